@@ -1,0 +1,507 @@
+// Messages, each rendered with its source line as it is made, since the text
+// may be gone when somebody reads them. What is shown is safe on a terminal:
+// control characters, invalid UTF-8 and marks that reorder text become '?'.
+// When memory runs out, messages are lost but errors are still counted.
+#include "base/diag.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/text.h"
+
+enum {
+    MAX_ERRORS = 20,
+    MAX_WARNINGS = 20,
+    MAX_LINE = 160, // bytes of a source line that are shown
+};
+
+typedef struct message {
+    hd_severity severity;
+    char code[8];
+    hd_loc loc;
+    char *file;    // owned; "" if there is none
+    char *text;    // owned
+    char *excerpt; // owned; the source line and its caret, or ""
+} message;
+
+struct hd_diag {
+    const hd_source *source; // borrowed: what the next messages point into
+    message *messages;       // owned
+    size_t nmessages;
+    size_t room;
+    size_t errors;
+    size_t warnings;
+    size_t dropped; // errors past the limit
+    bool dropping;  // the last error or warning was dropped: so are its notes
+    bool lost;      // memory ran out for some message
+    hd_text text;   // what hd_diag_text returned
+};
+
+hd_diag *hd_diag_create(void)
+{
+    return calloc(1, sizeof(hd_diag));
+}
+
+static void free_message(message *m)
+{
+    free(m->file);
+    free(m->text);
+    free(m->excerpt);
+}
+
+void hd_diag_clear(hd_diag *diag)
+{
+    const hd_source *source = diag->source;
+
+    for (size_t i = 0; i < diag->nmessages; i++)
+        free_message(&diag->messages[i]);
+    free(diag->messages);
+    hd_text_free(&diag->text);
+    *diag = (hd_diag){.source = source};
+}
+
+void hd_diag_destroy(hd_diag *diag)
+{
+    if (diag == NULL)
+        return;
+    hd_diag_clear(diag);
+    free(diag);
+}
+
+const hd_source *hd_diag_source(hd_diag *diag, const hd_source *source)
+{
+    const hd_source *before;
+
+    if (diag == NULL)
+        return NULL;
+    before = diag->source;
+    diag->source = source;
+    return before;
+}
+
+const char *hd_code_summary(hd_code code)
+{
+    switch (code) {
+    case HD_CODE_NONE:
+        break;
+#define HD_CODE(number, summary) \
+    case HD_E##number:           \
+        return summary;
+#include "base/codes.def"
+#undef HD_CODE
+    }
+    return "";
+}
+
+// One character of UTF-8: how many bytes it takes, and its code point, which
+// is -1 if the bytes are not UTF-8; then one byte is taken.
+static size_t decode(const char *bytes, size_t length, int32_t *out)
+{
+    static const int32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
+    const unsigned char *b = (const unsigned char *)bytes;
+    size_t n = b[0] < 0x80 ? 1 : b[0] < 0xe0 ? 2 : b[0] < 0xf0 ? 3 : 4;
+    int32_t point = n == 1 ? b[0] : b[0] & (0x7f >> n);
+    bool ok = b[0] < 0x80 || (b[0] >= 0xc0 && b[0] < 0xf8);
+
+    for (size_t i = 1; ok && i < n; i++) {
+        ok = i < length && (b[i] & 0xc0) == 0x80;
+        point = ok ? point << 6 | (b[i] & 0x3f) : -1;
+    }
+    ok = ok && point >= least[n] && point <= 0x10ffff &&
+         (point < 0xd800 || point > 0xdfff);
+    *out = ok ? point : -1;
+    return ok ? n : 1;
+}
+
+static bool is_within(int32_t point, const int32_t (*range)[2], size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (point >= range[i][0] && point <= range[i][1])
+            return true;
+    return false;
+}
+
+// Columns that a character takes on a screen, -1 if it must not be shown:
+// controls, and what is invisible or turns the direction of text.
+static int columns_of(int32_t point)
+{
+    static const int32_t hidden[][2] = {
+        {-1, 0x1f},       {0x7f, 0x9f},        {0xad, 0xad},
+        {0x61c, 0x61c},   {0x180e, 0x180e},    {0x200b, 0x200f},
+        {0x2028, 0x202e}, {0x2060, 0x206f},    {0xfeff, 0xfeff},
+        {0xfff9, 0xfffb}, {0xe0000, 0x10ffff},
+    };
+    static const int32_t combining[][2] = {
+        {0x300, 0x36f},   {0x1ab0, 0x1aff}, {0x1dc0, 0x1dff},
+        {0x20d0, 0x20ff}, {0xfe00, 0xfe0f}, {0xfe20, 0xfe2f},
+    };
+    static const int32_t wide[][2] = {
+        {0x1100, 0x115f},   {0x2e80, 0x303e},   {0x3041, 0xa4cf},
+        {0xac00, 0xd7a3},   {0xf900, 0xfaff},   {0xfe30, 0xfe6f},
+        {0xff00, 0xff60},   {0xffe0, 0xffe6},   {0x1f300, 0x1f64f},
+        {0x1f900, 0x1f9ff}, {0x20000, 0x3fffd},
+    };
+
+    if (is_within(point, hidden, sizeof hidden / sizeof *hidden))
+        return -1;
+    if (is_within(point, combining, sizeof combining / sizeof *combining))
+        return 0;
+    return is_within(point, wide, sizeof wide / sizeof *wide) ? 2 : 1;
+}
+
+// Adds one character and takes it off; returns the columns it takes.
+static int add_character(hd_text *out, const char **bytes, size_t *length)
+{
+    int32_t point;
+    size_t n = decode(*bytes, *length, &point);
+    int columns = columns_of(point);
+
+    if (point == '\t')
+        hd_text_puts(out, " ");
+    else if (columns < 0)
+        hd_text_puts(out, "?");
+    else
+        hd_text_add(out, *bytes, n);
+    *bytes += n;
+    *length -= n;
+    return columns < 0 ? 1 : columns;
+}
+
+static void add_safely(hd_text *out, const char *bytes)
+{
+    size_t length = strlen(bytes);
+
+    while (length > 0)
+        add_character(out, &bytes, &length);
+}
+
+// Line number `line`, without its end; NULL past the end of the text. Counting
+// lines afresh for each message is nothing, as there are few.
+static const char *find_line(const hd_source *source, uint32_t line,
+                             size_t *length)
+{
+    const char *at = source->text;
+    const char *end = source->text + source->length;
+    const char *stop;
+
+    for (uint32_t i = 1; i < line; i++) {
+        at = at < end ? memchr(at, '\n', (size_t)(end - at)) : NULL;
+        if (at == NULL)
+            return NULL;
+        at++;
+    }
+    stop = at < end ? memchr(at, '\n', (size_t)(end - at)) : NULL;
+    *length = (size_t)((stop != NULL ? stop : end) - at);
+    if (*length > 0 && at[*length - 1] == '\r')
+        --*length;
+    return at;
+}
+
+static bool continues_character(char byte)
+{
+    return ((unsigned char)byte & 0xc0) == 0x80;
+}
+
+// The part of a long line that is shown: around `column` (from 0), never from
+// or to the middle of a character.
+static void cut_line(const char *line, size_t length, size_t column,
+                     size_t *first, size_t *last)
+{
+    *first = 0;
+    *last = length;
+    if (length <= MAX_LINE)
+        return;
+    *first = column > MAX_LINE / 2 ? column - MAX_LINE / 2 : 0;
+    if (*first > length - MAX_LINE)
+        *first = length - MAX_LINE;
+    *last = *first + MAX_LINE;
+    // Invalid bytes may all look as if they went on: not more than three do.
+    for (int i = 0; i < 3 && *first > 0 && continues_character(line[*first]);
+         i++)
+        --*first;
+    for (int i = 0; i < 3 && *last < length && continues_character(line[*last]);
+         i++)
+        --*last;
+}
+
+// Marks one character, the bytes from `at` to `next`, if it lies in the stretch
+// from `from` to `to`: the first column with a caret, the rest with tildes.
+static void add_marks(hd_text *marks, size_t at, size_t next, size_t from,
+                      size_t to, int columns, bool *placed)
+{
+    for (int i = 0; i < columns; i++) {
+        if (next <= from || (*placed && at >= to)) {
+            hd_text_puts(marks, " ");
+        } else {
+            hd_text_puts(marks, *placed ? "~" : "^");
+            *placed = true;
+        }
+    }
+}
+
+// The line and its marks, from byte `first` to `last`.
+static void add_characters(hd_text *out, hd_text *marks, const char *line,
+                           size_t first, size_t last, size_t from, size_t to)
+{
+    const char *at = line + first;
+    size_t left = last - first;
+    bool placed = false;
+
+    while (left > 0) {
+        size_t start = (size_t)(at - line);
+        int columns = add_character(out, &at, &left);
+
+        add_marks(marks, start, (size_t)(at - line), from, to, columns,
+                  &placed);
+    }
+    if (!placed)
+        hd_text_puts(marks, "^"); // past the end of the line
+}
+
+static void add_excerpt(hd_text *out, const hd_source *source, hd_loc loc)
+{
+    hd_text marks = {0};
+    size_t length, first, last;
+    size_t from = loc.column > 0 ? loc.column - 1 : 0;
+    const char *line = find_line(source, loc.line, &length);
+
+    if (line == NULL)
+        return;
+    cut_line(line, length, from, &first, &last);
+    hd_text_printf(out, "%7u | %s", loc.line, first > 0 ? "..." : "");
+    hd_text_puts(&marks, first > 0 ? "   " : "");
+    add_characters(out, &marks, line, first, last, from, from + loc.length);
+    hd_text_puts(out, last < length ? "...\n" : "\n");
+    while (marks.length > 0 && marks.bytes[marks.length - 1] == ' ')
+        marks.length--;
+    hd_text_puts(out, "        | ");
+    hd_text_add(out, marks.bytes, marks.length);
+    hd_text_puts(out, "\n");
+    out->failed |= marks.failed;
+    hd_text_free(&marks);
+}
+
+// Names come from users as texts do: they are made safe as well.
+static char *render_file(const hd_diag *diag)
+{
+    hd_text file = {0};
+
+    if (diag->source != NULL && diag->source->name != NULL) {
+        bool is_stdin = strcmp(diag->source->name, "-") == 0;
+
+        add_safely(&file, is_stdin ? "<stdin>" : diag->source->name);
+    }
+    return hd_text_take(&file);
+}
+
+static char *render_excerpt(const hd_diag *diag, hd_loc loc)
+{
+    hd_text excerpt = {0};
+
+    if (diag->source != NULL && loc.line > 0)
+        add_excerpt(&excerpt, diag->source, loc);
+    return hd_text_take(&excerpt);
+}
+
+static bool make_room(hd_diag *diag)
+{
+    size_t room = diag->room > 0 ? 2 * diag->room : 8;
+    message *messages;
+
+    if (diag->nmessages < diag->room)
+        return true;
+    messages = realloc(diag->messages, room * sizeof *messages);
+    if (messages == NULL)
+        return false;
+    diag->messages = messages;
+    diag->room = room;
+    return true;
+}
+
+static void add_message(hd_diag *diag, hd_severity severity, hd_code code,
+                        hd_loc loc, const char *text)
+{
+    hd_text safe = {0};
+    message m = {.severity = severity};
+
+    if (diag->source != NULL) // a place in no text is none
+        m.loc = loc;
+    if (code != HD_CODE_NONE)
+        snprintf(m.code, sizeof m.code, "HD%04u", (unsigned)code % 10000);
+    add_safely(&safe, text);
+    m.text = hd_text_take(&safe);
+    m.file = render_file(diag);
+    m.excerpt = render_excerpt(diag, loc);
+    if (m.text == NULL || m.file == NULL || m.excerpt == NULL ||
+        !make_room(diag)) {
+        free_message(&m);
+        diag->lost = true;
+        return;
+    }
+    diag->messages[diag->nmessages++] = m;
+}
+
+// Counts it, and says whether it is to be shown.
+static bool admit(hd_diag *diag, hd_severity severity)
+{
+    switch (severity) {
+    case HD_ERROR:
+        diag->dropping = ++diag->errors > MAX_ERRORS;
+        diag->dropped += diag->dropping;
+        break;
+    case HD_WARNING:
+        diag->dropping = ++diag->warnings > MAX_WARNINGS;
+        break;
+    case HD_NOTE:
+        break;
+    }
+    return !diag->dropping;
+}
+
+// `suffix` is appended: errno's words.
+static void report(hd_diag *diag, hd_severity severity, hd_code code,
+                   hd_loc loc, const char *suffix, const char *format,
+                   va_list args) __attribute__((format(printf, 6, 0)));
+
+static void report(hd_diag *diag, hd_severity severity, hd_code code,
+                   hd_loc loc, const char *suffix, const char *format,
+                   va_list args)
+{
+    hd_text text = {0};
+    char *taken;
+
+    if (diag == NULL || !admit(diag, severity))
+        return;
+    hd_text_vprintf(&text, format, args);
+    hd_text_puts(&text, suffix);
+    taken = hd_text_take(&text);
+    if (taken == NULL)
+        diag->lost = true;
+    else
+        add_message(diag, severity, code, loc, taken);
+    free(taken);
+}
+
+// Failures that no text is to blame for.
+static const hd_loc nowhere = {0, 0, 0};
+
+hd_status hd_error(hd_diag *diag, hd_code code, hd_loc loc, const char *format,
+                   ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    report(diag, HD_ERROR, code, loc, "", format, args);
+    va_end(args);
+    return HD_INVALID;
+}
+
+void hd_warning(hd_diag *diag, hd_code code, hd_loc loc, const char *format,
+                ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    report(diag, HD_WARNING, code, loc, "", format, args);
+    va_end(args);
+}
+
+void hd_note(hd_diag *diag, hd_loc loc, const char *format, ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    report(diag, HD_NOTE, HD_CODE_NONE, loc, "", format, args);
+    va_end(args);
+}
+
+hd_status hd_fail(hd_diag *diag, hd_status status, const char *format, ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    report(diag, HD_ERROR, HD_CODE_NONE, nowhere, "", format, args);
+    va_end(args);
+    return status;
+}
+
+hd_status hd_system_error(hd_diag *diag, const char *format, ...)
+{
+    char words[128];
+    char suffix[160];
+    va_list args;
+
+    snprintf(suffix, sizeof suffix, ": %s",
+             strerror_r(errno, words, sizeof words));
+    va_start(args, format);
+    report(diag, HD_ERROR, HD_CODE_NONE, nowhere, suffix, format, args);
+    va_end(args);
+    return HD_SYSTEM;
+}
+
+size_t hd_diag_count(const hd_diag *diag)
+{
+    return diag->nmessages;
+}
+
+size_t hd_diag_errors(const hd_diag *diag)
+{
+    return diag->errors;
+}
+
+bool hd_diag_message(const hd_diag *diag, size_t i, hd_message *out)
+{
+    const message *m;
+
+    if (i >= diag->nmessages)
+        return false;
+    m = &diag->messages[i];
+    *out = (hd_message){
+        .severity = m->severity,
+        .code = m->code,
+        .file = m->file,
+        .line = (int)m->loc.line,
+        .column = (int)m->loc.column,
+        .text = m->text,
+    };
+    return true;
+}
+
+static void print_message(const message *m, hd_text *text)
+{
+    static const char *const word[] = {
+        [HD_ERROR] = "error", [HD_WARNING] = "warning", [HD_NOTE] = "note"};
+
+    hd_text_puts(text, m->file[0] != '\0' ? m->file : "heddle");
+    if (m->loc.line > 0)
+        hd_text_printf(text, ":%u:%u", m->loc.line, m->loc.column);
+    hd_text_printf(text, ": %s", word[m->severity]);
+    if (m->code[0] != '\0')
+        hd_text_printf(text, "[%s]", m->code);
+    hd_text_printf(text, ": %s\n%s", m->text, m->excerpt);
+}
+
+// The old text is freed only once the new one is made from the messages.
+const char *hd_diag_text(hd_diag *diag)
+{
+    hd_text text = {0};
+
+    for (size_t i = 0; i < diag->nmessages; i++)
+        print_message(&diag->messages[i], &text);
+    if (diag->dropped > 0)
+        hd_text_printf(&text, "heddle: error: %zu more error%s not shown\n",
+                       diag->dropped, diag->dropped == 1 ? "" : "s");
+    if (diag->lost)
+        hd_text_puts(&text, "heddle: error: memory ran out for a message\n");
+    hd_text_add(&text, "", 0);
+    hd_text_free(&diag->text);
+    if (text.failed) {
+        hd_text_free(&text);
+        return "heddle: error: out of memory\n";
+    }
+    diag->text = text;
+    return diag->text.bytes;
+}

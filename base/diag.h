@@ -1,0 +1,64 @@
+// What is told to the reader of a program: messages with a place in the text,
+// rendered with the source line and a caret. A message is copied out of the
+// source when it is made, so a diag outlives modules and texts.
+#ifndef HD_BASE_DIAG_H
+#define HD_BASE_DIAG_H
+
+#include <stdint.h>
+
+#include "base/status.h"
+
+HD_BEGIN_DECLS
+
+// A stretch of a source text. Line and column count from 1, in bytes; line 0
+// means no place. `length` is what the caret underlines, at least 1.
+typedef struct hd_loc {
+    uint32_t line;
+    uint32_t column;
+    uint32_t length;
+} hd_loc;
+
+// The text that locs point into. Bytes are not owned.
+typedef struct hd_source {
+    const char *name; // as messages show it
+    const char *text;
+    size_t length;
+} hd_source;
+
+// Codes are stable; each row of codes.def has a golden test and a line in
+// docs/diagnostics.md. HD_E(0101) reads as the number in error[HD0101].
+typedef enum hd_code {
+    HD_CODE_NONE = 0,
+#define HD_CODE(number, summary) HD_E##number = 1##number - 10000,
+#include "base/codes.def"
+#undef HD_CODE
+} hd_code;
+
+// The summary of codes.def.
+const char *hd_code_summary(hd_code code);
+
+// Which source the following messages point into; NULL for none. Returns the
+// one before, so that it can be put back.
+const hd_source *hd_diag_source(hd_diag *diag, const hd_source *source);
+
+// Each adds one message and returns a status to pass on: HD_INVALID for
+// hd_error. After 20 errors one line says that the rest were dropped. A diag of
+// NULL drops all. hd_note belongs to the message before it, and is dropped with
+// it.
+hd_status hd_error(hd_diag *diag, hd_code code, hd_loc loc, const char *format,
+                   ...) __attribute__((format(printf, 4, 5)));
+void hd_warning(hd_diag *diag, hd_code code, hd_loc loc, const char *format,
+                ...) __attribute__((format(printf, 4, 5)));
+void hd_note(hd_diag *diag, hd_loc loc, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+// For failures with no place in a text: returns `status`.
+hd_status hd_fail(hd_diag *diag, hd_status status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+// The same with errno's words appended (": No such file"): returns HD_SYSTEM.
+hd_status hd_system_error(hd_diag *diag, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+HD_END_DECLS
+
+#endif

@@ -1,0 +1,30 @@
+// Element types in one place: size, name, and scalar conversion. Arrays convert
+// through hd_dtype_load and hd_dtype_store of the public header.
+#ifndef HD_BASE_DTYPE_H
+#define HD_BASE_DTYPE_H
+
+#include "base/status.h"
+
+HD_BEGIN_DECLS
+
+// False if `length` bytes of `name` spell no dtype.
+bool hd_dtype_find(const char *name, size_t length, hd_dtype *out);
+bool hd_dtype_is_float(hd_dtype dtype);
+bool hd_dtype_is_integer(hd_dtype dtype);
+
+// Half the distance between 1 and the next number: the relative error of one
+// rounding to nearest. 0 for integers.
+double hd_dtype_unit(hd_dtype dtype);
+// The smallest positive subnormal, which bounds the absolute error of rounding
+// near zero. 0 for integers.
+double hd_dtype_tiny(hd_dtype dtype);
+
+// As hd_dtype_load and hd_dtype_store, through float: exact for every dtype of
+// at most 32 bits in floating point.
+void hd_dtype_load_float(hd_dtype dtype, const void *from, size_t n, float *to);
+void hd_dtype_store_float(hd_dtype dtype, const float *from, size_t n,
+                          void *to);
+
+HD_END_DECLS
+
+#endif

@@ -1,0 +1,90 @@
+// A growing text. Room doubles, so that adding is linear in what is added.
+#include "base/text.h"
+
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+// Room for `length` more bytes and the NUL.
+static bool make_room(hd_text *text, size_t length)
+{
+    size_t room = text->room > 0 ? text->room : 64;
+    char *bytes;
+
+    if (text->failed || length > PTRDIFF_MAX / 2 - text->length)
+        text->failed = true;
+    if (text->failed)
+        return false;
+    if (text->length + length < text->room)
+        return true;
+    while (room <= text->length + length)
+        room *= 2;
+    bytes = realloc(text->bytes, room);
+    if (bytes == NULL) {
+        text->failed = true;
+        return false;
+    }
+    text->bytes = bytes;
+    text->room = room;
+    return true;
+}
+
+void hd_text_add(hd_text *text, const char *bytes, size_t length)
+{
+    if (!make_room(text, length))
+        return;
+    if (length > 0)
+        memcpy(text->bytes + text->length, bytes, length);
+    text->length += length;
+    text->bytes[text->length] = '\0';
+}
+
+void hd_text_puts(hd_text *text, const char *string)
+{
+    hd_text_add(text, string, strlen(string));
+}
+
+void hd_text_vprintf(hd_text *text, const char *format, va_list args)
+{
+    va_list again;
+    int length;
+
+    va_copy(again, args);
+    length = vsnprintf(NULL, 0, format, again);
+    va_end(again);
+    if (length < 0)
+        text->failed = true;
+    if (!make_room(text, length < 0 ? 0 : (size_t)length))
+        return;
+    vsnprintf(text->bytes + text->length, (size_t)length + 1, format, args);
+    text->length += (size_t)length;
+}
+
+void hd_text_printf(hd_text *text, const char *format, ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    hd_text_vprintf(text, format, args);
+    va_end(args);
+}
+
+char *hd_text_take(hd_text *text)
+{
+    char *bytes;
+
+    hd_text_add(text, "", 0); // an empty text is a text too
+    bytes = text->failed ? NULL : text->bytes;
+    if (bytes != NULL)
+        text->bytes = NULL;
+    hd_text_free(text);
+    return bytes;
+}
+
+void hd_text_free(hd_text *text)
+{
+    free(text->bytes);
+    *text = (hd_text){0};
+}

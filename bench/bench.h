@@ -1,0 +1,31 @@
+// Small tools that the benchmarks share: a clock, and the median of samples.
+#ifndef HD_BENCH_BENCH_H
+#define HD_BENCH_BENCH_H
+
+#include <stddef.h>
+#include <stdlib.h>
+#include <time.h>
+
+static inline double bench_now(void) // seconds
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static inline int bench_compare(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+// Sorts the samples; p = 0.5 is the median.
+static inline double bench_percentile(double *samples, size_t n, double p)
+{
+    qsort(samples, n, sizeof *samples, bench_compare);
+    return samples[(size_t)(p * (double)(n - 1) + 0.5)];
+}
+
+#endif

@@ -1,0 +1,354 @@
+// heddle: a host-IR compiler and runtime for pipelined communication.
+//
+// The life of a program, each arrow one call:
+//
+//   text -hd_parse-> module -hd_lower-> host program -hd_check-> checked
+//        <-hd_print-                      |
+//                                         '-hd_session_create-> session
+//                                             -hd_session_run-> answers
+//
+// Every function that can fail returns hd_status and says why in the hd_diag
+// it was given (which may be NULL: then only the status is known). Objects are
+// opaque; whoever creates one destroys it, and destroying NULL does nothing.
+// A module, diag, group or session is used by one thread at a time; distinct
+// objects are independent. The library never exits or aborts its host, and
+// writes to no stream of it.
+#ifndef HEDDLE_HEDDLE_H
+#define HEDDLE_HEDDLE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+#define HD_BEGIN_DECLS extern "C" {
+#define HD_END_DECLS }
+#else
+#define HD_BEGIN_DECLS
+#define HD_END_DECLS
+#endif
+
+#define HD_API __attribute__((visibility("default")))
+#define HD_MUST_USE __attribute__((warn_unused_result))
+
+#define HD_VERSION "0.1.0"
+#define HD_FORMAT 1 // the number after the word heddle in a file's first line
+
+#define HD_MAX_DIMS 8 // dimensions of a buffer
+#define HD_MAX_AXES 4 // axes of a mesh
+#define HD_MAX_RANKS 4096
+
+HD_BEGIN_DECLS
+
+// ---------------------------------------------------------------- status
+
+typedef enum hd_status {
+    HD_OK = 0,
+    HD_INVALID,     // the program, or a file it was read from, is wrong
+    HD_ARGUMENT,    // this call was misused: the caller's bug
+    HD_NO_MEMORY,   // memory ran out; whatever was passed in is unchanged
+    HD_SYSTEM,      // the operating system refused; the message has its words
+    HD_UNSUPPORTED, // well formed, but not here (no such device or library)
+    HD_PEER,        // another rank died or failed
+    HD_TIMEOUT,     // a wait passed its deadline
+} hd_status;
+
+// A short English name, such as "out of memory". Never NULL.
+HD_API const char *hd_status_text(hd_status status);
+
+// The version of the library in use: HD_VERSION of its build.
+HD_API const char *hd_version(void);
+
+// ----------------------------------------------------------- diagnostics
+
+typedef struct hd_diag hd_diag;
+
+typedef enum hd_severity { HD_ERROR, HD_WARNING, HD_NOTE } hd_severity;
+
+typedef struct hd_message {
+    hd_severity severity;
+    const char *code; // "HD0101", or "" for notes and what has no place in text
+    const char *file; // "" if the message has no place in a text
+    int line;         // from 1; 0 if none
+    int column;       // from 1, in bytes; 0 if none
+    const char *text; // without code, place or full stop
+} hd_message;
+
+// NULL if memory runs out.
+HD_API hd_diag *hd_diag_create(void);
+HD_API void hd_diag_destroy(hd_diag *diag);
+
+// Messages gather in the order they were found; a note follows what it belongs
+// to. `out` and what it points to live until the diag changes.
+HD_API size_t hd_diag_count(const hd_diag *diag);
+HD_API size_t hd_diag_errors(const hd_diag *diag);
+HD_API bool hd_diag_message(const hd_diag *diag, size_t i, hd_message *out);
+HD_API void hd_diag_clear(hd_diag *diag);
+
+// All messages as a person reads them, with source lines and carets:
+//
+//   ring.hd:7:17: error[HD0203]: unknown buffer '%ga'
+//       7 |     %c = matmul %ga, %b
+//         |                 ^~~
+//
+// Never NULL; lives until the diag changes.
+HD_API const char *hd_diag_text(hd_diag *diag);
+
+// ---------------------------------------------------------------- module
+
+typedef struct hd_module hd_module;
+
+typedef enum hd_dtype {
+    HD_F64,
+    HD_F32,
+    HD_F16,
+    HD_BF16,
+    HD_F8E4M3,
+    HD_F8E5M2,
+    HD_I64,
+    HD_I32,
+    HD_U8,
+    HD_EVENT,
+} hd_dtype;
+
+// Bytes of one element; 0 for events, which have no bytes.
+HD_API size_t hd_dtype_size(hd_dtype dtype);
+HD_API const char *hd_dtype_text(hd_dtype dtype); // "bf16"
+
+// Conversion of `n` elements. Storing rounds to nearest even; integers
+// saturate, f8e4m3 saturates to +-448 and f8e5m2 overflows to infinity; a NaN
+// becomes 0 in an integer.
+HD_API void hd_dtype_load(hd_dtype dtype, const void *from, size_t n,
+                          double *to);
+HD_API void hd_dtype_store(hd_dtype dtype, const double *from, size_t n,
+                           void *to);
+
+// Sets a parameter, or the size of a mesh axis, before anything is computed
+// from it: what `-D name=value` does on the command line.
+typedef struct hd_define {
+    const char *name;
+    int64_t value;
+} hd_define;
+
+// How far a module has been lowered. A tensor program is HD_STAGE_TENSOR; each
+// pass moves it one on; a complete host program is HD_STAGE_HOST.
+typedef enum hd_stage {
+    HD_STAGE_TENSOR,
+    HD_STAGE_RESHARD,  // communication is named
+    HD_STAGE_STREAM,   // stream dimensions are loops
+    HD_STAGE_TRANSFER, // each communication in a loop has its pipeline
+    HD_STAGE_EVENT,    // streams are ordered
+    HD_STAGE_HOST,     // buffers are placed: complete
+} hd_stage;
+
+// Parses and verifies `length` bytes of text; it need not end in NUL, and is
+// not needed afterwards. `name` stands in messages ("-" reads as <stdin>).
+// HD_INVALID if it is wrong: up to 20 errors are reported at once.
+HD_API HD_MUST_USE hd_status hd_parse(const char *name, const char *text,
+                                      size_t length, const hd_define *defines,
+                                      size_t ndefines, hd_diag *diag,
+                                      hd_module **out);
+HD_API void hd_module_destroy(hd_module *module);
+
+// The canonical text, which parses back to the same module. The caller frees
+// it with hd_free.
+HD_API HD_MUST_USE hd_status hd_print(const hd_module *module, char **out);
+
+// The steps that `rank` issues, one a line, numbers for every index.
+HD_API HD_MUST_USE hd_status hd_print_steps(const hd_module *module, int rank,
+                                            hd_diag *diag, char **out);
+HD_API void hd_free(void *memory);
+
+HD_API const char *hd_module_name(const hd_module *module);
+HD_API hd_stage hd_module_stage(const hd_module *module);
+HD_API int hd_module_ranks(const hd_module *module); // product of the axes
+
+typedef enum hd_role { HD_IN, HD_OUT, HD_INOUT, HD_TEMP } hd_role;
+
+// An argument is a buffer that is not `temp`; they count from 0 in the order
+// of declaration. Every rank passes its own shard, dense and row-major.
+typedef struct hd_argument {
+    const char *name; // without %
+    hd_role role;
+    hd_dtype dtype;
+    int ndims;
+    int64_t extent[HD_MAX_DIMS]; // of the whole array
+    int64_t local[HD_MAX_DIMS];  // of one rank's shard: 1 where sharded
+    size_t elements;             // of the whole array
+    size_t local_elements;
+    size_t local_bytes; // local_elements times the size of the dtype
+} hd_argument;
+
+HD_API size_t hd_module_arguments(const hd_module *module);
+HD_API bool hd_module_argument(const hd_module *module, size_t i,
+                               hd_argument *out);
+
+// Between the whole array of argument `i` and the shard of `rank`. Sizes are
+// hd_argument's; a replicated array is copied whole.
+HD_API void hd_shard(const hd_module *module, size_t i, int rank,
+                     const void *whole, void *local);
+HD_API void hd_unshard(const hd_module *module, size_t i, int rank,
+                       const void *local, void *whole);
+
+// -------------------------------------------------------------- lowering
+
+typedef enum hd_transfer {
+    HD_TRANSFER_BULK,      // one collective, then compute
+    HD_TRANSFER_PIPELINED, // one collective a chunk
+    HD_TRANSFER_BROADCAST, // step i: rank i sends to all
+    HD_TRANSFER_DIRECT,    // step i: from rank + i, to rank - i
+    HD_TRANSFER_RING,      // neighbours forward
+} hd_transfer;
+
+typedef enum hd_protocol {
+    HD_PUT, // the sender writes into the receiver's buffer
+    HD_GET, // the receiver reads from the sender's
+} hd_protocol;
+
+typedef struct hd_lower_options {
+    hd_transfer transfer;
+    hd_protocol protocol;
+    int streams;      // work streams of a pipelined loop, 1 to 64
+    int chunks;       // per shard: a pipeline has chunks times ranks steps
+    bool copy_own;    // copy the own shard instead of computing on it in place
+    bool defer_sends; // wait for sends at the end of the loop, not in place
+    hd_stage until;   // stop after this stage
+} hd_lower_options;
+
+// ring, put, 2 streams, 1 chunk, own shard in place, waits in place, to the end
+HD_API hd_lower_options hd_lower_defaults(void);
+
+// Called after each pass that ran, with the module as it left it.
+typedef void hd_lower_hook(void *context, const char *pass,
+                           const hd_module *module);
+
+// Runs the passes that the module still needs, in place, and verifies after
+// each. A complete host program is left as it is. After an error the module
+// may only be destroyed. `hook` may be NULL.
+HD_API HD_MUST_USE hd_status hd_lower(hd_module *module,
+                                      const hd_lower_options *options,
+                                      hd_lower_hook *hook, void *context,
+                                      hd_diag *diag);
+
+// Everything that can be said of a program without running it: each rank's
+// steps are walked, indices and peers are in range, transfers match.
+HD_API HD_MUST_USE hd_status hd_check(const hd_module *module, hd_diag *diag);
+
+// ------------------------------------------------------------- reference
+
+// The answer to compare with, in double precision, computed in this process by
+// plain loops: of a tensor program the dense, unsharded one; of a host program
+// that of its ranks' steps, one at a time. `whole` holds the whole array of
+// each argument (NULL for `out`). Beside each value stands a bound on the error
+// that a correct run may show: rounding of each result to its dtype, fp32
+// accumulation over K terms as lambda sqrt(K) u sum|ab| with lambda = 6 (Higham
+// and Mary, 2019), and the input errors carried through; integers are exact.
+typedef struct hd_reference hd_reference;
+
+HD_API HD_MUST_USE hd_status hd_reference_create(const hd_module *module,
+                                                 const void *const *whole,
+                                                 hd_diag *diag,
+                                                 hd_reference **out);
+HD_API void hd_reference_destroy(hd_reference *reference);
+
+// The shard of argument `i` (`out` or `inout`) that `rank` should hold; both
+// arrays have hd_argument's local_elements. `bounds` may be NULL.
+HD_API void hd_reference_local(const hd_reference *reference, size_t i,
+                               int rank, double *values, double *bounds);
+
+// ----------------------------------------------------------------- ranks
+
+// What a rank needs from outside to find the others: every rank calls
+// `allgather` the same number of times in the same order; `all` receives
+// size times bytes, in rank order.
+typedef struct hd_oob {
+    void *context;
+    int rank;
+    int size;
+    hd_status (*allgather)(void *context, const void *mine, size_t bytes,
+                           void *all);
+} hd_oob;
+
+typedef struct hd_group hd_group;
+
+// Collective over all ranks, which must run on one host under one user.
+// Connects the ranks pairwise over Unix sockets with checked credentials;
+// nothing is named in the file system. `timeout` in seconds.
+HD_API HD_MUST_USE hd_status hd_group_create(const hd_oob *oob, double timeout,
+                                             hd_diag *diag, hd_group **out);
+HD_API void hd_group_destroy(hd_group *group);
+HD_API int hd_group_rank(const hd_group *group);
+HD_API int hd_group_size(const hd_group *group);
+
+// Collective. Also a barrier, with bytes = 0.
+HD_API HD_MUST_USE hd_status hd_group_allgather(hd_group *group,
+                                                const void *mine, size_t bytes,
+                                                void *all, hd_diag *diag);
+
+// Forks `nranks` processes on this host, calls `fn` in each and waits for all.
+// When one dies or returns other than HD_OK the rest are given one second and
+// then killed. Returns HD_OK if every rank did, else the status of the first
+// that did not (HD_PEER if a signal ended it, HD_TIMEOUT past `deadline`
+// seconds; 0 means none). No process outlives the caller. Must be called while
+// the process has one thread.
+typedef hd_status hd_rank_fn(void *context, hd_group *group);
+HD_API HD_MUST_USE hd_status hd_launch(int nranks, double deadline,
+                                       hd_rank_fn *fn, void *context,
+                                       hd_diag *diag);
+
+// --------------------------------------------------------------- session
+
+typedef struct hd_session hd_session;
+
+typedef struct hd_session_options {
+    const char *device; // "cpu"
+    double timeout;     // seconds that any wait for a peer may take
+} hd_session_options;
+
+HD_API hd_session_options hd_session_defaults(void); // cpu, 30 s
+
+// Collective over the group. Binds a complete host program to this rank:
+// allocates, exchanges handles, starts streams, plans. All ranks must pass the
+// same program. The module must outlive the session.
+HD_API HD_MUST_USE hd_status hd_session_create(
+    hd_group *group, const hd_module *module, const hd_session_options *options,
+    hd_diag *diag, hd_session **out);
+HD_API void hd_session_destroy(hd_session *session);
+
+// Issues one run on this rank and returns; arguments[i] is this rank's shard of
+// argument i (an hd_event for event arguments, of which there is one element).
+// Addresses may differ from run to run without any cost to peers. They are
+// read and written until hd_session_finish returns. Runs queue in order.
+HD_API HD_MUST_USE hd_status hd_session_run(hd_session *session,
+                                            void *const *arguments,
+                                            size_t narguments, hd_diag *diag);
+
+// Blocks until every run issued so far is complete on this rank. After HD_PEER
+// or HD_TIMEOUT the session may only be destroyed.
+HD_API HD_MUST_USE hd_status hd_session_finish(hd_session *session,
+                                               hd_diag *diag);
+
+typedef struct hd_stats {
+    uint64_t runs;
+    uint64_t steps;            // issued by the last run
+    uint64_t allocations;      // of tensor memory, since creation
+    uint64_t handle_exchanges; // with peers, since creation
+    uint64_t host_waits;       // times that the host blocked, since creation
+    uint64_t bytes_sent;       // to peers by the last run
+    const char *matmul;        // what multiplies: "OpenBLAS 0.3.21 (path)"
+} hd_stats;
+
+HD_API void hd_session_stats(const hd_session *session, hd_stats *out);
+
+// An event that a caller shares with programs (`in %go : event`).
+typedef struct hd_event hd_event;
+
+HD_API hd_event *hd_event_create(void); // NULL if memory runs out
+HD_API void hd_event_destroy(hd_event *event);
+HD_API void hd_event_record(hd_event *event);
+// Waits for the last record made before the call, `timeout` seconds at most.
+HD_API HD_MUST_USE hd_status hd_event_wait(hd_event *event, double timeout);
+
+HD_END_DECLS
+
+#endif

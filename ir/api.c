@@ -1,0 +1,144 @@
+// What the public header tells of a module: its arguments, and how an array is
+// cut into the shards that ranks hold.
+#include "ir/module.h"
+
+#include <string.h>
+
+const char *hd_module_name(const hd_module *module)
+{
+    return module->name;
+}
+
+hd_stage hd_module_stage(const hd_module *module)
+{
+    return module->stage;
+}
+
+int hd_module_ranks(const hd_module *module)
+{
+    return (int)module->nranks;
+}
+
+size_t hd_module_arguments(const hd_module *module)
+{
+    size_t n = 0;
+
+    for (const hd_buffer *b = module->buffers; b != NULL; b = b->next)
+        n += b->role != HD_TEMP;
+    return n;
+}
+
+// NULL if there are not so many.
+static const hd_buffer *find_argument(const hd_module *module, size_t i)
+{
+    for (const hd_buffer *b = module->buffers; b != NULL; b = b->next)
+        if (b->role != HD_TEMP && i-- == 0)
+            return b;
+    return NULL;
+}
+
+bool hd_module_argument(const hd_module *module, size_t i, hd_argument *out)
+{
+    const hd_buffer *buffer = find_argument(module, i);
+    const hd_type *type;
+
+    if (buffer == NULL)
+        return false;
+    type = &buffer->type;
+    *out = (hd_argument){
+        .name = buffer->name,
+        .role = buffer->role,
+        .dtype = type->dtype,
+        .ndims = type->ndims,
+        .elements = (size_t)hd_type_elements(type),
+        .local_elements = (size_t)hd_type_local_elements(type),
+    };
+    out->local_bytes = out->local_elements * hd_dtype_size(type->dtype);
+    for (int d = 0; d < type->ndims; d++) {
+        out->extent[d] = type->dim[d].extent;
+        out->local[d] = hd_dim_local(type->dim[d]);
+    }
+    return true;
+}
+
+// Two arrays of the same local shape, each with strides of its own, in bytes.
+// Dimensions after the last sharded one are dense in both: one stretch.
+typedef struct shard {
+    int ndims;
+    size_t extent[HD_MAX_DIMS];
+    size_t whole[HD_MAX_DIMS];
+    size_t local[HD_MAX_DIMS];
+    size_t stretch;
+    size_t offset; // of the shard in the whole
+} shard;
+
+static shard find_shard(const hd_module *module, const hd_type *type, int rank)
+{
+    shard s = {.stretch = hd_dtype_size(type->dtype)};
+    size_t whole, local;
+    int d = type->ndims;
+
+    // Trailing dimensions that no axis cuts are copied at one go.
+    for (; d > 0 && !hd_dim_is_sharded(type->dim[d - 1]); d--)
+        s.stretch *= (size_t)type->dim[d - 1].extent;
+    s.ndims = d;
+    whole = local = s.stretch;
+    while (d-- > 0) {
+        hd_dim dim = type->dim[d];
+
+        s.extent[d] = (size_t)hd_dim_local(dim);
+        s.whole[d] = whole;
+        s.local[d] = local;
+        if (hd_dim_is_sharded(dim))
+            s.offset += whole * (size_t)hd_mesh_coord(module, rank, dim.mark);
+        whole *= (size_t)dim.extent;
+        local *= s.extent[d];
+    }
+    return s;
+}
+
+// Recursion is as deep as a buffer has dimensions: 8 at most.
+static void copy_strided(const shard *s, int d, const size_t *from_stride,
+                         const char *from, const size_t *to_stride, char *to)
+{
+    if (d == s->ndims) {
+        memcpy(to, from, s->stretch);
+        return;
+    }
+    for (size_t i = 0; i < s->extent[d]; i++)
+        copy_strided(s, d + 1, from_stride, from + i * from_stride[d],
+                     to_stride, to + i * to_stride[d]);
+}
+
+// The public functions take any numbers; events have no bytes to copy.
+static bool can_shard(const hd_module *module, const hd_buffer *buffer,
+                      int rank)
+{
+    return buffer != NULL && rank >= 0 && rank < module->nranks &&
+           hd_dtype_size(buffer->type.dtype) > 0;
+}
+
+void hd_shard(const hd_module *module, size_t i, int rank, const void *whole,
+              void *local)
+{
+    const hd_buffer *buffer = find_argument(module, i);
+    shard s;
+
+    if (!can_shard(module, buffer, rank))
+        return;
+    s = find_shard(module, &buffer->type, rank);
+    copy_strided(&s, 0, s.whole, (const char *)whole + s.offset, s.local,
+                 local);
+}
+
+void hd_unshard(const hd_module *module, size_t i, int rank, const void *local,
+                void *whole)
+{
+    const hd_buffer *buffer = find_argument(module, i);
+    shard s;
+
+    if (!can_shard(module, buffer, rank))
+        return;
+    s = find_shard(module, &buffer->type, rank);
+    copy_strided(&s, 0, s.local, local, s.whole, (char *)whole + s.offset);
+}

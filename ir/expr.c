@@ -1,0 +1,415 @@
+// Expressions as rows of one table, children ahead of parents. A hash finds an
+// equal row, so equal expressions are one and comparing them is comparing
+// indices. Functions recurse over an expression; the parser refuses what is
+// deeper than HD_MAX_EXPR_DEPTH, and passes only build small ones.
+#include "ir/expr.h"
+
+#include <string.h>
+
+#include "ir/module.h"
+
+static uint32_t hash_node(const hd_expr_node *node)
+{
+    uint64_t h = (uint64_t)node->value * 0x9e3779b97f4a7c15u;
+
+    h = (h ^ (uint32_t)node->kind) * 0x9e3779b97f4a7c15u;
+    h = (h ^ (uint32_t)node->a) * 0x9e3779b97f4a7c15u;
+    h = (h ^ (uint32_t)node->b) * 0x9e3779b97f4a7c15u;
+    return (uint32_t)(h >> 32);
+}
+
+static bool is_same(const hd_expr_node *x, const hd_expr_node *y)
+{
+    return x->kind == y->kind && x->a == y->a && x->b == y->b &&
+           x->value == y->value;
+}
+
+// Where the node is in the index, or where it belongs.
+static int32_t *find_slot(const hd_module *module, const hd_expr_node *node)
+{
+    uint32_t mask = (uint32_t)module->expr_index_room - 1;
+    uint32_t i = hash_node(node) & mask;
+
+    while (module->expr_index[i] >= 0 &&
+           !is_same(&module->exprs[module->expr_index[i]], node))
+        i = (i + 1) & mask;
+    return &module->expr_index[i];
+}
+
+// Both arrays double; the index stays at most half full.
+static void grow(hd_module *module)
+{
+    int room = module->exprs_room > 0 ? 2 * module->exprs_room : 64;
+    hd_expr_node *exprs = hd_new_array(module->arena, hd_expr_node, room);
+
+    if (module->nexprs > 0)
+        memcpy(exprs, module->exprs, sizeof *exprs * (size_t)module->nexprs);
+    module->expr_index = hd_new_array(module->arena, int32_t, 2 * room);
+    memset(module->expr_index, -1, sizeof(int32_t) * (size_t)(2 * room));
+    module->expr_index_room = 2 * room;
+    module->exprs = exprs;
+    module->exprs_room = room;
+    for (int i = 0; i < module->nexprs; i++)
+        *find_slot(module, &exprs[i]) = i;
+}
+
+// The row that is equal to this one, which is added if there is none.
+static hd_expr intern(hd_module *module, hd_expr_node node)
+{
+    int32_t *slot;
+
+    if (module->nexprs == module->exprs_room)
+        grow(module);
+    slot = find_slot(module, &node);
+    if (*slot < 0) {
+        module->exprs[module->nexprs] = node;
+        *slot = module->nexprs++;
+    }
+    return *slot;
+}
+
+const hd_expr_node *hd_expr_get(const hd_module *module, hd_expr expr)
+{
+    return &module->exprs[expr];
+}
+
+bool hd_expr_is_const(const hd_module *module, hd_expr expr)
+{
+    return expr >= 0 && module->exprs[expr].kind == HD_EXPR_CONST;
+}
+
+int64_t hd_expr_value(const hd_module *module, hd_expr expr)
+{
+    return module->exprs[expr].value;
+}
+
+int hd_expr_depth(const hd_module *module, hd_expr expr)
+{
+    return module->exprs[expr].depth;
+}
+
+// C rounds towards zero; the language rounds down.
+static bool divide(hd_expr_kind kind, int64_t a, int64_t b, int64_t *out)
+{
+    int64_t quotient, rest;
+
+    if (b <= 0)
+        return false;
+    quotient = a / b;
+    rest = a % b;
+    if (rest < 0) {
+        quotient--;
+        rest += b;
+    }
+    *out = kind == HD_EXPR_DIV ? quotient : rest;
+    return true;
+}
+
+// False where there is no value. Logic takes anything but 0 for true.
+static bool apply(hd_expr_kind kind, int64_t a, int64_t b, int64_t *out)
+{
+    int64_t value = 0;
+
+    switch (kind) {
+    case HD_EXPR_ADD:
+        if (__builtin_add_overflow(a, b, &value))
+            return false;
+        break;
+    case HD_EXPR_SUB:
+        if (__builtin_sub_overflow(a, b, &value))
+            return false;
+        break;
+    case HD_EXPR_MUL:
+        if (__builtin_mul_overflow(a, b, &value))
+            return false;
+        break;
+    case HD_EXPR_DIV:
+    case HD_EXPR_MOD:
+        if (!divide(kind, a, b, &value))
+            return false;
+        break;
+    case HD_EXPR_LT:
+        value = a < b;
+        break;
+    case HD_EXPR_LE:
+        value = a <= b;
+        break;
+    case HD_EXPR_EQ:
+        value = a == b;
+        break;
+    case HD_EXPR_NE:
+        value = a != b;
+        break;
+    case HD_EXPR_AND:
+        value = a != 0 && b != 0;
+        break;
+    case HD_EXPR_OR:
+        value = a != 0 || b != 0;
+        break;
+    default:
+        return false;
+    }
+    *out = value;
+    return true;
+}
+
+hd_expr hd_expr_const(hd_module *module, int64_t value)
+{
+    return intern(module,
+                  (hd_expr_node){.kind = HD_EXPR_CONST, .value = value});
+}
+
+hd_expr hd_expr_coord(hd_module *module, int axis)
+{
+    return intern(module, (hd_expr_node){.kind = HD_EXPR_COORD, .a = axis});
+}
+
+hd_expr hd_expr_of_var(hd_module *module, hd_var var)
+{
+    return intern(module, (hd_expr_node){.kind = HD_EXPR_VAR, .a = var});
+}
+
+hd_expr hd_expr_not(hd_module *module, hd_expr a)
+{
+    if (hd_expr_is_const(module, a))
+        return hd_expr_const(module, hd_expr_value(module, a) == 0);
+    return intern(module, (hd_expr_node){.kind = HD_EXPR_NOT,
+                                         .depth = module->exprs[a].depth + 1,
+                                         .a = a});
+}
+
+// Is it this constant?
+static bool is_value(const hd_module *module, hd_expr expr, int64_t value)
+{
+    return hd_expr_is_const(module, expr) &&
+           hd_expr_value(module, expr) == value;
+}
+
+// The operand that the expression is equal to, or HD_EXPR_NONE.
+static hd_expr find_identity(const hd_module *module, hd_expr_kind kind,
+                             hd_expr a, hd_expr b)
+{
+    bool is_sum = kind == HD_EXPR_ADD;
+    bool is_product = kind == HD_EXPR_MUL;
+
+    if ((is_sum || kind == HD_EXPR_SUB) && is_value(module, b, 0))
+        return a;
+    if (is_product && is_value(module, b, 1))
+        return a;
+    if ((is_sum && is_value(module, a, 0)) ||
+        (is_product && is_value(module, a, 1)))
+        return b;
+    return HD_EXPR_NONE;
+}
+
+hd_expr hd_expr_binary(hd_module *module, hd_expr_kind kind, hd_expr a,
+                       hd_expr b)
+{
+    hd_expr same = find_identity(module, kind, a, b);
+    int32_t depth_a = module->exprs[a].depth;
+    int32_t depth_b = module->exprs[b].depth;
+    int64_t value;
+
+    if (same != HD_EXPR_NONE)
+        return same;
+    if (hd_expr_is_const(module, a) && hd_expr_is_const(module, b) &&
+        apply(kind, hd_expr_value(module, a), hd_expr_value(module, b), &value))
+        return hd_expr_const(module, value);
+    return intern(
+        module,
+        (hd_expr_node){.kind = kind,
+                       .depth = (depth_a > depth_b ? depth_a : depth_b) + 1,
+                       .a = a,
+                       .b = b});
+}
+
+hd_expr hd_expr_mod(hd_module *module, hd_expr a, hd_expr b)
+{
+    return hd_expr_binary(module, HD_EXPR_MOD, a, b);
+}
+
+// Does a node of this kind, and of this `a` unless it is -1, occur?
+static bool uses(const hd_module *module, hd_expr expr, hd_expr_kind kind,
+                 int32_t a)
+{
+    const hd_expr_node *node;
+
+    if (expr < 0)
+        return false;
+    node = &module->exprs[expr];
+    if (node->kind == kind)
+        return a < 0 || node->a == a;
+    if (node->kind < HD_EXPR_NOT)
+        return false;
+    return uses(module, node->a, kind, a) ||
+           (node->kind > HD_EXPR_NOT && uses(module, node->b, kind, a));
+}
+
+bool hd_expr_uses_var(const hd_module *module, hd_expr expr, hd_var var)
+{
+    return uses(module, expr, HD_EXPR_VAR, var);
+}
+
+bool hd_expr_uses_coord(const hd_module *module, hd_expr expr)
+{
+    return uses(module, expr, HD_EXPR_COORD, -1);
+}
+
+hd_expr hd_expr_replace(hd_module *module, hd_expr expr, hd_var var, hd_expr by)
+{
+    hd_expr_node node; // a copy: building moves the table
+    hd_expr a, b;
+
+    if (expr < 0)
+        return expr;
+    node = module->exprs[expr];
+    if (node.kind == HD_EXPR_VAR && node.a == var)
+        return by;
+    if (node.kind < HD_EXPR_NOT)
+        return expr;
+    a = hd_expr_replace(module, node.a, var, by);
+    if (node.kind == HD_EXPR_NOT)
+        return a == node.a ? expr : hd_expr_not(module, a);
+    b = hd_expr_replace(module, node.b, var, by);
+    if (a == node.a && b == node.b)
+        return expr; // as it was, also where building it would fold
+    return hd_expr_binary(module, node.kind, a, b);
+}
+
+bool hd_expr_eval(const hd_module *module, hd_expr expr, const hd_env *env,
+                  int64_t *out)
+{
+    const hd_expr_node *node = &module->exprs[expr];
+    int64_t a, b;
+
+    switch (node->kind) {
+    case HD_EXPR_CONST:
+        *out = node->value;
+        return true;
+    case HD_EXPR_COORD:
+        *out = env->coord[node->a];
+        return true;
+    case HD_EXPR_VAR:
+        *out = env->var[node->a];
+        return true;
+    default:
+        break;
+    }
+    if (!hd_expr_eval(module, node->a, env, &a))
+        return false;
+    if (node->kind == HD_EXPR_NOT) {
+        *out = a == 0;
+        return true;
+    }
+    // The second operand of logic is left alone where the first one decides,
+    // so that `i > 0 and n / i < 4` says what it seems to.
+    if ((node->kind == HD_EXPR_AND && a == 0) ||
+        (node->kind == HD_EXPR_OR && a != 0)) {
+        *out = a != 0;
+        return true;
+    }
+    return hd_expr_eval(module, node->b, env, &b) &&
+           apply(node->kind, a, b, out);
+}
+
+// How tightly an expression holds together, loosest first: the levels of the
+// grammar in docs/text-form.md.
+typedef enum level {
+    LEVEL_OR,
+    LEVEL_AND,
+    LEVEL_NOT,
+    LEVEL_COMPARE,
+    LEVEL_SUM,
+    LEVEL_PRODUCT,
+    LEVEL_UNARY,
+    LEVEL_ATOM,
+} level;
+
+// Each side of an operator takes what holds at least this tightly.
+typedef struct syntax {
+    const char *text;
+    level own, left, right;
+} syntax;
+
+static const syntax syntax_of[] = {
+    [HD_EXPR_ADD] = {"+", LEVEL_SUM, LEVEL_SUM, LEVEL_PRODUCT},
+    [HD_EXPR_SUB] = {"-", LEVEL_SUM, LEVEL_SUM, LEVEL_PRODUCT},
+    [HD_EXPR_MUL] = {"*", LEVEL_PRODUCT, LEVEL_PRODUCT, LEVEL_UNARY},
+    [HD_EXPR_DIV] = {"/", LEVEL_PRODUCT, LEVEL_PRODUCT, LEVEL_UNARY},
+    [HD_EXPR_MOD] = {"mod", LEVEL_PRODUCT, LEVEL_PRODUCT, LEVEL_UNARY},
+    [HD_EXPR_LT] = {"<", LEVEL_COMPARE, LEVEL_SUM, LEVEL_SUM},
+    [HD_EXPR_LE] = {"<=", LEVEL_COMPARE, LEVEL_SUM, LEVEL_SUM},
+    [HD_EXPR_EQ] = {"==", LEVEL_COMPARE, LEVEL_SUM, LEVEL_SUM},
+    [HD_EXPR_NE] = {"!=", LEVEL_COMPARE, LEVEL_SUM, LEVEL_SUM},
+    [HD_EXPR_AND] = {"and", LEVEL_AND, LEVEL_AND, LEVEL_NOT},
+    [HD_EXPR_OR] = {"or", LEVEL_OR, LEVEL_OR, LEVEL_AND},
+};
+
+static level level_of(const hd_expr_node *node)
+{
+    switch (node->kind) {
+    case HD_EXPR_CONST:
+        if (node->value == INT64_MIN)
+            return LEVEL_SUM;
+        return node->value < 0 ? LEVEL_UNARY : LEVEL_ATOM;
+    case HD_EXPR_COORD:
+    case HD_EXPR_VAR:
+        return LEVEL_ATOM;
+    case HD_EXPR_NOT:
+        return LEVEL_NOT;
+    default:
+        return syntax_of[node->kind].own;
+    }
+}
+
+static void print_bare(const hd_module *module, const hd_expr_node *node,
+                       hd_text *text);
+
+static void print_at(const hd_module *module, hd_expr expr, level least,
+                     hd_text *text)
+{
+    const hd_expr_node *node = &module->exprs[expr];
+    bool parenthesise = level_of(node) < least;
+
+    if (parenthesise)
+        hd_text_puts(text, "(");
+    print_bare(module, node, text);
+    if (parenthesise)
+        hd_text_puts(text, ")");
+}
+
+static void print_bare(const hd_module *module, const hd_expr_node *node,
+                       hd_text *text)
+{
+    const syntax *s;
+
+    switch (node->kind) {
+    case HD_EXPR_CONST:
+        // The smallest number has no positive counterpart to negate.
+        if (node->value == INT64_MIN)
+            hd_text_printf(text, "%lld - 1", (long long)-INT64_MAX);
+        else
+            hd_text_printf(text, "%lld", (long long)node->value);
+        return;
+    case HD_EXPR_COORD:
+        hd_text_puts(text, module->axis[node->a].name);
+        return;
+    case HD_EXPR_VAR:
+        hd_text_puts(text, module->vars[node->a].name);
+        return;
+    case HD_EXPR_NOT:
+        hd_text_puts(text, "not ");
+        print_at(module, node->a, LEVEL_COMPARE, text);
+        return;
+    default:
+        s = &syntax_of[node->kind];
+        print_at(module, node->a, s->left, text);
+        hd_text_printf(text, " %s ", s->text);
+        print_at(module, node->b, s->right, text);
+    }
+}
+
+void hd_expr_print(const hd_module *module, hd_expr expr, hd_text *text)
+{
+    print_at(module, expr, LEVEL_OR, text);
+}

@@ -1,0 +1,89 @@
+// Integer expressions over loop variables, lets and this rank's coordinates.
+// An hd_expr is an index into its module's table; equal expressions have equal
+// indices, and constants are folded as they are built. Division rounds down and
+// `mod` is never negative for a positive divisor; comparisons and logic give 0
+// or 1.
+#ifndef HD_IR_EXPR_H
+#define HD_IR_EXPR_H
+
+#include "base/diag.h"
+#include "base/text.h"
+
+HD_BEGIN_DECLS
+
+typedef struct hd_module hd_module;
+
+typedef int32_t hd_expr;
+typedef int32_t hd_var; // a loop variable or a let; an index into the module
+
+enum {
+    HD_EXPR_NONE = -1, // no expression here
+    HD_EXPR_ALL = -2,  // ':' in a view: the whole dimension
+};
+
+typedef enum hd_expr_kind {
+    HD_EXPR_CONST, // value
+    HD_EXPR_COORD, // a: axis
+    HD_EXPR_VAR,   // a: variable
+    HD_EXPR_NOT,   // a: operand, likewise a and b below
+    HD_EXPR_ADD,
+    HD_EXPR_SUB,
+    HD_EXPR_MUL,
+    HD_EXPR_DIV,
+    HD_EXPR_MOD,
+    HD_EXPR_LT,
+    HD_EXPR_LE,
+    HD_EXPR_EQ,
+    HD_EXPR_NE,
+    HD_EXPR_AND,
+    HD_EXPR_OR,
+} hd_expr_kind;
+
+typedef struct hd_expr_node {
+    hd_expr_kind kind;
+    int32_t depth; // operators above the deepest leaf
+    int32_t a, b;
+    int64_t value;
+} hd_expr_node;
+
+hd_expr hd_expr_const(hd_module *module, int64_t value);
+hd_expr hd_expr_coord(hd_module *module, int axis);
+hd_expr hd_expr_of_var(hd_module *module, hd_var var);
+hd_expr hd_expr_not(hd_module *module, hd_expr a);
+// Any kind from HD_EXPR_ADD on. Folds constants and the identities x + 0,
+// 0 + x, x * 1, 1 * x, x - 0; what overflows or divides by zero is left unfolded, for
+// hd_expr_eval to report.
+hd_expr hd_expr_binary(hd_module *module, hd_expr_kind kind, hd_expr a,
+                       hd_expr b);
+hd_expr hd_expr_mod(hd_module *module, hd_expr a, hd_expr b);
+
+const hd_expr_node *hd_expr_get(const hd_module *module, hd_expr expr);
+// Functions here recurse this deep; the parser refuses more than the limit.
+#define HD_MAX_EXPR_DEPTH 200
+int hd_expr_depth(const hd_module *module, hd_expr expr);
+bool hd_expr_is_const(const hd_module *module, hd_expr expr);
+int64_t hd_expr_value(const hd_module *module, hd_expr expr); // of a constant
+bool hd_expr_uses_var(const hd_module *module, hd_expr expr, hd_var var);
+bool hd_expr_uses_coord(const hd_module *module, hd_expr expr);
+// `expr` with every use of `var` replaced.
+hd_expr hd_expr_replace(hd_module *module, hd_expr expr, hd_var var,
+                        hd_expr by);
+
+// Where an expression is evaluated: this rank, and the variables in scope.
+typedef struct hd_env {
+    int64_t coord[HD_MAX_AXES];
+    const int64_t *var; // by hd_var
+} hd_env;
+
+// False if it overflows 63 bits or divides by zero or by a negative number. The
+// second operand of `and` and `or` is evaluated only if the first leaves it
+// open.
+bool hd_expr_eval(const hd_module *module, hd_expr expr, const hd_env *env,
+                  int64_t *out);
+
+// As the parser reads it, with the fewest parentheses.
+void hd_expr_print(const hd_module *module, hd_expr expr, hd_text *text);
+
+HD_END_DECLS
+
+#endif

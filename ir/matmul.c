@@ -1,0 +1,112 @@
+// How the dimensions of a matmul's operands pair up.
+#include <stdio.h>
+
+#include "ir/verify.h"
+
+static int64_t local_product(const hd_type *type, int from, int to)
+{
+    int64_t n = 1;
+
+    for (int i = from; i < to; i++)
+        n *= hd_dim_local(type->dim[i]);
+    return n;
+}
+
+static bool complain(char why[160], const char *format, long long x,
+                     long long y) __attribute__((format(printf, 2, 0)));
+
+static bool complain(char why[160], const char *format, long long x,
+                     long long y)
+{
+    snprintf(why, 160, format, x, y);
+    return false;
+}
+
+// Dimensions [0, n) of `a` from `at` on are those of `b`.
+static bool same_dims(const hd_type *a, int at, const hd_type *b, int bt, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (!hd_dim_same(a->dim[at + i], b->dim[bt + i]))
+            return false;
+    return true;
+}
+
+static bool check_inner(const hd_type *a, const hd_type *b, bool ta, bool tb,
+                        hd_matmul_shape *shape, char why[160])
+{
+    hd_dim ka = a->dim[a->ndims - (ta ? 2 : 1)];
+    hd_dim kb = b->dim[b->ndims - (tb ? 1 : 2)];
+
+    if (ka.extent != kb.extent)
+        return complain(why,
+                        "the first operand contracts over %lld, the "
+                        "second over %lld",
+                        (long long)ka.extent, (long long)kb.extent);
+    if (hd_dim_is_sharded(ka) || hd_dim_is_sharded(kb))
+        return complain(why,
+                        "the contracted dimension of %lld is sharded; "
+                        "set it to a local one first",
+                        (long long)ka.extent, 0);
+    shape->k = ka.extent;
+    return true;
+}
+
+bool hd_matmul_shape_of(const hd_type *out, const hd_type *a, const hd_type *b,
+                        bool ta, bool tb, hd_matmul_shape *shape, char why[160])
+{
+    int nbatch = b->ndims - 2;
+    int lead; // where a's dimensions begin in out
+    int rows; // a's dimensions that are rows, after the batch
+    hd_dim n;
+
+    if (a->ndims < (ta ? 2 : 1) || b->ndims < 2)
+        return complain(why,
+                        "the operands have %lld and %lld dimensions; a "
+                        "matrix has two",
+                        a->ndims, b->ndims);
+    if (!check_inner(a, b, ta, tb, shape, why))
+        return false;
+    if (out->ndims != a->ndims && out->ndims != a->ndims + nbatch)
+        return complain(why,
+                        "the result has %lld dimensions, the first "
+                        "operand %lld",
+                        out->ndims, a->ndims);
+    shape->crossed = nbatch > 0 && out->ndims == a->ndims + nbatch;
+    shape->nbatch = nbatch;
+    lead = shape->crossed ? nbatch : 0;
+    if (!shape->crossed && a->ndims - (ta ? 2 : 1) < nbatch)
+        return complain(why,
+                        "the second operand has %lld leading dimensions, "
+                        "more than the first can pair",
+                        nbatch, 0);
+    if (ta && a->ndims != 2 + (shape->crossed ? 0 : nbatch))
+        return complain(why,
+                        "with ta the first operand has two dimensions "
+                        "after the batch, not %lld",
+                        a->ndims - nbatch, 0);
+    if (!same_dims(out, 0, b, 0, nbatch) ||
+        (!shape->crossed && !same_dims(a, 0, b, 0, nbatch)))
+        return complain(why,
+                        "the leading %lld dimensions differ in extent or "
+                        "placement",
+                        nbatch, 0);
+    n = b->dim[b->ndims - (tb ? 2 : 1)];
+    if (!hd_dim_same(out->dim[out->ndims - 1], n))
+        return complain(why,
+                        "the result has %lld columns, the product %lld "
+                        "(or they are placed differently)",
+                        (long long)out->dim[out->ndims - 1].extent,
+                        (long long)n.extent);
+    rows = shape->crossed ? 0 : nbatch;
+    if (ta ? !hd_dim_same(out->dim[out->ndims - 2], a->dim[a->ndims - 1])
+           : !same_dims(out, lead + rows, a, rows, a->ndims - 1 - rows))
+        return complain(why,
+                        "the rows of the result and of the first operand "
+                        "differ in extent or placement",
+                        0, 0);
+    shape->n = hd_dim_local(n);
+    shape->batch = local_product(b, 0, nbatch);
+    shape->m = ta ? hd_dim_local(a->dim[a->ndims - 1])
+                  : local_product(a, rows, a->ndims - 1);
+    return true;
+}

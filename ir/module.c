@@ -1,0 +1,339 @@
+// Building programs: names, buffers, variables, statements and views. All of it
+// is made in the module's arena; names are found by a hash, as a program may
+// have many thousands.
+#include "ir/module.h"
+
+#include <string.h>
+
+hd_module *hd_module_create(void)
+{
+    hd_arena *volatile arena = hd_arena_create();
+    hd_module *module;
+    jmp_buf guard;
+
+    if (arena == NULL)
+        return NULL;
+    if (setjmp(guard) != 0) {
+        hd_arena_destroy(arena);
+        return NULL;
+    }
+    hd_arena_guard(arena, &guard);
+    module = hd_new(arena, hd_module);
+    hd_arena_guard(arena, NULL);
+    module->arena = arena;
+    module->name = "";
+    module->nranks = 1;
+    return module;
+}
+
+void hd_module_destroy(hd_module *module)
+{
+    if (module != NULL)
+        hd_arena_destroy(module->arena); // the module is in it, too
+}
+
+static uint32_t hash_name(const char *name, size_t length)
+{
+    uint64_t h = 0xcbf29ce484222325u;
+
+    for (size_t i = 0; i < length; i++)
+        h = (h ^ (unsigned char)name[i]) * 0x100000001b3u;
+    return (uint32_t)(h ^ h >> 32);
+}
+
+// Is it this word, of which `name` need not end in NUL?
+static bool spells(const char *word, const char *name, size_t length)
+{
+    return strncmp(word, name, length) == 0 && word[length] == '\0';
+}
+
+// Where the name is, or where it belongs. The table has room.
+static struct hd_named *find_name(const hd_names *names, const char *name,
+                                  size_t length)
+{
+    uint32_t mask = names->room - 1;
+    uint32_t i = hash_name(name, length) & mask;
+
+    while (names->slot[i].name != NULL &&
+           !spells(names->slot[i].name, name, length))
+        i = (i + 1) & mask;
+    return &names->slot[i];
+}
+
+static bool is_taken(const hd_names *names, const char *name, size_t length)
+{
+    return names->room > 0 && find_name(names, name, length)->name != NULL;
+}
+
+static void grow_names(hd_arena *arena, hd_names *names)
+{
+    hd_names old = *names;
+
+    names->room = old.room > 0 ? 2 * old.room : 32;
+    names->slot = hd_new_array(arena, struct hd_named, names->room);
+    for (uint32_t i = 0; i < old.room; i++)
+        if (old.slot[i].name != NULL)
+            *find_name(names, old.slot[i].name, strlen(old.slot[i].name)) =
+                old.slot[i];
+}
+
+// The first one of a name keeps it.
+static void add_name(hd_arena *arena, hd_names *names, const char *name,
+                     void *value)
+{
+    struct hd_named *slot;
+
+    if (2 * (names->used + 1) > names->room)
+        grow_names(arena, names);
+    slot = find_name(names, name, strlen(name));
+    if (slot->name != NULL)
+        return;
+    *slot = (struct hd_named){name, value};
+    names->used++;
+}
+
+bool hd_name_is_reserved(const char *name, size_t length)
+{
+    static const char *const words[] = {
+        "tensor", "host", "program", "after", "param",  "mesh",  "streams",
+        "in",     "out",  "inout",   "temp",  "shared", "of",    "let",
+        "for",    "if",   "else",    "on",    "stream", "group", "mod",
+        "and",    "or",   "not",     "size",
+    };
+    hd_opcode op;
+    hd_key_code key;
+
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (spells(words[i], name, length))
+            return true;
+    return hd_op_find(name, length, &op) || hd_key_find(name, length, &key);
+}
+
+// What a free name is differs for buffers and for variables.
+typedef bool is_free_fn(const hd_module *module, const char *name,
+                        size_t length);
+
+static bool is_free_with_suffix(const hd_module *module, const char *name,
+                                uint32_t suffix, is_free_fn *is_free)
+{
+    char *tried = hd_arena_printf(module->arena, "%s_%u", name, suffix);
+
+    return is_free(module, tried, strlen(tried));
+}
+
+// The name, or the name with a number. The search doubles and then halves, so
+// that asking for one name a thousand times is not a million tries: where
+// numbers were given in order, it finds the next one.
+static const char *make_unique(const hd_module *module, const char *name,
+                               is_free_fn *is_free)
+{
+    uint32_t taken = 1, free = 2;
+
+    if (is_free(module, name, strlen(name)))
+        return hd_arena_text(module->arena, name, strlen(name));
+    while (!is_free_with_suffix(module, name, free, is_free)) {
+        taken = free;
+        free *= 2;
+    }
+    while (free - taken > 1) {
+        uint32_t middle = taken + (free - taken) / 2;
+
+        if (is_free_with_suffix(module, name, middle, is_free))
+            free = middle;
+        else
+            taken = middle;
+    }
+    return hd_arena_printf(module->arena, "%s_%u", name, free);
+}
+
+hd_buffer *hd_module_buffer(const hd_module *module, const char *name,
+                            size_t length)
+{
+    if (module->buffer_names.room == 0)
+        return NULL;
+    return find_name(&module->buffer_names, name, length)->value;
+}
+
+static bool is_free_buffer(const hd_module *module, const char *name,
+                           size_t length)
+{
+    return !is_taken(&module->buffer_names, name, length);
+}
+
+hd_buffer *hd_module_add_buffer(hd_module *module, const char *name,
+                                hd_role role, const hd_type *type)
+{
+    hd_buffer *buffer = hd_new(module->arena, hd_buffer);
+
+    buffer->name = make_unique(module, name, is_free_buffer);
+    buffer->role = role;
+    buffer->type = *type;
+    buffer->id = module->nbuffers++;
+    add_name(module->arena, &module->buffer_names, buffer->name, buffer);
+    if (module->last_buffer != NULL)
+        module->last_buffer->next = buffer;
+    else
+        module->buffers = buffer;
+    module->last_buffer = buffer;
+    return buffer;
+}
+
+void hd_module_remove_buffer(hd_module *module, hd_buffer *buffer)
+{
+    hd_buffer *before = NULL;
+
+    for (hd_buffer *b = module->buffers; b != buffer; b = b->next)
+        before = b;
+    if (before != NULL)
+        before->next = buffer->next;
+    else
+        module->buffers = buffer->next;
+    if (module->last_buffer == buffer)
+        module->last_buffer = before;
+    for (hd_buffer *b = buffer->next; b != NULL; b = b->next)
+        b->id--;
+    module->nbuffers--;
+    find_name(&module->buffer_names, buffer->name, strlen(buffer->name))
+        ->value = NULL;
+}
+
+// The array doubles, and moves: nobody may hold a pointer into it.
+static hd_var add_var(hd_module *module, const char *name, hd_loc loc)
+{
+    if (module->nvars == module->vars_room) {
+        int room = module->vars_room > 0 ? 2 * module->vars_room : 16;
+        hd_var_info *vars = hd_new_array(module->arena, hd_var_info, room);
+
+        if (module->nvars > 0)
+            memcpy(vars, module->vars, sizeof *vars * (size_t)module->nvars);
+        module->vars = vars;
+        module->vars_room = room;
+    }
+    module->vars[module->nvars] = (hd_var_info){name, loc};
+    add_name(module->arena, &module->var_names, name, NULL);
+    return module->nvars++;
+}
+
+static bool is_free_var(const hd_module *module, const char *name,
+                        size_t length)
+{
+    return !is_taken(&module->var_names, name, length) &&
+           hd_module_axis(module, name, length) < 0 &&
+           !hd_name_is_reserved(name, length);
+}
+
+hd_var hd_module_add_var(hd_module *module, const char *name, hd_loc loc)
+{
+    return add_var(module, make_unique(module, name, is_free_var), loc);
+}
+
+hd_var hd_module_declare_var(hd_module *module, const char *name, size_t length,
+                             hd_loc loc)
+{
+    return add_var(module, hd_arena_text(module->arena, name, length), loc);
+}
+
+int hd_module_axis(const hd_module *module, const char *name, size_t length)
+{
+    for (int i = 0; i < module->naxes; i++)
+        if (spells(module->axis[i].name, name, length))
+            return i;
+    return -1;
+}
+
+// How many ranks apart neighbours on the axis are.
+static int64_t axis_stride(const hd_module *module, int axis)
+{
+    int64_t stride = 1;
+
+    for (int i = axis + 1; i < module->naxes; i++)
+        stride *= module->axis[i].size;
+    return stride;
+}
+
+int64_t hd_mesh_coord(const hd_module *module, int64_t rank, int axis)
+{
+    return rank / axis_stride(module, axis) % module->axis[axis].size;
+}
+
+int64_t hd_mesh_peer(const hd_module *module, int64_t rank, int axis,
+                     int64_t coord)
+{
+    int64_t own = hd_mesh_coord(module, rank, axis);
+
+    return rank + (coord - own) * axis_stride(module, axis);
+}
+
+hd_stmt *hd_stmt_new(hd_module *module, hd_stmt_kind kind, hd_loc loc)
+{
+    hd_stmt *stmt = hd_new(module->arena, hd_stmt);
+
+    stmt->kind = kind;
+    stmt->loc = loc;
+    stmt->var = -1;
+    stmt->a = HD_EXPR_NONE;
+    stmt->b = HD_EXPR_NONE;
+    return stmt;
+}
+
+void hd_block_append(hd_block *block, hd_stmt *stmt)
+{
+    hd_block_insert(block, block->last, stmt);
+}
+
+void hd_block_insert(hd_block *block, hd_stmt *at, hd_stmt *stmt)
+{
+    hd_stmt **link = at != NULL ? &at->next : &block->first;
+
+    stmt->next = *link;
+    *link = stmt;
+    if (stmt->next == NULL)
+        block->last = stmt;
+}
+
+void hd_block_remove(hd_block *block, hd_stmt *before, hd_stmt *stmt)
+{
+    hd_stmt **link = before != NULL ? &before->next : &block->first;
+
+    *link = stmt->next;
+    if (block->last == stmt)
+        block->last = before;
+    stmt->next = NULL;
+}
+
+hd_stmt *hd_stmt_op(hd_module *module, hd_opcode code, int axis, int noutputs,
+                    int ninputs, int nkeys, hd_loc loc)
+{
+    hd_stmt *stmt = hd_stmt_new(module, HD_STMT_OP, loc);
+    hd_op *op = hd_new(module->arena, hd_op);
+
+    op->code = code;
+    op->axis = axis;
+    op->noutputs = noutputs;
+    op->ninputs = ninputs;
+    op->view = hd_new_array(module->arena, hd_view, noutputs + ninputs);
+    op->nkeys = nkeys;
+    op->key = hd_new_array(module->arena, hd_key, nkeys);
+    for (int i = 0; i < nkeys; i++)
+        op->key[i].expr = HD_EXPR_NONE;
+    op->loc = loc;
+    stmt->op = op;
+    return stmt;
+}
+
+hd_view hd_view_whole(hd_buffer *buffer, hd_loc loc)
+{
+    return (hd_view){.buffer = buffer, .loc = loc};
+}
+
+// Marks stay with the dimensions that are kept.
+hd_type hd_view_type(const hd_view *view)
+{
+    const hd_type *whole = &view->buffer->type;
+    hd_type type = {.dtype = whole->dtype};
+
+    for (int i = 0; i < whole->ndims; i++)
+        if (i >= view->nindex || view->index[i] == HD_EXPR_ALL)
+            type.dim[type.ndims++] = whole->dim[i];
+    return type;
+}

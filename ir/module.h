@@ -1,0 +1,149 @@
+// A program of either level: one data structure from parser to walker. All of
+// it lives in the module's arena; passes build new nodes and drop old ones, and
+// nothing is freed alone.
+#ifndef HD_IR_MODULE_H
+#define HD_IR_MODULE_H
+
+#include "base/arena.h"
+#include "base/diag.h"
+#include "ir/op.h"
+
+HD_BEGIN_DECLS
+
+typedef struct hd_axis {
+    const char *name;
+    int64_t size;
+    hd_loc loc;
+} hd_axis;
+
+struct hd_buffer {
+    const char *name; // without %
+    hd_role role;
+    hd_type type;
+    bool shared;   // peers may write to it (put) or read it (get)
+    hd_buffer *of; // NULL, or the buffer whose bytes this one renames: same
+                   // dtype, and of a temp at most as many local elements as
+                   // `of`, of an argument exactly as many; never chained
+    int id;        // position in the order of declaration
+    hd_loc loc;
+    hd_buffer *next;
+};
+
+typedef enum hd_stmt_kind {
+    HD_STMT_OP,
+    HD_STMT_LET,   // var = a, until the end of the enclosing block
+    HD_STMT_FOR,   // var in a .. b, body
+    HD_STMT_IF,    // a, body, otherwise
+    HD_STMT_ON,    // on stream a, body
+    HD_STMT_GROUP, // body: its transfers are issued together, unordered
+} hd_stmt_kind;
+
+typedef struct hd_stmt hd_stmt;
+
+typedef struct hd_block {
+    hd_stmt *first;
+    hd_stmt *last;
+} hd_block;
+
+struct hd_stmt {
+    hd_stmt_kind kind;
+    hd_loc loc; // the statement's first word
+    hd_stmt *next;
+    hd_op *op;
+    hd_var var;
+    hd_expr a, b;
+    hd_block body;
+    hd_block otherwise; // empty without an else
+};
+
+typedef struct hd_var_info {
+    const char *name;
+    hd_loc loc;
+} hd_var_info;
+
+// Names that are taken, and what has them: an open-addressed hash.
+typedef struct hd_names {
+    struct hd_named {
+        const char *name; // NULL is free
+        void *value;      // NULL where only the name matters
+    } *slot;
+    uint32_t room; // a power of two
+    uint32_t used;
+} hd_names;
+
+struct hd_module {
+    hd_arena *arena;  // owned
+    hd_source source; // a copy of the text, in the arena
+    const char *name;
+    hd_stage stage;
+    int naxes;
+    hd_axis axis[HD_MAX_AXES];
+    int64_t nranks;  // product of the axes; 1 without a mesh
+    int64_t streams; // work streams; 0 if the program has none
+    hd_buffer *buffers;
+    hd_buffer *last_buffer;
+    int nbuffers;
+    hd_names buffer_names;
+    hd_var_info *vars;
+    int nvars, vars_room;
+    hd_names var_names;
+    hd_expr_node *exprs;
+    int nexprs, exprs_room;
+    int32_t *expr_index; // open-addressed hash of exprs; -1 is free
+    int expr_index_room; // a power of two
+    hd_block body;
+};
+
+// Empty, with its own arena; NULL if memory runs out.
+hd_module *hd_module_create(void);
+
+hd_buffer *hd_module_buffer(const hd_module *module, const char *name,
+                            size_t length); // NULL if there is none
+// Appends a buffer. The name is copied; if it is taken, "_2", "_3" ... is
+// added, so that passes may ask for the name they like.
+hd_buffer *hd_module_add_buffer(hd_module *module, const char *name,
+                                hd_role role, const hd_type *type);
+// Drops a buffer that nothing uses any more, and renumbers those after it. Its
+// name stays taken.
+void hd_module_remove_buffer(hd_module *module, hd_buffer *buffer);
+// Likewise a variable; unique among variables, axes and reserved words.
+hd_var hd_module_add_var(hd_module *module, const char *name, hd_loc loc);
+// A variable called exactly this, though another may be: for the parser, whose
+// blocks may reuse names one after the other.
+hd_var hd_module_declare_var(hd_module *module, const char *name, size_t length,
+                             hd_loc loc);
+// A word of the language, which no parameter, axis or variable may be called.
+bool hd_name_is_reserved(const char *name, size_t length);
+int hd_module_axis(const hd_module *module, const char *name,
+                   size_t length); // -1 if there is none
+
+// The buffer whose bytes these are.
+static inline hd_buffer *hd_buffer_root(hd_buffer *buffer)
+{
+    return buffer->of != NULL ? buffer->of : buffer;
+}
+
+// Ranks count row-major over the axes, the last one fastest.
+int64_t hd_mesh_coord(const hd_module *module, int64_t rank, int axis);
+// The rank that differs from `rank` only in its coordinate on `axis`.
+int64_t hd_mesh_peer(const hd_module *module, int64_t rank, int axis,
+                     int64_t coord);
+
+// Statements. New ones carry `loc`, the place of what they were made from, so
+// that findings in lowered programs point into the text the user wrote.
+hd_stmt *hd_stmt_new(hd_module *module, hd_stmt_kind kind, hd_loc loc);
+void hd_block_append(hd_block *block, hd_stmt *stmt);
+// After `at`; at the front if `at` is NULL.
+void hd_block_insert(hd_block *block, hd_stmt *at, hd_stmt *stmt);
+void hd_block_remove(hd_block *block, hd_stmt *before, hd_stmt *stmt);
+
+// An op statement with room for its views and keys, to be filled in.
+hd_stmt *hd_stmt_op(hd_module *module, hd_opcode code, int axis, int noutputs,
+                    int ninputs, int nkeys, hd_loc loc);
+hd_view hd_view_whole(hd_buffer *buffer, hd_loc loc);
+// The dtype and the dimensions that the view keeps.
+hd_type hd_view_type(const hd_view *view);
+
+HD_END_DECLS
+
+#endif

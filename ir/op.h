@@ -1,0 +1,131 @@
+// Operations: what ops.def says of each, and one instance in a program.
+#ifndef HD_IR_OP_H
+#define HD_IR_OP_H
+
+#include "ir/expr.h"
+#include "ir/type.h"
+
+HD_BEGIN_DECLS
+
+typedef enum hd_opcode {
+#define HD_OP(code, ...) HD_OP_##code,
+#include "ir/ops.def"
+#undef HD_OP
+    HD_NOPS
+} hd_opcode;
+
+typedef enum hd_key_code {
+#define HD_KEY(code, ...) HD_KEY_##code,
+#include "ir/ops.def"
+#undef HD_KEY
+    HD_NKEYS
+} hd_key_code;
+
+typedef enum hd_level {
+    HD_LEVEL_TENSOR = 1,
+    HD_LEVEL_HOST = 2,
+    HD_LEVEL_BOTH = 3,
+} hd_level;
+
+typedef enum hd_unit {
+    HD_UNIT_COMPUTE,
+    HD_UNIT_TRANSFER,
+    HD_UNIT_SYNC,
+} hd_unit;
+
+typedef enum hd_value_kind {
+    HD_VALUE_FLAG,
+    HD_VALUE_EXPR,
+    HD_VALUE_READ,
+    HD_VALUE_WRITE,
+    HD_VALUE_EVENT,
+    HD_VALUE_FACTOR,
+    HD_VALUE_ACT,
+} hd_value_kind;
+
+typedef enum hd_act {
+    HD_ACT_NONE,
+    HD_ACT_RELU,
+    HD_ACT_GELU,
+    HD_ACT_SILU
+} hd_act;
+
+typedef struct hd_op_info {
+    const char *text;
+    hd_level level;
+    hd_unit unit;
+    int min_outputs, max_outputs;
+    int min_inputs, max_inputs;
+    uint32_t keys; // bit hd_key_code
+} hd_op_info;
+
+typedef struct hd_key_info {
+    const char *text;
+    hd_value_kind value;
+} hd_key_info;
+
+const hd_op_info *hd_op_info_get(hd_opcode code);
+const hd_key_info *hd_key_info_get(hd_key_code code);
+// False if the text names none.
+bool hd_op_find(const char *text, size_t length, hd_opcode *out);
+bool hd_key_find(const char *text, size_t length, hd_key_code *out);
+bool hd_act_find(const char *text, size_t length, hd_act *out);
+const char *hd_act_text(hd_act act);
+
+typedef struct hd_buffer hd_buffer;
+
+// An alias of a part of a buffer, one expression a leading dimension:
+// HD_EXPR_ALL keeps it, anything else picks an index and drops the dimension.
+// Dimensions past nindex are kept.
+typedef struct hd_view {
+    hd_buffer *buffer;
+    int nindex;
+    hd_expr index[HD_MAX_DIMS];
+    hd_loc loc;
+} hd_view;
+
+typedef struct hd_key {
+    hd_key_code code;
+    hd_loc loc;
+    hd_expr expr;  // EXPR; HD_EXPR_NONE for others
+    hd_view view;  // READ, WRITE, EVENT, FACTOR; buffer NULL for others
+    double number; // FACTOR without a view
+    hd_act act;    // ACT
+} hd_key;
+
+#define HD_MAX_OPERANDS 16 // outputs and inputs together
+#define HD_MAX_VIEWS 20    // and those of keys
+
+typedef struct hd_op {
+    hd_opcode code;
+    int axis; // transfers: which axis of the mesh; others: -1
+    int noutputs;
+    int ninputs;
+    hd_view *view; // outputs, then inputs
+    int nkeys;
+    hd_key *key; // in the order of ops.def, each at most once
+    hd_loc loc;  // the op's word, and its @axis
+} hd_op;
+
+// NULL if the op does not carry it.
+const hd_key *hd_op_key(const hd_op *op, hd_key_code code);
+bool hd_op_is(const hd_op *op, hd_unit unit);
+
+// All views of an op in one order that everyone shares: outputs, inputs, then
+// those of its keys. Returns how many; `out` has room for HD_MAX_VIEWS. What is
+// written, read, or recorded of each is hd_op_access.
+int hd_op_views(const hd_op *op, const hd_view **out);
+
+typedef enum hd_access {
+    HD_ACCESS_READ = 1,
+    HD_ACCESS_WRITE = 2,
+    HD_ACCESS_UPDATE = 3, // reads what it writes over: `accumulate`
+    HD_ACCESS_RECORD = 4, // of an event
+    HD_ACCESS_WAIT = 8,   // of an event
+} hd_access;
+
+hd_access hd_op_access(const hd_op *op, int view);
+
+HD_END_DECLS
+
+#endif

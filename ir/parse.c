@@ -1,0 +1,948 @@
+// A parser by recursive descent, one function a rule of docs/text-form.md. It
+// looks one token ahead. After an error it skips to the next line that can
+// begin a statement or a declaration, so that each mistake is told once.
+#include "ir/parse.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/dtype.h"
+#include "ir/lex.h"
+#include "ir/verify.h"
+
+enum {
+    MAX_DEPTH = 64,
+    MAX_EXPR_DEPTH = HD_MAX_EXPR_DEPTH,
+    MAX_TEXT = 16 << 20,
+    MAX_BUFFERS = 65536,
+};
+
+typedef struct scope {
+    const char *name;
+    size_t length;
+    hd_expr value; // a parameter's number, or the variable
+    hd_loc loc;
+} scope;
+
+typedef struct parser {
+    hd_module *module;
+    hd_diag *diag;
+    const hd_define *defines;
+    size_t ndefines;
+    bool *used; // which defines were
+    hd_lexer lexer;
+    hd_token token;     // the next one
+    uint32_t last_line; // of the token before
+    scope *names;       // parameters, then variables in scope
+    int nnames, names_room;
+    int nparams;
+    int depth, expr_depth;
+    bool in_body; // coordinates may stand here
+    bool failed;
+} parser;
+
+static bool at_mark(const parser *p, const char *mark)
+{
+    return p->token.kind == HD_TOKEN_MARK && p->token.length == strlen(mark) &&
+           memcmp(p->token.text, mark, p->token.length) == 0;
+}
+
+static bool is_text(const hd_token *token, const char *word)
+{
+    return token->length == strlen(word) &&
+           memcmp(token->text, word, token->length) == 0;
+}
+
+static bool at_word(const parser *p, const char *word)
+{
+    return p->token.kind == HD_TOKEN_NAME && is_text(&p->token, word);
+}
+
+static void advance(parser *p)
+{
+    p->last_line = p->token.loc.line;
+    p->token = hd_lexer_next(&p->lexer);
+}
+
+static bool accept_mark(parser *p, const char *mark)
+{
+    if (!at_mark(p, mark))
+        return false;
+    advance(p);
+    return true;
+}
+
+static bool accept_word(parser *p, const char *word)
+{
+    if (!at_word(p, word))
+        return false;
+    advance(p);
+    return true;
+}
+
+static const char *token_text(const parser *p)
+{
+    if (p->token.kind == HD_TOKEN_END)
+        return "the end of the file";
+    return hd_arena_printf(
+        p->module->arena, "'%.*s'",
+        (int)(p->token.loc.length > 40 ? 40 : p->token.loc.length),
+        p->token.text - (p->token.kind == HD_TOKEN_BUFFER));
+}
+
+static hd_status expected(parser *p, const char *what)
+{
+    p->failed = true;
+    if (p->token.kind == HD_TOKEN_BAD)
+        return hd_error(p->diag, HD_E0102, p->token.loc,
+                        "a character that cannot stand here; expected %s",
+                        what);
+    return hd_error(p->diag, HD_E0103, p->token.loc, "expected %s, found %s",
+                    what, token_text(p));
+}
+
+static hd_status expect_mark(parser *p, const char *mark, const char *what)
+{
+    return accept_mark(p, mark) ? HD_OK : expected(p, what);
+}
+
+// ------------------------------------------------------------------ names
+
+static const scope *find_scope(const parser *p, const char *name, size_t length)
+{
+    for (int i = p->nnames - 1; i >= 0; i--)
+        if (p->names[i].length == length &&
+            memcmp(p->names[i].name, name, length) == 0)
+            return &p->names[i];
+    return NULL;
+}
+
+static void push_scope(parser *p, const hd_token *name, hd_expr value)
+{
+    if (p->nnames == p->names_room) {
+        int room = p->names_room == 0 ? 16 : 2 * p->names_room;
+        scope *names = hd_new_array(p->module->arena, scope, room);
+
+        if (p->nnames > 0)
+            memcpy(names, p->names, sizeof *names * (size_t)p->nnames);
+        p->names = names;
+        p->names_room = room;
+    }
+    p->names[p->nnames++] = (scope){.name = name->text,
+                                    .length = name->length,
+                                    .value = value,
+                                    .loc = name->loc};
+}
+
+// The value of -D for this name, or `value`.
+static int64_t defined(parser *p, const hd_token *name, int64_t value)
+{
+    for (size_t i = 0; i < p->ndefines; i++)
+        if (strlen(p->defines[i].name) == name->length &&
+            memcmp(p->defines[i].name, name->text, name->length) == 0) {
+            p->used[i] = true;
+            return p->defines[i].value;
+        }
+    return value;
+}
+
+// ------------------------------------------------------------ expressions
+
+static hd_status parse_expr(parser *p, hd_expr *out);
+
+static hd_status parse_int(parser *p, int64_t *out)
+{
+    char digits[80];
+    size_t n = 0;
+    char *end;
+
+    if (p->token.kind != HD_TOKEN_INT)
+        return expected(p, "a whole number");
+    for (size_t i = 0; i < p->token.length && n + 1 < sizeof digits; i++)
+        if (p->token.text[i] != '_')
+            digits[n++] = p->token.text[i];
+    digits[n] = '\0';
+    errno = 0;
+    *out =
+        strtoll(digits, &end, digits[1] == 'x' || digits[1] == 'X' ? 16 : 10);
+    if (errno != 0 || *end != '\0' || p->token.length >= sizeof digits) {
+        p->failed = true;
+        return hd_error(p->diag, HD_E0104, p->token.loc,
+                        "%s is no whole number below 2^63", token_text(p));
+    }
+    advance(p);
+    return HD_OK;
+}
+
+static hd_status parse_size(parser *p, hd_expr *out)
+{
+    int axis;
+
+    advance(p);
+    if (p->token.kind != HD_TOKEN_NAME)
+        return expected(p, "an axis after size");
+    axis = hd_module_axis(p->module, p->token.text, p->token.length);
+    if (axis < 0)
+        return expected(p, "an axis of the mesh");
+    advance(p);
+    *out = hd_expr_const(p->module, p->module->axis[axis].size);
+    return HD_OK;
+}
+
+static hd_status parse_name(parser *p, hd_expr *out)
+{
+    const scope *known = find_scope(p, p->token.text, p->token.length);
+    int axis;
+
+    if (is_text(&p->token, "size"))
+        return parse_size(p, out);
+    if (known != NULL) {
+        *out = known->value;
+        advance(p);
+        return HD_OK;
+    }
+    axis = hd_module_axis(p->module, p->token.text, p->token.length);
+    if (axis < 0 || !p->in_body)
+        return expected(p, "a number, parameter or variable");
+    *out = hd_expr_coord(p->module, axis);
+    advance(p);
+    return HD_OK;
+}
+
+static hd_status parse_atom(parser *p, hd_expr *out)
+{
+    int64_t value;
+
+    if (p->token.kind == HD_TOKEN_NAME)
+        return parse_name(p, out);
+    if (p->token.kind == HD_TOKEN_INT) {
+        HD_TRY(parse_int(p, &value));
+        *out = hd_expr_const(p->module, value);
+        return HD_OK;
+    }
+    if (!accept_mark(p, "("))
+        return expected(p, "an expression");
+    HD_TRY(parse_expr(p, out));
+    return expect_mark(p, ")", "')'");
+}
+
+static hd_status parse_unary(parser *p, hd_expr *out)
+{
+    if (!accept_mark(p, "-"))
+        return parse_atom(p, out);
+    HD_TRY(parse_unary(p, out));
+    *out = hd_expr_binary(p->module, HD_EXPR_SUB, hd_expr_const(p->module, 0),
+                          *out);
+    return HD_OK;
+}
+
+typedef struct infix {
+    const char *text;
+    hd_expr_kind kind;
+    bool swapped; // a > b is b < a
+} infix;
+
+static const infix products[] = {{"*", HD_EXPR_MUL, false},
+                                 {"/", HD_EXPR_DIV, false},
+                                 {"mod", HD_EXPR_MOD, false}};
+static const infix sums[] = {{"+", HD_EXPR_ADD, false},
+                             {"-", HD_EXPR_SUB, false}};
+static const infix comparisons[] = {
+    {"==", HD_EXPR_EQ, false}, {"!=", HD_EXPR_NE, false},
+    {"<=", HD_EXPR_LE, false}, {"<", HD_EXPR_LT, false},
+    {">=", HD_EXPR_LE, true},  {">", HD_EXPR_LT, true}};
+static const infix ands[] = {{"and", HD_EXPR_AND, false}};
+static const infix ors[] = {{"or", HD_EXPR_OR, false}};
+
+static const infix *accept_infix(parser *p, const infix *table, size_t n)
+{
+    if (p->token.kind != HD_TOKEN_MARK && p->token.kind != HD_TOKEN_NAME)
+        return NULL;
+    for (size_t i = 0; i < n; i++)
+        if (is_text(&p->token, table[i].text)) {
+            advance(p);
+            return &table[i];
+        }
+    return NULL;
+}
+
+static hd_status fold(parser *p, const infix *op, hd_expr *left, hd_expr right)
+{
+    *left = op->swapped ? hd_expr_binary(p->module, op->kind, right, *left)
+                        : hd_expr_binary(p->module, op->kind, *left, right);
+    if (hd_expr_depth(p->module, *left) <= MAX_EXPR_DEPTH)
+        return HD_OK;
+    p->failed = true;
+    return hd_error(p->diag, HD_E0105, p->token.loc,
+                    "an expression of more than %d nested operators",
+                    MAX_EXPR_DEPTH);
+}
+
+static hd_status parse_chain(parser *p, const infix *table, size_t n,
+                             hd_status (*parse_operand)(parser *, hd_expr *),
+                             hd_expr *out)
+{
+    const infix *op;
+    hd_expr right;
+
+    HD_TRY(parse_operand(p, out));
+    while ((op = accept_infix(p, table, n)) != NULL) {
+        HD_TRY(parse_operand(p, &right));
+        HD_TRY(fold(p, op, out, right));
+    }
+    return HD_OK;
+}
+
+#define COUNT(table) (sizeof(table) / sizeof(table)[0])
+
+static hd_status parse_product(parser *p, hd_expr *out)
+{
+    return parse_chain(p, products, COUNT(products), parse_unary, out);
+}
+
+static hd_status parse_sum(parser *p, hd_expr *out)
+{
+    return parse_chain(p, sums, COUNT(sums), parse_product, out);
+}
+
+static hd_status parse_comparison(parser *p, hd_expr *out)
+{
+    const infix *op;
+    hd_expr right;
+
+    HD_TRY(parse_sum(p, out));
+    op = accept_infix(p, comparisons, COUNT(comparisons));
+    if (op == NULL)
+        return HD_OK;
+    HD_TRY(parse_sum(p, &right));
+    return fold(p, op, out, right);
+}
+
+static hd_status parse_not(parser *p, hd_expr *out)
+{
+    if (!accept_word(p, "not"))
+        return parse_comparison(p, out);
+    HD_TRY(parse_comparison(p, out));
+    *out = hd_expr_not(p->module, *out);
+    return HD_OK;
+}
+
+static hd_status parse_and(parser *p, hd_expr *out)
+{
+    return parse_chain(p, ands, COUNT(ands), parse_not, out);
+}
+
+static hd_status parse_expr(parser *p, hd_expr *out)
+{
+    hd_status status;
+
+    if (++p->expr_depth > MAX_EXPR_DEPTH) {
+        p->failed = true;
+        return hd_error(p->diag, HD_E0105, p->token.loc,
+                        "parentheses nest deeper than %d", MAX_EXPR_DEPTH);
+    }
+    status = parse_chain(p, ors, COUNT(ors), parse_and, out);
+    p->expr_depth--;
+    return status;
+}
+
+// ------------------------------------------------------------------ views
+
+static hd_status parse_view(parser *p, hd_view *out)
+{
+    hd_view view = {.loc = p->token.loc};
+
+    if (p->token.kind != HD_TOKEN_BUFFER)
+        return expected(p, "a buffer");
+    view.buffer = hd_module_buffer(p->module, p->token.text, p->token.length);
+    if (view.buffer == NULL) {
+        p->failed = true;
+        return hd_error(p->diag, HD_E0201, p->token.loc, "unknown buffer %s",
+                        token_text(p));
+    }
+    advance(p);
+    if (accept_mark(p, "[")) {
+        do {
+            if (view.nindex == HD_MAX_DIMS)
+                return expected(p, "at most 8 indices");
+            if (accept_mark(p, ":"))
+                view.index[view.nindex] = HD_EXPR_ALL;
+            else
+                HD_TRY(parse_expr(p, &view.index[view.nindex]));
+            view.nindex++;
+        } while (accept_mark(p, ","));
+        HD_TRY(expect_mark(p, "]", "',' or ']'"));
+    }
+    *out = view;
+    return HD_OK;
+}
+
+static hd_status parse_views(parser *p, hd_view *views, int room, int *n)
+{
+    do {
+        if (*n == room)
+            return expected(p, "fewer operands");
+        HD_TRY(parse_view(p, &views[*n]));
+        ++*n;
+    } while (accept_mark(p, ","));
+    return HD_OK;
+}
+
+static hd_status parse_number(parser *p, double *out)
+{
+    char digits[80];
+    char *end;
+    bool negative = accept_mark(p, "-");
+
+    if ((p->token.kind != HD_TOKEN_NUMBER && p->token.kind != HD_TOKEN_INT) ||
+        p->token.length >= sizeof digits)
+        return expected(p, "a number or a buffer");
+    memcpy(digits, p->token.text, p->token.length);
+    digits[p->token.length] = '\0';
+    *out = strtod(digits, &end);
+    if (*end != '\0')
+        return expected(p, "a number");
+    if (negative)
+        *out = -*out;
+    advance(p);
+    return HD_OK;
+}
+
+static hd_status parse_value(parser *p, hd_key *key)
+{
+    switch (hd_key_info_get(key->code)->value) {
+    case HD_VALUE_FLAG:
+        return HD_OK;
+    case HD_VALUE_EXPR:
+        return parse_expr(p, &key->expr);
+    case HD_VALUE_READ:
+    case HD_VALUE_WRITE:
+    case HD_VALUE_EVENT:
+        return parse_view(p, &key->view);
+    case HD_VALUE_FACTOR:
+        if (p->token.kind == HD_TOKEN_BUFFER)
+            return parse_view(p, &key->view);
+        return parse_number(p, &key->number);
+    case HD_VALUE_ACT:
+        if (p->token.kind != HD_TOKEN_NAME ||
+            !hd_act_find(p->token.text, p->token.length, &key->act))
+            return expected(p, "relu, gelu or silu");
+        advance(p);
+        return HD_OK;
+    }
+    return HD_OK;
+}
+
+// ------------------------------------------------------------- statements
+
+static int compare_keys(const void *a, const void *b)
+{
+    return (int)((const hd_key *)a)->code - (int)((const hd_key *)b)->code;
+}
+
+static hd_status parse_keys(parser *p, hd_op *op)
+{
+    hd_key keys[HD_NKEYS];
+    hd_key_code code;
+    int n = 0;
+
+    while (p->token.kind == HD_TOKEN_NAME &&
+           hd_key_find(p->token.text, p->token.length, &code) &&
+           !(p->token.first &&
+             hd_op_find(p->token.text, p->token.length, &(hd_opcode){0}))) {
+        hd_key key = {.code = code, .loc = p->token.loc, .expr = HD_EXPR_NONE};
+
+        for (int i = 0; i < n; i++)
+            if (keys[i].code == code)
+                return expected(p, "each key once");
+        advance(p);
+        HD_TRY(parse_value(p, &key));
+        keys[n++] = key;
+    }
+    qsort(keys, (size_t)n, sizeof keys[0], compare_keys);
+    op->key = hd_arena_copy(p->module->arena, keys, sizeof keys[0] * (size_t)n);
+    op->nkeys = n;
+    return HD_OK;
+}
+
+static hd_status parse_axis(parser *p, hd_op *op)
+{
+    op->axis = -1;
+    if (accept_mark(p, "@")) {
+        op->axis =
+            p->token.kind == HD_TOKEN_NAME
+                ? hd_module_axis(p->module, p->token.text, p->token.length)
+                : -1;
+        if (op->axis < 0)
+            return expected(p, "an axis of the mesh");
+        advance(p);
+    } else if (hd_op_is(op, HD_UNIT_TRANSFER) && p->module->naxes == 1) {
+        op->axis = 0;
+    }
+    return HD_OK;
+}
+
+static hd_status parse_op(parser *p, hd_stmt *stmt)
+{
+    hd_view views[HD_MAX_OPERANDS];
+    hd_op *op = hd_new(p->module->arena, hd_op);
+    const hd_op_info *info;
+    int n = 0;
+
+    if (p->token.kind == HD_TOKEN_BUFFER) {
+        HD_TRY(parse_views(p, views, HD_MAX_OPERANDS, &n));
+        HD_TRY(expect_mark(p, "=", "'='"));
+    }
+    op->noutputs = n;
+    op->loc = p->token.loc;
+    if (p->token.kind != HD_TOKEN_NAME ||
+        !hd_op_find(p->token.text, p->token.length, &op->code))
+        return expected(p, "an operation");
+    info = hd_op_info_get(op->code);
+    advance(p);
+    HD_TRY(parse_axis(p, op));
+    if (info->max_inputs > 0 && p->token.kind == HD_TOKEN_BUFFER)
+        HD_TRY(parse_views(p, views, HD_MAX_OPERANDS, &n));
+    op->ninputs = n - op->noutputs;
+    op->view =
+        hd_arena_copy(p->module->arena, views, sizeof views[0] * (size_t)n);
+    stmt->op = op;
+    return parse_keys(p, op);
+}
+
+static hd_status parse_block(parser *p, hd_block *block);
+
+static hd_status parse_variable(parser *p, hd_token *name)
+{
+    if (p->token.kind != HD_TOKEN_NAME ||
+        hd_name_is_reserved(p->token.text, p->token.length) ||
+        find_scope(p, p->token.text, p->token.length) != NULL ||
+        hd_module_axis(p->module, p->token.text, p->token.length) >= 0)
+        return expected(p, "a new name");
+    *name = p->token;
+    advance(p);
+    return HD_OK;
+}
+
+static void bind_variable(parser *p, const hd_token *name, hd_stmt *stmt)
+{
+    stmt->var =
+        hd_module_declare_var(p->module, name->text, name->length, name->loc);
+    push_scope(p, name, hd_expr_of_var(p->module, stmt->var));
+}
+
+static hd_status parse_let(parser *p, hd_stmt *stmt)
+{
+    hd_token name;
+
+    HD_TRY(parse_variable(p, &name));
+    HD_TRY(expect_mark(p, "=", "'='"));
+    HD_TRY(parse_expr(p, &stmt->a));
+    bind_variable(p, &name, stmt);
+    return HD_OK;
+}
+
+static hd_status parse_for(parser *p, hd_stmt *stmt)
+{
+    hd_token name;
+    int outer = p->nnames;
+    hd_status status;
+
+    HD_TRY(parse_variable(p, &name));
+    if (!accept_word(p, "in"))
+        return expected(p, "in");
+    HD_TRY(parse_expr(p, &stmt->a));
+    HD_TRY(expect_mark(p, "..", "'..'"));
+    HD_TRY(parse_expr(p, &stmt->b));
+    bind_variable(p, &name, stmt);
+    status = parse_block(p, &stmt->body);
+    p->nnames = outer;
+    return status;
+}
+
+static hd_status parse_if(parser *p, hd_stmt *stmt)
+{
+    HD_TRY(parse_expr(p, &stmt->a));
+    HD_TRY(parse_block(p, &stmt->body));
+    if (!accept_word(p, "else"))
+        return HD_OK;
+    if (at_word(p, "if")) {
+        hd_stmt *other = hd_stmt_new(p->module, HD_STMT_IF, p->token.loc);
+
+        advance(p);
+        hd_block_append(&stmt->otherwise, other);
+        return parse_if(p, other);
+    }
+    return parse_block(p, &stmt->otherwise);
+}
+
+static hd_status parse_statement(parser *p, hd_block *block)
+{
+    static const struct {
+        const char *word;
+        hd_stmt_kind kind;
+    } words[] = {{"let", HD_STMT_LET},
+                 {"for", HD_STMT_FOR},
+                 {"if", HD_STMT_IF},
+                 {"on", HD_STMT_ON},
+                 {"group", HD_STMT_GROUP}};
+    hd_stmt *stmt = hd_stmt_new(p->module, HD_STMT_OP, p->token.loc);
+    hd_status status;
+
+    for (size_t i = 0; i < COUNT(words); i++)
+        if (accept_word(p, words[i].word)) {
+            stmt->kind = words[i].kind;
+            break;
+        }
+    switch (stmt->kind) {
+    case HD_STMT_LET:
+        status = parse_let(p, stmt);
+        break;
+    case HD_STMT_FOR:
+        status = parse_for(p, stmt);
+        break;
+    case HD_STMT_IF:
+        status = parse_if(p, stmt);
+        break;
+    case HD_STMT_ON:
+        status = accept_word(p, "stream") ? parse_expr(p, &stmt->a)
+                                          : expected(p, "stream");
+        if (status == HD_OK)
+            status = parse_block(p, &stmt->body);
+        break;
+    case HD_STMT_GROUP:
+        status = parse_block(p, &stmt->body);
+        break;
+    default:
+        status = parse_op(p, stmt);
+    }
+    if (status == HD_OK)
+        hd_block_append(block, stmt);
+    return status;
+}
+
+// To the next line that begins with something, or to the block's end.
+static void skip_statement(parser *p)
+{
+    int depth = 0;
+
+    while (p->token.kind != HD_TOKEN_END) {
+        if (at_mark(p, "{"))
+            depth++;
+        if (at_mark(p, "}") && depth-- == 0)
+            return;
+        advance(p);
+        if (depth <= 0 && p->token.first)
+            return;
+    }
+}
+
+static hd_status parse_block(parser *p, hd_block *block)
+{
+    int outer = p->nnames;
+
+    if (p->depth == MAX_DEPTH) {
+        p->failed = true;
+        // Nothing after this can be understood: the rest is skipped.
+        hd_status status = hd_error(p->diag, HD_E0105, p->token.loc,
+                                    "blocks nest deeper than %d", MAX_DEPTH);
+        while (p->token.kind != HD_TOKEN_END)
+            advance(p);
+        return status;
+    }
+    HD_TRY(expect_mark(p, "{", "'{'"));
+    p->depth++;
+    while (!at_mark(p, "}") && p->token.kind != HD_TOKEN_END)
+        if (parse_statement(p, block) != HD_OK)
+            skip_statement(p);
+    p->depth--;
+    p->nnames = outer;
+    return expect_mark(p, "}", "'}'");
+}
+
+// ----------------------------------------------------------- declarations
+
+static hd_status parse_dim(parser *p, hd_dim *out)
+{
+    hd_loc loc = p->token.loc;
+    hd_expr extent;
+
+    HD_TRY(parse_sum(p, &extent));
+    if (!hd_expr_is_const(p->module, extent) ||
+        hd_expr_value(p->module, extent) < 1) {
+        p->failed = true;
+        return hd_error(p->diag, HD_E0202, loc,
+                        "an extent must be a number of at least 1");
+    }
+    *out = (hd_dim){hd_expr_value(p->module, extent), HD_LOCAL};
+    if (!accept_mark(p, "@"))
+        return HD_OK;
+    if (at_word(p, "stream"))
+        out->mark = HD_STREAM;
+    else if (p->token.kind == HD_TOKEN_NAME)
+        out->mark = hd_module_axis(p->module, p->token.text, p->token.length);
+    if (out->mark == HD_LOCAL)
+        return expected(p, "stream or an axis of the mesh");
+    advance(p);
+    return HD_OK;
+}
+
+static hd_status parse_type(parser *p, hd_type *out)
+{
+    if (p->token.kind != HD_TOKEN_NAME ||
+        !hd_dtype_find(p->token.text, p->token.length, &out->dtype))
+        return expected(p, "a dtype");
+    advance(p);
+    HD_TRY(expect_mark(p, "[", "'['"));
+    if (accept_mark(p, "]"))
+        return HD_OK;
+    do {
+        if (out->ndims == HD_MAX_DIMS)
+            return expected(p, "at most 8 dimensions");
+        HD_TRY(parse_dim(p, &out->dim[out->ndims]));
+        out->ndims++;
+    } while (accept_mark(p, ","));
+    return expect_mark(p, "]", "',' or ']'");
+}
+
+static hd_status parse_attributes(parser *p, hd_buffer *buffer)
+{
+    for (;;) {
+        if (accept_word(p, "shared")) {
+            buffer->shared = true;
+        } else if (accept_word(p, "of")) {
+            if (p->token.kind != HD_TOKEN_BUFFER)
+                return expected(p, "a buffer");
+            buffer->of =
+                hd_module_buffer(p->module, p->token.text, p->token.length);
+            if (buffer->of == NULL || buffer->of == buffer)
+                return expected(p, "a buffer declared before");
+            advance(p);
+        } else {
+            return HD_OK;
+        }
+    }
+}
+
+static bool accept_role(parser *p, hd_role *out)
+{
+    static const char *const roles[] = {"in", "out", "inout", "temp"};
+
+    for (size_t i = 0; i < COUNT(roles); i++)
+        if (accept_word(p, roles[i])) {
+            *out = (hd_role)i;
+            return true;
+        }
+    return false;
+}
+
+static hd_status parse_declaration(parser *p)
+{
+    hd_role role;
+    hd_token name;
+    hd_type type = {0};
+    hd_buffer *buffer, *known;
+    char *text;
+
+    if (!accept_role(p, &role))
+        return expected(p, "a declaration or '{'");
+    name = p->token;
+    if (name.kind != HD_TOKEN_BUFFER)
+        return expected(p, "a buffer");
+    advance(p);
+    HD_TRY(expect_mark(p, ":", "':'"));
+    HD_TRY(parse_type(p, &type));
+    known = hd_module_buffer(p->module, name.text, name.length);
+    if (known != NULL) {
+        p->failed = true;
+        return hd_error(p->diag, HD_E0203, name.loc, "%%%s is declared twice",
+                        known->name);
+    }
+    text = hd_arena_text(p->module->arena, name.text, name.length);
+    buffer = hd_module_add_buffer(p->module, text, role, &type);
+    buffer->loc = name.loc;
+    return parse_attributes(p, buffer);
+}
+
+// ----------------------------------------------------------------- header
+
+static hd_status parse_stage(parser *p)
+{
+    static const char *const stages[] = {[HD_STAGE_RESHARD] = "reshard",
+                                         [HD_STAGE_STREAM] = "stream",
+                                         [HD_STAGE_TRANSFER] = "transfer",
+                                         [HD_STAGE_EVENT] = "event"};
+
+    for (int i = HD_STAGE_RESHARD; i < HD_STAGE_HOST; i++)
+        if (accept_word(p, stages[i])) {
+            p->module->stage = (hd_stage)i;
+            return HD_OK;
+        }
+    return expected(p, "reshard, stream, transfer or event");
+}
+
+static hd_status parse_program(parser *p)
+{
+    if (!accept_word(p, "heddle") || !is_text(&p->token, "1")) {
+        p->failed = true;
+        return hd_error(p->diag, HD_E0101, p->token.loc,
+                        "a file begins with 'heddle 1'");
+    }
+    advance(p);
+    if (accept_word(p, "host"))
+        p->module->stage = HD_STAGE_HOST;
+    else if (!accept_word(p, "tensor"))
+        return expected(p, "tensor program or host program");
+    if (!accept_word(p, "program"))
+        return expected(p, "program");
+    if (p->token.kind != HD_TOKEN_NAME)
+        return expected(p, "the program's name");
+    p->module->name =
+        hd_arena_text(p->module->arena, p->token.text, p->token.length);
+    advance(p);
+    return accept_word(p, "after") ? parse_stage(p) : HD_OK;
+}
+
+static hd_status parse_param(parser *p)
+{
+    hd_token name;
+    int64_t value;
+    bool negative;
+
+    HD_TRY(parse_variable(p, &name));
+    HD_TRY(expect_mark(p, "=", "'='"));
+    negative = accept_mark(p, "-");
+    HD_TRY(parse_int(p, &value));
+    value = defined(p, &name, negative ? -value : value);
+    push_scope(p, &name, hd_expr_const(p->module, value));
+    return HD_OK;
+}
+
+static hd_status parse_constant(parser *p, int64_t *out)
+{
+    hd_expr expr;
+
+    HD_TRY(parse_expr(p, &expr));
+    if (!hd_expr_is_const(p->module, expr))
+        return expected(p, "a constant");
+    *out = hd_expr_value(p->module, expr);
+    return HD_OK;
+}
+
+static hd_status parse_mesh(parser *p)
+{
+    hd_module *module = p->module;
+
+    do {
+        hd_axis *axis = &module->axis[module->naxes];
+        hd_token name;
+
+        if (module->naxes == HD_MAX_AXES)
+            return expected(p, "at most 4 axes");
+        HD_TRY(parse_variable(p, &name));
+        HD_TRY(expect_mark(p, "=", "'='"));
+        HD_TRY(parse_constant(p, &axis->size));
+        axis->size = defined(p, &name, axis->size);
+        axis->name = hd_arena_text(module->arena, name.text, name.length);
+        axis->loc = name.loc;
+        if (axis->size < 1 || axis->size > HD_MAX_RANKS ||
+            axis->size * module->nranks > HD_MAX_RANKS) {
+            p->failed = true;
+            return hd_error(p->diag, HD_E0204, name.loc,
+                            "a mesh has 1 to %d ranks", HD_MAX_RANKS);
+        }
+        module->nranks *= axis->size;
+        module->naxes++;
+    } while (accept_mark(p, ","));
+    return HD_OK;
+}
+
+static hd_status parse_file(parser *p)
+{
+    HD_TRY(parse_program(p));
+    while (accept_word(p, "param"))
+        HD_TRY(parse_param(p));
+    if (accept_word(p, "mesh"))
+        HD_TRY(parse_mesh(p));
+    if (accept_word(p, "streams"))
+        HD_TRY(parse_constant(p, &p->module->streams));
+    while (!at_mark(p, "{") && p->token.kind != HD_TOKEN_END)
+        if (parse_declaration(p) != HD_OK)
+            while (p->token.kind != HD_TOKEN_END && !at_mark(p, "{") &&
+                   !p->token.first)
+                advance(p);
+    p->in_body = true;
+    HD_TRY(parse_block(p, &p->module->body));
+    if (p->token.kind != HD_TOKEN_END)
+        return expected(p, "the end of the file");
+    return HD_OK;
+}
+
+hd_status hd_parse_module(hd_module *module, const hd_define *defines,
+                          size_t ndefines, hd_diag *diag)
+{
+    parser p = {.module = module,
+                .diag = diag,
+                .defines = defines,
+                .ndefines = ndefines,
+                .used = hd_new_array(module->arena, bool, ndefines + 1),
+                .lexer = hd_lexer_start(&module->source)};
+    hd_status status;
+
+    advance(&p);
+    status = parse_file(&p);
+    for (size_t i = 0; status == HD_OK && i < ndefines; i++)
+        if (!p.used[i])
+            status = hd_fail(diag, HD_INVALID,
+                             "-D %s: no parameter or axis has this name",
+                             defines[i].name);
+    return status != HD_OK || p.failed ? HD_INVALID : HD_OK;
+}
+
+// ------------------------------------------------------------- public call
+
+static hd_status check_text(const char *name, size_t length, hd_diag *diag)
+{
+    if (length > MAX_TEXT)
+        return hd_fail(diag, HD_INVALID,
+                       "%s: %zu bytes of text; the limit is %d", name, length,
+                       MAX_TEXT);
+    return HD_OK;
+}
+
+hd_status hd_parse(const char *name, const char *text, size_t length,
+                   const hd_define *defines, size_t ndefines, hd_diag *diag,
+                   hd_module **out)
+{
+    hd_module *module;
+    const hd_source *outer;
+    jmp_buf guard;
+    hd_status status;
+
+    HD_TRY(check_text(name, length, diag));
+    module = hd_module_create();
+    if (module == NULL)
+        return HD_NO_MEMORY;
+    outer = hd_diag_source(diag, NULL);
+    if (setjmp(guard) != 0) {
+        hd_diag_source(diag, outer);
+        hd_module_destroy(module);
+        return hd_fail(diag, HD_NO_MEMORY, "out of memory");
+    }
+    hd_arena_guard(module->arena, &guard);
+    module->source.name = hd_arena_text(module->arena, name, strlen(name));
+    module->source.text = hd_arena_text(module->arena, text, length);
+    module->source.length = length;
+    hd_diag_source(diag, &module->source);
+    status = hd_parse_module(module, defines, ndefines, diag);
+    if (status == HD_OK)
+        status = hd_verify(module, diag);
+    hd_diag_source(diag, outer);
+    hd_arena_guard(module->arena, NULL);
+    if (status != HD_OK)
+        hd_module_destroy(module);
+    else
+        *out = module;
+    return status;
+}

@@ -1,0 +1,228 @@
+// Writes the canonical form of docs/text-form.md.
+#include "ir/print.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void hd_type_print(const hd_module *module, const hd_type *type, hd_text *text)
+{
+    hd_text_printf(text, "%s[", hd_dtype_text(type->dtype));
+    for (int i = 0; i < type->ndims; i++) {
+        int mark = type->dim[i].mark;
+
+        hd_text_printf(text, "%s%lld", i > 0 ? ", " : "",
+                       (long long)type->dim[i].extent);
+        if (mark != HD_LOCAL)
+            hd_text_printf(text, "@%s",
+                           mark == HD_STREAM ? "stream"
+                                             : module->axis[mark].name);
+    }
+    hd_text_puts(text, "]");
+}
+
+void hd_view_print(const hd_module *module, const hd_view *view, hd_text *text)
+{
+    hd_text_printf(text, "%%%s", view->buffer->name);
+    for (int i = 0; i < view->nindex; i++) {
+        hd_text_puts(text, i > 0 ? ", " : "[");
+        if (view->index[i] == HD_EXPR_ALL)
+            hd_text_puts(text, ":");
+        else
+            hd_expr_print(module, view->index[i], text);
+    }
+    if (view->nindex > 0)
+        hd_text_puts(text, "]");
+}
+
+// The fewest digits that read back equal, always with a point or an exponent
+// so that it stays a number.
+static void print_number(double value, hd_text *text)
+{
+    char digits[40];
+
+    for (int precision = 1; precision <= 17; precision++) {
+        snprintf(digits, sizeof digits, "%.*g", precision, value);
+        if (strtod(digits, NULL) == value)
+            break;
+    }
+    hd_text_puts(text, digits);
+    if (strpbrk(digits, ".en") == NULL)
+        hd_text_puts(text, ".0");
+}
+
+static void print_key(const hd_module *module, const hd_key *key, hd_text *text)
+{
+    const hd_key_info *info = hd_key_info_get(key->code);
+
+    hd_text_printf(text, " %s", info->text);
+    if (info->value == HD_VALUE_FLAG)
+        return;
+    hd_text_puts(text, " ");
+    if (key->view.buffer != NULL)
+        hd_view_print(module, &key->view, text);
+    else if (info->value == HD_VALUE_EXPR)
+        hd_expr_print(module, key->expr, text);
+    else if (info->value == HD_VALUE_ACT)
+        hd_text_puts(text, hd_act_text(key->act));
+    else
+        print_number(key->number, text);
+}
+
+void hd_op_print(const hd_module *module, const hd_op *op, hd_text *text)
+{
+    for (int i = 0; i < op->noutputs; i++) {
+        hd_text_puts(text, i > 0 ? ", " : "");
+        hd_view_print(module, &op->view[i], text);
+    }
+    hd_text_printf(text, "%s%s", op->noutputs > 0 ? " = " : "",
+                   hd_op_info_get(op->code)->text);
+    if (op->axis >= 0 && module->naxes > 1)
+        hd_text_printf(text, "@%s", module->axis[op->axis].name);
+    for (int i = 0; i < op->ninputs; i++) {
+        hd_text_puts(text, i > 0 ? ", " : " ");
+        hd_view_print(module, &op->view[op->noutputs + i], text);
+    }
+    for (int i = 0; i < op->nkeys; i++)
+        print_key(module, &op->key[i], text);
+}
+
+static void print_block(const hd_module *module, const hd_block *block,
+                        int depth, hd_text *text);
+
+static void print_braces(const hd_module *module, const hd_block *block,
+                         int depth, hd_text *text)
+{
+    hd_text_puts(text, " {\n");
+    print_block(module, block, depth + 1, text);
+    hd_text_printf(text, "%*s}", 4 * depth, "");
+}
+
+static void print_if(const hd_module *module, const hd_stmt *stmt, int depth,
+                     hd_text *text)
+{
+    const hd_stmt *other = stmt->otherwise.first;
+
+    hd_text_puts(text, "if ");
+    hd_expr_print(module, stmt->a, text);
+    print_braces(module, &stmt->body, depth, text);
+    if (other == NULL)
+        return;
+    hd_text_puts(text, " else");
+    if (other->kind == HD_STMT_IF && other->next == NULL) {
+        hd_text_puts(text, " ");
+        print_if(module, other, depth, text);
+    } else {
+        print_braces(module, &stmt->otherwise, depth, text);
+    }
+}
+
+static void print_stmt(const hd_module *module, const hd_stmt *stmt, int depth,
+                       hd_text *text)
+{
+    switch (stmt->kind) {
+    case HD_STMT_OP:
+        hd_op_print(module, stmt->op, text);
+        break;
+    case HD_STMT_LET:
+        hd_text_printf(text, "let %s = ", module->vars[stmt->var].name);
+        hd_expr_print(module, stmt->a, text);
+        break;
+    case HD_STMT_FOR:
+        hd_text_printf(text, "for %s in ", module->vars[stmt->var].name);
+        hd_expr_print(module, stmt->a, text);
+        hd_text_puts(text, "..");
+        hd_expr_print(module, stmt->b, text);
+        print_braces(module, &stmt->body, depth, text);
+        break;
+    case HD_STMT_IF:
+        print_if(module, stmt, depth, text);
+        break;
+    case HD_STMT_ON:
+        hd_text_puts(text, "on stream ");
+        hd_expr_print(module, stmt->a, text);
+        print_braces(module, &stmt->body, depth, text);
+        break;
+    case HD_STMT_GROUP:
+        hd_text_puts(text, "group");
+        print_braces(module, &stmt->body, depth, text);
+        break;
+    }
+}
+
+static void print_block(const hd_module *module, const hd_block *block,
+                        int depth, hd_text *text)
+{
+    for (const hd_stmt *s = block->first; s != NULL; s = s->next) {
+        hd_text_printf(text, "%*s", 4 * depth, "");
+        print_stmt(module, s, depth, text);
+        hd_text_puts(text, "\n");
+    }
+}
+
+static const char *role_text(hd_role role)
+{
+    static const char *const roles[] = {"in", "out", "inout", "temp"};
+
+    return roles[role];
+}
+
+static void print_buffers(const hd_module *module, hd_text *text)
+{
+    int roles = 0, names = 0;
+
+    for (const hd_buffer *b = module->buffers; b != NULL; b = b->next) {
+        int role = (int)strlen(role_text(b->role));
+        int name = (int)strlen(b->name);
+
+        roles = role > roles ? role : roles;
+        names = name > names ? name : names;
+    }
+    for (const hd_buffer *b = module->buffers; b != NULL; b = b->next) {
+        hd_text_printf(text, "%-*s %%%-*s : ", roles, role_text(b->role), names,
+                       b->name);
+        hd_type_print(module, &b->type, text);
+        hd_text_puts(text, b->shared ? " shared" : "");
+        if (b->of != NULL)
+            hd_text_printf(text, " of %%%s", b->of->name);
+        hd_text_puts(text, "\n");
+    }
+}
+
+void hd_module_print(const hd_module *module, hd_text *text)
+{
+    static const char *const stages[] = {[HD_STAGE_RESHARD] = " after reshard",
+                                         [HD_STAGE_STREAM] = " after stream",
+                                         [HD_STAGE_TRANSFER] =
+                                             " after transfer",
+                                         [HD_STAGE_EVENT] = " after event",
+                                         [HD_STAGE_HOST] = ""};
+
+    hd_text_printf(
+        text, "heddle %d\n%s program %s%s\n", HD_FORMAT,
+        module->stage == HD_STAGE_TENSOR ? "tensor" : "host", module->name,
+        module->stage == HD_STAGE_TENSOR ? "" : stages[module->stage]);
+    for (int i = 0; i < module->naxes; i++)
+        hd_text_printf(text, "%s%s=%lld%s", i == 0 ? "mesh " : ", ",
+                       module->axis[i].name, (long long)module->axis[i].size,
+                       i + 1 == module->naxes ? "\n" : "");
+    if (module->streams > 0)
+        hd_text_printf(text, "streams %lld\n", (long long)module->streams);
+    print_buffers(module, text);
+    hd_text_puts(text, "{\n");
+    print_block(module, &module->body, 1, text);
+    hd_text_puts(text, "}\n");
+}
+
+hd_status hd_print(const hd_module *module, char **out)
+{
+    hd_text text = {0};
+    char *taken;
+
+    hd_module_print(module, &text);
+    taken = hd_text_take(&text);
+    if (taken == NULL)
+        return HD_NO_MEMORY;
+    *out = taken;
+    return HD_OK;
+}

@@ -1,0 +1,17 @@
+// Module to text, the inverse of ir/parse: what prints parses back the same.
+#ifndef HD_IR_PRINT_H
+#define HD_IR_PRINT_H
+
+#include "base/text.h"
+#include "ir/module.h"
+
+HD_BEGIN_DECLS
+
+void hd_module_print(const hd_module *module, hd_text *text);
+void hd_op_print(const hd_module *module, const hd_op *op, hd_text *text);
+void hd_view_print(const hd_module *module, const hd_view *view, hd_text *text);
+void hd_type_print(const hd_module *module, const hd_type *type, hd_text *text);
+
+HD_END_DECLS
+
+#endif

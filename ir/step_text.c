@@ -1,0 +1,131 @@
+// A step as text: the op with numbers for its indices and peers.
+#include <stdio.h>
+
+#include "ir/print.h"
+#include "ir/walk.h"
+
+// The indices that a view picks are in its span's offset: strides are
+// row-major, so each is the quotient by its dimension's stride. A sharded
+// dimension shows the rank's own coordinate.
+static void print_view(const hd_module *module, int64_t rank,
+                       const hd_view *view, const hd_span *span, hd_text *text)
+{
+    const hd_type *type = &view->buffer->type;
+    int64_t stride = hd_type_local_elements(type);
+    int64_t rest = span->offset;
+
+    hd_text_printf(text, "%%%s", view->buffer->name);
+    for (int i = 0; i < view->nindex; i++) {
+        int64_t index;
+
+        stride /= hd_dim_local(type->dim[i]);
+        hd_text_puts(text, i == 0 ? "[" : ", ");
+        if (view->index[i] == HD_EXPR_ALL) {
+            hd_text_puts(text, ":");
+            continue;
+        }
+        index = rest / stride;
+        rest %= stride;
+        if (hd_dim_is_sharded(type->dim[i]))
+            index = hd_mesh_coord(module, rank, type->dim[i].mark);
+        hd_text_printf(text, "%lld", (long long)index);
+    }
+    hd_text_puts(text, view->nindex > 0 ? "]" : "");
+}
+
+static void print_key(const hd_module *module, int64_t rank,
+                      const hd_step *step, const hd_key *key,
+                      const hd_span *span, hd_text *text)
+{
+    const hd_key_info *info = hd_key_info_get(key->code);
+    bool peer = key->code == HD_KEY_TO || key->code == HD_KEY_FROM ||
+                key->code == HD_KEY_ROOT;
+
+    hd_text_printf(text, " %s", info->text);
+    if (key->view.buffer != NULL) {
+        hd_text_puts(text, " ");
+        print_view(module, rank, &key->view, span, text);
+    } else if (peer) {
+        hd_text_printf(
+            text, " %lld",
+            (long long)hd_mesh_coord(module, step->peer, step->op->axis));
+    } else if (info->value == HD_VALUE_EXPR) {
+        hd_text_puts(text, " ");
+        hd_expr_print(module, key->expr, text);
+    } else if (info->value == HD_VALUE_ACT) {
+        hd_text_printf(text, " %s", hd_act_text(key->act));
+    } else if (info->value == HD_VALUE_FACTOR) {
+        hd_text_printf(text, " %g", key->number);
+    }
+}
+
+void hd_step_print(const hd_module *module, const hd_step *step, hd_text *text)
+{
+    const hd_op *op = step->op;
+    int64_t rank = step->rank;
+    int nspan = op->noutputs + op->ninputs;
+
+    for (int i = 0; i < nspan; i++) {
+        if (i == op->noutputs)
+            break;
+        hd_text_puts(text, i > 0 ? ", " : "");
+        print_view(module, rank, &op->view[i], &step->span[i], text);
+    }
+    hd_text_printf(text, "%s%s", op->noutputs > 0 ? " = " : "",
+                   hd_op_info_get(op->code)->text);
+    if (op->axis >= 0 && module->naxes > 1)
+        hd_text_printf(text, "@%s", module->axis[op->axis].name);
+    for (int i = op->noutputs; i < nspan; i++) {
+        hd_text_puts(text, i > op->noutputs ? ", " : " ");
+        print_view(module, rank, &op->view[i], &step->span[i], text);
+    }
+    for (int i = 0; i < op->nkeys; i++) {
+        print_key(module, rank, step, &op->key[i], &step->span[nspan], text);
+        nspan += op->key[i].view.buffer != NULL;
+    }
+}
+
+typedef struct printer {
+    const hd_module *module;
+    hd_text text;
+} printer;
+
+static hd_status print_line(void *context, const hd_step *steps, int n)
+{
+    printer *p = context;
+
+    for (int i = 0; i < n; i++) {
+        char stream[16];
+        const char *group = n == 1 ? " " : i == 0 ? "{" : i + 1 < n ? "|" : "}";
+
+        snprintf(stream, sizeof stream, "s%d", steps[i].stream);
+        hd_text_printf(&p->text, "%5lld  %-6s %s ", (long long)steps[i].index,
+                       steps[i].stream == HD_CALLER_STREAM ? "caller" : stream,
+                       group);
+        hd_step_print(p->module, &steps[i], &p->text);
+        hd_text_puts(&p->text, "\n");
+    }
+    return HD_OK;
+}
+
+hd_status hd_print_steps(const hd_module *module, int rank, hd_diag *diag,
+                         char **out)
+{
+    printer p = {.module = module};
+    hd_status status;
+    char *taken;
+
+    if (rank < 0 || rank >= module->nranks)
+        return hd_fail(diag, HD_ARGUMENT, "rank %d of a mesh of %lld", rank,
+                       (long long)module->nranks);
+    status = hd_walk(module, rank, diag, print_line, &p);
+    if (status != HD_OK) {
+        hd_text_free(&p.text);
+        return status;
+    }
+    taken = hd_text_take(&p.text);
+    if (taken == NULL)
+        return HD_NO_MEMORY;
+    *out = taken;
+    return HD_OK;
+}

@@ -1,0 +1,52 @@
+// Arithmetic on shapes. Products saturate rather than overflow, so that the
+// verifier can compare them with the limit.
+#include "ir/type.h"
+
+bool hd_dim_same(hd_dim a, hd_dim b)
+{
+    int axis_a = hd_dim_is_sharded(a) ? a.mark : HD_LOCAL;
+    int axis_b = hd_dim_is_sharded(b) ? b.mark : HD_LOCAL;
+
+    return a.extent == b.extent && axis_a == axis_b;
+}
+
+static int64_t multiply(int64_t a, int64_t b)
+{
+    int64_t product;
+
+    return __builtin_mul_overflow(a, b, &product) ? INT64_MAX : product;
+}
+
+int64_t hd_type_elements(const hd_type *type)
+{
+    int64_t elements = 1;
+
+    for (int i = 0; i < type->ndims; i++)
+        elements = multiply(elements, type->dim[i].extent);
+    return elements;
+}
+
+int64_t hd_type_local_elements(const hd_type *type)
+{
+    int64_t elements = 1;
+
+    for (int i = 0; i < type->ndims; i++)
+        elements = multiply(elements, hd_dim_local(type->dim[i]));
+    return elements;
+}
+
+bool hd_type_has_stream(const hd_type *type)
+{
+    for (int i = 0; i < type->ndims; i++)
+        if (type->dim[i].mark == HD_STREAM)
+            return true;
+    return false;
+}
+
+int hd_type_axis_dim(const hd_type *type, int axis)
+{
+    for (int i = 0; i < type->ndims; i++)
+        if (hd_dim_is_sharded(type->dim[i]) && type->dim[i].mark == axis)
+            return i;
+    return -1;
+}

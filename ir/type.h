@@ -1,0 +1,55 @@
+// What a buffer holds: a dtype, and per dimension an extent and a mark that
+// says where its indices live.
+#ifndef HD_IR_TYPE_H
+#define HD_IR_TYPE_H
+
+#include "base/status.h"
+
+HD_BEGIN_DECLS
+
+enum {
+    HD_LOCAL = -1,  // every rank holds all indices
+    HD_STREAM = -2, // the same, and each may be computed in a trip of its own
+};
+
+typedef struct hd_dim {
+    int64_t extent; // of the whole dimension, at least 1
+    int mark;       // HD_LOCAL, HD_STREAM, or the axis it is sharded over,
+                    // whose size is then the extent: a rank holds one index
+} hd_dim;
+
+typedef struct hd_type {
+    hd_dtype dtype;
+    int ndims; // 0 is a scalar
+    hd_dim dim[HD_MAX_DIMS];
+} hd_type;
+
+// No buffer has more elements than this, so that offsets in bytes fit in 63
+// bits and sums of a few of them too.
+#define HD_MAX_ELEMENTS ((int64_t)1 << 48)
+
+static inline bool hd_dim_is_sharded(hd_dim dim)
+{
+    return dim.mark >= 0;
+}
+
+// What one rank holds of a dimension.
+static inline int64_t hd_dim_local(hd_dim dim)
+{
+    return hd_dim_is_sharded(dim) ? 1 : dim.extent;
+}
+
+// Two dimensions can be computed on together: same extent, and sharded over
+// the same axis or not at all (a stream dimension counts as local).
+bool hd_dim_same(hd_dim a, hd_dim b);
+
+int64_t hd_type_elements(const hd_type *type);       // of the whole
+int64_t hd_type_local_elements(const hd_type *type); // of one rank
+bool hd_type_has_stream(const hd_type *type);
+
+// The dimension sharded over `axis`, or -1.
+int hd_type_axis_dim(const hd_type *type, int axis);
+
+HD_END_DECLS
+
+#endif

@@ -1,0 +1,538 @@
+// The local rules of docs/semantics.md: a table-driven part that reads ops.def,
+// and one function for each family of operations.
+#include "ir/verify.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/dtype.h"
+#include "ir/print.h"
+
+typedef struct verifier {
+    const hd_module *module;
+    hd_diag *diag;
+    bool failed;
+    bool on_stream, grouping;
+    bool *written; // by buffer id: a tensor program's values so far
+} verifier;
+
+static bool is_tensor(const verifier *v)
+{
+    return v->module->stage == HD_STAGE_TENSOR;
+}
+
+// "bf16[4@tp, 8]" in the arena, for messages.
+static const char *type_text(const verifier *v, const hd_type *type)
+{
+    hd_text text = {0};
+    char *taken, *copy;
+
+    hd_type_print(v->module, type, &text);
+    taken = hd_text_take(&text);
+    copy = hd_arena_printf(v->module->arena, "%s",
+                           taken != NULL ? taken : "a type");
+    hd_free(taken);
+    return copy;
+}
+
+static const char *op_text(const hd_op *op)
+{
+    return hd_op_info_get(op->code)->text;
+}
+
+// ----------------------------------------------------------------- counts
+
+static hd_status check_count(verifier *v, const hd_op *op, int n, int least,
+                             int most, const char *what)
+{
+    if (n >= least && n <= most)
+        return HD_OK;
+    if (least == most)
+        return hd_error(v->diag, HD_E0301, op->loc, "%s has %d %s, not %d",
+                        op_text(op), least, what, n);
+    return hd_error(v->diag, HD_E0301, op->loc, "%s has %d to %d %s, not %d",
+                    op_text(op), least, most, what, n);
+}
+
+static hd_status check_keys(verifier *v, const hd_op *op)
+{
+    static const struct {
+        hd_opcode op;
+        hd_key_code key;
+    } required[] = {{HD_OP_SCALE, HD_KEY_BY},
+                    {HD_OP_SEND, HD_KEY_TO},
+                    {HD_OP_RECV, HD_KEY_FROM},
+                    {HD_OP_BROADCAST, HD_KEY_ROOT}};
+    const hd_op_info *info = hd_op_info_get(op->code);
+
+    for (int i = 0; i < op->nkeys; i++)
+        if ((info->keys & 1u << op->key[i].code) == 0)
+            return hd_error(v->diag, HD_E0302, op->key[i].loc,
+                            "%s takes no key %s", info->text,
+                            hd_key_info_get(op->key[i].code)->text);
+    for (size_t i = 0; i < sizeof required / sizeof required[0]; i++)
+        if (op->code == required[i].op &&
+            hd_op_key(op, required[i].key) == NULL)
+            return hd_error(v->diag, HD_E0302, op->loc, "%s needs the key %s",
+                            info->text, hd_key_info_get(required[i].key)->text);
+    return HD_OK;
+}
+
+static hd_status check_form(verifier *v, const hd_op *op)
+{
+    const hd_op_info *info = hd_op_info_get(op->code);
+    hd_level level = is_tensor(v) ? HD_LEVEL_TENSOR : HD_LEVEL_HOST;
+
+    if ((info->level & level) == 0)
+        return hd_error(v->diag, HD_E0303, op->loc,
+                        "%s stands in %s programs only", info->text,
+                        is_tensor(v) ? "host" : "tensor");
+    HD_TRY(check_count(v, op, op->noutputs, info->min_outputs,
+                       info->max_outputs, "results"));
+    HD_TRY(check_count(v, op, op->ninputs, info->min_inputs, info->max_inputs,
+                       "operands"));
+    HD_TRY(check_keys(v, op));
+    if (hd_op_is(op, HD_UNIT_TRANSFER) ? op->axis >= 0 : op->axis < 0)
+        return HD_OK;
+    return hd_error(v->diag, HD_E0304, op->loc,
+                    op->axis < 0 ? "%s needs an axis, as in %s@%s"
+                                 : "%s works on no axis",
+                    info->text, info->text,
+                    v->module->naxes > 0 ? v->module->axis[0].name : "tp");
+}
+
+// ------------------------------------------------------------------ views
+
+static hd_status check_view(verifier *v, const hd_view *view)
+{
+    const hd_type *type = &view->buffer->type;
+
+    if (view->nindex > type->ndims)
+        return hd_error(v->diag, HD_E0305, view->loc,
+                        "%d indices of %%%s, which has %d dimensions",
+                        view->nindex, view->buffer->name, type->ndims);
+    if (is_tensor(v) && view->nindex > 0)
+        return hd_error(v->diag, HD_E0306, view->loc,
+                        "a tensor program works on whole tensors; write %%%s",
+                        view->buffer->name);
+    for (int i = 0; i < view->nindex; i++) {
+        const hd_expr_node *node;
+
+        if (view->index[i] == HD_EXPR_ALL || !hd_dim_is_sharded(type->dim[i]))
+            continue;
+        node = hd_expr_get(v->module, view->index[i]);
+        if (node->kind != HD_EXPR_COORD || node->a != type->dim[i].mark)
+            return hd_error(v->diag, HD_E0307, view->loc,
+                            "dimension %d of %%%s is sharded over %s and is "
+                            "indexed by %s alone",
+                            i, view->buffer->name,
+                            v->module->axis[type->dim[i].mark].name,
+                            v->module->axis[type->dim[i].mark].name);
+    }
+    return HD_OK;
+}
+
+static hd_status check_write(verifier *v, const hd_view *view)
+{
+    hd_buffer *root = hd_buffer_root(view->buffer);
+
+    if (root->role == HD_IN)
+        return hd_error(v->diag, HD_E0308, view->loc,
+                        "%%%s is an input and may not be written", root->name);
+    if (is_tensor(v)) {
+        if (v->written[root->id] && root->role != HD_INOUT)
+            return hd_error(v->diag, HD_E0309, view->loc,
+                            "%%%s is written twice; a tensor program writes "
+                            "each tensor once",
+                            root->name);
+        v->written[root->id] = true;
+    }
+    return HD_OK;
+}
+
+static hd_status check_read(verifier *v, const hd_view *view)
+{
+    hd_buffer *root = hd_buffer_root(view->buffer);
+
+    if (is_tensor(v) && !v->written[root->id] && root->role != HD_IN &&
+        root->role != HD_INOUT)
+        return hd_error(v->diag, HD_E0310, view->loc,
+                        "%%%s is read before it is written", root->name);
+    return HD_OK;
+}
+
+static hd_status check_event(verifier *v, const hd_view *view, bool wanted)
+{
+    bool is = view->buffer->type.dtype == HD_EVENT;
+    hd_type type = hd_view_type(view);
+
+    if (is != wanted)
+        return hd_error(v->diag, HD_E0401, view->loc,
+                        wanted ? "%%%s is no event"
+                               : "%%%s holds events, not "
+                                 "numbers",
+                        view->buffer->name);
+    if (is && type.ndims > 0)
+        return hd_error(v->diag, HD_E0401, view->loc,
+                        "one event at a time: %%%s has %d more dimensions",
+                        view->buffer->name, type.ndims);
+    return HD_OK;
+}
+
+static hd_status check_views(verifier *v, const hd_op *op)
+{
+    const hd_view *views[HD_MAX_VIEWS];
+    int n = hd_op_views(op, views);
+
+    for (int i = 0; i < n; i++) {
+        hd_access access = hd_op_access(op, i);
+
+        HD_TRY(check_view(v, views[i]));
+        HD_TRY(check_event(v, views[i],
+                           access == HD_ACCESS_RECORD ||
+                               access == HD_ACCESS_WAIT));
+        if (access == HD_ACCESS_READ || access == HD_ACCESS_UPDATE)
+            HD_TRY(check_read(v, views[i]));
+    }
+    for (int i = 0; i < n; i++)
+        if (hd_op_access(op, i) == HD_ACCESS_WRITE ||
+            hd_op_access(op, i) == HD_ACCESS_UPDATE)
+            HD_TRY(check_write(v, views[i]));
+    return HD_OK;
+}
+
+// -------------------------------------------------------------- operations
+
+static hd_type type_of(const hd_op *op, int i)
+{
+    return hd_view_type(&op->view[i]);
+}
+
+static hd_status shapes_differ(verifier *v, const hd_op *op, const hd_type *a,
+                               const hd_type *b)
+{
+    return hd_error(v->diag, HD_E0311, op->loc,
+                    "%s of %s into %s: the shapes or placements differ",
+                    op_text(op), type_text(v, b), type_text(v, a));
+}
+
+static bool same_shape(const hd_type *a, const hd_type *b, bool marks)
+{
+    if (a->ndims != b->ndims)
+        return false;
+    for (int i = 0; i < a->ndims; i++)
+        if (marks ? !hd_dim_same(a->dim[i], b->dim[i])
+                  : a->dim[i].extent != b->dim[i].extent)
+            return false;
+    return true;
+}
+
+// Results and operands alike; `tail` lets the last operand lack leading
+// dimensions.
+static hd_status check_elementwise(verifier *v, const hd_op *op, bool marks,
+                                   bool cast, bool tail)
+{
+    hd_type out = type_of(op, 0);
+
+    for (int i = 1; i < op->noutputs + op->ninputs; i++) {
+        hd_type in = type_of(op, i);
+        hd_type part = out;
+        int drop = tail && i == 2 ? out.ndims - in.ndims : 0;
+
+        if (drop > 0) {
+            part.ndims = in.ndims;
+            memmove(part.dim, out.dim + drop,
+                    sizeof part.dim[0] * (size_t)in.ndims);
+        }
+        if (!same_shape(&part, &in, marks) || (!cast && in.dtype != out.dtype))
+            return shapes_differ(v, op, &out, &in);
+    }
+    return HD_OK;
+}
+
+static hd_status dim_value(verifier *v, const hd_op *op, hd_key_code code,
+                           int ndims, int fallback, int *out)
+{
+    const hd_key *key = hd_op_key(op, code);
+    int64_t value = fallback;
+
+    if (key != NULL) {
+        if (!hd_expr_is_const(v->module, key->expr))
+            return hd_error(v->diag, HD_E0312, key->loc,
+                            "a dimension is a constant");
+        value = hd_expr_value(v->module, key->expr);
+    }
+    if (value < 0 || value >= ndims)
+        return hd_error(v->diag, HD_E0312, key != NULL ? key->loc : op->loc,
+                        "dimension %lld of a tensor of %d", (long long)value,
+                        ndims);
+    *out = (int)value;
+    return HD_OK;
+}
+
+static hd_status check_reduction(verifier *v, const hd_op *op)
+{
+    hd_type out = type_of(op, 0), in = type_of(op, 1), rest = in;
+    int dim;
+
+    if (hd_op_key(op, HD_KEY_DIM) == NULL)
+        return check_elementwise(v, op, true, false, false);
+    HD_TRY(check_count(v, op, op->ninputs, 1, 1, "operands with dim"));
+    HD_TRY(dim_value(v, op, HD_KEY_DIM, in.ndims, 0, &dim));
+    rest.ndims--;
+    memmove(rest.dim + dim, in.dim + dim + 1,
+            sizeof rest.dim[0] * (size_t)(rest.ndims - dim));
+    if (!same_shape(&out, &rest, !is_tensor(v)) || out.dtype != in.dtype ||
+        (!is_tensor(v) && hd_dim_is_sharded(in.dim[dim])))
+        return shapes_differ(v, op, &out, &in);
+    return HD_OK;
+}
+
+static hd_status check_transpose(verifier *v, const hd_op *op)
+{
+    hd_type out = type_of(op, 0), in = type_of(op, 1), want = in;
+    int i, j;
+
+    HD_TRY(dim_value(v, op, HD_KEY_DIM0, in.ndims, in.ndims - 2, &i));
+    HD_TRY(dim_value(v, op, HD_KEY_DIM1, in.ndims, in.ndims - 1, &j));
+    want.dim[i] = in.dim[j];
+    want.dim[j] = in.dim[i];
+    if (!same_shape(&out, &want, true) || out.dtype != in.dtype)
+        return shapes_differ(v, op, &out, &in);
+    return HD_OK;
+}
+
+static hd_status check_matmul(verifier *v, const hd_op *op)
+{
+    hd_type out = type_of(op, 0), a = type_of(op, 1), b = type_of(op, 2);
+    const hd_key *bias = hd_op_key(op, HD_KEY_BIAS);
+    const hd_key *aux = hd_op_key(op, HD_KEY_AUX);
+    hd_matmul_shape shape;
+    char why[160];
+
+    if (!hd_matmul_shape_of(&out, &a, &b, hd_op_key(op, HD_KEY_TA) != NULL,
+                            hd_op_key(op, HD_KEY_TB) != NULL, &shape, why))
+        return hd_error(v->diag, HD_E0313, op->loc,
+                        "matmul of %s by %s into %s: %s", type_text(v, &a),
+                        type_text(v, &b), type_text(v, &out), why);
+    if (!hd_dtype_is_float(a.dtype) || !hd_dtype_is_float(b.dtype) ||
+        !hd_dtype_is_float(out.dtype))
+        return hd_error(v->diag, HD_E0314, op->loc,
+                        "matmul works on floating point");
+    if (bias != NULL) {
+        hd_type type = hd_view_type(&bias->view);
+
+        if (type.ndims != 1 || hd_dim_local(type.dim[0]) != shape.n)
+            return hd_error(v->diag, HD_E0313, bias->loc,
+                            "a bias of %s for %lld columns",
+                            type_text(v, &type), (long long)shape.n);
+    }
+    if (aux != NULL) {
+        hd_type type = hd_view_type(&aux->view);
+
+        if (!same_shape(&type, &out, true))
+            return shapes_differ(v, op, &type, &out);
+    }
+    return HD_OK;
+}
+
+static hd_status check_compute(verifier *v, const hd_op *op)
+{
+    switch (op->code) {
+    case HD_OP_SET:
+        return check_elementwise(v, op, false, true, false);
+    case HD_OP_COPY:
+        return check_elementwise(v, op, true, true, false);
+    case HD_OP_ADD:
+    case HD_OP_MUL:
+        return check_elementwise(v, op, true, false, true);
+    case HD_OP_SUM:
+    case HD_OP_MAX:
+        return check_reduction(v, op);
+    case HD_OP_TRANSPOSE:
+        return check_transpose(v, op);
+    case HD_OP_MATMUL:
+        return check_matmul(v, op);
+    default:
+        return check_elementwise(v, op, true, false, false);
+    }
+}
+
+// --------------------------------------------------------------- transfers
+
+static hd_status check_shared(verifier *v, const hd_view *view)
+{
+    if (hd_buffer_root(view->buffer)->shared)
+        return HD_OK;
+    return hd_error(v->diag, HD_E0402, view->loc,
+                    "%%%s is touched by peers and must be shared",
+                    hd_buffer_root(view->buffer)->name);
+}
+
+// Which side's memory peers touch.
+static hd_status check_reach(verifier *v, const hd_op *op)
+{
+    bool get = hd_op_key(op, HD_KEY_GET) != NULL;
+
+    switch (op->code) {
+    case HD_OP_SEND:
+        return get ? check_shared(v, &op->view[0]) : HD_OK;
+    case HD_OP_RECV:
+        return get ? HD_OK : check_shared(v, &op->view[0]);
+    case HD_OP_REDUCE_SCATTER:
+    case HD_OP_ALL_REDUCE:
+        return check_shared(v, &op->view[1]);
+    default:
+        return op->noutputs > 0 ? check_shared(v, &op->view[0]) : HD_OK;
+    }
+}
+
+// Pieces match in number; how each side shapes them is its own affair.
+static bool is_row_of(const hd_type *whole, const hd_type *piece, int64_t n)
+{
+    return whole->ndims > 0 && hd_dim_local(whole->dim[0]) == n &&
+           hd_type_local_elements(whole) == n * hd_type_local_elements(piece);
+}
+
+static hd_status check_collective(verifier *v, const hd_op *op)
+{
+    int64_t n = v->module->axis[op->axis].size;
+    hd_type a = type_of(op, 0), b;
+    bool fits;
+
+    if (op->noutputs + op->ninputs < 2)
+        return HD_OK;
+    b = type_of(op, 1);
+    switch (op->code) {
+    case HD_OP_ALL_GATHER:
+        fits = is_row_of(&a, &b, n);
+        break;
+    case HD_OP_REDUCE_SCATTER:
+        fits = is_row_of(&b, &a, n);
+        break;
+    case HD_OP_ALL_TO_ALL:
+        fits = same_shape(&a, &b, false) && a.ndims > 0 && a.dim[0].extent == n;
+        break;
+    default:
+        fits = same_shape(&a, &b, false);
+    }
+    return fits && a.dtype == b.dtype ? HD_OK : shapes_differ(v, op, &a, &b);
+}
+
+static hd_status check_transfer(verifier *v, const hd_op *op)
+{
+    if (v->module->stage == HD_STAGE_HOST) // `place` has said what is shared
+        HD_TRY(check_reach(v, op));
+    return check_collective(v, op);
+}
+
+static hd_status check_sync(verifier *v, const hd_op *op)
+{
+    if ((op->code == HD_OP_FORK || op->code == HD_OP_JOIN) && v->on_stream)
+        return hd_error(v->diag, HD_E0403, op->loc,
+                        "%s stands outside on stream", op_text(op));
+    if (v->module->streams == 0 &&
+        (op->code == HD_OP_FORK || op->code == HD_OP_JOIN))
+        return hd_error(v->diag, HD_E0404, op->loc,
+                        "the program declares no streams");
+    return HD_OK;
+}
+
+static hd_status check_op(verifier *v, const hd_op *op)
+{
+    HD_TRY(check_form(v, op));
+    HD_TRY(check_views(v, op));
+    switch (hd_op_info_get(op->code)->unit) {
+    case HD_UNIT_COMPUTE:
+        break;
+    case HD_UNIT_TRANSFER:
+        return check_transfer(v, op);
+    case HD_UNIT_SYNC:
+        return check_sync(v, op);
+    }
+    if (v->grouping)
+        return hd_error(v->diag, HD_E0405, op->loc,
+                        "%s in a group: a group holds transfers", op_text(op));
+    return check_compute(v, op);
+}
+
+// -------------------------------------------------------------- statements
+
+static void check_block(verifier *v, const hd_block *block);
+
+static hd_status check_on(verifier *v, const hd_stmt *stmt)
+{
+    if (v->on_stream || v->grouping)
+        return hd_error(v->diag, HD_E0406, stmt->loc,
+                        "on stream inside another, or inside a group");
+    if (v->module->streams == 0)
+        return hd_error(v->diag, HD_E0404, stmt->loc,
+                        "the program declares no streams");
+    v->on_stream = true;
+    check_block(v, &stmt->body);
+    v->on_stream = false;
+    return HD_OK;
+}
+
+static hd_status check_group(verifier *v, const hd_stmt *stmt)
+{
+    if (v->grouping)
+        return hd_error(v->diag, HD_E0406, stmt->loc, "a group in a group");
+    v->grouping = true;
+    check_block(v, &stmt->body);
+    v->grouping = false;
+    return HD_OK;
+}
+
+static hd_status check_stmt(verifier *v, const hd_stmt *stmt)
+{
+    if (is_tensor(v) && stmt->kind != HD_STMT_OP)
+        return hd_error(v->diag, HD_E0303, stmt->loc,
+                        "a tensor program is a list of operations");
+    switch (stmt->kind) {
+    case HD_STMT_OP:
+        return check_op(v, stmt->op);
+    case HD_STMT_ON:
+        return check_on(v, stmt);
+    case HD_STMT_GROUP:
+        return check_group(v, stmt);
+    default:
+        check_block(v, &stmt->body);
+        check_block(v, &stmt->otherwise);
+        return HD_OK;
+    }
+}
+
+static void check_block(verifier *v, const hd_block *block)
+{
+    for (const hd_stmt *stmt = block->first; stmt != NULL; stmt = stmt->next)
+        if (check_stmt(v, stmt) != HD_OK)
+            v->failed = true;
+}
+
+static void check_outputs(verifier *v)
+{
+    for (const hd_buffer *b = v->module->buffers; b != NULL; b = b->next)
+        if (b->role == HD_OUT && is_tensor(v) && !v->written[b->id]) {
+            v->failed = true;
+            hd_status ignored =
+                hd_error(v->diag, HD_E0310, b->loc,
+                         "%%%s is an output and is never written", b->name);
+            (void)ignored;
+        }
+}
+
+hd_status hd_verify(const hd_module *module, hd_diag *diag)
+{
+    verifier v = {.module = module,
+                  .diag = diag,
+                  .written =
+                      hd_new_array(module->arena, bool, module->nbuffers + 1)};
+    const hd_source *outer = hd_diag_source(diag, &module->source);
+
+    check_block(&v, &module->body);
+    if (!v.failed)
+        check_outputs(&v);
+    hd_diag_source(diag, outer);
+    return v.failed ? HD_INVALID : HD_OK;
+}

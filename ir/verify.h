@@ -1,0 +1,38 @@
+// The local rules: what can be said of each statement alone, whatever the rank.
+// Run on every parsed module and after every pass.
+#ifndef HD_IR_VERIFY_H
+#define HD_IR_VERIFY_H
+
+#include "ir/module.h"
+
+HD_BEGIN_DECLS
+
+// Reports every violation; HD_INVALID if there was one.
+hd_status hd_verify(const hd_module *module, hd_diag *diag);
+
+// How a matmul's operands map onto a batch of plain products, shared by the
+// verifier, the drivers and the reference. By shape, for a of [P.., R.., M, K]:
+//
+//   b of [K, N]        out of [P.., R.., M, N]        (one weight for all)
+//   b of [P.., K, N]   out of [P.., R.., M, N]        (paired: one weight each)
+//   b of [P.., K, N]   out of [P.., a's.., N]         (crossed: a with each)
+//
+// Paired if `out` has as many dimensions as `a`, crossed if it has as many more
+// as b has before its last two.
+typedef struct hd_matmul_shape {
+    bool crossed;
+    int nbatch;      // leading dimensions of b before its last two
+    int64_t m, n, k; // m: rows of one product, a's dimensions after the batch
+                     // flattened (local extents)
+    int64_t batch;   // how many products (local extents)
+} hd_matmul_shape;
+
+// False if the shapes do not multiply; `why` then says it in words for the
+// reader (at most 160 bytes with the NUL).
+bool hd_matmul_shape_of(const hd_type *out, const hd_type *a, const hd_type *b,
+                        bool ta, bool tb, hd_matmul_shape *shape,
+                        char why[160]);
+
+HD_END_DECLS
+
+#endif

@@ -1,0 +1,416 @@
+// Unrolls a program for one rank. Blocks nest at most 64 deep (the parser's
+// rule), so the walk recurses over blocks and loops over everything else.
+// Nothing is allocated per step: spans are built in scratch memory that the
+// callback reads during its call, and the members of a group gather there until
+// the group ends.
+#include "ir/walk.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_EVENTS = 1 << 24 };
+
+typedef struct walker {
+    const hd_module *module;
+    hd_diag *diag;
+    hd_step_fn *fn;
+    void *context;
+    int64_t rank;
+    hd_env env;
+    int64_t *vars; // owned: env.var
+    int stream;
+    int64_t nsteps, ntrips;
+    int ngroups;
+    bool grouping;
+    hd_step *member; // owned: the current step, or the group's so far
+    hd_span *span;   // owned: HD_MAX_VIEWS a member
+    int nmembers, room;
+    int64_t *sent, *received; // owned: by rank and axis
+    int64_t collectives[HD_MAX_AXES];
+    int64_t **recorded; // owned, by buffer id: per element, 1 + its last record
+} walker;
+
+static hd_status evaluate(walker *w, hd_expr expr, hd_loc loc, int64_t *out)
+{
+    if (hd_expr_eval(w->module, expr, &w->env, out))
+        return HD_OK;
+    return hd_error(w->diag, HD_E0608, loc,
+                    "an expression overflows, or divides by a number below 1, "
+                    "on rank %lld",
+                    (long long)w->rank);
+}
+
+// ------------------------------------------------------------------ spans
+
+static hd_status pick_index(walker *w, const hd_view *view, int i,
+                            int64_t *index)
+{
+    hd_dim dim = view->buffer->type.dim[i];
+
+    HD_TRY(evaluate(w, view->index[i], view->loc, index));
+    if (hd_dim_is_sharded(dim)) {
+        if (*index != w->env.coord[dim.mark])
+            return hd_error(w->diag, HD_E0602, view->loc,
+                            "index %lld of %%%s on rank %lld, which holds "
+                            "index %lld of it alone",
+                            (long long)*index, view->buffer->name,
+                            (long long)w->rank,
+                            (long long)w->env.coord[dim.mark]);
+        *index = 0;
+        return HD_OK;
+    }
+    if (*index >= 0 && *index < dim.extent)
+        return HD_OK;
+    return hd_error(w->diag, HD_E0601, view->loc,
+                    "index %lld of %%%s on rank %lld; its dimension %d has "
+                    "extent %lld",
+                    (long long)*index, view->buffer->name, (long long)w->rank,
+                    i, (long long)dim.extent);
+}
+
+static hd_status make_span(walker *w, const hd_view *view, hd_span *span)
+{
+    const hd_type *type = &view->buffer->type;
+    int64_t stride[HD_MAX_DIMS];
+    int64_t next = 1;
+
+    span->buffer = hd_buffer_root(view->buffer);
+    span->offset = 0;
+    span->ndims = 0;
+    for (int i = type->ndims - 1; i >= 0; i--) {
+        stride[i] = next;
+        next *= hd_dim_local(type->dim[i]);
+    }
+    for (int i = 0; i < type->ndims; i++) {
+        int64_t index;
+
+        if (i >= view->nindex || view->index[i] == HD_EXPR_ALL) {
+            span->extent[span->ndims] = hd_dim_local(type->dim[i]);
+            span->stride[span->ndims++] = stride[i];
+            continue;
+        }
+        HD_TRY(pick_index(w, view, i, &index));
+        span->offset += index * stride[i];
+    }
+    return HD_OK;
+}
+
+// ------------------------------------------------------------------ steps
+
+static hd_status find_peer(walker *w, const hd_op *op, hd_key_code code,
+                           bool self, int *peer)
+{
+    const hd_key *key = hd_op_key(op, code);
+    const hd_axis *axis = &w->module->axis[op->axis];
+    int64_t coord;
+
+    HD_TRY(evaluate(w, key->expr, key->loc, &coord));
+    if (coord < 0 || coord >= axis->size)
+        return hd_error(w->diag, HD_E0604, key->loc,
+                        "%s %lld on rank %lld; %s has coordinates 0 to %lld",
+                        hd_key_info_get(code)->text, (long long)coord,
+                        (long long)w->rank, axis->name,
+                        (long long)axis->size - 1);
+    if (!self && coord == w->env.coord[op->axis])
+        return hd_error(w->diag, HD_E0604, key->loc,
+                        "rank %lld names itself here (%s is %lld)",
+                        (long long)w->rank, axis->name, (long long)coord);
+    *peer = (int)hd_mesh_peer(w->module, w->rank, op->axis, coord);
+    return HD_OK;
+}
+
+static hd_status check_broadcast(walker *w, const hd_step *step)
+{
+    bool root = step->peer == w->rank;
+
+    if (root ? step->op->ninputs == 1 : step->op->noutputs == 1)
+        return HD_OK;
+    return hd_error(w->diag, HD_E0606, step->op->loc,
+                    root ? "rank %lld is the root here and names nothing to "
+                           "send"
+                         : "rank %lld is not the root here and names nothing "
+                           "to receive into",
+                    (long long)w->rank);
+}
+
+static hd_status number_transfer(walker *w, hd_step *step)
+{
+    const hd_op *op = step->op;
+    size_t naxes = (size_t)w->module->naxes;
+
+    switch (op->code) {
+    case HD_OP_SEND:
+        HD_TRY(find_peer(w, op, HD_KEY_TO, false, &step->peer));
+        step->seq = w->sent[(size_t)step->peer * naxes + (size_t)op->axis]++;
+        return HD_OK;
+    case HD_OP_RECV:
+        HD_TRY(find_peer(w, op, HD_KEY_FROM, false, &step->peer));
+        step->seq =
+            w->received[(size_t)step->peer * naxes + (size_t)op->axis]++;
+        return HD_OK;
+    case HD_OP_BROADCAST:
+        HD_TRY(find_peer(w, op, HD_KEY_ROOT, true, &step->peer));
+        HD_TRY(check_broadcast(w, step));
+        break;
+    default:
+        break;
+    }
+    step->seq = w->collectives[op->axis]++;
+    return HD_OK;
+}
+
+static hd_status find_recorded(walker *w, const hd_span *span, int64_t **out)
+{
+    int id = span->buffer->id;
+
+    if (w->recorded[id] == NULL) {
+        int64_t n = hd_type_local_elements(&span->buffer->type);
+
+        if (n > MAX_EVENTS)
+            return hd_error(w->diag, HD_E0607, span->buffer->loc,
+                            "%lld events; the limit is %d", (long long)n,
+                            MAX_EVENTS);
+        w->recorded[id] = calloc((size_t)n, sizeof(int64_t));
+        if (w->recorded[id] == NULL)
+            return hd_fail(w->diag, HD_NO_MEMORY, "out of memory");
+    }
+    *out = &w->recorded[id][span->offset];
+    return HD_OK;
+}
+
+static hd_status resolve_events(walker *w, hd_step *step)
+{
+    int64_t *last = NULL;
+
+    step->record = -1;
+    for (int i = 0; i < step->nspans; i++) {
+        hd_access access = hd_op_access(step->op, i);
+
+        if (access != HD_ACCESS_RECORD && access != HD_ACCESS_WAIT)
+            continue;
+        HD_TRY(find_recorded(w, &step->span[i], &last));
+        if (access == HD_ACCESS_RECORD)
+            *last = step->index + 1;
+        else if (*last > 0)
+            step->record = *last - 1;
+        else if (step->span[i].buffer->role != HD_IN &&
+                 step->span[i].buffer->role != HD_INOUT)
+            return hd_error(w->diag, HD_E0605, step->op->loc,
+                            "rank %lld waits for %%%s, which nothing before "
+                            "records",
+                            (long long)w->rank, step->span[i].buffer->name);
+    }
+    return HD_OK;
+}
+
+static hd_status find_dim(walker *w, const hd_op *op, hd_key_code code,
+                          int fallback, int *out)
+{
+    const hd_key *key = hd_op_key(op, code);
+    int64_t value = fallback;
+
+    if (key != NULL)
+        HD_TRY(evaluate(w, key->expr, key->loc, &value));
+    *out = (int)value; // the verifier has seen that it is in range
+    return HD_OK;
+}
+
+static hd_status find_dims(walker *w, hd_step *step)
+{
+    int ndims;
+
+    step->dim[0] = step->dim[1] = -1;
+    if (step->op->code == HD_OP_SUM || step->op->code == HD_OP_MAX)
+        return find_dim(w, step->op, HD_KEY_DIM, -1, &step->dim[0]);
+    if (step->op->code != HD_OP_TRANSPOSE)
+        return HD_OK;
+    ndims = step->span[0].ndims;
+    HD_TRY(find_dim(w, step->op, HD_KEY_DIM0, ndims - 2, &step->dim[0]));
+    return find_dim(w, step->op, HD_KEY_DIM1, ndims - 1, &step->dim[1]);
+}
+
+static hd_status reserve_member(walker *w)
+{
+    int room = w->room == 0 ? 4 : 2 * w->room;
+    hd_step *member;
+    hd_span *span;
+
+    if (w->nmembers < w->room)
+        return HD_OK;
+    member = realloc(w->member, sizeof *member * (size_t)room);
+    if (member != NULL)
+        w->member = member;
+    span = realloc(w->span, sizeof *span * (size_t)room * HD_MAX_VIEWS);
+    if (span != NULL)
+        w->span = span;
+    if (member == NULL || span == NULL)
+        return hd_fail(w->diag, HD_NO_MEMORY, "out of memory");
+    w->room = room;
+    for (int i = 0; i < w->nmembers; i++) // the spans may have moved
+        member[i].span = &w->span[i * HD_MAX_VIEWS];
+    return HD_OK;
+}
+
+static hd_status flush(walker *w)
+{
+    int n = w->nmembers;
+
+    w->nmembers = 0;
+    return n == 0 ? HD_OK : w->fn(w->context, w->member, n);
+}
+
+static hd_status walk_op(walker *w, const hd_op *op)
+{
+    const hd_view *views[HD_MAX_VIEWS];
+    hd_step *step;
+    hd_span *span;
+
+    HD_TRY(reserve_member(w));
+    span = &w->span[w->nmembers * HD_MAX_VIEWS];
+    step = &w->member[w->nmembers];
+    *step = (hd_step){.op = op,
+                      .rank = w->rank,
+                      .index = w->nsteps++,
+                      .stream = w->stream,
+                      .group = w->grouping ? w->ngroups : 0,
+                      .nspans = hd_op_views(op, views),
+                      .span = span,
+                      .peer = -1,
+                      .record = -1};
+    if (w->nsteps > HD_MAX_STEPS)
+        return hd_error(w->diag, HD_E0607, op->loc,
+                        "rank %lld has more than %lld steps",
+                        (long long)w->rank, (long long)HD_MAX_STEPS);
+    for (int i = 0; i < step->nspans; i++)
+        HD_TRY(make_span(w, views[i], &span[i]));
+    if (hd_op_is(op, HD_UNIT_TRANSFER))
+        HD_TRY(number_transfer(w, step));
+    HD_TRY(find_dims(w, step));
+    HD_TRY(resolve_events(w, step));
+    w->nmembers++;
+    return w->grouping ? HD_OK : flush(w);
+}
+
+// ------------------------------------------------------------- statements
+
+static hd_status walk_block(walker *w, const hd_block *block);
+
+static hd_status walk_for(walker *w, const hd_stmt *stmt)
+{
+    int64_t first, last;
+
+    HD_TRY(evaluate(w, stmt->a, stmt->loc, &first));
+    HD_TRY(evaluate(w, stmt->b, stmt->loc, &last));
+    for (int64_t i = first; i < last; i++) {
+        if (++w->ntrips > HD_MAX_TRIPS)
+            return hd_error(w->diag, HD_E0607, stmt->loc,
+                            "rank %lld makes more than %lld loop trips",
+                            (long long)w->rank, (long long)HD_MAX_TRIPS);
+        w->vars[stmt->var] = i;
+        HD_TRY(walk_block(w, &stmt->body));
+    }
+    return HD_OK;
+}
+
+static hd_status walk_on(walker *w, const hd_stmt *stmt)
+{
+    int outer = w->stream;
+    int64_t stream;
+    hd_status status;
+
+    HD_TRY(evaluate(w, stmt->a, stmt->loc, &stream));
+    if (stream < 0 || stream >= w->module->streams)
+        return hd_error(w->diag, HD_E0603, stmt->loc,
+                        "stream %lld on rank %lld; the program has streams 0 "
+                        "to %lld",
+                        (long long)stream, (long long)w->rank,
+                        (long long)w->module->streams - 1);
+    w->stream = (int)stream;
+    status = walk_block(w, &stmt->body);
+    w->stream = outer;
+    return status;
+}
+
+static hd_status walk_group(walker *w, const hd_stmt *stmt)
+{
+    w->grouping = true;
+    w->ngroups++;
+    HD_TRY(walk_block(w, &stmt->body));
+    w->grouping = false;
+    return flush(w);
+}
+
+static hd_status walk_stmt(walker *w, const hd_stmt *stmt)
+{
+    int64_t value;
+
+    switch (stmt->kind) {
+    case HD_STMT_OP:
+        return walk_op(w, stmt->op);
+    case HD_STMT_LET:
+        return evaluate(w, stmt->a, stmt->loc, &w->vars[stmt->var]);
+    case HD_STMT_FOR:
+        return walk_for(w, stmt);
+    case HD_STMT_IF:
+        HD_TRY(evaluate(w, stmt->a, stmt->loc, &value));
+        return walk_block(w, value != 0 ? &stmt->body : &stmt->otherwise);
+    case HD_STMT_ON:
+        return walk_on(w, stmt);
+    case HD_STMT_GROUP:
+        return walk_group(w, stmt);
+    }
+    return HD_OK;
+}
+
+static hd_status walk_block(walker *w, const hd_block *block)
+{
+    for (const hd_stmt *stmt = block->first; stmt != NULL; stmt = stmt->next)
+        HD_TRY(walk_stmt(w, stmt));
+    return HD_OK;
+}
+
+static hd_status start(walker *w)
+{
+    size_t pairs = (size_t)w->module->nranks * (size_t)w->module->naxes + 1;
+
+    w->vars = calloc((size_t)w->module->nvars + 1, sizeof *w->vars);
+    w->sent = calloc(2 * pairs, sizeof *w->sent);
+    w->recorded = calloc((size_t)w->module->nbuffers + 1, sizeof *w->recorded);
+    if (w->vars == NULL || w->sent == NULL || w->recorded == NULL)
+        return hd_fail(w->diag, HD_NO_MEMORY, "out of memory");
+    w->received = w->sent + pairs;
+    w->env.var = w->vars;
+    for (int i = 0; i < w->module->naxes; i++)
+        w->env.coord[i] = hd_mesh_coord(w->module, w->rank, i);
+    return HD_OK;
+}
+
+static void stop(walker *w)
+{
+    for (int i = 0; w->recorded != NULL && i < w->module->nbuffers; i++)
+        free(w->recorded[i]);
+    free(w->recorded);
+    free(w->sent);
+    free(w->vars);
+    free(w->member);
+    free(w->span);
+}
+
+hd_status hd_walk(const hd_module *module, int64_t rank, hd_diag *diag,
+                  hd_step_fn *fn, void *context)
+{
+    walker w = {.module = module,
+                .diag = diag,
+                .fn = fn,
+                .context = context,
+                .rank = rank,
+                .stream = HD_CALLER_STREAM};
+    const hd_source *outer = hd_diag_source(diag, &module->source);
+    hd_status status = start(&w);
+
+    if (status == HD_OK)
+        status = walk_block(&w, &module->body);
+    stop(&w);
+    hd_diag_source(diag, outer);
+    return status;
+}

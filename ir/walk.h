@@ -1,0 +1,86 @@
+// Unrolls a program to the finite list of steps that one rank issues. The
+// checker, the simulator, the reference and the runtime all consume this list,
+// so what is checked is exactly what runs.
+#ifndef HD_IR_WALK_H
+#define HD_IR_WALK_H
+
+#include "ir/module.h"
+
+HD_BEGIN_DECLS
+
+#define HD_MAX_STEPS ((int64_t)1 << 24) // of one rank
+#define HD_MAX_TRIPS ((int64_t)1 << 26) // loop trips of one rank, also empty
+
+// A view with numbers for its indices: a strided part of a root buffer (one
+// with `of` NULL), in elements of its dtype. Dimensions that the view drops are
+// gone; a sharded dimension that it keeps has extent 1.
+typedef struct hd_span {
+    const hd_buffer *buffer; // the root
+    int64_t offset;
+    int ndims;
+    int64_t extent[HD_MAX_DIMS];
+    int64_t stride[HD_MAX_DIMS];
+} hd_span;
+
+#define HD_CALLER_STREAM (-1) // the stream that called the program
+
+typedef struct hd_step {
+    const hd_op *op;
+    int64_t rank;  // whose step it is
+    int64_t index; // position in the rank's list, from 0
+    int stream;    // 0 .. streams - 1, or HD_CALLER_STREAM
+    int group;     // 0, or the number of the group it is a member of, from 1
+    int nspans;
+    const hd_span *span; // as hd_op_views orders them; valid during the call
+    // sum and max over a dimension: dim[0], else -1. transpose: both.
+    int dim[2];
+    // Transfers. `peer` is a rank of the mesh: the receiver of a send, the
+    // sender of a recv, the root of a broadcast, -1 otherwise. `seq` counts
+    // from 0: sends and recvs per (peer, axis), collectives per axis; the send
+    // and the recv with equal numbers match, and so do collectives.
+    int peer;
+    int64_t seq;
+    // wait: the index of the record step it waits for, the last one issued
+    // before it on that event; -1 where the event is an argument that this
+    // program has not recorded. Other steps: -1.
+    int64_t record;
+} hd_step;
+
+// Members of a group arrive in one call, n > 1 or a group of one.
+typedef hd_status hd_step_fn(void *context, const hd_step *steps, int n);
+
+// Calls `fn` with each step that `rank` issues, in issue order. Stops at the
+// first status that is not HD_OK, and returns it. What depends on the rank is
+// checked here and reported at its place: indices and streams in range, sharded
+// dimensions at the own coordinate, peers on the axis and not oneself, a wait
+// with no record before it, the views of a broadcast, and the limits above.
+hd_status hd_walk(const hd_module *module, int64_t rank, hd_diag *diag,
+                  hd_step_fn *fn, void *context);
+
+// All steps of a rank in one owned array, spans included.
+typedef struct hd_steps {
+    hd_step *step; // owned; one block with the spans
+    int64_t nsteps;
+    hd_span *span; // owned
+} hd_steps;
+
+hd_status hd_steps_collect(const hd_module *module, int64_t rank, hd_diag *diag,
+                           hd_steps *out);
+void hd_steps_free(hd_steps *steps);
+
+int64_t hd_span_elements(const hd_span *span);
+// Its elements are one stretch in row-major order.
+bool hd_span_is_dense(const hd_span *span);
+
+// "%ag[3]" with numbers, for messages and dumps: the text of view number `view`
+// of the step.
+void hd_step_print(const hd_module *module, const hd_step *step, hd_text *text);
+
+// Walks every rank and matches what they send: each send has its recv with the
+// same seq, shape, dtype and protocol, and every rank of an axis line issues
+// the same collectives in the same order. The body of hd_check.
+hd_status hd_match(const hd_module *module, hd_diag *diag);
+
+HD_END_DECLS
+
+#endif

@@ -1,0 +1,123 @@
+#include "lower/build.h"
+
+#include <string.h>
+
+hd_op *hd_build_op(hd_build *b, hd_opcode code, int axis, const hd_view *out,
+                   const hd_view *in, int nkeys)
+{
+    hd_stmt *stmt = hd_stmt_op(b->module, code, axis, out != NULL, in != NULL,
+                               nkeys, b->loc);
+    int n = 0;
+
+    if (out != NULL)
+        stmt->op->view[n++] = *out;
+    if (in != NULL)
+        stmt->op->view[n++] = *in;
+    hd_block_append(b->block, stmt);
+    return stmt->op;
+}
+
+hd_op *hd_build_unary(hd_build *b, hd_opcode code, int axis, hd_view out,
+                      hd_view in)
+{
+    return hd_build_op(b, code, axis, &out, &in, 0);
+}
+
+void hd_build_key(hd_op *op, int i, hd_key_code code, hd_expr expr)
+{
+    op->key[i] = (hd_key){.code = code, .loc = op->loc, .expr = expr};
+}
+
+hd_build hd_build_into(const hd_build *b, hd_block *block)
+{
+    return (hd_build){b->module, block, b->loc};
+}
+
+static hd_stmt *append(hd_build *b, hd_stmt_kind kind, hd_expr a)
+{
+    hd_stmt *stmt = hd_stmt_new(b->module, kind, b->loc);
+
+    stmt->a = a;
+    hd_block_append(b->block, stmt);
+    return stmt;
+}
+
+hd_build hd_build_for(hd_build *b, const char *name, hd_expr n, hd_expr *var)
+{
+    hd_stmt *stmt = append(b, HD_STMT_FOR, hd_expr_const(b->module, 0));
+
+    stmt->b = n;
+    stmt->var = hd_module_add_var(b->module, name, b->loc);
+    *var = hd_expr_of_var(b->module, stmt->var);
+    return hd_build_into(b, &stmt->body);
+}
+
+hd_build hd_build_on(hd_build *b, hd_expr stream)
+{
+    return hd_build_into(b, &append(b, HD_STMT_ON, stream)->body);
+}
+
+hd_stmt *hd_build_if(hd_build *b, hd_expr condition)
+{
+    return append(b, HD_STMT_IF, condition);
+}
+
+hd_build hd_build_group(hd_build *b)
+{
+    return hd_build_into(b, &append(b, HD_STMT_GROUP, HD_EXPR_NONE)->body);
+}
+
+hd_expr hd_build_let(hd_build *b, const char *name, hd_expr value)
+{
+    hd_stmt *stmt = append(b, HD_STMT_LET, value);
+
+    stmt->var = hd_module_add_var(b->module, name, b->loc);
+    return hd_expr_of_var(b->module, stmt->var);
+}
+
+hd_view hd_view_at(hd_view view, int dim, hd_expr index)
+{
+    while (view.nindex <= dim)
+        view.index[view.nindex++] = HD_EXPR_ALL;
+    view.index[dim] = index;
+    return view;
+}
+
+hd_type hd_type_marked(const hd_type *type, int dim, int mark)
+{
+    hd_type result = *type;
+
+    result.dim[dim].mark = mark;
+    return result;
+}
+
+hd_type hd_type_without(const hd_type *type, int dim)
+{
+    hd_type result = *type;
+
+    result.ndims--;
+    memmove(result.dim + dim, type->dim + dim + 1,
+            sizeof(hd_dim) * (size_t)(result.ndims - dim));
+    return result;
+}
+
+hd_type hd_type_with(const hd_type *type, int dim, hd_dim added)
+{
+    hd_type result = *type;
+
+    memmove(result.dim + dim + 1, type->dim + dim,
+            sizeof(hd_dim) * (size_t)(type->ndims - dim));
+    result.dim[dim] = added;
+    result.ndims++;
+    return result;
+}
+
+void hd_block_each(const hd_block *block, hd_op_fn *fn, void *context)
+{
+    for (const hd_stmt *stmt = block->first; stmt != NULL; stmt = stmt->next) {
+        if (stmt->kind == HD_STMT_OP)
+            fn(context, stmt->op);
+        hd_block_each(&stmt->body, fn, context);
+        hd_block_each(&stmt->otherwise, fn, context);
+    }
+}

@@ -1,0 +1,47 @@
+// Short ways to write statements, for the passes.
+#ifndef HD_LOWER_BUILD_H
+#define HD_LOWER_BUILD_H
+
+#include "ir/module.h"
+
+HD_BEGIN_DECLS
+
+// Where statements go and what they were made from.
+typedef struct hd_build {
+    hd_module *module;
+    hd_block *block; // appended to
+    hd_loc loc;
+} hd_build;
+
+// An op of one result and one operand. `axis` is -1 for compute.
+hd_op *hd_build_unary(hd_build *b, hd_opcode code, int axis, hd_view out,
+                      hd_view in);
+// An op with room for `nkeys` keys and no more: views are filled in by the
+// caller, or passed as NULL buffers to leave them out.
+hd_op *hd_build_op(hd_build *b, hd_opcode code, int axis, const hd_view *out,
+                   const hd_view *in, int nkeys);
+void hd_build_key(hd_op *op, int i, hd_key_code code, hd_expr expr);
+// for VAR in 0..n: returns the body to build into, and the variable.
+hd_build hd_build_for(hd_build *b, const char *name, hd_expr n, hd_expr *var);
+hd_build hd_build_on(hd_build *b, hd_expr stream);
+// if CONDITION: returns the statement, whose body and otherwise are empty.
+hd_stmt *hd_build_if(hd_build *b, hd_expr condition);
+hd_build hd_build_group(hd_build *b);
+hd_expr hd_build_let(hd_build *b, const char *name, hd_expr value);
+hd_build hd_build_into(const hd_build *b, hd_block *block);
+
+// The view with dimension `dim` fixed; dimensions before it that it did not
+// index are kept.
+hd_view hd_view_at(hd_view view, int dim, hd_expr index);
+// The whole type of a buffer with `dim` marked otherwise.
+hd_type hd_type_marked(const hd_type *type, int dim, int mark);
+hd_type hd_type_without(const hd_type *type, int dim);
+hd_type hd_type_with(const hd_type *type, int dim, hd_dim added);
+
+// Calls `fn` with every op of the block, also in nested statements.
+typedef void hd_op_fn(void *context, hd_op *op);
+void hd_block_each(const hd_block *block, hd_op_fn *fn, void *context);
+
+HD_END_DECLS
+
+#endif

@@ -1,0 +1,387 @@
+// Orders the streams with the fewest events. Each loop over streams is forked
+// from the caller's stream and joined to it. Inside, trips on one stream follow
+// each other; what a trip on another stream must wait for is found by
+// evaluating the views of every trip: two trips conflict where they touch the
+// same elements and one of them writes. In a ring the distance between such
+// trips is constant, so one event a trip orders them:
+//
+//     trip j:      wait %hop[j]  ..  recv  %hop[j + 1] = record  ..  compute
+//     trip j + 1:                           wait %hop[j + 1]  ..
+//
+// Where the distance is 1 this chain reaches every stream from the first trip,
+// and starting it on the caller's stream makes the fork unnecessary. Trips
+// whose conflicts have no constant distance are put on one stream.
+#include <stdlib.h>
+#include <string.h>
+
+#include "lower/build.h"
+#include "lower/pass.h"
+
+enum { MANY_RANKS = 64 }; // beyond it, three ranks stand for all
+
+typedef struct access {
+    const hd_buffer *root;
+    const hd_view *view;
+    int64_t index[HD_MAX_DIMS]; // values; -1 keeps the dimension
+    int64_t low, high;          // elements, of the whole stretch
+    int64_t trip;
+    const hd_stmt *stmt; // of the trip, outermost
+    bool writes;
+} access;
+
+typedef struct loop {
+    hd_module *module;
+    hd_arena *scratch;
+    hd_diag *diag;
+    hd_stmt *stmt; // the for
+    hd_stmt *on;
+    int64_t trips, streams;
+    int64_t *vars;
+    hd_env env;
+    access *access;
+    int naccesses, room;
+    bool *written; // by buffer id
+    // What was found.
+    int64_t distance;
+    bool varied;             // more than one distance
+    const hd_stmt *producer; // the one statement that must come first
+    bool many_producers;
+} loop;
+
+// -------------------------------------------------------------- evaluation
+
+static void fill_access(loop *l, const hd_view *view, access *a)
+{
+    const hd_type *type = &view->buffer->type;
+    int64_t stride = hd_type_local_elements(type);
+
+    a->low = a->high = 0;
+    for (int i = 0; i < type->ndims; i++) {
+        int64_t extent = hd_dim_local(type->dim[i]);
+        int64_t value = 0;
+
+        stride /= extent;
+        a->index[i] = -1;
+        if (i >= view->nindex || view->index[i] == HD_EXPR_ALL) {
+            a->high += (extent - 1) * stride;
+            continue;
+        }
+        // An index that has no value is reported by the walk.
+        (void)hd_expr_eval(l->module, view->index[i], &l->env, &value);
+        a->index[i] = value;
+        if (hd_dim_is_sharded(type->dim[i]))
+            value = 0;
+        a->low += value * stride;
+        a->high += value * stride;
+    }
+    a->high++;
+}
+
+static access *add_access(loop *l)
+{
+    if (l->naccesses == l->room) {
+        access *grown = hd_new_array(l->scratch, access, 2 * l->room + 64);
+
+        if (l->naccesses > 0)
+            memcpy(grown, l->access, sizeof *grown * (size_t)l->naccesses);
+        l->access = grown;
+        l->room = 2 * l->room + 64;
+    }
+    return &l->access[l->naccesses++];
+}
+
+static void evaluate_op(loop *l, const hd_op *op, const hd_stmt *outer,
+                        int64_t trip)
+{
+    const hd_view *views[HD_MAX_VIEWS];
+    int n = hd_op_views(op, views);
+
+    for (int i = 0; i < n; i++) {
+        hd_buffer *root = hd_buffer_root(views[i]->buffer);
+        access *a;
+
+        if (!l->written[root->id] || root->type.dtype == HD_EVENT)
+            continue;
+        a = add_access(l);
+        *a = (access){.root = root,
+                      .view = views[i],
+                      .trip = trip,
+                      .stmt = outer,
+                      .writes = hd_op_access(op, i) != HD_ACCESS_READ};
+        fill_access(l, views[i], a);
+    }
+}
+
+static void evaluate_block(loop *l, const hd_block *block, const hd_stmt *outer,
+                           int64_t trip)
+{
+    for (const hd_stmt *s = block->first; s != NULL; s = s->next) {
+        const hd_stmt *top = outer != NULL ? outer : s;
+        int64_t value = 0;
+
+        switch (s->kind) {
+        case HD_STMT_OP:
+            evaluate_op(l, s->op, top, trip);
+            break;
+        case HD_STMT_LET:
+            (void)hd_expr_eval(l->module, s->a, &l->env, &l->vars[s->var]);
+            break;
+        case HD_STMT_IF:
+            (void)hd_expr_eval(l->module, s->a, &l->env, &value);
+            evaluate_block(l, value != 0 ? &s->body : &s->otherwise, top, trip);
+            break;
+        default:
+            evaluate_block(l, &s->body, top, trip);
+        }
+    }
+}
+
+static void note_written(void *context, hd_op *op)
+{
+    const hd_view *views[HD_MAX_VIEWS];
+    int n = hd_op_views(op, views);
+
+    for (int i = 0; i < n; i++)
+        if (hd_op_access(op, i) != HD_ACCESS_READ)
+            ((bool *)context)[hd_buffer_root(views[i]->buffer)->id] = true;
+}
+
+// --------------------------------------------------------------- conflicts
+
+static bool overlap(const access *a, const access *b)
+{
+    if (a->low >= b->high || b->low >= a->high)
+        return false;
+    if (a->view->buffer != b->view->buffer)
+        return true;
+    for (int i = 0; i < a->view->buffer->type.ndims; i++)
+        if (a->index[i] >= 0 && b->index[i] >= 0 && a->index[i] != b->index[i])
+            return false;
+    return true;
+}
+
+static void note_conflict(loop *l, const access *a, const access *b)
+{
+    const access *first = a->trip < b->trip ? a : b;
+    int64_t distance = llabs(a->trip - b->trip);
+
+    if (distance % l->streams == 0 || !(a->writes || b->writes) ||
+        !overlap(a, b))
+        return;
+    l->varied |= l->distance != 0 && l->distance != distance;
+    l->distance = distance;
+    l->many_producers |= l->producer != NULL && l->producer != first->stmt;
+    l->producer = first->stmt;
+}
+
+static int compare_accesses(const void *x, const void *y)
+{
+    const access *a = x, *b = y;
+
+    if (a->root != b->root)
+        return a->root->id < b->root->id ? -1 : 1;
+    return (a->low > b->low) - (a->low < b->low);
+}
+
+static void compare_trips(loop *l)
+{
+    qsort(l->access, (size_t)l->naccesses, sizeof *l->access, compare_accesses);
+    for (int i = 0; i < l->naccesses; i++)
+        for (int k = i + 1;
+             k < l->naccesses && l->access[k].root == l->access[i].root &&
+             l->access[k].low < l->access[i].high && !l->varied;
+             k++)
+            note_conflict(l, &l->access[i], &l->access[k]);
+}
+
+static void evaluate_rank(loop *l, int64_t rank)
+{
+    for (int i = 0; i < l->module->naxes; i++)
+        l->env.coord[i] = hd_mesh_coord(l->module, rank, i);
+    l->naccesses = 0;
+    for (int64_t trip = 0; trip < l->trips; trip++) {
+        l->vars[l->stmt->var] = trip;
+        evaluate_block(l, &l->on->body, NULL, trip);
+    }
+    compare_trips(l);
+}
+
+static void find_conflicts(loop *l)
+{
+    int64_t n = l->module->nranks;
+    int64_t some[3] = {0, 1, n - 1};
+
+    if (l->streams == 1)
+        return;
+    if (n <= MANY_RANKS)
+        for (int64_t rank = 0; rank < n && !l->varied; rank++)
+            evaluate_rank(l, rank);
+    else
+        for (int i = 0; i < 3 && !l->varied; i++)
+            evaluate_rank(l, some[i]);
+}
+
+// ------------------------------------------------------------------ events
+
+static hd_view event_at(const loop *l, hd_buffer *hop, hd_expr index)
+{
+    return hd_view_at(hd_view_whole(hop, l->stmt->loc), 0, index);
+}
+
+static hd_stmt *record_stmt(loop *l, hd_buffer *hop, hd_expr index)
+{
+    hd_stmt *stmt =
+        hd_stmt_op(l->module, HD_OP_RECORD, -1, 1, 0, 0, l->stmt->loc);
+
+    stmt->op->view[0] = event_at(l, hop, index);
+    return stmt;
+}
+
+// `if condition { stmt }`, or the statement alone without a condition.
+static hd_stmt *guarded(loop *l, hd_stmt *stmt, hd_expr condition)
+{
+    hd_stmt *guard;
+
+    if (condition < 0)
+        return stmt;
+    guard = hd_stmt_new(l->module, HD_STMT_IF, l->stmt->loc);
+    guard->a = condition;
+    hd_block_append(&guard->body, stmt);
+    return guard;
+}
+
+// Ahead of everything that touches memory in a trip, after its lets.
+static void add_wait(loop *l, hd_buffer *hop, bool chained)
+{
+    hd_module *m = l->module;
+    hd_expr j = hd_expr_of_var(m, l->stmt->var);
+    hd_stmt *wait = hd_stmt_op(m, HD_OP_WAIT, -1, 0, 1, 0, l->stmt->loc);
+    hd_stmt *at = NULL;
+
+    wait->op->view[0] = event_at(l, hop, j);
+    for (hd_stmt *s = l->on->body.first; s != NULL && s->kind == HD_STMT_LET;
+         s = s->next)
+        at = s;
+    hd_block_insert(
+        &l->on->body, at,
+        guarded(l, wait,
+                chained ? HD_EXPR_NONE
+                        : hd_expr_binary(m, HD_EXPR_LE,
+                                         hd_expr_const(m, l->distance), j)));
+}
+
+// A transfer pass writes `if j < last { group { .. } }`: the record then goes
+// inside, right after the group.
+static bool guards_itself(const loop *l, const hd_stmt *stmt)
+{
+    const hd_expr_node *node;
+
+    if (stmt->kind != HD_STMT_IF || stmt->otherwise.first != NULL)
+        return false;
+    node = hd_expr_get(l->module, stmt->a);
+    return node->kind == HD_EXPR_LT &&
+           node->a == hd_expr_of_var(l->module, l->stmt->var) &&
+           hd_expr_is_const(l->module, node->b) &&
+           hd_expr_value(l->module, node->b) == l->trips - l->distance;
+}
+
+static void add_record(loop *l, hd_buffer *hop)
+{
+    hd_module *m = l->module;
+    hd_expr j = hd_expr_of_var(m, l->stmt->var);
+    hd_stmt *record = record_stmt(
+        l, hop,
+        hd_expr_binary(m, HD_EXPR_ADD, j, hd_expr_const(m, l->distance)));
+    hd_expr more = hd_expr_binary(m, HD_EXPR_LT, j,
+                                  hd_expr_const(m, l->trips - l->distance));
+    hd_stmt *producer = (hd_stmt *)l->producer; // a statement of this loop
+
+    if (!l->many_producers && guards_itself(l, producer))
+        hd_block_append(&producer->body, record);
+    else if (!l->many_producers)
+        hd_block_insert(&l->on->body, producer, guarded(l, record, more));
+    else
+        hd_block_append(&l->on->body, guarded(l, record, more));
+}
+
+static void add_fork(loop *l, hd_block *done)
+{
+    hd_block_append(
+        done, hd_stmt_op(l->module, HD_OP_FORK, -1, 0, 0, 0, l->stmt->loc));
+}
+
+static void order_loop(loop *l, hd_block *done)
+{
+    hd_type type = {.dtype = HD_EVENT, .ndims = 1};
+    bool chained = l->distance == 1;
+    hd_buffer *hop;
+
+    if (l->varied) {
+        l->on->a = hd_expr_const(l->module, 0);
+        l->distance = 0;
+    }
+    if (l->distance == 0) {
+        add_fork(l, done);
+        return;
+    }
+    type.dim[0] = (hd_dim){l->trips, HD_LOCAL};
+    hop = hd_module_add_buffer(l->module, "hop", HD_TEMP, &type);
+    hop->loc = l->stmt->loc;
+    if (chained)
+        hd_block_append(done, record_stmt(l, hop, hd_expr_const(l->module, 0)));
+    else
+        add_fork(l, done);
+    add_wait(l, hop, chained);
+    add_record(l, hop);
+}
+
+// ---------------------------------------------------------------- the pass
+
+// for j in 0..CONST { on stream j mod streams { .. } }
+static bool is_loop(loop *l, hd_stmt *stmt)
+{
+    const hd_expr_node *node;
+    hd_stmt *on = stmt->body.first;
+
+    if (stmt->kind != HD_STMT_FOR || on == NULL || on->next != NULL ||
+        on->kind != HD_STMT_ON || !hd_expr_is_const(l->module, stmt->b))
+        return false;
+    l->stmt = stmt;
+    l->on = on;
+    l->trips = hd_expr_value(l->module, stmt->b);
+    l->streams = 1;
+    node = hd_expr_get(l->module, on->a);
+    if (node->kind == HD_EXPR_MOD && hd_expr_is_const(l->module, node->b))
+        l->streams = hd_expr_value(l->module, node->b);
+    return true;
+}
+
+hd_status hd_pass_event(hd_module *module, const hd_lower_options *options,
+                        hd_arena *scratch, hd_diag *diag)
+{
+    hd_block done = {0};
+    hd_stmt *next;
+    loop base = {.module = module, .scratch = scratch, .diag = diag};
+
+    (void)options;
+    base.vars = hd_new_array(scratch, int64_t, module->nvars + 1);
+    base.env.var = base.vars;
+    for (hd_stmt *stmt = module->body.first; stmt != NULL; stmt = next) {
+        loop l = base;
+
+        next = stmt->next;
+        if (!is_loop(&l, stmt)) {
+            hd_block_append(&done, stmt);
+            continue;
+        }
+        l.written = hd_new_array(scratch, bool, module->nbuffers + 1);
+        hd_block_each(&l.on->body, note_written, l.written);
+        find_conflicts(&l);
+        order_loop(&l, &done);
+        hd_block_append(&done, stmt);
+        hd_block_append(&done,
+                        hd_stmt_op(module, HD_OP_JOIN, -1, 0, 0, 0, stmt->loc));
+    }
+    module->body = done;
+    return HD_OK;
+}

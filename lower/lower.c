@@ -1,0 +1,85 @@
+// Runs the passes that a module still needs, and verifies after each.
+#include "ir/verify.h"
+#include "lower/pass.h"
+
+typedef struct pass {
+    const char *name;
+    hd_stage stage; // where it leaves the module
+    hd_pass_fn *run;
+} pass;
+
+static const pass passes[] = {
+    {"reshard", HD_STAGE_RESHARD, hd_pass_reshard},
+    {"stream", HD_STAGE_STREAM, hd_pass_stream},
+    {"transfer", HD_STAGE_TRANSFER, hd_pass_transfer},
+    {"event", HD_STAGE_EVENT, hd_pass_event},
+    {"place", HD_STAGE_HOST, hd_pass_place},
+};
+
+hd_lower_options hd_lower_defaults(void)
+{
+    return (hd_lower_options){.transfer = HD_TRANSFER_RING,
+                              .protocol = HD_PUT,
+                              .streams = 2,
+                              .chunks = 1,
+                              .until = HD_STAGE_HOST};
+}
+
+static hd_status check_options(const hd_lower_options *options, hd_diag *diag)
+{
+    if (options->streams < 1 || options->streams > 64)
+        return hd_fail(diag, HD_ARGUMENT, "%d streams; 1 to 64 are possible",
+                       options->streams);
+    if (options->chunks < 1 || options->chunks > 4096)
+        return hd_fail(diag, HD_ARGUMENT,
+                       "%d chunks a shard; 1 to 4096 are possible",
+                       options->chunks);
+    if ((unsigned)options->transfer > HD_TRANSFER_RING ||
+        (unsigned)options->protocol > HD_GET ||
+        (unsigned)options->until > HD_STAGE_HOST)
+        return hd_fail(diag, HD_ARGUMENT, "an option has no such value");
+    return HD_OK;
+}
+
+static hd_status run_passes(hd_module *module, const hd_lower_options *options,
+                            hd_lower_hook *hook, void *context,
+                            hd_arena *scratch, hd_diag *diag)
+{
+    for (size_t i = 0; i < sizeof passes / sizeof passes[0]; i++) {
+        if (passes[i].stage <= module->stage ||
+            passes[i].stage > options->until)
+            continue;
+        HD_TRY(passes[i].run(module, options, scratch, diag));
+        module->stage = passes[i].stage;
+        HD_TRY(hd_verify(module, diag));
+        if (hook != NULL)
+            hook(context, passes[i].name, module);
+    }
+    return HD_OK;
+}
+
+hd_status hd_lower(hd_module *module, const hd_lower_options *options,
+                   hd_lower_hook *hook, void *context, hd_diag *diag)
+{
+    const hd_source *outer;
+    hd_arena *scratch;
+    jmp_buf guard;
+    hd_status status;
+
+    HD_TRY(check_options(options, diag));
+    scratch = hd_arena_create();
+    if (scratch == NULL)
+        return hd_fail(diag, HD_NO_MEMORY, "out of memory");
+    outer = hd_diag_source(diag, &module->source);
+    if (setjmp(guard) == 0) {
+        hd_arena_guard(module->arena, &guard);
+        hd_arena_guard(scratch, &guard);
+        status = run_passes(module, options, hook, context, scratch, diag);
+    } else {
+        status = hd_fail(diag, HD_NO_MEMORY, "out of memory");
+    }
+    hd_arena_guard(module->arena, NULL);
+    hd_diag_source(diag, outer);
+    hd_arena_destroy(scratch);
+    return status;
+}

@@ -1,0 +1,322 @@
+// Turns a tensor program into host ops on the caller's stream. `set`, and `sum`
+// and `max` over a sharded dimension, become named communication, one mesh axis
+// at a time, each a change of one mark:
+//
+//   local -> sharded     a copy of the own part      (moves nothing)
+//   sharded -> elsewhere all_to_all
+//   sharded -> local     all_gather
+//
+// in that order, which keeps intermediate tensors small. Collectives take
+// pieces that are one stretch of memory, led by the dimension over ranks; where
+// the tensor's layout has it further in, the pieces are packed or unpacked by a
+// loop of copies.
+#include "lower/build.h"
+#include "lower/pass.h"
+
+typedef hd_build builder;
+
+static hd_expr coord(builder *b, int axis)
+{
+    return hd_expr_coord(b->module, axis);
+}
+
+static int mark_of(hd_dim dim)
+{
+    return hd_dim_is_sharded(dim) ? dim.mark : HD_LOCAL;
+}
+
+static bool same_placement(const hd_type *a, const hd_type *b)
+{
+    for (int i = 0; i < a->ndims; i++)
+        if (mark_of(a->dim[i]) != mark_of(b->dim[i]))
+            return false;
+    return true;
+}
+
+// A temporary for a step towards `goal`, which is taken itself if this is the
+// last step.
+static hd_buffer *next_buffer(builder *b, hd_type *type, hd_buffer *goal)
+{
+    if (type->ndims == goal->type.ndims && type->dtype == goal->type.dtype &&
+        same_placement(type, &goal->type))
+        return goal;
+    for (int i = 0; i < type->ndims; i++)
+        type->dim[i].mark = mark_of(type->dim[i]);
+    return hd_module_add_buffer(b->module, goal->name, HD_TEMP, type);
+}
+
+static hd_view whole(const builder *b, hd_buffer *buffer)
+{
+    return hd_view_whole(buffer, b->loc);
+}
+
+// Nothing but single indices stands before `dim` in a rank's memory, so that
+// `dim` leads.
+static bool leads(const hd_type *type, int dim)
+{
+    for (int i = 0; i < dim; i++)
+        if (hd_dim_local(type->dim[i]) != 1)
+            return false;
+    return true;
+}
+
+// The view with every dimension before `dim` fixed; they hold one index each.
+static hd_view past_lead(builder *b, hd_view view, int dim)
+{
+    for (int i = 0; i < dim; i++) {
+        hd_dim d = view.buffer->type.dim[i];
+
+        if (i < view.nindex && view.index[i] != HD_EXPR_ALL)
+            continue;
+        view = hd_view_at(view, i,
+                          hd_dim_is_sharded(d) ? coord(b, d.mark)
+                                               : hd_expr_const(b->module, 0));
+    }
+    return view;
+}
+
+// A packed tensor [n, rest..], and copies between it and the parts of `strided`
+// whose index at `dim` is i. Packing reads `strided`, unpacking writes it.
+static void move_parts(builder *b, hd_buffer *packed, hd_view strided, int dim,
+                       int64_t n, bool pack)
+{
+    hd_expr i;
+    builder body = hd_build_for(b, "i", hd_expr_const(b->module, n), &i);
+    hd_view inner = hd_view_at(whole(b, packed), 0, i);
+    hd_view outer = hd_view_at(strided, dim, i);
+
+    hd_build_unary(&body, HD_OP_COPY, -1, pack ? inner : outer,
+                   pack ? outer : inner);
+}
+
+static hd_buffer *packed_buffer(builder *b, const hd_buffer *like,
+                                const hd_type *rest, int64_t n)
+{
+    hd_type type = hd_type_with(rest, 0, (hd_dim){n, HD_LOCAL});
+
+    for (int i = 0; i < type.ndims; i++)
+        type.dim[i].mark = mark_of(type.dim[i]);
+    return hd_module_add_buffer(b->module, like->name, HD_TEMP, &type);
+}
+
+// ------------------------------------------------------------ single moves
+
+// Dimension `dim` of `from` is local and becomes sharded in `to`.
+static void emit_slice(builder *b, hd_buffer *from, hd_buffer *to, int dim,
+                       int axis)
+{
+    hd_build_unary(b, HD_OP_COPY, -1,
+                   hd_view_at(whole(b, to), dim, coord(b, axis)),
+                   hd_view_at(whole(b, from), dim, coord(b, axis)));
+}
+
+static void emit_gather(builder *b, hd_buffer *from, hd_buffer *to, int dim,
+                        int axis)
+{
+    hd_view piece = hd_view_at(whole(b, from), dim, coord(b, axis));
+    hd_type rest;
+    hd_buffer *packed;
+
+    if (leads(&to->type, dim)) {
+        hd_build_unary(b, HD_OP_ALL_GATHER, axis,
+                       past_lead(b, whole(b, to), dim),
+                       past_lead(b, piece, dim));
+        return;
+    }
+    rest = hd_view_type(&piece);
+    packed = packed_buffer(b, to, &rest, b->module->axis[axis].size);
+    hd_build_unary(b, HD_OP_ALL_GATHER, axis, whole(b, packed), piece);
+    move_parts(b, packed, whole(b, to), dim, b->module->axis[axis].size, false);
+}
+
+// The operand [n, rest..] of a collective: `view` with `dim` leading, packed if
+// it must be. Whatever else the view fixes stays fixed.
+static hd_view leading(builder *b, hd_view view, int dim, int64_t n)
+{
+    hd_view part = hd_view_at(view, dim, hd_expr_const(b->module, 0));
+    hd_type rest = hd_view_type(&part);
+    hd_buffer *packed;
+
+    if (leads(&view.buffer->type, dim))
+        return past_lead(b, view, dim);
+    packed = packed_buffer(b, view.buffer, &rest, n);
+    move_parts(b, packed, view, dim, n, true);
+    return whole(b, packed);
+}
+
+// `axis` moves from dimension `d` of `from` to dimension `e` of `to`.
+static void emit_exchange(builder *b, hd_buffer *from, hd_buffer *to, int d,
+                          int e, int axis)
+{
+    int64_t n = b->module->axis[axis].size;
+    hd_view out = hd_view_at(whole(b, to), e, coord(b, axis));
+    hd_view in =
+        leading(b, hd_view_at(whole(b, from), d, coord(b, axis)), e, n);
+    hd_view part;
+    hd_type rest;
+    hd_buffer *packed;
+
+    if (leads(&to->type, d)) {
+        hd_build_unary(b, HD_OP_ALL_TO_ALL, axis, past_lead(b, out, d), in);
+        return;
+    }
+    part = hd_view_at(out, d, hd_expr_const(b->module, 0));
+    rest = hd_view_type(&part);
+    packed = packed_buffer(b, to, &rest, n);
+    hd_build_unary(b, HD_OP_ALL_TO_ALL, axis, whole(b, packed), in);
+    move_parts(b, packed, out, d, n, false);
+}
+
+// -------------------------------------------------------------------- set
+
+typedef struct move {
+    int axis;
+    int from, to; // dimensions, -1 for none
+} move;
+
+// The next change of one mark on the way from `type` to `goal`: slices, then
+// exchanges, then gathers; where only a cycle of axes is left, a gather opens
+// it.
+static bool find_move(const builder *b, const hd_type *type,
+                      const hd_type *goal, move *out)
+{
+    for (int kind = 0; kind < 4; kind++)
+        for (int axis = 0; axis < b->module->naxes; axis++) {
+            int from = hd_type_axis_dim(type, axis);
+            int to = hd_type_axis_dim(goal, axis);
+            bool free = to >= 0 && !hd_dim_is_sharded(type->dim[to]);
+
+            if (from == to)
+                continue;
+            if ((kind == 0 && from < 0 && free) ||
+                (kind == 1 && from >= 0 && free) ||
+                (kind == 2 && from >= 0 && to < 0) ||
+                (kind == 3 && from >= 0)) {
+                *out = (move){axis, from, kind < 2 ? to : -1};
+                return true;
+            }
+        }
+    return false;
+}
+
+static hd_buffer *emit_move(builder *b, hd_buffer *from, hd_buffer *goal,
+                            const move *m)
+{
+    hd_type type = from->type;
+    hd_buffer *to;
+
+    if (m->from >= 0)
+        type.dim[m->from].mark = HD_LOCAL;
+    if (m->to >= 0)
+        type.dim[m->to].mark = m->axis;
+    to = next_buffer(b, &type, goal);
+    if (m->from < 0)
+        emit_slice(b, from, to, m->to, m->axis);
+    else if (m->to < 0)
+        emit_gather(b, from, to, m->from, m->axis);
+    else
+        emit_exchange(b, from, to, m->from, m->to, m->axis);
+    return to;
+}
+
+static void emit_set(builder *b, hd_buffer *from, hd_buffer *to)
+{
+    move m;
+
+    if (same_placement(&from->type, &to->type)) {
+        hd_build_unary(b, HD_OP_COPY, -1, whole(b, to), whole(b, from));
+        return;
+    }
+    if (from->type.dtype != to->type.dtype) {
+        hd_type type = from->type;
+        hd_buffer *cast;
+
+        type.dtype = to->type.dtype;
+        cast = hd_module_add_buffer(b->module, to->name, HD_TEMP, &type);
+        hd_build_unary(b, HD_OP_COPY, -1, whole(b, cast), whole(b, from));
+        from = cast;
+    }
+    while (find_move(b, &from->type, &to->type, &m))
+        from = emit_move(b, from, to, &m);
+}
+
+// -------------------------------------------------------------- reductions
+
+// Over a dimension that every rank holds whole.
+static hd_buffer *reduce_here(builder *b, const hd_op *op, hd_buffer *goal,
+                              int dim)
+{
+    hd_type rest = hd_type_without(&op->view[1].buffer->type, dim);
+    hd_buffer *to = next_buffer(b, &rest, goal);
+    hd_view out = whole(b, to);
+    hd_op *fresh = hd_build_op(b, op->code, -1, &out, &op->view[1], 1);
+
+    fresh->key[0] = *hd_op_key(op, HD_KEY_DIM);
+    return to;
+}
+
+// Over a dimension sharded over `axis`: what each rank holds is a partial
+// result, and the result may be scattered over the same axis.
+static hd_buffer *reduce_across(builder *b, const hd_op *op, hd_buffer *goal,
+                                int dim, int axis)
+{
+    hd_buffer *from = op->view[1].buffer;
+    hd_type rest = hd_type_without(&from->type, dim);
+    int e = hd_type_axis_dim(&goal->type, axis);
+    bool scatter = e >= 0 && !hd_dim_is_sharded(rest.dim[e]);
+    hd_view in = hd_view_at(whole(b, from), dim, coord(b, axis));
+    hd_view out;
+    hd_buffer *to;
+    hd_op *fresh;
+
+    if (scatter)
+        rest.dim[e].mark = axis;
+    to = next_buffer(b, &rest, goal);
+    out = whole(b, to);
+    if (scatter) {
+        in = leading(b, in, e < dim ? e : e + 1, b->module->axis[axis].size);
+        out = hd_view_at(out, e, coord(b, axis));
+    }
+    fresh = hd_build_op(b, scatter ? HD_OP_REDUCE_SCATTER : HD_OP_ALL_REDUCE,
+                        axis, &out, &in, op->code == HD_OP_MAX);
+    if (op->code == HD_OP_MAX)
+        hd_build_key(fresh, 0, HD_KEY_MAX, HD_EXPR_NONE);
+    return to;
+}
+
+static void emit_reduction(builder *b, const hd_op *op)
+{
+    hd_buffer *goal = op->view[0].buffer;
+    int dim = (int)hd_expr_value(b->module, hd_op_key(op, HD_KEY_DIM)->expr);
+    hd_dim reduced = op->view[1].buffer->type.dim[dim];
+    hd_buffer *to = hd_dim_is_sharded(reduced)
+                        ? reduce_across(b, op, goal, dim, reduced.mark)
+                        : reduce_here(b, op, goal, dim);
+
+    if (to != goal)
+        emit_set(b, to, goal);
+}
+
+hd_status hd_pass_reshard(hd_module *module, const hd_lower_options *options,
+                          hd_arena *scratch, hd_diag *diag)
+{
+    hd_block done = {0};
+    hd_stmt *next;
+
+    (void)options;
+    (void)scratch;
+    (void)diag;
+    for (hd_stmt *stmt = module->body.first; stmt != NULL; stmt = next) {
+        builder b = {module, &done, stmt->op->loc};
+
+        next = stmt->next;
+        if (stmt->op->code == HD_OP_SET)
+            emit_set(&b, stmt->op->view[1].buffer, stmt->op->view[0].buffer);
+        else if (hd_op_key(stmt->op, HD_KEY_DIM) != NULL)
+            emit_reduction(&b, stmt->op);
+        else
+            hd_block_append(&done, stmt);
+    }
+    module->body = done;
+    return HD_OK;
+}

@@ -1,0 +1,354 @@
+// Gathers operations over a stream dimension into one loop, a trip an index:
+//
+//     %ag = all_gather %a[tp]         for j in 0..4 {
+//     %c = matmul %ag, %b       ->        on stream j mod 2 {
+//                                             %ag[j] = broadcast %a[tp] root j
+//                                             %c[j] = matmul %ag[j], %b
+//                                         }
+//                                     }
+//
+// An operation joins the loop before it if both have as many indices, and if
+// whatever it reads of the loop's results it reads at its own index. The gather
+// becomes a broadcast from each rank in turn, which says what a trip needs and
+// leaves to the next pass how it travels. What does not fit stays outside,
+// where a stream dimension is like any other.
+#include <string.h>
+
+#include "lower/build.h"
+#include "lower/pass.h"
+
+// What an operation does with a view per index of the loop.
+enum { WHOLE = -1 };
+
+typedef struct plan {
+    int64_t extent;        // of the stream dimension
+    int dim[HD_MAX_VIEWS]; // per view the dimension indexed, or WHOLE
+    int nviews;
+    int shift; // what `dim` keys lose: 1 or 0
+} plan;
+
+static int stream_dim(const hd_type *type)
+{
+    for (int i = 0; i < type->ndims; i++)
+        if (type->dim[i].mark == HD_STREAM)
+            return i;
+    return -1;
+}
+
+// ------------------------------------------------------------- which views
+
+static bool plan_elementwise(const hd_op *op, int s, plan *p)
+{
+    int ndims = op->view[0].buffer->type.ndims;
+
+    for (int i = 1; i < op->noutputs + op->ninputs; i++) {
+        int at = s - (ndims - op->view[i].buffer->type.ndims);
+
+        p->dim[i] = at >= 0 ? at : WHOLE;
+    }
+    return true;
+}
+
+static bool plan_reduction(const hd_module *module, const hd_op *op, int s,
+                           plan *p)
+{
+    const hd_key *key = hd_op_key(op, HD_KEY_DIM);
+    int dim;
+
+    if (key == NULL)
+        return plan_elementwise(op, s, p);
+    dim = (int)hd_expr_value(module, key->expr);
+    p->dim[1] = s < dim ? s : s + 1;
+    p->shift = s < dim;
+    return true;
+}
+
+// A stream dimension of the result is one of the batch, or a leading dimension
+// of rows.
+static bool plan_matmul(const hd_op *op, int s, plan *p)
+{
+    const hd_type *out = &op->view[0].buffer->type;
+    int na = op->view[1].buffer->type.ndims;
+    int nbatch = op->view[2].buffer->type.ndims - 2;
+    bool crossed = nbatch > 0 && out->ndims == na + nbatch;
+    int rows = out->ndims - (hd_op_key(op, HD_KEY_TA) != NULL ? 2 : 1);
+
+    if (s >= rows)
+        return false;
+    if (s < nbatch) {
+        p->dim[1] = crossed ? WHOLE : s;
+        p->dim[2] = s;
+        return true;
+    }
+    p->dim[1] = crossed ? s - nbatch : s;
+    p->dim[2] = WHOLE;
+    return true;
+}
+
+// A gather straight into its destination: the output view fixes only
+// dimensions of one index before the stream dimension.
+static bool plan_gather(const hd_op *op, int s, plan *p)
+{
+    const hd_view *out = &op->view[0];
+
+    for (int i = 0; i < s; i++)
+        if (i >= out->nindex || out->index[i] == HD_EXPR_ALL)
+            return false;
+    p->dim[1] = WHOLE;
+    return out->nindex <= s;
+}
+
+static void plan_keys(const hd_op *op, int s, plan *p)
+{
+    int i = op->noutputs + op->ninputs;
+
+    for (int k = 0; k < op->nkeys; k++)
+        if (op->key[k].view.buffer != NULL)
+            p->dim[i++] = op->key[k].code == HD_KEY_AUX ? s : WHOLE;
+}
+
+static bool is_whole(const hd_op *op)
+{
+    for (int i = 0; i < op->noutputs + op->ninputs; i++)
+        if (op->view[i].nindex > 0)
+            return false;
+    return true;
+}
+
+static bool plan_op(const hd_module *module, const hd_stmt *stmt, plan *p)
+{
+    const hd_op *op = stmt->op;
+    const hd_view *views[HD_MAX_VIEWS];
+    int s;
+
+    if (stmt->kind != HD_STMT_OP || op->noutputs != 1)
+        return false;
+    s = stream_dim(&op->view[0].buffer->type);
+    if (s < 0)
+        return false;
+    *p = (plan){.extent = op->view[0].buffer->type.dim[s].extent,
+                .nviews = hd_op_views(op, views)};
+    p->dim[0] = s;
+    plan_keys(op, s, p);
+    if (op->code == HD_OP_ALL_GATHER)
+        return plan_gather(op, s, p);
+    if (!hd_op_is(op, HD_UNIT_COMPUTE) || !is_whole(op))
+        return false;
+    switch (op->code) {
+    case HD_OP_MATMUL:
+        return plan_matmul(op, s, p);
+    case HD_OP_TRANSPOSE:
+        return false;
+    case HD_OP_SUM:
+    case HD_OP_MAX:
+        return plan_reduction(module, op, s, p);
+    default:
+        return plan_elementwise(op, s, p);
+    }
+}
+
+// ------------------------------------------------------------------- runs
+
+// Every buffer that the loop touches, and at which dimension; WHOLE for all of
+// it. A buffer is in it once.
+typedef struct touched {
+    const hd_buffer *buffer;
+    int dim;
+    bool written;
+} touched;
+
+typedef struct run {
+    hd_module *module;
+    hd_arena *scratch;
+    hd_stmt *first; // statements of the run, linked
+    int64_t extent;
+    int axis; // of its gathers, -1 before the first
+    touched *touched;
+    int ntouched, room;
+    int *index; // by buffer id: 1 + position in touched
+} run;
+
+static touched *find_touched(run *r, const hd_buffer *buffer)
+{
+    int at = r->index[buffer->id];
+
+    return at > 0 ? &r->touched[at - 1] : NULL;
+}
+
+static bool fits(run *r, const hd_op *op, const plan *p)
+{
+    const hd_view *views[HD_MAX_VIEWS];
+
+    // One pipeline moves along one axis.
+    if (op->code == HD_OP_ALL_GATHER && r->axis >= 0 && op->axis != r->axis)
+        return false;
+    hd_op_views(op, views);
+    for (int i = 0; i < p->nviews; i++) {
+        const touched *t = find_touched(r, hd_buffer_root(views[i]->buffer));
+        bool writes = hd_op_access(op, i) != HD_ACCESS_READ;
+
+        if (t == NULL || (!writes && !t->written))
+            continue;
+        if (t->dim == WHOLE || t->dim != p->dim[i])
+            return false;
+    }
+    return true;
+}
+
+static void touch(run *r, const hd_op *op, const plan *p)
+{
+    const hd_view *views[HD_MAX_VIEWS];
+
+    if (op->code == HD_OP_ALL_GATHER)
+        r->axis = op->axis;
+    hd_op_views(op, views);
+    for (int i = 0; i < p->nviews; i++) {
+        const hd_buffer *root = hd_buffer_root(views[i]->buffer);
+        touched *t = find_touched(r, root);
+        bool writes = hd_op_access(op, i) != HD_ACCESS_READ;
+
+        if (t != NULL) {
+            t->written |= writes;
+            t->dim = t->dim == p->dim[i] ? t->dim : WHOLE;
+            continue;
+        }
+        if (r->ntouched == r->room) {
+            touched *grown = hd_new_array(r->scratch, touched, 2 * r->room + 8);
+
+            if (r->ntouched > 0)
+                memcpy(grown, r->touched, sizeof *grown * (size_t)r->ntouched);
+            r->touched = grown;
+            r->room = 2 * r->room + 8;
+        }
+        r->touched[r->ntouched++] = (touched){root, p->dim[i], writes};
+        r->index[root->id] = r->ntouched;
+    }
+}
+
+static void forget(run *r)
+{
+    for (int i = 0; i < r->ntouched; i++)
+        r->index[r->touched[i].buffer->id] = 0;
+    r->ntouched = 0;
+    r->extent = 0;
+    r->axis = -1;
+}
+
+// ------------------------------------------------------------------ loops
+
+static void index_views(hd_module *module, hd_op *op, const plan *p, hd_expr j)
+{
+    const hd_view *views[HD_MAX_VIEWS];
+    int n = hd_op_views(op, views);
+
+    for (int i = 0; i < n; i++)
+        if (p->dim[i] != WHOLE)
+            // The views are the op's own; hd_op_views shows them const.
+            *(hd_view *)views[i] = hd_view_at(*views[i], p->dim[i], j);
+    for (int i = 0; i < op->nkeys; i++)
+        if (op->key[i].code == HD_KEY_DIM && p->shift > 0)
+            op->key[i].expr =
+                hd_expr_binary(module, HD_EXPR_SUB, op->key[i].expr,
+                               hd_expr_const(module, p->shift));
+}
+
+static void add_gather(hd_build *b, const hd_op *op, const plan *p, hd_expr j)
+{
+    hd_view out = hd_view_at(op->view[0], p->dim[0], j);
+    hd_op *fresh =
+        hd_build_op(b, HD_OP_BROADCAST, op->axis, &out, &op->view[1], 1);
+
+    hd_build_key(fresh, 0, HD_KEY_ROOT, j);
+}
+
+// for j in 0..extent { on stream j mod streams { body } }
+static hd_build open_loop(hd_build *b, int64_t extent, int64_t streams,
+                          hd_expr *j)
+{
+    hd_module *m = b->module;
+    hd_build body = hd_build_for(b, "j", hd_expr_const(m, extent), j);
+
+    return hd_build_on(&body, hd_expr_mod(m, *j, hd_expr_const(m, streams)));
+}
+
+static void unmark_streams(hd_module *module)
+{
+    for (hd_buffer *b = module->buffers; b != NULL; b = b->next)
+        for (int i = 0; i < b->type.ndims; i++)
+            if (b->type.dim[i].mark == HD_STREAM)
+                b->type.dim[i].mark = HD_LOCAL;
+}
+
+// Moves the statements of a run from `stmt` on into one loop; returns what
+// follows.
+static hd_stmt *move_run(run *r, hd_build *b, hd_stmt *stmt, int64_t streams)
+{
+    hd_expr j;
+    hd_build body;
+    plan p;
+
+    (void)plan_op(r->module, stmt, &p);
+    r->extent = p.extent;
+    b->loc = stmt->loc;
+    body = open_loop(b, p.extent, streams, &j);
+    while (stmt != NULL && plan_op(r->module, stmt, &p) &&
+           p.extent == r->extent && fits(r, stmt->op, &p)) {
+        hd_stmt *next = stmt->next;
+
+        body.loc = stmt->op->loc;
+        touch(r, stmt->op, &p);
+        if (stmt->op->code == HD_OP_ALL_GATHER) {
+            add_gather(&body, stmt->op, &p, j);
+        } else {
+            index_views(r->module, stmt->op, &p, j);
+            hd_block_append(body.block, stmt);
+        }
+        stmt = next;
+    }
+    forget(r);
+    return stmt;
+}
+
+// A gather that nothing in a loop waits for is better left as one collective.
+static bool starts_run(run *r, const hd_stmt *stmt)
+{
+    plan p;
+    int64_t extent = 0;
+
+    for (; stmt != NULL && plan_op(r->module, stmt, &p); stmt = stmt->next) {
+        if (extent != 0 && p.extent != extent)
+            return false;
+        extent = p.extent;
+        if (stmt->op->code != HD_OP_ALL_GATHER)
+            return true;
+    }
+    return false;
+}
+
+hd_status hd_pass_stream(hd_module *module, const hd_lower_options *options,
+                         hd_arena *scratch, hd_diag *diag)
+{
+    run r = {.module = module,
+             .scratch = scratch,
+             .axis = -1,
+             .index = hd_new_array(scratch, int, module->nbuffers + 1)};
+    hd_block done = {0};
+    hd_build b = {module, &done, {0}};
+    hd_stmt *stmt = module->body.first;
+
+    (void)diag;
+    while (stmt != NULL) {
+        hd_stmt *next = stmt->next;
+
+        if (starts_run(&r, stmt)) {
+            stmt = move_run(&r, &b, stmt, options->streams);
+            module->streams = options->streams;
+            continue;
+        }
+        hd_block_append(&done, stmt);
+        stmt = next;
+    }
+    module->body = done;
+    unmark_streams(module);
+    return HD_OK;
+}

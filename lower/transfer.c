@@ -1,0 +1,747 @@
+// Gives each broadcast of a loop the pipeline that the options choose. The loop
+// that `stream` made computes on shard j in trip j; here trips are put in the
+// order in which shards arrive:
+//
+//   bulk       one all_gather ahead of the loop
+//   pipelined  a trip per chunk: gather that chunk of every shard, compute on
+//   it broadcast  trip i: rank i sends to all direct     trip j: from rank + j,
+//   to rank - j ring       trip j: what came from the left neighbour goes on to
+//   the right,
+//              and is computed on
+//
+// Chunks split the first dimension inside a shard: buffers get a second shape
+// with one more dimension (`of`), and a trip an index more. A rank's own shard
+// is computed on where it lies, unless the gathered buffer is needed whole.
+#include <string.h>
+
+#include "lower/build.h"
+#include "lower/pass.h"
+
+typedef struct gather {
+    hd_op *op;       // the broadcast: %ag[.., j] = broadcast %a[.., x] root j
+    int dim;         // which index is j
+    bool in_place;   // the own shard is not copied
+    hd_buffer *sent; // events of deferred sends
+} gather;
+
+typedef struct alias {
+    struct alias *next;
+    hd_buffer *buffer, *split;
+    int dim;
+} alias;
+
+typedef struct pipe {
+    hd_module *module;
+    const hd_lower_options *options;
+    hd_arena *scratch;
+    hd_diag *diag;
+    hd_stmt *loop;
+    hd_stmt *ops; // the statements of a trip
+    gather *gather;
+    int ngathers;
+    int64_t ranks, chunks;
+    int axis;
+    hd_transfer transfer;
+    alias *aliases;
+    const int *uses; // by buffer id, in the whole program
+} pipe;
+
+// What a trip works on: the shard's index, and the chunk's (HD_EXPR_NONE if
+// shards are whole). An index of HD_EXPR_ALL is every shard.
+typedef struct piece {
+    hd_expr shard, chunk;
+    bool own;
+} piece;
+
+static hd_expr number(const pipe *p, int64_t value)
+{
+    return hd_expr_const(p->module, value);
+}
+
+static hd_expr binary(const pipe *p, hd_expr_kind kind, hd_expr a, hd_expr b)
+{
+    return hd_expr_binary(p->module, kind, a, b);
+}
+
+// ------------------------------------------------------------------ chunks
+
+static hd_buffer *split_buffer(pipe *p, hd_buffer *buffer, int dim)
+{
+    hd_type type;
+    alias *a;
+
+    for (a = p->aliases; a != NULL; a = a->next)
+        if (a->buffer == buffer && a->dim == dim)
+            return a->split;
+    type = hd_type_with(&buffer->type, dim, (hd_dim){p->chunks, HD_LOCAL});
+    type.dim[dim + 1].extent /= p->chunks;
+    a = hd_new(p->scratch, alias);
+    *a = (alias){.next = p->aliases, .buffer = buffer, .dim = dim};
+    a->split = hd_module_add_buffer(
+        p->module, hd_arena_printf(p->scratch, "%s_c", buffer->name), HD_TEMP,
+        &type);
+    a->split->of = hd_buffer_root(buffer);
+    p->aliases = a;
+    return a->split;
+}
+
+static hd_status check_split(pipe *p, const hd_view *view, int dim, hd_loc loc)
+{
+    const hd_type *type = &view->buffer->type;
+
+    if (dim >= type->ndims || hd_dim_is_sharded(type->dim[dim]))
+        return hd_error(p->diag, HD_E0502, loc,
+                        "%lld chunks: %%%s has no dimension after its stream "
+                        "dimension to split",
+                        (long long)p->chunks, view->buffer->name);
+    if (type->ndims == HD_MAX_DIMS)
+        return hd_error(p->diag, HD_E0502, loc,
+                        "%lld chunks: %%%s has %d dimensions already",
+                        (long long)p->chunks, view->buffer->name, HD_MAX_DIMS);
+    if (type->dim[dim].extent % p->chunks != 0)
+        return hd_error(p->diag, HD_E0501, loc,
+                        "%lld chunks do not divide dimension %d of %%%s, "
+                        "which is %lld",
+                        (long long)p->chunks, dim, view->buffer->name,
+                        (long long)type->dim[dim].extent);
+    return HD_OK;
+}
+
+// The view of one chunk: `dim` is the dimension that is split, all before it
+// are indexed or kept as they were.
+static hd_view chunk_view(pipe *p, hd_view view, int dim, hd_expr chunk)
+{
+    hd_view result = view;
+
+    result.buffer = split_buffer(p, view.buffer, dim);
+    while (result.nindex < dim)
+        result.index[result.nindex++] = HD_EXPR_ALL;
+    for (int i = result.nindex; i > dim; i--)
+        result.index[i] = result.index[i - 1];
+    result.index[dim] = chunk;
+    result.nindex++;
+    return result;
+}
+
+// Which index of the view is the loop variable; -1 if none.
+static int loop_index(const pipe *p, const hd_view *view)
+{
+    for (int i = 0; i < view->nindex; i++)
+        if (view->index[i] >= 0 &&
+            hd_expr_uses_var(p->module, view->index[i], p->loop->var))
+            return i;
+    return -1;
+}
+
+// The dimension of view `i` that chunks split, -1 if it is used whole, -2 if
+// the op cannot be done in chunks.
+static int split_dim(const pipe *p, const hd_op *op, int i)
+{
+    const hd_view *views[HD_MAX_VIEWS];
+    int n = hd_op_views(op, views);
+    int nplain = op->noutputs + op->ninputs;
+    int at = loop_index(p, views[i]);
+    int out = loop_index(p, views[0]);
+
+    if (i >= n || out < 0)
+        return -2;
+    if (op->code == HD_OP_MATMUL) {
+        int a = loop_index(p, views[1]);
+
+        if (a < 0 || a + 2 >= views[1]->buffer->type.ndims ||
+            hd_op_key(op, HD_KEY_TA) != NULL)
+            return -2;
+        return i == 2 || at < 0 ? -1 : at + 1;
+    }
+    if (at >= 0) {
+        const hd_key *dim = hd_op_key(op, HD_KEY_DIM);
+
+        // The reduced dimension, counted in the view, must not be the split
+        // one.
+        if (i == 1 && dim != NULL && hd_expr_value(p->module, dim->expr) == at)
+            return -2;
+        return at + 1;
+    }
+    if (i >= nplain)
+        return -1;
+    // A second operand that lacks leading dimensions has this one or not.
+    at =
+        out + 1 - (views[0]->buffer->type.ndims - views[i]->buffer->type.ndims);
+    return at >= 0 ? at : -1;
+}
+
+static hd_status check_chunks(pipe *p, const hd_op *op)
+{
+    const hd_view *views[HD_MAX_VIEWS];
+    int n = hd_op_views(op, views);
+
+    for (int i = 0; i < n; i++) {
+        int dim = split_dim(p, op, i);
+
+        if (dim == -2)
+            return hd_error(p->diag, HD_E0502, op->loc,
+                            "%s cannot be done in %lld chunks: it needs its "
+                            "shard whole",
+                            hd_op_info_get(op->code)->text,
+                            (long long)p->chunks);
+        if (dim >= 0)
+            HD_TRY(check_split(p, views[i], dim, op->loc));
+    }
+    return HD_OK;
+}
+
+// ------------------------------------------------------------------- views
+
+static const gather *gather_of(const pipe *p, const hd_buffer *buffer)
+{
+    for (int i = 0; i < p->ngathers; i++)
+        if (p->gather[i].op->view[0].buffer == buffer)
+            return &p->gather[i];
+    return NULL;
+}
+
+static hd_view replace_index(pipe *p, hd_view view, hd_expr shard)
+{
+    for (int i = 0; i < view.nindex; i++) {
+        if (view.index[i] < 0)
+            continue;
+        if (shard == HD_EXPR_ALL && loop_index(p, &view) == i)
+            view.index[i] = HD_EXPR_ALL;
+        else if (shard != HD_EXPR_ALL)
+            view.index[i] =
+                hd_expr_replace(p->module, view.index[i], p->loop->var, shard);
+    }
+    return view;
+}
+
+// A gathered view of the own shard, where it lies.
+static hd_view own_view(pipe *p, const gather *g, hd_view view)
+{
+    view.buffer = g->op->view[1].buffer;
+    return hd_view_at(view, g->dim, hd_expr_coord(p->module, g->op->axis));
+}
+
+static hd_view piece_view(pipe *p, const hd_view *view, int split,
+                          const piece *at)
+{
+    const gather *g = gather_of(p, view->buffer);
+    hd_view result =
+        at->own && g != NULL && g->in_place ? own_view(p, g, *view) : *view;
+
+    result = replace_index(p, result, at->shard);
+    return at->chunk >= 0 && split >= 0
+               ? chunk_view(p, result, split, at->chunk)
+               : result;
+}
+
+// What gather g sends or receives of a piece.
+static hd_view source_view(pipe *p, const gather *g, const piece *at)
+{
+    const hd_view *in = &g->op->view[1];
+
+    return at->chunk >= 0 ? chunk_view(p, *in, g->dim + 1, at->chunk) : *in;
+}
+
+static hd_view target_view(pipe *p, const gather *g, const piece *at)
+{
+    hd_view out = replace_index(p, g->op->view[0], at->shard);
+
+    return at->chunk >= 0 ? chunk_view(p, out, g->dim + 1, at->chunk) : out;
+}
+
+// --------------------------------------------------------------- computing
+
+static bool reads_in_place(const pipe *p, const hd_op *op)
+{
+    for (int i = op->noutputs; i < op->noutputs + op->ninputs; i++) {
+        const gather *g = gather_of(p, op->view[i].buffer);
+
+        if (g != NULL && g->in_place)
+            return true;
+    }
+    return false;
+}
+
+static void fix_dim_key(pipe *p, const hd_op *from, hd_op *to, const piece *at)
+{
+    int s = loop_index(p, &from->view[1]);
+
+    for (int i = 0; i < to->nkeys; i++)
+        if (to->key[i].code == HD_KEY_DIM && at->shard == HD_EXPR_ALL &&
+            hd_expr_value(p->module, to->key[i].expr) >= s)
+            to->key[i].expr =
+                binary(p, HD_EXPR_ADD, to->key[i].expr, number(p, 1));
+}
+
+static void clone_op(pipe *p, hd_build *b, const hd_op *op, const piece *at)
+{
+    const hd_view *views[HD_MAX_VIEWS];
+    int n = hd_op_views(op, views);
+    int nplain = op->noutputs + op->ninputs;
+    hd_stmt *stmt = hd_stmt_op(p->module, op->code, op->axis, op->noutputs,
+                               op->ninputs, op->nkeys, op->loc);
+    int at_key = nplain;
+
+    for (int i = 0; i < nplain; i++)
+        stmt->op->view[i] = piece_view(
+            p, views[i], at->chunk >= 0 ? split_dim(p, op, i) : -1, at);
+    for (int i = 0; i < op->nkeys; i++) {
+        stmt->op->key[i] = op->key[i];
+        if (op->key[i].view.buffer == NULL || at_key >= n)
+            continue;
+        stmt->op->key[i].view =
+            piece_view(p, &op->key[i].view,
+                       at->chunk >= 0 ? split_dim(p, op, at_key) : -1, at);
+        at_key++;
+    }
+    fix_dim_key(p, op, stmt->op, at);
+    hd_block_append(b->block, stmt);
+}
+
+// The computation of a trip. `own` says when the piece is the own shard;
+// HD_EXPR_NONE if that makes no difference.
+static void emit_compute(pipe *p, hd_build *b, piece at, hd_expr own)
+{
+    for (hd_stmt *s = p->ops; s != NULL;) {
+        hd_stmt *branch;
+        hd_build mine, theirs;
+
+        if (s->op->code == HD_OP_BROADCAST) {
+            s = s->next;
+            continue;
+        }
+        if (own < 0 || !reads_in_place(p, s->op)) {
+            at.own = false;
+            clone_op(p, b, s->op, &at);
+            s = s->next;
+            continue;
+        }
+        branch = hd_build_if(b, own);
+        mine = hd_build_into(b, &branch->body);
+        theirs = hd_build_into(b, &branch->otherwise);
+        for (; s != NULL && s->op->code != HD_OP_BROADCAST &&
+               reads_in_place(p, s->op);
+             s = s->next) {
+            at.own = true;
+            clone_op(p, &mine, s->op, &at);
+            at.own = false;
+            clone_op(p, &theirs, s->op, &at);
+        }
+    }
+}
+
+// --------------------------------------------------------------- transfers
+
+static void emit_send(pipe *p, hd_build *b, gather *g, hd_view what, hd_expr to,
+                      hd_expr trip)
+{
+    bool get = p->options->protocol == HD_GET;
+    int nkeys = 1 + get + (g->sent != NULL);
+    hd_op *op = hd_build_op(b, HD_OP_SEND, p->axis, NULL, &what, nkeys);
+    int n = 0;
+
+    hd_build_key(op, n++, HD_KEY_TO, to);
+    if (get)
+        hd_build_key(op, n++, HD_KEY_GET, HD_EXPR_NONE);
+    if (g->sent != NULL) {
+        hd_build_key(op, n, HD_KEY_DONE, HD_EXPR_NONE);
+        op->key[n].view = hd_view_at(hd_view_whole(g->sent, op->loc), 0, trip);
+    }
+}
+
+static void emit_recv(pipe *p, hd_build *b, hd_view what, hd_expr from)
+{
+    bool get = p->options->protocol == HD_GET;
+    hd_op *op = hd_build_op(b, HD_OP_RECV, p->axis, &what, NULL, 1 + get);
+
+    hd_build_key(op, 0, HD_KEY_FROM, from);
+    if (get)
+        hd_build_key(op, 1, HD_KEY_GET, HD_EXPR_NONE);
+}
+
+static void emit_own_copy(pipe *p, hd_build *b, const gather *g,
+                          const piece *at)
+{
+    hd_build_unary(b, HD_OP_COPY, -1, target_view(p, g, at),
+                   source_view(p, g, at));
+}
+
+// --------------------------------------------------------------- pipelines
+
+// Names the parts of trip number j: which shard-step it is, and which chunk.
+static hd_expr split_trip(pipe *p, hd_build *b, hd_expr j, piece *at)
+{
+    if (p->chunks == 1) {
+        at->chunk = HD_EXPR_NONE;
+        return j;
+    }
+    at->chunk =
+        hd_build_let(b, "k", binary(p, HD_EXPR_MOD, j, number(p, p->chunks)));
+    return binary(p, HD_EXPR_DIV, j, number(p, p->chunks));
+}
+
+static void emit_direct_trip(pipe *p, hd_build *b, hd_expr j)
+{
+    hd_expr x = hd_expr_coord(p->module, p->axis), n = number(p, p->ranks);
+    piece at = {0};
+    hd_expr step = split_trip(p, b, j, &at);
+    hd_expr own = binary(p, HD_EXPR_LT, j, number(p, p->chunks));
+    hd_expr to = hd_expr_mod(
+        p->module, binary(p, HD_EXPR_SUB, binary(p, HD_EXPR_ADD, n, x), step),
+        n);
+    hd_stmt *branch;
+    hd_build mine, theirs, group;
+
+    if (p->chunks == 1)
+        own = binary(p, HD_EXPR_EQ, j, number(p, 0));
+    at.shard = hd_build_let(
+        b, "i", hd_expr_mod(p->module, binary(p, HD_EXPR_ADD, x, step), n));
+    branch = hd_build_if(b, own);
+    mine = hd_build_into(b, &branch->body);
+    theirs = hd_build_into(b, &branch->otherwise);
+    group = hd_build_group(&theirs);
+    for (int i = 0; i < p->ngathers; i++) {
+        gather *g = &p->gather[i];
+
+        if (!g->in_place)
+            emit_own_copy(p, &mine, g, &at);
+        emit_send(p, &group, g, source_view(p, g, &at), to, j);
+        emit_recv(p, &group, target_view(p, g, &at), at.shard);
+    }
+    emit_compute(p, b, at, own);
+}
+
+static void emit_ring_trip(pipe *p, hd_build *b, hd_expr j)
+{
+    hd_expr x = hd_expr_coord(p->module, p->axis), n = number(p, p->ranks);
+    hd_expr one = number(p, 1);
+    piece at = {0}, before;
+    hd_expr step = split_trip(p, b, j, &at);
+    hd_expr own = binary(p, HD_EXPR_LT, j, number(p, p->chunks));
+    hd_expr right = hd_expr_mod(p->module, binary(p, HD_EXPR_ADD, x, one), n);
+    hd_expr left = hd_expr_mod(p->module, binary(p, HD_EXPR_SUB, x, one), n);
+    hd_stmt *sending;
+    hd_build inside, group;
+
+    if (p->chunks == 1)
+        own = binary(p, HD_EXPR_EQ, j, number(p, 0));
+    at.shard = hd_build_let(
+        b, "i", hd_expr_mod(p->module, binary(p, HD_EXPR_SUB, x, step), n));
+    before = at;
+    before.shard =
+        hd_expr_mod(p->module, binary(p, HD_EXPR_SUB, at.shard, one), n);
+    sending = hd_build_if(
+        b, binary(p, HD_EXPR_LT, j, number(p, (p->ranks - 1) * p->chunks)));
+    inside = hd_build_into(b, &sending->body);
+    group = hd_build_group(&inside);
+    for (int i = 0; i < p->ngathers; i++) {
+        gather *g = &p->gather[i];
+        hd_stmt *branch;
+        hd_build mine, theirs;
+
+        if (!g->in_place) {
+            emit_send(p, &group, g, target_view(p, g, &at), right, j);
+        } else {
+            branch = hd_build_if(&group, own);
+            mine = hd_build_into(&group, &branch->body);
+            theirs = hd_build_into(&group, &branch->otherwise);
+            emit_send(p, &mine, g, source_view(p, g, &at), right, j);
+            emit_send(p, &theirs, g, target_view(p, g, &at), right, j);
+        }
+        emit_recv(p, &group, target_view(p, g, &before), left);
+    }
+    emit_compute(p, b, at, own);
+}
+
+static void emit_broadcast(pipe *p, hd_build *b, const gather *g,
+                           const piece *at)
+{
+    hd_view in = source_view(p, g, at), out = target_view(p, g, at);
+    hd_expr own =
+        binary(p, HD_EXPR_EQ, at->shard, hd_expr_coord(p->module, g->op->axis));
+    hd_stmt *branch;
+    hd_build mine, theirs;
+
+    if (!g->in_place) {
+        hd_build_key(hd_build_op(b, HD_OP_BROADCAST, g->op->axis, &out, &in, 1),
+                     0, HD_KEY_ROOT, at->shard);
+        return;
+    }
+    branch = hd_build_if(b, own);
+    mine = hd_build_into(b, &branch->body);
+    theirs = hd_build_into(b, &branch->otherwise);
+    hd_build_key(hd_build_op(&mine, HD_OP_BROADCAST, g->op->axis, NULL, &in, 1),
+                 0, HD_KEY_ROOT, at->shard);
+    hd_build_key(
+        hd_build_op(&theirs, HD_OP_BROADCAST, g->op->axis, &out, NULL, 1), 0,
+        HD_KEY_ROOT, at->shard);
+}
+
+static void emit_broadcast_trip(pipe *p, hd_build *b, hd_expr j)
+{
+    piece at = {0};
+    hd_expr step = split_trip(p, b, j, &at);
+
+    at.shard = p->chunks == 1 ? j : hd_build_let(b, "i", step);
+    for (int i = 0; i < p->ngathers; i++)
+        emit_broadcast(p, b, &p->gather[i], &at);
+    emit_compute(
+        p, b, at,
+        binary(p, HD_EXPR_EQ, at.shard, hd_expr_coord(p->module, p->axis)));
+}
+
+static void emit_gather(hd_build *b, const gather *g, hd_view out, hd_view in)
+{
+    hd_build_unary(b, HD_OP_ALL_GATHER, g->op->axis, out, in);
+}
+
+static void emit_pipelined_trip(pipe *p, hd_build *b, hd_expr j)
+{
+    piece at = {.shard = HD_EXPR_ALL,
+                .chunk = p->chunks == 1 ? HD_EXPR_NONE : j};
+
+    for (int i = 0; i < p->ngathers; i++)
+        emit_gather(b, &p->gather[i], target_view(p, &p->gather[i], &at),
+                    source_view(p, &p->gather[i], &at));
+    emit_compute(p, b, at, HD_EXPR_NONE);
+}
+
+static void emit_bulk_trip(pipe *p, hd_build *b, hd_expr j)
+{
+    piece at = {.shard = j, .chunk = HD_EXPR_NONE};
+
+    emit_compute(p, b, at, HD_EXPR_NONE);
+}
+
+// Ahead of the loop, on the caller's stream.
+static void emit_before(pipe *p, hd_build *b)
+{
+    for (int i = 0; i < p->ngathers; i++) {
+        gather *g = &p->gather[i];
+        hd_view out = g->op->view[0];
+
+        b->loc = g->op->loc;
+        if (p->transfer == HD_TRANSFER_BULK) {
+            out.nindex = g->dim;
+            emit_gather(b, g, out, g->op->view[1]);
+        } else if (p->transfer == HD_TRANSFER_RING && !g->in_place) {
+            piece own = {.shard = hd_expr_coord(p->module, g->op->axis),
+                         .chunk = HD_EXPR_NONE};
+
+            emit_own_copy(p, b, g, &own);
+        }
+    }
+}
+
+static int64_t count_trips(const pipe *p)
+{
+    switch (p->transfer) {
+    case HD_TRANSFER_BULK:
+        return p->ranks;
+    case HD_TRANSFER_PIPELINED:
+        return p->chunks;
+    default:
+        return p->ranks * p->chunks;
+    }
+}
+
+// Waits for deferred sends, after the loop.
+static void emit_after(pipe *p, hd_build *b)
+{
+    int64_t first = p->transfer == HD_TRANSFER_DIRECT ? p->chunks : 0;
+    int64_t last = first + (p->ranks - 1) * p->chunks;
+
+    for (int i = 0; i < p->ngathers; i++) {
+        hd_expr t;
+        hd_build body;
+        hd_view event;
+
+        if (p->gather[i].sent == NULL || first == last)
+            continue;
+        body = hd_build_for(b, "t", number(p, last), &t);
+        b->block->last->a = number(p, first);
+        event = hd_view_at(hd_view_whole(p->gather[i].sent, b->loc), 0, t);
+        hd_build_op(&body, HD_OP_WAIT, -1, NULL, &event, 0);
+    }
+}
+
+static void add_sent_events(pipe *p)
+{
+    hd_type type = {.dtype = HD_EVENT, .ndims = 1};
+
+    if (!p->options->defer_sends ||
+        (p->transfer != HD_TRANSFER_DIRECT && p->transfer != HD_TRANSFER_RING))
+        return;
+    type.dim[0] = (hd_dim){count_trips(p), HD_LOCAL};
+    for (int i = 0; i < p->ngathers; i++)
+        p->gather[i].sent =
+            hd_module_add_buffer(p->module, "sent", HD_TEMP, &type);
+}
+
+static void rebuild_loop(pipe *p, hd_build *b)
+{
+    hd_expr j = hd_expr_of_var(p->module, p->loop->var);
+    hd_stmt *on = p->loop->body.first;
+    hd_build body = {p->module, &on->body, p->loop->loc};
+
+    emit_before(p, b);
+    on->body = (hd_block){0};
+    p->loop->b = number(p, count_trips(p));
+    hd_block_append(b->block, p->loop);
+    body.loc = p->gather[0].op->loc;
+    switch (p->transfer) {
+    case HD_TRANSFER_BULK:
+        emit_bulk_trip(p, &body, j);
+        break;
+    case HD_TRANSFER_PIPELINED:
+        emit_pipelined_trip(p, &body, j);
+        break;
+    case HD_TRANSFER_BROADCAST:
+        emit_broadcast_trip(p, &body, j);
+        break;
+    case HD_TRANSFER_DIRECT:
+        emit_direct_trip(p, &body, j);
+        break;
+    case HD_TRANSFER_RING:
+        emit_ring_trip(p, &body, j);
+        break;
+    }
+    emit_after(p, b);
+}
+
+// ------------------------------------------------------------ finding loops
+
+typedef struct counter {
+    int *uses;
+} counter;
+
+static void count_views(void *context, hd_op *op)
+{
+    const hd_view *views[HD_MAX_VIEWS];
+    int n = hd_op_views(op, views);
+
+    for (int i = 0; i < n; i++)
+        ((counter *)context)->uses[hd_buffer_root(views[i]->buffer)->id]++;
+}
+
+static int uses_in_loop(const pipe *p, const hd_buffer *buffer)
+{
+    int n = 0;
+
+    for (const hd_stmt *s = p->ops; s != NULL; s = s->next) {
+        const hd_view *views[HD_MAX_VIEWS];
+        int nviews = hd_op_views(s->op, views);
+
+        for (int i = 0; i < nviews; i++)
+            n += hd_buffer_root(views[i]->buffer) == buffer;
+    }
+    return n;
+}
+
+static void add_gather(pipe *p, hd_op *op)
+{
+    const hd_buffer *buffer = op->view[0].buffer;
+    const hd_buffer *root = hd_buffer_root((hd_buffer *)buffer);
+
+    p->gather[p->ngathers++] =
+        (gather){.op = op,
+                 .dim = loop_index(p, &op->view[0]),
+                 .in_place = !p->options->copy_own && root->role == HD_TEMP &&
+                             root == buffer &&
+                             uses_in_loop(p, root) == p->uses[root->id]};
+}
+
+static bool is_loop(const hd_stmt *stmt)
+{
+    return stmt->kind == HD_STMT_FOR && stmt->body.first != NULL &&
+           stmt->body.first == stmt->body.last &&
+           stmt->body.first->kind == HD_STMT_ON;
+}
+
+static bool is_plain(const hd_block *block)
+{
+    for (const hd_stmt *s = block->first; s != NULL; s = s->next)
+        if (s->kind != HD_STMT_OP)
+            return false;
+    return true;
+}
+
+static void find_gathers(pipe *p)
+{
+    int n = 0;
+
+    for (hd_stmt *s = p->ops; s != NULL; s = s->next)
+        n++;
+    p->gather = hd_new_array(p->scratch, gather, n + 1);
+    for (hd_stmt *s = p->ops; s != NULL; s = s->next)
+        if (s->op->code == HD_OP_BROADCAST && s->op->noutputs == 1 &&
+            s->op->ninputs == 1 && loop_index(p, &s->op->view[0]) >= 0)
+            add_gather(p, s->op);
+    if (p->ngathers == 0)
+        return;
+    p->axis = p->gather[0].op->axis;
+    p->ranks = p->module->axis[p->axis].size;
+}
+
+static hd_status check_all_chunks(pipe *p)
+{
+    for (hd_stmt *s = p->ops; s != NULL; s = s->next) {
+        const gather *g = gather_of(p, s->op->view[0].buffer);
+
+        if (s->op->code != HD_OP_BROADCAST) {
+            HD_TRY(check_chunks(p, s->op));
+            continue;
+        }
+        HD_TRY(check_split(p, &s->op->view[0], g->dim + 1, s->op->loc));
+    }
+    return HD_OK;
+}
+
+static hd_status plan_loop(pipe *p, hd_build *b)
+{
+    find_gathers(p);
+    if (p->ngathers == 0) {
+        hd_block_append(b->block, p->loop);
+        return HD_OK;
+    }
+    p->chunks = p->transfer == HD_TRANSFER_BULK ? 1 : p->options->chunks;
+    if (p->chunks > 1)
+        HD_TRY(check_all_chunks(p));
+    add_sent_events(p);
+    rebuild_loop(p, b);
+    return HD_OK;
+}
+
+hd_status hd_pass_transfer(hd_module *module, const hd_lower_options *options,
+                           hd_arena *scratch, hd_diag *diag)
+{
+    counter counter = {hd_new_array(scratch, int, module->nbuffers + 1)};
+    hd_block done = {0};
+    hd_build b = {module, &done, {0}};
+    alias *aliases = NULL;
+    hd_stmt *next;
+
+    hd_block_each(&module->body, count_views, &counter);
+    for (hd_stmt *stmt = module->body.first; stmt != NULL; stmt = next) {
+        pipe p = {.module = module,
+                  .options = options,
+                  .scratch = scratch,
+                  .diag = diag,
+                  .loop = stmt,
+                  .transfer = options->transfer,
+                  .aliases = aliases,
+                  .uses = counter.uses};
+
+        next = stmt->next;
+        b.loc = stmt->loc;
+        if (!is_loop(stmt) || !is_plain(&stmt->body.first->body)) {
+            hd_block_append(&done, stmt);
+            continue;
+        }
+        p.ops = stmt->body.first->body.first;
+        HD_TRY(plan_loop(&p, &b));
+        aliases = p.aliases;
+    }
+    module->body = done;
+    return HD_OK;
+}

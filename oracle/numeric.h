@@ -1,0 +1,32 @@
+// One operation in double precision, each value beside a bound on the error
+// that a correct run may show. docs/numerics.md derives the bounds.
+#ifndef HD_ORACLE_NUMERIC_H
+#define HD_ORACLE_NUMERIC_H
+
+#include "ir/walk.h"
+
+HD_BEGIN_DECLS
+
+// A buffer's values. Both arrays have as many elements as the buffer.
+typedef struct hd_values {
+    double *value; // owned; NaN until written
+    double *bound; // owned
+} hd_values;
+
+// Computes a step of unit COMPUTE: values[i] are those of the root buffer of
+// span[i]. HD_NO_MEMORY if it runs out.
+hd_status hd_numeric_compute(const hd_step *step, hd_values *const *values);
+
+// Copies what `from` picks to what `to` picks, element by element in order;
+// nothing is rounded.
+void hd_numeric_copy(const hd_span *to, hd_values *to_values,
+                     const hd_span *from, const hd_values *from_values);
+
+// to = the sum (or maximum) of n operands of equal shape, in order.
+hd_status hd_numeric_reduce(bool max, const hd_span *to, hd_values *to_values,
+                            int n, const hd_span *from,
+                            hd_values *const *from_values);
+
+HD_END_DECLS
+
+#endif

@@ -1,0 +1,696 @@
+// The answer to compare with. A tensor program is computed on whole arrays, as
+// if nothing were sharded. A host program is interpreted: the steps of all
+// ranks run one at a time in this process, each stream from its front, whenever
+// what it waits for has happened; where nothing can move, the program
+// deadlocks.
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/dtype.h"
+#include "ir/walk.h"
+#include "oracle/numeric.h"
+
+typedef enum progress { IDLE, POSTED, DONE } progress;
+
+typedef struct rank_state {
+    hd_steps steps;     // owned
+    progress *progress; // owned, by step
+    int64_t *meeting;   // owned, by step: its transfer, -1 for none
+    int64_t *front;     // owned, by stream + 1: the next step of it
+    int64_t *next;      // owned, by step: the next one on the same stream
+    int64_t *fork;      // owned, by step: the last fork before it, or -1
+} rank_state;
+
+// A transfer and who takes part: steps of ranks, in order of rank.
+typedef struct member {
+    int rank;
+    int64_t step;
+} member;
+
+typedef struct meeting {
+    int64_t first, n; // among the members
+    int64_t posted;
+} meeting;
+
+struct hd_reference {
+    const hd_module *module; // borrowed
+    bool dense;
+    int nranks;
+    hd_values *values; // owned: by rank (one if dense) and buffer id
+    rank_state *rank;  // owned; NULL if dense
+    member *members;   // owned
+    int64_t nmembers;
+    meeting *meetings; // owned
+    int64_t nmeetings;
+};
+
+static hd_status out_of_memory(hd_diag *diag)
+{
+    return hd_fail(diag, HD_NO_MEMORY, "out of memory for the reference");
+}
+
+// ------------------------------------------------------------------ values
+
+static hd_values *values_of(const hd_reference *r, int rank,
+                            const hd_buffer *buffer)
+{
+    return &r->values[rank * r->module->nbuffers + buffer->id];
+}
+
+static int64_t elements_of(const hd_reference *r, const hd_buffer *buffer)
+{
+    return r->dense ? hd_type_elements(&buffer->type)
+                    : hd_type_local_elements(&buffer->type);
+}
+
+static hd_status allocate_values(hd_reference *r, int rank,
+                                 const hd_buffer *buffer)
+{
+    hd_values *v = values_of(r, rank, buffer);
+    size_t n = (size_t)elements_of(r, buffer);
+
+    if (n > SIZE_MAX / sizeof(double))
+        return HD_NO_MEMORY;
+    v->value = malloc(n * sizeof(double));
+    v->bound = calloc(n, sizeof(double));
+    if (v->value == NULL || v->bound == NULL)
+        return HD_NO_MEMORY;
+    for (size_t i = 0; i < n; i++)
+        v->value[i] = NAN;
+    return HD_OK;
+}
+
+// The row-major position in the whole array of element i of a rank's shard.
+static int64_t whole_position(const hd_module *module, const hd_type *type,
+                              int rank, int64_t i)
+{
+    int64_t position = 0, scale = 1;
+
+    for (int d = type->ndims - 1; d >= 0; d--) {
+        int64_t local = hd_dim_local(type->dim[d]);
+        int64_t index = hd_dim_is_sharded(type->dim[d])
+                            ? hd_mesh_coord(module, rank, type->dim[d].mark)
+                            : i % local;
+
+        i /= local;
+        position += index * scale;
+        scale *= type->dim[d].extent;
+    }
+    return position;
+}
+
+static void fill_values(hd_reference *r, int rank, const hd_buffer *buffer,
+                        const void *whole)
+{
+    hd_dtype dtype = buffer->type.dtype;
+    size_t size = hd_dtype_size(dtype);
+    hd_values *v = values_of(r, rank, buffer);
+    int64_t n = elements_of(r, buffer);
+
+    if (r->dense) {
+        hd_dtype_load(dtype, whole, (size_t)n, v->value);
+        return;
+    }
+    for (int64_t i = 0; i < n; i++)
+        hd_dtype_load(
+            dtype,
+            (const char *)whole +
+                (size_t)whole_position(r->module, &buffer->type, rank, i) *
+                    size,
+            1, &v->value[i]);
+}
+
+static hd_status prepare_values(hd_reference *r, const void *const *whole)
+{
+    int n = r->dense ? 1 : r->nranks;
+    size_t argument = 0;
+
+    r->values =
+        calloc((size_t)n * (size_t)r->module->nbuffers + 1, sizeof *r->values);
+    if (r->values == NULL)
+        return HD_NO_MEMORY;
+    for (const hd_buffer *b = r->module->buffers; b != NULL; b = b->next) {
+        const void *from = b->role != HD_TEMP ? whole[argument++] : NULL;
+
+        if (b->of != NULL || b->type.dtype == HD_EVENT)
+            continue;
+        for (int rank = 0; rank < n; rank++) {
+            HD_TRY(allocate_values(r, rank, b));
+            if (from != NULL && (b->role == HD_IN || b->role == HD_INOUT))
+                fill_values(r, rank, b, from);
+        }
+    }
+    return HD_OK;
+}
+
+static hd_status compute_step(const hd_reference *r, int rank,
+                              const hd_step *step)
+{
+    hd_values *values[HD_MAX_VIEWS];
+
+    for (int i = 0; i < step->nspans; i++)
+        values[i] = values_of(r, rank, step->span[i].buffer);
+    return hd_numeric_compute(step, values);
+}
+
+// ----------------------------------------------------------- dense programs
+
+static hd_span whole_span(const hd_buffer *buffer)
+{
+    hd_span span = {.buffer = buffer, .ndims = buffer->type.ndims};
+    int64_t stride = 1;
+
+    for (int d = span.ndims - 1; d >= 0; d--) {
+        span.extent[d] = buffer->type.dim[d].extent;
+        span.stride[d] = stride;
+        stride *= span.extent[d];
+    }
+    return span;
+}
+
+static int dim_value(const hd_module *module, const hd_op *op, hd_key_code code,
+                     int fallback)
+{
+    const hd_key *key = hd_op_key(op, code);
+
+    return key == NULL ? fallback : (int)hd_expr_value(module, key->expr);
+}
+
+static hd_status run_dense(hd_reference *r)
+{
+    for (const hd_stmt *s = r->module->body.first; s != NULL; s = s->next) {
+        const hd_view *views[HD_MAX_VIEWS];
+        hd_span spans[HD_MAX_VIEWS];
+        hd_step step = {.op = s->op, .span = spans, .dim = {-1, -1}};
+
+        step.nspans = hd_op_views(s->op, views);
+        for (int i = 0; i < step.nspans; i++)
+            spans[i] = whole_span(views[i]->buffer);
+        if (s->op->code == HD_OP_SUM || s->op->code == HD_OP_MAX)
+            step.dim[0] = dim_value(r->module, s->op, HD_KEY_DIM, -1);
+        if (s->op->code == HD_OP_TRANSPOSE) {
+            step.dim[0] =
+                dim_value(r->module, s->op, HD_KEY_DIM0, spans[0].ndims - 2);
+            step.dim[1] =
+                dim_value(r->module, s->op, HD_KEY_DIM1, spans[0].ndims - 1);
+        }
+        HD_TRY(compute_step(r, 0, &step));
+    }
+    return HD_OK;
+}
+
+// ---------------------------------------------------------------- meetings
+
+typedef struct entry {
+    int axis;
+    bool point;
+    int64_t from, to, seq;
+    member who;
+} entry;
+
+#define ORDER(field)          \
+    if (a->field != b->field) \
+    return a->field < b->field ? -1 : 1
+
+static int compare_meeting(const entry *a, const entry *b)
+{
+    ORDER(axis);
+    ORDER(point);
+    ORDER(from);
+    ORDER(to);
+    ORDER(seq);
+    return 0;
+}
+
+static int compare_entries(const void *x, const void *y)
+{
+    const entry *a = x, *b = y;
+    int order = compare_meeting(a, b);
+
+    return order != 0
+               ? order
+               : (a->who.rank > b->who.rank) - (a->who.rank < b->who.rank);
+}
+
+static entry entry_of(const hd_reference *r, int rank, int64_t index)
+{
+    const hd_step *step = &r->rank[rank].steps.step[index];
+    entry e = {.axis = step->op->axis, .seq = step->seq, .who = {rank, index}};
+
+    e.point = step->op->code == HD_OP_SEND || step->op->code == HD_OP_RECV;
+    if (!e.point)
+        e.from = hd_mesh_peer(r->module, rank, e.axis, 0);
+    else if (step->op->code == HD_OP_SEND) {
+        e.from = rank;
+        e.to = step->peer;
+    } else {
+        e.from = step->peer;
+        e.to = rank;
+    }
+    return e;
+}
+
+static int64_t collect_entries(const hd_reference *r, entry *entries)
+{
+    int64_t n = 0;
+
+    for (int rank = 0; rank < r->nranks; rank++)
+        for (int64_t i = 0; i < r->rank[rank].steps.nsteps; i++)
+            if (hd_op_is(r->rank[rank].steps.step[i].op, HD_UNIT_TRANSFER)) {
+                if (entries != NULL)
+                    entries[n] = entry_of(r, rank, i);
+                n++;
+            }
+    return n;
+}
+
+static hd_status make_meetings(hd_reference *r)
+{
+    int64_t n = collect_entries(r, NULL);
+    entry *entries = calloc((size_t)n + 1, sizeof *entries);
+
+    r->members = calloc((size_t)n + 1, sizeof *r->members);
+    r->meetings = calloc((size_t)n + 1, sizeof *r->meetings);
+    if (entries == NULL || r->members == NULL || r->meetings == NULL) {
+        free(entries);
+        return HD_NO_MEMORY;
+    }
+    collect_entries(r, entries);
+    qsort(entries, (size_t)n, sizeof *entries, compare_entries);
+    for (int64_t i = 0; i < n; i++) {
+        member who = entries[i].who;
+
+        if (i == 0 || compare_meeting(&entries[i - 1], &entries[i]) != 0)
+            r->meetings[r->nmeetings++] = (meeting){.first = i};
+        r->meetings[r->nmeetings - 1].n++;
+        r->members[i] = who;
+        r->rank[who.rank].meeting[who.step] = r->nmeetings - 1;
+    }
+    free(entries);
+    return HD_OK;
+}
+
+// --------------------------------------------------------------- transfers
+
+static const hd_step *step_of(const hd_reference *r, member who)
+{
+    return &r->rank[who.rank].steps.step[who.step];
+}
+
+static const hd_span *input_span(const hd_step *step)
+{
+    return &step->span[step->op->noutputs];
+}
+
+static hd_span nth(const hd_span *span, int64_t i)
+{
+    hd_span part = *span;
+
+    part.offset += i * span->stride[0];
+    part.ndims--;
+    memmove(part.extent, part.extent + 1,
+            sizeof(int64_t) * HD_MAX_DIMS - sizeof(int64_t));
+    memmove(part.stride, part.stride + 1,
+            sizeof(int64_t) * HD_MAX_DIMS - sizeof(int64_t));
+    return part;
+}
+
+static void move(const hd_reference *r, int to_rank, const hd_span *to,
+                 int from_rank, const hd_span *from)
+{
+    hd_numeric_copy(to, values_of(r, to_rank, to->buffer), from,
+                    values_of(r, from_rank, from->buffer));
+}
+
+static void run_point(const hd_reference *r, const member *who)
+{
+    bool first_sends = step_of(r, who[0])->op->code == HD_OP_SEND;
+    member sender = who[first_sends ? 0 : 1], receiver = who[first_sends];
+
+    move(r, receiver.rank, &step_of(r, receiver)->span[0], sender.rank,
+         &step_of(r, sender)->span[0]);
+}
+
+// Member i's part of what every rank gathers, or of what each one sends it.
+static void run_exchange(const hd_reference *r, const member *who, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t j = 0; j < n; j++) {
+            const hd_step *to = step_of(r, who[i]), *from = step_of(r, who[j]);
+            hd_span out = nth(&to->span[0], j);
+            hd_span in = to->op->code == HD_OP_ALL_GATHER
+                             ? *input_span(from)
+                             : nth(input_span(from), i);
+
+            move(r, who[i].rank, &out, who[j].rank, &in);
+        }
+}
+
+static void run_broadcast(const hd_reference *r, const member *who, int64_t n)
+{
+    int root = step_of(r, who[0])->peer;
+    const hd_step *from = NULL;
+
+    for (int64_t i = 0; i < n; i++)
+        if (who[i].rank == root)
+            from = step_of(r, who[i]);
+    for (int64_t i = 0; i < n; i++) {
+        const hd_step *to = step_of(r, who[i]);
+
+        if (to->op->noutputs > 0)
+            move(r, who[i].rank, &to->span[0], root, input_span(from));
+    }
+}
+
+static hd_status run_reduce(const hd_reference *r, const member *who, int64_t n)
+{
+    bool max = hd_op_key(step_of(r, who[0])->op, HD_KEY_MAX) != NULL;
+    bool scatter = step_of(r, who[0])->op->code == HD_OP_REDUCE_SCATTER;
+    hd_span *in = calloc((size_t)n, sizeof *in);
+    hd_values **from = calloc((size_t)n, sizeof *from);
+    hd_status status = in != NULL && from != NULL ? HD_OK : HD_NO_MEMORY;
+
+    for (int64_t i = 0; i < n && status == HD_OK; i++) {
+        const hd_span *out = &step_of(r, who[i])->span[0];
+
+        for (int64_t j = 0; j < n; j++) {
+            const hd_span *span = input_span(step_of(r, who[j]));
+
+            in[j] = scatter ? nth(span, i) : *span;
+            from[j] = values_of(r, who[j].rank, span->buffer);
+        }
+        status = hd_numeric_reduce(
+            max, out, values_of(r, who[i].rank, out->buffer), (int)n, in, from);
+    }
+    free(in);
+    free(from);
+    return status;
+}
+
+static hd_status run_meeting(const hd_reference *r, const meeting *m)
+{
+    const member *who = &r->members[m->first];
+
+    switch (step_of(r, who[0])->op->code) {
+    case HD_OP_SEND:
+    case HD_OP_RECV:
+        run_point(r, who);
+        return HD_OK;
+    case HD_OP_BROADCAST:
+        run_broadcast(r, who, m->n);
+        return HD_OK;
+    case HD_OP_REDUCE_SCATTER:
+    case HD_OP_ALL_REDUCE:
+        return run_reduce(r, who, m->n);
+    default:
+        run_exchange(r, who, m->n);
+        return HD_OK;
+    }
+}
+
+// ------------------------------------------------------------- interpreting
+
+static hd_status prepare_rank(hd_reference *r, int rank, hd_diag *diag)
+{
+    rank_state *s = &r->rank[rank];
+    size_t nstreams = (size_t)r->module->streams + 1;
+    int64_t last_fork = -1;
+    size_t n;
+
+    HD_TRY(hd_steps_collect(r->module, rank, diag, &s->steps));
+    n = (size_t)s->steps.nsteps + 1;
+    s->progress = calloc(n, sizeof *s->progress);
+    s->meeting = calloc(n, sizeof *s->meeting);
+    s->front = calloc(nstreams, sizeof *s->front);
+    s->next = calloc(n, sizeof *s->next);
+    s->fork = calloc(n, sizeof *s->fork);
+    if (s->progress == NULL || s->meeting == NULL || s->front == NULL ||
+        s->next == NULL || s->fork == NULL)
+        return out_of_memory(diag);
+    for (size_t i = 0; i < nstreams; i++)
+        s->front[i] = s->steps.nsteps;
+    for (int64_t i = 0; i < s->steps.nsteps; i++) {
+        s->fork[i] = last_fork;
+        if (s->steps.step[i].op->code == HD_OP_FORK)
+            last_fork = i;
+        s->meeting[i] = -1;
+    }
+    for (int64_t i = s->steps.nsteps - 1; i >= 0; i--) {
+        int stream = s->steps.step[i].stream + 1;
+
+        s->next[i] = s->front[stream];
+        s->front[stream] = i;
+    }
+    return HD_OK;
+}
+
+// Every work stream has passed all steps issued before `index`.
+static bool all_joined(const hd_reference *r, const rank_state *s,
+                       int64_t index)
+{
+    for (int64_t stream = 1; stream <= r->module->streams; stream++)
+        if (s->front[stream] < index)
+            return false;
+    return true;
+}
+
+static hd_status finish_meeting(hd_reference *r, meeting *m)
+{
+    HD_TRY(run_meeting(r, m));
+    for (int64_t i = 0; i < m->n; i++) {
+        member who = r->members[m->first + i];
+
+        r->rank[who.rank].progress[who.step] = DONE;
+    }
+    return HD_OK;
+}
+
+static hd_status post(hd_reference *r, rank_state *s, int64_t i)
+{
+    meeting *m = &r->meetings[s->meeting[i]];
+
+    if (s->progress[i] != IDLE)
+        return HD_OK;
+    s->progress[i] = POSTED;
+    return ++m->posted == m->n ? finish_meeting(r, m) : HD_OK;
+}
+
+// The steps that the stream issues together: a group, or one.
+static int64_t group_end(const rank_state *s, int64_t i)
+{
+    int group = s->steps.step[i].group;
+    int64_t end = i + 1;
+
+    while (group != 0 && end < s->steps.nsteps &&
+           s->steps.step[end].group == group)
+        end++;
+    return end;
+}
+
+static hd_status try_transfers(hd_reference *r, rank_state *s, int64_t i,
+                               bool *passed)
+{
+    int64_t end = group_end(s, i);
+
+    *passed = true;
+    for (int64_t k = i; k < end; k++)
+        HD_TRY(post(r, s, k));
+    for (int64_t k = i; k < end; k++)
+        if (s->progress[k] != DONE &&
+            hd_op_key(s->steps.step[k].op, HD_KEY_DONE) == NULL)
+            *passed = false;
+    return HD_OK;
+}
+
+static bool can_start(const hd_reference *r, const rank_state *s,
+                      const hd_step *step)
+{
+    int64_t fork = s->fork[step->index];
+
+    if (step->stream >= 0 && fork >= 0 && s->progress[fork] != DONE)
+        return false;
+    if (step->op->code == HD_OP_JOIN)
+        return all_joined(r, s, step->index);
+    return step->op->code != HD_OP_WAIT || step->record < 0 ||
+           s->progress[step->record] == DONE;
+}
+
+// Moves one stream of one rank on by a step, or a group, if it can.
+static hd_status advance(hd_reference *r, int rank, int stream, bool *moved)
+{
+    rank_state *s = &r->rank[rank];
+    int64_t i = s->front[stream];
+    const hd_step *step = &s->steps.step[i];
+    bool passed = true;
+
+    if (i >= s->steps.nsteps || !can_start(r, s, step))
+        return HD_OK;
+    if (hd_op_is(step->op, HD_UNIT_TRANSFER)) {
+        HD_TRY(try_transfers(r, s, i, &passed));
+    } else {
+        if (hd_op_is(step->op, HD_UNIT_COMPUTE))
+            HD_TRY(compute_step(r, rank, step));
+        s->progress[i] = DONE;
+    }
+    if (!passed)
+        return HD_OK;
+    *moved = true;
+    s->front[stream] = s->next[group_end(s, i) - 1];
+    return HD_OK;
+}
+
+static hd_status report_stuck(const hd_reference *r, hd_diag *diag)
+{
+    const hd_source *outer = hd_diag_source(diag, &r->module->source);
+    hd_status status = HD_OK;
+
+    for (int rank = 0; rank < r->nranks; rank++)
+        for (int stream = 0; stream <= r->module->streams; stream++) {
+            const rank_state *s = &r->rank[rank];
+            int64_t i = s->front[stream];
+            const hd_op *op;
+
+            if (i >= s->steps.nsteps)
+                continue;
+            op = s->steps.step[i].op;
+            if (status == HD_OK)
+                status = hd_error(diag, HD_E0706, op->loc,
+                                  "deadlock: rank %d never gets past this %s "
+                                  "(step %lld)",
+                                  rank, hd_op_info_get(op->code)->text,
+                                  (long long)i);
+            else
+                hd_note(diag, op->loc, "nor rank %d past this %s (step %lld)",
+                        rank, hd_op_info_get(op->code)->text, (long long)i);
+        }
+    hd_diag_source(diag, outer);
+    return status;
+}
+
+static hd_status run_ranks(hd_reference *r, hd_diag *diag)
+{
+    bool moved = true;
+
+    while (moved) {
+        moved = false;
+        for (int rank = 0; rank < r->nranks; rank++)
+            for (int stream = 0; stream <= r->module->streams; stream++)
+                HD_TRY(advance(r, rank, stream, &moved));
+    }
+    return report_stuck(r, diag);
+}
+
+static hd_status run_host(hd_reference *r, hd_diag *diag)
+{
+    r->rank = calloc((size_t)r->nranks, sizeof *r->rank);
+    if (r->rank == NULL)
+        return HD_NO_MEMORY;
+    for (int rank = 0; rank < r->nranks; rank++)
+        HD_TRY(prepare_rank(r, rank, diag));
+    HD_TRY(make_meetings(r));
+    return run_ranks(r, diag);
+}
+
+// ------------------------------------------------------------ public calls
+
+static hd_status compute(hd_reference *r, const void *const *whole,
+                         hd_diag *diag)
+{
+    hd_status status = HD_OK;
+
+    if (!r->dense)
+        HD_TRY(hd_match(r->module, diag));
+    status = prepare_values(r, whole);
+    if (status == HD_OK)
+        status = r->dense ? run_dense(r) : run_host(r, diag);
+    return status == HD_NO_MEMORY ? out_of_memory(diag) : status;
+}
+
+hd_status hd_reference_create(const hd_module *module, const void *const *whole,
+                              hd_diag *diag, hd_reference **out)
+{
+    hd_reference *r;
+    hd_status status;
+
+    if (module->stage != HD_STAGE_TENSOR && module->stage != HD_STAGE_HOST)
+        return hd_fail(diag, HD_ARGUMENT,
+                       "a reference is of a tensor program or a complete host "
+                       "program; %s is lowered half way",
+                       module->name);
+    r = calloc(1, sizeof *r);
+    if (r == NULL)
+        return out_of_memory(diag);
+    r->module = module;
+    r->dense = module->stage == HD_STAGE_TENSOR;
+    r->nranks = (int)module->nranks;
+    status = compute(r, whole, diag);
+    if (status != HD_OK) {
+        hd_reference_destroy(r);
+        return status;
+    }
+    *out = r;
+    return HD_OK;
+}
+
+static void free_rank(rank_state *s)
+{
+    hd_steps_free(&s->steps);
+    free(s->progress);
+    free(s->meeting);
+    free(s->front);
+    free(s->next);
+    free(s->fork);
+}
+
+void hd_reference_destroy(hd_reference *r)
+{
+    int n;
+
+    if (r == NULL)
+        return;
+    n = r->dense ? 1 : r->nranks;
+    for (int i = 0; r->values != NULL && i < n * r->module->nbuffers; i++) {
+        free(r->values[i].value);
+        free(r->values[i].bound);
+    }
+    for (int i = 0; r->rank != NULL && i < r->nranks; i++)
+        free_rank(&r->rank[i]);
+    free(r->values);
+    free(r->rank);
+    free(r->members);
+    free(r->meetings);
+    free(r);
+}
+
+static const hd_buffer *argument(const hd_module *module, size_t i)
+{
+    for (const hd_buffer *b = module->buffers; b != NULL; b = b->next)
+        if (b->role != HD_TEMP && i-- == 0)
+            return b;
+    return NULL;
+}
+
+void hd_reference_local(const hd_reference *r, size_t i, int rank,
+                        double *values, double *bounds)
+{
+    const hd_buffer *buffer = argument(r->module, i);
+    const hd_buffer *root;
+    const hd_values *v;
+    int64_t n;
+
+    if (buffer == NULL || buffer->type.dtype == HD_EVENT || rank < 0 ||
+        rank >= r->nranks)
+        return;
+    root = buffer->of != NULL ? buffer->of : buffer;
+    v = values_of(r, r->dense ? 0 : rank, root);
+    n = hd_type_local_elements(&buffer->type);
+    for (int64_t k = 0; k < n; k++) {
+        int64_t at =
+            r->dense ? whole_position(r->module, &buffer->type, rank, k) : k;
+
+        values[k] = v->value[at];
+        if (bounds != NULL)
+            bounds[k] = v->bound[at];
+    }
+}

@@ -1,0 +1,214 @@
+// The cpu driver: ranks are processes of one host, streams are threads, and
+// peers reach each other's memory through windows. This file is its table, and
+// what the host does between a run's begin and end: move counts.
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/diag.h"
+#include "runtime/cpu.h"
+
+#define PUBLISH_EVERY 64 // entries that the host issues before streams see it
+
+static void cpu_close(hd_device *device)
+{
+    if (device == NULL)
+        return;
+    hd_cpu_stop(device);
+    if (device->header != NULL)
+        hd_group_remove_bell(device->binding.group, &device->header->bell);
+    hd_cpu_plan_free(device);
+    hd_cpu_free(device);
+    hd_cpu_blas_close(&device->blas);
+    pthread_mutex_destroy(&device->lock);
+    free(device->stream);
+    free(device);
+}
+
+static void init_stream(hd_device *device, hd_cpu_stream *stream, int index)
+{
+    stream->device = device;
+    stream->index = index;
+    stream->scratch.blas = &device->blas;
+}
+
+static hd_status cpu_open(const hd_binding *binding, hd_diag *diag,
+                          hd_device **out)
+{
+    hd_device *device = calloc(1, sizeof(*device));
+
+    if (device == NULL)
+        return hd_fail(diag, HD_NO_MEMORY, "no memory for a session");
+    pthread_mutex_init(&device->lock, NULL);
+    hd_cpu_blas_open(&device->blas);
+    device->binding = *binding;
+    device->rank = hd_group_rank(binding->group);
+    device->size = hd_group_size(binding->group);
+    device->window = (hd_window)HD_WINDOW_NONE;
+    device->nstreams = (int)binding->module->streams + 1;
+    device->stream = calloc((size_t)device->nstreams, sizeof(*device->stream));
+    if (device->stream == NULL) {
+        device->nstreams = 0;
+        cpu_close(device);
+        return hd_fail(diag, HD_NO_MEMORY, "no memory for streams");
+    }
+    for (int i = 0; i < device->nstreams; i++)
+        init_stream(device, &device->stream[i], i);
+    init_stream(device, &device->helper, HD_CPU_STREAMS - 1);
+    *out = device;
+    return HD_OK;
+}
+
+static hd_status cpu_prepare(hd_device *device, hd_diag *diag)
+{
+    HD_TRY(hd_cpu_plan(device, diag));
+    if (hd_group_add_bell(device->binding.group, &device->header->bell) !=
+        HD_OK)
+        return hd_fail(diag, HD_NO_MEMORY, "no memory for a bell");
+    return hd_cpu_start(device, diag);
+}
+
+// --------------------------------------------------------------- runs
+
+// After a failure no stream may touch the caller's memory any more when the
+// caller learns of it: the threads are ended first.
+static hd_status report(hd_device *device, hd_diag *diag)
+{
+    hd_loc nowhere = {0};
+    hd_status status;
+    char *line;
+
+    if (!atomic_load_explicit(&device->failed, memory_order_seq_cst))
+        return HD_OK;
+    hd_cpu_stop(device);
+    pthread_mutex_lock(&device->lock);
+    status = hd_fail(diag, device->status, "%s", device->text);
+    line = device->notes;
+    while (*line != '\0') {
+        size_t length = strcspn(line, "\n");
+
+        hd_note(diag, nowhere, "%.*s", (int)length, line);
+        line += length + (line[length] == '\n');
+    }
+    pthread_mutex_unlock(&device->lock);
+    return status;
+}
+
+static void issue(hd_cpu_stream *stream, uint64_t n)
+{
+    uint64_t before = stream->counted;
+
+    stream->counted += n;
+    if (before / PUBLISH_EVERY != stream->counted / PUBLISH_EVERY)
+        hd_cpu_publish(stream);
+}
+
+// What a run has of its own goes into the slot of the run that ended
+// HD_CPU_RUNS ago.
+static hd_status cpu_begin(hd_device *device, void *const *arguments,
+                           hd_diag *diag)
+{
+    uint64_t n = device->runs + 1;
+    hd_cpu_run *run = hd_cpu_run_of(device, n);
+    hd_cpu_stream *caller = &device->stream[0];
+
+    if (n > HD_CPU_RUNS)
+        hd_cpu_await_run(device, n - HD_CPU_RUNS);
+    HD_TRY(report(device, diag));
+    device->runs = n;
+    atomic_store_explicit(&device->header->runs, n, memory_order_relaxed);
+    for (int i = 0; i < device->nbuffers; i++) {
+        const hd_cpu_buffer *buffer = &device->buffer[i];
+        void *argument =
+            buffer->argument >= 0 ? arguments[buffer->argument] : NULL;
+
+        if (buffer->argument < 0)
+            continue;
+        run->argument[buffer->argument] = argument;
+        if (buffer->buffer->type.dtype == HD_EVENT) {
+            run->event[buffer->argument] = hd_event_issued(argument);
+            run->reaches[buffer->argument] =
+                hd_event_issue(argument, buffer->events);
+        } else if (!buffer->shared) {
+            run->base[i] = argument;
+        }
+    }
+    if (device->stages)
+        issue(caller, 1);
+    return HD_OK;
+}
+
+static hd_status cpu_compute(hd_device *device, const hd_step *step,
+                             hd_diag *diag)
+{
+    (void)diag;
+    issue(&device->stream[step->stream + 1], 1);
+    return HD_OK;
+}
+
+static hd_status cpu_transfer(hd_device *device, const hd_step *steps, int n,
+                              hd_diag *diag)
+{
+    uint64_t deferred = 0;
+
+    (void)diag;
+    for (int i = 0; i < n; i++)
+        deferred += hd_cpu_defers(&steps[i]);
+    issue(&device->stream[steps->stream + 1],
+          deferred + (deferred < (uint64_t)n));
+    return HD_OK;
+}
+
+static hd_status cpu_sync(hd_device *device, const hd_step *step, hd_diag *diag)
+{
+    (void)diag;
+    if (step->op->code == HD_OP_FORK) {
+        for (int i = 1; i < device->nstreams; i++)
+            issue(&device->stream[i], 1);
+    } else if (step->op->code == HD_OP_JOIN) {
+        issue(&device->stream[0], (uint64_t)device->nstreams - 1);
+    } else {
+        issue(&device->stream[step->stream + 1], 1);
+    }
+    return HD_OK;
+}
+
+static hd_status cpu_end(hd_device *device, hd_diag *diag)
+{
+    (void)diag;
+    if (device->stages)
+        issue(&device->stream[0], 1);
+    for (int i = 0; i < device->nstreams; i++)
+        hd_cpu_publish(&device->stream[i]);
+    return HD_OK;
+}
+
+static hd_status cpu_finish(hd_device *device, hd_diag *diag)
+{
+    hd_cpu_await_run(device, device->runs);
+    return report(device, diag);
+}
+
+static void cpu_stats(const hd_device *device, hd_stats *stats)
+{
+    stats->allocations += device->allocations;
+    stats->host_waits += device->host_waits;
+    stats->bytes_sent = device->runs > 0 ? device->sending : 0;
+    stats->matmul = device->blas.name;
+}
+
+const hd_driver hd_driver_cpu = {
+    .name = "cpu",
+    .open = cpu_open,
+    .alloc = hd_cpu_alloc,
+    .export_handle = hd_cpu_export,
+    .import_handle = hd_cpu_import,
+    .prepare = cpu_prepare,
+    .begin = cpu_begin,
+    .compute = cpu_compute,
+    .transfer = cpu_transfer,
+    .sync = cpu_sync,
+    .end = cpu_end,
+    .finish = cpu_finish,
+    .stats = cpu_stats,
+    .close = cpu_close,
+};

@@ -1,0 +1,325 @@
+// The inside of the cpu driver. Ranks are processes, streams are threads, and
+// what peers share lies in one window a rank, a memfd that all of them map:
+//
+//   | header: bell, marks | shared buffers | slots with peer 0 | peer 1 | ...
+//
+// Every transfer between two ranks has one slot in the window of each, at the
+// same place in the pair's list. A slot holds two words that only the peer
+// writes, with the number of the run, and that only the owner waits on: one for
+// "I am ready", one for "it is done". Since the words only grow and each run
+// has its own number, no signal is lost or taken for that of another run. Where
+// the peer finds the data stands in the slot too, so no rank needs to walk
+// another's program.
+//
+// A program is compiled once into a list of entries a stream. Issuing a step
+// only moves its stream's count of issued entries; entry n of a stream is
+// number n mod length, of run n / length. So a run costs no queue, no lock and
+// no allocation.
+#ifndef HD_RUNTIME_CPU_H
+#define HD_RUNTIME_CPU_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "runtime/bell.h"
+#include "runtime/cpu_kernels.h"
+#include "runtime/driver.h"
+#include "runtime/event.h"
+#include "runtime/group.h"
+#include "runtime/window.h"
+
+#define HD_CPU_RUNS 16    // that may be in flight
+#define HD_CPU_STREAMS 66 // 64 work streams, the caller's, the helper
+#define HD_CPU_NOTES 4096 // bytes of who waits for whom
+
+// ------------------------------------------------- in shared memory
+
+// What one stream does, for those who wonder why nothing happens. Only its
+// stream writes it; the two words may be read torn, which only blurs a report.
+typedef struct hd_cpu_mark {
+    _Atomic uint64_t what;  // hd_cpu_what packs it
+    _Atomic uint64_t where; // line and column, 32 bits each
+} hd_cpu_mark;
+
+typedef struct hd_cpu_header {
+    hd_bell bell;          // of everything that this rank's streams wait for
+    _Atomic uint64_t runs; // begun
+    hd_cpu_mark mark[HD_CPU_STREAMS];
+} hd_cpu_header;
+
+typedef struct hd_cpu_slot {
+    _Atomic uint64_t word[2]; // written by the peer: ready, done
+    uint64_t offset;          // in this window: what the peer may touch
+    uint64_t bytes;           // likewise; 0 for nothing
+    uint64_t kind;            // what this side does, for the peer to compare
+    char line[24];            // pairs do not share cache lines
+} hd_cpu_slot;
+
+// --------------------------------------------------------- the plan
+
+// A stretch of a buffer. Its address is settled by the run.
+typedef struct hd_cpu_place {
+    int buffer; // id of the root
+    size_t offset;
+} hd_cpu_place;
+
+typedef enum hd_cpu_act {
+    HD_CPU_COPY,  // from one place of ours to another
+    HD_CPU_OFFER, // says "ready", waits for "done": memory that a peer touches
+    HD_CPU_PUT,   // waits for "ready", copies to the peer, says "done"
+    HD_CPU_PULL,  // waits for "ready", copies from the peer, says "done"
+    HD_CPU_READ,  // waits for "ready"; "done" is said once all are reduced
+} hd_cpu_act;
+
+// One side of what passes between two ranks, or a copy of our own.
+typedef struct hd_cpu_part {
+    hd_cpu_act act;
+    int peer; // -1 for COPY
+    hd_cpu_slot *mine;
+    hd_cpu_slot *theirs;
+    hd_cpu_place place;
+    hd_cpu_place from; // COPY
+    void *remote;      // PUT, PULL, READ
+    size_t bytes;
+    struct hd_cpu_reduce *reduce; // READ
+    bool over;                    // in this run
+} hd_cpu_part;
+
+// Reduces one operand a rank, in the order of ranks.
+typedef struct hd_cpu_reduce {
+    bool max;
+    hd_dtype dtype;
+    size_t elements;
+    hd_cpu_place out;
+    hd_cpu_place own;
+    int n;                // operands
+    int own_index;        // which of them is ours
+    const void **operand; // owned: addresses; ours is filled in by each run
+    void *scratch;        // owned; NULL unless the result lies over our operand
+    int nparts;           // READ parts that feed it
+    int missing;          // operands that are not ready in this run
+} hd_cpu_reduce;
+
+typedef enum hd_cpu_entry_kind {
+    HD_CPU_COMPUTE,
+    HD_CPU_TRANSFER,
+    HD_CPU_DEFER,       // hands its parts to the helper
+    HD_CPU_RECORD,      // step's
+    HD_CPU_WAIT,        // for record `target`
+    HD_CPU_WAIT_CALLER, // for what the caller recorded in argument `target`
+    HD_CPU_WAIT_STREAM, // until stream `target` has done `position` entries
+    HD_CPU_STAGE_IN,    // copies arguments that are shared into the window
+    HD_CPU_STAGE_OUT,
+} hd_cpu_entry_kind;
+
+typedef struct hd_cpu_entry {
+    hd_cpu_entry_kind kind;
+    const hd_step *step;   // borrowed; NULL for staging
+    hd_cpu_part *part;     // owned
+    hd_cpu_reduce *reduce; // owned
+    int nparts, nreduces;
+    int left; // parts that are not over in this run
+    int64_t target;
+    uint64_t position;
+    bool watched;  // another stream waits until this one is done
+    int64_t event; // RECORD into an argument: which record of this run, from 0
+    // DEFER: runs for which its stream asked, and those that are sent.
+    _Atomic uint64_t asked;
+    uint64_t begun;
+    uint64_t sent;
+} hd_cpu_entry;
+
+// ------------------------------------------------------- the device
+
+typedef struct hd_cpu_buffer {
+    const hd_buffer *buffer; // borrowed
+    bool shared;
+    size_t bytes;    // of the root, on one rank
+    size_t offset;   // in the window, if shared
+    void *memory;    // owned by the device, if private
+    int argument;    // its position, -1 for a temp
+    uint64_t events; // records a run makes into it
+} hd_cpu_buffer;
+
+typedef struct hd_cpu_peer {
+    hd_window window; // owned: theirs
+    hd_cpu_header *header;
+    size_t offset; // in our window: of the pair's slots
+    hd_cpu_slot *mine;
+    hd_cpu_slot *theirs;
+    uint64_t up, down;    // sends and recvs: lower to higher rank, and back
+    uint64_t collectives; // that both take part in
+} hd_cpu_peer;
+
+// What one run in flight has of its own.
+typedef struct hd_cpu_run {
+    void **base;       // owned, by buffer id: of roots
+    void **argument;   // owned, by argument
+    uint64_t *event;   // owned, by argument: what to wait for
+    uint64_t *reaches; // owned, by argument: number of the first record
+} hd_cpu_run;
+
+typedef struct hd_cpu_stream {
+    hd_device *device;   // borrowed
+    int index;           // 0 is the caller's, then the work streams
+    hd_cpu_entry *entry; // owned
+    size_t nentries, room;
+    uint64_t counted;          // issued, as the host counts
+    _Atomic uint64_t issued;   // published by the host
+    _Atomic uint64_t finished; // entries done, over all runs
+    hd_bell bell;              // rung when `issued` moves
+    hd_cpu_scratch scratch;    // its thread's
+    pthread_t thread;
+    bool started;
+    uint64_t chaos; // state of its random numbers
+} hd_cpu_stream;
+
+struct hd_device {
+    hd_binding binding;
+    int rank, size;
+    hd_cpu_blas blas;      // owned
+    hd_cpu_buffer *buffer; // owned, by id
+    int nbuffers, narguments;
+    hd_window window; // owned
+    hd_cpu_header *header;
+    hd_cpu_peer *peer;     // owned, by rank
+    hd_cpu_stream *stream; // owned
+    int nstreams;
+    _Atomic uint64_t *recorded; // owned, by step: the last run that recorded
+    hd_cpu_run run[HD_CPU_RUNS];
+    uint64_t runs;    // begun
+    uint64_t sending; // bytes to peers a run
+    bool stages;      // some argument is shared
+
+    hd_cpu_entry **deferred; // owned, of borrowed: sends the helper makes
+    size_t ndeferred;
+    _Atomic uint64_t asked; // of the helper, over all runs
+    _Atomic uint64_t sent;  // by it
+    hd_cpu_stream helper;   // its entries are those of the streams
+    hd_bell host;           // rung when a stream ends a run, or the helper sent
+
+    atomic_bool closing;
+    atomic_bool failed;   // written once, under the lock
+    pthread_mutex_t lock; // guards what the first failure said
+    hd_status status;
+    char text[HD_GROUP_TEXT];
+    char notes[HD_CPU_NOTES]; // lines: who waits for whom
+
+    uint64_t allocations, host_waits;
+};
+
+// The run that number n (from 1) uses.
+static inline hd_cpu_run *hd_cpu_run_of(hd_device *device, uint64_t n)
+{
+    return &device->run[n % HD_CPU_RUNS];
+}
+
+static inline void *hd_cpu_address(const hd_cpu_run *run, hd_cpu_place place)
+{
+    return (char *)run->base[place.buffer] + place.offset;
+}
+
+// ------------------------------------------------ cpu_memory.c
+
+hd_status hd_cpu_alloc(hd_device *device, hd_diag *diag);
+void hd_cpu_free(hd_device *device);
+hd_status hd_cpu_export(hd_device *device, int peer, hd_diag *diag,
+                        hd_handle *out);
+hd_status hd_cpu_import(hd_device *device, int peer, const hd_handle *handle,
+                        hd_diag *diag);
+
+// --------------------------------------------------- cpu_plan.c
+
+hd_status hd_cpu_plan(hd_device *device, hd_diag *diag);
+void hd_cpu_plan_free(hd_device *device);
+// A send that does not hold up its stream: an entry of its own, also in a
+// group.
+bool hd_cpu_defers(const hd_step *step);
+
+// ------------------------------------------------- cpu_meeting.c
+
+// What passes between this rank and one peer in a transfer: one side of it. A
+// collective has one or two with each peer.
+typedef struct hd_cpu_meeting {
+    hd_cpu_act act;
+    int peer;
+    bool collective;
+    bool upward;        // from the lower to the higher rank
+    uint64_t index;     // among the pair's of that kind
+    hd_cpu_place place; // OFFER: what the peer may touch
+    size_t bytes;
+    uint64_t kind; // what this side does
+    uint64_t want; // what the other must do
+} hd_cpu_meeting;
+
+typedef hd_status hd_cpu_meeting_fn(hd_device *device, const hd_step *step,
+                                    const hd_cpu_meeting *meeting,
+                                    hd_diag *diag, void *context);
+
+// Calls `fn` with each meeting of a transfer. The layout of the window and the
+// plan both follow it, so they cannot disagree.
+hd_status hd_cpu_meet(hd_device *device, const hd_step *step, hd_diag *diag,
+                      hd_cpu_meeting_fn *fn, void *context);
+
+// The slot of a meeting in a pair's list, which begins at `first`.
+hd_cpu_slot *hd_cpu_slot_of(hd_cpu_slot *first, const hd_cpu_peer *peer,
+                            const hd_cpu_meeting *meeting);
+
+// Index `i` of a span whose first dimension counts the ranks of an axis, or the
+// whole of it if `i` is -1.
+typedef struct hd_cpu_piece {
+    hd_cpu_place place;
+    size_t bytes;
+} hd_cpu_piece;
+hd_cpu_piece hd_cpu_piece_of(const hd_span *span, int64_t i);
+
+// --------------------------------------------- cpu_transfer.c
+
+// Starts the parts of an entry in a run: says what needs no wait.
+void hd_cpu_begin_parts(hd_device *device, hd_cpu_entry *entry, uint64_t n);
+// Does whatever has become possible; true once all parts are over. `peer`
+// becomes one that is waited for.
+bool hd_cpu_move_parts(hd_device *device, hd_cpu_entry *entry, uint64_t n,
+                       int *peer);
+
+// ----------------------------------------------- cpu_stream.c
+
+// A wait of a stream. `ready` may do work, and is called until it is true.
+typedef struct hd_cpu_wait {
+    bool (*ready)(struct hd_cpu_wait *wait);
+    hd_cpu_stream *stream;
+    hd_cpu_entry *entry; // NULL: for something to do
+    uint64_t run;
+    hd_bell *bell; // rung when `ready` may have become true
+    bool timed;    // ends at the deadline
+    int peer;      // waited for, -1 if none
+} hd_cpu_wait;
+
+hd_status hd_cpu_start(hd_device *device, hd_diag *diag);
+void hd_cpu_stop(hd_device *device);
+// Lets the stream see what was issued.
+void hd_cpu_publish(hd_cpu_stream *stream);
+// Blocks the host until run n, or all of them, are over, or the device failed.
+void hd_cpu_await_run(hd_device *device, uint64_t n);
+
+// ----------------------------------------------- cpu_report.c
+
+typedef enum hd_cpu_state {
+    HD_CPU_IDLE,
+    HD_CPU_BUSY,    // at a step
+    HD_CPU_LOCAL,   // waits for another stream of its rank, or an event
+    HD_CPU_WAITING, // waits for a peer
+} hd_cpu_state;
+
+void hd_cpu_set_mark(hd_cpu_stream *stream, hd_cpu_state state,
+                     const hd_step *step, int peer);
+// Ends everything on this device with its first failure, and tells the peers.
+// `text` names the rank at fault; `notes` is lines, may be empty.
+void hd_cpu_fail(hd_device *device, hd_status status, const char *text,
+                 const char *notes);
+// Rings for every thread of the device.
+void hd_cpu_wake(hd_device *device);
+void hd_cpu_fail_late(const hd_cpu_wait *wait);
+void hd_cpu_fail_left(const hd_cpu_wait *wait);
+
+#endif

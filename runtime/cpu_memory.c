@@ -1,0 +1,327 @@
+// The cpu driver's memory: one window for what peers touch, blocks of the
+// group's for what they do not, and the tables that say where everything is.
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/diag.h"
+#include "runtime/cpu.h"
+
+// What the window's slots say to a peer, and where they are.
+typedef struct hd_cpu_handle {
+    uint64_t bytes;  // of the window
+    uint64_t offset; // of the pair's slots
+    uint64_t up, down, collectives;
+} hd_cpu_handle;
+_Static_assert(sizeof(hd_cpu_handle) <= HD_HANDLE_BYTES, "handle");
+_Static_assert(sizeof(hd_cpu_slot) == 64, "a slot is a cache line");
+
+static size_t align_up(size_t bytes, size_t to)
+{
+    return (bytes + to - 1) / to * to;
+}
+
+static hd_status list_buffers(hd_device *device, hd_diag *diag)
+{
+    const hd_module *module = device->binding.module;
+
+    device->nbuffers = module->nbuffers;
+    device->buffer =
+        calloc((size_t)module->nbuffers + 1, sizeof(hd_cpu_buffer));
+    if (device->buffer == NULL)
+        return hd_fail(diag, HD_NO_MEMORY, "no memory for %d buffers",
+                       module->nbuffers);
+    for (hd_buffer *b = module->buffers; b != NULL; b = b->next) {
+        hd_cpu_buffer *mine = &device->buffer[b->id];
+
+        mine->buffer = b;
+        mine->argument = b->role != HD_TEMP ? device->narguments++ : -1;
+        if (b->of == NULL)
+            mine->bytes = (size_t)hd_type_local_elements(&b->type) *
+                          hd_dtype_size(b->type.dtype);
+        else if (b->role != HD_TEMP)
+            return hd_fail(diag, HD_UNSUPPORTED,
+                           "argument %%%s may not rename %%%s", b->name,
+                           b->of->name);
+        // To share a second name of some bytes is to share them.
+        if (b->shared)
+            device->buffer[hd_buffer_root(b)->id].shared = true;
+    }
+    return HD_OK;
+}
+
+// ---------------------------------------------------- the window
+
+static hd_status count_step(hd_device *device, const hd_step *step)
+{
+    const hd_module *module = device->binding.module;
+    hd_opcode code = step->op->code;
+    uint64_t count = (uint64_t)step->seq + 1;
+
+    if (!hd_op_is(step->op, HD_UNIT_TRANSFER))
+        return HD_OK;
+    if (code == HD_OP_SEND || code == HD_OP_RECV) {
+        bool up = step->peer > device->rank;
+        hd_cpu_peer *peer = &device->peer[step->peer];
+
+        *(up == (code == HD_OP_SEND) ? &peer->up : &peer->down) = count;
+        return HD_OK;
+    }
+    for (int64_t i = 0; i < module->axis[step->op->axis].size; i++)
+        device->peer[hd_mesh_peer(module, device->rank, step->op->axis, i)]
+            .collectives = count;
+    return HD_OK;
+}
+
+static uint64_t count_slots(const hd_cpu_peer *peer)
+{
+    return peer->up + peer->down + peer->collectives;
+}
+
+static size_t lay_out_window(hd_device *device)
+{
+    size_t at = align_up(sizeof(hd_cpu_header), 4096);
+
+    for (int i = 0; i < device->nbuffers; i++) {
+        hd_cpu_buffer *buffer = &device->buffer[i];
+
+        if (buffer->shared) {
+            buffer->offset = at;
+            at += align_up(buffer->bytes, 256);
+        }
+    }
+    for (int i = 0; i < device->size; i++) {
+        if (i == device->rank)
+            continue;
+        device->peer[i].offset = at;
+        at += count_slots(&device->peer[i]) * sizeof(hd_cpu_slot);
+    }
+    return at;
+}
+
+// All ranks of this host together must fit: memory that is promised and not
+// there would end in a kill without a word.
+static hd_status check_memory(hd_device *device, size_t window, hd_diag *diag)
+{
+    uint64_t here = (uint64_t)sysconf(_SC_PHYS_PAGES) *
+                    (uint64_t)sysconf(_SC_PAGESIZE) / (uint64_t)device->size;
+    uint64_t bytes = window;
+
+    for (int i = 0; i < device->nbuffers; i++) {
+        const hd_cpu_buffer *buffer = &device->buffer[i];
+
+        if (!buffer->shared && buffer->argument < 0)
+            bytes += buffer->bytes;
+        if (bytes > here)
+            return hd_fail(diag, HD_NO_MEMORY,
+                           "each of %d ranks needs more than the %llu MiB that "
+                           "this machine has for it, at %%%s",
+                           device->size, (unsigned long long)(here >> 20),
+                           buffer->buffer->name);
+    }
+    return HD_OK;
+}
+
+static hd_status fill_slot(hd_device *device, const hd_step *step,
+                           const hd_cpu_meeting *meeting, hd_diag *diag,
+                           void *context)
+{
+    hd_cpu_peer *peer = &device->peer[meeting->peer];
+    hd_cpu_slot *slot = hd_cpu_slot_of(peer->mine, peer, meeting);
+    const hd_cpu_buffer *buffer = &device->buffer[meeting->place.buffer];
+
+    (void)context;
+    slot->kind = meeting->kind;
+    if (meeting->act != HD_CPU_OFFER)
+        return HD_OK;
+    if (!buffer->shared)
+        return hd_fail(diag, HD_INVALID,
+                       "%%%s must be shared: rank %d touches it in '%s' (line "
+                       "%u)",
+                       buffer->buffer->name, meeting->peer,
+                       hd_op_info_get(step->op->code)->text,
+                       step->op->loc.line);
+    slot->offset = buffer->offset + meeting->place.offset;
+    slot->bytes = meeting->bytes;
+    return HD_OK;
+}
+
+static hd_status open_window(hd_device *device, hd_diag *diag)
+{
+    const hd_steps *steps = device->binding.steps;
+    size_t bytes;
+
+    for (int64_t i = 0; i < steps->nsteps; i++)
+        HD_TRY(count_step(device, &steps->step[i]));
+    bytes = lay_out_window(device);
+    HD_TRY(check_memory(device, bytes, diag));
+    HD_TRY(hd_window_open(bytes, diag, &device->window));
+    device->allocations++;
+    device->header = device->window.base;
+    for (int i = 0; i < device->size; i++)
+        device->peer[i].mine =
+            (void *)((char *)device->window.base + device->peer[i].offset);
+    for (int64_t i = 0; i < steps->nsteps; i++) {
+        if (hd_op_is(steps->step[i].op, HD_UNIT_TRANSFER))
+            HD_TRY(hd_cpu_meet(device, &steps->step[i], diag, fill_slot, NULL));
+    }
+    return HD_OK;
+}
+
+// Every bit set is a NaN in each floating dtype: who reads what nobody wrote
+// will see it in the answer.
+static hd_status place_buffers(hd_device *device, hd_diag *diag)
+{
+    for (int i = 0; i < device->nbuffers; i++) {
+        hd_cpu_buffer *buffer = &device->buffer[i];
+        bool fresh = false;
+
+        if (buffer->shared) {
+            memset((char *)device->window.base + buffer->offset, 0xff,
+                   buffer->bytes);
+        } else if (buffer->argument < 0 && buffer->bytes > 0) {
+            buffer->memory = hd_group_take_memory(device->binding.group,
+                                                  buffer->bytes, &fresh);
+            if (buffer->memory == NULL)
+                return hd_fail(diag, HD_NO_MEMORY,
+                               "no memory for %%%s (%zu "
+                               "bytes)",
+                               buffer->buffer->name, buffer->bytes);
+            device->allocations += fresh;
+            memset(buffer->memory, 0xff, buffer->bytes);
+        }
+    }
+    return HD_OK;
+}
+
+static hd_status open_run(hd_device *device, hd_cpu_run *run)
+{
+    size_t narguments = (size_t)device->narguments + 1;
+
+    run->base = calloc((size_t)device->nbuffers + 1, sizeof(*run->base));
+    run->argument = calloc(narguments, sizeof(*run->argument));
+    run->event = calloc(narguments, sizeof(*run->event));
+    run->reaches = calloc(narguments, sizeof(*run->reaches));
+    if (run->base == NULL || run->argument == NULL || run->event == NULL ||
+        run->reaches == NULL)
+        return HD_NO_MEMORY;
+    for (int i = 0; i < device->nbuffers; i++) {
+        const hd_cpu_buffer *buffer = &device->buffer[i];
+
+        run->base[i] = buffer->shared
+                           ? (char *)device->window.base + buffer->offset
+                           : buffer->memory;
+    }
+    return HD_OK;
+}
+
+hd_status hd_cpu_alloc(hd_device *device, hd_diag *diag)
+{
+    device->peer = calloc((size_t)device->size, sizeof(*device->peer));
+    if (device->peer == NULL)
+        return hd_fail(diag, HD_NO_MEMORY, "no memory for %d ranks",
+                       device->size);
+    for (int i = 0; i < device->size; i++)
+        device->peer[i].window = (hd_window)HD_WINDOW_NONE;
+    HD_TRY(list_buffers(device, diag));
+    HD_TRY(open_window(device, diag));
+    HD_TRY(place_buffers(device, diag));
+    for (int i = 0; i < HD_CPU_RUNS; i++) {
+        if (open_run(device, &device->run[i]) != HD_OK)
+            return hd_fail(diag, HD_NO_MEMORY, "no memory for runs");
+    }
+    return HD_OK;
+}
+
+void hd_cpu_free(hd_device *device)
+{
+    for (int i = 0; device->buffer != NULL && i < device->nbuffers; i++) {
+        hd_cpu_buffer *buffer = &device->buffer[i];
+
+        if (buffer->memory != NULL)
+            hd_group_keep_memory(device->binding.group, buffer->memory,
+                                 buffer->bytes);
+    }
+    for (int i = 0; device->peer != NULL && i < device->size; i++)
+        hd_window_close(&device->peer[i].window);
+    for (int i = 0; i < HD_CPU_RUNS; i++) {
+        free(device->run[i].base);
+        free(device->run[i].argument);
+        free(device->run[i].event);
+        free(device->run[i].reaches);
+    }
+    hd_window_close(&device->window);
+    free(device->peer);
+    free(device->buffer);
+}
+
+// ------------------------------------------------ with the peers
+
+hd_status hd_cpu_export(hd_device *device, int peer, hd_diag *diag,
+                        hd_handle *out)
+{
+    const hd_cpu_peer *pair = &device->peer[peer];
+    hd_cpu_handle handle = {.bytes = device->window.bytes,
+                            .offset = pair->offset,
+                            .up = pair->up,
+                            .down = pair->down,
+                            .collectives = pair->collectives};
+
+    (void)diag;
+    memcpy(out->bytes, &handle, sizeof(handle));
+    out->fd = device->window.fd;
+    return HD_OK;
+}
+
+static hd_status compare_counts(const hd_device *device, int peer,
+                                const hd_cpu_handle *handle, hd_diag *diag)
+{
+    const hd_cpu_peer *pair = &device->peer[peer];
+    int low = peer < device->rank ? peer : device->rank;
+    int high = peer < device->rank ? device->rank : peer;
+
+    if (handle->up != pair->up || handle->down != pair->down)
+        return hd_fail(diag, HD_INVALID,
+                       "ranks %d and %d do not agree how often they send to "
+                       "each other: rank %d has %llu up and %llu down, rank %d "
+                       "has %llu and %llu",
+                       low, high, device->rank, (unsigned long long)pair->up,
+                       (unsigned long long)pair->down, peer,
+                       (unsigned long long)handle->up,
+                       (unsigned long long)handle->down);
+    if (handle->collectives != pair->collectives)
+        return hd_fail(diag, HD_INVALID,
+                       "rank %d takes part in %llu collectives, rank %d in "
+                       "%llu",
+                       device->rank, (unsigned long long)pair->collectives,
+                       peer, (unsigned long long)handle->collectives);
+    return HD_OK;
+}
+
+hd_status hd_cpu_import(hd_device *device, int peer, const hd_handle *handle,
+                        hd_diag *diag)
+{
+    hd_cpu_peer *pair = &device->peer[peer];
+    hd_cpu_handle theirs;
+    hd_status status;
+
+    memcpy(&theirs, handle->bytes, sizeof(theirs));
+    status = compare_counts(device, peer, &theirs, diag);
+    if (status == HD_OK &&
+        (theirs.bytes < sizeof(hd_cpu_header) ||
+         theirs.offset % sizeof(hd_cpu_slot) != 0 ||
+         theirs.offset > theirs.bytes ||
+         (theirs.bytes - theirs.offset) / sizeof(hd_cpu_slot) <
+             count_slots(pair)))
+        status = hd_fail(diag, HD_PEER, "the window of rank %d makes no sense",
+                         peer);
+    if (status != HD_OK) {
+        if (handle->fd >= 0)
+            close(handle->fd);
+        return status;
+    }
+    HD_TRY(hd_window_map(handle->fd, theirs.bytes, diag, &pair->window));
+    pair->header = pair->window.base;
+    pair->theirs = (void *)((char *)pair->window.base + theirs.offset);
+    return HD_OK;
+}

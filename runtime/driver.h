@@ -1,0 +1,77 @@
+// What a session asks of a device. A driver is one table, every method filled.
+//
+//   open -> alloc -> [export, import with every peer] -> prepare
+//   then per run: begin, {compute | transfer | sync}, end; finish when asked
+//   close, at any point after open
+//
+// Between begin and end the methods enqueue and return: only `finish` blocks
+// (and `begin`, if the device's queue of runs is full). A step that fails later
+// is reported by `finish`.
+#ifndef HD_RUNTIME_DRIVER_H
+#define HD_RUNTIME_DRIVER_H
+
+#include "ir/walk.h"
+
+HD_BEGIN_DECLS
+
+typedef struct hd_device hd_device; // each driver's own
+
+// What the device works for. Borrowed: outlives the device.
+typedef struct hd_binding {
+    hd_group *group;
+    const hd_module *module;
+    const hd_steps *steps; // of this rank
+    double timeout;        // seconds that any wait for a peer may take
+    bool chaos;            // delay every stream at random
+    uint64_t seed;         // by this
+} hd_binding;
+
+#define HD_HANDLE_BYTES 128
+
+// How a peer gets at what this rank shares with it.
+typedef struct hd_handle {
+    char bytes[HD_HANDLE_BYTES]; // means something to the driver alone
+    int fd;                      // -1 if it needs none
+} hd_handle;
+
+typedef struct hd_driver {
+    const char *name;
+    hd_status (*open)(const hd_binding *binding, hd_diag *diag,
+                      hd_device **out);
+    // All memory that the program needs here.
+    hd_status (*alloc)(hd_device *device, hd_diag *diag);
+    // `out->fd` stays the device's.
+    hd_status (*export_handle)(hd_device *device, int peer, hd_diag *diag,
+                               hd_handle *out);
+    // Takes `handle->fd` over, whatever happens.
+    hd_status (*import_handle)(hd_device *device, int peer,
+                               const hd_handle *handle, hd_diag *diag);
+    // Everything that can be settled before the first run.
+    hd_status (*prepare)(hd_device *device, hd_diag *diag);
+    // `arguments` is one pointer an argument of the module, none of them NULL.
+    hd_status (*begin)(hd_device *device, void *const *arguments,
+                       hd_diag *diag);
+    hd_status (*compute)(hd_device *device, const hd_step *step, hd_diag *diag);
+    // A group, or one transfer.
+    hd_status (*transfer)(hd_device *device, const hd_step *steps, int n,
+                          hd_diag *diag);
+    hd_status (*sync)(hd_device *device, const hd_step *step, hd_diag *diag);
+    hd_status (*end)(hd_device *device, hd_diag *diag);
+    hd_status (*finish)(hd_device *device, hd_diag *diag);
+    // Adds what the device counts: allocations, host waits, bytes sent, matmul.
+    void (*stats)(const hd_device *device, hd_stats *stats);
+    // Takes a device that is open half way too.
+    void (*close)(hd_device *device);
+} hd_driver;
+
+extern const hd_driver hd_driver_cpu;
+
+// hd_session_create on a driver of one's own.
+hd_status hd_session_open(hd_group *group, const hd_module *module,
+                          const hd_session_options *options,
+                          const hd_driver *driver, hd_diag *diag,
+                          hd_session **out);
+
+HD_END_DECLS
+
+#endif

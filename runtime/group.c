@@ -1,0 +1,540 @@
+// Groups: the ranks of a program as connected processes. Collective calls are
+// numbered, and each part says which call and which function it belongs to, so
+// that ranks that call in different order are told so rather than confused.
+//
+// Whoever waits for a peer waits for one of four things, and all of them end
+// the wait: what it waits for, the group's failure, the peer's leaving, and the
+// deadline.
+#include "runtime/group.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/diag.h"
+#include "runtime/mesh.h"
+
+#define MEMORY_ALIGNMENT 256
+
+int hd_group_rank(const hd_group *group)
+{
+    return group->rank;
+}
+
+int hd_group_size(const hd_group *group)
+{
+    return group->size;
+}
+
+// ------------------------------------------------------------ failure
+
+bool hd_group_failed(const hd_group *group)
+{
+    return atomic_load_explicit(&group->failed, memory_order_seq_cst);
+}
+
+bool hd_group_left(const hd_group *group, int peer)
+{
+    return atomic_load_explicit(&group->link[peer].left, memory_order_seq_cst);
+}
+
+void hd_group_failure(hd_group *group, char out[HD_GROUP_TEXT])
+{
+    pthread_mutex_lock(&group->lock);
+    memcpy(out, group->failure, HD_GROUP_TEXT);
+    pthread_mutex_unlock(&group->lock);
+}
+
+void hd_group_wake(hd_group *group)
+{
+    pthread_cond_broadcast(&group->news);
+    for (int i = 0; i < group->nbells; i++)
+        hd_bell_wake(group->bell[i]);
+}
+
+bool hd_group_note_failure(hd_group *group, const char *text)
+{
+    bool first;
+
+    pthread_mutex_lock(&group->lock);
+    first = !hd_group_failed(group);
+    if (first) {
+        snprintf(group->failure, sizeof(group->failure), "%s", text);
+        atomic_store_explicit(&group->failed, true, memory_order_seq_cst);
+        hd_group_wake(group);
+    }
+    pthread_mutex_unlock(&group->lock);
+    return first;
+}
+
+void hd_group_tell(hd_group *group, hd_frame_kind kind, const char *text)
+{
+    hd_frame frame = {.kind = (uint32_t)kind,
+                      .rank = (uint32_t)group->rank,
+                      .bytes = (uint32_t)strlen(text)};
+    int64_t deadline = hd_clock_after(0.1);
+
+    for (int i = 0; i < group->size; i++) {
+        if (group->link[i].fd < 0)
+            continue;
+        // A peer that cannot be told will see us hang up.
+        hd_status ignored =
+            hd_frame_send(group->link[i].fd, frame, text, -1, deadline);
+        (void)ignored;
+    }
+}
+
+void hd_group_fail(hd_group *group, const char *text)
+{
+    if (hd_group_note_failure(group, text))
+        hd_group_tell(group, HD_FRAME_FAILED, text);
+}
+
+// -------------------------------------------------------------- bells
+
+hd_status hd_group_add_bell(hd_group *group, hd_bell *bell)
+{
+    hd_status status = HD_NO_MEMORY;
+    hd_bell **grown;
+
+    pthread_mutex_lock(&group->lock);
+    grown =
+        realloc(group->bell, sizeof(hd_bell *) * ((size_t)group->nbells + 1));
+    if (grown != NULL) {
+        group->bell = grown;
+        group->bell[group->nbells++] = bell;
+        status = HD_OK;
+    }
+    pthread_mutex_unlock(&group->lock);
+    return status;
+}
+
+void hd_group_remove_bell(hd_group *group, hd_bell *bell)
+{
+    pthread_mutex_lock(&group->lock);
+    for (int i = 0; i < group->nbells; i++) {
+        if (group->bell[i] == bell) {
+            group->bell[i] = group->bell[--group->nbells];
+            break;
+        }
+    }
+    pthread_mutex_unlock(&group->lock);
+}
+
+// ------------------------------------------------------------- memory
+
+void *hd_group_take_memory(hd_group *group, size_t bytes, bool *fresh)
+{
+    void *memory = NULL;
+
+    *fresh = false;
+    pthread_mutex_lock(&group->lock);
+    for (hd_block_memory **at = &group->memory; *at != NULL;
+         at = &(*at)->next) {
+        hd_block_memory *block = *at;
+
+        if (block->bytes == bytes) {
+            memory = block->memory;
+            *at = block->next;
+            free(block);
+            break;
+        }
+    }
+    pthread_mutex_unlock(&group->lock);
+    if (memory != NULL)
+        return memory;
+    *fresh = true;
+    if (posix_memalign(&memory, MEMORY_ALIGNMENT, bytes > 0 ? bytes : 1) != 0)
+        return NULL;
+    return memory;
+}
+
+void hd_group_keep_memory(hd_group *group, void *memory, size_t bytes)
+{
+    hd_block_memory *block = malloc(sizeof(*block));
+
+    if (block == NULL) {
+        free(memory);
+        return;
+    }
+    *block = (hd_block_memory){.memory = memory, .bytes = bytes};
+    pthread_mutex_lock(&group->lock);
+    block->next = group->memory;
+    group->memory = block;
+    pthread_mutex_unlock(&group->lock);
+}
+
+// ----------------------------------------------------------- exchange
+
+static const char *call_text(uint32_t call)
+{
+    switch (call) {
+    case HD_CALL_GROUP:
+        return "hd_group_create";
+    case HD_CALL_ALLGATHER:
+        return "hd_group_allgather";
+    case HD_CALL_SESSION:
+        return "hd_session_create";
+    }
+    return "another version of heddle";
+}
+
+hd_exchange hd_exchange_begin(hd_group *group, hd_call call, double timeout,
+                              hd_diag *diag)
+{
+    return (hd_exchange){.group = group,
+                         .call = call,
+                         .serial = ++group->serial,
+                         .deadline = hd_clock_after(timeout),
+                         .diag = diag};
+}
+
+static hd_status report_failure(const hd_exchange *exchange)
+{
+    char text[HD_GROUP_TEXT];
+
+    hd_group_failure(exchange->group, text);
+    return hd_fail(exchange->diag, HD_PEER, "%s", text);
+}
+
+static hd_status report_left(const hd_exchange *exchange, int peer)
+{
+    return hd_fail(exchange->diag, HD_PEER,
+                   "rank %d has left the group, which rank %d waits for in %s",
+                   peer, exchange->group->rank, call_text(exchange->call));
+}
+
+// A rank that has waited in vain leaves the call, and its parts of it lie in
+// the others' mail: the group is of no use any more.
+static hd_status report_late(const hd_exchange *exchange, int peer)
+{
+    char text[HD_GROUP_TEXT];
+
+    snprintf(text, sizeof(text),
+             "rank %d waits for rank %d in %s, which has not called it",
+             exchange->group->rank, peer, call_text(exchange->call));
+    hd_group_fail(exchange->group, text);
+    return hd_fail(exchange->diag, HD_TIMEOUT, "%s", text);
+}
+
+hd_status hd_exchange_post(const hd_exchange *exchange, int peer,
+                           const void *data, size_t bytes, int fd)
+{
+    hd_group *group = exchange->group;
+    const char *at = data;
+    size_t done = 0;
+
+    if (hd_group_failed(group))
+        return report_failure(exchange);
+    do {
+        size_t part =
+            bytes - done < HD_FRAME_ROOM ? bytes - done : HD_FRAME_ROOM;
+        hd_frame frame = {.kind = HD_FRAME_DATA,
+                          .rank = (uint32_t)group->rank,
+                          .call = (uint32_t)exchange->call,
+                          .bytes = (uint32_t)part,
+                          .serial = exchange->serial};
+        hd_status status =
+            hd_frame_send(group->link[peer].fd, frame, at + done,
+                          done == 0 ? fd : -1, exchange->deadline);
+
+        if (status == HD_TIMEOUT)
+            return report_late(exchange, peer);
+        if (status == HD_SYSTEM)
+            return hd_system_error(exchange->diag, "sendmsg to rank %d", peer);
+        // What it said before it hung up is in its mail, or will be soon: the
+        // collecting of it reports.
+        if (status == HD_PEER)
+            return HD_OK;
+        done += part;
+    } while (done < bytes);
+    return HD_OK;
+}
+
+// The peer's next frame, NULL once there will be none.
+static hd_mail *await_mail(const hd_exchange *exchange, int peer,
+                           hd_status *status)
+{
+    hd_group *group = exchange->group;
+    hd_link *link = &group->link[peer];
+    struct timespec until = {.tv_sec = exchange->deadline / 1000000000,
+                             .tv_nsec = exchange->deadline % 1000000000};
+    hd_mail *mail = NULL;
+
+    *status = HD_OK;
+    pthread_mutex_lock(&group->lock);
+    while (link->first == NULL && !hd_group_failed(group) &&
+           !hd_group_left(group, peer) && *status == HD_OK) {
+        if (pthread_cond_timedwait(&group->news, &group->lock, &until) ==
+            ETIMEDOUT)
+            *status = HD_TIMEOUT;
+    }
+    mail = link->first;
+    if (mail != NULL) {
+        link->first = mail->next;
+        if (link->first == NULL)
+            link->last = NULL;
+    }
+    pthread_mutex_unlock(&group->lock);
+    return mail;
+}
+
+static hd_status check_mail(const hd_exchange *exchange, int peer,
+                            const hd_mail *mail, size_t bytes)
+{
+    if (mail->frame.call != (uint32_t)exchange->call ||
+        mail->frame.serial != exchange->serial)
+        return hd_fail(exchange->diag, HD_ARGUMENT,
+                       "rank %d is in %s (call %llu of its group) where rank "
+                       "%d is in %s (call %llu)",
+                       peer, call_text(mail->frame.call),
+                       (unsigned long long)mail->frame.serial,
+                       exchange->group->rank, call_text(exchange->call),
+                       (unsigned long long)exchange->serial);
+    if (mail->frame.bytes != bytes)
+        return hd_fail(exchange->diag, HD_ARGUMENT,
+                       "rank %d passes another number of bytes to %s than rank "
+                       "%d does",
+                       peer, call_text(exchange->call), exchange->group->rank);
+    return HD_OK;
+}
+
+static hd_status collect_part(const hd_exchange *exchange, int peer, void *data,
+                              size_t bytes, int *fd)
+{
+    hd_status status;
+    hd_mail *mail = await_mail(exchange, peer, &status);
+
+    if (mail == NULL) {
+        if (hd_group_failed(exchange->group))
+            return report_failure(exchange);
+        return status == HD_OK ? report_left(exchange, peer)
+                               : report_late(exchange, peer);
+    }
+    status = check_mail(exchange, peer, mail, bytes);
+    if (status == HD_OK && bytes > 0)
+        memcpy(data, mail->payload, bytes);
+    if (status == HD_OK && fd != NULL)
+        *fd = mail->fd;
+    else if (mail->fd >= 0)
+        close(mail->fd);
+    free(mail);
+    return status;
+}
+
+hd_status hd_exchange_collect(const hd_exchange *exchange, int peer, void *data,
+                              size_t bytes, int *fd)
+{
+    size_t done = 0;
+
+    if (fd != NULL)
+        *fd = -1;
+    do {
+        size_t part =
+            bytes - done < HD_FRAME_ROOM ? bytes - done : HD_FRAME_ROOM;
+
+        HD_TRY(collect_part(exchange, peer, (char *)data + done, part,
+                            done == 0 ? fd : NULL));
+        done += part;
+    } while (done < bytes);
+    return HD_OK;
+}
+
+hd_status hd_exchange_allgather(const hd_exchange *exchange, const void *mine,
+                                size_t bytes, void *all)
+{
+    hd_group *group = exchange->group;
+
+    for (int i = 0; i < group->size; i++) {
+        if (i != group->rank)
+            HD_TRY(hd_exchange_post(exchange, i, mine, bytes, -1));
+    }
+    for (int i = 0; i < group->size; i++) {
+        char *slot = (char *)all + (size_t)i * bytes;
+
+        if (i != group->rank)
+            HD_TRY(hd_exchange_collect(exchange, i, slot, bytes, NULL));
+        else if (bytes > 0)
+            memmove(slot, mine, bytes);
+    }
+    return HD_OK;
+}
+
+// How a rank comes out of a phase.
+typedef struct hd_verdict {
+    int32_t status;
+    char text[HD_GROUP_TEXT];
+} hd_verdict;
+
+static void first_error(hd_diag *diag, char out[HD_GROUP_TEXT])
+{
+    hd_message message;
+
+    for (size_t i = 0; i < hd_diag_count(diag); i++) {
+        if (!hd_diag_message(diag, i, &message) || message.severity != HD_ERROR)
+            continue;
+        if (message.line > 0)
+            snprintf(out, HD_GROUP_TEXT, "%s:%d:%d: %s", message.file,
+                     message.line, message.column, message.text);
+        else
+            snprintf(out, HD_GROUP_TEXT, "%s", message.text);
+        return;
+    }
+}
+
+hd_status hd_exchange_agree(const hd_exchange *exchange, hd_status status)
+{
+    int size = exchange->group->size;
+    hd_verdict mine = {.status = (int32_t)status};
+    hd_verdict *all = calloc((size_t)size, sizeof(*all));
+    hd_status gathered;
+
+    if (all == NULL) {
+        hd_group_fail(exchange->group, "memory ran out");
+        return hd_fail(exchange->diag, HD_NO_MEMORY, "no memory for %d ranks",
+                       size);
+    }
+    snprintf(mine.text, sizeof(mine.text), "%s", hd_status_text(status));
+    if (status != HD_OK && exchange->diag != NULL)
+        first_error(exchange->diag, mine.text);
+    gathered = hd_exchange_allgather(exchange, &mine, sizeof(mine), all);
+    for (int i = 0; i < size && status == HD_OK && gathered == HD_OK; i++) {
+        if (all[i].status != HD_OK) {
+            all[i].text[HD_GROUP_TEXT - 1] = '\0';
+            status = hd_fail(exchange->diag, HD_PEER, "rank %d failed: %s", i,
+                             all[i].text);
+        }
+    }
+    free(all);
+    return status != HD_OK ? status : gathered;
+}
+
+hd_status hd_group_allgather(hd_group *group, const void *mine, size_t bytes,
+                             void *all, hd_diag *diag)
+{
+    hd_exchange exchange =
+        hd_exchange_begin(group, HD_CALL_ALLGATHER, group->timeout, diag);
+    char none = 0; // a barrier may pass NULL
+
+    if (bytes == 0)
+        return hd_exchange_allgather(&exchange, &none, 0, &none);
+    return hd_exchange_allgather(&exchange, mine, bytes, all);
+}
+
+// --------------------------------------------------- create, destroy
+
+static hd_group *new_group(const hd_oob *oob, double timeout)
+{
+    hd_group *group = calloc(1, sizeof(*group));
+    pthread_condattr_t attributes;
+
+    if (group == NULL)
+        return NULL;
+    group->link = calloc((size_t)oob->size, sizeof(*group->link));
+    if (group->link == NULL) {
+        free(group);
+        return NULL;
+    }
+    group->rank = oob->rank;
+    group->size = oob->size;
+    group->timeout = timeout;
+    group->quit = -1;
+    for (int i = 0; i < oob->size; i++)
+        group->link[i].fd = -1;
+    pthread_mutex_init(&group->lock, NULL);
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&group->news, &attributes);
+    pthread_condattr_destroy(&attributes);
+    return group;
+}
+
+static hd_status check_oob(const hd_oob *oob, double timeout, hd_diag *diag)
+{
+    if (oob == NULL || oob->size < 1 || oob->size > HD_MAX_RANKS ||
+        oob->rank < 0 || oob->rank >= oob->size ||
+        (oob->size > 1 && oob->allgather == NULL))
+        return hd_fail(diag, HD_ARGUMENT,
+                       "a group needs 1 to %d ranks, one of them mine, and an "
+                       "allgather",
+                       HD_MAX_RANKS);
+    if (!(timeout > 0))
+        return hd_fail(diag, HD_ARGUMENT, "a timeout of %g s", timeout);
+    return HD_OK;
+}
+
+hd_status hd_group_create(const hd_oob *oob, double timeout, hd_diag *diag,
+                          hd_group **out)
+{
+    hd_group *group;
+    hd_status status;
+
+    HD_TRY(check_oob(oob, timeout, diag));
+    group = new_group(oob, timeout);
+    if (group == NULL)
+        return hd_fail(diag, HD_NO_MEMORY, "no memory for %d ranks", oob->size);
+    if (group->size > 1) {
+        status = hd_mesh_connect(group, oob, hd_clock_after(timeout), diag);
+        if (status == HD_OK)
+            status = hd_watch_start(group, diag);
+        if (status != HD_OK)
+            goto fail;
+    }
+    *out = group;
+    return HD_OK;
+
+fail:
+    hd_group_note_failure(group, "the group could not be connected");
+    hd_group_destroy(group);
+    return status;
+}
+
+static void drop_mail(hd_link *link)
+{
+    while (link->first != NULL) {
+        hd_mail *mail = link->first;
+
+        link->first = mail->next;
+        if (mail->fd >= 0)
+            close(mail->fd);
+        free(mail);
+    }
+}
+
+// A rank that leaves a failed group passes the failure on: its hanging up must
+// not be taken for the cause.
+static void take_leave(hd_group *group)
+{
+    if (hd_group_failed(group))
+        hd_group_tell(group, HD_FRAME_FAILED, group->failure);
+    else
+        hd_group_tell(group, HD_FRAME_GOODBYE, "");
+}
+
+void hd_group_destroy(hd_group *group)
+{
+    if (group == NULL)
+        return;
+    hd_watch_stop(group);
+    take_leave(group);
+    for (int i = 0; i < group->size; i++) {
+        drop_mail(&group->link[i]);
+        if (group->link[i].fd >= 0)
+            close(group->link[i].fd);
+    }
+    while (group->memory != NULL) {
+        hd_block_memory *block = group->memory;
+
+        group->memory = block->next;
+        free(block->memory);
+        free(block);
+    }
+    pthread_cond_destroy(&group->news);
+    pthread_mutex_destroy(&group->lock);
+    free(group->bell);
+    free(group->link);
+    free(group);
+}

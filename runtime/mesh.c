@@ -1,0 +1,284 @@
+// How ranks find each other: each listens on an address in the abstract
+// namespace that the kernel picks, all addresses travel through the caller's
+// allgather, and every rank calls all lower ones. Nothing is named in the file
+// system, and an address is gone with its socket.
+//
+// A connection counts only if the kernel says that the process at its other end
+// is the one that announced the address, under our own user, and if that
+// process then says the group's secret. Anyone else is hung up on.
+#include "runtime/mesh.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/diag.h"
+
+// What a rank tells all others of itself.
+typedef struct hd_card {
+    uint32_t pid;
+    uint32_t address_bytes; // 0 if it could not listen
+    uint64_t secret;        // rank 0's is the group's
+    char address[sizeof(struct sockaddr_un)];
+} hd_card;
+
+typedef struct hd_hello {
+    uint64_t secret;
+    uint32_t rank;
+    uint32_t size;
+} hd_hello;
+
+typedef struct hd_mesh {
+    hd_group *group;
+    hd_card *card; // owned, by rank
+    int listener;  // owned
+    int64_t deadline;
+    hd_diag *diag;
+} hd_mesh;
+
+static hd_status open_socket(hd_mesh *mesh, int *out)
+{
+    int on = 1;
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+    if (fd < 0)
+        return hd_system_error(mesh->diag, "socket");
+    if (setsockopt(fd, SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)) < 0) {
+        hd_status status = hd_system_error(mesh->diag, "SO_PASSCRED");
+
+        close(fd);
+        return status;
+    }
+    *out = fd;
+    return HD_OK;
+}
+
+static hd_status listen_anywhere(hd_mesh *mesh, hd_card *card)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    socklen_t bytes = sizeof(address);
+
+    HD_TRY(open_socket(mesh, &mesh->listener));
+    // An address of its family alone asks for a free abstract name.
+    if (bind(mesh->listener, (struct sockaddr *)&address,
+             sizeof(address.sun_family)) < 0 ||
+        listen(mesh->listener, mesh->group->size) < 0 ||
+        getsockname(mesh->listener, (struct sockaddr *)&address, &bytes) < 0)
+        return hd_system_error(mesh->diag, "a socket to listen on");
+    card->address_bytes = bytes;
+    memcpy(card->address, &address, bytes);
+    return HD_OK;
+}
+
+// Collective. A rank that cannot listen still takes part, so that none waits.
+static hd_status share_cards(hd_mesh *mesh, const hd_oob *oob)
+{
+    hd_card mine = {.pid = (uint32_t)getpid()};
+    hd_status status = listen_anywhere(mesh, &mine);
+
+    if (status == HD_OK &&
+        getrandom(&mine.secret, sizeof(mine.secret), 0) != sizeof(mine.secret))
+        status = hd_system_error(mesh->diag, "getrandom");
+    if (oob->allgather(oob->context, &mine, sizeof(mine), mesh->card) != HD_OK)
+        return hd_fail(mesh->diag, HD_PEER,
+                       "rank %d: the ranks' addresses could not be gathered",
+                       oob->rank);
+    HD_TRY(status);
+    for (int i = 0; i < oob->size; i++) {
+        if (mesh->card[i].address_bytes == 0 ||
+            mesh->card[i].address_bytes > sizeof(struct sockaddr_un))
+            return hd_fail(mesh->diag, HD_PEER, "rank %d could not listen", i);
+    }
+    return HD_OK;
+}
+
+// The process at the other end, if it runs under our user; else 0.
+static pid_t peer_of(int fd)
+{
+    struct ucred other;
+    socklen_t bytes = sizeof(other);
+
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &other, &bytes) < 0 ||
+        other.uid != geteuid())
+        return 0;
+    return other.pid;
+}
+
+static hd_status say_hello(const hd_mesh *mesh, int fd)
+{
+    const hd_group *group = mesh->group;
+    hd_hello hello = {.secret = mesh->card[0].secret,
+                      .rank = (uint32_t)group->rank,
+                      .size = (uint32_t)group->size};
+    hd_frame frame = {.kind = HD_FRAME_HELLO,
+                      .rank = (uint32_t)group->rank,
+                      .bytes = sizeof(hello)};
+
+    return hd_frame_send(fd, frame, &hello, -1, mesh->deadline);
+}
+
+// False past the deadline.
+static bool wait_for_input(int fd, int64_t deadline)
+{
+    struct pollfd ask = {.fd = fd, .events = POLLIN};
+
+    for (;;) {
+        int64_t left = (deadline - hd_clock()) / 1000000;
+
+        if (left < 0)
+            return false;
+        if (poll(&ask, 1, left > 1000 ? 1000 : (int)left + 1) > 0)
+            return true;
+    }
+}
+
+// The rank at the other end of `fd`, which process `pid` holds; -1 if it says
+// nothing that fits.
+static int hear_hello(const hd_mesh *mesh, int fd, pid_t pid)
+{
+    union {
+        hd_hello hello;
+        char bytes[HD_FRAME_ROOM];
+    } payload;
+    hd_frame frame;
+    int passed = -1;
+    bool sound;
+
+    if (!wait_for_input(fd, mesh->deadline) ||
+        hd_frame_receive(fd, pid, &frame, &payload, &passed) != HD_OK)
+        return -1;
+    sound = passed < 0 && frame.kind == HD_FRAME_HELLO &&
+            frame.bytes == sizeof(payload.hello) &&
+            payload.hello.secret == mesh->card[0].secret &&
+            payload.hello.size == (uint32_t)mesh->group->size &&
+            payload.hello.rank < payload.hello.size;
+    if (passed >= 0)
+        close(passed);
+    return sound ? (int)payload.hello.rank : -1;
+}
+
+static hd_status call_peer(hd_mesh *mesh, int peer)
+{
+    const hd_card *card = &mesh->card[peer];
+    hd_link *link = &mesh->group->link[peer];
+    struct sockaddr_un address;
+
+    memcpy(&address, card->address, card->address_bytes);
+    HD_TRY(open_socket(mesh, &link->fd));
+    // The peer's queue has room for every rank, so this does not block.
+    if (connect(link->fd, (struct sockaddr *)&address, card->address_bytes) < 0)
+        return hd_fail(mesh->diag, HD_PEER,
+                       "rank %d (process %u) cannot be reached from rank %d: "
+                       "%s",
+                       peer, card->pid, mesh->group->rank, strerror(errno));
+    if (peer_of(link->fd) != (pid_t)card->pid)
+        return hd_fail(mesh->diag, HD_PEER,
+                       "another process than %u answers for rank %d", card->pid,
+                       peer);
+    if (say_hello(mesh, link->fd) != HD_OK)
+        return hd_fail(mesh->diag, HD_PEER, "rank %d hung up", peer);
+    return HD_OK;
+}
+
+// Who called: a rank above ours that had not called yet, or nobody (-1).
+static int identify_caller(const hd_mesh *mesh, int fd)
+{
+    const hd_group *group = mesh->group;
+    pid_t pid = peer_of(fd);
+    bool known = false;
+    int peer;
+
+    for (int i = group->rank + 1; i < group->size; i++)
+        known |= pid > 0 && (pid_t)mesh->card[i].pid == pid;
+    peer = known ? hear_hello(mesh, fd, pid) : -1;
+    if (peer <= group->rank || group->link[peer].fd >= 0 ||
+        (pid_t)mesh->card[peer].pid != pid)
+        return -1;
+    return peer;
+}
+
+static hd_status report_missing(const hd_mesh *mesh)
+{
+    int peer = mesh->group->rank + 1;
+
+    while (mesh->group->link[peer].fd >= 0)
+        peer++;
+    return hd_fail(mesh->diag, HD_TIMEOUT, "rank %d has not called rank %d",
+                   peer, mesh->group->rank);
+}
+
+static hd_status answer_one(hd_mesh *mesh, bool *found)
+{
+    int on = 1;
+    int peer;
+    int fd;
+
+    if (!wait_for_input(mesh->listener, mesh->deadline))
+        return report_missing(mesh);
+    fd = accept4(mesh->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (fd < 0 && (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED))
+        return HD_OK;
+    if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)) < 0)
+        return hd_system_error(mesh->diag, "accept");
+    peer = identify_caller(mesh, fd);
+    if (peer < 0) {
+        close(fd);
+        return HD_OK;
+    }
+    mesh->group->link[peer].fd = fd;
+    *found = true;
+    if (say_hello(mesh, fd) != HD_OK)
+        return hd_fail(mesh->diag, HD_PEER, "rank %d hung up", peer);
+    return HD_OK;
+}
+
+// Calls first and answers then, so that no rank waits for one that waits.
+static hd_status connect_all(hd_mesh *mesh)
+{
+    hd_group *group = mesh->group;
+
+    for (int peer = 0; peer < group->rank; peer++)
+        HD_TRY(call_peer(mesh, peer));
+    for (int missing = group->size - 1 - group->rank; missing > 0;) {
+        bool found = false;
+
+        HD_TRY(answer_one(mesh, &found));
+        missing -= found;
+    }
+    for (int peer = 0; peer < group->rank; peer++) {
+        pid_t pid = (pid_t)mesh->card[peer].pid;
+
+        if (hear_hello(mesh, group->link[peer].fd, pid) != peer)
+            return hd_fail(mesh->diag, HD_PEER,
+                           "rank %d (process %d) did not answer rank %d", peer,
+                           pid, group->rank);
+    }
+    for (int peer = 0; peer < group->size; peer++)
+        group->link[peer].pid = (pid_t)mesh->card[peer].pid;
+    return HD_OK;
+}
+
+hd_status hd_mesh_connect(hd_group *group, const hd_oob *oob, int64_t deadline,
+                          hd_diag *diag)
+{
+    hd_mesh mesh = {
+        .group = group, .listener = -1, .deadline = deadline, .diag = diag};
+    hd_status status;
+
+    mesh.card = calloc((size_t)group->size, sizeof(hd_card));
+    if (mesh.card == NULL)
+        return hd_fail(diag, HD_NO_MEMORY, "no memory for %d ranks",
+                       group->size);
+    status = share_cards(&mesh, oob);
+    if (status == HD_OK)
+        status = connect_all(&mesh);
+    if (mesh.listener >= 0)
+        close(mesh.listener);
+    free(mesh.card);
+    return status;
+}

@@ -1,0 +1,70 @@
+// The inside of a group: one socket a peer, and one thread, the watcher, that
+// reads them all. It sorts what arrives into the peers' mail, and so notices at
+// once when a peer dies, whatever the group's user is busy with.
+#ifndef HD_RUNTIME_MESH_H
+#define HD_RUNTIME_MESH_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "runtime/bell.h"
+#include "runtime/frame.h"
+#include "runtime/group.h"
+
+typedef struct hd_mail {
+    struct hd_mail *next;
+    hd_frame frame;
+    int fd; // owned; -1 if none came with it
+    char payload[];
+} hd_mail;
+
+typedef struct hd_link {
+    int fd;    // owned; -1 for oneself
+    pid_t pid; // the peer's
+    bool open; // the watcher still listens
+    atomic_bool left;
+    hd_mail *first, *last; // owned; guarded by the group's lock
+} hd_link;
+
+typedef struct hd_block_memory {
+    struct hd_block_memory *next;
+    void *memory; // owned
+    size_t bytes;
+} hd_block_memory;
+
+struct hd_group {
+    int rank, size;
+    double timeout;  // seconds, of the public calls
+    uint64_t serial; // collective calls begun
+    hd_link *link;   // owned, by rank
+
+    int quit; // owned eventfd: ends the watcher
+    pthread_t watcher;
+    bool watching;
+
+    pthread_mutex_t lock; // guards mail, failure, bells and memory
+    pthread_cond_t news;  // mail has come, or a peer's state has changed
+    atomic_bool failed;   // written once, under the lock
+    char failure[HD_GROUP_TEXT];
+    hd_bell **bell; // owned array of borrowed bells
+    int nbells;
+    hd_block_memory *memory; // owned: what no session uses just now
+};
+
+// Connects the ranks pairwise: fills in `link`. What is open when it fails is
+// closed by hd_group_destroy.
+hd_status hd_mesh_connect(hd_group *group, const hd_oob *oob, int64_t deadline,
+                          hd_diag *diag);
+
+hd_status hd_watch_start(hd_group *group, hd_diag *diag);
+void hd_watch_stop(hd_group *group);
+
+// Notes the group's first failure and wakes whoever waits; later ones are
+// dropped. Returns whether this was the first.
+bool hd_group_note_failure(hd_group *group, const char *text);
+// Wakes whoever waits for mail or on a bell of the group. The lock is held.
+void hd_group_wake(hd_group *group);
+// A frame of this kind to every peer, as far as that goes within 100 ms.
+void hd_group_tell(hd_group *group, hd_frame_kind kind, const char *text);
+
+#endif

@@ -1,0 +1,370 @@
+// Sessions: a host program bound to a rank, a device and memory. Creation is
+// collective and uniform: what is exchanged follows from the program alone, and
+// each phase ends in an agreement, so that it fails on all ranks or on none.
+// After that a run is a loop over the steps of the walk, each handed to the
+// driver: no allocation, no message, no wait.
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "base/diag.h"
+#include "ir/print.h"
+#include "runtime/driver.h"
+#include "runtime/group.h"
+
+// What is issued at once: a step, or the members of a group.
+typedef struct hd_issue {
+    const hd_step *step; // borrowed from the steps
+    hd_unit unit;
+    int n;
+} hd_issue;
+
+struct hd_session {
+    const hd_driver *driver;
+    hd_device *device; // owned
+    hd_binding binding;
+    hd_steps steps;  // owned
+    hd_issue *issue; // owned
+    int64_t nissues;
+    size_t narguments;
+    const char **argument; // owned array of borrowed names
+    uint64_t runs;
+    uint64_t handle_exchanges;
+    bool dead; // a run failed
+};
+
+hd_session_options hd_session_defaults(void)
+{
+    return (hd_session_options){.device = "cpu", .timeout = 30};
+}
+
+// ------------------------------------------------------------ creation
+
+static hd_status check_binding(const hd_group *group, const hd_module *module,
+                               hd_diag *diag)
+{
+    if (module->stage != HD_STAGE_HOST)
+        return hd_fail(diag, HD_ARGUMENT,
+                       "'%s' is not a complete host program: lower it first",
+                       module->name);
+    if (hd_group_size(group) != module->nranks)
+        return hd_fail(diag, HD_ARGUMENT,
+                       "the mesh of '%s' has %d ranks, the group %d",
+                       module->name, (int)module->nranks, hd_group_size(group));
+    return HD_OK;
+}
+
+static hd_status hash_program(const hd_module *module, hd_diag *diag,
+                              uint64_t *out)
+{
+    hd_text text = {0};
+
+    hd_module_print(module, &text);
+    if (text.failed) {
+        hd_text_free(&text);
+        return hd_fail(diag, HD_NO_MEMORY, "no memory to print '%s'",
+                       module->name);
+    }
+    *out = XXH3_64bits(text.bytes, text.length);
+    hd_text_free(&text);
+    return HD_OK;
+}
+
+static hd_status compare_programs(const hd_exchange *exchange, uint64_t mine)
+{
+    int size = hd_group_size(exchange->group);
+    uint64_t *all = calloc((size_t)size, sizeof(*all));
+    hd_status status;
+
+    if (all == NULL)
+        return hd_fail(exchange->diag, HD_NO_MEMORY, "no memory for %d ranks",
+                       size);
+    status = hd_exchange_allgather(exchange, &mine, sizeof(mine), all);
+    for (int i = 1; i < size && status == HD_OK; i++) {
+        if (all[i] != all[0])
+            status = hd_fail(exchange->diag, HD_ARGUMENT,
+                             "rank %d binds another program than rank 0", i);
+    }
+    free(all);
+    return status;
+}
+
+static hd_status list_issues(hd_session *session, hd_diag *diag)
+{
+    const hd_steps *steps = &session->steps;
+
+    session->issue = calloc((size_t)steps->nsteps + 1, sizeof(hd_issue));
+    if (session->issue == NULL)
+        return hd_fail(diag, HD_NO_MEMORY, "no memory for %lld steps",
+                       (long long)steps->nsteps);
+    for (int64_t i = 0; i < steps->nsteps;) {
+        const hd_step *step = &steps->step[i];
+        int n = 1;
+
+        while (step->group != 0 && i + n < steps->nsteps &&
+               steps->step[i + n].group == step->group)
+            n++;
+        session->issue[session->nissues++] =
+            (hd_issue){step, hd_op_info_get(step->op->code)->unit, n};
+        i += n;
+    }
+    return HD_OK;
+}
+
+static hd_status list_arguments(hd_session *session, hd_diag *diag)
+{
+    const hd_module *module = session->binding.module;
+
+    session->argument =
+        calloc((size_t)module->nbuffers + 1, sizeof(*session->argument));
+    if (session->argument == NULL)
+        return hd_fail(diag, HD_NO_MEMORY, "no memory for the arguments");
+    for (const hd_buffer *b = module->buffers; b != NULL; b = b->next) {
+        if (b->role != HD_TEMP)
+            session->argument[session->narguments++] = b->name;
+    }
+    return HD_OK;
+}
+
+static hd_status build_locally(hd_session *session, hd_diag *diag)
+{
+    hd_binding *binding = &session->binding;
+    const hd_driver *driver = session->driver;
+
+    HD_TRY(list_arguments(session, diag));
+    HD_TRY(hd_steps_collect(binding->module, hd_group_rank(binding->group),
+                            diag, &session->steps));
+    binding->steps = &session->steps;
+    HD_TRY(list_issues(session, diag));
+    HD_TRY(driver->open(binding, diag, &session->device));
+    return driver->alloc(session->device, diag);
+}
+
+static hd_status post_handles(hd_session *session, const hd_exchange *exchange)
+{
+    hd_group *group = exchange->group;
+
+    for (int peer = 0; peer < hd_group_size(group); peer++) {
+        hd_handle handle = {.fd = -1};
+
+        if (peer == hd_group_rank(group))
+            continue;
+        HD_TRY(session->driver->export_handle(session->device, peer,
+                                              exchange->diag, &handle));
+        HD_TRY(hd_exchange_post(exchange, peer, handle.bytes,
+                                sizeof(handle.bytes), handle.fd));
+    }
+    return HD_OK;
+}
+
+// Goes on after a handle that does not fit, so that all ranks get to the
+// agreement; returns the first failure.
+static hd_status collect_handles(hd_session *session,
+                                 const hd_exchange *exchange)
+{
+    hd_group *group = exchange->group;
+    hd_status status = HD_OK;
+
+    for (int peer = 0; peer < hd_group_size(group); peer++) {
+        hd_handle handle = {.fd = -1};
+
+        if (peer == hd_group_rank(group))
+            continue;
+        HD_TRY(hd_exchange_collect(exchange, peer, handle.bytes,
+                                   sizeof(handle.bytes), &handle.fd));
+        session->handle_exchanges++;
+        if (status == HD_OK)
+            status = session->driver->import_handle(session->device, peer,
+                                                    &handle, exchange->diag);
+        else if (handle.fd >= 0)
+            close(handle.fd);
+    }
+    return status;
+}
+
+// HEDDLE_CHAOS is a seed; anything that is no number is refused, since a test
+// that runs without chaos while it seems to have some would prove nothing.
+static hd_status read_chaos(hd_binding *binding, hd_diag *diag)
+{
+    const char *text = getenv("HEDDLE_CHAOS");
+    char *end;
+
+    if (text == NULL || *text == '\0')
+        return HD_OK;
+    errno = 0;
+    binding->seed = strtoull(text, &end, 0);
+    if (*end != '\0' || errno != 0)
+        return hd_fail(diag, HD_ARGUMENT, "HEDDLE_CHAOS is '%s', not a number",
+                       text);
+    binding->chaos = true;
+    return HD_OK;
+}
+
+static hd_status build(hd_session *session, const hd_exchange *exchange)
+{
+    hd_binding *binding = &session->binding;
+    hd_diag *diag = exchange->diag;
+    uint64_t hash = 0;
+    hd_status status = check_binding(binding->group, binding->module, diag);
+
+    if (status == HD_OK)
+        status = read_chaos(binding, diag);
+    if (status == HD_OK)
+        status = hash_program(binding->module, diag, &hash);
+    HD_TRY(hd_exchange_agree(exchange, status));
+    HD_TRY(compare_programs(exchange, hash));
+    status = build_locally(session, diag);
+    HD_TRY(hd_exchange_agree(exchange, status));
+    HD_TRY(post_handles(session, exchange));
+    status = collect_handles(session, exchange);
+    HD_TRY(hd_exchange_agree(exchange, status));
+    status = session->driver->prepare(session->device, diag);
+    return hd_exchange_agree(exchange, status);
+}
+
+hd_status hd_session_open(hd_group *group, const hd_module *module,
+                          const hd_session_options *options,
+                          const hd_driver *driver, hd_diag *diag,
+                          hd_session **out)
+{
+    hd_exchange exchange;
+    hd_session *session;
+    hd_status status;
+
+    if (!(options->timeout > 0))
+        return hd_fail(diag, HD_ARGUMENT, "a timeout of %g s",
+                       options->timeout);
+    session = calloc(1, sizeof(*session));
+    if (session == NULL)
+        return hd_fail(diag, HD_NO_MEMORY, "no memory for a session");
+    session->driver = driver;
+    session->binding = (hd_binding){
+        .group = group, .module = module, .timeout = options->timeout};
+    exchange =
+        hd_exchange_begin(group, HD_CALL_SESSION, options->timeout, diag);
+    status = build(session, &exchange);
+    if (status != HD_OK) {
+        hd_session_destroy(session);
+        return status;
+    }
+    *out = session;
+    return HD_OK;
+}
+
+hd_status hd_session_create(hd_group *group, const hd_module *module,
+                            const hd_session_options *options, hd_diag *diag,
+                            hd_session **out)
+{
+    hd_session_options usual = hd_session_defaults();
+
+    if (options == NULL)
+        options = &usual;
+    if (options->device == NULL ||
+        strcmp(options->device, hd_driver_cpu.name) != 0)
+        return hd_fail(diag, HD_UNSUPPORTED,
+                       "there is no device '%s'; there is 'cpu'",
+                       options->device != NULL ? options->device : "");
+    return hd_session_open(group, module, options, &hd_driver_cpu, diag, out);
+}
+
+void hd_session_destroy(hd_session *session)
+{
+    if (session == NULL)
+        return;
+    if (session->device != NULL) {
+        if (session->runs > 0 && !session->dead) {
+            // What fails now has nobody left to tell.
+            hd_status ignored = session->driver->finish(session->device, NULL);
+            (void)ignored;
+        }
+        session->driver->close(session->device);
+    }
+    hd_steps_free(&session->steps);
+    free(session->issue);
+    free(session->argument);
+    free(session);
+}
+
+// ----------------------------------------------------------------- runs
+
+static hd_status check_arguments(const hd_session *session,
+                                 void *const *arguments, size_t narguments,
+                                 hd_diag *diag)
+{
+    if (session->dead)
+        return hd_fail(diag, HD_ARGUMENT,
+                       "a run of this session has failed: it may only be "
+                       "destroyed");
+    if (narguments != session->narguments)
+        return hd_fail(diag, HD_ARGUMENT, "'%s' takes %zu arguments, not %zu",
+                       session->binding.module->name, session->narguments,
+                       narguments);
+    for (size_t i = 0; i < narguments; i++) {
+        if (arguments[i] == NULL)
+            return hd_fail(diag, HD_ARGUMENT, "argument %%%s is NULL",
+                           session->argument[i]);
+    }
+    return HD_OK;
+}
+
+static hd_status issue_one(const hd_session *session, const hd_issue *issue,
+                           hd_diag *diag)
+{
+    const hd_driver *driver = session->driver;
+
+    switch (issue->unit) {
+    case HD_UNIT_COMPUTE:
+        return driver->compute(session->device, issue->step, diag);
+    case HD_UNIT_TRANSFER:
+        return driver->transfer(session->device, issue->step, issue->n, diag);
+    case HD_UNIT_SYNC:
+        return driver->sync(session->device, issue->step, diag);
+    }
+    return HD_INVALID;
+}
+
+static hd_status issue_run(const hd_session *session, void *const *arguments,
+                           hd_diag *diag)
+{
+    HD_TRY(session->driver->begin(session->device, arguments, diag));
+    for (int64_t i = 0; i < session->nissues; i++)
+        HD_TRY(issue_one(session, &session->issue[i], diag));
+    return session->driver->end(session->device, diag);
+}
+
+hd_status hd_session_run(hd_session *session, void *const *arguments,
+                         size_t narguments, hd_diag *diag)
+{
+    hd_status status;
+
+    HD_TRY(check_arguments(session, arguments, narguments, diag));
+    session->runs++;
+    status = issue_run(session, arguments, diag);
+    session->dead = status != HD_OK;
+    return status;
+}
+
+hd_status hd_session_finish(hd_session *session, hd_diag *diag)
+{
+    hd_status status = session->driver->finish(session->device, diag);
+
+    if (status != HD_OK)
+        session->dead = true;
+    return status;
+}
+
+void hd_session_stats(const hd_session *session, hd_stats *out)
+{
+    hd_stats stats = {
+        .runs = session->runs,
+        .steps = session->runs > 0 ? (uint64_t)session->steps.nsteps : 0,
+        .handle_exchanges = session->handle_exchanges,
+        .matmul = ""};
+
+    session->driver->stats(session->device, &stats);
+    *out = stats;
+}

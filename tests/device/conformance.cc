@@ -1,0 +1,365 @@
+// The conformance suite: every host op on a device against the reference, which
+// is computed in double precision by plain loops and comes with a bound on the
+// error that a correct run may show. Any driver must pass it.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <random>
+
+#include "base/status.h"
+#include "tests/unit/ranks.h"
+
+namespace
+{
+
+const char *const kFloats[] = {"f64", "f32", "f16", "bf16"};
+const char *const kIntegers[] = {"i64", "i32", "u8"};
+const int kRanks[] = {1, 2, 3, 4, 5, 8};
+
+// A program's arguments, whole: random, never zero.
+class Arguments
+{
+  public:
+    Arguments(const hd_module *module, unsigned seed)
+    {
+        std::mt19937 random(seed);
+
+        for (size_t i = 0; i < hd_module_arguments(module); i++) {
+            hd_argument argument = {};
+            std::uniform_real_distribution<double> number(0.25, 2);
+
+            hd_module_argument(module, i, &argument);
+            std::vector<double> values(argument.elements);
+            std::vector<char> bytes(argument.elements *
+                                    hd_dtype_size(argument.dtype));
+            for (double &value : values)
+                value = Draw(argument.dtype, number(random), random());
+            hd_dtype_store(argument.dtype, values.data(), values.size(),
+                           bytes.data());
+            info_.push_back(argument);
+            whole_.push_back(bytes);
+        }
+    }
+
+    // For the reference: NULL where nothing goes in.
+    std::vector<const void *> Whole() const
+    {
+        std::vector<const void *> whole;
+
+        for (size_t i = 0; i < info_.size(); i++)
+            whole.push_back(info_[i].role == HD_OUT ? nullptr
+                                                    : whole_[i].data());
+        return whole;
+    }
+
+    // The shard of one rank; what only comes out is poisoned.
+    std::vector<char> Local(const hd_module *module, size_t i, int rank) const
+    {
+        std::vector<char> local(info_[i].local_bytes, '\xff');
+
+        if (info_[i].role != HD_OUT)
+            hd_shard(module, i, rank, whole_[i].data(), local.data());
+        return local;
+    }
+
+    size_t Count() const
+    {
+        return info_.size();
+    }
+    const hd_argument &Info(size_t i) const
+    {
+        return info_[i];
+    }
+
+  private:
+    static double Draw(hd_dtype dtype, double number, size_t random)
+    {
+        if (dtype == HD_U8)
+            return double(1 + random % 100);
+        if (dtype == HD_I32 || dtype == HD_I64)
+            return double(1 + random % 1000) * (random % 2 == 0 ? 1 : -1);
+        return random % 2 == 0 ? number : -number;
+    }
+
+    std::vector<hd_argument> info_;
+    std::vector<std::vector<char>> whole_;
+};
+
+hd_status CompareLocal(const hd_reference *reference, size_t i, int rank,
+                       const hd_argument &info, const void *got)
+{
+    std::vector<double> want(info.local_elements), bound(info.local_elements),
+        value(info.local_elements);
+
+    hd_reference_local(reference, i, rank, want.data(), bound.data());
+    hd_dtype_load(info.dtype, got, info.local_elements, value.data());
+    for (size_t k = 0; k < want.size(); k++) {
+        double error = std::fabs(value[k] - want[k]);
+
+        if (!(error <= bound[k])) {
+            fprintf(stderr, "rank %d: %%%s[%zu] is %g, not %g +- %g\n", rank,
+                    info.name, k, value[k], want[k], bound[k]);
+            return HD_INVALID;
+        }
+    }
+    return HD_OK;
+}
+
+hd_status RunOnRank(hd_group *group, const hd_module *module,
+                    const Arguments &arguments, const hd_reference *reference,
+                    hd_diag *diag)
+{
+    int rank = hd_group_rank(group);
+    hd_session *session = nullptr;
+    std::vector<std::vector<char>> local;
+    std::vector<void *> address;
+
+    HD_TRY(hd_session_create(group, module, nullptr, diag, &session));
+    // Twice, on memory of its own each time: the second run finds what the
+    // first left behind.
+    for (int run = 0; run < 2; run++) {
+        local.clear();
+        address.clear();
+        for (size_t i = 0; i < arguments.Count(); i++)
+            local.push_back(arguments.Local(module, i, rank));
+        for (std::vector<char> &bytes : local)
+            address.push_back(bytes.data());
+        HD_TRY(hd_session_run(session, address.data(), address.size(), diag));
+        HD_TRY(hd_session_finish(session, diag));
+        for (size_t i = 0; i < arguments.Count(); i++) {
+            if (arguments.Info(i).role != HD_IN)
+                HD_TRY(CompareLocal(reference, i, rank, arguments.Info(i),
+                                    local[i].data()));
+        }
+    }
+    hd_session_destroy(session);
+    return HD_OK;
+}
+
+// `text` with each "$" replaced, run on every rank of its mesh and compared.
+void Conforms(std::string text, const std::string &dtype,
+              std::vector<hd_define> defines = {})
+{
+    hd_diag *diag = hd_diag_create();
+    hd_module *module = nullptr;
+    hd_reference *reference = nullptr;
+
+    for (size_t at; (at = text.find('$')) != std::string::npos;)
+        text.replace(at, 1, dtype);
+    text = "heddle 1\nhost program conforms\n" + text;
+    ASSERT_EQ(hd_parse("conforms.hd", text.data(), text.size(), defines.data(),
+                       defines.size(), diag, &module),
+              HD_OK)
+        << hd_diag_text(diag);
+    ASSERT_EQ(hd_check(module, diag), HD_OK) << hd_diag_text(diag);
+    Arguments arguments(module, 20240607);
+    ASSERT_EQ(
+        hd_reference_create(module, arguments.Whole().data(), diag, &reference),
+        HD_OK)
+        << hd_diag_text(diag);
+    Outcome outcome =
+        Launch(hd_module_ranks(module), [&](hd_group *group, hd_diag *said) {
+            return RunOnRank(group, module, arguments, reference, said);
+        });
+    EXPECT_EQ(outcome.status, HD_OK) << outcome.text << "\n" << text;
+    hd_reference_destroy(reference);
+    hd_module_destroy(module);
+    hd_diag_destroy(diag);
+}
+
+void ConformsOnAllRanks(const std::string &text, const std::string &dtype)
+{
+    for (int ranks : kRanks)
+        Conforms(text, dtype, {{"tp", ranks}});
+}
+
+// ------------------------------------------------------------- compute
+
+TEST(Conformance, Copy)
+{
+    for (const char *dtype : kFloats) {
+        Conforms("in %x : $[3, 4, 5]\nout %y : $[3, 4, 5]\nout %z : $[4, 5]\n"
+                 "{ %y = copy %x  %z = copy %x[1] }",
+                 dtype);
+    }
+    for (const char *dtype : kIntegers) {
+        Conforms("in %x : $[3, 7]\nout %y : $[3, 7]\n{ %y = copy %x }", dtype);
+    }
+}
+
+TEST(Conformance, Cast)
+{
+    for (const char *dtype :
+         {"f64", "f16", "bf16", "f8e4m3", "f8e5m2", "i32"}) {
+        Conforms("in %x : f32[6, 7]\nout %y : $[6, 7]\nout %z : f32[6, 7]\n"
+                 "temp %t : $[6, 7]\n"
+                 "{ %y = copy %x  %t = copy %x  %z = copy %t }",
+                 dtype);
+    }
+}
+
+TEST(Conformance, SumAndMaxOfSeveral)
+{
+    for (const char *op : {"sum", "max"}) {
+        for (const char *dtype : kFloats) {
+            Conforms(std::string("in %a : $[4, 9]\nin %b : $[4, 9]\n"
+                                 "in %c : $[4, 9]\nout %y : $[4, 9]\n{ %y = ") +
+                         op + " %a, %b, %c }",
+                     dtype);
+        }
+    }
+}
+
+TEST(Conformance, SumAndMaxOverADimension)
+{
+    for (const char *op : {"sum", "max"}) {
+        for (const char *dtype : kFloats) {
+            for (const char *dim : {"0 }", "1 }"}) {
+                Conforms(std::string("in %x : $[6, 6, 5]\nout %y : $[6, 5]\n"
+                                     "{ %y = ") +
+                             op + " %x dim " + dim,
+                         dtype);
+            }
+        }
+    }
+}
+
+TEST(Conformance, AddAndMulRepeatTheirSecondOperand)
+{
+    for (const char *op : {"add", "mul"}) {
+        for (const char *dtype :
+             {"f64", "f32", "f16", "bf16", "i64", "i32", "u8"}) {
+            Conforms(std::string("in %a : $[3, 4, 5]\nin %b : $[5]\n"
+                                 "inout %y : $[3, 4, 5]\n{ %y = ") +
+                         op + " %a, %b  %y = " + op + " %y, %a }",
+                     dtype);
+        }
+    }
+}
+
+TEST(Conformance, ScaleAndActivations)
+{
+    for (const char *dtype : kFloats) {
+        Conforms("in %x : $[5, 8]\nin %f : f32[]\nout %a : $[5, 8]\n"
+                 "out %b : $[5, 8]\nout %c : $[5, 8]\nout %d : $[5, 8]\n"
+                 "out %e : $[5, 8]\n"
+                 "{ %a = scale %x by 0.375  %b = scale %x by %f  %c = relu %x "
+                 " %d = gelu %x  %e = silu %x }",
+                 dtype);
+    }
+}
+
+TEST(Conformance, Transpose)
+{
+    for (const char *dtype : {"f32", "bf16", "i32"}) {
+        Conforms("in %x : $[3, 4, 5]\nout %y : $[3, 5, 4]\n"
+                 "out %z : $[5, 4, 3]\n"
+                 "{ %y = transpose %x  %z = transpose %x dim0 0 dim1 2 }",
+                 dtype);
+    }
+}
+
+TEST(Conformance, Matmul)
+{
+    for (const char *dtype : kFloats) {
+        Conforms("in %a : $[33, 17]\nin %b : $[17, 29]\nout %c : $[33, 29]\n"
+                 "{ %c = matmul %a, %b }",
+                 dtype);
+        Conforms("in %a : $[17, 33]\nin %b : $[29, 17]\nout %c : $[33, 29]\n"
+                 "{ %c = matmul %a, %b ta tb scale 0.5 }",
+                 dtype);
+        Conforms("in %a : $[2, 9, 17]\nin %w : $[29, 17]\nin %bias : $[29]\n"
+                 "out %c : $[2, 9, 29]\nout %z : $[2, 9, 29]\n"
+                 "{ %c = matmul %a, %w tb bias %bias act gelu aux %z }",
+                 dtype);
+        Conforms("in %a : $[3, 9, 17]\nin %b : $[3, 17, 8]\n"
+                 "inout %c : $[3, 9, 8]\n"
+                 "{ %c = matmul %a, %b accumulate }",
+                 dtype);
+    }
+}
+
+// ----------------------------------------------------------- transfers
+
+TEST(Conformance, SendAndRecv)
+{
+    for (const char *key : {"", " get"}) {
+        std::string text =
+            "mesh tp=2\n"
+            "in %x : $[size tp@tp, 3, 5] shared\n"
+            "out %y : $[size tp@tp, 3, 5] shared\n"
+            "{ if size tp > 1 { group { send %x[tp] to (tp + 1) mod size tp" +
+            std::string(key) + "  %y[tp] = recv from (tp - 1) mod size tp" +
+            key + " } } else { %y[tp] = copy %x[tp] } }";
+
+        for (const char *dtype : {"f32", "bf16", "i64", "u8"})
+            ConformsOnAllRanks(text, dtype);
+    }
+}
+
+TEST(Conformance, AllGather)
+{
+    for (const char *dtype : {"f32", "bf16", "u8"}) {
+        ConformsOnAllRanks("mesh tp=2\nin %x : $[size tp@tp, 3, 5]\n"
+                           "out %y : $[size tp, 3, 5] shared\n"
+                           "{ %y = all_gather %x[tp] }",
+                           dtype);
+    }
+}
+
+TEST(Conformance, AllToAll)
+{
+    for (const char *dtype : {"f32", "bf16", "u8"}) {
+        ConformsOnAllRanks("mesh tp=2\nin %x : $[size tp@tp, size tp, 7]\n"
+                           "out %y : $[size tp@tp, size tp, 7] shared\n"
+                           "{ %y[tp] = all_to_all %x[tp] }",
+                           dtype);
+    }
+}
+
+TEST(Conformance, Reductions)
+{
+    for (const char *key : {"", " max"}) {
+        for (const char *dtype :
+             {"f64", "f32", "f16", "bf16", "i64", "i32", "u8"}) {
+            ConformsOnAllRanks(
+                std::string("mesh tp=2\n"
+                            "in %x : $[size tp@tp, size tp, 700] shared\n"
+                            "out %y : $[size tp@tp, 700]\n"
+                            "out %z : $[size tp, 700]\n"
+                            "{ %y[tp] = reduce_scatter %x[tp]") +
+                    key + "  %z = all_reduce %x[tp]" + key + " }",
+                dtype);
+        }
+    }
+}
+
+TEST(Conformance, Broadcast)
+{
+    for (const char *dtype : {"f32", "bf16", "u8"}) {
+        ConformsOnAllRanks("mesh tp=2\nin %x : $[size tp@tp, 9]\n"
+                           "out %y : $[size tp, 9] shared\n"
+                           "{ for r in 0..size tp { if tp == r {\n"
+                           "    %y[r] = broadcast %x[tp] root r\n"
+                           "} else {\n"
+                           "    %y[r] = broadcast root r\n"
+                           "} } }",
+                           dtype);
+    }
+}
+
+TEST(Conformance, CollectivesOfTwoAxes)
+{
+    for (int rows : {1, 2, 4}) {
+        Conforms("mesh dp=2, tp=2\n"
+                 "in %x : f32[size dp@dp, size tp@tp, 6] shared\n"
+                 "out %y : f32[size dp@dp, size tp, 6] shared\n"
+                 "out %z : f32[size tp@tp, 6]\n"
+                 "{ %y[dp] = all_gather@tp %x[dp, tp]\n"
+                 "  %z[tp] = all_reduce@dp %x[dp, tp] }",
+                 "f32", {{"dp", rows}});
+    }
+}
+
+} // namespace

@@ -1,0 +1,87 @@
+#!/usr/bin/env python3
+"""Reads every #include of the project and enforces who may know whom.
+
+    base <- ir <- {lower, check, codegen, oracle}; runtime uses ir, codegen, base
+
+lower, check, runtime and oracle never include one another, the tools use the
+public header alone, and no header needs another one before it.
+
+usage: include_rule.py ROOT CC CXX
+"""
+import pathlib
+import re
+import subprocess
+import sys
+
+MAY_USE = {
+    "base": {"base"},
+    "ir": {"base", "ir"},
+    "lower": {"base", "ir", "lower"},
+    "check": {"base", "ir", "check"},
+    "codegen": {"base", "ir", "codegen"},
+    "oracle": {"base", "ir", "oracle"},
+    "runtime": {"base", "ir", "codegen", "runtime"},
+    "tools": set(),
+}
+INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]', re.M)
+
+
+def complaints(root, stage, path):
+    """What is wrong with the includes of one file, a line each."""
+    for match in INCLUDE.finditer(path.read_text()):
+        quote, name = match.groups()
+        folder = name.split("/")[0] if "/" in name else None
+        if name == "heddle/heddle.h":
+            continue
+        if folder in MAY_USE and folder not in MAY_USE[stage]:
+            yield f"{path}: {stage} may not include {name}"
+        elif quote == '"' and stage == "tools":
+            if folder or not (root / "tools" / name).is_file():
+                yield f"{path}: tools may include their own headers, not {name}"
+        elif quote == '"' and folder not in MAY_USE:
+            yield f"{path}: {name} is not written from the project's root"
+
+
+def stands_alone(root, path, compiler, language, standard):
+    """Whether a header compiles with nothing ahead of it."""
+    command = [compiler, f"-std={standard}", "-D_GNU_SOURCE", "-Wall",
+               "-Wextra", "-Wpedantic", "-Werror", "-fsyntax-only",
+               f"-I{root}", f"-I{root}/include", f"-I{root}/tools",
+               "-x", language, "-"]
+    text = f'#include "{path}"\n'
+    done = subprocess.run(command, input=text, text=True, check=False,
+                          stderr=subprocess.PIPE)
+    if done.returncode != 0:
+        print(done.stderr, file=sys.stderr)
+    return done.returncode == 0
+
+
+def main():
+    root = pathlib.Path(sys.argv[1]).resolve()
+    cc, cxx = sys.argv[2:4]
+    wrong, nfiles = [], 0
+
+    for stage in MAY_USE:
+        for path in sorted((root / stage).glob("*.[ch]")):
+            nfiles += 1
+            wrong += complaints(root, stage, path)
+            if path.suffix != ".h":
+                continue
+            if not stands_alone(root, path, cc, "c", "c17"):
+                wrong.append(f"{path}: does not compile alone as C17")
+            # A header that C++ may include says so; C's atomics cannot.
+            if "HD_BEGIN_DECLS" in path.read_text() and not stands_alone(
+                    root, path, cxx, "c++", "c++17"):
+                wrong.append(f"{path}: does not compile alone as C++17")
+    public = root / "include/heddle/heddle.h"
+    if not stands_alone(root, public, cc, "c", "c99"):
+        wrong.append(f"{public}: does not compile alone as C99")
+    if not stands_alone(root, public, cxx, "c++", "c++17"):
+        wrong.append(f"{public}: does not compile alone as C++17")
+    for line in wrong:
+        print(line, file=sys.stderr)
+    print(f"{nfiles} files read, {len(wrong)} complaints")
+    sys.exit(bool(wrong) or nfiles < 20)
+
+
+main()

@@ -1,0 +1,346 @@
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <fcntl.h>
+#include <string>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <thread>
+#include <unistd.h>
+
+#include "base/diag.h"
+#include "runtime/frame.h"
+#include "runtime/group.h"
+#include "tests/unit/ranks.h"
+
+namespace
+{
+
+double Seconds(std::chrono::steady_clock::time_point since)
+{
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() -
+                                         since)
+        .count();
+}
+
+hd_status GatherSizes(hd_group *group)
+{
+    size_t n = static_cast<size_t>(hd_group_size(group));
+
+    for (size_t bytes : {size_t{0}, size_t{1}, size_t{100}, HD_FRAME_ROOM,
+                         3 * HD_FRAME_ROOM + 17}) {
+        std::vector<char> mine(bytes), all(bytes * n, 0x7f);
+
+        for (size_t i = 0; i < bytes; i++)
+            mine[i] = static_cast<char>(i * 7 + size_t(hd_group_rank(group)));
+        HD_TRY(
+            hd_group_allgather(group, mine.data(), bytes, all.data(), nullptr));
+        for (size_t i = 0; i < bytes * n; i++)
+            RANK_EXPECT(all[i] == static_cast<char>(i % bytes * 7 + i / bytes));
+    }
+    return HD_OK;
+}
+
+TEST(Group, EveryRankGathersFromEveryOther)
+{
+    for (int ranks : {1, 2, 3, 5, 8}) {
+        Outcome outcome = Launch(ranks, [](hd_group *group, hd_diag *) {
+            return GatherSizes(group);
+        });
+
+        EXPECT_EQ(outcome.status, HD_OK) << ranks << ": " << outcome.text;
+    }
+}
+
+TEST(Group, RanksMayBeThreads)
+{
+    for (hd_status status : Threads(4, GatherSizes))
+        EXPECT_EQ(status, HD_OK);
+}
+
+TEST(Group, NoDescriptorIsLeftOpen)
+{
+    size_t before = OpenDescriptors();
+
+    Threads(3, GatherSizes);
+    EXPECT_EQ(OpenDescriptors(), before);
+}
+
+TEST(Group, ARankThatFinishesFirstIsNotTakenForDead)
+{
+    for (hd_status status : Threads(3, [](hd_group *group) {
+             if (hd_group_rank(group) == 1)
+                 return HD_OK;
+             std::this_thread::sleep_for(std::chrono::milliseconds(50));
+             return hd_group_failed(group) ? HD_PEER : HD_OK;
+         }))
+        EXPECT_EQ(status, HD_OK);
+}
+
+TEST(Group, WaitingForARankThatHasLeftEndsAtOnce)
+{
+    auto start = std::chrono::steady_clock::now();
+    std::vector<hd_status> status = Threads(2, [](hd_group *group) {
+        if (hd_group_rank(group) == 1)
+            return HD_OK;
+        return hd_group_allgather(group, nullptr, 0, nullptr, nullptr);
+    });
+
+    EXPECT_EQ(status[0], HD_PEER);
+    EXPECT_LT(Seconds(start), 2);
+}
+
+TEST(Group, ARankThatNeverCallsIsNamedAtTheDeadline)
+{
+    std::string text;
+    std::vector<hd_status> status = Threads(
+        2,
+        [&](hd_group *group) {
+            hd_diag *diag = hd_diag_create();
+            hd_status got = HD_OK;
+
+            if (hd_group_rank(group) == 0) {
+                got = hd_group_allgather(group, nullptr, 0, nullptr, diag);
+                text = hd_diag_text(diag);
+            } else {
+                std::this_thread::sleep_for(std::chrono::milliseconds(500));
+            }
+            hd_diag_destroy(diag);
+            return got;
+        },
+        0.2);
+
+    EXPECT_EQ(status[0], HD_TIMEOUT);
+    EXPECT_NE(text.find("rank 0 waits for rank 1"), std::string::npos) << text;
+}
+
+TEST(Group, DifferentCallsAreNamed)
+{
+    std::string text[2];
+
+    Threads(2, [&](hd_group *group) {
+        int rank = hd_group_rank(group);
+        hd_diag *diag = hd_diag_create();
+        hd_call call = rank == 0 ? HD_CALL_SESSION : HD_CALL_ALLGATHER;
+        hd_exchange exchange = hd_exchange_begin(group, call, 5, diag);
+        hd_status got = hd_exchange_allgather(&exchange, "", 0, nullptr);
+
+        text[rank] = hd_diag_text(diag);
+        hd_diag_destroy(diag);
+        return got;
+    });
+    EXPECT_NE(text[0].find("rank 1 is in hd_group_allgather"),
+              std::string::npos)
+        << text[0];
+}
+
+TEST(Group, AKilledRankIsNamedByEveryOther)
+{
+    auto start = std::chrono::steady_clock::now();
+    Outcome outcome = Launch(4, [](hd_group *group, hd_diag *diag) {
+        if (hd_group_rank(group) == 2)
+            raise(SIGKILL);
+        hd_status status = hd_group_allgather(group, nullptr, 0, nullptr, diag);
+        std::string text = hd_diag_text(diag);
+
+        RANK_EXPECT(status == HD_PEER);
+        RANK_EXPECT(text.find("rank 2 died") != std::string::npos);
+        return HD_PEER;
+    });
+
+    EXPECT_EQ(outcome.status, HD_PEER);
+    EXPECT_NE(outcome.text.find("rank 2 was killed by signal 9 (Killed)"),
+              std::string::npos)
+        << outcome.text;
+    EXPECT_LT(Seconds(start), 2);
+}
+
+TEST(Group, WhatAFailedRankSaysReachesTheOthers)
+{
+    std::vector<std::string> text(3);
+    std::vector<hd_status> status = Threads(3, [&](hd_group *group) {
+        size_t rank = size_t(hd_group_rank(group));
+        hd_diag *diag = hd_diag_create();
+        hd_status got;
+
+        if (rank == 1)
+            hd_group_fail(group, "rank 1 failed: the loom is on fire");
+        got = hd_group_allgather(group, nullptr, 0, nullptr, diag);
+        text[rank] = hd_diag_text(diag);
+        hd_diag_destroy(diag);
+        return got;
+    });
+
+    for (size_t rank = 0; rank < 3; rank++) {
+        EXPECT_EQ(status[rank], HD_PEER);
+        EXPECT_NE(text[rank].find("the loom is on fire"), std::string::npos)
+            << text[rank];
+    }
+}
+
+TEST(Group, APhaseFailsOnAllRanksOrOnNone)
+{
+    std::vector<hd_status> status = Threads(3, [](hd_group *group) {
+        hd_exchange exchange =
+            hd_exchange_begin(group, HD_CALL_SESSION, 5, nullptr);
+        hd_status mine = hd_group_rank(group) == 2 ? HD_NO_MEMORY : HD_OK;
+        hd_status got = hd_exchange_agree(&exchange, mine);
+
+        if (hd_group_failed(group) || hd_exchange_agree(&exchange, HD_OK))
+            return HD_INVALID; // the group itself must still work
+        return got;
+    });
+
+    EXPECT_EQ(status[0], HD_PEER);
+    EXPECT_EQ(status[1], HD_PEER);
+    EXPECT_EQ(status[2], HD_NO_MEMORY);
+}
+
+TEST(Group, ADescriptorTravelsWithItsPart)
+{
+    std::vector<hd_status> status = Threads(2, [](hd_group *group) {
+        hd_exchange exchange =
+            hd_exchange_begin(group, HD_CALL_SESSION, 5, nullptr);
+        int rank = hd_group_rank(group);
+        int ends[2];
+        int fd = -1;
+        int number = 0;
+        char got = 0;
+
+        if (rank == 1) {
+            HD_TRY(hd_exchange_collect(&exchange, 0, &number, sizeof(number),
+                                       &fd));
+            RANK_EXPECT(number == 4711 && fd >= 0);
+            RANK_EXPECT(read(fd, &got, 1) == 1 && got == 'x');
+            close(fd);
+            return HD_OK;
+        }
+        RANK_EXPECT(pipe2(ends, O_CLOEXEC) == 0);
+        RANK_EXPECT(write(ends[1], "x", 1) == 1);
+        number = 4711;
+        HD_TRY(
+            hd_exchange_post(&exchange, 1, &number, sizeof(number), ends[0]));
+        close(ends[0]);
+        close(ends[1]);
+        return HD_OK;
+    });
+
+    EXPECT_EQ(status[0], HD_OK);
+    EXPECT_EQ(status[1], HD_OK);
+}
+
+TEST(Group, MemoryIsUsedAgain)
+{
+    Threads(1, [](hd_group *group) {
+        bool fresh = false;
+        void *first = hd_group_take_memory(group, 1000, &fresh);
+
+        EXPECT_TRUE(fresh);
+        EXPECT_EQ(reinterpret_cast<uintptr_t>(first) % 256, 0u);
+        hd_group_keep_memory(group, first, 1000);
+        EXPECT_EQ(hd_group_take_memory(group, 1000, &fresh), first);
+        EXPECT_FALSE(fresh);
+        hd_group_keep_memory(group, first, 1000);
+        return HD_OK;
+    });
+}
+
+TEST(Group, ItsArgumentsAreChecked)
+{
+    hd_oob oob = {nullptr, 2, 2, nullptr};
+    hd_group *group = nullptr;
+
+    EXPECT_EQ(hd_group_create(&oob, 1, nullptr, &group), HD_ARGUMENT);
+    oob.rank = 0;
+    EXPECT_EQ(hd_group_create(&oob, 1, nullptr, &group), HD_ARGUMENT);
+    oob.size = 1;
+    EXPECT_EQ(hd_group_create(&oob, 0, nullptr, &group), HD_ARGUMENT);
+    EXPECT_EQ(hd_group_create(&oob, 1, nullptr, &group), HD_OK);
+    hd_group_destroy(group);
+    hd_group_destroy(nullptr);
+}
+
+// Two connected sockets as ranks have them.
+class Frame : public testing::Test
+{
+  protected:
+    void SetUp() override
+    {
+        int on = 1;
+
+        ASSERT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0, end_),
+                  0);
+        setsockopt(end_[1], SOL_SOCKET, SO_PASSCRED, &on, sizeof(on));
+    }
+    void TearDown() override
+    {
+        close(end_[0]);
+        close(end_[1]);
+    }
+    hd_status Receive(pid_t pid)
+    {
+        return hd_frame_receive(end_[1], pid, &got_, payload_, &passed_);
+    }
+    int end_[2];
+    hd_frame got_;
+    int passed_;
+    char payload_[HD_FRAME_ROOM];
+};
+
+TEST_F(Frame, ArrivesAsItWasSent)
+{
+    hd_frame frame = {};
+
+    frame.kind = HD_FRAME_DATA;
+    frame.serial = 12;
+    frame.bytes = 5;
+    ASSERT_EQ(hd_frame_send(end_[0], frame, "hallo", -1, INT64_MAX), HD_OK);
+    ASSERT_EQ(Receive(getpid()), HD_OK);
+    EXPECT_EQ(std::string(payload_, got_.bytes), "hallo");
+    EXPECT_EQ(got_.serial, 12u);
+    EXPECT_EQ(passed_, -1);
+    EXPECT_EQ(Receive(getpid()), HD_TIMEOUT);
+}
+
+TEST_F(Frame, FromAnotherProcessIsRefused)
+{
+    hd_frame frame = {};
+
+    ASSERT_EQ(hd_frame_send(end_[0], frame, "", -1, INT64_MAX), HD_OK);
+    EXPECT_EQ(Receive(getpid() + 1), HD_INVALID);
+}
+
+TEST_F(Frame, WithAFlippedBitIsRefused)
+{
+    hd_frame frame = {};
+    char bytes[sizeof(frame) + 5];
+
+    frame.bytes = 5;
+    ASSERT_EQ(hd_frame_send(end_[0], frame, "hallo", -1, INT64_MAX), HD_OK);
+    ASSERT_EQ(recv(end_[1], bytes, sizeof(bytes), 0), ssize_t(sizeof(bytes)));
+    ASSERT_EQ(send(end_[0], bytes, sizeof(bytes), 0), ssize_t(sizeof(bytes)));
+    EXPECT_EQ(Receive(getpid()), HD_OK);
+    bytes[sizeof(frame) + 2] ^= 4;
+    ASSERT_EQ(send(end_[0], bytes, sizeof(bytes), 0), ssize_t(sizeof(bytes)));
+    EXPECT_EQ(Receive(getpid()), HD_INVALID);
+}
+
+TEST_F(Frame, TooShortIsRefused)
+{
+    ASSERT_EQ(send(end_[0], "hedd", 4, 0), 4);
+    EXPECT_EQ(Receive(getpid()), HD_INVALID);
+}
+
+TEST_F(Frame, SendingToAFullQueueEndsAtTheDeadline)
+{
+    std::vector<char> payload(HD_FRAME_ROOM, 'x');
+    hd_frame frame = {};
+    hd_status status = HD_OK;
+
+    frame.bytes = static_cast<uint32_t>(payload.size());
+    for (int i = 0; i < 1000 && status == HD_OK; i++)
+        status = hd_frame_send(end_[0], frame, payload.data(), -1, 0);
+    EXPECT_EQ(status, HD_TIMEOUT);
+}
+
+} // namespace

@@ -1,0 +1,244 @@
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <csignal>
+#include <sys/wait.h>
+#include <thread>
+#include <unistd.h>
+
+#include "base/diag.h"
+#include "tests/unit/ranks.h"
+
+namespace
+{
+
+bool Says(const Outcome &outcome, const char *text)
+{
+    return outcome.text.find(text) != std::string::npos;
+}
+
+void SleepForever()
+{
+    for (;;)
+        pause();
+}
+
+TEST(Launch, EachRankRunsOnceAndAllAreWaitedFor)
+{
+    int ends[2];
+
+    ASSERT_EQ(pipe(ends), 0);
+    Outcome outcome = Launch(5, [&](hd_group *group, hd_diag *) {
+        char rank = static_cast<char>(hd_group_rank(group));
+
+        RANK_EXPECT(hd_group_size(group) == 5);
+        RANK_EXPECT(write(ends[1], &rank, 1) == 1);
+        return HD_OK;
+    });
+    close(ends[1]);
+    int seen = 0;
+    char rank;
+
+    while (read(ends[0], &rank, 1) == 1)
+        seen += 1 << rank * 2;
+    close(ends[0]);
+    EXPECT_EQ(outcome.status, HD_OK) << outcome.text;
+    EXPECT_EQ(seen, 0x155);
+    EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1); // no child is left
+}
+
+TEST(Launch, AStatusAndItsWordsTravel)
+{
+    Outcome outcome = Launch(3, [](hd_group *group, hd_diag *diag) {
+        if (hd_group_rank(group) != 1)
+            return hd_group_allgather(group, nullptr, 0, nullptr, diag);
+        return hd_fail(diag, HD_NO_MEMORY, "%s", "no yarn for rank one");
+    });
+
+    EXPECT_EQ(outcome.status, HD_NO_MEMORY);
+    EXPECT_TRUE(Says(outcome, "rank 1: no yarn for rank one")) << outcome.text;
+}
+
+TEST(Launch, ASignalIsNamed)
+{
+    Outcome outcome = Launch(3, [](hd_group *group, hd_diag *diag) {
+        if (hd_group_rank(group) == 2)
+            raise(SIGTERM);
+        return hd_group_allgather(group, nullptr, 0, nullptr, diag);
+    });
+
+    EXPECT_EQ(outcome.status, HD_PEER);
+    EXPECT_TRUE(Says(outcome, "rank 2 was killed by signal 15 (Terminated)"))
+        << outcome.text;
+}
+
+TEST(Launch, ARankThatLeavesByItselfIsAFailure)
+{
+    Outcome outcome = Launch(2, [](hd_group *group, hd_diag *) {
+        if (hd_group_rank(group) == 1)
+            _exit(9);
+        return HD_OK;
+    });
+
+    EXPECT_EQ(outcome.status, HD_PEER);
+    EXPECT_TRUE(Says(outcome, "rank 1 exited with code 9")) << outcome.text;
+}
+
+TEST(Launch, TheRestHaveOneSecond)
+{
+    auto start = std::chrono::steady_clock::now();
+    Outcome outcome = Launch(3, [](hd_group *group, hd_diag *) {
+        if (hd_group_rank(group) != 0)
+            SleepForever();
+        return HD_UNSUPPORTED;
+    });
+    std::chrono::duration<double> took =
+        std::chrono::steady_clock::now() - start;
+
+    EXPECT_EQ(outcome.status, HD_UNSUPPORTED);
+    EXPECT_GT(took.count(), 0.9);
+    EXPECT_LT(took.count(), 3);
+}
+
+TEST(Launch, WhoIsLateIsNamed)
+{
+    Outcome outcome = Launch(
+        3,
+        [](hd_group *group, hd_diag *) {
+            if (hd_group_rank(group) != 0)
+                SleepForever();
+            return HD_OK;
+        },
+        0.3);
+
+    EXPECT_EQ(outcome.status, HD_TIMEOUT);
+    EXPECT_TRUE(Says(outcome, "ranks 1, 2 still ran after 0.3 s"))
+        << outcome.text;
+}
+
+bool IsRunning(pid_t pid)
+{
+    std::string path = "/proc/" + std::to_string(pid) + "/stat";
+    FILE *file = fopen(path.c_str(), "r");
+    char state = 'Z';
+
+    if (file == nullptr)
+        return false;
+    if (fscanf(file, "%*d (%*[^)]) %c", &state) != 1)
+        state = 'Z';
+    fclose(file);
+    return state != 'Z';
+}
+
+// Within 2 s; that its new parent reaps it may take longer.
+bool IsGone(pid_t pid)
+{
+    for (int i = 0; i < 200 && IsRunning(pid); i++)
+        usleep(10000);
+    return !IsRunning(pid);
+}
+
+// Forks a launcher whose two ranks sleep; tells the ranks' processes.
+pid_t ForkLauncher(pid_t rank[2])
+{
+    int ends[2];
+
+    if (pipe(ends) != 0)
+        return -1;
+    pid_t launcher = fork();
+
+    if (launcher == 0) {
+        Outcome outcome = Launch(2, [&](hd_group *, hd_diag *) {
+            pid_t self = getpid();
+
+            RANK_EXPECT(write(ends[1], &self, sizeof(self)) == sizeof(self));
+            SleepForever();
+            return HD_OK;
+        });
+        _exit(outcome.status);
+    }
+    close(ends[1]);
+    for (int i = 0; i < 2; i++) {
+        if (read(ends[0], &rank[i], sizeof(pid_t)) != sizeof(pid_t))
+            rank[i] = -1;
+    }
+    close(ends[0]);
+    return launcher;
+}
+
+TEST(Launch, NoRankOutlivesAKilledLauncher)
+{
+    pid_t rank[2];
+    pid_t launcher = ForkLauncher(rank);
+    int how;
+
+    ASSERT_GT(rank[0], 0);
+    ASSERT_GT(rank[1], 0);
+    kill(launcher, SIGKILL);
+    waitpid(launcher, &how, 0);
+    EXPECT_TRUE(IsGone(rank[0]));
+    EXPECT_TRUE(IsGone(rank[1]));
+}
+
+TEST(Launch, AnInterruptEndsTheRanksAndThenTheLauncher)
+{
+    for (int signal : {SIGINT, SIGTERM}) {
+        pid_t rank[2];
+        pid_t launcher = ForkLauncher(rank);
+        int how = 0;
+
+        ASSERT_GT(rank[0], 0);
+        ASSERT_GT(rank[1], 0);
+        kill(launcher, signal);
+        waitpid(launcher, &how, 0);
+        EXPECT_TRUE(WIFSIGNALED(how));
+        EXPECT_EQ(WTERMSIG(how), signal);
+        EXPECT_TRUE(IsGone(rank[0]));
+        EXPECT_TRUE(IsGone(rank[1]));
+    }
+}
+
+volatile sig_atomic_t caught = 0;
+
+TEST(Launch, TheCallersHandlersAreLeftAsTheyWere)
+{
+    struct sigaction ours = {};
+    struct sigaction after = {};
+
+    ours.sa_handler = [](int) { caught = 1; };
+    sigaction(SIGTERM, &ours, nullptr);
+    Outcome outcome = Launch(1, [](hd_group *, hd_diag *) {
+        kill(getppid(), SIGTERM);
+        SleepForever();
+        return HD_OK;
+    });
+
+    sigaction(SIGTERM, nullptr, &after);
+    EXPECT_EQ(after.sa_handler, ours.sa_handler);
+    EXPECT_EQ(caught, 1);
+    EXPECT_EQ(outcome.status, HD_SYSTEM);
+    EXPECT_TRUE(Says(outcome, "ended by signal 15")) << outcome.text;
+    signal(SIGTERM, SIG_DFL);
+}
+
+TEST(Launch, NoDescriptorIsLeftOpen)
+{
+    size_t before = OpenDescriptors();
+    size_t here = before;
+    Outcome outcome = Launch(3, [here](hd_group *, hd_diag *) {
+        // Two peers, the watcher's eventfd, and nothing of the launcher's.
+        RANK_EXPECT(OpenDescriptors() == here + 3);
+        return HD_OK;
+    });
+
+    EXPECT_EQ(outcome.status, HD_OK) << outcome.text;
+    EXPECT_EQ(OpenDescriptors(), before);
+}
+
+TEST(Launch, ItsArgumentsAreChecked)
+{
+    EXPECT_EQ(hd_launch(0, 0, CallRank, nullptr, nullptr), HD_ARGUMENT);
+    EXPECT_EQ(hd_launch(5000, 0, CallRank, nullptr, nullptr), HD_ARGUMENT);
+}
+
+} // namespace

@@ -1,0 +1,48 @@
+// Runs a piece of a test in a process of its own whose memory has run out.
+#ifndef HD_TESTS_MEMORY_H
+#define HD_TESTS_MEMORY_H
+
+#include <cstdlib>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define HD_TEST_SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define HD_TEST_SANITIZED 1
+#endif
+#endif
+
+// From here on malloc returns NULL, for the smallest block too.
+inline void ExhaustMemory()
+{
+    rlimit none = {0, 0};
+
+    setrlimit(RLIMIT_AS, &none);
+    for (size_t bytes = size_t(1) << 24; bytes > 0; bytes /= 2)
+        while (void *volatile taken = malloc(bytes))
+            (void)taken;
+}
+
+// Is `body`, a lambda that returns bool, true without memory?
+template <typename Body> bool HoldsWithoutMemory(Body body)
+{
+    int status = 0;
+    pid_t child = fork();
+
+    if (child == 0)
+        _exit(body() ? 0 : 1);
+    waitpid(child, &status, 0);
+    return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+#ifdef HD_TEST_SANITIZED
+#define HD_NEEDS_PLAIN_MALLOC() GTEST_SKIP() << "malloc is the sanitizer's"
+#else
+#define HD_NEEDS_PLAIN_MALLOC() (void)0
+#endif
+
+#endif

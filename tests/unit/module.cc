@@ -1,0 +1,280 @@
+// Building a module by hand, and the public questions about it.
+#include "ir/module.h"
+
+#include <cstring>
+#include <gtest/gtest.h>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "memory.h"
+
+// A program on a mesh dp=2, tp=3.
+class Module : public testing::Test
+{
+  protected:
+    Module()
+    {
+        module->naxes = 2;
+        module->axis[0] = {"dp", 2, {}};
+        module->axis[1] = {"tp", 3, {}};
+        module->nranks = 6;
+    }
+
+    ~Module() override
+    {
+        hd_module_destroy(module);
+    }
+
+    hd_buffer *Add(const char *name, hd_role role,
+                   const std::vector<hd_dim> &dims, hd_dtype dtype = HD_F32)
+    {
+        hd_type type = {};
+
+        type.dtype = dtype;
+        for (hd_dim dim : dims)
+            type.dim[type.ndims++] = dim;
+        return hd_module_add_buffer(module, name, role, &type);
+    }
+
+    hd_buffer *Find(const std::string &name)
+    {
+        return hd_module_buffer(module, name.data(), name.size());
+    }
+
+    hd_module *module = hd_module_create();
+};
+
+TEST_F(Module, BeginsEmptyOnOneRank)
+{
+    hd_module *empty = hd_module_create();
+
+    EXPECT_EQ(hd_module_ranks(empty), 1);
+    EXPECT_EQ(hd_module_arguments(empty), 0u);
+    EXPECT_EQ(hd_module_stage(empty), HD_STAGE_TENSOR);
+    EXPECT_STREQ(hd_module_name(empty), "");
+    EXPECT_EQ(hd_module_buffer(empty, "a", 1), nullptr);
+    EXPECT_EQ(hd_module_axis(empty, "tp", 2), -1);
+    hd_module_destroy(empty);
+    hd_module_destroy(nullptr);
+}
+
+TEST_F(Module, BuffersAreFoundByName)
+{
+    for (int i = 0; i < 500; i++)
+        EXPECT_EQ(Add(("b" + std::to_string(i)).c_str(), HD_TEMP, {})->id, i);
+    for (int i = 0; i < 500; i++)
+        ASSERT_EQ(Find("b" + std::to_string(i))->id, i);
+    EXPECT_EQ(Find("b"), nullptr);
+    EXPECT_EQ(Find("b500"), nullptr);
+    EXPECT_EQ(hd_module_buffer(module, "b12", 2)->id, 1);
+    EXPECT_EQ(module->nbuffers, 500);
+    EXPECT_EQ(module->last_buffer->id, 499);
+}
+
+TEST_F(Module, TakenNamesGetANumber)
+{
+    EXPECT_STREQ(Add("ag", HD_TEMP, {})->name, "ag");
+    EXPECT_STREQ(Add("ag_3", HD_TEMP, {})->name, "ag_3");
+    EXPECT_STREQ(Add("ag", HD_TEMP, {})->name, "ag_2");
+    EXPECT_STREQ(Add("ag", HD_TEMP, {})->name, "ag_4");
+    for (int i = 5; i < 1000; i++)
+        ASSERT_EQ(Add("ag", HD_TEMP, {})->name, "ag_" + std::to_string(i));
+}
+
+TEST_F(Module, RemovedBuffersAreGone)
+{
+    hd_buffer *a = Add("a", HD_TEMP, {});
+    hd_buffer *b = Add("b", HD_TEMP, {});
+    hd_buffer *c = Add("c", HD_TEMP, {});
+
+    hd_module_remove_buffer(module, b);
+    EXPECT_EQ(a->next, c);
+    EXPECT_EQ(c->id, 1);
+    EXPECT_EQ(Find("b"), nullptr);
+    hd_module_remove_buffer(module, c);
+    EXPECT_EQ(module->last_buffer, a);
+    hd_module_remove_buffer(module, a);
+    EXPECT_EQ(module->buffers, nullptr);
+    EXPECT_EQ(module->nbuffers, 0);
+    EXPECT_EQ(Add("d", HD_TEMP, {}), module->buffers);
+}
+
+TEST_F(Module, VariablesKeepClearOfAxesAndWords)
+{
+    auto name = [this](const char *wish) {
+        hd_var var = hd_module_add_var(module, wish, {}); // moves vars
+        return module->vars[var].name;
+    };
+
+    EXPECT_STREQ(name("j"), "j");
+    EXPECT_STREQ(name("j"), "j_2");
+    EXPECT_STREQ(name("tp"), "tp_2");
+    EXPECT_STREQ(name("mod"), "mod_2");
+    EXPECT_STREQ(name("send"), "send_2");
+    EXPECT_STREQ(name("root"), "root_2");
+    hd_var again = hd_module_declare_var(module, "jx", 1, {});
+    EXPECT_STREQ(module->vars[again].name, "j");
+    EXPECT_STREQ(name("j"), "j_3");
+    EXPECT_EQ(module->nvars, 8);
+    EXPECT_TRUE(hd_name_is_reserved("streams", 7));
+    EXPECT_TRUE(hd_name_is_reserved("streams", 6));
+    EXPECT_FALSE(hd_name_is_reserved("strea", 5));
+}
+
+TEST_F(Module, RanksCountRowMajor)
+{
+    for (int64_t rank = 0; rank < 6; rank++) {
+        EXPECT_EQ(hd_mesh_coord(module, rank, 0), rank / 3);
+        EXPECT_EQ(hd_mesh_coord(module, rank, 1), rank % 3);
+        for (int64_t c = 0; c < 2; c++)
+            EXPECT_EQ(hd_mesh_peer(module, rank, 0, c), c * 3 + rank % 3);
+        for (int64_t c = 0; c < 3; c++)
+            EXPECT_EQ(hd_mesh_peer(module, rank, 1, c), rank / 3 * 3 + c);
+    }
+}
+
+TEST_F(Module, BlocksAreEditedAnywhere)
+{
+    hd_block block = {};
+    hd_stmt *stmt[4];
+
+    for (hd_stmt *&s : stmt)
+        s = hd_stmt_new(module, HD_STMT_LET, {7, 1, 3});
+    hd_block_append(&block, stmt[1]);
+    hd_block_append(&block, stmt[3]);
+    hd_block_insert(&block, stmt[1], stmt[2]);
+    hd_block_insert(&block, nullptr, stmt[0]);
+    int i = 0;
+    for (hd_stmt *s = block.first; s != nullptr; s = s->next)
+        EXPECT_EQ(s, stmt[i++]);
+    EXPECT_EQ(i, 4);
+    EXPECT_EQ(block.last, stmt[3]);
+
+    hd_block_remove(&block, stmt[2], stmt[3]);
+    EXPECT_EQ(block.last, stmt[2]);
+    hd_block_remove(&block, nullptr, stmt[0]);
+    EXPECT_EQ(block.first, stmt[1]);
+    hd_block_remove(&block, stmt[1], stmt[2]);
+    hd_block_remove(&block, nullptr, stmt[1]);
+    EXPECT_EQ(block.first, nullptr);
+    EXPECT_EQ(block.last, nullptr);
+    EXPECT_EQ(stmt[0]->loc.line, 7u);
+    EXPECT_EQ(stmt[0]->a, HD_EXPR_NONE);
+}
+
+TEST_F(Module, AnOpStatementHasRoomForItsParts)
+{
+    hd_stmt *stmt = hd_stmt_op(module, HD_OP_MATMUL, -1, 1, 2, 3, {4, 5, 6});
+
+    EXPECT_EQ(stmt->kind, HD_STMT_OP);
+    EXPECT_EQ(stmt->op->code, HD_OP_MATMUL);
+    EXPECT_EQ(stmt->op->axis, -1);
+    EXPECT_EQ(stmt->op->loc.column, 5u);
+    for (int i = 0; i < 3; i++) {
+        EXPECT_EQ(stmt->op->view[i].buffer, nullptr);
+        EXPECT_EQ(stmt->op->key[i].expr, HD_EXPR_NONE);
+    }
+}
+
+TEST_F(Module, AViewKeepsWhatItDoesNotIndex)
+{
+    hd_buffer *b = Add(
+        "b", HD_IN, {{2, 0}, {3, HD_STREAM}, {4, HD_LOCAL}, {5, 1}}, HD_BF16);
+    hd_view view = hd_view_whole(b, {1, 2, 3});
+    hd_type type = hd_view_type(&view);
+
+    EXPECT_EQ(memcmp(&type, &b->type, sizeof type), 0);
+    view.nindex = 3;
+    view.index[0] = hd_expr_const(module, 1);
+    view.index[1] = HD_EXPR_ALL;
+    view.index[2] = hd_expr_coord(module, 1);
+    type = hd_view_type(&view);
+    EXPECT_EQ(type.dtype, HD_BF16);
+    ASSERT_EQ(type.ndims, 2);
+    EXPECT_EQ(type.dim[0].extent, 3);
+    EXPECT_EQ(type.dim[0].mark, HD_STREAM);
+    EXPECT_EQ(type.dim[1].extent, 5);
+    EXPECT_EQ(type.dim[1].mark, 1);
+}
+
+TEST_F(Module, ArgumentsAreTheBuffersOfTheCaller)
+{
+    hd_argument a;
+
+    Add("x", HD_IN, {{3, 1}, {7, HD_LOCAL}}, HD_BF16);
+    Add("t", HD_TEMP, {{9, HD_LOCAL}});
+    Add("go", HD_IN, {}, HD_EVENT);
+    Add("y", HD_INOUT, {});
+    ASSERT_EQ(hd_module_arguments(module), 3u);
+    ASSERT_TRUE(hd_module_argument(module, 0, &a));
+    EXPECT_STREQ(a.name, "x");
+    EXPECT_EQ(a.ndims, 2);
+    EXPECT_EQ(a.extent[0], 3);
+    EXPECT_EQ(a.local[0], 1);
+    EXPECT_EQ(a.elements, 21u);
+    EXPECT_EQ(a.local_elements, 7u);
+    EXPECT_EQ(a.local_bytes, 14u);
+    ASSERT_TRUE(hd_module_argument(module, 1, &a));
+    EXPECT_EQ(a.local_elements, 1u);
+    EXPECT_EQ(a.local_bytes, 0u);
+    ASSERT_TRUE(hd_module_argument(module, 2, &a));
+    EXPECT_EQ(a.role, HD_INOUT);
+    EXPECT_EQ(a.local_bytes, 4u);
+    EXPECT_FALSE(hd_module_argument(module, 3, &a));
+}
+
+// Element (i, j, k, l) of the whole, computed by hand for each rank.
+TEST_F(Module, ShardsHoldTheIndexOfTheirCoordinate)
+{
+    Add("a", HD_IN, {{5, HD_LOCAL}, {3, 1}, {2, HD_STREAM}, {2, 0}, {4, -1}},
+        HD_I32);
+    std::vector<int32_t> whole(5 * 3 * 2 * 2 * 4), back(whole.size(), -1);
+
+    std::iota(whole.begin(), whole.end(), 100);
+    for (int rank = 0; rank < 6; rank++) {
+        std::vector<int32_t> local(5 * 2 * 4 + 1, -1);
+        size_t n = 0;
+
+        hd_shard(module, 0, rank, whole.data(), local.data());
+        for (int i = 0; i < 5; i++)
+            for (int k = 0; k < 2; k++)
+                for (int m = 0; m < 4; m++)
+                    EXPECT_EQ(
+                        local[n++],
+                        100 +
+                            (((i * 3 + rank % 3) * 2 + k) * 2 + rank / 3) * 4 +
+                            m);
+        EXPECT_EQ(local[n], -1);
+        hd_unshard(module, 0, rank, local.data(), back.data());
+    }
+    EXPECT_EQ(back, whole);
+}
+
+TEST_F(Module, ReplicatedArraysAreCopiedWhole)
+{
+    Add("s", HD_IN, {}, HD_F64);
+    Add("r", HD_IN, {{3, HD_LOCAL}, {2, HD_STREAM}}, HD_U8);
+    Add("e", HD_IN, {{3, HD_LOCAL}}, HD_EVENT);
+    double scalar = 2.5, got = -1;
+    char whole[] = "abcdef", local[] = "......";
+
+    hd_shard(module, 0, 5, &scalar, &got);
+    EXPECT_EQ(got, 2.5);
+    hd_shard(module, 1, 4, whole, local);
+    EXPECT_STREQ(local, "abcdef");
+    hd_shard(module, 2, 0, nullptr, nullptr); // events have no bytes
+    local[0] = '#';
+    hd_shard(module, 1, 6, whole, local); // no such rank
+    hd_unshard(module, 3, 0, whole, local);
+    EXPECT_STREQ(local, "#bcdef");
+}
+
+TEST_F(Module, NoneIsMadeWithoutMemory)
+{
+    HD_NEEDS_PLAIN_MALLOC();
+    EXPECT_TRUE(HoldsWithoutMemory([] {
+        ExhaustMemory();
+        return hd_module_create() == nullptr;
+    }));
+}

@@ -1,0 +1,124 @@
+// The tables of ops.def, and the views of one op with their access.
+#include "ir/op.h"
+
+#include <cstring>
+#include <gtest/gtest.h>
+
+TEST(Op, EveryRowIsFoundByItsText)
+{
+    for (int i = 0; i < HD_NOPS; i++) {
+        const hd_op_info *info = hd_op_info_get(static_cast<hd_opcode>(i));
+        hd_opcode found;
+
+        ASSERT_TRUE(hd_op_find(info->text, strlen(info->text), &found));
+        EXPECT_EQ(found, i) << info->text;
+        EXPECT_LE(info->min_outputs, info->max_outputs) << info->text;
+        EXPECT_LE(info->min_inputs, info->max_inputs) << info->text;
+        EXPECT_LE(info->max_outputs + info->max_inputs, HD_MAX_OPERANDS);
+    }
+    for (int i = 0; i < HD_NKEYS; i++) {
+        const hd_key_info *info = hd_key_info_get(static_cast<hd_key_code>(i));
+        hd_key_code found;
+
+        ASSERT_TRUE(hd_key_find(info->text, strlen(info->text), &found));
+        EXPECT_EQ(found, i) << info->text;
+    }
+}
+
+TEST(Op, OnlyWholeWordsAreFound)
+{
+    hd_opcode op;
+    hd_key_code key;
+    hd_act act;
+
+    EXPECT_FALSE(hd_op_find("matmu", 5, &op));
+    EXPECT_TRUE(hd_op_find("matmuls", 6, &op));
+    EXPECT_EQ(op, HD_OP_MATMUL);
+    EXPECT_FALSE(hd_op_find("", 0, &op));
+    EXPECT_FALSE(hd_key_find("tab", 3, &key));
+    EXPECT_TRUE(hd_act_find("silu", 4, &act));
+    EXPECT_STREQ(hd_act_text(act), "silu");
+    EXPECT_FALSE(hd_act_find("none", 4, &act));
+}
+
+TEST(Op, TheRowOfMatmulSaysWhatItTakes)
+{
+    const hd_op_info *info = hd_op_info_get(HD_OP_MATMUL);
+
+    EXPECT_EQ(info->level, HD_LEVEL_BOTH);
+    EXPECT_EQ(info->unit, HD_UNIT_COMPUTE);
+    EXPECT_EQ(info->min_inputs, 2);
+    EXPECT_TRUE(info->keys >> HD_KEY_TB & 1);
+    EXPECT_FALSE(info->keys >> HD_KEY_TO & 1);
+    EXPECT_EQ(hd_key_info_get(HD_KEY_AUX)->value, HD_VALUE_WRITE);
+}
+
+// A matmul that carries every kind of key.
+class OpViews : public testing::Test
+{
+  protected:
+    void SetUp() override
+    {
+        for (int i = 0; i < 3; i++)
+            view[i].buffer = reinterpret_cast<hd_buffer *>(&bytes[i]);
+        key[0].code = HD_KEY_TB;
+        key[1].code = HD_KEY_BIAS;
+        key[1].view.buffer = reinterpret_cast<hd_buffer *>(&bytes[3]);
+        key[2].code = HD_KEY_AUX;
+        key[2].view.buffer = reinterpret_cast<hd_buffer *>(&bytes[4]);
+        op.code = HD_OP_MATMUL;
+        op.noutputs = 1;
+        op.ninputs = 2;
+        op.view = view;
+        op.nkeys = 3;
+        op.key = key;
+    }
+
+    char bytes[5];
+    hd_view view[3] = {};
+    hd_key key[3] = {};
+    hd_op op = {};
+};
+
+TEST_F(OpViews, ComeAsOutputsInputsAndKeys)
+{
+    const hd_view *views[HD_MAX_VIEWS];
+
+    ASSERT_EQ(hd_op_views(&op, views), 5);
+    for (int i = 0; i < 5; i++)
+        EXPECT_EQ(views[i]->buffer, reinterpret_cast<hd_buffer *>(&bytes[i]));
+    EXPECT_EQ(hd_op_key(&op, HD_KEY_AUX), &key[2]);
+    EXPECT_EQ(hd_op_key(&op, HD_KEY_TA), nullptr);
+    EXPECT_TRUE(hd_op_is(&op, HD_UNIT_COMPUTE));
+    EXPECT_FALSE(hd_op_is(&op, HD_UNIT_SYNC));
+}
+
+TEST_F(OpViews, HaveTheAccessOfTheirPlace)
+{
+    EXPECT_EQ(hd_op_access(&op, 0), HD_ACCESS_WRITE);
+    EXPECT_EQ(hd_op_access(&op, 1), HD_ACCESS_READ);
+    EXPECT_EQ(hd_op_access(&op, 2), HD_ACCESS_READ);
+    EXPECT_EQ(hd_op_access(&op, 3), HD_ACCESS_READ);  // bias
+    EXPECT_EQ(hd_op_access(&op, 4), HD_ACCESS_WRITE); // aux
+    key[0].code = HD_KEY_ACCUMULATE;
+    EXPECT_EQ(hd_op_access(&op, 0), HD_ACCESS_UPDATE);
+    EXPECT_EQ(hd_op_access(&op, 4), HD_ACCESS_WRITE);
+}
+
+TEST_F(OpViews, OfEventsAreRecordedAndWaitedFor)
+{
+    op.nkeys = 0;
+    op.code = HD_OP_RECORD;
+    op.ninputs = 0;
+    EXPECT_EQ(hd_op_access(&op, 0), HD_ACCESS_RECORD);
+    op.code = HD_OP_WAIT;
+    op.noutputs = 0;
+    op.ninputs = 1;
+    EXPECT_EQ(hd_op_access(&op, 0), HD_ACCESS_WAIT);
+    op.code = HD_OP_SEND;
+    op.nkeys = 1;
+    key[0] = key[1];
+    key[0].code = HD_KEY_DONE;
+    EXPECT_EQ(hd_op_access(&op, 0), HD_ACCESS_READ);
+    EXPECT_EQ(hd_op_access(&op, 1), HD_ACCESS_RECORD);
+}

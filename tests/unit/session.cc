@@ -1,0 +1,778 @@
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cmath>
+#include <csignal>
+#include <cstdlib>
+#include <unistd.h>
+
+#include "base/diag.h"
+#include "runtime/driver.h"
+#include "tests/unit/ranks.h"
+
+namespace
+{
+
+// The ring of an all-gather and a matmul: each rank has [2, 8], the weights are
+// [8, 3]. KEYS goes to the transfers.
+std::string RingText(int streams, const std::string &keys)
+{
+    return "heddle 1\n"
+           "host program ring\n"
+           "mesh tp=4\n"
+           "streams " +
+           std::to_string(streams) +
+           "\n"
+           "in %a : f32[size tp@tp, 2, 8]\n"
+           "in %b : f32[8, 3]\n"
+           "out %c : f32[size tp, 2, 3]\n"
+           "temp %ag : f32[size tp, 2, 8] shared\n"
+           "temp %hop : event[size tp]\n"
+           "{\n"
+           "    %ag[tp] = copy %a[tp]\n"
+           "    %hop[0] = record\n"
+           "    fork\n"
+           "    for j in 0..size tp {\n"
+           "        on stream j mod " +
+           std::to_string(streams) +
+           " {\n"
+           "            let i = (tp - j) mod size tp\n"
+           "            wait %hop[j]\n"
+           "            if j < size tp - 1 {\n"
+           "                group {\n"
+           "                    send %ag[i] to (tp + 1) mod size tp" +
+           keys +
+           "\n"
+           "                    %ag[(i - 1) mod size tp] = recv from (tp - 1) "
+           "mod size tp" +
+           keys +
+           "\n"
+           "                }\n"
+           "                %hop[j + 1] = record\n"
+           "            }\n"
+           "            %c[i] = matmul %ag[i], %b\n"
+           "        }\n"
+           "    }\n"
+           "    join\n"
+           "}\n";
+}
+
+hd_status Parse(const std::string &text, hd_diag *diag, hd_module **out,
+                int ranks = 0)
+{
+    hd_define define = {"tp", ranks};
+
+    return hd_parse("test.hd", text.data(), text.size(), &define,
+                    ranks > 0 ? 1 : 0, diag, out);
+}
+
+// Small whole numbers, so that every sum is exact.
+float Input(int rank, size_t i, int run)
+{
+    return static_cast<float>((size_t(rank) * 5 + i * 3 + size_t(run) * 7) %
+                              11) -
+           5;
+}
+
+float Weight(size_t i, int run)
+{
+    return static_cast<float>((i * 7 + size_t(run) * 3) % 9) - 4;
+}
+
+// One run's arguments on one rank, and its answer.
+struct RingRun {
+    RingRun(int rank, int ranks, int run) : ranks(ranks), run(run)
+    {
+        for (size_t i = 0; i < 16; i++)
+            a.push_back(Input(rank, i, run));
+        for (size_t i = 0; i < 24; i++)
+            b.push_back(Weight(i, run));
+        c.assign(size_t(ranks) * 6, NAN);
+    }
+    std::vector<void *> Arguments()
+    {
+        return {a.data(), b.data(), c.data()};
+    }
+    bool IsRight() const
+    {
+        for (size_t r = 0; r < size_t(ranks); r++) {
+            for (size_t m = 0; m < 2; m++) {
+                for (size_t n = 0; n < 3; n++) {
+                    float sum = 0;
+
+                    for (size_t k = 0; k < 8; k++)
+                        sum += Input(int(r), m * 8 + k, run) *
+                               Weight(k * 3 + n, run);
+                    if (c[(r * 2 + m) * 3 + n] != sum)
+                        return false;
+                }
+            }
+        }
+        return true;
+    }
+    int ranks, run;
+    std::vector<float> a, b, c;
+};
+
+// All of `runs` are issued before any is waited for.
+hd_status RunRing(hd_session *session, hd_group *group, int runs, int seed,
+                  hd_diag *diag)
+{
+    std::vector<RingRun> run;
+
+    for (int i = 0; i < runs; i++)
+        run.emplace_back(hd_group_rank(group), hd_group_size(group), seed + i);
+    for (RingRun &one : run)
+        HD_TRY(hd_session_run(session, one.Arguments().data(), 3, diag));
+    HD_TRY(hd_session_finish(session, diag));
+    for (const RingRun &one : run)
+        RANK_EXPECT(one.IsRight());
+    return HD_OK;
+}
+
+hd_status RingOnRank(hd_group *group, hd_diag *diag, const std::string &text,
+                     int runs)
+{
+    hd_module *module = nullptr;
+    hd_session *session = nullptr;
+
+    HD_TRY(Parse(text, diag, &module, hd_group_size(group)));
+    HD_TRY(hd_session_create(group, module, nullptr, diag, &session));
+    HD_TRY(RunRing(session, group, runs, 0, diag));
+    hd_session_destroy(session);
+    hd_module_destroy(module);
+    return HD_OK;
+}
+
+TEST(Session, ARingGathersAndMultipliesOnAnyNumberOfRanks)
+{
+    for (int ranks : {1, 2, 3, 4, 5, 8}) {
+        for (int streams : {1, 2, 3}) {
+            for (const char *keys : {"", " get"}) {
+                std::string text = RingText(streams, keys);
+                Outcome outcome =
+                    Launch(ranks, [&](hd_group *group, hd_diag *diag) {
+                        return RingOnRank(group, diag, text, 3);
+                    });
+
+                EXPECT_EQ(outcome.status, HD_OK)
+                    << ranks << " ranks, " << streams << " streams" << keys
+                    << "\n"
+                    << outcome.text;
+            }
+        }
+    }
+}
+
+TEST(Session, RanksMayBeThreadsOfOneProcess)
+{
+    std::string text = RingText(2, "");
+
+    for (hd_status status : Threads(4, [&](hd_group *group) {
+             return RingOnRank(group, nullptr, text, 5);
+         }))
+        EXPECT_EQ(status, HD_OK);
+}
+
+TEST(Session, MoreRunsThanFitMayBeInFlight)
+{
+    Outcome outcome = Launch(4, [](hd_group *group, hd_diag *diag) {
+        return RingOnRank(group, diag, RingText(2, ""), 100);
+    });
+
+    EXPECT_EQ(outcome.status, HD_OK) << outcome.text;
+}
+
+TEST(Session, LaterRunsAllocateAndExchangeNothing)
+{
+    Outcome outcome = Launch(4, [](hd_group *group, hd_diag *diag) {
+        hd_module *module = nullptr;
+        hd_session *session = nullptr;
+        hd_stats first, last;
+
+        HD_TRY(Parse(RingText(2, ""), diag, &module));
+        HD_TRY(hd_session_create(group, module, nullptr, diag, &session));
+        HD_TRY(RunRing(session, group, 1, 0, diag));
+        hd_session_stats(session, &first);
+        for (int i = 1; i < 5; i++)
+            HD_TRY(RunRing(session, group, 2, i, diag));
+        hd_session_stats(session, &last);
+        RANK_EXPECT(first.runs == 1 && last.runs == 9);
+        RANK_EXPECT(first.allocations == last.allocations);
+        RANK_EXPECT(first.handle_exchanges == 3);
+        RANK_EXPECT(last.handle_exchanges == 3);
+        RANK_EXPECT(last.host_waits <= first.host_waits + 4);
+        RANK_EXPECT(last.bytes_sent == 3 * 2 * 8 * 4);
+        RANK_EXPECT(last.steps == first.steps && last.steps > 15);
+        hd_session_destroy(session);
+        hd_module_destroy(module);
+        return HD_OK;
+    });
+
+    EXPECT_EQ(outcome.status, HD_OK) << outcome.text;
+}
+
+TEST(Session, TwoOfThemWorkSideBySide)
+{
+    Outcome outcome = Launch(3, [](hd_group *group, hd_diag *diag) {
+        hd_module *module[2] = {};
+        hd_session *session[2] = {};
+        size_t before = OpenDescriptors();
+
+        for (int i = 0; i < 2; i++) {
+            HD_TRY(Parse(RingText(1 + i, ""), diag, &module[i], 3));
+            HD_TRY(hd_session_create(group, module[i], nullptr, diag,
+                                     &session[i]));
+        }
+        for (int i = 0; i < 6; i++)
+            HD_TRY(RunRing(session[i % 2], group, 3, i, diag));
+        hd_session_destroy(session[0]);
+        HD_TRY(RunRing(session[1], group, 3, 20, diag));
+        hd_session_destroy(session[1]);
+        RANK_EXPECT(OpenDescriptors() == before);
+        hd_module_destroy(module[0]);
+        hd_module_destroy(module[1]);
+        return HD_OK;
+    });
+
+    EXPECT_EQ(outcome.status, HD_OK) << outcome.text;
+}
+
+// Runs `text` on some ranks, `fill`ing and checking each argument by hand.
+typedef std::function<hd_status(hd_session *, int rank, hd_diag *)> Body;
+
+Outcome RunText(int ranks, const std::string &text, const Body &body,
+                double timeout = 10)
+{
+    return Launch(ranks, [&](hd_group *group, hd_diag *diag) {
+        hd_session_options options = hd_session_defaults();
+        hd_module *module = nullptr;
+        hd_session *session = nullptr;
+        hd_status status;
+
+        options.timeout = timeout;
+        HD_TRY(Parse(text, diag, &module));
+        HD_TRY(hd_session_create(group, module, &options, diag, &session));
+        status = body(session, hd_group_rank(group), diag);
+        hd_session_destroy(session);
+        hd_module_destroy(module);
+        return status;
+    });
+}
+
+const char *const kDeferred = "heddle 1\n"
+                              "host program shift\n"
+                              "mesh tp=3\n"
+                              "in %x : f32[4, 5]\n"
+                              "out %y : f32[4, 5]\n"
+                              "temp %in : f32[4, 5] shared\n"
+                              "temp %sent : event[4]\n"
+                              "{\n"
+                              "    for i in 0..4 {\n"
+                              "        group {\n"
+                              "            send %x[i] to (tp + 1) mod size tp "
+                              "done %sent[i]\n"
+                              "            %in[i] = recv from (tp - 1) mod "
+                              "size tp\n"
+                              "        }\n"
+                              "    }\n"
+                              "    for i in 0..4 {\n"
+                              "        wait %sent[i]\n"
+                              "    }\n"
+                              "    %y = copy %in\n"
+                              "}\n";
+
+TEST(Session, ASendMayBeWaitedForLater)
+{
+    Outcome outcome =
+        RunText(3, kDeferred, [](hd_session *session, int rank, hd_diag *diag) {
+            for (int run = 0; run < 20; run++) {
+                std::vector<float> x(20), y(20, NAN);
+                void *arguments[] = {x.data(), y.data()};
+
+                for (size_t i = 0; i < 20; i++)
+                    x[i] = Input(rank, i, run);
+                HD_TRY(hd_session_run(session, arguments, 2, diag));
+                HD_TRY(hd_session_finish(session, diag));
+                for (size_t i = 0; i < 20; i++)
+                    RANK_EXPECT(y[i] == Input((rank + 2) % 3, i, run));
+            }
+            return HD_OK;
+        });
+
+    EXPECT_EQ(outcome.status, HD_OK) << outcome.text;
+}
+
+TEST(Session, SharedArgumentsAreCopiedInAndOut)
+{
+    Outcome outcome = RunText(
+        2,
+        "heddle 1\nhost program swap\nmesh tp=2\n"
+        "inout %x : i32[6] shared\n"
+        "temp %y : i32[6] shared\n"
+        "{\n"
+        "    group {\n"
+        "        send %x to 1 - tp get\n"
+        "        %y = recv from 1 - tp get\n"
+        "    }\n"
+        "    %x = add %x, %y\n"
+        "}\n",
+        [](hd_session *session, int rank, hd_diag *diag) {
+            std::vector<int32_t> x[2];
+            void *arguments[2][1];
+
+            // Two runs in flight, each with memory of its own.
+            for (int run = 0; run < 2; run++) {
+                for (int i = 0; i < 6; i++)
+                    x[run].push_back(rank * 100 + i + run);
+                arguments[run][0] = x[run].data();
+                HD_TRY(hd_session_run(session, arguments[run], 1, diag));
+            }
+            HD_TRY(hd_session_finish(session, diag));
+            for (int run = 0; run < 2; run++) {
+                for (int i = 0; i < 6; i++)
+                    RANK_EXPECT(x[run][size_t(i)] == 100 + 2 * (i + run));
+            }
+            return HD_OK;
+        });
+
+    EXPECT_EQ(outcome.status, HD_OK) << outcome.text;
+}
+
+TEST(Session, ItsEventsOrderAgainstTheCallers)
+{
+    Outcome outcome =
+        RunText(1,
+                "heddle 1\nhost program gate\n"
+                "in %go : event[]\n"
+                "in %x : f32[4]\n"
+                "out %y : f32[4]\n"
+                "out %done : event[]\n"
+                "{\n"
+                "    wait %go\n"
+                "    %y = copy %x\n"
+                "    %done = record\n"
+                "}\n",
+                [](hd_session *session, int, hd_diag *diag) {
+                    hd_event *go = hd_event_create();
+                    hd_event *done = hd_event_create();
+                    float x[4] = {1, 2, 3, 4};
+                    float y[4] = {};
+                    void *arguments[] = {go, x, y, done};
+
+                    hd_event_record(go);
+                    HD_TRY(hd_session_run(session, arguments, 4, diag));
+                    HD_TRY(hd_event_wait(done, 5));
+                    RANK_EXPECT(y[3] == 4);
+                    HD_TRY(hd_session_finish(session, diag));
+                    hd_event_destroy(go);
+                    hd_event_destroy(done);
+                    return HD_OK;
+                });
+
+    EXPECT_EQ(outcome.status, HD_OK) << outcome.text;
+}
+
+TEST(Session, ARunWaitsForWhatAnotherSessionRecords)
+{
+    const char *produce = "heddle 1\nhost program produce\n"
+                          "in %x : f32[64, 64]\nout %y : f32[64, 64]\n"
+                          "out %done : event[]\n"
+                          "{\n    %y = matmul %x, %x\n    %done = record\n}\n";
+    const char *consume = "heddle 1\nhost program consume\n"
+                          "in %go : event[]\nin %x : f32[64, 64]\n"
+                          "out %y : f32[64, 64]\n"
+                          "{\n    wait %go\n    %y = copy %x\n}\n";
+
+    setenv("HEDDLE_CHAOS", "3", 1);
+    Threads(1, [&](hd_group *group) {
+        hd_module *module[2] = {};
+        hd_session *session[2] = {};
+        hd_event *event = hd_event_create();
+        std::vector<float> x(64 * 64, 1.0f), y(64 * 64, NAN), z(64 * 64, NAN);
+        void *first[] = {x.data(), y.data(), event};
+        void *second[] = {event, y.data(), z.data()};
+
+        HD_TRY(Parse(produce, nullptr, &module[0]));
+        HD_TRY(Parse(consume, nullptr, &module[1]));
+        for (int i = 0; i < 2; i++)
+            HD_TRY(hd_session_create(group, module[i], nullptr, nullptr,
+                                     &session[i]));
+        for (int run = 0; run < 20; run++) {
+            std::fill(y.begin(), y.end(), NAN);
+            HD_TRY(hd_session_run(session[0], first, 3, nullptr));
+            HD_TRY(hd_session_run(session[1], second, 3, nullptr));
+            HD_TRY(hd_session_finish(session[1], nullptr));
+            EXPECT_EQ(z[100], 64.0f);
+            HD_TRY(hd_session_finish(session[0], nullptr));
+        }
+        for (int i = 0; i < 2; i++) {
+            hd_session_destroy(session[i]);
+            hd_module_destroy(module[i]);
+        }
+        hd_event_destroy(event);
+        return HD_OK;
+    });
+    unsetenv("HEDDLE_CHAOS");
+}
+
+TEST(Session, ChaosChangesNoBit)
+{
+    for (const char *seed : {"1", "2", "0x7777"}) {
+        setenv("HEDDLE_CHAOS", seed, 1);
+        Outcome outcome = Launch(4, [](hd_group *group, hd_diag *diag) {
+            return RingOnRank(group, diag, RingText(3, ""), 10);
+        });
+        unsetenv("HEDDLE_CHAOS");
+
+        EXPECT_EQ(outcome.status, HD_OK) << seed << "\n" << outcome.text;
+    }
+}
+
+TEST(Session, ChaosThatIsNoNumberIsRefused)
+{
+    setenv("HEDDLE_CHAOS", "much", 1);
+    Outcome outcome = Launch(2, [](hd_group *group, hd_diag *diag) {
+        return RingOnRank(group, diag, RingText(1, ""), 1);
+    });
+    unsetenv("HEDDLE_CHAOS");
+
+    EXPECT_EQ(outcome.status, HD_ARGUMENT);
+    EXPECT_NE(outcome.text.find("'much'"), std::string::npos);
+}
+
+// --------------------------------------------------------- what goes wrong
+
+TEST(Session, DifferentProgramsAreAnErrorThatNamesTheRanks)
+{
+    Outcome outcome = Launch(3, [](hd_group *group, hd_diag *diag) {
+        hd_module *module = nullptr;
+        hd_session *session = nullptr;
+        int streams = hd_group_rank(group) == 2 ? 2 : 1;
+
+        HD_TRY(Parse(RingText(streams, ""), diag, &module, 3));
+        return hd_session_create(group, module, nullptr, diag, &session);
+    });
+
+    EXPECT_EQ(outcome.status, HD_ARGUMENT);
+    EXPECT_NE(outcome.text.find("rank 2 binds another program than rank 0"),
+              std::string::npos)
+        << outcome.text;
+}
+
+TEST(Session, AMeshOfAnotherSizeThanTheGroupIsRefused)
+{
+    Outcome outcome = Launch(2, [](hd_group *group, hd_diag *diag) {
+        hd_module *module = nullptr;
+        hd_session *session = nullptr;
+
+        HD_TRY(Parse(RingText(1, ""), diag, &module));
+        return hd_session_create(group, module, nullptr, diag, &session);
+    });
+
+    EXPECT_EQ(outcome.status, HD_ARGUMENT);
+    EXPECT_NE(outcome.text.find("has 4 ranks, the group 2"), std::string::npos)
+        << outcome.text;
+}
+
+TEST(Session, WrongArgumentsAreRefusedAndHarmNothing)
+{
+    Outcome outcome = RunText(
+        1,
+        "heddle 1\nhost program double\n"
+        "in %x : f32[4]\nout %y : f32[4]\n{\n    %y = add %x, %x\n}\n",
+        [](hd_session *session, int, hd_diag *diag) {
+            float x[4] = {1, 2, 3, 4};
+            float y[4] = {};
+            void *arguments[] = {x, y};
+            void *wrong[] = {x, nullptr};
+
+            RANK_EXPECT(hd_session_run(session, arguments, 1, diag) ==
+                        HD_ARGUMENT);
+            RANK_EXPECT(hd_session_run(session, wrong, 2, diag) == HD_ARGUMENT);
+            RANK_EXPECT(
+                std::string(hd_diag_text(diag)).find("argument %y is NULL") !=
+                std::string::npos);
+            HD_TRY(hd_session_run(session, arguments, 2, diag));
+            HD_TRY(hd_session_finish(session, diag));
+            RANK_EXPECT(y[3] == 8);
+            return HD_OK;
+        });
+
+    EXPECT_EQ(outcome.status, HD_OK) << outcome.text;
+}
+
+TEST(Session, AnUnknownDeviceIsNamed)
+{
+    Threads(1, [](hd_group *group) {
+        hd_session_options options = {"abacus", 1};
+        hd_module *module = nullptr;
+        hd_session *session = nullptr;
+        hd_diag *diag = hd_diag_create();
+
+        HD_TRY(Parse(RingText(1, ""), diag, &module, 1));
+        EXPECT_EQ(hd_session_create(group, module, &options, diag, &session),
+                  HD_UNSUPPORTED);
+        EXPECT_NE(std::string(hd_diag_text(diag)).find("abacus"),
+                  std::string::npos);
+        hd_module_destroy(module);
+        hd_diag_destroy(diag);
+        return HD_OK;
+    });
+}
+
+TEST(Session, ATempThatNoMachineHasIsRefused)
+{
+    Outcome outcome =
+        RunText(1,
+                "heddle 1\nhost program huge\n"
+                "in %x : f32[4]\nout %y : f32[4]\n"
+                "temp %t : f32[0x100000, 0x100000]\n"
+                "{\n    %y = copy %x\n}\n",
+                [](hd_session *, int, hd_diag *) { return HD_OK; });
+
+    EXPECT_EQ(outcome.status, HD_NO_MEMORY);
+    EXPECT_NE(outcome.text.find("%t"), std::string::npos) << outcome.text;
+}
+
+// Rank `victim` ends by `signal` ahead of its run number `when`.
+Outcome KillDuring(int victim, int when, int signal, double timeout)
+{
+    return Launch(4, [=](hd_group *group, hd_diag *diag) {
+        hd_session_options options = hd_session_defaults();
+        hd_module *module = nullptr;
+        hd_session *session = nullptr;
+        hd_status status = HD_OK;
+
+        options.timeout = timeout;
+        HD_TRY(Parse(RingText(2, ""), diag, &module));
+        HD_TRY(hd_session_create(group, module, &options, diag, &session));
+        for (int i = 0; i < 5 && status == HD_OK; i++) {
+            if (hd_group_rank(group) == victim && i == when)
+                raise(signal);
+            status = RunRing(session, group, 1, i, diag);
+        }
+        hd_session_destroy(session);
+        hd_module_destroy(module);
+        return status;
+    });
+}
+
+TEST(Session, AKilledRankEndsTheOthersAtOnce)
+{
+    auto start = std::chrono::steady_clock::now();
+    Outcome outcome = KillDuring(2, 3, SIGKILL, 30);
+    std::chrono::duration<double> took =
+        std::chrono::steady_clock::now() - start;
+
+    EXPECT_EQ(outcome.status, HD_PEER);
+    EXPECT_NE(outcome.text.find("rank 2 was killed by signal 9"),
+              std::string::npos)
+        << outcome.text;
+    EXPECT_LT(took.count(), 2);
+}
+
+// Kills itself at the `fatal`-th step that it issues.
+int fatal;
+
+hd_status IssueOrDie(const hd_step *, hd_status status)
+{
+    if (fatal-- == 0)
+        raise(SIGKILL);
+    return status;
+}
+hd_status FatalCompute(hd_device *device, const hd_step *step, hd_diag *diag)
+{
+    return IssueOrDie(step, hd_driver_cpu.compute(device, step, diag));
+}
+hd_status FatalTransfer(hd_device *device, const hd_step *steps, int n,
+                        hd_diag *diag)
+{
+    return IssueOrDie(steps, hd_driver_cpu.transfer(device, steps, n, diag));
+}
+hd_status FatalSync(hd_device *device, const hd_step *step, hd_diag *diag)
+{
+    return IssueOrDie(step, hd_driver_cpu.sync(device, step, diag));
+}
+
+TEST(Session, ARankMayBeKilledAtAnyStep)
+{
+    for (int when = 0; when < 60; when += 2) {
+        Outcome outcome = Launch(4, [=](hd_group *group, hd_diag *diag) {
+            hd_session_options options = hd_session_defaults();
+            hd_driver driver = hd_driver_cpu;
+            hd_module *module = nullptr;
+            hd_session *session = nullptr;
+            hd_status status = HD_OK;
+
+            driver.compute = FatalCompute;
+            driver.transfer = FatalTransfer;
+            driver.sync = FatalSync;
+            fatal = hd_group_rank(group) == when % 4 ? when : -1;
+            HD_TRY(Parse(RingText(2, ""), diag, &module));
+            HD_TRY(hd_session_open(group, module, &options, &driver, diag,
+                                   &session));
+            for (int i = 0; i < 4 && status == HD_OK; i++)
+                status = RunRing(session, group, 1, i, diag);
+            hd_session_destroy(session);
+            hd_module_destroy(module);
+            return status;
+        });
+
+        EXPECT_EQ(outcome.status, HD_PEER) << when;
+        EXPECT_NE(outcome.text.find("killed by signal 9"), std::string::npos)
+            << when << ": " << outcome.text;
+    }
+}
+
+TEST(Session, ARankMayBeKilledAtAnyMoment)
+{
+    for (int when = 0; when < 20; when++) {
+        Outcome outcome = Launch(4, [=](hd_group *group, hd_diag *diag) {
+            hd_module *module = nullptr;
+            hd_session *session = nullptr;
+            hd_status status = HD_OK;
+
+            HD_TRY(Parse(RingText(2, ""), diag, &module));
+            HD_TRY(hd_session_create(group, module, nullptr, diag, &session));
+            bool victim = hd_group_rank(group) == when % 4;
+            std::thread([=] {
+                usleep(useconds_t(when) * 300);
+                if (victim)
+                    raise(SIGKILL);
+            }).detach();
+            while (status == HD_OK)
+                status = RunRing(session, group, 4, 0, diag);
+            hd_session_destroy(session);
+            hd_module_destroy(module);
+            return status;
+        });
+
+        EXPECT_EQ(outcome.status, HD_PEER) << when;
+        EXPECT_NE(outcome.text.find("killed by signal 9"), std::string::npos)
+            << when << ": " << outcome.text;
+    }
+}
+
+TEST(Session, AStuckRankIsReportedAtTheDeadlineWithItsPlace)
+{
+    Outcome outcome = KillDuring(2, 1, SIGSTOP, 0.5);
+
+    EXPECT_EQ(outcome.status, HD_TIMEOUT);
+    EXPECT_NE(outcome.text.find("waits for rank"), std::string::npos);
+    EXPECT_NE(outcome.text.find("at test.hd:"), std::string::npos);
+    EXPECT_NE(outcome.text.find("for 0.5 s"), std::string::npos);
+    EXPECT_NE(outcome.text.find("rank 2 has not begun run 2"),
+              std::string::npos)
+        << outcome.text;
+}
+
+TEST(Session, ARankThatNeverCreatesItIsNamedAtTheDeadline)
+{
+    Outcome outcome = Launch(2, [](hd_group *group, hd_diag *diag) {
+        hd_session_options options = {"cpu", 0.3};
+        hd_module *module = nullptr;
+        hd_session *session = nullptr;
+
+        HD_TRY(Parse(RingText(1, ""), diag, &module, 2));
+        if (hd_group_rank(group) == 1) {
+            sleep(1);
+            return HD_OK;
+        }
+        return hd_session_create(group, module, &options, diag, &session);
+    });
+
+    EXPECT_EQ(outcome.status, HD_TIMEOUT);
+    EXPECT_NE(outcome.text.find("rank 0 waits for rank 1 in hd_session_create"),
+              std::string::npos)
+        << outcome.text;
+}
+
+// --------------------------------------------------------------- drivers
+
+// A driver that does nothing but write down what it is asked.
+std::string *asked;
+
+hd_status NullOpen(const hd_binding *, hd_diag *, hd_device **out)
+{
+    *out = reinterpret_cast<hd_device *>(asked);
+    return HD_OK;
+}
+hd_status NullSay(hd_device *, hd_diag *)
+{
+    return HD_OK;
+}
+hd_status NullExport(hd_device *, int, hd_diag *, hd_handle *)
+{
+    return HD_OK;
+}
+hd_status NullImport(hd_device *, int, const hd_handle *, hd_diag *)
+{
+    return HD_OK;
+}
+hd_status NullBegin(hd_device *, void *const *, hd_diag *)
+{
+    asked->append("(");
+    return HD_OK;
+}
+hd_status NullCompute(hd_device *, const hd_step *, hd_diag *)
+{
+    asked->append("c");
+    return HD_OK;
+}
+hd_status NullTransfer(hd_device *, const hd_step *, int n, hd_diag *)
+{
+    asked->append("t" + std::to_string(n));
+    return HD_OK;
+}
+hd_status NullSync(hd_device *, const hd_step *, hd_diag *)
+{
+    asked->append("s");
+    return HD_OK;
+}
+hd_status NullEnd(hd_device *, hd_diag *)
+{
+    asked->append(")");
+    return HD_OK;
+}
+void NullStats(const hd_device *, hd_stats *)
+{
+}
+void NullClose(hd_device *)
+{
+    asked->append(".");
+}
+
+const hd_driver kNullDriver = {"null",       NullOpen, NullSay,   NullExport,
+                               NullImport,   NullSay,  NullBegin, NullCompute,
+                               NullTransfer, NullSync, NullEnd,   NullSay,
+                               NullStats,    NullClose};
+
+TEST(Session, HandsEachStepToItsDriverInTheOrderOfTheWalk)
+{
+    std::string text;
+
+    asked = &text;
+    Threads(1, [](hd_group *group) {
+        hd_session_options options = hd_session_defaults();
+        hd_module *module = nullptr;
+        hd_session *session = nullptr;
+        RingRun run(0, 1, 0);
+
+        EXPECT_EQ(Parse(RingText(1, ""), nullptr, &module, 1), HD_OK);
+        EXPECT_EQ(hd_session_open(group, module, &options, &kNullDriver,
+                                  nullptr, &session),
+                  HD_OK);
+        for (int i = 0; i < 2; i++)
+            EXPECT_EQ(
+                hd_session_run(session, run.Arguments().data(), 3, nullptr),
+                HD_OK);
+        hd_session_destroy(session);
+        hd_module_destroy(module);
+        return HD_OK;
+    });
+    // copy, record, fork, wait, matmul, join
+    EXPECT_EQ(text, "(cssscs)(cssscs).");
+}
+
+} // namespace

@@ -1,0 +1,11 @@
+// The commands; each is the last thing in its own file.
+#ifndef HD_TOOLS_COMMANDS_H
+#define HD_TOOLS_COMMANDS_H
+
+#include "options.h"
+
+extern const command dump_command;
+extern const command check_command;
+extern const command run_command;
+
+#endif

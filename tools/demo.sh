@@ -1,0 +1,34 @@
+#!/bin/bash
+# Builds heddle and runs its main job: a linear layer whose input is sharded
+# over eight ranks, lowered to a ring pipeline, run by eight processes on
+# matrices read from files, and verified against the dense answer.
+set -eu
+root=$(cd "$(dirname "$0")/.." && pwd)
+. "$root/tools/install.sh"
+
+install_what_is_missing "$root" || exit 2
+build=$root/build/demo
+echo "building in $build"
+quietly cmake -S "$root" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release \
+    -DHEDDLE_TESTS=OFF
+quietly cmake --build "$build"
+
+# Prints a command as one would type it here, then runs it.
+show() {
+    printf '\n$ %s\n' "$*"
+    "$@"
+}
+
+cd "$build"
+ln -sfn "$root/examples" examples
+ln -sf tools/heddle heddle
+python3 "$root/tools/random_npy.py" 1 bf16 8 128 1024 >a.npy
+python3 "$root/tools/random_npy.py" 2 bf16 1024 1024 >w.npy
+python3 "$root/tools/random_npy.py" 3 bf16 1024 >bias.npy
+
+show cat examples/ag_linear.hd
+show ./heddle dump --transfer ring examples/ag_linear.hd
+show ./heddle check --transfer ring examples/ag_linear.hd
+show ./heddle run --transfer ring examples/ag_linear.hd --in a=a.npy \
+    --in w=w.npy --in bias=bias.npy --out c=c.npy --iters 10 --verify --stats
+printf '\nThe answer is in %s\n' "$build/c.npy"

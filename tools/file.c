@@ -1,0 +1,274 @@
+// Files in and out.
+//
+// An output is written to a temporary file in its own directory, flushed to the
+// disk and then renamed, so that whoever opens the name finds the old file or
+// the whole new one.
+#include "file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <libgen.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static bool is_dash(const char *path)
+{
+    return strcmp(path, "-") == 0;
+}
+
+static const char *input_name(const char *path)
+{
+    return is_dash(path) ? "standard input" : path;
+}
+
+void *memory_pages(size_t bytes, bool shared)
+{
+    int flags = MAP_ANONYMOUS | (shared ? MAP_SHARED : MAP_PRIVATE);
+    void *memory =
+        mmap(NULL, bytes ? bytes : 1, PROT_READ | PROT_WRITE, flags, -1, 0);
+
+    return memory == MAP_FAILED ? NULL : memory;
+}
+
+void memory_free(void *memory, size_t bytes)
+{
+    if (memory)
+        munmap(memory, bytes ? bytes : 1);
+}
+
+// Doubles `content`, by moving its pages and not its bytes.
+static bool grow(content *content, size_t most)
+{
+    size_t room = content->room ? content->room * 2 : (size_t)1 << 16;
+    void *memory;
+
+    if (room > most)
+        room = most;
+    memory = content->memory
+                 ? mremap(content->memory, content->room, room, MREMAP_MAYMOVE)
+                 : memory_pages(room, false);
+    if (!memory || memory == MAP_FAILED)
+        return false;
+    content->memory = memory;
+    content->room = room;
+    return true;
+}
+
+static outcome read_stream(const char *path, int fd, size_t limit, content *out)
+{
+    size_t most = limit + 1;
+
+    while (out->length < most) {
+        ssize_t n;
+
+        if (out->length == out->room && !grow(out, most))
+            return complain(FAILED, "%s: out of memory after %zu bytes",
+                            input_name(path), out->length);
+        n = read(fd, (char *)out->memory + out->length,
+                 out->room - out->length);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return complain(WRONG, "cannot read %s: %s", input_name(path),
+                            strerror(errno));
+        if (n == 0)
+            break;
+        out->length += (size_t)n;
+    }
+    out->bytes = out->memory ? out->memory : (const unsigned char *)"";
+    out->cut = out->length > limit;
+    return FINE;
+}
+
+static outcome map_file(const char *path, int fd, size_t length, content *out)
+{
+    void *memory = mmap(NULL, length, PROT_READ, MAP_PRIVATE, fd, 0);
+
+    if (memory == MAP_FAILED)
+        return complain(WRONG, "cannot map the %zu bytes of %s: %s", length,
+                        input_name(path), strerror(errno));
+    out->memory = memory;
+    out->bytes = memory;
+    out->length = out->room = length;
+    return FINE;
+}
+
+outcome content_open(const char *path, size_t limit, content *out)
+{
+    int fd =
+        is_dash(path) ? dup(STDIN_FILENO) : open(path, O_RDONLY | O_CLOEXEC);
+    struct stat info;
+    outcome result;
+
+    *out = (content){0};
+    if (fd < 0 || fstat(fd, &info) < 0) {
+        result = complain(WRONG, "cannot open %s: %s", input_name(path),
+                          strerror(errno));
+    } else if (S_ISREG(info.st_mode) && info.st_size > 0 &&
+               lseek(fd, 0, SEEK_CUR) == 0) {
+        result = map_file(path, fd, (size_t)info.st_size, out);
+    } else {
+        result = read_stream(path, fd, limit, out);
+    }
+    if (fd >= 0)
+        close(fd);
+    if (result != FINE)
+        content_close(out);
+    return result;
+}
+
+void content_close(content *content)
+{
+    if (content->memory)
+        munmap(content->memory, content->room);
+    memset(content, 0, sizeof *content);
+}
+
+static const char *output_name(const char *name)
+{
+    return is_dash(name) ? "standard output" : name;
+}
+
+static outcome cannot_write(const char *name)
+{
+    return complain(WRONG, "cannot write %s: %s", output_name(name),
+                    strerror(errno));
+}
+
+// mkstemp makes a private file; the result gets the mode that open would have
+// given it, or that of the file it replaces.
+static void set_mode(int fd, const struct stat *old)
+{
+    mode_t mask = umask(0);
+
+    umask(mask);
+    (void)!fchmod(fd, old ? old->st_mode & 07777 : 0666 & ~mask);
+}
+
+static outcome open_temporary(sink *sink, const struct stat *old)
+{
+    sink->temporary = need_format("%s.XXXXXX", sink->path);
+    sink->fd = mkostemp(sink->temporary, O_CLOEXEC);
+    if (sink->fd < 0) {
+        free(sink->temporary);
+        sink->temporary = NULL;
+        return cannot_write(sink->name);
+    }
+    set_mode(sink->fd, old);
+    return FINE;
+}
+
+outcome sink_open(const char *name, sink *out)
+{
+    struct stat info;
+    bool exists;
+
+    *out = (sink){.name = name, .fd = -1};
+    if (is_dash(name)) {
+        out->fd = dup(STDOUT_FILENO);
+        return out->fd < 0 ? cannot_write(name) : FINE;
+    }
+    out->path = realpath(name, NULL); // so that a link stays a link
+    if (!out->path)
+        out->path = need_format("%s", name);
+    exists = stat(out->path, &info) == 0;
+    if (!exists || S_ISREG(info.st_mode))
+        return open_temporary(out, exists ? &info : NULL);
+    out->fd = open(out->path, O_WRONLY | O_CLOEXEC);
+    return out->fd < 0 ? cannot_write(name) : FINE;
+}
+
+outcome sink_write(sink *sink, const void *bytes, size_t length)
+{
+    const char *at = bytes;
+
+    while (length > 0) {
+        // Linux moves at most 2 GiB a call.
+        ssize_t n = write(sink->fd, at, length < 1 << 30 ? length : 1 << 30);
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return cannot_write(sink->name);
+        at += n;
+        length -= (size_t)n;
+    }
+    return FINE;
+}
+
+FILE *sink_stream(const sink *sink)
+{
+    int fd = dup(sink->fd);
+    FILE *stream = fd < 0 ? NULL : fdopen(fd, "w");
+
+    if (!stream && fd >= 0)
+        close(fd);
+    if (!stream)
+        cannot_write(sink->name);
+    return stream;
+}
+
+outcome sink_end(const sink *sink, FILE *stream)
+{
+    bool bad = fflush(stream) != 0 || ferror(stream);
+    int why = errno;
+
+    fclose(stream);
+    errno = why;
+    return bad ? cannot_write(sink->name) : FINE;
+}
+
+outcome sink_commit(sink *sink)
+{
+    // Pipes and terminals cannot be synced, which is no failure.
+    bool bad = fsync(sink->fd) < 0 && errno != EINVAL && errno != EROFS;
+    int fd = sink->fd;
+
+    sink->fd = -1;
+    if (bad) {
+        int why = errno;
+
+        close(fd);
+        errno = why;
+        return cannot_write(sink->name);
+    }
+    if (close(fd) < 0)
+        return cannot_write(sink->name);
+    if (sink->temporary && rename(sink->temporary, sink->path) < 0)
+        return cannot_write(sink->name);
+    free(sink->temporary);
+    sink->temporary = NULL;
+    return FINE;
+}
+
+void sink_discard(sink *sink)
+{
+    if (sink->fd >= 0)
+        close(sink->fd);
+    if (sink->temporary)
+        unlink(sink->temporary);
+    free(sink->temporary);
+    free(sink->path);
+    *sink = (struct sink){.fd = -1};
+}
+
+outcome file_writable(const char *name)
+{
+    struct stat info;
+    char *copy;
+    bool fine;
+
+    if (is_dash(name))
+        return FINE;
+    if (stat(name, &info) == 0) {
+        errno = EISDIR;
+        return S_ISDIR(info.st_mode) ? cannot_write(name) : FINE;
+    }
+    copy = need_format("%s", name);
+    fine = access(dirname(copy), W_OK) == 0;
+    free(copy);
+    return fine ? FINE : cannot_write(name);
+}

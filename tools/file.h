@@ -1,0 +1,51 @@
+// Files in and out. Inputs are mapped where that is possible; outputs appear
+// whole or not at all.
+#ifndef HD_TOOLS_FILE_H
+#define HD_TOOLS_FILE_H
+
+#include "tool.h"
+
+typedef struct content {
+    const unsigned char *bytes;
+    size_t length;
+    void *memory; // owned: a mapping of `room` bytes, or NULL
+    size_t room;
+    bool cut; // there is more than the limit
+} content;
+
+// The bytes of `path`; "-" is standard input. A regular file is mapped; of
+// anything else, which may have no end, at most `limit` bytes and one more are
+// read, so that the caller can tell that there are too many.
+outcome content_open(const char *path, size_t limit, content *out);
+void content_close(content *content);
+
+// Memory for arrays: zeroed pages, given back with memory_free. `shared` pages
+// are the same in this process and in those that it forks.
+void *memory_pages(size_t bytes, bool shared);
+void memory_free(void *memory, size_t bytes);
+
+// A file that is being written, under a temporary name beside it. What is not
+// a regular file, such as a pipe, is written directly.
+typedef struct sink {
+    const char *name; // borrowed: as the user wrote it
+    char *path;       // owned: where it goes, symbolic links followed
+    char *temporary;  // owned; NULL if written directly
+    int fd;
+} sink;
+
+// Each says what went wrong; after a failure only sink_discard may follow.
+outcome sink_open(const char *name, sink *out);
+outcome sink_write(sink *sink, const void *bytes, size_t length);
+// The same as a stream, for text; NULL if there is none. sink_end closes it and
+// says whether all of it was written.
+FILE *sink_stream(const sink *sink);
+outcome sink_end(const sink *sink, FILE *stream);
+
+// On the disk, then under its own name.
+outcome sink_commit(sink *sink);
+void sink_discard(sink *sink); // takes a half-open or committed one too
+
+// Early word of what sink_open would refuse, ahead of a long run.
+outcome file_writable(const char *name);
+
+#endif

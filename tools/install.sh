@@ -1,0 +1,121 @@
+# Sourced by demo.sh and test.sh: sees to it that what a build needs is there.
+# Installs what is missing where it may (root, or sudo without a password), and
+# says exactly what to install where it may not.
+
+has_command() {
+    command -v "$1" >/dev/null 2>&1
+}
+
+has_header() {
+    echo "#include <$1>" | g++ -E -x c++ - >/dev/null 2>&1
+}
+
+has_library() {
+    PATH="$PATH:/sbin:/usr/sbin" ldconfig -p 2>/dev/null | grep -qF "$1"
+}
+
+# lit, FileCheck and `not` come in one package, whose name has a number.
+has_lit() {
+    { has_command lit || ls /usr/lib/llvm-*/build/utils/lit/lit.py; } \
+        >/dev/null 2>&1 &&
+        { has_command FileCheck || ls /usr/lib/llvm-*/bin/FileCheck; } \
+            >/dev/null 2>&1
+}
+
+lit_package() {
+    local known
+    known=$(apt-cache search --names-only '^llvm-[0-9]+-tools$' 2>/dev/null |
+        sed 's/ .*//' | sort -V)
+    if [ -z "$known" ] || echo "$known" | grep -qx llvm-14-tools; then
+        echo llvm-14-tools
+    else
+        echo "$known" | tail -n 1
+    fi
+}
+
+# CMakePresets.json needs CMake 3.25.
+has_cmake() {
+    has_command cmake &&
+        [ "$(printf '3.25\n%s\n' "$(cmake --version | sed -n '1s/.* //p')" |
+            sort -V | head -n 1)" = 3.25 ]
+}
+
+# What to install for a build, and for its tests if $1 is `tests`.
+missing_packages() {
+    has_command gcc || echo gcc libc6-dev
+    has_command g++ || echo g++
+    has_command cmake || echo cmake
+    has_command ninja || echo ninja-build
+    has_command python3 || echo python3
+    has_header cjson/cJSON.h || echo libcjson-dev
+    has_header xxhash.h || echo libxxhash-dev
+    has_library libopenblas.so.0 || echo libopenblas0-pthread
+    if [ "$1" = tests ]; then
+        has_header gtest/gtest.h || echo libgtest-dev
+        has_lit || lit_package
+    fi
+}
+
+# Prints what the command printed only if it fails.
+quietly() {
+    local log status=0
+    log=$(mktemp)
+    "$@" >"$log" 2>&1 </dev/null || status=$?
+    [ "$status" = 0 ] || cat "$log" >&2
+    rm -f "$log"
+    return "$status"
+}
+
+as_root() {
+    if [ "$(id -u)" = 0 ]; then
+        env DEBIAN_FRONTEND=noninteractive "$@"
+    else
+        sudo -n env DEBIAN_FRONTEND=noninteractive "$@"
+    fi
+}
+
+may_install() {
+    has_command apt-get &&
+        { [ "$(id -u)" = 0 ] ||
+            { has_command sudo && sudo -n true >/dev/null 2>&1; }; }
+}
+
+install_packages() {
+    echo "installing" "$@"
+    quietly as_root apt-get install -y --no-install-recommends "$@"
+}
+
+# Where the distribution's CMake is too old, as in Ubuntu 22.04, a newer one
+# goes into the build directory.
+install_cmake() {
+    local venv="$1/build/venv"
+    export PATH="$venv/bin:$PATH"
+    has_cmake && return
+    if may_install && ! python3 -c 'import ensurepip' >/dev/null 2>&1; then
+        install_packages python3-venv || return 2
+    fi
+    echo "installing a newer CMake into build/venv"
+    quietly python3 -m venv "$venv" &&
+        quietly "$venv/bin/pip" install 'cmake>=3.25,<4' && return
+    echo "CMake 3.25 or newer is needed: pip install 'cmake>=3.25'" >&2
+    return 2
+}
+
+# install_what_is_missing ROOT [tests]; 2 if something is still missing.
+install_what_is_missing() {
+    local missing
+    missing=$(missing_packages "${2:-}" | xargs)
+    if [ -n "$missing" ] && may_install; then
+        # The package lists of a fresh machine are empty, and which name it is
+        # may depend on them.
+        quietly as_root apt-get update || true
+        missing=$(missing_packages "${2:-}" | xargs)
+        # shellcheck disable=SC2086
+        install_packages $missing || return 2
+    elif [ -n "$missing" ]; then
+        echo "These packages are missing, and this user may not install them:" >&2
+        echo "    sudo apt-get install $missing" >&2
+        return 2
+    fi
+    has_cmake || install_cmake "$1"
+}

@@ -1,0 +1,315 @@
+// Runs a program in one process a rank.
+#include "job.h"
+
+#include "random.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+static bool is_input(const slot *slot)
+{
+    return slot->about.role != HD_OUT && slot->about.dtype != HD_EVENT;
+}
+
+static bool is_output(const slot *slot)
+{
+    return slot->about.role != HD_IN && slot->about.dtype != HD_EVENT;
+}
+
+static size_t whole_bytes(const slot *slot)
+{
+    return slot->about.elements * hd_dtype_size(slot->about.dtype);
+}
+
+void *job_local(const job *job, size_t i, int rank)
+{
+    return job->slot[i].local + job->slot[i].stride * (size_t)rank;
+}
+
+static void *shared_pages(size_t count, size_t bytes)
+{
+    void *memory = memory_pages(count * bytes, true);
+
+    if (!memory)
+        out_of_memory();
+    return memory;
+}
+
+// Pages that are promised and not there end a process without a word, so what
+// is clearly too much is refused before it is asked for. In floating point:
+// the product may be beyond 64 bits.
+static outcome check_memory(const job *job)
+{
+    const double gib = 1 << 30;
+    double have =
+        (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+    double total = 0;
+
+    for (size_t i = 0; i < job->nslots; i++) {
+        const slot *slot = &job->slot[i];
+
+        total += (double)slot->about.local_bytes * job->ranks;
+        if (is_input(slot) && !slot->given)
+            total += (double)whole_bytes(slot);
+    }
+    if (total <= have)
+        return FINE;
+    return complain(FAILED,
+                    "the arguments of all ranks take %.1f GiB, and this "
+                    "machine has %.1f GiB",
+                    total / gib, have / gib);
+}
+
+static outcome open_slot(job *job, slot *slot)
+{
+    enum { ALIGN = 4096 };
+
+    slot->stride = (slot->about.local_bytes + ALIGN - 1) / ALIGN * ALIGN;
+    slot->local = memory_pages(slot->stride * (size_t)job->ranks, true);
+    if (!slot->local)
+        return complain(FAILED,
+                        "no memory for the %zu bytes of %%%s on each "
+                        "of %d ranks",
+                        slot->about.local_bytes, slot->about.name, job->ranks);
+    return FINE;
+}
+
+outcome job_open(job *job)
+{
+    size_t ranks;
+
+    job->ranks = hd_module_ranks(job->module);
+    ranks = (size_t)job->ranks;
+    TRY(check_memory(job));
+    for (size_t i = 0; i < job->nslots; i++)
+        TRY(open_slot(job, &job->slot[i]));
+    job->report = shared_pages(ranks, sizeof *job->report);
+    job->verdict = shared_pages(ranks * job->nslots, sizeof *job->verdict);
+    job->nanoseconds =
+        shared_pages((size_t)job->iters, sizeof *job->nanoseconds);
+    return FINE;
+}
+
+void job_close(job *job)
+{
+    size_t ranks = (size_t)job->ranks;
+
+    for (int set = 0; set < MOST_SETS; set++)
+        hd_reference_destroy(job->reference[set]);
+    for (size_t i = 0; i < job->nslots; i++) {
+        slot *slot = &job->slot[i];
+
+        for (int set = 0; set < (slot->given ? 1 : MOST_SETS); set++)
+            memory_free(slot->whole[set].memory, slot->whole[set].bytes);
+        array_close(&slot->file);
+        memory_free(slot->local, slot->stride * ranks);
+    }
+    memory_free(job->report, ranks * sizeof *job->report);
+    memory_free(job->verdict, ranks * job->nslots * sizeof *job->verdict);
+    memory_free(job->nanoseconds,
+                (size_t)job->iters * sizeof *job->nanoseconds);
+    free(job->slot);
+}
+
+static outcome draw(slot *slot, uint64_t seed, whole *out)
+{
+    size_t bytes = whole_bytes(slot);
+    void *memory = memory_pages(bytes, false);
+
+    if (!memory)
+        return complain(FAILED, "no memory for the %zu bytes of %%%s", bytes,
+                        slot->about.name);
+    random_fill(slot->about.dtype, seed, slot->about.elements, memory);
+    *out = (whole){memory, memory, bytes};
+    return FINE;
+}
+
+outcome job_draw(job *job)
+{
+    for (size_t i = 0; i < job->nslots; i++) {
+        slot *slot = &job->slot[i];
+
+        for (int set = 0; set < job->nsets && is_input(slot); set++) {
+            if (slot->given)
+                slot->whole[set] = slot->whole[0];
+            else
+                // Arguments are far apart, so that seeds may follow each other.
+                TRY(draw(slot, job->seed + (uint64_t)set + ((uint64_t)i << 40),
+                         &slot->whole[set]));
+        }
+    }
+    return FINE;
+}
+
+outcome job_expect(job *job, const hd_module *program, const char *path)
+{
+    const void **whole = need(job->nslots, sizeof *whole);
+    outcome result = FINE;
+
+    for (int set = 0; set < job->nsets && result == FINE; set++) {
+        hd_status status;
+
+        for (size_t i = 0; i < job->nslots; i++)
+            whole[i] = job->slot[i].whole[set].data;
+        status = hd_reference_create(program, whole, job->diag,
+                                     &job->reference[set]);
+        result = tell(job->diag, status, path);
+    }
+    free(whole);
+    return result;
+}
+
+// ------------------------------------------------------------- in a rank
+
+typedef struct rank {
+    job *job;
+    int rank;
+    hd_group *group;     // borrowed
+    hd_session *session; // owned
+    void **argument;     // owned: what hd_session_run takes
+} rank;
+
+// Sets every input, and fills every output with NaNs: what a run does not
+// write shows.
+static void set_arguments(const rank *rank, int64_t run)
+{
+    const job *job = rank->job;
+
+    for (size_t i = 0; i < job->nslots; i++) {
+        const slot *slot = &job->slot[i];
+
+        if (is_input(slot))
+            hd_shard(job->module, i, rank->rank,
+                     slot->whole[run % job->nsets].data, rank->argument[i]);
+        else if (slot->about.dtype != HD_EVENT)
+            memset(rank->argument[i], 0xff, slot->about.local_bytes);
+        else if (slot->about.role != HD_OUT)
+            hd_event_record(rank->argument[i]);
+    }
+}
+
+static uint64_t now(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+// The launcher reads after all ranks have ended, so the maximum needs no order.
+static void keep_longest(_Atomic uint64_t *longest, uint64_t time)
+{
+    uint64_t before = atomic_load_explicit(longest, memory_order_relaxed);
+
+    while (before < time && !atomic_compare_exchange_weak_explicit(
+                                longest, &before, time, memory_order_relaxed,
+                                memory_order_relaxed))
+        ;
+}
+
+static hd_status check_answers(const rank *rank, int64_t run)
+{
+    const job *job = rank->job;
+    const hd_reference *reference = job->reference[run % job->nsets];
+    verdict *verdict = job->verdict + (size_t)rank->rank * job->nslots;
+
+    for (size_t i = 0; reference && i < job->nslots; i++)
+        if (is_output(&job->slot[i]) &&
+            !verdict_add(&verdict[i], job->module, i, rank->rank, run + 1,
+                         rank->argument[i], reference))
+            return HD_NO_MEMORY;
+    return HD_OK;
+}
+
+static hd_status run_once(const rank *rank, int64_t run)
+{
+    job *job = rank->job;
+    hd_status status = HD_OK;
+    uint64_t start;
+
+    set_arguments(rank, run);
+    // So that a time is that of the program alone. Only then: this wait has the
+    // group's deadline and not the session's.
+    if (job->timed)
+        status =
+            hd_group_allgather(rank->group, NULL, 0, NULL, rank->job->diag);
+    start = now();
+    if (status == HD_OK)
+        status = hd_session_run(rank->session, rank->argument, job->nslots,
+                                rank->job->diag);
+    if (status == HD_OK)
+        status = hd_session_finish(rank->session, rank->job->diag);
+    if (status != HD_OK)
+        return status;
+    keep_longest(&job->nanoseconds[run], now() - start);
+    return check_answers(rank, run);
+}
+
+static hd_status run_all(rank *rank)
+{
+    job *job = rank->job;
+    report *report = &job->report[rank->rank];
+    hd_status status =
+        hd_session_create(rank->group, job->module, &job->session,
+                          rank->job->diag, &rank->session);
+
+    for (int64_t run = 0; run < job->iters && status == HD_OK; run++) {
+        status = run_once(rank, run);
+        if (run == 0)
+            hd_session_stats(rank->session, &report->first);
+    }
+    if (!rank->session)
+        return status;
+    hd_session_stats(rank->session, &report->last);
+    if (report->last.matmul)
+        snprintf(report->matmul, sizeof report->matmul, "%s",
+                 report->last.matmul);
+    return status;
+}
+
+static void open_arguments(rank *rank)
+{
+    const job *job = rank->job;
+
+    rank->argument = need(job->nslots, sizeof *rank->argument);
+    for (size_t i = 0; i < job->nslots; i++) {
+        if (job->slot[i].about.dtype != HD_EVENT)
+            rank->argument[i] = job_local(job, i, rank->rank);
+        else if (!(rank->argument[i] = hd_event_create()))
+            out_of_memory();
+    }
+}
+
+static void close_arguments(rank *rank)
+{
+    for (size_t i = 0; i < rank->job->nslots; i++)
+        if (rank->job->slot[i].about.dtype == HD_EVENT)
+            hd_event_destroy(rank->argument[i]);
+    free(rank->argument);
+}
+
+static hd_status run_rank(void *context, hd_group *group)
+{
+    rank rank = {.job = context, .group = group, .rank = hd_group_rank(group)};
+    hd_status status;
+
+    open_arguments(&rank);
+    status = run_all(&rank);
+    hd_session_destroy(rank.session);
+    close_arguments(&rank);
+    return status;
+}
+
+// ---------------------------------------------------------- the launcher
+
+outcome job_launch(job *job)
+{
+    hd_status status;
+
+    fflush(stdout); // ranks must not have it to print again
+    status = hd_launch(job->ranks, 0, run_rank, job, job->diag);
+    return tell(job->diag, status, "the run failed");
+}

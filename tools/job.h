@@ -1,0 +1,70 @@
+// A program, its arrays, and the processes that run it.
+//
+//     launcher   reads inputs, computes references    writes outputs
+//                          | fork                          ^
+//     ranks                '-> shard, run, compare, repeat-'
+//
+// Inputs and references are made before the fork and only read after it. What
+// ranks tell the launcher - their shards of the outputs, verdicts, times - lies
+// in shared pages.
+#ifndef HD_TOOLS_JOB_H
+#define HD_TOOLS_JOB_H
+
+#include "array.h"
+#include "verify.h"
+
+// Inputs are drawn anew for each run that is verified, so that what an earlier
+// run left behind shows; but a reference is large, so no more sets than this
+// are kept, and used in turn.
+enum { MOST_SETS = 4 };
+
+typedef struct slot {
+    hd_argument about;
+    bool given;             // by --in
+    array file;             // owned: behind `whole` where given
+    whole whole[MOST_SETS]; // owned: input arrays; all the same where given
+    unsigned char *local;   // owned, shared: each rank's shard, `stride` apart
+    size_t stride;
+} slot;
+
+// What one rank counted.
+typedef struct report {
+    hd_stats first, last; // after the first run and after the last
+    char matmul[256];
+} report;
+
+typedef struct job {
+    const hd_module *module; // borrowed: complete
+    hd_diag *diag;           // borrowed; hd_launch brings a rank's words here
+    int ranks;
+    slot *slot; // owned
+    size_t nslots;
+    uint64_t seed;
+    int64_t iters;
+    hd_session_options session;
+    bool timed; // ranks begin each run together
+    int nsets;
+    hd_reference *reference[MOST_SETS]; // owned; NULL if not verified
+    report *report;                     // owned, shared: one a rank
+    verdict *verdict;                   // owned, shared: nslots for each rank
+    _Atomic uint64_t *nanoseconds; // owned, shared: of the slowest rank, for
+                                   // each run
+} job;
+
+// What the options say, the module and the slots with what they are about are
+// set by the caller; this makes room for everything. `job_close` takes a
+// half-open one too.
+outcome job_open(job *job);
+void job_close(job *job);
+
+// Draws what --in did not give.
+outcome job_draw(job *job);
+// The answers that `program` wants; `job` verifies from now on.
+outcome job_expect(job *job, const hd_module *program, const char *path);
+// Forks the ranks and waits for them. Says what went wrong.
+outcome job_launch(job *job);
+
+// The shard of slot `i` that `rank` holds.
+void *job_local(const job *job, size_t i, int rank);
+
+#endif

@@ -1,0 +1,173 @@
+// The heddle command: finds the command that is asked for, and sees to it that
+// what it printed arrived.
+#include "commands.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+static outcome run_version(const command *command, int argc, char **argv);
+static outcome run_help(const command *command, int argc, char **argv);
+
+static const command version_command = {
+    .name = "version",
+    .operands = "",
+    .summary = "Prints the version of the tool and of the text form.",
+    .about = "",
+    .run = run_version,
+};
+
+static const command help_command = {
+    .name = "help",
+    .operands = "[COMMAND]",
+    .summary = "Explains a command, or lists them all.",
+    .about = "",
+    .run = run_help,
+};
+
+static const command *const commands[] = {
+    &dump_command,    &check_command, &run_command,
+    &version_command, &help_command,
+};
+enum { NCOMMANDS = sizeof commands / sizeof *commands };
+
+static void print_overview(FILE *to)
+{
+    fprintf(to,
+            "usage: heddle COMMAND [options] [FILE]\n\n"
+            "A host-IR compiler and runtime for pipelined communication.\n\n"
+            "commands:\n");
+    for (int i = 0; i < NCOMMANDS; i++)
+        fprintf(to, "  %-8s  %s\n", commands[i]->name, commands[i]->summary);
+    fprintf(to, "\n'heddle help COMMAND' explains one.\n"
+                "exit codes: 0 fine, 1 a program or file is wrong, 2 usage,\n"
+                "            3 the run failed, 4 it timed out\n");
+}
+
+static outcome find_command(const char *name, const command **out)
+{
+    const char *names[NCOMMANDS];
+    const char *guess;
+
+    for (int i = 0; i < NCOMMANDS; i++) {
+        names[i] = commands[i]->name;
+        if (strcmp(name, names[i]) == 0) {
+            *out = commands[i];
+            return FINE;
+        }
+    }
+    guess = nearest(name, names, NCOMMANDS);
+    if (guess)
+        return complain(USAGE, "unknown command '%s'; did you mean '%s'?", name,
+                        guess);
+    return complain(USAGE, "unknown command '%s'; 'heddle help' lists them",
+                    name);
+}
+
+// For commands that take no options: the one operand, or NULL.
+static outcome take_operand(const command *command, int argc, char **argv,
+                            const char **out)
+{
+    options at = {.command = command, .argc = argc, .argv = argv};
+    int id;
+
+    *out = NULL;
+    while ((id = options_next(&at)) != OPTIONS_END) {
+        if (id != OPTIONS_OPERAND)
+            return USAGE;
+        if (*out || !*command->operands)
+            return complain(USAGE, "%s: '%s' is one word too many",
+                            command->name, at.value);
+        *out = at.value;
+    }
+    return FINE;
+}
+
+static outcome run_version(const command *command, int argc, char **argv)
+{
+    const char *operand;
+
+    TRY(take_operand(command, argc, argv, &operand));
+    printf("heddle %s (text form %d)\n", hd_version(), HD_FORMAT);
+    return FINE;
+}
+
+static outcome run_help(const command *command, int argc, char **argv)
+{
+    const char *name;
+
+    TRY(take_operand(command, argc, argv, &name));
+    if (!name) {
+        print_overview(stdout);
+        return FINE;
+    }
+    TRY(find_command(name, &command));
+    command_help(command);
+    return FINE;
+}
+
+// --help wins wherever it stands ahead of `--`, even beside an option that is
+// wrong.
+static bool wants_help(int argc, char **argv)
+{
+    for (int i = 0; i < argc && strcmp(argv[i], "--") != 0; i++)
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
+            return true;
+    return false;
+}
+
+static outcome run_command_line(int argc, char **argv)
+{
+    const command *command = NULL;
+
+    if (argc < 2) {
+        print_overview(stderr);
+        return USAGE;
+    }
+    if (strcmp(argv[1], "--version") == 0)
+        return run_version(&version_command, argc - 2, argv + 2);
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)
+        return run_help(&help_command, 0, NULL);
+    if (argv[1][0] == '-')
+        return complain(
+            USAGE, "unknown option '%s'; options follow the command", argv[1]);
+    TRY(find_command(argv[1], &command));
+    if (wants_help(argc - 2, argv + 2)) {
+        command_help(command);
+        return FINE;
+    }
+    return command->run(command, argc - 2, argv + 2);
+}
+
+// A file that is opened must not become a standard stream that was closed: the
+// messages would go there. Whoever closed one is told when it is used.
+static void hold_standard_streams(void)
+{
+    int fd;
+
+    do
+        fd = open("/dev/null", O_RDONLY);
+    while (fd >= 0 && fd <= STDERR_FILENO);
+    if (fd >= 0)
+        close(fd);
+}
+
+int main(int argc, char **argv)
+{
+    outcome result;
+
+    hold_standard_streams();
+    // So that a closed pipe, or a file beyond the user's limit, is an error
+    // like any other.
+    signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN);
+    result = run_command_line(argc, argv);
+    if (fflush(stdout) != 0 || ferror(stdout)) {
+        complain(WRONG, "cannot write standard output: %s", strerror(errno));
+        if (result == FINE)
+            result = WRONG;
+    }
+    return (int)result;
+}

@@ -1,0 +1,152 @@
+// Programs from files, and the options that every command takes for them.
+#include "program.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const transfers[] = {"bulk", "pipelined", "broadcast",
+                                        "direct", "ring"};
+static const char *const protocols[] = {"put", "get"};
+
+void program_options_init(program_options *options)
+{
+    *options = (program_options){.lower = hd_lower_defaults()};
+}
+
+void program_options_free(program_options *options)
+{
+    for (size_t i = 0; i < options->ndefines; i++)
+        free((char *)options->defines[i].name);
+    free(options->defines);
+    memset(options, 0, sizeof *options);
+}
+
+// A name that is set twice has the last value.
+static void set_define(program_options *options, char *name, int64_t value)
+{
+    hd_define *defines;
+
+    for (size_t i = 0; i < options->ndefines; i++)
+        if (strcmp(options->defines[i].name, name) == 0) {
+            options->defines[i].value = value;
+            free(name);
+            return;
+        }
+    defines = need(options->ndefines + 1, sizeof *defines);
+    if (options->ndefines > 0)
+        memcpy(defines, options->defines, options->ndefines * sizeof *defines);
+    free(options->defines);
+    defines[options->ndefines++] = (hd_define){name, value};
+    options->defines = defines;
+}
+
+static outcome take_define(program_options *options, const char *word)
+{
+    const char *equals = strchr(word, '=');
+    int64_t value;
+
+    if (!equals || equals == word)
+        return complain(USAGE, "-D needs NAME=VALUE, not '%s'", word);
+    if (!parse_integer(equals + 1, INT64_MIN, INT64_MAX, &value))
+        return complain(USAGE, "-D %s: '%s' is not an integer of 64 bits", word,
+                        equals + 1);
+    set_define(options, need_format("%.*s", (int)(equals - word), word), value);
+    return FINE;
+}
+
+static outcome take_choice(const struct options *at, const char *const *names,
+                           size_t n, int *out)
+{
+    const char *guess;
+
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(at->value, names[i]) == 0) {
+            *out = (int)i;
+            return FINE;
+        }
+    guess = nearest(at->value, names, n);
+    if (guess)
+        return complain(USAGE, "%s: unknown kind '%s'; did you mean '%s'?",
+                        at->word, at->value, guess);
+    return complain(USAGE, "%s: unknown kind '%s'; heddle %s --help lists them",
+                    at->word, at->value, at->command->name);
+}
+
+static outcome take_count(const struct options *at, int most, int *out)
+{
+    int64_t value;
+
+    if (!parse_integer(at->value, 1, most, &value))
+        return complain(USAGE, "%s: '%s' is not a number from 1 to %d",
+                        at->word, at->value, most);
+    *out = (int)value;
+    return FINE;
+}
+
+outcome program_option(program_options *options, const struct options *at,
+                       int id)
+{
+    hd_lower_options *lower = &options->lower;
+    int choice = 0;
+
+    switch (id) {
+    case PROGRAM_DEFINE:
+        return take_define(options, at->value);
+    case PROGRAM_TRANSFER:
+        TRY(take_choice(at, transfers, 5, &choice));
+        lower->transfer = (hd_transfer)choice;
+        return FINE;
+    case PROGRAM_PROTOCOL:
+        TRY(take_choice(at, protocols, 2, &choice));
+        lower->protocol = (hd_protocol)choice;
+        return FINE;
+    case PROGRAM_STREAMS:
+        return take_count(at, 64, &lower->streams);
+    case PROGRAM_CHUNKS:
+        return take_count(at, 1 << 20, &lower->chunks);
+    case PROGRAM_COPY_OWN:
+        lower->copy_own = true;
+        return FINE;
+    case PROGRAM_DEFER_SENDS:
+        lower->defer_sends = true;
+        return FINE;
+    default:
+        return USAGE; // options_next has said why
+    }
+}
+
+outcome program_read(const char *path, content *text)
+{
+    return content_open(path, PROGRAM_LIMIT, text);
+}
+
+outcome program_parse(const char *path, const content *text,
+                      const program_options *options, hd_diag *diag,
+                      hd_module **out)
+{
+    hd_status status = hd_parse(path, (const char *)text->bytes, text->length,
+                                options->defines, options->ndefines, diag, out);
+
+    return tell(diag, status, path);
+}
+
+outcome program_open(const char *path, const program_options *options,
+                     hd_diag *diag, hd_module **out)
+{
+    content text;
+    outcome result;
+
+    TRY(program_read(path, &text));
+    result = program_parse(path, &text, options, diag, out);
+    content_close(&text);
+    return result;
+}
+
+hd_diag *need_diag(void)
+{
+    hd_diag *diag = hd_diag_create();
+
+    if (!diag)
+        out_of_memory();
+    return diag;
+}

@@ -1,0 +1,67 @@
+// A program as dump, check and run take it: a file, what -D sets in it, and how
+// it is to be lowered.
+#ifndef HD_TOOLS_PROGRAM_H
+#define HD_TOOLS_PROGRAM_H
+
+#include "file.h"
+#include "options.h"
+
+typedef struct program_options {
+    hd_define *defines; // owned
+    size_t ndefines;
+    hd_lower_options lower;
+} program_options;
+
+// The rows of a command's table for these options; their ids are beyond those
+// of the command's own.
+enum {
+    PROGRAM_DEFINE = 100,
+    PROGRAM_TRANSFER,
+    PROGRAM_PROTOCOL,
+    PROGRAM_STREAMS,
+    PROGRAM_CHUNKS,
+    PROGRAM_COPY_OWN,
+    PROGRAM_DEFER_SENDS,
+};
+
+// clang-format off
+#define PROGRAM_OPTIONS                                                        \
+    {PROGRAM_DEFINE, 'D', "define", "NAME=VALUE",                              \
+     "set a parameter or the size of a mesh axis;\nmay be repeated"},          \
+    {PROGRAM_TRANSFER, 0, "transfer", "KIND",                                  \
+     "bulk, pipelined, broadcast, direct or ring\n(default ring)"},            \
+    {PROGRAM_PROTOCOL, 0, "protocol", "KIND",                                  \
+     "put: the sender writes; get: the receiver\nreads (default put)"},        \
+    {PROGRAM_STREAMS, 0, "streams", "N",                                       \
+     "work streams of a pipelined loop, 1 to 64\n(default 2)"},                \
+    {PROGRAM_CHUNKS, 0, "chunks", "N",                                         \
+     "chunks a shard travels in (default 1)"},                                 \
+    {PROGRAM_COPY_OWN, 0, "copy-own", NULL,                                    \
+     "copy the own shard instead of computing on it\nin place"},               \
+    {PROGRAM_DEFER_SENDS, 0, "defer-sends", NULL,                              \
+     "wait for sends at the end of the loop"}
+// clang-format on
+
+void program_options_init(program_options *options);
+void program_options_free(program_options *options);
+
+// Takes the option that options_next just returned.
+outcome program_option(program_options *options, const struct options *at,
+                       int id);
+
+// Bytes of text that the library takes, and one more.
+#define PROGRAM_LIMIT ((size_t)16 << 20)
+
+// `text` must outlive nothing: a module does not need it once parsed.
+outcome program_read(const char *path, content *text);
+outcome program_parse(const char *path, const content *text,
+                      const program_options *options, hd_diag *diag,
+                      hd_module **out);
+
+// Read and parsed.
+outcome program_open(const char *path, const program_options *options,
+                     hd_diag *diag, hd_module **out);
+
+hd_diag *need_diag(void);
+
+#endif

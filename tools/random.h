@@ -1,0 +1,12 @@
+// Random arrays that are the same for the same seed on every machine, whatever
+// part of them is drawn first.
+#ifndef HD_TOOLS_RANDOM_H
+#define HD_TOOLS_RANDOM_H
+
+#include "tool.h"
+
+// `n` elements: floating point near a normal distribution with variance 1,
+// rounded to the dtype; integers from -8 to 7 (u8: 0 to 15).
+void random_fill(hd_dtype dtype, uint64_t seed, size_t n, void *to);
+
+#endif

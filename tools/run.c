@@ -1,0 +1,373 @@
+// heddle run: a program on all ranks of its mesh, one process each.
+#include "commands.h"
+#include "inputs.h"
+#include "npy.h"
+#include "program.h"
+#include "report.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { DEVICE = 1, IN, OUT, CAST, SEED, ITERS, VERIFY, STATS, TIMEOUT };
+
+enum { MOST_ITERS = 1000000 };
+
+typedef struct run {
+    const char *path;
+    program_options options;
+    bindings in, out;
+    bool cast, verify, stats;
+    hd_diag *diag;
+    hd_module *module;  // what runs
+    hd_module *program; // what is verified against: the tensor program, or NULL
+                        // where the file holds none
+    job job;
+    FILE *to; // where the report goes
+} run;
+
+static outcome take_timeout(run *run, const char *word)
+{
+    char *end;
+    double value = strtod(word, &end);
+
+    if (end == word || *end || !(value > 0) || value > 1e6)
+        return complain(USAGE,
+                        "--timeout: '%s' is not a number of seconds above 0, "
+                        "at most 1000000",
+                        word);
+    run->job.session.timeout = value;
+    return FINE;
+}
+
+static outcome take_number(const options *at, int64_t low, int64_t high,
+                           int64_t *out)
+{
+    if (parse_integer(at->value, low, high, out))
+        return FINE;
+    return complain(USAGE,
+                    "%s: '%s' is not a number from %" PRId64 " to %" PRId64,
+                    at->word, at->value, low, high);
+}
+
+static outcome take_option(run *run, const options *at, int id)
+{
+    int64_t seed;
+
+    switch (id) {
+    case OPTIONS_OPERAND:
+        if (run->path)
+            return complain(USAGE, "run takes one file, and '%s' is a second",
+                            at->value);
+        run->path = at->value;
+        return FINE;
+    case DEVICE:
+        run->job.session.device = at->value;
+        return FINE;
+    case IN:
+        return bindings_take(&run->in, at->value);
+    case OUT:
+        return bindings_take(&run->out, at->value);
+    case CAST:
+        run->cast = true;
+        return FINE;
+    case SEED:
+        TRY(take_number(at, 0, INT64_MAX, &seed));
+        run->job.seed = (uint64_t)seed;
+        return FINE;
+    case ITERS:
+        return take_number(at, 1, MOST_ITERS, &run->job.iters);
+    case VERIFY:
+        run->verify = true;
+        return FINE;
+    case STATS:
+        run->stats = run->job.timed = true;
+        return FINE;
+    case TIMEOUT:
+        return take_timeout(run, at->value);
+    default:
+        return program_option(&run->options, at, id);
+    }
+}
+
+static int count_path(const bindings *bindings, const char *path)
+{
+    int n = 0;
+
+    for (size_t i = 0; i < bindings->n; i++)
+        n += strcmp(bindings->binding[i].path, path) == 0;
+    return n;
+}
+
+static outcome check_usage(const run *run)
+{
+    if (!run->path)
+        return complain(USAGE, "run needs a file; - is standard input");
+    if (count_path(&run->in, "-") + (strcmp(run->path, "-") == 0) > 1)
+        return complain(USAGE, "standard input can be read only once");
+    for (size_t i = 0; i < run->out.n; i++)
+        if (count_path(&run->out, run->out.binding[i].path) > 1)
+            return complain(USAGE, "--out: two arguments go to %s",
+                            run->out.binding[i].path);
+    return FINE;
+}
+
+static outcome take_options(run *run, options *at)
+{
+    int id;
+
+    while ((id = options_next(at)) != OPTIONS_END)
+        TRY(take_option(run, at, id));
+    return check_usage(run);
+}
+
+// A tensor program is parsed twice: the lowering works in place, and the answer
+// to compare with is that of the program as it was written.
+static outcome parse_program(run *run, const content *text)
+{
+    hd_stage stage;
+
+    TRY(program_parse(run->path, text, &run->options, run->diag, &run->module));
+    stage = hd_module_stage(run->module);
+    if (run->verify && stage == HD_STAGE_TENSOR)
+        TRY(program_parse(run->path, text, &run->options, run->diag,
+                          &run->program));
+    if (stage != HD_STAGE_HOST)
+        TRY(tell(
+            run->diag,
+            hd_lower(run->module, &run->options.lower, NULL, NULL, run->diag),
+            run->path));
+    return tell(run->diag, hd_check(run->module, run->diag), run->path);
+}
+
+static outcome open_program(run *run)
+{
+    content text;
+    outcome result;
+
+    TRY(program_read(run->path, &text));
+    result = parse_program(run, &text);
+    content_close(&text);
+    return result;
+}
+
+static outcome check_bindings(const run *run)
+{
+    TRY(bindings_check(&run->in, run->module));
+    TRY(bindings_check(&run->out, run->module));
+    for (size_t i = 0; i < run->out.n; i++)
+        TRY(file_writable(run->out.binding[i].path));
+    return FINE;
+}
+
+static void list_slots(run *run)
+{
+    job *job = &run->job;
+
+    job->module = run->module;
+    job->diag = run->diag;
+    job->nslots = hd_module_arguments(run->module);
+    job->slot = need(job->nslots, sizeof *job->slot);
+    for (size_t i = 0; i < job->nslots; i++) {
+        slot *slot = &job->slot[i];
+
+        if (hd_module_argument(run->module, i, &slot->about))
+            slot->given = bindings_find(&run->in, slot->about.name) != NULL;
+    }
+}
+
+static outcome read_inputs(run *run)
+{
+    for (size_t i = 0; i < run->job.nslots; i++) {
+        slot *slot = &run->job.slot[i];
+
+        if (slot->given)
+            TRY(input_open(bindings_find(&run->in, slot->about.name),
+                           &slot->about, run->cast, &slot->file,
+                           &slot->whole[0]));
+    }
+    return FINE;
+}
+
+static bool draws(const job *job)
+{
+    for (size_t i = 0; i < job->nslots; i++)
+        if (job->slot[i].about.role != HD_OUT && !job->slot[i].given &&
+            job->slot[i].about.dtype != HD_EVENT)
+            return true;
+    return false;
+}
+
+static void print_head(const run *run)
+{
+    const job *job = &run->job;
+
+    fprintf(run->to, "%s: %d rank%s on %s, %" PRId64 " run%s",
+            hd_module_name(run->module), job->ranks, job->ranks == 1 ? "" : "s",
+            job->session.device, job->iters, job->iters == 1 ? "" : "s");
+    if (draws(job))
+        fprintf(run->to, ", seed %" PRIu64, job->seed);
+    fputc('\n', run->to);
+}
+
+static outcome launch(run *run)
+{
+    job *job = &run->job;
+
+    list_slots(run);
+    job->nsets = 1;
+    if (run->verify && draws(job))
+        job->nsets = job->iters < MOST_SETS ? (int)job->iters : MOST_SETS;
+    TRY(job_open(job));
+    TRY(read_inputs(run));
+    TRY(job_draw(job));
+    print_head(run);
+    if (run->verify)
+        TRY(job_expect(job, run->program ? run->program : run->module,
+                       run->path));
+    return job_launch(job);
+}
+
+// Puts the shards together. Where every rank holds the whole, that of rank 0
+// is it.
+static const void *gather(const job *job, size_t i, whole *out)
+{
+    const hd_argument *about = &job->slot[i].about;
+
+    if (about->local_elements == about->elements)
+        return job_local(job, i, 0);
+    out->bytes = about->elements * hd_dtype_size(about->dtype);
+    out->memory = memory_pages(out->bytes, false);
+    for (int rank = 0; rank < job->ranks && out->memory; rank++)
+        hd_unshard(job->module, i, rank, job_local(job, i, rank), out->memory);
+    return out->memory;
+}
+
+static outcome write_output(const job *job, size_t i, sink *sink)
+{
+    const hd_argument *about = &job->slot[i].about;
+    whole whole = {0};
+    const void *data = gather(job, i, &whole);
+    size_t length;
+    char *header;
+    outcome result;
+
+    if (!data)
+        return complain(FAILED, "no memory to gather the %zu bytes of %%%s",
+                        whole.bytes, about->name);
+    header = npy_header(about, &length);
+    result = sink_write(sink, header, length);
+    if (result == FINE)
+        result = sink_write(sink, data,
+                            about->elements * hd_dtype_size(about->dtype));
+    free(header);
+    memory_free(whole.memory, whole.bytes);
+    return result;
+}
+
+// All are written before the first one gets its name.
+static outcome write_sinks(const run *run, sink *sinks)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < run->job.nslots; i++) {
+        const char *path =
+            bindings_find(&run->out, run->job.slot[i].about.name);
+
+        if (!path)
+            continue;
+        TRY(sink_open(path, &sinks[n++]));
+        TRY(write_output(&run->job, i, &sinks[n - 1]));
+    }
+    for (size_t i = 0; i < n; i++)
+        TRY(sink_commit(&sinks[i]));
+    return FINE;
+}
+
+static outcome write_outputs(const run *run)
+{
+    sink *sinks = need(run->out.n, sizeof *sinks);
+    outcome result;
+
+    for (size_t i = 0; i < run->out.n; i++)
+        sinks[i].fd = -1;
+    result = write_sinks(run, sinks);
+    for (size_t i = 0; i < run->out.n; i++)
+        sink_discard(&sinks[i]);
+    free(sinks);
+    return result;
+}
+
+static outcome run_program(run *run)
+{
+    TRY(open_program(run));
+    TRY(check_bindings(run));
+    TRY(launch(run));
+    if (run->verify)
+        TRY(report_verdicts(&run->job, run->to));
+    if (run->stats)
+        report_stats(&run->job, run->to);
+    return write_outputs(run);
+}
+
+static void close_run(run *run)
+{
+    job_close(&run->job);
+    hd_module_destroy(run->module);
+    hd_module_destroy(run->program);
+    hd_diag_destroy(run->diag);
+    bindings_free(&run->in);
+    bindings_free(&run->out);
+    program_options_free(&run->options);
+}
+
+static outcome run_run(const command *command, int argc, char **argv)
+{
+    run run = {.in.option = "--in", .out.option = "--out"};
+    options at = {.command = command, .argc = argc, .argv = argv};
+    outcome result;
+
+    program_options_init(&run.options);
+    run.diag = need_diag();
+    run.job.session = hd_session_defaults();
+    run.job.iters = 1;
+    run.job.seed = 1;
+    result = take_options(&run, &at);
+    // An array on standard output wants nothing beside it.
+    run.to = count_path(&run.out, "-") > 0 ? stderr : stdout;
+    if (result == FINE)
+        result = run_program(&run);
+    close_run(&run);
+    return result;
+}
+
+const command run_command = {
+    .name = "run",
+    .operands = "FILE",
+    .summary = "Runs a program, one process a rank; - is standard input.",
+    .about = "A program that is not complete is lowered first. Arrays are .npy "
+             "files or\ntensors of .safetensors files; inputs that are not "
+             "given are random.\n",
+    .options =
+        {
+            {IN, 0, "in", "NAME=FILE",
+             "an input: x.npy, x.safetensors:TENSOR, or -\n"
+             "for an npy file on standard input"},
+            {OUT, 0, "out", "NAME=FILE",
+             "write an output as npy; - is standard output"},
+            {CAST, 0, "cast", NULL, "round inputs that hold another dtype"},
+            {VERIFY, 0, "verify", NULL,
+             "compare every output on every rank with the\n"
+             "dense answer in double precision"},
+            {ITERS, 0, "iters", "N", "runs in a row (default 1)"},
+            {SEED, 0, "seed", "N", "of random inputs (default 1)"},
+            {STATS, 0, "stats", NULL, "print counts and times"},
+            {TIMEOUT, 0, "timeout", "SECONDS",
+             "that a wait for a peer may take (default 30)"},
+            {DEVICE, 0, "device", "NAME", "cpu (the default)"},
+            PROGRAM_OPTIONS,
+            {0, 0, NULL, NULL, NULL},
+        },
+    .run = run_run,
+};

@@ -1,0 +1,44 @@
+#!/bin/bash
+# Builds heddle with its warnings as errors and runs all tests.
+#
+#   tools/test.sh            the dev preset with gcc; clang compiles too if it
+#                            is installed
+#   tools/test.sh --all      then the same tests under AddressSanitizer and
+#                            UndefinedBehaviorSanitizer, and ThreadSanitizer
+set -eu
+root=$(cd "$(dirname "$0")/.." && pwd)
+. "$root/tools/install.sh"
+
+presets=dev
+case "${1-}" in
+'') ;;
+--all) presets="dev asan tsan" ;;
+*)
+    sed -n '2,7s/^# \{0,1\}//p' "$0" >&2
+    exit 2
+    ;;
+esac
+
+install_what_is_missing "$root" tests || exit 2
+cd "$root"
+
+if has_command clang && has_command clang++; then
+    echo "clang: building"
+    quietly env CC=clang CXX=clang++ cmake -S . -B build/clang -G Ninja \
+        -DCMAKE_BUILD_TYPE=Debug -DHEDDLE_WERROR=ON
+    quietly cmake --build build/clang
+fi
+
+for preset in $presets; do
+    echo "$preset: building"
+    quietly cmake --preset "$preset"
+    quietly cmake --build --preset "$preset"
+    echo "$preset: testing"
+    ctest --preset "$preset" -j "$(nproc)" --output-on-failure --no-tests=error \
+        >"build/$preset/test.log" 2>&1 </dev/null || {
+        cat "build/$preset/test.log" >&2
+        exit 1
+    }
+    # The summary, which names what was skipped.
+    sed -n '/tests passed/,$p' "build/$preset/test.log"
+done

@@ -1,0 +1,171 @@
+// Outcomes, complaints and small helpers.
+#include "tool.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+outcome complain(outcome result, const char *format, ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    fputs("heddle: ", stderr);
+    vfprintf(stderr, format, args);
+    fputc('\n', stderr);
+    va_end(args);
+    return result;
+}
+
+outcome outcome_of(hd_status status)
+{
+    switch (status) {
+    case HD_OK:
+        return FINE;
+    case HD_INVALID:
+        return WRONG;
+    case HD_ARGUMENT:
+        return USAGE;
+    case HD_TIMEOUT:
+        return LATE;
+    default:
+        return FAILED;
+    }
+}
+
+outcome tell(hd_diag *diag, hd_status status, const char *what)
+{
+    if (hd_diag_count(diag) > 0)
+        fputs(hd_diag_text(diag), stderr);
+    else if (status != HD_OK)
+        complain(FAILED, "%s: %s", what, hd_status_text(status));
+    hd_diag_clear(diag);
+    return outcome_of(status);
+}
+
+void out_of_memory(void)
+{
+    complain(FAILED, "out of memory");
+    exit(FAILED);
+}
+
+void *need(size_t count, size_t bytes)
+{
+    void *memory = calloc(count ? count : 1, bytes ? bytes : 1);
+
+    if (!memory)
+        out_of_memory();
+    return memory;
+}
+
+char *need_format(const char *format, ...)
+{
+    va_list args;
+    char *text;
+    int length;
+
+    va_start(args, format);
+    length = vasprintf(&text, format, args);
+    va_end(args);
+    if (length < 0)
+        out_of_memory();
+    return text;
+}
+
+const char *show(const char *text, size_t length, char out[SHOWN])
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < length; i++) {
+        unsigned char c = (unsigned char)text[i];
+
+        if (n == SHOWN - 4) {
+            memcpy(out + n, "...", 4);
+            return out;
+        }
+        out[n++] = c < ' ' || c > '~' ? '?' : (char)c;
+    }
+    out[n] = 0;
+    return out;
+}
+
+const char *show_shape(int ndims, const int64_t *extent, char out[SHAPE_TEXT])
+{
+    size_t n = 0;
+
+    out[n++] = '[';
+    for (int i = 0; i < ndims; i++)
+        n += (size_t)snprintf(out + n, SHAPE_TEXT - n, "%s%" PRId64,
+                              i ? ", " : "", extent[i]);
+    out[n++] = ']';
+    out[n] = 0;
+    return out;
+}
+
+static int least(int a, int b)
+{
+    return a < b ? a : b;
+}
+
+// Three rows of the usual table are enough: a swap looks two rows back.
+int edit_distance(const char *a, const char *b)
+{
+    enum { LONGEST = 127 };
+    size_t na = strnlen(a, LONGEST);
+    size_t nb = strnlen(b, LONGEST);
+    int row[3][LONGEST + 1];
+    int *before = row[0], *last = row[1], *now = row[2];
+
+    for (size_t j = 0; j <= nb; j++)
+        last[j] = before[j] = (int)j;
+    for (size_t i = 1; i <= na; i++) {
+        int *oldest = before;
+
+        now[0] = (int)i;
+        for (size_t j = 1; j <= nb; j++) {
+            int change = last[j - 1] + (a[i - 1] != b[j - 1]);
+
+            now[j] = least(least(last[j], now[j - 1]) + 1, change);
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+                now[j] = least(now[j], before[j - 2] + 1);
+        }
+        before = last;
+        last = now;
+        now = oldest;
+    }
+    return last[nb];
+}
+
+const char *nearest(const char *word, const char *const *names, size_t n)
+{
+    const char *best = NULL;
+    int limit = 1 + (int)(strnlen(word, 127) / 4);
+
+    for (size_t i = 0; i < n; i++) {
+        int distance = edit_distance(word, names[i]);
+
+        if (distance <= limit) {
+            limit = distance - 1;
+            best = names[i];
+        }
+    }
+    return best;
+}
+
+bool parse_integer(const char *text, int64_t low, int64_t high, int64_t *out)
+{
+    const char *digits = text + (*text == '-' || *text == '+');
+    bool hex = digits[0] == '0' && (digits[1] == 'x' || digits[1] == 'X');
+    char *end;
+    long long value;
+
+    if (*digits < '0' || *digits > '9')
+        return false;
+    errno = 0;
+    value = strtoll(text, &end, hex ? 16 : 10);
+    if (errno || *end || value < low || value > high)
+        return false;
+    *out = value;
+    return true;
+}

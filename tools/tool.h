@@ -1,0 +1,64 @@
+// What the commands share: outcomes, complaints, and small helpers. The tool
+// uses the library through its public header alone.
+#ifndef HD_TOOLS_TOOL_H
+#define HD_TOOLS_TOOL_H
+
+#include <heddle/heddle.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+// How a command ends; the values are the exit codes of docs/cli.md.
+typedef enum outcome {
+    FINE = 0,
+    WRONG = 1,  // the program, or a file, is wrong
+    USAGE = 2,  // the command line is wrong
+    FAILED = 3, // the run failed
+    LATE = 4,   // the run timed out
+} outcome;
+
+#define TRY(call)                   \
+    do {                            \
+        outcome try_result_ = call; \
+        if (try_result_ != FINE)    \
+            return try_result_;     \
+    } while (0)
+
+// Prints one line to standard error, "heddle: .." in front, and returns
+// `result` to pass on.
+outcome complain(outcome result, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+outcome outcome_of(hd_status status);
+
+// Prints what `diag` gathered and returns the outcome of `status`. Where the
+// library had no words, the status's own are printed after `what`.
+outcome tell(hd_diag *diag, hd_status status, const char *what);
+
+// Zeroed memory, or the end of the process: a command has nothing better to do
+// when there is none. `need` is never called with sizes from outside that were
+// not bounded before.
+_Noreturn void out_of_memory(void);
+void *need(size_t count, size_t bytes);
+char *need_format(const char *format, ...)
+    __attribute__((format(printf, 1, 2)));
+
+// Text from a file, made safe and short enough for one line of a message.
+#define SHOWN 96
+const char *show(const char *text, size_t length, char out[SHOWN]);
+
+// The shape "[8, 128]" for messages.
+#define SHAPE_TEXT 200
+const char *show_shape(int ndims, const int64_t *extent, char out[SHAPE_TEXT]);
+
+// Of `names`, the one that `word` was probably meant to be; NULL if none is
+// close.
+const char *nearest(const char *word, const char *const *names, size_t n);
+
+// How many letters must be inserted, dropped, changed or swapped with their
+// neighbour to turn one word into the other; words over 127 bytes are cut.
+int edit_distance(const char *a, const char *b);
+
+// The whole of `text` is a number within the limits; hexadecimal after 0x.
+bool parse_integer(const char *text, int64_t low, int64_t high, int64_t *out);
+
+#endif

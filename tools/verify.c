@@ -1,0 +1,126 @@
+// Compares with the reference, each value against the bound of its own.
+#include "verify.h"
+
+#include "file.h"
+
+#include <inttypes.h>
+#include <math.h>
+
+static finding compare(double value, double expected, double bound)
+{
+    finding f = {.value = value, .expected = expected, .bound = bound};
+
+    // The same infinity, or a NaN that has to be one, is no error.
+    if (value == expected || (isnan(value) && isnan(expected)))
+        return f;
+    f.error = fabs(value - expected);
+    if (isnan(f.error))
+        f.error = INFINITY;
+    f.ratio = f.error / bound;
+    // Infinite over infinite: a value that may be anything, but not a NaN.
+    if (isnan(f.ratio))
+        f.ratio = isnan(value) || isnan(bound) ? INFINITY : 0;
+    return f;
+}
+
+static void add_finding(verdict *verdict, const finding *f)
+{
+    verdict->checked++;
+    verdict->off += f->ratio > 1;
+    if (verdict->checked == 1 || f->error > verdict->largest.error)
+        verdict->largest = *f;
+    if (verdict->checked == 1 || f->ratio > verdict->worst.ratio)
+        verdict->worst = *f;
+}
+
+static void add_shard(verdict *verdict, hd_dtype dtype, const char *local,
+                      const double *values, const double *bounds, size_t n,
+                      const finding *place)
+{
+    enum { BATCH = 1024 };
+    double got[BATCH];
+
+    for (size_t i = 0; i < n; i += BATCH) {
+        size_t count = n - i < BATCH ? n - i : BATCH;
+
+        hd_dtype_load(dtype, local + i * hd_dtype_size(dtype), count, got);
+        for (size_t j = 0; j < count; j++) {
+            finding f = compare(got[j], values[i + j], bounds[i + j]);
+
+            f.rank = place->rank;
+            f.run = place->run;
+            f.index = i + j;
+            add_finding(verdict, &f);
+        }
+    }
+}
+
+bool verdict_add(verdict *verdict, const hd_module *module, size_t i, int rank,
+                 int64_t run, const void *local, const hd_reference *reference)
+{
+    finding place = {.rank = rank, .run = run};
+    hd_argument argument;
+    size_t n, bytes;
+    double *values;
+
+    if (!hd_module_argument(module, i, &argument))
+        return false;
+    n = argument.local_elements;
+    bytes = 2 * n * sizeof *values;
+    values = memory_pages(bytes, false);
+    if (!values)
+        return false;
+    hd_reference_local(reference, i, rank, values, values + n);
+    add_shard(verdict, argument.dtype, local, values, values + n, n, &place);
+    memory_free(values, bytes);
+    return true;
+}
+
+void verdict_merge(verdict *verdict, const struct verdict *other)
+{
+    bool first = verdict->checked == 0;
+
+    verdict->checked += other->checked;
+    verdict->off += other->off;
+    if (first || other->largest.error > verdict->largest.error)
+        verdict->largest = other->largest;
+    if (first || other->worst.ratio > verdict->worst.ratio)
+        verdict->worst = other->worst;
+}
+
+// "rank 3 [0, 2, 5]": the index counts within the rank's shard.
+static void print_place(const finding *f, const hd_argument *argument, FILE *to)
+{
+    int64_t index[HD_MAX_DIMS] = {0};
+    size_t rest = f->index;
+    char shown[SHAPE_TEXT];
+
+    for (int i = argument->ndims - 1; i >= 0; i--) {
+        index[i] = (int64_t)(rest % (size_t)argument->local[i]);
+        rest /= (size_t)argument->local[i];
+    }
+    fprintf(to, "rank %d %s", f->rank,
+            show_shape(argument->ndims, index, shown));
+}
+
+outcome verdict_report(const verdict *verdict, const hd_argument *argument,
+                       FILE *to)
+{
+    const finding *largest = &verdict->largest, *worst = &verdict->worst;
+
+    fprintf(to, "%%%s: %s: largest error %.3g (bound %.3g) at ", argument->name,
+            verdict->off ? "FAILED" : "verified", largest->error,
+            largest->bound);
+    print_place(largest, argument, to);
+    fprintf(to, "; worst error/bound %.3g at ", worst->ratio);
+    print_place(worst, argument, to);
+    fputc('\n', to);
+    if (!verdict->off)
+        return FINE;
+    fprintf(to,
+            "%%%s: %zu of %zu values are off; the worst is %.9g and should be "
+            "%.9g within %.3g, in run %" PRId64 "\n",
+            argument->name, verdict->off, verdict->checked, worst->value,
+            worst->expected, worst->bound, worst->run);
+    return FAILED;
+}

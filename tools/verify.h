@@ -1,0 +1,35 @@
+// How far a rank's answer is from the reference.
+#ifndef HD_TOOLS_VERIFY_H
+#define HD_TOOLS_VERIFY_H
+
+#include "tool.h"
+
+// One element and what it should have been.
+typedef struct finding {
+    double value, expected;
+    double error; // infinite for a NaN that should not be there
+    double bound; // what the error may be
+    double ratio; // error over bound
+    int rank;
+    size_t index; // in the rank's shard
+    int64_t run;  // from 1
+} finding;
+
+typedef struct verdict {
+    size_t checked, off; // values, and those beyond their bound
+    finding largest;     // the largest error
+    finding worst;       // the largest ratio
+} verdict;
+
+// Adds the shard of argument `i` that `rank` computed in run `run`. Returns
+// false if there is no memory to do so.
+bool verdict_add(verdict *verdict, const hd_module *module, size_t i, int rank,
+                 int64_t run, const void *local, const hd_reference *reference);
+
+void verdict_merge(verdict *verdict, const struct verdict *other);
+
+// Prints one line, or two where the answer is wrong; FAILED then.
+outcome verdict_report(const verdict *verdict, const hd_argument *argument,
+                       FILE *to);
+
+#endif
