@@ -198,7 +198,8 @@ static void tell_peers(const hd_slot *slot, int rank, hd_status status,
     const char *why =
         slot->nmessages > 0 ? slot->message[0].text : hd_status_text(status);
 
-    snprintf(text, sizeof(text), "rank %d failed: %s", rank, why);
+    snprintf(text, sizeof(text), "rank %d failed: %.*s", rank,
+             HD_GROUP_TEXT - 32, why);
     hd_group_fail(group, text);
 }
 
