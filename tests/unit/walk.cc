@@ -1,0 +1,292 @@
+#include "ir/walk.h"
+
+#include "tests/unit/program.h"
+
+namespace
+{
+
+const char *const kRing =
+    "host program ring mesh tp=4 streams 2\n"
+    "in %a : f32[4@tp, 6]\nout %c : f32[4, 6]\ntemp %ag : f32[4, 6] shared\n"
+    "temp %hop : event[4]\n{\n"
+    "    %ag[tp] = copy %a[tp]\n    %hop[0] = record\n    for j in 0..4 {\n"
+    "        on stream j mod 2 {\n            let i = (tp - j) mod 4\n"
+    "            wait %hop[j]\n            if j < 3 {\n                group "
+    "{\n"
+    "                    send %ag[i] to (tp + 1) mod 4\n"
+    "                    %ag[(i - 1) mod 4] = recv from (tp - 1) mod 4\n"
+    "                }\n                %hop[j + 1] = record\n            }\n"
+    "            %c[i] = copy %ag[i]\n        }\n    }\n    join\n}\n";
+
+struct Seen {
+    std::vector<hd_step> steps;
+    std::vector<std::vector<hd_span>> spans;
+    std::vector<int> calls;
+};
+
+hd_status Take(void *context, const hd_step *steps, int n)
+{
+    Seen *seen = static_cast<Seen *>(context);
+
+    seen->calls.push_back(n);
+    for (int i = 0; i < n; i++) {
+        seen->steps.push_back(steps[i]);
+        seen->spans.emplace_back(steps[i].span,
+                                 steps[i].span + steps[i].nspans);
+    }
+    return HD_OK;
+}
+
+Seen Walk(const Program &p, int64_t rank)
+{
+    Seen seen;
+
+    EXPECT_EQ(hd_walk(p.module, rank, p.diag, Take, &seen), HD_OK) << p.Said();
+    return seen;
+}
+
+hd_status WalkFails(const std::string &body, std::string *said)
+{
+    Program p(body);
+    Seen seen;
+
+    EXPECT_EQ(p.status, HD_OK) << p.Said();
+    if (p.status != HD_OK)
+        return HD_OK;
+    hd_status status = hd_walk(p.module, 1, p.diag, Take, &seen);
+    *said = p.Said();
+    return status;
+}
+
+TEST(Walk, UnrollsEveryRankInIssueOrder)
+{
+    Program p(kRing);
+    Seen seen = Walk(p, 3);
+
+    ASSERT_EQ(seen.steps.size(), 20u);
+    for (size_t i = 0; i < seen.steps.size(); i++) {
+        EXPECT_EQ(seen.steps[i].index, static_cast<int64_t>(i));
+        EXPECT_EQ(seen.steps[i].rank, 3);
+    }
+    EXPECT_EQ(seen.steps[0].stream, HD_CALLER_STREAM);
+    EXPECT_EQ(seen.steps[2].stream, 0);
+    EXPECT_EQ(seen.steps[7].stream, 1);
+}
+
+TEST(Walk, AGroupArrivesInOneCall)
+{
+    Program p(kRing);
+    Seen seen = Walk(p, 0);
+    int groups = 0;
+
+    for (int n : seen.calls)
+        groups += n == 2;
+    EXPECT_EQ(groups, 3);
+    EXPECT_EQ(seen.steps[3].group, seen.steps[4].group);
+    EXPECT_EQ(seen.steps[5].group, 0);
+}
+
+TEST(Walk, ViewsBecomeOffsetsInTheRoot)
+{
+    Program p(kRing);
+    Seen seen = Walk(p, 3);
+
+    EXPECT_EQ(seen.spans[0][0].offset, 18); // %ag[3]
+    EXPECT_EQ(seen.spans[0][1].offset, 0);  // %a[3]: the rank's only index
+    EXPECT_EQ(seen.spans[0][1].ndims, 1);
+    EXPECT_EQ(seen.spans[0][1].extent[0], 6);
+}
+
+TEST(Walk, PeersAreRanksAndTransfersAreCounted)
+{
+    Program p(kRing);
+    Seen seen = Walk(p, 3);
+
+    EXPECT_EQ(seen.steps[3].peer, 0); // 3 sends to 0
+    EXPECT_EQ(seen.steps[4].peer, 2);
+    EXPECT_EQ(seen.steps[3].seq, 0);
+    EXPECT_EQ(seen.steps[8].seq, 1);
+}
+
+TEST(Walk, AWaitNamesTheLastRecordBeforeIt)
+{
+    Program p(kRing);
+    Seen seen = Walk(p, 0);
+
+    EXPECT_EQ(seen.steps[2].record, 1);
+    EXPECT_EQ(seen.steps[7].record, 5);
+}
+
+TEST(Walk, ASecondRecordOfAnEventIsTheOneWaitedFor)
+{
+    Program p("host program r temp %e : event[]\n"
+              "{ %e = record %e = record wait %e }");
+    Seen seen = Walk(p, 0);
+
+    EXPECT_EQ(seen.steps[2].record, 1);
+}
+
+TEST(Walk, AliasesShareTheRoot)
+{
+    Program p("host program r in %x : f32[4, 6] out %y : f32[6]\n"
+              "temp %z : f32[2, 2, 6] of %x { %y = copy %z[1, 0] }");
+    Seen seen = Walk(p, 0);
+
+    EXPECT_STREQ(seen.spans[0][1].buffer->name, "x");
+    EXPECT_EQ(seen.spans[0][1].offset, 12);
+}
+
+TEST(Walk, KeptDimensionsKeepTheirStride)
+{
+    Program p("host program r in %x : f32[4, 6, 5] out %y : f32[4, 5]\n"
+              "{ %y = copy %x[:, 2] }");
+    Seen seen = Walk(p, 0);
+    const hd_span &x = seen.spans[0][1];
+
+    EXPECT_EQ(x.offset, 10);
+    EXPECT_EQ(x.ndims, 2);
+    EXPECT_EQ(x.stride[0], 30);
+    EXPECT_EQ(x.stride[1], 1);
+    EXPECT_FALSE(hd_span_is_dense(&x));
+    EXPECT_EQ(hd_span_elements(&x), 20);
+}
+
+TEST(Walk, WhatDependsOnTheRankIsReportedAtItsPlace)
+{
+    std::string said;
+
+    EXPECT_EQ(WalkFails("host program r mesh tp=2 in %x : f32[4] out %y : "
+                        "f32[] { %y = copy %x[tp + 3] }",
+                        &said),
+              HD_INVALID);
+    EXPECT_NE(said.find("index 4 of %x on rank 1"), std::string::npos) << said;
+    EXPECT_EQ(WalkFails("host program r mesh tp=2 streams 2 in %x : f32[4] "
+                        "out %y : f32[4] { on stream tp + 1 { %y = copy %x } }",
+                        &said),
+              HD_INVALID);
+    EXPECT_NE(said.find("stream 2 on rank 1"), std::string::npos) << said;
+    EXPECT_EQ(WalkFails("host program r mesh tp=2 in %x : f32[4] "
+                        "{ send %x to tp }",
+                        &said),
+              HD_INVALID);
+    EXPECT_NE(said.find("names itself"), std::string::npos) << said;
+    EXPECT_EQ(WalkFails("host program r mesh tp=2 in %x : f32[4] "
+                        "{ send %x to tp + 1 }",
+                        &said),
+              HD_INVALID);
+    EXPECT_NE(said.find("to 2 on rank 1"), std::string::npos) << said;
+    EXPECT_EQ(WalkFails("host program r mesh tp=2 temp %e : event[2] "
+                        "{ %e[0] = record wait %e[tp] }",
+                        &said),
+              HD_INVALID);
+    EXPECT_NE(said.find("HD0605"), std::string::npos) << said;
+}
+
+TEST(Walk, EndlessLoopsEndAtTheLimit)
+{
+    std::string said;
+
+    EXPECT_EQ(WalkFails("host program r in %x : f32[4] out %y : f32[4]\n"
+                        "{ for i in 0..1000000000 { for j in 0..1000000000 "
+                        "{ if j < 0 { %y = copy %x } } } }",
+                        &said),
+              HD_INVALID);
+    EXPECT_NE(said.find("loop trips"), std::string::npos) << said;
+}
+
+TEST(Walk, StopsAtTheFirstStatusThatIsNotOk)
+{
+    Program p(kRing);
+    int calls = 0;
+    auto stop = [](void *context, const hd_step *, int) {
+        return ++*static_cast<int *>(context) == 3 ? HD_PEER : HD_OK;
+    };
+
+    EXPECT_EQ(hd_walk(p.module, 0, p.diag, stop, &calls), HD_PEER);
+    EXPECT_EQ(calls, 3);
+}
+
+TEST(Walk, StepsPrintWithNumbers)
+{
+    Program p(kRing);
+    char *text = nullptr;
+
+    ASSERT_EQ(hd_print_steps(p.module, 1, p.diag, &text), HD_OK);
+    EXPECT_NE(std::string(text).find("recv from 0"), std::string::npos) << text;
+    EXPECT_NE(std::string(text).find("%ag[1] = copy %a[1]"), std::string::npos)
+        << text;
+    hd_free(text);
+    EXPECT_EQ(hd_print_steps(p.module, 4, p.diag, &text), HD_ARGUMENT);
+}
+
+// ------------------------------------------------------------------- match
+
+std::string MatchSays(const std::string &body)
+{
+    Program p(body);
+
+    EXPECT_EQ(p.status, HD_OK) << p.Said();
+    if (p.status != HD_OK)
+        return "does not parse";
+    return hd_match(p.module, p.diag) == HD_OK ? "" : p.Said();
+}
+
+const char *const kHead = "host program m mesh tp=3 in %x : f32[6] "
+                          "in %w : f32[3] out %y : f32[6] shared "
+                          "temp %z : f32[3, 6] shared ";
+
+TEST(Match, ARingMatches)
+{
+    EXPECT_EQ(MatchSays(kRing), "");
+}
+
+TEST(Match, ASendWithoutItsRecvIsReported)
+{
+    std::string said =
+        MatchSays(std::string(kHead) + "{ if tp == 0 { send %x to 2 } }");
+
+    EXPECT_NE(said.find("HD0701"), std::string::npos) << said;
+    EXPECT_NE(said.find("rank 2 never receives"), std::string::npos) << said;
+}
+
+TEST(Match, SizesThatDifferAreReportedWithBothSides)
+{
+    std::string said = MatchSays(
+        std::string(kHead) +
+        "{ if tp == 0 { send %w to 1 } if tp == 1 { %y = recv from 0 } }");
+
+    EXPECT_NE(said.find("HD0702"), std::string::npos) << said;
+    EXPECT_NE(said.find("note:"), std::string::npos) << said;
+}
+
+TEST(Match, ProtocolsThatDifferAreReported)
+{
+    std::string said =
+        MatchSays("host program m mesh tp=2 inout %x : f32[6] shared "
+                  "{ if tp == 0 { send %x to 1 get } "
+                  "else { %x = recv from 0 } }");
+
+    EXPECT_NE(said.find("HD0703"), std::string::npos) << said;
+}
+
+TEST(Match, CollectivesOutOfOrderAreReported)
+{
+    std::string said =
+        MatchSays("host program m mesh tp=2 inout %x : f32[6] shared "
+                  "out %y : f32[6] shared out %z : f32[2, 6] shared "
+                  "{ if tp == 0 { %y = all_reduce %x %z = all_gather %x } "
+                  "else { %z = all_gather %x %y = all_reduce %x } }");
+
+    EXPECT_NE(said.find("HD0704"), std::string::npos) << said;
+}
+
+TEST(Match, ACollectiveThatOneRankSkipsIsReported)
+{
+    std::string said =
+        MatchSays(std::string(kHead) + "{ if tp > 0 { %z = all_gather %x } }");
+
+    EXPECT_NE(said.find("HD0705"), std::string::npos) << said;
+    EXPECT_NE(said.find("2 of 3 ranks"), std::string::npos) << said;
+}
+
+} // namespace
