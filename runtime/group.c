@@ -29,6 +29,12 @@ int hd_group_size(const hd_group *group)
     return group->size;
 }
 
+void hd_group_set_timeout(hd_group *group, double timeout)
+{
+    if (timeout > 0)
+        group->timeout = timeout;
+}
+
 // ------------------------------------------------------------ failure
 
 bool hd_group_failed(const hd_group *group)

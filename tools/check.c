@@ -6,32 +6,35 @@
 #include <stdlib.h>
 #include <string.h>
 
-static hd_status count_lines(const hd_module *module, int rank, hd_diag *diag,
-                             int64_t *out)
+// The fewest and the most steps that a rank issues.
+static hd_status count_steps(const hd_module *module, hd_diag *diag,
+                             int64_t *least, int64_t *most)
 {
-    char *text;
-    hd_status status = hd_print_steps(module, rank, diag, &text);
+    for (int rank = 0; rank < hd_module_ranks(module); rank++) {
+        int64_t n;
+        hd_status status = hd_module_steps(module, rank, diag, &n);
 
-    if (status != HD_OK)
-        return status;
-    *out = 0;
-    for (const char *at = text; (at = strchr(at, '\n')); at++)
-        ++*out;
-    hd_free(text);
+        if (status != HD_OK)
+            return status;
+        *least = rank == 0 || n < *least ? n : *least;
+        *most = rank == 0 || n > *most ? n : *most;
+    }
     return HD_OK;
 }
 
 static outcome report(const char *path, const hd_module *module, hd_diag *diag)
 {
     int ranks = hd_module_ranks(module);
-    int64_t nsteps;
-    hd_status status = count_lines(module, 0, diag, &nsteps);
+    int64_t least = 0, most = 0;
+    hd_status status = count_steps(module, diag, &least, &most);
 
     if (status != HD_OK)
         return tell(diag, status, path);
-    printf("%s: ok: %d rank%s, %" PRId64 " step%s%s\n",
-           strcmp(path, "-") == 0 ? "<stdin>" : path, ranks,
-           ranks == 1 ? "" : "s", nsteps, nsteps == 1 ? "" : "s",
+    printf("%s: ok: %d rank%s, ", strcmp(path, "-") == 0 ? "<stdin>" : path,
+           ranks, ranks == 1 ? "" : "s");
+    if (least != most)
+        printf("%" PRId64 " to ", least);
+    printf("%" PRId64 " step%s%s\n", most, most == 1 ? "" : "s",
            ranks == 1 ? "" : " a rank");
     return FINE;
 }

@@ -231,9 +231,7 @@ static hd_status run_once(const rank *rank, int64_t run)
     uint64_t start;
 
     set_arguments(rank, run);
-    // So that a time is that of the program alone. Only then: this wait has the
-    // group's deadline and not the session's.
-    if (job->timed)
+    if (job->timed) // so that a time is that of the program alone
         status =
             hd_group_allgather(rank->group, NULL, 0, NULL, rank->job->diag);
     start = now();
@@ -296,6 +294,7 @@ static hd_status run_rank(void *context, hd_group *group)
     rank rank = {.job = context, .group = group, .rank = hd_group_rank(group)};
     hd_status status;
 
+    hd_group_set_timeout(group, rank.job->session.timeout);
     open_arguments(&rank);
     status = run_all(&rank);
     hd_session_destroy(rank.session);

@@ -159,6 +159,10 @@ HD_API HD_MUST_USE hd_status hd_print_steps(const hd_module *module, int rank,
                                             hd_diag *diag, char **out);
 HD_API void hd_free(void *memory);
 
+// How many steps `rank` issues in a run.
+HD_API HD_MUST_USE hd_status hd_module_steps(const hd_module *module, int rank,
+                                             hd_diag *diag, int64_t *out);
+
 HD_API const char *hd_module_name(const hd_module *module);
 HD_API hd_stage hd_module_stage(const hd_module *module);
 HD_API int hd_module_ranks(const hd_module *module); // product of the axes
@@ -279,6 +283,10 @@ HD_API HD_MUST_USE hd_status hd_group_create(const hd_oob *oob, double timeout,
 HD_API void hd_group_destroy(hd_group *group);
 HD_API int hd_group_rank(const hd_group *group);
 HD_API int hd_group_size(const hd_group *group);
+// How long the following collective calls of the group may wait, in seconds;
+// what hd_group_create was given until then, and 30 under hd_launch. Sessions
+// have a timeout of their own.
+HD_API void hd_group_set_timeout(hd_group *group, double timeout);
 
 // Collective. Also a barrier, with bytes = 0.
 HD_API HD_MUST_USE hd_status hd_group_allgather(hd_group *group,
