@@ -858,6 +858,16 @@ static hd_status parse_mesh(parser *p)
     return HD_OK;
 }
 
+// To the next line, at least one word on.
+static void skip_declaration(parser *p)
+{
+    do {
+        if (p->token.kind == HD_TOKEN_END || at_mark(p, "{"))
+            return;
+        advance(p);
+    } while (!p->token.first);
+}
+
 static hd_status parse_file(parser *p)
 {
     HD_TRY(parse_program(p));
@@ -869,9 +879,7 @@ static hd_status parse_file(parser *p)
         HD_TRY(parse_constant(p, &p->module->streams));
     while (!at_mark(p, "{") && p->token.kind != HD_TOKEN_END)
         if (parse_declaration(p) != HD_OK)
-            while (p->token.kind != HD_TOKEN_END && !at_mark(p, "{") &&
-                   !p->token.first)
-                advance(p);
+            skip_declaration(p);
     p->in_body = true;
     HD_TRY(parse_block(p, &p->module->body));
     if (p->token.kind != HD_TOKEN_END)
