@@ -8,6 +8,8 @@
 #include "base/dtype.h"
 #include "ir/print.h"
 
+enum { MAX_STREAMS = 64 };
+
 typedef struct verifier {
     const hd_module *module;
     hd_diag *diag;
@@ -302,6 +304,49 @@ static hd_status check_transpose(verifier *v, const hd_op *op)
     return HD_OK;
 }
 
+static bool is_f8(hd_dtype dtype)
+{
+    return dtype == HD_F8E4M3 || dtype == HD_F8E5M2;
+}
+
+// Operands alike, or both f8; the result may be another floating dtype.
+static hd_status check_matmul_dtypes(verifier *v, const hd_op *op,
+                                     const hd_type *out, const hd_type *a,
+                                     const hd_type *b)
+{
+    if (!hd_dtype_is_float(a->dtype) || !hd_dtype_is_float(b->dtype) ||
+        !hd_dtype_is_float(out->dtype))
+        return hd_error(v->diag, HD_E0314, op->loc,
+                        "matmul of %s by %s into %s: it works on floating "
+                        "point",
+                        hd_dtype_text(a->dtype), hd_dtype_text(b->dtype),
+                        hd_dtype_text(out->dtype));
+    if (a->dtype != b->dtype && !(is_f8(a->dtype) && is_f8(b->dtype)))
+        return hd_error(v->diag, HD_E0314, op->loc,
+                        "matmul of %s by %s: dtypes differ",
+                        hd_dtype_text(a->dtype), hd_dtype_text(b->dtype));
+    return HD_OK;
+}
+
+static hd_status check_bias(verifier *v, const hd_key *bias,
+                            const hd_matmul_shape *shape, const hd_type *out,
+                            const hd_type *a)
+{
+    hd_type type = hd_view_type(&bias->view);
+
+    if (type.ndims != 1 || hd_dim_local(type.dim[0]) != shape->n)
+        return hd_error(v->diag, HD_E0313, bias->loc,
+                        "a bias of %s for %lld columns", type_text(v, &type),
+                        (long long)shape->n);
+    if (type.dtype != out->dtype && type.dtype != a->dtype &&
+        type.dtype != HD_F32)
+        return hd_error(v->diag, HD_E0314, bias->loc,
+                        "a bias of %s; it may be %s, %s or f32",
+                        hd_dtype_text(type.dtype), hd_dtype_text(out->dtype),
+                        hd_dtype_text(a->dtype));
+    return HD_OK;
+}
+
 static hd_status check_matmul(verifier *v, const hd_op *op)
 {
     hd_type out = type_of(op, 0), a = type_of(op, 1), b = type_of(op, 2);
@@ -315,18 +360,9 @@ static hd_status check_matmul(verifier *v, const hd_op *op)
         return hd_error(v->diag, HD_E0313, op->loc,
                         "matmul of %s by %s into %s: %s", type_text(v, &a),
                         type_text(v, &b), type_text(v, &out), why);
-    if (!hd_dtype_is_float(a.dtype) || !hd_dtype_is_float(b.dtype) ||
-        !hd_dtype_is_float(out.dtype))
-        return hd_error(v->diag, HD_E0314, op->loc,
-                        "matmul works on floating point");
-    if (bias != NULL) {
-        hd_type type = hd_view_type(&bias->view);
-
-        if (type.ndims != 1 || hd_dim_local(type.dim[0]) != shape.n)
-            return hd_error(v->diag, HD_E0313, bias->loc,
-                            "a bias of %s for %lld columns",
-                            type_text(v, &type), (long long)shape.n);
-    }
+    HD_TRY(check_matmul_dtypes(v, op, &out, &a, &b));
+    if (bias != NULL)
+        HD_TRY(check_bias(v, bias, &shape, &out, &a));
     if (aux != NULL) {
         hd_type type = hd_view_type(&aux->view);
 
@@ -336,8 +372,80 @@ static hd_status check_matmul(verifier *v, const hd_op *op)
     return HD_OK;
 }
 
+// The factor of `scale`, a number or one f32.
+static hd_status check_factor(verifier *v, const hd_op *op, hd_key_code code)
+{
+    const hd_key *key = hd_op_key(op, code);
+    hd_type type;
+
+    if (key == NULL || key->view.buffer == NULL)
+        return HD_OK;
+    type = hd_view_type(&key->view);
+    if (type.dtype == HD_F32 && hd_type_local_elements(&type) == 1)
+        return HD_OK;
+    return hd_error(v->diag, HD_E0315, key->loc,
+                    "a factor of %s; it is a number or one element of f32",
+                    type_text(v, &type));
+}
+
+static bool same_view(const hd_view *a, const hd_view *b)
+{
+    if (a->buffer != b->buffer || a->nindex != b->nindex)
+        return false;
+    for (int i = 0; i < a->nindex; i++)
+        if (a->index[i] != b->index[i])
+            return false;
+    return true;
+}
+
+// A result may lie exactly over an operand where each element depends on that
+// operand's alone. What indices decide is the checker's to find.
+static hd_status check_overlap(verifier *v, const hd_op *op)
+{
+    const hd_view *views[HD_MAX_VIEWS];
+    int n = hd_op_views(op, views);
+    bool elementwise = op->code != HD_OP_MATMUL &&
+                       op->code != HD_OP_TRANSPOSE &&
+                       hd_op_key(op, HD_KEY_DIM) == NULL;
+
+    for (int i = 0; i < n; i++)
+        for (int k = 0; k < n; k++) {
+            hd_buffer *a = hd_buffer_root(views[i]->buffer);
+            bool whole = views[i]->nindex == 0 || views[k]->nindex == 0;
+
+            if (i == k || hd_op_access(op, i) == HD_ACCESS_READ ||
+                a != hd_buffer_root(views[k]->buffer))
+                continue;
+            if (same_view(views[i], views[k])
+                    ? elementwise && hd_op_access(op, k) == HD_ACCESS_READ
+                    : !whole)
+                continue;
+            return hd_error(v->diag, HD_E0316, op->loc,
+                            "%s writes %%%s, which it also uses otherwise",
+                            op_text(op), a->name);
+        }
+    return HD_OK;
+}
+
+static hd_status check_floating(verifier *v, const hd_op *op)
+{
+    hd_dtype dtype = op->view[0].buffer->type.dtype;
+
+    if (hd_dtype_is_float(dtype))
+        return HD_OK;
+    return hd_error(v->diag, HD_E0314, op->loc,
+                    "%s of %s: it works on floating point", op_text(op),
+                    hd_dtype_text(dtype));
+}
+
 static hd_status check_compute(verifier *v, const hd_op *op)
 {
+    HD_TRY(check_overlap(v, op));
+    HD_TRY(check_factor(v, op, HD_KEY_BY));
+    HD_TRY(check_factor(v, op, HD_KEY_SCALE));
+    if (op->code == HD_OP_RELU || op->code == HD_OP_GELU ||
+        op->code == HD_OP_SILU)
+        HD_TRY(check_floating(v, op));
     switch (op->code) {
     case HD_OP_SET:
         return check_elementwise(v, op, false, true, false);
@@ -419,8 +527,43 @@ static hd_status check_collective(verifier *v, const hd_op *op)
     return fits && a.dtype == b.dtype ? HD_OK : shapes_differ(v, op, &a, &b);
 }
 
+// A piece is one stretch of memory: behind a dimension of more than one index
+// that is kept, none may be picked. `led` lets the first kept dimension be
+// spaced, the one over ranks.
+static hd_status check_dense(verifier *v, const hd_view *view, bool led)
+{
+    const hd_type *type = &view->buffer->type;
+    int kept = 0;
+
+    for (int i = 0; i < view->nindex; i++) {
+        if (view->index[i] == HD_EXPR_ALL) {
+            kept += hd_dim_local(type->dim[i]) > 1 || (led && kept == 0);
+            continue;
+        }
+        if (hd_dim_local(type->dim[i]) > 1 && kept > (led ? 1 : 0))
+            return hd_error(v->diag, HD_E0407, view->loc,
+                            "this view of %%%s is not one stretch of memory; "
+                            "copy it first",
+                            view->buffer->name);
+    }
+    return HD_OK;
+}
+
+static hd_status check_pieces(verifier *v, const hd_op *op)
+{
+    for (int i = 0; i < op->noutputs + op->ninputs; i++) {
+        bool led = op->code == HD_OP_ALL_TO_ALL ||
+                   (op->code == HD_OP_ALL_GATHER && i == 0) ||
+                   (op->code == HD_OP_REDUCE_SCATTER && i == 1);
+
+        HD_TRY(check_dense(v, &op->view[i], led));
+    }
+    return HD_OK;
+}
+
 static hd_status check_transfer(verifier *v, const hd_op *op)
 {
+    HD_TRY(check_pieces(v, op));
     if (v->module->stage == HD_STAGE_HOST) // `place` has said what is shared
         HD_TRY(check_reach(v, op));
     return check_collective(v, op);
@@ -442,6 +585,9 @@ static hd_status check_op(verifier *v, const hd_op *op)
 {
     HD_TRY(check_form(v, op));
     HD_TRY(check_views(v, op));
+    if (v->grouping && !hd_op_is(op, HD_UNIT_TRANSFER))
+        return hd_error(v->diag, HD_E0405, op->loc,
+                        "%s in a group: a group holds transfers", op_text(op));
     switch (hd_op_info_get(op->code)->unit) {
     case HD_UNIT_COMPUTE:
         break;
@@ -450,9 +596,6 @@ static hd_status check_op(verifier *v, const hd_op *op)
     case HD_UNIT_SYNC:
         return check_sync(v, op);
     }
-    if (v->grouping)
-        return hd_error(v->diag, HD_E0405, op->loc,
-                        "%s in a group: a group holds transfers", op_text(op));
     return check_compute(v, op);
 }
 
@@ -510,6 +653,16 @@ static void check_block(verifier *v, const hd_block *block)
             v->failed = true;
 }
 
+static hd_status check_streams(verifier *v)
+{
+    if (v->module->streams >= 0 && v->module->streams <= MAX_STREAMS)
+        return HD_OK;
+    v->failed = true;
+    return hd_fail(v->diag, HD_INVALID,
+                   "streams %lld; a program has at most %d work streams",
+                   (long long)v->module->streams, MAX_STREAMS);
+}
+
 static void check_outputs(verifier *v)
 {
     for (const hd_buffer *b = v->module->buffers; b != NULL; b = b->next)
@@ -530,7 +683,8 @@ hd_status hd_verify(const hd_module *module, hd_diag *diag)
                       hd_new_array(module->arena, bool, module->nbuffers + 1)};
     const hd_source *outer = hd_diag_source(diag, &module->source);
 
-    check_block(&v, &module->body);
+    if (check_streams(&v) == HD_OK)
+        check_block(&v, &module->body);
     if (!v.failed)
         check_outputs(&v);
     hd_diag_source(diag, outer);
