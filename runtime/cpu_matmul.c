@@ -182,6 +182,33 @@ static bool is_native(const product *p, const matrix *m)
            (m->row_stride >= m->columns || m->rows == 1);
 }
 
+static int64_t least(int64_t x, int64_t y)
+{
+    return x < y ? x : y;
+}
+
+// `n` elements of a row in the type that BLAS multiplies.
+static void convert_row(const product *p, const matrix *m, int64_t row,
+                        int64_t column, int64_t n, char *to)
+{
+    size_t lane = p->wide ? sizeof(double) : sizeof(float);
+
+    if (!p->wide && m->column_stride == 1) {
+        hd_dtype_load_float(
+            m->dtype, m->at + (row * m->row_stride + column) * (int64_t)m->size,
+            (size_t)n, (float *)(void *)to);
+        return;
+    }
+    for (int64_t at = 0; at < n; at += TILE_COLUMNS) {
+        double values[TILE_COLUMNS];
+        size_t part = (size_t)least(n - at, TILE_COLUMNS);
+
+        load_row(m, row, column + at, part, values);
+        hd_dtype_store(p->wide ? HD_F64 : HD_F32, values, part,
+                       to + (size_t)at * lane);
+    }
+}
+
 // A part of the matrix as BLAS can read it: where it lies, or converted.
 static const void *take_part(const product *p, const matrix *m, int64_t row,
                              int64_t column, int64_t rows, int64_t columns,
@@ -195,19 +222,9 @@ static const void *take_part(const product *p, const matrix *m, int64_t row,
         return m->at + (row * m->row_stride + column) * (int64_t)m->size;
     }
     *stride = (int)columns;
-    for (int64_t i = 0; i < rows; i++) {
-        char *to = scratch + (size_t)(i * columns) * lane;
-
-        for (int64_t at = 0; at < columns; at += TILE_COLUMNS) {
-            double values[TILE_COLUMNS];
-            int64_t n =
-                columns - at < TILE_COLUMNS ? columns - at : TILE_COLUMNS;
-
-            load_row(m, row + i, column + at, (size_t)n, values);
-            hd_dtype_store(p->wide ? HD_F64 : HD_F32, values, (size_t)n,
-                           to + (size_t)at * lane);
-        }
-    }
+    for (int64_t i = 0; i < rows; i++)
+        convert_row(p, m, row + i, column, columns,
+                    scratch + (size_t)(i * columns) * lane);
     return scratch;
 }
 
@@ -215,11 +232,6 @@ static const void *take_part(const product *p, const matrix *m, int64_t row,
 typedef struct places {
     char *a, *b, *c;
 } places;
-
-static int64_t least(int64_t x, int64_t y)
-{
-    return x < y ? x : y;
-}
 
 static size_t lane_size(const hd_step *step)
 {
