@@ -227,13 +227,17 @@ static hd_status parse_atom(parser *p, hd_expr *out)
     return expect_mark(p, ")", "')'");
 }
 
+// A run of signs is one sign, however long.
 static hd_status parse_unary(parser *p, hd_expr *out)
 {
-    if (!accept_mark(p, "-"))
-        return parse_atom(p, out);
-    HD_TRY(parse_unary(p, out));
-    *out = hd_expr_binary(p->module, HD_EXPR_SUB, hd_expr_const(p->module, 0),
-                          *out);
+    bool negative = false;
+
+    while (accept_mark(p, "-"))
+        negative = !negative;
+    HD_TRY(parse_atom(p, out));
+    if (negative)
+        *out = hd_expr_binary(p->module, HD_EXPR_SUB,
+                              hd_expr_const(p->module, 0), *out);
     return HD_OK;
 }
 
@@ -513,6 +517,21 @@ static hd_status parse_op(parser *p, hd_stmt *stmt)
 
 static hd_status parse_block(parser *p, hd_block *block);
 
+// Past the limit nothing can be understood: the rest is skipped.
+static hd_status check_depth(parser *p)
+{
+    hd_status status;
+
+    if (p->depth < MAX_DEPTH)
+        return HD_OK;
+    p->failed = true;
+    status = hd_error(p->diag, HD_E0105, p->token.loc,
+                      "blocks nest deeper than %d", MAX_DEPTH);
+    while (p->token.kind != HD_TOKEN_END)
+        advance(p);
+    return status;
+}
+
 static hd_status parse_variable(parser *p, hd_token *name)
 {
     if (p->token.kind != HD_TOKEN_NAME ||
@@ -563,6 +582,8 @@ static hd_status parse_for(parser *p, hd_stmt *stmt)
 
 static hd_status parse_if(parser *p, hd_stmt *stmt)
 {
+    hd_status status;
+
     HD_TRY(parse_expr(p, &stmt->a));
     HD_TRY(parse_block(p, &stmt->body));
     if (!accept_word(p, "else"))
@@ -572,7 +593,11 @@ static hd_status parse_if(parser *p, hd_stmt *stmt)
 
         advance(p);
         hd_block_append(&stmt->otherwise, other);
-        return parse_if(p, other);
+        HD_TRY(check_depth(p));
+        p->depth++; // each else if is a block in the one before
+        status = parse_if(p, other);
+        p->depth--;
+        return status;
     }
     return parse_block(p, &stmt->otherwise);
 }
@@ -642,15 +667,7 @@ static hd_status parse_block(parser *p, hd_block *block)
 {
     int outer = p->nnames;
 
-    if (p->depth == MAX_DEPTH) {
-        p->failed = true;
-        // Nothing after this can be understood: the rest is skipped.
-        hd_status status = hd_error(p->diag, HD_E0105, p->token.loc,
-                                    "blocks nest deeper than %d", MAX_DEPTH);
-        while (p->token.kind != HD_TOKEN_END)
-            advance(p);
-        return status;
-    }
+    HD_TRY(check_depth(p));
     HD_TRY(expect_mark(p, "{", "'{'"));
     p->depth++;
     while (!at_mark(p, "}") && p->token.kind != HD_TOKEN_END)
@@ -725,6 +742,88 @@ static hd_status parse_attributes(parser *p, hd_buffer *buffer)
     }
 }
 
+static hd_status decl_error(parser *p, hd_code code, hd_loc loc,
+                            const char *what)
+{
+    p->failed = true;
+    return hd_error(p->diag, code, loc, "%s", what);
+}
+
+static hd_status check_shards(parser *p, const hd_type *type, hd_loc loc)
+{
+    hd_module *m = p->module;
+
+    for (int i = 0; i < type->ndims; i++) {
+        int mark = type->dim[i].mark;
+
+        if (mark < 0)
+            continue;
+        if (type->dim[i].extent != m->axis[mark].size)
+            return decl_error(
+                p, HD_E0205, loc,
+                hd_arena_printf(m->arena,
+                                "extent %lld is sharded over %s, whose size "
+                                "is %lld",
+                                (long long)type->dim[i].extent,
+                                m->axis[mark].name,
+                                (long long)m->axis[mark].size));
+        if (hd_type_axis_dim(type, mark) != i)
+            return decl_error(p, HD_E0206, loc,
+                              hd_arena_printf(m->arena,
+                                              "%s shards two dimensions",
+                                              m->axis[mark].name));
+        if (type->dtype == HD_EVENT)
+            return decl_error(p, HD_E0206, loc, "events are not sharded");
+    }
+    return HD_OK;
+}
+
+static hd_status check_type(parser *p, const hd_type *type, hd_loc loc)
+{
+    int64_t n = hd_type_elements(type);
+
+    if (n > HD_MAX_ELEMENTS)
+        return decl_error(p, HD_E0105, loc,
+                          hd_arena_printf(p->module->arena,
+                                          "more than %lld elements",
+                                          (long long)HD_MAX_ELEMENTS));
+    if (p->module->nbuffers >= MAX_BUFFERS)
+        return decl_error(p, HD_E0105, loc,
+                          hd_arena_printf(p->module->arena,
+                                          "more than %d buffers", MAX_BUFFERS));
+    return check_shards(p, type, loc);
+}
+
+// A second shape over the bytes of another buffer.
+static hd_status check_of(parser *p, const hd_buffer *buffer)
+{
+    const hd_buffer *of = buffer->of;
+    int64_t mine = hd_type_local_elements(&buffer->type);
+    int64_t theirs;
+
+    if (of == NULL)
+        return HD_OK;
+    theirs = hd_type_local_elements(&of->type);
+    if (of->of != NULL || of->type.dtype != buffer->type.dtype ||
+        buffer->type.dtype == HD_EVENT)
+        return decl_error(p, HD_E0207, buffer->loc,
+                          hd_arena_printf(p->module->arena,
+                                          "%%%s cannot rename %%%s: that is "
+                                          "%s",
+                                          buffer->name, of->name,
+                                          of->of != NULL
+                                              ? "a second name itself"
+                                              : "of another dtype"));
+    if (of->role == HD_TEMP ? mine <= theirs : mine == theirs)
+        return HD_OK;
+    return decl_error(p, HD_E0207, buffer->loc,
+                      hd_arena_printf(p->module->arena,
+                                      "%%%s has %lld elements a rank, %%%s "
+                                      "%lld",
+                                      buffer->name, (long long)mine, of->name,
+                                      (long long)theirs));
+}
+
 static bool accept_role(parser *p, hd_role *out)
 {
     static const char *const roles[] = {"in", "out", "inout", "temp"};
@@ -753,6 +852,7 @@ static hd_status parse_declaration(parser *p)
     advance(p);
     HD_TRY(expect_mark(p, ":", "':'"));
     HD_TRY(parse_type(p, &type));
+    HD_TRY(check_type(p, &type, name.loc));
     known = hd_module_buffer(p->module, name.text, name.length);
     if (known != NULL) {
         p->failed = true;
@@ -762,7 +862,8 @@ static hd_status parse_declaration(parser *p)
     text = hd_arena_text(p->module->arena, name.text, name.length);
     buffer = hd_module_add_buffer(p->module, text, role, &type);
     buffer->loc = name.loc;
-    return parse_attributes(p, buffer);
+    HD_TRY(parse_attributes(p, buffer));
+    return check_of(p, buffer);
 }
 
 // ----------------------------------------------------------------- header
