@@ -9,6 +9,7 @@
 
 #include "base/dtype.h"
 #include "ir/lex.h"
+#include "ir/suggest.h"
 #include "ir/verify.h"
 
 enum {
@@ -102,6 +103,19 @@ static hd_status expected(parser *p, const char *what)
                     what, token_text(p));
 }
 
+// A name that nothing is called: says so, with the nearest one there is.
+static hd_status unknown(parser *p, hd_code code, const char *what,
+                         const char *sigil, const hd_suggestion *near)
+{
+    p->failed = true;
+    if (near->best == NULL)
+        return hd_error(p->diag, code, p->token.loc, "unknown %s %s", what,
+                        token_text(p));
+    return hd_error(p->diag, code, p->token.loc,
+                    "unknown %s %s; did you mean '%s%s'?", what, token_text(p),
+                    sigil, near->best);
+}
+
 static hd_status expect_mark(parser *p, const char *mark, const char *what)
 {
     return accept_mark(p, mark) ? HD_OK : expected(p, what);
@@ -133,6 +147,38 @@ static void push_scope(parser *p, const hd_token *name, hd_expr value)
                                     .length = name->length,
                                     .value = value,
                                     .loc = name->loc};
+}
+
+// An axis of the mesh stands here.
+static hd_status parse_axis_name(parser *p, int *out)
+{
+    hd_suggestion near = hd_suggest(p->token.text, p->token.length);
+    int axis;
+
+    if (p->token.kind != HD_TOKEN_NAME)
+        return expected(p, "an axis of the mesh");
+    axis = hd_module_axis(p->module, p->token.text, p->token.length);
+    for (int i = 0; i < p->module->naxes; i++)
+        hd_suggest_consider(&near, p->module->axis[i].name);
+    if (axis < 0)
+        return unknown(p, HD_E0209, "axis", "", &near);
+    *out = axis;
+    advance(p);
+    return HD_OK;
+}
+
+static hd_status unknown_variable(parser *p)
+{
+    hd_suggestion near = hd_suggest(p->token.text, p->token.length);
+
+    for (int i = 0; i < p->nnames; i++)
+        hd_suggest_consider(&near,
+                            hd_arena_text(p->module->arena, p->names[i].name,
+                                          p->names[i].length));
+    for (int i = 0; p->in_body && i < p->module->naxes; i++)
+        hd_suggest_consider(&near, p->module->axis[i].name);
+    return unknown(p, HD_E0208, p->in_body ? "variable" : "constant", "",
+                   &near);
 }
 
 // The value of -D for this name, or `value`.
@@ -180,12 +226,7 @@ static hd_status parse_size(parser *p, hd_expr *out)
     int axis;
 
     advance(p);
-    if (p->token.kind != HD_TOKEN_NAME)
-        return expected(p, "an axis after size");
-    axis = hd_module_axis(p->module, p->token.text, p->token.length);
-    if (axis < 0)
-        return expected(p, "an axis of the mesh");
-    advance(p);
+    HD_TRY(parse_axis_name(p, &axis));
     *out = hd_expr_const(p->module, p->module->axis[axis].size);
     return HD_OK;
 }
@@ -203,8 +244,15 @@ static hd_status parse_name(parser *p, hd_expr *out)
         return HD_OK;
     }
     axis = hd_module_axis(p->module, p->token.text, p->token.length);
-    if (axis < 0 || !p->in_body)
-        return expected(p, "a number, parameter or variable");
+    if (axis >= 0 && !p->in_body) {
+        p->failed = true;
+        return hd_error(p->diag, HD_E0208, p->token.loc,
+                        "%s is a rank's own coordinate, and declarations are "
+                        "the same on every rank; its size is 'size %.*s'",
+                        token_text(p), (int)p->token.length, p->token.text);
+    }
+    if (axis < 0)
+        return unknown_variable(p);
     *out = hd_expr_coord(p->module, axis);
     advance(p);
     return HD_OK;
@@ -353,6 +401,15 @@ static hd_status parse_expr(parser *p, hd_expr *out)
 
 // ------------------------------------------------------------------ views
 
+static hd_status unknown_buffer(parser *p)
+{
+    hd_suggestion near = hd_suggest(p->token.text, p->token.length);
+
+    for (const hd_buffer *b = p->module->buffers; b != NULL; b = b->next)
+        hd_suggest_consider(&near, b->name);
+    return unknown(p, HD_E0201, "buffer", "%", &near);
+}
+
 static hd_status parse_view(parser *p, hd_view *out)
 {
     hd_view view = {.loc = p->token.loc};
@@ -360,11 +417,8 @@ static hd_status parse_view(parser *p, hd_view *out)
     if (p->token.kind != HD_TOKEN_BUFFER)
         return expected(p, "a buffer");
     view.buffer = hd_module_buffer(p->module, p->token.text, p->token.length);
-    if (view.buffer == NULL) {
-        p->failed = true;
-        return hd_error(p->diag, HD_E0201, p->token.loc, "unknown buffer %s",
-                        token_text(p));
-    }
+    if (view.buffer == NULL)
+        return unknown_buffer(p);
     advance(p);
     if (accept_mark(p, "[")) {
         do {
@@ -474,17 +528,48 @@ static hd_status parse_axis(parser *p, hd_op *op)
 {
     op->axis = -1;
     if (accept_mark(p, "@")) {
-        op->axis =
-            p->token.kind == HD_TOKEN_NAME
-                ? hd_module_axis(p->module, p->token.text, p->token.length)
-                : -1;
-        if (op->axis < 0)
-            return expected(p, "an axis of the mesh");
-        advance(p);
+        HD_TRY(parse_axis_name(p, &op->axis));
     } else if (hd_op_is(op, HD_UNIT_TRANSFER) && p->module->naxes == 1) {
         op->axis = 0;
     }
     return HD_OK;
+}
+
+static const char *const statement_words[] = {"let", "for",   "if",
+                                              "on",  "group", "else"};
+
+static bool begins_statement(const hd_token *token)
+{
+    hd_opcode code;
+
+    for (size_t i = 0; i < COUNT(statement_words); i++)
+        if (is_text(token, statement_words[i]))
+            return true;
+    return hd_op_find(token->text, token->length, &code);
+}
+
+static hd_status unknown_op(parser *p)
+{
+    hd_suggestion near = hd_suggest(p->token.text, p->token.length);
+
+    if (p->token.kind != HD_TOKEN_NAME)
+        return expected(p, "an operation");
+    for (int i = 0; i < HD_NOPS; i++)
+        hd_suggest_consider(&near, hd_op_info_get((hd_opcode)i)->text);
+    for (size_t i = 0; i < COUNT(statement_words); i++)
+        hd_suggest_consider(&near, statement_words[i]);
+    return unknown(p, HD_E0210, "operation", "", &near);
+}
+
+// A word behind an operation, on its line, that is no key.
+static hd_status unknown_key(parser *p, const hd_op *op)
+{
+    hd_suggestion near = hd_suggest(p->token.text, p->token.length);
+
+    for (int i = 0; i < HD_NKEYS; i++)
+        if (hd_op_info_get(op->code)->keys & 1u << i)
+            hd_suggest_consider(&near, hd_key_info_get((hd_key_code)i)->text);
+    return unknown(p, HD_E0211, "key", "", &near);
 }
 
 static hd_status parse_op(parser *p, hd_stmt *stmt)
@@ -502,7 +587,7 @@ static hd_status parse_op(parser *p, hd_stmt *stmt)
     op->loc = p->token.loc;
     if (p->token.kind != HD_TOKEN_NAME ||
         !hd_op_find(p->token.text, p->token.length, &op->code))
-        return expected(p, "an operation");
+        return unknown_op(p);
     info = hd_op_info_get(op->code);
     advance(p);
     HD_TRY(parse_axis(p, op));
@@ -512,7 +597,11 @@ static hd_status parse_op(parser *p, hd_stmt *stmt)
     op->view =
         hd_arena_copy(p->module->arena, views, sizeof views[0] * (size_t)n);
     stmt->op = op;
-    return parse_keys(p, op);
+    HD_TRY(parse_keys(p, op));
+    if (p->token.kind == HD_TOKEN_NAME && !p->token.first &&
+        !begins_statement(&p->token))
+        return unknown_key(p, op);
+    return HD_OK;
 }
 
 static hd_status parse_block(parser *p, hd_block *block);
@@ -534,11 +623,25 @@ static hd_status check_depth(parser *p)
 
 static hd_status parse_variable(parser *p, hd_token *name)
 {
-    if (p->token.kind != HD_TOKEN_NAME ||
-        hd_name_is_reserved(p->token.text, p->token.length) ||
-        find_scope(p, p->token.text, p->token.length) != NULL ||
-        hd_module_axis(p->module, p->token.text, p->token.length) >= 0)
-        return expected(p, "a new name");
+    const scope *known = find_scope(p, p->token.text, p->token.length);
+    hd_status status;
+
+    if (p->token.kind != HD_TOKEN_NAME)
+        return expected(p, "a name");
+    if (hd_name_is_reserved(p->token.text, p->token.length)) {
+        p->failed = true;
+        return hd_error(p->diag, HD_E0203, p->token.loc,
+                        "%s is a reserved word", token_text(p));
+    }
+    if (known != NULL ||
+        hd_module_axis(p->module, p->token.text, p->token.length) >= 0) {
+        p->failed = true;
+        status = hd_error(p->diag, HD_E0203, p->token.loc,
+                          "the name %s is taken", token_text(p));
+        if (known != NULL)
+            hd_note(p->diag, known->loc, "by this one");
+        return status;
+    }
     *name = p->token;
     advance(p);
     return HD_OK;
@@ -695,13 +798,9 @@ static hd_status parse_dim(parser *p, hd_dim *out)
     *out = (hd_dim){hd_expr_value(p->module, extent), HD_LOCAL};
     if (!accept_mark(p, "@"))
         return HD_OK;
-    if (at_word(p, "stream"))
-        out->mark = HD_STREAM;
-    else if (p->token.kind == HD_TOKEN_NAME)
-        out->mark = hd_module_axis(p->module, p->token.text, p->token.length);
-    if (out->mark == HD_LOCAL)
-        return expected(p, "stream or an axis of the mesh");
-    advance(p);
+    if (!accept_word(p, "stream"))
+        return parse_axis_name(p, &out->mark);
+    out->mark = HD_STREAM;
     return HD_OK;
 }
 
@@ -842,6 +941,7 @@ static hd_status parse_declaration(parser *p)
     hd_token name;
     hd_type type = {0};
     hd_buffer *buffer, *known;
+    hd_status status;
     char *text;
 
     if (!accept_role(p, &role))
@@ -851,17 +951,21 @@ static hd_status parse_declaration(parser *p)
         return expected(p, "a buffer");
     advance(p);
     HD_TRY(expect_mark(p, ":", "':'"));
-    HD_TRY(parse_type(p, &type));
-    HD_TRY(check_type(p, &type, name.loc));
+    status = parse_type(p, &type);
+    if (status == HD_OK)
+        status = check_type(p, &type, name.loc);
     known = hd_module_buffer(p->module, name.text, name.length);
     if (known != NULL) {
         p->failed = true;
-        return hd_error(p->diag, HD_E0203, name.loc, "%%%s is declared twice",
-                        known->name);
+        status = hd_error(p->diag, HD_E0203, name.loc,
+                          "%%%s is declared twice", known->name);
+        hd_note(p->diag, known->loc, "first here");
+        return status;
     }
     text = hd_arena_text(p->module->arena, name.text, name.length);
     buffer = hd_module_add_buffer(p->module, text, role, &type);
     buffer->loc = name.loc;
+    HD_TRY(status); // declared all the same, so that its uses are no errors
     HD_TRY(parse_attributes(p, buffer));
     return check_of(p, buffer);
 }
@@ -959,14 +1063,14 @@ static hd_status parse_mesh(parser *p)
     return HD_OK;
 }
 
-// To the next line, at least one word on.
-static void skip_declaration(parser *p)
+// To the next line that the declaration did not reach; `start` is where it
+// began, so that at least one word is passed.
+static void skip_declaration(parser *p, const char *start)
 {
-    do {
-        if (p->token.kind == HD_TOKEN_END || at_mark(p, "{"))
-            return;
+    if (p->token.text == start)
         advance(p);
-    } while (!p->token.first);
+    while (p->token.kind != HD_TOKEN_END && !at_mark(p, "{") && !p->token.first)
+        advance(p);
 }
 
 static hd_status parse_file(parser *p)
@@ -978,9 +1082,12 @@ static hd_status parse_file(parser *p)
         HD_TRY(parse_mesh(p));
     if (accept_word(p, "streams"))
         HD_TRY(parse_constant(p, &p->module->streams));
-    while (!at_mark(p, "{") && p->token.kind != HD_TOKEN_END)
+    while (!at_mark(p, "{") && p->token.kind != HD_TOKEN_END) {
+        const char *start = p->token.text;
+
         if (parse_declaration(p) != HD_OK)
-            skip_declaration(p);
+            skip_declaration(p, start);
+    }
     p->in_body = true;
     HD_TRY(parse_block(p, &p->module->body));
     if (p->token.kind != HD_TOKEN_END)

@@ -47,18 +47,11 @@ static hd_status pick_index(walker *w, const hd_view *view, int i,
 {
     hd_dim dim = view->buffer->type.dim[i];
 
-    HD_TRY(evaluate(w, view->index[i], view->loc, index));
-    if (hd_dim_is_sharded(dim)) {
-        if (*index != w->env.coord[dim.mark])
-            return hd_error(w->diag, HD_E0602, view->loc,
-                            "index %lld of %%%s on rank %lld, which holds "
-                            "index %lld of it alone",
-                            (long long)*index, view->buffer->name,
-                            (long long)w->rank,
-                            (long long)w->env.coord[dim.mark]);
+    if (hd_dim_is_sharded(dim)) { // by the own coordinate: the only index here
         *index = 0;
         return HD_OK;
     }
+    HD_TRY(evaluate(w, view->index[i], view->loc, index));
     if (*index >= 0 && *index < dim.extent)
         return HD_OK;
     return hd_error(w->diag, HD_E0601, view->loc,
