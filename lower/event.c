@@ -185,6 +185,8 @@ static int compare_accesses(const void *x, const void *y)
 
 static void compare_trips(loop *l)
 {
+    if (l->naccesses == 0)
+        return;
     qsort(l->access, (size_t)l->naccesses, sizeof *l->access, compare_accesses);
     for (int i = 0; i < l->naccesses; i++)
         for (int k = i + 1;

@@ -1,6 +1,10 @@
 // Says which buffers peers touch, and drops those that nothing uses. A put
 // writes into the receiver's buffer and a get reads the sender's, so that side
 // is shared; reductions read every rank's operand.
+//
+// Temporaries whose uses on the caller's stream do not overlap in time share
+// bytes. What another stream, a peer or a deferred send touches is left alone:
+// there the order of statements does not bound its life.
 #include "lower/build.h"
 #include "lower/pass.h"
 
@@ -41,19 +45,126 @@ static void place_op(void *context, hd_op *op)
     }
 }
 
+// ----------------------------------------------------------------- sharing
+
+typedef struct life {
+    int first, last; // statements of the program's body, from 1; 0 is unused
+    bool fixed;      // keeps its own bytes
+    hd_buffer *next; // of those that may lend their bytes
+} life;
+
+typedef struct lives {
+    life *life; // by buffer id
+    int now;
+    bool elsewhere; // inside `on stream`
+} lives;
+
+static void note_life(void *context, hd_op *op)
+{
+    lives *all = context;
+    bool deferred = hd_op_key(op, HD_KEY_DONE) != NULL;
+    const hd_view *views[HD_MAX_VIEWS];
+    int n = hd_op_views(op, views);
+
+    for (int i = 0; i < n; i++) {
+        life *l = &all->life[hd_buffer_root(views[i]->buffer)->id];
+        bool reads = (hd_op_access(op, i) & HD_ACCESS_READ) != 0;
+
+        // What is read first holds something from elsewhere.
+        l->fixed |= all->elsewhere || deferred || (l->first == 0 && reads);
+        l->first = l->first == 0 ? all->now : l->first;
+        l->last = all->now;
+    }
+}
+
+static bool has_stream(const hd_stmt *stmt)
+{
+    if (stmt->kind == HD_STMT_ON)
+        return true;
+    for (const hd_stmt *s = stmt->body.first; s != NULL; s = s->next)
+        if (has_stream(s))
+            return true;
+    for (const hd_stmt *s = stmt->otherwise.first; s != NULL; s = s->next)
+        if (has_stream(s))
+            return true;
+    return false;
+}
+
+static void find_lives(hd_module *module, lives *all)
+{
+    for (hd_stmt *stmt = module->body.first; stmt != NULL; stmt = stmt->next) {
+        hd_block one = {stmt, stmt};
+        hd_stmt *next = stmt->next;
+
+        all->now++;
+        all->elsewhere = has_stream(stmt);
+        stmt->next = NULL;
+        hd_block_each(&one, note_life, all);
+        stmt->next = next;
+    }
+    for (hd_buffer *b = module->buffers; b != NULL; b = b->next)
+        if (b->of != NULL)
+            all->life[b->id].fixed = all->life[b->of->id].fixed = true;
+}
+
+static bool may_share(const lives *all, const hd_buffer *b)
+{
+    return b->role == HD_TEMP && !b->shared && b->type.dtype != HD_EVENT &&
+           !all->life[b->id].fixed;
+}
+
+// A buffer declared before `b`, big enough, and dead when `b` begins.
+static hd_buffer *find_lender(const lives *all, hd_buffer *lenders,
+                              const hd_buffer *b)
+{
+    for (hd_buffer *l = lenders; l != NULL; l = all->life[l->id].next)
+        if (l->type.dtype == b->type.dtype &&
+            all->life[l->id].last < all->life[b->id].first &&
+            hd_type_local_elements(&l->type) >=
+                hd_type_local_elements(&b->type))
+            return l;
+    return NULL;
+}
+
+// Buffers are taken in the order of declaration, so a lender's life is extended
+// by each that borrows from it.
+static void share_bytes(hd_module *module, hd_arena *scratch)
+{
+    lives all = {.life = hd_new_array(scratch, life, module->nbuffers + 1)};
+    hd_buffer *lenders = NULL;
+
+    find_lives(module, &all);
+    for (hd_buffer *b = module->buffers; b != NULL; b = b->next) {
+        hd_buffer *lender;
+
+        if (!may_share(&all, b))
+            continue;
+        lender = find_lender(&all, lenders, b);
+        if (lender != NULL) {
+            b->of = lender;
+            all.life[lender->id].last = all.life[b->id].last;
+            continue;
+        }
+        all.life[b->id].next = lenders;
+        lenders = b;
+    }
+}
+
 hd_status hd_pass_place(hd_module *module, const hd_lower_options *options,
                         hd_arena *scratch, hd_diag *diag)
 {
     bool *used = hd_new_array(scratch, bool, module->nbuffers + 1);
     hd_buffer *next;
+    int id = 0; // before any removal, which renumbers
 
     (void)options;
     (void)diag;
     hd_block_each(&module->body, place_op, used);
-    for (hd_buffer *b = module->buffers; b != NULL; b = next) {
+    for (hd_buffer *b = module->buffers; b != NULL; b = next, id++) {
         next = b->next;
-        if (b->role == HD_TEMP && !used[b->id])
+        if (b->role == HD_TEMP && !used[id])
             hd_module_remove_buffer(module, b);
     }
+    share_bytes(module, scratch);
     return HD_OK;
 }

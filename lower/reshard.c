@@ -60,13 +60,16 @@ static bool leads(const hd_type *type, int dim)
     return true;
 }
 
-// The view with every dimension before `dim` fixed; they hold one index each.
-static hd_view past_lead(builder *b, hd_view view, int dim)
+// The view with every dimension before `dim` fixed that holds one index, except
+// `skip`. Both sides of a collective drop the same ones, so that their pieces
+// keep the same shape.
+static hd_view past_lead(builder *b, hd_view view, int dim, int skip)
 {
     for (int i = 0; i < dim; i++) {
         hd_dim d = view.buffer->type.dim[i];
 
-        if (i < view.nindex && view.index[i] != HD_EXPR_ALL)
+        if (i == skip || hd_dim_local(d) != 1 ||
+            (i < view.nindex && view.index[i] != HD_EXPR_ALL))
             continue;
         view = hd_view_at(view, i,
                           hd_dim_is_sharded(d) ? coord(b, d.mark)
@@ -119,8 +122,8 @@ static void emit_gather(builder *b, hd_buffer *from, hd_buffer *to, int dim,
 
     if (leads(&to->type, dim)) {
         hd_build_unary(b, HD_OP_ALL_GATHER, axis,
-                       past_lead(b, whole(b, to), dim),
-                       past_lead(b, piece, dim));
+                       past_lead(b, whole(b, to), dim, dim),
+                       past_lead(b, piece, dim, dim));
         return;
     }
     rest = hd_view_type(&piece);
@@ -129,8 +132,8 @@ static void emit_gather(builder *b, hd_buffer *from, hd_buffer *to, int dim,
     move_parts(b, packed, whole(b, to), dim, b->module->axis[axis].size, false);
 }
 
-// The operand [n, rest..] of a collective: `view` with `dim` leading, packed if
-// it must be. Whatever else the view fixes stays fixed.
+// The operand [n, rest..] of a collective: `view`, already past what leads it,
+// with `dim` leading, packed if it must be.
 static hd_view leading(builder *b, hd_view view, int dim, int64_t n)
 {
     hd_view part = hd_view_at(view, dim, hd_expr_const(b->module, 0));
@@ -138,7 +141,7 @@ static hd_view leading(builder *b, hd_view view, int dim, int64_t n)
     hd_buffer *packed;
 
     if (leads(&view.buffer->type, dim))
-        return past_lead(b, view, dim);
+        return view;
     packed = packed_buffer(b, view.buffer, &rest, n);
     move_parts(b, packed, view, dim, n, true);
     return whole(b, packed);
@@ -149,15 +152,18 @@ static void emit_exchange(builder *b, hd_buffer *from, hd_buffer *to, int d,
                           int e, int axis)
 {
     int64_t n = b->module->axis[axis].size;
-    hd_view out = hd_view_at(whole(b, to), e, coord(b, axis));
+    int last = d > e ? d : e;
+    hd_view out =
+        past_lead(b, hd_view_at(whole(b, to), e, coord(b, axis)), last, d);
     hd_view in =
-        leading(b, hd_view_at(whole(b, from), d, coord(b, axis)), e, n);
+        past_lead(b, hd_view_at(whole(b, from), d, coord(b, axis)), last, e);
     hd_view part;
     hd_type rest;
     hd_buffer *packed;
 
+    in = leading(b, in, e, n);
     if (leads(&to->type, d)) {
-        hd_build_unary(b, HD_OP_ALL_TO_ALL, axis, past_lead(b, out, d), in);
+        hd_build_unary(b, HD_OP_ALL_TO_ALL, axis, out, in);
         return;
     }
     part = hd_view_at(out, d, hd_expr_const(b->module, 0));
@@ -274,8 +280,11 @@ static hd_buffer *reduce_across(builder *b, const hd_op *op, hd_buffer *goal,
     to = next_buffer(b, &rest, goal);
     out = whole(b, to);
     if (scatter) {
-        in = leading(b, in, e < dim ? e : e + 1, b->module->axis[axis].size);
-        out = hd_view_at(out, e, coord(b, axis));
+        int lead = e < dim ? e : e + 1;
+
+        in = leading(b, past_lead(b, in, lead, lead), lead,
+                     b->module->axis[axis].size);
+        out = past_lead(b, hd_view_at(out, e, coord(b, axis)), e, e);
     }
     fresh = hd_build_op(b, scatter ? HD_OP_REDUCE_SCATTER : HD_OP_ALL_REDUCE,
                         axis, &out, &in, op->code == HD_OP_MAX);

@@ -133,6 +133,20 @@ static int loop_index(const pipe *p, const hd_view *view)
     return -1;
 }
 
+// Of view `i` of a matmul, indexed at `at`. Chunks split rows, or a second
+// dimension of the batch, which the second operand then has too.
+static int split_matmul(const pipe *p, const hd_op *op, int i, int at)
+{
+    int a = loop_index(p, &op->view[1]);
+
+    if (a < 0 || a + 2 >= op->view[1].buffer->type.ndims ||
+        hd_op_key(op, HD_KEY_TA) != NULL)
+        return -2;
+    if (i == 2 && at + 1 >= op->view[2].buffer->type.ndims - 2)
+        return -1;
+    return at < 0 ? -1 : at + 1;
+}
+
 // The dimension of view `i` that chunks split, -1 if it is used whole, -2 if
 // the op cannot be done in chunks.
 static int split_dim(const pipe *p, const hd_op *op, int i)
@@ -145,14 +159,8 @@ static int split_dim(const pipe *p, const hd_op *op, int i)
 
     if (i >= n || out < 0)
         return -2;
-    if (op->code == HD_OP_MATMUL) {
-        int a = loop_index(p, views[1]);
-
-        if (a < 0 || a + 2 >= views[1]->buffer->type.ndims ||
-            hd_op_key(op, HD_KEY_TA) != NULL)
-            return -2;
-        return i == 2 || at < 0 ? -1 : at + 1;
-    }
+    if (op->code == HD_OP_MATMUL)
+        return split_matmul(p, op, i, at);
     if (at >= 0) {
         const hd_key *dim = hd_op_key(op, HD_KEY_DIM);
 
