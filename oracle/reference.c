@@ -11,6 +11,8 @@
 #include "ir/walk.h"
 #include "oracle/numeric.h"
 
+static const double UNWRITTEN = -1; // a bound that no computation gives
+
 typedef enum progress { IDLE, POSTED, DONE } progress;
 
 typedef struct rank_state {
@@ -73,11 +75,13 @@ static hd_status allocate_values(hd_reference *r, int rank,
     if (n > SIZE_MAX / sizeof(double))
         return HD_NO_MEMORY;
     v->value = malloc(n * sizeof(double));
-    v->bound = calloc(n, sizeof(double));
+    v->bound = malloc(n * sizeof(double));
     if (v->value == NULL || v->bound == NULL)
         return HD_NO_MEMORY;
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++) {
         v->value[i] = NAN;
+        v->bound[i] = UNWRITTEN;
+    }
     return HD_OK;
 }
 
@@ -108,6 +112,7 @@ static void fill_values(hd_reference *r, int rank, const hd_buffer *buffer,
     hd_values *v = values_of(r, rank, buffer);
     int64_t n = elements_of(r, buffer);
 
+    memset(v->bound, 0, sizeof(double) * (size_t)n);
     if (r->dense) {
         hd_dtype_load(dtype, whole, (size_t)n, v->value);
         return;
@@ -594,6 +599,29 @@ static hd_status run_host(hd_reference *r, hd_diag *diag)
 
 // ------------------------------------------------------------ public calls
 
+// Every element of every `out` argument has been computed, on every rank.
+static hd_status check_written(const hd_reference *r, hd_diag *diag)
+{
+    const hd_source *outer = hd_diag_source(diag, &r->module->source);
+    hd_status status = HD_OK;
+
+    for (const hd_buffer *b = r->module->buffers; b != NULL; b = b->next) {
+        int64_t n = b->of == NULL && b->role == HD_OUT ? elements_of(r, b) : 0;
+
+        if (b->type.dtype == HD_EVENT)
+            continue;
+        for (int rank = 0; rank < (r->dense ? 1 : r->nranks); rank++)
+            for (int64_t i = 0; i < n && status == HD_OK; i++)
+                if (values_of(r, rank, b)->bound[i] == UNWRITTEN)
+                    status = hd_error(diag, HD_E0707, b->loc,
+                                      "element %lld of output %%%s is never "
+                                      "written on rank %d",
+                                      (long long)i, b->name, rank);
+    }
+    hd_diag_source(diag, outer);
+    return status;
+}
+
 static hd_status compute(hd_reference *r, const void *const *whole,
                          hd_diag *diag)
 {
@@ -604,6 +632,8 @@ static hd_status compute(hd_reference *r, const void *const *whole,
     status = prepare_values(r, whole);
     if (status == HD_OK)
         status = r->dense ? run_dense(r) : run_host(r, diag);
+    if (status == HD_OK)
+        status = check_written(r, diag);
     return status == HD_NO_MEMORY ? out_of_memory(diag) : status;
 }
 
