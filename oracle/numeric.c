@@ -51,6 +51,16 @@ static double wrap(hd_dtype dtype, double value)
     return value;
 }
 
+// Half the distance between neighbours of the format at x: what one rounding
+// may err there.
+static double half_step(hd_dtype dtype, double x)
+{
+    int exponent;
+
+    (void)frexp(x, &exponent); // x is in [2^(exponent - 1), 2^exponent)
+    return hd_dtype_unit(dtype) * ldexp(1, exponent - 1) + hd_dtype_tiny(dtype);
+}
+
 // What storing in the dtype does: one rounding, which the bound takes in.
 static void store(const hd_span *span, hd_values *values, int64_t i, item x)
 {
@@ -60,8 +70,7 @@ static void store(const hd_span *span, hd_values *values, int64_t i, item x)
     if (hd_dtype_is_integer(dtype)) {
         x.value = wrap(dtype, x.value);
     } else {
-        x.bound += hd_dtype_unit(dtype) * (fabs(x.value) + x.bound) +
-                   hd_dtype_tiny(dtype);
+        x.bound += half_step(dtype, fabs(x.value) + x.bound);
         if (dtype == HD_F8E4M3 && fabs(x.value) > 448)
             x.value = copysign(448, x.value);
     }
