@@ -1,0 +1,102 @@
+// Random arguments of a program, and the comparison of what a rank got with the
+// reference.
+#ifndef HD_TESTS_DEVICE_ARGUMENTS_H
+#define HD_TESTS_DEVICE_ARGUMENTS_H
+
+#include <cmath>
+#include <cstdio>
+#include <random>
+#include <vector>
+
+#include "heddle/heddle.h"
+
+// A program's arguments, whole: random, never zero.
+class Arguments
+{
+  public:
+    Arguments(const hd_module *module, unsigned seed)
+    {
+        std::mt19937 random(seed);
+
+        for (size_t i = 0; i < hd_module_arguments(module); i++) {
+            hd_argument argument = {};
+            std::uniform_real_distribution<double> number(0.25, 2);
+
+            hd_module_argument(module, i, &argument);
+            std::vector<double> values(argument.elements);
+            std::vector<char> bytes(argument.elements *
+                                    hd_dtype_size(argument.dtype));
+            for (double &value : values)
+                value = Draw(argument.dtype, number(random), random());
+            hd_dtype_store(argument.dtype, values.data(), values.size(),
+                           bytes.data());
+            info_.push_back(argument);
+            whole_.push_back(bytes);
+        }
+    }
+
+    // For the reference: NULL where nothing goes in.
+    std::vector<const void *> Whole() const
+    {
+        std::vector<const void *> whole;
+
+        for (size_t i = 0; i < info_.size(); i++)
+            whole.push_back(info_[i].role == HD_OUT ? nullptr
+                                                    : whole_[i].data());
+        return whole;
+    }
+
+    // The shard of one rank; what only comes out is poisoned.
+    std::vector<char> Local(const hd_module *module, size_t i, int rank) const
+    {
+        std::vector<char> local(info_[i].local_bytes, '\xff');
+
+        if (info_[i].role != HD_OUT)
+            hd_shard(module, i, rank, whole_[i].data(), local.data());
+        return local;
+    }
+
+    size_t Count() const
+    {
+        return info_.size();
+    }
+    const hd_argument &Info(size_t i) const
+    {
+        return info_[i];
+    }
+
+  private:
+    static double Draw(hd_dtype dtype, double number, size_t random)
+    {
+        if (dtype == HD_U8)
+            return double(1 + random % 100);
+        if (dtype == HD_I32 || dtype == HD_I64)
+            return double(1 + random % 1000) * (random % 2 == 0 ? 1 : -1);
+        return random % 2 == 0 ? number : -number;
+    }
+
+    std::vector<hd_argument> info_;
+    std::vector<std::vector<char>> whole_;
+};
+
+inline hd_status CompareLocal(const hd_reference *reference, size_t i, int rank,
+                              const hd_argument &info, const void *got)
+{
+    std::vector<double> want(info.local_elements), bound(info.local_elements),
+        value(info.local_elements);
+
+    hd_reference_local(reference, i, rank, want.data(), bound.data());
+    hd_dtype_load(info.dtype, got, info.local_elements, value.data());
+    for (size_t k = 0; k < want.size(); k++) {
+        double error = std::fabs(value[k] - want[k]);
+
+        if (!(error <= bound[k])) {
+            fprintf(stderr, "rank %d: %%%s[%zu] is %g, not %g +- %g\n", rank,
+                    info.name, k, value[k], want[k], bound[k]);
+            return HD_INVALID;
+        }
+    }
+    return HD_OK;
+}
+
+#endif
