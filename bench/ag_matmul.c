@@ -5,8 +5,10 @@
 //
 //   bench_ag_matmul [RANKS [M N K [ITERATIONS]]]
 //
-// C[M, N] = A[M, K] W[N, K]^T in f32: A is sharded over rows and gathered, W
-// over columns, so each rank multiplies all rows by its own N / RANKS columns.
+// C = A[M, K] W[N, K]^T in f32, A sharded over rows and gathered. Two layouts:
+// `whole`, in which every rank holds W and computes all of C, RANKS times the
+// work in total; and `columns`, in which each rank holds N / RANKS rows of W
+// and computes as many columns of C.
 #include <cblas.h>
 #include <stdio.h>
 #include <string.h>
@@ -21,6 +23,7 @@ typedef struct job {
     int ranks;
     int m, n, k;
     int iterations;
+    bool whole; // every rank holds all of W
     hd_lower_options options;
     char what[64];
 } job;
@@ -46,18 +49,25 @@ static float *random_floats(size_t n, unsigned seed)
 
 static hd_module *build(const job *job, hd_diag *diag)
 {
-    char text[1024];
+    char text[1024], w[32], c[32];
     hd_module *module;
     int r = job->ranks;
 
+    if (job->whole) {
+        snprintf(w, sizeof w, "%d", job->n);
+        c[0] = '\0';
+    } else {
+        snprintf(w, sizeof w, "%d@tp, %d", r, job->n / r);
+        snprintf(c, sizeof c, "%d@tp, ", r);
+    }
     snprintf(text, sizeof text,
              "heddle 1\ntensor program ag\nmesh tp=%d\n"
-             "in %%a : f32[%d@tp, %d, %d]\nin %%w : f32[%d@tp, %d, %d]\n"
-             "out %%c : f32[%d@tp, %d@stream, %d, %d]\n"
+             "in %%a : f32[%d@tp, %d, %d]\nin %%w : f32[%s, %d]\n"
+             "out %%c : f32[%s%d@stream, %d, %d]\n"
              "temp %%ag : f32[%d@stream, %d, %d]\n"
              "{\n%%ag = set %%a\n%%c = matmul %%ag, %%w tb\n}\n",
-             r, r, job->m / r, job->k, r, job->n / r, job->k, r, r, job->m / r,
-             job->n / r, r, job->m / r, job->k);
+             r, r, job->m / r, job->k, w, job->k, c, r, job->m / r,
+             job->whole ? job->n : job->n / r, r, job->m / r, job->k);
     if (hd_parse("bench", text, strlen(text), NULL, 0, diag, &module) !=
             HD_OK ||
         hd_lower(module, &job->options, NULL, NULL, diag) != HD_OK)
@@ -72,8 +82,9 @@ static double time_reference(const job *job, const float *a, const float *w,
 
     openblas_set_num_threads((int)sysconf(_SC_NPROCESSORS_ONLN));
     start = bench_now();
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, job->m, job->n, job->k,
-                1.0f, a, job->k, w, job->k, 0.0f, c, job->n);
+    for (int i = 0; i < (job->whole ? job->ranks : 1); i++)
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, job->m, job->n,
+                    job->k, 1.0f, a, job->k, w, job->k, 0.0f, c, job->n);
     start = bench_now() - start;
     openblas_set_num_threads(1);
     return start;
@@ -107,9 +118,10 @@ static hd_status rank_main(void *context, hd_group *group)
     size_t r = (size_t)job->ranks;
     int rank = hd_group_rank(group);
     unsigned seed = (unsigned)rank * 7u + 1u;
+    size_t columns = job->whole ? n : n / r;
     float *a = random_floats(m / r * k, seed),
-          *w = random_floats(n / r * k, ~seed);
-    float *c = random_floats(m * n / r, seed + 2u);
+          *w = random_floats(columns * k, ~seed);
+    float *c = random_floats(m * columns, seed + 2u);
     void *arguments[] = {a, w, c};
     float *ra = NULL, *rw = NULL, *rc = NULL;
     double *ours = calloc((size_t)job->iterations, sizeof *ours);
@@ -144,7 +156,7 @@ static hd_status rank_main(void *context, hd_group *group)
         double o = bench_percentile(ours, count, 0.5);
         double t = bench_percentile(theirs, count, 0.5);
 
-        printf("%-34s %8.1f ms  one process %8.1f ms  ratio %.3f\n", job->what,
+        printf("%-42s %8.1f ms  one process %8.1f ms  ratio %.3f\n", job->what,
                o * 1e3, t * 1e3, t / o);
     }
     hd_session_destroy(session);
@@ -165,21 +177,22 @@ int main(int argc, char **argv)
 
     for (int i = 1; i < argc && i <= 5; i++)
         *fields[i - 1] = atoi(argv[i]);
-    if (job.ranks < 1 || job.iterations < 1 || job.m % job.ranks != 0 ||
-        job.n % job.ranks != 0)
+    if (argc > 6 || job.ranks < 1 || job.iterations < 1 ||
+        job.m % job.ranks != 0 || job.n % job.ranks != 0)
         die("usage: bench_ag_matmul [RANKS [M N K [ITERATIONS]]]; "
             "RANKS divides M and N");
-    for (int transfer = 0; transfer < 5; transfer++)
-        for (int streams = 1; streams <= 2; streams++) {
-            job.options = hd_lower_defaults();
-            job.options.transfer = (hd_transfer)transfer;
-            job.options.streams = streams;
-            snprintf(job.what, sizeof job.what, "%s, %d streams, %d ranks",
-                     names[transfer], streams, job.ranks);
-            fflush(stdout);
-            if (hd_launch(job.ranks, 600, rank_main, &job, diag) != HD_OK)
-                die(hd_diag_text(diag));
-        }
+    for (int i = 0; i < 20; i++) {
+        job.options = hd_lower_defaults();
+        job.whole = i < 10;
+        job.options.transfer = (hd_transfer)(i % 10 / 2);
+        job.options.streams = 1 + i % 2;
+        snprintf(job.what, sizeof job.what, "%s: %s, %d streams, %d ranks",
+                 job.whole ? "whole" : "columns", names[job.options.transfer],
+                 job.options.streams, job.ranks);
+        fflush(stdout);
+        if (hd_launch(job.ranks, 600, rank_main, &job, diag) != HD_OK)
+            die(hd_diag_text(diag));
+    }
     hd_diag_destroy(diag);
     return 0;
 }

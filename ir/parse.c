@@ -41,6 +41,7 @@ typedef struct parser {
     int depth, expr_depth;
     bool in_body; // coordinates may stand here
     bool failed;
+    bool gave_up; // past a limit nothing more is said
 } parser;
 
 static bool at_mark(const parser *p, const char *mark)
@@ -95,12 +96,27 @@ static const char *token_text(const parser *p)
 static hd_status expected(parser *p, const char *what)
 {
     p->failed = true;
+    if (p->gave_up)
+        return HD_INVALID;
     if (p->token.kind == HD_TOKEN_BAD)
         return hd_error(p->diag, HD_E0102, p->token.loc,
                         "a character that cannot stand here; expected %s",
                         what);
     return hd_error(p->diag, HD_E0103, p->token.loc, "expected %s, found %s",
                     what, token_text(p));
+}
+
+// One error, and the rest of the text is skipped.
+static hd_status give_up(parser *p, const char *what, int limit)
+{
+    hd_status status = hd_error(p->diag, HD_E0105, p->token.loc,
+                                "%s nest deeper than %d", what, limit);
+
+    p->failed = true;
+    p->gave_up = true;
+    while (p->token.kind != HD_TOKEN_END)
+        advance(p);
+    return status;
 }
 
 // A name that nothing is called: says so, with the nearest one there is.
@@ -389,11 +405,8 @@ static hd_status parse_expr(parser *p, hd_expr *out)
 {
     hd_status status;
 
-    if (++p->expr_depth > MAX_EXPR_DEPTH) {
-        p->failed = true;
-        return hd_error(p->diag, HD_E0105, p->token.loc,
-                        "parentheses nest deeper than %d", MAX_EXPR_DEPTH);
-    }
+    if (++p->expr_depth > MAX_EXPR_DEPTH)
+        return give_up(p, "parentheses", MAX_EXPR_DEPTH);
     status = parse_chain(p, ors, COUNT(ors), parse_and, out);
     p->expr_depth--;
     return status;
@@ -606,19 +619,9 @@ static hd_status parse_op(parser *p, hd_stmt *stmt)
 
 static hd_status parse_block(parser *p, hd_block *block);
 
-// Past the limit nothing can be understood: the rest is skipped.
 static hd_status check_depth(parser *p)
 {
-    hd_status status;
-
-    if (p->depth < MAX_DEPTH)
-        return HD_OK;
-    p->failed = true;
-    status = hd_error(p->diag, HD_E0105, p->token.loc,
-                      "blocks nest deeper than %d", MAX_DEPTH);
-    while (p->token.kind != HD_TOKEN_END)
-        advance(p);
-    return status;
+    return p->depth < MAX_DEPTH ? HD_OK : give_up(p, "blocks", MAX_DEPTH);
 }
 
 static hd_status parse_variable(parser *p, hd_token *name)
@@ -957,8 +960,8 @@ static hd_status parse_declaration(parser *p)
     known = hd_module_buffer(p->module, name.text, name.length);
     if (known != NULL) {
         p->failed = true;
-        status = hd_error(p->diag, HD_E0203, name.loc,
-                          "%%%s is declared twice", known->name);
+        status = hd_error(p->diag, HD_E0203, name.loc, "%%%s is declared twice",
+                          known->name);
         hd_note(p->diag, known->loc, "first here");
         return status;
     }
@@ -1063,13 +1066,19 @@ static hd_status parse_mesh(parser *p)
     return HD_OK;
 }
 
-// To the next line that the declaration did not reach; `start` is where it
-// began, so that at least one word is passed.
+static bool at_role(const parser *p)
+{
+    return at_word(p, "in") || at_word(p, "out") || at_word(p, "inout") ||
+           at_word(p, "temp");
+}
+
+// To the next declaration; `start` is where this one began, so that at least
+// one word is passed.
 static void skip_declaration(parser *p, const char *start)
 {
     if (p->token.text == start)
         advance(p);
-    while (p->token.kind != HD_TOKEN_END && !at_mark(p, "{") && !p->token.first)
+    while (p->token.kind != HD_TOKEN_END && !at_mark(p, "{") && !at_role(p))
         advance(p);
 }
 
