@@ -1,6 +1,7 @@
 // What ranks must agree on. Every rank is walked, its transfers noted, and the
 // notes sorted so that what should match lies side by side: sends and recvs by
-// (sender, receiver, axis, seq), collectives by (axis, line of the mesh, seq).
+// (sender, receiver, axis, seq), collectives by (line of the mesh, axis, seq).
+// They are dealt out by sender first, so that each sort is of few.
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -95,9 +96,9 @@ static int compare_notes(const void *x, const void *y)
 
     if (point_a != point_b)
         return point_a - point_b;
-    ORDER(axis);
     ORDER(from);
     ORDER(to);
+    ORDER(axis);
     ORDER(seq);
     ORDER(rank);
     return 0;
@@ -205,6 +206,42 @@ static int64_t match_collective(matcher *m, int64_t i)
     return i + n;
 }
 
+// Deals the notes out by sender: first[r] .. first[r + 1] are those of r.
+static hd_status deal_notes(matcher *m, int64_t *first)
+{
+    note *dealt = malloc(sizeof *dealt * ((size_t)m->nnotes + 1));
+
+    if (dealt == NULL)
+        return hd_fail(m->diag, HD_NO_MEMORY, "out of memory");
+    for (int64_t i = 0; i < m->nnotes; i++)
+        first[m->note[i].from + 1]++;
+    for (int64_t r = 0; r < m->module->nranks; r++)
+        first[r + 1] += first[r];
+    for (int64_t i = 0; i < m->nnotes; i++)
+        dealt[first[m->note[i].from]++] = m->note[i];
+    for (int64_t r = m->module->nranks; r > 0; r--)
+        first[r] = first[r - 1];
+    first[0] = 0;
+    free(m->note);
+    m->note = dealt;
+    return HD_OK;
+}
+
+static hd_status sort_notes(matcher *m)
+{
+    int64_t *first = calloc((size_t)m->module->nranks + 1, sizeof *first);
+    hd_status status;
+
+    if (first == NULL)
+        return hd_fail(m->diag, HD_NO_MEMORY, "out of memory");
+    status = deal_notes(m, first);
+    for (int64_t r = 0; status == HD_OK && r < m->module->nranks; r++)
+        qsort(m->note + first[r], (size_t)(first[r + 1] - first[r]),
+              sizeof *m->note, compare_notes);
+    free(first);
+    return status;
+}
+
 hd_status hd_match(const hd_module *module, hd_diag *diag)
 {
     matcher m = {.module = module, .diag = diag};
@@ -213,8 +250,8 @@ hd_status hd_match(const hd_module *module, hd_diag *diag)
 
     for (; status == HD_OK && m.rank < module->nranks; m.rank++)
         status = hd_walk(module, m.rank, diag, take_steps, &m);
-    if (status == HD_OK && m.nnotes > 0)
-        qsort(m.note, (size_t)m.nnotes, sizeof *m.note, compare_notes);
+    if (status == HD_OK)
+        status = sort_notes(&m);
     for (int64_t i = 0; status == HD_OK && i < m.nnotes;)
         i = is_point(m.note[i].op) ? match_point(&m, i)
                                    : match_collective(&m, i);

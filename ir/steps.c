@@ -93,22 +93,11 @@ bool hd_span_is_dense(const hd_span *span)
     return true;
 }
 
-static hd_status count_steps(void *context, const hd_step *steps, int n)
-{
-    (void)steps;
-    *(int64_t *)context += n;
-    return HD_OK;
-}
-
 hd_status hd_module_steps(const hd_module *module, int rank, hd_diag *diag,
                           int64_t *out)
 {
-    int64_t n = 0;
-
     if (rank < 0 || rank >= module->nranks)
         return hd_fail(diag, HD_ARGUMENT, "rank %d of a mesh of %lld", rank,
                        (long long)module->nranks);
-    HD_TRY(hd_walk(module, rank, diag, count_steps, &n));
-    *out = n;
-    return HD_OK;
+    return hd_walk_count(module, rank, diag, out);
 }

@@ -13,7 +13,7 @@ enum { MAX_EVENTS = 1 << 24 };
 typedef struct walker {
     const hd_module *module;
     hd_diag *diag;
-    hd_step_fn *fn;
+    hd_step_fn *fn; // NULL: steps are only counted
     void *context;
     int64_t rank;
     hd_env env;
@@ -171,6 +171,41 @@ static hd_status find_recorded(walker *w, const hd_span *span, int64_t **out)
     return HD_OK;
 }
 
+// The first op of the block that records the event; NULL if there is none.
+static const hd_op *find_record(const hd_block *block, const hd_buffer *event)
+{
+    for (const hd_stmt *s = block->first; s != NULL; s = s->next) {
+        const hd_view *views[HD_MAX_VIEWS];
+        int n = s->kind == HD_STMT_OP ? hd_op_views(s->op, views) : 0;
+        const hd_op *found;
+
+        for (int i = 0; i < n; i++)
+            if (hd_op_access(s->op, i) == HD_ACCESS_RECORD &&
+                hd_buffer_root(views[i]->buffer) == event)
+                return s->op;
+        found = find_record(&s->body, event);
+        if (found == NULL)
+            found = find_record(&s->otherwise, event);
+        if (found != NULL)
+            return found;
+    }
+    return NULL;
+}
+
+static hd_status report_unrecorded(const walker *w, const hd_step *step,
+                                   const hd_buffer *event)
+{
+    const hd_op *record = find_record(&w->module->body, event);
+    hd_status status =
+        hd_error(w->diag, HD_E0605, step->op->loc,
+                 "rank %lld waits for %%%s, which nothing before records",
+                 (long long)w->rank, event->name);
+
+    if (record != NULL)
+        hd_note(w->diag, record->loc, "%%%s is recorded here", event->name);
+    return status;
+}
+
 static hd_status resolve_events(walker *w, hd_step *step)
 {
     int64_t *last = NULL;
@@ -188,10 +223,7 @@ static hd_status resolve_events(walker *w, hd_step *step)
             step->record = *last - 1;
         else if (step->span[i].buffer->role != HD_IN &&
                  step->span[i].buffer->role != HD_INOUT)
-            return hd_error(w->diag, HD_E0605, step->op->loc,
-                            "rank %lld waits for %%%s, which nothing before "
-                            "records",
-                            (long long)w->rank, step->span[i].buffer->name);
+            return report_unrecorded(w, step, step->span[i].buffer);
     }
     return HD_OK;
 }
@@ -252,28 +284,36 @@ static hd_status flush(walker *w)
     return n == 0 ? HD_OK : w->fn(w->context, w->member, n);
 }
 
+static hd_status count_step(walker *w, const hd_op *op)
+{
+    if (++w->nsteps <= HD_MAX_STEPS)
+        return HD_OK;
+    return hd_error(w->diag, HD_E0607, op->loc,
+                    "rank %lld has more than %lld steps", (long long)w->rank,
+                    (long long)HD_MAX_STEPS);
+}
+
 static hd_status walk_op(walker *w, const hd_op *op)
 {
     const hd_view *views[HD_MAX_VIEWS];
     hd_step *step;
     hd_span *span;
 
+    HD_TRY(count_step(w, op));
+    if (w->fn == NULL)
+        return HD_OK;
     HD_TRY(reserve_member(w));
     span = &w->span[w->nmembers * HD_MAX_VIEWS];
     step = &w->member[w->nmembers];
     *step = (hd_step){.op = op,
                       .rank = w->rank,
-                      .index = w->nsteps++,
+                      .index = w->nsteps - 1,
                       .stream = w->stream,
                       .group = w->grouping ? w->ngroups : 0,
                       .nspans = hd_op_views(op, views),
                       .span = span,
                       .peer = -1,
                       .record = -1};
-    if (w->nsteps > HD_MAX_STEPS)
-        return hd_error(w->diag, HD_E0607, op->loc,
-                        "rank %lld has more than %lld steps",
-                        (long long)w->rank, (long long)HD_MAX_STEPS);
     for (int i = 0; i < step->nspans; i++)
         HD_TRY(make_span(w, views[i], &span[i]));
     if (hd_op_is(op, HD_UNIT_TRANSFER))
@@ -389,6 +429,18 @@ static void stop(walker *w)
     free(w->span);
 }
 
+static hd_status walk_rank(walker *w)
+{
+    const hd_source *outer = hd_diag_source(w->diag, &w->module->source);
+    hd_status status = start(w);
+
+    if (status == HD_OK)
+        status = walk_block(w, &w->module->body);
+    stop(w);
+    hd_diag_source(w->diag, outer);
+    return status;
+}
+
 hd_status hd_walk(const hd_module *module, int64_t rank, hd_diag *diag,
                   hd_step_fn *fn, void *context)
 {
@@ -398,12 +450,19 @@ hd_status hd_walk(const hd_module *module, int64_t rank, hd_diag *diag,
                 .context = context,
                 .rank = rank,
                 .stream = HD_CALLER_STREAM};
-    const hd_source *outer = hd_diag_source(diag, &module->source);
-    hd_status status = start(&w);
 
-    if (status == HD_OK)
-        status = walk_block(&w, &module->body);
-    stop(&w);
-    hd_diag_source(diag, outer);
-    return status;
+    return walk_rank(&w);
+}
+
+hd_status hd_walk_count(const hd_module *module, int64_t rank, hd_diag *diag,
+                        int64_t *out)
+{
+    walker w = {.module = module,
+                .diag = diag,
+                .rank = rank,
+                .stream = HD_CALLER_STREAM};
+
+    HD_TRY(walk_rank(&w));
+    *out = w.nsteps;
+    return HD_OK;
 }

@@ -1,82 +1,254 @@
 // heddle check: everything that can be said of a program without running it.
 #include "commands.h"
-#include "program.h"
+#include "sweep.h"
 
+#include <cjson/cJSON.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-// The fewest and the most steps that a rank issues.
-static hd_status count_steps(const hd_module *module, hd_diag *diag,
-                             int64_t *least, int64_t *most)
-{
-    for (int rank = 0; rank < hd_module_ranks(module); rank++) {
-        int64_t n;
-        hd_status status = hd_module_steps(module, rank, diag, &n);
-
-        if (status != HD_OK)
-            return status;
-        *least = rank == 0 || n < *least ? n : *least;
-        *most = rank == 0 || n > *most ? n : *most;
-    }
-    return HD_OK;
-}
-
-static outcome report(const char *path, const hd_module *module, hd_diag *diag)
-{
-    int ranks = hd_module_ranks(module);
-    int64_t least = 0, most = 0;
-    hd_status status = count_steps(module, diag, &least, &most);
-
-    if (status != HD_OK)
-        return tell(diag, status, path);
-    printf("%s: ok: %d rank%s, ", strcmp(path, "-") == 0 ? "<stdin>" : path,
-           ranks, ranks == 1 ? "" : "s");
-    if (least != most)
-        printf("%" PRId64 " to ", least);
-    printf("%" PRId64 " step%s%s\n", most, most == 1 ? "" : "s",
-           ranks == 1 ? "" : " a rank");
-    return FINE;
-}
-
-static outcome check_module(const char *path, hd_module *module,
-                            const program_options *options, hd_diag *diag)
-{
-    if (hd_module_stage(module) != HD_STAGE_HOST)
-        TRY(tell(diag, hd_lower(module, &options->lower, NULL, NULL, diag),
-                 path));
-    TRY(tell(diag, hd_check(module, diag), path));
-    return report(path, module, diag);
-}
-
-static outcome check_file(const char *path, const program_options *options,
-                          hd_diag *diag)
-{
-    hd_module *module;
-    outcome result;
-
-    TRY(program_open(path, options, diag, &module));
-    result = check_module(path, module, options, diag);
-    hd_module_destroy(module);
-    return result;
-}
+enum { WAITING_STREAMS = 1, JSON };
 
 typedef struct check {
     const char **paths; // owned; not the names
     int npaths;
     program_options options;
+    sweep sweep;
+    hd_check_options limits;
+    bool json;
+    hd_diag *diag;   // owned: of the program at hand
+    cJSON *findings; // owned: what --json prints, one object a program
 } check;
+
+// What is said of one program that is fine.
+typedef struct summary {
+    int ranks;
+    int64_t least, most; // steps that a rank issues
+} summary;
+
+static hd_status summarize(const hd_module *module, hd_diag *diag, summary *out)
+{
+    out->ranks = hd_module_ranks(module);
+    for (int rank = 0; rank < out->ranks; rank++) {
+        int64_t n;
+        hd_status status = hd_module_steps(module, rank, diag, &n);
+
+        if (status != HD_OK)
+            return status;
+        out->least = rank == 0 || n < out->least ? n : out->least;
+        out->most = rank == 0 || n > out->most ? n : out->most;
+    }
+    return HD_OK;
+}
+
+static hd_status check_module(const check *check, hd_module *module,
+                              summary *out)
+{
+    hd_status status = HD_OK;
+
+    if (hd_module_stage(module) != HD_STAGE_HOST)
+        status =
+            hd_lower(module, &check->options.lower, NULL, NULL, check->diag);
+    if (status == HD_OK)
+        status = hd_check_with(module, &check->limits, check->diag);
+    return status == HD_OK ? summarize(module, check->diag, out) : status;
+}
+
+static const char *shown_path(const char *path)
+{
+    return strcmp(path, "-") == 0 ? "<stdin>" : path;
+}
+
+// ------------------------------------------------------------------- text
+
+static void print_defines(const check *check)
+{
+    for (size_t i = 0; i < check->options.ndefines; i++)
+        printf(" -D %s=%" PRId64, check->options.defines[i].name,
+               check->options.defines[i].value);
+}
+
+static void print_summary(const check *check, const char *path,
+                          const summary *s)
+{
+    printf("%s", shown_path(path));
+    if (sweep_count(&check->sweep) > 1)
+        print_defines(check);
+    printf(": ok: %d rank%s, ", s->ranks, s->ranks == 1 ? "" : "s");
+    if (s->least != s->most)
+        printf("%" PRId64 " to ", s->least);
+    printf("%" PRId64 " step%s%s\n", s->most, s->most == 1 ? "" : "s",
+           s->ranks == 1 ? "" : " a rank");
+}
+
+static outcome print_program(const check *check, const char *path,
+                             hd_status status, const summary *s)
+{
+    outcome result = tell(check->diag, status, path);
+
+    if (result == FINE)
+        print_summary(check, path, s);
+    else if (sweep_count(&check->sweep) > 1) {
+        fprintf(stderr, "%s", shown_path(path));
+        for (size_t i = 0; i < check->options.ndefines; i++)
+            fprintf(stderr, " -D %s=%" PRId64, check->options.defines[i].name,
+                    check->options.defines[i].value);
+        fprintf(stderr, ": wrong\n");
+    }
+    return result;
+}
+
+// ------------------------------------------------------------------- json
+
+static cJSON *have(cJSON *item)
+{
+    if (!item)
+        out_of_memory();
+    return item;
+}
+
+static void put(cJSON *object, const char *name, cJSON *item)
+{
+    if (!cJSON_AddItemToObject(object, name, have(item)))
+        out_of_memory();
+}
+
+static cJSON *json_message(const hd_message *m)
+{
+    static const char *const severities[] = {"error", "warning", "note"};
+    cJSON *object = have(cJSON_CreateObject());
+
+    put(object, "severity", cJSON_CreateString(severities[m->severity]));
+    if (*m->code)
+        put(object, "code", cJSON_CreateString(m->code));
+    if (m->line > 0) {
+        put(object, "file", cJSON_CreateString(m->file));
+        put(object, "line", cJSON_CreateNumber(m->line));
+        put(object, "column", cJSON_CreateNumber(m->column));
+    }
+    put(object, "text", cJSON_CreateString(m->text));
+    return object;
+}
+
+// Notes lie in the finding that they belong to.
+static cJSON *json_messages(const hd_diag *diag)
+{
+    cJSON *findings = have(cJSON_CreateArray()), *notes = NULL;
+
+    for (size_t i = 0; i < hd_diag_count(diag); i++) {
+        hd_message m;
+        cJSON *message;
+
+        if (!hd_diag_message(diag, i, &m))
+            continue;
+        message = json_message(&m);
+        if (m.severity == HD_NOTE && notes) {
+            cJSON_AddItemToArray(notes, message);
+            continue;
+        }
+        notes = have(cJSON_AddArrayToObject(message, "notes"));
+        cJSON_AddItemToArray(findings, message);
+    }
+    return findings;
+}
+
+static outcome json_program(const check *check, const char *path,
+                            hd_status status, const summary *s)
+{
+    cJSON *object = have(cJSON_CreateObject()), *defines;
+
+    put(object, "file", cJSON_CreateString(shown_path(path)));
+    defines = have(cJSON_AddObjectToObject(object, "defines"));
+    for (size_t i = 0; i < check->options.ndefines; i++)
+        put(defines, check->options.defines[i].name,
+            cJSON_CreateNumber((double)check->options.defines[i].value));
+    put(object, "status", cJSON_CreateString(hd_status_text(status)));
+    if (status == HD_OK) {
+        put(object, "ranks", cJSON_CreateNumber(s->ranks));
+        put(object, "least_steps", cJSON_CreateNumber((double)s->least));
+        put(object, "most_steps", cJSON_CreateNumber((double)s->most));
+    }
+    put(object, "findings", json_messages(check->diag));
+    cJSON_AddItemToArray(check->findings, object);
+    hd_diag_clear(check->diag);
+    return outcome_of(status);
+}
+
+static void print_json(const check *check)
+{
+    char *text = cJSON_Print(check->findings);
+
+    if (!text)
+        out_of_memory();
+    puts(text);
+    cJSON_free(text);
+}
+
+// ---------------------------------------------------------------- command
+
+static outcome check_text(check *check, const char *path, const content *text)
+{
+    summary summary = {0};
+    hd_module *module = NULL;
+    hd_status status = hd_parse(path, (const char *)text->bytes, text->length,
+                                check->options.defines, check->options.ndefines,
+                                check->diag, &module);
+
+    if (status == HD_OK)
+        status = check_module(check, module, &summary);
+    hd_module_destroy(module);
+    return check->json ? json_program(check, path, status, &summary)
+                       : print_program(check, path, status, &summary);
+}
+
+// Every combination is checked, whatever became of those before it.
+static outcome check_file(check *check, const char *path)
+{
+    content text;
+    outcome worst = FINE;
+
+    TRY(program_read(path, &text));
+    for (size_t i = 0; i < sweep_count(&check->sweep); i++) {
+        outcome result;
+
+        sweep_define(&check->sweep, i, &check->options);
+        result = check_text(check, path, &text);
+        worst = result > worst ? result : worst;
+    }
+    content_close(&text);
+    return worst;
+}
+
+static outcome take_option(check *check, const options *at, int id)
+{
+    int64_t value;
+
+    switch (id) {
+    case OPTIONS_OPERAND:
+        check->paths[check->npaths++] = at->value;
+        return FINE;
+    case PROGRAM_DEFINE:
+        return sweep_take(&check->sweep, at->value);
+    case WAITING_STREAMS:
+        if (!parse_integer(at->value, 1, 65, &value))
+            return complain(USAGE, "%s: '%s' is not a number from 1 to 65",
+                            at->word, at->value);
+        check->limits.waiting_streams = (int)value;
+        return FINE;
+    case JSON:
+        check->json = true;
+        return FINE;
+    default:
+        return program_option(&check->options, at, id);
+    }
+}
 
 static outcome take_options(check *check, options *at)
 {
     int id;
 
-    while ((id = options_next(at)) != OPTIONS_END) {
-        if (id == OPTIONS_OPERAND)
-            check->paths[check->npaths++] = at->value;
-        else
-            TRY(program_option(&check->options, at, id));
-    }
+    while ((id = options_next(at)) != OPTIONS_END)
+        TRY(take_option(check, at, id));
     if (check->npaths == 0)
         return complain(USAGE, "check needs a file; - is standard input");
     return FINE;
@@ -84,22 +256,27 @@ static outcome take_options(check *check, options *at)
 
 static outcome run_check(const command *command, int argc, char **argv)
 {
-    check check = {.paths = need((size_t)argc, sizeof *check.paths)};
+    check check = {.paths = need((size_t)argc, sizeof *check.paths),
+                   .limits = hd_check_defaults(),
+                   .diag = need_diag(),
+                   .findings = have(cJSON_CreateArray())};
     options at = {.command = command, .argc = argc, .argv = argv};
-    hd_diag *diag = need_diag();
     outcome worst;
 
     program_options_init(&check.options);
     worst = take_options(&check, &at);
     // Every file is checked, whatever became of those before it.
     for (int i = 0; i < check.npaths && worst != USAGE; i++) {
-        outcome result = check_file(check.paths[i], &check.options, diag);
+        outcome result = check_file(&check, check.paths[i]);
 
-        if (result > worst)
-            worst = result;
+        worst = result > worst ? result : worst;
     }
+    if (check.json && worst != USAGE)
+        print_json(&check);
     program_options_free(&check.options);
-    hd_diag_destroy(diag);
+    sweep_free(&check.sweep);
+    hd_diag_destroy(check.diag);
+    cJSON_Delete(check.findings);
     free(check.paths);
     return worst;
 }
@@ -108,7 +285,15 @@ const command check_command = {
     .name = "check",
     .operands = "FILE...",
     .summary = "Checks programs without running them; - is standard input.",
-    .about = "A program that is not complete is lowered first.\n",
-    .options = {PROGRAM_OPTIONS, {0, 0, NULL, NULL, NULL}},
+    .about =
+        "Proves a host program free of deadlocks and races on all ranks; a\n"
+        "program that is not complete is lowered first. -D NAME=2,4,8 checks\n"
+        "each value, and each combination where several names have a list.\n",
+    .options = {PROGRAM_OPTIONS,
+                {WAITING_STREAMS, 0, "waiting-streams", "N",
+                 "streams of a rank that may wait at once\nwithout a warning "
+                 "(default 7)"},
+                {JSON, 0, "json", NULL, "findings as JSON, on standard output"},
+                {0, 0, NULL, NULL, NULL}},
     .run = run_check,
 };

@@ -21,28 +21,27 @@ void program_options_free(program_options *options)
     memset(options, 0, sizeof *options);
 }
 
-// A name that is set twice has the last value.
-static void set_define(program_options *options, char *name, int64_t value)
+void program_define(program_options *options, const char *name, int64_t value)
 {
     hd_define *defines;
 
     for (size_t i = 0; i < options->ndefines; i++)
         if (strcmp(options->defines[i].name, name) == 0) {
             options->defines[i].value = value;
-            free(name);
             return;
         }
     defines = need(options->ndefines + 1, sizeof *defines);
     if (options->ndefines > 0)
         memcpy(defines, options->defines, options->ndefines * sizeof *defines);
     free(options->defines);
-    defines[options->ndefines++] = (hd_define){name, value};
+    defines[options->ndefines++] = (hd_define){need_format("%s", name), value};
     options->defines = defines;
 }
 
 static outcome take_define(program_options *options, const char *word)
 {
     const char *equals = strchr(word, '=');
+    char *name;
     int64_t value;
 
     if (!equals || equals == word)
@@ -50,7 +49,9 @@ static outcome take_define(program_options *options, const char *word)
     if (!parse_integer(equals + 1, INT64_MIN, INT64_MAX, &value))
         return complain(USAGE, "-D %s: '%s' is not an integer of 64 bits", word,
                         equals + 1);
-    set_define(options, need_format("%.*s", (int)(equals - word), word), value);
+    name = need_format("%.*s", (int)(equals - word), word);
+    program_define(options, name, value);
+    free(name);
     return FINE;
 }
 

@@ -53,6 +53,9 @@ outcome program_option(program_options *options, const struct options *at,
 #define PROGRAM_LIMIT ((size_t)16 << 20)
 
 // `text` must outlive nothing: a module does not need it once parsed.
+// Sets what -D sets; a name that is set twice has the last value.
+void program_define(program_options *options, const char *name, int64_t value);
+
 outcome program_read(const char *path, content *text);
 outcome program_parse(const char *path, const content *text,
                       const program_options *options, hd_diag *diag,

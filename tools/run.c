@@ -10,7 +10,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DEVICE = 1, IN, OUT, CAST, SEED, ITERS, VERIFY, STATS, TIMEOUT };
+enum {
+    DEVICE = 1,
+    IN,
+    OUT,
+    CAST,
+    SEED,
+    ITERS,
+    VERIFY,
+    STATS,
+    TIMEOUT,
+    NO_CHECK
+};
 
 enum { MOST_ITERS = 1000000 };
 
@@ -19,6 +30,7 @@ typedef struct run {
     program_options options;
     bindings in, out;
     bool cast, verify, stats;
+    bool unchecked; // --no-check
     hd_diag *diag;
     hd_module *module;  // what runs
     hd_module *program; // what is verified against: the tensor program, or NULL
@@ -84,6 +96,9 @@ static outcome take_option(run *run, const options *at, int id)
     case STATS:
         run->stats = run->job.timed = true;
         return FINE;
+    case NO_CHECK:
+        run->unchecked = true;
+        return FINE;
     case TIMEOUT:
         return take_timeout(run, at->value);
     default:
@@ -138,6 +153,8 @@ static outcome parse_program(run *run, const content *text)
             run->diag,
             hd_lower(run->module, &run->options.lower, NULL, NULL, run->diag),
             run->path));
+    if (run->unchecked)
+        return FINE;
     return tell(run->diag, hd_check(run->module, run->diag), run->path);
 }
 
@@ -366,6 +383,8 @@ const command run_command = {
             {TIMEOUT, 0, "timeout", "SECONDS",
              "that a wait for a peer may take (default 30)"},
             {DEVICE, 0, "device", "NAME", "cpu (the default)"},
+            {NO_CHECK, 0, "no-check", NULL,
+             "run without proving the program first"},
             PROGRAM_OPTIONS,
             {0, 0, NULL, NULL, NULL},
         },

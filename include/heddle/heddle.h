@@ -159,7 +159,8 @@ HD_API HD_MUST_USE hd_status hd_print_steps(const hd_module *module, int rank,
                                             hd_diag *diag, char **out);
 HD_API void hd_free(void *memory);
 
-// How many steps `rank` issues in a run.
+// How many steps `rank` issues in a run. Cheaper than a check: of what is wrong
+// with a step only what control flow depends on is found.
 HD_API HD_MUST_USE hd_status hd_module_steps(const hd_module *module, int rank,
                                              hd_diag *diag, int64_t *out);
 
@@ -234,9 +235,26 @@ HD_API HD_MUST_USE hd_status hd_lower(hd_module *module,
                                       hd_lower_hook *hook, void *context,
                                       hd_diag *diag);
 
-// Everything that can be said of a program without running it: each rank's
-// steps are walked, indices and peers are in range, transfers match.
+// ----------------------------------------------------------------- check
+
+typedef struct hd_check_options {
+    int waiting_streams; // of a rank, that may wait at once: beyond is a
+                         // warning
+} hd_check_options;
+
+HD_API hd_check_options hd_check_defaults(void); // 7
+
+// Everything that can be said of a program without running it. Of any program,
+// that it is well formed; of a complete host program also, for all ranks and
+// two back-to-back runs: indices and peers are in range, transfers match, no
+// schedule deadlocks or races, nothing is read before it is written, outputs
+// are written whole, and all work lies within its run. docs/checking.md says
+// what exactly is proven. HD_INVALID, with findings that point into the text
+// that the module was parsed from, if it is wrong.
 HD_API HD_MUST_USE hd_status hd_check(const hd_module *module, hd_diag *diag);
+HD_API HD_MUST_USE hd_status hd_check_with(const hd_module *module,
+                                           const hd_check_options *options,
+                                           hd_diag *diag);
 
 // ------------------------------------------------------------- reference
 

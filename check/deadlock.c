@@ -1,0 +1,236 @@
+// Every stream that is stuck waits for one other stream, of its own rank or of
+// a peer: going from one to the next must come back to where it has been, and
+// that circle is the deadlock.
+#include "check/deadlock.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "check/memory.h"
+
+enum { MOST_EDGES = 12 }; // that are shown of one circle
+
+// Why a stream does not move: it is at `step`, which needs `needed` of `peer`
+// (another rank, or the same), which `stream` of that rank would issue.
+typedef struct edge {
+    int rank, stream;
+    int64_t step;
+    int peer, next;
+    int64_t needed;
+    bool in_order; // `needed` is an earlier transfer of `peer`, which has to
+                   // start before the one that is waited for
+} edge;
+
+static const char *word_of(const hd_graph *g, int rank, int64_t step)
+{
+    return hd_op_info_get(hd_graph_node(g, rank, step)->op->code)->text;
+}
+
+static void need(const hd_replay *r, edge *e, int peer, int64_t step)
+{
+    e->peer = peer;
+    e->needed = step;
+    e->next = hd_graph_node(r->graph, peer, step)->stream;
+}
+
+// A transfer that must start: its own stream has not come to it, or an earlier
+// transfer has not started.
+static void need_start(const hd_replay *r, edge *e, int rank, int64_t step)
+{
+    if (hd_replay_state(r, rank, step) != 0) {
+        e->in_order = true;
+        step = r->chain[rank];
+    }
+    need(r, e, rank, step);
+}
+
+static bool has_started(const hd_replay *r, int rank, int64_t step)
+{
+    return (hd_replay_state(r, rank, step) & HD_STARTED) != 0;
+}
+
+// A member of the meeting that has not started; there is one.
+static void need_member(const hd_replay *r, edge *e, int rank, int64_t step)
+{
+    const hd_graph *g = r->graph;
+    int32_t link = hd_graph_node(g, rank, step)->link;
+
+    for (int64_t i = g->meeting[link]; i < g->meeting[link + 1]; i++) {
+        const hd_member *m = &g->member[i];
+        int64_t there = hd_same_run(g, rank, step, m->rank, m->step);
+
+        if (!has_started(r, m->rank, there)) {
+            need_start(r, e, m->rank, there);
+            return;
+        }
+    }
+}
+
+static void need_transfer(const hd_replay *r, edge *e, int rank, int64_t step)
+{
+    const hd_node *node = hd_graph_node(r->graph, rank, step);
+
+    if (!has_started(r, rank, step))
+        need_start(r, e, rank, step);
+    else if (node->kind == HD_NODE_COLLECTIVE)
+        need_member(r, e, rank, step);
+    else
+        need_start(r, e, node->peer,
+                   hd_same_run(r->graph, rank, step, node->peer, node->link));
+}
+
+static void need_group(const hd_replay *r, edge *e)
+{
+    int64_t step = e->step;
+
+    while (hd_graph_node(r->graph, e->rank, step)->async ||
+           hd_replay_is_done(r, e->rank, step))
+        step++;
+    e->step = step;
+    need_transfer(r, e, e->rank, step);
+}
+
+static void need_join(const hd_replay *r, edge *e)
+{
+    for (int s = 1; s < r->graph->nstreams; s++) {
+        int64_t stuck = hd_replay_stuck(r, e->rank, s);
+
+        if (stuck >= 0 && stuck < e->step)
+            need(r, e, e->rank, stuck);
+    }
+}
+
+static edge find_edge(const hd_replay *r, int rank, int stream)
+{
+    const hd_graph *g = r->graph;
+    edge e = {rank, stream, hd_replay_stuck(r, rank, stream), 0, 0, 0, false};
+    const hd_node *node = hd_graph_node(g, rank, e.step);
+    int64_t fork = stream > 0 ? hd_graph_fork(g, rank, e.step) : -1;
+    int64_t caller = hd_replay_stuck(r, rank, 0);
+    int64_t record;
+
+    if (fork >= 0 && caller >= 0 && caller <= fork) {
+        need(r, &e, rank, fork);
+    } else if (node->kind == HD_NODE_WAIT) {
+        record = hd_same_run(g, rank, e.step, rank, node->link);
+        if (hd_graph_node(g, rank, record)->async &&
+            hd_replay_state(r, rank, record) != 0)
+            need_transfer(r, &e, rank, record);
+        else
+            need(r, &e, rank, record);
+    } else if (node->kind == HD_NODE_JOIN) {
+        need_join(r, &e);
+    } else {
+        need_group(r, &e);
+    }
+    return e;
+}
+
+static void name_stream(int stream, char out[40])
+{
+    if (stream == 0)
+        snprintf(out, 40, "the caller's stream");
+    else
+        snprintf(out, 40, "stream %d", stream - 1);
+}
+
+// "rank 1's recv (step 4) on stream 0"
+static void name_needed(const hd_graph *g, const edge *e, char *out,
+                        size_t size)
+{
+    char whose[40], where[40];
+
+    if (e->peer == e->rank)
+        snprintf(whose, sizeof whose, "its own");
+    else
+        snprintf(whose, sizeof whose, "rank %d's", e->peer);
+    name_stream(e->next, where);
+    snprintf(out, size, "%s %s (step %lld) on %s%s", whose,
+             word_of(g, e->peer, e->needed), (long long)e->needed, where,
+             e->in_order ? ", which comes first in the order of its transfers"
+                         : "");
+}
+
+static void print_edge(const hd_graph *g, const edge *e, char *out, size_t size)
+{
+    char where[40], needed[200];
+
+    name_stream(e->stream, where);
+    name_needed(g, e, needed, sizeof needed);
+    snprintf(out, size, "rank %d, %s: this %s (step %lld) waits for %s",
+             e->rank, where, word_of(g, e->rank, e->step), (long long)e->step,
+             needed);
+}
+
+// Goes from `e` until it meets a stream again, and returns one on the circle.
+static edge find_circle(const hd_replay *r, edge e, bool *seen)
+{
+    for (;;) {
+        bool *been = &seen[(int64_t)e.rank * r->graph->nstreams + e.stream];
+
+        if (*been)
+            return e;
+        *been = true;
+        e = find_edge(r, e.peer, e.next);
+    }
+}
+
+// The circle begins where rank and stream are lowest, so that the same deadlock
+// always reads the same.
+static edge find_first(const hd_replay *r, edge e, int *length)
+{
+    edge first = e, at = e;
+
+    *length = 0;
+    do {
+        if (at.rank < first.rank ||
+            (at.rank == first.rank && at.stream < first.stream))
+            first = at;
+        at = find_edge(r, at.peer, at.next);
+        ++*length;
+    } while (at.rank != e.rank || at.stream != e.stream);
+    return first;
+}
+
+static hd_status report_circle(const hd_replay *r, edge e, hd_diag *diag)
+{
+    const hd_graph *g = r->graph;
+    int length;
+    char words[320];
+    hd_status status;
+
+    e = find_first(r, e, &length);
+    print_edge(g, &e, words, sizeof words);
+    status =
+        hd_error(diag, HD_E0706, hd_graph_node(g, e.rank, e.step)->op->loc,
+                 "deadlock: %d streams wait for each other in a circle; %s",
+                 length, words);
+    for (int i = 1; i < length && i < MOST_EDGES; i++) {
+        e = find_edge(r, e.peer, e.next);
+        print_edge(g, &e, words, sizeof words);
+        hd_note(diag, hd_graph_node(g, e.rank, e.step)->op->loc, "%s", words);
+    }
+    if (length > MOST_EDGES)
+        hd_note(diag, hd_graph_node(g, e.rank, e.step)->op->loc,
+                "and %d more like these", length - MOST_EDGES);
+    return status;
+}
+
+hd_status hd_deadlock_report(const hd_replay *replay, hd_diag *diag)
+{
+    const hd_graph *g = replay->graph;
+    bool *seen;
+
+    HD_TRY(hd_clear_array((int64_t)g->nranks * g->nstreams, sizeof *seen, diag,
+                          (void **)&seen));
+    for (int rank = 0; rank < g->nranks; rank++)
+        for (int s = 0; s < g->nstreams; s++)
+            if (hd_replay_stuck(replay, rank, s) >= 0) {
+                edge e = find_circle(replay, find_edge(replay, rank, s), seen);
+
+                free(seen);
+                return report_circle(replay, e, diag);
+            }
+    free(seen);
+    return HD_OK;
+}

@@ -1,0 +1,476 @@
+// Walks the ranks one after the other. A transfer first keeps its sequence
+// number as its link; once all ranks are there, sends are looked up by (peer,
+// axis, number) and collectives are numbered by (axis, line of the mesh).
+#include "check/graph.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "check/memory.h"
+
+// A send of some rank, found by key.
+typedef struct sent {
+    uint64_t key;
+    int32_t step;
+} sent;
+
+typedef struct builder {
+    hd_graph *graph;
+    hd_diag *diag;
+    int rank;
+    int64_t nnodes, nodes_room, parts_room;
+    int32_t fork;
+    sent *sent; // owned: of all ranks, sorted within each
+    int64_t nsent, sent_room;
+    int64_t *first_sent; // owned: by rank
+} builder;
+
+// ------------------------------------------------------------------ steps
+
+static hd_node_kind kind_of(hd_opcode code)
+{
+    switch (code) {
+    case HD_OP_WAIT:
+        return HD_NODE_WAIT;
+    case HD_OP_FORK:
+        return HD_NODE_FORK;
+    case HD_OP_JOIN:
+        return HD_NODE_JOIN;
+    case HD_OP_SEND:
+        return HD_NODE_SEND;
+    case HD_OP_RECV:
+        return HD_NODE_RECV;
+    default:
+        return hd_op_info_get(code)->unit == HD_UNIT_TRANSFER
+                   ? HD_NODE_COLLECTIVE
+                   : HD_NODE_PLAIN;
+    }
+}
+
+static uint64_t key_of(const hd_module *module, int peer, int axis, int64_t seq)
+{
+    return ((uint64_t)peer * (uint64_t)module->naxes + (uint64_t)axis) << 32 |
+           (uint64_t)seq;
+}
+
+static hd_status add_sent(builder *b, const hd_step *step)
+{
+    sent s = {
+        .key = key_of(b->graph->module, step->peer, step->op->axis, step->seq),
+        .step = (int32_t)step->index};
+
+    HD_TRY(hd_grow((void **)&b->sent, &b->sent_room, b->nsent + 1, sizeof s,
+                   b->diag));
+    b->sent[b->nsent++] = s;
+    return HD_OK;
+}
+
+static hd_status add_parts(builder *b, const hd_step *step)
+{
+    hd_graph *g = b->graph;
+    const hd_view *views[HD_MAX_VIEWS];
+    int n = hd_op_views(step->op, views);
+
+    HD_TRY(hd_grow((void **)&g->part, &b->parts_room, g->nparts + n,
+                   sizeof *g->part, b->diag));
+    for (int i = 0; i < n; i++) {
+        const hd_frame *frame = &g->frame[views[i]->buffer->id];
+        hd_part part;
+
+        if (frame->buffer->type.dtype == HD_EVENT)
+            continue;
+        part = hd_part_make(frame, views[i], &step->span[i]);
+        part.access = (uint8_t)hd_op_access(step->op, i);
+        part.view = (uint8_t)i;
+        g->part[g->nparts++] = part;
+    }
+    return HD_OK;
+}
+
+static hd_status check_size(const builder *b)
+{
+    if (b->nnodes < HD_MAX_PROVEN_STEPS &&
+        b->graph->nparts < HD_MAX_PROVEN_PARTS)
+        return HD_OK;
+    return hd_error(b->diag, HD_E0105, (hd_loc){0},
+                    "%d of %d ranks have %lld steps; more than %lld steps are "
+                    "not proven",
+                    b->rank + 1, b->graph->nranks, (long long)b->nnodes,
+                    (long long)HD_MAX_PROVEN_STEPS);
+}
+
+static hd_status add_step(builder *b, const hd_step *step, int64_t head)
+{
+    hd_graph *g = b->graph;
+    hd_node *node;
+
+    HD_TRY(check_size(b));
+    HD_TRY(hd_grow((void **)&g->node, &b->nodes_room, b->nnodes + 2,
+                   sizeof *node, b->diag));
+    node = &g->node[b->nnodes++];
+    *node = (hd_node){.op = step->op,
+                      .link = (int32_t)step->seq,
+                      .peer = step->peer,
+                      .fork = b->fork,
+                      .head = (int32_t)head,
+                      .part = (int32_t)g->nparts,
+                      .stream = (uint8_t)(step->stream + 1),
+                      .kind = (uint8_t)kind_of(step->op->code)};
+    if (node->kind == HD_NODE_WAIT)
+        node->link = (int32_t)step->record;
+    if (node->kind == HD_NODE_FORK)
+        b->fork = (int32_t)step->index;
+    if (node->kind == HD_NODE_SEND) {
+        node->async = hd_op_key(step->op, HD_KEY_DONE) != NULL;
+        HD_TRY(add_sent(b, step));
+    }
+    return add_parts(b, step);
+}
+
+static hd_status take_steps(void *context, const hd_step *steps, int n)
+{
+    builder *b = context;
+
+    for (int i = 0; i < n; i++)
+        HD_TRY(add_step(b, &steps[i],
+                        steps[i].group != 0 ? steps[0].index : steps[i].index));
+    return HD_OK;
+}
+
+static int compare_sent(const void *x, const void *y)
+{
+    const sent *a = x, *b = y;
+
+    return (a->key > b->key) - (a->key < b->key);
+}
+
+static hd_status walk_rank(builder *b)
+{
+    hd_graph *g = b->graph;
+    sent *from;
+    int64_t n;
+    bool sorted = true;
+
+    b->fork = -1;
+    HD_TRY(hd_walk(g->module, b->rank, b->diag, take_steps, b));
+    g->first[b->rank + 1] = b->nnodes;
+    b->first_sent[b->rank + 1] = b->nsent;
+    from = b->sent + b->first_sent[b->rank];
+    n = b->nsent - b->first_sent[b->rank];
+    for (int64_t i = 1; i < n && sorted; i++)
+        sorted = from[i - 1].key < from[i].key;
+    if (!sorted)
+        qsort(from, (size_t)n, sizeof *from, compare_sent);
+    return HD_OK;
+}
+
+// ---------------------------------------------------------------- streams
+
+// Sorts the steps of a rank by stream, in issue order within each.
+static void order_rank(hd_graph *g, int rank, int64_t *count)
+{
+    hd_node *node = &g->node[g->first[rank]];
+    int32_t *order = &g->order[g->first[rank]];
+    int32_t *begin = &g->begin[(int64_t)rank * (g->nstreams + 1)];
+    int64_t n = hd_graph_steps(g, rank);
+
+    memset(count, 0, sizeof *count * (size_t)g->nstreams);
+    for (int64_t i = 0; i < n; i++)
+        node[i].place = (int32_t)count[node[i].stream]++;
+    begin[0] = 0;
+    for (int s = 0; s < g->nstreams; s++)
+        begin[s + 1] = begin[s] + (int32_t)count[s];
+    for (int64_t i = 0; i < n; i++)
+        order[begin[node[i].stream] + node[i].place] = (int32_t)i;
+}
+
+static hd_status order_streams(builder *b)
+{
+    hd_graph *g = b->graph;
+    int64_t *count;
+
+    HD_TRY(hd_clear_array(b->nnodes, sizeof *g->order, b->diag,
+                          (void **)&g->order));
+    HD_TRY(hd_clear_array((int64_t)g->nranks * (g->nstreams + 1),
+                          sizeof *g->begin, b->diag, (void **)&g->begin));
+    HD_TRY(
+        hd_clear_array(g->nstreams, sizeof *count, b->diag, (void **)&count));
+    for (int rank = 0; rank < g->nranks; rank++)
+        order_rank(g, rank, count);
+    free(count);
+    return HD_OK;
+}
+
+// -------------------------------------------------------------- transfers
+
+static void pair_recv(const builder *b, int rank, hd_node *recv, int32_t step)
+{
+    hd_graph *g = b->graph;
+    int from = recv->peer;
+    sent want = {.key = key_of(g->module, rank, recv->op->axis, recv->link)};
+    const sent *found =
+        bsearch(&want, b->sent + b->first_sent[from],
+                (size_t)(b->first_sent[from + 1] - b->first_sent[from]),
+                sizeof want, compare_sent);
+
+    recv->link = found != NULL ? found->step : -1;
+    if (found != NULL)
+        g->node[g->first[from] + found->step].link = step;
+}
+
+static void pair_transfers(const builder *b)
+{
+    hd_graph *g = b->graph;
+
+    for (int64_t i = 0; i < b->nnodes; i++)
+        if (g->node[i].kind == HD_NODE_SEND)
+            g->node[i].link = -1; // until its recv is there
+    for (int rank = 0; rank < g->nranks; rank++)
+        for (int64_t i = g->first[rank]; i < g->first[rank + 1]; i++)
+            if (g->node[i].kind == HD_NODE_RECV)
+                pair_recv(b, rank, &g->node[i], (int32_t)(i - g->first[rank]));
+}
+
+// Collectives of one line of the mesh are meetings base[axis, first rank] +
+// seq.
+static int64_t *line_of(const hd_graph *g, int64_t *base, int rank, int axis)
+{
+    return &base[(int64_t)axis * g->nranks +
+                 hd_mesh_peer(g->module, rank, axis, 0)];
+}
+
+// Counts meetings by line, then turns counts into the first number of each.
+static void number_lines(hd_graph *g, int64_t nnodes, int64_t *base)
+{
+    int rank = 0;
+
+    for (int64_t i = 0; i < nnodes; i++) {
+        int64_t *line;
+
+        while (i >= g->first[rank + 1])
+            rank++;
+        if (g->node[i].kind != HD_NODE_COLLECTIVE)
+            continue;
+        line = line_of(g, base, rank, g->node[i].op->axis);
+        if (*line <= g->node[i].link)
+            *line = g->node[i].link + 1;
+    }
+    for (int64_t i = 0; i < (int64_t)g->module->naxes * g->nranks; i++) {
+        int64_t n = base[i];
+
+        base[i] = g->nmeetings;
+        g->nmeetings += n;
+    }
+}
+
+// Meetings follow each other in the order of lines, so the sizes of their axes
+// give the places of their members.
+static hd_status place_members(hd_graph *g, const int64_t *base, hd_diag *diag)
+{
+    int64_t last = (int64_t)g->module->naxes * g->nranks, n = 0;
+
+    HD_TRY(hd_clear_array(g->nmeetings + 1, sizeof *g->meeting, diag,
+                          (void **)&g->meeting));
+    for (int64_t line = 0; line < last; line++) {
+        int64_t end = line + 1 < last ? base[line + 1] : g->nmeetings;
+        int64_t size = g->module->axis[line / g->nranks].size;
+
+        for (int64_t i = base[line]; i < end; i++, n += size)
+            g->meeting[i] = n;
+    }
+    g->meeting[g->nmeetings] = n;
+    HD_TRY(hd_clear_array(n, sizeof *g->member, diag, (void **)&g->member));
+    for (int64_t i = 0; i < n; i++)
+        g->member[i].step = -1;
+    return HD_OK;
+}
+
+static void fill_members(hd_graph *g, int64_t *base)
+{
+    for (int rank = 0; rank < g->nranks; rank++)
+        for (int64_t i = g->first[rank]; i < g->first[rank + 1]; i++) {
+            hd_node *node = &g->node[i];
+            int axis = node->kind == HD_NODE_COLLECTIVE ? node->op->axis : -1;
+
+            if (axis < 0)
+                continue;
+            node->link += (int32_t)*line_of(g, base, rank, axis);
+            g->member[g->meeting[node->link] +
+                      hd_mesh_coord(g->module, rank, axis)] =
+                (hd_member){rank, (int32_t)(i - g->first[rank])};
+        }
+}
+
+static hd_status gather_collectives(builder *b)
+{
+    hd_graph *g = b->graph;
+    int64_t *base;
+    hd_status status;
+
+    HD_TRY(hd_clear_array((int64_t)g->module->naxes * g->nranks, sizeof *base,
+                          b->diag, (void **)&base));
+    number_lines(g, b->nnodes, base);
+    status = place_members(g, base, b->diag);
+    if (status == HD_OK)
+        fill_members(g, base);
+    free(base);
+    return status;
+}
+
+// ------------------------------------------------------------------ whole
+
+static hd_status build(builder *b)
+{
+    hd_graph *g = b->graph;
+
+    HD_TRY(hd_frames_create(g->module, b->diag, &g->frame));
+    HD_TRY(hd_clear_array(g->nranks, sizeof *g->first, b->diag,
+                          (void **)&g->first));
+    HD_TRY(hd_clear_array(g->nranks, sizeof *b->first_sent, b->diag,
+                          (void **)&b->first_sent));
+    HD_TRY(hd_grow((void **)&g->node, &b->nodes_room, 2, sizeof *g->node,
+                   b->diag));
+    for (b->rank = 0; b->rank < g->nranks; b->rank++)
+        HD_TRY(walk_rank(b));
+    g->node[b->nnodes] = (hd_node){.part = (int32_t)g->nparts};
+    HD_TRY(order_streams(b));
+    pair_transfers(b);
+    return gather_collectives(b);
+}
+
+hd_status hd_graph_create(const hd_module *module, hd_diag *diag, hd_graph *out)
+{
+    hd_graph graph = {.module = module,
+                      .nranks = (int)module->nranks,
+                      .nstreams = (int)module->streams + 1};
+    builder b = {.graph = &graph, .diag = diag};
+    hd_status status = build(&b);
+
+    free(b.sent);
+    free(b.first_sent);
+    if (status != HD_OK)
+        hd_graph_free(&graph);
+    else
+        *out = graph;
+    return status;
+}
+
+void hd_graph_free(hd_graph *graph)
+{
+    free(graph->frame);
+    free(graph->node);
+    free(graph->first);
+    free(graph->order);
+    free(graph->begin);
+    free(graph->part);
+    free(graph->meeting);
+    free(graph->member);
+    *graph = (hd_graph){0};
+}
+
+// --------------------------------------------------------------- matching
+
+// Of the smaller side of a gather or scatter.
+static int64_t piece_elements(const hd_graph *g, const hd_node *node)
+{
+    int64_t least = INT64_MAX;
+
+    for (int64_t i = node->part; i < node[1].part; i++) {
+        const hd_part *part = &g->part[i];
+        const hd_frame *frame = &g->frame[part->buffer];
+        int64_t n = 1;
+
+        for (int d = 0; d < frame->ndims; d++)
+            if ((part->kept >> d & 1) != 0)
+                n *= frame->extent[d];
+        least = n < least ? n : least;
+    }
+    return least;
+}
+
+static bool same_key(const hd_node *a, const hd_node *b, hd_key_code key)
+{
+    return a->op == b->op ||
+           (hd_op_key(a->op, key) != NULL) == (hd_op_key(b->op, key) != NULL);
+}
+
+static bool agree(const hd_graph *g, const hd_node *a, const hd_node *b)
+{
+    return a->op->view[0].buffer->type.dtype ==
+               b->op->view[0].buffer->type.dtype &&
+           piece_elements(g, a) == piece_elements(g, b) &&
+           same_key(a, b, HD_KEY_GET) && same_key(a, b, HD_KEY_MAX);
+}
+
+static bool are_points_matched(const hd_graph *g)
+{
+    for (int64_t i = 0; i < g->first[g->nranks]; i++) {
+        const hd_node *node = &g->node[i];
+
+        if (node->kind != HD_NODE_SEND && node->kind != HD_NODE_RECV)
+            continue;
+        if (node->link < 0)
+            return false;
+        if (node->kind == HD_NODE_SEND &&
+            !agree(g, node, &g->node[g->first[node->peer] + node->link]))
+            return false;
+    }
+    return true;
+}
+
+static bool is_meeting_matched(const hd_graph *g, int64_t meeting)
+{
+    const hd_member *member = &g->member[g->meeting[meeting]];
+    int64_t n = g->meeting[meeting + 1] - g->meeting[meeting];
+    const hd_node *first = NULL;
+
+    for (int64_t i = 0; i < n; i++) {
+        const hd_node *node;
+
+        if (member[i].step < 0)
+            return false;
+        node = &g->node[g->first[member[i].rank] + member[i].step];
+        first = i == 0 ? node : first;
+        if (node->op->code != first->op->code || node->peer != first->peer ||
+            !agree(g, first, node))
+            return false;
+    }
+    return true;
+}
+
+bool hd_graph_is_matched(const hd_graph *graph)
+{
+    if (!are_points_matched(graph))
+        return false;
+    for (int64_t i = 0; i < graph->nmeetings; i++)
+        if (!is_meeting_matched(graph, i))
+            return false;
+    return true;
+}
+
+// ---------------------------------------------------------------- queries
+
+int64_t hd_graph_at(const hd_graph *graph, int rank, int stream, int64_t place)
+{
+    int64_t length = hd_graph_length(graph, rank, stream);
+    const int32_t *order =
+        &graph->order[graph->first[rank] +
+                      graph->begin[(int64_t)rank * (graph->nstreams + 1) +
+                                   stream]];
+
+    return place < length ? order[place]
+                          : order[place - length] + hd_graph_steps(graph, rank);
+}
+
+int64_t hd_graph_fork(const hd_graph *graph, int rank, int64_t step)
+{
+    int64_t n = hd_graph_steps(graph, rank);
+    const hd_node *node = &graph->node[graph->first[rank]];
+    const hd_node *last = &node[n - 1];
+
+    if (step < n)
+        return node[step].fork;
+    if (node[step - n].fork >= 0)
+        return node[step - n].fork + n;
+    return last->kind == HD_NODE_FORK ? n - 1 : last->fork;
+}

@@ -1,0 +1,108 @@
+// All ranks' steps of one run, a few bytes each, with what each waits for. The
+// run after it has the same steps: where two runs are meant, step i of it is
+// number nsteps + i, so that numbers go on counting in issue order.
+//
+// Edges are not stored but follow from the fields below:
+//   on a stream, each step follows the one before it;
+//   a work stream's step follows the last fork issued before it, on the
+//   caller's stream; a join follows all that was issued before it;
+//   a wait follows its record; a recv its send; a collective the start of it on
+//   every rank (of a broadcast: on the root).
+#ifndef HD_CHECK_GRAPH_H
+#define HD_CHECK_GRAPH_H
+
+#include "check/part.h"
+
+HD_BEGIN_DECLS
+
+// Steps of all ranks together, and the parts that they touch.
+#define HD_MAX_PROVEN_STEPS ((int64_t)1 << 25)
+#define HD_MAX_PROVEN_PARTS ((int64_t)1 << 28)
+
+typedef enum hd_node_kind {
+    HD_NODE_PLAIN, // computes or records: waits for nothing but its stream
+    HD_NODE_WAIT,
+    HD_NODE_FORK,
+    HD_NODE_JOIN,
+    HD_NODE_SEND,
+    HD_NODE_RECV,
+    HD_NODE_COLLECTIVE,
+} hd_node_kind;
+
+typedef struct hd_node {
+    const hd_op *op;
+    // wait: the step it waits for, -1 if the caller recorded the event; send
+    // and recv: the step of `peer` that it meets; collective: its meeting.
+    int32_t link;
+    int32_t peer;
+    int32_t fork;   // step number of the last fork before it, -1
+    int32_t head;   // first member of its group; its own number outside groups
+    int32_t place;  // among the steps of its stream
+    int32_t part;   // its first one; the next node's is past its last
+    uint8_t stream; // 0 is the caller's, then the work streams
+    uint8_t kind;
+    bool async; // a send that its stream does not wait for
+} hd_node;
+
+// One step of a collective.
+typedef struct hd_member {
+    int32_t rank;
+    int32_t step; // -1 if the rank lacks it
+} hd_member;
+
+typedef struct hd_graph {
+    const hd_module *module; // borrowed
+    int nranks, nstreams;    // streams with the caller's
+    hd_frame *frame;         // owned, by buffer id
+    hd_node *node;           // owned; one past the last one closes `part`
+    int64_t *first;          // owned: rank r has nodes first[r] .. first[r + 1]
+    int32_t *order;          // owned: steps of a rank, stream by stream
+    int32_t *begin;          // owned, nstreams + 1 a rank: where in its order
+    hd_part *part;           // owned
+    int64_t nparts;
+    int64_t *meeting;  // owned: meeting i has members from here
+    hd_member *member; // owned
+    int64_t nmeetings;
+} hd_graph;
+
+static inline int64_t hd_graph_steps(const hd_graph *graph, int rank)
+{
+    return graph->first[rank + 1] - graph->first[rank];
+}
+
+// Of either run.
+static inline const hd_node *hd_graph_node(const hd_graph *graph, int rank,
+                                           int64_t step)
+{
+    int64_t n = hd_graph_steps(graph, rank);
+
+    return &graph->node[graph->first[rank] + (step < n ? step : step - n)];
+}
+
+// How many steps of one run the stream has.
+static inline int64_t hd_graph_length(const hd_graph *graph, int rank,
+                                      int stream)
+{
+    const int32_t *begin =
+        &graph->begin[(int64_t)rank * (graph->nstreams + 1) + stream];
+
+    return begin[1] - begin[0];
+}
+
+// The step at `place` of a stream, counted over both runs.
+int64_t hd_graph_at(const hd_graph *graph, int rank, int stream, int64_t place);
+// The last fork issued before a step of either run, -1 if there is none.
+int64_t hd_graph_fork(const hd_graph *graph, int rank, int64_t step);
+
+// Every transfer has its partners, and they agree on what travels: what
+// hd_match says in words where it is not so.
+bool hd_graph_is_matched(const hd_graph *graph);
+
+// Walks every rank. The rest of the checker wants it matched.
+hd_status hd_graph_create(const hd_module *module, hd_diag *diag,
+                          hd_graph *out);
+void hd_graph_free(hd_graph *graph);
+
+HD_END_DECLS
+
+#endif

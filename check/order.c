@@ -1,0 +1,187 @@
+// All that orders the steps of one rank among themselves leads from a step to
+// one issued later, so a single pass in issue order meets everything after what
+// it waits for. Clocks are kept for what others look up: records, forks and
+// sends that are waited for.
+#include "check/order.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "check/memory.h"
+
+typedef struct pass {
+    const hd_graph *graph;
+    const hd_watch *watch;
+    int64_t nsteps; // of one run
+    size_t bytes;   // of a clock
+    int32_t *now;   // owned, by stream
+    int32_t *kept;  // owned: the clocks that others look up
+    int32_t *slot;  // owned, by step of one run: its place among those, or -1
+    int64_t nslots; // of one run
+    int64_t *fork;  // owned, by stream: the last one it has followed, -1
+} pass;
+
+int64_t hd_order_number_loose(const hd_graph *graph, int rank, int32_t *out)
+{
+    const hd_node *node = &graph->node[graph->first[rank]];
+    int64_t n = hd_graph_steps(graph, rank);
+    int32_t count = 0;
+
+    for (int64_t i = 0; i < n; i++) {
+        bool grouped = node[i].head != (int32_t)i ||
+                       (i + 1 < n && node[i + 1].head == (int32_t)i);
+
+        out[i] = node[i].kind == HD_NODE_SEND && (node[i].async || grouped)
+                     ? count++
+                     : -1;
+    }
+    return count;
+}
+
+static int32_t *clock_of(const pass *p, int stream)
+{
+    return p->now + (int64_t)stream * p->graph->nstreams;
+}
+
+static void merge(int32_t *into, const int32_t *from, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (into[i] < from[i])
+            into[i] = from[i];
+}
+
+static int32_t *kept_clock(const pass *p, int64_t step)
+{
+    int64_t run = step >= p->nsteps;
+
+    return p->kept + (p->slot[step - run * p->nsteps] + run * p->nslots) *
+                         p->graph->nstreams;
+}
+
+static void keep_clock(const pass *p, int64_t step)
+{
+    const hd_node *node = hd_graph_node(p->graph, p->watch->rank, step);
+
+    if (p->slot[step % p->nsteps] >= 0)
+        memcpy(kept_clock(p, step), clock_of(p, node->stream), p->bytes);
+}
+
+static void follow_fork(pass *p, int stream, int64_t step)
+{
+    int64_t fork =
+        stream == 0 ? -1 : hd_graph_fork(p->graph, p->watch->rank, step);
+
+    if (fork <= p->fork[stream])
+        return;
+    p->fork[stream] = fork;
+    merge(clock_of(p, stream), kept_clock(p, fork), p->graph->nstreams);
+}
+
+static void follow_links(pass *p, const hd_node *node, int64_t step)
+{
+    int64_t run = step >= p->nsteps ? p->nsteps : 0;
+    int32_t *clock = clock_of(p, node->stream);
+
+    if (node->kind == HD_NODE_WAIT && node->link >= 0)
+        merge(clock, kept_clock(p, node->link + run), p->graph->nstreams);
+    if (node->kind == HD_NODE_JOIN)
+        for (int s = 1; s < p->graph->nstreams; s++)
+            merge(clock, clock_of(p, s), p->graph->nstreams);
+}
+
+// The members of a group are visited with one clock.
+static void visit_group(pass *p, int64_t step, int64_t n)
+{
+    const hd_graph *g = p->graph;
+    int stream = hd_graph_node(g, p->watch->rank, step)->stream;
+    int32_t *clock = clock_of(p, stream);
+
+    follow_fork(p, stream, step);
+    for (int64_t i = step; i < step + n; i++) {
+        p->watch->fn(p->watch->context, i, clock);
+        // Whoever waits for a send has not seen the rest of its group end.
+        if (hd_graph_node(g, p->watch->rank, i)->async)
+            keep_clock(p, i);
+    }
+    for (int64_t i = step; i < step + n; i++) {
+        const hd_node *node = hd_graph_node(g, p->watch->rank, i);
+
+        follow_links(p, node, i);
+        clock[stream] =
+            (int32_t)(node->place + 1 +
+                      (i >= p->nsteps
+                           ? hd_graph_length(g, p->watch->rank, stream)
+                           : 0));
+        if (!node->async)
+            keep_clock(p, i);
+    }
+}
+
+static void visit_runs(pass *p)
+{
+    const hd_node *node = &p->graph->node[p->graph->first[p->watch->rank]];
+
+    for (int64_t run = 0; run < 2; run++) {
+        int64_t i = 0;
+
+        while (i < p->nsteps) {
+            int64_t n = 1;
+
+            while (i + n < p->nsteps && node[i + n].head == (int32_t)i)
+                n++;
+            visit_group(p, run * p->nsteps + i, n);
+            i += n;
+        }
+        if (run == 0)
+            p->watch->fn(p->watch->context, HD_RUN_END, clock_of(p, 0));
+    }
+}
+
+// Records that nobody waits for are looked up by nobody.
+static void number_slots(pass *p)
+{
+    const hd_node *node = &p->graph->node[p->graph->first[p->watch->rank]];
+
+    memset(p->slot, 0xff, sizeof *p->slot * (size_t)p->nsteps);
+    for (int64_t i = 0; i < p->nsteps; i++) {
+        int64_t wanted = node[i].kind == HD_NODE_FORK   ? i
+                         : node[i].kind == HD_NODE_WAIT ? node[i].link
+                                                        : -1;
+
+        if (wanted >= 0 && p->slot[wanted] < 0)
+            p->slot[wanted] = (int32_t)p->nslots++;
+    }
+}
+
+static hd_status allocate(pass *p, hd_diag *diag)
+{
+    int64_t w = p->graph->nstreams;
+
+    HD_TRY(hd_clear_array(w * w, sizeof *p->now, diag, (void **)&p->now));
+    HD_TRY(hd_clear_array(w, sizeof *p->fork, diag, (void **)&p->fork));
+    HD_TRY(hd_clear_array(p->nsteps, sizeof *p->slot, diag, (void **)&p->slot));
+    number_slots(p);
+    return hd_clear_array(2 * p->nslots * w, sizeof *p->kept, diag,
+                          (void **)&p->kept);
+}
+
+hd_status hd_order_each(const hd_graph *graph, const hd_watch *watch,
+                        hd_diag *diag)
+{
+    pass p = {.graph = graph,
+              .watch = watch,
+              .nsteps = hd_graph_steps(graph, watch->rank),
+              .bytes = sizeof(int32_t) * (size_t)graph->nstreams};
+    hd_status status = allocate(&p, diag);
+
+    if (status == HD_OK) {
+        for (int s = 0; s < graph->nstreams; s++)
+            p.fork[s] = -1;
+        visit_runs(&p);
+    }
+    free(p.now);
+    free(p.kept);
+    free(p.slot);
+    free(p.fork);
+    return status;
+}

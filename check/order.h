@@ -1,0 +1,45 @@
+// What has surely ended on a rank when one of its steps starts: a clock, which
+// counts by stream how many of its steps have ended, over both runs. Two steps
+// of a rank are ordered if the clock of one has counted the other.
+//
+// A send may end ahead of its stream: where the stream does not wait for it, or
+// it shares a group with others. Such a send is loose: what has seen it end
+// need not have seen the stream go on. A wait for its `done` event says so, and
+// past the streams, a clock may have one more count for each loose send, which
+// is 1 once it has ended.
+#ifndef HD_CHECK_ORDER_H
+#define HD_CHECK_ORDER_H
+
+#include "check/graph.h"
+
+HD_BEGIN_DECLS
+
+enum {
+    HD_RUN_END = -1
+}; // in place of a step: the caller's stream has come to
+   // the end of the first run
+
+// Called with each step of a rank after all that precede it.
+typedef void hd_step_seen_fn(void *context, int64_t step, const int32_t *clock);
+
+typedef struct hd_watch {
+    int rank;
+    int64_t nloose;       // of both runs
+    const int32_t *loose; // borrowed, by step of one run: its number, or -1
+    hd_step_seen_fn *fn;
+    void *context;
+} hd_watch;
+
+// Numbers the loose sends of one run of a rank, from 0; `out` has room for its
+// steps. Returns how many.
+int64_t hd_order_number_loose(const hd_graph *graph, int rank, int32_t *out);
+
+// Visits the steps of both runs in issue order, with what this rank alone
+// decides: peers are not asked, so what is ordered by way of them is not seen,
+// and clocks have no counts for loose sends.
+hd_status hd_order_each(const hd_graph *graph, const hd_watch *watch,
+                        hd_diag *diag);
+
+HD_END_DECLS
+
+#endif

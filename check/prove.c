@@ -1,0 +1,90 @@
+// Deadlock is looked for first, under the strongest blocking: what never ends
+// has no order. Races are looked for under the weakest ordering.
+#include "check/prove.h"
+
+#include "check/deadlock.h"
+#include "check/race.h"
+
+static hd_status check_deadlock(const hd_graph *graph, hd_diag *diag)
+{
+    hd_replay replay;
+    hd_status status = hd_replay_run(graph, HD_RENDEZVOUS, NULL, diag, &replay);
+
+    HD_TRY(status);
+    if (!hd_replay_is_over(&replay))
+        status = hd_deadlock_report(&replay, diag);
+    hd_replay_free(&replay);
+    return status;
+}
+
+static bool may_wait(const hd_node *node)
+{
+    return node->kind != HD_NODE_PLAIN && node->kind != HD_NODE_FORK;
+}
+
+// The first step of a stream that may wait, NULL if there is none.
+static const hd_node *find_wait(const hd_graph *graph, int rank, int stream)
+{
+    int64_t n = hd_graph_length(graph, rank, stream);
+
+    for (int64_t i = 0; i < n; i++) {
+        int64_t step = hd_graph_at(graph, rank, stream, i);
+        const hd_node *node = hd_graph_node(graph, rank, step);
+
+        if (may_wait(node))
+            return node;
+    }
+    return NULL;
+}
+
+// The host runs ahead, so every stream that ever waits may do so at once. Ranks
+// are on devices of their own; the first that has too many is told.
+static void count_waiting(const hd_graph *graph, int limit, hd_diag *diag)
+{
+    for (int rank = 0; rank < graph->nranks; rank++) {
+        const hd_node *beyond = NULL;
+        int n = 0;
+
+        for (int stream = 0; stream < graph->nstreams; stream++) {
+            const hd_node *node = find_wait(graph, rank, stream);
+
+            if (node != NULL && ++n == limit + 1)
+                beyond = node;
+        }
+        if (beyond == NULL)
+            continue;
+        hd_warning(
+            diag, HD_E0805, beyond->op->loc,
+            "%d streams of rank %d, with the caller's, may wait at once; "
+            "a device may stand still with more than %d",
+            n, rank, limit);
+        return;
+    }
+}
+
+static hd_status prove(const hd_graph *graph, const hd_check_options *options,
+                       hd_diag *diag)
+{
+    if (!hd_graph_is_matched(graph)) {
+        HD_TRY(hd_match(graph->module, diag));
+        return hd_fail(diag, HD_INVALID, "transfers do not match");
+    }
+    count_waiting(graph, options->waiting_streams, diag);
+    HD_TRY(check_deadlock(graph, diag));
+    return hd_race_check(graph, diag);
+}
+
+hd_status hd_prove(const hd_module *module, const hd_check_options *options,
+                   hd_diag *diag)
+{
+    const hd_source *outer = hd_diag_source(diag, &module->source);
+    hd_graph graph;
+    hd_status status = hd_graph_create(module, diag, &graph);
+
+    if (status == HD_OK) {
+        status = prove(&graph, options, diag);
+        hd_graph_free(&graph);
+    }
+    hd_diag_source(diag, outer);
+    return status;
+}

@@ -1,0 +1,16 @@
+// Proves that a complete host program neither deadlocks nor races, on all ranks
+// and over two runs. docs/checking.md has the argument.
+#ifndef HD_CHECK_PROVE_H
+#define HD_CHECK_PROVE_H
+
+#include "ir/module.h"
+
+HD_BEGIN_DECLS
+
+// HD_INVALID if it is refuted.
+hd_status hd_prove(const hd_module *module, const hd_check_options *options,
+                   hd_diag *diag);
+
+HD_END_DECLS
+
+#endif

@@ -1,0 +1,684 @@
+// Each rank's steps are visited after all that precede them, and every cell
+// remembers who wrote it last and who has read it since: an access races if it
+// conflicts with one of those and its clock has not counted that one's end.
+// Accesses further back were compared when those were made.
+//
+// What a rank decides alone nearly always orders its steps, and is quick to
+// find. Where it does not, the rank is visited again with clocks that have gone
+// through all ranks, and only then is anything reported.
+#include "check/race.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "check/memory.h"
+#include "check/order.h"
+#include "check/replay.h"
+
+// Steps are kept as number + 1, so that 0 is none.
+typedef struct cell {
+    int32_t write;  // the last one
+    int32_t name;   // id of the buffer that it was written through
+    int32_t loose;  // first of the loose sends that have read it since
+    uint64_t names; // bit: written in this run through that name of the root
+} cell;
+
+typedef struct link {
+    int32_t step;
+    int32_t next; // 0 is the end
+} link;
+
+// An op that was reported, alone or with another.
+typedef struct told {
+    hd_code code;
+    const hd_op *first, *second;
+} told;
+
+enum {
+    MOST_TOLD = 64,  // more than a diag keeps
+    MOST_NAMES = 63, // of one root, whose lifetimes are told apart
+};
+
+typedef enum phase {
+    LOOK,   // is there anything that was not told before?
+    ORDER,  // tell what is not ordered
+    VALUES, // all is ordered: tell what is read or left unwritten
+} phase;
+
+typedef struct scan {
+    const hd_graph *graph;
+    hd_cells cells;
+    hd_diag *diag;
+    int rank;
+    phase phase;
+    bool global;    // clocks count loose sends
+    bool found;     // something in this phase
+    bool unordered; // some accesses, told or not
+    int64_t steps;  // of one run of the rank
+    cell *cell;     // owned
+    int32_t *read;  // owned, by cell and stream: the last step that read it
+    link *link;     // owned: lists of loose reads, from 1
+    int64_t nlinks, links_room;
+    int32_t *loose; // owned, by step of one run: its number or -1
+    int64_t nloose; // of one run
+    link *wait;     // owned: waits for a deferred send, from 1
+    int32_t *waits; // owned, by loose number: the first wait
+    int32_t *bit;   // owned, by id of a buffer: its bit in `names`
+    told told[MOST_TOLD];
+    int ntold;
+    hd_status status;
+    // Of the access that is being compared.
+    int64_t step;
+    const hd_part *part;
+    const int32_t *clock;
+} scan;
+
+// ---------------------------------------------------------------- telling
+
+static const hd_node *node_of(const scan *s, int64_t step)
+{
+    return hd_graph_node(s->graph, s->rank, step);
+}
+
+static const char *word_of(const scan *s, int64_t step)
+{
+    return hd_op_info_get(node_of(s, step)->op->code)->text;
+}
+
+static bool is_told(const scan *s, hd_code code, const hd_op *first,
+                    const hd_op *second)
+{
+    for (int i = 0; i < s->ntold; i++)
+        if (s->told[i].code == code && s->told[i].first == first &&
+            s->told[i].second == second)
+            return true;
+    return s->ntold == MOST_TOLD;
+}
+
+// Whether a finding is to be put into words now.
+static bool tell(scan *s, phase phase, hd_code code, const hd_op *first,
+                 const hd_op *second)
+{
+    if (is_told(s, code, first, second) ||
+        (s->phase != LOOK && s->phase != phase))
+        return false;
+    s->found = true;
+    if (s->phase == LOOK)
+        return false;
+    s->told[s->ntold++] = (told){code, first, second};
+    return true;
+}
+
+static void say(scan *s, hd_code code, hd_loc loc, const char *words)
+{
+    hd_status status = hd_error(s->diag, code, loc, "%s", words);
+
+    s->status = s->status == HD_OK ? status : s->status;
+}
+
+enum { WORDS = 400 };
+
+static void name_stream(int stream, char out[40])
+{
+    if (stream == 0)
+        snprintf(out, 40, "the caller's stream");
+    else
+        snprintf(out, 40, "stream %d", stream - 1);
+}
+
+static void name_part(const scan *s, const hd_part *part, char out[160])
+{
+    hd_text text = {0};
+
+    hd_part_print(&s->graph->frame[part->buffer], part, &text);
+    snprintf(out, 160, "%s", text.bytes != NULL ? text.bytes : "");
+    hd_text_free(&text);
+}
+
+static const char *verb_of(const hd_part *part)
+{
+    return !hd_part_writes(part) ? "reads"
+           : hd_part_reads(part) ? "updates"
+                                 : "writes";
+}
+
+// "rank 1's recv, which writes %ag[3] (stream 0, step 4 of run 2)"
+static void name_access(const scan *s, int64_t step, const hd_part *part,
+                        char out[WORDS])
+{
+    char what[160], where[40];
+
+    name_part(s, part, what);
+    name_stream(node_of(s, step)->stream, where);
+    snprintf(out, WORDS, "rank %d's %s, which %s %s (%s, step %lld of run %d)",
+             s->rank, word_of(s, step), verb_of(part), what, where,
+             (long long)(step < s->steps ? step : step - s->steps),
+             step < s->steps ? 1 : 2);
+}
+
+static hd_loc view_loc(const scan *s, int64_t step, const hd_part *part)
+{
+    const hd_view *views[HD_MAX_VIEWS];
+
+    hd_op_views(node_of(s, step)->op, views);
+    return views[part->view]->loc;
+}
+
+// The part of `step` that meets the one that is being compared: what conflicts
+// with it, if anything does.
+static const hd_part *part_of(const scan *s, int64_t step)
+{
+    const hd_node *node = node_of(s, step);
+    const hd_part *found = &s->graph->part[node->part];
+
+    for (int64_t i = node->part; i < node[1].part; i++) {
+        const hd_part *part = &s->graph->part[i];
+
+        if (!hd_parts_overlap(s->graph->frame, part, s->part))
+            continue;
+        found = part;
+        if (hd_part_writes(part) || hd_part_writes(s->part))
+            break;
+    }
+    return found;
+}
+
+typedef struct access {
+    int64_t step;
+    const hd_part *part;
+} access;
+
+static void tell_missing(const scan *s, int64_t first, int64_t second)
+{
+    const hd_node *x = node_of(s, first), *y = node_of(s, second);
+    char from[40], to[40];
+
+    name_stream(x->stream, from);
+    name_stream(y->stream, to);
+    if (x->async)
+        hd_note(s->diag, y->op->loc,
+                "missing: on %s, ahead of this %s, a wait for %%%s, which that "
+                "send records",
+                to, word_of(s, second),
+                hd_op_key(x->op, HD_KEY_DONE)->view.buffer->name);
+    else
+        hd_note(s->diag, y->op->loc,
+                "missing: on %s, ahead of this %s, a wait for an event that %s "
+                "records after that %s",
+                to, word_of(s, second), from, word_of(s, first));
+}
+
+// The one that is issued first was meant to come first.
+static void tell_pair(scan *s, access x, access y)
+{
+    bool group = node_of(s, x.step)->head == node_of(s, y.step)->head &&
+                 (x.step < s->steps) == (y.step < s->steps);
+    hd_code code = group ? HD_E0802 : HD_E0801;
+    char words[2 * WORDS], mine[WORDS], theirs[WORDS];
+
+    if (is_told(s, code, node_of(s, y.step)->op, node_of(s, x.step)->op) ||
+        !tell(s, ORDER, code, node_of(s, x.step)->op, node_of(s, y.step)->op))
+        return;
+    name_access(s, y.step, y.part, mine);
+    name_access(s, x.step, x.part, theirs);
+    snprintf(words, sizeof words,
+             group ? "members of a group conflict: %s" : "race: %s", mine);
+    say(s, code, view_loc(s, y.step, y.part), words);
+    hd_note(s->diag, view_loc(s, x.step, x.part), "%s is %s", theirs,
+            group ? "in the same group, so neither waits for the other"
+                  : "not ordered with it");
+    if (!group)
+        tell_missing(s, x.step, y.step);
+}
+
+static void tell_race(scan *s, int64_t step)
+{
+    access mine = {s->step, s->part}, other = {step, part_of(s, step)};
+
+    s->unordered = true;
+    if (other.step < mine.step)
+        tell_pair(s, other, mine);
+    else
+        tell_pair(s, mine, other);
+}
+
+static const hd_buffer *root_of(const scan *s, const hd_part *part)
+{
+    return s->graph->frame[s->graph->frame[part->buffer].root].buffer;
+}
+
+// The caller has written it ahead of the run.
+static bool is_by_caller(const scan *s, const hd_part *part)
+{
+    hd_role role = root_of(s, part)->role;
+
+    return role == HD_IN || role == HD_INOUT;
+}
+
+static void tell_unwritten(scan *s, int64_t at)
+{
+    const hd_frame *frame = &s->graph->frame[s->part->buffer];
+    char words[WORDS], what[160];
+    hd_text text = {0};
+
+    if (!tell(s, VALUES, HD_E0803, node_of(s, s->step)->op, NULL))
+        return;
+    name_part(s, s->part, what);
+    hd_cells_print(&s->cells, &s->graph->frame[frame->root], at, &text);
+    snprintf(words, sizeof words,
+             "rank %d's %s (step %lld) reads %s, and nothing has written %s",
+             s->rank, word_of(s, s->step), (long long)s->step, what,
+             text.bytes != NULL ? text.bytes : what);
+    hd_text_free(&text);
+    say(s, HD_E0803, view_loc(s, s->step, s->part), words);
+}
+
+static void tell_lifetime(scan *s, const cell *c)
+{
+    const hd_buffer *other = s->graph->frame[c->name].buffer;
+    int64_t writer = c->write - 1;
+    char words[WORDS], what[160];
+
+    if (!tell(s, VALUES, HD_E0807, node_of(s, s->step)->op,
+              node_of(s, writer)->op))
+        return;
+    name_part(s, s->part, what);
+    snprintf(words, sizeof words,
+             "rank %d's %s (step %lld) reads %s after its bytes became %%%s",
+             s->rank, word_of(s, s->step), (long long)s->step, what,
+             other->name);
+    say(s, HD_E0807, view_loc(s, s->step, s->part), words);
+    hd_note(s->diag, node_of(s, writer)->op->loc,
+            "this %s (step %lld) writes %%%s over it", word_of(s, writer),
+            (long long)writer, other->name);
+}
+
+static void tell_unjoined(scan *s, int64_t step)
+{
+    const hd_node *node = node_of(s, step);
+    char words[WORDS], where[40];
+
+    if (!tell(s, ORDER, HD_E0804, node->op, NULL))
+        return;
+    name_stream(node->stream, where);
+    snprintf(words, sizeof words,
+             "the run may end on rank %d while this %s (%s, step %lld) is "
+             "still at work",
+             s->rank, word_of(s, step), where, (long long)step);
+    say(s, HD_E0804, node->op->loc, words);
+    if (node->async)
+        hd_note(s->diag, node->op->loc,
+                "missing: a wait for %%%s, which it records, ahead of the end",
+                hd_op_key(node->op, HD_KEY_DONE)->view.buffer->name);
+    else
+        hd_note(s->diag, node->op->loc,
+                "missing: a join after it, or a wait on the caller's stream "
+                "for an event that %s records after it",
+                where);
+}
+
+static void tell_early(scan *s)
+{
+    char words[2 * WORDS], mine[WORDS];
+
+    if (!tell(s, ORDER, HD_E0806, node_of(s, s->step)->op, NULL))
+        return;
+    name_access(s, s->step, s->part, mine);
+    snprintf(words, sizeof words,
+             "%s may begin before the caller has come to that run", mine);
+    say(s, HD_E0806, view_loc(s, s->step, s->part), words);
+    hd_note(s->diag, node_of(s, s->step)->op->loc,
+            "missing: ahead of it a fork, or a wait for an event that the "
+            "caller's stream records");
+}
+
+// --------------------------------------------------------------- ordering
+
+static int64_t place_of(const scan *s, int64_t step)
+{
+    const hd_node *node = node_of(s, step);
+
+    return node->place +
+           (step < s->steps ? 0
+                            : hd_graph_length(s->graph, s->rank, node->stream));
+}
+
+static bool has_passed(const scan *s, int64_t step)
+{
+    return s->clock[node_of(s, step)->stream] > place_of(s, step);
+}
+
+// Some wait for the `done` event of a send has ended.
+static bool is_waited_for(const scan *s, int64_t step, int32_t number)
+{
+    int64_t run = step < s->steps ? 0 : s->steps;
+
+    for (int32_t i = s->waits[number]; i != 0; i = s->wait[i].next)
+        if (has_passed(s, s->wait[i].step + run))
+            return true;
+    return false;
+}
+
+// The step had ended when the one that is being compared started.
+static bool has_ended(const scan *s, int64_t step)
+{
+    int32_t number = s->loose[step < s->steps ? step : step - s->steps];
+
+    if (number >= 0 && s->global &&
+        s->clock[s->graph->nstreams + number +
+                 (step < s->steps ? 0 : s->nloose)] != 0)
+        return true;
+    if (node_of(s, step)->async)
+        return is_waited_for(s, step, number);
+    return has_passed(s, step);
+}
+
+static void compare(scan *s, int32_t step_and_one)
+{
+    int64_t step = step_and_one - 1;
+
+    if (step >= 0 && step != s->step && !has_ended(s, step))
+        tell_race(s, step);
+}
+
+// --------------------------------------------------------------- accesses
+
+static void add_loose_read(scan *s, cell *c)
+{
+    hd_status status;
+
+    if (s->status == HD_NO_MEMORY ||
+        (c->loose != 0 && s->link[c->loose].step == s->step + 1))
+        return;
+    status = hd_grow((void **)&s->link, &s->links_room, s->nlinks + 2,
+                     sizeof *s->link, s->diag);
+    if (status != HD_OK) {
+        s->status = status;
+        return;
+    }
+    s->link[++s->nlinks] = (link){(int32_t)s->step + 1, c->loose};
+    c->loose = (int32_t)s->nlinks;
+}
+
+static void check_value(scan *s, const cell *c, int64_t at)
+{
+    if (s->step >= s->steps || is_by_caller(s, s->part))
+        return;
+    if (c->write == 0)
+        tell_unwritten(s, at);
+    else if (c->name != s->part->buffer &&
+             s->bit[s->part->buffer] < MOST_NAMES &&
+             (c->names >> s->bit[s->part->buffer] & 1) != 0)
+        tell_lifetime(s, c);
+}
+
+static void read_cells(void *context, int64_t low, int64_t high)
+{
+    scan *s = context;
+    const hd_node *node = node_of(s, s->step);
+    bool loose =
+        s->loose[s->step < s->steps ? s->step : s->step - s->steps] >= 0;
+
+    for (int64_t i = low; i < high; i++) {
+        cell *c = &s->cell[i];
+
+        compare(s, c->write);
+        check_value(s, c, i);
+        if (loose)
+            add_loose_read(s, c);
+        else
+            s->read[i * s->graph->nstreams + node->stream] =
+                (int32_t)s->step + 1;
+    }
+}
+
+static void write_cells(void *context, int64_t low, int64_t high)
+{
+    scan *s = context;
+    int n = s->graph->nstreams;
+
+    for (int64_t i = low; i < high; i++) {
+        cell *c = &s->cell[i];
+        int32_t *read = &s->read[i * n];
+
+        compare(s, c->write);
+        for (int k = 0; k < n; k++) {
+            compare(s, read[k]);
+            read[k] = 0;
+        }
+        for (int32_t k = c->loose; k != 0; k = s->link[k].next)
+            compare(s, s->link[k].step);
+        c->loose = 0;
+        c->write = (int32_t)s->step + 1;
+        c->name = s->part->buffer;
+        c->names |= (uint64_t)1 << s->bit[s->part->buffer];
+    }
+}
+
+static void visit_parts(scan *s, const hd_node *node, bool writes)
+{
+    for (int64_t i = node->part; i < node[1].part; i++) {
+        s->part = &s->graph->part[i];
+        if (writes ? hd_part_writes(s->part) : hd_part_reads(s->part))
+            hd_cells_each(&s->cells, s->part, writes ? write_cells : read_cells,
+                          s);
+    }
+}
+
+// In the second run, so that there is something on the caller's stream that
+// must have ended.
+static void check_begin(scan *s, const hd_node *node)
+{
+    if (s->step < s->steps ||
+        s->clock[0] >= hd_graph_length(s->graph, s->rank, 0))
+        return;
+    for (int64_t i = node->part; i < node[1].part; i++) {
+        s->part = &s->graph->part[i];
+        if (root_of(s, s->part)->role != HD_TEMP) {
+            tell_early(s);
+            return;
+        }
+    }
+}
+
+static void check_end(scan *s)
+{
+    const hd_node *node = node_of(s, 0);
+
+    for (int stream = 1; stream < s->graph->nstreams; stream++) {
+        int64_t last = hd_graph_length(s->graph, s->rank, stream) - 1;
+
+        if (last >= 0 && s->clock[stream] <= last)
+            tell_unjoined(s, hd_graph_at(s->graph, s->rank, stream, last));
+    }
+    for (int64_t i = 0; i < s->steps; i++)
+        if (node[i].async && !has_ended(s, i))
+            tell_unjoined(s, i);
+}
+
+static void visit(void *context, int64_t step, const int32_t *clock)
+{
+    scan *s = context;
+    const hd_node *node;
+
+    s->step = step;
+    s->clock = clock;
+    if (step == HD_RUN_END) {
+        if (s->steps > 0)
+            check_end(s);
+        return;
+    }
+    node = node_of(s, step);
+    if (node->part == node[1].part)
+        return;
+    if (node->stream > 0)
+        check_begin(s, node);
+    visit_parts(s, node, false);
+    visit_parts(s, node, true);
+}
+
+// ---------------------------------------------------------------- outputs
+
+static void tell_hole(scan *s, const hd_buffer *buffer, int64_t at)
+{
+    hd_text text = {0};
+    char words[WORDS];
+
+    if (is_told(s, HD_E0707, (const hd_op *)buffer, NULL))
+        return;
+    s->found = true;
+    if (s->phase == LOOK)
+        return;
+    s->told[s->ntold++] = (told){HD_E0707, (const hd_op *)buffer, NULL};
+    hd_cells_print(&s->cells, &s->graph->frame[buffer->id], at, &text);
+    snprintf(words, sizeof words,
+             "output %%%s is not written whole on rank %d: nothing writes %s",
+             buffer->name, s->rank, text.bytes != NULL ? text.bytes : "it all");
+    hd_text_free(&text);
+    say(s, HD_E0707, buffer->loc, words);
+}
+
+static void check_outputs(scan *s)
+{
+    const hd_cells *cells = &s->cells;
+
+    for (const hd_buffer *b = s->graph->module->buffers; b != NULL;
+         b = b->next) {
+        if (b->role != HD_OUT || b->of != NULL || s->phase == ORDER)
+            continue;
+        for (int64_t i = 0; i < cells->count[b->id]; i++)
+            if (s->cell[cells->first[b->id] + i].write == 0) {
+                tell_hole(s, b, cells->first[b->id] + i);
+                break;
+            }
+    }
+}
+
+// ------------------------------------------------------------------ ranks
+
+// Which steps wait for which deferred send.
+static void link_waits(scan *s)
+{
+    const hd_node *node = &s->graph->node[s->graph->first[s->rank]];
+    int32_t n = 0;
+
+    memset(s->waits, 0, sizeof *s->waits * (size_t)s->nloose);
+    for (int32_t i = 0; i < s->steps; i++)
+        if (node[i].kind == HD_NODE_WAIT && node[i].link >= 0 &&
+            node[node[i].link].async) {
+            int32_t *first = &s->waits[s->loose[node[i].link]];
+
+            s->wait[++n] = (link){i, *first};
+            *first = n;
+        }
+}
+
+static void begin_phase(scan *s, phase phase, bool global)
+{
+    s->phase = phase;
+    s->global = global;
+    s->found = s->unordered = false;
+    s->nlinks = 0;
+    memset(s->cell, 0, sizeof *s->cell * (size_t)s->cells.ncells);
+    memset(s->read, 0,
+           sizeof *s->read * (size_t)s->cells.ncells *
+               (size_t)s->graph->nstreams);
+}
+
+// Visits the rank in one phase. Clocks that would be too many are done without:
+// then what peers order may be reported, too.
+static hd_status visit_rank(scan *s, phase phase, bool global)
+{
+    hd_watch watch = {s->rank, 2 * s->nloose, s->loose, visit, s};
+    hd_replay replay;
+    hd_status status = HD_UNSUPPORTED;
+
+    begin_phase(s, phase, global);
+    if (global) {
+        status = hd_replay_run(s->graph, HD_EAGER, &watch, s->diag, &replay);
+        if (status == HD_OK)
+            hd_replay_free(&replay);
+        if (status == HD_UNSUPPORTED)
+            begin_phase(s, phase, false);
+    }
+    if (status == HD_UNSUPPORTED)
+        status = hd_order_each(s->graph, &watch, s->diag);
+    HD_TRY(status);
+    check_outputs(s);
+    return s->status == HD_NO_MEMORY ? HD_NO_MEMORY : HD_OK;
+}
+
+static hd_status scan_rank(scan *s)
+{
+    s->steps = hd_graph_steps(s->graph, s->rank);
+    s->nloose = hd_order_number_loose(s->graph, s->rank, s->loose);
+    link_waits(s);
+    HD_TRY(visit_rank(s, LOOK, false));
+    if (!s->found)
+        return HD_OK;
+    HD_TRY(visit_rank(s, ORDER, true));
+    return s->unordered ? HD_OK : visit_rank(s, VALUES, true);
+}
+
+// The root is the first of its names.
+static hd_status number_names(scan *s)
+{
+    const hd_graph *g = s->graph;
+    int32_t *names;
+
+    HD_TRY(hd_clear_array(g->module->nbuffers, sizeof *names, s->diag,
+                          (void **)&names));
+    for (const hd_buffer *b = g->module->buffers; b != NULL; b = b->next) {
+        int32_t *n = &names[g->frame[b->id].root];
+
+        s->bit[b->id] = *n;
+        *n += *n < MOST_NAMES;
+    }
+    free(names);
+    return HD_OK;
+}
+
+static hd_status allocate(scan *s)
+{
+    int64_t most = 0, cells = s->cells.ncells;
+
+    for (int rank = 0; rank < s->graph->nranks; rank++)
+        if (most < hd_graph_steps(s->graph, rank))
+            most = hd_graph_steps(s->graph, rank);
+    HD_TRY(hd_clear_array(cells, sizeof *s->cell, s->diag, (void **)&s->cell));
+    HD_TRY(hd_clear_array(cells * s->graph->nstreams, sizeof *s->read, s->diag,
+                          (void **)&s->read));
+    HD_TRY(hd_clear_array(most, sizeof *s->loose, s->diag, (void **)&s->loose));
+    HD_TRY(hd_clear_array(most, sizeof *s->wait, s->diag, (void **)&s->wait));
+    HD_TRY(hd_clear_array(most, sizeof *s->waits, s->diag, (void **)&s->waits));
+    return hd_clear_array(s->graph->module->nbuffers, sizeof *s->bit, s->diag,
+                          (void **)&s->bit);
+}
+
+static void free_scan(scan *s)
+{
+    hd_cells_free(&s->cells);
+    free(s->cell);
+    free(s->read);
+    free(s->link);
+    free(s->loose);
+    free(s->wait);
+    free(s->waits);
+    free(s->bit);
+}
+
+hd_status hd_race_check(const hd_graph *graph, hd_diag *diag)
+{
+    scan s = {.graph = graph, .diag = diag};
+    hd_status status = hd_cells_create(graph, diag, &s.cells);
+
+    if (status == HD_OK)
+        status = allocate(&s);
+    if (status == HD_OK)
+        status = number_names(&s);
+    for (; status == HD_OK && s.rank < graph->nranks; s.rank++)
+        status = scan_rank(&s);
+    free_scan(&s);
+    return status == HD_OK ? s.status : status;
+}

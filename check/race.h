@@ -1,0 +1,17 @@
+// What the accesses of a rank to its own buffers may do to each other: races,
+// reads of what nothing has written, outputs that are not written whole, work
+// that is not bound to its run.
+#ifndef HD_CHECK_RACE_H
+#define HD_CHECK_RACE_H
+
+#include "check/cells.h"
+
+HD_BEGIN_DECLS
+
+// The graph's program does not deadlock. Each pair of places in the source is
+// reported once, for the first rank that has it. HD_INVALID if anything was.
+hd_status hd_race_check(const hd_graph *graph, hd_diag *diag);
+
+HD_END_DECLS
+
+#endif

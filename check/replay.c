@@ -1,0 +1,508 @@
+// A queue holds the ranks that may go on. A rank's streams are tried in turn
+// until none moves; a transfer that starts puts the ranks that it meets back
+// into the queue.
+#include "check/replay.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "check/memory.h"
+
+enum { MOST_COUNTS = 1 << 28 }; // in the clocks of one replay: 1 GiB
+
+static int64_t slot_of(const hd_replay *r, int rank, int64_t step)
+{
+    return 2 * r->graph->first[rank] + step;
+}
+
+static int64_t meeting_of(const hd_replay *r, int rank, int64_t step)
+{
+    const hd_node *node = hd_graph_node(r->graph, rank, step);
+
+    return node->link +
+           (step < hd_graph_steps(r->graph, rank) ? 0 : r->graph->nmeetings);
+}
+
+// Past all steps of the rank where the stream has come to its end.
+static int64_t *next_of(const hd_replay *r, int rank, int stream)
+{
+    return &r->next[(int64_t)rank * r->graph->nstreams + stream];
+}
+
+static int64_t *cursor_of(const hd_replay *r, int rank, int stream)
+{
+    return &r->cursor[(int64_t)rank * r->graph->nstreams + stream];
+}
+
+// ----------------------------------------------------------------- clocks
+
+static int32_t *stream_clock(const hd_replay *r, int rank, int stream)
+{
+    return &r->stream_clock[((int64_t)rank * r->graph->nstreams + stream) *
+                            r->width];
+}
+
+static int32_t *step_clock(const hd_replay *r, int rank, int64_t step)
+{
+    return &r->step_clock[slot_of(r, rank, step) * r->width];
+}
+
+static int32_t *met_clock(const hd_replay *r, int rank, int64_t step)
+{
+    return &r->met_clock[meeting_of(r, rank, step) * r->width];
+}
+
+static void merge(const hd_replay *r, int32_t *into, const int32_t *from)
+{
+    for (int i = 0; i < r->width; i++)
+        if (into[i] < from[i])
+            into[i] = from[i];
+}
+
+static void set_clock(const hd_replay *r, int32_t *to, const int32_t *from)
+{
+    memcpy(to, from, sizeof *to * (size_t)r->width);
+}
+
+static void visit(const hd_replay *r, int rank, int stream, int64_t step)
+{
+    if (r->watch != NULL && rank == r->watch->rank)
+        r->watch->fn(r->watch->context, step, stream_clock(r, rank, stream));
+}
+
+// The stream has passed a step of the watched rank.
+static void count_step(const hd_replay *r, int rank, const hd_node *node,
+                       int64_t step)
+{
+    int64_t n = hd_graph_steps(r->graph, rank);
+    int64_t before =
+        step < n ? 0 : hd_graph_length(r->graph, rank, node->stream);
+
+    if (r->watch != NULL && rank == r->watch->rank)
+        stream_clock(r, rank, node->stream)[node->stream] =
+            (int32_t)(before + node->place + 1);
+}
+
+// At the start of a send: what is known when it has ended.
+static void end_send(const hd_replay *r, int rank, int64_t step)
+{
+    int32_t *clock = step_clock(r, rank, step);
+    int64_t n = hd_graph_steps(r->graph, rank), number;
+    const hd_node *node = hd_graph_node(r->graph, rank, step);
+
+    set_clock(r, clock, stream_clock(r, rank, node->stream));
+    if (r->watch == NULL || rank != r->watch->rank)
+        return;
+    number = r->watch->loose[step < n ? step : step - n];
+    if (number >= 0)
+        clock[r->graph->nstreams + number +
+              (step < n ? 0 : r->watch->nloose / 2)] = 1;
+    else
+        clock[node->stream] =
+            (int32_t)(node->place + 1 +
+                      (step < n
+                           ? 0
+                           : hd_graph_length(r->graph, rank, node->stream)));
+}
+
+static void enqueue(hd_replay *r, int rank)
+{
+    if (r->queued[rank])
+        return;
+    r->queued[rank] = true;
+    r->queue[(r->queue_head + r->nqueued++) % r->graph->nranks] = rank;
+}
+
+uint8_t hd_replay_state(const hd_replay *replay, int rank, int64_t step)
+{
+    return replay->state[slot_of(replay, rank, step)];
+}
+
+// The next step of a stream is numbered above `step`.
+static bool has_passed(const hd_replay *r, int rank, int stream, int64_t step)
+{
+    return *next_of(r, rank, stream) > step;
+}
+
+// -------------------------------------------------------------- transfers
+
+static bool has_started(const hd_replay *r, int rank, int64_t step)
+{
+    return (hd_replay_state(r, rank, step) & HD_STARTED) != 0;
+}
+
+static bool root_has_started(const hd_replay *r, int rank, int64_t step)
+{
+    const hd_node *node = hd_graph_node(r->graph, rank, step);
+    const hd_member *member = &r->graph->member[r->graph->meeting[node->link]];
+    int64_t root = hd_mesh_coord(r->graph->module, node->peer, node->op->axis);
+
+    return member[root].step >= 0 &&
+           has_started(r, node->peer,
+                       hd_same_run(r->graph, rank, step, node->peer,
+                                   member[root].step));
+}
+
+bool hd_replay_is_done(const hd_replay *replay, int rank, int64_t step)
+{
+    const hd_graph *g = replay->graph;
+    const hd_node *node = hd_graph_node(g, rank, step);
+    int64_t size;
+
+    if (!has_started(replay, rank, step))
+        return false;
+    if (node->kind == HD_NODE_COLLECTIVE) {
+        if (replay->blocking == HD_EAGER && node->op->code == HD_OP_BROADCAST)
+            return root_has_started(replay, rank, step);
+        size = g->meeting[node->link + 1] - g->meeting[node->link];
+        return replay->met[meeting_of(replay, rank, step)] == size;
+    }
+    if (node->kind == HD_NODE_SEND && replay->blocking == HD_EAGER)
+        return true;
+    return node->link >= 0 &&
+           has_started(replay, node->peer,
+                       hd_same_run(g, rank, step, node->peer, node->link));
+}
+
+static void wake_line(hd_replay *r, const hd_node *node)
+{
+    const hd_graph *g = r->graph;
+
+    for (int64_t i = g->meeting[node->link]; i < g->meeting[node->link + 1];
+         i++)
+        if (g->member[i].step >= 0)
+            enqueue(r, g->member[i].rank);
+}
+
+static void start(hd_replay *r, int rank, int64_t step)
+{
+    const hd_node *node = hd_graph_node(r->graph, rank, step);
+    int64_t meeting;
+
+    r->state[slot_of(r, rank, step)] |= HD_STARTED;
+    visit(r, rank, node->stream, step);
+    if (node->kind == HD_NODE_SEND)
+        end_send(r, rank, step);
+    if (node->kind != HD_NODE_COLLECTIVE) {
+        enqueue(r, node->peer);
+        return;
+    }
+    meeting = meeting_of(r, rank, step);
+    r->met[meeting]++;
+    // What ranks receive of a broadcast says nothing of the others.
+    if (node->op->code != HD_OP_BROADCAST || node->peer == rank)
+        merge(r, met_clock(r, rank, step), stream_clock(r, rank, node->stream));
+    if (r->blocking == HD_EAGER ||
+        r->met[meeting] ==
+            r->graph->meeting[node->link + 1] - r->graph->meeting[node->link])
+        wake_line(r, node);
+}
+
+static bool is_transfer(const hd_node *node)
+{
+    return node->kind >= HD_NODE_SEND;
+}
+
+// Starts what its stream has reached, up to the first transfer in issue order
+// that its stream has not.
+static void start_in_order(hd_replay *r, int rank)
+{
+    int64_t last = r->runs * hd_graph_steps(r->graph, rank);
+    int64_t *at = &r->chain[rank];
+
+    for (; *at < last; ++*at) {
+        if (!is_transfer(hd_graph_node(r->graph, rank, *at)))
+            continue;
+        if (hd_replay_state(r, rank, *at) == 0)
+            break;
+        start(r, rank, *at);
+    }
+}
+
+// ---------------------------------------------------------------- streams
+
+// Steps of the group that begins at `step`: 1 outside groups.
+static int64_t group_size(const hd_graph *g, int rank, int64_t step)
+{
+    const hd_node *node = hd_graph_node(g, rank, step);
+    const hd_node *end = &g->node[g->first[rank + 1]];
+    int64_t n = 1;
+
+    while (node + n < end && node[n].head == node->head)
+        n++;
+    return n;
+}
+
+// What the end of a transfer tells its stream of its peers.
+static void learn_from_peers(const hd_replay *r, int rank, int64_t step)
+{
+    const hd_graph *g = r->graph;
+    const hd_node *node = hd_graph_node(g, rank, step);
+    int32_t *clock = stream_clock(r, rank, node->stream);
+
+    if (node->kind == HD_NODE_COLLECTIVE)
+        merge(r, clock, met_clock(r, rank, step));
+    if (node->kind == HD_NODE_RECV)
+        merge(r, clock,
+              step_clock(r, node->peer,
+                         hd_same_run(g, rank, step, node->peer, node->link)));
+}
+
+static bool pass_transfers(hd_replay *r, int rank, int64_t step, int64_t n)
+{
+    const hd_graph *g = r->graph;
+
+    if (hd_replay_state(r, rank, step) == 0) {
+        for (int64_t i = 0; i < n; i++)
+            r->state[slot_of(r, rank, step + i)] |= HD_REACHED;
+        for (int64_t i = 0; i < n && r->blocking == HD_EAGER; i++)
+            start(r, rank, step + i);
+        if (r->blocking == HD_RENDEZVOUS)
+            start_in_order(r, rank);
+    }
+    for (int64_t i = 0; i < n; i++)
+        if (!hd_graph_node(g, rank, step + i)->async &&
+            !hd_replay_is_done(r, rank, step + i))
+            return false;
+    for (int64_t i = 0; i < n; i++) {
+        const hd_node *node = hd_graph_node(g, rank, step + i);
+
+        if (!node->async)
+            learn_from_peers(r, rank, step + i);
+        count_step(r, rank, node, step + i);
+    }
+    return true;
+}
+
+// Of each of the following: whether a step need not wait any more, and then its
+// stream's clock knows of what it waited for.
+
+static bool is_recorded(const hd_replay *r, int rank, int64_t step)
+{
+    const hd_graph *g = r->graph;
+    const hd_node *node = hd_graph_node(g, rank, step);
+    int64_t record = hd_same_run(g, rank, step, rank, node->link);
+    const hd_node *from;
+
+    if (node->link < 0)
+        return true;
+    from = hd_graph_node(g, rank, record);
+    if (from->async ? !hd_replay_is_done(r, rank, record)
+                    : !has_passed(r, rank, from->stream, record))
+        return false;
+    merge(r, stream_clock(r, rank, node->stream), step_clock(r, rank, record));
+    return true;
+}
+
+static bool is_joined(const hd_replay *r, int rank, int64_t step)
+{
+    for (int s = 1; s < r->graph->nstreams; s++)
+        if (!has_passed(r, rank, s, step))
+            return false;
+    merge(r, stream_clock(r, rank, 0), step_clock(r, rank, step));
+    return true;
+}
+
+static bool is_forked(const hd_replay *r, int rank, int stream, int64_t step)
+{
+    int64_t fork = stream == 0 ? -1 : hd_graph_fork(r->graph, rank, step);
+
+    if (fork < 0)
+        return true;
+    if (!has_passed(r, rank, 0, fork))
+        return false;
+    merge(r, stream_clock(r, rank, stream), step_clock(r, rank, fork));
+    return true;
+}
+
+// Does the next step of a stream, or the next group; returns how many, 0 if
+// they must wait.
+static int64_t pass_step(hd_replay *r, int rank, int stream, int64_t step)
+{
+    const hd_node *node = hd_graph_node(r->graph, rank, step);
+    int64_t n;
+
+    if (!is_forked(r, rank, stream, step))
+        return 0;
+    if (is_transfer(node)) {
+        n = group_size(r->graph, rank, step);
+        return pass_transfers(r, rank, step, n) ? n : 0;
+    }
+    if (node->kind == HD_NODE_WAIT && !is_recorded(r, rank, step))
+        return 0;
+    if (node->kind == HD_NODE_JOIN && !is_joined(r, rank, step))
+        return 0;
+    visit(r, rank, stream, step);
+    count_step(r, rank, node, step);
+    set_clock(r, step_clock(r, rank, step), stream_clock(r, rank, stream));
+    return 1;
+}
+
+// A work stream may be far ahead when a join sees that it has passed; what the
+// join learns is what the stream knew when it passed. Called when the stream is
+// about to do step `next`.
+static void tell_joins(const hd_replay *r, int rank, int stream, int64_t next)
+{
+    int64_t *told = &r->told[(int64_t)rank * r->graph->nstreams + stream];
+
+    if (r->watch == NULL || stream == 0)
+        return;
+    for (; *told < next; ++*told)
+        if (hd_graph_node(r->graph, rank, *told)->kind == HD_NODE_JOIN)
+            merge(r, step_clock(r, rank, *told), stream_clock(r, rank, stream));
+}
+
+static void find_next(hd_replay *r, int rank, int stream)
+{
+    int64_t at = *cursor_of(r, rank, stream);
+
+    *next_of(r, rank, stream) =
+        at < r->runs * hd_graph_length(r->graph, rank, stream)
+            ? hd_graph_at(r->graph, rank, stream, at)
+            : r->runs * hd_graph_steps(r->graph, rank);
+}
+
+static bool advance_stream(hd_replay *r, int rank, int stream)
+{
+    int64_t *at = cursor_of(r, rank, stream), before = *at;
+    int64_t last = r->runs * hd_graph_steps(r->graph, rank);
+    const int64_t *next = next_of(r, rank, stream);
+
+    while (*next < last) {
+        int64_t n;
+
+        tell_joins(r, rank, stream, *next);
+        n = pass_step(r, rank, stream, *next);
+        if (n == 0)
+            return *at > before;
+        *at += n;
+        find_next(r, rank, stream);
+        if (stream == 0 && *at == hd_graph_length(r->graph, rank, 0))
+            visit(r, rank, 0, HD_RUN_END);
+    }
+    tell_joins(r, rank, stream, last);
+    return *at > before;
+}
+
+static void advance_rank(hd_replay *r, int rank)
+{
+    bool moved = true;
+
+    while (moved) {
+        moved = false;
+        for (int s = 0; s < r->graph->nstreams; s++)
+            moved |= advance_stream(r, rank, s);
+    }
+}
+
+// ------------------------------------------------------------------ whole
+
+static hd_status allocate_clocks(hd_replay *r, hd_diag *diag)
+{
+    const hd_graph *g = r->graph;
+    int64_t streams = (int64_t)g->nranks * g->nstreams;
+    int64_t steps = 2 * g->first[g->nranks];
+    int64_t w;
+
+    if (r->watch != NULL && r->watch->nloose > MOST_COUNTS)
+        return HD_UNSUPPORTED;
+    w = r->width = r->watch != NULL ? (int)(g->nstreams + r->watch->nloose) : 0;
+    if (w * (steps + streams + 2 * g->nmeetings) > MOST_COUNTS)
+        return HD_UNSUPPORTED;
+    HD_TRY(hd_clear_array(streams, sizeof *r->told, diag, (void **)&r->told));
+    HD_TRY(hd_clear_array(streams * w, sizeof *r->stream_clock, diag,
+                          (void **)&r->stream_clock));
+    HD_TRY(hd_clear_array(steps * w, sizeof *r->step_clock, diag,
+                          (void **)&r->step_clock));
+    return hd_clear_array(2 * g->nmeetings * w, sizeof *r->met_clock, diag,
+                          (void **)&r->met_clock);
+}
+
+static hd_status allocate(hd_replay *r, hd_diag *diag)
+{
+    const hd_graph *g = r->graph;
+
+    HD_TRY(allocate_clocks(r, diag));
+    HD_TRY(hd_clear_array((int64_t)g->nranks * g->nstreams, sizeof *r->cursor,
+                          diag, (void **)&r->cursor));
+    HD_TRY(hd_clear_array((int64_t)g->nranks * g->nstreams, sizeof *r->next,
+                          diag, (void **)&r->next));
+    HD_TRY(hd_clear_array(2 * g->first[g->nranks], sizeof *r->state, diag,
+                          (void **)&r->state));
+    HD_TRY(
+        hd_clear_array(g->nranks, sizeof *r->chain, diag, (void **)&r->chain));
+    HD_TRY(hd_clear_array(2 * g->nmeetings, sizeof *r->met, diag,
+                          (void **)&r->met));
+    HD_TRY(
+        hd_clear_array(g->nranks, sizeof *r->queue, diag, (void **)&r->queue));
+    return hd_clear_array(g->nranks, sizeof *r->queued, diag,
+                          (void **)&r->queued);
+}
+
+static void advance_all(hd_replay *r)
+{
+    for (int rank = 0; rank < r->graph->nranks; rank++) {
+        for (int stream = 0; stream < r->graph->nstreams; stream++)
+            find_next(r, rank, stream);
+        enqueue(r, rank);
+    }
+    while (r->nqueued > 0) {
+        int rank = r->queue[r->queue_head];
+
+        r->queue_head = (r->queue_head + 1) % r->graph->nranks;
+        r->nqueued--;
+        r->queued[rank] = false;
+        advance_rank(r, rank);
+    }
+}
+
+hd_status hd_replay_run(const hd_graph *graph, hd_blocking blocking,
+                        const hd_watch *watch, hd_diag *diag, hd_replay *out)
+{
+    hd_replay r = {.graph = graph, .blocking = blocking, .watch = watch};
+    hd_status status = allocate(&r, diag);
+
+    r.runs = blocking == HD_EAGER ? 2 : 1;
+    if (status != HD_OK) {
+        hd_replay_free(&r);
+        return status;
+    }
+    if (watch != NULL && hd_graph_length(graph, watch->rank, 0) == 0)
+        visit(&r, watch->rank, 0, HD_RUN_END);
+    advance_all(&r);
+    *out = r;
+    return HD_OK;
+}
+
+void hd_replay_free(hd_replay *replay)
+{
+    free(replay->cursor);
+    free(replay->next);
+    free(replay->state);
+    free(replay->chain);
+    free(replay->met);
+    free(replay->told);
+    free(replay->stream_clock);
+    free(replay->step_clock);
+    free(replay->met_clock);
+    free(replay->queue);
+    free(replay->queued);
+    *replay = (hd_replay){0};
+}
+
+int64_t hd_replay_stuck(const hd_replay *replay, int rank, int stream)
+{
+    int64_t next = *next_of(replay, rank, stream);
+
+    return next < replay->runs * hd_graph_steps(replay->graph, rank) ? next
+                                                                     : -1;
+}
+
+bool hd_replay_is_over(const hd_replay *replay)
+{
+    for (int rank = 0; rank < replay->graph->nranks; rank++)
+        for (int s = 0; s < replay->graph->nstreams; s++)
+            if (hd_replay_stuck(replay, rank, s) >= 0)
+                return false;
+    return true;
+}

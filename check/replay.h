@@ -1,0 +1,75 @@
+// All ranks executed step by step without data. What a step waits for never
+// depends on who is faster, so if one execution comes to its end all do, and if
+// one is stuck all are, at the same steps.
+//
+// HD_RENDEZVOUS executes one run: nothing in it waits for the next one, and
+// once it is over the next one is like it. HD_EAGER executes two, and the steps
+// of one rank may be watched on the way, each with what has surely ended on
+// that rank when it starts, also by way of other ranks.
+#ifndef HD_CHECK_REPLAY_H
+#define HD_CHECK_REPLAY_H
+
+#include "check/order.h"
+
+HD_BEGIN_DECLS
+
+typedef enum hd_blocking {
+    HD_EAGER,      // sends wait for nobody: the weakest ordering
+    HD_RENDEZVOUS, // sends wait for their receivers, collectives for all ranks,
+                   // and a rank's transfers start in issue order
+} hd_blocking;
+
+enum {
+    HD_REACHED = 1, // its stream has come to the transfer
+    HD_STARTED = 2,
+};
+
+typedef struct hd_replay {
+    const hd_graph *graph; // borrowed
+    hd_blocking blocking;
+    int runs;
+    int64_t *cursor; // owned, by rank and stream: steps done, over all runs
+    int64_t *next;   // owned, by rank and stream: the step at the cursor
+    uint8_t *state;  // owned: HD_REACHED and HD_STARTED, of both runs: those of
+                     // rank r from 2 first[r] on
+    int64_t *chain; // owned, by rank: no transfer before this step is unstarted
+    int32_t *met;   // owned, by run and meeting: members that have started
+    const hd_watch *watch; // borrowed; NULL if nobody is watched. EAGER only
+    int width;             // of a clock; 0 if nobody is watched
+    int32_t *stream_clock; // owned, by rank and stream
+    int32_t *step_clock;   // owned, as `state`: at the end of the step, of a
+                           // send at its end though its stream goes on later
+    int32_t *met_clock;    // owned, by run and meeting
+    int64_t *told;         // owned, by rank and stream: joins before this step
+                           // know of what the stream has passed
+    int32_t *queue;        // owned: ranks that may go on, a ring
+    bool *queued;          // owned, by rank
+    int64_t queue_head, nqueued;
+} hd_replay;
+
+// HD_UNSUPPORTED, without a word, if clocks of a watched rank are too many.
+hd_status hd_replay_run(const hd_graph *graph, hd_blocking blocking,
+                        const hd_watch *watch, hd_diag *diag, hd_replay *out);
+void hd_replay_free(hd_replay *replay);
+
+// Every stream of every rank has come to its end.
+bool hd_replay_is_over(const hd_replay *replay);
+// Where the stream is stuck, -1 if it has come to its end.
+int64_t hd_replay_stuck(const hd_replay *replay, int rank, int stream);
+
+uint8_t hd_replay_state(const hd_replay *replay, int rank, int64_t step);
+// A transfer that has started is over on its own rank.
+bool hd_replay_is_done(const hd_replay *replay, int rank, int64_t step);
+
+// The step of `peer`'s run that a step meets: same run, number `step` there.
+static inline int64_t hd_same_run(const hd_graph *graph, int rank, int64_t step,
+                                  int peer, int64_t there)
+{
+    return step < hd_graph_steps(graph, rank)
+               ? there
+               : there + hd_graph_steps(graph, peer);
+}
+
+HD_END_DECLS
+
+#endif

@@ -1,0 +1,99 @@
+// See sweep.h.
+#include "sweep.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static sweep_values *values_of(sweep *sweep, const char *name, size_t length)
+{
+    sweep_values *grown;
+
+    for (size_t i = 0; i < sweep->n; i++)
+        if (strlen(sweep->values[i].name) == length &&
+            memcmp(sweep->values[i].name, name, length) == 0)
+            return &sweep->values[i];
+    grown = need(sweep->n + 1, sizeof *grown);
+    if (sweep->n > 0)
+        memcpy(grown, sweep->values, sweep->n * sizeof *grown);
+    free(sweep->values);
+    sweep->values = grown;
+    grown[sweep->n].name = need_format("%.*s", (int)length, name);
+    return &grown[sweep->n++];
+}
+
+static size_t count_words(const char *list)
+{
+    size_t n = 1;
+
+    for (; *list; list++)
+        n += *list == ',';
+    return n;
+}
+
+static outcome take_values(sweep_values *values, const char *word,
+                           const char *list)
+{
+    free(values->value);
+    values->n = 0;
+    values->value = need(count_words(list), sizeof *values->value);
+    for (const char *at = list;; at++) {
+        size_t length = strcspn(at, ",");
+        char *text = need_format("%.*s", (int)length, at);
+        bool fits = parse_integer(text, INT64_MIN, INT64_MAX,
+                                  &values->value[values->n++]);
+
+        if (!fits)
+            complain(USAGE, "-D %s: '%s' is not an integer of 64 bits", word,
+                     text);
+        free(text);
+        if (!fits)
+            return USAGE;
+        at += length;
+        if (!*at)
+            return FINE;
+    }
+}
+
+outcome sweep_take(sweep *sweep, const char *word)
+{
+    const char *equals = strchr(word, '=');
+
+    if (!equals || equals == word)
+        return complain(USAGE, "-D needs NAME=VALUE, not '%s'", word);
+    TRY(take_values(values_of(sweep, word, (size_t)(equals - word)), word,
+                    equals + 1));
+    if (sweep_count(sweep) > SWEEP_LIMIT)
+        return complain(USAGE,
+                        "-D %s: that makes more than %d combinations of values",
+                        word, SWEEP_LIMIT);
+    return FINE;
+}
+
+void sweep_free(sweep *sweep)
+{
+    for (size_t i = 0; i < sweep->n; i++) {
+        free(sweep->values[i].name);
+        free(sweep->values[i].value);
+    }
+    free(sweep->values);
+    memset(sweep, 0, sizeof *sweep);
+}
+
+size_t sweep_count(const sweep *sweep)
+{
+    size_t n = 1;
+
+    for (size_t i = 0; i < sweep->n && n <= SWEEP_LIMIT; i++)
+        n *= sweep->values[i].n;
+    return n;
+}
+
+void sweep_define(const sweep *sweep, size_t i, program_options *options)
+{
+    for (size_t k = sweep->n; k > 0; k--) {
+        const sweep_values *values = &sweep->values[k - 1];
+
+        program_define(options, values->name, values->value[i % values->n]);
+        i /= values->n;
+    }
+}
