@@ -155,8 +155,8 @@ static hd_status walk_rank(builder *b)
     HD_TRY(hd_walk(g->module, b->rank, b->diag, take_steps, b));
     g->first[b->rank + 1] = b->nnodes;
     b->first_sent[b->rank + 1] = b->nsent;
-    from = b->sent + b->first_sent[b->rank];
     n = b->nsent - b->first_sent[b->rank];
+    from = b->sent + b->first_sent[b->rank];
     for (int64_t i = 1; i < n && sorted; i++)
         sorted = from[i - 1].key < from[i].key;
     if (!sorted)
@@ -208,10 +208,10 @@ static void pair_recv(const builder *b, int rank, hd_node *recv, int32_t step)
     hd_graph *g = b->graph;
     int from = recv->peer;
     sent want = {.key = key_of(g->module, rank, recv->op->axis, recv->link)};
-    const sent *found =
-        bsearch(&want, b->sent + b->first_sent[from],
-                (size_t)(b->first_sent[from + 1] - b->first_sent[from]),
-                sizeof want, compare_sent);
+    int64_t n = b->first_sent[from + 1] - b->first_sent[from];
+    const sent *found = n > 0 ? bsearch(&want, b->sent + b->first_sent[from],
+                                        (size_t)n, sizeof want, compare_sent)
+                              : NULL;
 
     recv->link = found != NULL ? found->step : -1;
     if (found != NULL)
@@ -328,6 +328,8 @@ static hd_status build(builder *b)
                           (void **)&g->first));
     HD_TRY(hd_clear_array(g->nranks, sizeof *b->first_sent, b->diag,
                           (void **)&b->first_sent));
+    HD_TRY(
+        hd_grow((void **)&b->sent, &b->sent_room, 1, sizeof *b->sent, b->diag));
     HD_TRY(hd_grow((void **)&g->node, &b->nodes_room, 2, sizeof *g->node,
                    b->diag));
     for (b->rank = 0; b->rank < g->nranks; b->rank++)

@@ -258,29 +258,6 @@ bool hd_parts_overlap(const hd_frame *frames, const hd_part *a,
                : overlap_by_runs(frames, b, a);
 }
 
-bool hd_part_contains(const hd_frame *frames, const hd_part *a,
-                      const hd_part *b)
-{
-    const hd_frame *fa = &frames[a->buffer], *fb = &frames[b->buffer];
-    int64_t low_a, high_a, low_b, high_b;
-
-    if (fa->shape == fb->shape) {
-        if (a->kept == b->kept)
-            return a->offset == b->offset;
-        for (int d = 0; d < fa->ndims; d++)
-            if (!keeps(a, d) && fa->extent[d] > 1 &&
-                (keeps(b, d) ||
-                 hd_part_index(fa, a, d) != hd_part_index(fa, b, d)))
-                return false;
-        return true;
-    }
-    if (fa->root != fb->root || runs_of(frames, a) != 1)
-        return false;
-    hd_part_range(fa, a, &low_a, &high_a);
-    hd_part_range(fb, b, &low_b, &high_b);
-    return low_a <= low_b && high_b <= high_a;
-}
-
 void hd_part_print(const hd_frame *frame, const hd_part *part, hd_text *text)
 {
     int n = frame->ndims;

@@ -56,9 +56,6 @@ void hd_part_range(const hd_frame *frame, const hd_part *part, int64_t *low,
                    int64_t *high);
 bool hd_parts_overlap(const hd_frame *frames, const hd_part *a,
                       const hd_part *b);
-// Every element of `b` is one of `a`. May say no where shapes differ.
-bool hd_part_contains(const hd_frame *frames, const hd_part *a,
-                      const hd_part *b);
 
 // The stretches of a part in a space where dimension d takes `stride[d]` cells
 // an index, or none at all if that is 0. Calls `fn` with each from low to high;

@@ -1,0 +1,117 @@
+// How long a check takes: the ring all-gather + matmul on four streams, two
+// runs, on one core, by number of ranks. The ring is as lowered, where ranks
+// are alike, and with an answer that only rank 0 gives, where they are not and
+// order goes by way of peers, so that every rank is visited twice.
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#include "base/text.h"
+#include "bench/bench.h"
+#include "heddle/heddle.h"
+
+static const char ring[] = "heddle 1\n"
+                           "tensor program ag_linear\n"
+                           "mesh tp=8\n"
+                           "in   %a  : bf16[size tp @tp, 128, 1024]\n"
+                           "in   %w  : bf16[1024, 1024]\n"
+                           "out  %c  : bf16[size tp @stream, 128, 1024]\n"
+                           "temp %ag : bf16[size tp @stream, 128, 1024]\n"
+                           "{\n"
+                           "    %ag = set %a\n"
+                           "    %c = matmul %ag, %w tb\n"
+                           "}\n";
+
+static void die(hd_diag *diag)
+{
+    fprintf(stderr, "bench_check: %s\n", hd_diag_text(diag));
+    exit(1);
+}
+
+static hd_module *lower_ring(int ranks, hd_diag *diag)
+{
+    hd_define define = {"tp", ranks};
+    hd_lower_options options = hd_lower_defaults();
+    hd_module *module;
+
+    options.streams = 4;
+    if (hd_parse("ring", ring, strlen(ring), &define, 1, diag, &module) !=
+            HD_OK ||
+        hd_lower(module, &options, NULL, NULL, diag) != HD_OK)
+        die(diag);
+    return module;
+}
+
+// Stream 1 overwrites %x once peers have answered that they have it.
+static hd_module *parse_answers(int ranks, hd_diag *diag)
+{
+    hd_text text = {0};
+    hd_define define = {"tp", ranks};
+    hd_module *module;
+
+    hd_text_puts(&text, "heddle 1\nhost program answers\nmesh tp=8\nstreams 4\n"
+                        "in %a : f32[64]\nin %one : f32[1]\n"
+                        "out %y : f32[size tp, 64] shared\n"
+                        "temp %x : f32[64]\ntemp %word : f32[size tp] shared\n"
+                        "{\n    %x = copy %a\n    %y[tp] = copy %a\n    fork\n"
+                        "    for j in 1..size tp {\n"
+                        "        let dst = (tp + j) mod size tp\n"
+                        "        let src = (tp - j) mod size tp\n"
+                        "        on stream j mod 2 {\n"
+                        "            group {\n"
+                        "                send %x to dst\n"
+                        "                %y[src] = recv from src\n"
+                        "            }\n"
+                        "            send %one to src\n"
+                        "        }\n"
+                        "        on stream 2 {\n"
+                        "            %word[dst] = recv from dst\n"
+                        "        }\n"
+                        "    }\n"
+                        "    on stream 2 {\n        %x = copy %a\n    }\n"
+                        "    join\n}\n");
+    if (hd_parse("answers", text.bytes, text.length, &define, 1, diag,
+                 &module) != HD_OK)
+        die(diag);
+    hd_text_free(&text);
+    return module;
+}
+
+static void measure(const char *name, hd_module *(*make)(int, hd_diag *),
+                    int ranks, int runs, double goal)
+{
+    hd_diag *diag = hd_diag_create();
+    hd_module *module = make(ranks, diag);
+    double samples[101];
+    struct rusage usage;
+
+    for (int i = 0; i < runs; i++) {
+        double start = bench_now();
+
+        if (hd_check(module, diag) != HD_OK)
+            die(diag);
+        samples[i] = (bench_now() - start) * 1e3;
+    }
+    getrusage(RUSAGE_SELF, &usage);
+    printf("check, %-8s %4d ranks %25.3f ms       p5 %9.3f  p95 %9.3f", name,
+           ranks, bench_percentile(samples, (size_t)runs, 0.5),
+           bench_percentile(samples, (size_t)runs, 0.05),
+           bench_percentile(samples, (size_t)runs, 0.95));
+    if (goal > 0)
+        printf("  goal %g", goal);
+    printf("  %ld MB\n", usage.ru_maxrss / 1024);
+    hd_module_destroy(module);
+    hd_diag_destroy(diag);
+}
+
+int main(void)
+{
+    measure("ring", lower_ring, 8, 101, 20);
+    measure("ring", lower_ring, 64, 21, 50);
+    measure("ring", lower_ring, 256, 7, 500);
+    measure("ring", lower_ring, 1024, 3, 2000);
+    measure("answers", parse_answers, 8, 21, 0);
+    measure("answers", parse_answers, 64, 3, 0);
+    return 0;
+}

@@ -1,0 +1,348 @@
+// The checker's parts, cells and clocks, against plain definitions of them;
+// what it says of whole programs is in tests/golden/check and tests/mutation.
+#include <algorithm>
+#include <random>
+#include <set>
+
+#include "check/cells.h"
+#include "check/order.h"
+#include "check/race.h"
+#include "check/replay.h"
+#include "tests/unit/program.h"
+
+namespace
+{
+
+// A random shape of `elements` elements, and a statement that copies a random
+// view of %name to itself by way of a scalar: only views matter here.
+std::vector<int64_t> RandomShape(std::mt19937 &random, int64_t elements)
+{
+    std::vector<int64_t> shape;
+
+    while (elements > 1 && shape.size() < 4) {
+        std::vector<int64_t> divisors;
+
+        for (int64_t d = 1; d <= elements; d++)
+            if (elements % d == 0)
+                divisors.push_back(d);
+        shape.push_back(divisors[random() % divisors.size()]);
+        elements /= shape.back();
+    }
+    if (elements > 1 || shape.empty())
+        shape.push_back(elements);
+    return shape;
+}
+
+std::string Joined(const std::vector<std::string> &words)
+{
+    std::string text;
+
+    for (size_t i = 0; i < words.size(); i++)
+        text += (i > 0 ? ", " : "") + words[i];
+    return "[" + text + "]";
+}
+
+std::string Text(const std::vector<int64_t> &shape)
+{
+    std::vector<std::string> words;
+
+    for (int64_t n : shape)
+        words.push_back(std::to_string(n));
+    return Joined(words);
+}
+
+std::string RandomView(std::mt19937 &random, const std::vector<int64_t> &shape)
+{
+    std::vector<std::string> words;
+
+    for (int64_t n : shape)
+        words.push_back(
+            random() % 2 ? ":"
+                         : std::to_string(random() % static_cast<size_t>(n)));
+    return Joined(words);
+}
+
+// One root and names of it, and scale statements on random views of them.
+std::string RandomProgram(std::mt19937 &random)
+{
+    static const int64_t sizes[] = {1, 6, 12, 16, 24, 36, 60};
+    int64_t elements = sizes[random() % 7];
+    std::vector<std::vector<int64_t>> shapes;
+    std::string text = "host program parts\n", body;
+
+    for (int i = 0; i < 3; i++) {
+        shapes.push_back(
+            i == 2 && random() % 2 ? shapes[0] : RandomShape(random, elements));
+        text += "temp %t" + std::to_string(i) + " : f32" + Text(shapes.back()) +
+                (i > 0 ? " of %t0\n" : "\n");
+    }
+    for (int i = 0; i < 6; i++) {
+        size_t k = random() % shapes.size();
+        std::string view =
+            "%t" + std::to_string(k) + RandomView(random, shapes[k]);
+
+        body += "    " + view + " = scale " + view + " by 2\n";
+    }
+    return text + "{\n" + body + "}\n";
+}
+
+std::set<int64_t> ElementsOf(const hd_span &span)
+{
+    std::set<int64_t> elements;
+
+    for (int64_t i = 0; i < hd_span_elements(&span); i++) {
+        int64_t rest = i, at = span.offset;
+
+        for (int d = span.ndims - 1; d >= 0; d--) {
+            at += rest % span.extent[d] * span.stride[d];
+            rest /= span.extent[d];
+        }
+        elements.insert(at);
+    }
+    return elements;
+}
+
+bool Meet(const std::set<int64_t> &a, const std::set<int64_t> &b)
+{
+    for (int64_t x : a)
+        if (b.count(x) > 0)
+            return true;
+    return false;
+}
+
+struct Graph {
+    hd_graph graph;
+    hd_diag *diag = hd_diag_create();
+
+    explicit Graph(const hd_module *module)
+    {
+        EXPECT_EQ(hd_graph_create(module, diag, &graph), HD_OK)
+            << hd_diag_text(diag);
+    }
+    Graph(const Graph &) = delete;
+    Graph &operator=(const Graph &) = delete;
+    ~Graph()
+    {
+        hd_graph_free(&graph);
+        hd_diag_destroy(diag);
+    }
+};
+
+void AddCells(void *context, int64_t low, int64_t high)
+{
+    for (int64_t i = low; i < high; i++)
+        EXPECT_TRUE(static_cast<std::set<int64_t> *>(context)->insert(i).second)
+            << "cell " << i << " came twice";
+}
+
+// Every part of the graph, as elements, by definition.
+std::vector<std::set<int64_t>> AllElements(const hd_module *module)
+{
+    std::vector<std::set<int64_t>> all;
+    hd_steps steps;
+
+    EXPECT_EQ(hd_steps_collect(module, 0, nullptr, &steps), HD_OK);
+    for (int64_t i = 0; i < steps.nsteps; i++)
+        for (int k = 0; k < steps.step[i].nspans; k++)
+            all.push_back(ElementsOf(steps.step[i].span[k]));
+    hd_steps_free(&steps);
+    return all;
+}
+
+TEST(Part, OverlapIsThatOfTheElementsInAnyTwoShapes)
+{
+    std::mt19937 random(20261121);
+    int overlaps = 0, pairs = 0;
+
+    for (int n = 0; n < 400; n++) {
+        std::string text = RandomProgram(random);
+        Program p(text);
+
+        ASSERT_EQ(p.status, HD_OK) << text << p.Said();
+        Graph g(p.module);
+        auto elements = AllElements(p.module);
+        ASSERT_EQ(static_cast<size_t>(g.graph.nparts), elements.size());
+        for (size_t i = 0; i < elements.size(); i++)
+            for (size_t k = 0; k < elements.size(); k++) {
+                bool meet = Meet(elements[i], elements[k]);
+
+                EXPECT_EQ(hd_parts_overlap(g.graph.frame, &g.graph.part[i],
+                                           &g.graph.part[k]),
+                          meet)
+                    << text << "parts " << i << " and " << k;
+                overlaps += meet;
+                pairs++;
+            }
+    }
+    EXPECT_GT(overlaps, pairs / 10);
+    EXPECT_LT(overlaps, pairs * 9 / 10);
+}
+
+TEST(Cells, APartIsWholeCellsAndTwoShareOneIfTheyOverlap)
+{
+    std::mt19937 random(20261122);
+
+    for (int n = 0; n < 400; n++) {
+        std::string text = RandomProgram(random);
+        Program p(text);
+        Graph g(p.module);
+        hd_cells cells;
+        auto elements = AllElements(p.module);
+        std::vector<std::set<int64_t>> parts(elements.size());
+
+        ASSERT_EQ(hd_cells_create(&g.graph, nullptr, &cells), HD_OK);
+        for (size_t i = 0; i < parts.size(); i++)
+            hd_cells_each(&cells, &g.graph.part[i], AddCells, &parts[i]);
+        for (size_t i = 0; i < parts.size(); i++)
+            for (size_t k = 0; k < parts.size(); k++) {
+                EXPECT_EQ(Meet(parts[i], parts[k]),
+                          Meet(elements[i], elements[k]))
+                    << text << "parts " << i << " and " << k;
+                // A part that holds all elements of another has its cells.
+                if (elements[i].size() >= elements[k].size() &&
+                    std::includes(elements[i].begin(), elements[i].end(),
+                                  elements[k].begin(), elements[k].end())) {
+                    EXPECT_TRUE(std::includes(parts[i].begin(), parts[i].end(),
+                                              parts[k].begin(),
+                                              parts[k].end()));
+                }
+                for (int64_t cell : parts[i])
+                    EXPECT_LT(cell, cells.ncells);
+            }
+        hd_cells_free(&cells);
+    }
+}
+
+TEST(Cells, ADimensionThatIsNeverIndexedTakesNone)
+{
+    Program p("host program slots in %x : f32[4, 1000, 1000] "
+              "temp %t : f32[4, 1000, 1000] { for i in 0..4 { "
+              "%t[i] = relu %x[i] } }");
+    Graph g(p.module);
+    hd_cells cells;
+
+    ASSERT_EQ(hd_cells_create(&g.graph, nullptr, &cells), HD_OK);
+    EXPECT_EQ(cells.ncells, 8);
+    hd_cells_free(&cells);
+}
+
+TEST(Cells, TooManyAreRefusedByName)
+{
+    std::string text = "host program fine in %x : f32[8192, 8193] "
+                       "out %y : f32[8192, 8193] "
+                       "{ %y[0, 0] = relu %x[0, 0] }";
+    Program p(text);
+    ASSERT_EQ(p.status, HD_OK) << p.Said();
+
+    EXPECT_EQ(hd_check(p.module, p.diag), HD_INVALID);
+    EXPECT_NE(p.Said().find("HD0105"), std::string::npos) << p.Said();
+    EXPECT_NE(p.Said().find("%x is used in 67117056 pieces"), std::string::npos)
+        << p.Said();
+}
+
+// ------------------------------------------------------------------ order
+
+struct Seen {
+    std::vector<int64_t> steps;
+    std::vector<std::vector<int32_t>> clocks;
+    int width;
+    int ends = 0;
+};
+
+void See(void *context, int64_t step, const int32_t *clock)
+{
+    Seen *seen = static_cast<Seen *>(context);
+
+    if (step == HD_RUN_END) {
+        seen->ends++;
+        return;
+    }
+    seen->steps.push_back(step);
+    seen->clocks.emplace_back(clock, clock + seen->width);
+}
+
+const char *const kAnswer =
+    "host program answer mesh tp=2 streams 2 in %a : f32[8] in %i : f32[1] "
+    "temp %x : f32[8] temp %got : f32[8] shared temp %word : f32[1] shared "
+    "{ %x = copy %a fork if tp == 0 { on stream 0 { send %x to 1 } "
+    "on stream 1 { %word = recv from 1 %x = relu %a } } else { "
+    "on stream 0 { %got = recv from 0 send %i to 0 } } join }";
+
+TEST(Order, PeersAreAskedOnlyByTheReplay)
+{
+    Program p(kAnswer);
+    ASSERT_EQ(p.status, HD_OK) << p.Said();
+    Graph g(p.module);
+    std::vector<int32_t> loose(16);
+    Seen local = {{}, {}, 3, 0}, global = local;
+    hd_watch watch = {0, 0, loose.data(), See, &local};
+    hd_replay replay;
+
+    EXPECT_EQ(hd_order_number_loose(&g.graph, 0, loose.data()), 0);
+    ASSERT_EQ(hd_order_each(&g.graph, &watch, nullptr), HD_OK);
+    watch.context = &global;
+    ASSERT_EQ(hd_replay_run(&g.graph, HD_EAGER, &watch, nullptr, &replay),
+              HD_OK);
+    EXPECT_TRUE(hd_replay_is_over(&replay));
+    hd_replay_free(&replay);
+    EXPECT_EQ(local.ends, 1);
+    EXPECT_EQ(global.ends, 1);
+    ASSERT_EQ(local.steps.size(), 12u);
+    ASSERT_EQ(global.steps.size(), 12u);
+    // Step 4 is the relu on stream 1; the send is the first of stream 0.
+    for (size_t i = 0; i < 12; i++) {
+        if (local.steps[i] == 4) {
+            EXPECT_EQ(local.clocks[i], (std::vector<int32_t>{2, 0, 1}));
+        }
+        if (global.steps[i] == 4) {
+            EXPECT_EQ(global.clocks[i], (std::vector<int32_t>{2, 1, 1}));
+        }
+    }
+}
+
+TEST(Order, AJoinLearnsWhatItsStreamsKnewWhenTheyPassedIt)
+{
+    // Stream 0 of rank 0 goes on past the join while stream 1 is still waiting
+    // for the peer: the caller's stream must not learn of that.
+    Program p("host program join mesh tp=2 streams 2 in %a : f32[8] "
+              "temp %x : f32[8] temp %y : f32[8] temp %got : f32[8] shared "
+              "{ fork on stream 0 { %x = copy %a } "
+              "on stream 1 { if tp == 0 { %got = recv from 1 } "
+              "else { send %a to 0 } } join on stream 0 { %y = copy %a } "
+              "%y = relu %a join }");
+    ASSERT_EQ(p.status, HD_OK) << p.Said();
+    std::string said;
+
+    EXPECT_EQ(hd_check(p.module, p.diag), HD_INVALID);
+    EXPECT_NE(p.Said().find("HD0801"), std::string::npos) << p.Said();
+}
+
+TEST(Race, EachPairOfPlacesIsReportedOnce)
+{
+    Program p("host program many mesh tp=8 streams 2 in %a : f32[8, 4] "
+              "temp %x : f32[4] { fork for i in 0..8 { "
+              "on stream i mod 2 { %x = relu %a[i] } } join }");
+    ASSERT_EQ(p.status, HD_OK) << p.Said();
+
+    EXPECT_EQ(hd_check(p.module, p.diag), HD_INVALID);
+    EXPECT_EQ(hd_diag_errors(p.diag), 1u) << p.Said();
+}
+
+TEST(Check, TheLimitOfWaitingStreamsIsTheCallers)
+{
+    Program p("host program wide streams 3 in %a : f32[8] temp %e : event[1] "
+              "out %x : f32[3, 8] { %e[0] = record for i in 0..3 { "
+              "on stream i { wait %e[0] %x[i] = relu %a } } join }");
+    hd_check_options options = hd_check_defaults();
+
+    ASSERT_EQ(p.status, HD_OK) << p.Said();
+    EXPECT_EQ(hd_check(p.module, p.diag), HD_OK) << p.Said();
+    EXPECT_EQ(hd_diag_count(p.diag), 0u) << p.Said();
+    options.waiting_streams = 3;
+    EXPECT_EQ(hd_check_with(p.module, &options, p.diag), HD_OK) << p.Said();
+    EXPECT_NE(p.Said().find("warning[HD0805]: 4 streams of rank 0"),
+              std::string::npos)
+        << p.Said();
+}
+
+} // namespace
