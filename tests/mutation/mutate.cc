@@ -1,0 +1,378 @@
+// See mutate.h.
+#include "tests/mutation/mutate.h"
+
+#include <functional>
+#include <vector>
+
+namespace
+{
+
+struct Place {
+    hd_block *block;
+    hd_stmt *before, *stmt;
+};
+
+class Mutator
+{
+  public:
+    Mutator(hd_module *module, std::mt19937 &random)
+        : module_(module), random_(random)
+    {
+        List(&module->body);
+    }
+    std::string Run()
+    {
+        switch (Pick(18)) {
+        case 0:
+        case 1:
+            return Drop();
+        case 2:
+            return Duplicate();
+        case 3:
+        case 4:
+            return Move();
+        case 5:
+            return Retarget();
+        case 6:
+        case 7:
+            return Index();
+        case 8:
+            return Stream();
+        case 9:
+            return Ungroup();
+        case 10:
+            return Branch();
+        case 11:
+            return Bounds();
+        case 12:
+            return Lifetime();
+        case 13:
+            return Undefer();
+        case 14:
+            return SwapTransfers();
+        case 15:
+        case 16:
+            return Lifetime();
+        default:
+            return Group();
+        }
+    }
+
+  private:
+    hd_module *module_;
+    std::mt19937 &random_;
+    std::vector<Place> places_;
+
+    size_t Pick(size_t n)
+    {
+        return n > 0 ? random_() % n : 0;
+    }
+    void List(hd_block *block)
+    {
+        hd_stmt *before = nullptr;
+
+        for (hd_stmt *s = block->first; s != nullptr; before = s, s = s->next) {
+            places_.push_back({block, before, s});
+            List(&s->body);
+            List(&s->otherwise);
+        }
+    }
+    std::vector<Place> Such(const std::function<bool(const hd_stmt *)> &is)
+    {
+        std::vector<Place> found;
+
+        for (const Place &p : places_)
+            if (is(p.stmt))
+                found.push_back(p);
+        return found;
+    }
+    static bool IsOp(const hd_stmt *s)
+    {
+        return s->kind == HD_STMT_OP;
+    }
+    // Orders something: what the checker is about.
+    static bool Orders(const hd_stmt *s)
+    {
+        return IsOp(s) && !hd_op_is(s->op, HD_UNIT_COMPUTE);
+    }
+    static std::string Word(const hd_stmt *s)
+    {
+        static const char *const kinds[] = {"op", "let", "for",
+                                            "if", "on",  "group"};
+
+        return IsOp(s) ? hd_op_info_get(s->op->code)->text : kinds[s->kind];
+    }
+
+    // ------------------------------------------------------- statements
+
+    std::string Drop()
+    {
+        auto found = Such(Orders);
+
+        if (found.empty())
+            return "";
+        Place p = found[Pick(found.size())];
+        hd_block_remove(p.block, p.before, p.stmt);
+        return "drop " + Word(p.stmt);
+    }
+    hd_stmt *Copy(const hd_stmt *s)
+    {
+        hd_stmt *copy = hd_stmt_new(module_, HD_STMT_OP, s->loc);
+
+        copy->op = s->op;
+        return copy;
+    }
+    std::string Duplicate()
+    {
+        auto found = Such(Orders);
+
+        if (found.empty())
+            return "";
+        Place p = found[Pick(found.size())];
+        hd_block_insert(p.block, p.stmt, Copy(p.stmt));
+        return "duplicate " + Word(p.stmt);
+    }
+    // To another place among its neighbours.
+    std::string Move()
+    {
+        auto found = Such([](const hd_stmt *s) {
+            return s->kind != HD_STMT_LET && s->kind != HD_STMT_FOR;
+        });
+        std::vector<hd_stmt *> siblings;
+
+        if (found.empty())
+            return "";
+        Place p = found[Pick(found.size())];
+        for (hd_stmt *s = p.block->first; s != nullptr; s = s->next)
+            if (s != p.stmt)
+                siblings.push_back(s);
+        if (siblings.empty())
+            return "";
+        hd_block_remove(p.block, p.before, p.stmt);
+        hd_block_insert(
+            p.block, Pick(4) == 0 ? nullptr : siblings[Pick(siblings.size())],
+            p.stmt);
+        return "move " + Word(p.stmt);
+    }
+    // A transfer trades places with another one, whatever block it is in.
+    std::string SwapTransfers()
+    {
+        auto found = Such([](const hd_stmt *s) {
+            return IsOp(s) && hd_op_is(s->op, HD_UNIT_TRANSFER);
+        });
+
+        if (found.size() < 2)
+            return "";
+        hd_stmt *a = found[Pick(found.size())].stmt;
+        hd_stmt *b = found[Pick(found.size())].stmt;
+        std::swap(a->op, b->op);
+        return a == b ? "" : "swap " + Word(a) + " with " + Word(b);
+    }
+    std::string Ungroup()
+    {
+        auto found =
+            Such([](const hd_stmt *s) { return s->kind == HD_STMT_GROUP; });
+
+        if (found.empty())
+            return "";
+        Place p = found[Pick(found.size())];
+        hd_stmt *at = p.before;
+        hd_block_remove(p.block, p.before, p.stmt);
+        for (hd_stmt *s = p.stmt->body.first, *next; s != nullptr; s = next) {
+            next = s->next;
+            hd_block_insert(p.block, at, s);
+            at = s;
+        }
+        return "ungroup";
+    }
+    // Puts a transfer into a group with the next one.
+    std::string Group()
+    {
+        auto found = Such([](const hd_stmt *s) {
+            return IsOp(s) && hd_op_is(s->op, HD_UNIT_TRANSFER) &&
+                   s->next != nullptr && IsOp(s->next) &&
+                   hd_op_is(s->next->op, HD_UNIT_TRANSFER);
+        });
+
+        if (found.empty())
+            return "";
+        Place p = found[Pick(found.size())];
+        hd_stmt *group = hd_stmt_new(module_, HD_STMT_GROUP, p.stmt->loc);
+        hd_stmt *second = p.stmt->next;
+        hd_block_remove(p.block, p.stmt, second);
+        hd_block_remove(p.block, p.before, p.stmt);
+        hd_block_append(&group->body, p.stmt);
+        hd_block_append(&group->body, second);
+        hd_block_insert(p.block, p.before, group);
+        return "group " + Word(p.stmt);
+    }
+    // Only on some ranks.
+    std::string Branch()
+    {
+        auto found = Such(IsOp);
+
+        if (found.empty() || module_->naxes == 0)
+            return "";
+        Place p = found[Pick(found.size())];
+        hd_stmt *branch = hd_stmt_new(module_, HD_STMT_IF, p.stmt->loc);
+        int axis = static_cast<int>(Pick(static_cast<size_t>(module_->naxes)));
+        branch->a = hd_expr_binary(module_, Pick(2) ? HD_EXPR_EQ : HD_EXPR_NE,
+                                   hd_expr_coord(module_, axis),
+                                   hd_expr_const(module_, 0));
+        hd_block_remove(p.block, p.before, p.stmt);
+        hd_block_append(&branch->body, p.stmt);
+        hd_block_insert(p.block, p.before, branch);
+        return Word(p.stmt) + " on some ranks";
+    }
+
+    // ------------------------------------------------------ expressions
+
+    hd_expr Shift(hd_expr e, int64_t n)
+    {
+        static const int64_t steps[] = {1, -1, 2};
+
+        return hd_expr_mod(
+            module_,
+            hd_expr_binary(module_, HD_EXPR_ADD, e,
+                           hd_expr_const(module_, steps[Pick(3)])),
+            hd_expr_const(module_, n));
+    }
+    std::string Retarget()
+    {
+        std::vector<hd_key *> found;
+
+        for (const Place &p : places_)
+            for (int i = 0; IsOp(p.stmt) && i < p.stmt->op->nkeys; i++) {
+                hd_key *key = &p.stmt->op->key[i];
+
+                if (key->code == HD_KEY_TO || key->code == HD_KEY_FROM ||
+                    key->code == HD_KEY_ROOT)
+                    found.push_back(key);
+            }
+        if (found.empty())
+            return "";
+        hd_key *key = found[Pick(found.size())];
+        key->expr = Shift(key->expr, module_->axis[0].size);
+        return std::string("retarget ") + hd_key_info_get(key->code)->text;
+    }
+    std::string Index()
+    {
+        struct Found {
+            hd_view *view;
+            int dim;
+        };
+        std::vector<Found> found;
+
+        for (const Place &p : places_) {
+            const hd_view *views[HD_MAX_VIEWS];
+            int n = IsOp(p.stmt) ? hd_op_views(p.stmt->op, views) : 0;
+
+            for (int i = 0; i < n; i++)
+                for (int d = 0; d < views[i]->nindex; d++)
+                    if (views[i]->index[d] >= 0 &&
+                        !hd_dim_is_sharded(views[i]->buffer->type.dim[d]))
+                        found.push_back({const_cast<hd_view *>(views[i]), d});
+        }
+        if (found.empty())
+            return "";
+        Found f = found[Pick(found.size())];
+        int64_t n = f.view->buffer->type.dim[f.dim].extent;
+        hd_expr *e = &f.view->index[f.dim];
+        // Fewer slots than there are, or the slot beside.
+        *e = n > 1 && Pick(3) == 0
+                 ? hd_expr_mod(module_, *e, hd_expr_const(module_, n - 1))
+                 : Shift(*e, n);
+        return std::string("index of %") + f.view->buffer->name;
+    }
+    std::string Stream()
+    {
+        auto found =
+            Such([](const hd_stmt *s) { return s->kind == HD_STMT_ON; });
+
+        if (found.empty())
+            return "";
+        hd_stmt *s = found[Pick(found.size())].stmt;
+        s->a = Pick(2)
+                   ? Shift(s->a, module_->streams)
+                   : hd_expr_const(module_,
+                                   static_cast<int64_t>(Pick(
+                                       static_cast<size_t>(module_->streams))));
+        return "stream";
+    }
+    std::string Bounds()
+    {
+        auto found = Such([](const hd_stmt *s) {
+            return s->kind == HD_STMT_FOR || s->kind == HD_STMT_IF;
+        });
+
+        if (found.empty())
+            return "";
+        hd_stmt *s = found[Pick(found.size())].stmt;
+        if (s->kind == HD_STMT_IF) {
+            s->a = hd_expr_not(module_, s->a);
+            return "condition";
+        }
+        hd_expr one = hd_expr_const(module_, 1);
+        if (Pick(2))
+            s->a = hd_expr_binary(module_, HD_EXPR_ADD, s->a, one);
+        else
+            s->b = hd_expr_binary(module_, HD_EXPR_SUB, s->b, one);
+        return "bounds";
+    }
+
+    // ---------------------------------------------------- declarations
+
+    static bool MayShare(const hd_buffer *b)
+    {
+        return b->role == HD_TEMP && b->type.dtype != HD_EVENT && !b->shared;
+    }
+    std::string Lifetime()
+    {
+        std::vector<hd_buffer *> found;
+
+        for (hd_buffer *b = module_->buffers; b != nullptr; b = b->next)
+            if (MayShare(b))
+                found.push_back(b);
+        if (found.empty())
+            return "";
+        hd_buffer *b = found[Pick(found.size())];
+        if (b->of != nullptr) {
+            b->of = nullptr;
+            return std::string("bytes of its own for %") + b->name;
+        }
+        for (hd_buffer *other : found)
+            if (other->id < b->id && other->of == nullptr &&
+                other->type.dtype == b->type.dtype &&
+                hd_type_local_elements(&other->type) >=
+                    hd_type_local_elements(&b->type)) {
+                for (hd_buffer *c : found)
+                    if (c->of == b)
+                        return "";
+                b->of = other;
+                return std::string("%") + b->name + " of %" + other->name;
+            }
+        return "";
+    }
+    // A deferred send becomes one that its stream waits for, and its waits go
+    // to whoever recorded the event before.
+    std::string Undefer()
+    {
+        std::vector<hd_op *> found;
+
+        for (const Place &p : places_)
+            if (IsOp(p.stmt) && hd_op_key(p.stmt->op, HD_KEY_DONE) != nullptr)
+                found.push_back(p.stmt->op);
+        if (found.empty())
+            return "";
+        hd_op *op = found[Pick(found.size())];
+        op->nkeys--; // it is the last of the keys of a send
+        return "undefer";
+    }
+};
+
+} // namespace
+
+std::string Mutate(hd_module *module, std::mt19937 &random)
+{
+    return Mutator(module, random).Run();
+}

@@ -1,0 +1,174 @@
+// Host programs to mutate: lowered ones by every pipeline, and ones as people
+// write them, with slots, acknowledgements and several axes. Tiny, since the
+// oracle executes them hundreds of times.
+#ifndef HD_TESTS_MUTATION_PROGRAMS_H
+#define HD_TESTS_MUTATION_PROGRAMS_H
+
+#include <string>
+#include <vector>
+
+#include "heddle/heddle.h"
+
+struct Base {
+    std::string name, text;
+    bool lower;
+    hd_lower_options options;
+};
+
+inline hd_lower_options Options(hd_transfer transfer, int streams,
+                                int chunks = 1, hd_protocol protocol = HD_PUT,
+                                bool defer = false)
+{
+    hd_lower_options o = hd_lower_defaults();
+
+    o.transfer = transfer;
+    o.streams = streams;
+    o.chunks = chunks;
+    o.protocol = protocol;
+    o.defer_sends = defer;
+    return o;
+}
+
+inline std::string Linear(int ranks)
+{
+    return "tensor program linear mesh tp=" + std::to_string(ranks) +
+           " in %a : f32[size tp @tp, 2, 2] in %w : f32[2, 2] "
+           "out %c : f32[size tp @stream, 2, 2] "
+           "temp %g : f32[size tp @stream, 2, 2] "
+           "{ %g = set %a %c = matmul %g, %w tb }";
+}
+
+inline std::vector<Base> TensorBases()
+{
+    static const char *const mlp =
+        "tensor program mlp mesh tp=3 in %x : f32[size tp @tp, 2, 2] "
+        "in %u : f32[2, size tp @tp, 2] out %y : f32[size tp @tp, 2, 2] "
+        "temp %g : f32[size tp @stream, 2, 2] "
+        "temp %h : f32[size tp @stream, 2, 2] "
+        "temp %k : f32[size tp @stream, 2, 2] temp %w : f32[2, size tp, 2] "
+        "{ %g = set %x %h = relu %g %k = scale %h by 2 %y = set %k }";
+    static const char *const reduce =
+        "tensor program reduce mesh tp=4 in %x : f32[4@tp, 4, 2] "
+        "out %y : f32[4@tp, 2] out %z : f32[4, 2] "
+        "{ %y = sum %x dim 0 %z = sum %x dim 0 }";
+    static const char *const two_axes =
+        "tensor program axes mesh dp=2, tp=2 in %x : f32[2@dp, 2@tp, 2] "
+        "out %y : f32[2@dp, 2@stream, 2] out %z : f32[2, 2@tp, 2] "
+        "temp %g : f32[2@dp, 2@stream, 2] "
+        "{ %g = set %x %y = relu %g %z = set %x }";
+    static const char *const gathers =
+        "tensor program two mesh tp=3 in %a : f32[3@tp, 2] "
+        "in %b : f32[3@tp, 2] out %c : f32[3@stream, 2] "
+        "out %d : f32[3@stream, 2] temp %ga : f32[3@stream, 2] "
+        "temp %gb : f32[3@stream, 2] "
+        "{ %ga = set %a %c = relu %ga %gb = set %b %d = add %gb, %c }";
+
+    return {
+        {"ring4x2", Linear(4), true, Options(HD_TRANSFER_RING, 2)},
+        {"ring3x3c2", Linear(3), true, Options(HD_TRANSFER_RING, 3, 2)},
+        {"ring4get", Linear(4), true,
+         Options(HD_TRANSFER_RING, 2, 1, HD_GET, true)},
+        {"ring2x4", Linear(2), true, Options(HD_TRANSFER_RING, 4, 2)},
+        {"direct4x2", Linear(4), true,
+         Options(HD_TRANSFER_DIRECT, 2, 1, HD_PUT, true)},
+        {"direct3x3", Linear(3), true, Options(HD_TRANSFER_DIRECT, 3)},
+        {"pipelined4x2", Linear(4), true, Options(HD_TRANSFER_PIPELINED, 2)},
+        {"broadcast3x2", Linear(3), true, Options(HD_TRANSFER_BROADCAST, 2)},
+        {"bulk8", Linear(8), true, Options(HD_TRANSFER_BULK, 2)},
+        {"mlp3", mlp, true, Options(HD_TRANSFER_RING, 2)},
+        {"reduce4", reduce, true, Options(HD_TRANSFER_RING, 2)},
+        {"axes2x2", two_axes, true, Options(HD_TRANSFER_RING, 2)},
+        {"gathers3", gathers, true, Options(HD_TRANSFER_DIRECT, 2)},
+    };
+}
+
+inline std::vector<Base> HostBases()
+{
+    // Gathers run ahead into two slots; a slot is taken again when its last
+    // matmul has been waited for.
+    static const char *const slots =
+        "host program slots mesh tp=2 streams 2 in %x : f32[2, 2] "
+        "in %w : f32[4, 2@tp, 1, 2] out %y : f32[2, 2] "
+        "temp %slot : f32[2, 2, 1, 2] shared temp %full : f32[2, 2, 2] of "
+        "%slot "
+        "temp %h : f32[5, 2, 2] temp %here : event[4] temp %used : event[4] "
+        "{ %h[0] = copy %x fork for l in 0..4 { on stream 0 { "
+        "if l > 1 { wait %used[l - 2] } "
+        "%slot[l mod 2] = all_gather %w[l, tp] %here[l] = record } "
+        "on stream 1 { wait %here[l] "
+        "%h[l + 1] = matmul %h[l], %full[l mod 2] %used[l] = record } } "
+        "join %y = copy %h[4] }";
+    // Stream 1 may write %x when the peer has answered that it has it.
+    static const char *const answers =
+        "host program answers mesh tp=3 streams 2 in %a : f32[2] "
+        "in %i : f32[1] temp %x : f32[2] out %y : f32[3, 2] shared "
+        "temp %word : f32[3, 1] shared { %x = copy %a %y[tp] = copy %a fork "
+        "for j in 1..3 { let p = (tp + j) mod 3 let q = (tp - j) mod 3 "
+        "on stream 0 { group { send %x to p %y[q] = recv from q } "
+        "send %i to q } on stream 1 { %word[p] = recv from p } } "
+        "on stream 1 { %x = relu %a } join }";
+    // Two collectives on axes of their own, side by side.
+    static const char *const collectives =
+        "host program sides mesh dp=2, tp=2 streams 2 in %x : f32[2@tp, 2] "
+        "in %g : f32[2, 2] out %y : f32[2, 2] shared out %r : f32[2@dp, 2] "
+        "temp %s : f32[2, 2] shared temp %e : event[2] { %s = copy %g fork "
+        "on stream 0 { %y = all_gather@tp %x[tp] %e[0] = record } "
+        "on stream 1 { %r[dp] = reduce_scatter@dp %s %e[1] = record } "
+        "wait %e[0] wait %e[1] }";
+    // Deferred sends around a ring of one slot a rank.
+    static const char *const deferred =
+        "host program deferred mesh tp=4 in %a : f32[4@tp, 2] "
+        "out %c : f32[4, 2] shared temp %sent : event[3] "
+        "{ %c[tp] = copy %a[tp] for j in 0..3 { let i = (tp - j) mod 4 "
+        "group { send %c[i] to (tp + 1) mod 4 done %sent[j] "
+        "%c[(i - 1) mod 4] = recv from (tp - 1) mod 4 } "
+        "if j > 0 { wait %sent[j - 1] } } wait %sent[2] }";
+    // Neighbours exchange one way and then the other.
+    static const char *const pairs =
+        "host program pairs mesh tp=4 streams 3 in %x : f32[2] "
+        "out %l : f32[2] shared out %r : f32[2] shared temp %m : f32[2] "
+        "temp %go : event[2] { %m = relu %x %go[0] = record "
+        "on stream 0 { wait %go[0] group { send %m to (tp + 1) mod 4 "
+        "%l = recv from (tp - 1) mod 4 } } "
+        "on stream 1 { wait %go[0] group { send %m to (tp - 1) mod 4 "
+        "%r = recv from (tp + 1) mod 4 } %go[1] = record } "
+        "on stream 2 { wait %go[1] } join }";
+    static const char *const renamed =
+        "host program renamed streams 2 in %x : f32[4, 2] out %y : f32[4, 2] "
+        "temp %a : f32[4, 2] temp %b : f32[2, 4] of %a temp %c : f32[4, 2] "
+        "temp %d : f32[4, 2] of %c temp %e : event[4] { %c = relu %x "
+        "%e[0] = record on stream 0 { wait %e[0] for i in 0..4 { "
+        "%a[i] = scale %c[i] by 2 } %e[1] = record } "
+        "on stream 1 { wait %e[1] %d = copy %a %e[2] = record } "
+        "wait %e[2] on stream 0 { wait %e[2] for i in 0..4 { "
+        "%y[i] = copy %d[i] } } join }";
+    // Temporaries that could share bytes in some ways and not in others.
+    static const char *const temps =
+        "host program temps streams 1 in %x : f32[3] out %y : f32[3] "
+        "temp %a : f32[3] temp %b : f32[3] temp %c : f32[3] of %a "
+        "temp %d : f32[3] temp %e : f32[3] of %b temp %go : event[2] "
+        "{ %a = relu %x %b = scale %a by 2 %c = scale %b by 3 "
+        "%go[0] = record on stream 0 { wait %go[0] %d = add %c, %x "
+        "%go[1] = record } wait %go[1] %e = mul %d, %c %y = add %e, %d "
+        "join }";
+    static const char *const chain =
+        "host program chain in %x : f32[3] out %y : f32[3] temp %a : f32[3] "
+        "temp %b : f32[3] temp %c : f32[3] temp %d : f32[3] of %b "
+        "{ %a = relu %x %b = scale %a by 2 %c = add %a, %b "
+        "%d = mul %c, %a %y = add %d, %c }";
+    hd_lower_options none = hd_lower_defaults();
+
+    std::vector<Base> bases = {
+        {"slots2", slots, false, none},
+        {"answers3", answers, false, none},
+        {"sides2x2", collectives, false, none},
+        {"deferred4", deferred, false, none},
+        {"pairs4", pairs, false, none},
+        {"renamed1", renamed, false, none},
+        {"temps1", temps, false, none},
+        {"chain1", chain, false, none},
+    };
+    return bases;
+}
+
+#endif
