@@ -35,8 +35,9 @@ static bool must_end(hd_cpu_wait *wait, bool left, int64_t deadline)
     if (is_over(device))
         return true;
     if (wait->entry != NULL && hd_group_failed(group)) {
-        hd_group_failure(group, text);
-        hd_cpu_fail(device, HD_PEER, text, "");
+        hd_status status = hd_group_failure(group, text);
+
+        hd_cpu_fail(device, status, text, "");
         return true;
     }
     if (left) {
@@ -143,6 +144,29 @@ static bool is_issued(hd_cpu_wait *wait)
 
 // ----------------------------------------------------------- entries
 
+// Notes that an entry starts (which 0) or ends (1); members of a group do so
+// together, but for sends that their stream does not wait for.
+static void note_time(const hd_device *device, const hd_cpu_entry *entry,
+                      int which)
+{
+    const hd_binding *binding = &device->binding;
+    const hd_step *step = entry->step;
+    double now;
+
+    if (binding->times == NULL || step == NULL)
+        return;
+    now = (double)hd_clock() * 1e-9;
+    binding->times[2 * step->index + which] = now;
+    if (entry->kind != HD_CPU_TRANSFER || step->group == 0)
+        return;
+    for (int64_t i = step->index + 1;
+         i < binding->steps->nsteps &&
+         binding->steps->step[i].group == step->group;
+         i++)
+        if (hd_op_key(binding->steps->step[i].op, HD_KEY_DONE) == NULL)
+            binding->times[2 * i + which] = now;
+}
+
 static void reach_record(hd_device *device, const hd_cpu_entry *entry,
                          uint64_t n)
 {
@@ -205,6 +229,7 @@ static bool follow(hd_cpu_stream *stream, hd_cpu_entry *entry, uint64_t n)
                         .peer = -1};
 
     hd_cpu_set_mark(stream, HD_CPU_BUSY, entry->step, -1);
+    note_time(device, entry, 0);
     switch (entry->kind) {
     case HD_CPU_COMPUTE:
         compute(stream, entry->step, n);
@@ -285,6 +310,8 @@ static void *run_stream(void *context)
             dawdle(stream);
             if (!follow(stream, &stream->entry[i], n))
                 return NULL;
+            if (stream->entry[i].kind != HD_CPU_DEFER)
+                note_time(device, &stream->entry[i], 1);
             atomic_store_explicit(&stream->finished, ++finished,
                                   memory_order_seq_cst);
             if (stream->entry[i].watched)
@@ -327,6 +354,7 @@ static bool try_send(hd_cpu_wait *wait, hd_cpu_entry *entry)
             break;
         }
         entry->sent = n;
+        note_time(device, entry, 1);
         reach_record(device, entry, n);
         atomic_fetch_add_explicit(&device->sent, 1, memory_order_seq_cst);
         hd_bell_ring(&device->host);

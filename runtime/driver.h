@@ -22,6 +22,7 @@ typedef struct hd_binding {
     const hd_module *module;
     const hd_steps *steps; // of this rank
     double timeout;        // seconds that any wait for a peer may take
+    double *times;         // NULL, or where steps note their start and end
     bool chaos;            // delay every stream at random
     uint64_t seed;         // by this
 } hd_binding;

@@ -80,9 +80,11 @@ static hd_status compare_programs(const hd_exchange *exchange, uint64_t mine)
     uint64_t *all = calloc((size_t)size, sizeof(*all));
     hd_status status;
 
-    if (all == NULL)
+    if (all == NULL) {
+        hd_group_run_out(exchange->group);
         return hd_fail(exchange->diag, HD_NO_MEMORY, "no memory for %d ranks",
                        size);
+    }
     status = hd_exchange_allgather(exchange, &mine, sizeof(mine), all);
     for (int i = 1; i < size && status == HD_OK; i++) {
         if (all[i] != all[0])
@@ -239,11 +241,15 @@ hd_status hd_session_open(hd_group *group, const hd_module *module,
         return hd_fail(diag, HD_ARGUMENT, "a timeout of %g s",
                        options->timeout);
     session = calloc(1, sizeof(*session));
-    if (session == NULL)
+    if (session == NULL) {
+        hd_group_run_out(group);
         return hd_fail(diag, HD_NO_MEMORY, "no memory for a session");
+    }
     session->driver = driver;
-    session->binding = (hd_binding){
-        .group = group, .module = module, .timeout = options->timeout};
+    session->binding = (hd_binding){.group = group,
+                                    .module = module,
+                                    .timeout = options->timeout,
+                                    .times = options->times};
     exchange =
         hd_exchange_begin(group, HD_CALL_SESSION, options->timeout, diag);
     status = build(session, &exchange);

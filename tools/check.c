@@ -1,4 +1,5 @@
 // heddle check: everything that can be said of a program without running it.
+#include "choose.h"
 #include "commands.h"
 #include "sweep.h"
 
@@ -212,7 +213,9 @@ static outcome check_file(check *check, const char *path)
         outcome result;
 
         sweep_define(&check->sweep, i, &check->options);
-        result = check_text(check, path, &text);
+        result = choose_best(path, &text, &check->options);
+        if (result == FINE)
+            result = check_text(check, path, &text);
         worst = result > worst ? result : worst;
     }
     content_close(&text);

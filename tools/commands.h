@@ -6,6 +6,7 @@
 
 extern const command dump_command;
 extern const command check_command;
+extern const command simulate_command;
 extern const command run_command;
 
 #endif

@@ -1,6 +1,6 @@
 // heddle dump: the program as text, at any stage.
+#include "choose.h"
 #include "commands.h"
-#include "program.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -175,13 +175,27 @@ static outcome write_program(dump *dump, hd_module *module, sink *sink)
     return sink_commit(sink);
 }
 
+static outcome open_program(dump *dump, hd_module **out)
+{
+    content text;
+    outcome result;
+
+    TRY(program_read(dump->path, &text));
+    result = choose_best(dump->path, &text, &dump->options);
+    if (result == FINE)
+        result =
+            program_parse(dump->path, &text, &dump->options, dump->diag, out);
+    content_close(&text);
+    return result;
+}
+
 static outcome dump_program(dump *dump)
 {
     sink sink = {.fd = -1};
     hd_module *module = NULL;
     outcome result;
 
-    TRY(program_open(dump->path, &dump->options, dump->diag, &module));
+    TRY(open_program(dump, &module));
     result = write_program(dump, module, &sink);
     sink_discard(&sink);
     hd_module_destroy(module);

@@ -77,6 +77,21 @@ static outcome open_slot(job *job, slot *slot)
     return FINE;
 }
 
+static outcome open_times(job *job)
+{
+    job->first_step = need((size_t)job->ranks + 1, sizeof *job->first_step);
+    for (int rank = 0; rank < job->ranks; rank++) {
+        int64_t n;
+
+        TRY(tell(job->diag, hd_module_steps(job->module, rank, job->diag, &n),
+                 hd_module_name(job->module)));
+        job->first_step[rank + 1] = job->first_step[rank] + (size_t)n;
+    }
+    job->times =
+        shared_pages(job->first_step[job->ranks] + 1, 2 * sizeof *job->times);
+    return FINE;
+}
+
 outcome job_open(job *job)
 {
     size_t ranks;
@@ -90,7 +105,7 @@ outcome job_open(job *job)
     job->verdict = shared_pages(ranks * job->nslots, sizeof *job->verdict);
     job->nanoseconds =
         shared_pages((size_t)job->iters, sizeof *job->nanoseconds);
-    return FINE;
+    return job->timeline ? open_times(job) : FINE;
 }
 
 void job_close(job *job)
@@ -111,6 +126,10 @@ void job_close(job *job)
     memory_free(job->verdict, ranks * job->nslots * sizeof *job->verdict);
     memory_free(job->nanoseconds,
                 (size_t)job->iters * sizeof *job->nanoseconds);
+    if (job->times)
+        memory_free(job->times,
+                    (job->first_step[job->ranks] + 1) * 2 * sizeof *job->times);
+    free(job->first_step);
     free(job->slot);
 }
 
@@ -250,9 +269,13 @@ static hd_status run_all(rank *rank)
 {
     job *job = rank->job;
     report *report = &job->report[rank->rank];
-    hd_status status =
-        hd_session_create(rank->group, job->module, &job->session,
-                          rank->job->diag, &rank->session);
+    hd_session_options options = job->session;
+    hd_status status;
+
+    if (job->timeline)
+        options.times = job->times + 2 * job->first_step[rank->rank];
+    status = hd_session_create(rank->group, job->module, &options,
+                               rank->job->diag, &rank->session);
 
     for (int64_t run = 0; run < job->iters && status == HD_OK; run++) {
         status = run_once(rank, run);

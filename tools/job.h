@@ -42,7 +42,10 @@ typedef struct job {
     uint64_t seed;
     int64_t iters;
     hd_session_options session;
-    bool timed; // ranks begin each run together
+    bool timed;         // ranks begin each run together
+    bool timeline;      // note when steps start and end, in the last run
+    double *times;      // owned, shared: two a step, rank after rank
+    size_t *first_step; // owned, by rank and one more
     int nsets;
     hd_reference *reference[MOST_SETS]; // owned; NULL if not verified
     report *report;                     // owned, shared: one a rank

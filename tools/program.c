@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const transfers[] = {"bulk", "pipelined", "broadcast",
-                                        "direct", "ring"};
+static const char *const transfers[] = {"bulk",   "pipelined", "broadcast",
+                                        "direct", "ring",      "auto"};
 static const char *const protocols[] = {"put", "get"};
 
 void program_options_init(program_options *options)
@@ -94,7 +94,10 @@ outcome program_option(program_options *options, const struct options *at,
     case PROGRAM_DEFINE:
         return take_define(options, at->value);
     case PROGRAM_TRANSFER:
-        TRY(take_choice(at, transfers, 5, &choice));
+        options->automatic = strcmp(at->value, "auto") == 0;
+        if (options->automatic)
+            return FINE;
+        TRY(take_choice(at, transfers, 6, &choice));
         lower->transfer = (hd_transfer)choice;
         return FINE;
     case PROGRAM_PROTOCOL:
@@ -110,6 +113,9 @@ outcome program_option(program_options *options, const struct options *at,
         return FINE;
     case PROGRAM_DEFER_SENDS:
         lower->defer_sends = true;
+        return FINE;
+    case PROGRAM_MACHINE:
+        options->machine = at->value;
         return FINE;
     default:
         return USAGE; // options_next has said why
@@ -129,18 +135,6 @@ outcome program_parse(const char *path, const content *text,
                                 options->defines, options->ndefines, diag, out);
 
     return tell(diag, status, path);
-}
-
-outcome program_open(const char *path, const program_options *options,
-                     hd_diag *diag, hd_module **out)
-{
-    content text;
-    outcome result;
-
-    TRY(program_read(path, &text));
-    result = program_parse(path, &text, options, diag, out);
-    content_close(&text);
-    return result;
 }
 
 hd_diag *need_diag(void)

@@ -10,6 +10,8 @@ typedef struct program_options {
     hd_define *defines; // owned
     size_t ndefines;
     hd_lower_options lower;
+    bool automatic;      // --transfer auto
+    const char *machine; // borrowed: a file, or NULL for the default
 } program_options;
 
 // The rows of a command's table for these options; their ids are beyond those
@@ -22,6 +24,7 @@ enum {
     PROGRAM_CHUNKS,
     PROGRAM_COPY_OWN,
     PROGRAM_DEFER_SENDS,
+    PROGRAM_MACHINE,
 };
 
 // clang-format off
@@ -29,7 +32,8 @@ enum {
     {PROGRAM_DEFINE, 'D', "define", "NAME=VALUE",                              \
      "set a parameter or the size of a mesh axis;\nmay be repeated"},          \
     {PROGRAM_TRANSFER, 0, "transfer", "KIND",                                  \
-     "bulk, pipelined, broadcast, direct or ring\n(default ring)"},            \
+     "bulk, pipelined, broadcast, direct, ring\n(the default), or auto: what " \
+     "is predicted to\nbe fastest"},                                           \
     {PROGRAM_PROTOCOL, 0, "protocol", "KIND",                                  \
      "put: the sender writes; get: the receiver\nreads (default put)"},        \
     {PROGRAM_STREAMS, 0, "streams", "N",                                       \
@@ -39,7 +43,9 @@ enum {
     {PROGRAM_COPY_OWN, 0, "copy-own", NULL,                                    \
      "copy the own shard instead of computing on it\nin place"},               \
     {PROGRAM_DEFER_SENDS, 0, "defer-sends", NULL,                              \
-     "wait for sends at the end of the loop"}
+     "wait for sends at the end of the loop"},                                 \
+    {PROGRAM_MACHINE, 0, "machine", "FILE",                                    \
+     "costs that predictions go by (default\n8 x H200)"}
 // clang-format on
 
 void program_options_init(program_options *options);
@@ -60,10 +66,6 @@ outcome program_read(const char *path, content *text);
 outcome program_parse(const char *path, const content *text,
                       const program_options *options, hd_diag *diag,
                       hd_module **out);
-
-// Read and parsed.
-outcome program_open(const char *path, const program_options *options,
-                     hd_diag *diag, hd_module **out);
 
 hd_diag *need_diag(void);
 

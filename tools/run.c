@@ -1,9 +1,11 @@
 // heddle run: a program on all ranks of its mesh, one process each.
+#include "choose.h"
 #include "commands.h"
 #include "inputs.h"
 #include "npy.h"
 #include "program.h"
 #include "report.h"
+#include "timeline.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -20,7 +22,9 @@ enum {
     VERIFY,
     STATS,
     TIMEOUT,
-    NO_CHECK
+    NO_CHECK,
+    TRACE,
+    SVG
 };
 
 enum { MOST_ITERS = 1000000 };
@@ -31,6 +35,7 @@ typedef struct run {
     bindings in, out;
     bool cast, verify, stats;
     bool unchecked; // --no-check
+    const char *trace, *svg;
     hd_diag *diag;
     hd_module *module;  // what runs
     hd_module *program; // what is verified against: the tensor program, or NULL
@@ -99,6 +104,14 @@ static outcome take_option(run *run, const options *at, int id)
     case NO_CHECK:
         run->unchecked = true;
         return FINE;
+    case TRACE:
+        run->trace = at->value;
+        run->job.timeline = run->job.timed = true;
+        return file_writable(at->value);
+    case SVG:
+        run->svg = at->value;
+        run->job.timeline = run->job.timed = true;
+        return file_writable(at->value);
     case TIMEOUT:
         return take_timeout(run, at->value);
     default:
@@ -143,6 +156,7 @@ static outcome parse_program(run *run, const content *text)
 {
     hd_stage stage;
 
+    TRY(choose_best(run->path, text, &run->options));
     TRY(program_parse(run->path, text, &run->options, run->diag, &run->module));
     stage = hd_module_stage(run->module);
     if (run->verify && stage == HD_STAGE_TENSOR)
@@ -316,6 +330,34 @@ static outcome write_outputs(const run *run)
     return result;
 }
 
+// What is known of each step comes from a simulation of the program; its times
+// are those of the last run.
+static outcome draw_timeline(const run *run)
+{
+    hd_machine machine = hd_machine_default();
+    hd_simulation *simulation;
+    char title[256];
+    timeline t;
+    outcome result = FINE;
+
+    if (!run->trace && !run->svg)
+        return FINE;
+    TRY(tell(run->diag, hd_simulate(run->module, &machine, NULL, &simulation),
+             "the timeline"));
+    hd_simulation_measure(simulation, run->job.times);
+    snprintf(title, sizeof title, "%s, run %" PRId64 " on %s",
+             hd_module_name(run->module), run->job.iters,
+             run->job.session.device);
+    t = timeline_of(simulation, title, run->job.ranks);
+    if (run->trace)
+        result = timeline_trace(&t, run->trace);
+    if (result == FINE && run->svg)
+        result = timeline_svg(&t, run->svg);
+    timeline_free(&t);
+    hd_simulation_destroy(simulation);
+    return result;
+}
+
 static outcome run_program(run *run)
 {
     TRY(open_program(run));
@@ -325,6 +367,7 @@ static outcome run_program(run *run)
         TRY(report_verdicts(&run->job, run->to));
     if (run->stats)
         report_stats(&run->job, run->to);
+    TRY(draw_timeline(run));
     return write_outputs(run);
 }
 
@@ -385,6 +428,10 @@ const command run_command = {
             {DEVICE, 0, "device", "NAME", "cpu (the default)"},
             {NO_CHECK, 0, "no-check", NULL,
              "run without proving the program first"},
+            {TRACE, 0, "trace", "FILE",
+             "write a trace of the last run, for\nchrome://tracing or "
+             "Perfetto"},
+            {SVG, 0, "svg", "FILE", "draw the timeline of the last run"},
             PROGRAM_OPTIONS,
             {0, 0, NULL, NULL, NULL},
         },

@@ -256,6 +256,90 @@ HD_API HD_MUST_USE hd_status hd_check_with(const hd_module *module,
                                            const hd_check_options *options,
                                            hd_diag *diag);
 
+// ------------------------------------------------------------ simulation
+
+// What a machine costs. Seconds, bytes and operations per second.
+typedef struct hd_machine {
+    char name[64];
+    int ranks_per_node; // ranks of a node follow each other
+    int processors;     // that the ranks of a node share, and that also do the
+                        // copying; 0: each rank has its own, and copy engines
+    double issue;       // s: the host issues one step
+    double launch;      // s: a kernel's own start and end
+    double memory;      // bytes/s that an element-wise kernel moves
+    // Operations/s of a matmul, by hd_dtype; 0: as f32, or f64 for f64.
+    double matmul[HD_EVENT];
+    int units; // a matmul runs in waves of so many tiles; 0: it does not
+    int tile_m, tile_n; // elements of the result that a tile has
+    double hop;         // s: credit and signal of one send and recv
+    double copy_latency, copy_bandwidth; // of one send and recv in a node
+    double link;      // bytes/s that a rank can send, and receive, altogether
+    double collision; // the share of that which several peers at once get
+    double collective_latency, collective_bandwidth; // bytes received a rank
+    double collective_units; // share of a rank's processor that one takes
+    double network_latency, network_bandwidth; // of a rank, between nodes
+} hd_machine;
+
+// One node of eight NVIDIA H200, as measured; docs/simulate.md has the source
+// of each number.
+HD_API hd_machine hd_machine_default(void);
+
+typedef enum hd_work { HD_COMPUTE, HD_TRANSFER, HD_SYNC } hd_work;
+
+// One step on the time axis.
+typedef struct hd_interval {
+    int rank;
+    int stream; // -1 is the caller's
+    int64_t step;
+    hd_work work;
+    const char *op;    // "matmul"
+    double start, end; // s from the beginning of the run
+    int line;          // in the program's text; 0 if none
+    int peer;          // of a send or recv: the other rank; else -1
+    int64_t meets;     // its step there
+    bool critical;     // on the longest chain
+} hd_interval;
+
+typedef struct hd_simulation hd_simulation;
+
+typedef struct hd_prediction {
+    double time;           // s, until the slowest rank is done
+    double compute;        // s, of the critical path
+    double transfer;       // s, of the critical path
+    double wait;           // s, of the critical path: the host and latencies
+    double overlap;        // share of the time of transfers that is computed in
+    double bytes_copied;   // within nodes, by send and recv, all ranks
+    double bytes_gathered; // by collectives, all ranks
+    double bytes_networked; // between nodes, all ranks
+    double memory;          // bytes of arguments and temporaries of one rank
+} hd_prediction;
+
+// Predicts one run of a complete host program that hd_check has accepted, from
+// ranks that are idle. The module must outlive the simulation. A program whose
+// transfers and compute never overlap though its data would allow it draws a
+// warning.
+HD_API HD_MUST_USE hd_status hd_simulate(const hd_module *module,
+                                         const hd_machine *machine,
+                                         hd_diag *diag, hd_simulation **out);
+HD_API void hd_simulation_destroy(hd_simulation *simulation);
+HD_API void hd_simulation_predict(const hd_simulation *simulation,
+                                  hd_prediction *out);
+
+// Puts measured times in the place of predicted ones: `times` has a start and an
+// end in seconds for each interval, as hd_session_options.times has for each
+// step of a rank. The critical path and its times become those of the
+// measurement; the first start becomes 0.
+HD_API void hd_simulation_measure(hd_simulation *simulation,
+                                  const double *times);
+
+// Intervals are ordered by rank, then as they are issued.
+HD_API int64_t hd_simulation_intervals(const hd_simulation *simulation);
+HD_API void hd_simulation_interval(const hd_simulation *simulation, int64_t i,
+                                   hd_interval *out);
+// "matmul %c[3]", cut to `size` bytes with the NUL.
+HD_API void hd_simulation_name(const hd_simulation *simulation, int64_t i,
+                               char *out, size_t size);
+
 // ------------------------------------------------------------- reference
 
 // The answer to compare with, in double precision, computed in this process by
@@ -329,6 +413,9 @@ typedef struct hd_session hd_session;
 typedef struct hd_session_options {
     const char *device; // "cpu"
     double timeout;     // seconds that any wait for a peer may take
+    double *times;      // NULL, or borrowed: two for each step of this rank,
+                        // its start and end in the last run, in seconds of
+                        // CLOCK_MONOTONIC; read them after hd_session_finish
 } hd_session_options;
 
 HD_API hd_session_options hd_session_defaults(void); // cpu, 30 s

@@ -505,7 +505,7 @@ TEST(Session, WrongArgumentsAreRefusedAndHarmNothing)
 TEST(Session, AnUnknownDeviceIsNamed)
 {
     Threads(1, [](hd_group *group) {
-        hd_session_options options = {"abacus", 1};
+        hd_session_options options = {"abacus", 1, nullptr};
         hd_module *module = nullptr;
         hd_session *session = nullptr;
         hd_diag *diag = hd_diag_create();
@@ -670,7 +670,7 @@ TEST(Session, AStuckRankIsReportedAtTheDeadlineWithItsPlace)
 TEST(Session, ARankThatNeverCreatesItIsNamedAtTheDeadline)
 {
     Outcome outcome = Launch(2, [](hd_group *group, hd_diag *diag) {
-        hd_session_options options = {"cpu", 0.3};
+        hd_session_options options = {"cpu", 0.3, nullptr};
         hd_module *module = nullptr;
         hd_session *session = nullptr;
 

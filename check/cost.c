@@ -1,0 +1,134 @@
+// A matmul takes as many waves of tiles as its result needs, each as long as a
+// full one; anything else is bound by the bytes that it reads and writes. The
+// numbers of the default machine are those of docs/simulate.md.
+#include "check/cost.h"
+
+#include <string.h>
+
+#include "ir/verify.h"
+
+hd_machine hd_machine_default(void)
+{
+    hd_machine machine = {
+        .name = "8 x H200",
+        .ranks_per_node = 8,
+        .issue = 1.5e-6,
+        .launch = 4e-6,
+        .memory = 4.0e12,
+        .matmul = {[HD_F64] = 60e12,
+                   [HD_F32] = 51e12,
+                   [HD_F16] = 790e12,
+                   [HD_BF16] = 790e12,
+                   [HD_F8E4M3] = 1500e12,
+                   [HD_F8E5M2] = 1500e12},
+        .units = 132,
+        .tile_m = 128,
+        .tile_n = 256,
+        .hop = 14e-6,
+        .copy_latency = 3e-6,
+        .copy_bandwidth = 392e9,
+        .link = 345e9,
+        .collision = 0.6,
+        .collective_latency = 27e-6,
+        .collective_bandwidth = 345e9,
+        .collective_units = 0.1,
+        .network_latency = 15e-6,
+        .network_bandwidth = 47e9,
+    };
+
+    return machine;
+}
+
+static double view_bytes(const hd_view *view)
+{
+    hd_type type = hd_view_type(view);
+
+    return (double)hd_type_local_elements(&type) *
+           (double)hd_dtype_size(type.dtype);
+}
+
+static double all_bytes(const hd_op *op)
+{
+    const hd_view *views[HD_MAX_VIEWS];
+    int n = hd_op_views(op, views);
+    double bytes = 0;
+
+    for (int i = 0; i < n; i++)
+        bytes += view_bytes(views[i]);
+    return bytes;
+}
+
+static double matmul_rate(const hd_machine *machine, hd_dtype dtype)
+{
+    double rate = machine->matmul[dtype];
+
+    return rate > 0 ? rate : machine->matmul[HD_F32];
+}
+
+static double ceil_div(double a, double b)
+{
+    double quotient = a / b;
+    double down = (double)(int64_t)quotient;
+
+    return down < quotient ? down + 1 : down;
+}
+
+static double matmul_seconds(const hd_machine *machine, const hd_op *op)
+{
+    hd_type out = hd_view_type(&op->view[0]), a = hd_view_type(&op->view[1]),
+            b = hd_view_type(&op->view[2]);
+    hd_matmul_shape shape;
+    char why[160];
+    double tiles, rate;
+
+    if (!hd_matmul_shape_of(&out, &a, &b, hd_op_key(op, HD_KEY_TA) != NULL,
+                            hd_op_key(op, HD_KEY_TB) != NULL, &shape, why))
+        return 0; // the verifier has refused it
+    rate = matmul_rate(machine, a.dtype);
+    if (machine->units == 0)
+        return 2.0 * (double)shape.m * (double)shape.n * (double)shape.k *
+               (double)shape.batch / rate;
+    tiles = ceil_div((double)shape.m, machine->tile_m) *
+            ceil_div((double)shape.n, machine->tile_n) * (double)shape.batch;
+    return ceil_div(tiles, machine->units) * machine->units *
+           (2.0 * machine->tile_m * machine->tile_n * (double)shape.k) / rate;
+}
+
+static double compute_seconds(const hd_machine *machine, const hd_op *op)
+{
+    double bound = all_bytes(op) / machine->memory, products = 0;
+
+    if (op->code == HD_OP_MATMUL)
+        products = matmul_seconds(machine, op);
+    return machine->launch + (products > bound ? products : bound);
+}
+
+// Received by one rank of n.
+static double transfer_bytes(const hd_module *module, const hd_op *op)
+{
+    double n = (double)module->axis[op->axis].size;
+    const hd_view *in = op->ninputs > 0 ? &op->view[op->noutputs] : NULL;
+    double bytes = view_bytes(op->noutputs > 0 ? &op->view[0] : in);
+
+    switch (op->code) {
+    case HD_OP_ALL_GATHER:
+    case HD_OP_ALL_TO_ALL:
+        return bytes * (n - 1) / n;
+    case HD_OP_REDUCE_SCATTER:
+        return bytes * (n - 1);
+    case HD_OP_ALL_REDUCE:
+        return 2 * bytes * (n - 1) / n;
+    default:
+        return bytes;
+    }
+}
+
+hd_cost hd_cost_of(const hd_module *module, const hd_machine *machine,
+                   const hd_op *op)
+{
+    if (hd_op_is(op, HD_UNIT_COMPUTE))
+        return (hd_cost){.seconds = compute_seconds(machine, op)};
+    if (hd_op_is(op, HD_UNIT_TRANSFER))
+        return (hd_cost){.bytes = transfer_bytes(module, op)};
+    return (hd_cost){0};
+}

@@ -1,0 +1,19 @@
+// What one step costs on a machine, alone on its rank.
+#ifndef HD_CHECK_COST_H
+#define HD_CHECK_COST_H
+
+#include "ir/module.h"
+
+HD_BEGIN_DECLS
+
+typedef struct hd_cost {
+    double seconds; // of a processor, for compute and element-wise work
+    double bytes;   // that a transfer brings to a rank
+} hd_cost;
+
+hd_cost hd_cost_of(const hd_module *module, const hd_machine *machine,
+                   const hd_op *op);
+
+HD_END_DECLS
+
+#endif

@@ -1,0 +1,30 @@
+"""Checks a trace and a picture of it.
+
+usage: timeline.py TRACE SVG RANKS SENDS: every rank sends as often.
+"""
+import collections
+import json
+import sys
+import xml.dom.minidom
+
+trace, svg, ranks, sends = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+events = json.load(open(trace))["traceEvents"]
+steps = [e for e in events if e["ph"] == "X"]
+assert {e["pid"] for e in steps} == set(range(ranks))
+assert all(e["dur"] >= 0 and e["ts"] >= 0 for e in steps)
+assert any(e["args"]["critical"] for e in steps)
+assert sum(e["name"].startswith("send") for e in steps) == ranks * sends
+lanes = collections.defaultdict(list)
+for e in steps:
+    if not e["name"].startswith(("send", "recv")):  # members of a group lie over each other
+        lanes[e["pid"], e["tid"]].append((e["ts"], e["ts"] + e["dur"]))
+for lane in lanes.values():
+    lane.sort()
+    assert all(a[1] <= b[0] + 0.01 for a, b in zip(lane, lane[1:])), "a stream is FIFO"
+starts = {e["id"]: e for e in events if e["ph"] == "s"}
+ends = {e["id"]: e for e in events if e["ph"] == "f"}
+assert starts.keys() == ends.keys() and len(starts) == ranks * sends
+assert all(starts[i]["pid"] != ends[i]["pid"] for i in starts)
+drawn = xml.dom.minidom.parse(svg).getElementsByTagName("title")
+assert len(drawn) >= len(steps)
+print("fine")

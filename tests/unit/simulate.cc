@@ -1,0 +1,268 @@
+// The simulator on a machine of round numbers, against times worked out by
+// hand.
+#include <cmath>
+#include <cstring>
+
+#include "tests/unit/program.h"
+
+namespace
+{
+
+// A byte takes a second to travel, an element-wise byte a second to touch.
+hd_machine Round()
+{
+    hd_machine m;
+
+    memset(&m, 0, sizeof m);
+    m.ranks_per_node = 4;
+    m.memory = 1;
+    m.matmul[HD_F32] = 1;
+    m.copy_bandwidth = m.link = m.collective_bandwidth = 1;
+    m.network_bandwidth = 0.5;
+    m.collision = 0.5;
+    return m;
+}
+
+struct Simulated {
+    hd_simulation *simulation = nullptr;
+    hd_prediction p;
+    Program program;
+    hd_status status;
+
+    explicit Simulated(const std::string &text,
+                       const hd_machine &machine = Round())
+        : program(text)
+    {
+        memset(&p, 0, sizeof p);
+        EXPECT_EQ(program.status, HD_OK) << program.Said();
+        EXPECT_EQ(hd_check(program.module, program.diag), HD_OK)
+            << program.Said();
+        status =
+            hd_simulate(program.module, &machine, program.diag, &simulation);
+        if (status == HD_OK)
+            hd_simulation_predict(simulation, &p);
+    }
+    Simulated(const Simulated &) = delete;
+    Simulated &operator=(const Simulated &) = delete;
+    ~Simulated()
+    {
+        hd_simulation_destroy(simulation);
+    }
+    hd_interval At(int64_t i) const
+    {
+        hd_interval v;
+
+        hd_simulation_interval(simulation, i, &v);
+        return v;
+    }
+};
+
+TEST(Simulation, StepsOfAStreamFollowEachOther)
+{
+    Simulated s("host program chain in %x : u8[3] out %y : u8[3] "
+                "temp %t : u8[3] { %t = copy %x %y = copy %t }");
+
+    EXPECT_DOUBLE_EQ(s.p.time, 12); // 3 bytes in and 3 out, twice
+    EXPECT_DOUBLE_EQ(s.p.compute, 12);
+    EXPECT_DOUBLE_EQ(s.At(1).start, 6);
+    EXPECT_DOUBLE_EQ(s.p.memory, 9);
+    EXPECT_TRUE(s.At(0).critical && s.At(1).critical);
+}
+
+TEST(Simulation, WhatWorksAtTheSameTimeSharesTheProcessor)
+{
+    // 2 bytes of work and 6: both at half speed until 4, then one alone.
+    Simulated s("host program share streams 2 in %x : u8[4] out %y : u8[4] "
+                "{ fork on stream 0 { %y[0] = copy %x[0] } "
+                "on stream 1 { for i in 1..4 { %y[i] = copy %x[i] } } join }");
+
+    EXPECT_DOUBLE_EQ(s.p.time, 8);
+    EXPECT_DOUBLE_EQ(s.At(1).end, 4);
+    EXPECT_DOUBLE_EQ(s.At(2).end, 4);
+    EXPECT_DOUBLE_EQ(s.At(3).end, 6);
+}
+
+TEST(Simulation, AMatmulRunsInWavesOfTiles)
+{
+    hd_machine m = Round();
+
+    m.units = 4;
+    m.tile_m = m.tile_n = 2;
+    m.memory = 1e9;
+    // Six tiles of a 4 x 6 result are two waves of four: 2 x 4 x 2 x 2 x 2 x k.
+    Simulated s("host program tiles in %a : f32[4, 3] in %b : f32[3, 6] "
+                "out %c : f32[4, 6] { %c = matmul %a, %b }",
+                m);
+    EXPECT_DOUBLE_EQ(s.p.time, 2 * 4 * 2 * 2 * 2 * 3);
+}
+
+const char *const kExchange =
+    "host program exchange mesh tp=2 in %x : u8[5] out %y : u8[5] shared "
+    "{ group { send %x to 1 - tp %y = recv from 1 - tp } }";
+
+TEST(Simulation, LinksCarryBothWaysAtOnce)
+{
+    hd_machine m = Round();
+
+    m.hop = 2;
+    m.copy_latency = 1;
+    Simulated s(kExchange, m);
+    EXPECT_DOUBLE_EQ(s.p.time, 3 + 5);
+    EXPECT_DOUBLE_EQ(s.p.bytes_copied, 10);
+    EXPECT_DOUBLE_EQ(s.p.transfer, 8);
+    EXPECT_EQ(s.At(0).peer, 1);
+    EXPECT_EQ(s.At(0).meets, 1);
+    EXPECT_STREQ(s.At(1).op, "recv");
+}
+
+TEST(Simulation, BetweenNodesTheNetworkCounts)
+{
+    hd_machine m = Round();
+
+    m.ranks_per_node = 1;
+    m.network_latency = 4;
+    Simulated s(kExchange, m);
+    EXPECT_DOUBLE_EQ(s.p.time, 4 + 10);
+    EXPECT_DOUBLE_EQ(s.p.bytes_networked, 10);
+    EXPECT_DOUBLE_EQ(s.p.bytes_copied, 0);
+}
+
+TEST(Simulation, SeveralPeersAtOnceCollide)
+{
+    // Rank 0 receives 4 bytes from each of two: half a link's share for both.
+    Simulated s("host program fan mesh tp=3 in %x : u8[4] "
+                "temp %y : u8[2, 4] shared { if tp == 0 { group { "
+                "%y[0] = recv from 1 %y[1] = recv from 2 } } "
+                "else { send %x to 0 } }");
+
+    EXPECT_DOUBLE_EQ(s.p.time, 8 / 0.5);
+}
+
+TEST(Simulation, CollectivesWaitForAllAndShareTheirLinks)
+{
+    hd_machine m = Round();
+
+    m.collective_latency = 3;
+    // Rank 1 comes late, after 10 bytes of work. Then 2 of 3 pieces of 2 bytes.
+    Simulated s("host program late mesh tp=3 in %x : u8[2] in %w : u8[5] "
+                "temp %t : u8[5] out %y : u8[3, 2] shared "
+                "{ if tp == 1 { %t = copy %w } %y = all_gather %x }",
+                m);
+    EXPECT_DOUBLE_EQ(s.p.time, 10 + 3 + 4);
+    EXPECT_DOUBLE_EQ(s.p.bytes_gathered, 12);
+    EXPECT_TRUE(s.At(1).critical);
+    EXPECT_DOUBLE_EQ(s.At(0).start, 10);
+}
+
+TEST(Simulation, OverlapIsTheShareOfTransfersThatIsComputedIn)
+{
+    // 4 s of transfer, 2 s of compute beside it.
+    Simulated s("host program beside mesh tp=2 streams 1 in %x : u8[4] "
+                "in %w : u8[1] out %y : u8[4] shared out %z : u8[1] "
+                "{ fork on stream 0 { group { send %x to 1 - tp "
+                "%y = recv from 1 - tp } } %z = copy %w join }");
+
+    EXPECT_DOUBLE_EQ(s.p.time, 4);
+    EXPECT_DOUBLE_EQ(s.p.overlap, 0.5);
+}
+
+TEST(Simulation, TheHostIssuesOneStepAfterTheOther)
+{
+    hd_machine m = Round();
+
+    m.issue = 10;
+    m.memory = 1e9;
+    Simulated s("host program issue in %x : u8[4] out %y : u8[4] "
+                "{ for i in 0..4 { %y[i] = copy %x[i] } }",
+                m);
+    EXPECT_NEAR(s.p.time, 40, 1e-6);
+    EXPECT_NEAR(s.p.wait, 40, 1e-6);
+}
+
+TEST(Simulation, FewProcessorsAreSharedByTheRanksOfANode)
+{
+    hd_machine m = Round();
+
+    m.processors = 2;
+    Simulated s("host program crowd mesh tp=4 in %x : u8[1] out %y : u8[1] "
+                "{ %y = copy %x }",
+                m);
+    EXPECT_DOUBLE_EQ(s.p.time, 4); // 4 ranks x 2 s of work on 2 processors
+}
+
+TEST(Simulation, ADeferredSendHoldsUpNobody)
+{
+    Simulated s("host program defer mesh tp=2 in %x : u8[4] in %w : u8[1] "
+                "temp %y : u8[4] shared out %z : u8[1] temp %e : event[1] "
+                "{ if tp == 0 { send %x to 1 done %e[0] } %z = copy %w "
+                "if tp == 0 { wait %e[0] } else { %y = recv from 0 } }");
+
+    EXPECT_DOUBLE_EQ(s.At(1).start, 0);
+    EXPECT_DOUBLE_EQ(s.p.time, 2 + 4);
+}
+
+TEST(Simulation, MeasuredTimesTakeThePlaceOfPredictedOnes)
+{
+    Simulated s("host program chain in %x : u8[3] out %y : u8[3] "
+                "temp %t : u8[3] { %t = copy %x %y = copy %t }");
+    double times[] = {100, 101, 105, 107};
+
+    hd_simulation_measure(s.simulation, times);
+    hd_simulation_predict(s.simulation, &s.p);
+    EXPECT_DOUBLE_EQ(s.p.time, 7);
+    EXPECT_DOUBLE_EQ(s.p.compute, 3);
+    EXPECT_DOUBLE_EQ(s.p.wait, 4);
+    EXPECT_DOUBLE_EQ(s.At(1).start, 5);
+    EXPECT_TRUE(s.At(0).critical);
+}
+
+TEST(Simulation, TheSameProgramTakesTheSameTime)
+{
+    hd_machine m = hd_machine_default();
+    std::string text =
+        "tensor program ring mesh tp=8 in %a : bf16[8@tp, 64, 64] "
+        "in %w : bf16[64, 64] out %c : bf16[8@stream, 64, 64] "
+        "temp %g : bf16[8@stream, 64, 64] "
+        "{ %g = set %a %c = matmul %g, %w }";
+    double first = 0;
+
+    for (int i = 0; i < 3; i++) {
+        Program p(text);
+        hd_lower_options o = hd_lower_defaults();
+        hd_simulation *simulation = nullptr;
+        hd_prediction prediction;
+
+        ASSERT_EQ(hd_lower(p.module, &o, nullptr, nullptr, p.diag), HD_OK);
+        ASSERT_EQ(hd_simulate(p.module, &m, p.diag, &simulation), HD_OK);
+        hd_simulation_predict(simulation, &prediction);
+        hd_simulation_destroy(simulation);
+        first = i == 0 ? prediction.time : first;
+        EXPECT_EQ(prediction.time, first);
+    }
+    EXPECT_GT(first, 7 * m.hop);
+}
+
+TEST(Simulation, WhatCannotBeSimulatedIsRefused)
+{
+    hd_machine m = Round();
+    hd_simulation *simulation = nullptr;
+    Program tensor("tensor program t in %x : f32[2] out %y : f32[2] "
+                   "{ %y = relu %x }");
+    Program stuck("host program h mesh tp=2 in %x : f32[2] "
+                  "out %y : f32[2] shared "
+                  "{ send %x to 1 - tp %y = recv from 1 - tp }");
+    Program fine("host program h in %x : f32[2] out %y : f32[2] "
+                 "{ %y = relu %x }");
+
+    EXPECT_EQ(hd_simulate(tensor.module, &m, tensor.diag, &simulation),
+              HD_ARGUMENT);
+    EXPECT_EQ(hd_simulate(stuck.module, &m, stuck.diag, &simulation),
+              HD_INVALID);
+    EXPECT_NE(stuck.Said().find("h deadlocks"), std::string::npos);
+    m.link = 0;
+    EXPECT_EQ(hd_simulate(fine.module, &m, fine.diag, &simulation),
+              HD_ARGUMENT);
+    EXPECT_EQ(simulation, nullptr);
+}
+
+} // namespace

@@ -1,0 +1,122 @@
+// See choose.h.
+#include "choose.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "machine.h"
+
+const char *choose_name(hd_transfer transfer)
+{
+    static const char *const names[] = {"bulk", "pipelined", "broadcast",
+                                        "direct", "ring"};
+
+    return names[transfer];
+}
+
+// False if the options do not fit the program.
+static bool predict(const char *path, const content *text,
+                    const program_options *options, const hd_machine *machine,
+                    candidate *c)
+{
+    hd_module *module = NULL;
+    hd_simulation *simulation = NULL;
+    bool fits =
+        hd_parse(path, (const char *)text->bytes, text->length,
+                 options->defines, options->ndefines, NULL, &module) == HD_OK &&
+        hd_lower(module, &c->lower, NULL, NULL, NULL) == HD_OK &&
+        hd_simulate(module, machine, NULL, &simulation) == HD_OK;
+
+    if (fits)
+        hd_simulation_predict(simulation, &c->prediction);
+    hd_simulation_destroy(simulation);
+    hd_module_destroy(module);
+    return fits;
+}
+
+// Streams and chunks that are tried: a bulk collective has no use for either.
+static int list_options(const hd_lower_options *base,
+                        hd_lower_options out[MOST_CANDIDATES])
+{
+    static const int counts[] = {1, 2, 4};
+    int n = 0;
+
+    out[n] = *base;
+    out[n].transfer = HD_TRANSFER_BULK;
+    out[n].streams = out[n].chunks = 1;
+    n++;
+    for (int t = HD_TRANSFER_PIPELINED; t <= HD_TRANSFER_RING; t++)
+        for (int i = 0; i < 9; i++, n++) {
+            out[n] = *base;
+            out[n].transfer = (hd_transfer)t;
+            out[n].streams = counts[i % 3];
+            out[n].chunks = counts[i / 3];
+        }
+    return n;
+}
+
+static int compare_candidates(const void *x, const void *y)
+{
+    const candidate *a = x, *b = y;
+
+    if (a->prediction.time != b->prediction.time)
+        return a->prediction.time < b->prediction.time ? -1 : 1;
+    if (a->lower.streams != b->lower.streams)
+        return a->lower.streams - b->lower.streams;
+    return a->lower.chunks != b->lower.chunks
+               ? a->lower.chunks - b->lower.chunks
+               : (int)a->lower.transfer - (int)b->lower.transfer;
+}
+
+outcome choose_all(const char *path, const content *text,
+                   const program_options *options, const hd_machine *machine,
+                   candidate out[MOST_CANDIDATES], int *n)
+{
+    hd_lower_options list[MOST_CANDIDATES];
+    int all = list_options(&options->lower, list);
+
+    *n = 0;
+    for (int i = 0; i < all; i++) {
+        out[*n].lower = list[i];
+        *n += predict(path, text, options, machine, &out[*n]);
+    }
+    if (*n == 0)
+        return complain(WRONG, "%s: no pipeline fits this program", path);
+    qsort(out, (size_t)*n, sizeof *out, compare_candidates);
+    return FINE;
+}
+
+static bool is_complete(const char *path, const content *text,
+                        const program_options *options)
+{
+    hd_module *module = NULL;
+    bool complete =
+        hd_parse(path, (const char *)text->bytes, text->length,
+                 options->defines, options->ndefines, NULL, &module) != HD_OK ||
+        hd_module_stage(module) == HD_STAGE_HOST;
+
+    hd_module_destroy(module);
+    return complete;
+}
+
+outcome choose_best(const char *path, const content *text,
+                    program_options *options)
+{
+    candidate candidates[MOST_CANDIDATES];
+    hd_machine machine;
+    int n;
+
+    // What does not parse is told when it is parsed in earnest.
+    if (!options->automatic || is_complete(path, text, options))
+        return FINE;
+    TRY(machine_open(options->machine, &machine));
+    TRY(choose_all(path, text, options, &machine, candidates, &n));
+    options->lower = candidates[0].lower;
+    fprintf(stderr,
+            "%s: auto: %s, %d stream%s, %d chunk%s: %.1f us predicted on %s\n",
+            path, choose_name(options->lower.transfer), options->lower.streams,
+            options->lower.streams == 1 ? "" : "s", options->lower.chunks,
+            options->lower.chunks == 1 ? "" : "s",
+            candidates[0].prediction.time * 1e6, machine.name);
+    return FINE;
+}

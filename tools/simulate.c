@@ -1,0 +1,354 @@
+// heddle simulate: how long a program takes on a machine, without running it.
+#include "choose.h"
+#include "commands.h"
+#include "machine.h"
+#include "timeline.h"
+
+#include <cjson/cJSON.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { TRACE = 1, SVG, COMPARE, JSON };
+
+typedef struct simulate {
+    const char *path;
+    program_options options;
+    const char *trace, *svg;
+    bool compare, json;
+    hd_diag *diag;
+    hd_machine machine;
+} simulate;
+
+// "12.3 MB"
+static const char *show_bytes(double bytes, char out[32])
+{
+    static const char *const units[] = {"B", "KB", "MB", "GB", "TB", "PB"};
+    int unit = 0;
+
+    for (; bytes >= 1000 && unit < 5; unit++)
+        bytes /= 1000;
+    snprintf(out, 32, unit == 0 ? "%.0f %s" : "%.2f %s", bytes, units[unit]);
+    return out;
+}
+
+// ---------------------------------------------------------- critical path
+
+// The steps of one line of the text on the critical path.
+typedef struct stretch {
+    const char *op;
+    int line;
+    int64_t steps;
+    double seconds;
+} stretch;
+
+enum { MOST_STRETCHES = 64, SHOWN_STRETCHES = 4 };
+
+static int compare_stretches(const void *x, const void *y)
+{
+    const stretch *a = x, *b = y;
+
+    return (a->seconds < b->seconds) - (a->seconds > b->seconds);
+}
+
+static int find_stretches(const hd_simulation *simulation,
+                          stretch out[MOST_STRETCHES])
+{
+    int n = 0;
+
+    for (int64_t i = 0; i < hd_simulation_intervals(simulation); i++) {
+        hd_interval v;
+        int at = 0;
+
+        hd_simulation_interval(simulation, i, &v);
+        if (!v.critical || v.work == HD_SYNC)
+            continue;
+        while (at < n && (out[at].line != v.line || out[at].op != v.op))
+            at++;
+        if (at == MOST_STRETCHES)
+            continue;
+        if (at == n)
+            out[n++] = (stretch){v.op, v.line, 0, 0};
+        out[at].steps++;
+        out[at].seconds += v.end - v.start;
+    }
+    qsort(out, (size_t)n, sizeof *out, compare_stretches);
+    return n;
+}
+
+static void print_prediction(const simulate *s, const hd_module *module,
+                             const hd_simulation *simulation)
+{
+    hd_prediction p;
+    stretch stretches[MOST_STRETCHES];
+    int n = find_stretches(simulation, stretches);
+    char a[32], b[32], c[32];
+
+    hd_simulation_predict(simulation, &p);
+    printf("%s: %d ranks on %s\n", hd_module_name(module),
+           hd_module_ranks(module), s->machine.name);
+    printf("predicted time   %.1f us\n", p.time * 1e6);
+    printf("critical path    compute %.1f us, transfers %.1f us, waiting for "
+           "the host %.1f us\n",
+           p.compute * 1e6, p.transfer * 1e6, p.wait * 1e6);
+    for (int i = 0; i < n && i < SHOWN_STRETCHES; i++)
+        printf("                 %.1f us: %" PRId64 " x %s, line %d\n",
+               stretches[i].seconds * 1e6, stretches[i].steps, stretches[i].op,
+               stretches[i].line);
+    printf("overlap          %.0f %% of the time of transfers\n",
+           p.overlap * 100);
+    printf("bytes moved      %s by send and recv, %s by collectives, %s "
+           "between nodes\n",
+           show_bytes(p.bytes_copied, a), show_bytes(p.bytes_gathered, b),
+           show_bytes(p.bytes_networked, c));
+    printf("memory           %s a rank\n", show_bytes(p.memory, a));
+}
+
+static void put_number(cJSON *object, const char *name, double value)
+{
+    if (!cJSON_AddNumberToObject(object, name, value))
+        out_of_memory();
+}
+
+static void put_prediction(cJSON *object, const hd_prediction *p)
+{
+    put_number(object, "time", p->time);
+    put_number(object, "critical_compute", p->compute);
+    put_number(object, "critical_transfer", p->transfer);
+    put_number(object, "critical_wait", p->wait);
+    put_number(object, "overlap", p->overlap);
+    put_number(object, "bytes_copied", p->bytes_copied);
+    put_number(object, "bytes_gathered", p->bytes_gathered);
+    put_number(object, "bytes_networked", p->bytes_networked);
+    put_number(object, "memory", p->memory);
+}
+
+static cJSON *need_json(cJSON *item)
+{
+    if (!item)
+        out_of_memory();
+    return item;
+}
+
+static void print_json(cJSON *item)
+{
+    char *text = cJSON_Print(item);
+
+    if (!text)
+        out_of_memory();
+    puts(text);
+    cJSON_free(text);
+    cJSON_Delete(item);
+}
+
+static void json_prediction(const simulate *s, const hd_module *module,
+                            const hd_simulation *simulation)
+{
+    cJSON *object = need_json(cJSON_CreateObject());
+    hd_prediction p;
+
+    hd_simulation_predict(simulation, &p);
+    need_json(
+        cJSON_AddStringToObject(object, "program", hd_module_name(module)));
+    need_json(cJSON_AddStringToObject(object, "machine", s->machine.name));
+    put_number(object, "ranks", hd_module_ranks(module));
+    put_prediction(object, &p);
+    print_json(object);
+}
+
+static outcome draw(const simulate *s, const hd_module *module,
+                    const hd_simulation *simulation)
+{
+    char title[256];
+    timeline t;
+    outcome result = FINE;
+
+    if (!s->trace && !s->svg)
+        return FINE;
+    snprintf(title, sizeof title, "%s, predicted on %s", hd_module_name(module),
+             s->machine.name);
+    t = timeline_of(simulation, title, hd_module_ranks(module));
+    if (s->trace)
+        result = timeline_trace(&t, s->trace);
+    if (result == FINE && s->svg)
+        result = timeline_svg(&t, s->svg);
+    timeline_free(&t);
+    return result;
+}
+
+static outcome simulate_module(simulate *s, hd_module *module)
+{
+    hd_simulation *simulation = NULL;
+    hd_status status = HD_OK;
+    outcome result;
+
+    if (hd_module_stage(module) != HD_STAGE_HOST)
+        status = hd_lower(module, &s->options.lower, NULL, NULL, s->diag);
+    if (status == HD_OK)
+        status = hd_check(module, s->diag);
+    if (status == HD_OK)
+        status = hd_simulate(module, &s->machine, s->diag, &simulation);
+    TRY(tell(s->diag, status, s->path));
+    if (s->json)
+        json_prediction(s, module, simulation);
+    else
+        print_prediction(s, module, simulation);
+    result = draw(s, module, simulation);
+    hd_simulation_destroy(simulation);
+    return result;
+}
+
+// ---------------------------------------------------------------- compare
+
+static void compare_json(const simulate *s, const candidate *candidates, int n)
+{
+    cJSON *array = need_json(cJSON_CreateArray());
+
+    for (int i = 0; i < n; i++) {
+        cJSON *object = need_json(cJSON_CreateObject());
+        const hd_lower_options *lower = &candidates[i].lower;
+
+        need_json(cJSON_AddStringToObject(object, "transfer",
+                                          choose_name(lower->transfer)));
+        put_number(object, "streams", lower->streams);
+        put_number(object, "chunks", lower->chunks);
+        need_json(cJSON_AddStringToObject(object, "machine", s->machine.name));
+        put_prediction(object, &candidates[i].prediction);
+        cJSON_AddItemToArray(array, object);
+    }
+    print_json(array);
+}
+
+static outcome compare_pipelines(simulate *s, const content *text)
+{
+    candidate candidates[MOST_CANDIDATES];
+    int n;
+
+    TRY(choose_all(s->path, text, &s->options, &s->machine, candidates, &n));
+    if (s->json) {
+        compare_json(s, candidates, n);
+        return FINE;
+    }
+    printf("%-10s  %7s  %6s  %12s  %8s  %7s\n", "transfer", "streams", "chunks",
+           "predicted us", "to best", "overlap");
+    for (int i = 0; i < n; i++) {
+        const candidate *c = &candidates[i];
+
+        printf("%-10s  %7d  %6d  %12.1f  %8.2f  %5.0f %%\n",
+               choose_name(c->lower.transfer), c->lower.streams,
+               c->lower.chunks, c->prediction.time * 1e6,
+               c->prediction.time / candidates[0].prediction.time,
+               c->prediction.overlap * 100);
+    }
+    return FINE;
+}
+
+// ---------------------------------------------------------------- command
+
+static outcome simulate_text(simulate *s, const content *text)
+{
+    hd_module *module;
+    outcome result;
+
+    TRY(choose_best(s->path, text, &s->options));
+    TRY(program_parse(s->path, text, &s->options, s->diag, &module));
+    if (s->compare && hd_module_stage(module) == HD_STAGE_HOST)
+        result = complain(WRONG,
+                          "%s is lowered already: there are no pipelines to "
+                          "compare",
+                          s->path);
+    else if (s->compare)
+        result = compare_pipelines(s, text);
+    else
+        result = simulate_module(s, module);
+    hd_module_destroy(module);
+    return result;
+}
+
+static outcome take_option(simulate *s, const options *at, int id)
+{
+    switch (id) {
+    case OPTIONS_OPERAND:
+        if (s->path)
+            return complain(USAGE,
+                            "simulate takes one file, and '%s' is a second",
+                            at->value);
+        s->path = at->value;
+        return FINE;
+    case TRACE:
+        s->trace = at->value;
+        return file_writable(at->value);
+    case SVG:
+        s->svg = at->value;
+        return file_writable(at->value);
+    case COMPARE:
+        s->compare = true;
+        return FINE;
+    case JSON:
+        s->json = true;
+        return FINE;
+    default:
+        return program_option(&s->options, at, id);
+    }
+}
+
+static outcome take_options(simulate *s, options *at)
+{
+    int id;
+
+    while ((id = options_next(at)) != OPTIONS_END)
+        TRY(take_option(s, at, id));
+    if (!s->path)
+        return complain(USAGE, "simulate needs a file; - is standard input");
+    if (s->compare && (s->trace || s->svg))
+        return complain(USAGE, "--compare draws nothing: leave out --trace "
+                               "and --svg");
+    return FINE;
+}
+
+static outcome simulate_file(simulate *s)
+{
+    content text;
+    outcome result;
+
+    TRY(machine_open(s->options.machine, &s->machine));
+    TRY(program_read(s->path, &text));
+    result = simulate_text(s, &text);
+    content_close(&text);
+    return result;
+}
+
+static outcome run_simulate(const command *command, int argc, char **argv)
+{
+    simulate s = {.diag = need_diag()};
+    options at = {.command = command, .argc = argc, .argv = argv};
+    outcome result;
+
+    program_options_init(&s.options);
+    result = take_options(&s, &at);
+    if (result == FINE)
+        result = simulate_file(&s);
+    program_options_free(&s.options);
+    hd_diag_destroy(s.diag);
+    return result;
+}
+
+const command simulate_command = {
+    .name = "simulate",
+    .operands = "FILE",
+    .summary = "Predicts how long a program takes on a machine.",
+    .about = "A program that is not complete is lowered first. The machine is "
+             "a JSON file such\nas examples/machines/h200x8.json.\n",
+    .options =
+        {
+            PROGRAM_OPTIONS,
+            {TRACE, 0, "trace", "FILE",
+             "write a trace for chrome://tracing or Perfetto"},
+            {SVG, 0, "svg", "FILE", "draw the timeline"},
+            {COMPARE, 0, "compare", NULL,
+             "predict every pipeline, and list them, best\nfirst"},
+            {JSON, 0, "json", NULL, "print JSON; times in seconds"},
+            {0, 0, NULL, NULL, NULL},
+        },
+    .run = run_simulate,
+};

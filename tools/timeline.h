@@ -1,0 +1,28 @@
+// Steps on the time axis, predicted or measured, for what draws them.
+#ifndef HD_TOOLS_TIMELINE_H
+#define HD_TOOLS_TIMELINE_H
+
+#include "tool.h"
+
+typedef struct timeline {
+    const hd_simulation *names; // borrowed: of the same program
+    const char *title;          // borrowed
+    hd_interval *interval;      // owned, as the simulation has them
+    int64_t n;
+    int ranks;
+    double end; // s
+} timeline;
+
+// What was predicted; the caller may overwrite starts and ends.
+timeline timeline_of(const hd_simulation *simulation, const char *title,
+                     int ranks);
+void timeline_free(timeline *timeline);
+
+// Chrome's trace format: a process a rank, a thread a stream, arrows for what
+// ranks send each other.
+outcome timeline_trace(const timeline *timeline, const char *path);
+// A picture of the first ranks: compute, transfers and idle streams, and the
+// critical path.
+outcome timeline_svg(const timeline *timeline, const char *path);
+
+#endif
