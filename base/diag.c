@@ -145,6 +145,8 @@ static int columns_of(int32_t point)
         {0x1f900, 0x1f9ff}, {0x20000, 0x3fffd},
     };
 
+    if (point >= ' ' && point <= '~') // nearly all
+        return 1;
     if (is_within(point, hidden, sizeof hidden / sizeof *hidden))
         return -1;
     if (is_within(point, combining, sizeof combining / sizeof *combining))
@@ -170,12 +172,30 @@ static int add_character(hd_text *out, const char **bytes, size_t *length)
     return columns < 0 ? 1 : columns;
 }
 
+// How many bytes from here on are plain: printable ASCII, a column each. Nearly
+// all text is, and is added in stretches.
+static size_t plain_stretch(const char *bytes, size_t length)
+{
+    size_t n = 0;
+
+    while (n < length && bytes[n] >= ' ' && bytes[n] <= '~')
+        n++;
+    return n;
+}
+
 static void add_safely(hd_text *out, const char *bytes)
 {
     size_t length = strlen(bytes);
 
-    while (length > 0)
-        add_character(out, &bytes, &length);
+    while (length > 0) {
+        size_t n = plain_stretch(bytes, length);
+
+        hd_text_add(out, bytes, n);
+        bytes += n;
+        length -= n;
+        if (length > 0)
+            add_character(out, &bytes, &length);
+    }
 }
 
 // Line number `line`, without its end; NULL past the end of the text. Counting
@@ -227,61 +247,96 @@ static void cut_line(const char *line, size_t length, size_t column,
         --*last;
 }
 
-// Marks one character, the bytes from `at` to `next`, if it lies in the stretch
-// from `from` to `to`: the first column with a caret, the rest with tildes.
-static void add_marks(hd_text *marks, size_t at, size_t next, size_t from,
-                      size_t to, int columns, bool *placed)
+// What stands under a line, in columns: bytes `from` to `to` of it are marked,
+// the first column of them in any case.
+typedef struct marks {
+    size_t from, to;
+    size_t blank; // ahead of the caret
+    size_t width; // of the caret and its tildes; 0 until one is placed
+} marks;
+
+// A character, the bytes from `at` to `next`.
+static void mark_character(marks *m, size_t at, size_t next, int columns)
 {
-    for (int i = 0; i < columns; i++) {
-        if (next <= from || (*placed && at >= to)) {
-            hd_text_puts(marks, " ");
-        } else {
-            hd_text_puts(marks, *placed ? "~" : "^");
-            *placed = true;
-        }
-    }
+    if (columns == 0)
+        return;
+    if (next <= m->from)
+        m->blank += (size_t)columns;
+    else if (at < m->to)
+        m->width += (size_t)columns;
+    else if (m->width == 0)
+        m->width = 1;
 }
 
-// The line and its marks, from byte `first` to `last`.
-static void add_characters(hd_text *out, hd_text *marks, const char *line,
-                           size_t first, size_t last, size_t from, size_t to)
+// A stretch of `n` bytes from `at` on, a column each.
+static void mark_stretch(marks *m, size_t at, size_t n)
+{
+    size_t ahead = m->from > at ? m->from - at : 0;
+
+    if (ahead > n)
+        ahead = n;
+    m->blank += ahead;
+    at += ahead;
+    n -= ahead;
+    if (n > 0 && at < m->to)
+        m->width += n < m->to - at ? n : m->to - at;
+    else if (n > 0 && m->width == 0)
+        m->width = 1;
+}
+
+// The line from byte `first` to `last`.
+static void add_characters(hd_text *out, marks *marks, const char *line,
+                           size_t first, size_t last)
 {
     const char *at = line + first;
     size_t left = last - first;
-    bool placed = false;
 
     while (left > 0) {
         size_t start = (size_t)(at - line);
-        int columns = add_character(out, &at, &left);
+        size_t n = plain_stretch(at, left);
+        int columns;
 
-        add_marks(marks, start, (size_t)(at - line), from, to, columns,
-                  &placed);
+        hd_text_add(out, at, n);
+        mark_stretch(marks, start, n);
+        at += n;
+        left -= n;
+        if (left == 0)
+            break;
+        start += n;
+        columns = add_character(out, &at, &left);
+        mark_character(marks, start, (size_t)(at - line), columns);
     }
-    if (!placed)
-        hd_text_puts(marks, "^"); // past the end of the line
+    if (marks->width == 0)
+        marks->width = 1; // past the end of the line
+}
+
+static void add_repeated(hd_text *out, char byte, size_t n)
+{
+    char bytes[2 * MAX_LINE + 8]; // a character takes two columns at most
+
+    memset(bytes, byte, sizeof bytes);
+    hd_text_add(out, bytes, n < sizeof bytes ? n : sizeof bytes);
 }
 
 static void add_excerpt(hd_text *out, const hd_source *source, hd_loc loc)
 {
-    hd_text marks = {0};
+    marks marks = {.from = loc.column > 0 ? loc.column - 1 : 0};
     size_t length, first, last;
-    size_t from = loc.column > 0 ? loc.column - 1 : 0;
     const char *line = find_line(source, loc.line, &length);
 
     if (line == NULL)
         return;
-    cut_line(line, length, from, &first, &last);
+    marks.to = marks.from + loc.length;
+    cut_line(line, length, marks.from, &first, &last);
+    marks.blank = first > 0 ? 3 : 0;
     hd_text_printf(out, "%7u | %s", loc.line, first > 0 ? "..." : "");
-    hd_text_puts(&marks, first > 0 ? "   " : "");
-    add_characters(out, &marks, line, first, last, from, from + loc.length);
+    add_characters(out, &marks, line, first, last);
     hd_text_puts(out, last < length ? "...\n" : "\n");
-    while (marks.length > 0 && marks.bytes[marks.length - 1] == ' ')
-        marks.length--;
     hd_text_puts(out, "        | ");
-    hd_text_add(out, marks.bytes, marks.length);
+    add_repeated(out, ' ', marks.blank);
+    hd_text_puts(out, "^");
+    add_repeated(out, '~', marks.width - 1);
     hd_text_puts(out, "\n");
-    out->failed |= marks.failed;
-    hd_text_free(&marks);
 }
 
 // Names come from users as texts do: they are made safe as well.
@@ -321,18 +376,30 @@ static bool make_room(hd_diag *diag)
     return true;
 }
 
-static void add_message(hd_diag *diag, hd_severity severity, hd_code code,
-                        hd_loc loc, const char *text)
+// The text, made safe, in place of the one given, which it frees.
+static char *make_safe(char *text)
 {
     hd_text safe = {0};
+    size_t length = strlen(text);
+
+    if (plain_stretch(text, length) == length)
+        return text;
+    add_safely(&safe, text);
+    free(text);
+    return hd_text_take(&safe);
+}
+
+// Takes `text` over.
+static void add_message(hd_diag *diag, hd_severity severity, hd_code code,
+                        hd_loc loc, char *text)
+{
     message m = {.severity = severity};
 
     if (diag->source != NULL) // a place in no text is none
         m.loc = loc;
     if (code != HD_CODE_NONE)
         snprintf(m.code, sizeof m.code, "HD%04u", (unsigned)code % 10000);
-    add_safely(&safe, text);
-    m.text = hd_text_take(&safe);
+    m.text = make_safe(text);
     m.file = render_file(diag);
     m.excerpt = render_excerpt(diag, loc);
     if (m.text == NULL || m.file == NULL || m.excerpt == NULL ||
@@ -382,7 +449,6 @@ static void report(hd_diag *diag, hd_severity severity, hd_code code,
         diag->lost = true;
     else
         add_message(diag, severity, code, loc, taken);
-    free(taken);
 }
 
 // Failures that no text is to blame for.

@@ -48,17 +48,25 @@ void hd_text_puts(hd_text *text, const char *string)
 
 void hd_text_vprintf(hd_text *text, const char *format, va_list args)
 {
+    enum { USUAL = 60 }; // most pieces are shorter, and are rendered once
     va_list again;
+    size_t left;
     int length;
 
-    va_copy(again, args);
-    length = vsnprintf(NULL, 0, format, again);
-    va_end(again);
-    if (length < 0)
-        text->failed = true;
-    if (!make_room(text, length < 0 ? 0 : (size_t)length))
+    if (!make_room(text, USUAL))
         return;
-    vsnprintf(text->bytes + text->length, (size_t)length + 1, format, args);
+    left = text->room - text->length;
+    va_copy(again, args);
+    length = vsnprintf(text->bytes + text->length, left, format, again);
+    va_end(again);
+    if (length < 0 ||
+        ((size_t)length >= left && !make_room(text, (size_t)length))) {
+        text->failed |= length < 0;
+        text->bytes[text->length] = '\0';
+        return;
+    }
+    if ((size_t)length >= left)
+        vsnprintf(text->bytes + text->length, (size_t)length + 1, format, args);
     text->length += (size_t)length;
 }
 

@@ -98,12 +98,34 @@ static hd_token_kind scan_number(const char **at, const char *end)
 
 static size_t mark_length(const char *at, const char *end)
 {
-    static const char pairs[][3] = {"..", "==", "!=", "<=", ">="};
+    char next = at + 1 < end ? at[1] : '\0';
 
-    for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++)
-        if (end - at > 1 && memcmp(at, pairs[i], 2) == 0)
-            return 2;
-    return *at != '\0' && strchr("{}[](),:=@<>+-*/", *at) != NULL ? 1 : 0;
+    switch (*at) {
+    case '.':
+        return next == '.' ? 2 : 0;
+    case '!':
+        return next == '=' ? 2 : 0;
+    case '=':
+    case '<':
+    case '>':
+        return next == '=' ? 2 : 1;
+    case '{':
+    case '}':
+    case '[':
+    case ']':
+    case '(':
+    case ')':
+    case ',':
+    case ':':
+    case '@':
+    case '+':
+    case '-':
+    case '*':
+    case '/':
+        return 1;
+    default:
+        return 0;
+    }
 }
 
 static bool is_bad(const char *at, const char *end)
@@ -116,6 +138,7 @@ static hd_token_kind scan(hd_lexer *lexer)
 {
     const char *at = lexer->at;
     hd_token_kind kind;
+    size_t length;
 
     if (is_letter(*at)) {
         lexer->at = skip_words(at, lexer->end);
@@ -130,8 +153,9 @@ static hd_token_kind scan(hd_lexer *lexer)
         lexer->at = skip_words(at + 1, lexer->end);
         return HD_TOKEN_BUFFER;
     }
-    if (mark_length(at, lexer->end) > 0) {
-        lexer->at = at + mark_length(at, lexer->end);
+    length = mark_length(at, lexer->end);
+    if (length > 0) {
+        lexer->at = at + length;
         return HD_TOKEN_MARK;
     }
     do

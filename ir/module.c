@@ -44,7 +44,8 @@ static uint32_t hash_name(const char *name, size_t length)
 // Is it this word, of which `name` need not end in NUL?
 static bool spells(const char *word, const char *name, size_t length)
 {
-    return strncmp(word, name, length) == 0 && word[length] == '\0';
+    return length > 0 && *word == *name && strncmp(word, name, length) == 0 &&
+           word[length] == '\0';
 }
 
 // Where the name is, or where it belongs. The table has room.

@@ -37,7 +37,9 @@ const hd_key_info *hd_key_info_get(hd_key_code code)
 
 static bool spells(const char *word, const char *text, size_t length)
 {
-    return strlen(word) == length && memcmp(word, text, length) == 0;
+    // Most words differ in their first letter.
+    return length > 0 && *word == *text && strlen(word) == length &&
+           memcmp(word, text, length) == 0;
 }
 
 // Two dozen words: a search is as quick as a hash of them would be.

@@ -44,16 +44,17 @@ typedef struct parser {
     bool gave_up; // past a limit nothing more is said
 } parser;
 
-static bool at_mark(const parser *p, const char *mark)
-{
-    return p->token.kind == HD_TOKEN_MARK && p->token.length == strlen(mark) &&
-           memcmp(p->token.text, mark, p->token.length) == 0;
-}
-
+// Most words and marks differ in their first letter.
 static bool is_text(const hd_token *token, const char *word)
 {
-    return token->length == strlen(word) &&
+    return token->length > 0 && *token->text == *word &&
+           token->length == strlen(word) &&
            memcmp(token->text, word, token->length) == 0;
+}
+
+static bool at_mark(const parser *p, const char *mark)
+{
+    return p->token.kind == HD_TOKEN_MARK && is_text(&p->token, mark);
 }
 
 static bool at_word(const parser *p, const char *word)
@@ -908,14 +909,28 @@ static hd_status check_of(parser *p, const hd_buffer *buffer)
     theirs = hd_type_local_elements(&of->type);
     if (of->of != NULL || of->type.dtype != buffer->type.dtype ||
         buffer->type.dtype == HD_EVENT)
+        return decl_error(
+            p, HD_E0207, buffer->loc,
+            hd_arena_printf(p->module->arena,
+                            "%%%s cannot rename %%%s: that is "
+                            "%s",
+                            buffer->name, of->name,
+                            of->of != NULL ? "a second name itself"
+                            : of->type.dtype == HD_EVENT ? "an event"
+                                                         : "of another dtype"));
+    if (buffer->role != HD_TEMP)
         return decl_error(p, HD_E0207, buffer->loc,
                           hd_arena_printf(p->module->arena,
-                                          "%%%s cannot rename %%%s: that is "
-                                          "%s",
-                                          buffer->name, of->name,
-                                          of->of != NULL
-                                              ? "a second name itself"
-                                              : "of another dtype"));
+                                          "%%%s renames %%%s and is no "
+                                          "argument of its own; write temp",
+                                          buffer->name, of->name));
+    // A tensor is one value; its bytes are not yet anywhere.
+    if (p->module->stage == HD_STAGE_TENSOR)
+        return decl_error(p, HD_E0207, buffer->loc,
+                          hd_arena_printf(p->module->arena,
+                                          "%%%s renames %%%s: only host "
+                                          "programs have second names",
+                                          buffer->name, of->name));
     if (of->role == HD_TEMP ? mine <= theirs : mine == theirs)
         return HD_OK;
     return decl_error(p, HD_E0207, buffer->loc,
@@ -1148,7 +1163,7 @@ hd_status hd_parse(const char *name, const char *text, size_t length,
     HD_TRY(check_text(name, length, diag));
     module = hd_module_create();
     if (module == NULL)
-        return HD_NO_MEMORY;
+        return hd_fail(diag, HD_NO_MEMORY, "out of memory");
     outer = hd_diag_source(diag, NULL);
     if (setjmp(guard) != 0) {
         hd_diag_source(diag, outer);

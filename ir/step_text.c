@@ -125,7 +125,7 @@ hd_status hd_print_steps(const hd_module *module, int rank, hd_diag *diag,
     }
     taken = hd_text_take(&p.text);
     if (taken == NULL)
-        return HD_NO_MEMORY;
+        return hd_fail(diag, HD_NO_MEMORY, "out of memory");
     *out = taken;
     return HD_OK;
 }

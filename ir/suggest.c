@@ -51,9 +51,13 @@ static bool is_swap(const char *a, const char *b, size_t n)
 void hd_suggest_consider(hd_suggestion *suggestion, const char *candidate)
 {
     size_t length = strlen(candidate);
+    size_t apart = length > suggestion->length ? length - suggestion->length
+                                               : suggestion->length - length;
     size_t distance;
 
-    if (length > LONGEST || suggestion->length > LONGEST)
+    // Each letter that one word has more is an edit.
+    if (length > LONGEST || suggestion->length > LONGEST ||
+        3 * apart > suggestion->length + 1)
         return;
     distance = edits(suggestion->word, suggestion->length, candidate, length);
     if (length == suggestion->length &&

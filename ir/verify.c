@@ -2,20 +2,25 @@
 // and one function for each family of operations.
 #include "ir/verify.h"
 
-#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/dtype.h"
 #include "ir/print.h"
 
-enum { MAX_STREAMS = 64 };
+enum {
+    MAX_STREAMS = 64,
+    TEXTS = 3, // types that one message names
+};
 
 typedef struct verifier {
     const hd_module *module;
     hd_diag *diag;
     bool failed;
     bool on_stream, grouping;
-    bool *written; // by buffer id: a tensor program's values so far
+    bool *written; // owned, by buffer id: a tensor program's values so far
+    hd_text text[TEXTS]; // owned: what type_text gave last
+    int ntexts;
 } verifier;
 
 static bool is_tensor(const verifier *v)
@@ -23,18 +28,14 @@ static bool is_tensor(const verifier *v)
     return v->module->stage == HD_STAGE_TENSOR;
 }
 
-// "bf16[4@tp, 8]" in the arena, for messages.
-static const char *type_text(const verifier *v, const hd_type *type)
+// "bf16[4@tp, 8]", for messages. Stands until TEXTS more are asked for.
+static const char *type_text(verifier *v, const hd_type *type)
 {
-    hd_text text = {0};
-    char *taken, *copy;
+    hd_text *text = &v->text[v->ntexts++ % TEXTS];
 
-    hd_type_print(v->module, type, &text);
-    taken = hd_text_take(&text);
-    copy = hd_arena_printf(v->module->arena, "%s",
-                           taken != NULL ? taken : "a type");
-    hd_free(taken);
-    return copy;
+    hd_text_free(text);
+    hd_type_print(v->module, type, text);
+    return text->failed ? "a type" : text->bytes;
 }
 
 static const char *op_text(const hd_op *op)
@@ -328,16 +329,26 @@ static hd_status check_matmul_dtypes(verifier *v, const hd_op *op,
     return HD_OK;
 }
 
+// What stands for a whole column of a tensor is placed as that is; a host
+// program has cut its own part out.
 static hd_status check_bias(verifier *v, const hd_key *bias,
                             const hd_matmul_shape *shape, const hd_type *out,
                             const hd_type *a)
 {
     hd_type type = hd_view_type(&bias->view);
+    hd_dim columns = out->dim[out->ndims - 1];
+    bool fits = type.ndims == 1 &&
+                (is_tensor(v) ? hd_dim_same(type.dim[0], columns)
+                              : hd_dim_local(type.dim[0]) == shape->n);
 
-    if (type.ndims != 1 || hd_dim_local(type.dim[0]) != shape->n)
+    if (!fits)
         return hd_error(v->diag, HD_E0313, bias->loc,
-                        "a bias of %s for %lld columns", type_text(v, &type),
-                        (long long)shape->n);
+                        "a bias of %s for %lld columns%s", type_text(v, &type),
+                        (long long)(is_tensor(v) ? columns.extent : shape->n),
+                        is_tensor(v) && type.ndims == 1 &&
+                                type.dim[0].extent == columns.extent
+                            ? ", which are placed differently"
+                            : "");
     if (type.dtype != out->dtype && type.dtype != a->dtype &&
         type.dtype != HD_F32)
         return hd_error(v->diag, HD_E0314, bias->loc,
@@ -368,11 +379,15 @@ static hd_status check_matmul(verifier *v, const hd_op *op)
 
         if (!same_shape(&type, &out, true))
             return shapes_differ(v, op, &type, &out);
+        if (!hd_dtype_is_float(type.dtype))
+            return hd_error(v->diag, HD_E0314, aux->loc,
+                            "aux of %s: it keeps floating point",
+                            hd_dtype_text(type.dtype));
     }
     return HD_OK;
 }
 
-// The factor of `scale`, a number or one f32.
+// The factor of `scale`, a number or one f32: the same one on every rank.
 static hd_status check_factor(verifier *v, const hd_op *op, hd_key_code code)
 {
     const hd_key *key = hd_op_key(op, code);
@@ -381,7 +396,9 @@ static hd_status check_factor(verifier *v, const hd_op *op, hd_key_code code)
     if (key == NULL || key->view.buffer == NULL)
         return HD_OK;
     type = hd_view_type(&key->view);
-    if (type.dtype == HD_F32 && hd_type_local_elements(&type) == 1)
+    if (type.dtype == HD_F32 &&
+        (is_tensor(v) ? hd_type_elements(&type)
+                      : hd_type_local_elements(&type)) == 1)
         return HD_OK;
     return hd_error(v->diag, HD_E0315, key->loc,
                     "a factor of %s; it is a number or one element of f32",
@@ -502,14 +519,26 @@ static bool is_row_of(const hd_type *whole, const hd_type *piece, int64_t n)
            hd_type_local_elements(whole) == n * hd_type_local_elements(piece);
 }
 
+// What one rank holds of both is alike: a transfer moves nothing else.
+static bool same_local_shape(const hd_type *a, const hd_type *b)
+{
+    if (a->ndims != b->ndims)
+        return false;
+    for (int i = 0; i < a->ndims; i++)
+        if (hd_dim_local(a->dim[i]) != hd_dim_local(b->dim[i]))
+            return false;
+    return true;
+}
+
 static hd_status check_collective(verifier *v, const hd_op *op)
 {
     int64_t n = v->module->axis[op->axis].size;
-    hd_type a = type_of(op, 0), b;
+    hd_type a, b;
     bool fits;
 
-    if (op->noutputs + op->ninputs < 2)
+    if (op->noutputs + op->ninputs < 2) // of a broadcast, perhaps none at all
         return HD_OK;
+    a = type_of(op, 0);
     b = type_of(op, 1);
     switch (op->code) {
     case HD_OP_ALL_GATHER:
@@ -519,10 +548,11 @@ static hd_status check_collective(verifier *v, const hd_op *op)
         fits = is_row_of(&b, &a, n);
         break;
     case HD_OP_ALL_TO_ALL:
-        fits = same_shape(&a, &b, false) && a.ndims > 0 && a.dim[0].extent == n;
+        fits = same_local_shape(&a, &b) && a.ndims > 0 &&
+               hd_dim_local(a.dim[0]) == n;
         break;
     default:
-        fits = same_shape(&a, &b, false);
+        fits = same_local_shape(&a, &b);
     }
     return fits && a.dtype == b.dtype ? HD_OK : shapes_differ(v, op, &a, &b);
 }
@@ -677,16 +707,20 @@ static void check_outputs(verifier *v)
 
 hd_status hd_verify(const hd_module *module, hd_diag *diag)
 {
-    verifier v = {.module = module,
-                  .diag = diag,
-                  .written =
-                      hd_new_array(module->arena, bool, module->nbuffers + 1)};
-    const hd_source *outer = hd_diag_source(diag, &module->source);
+    verifier v = {.module = module, .diag = diag};
+    const hd_source *outer;
 
+    v.written = calloc((size_t)module->nbuffers + 1, sizeof *v.written);
+    if (v.written == NULL)
+        return hd_fail(diag, HD_NO_MEMORY, "out of memory");
+    outer = hd_diag_source(diag, &module->source);
     if (check_streams(&v) == HD_OK)
         check_block(&v, &module->body);
     if (!v.failed)
         check_outputs(&v);
     hd_diag_source(diag, outer);
+    for (int i = 0; i < TEXTS; i++)
+        hd_text_free(&v.text[i]);
+    free(v.written);
     return v.failed ? HD_INVALID : HD_OK;
 }

@@ -83,14 +83,6 @@ hd_view hd_view_at(hd_view view, int dim, hd_expr index)
     return view;
 }
 
-hd_type hd_type_marked(const hd_type *type, int dim, int mark)
-{
-    hd_type result = *type;
-
-    result.dim[dim].mark = mark;
-    return result;
-}
-
 hd_type hd_type_without(const hd_type *type, int dim)
 {
     hd_type result = *type;

@@ -33,8 +33,7 @@ hd_build hd_build_into(const hd_build *b, hd_block *block);
 // The view with dimension `dim` fixed; dimensions before it that it did not
 // index are kept.
 hd_view hd_view_at(hd_view view, int dim, hd_expr index);
-// The whole type of a buffer with `dim` marked otherwise.
-hd_type hd_type_marked(const hd_type *type, int dim, int mark);
+// A type that lacks a dimension, or has one more.
 hd_type hd_type_without(const hd_type *type, int dim);
 hd_type hd_type_with(const hd_type *type, int dim, hd_dim added);
 

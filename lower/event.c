@@ -10,21 +10,26 @@
 //
 // Where the distance is 1 this chain reaches every stream from the first trip,
 // and starting it on the caller's stream makes the fork unnecessary. Trips
-// whose conflicts have no constant distance are put on one stream.
+// whose conflicts have no constant distance are put on one stream, and so are
+// those of a loop of another form, which only a text that goes on from here can
+// have.
 #include <stdlib.h>
 #include <string.h>
 
 #include "lower/build.h"
 #include "lower/pass.h"
 
-enum { MANY_RANKS = 64 }; // beyond it, three ranks stand for all
+enum {
+    MANY_RANKS = 64,      // beyond it, three ranks stand for all
+    MANY_TRIPS = 1 << 18, // beyond it, a loop gets one stream
+};
 
 typedef struct access {
     const hd_buffer *root;
     const hd_view *view;
     int64_t index[HD_MAX_DIMS]; // values; -1 keeps the dimension
     int64_t low, high;          // elements, of the whole stretch
-    int64_t trip;
+    int64_t trip, stream;
     const hd_stmt *stmt; // of the trip, outermost
     bool writes;
 } access;
@@ -35,7 +40,8 @@ typedef struct loop {
     hd_diag *diag;
     hd_stmt *stmt; // the for
     hd_stmt *on;
-    int64_t trips, streams;
+    int64_t trips;
+    int64_t stream; // of the trip that is evaluated
     int64_t *vars;
     hd_env env;
     access *access;
@@ -43,7 +49,7 @@ typedef struct loop {
     bool *written; // by buffer id
     // What was found.
     int64_t distance;
-    bool varied;             // more than one distance
+    bool varied;             // more than one distance, or none that is known
     const hd_stmt *producer; // the one statement that must come first
     bool many_producers;
 } loop;
@@ -106,6 +112,7 @@ static void evaluate_op(loop *l, const hd_op *op, const hd_stmt *outer,
         *a = (access){.root = root,
                       .view = views[i],
                       .trip = trip,
+                      .stream = l->stream,
                       .stmt = outer,
                       .writes = hd_op_access(op, i) != HD_ACCESS_READ};
         fill_access(l, views[i], a);
@@ -129,6 +136,9 @@ static void evaluate_block(loop *l, const hd_block *block, const hd_stmt *outer,
         case HD_STMT_IF:
             (void)hd_expr_eval(l->module, s->a, &l->env, &value);
             evaluate_block(l, value != 0 ? &s->body : &s->otherwise, top, trip);
+            break;
+        case HD_STMT_FOR: // no pass makes one inside a trip
+            l->varied = true;
             break;
         default:
             evaluate_block(l, &s->body, top, trip);
@@ -165,8 +175,7 @@ static void note_conflict(loop *l, const access *a, const access *b)
     const access *first = a->trip < b->trip ? a : b;
     int64_t distance = llabs(a->trip - b->trip);
 
-    if (distance % l->streams == 0 || !(a->writes || b->writes) ||
-        !overlap(a, b))
+    if (a->stream == b->stream || !(a->writes || b->writes) || !overlap(a, b))
         return;
     l->varied |= l->distance != 0 && l->distance != distance;
     l->distance = distance;
@@ -203,6 +212,7 @@ static void evaluate_rank(loop *l, int64_t rank)
     l->naccesses = 0;
     for (int64_t trip = 0; trip < l->trips; trip++) {
         l->vars[l->stmt->var] = trip;
+        l->varied |= !hd_expr_eval(l->module, l->on->a, &l->env, &l->stream);
         evaluate_block(l, &l->on->body, NULL, trip);
     }
     compare_trips(l);
@@ -213,7 +223,7 @@ static void find_conflicts(loop *l)
     int64_t n = l->module->nranks;
     int64_t some[3] = {0, 1, n - 1};
 
-    if (l->streams == 1)
+    if (l->varied || hd_expr_is_const(l->module, l->on->a))
         return;
     if (n <= MANY_RANKS)
         for (int64_t rank = 0; rank < n && !l->varied; rank++)
@@ -339,10 +349,9 @@ static void order_loop(loop *l, hd_block *done)
 
 // ---------------------------------------------------------------- the pass
 
-// for j in 0..CONST { on stream j mod streams { .. } }
+// for j in 0..CONST { on stream EXPR { .. } }
 static bool is_loop(loop *l, hd_stmt *stmt)
 {
-    const hd_expr_node *node;
     hd_stmt *on = stmt->body.first;
 
     if (stmt->kind != HD_STMT_FOR || on == NULL || on->next != NULL ||
@@ -351,10 +360,9 @@ static bool is_loop(loop *l, hd_stmt *stmt)
     l->stmt = stmt;
     l->on = on;
     l->trips = hd_expr_value(l->module, stmt->b);
-    l->streams = 1;
-    node = hd_expr_get(l->module, on->a);
-    if (node->kind == HD_EXPR_MOD && hd_expr_is_const(l->module, node->b))
-        l->streams = hd_expr_value(l->module, node->b);
+    l->varied |= !hd_expr_is_const(l->module, stmt->a) ||
+                 hd_expr_value(l->module, stmt->a) != 0 ||
+                 l->trips > MANY_TRIPS;
     return true;
 }
 
@@ -372,6 +380,8 @@ hd_status hd_pass_event(hd_module *module, const hd_lower_options *options,
         loop l = base;
 
         next = stmt->next;
+        // What a variable of the whole program holds is not evaluated here.
+        base.varied |= stmt->kind == HD_STMT_LET;
         if (!is_loop(&l, stmt)) {
             hd_block_append(&done, stmt);
             continue;

@@ -526,10 +526,13 @@ static hd_status advance(hd_reference *r, int rank, int stream, bool *moved)
 {
     rank_state *s = &r->rank[rank];
     int64_t i = s->front[stream];
-    const hd_step *step = &s->steps.step[i];
+    const hd_step *step;
     bool passed = true;
 
-    if (i >= s->steps.nsteps || !can_start(r, s, step))
+    if (i >= s->steps.nsteps)
+        return HD_OK;
+    step = &s->steps.step[i];
+    if (!can_start(r, s, step))
         return HD_OK;
     if (hd_op_is(step->op, HD_UNIT_TRANSFER)) {
         HD_TRY(try_transfers(r, s, i, &passed));
@@ -586,13 +589,19 @@ static hd_status run_ranks(hd_reference *r, hd_diag *diag)
     return report_stuck(r, diag);
 }
 
-static hd_status run_host(hd_reference *r, hd_diag *diag)
+// Says itself what fails, as does the walk that it makes.
+static hd_status prepare_ranks(hd_reference *r, hd_diag *diag)
 {
     r->rank = calloc((size_t)r->nranks, sizeof *r->rank);
     if (r->rank == NULL)
-        return HD_NO_MEMORY;
+        return out_of_memory(diag);
     for (int rank = 0; rank < r->nranks; rank++)
         HD_TRY(prepare_rank(r, rank, diag));
+    return HD_OK;
+}
+
+static hd_status run_host(hd_reference *r, hd_diag *diag)
+{
     HD_TRY(make_meetings(r));
     return run_ranks(r, diag);
 }
@@ -625,10 +634,12 @@ static hd_status check_written(const hd_reference *r, hd_diag *diag)
 static hd_status compute(hd_reference *r, const void *const *whole,
                          hd_diag *diag)
 {
-    hd_status status = HD_OK;
+    hd_status status;
 
-    if (!r->dense)
+    if (!r->dense) {
         HD_TRY(hd_match(r->module, diag));
+        HD_TRY(prepare_ranks(r, diag));
+    }
     status = prepare_values(r, whole);
     if (status == HD_OK)
         status = r->dense ? run_dense(r) : run_host(r, diag);

@@ -47,11 +47,15 @@ bool hd_group_left(const hd_group *group, int peer)
     return atomic_load_explicit(&group->link[peer].left, memory_order_seq_cst);
 }
 
-void hd_group_failure(hd_group *group, char out[HD_GROUP_TEXT])
+hd_status hd_group_failure(hd_group *group, char out[HD_GROUP_TEXT])
 {
+    hd_status status;
+
     pthread_mutex_lock(&group->lock);
     memcpy(out, group->failure, HD_GROUP_TEXT);
+    status = group->status;
     pthread_mutex_unlock(&group->lock);
+    return status;
 }
 
 void hd_group_wake(hd_group *group)
@@ -61,7 +65,7 @@ void hd_group_wake(hd_group *group)
         hd_bell_wake(group->bell[i]);
 }
 
-bool hd_group_note_failure(hd_group *group, const char *text)
+bool hd_group_note_failure(hd_group *group, hd_status status, const char *text)
 {
     bool first;
 
@@ -69,6 +73,7 @@ bool hd_group_note_failure(hd_group *group, const char *text)
     first = !hd_group_failed(group);
     if (first) {
         snprintf(group->failure, sizeof(group->failure), "%s", text);
+        group->status = status;
         atomic_store_explicit(&group->failed, true, memory_order_seq_cst);
         hd_group_wake(group);
     }
@@ -95,7 +100,16 @@ void hd_group_tell(hd_group *group, hd_frame_kind kind, const char *text)
 
 void hd_group_fail(hd_group *group, const char *text)
 {
-    if (hd_group_note_failure(group, text))
+    if (hd_group_note_failure(group, HD_PEER, text))
+        hd_group_tell(group, HD_FRAME_FAILED, text);
+}
+
+void hd_group_run_out(hd_group *group)
+{
+    char text[HD_GROUP_TEXT];
+
+    snprintf(text, sizeof(text), "rank %d failed: memory ran out", group->rank);
+    if (hd_group_note_failure(group, HD_NO_MEMORY, text))
         hd_group_tell(group, HD_FRAME_FAILED, text);
 }
 
@@ -201,9 +215,9 @@ hd_exchange hd_exchange_begin(hd_group *group, hd_call call, double timeout,
 static hd_status report_failure(const hd_exchange *exchange)
 {
     char text[HD_GROUP_TEXT];
+    hd_status status = hd_group_failure(exchange->group, text);
 
-    hd_group_failure(exchange->group, text);
-    return hd_fail(exchange->diag, HD_PEER, "%s", text);
+    return hd_fail(exchange->diag, status, "%s", text);
 }
 
 static hd_status report_left(const hd_exchange *exchange, int peer)
@@ -399,7 +413,7 @@ hd_status hd_exchange_agree(const hd_exchange *exchange, hd_status status)
     hd_status gathered;
 
     if (all == NULL) {
-        hd_group_fail(exchange->group, "memory ran out");
+        hd_group_run_out(exchange->group);
         return hd_fail(exchange->diag, HD_NO_MEMORY, "no memory for %d ranks",
                        size);
     }
@@ -493,7 +507,7 @@ hd_status hd_group_create(const hd_oob *oob, double timeout, hd_diag *diag,
     return HD_OK;
 
 fail:
-    hd_group_note_failure(group, "the group could not be connected");
+    hd_group_note_failure(group, HD_PEER, "the group could not be connected");
     hd_group_destroy(group);
     return status;
 }

@@ -48,12 +48,16 @@ hd_status hd_exchange_allgather(const hd_exchange *exchange, const void *mine,
 hd_status hd_exchange_agree(const hd_exchange *exchange, hd_status status);
 
 // The first failure that this rank has noticed or was told of settles the
-// group's fate: everything that waits for a peer then ends with HD_PEER.
+// group's fate: everything that waits for a peer then ends with HD_PEER, or
+// with HD_NO_MEMORY where it was this rank's memory that ran out.
 bool hd_group_failed(const hd_group *group);
-// Its words, which name the rank at fault. Any thread may call.
-void hd_group_failure(hd_group *group, char out[HD_GROUP_TEXT]);
+// Its words, which name the rank at fault, and what a call of this rank ends
+// with. Any thread may call.
+hd_status hd_group_failure(hd_group *group, char out[HD_GROUP_TEXT]);
 // Gives up, and tells every peer why. Any thread may call.
 void hd_group_fail(hd_group *group, const char *text);
+// As above, for want of memory on this rank: the peers wait for its part.
+void hd_group_run_out(hd_group *group);
 // The peer has left in good order: what it has not yet signalled never comes.
 bool hd_group_left(const hd_group *group, int peer);
 

@@ -22,6 +22,7 @@ typedef struct hd_link {
     int fd;    // owned; -1 for oneself
     pid_t pid; // the peer's
     bool open; // the watcher still listens
+    bool lost; // the watcher's: there was no memory for what it said
     atomic_bool left;
     hd_mail *first, *last; // owned; guarded by the group's lock
 } hd_link;
@@ -46,7 +47,8 @@ struct hd_group {
     pthread_cond_t news;  // mail has come, or a peer's state has changed
     atomic_bool failed;   // written once, under the lock
     char failure[HD_GROUP_TEXT];
-    hd_bell **bell; // owned array of borrowed bells
+    hd_status status; // what goes with `failure`
+    hd_bell **bell;   // owned array of borrowed bells
     int nbells;
     hd_block_memory *memory; // owned: what no session uses just now
 };
@@ -60,8 +62,9 @@ hd_status hd_watch_start(hd_group *group, hd_diag *diag);
 void hd_watch_stop(hd_group *group);
 
 // Notes the group's first failure and wakes whoever waits; later ones are
-// dropped. Returns whether this was the first.
-bool hd_group_note_failure(hd_group *group, const char *text);
+// dropped. `status` is what this rank's calls end with. Returns whether this
+// was the first.
+bool hd_group_note_failure(hd_group *group, hd_status status, const char *text);
 // Wakes whoever waits for mail or on a bell of the group. The lock is held.
 void hd_group_wake(hd_group *group);
 // A frame of this kind to every peer, as far as that goes within 100 ms.

@@ -20,15 +20,17 @@ typedef struct hd_watch {
     char payload[HD_FRAME_ROOM];
 } hd_watch;
 
+// Once a part is lost, the ones after it are too: they would be taken for it.
 static void keep_mail(hd_group *group, hd_link *link, const hd_frame *frame,
                       const char *payload, int fd)
 {
-    hd_mail *mail = malloc(sizeof(*mail) + frame->bytes);
+    hd_mail *mail = link->lost ? NULL : malloc(sizeof(*mail) + frame->bytes);
 
     if (mail == NULL) {
         if (fd >= 0)
             close(fd);
-        hd_group_fail(group, "memory ran out for a message");
+        link->lost = true;
+        hd_group_run_out(group);
         return;
     }
     mail->next = NULL;
@@ -59,7 +61,7 @@ static void note_failed(hd_group *group, const hd_frame *frame,
     char text[HD_GROUP_TEXT];
 
     snprintf(text, sizeof(text), "%.*s", (int)frame->bytes, payload);
-    hd_group_note_failure(group, text);
+    hd_group_note_failure(group, HD_PEER, text);
 }
 
 static void note_death(hd_group *group, int peer)
@@ -71,7 +73,7 @@ static void note_death(hd_group *group, int peer)
     if (atomic_load_explicit(&link->left, memory_order_relaxed))
         return;
     snprintf(text, sizeof(text), "rank %d died (process %d)", peer, link->pid);
-    hd_group_note_failure(group, text);
+    hd_group_note_failure(group, HD_PEER, text);
 }
 
 static void take_frame(hd_watch *watch, int peer, const hd_frame *frame,

@@ -1,0 +1,282 @@
+// The stand-ins for what the library calls: `--wrap=malloc` makes its calls of
+// malloc go to __wrap_malloc, and __real_malloc is the one it meant.
+//
+// The plan lies in memory that forked ranks share with the test, so that the
+// test learns of a fault in one of them.
+#include "tests/faults/fault.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/types.h>
+
+typedef struct plan {
+    atomic_long seen;
+    atomic_bool fired;
+    long k;
+    int kinds;
+    int child; // the fork whose process is watched; -1: this process
+    int forks; // so far
+} plan;
+
+static plan *shared;
+static atomic_long live;
+static _Thread_local bool watched;
+
+void *__real_malloc(size_t bytes);
+void *__real_calloc(size_t n, size_t bytes);
+void *__real_realloc(void *memory, size_t bytes);
+void *__real_aligned_alloc(size_t alignment, size_t bytes);
+int __real_posix_memalign(void **out, size_t alignment, size_t bytes);
+void __real_free(void *memory);
+void *__real_mmap(void *at, size_t bytes, int protection, int flags, int fd,
+                  off_t offset);
+int __real_munmap(void *memory, size_t bytes);
+int __real_memfd_create(const char *name, unsigned flags);
+int __real_ftruncate(int fd, off_t bytes);
+int __real_socket(int domain, int type, int protocol);
+int __real_eventfd(unsigned value, int flags);
+int __real_signalfd(int fd, const void *mask, int flags);
+pid_t __real_fork(void);
+int __real_pthread_create(pthread_t *thread, const pthread_attr_t *attributes,
+                          void *(*body)(void *), void *context);
+
+static plan *get_plan(void)
+{
+    if (shared == NULL) {
+        shared = __real_mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE,
+                             MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        if (shared == MAP_FAILED)
+            abort();
+    }
+    return shared;
+}
+
+static void begin(long k, int kinds, int child)
+{
+    plan *p = get_plan();
+
+    atomic_store(&p->seen, 0);
+    atomic_store(&p->fired, false);
+    p->k = k;
+    p->kinds = kinds;
+    p->child = child;
+    p->forks = 0;
+    watched = child < 0;
+}
+
+void fault_begin(long k, int kinds)
+{
+    begin(k, kinds, -1);
+}
+
+void fault_begin_in_child(long k, int kinds, int child)
+{
+    begin(k, kinds, child);
+}
+
+bool fault_end(void)
+{
+    watched = false;
+    get_plan()->child = -1;
+    return atomic_load(&get_plan()->fired);
+}
+
+long fault_count(void)
+{
+    return atomic_load(&get_plan()->seen);
+}
+
+long fault_live(void)
+{
+    return atomic_load(&live);
+}
+
+static bool fails(int kind)
+{
+    plan *p = shared;
+    long n;
+
+    if (!watched || (p->kinds & kind) == 0)
+        return false;
+    n = atomic_fetch_add(&p->seen, 1) + 1;
+    if (p->k == 0 || n < p->k || (n > p->k && !(p->kinds & FAULT_LASTING)))
+        return false;
+    atomic_store(&p->fired, true);
+    return true;
+}
+
+static bool refuse(int kind, int code)
+{
+    if (!fails(kind))
+        return false;
+    errno = code;
+    return true;
+}
+
+static void *count(void *memory)
+{
+    atomic_fetch_add(&live, memory != NULL);
+    return memory;
+}
+
+void *__wrap_malloc(size_t bytes);
+void *__wrap_malloc(size_t bytes)
+{
+    return refuse(FAULT_MEMORY, ENOMEM) ? NULL : count(__real_malloc(bytes));
+}
+
+void *__wrap_calloc(size_t n, size_t bytes);
+void *__wrap_calloc(size_t n, size_t bytes)
+{
+    return refuse(FAULT_MEMORY, ENOMEM) ? NULL : count(__real_calloc(n, bytes));
+}
+
+void *__wrap_realloc(void *memory, size_t bytes);
+void *__wrap_realloc(void *memory, size_t bytes)
+{
+    bool fresh = memory == NULL;
+    void *grown;
+
+    if (refuse(FAULT_MEMORY, ENOMEM))
+        return NULL;
+    grown = __real_realloc(memory, bytes);
+    return fresh ? count(grown) : grown;
+}
+
+void *__wrap_aligned_alloc(size_t alignment, size_t bytes);
+void *__wrap_aligned_alloc(size_t alignment, size_t bytes)
+{
+    return refuse(FAULT_MEMORY, ENOMEM)
+               ? NULL
+               : count(__real_aligned_alloc(alignment, bytes));
+}
+
+int __wrap_posix_memalign(void **out, size_t alignment, size_t bytes);
+int __wrap_posix_memalign(void **out, size_t alignment, size_t bytes)
+{
+    int code = fails(FAULT_MEMORY)
+                   ? ENOMEM
+                   : __real_posix_memalign(out, alignment, bytes);
+
+    if (code == 0)
+        count(*out);
+    return code;
+}
+
+void __wrap_free(void *memory);
+void __wrap_free(void *memory)
+{
+    atomic_fetch_sub(&live, memory != NULL);
+    __real_free(memory);
+}
+
+void *__wrap_mmap(void *at, size_t bytes, int protection, int flags, int fd,
+                  off_t offset);
+void *__wrap_mmap(void *at, size_t bytes, int protection, int flags, int fd,
+                  off_t offset)
+{
+    void *memory;
+
+    if (refuse(FAULT_SYSTEM, ENOMEM))
+        return MAP_FAILED;
+    memory = __real_mmap(at, bytes, protection, flags, fd, offset);
+    atomic_fetch_add(&live, memory != MAP_FAILED);
+    return memory;
+}
+
+int __wrap_munmap(void *memory, size_t bytes);
+int __wrap_munmap(void *memory, size_t bytes)
+{
+    atomic_fetch_sub(&live, 1);
+    return __real_munmap(memory, bytes);
+}
+
+int __wrap_memfd_create(const char *name, unsigned flags);
+int __wrap_memfd_create(const char *name, unsigned flags)
+{
+    return refuse(FAULT_SYSTEM, EMFILE) ? -1 : __real_memfd_create(name, flags);
+}
+
+int __wrap_ftruncate(int fd, off_t bytes);
+int __wrap_ftruncate(int fd, off_t bytes)
+{
+    return refuse(FAULT_SYSTEM, ENOSPC) ? -1 : __real_ftruncate(fd, bytes);
+}
+
+int __wrap_socket(int domain, int type, int protocol);
+int __wrap_socket(int domain, int type, int protocol)
+{
+    return refuse(FAULT_SYSTEM, EMFILE) ? -1
+                                        : __real_socket(domain, type, protocol);
+}
+
+int __wrap_eventfd(unsigned value, int flags);
+int __wrap_eventfd(unsigned value, int flags)
+{
+    return refuse(FAULT_SYSTEM, EMFILE) ? -1 : __real_eventfd(value, flags);
+}
+
+int __wrap_signalfd(int fd, const void *mask, int flags);
+int __wrap_signalfd(int fd, const void *mask, int flags)
+{
+    return refuse(FAULT_SYSTEM, EMFILE) ? -1 : __real_signalfd(fd, mask, flags);
+}
+
+// A rank is watched if it is the one asked for; the launcher is not, then.
+pid_t __wrap_fork(void);
+pid_t __wrap_fork(void)
+{
+    plan *p = get_plan();
+    int number;
+    pid_t pid;
+
+    if (refuse(FAULT_SYSTEM, EAGAIN))
+        return -1;
+    number = ++p->forks; // the launcher's next fork may come first
+    pid = __real_fork();
+    if (pid == 0)
+        watched = p->child >= 0 && p->child + 1 == number;
+    return pid;
+}
+
+// What a thread is started with, so that it is watched if its starter is.
+typedef struct start {
+    void *(*body)(void *);
+    void *context;
+} start;
+
+static void *run_watched(void *context)
+{
+    start s = *(start *)context;
+
+    __real_free(context);
+    watched = true;
+    return s.body(s.context);
+}
+
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes,
+                          void *(*body)(void *), void *context);
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes,
+                          void *(*body)(void *), void *context)
+{
+    start *s;
+    int code;
+
+    if (!watched)
+        return __real_pthread_create(thread, attributes, body, context);
+    if (fails(FAULT_SYSTEM))
+        return EAGAIN;
+    s = __real_malloc(sizeof *s);
+    if (s == NULL)
+        return EAGAIN;
+    *s = (start){body, context};
+    code = __real_pthread_create(thread, attributes, run_watched, s);
+    if (code != 0)
+        __real_free(s);
+    return code;
+}

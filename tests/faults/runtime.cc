@@ -1,0 +1,334 @@
+// What needs several ranks. The fault is in one of them; it must end with the
+// documented status, the others with news of it, and nobody may hang or keep
+// anything.
+#include "tests/faults/programs.h"
+#include "tests/faults/ranks.h"
+#include "tests/faults/sweep.h"
+
+#include <atomic>
+#include <chrono>
+#include <sys/wait.h>
+
+namespace
+{
+
+const int kRanks = 3;
+const double kPatience = 20; // nobody may need it
+
+double Now()
+{
+    return std::chrono::duration<double>(
+               std::chrono::steady_clock::now().time_since_epoch())
+        .count();
+}
+
+// What one rank went through: the first status that was not HD_OK, and where.
+struct Story {
+    hd_status status = HD_OK;
+    const char *where = "";
+    bool touched = false;      // an out-parameter, though the call failed
+    bool silent = false;       // it failed without a word
+    hd_status again = HD_PEER; // of a second session after a failed one
+};
+
+template <typename Type> Type *Sentinel()
+{
+    static char place;
+
+    return reinterpret_cast<Type *>(&place);
+}
+
+bool Fails(Story *story, const char *where, hd_status status,
+           const hd_diag *diag)
+{
+    if (status == HD_OK)
+        return false;
+    story->status = status;
+    story->where = where;
+    story->silent = hd_diag_errors(diag) == 0;
+    return true;
+}
+
+// The shards of a rank, filled with small integers, outputs with rubbish.
+struct Shards {
+    std::vector<std::vector<float>> local;
+    std::vector<std::vector<float>> before;
+    std::vector<void *> pointer;
+    hd_event *event = nullptr;
+
+    Shards(const hd_module *module, int rank)
+    {
+        hd_argument argument;
+
+        for (size_t i = 0; hd_module_argument(module, i, &argument); i++) {
+            local.emplace_back(argument.local_elements);
+            for (size_t k = 0; k < local[i].size(); k++)
+                local[i][k] = static_cast<float>(
+                    (5 * k + i + static_cast<size_t>(rank)) % 7);
+        }
+        for (size_t i = 0; hd_module_argument(module, i, &argument); i++) {
+            if (argument.dtype == HD_EVENT)
+                event = hd_event_create();
+            pointer.push_back(argument.dtype == HD_EVENT
+                                  ? static_cast<void *>(event)
+                                  : static_cast<void *>(local[i].data()));
+        }
+        if (event != nullptr)
+            hd_event_record(event);
+        before = local;
+    }
+    ~Shards()
+    {
+        hd_event_destroy(event);
+    }
+    bool InputsAreAsBefore(const hd_module *module) const
+    {
+        hd_argument argument;
+        bool same = true;
+
+        for (size_t i = 0; hd_module_argument(module, i, &argument); i++)
+            if (argument.role == HD_IN && argument.dtype != HD_EVENT)
+                same &= local[i] == before[i];
+        return same;
+    }
+};
+
+// Two runs on one session.
+void UseSession(Story *story, hd_session *session, const hd_module *module,
+                Shards &shards, hd_diag *diag)
+{
+    hd_stats stats;
+
+    for (int run = 0; run < 2; run++)
+        if (Fails(story, "run",
+                  hd_session_run(session, shards.pointer.data(),
+                                 shards.pointer.size(), diag),
+                  diag))
+            break;
+    if (story->status == HD_OK)
+        Fails(story, "finish", hd_session_finish(session, diag), diag);
+    hd_session_stats(session, &stats);
+    EXPECT_TRUE(shards.InputsAreAsBefore(module));
+}
+
+// A rank's life on its group. `quiet` ends the fault.
+void UseGroup(Story *story, hd_group *group, const hd_module *module,
+              Shards &shards, const std::function<void()> &quiet, hd_diag *diag)
+{
+    int rank = hd_group_rank(group);
+    std::vector<char> mine(150000, static_cast<char>('a' + rank));
+    std::vector<char> all(mine.size() * kRanks);
+    hd_session_options options = hd_session_defaults();
+    hd_session *session = Sentinel<hd_session>();
+
+    options.timeout = kPatience;
+    if (Fails(story, "allgather",
+              hd_group_allgather(group, mine.data(), mine.size(), all.data(),
+                                 diag),
+              diag))
+        return;
+    EXPECT_EQ(all[0], 'a');
+    EXPECT_EQ(all.back(), 'a' + kRanks - 1);
+    if (Fails(story, "session_create",
+              hd_session_create(group, module, &options, diag, &session),
+              diag)) {
+        story->touched = session != Sentinel<hd_session>();
+        quiet();
+        session = nullptr;
+        story->again =
+            hd_session_create(group, module, &options, nullptr, &session);
+        hd_session_destroy(session);
+        return;
+    }
+    UseSession(story, session, module, shards, diag);
+    hd_session_destroy(session);
+}
+
+bool LiveAsRank(Story *story, const hd_oob &oob, const hd_module *module,
+                Shards &shards, const std::function<void()> &quiet)
+{
+    hd_diag *diag = hd_diag_create();
+    hd_group *group = Sentinel<hd_group>();
+    bool failed = Fails(story, "group_create",
+                        hd_group_create(&oob, 1.0, diag, &group), diag);
+
+    if (failed) {
+        story->touched = group != Sentinel<hd_group>();
+    } else {
+        hd_group_set_timeout(group, kPatience);
+        UseGroup(story, group, module, shards, quiet, diag);
+        hd_group_destroy(group);
+    }
+    hd_diag_destroy(diag);
+    return !failed;
+}
+
+bool IsNews(hd_status status)
+{
+    return status == HD_PEER || status == HD_TIMEOUT;
+}
+
+// One try: the k-th request of rank `faulty` fails.
+bool TryLife(long k, int kinds, int faulty, const hd_module *module)
+{
+    std::vector<Story> story(kRanks);
+    hd_status wanted = (kinds & FAULT_MEMORY) != 0 ? HD_NO_MEMORY : HD_SYSTEM;
+    std::atomic<bool> fired(false);
+    double begun = Now();
+
+    AsThreads(kRanks, [&](int rank, const hd_oob &oob) {
+        auto quiet = [&, rank] {
+            if (rank == faulty && fault_end())
+                fired = true;
+        };
+        Shards shards(module, rank);
+        bool made;
+
+        if (rank == faulty)
+            fault_begin(k, kinds);
+        made = LiveAsRank(&story[static_cast<size_t>(rank)], oob, module,
+                          shards, quiet);
+        quiet();
+        return made;
+    });
+    EXPECT_LT(Now() - begun, kPatience / 2) << "request " << k;
+    for (int rank = 0; rank < kRanks; rank++) {
+        const Story &s = story[static_cast<size_t>(rank)];
+
+        EXPECT_FALSE(s.touched) << s.where << " of rank " << rank << ' ' << k;
+        // Either every rank gets a second session, or none does.
+        EXPECT_EQ(s.again == HD_OK, story[0].again == HD_OK)
+            << "rank " << rank << " after " << s.where << ' ' << k;
+        EXPECT_TRUE(s.status == HD_OK ||
+                    (fired && rank == faulty && s.status == wanted) ||
+                    (fired && rank != faulty && IsNews(s.status)))
+            << s.where << " of rank " << rank << ' ' << k << ": "
+            << hd_status_text(s.status);
+        EXPECT_FALSE(s.silent && rank != faulty)
+            << s.where << " of rank " << rank << ' ' << k;
+    }
+    return fired;
+}
+
+class LifeFaults : public ::testing::TestWithParam<int>
+{
+};
+
+} // namespace
+
+TEST_P(LifeFaults, ARankWithoutMemoryIsToldOfAndNobodyHangs)
+{
+    for (const char *text : {kByHand, kGather}) {
+        hd_module *module = ParseAndLower(text);
+        Sweep sweep = SweepFaults([&](long k) {
+            return TryLife(k, FAULT_MEMORY, GetParam(), module);
+        });
+
+        EXPECT_GT(sweep.faults, 40);
+        hd_module_destroy(module);
+    }
+}
+
+TEST_P(LifeFaults, ARankWhoseSystemRefusesIsToldOfAndNobodyHangs)
+{
+    hd_module *module = ParseAndLower(kByHand);
+    Sweep sweep = SweepFaults(
+        [&](long k) { return TryLife(k, FAULT_SYSTEM, GetParam(), module); });
+
+    EXPECT_GT(sweep.faults, 8);
+    hd_module_destroy(module);
+}
+
+INSTANTIATE_TEST_SUITE_P(Rank, LifeFaults, ::testing::Values(0, 1, 2));
+
+// Runs reuse what the session took: memory that is gone meanwhile stops none.
+TEST(NoFaults, RunsAskForNothing)
+{
+    hd_module *module = ParseAndLower(kByHand);
+
+    AsThreads(kRanks, [&](int rank, const hd_oob &oob) {
+        Shards shards(module, rank);
+        hd_group *group = nullptr;
+        hd_session *session = nullptr;
+
+        EXPECT_EQ(hd_group_create(&oob, 5, nullptr, &group), HD_OK);
+        EXPECT_EQ(hd_session_create(group, module, nullptr, nullptr, &session),
+                  HD_OK);
+        if (rank == 1)
+            fault_begin(1, FAULT_MEMORY | FAULT_SYSTEM | FAULT_LASTING);
+        for (int run = 0; run < 50; run++)
+            EXPECT_EQ(hd_session_run(session, shards.pointer.data(),
+                                     shards.pointer.size(), nullptr),
+                      HD_OK);
+        EXPECT_EQ(hd_session_finish(session, nullptr), HD_OK);
+        EXPECT_FALSE(rank == 1 && fault_end()) << fault_count();
+        hd_session_destroy(session);
+        hd_group_destroy(group);
+        return true;
+    });
+    hd_module_destroy(module);
+}
+
+namespace
+{
+
+// A rank of the launcher's: an allgather and a session.
+hd_status LiveLaunched(void *context, hd_group *group)
+{
+    hd_module *module = static_cast<hd_module *>(context);
+    hd_session *session = nullptr;
+    int mine = hd_group_rank(group), all[kRanks];
+    hd_status status =
+        hd_group_allgather(group, &mine, sizeof mine, all, nullptr);
+
+    if (status == HD_OK)
+        status = hd_session_create(group, module, nullptr, nullptr, &session);
+    hd_session_destroy(session);
+    return status;
+}
+
+bool HasChildren()
+{
+    return waitpid(-1, nullptr, WNOHANG) >= 0;
+}
+
+// `child` is the rank that fails, -1 the launcher.
+bool TryLaunch(long k, int kinds, int child, hd_module *module)
+{
+    hd_diag *diag = hd_diag_create();
+    bool fired;
+
+    if (child < 0)
+        fault_begin(k, kinds);
+    else
+        fault_begin_in_child(k, kinds, child);
+    hd_status status = hd_launch(kRanks, kPatience, LiveLaunched, module, diag);
+    fired = fault_end();
+    ExpectOutcome(k, fired, status,
+                  (kinds & FAULT_MEMORY) != 0 ? HD_NO_MEMORY : HD_SYSTEM);
+    EXPECT_EQ(hd_diag_errors(diag) > 0, fired) << k << hd_diag_text(diag);
+    EXPECT_FALSE(HasChildren()) << k;
+    hd_diag_destroy(diag);
+    return fired;
+}
+
+class LaunchFaults : public ::testing::TestWithParam<int>
+{
+};
+
+} // namespace
+
+TEST_P(LaunchFaults, TheCulpritsStatusIsTheLaunchersAndNoProcessStays)
+{
+    hd_module *module = ParseAndLower(kGather);
+
+    for (int kinds : {FAULT_MEMORY + 0, FAULT_SYSTEM + 0}) {
+        Sweep sweep = SweepFaults(
+            [&](long k) { return TryLaunch(k, kinds, GetParam(), module); });
+
+        EXPECT_GT(sweep.faults, 1);
+    }
+    hd_module_destroy(module);
+}
+
+INSTANTIATE_TEST_SUITE_P(Process, LaunchFaults, ::testing::Values(-1, 0, 2));

@@ -1,0 +1,72 @@
+// The simulator, of programs that the checker accepts.
+#include "tests/faults/programs.h"
+#include "tests/faults/sweep.h"
+
+TEST(SimulateFaults, ARunOutSaysSoAndKeepsNothing)
+{
+    static char place;
+    hd_simulation *const sentinel = reinterpret_cast<hd_simulation *>(&place);
+    hd_machine machine = hd_machine_default();
+
+    for (const char *text : {kGather, kReduce}) {
+        hd_module *module = ParseAndLower(text);
+        std::string want = Print(module);
+
+        for (int kinds : {FAULT_MEMORY + 0, FAULT_MEMORY | FAULT_LASTING}) {
+            Sweep sweep = SweepFaults([&](long k) {
+                hd_diag *diag = hd_diag_create();
+                hd_simulation *simulation = sentinel;
+                hd_prediction prediction = {};
+                bool fired;
+
+                fault_begin(k, kinds);
+                hd_status status =
+                    hd_simulate(module, &machine, diag, &simulation);
+                fired = fault_end();
+                // Where only the words of its warning are lost, it is made.
+                bool lost = fired && status == HD_OK &&
+                            std::string(hd_diag_text(diag))
+                                    .find("memory ran out for a message") !=
+                                std::string::npos;
+                ExpectOutcome(k, fired && !lost, status, HD_NO_MEMORY);
+                EXPECT_EQ(hd_diag_errors(diag), status == HD_OK ? 0u : 1u)
+                    << k << hd_diag_text(diag);
+                if (status != HD_OK) {
+                    EXPECT_EQ(simulation, sentinel);
+                } else {
+                    hd_simulation_predict(simulation, &prediction);
+                    EXPECT_GT(prediction.time, 0);
+                    hd_simulation_destroy(simulation);
+                }
+                EXPECT_EQ(Print(module), want);
+                hd_diag_destroy(diag);
+                return fired;
+            });
+            EXPECT_GT(sweep.faults, 3);
+        }
+        hd_module_destroy(module);
+    }
+}
+
+// What reads a simulation cannot fail.
+TEST(SimulateFaults, ReadingOneAsksForNothing)
+{
+    hd_machine machine = hd_machine_default();
+    hd_module *module = ParseAndLower(kGather);
+    hd_simulation *simulation = nullptr;
+    hd_prediction prediction = {};
+    hd_interval interval = {};
+    char name[8];
+
+    ASSERT_EQ(hd_simulate(module, &machine, nullptr, &simulation), HD_OK);
+    fault_begin(1, FAULT_MEMORY | FAULT_SYSTEM | FAULT_LASTING);
+    hd_simulation_predict(simulation, &prediction);
+    ASSERT_GT(hd_simulation_intervals(simulation), 0);
+    hd_simulation_interval(simulation, 0, &interval);
+    EXPECT_LE(interval.start, interval.end);
+    hd_simulation_name(simulation, 0, name, sizeof name);
+    EXPECT_LT(strlen(name), sizeof name);
+    EXPECT_FALSE(fault_end());
+    hd_simulation_destroy(simulation);
+    hd_module_destroy(module);
+}

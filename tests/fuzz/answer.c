@@ -1,0 +1,111 @@
+#include "tests/fuzz/answer.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+hd_argument argument_of(const hd_module *module, size_t i)
+{
+    hd_argument argument;
+
+    must(hd_module_argument(module, i, &argument), "an argument is there", "");
+    return argument;
+}
+
+arrays draw_arrays(const hd_module *module, uint64_t seed)
+{
+    arrays arrays = {.n = hd_module_arguments(module)};
+
+    must(arrays.n <= MAX_ARGUMENTS, "a program has few arguments", "");
+    for (size_t i = 0; i < arrays.n; i++) {
+        hd_argument a = argument_of(module, i);
+        uint8_t *bytes = malloc(a.elements);
+        double *values = malloc(a.elements * sizeof(double));
+
+        choices_fill(seed + i * 1000003, bytes, a.elements);
+        for (size_t k = 0; k < a.elements; k++)
+            values[k] = bytes[k] % (2 * GENERATE_INPUT + 1) - GENERATE_INPUT;
+        arrays.whole[i] = malloc(a.elements * hd_dtype_size(a.dtype));
+        hd_dtype_store(a.dtype, values, a.elements, arrays.whole[i]);
+        free(values);
+        free(bytes);
+    }
+    return arrays;
+}
+
+void free_arrays(arrays *arrays)
+{
+    for (size_t i = 0; i < arrays->n; i++)
+        free(arrays->whole[i]);
+}
+
+hd_reference *compute(const hd_module *module, const arrays *arrays)
+{
+    const void *whole[MAX_ARGUMENTS];
+    hd_diag *diag = hd_diag_create();
+    hd_reference *reference = NULL;
+    hd_status status;
+
+    for (size_t i = 0; i < arrays->n; i++)
+        whole[i] =
+            argument_of(module, i).role == HD_OUT ? NULL : arrays->whole[i];
+    status = hd_reference_create(module, whole, diag, &reference);
+    must(status == HD_OK, "a program can be executed", hd_diag_text(diag));
+    hd_diag_destroy(diag);
+    return reference;
+}
+
+void must_equal(const double *want, const double *have, const hd_argument *a,
+                const char *where)
+{
+    for (size_t k = 0; k < a->local_elements; k++)
+        if (want[k] != have[k]) {
+            fprintf(stderr, "%s: %%%s element %zu is %g, not %g\n", where,
+                    a->name, k, have[k], want[k]);
+            must(false, "the answer is that of the dense program", "");
+        }
+}
+
+static void must_be_close(const double *want, const double *have,
+                          const double *bound, const double *other,
+                          const hd_argument *a)
+{
+    for (size_t k = 0; k < a->local_elements; k++)
+        if (isfinite(want[k]) && isfinite(bound[k]) && isfinite(other[k]) &&
+            !(fabs(want[k] - have[k]) <= bound[k] + other[k])) {
+            fprintf(stderr, "%%%s element %zu is %g, not %g within %g\n",
+                    a->name, k, have[k], want[k], bound[k] + other[k]);
+            must(false, "the answer is near that of the dense program", "");
+        }
+}
+
+static void compare_argument(const hd_reference *want, const hd_reference *have,
+                             size_t i, int rank, const hd_argument *a,
+                             bool exact)
+{
+    double *values[4];
+
+    for (int k = 0; k < 4; k++)
+        values[k] = malloc(a->local_elements * sizeof(double));
+    hd_reference_local(want, i, rank, values[0], values[2]);
+    hd_reference_local(have, i, rank, values[1], values[3]);
+    if (exact)
+        must_equal(values[0], values[1], a, "interpreted");
+    else
+        must_be_close(values[0], values[1], values[2], values[3], a);
+    for (int k = 0; k < 4; k++)
+        free(values[k]);
+}
+
+void must_agree(const hd_module *module, const hd_reference *want,
+                const hd_reference *have, bool exact)
+{
+    for (size_t i = 0; i < hd_module_arguments(module); i++) {
+        hd_argument a = argument_of(module, i);
+
+        if (a.role != HD_OUT && a.role != HD_INOUT)
+            continue;
+        for (int rank = 0; rank < hd_module_ranks(module); rank++)
+            compare_argument(want, have, i, rank, &a, exact);
+    }
+}

@@ -1,0 +1,37 @@
+// Executing a program in this process: arrays to begin from, the reference's
+// answer, and whether two answers agree.
+#ifndef HD_TESTS_FUZZ_ANSWER_H
+#define HD_TESTS_FUZZ_ANSWER_H
+
+#include "tests/fuzz/fuzz.h"
+
+HD_BEGIN_DECLS
+
+enum { MAX_ARGUMENTS = 512 };
+
+typedef struct arrays {
+    size_t n;
+    void *whole[MAX_ARGUMENTS]; // owned
+} arrays;
+
+hd_argument argument_of(const hd_module *module, size_t i);
+
+// Whole numbers that the generator's bounds allow.
+arrays draw_arrays(const hd_module *module, uint64_t seed);
+void free_arrays(arrays *arrays);
+
+// The program must execute.
+hd_reference *compute(const hd_module *module, const arrays *arrays);
+
+// `have` is the answer of another form of the program `module`, whose own is
+// `want`. Equal values, or if not `exact` values whose bounds overlap.
+void must_agree(const hd_module *module, const hd_reference *want,
+                const hd_reference *have, bool exact);
+
+// The values that a rank should hold of argument `a` are these.
+void must_equal(const double *want, const double *have, const hd_argument *a,
+                const char *where);
+
+HD_END_DECLS
+
+#endif

@@ -1,0 +1,139 @@
+// The checker on arbitrary host programs: a host program, or a tensor program
+// (generated, if there is no text) that was lowered, edited. It ends well or
+// says why, and the same way twice; what it accepts executes to its end; and it
+// accepts just what the oracle does, which executes two runs under every
+// schedule that matters.
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ir/verify.h"
+#include "tests/fuzz/answer.h"
+#include "tests/fuzz/mutate.h"
+#include "tests/mutation/oracle.h"
+
+enum {
+    MOST_STEPS = 200,   // of all ranks, for the oracle
+    MOST_WORK = 300000, // and times the elements of all ranks
+    EDITS = 16,         // bytes
+};
+
+// The text, or where there is none a generated program, as a host program.
+static hd_module *make_host(const uint8_t *data, size_t length,
+                            choices *choices)
+{
+    hd_diag *diag = hd_diag_create();
+    hd_lower_options options = generate_lowering(choices);
+    hd_module *module = NULL;
+    char *text = NULL;
+    hd_status status = HD_OK;
+
+    if (length == 0)
+        module = generate_module(choices, true, &text);
+    else
+        status = hd_parse("fuzz", (const char *)data, length, NULL, 0, diag,
+                          &module);
+    if (status == HD_OK &&
+        (!is_small(module) ||
+         hd_lower(module, &options, NULL, NULL, diag) != HD_OK)) {
+        hd_module_destroy(module);
+        module = NULL;
+    }
+    free(text);
+    hd_diag_destroy(diag);
+    return module;
+}
+
+static void execute(const hd_module *module)
+{
+    arrays arrays;
+
+    if (hd_module_arguments(module) > MAX_ARGUMENTS)
+        return;
+    arrays = draw_arrays(module, 1);
+    hd_reference_destroy(compute(module, &arrays));
+    free_arrays(&arrays);
+}
+
+// The oracle runs all steps once for each step, on buffers of all ranks that it
+// makes afresh.
+static bool is_short(const hd_module *module)
+{
+    int64_t all = 0, elements = 0;
+
+    for (int rank = 0; rank < module->nranks; rank++) {
+        int64_t steps = 0;
+
+        if (hd_module_steps(module, rank, NULL, &steps) != HD_OK)
+            return false;
+        all += steps;
+    }
+    for (const hd_buffer *b = module->buffers; b != NULL; b = b->next)
+        elements += hd_type_local_elements(&b->type) * module->nranks;
+    return all <= MOST_STEPS && all * elements <= MOST_WORK;
+}
+
+static void ask_oracle(const hd_module *module, hd_status status, hd_diag *said)
+{
+    char why[512] = "";
+    oracle_verdict verdict;
+
+    if (module->stage != HD_STAGE_HOST || hd_verify(module, NULL) != HD_OK ||
+        hd_match(module, NULL) != HD_OK || !is_short(module))
+        return;
+    verdict = oracle_judge(module, ORACLE_DELAY, 0, 0, why, sizeof(why));
+    if (verdict == ORACLE_TOO_LARGE ||
+        (verdict == ORACLE_CLEAN) == (status == HD_OK))
+        return;
+    fprintf(stderr, "%s\noracle: %s: %s\nchecker: %s\n", print_module(module),
+            oracle_text(verdict), why, hd_diag_text(said));
+    must(verdict == ORACLE_CLEAN, "what the oracle fails is rejected", "");
+    must(false, "what the oracle passes is accepted", "");
+}
+
+// What the checker says of a program depends on the program alone.
+static void check_twice(const hd_module *module)
+{
+    hd_diag *first = hd_diag_create(), *second = hd_diag_create();
+    hd_status status = hd_check(module, first);
+
+    must_explain(status, first, "hd_check");
+    must(hd_check(module, second) == status &&
+             strcmp(hd_diag_text(first), hd_diag_text(second)) == 0,
+         "checking twice says the same", hd_diag_text(second));
+    ask_oracle(module, status, first);
+    if (status == HD_OK)
+        execute(module);
+    hd_diag_destroy(first);
+    hd_diag_destroy(second);
+}
+
+// The first few choices are for edits: a program takes as many as there are.
+static choices take_edits(choices *choices)
+{
+    struct choices edits = *choices;
+
+    if (edits.length > EDITS)
+        edits.length = EDITS;
+    choices->at = edits.length;
+    return edits;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    uint8_t room[CHOICES_ROOM];
+    choices choices, edits;
+    size_t length = split_input(data, size, room, &choices);
+    hd_module *module;
+
+    edits = take_edits(&choices);
+    module = make_host(data, length, &choices);
+    if (module != NULL) {
+        if (choices_pick(&edits, 4) > 0)
+            mutate_module(module, &edits, 3);
+        if (is_small(module))
+            check_twice(module);
+    }
+    hd_module_destroy(module);
+    return 0;
+}

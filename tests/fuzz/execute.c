@@ -1,0 +1,136 @@
+// Generated tensor programs of whole numbers, lowered in any way and executed:
+// the answer is the dense one, exactly. The steps of all ranks run one at a
+// time in this process; once in a while they run on the cpu driver too, each
+// rank in a thread.
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/fuzz/answer.h"
+#include "tests/fuzz/meeting.h"
+
+enum { RUNS = 2 };
+
+// --------------------------------------------------------------- cpu driver
+
+typedef struct seat {
+    meeting_seat at;
+    const hd_module *module;
+    const arrays *arrays;
+    const hd_reference *want;
+} seat;
+
+// The shards of this rank, which the caller frees one by one.
+static void make_shards(const seat *seat, void **shard)
+{
+    for (size_t i = 0; i < seat->arrays->n; i++) {
+        hd_argument a = argument_of(seat->module, i);
+
+        shard[i] = malloc(a.local_bytes);
+        memset(shard[i], 0x5a, a.local_bytes);
+        if (a.role != HD_OUT)
+            hd_shard(seat->module, i, seat->at.rank, seat->arrays->whole[i],
+                     shard[i]);
+    }
+}
+
+static void check_shards(const seat *seat, void **shard)
+{
+    for (size_t i = 0; i < seat->arrays->n; i++) {
+        hd_argument a = argument_of(seat->module, i);
+        double *want = malloc(a.local_elements * sizeof(double));
+        double *have = malloc(a.local_elements * sizeof(double));
+
+        if (a.role == HD_OUT || a.role == HD_INOUT) {
+            hd_reference_local(seat->want, i, seat->at.rank, want, NULL);
+            hd_dtype_load(a.dtype, shard[i], a.local_elements, have);
+            must_equal(want, have, &a, "cpu driver");
+        }
+        free(want);
+        free(have);
+    }
+}
+
+// Two runs in the queue at once, on arguments of their own.
+static void run_twice(const seat *seat, hd_session *session, hd_diag *diag)
+{
+    void *shard[RUNS][MAX_ARGUMENTS];
+    hd_status status = HD_OK;
+
+    for (int run = 0; run < RUNS && status == HD_OK; run++) {
+        make_shards(seat, shard[run]);
+        status = hd_session_run(session, shard[run], seat->arrays->n, diag);
+    }
+    if (status == HD_OK)
+        status = hd_session_finish(session, diag);
+    must(status == HD_OK, "a session runs", hd_diag_text(diag));
+    for (int run = 0; run < RUNS; run++) {
+        check_shards(seat, shard[run]);
+        for (size_t i = 0; i < seat->arrays->n; i++)
+            free(shard[run][i]);
+    }
+}
+
+static void *run_rank(void *context)
+{
+    seat *seat = context;
+    hd_oob oob = meeting_oob(&seat->at);
+    hd_session_options options = hd_session_defaults();
+    hd_diag *diag = hd_diag_create();
+    hd_group *group = NULL;
+    hd_session *session = NULL;
+
+    must(hd_group_create(&oob, 20, diag, &group) == HD_OK, "ranks meet",
+         hd_diag_text(diag));
+    must(hd_session_create(group, seat->module, &options, diag, &session) ==
+             HD_OK,
+         "a session begins", hd_diag_text(diag));
+    run_twice(seat, session, diag);
+    hd_session_destroy(session);
+    hd_group_destroy(group);
+    hd_diag_destroy(diag);
+    return NULL;
+}
+
+static void run_ranks(const hd_module *module, const arrays *arrays,
+                      const hd_reference *want)
+{
+    meeting *m = meeting_create(hd_module_ranks(module));
+    pthread_t thread[GENERATE_MAX_RANKS];
+    seat seat[GENERATE_MAX_RANKS];
+
+    for (int rank = 0; rank < m->ranks; rank++) {
+        seat[rank] = (struct seat){{m, rank}, module, arrays, want};
+        must(pthread_create(&thread[rank], NULL, run_rank, &seat[rank]) == 0,
+             "a thread starts", "");
+    }
+    for (int rank = 0; rank < m->ranks; rank++)
+        pthread_join(thread[rank], NULL);
+    free(m);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    choices choices = {data, size, 0};
+    hd_lower_options options = generate_lowering(&choices);
+    bool on_threads = choices_pick(&choices, 32) == 31;
+    char *text = NULL;
+    hd_module *tensor = generate_module(&choices, true, &text);
+    hd_module *host = lower_text(text, &options);
+
+    if (host != NULL) {
+        arrays arrays = draw_arrays(tensor, size);
+        hd_reference *want = compute(tensor, &arrays);
+        hd_reference *have = compute(host, &arrays);
+
+        must_agree(tensor, want, have, true);
+        if (on_threads)
+            run_ranks(host, &arrays, want);
+        hd_reference_destroy(have);
+        hd_reference_destroy(want);
+        free_arrays(&arrays);
+    }
+    hd_module_destroy(host);
+    hd_module_destroy(tensor);
+    free(text);
+    return 0;
+}

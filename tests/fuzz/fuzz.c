@@ -1,0 +1,176 @@
+#include "tests/fuzz/fuzz.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    MAX_NUMBER = 64,      // of loop bounds, so of trips a loop
+    MAX_STATEMENTS = 400, // and of statements under loops, unrolled
+    MAX_RANKS = 16,
+    MAX_TOTAL = 1 << 14, // elements of all buffers of a rank
+};
+
+void must(bool holds, const char *property, const char *detail)
+{
+    if (holds)
+        return;
+    fprintf(stderr, "does not hold: %s\n%s\n", property, detail);
+    abort();
+}
+
+// What the diag says is rendered only where it is shown.
+void must_explain(hd_status status, hd_diag *diag, const char *call)
+{
+    hd_message message = {0};
+
+    if (status == HD_OK) {
+        if (hd_diag_errors(diag) > 0)
+            must(false, "a call that succeeds reports no error",
+                 hd_diag_text(diag));
+        return;
+    }
+    must(hd_diag_errors(diag) > 0 && hd_diag_message(diag, 0, &message) &&
+             message.text[0] != '\0',
+         "a call that fails says why", call);
+}
+
+static uint64_t hash_text(const uint8_t *data, size_t size)
+{
+    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+
+    for (size_t i = 0; i < size; i++)
+        hash = (hash ^ data[i]) * UINT64_C(0x100000001b3);
+    return hash;
+}
+
+size_t split_input(const uint8_t *data, size_t size, uint8_t room[CHOICES_ROOM],
+                   choices *out)
+{
+    const uint8_t *end = size > 0 ? memchr(data, 0, size) : NULL;
+
+    if (end != NULL) {
+        size_t length = (size_t)(end - data);
+
+        *out = (choices){end + 1, size - length - 1, 0};
+        return length;
+    }
+    choices_fill(hash_text(data, size), room, CHOICES_ROOM);
+    *out = (choices){room, CHOICES_ROOM, 0};
+    return size;
+}
+
+char *print_module(const hd_module *module)
+{
+    char *text = NULL;
+
+    must(hd_print(module, &text) == HD_OK, "a module prints", "");
+    return text;
+}
+
+void must_reparse(const hd_module *module)
+{
+    hd_diag *diag = hd_diag_create();
+    char *first = print_module(module), *second;
+    hd_module *again = NULL;
+    hd_status status =
+        hd_parse("again", first, strlen(first), NULL, 0, diag, &again);
+
+    must(status == HD_OK, "what prints parses", hd_diag_text(diag));
+    second = print_module(again);
+    must(strcmp(first, second) == 0, "printing it again gives the same",
+         second);
+    hd_free(first);
+    hd_free(second);
+    hd_module_destroy(again);
+    hd_diag_destroy(diag);
+}
+
+// How many statements a block may come to, if every loop makes the most trips.
+static int64_t count_statements(const hd_block *block)
+{
+    int64_t n = 0;
+
+    for (const hd_stmt *s = block->first; s != NULL; s = s->next) {
+        int64_t inside =
+            count_statements(&s->body) + count_statements(&s->otherwise);
+
+        n += 1 + inside * (s->kind == HD_STMT_FOR ? 8 : 1) +
+             (s->kind == HD_STMT_FOR ? 4 : 0);
+        if (n > MAX_STATEMENTS)
+            return n;
+    }
+    return n;
+}
+
+bool is_small(const hd_module *module)
+{
+    int64_t total = 0;
+
+    if (module->nranks > MAX_RANKS ||
+        count_statements(&module->body) > MAX_STATEMENTS)
+        return false;
+    for (int i = 0; i < module->nexprs; i++)
+        if (module->exprs[i].kind == HD_EXPR_CONST &&
+            module->exprs[i].value > MAX_NUMBER)
+            return false;
+    for (const hd_buffer *b = module->buffers; b != NULL; b = b->next) {
+        int64_t elements = hd_type_elements(&b->type);
+
+        if (elements > MAX_TOTAL || (total += elements) > MAX_TOTAL)
+            return false;
+    }
+    return true;
+}
+
+hd_module *generate_module(choices *choices, bool integers, char **text)
+{
+    generate_options options = {.integers = integers};
+    hd_diag *diag = hd_diag_create();
+    hd_module *module = NULL;
+    hd_status status;
+
+    *text = generate_program(choices, &options);
+    must(*text != NULL, "a program is generated", "");
+    status =
+        hd_parse("generated", *text, strlen(*text), NULL, 0, diag, &module);
+    must(status == HD_OK, "a generated program parses", hd_diag_text(diag));
+    hd_diag_destroy(diag);
+    return module;
+}
+
+static void print_context(const char *text, const hd_lower_options *o)
+{
+    fprintf(stderr,
+            "%s\ntransfer %d protocol %d streams %d chunks %d copy_own %d "
+            "defer_sends %d\n",
+            text, o->transfer, o->protocol, o->streams, o->chunks, o->copy_own,
+            o->defer_sends);
+}
+
+hd_module *lower_text(const char *text, const hd_lower_options *options)
+{
+    hd_diag *diag = hd_diag_create();
+    hd_module *module = NULL;
+    hd_status status =
+        hd_parse("lowered", text, strlen(text), NULL, 0, diag, &module);
+    bool fine;
+
+    must(status == HD_OK, "what parsed once parses", hd_diag_text(diag));
+    status = hd_lower(module, options, NULL, NULL, diag);
+    must_explain(status, diag, "hd_lower");
+    fine = status == HD_OK ||
+           (options->chunks > 1 && strstr(hd_diag_text(diag), "[HD05") != NULL);
+    if (!fine)
+        print_context(text, options);
+    must(fine, "only chunks may be refused", hd_diag_text(diag));
+    if (status == HD_OK && hd_check(module, diag) != HD_OK) {
+        print_context(text, options);
+        must(false, "what lowering emits checks clean", hd_diag_text(diag));
+    }
+    hd_diag_destroy(diag);
+    if (status == HD_OK)
+        return module;
+    hd_module_destroy(module);
+    return NULL;
+}

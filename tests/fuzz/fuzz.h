@@ -1,0 +1,48 @@
+// What the fuzz targets share. A target is one function,
+// LLVMFuzzerTestOneInput, that takes any bytes and aborts where a property does
+// not hold.
+//
+// Two kinds of input: text, which may end in a NUL and bytes for choices; and
+// choices alone, from which a program is generated.
+#ifndef HD_TESTS_FUZZ_H
+#define HD_TESTS_FUZZ_H
+
+#include "ir/module.h"
+#include "tools/gen/generate.h"
+
+HD_BEGIN_DECLS
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+// Aborts unless `holds`, with the property and what belongs to it on stderr.
+void must(bool holds, const char *property, const char *detail);
+
+// A call that fails says why.
+void must_explain(hd_status status, hd_diag *diag, const char *call);
+
+// The text up to a NUL. What is behind it, or else bytes made from the text,
+// goes to `out` as choices; `room` holds the latter.
+enum { CHOICES_ROOM = 64 };
+size_t split_input(const uint8_t *data, size_t size, uint8_t room[CHOICES_ROOM],
+                   choices *out);
+
+// Prints; the caller frees it with hd_free.
+char *print_module(const hd_module *module);
+
+// What prints parses back to the same text.
+void must_reparse(const hd_module *module);
+
+// Small enough that all of it may be walked, checked and executed within
+// milliseconds.
+bool is_small(const hd_module *module);
+
+// A program generated from the choices, parsed; it must parse.
+hd_module *generate_module(choices *choices, bool integers, char **text);
+
+// Lowers a copy of the program `text` with options drawn from the choices;
+// NULL if it was refused, which must be with HD05xx.
+hd_module *lower_text(const char *text, const hd_lower_options *options);
+
+HD_END_DECLS
+
+#endif

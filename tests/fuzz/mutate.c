@@ -1,0 +1,250 @@
+// One edit picks one statement and changes one thing of it. Variables stay in
+// scope, and what only the parser establishes (keys in order, extents, aliases)
+// stays as it is, since every pass relies on that.
+#include "tests/fuzz/mutate.h"
+
+enum { MOST_STATEMENTS = 4096 };
+
+typedef struct place {
+    hd_block *block;
+    hd_stmt *before; // NULL at the front
+    hd_stmt *stmt;
+} place;
+
+typedef struct mutator {
+    hd_module *module;
+    choices *choices;
+    int nplaces;
+    place place[MOST_STATEMENTS];
+} mutator;
+
+static int pick(mutator *m, int n)
+{
+    return choices_pick(m->choices, n);
+}
+
+static void list_places(mutator *m, hd_block *block)
+{
+    hd_stmt *before = NULL;
+
+    for (hd_stmt *s = block->first; s != NULL; before = s, s = s->next) {
+        if (m->nplaces == MOST_STATEMENTS)
+            return;
+        m->place[m->nplaces++] = (place){block, before, s};
+        list_places(m, &s->body);
+        list_places(m, &s->otherwise);
+    }
+}
+
+static const place *pick_place(mutator *m)
+{
+    int page = m->nplaces > 256 ? pick(m, m->nplaces / 256 + 1) : 0;
+    int at = 256 * page + pick(m, m->nplaces < 256 ? m->nplaces : 256);
+
+    return &m->place[at < m->nplaces ? at : m->nplaces - 1];
+}
+
+static hd_buffer *pick_buffer(mutator *m)
+{
+    hd_buffer *buffer = m->module->buffers;
+
+    for (int i = pick(m, m->module->nbuffers); i > 0; i--)
+        buffer = buffer->next;
+    return buffer;
+}
+
+// A number near the ones that programs use.
+static hd_expr pick_number(mutator *m)
+{
+    return hd_expr_const(m->module, pick(m, 12) - 2);
+}
+
+// What stands there may be named elsewhere in the statement, and no further.
+static hd_expr change_expr(mutator *m, hd_expr expr)
+{
+    static const hd_expr_kind kinds[] = {HD_EXPR_ADD, HD_EXPR_SUB, HD_EXPR_MUL,
+                                         HD_EXPR_DIV, HD_EXPR_MOD, HD_EXPR_LT,
+                                         HD_EXPR_EQ,  HD_EXPR_AND};
+    int how = pick(m, 3);
+
+    if (expr < 0 || how == 0)
+        return pick_number(m);
+    if (how == 1 && m->module->naxes > 0)
+        return hd_expr_coord(m->module, pick(m, m->module->naxes));
+    // As deep as the parser lets it be, or printing it would not parse.
+    if (hd_expr_depth(m->module, expr) >= HD_MAX_EXPR_DEPTH / 2)
+        return expr;
+    return hd_expr_binary(m->module, kinds[pick(m, 8)], expr, pick_number(m));
+}
+
+static void change_view(mutator *m, hd_view *view)
+{
+    switch (pick(m, 4)) {
+    case 0:
+        view->buffer = pick_buffer(m);
+        break;
+    case 1:
+        view->nindex = pick(m, view->nindex + 1);
+        break;
+    case 2:
+        if (view->nindex < HD_MAX_DIMS)
+            view->index[view->nindex++] =
+                pick(m, 2) == 0 ? HD_EXPR_ALL : pick_number(m);
+        break;
+    default:
+        if (view->nindex > 0) {
+            int i = pick(m, view->nindex);
+
+            view->index[i] =
+                pick(m, 4) == 0 ? HD_EXPR_ALL : change_expr(m, view->index[i]);
+        }
+    }
+}
+
+static void change_key(mutator *m, hd_op *op)
+{
+    int i = pick(m, op->nkeys);
+    hd_key *key;
+
+    if (op->nkeys == 0)
+        return;
+    key = &op->key[i];
+    if (pick(m, 3) == 0) {
+        for (int k = i; k + 1 < op->nkeys; k++)
+            op->key[k] = op->key[k + 1];
+        op->nkeys--;
+    } else if (key->view.buffer != NULL) {
+        change_view(m, &key->view);
+    } else if (key->expr != HD_EXPR_NONE) {
+        key->expr = change_expr(m, key->expr);
+    } else if (hd_key_info_get(key->code)->value == HD_VALUE_ACT) {
+        key->act = (hd_act)(1 + pick(m, 3));
+    }
+}
+
+static void change_op(mutator *m, hd_op *op)
+{
+    int nviews = op->noutputs + op->ninputs;
+
+    switch (pick(m, 6)) {
+    case 0:
+        op->code = (hd_opcode)pick(m, HD_NOPS);
+        break;
+    case 1:
+        // What the parser leaves out, it could not read back.
+        if (m->module->naxes > 0)
+            op->axis = pick(m, m->module->naxes + 1) - 1;
+        break;
+    case 2:
+        op->noutputs = pick(m, nviews + 1);
+        op->ninputs = nviews - op->noutputs;
+        break;
+    case 3:
+        if (op->ninputs > 0)
+            op->ninputs--;
+        break;
+    case 4:
+        change_key(m, op);
+        break;
+    default:
+        if (nviews > 0)
+            change_view(m, &op->view[pick(m, nviews)]);
+    }
+}
+
+// Loops and variables keep their kind: what stands in them names theirs.
+static void change_block(mutator *m, hd_stmt *stmt)
+{
+    static const hd_stmt_kind kinds[] = {HD_STMT_IF, HD_STMT_ON, HD_STMT_GROUP};
+    bool loop = stmt->kind == HD_STMT_FOR || stmt->kind == HD_STMT_LET;
+
+    if (!loop && pick(m, 3) == 0) {
+        stmt->kind = kinds[pick(m, 3)];
+        if (stmt->a < 0)
+            stmt->a = pick_number(m);
+        if (stmt->kind != HD_STMT_IF)
+            stmt->otherwise = (hd_block){NULL, NULL};
+    } else if (stmt->kind == HD_STMT_FOR && pick(m, 2) == 0) {
+        stmt->b = pick_number(m);
+    } else if (stmt->kind != HD_STMT_GROUP) {
+        stmt->a = change_expr(m, stmt->a);
+    }
+}
+
+// A second statement of the same op: both are one object from here on.
+static void repeat_op(mutator *m, const place *p)
+{
+    hd_stmt *stmt = hd_stmt_new(m->module, HD_STMT_OP, p->stmt->loc);
+
+    stmt->op = p->stmt->op;
+    hd_block_insert(p->block, p->stmt, stmt);
+}
+
+// Statements that declare a variable stay where they are.
+static void move_stmt(const place *p)
+{
+    hd_stmt *next = p->stmt->next;
+
+    if (next == NULL || next->kind == HD_STMT_LET)
+        return;
+    hd_block_remove(p->block, p->before, p->stmt);
+    hd_block_insert(p->block, next, p->stmt);
+}
+
+static void change_buffer(mutator *m)
+{
+    hd_buffer *buffer = pick_buffer(m);
+    hd_dim *dim = &buffer->type.dim[pick(m, buffer->type.ndims)];
+
+    if (buffer->of != NULL)
+        return;
+    switch (pick(m, 3)) {
+    case 0:
+        buffer->role = (hd_role)pick(m, 4);
+        break;
+    case 1:
+        buffer->shared = !buffer->shared;
+        break;
+    default:
+        if (buffer->type.ndims > 0 && buffer->type.dtype != HD_EVENT)
+            dim->mark =
+                dim->mark >= 0 || pick(m, 2) == 0 ? HD_LOCAL : HD_STREAM;
+    }
+}
+
+static void edit(mutator *m)
+{
+    const place *p = pick_place(m);
+    int how = pick(m, 8);
+
+    if (how == 0 && m->module->nbuffers > 0)
+        change_buffer(m);
+    else if (how == 1 && p->stmt->kind != HD_STMT_LET)
+        hd_block_remove(p->block, p->before, p->stmt);
+    else if (how == 2 && p->stmt->kind == HD_STMT_OP)
+        repeat_op(m, p);
+    else if (how == 3 && p->stmt->kind != HD_STMT_LET)
+        move_stmt(p);
+    else if (p->stmt->kind == HD_STMT_OP)
+        change_op(m, p->stmt->op);
+    else
+        change_block(m, p->stmt);
+}
+
+int mutate_module(hd_module *module, choices *choices, int most)
+{
+    int n = 1 + choices_pick(choices, most);
+
+    for (int i = 0; i < n; i++) {
+        mutator m;
+
+        m.module = module;
+        m.choices = choices;
+        m.nplaces = 0;
+        list_places(&m, &module->body);
+        if (m.nplaces == 0 || choices_ended(choices))
+            return i;
+        edit(&m);
+    }
+    return n;
+}

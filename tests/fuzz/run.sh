@@ -1,0 +1,81 @@
+#!/bin/sh
+# Builds the fuzz targets with clang and lets each search for some time.
+#
+#   tests/fuzz/run.sh SECONDS [TARGET..]    all targets if none is named
+#
+# Prints for each the executions, executions a second, how many of the program's
+# branches were reached, and what it found. What it learned is kept under
+# build/fuzz/found/TARGET and used the next time. Exits with 1 if anything was
+# found; the input is then under build/fuzz/found, to be replayed with
+# build/fuzz/tests/fuzz/fuzz_TARGET FILE.
+set -u
+export UBSAN_OPTIONS=print_stacktrace=1
+root=$(cd "$(dirname "$0")/../.." && pwd)
+seconds=${1-}
+case $seconds in
+'' | *[!0-9]*)
+    sed -n '2,12s/^# \{0,1\}//p' "$0" >&2
+    exit 2
+    ;;
+esac
+shift
+if [ $# -eq 0 ]; then
+    set -- parse fixpoint verify check lower execute wire npy safetensors
+fi
+
+cd "$root" || exit 2
+log=build/fuzz/build.log
+mkdir -p build/fuzz
+if ! { cmake --preset fuzz && cmake --build --preset fuzz; } >"$log" 2>&1; then
+    cat "$log" >&2
+    exit 2
+fi
+
+# The corpora that a target begins with, and the longest input it makes.
+seeds_of() {
+    case $1 in
+    parse | fixpoint) echo text ;;
+    verify | check) echo "text $1" ;;
+    lower | execute) echo choices ;;
+    *) echo "$1" ;;
+    esac
+}
+length_of() {
+    case $1 in
+    parse | fixpoint) echo 512 ;;
+    wire) echo 34000 ;;
+    *) echo 2048 ;;
+    esac
+}
+
+failed=0
+printf '%-12s %12s %9s %14s  %s\n' target executions a_second branches found
+for target; do
+    found=build/fuzz/found/$target
+    log=build/fuzz/$target.log
+    dictionary=
+    folders=
+    for folder in $(seeds_of "$target"); do
+        folders="$folders tests/fuzz/corpus/$folder"
+        [ "$folder" = text ] && dictionary=-dict=build/fuzz/tests/fuzz/heddle.dict
+    done
+    mkdir -p "$found"
+    # shellcheck disable=SC2086
+    "build/fuzz/tests/fuzz/fuzz_$target" -max_total_time="$seconds" \
+        -timeout=10 -rss_limit_mb=2048 -max_len="$(length_of "$target")" \
+        -print_final_stats=1 -artifact_prefix="build/fuzz/found/$target-" \
+        $dictionary "$found" $folders >"$log" 2>&1 </dev/null
+    status=$?
+    runs=$(sed -n 's/^stat::number_of_executed_units: *//p' "$log" | tail -1)
+    speed=$(sed -n 's/^stat::average_exec_per_sec: *//p' "$log" | tail -1)
+    reached=$(sed -n 's/.* cov: \([0-9]*\) .*/\1/p' "$log" | tail -1)
+    all=$(sed -n 's/.*PC tables (\([0-9]*\) PCs).*/\1/p' "$log" | tail -1)
+    what=nothing
+    if [ "$status" -ne 0 ]; then
+        what=$(grep -E '^does not hold|^SUMMARY|runtime error' "$log" | head -1)
+        failed=1
+    fi
+    printf '%-12s %12s %9s %14s  %s\n' "$target" "${runs:-?}" "${speed:-?}" \
+        "${reached:-?} of ${all:-?}" "${what:-exit $status}"
+done
+exit $failed

@@ -1,0 +1,77 @@
+// What hd_lower takes, and what it refuses before it begins.
+#include "tests/unit/program.h"
+
+namespace
+{
+
+const char kGather[] = "tensor program t mesh tp=2 in %a : f32[2@tp, 4] "
+                       "out %b : f32[2, 4] { %b = set %a }";
+
+std::string Refusal(const hd_lower_options &options)
+{
+    Program p(kGather);
+    std::string before = p.Print();
+
+    EXPECT_EQ(hd_lower(p.module, &options, nullptr, nullptr, p.diag),
+              HD_ARGUMENT);
+    EXPECT_EQ(p.Print(), before);
+    return p.Said();
+}
+
+void NotePass(void *context, const char *pass, const hd_module *module)
+{
+    *static_cast<std::string *>(context) +=
+        std::string(pass) + std::to_string(hd_module_stage(module)) + ' ';
+}
+
+} // namespace
+
+TEST(Options, StreamsAreOneTo64)
+{
+    hd_lower_options options = hd_lower_defaults();
+
+    options.streams = 0;
+    EXPECT_NE(Refusal(options).find("0 streams; 1 to 64"), std::string::npos);
+    options.streams = 65;
+    EXPECT_NE(Refusal(options).find("65 streams"), std::string::npos);
+}
+
+TEST(Options, ChunksAreOneTo4096)
+{
+    hd_lower_options options = hd_lower_defaults();
+
+    options.chunks = 0;
+    EXPECT_NE(Refusal(options).find("0 chunks a shard; 1 to 4096"),
+              std::string::npos);
+    options.chunks = 4097;
+    EXPECT_NE(Refusal(options).find("4097 chunks"), std::string::npos);
+}
+
+TEST(Options, ValuesThatAreNoneAreRefused)
+{
+    hd_lower_options options = hd_lower_defaults();
+
+    options.transfer = static_cast<hd_transfer>(HD_TRANSFER_RING + 1);
+    EXPECT_NE(Refusal(options).find("no such value"), std::string::npos);
+    options = hd_lower_defaults();
+    options.protocol = static_cast<hd_protocol>(HD_GET + 1);
+    EXPECT_NE(Refusal(options).find("no such value"), std::string::npos);
+    options = hd_lower_defaults();
+    options.until = static_cast<hd_stage>(HD_STAGE_HOST + 1);
+    EXPECT_NE(Refusal(options).find("no such value"), std::string::npos);
+}
+
+TEST(Options, TheHookSeesEachPassThatRan)
+{
+    Program p(kGather);
+    hd_lower_options options = hd_lower_defaults();
+    std::string seen;
+
+    options.until = HD_STAGE_STREAM;
+    EXPECT_EQ(hd_lower(p.module, &options, NotePass, &seen, p.diag), HD_OK);
+    EXPECT_EQ(seen, "reshard1 stream2 ");
+    options.until = HD_STAGE_HOST;
+    seen.clear();
+    EXPECT_EQ(hd_lower(p.module, &options, NotePass, &seen, p.diag), HD_OK);
+    EXPECT_EQ(seen, "transfer3 event4 place5 ");
+}

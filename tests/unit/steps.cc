@@ -1,0 +1,84 @@
+// What reads the list of a rank's steps: counts, texts, spans.
+#include "tests/unit/program.h"
+
+namespace
+{
+
+const char kLoop[] = "host program h mesh tp=3 inout %x : f32[4] "
+                     "{ for i in 0..5 { if tp == 1 { %x = relu %x } } }";
+
+hd_span Span(std::vector<int64_t> extents, std::vector<int64_t> strides)
+{
+    hd_span span = {};
+
+    span.ndims = static_cast<int>(extents.size());
+    for (size_t i = 0; i < extents.size(); i++) {
+        span.extent[i] = extents[i];
+        span.stride[i] = strides[i];
+    }
+    return span;
+}
+
+} // namespace
+
+TEST(Steps, AreCountedPerRank)
+{
+    Program p(kLoop);
+    int64_t n = -1;
+
+    EXPECT_EQ(hd_module_steps(p.module, 0, p.diag, &n), HD_OK);
+    EXPECT_EQ(n, 0);
+    EXPECT_EQ(hd_module_steps(p.module, 1, p.diag, &n), HD_OK);
+    EXPECT_EQ(n, 5);
+}
+
+TEST(Steps, OfARankThatIsNotOnTheMeshAreRefused)
+{
+    for (int rank : {-1, 3}) {
+        Program p(kLoop);
+        int64_t n = -1;
+        char *text = nullptr;
+
+        EXPECT_EQ(hd_module_steps(p.module, rank, p.diag, &n), HD_ARGUMENT);
+        EXPECT_EQ(n, -1);
+        EXPECT_EQ(hd_print_steps(p.module, rank, p.diag, &text), HD_ARGUMENT);
+        EXPECT_EQ(text, nullptr);
+        EXPECT_NE(
+            p.Said().find("rank " + std::to_string(rank) + " of a mesh of 3"),
+            std::string::npos)
+            << p.Said();
+    }
+}
+
+TEST(Steps, AnErrorOfTheWalkLeavesNothing)
+{
+    Program p("host program h mesh tp=2 in %x : f32[4] out %y : f32[] "
+              "{ %y = copy %x[0] %y = copy %x[3 + tp] }");
+    hd_steps steps = {};
+    char *text = nullptr;
+
+    EXPECT_EQ(hd_steps_collect(p.module, 1, p.diag, &steps), HD_INVALID);
+    EXPECT_EQ(steps.step, nullptr);
+    EXPECT_EQ(hd_print_steps(p.module, 1, p.diag, &text), HD_INVALID);
+    EXPECT_EQ(text, nullptr);
+    EXPECT_EQ(hd_steps_collect(p.module, 0, p.diag, &steps), HD_OK);
+    EXPECT_EQ(steps.nsteps, 2);
+    hd_steps_free(&steps);
+}
+
+TEST(Span, IsDenseIfItsElementsAreOneStretch)
+{
+    hd_span scalar = Span({}, {});
+    hd_span matrix = Span({3, 4}, {4, 1});
+    hd_span column = Span({3}, {4});
+    hd_span ones = Span({1, 3, 1, 4}, {99, 4, 77, 1});
+    hd_span spaced = Span({3, 4}, {8, 1});
+
+    EXPECT_TRUE(hd_span_is_dense(&scalar));
+    EXPECT_TRUE(hd_span_is_dense(&matrix));
+    EXPECT_FALSE(hd_span_is_dense(&column));
+    EXPECT_TRUE(hd_span_is_dense(&ones)); // one index has no stride
+    EXPECT_FALSE(hd_span_is_dense(&spaced));
+    EXPECT_EQ(hd_span_elements(&scalar), 1);
+    EXPECT_EQ(hd_span_elements(&ones), 12);
+}

@@ -1,0 +1,163 @@
+// heddle-gen: prints a random well-formed tensor program, for people who test
+// passes of their own. docs/fuzzing.md has an example.
+#include <errno.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "generate.h"
+
+enum { FINE = 0, USAGE = 2, FAILED = 3 }; // exit codes, as heddle's
+
+enum { MAX_FILE = 1 << 20 };
+
+typedef struct request {
+    generate_options options;
+    uint64_t seed;
+    bool seeded;
+    const char *from; // a file of choices, or NULL
+} request;
+
+static const char help[] =
+    "usage: heddle-gen [--seed N] [--integers] [--ops N] [--from FILE]\n"
+    "Prints a random well-formed tensor program.\n"
+    "\n"
+    "  --seed N     the same program for the same N; from the clock if absent\n"
+    "  --integers   every value that the program computes is a whole number\n"
+    "               that its dtype holds exactly, if inputs are whole numbers\n"
+    "               from -3 to 3: runs can be compared bit by bit\n"
+    "  --ops N      about this many operations, 1 to 1000; random if absent\n"
+    "  --from FILE  choices from the bytes of FILE, not from a seed: the\n"
+    "               program that an input of the fuzz targets stands for\n";
+
+// False, and says so, unless the text is a number in this range.
+static bool read_number(const char *option, const char *text, uint64_t least,
+                        uint64_t most, uint64_t *out)
+{
+    char *end = NULL;
+    uint64_t value;
+
+    errno = 0;
+    value = strtoull(text, &end, 0);
+    if (errno == 0 && end != text && *end == '\0' && text[0] != '-' &&
+        value >= least && value <= most) {
+        *out = value;
+        return true;
+    }
+    fprintf(stderr,
+            "heddle-gen: %s: '%.40s' is not a number from %" PRIu64
+            " to %" PRIu64 "\n",
+            option, text, least, most);
+    return false;
+}
+
+// An exit code, or -1 to go on.
+static int read_request(int argc, char **argv, request *out)
+{
+    static const struct option options[] = {
+        {"seed", required_argument, NULL, 's'},
+        {"integers", no_argument, NULL, 'i'},
+        {"ops", required_argument, NULL, 'o'},
+        {"from", required_argument, NULL, 'f'},
+        {"help", no_argument, NULL, 'h'},
+        {NULL, 0, NULL, 0}};
+    uint64_t ops;
+    int option;
+
+    while ((option = getopt_long(argc, argv, "h", options, NULL)) != -1) {
+        switch (option) {
+        case 's':
+            if (!read_number("--seed", optarg, 0, UINT64_MAX, &out->seed))
+                return USAGE;
+            out->seeded = true;
+            break;
+        case 'i':
+            out->options.integers = true;
+            break;
+        case 'o':
+            if (!read_number("--ops", optarg, 1, GENERATE_MAX_OPS, &ops))
+                return USAGE;
+            out->options.ops = (int)ops;
+            break;
+        case 'f':
+            out->from = optarg;
+            break;
+        case 'h':
+            fputs(help, stdout);
+            return FINE;
+        default:
+            return USAGE; // getopt has said why
+        }
+    }
+    if (optind == argc)
+        return -1;
+    fprintf(stderr, "heddle-gen: it takes no operands, and '%.40s' is one\n",
+            argv[optind]);
+    return USAGE;
+}
+
+// The choices of a request, as bytes that the caller frees; NULL if there are
+// none, which it said why.
+static uint8_t *open_choices(const request *request, size_t *length)
+{
+    int ops = request->options.ops > 0 ? request->options.ops : 16;
+    size_t room = request->from != NULL ? MAX_FILE : generate_bytes(ops);
+    uint8_t *bytes = malloc(room);
+    FILE *file;
+
+    *length = room;
+    if (request->from == NULL) {
+        if (bytes != NULL)
+            choices_fill(request->seed, bytes, room);
+        return bytes;
+    }
+    file = fopen(request->from, "rb");
+    if (file == NULL) {
+        fprintf(stderr, "heddle-gen: %s: %s\n", request->from, strerror(errno));
+        free(bytes);
+        return NULL;
+    }
+    *length = bytes != NULL ? fread(bytes, 1, room, file) : 0;
+    fclose(file);
+    return bytes;
+}
+
+static void print_program(const request *request, const char *text)
+{
+    printf("// heddle-gen");
+    if (request->from != NULL)
+        printf(" --from %s", request->from);
+    else
+        printf(" --seed %" PRIu64, request->seed);
+    if (request->options.ops > 0)
+        printf(" --ops %d", request->options.ops);
+    printf("%s\n%s", request->options.integers ? " --integers" : "", text);
+}
+
+int main(int argc, char **argv)
+{
+    request request = {.from = NULL};
+    choices choices = {0};
+    int code = read_request(argc, argv, &request);
+    uint8_t *bytes;
+    char *text;
+
+    if (code >= 0)
+        return code;
+    if (!request.seeded)
+        request.seed = (uint64_t)time(NULL);
+    bytes = open_choices(&request, &choices.length);
+    if (bytes == NULL)
+        return FAILED;
+    choices.byte = bytes;
+    text = generate_program(&choices, &request.options);
+    free(bytes);
+    if (text == NULL)
+        return FAILED;
+    print_program(&request, text);
+    free(text);
+    return fflush(stdout) == 0 ? FINE : FAILED;
+}
