@@ -1,0 +1,453 @@
+// The signal protocol of the cpu driver as a model (docs/signals.md maps it to
+// the code), explored over all interleavings, and beside it the protocol of
+// flags that one side sets and the other clears, which must be seen to fail.
+#include <gtest/gtest.h>
+
+#include "tests/model/explorer.h"
+
+namespace
+{
+
+enum Change { // of the counters, each of which must be caught
+    NONE,
+    NO_CREDIT,        // the sender does not wait for "ready"
+    DONE_BEFORE_DATA, // "done" is said ahead of the copy
+    RESET,            // words are cleared when a run begins
+    EQUAL,            // waits are for == instead of >=
+    RING_FIRST,       // the bell rings ahead of the word
+    LOOK_FIRST,       // whoever sleeps looks at the word ahead of arming
+};
+
+struct Scenario {
+    int ranks = 2, runs = 2;
+    int window = 1; // slots of a receiver: so many credits are given ahead
+    bool get = false, bells = false;
+    int dies = -1; // a rank that dies at any moment
+    bool flags = false;
+    Change change = NONE;
+};
+
+class Builder
+{
+  public:
+    explicit Builder(const Scenario &scenario) : s_(scenario)
+    {
+        m_.ranks = s_.ranks;
+        m_.words = m_.data = 0;
+        for (int rank = 0; rank < s_.ranks; rank++)
+            m_.bells.push_back({NewWord(), NewWord()});
+    }
+    Model Finish()
+    {
+        for (int rank = 0; rank < s_.ranks && s_.dies >= 0; rank++) {
+            Thread watch = {rank, {}, false};
+
+            if (rank == s_.dies)
+                watch.code.push_back({END_RANK, rank, 0, 0, 0, "dies"});
+            else {
+                watch.code.push_back(
+                    {NOTICE, rank, 0, 0, 0, "notices the death"});
+                Ring(&watch, rank);
+            }
+            m_.threads.push_back(watch);
+        }
+        return m_;
+    }
+    int NewWord()
+    {
+        return m_.words++;
+    }
+    int NewData()
+    {
+        return m_.data++;
+    }
+    size_t NewThread(int rank)
+    {
+        m_.threads.push_back({rank, {}, true});
+        return m_.threads.size() - 1;
+    }
+    Thread *At(size_t thread)
+    {
+        return &m_.threads[thread];
+    }
+
+    // Says `value` in a word that `peer` waits on.
+    void Say(size_t thread, int word, int value, int peer,
+             const std::string &what)
+    {
+        Thread *t = At(thread);
+        Instruction store = {
+            STORE, word, s_.flags ? 1 : value,
+            0,     0,    "says " + what + " " + std::to_string(value)};
+
+        if (s_.change == RING_FIRST)
+            Ring(t, peer);
+        t->code.push_back(store);
+        if (s_.change != RING_FIRST)
+            Ring(t, peer);
+    }
+    void Wait(size_t thread, int word, int value, const std::string &what)
+    {
+        Thread *t = At(thread);
+        std::string text = what + " " + std::to_string(value);
+        int at = static_cast<int>(t->code.size());
+
+        if (s_.flags) {
+            t->code.push_back({WAIT_GE, word, 1, 0, 0, "waits for " + text});
+            t->code.push_back({CLEAR, word, 0, 0, 0, "clears " + what});
+        } else if (!s_.bells) {
+            t->code.push_back({s_.change == EQUAL ? WAIT_EQ : WAIT_GE, word,
+                               value, 0, 0, "waits for " + text});
+        } else if (s_.change == LOOK_FIRST) {
+            LookFirst(t, word, value, text);
+        } else {
+            t->code.push_back(
+                {ARM, t->rank, 0, 0, 0, "arms the bell for " + text});
+            t->code.push_back({SLEEP_UNLESS_GE, t->rank, word, value, at + 3,
+                               "looks for " + text});
+            t->code.push_back({DISARM, t->rank, at, 0, 0, "wakes for " + text});
+        }
+    }
+    // Data is copied in two steps.
+    void Write(size_t thread, int data, int message)
+    {
+        At(thread)->code.push_back(
+            {WRITE_BEGIN, data, 0, 0, 0, "begins to write " + Name(message)});
+        At(thread)->code.push_back(
+            {WRITE_END, data, message, 0, 0, "has written " + Name(message)});
+    }
+    void Read(size_t thread, int data, int message)
+    {
+        At(thread)->code.push_back(
+            {READ_BEGIN, data, 0, 0, 0, "begins to read " + Name(message)});
+        At(thread)->code.push_back(
+            {READ_END, data, message, 0, 0, "has read " + Name(message)});
+    }
+    void Reset(size_t thread, int word)
+    {
+        At(thread)->code.push_back(
+            {CLEAR, word, 0, 0, 0, "resets a word for the run"});
+    }
+    // Each waits for the other to come to where it is now.
+    void Join(size_t a, size_t b)
+    {
+        int at = static_cast<int>(At(a)->code.size());
+        int bt = static_cast<int>(At(b)->code.size());
+
+        At(a)->code.push_back(
+            {JOIN, static_cast<int>(b), bt, 0, 0, "ends its part of the run"});
+        At(b)->code.push_back(
+            {JOIN, static_cast<int>(a), at, 0, 0, "ends its part of the run"});
+    }
+    static std::string Name(int message)
+    {
+        return "message " + std::to_string(message);
+    }
+
+  private:
+    Scenario s_;
+    Model m_;
+
+    void Ring(Thread *t, int peer)
+    {
+        if (!s_.bells)
+            return;
+        t->code.push_back({RING_LOOK, peer, 0, 0, 0, "looks for sleepers"});
+        t->code.push_back({RING, peer, 0, 0, 0, "rings if there were any"});
+    }
+    // A look, and then asleep until the bell rings, whatever came in between.
+    void LookFirst(Thread *t, int word, int value, const std::string &text)
+    {
+        int at = static_cast<int>(t->code.size());
+
+        t->code.push_back(
+            {LOOK_GE, word, value, 0, at + 4, "looks too early for " + text});
+        t->code.push_back({ARM, t->rank, 0, 0, 0, "arms the bell for " + text});
+        t->code.push_back(
+            {SLEEP_UNLESS_GE, t->rank, word, 127, 0, "sleeps for " + text});
+        t->code.push_back({DISARM, t->rank, at, 0, 0, "wakes for " + text});
+    }
+};
+
+int Message(int run, int rank)
+{
+    return 1 + run * 4 + rank;
+}
+
+// Every rank sends to the next one, run after run. The two parts of a rank's
+// group go on independently and the run ends when both are over; with a window
+// the receiver gives credits for slots that the sender fills later.
+Model Ring(const Scenario &s)
+{
+    Builder b(s);
+    std::vector<int> ready, done;
+    std::vector<std::vector<int>> slot;
+    size_t n = static_cast<size_t>(s.ranks);
+
+    for (size_t r = 0; r < n; r++) {
+        ready.push_back(b.NewWord()); // at the sender r
+        done.push_back(b.NewWord());  // at the receiver r
+        slot.emplace_back();
+        for (int w = 0; w < s.window; w++)
+            slot.back().push_back(b.NewData());
+    }
+    std::vector<size_t> send, recv;
+    for (size_t r = 0; r < n; r++) {
+        send.push_back(b.NewThread(static_cast<int>(r)));
+        recv.push_back(b.NewThread(static_cast<int>(r)));
+    }
+    auto take = [&](size_t r, int run) {
+        size_t left = (r + n - 1) % n;
+
+        b.Wait(recv[r], done[r], run + 1, "done");
+        b.Read(recv[r], slot[r][static_cast<size_t>(run % s.window)],
+               Message(run, static_cast<int>(left)));
+    };
+    for (int run = 0; run < s.runs; run++)
+        for (size_t r = 0; r < n; r++) {
+            size_t left = (r + n - 1) % n, right = (r + 1) % n;
+
+            if (s.change == RESET) {
+                b.Reset(recv[r], done[r]);
+                b.Reset(send[r], ready[r]);
+            }
+            // A credit for this run's slot, then the message of the run that
+            // had it last but window - 1.
+            b.Say(recv[r], ready[left], run + 1, static_cast<int>(left),
+                  "ready");
+            if (run + 1 >= s.window)
+                take(r, run + 1 - s.window);
+            if (s.change != NO_CREDIT)
+                b.Wait(send[r], ready[r], run + 1, "ready");
+            if (s.change == DONE_BEFORE_DATA)
+                b.Say(send[r], done[right], run + 1, static_cast<int>(right),
+                      "done");
+            b.Write(send[r], slot[right][static_cast<size_t>(run % s.window)],
+                    Message(run, static_cast<int>(r)));
+            if (s.change != DONE_BEFORE_DATA)
+                b.Say(send[r], done[right], run + 1, static_cast<int>(right),
+                      "done");
+            if (s.window == 1)
+                b.Join(send[r], recv[r]);
+        }
+    for (int run = s.runs + 1 - s.window; run < s.runs; run++)
+        for (size_t r = 0; r < n && run >= 0; r++)
+            take(r, run);
+    return b.Finish();
+}
+
+// The same by get: the owner says that its data is there and writes it anew
+// when the reader has said that it is done.
+Model GetRing(const Scenario &s)
+{
+    Builder b(s);
+    std::vector<int> ready, done, data;
+    std::vector<size_t> send, recv;
+    size_t n = static_cast<size_t>(s.ranks);
+
+    for (size_t r = 0; r < n; r++) {
+        ready.push_back(b.NewWord()); // at the reader r
+        done.push_back(b.NewWord());  // at the owner r
+        data.push_back(b.NewData());  // of the owner r
+        send.push_back(b.NewThread(static_cast<int>(r)));
+        recv.push_back(b.NewThread(static_cast<int>(r)));
+    }
+    for (int run = 0; run < s.runs; run++)
+        for (size_t r = 0; r < n; r++) {
+            size_t left = (r + n - 1) % n, right = (r + 1) % n;
+
+            b.Write(send[r], data[r], Message(run, static_cast<int>(r)));
+            b.Say(send[r], ready[right], run + 1, static_cast<int>(right),
+                  "ready");
+            if (s.change != NO_CREDIT)
+                b.Wait(send[r], done[r], run + 1, "done");
+            b.Wait(recv[r], ready[r], run + 1, "ready");
+            b.Read(recv[r], data[left], Message(run, static_cast<int>(left)));
+            b.Say(recv[r], done[left], run + 1, static_cast<int>(left), "done");
+            b.Join(send[r], recv[r]);
+        }
+    return b.Finish();
+}
+
+// All ranks wait for all others, so many times.
+Model Barriers(const Scenario &s)
+{
+    Builder b(s);
+    std::vector<std::vector<int>> word; // at the first, from the second
+    std::vector<size_t> thread;
+
+    for (int r = 0; r < s.ranks; r++) {
+        word.emplace_back();
+        for (int q = 0; q < s.ranks; q++)
+            word.back().push_back(b.NewWord());
+        thread.push_back(b.NewThread(r));
+    }
+    for (int run = 0; run < s.runs; run++)
+        for (size_t r = 0; r < word.size(); r++) {
+            for (size_t q = 0; q < word.size(); q++)
+                if (q != r)
+                    b.Say(thread[r], word[q][r], run + 1, static_cast<int>(q),
+                          "here");
+            for (size_t q = 0; q < word.size(); q++)
+                if (q != r)
+                    b.Wait(thread[r], word[r][q], run + 1, "here");
+        }
+    return b.Finish();
+}
+
+std::string Trace(const Verdict &v)
+{
+    std::string text = v.why + "\n";
+
+    for (const std::string &line : v.trace)
+        text += "  " + line + "\n";
+    return text;
+}
+
+Verdict Explore(const Model &model, const std::string &name)
+{
+    Verdict v = Explorer(model).Run();
+
+    printf("%s: %zu states, %s\n", name.c_str(), v.states,
+           v.fine ? "no violation" : Trace(v).c_str());
+    return v;
+}
+
+TEST(Signals, CountersAreSafeForPutAndGet)
+{
+    for (int ranks = 2; ranks <= 3; ranks++) {
+        Scenario s;
+
+        s.ranks = ranks;
+        s.runs = ranks == 2 ? 4 : 2;
+        std::string name = std::to_string(ranks) + " ranks, " +
+                           std::to_string(s.runs) + " runs";
+        EXPECT_TRUE(Explore(Ring(s), "put, " + name).fine);
+        EXPECT_TRUE(Explore(GetRing(s), "get, " + name).fine);
+    }
+}
+
+TEST(Signals, CreditsMayBeGivenAhead)
+{
+    for (int ranks = 2; ranks <= 3; ranks++) {
+        Scenario s;
+
+        s.ranks = ranks;
+        s.window = 2;
+        s.runs = ranks == 2 ? 5 : 3;
+        EXPECT_TRUE(Explore(Ring(s), "put, two slots, " +
+                                         std::to_string(ranks) + " ranks")
+                        .fine);
+    }
+}
+
+TEST(Signals, BellsLoseNoWakeUp)
+{
+    Scenario s;
+
+    s.bells = true;
+    EXPECT_TRUE(Explore(Ring(s), "put with bells, 2 ranks").fine);
+    EXPECT_TRUE(Explore(GetRing(s), "get with bells, 2 ranks").fine);
+    EXPECT_TRUE(Explore(Barriers(s), "barriers with bells, 2 ranks").fine);
+}
+
+TEST(Signals, ADeathEndsEveryWait)
+{
+    for (int dies = 0; dies < 2; dies++) {
+        Scenario s;
+
+        s.dies = dies;
+        s.bells = true;
+        s.runs = 2;
+        EXPECT_TRUE(Explore(Barriers(s), "rank " + std::to_string(dies) +
+                                             " dies at any moment")
+                        .fine);
+        s.runs = 1;
+        EXPECT_TRUE(Explore(Ring(s), "put, rank " + std::to_string(dies) +
+                                         " dies at any moment")
+                        .fine);
+    }
+    Scenario s;
+    s.ranks = 3;
+    s.dies = 1;
+    EXPECT_TRUE(Explore(Ring(s), "put, 3 ranks, one dies").fine);
+}
+
+TEST(Signals, BarriersMayFollowEachOther)
+{
+    Scenario s;
+
+    s.runs = 3;
+    EXPECT_TRUE(Explore(Barriers(s), "barriers, 2 ranks").fine);
+    s.ranks = 3;
+    EXPECT_TRUE(Explore(Barriers(s), "barriers, 3 ranks").fine);
+}
+
+// --------------------------------------------------------- counter-examples
+
+TEST(Signals, FlagsLoseASignalWhenAWaitIsDeferred)
+{
+    Scenario s;
+
+    s.flags = true;
+    s.window = 2; // the second credit is given before the first was seen
+    s.runs = 3;
+    Verdict v = Explore(Ring(s), "flags, two slots");
+    EXPECT_FALSE(v.fine);
+    EXPECT_EQ(v.why, "deadlock");
+}
+
+TEST(Signals, FlagsFailWhenABarrierRunsTwice)
+{
+    Scenario s;
+
+    s.flags = true;
+    s.runs = 2;
+    Verdict v = Explore(Barriers(s), "flags, two barriers");
+    EXPECT_FALSE(v.fine);
+    s.runs = 1;
+    EXPECT_TRUE(Explore(Barriers(s), "flags, one barrier").fine);
+}
+
+TEST(Signals, FlagsFailWhenATransferOverlapsTheNext)
+{
+    Scenario s;
+
+    s.flags = true;
+    s.ranks = 2;
+    s.window = 3;
+    s.runs = 4;
+    EXPECT_FALSE(Explore(Ring(s), "flags, three slots").fine);
+}
+
+TEST(Signals, EveryChangeOfTheCountersIsCaught)
+{
+    struct Case {
+        Change change;
+        int window;
+        bool bells, get;
+        const char *name;
+    };
+    const Case cases[] = {
+        {NO_CREDIT, 1, false, false, "put without credit"},
+        {NO_CREDIT, 1, false, true, "get that does not wait for its reader"},
+        {DONE_BEFORE_DATA, 1, false, false, "done ahead of the data"},
+        {RESET, 1, false, false, "words reset between runs"},
+        {EQUAL, 2, false, false, "== in the place of >="},
+        {RING_FIRST, 1, true, false, "the bell ahead of the word"},
+        {LOOK_FIRST, 1, true, false, "a look ahead of arming"},
+    };
+
+    for (const Case &c : cases) {
+        Scenario s;
+
+        s.change = c.change;
+        s.window = c.window;
+        s.bells = c.bells;
+        s.runs = 3;
+        EXPECT_FALSE(Explore(c.get ? GetRing(s) : Ring(s), c.name).fine)
+            << c.name;
+    }
+}
+
+} // namespace
