@@ -126,7 +126,7 @@ typedef struct hd_cpu_entry {
     // DEFER: runs for which its stream asked, and those that are sent.
     _Atomic uint64_t asked;
     uint64_t begun;
-    uint64_t sent;
+    _Atomic uint64_t sent;
 } hd_cpu_entry;
 
 // ------------------------------------------------------- the device

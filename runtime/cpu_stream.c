@@ -73,12 +73,15 @@ static bool sleep_until_ready(hd_cpu_wait *wait)
         uint32_t seen = hd_bell_arm(wait->bell);
         // Asked before looking: what a peer signals, it signals before it
         // leaves.
-        bool left =
-            wait->peer >= 0 && hd_group_left(device->binding.group, wait->peer);
+        int asked = wait->peer;
+        bool left = asked >= 0 && hd_group_left(device->binding.group, asked);
         bool ready = wait->ready(wait);
-        bool end = !ready && must_end(wait, left, deadline);
+        // Of a peer that the look itself turned to, nothing was asked: look
+        // again before sleeping, since it may have left before we armed.
+        bool same = wait->peer == asked;
+        bool end = !ready && must_end(wait, left && same, deadline);
 
-        if (!ready && !end) {
+        if (!ready && !end && same) {
             int64_t nap = wait->timed ? deadline - hd_clock() : LONG_NAP;
 
             mark_wait(wait);
@@ -339,8 +342,9 @@ static bool try_send(hd_cpu_wait *wait, hd_cpu_entry *entry)
     bool moved = false;
 
     while (atomic_load_explicit(&entry->asked, memory_order_seq_cst) >
-           entry->sent) {
-        uint64_t n = entry->sent + 1;
+           atomic_load_explicit(&entry->sent, memory_order_relaxed)) {
+        uint64_t n =
+            atomic_load_explicit(&entry->sent, memory_order_relaxed) + 1;
         int peer = -1;
 
         if (entry->begun < n)
@@ -353,7 +357,7 @@ static bool try_send(hd_cpu_wait *wait, hd_cpu_entry *entry)
             }
             break;
         }
-        entry->sent = n;
+        atomic_store_explicit(&entry->sent, n, memory_order_seq_cst);
         note_time(device, entry, 1);
         reach_record(device, entry, n);
         atomic_fetch_add_explicit(&device->sent, 1, memory_order_seq_cst);
@@ -470,8 +474,11 @@ static bool run_is_over(const hd_device *device, uint64_t n)
             n * stream->nentries)
             return false;
     }
-    return atomic_load_explicit(&device->sent, memory_order_seq_cst) >=
-           n * device->ndeferred;
+    for (size_t i = 0; i < device->ndeferred; i++)
+        if (atomic_load_explicit(&device->deferred[i]->sent,
+                                 memory_order_seq_cst) < n)
+            return false;
+    return true;
 }
 
 void hd_cpu_await_run(hd_device *device, uint64_t n)
