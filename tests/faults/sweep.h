@@ -73,6 +73,7 @@ inline Sweep SweepFaults(const std::function<bool(long)> &call)
 
         before.ExpectSame(k);
         sweep.requests = fault_count();
+        EXPECT_TRUE(fired || k > sweep.requests) << "none failed at " << k;
         if (!fired || ::testing::Test::HasFatalFailure())
             return sweep;
         sweep.faults++;
