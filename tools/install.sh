@@ -40,7 +40,26 @@ has_cmake() {
             sort -V | head -n 1)" = 3.25 ]
 }
 
-# What to install for a build, and for its tests if $1 is `tests`.
+# clang with libFuzzer and its sanitizers.
+has_fuzzer() {
+    has_command clang++ &&
+        echo 'int LLVMFuzzerTestOneInput(const char *a, unsigned long n) { return 0; }' |
+        clang -x c - -fsanitize=fuzzer,address -o /dev/null >/dev/null 2>&1
+}
+
+# Where the runtime is a package of its own, its name has clang's number.
+fuzzer_packages() {
+    local number
+    number=$(apt-cache depends clang 2>/dev/null |
+        sed -n 's/.*Depends: clang-\([0-9]*\)$/\1/p' | head -n 1)
+    echo clang
+    if apt-cache show "libclang-rt-$number-dev" >/dev/null 2>&1; then
+        echo "libclang-rt-$number-dev"
+    fi
+}
+
+# What to install for a build, for its tests if $1 is `tests`, and for fuzzing
+# too if it is `fuzz`.
 missing_packages() {
     has_command gcc || echo gcc libc6-dev
     has_command g++ || echo g++
@@ -50,9 +69,12 @@ missing_packages() {
     has_header cjson/cJSON.h || echo libcjson-dev
     has_header xxhash.h || echo libxxhash-dev
     has_library libopenblas.so.0 || echo libopenblas0-pthread
-    if [ "$1" = tests ]; then
+    if [ "$1" = tests ] || [ "$1" = fuzz ]; then
         has_header gtest/gtest.h || echo libgtest-dev
         has_lit || lit_package
+    fi
+    if [ "$1" = fuzz ]; then
+        has_fuzzer || fuzzer_packages
     fi
 }
 
@@ -101,7 +123,7 @@ install_cmake() {
     return 2
 }
 
-# install_what_is_missing ROOT [tests]; 2 if something is still missing.
+# install_what_is_missing ROOT [tests|fuzz]; 2 if something is still missing.
 install_what_is_missing() {
     local missing
     missing=$(missing_packages "${2:-}" | xargs)

@@ -4,22 +4,27 @@
 #   tools/test.sh            the dev preset with gcc; clang compiles too if it
 #                            is installed
 #   tools/test.sh --all      then the same tests under AddressSanitizer and
-#                            UndefinedBehaviorSanitizer, and ThreadSanitizer
+#                            UndefinedBehaviorSanitizer, and ThreadSanitizer,
+#                            and each fuzz target for 20 seconds
 set -eu
 root=$(cd "$(dirname "$0")/.." && pwd)
 . "$root/tools/install.sh"
 
 presets=dev
+needs=tests
 case "${1-}" in
 '') ;;
---all) presets="dev asan tsan" ;;
+--all)
+    presets="dev asan tsan"
+    needs=fuzz
+    ;;
 *)
-    sed -n '2,7s/^# \{0,1\}//p' "$0" >&2
+    sed -n '2,8s/^# \{0,1\}//p' "$0" >&2
     exit 2
     ;;
 esac
 
-install_what_is_missing "$root" tests || exit 2
+install_what_is_missing "$root" "$needs" || exit 2
 cd "$root"
 
 if has_command clang && has_command clang++; then
@@ -42,3 +47,8 @@ for preset in $presets; do
     # The summary, which names what was skipped.
     sed -n '/tests passed/,$p' "build/$preset/test.log"
 done
+
+if [ "$needs" = fuzz ]; then
+    echo "fuzz: building, and 20 seconds a target"
+    tests/fuzz/run.sh 20
+fi

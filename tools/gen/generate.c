@@ -108,6 +108,16 @@ static bool same_dims(const tensor *a, const tensor *b)
     return true;
 }
 
+static bool same_extents(const tensor *a, const tensor *b)
+{
+    if (a->ndims != b->ndims)
+        return false;
+    for (int i = 0; i < a->ndims; i++)
+        if (a->dim[i].extent != b->dim[i].extent)
+            return false;
+    return true;
+}
+
 static void drop_dims(tensor *t, int from, int n)
 {
     memmove(t->dim + from, t->dim + from + n,
@@ -217,6 +227,32 @@ static int add_result(maker *m, const tensor *t, char role)
     return i;
 }
 
+// An inout to write over, which may have been read before; a new one if there
+// is none but `operand`. `placed` wants its placement to be that of `t`, too.
+static int overwrite(maker *m, const tensor *t, int operand, bool placed)
+{
+    int found = -1;
+
+    for (int i = 0; i < m->ntensors; i++) {
+        tensor *other = &m->tensor[i];
+
+        if (other->role == 'b' && i != operand && other->dtype == t->dtype &&
+            (placed ? same_dims(other, t) : same_extents(other, t)))
+            found = i;
+    }
+    if (found < 0)
+        return add_result(m, t, 'b');
+    m->tensor[found].size = t->size;
+    return found;
+}
+
+// Where a result goes: one time in six over an inout.
+static int place_result(maker *m, const tensor *t, int operand, bool placed)
+{
+    return once_in(m, 6) ? overwrite(m, t, operand, placed)
+                         : add_result(m, t, 't');
+}
+
 static int read_tensor(maker *m, int i)
 {
     m->tensor[i].read = true;
@@ -245,7 +281,7 @@ static void make_gather(maker *m)
 {
     tensor t = {.dtype = draw_dtype(m), .size = GENERATE_INPUT};
     int axis = pick(m, m->naxes), at;
-    int x;
+    int x, to;
 
     for (int n = 2 + pick(m, 3); n > 0; n--)
         append_dim(&t, (dim){draw_extent(m), LOCAL});
@@ -259,8 +295,9 @@ static void make_gather(maker *m)
         return;
     x = read_tensor(m, add_input(m, &t));
     t.dim[at].mark = STREAM;
-    m->gathered[m->ngathered++] = m->ntensors;
-    fprintf(m->body, "    %%t%d = set %%t%d\n", add_result(m, &t, 't'), x);
+    to = place_result(m, &t, x, true);
+    m->gathered[m->ngathered++] = to;
+    fprintf(m->body, "    %%t%d = set %%t%d\n", to, x);
 }
 
 static bool draw_cast(maker *m, tensor *t)
@@ -283,7 +320,8 @@ static void make_set(maker *m, int x)
     if (!draw_cast(m, &t))
         return;
     read_tensor(m, x);
-    fprintf(m->body, "    %%t%d = set %%t%d\n", add_result(m, &t, 't'), x);
+    fprintf(m->body, "    %%t%d = set %%t%d\n", place_result(m, &t, x, false),
+            x);
 }
 
 static void make_copy(maker *m, int x)
@@ -293,7 +331,8 @@ static void make_copy(maker *m, int x)
     if (!draw_cast(m, &t))
         return;
     read_tensor(m, x);
-    fprintf(m->body, "    %%t%d = copy %%t%d\n", add_result(m, &t, 't'), x);
+    fprintf(m->body, "    %%t%d = copy %%t%d\n", place_result(m, &t, x, true),
+            x);
 }
 
 static void make_reduction(maker *m, int x)
@@ -571,7 +610,7 @@ static void make_matmul(maker *m, int x)
         m->ntensors = ntensors;
         return;
     }
-    c = add_result(m, &p.c, accumulate ? 'b' : 't');
+    c = accumulate ? add_result(m, &p.c, 'b') : place_result(m, &p.c, x, true);
     fprintf(m->body, "    %%t%d = matmul %%t%d, %%t%d%s%s\n", c,
             read_tensor(m, x), read_tensor(m, b), keys,
             accumulate ? " accumulate" : "");

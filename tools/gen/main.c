@@ -31,7 +31,9 @@ static const char help[] =
     "               from -3 to 3: runs can be compared bit by bit\n"
     "  --ops N      about this many operations, 1 to 1000; random if absent\n"
     "  --from FILE  choices from the bytes of FILE, not from a seed: the\n"
-    "               program that an input of the fuzz targets stands for\n";
+    "               program, and the options of its lowering, that an input "
+    "of\n"
+    "               the fuzz targets lower and execute stands for\n";
 
 // False, and says so, unless the text is a number in this range.
 static bool read_number(const char *option, const char *text, uint64_t least,
@@ -125,7 +127,19 @@ static uint8_t *open_choices(const request *request, size_t *length)
     return bytes;
 }
 
-static void print_program(const request *request, const char *text)
+static void print_lowering(const hd_lower_options *o)
+{
+    static const char *const transfers[] = {"bulk", "pipelined", "broadcast",
+                                            "direct", "ring"};
+
+    printf("// heddle dump --stage host --transfer %s --protocol %s "
+           "--streams %d --chunks %d%s%s\n",
+           transfers[o->transfer], o->protocol == HD_GET ? "get" : "put",
+           o->streams, o->chunks, o->copy_own ? " --copy-own" : "",
+           o->defer_sends ? " --defer-sends" : "");
+}
+
+static void print_request(const request *request)
 {
     printf("// heddle-gen");
     if (request->from != NULL)
@@ -134,7 +148,26 @@ static void print_program(const request *request, const char *text)
         printf(" --seed %" PRIu64, request->seed);
     if (request->options.ops > 0)
         printf(" --ops %d", request->options.ops);
-    printf("%s\n%s", request->options.integers ? " --integers" : "", text);
+    printf("%s\n", request->options.integers ? " --integers" : "");
+}
+
+// False if memory runs out.
+static bool print_program(const request *request, choices *choices)
+{
+    char *text;
+
+    print_request(request);
+    // An input of a fuzz target begins with the options.
+    if (request->from != NULL) {
+        hd_lower_options lowering = generate_lowering(choices);
+
+        print_lowering(&lowering);
+    }
+    text = generate_program(choices, &request->options);
+    if (text != NULL)
+        fputs(text, stdout);
+    free(text);
+    return text != NULL;
 }
 
 int main(int argc, char **argv)
@@ -143,7 +176,7 @@ int main(int argc, char **argv)
     choices choices = {0};
     int code = read_request(argc, argv, &request);
     uint8_t *bytes;
-    char *text;
+    bool printed;
 
     if (code >= 0)
         return code;
@@ -153,11 +186,7 @@ int main(int argc, char **argv)
     if (bytes == NULL)
         return FAILED;
     choices.byte = bytes;
-    text = generate_program(&choices, &request.options);
+    printed = print_program(&request, &choices);
     free(bytes);
-    if (text == NULL)
-        return FAILED;
-    print_program(&request, text);
-    free(text);
-    return fflush(stdout) == 0 ? FINE : FAILED;
+    return printed && fflush(stdout) == 0 ? FINE : FAILED;
 }
