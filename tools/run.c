@@ -128,12 +128,22 @@ static int count_path(const bindings *bindings, const char *path)
     return n;
 }
 
+// What goes to standard output, beside the report.
+static int count_dashes(const run *run)
+{
+    return count_path(&run->out, "-") +
+           (run->trace && strcmp(run->trace, "-") == 0) +
+           (run->svg && strcmp(run->svg, "-") == 0);
+}
+
 static outcome check_usage(const run *run)
 {
     if (!run->path)
         return complain(USAGE, "run needs a file; - is standard input");
     if (count_path(&run->in, "-") + (strcmp(run->path, "-") == 0) > 1)
         return complain(USAGE, "standard input can be read only once");
+    if (count_dashes(run) > 1)
+        return complain(USAGE, "standard output can be written only once");
     for (size_t i = 0; i < run->out.n; i++)
         if (count_path(&run->out, run->out.binding[i].path) > 1)
             return complain(USAGE, "--out: two arguments go to %s",
@@ -395,7 +405,7 @@ static outcome run_run(const command *command, int argc, char **argv)
     run.job.seed = 1;
     result = take_options(&run, &at);
     // An array on standard output wants nothing beside it.
-    run.to = count_path(&run.out, "-") > 0 ? stderr : stdout;
+    run.to = count_dashes(&run) > 0 ? stderr : stdout;
     if (result == FINE)
         result = run_program(&run);
     close_run(&run);

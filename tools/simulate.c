@@ -76,32 +76,41 @@ static int find_stretches(const hd_simulation *simulation,
     return n;
 }
 
+static bool is_dash(const char *path)
+{
+    return path && strcmp(path, "-") == 0;
+}
+
 static void print_prediction(const simulate *s, const hd_module *module,
                              const hd_simulation *simulation)
 {
+    // A picture on standard output wants nothing beside it.
+    FILE *to = is_dash(s->trace) || is_dash(s->svg) ? stderr : stdout;
     hd_prediction p;
     stretch stretches[MOST_STRETCHES];
     int n = find_stretches(simulation, stretches);
     char a[32], b[32], c[32];
 
     hd_simulation_predict(simulation, &p);
-    printf("%s: %d ranks on %s\n", hd_module_name(module),
-           hd_module_ranks(module), s->machine.name);
-    printf("predicted time   %.1f us\n", p.time * 1e6);
-    printf("critical path    compute %.1f us, transfers %.1f us, waiting for "
-           "the host %.1f us\n",
-           p.compute * 1e6, p.transfer * 1e6, p.wait * 1e6);
+    fprintf(to, "%s: %d ranks on %s\n", hd_module_name(module),
+            hd_module_ranks(module), s->machine.name);
+    fprintf(to, "predicted time   %.1f us\n", p.time * 1e6);
+    fprintf(to,
+            "critical path    compute %.1f us, transfers %.1f us, waiting for "
+            "the host %.1f us\n",
+            p.compute * 1e6, p.transfer * 1e6, p.wait * 1e6);
     for (int i = 0; i < n && i < SHOWN_STRETCHES; i++)
-        printf("                 %.1f us: %" PRId64 " x %s, line %d\n",
-               stretches[i].seconds * 1e6, stretches[i].steps, stretches[i].op,
-               stretches[i].line);
-    printf("overlap          %.0f %% of the time of transfers\n",
-           p.overlap * 100);
-    printf("bytes moved      %s by send and recv, %s by collectives, %s "
-           "between nodes\n",
-           show_bytes(p.bytes_copied, a), show_bytes(p.bytes_gathered, b),
-           show_bytes(p.bytes_networked, c));
-    printf("memory           %s a rank\n", show_bytes(p.memory, a));
+        fprintf(to, "                 %.1f us: %" PRId64 " x %s, line %d\n",
+                stretches[i].seconds * 1e6, stretches[i].steps, stretches[i].op,
+                stretches[i].line);
+    fprintf(to, "overlap          %.0f %% of the time of transfers\n",
+            p.overlap * 100);
+    fprintf(to,
+            "bytes moved      %s by send and recv, %s by collectives, %s "
+            "between nodes\n",
+            show_bytes(p.bytes_copied, a), show_bytes(p.bytes_gathered, b),
+            show_bytes(p.bytes_networked, c));
+    fprintf(to, "memory           %s a rank\n", show_bytes(p.memory, a));
 }
 
 static void put_number(cJSON *object, const char *name, double value)
@@ -300,6 +309,9 @@ static outcome take_options(simulate *s, options *at)
         TRY(take_option(s, at, id));
     if (!s->path)
         return complain(USAGE, "simulate needs a file; - is standard input");
+    if (is_dash(s->trace) + is_dash(s->svg) + s->json > 1)
+        return complain(USAGE, "standard output takes one of --trace, --svg "
+                               "and --json");
     if (s->compare && (s->trace || s->svg))
         return complain(USAGE, "--compare draws nothing: leave out --trace "
                                "and --svg");
