@@ -1,7 +1,7 @@
-// How long a check takes: the ring all-gather + matmul on four streams, two
-// runs, on one core, by number of ranks. The ring is as lowered, where ranks
-// are alike, and with an answer that only rank 0 gives, where they are not and
-// order goes by way of peers, so that every rank is visited twice.
+// How long a check and a simulation take, on one core, by number of ranks: of
+// the ring all-gather + matmul on four streams as lowered; and of a program
+// whose order goes by way of peers, so that the whole of it is replayed for
+// every rank.
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -78,8 +78,22 @@ static hd_module *parse_answers(int ranks, hd_diag *diag)
     return module;
 }
 
-static void measure(const char *name, hd_module *(*make)(int, hd_diag *),
-                    int ranks, int runs, double goal)
+typedef hd_status measured_fn(const hd_module *module, hd_diag *diag);
+
+static hd_status simulate(const hd_module *module, hd_diag *diag)
+{
+    hd_machine machine = hd_machine_default();
+    hd_simulation *simulation;
+    hd_status status = hd_simulate(module, &machine, diag, &simulation);
+
+    if (status == HD_OK)
+        hd_simulation_destroy(simulation);
+    return status;
+}
+
+static void measure(const char *name, measured_fn *fn,
+                    hd_module *(*make)(int, hd_diag *), int ranks, int runs,
+                    double goal)
 {
     hd_diag *diag = hd_diag_create();
     hd_module *module = make(ranks, diag);
@@ -89,13 +103,13 @@ static void measure(const char *name, hd_module *(*make)(int, hd_diag *),
     for (int i = 0; i < runs; i++) {
         double start = bench_now();
 
-        if (hd_check(module, diag) != HD_OK)
+        if (fn(module, diag) != HD_OK)
             die(diag);
         samples[i] = (bench_now() - start) * 1e3;
     }
     getrusage(RUSAGE_SELF, &usage);
-    printf("check, %-8s %4d ranks %25.3f ms       p5 %9.3f  p95 %9.3f", name,
-           ranks, bench_percentile(samples, (size_t)runs, 0.5),
+    printf("%-17s %4d ranks %23.3f ms       p5 %9.3f  p95 %9.3f", name, ranks,
+           bench_percentile(samples, (size_t)runs, 0.5),
            bench_percentile(samples, (size_t)runs, 0.05),
            bench_percentile(samples, (size_t)runs, 0.95));
     if (goal > 0)
@@ -107,11 +121,13 @@ static void measure(const char *name, hd_module *(*make)(int, hd_diag *),
 
 int main(void)
 {
-    measure("ring", lower_ring, 8, 101, 20);
-    measure("ring", lower_ring, 64, 21, 50);
-    measure("ring", lower_ring, 256, 7, 500);
-    measure("ring", lower_ring, 1024, 3, 2000);
-    measure("answers", parse_answers, 8, 21, 0);
-    measure("answers", parse_answers, 64, 3, 0);
+    measure("check, ring", hd_check, lower_ring, 8, 101, 20);
+    measure("check, ring", hd_check, lower_ring, 64, 21, 50);
+    measure("check, ring", hd_check, lower_ring, 256, 7, 500);
+    measure("check, ring", hd_check, lower_ring, 1024, 3, 2000);
+    measure("check, answers", hd_check, parse_answers, 8, 21, 0);
+    measure("check, answers", hd_check, parse_answers, 64, 3, 0);
+    measure("simulate, ring", simulate, lower_ring, 8, 101, 0);
+    measure("simulate, ring", simulate, lower_ring, 1024, 3, 10000);
     return 0;
 }
