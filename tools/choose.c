@@ -102,7 +102,7 @@ static bool is_complete(const char *path, const content *text,
 outcome choose_best(const char *path, const content *text,
                     program_options *options)
 {
-    candidate candidates[MOST_CANDIDATES];
+    candidate candidates[MOST_CANDIDATES] = {0};
     hd_machine machine;
     int n;
 

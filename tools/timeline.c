@@ -258,13 +258,17 @@ static double tick_of(double end)
 static void draw_axis(const picture *p, double bottom)
 {
     double tick = tick_of(p->t->end);
+    int n = (int)(p->t->end / tick + 1e-4);
 
-    for (double at = 0; at <= p->t->end * 1.0001; at += tick)
+    for (int i = 0; i <= n; i++) {
+        double at = tick * i;
+
         fprintf(p->to,
                 "<line x1='%.1f' y1='%d' x2='%.1f' y2='%.1f' stroke='#ccc'/>"
                 "<text x='%.1f' y='%.1f' text-anchor='middle'>%g us</text>\n",
                 left_of(p, at), TOP - 6, left_of(p, at), bottom, left_of(p, at),
                 bottom + 14, micro(at));
+    }
 }
 
 static void draw_lanes(const picture *p)
