@@ -155,6 +155,7 @@ typedef struct touched {
     const hd_buffer *buffer;
     int dim;
     bool written;
+    bool gathered; // peers may still be sent it when the trip computes
 } touched;
 
 typedef struct run {
@@ -179,8 +180,12 @@ static bool fits(run *r, const hd_op *op, const plan *p)
 {
     const hd_view *views[HD_MAX_VIEWS];
 
-    // One pipeline moves along one axis.
-    if (op->code == HD_OP_ALL_GATHER && r->axis >= 0 && op->axis != r->axis)
+    // One pipeline moves along one axis. A trip begins with its transfers, so
+    // nothing ahead of a gather may have used what it writes: the old value of
+    // an inout is read before it is gathered into.
+    if (op->code == HD_OP_ALL_GATHER &&
+        ((r->axis >= 0 && op->axis != r->axis) ||
+         find_touched(r, hd_buffer_root(op->view[0].buffer)) != NULL))
         return false;
     hd_op_views(op, views);
     for (int i = 0; i < p->nviews; i++) {
@@ -189,7 +194,7 @@ static bool fits(run *r, const hd_op *op, const plan *p)
 
         if (t == NULL || (!writes && !t->written))
             continue;
-        if (t->dim == WHOLE || t->dim != p->dim[i])
+        if (t->dim == WHOLE || t->dim != p->dim[i] || (writes && t->gathered))
             return false;
     }
     return true;
@@ -220,7 +225,8 @@ static void touch(run *r, const hd_op *op, const plan *p)
             r->touched = grown;
             r->room = 2 * r->room + 8;
         }
-        r->touched[r->ntouched++] = (touched){root, p->dim[i], writes};
+        r->touched[r->ntouched++] = (touched){
+            root, p->dim[i], writes, writes && op->code == HD_OP_ALL_GATHER};
         r->index[root->id] = r->ntouched;
     }
 }

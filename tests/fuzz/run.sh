@@ -26,7 +26,13 @@ fi
 cd "$root" || exit 2
 log=build/fuzz/build.log
 mkdir -p build/fuzz
-if ! { cmake --preset fuzz && cmake --build --preset fuzz; } >"$log" 2>&1; then
+programs=fuzz_words
+for target; do
+    programs="$programs fuzz_$target"
+done
+# shellcheck disable=SC2086
+if ! { cmake --preset fuzz &&
+    cmake --build --preset fuzz --target $programs; } >"$log" 2>&1; then
     cat "$log" >&2
     exit 2
 fi
