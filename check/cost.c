@@ -1,6 +1,6 @@
-// A matmul takes as many waves of tiles as its result needs, each as long as a
-// full one; anything else is bound by the bytes that it reads and writes. The
-// numbers of the default machine are those of docs/simulate.md.
+// A matmul takes as long as its tiles, or as those that fill the processor if
+// it has fewer; anything else is bound by the bytes that it reads and writes.
+// The numbers of the default machine are those of docs/simulate.md.
 #include "check/cost.h"
 
 #include <string.h>
@@ -13,19 +13,19 @@ hd_machine hd_machine_default(void)
         .name = "8 x H200",
         .ranks_per_node = 8,
         .issue = 1.5e-6,
-        .launch = 4e-6,
-        .memory = 4.0e12,
+        .launch = 2.5e-6,
+        .memory = 4.1e12,
         .matmul = {[HD_F64] = 60e12,
                    [HD_F32] = 51e12,
-                   [HD_F16] = 790e12,
-                   [HD_BF16] = 790e12,
-                   [HD_F8E4M3] = 1500e12,
-                   [HD_F8E5M2] = 1500e12},
-        .units = 132,
+                   [HD_F16] = 656e12,
+                   [HD_BF16] = 656e12,
+                   [HD_F8E4M3] = 1200e12,
+                   [HD_F8E5M2] = 1200e12},
+        .units = 99,
         .tile_m = 128,
-        .tile_n = 256,
-        .hop = 14e-6,
-        .copy_latency = 3e-6,
+        .tile_n = 128,
+        .hop = 12e-6,
+        .copy_latency = 2.1e-6,
         .copy_bandwidth = 392e9,
         .link = 345e9,
         .collision = 0.6,
@@ -90,8 +90,10 @@ static double matmul_seconds(const hd_machine *machine, const hd_op *op)
                (double)shape.batch / rate;
     tiles = ceil_div((double)shape.m, machine->tile_m) *
             ceil_div((double)shape.n, machine->tile_n) * (double)shape.batch;
-    return ceil_div(tiles, machine->units) * machine->units *
-           (2.0 * machine->tile_m * machine->tile_n * (double)shape.k) / rate;
+    if (tiles < machine->units)
+        tiles = machine->units;
+    return tiles * 2.0 * machine->tile_m * machine->tile_n * (double)shape.k /
+           rate;
 }
 
 static double compute_seconds(const hd_machine *machine, const hd_op *op)

@@ -269,7 +269,8 @@ typedef struct hd_machine {
     double memory;      // bytes/s that an element-wise kernel moves
     // Operations/s of a matmul, by hd_dtype; 0: as f32, or f64 for f64.
     double matmul[HD_EVENT];
-    int units; // a matmul runs in waves of so many tiles; 0: it does not
+    int units;          // tiles that fill a rank's processor: a matmul of fewer
+                        // takes as long; 0: tiles do not matter
     int tile_m, tile_n; // elements of the result that a tile has
     double hop;         // s: credit and signal of one send and recv
     double copy_latency, copy_bandwidth; // of one send and recv in a node
@@ -325,8 +326,8 @@ HD_API void hd_simulation_destroy(hd_simulation *simulation);
 HD_API void hd_simulation_predict(const hd_simulation *simulation,
                                   hd_prediction *out);
 
-// Puts measured times in the place of predicted ones: `times` has a start and an
-// end in seconds for each interval, as hd_session_options.times has for each
+// Puts measured times in the place of predicted ones: `times` has a start and
+// an end in seconds for each interval, as hd_session_options.times has for each
 // step of a rank. The critical path and its times become those of the
 // measurement; the first start becomes 0.
 HD_API void hd_simulation_measure(hd_simulation *simulation,

@@ -45,20 +45,18 @@ pid_t __real_fork(void);
 int __real_pthread_create(pthread_t *thread, const pthread_attr_t *attributes,
                           void *(*body)(void *), void *context);
 
-static plan *get_plan(void)
+// Ahead of all threads, which read it whether they are watched or not.
+__attribute__((constructor)) static void make_plan(void)
 {
-    if (shared == NULL) {
-        shared = __real_mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE,
-                             MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-        if (shared == MAP_FAILED)
-            abort();
-    }
-    return shared;
+    shared = __real_mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE,
+                         MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (shared == MAP_FAILED)
+        abort();
 }
 
 static void begin(long k, int kinds, int child)
 {
-    plan *p = get_plan();
+    plan *p = shared;
 
     atomic_store(&p->seen, 0);
     atomic_store(&p->fired, false);
@@ -82,13 +80,13 @@ void fault_begin_in_child(long k, int kinds, int child)
 bool fault_end(void)
 {
     watched = false;
-    get_plan()->child = -1;
-    return atomic_load(&get_plan()->fired);
+    shared->child = -1;
+    return atomic_load(&shared->fired);
 }
 
 long fault_count(void)
 {
-    return atomic_load(&get_plan()->seen);
+    return atomic_load(&shared->seen);
 }
 
 long fault_live(void)
@@ -231,7 +229,7 @@ int __wrap_signalfd(int fd, const void *mask, int flags)
 pid_t __wrap_fork(void);
 pid_t __wrap_fork(void)
 {
-    plan *p = get_plan();
+    plan *p = shared;
     int number;
     pid_t pid;
 

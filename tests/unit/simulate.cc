@@ -82,18 +82,20 @@ TEST(Simulation, WhatWorksAtTheSameTimeSharesTheProcessor)
     EXPECT_DOUBLE_EQ(s.At(3).end, 6);
 }
 
-TEST(Simulation, AMatmulRunsInWavesOfTiles)
+TEST(Simulation, AMatmulOfFewTilesLeavesTheProcessorIdle)
 {
     hd_machine m = Round();
 
-    m.units = 4;
     m.tile_m = m.tile_n = 2;
     m.memory = 1e9;
-    // Six tiles of a 4 x 6 result are two waves of four: 2 x 4 x 2 x 2 x 2 x k.
-    Simulated s("host program tiles in %a : f32[4, 3] in %b : f32[3, 6] "
-                "out %c : f32[4, 6] { %c = matmul %a, %b }",
-                m);
-    EXPECT_DOUBLE_EQ(s.p.time, 2 * 4 * 2 * 2 * 2 * 3);
+    // Six tiles of a 4 x 6 result: their own time, or that of eight.
+    for (int units : {4, 8}) {
+        m.units = units;
+        Simulated s("host program tiles in %a : f32[4, 3] in %b : f32[3, 6] "
+                    "out %c : f32[4, 6] { %c = matmul %a, %b }",
+                    m);
+        EXPECT_DOUBLE_EQ(s.p.time, (units == 4 ? 6 : 8) * 2 * 2 * 2 * 3);
+    }
 }
 
 const char *const kExchange =
