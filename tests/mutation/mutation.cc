@@ -145,6 +145,39 @@ TEST(Mutation, TheCheckerJudgesMutantsAsTheOracleDoes)
     }
 }
 
+// Every way in which one temporary may take the bytes of another.
+TEST(Mutation, LifetimesAreJudgedAlike)
+{
+    Tally tally;
+
+    for (const Base &base : HostBases()) {
+        std::string text = Lowered(base);
+        Program whole(text);
+        int n = whole.module->nbuffers;
+
+        for (int i = 0; i < n; i++)
+            for (int k = 0; k < i; k++) {
+                Program p(text);
+                hd_buffer *b = p.module->buffers, *other = b;
+
+                for (int at = 0; at < i; at++)
+                    b = b->next;
+                for (int at = 0; at < k; at++)
+                    other = other->next;
+                if (b->role != HD_TEMP || other->role != HD_TEMP ||
+                    other->of != nullptr || b->of == other)
+                    continue;
+                b->of = other;
+                std::string mutant = p.Print();
+                ASSERT_EQ(Compare(mutant.substr(mutant.find('\n') + 1), &tally),
+                          "")
+                    << mutant;
+            }
+    }
+    EXPECT_GT(tally.clean, 0);
+    EXPECT_GT(tally.failed[ORACLE_LIFETIME], 3);
+}
+
 // ------------------------------------------------------------------- waits
 
 // Every block that holds a wait, and the statement before it.

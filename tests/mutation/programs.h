@@ -156,6 +156,12 @@ inline std::vector<Base> HostBases()
         "temp %b : f32[3] temp %c : f32[3] temp %d : f32[3] of %b "
         "{ %a = relu %x %b = scale %a by 2 %c = add %a, %b "
         "%d = mul %c, %a %y = add %d, %c }";
+    // Any two of these temporaries could share bytes: no step touches both.
+    static const char *const lives =
+        "host program lives in %x : f32[3] out %y : f32[3] temp %a : f32[3] "
+        "temp %b : f32[3] temp %c : f32[3] temp %d : f32[3] temp %e : f32[3] "
+        "{ %a = relu %x %b = gelu %x %c = copy %x %d = add %a, %b "
+        "%e = scale %d by 2 %y = add %e, %c }";
     hd_lower_options none = hd_lower_defaults();
 
     std::vector<Base> bases = {
@@ -167,6 +173,7 @@ inline std::vector<Base> HostBases()
         {"renamed1", renamed, false, none},
         {"temps1", temps, false, none},
         {"chain1", chain, false, none},
+        {"lives1", lives, false, none},
     };
     return bases;
 }
