@@ -46,10 +46,35 @@ static hd_status null_import(hd_device *device, int peer,
     return null_call(device, diag);
 }
 
-static hd_status null_begin(hd_device *device, void *const *arguments,
-                            hd_diag *diag)
+static hd_status null_begin(hd_device *device, void *stream,
+                            void *const *arguments, hd_diag *diag, bool *whole)
 {
+    (void)stream;
     (void)arguments;
+    (void)whole;
+    return null_call(device, diag);
+}
+
+static hd_status null_take(hd_device *device, size_t bytes, hd_diag *diag,
+                           void **out)
+{
+    (void)bytes;
+    *out = device;
+    return null_call(device, diag);
+}
+
+static void null_give(hd_device *device, void *memory)
+{
+    (void)device;
+    (void)memory;
+}
+
+static hd_status null_copy(hd_device *device, void *to, const void *from,
+                           size_t bytes, hd_diag *diag)
+{
+    (void)to;
+    (void)from;
+    (void)bytes;
     return null_call(device, diag);
 }
 
@@ -92,6 +117,9 @@ static const hd_driver null_driver = {
     .sync = null_step,
     .end = null_call,
     .finish = null_call,
+    .take = null_take,
+    .give = null_give,
+    .copy = null_copy,
     .stats = null_stats,
     .close = null_close,
 };

@@ -13,6 +13,12 @@
 // whose conflicts have no constant distance are put on one stream, and so are
 // those of a loop of another form, which only a text that goes on from here can
 // have.
+//
+// With a stream of its own for transfers, what a trip transfers goes there and
+// what it computes stays, so that no matmul stands in the way of a transfer:
+//
+//     on stream S:         wait %hop[j]  ..  recv  %hop[j + 1] = record
+//     on stream j mod S:   wait %hop[j]  ..  compute
 #include <stdlib.h>
 #include <string.h>
 
@@ -322,6 +328,104 @@ static void add_fork(loop *l, hd_block *done)
         done, hd_stmt_op(l->module, HD_OP_FORK, -1, 0, 0, 0, l->stmt->loc));
 }
 
+// --------------------------------------------------- a stream for transfers
+
+static bool transfers(const hd_block *block)
+{
+    for (const hd_stmt *s = block->first; s != NULL; s = s->next)
+        if (s->kind == HD_STMT_OP
+                ? hd_op_is(s->op, HD_UNIT_TRANSFER)
+                : transfers(&s->body) || transfers(&s->otherwise))
+            return true;
+    return false;
+}
+
+static bool is_transfer(const hd_stmt *stmt)
+{
+    return stmt->kind == HD_STMT_OP
+               ? hd_op_is(stmt->op, HD_UNIT_TRANSFER)
+               : transfers(&stmt->body) || transfers(&stmt->otherwise);
+}
+
+// A trip is lets, then transfers, then what computes; and trips wait for each
+// other's transfers alone.
+static bool can_split(const loop *l)
+{
+    const hd_stmt *s = l->on->body.first;
+    bool moved = false;
+
+    while (s != NULL && s->kind == HD_STMT_LET)
+        s = s->next;
+    for (; s != NULL && is_transfer(s); s = s->next)
+        moved = true;
+    for (; s != NULL; s = s->next)
+        if (is_transfer(s) || s->kind == HD_STMT_LET)
+            return false;
+    return moved && !l->varied && !l->many_producers && l->distance <= 1 &&
+           (l->producer == NULL || is_transfer(l->producer));
+}
+
+static hd_stmt *wait_stmt(loop *l, hd_buffer *hop)
+{
+    hd_stmt *wait =
+        hd_stmt_op(l->module, HD_OP_WAIT, -1, 0, 1, 0, l->stmt->loc);
+
+    wait->op->view[0] =
+        event_at(l, hop, hd_expr_of_var(l->module, l->stmt->var));
+    return wait;
+}
+
+// The trip's statements go to the loop itself (lets), the stream for transfers
+// and their own stream. Trips that wait for no other take the event of their
+// own transfers, trips of a chain that of the trip before.
+static void split_trip(loop *l, hd_buffer *hop, bool chained)
+{
+    hd_module *m = l->module;
+    hd_expr j = hd_expr_of_var(m, l->stmt->var);
+    hd_stmt *moved = hd_stmt_new(m, HD_STMT_ON, l->on->loc);
+    hd_block trip = {0}, computed = {0};
+    hd_stmt *next;
+
+    moved->a = hd_expr_const(m, m->streams - 1);
+    if (chained)
+        hd_block_append(
+            &moved->body,
+            guarded(l, wait_stmt(l, hop),
+                    hd_expr_binary(m, HD_EXPR_EQ, j, hd_expr_const(m, 0))));
+    hd_block_append(&computed, wait_stmt(l, hop));
+    for (hd_stmt *s = l->on->body.first; s != NULL; s = next) {
+        next = s->next;
+        hd_block_append(s->kind == HD_STMT_LET ? &trip
+                        : is_transfer(s)       ? &moved->body
+                                               : &computed,
+                        s);
+    }
+    if (!chained)
+        hd_block_append(&moved->body, record_stmt(l, hop, j));
+    l->on->body = computed;
+    hd_block_append(&trip, moved);
+    hd_block_append(&trip, l->on);
+    l->stmt->body = trip;
+}
+
+static void split_loop(loop *l, hd_block *done)
+{
+    hd_type type = {.dtype = HD_EVENT, .ndims = 1};
+    bool chained = l->distance == 1;
+    hd_buffer *hop;
+
+    type.dim[0] = (hd_dim){l->trips, HD_LOCAL};
+    hop = hd_module_add_buffer(l->module, "hop", HD_TEMP, &type);
+    hop->loc = l->stmt->loc;
+    if (chained) {
+        hd_block_append(done, record_stmt(l, hop, hd_expr_const(l->module, 0)));
+        add_record(l, hop);
+    } else {
+        add_fork(l, done);
+    }
+    split_trip(l, hop, chained);
+}
+
 static void order_loop(loop *l, hd_block *done)
 {
     hd_type type = {.dtype = HD_EVENT, .ndims = 1};
@@ -373,7 +477,6 @@ hd_status hd_pass_event(hd_module *module, const hd_lower_options *options,
     hd_stmt *next;
     loop base = {.module = module, .scratch = scratch, .diag = diag};
 
-    (void)options;
     base.vars = hd_new_array(scratch, int64_t, module->nvars + 1);
     base.env.var = base.vars;
     for (hd_stmt *stmt = module->body.first; stmt != NULL; stmt = next) {
@@ -389,7 +492,10 @@ hd_status hd_pass_event(hd_module *module, const hd_lower_options *options,
         l.written = hd_new_array(scratch, bool, module->nbuffers + 1);
         hd_block_each(&l.on->body, note_written, l.written);
         find_conflicts(&l);
-        order_loop(&l, &done);
+        if (options->comm_stream && can_split(&l))
+            split_loop(&l, &done);
+        else
+            order_loop(&l, &done);
         hd_block_append(&done, stmt);
         hd_block_append(&done,
                         hd_stmt_op(module, HD_OP_JOIN, -1, 0, 0, 0, stmt->loc));

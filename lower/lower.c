@@ -27,6 +27,9 @@ hd_lower_options hd_lower_defaults(void)
 
 static hd_status check_options(const hd_lower_options *options, hd_diag *diag)
 {
+    if (options->comm_stream && options->streams == 64)
+        return hd_fail(diag, HD_ARGUMENT,
+                       "64 streams and one for transfers; 64 are possible");
     if (options->streams < 1 || options->streams > 64)
         return hd_fail(diag, HD_ARGUMENT, "%d streams; 1 to 64 are possible",
                        options->streams);

@@ -348,7 +348,7 @@ hd_status hd_pass_stream(hd_module *module, const hd_lower_options *options,
 
         if (starts_run(&r, stmt)) {
             stmt = move_run(&r, &b, stmt, options->streams);
-            module->streams = options->streams;
+            module->streams = options->streams + options->comm_stream;
             continue;
         }
         hd_block_append(&done, stmt);

@@ -104,13 +104,16 @@ static void issue(hd_cpu_stream *stream, uint64_t n)
 
 // What a run has of its own goes into the slot of the run that ended
 // HD_CPU_RUNS ago.
-static hd_status cpu_begin(hd_device *device, void *const *arguments,
-                           hd_diag *diag)
+static hd_status cpu_begin(hd_device *device, void *stream,
+                           void *const *arguments, hd_diag *diag, bool *whole)
 {
     uint64_t n = device->runs + 1;
     hd_cpu_run *run = hd_cpu_run_of(device, n);
     hd_cpu_stream *caller = &device->stream[0];
 
+    *whole = false;
+    if (stream != NULL)
+        return hd_fail(diag, HD_ARGUMENT, "the cpu has no streams of a caller");
     if (n > HD_CPU_RUNS)
         hd_cpu_await_run(device, n - HD_CPU_RUNS);
     HD_TRY(report(device, diag));
@@ -188,6 +191,30 @@ static hd_status cpu_finish(hd_device *device, hd_diag *diag)
     return report(device, diag);
 }
 
+static hd_status cpu_take(hd_device *device, size_t bytes, hd_diag *diag,
+                          void **out)
+{
+    (void)device;
+    if (posix_memalign(out, 256, bytes > 0 ? bytes : 1) != 0)
+        return hd_fail(diag, HD_NO_MEMORY, "no memory for %zu bytes", bytes);
+    return HD_OK;
+}
+
+static void cpu_give(hd_device *device, void *memory)
+{
+    (void)device;
+    free(memory);
+}
+
+static hd_status cpu_copy(hd_device *device, void *to, const void *from,
+                          size_t bytes, hd_diag *diag)
+{
+    (void)device;
+    (void)diag;
+    memcpy(to, from, bytes);
+    return HD_OK;
+}
+
 static void cpu_stats(const hd_device *device, hd_stats *stats)
 {
     stats->allocations += device->allocations;
@@ -209,6 +236,9 @@ const hd_driver hd_driver_cpu = {
     .sync = cpu_sync,
     .end = cpu_end,
     .finish = cpu_finish,
+    .take = cpu_take,
+    .give = cpu_give,
+    .copy = cpu_copy,
     .stats = cpu_stats,
     .close = cpu_close,
 };

@@ -26,6 +26,7 @@
 #include "runtime/driver.h"
 #include "runtime/event.h"
 #include "runtime/group.h"
+#include "runtime/meeting.h"
 #include "runtime/window.h"
 
 #define HD_CPU_RUNS 16    // that may be in flight
@@ -57,29 +58,15 @@ typedef struct hd_cpu_slot {
 
 // --------------------------------------------------------- the plan
 
-// A stretch of a buffer. Its address is settled by the run.
-typedef struct hd_cpu_place {
-    int buffer; // id of the root
-    size_t offset;
-} hd_cpu_place;
-
-typedef enum hd_cpu_act {
-    HD_CPU_COPY,  // from one place of ours to another
-    HD_CPU_OFFER, // says "ready", waits for "done": memory that a peer touches
-    HD_CPU_PUT,   // waits for "ready", copies to the peer, says "done"
-    HD_CPU_PULL,  // waits for "ready", copies from the peer, says "done"
-    HD_CPU_READ,  // waits for "ready"; "done" is said once all are reduced
-} hd_cpu_act;
-
 // One side of what passes between two ranks, or a copy of our own.
 typedef struct hd_cpu_part {
-    hd_cpu_act act;
-    int peer; // -1 for COPY
+    hd_side side; // HD_SIDE_NONE: a copy
+    int peer;     // -1 for a copy
     hd_cpu_slot *mine;
     hd_cpu_slot *theirs;
-    hd_cpu_place place;
-    hd_cpu_place from; // COPY
-    void *remote;      // PUT, PULL, READ
+    hd_stretch place;
+    hd_stretch from; // of a copy
+    void *remote;    // PUT, PULL, READ
     size_t bytes;
     struct hd_cpu_reduce *reduce; // READ
     bool over;                    // in this run
@@ -90,8 +77,8 @@ typedef struct hd_cpu_reduce {
     bool max;
     hd_dtype dtype;
     size_t elements;
-    hd_cpu_place out;
-    hd_cpu_place own;
+    hd_stretch out;
+    hd_stretch own;
     int n;                // operands
     int own_index;        // which of them is ours
     const void **operand; // owned: addresses; ours is filled in by each run
@@ -147,8 +134,7 @@ typedef struct hd_cpu_peer {
     size_t offset; // in our window: of the pair's slots
     hd_cpu_slot *mine;
     hd_cpu_slot *theirs;
-    uint64_t up, down;    // sends and recvs: lower to higher rank, and back
-    uint64_t collectives; // that both take part in
+    hd_pair pair; // what passes between us in a run
 } hd_cpu_peer;
 
 // What one run in flight has of its own.
@@ -214,7 +200,15 @@ static inline hd_cpu_run *hd_cpu_run_of(hd_device *device, uint64_t n)
     return &device->run[n % HD_CPU_RUNS];
 }
 
-static inline void *hd_cpu_address(const hd_cpu_run *run, hd_cpu_place place)
+// The slot of a meeting in a pair's list, which begins at `first`.
+static inline hd_cpu_slot *hd_cpu_slot_of(hd_cpu_slot *first,
+                                          const hd_cpu_peer *peer,
+                                          const hd_meeting *meeting)
+{
+    return &first[hd_pair_slot(&peer->pair, meeting)];
+}
+
+static inline void *hd_cpu_address(const hd_cpu_run *run, hd_stretch place)
 {
     return (char *)run->base[place.buffer] + place.offset;
 }
@@ -235,43 +229,6 @@ void hd_cpu_plan_free(hd_device *device);
 // A send that does not hold up its stream: an entry of its own, also in a
 // group.
 bool hd_cpu_defers(const hd_step *step);
-
-// ------------------------------------------------- cpu_meeting.c
-
-// What passes between this rank and one peer in a transfer: one side of it. A
-// collective has one or two with each peer.
-typedef struct hd_cpu_meeting {
-    hd_cpu_act act;
-    int peer;
-    bool collective;
-    bool upward;        // from the lower to the higher rank
-    uint64_t index;     // among the pair's of that kind
-    hd_cpu_place place; // OFFER: what the peer may touch
-    size_t bytes;
-    uint64_t kind; // what this side does
-    uint64_t want; // what the other must do
-} hd_cpu_meeting;
-
-typedef hd_status hd_cpu_meeting_fn(hd_device *device, const hd_step *step,
-                                    const hd_cpu_meeting *meeting,
-                                    hd_diag *diag, void *context);
-
-// Calls `fn` with each meeting of a transfer. The layout of the window and the
-// plan both follow it, so they cannot disagree.
-hd_status hd_cpu_meet(hd_device *device, const hd_step *step, hd_diag *diag,
-                      hd_cpu_meeting_fn *fn, void *context);
-
-// The slot of a meeting in a pair's list, which begins at `first`.
-hd_cpu_slot *hd_cpu_slot_of(hd_cpu_slot *first, const hd_cpu_peer *peer,
-                            const hd_cpu_meeting *meeting);
-
-// Index `i` of a span whose first dimension counts the ranks of an axis, or the
-// whole of it if `i` is -1.
-typedef struct hd_cpu_piece {
-    hd_cpu_place place;
-    size_t bytes;
-} hd_cpu_piece;
-hd_cpu_piece hd_cpu_piece_of(const hd_span *span, int64_t i);
 
 // --------------------------------------------- cpu_transfer.c
 

@@ -11,7 +11,7 @@
 typedef struct hd_cpu_handle {
     uint64_t bytes;  // of the window
     uint64_t offset; // of the pair's slots
-    uint64_t up, down, collectives;
+    hd_pair pair;
 } hd_cpu_handle;
 _Static_assert(sizeof(hd_cpu_handle) <= HD_HANDLE_BYTES, "handle");
 _Static_assert(sizeof(hd_cpu_slot) == 64, "a slot is a cache line");
@@ -52,32 +52,6 @@ static hd_status list_buffers(hd_device *device, hd_diag *diag)
 
 // ---------------------------------------------------- the window
 
-static hd_status count_step(hd_device *device, const hd_step *step)
-{
-    const hd_module *module = device->binding.module;
-    hd_opcode code = step->op->code;
-    uint64_t count = (uint64_t)step->seq + 1;
-
-    if (!hd_op_is(step->op, HD_UNIT_TRANSFER))
-        return HD_OK;
-    if (code == HD_OP_SEND || code == HD_OP_RECV) {
-        bool up = step->peer > device->rank;
-        hd_cpu_peer *peer = &device->peer[step->peer];
-
-        *(up == (code == HD_OP_SEND) ? &peer->up : &peer->down) = count;
-        return HD_OK;
-    }
-    for (int64_t i = 0; i < module->axis[step->op->axis].size; i++)
-        device->peer[hd_mesh_peer(module, device->rank, step->op->axis, i)]
-            .collectives = count;
-    return HD_OK;
-}
-
-static uint64_t count_slots(const hd_cpu_peer *peer)
-{
-    return peer->up + peer->down + peer->collectives;
-}
-
 static size_t lay_out_window(hd_device *device)
 {
     size_t at = align_up(sizeof(hd_cpu_header), 4096);
@@ -94,7 +68,7 @@ static size_t lay_out_window(hd_device *device)
         if (i == device->rank)
             continue;
         device->peer[i].offset = at;
-        at += count_slots(&device->peer[i]) * sizeof(hd_cpu_slot);
+        at += hd_pair_slots(&device->peer[i].pair) * sizeof(hd_cpu_slot);
     }
     return at;
 }
@@ -123,7 +97,7 @@ static hd_status check_memory(hd_device *device, size_t window, hd_diag *diag)
 }
 
 static hd_status fill_slot(hd_device *device, const hd_step *step,
-                           const hd_cpu_meeting *meeting, hd_diag *diag,
+                           const hd_meeting *meeting, hd_diag *diag,
                            void *context)
 {
     hd_cpu_peer *peer = &device->peer[meeting->peer];
@@ -132,7 +106,7 @@ static hd_status fill_slot(hd_device *device, const hd_step *step,
 
     (void)context;
     slot->kind = meeting->kind;
-    if (meeting->act != HD_CPU_OFFER)
+    if (meeting->side != HD_SIDE_OFFER)
         return HD_OK;
     if (!buffer->shared)
         return hd_fail(diag, HD_INVALID,
@@ -149,10 +123,17 @@ static hd_status fill_slot(hd_device *device, const hd_step *step,
 static hd_status open_window(hd_device *device, hd_diag *diag)
 {
     const hd_steps *steps = device->binding.steps;
+    hd_pair *pairs = calloc((size_t)device->size, sizeof(*pairs));
     size_t bytes;
 
+    if (pairs == NULL)
+        return hd_fail(diag, HD_NO_MEMORY, "no memory for %d ranks",
+                       device->size);
     for (int64_t i = 0; i < steps->nsteps; i++)
-        HD_TRY(count_step(device, &steps->step[i]));
+        hd_pair_count(&device->binding, &steps->step[i], pairs);
+    for (int i = 0; i < device->size; i++)
+        device->peer[i].pair = pairs[i];
+    free(pairs);
     bytes = lay_out_window(device);
     HD_TRY(check_memory(device, bytes, diag));
     HD_TRY(hd_window_open(bytes, diag, &device->window));
@@ -163,7 +144,8 @@ static hd_status open_window(hd_device *device, hd_diag *diag)
             (void *)((char *)device->window.base + device->peer[i].offset);
     for (int64_t i = 0; i < steps->nsteps; i++) {
         if (hd_op_is(steps->step[i].op, HD_UNIT_TRANSFER))
-            HD_TRY(hd_cpu_meet(device, &steps->step[i], diag, fill_slot, NULL));
+            HD_TRY(hd_meet(device, &device->binding, &steps->step[i], diag,
+                           fill_slot, NULL));
     }
     return HD_OK;
 }
@@ -263,38 +245,11 @@ hd_status hd_cpu_export(hd_device *device, int peer, hd_diag *diag,
     const hd_cpu_peer *pair = &device->peer[peer];
     hd_cpu_handle handle = {.bytes = device->window.bytes,
                             .offset = pair->offset,
-                            .up = pair->up,
-                            .down = pair->down,
-                            .collectives = pair->collectives};
+                            .pair = pair->pair};
 
     (void)diag;
     memcpy(out->bytes, &handle, sizeof(handle));
     out->fd = device->window.fd;
-    return HD_OK;
-}
-
-static hd_status compare_counts(const hd_device *device, int peer,
-                                const hd_cpu_handle *handle, hd_diag *diag)
-{
-    const hd_cpu_peer *pair = &device->peer[peer];
-    int low = peer < device->rank ? peer : device->rank;
-    int high = peer < device->rank ? device->rank : peer;
-
-    if (handle->up != pair->up || handle->down != pair->down)
-        return hd_fail(diag, HD_INVALID,
-                       "ranks %d and %d do not agree how often they send to "
-                       "each other: rank %d has %llu up and %llu down, rank %d "
-                       "has %llu and %llu",
-                       low, high, device->rank, (unsigned long long)pair->up,
-                       (unsigned long long)pair->down, peer,
-                       (unsigned long long)handle->up,
-                       (unsigned long long)handle->down);
-    if (handle->collectives != pair->collectives)
-        return hd_fail(diag, HD_INVALID,
-                       "rank %d takes part in %llu collectives, rank %d in "
-                       "%llu",
-                       device->rank, (unsigned long long)pair->collectives,
-                       peer, (unsigned long long)handle->collectives);
     return HD_OK;
 }
 
@@ -306,13 +261,14 @@ hd_status hd_cpu_import(hd_device *device, int peer, const hd_handle *handle,
     hd_status status;
 
     memcpy(&theirs, handle->bytes, sizeof(theirs));
-    status = compare_counts(device, peer, &theirs, diag);
+    status = hd_pair_compare(&device->binding, peer, &pair->pair, &theirs.pair,
+                             diag);
     if (status == HD_OK &&
         (theirs.bytes < sizeof(hd_cpu_header) ||
          theirs.offset % sizeof(hd_cpu_slot) != 0 ||
          theirs.offset > theirs.bytes ||
          (theirs.bytes - theirs.offset) / sizeof(hd_cpu_slot) <
-             count_slots(pair)))
+             hd_pair_slots(&pair->pair)))
         status = hd_fail(diag, HD_PEER, "the window of rank %d makes no sense",
                          peer);
     if (status != HD_OK) {

@@ -71,7 +71,7 @@ static hd_status add_part(hd_device *device, hd_parts *parts, hd_diag *diag,
 }
 
 static hd_status compare_sides(hd_device *device, const hd_step *step,
-                               const hd_cpu_meeting *meeting,
+                               const hd_meeting *meeting,
                                const hd_cpu_part *part, hd_diag *diag)
 {
     const char *op = hd_op_info_get(step->op->code)->text;
@@ -84,7 +84,7 @@ static hd_status compare_sides(hd_device *device, const hd_step *step,
                        "operation on rank %d",
                        op, device->rank, (long long)step->index,
                        step->op->loc.line, meeting->peer);
-    if (meeting->act == HD_CPU_OFFER)
+    if (meeting->side == HD_SIDE_OFFER)
         return HD_OK;
     if (theirs->bytes != meeting->bytes || theirs->offset > window ||
         theirs->bytes > window - theirs->offset)
@@ -98,7 +98,7 @@ static hd_status compare_sides(hd_device *device, const hd_step *step,
 }
 
 static hd_status plan_meeting(hd_device *device, const hd_step *step,
-                              const hd_cpu_meeting *meeting, hd_diag *diag,
+                              const hd_meeting *meeting, hd_diag *diag,
                               void *context)
 {
     hd_parts *parts = context;
@@ -106,7 +106,7 @@ static hd_status plan_meeting(hd_device *device, const hd_step *step,
     hd_cpu_part *part = NULL;
 
     HD_TRY(add_part(device, parts, diag, &part));
-    part->act = meeting->act;
+    part->side = meeting->side;
     part->peer = meeting->peer;
     part->mine = hd_cpu_slot_of(peer->mine, peer, meeting);
     part->theirs = hd_cpu_slot_of(peer->theirs, peer, meeting);
@@ -114,20 +114,20 @@ static hd_status plan_meeting(hd_device *device, const hd_step *step,
     part->bytes = meeting->bytes;
     HD_TRY(compare_sides(device, step, meeting, part, diag));
     part->remote = (char *)peer->window.base + part->theirs->offset;
-    if (meeting->act == HD_CPU_PUT ||
-        (meeting->act == HD_CPU_OFFER && step->op->noutputs == 0) ||
-        (meeting->act == HD_CPU_OFFER && parts->reduce != NULL))
+    if (meeting->side == HD_SIDE_PUT ||
+        (meeting->side == HD_SIDE_OFFER && step->op->noutputs == 0) ||
+        (meeting->side == HD_SIDE_OFFER && parts->reduce != NULL))
         device->sending += meeting->bytes;
     return HD_OK;
 }
 
-static hd_status add_copy(hd_device *device, hd_parts *parts, hd_cpu_piece to,
-                          hd_cpu_piece from, hd_diag *diag)
+static hd_status add_copy(hd_device *device, hd_parts *parts, hd_piece to,
+                          hd_piece from, hd_diag *diag)
 {
     hd_cpu_part *part = NULL;
 
     HD_TRY(add_part(device, parts, diag, &part));
-    *part = (hd_cpu_part){.act = HD_CPU_COPY,
+    *part = (hd_cpu_part){.side = HD_SIDE_NONE,
                           .peer = -1,
                           .place = to.place,
                           .from = from.place,
@@ -135,34 +135,7 @@ static hd_status add_copy(hd_device *device, hd_parts *parts, hd_cpu_piece to,
     return HD_OK;
 }
 
-// What a collective does with this rank's own piece.
-static hd_status plan_own(hd_device *device, const hd_step *step,
-                          hd_parts *parts, hd_diag *diag)
-{
-    const hd_span *span = step->span;
-    int axis = step->op->axis;
-    int64_t me =
-        axis < 0 ? 0
-                 : hd_mesh_coord(device->binding.module, device->rank, axis);
-
-    switch (step->op->code) {
-    case HD_OP_ALL_GATHER:
-        return add_copy(device, parts, hd_cpu_piece_of(&span[0], me),
-                        hd_cpu_piece_of(&span[1], -1), diag);
-    case HD_OP_ALL_TO_ALL:
-        return add_copy(device, parts, hd_cpu_piece_of(&span[0], me),
-                        hd_cpu_piece_of(&span[1], me), diag);
-    case HD_OP_BROADCAST:
-        if (step->peer == device->rank && step->op->noutputs > 0)
-            return add_copy(device, parts, hd_cpu_piece_of(&span[0], -1),
-                            hd_cpu_piece_of(&span[1], -1), diag);
-        return HD_OK;
-    default:
-        return HD_OK;
-    }
-}
-
-static bool overlap(hd_cpu_piece a, hd_cpu_piece b)
+static bool overlap(hd_piece a, hd_piece b)
 {
     return a.place.buffer == b.place.buffer &&
            a.place.offset < b.place.offset + b.bytes &&
@@ -182,9 +155,9 @@ static hd_status plan_reduce(hd_device *device, const hd_step *step,
     int axis = step->op->axis;
     int64_t me = hd_mesh_coord(module, device->rank, axis);
     bool scatter = step->op->code == HD_OP_REDUCE_SCATTER;
-    hd_cpu_piece out = hd_cpu_piece_of(&step->span[0], -1);
-    hd_cpu_piece own = hd_cpu_piece_of(&step->span[1], scatter ? me : -1);
-    hd_cpu_piece all = hd_cpu_piece_of(&step->span[1], -1);
+    hd_piece out = hd_piece_of(&step->span[0], -1);
+    hd_piece own = hd_piece_of(&step->span[1], scatter ? me : -1);
+    hd_piece all = hd_piece_of(&step->span[1], -1);
 
     *reduce = (hd_cpu_reduce){
         .max = hd_op_key(step->op, HD_KEY_MAX) != NULL,
@@ -213,7 +186,7 @@ static void link_reduce(hd_device *device, const hd_step *step,
     for (int i = first; i < entry->nparts; i++) {
         hd_cpu_part *part = &entry->part[i];
 
-        if (part->act != HD_CPU_READ)
+        if (part->side != HD_SIDE_READ)
             continue;
         reduce->operand[hd_mesh_coord(device->binding.module, part->peer,
                                       step->op->axis)] = part->remote;
@@ -227,14 +200,16 @@ static hd_status plan_one(hd_device *device, const hd_step *step,
 {
     hd_cpu_entry *entry = parts->entry;
     int first = entry->nparts;
+    hd_piece to, from;
 
     parts->reduce = NULL;
     if (is_reduction(step)) {
         parts->reduce = &entry->reduce[entry->nreduces++];
         HD_TRY(plan_reduce(device, step, parts->reduce, diag));
     }
-    HD_TRY(plan_own(device, step, parts, diag));
-    HD_TRY(hd_cpu_meet(device, step, diag, plan_meeting, parts));
+    if (hd_meet_own(&device->binding, step, &to, &from))
+        HD_TRY(add_copy(device, parts, to, from, diag));
+    HD_TRY(hd_meet(device, &device->binding, step, diag, plan_meeting, parts));
     if (parts->reduce != NULL)
         link_reduce(device, step, entry, first, entry->nreduces - 1);
     return HD_OK;

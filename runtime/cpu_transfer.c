@@ -134,7 +134,7 @@ static void reduce_all(hd_device *device, hd_cpu_entry *entry,
     for (int i = 0; i < entry->nparts; i++) {
         hd_cpu_part *part = &entry->part[i];
 
-        if (part->act != HD_CPU_READ || part->reduce != reduce)
+        if (part->side != HD_SIDE_READ || part->reduce != reduce)
             continue;
         say(device, part, DONE, n);
         part->over = true;
@@ -169,10 +169,10 @@ void hd_cpu_begin_parts(hd_device *device, hd_cpu_entry *entry, uint64_t n)
     for (int i = 0; i < entry->nparts; i++) {
         hd_cpu_part *part = &entry->part[i];
 
-        part->over = part->act == HD_CPU_COPY;
-        if (part->act == HD_CPU_OFFER)
+        part->over = part->side == HD_SIDE_NONE;
+        if (part->side == HD_SIDE_OFFER)
             say(device, part, READY, n);
-        if (part->act != HD_CPU_COPY)
+        if (part->side != HD_SIDE_NONE)
             continue;
         memmove(hd_cpu_address(run, part->place),
                 hd_cpu_address(run, part->from), part->bytes);
@@ -190,11 +190,11 @@ static void finish_part(hd_device *device, hd_cpu_entry *entry,
 {
     void *local = hd_cpu_address(hd_cpu_run_of(device, n), part->place);
 
-    if (part->act == HD_CPU_PUT)
+    if (part->side == HD_SIDE_PUT)
         memcpy(part->remote, local, part->bytes);
-    else if (part->act == HD_CPU_PULL)
+    else if (part->side == HD_SIDE_PULL)
         memcpy(local, part->remote, part->bytes);
-    if (part->act != HD_CPU_OFFER)
+    if (part->side != HD_SIDE_OFFER)
         say(device, part, DONE, n);
     part->over = true;
     entry->left--;
@@ -221,12 +221,12 @@ bool hd_cpu_move_parts(hd_device *device, hd_cpu_entry *entry, uint64_t n,
 
         if (part->over)
             continue;
-        if (!has_come(part, part->act == HD_CPU_OFFER ? DONE : READY, n)) {
+        if (!has_come(part, part->side == HD_SIDE_OFFER ? DONE : READY, n)) {
             if (*peer < 0)
                 *peer = part->peer;
             continue;
         }
-        if (part->act == HD_CPU_READ)
+        if (part->side == HD_SIDE_READ)
             note_ready(device, entry, part, n);
         else
             finish_part(device, entry, part, n);

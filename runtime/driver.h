@@ -25,6 +25,9 @@ typedef struct hd_binding {
     double *times;         // NULL, or where steps note their start and end
     bool chaos;            // delay every stream at random
     uint64_t seed;         // by this
+    const char *where;     // what follows "NAME:" in the options' device, or ""
+    hd_transport transport;
+    bool graph;
 } hd_binding;
 
 #define HD_HANDLE_BYTES 128
@@ -50,8 +53,10 @@ typedef struct hd_driver {
     // Everything that can be settled before the first run.
     hd_status (*prepare)(hd_device *device, hd_diag *diag);
     // `arguments` is one pointer an argument of the module, none of them NULL.
-    hd_status (*begin)(hd_device *device, void *const *arguments,
-                       hd_diag *diag);
+    // `whole` becomes true if the device repeats a run that it knows: then no
+    // step is handed over, and `end` comes next.
+    hd_status (*begin)(hd_device *device, void *stream, void *const *arguments,
+                       hd_diag *diag, bool *whole);
     hd_status (*compute)(hd_device *device, const hd_step *step, hd_diag *diag);
     // A group, or one transfer.
     hd_status (*transfer)(hd_device *device, const hd_step *steps, int n,
@@ -59,6 +64,12 @@ typedef struct hd_driver {
     hd_status (*sync)(hd_device *device, const hd_step *step, hd_diag *diag);
     hd_status (*end)(hd_device *device, hd_diag *diag);
     hd_status (*finish)(hd_device *device, hd_diag *diag);
+    // Memory for arguments, of a device that is prepared and at rest.
+    hd_status (*take)(hd_device *device, size_t bytes, hd_diag *diag,
+                      void **out);
+    void (*give)(hd_device *device, void *memory);
+    hd_status (*copy)(hd_device *device, void *to, const void *from,
+                      size_t bytes, hd_diag *diag);
     // Adds what the device counts: allocations, host waits, bytes sent, matmul.
     void (*stats)(const hd_device *device, hd_stats *stats);
     // Takes a device that is open half way too.
@@ -66,6 +77,7 @@ typedef struct hd_driver {
 } hd_driver;
 
 extern const hd_driver hd_driver_cpu;
+extern const hd_driver hd_driver_cuda;
 
 // hd_session_create on a driver of one's own.
 hd_status hd_session_open(hd_group *group, const hd_module *module,

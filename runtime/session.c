@@ -228,6 +228,15 @@ static hd_status build(hd_session *session, const hd_exchange *exchange)
     return hd_exchange_agree(exchange, status);
 }
 
+// What follows the colon of "cuda:3".
+static const char *where_of(const hd_session_options *options)
+{
+    const char *colon =
+        options->device != NULL ? strchr(options->device, ':') : NULL;
+
+    return colon != NULL ? colon + 1 : "";
+}
+
 hd_status hd_session_open(hd_group *group, const hd_module *module,
                           const hd_session_options *options,
                           const hd_driver *driver, hd_diag *diag,
@@ -249,7 +258,10 @@ hd_status hd_session_open(hd_group *group, const hd_module *module,
     session->binding = (hd_binding){.group = group,
                                     .module = module,
                                     .timeout = options->timeout,
-                                    .times = options->times};
+                                    .times = options->times,
+                                    .where = where_of(options),
+                                    .transport = options->transport,
+                                    .graph = options->graph};
     exchange =
         hd_exchange_begin(group, HD_CALL_SESSION, options->timeout, diag);
     status = build(session, &exchange);
@@ -261,20 +273,33 @@ hd_status hd_session_open(hd_group *group, const hd_module *module,
     return HD_OK;
 }
 
+static bool names(const char *device, const hd_driver *driver)
+{
+    size_t length = strlen(driver->name);
+
+    return strncmp(device, driver->name, length) == 0 &&
+           (device[length] == '\0' ||
+            (device[length] == ':' && driver != &hd_driver_cpu));
+}
+
 hd_status hd_session_create(hd_group *group, const hd_module *module,
                             const hd_session_options *options, hd_diag *diag,
                             hd_session **out)
 {
+    static const hd_driver *const drivers[] = {&hd_driver_cpu, &hd_driver_cuda};
     hd_session_options usual = hd_session_defaults();
 
     if (options == NULL)
         options = &usual;
-    if (options->device == NULL ||
-        strcmp(options->device, hd_driver_cpu.name) != 0)
-        return hd_fail(diag, HD_UNSUPPORTED,
-                       "there is no device '%s'; there is 'cpu'",
-                       options->device != NULL ? options->device : "");
-    return hd_session_open(group, module, options, &hd_driver_cpu, diag, out);
+    for (size_t i = 0; i < sizeof(drivers) / sizeof(*drivers); i++) {
+        if (options->device != NULL && names(options->device, drivers[i]))
+            return hd_session_open(group, module, options, drivers[i], diag,
+                                   out);
+    }
+    return hd_fail(diag, HD_UNSUPPORTED,
+                   "there is no device '%s'; there are 'cpu', 'cuda' and "
+                   "'cuda:N'",
+                   options->device != NULL ? options->device : "");
 }
 
 void hd_session_destroy(hd_session *session)
@@ -333,25 +358,35 @@ static hd_status issue_one(const hd_session *session, const hd_issue *issue,
     return HD_INVALID;
 }
 
-static hd_status issue_run(const hd_session *session, void *const *arguments,
-                           hd_diag *diag)
+static hd_status issue_run(const hd_session *session, void *stream,
+                           void *const *arguments, hd_diag *diag)
 {
-    HD_TRY(session->driver->begin(session->device, arguments, diag));
-    for (int64_t i = 0; i < session->nissues; i++)
+    bool whole = false;
+
+    HD_TRY(session->driver->begin(session->device, stream, arguments, diag,
+                                  &whole));
+    for (int64_t i = 0; i < session->nissues && !whole; i++)
         HD_TRY(issue_one(session, &session->issue[i], diag));
     return session->driver->end(session->device, diag);
 }
 
-hd_status hd_session_run(hd_session *session, void *const *arguments,
-                         size_t narguments, hd_diag *diag)
+hd_status hd_session_run_on(hd_session *session, void *stream,
+                            void *const *arguments, size_t narguments,
+                            hd_diag *diag)
 {
     hd_status status;
 
     HD_TRY(check_arguments(session, arguments, narguments, diag));
     session->runs++;
-    status = issue_run(session, arguments, diag);
+    status = issue_run(session, stream, arguments, diag);
     session->dead = status != HD_OK;
     return status;
+}
+
+hd_status hd_session_run(hd_session *session, void *const *arguments,
+                         size_t narguments, hd_diag *diag)
+{
+    return hd_session_run_on(session, NULL, arguments, narguments, diag);
 }
 
 hd_status hd_session_finish(hd_session *session, hd_diag *diag)
@@ -361,6 +396,28 @@ hd_status hd_session_finish(hd_session *session, hd_diag *diag)
     if (status != HD_OK)
         session->dead = true;
     return status;
+}
+
+// --------------------------------------------------------------- memory
+
+hd_status hd_session_alloc(hd_session *session, size_t bytes, hd_diag *diag,
+                           void **out)
+{
+    return session->driver->take(session->device, bytes, diag, out);
+}
+
+void hd_session_free(hd_session *session, void *memory)
+{
+    if (memory != NULL)
+        session->driver->give(session->device, memory);
+}
+
+hd_status hd_session_copy(hd_session *session, void *to, const void *from,
+                          size_t bytes, hd_diag *diag)
+{
+    if (session->runs > 0)
+        HD_TRY(hd_session_finish(session, diag));
+    return session->driver->copy(session->device, to, from, bytes, diag);
 }
 
 void hd_session_stats(const hd_session *session, hd_stats *out)

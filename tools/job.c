@@ -2,6 +2,7 @@
 #include "job.h"
 
 #include "random.h"
+#include "ranks.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -163,19 +164,20 @@ outcome job_draw(job *job)
     return FINE;
 }
 
-outcome job_expect(job *job, const hd_module *program, const char *path)
+outcome job_expect(job *job)
 {
     const void **whole = need(job->nslots, sizeof *whole);
     outcome result = FINE;
 
-    for (int set = 0; set < job->nsets && result == FINE; set++) {
+    for (int set = 0; job->expected && set < job->nsets && result == FINE;
+         set++) {
         hd_status status;
 
         for (size_t i = 0; i < job->nslots; i++)
             whole[i] = job->slot[i].whole[set].data;
-        status = hd_reference_create(program, whole, job->diag,
+        status = hd_reference_create(job->expected, whole, job->diag,
                                      &job->reference[set]);
-        result = tell(job->diag, status, path);
+        result = tell(job->diag, status, job->path);
     }
     free(whole);
     return result;
@@ -189,25 +191,43 @@ typedef struct rank {
     hd_group *group;     // borrowed
     hd_session *session; // owned
     void **argument;     // owned: what hd_session_run takes
+    bool apart;          // they lie in a device's memory
 } rank;
+
+// Between this rank's shard of argument `i` here and on the device.
+static hd_status copy_argument(const rank *rank, size_t i, bool to_device)
+{
+    const job *job = rank->job;
+    void *local = job_local(job, i, rank->rank);
+
+    if (!rank->apart || job->slot[i].about.dtype == HD_EVENT)
+        return HD_OK;
+    return hd_session_copy(rank->session, to_device ? rank->argument[i] : local,
+                           to_device ? local : rank->argument[i],
+                           job->slot[i].about.local_bytes, job->diag);
+}
 
 // Sets every input, and fills every output with NaNs: what a run does not
 // write shows.
-static void set_arguments(const rank *rank, int64_t run)
+static hd_status set_arguments(const rank *rank, int64_t run)
 {
     const job *job = rank->job;
+    hd_status status = HD_OK;
 
-    for (size_t i = 0; i < job->nslots; i++) {
+    for (size_t i = 0; i < job->nslots && status == HD_OK; i++) {
         const slot *slot = &job->slot[i];
+        void *local = job_local(job, i, rank->rank);
 
         if (is_input(slot))
             hd_shard(job->module, i, rank->rank,
-                     slot->whole[run % job->nsets].data, rank->argument[i]);
+                     slot->whole[run % job->nsets].data, local);
         else if (slot->about.dtype != HD_EVENT)
-            memset(rank->argument[i], 0xff, slot->about.local_bytes);
+            memset(local, 0xff, slot->about.local_bytes);
         else if (slot->about.role != HD_OUT)
             hd_event_record(rank->argument[i]);
+        status = copy_argument(rank, i, true);
     }
+    return status;
 }
 
 static uint64_t now(void)
@@ -235,22 +255,27 @@ static hd_status check_answers(const rank *rank, int64_t run)
     const hd_reference *reference = job->reference[run % job->nsets];
     verdict *verdict = job->verdict + (size_t)rank->rank * job->nslots;
 
-    for (size_t i = 0; reference && i < job->nslots; i++)
-        if (is_output(&job->slot[i]) &&
+    for (size_t i = 0; i < job->nslots; i++) {
+        // The launcher wants what the last run left.
+        if (!is_output(&job->slot[i]) || (!reference && run + 1 < job->iters))
+            continue;
+        if (copy_argument(rank, i, false) != HD_OK)
+            return HD_SYSTEM;
+        if (reference &&
             !verdict_add(&verdict[i], job->module, i, rank->rank, run + 1,
-                         rank->argument[i], reference))
+                         job_local(job, i, rank->rank), reference))
             return HD_NO_MEMORY;
+    }
     return HD_OK;
 }
 
 static hd_status run_once(const rank *rank, int64_t run)
 {
     job *job = rank->job;
-    hd_status status = HD_OK;
+    hd_status status = set_arguments(rank, run);
     uint64_t start;
 
-    set_arguments(rank, run);
-    if (job->timed) // so that a time is that of the program alone
+    if (status == HD_OK && job->timed) // so that a time is the program's alone
         status =
             hd_group_allgather(rank->group, NULL, 0, NULL, rank->job->diag);
     start = now();
@@ -265,6 +290,43 @@ static hd_status run_once(const rank *rank, int64_t run)
     return check_answers(rank, run);
 }
 
+static hd_status open_arguments(rank *rank)
+{
+    const job *job = rank->job;
+    hd_status status = HD_OK;
+
+    rank->apart = strcmp(job->session.device, "cpu") != 0;
+    for (size_t i = 0; i < job->nslots && status == HD_OK; i++) {
+        const hd_argument *about = &job->slot[i].about;
+
+        if (about->dtype == HD_EVENT) {
+            if (!(rank->argument[i] = hd_event_create()))
+                out_of_memory();
+        } else if (rank->apart) {
+            status = hd_session_alloc(rank->session, about->local_bytes,
+                                      job->diag, &rank->argument[i]);
+        } else {
+            rank->argument[i] = job_local(job, i, rank->rank);
+        }
+    }
+    return status;
+}
+
+// Memory belongs to the session, which in turn may use events until it ends.
+static void close_rank(rank *rank)
+{
+    const job *job = rank->job;
+
+    for (size_t i = 0; i < job->nslots && rank->apart; i++)
+        if (job->slot[i].about.dtype != HD_EVENT)
+            hd_session_free(rank->session, rank->argument[i]);
+    hd_session_destroy(rank->session);
+    for (size_t i = 0; i < job->nslots; i++)
+        if (job->slot[i].about.dtype == HD_EVENT)
+            hd_event_destroy(rank->argument[i]);
+    free(rank->argument);
+}
+
 static hd_status run_all(rank *rank)
 {
     job *job = rank->job;
@@ -276,7 +338,8 @@ static hd_status run_all(rank *rank)
         options.times = job->times + 2 * job->first_step[rank->rank];
     status = hd_session_create(rank->group, job->module, &options,
                                rank->job->diag, &rank->session);
-
+    if (status == HD_OK)
+        status = open_arguments(rank);
     for (int64_t run = 0; run < job->iters && status == HD_OK; run++) {
         status = run_once(rank, run);
         if (run == 0)
@@ -291,37 +354,15 @@ static hd_status run_all(rank *rank)
     return status;
 }
 
-static void open_arguments(rank *rank)
-{
-    const job *job = rank->job;
-
-    rank->argument = need(job->nslots, sizeof *rank->argument);
-    for (size_t i = 0; i < job->nslots; i++) {
-        if (job->slot[i].about.dtype != HD_EVENT)
-            rank->argument[i] = job_local(job, i, rank->rank);
-        else if (!(rank->argument[i] = hd_event_create()))
-            out_of_memory();
-    }
-}
-
-static void close_arguments(rank *rank)
-{
-    for (size_t i = 0; i < rank->job->nslots; i++)
-        if (rank->job->slot[i].about.dtype == HD_EVENT)
-            hd_event_destroy(rank->argument[i]);
-    free(rank->argument);
-}
-
 static hd_status run_rank(void *context, hd_group *group)
 {
     rank rank = {.job = context, .group = group, .rank = hd_group_rank(group)};
     hd_status status;
 
     hd_group_set_timeout(group, rank.job->session.timeout);
-    open_arguments(&rank);
+    rank.argument = need(rank.job->nslots, sizeof *rank.argument);
     status = run_all(&rank);
-    hd_session_destroy(rank.session);
-    close_arguments(&rank);
+    close_rank(&rank);
     return status;
 }
 
@@ -331,6 +372,9 @@ outcome job_launch(job *job)
 {
     hd_status status;
 
+    if (job->place)
+        return ranks_join(job, run_rank);
+    TRY(job_expect(job));
     fflush(stdout); // ranks must not have it to print again
     status = hd_launch(job->ranks, 0, run_rank, job, job->diag);
     return tell(job->diag, status, "the run failed");

@@ -4,6 +4,9 @@
 //                          | fork                          ^
 //     ranks                '-> shard, run, compare, repeat-'
 //
+// Under a launcher each process is one rank and reads inputs for itself, and
+// what ranks tell each other is gathered: ranks.h.
+//
 // Inputs and references are made before the fork and only read after it. What
 // ranks tell the launcher - their shards of the outputs, verdicts, times - lies
 // in shared pages.
@@ -21,6 +24,7 @@ enum { MOST_SETS = 4 };
 typedef struct slot {
     hd_argument about;
     bool given;             // by --in
+    bool wanted;            // by --out
     array file;             // owned: behind `whole` where given
     whole whole[MOST_SETS]; // owned: input arrays; all the same where given
     unsigned char *local;   // owned, shared: each rank's shard, `stride` apart
@@ -36,6 +40,8 @@ typedef struct report {
 typedef struct job {
     const hd_module *module; // borrowed: complete
     hd_diag *diag;           // borrowed; hd_launch brings a rank's words here
+    const hd_place *place;   // borrowed: of this process, where a launcher has
+                             // started the ranks; NULL where they are forked
     int ranks;
     slot *slot; // owned
     size_t nslots;
@@ -47,6 +53,9 @@ typedef struct job {
     double *times;      // owned, shared: two a step, rank after rank
     size_t *first_step; // owned, by rank and one more
     int nsets;
+    const hd_module *expected; // borrowed: the program whose answers are the
+                               // right ones; NULL if nothing is verified
+    const char *path;          // borrowed: its file, for messages
     hd_reference *reference[MOST_SETS]; // owned; NULL if not verified
     report *report;                     // owned, shared: one a rank
     verdict *verdict;                   // owned, shared: nslots for each rank
@@ -62,9 +71,9 @@ void job_close(job *job);
 
 // Draws what --in did not give.
 outcome job_draw(job *job);
-// The answers that `program` wants; `job` verifies from now on.
-outcome job_expect(job *job, const hd_module *program, const char *path);
-// Forks the ranks and waits for them. Says what went wrong.
+// Computes the answers that are expected, if any are.
+outcome job_expect(job *job);
+// Does so, forks the ranks and waits for them. Says what went wrong.
 outcome job_launch(job *job);
 
 // The shard of slot `i` that `rank` holds.

@@ -114,6 +114,9 @@ outcome program_option(program_options *options, const struct options *at,
     case PROGRAM_DEFER_SENDS:
         lower->defer_sends = true;
         return FINE;
+    case PROGRAM_COMM_STREAM:
+        lower->comm_stream = true;
+        return FINE;
     case PROGRAM_MACHINE:
         options->machine = at->value;
         return FINE;

@@ -24,6 +24,7 @@ enum {
     PROGRAM_CHUNKS,
     PROGRAM_COPY_OWN,
     PROGRAM_DEFER_SENDS,
+    PROGRAM_COMM_STREAM,
     PROGRAM_MACHINE,
 };
 
@@ -44,6 +45,8 @@ enum {
      "copy the own shard instead of computing on it\nin place"},               \
     {PROGRAM_DEFER_SENDS, 0, "defer-sends", NULL,                              \
      "wait for sends at the end of the loop"},                                 \
+    {PROGRAM_COMM_STREAM, 0, "comm-stream", NULL,                              \
+     "transfers on one more stream, ahead of what\ncomputes"},                 \
     {PROGRAM_MACHINE, 0, "machine", "FILE",                                    \
      "costs that predictions go by (default\n8 x H200)"}
 // clang-format on

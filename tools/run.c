@@ -4,6 +4,7 @@
 #include "inputs.h"
 #include "npy.h"
 #include "program.h"
+#include "ranks.h"
 #include "report.h"
 #include "timeline.h"
 
@@ -24,7 +25,9 @@ enum {
     TIMEOUT,
     NO_CHECK,
     TRACE,
-    SVG
+    SVG,
+    TRANSPORT,
+    GRAPH
 };
 
 enum { MOST_ITERS = 1000000 };
@@ -41,7 +44,8 @@ typedef struct run {
     hd_module *program; // what is verified against: the tensor program, or NULL
                         // where the file holds none
     job job;
-    FILE *to; // where the report goes
+    hd_place place; // where a launcher has started the ranks
+    FILE *to;       // where the report goes; owned on ranks other than 0
 } run;
 
 static outcome take_timeout(run *run, const char *word)
@@ -66,6 +70,18 @@ static outcome take_number(const options *at, int64_t low, int64_t high,
     return complain(USAGE,
                     "%s: '%s' is not a number from %" PRId64 " to %" PRId64,
                     at->word, at->value, low, high);
+}
+
+static outcome take_transport(run *run, const char *word)
+{
+    if (strcmp(word, "copy") == 0)
+        run->job.session.transport = HD_TRANSPORT_COPY;
+    else if (strcmp(word, "nccl") == 0)
+        run->job.session.transport = HD_TRANSPORT_NCCL;
+    else
+        return complain(USAGE, "--transport: '%s' is neither copy nor nccl",
+                        word);
+    return FINE;
 }
 
 static outcome take_option(run *run, const options *at, int id)
@@ -114,6 +130,11 @@ static outcome take_option(run *run, const options *at, int id)
         return file_writable(at->value);
     case TIMEOUT:
         return take_timeout(run, at->value);
+    case TRANSPORT:
+        return take_transport(run, at->value);
+    case GRAPH:
+        run->job.session.graph = true;
+        return FINE;
     default:
         return program_option(&run->options, at, id);
     }
@@ -213,8 +234,10 @@ static void list_slots(run *run)
     for (size_t i = 0; i < job->nslots; i++) {
         slot *slot = &job->slot[i];
 
-        if (hd_module_argument(run->module, i, &slot->about))
+        if (hd_module_argument(run->module, i, &slot->about)) {
             slot->given = bindings_find(&run->in, slot->about.name) != NULL;
+            slot->wanted = bindings_find(&run->out, slot->about.name) != NULL;
+        }
     }
 }
 
@@ -258,15 +281,15 @@ static outcome launch(run *run)
 
     list_slots(run);
     job->nsets = 1;
+    if (run->verify)
+        job->expected = run->program ? run->program : run->module;
+    job->path = run->path;
     if (run->verify && draws(job))
         job->nsets = job->iters < MOST_SETS ? (int)job->iters : MOST_SETS;
     TRY(job_open(job));
     TRY(read_inputs(run));
     TRY(job_draw(job));
     print_head(run);
-    if (run->verify)
-        TRY(job_expect(job, run->program ? run->program : run->module,
-                       run->path));
     return job_launch(job);
 }
 
@@ -368,21 +391,49 @@ static outcome draw_timeline(const run *run)
     return result;
 }
 
+// Where a launcher has started the ranks, rank 0 alone reports.
+static outcome find_place(run *run)
+{
+    bool takes_input =
+        strcmp(run->path, "-") == 0 || count_path(&run->in, "-") > 0;
+    bool found;
+
+    TRY(ranks_find(&run->place, &found, takes_input));
+    if (!found)
+        return FINE;
+    run->job.place = &run->place;
+    if (run->place.rank > 0 && !(run->to = fopen("/dev/null", "we")))
+        return complain(FAILED, "cannot open /dev/null");
+    return FINE;
+}
+
+static bool is_first(const run *run)
+{
+    return !run->job.place || run->place.rank == 0;
+}
+
 static outcome run_program(run *run)
 {
+    TRY(find_place(run));
     TRY(open_program(run));
+    if (run->job.place)
+        TRY(ranks_check(run->job.place, run->module));
     TRY(check_bindings(run));
     TRY(launch(run));
     if (run->verify)
         TRY(report_verdicts(&run->job, run->to));
     if (run->stats)
         report_stats(&run->job, run->to);
+    if (!is_first(run))
+        return FINE;
     TRY(draw_timeline(run));
     return write_outputs(run);
 }
 
 static void close_run(run *run)
 {
+    if (!is_first(run) && run->to)
+        fclose(run->to);
     job_close(&run->job);
     hd_module_destroy(run->module);
     hd_module_destroy(run->program);
@@ -435,7 +486,13 @@ const command run_command = {
             {STATS, 0, "stats", NULL, "print counts and times"},
             {TIMEOUT, 0, "timeout", "SECONDS",
              "that a wait for a peer may take (default 30)"},
-            {DEVICE, 0, "device", "NAME", "cpu (the default)"},
+            {DEVICE, 0, "device", "NAME",
+             "cpu (the default), cuda, or cuda:N to put all\nranks on one "
+             "device"},
+            {TRANSPORT, 0, "transport", "NAME",
+             "between CUDA devices: copy (engines, through\nCUDA IPC; the "
+             "default) or nccl"},
+            {GRAPH, 0, "graph", NULL, "replay runs as one CUDA graph"},
             {NO_CHECK, 0, "no-check", NULL,
              "run without proving the program first"},
             {TRACE, 0, "trace", "FILE",

@@ -217,6 +217,7 @@ typedef struct hd_lower_options {
     int chunks;       // per shard: a pipeline has chunks times ranks steps
     bool copy_own;    // copy the own shard instead of computing on it in place
     bool defer_sends; // wait for sends at the end of the loop, not in place
+    bool comm_stream; // transfers on one more stream, ahead of what computes
     hd_stage until;   // stop after this stage
 } hd_lower_options;
 
@@ -407,16 +408,63 @@ HD_API HD_MUST_USE hd_status hd_launch(int nranks, double deadline,
                                        hd_rank_fn *fn, void *context,
                                        hd_diag *diag);
 
+// Where a launcher (torchrun, Open MPI, PMI, Slurm) has put this process, as its
+// environment says: docs/launch.md.
+typedef struct hd_place {
+    const char *launcher; // "Open MPI"
+    int rank, size;
+    int local_rank, local_size; // among the ranks of this host; -1 and 0 where
+                                // the launcher does not say
+    uint64_t job;               // the same on all ranks of one launch
+    char address[272];          // "host:port" where rank 0 is to be found, ""
+                                // for a Unix socket within one host
+} hd_place;
+
+// Finds no place where no launcher has started this process: `found` says so.
+// HD_ARGUMENT for variables that are there in part, are no numbers, or
+// contradict each other.
+HD_API HD_MUST_USE hd_status hd_place_find(hd_diag *diag, bool *found,
+                                           hd_place *out);
+
+// Collective over the ranks that a launcher has started, on any hosts: connects
+// each to rank 0, through which they then gather. `timeout`, in seconds, bounds
+// this and every allgather, whose words go to `diag`.
+typedef struct hd_boot hd_boot;
+
+HD_API HD_MUST_USE hd_status hd_boot_connect(const hd_place *place,
+                                             double timeout, hd_diag *diag,
+                                             hd_boot **out);
+HD_API void hd_boot_destroy(hd_boot *boot);
+HD_API const hd_oob *hd_boot_oob(const hd_boot *boot); // lives as long
+
+// What hd_launch does in each of its processes, in one that a launcher has
+// started: creates the group, calls `fn`, and tells the others if it fails.
+// HD_UNSUPPORTED if the ranks are on several hosts.
+HD_API HD_MUST_USE hd_status hd_join(const hd_place *place, double timeout,
+                                     hd_rank_fn *fn, void *context,
+                                     hd_diag *diag);
+
 // --------------------------------------------------------------- session
 
 typedef struct hd_session hd_session;
 
+// How sends, recvs and collectives travel between CUDA devices.
+typedef enum hd_transport {
+    HD_TRANSPORT_COPY, // copy engines, through CUDA IPC
+    HD_TRANSPORT_NCCL,
+} hd_transport;
+
 typedef struct hd_session_options {
-    const char *device; // "cpu"
+    const char *device; // "cpu", "cuda" (of the current context, else number
+                        // rank modulo devices) or "cuda:3"
     double timeout;     // seconds that any wait for a peer may take
     double *times;      // NULL, or borrowed: two for each step of this rank,
                         // its start and end in the last run, in seconds of
                         // CLOCK_MONOTONIC; read them after hd_session_finish
+    hd_transport transport; // cuda only; the same on all ranks
+    bool graph;             // cuda only; the same on all ranks: runs are
+                            // replays of one CUDA graph while the arguments'
+                            // addresses stay the same
 } hd_session_options;
 
 HD_API hd_session_options hd_session_defaults(void); // cpu, 30 s
@@ -430,12 +478,33 @@ HD_API HD_MUST_USE hd_status hd_session_create(
 HD_API void hd_session_destroy(hd_session *session);
 
 // Issues one run on this rank and returns; arguments[i] is this rank's shard of
-// argument i (an hd_event for event arguments, of which there is one element).
-// Addresses may differ from run to run without any cost to peers. They are
-// read and written until hd_session_finish returns. Runs queue in order.
+// argument i: memory of the session's device. An event argument, of which there
+// is one element, is an hd_event on the cpu and a CUevent on cuda. Addresses may
+// differ from run to run without any cost to peers. They are read and written
+// until hd_session_finish returns. Runs queue in order.
 HD_API HD_MUST_USE hd_status hd_session_run(hd_session *session,
                                             void *const *arguments,
                                             size_t narguments, hd_diag *diag);
+
+// As above, in order with the work of a stream of the caller's: a CUstream on
+// cuda, where NULL is the default stream (which hd_session_run uses); it must be
+// NULL on the cpu. May differ from run to run.
+HD_API HD_MUST_USE hd_status hd_session_run_on(hd_session *session,
+                                               void *stream,
+                                               void *const *arguments,
+                                               size_t narguments,
+                                               hd_diag *diag);
+
+// Memory of the session's device, for callers who have none of their own. It is
+// freed by hd_session_free at the latest before the session is destroyed.
+HD_API HD_MUST_USE hd_status hd_session_alloc(hd_session *session, size_t bytes,
+                                              hd_diag *diag, void **out);
+HD_API void hd_session_free(hd_session *session, void *memory);
+// Copies between the device's memory, or within it, or to and from the host's,
+// after all runs issued so far; blocks until it is done.
+HD_API HD_MUST_USE hd_status hd_session_copy(hd_session *session, void *to,
+                                             const void *from, size_t bytes,
+                                             hd_diag *diag);
 
 // Blocks until every run issued so far is complete on this rank. After HD_PEER
 // or HD_TIMEOUT the session may only be destroyed.
@@ -450,6 +519,8 @@ typedef struct hd_stats {
     uint64_t host_waits;       // times that the host blocked, since creation
     uint64_t bytes_sent;       // to peers by the last run
     const char *matmul;        // what multiplies: "OpenBLAS 0.3.21 (path)"
+    double seconds; // the last finished run took, from its start on the
+                    // caller's stream to its end, by the device's clock
 } hd_stats;
 
 HD_API void hd_session_stats(const hd_session *session, hd_stats *out);

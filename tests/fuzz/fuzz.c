@@ -143,9 +143,9 @@ static void print_context(const char *text, const hd_lower_options *o)
 {
     fprintf(stderr,
             "%s\ntransfer %d protocol %d streams %d chunks %d copy_own %d "
-            "defer_sends %d\n",
+            "defer_sends %d comm_stream %d\n",
             text, o->transfer, o->protocol, o->streams, o->chunks, o->copy_own,
-            o->defer_sends);
+            o->defer_sends, o->comm_stream);
 }
 
 hd_module *lower_text(const char *text, const hd_lower_options *options)

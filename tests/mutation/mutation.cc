@@ -220,10 +220,11 @@ TEST(Mutation, NoWaitOfALoweredProgramCanBeLeftOut)
     for (Base base : TensorBases())
         for (int transfer = 0; transfer < 5; transfer++)
             for (int streams = 2; streams <= 4; streams++)
-                for (int defer = 0; defer < 2; defer++) {
+                for (int defer = 0; defer < 4; defer++) {
                     base.options.transfer = static_cast<hd_transfer>(transfer);
                     base.options.streams = streams;
-                    base.options.defer_sends = defer != 0;
+                    base.options.defer_sends = defer % 2 != 0;
+                    base.options.comm_stream = defer / 2 != 0;
                     std::string text = Lowered(base);
                     size_t n = TryWithout(text, -1);
 

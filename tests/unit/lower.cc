@@ -805,6 +805,7 @@ hd_lower_options RandomOptions(Generator *g)
     o.chunks = g->Pick(2) ? 1 : static_cast<int>(1 + g->Pick(3));
     o.copy_own = g->Pick(2);
     o.defer_sends = g->Pick(2);
+    o.comm_stream = g->Pick(2);
     return o;
 }
 
@@ -814,7 +815,8 @@ std::string OptionText(const hd_lower_options &o)
            std::to_string(o.protocol) + " streams " +
            std::to_string(o.streams) + " chunks " + std::to_string(o.chunks) +
            " copy_own " + std::to_string(o.copy_own) + " defer " +
-           std::to_string(o.defer_sends);
+           std::to_string(o.defer_sends) + " comm_stream " +
+           std::to_string(o.comm_stream);
 }
 
 // Lowers the text, and says what is wrong with the result. Chunks may be

@@ -505,10 +505,12 @@ TEST(Session, WrongArgumentsAreRefusedAndHarmNothing)
 TEST(Session, AnUnknownDeviceIsNamed)
 {
     Threads(1, [](hd_group *group) {
-        hd_session_options options = {"abacus", 1, nullptr};
+        hd_session_options options = hd_session_defaults();
         hd_module *module = nullptr;
         hd_session *session = nullptr;
         hd_diag *diag = hd_diag_create();
+
+        options.device = "abacus";
 
         HD_TRY(Parse(RingText(1, ""), diag, &module, 1));
         EXPECT_EQ(hd_session_create(group, module, &options, diag, &session),
@@ -670,9 +672,11 @@ TEST(Session, AStuckRankIsReportedAtTheDeadlineWithItsPlace)
 TEST(Session, ARankThatNeverCreatesItIsNamedAtTheDeadline)
 {
     Outcome outcome = Launch(2, [](hd_group *group, hd_diag *diag) {
-        hd_session_options options = {"cpu", 0.3, nullptr};
+        hd_session_options options = hd_session_defaults();
         hd_module *module = nullptr;
         hd_session *session = nullptr;
+
+        options.timeout = 0.3;
 
         HD_TRY(Parse(RingText(1, ""), diag, &module, 2));
         if (hd_group_rank(group) == 1) {
@@ -710,7 +714,7 @@ hd_status NullImport(hd_device *, int, const hd_handle *, hd_diag *)
 {
     return HD_OK;
 }
-hd_status NullBegin(hd_device *, void *const *, hd_diag *)
+hd_status NullBegin(hd_device *, void *, void *const *, hd_diag *, bool *)
 {
     asked->append("(");
     return HD_OK;
@@ -735,6 +739,17 @@ hd_status NullEnd(hd_device *, hd_diag *)
     asked->append(")");
     return HD_OK;
 }
+hd_status NullTake(hd_device *, size_t, hd_diag *, void **)
+{
+    return HD_OK;
+}
+void NullGive(hd_device *, void *)
+{
+}
+hd_status NullCopy(hd_device *, void *, const void *, size_t, hd_diag *)
+{
+    return HD_OK;
+}
 void NullStats(const hd_device *, hd_stats *)
 {
 }
@@ -743,10 +758,10 @@ void NullClose(hd_device *)
     asked->append(".");
 }
 
-const hd_driver kNullDriver = {"null",       NullOpen, NullSay,   NullExport,
-                               NullImport,   NullSay,  NullBegin, NullCompute,
-                               NullTransfer, NullSync, NullEnd,   NullSay,
-                               NullStats,    NullClose};
+const hd_driver kNullDriver = {
+    "null",    NullOpen,    NullSay,      NullExport, NullImport, NullSay,
+    NullBegin, NullCompute, NullTransfer, NullSync,   NullEnd,    NullSay,
+    NullTake,  NullGive,    NullCopy,     NullStats,  NullClose};
 
 TEST(Session, HandsEachStepToItsDriverInTheOrderOfTheWalk)
 {

@@ -761,5 +761,6 @@ hd_lower_options generate_lowering(choices *choices)
     o.chunks = choices_pick(choices, 2) == 1 ? 1 + choices_pick(choices, 3) : 1;
     o.copy_own = choices_pick(choices, 2) == 1;
     o.defer_sends = choices_pick(choices, 2) == 1;
+    o.comm_stream = choices_pick(choices, 2) == 1;
     return o;
 }

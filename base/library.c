@@ -1,0 +1,152 @@
+#include "base/library.h"
+
+#include <dlfcn.h>
+#include <glob.h>
+#include <link.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/diag.h"
+
+static void keep_path(hd_library *library, const char *asked)
+{
+    struct link_map *map = NULL;
+
+    if (dlinfo(library->handle, RTLD_DI_LINKMAP, &map) == 0 && map != NULL &&
+        map->l_name[0] != '\0')
+        asked = map->l_name;
+    snprintf(library->path, sizeof(library->path), "%s", asked);
+}
+
+static bool try_path(hd_library *library, const char *path, int mode)
+{
+    library->handle = dlopen(path, mode | RTLD_LOCAL);
+    if (library->handle == NULL)
+        return false;
+    keep_path(library, path);
+    return true;
+}
+
+// Two copies of one library in a process do not share their state, so one that
+// is there is used.
+static bool try_loaded(const hd_library_info *info, hd_library *library)
+{
+    for (int i = 0; info->names[i] != NULL; i++) {
+        if (try_path(library, info->names[i], RTLD_NOW | RTLD_NOLOAD))
+            return true;
+    }
+    return false;
+}
+
+static bool try_pattern(hd_library *library, const char *pattern)
+{
+    glob_t found;
+    bool done = false;
+
+    if (glob(pattern, 0, NULL, &found) != 0)
+        return false;
+    for (size_t i = 0; i < found.gl_pathc && !done; i++)
+        done = try_path(library, found.gl_pathv[i], RTLD_NOW);
+    globfree(&found);
+    return done;
+}
+
+// DIR/python3 of a virtual environment has its packages in DIR/../lib.
+static bool try_packages_of(const hd_library_info *info, hd_library *library,
+                            const char *bin, size_t length)
+{
+    char pattern[2048];
+
+    snprintf(pattern, sizeof(pattern), "%.*s/python3", (int)length, bin);
+    if (access(pattern, X_OK) != 0)
+        return false;
+    for (int f = 0; info->folders[f] != NULL; f++) {
+        for (int i = 0; info->names[i] != NULL; i++) {
+            snprintf(pattern, sizeof(pattern),
+                     "%.*s/../lib/python3*/site-packages/%s/%s", (int)length,
+                     bin, info->folders[f], info->names[i]);
+            if (try_pattern(library, pattern))
+                return true;
+        }
+    }
+    return false;
+}
+
+static bool try_packages(const hd_library_info *info, hd_library *library)
+{
+    const char *path = getenv("PATH");
+
+    while (path != NULL && *path != '\0') {
+        size_t length = strcspn(path, ":");
+
+        if (try_packages_of(info, library, path, length))
+            return true;
+        path += length + (path[length] == ':');
+    }
+    return false;
+}
+
+static bool try_names(const hd_library_info *info, hd_library *library)
+{
+    for (int i = 0; info->names[i] != NULL; i++) {
+        if (try_path(library, info->names[i], RTLD_NOW))
+            return true;
+    }
+    return false;
+}
+
+static hd_status find_library(const hd_library_info *info, hd_diag *diag,
+                              hd_library *library)
+{
+    const char *chosen = getenv(info->variable);
+
+    if (try_loaded(info, library))
+        return HD_OK;
+    if (chosen != NULL && *chosen != '\0') {
+        if (try_path(library, chosen, RTLD_NOW))
+            return HD_OK;
+        return hd_fail(diag, HD_UNSUPPORTED,
+                       "%s is needed, and %s is no such "
+                       "library: %s",
+                       info->title, info->variable, dlerror());
+    }
+    if (try_packages(info, library) || try_names(info, library))
+        return HD_OK;
+    return hd_fail(diag, HD_UNSUPPORTED,
+                   "%s is needed, and neither python3's packages nor the "
+                   "system's libraries hold %s; %s may name the file",
+                   info->title, info->names[0], info->variable);
+}
+
+hd_status hd_library_open(const hd_library_info *info, void *table,
+                          hd_diag *diag, hd_library *out)
+{
+    hd_library library = {0};
+
+    HD_TRY(find_library(info, diag, &library));
+    for (size_t i = 0; i < info->nsymbols; i++) {
+        const hd_symbol *symbol = &info->symbol[i];
+        void *address = dlsym(library.handle, symbol->name);
+
+        if (address == NULL) {
+            hd_status status = hd_fail(diag, HD_UNSUPPORTED,
+                                       "%s at %s is too old: it has no %s",
+                                       info->title, library.path, symbol->name);
+
+            dlclose(library.handle);
+            return status;
+        }
+        memcpy((char *)table + symbol->offset, &address, sizeof(address));
+    }
+    *out = library;
+    return HD_OK;
+}
+
+void hd_library_close(hd_library *library)
+{
+    if (library->handle != NULL)
+        dlclose(library->handle);
+    library->handle = NULL;
+}

@@ -1,0 +1,130 @@
+// Dimensions are joined, so that dense operands are one, and then either rows
+// are cut into vectors or two dimensions into tiles.
+#include "codegen/arrange.h"
+
+enum {
+    VECTOR_BYTES = 16,
+    TILE = 16, // its square is a block's threads
+};
+
+static bool joins(const hd_nest *nest, int d)
+{
+    for (int i = 0; i < nest->n; i++)
+        if (nest->operand[i].stride[d] !=
+            nest->operand[i].stride[d + 1] * nest->extent[d + 1])
+            return false;
+    return true;
+}
+
+static void drop_dim(hd_nest *nest, int d)
+{
+    nest->ndims--;
+    for (int i = d; i < nest->ndims; i++) {
+        nest->extent[i] = nest->extent[i + 1];
+        for (int k = 0; k < nest->n; k++)
+            nest->operand[k].stride[i] = nest->operand[k].stride[i + 1];
+    }
+}
+
+// Leaves at least one dimension.
+static void join_dims(hd_nest *nest)
+{
+    for (int d = nest->ndims - 1; d >= 0; d--)
+        if (nest->extent[d] == 1)
+            drop_dim(nest, d);
+    for (int d = nest->ndims - 2; d >= 0; d--)
+        if (joins(nest, d)) {
+            nest->extent[d + 1] *= nest->extent[d];
+            drop_dim(nest, d);
+        }
+    if (nest->ndims > 0)
+        return;
+    nest->ndims = 1;
+    nest->extent[0] = 1;
+    for (int i = 0; i < nest->n; i++)
+        nest->operand[i].stride[0] = 1;
+}
+
+// Moves the fine part of dimension `d` to the end.
+static void split_dim(hd_nest *nest, int d)
+{
+    int last = nest->ndims++;
+
+    nest->extent[last] = TILE;
+    nest->extent[d] /= TILE;
+    for (int i = 0; i < nest->n; i++) {
+        nest->operand[i].stride[last] = nest->operand[i].stride[d];
+        nest->operand[i].stride[d] *= TILE;
+    }
+}
+
+// In a transposition one operand is dense along the last dimension and another
+// along an earlier one, `d`. Elements are then taken in square tiles, a block
+// one, so that memory is moved in whole lines on both sides.
+static void tile_dims(hd_nest *nest)
+{
+    int last = nest->ndims - 1;
+
+    if (nest->inner != HD_INNER_NONE || nest->ndims + 2 > HD_MAX_DIMS ||
+        nest->extent[last] % TILE != 0)
+        return;
+    for (int i = 0; i < nest->n; i++)
+        for (int d = 0; d < last; d++)
+            if (nest->operand[i].stride[d] == 1 &&
+                nest->extent[d] % TILE == 0) {
+                split_dim(nest, d);
+                split_dim(nest, last);
+                return;
+            }
+}
+
+int64_t hd_nest_elements(const hd_nest *nest)
+{
+    int64_t n = 1;
+
+    for (int d = 0; d < nest->ndims; d++)
+        n *= nest->extent[d];
+    return n;
+}
+
+// Every row of the operand begins at a multiple of `width` elements.
+static bool rows_align(const hd_nest *nest, const hd_operand *o, int width)
+{
+    if (o->stride[nest->ndims - 1] != 1)
+        return hd_nest_repeats(nest, o) && !o->write && !o->walked;
+    for (int d = 0; d + 1 < nest->ndims; d++)
+        if (o->stride[d] % width != 0)
+            return false;
+    return o->walk % width == 0;
+}
+
+// Elements a vector: 16 bytes of the narrowest operand. 1 if there are no
+// vectors.
+static int vector_width(const hd_nest *nest)
+{
+    int width = 1;
+
+    for (int i = 0; i < nest->n; i++) {
+        int fit = VECTOR_BYTES / (int)hd_dtype_size(nest->operand[i].dtype);
+
+        width = fit > width ? fit : width;
+    }
+    if (nest->inner == HD_INNER_DOT || hd_nest_elements(nest) < width ||
+        (nest->ndims > 1 && nest->extent[nest->ndims - 1] % width != 0))
+        return 1;
+    for (int i = 0; i < nest->n; i++)
+        if (!rows_align(nest, &nest->operand[i], width))
+            return 1;
+    return width;
+}
+
+int hd_nest_arrange(hd_nest *nest)
+{
+    int width;
+
+    join_dims(nest);
+    width = vector_width(nest);
+    if (width == 1)
+        tile_dims(nest);
+    return width;
+}

@@ -1,0 +1,36 @@
+// Statements of the function of one element. They work on its one variable, y,
+// which hd_body_begin declares.
+#ifndef HD_CODEGEN_BODY_H
+#define HD_CODEGEN_BODY_H
+
+#include "codegen/nest.h"
+
+HD_BEGIN_DECLS
+
+// What elements of the dtype are computed in: f32 unless it is f64 or integer.
+hd_lane hd_body_lane(hd_dtype dtype);
+
+// y is the value of the code of a dtype.
+void hd_body_begin(hd_text *body, hd_lane lane, hd_dtype dtype,
+                   const char *code);
+// y and operand i are added, multiplied, or the larger is taken.
+void hd_body_combine(hd_text *body, hd_lane lane, hd_dtype dtype,
+                     hd_opcode code, int i);
+// y times the factor of the step's key, if it has that key. One in memory is
+// added to the nest.
+void hd_body_scale(hd_text *body, hd_lane lane, const hd_step *step,
+                   hd_key_code code, hd_nest *nest);
+void hd_body_activate(hd_text *body, hd_lane lane, hd_act act);
+// y is stored where `to` points.
+void hd_body_store(hd_text *body, hd_lane lane, hd_dtype dtype, const char *to);
+
+// Number of the span of a key's view among the step's, or -1.
+int hd_body_find_span(const hd_step *step, hd_key_code code);
+
+// Emits the nest with this body.
+hd_status hd_body_emit(hd_nest *nest, const hd_text *body, hd_text *out,
+                       hd_kernel_grid *grid);
+
+HD_END_DECLS
+
+#endif

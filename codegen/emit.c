@@ -1,0 +1,222 @@
+// What one element of each operation is: a nest over the result's dimensions,
+// and the body of the function that is called for each element of it.
+#include "codegen/emit.h"
+
+#include <string.h>
+
+#include "base/diag.h"
+#include "base/dtype.h"
+#include "codegen/body.h"
+#include "codegen/matmul.h"
+#include "codegen/nest.h"
+
+static hd_dtype dtype_of(const hd_step *step, int i)
+{
+    return step->span[i].buffer->type.dtype;
+}
+
+static hd_nest nest_over(const hd_span *out)
+{
+    hd_nest nest = {.ndims = out->ndims, .factor = -1};
+    hd_operand *o;
+
+    memcpy(nest.extent, out->extent, sizeof nest.extent);
+    o = hd_nest_add(&nest, 0, out);
+    o->write = true;
+    o->read = false;
+    return nest;
+}
+
+// ------------------------------------------------------------------ copies
+
+// A double holds every number but those of i64, whose casts go by way of it as
+// on the CPU.
+static hd_lane lane_of_cast(hd_dtype to, hd_dtype from)
+{
+    if (hd_dtype_is_integer(to) && hd_dtype_is_integer(from))
+        return HD_LANE_INTEGER;
+    return hd_dtype_is_integer(to) || from == HD_F64 || from == HD_I64 ||
+                   from == HD_I32
+               ? HD_LANE_DOUBLE
+               : HD_LANE_FLOAT;
+}
+
+static hd_status emit_copy(const hd_step *step, const hd_span *from,
+                           hd_text *out, hd_kernel_grid *grid)
+{
+    hd_nest nest = nest_over(&step->span[0]);
+    hd_dtype to = dtype_of(step, 0);
+    hd_lane lane = lane_of_cast(to, dtype_of(step, 1));
+    hd_text body = {0};
+    hd_status status;
+
+    hd_nest_add(&nest, 1, from);
+    if (to == dtype_of(step, 1)) {
+        hd_text_puts(&body, "    *c0 = c1;\n");
+    } else {
+        hd_body_begin(&body, lane, dtype_of(step, 1), "c1");
+        hd_body_store(&body, lane, to, "c0");
+    }
+    status = hd_body_emit(&nest, &body, out, grid);
+    hd_text_free(&body);
+    return status;
+}
+
+static hd_status emit_transpose(const hd_step *step, hd_text *out,
+                                hd_kernel_grid *grid)
+{
+    hd_span in = step->span[1];
+    int i = step->dim[0], j = step->dim[1];
+
+    in.extent[i] = step->span[1].extent[j];
+    in.stride[i] = step->span[1].stride[j];
+    in.extent[j] = step->span[1].extent[i];
+    in.stride[j] = step->span[1].stride[i];
+    return emit_copy(step, &in, out, grid);
+}
+
+// ------------------------------------------------------------ element-wise
+
+static hd_act act_of(hd_opcode code)
+{
+    switch (code) {
+    case HD_OP_RELU:
+        return HD_ACT_RELU;
+    case HD_OP_GELU:
+        return HD_ACT_GELU;
+    case HD_OP_SILU:
+        return HD_ACT_SILU;
+    default:
+        return HD_ACT_NONE;
+    }
+}
+
+static hd_status emit_elementwise(const hd_step *step, hd_text *out,
+                                  hd_kernel_grid *grid)
+{
+    hd_nest nest = nest_over(&step->span[0]);
+    hd_opcode code = step->op->code;
+    hd_dtype dtype = dtype_of(step, 0);
+    hd_lane lane = hd_body_lane(dtype);
+    hd_text body = {0};
+    hd_status status;
+
+    for (int i = 1; i <= step->op->ninputs; i++)
+        hd_nest_add(&nest, i, &step->span[i]);
+    hd_body_begin(&body, lane, dtype, "c1");
+    for (int i = 2; i <= step->op->ninputs; i++)
+        hd_body_combine(&body, lane, dtype, code, i);
+    if (code == HD_OP_SCALE)
+        hd_body_scale(&body, lane, step, HD_KEY_BY, &nest);
+    hd_body_activate(&body, lane, act_of(code));
+    hd_body_store(&body, lane, dtype, "c0");
+    status = hd_body_emit(&nest, &body, out, grid);
+    hd_text_free(&body);
+    return status;
+}
+
+// -------------------------------------------------------------- reductions
+
+static hd_span without_dim(const hd_span *span, int dim)
+{
+    hd_span rest = *span;
+
+    rest.ndims--;
+    for (int d = dim; d < rest.ndims; d++) {
+        rest.extent[d] = span->extent[d + 1];
+        rest.stride[d] = span->stride[d + 1];
+    }
+    return rest;
+}
+
+static hd_status emit_reduction(const hd_step *step, hd_text *out,
+                                hd_kernel_grid *grid)
+{
+    hd_nest nest = nest_over(&step->span[0]);
+    const hd_span *in = &step->span[1];
+    int dim = step->dim[0];
+    hd_span rest = without_dim(in, dim);
+    hd_operand *o = hd_nest_add(&nest, 1, &rest);
+    hd_dtype dtype = dtype_of(step, 0);
+    hd_text body = {0};
+    hd_status status;
+
+    o->walked = true;
+    o->walk = in->stride[dim];
+    nest.inner = step->op->code == HD_OP_MAX ? HD_INNER_MAX : HD_INNER_SUM;
+    nest.trips = in->extent[dim];
+    nest.lane = hd_body_lane(dtype);
+    hd_text_printf(&body, "    %s y = x;\n", hd_lane_text(nest.lane));
+    hd_body_store(&body, nest.lane, dtype, "c0");
+    status = hd_body_emit(&nest, &body, out, grid);
+    hd_text_free(&body);
+    return status;
+}
+
+// ------------------------------------------------------------------- entry
+
+hd_status hd_emit_reduce(hd_dtype dtype, bool max, int operands,
+                         int64_t elements, hd_diag *diag, hd_text *out,
+                         hd_kernel_grid *grid)
+{
+    hd_nest nest = {.ndims = 1, .extent = {elements}, .factor = -1};
+    hd_buffer buffer = {.type = {.dtype = dtype}};
+    hd_span span = {
+        .buffer = &buffer, .ndims = 1, .extent = {elements}, .stride = {1}};
+    hd_lane lane = hd_body_lane(dtype);
+    hd_text body = {0};
+    hd_status status;
+
+    if (operands < 1 || operands >= HD_KERNEL_POINTERS)
+        return hd_fail(diag, HD_UNSUPPORTED,
+                       "a reduction over %d ranks; a kernel takes 1 to %d",
+                       operands, HD_KERNEL_POINTERS - 1);
+    for (int i = 0; i <= operands; i++)
+        hd_nest_add(&nest, i, &span);
+    nest.operand[0].write = true;
+    nest.operand[0].read = false;
+    hd_body_begin(&body, lane, dtype, "c1");
+    for (int i = 2; i <= operands; i++)
+        hd_body_combine(&body, lane, dtype, max ? HD_OP_MAX : HD_OP_SUM, i);
+    hd_body_store(&body, lane, dtype, "c0");
+    status = hd_body_emit(&nest, &body, out, grid);
+    hd_text_free(&body);
+    return status;
+}
+
+hd_status hd_emit_step(const hd_step *step, hd_diag *diag, hd_text *out,
+                       hd_kernel_grid *grid)
+{
+    switch (step->op->code) {
+    case HD_OP_COPY:
+        return emit_copy(step, &step->span[1], out, grid);
+    case HD_OP_TRANSPOSE:
+        return emit_transpose(step, out, grid);
+    case HD_OP_MATMUL:
+        return hd_matmul_emit(step, out, grid);
+    case HD_OP_SUM:
+    case HD_OP_MAX:
+        if (step->dim[0] >= 0)
+            return emit_reduction(step, out, grid);
+        return emit_elementwise(step, out, grid);
+    case HD_OP_ADD:
+    case HD_OP_MUL:
+    case HD_OP_SCALE:
+    case HD_OP_RELU:
+    case HD_OP_GELU:
+    case HD_OP_SILU:
+        return emit_elementwise(step, out, grid);
+    default:
+        return hd_fail(diag, HD_UNSUPPORTED, "%s is no operation of a kernel",
+                       hd_op_info_get(step->op->code)->text);
+    }
+}
+
+hd_status hd_emit_epilogue(const hd_step *step, hd_diag *diag, hd_text *out,
+                           hd_kernel_grid *grid)
+{
+    if (step->op->code != HD_OP_MATMUL)
+        return hd_fail(diag, HD_UNSUPPORTED, "%s has no epilogue",
+                       hd_op_info_get(step->op->code)->text);
+    return hd_matmul_finish(step, out, grid);
+}

@@ -1,0 +1,51 @@
+// CUDA C for the steps that no vendor library does: element-wise operations,
+// reductions over a dimension, transposes, copies of any stride, reductions
+// over ranks, plain matmuls of any dtype, and epilogues. Everything but
+// addresses is a constant in the text - extents, strides, dtypes, factors - so
+// that the compiler sees it all; no name of the program's ever gets there.
+//
+// A kernel is `extern "C" __global__ void hd_kernel(const hd_kernel_args
+// args)`. Its threads are independent: they neither share memory nor meet.
+#ifndef HD_CODEGEN_EMIT_H
+#define HD_CODEGEN_EMIT_H
+
+#include "base/text.h"
+#include "ir/walk.h"
+
+HD_BEGIN_DECLS
+
+#define HD_KERNEL_NAME "hd_kernel"
+#define HD_KERNEL_POINTERS 80
+
+// The one parameter of every kernel, by value.
+typedef struct hd_kernel_args {
+    uint64_t at[HD_KERNEL_POINTERS]; // addresses on the device
+} hd_kernel_args;
+
+// How a kernel is started.
+typedef struct hd_kernel_grid {
+    unsigned blocks, threads;
+} hd_kernel_grid;
+
+// The kernel of one step of unit COMPUTE, matmuls included (plainly, an output
+// element a thread). at[i] is the address of the first element of span i of the
+// step (its offset included), as hd_op_views orders them.
+hd_status hd_emit_step(const hd_step *step, hd_diag *diag, hd_text *out,
+                       hd_kernel_grid *grid);
+
+// What follows a matmul whose product went to scratch memory: dense f32 (f64
+// for an f64 product), rows by columns, at at[step->nspans]. Applies `scale`,
+// `bias`, `aux`, `act` and `accumulate` as docs/semantics.md says, and stores.
+hd_status hd_emit_epilogue(const hd_step *step, hd_diag *diag, hd_text *out,
+                           hd_kernel_grid *grid);
+
+// at[0][i] = the sum, or the maximum, of at[1 + k][i] over k < operands, in
+// that order, for `elements` elements; accumulated in f32 (f64 and integers in
+// their own type) and rounded once. at[0] may be one of the operands.
+hd_status hd_emit_reduce(hd_dtype dtype, bool max, int operands,
+                         int64_t elements, hd_diag *diag, hd_text *out,
+                         hd_kernel_grid *grid);
+
+HD_END_DECLS
+
+#endif

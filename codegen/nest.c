@@ -1,0 +1,349 @@
+// Every element is one trip of a grid-stride loop. Where each operand lies
+// along the last dimension without gaps, a second loop ahead of it moves 16
+// bytes of each operand at a time, if at run time all addresses allow it; the
+// plain loop then does what is left over.
+#include "codegen/nest.h"
+
+#include <stdio.h>
+
+#include "codegen/arrange.h"
+
+enum { THREADS = 256, MAX_BLOCKS = 132 * 8 };
+
+hd_operand *hd_nest_add(hd_nest *nest, int at, const hd_span *span)
+{
+    hd_operand *o = &nest->operand[nest->n++];
+    int lead = nest->ndims - span->ndims;
+
+    *o =
+        (hd_operand){.at = at, .dtype = span->buffer->type.dtype, .read = true};
+    for (int d = lead; d < nest->ndims; d++)
+        o->stride[d] = span->stride[d - lead];
+    return o;
+}
+
+// -------------------------------------------------------------------- text
+
+// All numbers of elements, and of an operand's elements, fit with room for one
+// step of the grid.
+static bool fits_u32(const hd_nest *nest)
+{
+    const int64_t limit = (int64_t)1 << 31;
+
+    for (int i = 0; i < nest->n; i++) {
+        const hd_operand *o = &nest->operand[i];
+        int64_t last = o->walked ? o->walk * (nest->trips - 1) : 0;
+
+        for (int d = 0; d < nest->ndims; d++)
+            last += o->stride[d] * (nest->extent[d] - 1);
+        if (last >= limit)
+            return false;
+    }
+    return hd_nest_elements(nest) < limit && nest->trips < limit;
+}
+
+static const char *index_type(const hd_nest *nest)
+{
+    return fits_u32(nest) ? "u32" : "u64";
+}
+
+static void add_function(const hd_nest *nest, const char *body, hd_text *text)
+{
+    const char *comma = "";
+
+    hd_text_puts(text, "static inline void apply(");
+    for (int i = 0; i < nest->n; i++) {
+        const hd_operand *o = &nest->operand[i];
+
+        if (o->walked)
+            continue;
+        hd_text_printf(text, "%s%s %sc%d", comma, hd_code_text(o->dtype),
+                       o->write ? "*" : "", i);
+        comma = ", ";
+    }
+    if (nest->factor >= 0)
+        hd_text_printf(text, "%sfloat f", comma);
+    if (nest->inner != HD_INNER_NONE)
+        hd_text_printf(text, "%s%s x", comma, hd_lane_text(nest->lane));
+    hd_text_printf(text, ")\n{\n%s}\n", body);
+}
+
+// A type for `width` codes of each dtype there is; they are moved as one.
+static void add_vectors(const hd_nest *nest, int width, hd_text *text)
+{
+    for (int i = 0; i < nest->n && width > 1; i++)
+        hd_text_printf(text,
+                       "struct alignas(16) vector%d {\n"
+                       "    %s e[%d];\n"
+                       "};\n",
+                       i, hd_code_text(nest->operand[i].dtype), width);
+}
+
+// Declares where element i of each operand is: o0, o1, ..
+static void add_offsets(const hd_nest *nest, hd_text *text)
+{
+    const char *type = index_type(nest);
+
+    hd_text_printf(text, "        %s r = i;\n", type);
+    for (int d = nest->ndims - 1; d >= 0; d--) {
+        if (d == 0)
+            hd_text_printf(text, "        const %s i0 = r;\n", type);
+        else
+            hd_text_printf(text,
+                           "        const %s i%d = r %% %lldu;\n"
+                           "        r /= %lldu;\n",
+                           type, d, (long long)nest->extent[d],
+                           (long long)nest->extent[d]);
+    }
+    for (int i = 0; i < nest->n; i++) {
+        hd_text_printf(text, "        const %s o%d = 0", type, i);
+        for (int d = 0; d < nest->ndims; d++) {
+            long long stride = (long long)nest->operand[i].stride[d];
+
+            if (stride == 1)
+                hd_text_printf(text, " + i%d", d);
+            else if (stride > 1)
+                hd_text_printf(text, " + i%d * %lldu", d, stride);
+        }
+        hd_text_puts(text, ";\n");
+    }
+}
+
+// Calls the function for one element: a variable, or number e of a vector.
+static void add_call(const hd_nest *nest, bool vectors, hd_text *text)
+{
+    const char *comma = "";
+
+    hd_text_puts(text, "apply(");
+    for (int i = 0; i < nest->n; i++) {
+        const hd_operand *o = &nest->operand[i];
+
+        if (o->walked)
+            continue;
+        hd_text_printf(text, "%s%sv%d%s", comma, o->write ? "&" : "", i,
+                       vectors && !hd_nest_repeats(nest, o) ? ".e[e]" : "");
+        comma = ", ";
+    }
+    if (nest->factor >= 0)
+        hd_text_printf(text, "%sf", comma);
+    if (nest->inner != HD_INNER_NONE)
+        hd_text_printf(text, "%sx%s", comma, vectors ? "[e]" : "");
+    hd_text_puts(text, ");\n");
+}
+
+static void add_loads(const hd_nest *nest, bool vectors, hd_text *text)
+{
+    for (int i = 0; i < nest->n; i++) {
+        const hd_operand *o = &nest->operand[i];
+
+        if (o->walked)
+            continue;
+        if (vectors && !hd_nest_repeats(nest, o)) {
+            hd_text_printf(text, "        vector%d v%d", i, i);
+            if (o->read)
+                hd_text_printf(text, " = *(const vector%d *)(p%d + o%d)", i, i,
+                               i);
+        } else {
+            hd_text_printf(text, "        %s v%d", hd_code_text(o->dtype), i);
+            if (o->read)
+                hd_text_printf(text, " = p%d[o%d]", i, i);
+        }
+        hd_text_puts(text, ";\n");
+    }
+}
+
+static void add_stores(const hd_nest *nest, bool vectors, hd_text *text)
+{
+    for (int i = 0; i < nest->n; i++) {
+        if (!nest->operand[i].write)
+            continue;
+        if (vectors)
+            hd_text_printf(text, "        *(vector%d *)(p%d + o%d) = v%d;\n", i,
+                           i, i, i);
+        else
+            hd_text_printf(text, "        p%d[o%d] = v%d;\n", i, i, i);
+    }
+}
+
+static int find_walked(const hd_nest *nest, int from)
+{
+    while (!nest->operand[from].walked)
+        from++;
+    return from;
+}
+
+static void add_dot(const hd_nest *nest, hd_text *text)
+{
+    int a = find_walked(nest, 0), b = find_walked(nest, a + 1);
+    const char *type = index_type(nest);
+
+    hd_text_printf(text, "        %s x = 0;\n", hd_lane_text(nest->lane));
+    hd_text_printf(text, "        for (%s s = 0; s < %lldu; s++)\n", type,
+                   (long long)nest->trips);
+    hd_text_puts(text, "            x += ");
+    for (int i = 0; i < 2; i++) {
+        const hd_operand *o = &nest->operand[i == 0 ? a : b];
+        char code[64];
+
+        snprintf(code, sizeof code, "p%d[o%d + s * %lldu]", i == 0 ? a : b,
+                 i == 0 ? a : b, (long long)o->walk);
+        hd_prelude_load(text, o->dtype, nest->lane, code);
+        hd_text_puts(text, i == 0 ? " * " : ";\n");
+    }
+}
+
+// The value of the first trip, then each other one's joined to it.
+static void add_reduction(const hd_nest *nest, int width, hd_text *text)
+{
+    int a = find_walked(nest, 0);
+    const hd_operand *o = &nest->operand[a];
+    bool vectors = width > 1;
+    const char *lane = hd_lane_text(nest->lane);
+    const char *type = index_type(nest);
+    const char *each = vectors ? "for (int e = 0; e < W; e++)" : "";
+    const char *x = vectors ? "x[e]" : "x";
+    const char *code = vectors ? "v.e[e]" : "v";
+
+    if (vectors)
+        hd_text_printf(text, "        %s x[W];\n", lane);
+    else
+        hd_text_printf(text, "        %s x;\n", lane);
+    hd_text_printf(text, "        for (%s s = 0; s < %lldu; s++) {\n", type,
+                   (long long)nest->trips);
+    if (vectors)
+        hd_text_printf(text,
+                       "            const vector%d v = *(const vector%d *)(p%d "
+                       "+ o%d + s * %lldu);\n",
+                       a, a, a, a, (long long)o->walk);
+    else
+        hd_text_printf(text, "            const %s v = p%d[o%d + s * %lldu];\n",
+                       hd_code_text(o->dtype), a, a, (long long)o->walk);
+    hd_text_printf(
+        text, "            %s {\n                const %s y = ", each, lane);
+    hd_prelude_load(text, o->dtype, nest->lane, code);
+    hd_text_printf(text, ";\n                %s = s == 0 ? y : ", x);
+    if (nest->inner == HD_INNER_MAX)
+        hd_text_printf(text, "%s > y || %s != %s ? %s : y", x, x, x, x);
+    else if (nest->lane == HD_LANE_INTEGER) // unsigned arithmetic wraps
+        hd_text_printf(text, "(i64)((u64)%s + (u64)y)", x);
+    else
+        hd_text_printf(text, "%s + y", x);
+    hd_text_puts(text, ";\n            }\n        }\n");
+}
+
+static void add_inner(const hd_nest *nest, int width, hd_text *text)
+{
+    switch (nest->inner) {
+    case HD_INNER_NONE:
+        return;
+    case HD_INNER_DOT:
+        add_dot(nest, text);
+        return;
+    default:
+        add_reduction(nest, width, text);
+    }
+}
+
+// One trip of a loop.
+static void add_trip(const hd_nest *nest, int width, hd_text *text)
+{
+    bool vectors = width > 1;
+
+    add_offsets(nest, text);
+    add_loads(nest, vectors, text);
+    add_inner(nest, width, text);
+    hd_text_puts(text, vectors ? "#pragma unroll\n        "
+                                 "for (int e = 0; e < W; e++)\n            "
+                               : "        ");
+    add_call(nest, vectors, text);
+    add_stores(nest, vectors, text);
+}
+
+// Addresses that are all multiples of 16 let the vectors begin.
+static void add_vector_loop(const hd_nest *nest, int width, hd_text *text)
+{
+    const char *type = index_type(nest), * or = "";
+    long long n = (long long)(hd_nest_elements(nest) / width);
+
+    hd_text_puts(text, "    if (((");
+    for (int i = 0; i < nest->n; i++) {
+        if (hd_nest_repeats(nest, &nest->operand[i]))
+            continue;
+        hd_text_printf(text, "%sargs.at[%d]", or, nest->operand[i].at);
+        or = " | ";
+    }
+    hd_text_printf(text,
+                   ") & 15) == 0) {\n"
+                   "    enum { W = %d };\n"
+                   "    for (%s v = first; v < %lldu; v += step) {\n"
+                   "        const %s i = v * %du;\n",
+                   width, type, n, type, width);
+    add_trip(nest, width, text);
+    hd_text_printf(text, "    }\n    start = %lldu;\n    }\n", n * width);
+}
+
+static void add_kernel(const hd_nest *nest, int width, hd_text *text)
+{
+    const char *type = index_type(nest);
+
+    hd_text_puts(text, "extern \"C\" __global__ void HD_BOUNDS " HD_KERNEL_NAME
+                       "(const hd_kernel_args args)\n{\n");
+    for (int i = 0; i < nest->n; i++) {
+        const hd_operand *o = &nest->operand[i];
+        const char *code = hd_code_text(o->dtype);
+        const char *constant = o->write ? "" : "const ";
+
+        hd_text_printf(text, "    %s%s *p%d = (%s%s *)args.at[%d];\n", constant,
+                       code, i, constant, code, o->at);
+    }
+    if (nest->factor >= 0)
+        hd_text_printf(text,
+                       "    const float f = *(const float *)"
+                       "args.at[%d];\n",
+                       nest->factor);
+    hd_text_printf(text,
+                   "    const %s step = (%s)gridDim.x * blockDim.x;\n"
+                   "    const %s first = (%s)blockIdx.x * blockDim.x + "
+                   "threadIdx.x;\n"
+                   "    %s start = 0;\n",
+                   type, type, type, type, type);
+    if (width > 1)
+        add_vector_loop(nest, width, text);
+    hd_text_printf(text,
+                   "    for (%s i = start + first; i < %lldu; "
+                   "i += step) {\n",
+                   type, (long long)hd_nest_elements(nest));
+    add_trip(nest, 1, text);
+    hd_text_puts(text, "    }\n}\n");
+}
+
+static hd_kernel_grid grid_of(int64_t trips)
+{
+    int64_t blocks = (trips + THREADS - 1) / THREADS;
+
+    return (hd_kernel_grid){
+        (unsigned)(blocks < MAX_BLOCKS ? blocks : MAX_BLOCKS), THREADS};
+}
+
+hd_status hd_nest_emit(hd_nest *nest, const char *body, hd_text *out,
+                       hd_kernel_grid *grid)
+{
+    hd_text rest = {0};
+    int width = hd_nest_arrange(nest);
+
+    add_function(nest, body, &rest);
+    add_vectors(nest, width, &rest);
+    add_kernel(nest, width, &rest);
+    if (!rest.failed) {
+        hd_prelude_add(out, rest.bytes);
+        hd_text_add(out, rest.bytes, rest.length);
+    }
+    out->failed |= rest.failed;
+    hd_text_free(&rest);
+    if (out->failed) {
+        hd_text_free(out); // a caller has nothing to free then
+        return HD_NO_MEMORY;
+    }
+    *grid = grid_of(hd_nest_elements(nest) / width);
+    return HD_OK;
+}

@@ -1,0 +1,52 @@
+// The loops of a kernel: an index space, the operands that are walked with it,
+// and what is done with one element of each.
+#ifndef HD_CODEGEN_NEST_H
+#define HD_CODEGEN_NEST_H
+
+#include "codegen/emit.h"
+#include "codegen/prelude.h"
+
+HD_BEGIN_DECLS
+
+// What an element's value is gathered by, ahead of the function.
+typedef enum hd_inner {
+    HD_INNER_NONE,
+    HD_INNER_SUM, // over `walk` of one operand
+    HD_INNER_MAX,
+    HD_INNER_DOT, // the sum of the products of two
+} hd_inner;
+
+typedef struct hd_operand {
+    int at; // number of its address
+    hd_dtype dtype;
+    bool write;  // the function gets a pointer to the code, else the code
+    bool read;   // the code is loaded first; always, if it is not written
+    bool walked; // by the inner loop, and the function does not get it
+    int64_t stride[HD_MAX_DIMS]; // in elements; 0 repeats it
+    int64_t walk;                // stride of the inner loop
+} hd_operand;
+
+typedef struct hd_nest {
+    int ndims;
+    int64_t extent[HD_MAX_DIMS];
+    int n;
+    hd_operand operand[HD_KERNEL_POINTERS];
+    int factor; // number of the address of an f32 that the function gets, or -1
+    hd_inner inner;
+    int64_t trips; // of the inner loop
+    hd_lane lane;  // of the inner loop, and of the value that it yields
+} hd_nest;
+
+// Adds an operand that lies along the last `span->ndims` dimensions of the nest
+// and is repeated over those before.
+hd_operand *hd_nest_add(hd_nest *nest, int at, const hd_span *span);
+
+// Writes the kernel that calls the function of body `body` for each element.
+// Its parameters: c0, c1, .. for the operands that are not walked; f, the
+// factor, if there is one; x, the inner loop's value, if there is one.
+hd_status hd_nest_emit(hd_nest *nest, const char *body, hd_text *out,
+                       hd_kernel_grid *grid);
+
+HD_END_DECLS
+
+#endif

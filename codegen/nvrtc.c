@@ -1,0 +1,192 @@
+// NVRTC by way of its table of symbols; every call is checked, and its name
+// stands in the message.
+#include "codegen/nvrtc.h"
+
+#include <dlfcn.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/diag.h"
+
+typedef struct _nvrtcProgram *hd_nvrtc_program;
+
+typedef struct api {
+#define HD_NVRTC(symbol, result, name, ...) result (*name)(__VA_ARGS__);
+#include "codegen/nvrtc.def"
+#undef HD_NVRTC
+} api;
+
+struct hd_nvrtc {
+    hd_library library;
+    api api;
+    int major, minor;
+};
+
+static const hd_symbol symbols[] = {
+#define HD_NVRTC(symbol, result, name, ...) {#symbol, offsetof(api, name)},
+#include "codegen/nvrtc.def"
+#undef HD_NVRTC
+};
+
+static const char *const names[] = {"libnvrtc.so.13", "libnvrtc.so.12",
+                                    "libnvrtc.so", NULL};
+static const char *const folders[] = {"nvidia/cu13/lib",
+                                      "nvidia/cuda_nvrtc/lib", NULL};
+
+static const hd_library_info info = {
+    .title = "NVRTC",
+    .variable = "HEDDLE_NVRTC_LIB",
+    .names = names,
+    .folders = folders,
+    .symbol = symbols,
+    .nsymbols = sizeof symbols / sizeof *symbols,
+};
+
+static hd_status check(const hd_nvrtc *nvrtc, hd_diag *diag, const char *call,
+                       int result)
+{
+    if (result == 0)
+        return HD_OK;
+    return hd_fail(diag, HD_SYSTEM, "%s of NVRTC %d.%d: %s", call, nvrtc->major,
+                   nvrtc->minor, nvrtc->api.error_text(result));
+}
+
+// Unloading it loses what its C++ runtime has allocated, at each time, so it
+// stays in the process.
+static void keep_loaded(const char *path)
+{
+    void *handle = dlopen(path, RTLD_NOW | RTLD_NODELETE);
+
+    if (handle != NULL)
+        dlclose(handle);
+}
+
+hd_status hd_nvrtc_open(hd_diag *diag, hd_nvrtc **out)
+{
+    hd_nvrtc *nvrtc = calloc(1, sizeof *nvrtc);
+    hd_status status;
+
+    if (nvrtc == NULL)
+        return hd_fail(diag, HD_NO_MEMORY, "out of memory");
+    status = hd_library_open(&info, &nvrtc->api, diag, &nvrtc->library);
+    if (status == HD_OK)
+        status = check(nvrtc, diag, "nvrtcVersion",
+                       nvrtc->api.version(&nvrtc->major, &nvrtc->minor));
+    if (status != HD_OK) {
+        hd_nvrtc_close(nvrtc);
+        return status;
+    }
+    keep_loaded(nvrtc->library.path);
+    *out = nvrtc;
+    return HD_OK;
+}
+
+void hd_nvrtc_close(hd_nvrtc *nvrtc)
+{
+    if (nvrtc == NULL)
+        return;
+    hd_library_close(&nvrtc->library);
+    free(nvrtc);
+}
+
+const char *hd_nvrtc_path(const hd_nvrtc *nvrtc)
+{
+    return nvrtc->library.path;
+}
+
+void hd_nvrtc_version(const hd_nvrtc *nvrtc, int *major, int *minor)
+{
+    *major = nvrtc->major;
+    *minor = nvrtc->minor;
+}
+
+// ------------------------------------------------------------- compilation
+
+// The log's first three lines as one. Empty if there is no log.
+static void read_log(const hd_nvrtc *nvrtc, hd_nvrtc_program program,
+                     char out[512])
+{
+    size_t size = 0, n = 0;
+    char *log = NULL;
+    int nlines = 0;
+
+    out[0] = '\0';
+    if (nvrtc->api.log_size(program, &size) != 0 || size == 0)
+        return;
+    log = calloc(1, size + 1);
+    if (log != NULL && nvrtc->api.log(program, log) == 0)
+        for (const char *c = log; *c != '\0' && n < 510 && nlines < 3; c++) {
+            nlines += *c == '\n';
+            out[n++] = (char)(*c == '\n' ? ' ' : *c);
+        }
+    while (n > 0 && out[n - 1] == ' ')
+        n--;
+    out[n] = '\0';
+    free(log);
+}
+
+static hd_status compile(const hd_nvrtc *nvrtc, hd_nvrtc_program program,
+                         const char *arch, hd_diag *diag)
+{
+    char target[64], log[512];
+    // Functions need no __device__; what the text does not use draws no
+    // warning. Products are contracted into sums, as numerics.md allows.
+    const char *options[] = {target, "-std=c++17", "-default-device", "-w"};
+    int result;
+
+    snprintf(target, sizeof target, "--gpu-architecture=%s", arch);
+    result = nvrtc->api.compile(program, 4, options);
+    if (result == 0)
+        return HD_OK;
+    read_log(nvrtc, program, log);
+    return hd_fail(
+        diag, HD_SYSTEM, "nvrtcCompileProgram of NVRTC %d.%d for %s: %s%s%s",
+        nvrtc->major, nvrtc->minor, arch, nvrtc->api.error_text(result),
+        log[0] != '\0' ? ": " : "", log);
+}
+
+static hd_status take_cubin(const hd_nvrtc *nvrtc, hd_nvrtc_program program,
+                            hd_diag *diag, void **out, size_t *bytes)
+{
+    size_t size = 0;
+    void *cubin;
+    hd_status status;
+
+    HD_TRY(check(nvrtc, diag, "nvrtcGetCUBINSize",
+                 nvrtc->api.cubin_size(program, &size)));
+    if (size == 0)
+        return hd_fail(diag, HD_SYSTEM,
+                       "nvrtcGetCUBINSize of NVRTC %d.%d: no machine code",
+                       nvrtc->major, nvrtc->minor);
+    cubin = malloc(size);
+    if (cubin == NULL)
+        return hd_fail(diag, HD_NO_MEMORY, "out of memory");
+    status =
+        check(nvrtc, diag, "nvrtcGetCUBIN", nvrtc->api.cubin(program, cubin));
+    if (status != HD_OK) {
+        free(cubin);
+        return status;
+    }
+    *out = cubin;
+    *bytes = size;
+    return HD_OK;
+}
+
+hd_status hd_nvrtc_compile(const hd_nvrtc *nvrtc, const char *text,
+                           const char *arch, hd_diag *diag, void **out,
+                           size_t *bytes)
+{
+    hd_nvrtc_program program = NULL;
+    hd_status status;
+
+    HD_TRY(
+        check(nvrtc, diag, "nvrtcCreateProgram",
+              nvrtc->api.create(&program, text, "kernel.cu", 0, NULL, NULL)));
+    status = compile(nvrtc, program, arch, diag);
+    if (status == HD_OK)
+        status = take_cubin(nvrtc, program, diag, out, bytes);
+    (void)nvrtc->api.destroy(&program);
+    return status;
+}

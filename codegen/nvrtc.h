@@ -1,0 +1,25 @@
+// NVRTC: CUDA C to machine code, in this process, without a GPU.
+#ifndef HD_CODEGEN_NVRTC_H
+#define HD_CODEGEN_NVRTC_H
+
+#include "base/library.h"
+
+HD_BEGIN_DECLS
+
+typedef struct hd_nvrtc hd_nvrtc;
+
+hd_status hd_nvrtc_open(hd_diag *diag, hd_nvrtc **out);
+void hd_nvrtc_close(hd_nvrtc *nvrtc); // takes NULL
+const char *hd_nvrtc_path(const hd_nvrtc *nvrtc);
+void hd_nvrtc_version(const hd_nvrtc *nvrtc, int *major, int *minor);
+
+// Compiles to a cubin for one architecture, "sm_90a"; the caller frees `*out`
+// with free(). A compiler's error goes into the diag with its log's first
+// lines.
+hd_status hd_nvrtc_compile(const hd_nvrtc *nvrtc, const char *text,
+                           const char *arch, hd_diag *diag, void **out,
+                           size_t *bytes);
+
+HD_END_DECLS
+
+#endif

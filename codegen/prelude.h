@@ -1,0 +1,31 @@
+// The functions that kernels' text may call: conversions of numbers and
+// activations. A text gets those that it names, in an order that compiles.
+#ifndef HD_CODEGEN_PRELUDE_H
+#define HD_CODEGEN_PRELUDE_H
+
+#include "base/text.h"
+
+HD_BEGIN_DECLS
+
+// What a kernel computes in.
+typedef enum hd_lane { HD_LANE_FLOAT, HD_LANE_DOUBLE, HD_LANE_INTEGER } hd_lane;
+
+const char *hd_lane_text(hd_lane lane); // "float"
+
+// What an element is in memory: "unsigned short" for bf16.
+const char *hd_code_text(hd_dtype dtype);
+
+// Adds the value of the code that the expression `code` has, in the lane.
+void hd_prelude_load(hd_text *text, hd_dtype dtype, hd_lane lane,
+                     const char *code);
+// Adds the code of the lane's expression `value`, rounded to nearest even and
+// saturated as hd_dtype_store does; integers in integers wrap.
+void hd_prelude_store(hd_text *text, hd_dtype dtype, hd_lane lane,
+                      const char *value);
+
+// Adds the types that every kernel needs, and the functions that `body` calls.
+void hd_prelude_add(hd_text *text, const char *body);
+
+HD_END_DECLS
+
+#endif

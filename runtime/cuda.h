@@ -1,0 +1,347 @@
+// The inside of the cuda driver. Ranks are processes with a device each,
+// streams are CUDA streams, and what peers touch lies in one window a rank,
+// device memory that all of them map by CUDA IPC:
+//
+//   | probe words | slots with peer 0 | peer 1 | ... | shared buffers |
+//
+// Every meeting of two ranks has one slot in the window of each, at the same
+// place in the pair's list (meeting.h). A slot holds two words that only the
+// peer writes and only the owner waits on, as cpu.h has them: "I am ready" and
+// "it is done". They count runs and are waited for with >=. In a graph, which
+// replays the same values, a word is set to 1 by the peer and cleared by its
+// owner before it answers, so that the peer cannot set it again too early.
+//
+// A program is compiled once into a list of commands a step: words to write and
+// wait for, copies, kernels, products, events. A run issues them and patches in
+// no more than its number and the arguments' addresses.
+#ifndef HD_RUNTIME_CUDA_H
+#define HD_RUNTIME_CUDA_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "base/library.h"
+#include "codegen/emit.h"
+#include "codegen/nvrtc.h"
+#include "runtime/bell.h"
+#include "runtime/cuda_api.h"
+#include "runtime/driver.h"
+#include "runtime/group.h"
+#include "runtime/meeting.h"
+
+#define HD_CUDA_RUNS 16         // that may be in flight
+#define HD_CUDA_PROBES 4096     // bytes of the window's head: a word a peer
+#define HD_CUDA_GRAPHS 8        // sets of arguments that are remembered
+#define HD_CUDA_STREAMS_MOST 66 // the caller's, 64 work streams, the helper
+#define HD_CUDA_THROTTLE 256    // commands between marks on a stream
+#define HD_CUDA_NOTES 4096      // bytes of who waits for whom
+
+// ----------------------------------------------------- in the window
+
+typedef struct hd_cuda_slot {
+    uint32_t word[2]; // written by the peer: ready, done
+    uint32_t unused[2];
+    uint64_t offset; // in this window: what the peer may touch
+    uint64_t bytes;  // likewise; 0 for nothing
+    uint64_t kind;   // what this side does, for the peer to compare
+    char line[24];
+} hd_cuda_slot;
+_Static_assert(sizeof(hd_cuda_slot) == 64, "slots do not share sectors");
+
+// --------------------------------------------------------- the plan
+
+// An address: `offset` into buffer `buffer`, into the caller's own memory for
+// argument `buffer - nbuffers` where it is staged, or as it is if `buffer` is
+// negative.
+typedef struct hd_cuda_at {
+    int buffer;
+    uint64_t offset;
+} hd_cuda_at;
+
+typedef enum hd_cuda_kind {
+    HD_CUDA_WORDS,
+    HD_CUDA_COPY,
+    HD_CUDA_KERNEL,
+    HD_CUDA_PRODUCT,
+    HD_CUDA_RECORD,
+    HD_CUDA_WAIT,
+    HD_CUDA_RECORD_ARGUMENT,
+    HD_CUDA_WAIT_ARGUMENT,
+    HD_CUDA_NCCL,
+} hd_cuda_kind;
+
+// A word waited for, for those who wonder why nothing happens.
+typedef struct hd_cuda_wait {
+    const hd_step *step; // borrowed
+    int peer;
+    int stream;
+    uint64_t offset; // of the word in our window
+} hd_cuda_wait;
+
+typedef struct hd_cuda_command {
+    hd_cuda_kind kind;
+    int stream;          // index; 0 is the caller's
+    const hd_step *step; // borrowed
+    int first, n;        // WORDS: of device->word; KERNEL: of device->pointer
+    hd_cuda_at to, from; // COPY
+    uint64_t bytes;      // COPY
+    hd_cu_function function; // KERNEL
+    hd_kernel_grid grid;     // KERNEL
+    int product;             // PRODUCT: of device->product
+    hd_cuda_at a, b, c, bias;
+    double alpha, beta;
+    int event; // RECORD, WAIT: of device->event; ..ARGUMENT: of the arguments
+} hd_cuda_command;
+
+// What a word becomes in run n: n, or a constant in graphs.
+typedef struct hd_cuda_word {
+    bool clears; // graphs only: put back to 0
+} hd_cuda_word;
+
+// The commands of a step, or of a group at its first step.
+typedef struct hd_cuda_entry {
+    int first, n;
+} hd_cuda_entry;
+
+// A shape of product that cuBLASLt takes, column-major: c[m,n] = a[m,k] b[k,n].
+typedef struct hd_cuda_shape {
+    int64_t m, n, k, lda, ldb, ldc;
+    int ta, tb;
+    int type_a, type_b, type_c, type_bias; // cudaDataType_t
+    int epilogue;
+    int wide;  // f64
+    int align; // bytes that every operand is aligned to
+} hd_cuda_shape;
+
+typedef struct hd_cuda_product {
+    hd_cuda_shape shape;
+    hd_lt_desc desc;        // owned
+    hd_lt_layout layout[3]; // owned: a, b, c
+    hd_lt_algo algo;
+    size_t workspace;
+} hd_cuda_product;
+
+// ------------------------------------------------------- the device
+
+typedef struct hd_cuda_buffer {
+    const hd_buffer *buffer; // borrowed
+    bool shared;
+    size_t bytes;  // of the root, on one rank
+    size_t offset; // in the window or in the private memory
+    int argument;  // its position, -1 for a temp
+} hd_cuda_buffer;
+
+typedef struct hd_cuda_peer {
+    hd_pair pair;
+    uint64_t mine;      // in our window: offset of the pair's slots
+    uint64_t theirs;    // in theirs
+    uint64_t bytes;     // of their window
+    hd_cu_ptr window;   // owned: imported; 0 if not
+    hd_cuda_slot *slot; // owned: copies of theirs, while planning
+    hd_cuda_slot *own;  // owned: copies of ours, while planning
+} hd_cuda_peer;
+
+typedef struct hd_cuda_stream {
+    hd_cu_stream stream; // owned, but for the caller's
+    uint64_t issued;     // commands
+    hd_cu_event mark[2]; // owned: after every HD_CUDA_THROTTLE commands
+    hd_cu_ptr workspace; // of cuBLASLt; 0 until it is needed
+    hd_cu_ptr scratch;   // products that go on
+    size_t scratch_bytes;
+} hd_cuda_stream;
+
+typedef struct hd_cuda_module {
+    char *text;          // owned: what it was made from
+    hd_cu_module module; // owned
+    hd_cu_function function;
+} hd_cuda_module;
+
+typedef struct hd_cuda_run {
+    hd_cu_event start, end; // owned, with times
+} hd_cuda_run;
+
+typedef struct hd_cuda_graph {
+    void **argument;       // owned
+    hd_cu_graph_exec exec; // owned
+} hd_cuda_graph;
+
+struct hd_device {
+    hd_binding binding;
+    int rank, size;
+
+    hd_library cuda_library, lt_library, nccl_library;
+    hd_cu_api cu;
+    hd_lt_api lt;
+    hd_nccl_api nccl;
+    hd_nvrtc *nvrtc;   // owned; NULL if no kernel is needed
+    hd_lt_handle blas; // owned; NULL if there is no product
+    char matmul[160];
+    hd_cu_device ordinal;
+    hd_cu_context context;
+    bool retained; // the context is ours to release
+    char arch[16]; // "sm_90a"
+
+    hd_cuda_buffer *buffer; // owned, by id
+    int nbuffers, narguments;
+    hd_cu_ptr window; // owned
+    size_t window_bytes;
+    size_t slots;      // offset in the window
+    size_t slot_bytes; // of all of them
+    hd_cu_ptr memory;  // owned: private buffers
+    hd_cu_ptr *extra;  // owned: what the plan needs beside them
+    int nextra, extra_room;
+    hd_cuda_peer *peer; // owned, by rank
+
+    hd_cuda_stream *stream; // owned: caller's, work streams, helper
+    int nstreams;           // all of them
+    hd_cu_stream capture;   // owned: stands in for the caller's in graphs
+    hd_cu_stream rescue;    // owned: never waits
+    hd_cu_event *event;     // owned
+    int nevents;
+
+    hd_cuda_entry *entry;     // owned, by step
+    hd_cuda_entry head, tail; // of every run
+    hd_cuda_command *command; // owned
+    int ncommands, command_room;
+    hd_cu_memop *word;        // owned
+    hd_cuda_word *word_about; // owned, likewise
+    int nwords, word_room;
+    hd_cuda_at *pointer; // owned
+    int npointers, pointer_room;
+    hd_cuda_wait *wait; // owned
+    int nwaits, wait_room;
+    hd_cuda_product *product; // owned
+    int nproducts, product_room;
+    hd_cuda_module *module; // owned
+    int nmodules, module_room;
+    uint64_t sending;   // bytes to peers a run
+    hd_nccl_comm *comm; // owned, by axis
+
+    uint64_t runs; // begun
+    hd_cuda_run run[HD_CUDA_RUNS];
+    hd_cu_ptr *base;     // owned: by buffer, then by argument
+    void **argument;     // owned: of this run
+    hd_cu_stream caller; // of this run
+    hd_cuda_graph graph[HD_CUDA_GRAPHS];
+    int ngraphs;
+    hd_cuda_graph *replay; // of this run; NULL if steps are issued
+    bool capturing;
+    hd_cu_event *mark; // owned: two a step, if times are asked for
+    uint64_t random;   // of chaos
+    double seconds;
+
+    pthread_t watchdog;
+    bool watching;
+    hd_bell bell;
+    atomic_bool closing;
+    atomic_bool failed;   // written once, under the lock
+    atomic_bool rested;   // the failed device does nothing any more
+    pthread_mutex_t lock; // guards what the first failure said
+    hd_status status;
+    char text[HD_GROUP_TEXT];
+    char notes[HD_CUDA_NOTES]; // lines: who waits for whom
+    _Atomic uint64_t begun;    // runs that are issued whole, for the watchdog
+    uint32_t *snapshot;        // owned, pinned: the slots
+    bool stuck; // the device did not come to rest: nothing is freed
+
+    uint64_t allocations, host_waits;
+};
+
+static inline hd_cuda_run *hd_cuda_run_of(hd_device *device, uint64_t n)
+{
+    return &device->run[n % HD_CUDA_RUNS];
+}
+
+// The last of the streams makes the sends that do not hold up theirs.
+static inline int hd_cuda_helper(const hd_device *device)
+{
+    return device->nstreams - 1;
+}
+
+// ------------------------------------------------ cuda_open.c
+
+hd_status hd_cuda_open(const hd_binding *binding, hd_diag *diag,
+                       hd_device **out);
+void hd_cuda_close(hd_device *device);
+// Fails with the driver's words for `result`: HD_NO_MEMORY, else HD_SYSTEM.
+hd_status hd_cuda_error(hd_device *device, hd_cu_result result, hd_diag *diag,
+                        const char *call);
+// The driver's call `name`, checked.
+#define HD_CUDA_TRY(device, diag, name, ...)                        \
+    do {                                                            \
+        hd_cu_result result_ = (device)->cu.name(__VA_ARGS__);      \
+        if (result_ != HD_CU_SUCCESS)                               \
+            return hd_cuda_error((device), result_, (diag), #name); \
+    } while (0)
+
+// ------------------------------------------------ cuda_memory.c
+
+hd_status hd_cuda_alloc(hd_device *device, hd_diag *diag);
+void hd_cuda_free(hd_device *device);
+hd_status hd_cuda_export(hd_device *device, int peer, hd_diag *diag,
+                         hd_handle *out);
+hd_status hd_cuda_import(hd_device *device, int peer, const hd_handle *handle,
+                         hd_diag *diag);
+// Whether the words that the peers wrote have come.
+hd_status hd_cuda_check_probes(hd_device *device, hd_diag *diag);
+// Memory that lives as long as the device.
+hd_status hd_cuda_extra(hd_device *device, size_t bytes, hd_diag *diag,
+                        hd_cu_ptr *out);
+// Copies and waits, on the rescue stream.
+hd_status hd_cuda_copy_now(hd_device *device, hd_cu_ptr to, hd_cu_ptr from,
+                           size_t bytes, hd_diag *diag);
+
+// --------------------------------------------------- cuda_plan.c
+
+hd_status hd_cuda_plan(hd_device *device, hd_diag *diag);
+void hd_cuda_plan_free(hd_device *device);
+// A command to fill in; NULL if memory runs out.
+hd_cuda_command *hd_cuda_add(hd_device *device, hd_cuda_kind kind, int stream,
+                             const hd_step *step);
+hd_cuda_at hd_cuda_at_span(const hd_span *span);
+// A kernel that is given the addresses `at`; the text is freed.
+hd_status hd_cuda_add_kernel(hd_device *device, int stream, const hd_step *step,
+                             hd_text *text, hd_kernel_grid grid,
+                             const hd_cuda_at *at, int n, hd_diag *diag);
+// Grows an array of `size`-byte elements to hold one more; false if memory runs
+// out.
+bool hd_cuda_grow(void **array, int n, int *room, size_t size);
+
+// ------------------------------------------------- cuda_matmul.c
+
+hd_status hd_cuda_plan_matmul(hd_device *device, int stream,
+                              const hd_step *step, hd_diag *diag);
+hd_status hd_cuda_multiply(hd_device *device, const hd_cuda_command *command,
+                           hd_diag *diag);
+void hd_cuda_matmul_free(hd_device *device);
+
+// ------------------------------------------------- cuda_kernel.c
+
+// Compiles and loads, or finds what was made from the same text.
+hd_status hd_cuda_kernel(hd_device *device, const char *text, hd_diag *diag,
+                         hd_cu_function *out);
+void hd_cuda_kernel_free(hd_device *device);
+
+// --------------------------------------------------- cuda_nccl.c
+
+hd_status hd_cuda_nccl_open(hd_device *device, hd_diag *diag);
+void hd_cuda_nccl_close(hd_device *device);
+// Ends what its kernels wait for.
+void hd_cuda_nccl_abort(hd_device *device);
+hd_status hd_cuda_nccl_transfer(hd_device *device,
+                                const hd_cuda_command *command, hd_diag *diag);
+void *hd_cuda_address(const hd_device *device, hd_cuda_at at);
+
+// -------------------------------------------------- cuda_watch.c
+
+hd_status hd_cuda_watch(hd_device *device, hd_diag *diag);
+void hd_cuda_unwatch(hd_device *device);
+// Ends everything on this device with its first failure, and tells the peers.
+void hd_cuda_fail(hd_device *device, hd_status status, const char *text,
+                  const char *notes);
+// Blocks the host until `event` is reached or the device failed.
+hd_status hd_cuda_await(hd_device *device, hd_cu_event event, hd_diag *diag);
+// The device's failure, once it is at rest; HD_OK if it has none.
+hd_status hd_cuda_report(hd_device *device, hd_diag *diag);
+
+#endif

@@ -1,0 +1,21 @@
+// The vendor libraries that the cuda driver opens: what they are called and
+// where they are looked for.
+#ifndef HD_RUNTIME_CUDA_LIBRARY_H
+#define HD_RUNTIME_CUDA_LIBRARY_H
+
+#include "base/library.h"
+
+HD_BEGIN_DECLS
+
+// The oldest CUDA whose driver has the stream memory operations as they are
+// used here.
+#define HD_CUDA_OLDEST 12000
+
+// They fill in an hd_cu_api, an hd_lt_api and an hd_nccl_api.
+extern const hd_library_info hd_cuda_library;
+extern const hd_library_info hd_lt_library;
+extern const hd_library_info hd_nccl_library;
+
+HD_END_DECLS
+
+#endif

@@ -1,0 +1,408 @@
+// The cuda driver's memory: one window for what peers touch, one block for what
+// they do not, and what goes to and fro so that each maps the others' windows.
+//
+// Each rank writes a word into every window it maps before it is used; what
+// has not come when all have written says that peer-to-peer copies cannot be
+// trusted between the two.
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/diag.h"
+#include "runtime/cuda.h"
+
+#define BLOCK \
+    ((size_t)2 << 20) // what the driver allocates and exports at least
+
+typedef struct hd_cuda_handle {
+    hd_cu_ipc_handle ipc;
+    uint64_t bytes; // of the window
+    uint64_t slots; // offset of the pair's
+    hd_pair pair;
+} hd_cuda_handle;
+_Static_assert(sizeof(hd_cuda_handle) <= HD_HANDLE_BYTES, "handle");
+
+static size_t align_up(size_t bytes, size_t to)
+{
+    return (bytes + to - 1) / to * to;
+}
+
+hd_status hd_cuda_copy_now(hd_device *device, hd_cu_ptr to, hd_cu_ptr from,
+                           size_t bytes, hd_diag *diag)
+{
+    HD_CUDA_TRY(device, diag, copy, to, from, bytes, device->rescue);
+    HD_CUDA_TRY(device, diag, stream_synchronize, device->rescue);
+    return HD_OK;
+}
+
+hd_status hd_cuda_extra(hd_device *device, size_t bytes, hd_diag *diag,
+                        hd_cu_ptr *out)
+{
+    if (!hd_cuda_grow((void **)&device->extra, device->nextra,
+                      &device->extra_room, sizeof(*device->extra)))
+        return hd_fail(diag, HD_NO_MEMORY, "no memory for a list");
+    HD_CUDA_TRY(device, diag, alloc, &device->extra[device->nextra],
+                bytes > 0 ? bytes : 1);
+    *out = device->extra[device->nextra++];
+    device->allocations++;
+    return HD_OK;
+}
+
+// ------------------------------------------------------------- layout
+
+static hd_status list_buffers(hd_device *device, hd_diag *diag)
+{
+    const hd_module *module = device->binding.module;
+
+    device->buffer =
+        calloc((size_t)module->nbuffers + 1, sizeof(*device->buffer));
+    if (device->buffer == NULL)
+        return hd_fail(diag, HD_NO_MEMORY, "no memory for %d buffers",
+                       module->nbuffers);
+    device->nbuffers = module->nbuffers;
+    for (hd_buffer *b = module->buffers; b != NULL; b = b->next) {
+        hd_cuda_buffer *mine = &device->buffer[b->id];
+
+        mine->buffer = b;
+        mine->argument = b->role != HD_TEMP ? device->narguments++ : -1;
+        if (b->of == NULL)
+            mine->bytes = (size_t)hd_type_local_elements(&b->type) *
+                          hd_dtype_size(b->type.dtype);
+        else if (b->role != HD_TEMP)
+            return hd_fail(diag, HD_UNSUPPORTED,
+                           "argument %%%s may not rename %%%s", b->name,
+                           b->of->name);
+        if (b->shared)
+            device->buffer[hd_buffer_root(b)->id].shared = true;
+    }
+    return HD_OK;
+}
+
+// Whether peers touch each other's memory at all.
+static bool windows(const hd_device *device)
+{
+    return device->binding.transport != HD_TRANSPORT_NCCL;
+}
+
+static hd_status count_slots(hd_device *device, hd_diag *diag)
+{
+    const hd_steps *steps = device->binding.steps;
+    hd_pair *pairs = calloc((size_t)device->size, sizeof(*pairs));
+
+    if (pairs == NULL)
+        return hd_fail(diag, HD_NO_MEMORY, "no memory for %d ranks",
+                       device->size);
+    for (int64_t i = 0; i < steps->nsteps && windows(device); i++)
+        hd_pair_count(&device->binding, &steps->step[i], pairs);
+    for (int i = 0; i < device->size; i++)
+        device->peer[i].pair = pairs[i];
+    free(pairs);
+    return HD_OK;
+}
+
+static void lay_out_window(hd_device *device)
+{
+    size_t at = HD_CUDA_PROBES;
+
+    device->slots = at;
+    for (int i = 0; i < device->size; i++) {
+        if (i == device->rank)
+            continue;
+        device->peer[i].mine = at;
+        at += hd_pair_slots(&device->peer[i].pair) * sizeof(hd_cuda_slot);
+    }
+    device->slot_bytes = at - device->slots;
+    for (int i = 0; i < device->nbuffers; i++) {
+        hd_cuda_buffer *buffer = &device->buffer[i];
+
+        if (!buffer->shared)
+            continue;
+        buffer->offset = at = align_up(at, 512);
+        at += buffer->bytes;
+    }
+    device->window_bytes = align_up(at, BLOCK);
+}
+
+static hd_status check_memory(hd_device *device, size_t bytes, hd_diag *diag)
+{
+    size_t left = 0, total = 0;
+
+    HD_CUDA_TRY(device, diag, memory_info, &left, &total);
+    if (bytes <= left)
+        return HD_OK;
+    return hd_fail(diag, HD_NO_MEMORY,
+                   "rank %d: '%s' needs %zu MiB beside its arguments, and its "
+                   "device has %zu MiB left",
+                   device->rank, device->binding.module->name, bytes >> 20,
+                   left >> 20);
+}
+
+// Every bit set is a NaN in each floating dtype: who reads what nobody wrote
+// will see it in the answer.
+static hd_status alloc_private(hd_device *device, hd_diag *diag)
+{
+    size_t at = 0;
+
+    for (int i = 0; i < device->nbuffers; i++) {
+        hd_cuda_buffer *buffer = &device->buffer[i];
+
+        if (buffer->shared || buffer->argument >= 0)
+            continue;
+        buffer->offset = at = align_up(at, 512);
+        at += buffer->bytes;
+    }
+    HD_TRY(check_memory(device, at + device->window_bytes, diag));
+    HD_CUDA_TRY(device, diag, alloc, &device->window, device->window_bytes);
+    device->allocations++;
+    HD_CUDA_TRY(device, diag, fill8, device->window, 0xff, device->window_bytes,
+                device->rescue);
+    HD_CUDA_TRY(device, diag, fill8, device->window, 0,
+                device->slots + device->slot_bytes, device->rescue);
+    if (at > 0) {
+        HD_CUDA_TRY(device, diag, alloc, &device->memory, at);
+        device->allocations++;
+        HD_CUDA_TRY(device, diag, fill8, device->memory, 0xff, at,
+                    device->rescue);
+    }
+    HD_CUDA_TRY(device, diag, stream_synchronize, device->rescue);
+    return HD_OK;
+}
+
+static hd_status open_bases(hd_device *device, hd_diag *diag)
+{
+    size_t n = (size_t)(device->nbuffers + device->narguments) + 1;
+
+    device->base = calloc(n, sizeof(*device->base));
+    device->argument =
+        calloc((size_t)device->narguments + 1, sizeof(*device->argument));
+    if (device->base == NULL || device->argument == NULL)
+        return hd_fail(diag, HD_NO_MEMORY, "no memory for %zu buffers", n);
+    for (int i = 0; i < device->nbuffers; i++) {
+        const hd_cuda_buffer *buffer = &device->buffer[i];
+
+        if (buffer->shared)
+            device->base[i] = device->window + buffer->offset;
+        else if (buffer->argument < 0)
+            device->base[i] = device->memory + buffer->offset;
+    }
+    return HD_OK;
+}
+
+// -------------------------------------------------------------- slots
+
+static hd_status fill_slot(hd_device *device, const hd_step *step,
+                           const hd_meeting *meeting, hd_diag *diag,
+                           void *context)
+{
+    hd_cuda_peer *peer = &device->peer[meeting->peer];
+    hd_cuda_slot *slot = &peer->own[hd_pair_slot(&peer->pair, meeting)];
+    const hd_cuda_buffer *buffer = &device->buffer[meeting->place.buffer];
+
+    (void)context;
+    slot->kind = meeting->kind;
+    if (meeting->side != HD_SIDE_OFFER)
+        return HD_OK;
+    if (!buffer->shared)
+        return hd_fail(diag, HD_INVALID,
+                       "%%%s must be shared: rank %d touches it in '%s' (line "
+                       "%u)",
+                       buffer->buffer->name, meeting->peer,
+                       hd_op_info_get(step->op->code)->text,
+                       step->op->loc.line);
+    slot->offset = buffer->offset + meeting->place.offset;
+    slot->bytes = meeting->bytes;
+    return HD_OK;
+}
+
+static hd_status open_slots(hd_device *device, hd_diag *diag)
+{
+    const hd_steps *steps = device->binding.steps;
+
+    for (int i = 0; i < device->size; i++) {
+        hd_cuda_peer *peer = &device->peer[i];
+        size_t n = hd_pair_slots(&peer->pair) + 1;
+
+        peer->own = calloc(n, sizeof(*peer->own));
+        peer->slot = calloc(n, sizeof(*peer->slot));
+        if (peer->own == NULL || peer->slot == NULL)
+            return hd_fail(diag, HD_NO_MEMORY, "no memory for %zu slots", n);
+    }
+    for (int64_t i = 0; i < steps->nsteps && windows(device); i++) {
+        if (hd_op_is(steps->step[i].op, HD_UNIT_TRANSFER))
+            HD_TRY(hd_meet(device, &device->binding, &steps->step[i], diag,
+                           fill_slot, NULL));
+    }
+    for (int i = 0; i < device->size; i++) {
+        const hd_cuda_peer *peer = &device->peer[i];
+        size_t n = hd_pair_slots(&peer->pair) * sizeof(hd_cuda_slot);
+
+        if (i != device->rank && n > 0)
+            HD_TRY(hd_cuda_copy_now(device, device->window + peer->mine,
+                                    (hd_cu_ptr)(uintptr_t)peer->own, n, diag));
+    }
+    return HD_OK;
+}
+
+static hd_status alloc_all(hd_device *device, hd_diag *diag)
+{
+    void *snapshot = NULL;
+
+    HD_TRY(list_buffers(device, diag));
+    HD_TRY(count_slots(device, diag));
+    lay_out_window(device);
+    HD_TRY(alloc_private(device, diag));
+    HD_TRY(open_bases(device, diag));
+    HD_CUDA_TRY(device, diag, host_alloc, &snapshot, device->slot_bytes + 64,
+                HD_CU_HOST_PORTABLE);
+    device->snapshot = snapshot;
+    return open_slots(device, diag);
+}
+
+hd_status hd_cuda_alloc(hd_device *device, hd_diag *diag)
+{
+    hd_status status;
+
+    device->peer = calloc((size_t)device->size, sizeof(*device->peer));
+    if (device->peer == NULL)
+        return hd_fail(diag, HD_NO_MEMORY, "no memory for %d ranks",
+                       device->size);
+    if ((size_t)device->size * sizeof(uint32_t) > HD_CUDA_PROBES)
+        return hd_fail(diag, HD_UNSUPPORTED, "%d ranks on CUDA IPC; at most %d",
+                       device->size, HD_CUDA_PROBES / 4);
+    HD_CUDA_TRY(device, diag, context_push, device->context);
+    status = alloc_all(device, diag);
+    device->cu.context_pop(&(hd_cu_context){0});
+    return status;
+}
+
+void hd_cuda_free(hd_device *device)
+{
+    for (int i = 0; device->peer != NULL && i < device->size; i++) {
+        if (device->peer[i].window != 0)
+            device->cu.ipc_close(device->peer[i].window);
+        free(device->peer[i].own);
+        free(device->peer[i].slot);
+    }
+    if (device->window != 0)
+        device->cu.free(device->window);
+    if (device->memory != 0)
+        device->cu.free(device->memory);
+    for (int i = 0; i < device->nextra; i++)
+        device->cu.free(device->extra[i]);
+    free(device->extra);
+    if (device->snapshot != NULL)
+        device->cu.host_free(device->snapshot);
+    free(device->peer);
+    free(device->buffer);
+    free(device->base);
+    free(device->argument);
+}
+
+// ------------------------------------------------------ with the peers
+
+static bool meets(const hd_device *device, int peer)
+{
+    return hd_pair_slots(&device->peer[peer].pair) > 0;
+}
+
+hd_status hd_cuda_export(hd_device *device, int peer, hd_diag *diag,
+                         hd_handle *out)
+{
+    hd_cuda_handle handle = {.bytes = device->window_bytes,
+                             .slots = device->peer[peer].mine,
+                             .pair = device->peer[peer].pair};
+
+    out->fd = -1;
+    if (meets(device, peer)) {
+        HD_CUDA_TRY(device, diag, context_push, device->context);
+        hd_cu_result result =
+            device->cu.ipc_export(&handle.ipc, device->window);
+        device->cu.context_pop(&(hd_cu_context){0});
+        if (result != HD_CU_SUCCESS)
+            return hd_cuda_error(device, result, diag, "ipc_export");
+    }
+    memcpy(out->bytes, &handle, sizeof(handle));
+    return HD_OK;
+}
+
+// A word that depends on who writes it and to whom.
+static uint32_t probe_word(int from, int to)
+{
+    return 0x68640000u ^ ((uint32_t)from << 8) ^ (uint32_t)to ^
+           (uint32_t)(from * 40503 + to * 2531) << 12;
+}
+
+static hd_status map_window(hd_device *device, int peer,
+                            const hd_cuda_handle *theirs, hd_diag *diag)
+{
+    hd_cuda_peer *pair = &device->peer[peer];
+    uint32_t word = probe_word(device->rank, peer);
+    hd_cu_result result = device->cu.ipc_import(&pair->window, theirs->ipc,
+                                                HD_CU_IPC_LAZY_PEER_ACCESS);
+
+    if (result != HD_CU_SUCCESS) {
+        hd_status status = hd_cuda_error(device, result, diag, "ipc_import");
+
+        hd_note(diag, (hd_loc){0},
+                "rank %d cannot map the memory of rank %d: are their devices "
+                "peers? (heddle env shows it)",
+                device->rank, peer);
+        return status;
+    }
+    return hd_cuda_copy_now(
+        device, pair->window + (uint64_t)device->rank * sizeof(uint32_t),
+        (hd_cu_ptr)(uintptr_t)&word, sizeof(word), diag);
+}
+
+hd_status hd_cuda_import(hd_device *device, int peer, const hd_handle *handle,
+                         hd_diag *diag)
+{
+    hd_cuda_peer *pair = &device->peer[peer];
+    hd_cuda_handle theirs;
+    hd_status status;
+
+    if (handle->fd >= 0)
+        close(handle->fd);
+    memcpy(&theirs, handle->bytes, sizeof(theirs));
+    HD_TRY(hd_pair_compare(&device->binding, peer, &pair->pair, &theirs.pair,
+                           diag));
+    if (theirs.slots < HD_CUDA_PROBES || theirs.slots > theirs.bytes ||
+        (theirs.bytes - theirs.slots) / sizeof(hd_cuda_slot) <
+            hd_pair_slots(&pair->pair))
+        return hd_fail(diag, HD_PEER, "the window of rank %d makes no sense",
+                       peer);
+    pair->bytes = theirs.bytes;
+    pair->theirs = theirs.slots;
+    if (!meets(device, peer))
+        return HD_OK;
+    HD_CUDA_TRY(device, diag, context_push, device->context);
+    status = map_window(device, peer, &theirs, diag);
+    device->cu.context_pop(&(hd_cu_context){0});
+    return status;
+}
+
+hd_status hd_cuda_check_probes(hd_device *device, hd_diag *diag)
+{
+    uint32_t word[HD_CUDA_PROBES / sizeof(uint32_t)] = {0};
+
+    HD_TRY(hd_cuda_copy_now(device, (hd_cu_ptr)(uintptr_t)word, device->window,
+                            sizeof(word), diag));
+    for (int peer = 0; peer < device->size; peer++) {
+        if (peer != device->rank && meets(device, peer) &&
+            word[peer] != probe_word(peer, device->rank))
+            return hd_fail(diag, HD_SYSTEM,
+                           "what rank %d wrote into the memory of rank %d did "
+                           "not arrive: peer-to-peer copies between their "
+                           "devices cannot be trusted; use the nccl transport",
+                           peer, device->rank);
+    }
+    for (int peer = 0; peer < device->size; peer++) {
+        hd_cuda_peer *pair = &device->peer[peer];
+        size_t n = hd_pair_slots(&pair->pair) * sizeof(hd_cuda_slot);
+
+        if (peer != device->rank && n > 0)
+            HD_TRY(hd_cuda_copy_now(device, (hd_cu_ptr)(uintptr_t)pair->slot,
+                                    pair->window + pair->theirs, n, diag));
+    }
+    return HD_OK;
+}

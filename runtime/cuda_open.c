@@ -1,0 +1,240 @@
+// Opens a device for a session: the vendor's libraries, the context and the
+// streams; and closes it again.
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/diag.h"
+#include "runtime/cuda.h"
+
+#define OLDEST_DRIVER 12000 // stream memory operations as they are used here
+
+// ---------------------------------------------------------- libraries
+
+static hd_status open_cuda(hd_device *device, hd_diag *diag)
+{
+    static const char *const names[] = {"libcuda.so.1", NULL};
+    static const char *const folders[] = {NULL};
+    static const hd_symbol symbols[] = {
+#define HD_CU(symbol, name, ...) {#symbol, offsetof(hd_cu_api, name)},
+#include "runtime/cuda.def"
+#undef HD_CU
+    };
+    static const hd_library_info info = {.title = "the CUDA driver",
+                                         .variable = "HEDDLE_CUDA_LIB",
+                                         .names = names,
+                                         .folders = folders,
+                                         .symbol = symbols,
+                                         .nsymbols = sizeof(symbols) /
+                                                     sizeof(*symbols)};
+    hd_cu_result result;
+    int version = 0;
+
+    HD_TRY(hd_library_open(&info, &device->cu, diag, &device->cuda_library));
+    result = device->cu.init(0);
+    if (result == HD_CU_NO_DEVICE)
+        return hd_fail(diag, HD_UNSUPPORTED,
+                       "the CUDA driver at %s sees no device",
+                       device->cuda_library.path);
+    if (result != HD_CU_SUCCESS)
+        return hd_cuda_error(device, result, diag, "init");
+    HD_CUDA_TRY(device, diag, driver_version, &version);
+    if (version < OLDEST_DRIVER)
+        return hd_fail(diag, HD_UNSUPPORTED,
+                       "the CUDA driver at %s is for CUDA %d.%d; %d.%d or "
+                       "newer is needed",
+                       device->cuda_library.path, version / 1000,
+                       version % 1000 / 10, OLDEST_DRIVER / 1000,
+                       OLDEST_DRIVER % 1000 / 10);
+    return HD_OK;
+}
+
+hd_status hd_cuda_error(hd_device *device, hd_cu_result result, hd_diag *diag,
+                        const char *call)
+{
+    const char *name = NULL, *words = NULL;
+
+    if (device->cu.error_name(result, &name) != HD_CU_SUCCESS || name == NULL)
+        name = "an unknown error";
+    if (device->cu.error_string(result, &words) != HD_CU_SUCCESS ||
+        words == NULL)
+        words = "the driver has no words for it";
+    return hd_fail(
+        diag, result == HD_CU_OUT_OF_MEMORY ? HD_NO_MEMORY : HD_SYSTEM,
+        "rank %d: CUDA refused '%s': %s (%s)", device->rank, call, name, words);
+}
+
+// ------------------------------------------------------------ context
+
+static hd_status choose_device(hd_device *device, hd_diag *diag)
+{
+    const char *where = device->binding.where;
+    int count = 0;
+    long number;
+    char *end;
+
+    HD_CUDA_TRY(device, diag, device_count, &count);
+    if (count < 1)
+        return hd_fail(diag, HD_UNSUPPORTED,
+                       "the CUDA driver at %s sees no device",
+                       device->cuda_library.path);
+    number = device->rank % count;
+    if (*where != '\0') {
+        number = strtol(where, &end, 10);
+        if (end == where || *end != '\0' || number < 0 || number >= count)
+            return hd_fail(diag, HD_ARGUMENT,
+                           "there is no device 'cuda:%s'; there are cuda:0 to "
+                           "cuda:%d",
+                           where, count - 1);
+    }
+    HD_CUDA_TRY(device, diag, device_get, &device->ordinal, (int)number);
+    HD_CUDA_TRY(device, diag, primary_retain, &device->context,
+                device->ordinal);
+    device->retained = true;
+    return HD_OK;
+}
+
+// The context that the caller works in; without one, that of a device.
+static hd_status open_context(hd_device *device, hd_diag *diag)
+{
+    int major = 0, minor = 0;
+
+    if (*device->binding.where == '\0')
+        HD_CUDA_TRY(device, diag, context_current, &device->context);
+    if (device->context == NULL)
+        HD_TRY(choose_device(device, diag));
+    else
+        HD_CUDA_TRY(device, diag, context_device, &device->ordinal);
+    HD_CUDA_TRY(device, diag, context_push, device->context);
+    HD_CUDA_TRY(device, diag, device_attribute, &major, HD_CU_CAPABILITY_MAJOR,
+                device->ordinal);
+    HD_CUDA_TRY(device, diag, device_attribute, &minor, HD_CU_CAPABILITY_MINOR,
+                device->ordinal);
+    snprintf(device->arch, sizeof(device->arch), "sm_%d%d%s", major, minor,
+             major == 9 ? "a" : "");
+    return HD_OK;
+}
+
+static hd_status open_streams(hd_device *device, hd_diag *diag)
+{
+    // The caller's, the work streams and the helper.
+    int n = (int)device->binding.module->streams + 2;
+
+    device->stream = calloc((size_t)n, sizeof(*device->stream));
+    if (device->stream == NULL)
+        return hd_fail(diag, HD_NO_MEMORY, "no memory for %d streams", n);
+    device->nstreams = n;
+    for (int i = 1; i < n; i++)
+        HD_CUDA_TRY(device, diag, stream_create, &device->stream[i].stream,
+                    HD_CU_STREAM_NON_BLOCKING, 0);
+    for (int i = 0; i < n; i++) {
+        for (int k = 0; k < 2; k++)
+            HD_CUDA_TRY(device, diag, event_create, &device->stream[i].mark[k],
+                        HD_CU_EVENT_DISABLE_TIMING);
+    }
+    HD_CUDA_TRY(device, diag, stream_create, &device->rescue,
+                HD_CU_STREAM_NON_BLOCKING, 0);
+    if (device->binding.graph)
+        HD_CUDA_TRY(device, diag, stream_create, &device->capture,
+                    HD_CU_STREAM_NON_BLOCKING, 0);
+    for (int i = 0; i < HD_CUDA_RUNS; i++) {
+        HD_CUDA_TRY(device, diag, event_create, &device->run[i].start,
+                    HD_CU_EVENT_DEFAULT);
+        HD_CUDA_TRY(device, diag, event_create, &device->run[i].end,
+                    HD_CU_EVENT_DEFAULT);
+    }
+    return HD_OK;
+}
+
+static hd_status open_all(hd_device *device, hd_diag *diag)
+{
+    hd_status status;
+
+    HD_TRY(open_cuda(device, diag));
+    HD_TRY(open_context(device, diag));
+    status = open_streams(device, diag);
+    device->cu.context_pop(&(hd_cu_context){0});
+    return status;
+}
+
+hd_status hd_cuda_open(const hd_binding *binding, hd_diag *diag,
+                       hd_device **out)
+{
+    hd_device *device = calloc(1, sizeof(*device));
+    hd_status status;
+
+    if (device == NULL)
+        return hd_fail(diag, HD_NO_MEMORY, "no memory for a session");
+    pthread_mutex_init(&device->lock, NULL);
+    device->binding = *binding;
+    device->random = binding->seed + (uint64_t)hd_group_rank(binding->group);
+    device->rank = hd_group_rank(binding->group);
+    device->size = hd_group_size(binding->group);
+    status = open_all(device, diag);
+    if (status != HD_OK) {
+        hd_cuda_close(device);
+        return status;
+    }
+    *out = device;
+    return HD_OK;
+}
+
+// ------------------------------------------------------------- closing
+
+static void close_streams(hd_device *device)
+{
+    for (int i = 0; i < device->nstreams; i++) {
+        hd_cuda_stream *stream = &device->stream[i];
+
+        for (int k = 0; k < 2; k++) {
+            if (stream->mark[k] != NULL)
+                device->cu.event_destroy(stream->mark[k]);
+        }
+        if (i > 0 && stream->stream != NULL)
+            device->cu.stream_destroy(stream->stream);
+    }
+    for (int i = 0; i < HD_CUDA_RUNS; i++) {
+        if (device->run[i].start != NULL)
+            device->cu.event_destroy(device->run[i].start);
+        if (device->run[i].end != NULL)
+            device->cu.event_destroy(device->run[i].end);
+    }
+    if (device->capture != NULL)
+        device->cu.stream_destroy(device->capture);
+    if (device->rescue != NULL)
+        device->cu.stream_destroy(device->rescue);
+}
+
+// Calls that free block while a stream waits, so a device that did not come to
+// rest keeps what it has.
+static void close_device(hd_device *device)
+{
+    device->cu.context_push(device->context);
+    hd_cuda_nccl_close(device);
+    hd_cuda_plan_free(device);
+    hd_cuda_matmul_free(device);
+    hd_cuda_kernel_free(device);
+    hd_cuda_free(device);
+    close_streams(device);
+    device->cu.context_pop(&(hd_cu_context){0});
+    if (device->retained)
+        device->cu.primary_release(device->ordinal);
+}
+
+void hd_cuda_close(hd_device *device)
+{
+    if (device == NULL)
+        return;
+    hd_cuda_unwatch(device);
+    if (device->context != NULL && !device->stuck)
+        close_device(device);
+    hd_nvrtc_close(device->nvrtc);
+    if (!device->stuck) {
+        hd_library_close(&device->nccl_library);
+        hd_library_close(&device->lt_library);
+        hd_library_close(&device->cuda_library);
+    }
+    free(device->stream);
+    pthread_mutex_destroy(&device->lock);
+    free(device);
+}

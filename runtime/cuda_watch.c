@@ -1,0 +1,377 @@
+// A GPU that waits for a dead peer shows no error and never ends by itself. So
+// a thread of the device's watches: when the group fails, or nothing has moved
+// for the timeout, it sets every word that a stream may wait for, until the
+// device is at rest. It needs a stream that never waits, memory that is pinned
+// beforehand, and no kernel.
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/diag.h"
+#include "runtime/cuda.h"
+
+#define MILLISECOND INT64_C(1000000)
+#define REST (2000 * MILLISECOND) // that a released device has to come to rest
+#define SPINS 2000                // looks at an event before the first nap
+#define RELEASED 0x40000000u      // added to the run: far ahead of any word
+
+static void nap(int64_t ns)
+{
+    struct timespec t = {ns / 1000000000, ns % 1000000000};
+
+    nanosleep(&t, NULL);
+}
+
+void hd_cuda_fail(hd_device *device, hd_status status, const char *text,
+                  const char *notes)
+{
+    bool first;
+
+    pthread_mutex_lock(&device->lock);
+    first = !atomic_load_explicit(&device->failed, memory_order_relaxed);
+    if (first) {
+        device->status = status;
+        snprintf(device->text, sizeof(device->text), "%s", text);
+        snprintf(device->notes, sizeof(device->notes), "%s", notes);
+        atomic_store_explicit(&device->failed, true, memory_order_seq_cst);
+    }
+    pthread_mutex_unlock(&device->lock);
+    hd_bell_wake(&device->bell);
+    if (first)
+        hd_group_fail(device->binding.group, text);
+}
+
+// ------------------------------------------------------------- the host
+
+hd_status hd_cuda_report(hd_device *device, hd_diag *diag)
+{
+    int64_t deadline = hd_clock() + REST + 1000 * MILLISECOND;
+    hd_status status;
+    char *line;
+
+    if (!atomic_load_explicit(&device->failed, memory_order_seq_cst))
+        return HD_OK;
+    // No stream may touch the caller's memory any more when the caller learns
+    // of it.
+    while (device->watching &&
+           !atomic_load_explicit(&device->rested, memory_order_acquire) &&
+           hd_clock() < deadline)
+        nap(MILLISECOND);
+    pthread_mutex_lock(&device->lock);
+    status = hd_fail(diag, device->status, "%s", device->text);
+    line = device->notes;
+    while (*line != '\0') {
+        size_t length = strcspn(line, "\n");
+
+        hd_note(diag, (hd_loc){0}, "%.*s", (int)length, line);
+        line += length + (line[length] == '\n');
+    }
+    pthread_mutex_unlock(&device->lock);
+    return status;
+}
+
+// What the device itself reports ends the session for all ranks.
+static hd_status fail_device(hd_device *device, hd_cu_result result,
+                             hd_diag *diag)
+{
+    const char *name = NULL;
+    char text[HD_GROUP_TEXT];
+
+    if (device->cu.error_name(result, &name) != HD_CU_SUCCESS || name == NULL)
+        name = "an unknown error";
+    snprintf(text, sizeof(text), "rank %d: its device failed in a run: %s",
+             device->rank, name);
+    hd_cuda_fail(device, HD_SYSTEM, text, "");
+    return hd_cuda_report(device, diag);
+}
+
+hd_status hd_cuda_await(hd_device *device, hd_cu_event event, hd_diag *diag)
+{
+    for (int i = 0;; i++) {
+        hd_cu_result result = device->cu.event_query(event);
+
+        if (atomic_load_explicit(&device->failed, memory_order_relaxed))
+            return hd_cuda_report(device, diag);
+        if (result == HD_CU_SUCCESS)
+            return HD_OK;
+        if (result != HD_CU_NOT_READY)
+            return fail_device(device, result, diag);
+        if (i == 0)
+            device->host_waits++;
+        if (i > SPINS)
+            nap(20000);
+    }
+}
+
+// ---------------------------------------------------------- what it shows
+
+typedef struct hd_line {
+    char *at;
+    size_t room;
+} hd_line;
+
+static void put(hd_line *line, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+static void put(hd_line *line, const char *format, ...)
+{
+    va_list arguments;
+    int n;
+
+    va_start(arguments, format);
+    n = vsnprintf(line->at, line->room, format, arguments);
+    va_end(arguments);
+    if (n < 0 || (size_t)n >= line->room)
+        n = line->room > 0 ? (int)line->room - 1 : 0;
+    line->at += n;
+    line->room -= (size_t)n;
+}
+
+static void put_wait(hd_line *line, const hd_device *device,
+                     const hd_cuda_wait *wait)
+{
+    const hd_step *step = wait->step;
+    const hd_source *source = &device->binding.module->source;
+
+    put(line, "rank %d waits for rank %d: %s", device->rank, wait->peer,
+        hd_op_info_get(step->op->code)->text);
+    if (step->op->loc.line > 0 && source->name != NULL)
+        put(line, " at %s:%u:%u", source->name, step->op->loc.line,
+            step->op->loc.column);
+    put(line, " (step %lld, ", (long long)step->index);
+    if (wait->stream == 0)
+        put(line, "the caller's stream)");
+    else if (wait->stream == hd_cuda_helper(device))
+        put(line, "the sends' helper)");
+    else
+        put(line, "stream %d)", wait->stream - 1);
+}
+
+// ------------------------------------------------------------ the words
+
+// Copies and gives up after a second: the stream never waits for a peer.
+static bool copy_slots(hd_device *device, hd_cu_ptr to, hd_cu_ptr from)
+{
+    int64_t deadline = hd_clock() + 1000 * MILLISECOND;
+
+    if (device->slot_bytes == 0)
+        return true;
+    if (device->cu.copy(to, from, device->slot_bytes, device->rescue) !=
+        HD_CU_SUCCESS)
+        return false;
+    while (device->cu.stream_query(device->rescue) == HD_CU_NOT_READY) {
+        if (hd_clock() > deadline)
+            return false;
+        nap(MILLISECOND / 20);
+    }
+    return true;
+}
+
+static bool take_snapshot(hd_device *device)
+{
+    return copy_slots(device, (hd_cu_ptr)(uintptr_t)device->snapshot,
+                      device->window + device->slots);
+}
+
+static void release(hd_device *device)
+{
+    uint32_t value =
+        RELEASED + (device->binding.graph
+                        ? 0
+                        : (uint32_t)atomic_load_explicit(&device->begun,
+                                                         memory_order_relaxed));
+
+    for (size_t i = 0; i < device->slot_bytes / sizeof(value); i++)
+        device->snapshot[i] = value;
+    copy_slots(device, device->window + device->slots,
+               (hd_cu_ptr)(uintptr_t)device->snapshot);
+}
+
+static bool at_rest(hd_device *device)
+{
+    uint64_t begun = atomic_load_explicit(&device->begun, memory_order_acquire);
+
+    for (int i = 1; i < device->nstreams; i++) {
+        if (device->cu.stream_query(device->stream[i].stream) ==
+            HD_CU_NOT_READY)
+            return false;
+    }
+    return begun == 0 ||
+           device->cu.event_query(hd_cuda_run_of(device, begun)->end) !=
+               HD_CU_NOT_READY;
+}
+
+// -------------------------------------------------------------- watching
+
+// The first run that is not over; 0 if there is none.
+static uint64_t run_in_flight(hd_device *device)
+{
+    uint64_t begun = atomic_load_explicit(&device->begun, memory_order_acquire);
+    uint64_t n = begun > HD_CUDA_RUNS ? begun - HD_CUDA_RUNS + 1 : 1;
+
+    for (; n <= begun && begun > 0; n++) {
+        if (device->cu.event_query(hd_cuda_run_of(device, n)->end) ==
+            HD_CU_NOT_READY)
+            return n;
+    }
+    return 0;
+}
+
+static bool is_missing(const hd_device *device, const hd_cuda_wait *wait,
+                       uint64_t run)
+{
+    uint32_t word = device->snapshot[(wait->offset - device->slots) /
+                                     sizeof(*device->snapshot)];
+    uint32_t want = device->binding.graph ? 1 : (uint32_t)run;
+
+    return (int32_t)(word - want) < 0;
+}
+
+// The first wait of each stream that nothing answered. Returns the first of
+// all, NULL if none is missing.
+static const hd_cuda_wait *list_missing(hd_device *device, uint64_t run,
+                                        hd_line *lines)
+{
+    const hd_cuda_wait *first = NULL;
+    bool seen[HD_CUDA_STREAMS_MOST] = {false};
+
+    for (int i = 0; i < device->nwaits; i++) {
+        const hd_cuda_wait *wait = &device->wait[i];
+
+        if (seen[wait->stream] || !is_missing(device, wait, run))
+            continue;
+        seen[wait->stream] = true;
+        if (first == NULL)
+            first = wait;
+        put_wait(lines, device, wait);
+        put(lines, "\n");
+    }
+    return first;
+}
+
+typedef struct hd_progress {
+    uint64_t run;
+    uint64_t hash;
+    int64_t since;
+} hd_progress;
+
+static uint64_t hash_slots(const hd_device *device)
+{
+    uint64_t hash = 14695981039346656037u;
+
+    for (size_t i = 0; i < device->slot_bytes / sizeof(*device->snapshot); i++)
+        hash = (hash ^ device->snapshot[i]) * 1099511628211u;
+    return hash;
+}
+
+static void fail_late(hd_device *device, const hd_cuda_wait *wait,
+                      const char *notes)
+{
+    char text[HD_GROUP_TEXT] = "";
+    hd_line line = {text, sizeof(text)};
+
+    put_wait(&line, device, wait);
+    put(&line, " for %.1f s", device->binding.timeout);
+    hd_cuda_fail(device, HD_TIMEOUT, text, notes);
+}
+
+// Fails a run in which nothing has moved for the timeout though a peer's word
+// is missing, or that waits for a peer that has left.
+static void look(hd_device *device, hd_progress *progress)
+{
+    uint64_t run = run_in_flight(device), hash;
+    char notes[HD_CUDA_NOTES] = "";
+    hd_line lines = {notes, sizeof(notes)};
+    const hd_cuda_wait *missing;
+
+    if (run == 0 || !take_snapshot(device)) {
+        progress->run = 0;
+        return;
+    }
+    hash = hash_slots(device);
+    missing = list_missing(device, run, &lines);
+    if (missing == NULL || run != progress->run || hash != progress->hash) {
+        *progress = (hd_progress){run, hash, hd_clock()};
+        return;
+    }
+    if (hd_group_left(device->binding.group, missing->peer)) {
+        char text[HD_GROUP_TEXT] = "";
+        hd_line line = {text, sizeof(text)};
+
+        put(&line, "rank %d has left the group; ", missing->peer);
+        put_wait(&line, device, missing);
+        hd_cuda_fail(device, HD_PEER, text, "");
+    } else if ((double)(hd_clock() - progress->since) * 1e-9 >
+               device->binding.timeout) {
+        fail_late(device, missing, notes);
+    }
+}
+
+static void come_to_rest(hd_device *device)
+{
+    int64_t deadline = hd_clock() + REST;
+
+    hd_cuda_nccl_abort(device);
+    do {
+        release(device);
+        nap(MILLISECOND);
+    } while (!at_rest(device) && hd_clock() < deadline);
+    device->stuck = !at_rest(device);
+    atomic_store_explicit(&device->rested, true, memory_order_release);
+}
+
+static void *watch(void *context)
+{
+    hd_device *device = context;
+    double period = device->binding.timeout / 8;
+    int64_t ns = period < 0.1 ? (int64_t)(period * 1e9) : 100 * MILLISECOND;
+    hd_progress progress = {0};
+    char text[HD_GROUP_TEXT];
+
+    device->cu.context_push(device->context);
+    while (!atomic_load(&device->closing)) {
+        uint32_t seen = hd_bell_arm(&device->bell);
+
+        if (!hd_group_failed(device->binding.group) &&
+            !atomic_load(&device->failed) && !atomic_load(&device->closing))
+            hd_bell_sleep(&device->bell, seen, ns);
+        hd_bell_disarm(&device->bell);
+        if (hd_group_failed(device->binding.group)) {
+            hd_status status = hd_group_failure(device->binding.group, text);
+
+            hd_cuda_fail(device, status, text, "");
+        }
+        if (atomic_load(&device->failed)) {
+            come_to_rest(device);
+            break;
+        }
+        look(device, &progress);
+    }
+    device->cu.context_pop(&(hd_cu_context){0});
+    return NULL;
+}
+
+hd_status hd_cuda_watch(hd_device *device, hd_diag *diag)
+{
+    if (hd_group_add_bell(device->binding.group, &device->bell) != HD_OK)
+        return hd_fail(diag, HD_NO_MEMORY, "no memory for a bell");
+    if (pthread_create(&device->watchdog, NULL, watch, device) != 0) {
+        hd_group_remove_bell(device->binding.group, &device->bell);
+        return hd_system_error(diag, "no thread to watch the device");
+    }
+    device->watching = true;
+    return HD_OK;
+}
+
+void hd_cuda_unwatch(hd_device *device)
+{
+    if (!device->watching)
+        return;
+    atomic_store(&device->closing, true);
+    hd_bell_wake(&device->bell);
+    pthread_join(device->watchdog, NULL);
+    hd_group_remove_bell(device->binding.group, &device->bell);
+    device->watching = false;
+}

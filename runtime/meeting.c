@@ -1,0 +1,271 @@
+// How collectives are made of one-sided copies:
+//
+//   all_gather, all_to_all, broadcast   each rank puts its pieces into the
+//                                       results of its peers
+//   reduce_scatter, all_reduce          each rank reads its peers' operands
+#include "runtime/meeting.h"
+
+#include "base/diag.h"
+#include "runtime/group.h"
+
+hd_piece hd_piece_of(const hd_span *span, int64_t i)
+{
+    size_t size = hd_dtype_size(span->buffer->type.dtype);
+    int64_t offset = span->offset;
+    int64_t elements = 1;
+
+    if (i >= 0)
+        offset += i * span->stride[0];
+    for (int d = i >= 0 ? 1 : 0; d < span->ndims; d++)
+        elements *= span->extent[d];
+    return (hd_piece){
+        .place = {.buffer = span->buffer->id, .offset = (size_t)offset * size},
+        .bytes = (size_t)elements * size};
+}
+
+// What both sides of a slot must agree on beyond the number of bytes.
+static uint64_t kind_of(const hd_step *step, hd_opcode code)
+{
+    uint64_t kind = (uint64_t)code + 1;
+
+    if (hd_op_key(step->op, HD_KEY_GET) != NULL)
+        kind |= 1 << 8;
+    if (hd_op_key(step->op, HD_KEY_MAX) != NULL)
+        kind |= 1 << 9;
+    kind |= (uint64_t)step->span[0].buffer->type.dtype << 16;
+    if (code == HD_OP_BROADCAST)
+        kind |= (uint64_t)step->peer << 32;
+    return kind;
+}
+
+// The callee, and what does not change from meeting to meeting.
+typedef struct hd_meetings {
+    hd_device *device;
+    int rank;
+    const hd_step *step;
+    hd_diag *diag;
+    hd_meeting_fn *fn;
+    void *context;
+    hd_meeting meeting;
+} hd_meetings;
+
+static hd_status meet_at(hd_meetings *all, hd_side side, hd_piece piece)
+{
+    all->meeting.side = side;
+    all->meeting.place = piece.place;
+    all->meeting.bytes = piece.bytes;
+    return all->fn(all->device, all->step, &all->meeting, all->diag,
+                   all->context);
+}
+
+static hd_status meet_one(hd_meetings *all)
+{
+    const hd_step *step = all->step;
+    bool sends = step->op->code == HD_OP_SEND;
+    bool get = hd_op_key(step->op, HD_KEY_GET) != NULL;
+    bool up = step->peer > all->rank;
+
+    all->meeting.peer = step->peer;
+    all->meeting.upward = sends == up;
+    all->meeting.kind = kind_of(step, step->op->code);
+    all->meeting.want = kind_of(step, sends ? HD_OP_RECV : HD_OP_SEND);
+    // Whoever does not move the data offers the memory.
+    return meet_at(all,
+                   sends == get ? HD_SIDE_OFFER
+                   : get        ? HD_SIDE_PULL
+                                : HD_SIDE_PUT,
+                   hd_piece_of(&step->span[0], -1));
+}
+
+static hd_status meet_in_broadcast(hd_meetings *all)
+{
+    const hd_step *step = all->step;
+    const hd_span *source = &step->span[step->op->noutputs];
+
+    if (step->peer == all->rank)
+        return meet_at(all, HD_SIDE_PUT, hd_piece_of(source, -1));
+    if (step->peer == all->meeting.peer)
+        return meet_at(all, HD_SIDE_OFFER, hd_piece_of(&step->span[0], -1));
+    return HD_OK;
+}
+
+// What is moved must be one stretch: the whole, or each rank's piece.
+static hd_status check_dense(const hd_step *step, bool pieces, int i,
+                             hd_diag *diag)
+{
+    const hd_span *span = &step->span[i];
+    int64_t stride = 1;
+
+    for (int d = span->ndims - 1; d >= (pieces ? 1 : 0); d--) {
+        if (span->extent[d] != 1 && span->stride[d] != stride)
+            return hd_fail(diag, HD_UNSUPPORTED,
+                           "'%s' (step %lld, line %u) moves a part of %%%s "
+                           "that is not one stretch of memory",
+                           hd_op_info_get(step->op->code)->text,
+                           (long long)step->index, step->op->loc.line,
+                           span->buffer->name);
+        stride *= span->extent[d];
+    }
+    return HD_OK;
+}
+
+static hd_status check_spans(const hd_step *step, hd_diag *diag)
+{
+    hd_opcode code = step->op->code;
+    int n = step->op->noutputs + step->op->ninputs;
+
+    for (int i = 0; i < n && i < step->nspans; i++) {
+        bool pieces = code == HD_OP_ALL_TO_ALL ||
+                      (code == HD_OP_ALL_GATHER && i == 0) ||
+                      (code == HD_OP_REDUCE_SCATTER && i == 1);
+
+        HD_TRY(check_dense(step, pieces, i, diag));
+    }
+    return HD_OK;
+}
+
+// With the rank whose coordinate on the axis is `i`.
+static hd_status meet_collectively(hd_meetings *all, int64_t i)
+{
+    const hd_span *span = all->step->span;
+
+    switch (all->step->op->code) {
+    case HD_OP_ALL_GATHER:
+        HD_TRY(meet_at(all, HD_SIDE_PUT, hd_piece_of(&span[1], -1)));
+        return meet_at(all, HD_SIDE_OFFER, hd_piece_of(&span[0], i));
+    case HD_OP_ALL_TO_ALL:
+        HD_TRY(meet_at(all, HD_SIDE_PUT, hd_piece_of(&span[1], i)));
+        return meet_at(all, HD_SIDE_OFFER, hd_piece_of(&span[0], i));
+    case HD_OP_REDUCE_SCATTER:
+        HD_TRY(meet_at(all, HD_SIDE_OFFER, hd_piece_of(&span[1], i)));
+        return meet_at(all, HD_SIDE_READ, hd_piece_of(&span[0], -1));
+    case HD_OP_ALL_REDUCE:
+        HD_TRY(meet_at(all, HD_SIDE_OFFER, hd_piece_of(&span[1], -1)));
+        return meet_at(all, HD_SIDE_READ, hd_piece_of(&span[0], -1));
+    case HD_OP_BROADCAST:
+        return meet_in_broadcast(all);
+    default:
+        return hd_fail(all->diag, HD_UNSUPPORTED, "no driver knows '%s'",
+                       hd_op_info_get(all->step->op->code)->text);
+    }
+}
+
+hd_status hd_meet(hd_device *device, const hd_binding *binding,
+                  const hd_step *step, hd_diag *diag, hd_meeting_fn *fn,
+                  void *context)
+{
+    const hd_module *module = binding->module;
+    hd_opcode code = step->op->code;
+    hd_meetings all = {.device = device,
+                       .rank = hd_group_rank(binding->group),
+                       .step = step,
+                       .diag = diag,
+                       .fn = fn,
+                       .context = context,
+                       .meeting = {.index = (uint64_t)step->seq}};
+    int64_t n, me;
+
+    HD_TRY(check_spans(step, diag));
+    if (code == HD_OP_SEND || code == HD_OP_RECV)
+        return meet_one(&all);
+    n = module->axis[step->op->axis].size;
+    me = hd_mesh_coord(module, all.rank, step->op->axis);
+    all.meeting.collective = true;
+    all.meeting.kind = all.meeting.want = kind_of(step, code);
+    for (int64_t distance = 1; distance < n; distance++) {
+        int64_t i = (me + distance) % n;
+
+        all.meeting.peer =
+            (int)hd_mesh_peer(module, all.rank, step->op->axis, i);
+        HD_TRY(meet_collectively(&all, i));
+    }
+    return HD_OK;
+}
+
+bool hd_meet_own(const hd_binding *binding, const hd_step *step, hd_piece *to,
+                 hd_piece *from)
+{
+    const hd_span *span = step->span;
+    int rank = hd_group_rank(binding->group);
+    int axis = step->op->axis;
+    int64_t me = axis < 0 ? 0 : hd_mesh_coord(binding->module, rank, axis);
+
+    switch (step->op->code) {
+    case HD_OP_ALL_GATHER:
+        *to = hd_piece_of(&span[0], me);
+        *from = hd_piece_of(&span[1], -1);
+        return true;
+    case HD_OP_ALL_TO_ALL:
+        *to = hd_piece_of(&span[0], me);
+        *from = hd_piece_of(&span[1], me);
+        return true;
+    case HD_OP_BROADCAST:
+        if (step->peer != rank || step->op->noutputs == 0)
+            return false;
+        *to = hd_piece_of(&span[0], -1);
+        *from = hd_piece_of(&span[1], -1);
+        return true;
+    default:
+        return false;
+    }
+}
+
+// ------------------------------------------------------------- slots
+
+void hd_pair_count(const hd_binding *binding, const hd_step *step,
+                   hd_pair *pairs)
+{
+    const hd_module *module = binding->module;
+    int rank = hd_group_rank(binding->group);
+    hd_opcode code = step->op->code;
+    uint64_t count = (uint64_t)step->seq + 1;
+
+    if (!hd_op_is(step->op, HD_UNIT_TRANSFER))
+        return;
+    if (code == HD_OP_SEND || code == HD_OP_RECV) {
+        bool up = step->peer > rank;
+        hd_pair *pair = &pairs[step->peer];
+
+        *(up == (code == HD_OP_SEND) ? &pair->up : &pair->down) = count;
+        return;
+    }
+    for (int64_t i = 0; i < module->axis[step->op->axis].size; i++)
+        pairs[hd_mesh_peer(module, rank, step->op->axis, i)].collectives =
+            count;
+}
+
+uint64_t hd_pair_slots(const hd_pair *pair)
+{
+    return pair->up + pair->down + pair->collectives;
+}
+
+uint64_t hd_pair_slot(const hd_pair *pair, const hd_meeting *meeting)
+{
+    if (meeting->collective)
+        return pair->up + pair->down + meeting->index;
+    return meeting->upward ? meeting->index : pair->up + meeting->index;
+}
+
+hd_status hd_pair_compare(const hd_binding *binding, int peer,
+                          const hd_pair *mine, const hd_pair *theirs,
+                          hd_diag *diag)
+{
+    int rank = hd_group_rank(binding->group);
+
+    if (theirs->up != mine->up || theirs->down != mine->down)
+        return hd_fail(
+            diag, HD_INVALID,
+            "ranks %d and %d do not agree how often they send to "
+            "each other: rank %d has %llu up and %llu down, rank %d "
+            "has %llu and %llu",
+            peer < rank ? peer : rank, peer < rank ? rank : peer, rank,
+            (unsigned long long)mine->up, (unsigned long long)mine->down, peer,
+            (unsigned long long)theirs->up, (unsigned long long)theirs->down);
+    if (theirs->collectives != mine->collectives)
+        return hd_fail(diag, HD_INVALID,
+                       "rank %d takes part in %llu collectives, rank %d in "
+                       "%llu",
+                       rank, (unsigned long long)mine->collectives, peer,
+                       (unsigned long long)theirs->collectives);
+    return HD_OK;
+}

@@ -1,0 +1,84 @@
+// Who meets whom in a transfer, and what each lets the other touch: the one
+// place that knows how collectives are made of one-sided copies. Drivers follow
+// it for the layout of what peers share and for what they issue.
+//
+// Two ranks number what passes between them alike: each meeting has a slot in
+// the pair's list, the same on both sides.
+#ifndef HD_RUNTIME_MEETING_H
+#define HD_RUNTIME_MEETING_H
+
+#include "runtime/driver.h"
+
+HD_BEGIN_DECLS
+
+// A stretch of a buffer. Its address is settled by the run.
+typedef struct hd_stretch {
+    int buffer; // id of the root
+    size_t offset;
+} hd_stretch;
+
+// Index `i` of a span whose first dimension counts the ranks of an axis, or the
+// whole of it if `i` is -1.
+typedef struct hd_piece {
+    hd_stretch place;
+    size_t bytes;
+} hd_piece;
+hd_piece hd_piece_of(const hd_span *span, int64_t i);
+
+typedef enum hd_side {
+    HD_SIDE_NONE,
+    HD_SIDE_OFFER, // says "ready", waits for "done": memory that a peer touches
+    HD_SIDE_PUT,   // waits for "ready", copies to the peer, says "done"
+    HD_SIDE_PULL,  // waits for "ready", copies from the peer, says "done"
+    HD_SIDE_READ,  // waits for "ready"; "done" is said once all are reduced
+} hd_side;
+
+// What passes between this rank and one peer in a transfer: one side of it. A
+// collective has one or two with each peer.
+typedef struct hd_meeting {
+    hd_side side;
+    int peer;
+    bool collective;
+    bool upward;      // from the lower to the higher rank
+    uint64_t index;   // among the pair's of that kind
+    hd_stretch place; // OFFER: what the peer may touch; PUT, PULL: ours
+    size_t bytes;
+    uint64_t kind; // what this side does
+    uint64_t want; // what the other must do
+} hd_meeting;
+
+typedef hd_status hd_meeting_fn(hd_device *device, const hd_step *step,
+                                const hd_meeting *meeting, hd_diag *diag,
+                                void *context);
+
+// Calls `fn` with each meeting of a transfer. The peers of a collective come in
+// the order of their distance from this rank, so that all ranks put to
+// different ones at a time. HD_UNSUPPORTED if what moves is not one stretch of
+// memory.
+hd_status hd_meet(hd_device *device, const hd_binding *binding,
+                  const hd_step *step, hd_diag *diag, hd_meeting_fn *fn,
+                  void *context);
+
+// Copies of this rank's own piece in a collective; false if it has none.
+bool hd_meet_own(const hd_binding *binding, const hd_step *step, hd_piece *to,
+                 hd_piece *from);
+
+// What passes between this rank and one peer in a run.
+typedef struct hd_pair {
+    uint64_t up, down;    // sends and recvs: lower to higher rank, and back
+    uint64_t collectives; // that both take part in
+} hd_pair;
+
+// Counts a step into the pairs, by rank.
+void hd_pair_count(const hd_binding *binding, const hd_step *step,
+                   hd_pair *pairs);
+uint64_t hd_pair_slots(const hd_pair *pair);
+uint64_t hd_pair_slot(const hd_pair *pair, const hd_meeting *meeting);
+// HD_INVALID unless the peer counted the same.
+hd_status hd_pair_compare(const hd_binding *binding, int peer,
+                          const hd_pair *mine, const hd_pair *theirs,
+                          hd_diag *diag);
+
+HD_END_DECLS
+
+#endif

@@ -1,0 +1,227 @@
+// The state of the fake of libcuda. One process-wide lock guards all of it but
+// the bytes of memory: the fake has to be right, not fast. One condition is
+// signalled whenever work is done.
+//
+// A "device pointer" is an address of this process, a stream is a thread with a
+// queue, and work is a closure. Whatever runs closures is a lane: the thread of
+// a stream, or of a branch of a graph.
+#ifndef HD_FAKE_CUDA_STATE_H
+#define HD_FAKE_CUDA_STATE_H
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "fake_cuda.h"
+
+extern "C" {
+#define HD_CU(symbol, name, ...) \
+    __attribute__((visibility("default"))) hd_cu_result symbol(__VA_ARGS__);
+#include "runtime/cuda.def"
+#undef HD_CU
+}
+
+namespace fake
+{
+
+constexpr hd_cu_result SUCCESS = 0;
+constexpr hd_cu_result INVALID_VALUE = 1;
+constexpr hd_cu_result NOT_INITIALIZED = 3;
+constexpr hd_cu_result INVALID_DEVICE = 101;
+constexpr hd_cu_result INVALID_IMAGE = 200;
+constexpr hd_cu_result INVALID_CONTEXT = 201;
+constexpr hd_cu_result INVALID_HANDLE = 400;
+constexpr hd_cu_result NOT_FOUND = 500;
+constexpr hd_cu_result ILLEGAL_ADDRESS = 700;
+constexpr hd_cu_result CONTEXT_IS_DESTROYED = 709;
+constexpr hd_cu_result NOT_SUPPORTED = 801;
+constexpr hd_cu_result CAPTURE_UNSUPPORTED = 900;
+constexpr hd_cu_result CAPTURE_INVALIDATED = 901;
+constexpr hd_cu_result CAPTURE_MERGE = 902;
+constexpr hd_cu_result CAPTURE_UNMATCHED = 903;
+constexpr hd_cu_result CAPTURE_UNJOINED = 904;
+constexpr hd_cu_result CAPTURE_ISOLATION = 905;
+constexpr hd_cu_result CAPTURED_EVENT = 907;
+constexpr hd_cu_result UNKNOWN = 999;
+
+struct Lane {
+    CUctx_st *context;
+    uint64_t chaos; // state of its random numbers; 0: no delays
+};
+
+// False: the context is broken from now on.
+using Work = std::function<bool(Lane &)>;
+
+// A moment in a stream.
+struct Record {
+    bool done = false;
+    double seconds = 0;
+};
+
+// Work and what it has to follow, by index; earlier nodes alone.
+struct Node {
+    Work work;
+    std::set<size_t> after;
+};
+
+struct Capture {
+    CUstream_st *origin;
+    std::vector<Node> nodes;
+    bool invalid = false;
+};
+
+struct Region {
+    size_t bytes;
+    enum Kind { DEVICE, HOST, IMPORTED, DEAD } kind;
+    int device;
+    int fd;           // of memory that was made here
+    void *map;        // with its first page and what guards it
+    size_t map_bytes; //
+    bool shareable;
+    uint64_t nonce; // tells a piece of memory from all others
+    int opens;      // of an import
+};
+
+} // namespace fake
+
+struct CUctx_st {
+    int device;
+    int retained = 0;
+    std::atomic<hd_cu_result> failed{0}; // sticky
+    int blocked = 0;                     // waits in progress
+    CUstream_st *ordinary = nullptr;     // the NULL stream
+    std::set<CUstream_st *> streams;     // those that have threads
+};
+
+struct CUstream_st {
+    CUctx_st *context;
+    std::deque<fake::Work> queue;
+    uint64_t issued = 0, completed = 0;
+    bool closing = false;
+    std::condition_variable more;
+    fake::Lane lane;
+    std::shared_ptr<fake::Capture> capture;
+    std::set<size_t> tails; // nodes that its next one follows
+};
+
+struct CUevent_st {
+    CUctx_st *context;
+    unsigned flags;
+    std::shared_ptr<fake::Record> last;
+    std::shared_ptr<fake::Capture> capture; // if recorded there last
+    std::set<size_t> tails;
+};
+
+struct CUfunc_st {
+    CUctx_st *context;
+    void (*run)(const void *args, unsigned blocks, unsigned threads);
+};
+
+struct CUmod_st {
+    CUctx_st *context;
+    void *library;
+    std::map<std::string, std::unique_ptr<CUfunc_st>> functions;
+};
+
+struct CUgraph_st {
+    std::shared_ptr<const std::vector<fake::Node>> nodes;
+};
+
+struct CUgraphExec_st {
+    std::shared_ptr<const std::vector<fake::Node>> nodes;
+    std::shared_ptr<fake::Record> last; // of its launches
+};
+
+namespace fake
+{
+
+struct World {
+    std::mutex lock;
+    std::condition_variable change;
+    std::vector<CUctx_st *> primary; // a device; NULL if not retained
+    std::set<CUctx_st *> contexts;
+    std::vector<CUctx_st *> ended; // contexts that streams may still look at
+    std::set<CUstream_st *> streams;
+    std::set<CUevent_st *> events;
+    std::set<CUmod_st *> modules;
+    std::set<CUfunc_st *> functions;
+    std::set<CUgraph_st *> graphs;
+    std::set<CUgraphExec_st *> execs;
+    std::map<uintptr_t, Region> regions;
+    uint64_t memory; // bytes of a device
+    int max_blocked;
+    uint64_t chaos;
+    uint64_t nonce;
+};
+
+using Guard = std::unique_lock<std::mutex>;
+
+// Never freed: streams may run until the process ends.
+World &world();
+// Makes the world. Not in a child of a process that has made one.
+hd_cu_result init_world();
+
+// Counts the call, and answers with the failure that it was told to give, or
+// that nothing is initialised.
+hd_cu_result enter(const char *symbol);
+
+// The context of this thread, which must be there and not broken.
+hd_cu_result current(CUctx_st **out);
+
+double now();
+
+// The stream of a handle, of the current context. Takes the lock.
+hd_cu_result resolve(hd_cu_stream handle, CUstream_st **out);
+// Puts work in the stream's queue, or in the graph it is captured into.
+hd_cu_result submit(CUstream_st *stream, Work work);
+// Until all that was put into the stream so far is done.
+hd_cu_result drain(Guard &guard, CUstream_st *stream);
+// Until no stream of the context has anything to do.
+void quiesce(Guard &guard, CUctx_st *context);
+void stop_streams(CUctx_st *context);
+void execute(Lane &lane, const Work &work);
+bool wait_record(Lane &lane, const std::shared_ptr<Record> &record);
+void finish_record(const std::shared_ptr<Record> &record);
+
+enum class Place { DEVICE, HOST, PAGEABLE, NOWHERE };
+// Where a range lies. NOWHERE: across an end, or in memory that was freed.
+Place locate(uint64_t at, size_t bytes);
+// True also for the address one past a piece of memory.
+bool is_reachable(uint64_t at);
+
+} // namespace fake
+
+// Of what is not libcuda's.
+#define EXPORT extern "C" __attribute__((visibility("default")))
+
+// Every entry point begins with one of these.
+#define FAKE_ENTER()                                 \
+    do {                                             \
+        hd_cu_result enter_ = fake::enter(__func__); \
+        if (enter_ != fake::SUCCESS)                 \
+            return enter_;                           \
+    } while (0)
+#define FAKE_CONTEXT(context)                              \
+    CUctx_st *context;                                     \
+    do {                                                   \
+        hd_cu_result context_ = fake::current(&(context)); \
+        if (context_ != fake::SUCCESS)                     \
+            return context_;                               \
+    } while (0)
+#define FAKE_STREAM(handle, stream)                              \
+    CUstream_st *stream;                                         \
+    do {                                                         \
+        hd_cu_result stream_ = fake::resolve(handle, &(stream)); \
+        if (stream_ != fake::SUCCESS)                            \
+            return stream_;                                      \
+    } while (0)
+
+#endif

@@ -1,0 +1,628 @@
+// Streams, events and what is put into streams. As on a device, a stream whose
+// wait is not met holds one of a few connections, and once all are held nothing
+// else of the context begins.
+#include <chrono>
+#include <cstring>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <thread>
+#include <unistd.h>
+
+#include "cuda_state.h"
+
+using namespace fake;
+
+namespace
+{
+
+void delay(Lane &lane)
+{
+    if (lane.chaos == 0)
+        return;
+    lane.chaos ^= lane.chaos << 13;
+    lane.chaos ^= lane.chaos >> 7;
+    lane.chaos ^= lane.chaos << 17;
+    std::this_thread::sleep_for(std::chrono::microseconds(lane.chaos % 200));
+}
+
+bool is_connected(const CUctx_st *context)
+{
+    return context->blocked <= world().max_blocked || context->failed != 0;
+}
+
+void run_stream(CUstream_st *stream)
+{
+    World &w = world();
+    Guard guard(w.lock);
+
+    for (;;) {
+        stream->more.wait(
+            guard, [&] { return stream->closing || !stream->queue.empty(); });
+        if (stream->queue.empty())
+            break;
+        Work work = std::move(stream->queue.front());
+        stream->queue.pop_front();
+        guard.unlock();
+        execute(stream->lane, work);
+        work = nullptr; // what it holds goes before anyone hears of its end
+        guard.lock();
+        stream->completed++;
+        w.change.notify_all();
+    }
+    stream->context->streams.erase(stream);
+    delete stream;
+}
+
+// The host's signals are not for the streams.
+void start_thread(CUstream_st *stream)
+{
+    sigset_t all, before;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    std::thread(run_stream, stream).detach();
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+CUstream_st *make_stream(CUctx_st *context)
+{
+    CUstream_st *stream = new CUstream_st;
+    uint64_t seed = world().chaos;
+
+    stream->context = context;
+    stream->lane.context = context;
+    stream->lane.chaos =
+        seed == 0 ? 0
+                  : (seed * 0x9e3779b97f4a7c15 ^
+                     static_cast<uint64_t>(getpid()) * 31 ^ ++world().nonce) |
+                        1;
+    context->streams.insert(stream);
+    start_thread(stream);
+    return stream;
+}
+
+// The caller holds the lock.
+void push(CUstream_st *stream, Work work)
+{
+    stream->issued++;
+    stream->queue.push_back(std::move(work));
+    stream->more.notify_all();
+}
+
+void invalidate(CUstream_st *stream)
+{
+    if (stream->capture != nullptr)
+        stream->capture->invalid = true;
+}
+
+uint32_t *word_at(uint64_t at)
+{
+    return reinterpret_cast<uint32_t *>(static_cast<uintptr_t>(at));
+}
+
+bool is_reached(uint64_t at, uint32_t value)
+{
+    return static_cast<int32_t>(__atomic_load_n(word_at(at), __ATOMIC_ACQUIRE) -
+                                value) >= 0;
+}
+
+// Sleeps until the word may have changed. What streams write wakes it; what
+// kernels, copies and the host write does not, hence the limit.
+void sleep_on(uint64_t at, uint32_t value)
+{
+    uint32_t seen = __atomic_load_n(word_at(at), __ATOMIC_ACQUIRE);
+    timespec limit = {0, 500000};
+
+    if (static_cast<int32_t>(seen - value) < 0)
+        syscall(SYS_futex, word_at(at), FUTEX_WAIT, seen, &limit, nullptr, 0);
+}
+
+void add_blocked(CUctx_st *context, int n)
+{
+    Guard guard(world().lock);
+
+    context->blocked += n;
+    world().change.notify_all();
+}
+
+bool wait_word(Lane &lane, uint64_t at, uint32_t value)
+{
+    if (locate(at, 4) == Place::NOWHERE)
+        return false;
+    if (is_reached(at, value))
+        return true;
+    add_blocked(lane.context, 1);
+    while (!is_reached(at, value) && lane.context->failed == 0)
+        sleep_on(at, value);
+    add_blocked(lane.context, -1);
+    return true;
+}
+
+bool write_word(uint64_t at, uint32_t value)
+{
+    if (locate(at, 4) == Place::NOWHERE)
+        return false;
+    __atomic_store_n(word_at(at), value, __ATOMIC_RELEASE);
+    syscall(SYS_futex, word_at(at), FUTEX_WAKE, INT32_MAX, nullptr, nullptr, 0);
+    return true;
+}
+
+bool run_words(Lane &lane, const std::vector<hd_cu_memop> &ops)
+{
+    for (const hd_cu_memop &op : ops) {
+        bool fine = op.operation == HD_CU_OP_WAIT_32
+                        ? wait_word(lane, op.word.address, op.word.value)
+                        : write_word(op.word.address, op.word.value);
+
+        if (!fine || lane.context->failed != 0)
+            return fine;
+    }
+    return true;
+}
+
+hd_cu_result check_words(unsigned n, const hd_cu_memop *ops, unsigned flags)
+{
+    if (n == 0 || n > 256 || ops == nullptr || flags != 0)
+        return INVALID_VALUE;
+    for (unsigned i = 0; i < n; i++) {
+        const hd_cu_memop &op = ops[i];
+        Place place;
+
+        if (op.operation != HD_CU_OP_WAIT_32 &&
+            op.operation != HD_CU_OP_WRITE_32)
+            return NOT_SUPPORTED;
+        if (op.word.flags != 0)
+            return NOT_SUPPORTED;
+        place = locate(op.word.address, 4);
+        if (op.word.address % 4 != 0 ||
+            (place != Place::DEVICE && place != Place::HOST))
+            return INVALID_VALUE;
+    }
+    return SUCCESS;
+}
+
+bool copy_now(uint64_t to, uint64_t from, size_t bytes)
+{
+    if (bytes == 0)
+        return true;
+    if (locate(to, bytes) == Place::NOWHERE ||
+        locate(from, bytes) == Place::NOWHERE)
+        return false;
+    memmove(reinterpret_cast<void *>(static_cast<uintptr_t>(to)),
+            reinterpret_cast<const void *>(static_cast<uintptr_t>(from)),
+            bytes);
+    return true;
+}
+
+bool is_capturing(CUstream_st *stream)
+{
+    Guard guard(world().lock);
+
+    return stream->capture != nullptr;
+}
+
+template <class T>
+hd_cu_result fill(uint64_t at, T value, size_t n, hd_cu_stream handle)
+{
+    FAKE_STREAM(handle, stream);
+    if (at % sizeof(T) != 0)
+        return INVALID_VALUE;
+    return submit(stream, [=](Lane &) {
+        T *to = reinterpret_cast<T *>(static_cast<uintptr_t>(at));
+
+        if (n != 0 && locate(at, n * sizeof(T)) != Place::DEVICE &&
+            locate(at, n * sizeof(T)) != Place::HOST)
+            return false;
+        std::fill_n(to, n, value);
+        return true;
+    });
+}
+
+} // namespace
+
+void fake::execute(Lane &lane, const Work &work)
+{
+    World &w = world();
+
+    delay(lane);
+    {
+        Guard guard(w.lock);
+
+        w.change.wait(guard, [&] { return is_connected(lane.context); });
+    }
+    // A broken context does nothing any more, and so its streams run dry.
+    if (lane.context->failed != 0 || work(lane))
+        return;
+    Guard guard(w.lock);
+    lane.context->failed = ILLEGAL_ADDRESS;
+    w.change.notify_all();
+}
+
+bool fake::wait_record(Lane &lane, const std::shared_ptr<Record> &record)
+{
+    Guard guard(world().lock);
+
+    world().change.wait(
+        guard, [&] { return record->done || lane.context->failed != 0; });
+    return true;
+}
+
+void fake::finish_record(const std::shared_ptr<Record> &record)
+{
+    Guard guard(world().lock);
+
+    record->seconds = now();
+    record->done = true;
+    world().change.notify_all();
+}
+
+hd_cu_result fake::resolve(hd_cu_stream handle, CUstream_st **out)
+{
+    CUctx_st *context;
+    hd_cu_result result = current(&context);
+
+    if (result != SUCCESS)
+        return result;
+    Guard guard(world().lock);
+    // 1 and 2 are the names of the ordinary stream, and of a thread's own.
+    if (reinterpret_cast<uintptr_t>(handle) <= 2) {
+        if (context->ordinary == nullptr)
+            context->ordinary = make_stream(context);
+        handle = context->ordinary;
+    } else if (world().streams.count(handle) == 0 ||
+               handle->context != context) {
+        return INVALID_HANDLE;
+    }
+    *out = handle;
+    return SUCCESS;
+}
+
+hd_cu_result fake::submit(CUstream_st *stream, Work work)
+{
+    Guard guard(world().lock);
+    Capture *capture = stream->capture.get();
+
+    if (capture == nullptr) {
+        push(stream, std::move(work));
+        return SUCCESS;
+    }
+    if (capture->invalid)
+        return CAPTURE_INVALIDATED;
+    capture->nodes.push_back(Node{std::move(work), stream->tails});
+    stream->tails = {capture->nodes.size() - 1};
+    return SUCCESS;
+}
+
+hd_cu_result fake::drain(Guard &guard, CUstream_st *stream)
+{
+    CUctx_st *context = stream->context;
+    uint64_t goal = stream->issued;
+
+    // Also in a broken context: its streams run dry.
+    world().change.wait(guard, [&] { return stream->completed >= goal; });
+    return context->failed;
+}
+
+void fake::quiesce(Guard &guard, CUctx_st *context)
+{
+    world().change.wait(guard, [&] {
+        for (CUstream_st *stream : context->streams) {
+            if (stream->completed < stream->issued)
+                return false;
+        }
+        return true;
+    });
+}
+
+// The caller holds the lock.
+void fake::stop_streams(CUctx_st *context)
+{
+    if (context->failed == 0)
+        context->failed = CONTEXT_IS_DESTROYED;
+    if (context->ordinary != nullptr)
+        context->ordinary->closing = true;
+    for (CUstream_st *stream : context->streams)
+        stream->more.notify_all();
+    world().change.notify_all();
+}
+
+struct fake_cuda_order {
+    std::shared_ptr<Record> last;
+    std::shared_ptr<Capture> capture;
+    size_t node;
+};
+
+EXPORT fake_cuda_order *fake_cuda_order_new(void)
+{
+    return new fake_cuda_order{};
+}
+
+EXPORT void fake_cuda_order_free(fake_cuda_order *order)
+{
+    delete order;
+}
+
+// The work behind what the order had last. In a capture that is an edge.
+static Work work_behind(CUstream_st *stream, fake_cuda_order *order, Work work)
+{
+    std::shared_ptr<Record> before, mine;
+    Guard guard(world().lock);
+
+    if (stream->capture != nullptr) {
+        if (order->capture == stream->capture)
+            stream->tails.insert(order->node);
+        order->capture = stream->capture;
+        order->node = stream->capture->nodes.size();
+        return work;
+    }
+    before = order->last;
+    mine = order->last = std::make_shared<Record>();
+    return [=](Lane &lane) {
+        bool fine = (before == nullptr || wait_record(lane, before)) &&
+                    (lane.context->failed != 0 || work(lane));
+
+        finish_record(mine);
+        return fine;
+    };
+}
+
+EXPORT hd_cu_result fake_cuda_enqueue(hd_cu_stream handle,
+                                      int (*fn)(void *data), void *data,
+                                      void (*release)(void *data),
+                                      fake_cuda_order *order)
+{
+    std::shared_ptr<void> kept(data, release);
+    Work work = [=](Lane &) { return fn(kept.get()) == 0; };
+
+    FAKE_STREAM(handle, stream);
+    if (order != nullptr)
+        work = work_behind(stream, order, std::move(work));
+    return submit(stream, std::move(work));
+}
+
+hd_cu_result cuStreamCreateWithPriority(hd_cu_stream *out, unsigned flags,
+                                        int priority)
+{
+    FAKE_ENTER();
+    FAKE_CONTEXT(context);
+    (void)priority; // any is brought into its range
+    if (flags > HD_CU_STREAM_NON_BLOCKING)
+        return INVALID_VALUE;
+    Guard guard(world().lock);
+    *out = make_stream(context);
+    world().streams.insert(*out);
+    return SUCCESS;
+}
+
+// What is in it still runs.
+hd_cu_result cuStreamDestroy_v2(hd_cu_stream handle)
+{
+    hd_cu_result injected = enter(__func__);
+
+    if (injected == NOT_INITIALIZED)
+        return injected;
+    Guard guard(world().lock);
+    if (world().streams.erase(handle) == 0)
+        return INVALID_HANDLE;
+    invalidate(handle);
+    handle->closing = true;
+    handle->more.notify_all();
+    return injected != SUCCESS ? injected : handle->context->failed.load();
+}
+
+hd_cu_result cuStreamSynchronize(hd_cu_stream handle)
+{
+    FAKE_ENTER();
+    FAKE_STREAM(handle, stream);
+    Guard guard(world().lock);
+
+    if (stream->capture != nullptr) {
+        invalidate(stream);
+        return CAPTURE_UNSUPPORTED;
+    }
+    return drain(guard, stream);
+}
+
+hd_cu_result cuStreamQuery(hd_cu_stream handle)
+{
+    FAKE_ENTER();
+    FAKE_STREAM(handle, stream);
+    Guard guard(world().lock);
+
+    if (stream->capture != nullptr) {
+        invalidate(stream);
+        return CAPTURE_UNSUPPORTED;
+    }
+    return stream->completed < stream->issued ? HD_CU_NOT_READY : SUCCESS;
+}
+
+// Pageable memory is read before the call returns, and is written by then: a
+// caller that should not block must not copy to it.
+hd_cu_result cuMemcpyAsync(hd_cu_ptr to, hd_cu_ptr from, size_t bytes,
+                           hd_cu_stream handle)
+{
+    FAKE_ENTER();
+    FAKE_STREAM(handle, stream);
+    hd_cu_result result;
+
+    if (is_capturing(stream))
+        return submit(stream,
+                      [=](Lane &) { return copy_now(to, from, bytes); });
+    if (bytes != 0 && locate(from, bytes) == Place::PAGEABLE) {
+        const char *bytes_at =
+            reinterpret_cast<const char *>(static_cast<uintptr_t>(from));
+        std::vector<char> staged(bytes_at, bytes_at + bytes);
+
+        result = submit(stream, [=](Lane &) {
+            return copy_now(to, reinterpret_cast<uintptr_t>(staged.data()),
+                            bytes);
+        });
+    } else {
+        result =
+            submit(stream, [=](Lane &) { return copy_now(to, from, bytes); });
+    }
+    if (result != SUCCESS || locate(to, bytes) != Place::PAGEABLE)
+        return result;
+    Guard guard(world().lock);
+    return drain(guard, stream);
+}
+
+hd_cu_result cuMemsetD8Async(hd_cu_ptr at, unsigned char value, size_t n,
+                             hd_cu_stream handle)
+{
+    FAKE_ENTER();
+    return fill(at, value, n, handle);
+}
+
+hd_cu_result cuMemsetD32Async(hd_cu_ptr at, unsigned value, size_t n,
+                              hd_cu_stream handle)
+{
+    FAKE_ENTER();
+    return fill(at, value, n, handle);
+}
+
+hd_cu_result cuStreamBatchMemOp_v2(hd_cu_stream handle, unsigned n,
+                                   hd_cu_memop *ops, unsigned flags)
+{
+    FAKE_ENTER();
+    FAKE_STREAM(handle, stream);
+    hd_cu_result result = check_words(n, ops, flags);
+
+    if (result != SUCCESS)
+        return result;
+    return submit(stream, [list = std::vector<hd_cu_memop>(ops, ops + n)](
+                              Lane &lane) { return run_words(lane, list); });
+}
+
+hd_cu_result cuEventCreate(hd_cu_event *out, unsigned flags)
+{
+    FAKE_ENTER();
+    FAKE_CONTEXT(context);
+    if (flags > 3)
+        return INVALID_VALUE;
+    Guard guard(world().lock);
+    *out = new CUevent_st{context, flags, nullptr, nullptr, {}};
+    world().events.insert(*out);
+    return SUCCESS;
+}
+
+hd_cu_result cuEventDestroy_v2(hd_cu_event event)
+{
+    hd_cu_result injected = enter(__func__);
+    hd_cu_result failed;
+
+    if (injected == NOT_INITIALIZED)
+        return injected;
+    Guard guard(world().lock);
+    if (world().events.erase(event) == 0)
+        return INVALID_HANDLE;
+    failed = event->context->failed;
+    delete event;
+    return injected != SUCCESS ? injected : failed;
+}
+
+hd_cu_result cuEventRecord(hd_cu_event event, hd_cu_stream handle)
+{
+    FAKE_ENTER();
+    FAKE_STREAM(handle, stream);
+    Guard guard(world().lock);
+
+    if (world().events.count(event) == 0 || event->context != stream->context)
+        return INVALID_HANDLE;
+    if (stream->capture != nullptr && stream->capture->invalid)
+        return CAPTURE_INVALIDATED;
+    event->capture = stream->capture;
+    event->tails = stream->tails;
+    if (stream->capture != nullptr)
+        return SUCCESS;
+    auto record = std::make_shared<Record>();
+    event->last = record;
+    push(stream, [record](Lane &) {
+        finish_record(record);
+        return true;
+    });
+    return SUCCESS;
+}
+
+// The stream joins the event's capture, or goes on in it behind one more node.
+static hd_cu_result wait_captured(CUstream_st *stream, CUevent_st *event)
+{
+    if (event->capture == nullptr) {
+        invalidate(stream);
+        return CAPTURE_ISOLATION;
+    }
+    if (event->capture->invalid)
+        return CAPTURE_INVALIDATED;
+    if (stream == stream->context->ordinary) {
+        event->capture->invalid = true;
+        return CAPTURE_UNSUPPORTED;
+    }
+    if (stream->capture != nullptr && stream->capture != event->capture) {
+        invalidate(stream);
+        event->capture->invalid = true;
+        return CAPTURE_MERGE;
+    }
+    stream->capture = event->capture;
+    stream->tails.insert(event->tails.begin(), event->tails.end());
+    return SUCCESS;
+}
+
+hd_cu_result cuStreamWaitEvent(hd_cu_stream handle, hd_cu_event event,
+                               unsigned flags)
+{
+    FAKE_ENTER();
+    FAKE_STREAM(handle, stream);
+    Guard guard(world().lock);
+
+    if (world().events.count(event) == 0)
+        return INVALID_HANDLE;
+    if (flags != 0)
+        return INVALID_VALUE;
+    if (stream->capture != nullptr || event->capture != nullptr)
+        return wait_captured(stream, event);
+    if (event->last != nullptr)
+        push(stream, [record = event->last](Lane &lane) {
+            return wait_record(lane, record);
+        });
+    return SUCCESS;
+}
+
+hd_cu_result cuEventQuery(hd_cu_event event)
+{
+    FAKE_ENTER();
+    Guard guard(world().lock);
+
+    if (world().events.count(event) == 0)
+        return INVALID_HANDLE;
+    if (event->context->failed != 0)
+        return event->context->failed;
+    if (event->capture != nullptr) {
+        event->capture->invalid = true;
+        return CAPTURED_EVENT;
+    }
+    return event->last == nullptr || event->last->done ? SUCCESS
+                                                       : HD_CU_NOT_READY;
+}
+
+hd_cu_result cuEventElapsedTime(float *milliseconds, hd_cu_event start,
+                                hd_cu_event end)
+{
+    FAKE_ENTER();
+    Guard guard(world().lock);
+
+    for (CUevent_st *event : {start, end}) {
+        if (world().events.count(event) == 0 ||
+            (event->flags & HD_CU_EVENT_DISABLE_TIMING) != 0 ||
+            event->last == nullptr || event->capture != nullptr)
+            return INVALID_HANDLE;
+        if (event->context->failed != 0)
+            return event->context->failed;
+        if (!event->last->done)
+            return HD_CU_NOT_READY;
+    }
+    *milliseconds =
+        static_cast<float>(1e3 * (end->last->seconds - start->last->seconds));
+    return SUCCESS;
+}

@@ -1,0 +1,50 @@
+// What fake_cuda exports besides libcuda's own symbols: for the other fakes,
+// which have to run their work on its streams, and for tests, which let calls
+// fail and count what is left over. Found with dlsym.
+#ifndef HD_FAKE_CUDA_H
+#define HD_FAKE_CUDA_H
+
+#include <stddef.h>
+
+#include "api.h"
+
+extern "C" {
+
+// What is put into streams with one of these runs in that order, whichever the
+// streams are: within a capture, or outside of all.
+typedef struct fake_cuda_order fake_cuda_order;
+fake_cuda_order *fake_cuda_order_new(void);
+void fake_cuda_order_free(fake_cuda_order *order);
+
+// Puts fn(data) into the stream; a capture takes it and replays it any number
+// of times, and release(data) follows the last. What fn returns other than 0
+// fails the context for good, as a kernel's illegal access does. `order` may be
+// NULL.
+hd_cu_result fake_cuda_enqueue(hd_cu_stream stream, int (*fn)(void *data),
+                               void *data, void (*release)(void *data),
+                               fake_cuda_order *order);
+
+// 1 if all of the range lies in one piece of memory that kernels may touch.
+int fake_cuda_reaches(const void *at, size_t bytes);
+
+// How many objects are alive, and which, as "2 streams, 1 event". A retained
+// context counts once for every retain.
+int fake_cuda_balance(char *out, size_t bytes);
+
+// Calls of a symbol in this process since it started or was reset.
+long fake_cuda_calls(const char *symbol);
+
+// Lets the k-th call from now fail, once; k < 1 lets none. What destroys or
+// releases does so all the same, and then reports the failure.
+void fake_cuda_fail(const char *symbol, long k);
+void fake_cuda_reset(void);
+
+// For the other fakes, so that their calls fail and their objects count too.
+hd_cu_result fake_cuda_enter(const char *symbol);
+void fake_cuda_account(const char *what, int by);
+
+// Memory as other allocators make it: no handle can be had of it.
+hd_cu_result fake_cuda_alloc_unshared(hd_cu_ptr *out, size_t bytes);
+}
+
+#endif

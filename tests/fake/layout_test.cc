@@ -1,0 +1,180 @@
+// runtime/cuda_api.h against the vendors' own headers, where those are
+// installed: every number, every layout, every function's type. There is
+// nothing to run; what compiles is right.
+#include <type_traits>
+
+#include <cublasLt.h>
+#include <cuda.h>
+#include <nccl.h>
+#include <nvrtc.h>
+
+#include "api.h"
+
+typedef struct _nvrtcProgram *hd_nvrtc_program;
+
+namespace
+{
+
+// As good as the same in a call: pointers all are, enums are their integers,
+// structs have a size.
+template <class A, class B> constexpr bool Passes()
+{
+    if constexpr (std::is_pointer_v<A> || std::is_pointer_v<B>)
+        return std::is_pointer_v<A> && std::is_pointer_v<B>;
+    else if constexpr (std::is_void_v<A> || std::is_void_v<B>)
+        return std::is_void_v<A> && std::is_void_v<B>;
+    else if constexpr (std::is_class_v<A> || std::is_class_v<B>)
+        return std::is_class_v<A> && std::is_class_v<B> &&
+               sizeof(A) == sizeof(B);
+    else
+        return sizeof(A) == sizeof(B) &&
+               std::is_floating_point_v<A> == std::is_floating_point_v<B>;
+}
+
+template <class A, class B> struct Compare : std::false_type {
+};
+
+template <class R, class... P, class S, class... Q>
+struct Compare<R (*)(P...), S (*)(Q...)> {
+    static constexpr bool Value()
+    {
+        if constexpr (sizeof...(P) == sizeof...(Q))
+            return Passes<R, S>() && (true && ... && Passes<P, Q>());
+        else
+            return false;
+    }
+    static constexpr bool value = Value();
+};
+
+typedef struct NvrtcTable {
+#define HD_NVRTC(symbol, result, name, ...) result (*name)(__VA_ARGS__);
+#include "codegen/nvrtc.def"
+#undef HD_NVRTC
+} NvrtcTable;
+
+#define SAME_CALL(table, symbol, name)                                      \
+    static_assert(Compare<decltype(table::name), decltype(&symbol)>::value, \
+                  #symbol);
+// Some names are macros for newer versions; those have the same type.
+#define HD_CU(symbol, name, ...) SAME_CALL(hd_cu_api, symbol, name)
+#include "runtime/cuda.def"
+#define HD_LT(symbol, result, name, ...) SAME_CALL(hd_lt_api, symbol, name)
+#include "runtime/cublaslt.def"
+#define HD_NCCL(symbol, result, name, ...) SAME_CALL(hd_nccl_api, symbol, name)
+#include "runtime/nccl.def"
+#define HD_NVRTC(symbol, result, name, ...) SAME_CALL(NvrtcTable, symbol, name)
+#include "codegen/nvrtc.def"
+
+#define SAME(ours, theirs)                            \
+    static_assert(static_cast<long long>(ours) ==     \
+                      static_cast<long long>(theirs), \
+                  #ours " is " #theirs);
+SAME(HD_CU_SUCCESS, CUDA_SUCCESS)
+SAME(HD_CU_OUT_OF_MEMORY, CUDA_ERROR_OUT_OF_MEMORY)
+SAME(HD_CU_NO_DEVICE, CUDA_ERROR_NO_DEVICE)
+SAME(HD_CU_NOT_READY, CUDA_ERROR_NOT_READY)
+SAME(HD_CU_SM_COUNT, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)
+SAME(HD_CU_CAPABILITY_MAJOR, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)
+SAME(HD_CU_CAPABILITY_MINOR, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)
+SAME(HD_CU_P2P_RANK, CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK)
+SAME(HD_CU_P2P_ACCESS, CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED)
+SAME(HD_CU_P2P_ATOMICS, CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED)
+SAME(HD_CU_STREAM_NON_BLOCKING, CU_STREAM_NON_BLOCKING)
+SAME(HD_CU_EVENT_DEFAULT, CU_EVENT_DEFAULT)
+SAME(HD_CU_EVENT_DISABLE_TIMING, CU_EVENT_DISABLE_TIMING)
+SAME(HD_CU_IPC_LAZY_PEER_ACCESS, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS)
+SAME(HD_CU_WAIT_GEQ, CU_STREAM_WAIT_VALUE_GEQ)
+SAME(HD_CU_WRITE_DEFAULT, CU_STREAM_WRITE_VALUE_DEFAULT)
+SAME(HD_CU_HOST_PORTABLE, CU_MEMHOSTALLOC_PORTABLE)
+SAME(HD_CU_HOST_DEVICEMAP, CU_MEMHOSTALLOC_DEVICEMAP)
+SAME(HD_CU_CAPTURE_RELAXED, CU_STREAM_CAPTURE_MODE_RELAXED)
+SAME(HD_CU_OP_WAIT_32, CU_STREAM_MEM_OP_WAIT_VALUE_32)
+SAME(HD_CU_OP_WRITE_32, CU_STREAM_MEM_OP_WRITE_VALUE_32)
+SAME(HD_CU_POINTER_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_MEMORY_TYPE)
+SAME(HD_CU_POINTER_DEVICE_ORDINAL, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL)
+SAME(HD_CU_MEMORY_DEVICE, CU_MEMORYTYPE_DEVICE)
+
+SAME(HD_LT_F32, CUDA_R_32F)
+SAME(HD_LT_F64, CUDA_R_64F)
+SAME(HD_LT_F16, CUDA_R_16F)
+SAME(HD_LT_BF16, CUDA_R_16BF)
+SAME(HD_LT_F8E4M3, CUDA_R_8F_E4M3)
+SAME(HD_LT_F8E5M2, CUDA_R_8F_E5M2)
+SAME(HD_LT_COMPUTE_32F, CUBLAS_COMPUTE_32F)
+SAME(HD_LT_COMPUTE_64F, CUBLAS_COMPUTE_64F)
+SAME(HD_LT_DESC_TRANSA, CUBLASLT_MATMUL_DESC_TRANSA)
+SAME(HD_LT_DESC_TRANSB, CUBLASLT_MATMUL_DESC_TRANSB)
+SAME(HD_LT_DESC_EPILOGUE, CUBLASLT_MATMUL_DESC_EPILOGUE)
+SAME(HD_LT_DESC_BIAS_POINTER, CUBLASLT_MATMUL_DESC_BIAS_POINTER)
+SAME(HD_LT_DESC_EPILOGUE_AUX_POINTER, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER)
+SAME(HD_LT_DESC_EPILOGUE_AUX_LD, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD)
+SAME(HD_LT_DESC_A_SCALE_POINTER, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER)
+SAME(HD_LT_DESC_B_SCALE_POINTER, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER)
+SAME(HD_LT_DESC_SM_COUNT_TARGET, CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET)
+SAME(HD_LT_DESC_FAST_ACCUM, CUBLASLT_MATMUL_DESC_FAST_ACCUM)
+SAME(HD_LT_DESC_BIAS_DATA_TYPE, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE)
+SAME(HD_LT_EPILOGUE_DEFAULT, CUBLASLT_EPILOGUE_DEFAULT)
+SAME(HD_LT_EPILOGUE_RELU, CUBLASLT_EPILOGUE_RELU)
+SAME(HD_LT_EPILOGUE_BIAS, CUBLASLT_EPILOGUE_BIAS)
+SAME(HD_LT_EPILOGUE_RELU_BIAS, CUBLASLT_EPILOGUE_RELU_BIAS)
+SAME(HD_LT_EPILOGUE_GELU, CUBLASLT_EPILOGUE_GELU)
+SAME(HD_LT_EPILOGUE_GELU_BIAS, CUBLASLT_EPILOGUE_GELU_BIAS)
+SAME(HD_LT_EPILOGUE_GELU_AUX, CUBLASLT_EPILOGUE_GELU_AUX)
+SAME(HD_LT_EPILOGUE_GELU_AUX_BIAS, CUBLASLT_EPILOGUE_GELU_AUX_BIAS)
+SAME(HD_LT_PREF_MAX_WORKSPACE, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES)
+SAME(HD_LT_PREF_ALIGN_A, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES)
+SAME(HD_LT_PREF_ALIGN_B, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES)
+SAME(HD_LT_PREF_ALIGN_C, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES)
+SAME(HD_LT_PREF_ALIGN_D, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES)
+SAME(HD_LT_OP_N, CUBLAS_OP_N)
+SAME(HD_LT_OP_T, CUBLAS_OP_T)
+
+SAME(HD_NCCL_SUCCESS, ncclSuccess)
+SAME(HD_NCCL_IN_PROGRESS, ncclInProgress)
+SAME(HD_NCCL_U8, ncclUint8)
+SAME(HD_NCCL_I32, ncclInt32)
+SAME(HD_NCCL_I64, ncclInt64)
+SAME(HD_NCCL_F16, ncclFloat16)
+SAME(HD_NCCL_F32, ncclFloat32)
+SAME(HD_NCCL_F64, ncclFloat64)
+SAME(HD_NCCL_BF16, ncclBfloat16)
+SAME(HD_NCCL_SUM, ncclSum)
+SAME(HD_NCCL_MAX, ncclMax)
+
+#define SAME_SIZE(ours, theirs)                         \
+    static_assert(sizeof(ours) == sizeof(theirs) &&     \
+                      alignof(ours) == alignof(theirs), \
+                  #ours " is as large as " #theirs);
+SAME_SIZE(hd_cu_ptr, CUdeviceptr)
+SAME_SIZE(hd_cu_device, CUdevice)
+SAME_SIZE(hd_cu_result, CUresult)
+SAME_SIZE(hd_cu_ipc_handle, CUipcMemHandle)
+SAME_SIZE(hd_cu_uuid, CUuuid)
+SAME_SIZE(hd_cu_memop, CUstreamBatchMemOpParams)
+SAME_SIZE(hd_lt_algo, cublasLtMatmulAlgo_t)
+SAME_SIZE(hd_lt_heuristic, cublasLtMatmulHeuristicResult_t)
+SAME_SIZE(hd_nccl_id, ncclUniqueId)
+
+#define SAME_OFFSET(ours, field, theirs, field_of_theirs)                     \
+    static_assert(offsetof(ours, field) == offsetof(theirs, field_of_theirs), \
+                  #ours "." #field);
+#define SAME_WORD(field)                                           \
+    SAME_OFFSET(hd_cu_memop, word.field, CUstreamBatchMemOpParams, \
+                waitValue.field)                                   \
+    SAME_OFFSET(hd_cu_memop, word.field, CUstreamBatchMemOpParams, \
+                writeValue.field)
+SAME_WORD(operation)
+SAME_WORD(address)
+SAME_WORD(value)
+SAME_WORD(value64)
+SAME_WORD(flags)
+SAME_WORD(alias)
+#define SAME_FOUND(ours, theirs) \
+    SAME_OFFSET(hd_lt_heuristic, ours, cublasLtMatmulHeuristicResult_t, theirs)
+SAME_FOUND(algo, algo)
+SAME_FOUND(workspace, workspaceSize)
+SAME_FOUND(state, state)
+SAME_FOUND(waves, wavesCount)
+SAME_FOUND(reserved, reserved)
+
+} // namespace

@@ -1,0 +1,754 @@
+// A fake of NCCL: ranks meet in one shared memory. Collectives go by way of a
+// part of it for every rank, all of them waiting for one another between
+// filling and reading it; what is sent goes by way of a queue for every pair. A
+// wait ends after 30 seconds, or when the communicator is aborted, and then the
+// answer is whatever is there.
+#include <atomic>
+#include <cstring>
+#include <ctime>
+#include <fcntl.h>
+#include <memory>
+#include <new>
+#include <string>
+#include <sys/mman.h>
+#include <unistd.h>
+#include <vector>
+
+#include "base/dtype.h"
+#include "link.h"
+
+extern "C" {
+#define HD_NCCL(symbol, result, name, ...) \
+    __attribute__((visibility("default"))) result symbol(__VA_ARGS__);
+#include "runtime/nccl.def"
+#undef HD_NCCL
+}
+
+namespace
+{
+
+enum {
+    SUCCESS,
+    UNHANDLED_CUDA_ERROR,
+    SYSTEM_ERROR,
+    INTERNAL_ERROR,
+    INVALID_ARGUMENT,
+    INVALID_USAGE,
+    REMOTE_ERROR,
+};
+
+constexpr int MOST_RANKS = 64;
+constexpr size_t PART = 256 << 10;
+constexpr size_t QUEUE = 64 << 10;
+constexpr double PATIENCE = 30; // seconds
+constexpr uint64_t MAGIC = 0x6c63636e656b6166;
+
+struct Id {
+    uint64_t magic;
+    int32_t pid, fd;
+};
+
+enum class Kind {
+    ALL_GATHER,
+    REDUCE_SCATTER,
+    ALL_REDUCE,
+    BROADCAST,
+    SEND,
+    RECV
+};
+
+// What a rank does: all have to do the same.
+struct What {
+    Kind kind;
+    size_t count;
+    int type, op, root;
+};
+
+struct Queue {
+    std::atomic<uint64_t> written, read; // bytes
+    char bytes[QUEUE];
+};
+
+struct Segment {
+    std::atomic<int> joined;
+    std::atomic<int> present[MOST_RANKS];
+    std::atomic<int> arrived;
+    std::atomic<int> meetings;
+    What what[MOST_RANKS];
+    char part[MOST_RANKS][PART];
+    Queue queue[MOST_RANKS][MOST_RANKS]; // from, to
+};
+
+struct Comm {
+    int rank, size;
+    Segment *segment = nullptr;
+    std::atomic<bool> aborted{false};
+    std::atomic<int> error{0};
+    fake_cuda_order *order = nullptr;
+
+    ~Comm()
+    {
+        if (segment != nullptr)
+            munmap(segment, sizeof(Segment));
+        auto *release = fake::find_in_cuda<decltype(fake_cuda_order_free)>(
+            "fake_cuda_order_free");
+        if (order != nullptr)
+            release(order);
+    }
+};
+
+struct Op {
+    What what;
+    const char *from;
+    char *to;
+    int peer;
+    size_t bytes; // of what is sent or received
+    size_t done;
+};
+
+// What one call, or one group, puts into a stream.
+struct Batch {
+    std::shared_ptr<Comm> comm;
+    hd_cu_stream stream;
+    std::vector<Op> ops;
+};
+
+} // namespace
+
+struct ncclComm {
+    std::shared_ptr<Comm> comm;
+};
+
+namespace
+{
+
+thread_local int depth; // of groups
+thread_local std::vector<Batch> waiting;
+
+double now()
+{
+    timespec at;
+
+    clock_gettime(CLOCK_MONOTONIC, &at);
+    return static_cast<double>(at.tv_sec) +
+           1e-9 * static_cast<double>(at.tv_nsec);
+}
+
+bool dtype_of(int type, hd_dtype *out)
+{
+    switch (type) {
+    case HD_NCCL_U8:
+        *out = HD_U8;
+        return true;
+    case HD_NCCL_I32:
+        *out = HD_I32;
+        return true;
+    case HD_NCCL_I64:
+        *out = HD_I64;
+        return true;
+    case HD_NCCL_F16:
+        *out = HD_F16;
+        return true;
+    case HD_NCCL_F32:
+        *out = HD_F32;
+        return true;
+    case HD_NCCL_F64:
+        *out = HD_F64;
+        return true;
+    case HD_NCCL_BF16:
+        *out = HD_BF16;
+        return true;
+    default:
+        return false;
+    }
+}
+
+size_t size_of(int type)
+{
+    hd_dtype dtype = HD_U8;
+
+    return dtype_of(type, &dtype) ? hd_dtype_size(dtype) : 0;
+}
+
+// False if it is given up.
+template <class Met> bool wait_until(Comm &comm, Met met)
+{
+    double limit = 0;
+
+    for (int i = 0; !met(); i++) {
+        timespec pause = {0, 50000};
+
+        if (comm.aborted)
+            return false;
+        if (i < 20) {
+            sched_yield();
+            continue;
+        }
+        limit = limit == 0 ? now() + PATIENCE : limit;
+        if (now() > limit) {
+            comm.error = REMOTE_ERROR;
+            return false;
+        }
+        nanosleep(&pause, nullptr);
+    }
+    return true;
+}
+
+// Until all ranks have come here. The last to come lets the others go.
+bool meet(Comm &comm)
+{
+    Segment &s = *comm.segment;
+    int meeting = s.meetings.load();
+
+    if (s.arrived.fetch_add(1) + 1 == comm.size) {
+        s.arrived.store(0);
+        s.meetings.store(meeting + 1);
+        return true;
+    }
+    return wait_until(comm, [&] { return s.meetings.load() != meeting; });
+}
+
+// ---------------------------------------------------------- collectives
+
+bool is_same(const What &a, const What &b)
+{
+    return a.kind == b.kind && a.count == b.count && a.type == b.type &&
+           a.op == b.op && a.root == b.root;
+}
+
+bool agree(Comm &comm, const What &what)
+{
+    bool same = true;
+
+    comm.segment->what[comm.rank] = what;
+    if (!meet(comm))
+        return false;
+    for (int i = 0; i < comm.size; i++)
+        same &= is_same(comm.segment->what[i], what);
+    if (!same)
+        comm.error = INVALID_USAGE;
+    return meet(comm) && same;
+}
+
+// Shows `bytes` to all and lets `look(offset, n)` see what all show, piece by
+// piece. Who has nothing to show passes NULL.
+template <class Look>
+bool show(Comm &comm, const char *from, size_t bytes, Look look)
+{
+    for (size_t at = 0; at < bytes; at += PART) {
+        size_t n = bytes - at < PART ? bytes - at : PART;
+
+        if (from != nullptr)
+            memcpy(comm.segment->part[comm.rank], from + at, n);
+        if (!meet(comm))
+            return false;
+        look(at, n);
+        if (!meet(comm))
+            return false;
+    }
+    return true;
+}
+
+template <class T, class Load, class Store>
+void fold(const Comm &comm, bool max, size_t n, char *to, Load load,
+          Store store)
+{
+    std::vector<T> sum(n), one(n);
+
+    for (int rank = 0; rank < comm.size; rank++) {
+        load(comm.segment->part[rank], rank == 0 ? sum.data() : one.data());
+        for (size_t i = 0; rank > 0 && i < n; i++) {
+            if (!max)
+                sum[i] += one[i];
+            else if (!(one[i] <= sum[i]))
+                sum[i] = one[i];
+        }
+    }
+    store(sum.data(), to);
+}
+
+template <class T>
+void fold_as_is(const Comm &comm, bool max, size_t n, char *to)
+{
+    auto copy = [n](const void *from, T *out) {
+        memcpy(out, from, n * sizeof(T));
+    };
+
+    fold<T>(comm, max, n, to, copy, [n](const T *from, void *out) {
+        memcpy(out, from, n * sizeof(T));
+    });
+}
+
+// Reduces the ranks' parts, of n elements each.
+void reduce(const Comm &comm, const What &what, size_t n, char *to)
+{
+    bool max = what.op == HD_NCCL_MAX;
+    hd_dtype dtype = HD_U8;
+
+    dtype_of(what.type, &dtype);
+    switch (dtype) {
+    case HD_U8:
+        fold_as_is<uint8_t>(comm, max, n, to);
+        return;
+    case HD_I32: // wraps around
+        max ? fold_as_is<int32_t>(comm, max, n, to)
+            : fold_as_is<uint32_t>(comm, max, n, to);
+        return;
+    case HD_I64:
+        max ? fold_as_is<int64_t>(comm, max, n, to)
+            : fold_as_is<uint64_t>(comm, max, n, to);
+        return;
+    case HD_F64:
+        fold_as_is<double>(comm, max, n, to);
+        return;
+    default:
+        fold<float>(
+            comm, max, n, to,
+            [=](const void *from, float *out) {
+                hd_dtype_load_float(dtype, from, n, out);
+            },
+            [=](const float *from, void *out) {
+                hd_dtype_store_float(dtype, from, n, out);
+            });
+    }
+}
+
+bool run_all_gather(Comm &comm, const Op &op)
+{
+    return show(comm, op.from, op.bytes, [&](size_t at, size_t n) {
+        for (size_t i = 0; i < static_cast<size_t>(comm.size); i++)
+            memcpy(op.to + i * op.bytes + at, comm.segment->part[i], n);
+    });
+}
+
+bool run_reduce_scatter(Comm &comm, const Op &op)
+{
+    for (int i = 0; i < comm.size; i++) {
+        const char *from = op.from + static_cast<size_t>(i) * op.bytes;
+        bool fine = show(comm, from, op.bytes, [&](size_t at, size_t n) {
+            if (i == comm.rank)
+                reduce(comm, op.what, n / size_of(op.what.type), op.to + at);
+        });
+
+        if (!fine)
+            return false;
+    }
+    return true;
+}
+
+bool run_all_reduce(Comm &comm, const Op &op)
+{
+    return show(comm, op.from, op.bytes, [&](size_t at, size_t n) {
+        reduce(comm, op.what, n / size_of(op.what.type), op.to + at);
+    });
+}
+
+bool run_broadcast(Comm &comm, const Op &op)
+{
+    const char *from = comm.rank == op.what.root ? op.from : nullptr;
+
+    return show(comm, from, op.bytes, [&](size_t at, size_t n) {
+        memcpy(op.to + at, comm.segment->part[op.what.root], n);
+    });
+}
+
+bool run_collective(Comm &comm, const Op &op)
+{
+    if (!agree(comm, op.what))
+        return false;
+    switch (op.what.kind) {
+    case Kind::ALL_GATHER:
+        return run_all_gather(comm, op);
+    case Kind::REDUCE_SCATTER:
+        return run_reduce_scatter(comm, op);
+    case Kind::ALL_REDUCE:
+        return run_all_reduce(comm, op);
+    default:
+        return run_broadcast(comm, op);
+    }
+}
+
+bool is_collective(const Op &op)
+{
+    return op.what.kind != Kind::SEND && op.what.kind != Kind::RECV;
+}
+
+// ------------------------------------------------------- send and recv
+
+size_t least(size_t a, size_t b, size_t c)
+{
+    a = a < b ? a : b;
+    return a < c ? a : c;
+}
+
+// As much as goes without waiting; true if that was anything.
+bool push(Queue &queue, Op &op)
+{
+    uint64_t at = queue.written.load();
+    size_t room = QUEUE - static_cast<size_t>(at - queue.read.load());
+    size_t n = least(room, op.bytes - op.done, QUEUE - at % QUEUE);
+
+    memcpy(queue.bytes + at % QUEUE, op.from + op.done, n);
+    queue.written.store(at + n);
+    op.done += n;
+    return n > 0;
+}
+
+bool pull(Queue &queue, Op &op)
+{
+    uint64_t at = queue.read.load();
+    size_t there = static_cast<size_t>(queue.written.load() - at);
+    size_t n = least(there, op.bytes - op.done, QUEUE - at % QUEUE);
+
+    memcpy(op.to + op.done, queue.bytes + at % QUEUE, n);
+    queue.read.store(at + n);
+    op.done += n;
+    return n > 0;
+}
+
+bool is_behind(const Op &later, const Op &op)
+{
+    return later.what.kind == op.what.kind && later.peer == op.peer;
+}
+
+// Goes through all that is not done, in order for each peer.
+bool progress(Comm &comm, std::vector<Op> &ops)
+{
+    bool moved = false;
+
+    for (size_t i = 0; i < ops.size(); i++) {
+        Op &op = ops[i];
+        bool first = !is_collective(op) && op.done < op.bytes;
+
+        for (size_t k = 0; k < i && first; k++)
+            first = !is_behind(ops[k], op) || ops[k].done == ops[k].bytes;
+        if (first && op.what.kind == Kind::SEND)
+            moved |= push(comm.segment->queue[comm.rank][op.peer], op);
+        else if (first)
+            moved |= pull(comm.segment->queue[op.peer][comm.rank], op);
+    }
+    return moved;
+}
+
+bool is_done(const std::vector<Op> &ops)
+{
+    for (const Op &op : ops) {
+        if (!is_collective(op) && op.done < op.bytes)
+            return false;
+    }
+    return true;
+}
+
+bool run_pairs(Comm &comm, std::vector<Op> &ops)
+{
+    while (!is_done(ops)) {
+        if (!wait_until(comm, [&] { return progress(comm, ops); }))
+            return false;
+    }
+    return true;
+}
+
+// ---------------------------------------------------------------- calls
+
+size_t bytes_read(const Comm &comm, const Op &op)
+{
+    size_t all = op.bytes * static_cast<size_t>(comm.size);
+
+    if (op.what.kind == Kind::REDUCE_SCATTER)
+        return all;
+    return op.what.kind == Kind::RECV || (op.what.kind == Kind::BROADCAST &&
+                                          op.what.root != comm.rank)
+               ? 0
+               : op.bytes;
+}
+
+size_t bytes_written(const Comm &comm, const Op &op)
+{
+    if (op.what.kind == Kind::ALL_GATHER)
+        return op.bytes * static_cast<size_t>(comm.size);
+    return op.what.kind == Kind::SEND ? 0 : op.bytes;
+}
+
+bool reaches(const void *at, size_t bytes)
+{
+    return bytes == 0 || fake::find_in_cuda<decltype(fake_cuda_reaches)>(
+                             "fake_cuda_reaches")(at, bytes) != 0;
+}
+
+// A replay begins with nothing sent.
+int run_batch(void *data)
+{
+    const Batch &batch = *static_cast<const Batch *>(data);
+    Comm &comm = *batch.comm;
+    std::vector<Op> ops = batch.ops;
+
+    for (const Op &op : ops) {
+        if (!reaches(op.from, bytes_read(comm, op)) ||
+            !reaches(op.to, bytes_written(comm, op)))
+            return 1;
+    }
+    for (const Op &op : ops) {
+        if (is_collective(op) && (comm.error != 0 || !run_collective(comm, op)))
+            return 0;
+    }
+    if (comm.error == 0)
+        run_pairs(comm, ops);
+    return 0;
+}
+
+void free_batch(void *data)
+{
+    delete static_cast<Batch *>(data);
+}
+
+int flush(const Batch &batch)
+{
+    auto *enqueue =
+        fake::find_in_cuda<decltype(fake_cuda_enqueue)>("fake_cuda_enqueue");
+
+    return enqueue(batch.stream, run_batch, new Batch(batch), free_batch,
+                   batch.comm->order) == 0
+               ? SUCCESS
+               : UNHANDLED_CUDA_ERROR;
+}
+
+int add(ncclComm *handle, const What &what, const void *from, void *to,
+        int peer, hd_cu_stream stream)
+{
+    size_t size = size_of(what.type);
+    Op op{what,
+          static_cast<const char *>(from),
+          static_cast<char *>(to),
+          peer,
+          what.count * size,
+          0};
+
+    if (handle == nullptr || size == 0 ||
+        (what.op != HD_NCCL_SUM && what.op != HD_NCCL_MAX))
+        return INVALID_ARGUMENT;
+    for (int rank : {peer, what.root}) {
+        if (rank < 0 || rank >= handle->comm->size)
+            return INVALID_ARGUMENT;
+    }
+    if (depth == 0)
+        return flush(Batch{handle->comm, stream, {op}});
+    for (Batch &batch : waiting) {
+        if (batch.comm != handle->comm)
+            continue;
+        if (batch.stream != stream)
+            return INVALID_USAGE;
+        batch.ops.push_back(op);
+        return SUCCESS;
+    }
+    waiting.push_back(Batch{handle->comm, stream, {op}});
+    return SUCCESS;
+}
+
+// NULL if the memory that it names is not there.
+Segment *map_segment(const Id &id)
+{
+    std::string path =
+        "/proc/" + std::to_string(id.pid) + "/fd/" + std::to_string(id.fd);
+    int fd = id.magic != MAGIC ? -1 : open(path.c_str(), O_RDWR | O_CLOEXEC);
+    void *memory = MAP_FAILED;
+
+    if (fd < 0)
+        return nullptr;
+    if (ftruncate(fd, sizeof(Segment)) == 0)
+        memory = mmap(nullptr, sizeof(Segment), PROT_READ | PROT_WRITE,
+                      MAP_SHARED | MAP_NORESERVE, fd, 0);
+    close(fd);
+    return memory == MAP_FAILED ? nullptr : static_cast<Segment *>(memory);
+}
+
+int join(Comm &comm, const Id &id)
+{
+    comm.segment = map_segment(id);
+    if (comm.segment == nullptr)
+        return INVALID_ARGUMENT;
+    if (comm.segment->present[comm.rank].exchange(1) != 0)
+        return INVALID_USAGE;
+    comm.segment->joined++;
+    if (!wait_until(comm,
+                    [&] { return comm.segment->joined.load() >= comm.size; }))
+        return REMOTE_ERROR;
+    return SUCCESS;
+}
+
+} // namespace
+
+#define ENTER()                    \
+    do {                           \
+        if (fake::fails(__func__)) \
+            return INTERNAL_ERROR; \
+    } while (0)
+
+int ncclGetVersion(int *out)
+{
+    ENTER();
+    *out = 22800;
+    return SUCCESS;
+}
+
+const char *ncclGetErrorString(int error)
+{
+    static const char *const texts[] = {
+        "no error",
+        "unhandled cuda error",
+        "unhandled system error",
+        "internal error",
+        "invalid argument",
+        "invalid usage",
+        "remote process exited or there was a network error"};
+
+    return error >= 0 && error <= REMOTE_ERROR ? texts[error]
+                                               : "unknown result code";
+}
+
+// The memory is there as long as this process.
+int ncclGetUniqueId(hd_nccl_id *out)
+{
+    ENTER();
+    Id id{MAGIC, getpid(), memfd_create("fake-nccl", MFD_CLOEXEC)};
+
+    if (id.fd < 0)
+        return SYSTEM_ERROR;
+    memset(out, 0, sizeof(*out));
+    memcpy(out, &id, sizeof(id));
+    return SUCCESS;
+}
+
+int ncclCommInitRank(hd_nccl_comm *out, int size, hd_nccl_id id, int rank)
+{
+    ENTER();
+    auto *order = fake::find_in_cuda<decltype(fake_cuda_order_new)>(
+        "fake_cuda_order_new");
+    auto comm = std::make_shared<Comm>();
+    Id named;
+    int status;
+
+    if (size < 1 || size > MOST_RANKS || rank < 0 || rank >= size ||
+        order == nullptr)
+        return INVALID_ARGUMENT;
+    memcpy(&named, &id, sizeof(named));
+    comm->rank = rank;
+    comm->size = size;
+    status = join(*comm, named);
+    if (status != SUCCESS)
+        return status;
+    comm->order = order();
+    *out = new ncclComm{comm};
+    fake::account("nccl communicators", 1);
+    return SUCCESS;
+}
+
+// What is in streams still has the communicator.
+static void drop(ncclComm *comm)
+{
+    delete comm;
+    fake::account("nccl communicators", -1);
+}
+
+int ncclCommDestroy(hd_nccl_comm comm)
+{
+    bool failing = fake::fails(__func__);
+
+    if (comm == nullptr)
+        return INVALID_ARGUMENT;
+    drop(comm);
+    return failing ? INTERNAL_ERROR : SUCCESS;
+}
+
+int ncclCommAbort(hd_nccl_comm comm)
+{
+    bool failing = fake::fails(__func__);
+
+    if (comm == nullptr)
+        return INVALID_ARGUMENT;
+    comm->comm->aborted = true;
+    drop(comm);
+    return failing ? INTERNAL_ERROR : SUCCESS;
+}
+
+int ncclCommGetAsyncError(hd_nccl_comm comm, int *out)
+{
+    ENTER();
+    if (comm == nullptr)
+        return INVALID_ARGUMENT;
+    *out = comm->comm->error;
+    return SUCCESS;
+}
+
+int ncclGroupStart(void)
+{
+    ENTER();
+    depth++;
+    return SUCCESS;
+}
+
+// Ends the group even if it is to fail.
+int ncclGroupEnd(void)
+{
+    bool failing = fake::fails(__func__);
+    std::vector<Batch> batches;
+    int status = failing ? INTERNAL_ERROR : SUCCESS;
+
+    if (depth == 0)
+        return INVALID_USAGE;
+    if (--depth > 0)
+        return status;
+    batches.swap(waiting);
+    for (const Batch &batch : batches) {
+        if (status == SUCCESS)
+            status = flush(batch);
+    }
+    return status;
+}
+
+int ncclSend(const void *from, size_t count, int type, int peer,
+             hd_nccl_comm comm, hd_cu_stream stream)
+{
+    ENTER();
+    return add(comm, {Kind::SEND, count, type, 0, 0}, from, nullptr, peer,
+               stream);
+}
+
+int ncclRecv(void *to, size_t count, int type, int peer, hd_nccl_comm comm,
+             hd_cu_stream stream)
+{
+    ENTER();
+    return add(comm, {Kind::RECV, count, type, 0, 0}, nullptr, to, peer,
+               stream);
+}
+
+int ncclAllGather(const void *from, void *to, size_t count, int type,
+                  hd_nccl_comm comm, hd_cu_stream stream)
+{
+    ENTER();
+    return add(comm, {Kind::ALL_GATHER, count, type, 0, 0}, from, to, 0,
+               stream);
+}
+
+int ncclReduceScatter(const void *from, void *to, size_t count, int type,
+                      int op, hd_nccl_comm comm, hd_cu_stream stream)
+{
+    ENTER();
+    return add(comm, {Kind::REDUCE_SCATTER, count, type, op, 0}, from, to, 0,
+               stream);
+}
+
+int ncclAllReduce(const void *from, void *to, size_t count, int type, int op,
+                  hd_nccl_comm comm, hd_cu_stream stream)
+{
+    ENTER();
+    return add(comm, {Kind::ALL_REDUCE, count, type, op, 0}, from, to, 0,
+               stream);
+}
+
+int ncclBroadcast(const void *from, void *to, size_t count, int type, int root,
+                  hd_nccl_comm comm, hd_cu_stream stream)
+{
+    ENTER();
+    return add(comm, {Kind::BROADCAST, count, type, 0, root}, from, to, 0,
+               stream);
+}

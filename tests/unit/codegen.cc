@@ -1,0 +1,1132 @@
+// The emitted kernels, compiled for the host and run a thread at a time: their
+// answers against the cpu kernels' and within the oracle's bounds, conversions
+// code by code, and nothing else touched. Then, where NVRTC is installed, that
+// it compiles them.
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <random>
+
+#include "base/diag.h"
+#include "base/dtype.h"
+#include "codegen/emit.h"
+#include "codegen/nvrtc.h"
+#include "oracle/numeric.h"
+#include "runtime/cpu_kernels.h"
+#include "tests/unit/folder.h"
+#include "tests/unit/program.h"
+
+namespace
+{
+
+const std::vector<hd_dtype> kDtypes = {HD_F64,  HD_F32,    HD_F16,
+                                       HD_BF16, HD_F8E4M3, HD_F8E5M2,
+                                       HD_I64,  HD_I32,    HD_U8};
+const std::vector<std::string> kFloats = {"f64",  "f32",    "f16",
+                                          "bf16", "f8e4m3", "f8e5m2"};
+const std::vector<std::string> kAll = {"f64",    "f32", "f16", "bf16", "f8e4m3",
+                                       "f8e5m2", "i64", "i32", "u8"};
+
+// ---------------------------------------------------------------- compiling
+
+struct Kernel {
+    std::string text;
+    hd_kernel_grid grid = {0, 0};
+};
+
+// What CUDA gives a kernel.
+const char kHost[] = R"(
+#include <math.h>
+#define __global__
+struct place { unsigned x; };
+static place threadIdx, blockIdx, blockDim, gridDim;
+)";
+
+// What is not aligned stops here, as it would on a GPU.
+const char kFlags[] = "-ffp-contract=off -fsanitize=alignment "
+                      "-fsanitize-undefined-trap-on-error";
+
+// Many kernels, compiled at once.
+class Host
+{
+  public:
+    explicit Host(const std::vector<Kernel> &kernels)
+    {
+        std::string all = kHost;
+
+        for (size_t i = 0; i < kernels.size(); i++) {
+            std::string n = std::to_string(i);
+
+            all += "namespace k" + n + " {\n#define hd_kernel kernel" + n +
+                   "\n" + kernels[i].text + "extern \"C\" void launch" + n +
+                   "(const void *args, unsigned blocks, unsigned threads)\n"
+                   "{\n"
+                   "    gridDim.x = blocks;\n"
+                   "    blockDim.x = threads;\n"
+                   "    for (unsigned b = 0; b < blocks; b++)\n"
+                   "        for (unsigned t = 0; t < threads; t++) {\n"
+                   "            blockIdx.x = b;\n"
+                   "            threadIdx.x = t;\n"
+                   "            kernel" +
+                   n +
+                   "(*(const hd_kernel_args *)args);\n"
+                   "        }\n"
+                   "}\n#undef hd_kernel\n}\n";
+        }
+        library_ = dlopen(folder_.Compile(all, "kernels.so", kFlags).c_str(),
+                          RTLD_NOW);
+        EXPECT_NE(library_, nullptr);
+    }
+    Host(const Host &) = delete;
+    Host &operator=(const Host &) = delete;
+    ~Host()
+    {
+        if (library_ != nullptr)
+            dlclose(library_);
+    }
+    void Launch(size_t i, const hd_kernel_args &args, hd_kernel_grid grid) const
+    {
+        std::string name = "launch" + std::to_string(i);
+        void *address =
+            library_ != nullptr ? dlsym(library_, name.c_str()) : nullptr;
+
+        ASSERT_NE(address, nullptr) << name;
+        reinterpret_cast<void (*)(const void *, unsigned, unsigned)>(address)(
+            &args, grid.blocks, grid.threads);
+    }
+
+  private:
+    Folder folder_;
+    void *library_;
+};
+
+Kernel Emit(const std::function<hd_status(hd_text *, hd_kernel_grid *)> &emit)
+{
+    hd_text text = {};
+    Kernel kernel;
+
+    EXPECT_EQ(emit(&text, &kernel.grid), HD_OK);
+    char *bytes = hd_text_take(&text);
+    kernel.text = bytes != nullptr ? bytes : "";
+    hd_free(bytes);
+    return kernel;
+}
+
+// -------------------------------------------------------------------- memory
+
+// Buffers, each between two stretches that nobody may write.
+class Buffers
+{
+  public:
+    enum { GUARD = 64 };
+    // `shift` elements past a multiple of 64 bytes.
+    Buffers(const hd_module *module, unsigned seed, bool special, size_t shift)
+    {
+        std::mt19937 random(seed);
+
+        for (const hd_buffer *b = module->buffers; b != nullptr; b = b->next) {
+            size_t n = static_cast<size_t>(hd_type_local_elements(&b->type));
+            size_t size = hd_dtype_size(b->type.dtype);
+            std::vector<double> values(n);
+
+            for (double &v : values)
+                v = Draw(random, b->type.dtype, special);
+            memory_.emplace_back((n * size + 4 * GUARD) / 64 + 1);
+            for (Line &line : memory_.back())
+                std::memset(line.byte, 0x5a, sizeof line.byte);
+            at_.push_back(memory_.back()[1].byte + shift * size);
+            bytes_.push_back(n * size);
+            hd_dtype_store(b->type.dtype, values.data(), n, at_.back());
+        }
+    }
+    void *At(const hd_span &span) const
+    {
+        return at_[static_cast<size_t>(span.buffer->id)];
+    }
+    void *At(const hd_buffer *b) const
+    {
+        return at_[static_cast<size_t>(b->id)];
+    }
+    bool GuardsAreWhole() const
+    {
+        for (size_t i = 0; i < memory_.size(); i++) {
+            const char *byte = memory_[i][0].byte;
+            const char *end = byte + memory_[i].size() * sizeof(Line);
+
+            for (; byte < end; byte++)
+                if ((byte < at_[i] || byte >= at_[i] + bytes_[i]) &&
+                    *byte != 0x5a)
+                    return false;
+        }
+        return true;
+    }
+
+  private:
+    struct alignas(64) Line {
+        char byte[64];
+    };
+    std::vector<std::vector<Line>> memory_;
+    std::vector<char *> at_;
+    std::vector<size_t> bytes_;
+
+    static double Draw(std::mt19937 &random, hd_dtype dtype, bool special)
+    {
+        static const double odd[] = {NAN,   INFINITY, -INFINITY, 0.0,  -0.0,
+                                     1e-42, -3e-8,    3e38,      -7e4, 500};
+
+        if (special && random() % 3 == 0)
+            return odd[random() % 10];
+        if (dtype == HD_I64) // these two wrap when they are multiplied
+            return (static_cast<double>(random() % 2001) - 1000) * 0x1p40;
+        if (dtype == HD_I32)
+            return static_cast<double>(random() % 2000001) - 1000000;
+        if (dtype == HD_U8)
+            return static_cast<double>(random() % 256);
+        return static_cast<double>(random() % 8192) / 1024 - 4;
+    }
+};
+
+double At(hd_dtype dtype, const void *from, size_t i)
+{
+    double value;
+
+    hd_dtype_load(dtype,
+                  static_cast<const char *>(from) + i * hd_dtype_size(dtype), 1,
+                  &value);
+    return value;
+}
+
+// ---------------------------------------------------------------------- cases
+
+// One step, computed by the cpu, by the oracle, and by its kernel. A matmul's
+// kernel may be its epilogue alone: `product` is then the program of the plain
+// product, whose second output is scratch memory.
+struct Case {
+    std::string program;
+    unsigned seed;
+    bool special;
+    std::string product; // empty: the whole step
+    bool exact = false;  // the cpu's bits, whatever the bounds
+    int64_t columns = 0; // of every span, fewer than the program says
+};
+
+class Checked
+{
+  public:
+    explicit Checked(const Case &c)
+        : case_(c), program_("host program kernel " + c.program)
+    {
+        EXPECT_EQ(program_.status, HD_OK) << program_.Said() << c.program;
+        if (program_.status != HD_OK)
+            return;
+        EXPECT_EQ(hd_steps_collect(program_.module, 0, program_.diag, &steps_),
+                  HD_OK)
+            << program_.Said();
+        for (int i = 0; case_.columns > 0 && i < Step().nspans; i++)
+            steps_.span[i].extent[steps_.span[i].ndims - 1] = case_.columns;
+    }
+    Checked(const Checked &) = delete;
+    Checked &operator=(const Checked &) = delete;
+    ~Checked()
+    {
+        hd_steps_free(&steps_);
+    }
+    const hd_step &Step() const
+    {
+        return steps_.step[0];
+    }
+    Kernel Emitted() const
+    {
+        return Emit([this](hd_text *out, hd_kernel_grid *grid) {
+            return case_.product.empty()
+                       ? hd_emit_step(&Step(), program_.diag, out, grid)
+                       : hd_emit_epilogue(&Step(), program_.diag, out, grid);
+        });
+    }
+    // Empty, or what is off.
+    std::string Wrong(const Host &host, size_t i, hd_kernel_grid grid,
+                      size_t shift) const
+    {
+        Buffers have(program_.module, case_.seed, case_.special, shift);
+        Buffers want(program_.module, case_.seed, case_.special, 0);
+        Values oracle(program_.module, want);
+        std::vector<double> product;
+        hd_kernel_args args;
+
+        std::memset(&args, 0xee, sizeof args);
+        for (int k = 0; k < Step().nspans; k++) {
+            const hd_span &span = Step().span[k];
+            int64_t size =
+                static_cast<int64_t>(hd_dtype_size(span.buffer->type.dtype));
+
+            args.at[k] = reinterpret_cast<uint64_t>(have.At(span)) +
+                         static_cast<uint64_t>(span.offset * size);
+        }
+        if (!case_.product.empty()) {
+            product = Product(want);
+            args.at[Step().nspans] = reinterpret_cast<uint64_t>(product.data());
+        }
+        host.Launch(i, args, grid);
+        oracle.Compute(Step());
+        Compute(Step(), want);
+        if (!have.GuardsAreWhole())
+            return "bytes outside of the buffers are written";
+        return Differs(have, want, oracle);
+    }
+
+  private:
+    struct Values {
+        std::vector<std::vector<double>> value, bound;
+        std::vector<hd_values> of;
+
+        Values(const hd_module *module, const Buffers &buffers)
+        {
+            for (const hd_buffer *b = module->buffers; b; b = b->next) {
+                size_t n =
+                    static_cast<size_t>(hd_type_local_elements(&b->type));
+
+                value.emplace_back(n);
+                bound.emplace_back(n, 0.0);
+                hd_dtype_load(b->type.dtype, buffers.At(b), n,
+                              value.back().data());
+            }
+            for (size_t i = 0; i < value.size(); i++)
+                of.push_back({value[i].data(), bound[i].data()});
+        }
+        void Compute(const hd_step &step)
+        {
+            hd_values *values[HD_MAX_VIEWS];
+
+            for (int i = 0; i < step.nspans; i++)
+                values[i] = &of[static_cast<size_t>(step.span[i].buffer->id)];
+            EXPECT_EQ(hd_numeric_compute(&step, values), HD_OK);
+        }
+    };
+
+    Case case_;
+    Program program_;
+    hd_steps steps_ = {};
+
+    static void Compute(const hd_step &step, const Buffers &buffers)
+    {
+        hd_cpu_blas loops = {}; // no library
+        hd_cpu_scratch scratch = {&loops, nullptr, 0};
+        void *base[HD_MAX_VIEWS];
+
+        for (int i = 0; i < step.nspans; i++)
+            base[i] = buffers.At(step.span[i]);
+        EXPECT_EQ(hd_cpu_scratch_reserve(&scratch, &step), HD_OK);
+        hd_cpu_compute(&scratch, &step, base);
+        hd_cpu_scratch_free(&scratch);
+    }
+    // The plain product as a library leaves it, in room for doubles. The
+    // buffers are the same but for one more behind them.
+    std::vector<double> Product(const Buffers &from) const
+    {
+        Program plain("host program kernel " + case_.product);
+        hd_steps steps;
+
+        EXPECT_EQ(plain.status, HD_OK) << plain.Said() << case_.product;
+        EXPECT_EQ(hd_steps_collect(plain.module, 0, plain.diag, &steps), HD_OK);
+        Buffers buffers(plain.module, case_.seed, case_.special, 0);
+        const hd_buffer *b = program_.module->buffers, *last = nullptr;
+        for (const hd_buffer *p = plain.module->buffers; p; p = p->next) {
+            last = p;
+            if (b == nullptr)
+                continue;
+            std::memcpy(buffers.At(p), from.At(b),
+                        static_cast<size_t>(hd_type_local_elements(&p->type)) *
+                            hd_dtype_size(p->type.dtype));
+            b = b->next;
+        }
+        Compute(steps.step[0], buffers);
+        std::vector<double> product(
+            static_cast<size_t>(hd_type_local_elements(&last->type)));
+        std::memcpy(product.data(), buffers.At(last),
+                    product.size() * hd_dtype_size(last->type.dtype));
+        hd_steps_free(&steps);
+        return product;
+    }
+    std::string Differs(const Buffers &have, const Buffers &want,
+                        const Values &oracle) const
+    {
+        for (const hd_buffer *b = program_.module->buffers; b; b = b->next) {
+            size_t n = static_cast<size_t>(hd_type_local_elements(&b->type));
+            size_t size = hd_dtype_size(b->type.dtype);
+            size_t id = static_cast<size_t>(b->id);
+            const char *x = static_cast<const char *>(have.At(b));
+            const char *y = static_cast<const char *>(want.At(b));
+
+            for (size_t i = 0; i < n; i++) {
+                double mine = At(b->type.dtype, x, i);
+                double cpu = At(b->type.dtype, y, i);
+                double value = oracle.value[id][i], bound = oracle.bound[id][i];
+
+                if (std::memcmp(x + i * size, y + i * size, size) == 0 ||
+                    (std::isnan(mine) && std::isnan(cpu)) ||
+                    (bound > 0 && !case_.exact &&
+                     std::fabs(mine - value) <= bound))
+                    continue;
+                return std::string("%") + b->name + " element " +
+                       std::to_string(i) + ": " + std::to_string(mine) +
+                       ", the cpu's is " + std::to_string(cpu) + ", " +
+                       std::to_string(value) + " +- " + std::to_string(bound);
+            }
+        }
+        return "";
+    }
+};
+
+// Each kernel as it would be started, then with addresses that no vector can
+// use, then by a few threads.
+void CheckAll(const std::vector<Case> &cases)
+{
+    std::vector<std::unique_ptr<Checked>> checked;
+    std::vector<Kernel> kernels;
+
+    for (const Case &c : cases) {
+        checked.push_back(std::make_unique<Checked>(c));
+        if (::testing::Test::HasFailure())
+            return;
+        kernels.push_back(checked.back()->Emitted());
+    }
+    Host host(kernels);
+    for (size_t i = 0; i < cases.size(); i++) {
+        const std::string &said = cases[i].program;
+
+        EXPECT_EQ(checked[i]->Wrong(host, i, kernels[i].grid, 0), "") << said;
+        EXPECT_EQ(checked[i]->Wrong(host, i, kernels[i].grid, 1), "") << said;
+        EXPECT_EQ(checked[i]->Wrong(host, i, {2, 3}, 0), "") << said;
+    }
+}
+
+// ------------------------------------------------------------ element-wise
+
+// Small ones with gaps in all places; rows that vectors fit in; and stretches
+// that are no multiple of any vector.
+std::vector<std::string> Shapes(const std::string &x, const std::string &y)
+{
+    return {
+        "in %a : " + x + "[3, 5, 4] in %b : " + x + "[5, 4] in %v : " + x +
+            "[4] out %y : " + y + "[5, 3, 4] out %t : " + y +
+            "[4, 5] out %r : " + y + "[3, 4] out %s : " + y + "[3, 5] ",
+        "in %a : " + x + "[3, 2, 48] in %b : " + x + "[2, 48] in %v : " + x +
+            "[48] out %y : " + y + "[2, 3, 48] out %t : " + y +
+            "[48, 2] out %r : " + y + "[3, 48] out %s : " + y + "[3, 2] ",
+        "in %a : " + x + "[3, 37, 11] in %b : " + x + "[37, 11] in %v : " + x +
+            "[11] out %y : " + y + "[37, 3, 11] out %t : " + y +
+            "[11, 37] out %r : " + y + "[3, 11] out %s : " + y + "[3, 37] ",
+    };
+}
+
+std::vector<Case> ElementWise()
+{
+    std::vector<Case> cases;
+
+    for (const std::string &d : kAll)
+        for (const std::string &shape : Shapes(d, d))
+            for (const char *op :
+                 {"%y[:, 1] = copy %a[1]", "%y[:, 2] = sum %a[0], %b, %a[2]",
+                  "%y[:, 0] = max %a[0], %a[2]", "%y[:, 1] = add %a[2], %v",
+                  "%y[:, 1] = mul %a[2], %b", "%r = sum %a dim 1",
+                  "%r = max %a dim 1", "%s = sum %a dim 2",
+                  "%s[0] = max %b dim 1", "%t = transpose %b"})
+                cases.push_back(
+                    {shape + "{ " + op + " }", 1, false, "", false});
+    return cases;
+}
+
+TEST(Codegen, ElementWiseOperationsAreTheCpusInEveryDtype)
+{
+    CheckAll(ElementWise());
+}
+
+std::vector<Case> Activations()
+{
+    std::vector<Case> cases;
+
+    for (const std::string &d : kFloats)
+        for (const char *op :
+             {"relu %a", "gelu %a", "silu %a", "scale %a by 0.375",
+              "scale %a by 0.1", "scale %a by %f"})
+            cases.push_back({"in %a : " + d +
+                                 "[7, 43] in %f : f32[1] out %y : " + d +
+                                 "[7, 43] { %y = " + op + " }",
+                             5, false, "", false});
+    for (const char *d : {"i64", "i32", "u8"})
+        for (const char *op : {"scale %a by 3", "scale %a by 0.3"})
+            cases.push_back({std::string("in %a : ") + d + "[7, 43] out %y : " +
+                                 d + "[7, 43] { %y = " + op + " }",
+                             5, false, "", false});
+    return cases;
+}
+
+TEST(Codegen, ActivationsAndFactorsAreWithinTheBounds)
+{
+    CheckAll(Activations());
+}
+
+// One operation in float is one in double that is rounded to float; and what a
+// float cannot hold of a factor is not lost.
+TEST(Codegen, SingleOperationsAreTheCpusBitByBit)
+{
+    std::vector<Case> cases;
+
+    for (const char *d : {"f64", "f32", "i64", "i32", "u8"})
+        for (const char *op : {"add %a, %b", "mul %a, %b", "sum %a, %b",
+                               "max %a, %b", "scale %a by 3"})
+            cases.push_back({std::string("in %a : ") + d +
+                                 "[997] in %b : " + d + "[997] out %y : " + d +
+                                 "[997] { %y = " + op + " }",
+                             37, false, "", true});
+    for (const char *d : {"f64", "f32"})
+        for (const char *op : {"relu %a", "scale %a by 0.1", "scale %a by %f"})
+            cases.push_back({std::string("in %a : ") + d +
+                                 "[997] in %f : f32[1] out %y : " + d +
+                                 "[997] { %y = " + op + " }",
+                             41, false, "", true});
+    CheckAll(cases);
+}
+
+std::vector<Case> Casts()
+{
+    std::vector<Case> cases;
+
+    for (const std::string &from : kAll)
+        for (const std::string &to : kAll)
+            for (int s = 0; s < 2; s++)
+                cases.push_back({Shapes(from, to)[s == 0 ? 0 : 2] +
+                                     (s == 0 ? "{ %y[:, 1] = copy %a[1] }"
+                                             : "{ %r = copy %a[:, 3] }"),
+                                 11, s == 1, ""});
+    return cases;
+}
+
+TEST(Codegen, CopyCastsBetweenAllDtypes)
+{
+    CheckAll(Casts());
+}
+
+TEST(Codegen, InfinitiesAndNaNsAreTheCpus)
+{
+    std::vector<Case> cases;
+
+    for (const std::string &d : kFloats)
+        for (const char *op :
+             {"add %a, %b", "mul %a, %b", "max %a, %b, %c", "relu %a",
+              "silu %a", "scale %a by 0.5", "scale %a by 0.1"})
+            cases.push_back({"in %a : " + d + "[333] in %b : " + d +
+                                 "[333] in %c : " + d + "[333] out %y : " + d +
+                                 "[333] { %y = " + op + " }",
+                             3, true, "", false});
+    CheckAll(cases);
+}
+
+TEST(Codegen, AResultMayLieOverAnOperand)
+{
+    std::vector<Case> cases;
+
+    for (const std::string &d : kFloats)
+        for (const char *op :
+             {"%x = add %x, %b", "%x[1] = relu %x[1]", "%x = scale %x by 0.5",
+              "%x = sum %b, %x, %b", "%x = sum %x, %x"})
+            cases.push_back({"inout %x : " + d + "[5, 32] in %b : " + d +
+                                 "[5, 32] { " + op + " }",
+                             13, false, "", false});
+    CheckAll(cases);
+}
+
+// Rows that begin where a vector may but have no whole number of them, and the
+// other way round.
+TEST(Codegen, RowsThatVectorsDoNotFit)
+{
+    std::vector<Case> cases;
+
+    for (const std::string &d : kAll) {
+        cases.push_back({"in %a : " + d + "[5, 4, 4] out %y : " + d +
+                             "[5, 4, 4] { %y[:, 0] = add %a[:, 0], %a[:, 0] }",
+                         43, false, "", false, 0});
+        cases.push_back({"in %a : " + d + "[5, 21] out %y : " + d +
+                             "[5, 21] { %y = max %a, %a }",
+                         43, false, "", false, 16});
+        cases.push_back({"in %a : " + d + "[5, 3, 7] out %y : " + d +
+                             "[3, 7] { %y = sum %a dim 0 }",
+                         43, false, "", false, 0});
+    }
+    CheckAll(cases);
+}
+
+// Elements are taken in square tiles where those fit.
+TEST(Codegen, TransposesOfEveryShape)
+{
+    std::vector<Case> cases;
+
+    for (const std::string &d : kAll)
+        for (const char *extents :
+             {"48, 2, 32", "32, 3, 5", "16, 3, 16", "24, 1, 16"}) {
+            int a, b, c;
+
+            ASSERT_EQ(std::sscanf(extents, "%d, %d, %d", &a, &b, &c), 3);
+            std::string out = std::to_string(c) + ", " + std::to_string(b) +
+                              ", " + std::to_string(a);
+            cases.push_back({"in %a : " + d + "[" + extents +
+                                 "] out %y : " + d + "[" + out +
+                                 "] { %y = transpose %a dim0 0 dim1 2 }",
+                             47, false, "", true, 0});
+        }
+    CheckAll(cases);
+    EXPECT_NE(Checked(cases[0]).Emitted().text.find(
+                  "const u32 i4 = r % 16u;\n        r /= 16u;\n"
+                  "        const u32 i3 = r % 16u;"),
+              std::string::npos);
+}
+
+// Views of eight dimensions, where random ones are dropped.
+TEST(Codegen, AnyViewsOfEightDimensions)
+{
+    std::mt19937 random(17);
+    std::vector<Case> cases;
+
+    for (int trial = 0; trial < 40; trial++) {
+        std::string extents, picks[2], kept, tail;
+        std::string d = kAll[random() % kAll.size()];
+
+        for (int i = 0; i < 8; i++) {
+            unsigned extent = 1 + random() % 3 * (random() % 3);
+            bool drop = random() % 3 == 0;
+
+            extents += (i > 0 ? ", " : "") + std::to_string(extent);
+            for (std::string &pick : picks)
+                pick += (i > 0 ? ", " : "") +
+                        (drop ? std::to_string(random() % extent)
+                              : std::string(":"));
+            if (!drop)
+                kept += (kept.empty() ? "" : ", ") + std::to_string(extent);
+        }
+        cases.push_back({"in %a : " + d + "[" + extents + "] in %b : " + d +
+                             "[" + kept + "] out %y : " + d + "[" + extents +
+                             "] { %y[" + picks[0] + "] = add %a[" + picks[1] +
+                             "], %b }",
+                         static_cast<unsigned>(trial), false, "", false});
+    }
+    CheckAll(cases);
+}
+
+TEST(Codegen, FifteenOperandsAreAddedInOrder)
+{
+    std::string operands;
+
+    for (int i = 0; i < 15; i++)
+        operands +=
+            std::string(i > 0 ? ", " : "") + "%a[" + std::to_string(i) + "]";
+    std::vector<Case> cases;
+    for (const std::string &d : kAll)
+        cases.push_back({"in %a : " + d + "[15, 77] out %y : " + d +
+                             "[77] { %y = sum " + operands + " }",
+                         19, false, "", false});
+    CheckAll(cases);
+}
+
+// ------------------------------------------------------------------ matmuls
+
+// Buffers and the op, without what follows the product.
+struct Product {
+    const char *a, *b, *c;                 // extents
+    const char *left, *right, *out, *keys; // views
+    const char *columns;
+};
+
+const std::vector<Product> kProducts = {
+    {"5, 7", "7, 6", "5, 6", "%a", "%b", "%c", "", "6"},
+    {"7, 5", "7, 6", "5, 6", "%a", "%b", "%c", "ta", "6"},
+    {"5, 7", "6, 7", "5, 6", "%a", "%b", "%c", "tb", "6"},
+    {"7, 5", "6, 7", "5, 6", "%a", "%b", "%c", "ta tb", "6"},
+    {"7", "7, 6", "6", "%a", "%b", "%c", "", "6"},
+    {"5, 3", "3, 32", "5, 32", "%a", "%b", "%c", "", "32"},
+    {"3, 5, 7", "3, 7, 6", "3, 5, 6", "%a", "%b", "%c", "", "6"},
+    {"3, 7, 5", "3, 6, 7", "3, 5, 6", "%a", "%b", "%c", "ta tb", "6"},
+    {"5, 7", "3, 7, 6", "3, 5, 6", "%a", "%b", "%c", "", "6"},
+    {"2, 5, 7", "3, 7, 6", "3, 2, 5, 6", "%a", "%b", "%c", "", "6"},
+    {"7, 5", "3, 7, 6", "3, 5, 6", "%a", "%b", "%c", "ta", "6"},
+    {"3, 2, 5, 7", "7, 6", "3, 5, 2, 6", "%a[:, 1]", "%b", "%c[:, :, 0]", "",
+     "6"},
+    {"3, 2, 4, 5, 7", "3, 2, 6, 7", "3, 3, 4, 5, 16", "%a[:, 1]", "%b[:, 0]",
+     "%c[:, 2, :, :]", "tb", "6"},
+};
+
+std::string Text(const Product &p, const std::string &x, const std::string &w,
+                 const std::string &y, const std::string &extra,
+                 const std::string &keys)
+{
+    std::string c = p.c;
+
+    if (c == "3, 3, 4, 5, 16")
+        c = "3, 3, 4, 5, 6";
+    return "in %a : " + x + "[" + p.a + "] in %b : " + w + "[" + p.b +
+           "] inout %c : " + y + "[" + c + "] in %v : " + y + "[" + p.columns +
+           "] in %f : f32[1] inout %z : " + y + "[" + c + "] " + extra + "{ " +
+           keys + " }";
+}
+
+std::string Body(const Product &p, const std::string &keys)
+{
+    std::string out = p.out;
+    size_t c = keys.find("%z");
+    std::string rest = keys;
+
+    if (c != std::string::npos)
+        rest.replace(c, 2, "%z" + out.substr(2));
+    return out + " = matmul " + p.left + ", " + p.right + " " + p.keys + rest;
+}
+
+const std::vector<std::string> kKeys = {
+    "",
+    " scale 0.5 bias %v act relu aux %z",
+    " scale 0.3 act gelu accumulate",
+    " scale %f bias %v act silu aux %z accumulate",
+};
+
+struct Mix {
+    const char *a, *b, *c;
+};
+
+const std::vector<Mix> kMixes = {
+    {"f64", "f64", "f64"},       {"f32", "f32", "f32"},
+    {"f16", "f16", "f16"},       {"bf16", "bf16", "bf16"},
+    {"f8e4m3", "f8e5m2", "f16"}, {"bf16", "bf16", "f32"},
+    {"f32", "f32", "f64"},       {"f32", "f32", "bf16"},
+    {"f64", "f64", "f32"},       {"f8e5m2", "f8e5m2", "f8e4m3"},
+};
+
+std::vector<Case> Matmuls()
+{
+    std::vector<Case> cases;
+
+    for (size_t i = 0; i < kMixes.size(); i++)
+        for (size_t p = 0; p < kProducts.size(); p++) {
+            const Mix &m = kMixes[i];
+            const std::string &keys = kKeys[(i + p) % kKeys.size()];
+
+            cases.push_back({Text(kProducts[p], m.a, m.b, m.c, "",
+                                  Body(kProducts[p], keys)),
+                             23, false, "", false});
+        }
+    return cases;
+}
+
+TEST(Codegen, MatmulsOfEveryShapeAndDtype)
+{
+    CheckAll(Matmuls());
+}
+
+// The extents of what an output view has.
+std::string Kept(const Product &p)
+{
+    return std::string(p.out) == "%c[:, :, 0]"      ? "3, 5, 6"
+           : std::string(p.out) == "%c[:, 2, :, :]" ? "3, 4, 5, 6"
+                                                    : p.c;
+}
+
+std::vector<Case> Epilogues()
+{
+    std::vector<Case> cases;
+
+    for (size_t i = 0; i < kMixes.size(); i++)
+        for (size_t p = 0; p < kProducts.size(); p++) {
+            const Mix &m = kMixes[i];
+            const Product &of = kProducts[p];
+            const std::string &keys = kKeys[(i + p + 1) % kKeys.size()];
+            std::string scratch = std::string("out %p : ") +
+                                  (std::string(m.a) == "f64" ? "f64" : "f32") +
+                                  "[" + Kept(of) + "] ";
+
+            cases.push_back({Text(of, m.a, m.b, m.c, "", Body(of, keys)), 29,
+                             false,
+                             Text(of, m.a, m.b, m.c, scratch,
+                                  std::string("%p = matmul ") + of.left + ", " +
+                                      of.right + " " + of.keys)});
+        }
+    return cases;
+}
+
+TEST(Codegen, EpiloguesFinishAProductInScratchMemory)
+{
+    CheckAll(Epilogues());
+}
+
+// -------------------------------------------------------------- conversions
+
+Kernel Cast(hd_dtype from, hd_dtype to, size_t n)
+{
+    std::string extent = "[" + std::to_string(n) + "]";
+    Program p(std::string("host program cast in %a : ") + hd_dtype_text(from) +
+              extent + " out %y : " + hd_dtype_text(to) + extent +
+              " { %y = copy %a }");
+    hd_steps steps;
+    Kernel kernel;
+
+    EXPECT_EQ(p.status, HD_OK) << p.Said();
+    EXPECT_EQ(hd_steps_collect(p.module, 0, p.diag, &steps), HD_OK);
+    kernel = Emit([&](hd_text *out, hd_kernel_grid *grid) {
+        return hd_emit_step(&steps.step[0], p.diag, out, grid);
+    });
+    hd_steps_free(&steps);
+    return kernel;
+}
+
+// All codes of the dtype, each beside those that a rounding has to tell apart:
+// half way to the next one, and a little to both sides.
+std::vector<double> Borders(hd_dtype dtype)
+{
+    size_t n = hd_dtype_size(dtype) == 2 ? 65536 : 256;
+    std::vector<double> values;
+
+    for (size_t code = 0; code + 1 < n; code++) {
+        unsigned char bytes[4] = {static_cast<unsigned char>(code & 255),
+                                  static_cast<unsigned char>(code >> 8), 0, 0};
+        unsigned char next[4] = {static_cast<unsigned char>((code + 1) & 255),
+                                 static_cast<unsigned char>((code + 1) >> 8), 0,
+                                 0};
+        double x = At(dtype, bytes, 0), y = At(dtype, next, 0);
+        double half = x + (y - x) / 2;
+
+        for (double v :
+             {x, half, std::nextafter(half, x), std::nextafter(half, y),
+              half * (1 + 0x1p-23), half * (1 - 0x1p-23), half * (1 + 0x1p-27),
+              half * (1 - 0x1p-27)})
+            values.push_back(v);
+    }
+    return values;
+}
+
+std::vector<double> RandomDoubles()
+{
+    std::mt19937_64 random(31);
+    std::vector<double> values = {
+        0.0,   -0.0,   INFINITY, -INFINITY, NAN,      -NAN,   448,     464,
+        480,   65504,  65520,    57344,     61440,    0x1p63, -0x1p63, 0x1p31,
+        1e300, -1e300, 5e-324,   0.5,       1.5,      2.5,    -0.5,    254.5,
+        255.5, 256,    -0x1p31,  0x1p-149,  0x1p-150, 1e-45};
+
+    for (int i = 0; i < 60000; i++) {
+        uint64_t bits = random();
+        double x;
+
+        std::memcpy(&x, &bits, sizeof x);
+        values.push_back(x);
+        values.push_back(std::ldexp(static_cast<double>(bits) * 0x1p-64 - 0.5,
+                                    static_cast<int>(bits % 64) - 40));
+    }
+    return values;
+}
+
+// Runs a cast kernel on `codes`, an array of n elements.
+std::vector<char> RunCast(const Host &host, size_t i, hd_kernel_grid grid,
+                          const void *codes, size_t n, hd_dtype to)
+{
+    std::vector<char> result(n * hd_dtype_size(to) + 16, 0x33);
+    hd_kernel_args args = {};
+
+    args.at[0] = reinterpret_cast<uint64_t>(result.data());
+    args.at[1] = reinterpret_cast<uint64_t>(codes);
+    host.Launch(i, args, grid);
+    result.resize(n * hd_dtype_size(to));
+    return result;
+}
+
+TEST(Codegen, EveryNarrowCodeIsLoadedAsByTheLibrary)
+{
+    std::vector<Kernel> kernels;
+    std::vector<hd_dtype> narrow = {HD_F16, HD_BF16, HD_F8E4M3, HD_F8E5M2};
+    std::vector<uint16_t> codes(65536);
+
+    for (hd_dtype d : narrow)
+        for (hd_dtype to : {HD_F32, HD_F64})
+            kernels.push_back(Cast(d, to, hd_dtype_size(d) == 2 ? 65536 : 256));
+    Host host(kernels);
+    for (size_t i = 0; i < kernels.size(); i++) {
+        hd_dtype d = narrow[i / 2], to = i % 2 == 0 ? HD_F32 : HD_F64;
+        size_t n = hd_dtype_size(d) == 2 ? 65536 : 256;
+        std::vector<double> values(n);
+        std::vector<char> want(n * hd_dtype_size(to));
+
+        for (size_t c = 0; c < n; c++)
+            if (n == 256)
+                reinterpret_cast<unsigned char *>(codes.data())[c] =
+                    static_cast<unsigned char>(c);
+            else
+                codes[c] = static_cast<uint16_t>(c);
+        // By way of double a NaN would become a quiet one.
+        hd_dtype_load(d, codes.data(), n, values.data());
+        if (to == HD_F32)
+            hd_dtype_load_float(d, codes.data(), n,
+                                reinterpret_cast<float *>(want.data()));
+        else
+            hd_dtype_store(to, values.data(), n, want.data());
+        EXPECT_EQ(RunCast(host, i, kernels[i].grid, codes.data(), n, to), want)
+            << hd_dtype_text(d) << " to " << hd_dtype_text(to);
+    }
+}
+
+const std::vector<hd_dtype> kFrom = {HD_F64, HD_F32, HD_I64, HD_I32};
+
+// From wide dtypes to every other one, bit by bit.
+TEST(Codegen, EveryDtypeIsStoredAsByTheLibrary)
+{
+    std::vector<Kernel> kernels;
+    std::vector<std::vector<double>> inputs;
+
+    for (hd_dtype to : kDtypes) {
+        inputs.push_back(RandomDoubles());
+        if (hd_dtype_size(to) <= 2 && hd_dtype_is_float(to))
+            for (double v : Borders(to))
+                inputs.back().push_back(v);
+        for (hd_dtype from : kFrom)
+            kernels.push_back(Cast(from, to, inputs.back().size()));
+    }
+    Host host(kernels);
+    for (size_t i = 0; i < kernels.size(); i++) {
+        hd_dtype from = kFrom[i % 4], to = kDtypes[i / 4];
+        std::vector<double> values = inputs[i / 4];
+        size_t n = values.size();
+        std::vector<double> codes(n); // room for either
+        std::vector<char> want(n * hd_dtype_size(to));
+
+        if (hd_dtype_is_integer(from) && hd_dtype_is_integer(to))
+            continue; // wraps: CopyCastsBetweenAllDtypes
+        hd_dtype_store(from, values.data(), n, codes.data());
+        hd_dtype_load(from, codes.data(), n, values.data());
+        hd_dtype_store(to, values.data(), n, want.data());
+        if (from == to)
+            std::memcpy(want.data(), codes.data(), want.size());
+        EXPECT_EQ(RunCast(host, i, kernels[i].grid, codes.data(), n, to), want)
+            << hd_dtype_text(from) << " to " << hd_dtype_text(to);
+    }
+}
+
+// -------------------------------------------------------------- over ranks
+
+Kernel Reduce(hd_dtype dtype, bool max, int operands, int64_t n)
+{
+    return Emit([=](hd_text *out, hd_kernel_grid *grid) {
+        return hd_emit_reduce(dtype, max, operands, n, nullptr, out, grid);
+    });
+}
+
+TEST(Codegen, RanksAreReducedInOrderAndRoundedOnce)
+{
+    const size_t n = 1003;
+    std::vector<Kernel> kernels;
+
+    for (hd_dtype d : kDtypes)
+        for (int operands : {1, 3, 16})
+            for (int max = 0; max < 2; max++)
+                kernels.push_back(Reduce(d, max != 0, operands, n));
+    Host host(kernels);
+    for (size_t i = 0; i < kernels.size(); i++) {
+        hd_dtype d = kDtypes[i / 6];
+        size_t operands = i / 2 % 3 == 0 ? 1 : i / 2 % 3 == 1 ? 3 : 16;
+        size_t size = hd_dtype_size(d);
+        std::mt19937 random(static_cast<unsigned>(i));
+        std::vector<std::vector<double>> memory(operands);
+        std::vector<double> total(n), sum(n, 0.0);
+        hd_kernel_args args = {};
+
+        for (size_t k = 0; k < operands; k++) {
+            std::vector<double> values(n);
+
+            for (double &v : values)
+                v = static_cast<double>(random() % 200) - 100;
+            memory[k].resize(n);
+            hd_dtype_store(d, values.data(), n, memory[k].data());
+            hd_dtype_load(d, memory[k].data(), n, values.data());
+            for (size_t e = 0; e < n; e++) {
+                total[e] = k == 0       ? values[e]
+                           : i % 2 == 0 ? total[e] + values[e]
+                                        : std::fmax(total[e], values[e]);
+                sum[e] += std::fabs(values[e]);
+            }
+            args.at[1 + k] = reinterpret_cast<uint64_t>(memory[k].data());
+        }
+        args.at[0] = args.at[operands]; // over the last operand
+        host.Launch(i, args, kernels[i].grid);
+        std::vector<char> want(n * size);
+        if (d == HD_U8) // wraps
+            for (double &v : total)
+                v = static_cast<double>(static_cast<int64_t>(v) & 255);
+        hd_dtype_store(d, total.data(), n, want.data());
+        EXPECT_EQ(
+            std::memcmp(memory[operands - 1].data(), want.data(), want.size()),
+            0)
+            << hd_dtype_text(d) << ", " << operands << " operands, max "
+            << i % 2;
+    }
+}
+
+TEST(Codegen, MoreRanksThanAKernelHasPointersForAreRefused)
+{
+    hd_diag *diag = hd_diag_create();
+    hd_text text = {};
+    hd_kernel_grid grid;
+
+    EXPECT_EQ(hd_emit_reduce(HD_F32, false, 80, 10, diag, &text, &grid),
+              HD_UNSUPPORTED);
+    EXPECT_STREQ(hd_diag_text(diag),
+                 "heddle: error: a reduction over 80 ranks; a "
+                 "kernel takes 1 to 79\n");
+    hd_diag_destroy(diag);
+    hd_text_free(&text);
+}
+
+// ------------------------------------------------------------------- text
+
+TEST(Codegen, IndicesAreWideWhereExtentsAreLarge)
+{
+    Program p("host program wide in %a : u8[3, 2000000000] out %y : "
+              "u8[3, 2000000000] in %b : u8[2000000000, 3] out %z : u8[3] { "
+              "%y = add %a, %a %y[1] = add %a[0], %a[0] %z = max %b dim 0 }");
+    hd_steps steps;
+
+    ASSERT_EQ(p.status, HD_OK) << p.Said();
+    ASSERT_EQ(hd_steps_collect(p.module, 0, p.diag, &steps), HD_OK);
+    for (int64_t i = 0; i < 3; i++) {
+        Kernel k = Emit([&](hd_text *out, hd_kernel_grid *grid) {
+            return hd_emit_step(&steps.step[i], p.diag, out, grid);
+        });
+
+        EXPECT_NE(k.text.find(i == 1 ? "u32 start" : "u64 start"),
+                  std::string::npos)
+            << k.text;
+        EXPECT_EQ(k.grid.blocks, i < 2 ? 1056u : 1u);
+        EXPECT_EQ(k.grid.threads, 256u);
+    }
+    hd_steps_free(&steps);
+}
+
+TEST(Codegen, NamesOfTheProgramAreNotInTheText)
+{
+    Program p("host program abort in %asm : bf16[64] in %exit : bf16[64, 64] "
+              "inout %system : bf16[64] { %system = matmul %asm, %exit bias "
+              "%asm act gelu accumulate }");
+    hd_steps steps;
+
+    ASSERT_EQ(p.status, HD_OK) << p.Said();
+    ASSERT_EQ(hd_steps_collect(p.module, 0, p.diag, &steps), HD_OK);
+    Kernel k = Emit([&](hd_text *out, hd_kernel_grid *grid) {
+        return hd_emit_step(&steps.step[0], p.diag, out, grid);
+    });
+    for (const char *name : {"asm", "exit", "system", "abort"})
+        EXPECT_EQ(k.text.find(name), std::string::npos) << name;
+    hd_steps_free(&steps);
+}
+
+// ------------------------------------------------------------------- NVRTC
+
+// Runs ahead of the tests that load the real one.
+TEST(CodegenNvrtc, ALibraryThatDoesNotDoIsNamed)
+{
+    Folder folder;
+    std::string old = folder.Compile(
+        "extern \"C\" int nvrtcVersion(int *, int *) { return 0; }", "old.so");
+    std::string garbage = folder.Path("garbage.so");
+    hd_diag *diag = hd_diag_create();
+    hd_nvrtc *nvrtc = nullptr;
+
+    std::ofstream(garbage) << "no library";
+    setenv("HEDDLE_NVRTC_LIB", old.c_str(), 1);
+    EXPECT_EQ(hd_nvrtc_open(diag, &nvrtc), HD_UNSUPPORTED);
+    EXPECT_EQ(std::string(hd_diag_text(diag)),
+              "heddle: error: NVRTC at " + old +
+                  " is too old: it has no nvrtcGetErrorString\n");
+    hd_diag_clear(diag);
+    setenv("HEDDLE_NVRTC_LIB", garbage.c_str(), 1);
+    EXPECT_EQ(hd_nvrtc_open(diag, &nvrtc), HD_UNSUPPORTED);
+    std::string said = hd_diag_text(diag);
+    EXPECT_NE(said.find("HEDDLE_NVRTC_LIB is no such library: " + garbage),
+              std::string::npos)
+        << said;
+    EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1);
+    EXPECT_EQ(nvrtc, nullptr);
+    unsetenv("HEDDLE_NVRTC_LIB");
+    hd_diag_destroy(diag);
+}
+
+class Nvrtc : public ::testing::Test
+{
+  protected:
+    hd_diag *diag_ = hd_diag_create();
+    hd_nvrtc *nvrtc_ = nullptr;
+
+    void SetUp() override
+    {
+        if (hd_nvrtc_open(diag_, &nvrtc_) != HD_OK)
+            GTEST_SKIP() << hd_diag_text(diag_);
+        std::vector<char> cubin = Compile("extern \"C\" __global__ void "
+                                          "hd_kernel() {}",
+                                          "sm_90a");
+        // A stand-in makes code for this machine.
+        if (cubin.size() < 20 || static_cast<unsigned char>(cubin[18]) != 190)
+            GTEST_SKIP() << hd_nvrtc_path(nvrtc_) << " makes no code for GPUs";
+    }
+    void TearDown() override
+    {
+        hd_nvrtc_close(nvrtc_);
+        hd_diag_destroy(diag_);
+    }
+    std::vector<char> Compile(const std::string &text, const char *arch)
+    {
+        void *cubin = nullptr;
+        size_t bytes = 0;
+
+        hd_diag_clear(diag_);
+        if (hd_nvrtc_compile(nvrtc_, text.c_str(), arch, diag_, &cubin,
+                             &bytes) != HD_OK)
+            return {};
+        std::vector<char> result(static_cast<char *>(cubin),
+                                 static_cast<char *>(cubin) + bytes);
+        std::free(cubin);
+        return result;
+    }
+};
+
+TEST_F(Nvrtc, CompilesKernelsForThreeGenerations)
+{
+    bool all = std::getenv("HEDDLE_ALL_KERNELS") != nullptr;
+    std::vector<Case> cases;
+    const char *archs[] = {"sm_80", "sm_90a", "sm_100"};
+    size_t n = 0;
+
+    for (const auto &some :
+         {ElementWise(), Activations(), Casts(), Matmuls(), Epilogues()})
+        cases.insert(cases.end(), some.begin(), some.end());
+    size_t stride = all ? 1 : cases.size() / 40;
+    for (size_t i = 0; i < cases.size(); i += stride, n++) {
+        Kernel kernel = Checked(cases[i]).Emitted();
+
+        for (size_t a = 0; a < 3; a++) {
+            if (!all && n % 3 != a)
+                continue;
+            EXPECT_FALSE(Compile(kernel.text, archs[a]).empty())
+                << archs[a] << ": " << hd_diag_text(diag_) << kernel.text;
+        }
+    }
+    EXPECT_GE(n, 40u);
+}
+
+TEST_F(Nvrtc, ErrorsHaveTheFirstLinesOfTheLog)
+{
+    EXPECT_TRUE(Compile("int f() { return nothing; }", "sm_90a").empty());
+    std::string said = hd_diag_text(diag_);
+
+    EXPECT_NE(said.find("nvrtcCompileProgram of NVRTC "), std::string::npos);
+    EXPECT_NE(said.find("for sm_90a: NVRTC_ERROR_COMPILATION: kernel.cu(1)"),
+              std::string::npos)
+        << said;
+    EXPECT_NE(said.find("nothing"), std::string::npos) << said;
+    EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1);
+    EXPECT_TRUE(Compile("extern \"C\" __global__ void k() {}", "sm_1").empty());
+}
+
+} // namespace

@@ -1,0 +1,22 @@
+// A job whose ranks a launcher has started: this process is one of them. Each
+// reads or draws the whole inputs for itself; what the ranks bring forth goes
+// to rank 0, which alone reports and writes.
+#ifndef HD_TOOLS_RANKS_H
+#define HD_TOOLS_RANKS_H
+
+#include "job.h"
+
+// Looks for a launcher's variables. A launcher of one process is none: that
+// process forks its ranks. Refuses standard input, which reaches one rank alone
+// or all at once, as launchers please.
+outcome ranks_find(hd_place *place, bool *found, bool takes_input);
+
+// The mesh must have as many ranks as there are processes.
+outcome ranks_check(const hd_place *place, const hd_module *module);
+
+// Computes what is expected, runs `fn` with `job` as this process's rank, then
+// gathers: verdicts on every rank, everything else on rank 0. Says what went
+// wrong.
+outcome ranks_join(job *job, hd_rank_fn *fn);
+
+#endif
