@@ -46,6 +46,10 @@ hd_status hd_emit_reduce(hd_dtype dtype, bool max, int operands,
                          int64_t elements, hd_diag *diag, hd_text *out,
                          hd_kernel_grid *grid);
 
+// at[k][i] = at[copies][i] for `bytes` bytes and k < copies, on few SMs.
+hd_status hd_emit_spread(int copies, int64_t bytes, hd_diag *diag, hd_text *out,
+                         hd_kernel_grid *grid);
+
 HD_END_DECLS
 
 #endif

@@ -17,8 +17,16 @@
 // With a stream of its own for transfers, what a trip transfers goes there and
 // what it computes stays, so that no matmul stands in the way of a transfer:
 //
-//     on stream S:         wait %hop[j]  ..  recv  %hop[j + 1] = record
+//     on stream S:         send  recv  %hop[j + d] = record
 //     on stream j mod S:   wait %hop[j]  ..  compute
+//
+// where d is how many trips later that is computed on which arrives; or, where
+// sends are deferred and touch nothing that arrives, even without events:
+//
+//     on stream S:         send
+//     on stream j mod S:   recv  ..  compute
+//
+// Neither is done unless the views of every trip say that it orders them all.
 #include <stdlib.h>
 #include <string.h>
 
@@ -38,6 +46,7 @@ typedef struct access {
     int64_t trip, stream;
     const hd_stmt *stmt; // of the trip, outermost
     bool writes;
+    bool moves, sends; // by a transfer, by a send
 } access;
 
 typedef struct loop {
@@ -58,7 +67,20 @@ typedef struct loop {
     bool varied;             // more than one distance, or none that is known
     const hd_stmt *producer; // the one statement that must come first
     bool many_producers;
+    bool unknown; // the trips cannot be evaluated
+    // With a stream for transfers: trips from a transfer to what computes on
+    // it, -1 if nothing does; and whether that orders all, or sends apart do.
+    bool split;
+    int64_t lag;
+    bool events_fail, sends_fail;
 } loop;
+
+// Nothing that is still to be found would change what is done.
+static bool is_settled(const loop *l)
+{
+    return l->unknown ||
+           (l->varied && (!l->split || (l->events_fail && l->sends_fail)));
+}
 
 // -------------------------------------------------------------- evaluation
 
@@ -120,7 +142,9 @@ static void evaluate_op(loop *l, const hd_op *op, const hd_stmt *outer,
                       .trip = trip,
                       .stream = l->stream,
                       .stmt = outer,
-                      .writes = hd_op_access(op, i) != HD_ACCESS_READ};
+                      .writes = hd_op_access(op, i) != HD_ACCESS_READ,
+                      .moves = hd_op_is(op, HD_UNIT_TRANSFER),
+                      .sends = op->code == HD_OP_SEND};
         fill_access(l, views[i], a);
     }
 }
@@ -144,7 +168,7 @@ static void evaluate_block(loop *l, const hd_block *block, const hd_stmt *outer,
             evaluate_block(l, value != 0 ? &s->body : &s->otherwise, top, trip);
             break;
         case HD_STMT_FOR: // no pass makes one inside a trip
-            l->varied = true;
+            l->unknown = true;
             break;
         default:
             evaluate_block(l, &s->body, top, trip);
@@ -176,12 +200,32 @@ static bool overlap(const access *a, const access *b)
     return true;
 }
 
+// Of two conflicting accesses, what becomes of their order when transfers, or
+// sends alone, get a stream of their own.
+static void note_split(loop *l, const access *a, const access *b)
+{
+    const access *moved = a->moves ? a : b, *computed = a->moves ? b : a;
+    int64_t lag = computed->trip - moved->trip;
+
+    if (a->sends != b->sends || (!a->sends && a->stream != b->stream))
+        l->sends_fail = true;
+    if (a->moves == b->moves) {
+        l->events_fail |= !a->moves && a->stream != b->stream;
+        return;
+    }
+    l->events_fail |= lag < 0 || (l->lag >= 0 && l->lag != lag);
+    l->lag = lag;
+}
+
 static void note_conflict(loop *l, const access *a, const access *b)
 {
     const access *first = a->trip < b->trip ? a : b;
     int64_t distance = llabs(a->trip - b->trip);
 
-    if (a->stream == b->stream || !(a->writes || b->writes) || !overlap(a, b))
+    if (!(a->writes || b->writes) || !overlap(a, b))
+        return;
+    note_split(l, a, b);
+    if (a->stream == b->stream)
         return;
     l->varied |= l->distance != 0 && l->distance != distance;
     l->distance = distance;
@@ -206,7 +250,7 @@ static void compare_trips(loop *l)
     for (int i = 0; i < l->naccesses; i++)
         for (int k = i + 1;
              k < l->naccesses && l->access[k].root == l->access[i].root &&
-             l->access[k].low < l->access[i].high && !l->varied;
+             l->access[k].low < l->access[i].high && !is_settled(l);
              k++)
             note_conflict(l, &l->access[i], &l->access[k]);
 }
@@ -218,7 +262,7 @@ static void evaluate_rank(loop *l, int64_t rank)
     l->naccesses = 0;
     for (int64_t trip = 0; trip < l->trips; trip++) {
         l->vars[l->stmt->var] = trip;
-        l->varied |= !hd_expr_eval(l->module, l->on->a, &l->env, &l->stream);
+        l->unknown |= !hd_expr_eval(l->module, l->on->a, &l->env, &l->stream);
         evaluate_block(l, &l->on->body, NULL, trip);
     }
     compare_trips(l);
@@ -229,13 +273,14 @@ static void find_conflicts(loop *l)
     int64_t n = l->module->nranks;
     int64_t some[3] = {0, 1, n - 1};
 
-    if (l->varied || hd_expr_is_const(l->module, l->on->a))
+    l->lag = -1;
+    if (l->unknown || (!l->split && hd_expr_is_const(l->module, l->on->a)))
         return;
     if (n <= MANY_RANKS)
-        for (int64_t rank = 0; rank < n && !l->varied; rank++)
+        for (int64_t rank = 0; rank < n && !is_settled(l); rank++)
             evaluate_rank(l, rank);
     else
-        for (int i = 0; i < 3 && !l->varied; i++)
+        for (int i = 0; i < 3 && !is_settled(l); i++)
             evaluate_rank(l, some[i]);
 }
 
@@ -347,8 +392,7 @@ static bool is_transfer(const hd_stmt *stmt)
                : transfers(&stmt->body) || transfers(&stmt->otherwise);
 }
 
-// A trip is lets, then transfers, then what computes; and trips wait for each
-// other's transfers alone.
+// A trip is lets, then transfers, then what computes.
 static bool can_split(const loop *l)
 {
     const hd_stmt *s = l->on->body.first;
@@ -361,69 +405,144 @@ static bool can_split(const loop *l)
     for (; s != NULL; s = s->next)
         if (is_transfer(s) || s->kind == HD_STMT_LET)
             return false;
-    return moved && !l->varied && !l->many_producers && l->distance <= 1 &&
-           (l->producer == NULL || is_transfer(l->producer));
+    return moved && !l->unknown;
 }
 
-static hd_stmt *wait_stmt(loop *l, hd_buffer *hop)
+// Moves what `sends` asks for - the sends, or everything else - of a block of
+// transfers into a block of its own; groups and branches that stay empty go.
+static hd_block part_of(loop *l, const hd_block *block, bool sends)
 {
-    hd_stmt *wait =
-        hd_stmt_op(l->module, HD_OP_WAIT, -1, 0, 1, 0, l->stmt->loc);
+    hd_block part = {0};
 
-    wait->op->view[0] =
-        event_at(l, hop, hd_expr_of_var(l->module, l->stmt->var));
-    return wait;
+    for (const hd_stmt *s = block->first; s != NULL; s = s->next) {
+        hd_stmt *copy = hd_stmt_new(l->module, s->kind, s->loc);
+
+        copy->a = s->a;
+        copy->op = s->op;
+        if (s->kind == HD_STMT_OP) {
+            if ((s->op->code == HD_OP_SEND) == sends)
+                hd_block_append(&part, copy);
+            continue;
+        }
+        copy->body = part_of(l, &s->body, sends);
+        copy->otherwise = part_of(l, &s->otherwise, sends);
+        if (copy->body.first != NULL || copy->otherwise.first != NULL)
+            hd_block_append(&part, copy);
+    }
+    return part;
 }
 
-// The trip's statements go to the loop itself (lets), the stream for transfers
-// and their own stream. Trips that wait for no other take the event of their
-// own transfers, trips of a chain that of the trip before.
-static void split_trip(loop *l, hd_buffer *hop, bool chained)
+static bool all_deferred(const hd_block *block)
 {
-    hd_module *m = l->module;
-    hd_expr j = hd_expr_of_var(m, l->stmt->var);
-    hd_stmt *moved = hd_stmt_new(m, HD_STMT_ON, l->on->loc);
-    hd_block trip = {0}, computed = {0};
+    for (const hd_stmt *s = block->first; s != NULL; s = s->next) {
+        if (s->kind != HD_STMT_OP &&
+            (!all_deferred(&s->body) || !all_deferred(&s->otherwise)))
+            return false;
+        if (s->kind == HD_STMT_OP && s->op->code != HD_OP_RECV &&
+            s->op->code != HD_OP_COPY && hd_op_key(s->op, HD_KEY_DONE) == NULL)
+            return false;
+    }
+    return true;
+}
+
+// Lets go to the loop itself, transfers to `moved` and the rest to `computed`.
+static hd_block sort_trip(loop *l, hd_block *moved, hd_block *computed)
+{
+    hd_block lets = {0};
     hd_stmt *next;
 
-    moved->a = hd_expr_const(m, m->streams - 1);
-    if (chained)
-        hd_block_append(
-            &moved->body,
-            guarded(l, wait_stmt(l, hop),
-                    hd_expr_binary(m, HD_EXPR_EQ, j, hd_expr_const(m, 0))));
-    hd_block_append(&computed, wait_stmt(l, hop));
     for (hd_stmt *s = l->on->body.first; s != NULL; s = next) {
         next = s->next;
-        hd_block_append(s->kind == HD_STMT_LET ? &trip
-                        : is_transfer(s)       ? &moved->body
-                                               : &computed,
+        hd_block_append(s->kind == HD_STMT_LET ? &lets
+                        : is_transfer(s)       ? moved
+                                               : computed,
                         s);
     }
-    if (!chained)
-        hd_block_append(&moved->body, record_stmt(l, hop, j));
-    l->on->body = computed;
-    hd_block_append(&trip, moved);
-    hd_block_append(&trip, l->on);
-    l->stmt->body = trip;
+    return lets;
 }
 
-static void split_loop(loop *l, hd_block *done)
+static void finish_split(loop *l, hd_block lets, hd_block moved,
+                         hd_block computed)
+{
+    hd_stmt *on = hd_stmt_new(l->module, HD_STMT_ON, l->on->loc);
+
+    on->a = hd_expr_const(l->module, l->module->streams - 1);
+    on->body = moved;
+    l->on->body = computed;
+    hd_block_append(&lets, on);
+    hd_block_append(&lets, l->on);
+    l->stmt->body = lets;
+}
+
+// Trips that wait for no other: the stream for transfers only sends, and what a
+// trip receives it waits for itself, so that no send waits for an arrival.
+static void split_sends(loop *l)
+{
+    hd_block moved = {0}, computed = {0}, all = {0};
+    hd_block lets = sort_trip(l, &moved, &computed);
+    hd_stmt *next;
+
+    all = part_of(l, &moved, false);
+    for (hd_stmt *s = computed.first; s != NULL; s = next) {
+        next = s->next;
+        hd_block_append(&all, s);
+    }
+    finish_split(l, lets, part_of(l, &moved, true), all);
+}
+
+static void split_trip(loop *l, hd_buffer *hop)
+{
+    hd_module *m = l->module;
+    hd_expr j = hd_expr_of_var(m, l->stmt->var), lag = hd_expr_const(m, l->lag);
+    hd_block moved = {0}, computed = {0}, lets;
+    hd_stmt *wait = hd_stmt_op(m, HD_OP_WAIT, -1, 0, 1, 0, l->stmt->loc);
+    hd_stmt *record;
+
+    wait->op->view[0] = event_at(l, hop, j);
+    if (l->lag > 0)
+        wait = guarded(l, wait, hd_expr_binary(m, HD_EXPR_LE, lag, j));
+    hd_block_append(&computed, wait);
+    lets = sort_trip(l, &moved, &computed);
+    record = record_stmt(
+        l, hop, l->lag > 0 ? hd_expr_binary(m, HD_EXPR_ADD, j, lag) : j);
+    if (l->lag > 0)
+        record = guarded(l, record,
+                         hd_expr_binary(m, HD_EXPR_LT, j,
+                                        hd_expr_const(m, l->trips - l->lag)));
+    hd_block_append(&moved, record);
+    finish_split(l, lets, moved, computed);
+}
+
+static bool sends_are_deferred(const loop *l)
+{
+    for (const hd_stmt *s = l->on->body.first; s != NULL; s = s->next) {
+        if (s->kind != HD_STMT_LET && is_transfer(s) &&
+            (s->kind == HD_STMT_OP ||
+             !(all_deferred(&s->body) && all_deferred(&s->otherwise))))
+            return false;
+    }
+    return true;
+}
+
+// False if no such order is enough: nothing is changed then.
+static bool split_loop(loop *l, hd_block *done)
 {
     hd_type type = {.dtype = HD_EVENT, .ndims = 1};
-    bool chained = l->distance == 1;
+    bool apart = !l->sends_fail && sends_are_deferred(l);
     hd_buffer *hop;
 
+    if (!can_split(l) || (!apart && (l->events_fail || l->lag < 0)))
+        return false;
+    add_fork(l, done);
+    if (apart) {
+        split_sends(l);
+        return true;
+    }
     type.dim[0] = (hd_dim){l->trips, HD_LOCAL};
     hop = hd_module_add_buffer(l->module, "hop", HD_TEMP, &type);
     hop->loc = l->stmt->loc;
-    if (chained) {
-        hd_block_append(done, record_stmt(l, hop, hd_expr_const(l->module, 0)));
-        add_record(l, hop);
-    } else {
-        add_fork(l, done);
-    }
-    split_trip(l, hop, chained);
+    split_trip(l, hop);
+    return true;
 }
 
 static void order_loop(loop *l, hd_block *done)
@@ -432,7 +551,7 @@ static void order_loop(loop *l, hd_block *done)
     bool chained = l->distance == 1;
     hd_buffer *hop;
 
-    if (l->varied) {
+    if (l->varied || l->unknown) {
         l->on->a = hd_expr_const(l->module, 0);
         l->distance = 0;
     }
@@ -464,9 +583,9 @@ static bool is_loop(loop *l, hd_stmt *stmt)
     l->stmt = stmt;
     l->on = on;
     l->trips = hd_expr_value(l->module, stmt->b);
-    l->varied |= !hd_expr_is_const(l->module, stmt->a) ||
-                 hd_expr_value(l->module, stmt->a) != 0 ||
-                 l->trips > MANY_TRIPS;
+    l->unknown |= !hd_expr_is_const(l->module, stmt->a) ||
+                  hd_expr_value(l->module, stmt->a) != 0 ||
+                  l->trips > MANY_TRIPS;
     return true;
 }
 
@@ -475,7 +594,10 @@ hd_status hd_pass_event(hd_module *module, const hd_lower_options *options,
 {
     hd_block done = {0};
     hd_stmt *next;
-    loop base = {.module = module, .scratch = scratch, .diag = diag};
+    loop base = {.module = module,
+                 .scratch = scratch,
+                 .diag = diag,
+                 .split = options->comm_stream};
 
     base.vars = hd_new_array(scratch, int64_t, module->nvars + 1);
     base.env.var = base.vars;
@@ -484,7 +606,7 @@ hd_status hd_pass_event(hd_module *module, const hd_lower_options *options,
 
         next = stmt->next;
         // What a variable of the whole program holds is not evaluated here.
-        base.varied |= stmt->kind == HD_STMT_LET;
+        base.unknown |= stmt->kind == HD_STMT_LET;
         if (!is_loop(&l, stmt)) {
             hd_block_append(&done, stmt);
             continue;
@@ -492,9 +614,7 @@ hd_status hd_pass_event(hd_module *module, const hd_lower_options *options,
         l.written = hd_new_array(scratch, bool, module->nbuffers + 1);
         hd_block_each(&l.on->body, note_written, l.written);
         find_conflicts(&l);
-        if (options->comm_stream && can_split(&l))
-            split_loop(&l, &done);
-        else
+        if (!l.split || !split_loop(&l, &done))
             order_loop(&l, &done);
         hd_block_append(&done, stmt);
         hd_block_append(&done,

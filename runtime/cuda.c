@@ -52,6 +52,18 @@ static hd_status start_kernel(hd_device *device, const hd_cuda_command *command,
     return HD_OK;
 }
 
+static hd_status touch_event(hd_device *device, const hd_cuda_command *command,
+                             hd_cu_stream stream, hd_diag *diag)
+{
+    hd_cu_event event = device->argument[command->event];
+
+    if (command->kind == HD_CUDA_RECORD_ARGUMENT)
+        HD_CUDA_TRY(device, diag, event_record, event, stream);
+    else
+        HD_CUDA_TRY(device, diag, stream_wait_event, stream, event, 0);
+    return HD_OK;
+}
+
 static hd_status issue_command(hd_device *device,
                                const hd_cuda_command *command, hd_diag *diag)
 {
@@ -77,13 +89,9 @@ static hd_status issue_command(hd_device *device,
                     device->event[command->event], 0);
         return HD_OK;
     case HD_CUDA_RECORD_ARGUMENT:
-        HD_CUDA_TRY(device, diag, event_record,
-                    device->argument[command->event], stream);
-        return HD_OK;
     case HD_CUDA_WAIT_ARGUMENT:
-        HD_CUDA_TRY(device, diag, stream_wait_event, stream,
-                    device->argument[command->event], 0);
-        return HD_OK;
+        return device->capturing ? HD_OK
+                                 : touch_event(device, command, stream, diag);
     case HD_CUDA_NCCL:
         return hd_cuda_nccl_transfer(device, command, diag);
     }
@@ -221,6 +229,7 @@ static hd_status take_arguments(hd_device *device, void *const *arguments,
         if (buffer->argument < 0)
             continue;
         device->argument[buffer->argument] = at;
+        device->takes_events |= buffer->buffer->type.dtype == HD_EVENT;
         if (buffer->buffer->type.dtype == HD_EVENT)
             continue;
         if ((uintptr_t)at % ARGUMENT_ALIGNMENT != 0)
@@ -243,11 +252,17 @@ static hd_status begin(hd_device *device, void *stream, hd_diag *diag,
     if (device->runs >= HD_CUDA_RUNS)
         HD_TRY(hd_cuda_await(device, run->end, diag));
     HD_TRY(hd_cuda_report(device, diag));
+    // Runs follow each other also where the caller's streams do not.
+    if (device->runs > 0 && stream != device->caller)
+        HD_CUDA_TRY(device, diag, stream_wait_event, stream,
+                    hd_cuda_run_of(device, device->runs)->end, 0);
     device->runs++;
     device->caller = stream;
     device->stream[0].stream = stream;
     device->replay = NULL;
     HD_CUDA_TRY(device, diag, event_record, run->start, stream);
+    atomic_store_explicit(&device->entered_on, stream, memory_order_relaxed);
+    atomic_store_explicit(&device->entered, device->runs, memory_order_release);
     if (device->binding.graph) {
         device->replay = find_graph(device);
         *whole = device->replay != NULL;
@@ -256,6 +271,30 @@ static hd_status begin(hd_device *device, void *stream, hd_diag *diag,
         HD_TRY(new_graph(device, diag));
     }
     return issue(device, device->head, diag);
+}
+
+// What the caller records cannot be waited for inside a graph: the caller's
+// stream does, ahead of it, and likewise records for the caller behind it.
+static hd_status touch_events(hd_device *device, hd_cuda_kind kind,
+                              hd_diag *diag)
+{
+    for (int i = 0; i < device->ncommands; i++) {
+        if (device->command[i].kind == kind)
+            HD_TRY(
+                touch_event(device, &device->command[i], device->caller, diag));
+    }
+    return HD_OK;
+}
+
+static hd_status launch_graph(hd_device *device, hd_diag *diag)
+{
+    if (device->takes_events)
+        HD_TRY(touch_events(device, HD_CUDA_WAIT_ARGUMENT, diag));
+    HD_CUDA_TRY(device, diag, graph_launch, device->replay->exec,
+                device->caller);
+    if (device->takes_events)
+        HD_TRY(touch_events(device, HD_CUDA_RECORD_ARGUMENT, diag));
+    return HD_OK;
 }
 
 static hd_status end(hd_device *device, hd_diag *diag)
@@ -267,19 +306,25 @@ static hd_status end(hd_device *device, hd_diag *diag)
     if (device->capturing)
         HD_TRY(end_capture(device, diag));
     if (device->replay != NULL)
-        HD_CUDA_TRY(device, diag, graph_launch, device->replay->exec,
-                    device->caller);
+        HD_TRY(launch_graph(device, diag));
     HD_CUDA_TRY(device, diag, event_record, run->end, device->caller);
     atomic_store_explicit(&device->begun, device->runs, memory_order_release);
     return HD_OK;
 }
 
 // A call of the driver's that fails half way through a run leaves peers waiting
-// for the rest of it.
+// for the rest of it, and a capture open in which nothing else may be done.
 static hd_status settle(hd_device *device, hd_status status)
 {
     char text[HD_GROUP_TEXT] = "";
+    hd_cu_graph graph = NULL;
 
+    if (status != HD_OK && device->capturing) {
+        device->capturing = false;
+        device->cu.capture_end(device->capture, &graph);
+        if (graph != NULL)
+            device->cu.graph_destroy(graph);
+    }
     device->cu.context_pop(&(hd_cu_context){0});
     if (status != HD_OK && !atomic_load(&device->failed)) {
         snprintf(text, sizeof(text), "rank %d could not issue its run",
@@ -419,6 +464,10 @@ static hd_status open_marks(hd_device *device, hd_diag *diag)
 
     if (device->binding.times == NULL)
         return HD_OK;
+    if (device->binding.graph)
+        return hd_fail(diag, HD_UNSUPPORTED,
+                       "the steps of a CUDA graph have no times of their own: "
+                       "ask for times, or for a graph");
     device->mark = calloc((size_t)n + 1, sizeof(*device->mark));
     if (device->mark == NULL)
         return hd_fail(diag, HD_NO_MEMORY, "no memory for the steps' times");
@@ -433,7 +482,7 @@ static hd_status prepare(hd_device *device, hd_diag *diag)
     hd_status status = hd_cuda_check_probes(device, diag);
 
     // Before anything else that may fail here: it is collective.
-    if (device->binding.transport == HD_TRANSPORT_NCCL)
+    if (hd_binding_uses(&device->binding, HD_TRANSPORT_NCCL))
         HD_TRY(hd_cuda_nccl_open(device, diag));
     HD_TRY(status);
     HD_TRY(hd_cuda_plan(device, diag));
@@ -443,9 +492,18 @@ static hd_status prepare(hd_device *device, hd_diag *diag)
 
 static hd_status cuda_prepare(hd_device *device, hd_diag *diag)
 {
+    hd_cu_result result = device->cu.context_push(device->context);
+    char text[HD_GROUP_TEXT];
     hd_status status;
 
-    HD_CUDA_TRY(device, diag, context_push, device->context);
+    // The peers may wait for this rank in the middle of `prepare`.
+    if (result != HD_CU_SUCCESS) {
+        snprintf(text, sizeof(text),
+                 "rank %d cannot enter the context of its device",
+                 device->rank);
+        hd_group_fail(device->binding.group, text);
+        return hd_cuda_error(device, result, diag, "context_push");
+    }
     status = prepare(device, diag);
     device->cu.context_pop(&(hd_cu_context){0});
     return status;

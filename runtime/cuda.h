@@ -144,6 +144,8 @@ typedef struct hd_cuda_peer {
 typedef struct hd_cuda_stream {
     hd_cu_stream stream; // owned, but for the caller's
     uint64_t issued;     // commands
+    uint64_t planned;    // commands of a run, so far
+    uint64_t handed;     // of these, ahead of its last deferred send
     hd_cu_event mark[2]; // owned: after every HD_CUDA_THROTTLE commands
     hd_cu_ptr workspace; // of cuBLASLt; 0 until it is needed
     hd_cu_ptr scratch;   // products that go on
@@ -199,7 +201,8 @@ struct hd_device {
     hd_cu_event *event;     // owned
     int nevents;
 
-    hd_cuda_entry *entry;     // owned, by step
+    hd_cuda_entry *entry; // owned, by step
+    bool *early;          // owned, by step: its \"ready\" is said in the head
     hd_cuda_entry head, tail; // of every run
     hd_cuda_command *command; // owned
     int ncommands, command_room;
@@ -226,6 +229,7 @@ struct hd_device {
     int ngraphs;
     hd_cuda_graph *replay; // of this run; NULL if steps are issued
     bool capturing;
+    bool takes_events; // among its arguments
     hd_cu_event *mark; // owned: two a step, if times are asked for
     uint64_t random;   // of chaos
     double seconds;
@@ -240,9 +244,13 @@ struct hd_device {
     hd_status status;
     char text[HD_GROUP_TEXT];
     char notes[HD_CUDA_NOTES]; // lines: who waits for whom
-    _Atomic uint64_t begun;    // runs that are issued whole, for the watchdog
-    uint32_t *snapshot;        // owned, pinned: the slots
-    bool stuck; // the device did not come to rest: nothing is freed
+    // For the watchdog: runs of which something is issued, the stream that the
+    // caller gave the last of them, and runs that are issued whole.
+    _Atomic uint64_t entered;
+    _Atomic(hd_cu_stream) entered_on;
+    _Atomic uint64_t begun;
+    uint32_t *snapshot; // owned, pinned: the slots
+    bool stuck;         // the device did not come to rest: nothing is freed
 
     uint64_t allocations, host_waits;
 };
@@ -295,17 +303,42 @@ hd_status hd_cuda_copy_now(hd_device *device, hd_cu_ptr to, hd_cu_ptr from,
 
 hd_status hd_cuda_plan(hd_device *device, hd_diag *diag);
 void hd_cuda_plan_free(hd_device *device);
+// ------------------------------------------------ cuda_command.c
+
+// Grows an array of `size`-byte elements to hold one more; false if memory runs
+// out.
+bool hd_cuda_grow(void **array, int n, int *room, size_t size);
+hd_status hd_cuda_no_room(const hd_device *device, hd_diag *diag);
 // A command to fill in; NULL if memory runs out.
 hd_cuda_command *hd_cuda_add(hd_device *device, hd_cuda_kind kind, int stream,
                              const hd_step *step);
 hd_cuda_at hd_cuda_at_span(const hd_span *span);
+hd_cuda_at hd_cuda_at_place(hd_stretch place);
+hd_status hd_cuda_add_copy(hd_device *device, int stream, const hd_step *step,
+                           hd_cuda_at to, hd_cuda_at from, uint64_t bytes,
+                           hd_diag *diag);
 // A kernel that is given the addresses `at`; the text is freed.
 hd_status hd_cuda_add_kernel(hd_device *device, int stream, const hd_step *step,
                              hd_text *text, hd_kernel_grid grid,
                              const hd_cuda_at *at, int n, hd_diag *diag);
-// Grows an array of `size`-byte elements to hold one more; false if memory runs
-// out.
-bool hd_cuda_grow(void **array, int n, int *room, size_t size);
+hd_status hd_cuda_new_event(hd_device *device, hd_diag *diag, int *out);
+hd_status hd_cuda_add_event(hd_device *device, hd_cuda_kind kind, int stream,
+                            const hd_step *step, int event, hd_diag *diag);
+// `later` goes on when `first` has come this far.
+hd_status hd_cuda_tie(hd_device *device, int first, int later,
+                      const hd_step *step, hd_diag *diag);
+
+// ----------------------------------------------- cuda_transfer.c
+
+bool hd_cuda_by_nccl(const hd_device *device, const hd_step *step);
+// A send that does not hold up its stream.
+bool hd_cuda_defers(const hd_step *step);
+// Those of `n` steps, a group, that are deferred, or those that are not.
+hd_status hd_cuda_plan_party(hd_device *device, const hd_step *steps, int n,
+                             int stream, bool deferred, hd_diag *diag);
+// Which steps say "ready" at the start of a run: device->early.
+void hd_cuda_find_early(hd_device *device);
+hd_status hd_cuda_say_early(hd_device *device, hd_diag *diag);
 
 // ------------------------------------------------- cuda_matmul.c
 

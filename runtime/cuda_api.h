@@ -27,6 +27,7 @@ enum {
     HD_CU_OUT_OF_MEMORY = 2,
     HD_CU_NO_DEVICE = 100,
     HD_CU_NOT_READY = 600,
+    HD_CU_PEER_ENABLED = 704,
 };
 
 enum { // CUdevice_attribute

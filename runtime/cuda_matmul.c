@@ -12,6 +12,7 @@
 #include "base/diag.h"
 #include "ir/verify.h"
 #include "runtime/cuda.h"
+#include "runtime/cuda_library.h"
 
 #define WORKSPACE ((size_t)32 << 20)
 
@@ -31,27 +32,12 @@ static hd_status lt_error(const hd_device *device, int status, hd_diag *diag,
 
 static hd_status open_lt(hd_device *device, hd_diag *diag)
 {
-    static const char *const names[] = {"libcublasLt.so.13",
-                                        "libcublasLt.so.12", NULL};
-    static const char *const folders[] = {"nvidia/cu13/lib",
-                                          "nvidia/cublas/lib", NULL};
-    static const hd_symbol symbols[] = {
-#define HD_LT(symbol, result, name, ...) {#symbol, offsetof(hd_lt_api, name)},
-#include "runtime/cublaslt.def"
-#undef HD_LT
-    };
-    static const hd_library_info info = {.title = "cuBLASLt",
-                                         .variable = "HEDDLE_CUBLASLT_LIB",
-                                         .names = names,
-                                         .folders = folders,
-                                         .symbol = symbols,
-                                         .nsymbols = sizeof(symbols) /
-                                                     sizeof(*symbols)};
     size_t version;
 
     if (device->blas != NULL)
         return HD_OK;
-    HD_TRY(hd_library_open(&info, &device->lt, diag, &device->lt_library));
+    HD_TRY(hd_library_open(&hd_lt_library, &device->lt, diag,
+                           &device->lt_library));
     LT_TRY(device, diag, create, &device->blas);
     version = device->lt.version();
     snprintf(device->matmul, sizeof(device->matmul),

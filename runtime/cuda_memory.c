@@ -78,10 +78,11 @@ static hd_status list_buffers(hd_device *device, hd_diag *diag)
     return HD_OK;
 }
 
-// Whether peers touch each other's memory at all.
-static bool windows(const hd_device *device)
+// Whether peers touch each other's memory in this step.
+static bool meets_peers(const hd_device *device, const hd_step *step)
 {
-    return device->binding.transport != HD_TRANSPORT_NCCL;
+    return hd_op_is(step->op, HD_UNIT_TRANSFER) &&
+           hd_transport_of(&device->binding, step) != HD_TRANSPORT_NCCL;
 }
 
 static hd_status count_slots(hd_device *device, hd_diag *diag)
@@ -92,8 +93,10 @@ static hd_status count_slots(hd_device *device, hd_diag *diag)
     if (pairs == NULL)
         return hd_fail(diag, HD_NO_MEMORY, "no memory for %d ranks",
                        device->size);
-    for (int64_t i = 0; i < steps->nsteps && windows(device); i++)
-        hd_pair_count(&device->binding, &steps->step[i], pairs);
+    for (int64_t i = 0; i < steps->nsteps; i++) {
+        if (meets_peers(device, &steps->step[i]))
+            hd_pair_count(&device->binding, &steps->step[i], pairs);
+    }
     for (int i = 0; i < device->size; i++)
         device->peer[i].pair = pairs[i];
     free(pairs);
@@ -227,8 +230,8 @@ static hd_status open_slots(hd_device *device, hd_diag *diag)
         if (peer->own == NULL || peer->slot == NULL)
             return hd_fail(diag, HD_NO_MEMORY, "no memory for %zu slots", n);
     }
-    for (int64_t i = 0; i < steps->nsteps && windows(device); i++) {
-        if (hd_op_is(steps->step[i].op, HD_UNIT_TRANSFER))
+    for (int64_t i = 0; i < steps->nsteps; i++) {
+        if (meets_peers(device, &steps->step[i]))
             HD_TRY(hd_meet(device, &device->binding, &steps->step[i], diag,
                            fill_slot, NULL));
     }

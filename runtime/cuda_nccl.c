@@ -8,6 +8,7 @@
 
 #include "base/diag.h"
 #include "runtime/cuda.h"
+#include "runtime/cuda_library.h"
 
 static hd_status nccl_error(const hd_device *device, int error, hd_diag *diag,
                             const char *call)
@@ -23,25 +24,62 @@ static hd_status nccl_error(const hd_device *device, int error, hd_diag *diag,
             return nccl_error((device), error_, (diag), #name); \
     } while (0)
 
-static hd_status open_library(hd_device *device, hd_diag *diag)
+// What NCCL does not reduce goes as bytes.
+static int type_of(hd_dtype dtype, bool reduces)
 {
-    static const char *const names[] = {"libnccl.so.2", NULL};
-    static const char *const folders[] = {"nvidia/nccl/lib", NULL};
-    static const hd_symbol symbols[] = {
-#define HD_NCCL(symbol, result, name, ...) \
-    {#symbol, offsetof(hd_nccl_api, name)},
-#include "runtime/nccl.def"
-#undef HD_NCCL
-    };
-    static const hd_library_info info = {.title = "NCCL",
-                                         .variable = "HEDDLE_NCCL_LIB",
-                                         .names = names,
-                                         .folders = folders,
-                                         .symbol = symbols,
-                                         .nsymbols = sizeof(symbols) /
-                                                     sizeof(*symbols)};
+    switch (dtype) {
+    case HD_F64:
+        return HD_NCCL_F64;
+    case HD_F32:
+        return HD_NCCL_F32;
+    case HD_F16:
+        return HD_NCCL_F16;
+    case HD_BF16:
+        return HD_NCCL_BF16;
+    case HD_I64:
+        return HD_NCCL_I64;
+    case HD_I32:
+        return HD_NCCL_I32;
+    case HD_U8:
+        return HD_NCCL_U8;
+    default:
+        return reduces ? -1 : HD_NCCL_U8;
+    }
+}
 
-    return hd_library_open(&info, &device->nccl, diag, &device->nccl_library);
+static bool reduces(const hd_step *step)
+{
+    return step->op->code == HD_OP_REDUCE_SCATTER ||
+           step->op->code == HD_OP_ALL_REDUCE;
+}
+
+// What NCCL has no call for is said before the first run.
+static hd_status check_steps(const hd_device *device, hd_diag *diag)
+{
+    const hd_steps *steps = device->binding.steps;
+
+    for (int64_t i = 0; i < steps->nsteps; i++) {
+        const hd_step *step = &steps->step[i];
+        hd_dtype dtype;
+
+        if (!hd_op_is(step->op, HD_UNIT_TRANSFER) || !reduces(step) ||
+            !hd_cuda_by_nccl(device, step))
+            continue;
+        dtype = step->span[0].buffer->type.dtype;
+        if (type_of(dtype, true) < 0)
+            return hd_fail(diag, HD_UNSUPPORTED,
+                           "NCCL does not reduce %s (line %u); the copy "
+                           "transport does",
+                           hd_dtype_text(dtype), step->op->loc.line);
+        if (step->op->code == HD_OP_REDUCE_SCATTER &&
+            !hd_span_is_dense(&step->span[1]))
+            return hd_fail(diag, HD_UNSUPPORTED,
+                           "NCCL does not scatter a part of %%%s whose pieces "
+                           "have gaps between them (line %u); the copy "
+                           "transport does",
+                           step->span[1].buffer->name, step->op->loc.line);
+    }
+    return HD_OK;
 }
 
 // The first rank of each line of an axis makes the line's id.
@@ -49,10 +87,14 @@ static hd_status share_ids(hd_device *device, hd_nccl_id *mine, hd_nccl_id *all,
                            hd_diag *diag)
 {
     const hd_module *module = device->binding.module;
-    hd_status status = open_library(device, diag);
+    hd_status status = check_steps(device, diag);
 
+    if (status == HD_OK)
+        status = hd_library_open(&hd_nccl_library, &device->nccl, diag,
+                                 &device->nccl_library);
     for (int a = 0; a < module->naxes && status == HD_OK; a++) {
-        int error = hd_mesh_coord(module, device->rank, a) == 0
+        int error = hd_mesh_coord(module, device->rank, a) == 0 &&
+                            device->binding.transport[a] == HD_TRANSPORT_NCCL
                         ? device->nccl.unique_id(&mine[a])
                         : HD_NCCL_SUCCESS;
 
@@ -87,7 +129,8 @@ hd_status hd_cuda_nccl_open(hd_device *device, hd_diag *diag)
         int64_t root = hd_mesh_peer(module, device->rank, a, 0);
         int error;
 
-        if (module->axis[a].size < 2)
+        if (module->axis[a].size < 2 ||
+            device->binding.transport[a] != HD_TRANSPORT_NCCL)
             continue;
         error =
             device->nccl.comm_init(&device->comm[a], (int)module->axis[a].size,
@@ -123,29 +166,6 @@ void hd_cuda_nccl_abort(hd_device *device)
 
 // ----------------------------------------------------------- transfers
 
-// What NCCL does not reduce goes as bytes.
-static int type_of(hd_dtype dtype, bool reduces)
-{
-    switch (dtype) {
-    case HD_F64:
-        return HD_NCCL_F64;
-    case HD_F32:
-        return HD_NCCL_F32;
-    case HD_F16:
-        return HD_NCCL_F16;
-    case HD_BF16:
-        return HD_NCCL_BF16;
-    case HD_I64:
-        return HD_NCCL_I64;
-    case HD_I32:
-        return HD_NCCL_I32;
-    case HD_U8:
-        return HD_NCCL_U8;
-    default:
-        return reduces ? -1 : HD_NCCL_U8;
-    }
-}
-
 typedef struct hd_call_args {
     hd_device *device;
     const hd_step *step;
@@ -166,25 +186,47 @@ static size_t count(const hd_call_args *call, int span)
     return (size_t)hd_span_elements(&call->step->span[span]);
 }
 
+// The bytes from one rank's piece of a span to the next one's.
+static size_t piece_stride(const hd_span *span)
+{
+    return (size_t)span->stride[0] * hd_dtype_size(span->buffer->type.dtype);
+}
+
+// Piece by piece, each to or from where it lies.
 static hd_status exchange_all(const hd_call_args *call)
 {
     const hd_module *module = call->device->binding.module;
     const hd_span *span = call->step->span;
     int n = (int)module->axis[call->step->op->axis].size;
     size_t each = count(call, 0) / (size_t)n;
-    size_t size = hd_dtype_size(span->buffer->type.dtype);
+    bool gathers = call->step->op->code == HD_OP_ALL_GATHER;
 
     for (int i = 0; i < n; i++) {
-        char *from =
-            (char *)at(call, 1) + (size_t)i * (size_t)span[1].stride[0] * size;
-        char *to =
-            (char *)at(call, 0) + (size_t)i * (size_t)span[0].stride[0] * size;
+        char *from = (char *)at(call, 1) +
+                     (gathers ? 0 : (size_t)i * piece_stride(&span[1]));
+        char *to = (char *)at(call, 0) + (size_t)i * piece_stride(&span[0]);
 
         NCCL_TRY(call->device, call->diag, send, from, each, call->type, i,
                  call->comm, call->stream);
         NCCL_TRY(call->device, call->diag, recv, to, each, call->type, i,
                  call->comm, call->stream);
     }
+    return HD_OK;
+}
+
+// On an axis of one rank there is nobody to talk to, and what a collective
+// brings about is a copy.
+static hd_status copy_own(const hd_call_args *call)
+{
+    const hd_step *step = call->step;
+    size_t bytes =
+        count(call, 0) * hd_dtype_size(step->span[0].buffer->type.dtype);
+
+    if (step->op->noutputs == 0 || at(call, 0) == at(call, 1) || bytes == 0)
+        return HD_OK;
+    HD_CUDA_TRY(call->device, call->diag, copy,
+                (hd_cu_ptr)(uintptr_t)at(call, 0),
+                (hd_cu_ptr)(uintptr_t)at(call, 1), bytes, call->stream);
     return HD_OK;
 }
 
@@ -208,6 +250,9 @@ static hd_status issue_one(const hd_call_args *call)
                  call->type, peer, call->comm, call->stream);
         return HD_OK;
     case HD_OP_ALL_GATHER:
+        // NCCL's own leaves no gaps between the ranks' pieces.
+        if (!hd_span_is_dense(&step->span[0]))
+            return exchange_all(call);
         NCCL_TRY(call->device, call->diag, all_gather, at(call, 1), at(call, 0),
                  count(call, 1), call->type, call->comm, call->stream);
         return HD_OK;
@@ -243,16 +288,14 @@ static hd_status issue_all(hd_device *device, const hd_cuda_command *command,
                              .comm = device->comm[step->op->axis],
                              .stream = device->stream[command->stream].stream,
                              .diag = diag};
-        bool reduces = step->op->code == HD_OP_REDUCE_SCATTER ||
-                       step->op->code == HD_OP_ALL_REDUCE;
 
-        call.type = type_of(dtype, reduces);
-        if (call.type < 0)
-            return hd_fail(diag, HD_UNSUPPORTED, "NCCL does not reduce %s",
-                           hd_dtype_text(dtype));
-        if (call.comm == NULL) // aborted, or an axis of one rank
+        if (!hd_cuda_by_nccl(device, step))
             continue;
-        HD_TRY(issue_one(&call));
+        call.type = type_of(dtype, false);
+        if (device->binding.module->axis[step->op->axis].size == 1)
+            HD_TRY(copy_own(&call));
+        else if (call.comm != NULL) // else aborted
+            HD_TRY(issue_one(&call));
     }
     return HD_OK;
 }

@@ -6,31 +6,17 @@
 
 #include "base/diag.h"
 #include "runtime/cuda.h"
-
-#define OLDEST_DRIVER 12000 // stream memory operations as they are used here
+#include "runtime/cuda_library.h"
 
 // ---------------------------------------------------------- libraries
 
 static hd_status open_cuda(hd_device *device, hd_diag *diag)
 {
-    static const char *const names[] = {"libcuda.so.1", NULL};
-    static const char *const folders[] = {NULL};
-    static const hd_symbol symbols[] = {
-#define HD_CU(symbol, name, ...) {#symbol, offsetof(hd_cu_api, name)},
-#include "runtime/cuda.def"
-#undef HD_CU
-    };
-    static const hd_library_info info = {.title = "the CUDA driver",
-                                         .variable = "HEDDLE_CUDA_LIB",
-                                         .names = names,
-                                         .folders = folders,
-                                         .symbol = symbols,
-                                         .nsymbols = sizeof(symbols) /
-                                                     sizeof(*symbols)};
     hd_cu_result result;
     int version = 0;
 
-    HD_TRY(hd_library_open(&info, &device->cu, diag, &device->cuda_library));
+    HD_TRY(hd_library_open(&hd_cuda_library, &device->cu, diag,
+                           &device->cuda_library));
     result = device->cu.init(0);
     if (result == HD_CU_NO_DEVICE)
         return hd_fail(diag, HD_UNSUPPORTED,
@@ -39,13 +25,13 @@ static hd_status open_cuda(hd_device *device, hd_diag *diag)
     if (result != HD_CU_SUCCESS)
         return hd_cuda_error(device, result, diag, "init");
     HD_CUDA_TRY(device, diag, driver_version, &version);
-    if (version < OLDEST_DRIVER)
+    if (version < HD_CUDA_OLDEST)
         return hd_fail(diag, HD_UNSUPPORTED,
                        "the CUDA driver at %s is for CUDA %d.%d; %d.%d or "
                        "newer is needed",
                        device->cuda_library.path, version / 1000,
-                       version % 1000 / 10, OLDEST_DRIVER / 1000,
-                       OLDEST_DRIVER % 1000 / 10);
+                       version % 1000 / 10, HD_CUDA_OLDEST / 1000,
+                       HD_CUDA_OLDEST % 1000 / 10);
     return HD_OK;
 }
 

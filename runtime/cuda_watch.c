@@ -189,15 +189,26 @@ static void release(hd_device *device)
                (hd_cu_ptr)(uintptr_t)device->snapshot);
 }
 
+static uint64_t load_count(_Atomic uint64_t *count)
+{
+    return atomic_load_explicit(count, memory_order_acquire);
+}
+
+// Of a run that is issued in part, the end is not to be seen on the caller's
+// stream yet.
 static bool at_rest(hd_device *device)
 {
-    uint64_t begun = atomic_load_explicit(&device->begun, memory_order_acquire);
+    uint64_t entered = load_count(&device->entered);
+    uint64_t begun = load_count(&device->begun);
 
     for (int i = 1; i < device->nstreams; i++) {
         if (device->cu.stream_query(device->stream[i].stream) ==
             HD_CU_NOT_READY)
             return false;
     }
+    if (entered > begun && device->cu.stream_query(atomic_load(
+                               &device->entered_on)) == HD_CU_NOT_READY)
+        return false;
     return begun == 0 ||
            device->cu.event_query(hd_cuda_run_of(device, begun)->end) !=
                HD_CU_NOT_READY;
@@ -205,16 +216,21 @@ static bool at_rest(hd_device *device)
 
 // -------------------------------------------------------------- watching
 
-// The first run that is not over; 0 if there is none.
+// The first run that is not over; 0 if there is none, or if the caller's stream
+// has not come to it: until then it waits for nobody. The host may wait in the
+// middle of the last one, whose end is not recorded then.
 static uint64_t run_in_flight(hd_device *device)
 {
-    uint64_t begun = atomic_load_explicit(&device->begun, memory_order_acquire);
+    uint64_t entered = load_count(&device->entered);
+    uint64_t begun = load_count(&device->begun);
     uint64_t n = begun > HD_CUDA_RUNS ? begun - HD_CUDA_RUNS + 1 : 1;
 
-    for (; n <= begun && begun > 0; n++) {
-        if (device->cu.event_query(hd_cuda_run_of(device, n)->end) ==
-            HD_CU_NOT_READY)
-            return n;
+    for (; n <= entered; n++) {
+        const hd_cuda_run *run = hd_cuda_run_of(device, n);
+
+        if (n <= begun && device->cu.event_query(run->end) != HD_CU_NOT_READY)
+            continue;
+        return device->cu.event_query(run->start) == HD_CU_NOT_READY ? 0 : n;
     }
     return 0;
 }
@@ -277,6 +293,32 @@ static void fail_late(hd_device *device, const hd_cuda_wait *wait,
     hd_cuda_fail(device, HD_TIMEOUT, text, notes);
 }
 
+// NCCL does not tell whom it waits for.
+static void fail_nccl(hd_device *device, uint64_t run)
+{
+    hd_status status = HD_TIMEOUT;
+    char text[HD_GROUP_TEXT] = "";
+    hd_line line = {text, sizeof(text)};
+
+    for (int i = 0; i < device->size && status == HD_TIMEOUT; i++) {
+        if (i == device->rank || !hd_group_left(device->binding.group, i))
+            continue;
+        put(&line, "rank %d has left the group; ", i);
+        status = HD_PEER;
+    }
+    put(&line,
+        "run %llu of rank %d, whose transfers go by NCCL, has not ended "
+        "for %.1f s",
+        (unsigned long long)run, device->rank, device->binding.timeout);
+    hd_cuda_fail(device, status, text, "");
+}
+
+static bool is_late(const hd_device *device, const hd_progress *progress)
+{
+    return (double)(hd_clock() - progress->since) * 1e-9 >
+           device->binding.timeout;
+}
+
 // Fails a run in which nothing has moved for the timeout though a peer's word
 // is missing, or that waits for a peer that has left.
 static void look(hd_device *device, hd_progress *progress)
@@ -284,6 +326,7 @@ static void look(hd_device *device, hd_progress *progress)
     uint64_t run = run_in_flight(device), hash;
     char notes[HD_CUDA_NOTES] = "";
     hd_line lines = {notes, sizeof(notes)};
+    bool nccl = hd_binding_uses(&device->binding, HD_TRANSPORT_NCCL);
     const hd_cuda_wait *missing;
 
     if (run == 0 || !take_snapshot(device)) {
@@ -292,20 +335,24 @@ static void look(hd_device *device, hd_progress *progress)
     }
     hash = hash_slots(device);
     missing = list_missing(device, run, &lines);
-    if (missing == NULL || run != progress->run || hash != progress->hash) {
+    if ((missing == NULL && !nccl) || run != progress->run ||
+        hash != progress->hash) {
         *progress = (hd_progress){run, hash, hd_clock()};
         return;
     }
-    if (hd_group_left(device->binding.group, missing->peer)) {
+    if (missing != NULL &&
+        hd_group_left(device->binding.group, missing->peer)) {
         char text[HD_GROUP_TEXT] = "";
         hd_line line = {text, sizeof(text)};
 
         put(&line, "rank %d has left the group; ", missing->peer);
         put_wait(&line, device, missing);
         hd_cuda_fail(device, HD_PEER, text, "");
-    } else if ((double)(hd_clock() - progress->since) * 1e-9 >
-               device->binding.timeout) {
-        fail_late(device, missing, notes);
+    } else if (is_late(device, progress)) {
+        if (missing != NULL)
+            fail_late(device, missing, notes);
+        else
+            fail_nccl(device, run);
     }
 }
 

@@ -26,9 +26,27 @@ typedef struct hd_binding {
     bool chaos;            // delay every stream at random
     uint64_t seed;         // by this
     const char *where;     // what follows "NAME:" in the options' device, or ""
-    hd_transport transport;
+    hd_transport transport[HD_MAX_AXES]; // by axis of the mesh
     bool graph;
 } hd_binding;
+
+// How a transfer travels.
+static inline hd_transport hd_transport_of(const hd_binding *binding,
+                                           const hd_step *step)
+{
+    return binding->transport[step->op->axis < 0 ? 0 : step->op->axis];
+}
+
+// Whether anything travels like this.
+static inline bool hd_binding_uses(const hd_binding *binding,
+                                   hd_transport transport)
+{
+    bool uses = false;
+
+    for (int a = 0; a < binding->module->naxes; a++)
+        uses |= binding->transport[a] == transport;
+    return uses;
+}
 
 #define HD_HANDLE_BYTES 128
 

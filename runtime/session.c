@@ -88,8 +88,11 @@ static hd_status compare_programs(const hd_exchange *exchange, uint64_t mine)
     status = hd_exchange_allgather(exchange, &mine, sizeof(mine), all);
     for (int i = 1; i < size && status == HD_OK; i++) {
         if (all[i] != all[0])
-            status = hd_fail(exchange->diag, HD_ARGUMENT,
-                             "rank %d binds another program than rank 0", i);
+            status =
+                hd_fail(exchange->diag, HD_ARGUMENT,
+                        "rank %d binds another program than rank 0, or with "
+                        "other options",
+                        i);
     }
     free(all);
     return status;
@@ -206,7 +209,56 @@ static hd_status read_chaos(hd_binding *binding, hd_diag *diag)
     return HD_OK;
 }
 
-static hd_status build(hd_session *session, const hd_exchange *exchange)
+static bool find_transport(const char *text, size_t length, hd_transport *out)
+{
+    static const char *const names[] = {"copy", "sm", "nccl"};
+
+    for (int i = 0; i < 3; i++) {
+        if (strlen(names[i]) == length && memcmp(names[i], text, length) == 0) {
+            *out = (hd_transport)i;
+            return true;
+        }
+    }
+    return false;
+}
+
+// "node=nccl,tp=sm"
+static hd_status read_transports(hd_binding *binding,
+                                 const hd_session_options *options,
+                                 hd_diag *diag)
+{
+    const char *at = options->axes != NULL ? options->axes : "";
+
+    for (int a = 0; a < HD_MAX_AXES; a++)
+        binding->transport[a] = options->transport;
+    while (*at != '\0') {
+        size_t name = strcspn(at, "=,"), kind = strcspn(at, ",");
+        int axis = hd_module_axis(binding->module, at, name);
+
+        if (at[name] != '=' || axis < 0)
+            return hd_fail(diag, HD_ARGUMENT,
+                           "transport '%.*s': '%.*s' is no axis of the mesh of "
+                           "'%s'",
+                           (int)kind, at, (int)name, at, binding->module->name);
+        if (!find_transport(at + name + 1, kind - name - 1,
+                            &binding->transport[axis]))
+            return hd_fail(diag, HD_ARGUMENT,
+                           "transport '%.*s': there are copy, sm and nccl",
+                           (int)kind, at);
+        at += kind + (at[kind] == ',');
+    }
+    return HD_OK;
+}
+
+// What must be the same on all ranks, beside the program.
+static uint64_t hash_options(const hd_binding *binding)
+{
+    return XXH3_64bits(binding->transport, sizeof(binding->transport)) ^
+           (uint64_t)binding->graph;
+}
+
+static hd_status build(hd_session *session, const hd_exchange *exchange,
+                       const hd_session_options *options)
 {
     hd_binding *binding = &session->binding;
     hd_diag *diag = exchange->diag;
@@ -216,9 +268,11 @@ static hd_status build(hd_session *session, const hd_exchange *exchange)
     if (status == HD_OK)
         status = read_chaos(binding, diag);
     if (status == HD_OK)
+        status = read_transports(binding, options, diag);
+    if (status == HD_OK)
         status = hash_program(binding->module, diag, &hash);
     HD_TRY(hd_exchange_agree(exchange, status));
-    HD_TRY(compare_programs(exchange, hash));
+    HD_TRY(compare_programs(exchange, hash ^ hash_options(binding)));
     status = build_locally(session, diag);
     HD_TRY(hd_exchange_agree(exchange, status));
     HD_TRY(post_handles(session, exchange));
@@ -260,11 +314,10 @@ hd_status hd_session_open(hd_group *group, const hd_module *module,
                                     .timeout = options->timeout,
                                     .times = options->times,
                                     .where = where_of(options),
-                                    .transport = options->transport,
                                     .graph = options->graph};
     exchange =
         hd_exchange_begin(group, HD_CALL_SESSION, options->timeout, diag);
-    status = build(session, &exchange);
+    status = build(session, &exchange, options);
     if (status != HD_OK) {
         hd_session_destroy(session);
         return status;

@@ -64,10 +64,20 @@ static outcome check_memory(const job *job)
                     total / gib, have / gib);
 }
 
+static bool is_on_cpu(const job *job)
+{
+    return strcmp(job->session.device, "cpu") == 0;
+}
+
 static outcome open_slot(job *job, slot *slot)
 {
     enum { ALIGN = 4096 };
 
+    if (slot->about.dtype == HD_EVENT && !is_on_cpu(job))
+        return complain(FAILED,
+                        "%%%s is an event, and this command makes events on "
+                        "the cpu alone",
+                        slot->about.name);
     slot->stride = (slot->about.local_bytes + ALIGN - 1) / ALIGN * ALIGN;
     slot->local = memory_pages(slot->stride * (size_t)job->ranks, true);
     if (!slot->local)
@@ -295,7 +305,7 @@ static hd_status open_arguments(rank *rank)
     const job *job = rank->job;
     hd_status status = HD_OK;
 
-    rank->apart = strcmp(job->session.device, "cpu") != 0;
+    rank->apart = !is_on_cpu(job);
     for (size_t i = 0; i < job->nslots && status == HD_OK; i++) {
         const hd_argument *about = &job->slot[i].about;
 

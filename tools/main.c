@@ -28,8 +28,8 @@ static const command help_command = {
 };
 
 static const command *const commands[] = {
-    &dump_command, &check_command,   &simulate_command,
-    &run_command,  &version_command, &help_command,
+    &dump_command,  &check_command, &simulate_command, &run_command,
+    &bench_command, &env_command,   &version_command,  &help_command,
 };
 enum { NCOMMANDS = sizeof commands / sizeof *commands };
 

@@ -76,10 +76,16 @@ static outcome take_transport(run *run, const char *word)
 {
     if (strcmp(word, "copy") == 0)
         run->job.session.transport = HD_TRANSPORT_COPY;
+    else if (strcmp(word, "sm") == 0)
+        run->job.session.transport = HD_TRANSPORT_SM;
     else if (strcmp(word, "nccl") == 0)
         run->job.session.transport = HD_TRANSPORT_NCCL;
+    else if (strchr(word, '='))
+        run->job.session.axes = word;
     else
-        return complain(USAGE, "--transport: '%s' is neither copy nor nccl",
+        return complain(USAGE,
+                        "--transport: '%s' is none of copy, sm, nccl, and no "
+                        "list such as node=nccl,tp=copy",
                         word);
     return FINE;
 }
@@ -490,8 +496,8 @@ const command run_command = {
              "cpu (the default), cuda, or cuda:N to put all\nranks on one "
              "device"},
             {TRANSPORT, 0, "transport", "NAME",
-             "between CUDA devices: copy (engines, through\nCUDA IPC; the "
-             "default) or nccl"},
+             "between CUDA devices: copy (engines, the\ndefault) or sm (kernels), "
+             "through CUDA IPC;\nor nccl"},
             {GRAPH, 0, "graph", NULL, "replay runs as one CUDA graph"},
             {NO_CHECK, 0, "no-check", NULL,
              "run without proving the program first"},

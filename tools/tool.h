@@ -37,7 +37,7 @@ outcome tell(hd_diag *diag, hd_status status, const char *what);
 // Zeroed memory, or the end of the process: a command has nothing better to do
 // when there is none. `need` is never called with sizes from outside that were
 // not bounded before.
-_Noreturn void out_of_memory(void);
+void out_of_memory(void) __attribute__((noreturn));
 void *need(size_t count, size_t bytes);
 char *need_format(const char *format, ...)
     __attribute__((format(printf, 1, 2)));

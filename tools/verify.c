@@ -33,23 +33,24 @@ static void add_finding(verdict *verdict, const finding *f)
         verdict->worst = *f;
 }
 
-static void add_shard(verdict *verdict, hd_dtype dtype, const char *local,
-                      const double *values, const double *bounds, size_t n,
-                      const finding *place)
+void verdict_values(verdict *verdict, hd_dtype dtype, const void *got,
+                    const double *values, const double *bounds, size_t n,
+                    const finding *place)
 {
     enum { BATCH = 1024 };
-    double got[BATCH];
+    double batch[BATCH];
 
     for (size_t i = 0; i < n; i += BATCH) {
         size_t count = n - i < BATCH ? n - i : BATCH;
 
-        hd_dtype_load(dtype, local + i * hd_dtype_size(dtype), count, got);
+        hd_dtype_load(dtype, (const char *)got + i * hd_dtype_size(dtype),
+                      count, batch);
         for (size_t j = 0; j < count; j++) {
-            finding f = compare(got[j], values[i + j], bounds[i + j]);
+            finding f = compare(batch[j], values[i + j], bounds[i + j]);
 
             f.rank = place->rank;
             f.run = place->run;
-            f.index = i + j;
+            f.index = place->index + i + j;
             add_finding(verdict, &f);
         }
     }
@@ -71,7 +72,8 @@ bool verdict_add(verdict *verdict, const hd_module *module, size_t i, int rank,
     if (!values)
         return false;
     hd_reference_local(reference, i, rank, values, values + n);
-    add_shard(verdict, argument.dtype, local, values, values + n, n, &place);
+    verdict_values(verdict, argument.dtype, local, values, values + n, n,
+                   &place);
     memory_free(values, bytes);
     return true;
 }

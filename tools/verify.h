@@ -26,6 +26,11 @@ typedef struct verdict {
 bool verdict_add(verdict *verdict, const hd_module *module, size_t i, int rank,
                  int64_t run, const void *local, const hd_reference *reference);
 
+// Adds `n` elements of `dtype` in a row, the first of which `place` names.
+void verdict_values(verdict *verdict, hd_dtype dtype, const void *got,
+                    const double *values, const double *bounds, size_t n,
+                    const finding *place);
+
 void verdict_merge(verdict *verdict, const struct verdict *other);
 
 // Prints one line, or two where the answer is wrong; FAILED then.

@@ -451,6 +451,7 @@ typedef struct hd_session hd_session;
 // How sends, recvs and collectives travel between CUDA devices.
 typedef enum hd_transport {
     HD_TRANSPORT_COPY, // copy engines, through CUDA IPC
+    HD_TRANSPORT_SM,   // kernels on few SMs, through CUDA IPC
     HD_TRANSPORT_NCCL,
 } hd_transport;
 
@@ -462,6 +463,8 @@ typedef struct hd_session_options {
                         // its start and end in the last run, in seconds of
                         // CLOCK_MONOTONIC; read them after hd_session_finish
     hd_transport transport; // cuda only; the same on all ranks
+    const char *axes;       // NULL, or transports of some axes of the mesh,
+                            // "node=nccl,tp=sm"; the others have `transport`
     bool graph;             // cuda only; the same on all ranks: runs are
                             // replays of one CUDA graph while the arguments'
                             // addresses stay the same
@@ -533,6 +536,15 @@ HD_API void hd_event_destroy(hd_event *event);
 HD_API void hd_event_record(hd_event *event);
 // Waits for the last record made before the call, `timeout` seconds at most.
 HD_API HD_MUST_USE hd_status hd_event_wait(hd_event *event, double timeout);
+
+// ----------------------------------------------------------- environment
+
+// What this machine offers, as one JSON object: docs/cli.md ("heddle env") has
+// its members. What is absent is told in it, and is no failure. The caller frees
+// the text with hd_free. Copies between each two CUDA devices are tried, which
+// starts the CUDA driver in this process: what is forked afterwards, by
+// hd_launch too, cannot use it.
+HD_API HD_MUST_USE hd_status hd_environment(hd_diag *diag, char **out);
 
 HD_END_DECLS
 

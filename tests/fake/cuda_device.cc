@@ -36,6 +36,10 @@ const ErrorName errors[] = {
     {600, "CUDA_ERROR_NOT_READY", "device not ready"},
     {700, "CUDA_ERROR_ILLEGAL_ADDRESS",
      "an illegal memory access was encountered"},
+    {704, "CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED",
+     "peer access is already enabled"},
+    {705, "CUDA_ERROR_PEER_ACCESS_NOT_ENABLED",
+     "peer access has not been enabled"},
     {709, "CUDA_ERROR_CONTEXT_IS_DESTROYED", "context is destroyed"},
     {801, "CUDA_ERROR_NOT_SUPPORTED", "operation not supported"},
     {900, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED",
@@ -275,6 +279,28 @@ hd_cu_result cuCtxPushCurrent_v2(hd_cu_context context)
         return INVALID_CONTEXT;
     stack.push_back(context);
     return SUCCESS;
+}
+
+hd_cu_result cuCtxEnablePeerAccess(hd_cu_context peer, unsigned flags)
+{
+    FAKE_ENTER();
+    FAKE_CONTEXT(context);
+    Guard guard(world().lock);
+
+    if (flags != 0)
+        return INVALID_VALUE;
+    if (peer == context || world().contexts.count(peer) == 0)
+        return INVALID_CONTEXT;
+    return context->peers.insert(peer).second ? SUCCESS : HD_CU_PEER_ENABLED;
+}
+
+hd_cu_result cuCtxDisablePeerAccess(hd_cu_context peer)
+{
+    FAKE_ENTER();
+    FAKE_CONTEXT(context);
+    Guard guard(world().lock);
+
+    return context->peers.erase(peer) == 1 ? SUCCESS : PEER_NOT_ENABLED;
 }
 
 hd_cu_result cuCtxPopCurrent_v2(hd_cu_context *out)

@@ -87,6 +87,19 @@ bool has_room(int device, size_t bytes)
     return bytes <= world().memory - used;
 }
 
+// Of large memory the ends alone, since pages that nobody touches cost nothing.
+void fill_garbage(char *at, size_t bytes)
+{
+    constexpr size_t END = 4 << 20;
+
+    if (bytes <= 2 * END) {
+        memset(at, 0xCB, bytes);
+        return;
+    }
+    memset(at, 0xCB, END);
+    memset(at + bytes - END, 0xCB, END);
+}
+
 hd_cu_result make_memory(Region::Kind kind, int device, size_t bytes,
                          bool shareable, uintptr_t *out)
 {
@@ -108,7 +121,7 @@ hd_cu_result make_memory(Region::Kind kind, int device, size_t bytes,
         return HD_CU_OUT_OF_MEMORY;
     }
     *static_cast<Header *>(region.map) = Header{MAGIC, region.nonce, bytes};
-    memset(static_cast<char *>(region.map) + PAGE, 0xCB, data_bytes(bytes));
+    fill_garbage(static_cast<char *>(region.map) + PAGE, data_bytes(bytes));
     Guard guard(world().lock);
     world().regions[at] = region;
     *out = at;

@@ -41,6 +41,7 @@ constexpr hd_cu_result INVALID_CONTEXT = 201;
 constexpr hd_cu_result INVALID_HANDLE = 400;
 constexpr hd_cu_result NOT_FOUND = 500;
 constexpr hd_cu_result ILLEGAL_ADDRESS = 700;
+constexpr hd_cu_result PEER_NOT_ENABLED = 705;
 constexpr hd_cu_result CONTEXT_IS_DESTROYED = 709;
 constexpr hd_cu_result NOT_SUPPORTED = 801;
 constexpr hd_cu_result CAPTURE_UNSUPPORTED = 900;
@@ -99,6 +100,7 @@ struct CUctx_st {
     int blocked = 0;                     // waits in progress
     CUstream_st *ordinary = nullptr;     // the NULL stream
     std::set<CUstream_st *> streams;     // those that have threads
+    std::set<CUctx_st *> peers;          // whose memory it may touch
 };
 
 struct CUstream_st {

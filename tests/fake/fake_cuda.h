@@ -1,6 +1,15 @@
 // What fake_cuda exports besides libcuda's own symbols: for the other fakes,
 // which have to run their work on its streams, and for tests, which let calls
 // fail and count what is left over. Found with dlsym.
+//
+// The environment says how it is to be:
+//   FAKE_CUDA_DEVICES=N          so many devices (8); with 0, cuInit fails
+//   FAKE_CUDA_MEMORY=BYTES       of each device (8 GiB)
+//   FAKE_CUDA_STREAMS_BLOCKED=N  waits at once before all else stops (7)
+//   FAKE_CUDA_CHAOS=SEED         up to 0.2 ms of delay before whatever is done
+//   FAKE_CUDA_FAIL=SYMBOL:K      the K-th call fails, as by fake_cuda_fail;
+//                                those of the other fakes too
+//   FAKE_NVRTC_CACHE=FOLDER      where compiled kernels are kept
 #ifndef HD_FAKE_CUDA_H
 #define HD_FAKE_CUDA_H
 

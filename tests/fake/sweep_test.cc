@@ -230,7 +230,7 @@ void CheckAllFaults(hd_session_options options)
     ASSERT_EQ(hd_lower(module, &lower, nullptr, nullptr, diag), HD_OK)
         << hd_diag_text(diag);
     options.device = "cuda";
-    options.timeout = 5;
+    options.timeout = 2;
     Answer fine = Launch(module, options, nullptr);
     ASSERT_EQ(fine["status"], "0");
     for (const char *symbol : symbols) {
@@ -238,7 +238,8 @@ void CheckAllFaults(hd_session_options options)
 
         if (calls > 0)
             CheckFault(module, options, fine, std::string(symbol) + ":1");
-        if (calls > 1)
+        // Who cannot enter the context at the end cannot free anything there.
+        if (calls > 1 && strcmp(symbol, "cuCtxPushCurrent_v2") != 0)
             CheckFault(module, options, fine,
                        std::string(symbol) + ":" + std::to_string(calls));
     }

@@ -1,0 +1,63 @@
+// The kernel that copies one stretch of memory to several places: of peers, so
+// that all their links are fed at once. A thread keeps several words in flight,
+// since each takes a while to get there.
+#include "base/diag.h"
+#include "codegen/emit.h"
+
+enum { BLOCKS = 32, THREADS = 512 };
+
+static const char head[] = "typedef unsigned long long u64;\n"
+                           "typedef struct hd_kernel_args {\n"
+                           "    u64 at[80];\n"
+                           "} hd_kernel_args;\n"
+                           "struct alignas(16) word {\n"
+                           "    u64 a, b;\n"
+                           "};\n";
+
+static const char body[] =
+    "extern \"C\" __global__ void hd_kernel(const hd_kernel_args args)\n"
+    "{\n"
+    "    const u64 step = (u64)gridDim.x * blockDim.x;\n"
+    "    const u64 first = (u64)blockIdx.x * blockDim.x + threadIdx.x;\n"
+    "    const word *from = (const word *)args.at[COPIES];\n"
+    "    u64 any = 0, start = 0;\n"
+    "    for (int k = 0; k <= COPIES; k++)\n"
+    "        any |= args.at[k];\n"
+    "    if ((any & 15) == 0) {\n"
+    "        u64 i = first;\n"
+    "        for (; i + 3 * step < WORDS; i += 4 * step) {\n"
+    "            word w[4];\n"
+    "            for (int u = 0; u < 4; u++)\n"
+    "                w[u] = from[i + u * step];\n"
+    "            for (int k = 0; k < COPIES; k++)\n"
+    "                for (int u = 0; u < 4; u++)\n"
+    "                    ((word *)args.at[k])[i + u * step] = w[u];\n"
+    "        }\n"
+    "        for (; i < WORDS; i += step)\n"
+    "            for (int k = 0; k < COPIES; k++)\n"
+    "                ((word *)args.at[k])[i] = from[i];\n"
+    "        start = WORDS * 16;\n"
+    "    }\n"
+    "    for (u64 i = start + first; i < BYTES; i += step)\n"
+    "        for (int k = 0; k < COPIES; k++)\n"
+    "            ((unsigned char *)args.at[k])[i] =\n"
+    "                ((const unsigned char *)from)[i];\n"
+    "}\n";
+_Static_assert(HD_KERNEL_POINTERS == 80, "the array in `head`");
+
+hd_status hd_emit_spread(int copies, int64_t bytes, hd_diag *diag, hd_text *out,
+                         hd_kernel_grid *grid)
+{
+    if (copies < 1 || copies >= HD_KERNEL_POINTERS)
+        return hd_fail(diag, HD_UNSUPPORTED,
+                       "a copy to %d places; a kernel takes 1 to %d", copies,
+                       HD_KERNEL_POINTERS - 1);
+    hd_text_puts(out, head);
+    hd_text_printf(out,
+                   "enum { COPIES = %d };\n"
+                   "static constexpr u64 BYTES = %lldu, WORDS = BYTES / 16;\n",
+                   copies, (long long)bytes);
+    hd_text_puts(out, body);
+    *grid = (hd_kernel_grid){BLOCKS, THREADS};
+    return HD_OK;
+}

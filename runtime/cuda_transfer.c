@@ -1,0 +1,575 @@
+// What crosses ranks becomes words in the windows: in the order ready, copy,
+// done, so that in a group every "ready" is said before anything waits.
+//
+//   offers   write the peer's "ready" ......................... wait for "done"
+//   puts                        wait for "ready", copy, write the peer's "done"
+//
+// A rank may say "ready" for what it receives as soon as the run begins where
+// none of its earlier steps touches that memory: then no put waits for the
+// receiver to come to its recv.
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/diag.h"
+#include "runtime/cuda.h"
+
+enum { READY, DONE };
+
+#define EARLY_STEPS 4096 // of a program that is searched for early "ready"s
+
+// --------------------------------------------------------------- words
+
+// Words that follow each other on a stream go to the device in one call.
+// `after` is the number of commands before this step's, whose words are their
+// own.
+typedef struct hd_words {
+    hd_device *device;
+    const hd_step *step;
+    int stream;
+    int after;
+    hd_diag *diag;
+} hd_words;
+
+static hd_status add_word(hd_words *words, int operation, hd_cu_ptr address,
+                          bool clears)
+{
+    hd_device *device = words->device;
+    hd_cuda_command *last = device->ncommands > words->after
+                                ? &device->command[device->ncommands - 1]
+                                : NULL;
+    int about_room = device->word_room;
+
+    if (last == NULL || last->kind != HD_CUDA_WORDS ||
+        last->stream != words->stream) {
+        last = hd_cuda_add(device, HD_CUDA_WORDS, words->stream, words->step);
+        if (last == NULL)
+            return hd_cuda_no_room(device, words->diag);
+        last->first = device->nwords;
+    }
+    if (!hd_cuda_grow((void **)&device->word_about, device->nwords, &about_room,
+                      sizeof(*device->word_about)) ||
+        !hd_cuda_grow((void **)&device->word, device->nwords,
+                      &device->word_room, sizeof(*device->word)))
+        return hd_cuda_no_room(device, words->diag);
+    memset(&device->word[device->nwords], 0, sizeof(*device->word));
+    device->word[device->nwords].word.operation = operation;
+    device->word[device->nwords].word.address = address;
+    device->word[device->nwords].word.value = clears ? 0 : 1;
+    device->word[device->nwords].word.flags =
+        operation == HD_CU_OP_WAIT_32 ? HD_CU_WAIT_GEQ : HD_CU_WRITE_DEFAULT;
+    device->word_about[device->nwords++] = (hd_cuda_word){.clears = clears};
+    last->n++;
+    return HD_OK;
+}
+
+static uint64_t word_at(uint64_t slots, const hd_cuda_peer *peer,
+                        const hd_meeting *meeting, int which)
+{
+    return slots + hd_pair_slot(&peer->pair, meeting) * sizeof(hd_cuda_slot) +
+           (uint64_t)which * sizeof(uint32_t);
+}
+
+static hd_status say(hd_words *words, const hd_meeting *meeting, int which)
+{
+    const hd_cuda_peer *peer = &words->device->peer[meeting->peer];
+
+    return add_word(words, HD_CU_OP_WRITE_32,
+                    peer->window + word_at(peer->theirs, peer, meeting, which),
+                    false);
+}
+
+static hd_status hear(hd_words *words, const hd_meeting *meeting, int which)
+{
+    hd_device *device = words->device;
+    const hd_cuda_peer *peer = &device->peer[meeting->peer];
+    uint64_t offset = word_at(peer->mine, peer, meeting, which);
+
+    if (!hd_cuda_grow((void **)&device->wait, device->nwaits,
+                      &device->wait_room, sizeof(*device->wait)))
+        return hd_cuda_no_room(device, words->diag);
+    device->wait[device->nwaits++] =
+        (hd_cuda_wait){words->step, meeting->peer, words->stream, offset};
+    HD_TRY(add_word(words, HD_CU_OP_WAIT_32, device->window + offset, false));
+    if (device->binding.graph)
+        HD_TRY(
+            add_word(words, HD_CU_OP_WRITE_32, device->window + offset, true));
+    return HD_OK;
+}
+
+// ----------------------------------------------------------- transfers
+
+// The meetings of a group, so that each phase can go through them all.
+typedef struct hd_met {
+    const hd_step *step;
+    hd_meeting meeting;
+} hd_met;
+
+typedef struct hd_party {
+    hd_met *met; // owned
+    int n, room;
+    struct hd_landing {
+        const hd_step *step;
+        hd_cuda_at to, from;
+        uint64_t bytes;
+    } * landing; // owned: results that wait until the peers have read ours
+    int nlandings, landing_room;
+} hd_party;
+
+bool hd_cuda_by_nccl(const hd_device *device, const hd_step *step)
+{
+    return hd_transport_of(&device->binding, step) == HD_TRANSPORT_NCCL;
+}
+
+bool hd_cuda_defers(const hd_step *step)
+{
+    return hd_op_key(step->op, HD_KEY_DONE) != NULL;
+}
+
+static hd_status compare_sides(hd_device *device, const hd_step *step,
+                               const hd_meeting *meeting, hd_diag *diag)
+{
+    const char *op = hd_op_info_get(step->op->code)->text;
+    const hd_cuda_peer *peer = &device->peer[meeting->peer];
+    const hd_cuda_slot *theirs =
+        &peer->slot[hd_pair_slot(&peer->pair, meeting)];
+
+    if (theirs->kind != meeting->want)
+        return hd_fail(diag, HD_INVALID,
+                       "'%s' of rank %d (step %lld, line %u) meets another "
+                       "operation on rank %d",
+                       op, device->rank, (long long)step->index,
+                       step->op->loc.line, meeting->peer);
+    if (meeting->side == HD_SIDE_OFFER)
+        return HD_OK;
+    if (theirs->bytes != meeting->bytes || theirs->offset > peer->bytes ||
+        theirs->bytes > peer->bytes - theirs->offset)
+        return hd_fail(diag, HD_INVALID,
+                       "'%s' of rank %d (step %lld, line %u) moves %zu bytes, "
+                       "rank %d %llu",
+                       op, device->rank, (long long)step->index,
+                       step->op->loc.line, meeting->bytes, meeting->peer,
+                       (unsigned long long)theirs->bytes);
+    return HD_OK;
+}
+
+static hd_status note_meeting(hd_device *device, const hd_step *step,
+                              const hd_meeting *meeting, hd_diag *diag,
+                              void *context)
+{
+    hd_party *party = context;
+
+    HD_TRY(compare_sides(device, step, meeting, diag));
+    if (!hd_cuda_grow((void **)&party->met, party->n, &party->room,
+                      sizeof(*party->met)))
+        return hd_cuda_no_room(device, diag);
+    party->met[party->n++] = (hd_met){step, *meeting};
+    return HD_OK;
+}
+
+static bool is_reduction(const hd_step *step)
+{
+    return step->op->code == HD_OP_REDUCE_SCATTER ||
+           step->op->code == HD_OP_ALL_REDUCE;
+}
+
+// Bytes that this rank's memory sends, whoever moves them.
+static void count_bytes(hd_device *device, const hd_party *party)
+{
+    for (int i = 0; i < party->n; i++) {
+        const hd_op *op = party->met[i].step->op;
+        const hd_meeting *meeting = &party->met[i].meeting;
+        bool read = op->noutputs == 0 || is_reduction(party->met[i].step);
+
+        if (meeting->side == HD_SIDE_PUT ||
+            (meeting->side == HD_SIDE_OFFER && read))
+            device->sending += meeting->bytes;
+    }
+}
+
+static hd_cuda_at remote_at(const hd_device *device, const hd_meeting *meeting)
+{
+    const hd_cuda_peer *peer = &device->peer[meeting->peer];
+
+    return (hd_cuda_at){
+        -1,
+        peer->window + peer->slot[hd_pair_slot(&peer->pair, meeting)].offset};
+}
+
+static bool is_pushed(const hd_words *words)
+{
+    return hd_transport_of(&words->device->binding, words->step) ==
+           HD_TRANSPORT_SM;
+}
+
+// By a kernel on few SMs, to `n` places at once.
+static hd_status add_push(hd_words *words, const hd_cuda_at *to, int n,
+                          hd_cuda_at from, uint64_t bytes)
+{
+    hd_cuda_at at[HD_KERNEL_POINTERS];
+    hd_text text = {0};
+    hd_kernel_grid grid = {0};
+
+    if (bytes == 0)
+        return HD_OK;
+    HD_TRY(hd_emit_spread(n, (int64_t)bytes, words->diag, &text, &grid));
+    memcpy(at, to, (size_t)n * sizeof(*at));
+    at[n] = from;
+    return hd_cuda_add_kernel(words->device, words->stream, words->step, &text,
+                              grid, at, n + 1, words->diag);
+}
+
+// Where one piece goes to all peers, one kernel feeds all links at once, and
+// the own result too.
+static bool spreads(const hd_device *device, const hd_step *step)
+{
+    return (step->op->code == HD_OP_ALL_GATHER ||
+            step->op->code == HD_OP_BROADCAST) &&
+           hd_transport_of(&device->binding, step) == HD_TRANSPORT_SM;
+}
+
+static bool has_peers(const hd_device *device, const hd_step *step)
+{
+    return step->op->axis >= 0 &&
+           device->binding.module->axis[step->op->axis].size > 1;
+}
+
+// All puts of the step, which begin at meeting `first`.
+static hd_status spread(hd_words *words, const hd_party *party, int first)
+{
+    hd_cuda_at to[HD_KERNEL_POINTERS];
+    const hd_meeting *piece = &party->met[first].meeting;
+    hd_piece own, from;
+    int n = 0;
+
+    for (int i = first; i < party->n && party->met[i].step == words->step;
+         i++) {
+        const hd_meeting *meeting = &party->met[i].meeting;
+
+        if (meeting->side != HD_SIDE_PUT)
+            continue;
+        if (n + 2 >= HD_KERNEL_POINTERS)
+            return hd_fail(words->diag, HD_UNSUPPORTED,
+                           "a kernel that puts to more than %d ranks",
+                           HD_KERNEL_POINTERS - 2);
+        HD_TRY(hear(words, meeting, READY));
+        to[n++] = remote_at(words->device, meeting);
+    }
+    if (hd_meet_own(&words->device->binding, words->step, &own, &from))
+        to[n++] = hd_cuda_at_place(own.place);
+    HD_TRY(
+        add_push(words, to, n, hd_cuda_at_place(piece->place), piece->bytes));
+    for (int i = first; i < party->n && party->met[i].step == words->step;
+         i++) {
+        if (party->met[i].meeting.side == HD_SIDE_PUT)
+            HD_TRY(say(words, &party->met[i].meeting, DONE));
+    }
+    return HD_OK;
+}
+
+static hd_status move(hd_words *words, const hd_meeting *meeting)
+{
+    hd_cuda_at here = hd_cuda_at_place(meeting->place);
+    hd_cuda_at there = remote_at(words->device, meeting);
+    bool put = meeting->side == HD_SIDE_PUT;
+    hd_cuda_at to = put ? there : here, from = put ? here : there;
+
+    HD_TRY(hear(words, meeting, READY));
+    if (is_pushed(words))
+        HD_TRY(add_push(words, &to, 1, from, meeting->bytes));
+    else
+        HD_TRY(hd_cuda_add_copy(words->device, words->stream, words->step, to,
+                                from, meeting->bytes, words->diag));
+    return say(words, meeting, DONE);
+}
+
+static bool overlap(hd_piece a, hd_piece b)
+{
+    return a.place.buffer == b.place.buffer &&
+           a.place.offset < b.place.offset + b.bytes &&
+           b.place.offset < a.place.offset + a.bytes;
+}
+
+// Where a reduction puts its result: a result that lies over this rank's own
+// operand, which the peers read, goes through memory of its own.
+static hd_status place_result(hd_words *words, hd_party *party, hd_piece out,
+                              hd_cuda_at *at)
+{
+    hd_device *device = words->device;
+    hd_cu_ptr memory = 0;
+
+    *at = hd_cuda_at_place(out.place);
+    if (!overlap(out, hd_piece_of(&words->step->span[1], -1)))
+        return HD_OK;
+    HD_TRY(hd_cuda_extra(device, out.bytes, words->diag, &memory));
+    *at = (hd_cuda_at){-1, memory};
+    if (!hd_cuda_grow((void **)&party->landing, party->nlandings,
+                      &party->landing_room, sizeof(*party->landing)))
+        return hd_cuda_no_room(device, words->diag);
+    party->landing[party->nlandings++] = (struct hd_landing){
+        words->step, hd_cuda_at_place(out.place), *at, out.bytes};
+    return HD_OK;
+}
+
+// The operands of a reduction in the order of ranks, each read where it lies.
+static hd_status reduce(hd_words *words, hd_party *party, int first)
+{
+    hd_device *device = words->device;
+    const hd_step *step = words->step;
+    const hd_module *module = device->binding.module;
+    int axis = step->op->axis;
+    int n = (int)module->axis[axis].size;
+    int64_t me = hd_mesh_coord(module, device->rank, axis);
+    bool scatter = step->op->code == HD_OP_REDUCE_SCATTER;
+    hd_piece out = hd_piece_of(&step->span[0], -1);
+    hd_dtype dtype = step->span[0].buffer->type.dtype;
+    hd_cuda_at at[HD_KERNEL_POINTERS];
+    hd_text text = {0};
+    hd_kernel_grid grid = {0};
+
+    if (n + 1 > HD_KERNEL_POINTERS)
+        return hd_fail(words->diag, HD_UNSUPPORTED,
+                       "a reduction over %d ranks by copies; at most %d", n,
+                       HD_KERNEL_POINTERS - 1);
+    HD_TRY(place_result(words, party, out, &at[0]));
+    at[1 + me] =
+        hd_cuda_at_place(hd_piece_of(&step->span[1], scatter ? me : -1).place);
+    for (int i = first; i < party->n && party->met[i].step == step; i++) {
+        const hd_meeting *meeting = &party->met[i].meeting;
+
+        if (meeting->side != HD_SIDE_READ)
+            continue;
+        HD_TRY(hear(words, meeting, READY));
+        at[1 + hd_mesh_coord(module, meeting->peer, axis)] =
+            remote_at(device, meeting);
+    }
+    HD_TRY(hd_emit_reduce(dtype, hd_op_key(step->op, HD_KEY_MAX) != NULL, n,
+                          (int64_t)(out.bytes / hd_dtype_size(dtype)),
+                          words->diag, &text, &grid));
+    return hd_cuda_add_kernel(device, words->stream, step, &text, grid, at,
+                              n + 1, words->diag);
+}
+
+static hd_status plan_moves(hd_words *words, hd_party *party)
+{
+    const hd_step *reduced = NULL, *spread_out = NULL;
+
+    for (int i = 0; i < party->n; i++) {
+        const hd_meeting *meeting = &party->met[i].meeting;
+
+        words->step = party->met[i].step;
+        if (meeting->side == HD_SIDE_PUT &&
+            spreads(words->device, words->step)) {
+            if (spread_out != words->step)
+                HD_TRY(spread(words, party, i));
+            spread_out = words->step;
+        } else if (meeting->side == HD_SIDE_PUT ||
+                   meeting->side == HD_SIDE_PULL) {
+            HD_TRY(move(words, meeting));
+        }
+        if (meeting->side == HD_SIDE_READ && reduced != words->step) {
+            reduced = words->step;
+            HD_TRY(reduce(words, party, i));
+        }
+    }
+    return HD_OK;
+}
+
+static hd_status land(hd_device *device, int stream, const hd_party *party,
+                      hd_diag *diag)
+{
+    for (int i = 0; i < party->nlandings; i++)
+        HD_TRY(hd_cuda_add_copy(device, stream, party->landing[i].step,
+                                party->landing[i].to, party->landing[i].from,
+                                party->landing[i].bytes, diag));
+    return HD_OK;
+}
+
+static hd_status say_all(hd_words *words, const hd_party *party, hd_side side,
+                         int which)
+{
+    for (int i = 0; i < party->n; i++) {
+        words->step = party->met[i].step;
+        if (party->met[i].meeting.side == side)
+            HD_TRY(say(words, &party->met[i].meeting, which));
+    }
+    return HD_OK;
+}
+
+// What was not said when the run began.
+static hd_status say_ready(hd_words *words, const hd_party *party)
+{
+    for (int i = 0; i < party->n; i++) {
+        words->step = party->met[i].step;
+        if (party->met[i].meeting.side == HD_SIDE_OFFER &&
+            !words->device->early[words->step->index])
+            HD_TRY(say(words, &party->met[i].meeting, READY));
+    }
+    return HD_OK;
+}
+
+static hd_status hear_all(hd_words *words, const hd_party *party)
+{
+    for (int i = 0; i < party->n; i++) {
+        words->step = party->met[i].step;
+        if (party->met[i].meeting.side == HD_SIDE_OFFER)
+            HD_TRY(hear(words, &party->met[i].meeting, DONE));
+    }
+    return HD_OK;
+}
+
+// Those of `n` steps that are deferred, or those that are not.
+static hd_status meet(hd_device *device, const hd_step *steps, int n,
+                      bool deferred, hd_diag *diag, hd_party *party)
+{
+    for (int i = 0; i < n; i++) {
+        if (hd_cuda_defers(&steps[i]) == deferred &&
+            !hd_cuda_by_nccl(device, &steps[i]))
+            HD_TRY(hd_meet(device, &device->binding, &steps[i], diag,
+                           note_meeting, party));
+    }
+    return HD_OK;
+}
+
+// ------------------------------------------------------- early "ready"
+
+// The stretch of its root that a view lies in, in bytes.
+typedef struct stretch {
+    const hd_buffer *root;
+    uint64_t low, high;
+} stretch;
+
+static stretch stretch_of(const hd_span *span)
+{
+    uint64_t size = hd_dtype_size(span->buffer->type.dtype);
+    stretch s = {span->buffer, (uint64_t)span->offset * size, 0};
+
+    for (int d = 0; d < span->ndims; d++)
+        s.high += (uint64_t)((span->extent[d] - 1) * span->stride[d]);
+    s.high = s.low + (s.high + 1) * size;
+    return s;
+}
+
+static bool touches(const hd_step *step, const stretch *s)
+{
+    for (int i = 0; i < step->nspans; i++) {
+        stretch other = stretch_of(&step->span[i]);
+
+        if (other.root == s->root && other.low < s->high && s->low < other.high)
+            return true;
+    }
+    return false;
+}
+
+// Whether what the step receives may be written from the start of the run on.
+static bool is_early(const hd_device *device, const hd_step *step)
+{
+    const hd_cuda_buffer *buffer = &device->buffer[step->span[0].buffer->id];
+    stretch s = stretch_of(&step->span[0]);
+
+    switch (step->op->code) {
+    case HD_OP_RECV:
+        if (hd_op_key(step->op, HD_KEY_GET) != NULL)
+            return false;
+        break;
+    case HD_OP_BROADCAST:
+        if (step->peer == device->rank)
+            return false;
+        break;
+    case HD_OP_ALL_GATHER:
+    case HD_OP_ALL_TO_ALL:
+        break;
+    default:
+        return false;
+    }
+    // What is staged in is written when the run begins.
+    if (buffer->argument >= 0 && buffer->buffer->role != HD_OUT)
+        return false;
+    for (int64_t i = 0; i < step->index; i++) {
+        if (touches(&device->binding.steps->step[i], &s))
+            return false;
+    }
+    return true;
+}
+
+void hd_cuda_find_early(hd_device *device)
+{
+    const hd_steps *steps = device->binding.steps;
+
+    for (int64_t i = 0; i < steps->nsteps && steps->nsteps <= EARLY_STEPS; i++)
+        device->early[i] = hd_op_is(steps->step[i].op, HD_UNIT_TRANSFER) &&
+                           !hd_cuda_by_nccl(device, &steps->step[i]) &&
+                           is_early(device, &steps->step[i]);
+}
+
+hd_status hd_cuda_say_early(hd_device *device, hd_diag *diag)
+{
+    const hd_steps *steps = device->binding.steps;
+    hd_words words = {device, NULL, 0, device->ncommands, diag};
+    hd_party party = {0};
+    hd_status status = HD_OK;
+
+    for (int64_t i = 0; i < steps->nsteps && status == HD_OK; i++) {
+        if (device->early[i])
+            status = hd_meet(device, &device->binding, &steps->step[i], diag,
+                             note_meeting, &party);
+    }
+    if (status == HD_OK)
+        status = say_all(&words, &party, HD_SIDE_OFFER, READY);
+    free(party.met);
+    return status;
+}
+
+// What a collective does with this rank's own piece, where nothing else does
+// it. A reduction over one rank is a copy.
+static hd_status copy_own(hd_words *words, const hd_step *step)
+{
+    hd_device *device = words->device;
+    bool alone = !has_peers(device, step);
+    bool own = false;
+    hd_piece to, from;
+
+    if (alone && is_reduction(step)) {
+        to = hd_piece_of(&step->span[0], -1);
+        from = hd_piece_of(&step->span[1], -1);
+        own = !overlap(to, from);
+    } else if (alone || !spreads(device, step)) {
+        own = hd_meet_own(&device->binding, step, &to, &from);
+    }
+    if (!own)
+        return HD_OK;
+    return hd_cuda_add_copy(
+        device, words->stream, step, hd_cuda_at_place(to.place),
+        hd_cuda_at_place(from.place), to.bytes, words->diag);
+}
+
+static hd_status plan_party(hd_device *device, const hd_step *steps, int n,
+                            int stream, bool deferred, hd_party *party,
+                            hd_diag *diag)
+{
+    hd_words words = {device, steps, stream, device->ncommands, diag};
+
+    HD_TRY(meet(device, steps, n, deferred, diag, party));
+    count_bytes(device, party);
+    HD_TRY(say_ready(&words, party));
+    for (int i = 0; i < n; i++) {
+        if (hd_cuda_defers(&steps[i]) == deferred &&
+            !hd_cuda_by_nccl(device, &steps[i]))
+            HD_TRY(copy_own(&words, &steps[i]));
+    }
+    HD_TRY(plan_moves(&words, party));
+    HD_TRY(say_all(&words, party, HD_SIDE_READ, DONE));
+    HD_TRY(hear_all(&words, party));
+    return land(device, stream, party, diag);
+}
+
+hd_status hd_cuda_plan_party(hd_device *device, const hd_step *steps, int n,
+                             int stream, bool deferred, hd_diag *diag)
+{
+    hd_party party = {0};
+    hd_status status =
+        plan_party(device, steps, n, stream, deferred, &party, diag);
+
+    free(party.met);
+    free(party.landing);
+    return status;
+}

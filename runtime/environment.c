@@ -1,0 +1,388 @@
+// What this machine offers heddle: the host, the vendors' libraries, CUDA's
+// devices and links, limits, what the environment sets. What is absent is a
+// fact like any other; only running out of memory is a failure.
+#include "runtime/environment.h"
+
+#include <dlfcn.h>
+#include <inttypes.h>
+#include <link.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/diag.h"
+#include "codegen/nvrtc.h"
+#include "runtime/cpu_blas.h"
+#include "runtime/cuda.h"
+#include "runtime/cuda_library.h"
+
+extern char **environ;
+
+// ----------------------------------------------------------------- json
+
+static void put_name(hd_text *json, const char *name)
+{
+    char last = json->length > 0 ? json->bytes[json->length - 1] : '[';
+
+    if (last != '{' && last != '[')
+        hd_text_puts(json, ",");
+    if (name != NULL)
+        hd_text_printf(json, "\"%s\":", name);
+}
+
+void hd_json_open(hd_text *json, const char *name, char bracket)
+{
+    put_name(json, name);
+    hd_text_add(json, &bracket, 1);
+}
+
+void hd_json_close(hd_text *json, char bracket)
+{
+    hd_text_add(json, &bracket, 1);
+}
+
+// Bytes of the UTF-8 sequence at `at`, 0 if it is none. Overlong forms and
+// halves of pairs are none.
+static size_t sequence_at(const unsigned char *at)
+{
+    size_t n = *at >= 0xf0 ? 4 : *at >= 0xe0 ? 3 : 2;
+    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
+    uint32_t code;
+
+    if (*at < 0x80)
+        return 1;
+    if (*at < 0xc2 || *at > 0xf4)
+        return 0;
+    code = *at & (0x7fu >> n);
+    for (size_t i = 1; i < n; i++) {
+        if ((at[i] & 0xc0) != 0x80)
+            return 0;
+        code = code << 6 | (at[i] & 0x3fu);
+    }
+    return code < least[n] || code > 0x10ffff ||
+                   (code >= 0xd800 && code <= 0xdfff)
+               ? 0
+               : n;
+}
+
+void hd_json_string(hd_text *json, const char *name, const char *value)
+{
+    const unsigned char *at = (const unsigned char *)value;
+
+    put_name(json, name);
+    if (value == NULL) {
+        hd_text_puts(json, "null");
+        return;
+    }
+    hd_text_puts(json, "\"");
+    while (*at != '\0') {
+        size_t n = sequence_at(at);
+
+        if (n == 0)
+            hd_text_puts(json, "?");
+        else if (*at == '"' || *at == '\\')
+            hd_text_printf(json, "\\%c", *at);
+        else if (*at < ' ' || *at == 0x7f)
+            hd_text_printf(json, "\\u%04x", *at);
+        else
+            hd_text_add(json, (const char *)at, n);
+        at += n > 0 ? n : 1;
+    }
+    hd_text_puts(json, "\"");
+}
+
+void hd_json_number(hd_text *json, const char *name, int64_t value)
+{
+    put_name(json, name);
+    hd_text_printf(json, "%" PRId64, value);
+}
+
+void hd_json_flag(hd_text *json, const char *name, bool value)
+{
+    put_name(json, name);
+    hd_text_puts(json, value ? "true" : "false");
+}
+
+void hd_json_reason(hd_text *json, const char *name, hd_diag *diag)
+{
+    hd_message message;
+    bool found = hd_diag_message(diag, 0, &message);
+
+    hd_json_string(json, name, found ? message.text : NULL);
+    hd_diag_clear(diag);
+}
+
+// ----------------------------------------------------------------- host
+
+static void put_host(hd_text *json)
+{
+    char name[256] = "";
+    int64_t page = sysconf(_SC_PAGESIZE);
+
+    gethostname(name, sizeof(name) - 1);
+    hd_json_open(json, "host", '{');
+    hd_json_string(json, "name", name);
+    hd_json_number(json, "cores", sysconf(_SC_NPROCESSORS_ONLN));
+    hd_json_number(json, "memory_bytes", page * sysconf(_SC_PHYS_PAGES));
+    hd_json_close(json, '}');
+}
+
+// ------------------------------------------------------------ libraries
+
+// A library as it was found. An empty version or path is not known.
+typedef struct library {
+    const char *name, *variable;
+    const char *use;     // what heddle does with it
+    const char *install; // how to come by it
+    char version[64];
+    char path[1024];
+} library;
+
+static void put_library(hd_text *json, const library *library, bool usable,
+                        hd_diag *diag)
+{
+    hd_json_open(json, NULL, '{');
+    hd_json_string(json, "name", library->name);
+    hd_json_flag(json, "usable", usable);
+    hd_json_string(json, "version",
+                   *library->version ? library->version : NULL);
+    hd_json_string(json, "path", *library->path ? library->path : NULL);
+    hd_json_string(json, "variable", library->variable);
+    hd_json_string(json, "use", library->use);
+    hd_json_string(json, "install", library->install);
+    hd_json_reason(json, "reason", diag);
+    hd_json_close(json, '}');
+}
+
+static void write_version(library *library, size_t version)
+{
+    snprintf(library->version, sizeof(library->version), "%zu.%zu.%zu",
+             version / 10000, version / 100 % 100, version % 100);
+}
+
+static void put_lt(hd_text *json, hd_diag *diag)
+{
+    library found = {.name = "cuBLASLt",
+                     .variable = hd_lt_library.variable,
+                     .use = "matmul on cuda",
+                     .install = "pip install nvidia-cublas"};
+    hd_library opened = {0};
+    hd_lt_api lt;
+    hd_status status = hd_library_open(&hd_lt_library, &lt, diag, &opened);
+
+    if (status == HD_OK) {
+        write_version(&found, lt.version());
+        memcpy(found.path, opened.path, sizeof(found.path));
+    }
+    put_library(json, &found, status == HD_OK, diag);
+    hd_library_close(&opened);
+}
+
+static void put_nvrtc(hd_text *json, hd_diag *diag)
+{
+    library found = {.name = "NVRTC",
+                     .variable = "HEDDLE_NVRTC_LIB",
+                     .use = "element-wise and reducing steps on cuda",
+                     .install = "pip install nvidia-cuda-nvrtc"};
+    hd_nvrtc *nvrtc = NULL;
+    hd_status status = hd_nvrtc_open(diag, &nvrtc);
+
+    if (status == HD_OK) {
+        int major, minor;
+
+        hd_nvrtc_version(nvrtc, &major, &minor);
+        snprintf(found.version, sizeof(found.version), "%d.%d", major, minor);
+        snprintf(found.path, sizeof(found.path), "%s", hd_nvrtc_path(nvrtc));
+    }
+    put_library(json, &found, status == HD_OK, diag);
+    hd_nvrtc_close(nvrtc);
+}
+
+static void put_nccl(hd_text *json, hd_diag *diag)
+{
+    library found = {.name = "NCCL",
+                     .variable = hd_nccl_library.variable,
+                     .use = "transfers on cuda with --transport nccl",
+                     .install = "pip install nvidia-nccl-cu13"};
+    hd_library opened = {0};
+    hd_nccl_api nccl;
+    hd_status status = hd_library_open(&hd_nccl_library, &nccl, diag, &opened);
+    int version = 0;
+
+    if (status == HD_OK && nccl.version(&version) != HD_NCCL_SUCCESS)
+        status = hd_fail(diag, HD_UNSUPPORTED,
+                         "NCCL at %s does not tell its version", opened.path);
+    if (status == HD_OK)
+        write_version(&found, (size_t)version);
+    if (opened.handle != NULL)
+        memcpy(found.path, opened.path, sizeof(found.path));
+    put_library(json, &found, status == HD_OK, diag);
+    hd_library_close(&opened);
+}
+
+// Its name is "OpenBLAS 0.3.21 (what was opened)", or says why there is none.
+static void put_openblas(hd_text *json, hd_diag *diag)
+{
+    library found = {.name = "OpenBLAS",
+                     .variable = "HEDDLE_OPENBLAS_LIB",
+                     .use = "matmul on the cpu; without it built-in loops do "
+                            "it, slowly",
+                     .install = "apt install libopenblas0"};
+    struct link_map *map = NULL;
+    hd_cpu_blas blas;
+    bool usable;
+
+    hd_cpu_blas_open(&blas);
+    usable = blas.library != NULL;
+    if (usable) {
+        sscanf(blas.name, "OpenBLAS %63[^ ]", found.version);
+        if (dlinfo(blas.library, RTLD_DI_LINKMAP, &map) == 0)
+            snprintf(found.path, sizeof(found.path), "%s", map->l_name);
+    } else {
+        (void)hd_fail(diag, HD_UNSUPPORTED, "%s", blas.name);
+    }
+    put_library(json, &found, usable, diag);
+    hd_cpu_blas_close(&blas);
+}
+
+// --------------------------------------------------------------- limits
+
+// CUDA's hardware queues: streams beyond share them, and one that waits holds
+// up all that share its queue.
+static int64_t connections(void)
+{
+    const char *text = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+    int64_t value = text != NULL ? strtoll(text, NULL, 10) : 0;
+
+    return value >= 1 && value <= 32 ? value : 8;
+}
+
+static void put_limits(hd_text *json)
+{
+    hd_json_open(json, "limits", '{');
+    hd_json_number(json, "ranks", HD_MAX_RANKS);
+    hd_json_number(json, "ranks_cuda_ipc",
+                   HD_CUDA_PROBES / (int64_t)sizeof(uint32_t));
+    hd_json_number(json, "connections", connections());
+    hd_json_number(json, "waiting_streams", connections() - 1);
+    hd_json_number(json, "work_streams", 64);
+    hd_json_number(json, "runs_in_flight_cuda", HD_CUDA_RUNS);
+    hd_json_number(json, "graphs", HD_CUDA_GRAPHS);
+    hd_json_close(json, '}');
+}
+
+// ------------------------------------------------------------ variables
+
+typedef struct variable {
+    const char *name, *meaning;
+} variable;
+
+static const variable variables[] = {
+    {"HEDDLE_CUDA_LIB", "the CUDA driver's file"},
+    {"HEDDLE_CUBLASLT_LIB", "cuBLASLt's file"},
+    {"HEDDLE_NVRTC_LIB", "NVRTC's file"},
+    {"HEDDLE_NCCL_LIB", "NCCL's file"},
+    {"HEDDLE_OPENBLAS_LIB", "OpenBLAS's file"},
+    {"HEDDLE_CHAOS", "delays every stream at random, with this seed"},
+    {"HEDDLE_ADDR", "where rank 0 is found under a launcher"},
+    {"CUDA_VISIBLE_DEVICES", "the devices that CUDA shows, in their order"},
+    {"CUDA_DEVICE_MAX_CONNECTIONS", "hardware queues of a device"},
+};
+enum { NVARIABLES = sizeof variables / sizeof *variables };
+
+static const char *meaning_of(const char *name, size_t length)
+{
+    for (int i = 0; i < NVARIABLES; i++) {
+        if (strlen(variables[i].name) == length &&
+            memcmp(variables[i].name, name, length) == 0)
+            return variables[i].meaning;
+    }
+    return strncmp(name, "HEDDLE_", 7) == 0 ? "nothing: heddle knows no such "
+                                              "variable"
+                                            : NULL;
+}
+
+static void put_variables(hd_text *json)
+{
+    char name[128];
+
+    hd_json_open(json, "variables", '[');
+    for (char **at = environ; at != NULL && *at != NULL; at++) {
+        size_t length = strcspn(*at, "=");
+        const char *meaning = meaning_of(*at, length);
+
+        if (meaning == NULL || (*at)[length] == '\0')
+            continue;
+        snprintf(name, sizeof(name), "%.*s", (int)length, *at);
+        hd_json_open(json, NULL, '{');
+        hd_json_string(json, "name", name);
+        hd_json_string(json, "value", *at + length + 1);
+        hd_json_string(json, "meaning", meaning);
+        hd_json_close(json, '}');
+    }
+    hd_json_close(json, ']');
+}
+
+// ------------------------------------------------------------- launcher
+
+static void put_launcher(hd_text *json, hd_diag *diag)
+{
+    hd_place place = {0};
+    bool found = false;
+
+    // HD_OK or not: the reason is in the diag.
+    (void)!hd_place_find(diag, &found, &place);
+    hd_json_open(json, "launcher", '{');
+    hd_json_flag(json, "found", found);
+    if (found) {
+        hd_json_string(json, "name", place.launcher);
+        hd_json_number(json, "rank", place.rank);
+        hd_json_number(json, "size", place.size);
+        hd_json_number(json, "local_rank", place.local_rank);
+        hd_json_number(json, "local_size", place.local_size);
+        hd_json_string(json, "address", place.address);
+    }
+    hd_json_reason(json, "reason", diag);
+    hd_json_close(json, '}');
+}
+
+// ------------------------------------------------------------------ all
+
+static hd_status put_all(hd_text *json, hd_diag *words)
+{
+    hd_json_open(json, NULL, '{');
+    hd_json_string(json, "heddle", hd_version());
+    hd_json_number(json, "text_form", HD_FORMAT);
+    put_host(json);
+    HD_TRY(hd_environment_cuda(json));
+    hd_json_open(json, "libraries", '[');
+    put_lt(json, words);
+    put_nvrtc(json, words);
+    put_nccl(json, words);
+    put_openblas(json, words);
+    hd_json_close(json, ']');
+    put_limits(json);
+    put_variables(json);
+    put_launcher(json, words);
+    hd_json_close(json, '}');
+    return HD_OK;
+}
+
+hd_status hd_environment(hd_diag *diag, char **out)
+{
+    hd_text json = {0};
+    hd_diag *words = hd_diag_create();
+    hd_status status = words == NULL ? HD_NO_MEMORY : put_all(&json, words);
+    char *text = NULL;
+
+    hd_diag_destroy(words);
+    if (status == HD_OK)
+        text = hd_text_take(&json);
+    hd_text_free(&json);
+    if (text == NULL)
+        return hd_fail(diag, HD_NO_MEMORY,
+                       "no memory to describe the environment");
+    *out = text;
+    return HD_OK;
+}

@@ -1,0 +1,137 @@
+// A caller with a context and streams of its own, as a framework has them: the
+// driver's table, and work that holds a stream up until it is let go.
+#ifndef HD_TESTS_CUDA_CALLER_H
+#define HD_TESTS_CUDA_CALLER_H
+
+#include "base/library.h"
+#include "tests/cuda/program.h"
+
+class Caller
+{
+  public:
+    hd_cu_api cu{};
+
+    // Call it ahead of the session, which then works in this context.
+    hd_status Open(const Rank &rank)
+    {
+        static const char *const none[] = {nullptr};
+        static const hd_symbol symbols[] = {
+#define HD_CU(symbol, name, ...) {#symbol, offsetof(hd_cu_api, name)},
+#include "runtime/cuda.def"
+#undef HD_CU
+        };
+        hd_library_info info = {"the CUDA driver",
+                                "HEDDLE_CUDA_LIB",
+                                none,
+                                none,
+                                symbols,
+                                sizeof(symbols) / sizeof(*symbols)};
+        hd_library library{};
+        void *gate = nullptr;
+
+        HD_TRY(hd_library_open(&info, &cu, rank.diag, &library));
+        device_ = rank.rank;
+        if (cu.init(0) != 0 || cu.primary_retain(&context_, device_) != 0 ||
+            cu.context_push(context_) != 0 ||
+            cu.host_alloc(&gate, 64, HD_CU_HOST_PORTABLE) != 0)
+            return HD_SYSTEM;
+        gate_ = static_cast<uint32_t *>(gate);
+        *gate_ = 0;
+        return HD_OK;
+    }
+    ~Caller()
+    {
+        hd_cu_context popped;
+
+        if (gate_ == nullptr)
+            return;
+        LetGo();
+        for (hd_cu_stream stream : streams_)
+            cu.stream_destroy(stream);
+        for (hd_cu_event event : events_)
+            cu.event_destroy(event);
+        cu.host_free(gate_);
+        cu.context_pop(&popped);
+        cu.primary_release(device_);
+    }
+
+    hd_cu_stream Stream()
+    {
+        hd_cu_stream stream = nullptr;
+
+        if (cu.stream_create(&stream, HD_CU_STREAM_NON_BLOCKING, 0) != 0)
+            abort();
+        streams_.push_back(stream);
+        return stream;
+    }
+    hd_cu_event Event()
+    {
+        hd_cu_event event = nullptr;
+
+        if (cu.event_create(&event, HD_CU_EVENT_DISABLE_TIMING) != 0)
+            abort();
+        events_.push_back(event);
+        return event;
+    }
+
+    // Fills a rank's shards by way of the stream, and reads them back so.
+    hd_status Set(Shards &shards, hd_cu_stream stream, const Program &program,
+                  int rank, int set)
+    {
+        const Arguments &inputs = program.Inputs(set);
+
+        for (size_t i = 0; i < inputs.Count(); i++) {
+            std::vector<char> local = inputs.Local(program.Module(), i, rank);
+
+            if (cu.copy(At(shards.Address(i)), At(local.data()), local.size(),
+                        stream) != 0)
+                return HD_SYSTEM;
+        }
+        return HD_OK;
+    }
+    hd_status Get(Shards &shards, hd_cu_stream stream)
+    {
+        for (size_t i = 0; i < shards.Count(); i++) {
+            std::vector<char> &bytes = shards.Bytes(i);
+
+            if (cu.copy(At(bytes.data()), At(shards.Address(i)), bytes.size(),
+                        stream) != 0)
+                return HD_SYSTEM;
+        }
+        return cu.stream_synchronize(stream) == 0 ? HD_OK : HD_SYSTEM;
+    }
+
+    // What comes into the stream from now on waits until LetGo.
+    hd_status HoldUp(hd_cu_stream stream)
+    {
+        hd_cu_memop wait{};
+
+        wait.word.operation = HD_CU_OP_WAIT_32;
+        wait.word.address = reinterpret_cast<uintptr_t>(gate_);
+        wait.word.value = 1;
+        return cu.stream_words(stream, 1, &wait, 0) == 0 ? HD_OK : HD_SYSTEM;
+    }
+    void LetGo()
+    {
+        __atomic_store_n(gate_, 1, __ATOMIC_RELEASE);
+    }
+
+    bool IsIdle(hd_cu_stream stream)
+    {
+        return cu.stream_query(stream) == 0;
+    }
+
+  private:
+    static hd_cu_ptr At(const void *memory)
+    {
+        return reinterpret_cast<uintptr_t>(memory);
+    }
+
+    int device_ = 0;
+    hd_cu_context context_ = nullptr;
+    uint32_t *gate_ = nullptr;
+    std::vector<hd_cu_stream> streams_;
+    std::vector<hd_cu_event> events_;
+};
+
+#endif

@@ -1,0 +1,293 @@
+// What users meet: libraries that are not there, devices that are not there,
+// arguments that are no memory of the device, and memory of peers that cannot
+// be had. Nothing crashes, nothing hangs, and the words say what is wrong.
+#include <gtest/gtest.h>
+
+#include "runtime/driver.h"
+#include "tests/cuda/caller.h"
+
+namespace
+{
+
+typedef std::vector<std::pair<const char *, std::string>> Environment;
+
+// What both ranks say that cannot make their session.
+std::vector<Answer> Create(const hd_session_options &options,
+                           const Environment &environment = {})
+{
+    Program program(kEverything);
+
+    return RunRanks(2, [&](Rank &rank) {
+        Session session;
+
+        for (const auto &setting : environment)
+            setenv(setting.first, setting.second.c_str(), 1);
+        return session.Open(rank, program, options);
+    });
+}
+
+void Fails(const std::vector<Answer> &answers, hd_status status,
+           const std::vector<std::string> &words)
+{
+    for (const Answer &answer : answers) {
+        EXPECT_TRUE(answer.ended);
+        EXPECT_EQ(answer.status, status) << answer.text;
+        EXPECT_STREQ(answer.left, "");
+        for (const std::string &one : words)
+            EXPECT_NE(std::string(answer.text).find(one), std::string::npos)
+                << "'" << one << "' is not in\n"
+                << answer.text;
+    }
+}
+
+// ------------------------------------------------- libraries and devices
+
+TEST(CudaErrors, NameALibraryThatIsNotThere)
+{
+    hd_session_options nccl = CudaOptions();
+
+    nccl.transport = HD_TRANSPORT_NCCL;
+    for (const char *variable :
+         {"HEDDLE_CUDA_LIB", "HEDDLE_CUBLASLT_LIB", "HEDDLE_NVRTC_LIB"})
+        Fails(Create(CudaOptions(), {{variable, "/nowhere/lib.so"}}),
+              HD_UNSUPPORTED, {variable, "/nowhere/lib.so"});
+    Fails(Create(nccl, {{"HEDDLE_NCCL_LIB", "/nowhere/lib.so"}}),
+          HD_UNSUPPORTED, {"HEDDLE_NCCL_LIB", "/nowhere/lib.so"});
+}
+
+TEST(CudaErrors, NameTheSymbolThatALibraryLacks)
+{
+    hd_session_options nccl = CudaOptions();
+
+    nccl.transport = HD_TRANSPORT_NCCL;
+    Fails(Create(CudaOptions(), {{"HEDDLE_CUDA_LIB", "libm.so.6"}}),
+          HD_UNSUPPORTED, {"libm.so.6", "cuInit", "too old"});
+    Fails(Create(CudaOptions(), {{"HEDDLE_CUBLASLT_LIB", "libm.so.6"}}),
+          HD_UNSUPPORTED, {"libm.so.6", "cublasLt", "too old"});
+    Fails(Create(CudaOptions(), {{"HEDDLE_NVRTC_LIB", "libm.so.6"}}),
+          HD_UNSUPPORTED, {"libm.so.6", "nvrtc", "too old"});
+    Fails(Create(nccl, {{"HEDDLE_NCCL_LIB", "libm.so.6"}}), HD_UNSUPPORTED,
+          {"libm.so.6", "nccl", "too old"});
+}
+
+TEST(CudaErrors, NameTheDevicesThatThereAre)
+{
+    for (const char *where : {"9", "-1", "x", "1x", "99999999999999999999"}) {
+        std::string device = std::string("cuda:") + where;
+        hd_session_options options = CudaOptions();
+
+        options.device = device.c_str();
+        Fails(Create(options), HD_ARGUMENT, {device, "cuda:0 to cuda:7"});
+    }
+    Fails(Create(CudaOptions(), {{"FAKE_CUDA_DEVICES", "0"}}), HD_UNSUPPORTED,
+          {"sees no device"});
+}
+
+TEST(CudaErrors, SayHowMuchMemoryIsMissing)
+{
+    Fails(Create(CudaOptions(), {{"FAKE_CUDA_MEMORY", "1000000"}}),
+          HD_NO_MEMORY, {"needs 2 MiB", "everything"});
+}
+
+// One rank alone is short of memory, or has another idea of the run.
+TEST(CudaErrors, OfOneRankReachTheOther)
+{
+    Program program(kEverything);
+    std::vector<Answer> answers = RunRanks(2, [&](Rank &rank) {
+        Session session;
+
+        if (rank.rank == 1)
+            setenv("FAKE_CUDA_MEMORY", "1000000", 1);
+        return session.Open(rank, program, CudaOptions());
+    });
+
+    EXPECT_EQ(answers[0].status, HD_PEER) << answers[0].text;
+    EXPECT_NE(std::string(answers[0].text).find("rank 1"), std::string::npos);
+    EXPECT_EQ(answers[1].status, HD_NO_MEMORY) << answers[1].text;
+}
+
+TEST(CudaErrors, OfRanksThatDisagreeOnTheTransportHangNobody)
+{
+    Program program(kEverything);
+    std::vector<Answer> answers = RunRanks(2, [&](Rank &rank) {
+        hd_session_options options = CudaOptions(2);
+        Session session;
+
+        if (rank.rank == 1)
+            options.transport = HD_TRANSPORT_NCCL;
+        return session.Open(rank, program, options);
+    });
+
+    for (const Answer &answer : answers) {
+        EXPECT_TRUE(answer.ended);
+        EXPECT_NE(answer.status, HD_OK);
+        EXPECT_STREQ(answer.left, "");
+    }
+}
+
+// ----------------------------------------------------------- arguments
+
+// Both ranks run with their argument `i` elsewhere.
+std::vector<Answer> RunWith(const std::string &name, bool graph,
+                            const std::function<void *(void *)> &move)
+{
+    Program program(kEverything);
+
+    return RunRanks(2, [&](Rank &rank) {
+        hd_session_options options = CudaOptions(2);
+        std::vector<void *> address;
+        Session session;
+
+        options.graph = graph;
+        HD_TRY(session.Open(rank, program, options));
+        Shards shards(session);
+        HD_TRY(shards.Put(program.Inputs(), program.Module(), rank.rank,
+                          rank.diag));
+        for (size_t i = 0; i < shards.Count(); i++)
+            address.push_back(name == program.Inputs().Info(i).name
+                                  ? move(shards.Address(i))
+                                  : shards.Address(i));
+        HD_TRY(
+            hd_session_run(session, address.data(), address.size(), rank.diag));
+        return hd_session_finish(session, rank.diag);
+    });
+}
+
+TEST(CudaErrors, NameAnArgumentThatIsNotAligned)
+{
+    for (bool graph : {false, true})
+        Fails(RunWith("w", graph,
+                      [](void *at) { return static_cast<char *>(at) + 4; }),
+              HD_ARGUMENT, {"%w", "multiple of 16"});
+}
+
+TEST(CudaErrors, NameAnArgumentThatIsNull)
+{
+    Fails(RunWith("bias", false, [](void *) { return nullptr; }), HD_ARGUMENT,
+          {"%bias", "NULL"});
+}
+
+// The host's own memory in the place of the device's.
+TEST(CudaErrors, OfMemoryThatIsNotTheDevicesAreTold)
+{
+    alignas(64) static char host[4096];
+
+    for (bool graph : {false, true}) {
+        std::vector<Answer> answers =
+            RunWith("bias", graph, [](void *) { return host; });
+
+        for (const Answer &answer : answers) {
+            EXPECT_TRUE(answer.ended);
+            EXPECT_TRUE(answer.status == HD_SYSTEM ||
+                        answer.status == HD_ARGUMENT ||
+                        answer.status == HD_PEER)
+                << answer.status << answer.text;
+            EXPECT_STRNE(answer.text, "");
+        }
+    }
+}
+
+// ----------------------------------------------------- memory of peers
+
+// The cuda driver, whose rank 1 spoils the handle that it gives away.
+hd_status ExportSpoilt(hd_device *device, int peer, hd_diag *diag,
+                       hd_handle *out)
+{
+    HD_TRY(hd_driver_cuda.export_handle(device, peer, diag, out));
+    if (peer == 0)
+        memset(out->bytes, 0x5a, 16);
+    return HD_OK;
+}
+
+hd_status ExportNonsense(hd_device *device, int peer, hd_diag *diag,
+                         hd_handle *out)
+{
+    HD_TRY(hd_driver_cuda.export_handle(device, peer, diag, out));
+    if (peer == 0)
+        memset(out->bytes, 0xff, sizeof(out->bytes));
+    return HD_OK;
+}
+
+TEST(CudaErrors, SayWhoseMemoryCannotBeMapped)
+{
+    Program program(kEverything);
+
+    for (auto *spoil : {ExportSpoilt, ExportNonsense}) {
+        std::vector<Answer> answers = RunRanks(2, [&](Rank &rank) {
+            hd_driver driver = hd_driver_cuda;
+            hd_session_options options = CudaOptions(2);
+            hd_session *session = nullptr;
+
+            driver.export_handle = spoil;
+            hd_status status =
+                hd_session_open(rank.group, program.Module(), &options, &driver,
+                                rank.diag, &session);
+            hd_session_destroy(session);
+            return status;
+        });
+
+        EXPECT_TRUE(answers[0].ended && answers[1].ended);
+        EXPECT_TRUE(answers[0].status == HD_SYSTEM ||
+                    answers[0].status == HD_INVALID)
+            << answers[0].text;
+        EXPECT_NE(std::string(answers[0].text).find("rank 1"),
+                  std::string::npos)
+            << answers[0].text;
+        EXPECT_EQ(answers[1].status, HD_PEER) << answers[1].text;
+        EXPECT_STREQ(answers[0].left, "");
+        EXPECT_STREQ(answers[1].left, "");
+    }
+}
+
+// --------------------------------------------------------------- events
+
+// A caller's events: one that the run waits for, one that it records.
+TEST(CudaEvents, OfTheCallerOrderRuns)
+{
+    Program program("heddle 1\n"
+                    "host program events mesh tp=1 streams 1\n"
+                    "in %x : f32[64]\n"
+                    "out %y : f32[64]\n"
+                    "in %go : event[]\n"
+                    "out %done : event[]\n"
+                    "{ fork on stream 0 { wait %go %y = gelu %x\n"
+                    "  %done = record } join }\n");
+
+    for (bool graph : {false, true}) {
+        std::vector<Answer> answers = RunRanks(1, [&](Rank &rank) {
+            hd_session_options options = CudaOptions(5);
+            Caller caller;
+            Session session;
+
+            options.graph = graph;
+            HD_TRY(caller.Open(rank));
+            HD_TRY(session.Open(rank, program, options));
+            Shards shards(session);
+            hd_cu_stream other = caller.Stream();
+            hd_cu_event go = caller.Event(), done = caller.Event();
+
+            HD_TRY(shards.Put(program.Inputs(), program.Module(), rank.rank,
+                              rank.diag));
+            void *address[] = {shards.Address(0), shards.Address(1), go, done};
+            // The inputs come when the stream is let go, ahead of the event.
+            HD_TRY(caller.HoldUp(other));
+            HD_TRY(caller.Set(shards, other, program, 0, 0));
+            caller.cu.event_record(go, other);
+            HD_TRY(hd_session_run(session, address, 4, rank.diag));
+            if (caller.cu.event_query(done) != HD_CU_NOT_READY)
+                return HD_INVALID;
+            caller.LetGo();
+            HD_TRY(shards.Get(rank.diag));
+            if (caller.cu.event_query(done) != HD_CU_SUCCESS)
+                return HD_INVALID;
+            return program.Compare(shards, 0);
+        });
+
+        EXPECT_TRUE(answers[0].ended);
+        EXPECT_EQ(answers[0].status, HD_OK)
+            << (graph ? "graph: " : "") << answers[0].text;
+        EXPECT_STREQ(answers[0].left, "");
+    }
+}
+
+} // namespace

@@ -1,0 +1,178 @@
+// Every call of a vendor's library that one rank of two makes fails once. Both
+// ranks end in time, with words that name the call, and give back whatever they
+// had; or the call did not matter, and the answer is right.
+#include <gtest/gtest.h>
+
+#include "tests/cuda/program.h"
+
+namespace
+{
+
+struct Symbol {
+    const char *name;  // as the library exports it
+    const char *field; // as messages have it
+};
+
+const Symbol kSymbols[] = {
+#define HD_CU(symbol, name, ...) {#symbol, #name},
+#include "runtime/cuda.def"
+#undef HD_CU
+#define HD_LT(symbol, result, name, ...) {#symbol, #name},
+#include "runtime/cublaslt.def"
+#undef HD_LT
+#define HD_NCCL(symbol, result, name, ...) {#symbol, #name},
+#include "runtime/nccl.def"
+#undef HD_NCCL
+};
+const size_t kCount = sizeof(kSymbols) / sizeof(*kSymbols);
+static_assert(kCount <= size_t(kSymbolsMost), "room for all counts");
+
+// Two runs, so that a graph is captured and replayed.
+hd_status RunTwice(Rank &rank, const Program &program,
+                   const hd_session_options &options)
+{
+    Session session;
+
+    HD_TRY(session.Open(rank, program, options));
+    Shards shards(session);
+    HD_TRY(
+        shards.Put(program.Inputs(), program.Module(), rank.rank, rank.diag));
+    for (int run = 0; run < 2; run++)
+        HD_TRY(shards.Run(rank.diag));
+    HD_TRY(shards.Get(rank.diag));
+    return program.Compare(shards, rank.rank);
+}
+
+hd_status RunWithFault(Rank &rank, const Program &program,
+                       const hd_session_options &options,
+                       const std::string &fault)
+{
+    hd_status status;
+
+    if (rank.rank == 0 && !fault.empty())
+        setenv("FAKE_CUDA_FAIL", fault.c_str(), 1);
+    status = RunTwice(rank, program, options);
+    auto *calls = Extra<decltype(fake_cuda_calls)>("fake_cuda_calls");
+    for (size_t i = 0; i < kCount && calls != nullptr; i++)
+        rank.answer->calls[i] = calls(kSymbols[i].name);
+    return status;
+}
+
+bool Has(const Answer &answer, const std::string &words)
+{
+    return std::string(answer.text).find(words) != std::string::npos;
+}
+
+bool Is(const Symbol &symbol, const char *name)
+{
+    return strcmp(symbol.name, name) == 0;
+}
+
+// The call by name, or what its failure means to a user.
+bool IsNamed(const Answer &answer, const Symbol &symbol)
+{
+    if (Is(symbol, "cuMemAlloc_v2") && Has(answer, "no memory for"))
+        return true;
+    if (Is(symbol, "cuEventQuery") && Has(answer, "its device failed"))
+        return true;
+    return Has(answer, symbol.field);
+}
+
+// What every rank owes, whether it failed or not.
+void JudgeEnd(const Answer &answer, const Symbol &symbol,
+              const std::string &what)
+{
+    EXPECT_TRUE(answer.ended) << what << " hangs";
+    EXPECT_NE(answer.status, HD_INVALID) << what << " has a wrong answer";
+    // Who cannot enter its context any more cannot free anything there.
+    if (!Is(symbol, "cuCtxPushCurrent_v2")) {
+        EXPECT_STREQ(answer.left, "") << what;
+    }
+}
+
+// The rank at fault, and its peer, which has done nothing wrong.
+void Judge(const std::vector<Answer> &answers, const Symbol &symbol,
+           const std::string &fault)
+{
+    const Answer &faulty = answers[0], &peer = answers[1];
+    bool memory = Is(symbol, "cuMemAlloc_v2") || Is(symbol, "cuMemHostAlloc");
+
+    JudgeEnd(faulty, symbol, fault + ": rank 0");
+    JudgeEnd(peer, symbol, fault + ": rank 1");
+    if (faulty.status == HD_OK) {
+        EXPECT_EQ(peer.status, HD_OK) << fault << "\n" << peer.text;
+        return;
+    }
+    EXPECT_EQ(faulty.status, memory ? HD_NO_MEMORY : HD_SYSTEM) << fault << "\n"
+                                                                << faulty.text;
+    EXPECT_TRUE(IsNamed(faulty, symbol)) << fault << "\n" << faulty.text;
+    // It may have been through with everything by then.
+    if (peer.status != HD_OK) {
+        EXPECT_EQ(peer.status, HD_PEER) << fault << "\n" << peer.text;
+        EXPECT_TRUE(Has(peer, "rank 0")) << fault << "\n" << peer.text;
+    }
+}
+
+// Of what is called very often, the first calls and the last, unless all are
+// asked for.
+std::vector<long> Which(long calls)
+{
+    const char *all = getenv("HEDDLE_FAULTS");
+    std::vector<long> which;
+
+    for (long k = 1; k <= calls; k++) {
+        if (k <= 3 || k == calls ||
+            (all != nullptr && *all != '\0' && k <= 200))
+            which.push_back(k);
+    }
+    return which;
+}
+
+void Sweep(const hd_session_options &options)
+{
+    Program program(kEverything);
+    auto run = [&](const std::string &fault) {
+        return RunRanks(2, [&](Rank &rank) {
+            return RunWithFault(rank, program, options, fault);
+        });
+    };
+    std::vector<Answer> fine = run("");
+    int runs = 0;
+
+    ASSERT_EQ(fine[0].status, HD_OK) << fine[0].text;
+    ASSERT_EQ(fine[1].status, HD_OK) << fine[1].text;
+    for (size_t i = 0; i < kCount; i++) {
+        for (long k : Which(fine[0].calls[i])) {
+            std::string fault =
+                std::string(kSymbols[i].name) + ":" + std::to_string(k);
+
+            Judge(run(fault), kSymbols[i], fault);
+            runs++;
+        }
+    }
+    EXPECT_GT(runs, 50);
+    printf("%d runs\n", runs);
+}
+
+TEST(CudaFaults, AreToldToBothRanks)
+{
+    Sweep(CudaOptions(3));
+}
+
+TEST(CudaFaults, AreToldToBothRanksWithAGraph)
+{
+    hd_session_options options = CudaOptions(3);
+
+    options.graph = true;
+    Sweep(options);
+}
+
+TEST(CudaFaults, AreToldToBothRanksWithNccl)
+{
+    hd_session_options options = CudaOptions(3);
+
+    options.transport = HD_TRANSPORT_NCCL;
+    Sweep(options);
+}
+
+} // namespace

@@ -1,0 +1,15 @@
+// The driver finds the stand-ins for the vendors' libraries by the environment.
+#include <cstdlib>
+#include <gtest/gtest.h>
+
+int main(int argc, char **argv)
+{
+    testing::InitGoogleTest(&argc, argv);
+    setenv("HEDDLE_CUDA_LIB", FAKE_CUDA_PATH, 1);
+    setenv("HEDDLE_CUBLASLT_LIB", FAKE_CUBLASLT_PATH, 1);
+    setenv("HEDDLE_NVRTC_LIB", FAKE_NVRTC_PATH, 1);
+    setenv("HEDDLE_NCCL_LIB", FAKE_NCCL_PATH, 1);
+    setenv("FAKE_NVRTC_CACHE", FAKE_NVRTC_FOLDER, 1);
+    setenv("HEDDLE_TEST_DEVICE", "cuda", 1);
+    return RUN_ALL_TESTS();
+}

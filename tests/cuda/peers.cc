@@ -1,0 +1,282 @@
+// What becomes of a rank whose peer dies, never comes, or leaves.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <thread>
+
+#include "tests/cuda/caller.h"
+
+namespace
+{
+
+// Three ranks, each of which needs all the others: lines 7 and 8 wait for the
+// neighbours, line 9 for everyone.
+const char *const kRing = "heddle 1\n"
+                          "host program ring mesh tp=3 streams 1\n"
+                          "in %x : f32[size tp@tp, 64] shared\n"
+                          "out %y : f32[size tp@tp, 64] shared\n"
+                          "out %z : f32[64]\n"
+                          "{ fork on stream 0 {\n"
+                          "    group { send %x[tp] to (tp + 1) mod 3\n"
+                          "            %y[tp] = recv from (tp - 1) mod 3 }\n"
+                          "    %z = all_reduce %x[tp]\n"
+                          "  } join }\n";
+
+struct Way {
+    const char *name;
+    hd_transport transport;
+    bool graph;
+};
+
+const Way kWays[] = {{"copy", HD_TRANSPORT_COPY, false},
+                     {"copy_graph", HD_TRANSPORT_COPY, true},
+                     {"nccl", HD_TRANSPORT_NCCL, false},
+                     {"nccl_graph", HD_TRANSPORT_NCCL, true}};
+
+class CudaPeers : public testing::TestWithParam<Way>
+{
+  public:
+    hd_session_options Options(double timeout) const
+    {
+        hd_session_options options = CudaOptions(timeout);
+
+        options.transport = GetParam().transport;
+        options.graph = GetParam().graph;
+        return options;
+    }
+};
+
+INSTANTIATE_TEST_SUITE_P(All, CudaPeers, testing::ValuesIn(kWays),
+                         [](const testing::TestParamInfo<Way> &info) {
+                             return std::string(info.param.name);
+                         });
+
+bool Has(const Answer &answer, const std::string &words)
+{
+    return std::string(answer.text).find(words) != std::string::npos;
+}
+
+// All ranks have done one run; then `last` says what becomes of each, and the
+// ranks must be at rest when it fails.
+hd_status
+AfterOneRun(Rank &rank, const Program &program,
+            const hd_session_options &options,
+            const std::function<hd_status(Session &, Shards &, Caller &)> &last)
+{
+    Caller caller;
+    Session session;
+
+    HD_TRY(caller.Open(rank));
+    HD_TRY(session.Open(rank, program, options));
+    Shards shards(session);
+    HD_TRY(
+        shards.Put(program.Inputs(), program.Module(), rank.rank, rank.diag));
+    HD_TRY(shards.Run(rank.diag));
+    HD_TRY(shards.Get(rank.diag));
+    HD_TRY(program.Compare(shards, rank.rank));
+    hd_status status = last(session, shards, caller);
+    if (status != HD_OK && !caller.IsIdle(nullptr)) {
+        fprintf(stderr, "rank %d is not at rest\n", rank.rank);
+        return HD_INVALID;
+    }
+    return status;
+}
+
+void Ended(const Answer &answer, int rank)
+{
+    EXPECT_TRUE(answer.ended) << "rank " << rank << " hangs";
+    EXPECT_STREQ(answer.left, "") << "rank " << rank;
+}
+
+TEST_P(CudaPeers, OfAKilledRankEndAtOnceAndNameIt)
+{
+    Program program(kRing);
+    std::vector<Answer> answers = RunRanks(3, [&](Rank &rank) {
+        return AfterOneRun(rank, program, Options(10),
+                           [&](Session &, Shards &shards, Caller &caller) {
+                               // Rank 2 dies with a run in its stream that has
+                               // not begun.
+                               if (rank.rank == 2)
+                                   HD_TRY(caller.HoldUp(nullptr));
+                               HD_TRY(shards.Run(rank.diag));
+                               usleep(100000);
+                               if (rank.rank == 2) {
+                                   rank.answer->seconds = Now();
+                                   raise(SIGKILL);
+                               }
+                               hd_status status = shards.Get(rank.diag);
+                               rank.answer->seconds = Now();
+                               return status;
+                           });
+    });
+
+    EXPECT_FALSE(answers[2].ended);
+    for (int i = 0; i < 2; i++) {
+        Ended(answers[size_t(i)], i);
+        EXPECT_EQ(answers[size_t(i)].status, HD_PEER)
+            << answers[size_t(i)].text;
+        EXPECT_TRUE(Has(answers[size_t(i)], "rank 2"))
+            << answers[size_t(i)].text;
+        EXPECT_LT(answers[size_t(i)].seconds - answers[2].seconds, 2);
+    }
+}
+
+TEST_P(CudaPeers, OfARankThatNeverRunsEndInTime)
+{
+    Program program(kRing);
+    const double kTimeout = 0.6;
+    std::vector<Answer> answers = RunRanks(3, [&](Rank &rank) {
+        return AfterOneRun(rank, program, Options(kTimeout),
+                           [&](Session &, Shards &shards, Caller &) {
+                               double start = Now();
+                               hd_status status = HD_OK;
+
+                               if (rank.rank != 2)
+                                   status = shards.Run(rank.diag);
+                               if (rank.rank != 2 && status == HD_OK)
+                                   status = shards.Get(rank.diag);
+                               rank.answer->seconds = Now() - start;
+                               rank.board->flag[0]++;
+                               while (rank.board->flag[0] < 3)
+                                   usleep(1000);
+                               return status;
+                           });
+    });
+    int late = 0;
+
+    EXPECT_EQ(answers[2].status, HD_OK) << answers[2].text;
+    for (int i = 0; i < 2; i++) {
+        const Answer &answer = answers[size_t(i)];
+
+        Ended(answer, i);
+        EXPECT_LT(answer.seconds, kTimeout + 1.5);
+        // Who is told of the other's timeout ends with HD_PEER.
+        EXPECT_TRUE(answer.status == HD_TIMEOUT || answer.status == HD_PEER)
+            << answer.text;
+        if (answer.status != HD_TIMEOUT)
+            continue;
+        late++;
+        EXPECT_GT(answer.seconds, kTimeout * 0.9);
+        if (GetParam().transport == HD_TRANSPORT_NCCL) {
+            EXPECT_TRUE(Has(answer, "NCCL")) << answer.text;
+            continue;
+        }
+        EXPECT_TRUE(
+            Has(answer, "rank " + std::to_string(i) + " waits for rank "))
+            << answer.text;
+        EXPECT_TRUE(Has(answer, "send at program.hd:7:13") ||
+                    Has(answer, "recv at program.hd:8:22") ||
+                    Has(answer, "all_reduce at program.hd:9:5"))
+            << answer.text;
+        EXPECT_TRUE(Has(answer, "for 0.6 s")) << answer.text;
+    }
+    EXPECT_GT(late, 0);
+}
+
+TEST_P(CudaPeers, OfARankThatHasLeftAreToldSo)
+{
+    Program program(kRing);
+    std::vector<Answer> answers = RunRanks(3, [&](Rank &rank) {
+        return AfterOneRun(rank, program, Options(1),
+                           [&](Session &, Shards &shards, Caller &) {
+                               if (rank.rank == 2)
+                                   return HD_OK;
+                               HD_TRY(shards.Run(rank.diag));
+                               return shards.Get(rank.diag);
+                           });
+    });
+
+    EXPECT_EQ(answers[2].status, HD_OK) << answers[2].text;
+    for (int i = 0; i < 3; i++)
+        Ended(answers[size_t(i)], i);
+    for (int i = 0; i < 2; i++)
+        EXPECT_EQ(answers[size_t(i)].status, HD_PEER)
+            << answers[size_t(i)].text;
+    EXPECT_TRUE(Has(answers[0], "rank 2") || Has(answers[1], "rank 2"))
+        << answers[0].text << answers[1].text;
+}
+
+// Whoever has done its part may leave, however late the others are.
+TEST_P(CudaPeers, OfARankThatLeavesInGoodOrderAreNotDisturbed)
+{
+    Program program(kRing);
+
+    for (int late = 0; late < 3; late++) {
+        std::vector<Answer> answers = RunRanks(3, [&](Rank &rank) {
+            return AfterOneRun(rank, program, Options(5),
+                               [&](Session &, Shards &shards, Caller &caller) {
+                                   if (rank.rank == late)
+                                       HD_TRY(caller.HoldUp(nullptr));
+                                   HD_TRY(shards.Run(rank.diag));
+                                   usleep(rank.rank == late ? 200000 : 0);
+                                   caller.LetGo();
+                                   HD_TRY(shards.Get(rank.diag));
+                                   return program.Compare(shards, rank.rank);
+                               });
+        });
+
+        for (int i = 0; i < 3; i++) {
+            Ended(answers[size_t(i)], i);
+            EXPECT_EQ(answers[size_t(i)].status, HD_OK)
+                << answers[size_t(i)].text;
+        }
+    }
+}
+
+// A run that the caller's stream has not come to waits for nobody.
+TEST_P(CudaPeers, WhoseStreamsAreBusyForLongerThanTheTimeoutAreNotLate)
+{
+    Program program(kRing);
+    std::vector<Answer> answers = RunRanks(3, [&](Rank &rank) {
+        return AfterOneRun(rank, program, Options(0.3),
+                           [&](Session &, Shards &shards, Caller &caller) {
+                               HD_TRY(caller.HoldUp(nullptr));
+                               HD_TRY(shards.Run(rank.diag));
+                               rank.board->flag[0]++;
+                               while (rank.board->flag[0] < 3)
+                                   usleep(1000);
+                               usleep(900000);
+                               caller.LetGo();
+                               HD_TRY(shards.Get(rank.diag));
+                               return program.Compare(shards, rank.rank);
+                           });
+    });
+
+    for (int i = 0; i < 3; i++) {
+        Ended(answers[size_t(i)], i);
+        EXPECT_EQ(answers[size_t(i)].status, HD_OK) << answers[size_t(i)].text;
+    }
+}
+
+// The host itself waits in the middle of a long program, and is let go too.
+TEST_P(CudaPeers, OfARankThatNeverRunsEndInTheMiddleOfIssuing)
+{
+    Program program("heddle 1\n"
+                    "host program long mesh tp=2\n"
+                    "in %x : f32[size tp@tp, 64] shared\n"
+                    "out %y : f32[size tp@tp, 64] shared\n"
+                    "{ for i in 0..800 {\n"
+                    "    group { send %x[tp] to 1 - tp\n"
+                    "            %y[tp] = recv from 1 - tp } } }\n");
+    std::vector<Answer> answers = RunRanks(2, [&](Rank &rank) {
+        return AfterOneRun(rank, program, Options(0.6),
+                           [&](Session &, Shards &shards, Caller &) {
+                               hd_status status = HD_OK;
+
+                               if (rank.rank == 0)
+                                   status = shards.Run(rank.diag);
+                               if (rank.rank == 0 && status == HD_OK)
+                                   status = shards.Get(rank.diag);
+                               rank.board->flag[0]++;
+                               while (rank.board->flag[0] < 2)
+                                   usleep(1000);
+                               return status;
+                           });
+    });
+
+    Ended(answers[0], 0);
+    EXPECT_EQ(answers[0].status, HD_TIMEOUT) << answers[0].text;
+    EXPECT_EQ(answers[1].status, HD_OK) << answers[1].text;
+}
+
+} // namespace

@@ -1,0 +1,155 @@
+// A program with sets of random inputs and the answers to them.
+#ifndef HD_TESTS_CUDA_PROGRAM_H
+#define HD_TESTS_CUDA_PROGRAM_H
+
+#include <string>
+#include <vector>
+
+#include "tests/cuda/ranks.h"
+#include "tests/device/device.h"
+
+// Two ranks that send, one of the sends deferred, gather, reduce, multiply with
+// an epilogue, and compute element by element, on two streams.
+inline const char *const kEverything =
+    "heddle 1\n"
+    "host program everything\n"
+    "mesh tp=2\n"
+    "streams 2\n"
+    "in %x : f32[size tp@tp, 4, 8] shared\n"
+    "in %w : f32[8, 6]\n"
+    "in %bias : f32[6]\n"
+    "out %c : f32[size tp@tp, 4, 6]\n"
+    "out %g : f32[size tp, 4, 8] shared\n"
+    "out %s : f32[4, 8]\n"
+    "temp %t : f32[size tp, 4, 8] shared\n"
+    "temp %u : f32[4, 8] shared\n"
+    "temp %here : event[]\n"
+    "temp %sent : event[]\n"
+    "{\n"
+    "    %u = gelu %x[tp]\n"
+    "    fork\n"
+    "    on stream 0 {\n"
+    "        send %u to 1 - tp done %sent\n"
+    "        %t[1 - tp] = recv from 1 - tp\n"
+    "        %here = record\n"
+    "        %g = all_gather %x[tp]\n"
+    "    }\n"
+    "    on stream 1 {\n"
+    "        wait %here\n"
+    "        %c[tp] = matmul %t[1 - tp], %w bias %bias act silu\n"
+    "        wait %sent\n"
+    "        %s = all_reduce %u\n"
+    "    }\n"
+    "    join\n"
+    "}\n";
+
+class Program
+{
+  public:
+    // `sets` of inputs.
+    explicit Program(const std::string &text, int sets = 1,
+                     const hd_lower_options *lower = nullptr)
+    {
+        hd_diag *diag = hd_diag_create();
+
+        Try(hd_parse("program.hd", text.data(), text.size(), nullptr, 0, diag,
+                     &module_),
+            diag);
+        for (int i = 0; i < sets; i++) {
+            hd_reference *made = nullptr;
+
+            arguments_.emplace_back(module_, 77 + unsigned(i));
+            Try(hd_reference_create(module_, arguments_.back().Whole().data(),
+                                    diag, &made),
+                diag);
+            reference_.push_back(made);
+        }
+        if (lower != nullptr)
+            Try(hd_lower(module_, lower, nullptr, nullptr, diag), diag);
+        Try(hd_check(module_, diag), diag);
+        hd_diag_destroy(diag);
+    }
+    Program(const Program &) = delete;
+    Program &operator=(const Program &) = delete;
+    ~Program()
+    {
+        for (hd_reference *made : reference_)
+            hd_reference_destroy(made);
+        hd_module_destroy(module_);
+    }
+
+    const hd_module *Module() const
+    {
+        return module_;
+    }
+    int Ranks() const
+    {
+        return hd_module_ranks(module_);
+    }
+    const Arguments &Inputs(int set = 0) const
+    {
+        return arguments_[size_t(set)];
+    }
+
+    // What a rank's shards hold against the answer to a set of inputs.
+    hd_status Compare(const Shards &shards, int rank, int set = 0) const
+    {
+        for (size_t i = 0; i < Inputs(set).Count(); i++) {
+            if (Inputs(set).Info(i).role != HD_IN)
+                HD_TRY(CompareLocal(reference_[size_t(set)], i, rank,
+                                    Inputs(set).Info(i),
+                                    shards.Bytes(i).data()));
+        }
+        return HD_OK;
+    }
+
+  private:
+    static void Try(hd_status status, hd_diag *diag)
+    {
+        if (status == HD_OK)
+            return;
+        fprintf(stderr, "%s\n", hd_diag_text(diag));
+        abort();
+    }
+
+    hd_module *module_ = nullptr;
+    std::vector<Arguments> arguments_;
+    std::vector<hd_reference *> reference_;
+};
+
+// A session that goes away with its scope.
+class Session
+{
+  public:
+    Session() = default;
+    Session(const Session &) = delete;
+    Session &operator=(const Session &) = delete;
+    ~Session()
+    {
+        hd_session_destroy(session_);
+    }
+    hd_status Open(const Rank &rank, const Program &program,
+                   const hd_session_options &options)
+    {
+        return hd_session_create(rank.group, program.Module(), &options,
+                                 rank.diag, &session_);
+    }
+    operator hd_session *() const
+    {
+        return session_;
+    }
+
+  private:
+    hd_session *session_ = nullptr;
+};
+
+inline hd_session_options CudaOptions(double timeout = 5)
+{
+    hd_session_options options = hd_session_defaults();
+
+    options.device = "cuda";
+    options.timeout = timeout;
+    return options;
+}
+
+#endif

@@ -1,0 +1,160 @@
+// Ranks of a cuda program as processes of their own, whatever becomes of each:
+// unlike a launcher this one leaves the others alone when a rank dies, and
+// hears from each how it ended. CUDA may not be forked, so the test program
+// itself never starts it.
+#ifndef HD_TESTS_CUDA_RANKS_H
+#define HD_TESTS_CUDA_RANKS_H
+
+#include <atomic>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <dlfcn.h>
+#include <functional>
+#include <gtest/gtest.h>
+#include <new>
+#include <string>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <vector>
+
+#include <heddle/heddle.h>
+
+#include "tests/fake/fake_cuda.h"
+
+const int kRanksMost = 4;
+const int kSymbolsMost = 160;
+
+inline double Now()
+{
+    timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return double(t.tv_sec) + double(t.tv_nsec) * 1e-9;
+}
+
+// How one rank ended.
+struct Answer {
+    bool ended; // its function returned
+    hd_status status;
+    char text[4096]; // what it was told
+    char left[512];  // objects of CUDA that were not given back
+    double seconds;  // a time that its function took, if it says so
+    double sum;      // a word for its results, if it says so
+    int64_t number;  // likewise
+    long calls[kSymbolsMost];
+};
+
+struct Board {
+    std::atomic<int> arrived;
+    std::atomic<int> flag[4]; // of the tests
+    char part[2][kRanksMost][4096];
+    Answer answer[kRanksMost];
+};
+
+// What a rank's function is given.
+struct Rank {
+    int rank, size;
+    Board *board;
+    hd_group *group;
+    hd_diag *diag;
+    Answer *answer;
+    int rounds;
+};
+
+// An allgather by shared memory that ends after a while.
+inline hd_status GatherOnBoard(void *context, const void *mine, size_t bytes,
+                               void *all)
+{
+    Rank *rank = static_cast<Rank *>(context);
+    int parity = rank->rounds++ % 2;
+    double deadline = Now() + 10;
+    char(&part)[kRanksMost][4096] = rank->board->part[parity];
+
+    if (bytes > sizeof(part[0]))
+        return HD_NO_MEMORY;
+    memcpy(part[rank->rank], mine, bytes);
+    rank->board->arrived++;
+    while (rank->board->arrived < rank->rounds * rank->size) {
+        if (Now() > deadline)
+            return HD_TIMEOUT;
+        usleep(50);
+    }
+    for (int i = 0; i < rank->size; i++)
+        memcpy(static_cast<char *>(all) + size_t(i) * bytes, part[i], bytes);
+    return HD_OK;
+}
+
+// A function that the fake of libcuda exports beside libcuda's own; NULL as
+// long as nobody has loaded it.
+template <class Function> Function *Extra(const char *name)
+{
+    void *library = dlopen(getenv("HEDDLE_CUDA_LIB"), RTLD_NOW | RTLD_NOLOAD);
+
+    return library == nullptr
+               ? nullptr
+               : reinterpret_cast<Function *>(dlsym(library, name));
+}
+
+typedef std::function<hd_status(Rank &)> RankBody;
+
+inline void RunOneRank(Rank rank, const RankBody &body)
+{
+    hd_oob oob = {&rank, rank.rank, rank.size, GatherOnBoard};
+
+    rank.answer = &rank.board->answer[rank.rank];
+    rank.diag = hd_diag_create();
+    rank.answer->status = hd_group_create(&oob, 10, rank.diag, &rank.group);
+    if (rank.answer->status == HD_OK)
+        rank.answer->status = body(rank);
+    snprintf(rank.answer->text, sizeof(rank.answer->text), "%s",
+             hd_diag_text(rank.diag));
+    auto *balance = Extra<decltype(fake_cuda_balance)>("fake_cuda_balance");
+    if (balance != nullptr)
+        balance(rank.answer->left, sizeof(rank.answer->left));
+    hd_group_destroy(rank.group);
+    hd_diag_destroy(rank.diag);
+    rank.answer->ended = true;
+    fflush(nullptr);
+}
+
+// `body` as each of `size` ranks, which an alarm ends after `limit` seconds: a
+// rank that hangs has not ended.
+inline std::vector<Answer> RunRanks(int size, const RankBody &body,
+                                    unsigned limit = 20)
+{
+    void *memory = mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE,
+                        MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    std::vector<Answer> answers;
+    std::vector<pid_t> children;
+    int how;
+
+    if (memory == MAP_FAILED)
+        abort();
+    Board *board = new (memory) Board{};
+    fflush(nullptr); // or each child would print it once more
+    for (int i = 0; i < size; i++) {
+        pid_t child = fork();
+
+        if (child < 0)
+            abort();
+        if (child == 0) {
+            alarm(limit);
+            RunOneRank(Rank{i, size, board, nullptr, nullptr, nullptr, 0},
+                       body);
+            _exit(0);
+        }
+        children.push_back(child);
+    }
+    for (pid_t child : children)
+        waitpid(child, &how, 0);
+    for (int i = 0; i < size; i++)
+        answers.push_back(board->answer[i]);
+    munmap(memory, sizeof(Board));
+    return answers;
+}
+
+#endif

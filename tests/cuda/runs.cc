@@ -1,0 +1,243 @@
+// Many runs of a session: replayed, queued, on changing memory and streams.
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <random>
+
+#include "tests/cuda/caller.h"
+
+namespace
+{
+
+const int kSets = 10; // of arguments: more than the driver remembers
+
+struct Way {
+    const char *name;
+    hd_transport transport;
+    bool graph;
+};
+
+class CudaRuns : public testing::TestWithParam<Way>
+{
+  public:
+    hd_session_options Options() const
+    {
+        hd_session_options options = CudaOptions(10);
+
+        options.transport = GetParam().transport;
+        options.graph = GetParam().graph;
+        return options;
+    }
+};
+
+INSTANTIATE_TEST_SUITE_P(
+    All, CudaRuns,
+    testing::Values(Way{"copy", HD_TRANSPORT_COPY, false},
+                    Way{"copy_graph", HD_TRANSPORT_COPY, true},
+                    Way{"nccl", HD_TRANSPORT_NCCL, false},
+                    Way{"nccl_graph", HD_TRANSPORT_NCCL, true}),
+    [](const testing::TestParamInfo<Way> &info) {
+        return std::string(info.param.name);
+    });
+
+// Memory for the arguments of several runs.
+typedef std::vector<std::unique_ptr<Shards>> Memory;
+
+hd_status Fill(Memory &memory, const Rank &rank, const Program &program,
+               hd_session *session, int n)
+{
+    for (int i = 0; i < n; i++) {
+        memory.push_back(std::make_unique<Shards>(session));
+        HD_TRY(memory.back()->Put(program.Inputs(i), program.Module(),
+                                  rank.rank, rank.diag));
+    }
+    return HD_OK;
+}
+
+void AllAreRight(const std::vector<Answer> &answers)
+{
+    for (size_t i = 0; i < answers.size(); i++) {
+        EXPECT_TRUE(answers[i].ended) << "rank " << i << " hangs";
+        EXPECT_EQ(answers[i].status, HD_OK) << answers[i].text;
+        EXPECT_STREQ(answers[i].left, "") << "rank " << i;
+    }
+}
+
+// The set of inputs that memory `at` holds in run `n`, so that neither repeats
+// with the other.
+int SetOf(int n)
+{
+    return (n * 7 + n / 13) % kSets;
+}
+
+TEST_P(CudaRuns, FollowInputsAndAddresses)
+{
+    Program program(kEverything, kSets);
+    auto body = [&](Rank &rank) {
+        Caller caller;
+        Session session, other;
+        Memory memory, apart;
+        std::mt19937 random(7 + unsigned(rank.rank));
+
+        HD_TRY(caller.Open(rank));
+        HD_TRY(session.Open(rank, program, Options()));
+        // One that is not replayed, on the same devices, takes turns with it.
+        HD_TRY(other.Open(rank, program, CudaOptions(10)));
+        HD_TRY(Fill(memory, rank, program, session, kSets));
+        HD_TRY(Fill(apart, rank, program, other, 2));
+        for (int n = 0; n < 300; n++) {
+            Shards &shards = *memory[random() % kSets];
+
+            HD_TRY(shards.Set(program.Inputs(SetOf(n)), program.Module(),
+                              rank.rank, rank.diag));
+            HD_TRY(shards.Run(rank.diag));
+            if (n % 10 == 0)
+                HD_TRY(apart[n / 10 % 2]->Run(rank.diag));
+            HD_TRY(shards.Get(rank.diag));
+            HD_TRY(program.Compare(shards, rank.rank, SetOf(n)));
+            if (n % 10 != 0)
+                continue;
+            HD_TRY(apart[n / 10 % 2]->Get(rank.diag));
+            HD_TRY(program.Compare(*apart[n / 10 % 2], rank.rank, n / 10 % 2));
+        }
+        memory.clear();
+        apart.clear();
+        return HD_OK;
+    };
+
+    AllAreRight(RunRanks(2, body, 60));
+}
+
+// Each on a stream of the caller's, in order with what it has put there before
+// and puts there afterwards.
+TEST_P(CudaRuns, FollowTheCallersStreams)
+{
+    Program program(kEverything, kSets);
+    auto body = [&](Rank &rank) {
+        Caller caller;
+        Session session;
+        Memory memory;
+
+        HD_TRY(caller.Open(rank));
+        HD_TRY(session.Open(rank, program, Options()));
+        HD_TRY(Fill(memory, rank, program, session, kSets));
+        hd_cu_stream stream[] = {caller.Stream(), nullptr, caller.Stream()};
+        for (int n = 0; n < 60; n++) {
+            Shards &shards = *memory[size_t(n % 5)];
+
+            // By way of the stream, which the run has to wait for.
+            HD_TRY(caller.Set(shards, stream[n % 3], program, rank.rank,
+                              SetOf(n)));
+            HD_TRY(shards.RunOn(stream[n % 3], rank.diag));
+            HD_TRY(caller.Get(shards, stream[n % 3]));
+            HD_TRY(program.Compare(shards, rank.rank, SetOf(n)));
+        }
+        HD_TRY(hd_session_finish(session, rank.diag));
+        memory.clear();
+        return HD_OK;
+    };
+
+    AllAreRight(RunRanks(2, body, 60));
+}
+
+TEST_P(CudaRuns, QueueUpWithoutAnyoneWaiting)
+{
+    Program program(kEverything, kSets);
+    auto body = [&](Rank &rank) {
+        Caller caller;
+        Session session;
+        Memory memory;
+
+        HD_TRY(caller.Open(rank));
+        HD_TRY(session.Open(rank, program, Options()));
+        HD_TRY(Fill(memory, rank, program, session, kSets));
+        hd_cu_stream stream[] = {caller.Stream(), nullptr, caller.Stream()};
+        for (int n = 0; n < 200; n++)
+            HD_TRY(memory[size_t(n % kSets)]->RunOn(stream[n / 40 % 3],
+                                                    rank.diag));
+        for (int i = 0; i < kSets; i++) {
+            HD_TRY(memory[size_t(i)]->Get(rank.diag));
+            HD_TRY(program.Compare(*memory[size_t(i)], rank.rank, i));
+        }
+        memory.clear();
+        return HD_OK;
+    };
+
+    AllAreRight(RunRanks(2, body, 60));
+}
+
+// More commands than the driver puts into a stream unseen.
+TEST_P(CudaRuns, MayBeLong)
+{
+    Program program("heddle 1\n"
+                    "host program long mesh tp=2 streams 2\n"
+                    "in %x : i32[size tp@tp, 64] shared\n"
+                    "out %y : i32[size tp@tp, 64]\n"
+                    "temp %a : i32[64] shared temp %b : i32[64] shared\n"
+                    "{ %a = copy %x[tp]\n"
+                    "  for i in 0..300 {\n"
+                    "    group { send %a to 1 - tp  %b = recv from 1 - tp }\n"
+                    "    %a = copy %b\n"
+                    "    %a = add %a, %x[tp]\n"
+                    "    fork on stream i mod 2 { %a = copy %a } join\n"
+                    "  } %y[tp] = copy %a }\n",
+                    2);
+    auto body = [&](Rank &rank) {
+        Session session;
+        Memory memory;
+
+        HD_TRY(session.Open(rank, program, Options()));
+        HD_TRY(Fill(memory, rank, program, session, 2));
+        for (int n = 0; n < 4; n++)
+            HD_TRY(memory[size_t(n % 2)]->Run(rank.diag));
+        for (int i = 0; i < 2; i++) {
+            HD_TRY(memory[size_t(i)]->Get(rank.diag));
+            HD_TRY(program.Compare(*memory[size_t(i)], rank.rank, i));
+        }
+        memory.clear();
+        return HD_OK;
+    };
+
+    AllAreRight(RunRanks(2, body, 60));
+}
+
+// On the host and in the device's streams.
+TEST_P(CudaRuns, GiveTheSameBitsWithDelays)
+{
+    Program program(kEverything);
+    std::vector<uint64_t> first;
+
+    for (const char *seed : {"", "1", "2", "77"}) {
+        if (*seed != '\0') {
+            setenv("HEDDLE_CHAOS", seed, 1);
+            setenv("FAKE_CUDA_CHAOS", seed, 1);
+        }
+        std::vector<Answer> answers = RunRanks(2, [&](Rank &rank) {
+            Session session;
+
+            HD_TRY(session.Open(rank, program, Options()));
+            Shards shards(session);
+            HD_TRY(shards.Put(program.Inputs(), program.Module(), rank.rank,
+                              rank.diag));
+            for (int n = 0; n < 5; n++)
+                HD_TRY(shards.Run(rank.diag));
+            HD_TRY(shards.Get(rank.diag));
+            rank.answer->number = int64_t(shards.Hash());
+            return program.Compare(shards, rank.rank);
+        });
+
+        unsetenv("HEDDLE_CHAOS");
+        unsetenv("FAKE_CUDA_CHAOS");
+        AllAreRight(answers);
+        for (size_t i = 0; i < answers.size(); i++) {
+            uint64_t hash = uint64_t(answers[i].number);
+
+            EXPECT_NE(hash, 0u);
+            if (first.size() == i)
+                first.push_back(hash);
+            EXPECT_EQ(hash, first[i]) << "seed " << seed;
+        }
+    }
+}
+
+} // namespace

@@ -1,0 +1,181 @@
+// The device that the suites run on, by the environment:
+//
+//   HEDDLE_TEST_DEVICE     cpu (the default), cuda, cuda:N
+//   HEDDLE_TEST_TRANSPORT  copy (the default), nccl
+//   HEDDLE_TEST_GRAPH      1: runs are replays of a graph
+//   HEDDLE_TEST_QUICK      1: fewer numbers of ranks, dtypes and options, for
+//                          devices that stand in for real ones
+//
+// On the cpu a rank's arguments lie in memory of the test's own, elsewhere in
+// that of the session's device.
+#ifndef HD_TESTS_DEVICE_DEVICE_H
+#define HD_TESTS_DEVICE_DEVICE_H
+
+#include <algorithm>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "tests/device/arguments.h"
+
+inline std::string Setting(const char *name, const char *otherwise)
+{
+    const char *value = getenv(name);
+
+    return value == nullptr || *value == '\0' ? otherwise : value;
+}
+
+inline bool OnCpu()
+{
+    return Setting("HEDDLE_TEST_DEVICE", "cpu") == "cpu";
+}
+
+inline bool IsQuick()
+{
+    return Setting("HEDDLE_TEST_QUICK", "0") == "1";
+}
+
+// What each loop of a suite goes through: `quick` in their place where devices
+// are slow.
+template <class T>
+std::vector<T> Choose(std::vector<T> all, std::vector<T> quick)
+{
+    return IsQuick() ? quick : all;
+}
+
+inline hd_session_options DeviceOptions()
+{
+    static const std::string device = Setting("HEDDLE_TEST_DEVICE", "cpu");
+    hd_session_options options = hd_session_defaults();
+
+    options.device = device.c_str();
+    options.transport = Setting("HEDDLE_TEST_TRANSPORT", "copy") == "nccl"
+                            ? HD_TRANSPORT_NCCL
+                            : HD_TRANSPORT_COPY;
+    options.graph = Setting("HEDDLE_TEST_GRAPH", "0") == "1";
+    return options;
+}
+
+// One rank's arguments where its session takes them. What a run leaves behind
+// is read back into Bytes().
+class Shards
+{
+  public:
+    explicit Shards(hd_session *session) : session_(session)
+    {
+    }
+    Shards(const Shards &) = delete;
+    Shards &operator=(const Shards &) = delete;
+    ~Shards()
+    {
+        for (void *memory : owned_)
+            hd_session_free(session_, memory);
+    }
+
+    // Takes memory, and fills it.
+    hd_status Put(const Arguments &arguments, const hd_module *module, int rank,
+                  hd_diag *diag)
+    {
+        for (size_t i = 0; i < arguments.Count(); i++) {
+            void *at;
+
+            bytes_.push_back(arguments.Local(module, i, rank));
+            at = bytes_[i].data();
+            if (!OnCpu()) {
+                HD_TRY(hd_session_alloc(session_, bytes_[i].size(), diag, &at));
+                owned_.push_back(at);
+            }
+            address_.push_back(at);
+        }
+        return Set(arguments, module, rank, diag);
+    }
+
+    // Fills the memory anew, at rest.
+    hd_status Set(const Arguments &arguments, const hd_module *module, int rank,
+                  hd_diag *diag)
+    {
+        for (size_t i = 0; i < arguments.Count(); i++) {
+            std::vector<char> local = arguments.Local(module, i, rank);
+
+            std::copy(local.begin(), local.end(), bytes_[i].begin());
+            if (!OnCpu())
+                HD_TRY(hd_session_copy(session_, address_[i], local.data(),
+                                       local.size(), diag));
+        }
+        return HD_OK;
+    }
+
+    // Blocks until the runs so far are over.
+    hd_status Get(hd_diag *diag)
+    {
+        HD_TRY(hd_session_finish(session_, diag));
+        for (size_t i = 0; i < bytes_.size() && !OnCpu(); i++)
+            HD_TRY(hd_session_copy(session_, bytes_[i].data(), address_[i],
+                                   bytes_[i].size(), diag));
+        return HD_OK;
+    }
+
+    hd_status Run(hd_diag *diag)
+    {
+        return RunOn(nullptr, diag);
+    }
+    hd_status RunOn(void *stream, hd_diag *diag)
+    {
+        return hd_session_run_on(session_, stream, address_.data(),
+                                 address_.size(), diag);
+    }
+
+    uint64_t Hash() const
+    {
+        uint64_t hash = 14695981039346656037u;
+
+        for (const std::vector<char> &bytes : bytes_)
+            for (char byte : bytes)
+                hash = (hash ^ uint8_t(byte)) * 1099511628211u;
+        return hash;
+    }
+
+    size_t Count() const
+    {
+        return bytes_.size();
+    }
+    void *Address(size_t i) const
+    {
+        return address_[i];
+    }
+    std::vector<char> &Bytes(size_t i)
+    {
+        return bytes_[i];
+    }
+    const std::vector<char> &Bytes(size_t i) const
+    {
+        return bytes_[i];
+    }
+
+  private:
+    hd_session *session_;
+    std::vector<std::vector<char>> bytes_;
+    std::vector<void *> owned_, address_;
+};
+
+// A run of these arguments, whose results are as the reference has them.
+inline hd_status RunAndCompare(hd_session *session, const hd_module *module,
+                               const Arguments &arguments,
+                               const hd_reference *reference, int rank,
+                               hd_diag *diag)
+{
+    Shards shards(session);
+
+    HD_TRY(shards.Put(arguments, module, rank, diag));
+    HD_TRY(shards.Run(diag));
+    HD_TRY(shards.Get(diag));
+    for (size_t i = 0; i < arguments.Count(); i++) {
+        if (arguments.Info(i).role != HD_IN)
+            HD_TRY(CompareLocal(reference, i, rank, arguments.Info(i),
+                                shards.Bytes(i).data()));
+    }
+    return HD_OK;
+}
+
+#endif

@@ -1,0 +1,485 @@
+// heddle bench: how long programs take, beside the matmul and the transfers
+// that they are made of.
+#include "choose.h"
+#include "commands.h"
+#include "contest.h"
+#include "measure.h"
+#include "ranks.h"
+#include "score.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+    SUITE = 1,
+    IDS,
+    DEVICE,
+    ITERS,
+    ROUNDS,
+    WARMUP,
+    QUEUE,
+    GRAPH,
+    SEED,
+    MEMORY,
+    TIMEOUT,
+    JSON,
+    CSV
+};
+
+enum { MOST_SAMPLES = 1000000 };
+
+typedef struct bench {
+    const char *path; // of a program
+    const char *suite_path, *ids;
+    const char *json, *csv;
+    program_options options;
+    contest_options make;
+    measure measure;
+    suite suite;
+    contest *contest; // owned
+    scoreboard board;
+    hd_place place;
+    bool headed; // the head of the table is printed
+    FILE *to;    // where the table goes; owned on ranks other than 0
+    hd_diag *diag;
+} bench;
+
+static outcome take_number(const options *at, int64_t low, int64_t high,
+                           int64_t *out)
+{
+    if (parse_integer(at->value, low, high, out))
+        return FINE;
+    return complain(USAGE,
+                    "%s: '%s' is not a number from %" PRId64 " to %" PRId64,
+                    at->word, at->value, low, high);
+}
+
+static outcome take_real(const options *at, double high, double *out)
+{
+    char *end;
+    double value = strtod(at->value, &end);
+
+    if (end == at->value || *end || !(value > 0) || value > high)
+        return complain(USAGE, "%s: '%s' is not a number above 0, at most %.0f",
+                        at->word, at->value, high);
+    *out = value;
+    return FINE;
+}
+
+// "ring,direct,nccl,sm": each other word as the other commands take it.
+static outcome take_transfers(bench *bench, const options *at)
+{
+    options word = *at;
+    outcome result = FINE;
+
+    for (const char *list = at->value; result == FINE; list++) {
+        size_t length = strcspn(list, ",");
+        char *value = need_format("%.*s", (int)length, list);
+
+        word.value = value;
+        if (strcmp(value, "nccl") == 0) {
+            bench->make.nccl = true;
+        } else if (strcmp(value, "sm") == 0) {
+            bench->make.sm = true;
+        } else {
+            result = program_option(&bench->options, &word, PROGRAM_TRANSFER);
+            if (result == FINE && !bench->options.automatic)
+                bench->make.transfer[bench->options.lower.transfer] = true;
+        }
+        free(value);
+        list += length;
+        if (!*list)
+            break;
+    }
+    return result;
+}
+
+static outcome take_path(const options *at, const char **out)
+{
+    *out = at->value;
+    return file_writable(at->value);
+}
+
+static outcome take_option(bench *bench, const options *at, int id)
+{
+    measure *measure = &bench->measure;
+    int64_t seed;
+
+    switch (id) {
+    case OPTIONS_OPERAND:
+        if (bench->path)
+            return complain(USAGE, "bench takes one file, and '%s' is a second",
+                            at->value);
+        bench->path = at->value;
+        return FINE;
+    case SUITE:
+        bench->suite_path = at->value;
+        return FINE;
+    case IDS:
+        bench->ids = at->value;
+        return FINE;
+    case DEVICE:
+        measure->session.device = at->value;
+        return FINE;
+    case ITERS:
+        return take_number(at, 1, 10000, &measure->iters);
+    case ROUNDS:
+        return take_number(at, 1, 10000, &measure->rounds);
+    case WARMUP:
+        return take_number(at, 1, 10000, &measure->warmup);
+    case QUEUE:
+        return take_number(at, 1, 10000, &measure->queue);
+    case GRAPH:
+        bench->make.graph = true;
+        return FINE;
+    case SEED:
+        TRY(take_number(at, 0, INT64_MAX, &seed));
+        measure->seed = (uint64_t)seed;
+        return FINE;
+    case MEMORY:
+        TRY(take_real(at, 1e6, &measure->memory));
+        measure->memory *= 0x1p30;
+        return FINE;
+    case TIMEOUT:
+        return take_real(at, 1e6, &measure->session.timeout);
+    case JSON:
+        return take_path(at, &bench->json);
+    case CSV:
+        return take_path(at, &bench->csv);
+    case PROGRAM_TRANSFER:
+        return take_transfers(bench, at);
+    default:
+        return program_option(&bench->options, at, id);
+    }
+}
+
+static bool is_dash(const char *path)
+{
+    return path && strcmp(path, "-") == 0;
+}
+
+static outcome check_usage(const bench *bench)
+{
+    if (!bench->path == !bench->suite_path)
+        return complain(USAGE, "bench needs a file or --suite, and not both");
+    if (bench->ids && !bench->suite_path)
+        return complain(USAGE, "--ids needs --suite");
+    if (is_dash(bench->json) && is_dash(bench->csv))
+        return complain(USAGE, "standard output takes one of --json and --csv");
+    if (bench->options.automatic && !bench->path)
+        return complain(USAGE, "--transfer auto needs a file");
+    if (bench->make.graph && !bench->measure.cuda)
+        return complain(USAGE, "--graph needs --device cuda");
+    if ((bench->make.nccl || bench->make.sm) && !bench->measure.cuda)
+        return complain(USAGE, "--transfer %s needs --device cuda",
+                        bench->make.nccl ? "nccl" : "sm");
+    if (bench->measure.rounds * bench->measure.iters > MOST_SAMPLES)
+        return complain(USAGE, "--rounds times --iters is more than %d",
+                        MOST_SAMPLES);
+    for (size_t i = 0; bench->suite_path && i < bench->options.ndefines; i++)
+        if (strcmp(bench->options.defines[i].name, "tp") != 0)
+            return complain(USAGE, "-D %s: of a suite only tp can be set",
+                            bench->options.defines[i].name);
+    return FINE;
+}
+
+static double memory_there(void)
+{
+    return (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+}
+
+// What was not said: a GPU is fast and far away, so that runs are queued.
+static void set_defaults(bench *bench)
+{
+    measure *measure = &bench->measure;
+    bool all = !bench->make.nccl && !bench->make.sm;
+    bool cuda = strncmp(measure->session.device, "cuda", 4) == 0;
+
+    measure->cuda = cuda;
+    measure->iters = measure->iters ? measure->iters : (cuda ? 3 : 1);
+    measure->rounds = measure->rounds ? measure->rounds : (cuda ? 10 : 5);
+    measure->warmup = measure->warmup ? measure->warmup : (cuda ? 3 : 1);
+    measure->queue = measure->queue ? measure->queue : (cuda ? 10 : 1);
+    for (int t = HD_TRANSFER_BULK; t <= HD_TRANSFER_RING; t++)
+        all = all && !bench->make.transfer[t];
+    for (int t = HD_TRANSFER_BULK; t <= HD_TRANSFER_RING && all; t++)
+        bench->make.transfer[t] = !bench->options.automatic;
+    bench->make.nccl |= all && cuda;
+    bench->make.sm |= all && cuda;
+}
+
+static outcome take_options(bench *bench, options *at)
+{
+    int id;
+
+    while ((id = options_next(at)) != OPTIONS_END)
+        TRY(take_option(bench, at, id));
+    set_defaults(bench);
+    return check_usage(bench);
+}
+
+// -------------------------------------------------------------- what is
+// measured
+
+// As many ranks as are said, or were started, or the suite was made for.
+static outcome count_ranks(bench *bench)
+{
+    const program_options *options = &bench->options;
+    int64_t ranks = bench->suite.world;
+
+    if (bench->measure.place)
+        ranks = bench->place.size;
+    for (size_t i = 0; i < options->ndefines; i++)
+        ranks = options->defines[i].value;
+    if (ranks == 0)
+        return complain(USAGE,
+                        "%s does not say for how many ranks it is: "
+                        "-D tp=N does",
+                        bench->suite_path);
+    if (ranks < 1 || ranks > HD_MAX_RANKS)
+        return complain(USAGE, "-D tp=%" PRId64 ": ranks are from 1 to %d",
+                        ranks, HD_MAX_RANKS);
+    bench->measure.ranks = (int)ranks;
+    return FINE;
+}
+
+static outcome make_suite(bench *bench)
+{
+    enum { CUDA_PROBE = 128 << 20, CPU_PROBE = 8 << 20 };
+    measure *measure = &bench->measure;
+    int n = 0;
+
+    TRY(suite_open(bench->suite_path, &bench->suite));
+    if (bench->ids)
+        TRY(suite_pick(&bench->suite, bench->suite_path, bench->ids));
+    TRY(count_ranks(bench));
+    bench->contest = need(bench->suite.n + 1, sizeof *bench->contest);
+    measure->contest = bench->contest;
+    bench->board.probed = measure->ranks > 1;
+    if (bench->board.probed)
+        TRY(contest_probe(measure->cuda ? CUDA_PROBE : CPU_PROBE, &bench->make,
+                          measure->ranks, &bench->contest[n++]));
+    for (size_t i = 0; i < bench->suite.n; i++) {
+        measure->n = n + 1; // also what is made in part is closed
+        TRY(contest_shape(&bench->suite.shape[i], &bench->make, measure->ranks,
+                          &bench->contest[n++]));
+    }
+    return FINE;
+}
+
+static outcome choose_pipeline(bench *bench)
+{
+    content text;
+    outcome result;
+
+    if (!bench->options.automatic)
+        return FINE;
+    TRY(program_read(bench->path, &text));
+    result = choose_best(bench->path, &text, &bench->options);
+    content_close(&text);
+    bench->make.transfer[bench->options.lower.transfer] = true;
+    return result;
+}
+
+static outcome make_file(bench *bench)
+{
+    measure *measure = &bench->measure;
+
+    TRY(choose_pipeline(bench));
+    bench->contest = need(1, sizeof *bench->contest);
+    measure->contest = bench->contest;
+    measure->n = 1;
+    TRY(contest_file(bench->path, &bench->make, bench->contest));
+    measure->ranks = hd_module_ranks(bench->contest->program);
+    return contest_expect(bench->contest, bench->path, measure->seed,
+                          bench->diag);
+}
+
+// Where a launcher has started the ranks, rank 0 alone reports.
+static outcome find_place(bench *bench)
+{
+    bool found;
+
+    TRY(ranks_find(&bench->place, &found,
+                   is_dash(bench->path) || is_dash(bench->suite_path)));
+    if (!found)
+        return FINE;
+    bench->measure.place = &bench->place;
+    if (bench->place.rank > 0 && !(bench->to = fopen("/dev/null", "we")))
+        return complain(FAILED, "cannot open /dev/null");
+    return FINE;
+}
+
+static bool is_first(const bench *bench)
+{
+    return !bench->measure.place || bench->place.rank == 0;
+}
+
+// ----------------------------------------------------------------- the report
+
+// Rows appear as contests end: a long benchmark shows what it has.
+static void show_contest(void *context, const contest *contest)
+{
+    bench *bench = context;
+
+    if (bench->board.probed && contest == bench->contest)
+        return;
+    if (!bench->headed)
+        score_head(&bench->board, contest, bench->to);
+    bench->headed = true;
+    score_rows(&bench->board, contest, bench->to);
+}
+
+static outcome report_scores(bench *bench)
+{
+    if (!is_first(bench))
+        return score_verdicts(&bench->board, bench->to);
+    if (bench->path)
+        fprintf(bench->to,
+                "\nno floor: what a program of a file computes and moves alone "
+                "is not told apart; --suite measures that too\n");
+    score_libraries(&bench->board, bench->to);
+    if (bench->json)
+        TRY(score_json(&bench->board, bench->json));
+    if (bench->csv)
+        TRY(score_csv(&bench->board, bench->csv));
+    return score_verdicts(&bench->board, bench->to);
+}
+
+// Pages that are promised and not there end a process without a word, so what
+// is clearly too much is refused before it is asked for.
+static outcome check_memory(const bench *bench)
+{
+    const measure *measure = &bench->measure;
+    double have = memory_there();
+
+    for (int i = 0; i < measure->n && !measure->cuda; i++)
+        for (int k = 0; k < bench->contest[i].n; k++) {
+            const contender *c = &bench->contest[i].contender[k];
+            double want = c->bytes * measure->ranks;
+
+            if (want > have)
+                return complain(FAILED,
+                                "%s: %s takes %.1f GiB on %d ranks, and this "
+                                "machine has %.1f GiB",
+                                bench->contest[i].id, c->name, want / 0x1p30,
+                                measure->ranks, have / 0x1p30);
+        }
+    return FINE;
+}
+
+static outcome run_all(bench *bench)
+{
+    measure *measure = &bench->measure;
+
+    TRY(find_place(bench));
+    TRY(bench->path ? make_file(bench) : make_suite(bench));
+    if (measure->place)
+        TRY(ranks_check(measure->place, bench->contest->contender[0].module));
+    // What a GPU has is not known ahead of the launch: half of a large one's.
+    if (measure->memory == 0)
+        measure->memory =
+            measure->cuda ? 0x1p36 : memory_there() / 4 / measure->ranks;
+    TRY(check_memory(bench));
+    score_open(&bench->board);
+    TRY(measure_all(measure));
+    return report_scores(bench);
+}
+
+static void close_bench(bench *bench)
+{
+    if (!is_first(bench) && bench->to)
+        fclose(bench->to);
+    for (int i = 0; i < bench->measure.n; i++)
+        contest_close(&bench->contest[i]);
+    free(bench->contest);
+    score_close(&bench->board);
+    suite_close(&bench->suite);
+    hd_diag_destroy(bench->diag);
+    program_options_free(&bench->options);
+}
+
+// As it was typed, as far as it fits.
+static char *join_words(int argc, char **argv)
+{
+    char *line = need_format("heddle bench");
+
+    for (int i = 0; i < argc; i++) {
+        char *longer = need_format("%s %s", line, argv[i]);
+
+        free(line);
+        line = longer;
+    }
+    return line;
+}
+
+static outcome run_bench(const command *command, int argc, char **argv)
+{
+    char *line = join_words(argc, argv);
+    bench bench = {.diag = need_diag()};
+    options at = {.command = command, .argc = argc, .argv = argv};
+    outcome result;
+
+    program_options_init(&bench.options);
+    bench.make.program = &bench.options;
+    bench.make.diag = bench.measure.diag = bench.diag;
+    bench.measure.session = hd_session_defaults();
+    bench.measure.seed = 1;
+    bench.measure.done = show_contest;
+    bench.measure.context = &bench;
+    bench.measure.progress = isatty(STDERR_FILENO);
+    bench.board.measure = &bench.measure;
+    bench.board.command = line;
+    result = take_options(&bench, &at);
+    bench.to = is_dash(bench.json) || is_dash(bench.csv) ? stderr : stdout;
+    if (result == FINE)
+        result = run_all(&bench);
+    close_bench(&bench);
+    free(line);
+    return result;
+}
+
+const command bench_command = {
+    .name = "bench",
+    .operands = "[FILE]",
+    .summary = "Measures programs beside their matmul and transfers alone.",
+    .about =
+        "A file is measured by each of its pipelines; a suite of shapes, "
+        "such as\nbench/suite.json, also against its floor. --transfer "
+        "takes a list here, of kinds and\nof nccl and sm (the collective by "
+        "NCCL or by kernels, then the matmul);\nwithout it all are "
+        "measured.\n",
+    .options =
+        {
+            {SUITE, 0, "suite", "FILE", "shapes to measure, in JSON"},
+            {IDS, 0, "ids", "ID,..", "only these shapes of the suite"},
+            {DEVICE, 0, "device", "NAME",
+             "cpu (the default), cuda, or cuda:N to put all\nranks on one "
+             "device"},
+            {ITERS, 0, "iters", "N",
+             "samples of each candidate in a round\n(default 3 on cuda, else "
+             "1)"},
+            {ROUNDS, 0, "rounds", "N",
+             "times that all candidates take turns (default\n10 on cuda, else "
+             "5)"},
+            {WARMUP, 0, "warmup", "N",
+             "runs ahead of all that (default 3 or 1)"},
+            {QUEUE, 0, "queue", "N",
+             "runs in a row that a sample is (default 10 on\ncuda, else 1)"},
+            {GRAPH, 0, "graph", NULL,
+             "measure each pipeline as a CUDA graph too"},
+            {SEED, 0, "seed", "N", "of random inputs (default 1)"},
+            {MEMORY, 0, "memory", "GIB",
+             "that all candidates of a shape may take on a\nrank; if they need "
+             "more, they do not take turns"},
+            {TIMEOUT, 0, "timeout", "SECONDS",
+             "that a wait for a peer may take (default 30)"},
+            {JSON, 0, "json", "FILE", "write JSON; times in seconds"},
+            {CSV, 0, "csv", "FILE", "write CSV; - is standard output"},
+            PROGRAM_OPTIONS,
+            {0, 0, NULL, NULL, NULL},
+        },
+    .run = run_bench,
+};

@@ -1,0 +1,606 @@
+// See contest.h. The programs of a shape are written here as text: what is
+// measured is what anybody could have written in a file.
+#include "contest.h"
+
+#include "choose.h"
+#include "random.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+// ------------------------------------------------------------------ programs
+
+// The words that stand in these texts for a shape: see `fill`.
+static const char gather_text[] = "tensor program ag_matmul\n"
+                                  "mesh tp=$R\n"
+                                  "in %a : $T[$R @tp, $B, $K]\n"
+                                  "in %w : $T[$N, $K]\n"
+                                  "out %c : $T[$R @stream, $B, $N]\n"
+                                  "temp %ag : $T[$R @stream, $B, $K]\n"
+                                  "{\n"
+                                  "    %ag = set %a\n"
+                                  "    %c = matmul %ag, %w tb\n"
+                                  "}\n";
+
+// As a rival without pipelines has it: one collective, then one matmul.
+static const char gather_whole_text[] = "tensor program ag_matmul\n"
+                                        "mesh tp=$R\n"
+                                        "in %a : $T[$R @tp, $B, $K]\n"
+                                        "in %w : $T[$N, $K]\n"
+                                        "out %c : $T[$R, $B, $N]\n"
+                                        "temp %ag : $T[$R, $B, $K]\n"
+                                        "{\n"
+                                        "    %ag = set %a\n"
+                                        "    %c = matmul %ag, %w tb\n"
+                                        "}\n";
+
+static const char gather_matmul_text[] = "tensor program matmul\n"
+                                         "mesh tp=$R\n"
+                                         "in %a : $T[$M, $K]\n"
+                                         "in %w : $T[$N, $K]\n"
+                                         "out %c : $T[$M, $N]\n"
+                                         "{\n"
+                                         "    %c = matmul %a, %w tb\n"
+                                         "}\n";
+
+static const char gather_bulk_text[] = "host program all_gather\n"
+                                       "mesh tp=$R\n"
+                                       "in %a : $T[$R @tp, $B, $K]\n"
+                                       "temp %ag : $T[$R, $B, $K] shared\n"
+                                       "{\n"
+                                       "    %ag = all_gather %a[tp]\n"
+                                       "}\n";
+
+static const char gather_ring_text[] =
+    "host program all_gather_ring\n"
+    "mesh tp=$R\n"
+    "in %a : $T[$R @tp, $B, $K]\n"
+    "temp %ag : $T[$R, $B, $K] shared\n"
+    "{\n"
+    "    for j in 0..$R - 1 {\n"
+    "        group {\n"
+    "            if j == 0 {\n"
+    "                send %a[tp] to (tp + 1) mod $R\n"
+    "            } else {\n"
+    "                send %ag[(tp - j) mod $R] to (tp + 1) mod $R\n"
+    "            }\n"
+    "            %ag[(tp - j - 1) mod $R] = recv from (tp - 1) mod $R\n"
+    "        }\n"
+    "    }\n"
+    "}\n";
+
+static const char scatter_text[] = "tensor program matmul_rs\n"
+                                   "mesh tp=$R\n"
+                                   "in %a : $T[$R @tp, $R, $B, $K]\n"
+                                   "in %w : $T[$R @tp, $N, $K]\n"
+                                   "temp %p : $T[$R @tp, $R, $B, $N]\n"
+                                   "out %c : $T[$R @tp, $B, $N]\n"
+                                   "{\n"
+                                   "    %p = matmul %a, %w tb\n"
+                                   "    %c = sum %p dim 0\n"
+                                   "}\n";
+
+static const char reduce_text[] = "tensor program matmul_ar\n"
+                                  "mesh tp=$R\n"
+                                  "in %a : $T[$R @tp, $M, $K]\n"
+                                  "in %w : $T[$R @tp, $N, $K]\n"
+                                  "temp %p : $T[$R @tp, $M, $N]\n"
+                                  "out %c : $T[$M, $N]\n"
+                                  "{\n"
+                                  "    %p = matmul %a, %w tb\n"
+                                  "    %c = sum %p dim 0\n"
+                                  "}\n";
+
+static const char reduce_matmul_text[] = "tensor program matmul\n"
+                                         "mesh tp=$R\n"
+                                         "in %a : $T[$R @tp, $M, $K]\n"
+                                         "in %w : $T[$R @tp, $N, $K]\n"
+                                         "out %p : $T[$R @tp, $M, $N]\n"
+                                         "{\n"
+                                         "    %p = matmul %a, %w tb\n"
+                                         "}\n";
+
+// What a reduction must move at least, without the additions.
+static const char scatter_link_text[] = "host program all_to_all\n"
+                                        "mesh tp=$R\n"
+                                        "in %p : $T[$R @tp, $R, $B, $N]\n"
+                                        "temp %q : $T[$R, $B, $N] shared\n"
+                                        "{\n"
+                                        "    %q = all_to_all %p[tp]\n"
+                                        "}\n";
+
+static const char reduce_link_text[] = "host program all_to_all_all_gather\n"
+                                       "mesh tp=$R\n"
+                                       "in %p : $T[$R @tp, $R, $B, $N]\n"
+                                       "temp %q : $T[$R, $B, $N] shared\n"
+                                       "temp %g : $T[$R, $B, $N] shared\n"
+                                       "{\n"
+                                       "    %q = all_to_all %p[tp]\n"
+                                       "    %g = all_gather %q[tp]\n"
+                                       "}\n";
+
+static const char probe_text[] = "host program probe\n"
+                                 "mesh tp=$R\n"
+                                 "in %a : $T[$R @tp, $M, $K]\n"
+                                 "temp %b : $T[$M, $K] shared\n"
+                                 "{\n"
+                                 "    group {\n"
+                                 "        send %a[tp] to (tp + 1) mod $R\n"
+                                 "        %b = recv from (tp - 1) mod $R\n"
+                                 "    }\n"
+                                 "}\n";
+
+static int64_t number_of(const shape *shape, int ranks, char letter)
+{
+    switch (letter) {
+    case 'R':
+        return ranks;
+    case 'M':
+        return shape->m;
+    case 'B':
+        return shape->m / ranks;
+    case 'N':
+        return shape->n;
+    default:
+        return shape->k;
+    }
+}
+
+// $R ranks, $T dtype, $M $N $K the shape, $B the rows of one rank.
+static char *fill(const char *text, const shape *shape, int ranks)
+{
+    char *out = need(strlen(text) * 2 + 1024, 1), *to = out;
+
+    to += sprintf(to, "heddle %d\n", HD_FORMAT);
+    for (; *text; text++)
+        if (*text != '$')
+            *to++ = *text;
+        else if (*++text == 'T')
+            to += sprintf(to, "%s", hd_dtype_text(shape->dtype));
+        else
+            to += sprintf(to, "%" PRId64, number_of(shape, ranks, *text));
+    return out;
+}
+
+// ---------------------------------------------------------------- contenders
+
+typedef struct maker {
+    const contest_options *options;
+    contest *contest;
+    const char *path; // of the text, for messages
+    const char *text;
+    size_t length;
+} maker;
+
+static outcome parse(const maker *maker, hd_module **out)
+{
+    const program_options *program = maker->options->program;
+    bool file = maker->contest->shape.m == 0;
+
+    return tell(maker->options->diag,
+                hd_parse(maker->path, maker->text, maker->length,
+                         program->defines, file ? program->ndefines : 0,
+                         maker->options->diag, out),
+                maker->path);
+}
+
+static outcome make_module(const maker *maker, const hd_lower_options *lower,
+                           hd_module **module, char **text)
+{
+    hd_diag *diag = maker->options->diag;
+    hd_status status;
+
+    TRY(parse(maker, module));
+    status = hd_lower(*module, lower, NULL, NULL, diag);
+    if (status == HD_OK)
+        status = hd_print(*module, text);
+    return tell(diag, status, maker->path);
+}
+
+// Two pipelines may come to the same program, as all do where nothing is
+// gathered: it is measured once.
+static bool is_known(const contest *contest, const contender *new)
+{
+    for (int i = 0; i < contest->n; i++) {
+        const contender *c = &contest->contender[i];
+
+        if (c->part == new->part && c->transport == new->transport &&
+            c->graph == new->graph &&strcmp(c->text, new->text) == 0)
+            return true;
+    }
+    return false;
+}
+
+static void drop(contender *contender)
+{
+    hd_module_destroy(contender->module);
+    hd_free(contender->text);
+    *contender = (struct contender){0};
+}
+
+static double memory_of(const hd_module *module)
+{
+    hd_machine machine = hd_machine_default();
+    hd_simulation *simulation;
+    hd_prediction prediction;
+
+    if (hd_simulate(module, &machine, NULL, &simulation) != HD_OK)
+        return 0;
+    hd_simulation_predict(simulation, &prediction);
+    hd_simulation_destroy(simulation);
+    return prediction.memory;
+}
+
+// Takes a copy of `like` with the program of `maker`, lowered and proven.
+static outcome add(maker *maker, const contender *like,
+                   const hd_lower_options *lower)
+{
+    contest *contest = maker->contest;
+    contender *new = &contest->contender[contest->n];
+    hd_diag *diag = maker->options->diag;
+    bool known;
+    outcome result;
+
+    if (contest->n == MOST_CONTENDERS)
+        return complain(USAGE, "more than %d contenders", MOST_CONTENDERS);
+    *new = *like;
+    result = make_module(maker, lower, &new->module, &new->text);
+    known = result == FINE && is_known(contest, new);
+    if (result == FINE && !known)
+        result = tell(diag, hd_check(new->module, diag), maker->path);
+    if (result != FINE || known) {
+        drop(new);
+        return result;
+    }
+    new->bytes = memory_of(new->module);
+    contest->n++;
+    return FINE;
+}
+
+static outcome add_text(maker *maker, const char *text, int ranks,
+                        const contender *like)
+{
+    hd_lower_options lower = maker->options->program->lower;
+    char *filled = fill(text, &maker->contest->shape, ranks);
+    outcome result;
+
+    lower.transfer = HD_TRANSFER_BULK;
+    lower.streams = lower.chunks = 1;
+    maker->path = like->name;
+    maker->text = filled;
+    maker->length = strlen(filled);
+    result = add(maker, like, &lower);
+    free(filled);
+    return result;
+}
+
+// A pipeline that changes nothing is called what it is: bulk.
+static outcome name_pipeline(const maker *maker, hd_transfer transfer,
+                             contender *c)
+{
+    hd_lower_options bulk = maker->options->program->lower, lower = bulk;
+    contender a = {0}, b = {0};
+    outcome result;
+
+    bulk.transfer = HD_TRANSFER_BULK;
+    lower.transfer = transfer;
+    result = make_module(maker, &bulk, &a.module, &a.text);
+    if (result == FINE)
+        result = make_module(maker, &lower, &b.module, &b.text);
+    if (result == FINE && strcmp(a.text, b.text) == 0)
+        transfer = HD_TRANSFER_BULK;
+    snprintf(c->name, sizeof c->name, "%s%s", choose_name(transfer),
+             c->graph ? " graph" : "");
+    drop(&a);
+    drop(&b);
+    return result;
+}
+
+// The whole program by each pipeline that is asked for.
+static outcome add_pipelines(maker *maker, judge judge)
+{
+    const contest_options *options = maker->options;
+    contender c = {.part = PART_WHOLE, .judge = judge};
+    hd_lower_options lower = options->program->lower;
+
+    for (int t = HD_TRANSFER_BULK; t <= HD_TRANSFER_RING; t++)
+        for (int graph = 0; graph <= options->graph; graph++) {
+            if (!options->transfer[t])
+                continue;
+            lower.transfer = (hd_transfer)t;
+            c.graph = graph;
+            TRY(name_pipeline(maker, lower.transfer, &c));
+            TRY(add(maker, &c, &lower));
+        }
+    return FINE;
+}
+
+// A transport other than copies, which only cuda has.
+typedef struct other {
+    const char *name;
+    hd_transport transport;
+    bool wanted;
+} other;
+
+enum { OTHERS = 2 };
+
+static void list_others(const maker *maker, other out[OTHERS])
+{
+    out[0] = (other){"nccl", HD_TRANSPORT_NCCL, maker->options->nccl};
+    out[1] = (other){"sm", HD_TRANSPORT_SM, maker->options->sm};
+}
+
+static contender make_bulk(judge judge, const other *other)
+{
+    contender c = {
+        .part = PART_WHOLE, .judge = judge, .transport = other->transport};
+
+    snprintf(c.name, sizeof c.name, "bulk over %s", other->name);
+    return c;
+}
+
+// Transfers alone, by each transport.
+static outcome add_links(maker *maker, int ranks, const char *bulk,
+                         const char *ring)
+{
+    contender c = {.name = "link bulk", .part = PART_LINK};
+    other others[OTHERS];
+
+    if (ranks == 1)
+        return FINE;
+    TRY(add_text(maker, bulk, ranks, &c));
+    if (ring) {
+        snprintf(c.name, sizeof c.name, "link ring");
+        TRY(add_text(maker, ring, ranks, &c));
+    }
+    list_others(maker, others);
+    for (int i = 0; i < OTHERS; i++) {
+        if (!others[i].wanted)
+            continue;
+        snprintf(c.name, sizeof c.name, "link over %s", others[i].name);
+        c.transport = others[i].transport;
+        TRY(add_text(maker, bulk, ranks, &c));
+    }
+    return FINE;
+}
+
+static void open_scores(contest *contest)
+{
+    contest->score =
+        memory_pages((size_t)contest->n * sizeof *contest->score, true);
+    if (!contest->score)
+        out_of_memory();
+}
+
+// ----------------------------------------------------------------- a shape
+
+static double bytes_in(const shape *shape, int ranks)
+{
+    double others = (double)(ranks - 1) / ranks;
+    double size = (double)hd_dtype_size(shape->dtype);
+    double m = (double)shape->m;
+
+    switch (shape->kind) {
+    case SHAPE_AG:
+        return others * m * (double)shape->k * size;
+    case SHAPE_RS:
+        return others * m * (double)shape->n * size;
+    default:
+        return 2 * others * m * (double)shape->n * size;
+    }
+}
+
+static outcome add_shape(maker *maker, const shape *shape, int ranks)
+{
+    static const char *const wholes[] = {gather_text, scatter_text,
+                                         reduce_text};
+    static const char *const collectives[] = {gather_whole_text, scatter_text,
+                                              reduce_text};
+    static const char *const bulks[] = {gather_bulk_text, scatter_link_text,
+                                        reduce_link_text};
+    bool gather = shape->kind == SHAPE_AG;
+    contender matmul = {.name = "matmul",
+                        .part = PART_MATMUL,
+                        .judge = gather ? JUDGE_ROWS : JUDGE_OWN};
+    other others[OTHERS];
+    char *text;
+    outcome result;
+
+    TRY(add_text(maker, gather ? gather_matmul_text : reduce_matmul_text, ranks,
+                 &matmul));
+    TRY(add_links(maker, ranks, bulks[shape->kind],
+                  gather ? gather_ring_text : NULL));
+    list_others(maker, others);
+    for (int i = 0; i < OTHERS; i++) {
+        contender bulk = make_bulk(JUDGE_ROWS, &others[i]);
+
+        if (others[i].wanted)
+            TRY(add_text(maker, collectives[shape->kind], ranks, &bulk));
+    }
+    text = fill(wholes[shape->kind], shape, ranks);
+    maker->path = shape->id;
+    maker->text = text;
+    maker->length = strlen(text);
+    result = add_pipelines(maker, JUDGE_ROWS);
+    free(text);
+    return result;
+}
+
+outcome contest_shape(const shape *shape, const contest_options *options,
+                      int ranks, contest *out)
+{
+    maker maker = {.options = options, .contest = out};
+
+    *out = (contest){.shape = *shape, .bytes_in = bytes_in(shape, ranks)};
+    snprintf(out->id, sizeof out->id, "%s", shape->id);
+    if (shape->m % ranks != 0)
+        return complain(WRONG, "%s: M is %" PRId64 ", no multiple of %d ranks",
+                        shape->id, shape->m, ranks);
+    TRY(add_shape(&maker, shape, ranks));
+    open_scores(out);
+    return FINE;
+}
+
+outcome contest_probe(int64_t bytes, const contest_options *options, int ranks,
+                      contest *out)
+{
+    enum { WIDTH = 1 << 12 };
+    contender c = {.name = "one neighbour", .part = PART_LINK};
+    maker maker = {.options = options, .contest = out};
+
+    *out = (contest){.id = "link",
+                     .shape = {.id = "link",
+                               .dtype = HD_BF16,
+                               .m = bytes / 2 / WIDTH,
+                               .n = 1,
+                               .k = WIDTH},
+                     .bytes_in = (double)bytes};
+    TRY(add_text(&maker, probe_text, ranks, &c));
+    open_scores(out);
+    return FINE;
+}
+
+// ------------------------------------------------------------------- a file
+
+static void list_arguments(contest *contest)
+{
+    contest->narguments = hd_module_arguments(contest->program);
+    for (int set = 0; set < INPUT_SETS; set++)
+        contest->whole[set] = need(contest->narguments, sizeof(whole));
+}
+
+// An event would have to be recorded ahead of each run, which is a host's work
+// and none of the program's.
+static outcome check_arguments(const contest *contest)
+{
+    hd_argument about;
+
+    if (contest->narguments > MOST_ARGUMENTS)
+        return complain(WRONG, "%s has %zu arguments, and bench takes %d",
+                        contest->id, contest->narguments, MOST_ARGUMENTS);
+    for (size_t i = 0; i < contest->narguments; i++)
+        if (hd_module_argument(contest->program, i, &about) &&
+            about.dtype == HD_EVENT)
+            return complain(WRONG,
+                            "%s: %%%s is an event: bench takes programs whose "
+                            "arguments are arrays",
+                            contest->id, about.name);
+    return FINE;
+}
+
+static outcome read_contenders(maker *maker, const content *text)
+{
+    contest *contest = maker->contest;
+    contender written = {
+        .name = "as written", .part = PART_WHOLE, .judge = JUDGE_REFERENCE};
+    other others[OTHERS];
+    hd_lower_options bulk = maker->options->program->lower;
+
+    bulk.transfer = HD_TRANSFER_BULK;
+    bulk.streams = bulk.chunks = 1;
+    maker->text = (const char *)text->bytes;
+    maker->length = text->length;
+    TRY(parse(maker, &contest->program));
+    snprintf(contest->id, sizeof contest->id, "%s",
+             hd_module_name(contest->program));
+    list_arguments(contest);
+    TRY(check_arguments(contest));
+    if (hd_module_stage(contest->program) == HD_STAGE_HOST)
+        return add(maker, &written, &maker->options->program->lower);
+    list_others(maker, others);
+    for (int i = 0; i < OTHERS; i++) {
+        contender c = make_bulk(JUDGE_REFERENCE, &others[i]);
+
+        if (others[i].wanted)
+            TRY(add(maker, &c, &bulk));
+    }
+    return add_pipelines(maker, JUDGE_REFERENCE);
+}
+
+outcome contest_file(const char *path, const contest_options *options,
+                     contest *out)
+{
+    maker maker = {.options = options, .contest = out, .path = path};
+    content text;
+    outcome result;
+
+    *out = (contest){0};
+    TRY(program_read(path, &text));
+    result = read_contenders(&maker, &text);
+    content_close(&text);
+    if (result == FINE)
+        open_scores(out);
+    return result;
+}
+
+static outcome draw(contest *contest, size_t i, int set, uint64_t seed)
+{
+    hd_argument about;
+    whole *out = &contest->whole[set][i];
+    size_t bytes;
+
+    if (!hd_module_argument(contest->program, i, &about) ||
+        about.role == HD_OUT)
+        return FINE;
+    bytes = about.elements * hd_dtype_size(about.dtype);
+    out->memory = memory_pages(bytes, false);
+    if (!out->memory)
+        return complain(FAILED, "no memory for the %zu bytes of %%%s", bytes,
+                        about.name);
+    out->data = out->memory;
+    out->bytes = bytes;
+    // Arguments are far apart, so that seeds may follow each other.
+    random_fill(about.dtype, seed + (uint64_t)set + ((uint64_t)i << 40),
+                about.elements, out->memory);
+    return FINE;
+}
+
+outcome contest_expect(contest *contest, const char *path, uint64_t seed,
+                       hd_diag *diag)
+{
+    const void **data = need(contest->narguments, sizeof *data);
+    outcome result = FINE;
+
+    for (int set = 0; set < INPUT_SETS; set++)
+        for (size_t i = 0; i < contest->narguments && result == FINE; i++) {
+            result = draw(contest, i, set, seed);
+            data[i] = contest->whole[set][i].data;
+        }
+    if (result == FINE)
+        result = tell(diag,
+                      hd_reference_create(contest->program, data, diag,
+                                          &contest->reference),
+                      path);
+    free(data);
+    return result;
+}
+
+double contest_floor(const contest *contest, double rate)
+{
+    double matmul = 0, link = rate > 0 ? contest->bytes_in / rate : 0;
+
+    for (int i = 0; i < contest->n; i++)
+        if (contest->contender[i].part == PART_MATMUL && contest->score[i].ran)
+            matmul = contest->score[i].median;
+    if (matmul == 0)
+        return 0;
+    return matmul > link ? matmul : link;
+}
+
+void contest_close(contest *contest)
+{
+    for (int i = 0; i < contest->n; i++)
+        drop(&contest->contender[i]);
+    if (contest->score)
+        memory_free(contest->score,
+                    (size_t)contest->n * sizeof *contest->score);
+    hd_reference_destroy(contest->reference);
+    hd_module_destroy(contest->program);
+    for (int set = 0; set < INPUT_SETS; set++) {
+        for (size_t i = 0; contest->whole[set] && i < contest->narguments; i++)
+            memory_free(contest->whole[set][i].memory,
+                        contest->whole[set][i].bytes);
+        free(contest->whole[set]);
+    }
+}

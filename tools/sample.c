@@ -1,0 +1,277 @@
+// See sample.h. Bounds are those of docs/numerics.md.
+#include "sample.h"
+
+#include "file.h"
+#include "random.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const double lambda = 6;
+
+// ------------------------------------------------------------------ inputs
+
+bool pool_open(pool *pool, hd_dtype dtype, uint64_t seed, size_t width)
+{
+    enum { STARTS = 1 << 20 };
+
+    pool->dtype = dtype;
+    pool->starts = STARTS;
+    pool->bytes = (STARTS + width) * hd_dtype_size(dtype);
+    pool->first = memory_pages(pool->bytes, false);
+    if (!pool->first)
+        return false;
+    random_fill(dtype, seed, STARTS + width, pool->first);
+    return true;
+}
+
+void pool_close(pool *pool)
+{
+    memory_free(pool->first, pool->bytes);
+    pool->first = NULL;
+}
+
+// FNV-1a, finished as splitmix64 is.
+static uint64_t hash_row(int set, const char *name, int64_t row)
+{
+    uint64_t x = 0xcbf29ce484222325;
+
+    for (; *name; name++)
+        x = (x ^ (unsigned char)*name) * 0x100000001b3;
+    x = (x ^ (uint64_t)set) * 0x100000001b3;
+    x += (uint64_t)row * 0x9e3779b97f4a7c15;
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9;
+    x = (x ^ x >> 27) * 0x94d049bb133111eb;
+    return x ^ x >> 31;
+}
+
+const void *pool_row(const pool *pool, int set, const char *name, int64_t row)
+{
+    size_t start = hash_row(set, name, row) % pool->starts;
+
+    return pool->first + start * hd_dtype_size(pool->dtype);
+}
+
+// ------------------------------------------------------------------- sample
+
+static size_t values_of(const sample *sample)
+{
+    return (size_t)sample->nrows * (size_t)sample->n;
+}
+
+size_t sample_part(const sample *sample)
+{
+    return 2 * values_of(sample);
+}
+
+static void pick_rows(sample *sample)
+{
+    int64_t m = sample->m;
+
+    sample->nrows = m < SAMPLE_ROWS ? (int)m : SAMPLE_ROWS;
+    for (int i = 0; i < sample->nrows; i++) {
+        int64_t low = m * i / sample->nrows;
+        int64_t high = m * (i + 1) / sample->nrows;
+
+        sample->row[i] = low + (int64_t)(hash_row(sample->set, "sampled", i) %
+                                         (uint64_t)(high - low));
+    }
+}
+
+bool sample_open(sample *sample)
+{
+    size_t bytes;
+
+    pick_rows(sample);
+    bytes = values_of(sample) * sizeof(double);
+    sample->part = malloc(2 * bytes);
+    sample->value = malloc(bytes);
+    sample->bound = malloc(bytes);
+    sample->hop_bound = malloc(bytes);
+    sample->part_value = malloc(bytes);
+    sample->part_bound = malloc(bytes);
+    return sample->part && sample->value && sample->bound &&
+           sample->hop_bound && sample->part_value && sample->part_bound;
+}
+
+void sample_close(sample *sample)
+{
+    free(sample->part);
+    free(sample->value);
+    free(sample->bound);
+    free(sample->hop_bound);
+    free(sample->part_value);
+    free(sample->part_bound);
+}
+
+// The stretch of k that a rank computes, and where its rows begin.
+typedef struct share {
+    int64_t first, end;
+    int64_t a, w;
+} share;
+
+static share share_of(const sample *sample, int rank)
+{
+    if (sample->split)
+        return (share){0, sample->k, rank * sample->m, rank * sample->n};
+    return (share){sample->k * rank / sample->ranks,
+                   sample->k * (rank + 1) / sample->ranks, 0, 0};
+}
+
+static void load_stretch(const sample *sample, const char *name, int64_t row,
+                         const share *share, double *to)
+{
+    const pool *pool = sample->from;
+    const char *from = pool_row(pool, sample->set, name, row);
+
+    hd_dtype_load(pool->dtype,
+                  from + (size_t)share->first * hd_dtype_size(pool->dtype),
+                  (size_t)(share->end - share->first), to);
+}
+
+// All sampled rows advance together, so that the inner loop is a vector's.
+static void multiply(const double *a, const double *w, int64_t k, double *sums,
+                     double *sizes)
+{
+    memset(sums, 0, SAMPLE_ROWS * sizeof *sums);
+    memset(sizes, 0, SAMPLE_ROWS * sizeof *sizes);
+    for (int64_t i = 0; i < k; i++, a += SAMPLE_ROWS)
+        for (int r = 0; r < SAMPLE_ROWS; r++) {
+            double product = a[r] * w[i];
+
+            sums[r] += product;
+            sizes[r] += fabs(product);
+        }
+}
+
+// Those rows of A side by side: element i of all of them, then i + 1.
+static double *gather_rows(const sample *sample, const share *share,
+                           double *row)
+{
+    int64_t k = share->end - share->first;
+    double *a = need((size_t)(k ? k : 1) * SAMPLE_ROWS, sizeof *a);
+
+    for (int r = 0; r < sample->nrows; r++) {
+        load_stretch(sample, "a", share->a + sample->row[r], share, row);
+        for (int64_t i = 0; i < k; i++)
+            a[i * SAMPLE_ROWS + r] = row[i];
+    }
+    return a;
+}
+
+void sample_compute(sample *sample, int rank)
+{
+    share share = share_of(sample, rank);
+    int64_t k = share.end - share.first;
+    double *row = need((size_t)(k ? k : 1), sizeof *row);
+    double *a = gather_rows(sample, &share, row);
+    double *sizes = sample->part + values_of(sample);
+    double sum[SAMPLE_ROWS], size[SAMPLE_ROWS];
+
+    for (int64_t j = 0; j < sample->n; j++) {
+        load_stretch(sample, "w", share.w + j, &share, row);
+        multiply(a, row, k, sum, size);
+        for (int r = 0; r < sample->nrows; r++) {
+            sample->part[r * sample->n + j] = sum[r];
+            sizes[r * sample->n + j] = size[r];
+        }
+    }
+    free(a);
+    free(row);
+}
+
+// Half the distance between numbers of the format at `value`.
+static double half_step(hd_dtype dtype, double value)
+{
+    static const double units[HD_EVENT] = {[HD_F64] = 0x1p-53,
+                                           [HD_F32] = 0x1p-24,
+                                           [HD_F16] = 0x1p-11,
+                                           [HD_BF16] = 0x1p-8};
+    double least = dtype == HD_F16 ? 0x1p-14 : 0x1p-126;
+    int exponent;
+
+    frexp(fmax(fabs(value), least), &exponent);
+    return units[dtype] * ldexp(1, exponent - 1);
+}
+
+// Stored with an error of at most `error` so far.
+static double store_bound(hd_dtype dtype, double value, double error)
+{
+    return error + half_step(dtype, fabs(value) + error);
+}
+
+static double sum_bound(int64_t terms, double size)
+{
+    return lambda * sqrt((double)terms) * 0x1p-24 * size;
+}
+
+// Partial results are rounded, then added in fp32.
+static void combine_split(sample *sample, int rank, const double *parts,
+                          size_t i)
+{
+    size_t n = values_of(sample);
+    hd_dtype dtype = sample->from->dtype;
+    double value = 0, size = 0, errors = 0, squares = 0, error;
+
+    for (int peer = 0; peer < sample->ranks; peer++) {
+        const double *part = parts + 2 * n * (size_t)peer;
+
+        error = store_bound(dtype, part[i], sum_bound(sample->k, part[n + i]));
+        value += part[i];
+        size += fabs(part[i]);
+        errors += error;
+        squares += error * error;
+        if (peer == rank) {
+            sample->part_value[i] = part[i];
+            sample->part_bound[i] = error;
+        }
+    }
+    error =
+        fmin(errors, lambda * sqrt(squares)) + sum_bound(sample->ranks, size);
+    sample->value[i] = value;
+    sample->bound[i] = store_bound(dtype, value, error);
+    // No sum on the way is larger than the sum of all sizes.
+    error += lambda * sqrt(sample->ranks) * half_step(dtype, size);
+    sample->hop_bound[i] = store_bound(dtype, value, error);
+}
+
+static void combine_whole(sample *sample, const double *parts, size_t i)
+{
+    size_t n = values_of(sample);
+    double value = 0, size = 0;
+
+    for (int peer = 0; peer < sample->ranks; peer++) {
+        const double *part = parts + 2 * n * (size_t)peer;
+
+        value += part[i];
+        size += part[n + i];
+    }
+    sample->value[i] = value;
+    sample->bound[i] =
+        store_bound(sample->from->dtype, value, sum_bound(sample->k, size));
+    sample->hop_bound[i] = sample->bound[i];
+}
+
+void sample_combine(sample *sample, int rank, const double *parts)
+{
+    for (size_t i = 0; i < values_of(sample); i++)
+        if (sample->split)
+            combine_split(sample, rank, parts, i);
+        else
+            combine_whole(sample, parts, i);
+}
+
+void sample_compare(const sample *sample, int i, sample_of of, const void *got,
+                    const finding *place, verdict *verdict)
+{
+    size_t at = (size_t)i * (size_t)sample->n;
+    const double *values =
+        of == SAMPLE_OWN ? sample->part_value : sample->value;
+    const double *bounds = of == SAMPLE_OWN    ? sample->part_bound
+                           : of == SAMPLE_HOPS ? sample->hop_bound
+                                               : sample->bound;
+
+    verdict_values(verdict, sample->from->dtype, got, values + at, bounds + at,
+                   (size_t)sample->n, place);
+}

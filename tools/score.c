@@ -1,0 +1,414 @@
+// See score.h.
+#include "score.h"
+
+#include <cjson/cJSON.h>
+#include <dirent.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+// ------------------------------------------------------------------- machine
+
+// What follows the colon in the first line of `path` that begins with `key`.
+static bool read_field(const char *path, const char *key, char *out,
+                       size_t size)
+{
+    FILE *file = fopen(path, "re");
+    char line[512];
+    bool found = false;
+
+    while (file && !found && fgets(line, sizeof line, file)) {
+        const char *colon = strchr(line, ':');
+
+        if (!colon || strncmp(line, key, strlen(key)) != 0)
+            continue;
+        colon += 1 + strspn(colon + 1, " \t");
+        snprintf(out, size, "%.*s", (int)strcspn(colon, "\n"), colon);
+        found = true;
+    }
+    if (file)
+        fclose(file);
+    return found;
+}
+
+// The driver lists its GPUs there: "8 x NVIDIA H200".
+static void find_gpus(char *out, size_t size)
+{
+    static const char folder[] = "/proc/driver/nvidia/gpus";
+    DIR *dir = opendir(folder);
+    const struct dirent *entry;
+    char model[128] = "";
+    int n = 0;
+
+    while (dir && (entry = readdir(dir))) {
+        char path[512];
+
+        snprintf(path, sizeof path, "%s/%s/information", folder, entry->d_name);
+        n += read_field(path, "Model", model, sizeof model);
+    }
+    if (dir)
+        closedir(dir);
+    if (n > 0)
+        snprintf(out, size, "%d x %s", n, model);
+}
+
+void score_open(scoreboard *board)
+{
+    time_t t = time(NULL);
+    struct tm tm;
+    char model[96] = "processor";
+
+    gmtime_r(&t, &tm);
+    strftime(board->date, sizeof board->date, "%Y-%m-%d %H:%M:%S UTC", &tm);
+    read_field("/proc/cpuinfo", "model name", model, sizeof model);
+    snprintf(board->host, sizeof board->host, "%ld x %s",
+             sysconf(_SC_NPROCESSORS_ONLN), model);
+    if (board->measure->cuda)
+        find_gpus(board->devices, sizeof board->devices);
+    board->width = strlen("shape");
+    for (int i = 0; i < board->measure->n; i++) {
+        size_t length = strlen(board->measure->contest[i].id);
+
+        board->width = length > board->width ? length : board->width;
+    }
+}
+
+void score_close(scoreboard *board)
+{
+    cJSON_Delete(board->libraries);
+    board->libraries = NULL;
+}
+
+static cJSON *need_json(cJSON *item)
+{
+    if (!item)
+        out_of_memory();
+    return item;
+}
+
+static cJSON *at(const cJSON *object, const char *name)
+{
+    return cJSON_GetObjectItemCaseSensitive(object, name);
+}
+
+static void print_library(const char *name, const cJSON *version, FILE *to)
+{
+    if (cJSON_IsString(version))
+        fprintf(to, ", %s %s", name, version->valuestring);
+}
+
+// What is not known is left out: the times stand without it.
+void score_libraries(scoreboard *board, FILE *to)
+{
+    char *text;
+    cJSON *all;
+    const cJSON *library;
+
+    if (!board->measure->cuda || hd_environment(NULL, &text) != HD_OK)
+        return;
+    all = cJSON_Parse(text);
+    hd_free(text);
+    board->libraries = cJSON_DetachItemFromObject(all, "libraries");
+    fprintf(to, "\nheddle %s", hd_version());
+    print_library("CUDA", at(at(all, "cuda"), "version"), to);
+    cJSON_ArrayForEach(library, board->libraries)
+    {
+        const char *name = cJSON_GetStringValue(at(library, "name"));
+
+        print_library(name ? name : "", at(library, "version"), to);
+    }
+    fputc('\n', to);
+    cJSON_Delete(all);
+}
+
+// --------------------------------------------------------------------- table
+
+double score_rate(const scoreboard *board)
+{
+    const contest *probe = board->measure->contest;
+
+    if (!board->probed || !probe->score[0].ran)
+        return 0;
+    return probe->bytes_in / probe->score[0].median;
+}
+
+// The probe multiplies nothing, and so have contenders that were skipped.
+static const char *library_of(const contest *contest)
+{
+    for (int i = 0; i < contest->n; i++)
+        if (contest->score[i].library[0])
+            return contest->score[i].library;
+    return "none";
+}
+
+void score_head(const scoreboard *board, const contest *first, FILE *to)
+{
+    const measure *measure = board->measure;
+
+    fprintf(to, "heddle %s, %s\n", hd_version(), board->date);
+    fprintf(to, "command  %s\n", board->command);
+    fprintf(to, "host     %s\n", board->host);
+    fprintf(to, "device   %s%s%s%s, %d rank%s\n", measure->session.device,
+            board->devices[0] ? " (" : "", board->devices,
+            board->devices[0] ? ")" : "", measure->ranks,
+            measure->ranks == 1 ? "" : "s");
+    fprintf(to, "matmul   %s\n", library_of(first));
+    if (score_rate(board) > 0)
+        fprintf(to, "link     %.1f GB/s to a neighbour\n",
+                score_rate(board) * 1e-9);
+    fprintf(to,
+            "samples  %" PRId64 " rounds of %" PRId64 ", each %" PRId64
+            " run%s in a row\n\n",
+            measure->rounds, measure->iters, measure->queue,
+            measure->queue == 1 ? "" : "s");
+    fprintf(to, "%-*s  %-16s  %10s  %10s  %10s  %10s  %9s  %10s\n",
+            (int)board->width, "shape", "candidate", "median ms", "p5", "p95",
+            "alone ms", "issue us", "floor/time");
+}
+
+// That nothing was compared, though something should have been, is a failure
+// too.
+static const char *verdict_text(const contender *contender, const score *score)
+{
+    if (!score->ran)
+        return "skipped";
+    if (contender->judge == JUDGE_NONE)
+        return "not checked";
+    return score->verdict.off > 0 || score->verdict.checked == 0 ? "FAILED"
+                                                                 : "verified";
+}
+
+// Only what does both parts is held against the floor.
+static void print_row(const scoreboard *board, const contest *contest, int i,
+                      double floor, FILE *to)
+{
+    const score *s = &contest->score[i];
+    const contender *c = &contest->contender[i];
+
+    fprintf(to, "%-*s  %-16s  ", (int)board->width, contest->id, c->name);
+    if (!s->ran) {
+        fprintf(to, "skipped: %s\n", s->why);
+        return;
+    }
+    fprintf(to, "%10.4f  %10.4f  %10.4f  %10.4f  %9.1f  ", s->median * 1e3,
+            s->p5 * 1e3, s->p95 * 1e3, s->alone * 1e3, s->issue * 1e6);
+    if (floor > 0 && c->part == PART_WHOLE)
+        fprintf(to, "%10.3f", floor / s->median);
+    else
+        fprintf(to, "%10s", "-");
+    if (strcmp(verdict_text(c, s), "FAILED") == 0)
+        fprintf(to, "  FAILED");
+    fputc('\n', to);
+}
+
+void score_rows(const scoreboard *board, const contest *contest, FILE *to)
+{
+    double floor = contest_floor(contest, score_rate(board));
+
+    if (floor > 0)
+        fprintf(to, "%-*s  %-16s  %10.4f\n", (int)board->width, contest->id,
+                "floor", floor * 1e3);
+    for (int i = 0; i < contest->n; i++)
+        print_row(board, contest, i, floor, to);
+    if (measure_apart(board->measure, contest))
+        fprintf(to,
+                "%s: the candidates need more than --memory together: they "
+                "were measured one after the other\n",
+                contest->id);
+    fflush(to);
+}
+
+outcome score_verdicts(const scoreboard *board, FILE *to)
+{
+    const measure *measure = board->measure;
+    outcome result = FINE;
+
+    for (int k = 0; k < measure->n; k++)
+        for (int i = 0; i < measure->contest[k].n; i++) {
+            const contender *c = &measure->contest[k].contender[i];
+            const score *s = &measure->contest[k].score[i];
+            const finding *worst = &s->verdict.worst;
+
+            if (strcmp(verdict_text(c, s), "FAILED") != 0)
+                continue;
+            fprintf(to,
+                    "%s: %s: FAILED: %zu of %zu values are off; the worst is "
+                    "%.9g and should be %.9g within %.3g, at rank %d, element "
+                    "%zu\n",
+                    measure->contest[k].id, c->name, s->verdict.off,
+                    s->verdict.checked, worst->value, worst->expected,
+                    worst->bound, worst->rank, worst->index);
+            result = FAILED;
+        }
+    return result;
+}
+
+// ---------------------------------------------------------------------- JSON
+
+static void put_number(cJSON *object, const char *name, double value)
+{
+    need_json(cJSON_AddNumberToObject(object, name, value));
+}
+
+static void put_text(cJSON *object, const char *name, const char *value)
+{
+    need_json(cJSON_AddStringToObject(object, name, value));
+}
+
+static void put_candidate(cJSON *array, const contest *contest, int i,
+                          double floor)
+{
+    const score *s = &contest->score[i];
+    const contender *c = &contest->contender[i];
+    cJSON *object = need_json(cJSON_CreateObject());
+
+    cJSON_AddItemToArray(array, object);
+    put_text(object, "name", c->name);
+    put_text(object, "check", verdict_text(c, s));
+    if (!s->ran) {
+        put_text(object, "why", s->why);
+        return;
+    }
+    put_number(object, "median", s->median);
+    put_number(object, "p5", s->p5);
+    put_number(object, "p95", s->p95);
+    put_number(object, "alone", s->alone);
+    put_number(object, "issue", s->issue);
+    if (floor > 0 && c->part == PART_WHOLE)
+        put_number(object, "floor_ratio", floor / s->median);
+    if (s->verdict.checked > 0)
+        put_number(object, "error_to_bound", s->verdict.worst.ratio);
+}
+
+static void put_contest(cJSON *array, const scoreboard *board,
+                        const contest *contest)
+{
+    cJSON *object = need_json(cJSON_CreateObject());
+    double floor = contest_floor(contest, score_rate(board));
+    cJSON *candidates;
+
+    cJSON_AddItemToArray(array, object);
+    put_text(object, "id", contest->id);
+    if (!contest->program) {
+        put_text(object, "kind", shape_kind_name(contest->shape.kind));
+        put_text(object, "dtype", hd_dtype_text(contest->shape.dtype));
+        put_number(object, "m", (double)contest->shape.m);
+        put_number(object, "n", (double)contest->shape.n);
+        put_number(object, "k", (double)contest->shape.k);
+        put_number(object, "bytes_in", contest->bytes_in);
+    }
+    if (floor > 0)
+        put_number(object, "floor", floor);
+    need_json(cJSON_AddBoolToObject(object, "interleaved",
+                                    !measure_apart(board->measure, contest)));
+    candidates = need_json(cJSON_AddArrayToObject(object, "candidates"));
+    for (int i = 0; i < contest->n; i++)
+        put_candidate(candidates, contest, i, floor);
+}
+
+static cJSON *make_json(const scoreboard *board)
+{
+    const measure *measure = board->measure;
+    cJSON *root = need_json(cJSON_CreateObject());
+    cJSON *shapes;
+
+    put_text(root, "heddle", hd_version());
+    put_text(root, "date", board->date);
+    put_text(root, "command", board->command);
+    put_text(root, "host", board->host);
+    put_text(root, "device", measure->session.device);
+    if (board->devices[0])
+        put_text(root, "devices", board->devices);
+    put_text(root, "matmul",
+             library_of(&measure->contest[board->probed && measure->n > 1]));
+    if (board->libraries)
+        cJSON_AddItemToObject(
+            root, "libraries",
+            need_json(cJSON_Duplicate(board->libraries, true)));
+    put_number(root, "ranks", measure->ranks);
+    put_number(root, "rounds", (double)measure->rounds);
+    put_number(root, "iters", (double)measure->iters);
+    put_number(root, "queue", (double)measure->queue);
+    put_number(root, "link_rate", score_rate(board));
+    shapes = need_json(cJSON_AddArrayToObject(root, "shapes"));
+    for (int i = board->probed; i < measure->n; i++)
+        put_contest(shapes, board, &measure->contest[i]);
+    return root;
+}
+
+// The file appears whole, or as it was before.
+static outcome write_text(const char *path, const char *text)
+{
+    sink sink;
+    outcome result = sink_open(path, &sink);
+
+    if (result == FINE)
+        result = sink_write(&sink, text, strlen(text));
+    if (result == FINE)
+        result = sink_commit(&sink);
+    sink_discard(&sink);
+    return result;
+}
+
+outcome score_json(const scoreboard *board, const char *path)
+{
+    cJSON *root = make_json(board);
+    char *printed = cJSON_Print(root);
+    char *text;
+    outcome result;
+
+    cJSON_Delete(root);
+    if (!printed)
+        out_of_memory();
+    text = need_format("%s\n", printed);
+    cJSON_free(printed);
+    result = write_text(path, text);
+    free(text);
+    return result;
+}
+
+// ----------------------------------------------------------------------- CSV
+
+// Ids and names hold no commas, so nothing is quoted.
+static void print_csv(const scoreboard *board, const contest *contest, FILE *to)
+{
+    double floor = contest_floor(contest, score_rate(board));
+
+    for (int i = 0; i < contest->n; i++) {
+        const score *s = &contest->score[i];
+        const contender *c = &contest->contender[i];
+
+        fprintf(to, "%s,%s,", contest->id, c->name);
+        if (s->ran)
+            fprintf(to, "%.6f,%.6f,%.6f,%.6f,%.3f,", s->median * 1e3,
+                    s->p5 * 1e3, s->p95 * 1e3, s->alone * 1e3, s->issue * 1e6);
+        else
+            fputs(",,,,,", to);
+        if (s->ran && floor > 0 && c->part == PART_WHOLE)
+            fprintf(to, "%.6f", floor / s->median);
+        fprintf(to, ",%s\n", verdict_text(c, s));
+    }
+}
+
+outcome score_csv(const scoreboard *board, const char *path)
+{
+    char *text = NULL;
+    size_t length;
+    FILE *to = open_memstream(&text, &length);
+    outcome result;
+
+    if (!to)
+        out_of_memory();
+    fputs("shape,candidate,median_ms,p5_ms,p95_ms,alone_ms,issue_us,"
+          "floor_ratio,check\n",
+          to);
+    for (int i = board->probed; i < board->measure->n; i++)
+        print_csv(board, &board->measure->contest[i], to);
+    if (fclose(to) != 0)
+        out_of_memory();
+    result = write_text(path, text);
+    free(text);
+    return result;
+}
