@@ -319,6 +319,38 @@ static bool is_late(const hd_device *device, const hd_progress *progress)
            device->binding.timeout;
 }
 
+// A wait for a peer that has left. All that it wrote was there when it left, so
+// that what is missing then never comes. In a graph a word that came is cleared
+// again and looks like one that is missing: there only time tells.
+static const hd_cuda_wait *find_forsaken(hd_device *device,
+                                         const hd_progress *progress,
+                                         const hd_cuda_wait *missing)
+{
+    hd_line nowhere = {NULL, 0};
+
+    if (missing == NULL || !hd_group_left(device->binding.group, missing->peer))
+        return NULL;
+    if (device->binding.graph)
+        return is_late(device, progress) ? missing : NULL;
+    if (!take_snapshot(device))
+        return NULL;
+    missing = list_missing(device, progress->run, &nowhere);
+    return missing != NULL &&
+                   hd_group_left(device->binding.group, missing->peer)
+               ? missing
+               : NULL;
+}
+
+static void fail_forsaken(hd_device *device, const hd_cuda_wait *wait)
+{
+    char text[HD_GROUP_TEXT] = "";
+    hd_line line = {text, sizeof(text)};
+
+    put(&line, "rank %d has left the group; ", wait->peer);
+    put_wait(&line, device, wait);
+    hd_cuda_fail(device, HD_PEER, text, "");
+}
+
 // Fails a run in which nothing has moved for the timeout though a peer's word
 // is missing, or that waits for a peer that has left.
 static void look(hd_device *device, hd_progress *progress)
@@ -327,7 +359,7 @@ static void look(hd_device *device, hd_progress *progress)
     char notes[HD_CUDA_NOTES] = "";
     hd_line lines = {notes, sizeof(notes)};
     bool nccl = hd_binding_uses(&device->binding, HD_TRANSPORT_NCCL);
-    const hd_cuda_wait *missing;
+    const hd_cuda_wait *missing, *forsaken;
 
     if (run == 0 || !take_snapshot(device)) {
         progress->run = 0;
@@ -340,20 +372,13 @@ static void look(hd_device *device, hd_progress *progress)
         *progress = (hd_progress){run, hash, hd_clock()};
         return;
     }
-    if (missing != NULL &&
-        hd_group_left(device->binding.group, missing->peer)) {
-        char text[HD_GROUP_TEXT] = "";
-        hd_line line = {text, sizeof(text)};
-
-        put(&line, "rank %d has left the group; ", missing->peer);
-        put_wait(&line, device, missing);
-        hd_cuda_fail(device, HD_PEER, text, "");
-    } else if (is_late(device, progress)) {
-        if (missing != NULL)
-            fail_late(device, missing, notes);
-        else
-            fail_nccl(device, run);
-    }
+    forsaken = find_forsaken(device, progress, missing);
+    if (forsaken != NULL)
+        fail_forsaken(device, forsaken);
+    else if (is_late(device, progress) && missing != NULL)
+        fail_late(device, missing, notes);
+    else if (is_late(device, progress))
+        fail_nccl(device, run);
 }
 
 static void come_to_rest(hd_device *device)

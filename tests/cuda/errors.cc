@@ -273,10 +273,13 @@ TEST(CudaEvents, OfTheCallerOrderRuns)
             HD_TRY(caller.HoldUp(other));
             HD_TRY(caller.Set(shards, other, program, 0, 0));
             caller.cu.event_record(go, other);
-            HD_TRY(hd_session_run(session, address, 4, rank.diag));
-            if (caller.cu.event_query(done) != HD_CU_NOT_READY)
+            hd_status status = hd_session_run(session, address, 4, rank.diag);
+            bool early = caller.cu.event_query(done) != HD_CU_NOT_READY;
+
+            caller.LetGo(); // or nothing can be freed
+            HD_TRY(status);
+            if (early)
                 return HD_INVALID;
-            caller.LetGo();
             HD_TRY(shards.Get(rank.diag));
             if (caller.cu.event_query(done) != HD_CU_SUCCESS)
                 return HD_INVALID;

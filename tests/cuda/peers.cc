@@ -26,6 +26,11 @@ struct Way {
     const char *name;
     hd_transport transport;
     bool graph;
+
+    friend std::ostream &operator<<(std::ostream &out, const Way &way)
+    {
+        return out << way.name;
+    }
 };
 
 const Way kWays[] = {{"copy", HD_TRANSPORT_COPY, false},

@@ -15,6 +15,11 @@ struct Way {
     const char *name;
     hd_transport transport;
     bool graph;
+
+    friend std::ostream &operator<<(std::ostream &out, const Way &way)
+    {
+        return out << way.name;
+    }
 };
 
 class CudaRuns : public testing::TestWithParam<Way>
