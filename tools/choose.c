@@ -35,6 +35,7 @@ static bool predict(const char *path, const content *text,
 }
 
 // Streams and chunks that are tried: a bulk collective has no use for either.
+// What sends by itself is also tried with a stream for transfers.
 static int list_options(const hd_lower_options *base,
                         hd_lower_options out[MOST_CANDIDATES])
 {
@@ -52,6 +53,12 @@ static int list_options(const hd_lower_options *base,
             out[n].streams = counts[i % 3];
             out[n].chunks = counts[i / 3];
         }
+    for (int i = 0, plain = n; i < plain; i++)
+        if (out[i].transfer >= HD_TRANSFER_DIRECT && !base->comm_stream) {
+            out[n] = out[i];
+            out[n].comm_stream = out[n].defer_sends = true;
+            n++;
+        }
     return n;
 }
 
@@ -61,6 +68,9 @@ static int compare_candidates(const void *x, const void *y)
 
     if (a->prediction.time != b->prediction.time)
         return a->prediction.time < b->prediction.time ? -1 : 1;
+    // Equal by the model, which knows no gaps between transfers.
+    if (a->lower.comm_stream != b->lower.comm_stream)
+        return a->lower.comm_stream ? -1 : 1;
     if (a->lower.streams != b->lower.streams)
         return a->lower.streams - b->lower.streams;
     return a->lower.chunks != b->lower.chunks
@@ -113,10 +123,12 @@ outcome choose_best(const char *path, const content *text,
     TRY(choose_all(path, text, options, &machine, candidates, &n));
     options->lower = candidates[0].lower;
     fprintf(stderr,
-            "%s: auto: %s, %d stream%s, %d chunk%s: %.1f us predicted on %s\n",
+            "%s: auto: %s, %d stream%s, %d chunk%s%s: %.1f us predicted on "
+            "%s\n",
             path, choose_name(options->lower.transfer), options->lower.streams,
             options->lower.streams == 1 ? "" : "s", options->lower.chunks,
             options->lower.chunks == 1 ? "" : "s",
+            options->lower.comm_stream ? ", transfers on their own" : "",
             candidates[0].prediction.time * 1e6, machine.name);
     return FINE;
 }

@@ -221,6 +221,7 @@ static void compare_json(const simulate *s, const candidate *candidates, int n)
                                           choose_name(lower->transfer)));
         put_number(object, "streams", lower->streams);
         put_number(object, "chunks", lower->chunks);
+        cJSON_AddBoolToObject(object, "comm_stream", lower->comm_stream);
         need_json(cJSON_AddStringToObject(object, "machine", s->machine.name));
         put_prediction(object, &candidates[i].prediction);
         cJSON_AddItemToArray(array, object);
@@ -238,14 +239,15 @@ static outcome compare_pipelines(simulate *s, const content *text)
         compare_json(s, candidates, n);
         return FINE;
     }
-    printf("%-10s  %7s  %6s  %12s  %8s  %7s\n", "transfer", "streams", "chunks",
-           "predicted us", "to best", "overlap");
+    printf("%-10s  %7s  %6s  %4s  %12s  %8s  %7s\n", "transfer", "streams",
+           "chunks", "comm", "predicted us", "to best", "overlap");
     for (int i = 0; i < n; i++) {
         const candidate *c = &candidates[i];
 
-        printf("%-10s  %7d  %6d  %12.1f  %8.2f  %5.0f %%\n",
+        printf("%-10s  %7d  %6d  %4s  %12.1f  %8.2f  %5.0f %%\n",
                choose_name(c->lower.transfer), c->lower.streams,
-               c->lower.chunks, c->prediction.time * 1e6,
+               c->lower.chunks, c->lower.comm_stream ? "own" : "-",
+               c->prediction.time * 1e6,
                c->prediction.time / candidates[0].prediction.time,
                c->prediction.overlap * 100);
     }
