@@ -55,7 +55,7 @@ static hd_status start_kernel(hd_device *device, const hd_cuda_command *command,
 static hd_status touch_event(hd_device *device, const hd_cuda_command *command,
                              hd_cu_stream stream, hd_diag *diag)
 {
-    hd_cu_event event = device->argument[command->event];
+    hd_cu_event event = device->argument[command->event].at;
 
     if (command->kind == HD_CUDA_RECORD_ARGUMENT)
         HD_CUDA_TRY(device, diag, event_record, event, stream);
@@ -158,9 +158,22 @@ static hd_status issue_step(hd_device *device, const hd_step *step, int n,
 
 // --------------------------------------------------------------- graphs
 
+// Of memory that CUDA does not know the number stays 0.
+static void number_allocations(hd_device *device)
+{
+    for (int i = 0; i < device->narguments; i++) {
+        hd_cuda_argument *argument = &device->argument[i];
+
+        if (device->cu.pointer_attribute(
+                &argument->allocation, HD_CU_POINTER_BUFFER_ID,
+                (hd_cu_ptr)(uintptr_t)argument->at) != HD_CU_SUCCESS)
+            argument->allocation = 0;
+    }
+}
+
 static hd_cuda_graph *find_graph(hd_device *device)
 {
-    size_t bytes = (size_t)device->narguments * sizeof(void *);
+    size_t bytes = (size_t)device->narguments * sizeof(*device->argument);
 
     for (int i = 0; i < device->ngraphs; i++) {
         if (memcmp(device->graph[i].argument, device->argument, bytes) == 0)
@@ -180,7 +193,7 @@ static void free_graph(hd_device *device, hd_cuda_graph *graph)
 // Room for one more; the oldest goes when there is none.
 static hd_status new_graph(hd_device *device, hd_diag *diag)
 {
-    size_t bytes = (size_t)device->narguments * sizeof(void *);
+    size_t bytes = (size_t)device->narguments * sizeof(*device->argument);
     hd_cuda_graph *graph;
 
     if (device->ngraphs == HD_CUDA_GRAPHS) {
@@ -228,7 +241,7 @@ static hd_status take_arguments(hd_device *device, void *const *arguments,
 
         if (buffer->argument < 0)
             continue;
-        device->argument[buffer->argument] = at;
+        device->argument[buffer->argument].at = at;
         device->takes_events |= buffer->buffer->type.dtype == HD_EVENT;
         if (buffer->buffer->type.dtype == HD_EVENT)
             continue;
@@ -264,6 +277,7 @@ static hd_status begin(hd_device *device, void *stream, hd_diag *diag,
     atomic_store_explicit(&device->entered_on, stream, memory_order_relaxed);
     atomic_store_explicit(&device->entered, device->runs, memory_order_release);
     if (device->binding.graph) {
+        number_allocations(device);
         device->replay = find_graph(device);
         *whole = device->replay != NULL;
         if (*whole)
@@ -398,6 +412,7 @@ static hd_status finish(hd_device *device, hd_diag *diag)
         return hd_cuda_report(device, diag);
     HD_TRY(
         hd_cuda_await(device, hd_cuda_run_of(device, device->runs)->end, diag));
+    HD_TRY(hd_cuda_nccl_check(device, diag));
     return read_times(device, diag);
 }
 

@@ -162,9 +162,16 @@ typedef struct hd_cuda_run {
     hd_cu_event start, end; // owned, with times
 } hd_cuda_run;
 
+// Memory that was freed may come back at the same address as another
+// allocation, and a graph must not be replayed on it.
+typedef struct hd_cuda_argument {
+    void *at;
+    uint64_t allocation; // what CUDA numbers it; kept for graphs alone
+} hd_cuda_argument;
+
 typedef struct hd_cuda_graph {
-    void **argument;       // owned
-    hd_cu_graph_exec exec; // owned
+    hd_cuda_argument *argument; // owned
+    hd_cu_graph_exec exec;      // owned
 } hd_cuda_graph;
 
 struct hd_device {
@@ -222,9 +229,9 @@ struct hd_device {
 
     uint64_t runs; // begun
     hd_cuda_run run[HD_CUDA_RUNS];
-    hd_cu_ptr *base;     // owned: by buffer, then by argument
-    void **argument;     // owned: of this run
-    hd_cu_stream caller; // of this run
+    hd_cu_ptr *base;            // owned: by buffer, then by argument
+    hd_cuda_argument *argument; // owned: of this run
+    hd_cu_stream caller;        // of this run
     hd_cuda_graph graph[HD_CUDA_GRAPHS];
     int ngraphs;
     hd_cuda_graph *replay; // of this run; NULL if steps are issued
@@ -238,9 +245,10 @@ struct hd_device {
     bool watching;
     hd_bell bell;
     atomic_bool closing;
-    atomic_bool failed;   // written once, under the lock
-    atomic_bool rested;   // the failed device does nothing any more
-    pthread_mutex_t lock; // guards what the first failure said
+    atomic_bool failed;        // written once, under the lock
+    atomic_bool rested;        // the failed device does nothing any more
+    pthread_mutex_t comm_lock; // held while a communicator is used
+    pthread_mutex_t lock;      // guards what the first failure said
     hd_status status;
     char text[HD_GROUP_TEXT];
     char notes[HD_CUDA_NOTES]; // lines: who waits for whom
@@ -361,6 +369,8 @@ hd_status hd_cuda_nccl_open(hd_device *device, hd_diag *diag);
 void hd_cuda_nccl_close(hd_device *device);
 // Ends what its kernels wait for.
 void hd_cuda_nccl_abort(hd_device *device);
+// Whether what has run went well: its kernels end without a word if not.
+hd_status hd_cuda_nccl_check(hd_device *device, hd_diag *diag);
 hd_status hd_cuda_nccl_transfer(hd_device *device,
                                 const hd_cuda_command *command, hd_diag *diag);
 void *hd_cuda_address(const hd_device *device, hd_cuda_at at);

@@ -55,6 +55,7 @@ enum { // flags and kinds
     HD_CU_OP_WAIT_32 = 1, // CUstreamBatchMemOpType
     HD_CU_OP_WRITE_32 = 2,
     HD_CU_POINTER_MEMORY_TYPE = 2, // CUpointer_attribute
+    HD_CU_POINTER_BUFFER_ID = 7,
     HD_CU_POINTER_DEVICE_ORDINAL = 9,
     HD_CU_MEMORY_DEVICE = 2, // CUmemorytype
 };

@@ -155,13 +155,63 @@ void hd_cuda_nccl_close(hd_device *device)
     free(device->comm);
 }
 
+// A call that uses a communicator may itself wait for a peer, and only this
+// ends it then: so the lock is not waited for without end.
 void hd_cuda_nccl_abort(hd_device *device)
 {
-    for (int a = 0; device->comm != NULL && a < HD_MAX_AXES; a++) {
-        if (device->comm[a] != NULL)
-            device->nccl.comm_abort(device->comm[a]);
+    struct timespec until;
+    bool locked;
+
+    if (device->comm == NULL)
+        return;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec++;
+    locked = pthread_mutex_timedlock(&device->comm_lock, &until) == 0;
+    for (int a = 0; a < HD_MAX_AXES; a++) {
+        hd_nccl_comm comm = device->comm[a];
+
         device->comm[a] = NULL;
+        if (comm != NULL)
+            device->nccl.comm_abort(comm);
     }
+    if (locked)
+        pthread_mutex_unlock(&device->comm_lock);
+}
+
+static int find_error(hd_device *device)
+{
+    int found = HD_NCCL_SUCCESS;
+
+    pthread_mutex_lock(&device->comm_lock);
+    for (int a = 0; a < HD_MAX_AXES && found == HD_NCCL_SUCCESS; a++) {
+        int error = HD_NCCL_SUCCESS;
+
+        if (device->comm[a] != NULL)
+            device->nccl.async_error(device->comm[a], &error);
+        if (error != HD_NCCL_IN_PROGRESS)
+            found = error;
+    }
+    pthread_mutex_unlock(&device->comm_lock);
+    return found;
+}
+
+hd_status hd_cuda_nccl_check(hd_device *device, hd_diag *diag)
+{
+    char text[HD_GROUP_TEXT];
+    int error;
+
+    if (device->comm == NULL)
+        return HD_OK;
+    error = find_error(device);
+    if (error == HD_NCCL_SUCCESS) // or the communicator is gone
+        return hd_cuda_report(device, diag);
+    // The peer at fault knows more: its words are on their way.
+    for (int i = 0; i < 1000 && !atomic_load(&device->failed); i++)
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    snprintf(text, sizeof(text), "rank %d: NCCL failed in a run: %s",
+             device->rank, device->nccl.error_text(error));
+    hd_cuda_fail(device, HD_PEER, text, "");
+    return hd_cuda_report(device, diag);
 }
 
 // ----------------------------------------------------------- transfers
@@ -300,8 +350,8 @@ static hd_status issue_all(hd_device *device, const hd_cuda_command *command,
     return HD_OK;
 }
 
-hd_status hd_cuda_nccl_transfer(hd_device *device,
-                                const hd_cuda_command *command, hd_diag *diag)
+static hd_status issue_group(hd_device *device, const hd_cuda_command *command,
+                             hd_diag *diag)
 {
     int error = device->nccl.group_start();
     hd_status status;
@@ -312,5 +362,16 @@ hd_status hd_cuda_nccl_transfer(hd_device *device,
     error = device->nccl.group_end();
     if (status == HD_OK && error != HD_NCCL_SUCCESS)
         return nccl_error(device, error, diag, "group_end");
+    return status;
+}
+
+hd_status hd_cuda_nccl_transfer(hd_device *device,
+                                const hd_cuda_command *command, hd_diag *diag)
+{
+    hd_status status;
+
+    pthread_mutex_lock(&device->comm_lock);
+    status = issue_group(device, command, diag);
+    pthread_mutex_unlock(&device->comm_lock);
     return status;
 }

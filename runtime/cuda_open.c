@@ -152,6 +152,7 @@ hd_status hd_cuda_open(const hd_binding *binding, hd_diag *diag,
     if (device == NULL)
         return hd_fail(diag, HD_NO_MEMORY, "no memory for a session");
     pthread_mutex_init(&device->lock, NULL);
+    pthread_mutex_init(&device->comm_lock, NULL);
     device->binding = *binding;
     device->random = binding->seed + (uint64_t)hd_group_rank(binding->group);
     device->rank = hd_group_rank(binding->group);
@@ -221,6 +222,7 @@ void hd_cuda_close(hd_device *device)
         hd_library_close(&device->cuda_library);
     }
     free(device->stream);
+    pthread_mutex_destroy(&device->comm_lock);
     pthread_mutex_destroy(&device->lock);
     free(device);
 }

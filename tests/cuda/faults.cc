@@ -113,7 +113,7 @@ void Judge(const std::vector<Answer> &answers, const Symbol &symbol,
     }
 }
 
-// Of what is called very often, the first calls and the last, unless all are
+// Of what is called very often, the first call and the last, unless all are
 // asked for.
 std::vector<long> Which(long calls)
 {
@@ -121,7 +121,7 @@ std::vector<long> Which(long calls)
     std::vector<long> which;
 
     for (long k = 1; k <= calls; k++) {
-        if (k <= 3 || k == calls ||
+        if (k == 1 || k == calls ||
             (all != nullptr && *all != '\0' && k <= 200))
             which.push_back(k);
     }

@@ -313,6 +313,9 @@ hd_cu_result cuPointerGetAttribute(void *out, int attribute, hd_cu_ptr at)
     case HD_CU_POINTER_DEVICE_ORDINAL:
         *static_cast<int *>(out) = region->device;
         return SUCCESS;
+    case HD_CU_POINTER_BUFFER_ID: // addresses are not used again
+        *static_cast<uint64_t *>(out) = start;
+        return SUCCESS;
     default:
         return NOT_SUPPORTED;
     }
