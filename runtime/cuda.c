@@ -526,7 +526,10 @@ static hd_status cuda_prepare(hd_device *device, hd_diag *diag)
 
 static void cuda_close(hd_device *device)
 {
-    if (device != NULL && device->context != NULL &&
+    if (device == NULL)
+        return;
+    hd_cuda_unwatch(device); // may yet find that the device is stuck
+    if (device->context != NULL && !device->stuck &&
         device->cu.context_push(device->context) == HD_CU_SUCCESS) {
         for (int i = 0; i < device->ngraphs; i++)
             free_graph(device, &device->graph[i]);
@@ -536,9 +539,9 @@ static void cuda_close(hd_device *device)
             if (device->mark[i] != NULL)
                 device->cu.event_destroy(device->mark[i]);
         }
-        free(device->mark);
         device->cu.context_pop(&(hd_cu_context){0});
     }
+    free(device->mark);
     hd_cuda_close(device);
 }
 

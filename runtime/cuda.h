@@ -93,11 +93,6 @@ typedef struct hd_cuda_command {
     int event; // RECORD, WAIT: of device->event; ..ARGUMENT: of the arguments
 } hd_cuda_command;
 
-// What a word becomes in run n: n, or a constant in graphs.
-typedef struct hd_cuda_word {
-    bool clears; // graphs only: put back to 0
-} hd_cuda_word;
-
 // The commands of a step, or of a group at its first step.
 typedef struct hd_cuda_entry {
     int first, n;
@@ -213,8 +208,7 @@ struct hd_device {
     hd_cuda_entry head, tail; // of every run
     hd_cuda_command *command; // owned
     int ncommands, command_room;
-    hd_cu_memop *word;        // owned
-    hd_cuda_word *word_about; // owned, likewise
+    hd_cu_memop *word; // owned
     int nwords, word_room;
     hd_cuda_at *pointer; // owned
     int npointers, pointer_room;

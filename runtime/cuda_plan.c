@@ -325,7 +325,6 @@ void hd_cuda_plan_free(hd_device *device)
     free(device->early);
     free(device->command);
     free(device->word);
-    free(device->word_about);
     free(device->pointer);
     free(device->wait);
 }

@@ -15,6 +15,7 @@
 
 enum { READY, DONE };
 
+#define BATCH 128        // words a call; CUDA takes 256
 #define EARLY_STEPS 4096 // of a program that is searched for early "ready"s
 
 // --------------------------------------------------------------- words
@@ -37,18 +38,15 @@ static hd_status add_word(hd_words *words, int operation, hd_cu_ptr address,
     hd_cuda_command *last = device->ncommands > words->after
                                 ? &device->command[device->ncommands - 1]
                                 : NULL;
-    int about_room = device->word_room;
 
-    if (last == NULL || last->kind != HD_CUDA_WORDS ||
+    if (last == NULL || last->kind != HD_CUDA_WORDS || last->n == BATCH ||
         last->stream != words->stream) {
         last = hd_cuda_add(device, HD_CUDA_WORDS, words->stream, words->step);
         if (last == NULL)
             return hd_cuda_no_room(device, words->diag);
         last->first = device->nwords;
     }
-    if (!hd_cuda_grow((void **)&device->word_about, device->nwords, &about_room,
-                      sizeof(*device->word_about)) ||
-        !hd_cuda_grow((void **)&device->word, device->nwords,
+    if (!hd_cuda_grow((void **)&device->word, device->nwords,
                       &device->word_room, sizeof(*device->word)))
         return hd_cuda_no_room(device, words->diag);
     memset(&device->word[device->nwords], 0, sizeof(*device->word));
@@ -57,7 +55,7 @@ static hd_status add_word(hd_words *words, int operation, hd_cu_ptr address,
     device->word[device->nwords].word.value = clears ? 0 : 1;
     device->word[device->nwords].word.flags =
         operation == HD_CU_OP_WAIT_32 ? HD_CU_WAIT_GEQ : HD_CU_WRITE_DEFAULT;
-    device->word_about[device->nwords++] = (hd_cuda_word){.clears = clears};
+    device->nwords++;
     last->n++;
     return HD_OK;
 }

@@ -115,6 +115,37 @@ TEST_P(CudaRuns, FollowInputsAndAddresses)
 
 // Each on a stream of the caller's, in order with what it has put there before
 // and puts there afterwards.
+// A graph holds on to the allocations that it was captured with.
+TEST(CudaGraphs, AreNotReplayedOnMemoryThatCameBack)
+{
+    Program program(kEverything, 1);
+    auto body = [&](Rank &rank) {
+        hd_session_options options = CudaOptions(10);
+        Session session;
+
+        options.graph = true;
+        HD_TRY(session.Open(rank, program, options));
+        auto *calls = Extra<decltype(fake_cuda_calls)>("fake_cuda_calls");
+        auto *renumber =
+            Extra<decltype(fake_cuda_renumber)>("fake_cuda_renumber");
+        Shards shards(session);
+        HD_TRY(shards.Put(program.Inputs(0), program.Module(), rank.rank,
+                          rank.diag));
+        for (int n = 0; n < 6; n++) {
+            if (n == 3)
+                renumber();
+            HD_TRY(shards.Run(rank.diag));
+            HD_TRY(shards.Get(rank.diag));
+        }
+        rank.answer->number = calls("cuGraphInstantiateWithFlags");
+        return program.Compare(shards, rank.rank, 0);
+    };
+    std::vector<Answer> answers = RunRanks(2, body);
+
+    AllAreRight(answers);
+    EXPECT_EQ(answers[0].number, 2);
+}
+
 TEST_P(CudaRuns, FollowTheCallersStreams)
 {
     Program program(kEverything, kSets);

@@ -4,6 +4,7 @@
 //
 //     | header page | (slack) bytes ........| inaccessible page |
 //                             ^ a multiple of 256
+#include <atomic>
 #include <cstring>
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -295,6 +296,18 @@ hd_cu_result cuMemFreeHost(void *at)
     return injected != SUCCESS ? injected : result;
 }
 
+namespace
+{
+
+std::atomic<uint64_t> renumbered;
+
+} // namespace
+
+EXPORT void fake_cuda_renumber(void)
+{
+    renumbered++;
+}
+
 hd_cu_result cuPointerGetAttribute(void *out, int attribute, hd_cu_ptr at)
 {
     FAKE_ENTER();
@@ -314,7 +327,7 @@ hd_cu_result cuPointerGetAttribute(void *out, int attribute, hd_cu_ptr at)
         *static_cast<int *>(out) = region->device;
         return SUCCESS;
     case HD_CU_POINTER_BUFFER_ID: // addresses are not used again
-        *static_cast<uint64_t *>(out) = start;
+        *static_cast<uint64_t *>(out) = start + renumbered;
         return SUCCESS;
     default:
         return NOT_SUPPORTED;

@@ -43,6 +43,10 @@ int fake_cuda_balance(char *out, size_t bytes);
 // Calls of a symbol in this process since it started or was reset.
 long fake_cuda_calls(const char *symbol);
 
+// From now on every allocation has another number, as if all had been freed and
+// made anew at the same addresses.
+void fake_cuda_renumber(void);
+
 // Lets the k-th call from now fail, once; k < 1 lets none. What destroys or
 // releases does so all the same, and then reports the failure.
 void fake_cuda_fail(const char *symbol, long k);
