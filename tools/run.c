@@ -167,6 +167,11 @@ static outcome check_usage(const run *run)
 {
     if (!run->path)
         return complain(USAGE, "run needs a file; - is standard input");
+    if (strncmp(run->job.session.device, "cuda", 4) != 0 &&
+        (run->job.session.graph || run->job.session.axes ||
+         run->job.session.transport != HD_TRANSPORT_COPY))
+        return complain(USAGE, "%s needs --device cuda",
+                        run->job.session.graph ? "--graph" : "--transport");
     if (count_path(&run->in, "-") + (strcmp(run->path, "-") == 0) > 1)
         return complain(USAGE, "standard input can be read only once");
     if (count_dashes(run) > 1)

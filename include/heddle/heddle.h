@@ -481,8 +481,9 @@ HD_API HD_MUST_USE hd_status hd_session_create(
 HD_API void hd_session_destroy(hd_session *session);
 
 // Issues one run on this rank and returns; arguments[i] is this rank's shard of
-// argument i: memory of the session's device. An event argument, of which there
-// is one element, is an hd_event on the cpu and a CUevent on cuda. Addresses may
+// argument i: memory of the session's device, on cuda at a multiple of 16 bytes.
+// An event argument, of which there is one element, is an hd_event on the cpu
+// and a CUevent on cuda. Addresses may
 // differ from run to run without any cost to peers. They are read and written
 // until hd_session_finish returns. Runs queue in order.
 HD_API HD_MUST_USE hd_status hd_session_run(hd_session *session,
@@ -522,8 +523,9 @@ typedef struct hd_stats {
     uint64_t host_waits;       // times that the host blocked, since creation
     uint64_t bytes_sent;       // to peers by the last run
     const char *matmul;        // what multiplies: "OpenBLAS 0.3.21 (path)"
-    double seconds; // the last finished run took, from its start on the
-                    // caller's stream to its end, by the device's clock
+    double seconds; // that the last finished run took, from its start on the
+                    // caller's stream to its end, by the clock of a GPU; 0 on
+                    // the cpu
 } hd_stats;
 
 HD_API void hd_session_stats(const hd_session *session, hd_stats *out);
