@@ -360,6 +360,10 @@ void hd_cuda_kernel_free(hd_device *device);
 // --------------------------------------------------- cuda_nccl.c
 
 hd_status hd_cuda_nccl_open(hd_device *device, hd_diag *diag);
+// In cuda_comm.c. A failure is told to all peers.
+hd_status hd_cuda_comm_join(hd_device *device, const hd_nccl_id *id, int size,
+                            int rank, const char *axis, hd_diag *diag,
+                            hd_nccl_comm *out);
 void hd_cuda_nccl_close(hd_device *device);
 // Ends what its kernels wait for.
 void hd_cuda_nccl_abort(hd_device *device);

@@ -127,16 +127,13 @@ hd_status hd_cuda_nccl_open(hd_device *device, hd_diag *diag)
     for (int a = 0; a < module->naxes && status == HD_OK; a++) {
         int64_t me = hd_mesh_coord(module, device->rank, a);
         int64_t root = hd_mesh_peer(module, device->rank, a, 0);
-        int error;
 
         if (module->axis[a].size < 2 ||
             device->binding.transport[a] != HD_TRANSPORT_NCCL)
             continue;
-        error =
-            device->nccl.comm_init(&device->comm[a], (int)module->axis[a].size,
-                                   all[root * HD_MAX_AXES + a], (int)me);
-        if (error != HD_NCCL_SUCCESS)
-            status = nccl_error(device, error, diag, "comm_init");
+        status = hd_cuda_comm_join(
+            device, &all[root * HD_MAX_AXES + a], (int)module->axis[a].size,
+            (int)me, module->axis[a].name, diag, &device->comm[a]);
     }
     free(all);
     return status;

@@ -40,23 +40,34 @@ static hd_status refuse(const hd_p2p_probe *probe, hd_diag *diag,
             return refuse((probe), (diag), #name, result_);    \
     } while (0)
 
-// A copy that peers cannot make may never end, so nothing here blocks.
+// A copy that peers cannot make may never end, so nothing here blocks. A query
+// that fails is made once more: its copy may still be under way, and what it
+// works on is freed soon.
 static hd_status await(hd_p2p_probe *probe, hd_cu_stream stream, hd_diag *diag)
 {
     double deadline = now() + probe->patience;
-    hd_cu_result result;
+    hd_cu_result failed = HD_CU_SUCCESS;
 
-    while ((result = probe->cu->stream_query(stream)) == HD_CU_NOT_READY) {
-        if (now() > deadline) {
-            probe->stuck = true;
-            return hd_fail(diag, HD_TIMEOUT, "a copy did not end within %.1f s",
-                           probe->patience);
+    for (;;) {
+        hd_cu_result result = probe->cu->stream_query(stream);
+
+        if (result == HD_CU_NOT_READY) {
+            if (now() > deadline) {
+                probe->stuck = true;
+                return hd_fail(diag, HD_TIMEOUT,
+                               "a copy did not end within %.1f s",
+                               probe->patience);
+            }
+            nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
+        } else if (result != HD_CU_SUCCESS && failed == HD_CU_SUCCESS) {
+            failed = result;
+        } else {
+            break;
         }
-        nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
     }
-    return result == HD_CU_SUCCESS
+    return failed == HD_CU_SUCCESS
                ? HD_OK
-               : refuse(probe, diag, "stream_query", result);
+               : refuse(probe, diag, "stream_query", failed);
 }
 
 static uint32_t word(const hd_p2p_probe *probe, uint32_t i)
