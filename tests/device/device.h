@@ -1,7 +1,7 @@
 // The device that the suites run on, by the environment:
 //
 //   HEDDLE_TEST_DEVICE     cpu (the default), cuda, cuda:N
-//   HEDDLE_TEST_TRANSPORT  copy (the default), nccl
+//   HEDDLE_TEST_TRANSPORT  copy (the default), sm, nccl
 //   HEDDLE_TEST_GRAPH      1: runs are replays of a graph
 //   HEDDLE_TEST_QUICK      1: fewer numbers of ranks, dtypes and options, for
 //                          devices that stand in for real ones
@@ -50,9 +50,10 @@ inline hd_session_options DeviceOptions()
     hd_session_options options = hd_session_defaults();
 
     options.device = device.c_str();
-    options.transport = Setting("HEDDLE_TEST_TRANSPORT", "copy") == "nccl"
-                            ? HD_TRANSPORT_NCCL
-                            : HD_TRANSPORT_COPY;
+    std::string transport = Setting("HEDDLE_TEST_TRANSPORT", "copy");
+    options.transport = transport == "nccl" ? HD_TRANSPORT_NCCL
+                        : transport == "sm" ? HD_TRANSPORT_SM
+                                            : HD_TRANSPORT_COPY;
     options.graph = Setting("HEDDLE_TEST_GRAPH", "0") == "1";
     return options;
 }

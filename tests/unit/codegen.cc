@@ -915,6 +915,50 @@ Kernel Reduce(hd_dtype dtype, bool max, int operands, int64_t n)
     });
 }
 
+Kernel Spread(int copies, int64_t bytes)
+{
+    return Emit([=](hd_text *out, hd_kernel_grid *grid) {
+        return hd_emit_spread(copies, bytes, nullptr, out, grid);
+    });
+}
+
+TEST(Codegen, OneStretchIsCopiedToAllPlacesAndNowhereElse)
+{
+    const int64_t sizes[] = {1, 15, 16, 1003, 16 * 16384 * 4 + 48};
+    std::vector<Kernel> kernels;
+
+    for (int64_t bytes : sizes)
+        for (int copies : {1, 3})
+            kernels.push_back(Spread(copies, bytes));
+    Host host(kernels);
+    for (size_t i = 0; i < kernels.size() * 2; i++) {
+        size_t bytes = static_cast<size_t>(sizes[i / 4]);
+        size_t copies = i / 2 % 2 == 0 ? 1 : 3;
+        size_t odd = i % 2; // addresses that vectors do not fit
+        std::mt19937 random(static_cast<unsigned>(i));
+        std::vector<unsigned char> from(bytes + 32);
+        std::vector<std::vector<unsigned char>> to(copies);
+        hd_kernel_args args = {};
+
+        for (unsigned char &byte : from)
+            byte = static_cast<unsigned char>(random());
+        args.at[copies] = reinterpret_cast<uint64_t>(from.data()) + odd;
+        for (size_t k = 0; k < copies; k++) {
+            to[k].assign(bytes + 32, 0x5a);
+            args.at[k] = reinterpret_cast<uint64_t>(to[k].data()) + 16;
+        }
+        host.Launch(i / 2, args, kernels[i / 2].grid);
+        for (const std::vector<unsigned char> &one : to) {
+            EXPECT_EQ(std::memcmp(&one[16], &from[odd], bytes), 0)
+                << bytes << " bytes to " << copies;
+            EXPECT_EQ(std::count(one.begin(), one.begin() + 16, 0x5a), 16);
+            EXPECT_EQ(std::count(one.begin() + 16 + ptrdiff_t(bytes), one.end(),
+                                 0x5a),
+                      16);
+        }
+    }
+}
+
 TEST(Codegen, RanksAreReducedInOrderAndRoundedOnce)
 {
     const size_t n = 1003;
@@ -1113,6 +1157,9 @@ TEST_F(Nvrtc, CompilesKernelsForThreeGenerations)
         }
     }
     EXPECT_GE(n, 40u);
+    for (const char *arch : archs)
+        EXPECT_FALSE(Compile(Spread(7, 1003).text, arch).empty())
+            << arch << ": " << hd_diag_text(diag_);
 }
 
 TEST_F(Nvrtc, ErrorsHaveTheFirstLinesOfTheLog)
