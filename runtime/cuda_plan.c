@@ -233,13 +233,18 @@ static hd_status plan_head(hd_device *device, const bool *starts, hd_diag *diag)
     return HD_OK;
 }
 
+// A program that was not checked may wait for none of its deferred sends.
 static hd_status plan_tail(hd_device *device, const bool *ends, hd_diag *diag)
 {
+    int helper = hd_cuda_helper(device);
+
     device->tail.first = device->ncommands;
-    for (int i = 1; i < hd_cuda_helper(device); i++) {
+    for (int i = 1; i < helper; i++) {
         if (!ends[i])
             HD_TRY(hd_cuda_tie(device, i, 0, NULL, diag));
     }
+    if (device->stream[helper].planned > 0)
+        HD_TRY(hd_cuda_tie(device, helper, 0, NULL, diag));
     HD_TRY(plan_staging(device, HD_IN, false, diag));
     device->tail.n = device->ncommands - device->tail.first;
     return HD_OK;
