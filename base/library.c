@@ -20,9 +20,11 @@ static void keep_path(hd_library *library, const char *asked)
     snprintf(library->path, sizeof(library->path), "%s", asked);
 }
 
+// A library stays in the process once it is there: unloading one loses what its
+// C++ runtime has allocated, and loading it again allocates that anew.
 static bool try_path(hd_library *library, const char *path, int mode)
 {
-    library->handle = dlopen(path, mode | RTLD_LOCAL);
+    library->handle = dlopen(path, mode | RTLD_LOCAL | RTLD_NODELETE);
     if (library->handle == NULL)
         return false;
     keep_path(library, path);

@@ -2,7 +2,6 @@
 // stands in the message.
 #include "codegen/nvrtc.h"
 
-#include <dlfcn.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -53,16 +52,6 @@ static hd_status check(const hd_nvrtc *nvrtc, hd_diag *diag, const char *call,
                    nvrtc->minor, nvrtc->api.error_text(result));
 }
 
-// Unloading it loses what its C++ runtime has allocated, at each time, so it
-// stays in the process.
-static void keep_loaded(const char *path)
-{
-    void *handle = dlopen(path, RTLD_NOW | RTLD_NODELETE);
-
-    if (handle != NULL)
-        dlclose(handle);
-}
-
 hd_status hd_nvrtc_open(hd_diag *diag, hd_nvrtc **out)
 {
     hd_nvrtc *nvrtc = calloc(1, sizeof *nvrtc);
@@ -78,7 +67,6 @@ hd_status hd_nvrtc_open(hd_diag *diag, hd_nvrtc **out)
         hd_nvrtc_close(nvrtc);
         return status;
     }
-    keep_loaded(nvrtc->library.path);
     *out = nvrtc;
     return HD_OK;
 }

@@ -270,7 +270,7 @@ TEST_P(CudaPeers, OfARankThatNeverRunsEndInTheMiddleOfIssuing)
                     "    group { send %x[tp] to 1 - tp\n"
                     "            %y[tp] = recv from 1 - tp } } }\n");
     std::vector<Answer> answers = RunRanks(2, [&](Rank &rank) {
-        return AfterOneRun(rank, program, Options(0.6),
+        return AfterOneRun(rank, program, Options(2.5),
                            [&](Session &, Shards &shards, Caller &) {
                                hd_status status = HD_OK;
 
