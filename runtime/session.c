@@ -15,6 +15,7 @@
 #include "ir/print.h"
 #include "runtime/driver.h"
 #include "runtime/group.h"
+#include "runtime/range.h"
 
 // What is issued at once: a step, or the members of a group.
 typedef struct hd_issue {
@@ -30,6 +31,7 @@ struct hd_session {
     hd_steps steps;  // owned
     hd_issue *issue; // owned
     int64_t nissues;
+    hd_ranges *ranges; // owned; NULL if no tool listens
     size_t narguments;
     const char **argument; // owned array of borrowed names
     uint64_t runs;
@@ -144,6 +146,7 @@ static hd_status build_locally(hd_session *session, hd_diag *diag)
     HD_TRY(hd_steps_collect(binding->module, hd_group_rank(binding->group),
                             diag, &session->steps));
     binding->steps = &session->steps;
+    session->ranges = hd_ranges_open(binding->module, binding->steps);
     HD_TRY(list_issues(session, diag));
     HD_TRY(driver->open(binding, diag, &session->device));
     return driver->alloc(session->device, diag);
@@ -367,6 +370,7 @@ void hd_session_destroy(hd_session *session)
         }
         session->driver->close(session->device);
     }
+    hd_ranges_close(session->ranges);
     hd_steps_free(&session->steps);
     free(session->issue);
     free(session->argument);
@@ -395,7 +399,7 @@ static hd_status check_arguments(const hd_session *session,
     return HD_OK;
 }
 
-static hd_status issue_one(const hd_session *session, const hd_issue *issue,
+static hd_status hand_over(const hd_session *session, const hd_issue *issue,
                            hd_diag *diag)
 {
     const hd_driver *driver = session->driver;
@@ -409,6 +413,17 @@ static hd_status issue_one(const hd_session *session, const hd_issue *issue,
         return driver->sync(session->device, issue->step, diag);
     }
     return HD_INVALID;
+}
+
+static hd_status issue_one(const hd_session *session, const hd_issue *issue,
+                           hd_diag *diag)
+{
+    hd_status status;
+
+    hd_ranges_step(session->ranges, issue->step);
+    status = hand_over(session, issue, diag);
+    hd_ranges_end(session->ranges);
+    return status;
 }
 
 static hd_status issue_run(const hd_session *session, void *stream,
@@ -431,7 +446,9 @@ hd_status hd_session_run_on(hd_session *session, void *stream,
 
     HD_TRY(check_arguments(session, arguments, narguments, diag));
     session->runs++;
+    hd_ranges_run(session->ranges, session->runs);
     status = issue_run(session, stream, arguments, diag);
+    hd_ranges_end(session->ranges);
     session->dead = status != HD_OK;
     return status;
 }
