@@ -326,21 +326,24 @@ static hd_status end(hd_device *device, hd_diag *diag)
     return HD_OK;
 }
 
-// A call of the driver's that fails half way through a run leaves peers waiting
-// for the rest of it, and a capture open in which nothing else may be done.
+// A run is issued by one thread, in the device's context from its begin to its
+// end. A call that fails half way leaves peers waiting for the rest of it, and
+// a capture open in which nothing else may be done.
 static hd_status settle(hd_device *device, hd_status status)
 {
     char text[HD_GROUP_TEXT] = "";
     hd_cu_graph graph = NULL;
 
-    if (status != HD_OK && device->capturing) {
+    if (status == HD_OK)
+        return HD_OK;
+    if (device->capturing) {
         device->capturing = false;
         device->cu.capture_end(device->capture, &graph);
         if (graph != NULL)
             device->cu.graph_destroy(graph);
     }
     device->cu.context_pop(&(hd_cu_context){0});
-    if (status != HD_OK && !atomic_load(&device->failed)) {
+    if (!atomic_load(&device->failed)) {
         snprintf(text, sizeof(text), "rank %d could not issue its run",
                  device->rank);
         hd_cuda_fail(device, status, text, "");
@@ -360,21 +363,20 @@ static hd_status cuda_begin(hd_device *device, void *stream,
 static hd_status cuda_compute(hd_device *device, const hd_step *step,
                               hd_diag *diag)
 {
-    HD_CUDA_TRY(device, diag, context_push, device->context);
     return settle(device, issue_step(device, step, 1, diag));
 }
 
 static hd_status cuda_transfer(hd_device *device, const hd_step *steps, int n,
                                hd_diag *diag)
 {
-    HD_CUDA_TRY(device, diag, context_push, device->context);
     return settle(device, issue_step(device, steps, n, diag));
 }
 
 static hd_status cuda_end(hd_device *device, hd_diag *diag)
 {
-    HD_CUDA_TRY(device, diag, context_push, device->context);
-    return settle(device, end(device, diag));
+    HD_TRY(settle(device, end(device, diag)));
+    device->cu.context_pop(&(hd_cu_context){0});
+    return HD_OK;
 }
 
 // ---------------------------------------------------------------- finish

@@ -34,6 +34,7 @@
 #define HD_CUDA_GRAPHS 8        // sets of arguments that are remembered
 #define HD_CUDA_STREAMS_MOST 66 // the caller's, 64 work streams, the helper
 #define HD_CUDA_THROTTLE 256    // commands between marks on a stream
+#define HD_CUDA_BATCH 128       // words a call; CUDA takes 256
 #define HD_CUDA_NOTES 4096      // bytes of who waits for whom
 
 // ----------------------------------------------------- in the window
@@ -329,6 +330,11 @@ hd_status hd_cuda_add_event(hd_device *device, hd_cuda_kind kind, int stream,
 // `later` goes on when `first` has come this far.
 hd_status hd_cuda_tie(hd_device *device, int first, int later,
                       const hd_step *step, hd_diag *diag);
+
+// ------------------------------------------------- cuda_tidy.c
+
+// Leaves out what the plan can do without.
+hd_status hd_cuda_tidy(hd_device *device, hd_diag *diag);
 
 // ----------------------------------------------- cuda_transfer.c
 

@@ -318,7 +318,9 @@ hd_status hd_cuda_plan(hd_device *device, hd_diag *diag)
                  ? hd_cuda_no_room(device, diag)
                  : plan_all(device, events, diag);
     free(events);
-    return status;
+    HD_TRY(status);
+    // Times are of steps as they are written.
+    return device->binding.times == NULL ? hd_cuda_tidy(device, diag) : HD_OK;
 }
 
 void hd_cuda_plan_free(hd_device *device)

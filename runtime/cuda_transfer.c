@@ -15,7 +15,6 @@
 
 enum { READY, DONE };
 
-#define BATCH 128        // words a call; CUDA takes 256
 #define EARLY_STEPS 4096 // of a program that is searched for early "ready"s
 
 // --------------------------------------------------------------- words
@@ -39,8 +38,8 @@ static hd_status add_word(hd_words *words, int operation, hd_cu_ptr address,
                                 ? &device->command[device->ncommands - 1]
                                 : NULL;
 
-    if (last == NULL || last->kind != HD_CUDA_WORDS || last->n == BATCH ||
-        last->stream != words->stream) {
+    if (last == NULL || last->kind != HD_CUDA_WORDS ||
+        last->n == HD_CUDA_BATCH || last->stream != words->stream) {
         last = hd_cuda_add(device, HD_CUDA_WORDS, words->stream, words->step);
         if (last == NULL)
             return hd_cuda_no_room(device, words->diag);
