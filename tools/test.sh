@@ -1,11 +1,13 @@
 #!/bin/bash
 # Builds heddle with its warnings as errors and runs all tests.
 #
-#   tools/test.sh            the dev preset with gcc; clang compiles too if it
-#                            is installed, without what is optional
+#   tools/test.sh            the dev preset with gcc; clang compiles the library
+#                            and the command too if it is installed, without
+#                            what is optional
 #   tools/test.sh --all      then the same tests under AddressSanitizer and
-#                            UndefinedBehaviorSanitizer, and ThreadSanitizer,
-#                            and each fuzz target for 20 seconds
+#                            UndefinedBehaviorSanitizer, those with threads
+#                            under ThreadSanitizer, and each fuzz target for
+#                            20 seconds
 set -eu
 root=$(cd "$(dirname "$0")/.." && pwd)
 . "$root/tools/install.sh"
@@ -19,7 +21,7 @@ case "${1-}" in
     needs=fuzz
     ;;
 *)
-    sed -n '2,8s/^# \{0,1\}//p' "$0" >&2
+    sed -n '2,10s/^# \{0,1\}//p' "$0" >&2
     exit 2
     ;;
 esac
@@ -31,7 +33,7 @@ if has_command clang && has_command clang++; then
     echo "clang: building"
     quietly env CC=clang CXX=clang++ cmake -S . -B build/clang -G Ninja \
         -DCMAKE_BUILD_TYPE=Debug -DHEDDLE_WERROR=ON -DHEDDLE_NVTX_HEADERS=OFF
-    quietly cmake --build build/clang
+    quietly cmake --build build/clang --target heddle heddle_tool
 fi
 
 for preset in $presets; do

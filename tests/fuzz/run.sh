@@ -3,8 +3,9 @@
 #
 #   tests/fuzz/run.sh SECONDS [TARGET..]    all targets if none is named
 #
-# Prints for each the executions, executions a second, how many of the program's
-# branches were reached, and what it found. What it learned is kept under
+# As many search at once as there are processors. Prints for each the
+# executions, executions a second, how many of the program's branches were
+# reached, and what it found. What it learned is kept under
 # build/fuzz/found/TARGET and used the next time. Exits with 1 if anything was
 # found; the input is then under build/fuzz/found, to be replayed with
 # build/fuzz/tests/fuzz/fuzz_TARGET FILE.
@@ -54,22 +55,20 @@ length_of() {
     esac
 }
 
-failed=0
-printf '%-12s %12s %9s %14s  %s\n' target executions a_second branches found
-for target; do
-    found=build/fuzz/found/$target
-    log=build/fuzz/$target.log
+search() {
+    found=build/fuzz/found/$1
+    log=build/fuzz/$1.log
     dictionary=
     folders=
-    for folder in $(seeds_of "$target"); do
+    for folder in $(seeds_of "$1"); do
         folders="$folders tests/fuzz/corpus/$folder"
         [ "$folder" = text ] && dictionary=-dict=build/fuzz/tests/fuzz/heddle.dict
     done
     mkdir -p "$found"
     # shellcheck disable=SC2086
-    "build/fuzz/tests/fuzz/fuzz_$target" -max_total_time="$seconds" \
-        -timeout=10 -rss_limit_mb=2048 -max_len="$(length_of "$target")" \
-        -print_final_stats=1 -artifact_prefix="build/fuzz/found/$target-" \
+    "build/fuzz/tests/fuzz/fuzz_$1" -max_total_time="$seconds" \
+        -timeout=10 -rss_limit_mb=2048 -max_len="$(length_of "$1")" \
+        -print_final_stats=1 -artifact_prefix="build/fuzz/found/$1-" \
         $dictionary "$found" $folders >"$log" 2>&1 </dev/null
     status=$?
     runs=$(sed -n 's/^stat::number_of_executed_units: *//p' "$log" | tail -1)
@@ -79,9 +78,19 @@ for target; do
     what=nothing
     if [ "$status" -ne 0 ]; then
         what=$(grep -E '^does not hold|^SUMMARY|runtime error' "$log" | head -1)
-        failed=1
+        : >build/fuzz/failed
     fi
-    printf '%-12s %12s %9s %14s  %s\n' "$target" "${runs:-?}" "${speed:-?}" \
+    printf '%-12s %12s %9s %14s  %s\n' "$1" "${runs:-?}" "${speed:-?}" \
         "${reached:-?} of ${all:-?}" "${what:-exit $status}"
+}
+
+rm -f build/fuzz/failed
+printf '%-12s %12s %9s %14s  %s\n' target executions a_second branches found
+started=0
+for target; do
+    search "$target" &
+    started=$((started + 1))
+    [ $((started % $(nproc))) -ne 0 ] || wait
 done
-exit $failed
+wait
+[ ! -e build/fuzz/failed ]
