@@ -2,6 +2,7 @@
 // has no order. Races are looked for under the weakest ordering.
 #include "check/prove.h"
 
+#include "check/alias.h"
 #include "check/deadlock.h"
 #include "check/race.h"
 
@@ -65,13 +66,17 @@ static void count_waiting(const hd_graph *graph, int limit, hd_diag *diag)
 static hd_status prove(const hd_graph *graph, const hd_check_options *options,
                        hd_diag *diag)
 {
+    hd_status aliases, races;
+
     if (!hd_graph_is_matched(graph)) {
         HD_TRY(hd_match(graph->module, diag));
         return hd_fail(diag, HD_INVALID, "transfers do not match");
     }
     count_waiting(graph, options->waiting_streams, diag);
     HD_TRY(check_deadlock(graph, diag));
-    return hd_race_check(graph, diag);
+    aliases = hd_alias_check(graph, diag);
+    races = hd_race_check(graph, diag);
+    return aliases != HD_OK ? aliases : races;
 }
 
 hd_status hd_prove(const hd_module *module, const hd_check_options *options,

@@ -368,6 +368,7 @@ static void run_broadcast(const hd_reference *r, const member *who, int64_t n)
     }
 }
 
+// An all_reduce may be in place on every rank, so it is done once and copied.
 static hd_status run_reduce(const hd_reference *r, const member *who, int64_t n)
 {
     bool max = hd_op_key(step_of(r, who[0])->op, HD_KEY_MAX) != NULL;
@@ -379,6 +380,11 @@ static hd_status run_reduce(const hd_reference *r, const member *who, int64_t n)
     for (int64_t i = 0; i < n && status == HD_OK; i++) {
         const hd_span *out = &step_of(r, who[i])->span[0];
 
+        if (i > 0 && !scatter) {
+            move(r, who[i].rank, out, who[0].rank,
+                 &step_of(r, who[0])->span[0]);
+            continue;
+        }
         for (int64_t j = 0; j < n; j++) {
             const hd_span *span = input_span(step_of(r, who[j]));
 

@@ -36,6 +36,7 @@ struct Step {
     std::vector<int> meeting; // of a collective: the members
     bool hears_root_only = false;
     int root = -1;         // the member that is the root
+    int64_t me = 0;        // own coordinate, of a collective
     bool argument = false; // touches one
     std::vector<Access> accesses;
 };
@@ -43,6 +44,51 @@ struct Step {
 const char *WordOf(const Step &s)
 {
     return hd_op_info_get(s.op->code)->text;
+}
+
+// `part` is index `i` of what `all` lists.
+bool IsPiece(const std::vector<int> &all, int64_t i,
+             const std::vector<int> &part)
+{
+    size_t n = part.size(), at = static_cast<size_t>(i) * n;
+
+    return at + n <= all.size() &&
+           std::equal(part.begin(), part.end(),
+                      all.begin() + static_cast<long>(at));
+}
+
+// A result over an operand that needs other elements than its own.
+bool IsOverWrongly(const Step &s, const Access &result, const Access &operand)
+{
+    std::set<int> cells(result.cells.begin(), result.cells.end());
+
+    if (std::none_of(operand.cells.begin(), operand.cells.end(),
+                     [&](int c) { return cells.count(c) > 0; }))
+        return false;
+    if (operand.writes)
+        return true;
+    switch (s.op->code) {
+    case HD_OP_REDUCE_SCATTER:
+        return !IsPiece(operand.cells, s.me, result.cells);
+    case HD_OP_ALL_GATHER:
+        return !IsPiece(result.cells, s.me, operand.cells);
+    case HD_OP_ALL_TO_ALL:
+    case HD_OP_MATMUL:
+    case HD_OP_TRANSPOSE:
+        return true;
+    default:
+        return result.cells != operand.cells;
+    }
+}
+
+bool SpoilsItself(const Step &s)
+{
+    for (size_t i = 0; i < s.accesses.size(); i++)
+        for (size_t k = 0; k < s.accesses.size(); k++)
+            if (i != k && s.accesses[i].writes &&
+                IsOverWrongly(s, s.accesses[i], s.accesses[k]))
+                return true;
+    return false;
 }
 
 // The program, unrolled.
@@ -114,6 +160,8 @@ class Program
         s.async = hd_op_key(from.op, HD_KEY_DONE) != nullptr;
         s.record = from.record >= 0 ? base + from.record : -1;
         s.partner = s.root = -1;
+        s.me = from.op->axis >= 0 ? hd_mesh_coord(module_, rank, from.op->axis)
+                                  : 0;
         s.fork =
             s.stream > 0 && last_fork_.count(rank) > 0 ? last_fork_[rank] : -1;
         if (s.kind == FORK)
@@ -479,6 +527,8 @@ class Machine
         if (s.run == 1 && s.argument &&
             at_[Slot(s.rank, 0)] < p_.FirstRun(s.rank, 0))
             Fail(ORACLE_EARLY, Name(id));
+        if (SpoilsItself(s))
+            Fail(ORACLE_RACE, Name(id) + " writes what it also reads");
         for (const Access &a : s.accesses)
             for (int c : a.cells) {
                 Cell &cell = At(s.rank, c);
