@@ -135,13 +135,6 @@ static hd_status add_copy(hd_device *device, hd_parts *parts, hd_piece to,
     return HD_OK;
 }
 
-static bool overlap(hd_piece a, hd_piece b)
-{
-    return a.place.buffer == b.place.buffer &&
-           a.place.offset < b.place.offset + b.bytes &&
-           b.place.offset < a.place.offset + a.bytes;
-}
-
 static bool is_reduction(const hd_step *step)
 {
     return step->op->code == HD_OP_REDUCE_SCATTER ||
@@ -169,10 +162,10 @@ static hd_status plan_reduce(hd_device *device, const hd_step *step,
     };
     reduce->elements = out.bytes / hd_dtype_size(reduce->dtype);
     reduce->operand = calloc((size_t)reduce->n, sizeof(*reduce->operand));
-    if (overlap(out, all))
+    if (hd_pieces_overlap(out, all))
         reduce->scratch = malloc(out.bytes);
     if (reduce->operand == NULL ||
-        (overlap(out, all) && reduce->scratch == NULL))
+        (hd_pieces_overlap(out, all) && reduce->scratch == NULL))
         return no_memory(device, diag);
     return HD_OK;
 }

@@ -40,12 +40,12 @@
 // ----------------------------------------------------- in the window
 
 typedef struct hd_cuda_slot {
-    uint32_t word[2]; // written by the peer: ready, done
-    uint32_t unused[2];
-    uint64_t offset; // in this window: what the peer may touch
-    uint64_t bytes;  // likewise; 0 for nothing
-    uint64_t kind;   // what this side does, for the peer to compare
-    char line[24];
+    uint32_t word[4]; // written by the peer: ready, done, fetched; unused
+    uint64_t offset;  // in this window: what the peer may touch
+    uint64_t bytes;   // likewise; 0 for nothing
+    uint64_t kind;    // what this side does, for the peer to compare
+    uint64_t share;   // offset of this side's share of a result; 0 for none
+    uint64_t unused[2];
 } hd_cuda_slot;
 _Static_assert(sizeof(hd_cuda_slot) == 64, "slots do not share sectors");
 
@@ -206,6 +206,7 @@ struct hd_device {
 
     hd_cuda_entry *entry; // owned, by step
     bool *early;          // owned, by step: its \"ready\" is said in the head
+    uint64_t *share; // owned, by step: our share of its result in the window
     hd_cuda_entry head, tail; // of every run
     hd_cuda_command *command; // owned
     int ncommands, command_room;
@@ -347,6 +348,12 @@ hd_status hd_cuda_plan_party(hd_device *device, const hd_step *steps, int n,
 // Which steps say "ready" at the start of a run: device->early.
 void hd_cuda_find_early(hd_device *device);
 hd_status hd_cuda_say_early(hd_device *device, hd_diag *diag);
+
+// ------------------------------------------------- cuda_reduce.c
+
+// Bytes of the window that this rank's share of the step's result takes; 0 if
+// it reduces all of it, or the step does not reduce.
+uint64_t hd_cuda_share_bytes(const hd_device *device, const hd_step *step);
 
 // ------------------------------------------------- cuda_matmul.c
 

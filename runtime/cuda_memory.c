@@ -123,6 +123,15 @@ static void lay_out_window(hd_device *device)
         buffer->offset = at = align_up(at, 512);
         at += buffer->bytes;
     }
+    for (int64_t i = 0; i < device->binding.steps->nsteps; i++) {
+        uint64_t bytes =
+            hd_cuda_share_bytes(device, &device->binding.steps->step[i]);
+
+        if (bytes == 0)
+            continue;
+        device->share[i] = at = align_up(at, 512);
+        at += bytes;
+    }
     device->window_bytes = align_up(at, BLOCK);
 }
 
@@ -203,6 +212,7 @@ static hd_status fill_slot(hd_device *device, const hd_step *step,
 
     (void)context;
     slot->kind = meeting->kind;
+    slot->share = device->share[step->index];
     if (meeting->side != HD_SIDE_OFFER)
         return HD_OK;
     if (!buffer->shared)
@@ -266,7 +276,9 @@ hd_status hd_cuda_alloc(hd_device *device, hd_diag *diag)
     hd_status status;
 
     device->peer = calloc((size_t)device->size, sizeof(*device->peer));
-    if (device->peer == NULL)
+    device->share = calloc((size_t)device->binding.steps->nsteps + 1,
+                           sizeof(*device->share));
+    if (device->peer == NULL || device->share == NULL)
         return hd_fail(diag, HD_NO_MEMORY, "no memory for %d ranks",
                        device->size);
     if ((size_t)device->size * sizeof(uint32_t) > HD_CUDA_PROBES)
@@ -295,6 +307,7 @@ void hd_cuda_free(hd_device *device)
     free(device->extra);
     if (device->snapshot != NULL)
         device->cu.host_free(device->snapshot);
+    free(device->share);
     free(device->peer);
     free(device->buffer);
     free(device->base);

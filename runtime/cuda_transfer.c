@@ -11,24 +11,11 @@
 #include <string.h>
 
 #include "base/diag.h"
-#include "runtime/cuda.h"
-
-enum { READY, DONE };
+#include "runtime/cuda_party.h"
 
 #define EARLY_STEPS 4096 // of a program that is searched for early "ready"s
 
 // --------------------------------------------------------------- words
-
-// Words that follow each other on a stream go to the device in one call.
-// `after` is the number of commands before this step's, whose words are their
-// own.
-typedef struct hd_words {
-    hd_device *device;
-    const hd_step *step;
-    int stream;
-    int after;
-    hd_diag *diag;
-} hd_words;
 
 static hd_status add_word(hd_words *words, int operation, hd_cu_ptr address,
                           bool clears)
@@ -66,7 +53,7 @@ static uint64_t word_at(uint64_t slots, const hd_cuda_peer *peer,
            (uint64_t)which * sizeof(uint32_t);
 }
 
-static hd_status say(hd_words *words, const hd_meeting *meeting, int which)
+hd_status hd_cuda_say(hd_words *words, const hd_meeting *meeting, int which)
 {
     const hd_cuda_peer *peer = &words->device->peer[meeting->peer];
 
@@ -75,7 +62,7 @@ static hd_status say(hd_words *words, const hd_meeting *meeting, int which)
                     false);
 }
 
-static hd_status hear(hd_words *words, const hd_meeting *meeting, int which)
+hd_status hd_cuda_hear(hd_words *words, const hd_meeting *meeting, int which)
 {
     hd_device *device = words->device;
     const hd_cuda_peer *peer = &device->peer[meeting->peer];
@@ -95,23 +82,6 @@ static hd_status hear(hd_words *words, const hd_meeting *meeting, int which)
 
 // ----------------------------------------------------------- transfers
 
-// The meetings of a group, so that each phase can go through them all.
-typedef struct hd_met {
-    const hd_step *step;
-    hd_meeting meeting;
-} hd_met;
-
-typedef struct hd_party {
-    hd_met *met; // owned
-    int n, room;
-    struct hd_landing {
-        const hd_step *step;
-        hd_cuda_at to, from;
-        uint64_t bytes;
-    } * landing; // owned: results that wait until the peers have read ours
-    int nlandings, landing_room;
-} hd_party;
-
 bool hd_cuda_by_nccl(const hd_device *device, const hd_step *step)
 {
     return hd_transport_of(&device->binding, step) == HD_TRANSPORT_NCCL;
@@ -127,8 +97,7 @@ static hd_status compare_sides(hd_device *device, const hd_step *step,
 {
     const char *op = hd_op_info_get(step->op->code)->text;
     const hd_cuda_peer *peer = &device->peer[meeting->peer];
-    const hd_cuda_slot *theirs =
-        &peer->slot[hd_pair_slot(&peer->pair, meeting)];
+    const hd_cuda_slot *theirs = hd_cuda_slot_of(device, meeting);
 
     if (theirs->kind != meeting->want)
         return hd_fail(diag, HD_INVALID,
@@ -163,33 +132,33 @@ static hd_status note_meeting(hd_device *device, const hd_step *step,
     return HD_OK;
 }
 
-static bool is_reduction(const hd_step *step)
-{
-    return step->op->code == HD_OP_REDUCE_SCATTER ||
-           step->op->code == HD_OP_ALL_REDUCE;
-}
-
 // Bytes that this rank's memory sends, whoever moves them.
 static void count_bytes(hd_device *device, const hd_party *party)
 {
     for (int i = 0; i < party->n; i++) {
-        const hd_op *op = party->met[i].step->op;
-        const hd_meeting *meeting = &party->met[i].meeting;
-        bool read = op->noutputs == 0 || is_reduction(party->met[i].step);
+        const hd_met *met = &party->met[i];
+        bool read =
+            met->step->op->noutputs == 0 || hd_cuda_is_reduction(met->step);
 
-        if (meeting->side == HD_SIDE_PUT ||
-            (meeting->side == HD_SIDE_OFFER && read))
-            device->sending += meeting->bytes;
+        if (met->meeting.side == HD_SIDE_PUT)
+            device->sending += met->meeting.bytes;
+        else if (met->meeting.side == HD_SIDE_OFFER && read)
+            device->sending += hd_cuda_reads(device, met);
     }
 }
 
-static hd_cuda_at remote_at(const hd_device *device, const hd_meeting *meeting)
+const hd_cuda_slot *hd_cuda_slot_of(const hd_device *device,
+                                    const hd_meeting *meeting)
 {
     const hd_cuda_peer *peer = &device->peer[meeting->peer];
 
-    return (hd_cuda_at){
-        -1,
-        peer->window + peer->slot[hd_pair_slot(&peer->pair, meeting)].offset};
+    return &peer->slot[hd_pair_slot(&peer->pair, meeting)];
+}
+
+hd_cuda_at hd_cuda_remote(const hd_device *device, const hd_meeting *meeting)
+{
+    return (hd_cuda_at){-1, device->peer[meeting->peer].window +
+                                hd_cuda_slot_of(device, meeting)->offset};
 }
 
 static bool is_pushed(const hd_words *words)
@@ -248,8 +217,8 @@ static hd_status spread(hd_words *words, const hd_party *party, int first)
             return hd_fail(words->diag, HD_UNSUPPORTED,
                            "a kernel that puts to more than %d ranks",
                            HD_KERNEL_POINTERS - 2);
-        HD_TRY(hear(words, meeting, READY));
-        to[n++] = remote_at(words->device, meeting);
+        HD_TRY(hd_cuda_hear(words, meeting, HD_CUDA_READY));
+        to[n++] = hd_cuda_remote(words->device, meeting);
     }
     if (hd_meet_own(&words->device->binding, words->step, &own, &from))
         to[n++] = hd_cuda_at_place(own.place);
@@ -258,7 +227,7 @@ static hd_status spread(hd_words *words, const hd_party *party, int first)
     for (int i = first; i < party->n && party->met[i].step == words->step;
          i++) {
         if (party->met[i].meeting.side == HD_SIDE_PUT)
-            HD_TRY(say(words, &party->met[i].meeting, DONE));
+            HD_TRY(hd_cuda_say(words, &party->met[i].meeting, HD_CUDA_DONE));
     }
     return HD_OK;
 }
@@ -266,84 +235,17 @@ static hd_status spread(hd_words *words, const hd_party *party, int first)
 static hd_status move(hd_words *words, const hd_meeting *meeting)
 {
     hd_cuda_at here = hd_cuda_at_place(meeting->place);
-    hd_cuda_at there = remote_at(words->device, meeting);
+    hd_cuda_at there = hd_cuda_remote(words->device, meeting);
     bool put = meeting->side == HD_SIDE_PUT;
     hd_cuda_at to = put ? there : here, from = put ? here : there;
 
-    HD_TRY(hear(words, meeting, READY));
+    HD_TRY(hd_cuda_hear(words, meeting, HD_CUDA_READY));
     if (is_pushed(words))
         HD_TRY(add_push(words, &to, 1, from, meeting->bytes));
     else
         HD_TRY(hd_cuda_add_copy(words->device, words->stream, words->step, to,
                                 from, meeting->bytes, words->diag));
-    return say(words, meeting, DONE);
-}
-
-static bool overlap(hd_piece a, hd_piece b)
-{
-    return a.place.buffer == b.place.buffer &&
-           a.place.offset < b.place.offset + b.bytes &&
-           b.place.offset < a.place.offset + a.bytes;
-}
-
-// Where a reduction puts its result: a result that lies over this rank's own
-// operand, which the peers read, goes through memory of its own.
-static hd_status place_result(hd_words *words, hd_party *party, hd_piece out,
-                              hd_cuda_at *at)
-{
-    hd_device *device = words->device;
-    hd_cu_ptr memory = 0;
-
-    *at = hd_cuda_at_place(out.place);
-    if (!overlap(out, hd_piece_of(&words->step->span[1], -1)))
-        return HD_OK;
-    HD_TRY(hd_cuda_extra(device, out.bytes, words->diag, &memory));
-    *at = (hd_cuda_at){-1, memory};
-    if (!hd_cuda_grow((void **)&party->landing, party->nlandings,
-                      &party->landing_room, sizeof(*party->landing)))
-        return hd_cuda_no_room(device, words->diag);
-    party->landing[party->nlandings++] = (struct hd_landing){
-        words->step, hd_cuda_at_place(out.place), *at, out.bytes};
-    return HD_OK;
-}
-
-// The operands of a reduction in the order of ranks, each read where it lies.
-static hd_status reduce(hd_words *words, hd_party *party, int first)
-{
-    hd_device *device = words->device;
-    const hd_step *step = words->step;
-    const hd_module *module = device->binding.module;
-    int axis = step->op->axis;
-    int n = (int)module->axis[axis].size;
-    int64_t me = hd_mesh_coord(module, device->rank, axis);
-    bool scatter = step->op->code == HD_OP_REDUCE_SCATTER;
-    hd_piece out = hd_piece_of(&step->span[0], -1);
-    hd_dtype dtype = step->span[0].buffer->type.dtype;
-    hd_cuda_at at[HD_KERNEL_POINTERS];
-    hd_text text = {0};
-    hd_kernel_grid grid = {0};
-
-    if (n + 1 > HD_KERNEL_POINTERS)
-        return hd_fail(words->diag, HD_UNSUPPORTED,
-                       "a reduction over %d ranks by copies; at most %d", n,
-                       HD_KERNEL_POINTERS - 1);
-    HD_TRY(place_result(words, party, out, &at[0]));
-    at[1 + me] =
-        hd_cuda_at_place(hd_piece_of(&step->span[1], scatter ? me : -1).place);
-    for (int i = first; i < party->n && party->met[i].step == step; i++) {
-        const hd_meeting *meeting = &party->met[i].meeting;
-
-        if (meeting->side != HD_SIDE_READ)
-            continue;
-        HD_TRY(hear(words, meeting, READY));
-        at[1 + hd_mesh_coord(module, meeting->peer, axis)] =
-            remote_at(device, meeting);
-    }
-    HD_TRY(hd_emit_reduce(dtype, hd_op_key(step->op, HD_KEY_MAX) != NULL, n,
-                          (int64_t)(out.bytes / hd_dtype_size(dtype)),
-                          words->diag, &text, &grid));
-    return hd_cuda_add_kernel(device, words->stream, step, &text, grid, at,
-                              n + 1, words->diag);
+    return hd_cuda_say(words, meeting, HD_CUDA_DONE);
 }
 
 static hd_status plan_moves(hd_words *words, hd_party *party)
@@ -365,9 +267,20 @@ static hd_status plan_moves(hd_words *words, hd_party *party)
         }
         if (meeting->side == HD_SIDE_READ && reduced != words->step) {
             reduced = words->step;
-            HD_TRY(reduce(words, party, i));
+            HD_TRY(hd_cuda_reduce(words, party, i));
         }
     }
+    return HD_OK;
+}
+
+hd_status hd_cuda_land(hd_words *words, hd_party *party, hd_cuda_at to,
+                       hd_cuda_at from, uint64_t bytes)
+{
+    if (!hd_cuda_grow((void **)&party->landing, party->nlandings,
+                      &party->landing_room, sizeof(*party->landing)))
+        return hd_cuda_no_room(words->device, words->diag);
+    party->landing[party->nlandings++] =
+        (hd_landing){words->step, to, from, bytes};
     return HD_OK;
 }
 
@@ -381,13 +294,13 @@ static hd_status land(hd_device *device, int stream, const hd_party *party,
     return HD_OK;
 }
 
-static hd_status say_all(hd_words *words, const hd_party *party, hd_side side,
-                         int which)
+hd_status hd_cuda_say_all(hd_words *words, const hd_party *party, hd_side side,
+                          int which)
 {
     for (int i = 0; i < party->n; i++) {
         words->step = party->met[i].step;
         if (party->met[i].meeting.side == side)
-            HD_TRY(say(words, &party->met[i].meeting, which));
+            HD_TRY(hd_cuda_say(words, &party->met[i].meeting, which));
     }
     return HD_OK;
 }
@@ -399,7 +312,7 @@ static hd_status say_ready(hd_words *words, const hd_party *party)
         words->step = party->met[i].step;
         if (party->met[i].meeting.side == HD_SIDE_OFFER &&
             !words->device->early[words->step->index])
-            HD_TRY(say(words, &party->met[i].meeting, READY));
+            HD_TRY(hd_cuda_say(words, &party->met[i].meeting, HD_CUDA_READY));
     }
     return HD_OK;
 }
@@ -409,7 +322,7 @@ static hd_status hear_all(hd_words *words, const hd_party *party)
     for (int i = 0; i < party->n; i++) {
         words->step = party->met[i].step;
         if (party->met[i].meeting.side == HD_SIDE_OFFER)
-            HD_TRY(hear(words, &party->met[i].meeting, DONE));
+            HD_TRY(hd_cuda_hear(words, &party->met[i].meeting, HD_CUDA_DONE));
     }
     return HD_OK;
 }
@@ -511,7 +424,7 @@ hd_status hd_cuda_say_early(hd_device *device, hd_diag *diag)
                              note_meeting, &party);
     }
     if (status == HD_OK)
-        status = say_all(&words, &party, HD_SIDE_OFFER, READY);
+        status = hd_cuda_say_all(&words, &party, HD_SIDE_OFFER, HD_CUDA_READY);
     free(party.met);
     return status;
 }
@@ -525,10 +438,10 @@ static hd_status copy_own(hd_words *words, const hd_step *step)
     bool own = false;
     hd_piece to, from;
 
-    if (alone && is_reduction(step)) {
+    if (alone && hd_cuda_is_reduction(step)) {
         to = hd_piece_of(&step->span[0], -1);
         from = hd_piece_of(&step->span[1], -1);
-        own = !overlap(to, from);
+        own = !hd_pieces_overlap(to, from);
     } else if (alone || !spreads(device, step)) {
         own = hd_meet_own(&device->binding, step, &to, &from);
     }
@@ -554,8 +467,9 @@ static hd_status plan_party(hd_device *device, const hd_step *steps, int n,
             HD_TRY(copy_own(&words, &steps[i]));
     }
     HD_TRY(plan_moves(&words, party));
-    HD_TRY(say_all(&words, party, HD_SIDE_READ, DONE));
+    HD_TRY(hd_cuda_say_all(&words, party, HD_SIDE_READ, HD_CUDA_DONE));
     HD_TRY(hear_all(&words, party));
+    HD_TRY(hd_cuda_fetch_shares(&words, party));
     return land(device, stream, party, diag);
 }
 

@@ -23,6 +23,13 @@ hd_piece hd_piece_of(const hd_span *span, int64_t i)
         .bytes = (size_t)elements * size};
 }
 
+bool hd_pieces_overlap(hd_piece a, hd_piece b)
+{
+    return a.place.buffer == b.place.buffer &&
+           a.place.offset < b.place.offset + b.bytes &&
+           b.place.offset < a.place.offset + a.bytes;
+}
+
 // What both sides of a slot must agree on beyond the number of bytes.
 static uint64_t kind_of(const hd_step *step, hd_opcode code)
 {

@@ -24,6 +24,7 @@ typedef struct hd_piece {
     size_t bytes;
 } hd_piece;
 hd_piece hd_piece_of(const hd_span *span, int64_t i);
+bool hd_pieces_overlap(hd_piece a, hd_piece b);
 
 typedef enum hd_side {
     HD_SIDE_NONE,

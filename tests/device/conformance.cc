@@ -234,6 +234,17 @@ TEST(Conformance, Reductions)
     }
 }
 
+// Results so large that a driver may have each rank reduce a part of them, in
+// parts that are not alike, and in place.
+TEST(Conformance, LargeReductions)
+{
+    Conforms("mesh tp=8\n"
+             "inout %x : $[size tp@tp, 200003] shared\n"
+             "out %y : $[200003]\n"
+             "{ %y = all_reduce %x[tp] max  %x[tp] = all_reduce %x[tp] }",
+             "f64");
+}
+
 TEST(Conformance, Broadcast)
 {
     for (const char *dtype : {"f32", "bf16", "u8"}) {
