@@ -1,9 +1,10 @@
 // Arithmetic is that of docs/numerics.md. A constant factor that no float holds
 // multiplies in double precision, so that a result is off by no more than two
-// roundings; it costs a memory-bound kernel nothing.
+// roundings; it costs a memory-bound kernel nothing. Products and sums are
+// calls of the prelude's, which a compiler does not join to one: what a step
+// stores is rounded, also where the next step takes it from a register.
 #include "codegen/body.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "base/dtype.h"
@@ -23,23 +24,21 @@ void hd_body_begin(hd_text *body, hd_lane lane, hd_dtype dtype,
     hd_text_puts(body, ";\n");
 }
 
-void hd_body_combine(hd_text *body, hd_lane lane, hd_dtype dtype,
-                     hd_opcode code, int i)
+void hd_body_combine(hd_text *body, hd_lane lane, hd_dtype dtype, hd_opcode how,
+                     const char *code)
 {
-    char operand[16];
-
-    snprintf(operand, sizeof operand, "c%d", i);
-    hd_text_printf(body, "    const %s z%d = ", hd_lane_text(lane), i);
-    hd_prelude_load(body, dtype, lane, operand);
+    hd_text_printf(body, "    {\n    const %s z = ", hd_lane_text(lane));
+    hd_prelude_load(body, dtype, lane, code);
     // A NaN on either side is the maximum, so that none is lost.
-    if (code == HD_OP_MAX)
-        hd_text_printf(body, ";\n    y = y > z%d || y != y ? y : z%d;\n", i, i);
+    if (how == HD_OP_MAX)
+        hd_text_puts(body, ";\n    y = y > z || y != y ? y : z;\n    }\n");
     else if (lane == HD_LANE_INTEGER) // unsigned arithmetic wraps
-        hd_text_printf(body, ";\n    y = (i64)((u64)y %c (u64)z%d);\n",
-                       code == HD_OP_MUL ? '*' : '+', i);
+        hd_text_printf(body, ";\n    y = (i64)((u64)y %c (u64)z);\n    }\n",
+                       how == HD_OP_MUL ? '*' : '+');
     else
-        hd_text_printf(body, ";\n    y = y %c z%d;\n",
-                       code == HD_OP_MUL ? '*' : '+', i);
+        hd_text_printf(body, ";\n    y = %s_%s(y, z);\n    }\n",
+                       how == HD_OP_MUL ? "product" : "total",
+                       hd_lane_text(lane));
 }
 
 int hd_body_find_span(const hd_step *step, hd_key_code code)
@@ -66,29 +65,29 @@ static void scale_by_number(hd_text *body, hd_lane lane, double factor)
     memcpy(&bits, &factor, sizeof bits);
     memcpy(&narrow_bits, &narrow, sizeof narrow_bits);
     if (lane == HD_LANE_FLOAT && (double)narrow == factor)
-        hd_text_printf(body, "    y = y * float_of_bits(0x%xu);\n",
+        hd_text_printf(body,
+                       "    y = product_float(y, float_of_bits(0x%xu));\n",
                        (unsigned)narrow_bits);
     else
         hd_text_printf(body,
-                       "    y = (%s)((double)y * double_of_bits(0x%llxull));\n",
+                       "    y = (%s)product_double((double)y, "
+                       "double_of_bits(0x%llxull));\n",
                        hd_lane_text(lane), bits);
 }
 
-void hd_body_scale(hd_text *body, hd_lane lane, const hd_step *step,
-                   hd_key_code code, hd_nest *nest)
+void hd_body_scale(hd_text *body, hd_lane lane, const hd_key *key,
+                   const char *factor)
 {
-    const hd_key *key = hd_op_key(step->op, code);
-
     if (key == NULL)
         return;
-    nest->factor = hd_body_find_span(step, code);
-    if (nest->factor < 0)
+    if (key->view.buffer == NULL)
         scale_by_number(body, lane, key->number);
     else if (lane == HD_LANE_FLOAT)
-        hd_text_puts(body, "    y = y * f;\n");
+        hd_text_printf(body, "    y = product_float(y, %s);\n", factor);
     else
-        hd_text_printf(body, "    y = (%s)((double)y * (double)f);\n",
-                       hd_lane_text(lane));
+        hd_text_printf(body,
+                       "    y = (%s)product_double((double)y, (double)%s);\n",
+                       hd_lane_text(lane), factor);
 }
 
 void hd_body_activate(hd_text *body, hd_lane lane, hd_act act)
@@ -112,7 +111,7 @@ void hd_body_activate(hd_text *body, hd_lane lane, hd_act act)
 
 void hd_body_store(hd_text *body, hd_lane lane, hd_dtype dtype, const char *to)
 {
-    hd_text_printf(body, "    *%s = ", to);
+    hd_text_printf(body, "    %s = ", to);
     hd_prelude_store(body, dtype, lane, "y");
     hd_text_puts(body, ";\n");
 }

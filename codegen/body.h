@@ -13,15 +13,16 @@ hd_lane hd_body_lane(hd_dtype dtype);
 // y is the value of the code of a dtype.
 void hd_body_begin(hd_text *body, hd_lane lane, hd_dtype dtype,
                    const char *code);
-// y and operand i are added, multiplied, or the larger is taken.
-void hd_body_combine(hd_text *body, hd_lane lane, hd_dtype dtype,
-                     hd_opcode code, int i);
-// y times the factor of the step's key, if it has that key. One in memory is
-// added to the nest.
-void hd_body_scale(hd_text *body, hd_lane lane, const hd_step *step,
-                   hd_key_code code, hd_nest *nest);
+// y and the value of another code are added, multiplied, or the larger is
+// taken.
+void hd_body_combine(hd_text *body, hd_lane lane, hd_dtype dtype, hd_opcode how,
+                     const char *code);
+// y times the key's factor, which is the expression `factor` if it is in
+// memory. The key may be NULL.
+void hd_body_scale(hd_text *body, hd_lane lane, const hd_key *key,
+                   const char *factor);
 void hd_body_activate(hd_text *body, hd_lane lane, hd_act act);
-// y is stored where `to` points.
+// y is stored in `to`.
 void hd_body_store(hd_text *body, hd_lane lane, hd_dtype dtype, const char *to);
 
 // Number of the span of a key's view among the step's, or -1.

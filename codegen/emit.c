@@ -1,7 +1,9 @@
 // What one element of each operation is: a nest over the result's dimensions,
-// and the body of the function that is called for each element of it.
+// and the body of the function that is called for each element of it. A chain's
+// body is those of its steps, one after the other.
 #include "codegen/emit.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/diag.h"
@@ -27,7 +29,13 @@ static hd_nest nest_over(const hd_span *out)
     return nest;
 }
 
-// ------------------------------------------------------------------ copies
+// ---------------------------------------------------------------- one step
+
+// How the body of a step names the codes of its spans, and its factor.
+typedef struct names {
+    char span[HD_MAX_VIEWS][16];
+    const char *factor;
+} names;
 
 // A double holds every number but those of i64, whose casts go by way of it as
 // on the CPU.
@@ -41,41 +49,18 @@ static hd_lane lane_of_cast(hd_dtype to, hd_dtype from)
                : HD_LANE_FLOAT;
 }
 
-static hd_status emit_copy(const hd_step *step, const hd_span *from,
-                           hd_text *out, hd_kernel_grid *grid)
+static void write_copy(const hd_step *step, const names *names, hd_text *body)
 {
-    hd_nest nest = nest_over(&step->span[0]);
-    hd_dtype to = dtype_of(step, 0);
-    hd_lane lane = lane_of_cast(to, dtype_of(step, 1));
-    hd_text body = {0};
-    hd_status status;
+    hd_dtype to = dtype_of(step, 0), from = dtype_of(step, 1);
+    hd_lane lane = lane_of_cast(to, from);
 
-    hd_nest_add(&nest, 1, from);
-    if (to == dtype_of(step, 1)) {
-        hd_text_puts(&body, "    *c0 = c1;\n");
-    } else {
-        hd_body_begin(&body, lane, dtype_of(step, 1), "c1");
-        hd_body_store(&body, lane, to, "c0");
+    if (to == from) {
+        hd_text_printf(body, "    %s = %s;\n", names->span[0], names->span[1]);
+        return;
     }
-    status = hd_body_emit(&nest, &body, out, grid);
-    hd_text_free(&body);
-    return status;
+    hd_body_begin(body, lane, from, names->span[1]);
+    hd_body_store(body, lane, to, names->span[0]);
 }
-
-static hd_status emit_transpose(const hd_step *step, hd_text *out,
-                                hd_kernel_grid *grid)
-{
-    hd_span in = step->span[1];
-    int i = step->dim[0], j = step->dim[1];
-
-    in.extent[i] = step->span[1].extent[j];
-    in.stride[i] = step->span[1].stride[j];
-    in.extent[j] = step->span[1].extent[i];
-    in.stride[j] = step->span[1].stride[i];
-    return emit_copy(step, &in, out, grid);
-}
-
-// ------------------------------------------------------------ element-wise
 
 static hd_act act_of(hd_opcode code)
 {
@@ -91,27 +76,152 @@ static hd_act act_of(hd_opcode code)
     }
 }
 
+static void write_step(const hd_step *step, const names *names, hd_text *body)
+{
+    hd_opcode code = step->op->code;
+    hd_dtype dtype = dtype_of(step, 0);
+    hd_lane lane = hd_body_lane(dtype);
+
+    if (code == HD_OP_COPY || code == HD_OP_TRANSPOSE) {
+        write_copy(step, names, body);
+        return;
+    }
+    hd_body_begin(body, lane, dtype, names->span[1]);
+    for (int i = 2; i <= step->op->ninputs; i++)
+        hd_body_combine(body, lane, dtype, code, names->span[i]);
+    hd_body_scale(body, lane, hd_op_key(step->op, HD_KEY_BY), names->factor);
+    hd_body_activate(body, lane, act_of(code));
+    hd_body_store(body, lane, dtype, names->span[0]);
+}
+
+static hd_status emit_one(const hd_step *step, hd_nest *nest, hd_text *out,
+                          hd_kernel_grid *grid)
+{
+    names names = {.factor = "f"};
+    hd_text body = {0};
+    hd_status status;
+
+    for (int i = 0; i <= step->op->ninputs; i++)
+        snprintf(names.span[i], sizeof *names.span, i == 0 ? "*c%d" : "c%d", i);
+    nest->factor = hd_body_find_span(step, HD_KEY_BY);
+    write_step(step, &names, &body);
+    status = hd_body_emit(nest, &body, out, grid);
+    hd_text_free(&body);
+    return status;
+}
+
+static hd_status emit_transpose(const hd_step *step, hd_text *out,
+                                hd_kernel_grid *grid)
+{
+    hd_nest nest = nest_over(&step->span[0]);
+    hd_span in = step->span[1];
+    int i = step->dim[0], j = step->dim[1];
+
+    in.extent[i] = step->span[1].extent[j];
+    in.stride[i] = step->span[1].stride[j];
+    in.extent[j] = step->span[1].extent[i];
+    in.stride[j] = step->span[1].stride[i];
+    hd_nest_add(&nest, 1, &in);
+    return emit_one(step, &nest, out, grid);
+}
+
 static hd_status emit_elementwise(const hd_step *step, hd_text *out,
                                   hd_kernel_grid *grid)
 {
     hd_nest nest = nest_over(&step->span[0]);
-    hd_opcode code = step->op->code;
-    hd_dtype dtype = dtype_of(step, 0);
-    hd_lane lane = hd_body_lane(dtype);
-    hd_text body = {0};
-    hd_status status;
 
     for (int i = 1; i <= step->op->ninputs; i++)
         hd_nest_add(&nest, i, &step->span[i]);
-    hd_body_begin(&body, lane, dtype, "c1");
-    for (int i = 2; i <= step->op->ninputs; i++)
-        hd_body_combine(&body, lane, dtype, code, i);
-    if (code == HD_OP_SCALE)
-        hd_body_scale(&body, lane, step, HD_KEY_BY, &nest);
-    hd_body_activate(&body, lane, act_of(code));
-    hd_body_store(&body, lane, dtype, "c0");
+    return emit_one(step, &nest, out, grid);
+}
+
+// ------------------------------------------------------------------ chains
+
+_Static_assert(HD_CHAIN_VALUES <= HD_KERNEL_POINTERS, "each has an address");
+
+// What is neither loaded nor stored is a variable of the function, so that it
+// is in a register alone.
+static bool is_operand(const hd_chain_value *value)
+{
+    return value->loaded || value->stored;
+}
+
+static hd_nest nest_of_chain(const hd_chain *chain)
+{
+    hd_nest nest = {.ndims = chain->ndims, .factor = -1, .roomy = true};
+
+    memcpy(nest.extent, chain->extent, sizeof nest.extent);
+    for (int i = 0; i < chain->nvalues; i++) {
+        const hd_chain_value *value = &chain->value[i];
+        hd_operand *o = &nest.operand[nest.n];
+
+        if (!is_operand(value))
+            continue;
+        nest.n++;
+        o->at = i;
+        o->dtype = value->span->buffer->type.dtype;
+        o->write = value->stored;
+        o->read = value->loaded;
+        memcpy(o->stride, value->stride, sizeof o->stride);
+    }
+    return nest;
+}
+
+// The names of the values, and the variables.
+static void declare_values(const hd_chain *chain, char (*name)[16],
+                           hd_text *body)
+{
+    int n = 0;
+
+    for (int i = 0; i < chain->nvalues; i++) {
+        const hd_chain_value *value = &chain->value[i];
+
+        if (is_operand(value)) {
+            snprintf(name[i], sizeof *name, value->stored ? "*c%d" : "c%d",
+                     n++);
+            continue;
+        }
+        snprintf(name[i], sizeof *name, "t%d", i);
+        hd_text_printf(body, "    %s t%d;\n",
+                       hd_code_text(value->span->buffer->type.dtype), i);
+    }
+}
+
+static void write_chain(const hd_chain *chain, hd_text *body)
+{
+    char name[HD_CHAIN_VALUES][16];
+
+    declare_values(chain, name, body);
+    for (int k = 0; k < chain->nsteps; k++) {
+        const hd_step *step = chain->step[k];
+        names names;
+
+        for (int i = 0; i < step->nspans; i++)
+            memcpy(names.span[i], name[chain->of[k][i]], sizeof *names.span);
+        names.factor = names.span[step->nspans - 1]; // a key's is the last
+        hd_text_puts(body, "    {\n");
+        write_step(step, &names, body);
+        hd_text_puts(body, "    }\n");
+    }
+}
+
+hd_status hd_emit_chain(const hd_chain *chain, hd_text *out,
+                        hd_kernel_grid *grid)
+{
+    hd_nest nest = nest_of_chain(chain);
+    hd_text body = {0};
+    hd_status status;
+
+    hd_text_puts(out, "//");
+    for (int k = 0; k < chain->nsteps; k++)
+        hd_text_printf(out, " %s",
+                       hd_op_info_get(chain->step[k]->op->code)->text);
+    hd_text_puts(out, "\n");
+    write_chain(chain, &body);
     status = hd_body_emit(&nest, &body, out, grid);
     hd_text_free(&body);
+    if (status != HD_OK)
+        hd_text_free(out);
     return status;
 }
 
@@ -147,7 +257,7 @@ static hd_status emit_reduction(const hd_step *step, hd_text *out,
     nest.trips = in->extent[dim];
     nest.lane = hd_body_lane(dtype);
     hd_text_printf(&body, "    %s y = x;\n", hd_lane_text(nest.lane));
-    hd_body_store(&body, nest.lane, dtype, "c0");
+    hd_body_store(&body, nest.lane, dtype, "*c0");
     status = hd_body_emit(&nest, &body, out, grid);
     hd_text_free(&body);
     return status;
@@ -176,9 +286,13 @@ hd_status hd_emit_reduce(hd_dtype dtype, bool max, int operands,
     nest.operand[0].write = true;
     nest.operand[0].read = false;
     hd_body_begin(&body, lane, dtype, "c1");
-    for (int i = 2; i <= operands; i++)
-        hd_body_combine(&body, lane, dtype, max ? HD_OP_MAX : HD_OP_SUM, i);
-    hd_body_store(&body, lane, dtype, "c0");
+    for (int i = 2; i <= operands; i++) {
+        char code[16];
+
+        snprintf(code, sizeof code, "c%d", i);
+        hd_body_combine(&body, lane, dtype, max ? HD_OP_MAX : HD_OP_SUM, code);
+    }
+    hd_body_store(&body, lane, dtype, "*c0");
     status = hd_body_emit(&nest, &body, out, grid);
     hd_text_free(&body);
     return status;
@@ -189,7 +303,7 @@ hd_status hd_emit_step(const hd_step *step, hd_diag *diag, hd_text *out,
 {
     switch (step->op->code) {
     case HD_OP_COPY:
-        return emit_copy(step, &step->span[1], out, grid);
+        return emit_elementwise(step, out, grid);
     case HD_OP_TRANSPOSE:
         return emit_transpose(step, out, grid);
     case HD_OP_MATMUL:

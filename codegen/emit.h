@@ -10,7 +10,7 @@
 #define HD_CODEGEN_EMIT_H
 
 #include "base/text.h"
-#include "ir/walk.h"
+#include "codegen/chain.h"
 
 HD_BEGIN_DECLS
 
@@ -32,6 +32,11 @@ typedef struct hd_kernel_grid {
 // step (its offset included), as hd_op_views orders them.
 hd_status hd_emit_step(const hd_step *step, hd_diag *diag, hd_text *out,
                        hd_kernel_grid *grid);
+
+// The kernel of all steps of a chain. at[i] is the address of the first element
+// of value i.
+hd_status hd_emit_chain(const hd_chain *chain, hd_text *out,
+                        hd_kernel_grid *grid);
 
 // What follows a matmul whose product went to scratch memory: dense f32 (f64
 // for an f64 product), rows by columns, at at[step->nspans]. Applies `scale`,

@@ -77,19 +77,20 @@ static hd_status emit_rest(const hd_step *step, hd_nest *nest,
     hd_lane lane = parts->lane;
     hd_status status;
 
-    hd_body_scale(body, lane, step, HD_KEY_SCALE, nest);
+    nest->factor = hd_body_find_span(step, HD_KEY_SCALE);
+    hd_body_scale(body, lane, hd_op_key(step->op, HD_KEY_SCALE), "f");
     if (parts->bias >= 0)
         add_value(body, nest, lane, parts->bias);
     if (parts->aux >= 0) {
         char to[16];
 
-        snprintf(to, sizeof to, "c%d", parts->aux);
+        snprintf(to, sizeof to, "*c%d", parts->aux);
         hd_body_store(body, lane, nest->operand[parts->aux].dtype, to);
     }
     hd_body_activate(body, lane, act != NULL ? act->act : HD_ACT_NONE);
     if (nest->operand[0].read)
         add_value(body, nest, lane, 0);
-    hd_body_store(body, lane, nest->operand[0].dtype, "c0");
+    hd_body_store(body, lane, nest->operand[0].dtype, "*c0");
     status = hd_body_emit(nest, body, out, grid);
     hd_text_free(body);
     return status;

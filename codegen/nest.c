@@ -8,7 +8,7 @@
 
 #include "codegen/arrange.h"
 
-enum { THREADS = 256, MAX_BLOCKS = 132 * 8 };
+enum { THREADS = 256, PROCESSORS = 132 };
 
 hd_operand *hd_nest_add(hd_nest *nest, int at, const hd_span *span)
 {
@@ -282,12 +282,31 @@ static void add_vector_loop(const hd_nest *nest, int width, hd_text *text)
     hd_text_printf(text, "    }\n    start = %lldu;\n    }\n", n * width);
 }
 
+// How many blocks a processor is to run at once. It has 65536 registers, so
+// that 8 blocks leave 32 a thread: some 20 of them for what a vector, or an
+// element, of each operand takes.
+static int blocks_at_once(const hd_nest *nest, int width)
+{
+    size_t words = 0;
+
+    for (int i = 0; i < nest->n; i++)
+        words +=
+            (hd_dtype_size(nest->operand[i].dtype) *
+                 (size_t)(hd_nest_repeats(nest, &nest->operand[i]) ? 1
+                                                                   : width) +
+             3) /
+            4;
+    return !nest->roomy || words <= 20 ? 8 : words <= 48 ? 4 : 2;
+}
+
 static void add_kernel(const hd_nest *nest, int width, hd_text *text)
 {
     const char *type = index_type(nest);
 
-    hd_text_puts(text, "extern \"C\" __global__ void HD_BOUNDS " HD_KERNEL_NAME
-                       "(const hd_kernel_args args)\n{\n");
+    hd_text_printf(text,
+                   "extern \"C\" __global__ void HD_BOUNDS(%d) " HD_KERNEL_NAME
+                   "(const hd_kernel_args args)\n{\n",
+                   blocks_at_once(nest, width));
     for (int i = 0; i < nest->n; i++) {
         const hd_operand *o = &nest->operand[i];
         const char *code = hd_code_text(o->dtype);
@@ -317,12 +336,13 @@ static void add_kernel(const hd_nest *nest, int width, hd_text *text)
     hd_text_puts(text, "    }\n}\n");
 }
 
-static hd_kernel_grid grid_of(int64_t trips)
+static hd_kernel_grid grid_of(const hd_nest *nest, int width)
 {
+    int64_t trips = hd_nest_elements(nest) / width;
     int64_t blocks = (trips + THREADS - 1) / THREADS;
+    int64_t most = PROCESSORS * blocks_at_once(nest, width);
 
-    return (hd_kernel_grid){
-        (unsigned)(blocks < MAX_BLOCKS ? blocks : MAX_BLOCKS), THREADS};
+    return (hd_kernel_grid){(unsigned)(blocks < most ? blocks : most), THREADS};
 }
 
 hd_status hd_nest_emit(hd_nest *nest, const char *body, hd_text *out,
@@ -344,6 +364,6 @@ hd_status hd_nest_emit(hd_nest *nest, const char *body, hd_text *out,
         hd_text_free(out); // a caller has nothing to free then
         return HD_NO_MEMORY;
     }
-    *grid = grid_of(hd_nest_elements(nest) / width);
+    *grid = grid_of(nest, width);
     return HD_OK;
 }

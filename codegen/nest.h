@@ -35,6 +35,7 @@ typedef struct hd_nest {
     hd_inner inner;
     int64_t trips; // of the inner loop
     hd_lane lane;  // of the inner loop, and of the value that it yields
+    bool roomy;    // many operands: threads get more registers, if they need it
 } hd_nest;
 
 // Adds an operand that lies along the last `span->ndims` dimensions of the nest

@@ -24,15 +24,35 @@ static const char types[] =
     "typedef struct hd_kernel_args {\n"
     "    u64 at[80];\n"
     "} hd_kernel_args;\n"
-    // At most 32 registers a thread, so that all blocks run at once.
+    // So few registers a thread that `n` blocks run on a processor at once.
     "#if defined(__CUDA_ARCH__)\n"
-    "#define HD_BOUNDS __launch_bounds__(256, 8)\n"
+    "#define HD_BOUNDS(n) __launch_bounds__(256, n)\n"
     "#else\n"
-    "#define HD_BOUNDS\n"
+    "#define HD_BOUNDS(n)\n"
     "#endif\n";
+
+// Products and sums that are rounded for themselves: a compiler for GPUs makes
+// one fma of a product and a sum of the operators.
+#define ROUNDED(name, type, operator, intrinsic)                            \
+    {                                                                       \
+        name "_" #type, "static inline " #type " " name "_" #type "(" #type \
+                        " x, " #type " y)\n"                                \
+                        "{\n"                                               \
+                        "#if defined(__CUDA_ARCH__)\n"                      \
+                        "    return " #intrinsic "(x, y);\n"                \
+                        "#else\n"                                           \
+                        "    return x "                                     \
+                        operator" y;\n"                                     \
+                                "#endif\n"                                  \
+                                "}\n"                                       \
+    }
 
 // Each may call those above it.
 static const snippet snippets[] = {
+    ROUNDED("product", float, "*", __fmul_rn),
+    ROUNDED("product", double, "*", __dmul_rn),
+    ROUNDED("total", float, "+", __fadd_rn),
+    ROUNDED("total", double, "+", __dadd_rn),
     {"bits_of_float", "static inline u32 bits_of_float(float x)\n"
                       "{\n"
                       "    union { float x; u32 bits; } u;\n"
@@ -195,13 +215,15 @@ static const snippet snippets[] = {
      "static inline float gelu_float(float x)\n"
      "{\n"
      "    float cube = 0.044715f * x * x * x;\n"
-     "    return 0.5f * x * (1.0f + tanhf(0.797884561f * (x + cube)));\n"
+     "    return product_float(0.5f * x, 1.0f + tanhf(0.797884561f *\n"
+     "                                                (x + cube)));\n"
      "}\n"},
     {"gelu_double",
      "static inline double gelu_double(double x)\n"
      "{\n"
      "    double cube = 0.044715 * x * x * x;\n"
-     "    return 0.5 * x * (1.0 + tanh(0.79788456080286535588 * (x + cube)));\n"
+     "    return product_double(0.5 * x, 1.0 + tanh(0.79788456080286535588 *\n"
+     "                                              (x + cube)));\n"
      "}\n"},
     {"silu_float", "static inline float silu_float(float x)\n"
                    "{\n"

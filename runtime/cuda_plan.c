@@ -135,8 +135,24 @@ static hd_status plan_kernel(hd_device *device, const hd_step *step,
                               step->nspans, diag);
 }
 
-static hd_status plan_compute(hd_device *device, const hd_step *step,
-                              hd_diag *diag)
+// All its steps' work is the first one's.
+static hd_status plan_chain(hd_device *device, const hd_chain *chain,
+                            hd_diag *diag)
+{
+    hd_cuda_at at[HD_CHAIN_VALUES];
+    hd_text text = {0};
+    hd_kernel_grid grid = {0};
+
+    for (int i = 0; i < chain->nvalues; i++)
+        at[i] = hd_cuda_at_span(chain->value[i].span);
+    if (hd_emit_chain(chain, &text, &grid) != HD_OK)
+        return hd_cuda_no_room(device, diag);
+    return hd_cuda_add_kernel(device, stream_of(chain->step[0]), chain->step[0],
+                              &text, grid, at, chain->nvalues, diag);
+}
+
+static hd_status plan_single(hd_device *device, const hd_step *step,
+                             hd_diag *diag)
 {
     const hd_span *to = &step->span[0], *from = &step->span[1];
 
@@ -153,6 +169,18 @@ static hd_status plan_compute(hd_device *device, const hd_step *step,
                                     hd_dtype_size(to->buffer->type.dtype),
                                 diag);
     return plan_kernel(device, step, diag);
+}
+
+static hd_status plan_compute(hd_device *device, const hd_step *step,
+                              const hd_chains *chains, hd_diag *diag)
+{
+    hd_chain chain;
+
+    if (chains->joined[step->index])
+        return HD_OK;
+    hd_chains_find(chains, device->binding.steps, step->index, &chain);
+    return chain.nsteps > 1 ? plan_chain(device, &chain, diag)
+                            : plan_single(device, step, diag);
 }
 
 // ----------------------------------------------------- a run's ends
@@ -262,7 +290,8 @@ static int group_size(const hd_steps *steps, int64_t i)
     return n;
 }
 
-static hd_status plan_steps(hd_device *device, int *events, hd_diag *diag)
+static hd_status plan_steps(hd_device *device, int *events,
+                            const hd_chains *chains, hd_diag *diag)
 {
     const hd_steps *steps = device->binding.steps;
     int n;
@@ -278,13 +307,14 @@ static hd_status plan_steps(hd_device *device, int *events, hd_diag *diag)
         else if (hd_op_is(step->op, HD_UNIT_SYNC))
             HD_TRY(plan_sync(device, step, events, diag));
         else
-            HD_TRY(plan_compute(device, step, diag));
+            HD_TRY(plan_compute(device, step, chains, diag));
         entry->n = device->ncommands - entry->first;
     }
     return HD_OK;
 }
 
-static hd_status plan_all(hd_device *device, int *events, hd_diag *diag)
+static hd_status plan_all(hd_device *device, int *events,
+                          const hd_chains *chains, hd_diag *diag)
 {
     const hd_steps *steps = device->binding.steps;
     bool starts[HD_CUDA_STREAMS_MOST] = {false};
@@ -302,7 +332,7 @@ static hd_status plan_all(hd_device *device, int *events, hd_diag *diag)
     hd_cuda_find_early(device);
     find_ties(device, starts, ends);
     HD_TRY(plan_head(device, starts, diag));
-    HD_TRY(plan_steps(device, events, diag));
+    HD_TRY(plan_steps(device, events, chains, diag));
     return plan_tail(device, ends, diag);
 }
 
@@ -310,13 +340,17 @@ hd_status hd_cuda_plan(hd_device *device, hd_diag *diag)
 {
     size_t n = (size_t)device->binding.steps->nsteps + 1;
     int *events = calloc(n, sizeof(*events));
+    hd_chains chains = {0};
     hd_status status;
 
     device->entry = calloc(n, sizeof(*device->entry));
     device->early = calloc(n, sizeof(*device->early));
-    status = device->entry == NULL || device->early == NULL || events == NULL
+    status = device->entry == NULL || device->early == NULL || events == NULL ||
+                     !hd_chains_collect(device->binding.steps, device->nbuffers,
+                                        &chains)
                  ? hd_cuda_no_room(device, diag)
-                 : plan_all(device, events, diag);
+                 : plan_all(device, events, &chains, diag);
+    hd_chains_free(&chains);
     free(events);
     HD_TRY(status);
     // Times are of steps as they are written.

@@ -461,7 +461,9 @@ typedef struct hd_session_options {
     double timeout;     // seconds that any wait for a peer may take
     double *times;      // NULL, or borrowed: two for each step of this rank,
                         // its start and end in the last run, in seconds of
-                        // CLOCK_MONOTONIC; read them after hd_session_finish
+                        // CLOCK_MONOTONIC; read them after hd_session_finish.
+                        // On cuda the first of the element-wise steps that are
+                        // one kernel has the time of all of them
     hd_transport transport; // cuda only; the same on all ranks
     const char *axes;       // NULL, or transports of some axes of the mesh,
                             // "node=nccl,tp=sm"; the others have `transport`
@@ -485,7 +487,8 @@ HD_API void hd_session_destroy(hd_session *session);
 // An event argument, of which there is one element, is an hd_event on the cpu
 // and a CUevent on cuda. Addresses may
 // differ from run to run without any cost to peers. They are read and written
-// until hd_session_finish returns. Runs queue in order.
+// until hd_session_finish returns; what is written overlaps no other argument.
+// Runs queue in order.
 HD_API HD_MUST_USE hd_status hd_session_run(hd_session *session,
                                             void *const *arguments,
                                             size_t narguments, hd_diag *diag);

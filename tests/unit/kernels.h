@@ -1,0 +1,244 @@
+// Emitted kernels compiled for the host and run a thread at a time, the memory
+// that they work on, and NVRTC for tests.
+#ifndef HD_TESTS_UNIT_KERNELS_H
+#define HD_TESTS_UNIT_KERNELS_H
+
+#include <dlfcn.h>
+
+#include <cmath>
+#include <functional>
+#include <random>
+
+#include "base/dtype.h"
+#include "codegen/emit.h"
+#include "codegen/nvrtc.h"
+#include "runtime/cpu_kernels.h"
+#include "tests/unit/folder.h"
+#include "tests/unit/program.h"
+
+// ---------------------------------------------------------------- compiling
+
+struct Kernel {
+    std::string text;
+    hd_kernel_grid grid = {0, 0};
+};
+
+// What CUDA gives a kernel.
+const char kHost[] = R"(
+#include <math.h>
+#define __global__
+struct place { unsigned x; };
+static place threadIdx, blockIdx, blockDim, gridDim;
+)";
+
+// What is not aligned stops here, as it would on a GPU.
+const char kFlags[] = "-ffp-contract=off -fsanitize=alignment "
+                      "-fsanitize-undefined-trap-on-error";
+
+// Many kernels, compiled at once.
+class Host
+{
+  public:
+    explicit Host(const std::vector<Kernel> &kernels)
+    {
+        std::string all = kHost;
+
+        for (size_t i = 0; i < kernels.size(); i++) {
+            std::string n = std::to_string(i);
+
+            all += "namespace k" + n + " {\n#define hd_kernel kernel" + n +
+                   "\n" + kernels[i].text + "extern \"C\" void launch" + n +
+                   "(const void *args, unsigned blocks, unsigned threads)\n"
+                   "{\n"
+                   "    gridDim.x = blocks;\n"
+                   "    blockDim.x = threads;\n"
+                   "    for (unsigned b = 0; b < blocks; b++)\n"
+                   "        for (unsigned t = 0; t < threads; t++) {\n"
+                   "            blockIdx.x = b;\n"
+                   "            threadIdx.x = t;\n"
+                   "            kernel" +
+                   n +
+                   "(*(const hd_kernel_args *)args);\n"
+                   "        }\n"
+                   "}\n#undef hd_kernel\n}\n";
+        }
+        library_ = dlopen(folder_.Compile(all, "kernels.so", kFlags).c_str(),
+                          RTLD_NOW);
+        EXPECT_NE(library_, nullptr);
+    }
+    Host(const Host &) = delete;
+    Host &operator=(const Host &) = delete;
+    ~Host()
+    {
+        if (library_ != nullptr)
+            dlclose(library_);
+    }
+    void Launch(size_t i, const hd_kernel_args &args, hd_kernel_grid grid) const
+    {
+        std::string name = "launch" + std::to_string(i);
+        void *address =
+            library_ != nullptr ? dlsym(library_, name.c_str()) : nullptr;
+
+        ASSERT_NE(address, nullptr) << name;
+        reinterpret_cast<void (*)(const void *, unsigned, unsigned)>(address)(
+            &args, grid.blocks, grid.threads);
+    }
+
+  private:
+    Folder folder_;
+    void *library_;
+};
+
+inline Kernel
+Emit(const std::function<hd_status(hd_text *, hd_kernel_grid *)> &emit)
+{
+    hd_text text = {};
+    Kernel kernel;
+
+    EXPECT_EQ(emit(&text, &kernel.grid), HD_OK);
+    char *bytes = hd_text_take(&text);
+    kernel.text = bytes != nullptr ? bytes : "";
+    hd_free(bytes);
+    return kernel;
+}
+
+// -------------------------------------------------------------------- memory
+
+// Buffers, each between two stretches that nobody may write.
+class Buffers
+{
+  public:
+    enum { GUARD = 64 };
+    // `shift` elements past a multiple of 64 bytes.
+    Buffers(const hd_module *module, unsigned seed, bool special, size_t shift)
+    {
+        std::mt19937 random(seed);
+
+        for (const hd_buffer *b = module->buffers; b != nullptr; b = b->next) {
+            size_t n = static_cast<size_t>(hd_type_local_elements(&b->type));
+            size_t size = hd_dtype_size(b->type.dtype);
+            std::vector<double> values(n);
+
+            for (double &v : values)
+                v = Draw(random, b->type.dtype, special);
+            memory_.emplace_back((n * size + 4 * GUARD) / 64 + 1);
+            for (Line &line : memory_.back())
+                std::memset(line.byte, 0x5a, sizeof line.byte);
+            at_.push_back(memory_.back()[1].byte + shift * size);
+            bytes_.push_back(n * size);
+            hd_dtype_store(b->type.dtype, values.data(), n, at_.back());
+        }
+    }
+    void *At(const hd_span &span) const
+    {
+        return at_[static_cast<size_t>(span.buffer->id)];
+    }
+    void *At(const hd_buffer *b) const
+    {
+        return at_[static_cast<size_t>(b->id)];
+    }
+    bool GuardsAreWhole() const
+    {
+        for (size_t i = 0; i < memory_.size(); i++) {
+            const char *byte = memory_[i][0].byte;
+            const char *end = byte + memory_[i].size() * sizeof(Line);
+
+            for (; byte < end; byte++)
+                if ((byte < at_[i] || byte >= at_[i] + bytes_[i]) &&
+                    *byte != 0x5a)
+                    return false;
+        }
+        return true;
+    }
+
+  private:
+    struct alignas(64) Line {
+        char byte[64];
+    };
+    std::vector<std::vector<Line>> memory_;
+    std::vector<char *> at_;
+    std::vector<size_t> bytes_;
+
+    static double Draw(std::mt19937 &random, hd_dtype dtype, bool special)
+    {
+        static const double odd[] = {NAN,   INFINITY, -INFINITY, 0.0,  -0.0,
+                                     1e-42, -3e-8,    3e38,      -7e4, 500};
+
+        if (special && random() % 3 == 0)
+            return odd[random() % 10];
+        if (dtype == HD_I64) // these two wrap when they are multiplied
+            return (static_cast<double>(random() % 2001) - 1000) * 0x1p40;
+        if (dtype == HD_I32)
+            return static_cast<double>(random() % 2000001) - 1000000;
+        if (dtype == HD_U8)
+            return static_cast<double>(random() % 256);
+        return static_cast<double>(random() % 8192) / 1024 - 4;
+    }
+};
+
+inline double At(hd_dtype dtype, const void *from, size_t i)
+{
+    double value;
+
+    hd_dtype_load(dtype,
+                  static_cast<const char *>(from) + i * hd_dtype_size(dtype), 1,
+                  &value);
+    return value;
+}
+
+// The step on the cpu.
+inline void Compute(const hd_step &step, const Buffers &buffers)
+{
+    hd_cpu_blas loops = {}; // no library
+    hd_cpu_scratch scratch = {&loops, nullptr, 0};
+    void *base[HD_MAX_VIEWS];
+
+    for (int i = 0; i < step.nspans; i++)
+        base[i] = buffers.At(step.span[i]);
+    EXPECT_EQ(hd_cpu_scratch_reserve(&scratch, &step), HD_OK);
+    hd_cpu_compute(&scratch, &step, base);
+    hd_cpu_scratch_free(&scratch);
+}
+
+// -------------------------------------------------------------------- NVRTC
+
+// Skips where there is none.
+class Nvrtc : public ::testing::Test
+{
+  protected:
+    hd_diag *diag_ = hd_diag_create();
+    hd_nvrtc *nvrtc_ = nullptr;
+
+    void SetUp() override
+    {
+        if (hd_nvrtc_open(diag_, &nvrtc_) != HD_OK)
+            GTEST_SKIP() << hd_diag_text(diag_);
+        std::vector<char> cubin = Compile("extern \"C\" __global__ void "
+                                          "hd_kernel() {}",
+                                          "sm_90a");
+        // A stand-in makes code for this machine.
+        if (cubin.size() < 20 || static_cast<unsigned char>(cubin[18]) != 190)
+            GTEST_SKIP() << hd_nvrtc_path(nvrtc_) << " makes no code for GPUs";
+    }
+    void TearDown() override
+    {
+        hd_nvrtc_close(nvrtc_);
+        hd_diag_destroy(diag_);
+    }
+    std::vector<char> Compile(const std::string &text, const char *arch)
+    {
+        void *cubin = nullptr;
+        size_t bytes = 0;
+
+        hd_diag_clear(diag_);
+        if (hd_nvrtc_compile(nvrtc_, text.c_str(), arch, diag_, &cubin,
+                             &bytes) != HD_OK)
+            return {};
+        std::vector<char> result(static_cast<char *>(cubin),
+                                 static_cast<char *>(cubin) + bytes);
+        std::free(cubin);
+        return result;
+    }
+};
+
+#endif
