@@ -92,6 +92,21 @@ void hd_nvrtc_version(const hd_nvrtc *nvrtc, int *major, int *minor)
 
 // ------------------------------------------------------------- compilation
 
+// Functions need no __device__; what the text does not use draws no warning.
+// Products are contracted into sums, as numerics.md allows.
+static const char *const fixed_options[] = {"-std=c++17", "-default-device",
+                                            "-w"};
+enum { NFIXED = sizeof fixed_options / sizeof *fixed_options };
+
+void hd_nvrtc_key(const hd_nvrtc *nvrtc, const char *text, const char *arch,
+                  hd_text *out)
+{
+    hd_text_printf(out, "NVRTC %d.%d %s", nvrtc->major, nvrtc->minor, arch);
+    for (int i = 0; i < NFIXED; i++)
+        hd_text_printf(out, " %s", fixed_options[i]);
+    hd_text_printf(out, "\n%s", text);
+}
+
 // The log's first three lines as one. Empty if there is no log.
 static void read_log(const hd_nvrtc *nvrtc, hd_nvrtc_program program,
                      char out[512])
@@ -119,13 +134,12 @@ static hd_status compile(const hd_nvrtc *nvrtc, hd_nvrtc_program program,
                          const char *arch, hd_diag *diag)
 {
     char target[64], log[512];
-    // Functions need no __device__; what the text does not use draws no
-    // warning. Products are contracted into sums, as numerics.md allows.
-    const char *options[] = {target, "-std=c++17", "-default-device", "-w"};
+    const char *options[1 + NFIXED] = {target};
     int result;
 
+    memcpy(options + 1, fixed_options, sizeof fixed_options);
     snprintf(target, sizeof target, "--gpu-architecture=%s", arch);
-    result = nvrtc->api.compile(program, 4, options);
+    result = nvrtc->api.compile(program, 1 + NFIXED, options);
     if (result == 0)
         return HD_OK;
     read_log(nvrtc, program, log);

@@ -3,6 +3,7 @@
 #define HD_CODEGEN_NVRTC_H
 
 #include "base/library.h"
+#include "base/text.h"
 
 HD_BEGIN_DECLS
 
@@ -19,6 +20,10 @@ void hd_nvrtc_version(const hd_nvrtc *nvrtc, int *major, int *minor);
 hd_status hd_nvrtc_compile(const hd_nvrtc *nvrtc, const char *text,
                            const char *arch, hd_diag *diag, void **out,
                            size_t *bytes);
+
+// All that a compilation comes out of: two of the same key make the same code.
+void hd_nvrtc_key(const hd_nvrtc *nvrtc, const char *text, const char *arch,
+                  hd_text *out);
 
 HD_END_DECLS
 

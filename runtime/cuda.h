@@ -20,6 +20,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "base/cache.h"
 #include "base/library.h"
 #include "codegen/emit.h"
 #include "codegen/nvrtc.h"
@@ -36,6 +37,8 @@
 #define HD_CUDA_THROTTLE 256    // commands between marks on a stream
 #define HD_CUDA_BATCH 128       // words a call; CUDA takes 256
 #define HD_CUDA_NOTES 4096      // bytes of who waits for whom
+#define HD_CUDA_WORKSPACE ((size_t)32 << 20) // of cuBLASLt, a stream
+#define HD_CUDA_PLANS 16 // of cuBLASLt's, that are timed for a product
 
 // ----------------------------------------------------- in the window
 
@@ -115,6 +118,7 @@ typedef struct hd_cuda_product {
     hd_lt_layout layout[3]; // owned: a, b, c
     hd_lt_algo algo;
     size_t workspace;
+    bool tuned;
 } hd_cuda_product;
 
 // ------------------------------------------------------- the device
@@ -180,7 +184,9 @@ struct hd_device {
     hd_nccl_api nccl;
     hd_nvrtc *nvrtc;   // owned; NULL if no kernel is needed
     hd_lt_handle blas; // owned; NULL if there is no product
-    char matmul[160];
+    char matmul[200];
+    hd_cache cache; // of kernels and tuned plans
+    double tuning;  // seconds that it took so far
     hd_cu_device ordinal;
     hd_cu_context context;
     bool retained; // the context is ours to release
@@ -362,6 +368,15 @@ hd_status hd_cuda_plan_matmul(hd_device *device, int stream,
 hd_status hd_cuda_multiply(hd_device *device, const hd_cuda_command *command,
                            hd_diag *diag);
 void hd_cuda_matmul_free(hd_device *device);
+
+// --------------------------------------------------- cuda_tune.c
+
+// Whether a plan for the product is on disk, which it then has.
+bool hd_cuda_tuned(hd_device *device, hd_cuda_product *product);
+// Gives the product the fastest of `n` plans, and keeps it on disk. It stays as
+// it is if no time or memory is left for that.
+hd_status hd_cuda_tune(hd_device *device, hd_cuda_product *product,
+                       const hd_lt_heuristic *plan, int n, hd_diag *diag);
 
 // ------------------------------------------------- cuda_kernel.c
 

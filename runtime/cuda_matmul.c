@@ -14,8 +14,6 @@
 #include "runtime/cuda.h"
 #include "runtime/cuda_library.h"
 
-#define WORKSPACE ((size_t)32 << 20)
-
 static hd_status lt_error(const hd_device *device, int status, hd_diag *diag,
                           const char *call)
 {
@@ -30,19 +28,30 @@ static hd_status lt_error(const hd_device *device, int status, hd_diag *diag,
             return lt_error((device), status_, (diag), #name); \
     } while (0)
 
+// The library's name for those who ask, with what was tuned.
+static void describe_library(hd_device *device)
+{
+    size_t version = device->lt.version();
+    int tuned = 0, n;
+
+    n = snprintf(device->matmul, sizeof(device->matmul),
+                 "cuBLASLt %zu.%zu.%zu (%.120s)", version / 10000,
+                 version / 100 % 100, version % 100, device->lt_library.path);
+    for (int i = 0; i < device->nproducts; i++)
+        tuned += device->product[i].tuned;
+    if (tuned > 0)
+        snprintf(device->matmul + n, sizeof(device->matmul) - (size_t)n,
+                 ", %d of %d plans tuned", tuned, device->nproducts);
+}
+
 static hd_status open_lt(hd_device *device, hd_diag *diag)
 {
-    size_t version;
-
     if (device->blas != NULL)
         return HD_OK;
     HD_TRY(hd_library_open(&hd_lt_library, &device->lt, diag,
                            &device->lt_library));
     LT_TRY(device, diag, create, &device->blas);
-    version = device->lt.version();
-    snprintf(device->matmul, sizeof(device->matmul),
-             "cuBLASLt %zu.%zu.%zu (%.120s)", version / 10000,
-             version / 100 % 100, version % 100, device->lt_library.path);
+    describe_library(device);
     return HD_OK;
 }
 
@@ -90,7 +99,7 @@ static hd_status describe(hd_device *device, hd_cuda_product *product,
 static hd_status set_preference(hd_device *device, hd_lt_preference preference,
                                 int align, hd_diag *diag)
 {
-    uint64_t room = WORKSPACE;
+    uint64_t room = HD_CUDA_WORKSPACE;
     uint32_t bytes = (uint32_t)align;
 
     LT_TRY(device, diag, preference_set, preference, HD_LT_PREF_MAX_WORKSPACE,
@@ -101,29 +110,50 @@ static hd_status set_preference(hd_device *device, hd_lt_preference preference,
     return HD_OK;
 }
 
-// `found` tells whether cuBLASLt has a way at all.
-static hd_status ask(hd_device *device, hd_cuda_product *product, hd_diag *diag,
-                     bool *found)
+// Up to `most` ways that cuBLASLt has, the one that it expects to be the
+// fastest first.
+static hd_status ask(hd_device *device, const hd_cuda_product *product,
+                     int most, hd_diag *diag, hd_lt_heuristic *out, int *n)
 {
     hd_lt_preference preference;
-    hd_lt_heuristic best;
     hd_status status;
-    int n = 0, answer = 0;
+    int found = 0, answer = 0;
 
+    *n = 0;
     LT_TRY(device, diag, preference_create, &preference);
     status = set_preference(device, preference, product->shape.align, diag);
     if (status == HD_OK)
-        answer = device->lt.heuristic(
-            device->blas, product->desc, product->layout[0], product->layout[1],
-            product->layout[2], product->layout[2], preference, 1, &best, &n);
+        answer = device->lt.heuristic(device->blas, product->desc,
+                                      product->layout[0], product->layout[1],
+                                      product->layout[2], product->layout[2],
+                                      preference, most, out, &found);
     device->lt.preference_destroy(preference);
     HD_TRY(status);
-    *found = answer == 0 && n > 0 && best.state == 0;
-    if (*found) {
-        product->algo = best.algo;
-        product->workspace = best.workspace;
+    for (int i = 0; i < found && answer == 0; i++) {
+        if (out[i].state == 0)
+            out[(*n)++] = out[i];
     }
     return HD_OK;
+}
+
+// `found` tells whether cuBLASLt has a way at all.
+static hd_status choose(hd_device *device, hd_cuda_product *product,
+                        hd_diag *diag, bool *found)
+{
+    hd_lt_heuristic plan[HD_CUDA_PLANS];
+    bool tune = device->binding.tune;
+    int n = 0;
+
+    *found = hd_cuda_tuned(device, product);
+    if (*found)
+        return HD_OK;
+    HD_TRY(ask(device, product, tune ? HD_CUDA_PLANS : 1, diag, plan, &n));
+    *found = n > 0;
+    if (!*found)
+        return HD_OK;
+    product->algo = plan[0].algo;
+    product->workspace = plan[0].workspace;
+    return tune ? hd_cuda_tune(device, product, plan, n, diag) : HD_OK;
 }
 
 // The product of this shape, or -1 if cuBLASLt has none.
@@ -146,13 +176,14 @@ static hd_status find_product(hd_device *device, const hd_cuda_shape *shape,
         return hd_fail(diag, HD_NO_MEMORY, "no memory for a product");
     status = describe(device, &product, diag);
     if (status == HD_OK)
-        status = ask(device, &product, diag, &found);
+        status = choose(device, &product, diag, &found);
     if (status != HD_OK || !found) {
         free_product(device, &product);
         return status;
     }
     device->product[device->nproducts] = product;
     *out = device->nproducts++;
+    describe_library(device);
     return HD_OK;
 }
 
@@ -415,8 +446,8 @@ static hd_status need_workspace(const job *j)
     hd_cuda_stream *stream = &j->device->stream[j->stream];
 
     return stream->workspace != 0 ? HD_OK
-                                  : hd_cuda_extra(j->device, WORKSPACE, j->diag,
-                                                  &stream->workspace);
+                                  : hd_cuda_extra(j->device, HD_CUDA_WORKSPACE,
+                                                  j->diag, &stream->workspace);
 }
 
 static hd_cuda_at moved(hd_cuda_at at, int64_t elements, hd_dtype dtype)
@@ -553,6 +584,7 @@ hd_status hd_cuda_multiply(hd_device *device, const hd_cuda_command *command,
            hd_cuda_address(device, command->b), product->layout[1],
            wide ? (const void *)&command->beta : &beta, c, product->layout[2],
            c, product->layout[2], &product->algo,
-           (void *)(uintptr_t)stream->workspace, WORKSPACE, stream->stream);
+           (void *)(uintptr_t)stream->workspace, HD_CUDA_WORKSPACE,
+           stream->stream);
     return HD_OK;
 }

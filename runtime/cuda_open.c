@@ -154,6 +154,7 @@ hd_status hd_cuda_open(const hd_binding *binding, hd_diag *diag,
     pthread_mutex_init(&device->lock, NULL);
     pthread_mutex_init(&device->comm_lock, NULL);
     device->binding = *binding;
+    hd_cache_open(&device->cache);
     device->random = binding->seed + (uint64_t)hd_group_rank(binding->group);
     device->rank = hd_group_rank(binding->group);
     device->size = hd_group_size(binding->group);

@@ -28,6 +28,7 @@ typedef struct hd_binding {
     const char *where;     // what follows "NAME:" in the options' device, or ""
     hd_transport transport[HD_MAX_AXES]; // by axis of the mesh
     bool graph;
+    bool tune;
 } hd_binding;
 
 // How a transfer travels.

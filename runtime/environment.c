@@ -272,6 +272,25 @@ static void put_limits(hd_text *json)
     hd_json_close(json, '}');
 }
 
+// ---------------------------------------------------------------- cache
+
+static void put_cache(hd_text *json)
+{
+    hd_cache cache;
+    hd_cache_survey found;
+
+    hd_cache_open(&cache);
+    hd_cache_look(&cache, &found);
+    hd_json_open(json, "cache", '{');
+    hd_json_flag(json, "usable", *found.reason == '\0');
+    hd_json_string(json, "folder", *cache.folder ? cache.folder : NULL);
+    hd_json_number(json, "entries", found.entries);
+    hd_json_number(json, "bytes", found.bytes);
+    hd_json_string(json, "variable", "HEDDLE_CACHE_DIR");
+    hd_json_string(json, "reason", *found.reason ? found.reason : NULL);
+    hd_json_close(json, '}');
+}
+
 // ------------------------------------------------------------ variables
 
 typedef struct variable {
@@ -284,6 +303,8 @@ static const variable variables[] = {
     {"HEDDLE_NVRTC_LIB", "NVRTC's file"},
     {"HEDDLE_NCCL_LIB", "NCCL's file"},
     {"HEDDLE_OPENBLAS_LIB", "OpenBLAS's file"},
+    {"HEDDLE_CACHE_DIR",
+     "where kernels and tuned plans are kept; off: nowhere"},
     {"HEDDLE_CHAOS", "delays every stream at random, with this seed"},
     {"HEDDLE_ADDR", "where rank 0 is found under a launcher"},
     {"CUDA_VISIBLE_DEVICES", "the devices that CUDA shows, in their order"},
@@ -363,6 +384,7 @@ static hd_status put_all(hd_text *json, hd_diag *words)
     put_openblas(json, words);
     hd_json_close(json, ']');
     put_limits(json);
+    put_cache(json);
     put_variables(json);
     put_launcher(json, words);
     hd_json_close(json, '}');

@@ -317,7 +317,8 @@ hd_status hd_session_open(hd_group *group, const hd_module *module,
                                     .timeout = options->timeout,
                                     .times = options->times,
                                     .where = where_of(options),
-                                    .graph = options->graph};
+                                    .graph = options->graph,
+                                    .tune = options->tune};
     exchange =
         hd_exchange_begin(group, HD_CALL_SESSION, options->timeout, diag);
     status = build(session, &exchange, options);

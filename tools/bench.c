@@ -21,6 +21,7 @@ enum {
     WARMUP,
     QUEUE,
     GRAPH,
+    TUNE,
     SEED,
     MEMORY,
     TIMEOUT,
@@ -134,6 +135,9 @@ static outcome take_option(bench *bench, const options *at, int id)
     case GRAPH:
         bench->make.graph = true;
         return FINE;
+    case TUNE:
+        measure->session.tune = true;
+        return FINE;
     case SEED:
         TRY(take_number(at, 0, INT64_MAX, &seed));
         measure->seed = (uint64_t)seed;
@@ -172,6 +176,8 @@ static outcome check_usage(const bench *bench)
         return complain(USAGE, "--transfer auto needs a file");
     if (bench->make.graph && !bench->measure.cuda)
         return complain(USAGE, "--graph needs --device cuda");
+    if (bench->measure.session.tune && !bench->measure.cuda)
+        return complain(USAGE, "--tune needs --device cuda");
     if ((bench->make.nccl || bench->make.sm) && !bench->measure.cuda)
         return complain(USAGE, "--transfer %s needs --device cuda",
                         bench->make.nccl ? "nccl" : "sm");
@@ -470,6 +476,10 @@ const command bench_command = {
              "runs in a row that a sample is (default 10 on\ncuda, else 1)"},
             {GRAPH, 0, "graph", NULL,
              "measure each pipeline as a CUDA graph too"},
+            {TUNE, 0, "tune", NULL,
+             "time several of cuBLASLt's plans for each matmul\nfirst, and "
+             "keep "
+             "the fastest on disk"},
             {SEED, 0, "seed", "N", "of random inputs (default 1)"},
             {MEMORY, 0, "memory", "GIB",
              "that all candidates of a shape may take on a\nrank; if they need "

@@ -172,6 +172,24 @@ static void print_limits(const cJSON *all)
            number_at(limits, "graphs"));
 }
 
+static void print_cache(const cJSON *all)
+{
+    const cJSON *cache = at(all, "cache");
+
+    if (!flag_at(cache, "usable")) {
+        printf("\nno cache: kernels are compiled anew by each session\n");
+        if (cJSON_IsString(at(cache, "folder")))
+            printf("  %s\n", text_at(cache, "folder"));
+        printf("  %s\n", text_at(cache, "reason"));
+        return;
+    }
+    printf("\ncache of kernels and tuned plans: %.0f entr%s, %.1f MiB; may be "
+           "deleted\n  %s\n",
+           number_at(cache, "entries"),
+           number_at(cache, "entries") == 1 ? "y" : "ies",
+           number_at(cache, "bytes") / (1 << 20), text_at(cache, "folder"));
+}
+
 static void print_variables(const cJSON *all)
 {
     const cJSON *variable, *variables = at(all, "variables");
@@ -219,6 +237,7 @@ static void print_all(const cJSON *all)
     printf("\nlibraries\n");
     cJSON_ArrayForEach(library, at(all, "libraries")) print_library(library);
     print_limits(all);
+    print_cache(all);
     print_variables(all);
     print_launcher(all);
 }

@@ -13,7 +13,7 @@ typedef struct option {
     const char *help;
 } option;
 
-enum { MAX_OPTIONS = 24 };
+enum { MAX_OPTIONS = 32 };
 
 typedef struct command {
     const char *name;

@@ -27,7 +27,8 @@ enum {
     TRACE,
     SVG,
     TRANSPORT,
-    GRAPH
+    GRAPH,
+    TUNE
 };
 
 enum { MOST_ITERS = 1000000 };
@@ -141,6 +142,9 @@ static outcome take_option(run *run, const options *at, int id)
     case GRAPH:
         run->job.session.graph = true;
         return FINE;
+    case TUNE:
+        run->job.session.tune = true;
+        return FINE;
     default:
         return program_option(&run->options, at, id);
     }
@@ -163,15 +167,24 @@ static int count_dashes(const run *run)
            (run->svg && strcmp(run->svg, "-") == 0);
 }
 
+// The option that only cuda has, or NULL.
+static const char *cuda_option(const hd_session_options *session)
+{
+    return session->graph  ? "--graph"
+           : session->tune ? "--tune"
+           : session->axes || session->transport != HD_TRANSPORT_COPY
+               ? "--transport"
+               : NULL;
+}
+
 static outcome check_usage(const run *run)
 {
+    const char *of_cuda = cuda_option(&run->job.session);
+
     if (!run->path)
         return complain(USAGE, "run needs a file; - is standard input");
-    if (strncmp(run->job.session.device, "cuda", 4) != 0 &&
-        (run->job.session.graph || run->job.session.axes ||
-         run->job.session.transport != HD_TRANSPORT_COPY))
-        return complain(USAGE, "%s needs --device cuda",
-                        run->job.session.graph ? "--graph" : "--transport");
+    if (strncmp(run->job.session.device, "cuda", 4) != 0 && of_cuda)
+        return complain(USAGE, "%s needs --device cuda", of_cuda);
     if (count_path(&run->in, "-") + (strcmp(run->path, "-") == 0) > 1)
         return complain(USAGE, "standard input can be read only once");
     if (count_dashes(run) > 1)
@@ -504,6 +517,9 @@ const command run_command = {
              "between CUDA devices: copy (engines, the\ndefault) or sm (kernels), "
              "through CUDA IPC;\nor nccl"},
             {GRAPH, 0, "graph", NULL, "replay runs as one CUDA graph"},
+            {TUNE, 0, "tune", NULL,
+             "time several of cuBLASLt's plans for each matmul\nahead of the "
+             "first run, and keep the fastest on\ndisk"},
             {NO_CHECK, 0, "no-check", NULL,
              "run without proving the program first"},
             {TRACE, 0, "trace", "FILE",

@@ -470,6 +470,12 @@ typedef struct hd_session_options {
     bool graph;             // cuda only; the same on all ranks: runs are
                             // replays of one CUDA graph while the arguments'
                             // addresses stay the same
+    bool tune;              // cuda only: times several of cuBLASLt's plans for
+                            // each matmul when the session is created, and
+                            // keeps the fastest on disk, where later sessions
+                            // find it without this. Bits of results may then
+                            // differ between ranks and between runs of a
+                            // program: docs/cuda.md
 } hd_session_options;
 
 HD_API hd_session_options hd_session_defaults(void); // cpu, 30 s

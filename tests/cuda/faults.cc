@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/cuda/program.h"
+#include "tests/unit/folder.h"
 
 namespace
 {
@@ -168,6 +169,34 @@ TEST(CudaFaults, AreToldToBothRanksWithAGraph)
 
     options.graph = true;
     Sweep(options);
+}
+
+// A plan that cannot be timed is none that is chosen.
+TEST(CudaFaults, AreToldToBothRanksThatTune)
+{
+    hd_session_options options = CudaOptions(2);
+
+    options.tune = true;
+    setenv("FAKE_CUBLASLT_PLANS", "4", 1);
+    Sweep(options);
+    unsetenv("FAKE_CUBLASLT_PLANS");
+}
+
+// What is kept on disk is found, or made anew.
+TEST(CudaFaults, AreToldToBothRanksThatFindKernelsAndPlansOnDisk)
+{
+    Folder folder;
+    Program program(kEverything);
+    hd_session_options options = CudaOptions(2);
+
+    options.tune = true;
+    setenv("HEDDLE_CACHE_DIR", folder.Path("cache").c_str(), 1);
+    std::vector<Answer> first = RunRanks(2, [&](Rank &rank) {
+        return RunWithFault(rank, program, options, "");
+    });
+    EXPECT_EQ(first[0].status, HD_OK) << first[0].text;
+    Sweep(options);
+    setenv("HEDDLE_CACHE_DIR", "off", 1);
 }
 
 TEST(CudaFaults, AreToldToBothRanksWithNccl)

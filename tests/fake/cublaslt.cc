@@ -5,8 +5,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <string>
+#include <unistd.h>
 #include <vector>
 
 #include "base/dtype.h"
@@ -74,7 +77,32 @@ struct Product {
     double alpha, beta;
     uint64_t m, n, k;
     void *workspace; // NULL if it was told that it needs none
+    double seconds;  // that it takes on top, by the clock of events
 };
+
+uint64_t setting(const char *name, uint64_t otherwise)
+{
+    const char *text = getenv(name);
+
+    return text == nullptr ? otherwise : strtoull(text, nullptr, 0);
+}
+
+// ------------------------------------------------------------------ plans
+
+uint64_t count_plans()
+{
+    return std::max<uint64_t>(setting("FAKE_CUBLASLT_PLANS", 1), 1);
+}
+
+double seconds_of(uint64_t plan)
+{
+    uint64_t fastest = setting("FAKE_CUBLASLT_FASTEST", 0);
+
+    if (count_plans() == 1)
+        return 0;
+    return 100 * static_cast<double>(plan > fastest ? plan - fastest
+                                                    : fastest - plan);
+}
 
 bool dtype_of(int type, hd_dtype *out)
 {
@@ -412,6 +440,10 @@ int run_product(void *data)
 
     if (!reaches_all(p))
         return 1;
+    usleep(static_cast<useconds_t>(1000 * setting("FAKE_CUBLASLT_SLEEP", 0)));
+    if (p.seconds > 0)
+        fake::find_in_cuda<decltype(fake_cuda_spend)>("fake_cuda_spend")(
+            p.seconds);
     if (p.workspace != nullptr)
         memcpy(p.workspace, mark.data(), WORKSPACE);
     if (p.desc.compute == HD_LT_COMPUTE_64F)
@@ -454,12 +486,14 @@ uint64_t mark_of(const Product &p)
     return mark | 1;
 }
 
-// data[0] is the mark, data[1] the workspace's bytes, data[2..5] alignments.
+// data[0] is the mark, data[1] the workspace's bytes, data[2..5] alignments,
+// data[6] which plan it is.
 bool is_for(const hd_lt_algo &algo, const Product &p, size_t workspace_bytes)
 {
     const void *at[] = {p.a.at, p.b.at, p.c.at, p.d};
 
-    if (algo.data[0] != mark_of(p) || algo.data[1] > workspace_bytes)
+    if (algo.data[0] != mark_of(p) || algo.data[1] > workspace_bytes ||
+        algo.data[6] >= count_plans())
         return false;
     for (int i = 0; i < 4; i++) {
         if (reinterpret_cast<uintptr_t>(at[i]) % algo.data[2 + i] != 0)
@@ -474,7 +508,7 @@ bool is_for(const hd_lt_algo &algo, const Product &p, size_t workspace_bytes)
 
 size_t cublasLtGetVersion(void)
 {
-    return 130000;
+    return setting("FAKE_CUBLASLT_VERSION", 130000);
 }
 
 const char *cublasLtGetStatusString(int status)
@@ -672,14 +706,44 @@ int cublasLtMatmulAlgoGetHeuristic(hd_lt_handle handle, hd_lt_desc desc,
     }
     if (status != SUCCESS)
         return status;
+    for (uint64_t plan = 0; plan < count_plans() && *found < asked;
+         plan++, out++) {
+        memset(out, 0, sizeof(*out));
+        out->workspace = preference->workspace < WORKSPACE ? 0 : WORKSPACE;
+        out->waves = 1;
+        out->state = count_plans() > 1 && plan == count_plans() - 2
+                         ? NOT_SUPPORTED
+                         : SUCCESS;
+        out->algo.data[0] = mark_of(p);
+        out->algo.data[1] = out->workspace;
+        for (int i = 0; i < 4; i++)
+            out->algo.data[2 + i] = preference->align[i];
+        out->algo.data[6] = plan;
+        ++*found;
+    }
+    return SUCCESS;
+}
+
+int cublasLtMatmulAlgoCheck(hd_lt_handle handle, hd_lt_desc desc,
+                            hd_lt_layout a, hd_lt_layout b, hd_lt_layout c,
+                            hd_lt_layout d, const hd_lt_algo *algo,
+                            hd_lt_heuristic *out)
+{
+    Product p = product_of(desc, a, b, c, d);
+    int status;
+
+    ENTER();
+    if (handle == nullptr || algo == nullptr || out == nullptr)
+        return INVALID_VALUE;
+    status = check(p);
+    if (status == SUCCESS && !is_for(*algo, p, algo->data[1]))
+        status = NOT_SUPPORTED;
+    if (status != SUCCESS)
+        return status;
     memset(out, 0, sizeof(*out));
-    out->workspace = preference->workspace < WORKSPACE ? 0 : WORKSPACE;
+    out->algo = *algo;
+    out->workspace = algo->data[1];
     out->waves = 1;
-    out->algo.data[0] = mark_of(p);
-    out->algo.data[1] = out->workspace;
-    for (int i = 0; i < 4; i++)
-        out->algo.data[2 + i] = preference->align[i];
-    *found = 1;
     return SUCCESS;
 }
 
@@ -711,6 +775,14 @@ int cublasLtMatmul(hd_lt_handle handle, hd_lt_desc desc, const void *alpha,
         (has_aux(desc->epilogue) && desc->aux == nullptr) ||
         (algo != nullptr && !is_for(*algo, p, workspace_bytes)))
         return INVALID_VALUE;
+    if (algo != nullptr) {
+        std::string plan = "plan " + std::to_string(algo->data[6]);
+
+        (void)fake::fails(plan.c_str()); // counts it
+        if (count_plans() > 1 && algo->data[6] == count_plans() - 1)
+            return NOT_SUPPORTED;
+        p.seconds = seconds_of(algo->data[6]);
+    }
     if (algo != nullptr && algo->data[1] != 0)
         p.workspace = workspace;
     if (enqueue(stream, run_product, new Product(p), free_product, nullptr) !=

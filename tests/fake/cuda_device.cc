@@ -91,7 +91,9 @@ hd_cu_result cuInit(unsigned flags)
 hd_cu_result cuDriverGetVersion(int *out)
 {
     FAKE_ENTER();
-    *out = 13000;
+    const char *version = getenv("FAKE_CUDA_VERSION");
+
+    *out = version == nullptr ? 13000 : atoi(version);
     return SUCCESS;
 }
 

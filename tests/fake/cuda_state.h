@@ -162,6 +162,7 @@ struct World {
     int max_blocked;
     uint64_t chaos;
     uint64_t nonce;
+    double spent = 0; // seconds that the clock of events is ahead
 };
 
 using Guard = std::unique_lock<std::mutex>;

@@ -9,7 +9,16 @@
 //   FAKE_CUDA_CHAOS=SEED         up to 0.2 ms of delay before whatever is done
 //   FAKE_CUDA_FAIL=SYMBOL:K      the K-th call fails, as by fake_cuda_fail;
 //                                those of the other fakes too
+//   FAKE_CUDA_VERSION=N          of CUDA that the driver is for (13000)
 //   FAKE_NVRTC_CACHE=FOLDER      where compiled kernels are kept
+//   FAKE_CUBLASLT_VERSION=N      (130000)
+//   FAKE_CUBLASLT_PLANS=N        ways of each product (1). Of several the last
+//                                but one is marked as none, and the last one is
+//                                refused when it is used
+//   FAKE_CUBLASLT_FASTEST=I      of them (0). Each takes 100 s more than its
+//                                neighbour, by the clock of events alone; calls
+//                                of "plan I" are counted
+//   FAKE_CUBLASLT_SLEEP=MS       that each product really takes on top (0)
 #ifndef HD_FAKE_CUDA_H
 #define HD_FAKE_CUDA_H
 
@@ -55,6 +64,9 @@ void fake_cuda_reset(void);
 // For the other fakes, so that their calls fail and their objects count too.
 hd_cu_result fake_cuda_enter(const char *symbol);
 void fake_cuda_account(const char *what, int by);
+
+// From now on the clock of events is so much later.
+void fake_cuda_spend(double seconds);
 
 // Memory as other allocators make it: no handle can be had of it.
 hd_cu_result fake_cuda_alloc_unshared(hd_cu_ptr *out, size_t bytes);

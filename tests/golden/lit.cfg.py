@@ -18,5 +18,7 @@ config.environment["PATH"] = os.pathsep.join(
 for name in ("HEDDLE_UPDATE", "HEDDLE_CHAOS", "ASAN_OPTIONS", "TSAN_OPTIONS"):
     if name in os.environ:
         config.environment[name] = os.environ[name]
+# What a test leaves on disk is its own.
+config.environment["HEDDLE_CACHE_DIR"] = "off"
 config.substitutions.append(("%want", "sh %S/../want.sh %s"))
 config.substitutions.append(("%file", "%basename_t"))
