@@ -192,6 +192,18 @@ static item cast(const hd_step *step, item x)
     return x;
 }
 
+// What is whole stays so: the fraction goes, and what no i64 holds is the
+// nearest that one does.
+static item scaled(const hd_step *step, item x, item factor, double unit)
+{
+    const double limit = 0x1p63;
+
+    x = multiply(x, factor, unit);
+    if (hd_dtype_is_integer(step->span[0].buffer->type.dtype))
+        x.value = fmin(fmax(trunc(x.value), -limit), limit);
+    return x;
+}
+
 static item compute_item(const hd_step *step, hd_values *const *values,
                          int64_t i)
 {
@@ -212,7 +224,7 @@ static item compute_item(const hd_step *step, hd_values *const *values,
                                      : add(result, next, unit);
     }
     if (code == HD_OP_SCALE)
-        result = multiply(result, factor_of(step, HD_KEY_BY, values), unit);
+        result = scaled(step, result, factor_of(step, HD_KEY_BY, values), unit);
     if (code == HD_OP_COPY || code == HD_OP_SET)
         result = cast(step, result);
     return activate(act_of(code), result, unit);

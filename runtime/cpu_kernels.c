@@ -257,11 +257,19 @@ static hd_act act_of(hd_opcode code)
     }
 }
 
+// The fraction goes, and what does not fit becomes the nearest that does.
+static int64_t whole(double x)
+{
+    if (x >= 0x1p63)
+        return INT64_MAX;
+    return x >= -0x1p63 ? (int64_t)x : INT64_MIN;
+}
+
 static void scale_block(double factor, size_t n, bool integers, lane *to)
 {
     for (size_t i = 0; i < n; i++)
         if (integers)
-            to->i[i] = (int64_t)(factor * (double)to->i[i]);
+            to->i[i] = whole(factor * (double)to->i[i]);
         else
             to->d[i] *= factor;
 }

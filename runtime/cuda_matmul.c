@@ -218,6 +218,7 @@ typedef struct job {
     bool even;
     int64_t pieces; // products a batch index
     bool fits;      // all strides are such as cuBLASLt takes
+    bool scratched; // the results go to scratch, one after the other
 } job;
 
 static int lt_type(hd_dtype dtype)
@@ -363,23 +364,29 @@ static void offsets(const job *j, int64_t i, int64_t p, int64_t at[3])
 
 // --------------------------------------------------------------- commands
 
+static uint64_t scratch_offset(const job *j, int64_t i)
+{
+    return (uint64_t)(i * j->c.rows * j->shape.n) *
+           (j->wide ? sizeof(double) : sizeof(float));
+}
+
 // The alignment that every operand of every product has: arguments begin at
 // multiples of 16 bytes, buffers of the session at more.
 static int alignment(const job *j)
 {
     uint64_t bits = 16;
 
-    for (int64_t i = 0; i < j->shape.batch; i++) {
-        for (int64_t p = 0; p < j->pieces; p++) {
-            int64_t at[3];
+    for (int64_t i = 0; i < j->shape.batch * j->pieces; i++) {
+        int64_t at[3];
 
-            offsets(j, i, p, at);
-            for (int k = 0; k < 3; k++) {
-                const hd_span *span = &j->step->span[k];
+        offsets(j, i / j->pieces, i % j->pieces, at);
+        for (int k = 0; k < 3; k++) {
+            const hd_span *span = &j->step->span[k];
 
-                bits |= (uint64_t)(span->offset + at[k]) *
-                        hd_dtype_size(span->buffer->type.dtype);
-            }
+            bits |= k == 0 && j->scratched
+                        ? scratch_offset(j, i)
+                        : (uint64_t)(span->offset + at[k]) *
+                              hd_dtype_size(span->buffer->type.dtype);
         }
     }
     return (int)(bits & -bits);
@@ -461,7 +468,6 @@ static hd_cuda_at moved(hd_cuda_at at, int64_t elements, hd_dtype dtype)
 static hd_status add_products(const job *j, int product, hd_cu_ptr scratch)
 {
     const hd_span *span = j->step->span;
-    uint64_t lane = j->wide ? sizeof(double) : sizeof(float);
 
     HD_TRY(need_workspace(j));
     for (int64_t i = 0; i < j->shape.batch * j->pieces; i++) {
@@ -481,8 +487,7 @@ static hd_status add_products(const job *j, int product, hd_cu_ptr scratch)
         if (j->bias >= 0)
             command->bias = hd_cuda_at_span(&span[j->bias]);
         if (scratch != 0) {
-            command->c = (hd_cuda_at){
-                -1, scratch + (uint64_t)(i * j->c.rows * j->shape.n) * lane};
+            command->c = (hd_cuda_at){-1, scratch + scratch_offset(j, i)};
             command->alpha = 1;
             command->beta = 0;
         }
@@ -552,7 +557,8 @@ hd_status hd_cuda_plan_matmul(hd_device *device, int stream,
         if (product >= 0)
             return add_products(&j, product, 0);
     }
-    j.c.row_stride = j.shape.n; // of scratch
+    j.scratched = true;
+    j.c.row_stride = j.shape.n;
     if (fit(&j.a, &j.ta) && fit(&j.b, &j.tb)) {
         shape = shape_of(&j, j.wide ? HD_LT_F64 : HD_LT_F32, j.shape.n,
                          HD_LT_EPILOGUE_DEFAULT, -1);

@@ -154,6 +154,14 @@ TEST(Conformance, Transpose)
     }
 }
 
+TEST(Conformance, ScalesOfIntegers)
+{
+    for (const char *dtype : {"i64", "i32", "u8"})
+        Conforms("in %x : $[5, 60]\nout %y : $[5, 60]\nout %z : $[5, 60]\n"
+                 "{ %y = scale %x by -1.5  %z = scale %x by 0.3 }",
+                 dtype);
+}
+
 TEST(Conformance, Matmul)
 {
     for (const char *dtype : kFloats) {
@@ -170,6 +178,12 @@ TEST(Conformance, Matmul)
         Conforms("in %a : $[3, 9, 17]\nin %b : $[3, 17, 8]\n"
                  "inout %c : $[3, 9, 8]\n"
                  "{ %c = matmul %a, %b accumulate }",
+                 dtype);
+        // Products of nine elements, next to each other and apart.
+        Conforms("in %a : $[2, 3, 2]\nin %b : $[2, 2, 3]\n"
+                 "out %c : $[2, 2, 3, 3]\n"
+                 "{ %c[:, 1] = matmul %a[1], %b act gelu\n"
+                 "  %c[:, 0] = matmul %a[0], %b act gelu }",
                  dtype);
     }
 }
