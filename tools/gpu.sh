@@ -2,9 +2,10 @@
 # Tries heddle on the GPUs of this machine and prints a table: what was tried,
 # whether it went well, and milliseconds. Exits with 1 if anything did not.
 #
-#   tools/gpu.sh [--quick] [--bin DIR] [--out DIR]
+#   tools/gpu.sh [--quick] [--only GLOB] [--bin DIR] [--out DIR]
 #
 #   --quick     a few runs of a small program, and no benchmark
+#   --only GLOB the steps of which the names match, such as 'conformance*'
 #   --bin DIR   where heddle, and device_tests if they are built, are
 #               (build/release, which is built first)
 #   --out DIR   where each step's output goes (build/gpu-log)
@@ -12,18 +13,23 @@ set -u
 root=$(cd "$(dirname "$0")/.." && pwd)
 bin=
 out=$root/build/gpu-log
+only='*'
 runs=10000
 model=ag_linear.hd
 while [ $# -gt 0 ]; do
     case $1 in
     --quick) runs=20 model= ;;
-    --bin | --out)
-        [ $# -gt 1 ] || { echo "gpu.sh: $1 needs a folder" >&2; exit 2; }
-        if [ "$1" = --bin ]; then bin=$2; else out=$2; fi
+    --only | --bin | --out)
+        [ $# -gt 1 ] || { echo "gpu.sh: $1 needs a value" >&2; exit 2; }
+        case $1 in
+        --only) only=$2 ;;
+        --bin) bin=$2 ;;
+        --out) out=$2 ;;
+        esac
         shift
         ;;
     *)
-        sed -n '2,10s/^# \{0,1\}//p' "$0" >&2
+        sed -n '2,11s/^# \{0,1\}//p' "$0" >&2
         [ "$1" = --help ] && exit 0
         exit 2
         ;;
@@ -56,6 +62,8 @@ table=
 step() {
     local name=$1 limit=$2 log status=0 start
     shift 2
+    # shellcheck disable=SC2053
+    [[ $name == $only ]] || return 0
     log=$out/$(echo "$name" | tr -cs 'a-z0-9\n' -).txt
     start=$(date +%s%3N)
     timeout -s KILL "$limit" "$@" >"$log" 2>&1 </dev/null || status=$?
@@ -74,7 +82,7 @@ export heddle
 
 step env 60 "$heddle" env
 devices=$("$heddle" env --json | grep -c '"uuid"')
-[ "$devices" -gt 0 ] || { cat "$out/env.txt"; exit 1; }
+[ "$devices" -gt 0 ] || { "$heddle" env; exit 1; }
 
 cat >"$out/small.hd" <<'END'
 heddle 1
@@ -162,7 +170,7 @@ if [ "$runs" -gt 100 ]; then
     step "bench" 300 "$heddle" bench --suite "$root/bench/suite.json" \
         -D tp=$devices --device cuda --comm-stream --defer-sends --graph \
         --json "$out/bench.json"
-    cat "$out/bench.txt"
+    [ ! -e "$out/bench.txt" ] || cat "$out/bench.txt"
 fi
 printf '\n%s' "$table"
 exit $failed
