@@ -60,7 +60,7 @@ cd "$root/examples" || exit 2
 failed=0
 table=
 step() {
-    local name=$1 limit=$2 log status=0 start
+    local name=${1% } limit=$2 log status=0 start
     shift 2
     # shellcheck disable=SC2053
     [[ $name == $only ]] || return 0
