@@ -34,6 +34,14 @@ int hd_address_call(const hd_place *place, int64_t deadline,
 // or it is another user's.
 int hd_address_accept(const hd_place *place, int listener);
 
+// A non-blocking socket that listens on all addresses of this host, on a port
+// that the kernel picks; -1 with errno.
+int hd_address_listen_anywhere(uint16_t *port);
+// Small frames go at once, and a host that falls silent is noticed within
+// HD_SILENCE seconds.
+#define HD_SILENCE 20
+void hd_address_hurry(int fd);
+
 // -------------------------------------------------------------- wire
 
 #define HD_WIRE_TEXT 512

@@ -78,13 +78,17 @@ static bool is_ours(int fd)
            other.uid == geteuid();
 }
 
-static void hurry(int fd)
+void hd_address_hurry(int fd)
 {
-    int on = 1;
+    int on = 1, idle = HD_SILENCE / 4, most = HD_SILENCE * 1000;
 
     // Without these it still works, later: small frames and dead hosts.
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
     setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof(idle));
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &idle, sizeof(idle));
+    // Of what is sent and not acknowledged, and of keepalives in vain.
+    setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &most, sizeof(most));
 }
 
 // ------------------------------------------------------------ listening
@@ -110,6 +114,37 @@ static int try_listen(const struct sockaddr *address, socklen_t bytes)
     return -1;
 }
 
+static int listen_on_all(uint16_t port)
+{
+    struct sockaddr_in6 any6 = {.sin6_family = AF_INET6,
+                                .sin6_addr = in6addr_any,
+                                .sin6_port = htons(port)};
+    struct sockaddr_in any = {.sin_family = AF_INET, .sin_port = htons(port)};
+    int fd = try_listen((const struct sockaddr *)&any6, sizeof(any6));
+
+    return fd >= 0 || errno == EADDRINUSE
+               ? fd
+               : try_listen((const struct sockaddr *)&any, sizeof(any));
+}
+
+int hd_address_listen_anywhere(uint16_t *port)
+{
+    struct sockaddr_storage address;
+    socklen_t bytes = sizeof(address);
+    int fd = listen_on_all(0);
+
+    if (fd < 0)
+        return -1;
+    if (getsockname(fd, (struct sockaddr *)&address, &bytes) < 0) {
+        close(fd);
+        return -1;
+    }
+    *port = ntohs(address.ss_family == AF_INET6
+                      ? ((const struct sockaddr_in6 *)&address)->sin6_port
+                      : ((const struct sockaddr_in *)&address)->sin_port);
+    return fd;
+}
+
 // A number is listened on itself, and so is localhost. What a name stands for
 // elsewhere is not known here (often 127.0.1.1), so for a name it is all
 // addresses of the host.
@@ -122,18 +157,8 @@ static int listen_tcp(const char *host, const char *port)
 
     if (strcmp(host, "localhost") == 0)
         hints.ai_flags = AI_PASSIVE;
-    if (getaddrinfo(host, port, &hints, &list) != 0) {
-        struct sockaddr_in6 any6 = {.sin6_family = AF_INET6,
-                                    .sin6_addr = in6addr_any,
-                                    .sin6_port = htons((uint16_t)atoi(port))};
-        struct sockaddr_in any = {.sin_family = AF_INET,
-                                  .sin_port = htons((uint16_t)atoi(port))};
-
-        fd = try_listen((const struct sockaddr *)&any6, sizeof(any6));
-        return fd >= 0 || errno == EADDRINUSE
-                   ? fd
-                   : try_listen((const struct sockaddr *)&any, sizeof(any));
-    }
+    if (getaddrinfo(host, port, &hints, &list) != 0)
+        return listen_on_all((uint16_t)atoi(port));
     for (struct addrinfo *at = list; at != NULL && fd < 0; at = at->ai_next)
         fd = try_listen(at->ai_addr, at->ai_addrlen);
     freeaddrinfo(list);
@@ -228,7 +253,7 @@ static int call_tcp(const char *address, int64_t deadline,
     if (fd < 0)
         snprintf(why, HD_WHY_BYTES, "%s", strerror(errno));
     else
-        hurry(fd);
+        hd_address_hurry(fd);
     freeaddrinfo(list);
     return fd;
 }
@@ -261,7 +286,7 @@ int hd_address_accept(const hd_place *place, int listener)
     if (fd < 0)
         return -1;
     if (!is_local(place)) {
-        hurry(fd);
+        hd_address_hurry(fd);
     } else if (!is_ours(fd)) {
         close(fd);
         return -1;

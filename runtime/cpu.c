@@ -31,11 +31,26 @@ static void init_stream(hd_device *device, hd_cpu_stream *stream, int index)
     stream->scratch.blas = &device->blas;
 }
 
+// Ranks map each other's memory.
+static hd_status check_hosts(const hd_group *group, hd_diag *diag)
+{
+    for (int i = 1; i < hd_group_size(group); i++) {
+        if (hd_group_home(group, i) != 0)
+            return hd_fail(diag, HD_UNSUPPORTED,
+                           "the ranks of a cpu session must be on one host: "
+                           "rank 0 is on %s, rank %d on %s",
+                           hd_group_host(group, 0), i, hd_group_host(group, i));
+    }
+    return HD_OK;
+}
+
 static hd_status cpu_open(const hd_binding *binding, hd_diag *diag,
                           hd_device **out)
 {
-    hd_device *device = calloc(1, sizeof(*device));
+    hd_device *device;
 
+    HD_TRY(check_hosts(binding->group, diag));
+    device = calloc(1, sizeof(*device));
     if (device == NULL)
         return hd_fail(diag, HD_NO_MEMORY, "no memory for a session");
     pthread_mutex_init(&device->lock, NULL);

@@ -552,6 +552,7 @@ static void cuda_stats(const hd_device *device, hd_stats *stats)
     stats->allocations += device->allocations;
     stats->host_waits += device->host_waits;
     stats->bytes_sent = device->runs > 0 ? device->sending : 0;
+    stats->transport = device->transports;
     stats->matmul = device->blas != NULL ? device->matmul : "";
     stats->seconds = device->seconds;
 }

@@ -189,8 +189,9 @@ struct hd_device {
     double tuning;  // seconds that it took so far
     hd_cu_device ordinal;
     hd_cu_context context;
-    bool retained; // the context is ours to release
-    char arch[16]; // "sm_90a"
+    bool retained;        // the context is ours to release
+    char arch[16];        // "sm_90a"
+    char transports[256]; // "node=nccl,tp=copy"
 
     hd_cuda_buffer *buffer; // owned, by id
     int nbuffers, narguments;
@@ -260,7 +261,7 @@ struct hd_device {
     _Atomic(hd_cu_stream) entered_on;
     _Atomic uint64_t begun;
     uint32_t *snapshot; // owned, pinned: the slots
-    bool stuck;         // the device did not come to rest: nothing is freed
+    atomic_bool stuck;  // the device did not come to rest: nothing is freed
 
     uint64_t allocations, host_waits;
 };

@@ -8,6 +8,60 @@
 #include "runtime/cuda.h"
 #include "runtime/cuda_library.h"
 
+// -------------------------------------------------------------- hosts
+
+// "node=nccl,tp=copy": the axes' transports, with the one that there is between
+// hosts.
+static void write_transports(const hd_binding *binding, char *out, size_t room)
+{
+    const hd_module *module = binding->module;
+    size_t length = 0;
+    int a, b;
+
+    for (int axis = 0; axis < module->naxes && length < room; axis++) {
+        hd_transport transport = hd_binding_spans(binding, axis, &a, &b)
+                                     ? HD_TRANSPORT_NCCL
+                                     : binding->transport[axis];
+
+        length += (size_t)snprintf(out + length, room - length, "%s%s=%s",
+                                   axis > 0 ? "," : "", module->axis[axis].name,
+                                   hd_transport_text(transport));
+    }
+}
+
+// Devices of several hosts do not map each other's memory.
+static hd_status check_hosts(const hd_binding *binding, hd_diag *diag)
+{
+    const hd_group *group = binding->group;
+    char instead[sizeof(((hd_device *)0)->transports)];
+    int a, b;
+
+    for (int axis = 0; axis < binding->module->naxes; axis++) {
+        if (binding->transport[axis] == HD_TRANSPORT_NCCL ||
+            !hd_binding_spans(binding, axis, &a, &b))
+            continue;
+        write_transports(binding, instead, sizeof(instead));
+        return hd_fail(diag, HD_UNSUPPORTED,
+                       "axis %s is between hosts (rank %d on %s, rank %d on "
+                       "%s), where '%s' does not go: use --transport %s",
+                       binding->module->axis[axis].name, a,
+                       hd_group_host(group, a), b, hd_group_host(group, b),
+                       hd_transport_text(binding->transport[axis]), instead);
+    }
+    return HD_OK;
+}
+
+// Which of the ranks of its host this one is.
+static int local_rank(const hd_device *device)
+{
+    const hd_group *group = device->binding.group;
+    int n = 0;
+
+    for (int i = 0; i < device->rank; i++)
+        n += hd_group_home(group, i) == hd_group_home(group, device->rank);
+    return n;
+}
+
 // ---------------------------------------------------------- libraries
 
 static hd_status open_cuda(hd_device *device, hd_diag *diag)
@@ -64,7 +118,7 @@ static hd_status choose_device(hd_device *device, hd_diag *diag)
         return hd_fail(diag, HD_UNSUPPORTED,
                        "the CUDA driver at %s sees no device",
                        device->cuda_library.path);
-    number = device->rank % count;
+    number = local_rank(device) % count;
     if (*where != '\0') {
         number = strtol(where, &end, 10);
         if (end == where || *end != '\0' || number < 0 || number >= count)
@@ -146,9 +200,11 @@ static hd_status open_all(hd_device *device, hd_diag *diag)
 hd_status hd_cuda_open(const hd_binding *binding, hd_diag *diag,
                        hd_device **out)
 {
-    hd_device *device = calloc(1, sizeof(*device));
+    hd_device *device;
     hd_status status;
 
+    HD_TRY(check_hosts(binding, diag));
+    device = calloc(1, sizeof(*device));
     if (device == NULL)
         return hd_fail(diag, HD_NO_MEMORY, "no memory for a session");
     pthread_mutex_init(&device->lock, NULL);
@@ -158,6 +214,7 @@ hd_status hd_cuda_open(const hd_binding *binding, hd_diag *diag,
     device->random = binding->seed + (uint64_t)hd_group_rank(binding->group);
     device->rank = hd_group_rank(binding->group);
     device->size = hd_group_size(binding->group);
+    write_transports(binding, device->transports, sizeof(device->transports));
     status = open_all(device, diag);
     if (status != HD_OK) {
         hd_cuda_close(device);

@@ -26,7 +26,7 @@ typedef struct hd_binding {
     bool chaos;            // delay every stream at random
     uint64_t seed;         // by this
     const char *where;     // what follows "NAME:" in the options' device, or ""
-    hd_transport transport[HD_MAX_AXES]; // by axis of the mesh
+    hd_transport transport[HD_MAX_AXES]; // by axis of the mesh: none is AUTO
     bool graph;
     bool tune;
 } hd_binding;
@@ -48,6 +48,11 @@ static inline bool hd_binding_uses(const hd_binding *binding,
         uses |= binding->transport[a] == transport;
     return uses;
 }
+
+const char *hd_transport_text(hd_transport transport);
+
+// Whether ranks that meet on an axis are on several hosts: the first two such.
+bool hd_binding_spans(const hd_binding *binding, int axis, int *a, int *b);
 
 #define HD_HANDLE_BYTES 128
 

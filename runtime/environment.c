@@ -307,6 +307,7 @@ static const variable variables[] = {
      "where kernels and tuned plans are kept; off: nowhere"},
     {"HEDDLE_CHAOS", "delays every stream at random, with this seed"},
     {"HEDDLE_ADDR", "where rank 0 is found under a launcher"},
+    {"HEDDLE_HOST", "names the host that this rank is on"},
     {"CUDA_VISIBLE_DEVICES", "the devices that CUDA shows, in their order"},
     {"CUDA_DEVICE_MAX_CONNECTIONS", "hardware queues of a device"},
 };

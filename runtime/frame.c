@@ -1,5 +1,6 @@
-// Frames travel on SOCK_SEQPACKET, so that one recvmsg yields one frame whole,
-// with its own credentials and descriptor, or nothing.
+// Within a host frames travel on SOCK_SEQPACKET, so that one recvmsg yields one
+// frame whole, with its own credentials and descriptor, or nothing; between
+// hosts on TCP, where a frame's head tells how much belongs to it.
 #include "runtime/frame.h"
 
 #include <errno.h>
@@ -144,4 +145,89 @@ hd_status hd_frame_receive(int fd, pid_t pid, hd_frame *frame, void *payload,
         return HD_INVALID;
     }
     return HD_OK;
+}
+
+// -------------------------------------------------------- between hosts
+
+// What is left of a frame of which `sent` bytes have gone.
+static ssize_t send_rest(int fd, hd_frame *frame, const void *payload,
+                         size_t sent)
+{
+    struct iovec part[2] = {{frame, sizeof(*frame)},
+                            {(void *)payload, frame->bytes}};
+    struct msghdr message = {.msg_iov = part, .msg_iovlen = 2};
+
+    for (int i = 0; i < 2; i++) {
+        size_t gone = sent < part[i].iov_len ? sent : part[i].iov_len;
+
+        part[i].iov_base =
+            gone < part[i].iov_len ? (char *)part[i].iov_base + gone : NULL;
+        part[i].iov_len -= gone;
+        sent -= gone;
+    }
+    return sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+hd_status hd_frame_put(int fd, hd_frame frame, const void *payload,
+                       int64_t deadline)
+{
+    size_t sent = 0;
+
+    frame.magic = FRAME_MAGIC;
+    frame.pid = (uint32_t)getpid();
+    frame.checksum = checksum_of(&frame, payload);
+    while (sent < sizeof(frame) + frame.bytes) {
+        ssize_t went = send_rest(fd, &frame, payload, sent);
+        hd_status status = HD_OK;
+
+        if (went >= 0)
+            sent += (size_t)went;
+        else if (errno == EAGAIN || errno == ENOBUFS)
+            status = wait_for_room(fd, deadline);
+        else if (errno != EINTR)
+            return HD_PEER;
+        if (status != HD_OK) {
+            if (sent > 0)
+                shutdown(fd, SHUT_WR);
+            return status;
+        }
+    }
+    return HD_OK;
+}
+
+static hd_status fill(int fd, char *to, size_t want, size_t *got)
+{
+    ssize_t came;
+
+    do
+        came = recv(fd, to, want, MSG_DONTWAIT);
+    while (came < 0 && errno == EINTR);
+    if (came < 0 && errno == EAGAIN)
+        return HD_TIMEOUT;
+    if (came <= 0)
+        return came == 0 || errno == ECONNRESET ? HD_PEER : HD_SYSTEM;
+    *got += (size_t)came;
+    return HD_OK;
+}
+
+// A length from outside is checked before anything is written by it.
+hd_status hd_frame_take(int fd, pid_t pid, hd_frame_part *part)
+{
+    const size_t head = sizeof(part->frame);
+    const hd_frame *frame = &part->frame;
+    size_t whole;
+
+    while (part->got < head)
+        HD_TRY(fill(fd, (char *)&part->frame + part->got, head - part->got,
+                    &part->got));
+    if (frame->magic != FRAME_MAGIC || frame->bytes > HD_FRAME_ROOM ||
+        frame->pid != (uint32_t)pid)
+        return HD_INVALID;
+    whole = head + frame->bytes;
+    while (part->got < whole)
+        HD_TRY(fill(fd, part->payload + (part->got - head), whole - part->got,
+                    &part->got));
+    part->got = 0;
+    return frame->checksum == checksum_of(frame, part->payload) ? HD_OK
+                                                                : HD_INVALID;
 }

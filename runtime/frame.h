@@ -1,7 +1,8 @@
-// One message between two ranks: a packet of a Unix socket that says who sent
-// it and for what, with a checksum, the kernel's word for the sender's
-// credentials, and at most one file descriptor. Whatever does not fit together
-// is refused whole, so that a stray or broken message is never acted upon.
+// One message between two ranks: a packet of a Unix socket, or within a TCP
+// connection if they are on several hosts, that says who sent it and for what,
+// with a checksum, the kernel's word for the sender's credentials, and at most
+// one file descriptor. Whatever does not fit together is refused whole, so that
+// a stray or broken message is never acted upon.
 #ifndef HD_RUNTIME_FRAME_H
 #define HD_RUNTIME_FRAME_H
 
@@ -43,6 +44,23 @@ hd_status hd_frame_send(int fd, hd_frame frame, const void *payload, int passed,
 // HD_INVALID if it is no frame of ours, HD_SYSTEM with errno otherwise.
 hd_status hd_frame_receive(int fd, pid_t pid, hd_frame *frame, void *payload,
                            int *passed);
+
+// Between hosts frames travel on TCP: without credentials, without descriptors,
+// and what recv yields is any part of one. How far the next one has come:
+typedef struct hd_frame_part {
+    size_t got;
+    hd_frame frame;
+    char payload[HD_FRAME_ROOM];
+} hd_frame_part;
+
+// As hd_frame_send. The connection is of no more use if the deadline cuts a
+// frame short: the peer sees us hang up. One thread at a time.
+hd_status hd_frame_put(int fd, hd_frame frame, const void *payload,
+                       int64_t deadline);
+// Takes what has come. HD_OK when a frame is whole; HD_TIMEOUT if more has to
+// come; else as hd_frame_receive, and after HD_INVALID nothing more is to be
+// taken.
+hd_status hd_frame_take(int fd, pid_t pid, hd_frame_part *part);
 
 HD_END_DECLS
 

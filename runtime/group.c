@@ -29,10 +29,56 @@ int hd_group_size(const hd_group *group)
     return group->size;
 }
 
+int hd_group_home(const hd_group *group, int rank)
+{
+    return group->link[rank].home;
+}
+
+const char *hd_group_host(const hd_group *group, int rank)
+{
+    return group->link[rank].host;
+}
+
 void hd_group_set_timeout(hd_group *group, double timeout)
 {
     if (timeout > 0)
         group->timeout = timeout;
+}
+
+// ------------------------------------------------------------ sending
+
+// Unlike a packet, a frame on a stream may go in parts, which those of another
+// thread must not come between.
+static bool lock_sending(hd_link *link, int64_t deadline)
+{
+    struct timespec until;
+    int64_t left = deadline - hd_clock();
+
+    clock_gettime(CLOCK_REALTIME, &until);
+    left = left < 0                     ? 0
+           : left > INT64_C(1000000000) ? INT64_C(1000000000)
+                                        : left;
+    left += until.tv_nsec;
+    until.tv_sec += left / 1000000000;
+    until.tv_nsec = left % 1000000000;
+    return pthread_mutex_timedlock(&link->sending, &until) == 0;
+}
+
+static hd_status send_frame(hd_group *group, int peer, hd_frame frame,
+                            const void *payload, int fd, int64_t deadline)
+{
+    hd_link *link = &group->link[peer];
+    hd_status status;
+
+    if (link->part == NULL)
+        return hd_frame_send(link->fd, frame, payload, fd, deadline);
+    while (!lock_sending(link, deadline)) {
+        if (hd_clock() >= deadline)
+            return HD_TIMEOUT;
+    }
+    status = hd_frame_put(link->fd, frame, payload, deadline);
+    pthread_mutex_unlock(&link->sending);
+    return status;
 }
 
 // ------------------------------------------------------------ failure
@@ -92,8 +138,7 @@ void hd_group_tell(hd_group *group, hd_frame_kind kind, const char *text)
         if (group->link[i].fd < 0)
             continue;
         // A peer that cannot be told will see us hang up.
-        hd_status ignored =
-            hd_frame_send(group->link[i].fd, frame, text, -1, deadline);
+        hd_status ignored = send_frame(group, i, frame, text, -1, deadline);
         (void)ignored;
     }
 }
@@ -240,6 +285,17 @@ static hd_status report_late(const hd_exchange *exchange, int peer)
     return hd_fail(exchange->diag, HD_TIMEOUT, "%s", text);
 }
 
+static hd_status report_far(const hd_exchange *exchange, int peer)
+{
+    const hd_group *group = exchange->group;
+
+    return hd_fail(exchange->diag, HD_UNSUPPORTED,
+                   "rank %d on %s cannot share memory with rank %d on %s: they "
+                   "are on several hosts",
+                   group->rank, hd_group_host(group, group->rank), peer,
+                   hd_group_host(group, peer));
+}
+
 hd_status hd_exchange_post(const hd_exchange *exchange, int peer,
                            const void *data, size_t bytes, int fd)
 {
@@ -249,6 +305,8 @@ hd_status hd_exchange_post(const hd_exchange *exchange, int peer,
 
     if (hd_group_failed(group))
         return report_failure(exchange);
+    if (fd >= 0 && group->link[peer].part != NULL)
+        return report_far(exchange, peer);
     do {
         size_t part =
             bytes - done < HD_FRAME_ROOM ? bytes - done : HD_FRAME_ROOM;
@@ -257,9 +315,8 @@ hd_status hd_exchange_post(const hd_exchange *exchange, int peer,
                           .call = (uint32_t)exchange->call,
                           .bytes = (uint32_t)part,
                           .serial = exchange->serial};
-        hd_status status =
-            hd_frame_send(group->link[peer].fd, frame, at + done,
-                          done == 0 ? fd : -1, exchange->deadline);
+        hd_status status = send_frame(group, peer, frame, at + done,
+                                      done == 0 ? fd : -1, exchange->deadline);
 
         if (status == HD_TIMEOUT)
             return report_late(exchange, peer);
@@ -408,6 +465,7 @@ static void first_error(hd_diag *diag, char out[HD_GROUP_TEXT])
 hd_status hd_exchange_agree(const hd_exchange *exchange, hd_status status)
 {
     int size = exchange->group->size;
+    hd_exchange quiet = *exchange;
     hd_verdict mine = {.status = (int32_t)status};
     hd_verdict *all = calloc((size_t)size, sizeof(*all));
     hd_status gathered;
@@ -420,7 +478,10 @@ hd_status hd_exchange_agree(const hd_exchange *exchange, hd_status status)
     snprintf(mine.text, sizeof(mine.text), "%s", hd_status_text(status));
     if (status != HD_OK && exchange->diag != NULL)
         first_error(exchange->diag, mine.text);
-    gathered = hd_exchange_allgather(exchange, &mine, sizeof(mine), all);
+    // Whoever has failed has said why: that others have too is no news.
+    if (status != HD_OK)
+        quiet.diag = NULL;
+    gathered = hd_exchange_allgather(&quiet, &mine, sizeof(mine), all);
     for (int i = 0; i < size && status == HD_OK && gathered == HD_OK; i++) {
         if (all[i].status != HD_OK) {
             all[i].text[HD_GROUP_TEXT - 1] = '\0';
@@ -462,8 +523,10 @@ static hd_group *new_group(const hd_oob *oob, double timeout)
     group->size = oob->size;
     group->timeout = timeout;
     group->quit = -1;
-    for (int i = 0; i < oob->size; i++)
+    for (int i = 0; i < oob->size; i++) {
         group->link[i].fd = -1;
+        pthread_mutex_init(&group->link[i].sending, NULL);
+    }
     pthread_mutex_init(&group->lock, NULL);
     pthread_condattr_init(&attributes);
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
@@ -534,17 +597,23 @@ static void take_leave(hd_group *group)
         hd_group_tell(group, HD_FRAME_GOODBYE, "");
 }
 
+static void close_link(hd_link *link)
+{
+    drop_mail(link);
+    if (link->fd >= 0)
+        close(link->fd);
+    free(link->part);
+    pthread_mutex_destroy(&link->sending);
+}
+
 void hd_group_destroy(hd_group *group)
 {
     if (group == NULL)
         return;
     hd_watch_stop(group);
     take_leave(group);
-    for (int i = 0; i < group->size; i++) {
-        drop_mail(&group->link[i]);
-        if (group->link[i].fd >= 0)
-            close(group->link[i].fd);
-    }
+    for (int i = 0; i < group->size; i++)
+        close_link(&group->link[i]);
     while (group->memory != NULL) {
         hd_block_memory *block = group->memory;
 

@@ -34,7 +34,8 @@ typedef struct hd_exchange {
 
 hd_exchange hd_exchange_begin(hd_group *group, hd_call call, double timeout,
                               hd_diag *diag);
-// Sends `bytes` and, unless it is negative, a descriptor that stays ours.
+// Sends `bytes` and, unless it is negative, a descriptor that stays ours: that
+// is HD_UNSUPPORTED to a rank on another host.
 hd_status hd_exchange_post(const hd_exchange *exchange, int peer,
                            const void *data, size_t bytes, int fd);
 // Takes the next part of `peer`, which must have posted as many bytes. `fd`,
@@ -60,6 +61,11 @@ void hd_group_fail(hd_group *group, const char *text);
 void hd_group_run_out(hd_group *group);
 // The peer has left in good order: what it has not yet signalled never comes.
 bool hd_group_left(const hd_group *group, int peer);
+
+// Ranks of one host have the same home, the lowest of them.
+int hd_group_home(const hd_group *group, int rank);
+// What the host of a rank is called.
+const char *hd_group_host(const hd_group *group, int rank);
 
 // Rings `bell` whenever one of the above changes. HD_NO_MEMORY if it cannot be
 // noted.

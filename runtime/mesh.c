@@ -6,6 +6,9 @@
 // A connection counts only if the kernel says that the process at its other end
 // is the one that announced the address, under our own user, and if that
 // process then says the group's secret. Anyone else is hung up on.
+//
+// If those addresses come from several hosts, where each listens for the
+// others' hosts goes round as well: far.h has those connections.
 #include "runtime/mesh.h"
 
 #include <errno.h>
@@ -18,6 +21,7 @@
 #include <unistd.h>
 
 #include "base/diag.h"
+#include "runtime/far.h"
 
 // What a rank tells all others of itself.
 typedef struct hd_card {
@@ -25,6 +29,7 @@ typedef struct hd_card {
     uint32_t address_bytes; // 0 if it could not listen
     uint64_t secret;        // rank 0's is the group's
     char address[sizeof(struct sockaddr_un)];
+    hd_host host;
 } hd_card;
 
 typedef struct hd_hello {
@@ -35,8 +40,10 @@ typedef struct hd_hello {
 
 typedef struct hd_mesh {
     hd_group *group;
-    hd_card *card; // owned, by rank
-    int listener;  // owned
+    hd_card *card;         // owned, by rank
+    hd_far_card *far_card; // owned, by rank; NULL within one host
+    int listener;          // owned
+    hd_far far;
     int64_t deadline;
     hd_diag *diag;
 } hd_mesh;
@@ -79,8 +86,10 @@ static hd_status listen_anywhere(hd_mesh *mesh, hd_card *card)
 static hd_status share_cards(hd_mesh *mesh, const hd_oob *oob)
 {
     hd_card mine = {.pid = (uint32_t)getpid()};
-    hd_status status = listen_anywhere(mesh, &mine);
+    hd_status status = hd_host_find(mesh->diag, &mine.host);
 
+    if (status == HD_OK)
+        status = listen_anywhere(mesh, &mine);
     if (status == HD_OK &&
         getrandom(&mine.secret, sizeof(mine.secret), 0) != sizeof(mine.secret))
         status = hd_system_error(mesh->diag, "getrandom");
@@ -96,6 +105,117 @@ static hd_status share_cards(hd_mesh *mesh, const hd_oob *oob)
     }
     return HD_OK;
 }
+
+// ------------------------------------------------------ several hosts
+
+static void find_homes(hd_mesh *mesh)
+{
+    hd_group *group = mesh->group;
+
+    for (int i = 0; i < group->size; i++) {
+        hd_link *link = &group->link[i];
+
+        while (!hd_host_same(&mesh->card[link->home].host, &mesh->card[i].host))
+            link->home++;
+        memcpy(link->host, mesh->card[i].host.name, sizeof(link->host) - 1);
+        group->scattered |= link->home > 0;
+    }
+}
+
+static bool is_far(const hd_group *group, int peer)
+{
+    return group->link[peer].home != group->link[group->rank].home;
+}
+
+static hd_status prepare_far(hd_mesh *mesh, hd_far_card *mine)
+{
+    hd_group *group = mesh->group;
+
+    for (int i = 0; i < group->size; i++) {
+        if (!is_far(group, i))
+            continue;
+        group->link[i].part = calloc(1, sizeof(hd_frame_part));
+        if (group->link[i].part == NULL)
+            return hd_fail(mesh->diag, HD_NO_MEMORY, "no memory for %d ranks",
+                           group->size);
+    }
+    mesh->far.secret = mesh->card[0].secret;
+    return hd_far_listen(&mesh->far, mesh->diag, mine);
+}
+
+// Collective, as share_cards is.
+static hd_status share_far_cards(hd_mesh *mesh, const hd_oob *oob)
+{
+    hd_far_card mine = {.naddresses = 0};
+    hd_status status = prepare_far(mesh, &mine);
+
+    if (status != HD_OK)
+        mine.naddresses = 0;
+    if (oob->allgather(oob->context, &mine, sizeof(mine), mesh->far_card) !=
+        HD_OK)
+        return hd_fail(mesh->diag, HD_PEER,
+                       "rank %d: the hosts' addresses could not be gathered",
+                       oob->rank);
+    HD_TRY(status);
+    for (int i = 0; i < oob->size; i++) {
+        if (mesh->far_card[i].naddresses == 0 ||
+            mesh->far_card[i].naddresses > HD_HOST_ADDRESSES)
+            return hd_fail(mesh->diag, HD_PEER,
+                           "rank %d could not listen to other hosts", i);
+    }
+    return HD_OK;
+}
+
+static hd_status share_hosts(hd_mesh *mesh, const hd_oob *oob)
+{
+    find_homes(mesh);
+    if (!mesh->group->scattered)
+        return HD_OK;
+    mesh->far_card = calloc((size_t)oob->size, sizeof(hd_far_card));
+    if (mesh->far_card == NULL)
+        return hd_fail(mesh->diag, HD_NO_MEMORY, "no memory for %d ranks",
+                       oob->size);
+    return share_far_cards(mesh, oob);
+}
+
+static hd_status call_far(hd_mesh *mesh, int peer)
+{
+    hd_group *group = mesh->group;
+    char why[HD_WHY_BYTES];
+    hd_status status = hd_far_call(&mesh->far, peer, &mesh->far_card[peer],
+                                   mesh->deadline, why, &group->link[peer].fd);
+
+    if (status == HD_OK)
+        return HD_OK;
+    return hd_fail(mesh->diag, status,
+                   "rank %d on %s cannot be reached from rank %d on %s, at any "
+                   "address of that host and port %u: %s",
+                   peer, hd_group_host(group, peer), group->rank,
+                   hd_group_host(group, group->rank), mesh->far_card[peer].port,
+                   why);
+}
+
+static hd_status answer_far(hd_mesh *mesh, bool *found)
+{
+    hd_group *group = mesh->group;
+    int fd = -1;
+    int peer = hd_far_hear(&mesh->far, &fd);
+
+    if (peer < 0)
+        return HD_OK;
+    if (peer <= group->rank || !is_far(group, peer) ||
+        group->link[peer].fd >= 0) {
+        close(fd);
+        return HD_OK;
+    }
+    group->link[peer].fd = fd;
+    *found = true;
+    if (hd_far_answer(&mesh->far, fd, mesh->deadline) != HD_OK)
+        return hd_fail(mesh->diag, HD_PEER, "rank %d hung up", peer);
+    return HD_OK;
+}
+
+// ----------------------------------------------------------- one host
 
 // The process at the other end, if it runs under our user; else 0.
 static pid_t peer_of(int fd)
@@ -123,18 +243,23 @@ static hd_status say_hello(const hd_mesh *mesh, int fd)
 }
 
 // False past the deadline.
-static bool wait_for_input(int fd, int64_t deadline)
+static bool wait_for_any(struct pollfd *ask, nfds_t n, int64_t deadline)
 {
-    struct pollfd ask = {.fd = fd, .events = POLLIN};
-
     for (;;) {
         int64_t left = (deadline - hd_clock()) / 1000000;
 
         if (left < 0)
             return false;
-        if (poll(&ask, 1, left > 1000 ? 1000 : (int)left + 1) > 0)
+        if (poll(ask, n, left > 1000 ? 1000 : (int)left + 1) > 0)
             return true;
     }
+}
+
+static bool wait_for_input(int fd, int64_t deadline)
+{
+    struct pollfd ask = {.fd = fd, .events = POLLIN};
+
+    return wait_for_any(&ask, 1, deadline);
 }
 
 // The rank at the other end of `fd`, which process `pid` holds; -1 if it says
@@ -162,7 +287,7 @@ static int hear_hello(const hd_mesh *mesh, int fd, pid_t pid)
     return sound ? (int)payload.hello.rank : -1;
 }
 
-static hd_status call_peer(hd_mesh *mesh, int peer)
+static hd_status call_near(hd_mesh *mesh, int peer)
 {
     const hd_card *card = &mesh->card[peer];
     hd_link *link = &mesh->group->link[peer];
@@ -196,8 +321,8 @@ static int identify_caller(const hd_mesh *mesh, int fd)
     for (int i = group->rank + 1; i < group->size; i++)
         known |= pid > 0 && (pid_t)mesh->card[i].pid == pid;
     peer = known ? hear_hello(mesh, fd, pid) : -1;
-    if (peer <= group->rank || group->link[peer].fd >= 0 ||
-        (pid_t)mesh->card[peer].pid != pid)
+    if (peer <= group->rank || is_far(group, peer) ||
+        group->link[peer].fd >= 0 || (pid_t)mesh->card[peer].pid != pid)
         return -1;
     return peer;
 }
@@ -212,14 +337,12 @@ static hd_status report_missing(const hd_mesh *mesh)
                    peer, mesh->group->rank);
 }
 
-static hd_status answer_one(hd_mesh *mesh, bool *found)
+static hd_status answer_near(hd_mesh *mesh, bool *found)
 {
     int on = 1;
     int peer;
     int fd;
 
-    if (!wait_for_input(mesh->listener, mesh->deadline))
-        return report_missing(mesh);
     fd = accept4(mesh->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0 && (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED))
         return HD_OK;
@@ -237,13 +360,27 @@ static hd_status answer_one(hd_mesh *mesh, bool *found)
     return HD_OK;
 }
 
-// Calls first and answers then, so that no rank waits for one that waits.
+static hd_status answer_one(hd_mesh *mesh, bool *found)
+{
+    struct pollfd ask[HD_FAR_CALLERS + 2] = {
+        {.fd = mesh->listener, .events = POLLIN}};
+    int n = 1 + hd_far_ask(&mesh->far, ask + 1);
+
+    if (!wait_for_any(ask, (nfds_t)n, mesh->deadline))
+        return report_missing(mesh);
+    return ask[0].revents != 0 ? answer_near(mesh, found)
+                               : answer_far(mesh, found);
+}
+
+// Calls first and answers then, so that no rank waits for one that waits: who
+// calls another host waits for the answer, but only of a lower rank.
 static hd_status connect_all(hd_mesh *mesh)
 {
     hd_group *group = mesh->group;
 
     for (int peer = 0; peer < group->rank; peer++)
-        HD_TRY(call_peer(mesh, peer));
+        HD_TRY(is_far(group, peer) ? call_far(mesh, peer)
+                                   : call_near(mesh, peer));
     for (int missing = group->size - 1 - group->rank; missing > 0;) {
         bool found = false;
 
@@ -253,6 +390,8 @@ static hd_status connect_all(hd_mesh *mesh)
     for (int peer = 0; peer < group->rank; peer++) {
         pid_t pid = (pid_t)mesh->card[peer].pid;
 
+        if (is_far(group, peer))
+            continue;
         if (hear_hello(mesh, group->link[peer].fd, pid) != peer)
             return hd_fail(mesh->diag, HD_PEER,
                            "rank %d (process %d) did not answer rank %d", peer,
@@ -274,11 +413,16 @@ hd_status hd_mesh_connect(hd_group *group, const hd_oob *oob, int64_t deadline,
     if (mesh.card == NULL)
         return hd_fail(diag, HD_NO_MEMORY, "no memory for %d ranks",
                        group->size);
+    hd_far_init(&mesh.far, group->rank, group->size);
     status = share_cards(&mesh, oob);
+    if (status == HD_OK)
+        status = share_hosts(&mesh, oob);
     if (status == HD_OK)
         status = connect_all(&mesh);
     if (mesh.listener >= 0)
         close(mesh.listener);
+    hd_far_close(&mesh.far);
+    free(mesh.far_card);
     free(mesh.card);
     return status;
 }

@@ -1,6 +1,7 @@
-// The inside of a group: one socket a peer, and one thread, the watcher, that
-// reads them all. It sorts what arrives into the peers' mail, and so notices at
-// once when a peer dies, whatever the group's user is busy with.
+// The inside of a group: one socket a peer, Unix within a host and TCP between
+// hosts, and one thread, the watcher, that reads them all. It sorts what
+// arrives into the peers' mail, and so notices at once when a peer dies,
+// whatever the group's user is busy with.
 #ifndef HD_RUNTIME_MESH_H
 #define HD_RUNTIME_MESH_H
 
@@ -10,6 +11,7 @@
 #include "runtime/bell.h"
 #include "runtime/frame.h"
 #include "runtime/group.h"
+#include "runtime/host.h"
 
 typedef struct hd_mail {
     struct hd_mail *next;
@@ -21,7 +23,11 @@ typedef struct hd_mail {
 typedef struct hd_link {
     int fd;    // owned; -1 for oneself
     pid_t pid; // the peer's
-    bool open; // the watcher still listens
+    char host[HD_HOST_NAME];
+    int home;                // the lowest rank of the peer's host
+    hd_frame_part *part;     // owned, the watcher's; NULL within this host
+    pthread_mutex_t sending; // held while a frame goes to another host
+    bool open;               // the watcher still listens
     bool lost; // the watcher's: there was no memory for what it said
     atomic_bool left;
     hd_mail *first, *last; // owned; guarded by the group's lock
@@ -37,6 +43,7 @@ struct hd_group {
     int rank, size;
     double timeout;  // seconds, of the public calls
     uint64_t serial; // collective calls begun
+    bool scattered;  // over several hosts
     hd_link *link;   // owned, by rank
 
     int quit; // owned eventfd: ends the watcher
@@ -53,8 +60,8 @@ struct hd_group {
     hd_block_memory *memory; // owned: what no session uses just now
 };
 
-// Connects the ranks pairwise: fills in `link`. What is open when it fails is
-// closed by hd_group_destroy.
+// Connects the ranks pairwise, wherever they are: fills in `link`. What is open
+// when it fails is closed by hd_group_destroy.
 hd_status hd_mesh_connect(hd_group *group, const hd_oob *oob, int64_t deadline,
                           hd_diag *diag);
 

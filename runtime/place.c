@@ -16,6 +16,7 @@
 
 #include "base/diag.h"
 #include "runtime/boot.h"
+#include "runtime/host.h"
 
 // From here on Slurm numbers steps of its own: the batch script, the shell of
 // an allocation. They are no launch.
@@ -402,6 +403,7 @@ hd_status hd_place_find(hd_diag *diag, bool *found, hd_place *out)
          false}};
     const hd_claim *mine;
     hd_place place = {0};
+    hd_host host; // a wrong one is better told before ranks wait
 
     HD_TRY(read_all(diag, claim));
     HD_TRY(choose(diag, claim, &mine));
@@ -414,6 +416,7 @@ hd_status hd_place_find(hd_diag *diag, bool *found, hd_place *out)
             mine->value[LOCAL_SIZE] > 0 ? mine->value[LOCAL_SIZE] : 0;
         place.job = hash_job(mine);
         HD_TRY(find_address(diag, &place));
+        HD_TRY(hd_host_find(diag, &host));
         *out = place;
     }
     *found = mine != NULL;

@@ -17,6 +17,30 @@
 #include "runtime/group.h"
 #include "runtime/range.h"
 
+const char *hd_transport_text(hd_transport transport)
+{
+    static const char *const names[] = {"auto", "copy", "sm", "nccl"};
+
+    return names[transport];
+}
+
+bool hd_binding_spans(const hd_binding *binding, int axis, int *a, int *b)
+{
+    const hd_module *module = binding->module;
+
+    for (int rank = 0; rank < module->nranks; rank++) {
+        int first = (int)hd_mesh_peer(module, rank, axis, 0);
+
+        if (hd_group_home(binding->group, rank) ==
+            hd_group_home(binding->group, first))
+            continue;
+        *a = first;
+        *b = rank;
+        return true;
+    }
+    return false;
+}
+
 // What is issued at once: a step, or the members of a group.
 typedef struct hd_issue {
     const hd_step *step; // borrowed from the steps
@@ -214,15 +238,27 @@ static hd_status read_chaos(hd_binding *binding, hd_diag *diag)
 
 static bool find_transport(const char *text, size_t length, hd_transport *out)
 {
-    static const char *const names[] = {"copy", "sm", "nccl"};
+    for (int i = HD_TRANSPORT_COPY; i <= HD_TRANSPORT_NCCL; i++) {
+        const char *name = hd_transport_text((hd_transport)i);
 
-    for (int i = 0; i < 3; i++) {
-        if (strlen(names[i]) == length && memcmp(names[i], text, length) == 0) {
+        if (strlen(name) == length && memcmp(name, text, length) == 0) {
             *out = (hd_transport)i;
             return true;
         }
     }
     return false;
+}
+
+static void settle_transports(hd_binding *binding)
+{
+    int a, b;
+
+    for (int axis = 0; axis < binding->module->naxes; axis++) {
+        if (binding->transport[axis] == HD_TRANSPORT_AUTO)
+            binding->transport[axis] = hd_binding_spans(binding, axis, &a, &b)
+                                           ? HD_TRANSPORT_NCCL
+                                           : HD_TRANSPORT_COPY;
+    }
 }
 
 // "node=nccl,tp=sm"
@@ -232,6 +268,9 @@ static hd_status read_transports(hd_binding *binding,
 {
     const char *at = options->axes != NULL ? options->axes : "";
 
+    if ((unsigned)options->transport > HD_TRANSPORT_NCCL)
+        return hd_fail(diag, HD_ARGUMENT, "there is no transport %d",
+                       (int)options->transport);
     for (int a = 0; a < HD_MAX_AXES; a++)
         binding->transport[a] = options->transport;
     while (*at != '\0') {
@@ -250,6 +289,7 @@ static hd_status read_transports(hd_binding *binding,
                            (int)kind, at);
         at += kind + (at[kind] == ',');
     }
+    settle_transports(binding);
     return HD_OK;
 }
 
@@ -497,7 +537,8 @@ void hd_session_stats(const hd_session *session, hd_stats *out)
         .runs = session->runs,
         .steps = session->runs > 0 ? (uint64_t)session->steps.nsteps : 0,
         .handle_exchanges = session->handle_exchanges,
-        .matmul = ""};
+        .matmul = "",
+        .transport = ""};
 
     session->driver->stats(session->device, &stats);
     *out = stats;

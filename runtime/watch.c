@@ -17,6 +17,7 @@
 typedef struct hd_watch {
     hd_group *group;
     struct pollfd *ask; // owned: one a rank, then that of `quit`
+    hd_frame frame;     // as packets bring it
     char payload[HD_FRAME_ROOM];
 } hd_watch;
 
@@ -64,7 +65,9 @@ static void note_failed(hd_group *group, const hd_frame *frame,
     hd_group_note_failure(group, HD_PEER, text);
 }
 
-static void note_death(hd_group *group, int peer)
+// `lost` is an errno if the network cannot say more than that the peer's host
+// has fallen silent.
+static void note_death(hd_group *group, int peer, int lost)
 {
     hd_link *link = &group->link[peer];
     char text[HD_GROUP_TEXT];
@@ -72,25 +75,60 @@ static void note_death(hd_group *group, int peer)
     link->open = false;
     if (atomic_load_explicit(&link->left, memory_order_relaxed))
         return;
-    snprintf(text, sizeof(text), "rank %d died (process %d)", peer, link->pid);
+    if (!group->scattered)
+        snprintf(text, sizeof(text), "rank %d died (process %d)", peer,
+                 link->pid);
+    else if (link->part == NULL || lost == 0)
+        snprintf(text, sizeof(text), "rank %d died (process %d on %s)", peer,
+                 link->pid, link->host);
+    else
+        snprintf(text, sizeof(text),
+                 "rank %d on %s is not heard from any more: %s", peer,
+                 link->host, strerror(lost));
     hd_group_note_failure(group, HD_PEER, text);
 }
 
-static void take_frame(hd_watch *watch, int peer, const hd_frame *frame,
-                       int passed)
+static void take_frame(hd_group *group, int peer, const hd_frame *frame,
+                       const char *payload, int passed)
 {
-    hd_group *group = watch->group;
-
     if (frame->kind == HD_FRAME_DATA) {
-        keep_mail(group, &group->link[peer], frame, watch->payload, passed);
+        keep_mail(group, &group->link[peer], frame, payload, passed);
         return;
     }
     if (passed >= 0)
         close(passed);
     if (frame->kind == HD_FRAME_FAILED)
-        note_failed(group, frame, watch->payload);
+        note_failed(group, frame, payload);
     else if (frame->kind == HD_FRAME_GOODBYE)
         note_left(group, &group->link[peer]);
+}
+
+static hd_status next_frame(hd_watch *watch, hd_link *link,
+                            const hd_frame **frame, const char **payload,
+                            int *passed)
+{
+    *passed = -1;
+    if (link->part != NULL) {
+        *frame = &link->part->frame;
+        *payload = link->part->payload;
+        return hd_frame_take(link->fd, link->pid, link->part);
+    }
+    *frame = &watch->frame;
+    *payload = watch->payload;
+    return hd_frame_receive(link->fd, link->pid, &watch->frame, watch->payload,
+                            passed);
+}
+
+// Where a frame ends in a stream is not known once one did not make sense.
+static void note_broken(hd_group *group, int peer)
+{
+    hd_link *link = &group->link[peer];
+    char text[HD_GROUP_TEXT];
+
+    link->open = link->part == NULL;
+    snprintf(text, sizeof(text), "rank %d got a broken message from rank %d",
+             group->rank, peer);
+    hd_group_fail(group, text);
 }
 
 // Reads all that is there, so that what a peer said last is heard before its
@@ -98,26 +136,21 @@ static void take_frame(hd_watch *watch, int peer, const hd_frame *frame,
 static void read_peer(hd_watch *watch, int peer)
 {
     hd_link *link = &watch->group->link[peer];
-    char text[HD_GROUP_TEXT];
 
     while (link->open) {
-        hd_frame frame;
-        int passed = -1;
-        hd_status status = hd_frame_receive(link->fd, link->pid, &frame,
-                                            watch->payload, &passed);
+        const hd_frame *frame;
+        const char *payload;
+        int passed;
+        hd_status status = next_frame(watch, link, &frame, &payload, &passed);
 
         if (status == HD_TIMEOUT)
             return;
-        if (status == HD_OK) {
-            take_frame(watch, peer, &frame, passed);
-        } else if (status == HD_INVALID) {
-            snprintf(text, sizeof(text),
-                     "rank %d got a broken message from rank %d",
-                     watch->group->rank, peer);
-            hd_group_fail(watch->group, text);
-        } else {
-            note_death(watch->group, peer);
-        }
+        if (status == HD_OK)
+            take_frame(watch->group, peer, frame, payload, passed);
+        else if (status == HD_INVALID)
+            note_broken(watch->group, peer);
+        else
+            note_death(watch->group, peer, status == HD_SYSTEM ? errno : 0);
     }
 }
 

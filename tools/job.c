@@ -361,6 +361,9 @@ static hd_status run_all(rank *rank)
     if (report->last.matmul)
         snprintf(report->matmul, sizeof report->matmul, "%s",
                  report->last.matmul);
+    if (report->last.transport)
+        snprintf(report->transport, sizeof report->transport, "%s",
+                 report->last.transport);
     return status;
 }
 

@@ -98,7 +98,8 @@ static bool argument_of(const rank *rank, int i, size_t j, hd_argument *out)
 
 // ------------------------------------------------------------------ sessions
 
-// Where there is no NCCL, its contenders are left out, and the table says why.
+// Contenders of a transport that cannot be had, as NCCL's without NCCL and
+// those of sm between hosts, are left out, and the table says why.
 static hd_status open_session(rank *rank, int i)
 {
     const contender *c = &rank->contest->contender[i];
@@ -111,7 +112,7 @@ static hd_status open_session(rank *rank, int i)
     options.graph = c->graph;
     status = hd_session_create(rank->group, c->module, &options, diag_of(rank),
                                &rank->entry[i].session);
-    if (status != HD_UNSUPPORTED || c->transport != HD_TRANSPORT_NCCL)
+    if (status != HD_UNSUPPORTED || c->transport == HD_TRANSPORT_AUTO)
         return status;
     rank->entry[i].session = NULL;
     if (hd_diag_message(diag_of(rank), 0, &message))

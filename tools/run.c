@@ -172,7 +172,7 @@ static const char *cuda_option(const hd_session_options *session)
 {
     return session->graph  ? "--graph"
            : session->tune ? "--tune"
-           : session->axes || session->transport != HD_TRANSPORT_COPY
+           : session->axes || session->transport != HD_TRANSPORT_AUTO
                ? "--transport"
                : NULL;
 }
@@ -514,8 +514,9 @@ const command run_command = {
              "cpu (the default), cuda, or cuda:N to put all\nranks on one "
              "device"},
             {TRANSPORT, 0, "transport", "NAME",
-             "between CUDA devices: copy (engines, the\ndefault) or sm (kernels), "
-             "through CUDA IPC;\nor nccl"},
+             "between CUDA devices: copy (engines) or sm\n(kernels), through "
+             "CUDA IPC; or nccl. The default\nis copy within a host, nccl "
+             "between hosts"},
             {GRAPH, 0, "graph", NULL, "replay runs as one CUDA graph"},
             {TUNE, 0, "tune", NULL,
              "time several of cuBLASLt's plans for each matmul\nahead of the "

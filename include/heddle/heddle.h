@@ -379,9 +379,11 @@ typedef struct hd_oob {
 
 typedef struct hd_group hd_group;
 
-// Collective over all ranks, which must run on one host under one user.
-// Connects the ranks pairwise over Unix sockets with checked credentials;
-// nothing is named in the file system. `timeout` in seconds.
+// Collective over all ranks. Connects them pairwise: on one host, under one
+// user, over Unix sockets with checked credentials, where nothing is named in
+// the file system; between hosts over TCP, on ports that the kernel picks.
+// Which ranks share a host the kernel's boot id says, or HEDDLE_HOST. `timeout`
+// in seconds.
 HD_API HD_MUST_USE hd_status hd_group_create(const hd_oob *oob, double timeout,
                                              hd_diag *diag, hd_group **out);
 HD_API void hd_group_destroy(hd_group *group);
@@ -439,7 +441,7 @@ HD_API const hd_oob *hd_boot_oob(const hd_boot *boot); // lives as long
 
 // What hd_launch does in each of its processes, in one that a launcher has
 // started: creates the group, calls `fn`, and tells the others if it fails.
-// HD_UNSUPPORTED if the ranks are on several hosts.
+// Ranks may be on several hosts.
 HD_API HD_MUST_USE hd_status hd_join(const hd_place *place, double timeout,
                                      hd_rank_fn *fn, void *context,
                                      hd_diag *diag);
@@ -450,6 +452,8 @@ typedef struct hd_session hd_session;
 
 // How sends, recvs and collectives travel between CUDA devices.
 typedef enum hd_transport {
+    HD_TRANSPORT_AUTO, // NCCL along an axis of the mesh whose ranks are on
+                       // several hosts, copies along the others
     HD_TRANSPORT_COPY, // copy engines, through CUDA IPC
     HD_TRANSPORT_SM,   // kernels on few SMs, through CUDA IPC
     HD_TRANSPORT_NCCL,
@@ -464,7 +468,8 @@ typedef struct hd_session_options {
                         // CLOCK_MONOTONIC; read them after hd_session_finish.
                         // On cuda the first of the element-wise steps that are
                         // one kernel has the time of all of them
-    hd_transport transport; // cuda only; the same on all ranks
+    hd_transport transport; // cuda only; the same on all ranks. Between hosts
+                            // there is NCCL alone
     const char *axes;       // NULL, or transports of some axes of the mesh,
                             // "node=nccl,tp=sm"; the others have `transport`
     bool graph;             // cuda only; the same on all ranks: runs are
@@ -532,6 +537,8 @@ typedef struct hd_stats {
     uint64_t host_waits;       // times that the host blocked, since creation
     uint64_t bytes_sent;       // to peers by the last run
     const char *matmul;        // what multiplies: "OpenBLAS 0.3.21 (path)"
+    const char *transport;     // by axis of the mesh, "node=nccl,tp=copy"; ""
+                               // on the cpu
     double seconds; // that the last finished run took, from its start on the
                     // caller's stream to its end, by the clock of a GPU; 0 on
                     // the cpu

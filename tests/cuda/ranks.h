@@ -122,9 +122,10 @@ inline void RunOneRank(Rank rank, const RankBody &body)
 }
 
 // `body` as each of `size` ranks, which an alarm ends after `limit` seconds: a
-// rank that hangs has not ended.
+// rank that hangs has not ended. Each may be said to be on a host of that name.
 inline std::vector<Answer> RunRanks(int size, const RankBody &body,
-                                    unsigned limit = 20)
+                                    unsigned limit = 20,
+                                    const std::vector<std::string> &hosts = {})
 {
     void *memory = mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE,
                         MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -143,6 +144,8 @@ inline std::vector<Answer> RunRanks(int size, const RankBody &body,
             abort();
         if (child == 0) {
             alarm(limit);
+            if (!hosts.empty())
+                setenv("HEDDLE_HOST", hosts[size_t(i)].c_str(), 1);
             RunOneRank(Rank{i, size, board, nullptr, nullptr, nullptr, 0},
                        body);
             _exit(0);

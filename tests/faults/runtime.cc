@@ -7,7 +7,11 @@
 
 #include <atomic>
 #include <chrono>
+#include <sys/un.h>
 #include <sys/wait.h>
+
+#include "runtime/group.h"
+#include "runtime/host.h"
 
 namespace
 {
@@ -240,6 +244,102 @@ TEST_P(LifeFaults, ARankWhoseSystemRefusesIsToldOfAndNobodyHangs)
 }
 
 INSTANTIATE_TEST_SUITE_P(Rank, LifeFaults, ::testing::Values(0, 1, 2));
+
+namespace
+{
+
+// A seat whose ranks are told that each is on a host of its own: what a rank
+// says of its host follows the address in its card, which goes first.
+struct FarSeat {
+    Seat seat;
+    int calls;
+};
+
+hd_status GatherFar(void *context, const void *mine, size_t bytes, void *all)
+{
+    const size_t id = 16 + sizeof(sockaddr_un) + HD_HOST_NAME;
+    FarSeat *far = static_cast<FarSeat *>(context);
+    char *cards = static_cast<char *>(all);
+
+    HD_TRY(GatherAtSeat(&far->seat, mine, bytes, all));
+    for (int i = 0; i < kRanks && far->calls == 0; i++)
+        cards[size_t(i) * bytes + id] = static_cast<char>('a' + i);
+    far->calls++;
+    return HD_OK;
+}
+
+bool MeetFar(Story *story, const hd_oob &oob)
+{
+    std::vector<char> mine(150000, static_cast<char>('a' + oob.rank));
+    std::vector<char> all(mine.size() * kRanks);
+    FarSeat seat = {*static_cast<Seat *>(oob.context), 0};
+    hd_oob far = {&seat, oob.rank, oob.size, GatherFar};
+    hd_group *group = Sentinel<hd_group>();
+    hd_diag *diag = hd_diag_create();
+    bool made = !Fails(story, "group_create",
+                       hd_group_create(&far, 1.0, diag, &group), diag);
+
+    if (made) {
+        EXPECT_EQ(hd_group_home(group, oob.rank), oob.rank);
+        hd_group_set_timeout(group, kPatience);
+        Fails(story, "allgather",
+              hd_group_allgather(group, mine.data(), mine.size(), all.data(),
+                                 diag),
+              diag);
+        EXPECT_TRUE(story->status != HD_OK || all.back() == 'a' + kRanks - 1);
+        hd_group_destroy(group);
+    } else {
+        story->touched = group != Sentinel<hd_group>();
+    }
+    hd_diag_destroy(diag);
+    return made;
+}
+
+// As TryLife, of a group alone.
+bool TryFar(long k, int kinds, int faulty)
+{
+    std::vector<Story> story(kRanks);
+    hd_status wanted = (kinds & FAULT_MEMORY) != 0 ? HD_NO_MEMORY : HD_SYSTEM;
+    std::atomic<bool> fired(false);
+    double begun = Now();
+
+    AsThreads(kRanks, [&](int rank, const hd_oob &oob) {
+        bool made;
+
+        if (rank == faulty)
+            fault_begin(k, kinds);
+        made = MeetFar(&story[static_cast<size_t>(rank)], oob);
+        if (rank == faulty && fault_end())
+            fired = true;
+        return made;
+    });
+    EXPECT_LT(Now() - begun, kPatience / 2) << "request " << k;
+    for (int rank = 0; rank < kRanks; rank++) {
+        const Story &s = story[static_cast<size_t>(rank)];
+
+        EXPECT_FALSE(s.touched) << "rank " << rank << ' ' << k;
+        EXPECT_TRUE(s.status == HD_OK ||
+                    (fired && rank == faulty &&
+                     (s.status == wanted || IsNews(s.status))) ||
+                    (fired && rank != faulty && IsNews(s.status)))
+            << s.where << " of rank " << rank << ' ' << k << ": "
+            << hd_status_text(s.status);
+        EXPECT_FALSE(s.silent && rank != faulty) << "rank " << rank << ' ' << k;
+    }
+    return fired;
+}
+
+} // namespace
+
+TEST_P(LifeFaults, ARankAmongSeveralHostsIsToldOfAndNobodyHangs)
+{
+    for (int kinds : {FAULT_MEMORY, FAULT_SYSTEM}) {
+        Sweep sweep =
+            SweepFaults([&](long k) { return TryFar(k, kinds, GetParam()); });
+
+        EXPECT_GT(sweep.requests, 3);
+    }
+}
 
 // Runs reuse what the session took: memory that is gone meanwhile stops none.
 TEST(NoFaults, RunsAskForNothing)

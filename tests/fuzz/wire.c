@@ -2,7 +2,8 @@
 // says which part of the wire format the rest is for:
 //
 //   frames   a packet of any bytes; one whose header is mended, so that what
-//            is behind the checksum is reached; or that with one byte changed
+//            is behind the checksum is reached; or that with one byte changed:
+//            as packets, and in a stream as between hosts
 //   cards    the address of another rank, as it came through allgather
 //   windows  a descriptor that is said to be the memory of a peer
 //   calls    parts of collective calls, and news of failures, from a peer that
@@ -15,6 +16,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #define XXH_INLINE_ALL
@@ -27,7 +29,9 @@
 #include "runtime/window.h"
 #include "tests/fuzz/meeting.h"
 
-enum { CARD_ROOM = 256 };
+// A card ends with the host, which here is always ours: nobody on others is to
+// be called.
+enum { CARD_ROOM = 512, CARD_HOST = 16 + sizeof(struct sockaddr_un) };
 
 // New descriptors take the lowest numbers that are free, so one that leaks is
 // among the next few.
@@ -111,6 +115,36 @@ static void receive_packet(int fd, const uint8_t *packet, size_t size,
     free(payload);
 }
 
+// The same on a stream, in two pieces. What is broken may look like the head of
+// something longer.
+static void take_stream(const uint8_t *packet, size_t size, bool mended,
+                        size_t cut)
+{
+    hd_frame_part *part = calloc(1, sizeof(*part));
+    hd_status status;
+    int pair[2];
+
+    must(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0,
+         "sockets open", "");
+    cut = size > 0 ? cut % size : 0;
+    send_packet(pair[0], packet, cut, false);
+    status = hd_frame_take(pair[1], getpid(), part);
+    must(status == HD_TIMEOUT || (!mended && status == HD_INVALID),
+         "half a frame is none", "");
+    if (status == HD_TIMEOUT) {
+        send_packet(pair[0], packet + cut, size - cut, false);
+        status = hd_frame_take(pair[1], getpid(), part);
+    }
+    must(status != HD_OK || (part->frame.bytes == size - sizeof(part->frame) &&
+                             memcmp(part->payload, packet + sizeof(part->frame),
+                                    part->frame.bytes) == 0),
+         "a frame is what was sent", "");
+    must(mended == (status == HD_OK), "a frame is taken if it is sound", "");
+    close(pair[0]);
+    close(pair[1]);
+    free(part);
+}
+
 static void try_frame(choices *choices)
 {
     int how = choices_pick(choices, 3);
@@ -137,6 +171,8 @@ static void try_frame(choices *choices)
     if (size > 0) {
         send_packet(pair[0], packet, size, passes);
         receive_packet(pair[1], packet, size, mend, passes);
+        if (size <= sizeof(hd_frame) + HD_FRAME_ROOM)
+            take_stream(packet, size, mend, size * 7 / 11);
     }
     close(pair[0]);
     close(pair[1]);
@@ -155,7 +191,9 @@ static hd_status tell_card(void *context, const void *mine, size_t bytes,
 
     must(bytes <= sizeof(card), "a card is small", "");
     memcpy(card, choices->byte + choices->at, left < bytes ? left : bytes);
-    memcpy(all, card, bytes);
+    memcpy(all, card, CARD_HOST);
+    memcpy((char *)all + CARD_HOST, (const char *)mine + CARD_HOST,
+           bytes - CARD_HOST);
     memcpy((char *)all + bytes, mine, bytes);
     return HD_OK;
 }

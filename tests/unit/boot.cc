@@ -56,7 +56,8 @@ const char *const kVariables[] = {"RANK",
                                   "SLURM_STEP_NODELIST",
                                   "SLURM_STEP_NUM_TASKS",
                                   "SLURM_STEP_TASKS_PER_NODE",
-                                  "HEDDLE_ADDR"};
+                                  "HEDDLE_ADDR",
+                                  "HEDDLE_HOST"};
 
 // Exactly these variables of launchers, "NAME=value NAME=value": a value may be
 // in quotes.
@@ -258,6 +259,8 @@ TEST(Place, IsRefusedWhereVariablesAreMissingOrWrong)
         {kOpenMpi + " HEDDLE_ADDR=host:65536", {"HEDDLE_ADDR is"}},
         {kOpenMpi + " HEDDLE_ADDR=host:8a", {"HEDDLE_ADDR is"}},
         {kOpenMpi + " HEDDLE_ADDR=::1:80", {"HEDDLE_ADDR is '::1:80'"}},
+        {kOpenMpi + " HEDDLE_HOST=''", {"HEDDLE_HOST is ''"}},
+        {kOpenMpi + " HEDDLE_HOST='a b'", {"HEDDLE_HOST is 'a b'"}},
     };
 
     for (const BadPlace &c : cases) {
@@ -532,15 +535,43 @@ TEST(Boot, ARankThatFailsTellsTheOthersWhy)
     EXPECT_EQ(ended[2].status, HD_PEER);
 }
 
-TEST(Boot, RanksOfSeveralHostsAreNoGroupYet)
+// Two ranks on each of two hosts, as a launcher numbers them.
+std::vector<hd_place> PlacesOnTwoHosts()
 {
-    std::vector<hd_place> places = Places(4, "127.0.0.1:9");
-    hd_diag *diag = hd_diag_create();
+    std::vector<hd_place> places = Places(4, FreeAddress());
 
-    places[1].local_size = 2;
-    EXPECT_EQ(hd_join(&places[1], 10, nullptr, nullptr, diag), HD_UNSUPPORTED);
-    EXPECT_NE(strstr(hd_diag_text(diag), "ranks on several hosts"), nullptr);
-    hd_diag_destroy(diag);
+    for (hd_place &place : places) {
+        place.local_rank = place.rank % 2;
+        place.local_size = 2;
+    }
+    return places;
+}
+
+TEST(Boot, JoinedRanksOfSeveralHostsAreAGroup)
+{
+    auto function = [](const hd_place &place, hd_diag *diag) {
+        setenv("HEDDLE_HOST", place.rank < 2 ? "a" : "b", 1);
+        return Group(place, diag);
+    };
+
+    ExpectAllFine(RunPlaces(PlacesOnTwoHosts(), function));
+}
+
+TEST(Boot, ARankOfAnotherHostThatNeverComesIsNamed)
+{
+    std::vector<hd_place> places = PlacesOnTwoHosts();
+
+    places.pop_back();
+    for (const Ended &end :
+         RunPlaces(places, [](const hd_place &place, hd_diag *diag) {
+             setenv("HEDDLE_HOST", place.rank < 2 ? "a" : "b", 1);
+             return hd_join(&place, 1, nullptr, nullptr, diag);
+         })) {
+        EXPECT_EQ(end.status, HD_TIMEOUT);
+        EXPECT_NE(strstr(end.text, "rank 3 of 4 did not come to rank 0"),
+                  nullptr)
+            << end.text;
+    }
 }
 
 TEST(Boot, AnAddressIsAskedForWhereHostsAreSeveralOrUnknown)

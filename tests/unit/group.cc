@@ -196,6 +196,29 @@ TEST(Group, APhaseFailsOnAllRanksOrOnNone)
     EXPECT_EQ(status[2], HD_NO_MEMORY);
 }
 
+TEST(Group, ARankThatHasFailedItselfIsNotToldOfOthers)
+{
+    std::vector<hd_status> status = Threads(2, [](hd_group *group) {
+        hd_diag *diag = hd_diag_create();
+        hd_exchange exchange =
+            hd_exchange_begin(group, HD_CALL_SESSION, 5, diag);
+        hd_status mine;
+
+        if (hd_group_rank(group) == 1)
+            hd_group_fail(group, "rank 1 failed: the loom is on fire");
+        while (!hd_group_failed(group))
+            std::this_thread::yield();
+        mine = hd_fail(diag, HD_SYSTEM, "the thread is torn");
+        mine = hd_exchange_agree(&exchange, mine);
+        RANK_EXPECT(hd_diag_count(diag) == 1);
+        hd_diag_destroy(diag);
+        return mine;
+    });
+
+    EXPECT_EQ(status[0], HD_SYSTEM);
+    EXPECT_EQ(status[1], HD_SYSTEM);
+}
+
 TEST(Group, ADescriptorTravelsWithItsPart)
 {
     std::vector<hd_status> status = Threads(2, [](hd_group *group) {
@@ -329,6 +352,115 @@ TEST_F(Frame, TooShortIsRefused)
 {
     ASSERT_EQ(send(end_[0], "hedd", 4, 0), 4);
     EXPECT_EQ(Receive(getpid()), HD_INVALID);
+}
+
+// As ranks of several hosts have them: what arrives is any part of a frame.
+class FramePart : public testing::Test
+{
+  protected:
+    void SetUp() override
+    {
+        ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, end_), 0);
+    }
+    void TearDown() override
+    {
+        close(end_[0]);
+        close(end_[1]);
+    }
+    // The bytes that a frame with this payload travels as.
+    std::string Bytes(const std::string &payload, uint32_t kind = HD_FRAME_DATA)
+    {
+        std::string bytes(sizeof(hd_frame) + payload.size(), '\0');
+        hd_frame frame = {};
+
+        frame.kind = kind;
+        frame.serial = 12;
+        frame.bytes = static_cast<uint32_t>(payload.size());
+        EXPECT_EQ(hd_frame_put(end_[0], frame, payload.data(), INT64_MAX),
+                  HD_OK);
+        EXPECT_EQ(recv(end_[1], &bytes[0], bytes.size(), MSG_WAITALL),
+                  ssize_t(bytes.size()));
+        return bytes;
+    }
+    void Send(const std::string &bytes)
+    {
+        ASSERT_EQ(send(end_[0], bytes.data(), bytes.size(), 0),
+                  ssize_t(bytes.size()));
+    }
+    hd_status Take(pid_t pid = getpid())
+    {
+        return hd_frame_take(end_[1], pid, &part_);
+    }
+    int end_[2];
+    hd_frame_part part_ = {};
+};
+
+TEST_F(FramePart, IsTakenAsItComesAndNoFurther)
+{
+    std::string first = Bytes("hallo"), second = Bytes("", HD_FRAME_GOODBYE);
+    std::string both = first + second;
+
+    for (size_t i = 0; i < both.size(); i++) {
+        bool whole = i + 1 == first.size() || i + 1 == both.size();
+
+        Send(both.substr(i, 1));
+        ASSERT_EQ(Take(), whole ? HD_OK : HD_TIMEOUT) << i;
+        if (i + 1 == first.size()) {
+            EXPECT_EQ(std::string(part_.payload, part_.frame.bytes), "hallo");
+            EXPECT_EQ(part_.frame.serial, 12u);
+        }
+    }
+    EXPECT_EQ(part_.frame.kind, uint32_t(HD_FRAME_GOODBYE));
+    Send(both);
+    EXPECT_EQ(Take(), HD_OK);
+    EXPECT_EQ(std::string(part_.payload, part_.frame.bytes), "hallo");
+    EXPECT_EQ(Take(), HD_OK);
+    EXPECT_EQ(Take(), HD_TIMEOUT);
+    Send(first.substr(0, 20));
+    EXPECT_EQ(Take(), HD_TIMEOUT);
+    shutdown(end_[0], SHUT_WR);
+    EXPECT_EQ(Take(), HD_PEER);
+}
+
+TEST_F(FramePart, WithAFlippedBitIsRefused)
+{
+    std::string bytes = Bytes("hallo");
+
+    for (size_t i = 0; i < bytes.size(); i++) {
+        std::string broken = bytes;
+
+        // A length that has grown waits for more: let it come.
+        broken[i] = static_cast<char>(broken[i] ^ 0x10);
+        Send(broken + std::string(HD_FRAME_ROOM, 'x'));
+        EXPECT_EQ(Take(), HD_INVALID) << i;
+        TearDown();
+        SetUp();
+        part_.got = 0;
+    }
+}
+
+TEST_F(FramePart, FromAnotherProcessIsRefused)
+{
+    Send(Bytes("hallo"));
+    EXPECT_EQ(Take(getpid() + 1), HD_INVALID);
+}
+
+TEST_F(FramePart, CutShortByTheDeadlineIsTheLast)
+{
+    std::string payload(HD_FRAME_ROOM, 'x');
+    hd_frame frame = {};
+    hd_status status = HD_OK;
+    int room = 8192; // less than a frame
+
+    setsockopt(end_[0], SOL_SOCKET, SO_SNDBUF, &room, sizeof(room));
+    frame.bytes = static_cast<uint32_t>(payload.size());
+    for (int i = 0; i < 1000 && status == HD_OK; i++)
+        status = hd_frame_put(end_[0], frame, payload.data(), 0);
+    EXPECT_EQ(status, HD_TIMEOUT);
+    while ((status = Take()) == HD_OK)
+        EXPECT_EQ(part_.frame.bytes, HD_FRAME_ROOM);
+    EXPECT_EQ(status, HD_PEER);
+    EXPECT_EQ(hd_frame_put(end_[0], frame, payload.data(), INT64_MAX), HD_PEER);
 }
 
 TEST_F(Frame, SendingToAFullQueueEndsAtTheDeadline)

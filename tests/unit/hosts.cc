@@ -1,0 +1,529 @@
+// Groups of ranks on several hosts, which here are one host under several
+// names: the ranks of different names talk over TCP.
+#include <gtest/gtest.h>
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <random>
+#include <sys/socket.h>
+#include <thread>
+
+#include "runtime/far.h"
+#include "runtime/frame.h"
+#include "runtime/group.h"
+#include "tests/cuda/ranks.h"
+#include "tests/unit/ranks.h"
+
+namespace
+{
+
+typedef std::vector<std::string> Names;
+
+bool Says(const Answer &answer, const std::string &words)
+{
+    return std::string(answer.text).find(words) != std::string::npos;
+}
+
+void AllAreFine(const std::vector<Answer> &answers)
+{
+    for (size_t i = 0; i < answers.size(); i++) {
+        EXPECT_TRUE(answers[i].ended) << "rank " << i << " hangs";
+        EXPECT_EQ(answers[i].status, HD_OK) << answers[i].text;
+    }
+}
+
+std::vector<Answer> RunOn(const Names &hosts, const RankBody &body)
+{
+    return RunRanks(int(hosts.size()), body, 30, hosts);
+}
+
+// What rank `rank` brings into a gathering.
+std::vector<char> Part(int rank, size_t bytes)
+{
+    std::mt19937_64 random(unsigned(rank) * 977 + unsigned(bytes) + 1);
+    std::vector<char> part(bytes);
+    uint64_t word = 0;
+
+    for (size_t i = 0; i < bytes; i++, word >>= 8) {
+        if (i % 8 == 0)
+            word = random();
+        part[i] = static_cast<char>(word);
+    }
+    return part;
+}
+
+hd_status GatherParts(const Rank &rank, size_t bytes)
+{
+    std::vector<char> mine = Part(rank.rank, bytes);
+    std::vector<char> all(bytes * size_t(rank.size), 0x7f);
+
+    HD_TRY(hd_group_allgather(rank.group, mine.data(), bytes, all.data(),
+                              rank.diag));
+    for (int i = 0; i < rank.size; i++)
+        RANK_EXPECT(std::vector<char>(all.begin() + long(bytes) * i,
+                                      all.begin() + long(bytes) * (i + 1)) ==
+                    Part(i, bytes));
+    return HD_OK;
+}
+
+TEST(Hosts, RanksOfAllGatherFromEveryOther)
+{
+    const Names layouts[] = {{"a", "b"},
+                             {"a", "b", "c"},
+                             {"a", "a", "b", "b"},
+                             {"b", "a", "a", "b"},
+                             {"a", "b", "a", "b"}};
+
+    for (const Names &hosts : layouts) {
+        AllAreFine(RunOn(hosts, [](Rank &rank) {
+            for (size_t bytes : {size_t{0}, size_t{1}, size_t{100},
+                                 HD_FRAME_ROOM, 9 * HD_FRAME_ROOM + 17})
+                HD_TRY(GatherParts(rank, bytes));
+            return HD_OK;
+        }));
+    }
+}
+
+TEST(Hosts, AreToldApartByName)
+{
+    AllAreFine(RunOn({"b", "a.x-1", "a.x-1", "b"}, [](Rank &rank) {
+        const int homes[] = {0, 1, 1, 0};
+
+        for (int i = 0; i < 4; i++) {
+            RANK_EXPECT(hd_group_home(rank.group, i) == homes[i]);
+            RANK_EXPECT(strcmp(hd_group_host(rank.group, i),
+                               homes[i] == 0 ? "b" : "a.x-1") == 0);
+        }
+        return HD_OK;
+    }));
+    // Without names they are one.
+    AllAreFine(RunRanks(3, [](Rank &rank) {
+        for (int i = 0; i < 3; i++)
+            RANK_EXPECT(hd_group_home(rank.group, i) == 0);
+        return HD_OK;
+    }));
+}
+
+TEST(Hosts, ANameThatIsNoneIsRefused)
+{
+    const std::string longest(63, 'x');
+
+    for (const std::string &name :
+         {std::string("a b"), std::string(), std::string("a/b"),
+          std::string("h\xc3\xb6st"), longest + "x"}) {
+        std::vector<Answer> answers =
+            RunOn({"a", name}, [](Rank &) { return HD_OK; });
+
+        EXPECT_EQ(answers[1].status, HD_ARGUMENT);
+        EXPECT_TRUE(Says(answers[1], "HEDDLE_HOST is '" + name))
+            << answers[1].text;
+        EXPECT_EQ(answers[0].status, HD_PEER) << answers[0].text;
+    }
+    AllAreFine(RunOn({"a", longest}, [](Rank &) { return HD_OK; }));
+}
+
+TEST(Hosts, AKilledRankIsNamedByEveryOtherWithItsHost)
+{
+    std::vector<Answer> answers =
+        RunOn({"here", "here", "there", "there"}, [](Rank &rank) {
+            if (rank.rank == 3) {
+                rank.answer->seconds = Now();
+                raise(SIGKILL);
+            }
+            hd_status status =
+                hd_group_allgather(rank.group, nullptr, 0, nullptr, rank.diag);
+            rank.answer->seconds = Now();
+            return status;
+        });
+
+    for (int i = 0; i < 3; i++) {
+        const Answer &answer = answers[size_t(i)];
+
+        EXPECT_EQ(answer.status, HD_PEER);
+        EXPECT_TRUE(Says(answer, "rank 3 died (process ")) << answer.text;
+        EXPECT_TRUE(Says(answer, " on there)")) << answer.text;
+        EXPECT_LT(answer.seconds - answers[3].seconds, 2);
+    }
+}
+
+TEST(Hosts, WhatAFailedRankSaysReachesTheOthers)
+{
+    std::vector<Answer> answers = RunOn({"a", "b", "b"}, [](Rank &rank) {
+        if (rank.rank == 1)
+            hd_group_fail(rank.group, "rank 1 failed: the loom is on fire");
+        return hd_group_allgather(rank.group, nullptr, 0, nullptr, rank.diag);
+    });
+
+    for (const Answer &answer : answers) {
+        EXPECT_EQ(answer.status, HD_PEER);
+        EXPECT_TRUE(Says(answer, "the loom is on fire")) << answer.text;
+    }
+}
+
+// The words of one thread must not come between the parts of another's frame,
+// which waits in the middle for a peer that takes nothing.
+TEST(Hosts, WordsAreWholeWhateverElseIsBeingSent)
+{
+    std::vector<Answer> answers = RunOn({"a", "b"}, [](Rank &rank) {
+        hd_exchange exchange =
+            hd_exchange_begin(rank.group, HD_CALL_ALLGATHER, 10, rank.diag);
+
+        if (rank.rank == 1) {
+            rank.board->flag[0] = getpid();
+            while (!hd_group_failed(rank.group))
+                usleep(1000);
+            return hd_group_allgather(rank.group, nullptr, 0, nullptr,
+                                      rank.diag);
+        }
+        while (rank.board->flag[0] == 0)
+            usleep(1000);
+        kill(rank.board->flag[0], SIGSTOP);
+        std::thread sender([&] {
+            std::vector<char> part(size_t{1} << 25, 'x'); // no buffer has room
+
+            EXPECT_EQ(
+                hd_exchange_post(&exchange, 1, part.data(), part.size(), -1),
+                HD_OK);
+        });
+        usleep(100000);
+        std::thread speaker(
+            [&] { hd_group_fail(rank.group, "rank 0 failed: enough"); });
+        usleep(20000);
+        kill(rank.board->flag[0], SIGCONT);
+        sender.join();
+        speaker.join();
+        return HD_OK;
+    });
+
+    EXPECT_EQ(answers[0].status, HD_OK) << answers[0].text;
+    EXPECT_EQ(answers[1].status, HD_PEER);
+    EXPECT_TRUE(Says(answers[1], "rank 0 failed: enough")) << answers[1].text;
+}
+
+TEST(Hosts, ARankThatFinishesFirstIsNotTakenForDead)
+{
+    std::vector<Answer> answers = RunOn({"a", "b", "c"}, [](Rank &rank) {
+        HD_TRY(GatherParts(rank, 100));
+        if (rank.rank == 1)
+            return HD_OK;
+        while (!hd_group_left(rank.group, 1) && !hd_group_failed(rank.group))
+            usleep(1000);
+        RANK_EXPECT(!hd_group_failed(rank.group));
+        return hd_group_allgather(rank.group, nullptr, 0, nullptr, rank.diag);
+    });
+
+    EXPECT_EQ(answers[1].status, HD_OK) << answers[1].text;
+    for (int i : {0, 2}) {
+        EXPECT_EQ(answers[size_t(i)].status, HD_PEER);
+        EXPECT_TRUE(Says(answers[size_t(i)], "rank 1 has left the group"))
+            << answers[size_t(i)].text;
+    }
+}
+
+// What it did not wait to hear does not get ahead of its goodbye.
+TEST(Hosts, ARankThatLeavesWithMailUnreadIsNotTakenForDead)
+{
+    std::vector<Answer> answers = RunOn({"a", "b"}, [](Rank &rank) {
+        std::vector<char> part(50 * HD_FRAME_ROOM, 'x');
+        hd_exchange exchange =
+            hd_exchange_begin(rank.group, HD_CALL_ALLGATHER, 5, rank.diag);
+
+        if (rank.rank == 1)
+            return HD_OK;
+        HD_TRY(hd_exchange_post(&exchange, 1, part.data(), part.size(), -1));
+        while (!hd_group_left(rank.group, 1) && !hd_group_failed(rank.group))
+            usleep(1000);
+        RANK_EXPECT(!hd_group_failed(rank.group));
+        return HD_OK;
+    });
+
+    AllAreFine(answers);
+}
+
+TEST(Hosts, ARankThatNeverCallsIsNamedAtTheDeadline)
+{
+    std::vector<Answer> answers = RunOn({"a", "b"}, [](Rank &rank) {
+        hd_status status = HD_OK;
+
+        hd_group_set_timeout(rank.group, 0.2);
+        if (rank.rank == 0)
+            status =
+                hd_group_allgather(rank.group, nullptr, 0, nullptr, rank.diag);
+        rank.board->flag[0]++;
+        while (rank.board->flag[0] < 2)
+            usleep(1000);
+        return status;
+    });
+
+    EXPECT_EQ(answers[0].status, HD_TIMEOUT);
+    EXPECT_TRUE(Says(answers[0], "rank 0 waits for rank 1")) << answers[0].text;
+    EXPECT_EQ(answers[1].status, HD_OK);
+}
+
+TEST(Hosts, ADescriptorDoesNotTravelBetweenThem)
+{
+    std::vector<Answer> answers = RunOn({"a", "a", "b"}, [](Rank &rank) {
+        hd_exchange exchange =
+            hd_exchange_begin(rank.group, HD_CALL_SESSION, 5, rank.diag);
+        hd_status status = HD_OK;
+        char none = 0;
+        int fd = -1;
+
+        if (rank.rank == 0) {
+            HD_TRY(hd_exchange_post(&exchange, 1, &none, 1, STDIN_FILENO));
+            status = hd_exchange_post(&exchange, 2, &none, 1, STDIN_FILENO);
+            RANK_EXPECT(status == HD_UNSUPPORTED);
+        }
+        if (rank.rank == 1) {
+            HD_TRY(hd_exchange_collect(&exchange, 0, &none, 1, &fd));
+            RANK_EXPECT(fd >= 0);
+            close(fd);
+        }
+        // The group goes on.
+        HD_TRY(GatherParts(rank, 5));
+        return status;
+    });
+
+    EXPECT_EQ(answers[0].status, HD_UNSUPPORTED);
+    EXPECT_TRUE(Says(answers[0], "rank 0 on a cannot share memory with rank 2 "
+                                 "on b"))
+        << answers[0].text;
+    EXPECT_EQ(answers[1].status, HD_OK) << answers[1].text;
+    EXPECT_EQ(answers[2].status, HD_OK) << answers[2].text;
+}
+
+TEST(Hosts, LeaveNoDescriptorOpen)
+{
+    AllAreFine(RunOn({"a", "b", "b"}, [](Rank &rank) {
+        size_t before = OpenDescriptors();
+        hd_oob oob = {&rank, rank.rank, rank.size, GatherOnBoard};
+        hd_group *group = nullptr;
+
+        for (int i = 0; i < 3; i++) {
+            HD_TRY(hd_group_create(&oob, 10, rank.diag, &group));
+            HD_TRY(hd_group_allgather(group, nullptr, 0, nullptr, rank.diag));
+            hd_group_destroy(group);
+        }
+        RANK_EXPECT(OpenDescriptors() == before);
+        return HD_OK;
+    }));
+}
+
+// ---------------------------------------------------------- connections
+
+int64_t In(double seconds)
+{
+    timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return int64_t(t.tv_sec) * 1000000000 + t.tv_nsec + int64_t(seconds * 1e9);
+}
+
+sockaddr_in Loopback(uint32_t last, uint32_t port)
+{
+    sockaddr_in address = sockaddr_in();
+
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(0x7f000000 + last);
+    address.sin_port = htons(uint16_t(port));
+    return address;
+}
+
+void AddAddress(hd_far_card *card, uint32_t address)
+{
+    hd_host_address *at = &card->address[card->naddresses++];
+
+    at->family = AF_INET;
+    address = htonl(address);
+    memcpy(at->byte, &address, sizeof(address));
+}
+
+// Rank 1 of 3, which listens on 127.0.0.1, and rank 2, which calls it.
+class Far : public testing::Test
+{
+  protected:
+    void SetUp() override
+    {
+        hd_far_card told = hd_far_card();
+
+        hd_far_init(&one_, 1, 3);
+        hd_far_init(&two_, 2, 3);
+        one_.secret = two_.secret = std::random_device{}();
+        ASSERT_EQ(hd_far_listen(&one_, nullptr, &told), HD_OK);
+        EXPECT_GT(told.naddresses, 0u);
+        card_.port = told.port;
+        AddAddress(&card_, 0x7f000001);
+    }
+    void TearDown() override
+    {
+        hd_far_close(&one_);
+        hd_far_close(&two_);
+    }
+    int Stranger()
+    {
+        sockaddr_in address = Loopback(1, card_.port);
+        int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+        EXPECT_EQ(connect(fd, reinterpret_cast<sockaddr *>(&address),
+                          sizeof(address)),
+                  0);
+        return fd;
+    }
+    // Answers until a rank has come or the deadline is over.
+    int Hear(int *fd, double seconds)
+    {
+        int64_t deadline = In(seconds);
+        int peer = -1;
+
+        while (peer < 0 && In(0) < deadline && !over_) {
+            pollfd ask[HD_FAR_CALLERS + 1];
+            int n = hd_far_ask(&one_, ask);
+
+            poll(ask, nfds_t(n), 20);
+            peer = hd_far_hear(&one_, fd);
+        }
+        return peer;
+    }
+    // What becomes of rank 2's call while rank 1 answers whoever fits.
+    hd_status Call(double seconds)
+    {
+        hd_status status = HD_INVALID;
+        int called = -1, heard = -1;
+
+        over_ = false;
+        std::thread caller([&] {
+            status = hd_far_call(&two_, 1, &card_, In(seconds), why_, &called);
+            over_ = true;
+        });
+
+        peer_ = Hear(&heard, seconds);
+        if (peer_ >= 0) {
+            EXPECT_EQ(hd_far_answer(&one_, heard, In(1)), HD_OK);
+        }
+        caller.join();
+        for (int fd : {called, heard}) {
+            if (fd >= 0)
+                close(fd);
+        }
+        return status;
+    }
+    hd_far one_, two_;
+    hd_far_card card_ = hd_far_card();
+    char why_[HD_WHY_BYTES];
+    int peer_ = -1;
+    std::atomic<bool> over_{false}; // the call
+};
+
+TEST_F(Far, ARankIsHeardAmongStrangers)
+{
+    std::mt19937 random(7);
+    std::vector<int> strangers;
+    int heard = -1;
+
+    // More silent ones than have room, and as many that babble.
+    for (int i = 0; i < 70; i++) {
+        std::string garbage(1 + random() % 900, '\0');
+
+        for (char &c : garbage)
+            c = static_cast<char>(random());
+        strangers.push_back(Stranger());
+        strangers.push_back(Stranger());
+        send(strangers.back(), garbage.data(), garbage.size(), MSG_NOSIGNAL);
+        EXPECT_EQ(hd_far_hear(&one_, &heard), -1);
+    }
+    EXPECT_EQ(Call(10), HD_OK) << why_;
+    EXPECT_EQ(peer_, 2);
+    for (int fd : strangers)
+        close(fd);
+}
+
+TEST_F(Far, ARankOfAnotherGroupIsHungUpOn)
+{
+    two_.secret++;
+    EXPECT_EQ(Call(10), HD_PEER);
+    EXPECT_STREQ(why_, "whoever listens there is not it");
+    two_.secret--;
+    two_.size++;
+    EXPECT_EQ(Call(10), HD_PEER);
+    two_.size--;
+    EXPECT_EQ(Call(10), HD_OK) << why_;
+}
+
+// A port that another rank has under the same address elsewhere.
+TEST_F(Far, ARankThatIsNotTheOneAskedForHangsUp)
+{
+    one_.rank = 0;
+    EXPECT_EQ(Call(10), HD_PEER);
+    EXPECT_EQ(peer_, -1);
+}
+
+TEST_F(Far, TheRankIsFoundAtWhicheverAddressItAnswers)
+{
+    int silent = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in address = Loopback(1, 0);
+    hd_far_card card = hd_far_card();
+    socklen_t bytes = sizeof(address);
+    int on = 1;
+
+    // At 127.0.0.1 somebody listens who says nothing, at .2 nobody, and the
+    // rank at .3, all on one port.
+    hd_far_close(&one_);
+    ASSERT_EQ(bind(silent, reinterpret_cast<sockaddr *>(&address), bytes), 0);
+    ASSERT_EQ(listen(silent, 5), 0);
+    ASSERT_EQ(
+        getsockname(silent, reinterpret_cast<sockaddr *>(&address), &bytes), 0);
+    card.port = ntohs(address.sin_port);
+    address.sin_addr.s_addr = htonl(0x7f000003);
+    one_.listener = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+    setsockopt(one_.listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+    ASSERT_EQ(
+        bind(one_.listener, reinterpret_cast<sockaddr *>(&address), bytes), 0);
+    ASSERT_EQ(listen(one_.listener, 5), 0);
+    for (uint32_t last : {1u, 2u, 3u})
+        AddAddress(&card, 0x7f000000 + last);
+    card_ = card;
+    EXPECT_EQ(Call(10), HD_OK) << why_;
+    EXPECT_EQ(peer_, 2);
+    // Without it the call ends in time.
+    hd_far_close(&one_);
+    EXPECT_EQ(Call(0.3), HD_TIMEOUT);
+    EXPECT_STREQ(why_, "nobody answers");
+    close(silent);
+    EXPECT_EQ(Call(5), HD_PEER);
+    EXPECT_STREQ(why_, "Connection refused");
+}
+
+TEST_F(Far, AHostThatFallsSilentIsNoticed)
+{
+    int heard = -1, called = -1, value = 0;
+    socklen_t bytes = sizeof(value);
+    std::thread caller([&] {
+        EXPECT_EQ(hd_far_call(&two_, 1, &card_, In(10), why_, &called), HD_OK);
+    });
+
+    EXPECT_EQ(Hear(&heard, 10), 2);
+    EXPECT_EQ(hd_far_answer(&one_, heard, In(1)), HD_OK);
+    caller.join();
+    for (int fd : {heard, called}) {
+        getsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &value, &bytes);
+        EXPECT_EQ(value, 1);
+        getsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &value, &bytes);
+        EXPECT_LE(value, 5);
+        getsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &value, &bytes);
+        EXPECT_EQ(value, 20000);
+        close(fd);
+    }
+}
+
+TEST(Host, HasAddressesThatOthersMayReach)
+{
+    hd_host_address all[HD_HOST_ADDRESSES];
+    int n = hd_host_addresses(all);
+
+    ASSERT_GT(n, 0);
+    for (int i = 0; i < n; i++)
+        EXPECT_TRUE(all[i].family == AF_INET || all[i].family == AF_INET6);
+}
+
+} // namespace
