@@ -3,6 +3,7 @@
 // created, so that a range costs it a number.
 #include "runtime/range.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -12,14 +13,22 @@
 
 #include <nvtx3/nvToolsExt.h>
 
+// One a process, which is never destroyed: the tool may still write what it was
+// told. NVTX's first call must not have others beside it.
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static nvtxDomainHandle_t process_domain;
+
+static void create_domain(void)
+{
+    process_domain = nvtxDomainCreateA("heddle");
+}
+
 struct hd_ranges {
-    nvtxDomainHandle_t domain;
     nvtxStringHandle_t run;
     nvtxStringHandle_t *step; // owned, by index
 };
 
-static nvtxStringHandle_t name_step(nvtxDomainHandle_t domain,
-                                    const hd_module *module,
+static nvtxStringHandle_t name_step(const hd_module *module,
                                     const hd_step *step)
 {
     const char *op = hd_op_info_get(step->op->code)->text;
@@ -30,15 +39,16 @@ static nvtxStringHandle_t name_step(nvtxDomainHandle_t domain,
                  step->op->loc.line, step->op->loc.column);
     else
         snprintf(text, sizeof(text), "%s", op);
-    return nvtxDomainRegisterStringA(domain, text);
+    return nvtxDomainRegisterStringA(process_domain, text);
 }
 
 hd_ranges *hd_ranges_open(const hd_module *module, const hd_steps *steps)
 {
-    nvtxDomainHandle_t domain = nvtxDomainCreateA("heddle");
-    hd_ranges *ranges = domain != NULL ? calloc(1, sizeof(*ranges)) : NULL;
+    hd_ranges *ranges;
     char text[256];
 
+    pthread_once(&once, create_domain);
+    ranges = process_domain != NULL ? calloc(1, sizeof(*ranges)) : NULL;
     if (ranges == NULL)
         return NULL;
     ranges->step = calloc((size_t)steps->nsteps + 1, sizeof(*ranges->step));
@@ -46,15 +56,13 @@ hd_ranges *hd_ranges_open(const hd_module *module, const hd_steps *steps)
         hd_ranges_close(ranges);
         return NULL;
     }
-    ranges->domain = domain;
     snprintf(text, sizeof(text), "run of %s", module->name);
-    ranges->run = nvtxDomainRegisterStringA(domain, text);
+    ranges->run = nvtxDomainRegisterStringA(process_domain, text);
     for (int64_t i = 0; i < steps->nsteps; i++)
-        ranges->step[i] = name_step(domain, module, &steps->step[i]);
+        ranges->step[i] = name_step(module, &steps->step[i]);
     return ranges;
 }
 
-// The domain stays: the tool may still write what it was told.
 void hd_ranges_close(hd_ranges *ranges)
 {
     if (ranges != NULL)
@@ -62,8 +70,7 @@ void hd_ranges_close(hd_ranges *ranges)
     free(ranges);
 }
 
-static void begin(const hd_ranges *ranges, nvtxStringHandle_t name,
-                  uint64_t payload)
+static void begin(nvtxStringHandle_t name, uint64_t payload)
 {
     nvtxEventAttributes_t range = {.version = NVTX_VERSION,
                                    .size = NVTX_EVENT_ATTRIB_STRUCT_SIZE,
@@ -73,25 +80,25 @@ static void begin(const hd_ranges *ranges, nvtxStringHandle_t name,
                                    .messageType = NVTX_MESSAGE_TYPE_REGISTERED,
                                    .message.registered = name};
 
-    nvtxDomainRangePushEx(ranges->domain, &range);
+    nvtxDomainRangePushEx(process_domain, &range);
 }
 
 void hd_ranges_run(const hd_ranges *ranges, uint64_t run)
 {
     if (ranges != NULL)
-        begin(ranges, ranges->run, run);
+        begin(ranges->run, run);
 }
 
 void hd_ranges_step(const hd_ranges *ranges, const hd_step *step)
 {
     if (ranges != NULL)
-        begin(ranges, ranges->step[step->index], (uint64_t)step->index);
+        begin(ranges->step[step->index], (uint64_t)step->index);
 }
 
 void hd_ranges_end(const hd_ranges *ranges)
 {
     if (ranges != NULL)
-        nvtxDomainRangePop(ranges->domain);
+        nvtxDomainRangePop(process_domain);
 }
 
 #else // no NVTX headers: no tool ever listens

@@ -5,11 +5,13 @@
 
 #include <unistd.h>
 
+#include <atomic>
+
 #include "tests/unit/ranks.h"
 
 struct hd_bell;
 
-static useconds_t g_nap; // after each wake-up of this process
+static std::atomic<useconds_t> g_nap; // after each wake-up of this process
 
 extern "C" void __real_hd_bell_disarm(hd_bell *bell);
 extern "C" void __wrap_hd_bell_disarm(hd_bell *bell)

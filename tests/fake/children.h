@@ -238,7 +238,7 @@ inline void InChildren(int size, const std::function<void(Rank &)> &body)
         if (child == 0) {
             Rank rank;
 
-            alarm(30);
+            alarm(120);
             rank.rank = i;
             rank.size = size;
             rank.shared = shared;

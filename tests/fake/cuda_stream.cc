@@ -183,13 +183,32 @@ hd_cu_result check_words(unsigned n, const hd_cu_memop *ops, unsigned flags)
     return SUCCESS;
 }
 
+// Words that streams wait for are written from pinned memory while they wait.
+void copy_words(uint64_t to, uint64_t from, size_t bytes)
+{
+    auto *out = reinterpret_cast<uint32_t *>(static_cast<uintptr_t>(to));
+    auto *in = reinterpret_cast<const uint32_t *>(static_cast<uintptr_t>(from));
+
+    for (size_t i = 0; i < bytes / 4; i++)
+        __atomic_store_n(&out[i], __atomic_load_n(&in[i], __ATOMIC_RELAXED),
+                         __ATOMIC_RELAXED);
+}
+
 bool copy_now(uint64_t to, uint64_t from, size_t bytes)
 {
+    Place source, target;
+
     if (bytes == 0)
         return true;
-    if (locate(to, bytes) == Place::NOWHERE ||
-        locate(from, bytes) == Place::NOWHERE)
+    target = locate(to, bytes);
+    source = locate(from, bytes);
+    if (target == Place::NOWHERE || source == Place::NOWHERE)
         return false;
+    if ((source == Place::HOST || target == Place::HOST) &&
+        (to | from | bytes) % 4 == 0) {
+        copy_words(to, from, bytes);
+        return true;
+    }
     memmove(reinterpret_cast<void *>(static_cast<uintptr_t>(to)),
             reinterpret_cast<const void *>(static_cast<uintptr_t>(from)),
             bytes);
