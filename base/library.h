@@ -33,7 +33,7 @@ typedef struct hd_library {
 // file that the variable names (and then nowhere else), then in the
 // site-packages of the python3 on PATH, then where the loader looks; and fills
 // in `table`. HD_UNSUPPORTED, in one line that names paths and what is lacking,
-// if there is none. All zero is a library that is not open. What was loaded once
+// if there is none. All zero is a library that is not open. What was loaded
 // stays in the process until its end.
 hd_status hd_library_open(const hd_library_info *info, void *table,
                           hd_diag *diag, hd_library *out);
