@@ -91,7 +91,8 @@ static void join_words(hd_tidy *tidy)
             device->command[head].n += command->n;
         tidy->end[head] += command->n;
     }
-    memcpy(device->word, tidy->word, (size_t)next * sizeof(*tidy->word));
+    if (next > 0)
+        memcpy(device->word, tidy->word, (size_t)next * sizeof(*tidy->word));
 }
 
 static void move_entry(const hd_tidy *tidy, hd_cuda_entry *entry)
