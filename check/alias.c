@@ -54,12 +54,6 @@ static bool is_piece(const hd_frame *frames, const hd_part *all, int64_t i,
     return are_same(frames, &own, piece);
 }
 
-static bool is_elementwise(const hd_op *op)
-{
-    return hd_op_is(op, HD_UNIT_COMPUTE) && op->code != HD_OP_MATMUL &&
-           op->code != HD_OP_TRANSPOSE && hd_op_key(op, HD_KEY_DIM) == NULL;
-}
-
 static bool is_allowed(const hd_graph *graph, int rank, const hd_op *op,
                        const hd_part *result, const hd_part *operand)
 {
@@ -77,7 +71,8 @@ static bool is_allowed(const hd_graph *graph, int rank, const hd_op *op,
     case HD_OP_ALL_GATHER:
         return is_piece(graph->frame, result, me, operand);
     default:
-        return is_elementwise(op) && are_same(graph->frame, result, operand);
+        return hd_op_is_elementwise(op) &&
+               are_same(graph->frame, result, operand);
     }
 }
 

@@ -19,25 +19,6 @@ _Static_assert(HD_CHAIN_VALUES >= HD_MAX_VIEWS, "one step fits");
 
 // ------------------------------------------------------------------- steps
 
-static bool is_elementwise(const hd_step *step)
-{
-    switch (step->op->code) {
-    case HD_OP_SUM:
-    case HD_OP_MAX:
-        return step->dim[0] < 0;
-    case HD_OP_COPY:
-    case HD_OP_ADD:
-    case HD_OP_MUL:
-    case HD_OP_SCALE:
-    case HD_OP_RELU:
-    case HD_OP_GELU:
-    case HD_OP_SILU:
-        return true;
-    default:
-        return false;
-    }
-}
-
 // A copy of one stretch of bytes to another, which needs no kernel.
 static bool is_plain_copy(const hd_step *step)
 {
@@ -53,7 +34,7 @@ static bool is_plain_copy(const hd_step *step)
 static bool ends_stream(const hd_step *step, int stream)
 {
     return step->op->code == HD_OP_FORK || step->op->code == HD_OP_JOIN ||
-           (step->stream == stream && !is_elementwise(step));
+           (step->stream == stream && !hd_op_is_elementwise(step->op));
 }
 
 // ------------------------------------------------------------------ values
@@ -183,7 +164,7 @@ static bool add_step(hd_chain *chain, const hd_step *step)
 {
     int *of;
 
-    if (chain->nsteps == HD_CHAIN_STEPS || !is_elementwise(step) ||
+    if (chain->nsteps == HD_CHAIN_STEPS || !hd_op_is_elementwise(step->op) ||
         !fits(chain, step))
         return false;
     of = chain->of[chain->nsteps];
@@ -236,7 +217,7 @@ void hd_chain_find(const hd_steps *steps, int64_t start, hd_chain *out)
     const hd_step *first = &steps->step[start];
 
     *out = (hd_chain){0};
-    if (!is_elementwise(first) || !join(out, first))
+    if (!hd_op_is_elementwise(first->op) || !join(out, first))
         return;
     for (int64_t i = start + 1; i < steps->nsteps; i++) {
         const hd_step *step = &steps->step[i];

@@ -62,20 +62,6 @@ static void write_copy(const hd_step *step, const names *names, hd_text *body)
     hd_body_store(body, lane, to, names->span[0]);
 }
 
-static hd_act act_of(hd_opcode code)
-{
-    switch (code) {
-    case HD_OP_RELU:
-        return HD_ACT_RELU;
-    case HD_OP_GELU:
-        return HD_ACT_GELU;
-    case HD_OP_SILU:
-        return HD_ACT_SILU;
-    default:
-        return HD_ACT_NONE;
-    }
-}
-
 static void write_step(const hd_step *step, const names *names, hd_text *body)
 {
     hd_opcode code = step->op->code;
@@ -90,7 +76,7 @@ static void write_step(const hd_step *step, const names *names, hd_text *body)
     for (int i = 2; i <= step->op->ninputs; i++)
         hd_body_combine(body, lane, dtype, code, names->span[i]);
     hd_body_scale(body, lane, hd_op_key(step->op, HD_KEY_BY), names->factor);
-    hd_body_activate(body, lane, act_of(code));
+    hd_body_activate(body, lane, hd_op_act(code));
     hd_body_store(body, lane, dtype, names->span[0]);
 }
 

@@ -92,6 +92,26 @@ bool hd_op_is(const hd_op *op, hd_unit unit)
     return op_info[op->code].unit == unit;
 }
 
+bool hd_op_is_elementwise(const hd_op *op)
+{
+    return hd_op_is(op, HD_UNIT_COMPUTE) && op->code != HD_OP_MATMUL &&
+           op->code != HD_OP_TRANSPOSE && hd_op_key(op, HD_KEY_DIM) == NULL;
+}
+
+hd_act hd_op_act(hd_opcode code)
+{
+    switch (code) {
+    case HD_OP_RELU:
+        return HD_ACT_RELU;
+    case HD_OP_GELU:
+        return HD_ACT_GELU;
+    case HD_OP_SILU:
+        return HD_ACT_SILU;
+    default:
+        return HD_ACT_NONE;
+    }
+}
+
 int hd_op_views(const hd_op *op, const hd_view **out)
 {
     int n = 0;

@@ -110,6 +110,10 @@ typedef struct hd_op {
 // NULL if the op does not carry it.
 const hd_key *hd_op_key(const hd_op *op, hd_key_code code);
 bool hd_op_is(const hd_op *op, hd_unit unit);
+// Whether each element of the result is of the operands' elements there.
+bool hd_op_is_elementwise(const hd_op *op);
+// What the op does to a value as a matmul's `act` does; HD_ACT_NONE for others.
+hd_act hd_op_act(hd_opcode code);
 
 // All views of an op in one order that everyone shares: outputs, inputs, then
 // those of its keys. Returns how many; `out` has room for HD_MAX_VIEWS. What is

@@ -421,9 +421,7 @@ static hd_status check_overlap(verifier *v, const hd_op *op)
 {
     const hd_view *views[HD_MAX_VIEWS];
     int n = hd_op_views(op, views);
-    bool elementwise = op->code != HD_OP_MATMUL &&
-                       op->code != HD_OP_TRANSPOSE &&
-                       hd_op_key(op, HD_KEY_DIM) == NULL;
+    bool elementwise = hd_op_is_elementwise(op);
 
     for (int i = 0; i < n; i++)
         for (int k = 0; k < n; k++) {

@@ -122,14 +122,6 @@ static item activate(hd_act act, item x, double unit)
     return x;
 }
 
-static hd_act act_of(hd_opcode code)
-{
-    return code == HD_OP_RELU   ? HD_ACT_RELU
-           : code == HD_OP_GELU ? HD_ACT_GELU
-           : code == HD_OP_SILU ? HD_ACT_SILU
-                                : HD_ACT_NONE;
-}
-
 // The sum of n terms of which `total` is the value, `magnitude` the sum of
 // their absolute values, and `square` that of their squared bounds, `straight`
 // of their bounds.
@@ -227,7 +219,7 @@ static item compute_item(const hd_step *step, hd_values *const *values,
         result = scaled(step, result, factor_of(step, HD_KEY_BY, values), unit);
     if (code == HD_OP_COPY || code == HD_OP_SET)
         result = cast(step, result);
-    return activate(act_of(code), result, unit);
+    return activate(hd_op_act(code), result, unit);
 }
 
 static void compute_elementwise(const hd_step *step, hd_values *const *values)

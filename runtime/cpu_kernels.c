@@ -243,20 +243,6 @@ static combine combine_of(hd_opcode code)
     return code == HD_OP_MUL ? MUL : code == HD_OP_MAX ? MAX : ADD;
 }
 
-static hd_act act_of(hd_opcode code)
-{
-    switch (code) {
-    case HD_OP_RELU:
-        return HD_ACT_RELU;
-    case HD_OP_GELU:
-        return HD_ACT_GELU;
-    case HD_OP_SILU:
-        return HD_ACT_SILU;
-    default:
-        return HD_ACT_NONE;
-    }
-}
-
 // The fraction goes, and what does not fit becomes the nearest that does.
 static int64_t whole(double x)
 {
@@ -299,7 +285,7 @@ static void compute_block(const loop *l, const job *job, char *const *row,
     }
     if (job->code == HD_OP_SCALE)
         scale_block(job->factor, n, job->integers, &result);
-    hd_cpu_activate(act_of(job->code), result.d, n);
+    hd_cpu_activate(hd_op_act(job->code), result.d, n);
     store_block(&l->operand[0], &result, n, job->integers,
                 row[0] + at * row_stride(l, 0) * (int64_t)l->operand[0].size,
                 row_stride(l, 0));

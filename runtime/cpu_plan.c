@@ -70,33 +70,6 @@ static hd_status add_part(hd_device *device, hd_parts *parts, hd_diag *diag,
     return HD_OK;
 }
 
-static hd_status compare_sides(hd_device *device, const hd_step *step,
-                               const hd_meeting *meeting,
-                               const hd_cpu_part *part, hd_diag *diag)
-{
-    const char *op = hd_op_info_get(step->op->code)->text;
-    uint64_t window = device->peer[meeting->peer].window.bytes;
-    const hd_cpu_slot *theirs = part->theirs;
-
-    if (theirs->kind != meeting->want)
-        return hd_fail(diag, HD_INVALID,
-                       "'%s' of rank %d (step %lld, line %u) meets another "
-                       "operation on rank %d",
-                       op, device->rank, (long long)step->index,
-                       step->op->loc.line, meeting->peer);
-    if (meeting->side == HD_SIDE_OFFER)
-        return HD_OK;
-    if (theirs->bytes != meeting->bytes || theirs->offset > window ||
-        theirs->bytes > window - theirs->offset)
-        return hd_fail(diag, HD_INVALID,
-                       "'%s' of rank %d (step %lld, line %u) moves %zu bytes, "
-                       "rank %d %llu",
-                       op, device->rank, (long long)step->index,
-                       step->op->loc.line, meeting->bytes, meeting->peer,
-                       (unsigned long long)theirs->bytes);
-    return HD_OK;
-}
-
 static hd_status plan_meeting(hd_device *device, const hd_step *step,
                               const hd_meeting *meeting, hd_diag *diag,
                               void *context)
@@ -104,6 +77,7 @@ static hd_status plan_meeting(hd_device *device, const hd_step *step,
     hd_parts *parts = context;
     hd_cpu_peer *peer = &device->peer[meeting->peer];
     hd_cpu_part *part = NULL;
+    hd_other other;
 
     HD_TRY(add_part(device, parts, diag, &part));
     part->side = meeting->side;
@@ -112,7 +86,9 @@ static hd_status plan_meeting(hd_device *device, const hd_step *step,
     part->theirs = hd_cpu_slot_of(peer->theirs, peer, meeting);
     part->place = meeting->place;
     part->bytes = meeting->bytes;
-    HD_TRY(compare_sides(device, step, meeting, part, diag));
+    other = (hd_other){part->theirs->kind, part->theirs->offset,
+                       part->theirs->bytes, peer->window.bytes};
+    HD_TRY(hd_meeting_compare(device->rank, step, meeting, &other, diag));
     part->remote = (char *)peer->window.base + part->theirs->offset;
     if (meeting->side == HD_SIDE_PUT ||
         (meeting->side == HD_SIDE_OFFER && step->op->noutputs == 0) ||

@@ -92,39 +92,16 @@ bool hd_cuda_defers(const hd_step *step)
     return hd_op_key(step->op, HD_KEY_DONE) != NULL;
 }
 
-static hd_status compare_sides(hd_device *device, const hd_step *step,
-                               const hd_meeting *meeting, hd_diag *diag)
-{
-    const char *op = hd_op_info_get(step->op->code)->text;
-    const hd_cuda_peer *peer = &device->peer[meeting->peer];
-    const hd_cuda_slot *theirs = hd_cuda_slot_of(device, meeting);
-
-    if (theirs->kind != meeting->want)
-        return hd_fail(diag, HD_INVALID,
-                       "'%s' of rank %d (step %lld, line %u) meets another "
-                       "operation on rank %d",
-                       op, device->rank, (long long)step->index,
-                       step->op->loc.line, meeting->peer);
-    if (meeting->side == HD_SIDE_OFFER)
-        return HD_OK;
-    if (theirs->bytes != meeting->bytes || theirs->offset > peer->bytes ||
-        theirs->bytes > peer->bytes - theirs->offset)
-        return hd_fail(diag, HD_INVALID,
-                       "'%s' of rank %d (step %lld, line %u) moves %zu bytes, "
-                       "rank %d %llu",
-                       op, device->rank, (long long)step->index,
-                       step->op->loc.line, meeting->bytes, meeting->peer,
-                       (unsigned long long)theirs->bytes);
-    return HD_OK;
-}
-
 static hd_status note_meeting(hd_device *device, const hd_step *step,
                               const hd_meeting *meeting, hd_diag *diag,
                               void *context)
 {
+    const hd_cuda_slot *theirs = hd_cuda_slot_of(device, meeting);
+    hd_other other = {theirs->kind, theirs->offset, theirs->bytes,
+                      device->peer[meeting->peer].bytes};
     hd_party *party = context;
 
-    HD_TRY(compare_sides(device, step, meeting, diag));
+    HD_TRY(hd_meeting_compare(device->rank, step, meeting, &other, diag));
     if (!hd_cuda_grow((void **)&party->met, party->n, &party->room,
                       sizeof(*party->met)))
         return hd_cuda_no_room(device, diag);

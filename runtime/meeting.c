@@ -276,3 +276,28 @@ hd_status hd_pair_compare(const hd_binding *binding, int peer,
                        (unsigned long long)theirs->collectives);
     return HD_OK;
 }
+
+hd_status hd_meeting_compare(int rank, const hd_step *step,
+                             const hd_meeting *meeting, const hd_other *other,
+                             hd_diag *diag)
+{
+    const char *op = hd_op_info_get(step->op->code)->text;
+
+    if (other->kind != meeting->want)
+        return hd_fail(diag, HD_INVALID,
+                       "'%s' of rank %d (step %lld, line %u) meets another "
+                       "operation on rank %d",
+                       op, rank, (long long)step->index, step->op->loc.line,
+                       meeting->peer);
+    if (meeting->side == HD_SIDE_OFFER)
+        return HD_OK;
+    if (other->bytes != meeting->bytes || other->offset > other->window ||
+        other->bytes > other->window - other->offset)
+        return hd_fail(diag, HD_INVALID,
+                       "'%s' of rank %d (step %lld, line %u) moves %zu bytes, "
+                       "rank %d %llu",
+                       op, rank, (long long)step->index, step->op->loc.line,
+                       meeting->bytes, meeting->peer,
+                       (unsigned long long)other->bytes);
+    return HD_OK;
+}

@@ -60,6 +60,18 @@ hd_status hd_meet(hd_device *device, const hd_binding *binding,
                   const hd_step *step, hd_diag *diag, hd_meeting_fn *fn,
                   void *context);
 
+// What the other side of a meeting says of itself.
+typedef struct hd_other {
+    uint64_t kind;
+    uint64_t offset, bytes; // what it offers, in its window
+    uint64_t window;        // bytes of that
+} hd_other;
+
+// HD_INVALID unless both do the same, and what is offered fits.
+hd_status hd_meeting_compare(int rank, const hd_step *step,
+                             const hd_meeting *meeting, const hd_other *other,
+                             hd_diag *diag);
+
 // Copies of this rank's own piece in a collective; false if it has none.
 bool hd_meet_own(const hd_binding *binding, const hd_step *step, hd_piece *to,
                  hd_piece *from);

@@ -159,11 +159,6 @@ static outcome take_option(bench *bench, const options *at, int id)
     }
 }
 
-static bool is_dash(const char *path)
-{
-    return path && strcmp(path, "-") == 0;
-}
-
 static outcome check_usage(const bench *bench)
 {
     if (!bench->path == !bench->suite_path)
@@ -303,26 +298,6 @@ static outcome make_file(bench *bench)
                           bench->diag);
 }
 
-// Where a launcher has started the ranks, rank 0 alone reports.
-static outcome find_place(bench *bench)
-{
-    bool found;
-
-    TRY(ranks_find(&bench->place, &found,
-                   is_dash(bench->path) || is_dash(bench->suite_path)));
-    if (!found)
-        return FINE;
-    bench->measure.place = &bench->place;
-    if (bench->place.rank > 0 && !(bench->to = fopen("/dev/null", "we")))
-        return complain(FAILED, "cannot open /dev/null");
-    return FINE;
-}
-
-static bool is_first(const bench *bench)
-{
-    return !bench->measure.place || bench->place.rank == 0;
-}
-
 // ----------------------------------------------------------------- the report
 
 // Rows appear as contests end: a long benchmark shows what it has.
@@ -340,7 +315,7 @@ static void show_contest(void *context, const contest *contest)
 
 static outcome report_scores(bench *bench)
 {
-    if (!is_first(bench))
+    if (!ranks_is_first(bench->measure.place))
         return score_verdicts(&bench->board, bench->to);
     if (bench->path)
         fprintf(bench->to,
@@ -380,7 +355,9 @@ static outcome run_all(bench *bench)
 {
     measure *measure = &bench->measure;
 
-    TRY(find_place(bench));
+    TRY(ranks_find(&bench->place,
+                   is_dash(bench->path) || is_dash(bench->suite_path),
+                   &measure->place, &bench->to));
     TRY(bench->path ? make_file(bench) : make_suite(bench));
     if (measure->place)
         TRY(ranks_check(measure->place, bench->contest->contender[0].module));
@@ -396,7 +373,7 @@ static outcome run_all(bench *bench)
 
 static void close_bench(bench *bench)
 {
-    if (!is_first(bench) && bench->to)
+    if (!ranks_is_first(bench->measure.place) && bench->to)
         fclose(bench->to);
     for (int i = 0; i < bench->measure.n; i++)
         contest_close(&bench->contest[i]);

@@ -57,7 +57,7 @@ static hd_status check_module(const check *check, hd_module *module,
 
 static const char *shown_path(const char *path)
 {
-    return strcmp(path, "-") == 0 ? "<stdin>" : path;
+    return is_dash(path) ? "<stdin>" : path;
 }
 
 // ------------------------------------------------------------------- text

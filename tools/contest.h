@@ -67,8 +67,8 @@ typedef struct contest_options {
     const program_options *program;      // borrowed
     bool transfer[HD_TRANSFER_RING + 1]; // these pipelines
     bool nccl, sm; // a collective by NCCL or by kernels, then the matmul
-    bool graph;                          // each pipeline also as a graph
-    hd_diag *diag;                       // borrowed
+    bool graph;    // each pipeline also as a graph
+    hd_diag *diag; // borrowed
 } contest_options;
 
 outcome contest_shape(const shape *shape, const contest_options *options,

@@ -14,11 +14,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static bool is_dash(const char *path)
-{
-    return strcmp(path, "-") == 0;
-}
-
 static const char *input_name(const char *path)
 {
     return is_dash(path) ? "standard input" : path;

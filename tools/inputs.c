@@ -143,7 +143,7 @@ outcome input_open(const char *path, const hd_argument *argument, bool cast,
     size_t limit = NPY_HEADER_LIMIT + 16 + argument->elements * 8;
     outcome result;
 
-    *file = (array){.name = strcmp(path, "-") == 0 ? "standard input" : path};
+    *file = (array){.name = is_dash(path) ? "standard input" : path};
     result = read_input(path, limit, file);
     if (result == FINE)
         result = array_whole(file, argument, cast, out);

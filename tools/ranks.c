@@ -22,20 +22,24 @@ typedef struct joined {
     outcome result;  // of what comes ahead of the run, and was told
 } joined;
 
-outcome ranks_find(hd_place *place, bool *found, bool takes_input)
+outcome ranks_find(hd_place *place, bool takes_input, const hd_place **mine,
+                   FILE **to)
 {
+    bool found;
     hd_diag *diag = need_diag();
-    outcome result = tell(diag, hd_place_find(diag, found, place), "run");
+    outcome result = tell(diag, hd_place_find(diag, &found, place), "run");
 
     hd_diag_destroy(diag);
-    if (result != FINE)
+    if (result != FINE || !found || place->size <= 1)
         return result;
-    *found = *found && place->size > 1;
-    if (*found && takes_input)
+    if (takes_input)
         return complain(USAGE,
                         "standard input does not reach all of the %d processes "
                         "that %s has started; name a file",
                         place->size, place->launcher);
+    *mine = place;
+    if (place->rank > 0 && !(*to = fopen("/dev/null", "we")))
+        return complain(FAILED, "cannot open /dev/null");
     return FINE;
 }
 

@@ -8,8 +8,17 @@
 
 // Looks for a launcher's variables. A launcher of one process is none: that
 // process forks its ranks. Refuses standard input, which reaches one rank alone
-// or all at once, as launchers please.
-outcome ranks_find(hd_place *place, bool *found, bool takes_input);
+// or all at once, as launchers please. `mine` becomes `place`, or stays as it
+// is where there is none; `to`, where the report goes, becomes a file of the
+// caller's that nobody reads, but on the first rank.
+outcome ranks_find(hd_place *place, bool takes_input, const hd_place **mine,
+                   FILE **to);
+
+// Whether this process reports: it is alone, or `mine` is rank 0's.
+static inline bool ranks_is_first(const hd_place *mine)
+{
+    return !mine || mine->rank == 0;
+}
 
 // The mesh must have as many ranks as there are processes.
 outcome ranks_check(const hd_place *place, const hd_module *module);

@@ -162,9 +162,7 @@ static int count_path(const bindings *bindings, const char *path)
 // What goes to standard output, beside the report.
 static int count_dashes(const run *run)
 {
-    return count_path(&run->out, "-") +
-           (run->trace && strcmp(run->trace, "-") == 0) +
-           (run->svg && strcmp(run->svg, "-") == 0);
+    return count_path(&run->out, "-") + is_dash(run->trace) + is_dash(run->svg);
 }
 
 // The option that only cuda has, or NULL.
@@ -185,7 +183,7 @@ static outcome check_usage(const run *run)
         return complain(USAGE, "run needs a file; - is standard input");
     if (strncmp(run->job.session.device, "cuda", 4) != 0 && of_cuda)
         return complain(USAGE, "%s needs --device cuda", of_cuda);
-    if (count_path(&run->in, "-") + (strcmp(run->path, "-") == 0) > 1)
+    if (count_path(&run->in, "-") + is_dash(run->path) > 1)
         return complain(USAGE, "standard input can be read only once");
     if (count_dashes(run) > 1)
         return complain(USAGE, "standard output can be written only once");
@@ -415,30 +413,11 @@ static outcome draw_timeline(const run *run)
     return result;
 }
 
-// Where a launcher has started the ranks, rank 0 alone reports.
-static outcome find_place(run *run)
-{
-    bool takes_input =
-        strcmp(run->path, "-") == 0 || count_path(&run->in, "-") > 0;
-    bool found;
-
-    TRY(ranks_find(&run->place, &found, takes_input));
-    if (!found)
-        return FINE;
-    run->job.place = &run->place;
-    if (run->place.rank > 0 && !(run->to = fopen("/dev/null", "we")))
-        return complain(FAILED, "cannot open /dev/null");
-    return FINE;
-}
-
-static bool is_first(const run *run)
-{
-    return !run->job.place || run->place.rank == 0;
-}
-
 static outcome run_program(run *run)
 {
-    TRY(find_place(run));
+    bool takes_input = is_dash(run->path) || count_path(&run->in, "-") > 0;
+
+    TRY(ranks_find(&run->place, takes_input, &run->job.place, &run->to));
     TRY(open_program(run));
     if (run->job.place)
         TRY(ranks_check(run->job.place, run->module));
@@ -448,7 +427,7 @@ static outcome run_program(run *run)
         TRY(report_verdicts(&run->job, run->to));
     if (run->stats)
         report_stats(&run->job, run->to);
-    if (!is_first(run))
+    if (!ranks_is_first(run->job.place))
         return FINE;
     TRY(draw_timeline(run));
     return write_outputs(run);
@@ -456,7 +435,7 @@ static outcome run_program(run *run)
 
 static void close_run(run *run)
 {
-    if (!is_first(run) && run->to)
+    if (!ranks_is_first(run->job.place) && run->to)
         fclose(run->to);
     job_close(&run->job);
     hd_module_destroy(run->module);

@@ -76,11 +76,6 @@ static int find_stretches(const hd_simulation *simulation,
     return n;
 }
 
-static bool is_dash(const char *path)
-{
-    return path && strcmp(path, "-") == 0;
-}
-
 static void print_prediction(const simulate *s, const hd_module *module,
                              const hd_simulation *simulation)
 {

@@ -169,3 +169,8 @@ bool parse_integer(const char *text, int64_t low, int64_t high, int64_t *out)
     *out = value;
     return true;
 }
+
+bool is_dash(const char *path)
+{
+    return path && strcmp(path, "-") == 0;
+}

@@ -61,4 +61,7 @@ int edit_distance(const char *a, const char *b);
 // The whole of `text` is a number within the limits; hexadecimal after 0x.
 bool parse_integer(const char *text, int64_t low, int64_t high, int64_t *out);
 
+// Standard input, or output: "-". NULL is no path.
+bool is_dash(const char *path);
+
 #endif

@@ -59,11 +59,6 @@ hd_status RunWithFault(Rank &rank, const Program &program,
     return status;
 }
 
-bool Has(const Answer &answer, const std::string &words)
-{
-    return std::string(answer.text).find(words) != std::string::npos;
-}
-
 bool Is(const Symbol &symbol, const char *name)
 {
     return strcmp(symbol.name, name) == 0;

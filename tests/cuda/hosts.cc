@@ -34,18 +34,6 @@ const char *const kGrid =
     "    join\n"
     "}\n";
 
-// As peers.cc has it: each rank needs all others.
-const char *const kRing = "heddle 1\n"
-                          "host program ring mesh tp=3 streams 1\n"
-                          "in %x : f32[size tp@tp, 64] shared\n"
-                          "out %y : f32[size tp@tp, 64] shared\n"
-                          "out %z : f32[64]\n"
-                          "{ fork on stream 0 {\n"
-                          "    group { send %x[tp] to (tp + 1) mod 3\n"
-                          "            %y[tp] = recv from (tp - 1) mod 3 }\n"
-                          "    %z = all_reduce %x[tp]\n"
-                          "  } join }\n";
-
 const std::vector<std::string> kTwoHosts = {"left", "left", "right", "right"};
 
 hd_session_options Options(const char *axes, bool graph, double timeout = 10)
@@ -55,11 +43,6 @@ hd_session_options Options(const char *axes, bool graph, double timeout = 10)
     options.axes = axes;
     options.graph = graph;
     return options;
-}
-
-bool Has(const Answer &answer, const std::string &words)
-{
-    return std::string(answer.text).find(words) != std::string::npos;
 }
 
 // Three runs on other inputs each. What the session says of its transports is

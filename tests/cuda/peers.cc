@@ -9,19 +9,6 @@
 namespace
 {
 
-// Three ranks, each of which needs all the others: lines 7 and 8 wait for the
-// neighbours, line 9 for everyone.
-const char *const kRing = "heddle 1\n"
-                          "host program ring mesh tp=3 streams 1\n"
-                          "in %x : f32[size tp@tp, 64] shared\n"
-                          "out %y : f32[size tp@tp, 64] shared\n"
-                          "out %z : f32[64]\n"
-                          "{ fork on stream 0 {\n"
-                          "    group { send %x[tp] to (tp + 1) mod 3\n"
-                          "            %y[tp] = recv from (tp - 1) mod 3 }\n"
-                          "    %z = all_reduce %x[tp]\n"
-                          "  } join }\n";
-
 struct Way {
     const char *name;
     hd_transport transport;
@@ -55,11 +42,6 @@ INSTANTIATE_TEST_SUITE_P(All, CudaPeers, testing::ValuesIn(kWays),
                          [](const testing::TestParamInfo<Way> &info) {
                              return std::string(info.param.name);
                          });
-
-bool Has(const Answer &answer, const std::string &words)
-{
-    return std::string(answer.text).find(words) != std::string::npos;
-}
 
 // All ranks have done one run; then `last` says what becomes of each, and the
 // ranks must be at rest when it fails.

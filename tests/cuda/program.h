@@ -10,7 +10,7 @@
 
 // Two ranks that send, one of the sends deferred, gather, reduce, multiply with
 // an epilogue, and compute element by element, on two streams.
-inline const char *const kEverything =
+const char *const kEverything =
     "heddle 1\n"
     "host program everything\n"
     "mesh tp=2\n"
@@ -142,6 +142,19 @@ class Session
   private:
     hd_session *session_ = nullptr;
 };
+
+// Three ranks, each of which needs all the others: lines 7 and 8 wait for the
+// neighbours, line 9 for everyone.
+const char *const kRing = "heddle 1\n"
+                          "host program ring mesh tp=3 streams 1\n"
+                          "in %x : f32[size tp@tp, 64] shared\n"
+                          "out %y : f32[size tp@tp, 64] shared\n"
+                          "out %z : f32[64]\n"
+                          "{ fork on stream 0 {\n"
+                          "    group { send %x[tp] to (tp + 1) mod 3\n"
+                          "            %y[tp] = recv from (tp - 1) mod 3 }\n"
+                          "    %z = all_reduce %x[tp]\n"
+                          "  } join }\n";
 
 inline hd_session_options CudaOptions(double timeout = 5)
 {

@@ -48,6 +48,11 @@ struct Answer {
     long calls[kSymbolsMost];
 };
 
+inline bool Has(const Answer &answer, const std::string &words)
+{
+    return std::string(answer.text).find(words) != std::string::npos;
+}
+
 struct Board {
     std::atomic<int> arrived;
     std::atomic<int> flag[4]; // of the tests
