@@ -133,8 +133,18 @@ static int loop_index(const pipe *p, const hd_view *view)
     return -1;
 }
 
+// Whether the loop itself writes the buffer, so that chunk by chunk.
+static bool is_made_here(const pipe *p, hd_buffer *buffer)
+{
+    for (const hd_stmt *s = p->ops; s != NULL; s = s->next)
+        if (hd_buffer_root(s->op->view[0].buffer) == hd_buffer_root(buffer))
+            return true;
+    return false;
+}
+
 // Of view `i` of a matmul, indexed at `at`. Chunks split rows, or a second
-// dimension of the batch, which the second operand then has too.
+// dimension of the batch, which the second operand then has too; without it
+// that operand is used whole, which takes that no chunk of it is to come yet.
 static int split_matmul(const pipe *p, const hd_op *op, int i, int at)
 {
     int a = loop_index(p, &op->view[1]);
@@ -143,7 +153,7 @@ static int split_matmul(const pipe *p, const hd_op *op, int i, int at)
         hd_op_key(op, HD_KEY_TA) != NULL)
         return -2;
     if (i == 2 && at + 1 >= op->view[2].buffer->type.ndims - 2)
-        return -1;
+        return is_made_here(p, op->view[2].buffer) ? -2 : -1;
     return at < 0 ? -1 : at + 1;
 }
 

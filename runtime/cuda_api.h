@@ -143,10 +143,16 @@ enum { // cublasLtEpilogue_t
 };
 enum { // cublasLtMatmulPreferenceAttributes_t
     HD_LT_PREF_MAX_WORKSPACE = 1,
+    HD_LT_PREF_REDUCTION_MASK = 3,
     HD_LT_PREF_ALIGN_A = 5,
     HD_LT_PREF_ALIGN_B = 6,
     HD_LT_PREF_ALIGN_C = 7,
     HD_LT_PREF_ALIGN_D = 8,
+};
+enum { // cublasLtReductionScheme_t
+    HD_LT_REDUCTION_COMPUTE_TYPE = 2,
+    HD_LT_REDUCTION_OUTPUT_TYPE = 4,
+    HD_LT_REDUCTION_MASK = 7,
 };
 enum { HD_LT_OP_N = 0, HD_LT_OP_T = 1 };
 

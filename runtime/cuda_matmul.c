@@ -101,9 +101,13 @@ static hd_status set_preference(hd_device *device, hd_lt_preference preference,
 {
     uint64_t room = HD_CUDA_WORKSPACE;
     uint32_t bytes = (uint32_t)align;
+    uint32_t reductions = HD_LT_REDUCTION_COMPUTE_TYPE;
 
     LT_TRY(device, diag, preference_set, preference, HD_LT_PREF_MAX_WORKSPACE,
            &room, sizeof(room));
+    // Where k is split, the parts are added before they are rounded.
+    LT_TRY(device, diag, preference_set, preference, HD_LT_PREF_REDUCTION_MASK,
+           &reductions, sizeof(reductions));
     for (int i = HD_LT_PREF_ALIGN_A; i <= HD_LT_PREF_ALIGN_D; i++)
         LT_TRY(device, diag, preference_set, preference, i, &bytes,
                sizeof(bytes));
@@ -421,6 +425,23 @@ static hd_dtype dtype_of(const job *j, int span)
     return j->step->span[span].buffer->type.dtype;
 }
 
+static bool has_even_rows(const matrix *m, hd_dtype dtype)
+{
+    return m->row_stride * (int64_t)hd_dtype_size(dtype) % 16 == 0;
+}
+
+// Where rows lie at multiples of 16 bytes, cuBLASLt adds a bias and does gelu
+// before it rounds. Elsewhere it rounds the product to 16 bits and does them
+// in a pass of its own (seen with 13.1 on H200).
+static bool rounds_once(const job *j)
+{
+    return hd_dtype_size(dtype_of(j, 0)) != 2 ||
+           (j->bias < 0 && j->act != HD_ACT_GELU) ||
+           (has_even_rows(&j->a, dtype_of(j, 1)) &&
+            has_even_rows(&j->b, dtype_of(j, 2)) &&
+            has_even_rows(&j->c, dtype_of(j, 0)));
+}
+
 // Whether cuBLASLt's own epilogue is what the step asks for, and which it is.
 static bool own_epilogue(const job *j, int *epilogue)
 {
@@ -431,7 +452,7 @@ static bool own_epilogue(const job *j, int *epilogue)
         (j->accumulate && j->act != HD_ACT_NONE) ||
         (bias && (j->wide || dtype_of(j, j->bias) != out ||
                   (j->step->span[j->bias].stride[0] != 1 && j->shape.n > 1))) ||
-        hd_dtype_size(out) == 1)
+        hd_dtype_size(out) == 1 || !rounds_once(j))
         return false;
     switch (j->act) {
     case HD_ACT_NONE:

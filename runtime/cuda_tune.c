@@ -53,9 +53,9 @@ static bool make_key(hd_device *device, const hd_cuda_shape *s, hd_text *out)
                                     device->ordinal) != HD_CU_SUCCESS ||
         device->cu.driver_version(&version) != HD_CU_SUCCESS)
         return false;
-    hd_text_printf(out, "plan\nCUDA %d\ncuBLASLt %zu\n%s, %s, %d SMs\n",
-                   version, device->lt.version(), name, device->arch,
-                   processors);
+    hd_text_printf(
+        out, "plan, sums unrounded\nCUDA %d\ncuBLASLt %zu\n%s, %s, %d SMs\n",
+        version, device->lt.version(), name, device->arch, processors);
     hd_text_printf(out, "m %lld n %lld k %lld lda %lld ldb %lld ldc %lld\n",
                    (long long)s->m, (long long)s->n, (long long)s->k,
                    (long long)s->lda, (long long)s->ldb, (long long)s->ldc);

@@ -343,7 +343,7 @@ static hd_status take_address(hd_diag *diag, const char *text, hd_place *place)
 static hd_status derive_address(hd_diag *diag, hd_place *place)
 {
     const char *host = getenv("MASTER_ADDR");
-    int port;
+    int port = 0;
 
     HD_TRY(read_number(diag, "MASTER_PORT", 1, 65535, &port));
     if (*host == '\0' || strlen(host) >= HD_HOST_BYTES)

@@ -1,9 +1,9 @@
 #!/bin/bash
 # Builds heddle with its warnings as errors and runs all tests.
 #
-#   tools/test.sh            the dev preset with gcc; clang compiles the library
-#                            and the command too if it is installed, without
-#                            what is optional
+#   tools/test.sh            the dev preset with gcc. The release preset builds
+#                            the library and the command too, and so does clang
+#                            if it is installed, without what is optional
 #   tools/test.sh --all      then the same tests under AddressSanitizer and
 #                            UndefinedBehaviorSanitizer, those with threads
 #                            under ThreadSanitizer, and each fuzz target for
@@ -35,6 +35,11 @@ if has_command clang && has_command clang++; then
         -DCMAKE_BUILD_TYPE=Debug -DHEDDLE_WERROR=ON -DHEDDLE_NVTX_HEADERS=OFF
     quietly cmake --build build/clang --target heddle heddle_tool
 fi
+
+# Warnings that only an optimiser sees.
+echo "release: building"
+quietly cmake --preset release
+quietly cmake --build --preset release --target heddle heddle_tool
 
 for preset in $presets; do
     echo "$preset: building"

@@ -188,6 +188,40 @@ TEST(Conformance, Matmul)
     }
 }
 
+std::string Matrix(const char *role, const std::string &name, int rows,
+                   int columns)
+{
+    return std::string(role) + " " + name + " : $[" + std::to_string(rows) +
+           ", " + std::to_string(columns) + "]\n";
+}
+
+// Rows at odd offsets, and sums so long that parts of them may be added apart.
+TEST(Conformance, MatmulRoundsOnce)
+{
+    const int shapes[][3] = {{33, 29, 17}, {9, 9, 2},    {40, 24, 16},
+                             {7, 65, 258}, {5, 6, 1000}, {16, 8, 2048}};
+    std::string declared, body;
+    int count = 0;
+
+    for (auto [m, n, k] : shapes)
+        for (const char *act : {"", " act relu", " act gelu"})
+            for (int way = 0; way < 4; way++) {
+                bool transposed = (way & 1) != 0, bias = (way & 2) != 0;
+                std::string at = std::to_string(count++);
+
+                declared += Matrix("in", "%a" + at, m, k) +
+                            Matrix("in", "%b" + at, transposed ? n : k,
+                                   transposed ? k : n) +
+                            Matrix("in", "%v" + at, 2, n) +
+                            Matrix("out", "%c" + at, m, n);
+                body += "%c" + at + " = matmul %a" + at + ", %b" + at +
+                        (transposed ? " tb" : "") +
+                        (bias ? " bias %v" + at + "[1]" : "") + act + "\n";
+            }
+    for (const char *dtype : {"f16", "bf16"})
+        Conforms(declared + "{\n" + body + "}", dtype);
+}
+
 // ----------------------------------------------------------- transfers
 
 TEST(Conformance, SendAndRecv)

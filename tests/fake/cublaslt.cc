@@ -32,6 +32,11 @@ enum {
 
 constexpr size_t WORKSPACE = 4096;
 
+// Where a plan rounds to D's type before the end: each half of a long k, which
+// a preference forbids; and the product before a bias or gelu, where rows do
+// not lie at multiples of 16 bytes.
+enum { HALVES = 1, THE_PRODUCT = 2, LONG_K = 64 };
+
 struct cublasLtContext {
     int unused;
 };
@@ -57,6 +62,7 @@ struct hd_lt_layout_opaque {
 
 struct hd_lt_preference_opaque {
     uint64_t workspace = 0;
+    uint32_t reductions = HD_LT_REDUCTION_MASK;
     uint32_t align[4] = {256, 256, 256, 256}; // A, B, C, D
 };
 
@@ -78,6 +84,7 @@ struct Product {
     uint64_t m, n, k;
     void *workspace; // NULL if it was told that it needs none
     double seconds;  // that it takes on top, by the clock of events
+    uint64_t rounds; // what it rounds to D's type on the way
 };
 
 uint64_t setting(const char *name, uint64_t otherwise)
@@ -335,6 +342,14 @@ template <class T> void activate(uint32_t epilogue, std::vector<T> &sums)
     }
 }
 
+template <class T> void round_to(int type, std::vector<T> &values)
+{
+    std::vector<T> rounded(values.size());
+
+    store(type, values.data(), values.size(), rounded.data());
+    load(type, rounded.data(), values.size(), values.data());
+}
+
 // Column j of alpha op(A) op(B) is in `sums`.
 template <class T>
 void finish_column(const Product &p, uint64_t j, const std::vector<T> &bias,
@@ -347,6 +362,8 @@ void finish_column(const Product &p, uint64_t j, const std::vector<T> &bias,
         for (uint64_t i = 0; i < p.m; i++)
             sums[i] += static_cast<T>(p.beta) * old[i];
     }
+    if ((p.rounds & THE_PRODUCT) != 0)
+        round_to(p.layout_d.type, sums);
     for (uint64_t i = 0; i < bias.size(); i++)
         sums[i] += bias[i];
     if (has_aux(p.desc.epilogue)) {
@@ -398,8 +415,14 @@ template <class T> void multiply(const Product &p)
     if (!bias.empty())
         load(bias_type(p), p.desc.bias, p.m, bias.data());
     for (uint64_t j = 0; j < p.n; j++) {
+        uint64_t half = (p.rounds & HALVES) != 0 ? p.k / 2 : 0;
+
         std::fill(sums.begin(), sums.end(), T(0));
-        add_columns(p.m, p.k, a.data(), &b[j * p.k], sums.data());
+        add_columns(p.m, half, a.data(), &b[j * p.k], sums.data());
+        if (half > 0)
+            round_to(p.layout_d.type, sums);
+        add_columns(p.m, p.k - half, &a[half * p.m], &b[j * p.k + half],
+                    sums.data());
         for (T &x : sums)
             x *= scale;
         finish_column(p, j, bias, sums);
@@ -487,7 +510,7 @@ uint64_t mark_of(const Product &p)
 }
 
 // data[0] is the mark, data[1] the workspace's bytes, data[2..5] alignments,
-// data[6] which plan it is.
+// data[6] which plan it is, data[7] where it rounds.
 bool is_for(const hd_lt_algo &algo, const Product &p, size_t workspace_bytes)
 {
     const void *at[] = {p.a.at, p.b.at, p.c.at, p.d};
@@ -500,6 +523,24 @@ bool is_for(const hd_lt_algo &algo, const Product &p, size_t workspace_bytes)
             return false;
     }
     return true;
+}
+
+uint64_t rounds_where(const Product &p, const hd_lt_preference_opaque &asked)
+{
+    bool even = true, pass = p.desc.epilogue != HD_LT_EPILOGUE_DEFAULT &&
+                             p.desc.epilogue != HD_LT_EPILOGUE_RELU;
+
+    for (uint32_t align : asked.align)
+        even &= align >= 16;
+    for (const hd_lt_layout_opaque *layout :
+         {&p.a.layout, &p.b.layout, &p.layout_d})
+        even &=
+            static_cast<size_t>(layout->ld) * size_of(layout->type) % 16 == 0;
+    return ((asked.reductions & HD_LT_REDUCTION_OUTPUT_TYPE) != 0 &&
+                    p.k >= LONG_K
+                ? HALVES
+                : 0) |
+           (pass && !even ? THE_PRODUCT : 0);
 }
 
 } // namespace
@@ -663,6 +704,8 @@ int cublasLtMatmulPreferenceSetAttribute(hd_lt_preference preference,
     ENTER();
     if (attribute == HD_LT_PREF_MAX_WORKSPACE)
         return set(preference->workspace, value, bytes);
+    if (attribute == HD_LT_PREF_REDUCTION_MASK)
+        return set(preference->reductions, value, bytes);
     if (attribute < HD_LT_PREF_ALIGN_A || attribute > HD_LT_PREF_ALIGN_D)
         return INVALID_VALUE;
     status = set(align, value, bytes);
@@ -719,6 +762,7 @@ int cublasLtMatmulAlgoGetHeuristic(hd_lt_handle handle, hd_lt_desc desc,
         for (int i = 0; i < 4; i++)
             out->algo.data[2 + i] = preference->align[i];
         out->algo.data[6] = plan;
+        out->algo.data[7] = rounds_where(p, *preference);
         ++*found;
     }
     return SUCCESS;
@@ -782,6 +826,7 @@ int cublasLtMatmul(hd_lt_handle handle, hd_lt_desc desc, const void *alpha,
         if (count_plans() > 1 && algo->data[6] == count_plans() - 1)
             return NOT_SUPPORTED;
         p.seconds = seconds_of(algo->data[6]);
+        p.rounds = algo->data[7];
     }
     if (algo != nullptr && algo->data[1] != 0)
         p.workspace = workspace;

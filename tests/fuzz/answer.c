@@ -56,32 +56,34 @@ hd_reference *compute(const hd_module *module, const arrays *arrays)
 }
 
 void must_equal(const double *want, const double *have, const hd_argument *a,
-                const char *where)
+                const hd_module *host, const char *where)
 {
     for (size_t k = 0; k < a->local_elements; k++)
         if (want[k] != have[k]) {
             fprintf(stderr, "%s: %%%s element %zu is %g, not %g\n", where,
                     a->name, k, have[k], want[k]);
-            must(false, "the answer is that of the dense program", "");
+            must(false, "the answer is that of the dense program",
+                 print_module(host));
         }
 }
 
 static void must_be_close(const double *want, const double *have,
                           const double *bound, const double *other,
-                          const hd_argument *a)
+                          const hd_argument *a, const hd_module *host)
 {
     for (size_t k = 0; k < a->local_elements; k++)
         if (isfinite(want[k]) && isfinite(bound[k]) && isfinite(other[k]) &&
             !(fabs(want[k] - have[k]) <= bound[k] + other[k])) {
             fprintf(stderr, "%%%s element %zu is %g, not %g within %g\n",
                     a->name, k, have[k], want[k], bound[k] + other[k]);
-            must(false, "the answer is near that of the dense program", "");
+            must(false, "the answer is near that of the dense program",
+                 print_module(host));
         }
 }
 
-static void compare_argument(const hd_reference *want, const hd_reference *have,
-                             size_t i, int rank, const hd_argument *a,
-                             bool exact)
+static void compare_argument(const hd_module *host, const hd_reference *want,
+                             const hd_reference *have, size_t i, int rank,
+                             const hd_argument *a, bool exact)
 {
     double *values[4];
 
@@ -90,22 +92,22 @@ static void compare_argument(const hd_reference *want, const hd_reference *have,
     hd_reference_local(want, i, rank, values[0], values[2]);
     hd_reference_local(have, i, rank, values[1], values[3]);
     if (exact)
-        must_equal(values[0], values[1], a, "interpreted");
+        must_equal(values[0], values[1], a, host, "interpreted");
     else
-        must_be_close(values[0], values[1], values[2], values[3], a);
+        must_be_close(values[0], values[1], values[2], values[3], a, host);
     for (int k = 0; k < 4; k++)
         free(values[k]);
 }
 
-void must_agree(const hd_module *module, const hd_reference *want,
-                const hd_reference *have, bool exact)
+void must_agree(const hd_module *tensor, const hd_module *host,
+                const hd_reference *want, const hd_reference *have, bool exact)
 {
-    for (size_t i = 0; i < hd_module_arguments(module); i++) {
-        hd_argument a = argument_of(module, i);
+    for (size_t i = 0; i < hd_module_arguments(tensor); i++) {
+        hd_argument a = argument_of(tensor, i);
 
         if (a.role != HD_OUT && a.role != HD_INOUT)
             continue;
-        for (int rank = 0; rank < hd_module_ranks(module); rank++)
-            compare_argument(want, have, i, rank, &a, exact);
+        for (int rank = 0; rank < hd_module_ranks(tensor); rank++)
+            compare_argument(host, want, have, i, rank, &a, exact);
     }
 }

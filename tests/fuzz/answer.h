@@ -23,14 +23,15 @@ void free_arrays(arrays *arrays);
 // The program must execute.
 hd_reference *compute(const hd_module *module, const arrays *arrays);
 
-// `have` is the answer of another form of the program `module`, whose own is
-// `want`. Equal values, or if not `exact` values whose bounds overlap.
-void must_agree(const hd_module *module, const hd_reference *want,
-                const hd_reference *have, bool exact);
+// `want` is the answer of the program `tensor`, `have` that of `host`, which it
+// was lowered to and which is shown if they differ. Equal values, or if not
+// `exact` values whose bounds overlap.
+void must_agree(const hd_module *tensor, const hd_module *host,
+                const hd_reference *want, const hd_reference *have, bool exact);
 
 // The values that a rank should hold of argument `a` are these.
 void must_equal(const double *want, const double *have, const hd_argument *a,
-                const char *where);
+                const hd_module *host, const char *where);
 
 HD_END_DECLS
 

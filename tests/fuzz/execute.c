@@ -43,7 +43,7 @@ static void check_shards(const seat *seat, void **shard)
         if (a.role == HD_OUT || a.role == HD_INOUT) {
             hd_reference_local(seat->want, i, seat->at.rank, want, NULL);
             hd_dtype_load(a.dtype, shard[i], a.local_elements, have);
-            must_equal(want, have, &a, "cpu driver");
+            must_equal(want, have, &a, seat->module, "cpu driver");
         }
         free(want);
         free(have);
@@ -122,7 +122,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         hd_reference *want = compute(tensor, &arrays);
         hd_reference *have = compute(host, &arrays);
 
-        must_agree(tensor, want, have, true);
+        must_agree(tensor, host, want, have, true);
         if (on_threads)
             run_ranks(host, &arrays, want);
         hd_reference_destroy(have);

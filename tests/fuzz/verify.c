@@ -45,7 +45,7 @@ static void lower_tensor(const hd_module *tensor, choices *choices)
         hd_reference *want = compute(tensor, &arrays);
         hd_reference *have = compute(host, &arrays);
 
-        must_agree(tensor, want, have, false);
+        must_agree(tensor, host, want, have, false);
         hd_reference_destroy(have);
         hd_reference_destroy(want);
         free_arrays(&arrays);
