@@ -51,9 +51,13 @@ hd_status hd_emit_reduce(hd_dtype dtype, bool max, int operands,
                          int64_t elements, hd_diag *diag, hd_text *out,
                          hd_kernel_grid *grid);
 
-// at[k][i] = at[copies][i] for `bytes` bytes and k < copies, on few SMs.
-hd_status hd_emit_spread(int copies, int64_t bytes, hd_diag *diag, hd_text *out,
-                         hd_kernel_grid *grid);
+// at[k][i] = at[copies][i] for `bytes` bytes and k < copies, on few SMs. When
+// all of that can be seen by every device, the `flags` words of 32 bits at
+// at[copies + 1 + f] become at[copies + 1 + flags]. The word of 32 bits at
+// at[copies + 2 + flags], in this device's memory, is 0 before and after: blocks
+// that are done are counted there.
+hd_status hd_emit_spread(int copies, int flags, int64_t bytes, hd_diag *diag,
+                         hd_text *out, hd_kernel_grid *grid);
 
 HD_END_DECLS
 

@@ -1,6 +1,7 @@
 // The kernel that copies one stretch of memory to several places: of peers, so
 // that all their links are fed at once. A thread keeps several words in flight,
-// since each takes a while to get there.
+// since each takes a while to get there. Of the blocks the last to end tells
+// the peers.
 #include "base/diag.h"
 #include "codegen/emit.h"
 
@@ -42,21 +43,34 @@ static const char body[] =
     "        for (int k = 0; k < COPIES; k++)\n"
     "            ((unsigned char *)args.at[k])[i] =\n"
     "                ((const unsigned char *)from)[i];\n"
+    "    __syncthreads();\n"
+    "    if (FLAGS > 0 && threadIdx.x == blockDim.x - 1) {\n"
+    "        unsigned *done = (unsigned *)args.at[COPIES + FLAGS + 2];\n"
+    "        __threadfence_system();\n"
+    "        if (atomicAdd(done, 1u) == gridDim.x - 1) {\n"
+    "            *done = 0;\n"
+    "            __threadfence_system();\n"
+    "            for (int k = 0; k < FLAGS; k++)\n"
+    "                *(volatile unsigned *)args.at[COPIES + 1 + k] =\n"
+    "                    (unsigned)args.at[COPIES + FLAGS + 1];\n"
+    "        }\n"
+    "    }\n"
     "}\n";
 _Static_assert(HD_KERNEL_POINTERS == 80, "the array in `head`");
 
-hd_status hd_emit_spread(int copies, int64_t bytes, hd_diag *diag, hd_text *out,
-                         hd_kernel_grid *grid)
+hd_status hd_emit_spread(int copies, int flags, int64_t bytes, hd_diag *diag,
+                         hd_text *out, hd_kernel_grid *grid)
 {
-    if (copies < 1 || copies >= HD_KERNEL_POINTERS)
+    if (copies < 1 || copies + flags + 3 > HD_KERNEL_POINTERS)
         return hd_fail(diag, HD_UNSUPPORTED,
-                       "a copy to %d places; a kernel takes 1 to %d", copies,
-                       HD_KERNEL_POINTERS - 1);
+                       "a copy to %d places that raises %d flags; a kernel "
+                       "takes 1 place to %d of both",
+                       copies, flags, HD_KERNEL_POINTERS - 3);
     hd_text_puts(out, head);
     hd_text_printf(out,
-                   "enum { COPIES = %d };\n"
+                   "enum { COPIES = %d, FLAGS = %d };\n"
                    "static constexpr u64 BYTES = %lldu, WORDS = BYTES / 16;\n",
-                   copies, (long long)bytes);
+                   copies, flags, (long long)bytes);
     hd_text_puts(out, body);
     *grid = (hd_kernel_grid){BLOCKS, THREADS};
     return HD_OK;

@@ -26,14 +26,19 @@ static hd_cu_ptr address(const hd_device *device, hd_cuda_at at)
     return (at.buffer >= 0 ? device->base[at.buffer] : 0) + at.offset;
 }
 
+// In a graph every run is the first: words are cleared when they were seen.
+static uint32_t word_value(const hd_device *device)
+{
+    return device->binding.graph ? 1 : (uint32_t)device->runs;
+}
+
 static hd_status write_words(hd_device *device, const hd_cuda_command *command,
                              hd_cu_stream stream, hd_diag *diag)
 {
     hd_cu_memop *word = &device->word[command->first];
 
-    // In a graph every run is the first: words are cleared when they were seen.
     for (int i = 0; i < command->n && !device->binding.graph; i++)
-        word[i].word.value = (uint32_t)device->runs;
+        word[i].word.value = word_value(device);
     HD_CUDA_TRY(device, diag, stream_words, stream, (unsigned)command->n, word,
                 0);
     return HD_OK;
@@ -45,8 +50,12 @@ static hd_status start_kernel(hd_device *device, const hd_cuda_command *command,
     hd_kernel_args args = {{0}};
     void *parameter = &args;
 
-    for (int i = 0; i < command->n; i++)
-        args.at[i] = address(device, device->pointer[command->first + i]);
+    for (int i = 0; i < command->n; i++) {
+        hd_cuda_at at = device->pointer[command->first + i];
+
+        args.at[i] = at.buffer == HD_CUDA_WORD_VALUE ? word_value(device)
+                                                     : address(device, at);
+    }
     HD_CUDA_TRY(device, diag, launch, command->function, command->grid.blocks,
                 1, 1, command->grid.threads, 1, 1, 0, stream, &parameter, NULL);
     return HD_OK;

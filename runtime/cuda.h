@@ -56,7 +56,8 @@ _Static_assert(sizeof(hd_cuda_slot) == 64, "slots do not share sectors");
 
 // An address: `offset` into buffer `buffer`, into the caller's own memory for
 // argument `buffer - nbuffers` where it is staged, or as it is if `buffer` is
-// negative.
+// negative. HD_CUDA_WORD_VALUE stands for what this run writes into words.
+#define HD_CUDA_WORD_VALUE (-2)
 typedef struct hd_cuda_at {
     int buffer;
     uint64_t offset;
@@ -148,6 +149,7 @@ typedef struct hd_cuda_stream {
     uint64_t handed;     // of these, ahead of its last deferred send
     hd_cu_event mark[2]; // owned: after every HD_CUDA_THROTTLE commands
     hd_cu_ptr workspace; // of cuBLASLt; 0 until it is needed
+    hd_cu_ptr counter;   // of blocks that are done; 0 until it is needed
     hd_cu_ptr scratch;   // products that go on
     size_t scratch_bytes;
 } hd_cuda_stream;

@@ -14,6 +14,9 @@
 #include "runtime/cuda_party.h"
 
 #define EARLY_STEPS 4096 // of a program that is searched for early "ready"s
+// A kernel takes for each of them a place and a word, and for all of them the
+// own place, where to read, what to write into the words and a counter.
+#define PUSH_PEERS ((HD_KERNEL_POINTERS - 4) / 2)
 
 // --------------------------------------------------------------- words
 
@@ -53,12 +56,17 @@ static uint64_t word_at(uint64_t slots, const hd_cuda_peer *peer,
            (uint64_t)which * sizeof(uint32_t);
 }
 
-hd_status hd_cuda_say(hd_words *words, const hd_meeting *meeting, int which)
+static hd_cu_ptr their_word(const hd_words *words, const hd_meeting *meeting,
+                            int which)
 {
     const hd_cuda_peer *peer = &words->device->peer[meeting->peer];
 
-    return add_word(words, HD_CU_OP_WRITE_32,
-                    peer->window + word_at(peer->theirs, peer, meeting, which),
+    return peer->window + word_at(peer->theirs, peer, meeting, which);
+}
+
+hd_status hd_cuda_say(hd_words *words, const hd_meeting *meeting, int which)
+{
+    return add_word(words, HD_CU_OP_WRITE_32, their_word(words, meeting, which),
                     false);
 }
 
@@ -144,21 +152,56 @@ static bool is_pushed(const hd_words *words)
            HD_TRANSPORT_SM;
 }
 
-// By a kernel on few SMs, to `n` places at once.
-static hd_status add_push(hd_words *words, const hd_cuda_at *to, int n,
-                          hd_cuda_at from, uint64_t bytes)
+// What a kernel on few SMs copies, and the words that it writes thereafter.
+typedef struct push {
+    hd_cuda_at from;
+    uint64_t bytes;
+    hd_cuda_at to[HD_KERNEL_POINTERS];
+    hd_cu_ptr word[HD_KERNEL_POINTERS];
+    int copies, words;
+} push;
+
+// Kernels of one stream follow each other, so that one counter does for all.
+static hd_status need_counter(hd_words *words, hd_cu_ptr *out)
 {
-    hd_cuda_at at[HD_KERNEL_POINTERS];
+    hd_device *device = words->device;
+    hd_cuda_stream *stream = &device->stream[words->stream];
+
+    if (stream->counter == 0) {
+        HD_TRY(hd_cuda_extra(device, sizeof(uint32_t), words->diag,
+                             &stream->counter));
+        HD_CUDA_TRY(device, words->diag, fill32, stream->counter, 0, 1,
+                    device->rescue);
+        HD_CUDA_TRY(device, words->diag, stream_synchronize, device->rescue);
+    }
+    *out = stream->counter;
+    return HD_OK;
+}
+
+static hd_status add_push(hd_words *words, const push *p)
+{
+    hd_cuda_at at[2 * HD_KERNEL_POINTERS];
+    int n = 0;
+    hd_cu_ptr counter = 0;
     hd_text text = {0};
     hd_kernel_grid grid = {0};
 
-    if (bytes == 0)
+    for (int i = 0; i < p->words && p->bytes == 0; i++)
+        HD_TRY(add_word(words, HD_CU_OP_WRITE_32, p->word[i], false));
+    if (p->bytes == 0)
         return HD_OK;
-    HD_TRY(hd_emit_spread(n, (int64_t)bytes, words->diag, &text, &grid));
-    memcpy(at, to, (size_t)n * sizeof(*at));
-    at[n] = from;
+    HD_TRY(need_counter(words, &counter));
+    HD_TRY(hd_emit_spread(p->copies, p->words, (int64_t)p->bytes, words->diag,
+                          &text, &grid));
+    for (int i = 0; i < p->copies; i++)
+        at[n++] = p->to[i];
+    at[n++] = p->from;
+    for (int i = 0; i < p->words; i++)
+        at[n++] = (hd_cuda_at){-1, p->word[i]};
+    at[n++] = (hd_cuda_at){HD_CUDA_WORD_VALUE, 0};
+    at[n++] = (hd_cuda_at){-1, counter};
     return hd_cuda_add_kernel(words->device, words->stream, words->step, &text,
-                              grid, at, n + 1, words->diag);
+                              grid, at, n, words->diag);
 }
 
 // Where one piece goes to all peers, one kernel feeds all links at once, and
@@ -179,10 +222,9 @@ static bool has_peers(const hd_device *device, const hd_step *step)
 // All puts of the step, which begin at meeting `first`.
 static hd_status spread(hd_words *words, const hd_party *party, int first)
 {
-    hd_cuda_at to[HD_KERNEL_POINTERS];
     const hd_meeting *piece = &party->met[first].meeting;
+    push p = {.from = hd_cuda_at_place(piece->place), .bytes = piece->bytes};
     hd_piece own, from;
-    int n = 0;
 
     for (int i = first; i < party->n && party->met[i].step == words->step;
          i++) {
@@ -190,23 +232,17 @@ static hd_status spread(hd_words *words, const hd_party *party, int first)
 
         if (meeting->side != HD_SIDE_PUT)
             continue;
-        if (n + 2 >= HD_KERNEL_POINTERS)
+        if (p.words == PUSH_PEERS)
             return hd_fail(words->diag, HD_UNSUPPORTED,
                            "a kernel that puts to more than %d ranks",
-                           HD_KERNEL_POINTERS - 2);
+                           PUSH_PEERS);
         HD_TRY(hd_cuda_hear(words, meeting, HD_CUDA_READY));
-        to[n++] = hd_cuda_remote(words->device, meeting);
+        p.to[p.copies++] = hd_cuda_remote(words->device, meeting);
+        p.word[p.words++] = their_word(words, meeting, HD_CUDA_DONE);
     }
     if (hd_meet_own(&words->device->binding, words->step, &own, &from))
-        to[n++] = hd_cuda_at_place(own.place);
-    HD_TRY(
-        add_push(words, to, n, hd_cuda_at_place(piece->place), piece->bytes));
-    for (int i = first; i < party->n && party->met[i].step == words->step;
-         i++) {
-        if (party->met[i].meeting.side == HD_SIDE_PUT)
-            HD_TRY(hd_cuda_say(words, &party->met[i].meeting, HD_CUDA_DONE));
-    }
-    return HD_OK;
+        p.to[p.copies++] = hd_cuda_at_place(own.place);
+    return add_push(words, &p);
 }
 
 static hd_status move(hd_words *words, const hd_meeting *meeting)
@@ -215,13 +251,18 @@ static hd_status move(hd_words *words, const hd_meeting *meeting)
     hd_cuda_at there = hd_cuda_remote(words->device, meeting);
     bool put = meeting->side == HD_SIDE_PUT;
     hd_cuda_at to = put ? there : here, from = put ? here : there;
+    push p = {.from = from,
+              .bytes = meeting->bytes,
+              .to = {to},
+              .word = {their_word(words, meeting, HD_CUDA_DONE)},
+              .copies = 1,
+              .words = 1};
 
     HD_TRY(hd_cuda_hear(words, meeting, HD_CUDA_READY));
     if (is_pushed(words))
-        HD_TRY(add_push(words, &to, 1, from, meeting->bytes));
-    else
-        HD_TRY(hd_cuda_add_copy(words->device, words->stream, words->step, to,
-                                from, meeting->bytes, words->diag));
+        return add_push(words, &p);
+    HD_TRY(hd_cuda_add_copy(words->device, words->stream, words->step, to, from,
+                            meeting->bytes, words->diag));
     return hd_cuda_say(words, meeting, HD_CUDA_DONE);
 }
 

@@ -40,7 +40,9 @@ typedef struct score {
     char why[160];          // it did not run
     double median, p5, p95; // of a run in a queue of them
     double alone;           // median of a run with nothing ahead of it
-    double issue;           // median of what hd_session_run itself took
+    double issue;           // median of what hd_session_run itself took, in a
+                            // row of them
+    double issue_alone;     // the same, with nothing ahead of it
     verdict verdict;        // over all ranks
     char argument[32];      // with the worst finding of the verdict
     char library[160];      // what multiplied

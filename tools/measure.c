@@ -13,7 +13,7 @@
 static const double patience = 1e6; // s
 
 // A shape's programs have a few tensors; a file's all have the same.
-enum { MOST_BUFFERS = MOST_ARGUMENTS };
+enum { MOST_BUFFERS = MOST_ARGUMENTS, KINDS = 4 };
 
 #define DO(call)                     \
     do {                             \
@@ -36,7 +36,8 @@ typedef struct entry {
     buffer *buffer[MOST_ARGUMENTS]; // borrowed: by argument
     void *argument[MOST_ARGUMENTS]; // what hd_session_run takes
     size_t n;
-    double *time, *alone, *issue; // owned, one block: a sample each
+    // Owned, one block: a sample each, KINDS of them.
+    double *time, *alone, *issue, *issue_alone;
 } entry;
 
 typedef struct rank {
@@ -155,9 +156,10 @@ static hd_status open_arguments(rank *rank, int i)
         DO(find_buffer(rank, &about, &entry->buffer[j]));
         entry->argument[j] = entry->buffer[j]->memory;
     }
-    entry->time = need(3 * samples, sizeof *entry->time);
+    entry->time = need(KINDS * samples, sizeof *entry->time);
     entry->alone = entry->time + samples;
     entry->issue = entry->alone + samples;
+    entry->issue_alone = entry->issue + samples;
     return HD_OK;
 }
 
@@ -456,7 +458,7 @@ static hd_status take_sample(const rank *rank, int i, size_t s)
     DO(meet(rank));
     begin = now();
     DO(start(rank, i));
-    entry->issue[s] = now() - begin;
+    entry->issue[s] = entry->issue_alone[s] = now() - begin;
     DO(finish(rank, i));
     entry->alone[s] = entry->time[s] = now() - begin;
     if (measure->cuda) {
@@ -471,6 +473,7 @@ static hd_status take_sample(const rank *rank, int i, size_t s)
     begin = now();
     for (int64_t run = 0; run < measure->queue; run++)
         DO(start(rank, i));
+    entry->issue[s] = (now() - begin) / (double)measure->queue;
     DO(finish(rank, i));
     entry->time[s] = (now() - begin) / (double)measure->queue;
     return HD_OK;
@@ -515,16 +518,17 @@ static hd_status gather_times(const rank *rank, int i)
     const entry *entry = &rank->entry[i];
     size_t n = (size_t)(measure->rounds * measure->iters);
     size_t ranks = (size_t)measure->ranks;
-    double *all = need(ranks * 3 * n, sizeof *all);
+    size_t own = KINDS * n;
+    double *all = need(ranks * own, sizeof *all);
     score *score = &rank->contest->score[i];
     hd_stats stats;
     hd_status status = hd_group_allgather(
-        rank->group, entry->time, 3 * n * sizeof *all, all, diag_of(rank));
+        rank->group, entry->time, own * sizeof *all, all, diag_of(rank));
 
-    for (size_t k = 3 * n; k < ranks * 3 * n && status == HD_OK; k++)
-        all[k % (3 * n)] = fmax(all[k % (3 * n)], all[k]);
-    for (int part = 0; part < 3; part++)
-        qsort(all + (size_t)part * n, n, sizeof *all, compare_doubles);
+    for (size_t k = own; k < ranks * own && status == HD_OK; k++)
+        all[k % own] = fmax(all[k % own], all[k]);
+    for (int kind = 0; kind < KINDS; kind++)
+        qsort(all + (size_t)kind * n, n, sizeof *all, compare_doubles);
     hd_session_stats(entry->session, &stats);
     if (status == HD_OK && (rank->rank == 0 || measure->place)) {
         score->ran = true;
@@ -533,6 +537,7 @@ static hd_status gather_times(const rank *rank, int i)
         score->p95 = quantile(all, n, 0.95);
         score->alone = quantile(all + n, n, 0.5);
         score->issue = quantile(all + 2 * n, n, 0.5);
+        score->issue_alone = quantile(all + 3 * n, n, 0.5);
         snprintf(score->library, sizeof score->library, "%s",
                  stats.matmul ? stats.matmul : "");
     }

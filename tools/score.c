@@ -276,6 +276,7 @@ static void put_candidate(cJSON *array, const contest *contest, int i,
     put_number(object, "p95", s->p95);
     put_number(object, "alone", s->alone);
     put_number(object, "issue", s->issue);
+    put_number(object, "issue_alone", s->issue_alone);
     if (floor > 0 && c->part == PART_WHOLE)
         put_number(object, "floor_ratio", floor / s->median);
     if (s->verdict.checked > 0)

@@ -59,8 +59,9 @@ struct Args {
 bool run_kernel(const CUfunc_st *function, const Args &args, unsigned blocks,
                 unsigned threads)
 {
+    // What 32 bits hold is a number.
     for (uint64_t at : args.at) {
-        if (at != 0 && !is_reachable(at))
+        if (at > UINT32_MAX && !is_reachable(at))
             return false;
     }
     function->run(&args, blocks, threads);

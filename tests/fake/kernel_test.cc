@@ -95,7 +95,7 @@ TEST(FakeKernel, ThatReachesNowhereBreaksTheContext)
         ASSERT_EQ(Compile(doubles, &image, &why), HD_OK) << why;
         ASSERT_EQ(r.cu.module_load(&module, image.data()), 0);
         ASSERT_EQ(r.cu.module_function(&function, module, "hd_kernel"), 0);
-        args.at[1] = 64;
+        args.at[1] = uint64_t{1} << 40;
         EXPECT_EQ(r.cu.launch(function, 4, 1, 1, 32, 1, 1, 0, nullptr,
                               parameters, nullptr),
                   0);

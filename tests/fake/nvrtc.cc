@@ -78,6 +78,10 @@ const char prelude[] =
     "}\n"
     "static inline void __threadfence_system()\n"
     "{ __atomic_thread_fence(__ATOMIC_SEQ_CST); }\n"
+    // The threads of a block take turns, the last after all others.
+    "static inline void __syncthreads() {}\n"
+    "static inline unsigned atomicAdd(unsigned *at, unsigned n)\n"
+    "{ return __atomic_fetch_add(at, n, __ATOMIC_SEQ_CST); }\n"
     "#line 1\n";
 
 const char trampoline[] =

@@ -725,10 +725,10 @@ Kernel Reduce(hd_dtype dtype, bool max, int operands, int64_t n)
     });
 }
 
-Kernel Spread(int copies, int64_t bytes)
+Kernel Spread(int copies, int flags, int64_t bytes)
 {
     return Emit([=](hd_text *out, hd_kernel_grid *grid) {
-        return hd_emit_spread(copies, bytes, nullptr, out, grid);
+        return hd_emit_spread(copies, flags, bytes, nullptr, out, grid);
     });
 }
 
@@ -739,7 +739,7 @@ TEST(Codegen, OneStretchIsCopiedToAllPlacesAndNowhereElse)
 
     for (int64_t bytes : sizes)
         for (int copies : {1, 3})
-            kernels.push_back(Spread(copies, bytes));
+            kernels.push_back(Spread(copies, copies - 1, bytes));
     Host host(kernels);
     for (size_t i = 0; i < kernels.size() * 2; i++) {
         size_t bytes = static_cast<size_t>(sizes[i / 4]);
@@ -748,16 +748,25 @@ TEST(Codegen, OneStretchIsCopiedToAllPlacesAndNowhereElse)
         std::mt19937 random(static_cast<unsigned>(i));
         std::vector<unsigned char> from(bytes + 32);
         std::vector<std::vector<unsigned char>> to(copies);
+        std::vector<uint32_t> flags(copies + 1, 7);
+        uint32_t counter = 0;
         hd_kernel_args args = {};
 
         for (unsigned char &byte : from)
             byte = static_cast<unsigned char>(random());
+        for (size_t f = 0; f < copies - 1; f++)
+            args.at[copies + 1 + f] = reinterpret_cast<uint64_t>(&flags[f]);
+        args.at[2 * copies] = 0xfffffff0;
+        args.at[2 * copies + 1] = reinterpret_cast<uint64_t>(&counter);
         args.at[copies] = reinterpret_cast<uint64_t>(from.data()) + odd;
         for (size_t k = 0; k < copies; k++) {
             to[k].assign(bytes + 32, 0x5a);
             args.at[k] = reinterpret_cast<uint64_t>(to[k].data()) + 16;
         }
         host.Launch(i / 2, args, kernels[i / 2].grid);
+        EXPECT_EQ(counter, 0u);
+        for (size_t f = 0; f < flags.size(); f++)
+            EXPECT_EQ(flags[f], f < copies - 1 ? 0xfffffff0 : 7);
         for (const std::vector<unsigned char> &one : to) {
             EXPECT_EQ(std::memcmp(&one[16], &from[odd], bytes), 0)
                 << bytes << " bytes to " << copies;
@@ -930,7 +939,7 @@ TEST_F(Nvrtc, CompilesKernelsForThreeGenerations)
     }
     EXPECT_GE(n, 40u);
     for (const char *arch : archs)
-        EXPECT_FALSE(Compile(Spread(7, 1003).text, arch).empty())
+        EXPECT_FALSE(Compile(Spread(7, 6, 1003).text, arch).empty())
             << arch << ": " << hd_diag_text(diag_);
 }
 

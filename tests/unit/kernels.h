@@ -29,6 +29,16 @@ const char kHost[] = R"(
 #define __global__
 struct place { unsigned x; };
 static place threadIdx, blockIdx, blockDim, gridDim;
+// The threads of a block take turns, the last after all others.
+static inline void __syncthreads() {}
+static inline void __threadfence_system() {}
+static inline unsigned atomicAdd(unsigned *at, unsigned n)
+{
+    unsigned before = *at;
+
+    *at += n;
+    return before;
+}
 )";
 
 // What is not aligned stops here, as it would on a GPU.

@@ -523,6 +523,30 @@ static void draw_batch(maker *m, product *p, bool crossed, int batch)
     }
 }
 
+static void type_product(maker *m, product *p, int k)
+{
+    p->c.size = p->a.size * p->b.size * k;
+    p->c.dtype = p->a.dtype;
+    if (once_in(m, 3) || !fits(m, &p->c))
+        p->c.dtype = p->a.dtype == F64 ? F64 : F32;
+}
+
+// Of `a` by itself transposed: both operands are what may have been gathered.
+// False if that has no shape.
+static bool square_product(maker *m, product *p)
+{
+    int n = p->a.ndims;
+    dim rows = p->a.dim[n - 2], k = p->a.dim[n - 1];
+
+    if (n < 3 || rows.mark != LOCAL || k.mark != LOCAL)
+        return false;
+    p->tb = true;
+    p->b = p->c = p->a;
+    p->c.dim[n - 1] = rows;
+    type_product(m, p, k.extent);
+    return true;
+}
+
 // Shapes of a product that begins from `a`. False if it has none.
 static bool draw_product(maker *m, product *p)
 {
@@ -549,10 +573,7 @@ static bool draw_product(maker *m, product *p)
     append_dim(&p->b, p->tb ? k : columns);
     if (dtypes[p->a.dtype].exact <= 16 && once_in(m, 2))
         p->b.dtype = p->a.dtype == F8E4M3 ? F8E5M2 : F8E4M3;
-    p->c.size = p->a.size * p->b.size * k.extent;
-    p->c.dtype = p->a.dtype;
-    if (once_in(m, 3) || !fits(m, &p->c))
-        p->c.dtype = p->a.dtype == F64 ? F64 : F32;
+    type_product(m, p, k.extent);
     return true;
 }
 
@@ -593,12 +614,15 @@ static void make_matmul(maker *m, int x)
     char keys[128] = "";
     FILE *stream;
     bool accumulate = once_in(m, 6);
-    int ntensors = m->ntensors, b, c;
+    int ntensors = m->ntensors, b = x, c;
 
-    if (!dtypes[p.a.dtype].floating || p.a.ndims < 2 || !draw_product(m, &p) ||
-        !fits(m, &p.b))
+    if (!dtypes[p.a.dtype].floating || p.a.ndims < 2)
         return;
-    b = add_input(m, &p.b);
+    if (!once_in(m, 8) || !square_product(m, &p)) {
+        if (!draw_product(m, &p) || !fits(m, &p.b))
+            return;
+        b = add_input(m, &p.b);
+    }
     stream = fmemopen(keys, sizeof(keys), "w");
     if (stream == NULL)
         return;
