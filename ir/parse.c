@@ -4,6 +4,7 @@
 #include "ir/parse.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -1073,7 +1074,10 @@ static hd_status parse_mesh(parser *p)
             axis->size * module->nranks > HD_MAX_RANKS) {
             p->failed = true;
             return hd_error(p->diag, HD_E0204, name.loc,
-                            "a mesh has 1 to %d ranks", HD_MAX_RANKS);
+                            "a mesh has 1 to %d ranks, and %s=%" PRId64
+                            " makes it too %s",
+                            HD_MAX_RANKS, axis->name, axis->size,
+                            axis->size < 1 ? "small" : "large");
         }
         module->nranks *= axis->size;
         module->naxes++;

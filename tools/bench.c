@@ -167,6 +167,7 @@ static outcome check_usage(const bench *bench)
         return complain(USAGE, "--ids needs --suite");
     if (is_dash(bench->json) && is_dash(bench->csv))
         return complain(USAGE, "standard output takes one of --json and --csv");
+    TRY(outputs_apart("--json", bench->json, "--csv", bench->csv));
     if (bench->options.automatic && !bench->path)
         return complain(USAGE, "--transfer auto needs a file");
     if (bench->make.graph && !bench->measure.cuda)
@@ -270,32 +271,39 @@ static outcome make_suite(bench *bench)
     return FINE;
 }
 
-static outcome choose_pipeline(bench *bench)
+static outcome choose_pipeline(bench *bench, const content *text)
+{
+    if (!bench->options.automatic)
+        return FINE;
+    TRY(choose_best(bench->path, text, &bench->options));
+    bench->make.transfer[bench->options.lower.transfer] = true;
+    return FINE;
+}
+
+static outcome make_text(bench *bench, const content *text)
+{
+    measure *measure = &bench->measure;
+
+    TRY(choose_pipeline(bench, text));
+    bench->contest = need(1, sizeof *bench->contest);
+    measure->contest = bench->contest;
+    measure->n = 1;
+    TRY(contest_file(bench->path, text, &bench->make, bench->contest));
+    measure->ranks = hd_module_ranks(bench->contest->program);
+    return contest_expect(bench->contest, bench->path, measure->seed,
+                          bench->diag);
+}
+
+// A pipe can be read only once.
+static outcome make_file(bench *bench)
 {
     content text;
     outcome result;
 
-    if (!bench->options.automatic)
-        return FINE;
     TRY(program_read(bench->path, &text));
-    result = choose_best(bench->path, &text, &bench->options);
+    result = make_text(bench, &text);
     content_close(&text);
-    bench->make.transfer[bench->options.lower.transfer] = true;
     return result;
-}
-
-static outcome make_file(bench *bench)
-{
-    measure *measure = &bench->measure;
-
-    TRY(choose_pipeline(bench));
-    bench->contest = need(1, sizeof *bench->contest);
-    measure->contest = bench->contest;
-    measure->n = 1;
-    TRY(contest_file(bench->path, &bench->make, bench->contest));
-    measure->ranks = hd_module_ranks(bench->contest->program);
-    return contest_expect(bench->contest, bench->path, measure->seed,
-                          bench->diag);
 }
 
 // ----------------------------------------------------------------- the report
@@ -315,6 +323,8 @@ static void show_contest(void *context, const contest *contest)
 
 static outcome report_scores(bench *bench)
 {
+    outcome result;
+
     if (!ranks_is_first(bench->measure.place))
         return score_verdicts(&bench->board, bench->to);
     if (bench->path)
@@ -322,11 +332,13 @@ static outcome report_scores(bench *bench)
                 "\nno floor: what a program of a file computes and moves alone "
                 "is not told apart; --suite measures that too\n");
     score_libraries(&bench->board, bench->to);
+    // A wrong answer is told whatever becomes of the files.
+    result = score_verdicts(&bench->board, bench->to);
     if (bench->json)
-        TRY(score_json(&bench->board, bench->json));
+        result = first_wrong(result, score_json(&bench->board, bench->json));
     if (bench->csv)
-        TRY(score_csv(&bench->board, bench->csv));
-    return score_verdicts(&bench->board, bench->to);
+        result = first_wrong(result, score_csv(&bench->board, bench->csv));
+    return result;
 }
 
 // Pages that are promised and not there end a process without a word, so what

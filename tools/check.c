@@ -55,11 +55,6 @@ static hd_status check_module(const check *check, hd_module *module,
     return status == HD_OK ? summarize(module, check->diag, out) : status;
 }
 
-static const char *shown_path(const char *path)
-{
-    return is_dash(path) ? "<stdin>" : path;
-}
-
 // ------------------------------------------------------------------- text
 
 static void print_defines(const check *check)
@@ -72,7 +67,7 @@ static void print_defines(const check *check)
 static void print_summary(const check *check, const char *path,
                           const summary *s)
 {
-    printf("%s", shown_path(path));
+    printf("%s", program_name(path));
     if (sweep_count(&check->sweep) > 1)
         print_defines(check);
     printf(": ok: %d rank%s, ", s->ranks, s->ranks == 1 ? "" : "s");
@@ -90,7 +85,7 @@ static outcome print_program(const check *check, const char *path,
     if (result == FINE)
         print_summary(check, path, s);
     else if (sweep_count(&check->sweep) > 1) {
-        fprintf(stderr, "%s", shown_path(path));
+        fprintf(stderr, "%s", program_name(path));
         for (size_t i = 0; i < check->options.ndefines; i++)
             fprintf(stderr, " -D %s=%" PRId64, check->options.defines[i].name,
                     check->options.defines[i].value);
@@ -158,7 +153,7 @@ static outcome json_program(const check *check, const char *path,
 {
     cJSON *object = have(cJSON_CreateObject()), *defines;
 
-    put(object, "file", cJSON_CreateString(shown_path(path)));
+    put(object, "file", cJSON_CreateString(program_name(path)));
     defines = have(cJSON_AddObjectToObject(object, "defines"));
     for (size_t i = 0; i < check->options.ndefines; i++)
         put(defines, check->options.defines[i].name,
@@ -248,12 +243,16 @@ static outcome take_option(check *check, const options *at, int id)
 
 static outcome take_options(check *check, options *at)
 {
-    int id;
+    int id, dashes = 0;
 
     while ((id = options_next(at)) != OPTIONS_END)
         TRY(take_option(check, at, id));
     if (check->npaths == 0)
         return complain(USAGE, "check needs a file; - is standard input");
+    for (int i = 0; i < check->npaths; i++)
+        dashes += is_dash(check->paths[i]);
+    if (dashes > 1)
+        return complain(USAGE, "standard input can be read only once");
     return FINE;
 }
 

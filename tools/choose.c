@@ -14,18 +14,18 @@ const char *choose_name(hd_transfer transfer)
     return names[transfer];
 }
 
-// False if the options do not fit the program.
+// False if the options do not fit the program; `diag` may be NULL.
 static bool predict(const char *path, const content *text,
                     const program_options *options, const hd_machine *machine,
-                    candidate *c)
+                    hd_diag *diag, candidate *c)
 {
     hd_module *module = NULL;
     hd_simulation *simulation = NULL;
     bool fits =
         hd_parse(path, (const char *)text->bytes, text->length,
-                 options->defines, options->ndefines, NULL, &module) == HD_OK &&
-        hd_lower(module, &c->lower, NULL, NULL, NULL) == HD_OK &&
-        hd_simulate(module, machine, NULL, &simulation) == HD_OK;
+                 options->defines, options->ndefines, diag, &module) == HD_OK &&
+        hd_lower(module, &c->lower, NULL, NULL, diag) == HD_OK &&
+        hd_simulate(module, machine, diag, &simulation) == HD_OK;
 
     if (fits)
         hd_simulation_predict(simulation, &c->prediction);
@@ -78,6 +78,21 @@ static int compare_candidates(const void *x, const void *y)
                : (int)a->lower.transfer - (int)b->lower.transfer;
 }
 
+// What is said of the pipeline that would have been taken without a choice.
+static outcome tell_why(const char *path, const content *text,
+                        const program_options *options,
+                        const hd_machine *machine)
+{
+    candidate c = {.lower = options->lower};
+    hd_diag *diag = need_diag();
+
+    predict(path, text, options, machine, diag, &c);
+    tell(diag, HD_OK, path);
+    hd_diag_destroy(diag);
+    return complain(WRONG, "%s: no pipeline fits this program",
+                    program_name(path));
+}
+
 outcome choose_all(const char *path, const content *text,
                    const program_options *options, const hd_machine *machine,
                    candidate out[MOST_CANDIDATES], int *n)
@@ -88,10 +103,10 @@ outcome choose_all(const char *path, const content *text,
     *n = 0;
     for (int i = 0; i < all; i++) {
         out[*n].lower = list[i];
-        *n += predict(path, text, options, machine, &out[*n]);
+        *n += predict(path, text, options, machine, NULL, &out[*n]);
     }
     if (*n == 0)
-        return complain(WRONG, "%s: no pipeline fits this program", path);
+        return tell_why(path, text, options, machine);
     qsort(out, (size_t)*n, sizeof *out, compare_candidates);
     return FINE;
 }
@@ -122,13 +137,12 @@ outcome choose_best(const char *path, const content *text,
     TRY(machine_open(options->machine, &machine));
     TRY(choose_all(path, text, options, &machine, candidates, &n));
     options->lower = candidates[0].lower;
-    fprintf(stderr,
-            "%s: auto: %s, %d stream%s, %d chunk%s%s: %.1f us predicted on "
-            "%s\n",
-            path, choose_name(options->lower.transfer), options->lower.streams,
-            options->lower.streams == 1 ? "" : "s", options->lower.chunks,
-            options->lower.chunks == 1 ? "" : "s",
-            options->lower.comm_stream ? ", transfers on their own" : "",
-            candidates[0].prediction.time * 1e6, machine.name);
+    say(need_format(
+        "%s: auto: %s, %d stream%s, %d chunk%s%s: %.1f us predicted on %s",
+        program_name(path), choose_name(options->lower.transfer),
+        options->lower.streams, options->lower.streams == 1 ? "" : "s",
+        options->lower.chunks, options->lower.chunks == 1 ? "" : "s",
+        options->lower.comm_stream ? ", transfers on their own" : "",
+        candidates[0].prediction.time * 1e6, machine.name));
     return FINE;
 }

@@ -489,11 +489,21 @@ static outcome check_arguments(const contest *contest)
     return FINE;
 }
 
+// What writes no values has none to compare.
+static judge judge_of(const contest *contest)
+{
+    hd_argument about;
+
+    for (size_t i = 0; hd_module_argument(contest->program, i, &about); i++)
+        if (about.role != HD_IN && about.elements > 0)
+            return JUDGE_REFERENCE;
+    return JUDGE_NONE;
+}
+
 static outcome read_contenders(maker *maker, const content *text)
 {
     contest *contest = maker->contest;
-    contender written = {
-        .name = "as written", .part = PART_WHOLE, .judge = JUDGE_REFERENCE};
+    contender written = {.name = "as written", .part = PART_WHOLE};
     other others[OTHERS];
     hd_lower_options bulk = maker->options->program->lower;
 
@@ -506,32 +516,28 @@ static outcome read_contenders(maker *maker, const content *text)
              hd_module_name(contest->program));
     list_arguments(contest);
     TRY(check_arguments(contest));
+    written.judge = judge_of(contest);
     if (hd_module_stage(contest->program) == HD_STAGE_HOST)
         return add(maker, &written, &maker->options->program->lower);
     list_others(maker, others);
     for (int i = 0; i < OTHERS; i++) {
-        contender c = make_bulk(JUDGE_REFERENCE, &others[i]);
+        contender c = make_bulk(written.judge, &others[i]);
 
         if (others[i].wanted)
             TRY(add(maker, &c, &bulk));
     }
-    return add_pipelines(maker, JUDGE_REFERENCE);
+    return add_pipelines(maker, written.judge);
 }
 
-outcome contest_file(const char *path, const contest_options *options,
-                     contest *out)
+outcome contest_file(const char *path, const content *text,
+                     const contest_options *options, contest *out)
 {
     maker maker = {.options = options, .contest = out, .path = path};
-    content text;
-    outcome result;
 
     *out = (contest){0};
-    TRY(program_read(path, &text));
-    result = read_contenders(&maker, &text);
-    content_close(&text);
-    if (result == FINE)
-        open_scores(out);
-    return result;
+    TRY(read_contenders(&maker, text));
+    open_scores(out);
+    return FINE;
 }
 
 static outcome draw(contest *contest, size_t i, int set, uint64_t seed)

@@ -75,8 +75,9 @@ typedef struct contest_options {
 
 outcome contest_shape(const shape *shape, const contest_options *options,
                       int ranks, contest *out);
-outcome contest_file(const char *path, const contest_options *options,
-                     contest *out);
+// Of `text`, which was read from `path`.
+outcome contest_file(const char *path, const content *text,
+                     const contest_options *options, contest *out);
 // One transfer of `bytes` to a neighbour, which measures what a link carries.
 outcome contest_probe(int64_t bytes, const contest_options *options, int ranks,
                       contest *out);

@@ -118,7 +118,7 @@ static outcome print_steps(dump *dump, const hd_module *module)
 
     if (dump->rank >= ranks)
         return complain(USAGE, "--rank %d: %s has ranks 0 to %d",
-                        (int)dump->rank, dump->path, ranks - 1);
+                        (int)dump->rank, program_name(dump->path), ranks - 1);
     if (dump->rank >= 0)
         return print_rank(dump, module, (int)dump->rank);
     for (int rank = 0; rank < ranks && !ferror(dump->text); rank++) {
@@ -136,8 +136,8 @@ static outcome lower(dump *dump, hd_module *module)
     options->until =
         dump->stage == STEPS ? HD_STAGE_HOST : (hd_stage)dump->stage;
     if (hd_module_stage(module) > options->until)
-        return complain(WRONG, "%s is already past stage '%s'", dump->path,
-                        stages[dump->stage]);
+        return complain(WRONG, "%s is already past stage '%s'",
+                        program_name(dump->path), stages[dump->stage]);
     if (hd_module_stage(module) == options->until)
         return FINE;
     status = hd_lower(module, options, print_after, dump, dump->diag);
@@ -150,7 +150,7 @@ static outcome print_program(dump *dump, hd_module *module)
     TRY(lower(dump, module));
     if (dump->after && !dump->hook_ran)
         return complain(WRONG, "--dump-after %s: no such pass ran on %s",
-                        dump->after, dump->path);
+                        dump->after, program_name(dump->path));
     if (dump->after)
         return FINE;
     if (dump->stage == STEPS)

@@ -199,8 +199,14 @@ FILE *sink_stream(const sink *sink)
     int fd = dup(sink->fd);
     FILE *stream = fd < 0 ? NULL : fdopen(fd, "w");
 
-    if (!stream && fd >= 0)
+    if (!stream && fd >= 0) {
+        // EINVAL: it was not opened for writing, as one that was closed is
+        // held.
+        int why = errno == EINVAL ? EBADF : errno;
+
         close(fd);
+        errno = why;
+    }
     if (!stream)
         cannot_write(sink->name);
     return stream;
@@ -250,20 +256,68 @@ void sink_discard(sink *sink)
     *sink = (struct sink){.fd = -1};
 }
 
+// What `name` will be, without links and dots, to be freed; of a file that is
+// not there yet, as far as its folder. NULL, and errno, if it cannot be.
+static char *whole_name(const char *name)
+{
+    char *there = realpath(name, NULL);
+    char *folder_copy, *base_copy, *folder, *whole = NULL;
+
+    if (there || errno != ENOENT)
+        return there;
+    folder_copy = need_format("%s", name);
+    base_copy = need_format("%s", name);
+    folder = realpath(dirname(folder_copy), NULL);
+    if (folder)
+        whole = need_format("%s/%s", folder, basename(base_copy));
+    free(folder);
+    free(base_copy);
+    free(folder_copy);
+    return whole;
+}
+
 outcome file_writable(const char *name)
 {
     struct stat info;
-    char *copy;
-    bool fine;
+    outcome result = FINE;
+    char *whole;
 
     if (is_dash(name))
         return FINE;
-    if (stat(name, &info) == 0) {
+    if (stat(name, &info) == 0 && !S_ISREG(info.st_mode)) {
         errno = EISDIR;
         return S_ISDIR(info.st_mode) ? cannot_write(name) : FINE;
     }
-    copy = need_format("%s", name);
-    fine = access(dirname(copy), W_OK) == 0;
-    free(copy);
-    return fine ? FINE : cannot_write(name);
+    // Also a file that is there is replaced, which its folder must allow.
+    whole = whole_name(name);
+    if (!whole || access(dirname(whole), W_OK) != 0)
+        result = cannot_write(name);
+    free(whole);
+    return result;
+}
+
+// Pipes and devices take the one after the other.
+static bool is_written_twice(const char *name, const char *other)
+{
+    struct stat info;
+    char *a, *b;
+    bool same;
+
+    if (!name || !other || is_dash(name) || is_dash(other) ||
+        (stat(name, &info) == 0 && !S_ISREG(info.st_mode)))
+        return false;
+    a = whole_name(name);
+    b = whole_name(other);
+    same = a && b && strcmp(a, b) == 0;
+    free(a);
+    free(b);
+    return same;
+}
+
+outcome outputs_apart(const char *option, const char *name, const char *other,
+                      const char *its_name)
+{
+    if (!is_written_twice(name, its_name))
+        return FINE;
+    return complain(USAGE, "%s and %s both write %s", option, other, its_name);
 }

@@ -48,4 +48,9 @@ void sink_discard(sink *sink); // takes a half-open or committed one too
 // Early word of what sink_open would refuse, ahead of a long run.
 outcome file_writable(const char *name);
 
+// Refuses two options that would write one file, of which the first would be
+// lost. Either name may be NULL; "-" is the caller's business.
+outcome outputs_apart(const char *option, const char *name, const char *other,
+                      const char *its_name);
+
 #endif

@@ -119,8 +119,7 @@ static outcome take_name(const char *path, const cJSON *value, hd_machine *out)
     return FINE;
 }
 
-static outcome take_key(const char *path, const cJSON *value, hd_machine *out,
-                        bool *seen)
+static outcome take_key(const char *path, const cJSON *value, hd_machine *out)
 {
     const char *names[NFIELDS + 2] = {"name", "matmul"};
     const char *guess;
@@ -132,10 +131,8 @@ static outcome take_key(const char *path, const cJSON *value, hd_machine *out,
         return take_matmul(path, value, out);
     for (int i = 0; i < NFIELDS; i++) {
         names[i + 2] = fields[i].name;
-        if (strcmp(value->string, fields[i].name) == 0) {
-            seen[i] = true;
+        if (strcmp(value->string, fields[i].name) == 0)
             return take_field(path, &fields[i], value, out);
-        }
     }
     show(value->string, strlen(value->string), text);
     guess = nearest(value->string, names, NFIELDS + 2);
@@ -145,19 +142,39 @@ static outcome take_key(const char *path, const cJSON *value, hd_machine *out,
     return complain(WRONG, "%s: unknown key '%s'", path, text);
 }
 
+static const cJSON *find(const cJSON *json, const char *name)
+{
+    return cJSON_GetObjectItemCaseSensitive(json, name);
+}
+
 static outcome take_machine(const char *path, const cJSON *json,
                             hd_machine *out)
 {
-    bool seen[NFIELDS] = {false};
     const cJSON *value;
 
     if (!cJSON_IsObject(json))
         return complain(WRONG, "%s: a machine is a JSON object", path);
-    cJSON_ArrayForEach(value, json) TRY(take_key(path, value, out, seen));
+    cJSON_ArrayForEach(value, json)
+    {
+        // The first of a name is found.
+        if (find(json, value->string) != value)
+            return complain(WRONG, "%s: %s stands twice", path, value->string);
+        TRY(take_key(path, value, out));
+    }
     for (int i = 0; i < NFIELDS; i++)
-        if (!seen[i])
+        if (!find(json, fields[i].name))
             return complain(WRONG, "%s: %s is missing", path, fields[i].name);
+    if (!find(json, "matmul"))
+        return complain(WRONG, "%s: matmul is missing", path);
     return FINE;
+}
+
+// Whether nothing but white space follows what was understood.
+static bool ends_at(const content *text, size_t at)
+{
+    while (at < text->length && memchr(" \t\r\n", text->bytes[at], 4))
+        at++;
+    return at == text->length;
 }
 
 outcome machine_open(const char *path, hd_machine *out)
@@ -165,6 +182,7 @@ outcome machine_open(const char *path, hd_machine *out)
     content text;
     const char *end = NULL;
     cJSON *json;
+    size_t rest;
     outcome result;
 
     *out = hd_machine_default();
@@ -178,11 +196,11 @@ outcome machine_open(const char *path, hd_machine *out)
     snprintf(out->name, sizeof out->name, "%.60s", path);
     json = cJSON_ParseWithLengthOpts((const char *)text.bytes, text.length,
                                      &end, false);
-    if (json)
+    rest = end ? (size_t)(end - (const char *)text.bytes) : 0;
+    if (json && ends_at(&text, rest))
         result = take_machine(path, json, out);
     else
-        result = complain(WRONG, "%s: not JSON, from byte %td on", path,
-                          end ? end - (const char *)text.bytes : 0);
+        result = complain(WRONG, "%s: not JSON, from byte %zu on", path, rest);
     cJSON_Delete(json);
     content_close(&text);
     return result;

@@ -142,14 +142,17 @@ static outcome run_command_line(int argc, char **argv)
 }
 
 // A file that is opened must not become a standard stream that was closed: the
-// messages would go there. Whoever closed one is told when it is used.
+// messages would go there. Whoever closed one is told when it is used, since
+// what takes its place cannot be used so.
 static void hold_standard_streams(void)
 {
+    bool no_input = fcntl(STDIN_FILENO, F_GETFD) < 0;
     int fd;
 
-    do
-        fd = open("/dev/null", O_RDONLY);
-    while (fd >= 0 && fd <= STDERR_FILENO);
+    do {
+        fd = open("/dev/null", no_input ? O_WRONLY : O_RDONLY);
+        no_input = false;
+    } while (fd >= 0 && fd <= STDERR_FILENO);
     if (fd >= 0)
         close(fd);
 }
@@ -164,8 +167,11 @@ int main(int argc, char **argv)
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN);
     result = run_command_line(argc, argv);
+    errno = 0;
     if (fflush(stdout) != 0 || ferror(stdout)) {
-        complain(WRONG, "cannot write standard output: %s", strerror(errno));
+        // The reason of an earlier write is not known any more.
+        complain(WRONG, "cannot write standard output: %s",
+                 strerror(errno ? errno : EIO));
         if (result == FINE)
             result = WRONG;
     }

@@ -1,6 +1,7 @@
 // Walks a command line by the command's own table.
 #include "options.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 static int refuse(const options *at, const char *format, ...)
@@ -8,14 +9,16 @@ static int refuse(const options *at, const char *format, ...)
 
 static int refuse(const options *at, const char *format, ...)
 {
+    const char *name = at->command->name;
     va_list args;
+    char *text;
 
     va_start(args, format);
-    fprintf(stderr, "heddle %s: ", at->command->name);
-    vfprintf(stderr, format, args);
-    fprintf(stderr, " (heddle %s --help lists the options)\n",
-            at->command->name);
+    text = need_vformat(format, args);
     va_end(args);
+    say(need_format("heddle %s: %s (heddle %s --help lists the options)", name,
+                    text, name));
+    free(text);
     return OPTIONS_WRONG;
 }
 
@@ -67,7 +70,8 @@ static int take_letter(options *at, const char *word)
     at->word = word;
     for (const option *o = at->command->options; o->id; o++)
         if (o->letter == word[1])
-            return take_value(at, o, word[2] ? word + 2 : NULL);
+            return take_value(at, o,
+                              word[2] ? word + 2 + (word[2] == '=') : NULL);
     return refuse(at, "unknown option '%s'", word);
 }
 

@@ -107,7 +107,7 @@ outcome program_option(program_options *options, const struct options *at,
     case PROGRAM_STREAMS:
         return take_count(at, 64, &lower->streams);
     case PROGRAM_CHUNKS:
-        return take_count(at, 1 << 20, &lower->chunks);
+        return take_count(at, 4096, &lower->chunks);
     case PROGRAM_COPY_OWN:
         lower->copy_own = true;
         return FINE;
@@ -123,6 +123,11 @@ outcome program_option(program_options *options, const struct options *at,
     default:
         return USAGE; // options_next has said why
     }
+}
+
+const char *program_name(const char *path)
+{
+    return is_dash(path) ? "<stdin>" : path;
 }
 
 outcome program_read(const char *path, content *text)

@@ -40,7 +40,7 @@ enum {
     {PROGRAM_STREAMS, 0, "streams", "N",                                       \
      "work streams of a pipelined loop, 1 to 64\n(default 2)"},                \
     {PROGRAM_CHUNKS, 0, "chunks", "N",                                         \
-     "chunks a shard travels in (default 1)"},                                 \
+     "chunks a shard travels in, 1 to 4096 (default 1)"},                                 \
     {PROGRAM_COPY_OWN, 0, "copy-own", NULL,                                    \
      "copy the own shard instead of computing on it\nin place"},               \
     {PROGRAM_DEFER_SENDS, 0, "defer-sends", NULL,                              \
@@ -64,6 +64,9 @@ outcome program_option(program_options *options, const struct options *at,
 // `text` must outlive nothing: a module does not need it once parsed.
 // Sets what -D sets; a name that is set twice has the last value.
 void program_define(program_options *options, const char *name, int64_t value);
+
+// As messages name it: standard input has a name of its own.
+const char *program_name(const char *path);
 
 outcome program_read(const char *path, content *text);
 outcome program_parse(const char *path, const content *text,

@@ -175,6 +175,21 @@ static const char *cuda_option(const hd_session_options *session)
                : NULL;
 }
 
+// No output may take another one's file.
+static outcome check_outputs(const run *run)
+{
+    const binding *out = run->out.binding;
+
+    TRY(outputs_apart("--trace", run->trace, "--svg", run->svg));
+    for (size_t i = 0; i < run->out.n; i++) {
+        TRY(outputs_apart("--out", out[i].path, "--trace", run->trace));
+        TRY(outputs_apart("--out", out[i].path, "--svg", run->svg));
+        for (size_t j = 0; j < i; j++)
+            TRY(outputs_apart("--out", out[j].path, "--out", out[i].path));
+    }
+    return FINE;
+}
+
 static outcome check_usage(const run *run)
 {
     const char *of_cuda = cuda_option(&run->job.session);
@@ -187,11 +202,7 @@ static outcome check_usage(const run *run)
         return complain(USAGE, "standard input can be read only once");
     if (count_dashes(run) > 1)
         return complain(USAGE, "standard output can be written only once");
-    for (size_t i = 0; i < run->out.n; i++)
-        if (count_path(&run->out, run->out.binding[i].path) > 1)
-            return complain(USAGE, "--out: two arguments go to %s",
-                            run->out.binding[i].path);
-    return FINE;
+    return check_outputs(run);
 }
 
 static outcome take_options(run *run, options *at)
@@ -406,8 +417,8 @@ static outcome draw_timeline(const run *run)
     t = timeline_of(simulation, title, run->job.ranks);
     if (run->trace)
         result = timeline_trace(&t, run->trace);
-    if (result == FINE && run->svg)
-        result = timeline_svg(&t, run->svg);
+    if (run->svg)
+        result = first_wrong(result, timeline_svg(&t, run->svg));
     timeline_free(&t);
     hd_simulation_destroy(simulation);
     return result;
@@ -415,6 +426,7 @@ static outcome draw_timeline(const run *run)
 
 static outcome run_program(run *run)
 {
+    outcome written;
     bool takes_input = is_dash(run->path) || count_path(&run->in, "-") > 0;
 
     TRY(ranks_find(&run->place, takes_input, &run->job.place, &run->to));
@@ -429,8 +441,9 @@ static outcome run_program(run *run)
         report_stats(&run->job, run->to);
     if (!ranks_is_first(run->job.place))
         return FINE;
-    TRY(draw_timeline(run));
-    return write_outputs(run);
+    // What was computed is kept even where its picture cannot be.
+    written = write_outputs(run);
+    return first_wrong(written, draw_timeline(run));
 }
 
 static void close_run(run *run)

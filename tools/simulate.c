@@ -83,12 +83,13 @@ static void print_prediction(const simulate *s, const hd_module *module,
     FILE *to = is_dash(s->trace) || is_dash(s->svg) ? stderr : stdout;
     hd_prediction p;
     stretch stretches[MOST_STRETCHES];
+    int ranks = hd_module_ranks(module);
     int n = find_stretches(simulation, stretches);
     char a[32], b[32], c[32];
 
     hd_simulation_predict(simulation, &p);
-    fprintf(to, "%s: %d ranks on %s\n", hd_module_name(module),
-            hd_module_ranks(module), s->machine.name);
+    fprintf(to, "%s: %d rank%s on %s\n", hd_module_name(module), ranks,
+            ranks == 1 ? "" : "s", s->machine.name);
     fprintf(to, "predicted time   %.1f us\n", p.time * 1e6);
     fprintf(to,
             "critical path    compute %.1f us, transfers %.1f us, waiting for "
@@ -174,8 +175,8 @@ static outcome draw(const simulate *s, const hd_module *module,
     t = timeline_of(simulation, title, hd_module_ranks(module));
     if (s->trace)
         result = timeline_trace(&t, s->trace);
-    if (result == FINE && s->svg)
-        result = timeline_svg(&t, s->svg);
+    if (s->svg)
+        result = first_wrong(result, timeline_svg(&t, s->svg));
     timeline_free(&t);
     return result;
 }
@@ -227,9 +228,11 @@ static void compare_json(const simulate *s, const candidate *candidates, int n)
 static outcome compare_pipelines(simulate *s, const content *text)
 {
     candidate candidates[MOST_CANDIDATES];
+    double best;
     int n;
 
     TRY(choose_all(s->path, text, &s->options, &s->machine, candidates, &n));
+    best = candidates[0].prediction.time;
     if (s->json) {
         compare_json(s, candidates, n);
         return FINE;
@@ -243,7 +246,8 @@ static outcome compare_pipelines(simulate *s, const content *text)
                choose_name(c->lower.transfer), c->lower.streams,
                c->lower.chunks, c->lower.comm_stream ? "own" : "-",
                c->prediction.time * 1e6,
-               c->prediction.time / candidates[0].prediction.time,
+               // A program that does nothing takes no time by any of them.
+               best > 0 ? c->prediction.time / best : 1,
                c->prediction.overlap * 100);
     }
     return FINE;
@@ -262,7 +266,7 @@ static outcome simulate_text(simulate *s, const content *text)
         result = complain(WRONG,
                           "%s is lowered already: there are no pipelines to "
                           "compare",
-                          s->path);
+                          program_name(s->path));
     else if (s->compare)
         result = compare_pipelines(s, text);
     else
@@ -309,6 +313,7 @@ static outcome take_options(simulate *s, options *at)
     if (is_dash(s->trace) + is_dash(s->svg) + s->json > 1)
         return complain(USAGE, "standard output takes one of --trace, --svg "
                                "and --json");
+    TRY(outputs_apart("--trace", s->trace, "--svg", s->svg));
     if (s->compare && (s->trace || s->svg))
         return complain(USAGE, "--compare draws nothing: leave out --trace "
                                "and --svg");

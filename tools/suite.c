@@ -125,12 +125,13 @@ static outcome refuse(char *place, const char *format, ...)
 static outcome refuse(char *place, const char *format, ...)
 {
     va_list args;
+    char *text;
 
     va_start(args, format);
-    fprintf(stderr, "heddle: %s", place);
-    vfprintf(stderr, format, args);
-    fputc('\n', stderr);
+    text = need_vformat(format, args);
     va_end(args);
+    complain(WRONG, "%s%s", place, text);
+    free(text);
     free(place);
     return WRONG;
 }

@@ -57,6 +57,7 @@ static outcome take_values(sweep_values *values, const char *word,
 outcome sweep_take(sweep *sweep, const char *word)
 {
     const char *equals = strchr(word, '=');
+    char shown[SHOWN];
 
     if (!equals || equals == word)
         return complain(USAGE, "-D needs NAME=VALUE, not '%s'", word);
@@ -65,7 +66,7 @@ outcome sweep_take(sweep *sweep, const char *word)
     if (sweep_count(sweep) > SWEEP_LIMIT)
         return complain(USAGE,
                         "-D %s: that makes more than %d combinations of values",
-                        word, SWEEP_LIMIT);
+                        show(word, strlen(word), shown), SWEEP_LIMIT);
     return FINE;
 }
 

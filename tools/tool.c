@@ -6,16 +6,29 @@
 #include <stdlib.h>
 #include <string.h>
 
+void say(char *line)
+{
+    for (char *c = line; *c; c++)
+        if ((unsigned char)*c < ' ' || *c == 127)
+            *c = '?';
+    fprintf(stderr, "%s\n", line);
+    free(line);
+}
+
 outcome complain(outcome result, const char *format, ...)
 {
     va_list args;
 
     va_start(args, format);
     fputs("heddle: ", stderr);
-    vfprintf(stderr, format, args);
-    fputc('\n', stderr);
+    say(need_vformat(format, args));
     va_end(args);
     return result;
+}
+
+outcome first_wrong(outcome first, outcome second)
+{
+    return first != FINE ? first : second;
 }
 
 outcome outcome_of(hd_status status)
@@ -46,7 +59,8 @@ outcome tell(hd_diag *diag, hd_status status, const char *what)
 
 void out_of_memory(void)
 {
-    complain(FAILED, "out of memory");
+    // Without complain, which needs memory itself.
+    fputs("heddle: out of memory\n", stderr);
     exit(FAILED);
 }
 
@@ -59,17 +73,23 @@ void *need(size_t count, size_t bytes)
     return memory;
 }
 
+char *need_vformat(const char *format, va_list args)
+{
+    char *text;
+
+    if (vasprintf(&text, format, args) < 0)
+        out_of_memory();
+    return text;
+}
+
 char *need_format(const char *format, ...)
 {
     va_list args;
     char *text;
-    int length;
 
     va_start(args, format);
-    length = vasprintf(&text, format, args);
+    text = need_vformat(format, args);
     va_end(args);
-    if (length < 0)
-        out_of_memory();
     return text;
 }
 

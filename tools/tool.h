@@ -27,8 +27,14 @@ typedef enum outcome {
 // `result` to pass on.
 outcome complain(outcome result, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+// Prints a line to standard error and frees it. What would steer a terminal
+// becomes a question mark; bytes above 127 are letters in UTF-8.
+void say(char *line);
 
 outcome outcome_of(hd_status status);
+
+// Of two steps that were both taken: the first that is not FINE.
+outcome first_wrong(outcome first, outcome second);
 
 // Prints what `diag` gathered and returns the outcome of `status`. Where the
 // library had no words, the status's own are printed after `what`.
@@ -41,6 +47,8 @@ void out_of_memory(void) __attribute__((noreturn));
 void *need(size_t count, size_t bytes);
 char *need_format(const char *format, ...)
     __attribute__((format(printf, 1, 2)));
+char *need_vformat(const char *format, va_list args)
+    __attribute__((format(printf, 1, 0)));
 
 // Text from a file, made safe and short enough for one line of a message.
 #define SHOWN 96

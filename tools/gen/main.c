@@ -39,11 +39,13 @@ static const char help[] =
 static bool read_number(const char *option, const char *text, uint64_t least,
                         uint64_t most, uint64_t *out)
 {
+    // As heddle reads numbers: decimal, or hexadecimal after 0x.
+    bool hex = text[0] == '0' && (text[1] == 'x' || text[1] == 'X');
     char *end = NULL;
     uint64_t value;
 
     errno = 0;
-    value = strtoull(text, &end, 0);
+    value = strtoull(text, &end, hex ? 16 : 10);
     if (errno == 0 && end != text && *end == '\0' && text[0] != '-' &&
         value >= least && value <= most) {
         *out = value;
@@ -117,13 +119,15 @@ static uint8_t *open_choices(const request *request, size_t *length)
         return bytes;
     }
     file = fopen(request->from, "rb");
-    if (file == NULL) {
+    if (file != NULL && bytes != NULL)
+        *length = fread(bytes, 1, room, file);
+    if (file == NULL || ferror(file)) {
         fprintf(stderr, "heddle-gen: %s: %s\n", request->from, strerror(errno));
         free(bytes);
-        return NULL;
+        bytes = NULL;
     }
-    *length = bytes != NULL ? fread(bytes, 1, room, file) : 0;
-    fclose(file);
+    if (file != NULL)
+        fclose(file);
     return bytes;
 }
 
@@ -143,10 +147,14 @@ static void print_lowering(const hd_lower_options *o)
 static void print_request(const request *request)
 {
     printf("// heddle-gen");
-    if (request->from != NULL)
-        printf(" --from %s", request->from);
-    else
+    if (request->from != NULL) {
+        // The comment must not end within the name.
+        printf(" --from ");
+        for (const char *c = request->from; *c != '\0'; c++)
+            putchar((unsigned char)*c < ' ' ? '?' : *c);
+    } else {
         printf(" --seed %" PRIu64, request->seed);
+    }
     if (request->options.ops > 0)
         printf(" --ops %d", request->options.ops);
     printf("%s\n", request->options.integers ? " --integers" : "");
@@ -171,6 +179,16 @@ static bool print_program(const request *request, choices *choices)
     return text != NULL;
 }
 
+// The code, unless what was printed did not arrive.
+static int finish(int code)
+{
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return code;
+    fprintf(stderr, "heddle-gen: cannot write standard output: %s\n",
+            strerror(errno));
+    return code == FINE ? FAILED : code;
+}
+
 int main(int argc, char **argv)
 {
     request request = {.from = NULL};
@@ -180,7 +198,7 @@ int main(int argc, char **argv)
     bool printed;
 
     if (code >= 0)
-        return code;
+        return finish(code);
     if (!request.seeded)
         request.seed = (uint64_t)time(NULL);
     bytes = open_choices(&request, &choices.length);
@@ -189,5 +207,5 @@ int main(int argc, char **argv)
     choices.byte = bytes;
     printed = print_program(&request, &choices);
     free(bytes);
-    return printed && fflush(stdout) == 0 ? FINE : FAILED;
+    return finish(printed ? FINE : FAILED);
 }
