@@ -93,6 +93,18 @@ bool hd_span_is_dense(const hd_span *span)
     return true;
 }
 
+bool hd_span_is_even(const hd_span *span, int from, int to)
+{
+    int64_t next = span->stride[to] * span->extent[to];
+
+    for (int d = to - 1; d >= from; d--) {
+        if (span->extent[d] != 1 && span->stride[d] != next)
+            return false;
+        next *= span->extent[d];
+    }
+    return true;
+}
+
 hd_status hd_module_steps(const hd_module *module, int rank, hd_diag *diag,
                           int64_t *out)
 {

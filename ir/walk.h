@@ -75,6 +75,9 @@ void hd_steps_free(hd_steps *steps);
 int64_t hd_span_elements(const hd_span *span);
 // Its elements are one stretch in row-major order.
 bool hd_span_is_dense(const hd_span *span);
+// Dimensions [from, to] are as one whose indices are evenly spaced. Those of
+// one index in front of it add nothing, whatever their stride is.
+bool hd_span_is_even(const hd_span *span, int from, int to);
 
 // "%ag[3]" with numbers, for messages and dumps: the text of view number `view`
 // of the step.

@@ -107,6 +107,16 @@ static void plan_keys(const hd_op *op, int s, plan *p)
             p->dim[i++] = op->key[k].code == HD_KEY_AUX ? s : WHOLE;
 }
 
+// A factor that its operation writes over: a trip would write its own index of
+// it, and read it whole.
+static bool is_own_factor(const hd_op *op)
+{
+    for (int i = 0; i < op->nkeys; i++)
+        if (op->key[i].view.buffer == op->view[0].buffer)
+            return true;
+    return false;
+}
+
 static bool is_whole(const hd_op *op)
 {
     for (int i = 0; i < op->noutputs + op->ninputs; i++)
@@ -132,7 +142,7 @@ static bool plan_op(const hd_module *module, const hd_stmt *stmt, plan *p)
     plan_keys(op, s, p);
     if (op->code == HD_OP_ALL_GATHER)
         return plan_gather(op, s, p);
-    if (!hd_op_is(op, HD_UNIT_COMPUTE) || !is_whole(op))
+    if (!hd_op_is(op, HD_UNIT_COMPUTE) || !is_whole(op) || is_own_factor(op))
         return false;
     switch (op->code) {
     case HD_OP_MATMUL:

@@ -136,9 +136,15 @@ static int loop_index(const pipe *p, const hd_view *view)
 // Whether the loop itself writes the buffer, so that chunk by chunk.
 static bool is_made_here(const pipe *p, hd_buffer *buffer)
 {
-    for (const hd_stmt *s = p->ops; s != NULL; s = s->next)
-        if (hd_buffer_root(s->op->view[0].buffer) == hd_buffer_root(buffer))
-            return true;
+    for (const hd_stmt *s = p->ops; s != NULL; s = s->next) {
+        const hd_view *views[HD_MAX_VIEWS];
+        int n = hd_op_views(s->op, views);
+
+        for (int i = 0; i < n; i++)
+            if (hd_op_access(s->op, i) != HD_ACCESS_READ &&
+                hd_buffer_root(views[i]->buffer) == hd_buffer_root(buffer))
+                return true;
+    }
     return false;
 }
 

@@ -355,17 +355,6 @@ static int64_t offset_of(const hd_span *span, int from, int to, int64_t i)
     return offset;
 }
 
-// Dimensions [from, to) and the one after them are one evenly spaced row
-// dimension.
-static bool is_even(const hd_span *span, int from, int to)
-{
-    for (int d = from; d < to; d++)
-        if (span->extent[d] != 1 &&
-            span->stride[d] != span->stride[d + 1] * span->extent[d + 1])
-            return false;
-    return true;
-}
-
 // The rows of one product are a's dimensions [first, ndims - 1); if they are
 // evenly spaced in every operand they are one matrix, else one for each index
 // of all but the last of them.
@@ -378,10 +367,11 @@ static void run_rows(const product *p, int64_t ia, int64_t ib, int64_t ic,
     matrix b = matrix_of(p->b, p->base[2], ib);
     matrix bias, aux;
     int64_t outer = 1;
-    bool even =
-        p->ta || last <= first ||
-        (is_even(a, first, last) && is_even(c, first + shift, last + shift) &&
-         (p->aux == NULL || is_even(p->aux, first + shift, last + shift)));
+    bool even = p->ta || last <= first ||
+                (hd_span_is_even(a, first, last) &&
+                 hd_span_is_even(c, first + shift, last + shift) &&
+                 (p->aux == NULL ||
+                  hd_span_is_even(p->aux, first + shift, last + shift)));
 
     if (p->bias != NULL) {
         bias = matrix_of(p->bias, p->bias_base, 0);

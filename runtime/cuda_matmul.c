@@ -284,15 +284,6 @@ static int64_t offset_of(const hd_span *span, int from, int to, int64_t i)
     return offset;
 }
 
-static bool is_even(const hd_span *span, int from, int to)
-{
-    for (int d = from; d < to; d++)
-        if (span->extent[d] != 1 &&
-            span->stride[d] != span->stride[d + 1] * span->extent[d + 1])
-            return false;
-    return true;
-}
-
 // Where the columns are apart and the rows are not, it is the transposed that
 // is stored.
 static bool fit(matrix *m, bool *transposed)
@@ -336,8 +327,8 @@ static job job_of(hd_device *device, int stream, const hd_step *step,
     last = step->span[1].ndims - 2;
     shift = j.shape.nbatch - first;
     j.even = j.ta || last <= first ||
-             (is_even(&step->span[1], first, last) &&
-              is_even(&step->span[0], first + shift, last + shift));
+             (hd_span_is_even(&step->span[1], first, last) &&
+              hd_span_is_even(&step->span[0], first + shift, last + shift));
     j.pieces = 1;
     for (int d = first; d < last && !j.even; d++)
         j.pieces *= step->span[1].extent[d];

@@ -193,4 +193,15 @@ TEST(CpuKernels, MatmulsWithEveryKey)
                     << d << ": " << op;
 }
 
+TEST(CpuKernels, MatmulsFindRowsBehindADimensionOfOneIndex)
+{
+    for (const char *row : {"[:, :, :, 1]", "[:, :, 0, 1]", "[1, :, :, 1]"})
+        EXPECT_EQ(Try("in %a : f32[2, 3, 1, 3, 2, 5] in %b : f32[5, 4] "
+                      "out %c : f32[2, 3, 1, 3, 2, 4] { %c" +
+                          std::string(row) + " = matmul %a" + row + ", %b }",
+                      17),
+                  "")
+            << row;
+}
+
 } // namespace

@@ -1,5 +1,6 @@
 // A program grows one operation at a time from the tensors that there are;
-// where an operation needs another operand, an input is made for it. Each
+// where an operation needs another operand, that is one of them, or it is made:
+// an input, gathered from one, or a tensor that is placed otherwise. Each
 // tensor carries a bound on its elements, which is what keeps `integers` exact.
 // In the end what nobody read becomes an output.
 //
@@ -12,11 +13,12 @@
 #include <string.h>
 
 enum {
-    MAX_DIMS = 5,
     MAX_ELEMENTS = 4096, // of one tensor
-    MAX_AXES = 3,
-    TENSORS_PER_OP = 6, // at most
-    BYTES_PER_OP = 48,
+    MAX_AXES = 4,
+    MAX_SUMMANDS = 15,
+    EVEN = 6, // an extent that 2 and 3 chunks divide
+    TENSORS_PER_OP = 2 * MAX_SUMMANDS + 2, // at most
+    BYTES_PER_OP = 64,
 };
 
 enum { LOCAL = -1, STREAM = -2 }; // marks that are no axis
@@ -48,7 +50,7 @@ typedef struct tensor {
     dim dim[HD_MAX_DIMS];
     double size; // no element is larger
     char role;   // 'i'n, 'o'ut, 't'emp or inout, 'b'oth
-    bool read;
+    int read;    // the number of the operation that read it last; 0 for none
 } tensor;
 
 typedef struct maker {
@@ -57,14 +59,16 @@ typedef struct maker {
     int naxes;
     int axis[MAX_AXES]; // sizes
     bool streams;       // stream dimensions may be drawn
+    bool chain; // operations mostly go on from each other, as in one long loop
+    int now;    // the number of the operation that is made, from 1
     int ntensors;
     tensor *tensor; // owned
-    int ngathered;
-    int *gathered; // owned: what can be pipelined
+    int nstreamed;
+    int *streamed; // owned: what may be made in a loop
     FILE *body;    // owned
 } maker;
 
-static const char *const axis_names[MAX_AXES] = {"tp", "dp", "pp"};
+static const char *const axis_names[MAX_AXES] = {"tp", "dp", "pp", "ep"};
 
 static int pick(maker *m, int n)
 {
@@ -79,12 +83,18 @@ static bool once_in(maker *m, int n)
 
 // ----------------------------------------------------------------- shapes
 
-static bool has_stream(const tensor *t)
+// Which dimension streams; -1 if none does.
+static int stream_dim(const tensor *t)
 {
     for (int i = 0; i < t->ndims; i++)
         if (t->dim[i].mark == STREAM)
-            return true;
-    return false;
+            return i;
+    return -1;
+}
+
+static bool has_stream(const tensor *t)
+{
+    return stream_dim(t) >= 0;
 }
 
 static bool has_axis(const tensor *t, int axis)
@@ -134,6 +144,8 @@ static int draw_extent(maker *m)
 {
     static const int extents[] = {1, 2, 3, 4, 5, 6, 8};
 
+    if (m->chain && pick(m, 2) == 1)
+        return EVEN;
     if (m->naxes > 0 && pick(m, 3) > 0)
         return m->axis[pick(m, m->naxes)];
     return extents[pick(m, 7)];
@@ -192,7 +204,7 @@ static bool fits(const maker *m, const tensor *t)
 {
     int elements = 1;
 
-    if (t->ndims > MAX_DIMS)
+    if (t->ndims > HD_MAX_DIMS)
         return false;
     for (int i = 0; i < t->ndims; i++) {
         elements *= t->dim[i].extent;
@@ -206,7 +218,7 @@ static int add_tensor(maker *m, const tensor *t, char role)
 {
     m->tensor[m->ntensors] = *t;
     m->tensor[m->ntensors].role = role;
-    m->tensor[m->ntensors].read = false;
+    m->tensor[m->ntensors].read = 0;
     return m->ntensors++;
 }
 
@@ -222,82 +234,194 @@ static int add_result(maker *m, const tensor *t, char role)
 {
     int i = add_tensor(m, t, role);
 
-    if (!has_stream(t) || once_in(m, 5))
+    if (!has_stream(t) || (!m->chain && once_in(m, 5)))
         draw_stream(m, &m->tensor[i]);
     return i;
 }
 
-// An inout to write over, which may have been read before; a new one if there
-// is none but `operand`. `placed` wants its placement to be that of `t`, too.
-static int overwrite(maker *m, const tensor *t, int operand, bool placed)
+// An inout of this dtype and extents that the operation does not read, or -1.
+// `placed` wants its placement to be that of `t`, too.
+static int find_inout(const maker *m, const tensor *t, bool placed)
 {
-    int found = -1;
+    for (int i = m->ntensors - 1; i >= 0; i--) {
+        const tensor *other = &m->tensor[i];
 
-    for (int i = 0; i < m->ntensors; i++) {
-        tensor *other = &m->tensor[i];
-
-        if (other->role == 'b' && i != operand && other->dtype == t->dtype &&
+        if (other->role == 'b' && other->read != m->now &&
+            other->dtype == t->dtype &&
             (placed ? same_dims(other, t) : same_extents(other, t)))
-            found = i;
+            return i;
     }
-    if (found < 0)
-        return add_result(m, t, 'b');
-    m->tensor[found].size = t->size;
-    return found;
+    return -1;
 }
 
-// Where a result goes: one time in six over an inout.
-static int place_result(maker *m, const tensor *t, int operand, bool placed)
+// A tensor for the operations to come to go on from, in one loop perhaps.
+static void go_on_from(maker *m, int i)
 {
-    return once_in(m, 6) ? overwrite(m, t, operand, placed)
-                         : add_result(m, t, 't');
+    if (has_stream(&m->tensor[i]))
+        m->streamed[m->nstreamed++] = i;
+}
+
+// Where a result goes once all operands are read: one time in six over an
+// inout, which may have been read before; a new one if there is none.
+static int place_result(maker *m, const tensor *t, bool placed)
+{
+    bool over = once_in(m, 6);
+    int found = over ? find_inout(m, t, placed) : -1;
+
+    if (found < 0)
+        found = add_result(m, t, over ? 'b' : 't');
+    m->tensor[found].size = t->size;
+    if (m->chain || once_in(m, 2))
+        go_on_from(m, found);
+    return found;
 }
 
 static int read_tensor(maker *m, int i)
 {
-    m->tensor[i].read = true;
+    m->tensor[i].read = m->now;
     return i;
 }
 
-// Another tensor of this shape, dtype and placement: one that there is, `x`
-// itself too, or a new input.
-static int find_alike(maker *m, int x)
-{
-    int skip = pick(m, 4);
+// --------------------------------------------------------------- operands
 
-    if (skip > 0) {
-        for (int i = m->ntensors - 1; i >= 0; i--)
-            if (m->tensor[i].dtype == m->tensor[x].dtype &&
-                same_dims(&m->tensor[i], &m->tensor[x]) && --skip == 0)
-                return i;
-    }
-    return add_input(m, &m->tensor[x]);
+static int emit_set(maker *m, int to, int x)
+{
+    fprintf(m->body, "    %%t%d = set %%t%d\n", to, read_tensor(m, x));
+    return to;
+}
+
+// A dimension that an axis could shard, and the axis; mostly the stream
+// dimension, if it can be that. False if there is none.
+static bool find_shardable(maker *m, const tensor *t, int *at, int *axis)
+{
+    int stream = stream_dim(t);
+    int first = stream < 0 || once_in(m, 3) ? pick(m, t->ndims) : stream;
+
+    for (int k = 0; k < t->ndims; k++)
+        for (*axis = 0; *axis < m->naxes; ++*axis) {
+            *at = (first + k) % t->ndims;
+            if (t->dim[*at].mark < 0 && !has_axis(t, *axis) &&
+                t->dim[*at].extent == m->axis[*axis])
+                return true;
+        }
+    return false;
+}
+
+// Gathers x, whose dimension `at` is sharded, into a stream dimension.
+static int gather_into(maker *m, int x, int at, bool fresh)
+{
+    tensor t = m->tensor[x];
+    int to;
+
+    for (int i = 0; i < t.ndims; i++)
+        if (t.dim[i].mark == STREAM)
+            t.dim[i].mark = LOCAL;
+    t.dim[at].mark = STREAM;
+    read_tensor(m, x);
+    to = fresh ? add_tensor(m, &t, 't') : place_result(m, &t, true);
+    go_on_from(m, to);
+    return emit_set(m, to, x);
+}
+
+// Gathered from a new input, if a dimension and an axis allow that.
+static int add_gathered(maker *m, const tensor *like)
+{
+    tensor t = *like;
+    int at, axis;
+
+    if (!m->streams || !find_shardable(m, like, &at, &axis))
+        return add_input(m, like);
+    t.dim[at].mark = axis;
+    return gather_into(m, add_input(m, &t), at, true);
+}
+
+// A tensor that there is of this shape, dtype and placement, or -1.
+static int find_alike(maker *m, const tensor *like)
+{
+    int skip = pick(m, 3), found = -1;
+
+    for (int i = m->ntensors - 1; i >= 0 && skip >= 0; i--)
+        if (m->tensor[i].dtype == like->dtype &&
+            same_dims(&m->tensor[i], like)) {
+            found = i;
+            skip--;
+        }
+    return found;
+}
+
+// A tensor that there is, placed and typed like `like`, or -1.
+static int place_alike(maker *m, const tensor *like)
+{
+    tensor t = *like;
+    int skip = pick(m, 3), found = -1;
+
+    for (int i = m->ntensors - 1; i >= 0 && skip >= 0; i--)
+        if (same_extents(&m->tensor[i], like) &&
+            m->tensor[i].size <= limit_of(m, like->dtype)) {
+            found = i;
+            skip--;
+        }
+    if (found < 0)
+        return -1;
+    t.size = m->tensor[found].size;
+    return emit_set(m, add_tensor(m, &t, 't'), found);
+}
+
+// An operand of this shape, dtype and placement. Statements that make it are
+// written here, so no result of the operation that wants it may be there yet.
+static int supply(maker *m, const tensor *like)
+{
+    int how = pick(m, 8), found = -1;
+
+    if (how >= 4)
+        found = find_alike(m, like);
+    else if (how == 3)
+        found = place_alike(m, like);
+    if (found < 0)
+        found = how == 0 ? add_input(m, like) : add_gathered(m, like);
+    return read_tensor(m, found);
 }
 
 // ------------------------------------------------------------- operations
 
-// What can be pipelined: a dimension goes from sharded to stream.
-static void make_gather(maker *m)
+static void draw_extents(maker *m, tensor *t)
+{
+    for (int n = 2 + pick(m, 3); n > 0; n--)
+        append_dim(t, (dim){draw_extent(m), LOCAL});
+    if (once_in(m, 12))
+        for (int n = 1 + pick(m, HD_MAX_DIMS - t->ndims); n > 0; n--)
+            append_dim(t, (dim){1 + once_in(m, 4), LOCAL});
+}
+
+static void gather_input(maker *m)
 {
     tensor t = {.dtype = draw_dtype(m), .size = GENERATE_INPUT};
     int axis = pick(m, m->naxes), at;
-    int x, to;
 
-    for (int n = 2 + pick(m, 3); n > 0; n--)
-        append_dim(&t, (dim){draw_extent(m), LOCAL});
+    draw_extents(m, &t);
     draw_marks(m, &t);
     for (int i = 0; i < t.ndims; i++)
-        if (t.dim[i].mark == axis || t.dim[i].mark == STREAM)
+        if (t.dim[i].mark == axis)
             t.dim[i].mark = LOCAL;
-    at = once_in(m, 4);
+    at = once_in(m, 4) ? pick(m, t.ndims) : 0;
     t.dim[at] = (dim){m->axis[axis], axis};
-    if (!fits(m, &t))
-        return;
-    x = read_tensor(m, add_input(m, &t));
-    t.dim[at].mark = STREAM;
-    to = place_result(m, &t, x, true);
-    m->gathered[m->ngathered++] = to;
-    fprintf(m->body, "    %%t%d = set %%t%d\n", to, x);
+    if (fits(m, &t))
+        gather_into(m, add_input(m, &t), at, false);
+}
+
+// What can be pipelined: a dimension goes from sharded to stream. Of a new
+// input, or of what there is.
+static void make_gather(maker *m)
+{
+    int skip = once_in(m, 4) ? pick(m, 4) : -1;
+
+    for (int x = m->ntensors - 1; x >= 0 && skip >= 0; x--)
+        for (int at = 0; at < m->tensor[x].ndims; at++)
+            if (m->tensor[x].dim[at].mark >= 0 && skip-- == 0) {
+                gather_into(m, x, at, false);
+                return;
+            }
+    gather_input(m);
 }
 
 static bool draw_cast(maker *m, tensor *t)
@@ -320,8 +444,7 @@ static void make_set(maker *m, int x)
     if (!draw_cast(m, &t))
         return;
     read_tensor(m, x);
-    fprintf(m->body, "    %%t%d = set %%t%d\n", place_result(m, &t, x, false),
-            x);
+    emit_set(m, place_result(m, &t, false), x);
 }
 
 static void make_copy(maker *m, int x)
@@ -331,8 +454,7 @@ static void make_copy(maker *m, int x)
     if (!draw_cast(m, &t))
         return;
     read_tensor(m, x);
-    fprintf(m->body, "    %%t%d = copy %%t%d\n", place_result(m, &t, x, true),
-            x);
+    fprintf(m->body, "    %%t%d = copy %%t%d\n", place_result(m, &t, true), x);
 }
 
 static void make_reduction(maker *m, int x)
@@ -346,86 +468,79 @@ static void make_reduction(maker *m, int x)
         return;
     lost = t.dim[d];
     drop_dims(&t, d, 1);
-    if (lost.mark >= 0)
+    if (lost.mark >= 0 || once_in(m, 4))
         draw_marks(m, &t);
     if (!max)
         t.size *= lost.extent;
     if (!fits(m, &t))
         return;
     read_tensor(m, x);
-    fprintf(m->body, "    %%t%d = %s %%t%d dim %d\n", add_result(m, &t, 't'),
-            max ? "max" : "sum", x, d);
+    fprintf(m->body, "    %%t%d = %s %%t%d dim %d\n",
+            place_result(m, &t, false), max ? "max" : "sum", x, d);
 }
 
 static void make_sums(maker *m, int x)
 {
     tensor t = m->tensor[x];
-    int operand[3];
-    int n = pick(m, 4);
+    int operand[MAX_SUMMANDS];
+    int n = 1 + pick(m, 4), at = 0;
     bool max = once_in(m, 3);
 
-    if (n == 3)
-        n = 1 + pick(m, 3);
+    if (n == 4)
+        n += once_in(m, 4) ? pick(m, MAX_SUMMANDS - 3) : 0;
+    if (once_in(m, 2)) // not always what the operation began from is the first
+        at = pick(m, n);
+    t.size = 0;
     for (int i = 0; i < n; i++) {
-        operand[i] = find_alike(m, x);
+        operand[i] = i == at ? read_tensor(m, x) : supply(m, &m->tensor[x]);
         t.size += m->tensor[operand[i]].size;
     }
     if (!fits(m, &t))
         return;
-    fprintf(m->body, "    %%t%d = %s %%t%d", add_result(m, &t, 't'),
-            max ? "max" : "sum", read_tensor(m, x));
-    for (int i = 0; i < n; i++)
-        fprintf(m->body, ", %%t%d", read_tensor(m, operand[i]));
+    fprintf(m->body, "    %%t%d = %s %%t%d", place_result(m, &t, true),
+            max ? "max" : "sum", operand[0]);
+    for (int i = 1; i < n; i++)
+        fprintf(m->body, ", %%t%d", operand[i]);
     fprintf(m->body, "\n");
 }
 
-// The second operand may lack leading dimensions.
+// A second operand for `t`, which may lack leading dimensions. Its size joins
+// that of `t`.
+static int draw_second(maker *m, tensor *t, bool mul)
+{
+    tensor tail = *t;
+    int y;
+
+    if (once_in(m, 3) && t->ndims > 0)
+        drop_dims(&tail, 0, 1 + pick(m, t->ndims));
+    y = supply(m, &tail);
+    t->size = mul ? t->size * m->tensor[y].size : t->size + m->tensor[y].size;
+    return y;
+}
+
 static void make_binary(maker *m, int x)
 {
     tensor t = m->tensor[x];
     bool mul = once_in(m, 2);
-    int y;
+    int y, to;
 
-    if (once_in(m, 3) && t.ndims > 0) {
-        tensor tail = t;
-
-        drop_dims(&tail, 0, 1 + pick(m, t.ndims));
-        y = add_input(m, &tail);
-    } else {
-        y = find_alike(m, x);
-    }
-    t.size = mul ? t.size * m->tensor[y].size : t.size + m->tensor[y].size;
+    read_tensor(m, x);
+    y = draw_second(m, &t, mul);
     if (!fits(m, &t))
         return;
-    fprintf(m->body, "    %%t%d = %s %%t%d, %%t%d\n", add_result(m, &t, 't'),
-            mul ? "mul" : "add", read_tensor(m, x), read_tensor(m, y));
-}
+    to = place_result(m, &t, true);
+    // Either may be the one that was gathered.
+    if (once_in(m, 2) && m->tensor[y].ndims == t.ndims) {
+        int other = x;
 
-// Element by element over itself: only an inout is written again and again.
-static void make_update(maker *m, int x)
-{
-    tensor t = m->tensor[x];
-    int to = -1, y;
-
-    for (int i = 0; i < m->ntensors; i++)
-        if (m->tensor[i].role == 'b' && m->tensor[i].dtype == t.dtype &&
-            same_dims(&m->tensor[i], &t))
-            to = i;
-    if (to < 0) {
-        t.size = GENERATE_INPUT;
-        to = add_tensor(m, &t, 'b');
+        x = y;
+        y = other;
     }
-    y = find_alike(m, x);
-    t = m->tensor[to];
-    t.size += m->tensor[y].size;
-    if (!fits(m, &t))
-        return;
-    fprintf(m->body, "    %%t%d = add %%t%d, %%t%d\n", to, to,
-            read_tensor(m, y));
-    m->tensor[to].size = t.size;
+    fprintf(m->body, "    %%t%d = %s %%t%d, %%t%d\n", to, mul ? "mul" : "add",
+            x, y);
 }
 
-// One f32 for all elements: a number, or an input of one element.
+// One f32 for all elements: a number, or a tensor of one element.
 static void draw_factor(maker *m, char text[24], double *size)
 {
     static const struct {
@@ -436,11 +551,12 @@ static void draw_factor(maker *m, char text[24], double *size)
     int i = pick(m, 5);
 
     if (i == 4) {
-        tensor t = {.dtype = F32, .ndims = pick(m, 2)};
+        tensor t = {.dtype = F32, .ndims = pick(m, 3)};
 
-        t.dim[0] = (dim){1, LOCAL};
-        *size *= GENERATE_INPUT;
-        snprintf(text, 24, "%%t%d", add_input(m, &t));
+        t.dim[0] = t.dim[1] = (dim){1, LOCAL};
+        i = supply(m, &t);
+        *size *= m->tensor[i].size;
+        snprintf(text, 24, "%%t%d", i);
     } else {
         *size *= whole[i].size;
         snprintf(text, 24, "%s", m->integers ? whole[i].text : any[i]);
@@ -451,9 +567,10 @@ static void make_unary(maker *m, int x)
 {
     static const char *const acts[] = {"relu", "gelu", "silu"};
     tensor t = m->tensor[x];
-    int op = pick(m, 4);
+    int op = pick(m, 4), to;
     char factor[24] = "";
 
+    read_tensor(m, x);
     if (!dtypes[t.dtype].floating || op == 3) {
         op = 3;
         draw_factor(m, factor, &t.size);
@@ -462,11 +579,48 @@ static void make_unary(maker *m, int x)
     }
     if (!fits(m, &t))
         return;
-    read_tensor(m, x);
-    if (has_stream(&t) && once_in(m, 2))
-        m->gathered[m->ngathered++] = m->ntensors;
-    fprintf(m->body, "    %%t%d = %s %%t%d%s%s\n", add_result(m, &t, 't'),
+    to = place_result(m, &t, true);
+    fprintf(m->body, "    %%t%d = %s %%t%d%s%s\n", to,
             op == 3 ? "scale" : acts[op], x, op == 3 ? " by " : "", factor);
+}
+
+// An inout of what x is, perhaps one that there is.
+static int draw_inout(maker *m, const tensor *like)
+{
+    tensor t = *like;
+    int to = find_inout(m, &t, true);
+
+    if (to >= 0)
+        return to;
+    t.size = GENERATE_INPUT;
+    return add_tensor(m, &t, 'b');
+}
+
+// Element by element over itself: only an inout is written again and again.
+static void make_update(maker *m, int x)
+{
+    static const char *const ops[] = {"add", "mul", "sum", "max"};
+    int op = pick(m, 5), to = draw_inout(m, &m->tensor[x]), y;
+    tensor t = m->tensor[to];
+    char factor[24];
+
+    read_tensor(m, to);
+    if (op == 4) {
+        draw_factor(m, factor, &t.size);
+        if (fits(m, &t))
+            fprintf(m->body, "    %%t%d = scale %%t%d by %s\n", to, to, factor);
+    } else {
+        y = op < 2 ? draw_second(m, &t, op == 1) : supply(m, &t);
+        t.size += op < 2 ? 0 : m->tensor[y].size;
+        if (fits(m, &t) && m->tensor[y].ndims == t.ndims && once_in(m, 2))
+            fprintf(m->body, "    %%t%d = %s %%t%d, %%t%d\n", to, ops[op], y,
+                    to);
+        else if (fits(m, &t))
+            fprintf(m->body, "    %%t%d = %s %%t%d, %%t%d\n", to, ops[op], to,
+                    y);
+    }
+    if (fits(m, &t))
+        m->tensor[to].size = t.size;
 }
 
 static void make_transpose(maker *m, int x)
@@ -481,7 +635,8 @@ static void make_transpose(maker *m, int x)
     t.dim[i] = t.dim[j];
     t.dim[j] = kept;
     read_tensor(m, x);
-    fprintf(m->body, "    %%t%d = transpose %%t%d", add_result(m, &t, 't'), x);
+    fprintf(m->body, "    %%t%d = transpose %%t%d", place_result(m, &t, true),
+            x);
     if (i + j != 2 * t.ndims - 3)
         fprintf(m->body, " dim0 %d dim1 %d", i, j);
     fprintf(m->body, "\n");
@@ -491,90 +646,160 @@ static void make_transpose(maker *m, int x)
 
 typedef struct product {
     tensor a, b, c;
-    bool ta, tb;
+    bool ta, tb, crossed;
 } product;
 
-// A dimension that only one operand has, perhaps on an axis that no dimension
-// of the result uses yet.
-static dim draw_free_dim(maker *m, const tensor *result)
+static bool one_axis_each(const tensor *t)
+{
+    for (int i = 0; i < t->ndims; i++)
+        for (int j = 0; j < i; j++)
+            if (t->dim[i].mark >= 0 && t->dim[i].mark == t->dim[j].mark)
+                return false;
+    return true;
+}
+
+// One stream dimension is enough.
+static void keep_stream(tensor *t)
+{
+    bool seen = false;
+
+    for (int i = 0; i < t->ndims; i++) {
+        if (t->dim[i].mark != STREAM)
+            continue;
+        if (seen)
+            t->dim[i].mark = LOCAL;
+        seen = true;
+    }
+}
+
+// The result's dimensions. False if the operands do not fit each other.
+static bool pair_operands(product *p)
+{
+    int na = p->a.ndims, nb = p->b.ndims, batch = nb - 2;
+    int inner = p->ta ? 2 : 1; // dimensions of `a` that are no leading rows
+    tensor tail = {0}, head = {0};
+    dim ka, kb;
+
+    if (na < inner || batch < 0 ||
+        (p->crossed ? na + batch > HD_MAX_DIMS || batch == 0
+                    : na - inner < batch) ||
+        (p->ta && na != 2 + (p->crossed ? 0 : batch)))
+        return false;
+    ka = p->a.dim[na - inner];
+    kb = p->b.dim[nb - (p->tb ? 1 : 2)];
+    if (ka.extent != kb.extent || ka.mark >= 0 || kb.mark >= 0)
+        return false;
+    p->c = p->crossed ? p->b : p->a;
+    p->c.ndims = p->crossed ? batch : 0;
+    head.ndims = tail.ndims = p->crossed ? 0 : batch;
+    memcpy(head.dim, p->a.dim, sizeof(dim) * (size_t)head.ndims);
+    memcpy(tail.dim, p->b.dim, sizeof(dim) * (size_t)tail.ndims);
+    for (int i = 0; i < na - inner; i++)
+        append_dim(&p->c, p->a.dim[i]);
+    if (p->ta)
+        append_dim(&p->c, p->a.dim[na - 1]);
+    append_dim(&p->c, p->b.dim[nb - (p->tb ? 2 : 1)]);
+    keep_stream(&p->c);
+    return same_dims(&head, &tail) && one_axis_each(&p->c);
+}
+
+// A dimension that only `b` has, perhaps on an axis that is not in use.
+static dim draw_free_dim(maker *m, const product *p)
 {
     dim d = {draw_extent(m), LOCAL};
     int axis = pick(m, m->naxes);
 
-    if (m->naxes > 0 && !has_axis(result, axis) && d.extent == m->axis[axis] &&
-        once_in(m, 2))
+    if (m->naxes > 0 && !has_axis(&p->a, axis) && !has_axis(&p->b, axis) &&
+        d.extent == m->axis[axis] && once_in(m, 2))
         d.mark = axis;
     return d;
 }
 
-// Leading dimensions of b pair with those of a, or cross them.
-static void draw_batch(maker *m, product *p, bool crossed, int batch)
+// A second operand's shape that goes with `a`: its leading dimensions pair with
+// those of `a`, or cross them. False if there is none.
+static bool draw_second_shape(maker *m, product *p)
 {
-    if (crossed) {
-        dim d = draw_free_dim(m, &p->c);
-
-        append_dim(&p->b, d);
-        memmove(p->c.dim + 1, p->c.dim, sizeof(dim) * (size_t)p->c.ndims);
-        p->c.dim[0] = d;
-        p->c.ndims++;
-    } else {
-        memcpy(p->b.dim, p->a.dim, sizeof(dim) * (size_t)batch);
-        p->b.ndims = batch;
-    }
-}
-
-static void type_product(maker *m, product *p, int k)
-{
-    p->c.size = p->a.size * p->b.size * k;
-    p->c.dtype = p->a.dtype;
-    if (once_in(m, 3) || !fits(m, &p->c))
-        p->c.dtype = p->a.dtype == F64 ? F64 : F32;
-}
-
-// Of `a` by itself transposed: both operands are what may have been gathered.
-// False if that has no shape.
-static bool square_product(maker *m, product *p)
-{
-    int n = p->a.ndims;
-    dim rows = p->a.dim[n - 2], k = p->a.dim[n - 1];
-
-    if (n < 3 || rows.mark != LOCAL || k.mark != LOCAL)
-        return false;
-    p->tb = true;
-    p->b = p->c = p->a;
-    p->c.dim[n - 1] = rows;
-    type_product(m, p, k.extent);
-    return true;
-}
-
-// Shapes of a product that begins from `a`. False if it has none.
-static bool draw_product(maker *m, product *p)
-{
-    int n = p->a.ndims;
-    bool crossed = once_in(m, 5) && n <= 3;
-    int batch = crossed || n < 3 || once_in(m, 2) ? 0 : pick(m, n - 1);
+    int n = p->a.ndims, batch = 0;
     dim k, columns;
 
+    p->crossed = once_in(m, 5);
+    if (p->crossed)
+        batch = 1 + once_in(m, 3);
+    else if (n >= 3 && once_in(m, 2))
+        batch = pick(m, n - 1);
     p->tb = once_in(m, 2);
-    p->ta = n == 2 + batch && once_in(m, 3);
-    k = p->a.dim[p->ta ? n - 2 : n - 1];
+    p->ta = n == 2 + (p->crossed ? 0 : batch) && once_in(m, 3);
+    k = p->a.dim[n - (p->ta ? 2 : 1)];
     if (k.mark >= 0)
         return false;
     k.mark = LOCAL;
-    p->c = p->a;
-    if (p->ta)
-        p->c.dim[n - 2] = p->a.dim[n - 1];
-    p->c.ndims--;
     p->b = (tensor){.dtype = p->a.dtype, .size = GENERATE_INPUT};
-    draw_batch(m, p, crossed, batch);
-    columns = draw_free_dim(m, &p->c);
-    append_dim(&p->c, columns);
+    for (int i = 0; i < batch; i++)
+        append_dim(&p->b, p->crossed ? draw_free_dim(m, p) : p->a.dim[i]);
+    columns = draw_free_dim(m, p);
     append_dim(&p->b, p->tb ? columns : k);
     append_dim(&p->b, p->tb ? k : columns);
     if (dtypes[p->a.dtype].exact <= 16 && once_in(m, 2))
         p->b.dtype = p->a.dtype == F8E4M3 ? F8E5M2 : F8E4M3;
-    type_product(m, p, k.extent);
-    return true;
+    return pair_operands(p) && fits(m, &p->b);
+}
+
+// A tensor that there is, `a` itself too, to multiply `a` by: both operands may
+// have been gathered or computed in one loop. -1 if none fits.
+static int find_partner(maker *m, product *p)
+{
+    int skip = pick(m, 3), found = -1;
+
+    p->crossed = once_in(m, 4);
+    p->tb = !once_in(m, 3);
+    p->ta = once_in(m, 4);
+    for (int i = m->ntensors - 1; i >= 0 && skip >= 0; i--) {
+        p->b = m->tensor[i];
+        if (p->b.dtype == p->a.dtype && pair_operands(p)) {
+            found = i;
+            skip--;
+        }
+    }
+    return found;
+}
+
+// The second operand, in the program and in `p`; -1 if there is none.
+static int draw_partner(maker *m, product *p)
+{
+    int b = -1;
+
+    if (once_in(m, m->chain ? 2 : 3))
+        b = find_partner(m, p);
+    if (b < 0) {
+        if (!draw_second_shape(m, p))
+            return -1;
+        b = supply(m, &p->b);
+    }
+    p->b = m->tensor[b];
+    return pair_operands(p) ? read_tensor(m, b) : -1;
+}
+
+// Sums of anything but f64 are in fp32, whatever the result is.
+static bool fits_product(const maker *m, const product *p, dtype dtype)
+{
+    tensor t = p->c;
+
+    t.dtype = dtype;
+    return fits(m, &t) && (p->a.dtype == F64 || t.size <= limit_of(m, F32));
+}
+
+static void type_product(maker *m, product *p)
+{
+    static const dtype any[] = {F32, F16, BF16, F64};
+    dtype other = p->a.dtype == F64 ? F64 : F32;
+
+    p->c.size =
+        p->a.size * p->b.size * p->a.dim[p->a.ndims - (p->ta ? 2 : 1)].extent;
+    if (once_in(m, 6))
+        other = any[pick(m, 4)];
+    p->c.dtype = p->a.dtype;
+    if (once_in(m, 3) || !fits_product(m, p, p->c.dtype))
+        p->c.dtype = other;
 }
 
 static int draw_bias(maker *m, const product *p)
@@ -583,15 +808,14 @@ static int draw_bias(maker *m, const product *p)
     tensor t = {.dtype = choice[pick(m, 3)]};
 
     append_dim(&t, p->c.dim[p->c.ndims - 1]);
-    if (t.dim[0].mark == STREAM)
-        t.dim[0].mark = LOCAL;
-    return read_tensor(m, add_input(m, &t));
+    return supply(m, &t);
 }
 
 static void draw_keys(maker *m, product *p, FILE *keys)
 {
     static const char *const acts[] = {"relu", "gelu", "silu"};
     char factor[24];
+    int bias;
 
     fprintf(keys, "%s%s", p->ta ? " ta" : "", p->tb ? " tb" : "");
     if (once_in(m, 4)) {
@@ -599,13 +823,48 @@ static void draw_keys(maker *m, product *p, FILE *keys)
         fprintf(keys, " scale %s", factor);
     }
     if (once_in(m, 3)) {
-        p->c.size += GENERATE_INPUT;
-        fprintf(keys, " bias %%t%d", draw_bias(m, p));
+        bias = draw_bias(m, p);
+        p->c.size += m->tensor[bias].size;
+        fprintf(keys, " bias %%t%d", bias);
     }
     if (once_in(m, 3))
         fprintf(keys, " act %s", acts[m->integers ? 0 : pick(m, 3)]);
-    if (once_in(m, 4))
-        fprintf(keys, " aux %%t%d", add_result(m, &p->c, 'o'));
+}
+
+// What is kept of the product ahead of its activation: a result or an inout,
+// perhaps of another dtype.
+static int draw_aux(maker *m, const product *p)
+{
+    static const dtype any[] = {F32, F16, BF16, F64};
+    tensor t = p->c;
+    int aux;
+
+    if (once_in(m, 3))
+        t.dtype = any[pick(m, 4)];
+    if (!fits(m, &t))
+        t.dtype = p->c.dtype;
+    aux = place_result(m, &t, true);
+    if (m->tensor[aux].role == 'b')
+        read_tensor(m, aux); // not the product's place too
+    return aux;
+}
+
+// The inout that a product is added to, perhaps one that there is; -1 if the
+// sum may be too large.
+static int draw_target(maker *m, const product *p)
+{
+    int to = find_inout(m, &p->c, true);
+    tensor t = p->c;
+
+    if (to < 0 || once_in(m, 2)) {
+        t.size = GENERATE_INPUT;
+        to = add_result(m, &t, 'b');
+    }
+    t.size = p->c.size + m->tensor[to].size;
+    if (!fits(m, &t) || t.size > limit_of(m, p->a.dtype == F64 ? F64 : F32))
+        return -1;
+    m->tensor[to].size = t.size;
+    return read_tensor(m, to);
 }
 
 static void make_matmul(maker *m, int x)
@@ -613,81 +872,89 @@ static void make_matmul(maker *m, int x)
     product p = {.a = m->tensor[x]};
     char keys[128] = "";
     FILE *stream;
-    bool accumulate = once_in(m, 6);
-    int ntensors = m->ntensors, b = x, c;
+    int b, to = -1, aux = -1;
+    bool accumulate;
 
-    if (!dtypes[p.a.dtype].floating || p.a.ndims < 2)
+    if (!dtypes[p.a.dtype].floating || p.a.ndims < 1)
         return;
-    if (!once_in(m, 8) || !square_product(m, &p)) {
-        if (!draw_product(m, &p) || !fits(m, &p.b))
-            return;
-        b = add_input(m, &p.b);
-    }
-    stream = fmemopen(keys, sizeof(keys), "w");
+    read_tensor(m, x);
+    b = draw_partner(m, &p);
+    stream = b >= 0 ? fmemopen(keys, sizeof(keys), "w") : NULL;
     if (stream == NULL)
         return;
+    type_product(m, &p);
     draw_keys(m, &p, stream);
     fclose(stream);
-    if (accumulate)
-        p.c.size += GENERATE_INPUT;
-    if (!fits(m, &p.c)) {
-        m->ntensors = ntensors;
+    if (!fits_product(m, &p, p.c.dtype))
         return;
-    }
-    c = accumulate ? add_result(m, &p.c, 'b') : place_result(m, &p.c, x, true);
-    fprintf(m->body, "    %%t%d = matmul %%t%d, %%t%d%s%s\n", c,
-            read_tensor(m, x), read_tensor(m, b), keys,
-            accumulate ? " accumulate" : "");
+    if (once_in(m, 6))
+        to = draw_target(m, &p);
+    accumulate = to >= 0;
+    if (once_in(m, 3))
+        aux = draw_aux(m, &p);
+    if (!accumulate)
+        to = place_result(m, &p.c, true);
+    fprintf(m->body, "    %%t%d = matmul %%t%d, %%t%d%s", to, x, b, keys);
+    if (aux >= 0)
+        fprintf(m->body, " aux %%t%d", aux);
+    fprintf(m->body, "%s\n", accumulate ? " accumulate" : "");
 }
 
 // --------------------------------------------------------------- programs
 
-// Later tensors are taken more often, so that chains grow long.
+// Later ones of `n` are taken more often, so that chains grow long.
+static int draw_late(maker *m, int n)
+{
+    int i = pick(m, n < 256 ? n : 256), j = pick(m, n < 256 ? n : 256);
+
+    return n - 1 - (i < j ? i : j);
+}
+
 static int draw_operand(maker *m)
 {
-    int i = pick(m, m->ntensors < 256 ? m->ntensors : 256);
-    int j = pick(m, m->ntensors < 256 ? m->ntensors : 256);
-
-    if (m->ngathered > 0 && pick(m, 3) > 0)
-        return m->gathered[m->ngathered - 1 -
-                           pick(m, m->ngathered < 256 ? m->ngathered : 256)];
-    return m->ntensors - 1 - (i < j ? i : j);
+    if (m->nstreamed > 0 && (m->chain || pick(m, 4) > 0))
+        return m->streamed[draw_late(m, m->nstreamed)];
+    return draw_late(m, m->ntensors);
 }
 
 static void make_op(maker *m)
 {
+    // The first CHAIN of them can be in a loop.
     static void (*const ops[])(maker *, int) = {
-        make_matmul, make_set,  make_matmul,    make_reduction,
-        make_sums,   make_set,  make_binary,    make_unary,
-        make_set,    make_copy, make_transpose, make_update};
+        make_matmul,    make_binary, make_matmul, make_sums,     make_matmul,
+        make_unary,     make_update, make_copy,   make_matmul,   make_set,
+        make_reduction, make_set,    make_update, make_transpose};
+    enum { OPS = sizeof(ops) / sizeof(ops[0]), CHAIN = 9 };
+    int n = m->nstreamed < 4 && !m->chain ? 2 * m->nstreamed + 1 : 8;
 
-    if (m->streams && m->naxes > 0 &&
-        pick(m, m->ngathered < 8 ? m->ngathered + 1 : 8) == 0)
+    m->now++;
+    if (m->streams && m->naxes > 0 && (m->nstreamed == 0 || pick(m, n) == 0))
         make_gather(m);
     else
-        ops[pick(m, 12)](m, draw_operand(m));
+        ops[pick(m, m->chain ? CHAIN : OPS)](m, draw_operand(m));
 }
 
 static void draw_mesh(maker *m)
 {
     static const int meshes[][MAX_AXES] = {
-        {4, 0, 0}, {2, 0, 0}, {2, 2, 0}, {3, 0, 0}, {2, 3, 0}, {3, 2, 0},
-        {1, 0, 0}, {0, 0, 0}, {5, 0, 0}, {8, 0, 0}, {1, 2, 0}, {2, 2, 2}};
-    const int *mesh = meshes[pick(m, 12)];
+        {4, 0, 0}, {2, 0, 0}, {2, 2, 0},    {3, 0, 0}, {2, 3, 0}, {3, 2, 0},
+        {1, 0, 0}, {0, 0, 0}, {5, 0, 0},    {8, 0, 0}, {1, 2, 0}, {2, 2, 2},
+        {4, 2, 0}, {2, 1, 4}, {2, 1, 2, 2}, {6, 0, 0}};
+    const int *mesh = meshes[pick(m, 16)];
 
     while (m->naxes < MAX_AXES && mesh[m->naxes] > 0) {
         m->axis[m->naxes] = mesh[m->naxes];
         m->naxes++;
     }
     m->streams = !once_in(m, 4);
+    m->chain = once_in(m, 2);
 }
 
 static void draw_first_input(maker *m)
 {
     tensor t = {.dtype = draw_dtype(m)};
 
-    for (int n = 2 + pick(m, 3); n > 0; n--)
-        append_dim(&t, (dim){draw_extent(m), LOCAL});
+    draw_extents(m, &t);
     draw_marks(m, &t);
     if (!fits(m, &t))
         t.ndims = 2;
@@ -698,7 +965,7 @@ static void write_declaration(maker *m, int i, FILE *to)
 {
     tensor *t = &m->tensor[i];
 
-    if (t->role == 't' && (!t->read || once_in(m, 4)))
+    if (t->role == 't' && (t->read == 0 || once_in(m, 4)))
         t->role = 'o';
     fprintf(to, "%s %%t%d : %s[",
             t->role == 'i'   ? "in"
@@ -767,11 +1034,11 @@ char *generate_program(choices *choices, const generate_options *options)
     char *text = NULL;
 
     m.tensor = calloc((size_t)nops * TENSORS_PER_OP + 1, sizeof(tensor));
-    m.gathered = calloc((size_t)nops + 1, sizeof(int));
-    if (m.tensor != NULL && m.gathered != NULL)
+    m.streamed = calloc((size_t)nops * TENSORS_PER_OP + 1, sizeof(int));
+    if (m.tensor != NULL && m.streamed != NULL)
         text = make_program(&m, nops);
     free(m.tensor);
-    free(m.gathered);
+    free(m.streamed);
     return text;
 }
 
