@@ -364,3 +364,33 @@ void hd_dtype_store_float(hd_dtype dtype, const float *from, size_t n, void *to)
         STORE_CASES(narrow_float, from, n, to);
     }
 }
+
+void hd_dtype_load_integers(hd_dtype dtype, const void *from, size_t n,
+                            int64_t *to)
+{
+    switch (dtype) {
+    case HD_I64:
+        EACH(n, to[i] = load_i64(from, i));
+    case HD_I32:
+        EACH(n, to[i] = load_i32(from, i));
+    case HD_U8:
+        EACH(n, to[i] = load1(from, i));
+    default:
+        return;
+    }
+}
+
+void hd_dtype_store_integers(hd_dtype dtype, const int64_t *from, size_t n,
+                             void *to)
+{
+    switch (dtype) {
+    case HD_I64:
+        EACH(n, store_i64(to, i, from[i]));
+    case HD_I32:
+        EACH(n, store_i32(to, i, (int32_t)(uint32_t)(uint64_t)from[i]));
+    case HD_U8:
+        EACH(n, store1(to, i, (uint32_t)(uint64_t)from[i]));
+    default:
+        return;
+    }
+}

@@ -25,6 +25,13 @@ void hd_dtype_load_float(hd_dtype dtype, const void *from, size_t n, float *to);
 void hd_dtype_store_float(hd_dtype dtype, const float *from, size_t n,
                           void *to);
 
+// Integers as they are, of any alignment. What is stored wraps to the width of
+// the dtype.
+void hd_dtype_load_integers(hd_dtype dtype, const void *from, size_t n,
+                            int64_t *to);
+void hd_dtype_store_integers(hd_dtype dtype, const int64_t *from, size_t n,
+                             void *to);
+
 HD_END_DECLS
 
 #endif

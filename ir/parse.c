@@ -199,14 +199,14 @@ static hd_status unknown_variable(parser *p)
                    &near);
 }
 
-// The value of -D for this name, or `value`.
+// The value of the last -D for this name, or `value`.
 static int64_t defined(parser *p, const hd_token *name, int64_t value)
 {
     for (size_t i = 0; i < p->ndefines; i++)
         if (strlen(p->defines[i].name) == name->length &&
             memcmp(p->defines[i].name, name->text, name->length) == 0) {
             p->used[i] = true;
-            return p->defines[i].value;
+            value = p->defines[i].value;
         }
     return value;
 }

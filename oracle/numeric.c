@@ -44,11 +44,15 @@ static double unit_of_compute(hd_dtype dtype)
 
 static double wrap(hd_dtype dtype, double value)
 {
+    int64_t lane;
+
+    if (dtype == HD_I64)
+        return value;
+    // INT64_MAX is none of the doubles: it comes as the next one, 2^63.
+    lane = value >= 0x1p63 ? INT64_MAX : (int64_t)value;
     if (dtype == HD_I32)
-        return (double)(int32_t)(uint32_t)(uint64_t)(int64_t)value;
-    if (dtype == HD_U8)
-        return (double)(uint8_t)(uint64_t)(int64_t)value;
-    return value;
+        return (double)(int32_t)(uint32_t)(uint64_t)lane;
+    return (double)(uint8_t)(uint64_t)lane;
 }
 
 // Half the distance between neighbours of the format at x: what one rounding

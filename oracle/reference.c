@@ -637,11 +637,27 @@ static hd_status check_written(const hd_reference *r, hd_diag *diag)
     return status;
 }
 
+static hd_status check_arguments(const hd_module *module,
+                                 const void *const *whole, hd_diag *diag)
+{
+    size_t i = 0;
+
+    for (const hd_buffer *b = module->buffers; b != NULL; b = b->next) {
+        const void *from = b->role != HD_TEMP ? whole[i++] : NULL;
+
+        if (from == NULL && b->type.dtype != HD_EVENT &&
+            (b->role == HD_IN || b->role == HD_INOUT))
+            return hd_fail(diag, HD_ARGUMENT, "argument %%%s is NULL", b->name);
+    }
+    return HD_OK;
+}
+
 static hd_status compute(hd_reference *r, const void *const *whole,
                          hd_diag *diag)
 {
     hd_status status;
 
+    HD_TRY(check_arguments(r->module, whole, diag));
     if (!r->dense) {
         HD_TRY(hd_match(r->module, diag));
         HD_TRY(prepare_ranks(r, diag));

@@ -17,7 +17,9 @@ int64_t hd_clock(void)
 
 int64_t hd_clock_after(double seconds)
 {
-    if (!(seconds < 1e9))
+    if (!(seconds > 0)) // also no number at all: nothing waits for ever on it
+        return hd_clock();
+    if (seconds >= 1e9)
         return INT64_MAX;
     return hd_clock() + (int64_t)(seconds * 1e9);
 }

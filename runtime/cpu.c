@@ -226,7 +226,8 @@ static hd_status cpu_copy(hd_device *device, void *to, const void *from,
 {
     (void)device;
     (void)diag;
-    memcpy(to, from, bytes);
+    if (bytes > 0)
+        memcpy(to, from, bytes);
     return HD_OK;
 }
 

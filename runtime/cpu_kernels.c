@@ -140,33 +140,6 @@ static void scatter(const char *from, size_t size, size_t n, char *to,
         memcpy(to + (int64_t)i * stride * (int64_t)size, from + i * size, size);
 }
 
-static void load_integers(hd_dtype dtype, const void *from, size_t n,
-                          int64_t *to)
-{
-    if (dtype == HD_I64)
-        memcpy(to, from, n * sizeof *to);
-    else if (dtype == HD_I32)
-        for (size_t i = 0; i < n; i++)
-            to[i] = ((const int32_t *)from)[i];
-    else
-        for (size_t i = 0; i < n; i++)
-            to[i] = ((const uint8_t *)from)[i];
-}
-
-// Wraps to the width of the dtype.
-static void store_integers(hd_dtype dtype, const int64_t *from, size_t n,
-                           void *to)
-{
-    if (dtype == HD_I64)
-        memcpy(to, from, n * sizeof *from);
-    else if (dtype == HD_I32)
-        for (size_t i = 0; i < n; i++)
-            ((int32_t *)to)[i] = (int32_t)(uint32_t)(uint64_t)from[i];
-    else
-        for (size_t i = 0; i < n; i++)
-            ((uint8_t *)to)[i] = (uint8_t)(uint64_t)from[i];
-}
-
 static void load_block(const operand *o, const char *from, int64_t stride,
                        size_t n, bool integers, lane *to)
 {
@@ -177,7 +150,7 @@ static void load_block(const operand *o, const char *from, int64_t stride,
         from = dense;
     }
     if (integers)
-        load_integers(o->dtype, from, n, to->i);
+        hd_dtype_load_integers(o->dtype, from, n, to->i);
     else
         hd_dtype_load(o->dtype, from, n, to->d);
 }
@@ -189,7 +162,7 @@ static void store_block(const operand *o, const lane *from, size_t n,
     char *target = stride != 1 && n > 1 ? dense : to;
 
     if (integers)
-        store_integers(o->dtype, from->i, n, target);
+        hd_dtype_store_integers(o->dtype, from->i, n, target);
     else
         hd_dtype_store(o->dtype, from->d, n, target);
     if (target == dense)

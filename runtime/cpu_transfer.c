@@ -56,28 +56,6 @@ static void add_integer(int64_t *sum, const int64_t *x, size_t n, bool max)
                      : (int64_t)((uint64_t)sum[i] + (uint64_t)x[i]);
 }
 
-static void load_integers(hd_dtype dtype, const void *from, size_t n,
-                          int64_t *to)
-{
-    if (dtype == HD_I64)
-        memcpy(to, from, n * sizeof(*to));
-    for (size_t i = 0; dtype == HD_I32 && i < n; i++)
-        to[i] = ((const int32_t *)from)[i];
-    for (size_t i = 0; dtype == HD_U8 && i < n; i++)
-        to[i] = ((const uint8_t *)from)[i];
-}
-
-static void store_integers(hd_dtype dtype, const int64_t *from, size_t n,
-                           void *to)
-{
-    if (dtype == HD_I64)
-        memcpy(to, from, n * sizeof(*from));
-    for (size_t i = 0; dtype == HD_I32 && i < n; i++)
-        ((uint32_t *)to)[i] = (uint32_t)(uint64_t)from[i];
-    for (size_t i = 0; dtype == HD_U8 && i < n; i++)
-        ((uint8_t *)to)[i] = (uint8_t)(uint64_t)from[i];
-}
-
 // One chunk of `n` elements from `at` on, in each rank's order: all ranks get
 // the same bits.
 static void reduce_chunk(const hd_cpu_reduce *reduce, size_t at, size_t n,
@@ -95,7 +73,8 @@ static void reduce_chunk(const hd_cpu_reduce *reduce, size_t at, size_t n,
         const void *from = (const char *)reduce->operand[r] + at * size;
 
         if (integer) {
-            load_integers(reduce->dtype, from, n, r == 0 ? sum.i : next.i);
+            hd_dtype_load_integers(reduce->dtype, from, n,
+                                   r == 0 ? sum.i : next.i);
             if (r > 0)
                 add_integer(sum.i, next.i, n, reduce->max);
         } else if (reduce->dtype == HD_F64) {
@@ -111,7 +90,7 @@ static void reduce_chunk(const hd_cpu_reduce *reduce, size_t at, size_t n,
     }
     out = (char *)out + at * size;
     if (integer)
-        store_integers(reduce->dtype, sum.i, n, out);
+        hd_dtype_store_integers(reduce->dtype, sum.i, n, out);
     else if (reduce->dtype == HD_F64)
         memcpy(out, sum.d, n * size);
     else

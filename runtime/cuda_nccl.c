@@ -87,6 +87,8 @@ static hd_status share_ids(hd_device *device, hd_nccl_id *mine, hd_nccl_id *all,
                            hd_diag *diag)
 {
     const hd_module *module = device->binding.module;
+    hd_exchange exchange = hd_exchange_begin(
+        device->binding.group, HD_CALL_SESSION, device->binding.timeout, diag);
     hd_status status = check_steps(device, diag);
 
     if (status == HD_OK)
@@ -102,8 +104,6 @@ static hd_status share_ids(hd_device *device, hd_nccl_id *mine, hd_nccl_id *all,
             status = nccl_error(device, error, diag, "unique_id");
     }
     // Every rank takes part, so that a failure here is one everywhere.
-    hd_exchange exchange = hd_exchange_begin(
-        device->binding.group, HD_CALL_SESSION, device->binding.timeout, diag);
     HD_TRY(hd_exchange_agree(&exchange, status));
     return hd_exchange_allgather(&exchange, mine, sizeof(*mine) * HD_MAX_AXES,
                                  all);

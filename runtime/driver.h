@@ -77,8 +77,9 @@ typedef struct hd_driver {
     // Everything that can be settled before the first run.
     hd_status (*prepare)(hd_device *device, hd_diag *diag);
     // `arguments` is one pointer an argument of the module, none of them NULL.
-    // `whole` becomes true if the device repeats a run that it knows: then no
-    // step is handed over, and `end` comes next.
+    // HD_ARGUMENT refuses what was given: nothing has begun. `whole` becomes
+    // true if the device repeats a run that it knows: then no step is handed
+    // over, and `end` comes next.
     hd_status (*begin)(hd_device *device, void *stream, void *const *arguments,
                        hd_diag *diag, bool *whole);
     hd_status (*compute)(hd_device *device, const hd_step *step, hd_diag *diag);

@@ -254,7 +254,8 @@ hd_exchange hd_exchange_begin(hd_group *group, hd_call call, double timeout,
                          .call = call,
                          .serial = ++group->serial,
                          .deadline = hd_clock_after(timeout),
-                         .diag = diag};
+                         .diag = diag,
+                         .said = diag != NULL ? hd_diag_count(diag) : 0};
 }
 
 static hd_status report_failure(const hd_exchange *exchange)
@@ -446,12 +447,15 @@ typedef struct hd_verdict {
     char text[HD_GROUP_TEXT];
 } hd_verdict;
 
-static void first_error(hd_diag *diag, char out[HD_GROUP_TEXT])
+void hd_group_reason(const hd_diag *diag, size_t said, hd_status status,
+                     char out[HD_GROUP_TEXT])
 {
     hd_message message;
 
-    for (size_t i = 0; i < hd_diag_count(diag); i++) {
-        if (!hd_diag_message(diag, i, &message) || message.severity != HD_ERROR)
+    snprintf(out, HD_GROUP_TEXT, "%s", hd_status_text(status));
+    for (size_t i = said; diag != NULL && hd_diag_message(diag, i, &message);
+         i++) {
+        if (message.severity != HD_ERROR)
             continue;
         if (message.line > 0)
             snprintf(out, HD_GROUP_TEXT, "%s:%d:%d: %s", message.file,
@@ -475,9 +479,7 @@ hd_status hd_exchange_agree(const hd_exchange *exchange, hd_status status)
         return hd_fail(exchange->diag, HD_NO_MEMORY, "no memory for %d ranks",
                        size);
     }
-    snprintf(mine.text, sizeof(mine.text), "%s", hd_status_text(status));
-    if (status != HD_OK && exchange->diag != NULL)
-        first_error(exchange->diag, mine.text);
+    hd_group_reason(exchange->diag, exchange->said, status, mine.text);
     // Whoever has failed has said why: that others have too is no news.
     if (status != HD_OK)
         quiet.diag = NULL;

@@ -30,6 +30,7 @@ typedef struct hd_exchange {
     uint64_t serial;
     int64_t deadline; // hd_clock
     hd_diag *diag;    // borrowed, may be NULL
+    size_t said;      // messages that `diag` had before the call
 } hd_exchange;
 
 hd_exchange hd_exchange_begin(hd_group *group, hd_call call, double timeout,
@@ -55,6 +56,11 @@ bool hd_group_failed(const hd_group *group);
 // Its words, which name the rank at fault, and what a call of this rank ends
 // with. Any thread may call.
 hd_status hd_group_failure(hd_group *group, char out[HD_GROUP_TEXT]);
+// Why a rank fails with `status`: the first error that `diag`, which may be
+// NULL, has from message `said` on. What is older is not the reason, nor is a
+// warning.
+void hd_group_reason(const hd_diag *diag, size_t said, hd_status status,
+                     char out[HD_GROUP_TEXT]);
 // Gives up, and tells every peer why. Any thread may call.
 void hd_group_fail(hd_group *group, const char *text);
 // As above, for want of memory on this rank: the peers wait for its part.

@@ -20,12 +20,9 @@ static hd_status connect_group(const hd_place *place, double timeout,
 static void tell_peers(hd_group *group, hd_status status, const hd_diag *diag,
                        size_t said)
 {
-    const char *why = hd_status_text(status);
-    char text[HD_GROUP_TEXT];
-    hd_message message;
+    char why[HD_GROUP_TEXT], text[HD_GROUP_TEXT];
 
-    if (diag != NULL && hd_diag_message(diag, said, &message))
-        why = message.text;
+    hd_group_reason(diag, said, status, why);
     snprintf(text, sizeof(text), "rank %d failed: %.*s", hd_group_rank(group),
              HD_GROUP_TEXT - 32, why);
     hd_group_fail(group, text);

@@ -170,12 +170,12 @@ static void bind_to_launcher(const hd_launcher *launcher, pid_t parent)
 
 // What the rank said into the launcher's diag, of which it has a copy, is
 // carried to the launcher's own.
-static void post_messages(hd_slot *slot, const hd_diag *diag, size_t from)
+static void post_messages(hd_slot *slot, const hd_diag *diag)
 {
     hd_message message;
 
-    for (size_t i = from; diag != NULL && i < hd_diag_count(diag) &&
-                          slot->nmessages < SLOT_MESSAGES;
+    for (size_t i = 0; diag != NULL && i < hd_diag_count(diag) &&
+                       slot->nmessages < SLOT_MESSAGES;
          i++) {
         if (!hd_diag_message(diag, i, &message))
             break;
@@ -191,13 +191,12 @@ static void post_messages(hd_slot *slot, const hd_diag *diag, size_t from)
     }
 }
 
-static void tell_peers(const hd_slot *slot, int rank, hd_status status,
+static void tell_peers(const hd_diag *diag, int rank, hd_status status,
                        hd_group *group)
 {
-    char text[HD_GROUP_TEXT];
-    const char *why =
-        slot->nmessages > 0 ? slot->message[0].text : hd_status_text(status);
+    char why[HD_GROUP_TEXT], text[HD_GROUP_TEXT];
 
+    hd_group_reason(diag, 0, status, why);
     snprintf(text, sizeof(text), "rank %d failed: %.*s", rank,
              HD_GROUP_TEXT - 32, why);
     hd_group_fail(group, text);
@@ -207,7 +206,6 @@ static _Noreturn void run_rank(const hd_launcher *launcher, int rank,
                                hd_rank_fn *fn, void *context)
 {
     double patience = hd_session_defaults().timeout;
-    size_t said = launcher->diag != NULL ? hd_diag_count(launcher->diag) : 0;
     hd_slot *slot = &launcher->board->slot[rank];
     hd_meeting meeting = {.board = launcher->board,
                           .rank = rank,
@@ -215,14 +213,18 @@ static _Noreturn void run_rank(const hd_launcher *launcher, int rank,
                           .deadline = hd_clock_after(patience)};
     hd_oob oob = {&meeting, rank, launcher->nranks, gather_on_board};
     hd_group *group = NULL;
-    hd_status status = hd_group_create(&oob, patience, launcher->diag, &group);
+    hd_status status;
 
+    // It is this process's copy, and what it holds the launcher's has too.
+    if (launcher->diag != NULL)
+        hd_diag_clear(launcher->diag);
+    status = hd_group_create(&oob, patience, launcher->diag, &group);
     if (status == HD_OK)
         status = fn(context, group);
     if (status != HD_OK)
-        post_messages(slot, launcher->diag, said);
+        post_messages(slot, launcher->diag);
     if (status != HD_OK && group != NULL)
-        tell_peers(slot, rank, status, group);
+        tell_peers(launcher->diag, rank, status, group);
     hd_group_destroy(group);
     slot->status = (int32_t)status;
     slot->returned = 1;
@@ -441,23 +443,28 @@ static hd_status report_returned(hd_launcher *launcher, int rank)
 {
     hd_slot *slot = &launcher->board->slot[rank];
     hd_status status = (hd_status)slot->status;
+    const hd_loc nowhere = {0};
+    bool reasoned = false;
 
-    if (slot->nmessages == 0)
-        return hd_fail(launcher->diag, status, "rank %d failed: %s", rank,
-                       hd_status_text(status));
     for (int i = 0; i < slot->nmessages && i < SLOT_MESSAGES; i++) {
-        hd_loc nowhere = {0};
         char *text = slot->message[i].text;
 
         text[MESSAGE_BYTES - 1] = '\0';
         if (slot->message[i].severity == HD_NOTE)
             hd_note(launcher->diag, nowhere, "%s", text);
+        else if (slot->message[i].severity == HD_WARNING)
+            hd_warning(launcher->diag, HD_CODE_NONE, nowhere, "rank %d: %s",
+                       rank, text);
         else if (strncmp(text, "rank ", 5) == 0)
             status = hd_fail(launcher->diag, status, "%s", text);
         else
             status = hd_fail(launcher->diag, status, "rank %d: %s", rank, text);
+        reasoned |= slot->message[i].severity == HD_ERROR;
     }
-    return status;
+    if (reasoned)
+        return status;
+    return hd_fail(launcher->diag, status, "rank %d failed: %s", rank,
+                   hd_status_text(status));
 }
 
 static hd_status report_culprit(hd_launcher *launcher)

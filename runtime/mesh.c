@@ -98,6 +98,11 @@ static hd_status share_cards(hd_mesh *mesh, const hd_oob *oob)
                        "rank %d: the ranks' addresses could not be gathered",
                        oob->rank);
     HD_TRY(status);
+    if (mesh->card[oob->rank].secret != mine.secret)
+        return hd_fail(mesh->diag, HD_ARGUMENT,
+                       "rank %d: its allgather does not put what this rank "
+                       "passes in place %d of %d",
+                       oob->rank, oob->rank, oob->size);
     for (int i = 0; i < oob->size; i++) {
         if (mesh->card[i].address_bytes == 0 ||
             mesh->card[i].address_bytes > sizeof(struct sockaddr_un))

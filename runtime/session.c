@@ -294,10 +294,27 @@ static hd_status read_transports(hd_binding *binding,
 }
 
 // What must be the same on all ranks, beside the program.
-static uint64_t hash_options(const hd_binding *binding)
+static uint64_t hash_options(const hd_session *session)
 {
-    return XXH3_64bits(binding->transport, sizeof(binding->transport)) ^
-           (uint64_t)binding->graph;
+    const hd_binding *binding = &session->binding;
+    const char *driver = session->driver->name;
+
+    return XXH3_64bits_withSeed(driver, strlen(driver), binding->graph) ^
+           XXH3_64bits(binding->transport, sizeof(binding->transport));
+}
+
+static hd_status check_options(const hd_session *session,
+                               const hd_session_options *options, hd_diag *diag)
+{
+    if (session->driver == NULL)
+        return hd_fail(diag, HD_UNSUPPORTED,
+                       "there is no device '%s'; there are 'cpu', 'cuda' and "
+                       "'cuda:N'",
+                       options->device != NULL ? options->device : "");
+    if (!(options->timeout > 0))
+        return hd_fail(diag, HD_ARGUMENT, "a timeout of %g s",
+                       options->timeout);
+    return HD_OK;
 }
 
 static hd_status build(hd_session *session, const hd_exchange *exchange,
@@ -306,8 +323,10 @@ static hd_status build(hd_session *session, const hd_exchange *exchange,
     hd_binding *binding = &session->binding;
     hd_diag *diag = exchange->diag;
     uint64_t hash = 0;
-    hd_status status = check_binding(binding->group, binding->module, diag);
+    hd_status status = check_options(session, options, diag);
 
+    if (status == HD_OK)
+        status = check_binding(binding->group, binding->module, diag);
     if (status == HD_OK)
         status = read_chaos(binding, diag);
     if (status == HD_OK)
@@ -315,7 +334,7 @@ static hd_status build(hd_session *session, const hd_exchange *exchange,
     if (status == HD_OK)
         status = hash_program(binding->module, diag, &hash);
     HD_TRY(hd_exchange_agree(exchange, status));
-    HD_TRY(compare_programs(exchange, hash ^ hash_options(binding)));
+    HD_TRY(compare_programs(exchange, hash ^ hash_options(session)));
     status = build_locally(session, diag);
     HD_TRY(hd_exchange_agree(exchange, status));
     HD_TRY(post_handles(session, exchange));
@@ -339,13 +358,13 @@ hd_status hd_session_open(hd_group *group, const hd_module *module,
                           const hd_driver *driver, hd_diag *diag,
                           hd_session **out)
 {
+    // Ranks whose own timeout is sound hear of one that is not.
+    double timeout =
+        options->timeout > 0 ? options->timeout : hd_session_defaults().timeout;
     hd_exchange exchange;
     hd_session *session;
     hd_status status;
 
-    if (!(options->timeout > 0))
-        return hd_fail(diag, HD_ARGUMENT, "a timeout of %g s",
-                       options->timeout);
     session = calloc(1, sizeof(*session));
     if (session == NULL) {
         hd_group_run_out(group);
@@ -354,13 +373,12 @@ hd_status hd_session_open(hd_group *group, const hd_module *module,
     session->driver = driver;
     session->binding = (hd_binding){.group = group,
                                     .module = module,
-                                    .timeout = options->timeout,
+                                    .timeout = timeout,
                                     .times = options->times,
                                     .where = where_of(options),
                                     .graph = options->graph,
                                     .tune = options->tune};
-    exchange =
-        hd_exchange_begin(group, HD_CALL_SESSION, options->timeout, diag);
+    exchange = hd_exchange_begin(group, HD_CALL_SESSION, timeout, diag);
     status = build(session, &exchange, options);
     if (status != HD_OK) {
         hd_session_destroy(session);
@@ -385,18 +403,15 @@ hd_status hd_session_create(hd_group *group, const hd_module *module,
 {
     static const hd_driver *const drivers[] = {&hd_driver_cpu, &hd_driver_cuda};
     hd_session_options usual = hd_session_defaults();
+    const hd_driver *driver = NULL;
 
     if (options == NULL)
         options = &usual;
     for (size_t i = 0; i < sizeof(drivers) / sizeof(*drivers); i++) {
         if (options->device != NULL && names(options->device, drivers[i]))
-            return hd_session_open(group, module, options, drivers[i], diag,
-                                   out);
+            driver = drivers[i];
     }
-    return hd_fail(diag, HD_UNSUPPORTED,
-                   "there is no device '%s'; there are 'cpu', 'cuda' and "
-                   "'cuda:N'",
-                   options->device != NULL ? options->device : "");
+    return hd_session_open(group, module, options, driver, diag, out);
 }
 
 void hd_session_destroy(hd_session *session)
@@ -490,7 +505,11 @@ hd_status hd_session_run_on(hd_session *session, void *stream,
     hd_ranges_run(session->ranges, session->runs);
     status = issue_run(session, stream, arguments, diag);
     hd_ranges_end(session->ranges);
-    session->dead = status != HD_OK;
+    // A driver refuses what it was given before it begins anything.
+    if (status == HD_ARGUMENT)
+        session->runs--;
+    else
+        session->dead = status != HD_OK;
     return status;
 }
 

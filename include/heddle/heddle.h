@@ -11,8 +11,12 @@
 // it was given (which may be NULL: then only the status is known). Objects are
 // opaque; whoever creates one destroys it, and destroying NULL does nothing.
 // A module, diag, group or session is used by one thread at a time; distinct
-// objects are independent. The library never exits or aborts its host, and
-// writes to no stream of it.
+// objects are independent, and a `const hd_module` may be read by several
+// threads at once. Groups, sessions and events belong to the process that
+// created them: a child that it forks may neither use nor destroy them, and
+// keeps its connections open, so that peers learn of its death only once the
+// child has ended or called exec as well. The library never exits or aborts its
+// host, and writes to no stream of it.
 #ifndef HEDDLE_HEDDLE_H
 #define HEDDLE_HEDDLE_H
 
@@ -79,7 +83,9 @@ HD_API hd_diag *hd_diag_create(void);
 HD_API void hd_diag_destroy(hd_diag *diag);
 
 // Messages gather in the order they were found; a note follows what it belongs
-// to. `out` and what it points to live until the diag changes.
+// to. After 20 errors or 20 warnings further ones are left out until
+// hd_diag_clear; hd_diag_errors counts them still. `out` and what it points to
+// live until the diag changes.
 HD_API size_t hd_diag_count(const hd_diag *diag);
 HD_API size_t hd_diag_errors(const hd_diag *diag);
 HD_API bool hd_diag_message(const hd_diag *diag, size_t i, hd_message *out);
@@ -124,7 +130,8 @@ HD_API void hd_dtype_store(hd_dtype dtype, const double *from, size_t n,
                            void *to);
 
 // Sets a parameter, or the size of a mesh axis, before anything is computed
-// from it: what `-D name=value` does on the command line.
+// from it: what `-D name=value` does on the command line. Of two with one name
+// the last counts; a name that the program does not have is an error.
 typedef struct hd_define {
     const char *name;
     int64_t value;
@@ -214,7 +221,8 @@ typedef struct hd_lower_options {
     hd_transfer transfer;
     hd_protocol protocol;
     int streams;      // work streams of a pipelined loop, 1 to 64
-    int chunks;       // per shard: a pipeline has chunks times ranks steps
+    int chunks;       // per shard, 1 to 4096: a pipeline has chunks times ranks
+                      // steps
     bool copy_own;    // copy the own shard instead of computing on it in place
     bool defer_sends; // wait for sends at the end of the loop, not in place
     bool comm_stream; // transfers on one more stream, ahead of what computes
@@ -347,10 +355,11 @@ HD_API void hd_simulation_name(const hd_simulation *simulation, int64_t i,
 // The answer to compare with, in double precision, computed in this process by
 // plain loops: of a tensor program the dense, unsharded one; of a host program
 // that of its ranks' steps, one at a time. `whole` holds the whole array of
-// each argument (NULL for `out`). Beside each value stands a bound on the error
-// that a correct run may show: rounding of each result to its dtype, fp32
-// accumulation over K terms as lambda sqrt(K) u sum|ab| with lambda = 6 (Higham
-// and Mary, 2019), and the input errors carried through; integers are exact.
+// each argument (NULL for `out` and for events). Beside each value stands a
+// bound on the error that a correct run may show: rounding of each result to
+// its dtype, fp32 accumulation over K terms as lambda sqrt(K) u sum|ab| with
+// lambda = 6 (Higham and Mary, 2019), and the input errors carried through;
+// integers are exact, up to 2^53. The module must outlive the reference.
 typedef struct hd_reference hd_reference;
 
 HD_API HD_MUST_USE hd_status hd_reference_create(const hd_module *module,
@@ -383,18 +392,20 @@ typedef struct hd_group hd_group;
 // user, over Unix sockets with checked credentials, where nothing is named in
 // the file system; between hosts over TCP, on ports that the kernel picks.
 // Which ranks share a host the kernel's boot id says, or HEDDLE_HOST. `timeout`
-// in seconds.
+// in seconds. `oob` is not needed afterwards. Sessions are destroyed before
+// their group.
 HD_API HD_MUST_USE hd_status hd_group_create(const hd_oob *oob, double timeout,
                                              hd_diag *diag, hd_group **out);
 HD_API void hd_group_destroy(hd_group *group);
 HD_API int hd_group_rank(const hd_group *group);
 HD_API int hd_group_size(const hd_group *group);
 // How long the following collective calls of the group may wait, in seconds;
-// what hd_group_create was given until then, and 30 under hd_launch. Sessions
-// have a timeout of their own.
+// what hd_group_create was given until then, and 30 under hd_launch. A timeout
+// not above 0 changes nothing. Sessions have a timeout of their own.
 HD_API void hd_group_set_timeout(hd_group *group, double timeout);
 
-// Collective. Also a barrier, with bytes = 0.
+// Collective. Also a barrier, with bytes = 0. `mine` may lie at its place in
+// `all`. After a failure here the group may only be destroyed.
 HD_API HD_MUST_USE hd_status hd_group_allgather(hd_group *group,
                                                 const void *mine, size_t bytes,
                                                 void *all, hd_diag *diag);
@@ -410,8 +421,8 @@ HD_API HD_MUST_USE hd_status hd_launch(int nranks, double deadline,
                                        hd_rank_fn *fn, void *context,
                                        hd_diag *diag);
 
-// Where a launcher (torchrun, Open MPI, PMI, Slurm) has put this process, as its
-// environment says: docs/launch.md.
+// Where a launcher (torchrun, Open MPI, PMI, Slurm) has put this process, as
+// its environment says: docs/launch.md.
 typedef struct hd_place {
     const char *launcher; // "Open MPI"
     int rank, size;
@@ -487,26 +498,31 @@ HD_API hd_session_options hd_session_defaults(void); // cpu, 30 s
 
 // Collective over the group. Binds a complete host program to this rank:
 // allocates, exchanges handles, starts streams, plans. All ranks must pass the
-// same program. The module must outlive the session.
+// same program and a device of the same kind; on cuda each is a process of its
+// own. It fails on all ranks or on none, and HD_PEER says that another is to
+// blame; the group may then be used again, unless a rank died or a wait passed
+// its deadline. NULL for `options` is hd_session_defaults. The module and the
+// group must outlive the session.
 HD_API HD_MUST_USE hd_status hd_session_create(
     hd_group *group, const hd_module *module, const hd_session_options *options,
     hd_diag *diag, hd_session **out);
 HD_API void hd_session_destroy(hd_session *session);
 
 // Issues one run on this rank and returns; arguments[i] is this rank's shard of
-// argument i: memory of the session's device, on cuda at a multiple of 16 bytes.
-// An event argument, of which there is one element, is an hd_event on the cpu
-// and a CUevent on cuda. Addresses may
-// differ from run to run without any cost to peers. They are read and written
-// until hd_session_finish returns; what is written overlaps no other argument.
-// Runs queue in order.
+// argument i: memory of the session's device, on cuda at a multiple of 16
+// bytes. An event argument, of which there is one element, is an hd_event on
+// the cpu and a CUevent on cuda. Addresses may differ from run to run without
+// any cost to peers. They are read and written until hd_session_finish returns;
+// what is written overlaps no other argument. Runs queue in order. HD_ARGUMENT
+// means that nothing has begun: the session is as it was, unless a run of it
+// has failed before.
 HD_API HD_MUST_USE hd_status hd_session_run(hd_session *session,
                                             void *const *arguments,
                                             size_t narguments, hd_diag *diag);
 
 // As above, in order with the work of a stream of the caller's: a CUstream on
-// cuda, where NULL is the default stream (which hd_session_run uses); it must be
-// NULL on the cpu. May differ from run to run.
+// cuda, where NULL is the default stream (which hd_session_run uses); it must
+// be NULL on the cpu. May differ from run to run.
 HD_API HD_MUST_USE hd_status hd_session_run_on(hd_session *session,
                                                void *stream,
                                                void *const *arguments,
@@ -558,9 +574,9 @@ HD_API HD_MUST_USE hd_status hd_event_wait(hd_event *event, double timeout);
 // ----------------------------------------------------------- environment
 
 // What this machine offers, as one JSON object: docs/cli.md ("heddle env") has
-// its members. What is absent is told in it, and is no failure. The caller frees
-// the text with hd_free. Copies between each two CUDA devices are tried, which
-// starts the CUDA driver in this process: what is forked afterwards, by
+// its members. What is absent is told in it, and is no failure. The caller
+// frees the text with hd_free. Copies between each two CUDA devices are tried,
+// which starts the CUDA driver in this process: what is forked afterwards, by
 // hd_launch too, cannot use it.
 HD_API HD_MUST_USE hd_status hd_environment(hd_diag *diag, char **out);
 

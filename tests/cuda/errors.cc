@@ -161,6 +161,32 @@ TEST(CudaErrors, NameAnArgumentThatIsNotAligned)
               HD_ARGUMENT, {"%w", "multiple of 16"});
 }
 
+TEST(CudaErrors, OfAnArgumentHarmNothing)
+{
+    Program program(kEverything);
+    std::vector<Answer> answers = RunRanks(2, [&](Rank &rank) {
+        std::vector<void *> right, wrong;
+        Session session;
+
+        HD_TRY(session.Open(rank, program, CudaOptions(2)));
+        Shards shards(session);
+        HD_TRY(shards.Put(program.Inputs(), program.Module(), rank.rank,
+                          rank.diag));
+        for (size_t i = 0; i < shards.Count(); i++)
+            right.push_back(shards.Address(i));
+        wrong = right;
+        wrong[0] = static_cast<char *>(wrong[0]) + 4;
+        if (hd_session_run(session, wrong.data(), wrong.size(), nullptr) !=
+            HD_ARGUMENT)
+            return HD_INVALID;
+        HD_TRY(hd_session_run(session, right.data(), right.size(), rank.diag));
+        return hd_session_finish(session, rank.diag);
+    });
+
+    for (const Answer &answer : answers)
+        EXPECT_EQ(answer.status, HD_OK) << answer.text;
+}
+
 TEST(CudaErrors, NameAnArgumentThatIsNull)
 {
     Fails(RunWith("bias", false, [](void *) { return nullptr; }), HD_ARGUMENT,

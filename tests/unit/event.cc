@@ -1,9 +1,11 @@
 #include <gtest/gtest.h>
 
-#include <chrono>
-#include <thread>
+#include <cmath>
 
 #include <heddle/heddle.h>
+
+// Of runtime/event.h, which is C alone.
+extern "C" uint64_t hd_event_issue(hd_event *event, uint64_t n);
 
 namespace
 {
@@ -17,6 +19,16 @@ TEST(Event, WithoutARecordThereIsNothingToWaitFor)
     EXPECT_EQ(hd_event_wait(event, 0), HD_OK);
     hd_event_destroy(event);
     hd_event_destroy(nullptr);
+}
+
+TEST(Event, NoTimeoutThatIsNoneWaitsForEver)
+{
+    hd_event *event = hd_event_create();
+
+    hd_event_issue(event, 1);
+    for (double timeout : {0.0, -1.0, -1e300, -HUGE_VAL, std::nan("")})
+        EXPECT_EQ(hd_event_wait(event, timeout), HD_TIMEOUT) << timeout;
+    hd_event_destroy(event);
 }
 
 } // namespace

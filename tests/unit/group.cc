@@ -283,6 +283,38 @@ TEST(Group, ItsArgumentsAreChecked)
     hd_group_destroy(nullptr);
 }
 
+// As where ranks are numbered in one way here and in another there.
+hd_status GatherBackwards(void *context, const void *mine, size_t bytes,
+                          void *all)
+{
+    Seat *seat = static_cast<Seat *>(context);
+    Seat other = {seat->meeting, 1 - seat->rank};
+
+    return GatherAtSeat(&other, mine, bytes, all);
+}
+
+TEST(Group, AnAllgatherOutOfRankOrderIsToldAtOnce)
+{
+    Meeting meeting(2);
+    std::vector<std::thread> threads;
+
+    for (int rank = 0; rank < 2; rank++)
+        threads.emplace_back([&, rank] {
+            Seat seat = {&meeting, rank};
+            hd_oob oob = {&seat, rank, 2, GatherBackwards};
+            hd_diag *diag = hd_diag_create();
+            hd_group *group = nullptr;
+
+            EXPECT_EQ(hd_group_create(&oob, 5, diag, &group), HD_ARGUMENT);
+            EXPECT_NE(std::string(hd_diag_text(diag)).find("its allgather"),
+                      std::string::npos)
+                << hd_diag_text(diag);
+            hd_diag_destroy(diag);
+        });
+    for (std::thread &thread : threads)
+        thread.join();
+}
+
 // Two connected sockets as ranks have them.
 class Frame : public testing::Test
 {

@@ -59,6 +59,44 @@ TEST(Launch, AStatusAndItsWordsTravel)
     EXPECT_TRUE(Says(outcome, "rank 1: no yarn for rank one")) << outcome.text;
 }
 
+TEST(Launch, AWarningIsNotTheReason)
+{
+    Outcome outcome = Launch(2, [](hd_group *group, hd_diag *diag) {
+        if (hd_group_rank(group) == 1) {
+            hd_warning(diag, HD_CODE_NONE, hd_loc(), "%s", "the yarn is thin");
+            return HD_SYSTEM;
+        }
+        RANK_EXPECT(hd_group_allgather(group, nullptr, 0, nullptr, diag) ==
+                    HD_PEER);
+        RANK_EXPECT(std::string(hd_diag_text(diag)) ==
+                    "heddle: error: rank 1 failed: system error\n");
+        return HD_PEER;
+    });
+
+    EXPECT_EQ(outcome.status, HD_SYSTEM);
+    EXPECT_EQ(outcome.text, "heddle: warning: rank 1: the yarn is thin\n"
+                            "heddle: error: rank 1 failed: system error\n");
+}
+
+hd_status ClearAndFail(void *words, hd_group *)
+{
+    hd_diag *diag = static_cast<hd_diag *>(words);
+
+    hd_diag_clear(diag);
+    return hd_fail(diag, HD_SYSTEM, "%s", "the yarn tore");
+}
+
+TEST(Launch, WordsTravelFromADiagThatARankHasCleared)
+{
+    hd_diag *diag = hd_diag_create();
+
+    EXPECT_EQ(hd_fail(diag, HD_INVALID, "%s", "a knot"), HD_INVALID);
+    EXPECT_EQ(hd_launch(1, 10, ClearAndFail, diag, diag), HD_SYSTEM);
+    EXPECT_STREQ(hd_diag_text(diag), "heddle: error: a knot\n"
+                                     "heddle: error: rank 0: the yarn tore\n");
+    hd_diag_destroy(diag);
+}
+
 TEST(Launch, ASignalIsNamed)
 {
     Outcome outcome = Launch(3, [](hd_group *group, hd_diag *diag) {

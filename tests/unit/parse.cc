@@ -66,6 +66,8 @@ TEST(Parse, DefinesReplaceParametersAndAxes)
 
     ASSERT_EQ(p.status, HD_OK) << p.Said();
     EXPECT_NE(p.Print().find("f32[3@tp, 7]"), std::string::npos) << p.Print();
+    Program last(body, {{"n", 7}, {"n", 9}});
+    EXPECT_NE(last.Print().find("[4, 9]"), std::string::npos) << last.Said();
     Program wrong(body, {{"m", 7}});
     EXPECT_EQ(wrong.status, HD_INVALID);
     EXPECT_NE(wrong.Said().find("-D m"), std::string::npos);

@@ -106,6 +106,17 @@ TEST(Reference, IntegersAreExact)
     EXPECT_EQ(c.bound, std::vector<double>(4, 0.0));
 }
 
+// As a run has it: the largest i64, cut to the width of an i32.
+TEST(Reference, AnIntegerThatNoI64HoldsIsCutFromTheLargest)
+{
+    Program p("tensor program t in %a : i32[2] out %c : i32[2] "
+              "{ %c = scale %a by 1e300 }");
+    int32_t a[] = {3, -3};
+    Answer c = Reference(p, {a, nullptr}, 1, 0);
+
+    EXPECT_EQ(c.value, (std::vector<double>{-1, 0}));
+}
+
 TEST(Reference, MarksChangeNothing)
 {
     std::vector<float> a = Random(24, 6);
@@ -116,6 +127,19 @@ TEST(Reference, MarksChangeNothing)
 
     EXPECT_EQ(Reference(dense, {a.data(), nullptr}, 1, 0).value,
               Reference(sharded, {a.data(), nullptr}, 1, 3).value);
+}
+
+TEST(Reference, AnInputThatIsMissingIsNamed)
+{
+    Program p("tensor program t inout %x : f32[2] { %x = scale %x by 2.0 }");
+    const void *whole[] = {nullptr};
+    hd_reference *reference = nullptr;
+
+    ASSERT_EQ(p.status, HD_OK) << p.Said();
+    EXPECT_EQ(hd_reference_create(p.module, whole, p.diag, &reference),
+              HD_ARGUMENT);
+    EXPECT_NE(p.Said().find("%x is NULL"), std::string::npos) << p.Said();
+    hd_reference_destroy(reference);
 }
 
 TEST(Reference, ADeadlockIsAnErrorAndNeverAHang)

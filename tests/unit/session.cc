@@ -493,6 +493,8 @@ TEST(Session, WrongArgumentsAreRefusedAndHarmNothing)
             RANK_EXPECT(
                 std::string(hd_diag_text(diag)).find("argument %y is NULL") !=
                 std::string::npos);
+            RANK_EXPECT(hd_session_run_on(session, x, arguments, 2, diag) ==
+                        HD_ARGUMENT);
             HD_TRY(hd_session_run(session, arguments, 2, diag));
             HD_TRY(hd_session_finish(session, diag));
             RANK_EXPECT(y[3] == 8);
@@ -500,6 +502,116 @@ TEST(Session, WrongArgumentsAreRefusedAndHarmNothing)
         });
 
     EXPECT_EQ(outcome.status, HD_OK) << outcome.text;
+}
+
+// The sanitizer of undefined behaviour tells where an address must be even.
+TEST(Session, ArgumentsMayLieAtAnyAddress)
+{
+    for (hd_dtype dtype : {HD_F64, HD_F32, HD_F16, HD_BF16, HD_F8E4M3,
+                           HD_F8E5M2, HD_I64, HD_I32, HD_U8}) {
+        std::string type = std::string(hd_dtype_text(dtype)) + "[2, 2] ";
+        Outcome outcome =
+            RunText(1,
+                    "heddle 1\nhost program p in %x : " + type +
+                        "out %y : " + type + "{ %y = add %x, %x }",
+                    [=](hd_session *session, int, hd_diag *diag) {
+                        const double x[4] = {1, 2, 3, 4};
+                        double y[4] = {};
+                        char memory[2][40];
+                        void *arguments[] = {memory[0] + 1, memory[1] + 1};
+
+                        hd_dtype_store(dtype, x, 4, arguments[0]);
+                        HD_TRY(hd_session_run(session, arguments, 2, diag));
+                        HD_TRY(hd_session_finish(session, diag));
+                        hd_dtype_load(dtype, arguments[1], 4, y);
+                        for (int i = 0; i < 4; i++)
+                            RANK_EXPECT(y[i] == 2 * x[i]);
+                        return HD_OK;
+                    });
+
+        EXPECT_EQ(outcome.status, HD_OK) << type << outcome.text;
+    }
+}
+
+TEST(Session, NothingIsCopiedFromNowhere)
+{
+    Outcome outcome =
+        RunText(1, "heddle 1\nhost program p in %x : f32[] { }",
+                [](hd_session *session, int, hd_diag *diag) {
+                    return hd_session_copy(session, nullptr, nullptr, 0, diag);
+                });
+
+    EXPECT_EQ(outcome.status, HD_OK) << outcome.text;
+}
+
+// Of two ranks that differ in their options: the statuses, and the words.
+struct Pair {
+    std::vector<hd_status> status;
+    std::string text[2];
+};
+
+Pair CreateWith(const hd_session_options (&options)[2])
+{
+    Pair pair;
+
+    pair.status = Threads(2, [&](hd_group *group) {
+        int rank = hd_group_rank(group);
+        hd_diag *diag = hd_diag_create();
+        hd_module *module = nullptr;
+        hd_session *session = nullptr;
+        hd_status status;
+
+        // An error from before the call, that is none of its.
+        RANK_EXPECT(hd_parse("old", "junk", 4, nullptr, 0, diag, &module) ==
+                    HD_INVALID);
+        HD_TRY(Parse(RingText(1, ""), diag, &module, 2));
+        status =
+            hd_session_create(group, module, &options[rank], diag, &session);
+        pair.text[rank] = hd_diag_text(diag);
+        hd_session_destroy(session);
+        session = nullptr;
+        // The group is as it was.
+        RANK_EXPECT(hd_session_create(group, module, nullptr, diag, &session) ==
+                    HD_OK);
+        hd_session_destroy(session);
+        hd_module_destroy(module);
+        hd_diag_destroy(diag);
+        return status;
+    });
+    return pair;
+}
+
+TEST(Session, OptionsThatAreWrongOnOneRankFailOnAll)
+{
+    hd_session_options options[2] = {hd_session_defaults(),
+                                     hd_session_defaults()};
+
+    options[1].device = "abacus";
+    Pair device = CreateWith(options);
+    options[1] = options[0];
+    options[1].timeout = 0;
+    Pair timeout = CreateWith(options);
+
+    EXPECT_EQ(device.status[1], HD_UNSUPPORTED) << device.text[1];
+    EXPECT_EQ(device.status[0], HD_PEER) << device.text[0];
+    EXPECT_NE(device.text[0].find("rank 1 failed: there is no device 'abacus'"),
+              std::string::npos)
+        << device.text[0];
+    EXPECT_EQ(timeout.status[1], HD_ARGUMENT) << timeout.text[1];
+    EXPECT_EQ(timeout.status[0], HD_PEER) << timeout.text[0];
+    EXPECT_NE(timeout.text[0].find("rank 1 failed: a timeout of 0 s"),
+              std::string::npos)
+        << timeout.text[0];
+}
+
+TEST(Session, RanksOnDevicesOfTwoKindsAreRefused)
+{
+    hd_session_options options[2] = {hd_session_defaults(),
+                                     hd_session_defaults()};
+
+    options[1].device = "cuda";
+    for (hd_status status : CreateWith(options).status)
+        EXPECT_EQ(status, HD_ARGUMENT);
 }
 
 TEST(Session, AnUnknownDeviceIsNamed)
