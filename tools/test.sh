@@ -4,7 +4,7 @@
 #   tools/test.sh            the dev preset with gcc. The release preset builds
 #                            the library and the command too, and so does clang
 #                            if it is installed, without what is optional
-#   tools/test.sh --all      then the same tests under AddressSanitizer and
+#   tools/test.sh --all      then nearly all of them under AddressSanitizer and
 #                            UndefinedBehaviorSanitizer, those with threads
 #                            under ThreadSanitizer, and each fuzz target for
 #                            20 seconds
