@@ -14,16 +14,14 @@
 
 // ------------------------------------------------------------- commands
 
-void *hd_cuda_address(const hd_device *device, hd_cuda_at at)
-{
-    uint64_t base = at.buffer >= 0 ? device->base[at.buffer] : 0;
-
-    return (void *)(uintptr_t)(base + at.offset);
-}
-
 static hd_cu_ptr address(const hd_device *device, hd_cuda_at at)
 {
     return (at.buffer >= 0 ? device->base[at.buffer] : 0) + at.offset;
+}
+
+void *hd_cuda_address(const hd_device *device, hd_cuda_at at)
+{
+    return (void *)(uintptr_t)address(device, at);
 }
 
 // In a graph every run is the first: words are cleared when they were seen.

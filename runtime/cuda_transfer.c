@@ -180,16 +180,17 @@ static hd_status need_counter(hd_words *words, hd_cu_ptr *out)
 
 static hd_status add_push(hd_words *words, const push *p)
 {
-    hd_cuda_at at[2 * HD_KERNEL_POINTERS];
+    hd_cuda_at at[HD_KERNEL_POINTERS];
     int n = 0;
     hd_cu_ptr counter = 0;
     hd_text text = {0};
     hd_kernel_grid grid = {0};
 
-    for (int i = 0; i < p->words && p->bytes == 0; i++)
-        HD_TRY(add_word(words, HD_CU_OP_WRITE_32, p->word[i], false));
-    if (p->bytes == 0)
+    if (p->bytes == 0) {
+        for (int i = 0; i < p->words; i++)
+            HD_TRY(add_word(words, HD_CU_OP_WRITE_32, p->word[i], false));
         return HD_OK;
+    }
     HD_TRY(need_counter(words, &counter));
     HD_TRY(hd_emit_spread(p->copies, p->words, (int64_t)p->bytes, words->diag,
                           &text, &grid));
@@ -251,16 +252,18 @@ static hd_status move(hd_words *words, const hd_meeting *meeting)
     hd_cuda_at there = hd_cuda_remote(words->device, meeting);
     bool put = meeting->side == HD_SIDE_PUT;
     hd_cuda_at to = put ? there : here, from = put ? here : there;
-    push p = {.from = from,
-              .bytes = meeting->bytes,
-              .to = {to},
-              .word = {their_word(words, meeting, HD_CUDA_DONE)},
-              .copies = 1,
-              .words = 1};
 
     HD_TRY(hd_cuda_hear(words, meeting, HD_CUDA_READY));
-    if (is_pushed(words))
+    if (is_pushed(words)) {
+        push p = {.from = from,
+                  .bytes = meeting->bytes,
+                  .to = {to},
+                  .word = {their_word(words, meeting, HD_CUDA_DONE)},
+                  .copies = 1,
+                  .words = 1};
+
         return add_push(words, &p);
+    }
     HD_TRY(hd_cuda_add_copy(words->device, words->stream, words->step, to, from,
                             meeting->bytes, words->diag));
     return hd_cuda_say(words, meeting, HD_CUDA_DONE);

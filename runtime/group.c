@@ -447,8 +447,9 @@ typedef struct hd_verdict {
     char text[HD_GROUP_TEXT];
 } hd_verdict;
 
-void hd_group_reason(const hd_diag *diag, size_t said, hd_status status,
-                     char out[HD_GROUP_TEXT])
+// Why a rank fails: the first error that `diag` has from message `said` on.
+static void find_reason(const hd_diag *diag, size_t said, hd_status status,
+                        char out[HD_GROUP_TEXT])
 {
     hd_message message;
 
@@ -466,6 +467,17 @@ void hd_group_reason(const hd_diag *diag, size_t said, hd_status status,
     }
 }
 
+void hd_group_give_up(hd_group *group, hd_status status, const hd_diag *diag,
+                      size_t said)
+{
+    char why[HD_GROUP_TEXT], text[HD_GROUP_TEXT];
+
+    find_reason(diag, said, status, why);
+    snprintf(text, sizeof(text), "rank %d failed: %.*s", hd_group_rank(group),
+             HD_GROUP_TEXT - 32, why);
+    hd_group_fail(group, text);
+}
+
 hd_status hd_exchange_agree(const hd_exchange *exchange, hd_status status)
 {
     int size = exchange->group->size;
@@ -479,7 +491,7 @@ hd_status hd_exchange_agree(const hd_exchange *exchange, hd_status status)
         return hd_fail(exchange->diag, HD_NO_MEMORY, "no memory for %d ranks",
                        size);
     }
-    hd_group_reason(exchange->diag, exchange->said, status, mine.text);
+    find_reason(exchange->diag, exchange->said, status, mine.text);
     // Whoever has failed has said why: that others have too is no news.
     if (status != HD_OK)
         quiet.diag = NULL;

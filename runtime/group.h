@@ -56,13 +56,13 @@ bool hd_group_failed(const hd_group *group);
 // Its words, which name the rank at fault, and what a call of this rank ends
 // with. Any thread may call.
 hd_status hd_group_failure(hd_group *group, char out[HD_GROUP_TEXT]);
-// Why a rank fails with `status`: the first error that `diag`, which may be
-// NULL, has from message `said` on. What is older is not the reason, nor is a
-// warning.
-void hd_group_reason(const hd_diag *diag, size_t said, hd_status status,
-                     char out[HD_GROUP_TEXT]);
 // Gives up, and tells every peer why. Any thread may call.
 void hd_group_fail(hd_group *group, const char *text);
+// As above, for a rank that fails with `status`: the reason is the first error
+// that `diag`, which may be NULL, has from message `said` on. What is older is
+// not the reason, nor is a warning.
+void hd_group_give_up(hd_group *group, hd_status status, const hd_diag *diag,
+                      size_t said);
 // As above, for want of memory on this rank: the peers wait for its part.
 void hd_group_run_out(hd_group *group);
 // The peer has left in good order: what it has not yet signalled never comes.

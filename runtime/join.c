@@ -17,17 +17,6 @@ static hd_status connect_group(const hd_place *place, double timeout,
     return status;
 }
 
-static void tell_peers(hd_group *group, hd_status status, const hd_diag *diag,
-                       size_t said)
-{
-    char why[HD_GROUP_TEXT], text[HD_GROUP_TEXT];
-
-    hd_group_reason(diag, said, status, why);
-    snprintf(text, sizeof(text), "rank %d failed: %.*s", hd_group_rank(group),
-             HD_GROUP_TEXT - 32, why);
-    hd_group_fail(group, text);
-}
-
 hd_status hd_join(const hd_place *place, double timeout, hd_rank_fn *fn,
                   void *context, hd_diag *diag)
 {
@@ -38,7 +27,7 @@ hd_status hd_join(const hd_place *place, double timeout, hd_rank_fn *fn,
     HD_TRY(connect_group(place, timeout, diag, &group));
     status = fn(context, group);
     if (status != HD_OK)
-        tell_peers(group, status, diag, said);
+        hd_group_give_up(group, status, diag, said);
     hd_group_destroy(group);
     return status;
 }

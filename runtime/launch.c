@@ -191,17 +191,6 @@ static void post_messages(hd_slot *slot, const hd_diag *diag)
     }
 }
 
-static void tell_peers(const hd_diag *diag, int rank, hd_status status,
-                       hd_group *group)
-{
-    char why[HD_GROUP_TEXT], text[HD_GROUP_TEXT];
-
-    hd_group_reason(diag, 0, status, why);
-    snprintf(text, sizeof(text), "rank %d failed: %.*s", rank,
-             HD_GROUP_TEXT - 32, why);
-    hd_group_fail(group, text);
-}
-
 static _Noreturn void run_rank(const hd_launcher *launcher, int rank,
                                hd_rank_fn *fn, void *context)
 {
@@ -224,7 +213,7 @@ static _Noreturn void run_rank(const hd_launcher *launcher, int rank,
     if (status != HD_OK)
         post_messages(slot, launcher->diag);
     if (status != HD_OK && group != NULL)
-        tell_peers(launcher->diag, rank, status, group);
+        hd_group_give_up(group, status, launcher->diag, 0);
     hd_group_destroy(group);
     slot->status = (int32_t)status;
     slot->returned = 1;

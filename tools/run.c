@@ -404,7 +404,7 @@ static outcome draw_timeline(const run *run)
     hd_simulation *simulation;
     char title[256];
     timeline t;
-    outcome result = FINE;
+    outcome result;
 
     if (!run->trace && !run->svg)
         return FINE;
@@ -415,10 +415,7 @@ static outcome draw_timeline(const run *run)
              hd_module_name(run->module), run->job.iters,
              run->job.session.device);
     t = timeline_of(simulation, title, run->job.ranks);
-    if (run->trace)
-        result = timeline_trace(&t, run->trace);
-    if (run->svg)
-        result = first_wrong(result, timeline_svg(&t, run->svg));
+    result = timeline_draw(&t, run->trace, run->svg);
     timeline_free(&t);
     hd_simulation_destroy(simulation);
     return result;

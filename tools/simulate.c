@@ -166,17 +166,14 @@ static outcome draw(const simulate *s, const hd_module *module,
 {
     char title[256];
     timeline t;
-    outcome result = FINE;
+    outcome result;
 
     if (!s->trace && !s->svg)
         return FINE;
     snprintf(title, sizeof title, "%s, predicted on %s", hd_module_name(module),
              s->machine.name);
     t = timeline_of(simulation, title, hd_module_ranks(module));
-    if (s->trace)
-        result = timeline_trace(&t, s->trace);
-    if (s->svg)
-        result = first_wrong(result, timeline_svg(&t, s->svg));
+    result = timeline_draw(&t, s->trace, s->svg);
     timeline_free(&t);
     return result;
 }

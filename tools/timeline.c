@@ -173,11 +173,6 @@ static void write_trace(const timeline *t, FILE *to)
     free(first);
 }
 
-outcome timeline_trace(const timeline *timeline, const char *path)
-{
-    return write_file(timeline, path, write_trace);
-}
-
 // -------------------------------------------------------------------- svg
 
 enum {
@@ -345,7 +340,14 @@ static void write_svg(const timeline *t, FILE *to)
     fprintf(to, "</svg>\n");
 }
 
-outcome timeline_svg(const timeline *timeline, const char *path)
+outcome timeline_draw(const timeline *timeline, const char *trace,
+                      const char *svg)
 {
-    return write_file(timeline, path, write_svg);
+    outcome result = FINE;
+
+    if (trace)
+        result = write_file(timeline, trace, write_trace);
+    if (svg)
+        result = first_wrong(result, write_file(timeline, svg, write_svg));
+    return result;
 }

@@ -18,11 +18,11 @@ timeline timeline_of(const hd_simulation *simulation, const char *title,
                      int ranks);
 void timeline_free(timeline *timeline);
 
-// Chrome's trace format: a process a rank, a thread a stream, arrows for what
-// ranks send each other.
-outcome timeline_trace(const timeline *timeline, const char *path);
-// A picture of the first ranks: compute, transfers and idle streams, and the
-// critical path.
-outcome timeline_svg(const timeline *timeline, const char *path);
+// Writes each whose path is not NULL, also where the other cannot be written.
+// The trace is in Chrome's format: a process a rank, a thread a stream, arrows
+// for what ranks send each other. The picture is of the first ranks: compute,
+// transfers and idle streams, and the critical path.
+outcome timeline_draw(const timeline *timeline, const char *trace,
+                      const char *svg);
 
 #endif

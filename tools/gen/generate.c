@@ -600,27 +600,26 @@ static int draw_inout(maker *m, const tensor *like)
 static void make_update(maker *m, int x)
 {
     static const char *const ops[] = {"add", "mul", "sum", "max"};
-    int op = pick(m, 5), to = draw_inout(m, &m->tensor[x]), y;
+    int op = pick(m, 5), to = draw_inout(m, &m->tensor[x]), y = to;
     tensor t = m->tensor[to];
     char factor[24];
 
     read_tensor(m, to);
     if (op == 4) {
         draw_factor(m, factor, &t.size);
-        if (fits(m, &t))
-            fprintf(m->body, "    %%t%d = scale %%t%d by %s\n", to, to, factor);
     } else {
         y = op < 2 ? draw_second(m, &t, op == 1) : supply(m, &t);
         t.size += op < 2 ? 0 : m->tensor[y].size;
-        if (fits(m, &t) && m->tensor[y].ndims == t.ndims && once_in(m, 2))
-            fprintf(m->body, "    %%t%d = %s %%t%d, %%t%d\n", to, ops[op], y,
-                    to);
-        else if (fits(m, &t))
-            fprintf(m->body, "    %%t%d = %s %%t%d, %%t%d\n", to, ops[op], to,
-                    y);
     }
-    if (fits(m, &t))
-        m->tensor[to].size = t.size;
+    if (!fits(m, &t))
+        return;
+    m->tensor[to].size = t.size;
+    if (op == 4)
+        fprintf(m->body, "    %%t%d = scale %%t%d by %s\n", to, to, factor);
+    else if (m->tensor[y].ndims == t.ndims && once_in(m, 2))
+        fprintf(m->body, "    %%t%d = %s %%t%d, %%t%d\n", to, ops[op], y, to);
+    else
+        fprintf(m->body, "    %%t%d = %s %%t%d, %%t%d\n", to, ops[op], to, y);
 }
 
 static void make_transpose(maker *m, int x)
