@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 enum { ROW_MAJOR = 101, NO_TRANS = 111, TRANS = 112 }; // of cblas.h
 
@@ -23,6 +24,23 @@ static bool load_symbols(hd_cpu_blas *blas, const char **missing)
     memcpy(&blas->symbol_name, &symbol, sizeof symbol);
 #include "runtime/cpu_blas.def"
 #undef HD_BLAS
+    return true;
+}
+
+// OpenBLAS 0.3.21 maps 128 MiB for each thread that multiplies, tries again for
+// ever where that fails, and ends the process if it cannot start its threads as
+// it is loaded. So it is left alone where the address space (ulimit -v) has a
+// limit that these and a program's tensors may well reach.
+static bool is_short_of_addresses(char *why, size_t room)
+{
+    enum { ENOUGH_GIB = 16 };
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY ||
+        limit.rlim_cur >> 30 >= ENOUGH_GIB)
+        return false;
+    snprintf(why, room, "ulimit -v is %llu MiB, and it may need %d GiB",
+             (unsigned long long)limit.rlim_cur >> 20, ENOUGH_GIB);
     return true;
 }
 
@@ -64,9 +82,10 @@ void hd_cpu_blas_open(hd_cpu_blas *out)
     bool found;
 
     memset(out, 0, sizeof *out);
-    found = open_library(out, path, why, sizeof why);
-    if (!found && chosen == NULL)
-        found = open_library(out, path = names[1], why, sizeof why);
+    found = !is_short_of_addresses(why, sizeof why) &&
+            (open_library(out, path, why, sizeof why) ||
+             (chosen == NULL &&
+              open_library(out, path = names[1], why, sizeof why)));
     if (!found) {
         snprintf(out->name, sizeof out->name,
                  "built-in loops (no OpenBLAS: %s)", why);

@@ -16,9 +16,8 @@ typedef struct hd_cpu_blas {
     char name[160]; // "OpenBLAS 0.3.21 (libopenblas.so.0)"
 } hd_cpu_blas;
 
-// Never fails: without a library it is the built-in loops. If
-// HEDDLE_OPENBLAS_LIB names one that does not do, the name says why. One thread
-// a caller.
+// Never fails: without a library, or where ulimit -v is below 16 GiB, it is the
+// built-in loops, and the name says why. One thread a caller.
 void hd_cpu_blas_open(hd_cpu_blas *out);
 void hd_cpu_blas_close(hd_cpu_blas *blas);
 
