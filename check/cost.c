@@ -1,43 +1,10 @@
 // A matmul takes as long as its tiles, or as those that fill the processor if
 // it has fewer; anything else is bound by the bytes that it reads and writes.
-// The numbers of the default machine are those of docs/simulate.md.
 #include "check/cost.h"
 
 #include <string.h>
 
 #include "ir/verify.h"
-
-hd_machine hd_machine_default(void)
-{
-    hd_machine machine = {
-        .name = "8 x H200",
-        .ranks_per_node = 8,
-        .issue = 1.5e-6,
-        .launch = 2.5e-6,
-        .memory = 4.1e12,
-        .matmul = {[HD_F64] = 60e12,
-                   [HD_F32] = 51e12,
-                   [HD_F16] = 656e12,
-                   [HD_BF16] = 656e12,
-                   [HD_F8E4M3] = 1200e12,
-                   [HD_F8E5M2] = 1200e12},
-        .units = 99,
-        .tile_m = 128,
-        .tile_n = 128,
-        .hop = 12e-6,
-        .copy_latency = 2.1e-6,
-        .copy_bandwidth = 392e9,
-        .link = 345e9,
-        .collision = 0.6,
-        .collective_latency = 27e-6,
-        .collective_bandwidth = 345e9,
-        .collective_units = 0.1,
-        .network_latency = 15e-6,
-        .network_bandwidth = 47e9,
-    };
-
-    return machine;
-}
 
 static double view_bytes(const hd_view *view)
 {

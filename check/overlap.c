@@ -164,7 +164,9 @@ static void warn(const lint *l, int rank, int64_t transfer, int64_t beside)
                "rank %d could, as far as data goes, with this %s",
                hd_op_info_get(t->code)->text, rank,
                hd_op_info_get(c->code)->text);
-    hd_note(l->diag, c->loc, "the %s; put one of the two on a work stream",
+    hd_note(l->diag, c->loc,
+            "the %s; put one of the two on a work stream, or lower with "
+            "--comm-stream",
             hd_op_info_get(c->code)->text);
 }
 

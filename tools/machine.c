@@ -98,6 +98,8 @@ static outcome take_matmul(const char *path, const cJSON *value,
         snprintf(key, sizeof key, "matmul.%.40s", rate->string);
         if (dtype == HD_EVENT)
             return complain(WRONG, "%s: %s: no such dtype", path, key);
+        if (out->matmul[dtype] > 0)
+            return complain(WRONG, "%s: %s stands twice", path, key);
         TRY(take_number(path, key, rate, 1, 1e21, &out->matmul[dtype]));
     }
     if (!(out->matmul[HD_F32] > 0))

@@ -42,7 +42,7 @@ typedef struct stretch {
     double seconds;
 } stretch;
 
-enum { MOST_STRETCHES = 64, SHOWN_STRETCHES = 4 };
+enum { SHOWN_STRETCHES = 4 };
 
 static int compare_stretches(const void *x, const void *y)
 {
@@ -51,29 +51,37 @@ static int compare_stretches(const void *x, const void *y)
     return (a->seconds < b->seconds) - (a->seconds > b->seconds);
 }
 
-static int find_stretches(const hd_simulation *simulation,
-                          stretch out[MOST_STRETCHES])
+static int compare_lines(const void *x, const void *y)
 {
-    int n = 0;
+    const stretch *a = x, *b = y;
 
-    for (int64_t i = 0; i < hd_simulation_intervals(simulation); i++) {
+    return a->line != b->line ? a->line - b->line : strcmp(a->op, b->op);
+}
+
+// The longest first; the caller frees them.
+static stretch *find_stretches(const hd_simulation *simulation, int64_t *out)
+{
+    int64_t all = hd_simulation_intervals(simulation), steps = 0, n = 0;
+    stretch *stretches = need((size_t)all + 1, sizeof *stretches);
+
+    for (int64_t i = 0; i < all; i++) {
         hd_interval v;
-        int at = 0;
 
         hd_simulation_interval(simulation, i, &v);
-        if (!v.critical || v.work == HD_SYNC)
-            continue;
-        while (at < n && (out[at].line != v.line || out[at].op != v.op))
-            at++;
-        if (at == MOST_STRETCHES)
-            continue;
-        if (at == n)
-            out[n++] = (stretch){v.op, v.line, 0, 0};
-        out[at].steps++;
-        out[at].seconds += v.end - v.start;
+        if (v.critical && v.work != HD_SYNC)
+            stretches[steps++] = (stretch){v.op, v.line, 1, v.end - v.start};
     }
-    qsort(out, (size_t)n, sizeof *out, compare_stretches);
-    return n;
+    qsort(stretches, (size_t)steps, sizeof *stretches, compare_lines);
+    for (int64_t i = 0; i < steps; i++)
+        if (n > 0 && compare_lines(&stretches[n - 1], &stretches[i]) == 0) {
+            stretches[n - 1].steps++;
+            stretches[n - 1].seconds += stretches[i].seconds;
+        } else {
+            stretches[n++] = stretches[i];
+        }
+    qsort(stretches, (size_t)n, sizeof *stretches, compare_stretches);
+    *out = n;
+    return stretches;
 }
 
 static void print_prediction(const simulate *s, const hd_module *module,
@@ -82,9 +90,9 @@ static void print_prediction(const simulate *s, const hd_module *module,
     // A picture on standard output wants nothing beside it.
     FILE *to = is_dash(s->trace) || is_dash(s->svg) ? stderr : stdout;
     hd_prediction p;
-    stretch stretches[MOST_STRETCHES];
     int ranks = hd_module_ranks(module);
-    int n = find_stretches(simulation, stretches);
+    int64_t n;
+    stretch *stretches = find_stretches(simulation, &n);
     char a[32], b[32], c[32];
 
     hd_simulation_predict(simulation, &p);
@@ -95,12 +103,16 @@ static void print_prediction(const simulate *s, const hd_module *module,
             "critical path    compute %.1f us, transfers %.1f us, waiting for "
             "the host %.1f us\n",
             p.compute * 1e6, p.transfer * 1e6, p.wait * 1e6);
-    for (int i = 0; i < n && i < SHOWN_STRETCHES; i++)
+    for (int64_t i = 0; i < n && i < SHOWN_STRETCHES; i++)
         fprintf(to, "                 %.1f us: %" PRId64 " x %s, line %d\n",
                 stretches[i].seconds * 1e6, stretches[i].steps, stretches[i].op,
                 stretches[i].line);
-    fprintf(to, "overlap          %.0f %% of the time of transfers\n",
-            p.overlap * 100);
+    free(stretches);
+    if (p.bytes_copied + p.bytes_gathered + p.bytes_networked > 0)
+        fprintf(to, "overlap          %.0f %% of the time of transfers\n",
+                p.overlap * 100);
+    else
+        fprintf(to, "overlap          nothing is transferred\n");
     fprintf(to,
             "bytes moved      %s by send and recv, %s by collectives, %s "
             "between nodes\n",
@@ -214,7 +226,10 @@ static void compare_json(const simulate *s, const candidate *candidates, int n)
                                           choose_name(lower->transfer)));
         put_number(object, "streams", lower->streams);
         put_number(object, "chunks", lower->chunks);
-        cJSON_AddBoolToObject(object, "comm_stream", lower->comm_stream);
+        need_json(
+            cJSON_AddBoolToObject(object, "comm_stream", lower->comm_stream));
+        need_json(
+            cJSON_AddBoolToObject(object, "defer_sends", lower->defer_sends));
         need_json(cJSON_AddStringToObject(object, "machine", s->machine.name));
         put_prediction(object, &candidates[i].prediction);
         cJSON_AddItemToArray(array, object);

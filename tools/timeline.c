@@ -50,6 +50,9 @@ static outcome write_file(const timeline *t, const char *path,
     return result;
 }
 
+// Streams of a rank, the caller's with them.
+enum { MOST_LANES = 66 };
+
 static double micro(double seconds)
 {
     return seconds * 1e6;
@@ -84,46 +87,151 @@ static void put_text(FILE *to, const char *text)
     }
 }
 
-// Threads are named where a stream has steps.
-static void trace_names(const timeline *t, FILE *to)
+// A viewer takes the slices of a thread for calls within calls, and drops one
+// that ends after the one around it. The members of a group, and a send that
+// its stream does not wait for, do go on beside other steps: each is put on the
+// first row of its stream that is free, and every row is a thread.
+typedef struct slice {
+    int64_t start, end; // ns, so that neighbours stay neighbours when printed
+    int64_t at;         // its interval
+    int stream, row;
+} slice;
+
+typedef struct rows {
+    const timeline *t;
+    slice *slice;   // owned, by interval
+    int64_t *first; // owned, by rank: its first interval; ranks + 1
+    int nrows;      // of the stream that has most
+} rows;
+
+static int64_t nano(double seconds)
 {
-    bool *named = need(66, sizeof *named);
-    int rank = -1;
+    return (int64_t)(seconds * 1e9 + 0.5);
+}
 
-    for (int64_t i = 0; i < t->n; i++) {
-        const hd_interval *v = &t->interval[i];
-        char stream[32];
+static int compare_starts(const void *x, const void *y)
+{
+    const slice *a = x, *b = y;
 
-        if (v->rank != rank) {
-            memset(named, 0, 66 * sizeof *named);
-            rank = v->rank;
-            fprintf(to,
-                    "{\"ph\":\"M\",\"pid\":%d,\"name\":\"process_name\","
-                    "\"args\":{\"name\":\"rank %d\"}},\n",
-                    rank, rank);
+    if (a->stream != b->stream)
+        return a->stream - b->stream;
+    if (a->start != b->start)
+        return a->start < b->start ? -1 : 1;
+    return (a->at > b->at) - (a->at < b->at);
+}
+
+// The slices of one rank; `until` says when each row is free, and is cleared
+// for each stream.
+static void find_rows(rows *r, slice *slices, int64_t n, int64_t *until)
+{
+    int used = 0;
+
+    qsort(slices, (size_t)n, sizeof *slices, compare_starts);
+    for (int64_t i = 0; i < n; i++) {
+        slice *s = &slices[i];
+        int row = 0;
+
+        if (i == 0 || s->stream != s[-1].stream)
+            used = 0;
+        while (row < used && until[row] > s->start)
+            row++;
+        used = row == used ? used + 1 : used;
+        until[row] = s->end;
+        s->row = row;
+        r->nrows = used > r->nrows ? used : r->nrows;
+        r->slice[s->at].row = row;
+    }
+}
+
+static rows rows_of(const timeline *t)
+{
+    rows r = {.t = t, .nrows = 1};
+    slice *mine = need((size_t)t->n + 1, sizeof *mine);
+    int64_t *until = need((size_t)t->n + 1, sizeof *until);
+
+    r.slice = need((size_t)t->n + 1, sizeof *r.slice);
+    r.first = need((size_t)t->ranks + 1, sizeof *r.first);
+    r.first[t->ranks] = t->n;
+    for (int64_t i = t->n; i > 0; i--)
+        r.first[t->interval[i - 1].rank] = i - 1;
+    for (int rank = 0; rank < t->ranks; rank++) {
+        int64_t n = 0;
+
+        for (int64_t i = r.first[rank]; i < t->n && t->interval[i].rank == rank;
+             i++) {
+            const hd_interval *v = &t->interval[i];
+
+            r.slice[i] = (slice){nano(v->start), nano(v->end), i, v->stream, 0};
+            if (is_drawn(v))
+                mine[n++] = r.slice[i];
         }
-        if (named[v->stream + 1])
-            continue;
-        named[v->stream + 1] = true;
-        name_stream(v->stream, stream);
+        find_rows(&r, mine, n, until);
+    }
+    free(mine);
+    free(until);
+    return r;
+}
+
+static int thread_of(const slice *s)
+{
+    return s->stream + 1 + MOST_LANES * s->row;
+}
+
+static void put_time(FILE *to, const char *key, int64_t ns)
+{
+    fprintf(to, ",\"%s\":%" PRId64 ".%03d", key, ns / 1000, (int)(ns % 1000));
+}
+
+static void trace_thread(const slice *s, int rank, FILE *to)
+{
+    char stream[32];
+
+    name_stream(s->stream, stream);
+    fprintf(to,
+            "{\"ph\":\"M\",\"pid\":%d,\"tid\":%d,\"name\":\"thread_name\","
+            "\"args\":{\"name\":\"%s",
+            rank, thread_of(s), stream);
+    if (s->row > 0)
+        fprintf(to, " (%d)", s->row + 1);
+    fprintf(to,
+            "\"}},\n{\"ph\":\"M\",\"pid\":%d,\"tid\":%d,"
+            "\"name\":\"thread_sort_index\",\"args\":{\"sort_index\":%d}},\n",
+            rank, thread_of(s), (s->stream + 1) * HD_MAX_RANKS + s->row);
+}
+
+// Threads are named where a stream has steps.
+static void trace_names(const rows *r, FILE *to)
+{
+    size_t nthreads = (size_t)r->nrows * MOST_LANES;
+    bool *named = need(nthreads, sizeof *named);
+
+    for (int rank = 0; rank < r->t->ranks; rank++) {
+        memset(named, 0, nthreads * sizeof *named);
         fprintf(to,
-                "{\"ph\":\"M\",\"pid\":%d,\"tid\":%d,\"name\":\"thread_name\","
-                "\"args\":{\"name\":\"%s\"}},\n",
-                rank, v->stream + 1, stream);
+                "{\"ph\":\"M\",\"pid\":%d,\"name\":\"process_name\","
+                "\"args\":{\"name\":\"rank %d\"}},\n",
+                rank, rank);
+        for (int64_t i = r->first[rank];
+             i < r->t->n && r->t->interval[i].rank == rank; i++) {
+            if (!named[thread_of(&r->slice[i])])
+                trace_thread(&r->slice[i], rank, to);
+            named[thread_of(&r->slice[i])] = true;
+        }
     }
     free(named);
 }
 
-static void trace_interval(const timeline *t, int64_t i, FILE *to)
+static void trace_slice(const rows *r, int64_t i, FILE *to)
 {
-    const hd_interval *v = &t->interval[i];
+    const hd_interval *v = &r->t->interval[i];
+    const slice *s = &r->slice[i];
     char name[128];
 
-    hd_simulation_name(t->names, i, name, sizeof name);
-    fprintf(to,
-            "{\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f,"
-            "\"cat\":\"%s\",\"name\":\"",
-            v->rank, v->stream + 1, micro(v->start), micro(v->end - v->start),
+    hd_simulation_name(r->t->names, i, name, sizeof name);
+    fprintf(to, "{\"ph\":\"X\",\"pid\":%d,\"tid\":%d", v->rank, thread_of(s));
+    put_time(to, "ts", s->start);
+    put_time(to, "dur", s->end - s->start);
+    fprintf(to, ",\"cat\":\"%s\",\"name\":\"",
             v->work == HD_COMPUTE ? "compute" : "transfer");
     put_text(to, name);
     fprintf(to,
@@ -132,45 +240,49 @@ static void trace_interval(const timeline *t, int64_t i, FILE *to)
             v->step, v->line, v->critical ? "true" : "false");
 }
 
-// From a send to the recv that it meets.
-static void trace_arrow(const timeline *t, const int64_t *first, int64_t i,
-                        FILE *to)
+// One end of an arrow, which the slice there at that time is bound to.
+static void trace_arrow_end(const char *kind, int64_t id, int rank,
+                            const slice *s, int64_t ns, FILE *to)
 {
-    const hd_interval *v = &t->interval[i];
-    const hd_interval *r = &t->interval[first[v->peer] + v->meets];
+    fprintf(to, "{\"ph\":%s,\"id\":%" PRId64 ",\"pid\":%d,\"tid\":%d", kind, id,
+            rank, thread_of(s));
+    put_time(to, "ts", ns);
+    fprintf(to, ",\"cat\":\"flow\",\"name\":\"transfer\"},\n");
+}
 
-    fprintf(to,
-            "{\"ph\":\"s\",\"id\":%" PRId64
-            ",\"pid\":%d,\"tid\":%d,\"ts\":%.3f,\"cat\":\"flow\","
-            "\"name\":\"transfer\"},\n",
-            i, v->rank, v->stream + 1, micro(v->start));
-    fprintf(to,
-            "{\"ph\":\"f\",\"bp\":\"e\",\"id\":%" PRId64
-            ",\"pid\":%d,\"tid\":%d,\"ts\":%.3f,\"cat\":\"flow\","
-            "\"name\":\"transfer\"},\n",
-            i, r->rank, r->stream + 1, micro(r->end));
+// From the start of a send to the last moment of the recv that it meets: at its
+// end the slice after it would be meant.
+static void trace_arrow(const rows *r, int64_t i, FILE *to)
+{
+    const hd_interval *v = &r->t->interval[i];
+    const slice *send = &r->slice[i];
+    const slice *recv = &r->slice[r->first[v->peer] + v->meets];
+    int64_t end = recv->end > recv->start ? recv->end - 1 : recv->end;
+
+    trace_arrow_end("\"s\"", i, v->rank, send, send->start, to);
+    trace_arrow_end("\"f\",\"bp\":\"e\"", i, v->peer, recv,
+                    end > send->start ? end : send->start, to);
 }
 
 static void write_trace(const timeline *t, FILE *to)
 {
-    int64_t *first = need((size_t)t->ranks + 1, sizeof *first);
+    rows r = rows_of(t);
 
-    for (int64_t i = t->n; i > 0; i--)
-        first[t->interval[i - 1].rank] = i - 1;
     fprintf(to, "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n");
-    trace_names(t, to);
+    trace_names(&r, to);
     for (int64_t i = 0; i < t->n; i++) {
         if (!is_drawn(&t->interval[i]))
             continue;
-        trace_interval(t, i, to);
+        trace_slice(&r, i, to);
         if (strcmp(t->interval[i].op, "send") == 0)
-            trace_arrow(t, first, i, to);
+            trace_arrow(&r, i, to);
     }
-    fprintf(to, "{\"ph\":\"M\",\"pid\":0,\"name\":\"trace_name\",\"args\":"
-                "{\"name\":\"");
+    fprintf(to, "{\"ph\":\"M\",\"pid\":0,\"name\":\"process_labels\","
+                "\"args\":{\"labels\":\"");
     put_text(to, t->title);
     fprintf(to, "\"}}\n]}\n");
-    free(first);
+    free(r.slice);
+    free(r.first);
 }
 
 // -------------------------------------------------------------------- svg
@@ -188,7 +300,8 @@ typedef struct picture {
     const timeline *t;
     FILE *to;
     int ranks;
-    int lane[MOST_RANKS][66]; // by rank and stream + 1: its number, or -1
+    // By rank and stream + 1: its number, or -1.
+    int lane[MOST_RANKS][MOST_LANES];
     int nlanes;
 } picture;
 
@@ -202,7 +315,7 @@ static void find_lanes(picture *p)
             p->lane[v->rank][v->stream + 1] = 0;
     }
     for (int rank = 0; rank < p->ranks; rank++)
-        for (int stream = 0; stream < 66; stream++)
+        for (int stream = 0; stream < MOST_LANES; stream++)
             if (p->lane[rank][stream] == 0)
                 p->lane[rank][stream] = p->nlanes++;
 }
@@ -235,7 +348,18 @@ static void draw_legend(const picture *p)
                 LEFT + 120 * i, styles[i], LEFT + 120 * i + 20, words[i]);
 }
 
-// About eight ticks of 1, 2 or 5 times a power of ten microseconds.
+// The unit in which the axis has no long numbers.
+static const char *axis_unit(double end, double *scale)
+{
+    if (end < 0.01) {
+        *scale = 1e6;
+        return "us";
+    }
+    *scale = end < 10 ? 1e3 : 1;
+    return end < 10 ? "ms" : "s";
+}
+
+// About eight ticks of 1, 2 or 5 times a power of ten nanoseconds.
 static double tick_of(double end)
 {
     double tick = 1e-9;
@@ -254,22 +378,24 @@ static void draw_axis(const picture *p, double bottom)
 {
     double tick = tick_of(p->t->end);
     int n = (int)(p->t->end / tick + 1e-4);
+    double scale;
+    const char *unit = axis_unit(p->t->end, &scale);
 
     for (int i = 0; i <= n; i++) {
         double at = tick * i;
 
         fprintf(p->to,
                 "<line x1='%.1f' y1='%d' x2='%.1f' y2='%.1f' stroke='#ccc'/>"
-                "<text x='%.1f' y='%.1f' text-anchor='middle'>%g us</text>\n",
+                "<text x='%.1f' y='%.1f' text-anchor='middle'>%g %s</text>\n",
                 left_of(p, at), TOP - 6, left_of(p, at), bottom, left_of(p, at),
-                bottom + 14, micro(at));
+                bottom + 14, at * scale, unit);
     }
 }
 
 static void draw_lanes(const picture *p)
 {
     for (int rank = 0; rank < p->ranks; rank++)
-        for (int stream = -1; stream < 65; stream++) {
+        for (int stream = -1; stream < MOST_LANES - 1; stream++) {
             char name[32];
 
             if (p->lane[rank][stream + 1] < 0)

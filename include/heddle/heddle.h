@@ -276,14 +276,14 @@ typedef struct hd_machine {
     double issue;       // s: the host issues one step
     double launch;      // s: a kernel's own start and end
     double memory;      // bytes/s that an element-wise kernel moves
-    // Operations/s of a matmul, by hd_dtype; 0: as f32, or f64 for f64.
+    // Operations/s of a matmul, by hd_dtype; 0: as f32, which is above 0.
     double matmul[HD_EVENT];
     int units;          // tiles that fill a rank's processor: a matmul of fewer
                         // takes as long; 0: tiles do not matter
     int tile_m, tile_n; // elements of the result that a tile has
     double hop;         // s: credit and signal of one send and recv
     double copy_latency, copy_bandwidth; // of one send and recv in a node
-    double link;      // bytes/s that a rank can send, and receive, altogether
+    double link;      // bytes/s that a rank can send, and receive, in its node
     double collision; // the share of that which several peers at once get
     double collective_latency, collective_bandwidth; // bytes received a rank
     double collective_units; // share of a rank's processor that one takes
@@ -316,7 +316,8 @@ typedef struct hd_prediction {
     double time;           // s, until the slowest rank is done
     double compute;        // s, of the critical path
     double transfer;       // s, of the critical path
-    double wait;           // s, of the critical path: the host and latencies
+    double wait;           // s, of the critical path: for the host; of what was
+                           // measured: all gaps
     double overlap;        // share of the time of transfers that is computed in
     double bytes_copied;   // within nodes, by send and recv, all ranks
     double bytes_gathered; // by collectives, all ranks
@@ -562,7 +563,7 @@ typedef struct hd_stats {
 
 HD_API void hd_session_stats(const hd_session *session, hd_stats *out);
 
-// An event that a caller shares with programs (`in %go : event`).
+// An event that a caller shares with programs (`in %go : event[]`).
 typedef struct hd_event hd_event;
 
 HD_API hd_event *hd_event_create(void); // NULL if memory runs out

@@ -168,6 +168,51 @@ TEST(Simulation, OverlapIsTheShareOfTransfersThatIsComputedIn)
     EXPECT_DOUBLE_EQ(s.p.overlap, 0.5);
 }
 
+TEST(Simulation, LinksAndTheNetworkDoNotShare)
+{
+    hd_machine m = Round();
+
+    m.ranks_per_node = 2;
+    // Rank 0 sends 4 bytes to rank 1 beside it, and 4 to rank 2 far away.
+    Simulated s("host program ways mesh tp=3 in %x : u8[4] "
+                "temp %y : u8[4] shared { if tp == 0 { group { "
+                "send %x to 1 send %x to 2 } } "
+                "else { %y = recv from 0 } }",
+                m);
+
+    EXPECT_DOUBLE_EQ(s.At(0).end, 4);
+    EXPECT_DOUBLE_EQ(s.At(1).end, 8);
+    EXPECT_DOUBLE_EQ(s.p.bytes_copied, 4);
+    EXPECT_DOUBLE_EQ(s.p.bytes_networked, 4);
+}
+
+// Seconds that a collective of `ranks` takes, two ranks on a node and a quarter
+// of a byte a second on the network of each.
+double Across(const std::string &ranks, const std::string &code)
+{
+    hd_machine m = Round();
+
+    m.ranks_per_node = 2;
+    m.network_bandwidth = 0.25;
+    m.network_latency = 4;
+    m.collective_latency = 3;
+    Simulated s("host program across mesh tp=" + ranks +
+                    " in %x : u8[4, 2] in %w : u8[2] out %y : u8[" + ranks +
+                    ", 2] shared { %y = " + code + " }",
+                m);
+    return s.p.time - 3 - 4;
+}
+
+TEST(Simulation, ACollectiveBetweenNodesUsesTheNetworksOfAllItsMembers)
+{
+    // Six bytes a rank, that two ranks bring in together.
+    EXPECT_DOUBLE_EQ(Across("4", "all_gather %w"), 6 / 0.5);
+    // Four of six bytes come from afar, each for one rank alone.
+    EXPECT_DOUBLE_EQ(Across("4", "all_to_all %x"), 4 / 0.25);
+    // Rank 2 is alone on its node: four bytes.
+    EXPECT_DOUBLE_EQ(Across("3", "all_gather %w"), 4 / 0.25);
+}
+
 TEST(Simulation, TheHostIssuesOneStepAfterTheOther)
 {
     hd_machine m = Round();
@@ -218,6 +263,64 @@ TEST(Simulation, MeasuredTimesTakeThePlaceOfPredictedOnes)
     EXPECT_TRUE(s.At(0).critical);
 }
 
+// Rank 0 comes to its recv at once, rank 1 to its send after 6 s of compute.
+TEST(Simulation, WhatAMeasuredTransferWaitsForIsItsPartnersTime)
+{
+    Simulated s("host program late mesh tp=2 in %w : u8[1] temp %x : u8[1] "
+                "temp %y : u8[1] shared { if tp == 0 { %y = recv from 1 } "
+                "else { %x = copy %w send %x to 0 } }");
+    double times[] = {0, 10, 0, 6, 6, 10};
+
+    hd_simulation_measure(s.simulation, times);
+    hd_simulation_predict(s.simulation, &s.p);
+    EXPECT_DOUBLE_EQ(s.p.time, 10);
+    EXPECT_DOUBLE_EQ(s.p.compute, 6);
+    EXPECT_DOUBLE_EQ(s.p.transfer, 4);
+    EXPECT_DOUBLE_EQ(s.p.wait, 0);
+}
+
+TEST(Simulation, AMeasuredStepDoesNotWaitForASendThatItsStreamLeftBehind)
+{
+    Simulated s("host program defer mesh tp=2 in %x : u8[4] in %w : u8[1] "
+                "temp %y : u8[4] shared out %z : u8[1] temp %e : event[1] "
+                "{ if tp == 0 { send %x to 1 done %e[0] } %z = copy %w "
+                "if tp == 0 { wait %e[0] } else { %y = recv from 0 } }");
+    double times[] = {0, 9, 4, 12, 12, 12, 0, 4, 4, 9};
+
+    hd_simulation_measure(s.simulation, times);
+    hd_simulation_predict(s.simulation, &s.p);
+    EXPECT_DOUBLE_EQ(s.p.compute, 8);
+    EXPECT_DOUBLE_EQ(s.p.transfer, 0);
+    EXPECT_DOUBLE_EQ(s.p.wait, 4);
+    EXPECT_FALSE(s.At(0).critical);
+}
+
+TEST(Simulation, AMeasuredMemberOfAGroupDoesNotWaitForTheOthers)
+{
+    Simulated s(kExchange);
+    double times[] = {0, 10, 0, 12, 0, 12, 0, 10};
+
+    hd_simulation_measure(s.simulation, times);
+    hd_simulation_predict(s.simulation, &s.p);
+    EXPECT_DOUBLE_EQ(s.p.transfer, 12);
+    EXPECT_FALSE(s.At(0).critical);
+    EXPECT_TRUE(s.At(1).critical);
+}
+
+TEST(Simulation, AMeasuredWaitIsNoCompute)
+{
+    // The wait is woken a second after what it waits for.
+    Simulated s("host program wait streams 1 in %x : u8[1] out %y : u8[1] "
+                "temp %e : event[1] { fork on stream 0 { %y = copy %x "
+                "%e[0] = record } wait %e[0] join }");
+    double times[] = {0, 0, 0, 5, 5, 5, 0, 6, 6, 6};
+
+    hd_simulation_measure(s.simulation, times);
+    hd_simulation_predict(s.simulation, &s.p);
+    EXPECT_DOUBLE_EQ(s.p.compute, 5);
+    EXPECT_DOUBLE_EQ(s.p.wait, 1);
+}
+
 TEST(Simulation, TheSameProgramTakesTheSameTime)
 {
     hd_machine m = hd_machine_default();
@@ -262,6 +365,10 @@ TEST(Simulation, WhatCannotBeSimulatedIsRefused)
               HD_INVALID);
     EXPECT_NE(stuck.Said().find("h deadlocks"), std::string::npos);
     m.link = 0;
+    EXPECT_EQ(hd_simulate(fine.module, &m, fine.diag, &simulation),
+              HD_ARGUMENT);
+    m = Round();
+    m.hop = INFINITY;
     EXPECT_EQ(hd_simulate(fine.module, &m, fine.diag, &simulation),
               HD_ARGUMENT);
     EXPECT_EQ(simulation, nullptr);

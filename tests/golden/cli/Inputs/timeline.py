@@ -16,15 +16,20 @@ assert any(e["args"]["critical"] for e in steps)
 assert sum(e["name"].startswith("send") for e in steps) == ranks * sends
 lanes = collections.defaultdict(list)
 for e in steps:
-    if not e["name"].startswith(("send", "recv")):  # members of a group lie over each other
-        lanes[e["pid"], e["tid"]].append((e["ts"], e["ts"] + e["dur"]))
+    start = round(e["ts"] * 1000)  # ns
+    lanes[e["pid"], e["tid"]].append((start, start + round(e["dur"] * 1000)))
 for lane in lanes.values():
     lane.sort()
-    assert all(a[1] <= b[0] + 0.01 for a, b in zip(lane, lane[1:])), "a stream is FIFO"
+    assert all(a[1] <= b[0] for a, b in zip(lane, lane[1:])), "slices of a thread lie over each other"
+named = {(e["pid"], e["tid"]) for e in events if e["name"] == "thread_name"}
+assert lanes.keys() <= named
 starts = {e["id"]: e for e in events if e["ph"] == "s"}
 ends = {e["id"]: e for e in events if e["ph"] == "f"}
 assert starts.keys() == ends.keys() and len(starts) == ranks * sends
 assert all(starts[i]["pid"] != ends[i]["pid"] for i in starts)
+for e in list(starts.values()) + list(ends.values()):  # a viewer binds it to what is there
+    at = round(e["ts"] * 1000)
+    assert any(a <= at < max(b, a + 1) for a, b in lanes[e["pid"], e["tid"]]), e
 drawn = xml.dom.minidom.parse(svg).getElementsByTagName("title")
 assert len(drawn) >= len(steps)
 print("fine")

@@ -1,0 +1,13 @@
+// A machine whose numbers make sense.
+#ifndef HD_CHECK_MACHINE_H
+#define HD_CHECK_MACHINE_H
+
+#include "base/diag.h"
+
+HD_BEGIN_DECLS
+
+hd_status hd_machine_check(const hd_machine *machine, hd_diag *diag);
+
+HD_END_DECLS
+
+#endif

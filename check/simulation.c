@@ -1,0 +1,120 @@
+// See simulation.h.
+#include "check/simulation.h"
+
+#include <stdlib.h>
+
+#include "check/memory.h"
+#include "check/order.h"
+
+hd_cost hd_simulation_cost(hd_simulation *s, const hd_op *op)
+{
+    uint64_t at = ((uintptr_t)op >> 4) * 0x9e3779b97f4a7c15u >> 20;
+
+    for (;; at++) {
+        hd_op_cost *c = &s->cost[at & (uint64_t)(s->cost_room - 1)];
+
+        if (c->op == op)
+            return c->cost;
+        if (c->op != NULL)
+            continue;
+        c->op = op;
+        c->cost = hd_cost_of(s->graph.module, &s->machine, op);
+        return c->cost;
+    }
+}
+
+void hd_simulation_settle(hd_simulation *s, int rank)
+{
+    hd_activity *a = &s->activity[rank];
+    double past = s->agenda.now - a->since;
+
+    a->since = s->agenda.now;
+    if (a->ntransfers > 0)
+        a->transferring += past;
+    if (a->ntransfers > 0 && a->ncompute > 0)
+        a->both += past;
+}
+
+void hd_simulation_begin(hd_simulation *s, int rank, int64_t step)
+{
+    hd_step_state *p = &s->step[s->graph.first[rank] + step];
+
+    p->state |= HD_STEP_STARTED;
+    p->start = s->agenda.now;
+    p->cause = s->cause;
+}
+
+void hd_simulation_end(hd_simulation *s, int rank, int64_t step)
+{
+    hd_step_state *p = &s->step[s->graph.first[rank] + step];
+
+    p->state |= HD_STEP_ENDED;
+    p->end = s->agenda.now;
+}
+
+bool hd_simulation_has(const hd_simulation *s, int rank, int64_t step,
+                       int state)
+{
+    return (s->step[s->graph.first[rank] + step].state & state) != 0;
+}
+
+static int64_t count_ops(const hd_block *block)
+{
+    int64_t n = 0;
+
+    for (const hd_stmt *stmt = block->first; stmt != NULL; stmt = stmt->next)
+        n += 1 + count_ops(&stmt->body) + count_ops(&stmt->otherwise);
+    return n;
+}
+
+static hd_status make_arrays(hd_simulation *s, hd_diag *diag)
+{
+    const hd_graph *g = &s->graph;
+    int64_t n = g->first[g->nranks];
+
+    HD_TRY(hd_clear_array(n, sizeof *s->step, diag, (void **)&s->step));
+    HD_TRY(hd_clear_array(n, sizeof *s->critical, diag, (void **)&s->critical));
+    HD_TRY(hd_clear_array((int64_t)g->nranks * g->nstreams, sizeof *s->lane,
+                          diag, (void **)&s->lane));
+    HD_TRY(hd_clear_array(g->nranks, sizeof *s->activity, diag,
+                          (void **)&s->activity));
+    HD_TRY(hd_clear_array(g->nranks, sizeof *s->processor, diag,
+                          (void **)&s->processor));
+    HD_TRY(
+        hd_clear_array(g->nmeetings, sizeof *s->met, diag, (void **)&s->met));
+    HD_TRY(hd_clear_array(g->nmeetings, sizeof *s->pending, diag,
+                          (void **)&s->pending));
+    for (s->cost_room = 16; s->cost_room < 2 * count_ops(&g->module->body);)
+        s->cost_room *= 2;
+    return hd_clear_array(s->cost_room, sizeof *s->cost, diag,
+                          (void **)&s->cost);
+}
+
+hd_status hd_simulation_open(hd_simulation *s, const hd_module *module,
+                             hd_diag *diag)
+{
+    s->agenda.diag = diag;
+    HD_TRY(hd_graph_create(module, diag, &s->graph));
+    if (!hd_graph_is_matched(&s->graph)) {
+        HD_TRY(hd_match(module, diag));
+        return hd_fail(diag, HD_INVALID, "transfers do not match");
+    }
+    return make_arrays(s, diag);
+}
+
+void hd_simulation_destroy(hd_simulation *s)
+{
+    if (s == NULL)
+        return;
+    hd_graph_free(&s->graph);
+    hd_agenda_free(&s->agenda);
+    free(s->step);
+    free(s->critical);
+    free(s->lane);
+    free(s->activity);
+    free(s->processor);
+    free(s->met);
+    free(s->pending);
+    free(s->cost);
+    free(s);
+}

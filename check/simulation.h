@@ -1,0 +1,117 @@
+// The state of a simulation, which its rooms share:
+//
+//     agenda      what will end when
+//     processor   compute, which shares a rank's processor
+//     traffic     bytes, which share links and networks
+//     transfer    its sides meet, its fixed part, its bytes, its end
+//     advance     streams and their steps, from event to event
+//     critical    the chain of steps that the time is made of
+//     simulate    what the public header has
+#ifndef HD_CHECK_SIMULATION_H
+#define HD_CHECK_SIMULATION_H
+
+#include "check/agenda.h"
+#include "check/cost.h"
+#include "check/graph.h"
+
+HD_BEGIN_DECLS
+
+enum { HD_NOBODY = -1, HD_HOST = -2 }; // what a start waited for, beside steps
+enum { HD_NEAR, HD_FAR }; // over links within a node, or the network
+
+// What a rank is doing, and since when.
+typedef struct hd_activity {
+    int32_t flows[2]; // first FLOW that it sends, and that it receives
+    int ncompute, ntransfers;
+    // Flows and collectives on its links, and on its network.
+    int sending[2], receiving[2], gathering[2];
+    double since, transferring, both;
+} hd_activity;
+
+// Shared equally by the COMPUTE tasks on it. A task that began when it was last
+// idle would have done `done` by `since`, and goes on at `rate`; so the order
+// in which tasks end is known when they start, and only the first one's end is
+// in the agenda.
+typedef struct hd_processor {
+    int32_t first, last; // tasks, by the order of their ends
+    int32_t next;        // the one whose end is in the agenda; 0 if none
+    int busy;            // how many
+    double done, since, rate;
+} hd_processor;
+
+typedef struct hd_lane {
+    int64_t cursor; // steps of the stream that are over
+    int64_t next;   // the one at the cursor; past all steps at the end
+    double woken;   // when the host will have issued it; 0 if not asked
+} hd_lane;
+
+enum { HD_STEP_REACHED = 1, HD_STEP_STARTED = 2, HD_STEP_ENDED = 4 };
+
+typedef struct hd_step_state {
+    double start, end;
+    int64_t cause; // node that its start waited for, HD_NOBODY or HD_HOST
+    uint8_t state; // of HD_STEP_REACHED, ..
+} hd_step_state;
+
+typedef struct hd_op_cost {
+    const hd_op *op;
+    hd_cost cost;
+} hd_op_cost;
+
+struct hd_simulation {
+    hd_graph graph; // owned
+    hd_machine machine;
+    hd_agenda agenda;        // owned
+    int64_t cause;           // what is being dealt with
+    hd_step_state *step;     // owned, by node
+    bool *critical;          // owned, by node
+    hd_lane *lane;           // owned, by rank and stream
+    hd_activity *activity;   // owned, by rank
+    hd_processor *processor; // owned, by rank, or by node if its ranks share it
+    int32_t *met, *pending;  // owned, by meeting: members there, tasks left
+    hd_op_cost *cost;        // owned: a hash by op
+    int64_t cost_room;
+    hd_prediction prediction;
+};
+
+static inline const hd_node *hd_simulation_node(const hd_simulation *s,
+                                                int64_t node)
+{
+    return &s->graph.node[node];
+}
+
+static inline double hd_simulation_least(double a, double b)
+{
+    return a < b ? a : b;
+}
+
+// The node of the machine that a rank is on.
+static inline int hd_simulation_host(const hd_simulation *s, int rank)
+{
+    return rank / s->machine.ranks_per_node;
+}
+
+static inline int hd_simulation_way(const hd_simulation *s, int from, int to)
+{
+    return hd_simulation_host(s, from) == hd_simulation_host(s, to) ? HD_NEAR
+                                                                    : HD_FAR;
+}
+
+hd_cost hd_simulation_cost(hd_simulation *s, const hd_op *op);
+// Brings the account of what the rank does up to now.
+void hd_simulation_settle(hd_simulation *s, int rank);
+
+// A step starts, for the cause that is being dealt with, or ends.
+void hd_simulation_begin(hd_simulation *s, int rank, int64_t step);
+void hd_simulation_end(hd_simulation *s, int rank, int64_t step);
+// Whether it is in one of the states.
+bool hd_simulation_has(const hd_simulation *s, int rank, int64_t step,
+                       int states);
+
+// Of the graph of `module`; refused if its transfers do not match.
+hd_status hd_simulation_open(hd_simulation *s, const hd_module *module,
+                             hd_diag *diag);
+
+HD_END_DECLS
+
+#endif

@@ -1,0 +1,165 @@
+// See traffic.h. Each flow and collective is a task whose rate changes only
+// when a neighbour starts or ends.
+#include "check/traffic.h"
+
+#include "check/processor.h"
+
+static double link_share(const hd_simulation *s, int flows)
+{
+    return flows <= 1 ? s->machine.link
+                      : s->machine.link * s->machine.collision / flows;
+}
+
+// Bytes a second between two ranks as things are now.
+static double flow_speed(const hd_simulation *s, int from, int to)
+{
+    const hd_activity *a = &s->activity[from], *b = &s->activity[to];
+    int way = hd_simulation_way(s, from, to);
+    int out = a->sending[way] + a->gathering[way];
+    int in = b->receiving[way] + b->gathering[way];
+
+    if (way == HD_FAR)
+        return s->machine.network_bandwidth / (out > in ? out : in);
+    return hd_simulation_least(
+        hd_simulation_least(link_share(s, out), link_share(s, in)),
+        s->machine.copy_bandwidth);
+}
+
+int hd_traffic_way(const hd_simulation *s, int64_t meeting)
+{
+    const hd_graph *g = &s->graph;
+
+    return hd_simulation_way(s, g->member[g->meeting[meeting]].rank,
+                             g->member[g->meeting[meeting + 1] - 1].rank);
+}
+
+// How many members of a meeting are on the node that has the fewest: they
+// follow each other, so that only the first and the last node may lack some.
+static int64_t count_beside(const hd_simulation *s, int64_t meeting)
+{
+    const hd_graph *g = &s->graph;
+    const hd_member *first = &g->member[g->meeting[meeting]];
+    int64_t n = g->meeting[meeting + 1] - g->meeting[meeting], head = 1,
+            tail = 1;
+
+    while (head < n &&
+           hd_simulation_way(s, first->rank, first[head].rank) == HD_NEAR)
+        head++;
+    while (tail < n && hd_simulation_way(s, first[n - 1].rank,
+                                         first[n - 1 - tail].rank) == HD_NEAR)
+        tail++;
+    return head < tail ? head : tail;
+}
+
+// Bytes a second that each member of a collective receives while nothing else
+// goes on. What all ranks of a node need comes in once, over the networks of
+// all of them, and goes on over links; of an all_to_all all that comes from
+// other nodes is for one rank alone.
+static double gather_bandwidth(const hd_simulation *s, const hd_node *node)
+{
+    const hd_graph *g = &s->graph;
+    double n, beside, speed = s->machine.network_bandwidth;
+
+    if (hd_traffic_way(s, node->link) == HD_NEAR)
+        return s->machine.collective_bandwidth;
+    n = (double)(g->meeting[node->link + 1] - g->meeting[node->link]);
+    beside = (double)count_beside(s, node->link);
+    speed *=
+        node->op->code == HD_OP_ALL_TO_ALL ? (n - 1) / (n - beside) : beside;
+    return hd_simulation_least(speed, s->machine.collective_bandwidth);
+}
+
+// The same as things are now. It is kept with its first member, on whose links
+// the others' are taken to be alike.
+static double gather_speed(const hd_simulation *s, const hd_task *t)
+{
+    const hd_node *node = hd_simulation_node(s, t->node);
+    const hd_activity *a = &s->activity[t->rank];
+    int way = hd_traffic_way(s, node->link);
+    bool flows = a->sending[way] + a->receiving[way] > 0;
+
+    return gather_bandwidth(s, node) / (a->gathering[way] + flows);
+}
+
+// What is on the links of a rank goes on at another speed.
+static void share_links(hd_simulation *s, int rank)
+{
+    for (int k = 0; k < 2; k++)
+        for (int32_t id = s->activity[rank].flows[k]; id != 0;
+             id = s->agenda.task[id].next[k]) {
+            const hd_task *t = &s->agenda.task[id];
+
+            hd_agenda_rate(
+                &s->agenda, id,
+                t->kind == HD_TASK_GATHER
+                    ? gather_speed(s, t)
+                    : flow_speed(s, t->rank,
+                                 hd_simulation_node(s, t->node)->peer));
+        }
+}
+
+void hd_traffic_start_flow(hd_simulation *s, int from, int64_t send,
+                           double bytes)
+{
+    int to = hd_simulation_node(s, send)->peer;
+    int way = hd_simulation_way(s, from, to);
+    int32_t id = hd_agenda_add(&s->agenda, HD_TASK_FLOW, from, send, bytes);
+
+    if (id == 0)
+        return;
+    s->activity[from].sending[way]++;
+    s->activity[to].receiving[way]++;
+    hd_task_link(&s->agenda, &s->activity[from].flows[0], id, 0);
+    hd_task_link(&s->agenda, &s->activity[to].flows[1], id, 1);
+    share_links(s, from);
+    share_links(s, to);
+}
+
+void hd_traffic_end_flow(hd_simulation *s, int32_t id)
+{
+    int from = s->agenda.task[id].rank;
+    int to = hd_simulation_node(s, s->agenda.task[id].node)->peer;
+    int way = hd_simulation_way(s, from, to);
+
+    s->activity[from].sending[way]--;
+    s->activity[to].receiving[way]--;
+    hd_task_unlink(&s->agenda, &s->activity[from].flows[0], id, 0);
+    hd_task_unlink(&s->agenda, &s->activity[to].flows[1], id, 1);
+    hd_agenda_drop(&s->agenda, id);
+    share_links(s, from);
+    share_links(s, to);
+}
+
+void hd_traffic_count(hd_simulation *s, int64_t meeting, int by)
+{
+    const hd_graph *g = &s->graph;
+    int way = hd_traffic_way(s, meeting);
+
+    for (int64_t i = g->meeting[meeting]; i < g->meeting[meeting + 1]; i++) {
+        int rank = g->member[i].rank;
+
+        s->activity[rank].gathering[way] += by;
+        share_links(s, rank);
+        hd_processor_share(s, rank);
+    }
+}
+
+void hd_traffic_start_gather(hd_simulation *s, int64_t node, double bytes)
+{
+    const hd_graph *g = &s->graph;
+    int rank = g->member[g->meeting[g->node[node].link]].rank;
+    int32_t id = hd_agenda_add(&s->agenda, HD_TASK_GATHER, rank, node, bytes);
+
+    if (id == 0)
+        return;
+    hd_task_link(&s->agenda, &s->activity[rank].flows[0], id, 0);
+    share_links(s, rank);
+}
+
+void hd_traffic_end_gather(hd_simulation *s, int32_t id)
+{
+    int rank = s->agenda.task[id].rank;
+
+    hd_task_unlink(&s->agenda, &s->activity[rank].flows[0], id, 0);
+    hd_agenda_drop(&s->agenda, id);
+}

@@ -1,0 +1,142 @@
+// See transfer.h. Where processors copy, a put is the sender's work, a get the
+// receiver's, and of a collective each rank brings its own part.
+#include "check/transfer.h"
+
+#include "check/processor.h"
+#include "check/traffic.h"
+
+static void count_transfer(hd_simulation *s, int rank, int by)
+{
+    hd_simulation_settle(s, rank);
+    s->activity[rank].ntransfers += by;
+}
+
+// Both sides have come to it: the fixed part, and then the bytes.
+static void start_pair(hd_simulation *s, int sender, int64_t send)
+{
+    const hd_node *node = hd_graph_node(&s->graph, sender, send);
+    bool near = hd_simulation_way(s, sender, node->peer) == HD_NEAR;
+    double bytes = hd_simulation_cost(s, node->op).bytes;
+
+    hd_simulation_begin(s, sender, send);
+    hd_simulation_begin(s, node->peer, node->link);
+    count_transfer(s, sender, 1);
+    count_transfer(s, node->peer, 1);
+    if (near)
+        s->prediction.bytes_copied += bytes;
+    else
+        s->prediction.bytes_networked += bytes;
+    hd_agenda_after(&s->agenda, HD_TASK_DELAY, sender,
+                    s->graph.first[sender] + send,
+                    near ? s->machine.hop + s->machine.copy_latency
+                         : s->machine.network_latency);
+}
+
+static void start_meeting(hd_simulation *s, int64_t meeting)
+{
+    const hd_graph *g = &s->graph;
+    const hd_member *first = &g->member[g->meeting[meeting]];
+    const hd_op *op = hd_graph_node(g, first->rank, first->step)->op;
+    int64_t n = g->meeting[meeting + 1] - g->meeting[meeting];
+    double bytes = hd_simulation_cost(s, op).bytes * (double)n;
+    double latency = s->machine.collective_latency;
+
+    if (op->code == HD_OP_BROADCAST)
+        bytes -= bytes / (double)n;
+    for (int64_t i = 0; i < n; i++) {
+        hd_simulation_begin(s, first[i].rank, first[i].step);
+        count_transfer(s, first[i].rank, 1);
+    }
+    if (hd_traffic_way(s, meeting) == HD_FAR) {
+        s->prediction.bytes_networked += bytes;
+        latency += s->machine.network_latency;
+    } else {
+        s->prediction.bytes_gathered += bytes;
+    }
+    hd_traffic_count(s, meeting, 1);
+    hd_agenda_after(&s->agenda, HD_TASK_DELAY, first->rank,
+                    g->first[first->rank] + first->step, latency);
+}
+
+void hd_transfer_reach(hd_simulation *s, int rank, int64_t step)
+{
+    const hd_graph *g = &s->graph;
+    const hd_node *node = hd_graph_node(g, rank, step);
+    int64_t size;
+
+    s->step[g->first[rank] + step].state |= HD_STEP_REACHED;
+    if (node->kind == HD_NODE_COLLECTIVE) {
+        size = g->meeting[node->link + 1] - g->meeting[node->link];
+        if (++s->met[node->link] == size)
+            start_meeting(s, node->link);
+    } else if (hd_simulation_has(s, node->peer, node->link, HD_STEP_REACHED)) {
+        if (node->kind == HD_NODE_SEND)
+            start_pair(s, rank, step);
+        else
+            start_pair(s, node->peer, node->link);
+    }
+}
+
+static void move_pair(hd_simulation *s, int sender, int64_t at, double bytes)
+{
+    const hd_node *node = hd_simulation_node(s, at);
+    bool get = hd_op_key(node->op, HD_KEY_GET) != NULL;
+
+    if (hd_processor_copies(s) &&
+        hd_simulation_way(s, sender, node->peer) == HD_NEAR)
+        hd_processor_start(s, get ? node->peer : sender, at,
+                           bytes / s->machine.copy_bandwidth, true);
+    else
+        hd_traffic_start_flow(s, sender, at, bytes);
+}
+
+static void move_gather(hd_simulation *s, int64_t at, double bytes)
+{
+    const hd_graph *g = &s->graph;
+    int64_t meeting = hd_simulation_node(s, at)->link;
+
+    if (!hd_processor_copies(s) || hd_traffic_way(s, meeting) == HD_FAR) {
+        hd_traffic_start_gather(s, at, bytes);
+        return;
+    }
+    s->pending[meeting] =
+        (int32_t)(g->meeting[meeting + 1] - g->meeting[meeting]);
+    for (int64_t i = g->meeting[meeting]; i < g->meeting[meeting + 1]; i++)
+        hd_processor_start(s, g->member[i].rank,
+                           g->first[g->member[i].rank] + g->member[i].step,
+                           bytes / s->machine.copy_bandwidth, true);
+}
+
+void hd_transfer_move(hd_simulation *s, int rank, int64_t at)
+{
+    double bytes = hd_simulation_cost(s, hd_simulation_node(s, at)->op).bytes;
+
+    if (hd_simulation_node(s, at)->kind == HD_NODE_COLLECTIVE)
+        move_gather(s, at, bytes);
+    else
+        move_pair(s, rank, at, bytes);
+}
+
+static void end_of(hd_simulation *s, int rank, int64_t step)
+{
+    hd_simulation_end(s, rank, step);
+    count_transfer(s, rank, -1);
+}
+
+void hd_transfer_end(hd_simulation *s, int64_t at)
+{
+    const hd_graph *g = &s->graph;
+    const hd_node *node = &g->node[at];
+
+    if (node->kind == HD_NODE_COLLECTIVE) {
+        hd_traffic_count(s, node->link, -1);
+        for (int64_t i = g->meeting[node->link]; i < g->meeting[node->link + 1];
+             i++)
+            end_of(s, g->member[i].rank, g->member[i].step);
+        return;
+    }
+    end_of(s, node->peer, node->link);
+    node =
+        &g->node[g->first[node->peer] + node->link]; // whose peer is the sender
+    end_of(s, node->peer, node->link);
+}
