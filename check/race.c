@@ -520,23 +520,49 @@ static void visit(void *context, int64_t step, const int32_t *clock)
 
 // ---------------------------------------------------------------- outputs
 
-static void tell_hole(scan *s, const hd_buffer *buffer, int64_t at)
+static void tell_output(scan *s, const hd_buffer *buffer, const char *words)
 {
-    hd_text text = {0};
-    char words[WORDS];
-
     if (is_told(s, HD_E0707, (const hd_op *)buffer, NULL))
         return;
     s->found = true;
     if (s->phase == LOOK)
         return;
     s->told[s->ntold++] = (told){HD_E0707, (const hd_op *)buffer, NULL};
+    say(s, HD_E0707, buffer->loc, words);
+}
+
+static void tell_hole(scan *s, const hd_buffer *buffer, int64_t at)
+{
+    hd_text text = {0};
+    char words[WORDS];
+
     hd_cells_print(&s->cells, &s->graph->frame[buffer->id], at, &text);
     snprintf(words, sizeof words,
              "output %%%s is not written whole on rank %d: nothing writes %s",
              buffer->name, s->rank, text.bytes != NULL ? text.bytes : "it all");
     hd_text_free(&text);
-    say(s, HD_E0707, buffer->loc, words);
+    tell_output(s, buffer, words);
+}
+
+// Whoever waits for an event that this run never records goes on at once, or
+// for ever.
+static void check_recorded(scan *s, const hd_buffer *event)
+{
+    char words[WORDS];
+
+    for (int64_t i = 0; i < s->steps; i++) {
+        const hd_op *op = node_of(s, i)->op;
+        const hd_view *views[HD_MAX_VIEWS];
+        int n = hd_op_views(op, views);
+
+        for (int k = 0; k < n; k++)
+            if (views[k]->buffer == event &&
+                hd_op_access(op, k) == HD_ACCESS_RECORD)
+                return;
+    }
+    snprintf(words, sizeof words, "output %%%s is not recorded on rank %d",
+             event->name, s->rank);
+    tell_output(s, event, words);
 }
 
 static void check_outputs(scan *s)
@@ -547,6 +573,8 @@ static void check_outputs(scan *s)
          b = b->next) {
         if (b->role != HD_OUT || b->of != NULL || s->phase == ORDER)
             continue;
+        if (b->type.dtype == HD_EVENT)
+            check_recorded(s, b);
         for (int64_t i = 0; i < cells->count[b->id]; i++)
             if (s->cell[cells->first[b->id] + i].write == 0) {
                 tell_hole(s, b, cells->first[b->id] + i);

@@ -18,12 +18,22 @@ typedef struct note {
     int root;
 } note;
 
+// Two places of the text that were told; the second may be none.
+typedef struct told {
+    const hd_op *a, *b;
+} told;
+
+enum { MOST_TOLD = 32 }; // more than a diag keeps
+
 typedef struct matcher {
     const hd_module *module;
     hd_diag *diag;
     int64_t rank;
     note *note; // owned
     int64_t nnotes, room;
+    const note *alone; // the first of its sends and recvs without a partner
+    told told[MOST_TOLD];
+    int ntold;
     bool failed;
 } matcher;
 
@@ -109,21 +119,38 @@ static const char *text_of(const hd_op *op)
     return hd_op_info_get(op->code)->text;
 }
 
-static void report(matcher *m, hd_code code, const note *a, const char *what)
+// A pair of places is told once, for the first rank that has it.
+static bool is_told(matcher *m, const hd_op *a, const hd_op *b)
 {
-    hd_status ignored =
-        hd_error(m->diag, code, a->op->loc, "%s of rank %lld: %s",
-                 text_of(a->op), (long long)a->rank, what);
-
-    (void)ignored;
-    m->failed = true;
+    for (int i = 0; i < m->ntold; i++)
+        if ((m->told[i].a == a && m->told[i].b == b) ||
+            (m->told[i].a == b && m->told[i].b == a))
+            return true;
+    if (m->ntold == MOST_TOLD)
+        return true;
+    m->told[m->ntold++] = (told){a, b};
+    return false;
 }
 
-static void note_other(matcher *m, const note *b)
+// `b` is the other half, NULL if there is none.
+static void report(matcher *m, hd_code code, const note *a, const note *b,
+                   const char *what)
 {
-    hd_note(m->diag, b->op->loc, "%s of rank %lld: %lld elements of %s",
+    hd_status ignored;
+
+    m->failed = true;
+    if (is_told(m, a->op, b != NULL ? b->op : NULL))
+        return;
+    ignored = hd_error(m->diag, code, a->op->loc, "%s of rank %lld: %s",
+                       text_of(a->op), (long long)a->rank, what);
+    (void)ignored;
+    if (b == NULL)
+        return;
+    hd_note(m->diag, b->op->loc, "%s of rank %lld: %lld element%s of %s%s%s",
             text_of(b->op), (long long)b->rank, (long long)b->elements,
-            hd_dtype_text(b->dtype));
+            b->elements == 1 ? "" : "s", hd_dtype_text(b->dtype),
+            hd_op_key(b->op, HD_KEY_GET) != NULL ? ", get" : "",
+            hd_op_key(b->op, HD_KEY_MAX) != NULL ? ", max" : "");
 }
 
 static bool same_flag(const note *a, const note *b, hd_key_code key)
@@ -137,32 +164,49 @@ static void compare_pair(matcher *m, const note *a, const note *b)
 
     if (a->elements != b->elements || a->dtype != b->dtype) {
         snprintf(what, sizeof what,
-                 "%lld elements of %s do not match the other side",
-                 (long long)a->elements, hd_dtype_text(a->dtype));
-        report(m, HD_E0702, a, what);
-        note_other(m, b);
+                 "%lld element%s of %s do not match the other side",
+                 (long long)a->elements, a->elements == 1 ? "" : "s",
+                 hd_dtype_text(a->dtype));
+        report(m, HD_E0702, a, b, what);
     } else if (!same_flag(a, b, HD_KEY_GET)) {
-        report(m, HD_E0703, a, "one side has get, the other has not");
-        note_other(m, b);
+        report(m, HD_E0703, a, b, "one side has get, the other has not");
     }
+}
+
+static bool same_way(const note *a, const note *b)
+{
+    return is_point(a->op) && is_point(b->op) && a->axis == b->axis &&
+           a->from == b->from && a->to == b->to;
+}
+
+// One side has issued them all; the first one that is alone says how many.
+static void report_alone(matcher *m, const note *a)
+{
+    bool send = a->op->code == HD_OP_SEND;
+    char what[160];
+
+    if (m->alone == NULL || !same_way(m->alone, a))
+        m->alone = a;
+    snprintf(what, sizeof what,
+             send ? "number %lld to rank %lld along %s, which receives %lld "
+                    "from here"
+                  : "number %lld from rank %lld along %s, which sends %lld to "
+                    "here",
+             (long long)a->seq + 1, (long long)(send ? a->to : a->from),
+             m->module->axis[a->axis].name, (long long)m->alone->seq);
+    report(m, HD_E0701, a, NULL, what);
 }
 
 // Sends and recvs: notes i and i + 1 are a pair, or note i is alone.
 static int64_t match_point(matcher *m, int64_t i)
 {
     const note *a = &m->note[i], *b = a + 1;
-    char what[120];
 
-    if (i + 1 < m->nnotes && is_point(b->op) && a->axis == b->axis &&
-        a->from == b->from && a->to == b->to && a->seq == b->seq) {
+    if (i + 1 < m->nnotes && same_way(a, b) && a->seq == b->seq) {
         compare_pair(m, a, b);
         return i + 2;
     }
-    snprintf(what, sizeof what, "rank %lld never %s number %lld of these",
-             (long long)(a->rank == a->from ? a->to : a->from),
-             a->op->code == HD_OP_SEND ? "receives" : "sends",
-             (long long)a->seq);
-    report(m, HD_E0701, a, what);
+    report_alone(m, a);
     return i + 1;
 }
 
@@ -173,11 +217,25 @@ static bool same_collective(const note *a, const note *b)
            same_flag(a, b, HD_KEY_MAX);
 }
 
+static void describe_difference(const matcher *m, const note *a, const note *b,
+                                char *what, size_t size)
+{
+    int n =
+        snprintf(what, size, "collective %lld along %s is another on rank %lld",
+                 (long long)a->seq + 1, m->module->axis[a->axis].name,
+                 (long long)b->rank);
+
+    if (a->op->code == b->op->code && a->root != b->root)
+        snprintf(what + n, size - (size_t)n, ", root %lld and not %lld",
+                 (long long)hd_mesh_coord(m->module, b->root, a->axis),
+                 (long long)hd_mesh_coord(m->module, a->root, a->axis));
+}
+
 static int64_t match_collective(matcher *m, int64_t i)
 {
     const note *a = &m->note[i];
     int64_t size = m->module->axis[a->axis].size, n = 0;
-    char what[120];
+    char what[160];
     bool differ = false;
 
     for (; i + n < m->nnotes; n++) {
@@ -189,19 +247,15 @@ static int64_t match_collective(matcher *m, int64_t i)
         if (differ || same_collective(a, b))
             continue;
         differ = true;
-        snprintf(what, sizeof what,
-                 "collective %lld along %s is another on rank %lld",
-                 (long long)a->seq, m->module->axis[a->axis].name,
-                 (long long)b->rank);
-        report(m, HD_E0704, a, what);
-        note_other(m, b);
+        describe_difference(m, a, b, what, sizeof what);
+        report(m, HD_E0704, a, b, what);
     }
     if (n != size && !differ) {
         snprintf(what, sizeof what,
                  "collective %lld along %s is issued by %lld of %lld ranks",
-                 (long long)a->seq, m->module->axis[a->axis].name, (long long)n,
-                 (long long)size);
-        report(m, HD_E0705, a, what);
+                 (long long)a->seq + 1, m->module->axis[a->axis].name,
+                 (long long)n, (long long)size);
+        report(m, HD_E0705, a, NULL, what);
     }
     return i + n;
 }

@@ -80,6 +80,7 @@ struct hd_module {
     hd_axis axis[HD_MAX_AXES];
     int64_t nranks;  // product of the axes; 1 without a mesh
     int64_t streams; // work streams; 0 if the program has none
+    hd_loc streams_loc;
     hd_buffer *buffers;
     hd_buffer *last_buffer;
     int nbuffers;

@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -121,6 +122,14 @@ static hd_status give_up(parser *p, const char *what, int limit)
     return status;
 }
 
+// The one too many of what a program may have only so many of.
+static hd_status too_many(parser *p, const char *what, int limit)
+{
+    p->failed = true;
+    return hd_error(p->diag, HD_E0105, p->token.loc, "more than %d %s", limit,
+                    what);
+}
+
 // A name that nothing is called: says so, with the nearest one there is.
 static hd_status unknown(parser *p, hd_code code, const char *what,
                          const char *sigil, const hd_suggestion *near)
@@ -215,22 +224,39 @@ static int64_t defined(parser *p, const hd_token *name, int64_t value)
 
 static hd_status parse_expr(parser *p, hd_expr *out);
 
+enum { MAX_DIGITS = 80 };
+
+// The number that stands here, without its `_`.
+static hd_status copy_digits(parser *p, char digits[MAX_DIGITS])
+{
+    const hd_token *token = &p->token;
+    size_t n = 0;
+
+    if (token->length >= MAX_DIGITS) {
+        p->failed = true;
+        return hd_error(p->diag, HD_E0104, token->loc,
+                        "a number of %zu characters; it may have %d",
+                        token->length, MAX_DIGITS - 1);
+    }
+    for (size_t i = 0; i < token->length; i++)
+        if (token->text[i] != '_')
+            digits[n++] = token->text[i];
+    digits[n] = '\0';
+    return HD_OK;
+}
+
 static hd_status parse_int(parser *p, int64_t *out)
 {
-    char digits[80];
-    size_t n = 0;
+    char digits[MAX_DIGITS];
     char *end;
 
     if (p->token.kind != HD_TOKEN_INT)
         return expected(p, "a whole number");
-    for (size_t i = 0; i < p->token.length && n + 1 < sizeof digits; i++)
-        if (p->token.text[i] != '_')
-            digits[n++] = p->token.text[i];
-    digits[n] = '\0';
+    HD_TRY(copy_digits(p, digits));
     errno = 0;
     *out =
         strtoll(digits, &end, digits[1] == 'x' || digits[1] == 'X' ? 16 : 10);
-    if (errno != 0 || *end != '\0' || p->token.length >= sizeof digits) {
+    if (errno != 0 || *end != '\0') {
         p->failed = true;
         return hd_error(p->diag, HD_E0104, p->token.loc,
                         "%s is no whole number below 2^63", token_text(p));
@@ -438,7 +464,7 @@ static hd_status parse_view(parser *p, hd_view *out)
     if (accept_mark(p, "[")) {
         do {
             if (view.nindex == HD_MAX_DIMS)
-                return expected(p, "at most 8 indices");
+                return too_many(p, "indices", HD_MAX_DIMS);
             if (accept_mark(p, ":"))
                 view.index[view.nindex] = HD_EXPR_ALL;
             else
@@ -455,7 +481,7 @@ static hd_status parse_views(parser *p, hd_view *views, int room, int *n)
 {
     do {
         if (*n == room)
-            return expected(p, "fewer operands");
+            return too_many(p, "results and operands", room);
         HD_TRY(parse_view(p, &views[*n]));
         ++*n;
     } while (accept_mark(p, ","));
@@ -464,20 +490,23 @@ static hd_status parse_views(parser *p, hd_view *views, int room, int *n)
 
 static hd_status parse_number(parser *p, double *out)
 {
-    char digits[80];
+    char digits[MAX_DIGITS];
     char *end;
     bool negative = accept_mark(p, "-");
+    double value;
 
-    if ((p->token.kind != HD_TOKEN_NUMBER && p->token.kind != HD_TOKEN_INT) ||
-        p->token.length >= sizeof digits)
+    if (p->token.kind != HD_TOKEN_NUMBER && p->token.kind != HD_TOKEN_INT)
         return expected(p, "a number or a buffer");
-    memcpy(digits, p->token.text, p->token.length);
-    digits[p->token.length] = '\0';
-    *out = strtod(digits, &end);
+    HD_TRY(copy_digits(p, digits));
+    value = strtod(digits, &end);
     if (*end != '\0')
         return expected(p, "a number");
-    if (negative)
-        *out = -*out;
+    if (!isfinite(value)) {
+        p->failed = true;
+        return hd_error(p->diag, HD_E0104, p->token.loc,
+                        "%s is no number that an f64 holds", token_text(p));
+    }
+    *out = negative ? -value : value;
     advance(p);
     return HD_OK;
 }
@@ -629,6 +658,7 @@ static hd_status check_depth(parser *p)
 static hd_status parse_variable(parser *p, hd_token *name)
 {
     const scope *known = find_scope(p, p->token.text, p->token.length);
+    int axis = hd_module_axis(p->module, p->token.text, p->token.length);
     hd_status status;
 
     if (p->token.kind != HD_TOKEN_NAME)
@@ -638,13 +668,12 @@ static hd_status parse_variable(parser *p, hd_token *name)
         return hd_error(p->diag, HD_E0203, p->token.loc,
                         "%s is a reserved word", token_text(p));
     }
-    if (known != NULL ||
-        hd_module_axis(p->module, p->token.text, p->token.length) >= 0) {
+    if (known != NULL || axis >= 0) {
         p->failed = true;
         status = hd_error(p->diag, HD_E0203, p->token.loc,
                           "the name %s is taken", token_text(p));
-        if (known != NULL)
-            hd_note(p->diag, known->loc, "by this one");
+        hd_note(p->diag, known != NULL ? known->loc : p->module->axis[axis].loc,
+                "by this one");
         return status;
     }
     *name = p->token;
@@ -794,11 +823,15 @@ static hd_status parse_dim(parser *p, hd_dim *out)
     hd_expr extent;
 
     HD_TRY(parse_sum(p, &extent));
-    if (!hd_expr_is_const(p->module, extent) ||
-        hd_expr_value(p->module, extent) < 1) {
+    if (!hd_expr_is_const(p->module, extent)) {
+        p->failed = true;
+        return hd_error(p->diag, HD_E0202, loc, "an extent has no value here");
+    }
+    if (hd_expr_value(p->module, extent) < 1) {
         p->failed = true;
         return hd_error(p->diag, HD_E0202, loc,
-                        "an extent must be a number of at least 1");
+                        "extent %" PRId64 "; it must be at least 1",
+                        hd_expr_value(p->module, extent));
     }
     *out = (hd_dim){hd_expr_value(p->module, extent), HD_LOCAL};
     if (!accept_mark(p, "@"))
@@ -820,7 +853,7 @@ static hd_status parse_type(parser *p, hd_type *out)
         return HD_OK;
     do {
         if (out->ndims == HD_MAX_DIMS)
-            return expected(p, "at most 8 dimensions");
+            return too_many(p, "dimensions", HD_MAX_DIMS);
         HD_TRY(parse_dim(p, &out->dim[out->ndims]));
         out->ndims++;
     } while (accept_mark(p, ","));
@@ -837,8 +870,13 @@ static hd_status parse_attributes(parser *p, hd_buffer *buffer)
                 return expected(p, "a buffer");
             buffer->of =
                 hd_module_buffer(p->module, p->token.text, p->token.length);
-            if (buffer->of == NULL || buffer->of == buffer)
-                return expected(p, "a buffer declared before");
+            if (buffer->of == NULL || buffer->of == buffer) {
+                buffer->of = NULL;
+                p->failed = true;
+                return hd_error(p->diag, HD_E0207, p->token.loc,
+                                "%%%s renames %s, which is not declared before",
+                                buffer->name, token_text(p));
+            }
             advance(p);
         } else {
             return HD_OK;
@@ -896,6 +934,21 @@ static hd_status check_type(parser *p, const hd_type *type, hd_loc loc)
                           hd_arena_printf(p->module->arena,
                                           "more than %d buffers", MAX_BUFFERS));
     return check_shards(p, type, loc);
+}
+
+// The caller passes one event for an argument.
+static hd_status check_argument(parser *p, const hd_type *type, hd_role role,
+                                const hd_token *name)
+{
+    if (type->dtype != HD_EVENT || role == HD_TEMP ||
+        hd_type_elements(type) == 1)
+        return HD_OK;
+    return decl_error(p, HD_E0212, name->loc,
+                      hd_arena_printf(p->module->arena,
+                                      "%%%.*s has %lld events; an argument is "
+                                      "one event, event[]",
+                                      (int)name->length, name->text,
+                                      (long long)hd_type_elements(type)));
 }
 
 // A second shape over the bytes of another buffer.
@@ -973,6 +1026,8 @@ static hd_status parse_declaration(parser *p)
     status = parse_type(p, &type);
     if (status == HD_OK)
         status = check_type(p, &type, name.loc);
+    if (status == HD_OK)
+        status = check_argument(p, &type, role, &name);
     known = hd_module_buffer(p->module, name.text, name.length);
     if (known != NULL) {
         p->failed = true;
@@ -1063,7 +1118,7 @@ static hd_status parse_mesh(parser *p)
         hd_token name;
 
         if (module->naxes == HD_MAX_AXES)
-            return expected(p, "at most 4 axes");
+            return too_many(p, "axes", HD_MAX_AXES);
         HD_TRY(parse_variable(p, &name));
         HD_TRY(expect_mark(p, "=", "'='"));
         HD_TRY(parse_constant(p, &axis->size));
@@ -1108,8 +1163,10 @@ static hd_status parse_file(parser *p)
         HD_TRY(parse_param(p));
     if (accept_word(p, "mesh"))
         HD_TRY(parse_mesh(p));
-    if (accept_word(p, "streams"))
+    if (accept_word(p, "streams")) {
+        p->module->streams_loc = p->token.loc;
         HD_TRY(parse_constant(p, &p->module->streams));
+    }
     while (!at_mark(p, "{") && p->token.kind != HD_TOKEN_END) {
         const char *start = p->token.text;
 

@@ -7,8 +7,8 @@
 // The indices that a view picks are in its span's offset: strides are
 // row-major, so each is the quotient by its dimension's stride. A sharded
 // dimension shows the rank's own coordinate.
-static void print_view(const hd_module *module, int64_t rank,
-                       const hd_view *view, const hd_span *span, hd_text *text)
+void hd_span_print(const hd_module *module, int64_t rank, const hd_view *view,
+                   const hd_span *span, hd_text *text)
 {
     const hd_type *type = &view->buffer->type;
     int64_t stride = hd_type_local_elements(type);
@@ -44,7 +44,7 @@ static void print_key(const hd_module *module, int64_t rank,
     hd_text_printf(text, " %s", info->text);
     if (key->view.buffer != NULL) {
         hd_text_puts(text, " ");
-        print_view(module, rank, &key->view, span, text);
+        hd_span_print(module, rank, &key->view, span, text);
     } else if (peer) {
         hd_text_printf(
             text, " %lld",
@@ -69,7 +69,7 @@ void hd_step_print(const hd_module *module, const hd_step *step, hd_text *text)
         if (i == op->noutputs)
             break;
         hd_text_puts(text, i > 0 ? ", " : "");
-        print_view(module, rank, &op->view[i], &step->span[i], text);
+        hd_span_print(module, rank, &op->view[i], &step->span[i], text);
     }
     hd_text_printf(text, "%s%s", op->noutputs > 0 ? " = " : "",
                    hd_op_info_get(op->code)->text);
@@ -77,7 +77,7 @@ void hd_step_print(const hd_module *module, const hd_step *step, hd_text *text)
         hd_text_printf(text, "@%s", module->axis[op->axis].name);
     for (int i = op->noutputs; i < nspan; i++) {
         hd_text_puts(text, i > op->noutputs ? ", " : " ");
-        print_view(module, rank, &op->view[i], &step->span[i], text);
+        hd_span_print(module, rank, &op->view[i], &step->span[i], text);
     }
     for (int i = 0; i < op->nkeys; i++) {
         print_key(module, rank, step, &op->key[i], &step->span[nspan], text);

@@ -45,15 +45,20 @@ static const char *op_text(const hd_op *op)
 
 // ----------------------------------------------------------------- counts
 
+static const char *plural(int n)
+{
+    return n == 1 ? "" : "s";
+}
+
 static hd_status check_count(verifier *v, const hd_op *op, int n, int least,
                              int most, const char *what)
 {
     if (n >= least && n <= most)
         return HD_OK;
     if (least == most)
-        return hd_error(v->diag, HD_E0301, op->loc, "%s has %d %s, not %d",
-                        op_text(op), least, what, n);
-    return hd_error(v->diag, HD_E0301, op->loc, "%s has %d to %d %s, not %d",
+        return hd_error(v->diag, HD_E0301, op->loc, "%s has %d %s%s, not %d",
+                        op_text(op), least, what, plural(least), n);
+    return hd_error(v->diag, HD_E0301, op->loc, "%s has %d to %d %ss, not %d",
                     op_text(op), least, most, what, n);
 }
 
@@ -91,17 +96,21 @@ static hd_status check_form(verifier *v, const hd_op *op)
                         "%s stands in %s programs only", info->text,
                         is_tensor(v) ? "host" : "tensor");
     HD_TRY(check_count(v, op, op->noutputs, info->min_outputs,
-                       info->max_outputs, "results"));
+                       info->max_outputs, "result"));
     HD_TRY(check_count(v, op, op->ninputs, info->min_inputs, info->max_inputs,
-                       "operands"));
+                       "operand"));
     HD_TRY(check_keys(v, op));
     if (hd_op_is(op, HD_UNIT_TRANSFER) ? op->axis >= 0 : op->axis < 0)
         return HD_OK;
-    return hd_error(v->diag, HD_E0304, op->loc,
-                    op->axis < 0 ? "%s needs an axis, as in %s@%s"
-                                 : "%s works on no axis",
-                    info->text, info->text,
-                    v->module->naxes > 0 ? v->module->axis[0].name : "tp");
+    if (op->axis >= 0)
+        return hd_error(v->diag, HD_E0304, op->loc, "%s works on no axis",
+                        info->text);
+    if (v->module->naxes == 0)
+        return hd_error(v->diag, HD_E0304, op->loc,
+                        "%s works on an axis, and the program has no mesh",
+                        info->text);
+    return hd_error(v->diag, HD_E0304, op->loc, "%s needs an axis, as in %s@%s",
+                    info->text, info->text, v->module->axis[0].name);
 }
 
 // ------------------------------------------------------------------ views
@@ -112,8 +121,9 @@ static hd_status check_view(verifier *v, const hd_view *view)
 
     if (view->nindex > type->ndims)
         return hd_error(v->diag, HD_E0305, view->loc,
-                        "%d indices of %%%s, which has %d dimensions",
-                        view->nindex, view->buffer->name, type->ndims);
+                        "%d ind%s of %%%s, which has %d dimension%s",
+                        view->nindex, view->nindex == 1 ? "ex" : "ices",
+                        view->buffer->name, type->ndims, plural(type->ndims));
     if (is_tensor(v) && view->nindex > 0)
         return hd_error(v->diag, HD_E0306, view->loc,
                         "a tensor program works on whole tensors; write %%%s",
@@ -141,7 +151,8 @@ static hd_status check_write(verifier *v, const hd_view *view)
 
     if (root->role == HD_IN)
         return hd_error(v->diag, HD_E0308, view->loc,
-                        "%%%s is an input and may not be written", root->name);
+                        "%%%s is an input and may not be %s", root->name,
+                        root->type.dtype == HD_EVENT ? "recorded" : "written");
     if (is_tensor(v)) {
         if (v->written[root->id] && root->role != HD_INOUT)
             return hd_error(v->diag, HD_E0309, view->loc,
@@ -177,8 +188,8 @@ static hd_status check_event(verifier *v, const hd_view *view, bool wanted)
                         view->buffer->name);
     if (is && type.ndims > 0)
         return hd_error(v->diag, HD_E0401, view->loc,
-                        "one event at a time: %%%s has %d more dimensions",
-                        view->buffer->name, type.ndims);
+                        "one event at a time: %%%s has %d more dimension%s",
+                        view->buffer->name, type.ndims, plural(type.ndims));
     return HD_OK;
 }
 
@@ -197,10 +208,13 @@ static hd_status check_views(verifier *v, const hd_op *op)
         if (access == HD_ACCESS_READ || access == HD_ACCESS_UPDATE)
             HD_TRY(check_read(v, views[i]));
     }
-    for (int i = 0; i < n; i++)
-        if (hd_op_access(op, i) == HD_ACCESS_WRITE ||
-            hd_op_access(op, i) == HD_ACCESS_UPDATE)
+    for (int i = 0; i < n; i++) {
+        hd_access access = hd_op_access(op, i);
+
+        if (access == HD_ACCESS_WRITE || access == HD_ACCESS_UPDATE ||
+            access == HD_ACCESS_RECORD)
             HD_TRY(check_write(v, views[i]));
+    }
     return HD_OK;
 }
 
@@ -214,9 +228,14 @@ static hd_type type_of(const hd_op *op, int i)
 static hd_status shapes_differ(verifier *v, const hd_op *op, const hd_type *a,
                                const hd_type *b)
 {
-    return hd_error(v->diag, HD_E0311, op->loc,
-                    "%s of %s into %s: the shapes or placements differ",
-                    op_text(op), type_text(v, b), type_text(v, a));
+    bool casts = op->code == HD_OP_SET || op->code == HD_OP_COPY ||
+                 op->code == HD_OP_MATMUL;
+
+    return hd_error(v->diag, HD_E0311, op->loc, "%s of %s into %s: the %s",
+                    op_text(op), type_text(v, b), type_text(v, a),
+                    a->dtype != b->dtype && !casts
+                        ? "dtypes differ"
+                        : "shapes or placements do not fit");
 }
 
 static bool same_shape(const hd_type *a, const hd_type *b, bool marks)
@@ -267,8 +286,8 @@ static hd_status dim_value(verifier *v, const hd_op *op, hd_key_code code,
     }
     if (value < 0 || value >= ndims)
         return hd_error(v->diag, HD_E0312, key != NULL ? key->loc : op->loc,
-                        "dimension %lld of a tensor of %d", (long long)value,
-                        ndims);
+                        "dimension %lld of a tensor of %d dimension%s",
+                        (long long)value, ndims, plural(ndims));
     *out = (int)value;
     return HD_OK;
 }
@@ -280,7 +299,7 @@ static hd_status check_reduction(verifier *v, const hd_op *op)
 
     if (hd_op_key(op, HD_KEY_DIM) == NULL)
         return check_elementwise(v, op, true, false, false);
-    HD_TRY(check_count(v, op, op->ninputs, 1, 1, "operands with dim"));
+    HD_TRY(check_count(v, op, op->ninputs, 1, 1, "operand with dim"));
     HD_TRY(dim_value(v, op, HD_KEY_DIM, in.ndims, 0, &dim));
     rest.ndims--;
     memmove(rest.dim + dim, in.dim + dim + 1,
@@ -329,6 +348,19 @@ static hd_status check_matmul_dtypes(verifier *v, const hd_op *op,
     return HD_OK;
 }
 
+static hd_status check_bias_dtype(verifier *v, const hd_key *bias,
+                                  hd_dtype dtype, hd_dtype out, hd_dtype a)
+{
+    bool as_out = out != HD_F32, as_a = a != HD_F32 && a != out;
+
+    if (dtype == out || dtype == a || dtype == HD_F32)
+        return HD_OK;
+    return hd_error(v->diag, HD_E0314, bias->loc,
+                    "a bias of %s; it may be f32%s%s%s%s", hd_dtype_text(dtype),
+                    as_out ? " or " : "", as_out ? hd_dtype_text(out) : "",
+                    as_a ? " or " : "", as_a ? hd_dtype_text(a) : "");
+}
+
 // What stands for a whole column of a tensor is placed as that is; a host
 // program has cut its own part out.
 static hd_status check_bias(verifier *v, const hd_key *bias,
@@ -349,13 +381,7 @@ static hd_status check_bias(verifier *v, const hd_key *bias,
                                 type.dim[0].extent == columns.extent
                             ? ", which are placed differently"
                             : "");
-    if (type.dtype != out->dtype && type.dtype != a->dtype &&
-        type.dtype != HD_F32)
-        return hd_error(v->diag, HD_E0314, bias->loc,
-                        "a bias of %s; it may be %s, %s or f32",
-                        hd_dtype_text(type.dtype), hd_dtype_text(out->dtype),
-                        hd_dtype_text(a->dtype));
-    return HD_OK;
+    return check_bias_dtype(v, bias, type.dtype, out->dtype, a->dtype);
 }
 
 static hd_status check_matmul(verifier *v, const hd_op *op)
@@ -686,9 +712,9 @@ static hd_status check_streams(verifier *v)
     if (v->module->streams >= 0 && v->module->streams <= MAX_STREAMS)
         return HD_OK;
     v->failed = true;
-    return hd_fail(v->diag, HD_INVALID,
-                   "streams %lld; a program has at most %d work streams",
-                   (long long)v->module->streams, MAX_STREAMS);
+    return hd_error(v->diag, HD_E0105, v->module->streams_loc,
+                    "streams %lld; a program has 0 to %d work streams",
+                    (long long)v->module->streams, MAX_STREAMS);
 }
 
 static void check_outputs(verifier *v)

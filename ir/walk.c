@@ -30,14 +30,40 @@ typedef struct walker {
     int64_t **recorded; // owned, by buffer id: per element, 1 + its last record
 } walker;
 
+// Says which part of an expression that has no value is the one to blame: all
+// below it have values.
+static hd_status report_valueless(const walker *w, hd_expr expr, hd_loc loc)
+{
+    const hd_expr_node *node = hd_expr_get(w->module, expr);
+    hd_text text = {0};
+    int64_t value = 0;
+    hd_status status;
+
+    if (!hd_expr_eval(w->module, node->a, &w->env, &value))
+        return report_valueless(w, node->a, loc);
+    if (!hd_expr_eval(w->module, node->b, &w->env, &value))
+        return report_valueless(w, node->b, loc);
+    hd_expr_print(w->module, expr, &text);
+    if (node->kind == HD_EXPR_DIV || node->kind == HD_EXPR_MOD)
+        status = hd_error(w->diag, HD_E0608, loc,
+                          "%s on rank %lld divides by %lld; it must be at "
+                          "least 1",
+                          text.bytes != NULL ? text.bytes : "an expression",
+                          (long long)w->rank, (long long)value);
+    else
+        status = hd_error(w->diag, HD_E0608, loc,
+                          "%s on rank %lld overflows 64 bits",
+                          text.bytes != NULL ? text.bytes : "an expression",
+                          (long long)w->rank);
+    hd_text_free(&text);
+    return status;
+}
+
 static hd_status evaluate(walker *w, hd_expr expr, hd_loc loc, int64_t *out)
 {
     if (hd_expr_eval(w->module, expr, &w->env, out))
         return HD_OK;
-    return hd_error(w->diag, HD_E0608, loc,
-                    "an expression overflows, or divides by a number below 1, "
-                    "on rank %lld",
-                    (long long)w->rank);
+    return report_valueless(w, expr, loc);
 }
 
 // ------------------------------------------------------------------ spans
@@ -196,13 +222,19 @@ static hd_status report_unrecorded(const walker *w, const hd_step *step,
                                    const hd_buffer *event)
 {
     const hd_op *record = find_record(&w->module->body, event);
-    hd_status status =
-        hd_error(w->diag, HD_E0605, step->op->loc,
-                 "rank %lld waits for %%%s, which nothing before records",
-                 (long long)w->rank, event->name);
+    hd_text name = {0};
+    hd_status status;
 
+    hd_span_print(w->module, w->rank, &step->op->view[0], &step->span[0],
+                  &name);
+    status = hd_error(w->diag, HD_E0605, step->op->loc,
+                      "rank %lld waits for %s, which nothing before records",
+                      (long long)w->rank,
+                      name.bytes != NULL ? name.bytes : event->name);
+    hd_text_free(&name);
     if (record != NULL)
-        hd_note(w->diag, record->loc, "%%%s is recorded here", event->name);
+        hd_note(w->diag, record->loc, "events of %%%s are recorded here",
+                event->name);
     return status;
 }
 

@@ -79,8 +79,10 @@ bool hd_span_is_dense(const hd_span *span);
 // one index in front of it add nothing, whatever their stride is.
 bool hd_span_is_even(const hd_span *span, int from, int to);
 
-// "%ag[3]" with numbers, for messages and dumps: the text of view number `view`
-// of the step.
+// "%ag[3]": a view of a step of `rank`, with numbers for its indices.
+void hd_span_print(const hd_module *module, int64_t rank, const hd_view *view,
+                   const hd_span *span, hd_text *text);
+// "%c[3] = matmul %ag[3], %w": all of the step likewise.
 void hd_step_print(const hd_module *module, const hd_step *step, hd_text *text);
 
 // Walks every rank and matches what they send: each send has its recv with the

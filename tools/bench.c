@@ -122,8 +122,7 @@ static outcome take_option(bench *bench, const options *at, int id)
         bench->ids = at->value;
         return FINE;
     case DEVICE:
-        measure->session.device = at->value;
-        return FINE;
+        return options_device(at, &measure->session.device);
     case ITERS:
         return take_number(at, 1, 10000, &measure->iters);
     case ROUNDS:

@@ -112,6 +112,24 @@ static void print_option(const option *o)
     putchar('\n');
 }
 
+static bool is_device(const char *text)
+{
+    if (strcmp(text, "cpu") == 0 || strcmp(text, "cuda") == 0)
+        return true;
+    if (strncmp(text, "cuda:", 5) != 0 || text[5] == '\0')
+        return false;
+    return text[5 + strspn(text + 5, "0123456789")] == '\0';
+}
+
+outcome options_device(const options *at, const char **out)
+{
+    if (!is_device(at->value))
+        return complain(USAGE, "--device: '%s' is not cpu, cuda or cuda:N",
+                        at->value);
+    *out = at->value;
+    return FINE;
+}
+
 void command_help(const command *command)
 {
     bool any = command->options[0].id;

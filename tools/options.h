@@ -43,6 +43,10 @@ typedef struct options {
 
 int options_next(options *options);
 
+// The value of --device: cpu, cuda or cuda:N. Whether the device is there, the
+// library says.
+outcome options_device(const options *at, const char **out);
+
 void command_help(const command *command);
 
 #endif

@@ -103,8 +103,7 @@ static outcome take_option(run *run, const options *at, int id)
         run->path = at->value;
         return FINE;
     case DEVICE:
-        run->job.session.device = at->value;
-        return FINE;
+        return options_device(at, &run->job.session.device);
     case IN:
         return bindings_take(&run->in, at->value);
     case OUT:

@@ -30,6 +30,12 @@ const PlainCase kCases[] = {
     {"host program hole in %x : f32[2] out %y : f32[2] "
      "{ %y[0] = copy %x[0] }",
      ORACLE_HOLE},
+    {"host program told in %x : f32[2] out %y : f32[2] out %done : event[] "
+     "{ %y = copy %x %done = record }",
+     ORACLE_CLEAN},
+    {"host program untold mesh tp=2 in %x : f32[2] out %y : f32[2] "
+     "out %done : event[] { %y = copy %x if tp == 0 { %done = record } }",
+     ORACLE_HOLE},
     {"host program lives in %x : f32[2] out %y : f32[2] temp %a : f32[2] "
      "temp %b : f32[2] of %a { %a = relu %x %b = gelu %x %y = copy %a }",
      ORACLE_LIFETIME},

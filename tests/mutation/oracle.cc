@@ -91,6 +91,18 @@ bool SpoilsItself(const Step &s)
     return false;
 }
 
+bool Records(const hd_op *op, const hd_buffer *event)
+{
+    const hd_view *views[HD_MAX_VIEWS];
+    int n = hd_op_views(op, views);
+
+    for (int i = 0; i < n; i++)
+        if (views[i]->buffer == event &&
+            hd_op_access(op, i) == HD_ACCESS_RECORD)
+            return true;
+    return false;
+}
+
 // The program, unrolled.
 class Program
 {
@@ -127,6 +139,17 @@ class Program
     size_t FirstRun(int rank, int stream) const
     {
         return StreamOf(rank, stream).size() / 2;
+    }
+    // An event that the caller is to get and that the rank never records.
+    const hd_buffer *Unrecorded(int rank) const
+    {
+        for (const hd_buffer *b = module_->buffers; b != nullptr; b = b->next)
+            if (b->role == HD_OUT && b->type.dtype == HD_EVENT &&
+                std::none_of(steps.begin(), steps.end(), [&](const Step &step) {
+                    return step.rank == rank && Records(step.op, b);
+                }))
+                return b;
+        return nullptr;
     }
 
   private:
@@ -366,6 +389,10 @@ class Machine
                 if (p_.owner[I(c)]->role == HD_OUT && !At(rank, c).written)
                     Fail(ORACLE_HOLE, std::string("%") + p_.owner[I(c)]->name +
                                           " of rank " + std::to_string(rank));
+        for (int rank = 0; rank < p_.nranks; rank++)
+            if (const hd_buffer *event = p_.Unrecorded(rank))
+                Fail(ORACLE_HOLE, std::string("%") + event->name + " of rank " +
+                                      std::to_string(rank));
     }
     std::string State() const
     {
