@@ -11,11 +11,13 @@
 // gives up; they wait for that word a little beyond their own deadline.
 #include "runtime/boot.h"
 
+#include <errno.h>
 #include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 
 #include "base/diag.h"
@@ -35,7 +37,7 @@ struct hd_boot {
     hd_wire *wire;          // owned: rank 0's by rank; else one, to rank 0
     hd_wire *caller;        // owned, rank 0's while it listens
     int next_caller;        // the one who gives way
-    struct pollfd *ask;     // owned: the listener, the callers, the ranks
+    struct pollfd *ask;     // owned: the ranks, the callers, the listener
     int listener;           // owned; -1 while closed
     hd_status failed;       // HD_OK as long as all goes well
     char why[HD_WIRE_TEXT]; // what the others are told then
@@ -178,13 +180,26 @@ static void hear_caller(hd_boot *boot, hd_wire *caller)
     caller->fd = -1;
 }
 
-static void accept_caller(hd_boot *boot)
+// Rank 0 has a descriptor for every rank, and many limits are 1024.
+static hd_status report_full(hd_boot *boot)
+{
+    struct rlimit limit = {0};
+    int error = errno;
+
+    getrlimit(RLIMIT_NOFILE, &limit);
+    return fail(boot, HD_SYSTEM,
+                "rank 0 of %d cannot hear another rank: %s (ulimit -n is %llu)",
+                boot->place.size, strerror(error),
+                (unsigned long long)limit.rlim_cur);
+}
+
+static hd_status accept_caller(hd_boot *boot)
 {
     hd_wire *caller = NULL;
     int fd = hd_address_accept(&boot->place, boot->listener);
 
     if (fd < 0)
-        return;
+        return errno == EMFILE || errno == ENFILE ? report_full(boot) : HD_OK;
     for (int i = 0; i < NCALLERS && caller == NULL; i++) {
         if (boot->caller[i].fd < 0)
             caller = &boot->caller[i];
@@ -194,6 +209,7 @@ static void accept_caller(hd_boot *boot)
         hd_wire_close(caller);
     }
     *caller = (hd_wire){.fd = fd};
+    return HD_OK;
 }
 
 static int count_missing(const hd_boot *boot)
@@ -242,30 +258,37 @@ static hd_status watch_rank(hd_boot *boot, int peer)
     return report_take(boot, wire, peer, status == HD_OK ? HD_INVALID : status);
 }
 
+static void ask_for(struct pollfd *ask, nfds_t *n, int fd)
+{
+    if (fd >= 0)
+        ask[(*n)++] = (struct pollfd){.fd = fd, .events = POLLIN};
+}
+
+// Ranks, then callers, then the listener; those that are not open are left out,
+// since poll refuses more than the process may have open.
 static hd_status serve_callers(hd_boot *boot, int64_t deadline)
 {
     struct pollfd *ask = boot->ask;
     int size = boot->place.size;
+    nfds_t n = 0;
 
-    ask[0] = (struct pollfd){.fd = boot->listener, .events = POLLIN};
-    for (int i = 0; i < NCALLERS; i++)
-        ask[1 + i] =
-            (struct pollfd){.fd = boot->caller[i].fd, .events = POLLIN};
     for (int i = 0; i < size; i++)
-        ask[1 + NCALLERS + i] =
-            (struct pollfd){.fd = boot->wire[i].fd, .events = POLLIN};
-    poll_until(ask, (nfds_t)(1 + NCALLERS + size), deadline);
+        ask_for(ask, &n, boot->wire[i].fd);
+    for (int i = 0; i < NCALLERS; i++)
+        ask_for(ask, &n, boot->caller[i].fd);
+    ask_for(ask, &n, boot->listener);
+    poll_until(ask, n, deadline);
+    n = 0;
     for (int i = 0; i < size; i++) {
-        if (ask[1 + NCALLERS + i].revents != 0)
+        if (boot->wire[i].fd >= 0 && ask[n++].revents != 0)
             HD_TRY(watch_rank(boot, i));
     }
+    // Who is heard becomes a rank, and those have been seen to.
     for (int i = 0; i < NCALLERS; i++) {
-        if (ask[1 + i].revents != 0)
+        if (boot->caller[i].fd >= 0 && ask[n++].revents != 0)
             hear_caller(boot, &boot->caller[i]);
     }
-    if (ask[0].revents != 0)
-        accept_caller(boot);
-    return HD_OK;
+    return ask[n].revents != 0 ? accept_caller(boot) : HD_OK;
 }
 
 static hd_status gather_ranks(hd_boot *boot)
@@ -486,6 +509,19 @@ static hd_status gather(void *context, const void *mine, size_t bytes,
     if (status != HD_OK)
         tell_everyone(boot);
     return status;
+}
+
+void hd_boot_explain(hd_boot *boot, hd_status status, const char *why)
+{
+    if (boot->failed != HD_OK)
+        return; // and has been told
+    if (boot->place.rank > 0) {
+        status = hear(boot, HD_WIRE_FAILED, NULL, 0, hd_clock_after(0.2));
+        return;
+    }
+    boot->failed = status;
+    snprintf(boot->why, sizeof(boot->why), "%s", why);
+    tell_everyone(boot);
 }
 
 // ---------------------------------------------------- create, destroy

@@ -30,8 +30,8 @@ hd_status hd_address_listen(const hd_place *place, int64_t deadline,
 #define HD_WHY_BYTES 128
 int hd_address_call(const hd_place *place, int64_t deadline,
                     char why[HD_WHY_BYTES]);
-// The next caller of `listener` on a non-blocking socket; -1 if there is none,
-// or it is another user's.
+// The next caller of `listener` on a non-blocking socket; -1 with errno if
+// there is none, or it is another user's.
 int hd_address_accept(const hd_place *place, int listener);
 
 // A non-blocking socket that listens on all addresses of this host, on a port
@@ -41,6 +41,13 @@ int hd_address_listen_anywhere(uint16_t *port);
 // HD_SILENCE seconds.
 #define HD_SILENCE 20
 void hd_address_hurry(int fd);
+
+// ---------------------------------------------------------------- boot
+
+// Where connecting the ranks failed after they had gathered: rank 0 tells the
+// others why, for whom it has just hung up or never answers, and what they hear
+// of it becomes words of theirs.
+void hd_boot_explain(hd_boot *boot, hd_status status, const char *why);
 
 // -------------------------------------------------------------- wire
 

@@ -289,6 +289,7 @@ int hd_address_accept(const hd_place *place, int listener)
         hd_address_hurry(fd);
     } else if (!is_ours(fd)) {
         close(fd);
+        errno = EPERM;
         return -1;
     }
     return fd;

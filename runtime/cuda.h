@@ -2,7 +2,7 @@
 // streams are CUDA streams, and what peers touch lies in one window a rank,
 // device memory that all of them map by CUDA IPC:
 //
-//   | probe words | slots with peer 0 | peer 1 | ... | shared buffers |
+//   | probe words | slots with peer 0 | peer 1 | ... | marks | shared buffers |
 //
 // Every meeting of two ranks has one slot in the window of each, at the same
 // place in the pair's list (meeting.h). A slot holds two words that only the
@@ -10,6 +10,11 @@
 // "it is done". They count runs and are waited for with >=. In a graph, which
 // replays the same values, a word is set to 1 by the peer and cleared by its
 // owner before it answers, so that the peer cannot set it again too early.
+//
+// Marks are words that this rank's streams write for its own watchdog, which
+// the words of a slot do not tell everything: in a graph, where a word that
+// came is cleared, how many a stream has seen; and which steps NCCL is done
+// with.
 //
 // A program is compiled once into a list of commands a step: words to write and
 // wait for, copies, kernels, products, events. A run issues them and patches in
@@ -75,12 +80,15 @@ typedef enum hd_cuda_kind {
     HD_CUDA_NCCL,
 } hd_cuda_kind;
 
-// A word waited for, for those who wonder why nothing happens.
+// What a stream waits for, for those who wonder why nothing happens: a word of
+// a peer's, or what NCCL does, which this rank's stream itself marks as over.
 typedef struct hd_cuda_wait {
     const hd_step *step; // borrowed
-    int peer;
+    int n;               // of steps, where NCCL does a group
+    int peer;            // -1: NCCL waits, for any that the steps name
     int stream;
-    uint64_t offset; // of the word in our window
+    uint32_t before; // waits for words ahead of it on its stream
+    uint64_t offset; // of the word in our window; 0 if nothing marks it
 } hd_cuda_wait;
 
 typedef struct hd_cuda_command {
@@ -147,6 +155,7 @@ typedef struct hd_cuda_stream {
     uint64_t issued;     // commands
     uint64_t planned;    // commands of a run, so far
     uint64_t handed;     // of these, ahead of its last deferred send
+    uint32_t heard;      // waits for words of a run, so far
     hd_cu_event mark[2]; // owned: after every HD_CUDA_THROTTLE commands
     hd_cu_ptr workspace; // of cuBLASLt; 0 until it is needed
     hd_cu_ptr counter;   // of blocks that are done; 0 until it is needed
@@ -200,7 +209,9 @@ struct hd_device {
     hd_cu_ptr window; // owned
     size_t window_bytes;
     size_t slots;      // offset in the window
-    size_t slot_bytes; // of all of them
+    size_t marks;      // likewise: how far our own streams have come
+    size_t slot_bytes; // of all slots and marks
+    int nmarked;       // steps by NCCL that have a mark, so far
     hd_cu_ptr memory;  // owned: private buffers
     hd_cu_ptr *extra;  // owned: what the plan needs beside them
     int nextra, extra_room;
@@ -357,6 +368,12 @@ hd_status hd_cuda_plan_party(hd_device *device, const hd_step *steps, int n,
 // Which steps say "ready" at the start of a run: device->early.
 void hd_cuda_find_early(hd_device *device);
 hd_status hd_cuda_say_early(hd_device *device, hd_diag *diag);
+// Of `n` steps, a group, that NCCL was just given those that are its.
+hd_status hd_cuda_mark_nccl(hd_device *device, const hd_step *steps, int n,
+                            int stream, hd_diag *diag);
+// Whether it may be this rank that the wait is for.
+bool hd_cuda_waits_for(const hd_device *device, const hd_cuda_wait *wait,
+                       int rank);
 
 // ------------------------------------------------- cuda_reduce.c
 

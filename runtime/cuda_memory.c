@@ -103,6 +103,21 @@ static hd_status count_slots(hd_device *device, hd_diag *diag)
     return HD_OK;
 }
 
+// In a graph a word a stream; else one for each step that NCCL may be given,
+// and none in a graph, where each would be a node of its own.
+static size_t count_marks(const hd_device *device)
+{
+    const hd_steps *steps = device->binding.steps;
+    size_t n = 0;
+
+    if (device->binding.graph)
+        return (size_t)device->nstreams;
+    for (int64_t i = 0; i < steps->nsteps; i++)
+        n += hd_op_is(steps->step[i].op, HD_UNIT_TRANSFER) &&
+             hd_cuda_by_nccl(device, &steps->step[i]);
+    return n;
+}
+
 static void lay_out_window(hd_device *device)
 {
     size_t at = HD_CUDA_PROBES;
@@ -114,6 +129,9 @@ static void lay_out_window(hd_device *device)
         device->peer[i].mine = at;
         at += hd_pair_slots(&device->peer[i].pair) * sizeof(hd_cuda_slot);
     }
+    device->marks = at;
+    at +=
+        align_up(count_marks(device) * sizeof(uint32_t), sizeof(hd_cuda_slot));
     device->slot_bytes = at - device->slots;
     for (int i = 0; i < device->nbuffers; i++) {
         hd_cuda_buffer *buffer = &device->buffer[i];

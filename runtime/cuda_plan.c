@@ -59,7 +59,7 @@ static hd_status plan_nccl(hd_device *device, const hd_step *steps, int n,
         if (hd_cuda_defers(&steps[i]) && hd_cuda_by_nccl(device, &steps[i]))
             HD_TRY(record(device, stream_of(steps), &steps[i], events, diag));
     }
-    return HD_OK;
+    return hd_cuda_mark_nccl(device, steps, n, stream_of(steps), diag);
 }
 
 static hd_status plan_transfer(hd_device *device, const hd_step *steps, int n,

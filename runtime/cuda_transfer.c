@@ -20,8 +20,9 @@
 
 // --------------------------------------------------------------- words
 
+// Outside of graphs every value becomes the run's number.
 static hd_status add_word(hd_words *words, int operation, hd_cu_ptr address,
-                          bool clears)
+                          uint32_t value)
 {
     hd_device *device = words->device;
     hd_cuda_command *last = device->ncommands > words->after
@@ -41,7 +42,7 @@ static hd_status add_word(hd_words *words, int operation, hd_cu_ptr address,
     memset(&device->word[device->nwords], 0, sizeof(*device->word));
     device->word[device->nwords].word.operation = operation;
     device->word[device->nwords].word.address = address;
-    device->word[device->nwords].word.value = clears ? 0 : 1;
+    device->word[device->nwords].word.value = value;
     device->word[device->nwords].word.flags =
         operation == HD_CU_OP_WAIT_32 ? HD_CU_WAIT_GEQ : HD_CU_WRITE_DEFAULT;
     device->nwords++;
@@ -67,25 +68,92 @@ static hd_cu_ptr their_word(const hd_words *words, const hd_meeting *meeting,
 hd_status hd_cuda_say(hd_words *words, const hd_meeting *meeting, int which)
 {
     return add_word(words, HD_CU_OP_WRITE_32, their_word(words, meeting, which),
-                    false);
+                    1);
 }
 
-hd_status hd_cuda_hear(hd_words *words, const hd_meeting *meeting, int which)
+static hd_status add_wait(hd_words *words, const hd_cuda_wait *wait)
 {
     hd_device *device = words->device;
-    const hd_cuda_peer *peer = &device->peer[meeting->peer];
-    uint64_t offset = word_at(peer->mine, peer, meeting, which);
 
     if (!hd_cuda_grow((void **)&device->wait, device->nwaits,
                       &device->wait_room, sizeof(*device->wait)))
         return hd_cuda_no_room(device, words->diag);
-    device->wait[device->nwaits++] =
-        (hd_cuda_wait){words->step, meeting->peer, words->stream, offset};
-    HD_TRY(add_word(words, HD_CU_OP_WAIT_32, device->window + offset, false));
-    if (device->binding.graph)
-        HD_TRY(
-            add_word(words, HD_CU_OP_WRITE_32, device->window + offset, true));
+    device->wait[device->nwaits++] = *wait;
     return HD_OK;
+}
+
+// In a graph the stream counts what it has seen, and begins anew at its first
+// wait of a run: until then it stands as it was left, at the end. It counts a
+// word before it clears it, so that whoever finds a word cleared, and only then
+// looks at the count, finds it counted.
+hd_status hd_cuda_hear(hd_words *words, const hd_meeting *meeting, int which)
+{
+    hd_device *device = words->device;
+    const hd_cuda_peer *peer = &device->peer[meeting->peer];
+    hd_cuda_stream *stream = &device->stream[words->stream];
+    hd_cuda_wait wait = {.step = words->step,
+                         .n = 1,
+                         .peer = meeting->peer,
+                         .stream = words->stream,
+                         .before = stream->heard++,
+                         .offset = word_at(peer->mine, peer, meeting, which)};
+    hd_cu_ptr word = device->window + wait.offset;
+    hd_cu_ptr mark = device->window + device->marks +
+                     (size_t)words->stream * sizeof(uint32_t);
+
+    HD_TRY(add_wait(words, &wait));
+    if (!device->binding.graph)
+        return add_word(words, HD_CU_OP_WAIT_32, word, 1);
+    if (wait.before == 0)
+        HD_TRY(add_word(words, HD_CU_OP_WRITE_32, mark, 0));
+    HD_TRY(add_word(words, HD_CU_OP_WAIT_32, word, 1));
+    HD_TRY(add_word(words, HD_CU_OP_WRITE_32, mark, wait.before + 1));
+    return add_word(words, HD_CU_OP_WRITE_32, word, 0);
+}
+
+bool hd_cuda_waits_for(const hd_device *device, const hd_cuda_wait *wait,
+                       int rank)
+{
+    const hd_module *module = device->binding.module;
+
+    if (wait->peer >= 0 || rank == device->rank)
+        return wait->peer == rank;
+    for (int i = 0; i < wait->n; i++) {
+        const hd_step *step = &wait->step[i];
+        int axis = step->op->axis;
+        bool pair =
+            step->op->code == HD_OP_SEND || step->op->code == HD_OP_RECV;
+
+        if (!hd_cuda_by_nccl(device, step))
+            continue;
+        if (pair ? step->peer == rank
+                 : hd_mesh_peer(module, device->rank, axis,
+                                hd_mesh_coord(module, rank, axis)) == rank)
+            return true;
+    }
+    return false;
+}
+
+// NCCL's kernels tell nothing, so the stream writes a word behind each call.
+hd_status hd_cuda_mark_nccl(hd_device *device, const hd_step *steps, int n,
+                            int stream, hd_diag *diag)
+{
+    hd_words words = {device, steps, stream, device->ncommands, diag};
+    hd_cuda_wait wait = {
+        .step = steps, .n = n, .peer = -1, .stream = stream, .offset = 0};
+    bool alone = true;
+
+    for (int i = 0; i < device->size; i++)
+        alone &= !hd_cuda_waits_for(device, &wait, i);
+    if (alone)
+        return HD_OK;
+    if (!device->binding.graph)
+        wait.offset =
+            device->marks + (size_t)device->nmarked++ * sizeof(uint32_t);
+    HD_TRY(add_wait(&words, &wait));
+    return device->binding.graph ? HD_OK
+                                 : add_word(&words, HD_CU_OP_WRITE_32,
+                                            device->window + wait.offset, 1);
 }
 
 // ----------------------------------------------------------- transfers
@@ -188,7 +256,7 @@ static hd_status add_push(hd_words *words, const push *p)
 
     if (p->bytes == 0) {
         for (int i = 0; i < p->words; i++)
-            HD_TRY(add_word(words, HD_CU_OP_WRITE_32, p->word[i], false));
+            HD_TRY(add_word(words, HD_CU_OP_WRITE_32, p->word[i], 1));
         return HD_OK;
     }
     HD_TRY(need_counter(words, &counter));

@@ -16,6 +16,8 @@
 #define REST (2000 * MILLISECOND) // that a released device has to come to rest
 #define SPINS 2000                // looks at an event before the first nap
 #define RELEASED 0x40000000u      // added to the run: far ahead of any word
+#define NAMED 8                   // ranks, of which one is waited for
+#define UNTOLD "NCCL does not tell in a graph what it waits for"
 
 static void nap(int64_t ns)
 {
@@ -129,24 +131,53 @@ static void put(hd_line *line, const char *format, ...)
     line->room -= (size_t)n;
 }
 
-static void put_wait(hd_line *line, const hd_device *device,
+// NCCL does not tell which of them.
+static void put_peers(hd_line *line, const hd_device *device,
+                      const hd_cuda_wait *wait)
+{
+    int all = 0, n = 0;
+
+    for (int i = 0; i < device->size; i++)
+        all += hd_cuda_waits_for(device, wait, i);
+    for (int i = 0; i < device->size && n < NAMED; i++) {
+        if (!hd_cuda_waits_for(device, wait, i))
+            continue;
+        n++;
+        put(line, "%s%d", n == 1 ? "" : n == all ? " or " : ", ", i);
+    }
+    if (n < all)
+        put(line, " or %d more", all - n);
+}
+
+static void put_step(hd_line *line, const hd_device *device,
                      const hd_cuda_wait *wait)
 {
     const hd_step *step = wait->step;
     const hd_source *source = &device->binding.module->source;
 
-    put(line, "rank %d waits for rank %d: %s", device->rank, wait->peer,
-        hd_op_info_get(step->op->code)->text);
+    while (wait->peer < 0 && !hd_cuda_by_nccl(device, step))
+        step++; // of a group that goes by NCCL in part
+    put(line, "%s", hd_op_info_get(step->op->code)->text);
     if (step->op->loc.line > 0 && source->name != NULL)
         put(line, " at %s:%u:%u", source->name, step->op->loc.line,
             step->op->loc.column);
     put(line, " (step %lld, ", (long long)step->index);
     if (wait->stream == 0)
-        put(line, "the caller's stream)");
+        put(line, "the caller's stream");
     else if (wait->stream == hd_cuda_helper(device))
-        put(line, "the sends' helper)");
+        put(line, "the sends' helper");
     else
-        put(line, "stream %d)", wait->stream - 1);
+        put(line, "stream %d", wait->stream - 1);
+    put(line, "%s)", wait->peer < 0 ? ", by NCCL" : "");
+}
+
+static void put_wait(hd_line *line, const hd_device *device,
+                     const hd_cuda_wait *wait)
+{
+    put(line, "rank %d waits for rank ", device->rank);
+    put_peers(line, device, wait);
+    put(line, ": ");
+    put_step(line, device, wait);
 }
 
 // ------------------------------------------------------------ the words
@@ -235,14 +266,34 @@ static uint64_t run_in_flight(hd_device *device)
     return 0;
 }
 
+static uint32_t word_of(const hd_device *device, size_t offset)
+{
+    return device
+        ->snapshot[(offset - device->slots) / sizeof(*device->snapshot)];
+}
+
 static bool is_missing(const hd_device *device, const hd_cuda_wait *wait,
                        uint64_t run)
 {
-    uint32_t word = device->snapshot[(wait->offset - device->slots) /
-                                     sizeof(*device->snapshot)];
-    uint32_t want = device->binding.graph ? 1 : (uint32_t)run;
+    uint32_t seen;
 
-    return (int32_t)(word - want) < 0;
+    if (!device->binding.graph)
+        return (int32_t)(word_of(device, wait->offset) - (uint32_t)run) < 0;
+    if (wait->offset == 0)
+        return false; // it cannot be told
+    seen = word_of(device,
+                   device->marks + (size_t)wait->stream * sizeof(uint32_t));
+    return seen <= wait->before && word_of(device, wait->offset) == 0;
+}
+
+// In a graph what NCCL does is not marked: the first of it.
+static const hd_cuda_wait *find_untold(const hd_device *device)
+{
+    for (int i = 0; i < device->nwaits; i++) {
+        if (device->wait[i].offset == 0)
+            return &device->wait[i];
+    }
+    return NULL;
 }
 
 // The first wait of each stream that nothing answered. Returns the first of
@@ -283,34 +334,51 @@ static uint64_t hash_slots(const hd_device *device)
 }
 
 static void fail_late(hd_device *device, const hd_cuda_wait *wait,
-                      const char *notes)
+                      const hd_cuda_wait *untold, const char *notes,
+                      hd_line *lines)
 {
     char text[HD_GROUP_TEXT] = "";
     hd_line line = {text, sizeof(text)};
 
+    if (untold != NULL) {
+        put(lines, UNTOLD "; the first of it is ");
+        put_step(lines, device, untold);
+    }
     put_wait(&line, device, wait);
     put(&line, " for %.1f s", device->binding.timeout);
     hd_cuda_fail(device, HD_TIMEOUT, text, notes);
 }
 
-// NCCL does not tell whom it waits for.
-static void fail_nccl(hd_device *device, uint64_t run)
+// One that the wait may be for, and that has left; -1 if there is none.
+static int find_leaver(const hd_device *device, const hd_cuda_wait *wait)
 {
-    hd_status status = HD_TIMEOUT;
+    for (int i = 0; i < device->size; i++) {
+        if (hd_cuda_waits_for(device, wait, i) &&
+            hd_group_left(device->binding.group, i))
+            return i;
+    }
+    return -1;
+}
+
+static void fail_untold(hd_device *device, const hd_cuda_wait *first,
+                        uint64_t run)
+{
+    int leaver = -1;
     char text[HD_GROUP_TEXT] = "";
     hd_line line = {text, sizeof(text)};
 
-    for (int i = 0; i < device->size && status == HD_TIMEOUT; i++) {
-        if (i == device->rank || !hd_group_left(device->binding.group, i))
-            continue;
-        put(&line, "rank %d has left the group; ", i);
-        status = HD_PEER;
+    for (int i = 0; i < device->nwaits && leaver < 0; i++) {
+        if (device->wait[i].offset == 0)
+            leaver = find_leaver(device, &device->wait[i]);
     }
+    if (leaver >= 0)
+        put(&line, "rank %d has left the group; ", leaver);
     put(&line,
-        "run %llu of rank %d, whose transfers go by NCCL, has not ended "
-        "for %.1f s",
+        "run %llu of rank %d has not ended for %.1f s: it waits at or after ",
         (unsigned long long)run, device->rank, device->binding.timeout);
-    hd_cuda_fail(device, status, text, "");
+    put_step(&line, device, first);
+    hd_cuda_fail(device, leaver >= 0 ? HD_PEER : HD_TIMEOUT, text,
+                 UNTOLD ": without the graph the step is named");
 }
 
 static bool is_late(const hd_device *device, const hd_progress *progress)
@@ -320,25 +388,27 @@ static bool is_late(const hd_device *device, const hd_progress *progress)
 }
 
 // A wait for a peer that has left. All that it wrote was there when it left, so
-// that what is missing then never comes. In a graph a word that came is cleared
-// again and looks like one that is missing: there only time tells.
+// that what is missing then never comes. In a graph two looks tell that, since
+// one may see the count before a word was counted and the word when it was
+// cleared. What NCCL has sent may be under way still: there only time tells.
 static const hd_cuda_wait *find_forsaken(hd_device *device,
                                          const hd_progress *progress,
                                          const hd_cuda_wait *missing)
 {
-    hd_line nowhere = {NULL, 0};
+    const hd_cuda_wait *found = missing;
 
-    if (missing == NULL || !hd_group_left(device->binding.group, missing->peer))
+    if (missing == NULL || find_leaver(device, missing) < 0)
         return NULL;
-    if (device->binding.graph)
+    if (missing->peer < 0)
         return is_late(device, progress) ? missing : NULL;
-    if (!take_snapshot(device))
-        return NULL;
-    missing = list_missing(device, progress->run, &nowhere);
-    return missing != NULL &&
-                   hd_group_left(device->binding.group, missing->peer)
-               ? missing
-               : NULL;
+    for (int i = 0; i < 2 && found == missing; i++) {
+        hd_line nowhere = {NULL, 0};
+
+        if (!take_snapshot(device))
+            return NULL;
+        found = list_missing(device, progress->run, &nowhere);
+    }
+    return found == missing ? missing : NULL;
 }
 
 static void fail_forsaken(hd_device *device, const hd_cuda_wait *wait)
@@ -346,7 +416,7 @@ static void fail_forsaken(hd_device *device, const hd_cuda_wait *wait)
     char text[HD_GROUP_TEXT] = "";
     hd_line line = {text, sizeof(text)};
 
-    put(&line, "rank %d has left the group; ", wait->peer);
+    put(&line, "rank %d has left the group; ", find_leaver(device, wait));
     put_wait(&line, device, wait);
     hd_cuda_fail(device, HD_PEER, text, "");
 }
@@ -358,7 +428,7 @@ static void look(hd_device *device, hd_progress *progress)
     uint64_t run = run_in_flight(device), hash;
     char notes[HD_CUDA_NOTES] = "";
     hd_line lines = {notes, sizeof(notes)};
-    bool nccl = hd_binding_uses(&device->binding, HD_TRANSPORT_NCCL);
+    const hd_cuda_wait *untold = find_untold(device);
     const hd_cuda_wait *missing, *forsaken;
 
     if (run == 0 || !take_snapshot(device)) {
@@ -367,7 +437,7 @@ static void look(hd_device *device, hd_progress *progress)
     }
     hash = hash_slots(device);
     missing = list_missing(device, run, &lines);
-    if ((missing == NULL && !nccl) || run != progress->run ||
+    if ((missing == NULL && untold == NULL) || run != progress->run ||
         hash != progress->hash) {
         *progress = (hd_progress){run, hash, hd_clock()};
         return;
@@ -375,10 +445,10 @@ static void look(hd_device *device, hd_progress *progress)
     forsaken = find_forsaken(device, progress, missing);
     if (forsaken != NULL)
         fail_forsaken(device, forsaken);
-    else if (is_late(device, progress) && missing != NULL)
-        fail_late(device, missing, notes);
+    else if (is_late(device, progress) && missing == NULL)
+        fail_untold(device, untold, run);
     else if (is_late(device, progress))
-        fail_nccl(device, run);
+        fail_late(device, missing, untold, notes, &lines);
 }
 
 static void come_to_rest(hd_device *device)

@@ -137,6 +137,10 @@ hd_status hd_frame_receive(int fd, pid_t pid, hd_frame *frame, void *payload,
     if (got == 0)
         return HD_PEER;
     read_ancillary(&message, &sender, passed);
+    // The kernel drops a descriptor for which this process has no room.
+    if (*passed < 0 && (message.msg_flags & MSG_CTRUNC) != 0 &&
+        frame_is_sound(frame, payload, (size_t)got, pid, &sender))
+        return HD_NO_MEMORY;
     if (!frame_is_sound(frame, payload, (size_t)got, pid, &sender) ||
         (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0) {
         if (*passed >= 0)

@@ -41,7 +41,8 @@ hd_status hd_frame_send(int fd, hd_frame frame, const void *payload, int passed,
 // Takes the next frame, without blocking, into `payload` of HD_FRAME_ROOM
 // bytes; `passed` is a new descriptor or -1. Checks that `pid` of our own user
 // sent it. HD_PEER if the other end is closed, HD_TIMEOUT if there is none,
-// HD_INVALID if it is no frame of ours, HD_SYSTEM with errno otherwise.
+// HD_INVALID if it is no frame of ours, HD_NO_MEMORY if this process may not
+// have the descriptor that came with it, HD_SYSTEM with errno otherwise.
 hd_status hd_frame_receive(int fd, pid_t pid, hd_frame *frame, void *payload,
                            int *passed);
 

@@ -447,9 +447,8 @@ typedef struct hd_verdict {
     char text[HD_GROUP_TEXT];
 } hd_verdict;
 
-// Why a rank fails: the first error that `diag` has from message `said` on.
-static void find_reason(const hd_diag *diag, size_t said, hd_status status,
-                        char out[HD_GROUP_TEXT])
+void hd_group_reason(const hd_diag *diag, size_t said, hd_status status,
+                     char out[HD_GROUP_TEXT])
 {
     hd_message message;
 
@@ -472,7 +471,7 @@ void hd_group_give_up(hd_group *group, hd_status status, const hd_diag *diag,
 {
     char why[HD_GROUP_TEXT], text[HD_GROUP_TEXT];
 
-    find_reason(diag, said, status, why);
+    hd_group_reason(diag, said, status, why);
     snprintf(text, sizeof(text), "rank %d failed: %.*s", hd_group_rank(group),
              HD_GROUP_TEXT - 32, why);
     hd_group_fail(group, text);
@@ -491,7 +490,7 @@ hd_status hd_exchange_agree(const hd_exchange *exchange, hd_status status)
         return hd_fail(exchange->diag, HD_NO_MEMORY, "no memory for %d ranks",
                        size);
     }
-    find_reason(exchange->diag, exchange->said, status, mine.text);
+    hd_group_reason(exchange->diag, exchange->said, status, mine.text);
     // Whoever has failed has said why: that others have too is no news.
     if (status != HD_OK)
         quiet.diag = NULL;
@@ -566,6 +565,8 @@ static hd_status check_oob(const hd_oob *oob, double timeout, hd_diag *diag)
 hd_status hd_group_create(const hd_oob *oob, double timeout, hd_diag *diag,
                           hd_group **out)
 {
+    size_t said = diag != NULL ? hd_diag_count(diag) : 0;
+    char why[HD_GROUP_TEXT], text[HD_GROUP_TEXT];
     hd_group *group;
     hd_status status;
 
@@ -584,7 +585,10 @@ hd_status hd_group_create(const hd_oob *oob, double timeout, hd_diag *diag,
     return HD_OK;
 
 fail:
-    hd_group_note_failure(group, HD_PEER, "the group could not be connected");
+    hd_group_reason(diag, said, status, why);
+    snprintf(text, sizeof(text), "rank %d failed: %.*s", oob->rank,
+             HD_GROUP_TEXT - 32, why);
+    hd_group_note_failure(group, HD_PEER, text);
     hd_group_destroy(group);
     return status;
 }

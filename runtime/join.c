@@ -3,16 +3,23 @@
 #include <stdio.h>
 
 #include "base/diag.h"
+#include "runtime/boot.h"
 #include "runtime/group.h"
 
 static hd_status connect_group(const hd_place *place, double timeout,
                                hd_diag *diag, hd_group **out)
 {
+    size_t said = diag != NULL ? hd_diag_count(diag) : 0;
+    char why[HD_GROUP_TEXT];
     hd_boot *boot;
     hd_status status;
 
     HD_TRY(hd_boot_connect(place, timeout, diag, &boot));
     status = hd_group_create(hd_boot_oob(boot), timeout, diag, out);
+    if (status != HD_OK) {
+        hd_group_reason(diag, said, status, why);
+        hd_boot_explain(boot, status, why);
+    }
     hd_boot_destroy(boot);
     return status;
 }

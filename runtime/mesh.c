@@ -82,19 +82,27 @@ static hd_status listen_anywhere(hd_mesh *mesh, hd_card *card)
     return HD_OK;
 }
 
+// What an allgather of the caller's that failed is to this rank.
+static hd_status blame(hd_status gathered)
+{
+    return gathered == HD_TIMEOUT ? HD_TIMEOUT : HD_PEER;
+}
+
 // Collective. A rank that cannot listen still takes part, so that none waits.
 static hd_status share_cards(hd_mesh *mesh, const hd_oob *oob)
 {
     hd_card mine = {.pid = (uint32_t)getpid()};
     hd_status status = hd_host_find(mesh->diag, &mine.host);
+    hd_status gathered;
 
     if (status == HD_OK)
         status = listen_anywhere(mesh, &mine);
     if (status == HD_OK &&
         getrandom(&mine.secret, sizeof(mine.secret), 0) != sizeof(mine.secret))
         status = hd_system_error(mesh->diag, "getrandom");
-    if (oob->allgather(oob->context, &mine, sizeof(mine), mesh->card) != HD_OK)
-        return hd_fail(mesh->diag, HD_PEER,
+    gathered = oob->allgather(oob->context, &mine, sizeof(mine), mesh->card);
+    if (gathered != HD_OK)
+        return hd_fail(mesh->diag, blame(gathered),
                        "rank %d: the ranks' addresses could not be gathered",
                        oob->rank);
     HD_TRY(status);
@@ -153,12 +161,14 @@ static hd_status share_far_cards(hd_mesh *mesh, const hd_oob *oob)
 {
     hd_far_card mine = {.naddresses = 0};
     hd_status status = prepare_far(mesh, &mine);
+    hd_status gathered;
 
     if (status != HD_OK)
         mine.naddresses = 0;
-    if (oob->allgather(oob->context, &mine, sizeof(mine), mesh->far_card) !=
-        HD_OK)
-        return hd_fail(mesh->diag, HD_PEER,
+    gathered =
+        oob->allgather(oob->context, &mine, sizeof(mine), mesh->far_card);
+    if (gathered != HD_OK)
+        return hd_fail(mesh->diag, blame(gathered),
                        "rank %d: the hosts' addresses could not be gathered",
                        oob->rank);
     HD_TRY(status);
@@ -352,7 +362,8 @@ static hd_status answer_near(hd_mesh *mesh, bool *found)
     if (fd < 0 && (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED))
         return HD_OK;
     if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)) < 0)
-        return hd_system_error(mesh->diag, "accept");
+        return hd_system_error(mesh->diag, "rank %d cannot hear another rank",
+                               mesh->group->rank);
     peer = identify_caller(mesh, fd);
     if (peer < 0) {
         close(fd);

@@ -151,12 +151,15 @@ static hd_status read_pmi(hd_diag *diag, hd_claim *claim)
 
 // ------------------------------------------------------------- Slurm
 
-static hd_status report_layout(hd_diag *diag, const char *layout)
+static hd_status report_layout(hd_diag *diag, const hd_claim *claim,
+                               const char *layout, int node)
 {
     return hd_fail(diag, HD_ARGUMENT,
                    "SLURM_STEP_TASKS_PER_NODE is '%.64s', which does not fit "
-                   "SLURM_NODEID, '%.64s', and the number of tasks",
-                   layout, getenv("SLURM_NODEID"));
+                   "SLURM_NODEID, %d, %s, %d, and %s, %d",
+                   layout, node, claim->name[LOCAL_RANK],
+                   claim->value[LOCAL_RANK], claim->name[SIZE],
+                   claim->value[SIZE]);
 }
 
 // "2(x3),1": the tasks of each node, of which `node` has `here`.
@@ -197,15 +200,14 @@ static hd_status read_local_size(hd_diag *diag, hd_claim *claim)
 {
     const char *layout = getenv("SLURM_STEP_TASKS_PER_NODE");
     const char *nodes = getenv("SLURM_STEP_NODELIST");
-    int64_t node;
-    int total;
+    int node = 0, total;
 
     if (layout != NULL && is_set("SLURM_NODEID")) {
-        if (!read_digits(getenv("SLURM_NODEID"), INT32_MAX, &node) ||
-            !read_layout(layout, node, &claim->value[LOCAL_SIZE], &total) ||
+        HD_TRY(read_number(diag, "SLURM_NODEID", 0, INT32_MAX, &node));
+        if (!read_layout(layout, node, &claim->value[LOCAL_SIZE], &total) ||
             total != claim->value[SIZE] ||
             claim->value[LOCAL_RANK] >= claim->value[LOCAL_SIZE])
-            return report_layout(diag, layout);
+            return report_layout(diag, claim, layout, node);
     } else if (nodes != NULL && strpbrk(nodes, ",[") == NULL) {
         claim->value[LOCAL_SIZE] = claim->value[SIZE];
     }
@@ -222,7 +224,9 @@ static hd_status read_slurm(hd_diag *diag, hd_claim *claim)
         return HD_OK;
     if (!read_digits(step, UINT32_MAX, &number))
         return hd_fail(diag, HD_ARGUMENT,
-                       "SLURM_STEP_ID is '%.64s', which is not a number", step);
+                       "SLURM_STEP_ID is '%.64s', which is not a number from 0 "
+                       "to %u",
+                       step, UINT32_MAX);
     if (number >= SLURM_OWN_STEPS)
         return HD_OK;
     if (is_set("SLURM_STEP_NUM_TASKS")) // SLURM_NTASKS may be the allocation's
@@ -333,7 +337,10 @@ static hd_status take_address(hd_diag *diag, const char *text, hd_place *place)
 
     if (!hd_address_split(text, host, port))
         return hd_fail(diag, HD_ARGUMENT,
-                       "HEDDLE_ADDR is '%.64s', which is not host:port", text);
+                       "HEDDLE_ADDR is '%.64s', which is not host:port: a host "
+                       "of 1 to %d characters, an IPv6 address in [], and a "
+                       "port from 1 to 65535",
+                       text, HD_HOST_BYTES - 1);
     snprintf(place->address, sizeof(place->address), "%s", text);
     return HD_OK;
 }
@@ -348,7 +355,9 @@ static hd_status derive_address(hd_diag *diag, hd_place *place)
     HD_TRY(read_number(diag, "MASTER_PORT", 1, 65535, &port));
     if (*host == '\0' || strlen(host) >= HD_HOST_BYTES)
         return hd_fail(diag, HD_ARGUMENT,
-                       "MASTER_ADDR is '%.64s', which is not a host", host);
+                       "MASTER_ADDR is '%.64s', which is not a host of 1 to %d "
+                       "characters",
+                       host, HD_HOST_BYTES - 1);
     port += 1 + (int)(place->job % 256);
     if (port > 65535)
         port -= 1024;

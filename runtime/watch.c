@@ -120,14 +120,21 @@ static hd_status next_frame(hd_watch *watch, hd_link *link,
 }
 
 // Where a frame ends in a stream is not known once one did not make sense.
-static void note_broken(hd_group *group, int peer)
+static void note_broken(hd_group *group, int peer, hd_status status)
 {
     hd_link *link = &group->link[peer];
     char text[HD_GROUP_TEXT];
 
     link->open = link->part == NULL;
-    snprintf(text, sizeof(text), "rank %d got a broken message from rank %d",
-             group->rank, peer);
+    if (status == HD_NO_MEMORY)
+        snprintf(text, sizeof(text),
+                 "rank %d cannot take the descriptor that rank %d passes: %s "
+                 "(ulimit -n)",
+                 group->rank, peer, strerror(EMFILE));
+    else
+        snprintf(text, sizeof(text),
+                 "rank %d got a broken message from rank %d", group->rank,
+                 peer);
     hd_group_fail(group, text);
 }
 
@@ -147,8 +154,8 @@ static void read_peer(hd_watch *watch, int peer)
             return;
         if (status == HD_OK)
             take_frame(watch->group, peer, frame, payload, passed);
-        else if (status == HD_INVALID)
-            note_broken(watch->group, peer);
+        else if (status == HD_INVALID || status == HD_NO_MEMORY)
+            note_broken(watch->group, peer, status);
         else
             note_death(watch->group, peer, status == HD_SYSTEM ? errno : 0);
     }

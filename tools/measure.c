@@ -2,15 +2,12 @@
 #include "measure.h"
 
 #include "random.h"
+#include "ranks.h"
 
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-
-// Ranks verify at their own pace; that one died is noticed at once.
-static const double patience = 1e6; // s
 
 // A shape's programs have a few tensors; a file's all have the same.
 enum { MOST_BUFFERS = MOST_ARGUMENTS, KINDS = 4 };
@@ -43,6 +40,7 @@ typedef struct entry {
 typedef struct rank {
     const measure *measure;
     hd_group *group; // borrowed
+    double start;    // s
     int rank;
     contest *contest;
     entry entry[MOST_CONTENDERS];
@@ -56,22 +54,21 @@ typedef struct rank {
     sample sample;
 } rank;
 
-static double now(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
 static hd_diag *diag_of(const rank *rank)
 {
     return rank->measure->diag;
 }
 
+static hd_status gather(const rank *rank, const void *mine, size_t bytes,
+                        void *all)
+{
+    ranks_be_patient(rank->group, rank->measure->session.timeout, rank->start);
+    return hd_group_allgather(rank->group, mine, bytes, all, diag_of(rank));
+}
+
 static hd_status meet(const rank *rank)
 {
-    return hd_group_allgather(rank->group, NULL, 0, NULL, diag_of(rank));
+    return gather(rank, NULL, 0, NULL);
 }
 
 static bool is_measured(const rank *rank, int i)
@@ -369,8 +366,7 @@ static hd_status gather_verdict(const rank *rank, int i, const verdict *mine)
 {
     size_t ranks = (size_t)rank->measure->ranks;
     verdict *all = need(ranks, sizeof *all);
-    hd_status status =
-        hd_group_allgather(rank->group, mine, sizeof *mine, all, diag_of(rank));
+    hd_status status = gather(rank, mine, sizeof *mine, all);
 
     for (size_t r = 0; r < ranks && status == HD_OK; r++)
         if (all[r].checked > 0)
@@ -438,8 +434,7 @@ static hd_status expect_rows(rank *rank)
     part = sample_part(sample);
     parts = need(part * (size_t)sample->ranks, sizeof *parts);
     sample_compute(sample, rank->rank);
-    status = hd_group_allgather(rank->group, sample->part, part * sizeof *parts,
-                                parts, diag_of(rank));
+    status = gather(rank, sample->part, part * sizeof *parts, parts);
     if (status == HD_OK)
         sample_combine(sample, rank->rank, parts);
     free(parts);
@@ -456,11 +451,11 @@ static hd_status take_sample(const rank *rank, int i, size_t s)
     double begin;
 
     DO(meet(rank));
-    begin = now();
+    begin = seconds();
     DO(start(rank, i));
-    entry->issue[s] = entry->issue_alone[s] = now() - begin;
+    entry->issue[s] = entry->issue_alone[s] = seconds() - begin;
     DO(finish(rank, i));
-    entry->alone[s] = entry->time[s] = now() - begin;
+    entry->alone[s] = entry->time[s] = seconds() - begin;
     if (measure->cuda) {
         hd_session_stats(entry->session, &stats);
         entry->alone[s] = stats.seconds;
@@ -470,12 +465,12 @@ static hd_status take_sample(const rank *rank, int i, size_t s)
         return HD_OK;
     }
     DO(meet(rank));
-    begin = now();
+    begin = seconds();
     for (int64_t run = 0; run < measure->queue; run++)
         DO(start(rank, i));
-    entry->issue[s] = (now() - begin) / (double)measure->queue;
+    entry->issue[s] = (seconds() - begin) / (double)measure->queue;
     DO(finish(rank, i));
-    entry->time[s] = (now() - begin) / (double)measure->queue;
+    entry->time[s] = (seconds() - begin) / (double)measure->queue;
     return HD_OK;
 }
 
@@ -522,8 +517,7 @@ static hd_status gather_times(const rank *rank, int i)
     double *all = need(ranks * own, sizeof *all);
     score *score = &rank->contest->score[i];
     hd_stats stats;
-    hd_status status = hd_group_allgather(
-        rank->group, entry->time, own * sizeof *all, all, diag_of(rank));
+    hd_status status = gather(rank, entry->time, own * sizeof *all, all);
 
     for (size_t k = own; k < ranks * own && status == HD_OK; k++)
         all[k % own] = fmax(all[k % own], all[k]);
@@ -622,7 +616,7 @@ static hd_status run_rank(void *context, hd_group *group)
     rank->measure = measure;
     rank->group = group;
     rank->rank = hd_group_rank(group);
-    hd_group_set_timeout(group, patience);
+    rank->start = seconds();
     for (int i = 0; i < measure->n && status == HD_OK; i++) {
         rank->contest = &measure->contest[i];
         status = measure_contest(rank);

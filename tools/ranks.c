@@ -11,16 +11,24 @@
 // through a small buffer.
 enum { ROUND = 1 << 20 };
 
-// Ranks compute and compare answers at their own pace, which may be minutes
-// apart; that one died is noticed at once whatever the timeout.
-static const double patience = 1e6; // s
-
 typedef struct joined {
     job *job;
     hd_rank_fn *fn;
     hd_group *group; // borrowed
+    double start;    // s
     outcome result;  // of what comes ahead of the run, and was told
 } joined;
+
+void ranks_be_patient(hd_group *group, double timeout, double start)
+{
+    hd_group_set_timeout(group, timeout + 10 * (seconds() - start));
+}
+
+static void be_patient(const joined *joined)
+{
+    ranks_be_patient(joined->group, joined->job->session.timeout,
+                     joined->start);
+}
 
 outcome ranks_find(hd_place *place, bool takes_input, const hd_place **mine,
                    FILE **to)
@@ -198,16 +206,17 @@ static hd_status run_and_gather(void *context, hd_group *group)
     hd_status status = HD_OK;
 
     joined->group = group;
-    hd_group_set_timeout(group, patience);
+    joined->start = seconds();
     if (job->expected) {
         joined->result = job_expect(job);
         if (joined->result != FINE)
             return HD_INVALID;
+        be_patient(joined);
         status = hd_group_allgather(group, NULL, 0, NULL, job->diag);
     }
     if (status == HD_OK)
         status = joined->fn(job, group);
-    hd_group_set_timeout(group, patience);
+    be_patient(joined);
     return status == HD_OK ? gather_all(joined) : status;
 }
 

@@ -20,6 +20,12 @@ static inline bool ranks_is_first(const hd_place *mine)
     return !mine || mine->rank == 0;
 }
 
+// All ranks compute and compare the same answers, each at its own pace: others
+// are waited for `timeout` seconds and ten times as long as this rank took
+// since `start`, by seconds(). That one died is noticed at once; one that was
+// stopped says nothing.
+void ranks_be_patient(hd_group *group, double timeout, double start);
+
 // The mesh must have as many ranks as there are processes.
 outcome ranks_check(const hd_place *place, const hd_module *module);
 

@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 void say(char *line)
 {
@@ -193,4 +194,12 @@ bool parse_integer(const char *text, int64_t low, int64_t high, int64_t *out)
 bool is_dash(const char *path)
 {
     return path && strcmp(path, "-") == 0;
+}
+
+double seconds(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }

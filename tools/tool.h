@@ -72,4 +72,7 @@ bool parse_integer(const char *text, int64_t low, int64_t high, int64_t *out);
 // Standard input, or output: "-". NULL is no path.
 bool is_dash(const char *path);
 
+// On the clock that nobody sets.
+double seconds(void);
+
 #endif

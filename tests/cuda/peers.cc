@@ -144,7 +144,7 @@ TEST_P(CudaPeers, OfARankThatNeverRunsEndInTime)
             continue;
         late++;
         EXPECT_GT(answer.seconds, kTimeout * 0.9);
-        if (GetParam().transport == HD_TRANSPORT_NCCL) {
+        if (GetParam().transport == HD_TRANSPORT_NCCL && GetParam().graph) {
             EXPECT_TRUE(Has(answer, "NCCL")) << answer.text;
             continue;
         }
@@ -153,7 +153,7 @@ TEST_P(CudaPeers, OfARankThatNeverRunsEndInTime)
             << answer.text;
         EXPECT_TRUE(Has(answer, "send at program.hd:7:13") ||
                     Has(answer, "recv at program.hd:8:22") ||
-                    Has(answer, "all_reduce at program.hd:9:5"))
+                    Has(answer, "all_reduce at program.hd:9:10"))
             << answer.text;
         EXPECT_TRUE(Has(answer, "for 0.6 s")) << answer.text;
     }
@@ -179,13 +179,10 @@ TEST_P(CudaPeers, OfARankThatHasLeftAreToldSo)
     for (int i = 0; i < 2; i++) {
         hd_status status = answers[size_t(i)].status;
 
-        // In a graph a wait may be for any peer, and so be late only.
-        EXPECT_TRUE(status == HD_PEER ||
-                    (GetParam().graph && status == HD_TIMEOUT))
-            << status << answers[size_t(i)].text;
+        EXPECT_EQ(status, HD_PEER) << answers[size_t(i)].text;
     }
-    EXPECT_TRUE(GetParam().graph || Has(answers[0], "rank 2") ||
-                Has(answers[1], "rank 2"))
+    EXPECT_TRUE(Has(answers[0], "rank 2 has left") ||
+                Has(answers[1], "rank 2 has left"))
         << answers[0].text << answers[1].text;
 }
 
@@ -239,6 +236,128 @@ TEST_P(CudaPeers, WhoseStreamsAreBusyForLongerThanTheTimeoutAreNotLate)
         Ended(answers[size_t(i)], i);
         EXPECT_EQ(answers[size_t(i)].status, HD_OK) << answers[size_t(i)].text;
     }
+}
+
+// Four ranks that meet in pairs: on line 7 along b, on line 9 along a.
+const char *const kSquare = "heddle 1\n"
+                            "host program square mesh a=2, b=2 streams 1\n"
+                            "in %x : f32[size a@a, size b@b, 64] shared\n"
+                            "out %y : f32[size a@a, size b@b, 64] shared\n"
+                            "out %z : f32[size a@a, size b@b, 64] shared\n"
+                            "{ fork on stream 0 {\n"
+                            "    group { send@b %x[a, b] to 1 - b\n"
+                            "            %y[a, b] = recv@b from 1 - b }\n"
+                            "    group { send@a %x[a, b] to 1 - a\n"
+                            "            %z[a, b] = recv@a from 1 - a }\n"
+                            "  } join }\n";
+
+// Ranks 0 and 1 have come through line 7, where rank 2 still is, when rank
+// `hasty` finds that nothing moves.
+std::vector<Answer> WaitForRank3(const hd_session_options &options, int hasty)
+{
+    Program program(kSquare);
+
+    return RunRanks(4, [&](Rank &rank) {
+        hd_session_options mine = options;
+
+        mine.timeout = rank.rank == hasty ? 0.5 : 15;
+        return AfterOneRun(rank, program, mine,
+                           [&](Session &, Shards &shards, Caller &) {
+                               hd_status status = HD_OK;
+
+                               if (rank.rank != 3)
+                                   status = shards.Run(rank.diag);
+                               if (rank.rank != 3 && status == HD_OK)
+                                   status = shards.Get(rank.diag);
+                               rank.board->flag[0]++;
+                               while (rank.board->flag[0] < 4)
+                                   usleep(1000);
+                               return status;
+                           });
+    });
+}
+
+TEST_P(CudaPeers, AreNamedWithTheStepThatWaitsAndNotAnEarlierOne)
+{
+    bool nccl = GetParam().transport == HD_TRANSPORT_NCCL;
+    const std::string step = nccl ? ", stream 0, by NCCL)" : ", stream 0)";
+
+    for (int hasty = 0; hasty < 3; hasty++) {
+        std::vector<Answer> answers = WaitForRank3(Options(0), hasty);
+        const Answer &answer = answers[size_t(hasty)];
+        // Neighbours of ranks 0 to 2 along the axis on which they wait.
+        int peer = hasty == 0 ? 2 : 3;
+        int line = hasty == 2 ? 7 : 9;
+
+        Ended(answer, hasty);
+        EXPECT_EQ(answer.status, HD_TIMEOUT) << answer.text;
+        if (nccl && GetParam().graph) {
+            EXPECT_TRUE(
+                Has(answer, "run 2 of rank " + std::to_string(hasty) +
+                                " has not ended for 0.5 s: it waits at or "
+                                "after send at program.hd:7:13 (step 1"))
+                << answer.text;
+            EXPECT_TRUE(Has(answer, "without the graph the step is named"))
+                << answer.text;
+            continue;
+        }
+        EXPECT_TRUE(Has(answer, "error: rank " + std::to_string(hasty) +
+                                    " waits for rank " + std::to_string(peer) +
+                                    ": "))
+            << answer.text;
+        // Of a group, either of its steps.
+        EXPECT_TRUE(
+            Has(answer, " at program.hd:" + std::to_string(line) + ":") ||
+            Has(answer, " at program.hd:" + std::to_string(line + 1) + ":"))
+            << answer.text;
+        EXPECT_TRUE(Has(answer, step + " for 0.5 s")) << answer.text;
+        EXPECT_TRUE(line == 7 || !Has(answer, " at program.hd:7:"))
+            << answer.text;
+        EXPECT_TRUE(line == 7 || !Has(answer, " at program.hd:8:"))
+            << answer.text;
+    }
+}
+
+// Each step takes less than the timeout, and the run more.
+TEST_P(CudaPeers, ThatComeOneByOneAreNotLate)
+{
+    Program program(kSquare);
+    const unsigned kPause = 900000;
+
+    if (GetParam().transport == HD_TRANSPORT_NCCL && GetParam().graph)
+        GTEST_SKIP() << "what NCCL does in a graph is not seen to move";
+    std::vector<Answer> answers = RunRanks(4, [&](Rank &rank) {
+        return AfterOneRun(
+            rank, program, Options(1.5),
+            [&](Session &, Shards &shards, Caller &) {
+                usleep(kPause * (rank.rank == 0 ? 0 : rank.rank == 1 ? 1 : 2));
+                HD_TRY(shards.Run(rank.diag));
+                HD_TRY(shards.Get(rank.diag));
+                return program.Compare(shards, rank.rank);
+            });
+    });
+
+    for (int i = 0; i < 4; i++) {
+        Ended(answers[size_t(i)], i);
+        EXPECT_EQ(answers[size_t(i)].status, HD_OK) << answers[size_t(i)].text;
+    }
+}
+
+// What NCCL does in a graph is not told apart, and goes into a note where a
+// word is missing too.
+TEST(CudaMixedGraphs, TellThatNcclMayBeWhatWaits)
+{
+    hd_session_options options = CudaOptions();
+
+    options.graph = true;
+    options.axes = "a=nccl,b=copy";
+    std::vector<Answer> answers = WaitForRank3(options, 2);
+
+    EXPECT_EQ(answers[2].status, HD_TIMEOUT) << answers[2].text;
+    EXPECT_TRUE(Has(answers[2], "error: rank 2 waits for rank 3: "))
+        << answers[2].text;
+    EXPECT_TRUE(Has(answers[2], "the first of it is send at program.hd:9:13"))
+        << answers[2].text;
 }
 
 // The host itself waits in the middle of a long program, and is let go too.

@@ -6,11 +6,13 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <fcntl.h>
 #include <functional>
 #include <poll.h>
 #include <random>
 #include <string>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -218,7 +220,8 @@ TEST(Place, IsRefusedWhereVariablesAreMissingOrWrong)
          {"LOCAL_RANK is 1", "RANK, 0,"}},
         {kTorchrun + " MASTER_PORT=70000", {"MASTER_PORT is '70000'"}},
         {kTorchrun + " MASTER_PORT=0", {"MASTER_PORT is '0'"}},
-        {kTorchrun + " MASTER_ADDR=''", {"MASTER_ADDR is ''"}},
+        {kTorchrun + " MASTER_ADDR=''",
+         {"MASTER_ADDR is ''", "a host of 1 to 255 characters"}},
         {"RANK=0 WORLD_SIZE=1 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 MASTER_ADDR=a",
          {"MASTER_ADDR is 'a'", "MASTER_PORT is not set"}},
         {"OMPI_COMM_WORLD_SIZE=3",
@@ -233,10 +236,15 @@ TEST(Place, IsRefusedWhereVariablesAreMissingOrWrong)
          {"SLURM_PROCID is '0'", "SLURM_NTASKS is not set"}},
         {"SLURM_STEP_ID=0 SLURM_PROCID=0 SLURM_NTASKS=1 SLURM_LOCALID=0",
          {"SLURM_JOB_ID is not set"}},
-        {"SLURM_STEP_ID=x SLURM_PROCID=0", {"SLURM_STEP_ID is 'x'"}},
+        {"SLURM_STEP_ID=x SLURM_PROCID=0",
+         {"SLURM_STEP_ID is 'x'", "from 0 to 4294967295"}},
+        {kSlurm + " SLURM_NODEID=z",
+         {"SLURM_NODEID is 'z'", "from 0 to 2147483647"}},
         {kSlurm + " SLURM_NODEID=2", {"SLURM_STEP_TASKS_PER_NODE is '3,2'"}},
         {kSlurm + " SLURM_LOCALID=2", {"SLURM_STEP_TASKS_PER_NODE is '3,2'"}},
-        {kSlurm + " SLURM_NTASKS=4", {"SLURM_STEP_TASKS_PER_NODE is '3,2'"}},
+        {kSlurm + " SLURM_NTASKS=4",
+         {"SLURM_STEP_TASKS_PER_NODE is '3,2'", "SLURM_NODEID, 1,",
+          "SLURM_LOCALID, 0,", "SLURM_NTASKS, 4"}},
         {kSlurm + " SLURM_STEP_TASKS_PER_NODE='2(x'", {"is '2(x'"}},
         {kSlurm + " SLURM_STEP_TASKS_PER_NODE='3,2,'", {"is '3,2,'"}},
         {kSlurm + " SLURM_STEP_TASKS_PER_NODE='3,99999999999999999999'",
@@ -256,7 +264,10 @@ TEST(Place, IsRefusedWhereVariablesAreMissingOrWrong)
         {kOpenMpi + " HEDDLE_ADDR=:80", {"HEDDLE_ADDR is ':80'"}},
         {kOpenMpi + " HEDDLE_ADDR=host:", {"HEDDLE_ADDR is 'host:'"}},
         {kOpenMpi + " HEDDLE_ADDR=host:0", {"HEDDLE_ADDR is 'host:0'"}},
-        {kOpenMpi + " HEDDLE_ADDR=host:65536", {"HEDDLE_ADDR is"}},
+        {kOpenMpi + " HEDDLE_ADDR=host:65536",
+         {"HEDDLE_ADDR is 'host:65536'", "a port from 1 to 65535"}},
+        {kOpenMpi + " HEDDLE_ADDR=" + std::string(256, 'h') + ":80",
+         {"a host of 1 to 255 characters"}},
         {kOpenMpi + " HEDDLE_ADDR=host:8a", {"HEDDLE_ADDR is"}},
         {kOpenMpi + " HEDDLE_ADDR=::1:80", {"HEDDLE_ADDR is '::1:80'"}},
         {kOpenMpi + " HEDDLE_HOST=''", {"HEDDLE_HOST is ''"}},
@@ -669,6 +680,65 @@ TEST(Boot, WithoutRankZeroTheOthersSaySo)
             ExpectWords(end, HD_TIMEOUT, "found no rank 0");
             ExpectWords(end, HD_TIMEOUT, "Connection refused");
         }
+    }
+}
+
+// From now on this process may open so many more.
+void LimitDescriptors(int more)
+{
+    rlimit limit{};
+    int end = 0;
+
+    for (; more > 0; end++)
+        more -= fcntl(end, F_GETFD) < 0;
+    getrlimit(RLIMIT_NOFILE, &limit);
+    limit.rlim_cur = rlim_t(end);
+    setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+// Rank 0 has room for callers that it may not have at once.
+TEST(Boot, AFewRanksNeedAFewDescriptors)
+{
+    ExpectAllFine(
+        RunPlaces(Places(3, ""), [](const hd_place &place, hd_diag *diag) {
+            LimitDescriptors(12);
+            return Group(place, diag);
+        }));
+}
+
+TEST(Boot, ARankThatRankZeroHasNoDescriptorForIsNotSaidToBeMissing)
+{
+    std::vector<Ended> ended =
+        RunPlaces(Places(2, ""), [](const hd_place &place, hd_diag *diag) {
+            if (place.rank == 0)
+                LimitDescriptors(1);
+            return Connect(place, diag, 1);
+        });
+
+    ExpectWords(ended[0], HD_SYSTEM,
+                "rank 0 of 2 cannot hear another rank: Too many open files "
+                "(ulimit -n is ");
+    EXPECT_EQ(ended[1].status, HD_TIMEOUT);
+}
+
+// After they have gathered, and before they have lines of their own.
+TEST(Boot, RanksHearWhyTheyCannotBeConnected)
+{
+    std::vector<Ended> ended =
+        RunPlaces(Places(3, ""), [](const hd_place &place, hd_diag *diag) {
+            if (place.rank == 0)
+                LimitDescriptors(3);
+            return hd_join(
+                &place, 3, [](void *, hd_group *) { return HD_OK; }, nullptr,
+                diag);
+        });
+
+    for (const Ended &end : ended) {
+        EXPECT_NE(end.status, HD_OK);
+        EXPECT_NE(std::string(end.text).find("rank 0 cannot hear another rank: "
+                                             "Too many open files"),
+                  std::string::npos)
+            << end.text;
     }
 }
 

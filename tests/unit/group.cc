@@ -3,6 +3,7 @@
 #include <chrono>
 #include <fcntl.h>
 #include <string>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <thread>
@@ -268,6 +269,25 @@ TEST(Group, MemoryIsUsedAgain)
     });
 }
 
+TEST(Group, AGatheringThatIsLateIsATimeoutAndAnyOtherFailureAPeers)
+{
+    for (hd_status given : {HD_TIMEOUT, HD_PEER, HD_SYSTEM}) {
+        hd_diag *diag = hd_diag_create();
+        hd_group *group = nullptr;
+        hd_oob oob = {&given, 1, 2,
+                      [](void *context, const void *, size_t, void *) {
+                          return *static_cast<hd_status *>(context);
+                      }};
+
+        EXPECT_EQ(hd_group_create(&oob, 1, diag, &group),
+                  given == HD_TIMEOUT ? HD_TIMEOUT : HD_PEER);
+        EXPECT_NE(strstr(hd_diag_text(diag), "rank 1: the ranks' addresses"),
+                  nullptr)
+            << hd_diag_text(diag);
+        hd_diag_destroy(diag);
+    }
+}
+
 TEST(Group, ItsArgumentsAreChecked)
 {
     hd_oob oob = {nullptr, 2, 2, nullptr};
@@ -355,6 +375,22 @@ TEST_F(Frame, ArrivesAsItWasSent)
     EXPECT_EQ(got_.serial, 12u);
     EXPECT_EQ(passed_, -1);
     EXPECT_EQ(Receive(getpid()), HD_TIMEOUT);
+}
+
+TEST_F(Frame, WithADescriptorThatThereIsNoRoomForIsNotBroken)
+{
+    hd_frame frame = {};
+    rlimit before{}, none{};
+
+    ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+    none = before;
+    none.rlim_cur = 0;
+    ASSERT_EQ(hd_frame_send(end_[0], frame, "", end_[0], INT64_MAX), HD_OK);
+    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+    hd_status status = Receive(getpid());
+    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+    EXPECT_EQ(status, HD_NO_MEMORY);
+    EXPECT_EQ(passed_, -1);
 }
 
 TEST_F(Frame, FromAnotherProcessIsRefused)
