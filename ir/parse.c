@@ -936,21 +936,6 @@ static hd_status check_type(parser *p, const hd_type *type, hd_loc loc)
     return check_shards(p, type, loc);
 }
 
-// The caller passes one event for an argument.
-static hd_status check_argument(parser *p, const hd_type *type, hd_role role,
-                                const hd_token *name)
-{
-    if (type->dtype != HD_EVENT || role == HD_TEMP ||
-        hd_type_elements(type) == 1)
-        return HD_OK;
-    return decl_error(p, HD_E0212, name->loc,
-                      hd_arena_printf(p->module->arena,
-                                      "%%%.*s has %lld events; an argument is "
-                                      "one event, event[]",
-                                      (int)name->length, name->text,
-                                      (long long)hd_type_elements(type)));
-}
-
 // A second shape over the bytes of another buffer.
 static hd_status check_of(parser *p, const hd_buffer *buffer)
 {
@@ -1026,8 +1011,6 @@ static hd_status parse_declaration(parser *p)
     status = parse_type(p, &type);
     if (status == HD_OK)
         status = check_type(p, &type, name.loc);
-    if (status == HD_OK)
-        status = check_argument(p, &type, role, &name);
     known = hd_module_buffer(p->module, name.text, name.length);
     if (known != NULL) {
         p->failed = true;

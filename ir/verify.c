@@ -717,6 +717,22 @@ static hd_status check_streams(verifier *v)
                     (long long)v->module->streams, MAX_STREAMS);
 }
 
+// The caller passes one event for an argument.
+static void check_arguments(verifier *v)
+{
+    for (const hd_buffer *b = v->module->buffers; b != NULL; b = b->next)
+        if (b->type.dtype == HD_EVENT && b->role != HD_TEMP &&
+            hd_type_elements(&b->type) != 1) {
+            v->failed = true;
+            hd_status ignored =
+                hd_error(v->diag, HD_E0212, b->loc,
+                         "%%%s has %lld events; an argument is one event, "
+                         "event[]",
+                         b->name, (long long)hd_type_elements(&b->type));
+            (void)ignored;
+        }
+}
+
 static void check_outputs(verifier *v)
 {
     for (const hd_buffer *b = v->module->buffers; b != NULL; b = b->next)
@@ -738,6 +754,7 @@ hd_status hd_verify(const hd_module *module, hd_diag *diag)
     if (v.written == NULL)
         return hd_fail(diag, HD_NO_MEMORY, "out of memory");
     outer = hd_diag_source(diag, &module->source);
+    check_arguments(&v);
     if (check_streams(&v) == HD_OK)
         check_block(&v, &module->body);
     if (!v.failed)
