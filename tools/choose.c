@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "machine.h"
 
@@ -93,18 +94,33 @@ static outcome tell_why(const char *path, const content *text,
                     program_name(path));
 }
 
+// Of many ranks each takes seconds.
+static void show_progress(const char *path, const hd_lower_options *lower,
+                          int i, int all)
+{
+    fprintf(stderr, "\r\033[K%s: predicting %d of %d: %s", program_name(path),
+            i + 1, all, choose_name(lower->transfer));
+}
+
 outcome choose_all(const char *path, const content *text,
                    const program_options *options, const hd_machine *machine,
                    candidate out[MOST_CANDIDATES], int *n)
 {
     hd_lower_options list[MOST_CANDIDATES];
     int all = list_options(&options->lower, list);
+    double start = seconds();
+    bool shown = false;
 
     *n = 0;
     for (int i = 0; i < all; i++) {
+        shown = isatty(STDERR_FILENO) && seconds() - start > 1;
+        if (shown)
+            show_progress(path, &list[i], i, all);
         out[*n].lower = list[i];
         *n += predict(path, text, options, machine, NULL, &out[*n]);
     }
+    if (shown)
+        fputs("\r\033[K", stderr);
     if (*n == 0)
         return tell_why(path, text, options, machine);
     qsort(out, (size_t)*n, sizeof *out, compare_candidates);
