@@ -266,7 +266,7 @@ TEST(CudaHosts, EndInTimeWhenARankOfAnotherNeverRuns)
             Session session;
             hd_status status = HD_OK;
 
-            HD_TRY(session.Open(rank, program, Options(nullptr, false, 0.6)));
+            HD_TRY(session.Open(rank, program, Options(nullptr, false, 3)));
             Shards shards(session);
             HD_TRY(shards.Put(program.Inputs(), program.Module(), rank.rank,
                               rank.diag));

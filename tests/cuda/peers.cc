@@ -111,7 +111,7 @@ TEST_P(CudaPeers, OfAKilledRankEndAtOnceAndNameIt)
 TEST_P(CudaPeers, OfARankThatNeverRunsEndInTime)
 {
     Program program(kRing);
-    const double kTimeout = 1.5;
+    const double kTimeout = 2;
     std::vector<Answer> answers = RunRanks(3, [&](Rank &rank) {
         return AfterOneRun(rank, program, Options(kTimeout),
                            [&](Session &, Shards &shards, Caller &) {
@@ -155,7 +155,7 @@ TEST_P(CudaPeers, OfARankThatNeverRunsEndInTime)
                     Has(answer, "recv at program.hd:8:22") ||
                     Has(answer, "all_reduce at program.hd:9:10"))
             << answer.text;
-        EXPECT_TRUE(Has(answer, "for 1.5 s")) << answer.text;
+        EXPECT_TRUE(Has(answer, "for 2.0 s")) << answer.text;
     }
     EXPECT_GT(late, 0);
 }
@@ -164,7 +164,7 @@ TEST_P(CudaPeers, OfARankThatHasLeftAreToldSo)
 {
     Program program(kRing);
     std::vector<Answer> answers = RunRanks(3, [&](Rank &rank) {
-        return AfterOneRun(rank, program, Options(1),
+        return AfterOneRun(rank, program, Options(2),
                            [&](Session &, Shards &shards, Caller &) {
                                if (rank.rank == 2)
                                    return HD_OK;
@@ -218,14 +218,14 @@ TEST_P(CudaPeers, WhoseStreamsAreBusyForLongerThanTheTimeoutAreNotLate)
 {
     Program program(kRing);
     std::vector<Answer> answers = RunRanks(3, [&](Rank &rank) {
-        return AfterOneRun(rank, program, Options(1),
+        return AfterOneRun(rank, program, Options(2),
                            [&](Session &, Shards &shards, Caller &caller) {
                                HD_TRY(caller.HoldUp(nullptr));
                                HD_TRY(shards.Run(rank.diag));
                                rank.board->flag[0]++;
                                while (rank.board->flag[0] < 3)
                                    usleep(1000);
-                               usleep(2500000);
+                               usleep(4000000);
                                caller.LetGo();
                                HD_TRY(shards.Get(rank.diag));
                                return program.Compare(shards, rank.rank);
