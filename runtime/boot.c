@@ -513,10 +513,13 @@ static hd_status gather(void *context, const void *mine, size_t bytes,
 
 void hd_boot_explain(hd_boot *boot, hd_status status, const char *why)
 {
+    hd_status ignored;
+
     if (boot->failed != HD_OK)
         return; // and has been told
     if (boot->place.rank > 0) {
-        status = hear(boot, HD_WIRE_FAILED, NULL, 0, hd_clock_after(0.2));
+        ignored = hear(boot, HD_WIRE_FAILED, NULL, 0, hd_clock_after(0.2));
+        (void)ignored;
         return;
     }
     boot->failed = status;

@@ -466,14 +466,23 @@ void hd_group_reason(const hd_diag *diag, size_t said, hd_status status,
     }
 }
 
+// What the peers of a rank that fails are told.
+static void word_failure(int rank, hd_status status, const hd_diag *diag,
+                         size_t said, char out[HD_GROUP_TEXT])
+{
+    char why[HD_GROUP_TEXT];
+
+    hd_group_reason(diag, said, status, why);
+    snprintf(out, HD_GROUP_TEXT, "rank %d failed: %.*s", rank,
+             HD_GROUP_TEXT - 32, why);
+}
+
 void hd_group_give_up(hd_group *group, hd_status status, const hd_diag *diag,
                       size_t said)
 {
-    char why[HD_GROUP_TEXT], text[HD_GROUP_TEXT];
+    char text[HD_GROUP_TEXT];
 
-    hd_group_reason(diag, said, status, why);
-    snprintf(text, sizeof(text), "rank %d failed: %.*s", hd_group_rank(group),
-             HD_GROUP_TEXT - 32, why);
+    word_failure(hd_group_rank(group), status, diag, said, text);
     hd_group_fail(group, text);
 }
 
@@ -566,7 +575,7 @@ hd_status hd_group_create(const hd_oob *oob, double timeout, hd_diag *diag,
                           hd_group **out)
 {
     size_t said = diag != NULL ? hd_diag_count(diag) : 0;
-    char why[HD_GROUP_TEXT], text[HD_GROUP_TEXT];
+    char text[HD_GROUP_TEXT];
     hd_group *group;
     hd_status status;
 
@@ -585,9 +594,7 @@ hd_status hd_group_create(const hd_oob *oob, double timeout, hd_diag *diag,
     return HD_OK;
 
 fail:
-    hd_group_reason(diag, said, status, why);
-    snprintf(text, sizeof(text), "rank %d failed: %.*s", oob->rank,
-             HD_GROUP_TEXT - 32, why);
+    word_failure(oob->rank, status, diag, said, text);
     hd_group_note_failure(group, HD_PEER, text);
     hd_group_destroy(group);
     return status;

@@ -137,7 +137,6 @@ static void find_rows(rows *r, slice *slices, int64_t n, int64_t *until)
             row++;
         used = row == used ? used + 1 : used;
         until[row] = s->end;
-        s->row = row;
         r->nrows = used > r->nrows ? used : r->nrows;
         r->slice[s->at].row = row;
     }

@@ -48,6 +48,11 @@ struct Simulated {
     {
         hd_simulation_destroy(simulation);
     }
+    void Measure(const double *times)
+    {
+        hd_simulation_measure(simulation, times);
+        hd_simulation_predict(simulation, &p);
+    }
     hd_interval At(int64_t i) const
     {
         hd_interval v;
@@ -254,8 +259,7 @@ TEST(Simulation, MeasuredTimesTakeThePlaceOfPredictedOnes)
                 "temp %t : u8[3] { %t = copy %x %y = copy %t }");
     double times[] = {100, 101, 105, 107};
 
-    hd_simulation_measure(s.simulation, times);
-    hd_simulation_predict(s.simulation, &s.p);
+    s.Measure(times);
     EXPECT_DOUBLE_EQ(s.p.time, 7);
     EXPECT_DOUBLE_EQ(s.p.compute, 3);
     EXPECT_DOUBLE_EQ(s.p.wait, 4);
@@ -271,8 +275,7 @@ TEST(Simulation, WhatAMeasuredTransferWaitsForIsItsPartnersTime)
                 "else { %x = copy %w send %x to 0 } }");
     double times[] = {0, 10, 0, 6, 6, 10};
 
-    hd_simulation_measure(s.simulation, times);
-    hd_simulation_predict(s.simulation, &s.p);
+    s.Measure(times);
     EXPECT_DOUBLE_EQ(s.p.time, 10);
     EXPECT_DOUBLE_EQ(s.p.compute, 6);
     EXPECT_DOUBLE_EQ(s.p.transfer, 4);
@@ -287,8 +290,7 @@ TEST(Simulation, AMeasuredStepDoesNotWaitForASendThatItsStreamLeftBehind)
                 "if tp == 0 { wait %e[0] } else { %y = recv from 0 } }");
     double times[] = {0, 9, 4, 12, 12, 12, 0, 4, 4, 9};
 
-    hd_simulation_measure(s.simulation, times);
-    hd_simulation_predict(s.simulation, &s.p);
+    s.Measure(times);
     EXPECT_DOUBLE_EQ(s.p.compute, 8);
     EXPECT_DOUBLE_EQ(s.p.transfer, 0);
     EXPECT_DOUBLE_EQ(s.p.wait, 4);
@@ -300,8 +302,7 @@ TEST(Simulation, AMeasuredMemberOfAGroupDoesNotWaitForTheOthers)
     Simulated s(kExchange);
     double times[] = {0, 10, 0, 12, 0, 12, 0, 10};
 
-    hd_simulation_measure(s.simulation, times);
-    hd_simulation_predict(s.simulation, &s.p);
+    s.Measure(times);
     EXPECT_DOUBLE_EQ(s.p.transfer, 12);
     EXPECT_FALSE(s.At(0).critical);
     EXPECT_TRUE(s.At(1).critical);
@@ -315,8 +316,7 @@ TEST(Simulation, AMeasuredWaitIsNoCompute)
                 "%e[0] = record } wait %e[0] join }");
     double times[] = {0, 0, 0, 5, 5, 5, 0, 6, 6, 6};
 
-    hd_simulation_measure(s.simulation, times);
-    hd_simulation_predict(s.simulation, &s.p);
+    s.Measure(times);
     EXPECT_DOUBLE_EQ(s.p.compute, 5);
     EXPECT_DOUBLE_EQ(s.p.wait, 1);
 }
