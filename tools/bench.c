@@ -158,6 +158,15 @@ static outcome take_option(bench *bench, const options *at, int id)
     }
 }
 
+// Nothing that is read may be written over.
+static outcome check_output(const bench *bench, const char *option,
+                            const char *name)
+{
+    TRY(output_spares(option, name, bench->path));
+    TRY(output_spares(option, name, bench->suite_path));
+    return output_spares(option, name, bench->options.machine);
+}
+
 static outcome check_usage(const bench *bench)
 {
     if (!bench->path == !bench->suite_path)
@@ -167,6 +176,8 @@ static outcome check_usage(const bench *bench)
     if (is_dash(bench->json) && is_dash(bench->csv))
         return complain(USAGE, "standard output takes one of --json and --csv");
     TRY(outputs_apart("--json", bench->json, "--csv", bench->csv));
+    TRY(check_output(bench, "--json", bench->json));
+    TRY(check_output(bench, "--csv", bench->csv));
     if (bench->options.automatic && !bench->path)
         return complain(USAGE, "--transfer auto needs a file");
     if (bench->make.graph && !bench->measure.cuda)

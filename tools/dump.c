@@ -211,7 +211,8 @@ static outcome check_usage(const dump *dump)
     if (dump->after && dump->stage == STEPS)
         return complain(USAGE, "--dump-after and --stage steps exclude "
                                "each other");
-    return FINE;
+    TRY(output_spares("-o", dump->output, dump->options.machine));
+    return output_spares("-o", dump->output, dump->path);
 }
 
 static outcome take_options(dump *dump, options *at)

@@ -5,6 +5,8 @@
 // the whole new one.
 #include "file.h"
 
+#include "path.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
@@ -16,7 +18,7 @@
 
 static const char *input_name(const char *path)
 {
-    return is_dash(path) ? "standard input" : path;
+    return is_dash(path) ? "standard input" : *path ? path : "''";
 }
 
 void *memory_pages(size_t bytes, bool shared)
@@ -124,7 +126,7 @@ void content_close(content *content)
 
 static const char *output_name(const char *name)
 {
-    return is_dash(name) ? "standard output" : name;
+    return is_dash(name) ? "standard output" : *name ? name : "''";
 }
 
 static outcome cannot_write(const char *name)
@@ -133,14 +135,20 @@ static outcome cannot_write(const char *name)
                     strerror(errno));
 }
 
-// mkstemp makes a private file; the result gets the mode that open would have
-// given it, or that of the file it replaces.
-static void set_mode(int fd, const struct stat *old)
+// mkstemp makes a private file. The result gets the permissions of the file
+// that it replaces if that was ours, and else those that open would have given
+// it. Another user's file must not lend its mode to what we write: a program
+// that runs as its owner would then run whatever is ours as us.
+static mode_t mode_for(int fd, const struct stat *old)
 {
     mode_t mask = umask(0);
 
     umask(mask);
-    (void)!fchmod(fd, old ? old->st_mode & 07777 : 0666 & ~mask);
+    if (!old || old->st_uid != geteuid())
+        return 0666 & ~mask;
+    // What a group may do is meant for that group alone.
+    return fchown(fd, (uid_t)-1, old->st_gid) == 0 ? old->st_mode & 0777
+                                                   : old->st_mode & 0707;
 }
 
 static outcome open_temporary(sink *sink, const struct stat *old)
@@ -152,8 +160,15 @@ static outcome open_temporary(sink *sink, const struct stat *old)
         sink->temporary = NULL;
         return cannot_write(sink->name);
     }
-    set_mode(sink->fd, old);
+    (void)!fchmod(sink->fd, mode_for(sink->fd, old));
     return FINE;
+}
+
+// What is no regular file, such as a pipe, is written as it stands.
+static outcome open_direct(sink *sink)
+{
+    sink->fd = open(sink->name, O_WRONLY | O_CLOEXEC);
+    return sink->fd < 0 ? cannot_write(sink->name) : FINE;
 }
 
 outcome sink_open(const char *name, sink *out)
@@ -166,14 +181,13 @@ outcome sink_open(const char *name, sink *out)
         out->fd = dup(STDOUT_FILENO);
         return out->fd < 0 ? cannot_write(name) : FINE;
     }
-    out->path = realpath(name, NULL); // so that a link stays a link
+    if (stat(name, &info) == 0 && !S_ISREG(info.st_mode))
+        return open_direct(out);
+    out->path = path_whole(name); // so that a link stays a link
     if (!out->path)
-        out->path = need_format("%s", name);
+        return cannot_write(name);
     exists = stat(out->path, &info) == 0;
-    if (!exists || S_ISREG(info.st_mode))
-        return open_temporary(out, exists ? &info : NULL);
-    out->fd = open(out->path, O_WRONLY | O_CLOEXEC);
-    return out->fd < 0 ? cannot_write(name) : FINE;
+    return open_temporary(out, exists ? &info : NULL);
 }
 
 outcome sink_write(sink *sink, const void *bytes, size_t length)
@@ -256,26 +270,6 @@ void sink_discard(sink *sink)
     *sink = (struct sink){.fd = -1};
 }
 
-// What `name` will be, without links and dots, to be freed; of a file that is
-// not there yet, as far as its folder. NULL, and errno, if it cannot be.
-static char *whole_name(const char *name)
-{
-    char *there = realpath(name, NULL);
-    char *folder_copy, *base_copy, *folder, *whole = NULL;
-
-    if (there || errno != ENOENT)
-        return there;
-    folder_copy = need_format("%s", name);
-    base_copy = need_format("%s", name);
-    folder = realpath(dirname(folder_copy), NULL);
-    if (folder)
-        whole = need_format("%s/%s", folder, basename(base_copy));
-    free(folder);
-    free(base_copy);
-    free(folder_copy);
-    return whole;
-}
-
 outcome file_writable(const char *name)
 {
     struct stat info;
@@ -289,7 +283,7 @@ outcome file_writable(const char *name)
         return S_ISDIR(info.st_mode) ? cannot_write(name) : FINE;
     }
     // Also a file that is there is replaced, which its folder must allow.
-    whole = whole_name(name);
+    whole = path_whole(name);
     if (!whole || access(dirname(whole), W_OK) != 0)
         result = cannot_write(name);
     free(whole);
@@ -297,7 +291,7 @@ outcome file_writable(const char *name)
 }
 
 // Pipes and devices take the one after the other.
-static bool is_written_twice(const char *name, const char *other)
+static bool is_same_file(const char *name, const char *other)
 {
     struct stat info;
     char *a, *b;
@@ -306,8 +300,8 @@ static bool is_written_twice(const char *name, const char *other)
     if (!name || !other || is_dash(name) || is_dash(other) ||
         (stat(name, &info) == 0 && !S_ISREG(info.st_mode)))
         return false;
-    a = whole_name(name);
-    b = whole_name(other);
+    a = path_whole(name);
+    b = path_whole(other);
     same = a && b && strcmp(a, b) == 0;
     free(a);
     free(b);
@@ -317,7 +311,15 @@ static bool is_written_twice(const char *name, const char *other)
 outcome outputs_apart(const char *option, const char *name, const char *other,
                       const char *its_name)
 {
-    if (!is_written_twice(name, its_name))
+    if (!is_same_file(name, its_name))
         return FINE;
     return complain(USAGE, "%s and %s both write %s", option, other, its_name);
+}
+
+outcome output_spares(const char *option, const char *name, const char *input)
+{
+    if (!is_same_file(name, input))
+        return FINE;
+    return complain(USAGE, "%s would write over %s, which is read", option,
+                    input);
 }

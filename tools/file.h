@@ -52,5 +52,8 @@ outcome file_writable(const char *name);
 // lost. Either name may be NULL; "-" is the caller's business.
 outcome outputs_apart(const char *option, const char *name, const char *other,
                       const char *its_name);
+// Refuses an output that would replace a file that is read. Either name may be
+// NULL.
+outcome output_spares(const char *option, const char *name, const char *input);
 
 #endif

@@ -116,15 +116,42 @@ static outcome read_array(const char *path, const char *tensor, size_t limit,
     return tensor ? safetensors_parse(path, tensor, out) : npy_parse(out);
 }
 
-static outcome read_input(const char *path, size_t limit, array *out)
+// What follows the name of a safetensors file, ":TENSOR" or nothing; NULL if
+// `path` is none.
+static const char *find_tensor(const char *path)
 {
     static const char suffix[] = ".safetensors";
     const char *mark = strstr(path, suffix);
     const char *tensor = mark ? mark + strlen(suffix) : NULL;
+
+    return tensor && (!*tensor || *tensor == ':') ? tensor : NULL;
+}
+
+outcome bindings_spared(const bindings *bindings, const char *option,
+                        const char *name)
+{
+    outcome result = FINE;
+
+    for (size_t i = 0; i < bindings->n && result == FINE; i++) {
+        const char *path = bindings->binding[i].path;
+        const char *tensor = find_tensor(path);
+        char *file = need_format(
+            "%.*s", (int)(tensor ? (size_t)(tensor - path) : strlen(path)),
+            path);
+
+        result = output_spares(option, name, file);
+        free(file);
+    }
+    return result;
+}
+
+static outcome read_input(const char *path, size_t limit, array *out)
+{
+    const char *tensor = find_tensor(path);
     outcome result;
     char *cut;
 
-    if (!tensor || (*tensor && *tensor != ':'))
+    if (!tensor)
         return read_array(path, NULL, limit, out);
     if (!tensor[0] || !tensor[1])
         return complain(USAGE, "%s: which tensor? write %.*s:NAME", path,

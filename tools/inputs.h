@@ -22,6 +22,10 @@ void bindings_free(bindings *bindings);
 const char *bindings_find(const bindings *bindings, const char *name);
 // That every name is an argument of the module whose role fits the option.
 outcome bindings_check(const bindings *bindings, const hd_module *module);
+// That the output `name` of an option replaces none of the files; it may be
+// NULL.
+outcome bindings_spared(const bindings *bindings, const char *option,
+                        const char *name);
 
 // Reads the array that `path` names for `argument`: "x.npy", "-", or
 // "x.safetensors:name". `file` owns what `out` may point into.

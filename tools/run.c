@@ -174,13 +174,25 @@ static const char *cuda_option(const hd_session_options *session)
                : NULL;
 }
 
-// No output may take another one's file.
+// Nothing that is read may be written over.
+static outcome check_output(const run *run, const char *option,
+                            const char *name)
+{
+    TRY(output_spares(option, name, run->path));
+    TRY(output_spares(option, name, run->options.machine));
+    return bindings_spared(&run->in, option, name);
+}
+
+// No output may take another one's file, or one that is read.
 static outcome check_outputs(const run *run)
 {
     const binding *out = run->out.binding;
 
     TRY(outputs_apart("--trace", run->trace, "--svg", run->svg));
+    TRY(check_output(run, "--trace", run->trace));
+    TRY(check_output(run, "--svg", run->svg));
     for (size_t i = 0; i < run->out.n; i++) {
+        TRY(check_output(run, "--out", out[i].path));
         TRY(outputs_apart("--out", out[i].path, "--trace", run->trace));
         TRY(outputs_apart("--out", out[i].path, "--svg", run->svg));
         for (size_t j = 0; j < i; j++)

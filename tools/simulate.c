@@ -314,6 +314,14 @@ static outcome take_option(simulate *s, const options *at, int id)
     }
 }
 
+// Nothing that is read may be written over.
+static outcome check_output(const simulate *s, const char *option,
+                            const char *name)
+{
+    TRY(output_spares(option, name, s->path));
+    return output_spares(option, name, s->options.machine);
+}
+
 static outcome take_options(simulate *s, options *at)
 {
     int id;
@@ -326,6 +334,8 @@ static outcome take_options(simulate *s, options *at)
         return complain(USAGE, "standard output takes one of --trace, --svg "
                                "and --json");
     TRY(outputs_apart("--trace", s->trace, "--svg", s->svg));
+    TRY(check_output(s, "--trace", s->trace));
+    TRY(check_output(s, "--svg", s->svg));
     if (s->compare && (s->trace || s->svg))
         return complain(USAGE, "--compare draws nothing: leave out --trace "
                                "and --svg");

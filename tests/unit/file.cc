@@ -1,0 +1,204 @@
+// Outputs: what mode they get, and where a link takes them.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <sstream>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tests/unit/folder.h"
+extern "C" {
+#include "tools/file.h"
+}
+
+namespace
+{
+
+constexpr uid_t kOther = 65534;
+
+void Put(const std::string &path, const std::string &text)
+{
+    std::ofstream(path) << text;
+}
+
+std::string Get(const std::string &path)
+{
+    std::stringstream text;
+
+    text << std::ifstream(path).rdbuf();
+    return text.str();
+}
+
+outcome Write(const std::string &path, const char *text = "new")
+{
+    sink out;
+    outcome result = sink_open(path.c_str(), &out);
+
+    if (result == FINE)
+        result = sink_write(&out, text, strlen(text));
+    if (result == FINE)
+        result = sink_commit(&out);
+    sink_discard(&out);
+    return result;
+}
+
+mode_t ModeOf(const std::string &path)
+{
+    struct stat info = {};
+
+    EXPECT_EQ(lstat(path.c_str(), &info), 0) << path;
+    return info.st_mode & 07777;
+}
+
+class Files : public ::testing::Test
+{
+  protected:
+    void SetUp() override
+    {
+        mask_ = umask(022);
+    }
+    void TearDown() override
+    {
+        umask(mask_);
+    }
+    // A file of this mode, and of another user if `other`.
+    std::string Make(mode_t mode, bool other = false)
+    {
+        std::string path = folder_.Path("out");
+
+        Put(path, "old");
+        EXPECT_EQ(other ? chown(path.c_str(), kOther, kOther) : 0, 0);
+        EXPECT_EQ(chmod(path.c_str(), mode), 0);
+        return path;
+    }
+    Folder folder_;
+
+  private:
+    mode_t mask_ = 0;
+};
+
+TEST_F(Files, ANewOneHasTheModeThatTheMaskLeaves)
+{
+    EXPECT_EQ(Write(folder_.Path("out")), FINE);
+    EXPECT_EQ(ModeOf(folder_.Path("out")), 0644u);
+}
+
+TEST_F(Files, OursKeepsItsPermissions)
+{
+    std::string path = Make(0751);
+
+    EXPECT_EQ(Write(path), FINE);
+    EXPECT_EQ(ModeOf(path), 0751u);
+}
+
+TEST_F(Files, NoBitThatLendsAnIdentityIsKept)
+{
+    for (mode_t bit : {04000u, 02000u, 06000u, 01000u}) {
+        std::string path = Make(0755 | bit);
+
+        if (ModeOf(path) != (0755 | bit))
+            continue; // the system does not let us set it
+        EXPECT_EQ(Write(path), FINE);
+        EXPECT_EQ(ModeOf(path), 0755u) << std::oct << bit;
+    }
+}
+
+TEST_F(Files, AnothersFileLendsNoMode)
+{
+    if (geteuid() != 0)
+        GTEST_SKIP() << "only root makes a file that is another user's";
+    for (mode_t mode : {04755u, 06777u, 0777u, 0600u}) {
+        std::string path = Make(mode, true);
+        struct stat info = {};
+
+        EXPECT_EQ(Write(path), FINE);
+        EXPECT_EQ(ModeOf(path), 0644u) << std::oct << mode;
+        EXPECT_EQ(stat(path.c_str(), &info), 0);
+        EXPECT_EQ(info.st_uid, geteuid());
+        EXPECT_EQ(Get(path), "new");
+    }
+}
+
+TEST_F(Files, AGroupKeepsItsOwn)
+{
+    std::string path = Make(0660);
+    struct stat info = {};
+
+    if (chown(path.c_str(), static_cast<uid_t>(-1), kOther) != 0)
+        GTEST_SKIP() << "only root gives a file to a group that is not its own";
+    EXPECT_EQ(Write(path), FINE);
+    EXPECT_EQ(stat(path.c_str(), &info), 0);
+    EXPECT_EQ(info.st_gid, kOther);
+    EXPECT_EQ(info.st_mode & 07777, 0660u);
+}
+
+TEST_F(Files, ALinkThatDanglesLeadsToItsFile)
+{
+    std::string link = folder_.Path("link");
+
+    ASSERT_EQ(symlink("second", link.c_str()), 0);
+    ASSERT_EQ(symlink("./there", folder_.Path("second").c_str()), 0);
+    EXPECT_EQ(file_writable(link.c_str()), FINE);
+    EXPECT_EQ(Write(link), FINE);
+    EXPECT_EQ(Get(folder_.Path("there")), "new");
+    char target[16] = "";
+    EXPECT_EQ(readlink(link.c_str(), target, sizeof target - 1), 6);
+    EXPECT_STREQ(target, "second");
+}
+
+TEST_F(Files, ALinkToNowhereOrToItselfIsRefused)
+{
+    std::string link = folder_.Path("link"), loop = folder_.Path("loop");
+
+    ASSERT_EQ(symlink("no/there", link.c_str()), 0);
+    ASSERT_EQ(symlink("loop", loop.c_str()), 0);
+    testing::internal::CaptureStderr();
+    EXPECT_EQ(file_writable(link.c_str()), WRONG);
+    EXPECT_EQ(Write(link), WRONG);
+    EXPECT_EQ(Write(loop), WRONG);
+    EXPECT_EQ(testing::internal::GetCapturedStderr(),
+              "heddle: cannot write " + link +
+                  ": No such file or directory\n"
+                  "heddle: cannot write " +
+                  link +
+                  ": No such file or directory\n"
+                  "heddle: cannot write " +
+                  loop + ": Too many levels of symbolic links\n");
+}
+
+TEST_F(Files, SomebodyElsesLinkIsFollowedOnlyWhereTheKernelDoes)
+{
+    std::string open = folder_.Path("open");
+    std::string link = open + "/link", mine = folder_.Path("mine");
+    int guarded = 0;
+
+    std::ifstream("/proc/sys/fs/protected_symlinks") >> guarded;
+    if (geteuid() != 0 || guarded == 0)
+        GTEST_SKIP() << "needs root, and fs.protected_symlinks";
+    Put(mine, "old");
+    ASSERT_EQ(mkdir(open.c_str(), 0777), 0);
+    ASSERT_EQ(chmod(open.c_str(), 01777), 0);
+    ASSERT_EQ(symlink(mine.c_str(), link.c_str()), 0);
+    ASSERT_EQ(lchown(link.c_str(), kOther, kOther), 0);
+    EXPECT_EQ(Write(link), WRONG);
+    EXPECT_EQ(Get(mine), "old");
+}
+
+TEST_F(Files, ANameThatCannotBeOneOfAFileIsRefused)
+{
+    testing::internal::CaptureStderr();
+    EXPECT_EQ(file_writable(""), WRONG);
+    EXPECT_EQ(Write(""), WRONG);
+    EXPECT_EQ(Write(folder_.Path("new/")), WRONG);
+    EXPECT_EQ(Write(folder_.Path(".")), WRONG);
+    EXPECT_EQ(testing::internal::GetCapturedStderr(),
+              "heddle: cannot write '': No such file or directory\n"
+              "heddle: cannot write '': No such file or directory\n"
+              "heddle: cannot write " +
+                  folder_.Path("new/") +
+                  ": Is a directory\n"
+                  "heddle: cannot write " +
+                  folder_.Path(".") + ": Is a directory\n");
+}
+
+} // namespace
