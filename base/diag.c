@@ -82,6 +82,11 @@ const hd_source *hd_diag_source(hd_diag *diag, const hd_source *source)
     return before;
 }
 
+bool hd_diag_is_full(const hd_diag *diag)
+{
+    return diag == NULL || diag->errors >= MAX_ERRORS;
+}
+
 const char *hd_code_summary(hd_code code)
 {
     switch (code) {

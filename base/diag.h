@@ -52,6 +52,9 @@ void hd_warning(hd_diag *diag, hd_code code, hd_loc loc, const char *format,
 void hd_note(hd_diag *diag, hd_loc loc, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
+// Further errors are only counted: words for them need not be looked for.
+bool hd_diag_is_full(const hd_diag *diag);
+
 // For failures with no place in a text: returns `status`.
 hd_status hd_fail(hd_diag *diag, hd_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));

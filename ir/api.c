@@ -21,20 +21,13 @@ int hd_module_ranks(const hd_module *module)
 
 size_t hd_module_arguments(const hd_module *module)
 {
-    size_t n = 0;
-
-    for (const hd_buffer *b = module->buffers; b != NULL; b = b->next)
-        n += b->role != HD_TEMP;
-    return n;
+    return (size_t)module->narguments;
 }
 
 // NULL if there are not so many.
 static const hd_buffer *find_argument(const hd_module *module, size_t i)
 {
-    for (const hd_buffer *b = module->buffers; b != NULL; b = b->next)
-        if (b->role != HD_TEMP && i-- == 0)
-            return b;
-    return NULL;
+    return i < (size_t)module->narguments ? module->argument[i] : NULL;
 }
 
 bool hd_module_argument(const hd_module *module, size_t i, hd_argument *out)

@@ -32,7 +32,7 @@ void hd_module_destroy(hd_module *module)
         hd_arena_destroy(module->arena); // the module is in it, too
 }
 
-static uint32_t hash_name(const char *name, size_t length)
+uint32_t hd_name_hash(const char *name, size_t length)
 {
     uint64_t h = 0xcbf29ce484222325u;
 
@@ -53,7 +53,7 @@ static struct hd_named *find_name(const hd_names *names, const char *name,
                                   size_t length)
 {
     uint32_t mask = names->room - 1;
-    uint32_t i = hash_name(name, length) & mask;
+    uint32_t i = hd_name_hash(name, length) & mask;
 
     while (names->slot[i].name != NULL &&
            !spells(names->slot[i].name, name, length))
@@ -161,6 +161,31 @@ static bool is_free_buffer(const hd_module *module, const char *name,
     return !is_taken(&module->buffer_names, name, length);
 }
 
+static void add_argument(hd_module *module, hd_buffer *buffer)
+{
+    if (module->narguments == module->arguments_room) {
+        int room = module->arguments_room > 0 ? 2 * module->arguments_room : 16;
+        hd_buffer **larger = hd_new_array(module->arena, hd_buffer *, room);
+
+        if (module->narguments > 0)
+            memcpy(larger, module->argument,
+                   sizeof *larger * (size_t)module->narguments);
+        module->argument = larger;
+        module->arguments_room = room;
+    }
+    module->argument[module->narguments++] = buffer;
+}
+
+static void link_buffer(hd_module *module, hd_buffer *buffer)
+{
+    buffer->id = module->nbuffers++;
+    if (module->last_buffer != NULL)
+        module->last_buffer->next = buffer;
+    else
+        module->buffers = buffer;
+    module->last_buffer = buffer;
+}
+
 hd_buffer *hd_module_add_buffer(hd_module *module, const char *name,
                                 hd_role role, const hd_type *type)
 {
@@ -169,33 +194,30 @@ hd_buffer *hd_module_add_buffer(hd_module *module, const char *name,
     buffer->name = make_unique(module, name, is_free_buffer);
     buffer->role = role;
     buffer->type = *type;
-    buffer->id = module->nbuffers++;
     add_name(module->arena, &module->buffer_names, buffer->name, buffer);
-    if (module->last_buffer != NULL)
-        module->last_buffer->next = buffer;
-    else
-        module->buffers = buffer;
-    module->last_buffer = buffer;
+    if (role != HD_TEMP)
+        add_argument(module, buffer);
+    link_buffer(module, buffer);
     return buffer;
 }
 
-void hd_module_remove_buffer(hd_module *module, hd_buffer *buffer)
+void hd_module_drop_temps(hd_module *module, const bool *used)
 {
-    hd_buffer *before = NULL;
+    hd_buffer *next = module->buffers;
 
-    for (hd_buffer *b = module->buffers; b != buffer; b = b->next)
-        before = b;
-    if (before != NULL)
-        before->next = buffer->next;
-    else
-        module->buffers = buffer->next;
-    if (module->last_buffer == buffer)
-        module->last_buffer = before;
-    for (hd_buffer *b = buffer->next; b != NULL; b = b->next)
-        b->id--;
-    module->nbuffers--;
-    find_name(&module->buffer_names, buffer->name, strlen(buffer->name))
-        ->value = NULL;
+    module->buffers = module->last_buffer = NULL;
+    module->nbuffers = 0;
+    while (next != NULL) {
+        hd_buffer *buffer = next;
+
+        next = buffer->next;
+        buffer->next = NULL;
+        if (buffer->role != HD_TEMP || used[buffer->id])
+            link_buffer(module, buffer);
+        else
+            find_name(&module->buffer_names, buffer->name, strlen(buffer->name))
+                ->value = NULL;
+    }
 }
 
 // The array doubles, and moves: nobody may hold a pointer into it.

@@ -66,7 +66,7 @@ typedef struct hd_names {
     struct hd_named {
         const char *name; // NULL is free
         void *value;      // NULL where only the name matters
-    } *slot;
+    } * slot;
     uint32_t room; // a power of two
     uint32_t used;
 } hd_names;
@@ -84,6 +84,8 @@ struct hd_module {
     hd_buffer *buffers;
     hd_buffer *last_buffer;
     int nbuffers;
+    hd_buffer **argument; // the buffers that are no temps, in order
+    int narguments, arguments_room;
     hd_names buffer_names;
     hd_var_info *vars;
     int nvars, vars_room;
@@ -104,15 +106,17 @@ hd_buffer *hd_module_buffer(const hd_module *module, const char *name,
 // added, so that passes may ask for the name they like.
 hd_buffer *hd_module_add_buffer(hd_module *module, const char *name,
                                 hd_role role, const hd_type *type);
-// Drops a buffer that nothing uses any more, and renumbers those after it. Its
-// name stays taken.
-void hd_module_remove_buffer(hd_module *module, hd_buffer *buffer);
+// Drops the temps whose ids are not `used`, and renumbers the buffers. Names
+// stay taken.
+void hd_module_drop_temps(hd_module *module, const bool *used);
 // Likewise a variable; unique among variables, axes and reserved words.
 hd_var hd_module_add_var(hd_module *module, const char *name, hd_loc loc);
 // A variable called exactly this, though another may be: for the parser, whose
 // blocks may reuse names one after the other.
 hd_var hd_module_declare_var(hd_module *module, const char *name, size_t length,
                              hd_loc loc);
+// By which tables find names.
+uint32_t hd_name_hash(const char *name, size_t length);
 // A word of the language, which no parameter, axis or variable may be called.
 bool hd_name_is_reserved(const char *name, size_t length);
 int hd_module_axis(const hd_module *module, const char *name,

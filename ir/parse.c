@@ -26,6 +26,8 @@ typedef struct scope {
     size_t length;
     hd_expr value; // a parameter's number, or the variable
     hd_loc loc;
+    uint32_t hash;
+    int next; // the name before it in its bucket, -1
 } scope;
 
 typedef struct parser {
@@ -38,6 +40,7 @@ typedef struct parser {
     hd_token token;     // the next one
     uint32_t last_line; // of the token before
     scope *names;       // parameters, then variables in scope
+    int *bucket;        // as many as there is room for names: the last one, -1
     int nnames, names_room;
     int nparams;
     int depth, expr_depth;
@@ -152,28 +155,62 @@ static hd_status expect_mark(parser *p, const char *mark, const char *what)
 
 static const scope *find_scope(const parser *p, const char *name, size_t length)
 {
-    for (int i = p->nnames - 1; i >= 0; i--)
-        if (p->names[i].length == length &&
+    uint32_t hash = hd_name_hash(name, length);
+
+    if (p->names_room == 0)
+        return NULL;
+    for (int i = p->bucket[hash % (uint32_t)p->names_room]; i >= 0;
+         i = p->names[i].next)
+        if (p->names[i].hash == hash && p->names[i].length == length &&
             memcmp(p->names[i].name, name, length) == 0)
             return &p->names[i];
     return NULL;
 }
 
+static void link_scope(parser *p, int i)
+{
+    int *bucket = &p->bucket[p->names[i].hash % (uint32_t)p->names_room];
+
+    p->names[i].next = *bucket;
+    *bucket = i;
+}
+
+static void grow_scopes(parser *p)
+{
+    int room = p->names_room == 0 ? 16 : 2 * p->names_room;
+    scope *names = hd_new_array(p->module->arena, scope, room);
+
+    if (p->nnames > 0)
+        memcpy(names, p->names, sizeof *names * (size_t)p->nnames);
+    p->names = names;
+    p->names_room = room;
+    p->bucket = hd_new_array(p->module->arena, int, room);
+    memset(p->bucket, 0xff, sizeof *p->bucket * (size_t)room);
+    for (int i = 0; i < p->nnames; i++)
+        link_scope(p, i);
+}
+
 static void push_scope(parser *p, const hd_token *name, hd_expr value)
 {
-    if (p->nnames == p->names_room) {
-        int room = p->names_room == 0 ? 16 : 2 * p->names_room;
-        scope *names = hd_new_array(p->module->arena, scope, room);
+    if (p->nnames == p->names_room)
+        grow_scopes(p);
+    p->names[p->nnames] =
+        (scope){.name = name->text,
+                .length = name->length,
+                .value = value,
+                .loc = name->loc,
+                .hash = hd_name_hash(name->text, name->length)};
+    link_scope(p, p->nnames++);
+}
 
-        if (p->nnames > 0)
-            memcpy(names, p->names, sizeof *names * (size_t)p->nnames);
-        p->names = names;
-        p->names_room = room;
+// Forgets all but the first `n` names: each is the first of its bucket.
+static void pop_scopes(parser *p, int n)
+{
+    while (p->nnames > n) {
+        const scope *last = &p->names[--p->nnames];
+
+        p->bucket[last->hash % (uint32_t)p->names_room] = last->next;
     }
-    p->names[p->nnames++] = (scope){.name = name->text,
-                                    .length = name->length,
-                                    .value = value,
-                                    .loc = name->loc};
 }
 
 // An axis of the mesh stands here.
@@ -198,7 +235,7 @@ static hd_status unknown_variable(parser *p)
 {
     hd_suggestion near = hd_suggest(p->token.text, p->token.length);
 
-    for (int i = 0; i < p->nnames; i++)
+    for (int i = 0; i < p->nnames && !hd_diag_is_full(p->diag); i++)
         hd_suggest_consider(&near,
                             hd_arena_text(p->module->arena, p->names[i].name,
                                           p->names[i].length));
@@ -446,7 +483,8 @@ static hd_status unknown_buffer(parser *p)
 {
     hd_suggestion near = hd_suggest(p->token.text, p->token.length);
 
-    for (const hd_buffer *b = p->module->buffers; b != NULL; b = b->next)
+    for (const hd_buffer *b = p->module->buffers;
+         b != NULL && !hd_diag_is_full(p->diag); b = b->next)
         hd_suggest_consider(&near, b->name);
     return unknown(p, HD_E0201, "buffer", "%", &near);
 }
@@ -713,7 +751,7 @@ static hd_status parse_for(parser *p, hd_stmt *stmt)
     HD_TRY(parse_expr(p, &stmt->b));
     bind_variable(p, &name, stmt);
     status = parse_block(p, &stmt->body);
-    p->nnames = outer;
+    pop_scopes(p, outer);
     return status;
 }
 
@@ -811,7 +849,7 @@ static hd_status parse_block(parser *p, hd_block *block)
         if (parse_statement(p, block) != HD_OK)
             skip_statement(p);
     p->depth--;
-    p->nnames = outer;
+    pop_scopes(p, outer);
     return expect_mark(p, "}", "'}'");
 }
 

@@ -154,17 +154,11 @@ hd_status hd_pass_place(hd_module *module, const hd_lower_options *options,
                         hd_arena *scratch, hd_diag *diag)
 {
     bool *used = hd_new_array(scratch, bool, module->nbuffers + 1);
-    hd_buffer *next;
-    int id = 0; // before any removal, which renumbers
 
     (void)options;
     (void)diag;
     hd_block_each(&module->body, place_op, used);
-    for (hd_buffer *b = module->buffers; b != NULL; b = next, id++) {
-        next = b->next;
-        if (b->role == HD_TEMP && !used[id])
-            hd_module_remove_buffer(module, b);
-    }
+    hd_module_drop_temps(module, used);
     share_bytes(module, scratch);
     return HD_OK;
 }

@@ -84,3 +84,54 @@ TEST(Limits, ManyVariablesAreFound)
               std::string::npos)
         << bad.Said();
 }
+
+// A look-up that tried every name would not end within the test's time.
+TEST(Limits, NamesAreFoundAmongHalfAMillion)
+{
+    const int n = 500000;
+    std::string text = "host program t\n";
+
+    for (int i = 0; i < n / 2; i++)
+        text += "param p" + std::to_string(i) + "=" + std::to_string(i) + "\n";
+    text += "{\n";
+    for (int i = 0; i < n / 2; i++)
+        text += "let v" + std::to_string(i) + "=p" + std::to_string(i) + "\n";
+    Program program(text + "if v0 != 0 or v249999 != 249999 { wait %x } }");
+
+    EXPECT_EQ(program.status, HD_INVALID);
+    EXPECT_NE(program.Said().find("unknown buffer '%x'"), std::string::npos)
+        << program.Said();
+    EXPECT_EQ(program.Said().find("variable"), std::string::npos);
+}
+
+// Past what is shown, nobody looks for names that were meant.
+TEST(Limits, ThousandsOfUnknownNamesAreCounted)
+{
+    const int n = 60000;
+    std::string text = "host program t {\n";
+
+    for (int i = 0; i < n; i++)
+        text += "let v" + std::to_string(i) + " = 1\n";
+    for (int i = 0; i < n; i++)
+        text += "let w" + std::to_string(i) + " = x" + std::to_string(i) + "\n";
+    Program program(text + "}");
+
+    EXPECT_NE(program.Said().find("59980 more errors not shown"),
+              std::string::npos);
+}
+
+TEST(Limits, NamesEndWithTheirBlocks)
+{
+    std::string text = "host program t { let a = 1\n";
+
+    for (int i = 0; i < 100; i++)
+        text += "if a == 1 { let b = " + std::to_string(i) +
+                " for i in 0..b { let c = i + b } }\n";
+    Program good(text + "let b = a for i in 0..b { } }");
+    Program bad(text + "let d = b }");
+
+    EXPECT_EQ(good.status, HD_OK) << good.Said();
+    EXPECT_EQ(bad.status, HD_INVALID);
+    EXPECT_NE(bad.Said().find("unknown variable 'b'"), std::string::npos)
+        << bad.Said();
+}

@@ -82,22 +82,38 @@ TEST_F(Module, TakenNamesGetANumber)
         ASSERT_EQ(Add("ag", HD_TEMP, {})->name, "ag_" + std::to_string(i));
 }
 
-TEST_F(Module, RemovedBuffersAreGone)
+TEST_F(Module, UnusedTempsAreGone)
 {
     hd_buffer *a = Add("a", HD_TEMP, {});
     hd_buffer *b = Add("b", HD_TEMP, {});
-    hd_buffer *c = Add("c", HD_TEMP, {});
+    hd_buffer *c = Add("c", HD_IN, {});
+    const bool first[] = {true, false, false}, none[] = {false, false};
 
-    hd_module_remove_buffer(module, b);
+    hd_module_drop_temps(module, first);
     EXPECT_EQ(a->next, c);
     EXPECT_EQ(c->id, 1);
     EXPECT_EQ(Find("b"), nullptr);
-    hd_module_remove_buffer(module, c);
-    EXPECT_EQ(module->last_buffer, a);
-    hd_module_remove_buffer(module, a);
-    EXPECT_EQ(module->buffers, nullptr);
-    EXPECT_EQ(module->nbuffers, 0);
-    EXPECT_EQ(Add("d", HD_TEMP, {}), module->buffers);
+    EXPECT_EQ(b->next, nullptr);
+    hd_module_drop_temps(module, none);
+    EXPECT_EQ(module->buffers, c);
+    EXPECT_EQ(module->last_buffer, c);
+    EXPECT_EQ(module->nbuffers, 1);
+    EXPECT_EQ(Add("d", HD_TEMP, {}), c->next);
+}
+
+TEST_F(Module, ArgumentsAreCountedInTheOrderOfDeclaration)
+{
+    hd_argument out;
+
+    for (int i = 0; i < 100; i++)
+        Add(("x" + std::to_string(i)).c_str(), i % 3 == 0 ? HD_TEMP : HD_IN,
+            {});
+    ASSERT_EQ(hd_module_arguments(module), 66u);
+    for (size_t i = 0; i < 66; i++) {
+        ASSERT_TRUE(hd_module_argument(module, i, &out));
+        EXPECT_EQ(out.name, "x" + std::to_string(3 * (i / 2) + 1 + i % 2));
+    }
+    EXPECT_FALSE(hd_module_argument(module, 66, &out));
 }
 
 TEST_F(Module, VariablesKeepClearOfAxesAndWords)
