@@ -524,6 +524,18 @@ static bool sends_are_deferred(const loop *l)
     return true;
 }
 
+static const char *why_not_split(const loop *l)
+{
+    for (const hd_stmt *s = l->on->body.first; s != NULL; s = s->next)
+        if (is_transfer(s))
+            return l->unknown ? "what its iterations touch is not known here"
+                   : can_split(l)
+                       ? "no event an iteration would order its transfers "
+                         "and what it computes"
+                       : "some of what it computes stands before its transfers";
+    return "nothing in the loop is transferred";
+}
+
 // False if no such order is enough: nothing is changed then.
 static bool split_loop(loop *l, hd_block *done)
 {
@@ -545,13 +557,27 @@ static bool split_loop(loop *l, hd_block *done)
     return true;
 }
 
-static void order_loop(loop *l, hd_block *done)
+// The loop loses its streams: those who asked for anything hear of it.
+static void tell_one_stream(const loop *l, hd_effect *effect)
+{
+    effect->told |= HD_OPTION_STREAMS;
+    if (effect->asked == 0 || hd_expr_is_const(l->module, l->on->a))
+        return;
+    hd_warning(l->diag, HD_E0504, l->stmt->loc,
+               "the loop runs on one stream: %s",
+               l->unknown ? "what its iterations touch is not known here"
+                          : "its iterations wait for each other at several "
+                            "distances, which no one event orders");
+}
+
+static void order_loop(loop *l, hd_block *done, hd_effect *effect)
 {
     hd_type type = {.dtype = HD_EVENT, .ndims = 1};
     bool chained = l->distance == 1;
     hd_buffer *hop;
 
     if (l->varied || l->unknown) {
+        tell_one_stream(l, effect);
         l->on->a = hd_expr_const(l->module, 0);
         l->distance = 0;
     }
@@ -589,8 +615,24 @@ static bool is_loop(loop *l, hd_stmt *stmt)
     return true;
 }
 
+static void order(loop *l, hd_block *done, hd_effect *effect)
+{
+    if (l->trips == 1 && l->module->nranks > 1)
+        hd_effect_none(effect, HD_OPTION_STREAMS, l->diag, l->stmt->loc,
+                       "the loop has one iteration");
+    if (l->split && split_loop(l, done)) {
+        effect->used |= HD_OPTION_COMM_STREAM | HD_OPTION_STREAMS;
+        return;
+    }
+    if (l->split)
+        hd_effect_none(effect, HD_OPTION_COMM_STREAM, l->diag, l->stmt->loc,
+                       why_not_split(l));
+    order_loop(l, done, effect);
+    effect->used |= HD_OPTION_STREAMS;
+}
+
 hd_status hd_pass_event(hd_module *module, const hd_lower_options *options,
-                        hd_arena *scratch, hd_diag *diag)
+                        hd_arena *scratch, hd_diag *diag, hd_effect *effect)
 {
     hd_block done = {0};
     hd_stmt *next;
@@ -614,8 +656,7 @@ hd_status hd_pass_event(hd_module *module, const hd_lower_options *options,
         l.written = hd_new_array(scratch, bool, module->nbuffers + 1);
         hd_block_each(&l.on->body, note_written, l.written);
         find_conflicts(&l);
-        if (!l.split || !split_loop(&l, &done))
-            order_loop(&l, &done);
+        order(&l, &done, effect);
         hd_block_append(&done, stmt);
         hd_block_append(&done,
                         hd_stmt_op(module, HD_OP_JOIN, -1, 0, 0, 0, stmt->loc));

@@ -22,7 +22,8 @@ hd_lower_options hd_lower_defaults(void)
                               .protocol = HD_PUT,
                               .streams = 2,
                               .chunks = 1,
-                              .until = HD_STAGE_HOST};
+                              .until = HD_STAGE_HOST,
+                              .asked = HD_OPTION_CHANGED};
 }
 
 static hd_status check_options(const hd_lower_options *options, hd_diag *diag)
@@ -39,7 +40,8 @@ static hd_status check_options(const hd_lower_options *options, hd_diag *diag)
                        options->chunks);
     if ((unsigned)options->transfer > HD_TRANSFER_RING ||
         (unsigned)options->protocol > HD_GET ||
-        (unsigned)options->until > HD_STAGE_HOST)
+        (unsigned)options->until > HD_STAGE_HOST ||
+        options->asked >= 2 * HD_OPTION_CHANGED)
         return hd_fail(diag, HD_ARGUMENT, "an option has no such value");
     return HD_OK;
 }
@@ -48,16 +50,20 @@ static hd_status run_passes(hd_module *module, const hd_lower_options *options,
                             hd_lower_hook *hook, void *context,
                             hd_arena *scratch, hd_diag *diag)
 {
+    hd_effect effect = hd_effect_start(module, options);
+    hd_stage start = module->stage;
+
     for (size_t i = 0; i < sizeof passes / sizeof passes[0]; i++) {
         if (passes[i].stage <= module->stage ||
             passes[i].stage > options->until)
             continue;
-        HD_TRY(passes[i].run(module, options, scratch, diag));
+        HD_TRY(passes[i].run(module, options, scratch, diag, &effect));
         module->stage = passes[i].stage;
         HD_TRY(hd_verify(module, diag));
         if (hook != NULL)
             hook(context, passes[i].name, module);
     }
+    hd_effect_finish(&effect, start, options->until, diag);
     return HD_OK;
 }
 

@@ -7,8 +7,32 @@
 
 HD_BEGIN_DECLS
 
+// What became of the options that were asked for.
+typedef struct hd_effect {
+    unsigned asked; // hd_option
+    unsigned used;  // changed something
+    unsigned told;  // were warned of, at the place where they change nothing
+} hd_effect;
+
 typedef hd_status hd_pass_fn(hd_module *module, const hd_lower_options *options,
-                             hd_arena *scratch, hd_diag *diag);
+                             hd_arena *scratch, hd_diag *diag,
+                             hd_effect *effect);
+
+// What decides how a gather travels, and does nothing where none is pipelined.
+#define HD_OPTIONS_OF_TRANSFERS                                              \
+    ((unsigned)(HD_OPTION_TRANSFER | HD_OPTION_PROTOCOL | HD_OPTION_CHUNKS | \
+                HD_OPTION_COPY_OWN | HD_OPTION_DEFER_SENDS))
+
+hd_effect hd_effect_start(const hd_module *module,
+                          const hd_lower_options *options);
+// After the passes from stage `start` to `end`: warns of those that nothing was
+// said of and that changed nothing.
+void hd_effect_finish(hd_effect *effect, hd_stage start, hd_stage end,
+                      hd_diag *diag);
+// Warns of those of `options` that were asked for: they change nothing at
+// `loc`, for that reason.
+void hd_effect_none(hd_effect *effect, unsigned options, hd_diag *diag,
+                    hd_loc loc, const char *reason);
 
 // set and sum between placements become named communication; tensor ops become
 // host ops on the caller's stream.

@@ -151,12 +151,13 @@ static void share_bytes(hd_module *module, hd_arena *scratch)
 }
 
 hd_status hd_pass_place(hd_module *module, const hd_lower_options *options,
-                        hd_arena *scratch, hd_diag *diag)
+                        hd_arena *scratch, hd_diag *diag, hd_effect *effect)
 {
     bool *used = hd_new_array(scratch, bool, module->nbuffers + 1);
 
     (void)options;
     (void)diag;
+    (void)effect;
     hd_block_each(&module->body, place_op, used);
     hd_module_drop_temps(module, used);
     share_bytes(module, scratch);

@@ -307,7 +307,7 @@ static void emit_reduction(builder *b, const hd_op *op)
 }
 
 hd_status hd_pass_reshard(hd_module *module, const hd_lower_options *options,
-                          hd_arena *scratch, hd_diag *diag)
+                          hd_arena *scratch, hd_diag *diag, hd_effect *effect)
 {
     hd_block done = {0};
     hd_stmt *next;
@@ -315,6 +315,7 @@ hd_status hd_pass_reshard(hd_module *module, const hd_lower_options *options,
     (void)options;
     (void)scratch;
     (void)diag;
+    (void)effect;
     for (hd_stmt *stmt = module->body.first; stmt != NULL; stmt = next) {
         builder b = {module, &done, stmt->op->loc};
 

@@ -341,8 +341,84 @@ static bool starts_run(run *r, const hd_stmt *stmt)
     return false;
 }
 
+// What keeps the statement after a gather from computing on it index by index.
+static const char *why_alone(const hd_module *module, const hd_stmt *gather,
+                             const hd_buffer *out, hd_arena *scratch)
+{
+    const hd_stmt *next = gather->next;
+    plan p, q;
+
+    while (next != NULL && next->op->code == HD_OP_ALL_GATHER &&
+           plan_op(module, next, &q))
+        next = next->next;
+    if (next == NULL || next->kind != HD_STMT_OP)
+        return hd_arena_printf(
+            scratch, "no statement after it computes on %%%s index by index",
+            out->name);
+    if (plan_op(module, gather, &p) && plan_op(module, next, &q) &&
+        p.extent != q.extent)
+        return hd_arena_printf(
+            scratch,
+            "'%s' in line %u, which follows it, has %lld indices where %%%s "
+            "has %lld",
+            hd_op_info_get(next->op->code)->text, next->op->loc.line,
+            (long long)q.extent, out->name, (long long)p.extent);
+    return hd_arena_printf(
+        scratch,
+        "'%s' in line %u, which follows it, is not done index by index of a "
+        "@stream dimension, so that they share no loop",
+        hd_op_info_get(next->op->code)->text, next->op->loc.line);
+}
+
+// Why a gather outside all loops is one collective.
+static const char *why_no_pipeline(const hd_module *module, const hd_stmt *stmt,
+                                   hd_arena *scratch)
+{
+    const hd_view *view = &stmt->op->view[0];
+    int dim = 0;
+    plan p;
+
+    // Only what reshard packs has a loop of copies right behind it.
+    if (stmt->next != NULL && stmt->next->kind == HD_STMT_FOR)
+        return "the dimension that it gathers has more than one index in front "
+               "of it, so that it is unpacked by copies";
+    if (plan_op(module, stmt, &p))
+        return why_alone(module, stmt, view->buffer, scratch);
+    while (dim < view->nindex && view->index[dim] != HD_EXPR_ALL)
+        dim++;
+    return hd_arena_printf(
+        scratch, "dimension %d of %%%s, which it gathers, is not @stream", dim,
+        view->buffer->name);
+}
+
+// A transfer stays outside all loops: what was asked for does nothing here.
+static void tell_why(const hd_module *module, const hd_stmt *stmt,
+                     hd_arena *scratch, hd_diag *diag, hd_effect *effect)
+{
+    const char *reason;
+
+    if (stmt->kind != HD_STMT_OP)
+        return;
+    switch (stmt->op->code) {
+    case HD_OP_ALL_GATHER:
+        reason = why_no_pipeline(module, stmt, scratch);
+        break;
+    case HD_OP_ALL_REDUCE:
+    case HD_OP_REDUCE_SCATTER:
+        reason = "a reduction over ranks is one collective";
+        break;
+    case HD_OP_ALL_TO_ALL:
+        reason = "a dimension that changes its axis is one all_to_all";
+        break;
+    default:
+        return;
+    }
+    hd_effect_none(effect, HD_OPTIONS_OF_TRANSFERS, diag, stmt->op->loc,
+                   reason);
+}
+
 hd_status hd_pass_stream(hd_module *module, const hd_lower_options *options,
-                         hd_arena *scratch, hd_diag *diag)
+                         hd_arena *scratch, hd_diag *diag, hd_effect *effect)
 {
     run r = {.module = module,
              .scratch = scratch,
@@ -352,7 +428,6 @@ hd_status hd_pass_stream(hd_module *module, const hd_lower_options *options,
     hd_build b = {module, &done, {0}};
     hd_stmt *stmt = module->body.first;
 
-    (void)diag;
     while (stmt != NULL) {
         hd_stmt *next = stmt->next;
 
@@ -361,6 +436,8 @@ hd_status hd_pass_stream(hd_module *module, const hd_lower_options *options,
             module->streams = options->streams + options->comm_stream;
             continue;
         }
+        if ((effect->asked & HD_OPTIONS_OF_TRANSFERS) != 0)
+            tell_why(module, stmt, scratch, diag, effect);
         hd_block_append(&done, stmt);
         stmt = next;
     }

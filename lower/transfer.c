@@ -662,17 +662,51 @@ static int uses_in_loop(const pipe *p, const hd_buffer *buffer)
     return n;
 }
 
+// Nothing but this loop needs the local shard among the gathered ones.
+static bool stays_in_place(const pipe *p, hd_buffer *buffer)
+{
+    const hd_buffer *root = hd_buffer_root(buffer);
+
+    return root->role == HD_TEMP && root == buffer &&
+           uses_in_loop(p, root) == p->uses[root->id];
+}
+
+// What was asked for and this pipeline, or this gather, has no use for.
+static void tell_effect(const pipe *p, const gather *g, hd_effect *effect)
+{
+    bool sends =
+        p->transfer == HD_TRANSFER_DIRECT || p->transfer == HD_TRANSFER_RING;
+    bool collects =
+        p->transfer == HD_TRANSFER_BULK || p->transfer == HD_TRANSFER_PIPELINED;
+    bool copied = p->options->copy_own && !collects &&
+                  !stays_in_place(p, g->op->view[0].buffer);
+    hd_loc loc = g->op->loc;
+
+    if (p->transfer == HD_TRANSFER_BULK)
+        hd_effect_none(effect, HD_OPTION_CHUNKS, p->diag, loc,
+                       "'bulk' moves shards whole, in one collective");
+    if (!sends)
+        hd_effect_none(effect, HD_OPTION_PROTOCOL | HD_OPTION_DEFER_SENDS,
+                       p->diag, loc,
+                       "only 'direct' and 'ring' send and receive");
+    if (collects)
+        hd_effect_none(effect, HD_OPTION_COPY_OWN, p->diag, loc,
+                       "'bulk' and 'pipelined' gather the local shard with "
+                       "the others");
+    else if (copied)
+        hd_effect_none(effect, HD_OPTION_COPY_OWN, p->diag, loc,
+                       "the local shard is copied without it: the gathered "
+                       "buffer is an argument, or used outside the loop");
+    effect->used |= HD_OPTIONS_OF_TRANSFERS;
+}
+
 static void add_gather(pipe *p, hd_op *op)
 {
-    const hd_buffer *buffer = op->view[0].buffer;
-    const hd_buffer *root = hd_buffer_root((hd_buffer *)buffer);
-
     p->gather[p->ngathers++] =
         (gather){.op = op,
                  .dim = loop_index(p, &op->view[0]),
-                 .in_place = !p->options->copy_own && root->role == HD_TEMP &&
-                             root == buffer &&
-                             uses_in_loop(p, root) == p->uses[root->id]};
+                 .in_place = !p->options->copy_own &&
+                             stays_in_place(p, op->view[0].buffer)};
 }
 
 static bool is_loop(const hd_stmt *stmt)
@@ -721,7 +755,7 @@ static hd_status check_all_chunks(pipe *p)
     return HD_OK;
 }
 
-static hd_status plan_loop(pipe *p, hd_build *b)
+static hd_status plan_loop(pipe *p, hd_build *b, hd_effect *effect)
 {
     find_gathers(p);
     if (p->ngathers == 0) {
@@ -731,13 +765,15 @@ static hd_status plan_loop(pipe *p, hd_build *b)
     p->chunks = p->transfer == HD_TRANSFER_BULK ? 1 : p->options->chunks;
     if (p->chunks > 1)
         HD_TRY(check_all_chunks(p));
+    for (int i = 0; i < p->ngathers; i++)
+        tell_effect(p, &p->gather[i], effect);
     add_sent_events(p);
     rebuild_loop(p, b);
     return HD_OK;
 }
 
 hd_status hd_pass_transfer(hd_module *module, const hd_lower_options *options,
-                           hd_arena *scratch, hd_diag *diag)
+                           hd_arena *scratch, hd_diag *diag, hd_effect *effect)
 {
     counter counter = {hd_new_array(scratch, int, module->nbuffers + 1)};
     hd_block done = {0};
@@ -763,7 +799,7 @@ hd_status hd_pass_transfer(hd_module *module, const hd_lower_options *options,
             continue;
         }
         p.ops = stmt->body.first->body.first;
-        HD_TRY(plan_loop(&p, &b));
+        HD_TRY(plan_loop(&p, &b, effect));
         aliases = p.aliases;
     }
     module->body = done;

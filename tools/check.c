@@ -45,11 +45,9 @@ static hd_status summarize(const hd_module *module, hd_diag *diag, summary *out)
 static hd_status check_module(const check *check, hd_module *module,
                               summary *out)
 {
-    hd_status status = HD_OK;
+    hd_status status =
+        hd_lower(module, &check->options.lower, NULL, NULL, check->diag);
 
-    if (hd_module_stage(module) != HD_STAGE_HOST)
-        status =
-            hd_lower(module, &check->options.lower, NULL, NULL, check->diag);
     if (status == HD_OK)
         status = hd_check_with(module, &check->limits, check->diag);
     return status == HD_OK ? summarize(module, check->diag, out) : status;

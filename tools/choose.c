@@ -35,24 +35,35 @@ static bool predict(const char *path, const content *text,
     return fits;
 }
 
+// Counts that are tried: 1, 2 and 4, or the one that was asked for.
+static int list_counts(bool asked, int given, int out[3])
+{
+    for (int i = 0; i < 3; i++)
+        out[i] = asked ? given : 1 << i;
+    return asked ? 1 : 3;
+}
+
 // Streams and chunks that are tried: a bulk collective has no use for either.
 // What sends by itself is also tried with a stream for transfers.
 static int list_options(const hd_lower_options *base,
                         hd_lower_options out[MOST_CANDIDATES])
 {
-    static const int counts[] = {1, 2, 4};
-    int n = 0;
+    int streams[3], chunks[3], n = 0;
+    int nstreams =
+        list_counts(base->asked & HD_OPTION_STREAMS, base->streams, streams);
+    int nchunks =
+        list_counts(base->asked & HD_OPTION_CHUNKS, base->chunks, chunks);
 
     out[n] = *base;
     out[n].transfer = HD_TRANSFER_BULK;
     out[n].streams = out[n].chunks = 1;
     n++;
     for (int t = HD_TRANSFER_PIPELINED; t <= HD_TRANSFER_RING; t++)
-        for (int i = 0; i < 9; i++, n++) {
+        for (int i = 0; i < nstreams * nchunks; i++, n++) {
             out[n] = *base;
             out[n].transfer = (hd_transfer)t;
-            out[n].streams = counts[i % 3];
-            out[n].chunks = counts[i / 3];
+            out[n].streams = streams[i % nstreams];
+            out[n].chunks = chunks[i / nstreams];
         }
     for (int i = 0, plain = n; i < plain; i++)
         if (out[i].transfer >= HD_TRANSFER_DIRECT && !base->comm_stream) {
@@ -153,6 +164,7 @@ outcome choose_best(const char *path, const content *text,
     TRY(machine_open(options->machine, &machine));
     TRY(choose_all(path, text, options, &machine, candidates, &n));
     options->lower = candidates[0].lower;
+    options->lower.asked &= ~(unsigned)HD_OPTION_TRANSFER; // it was chosen
     say(need_format(
         "%s: auto: %s, %d stream%s, %d chunk%s%s: %.1f us predicted on %s",
         program_name(path), choose_name(options->lower.transfer),

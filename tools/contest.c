@@ -267,6 +267,7 @@ static outcome add_text(maker *maker, const char *text, int ranks,
 
     lower.transfer = HD_TRANSFER_BULK;
     lower.streams = lower.chunks = 1;
+    lower.asked = 0;
     maker->path = like->name;
     maker->text = filled;
     maker->length = strlen(filled);
@@ -279,10 +280,12 @@ static outcome add_text(maker *maker, const char *text, int ranks,
 static outcome name_pipeline(const maker *maker, hd_transfer transfer,
                              contender *c)
 {
-    hd_lower_options bulk = maker->options->program->lower, lower = bulk;
+    hd_lower_options bulk = maker->options->program->lower, lower;
     contender a = {0}, b = {0};
     outcome result;
 
+    bulk.asked = 0;
+    lower = bulk;
     bulk.transfer = HD_TRANSFER_BULK;
     lower.transfer = transfer;
     result = make_module(maker, &bulk, &a.module, &a.text);
@@ -304,6 +307,7 @@ static outcome add_pipelines(maker *maker, judge judge)
     contender c = {.part = PART_WHOLE, .judge = judge};
     hd_lower_options lower = options->program->lower;
 
+    lower.asked = 0; // some pipelines have a use for what others have not
     for (int t = HD_TRANSFER_BULK; t <= HD_TRANSFER_RING; t++)
         for (int graph = 0; graph <= options->graph; graph++) {
             if (!options->transfer[t])
@@ -509,6 +513,7 @@ static outcome read_contenders(maker *maker, const content *text)
 
     bulk.transfer = HD_TRANSFER_BULK;
     bulk.streams = bulk.chunks = 1;
+    bulk.asked = 0;
     maker->text = (const char *)text->bytes;
     maker->length = text->length;
     TRY(parse(maker, &contest->program));

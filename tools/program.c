@@ -11,6 +11,7 @@ static const char *const protocols[] = {"put", "get"};
 void program_options_init(program_options *options)
 {
     *options = (program_options){.lower = hd_lower_defaults()};
+    options->lower.asked = 0; // what the command line names, and no more
 }
 
 void program_options_free(program_options *options)
@@ -95,26 +96,33 @@ outcome program_option(program_options *options, const struct options *at,
         return take_define(options, at->value);
     case PROGRAM_TRANSFER:
         options->automatic = strcmp(at->value, "auto") == 0;
+        lower->asked |= HD_OPTION_TRANSFER;
         if (options->automatic)
             return FINE;
         TRY(take_choice(at, transfers, 6, &choice));
         lower->transfer = (hd_transfer)choice;
         return FINE;
     case PROGRAM_PROTOCOL:
+        lower->asked |= HD_OPTION_PROTOCOL;
         TRY(take_choice(at, protocols, 2, &choice));
         lower->protocol = (hd_protocol)choice;
         return FINE;
     case PROGRAM_STREAMS:
+        lower->asked |= HD_OPTION_STREAMS;
         return take_count(at, 64, &lower->streams);
     case PROGRAM_CHUNKS:
+        lower->asked |= HD_OPTION_CHUNKS;
         return take_count(at, 4096, &lower->chunks);
     case PROGRAM_COPY_OWN:
+        lower->asked |= HD_OPTION_COPY_OWN;
         lower->copy_own = true;
         return FINE;
     case PROGRAM_DEFER_SENDS:
+        lower->asked |= HD_OPTION_DEFER_SENDS;
         lower->defer_sends = true;
         return FINE;
     case PROGRAM_COMM_STREAM:
+        lower->asked |= HD_OPTION_COMM_STREAM;
         lower->comm_stream = true;
         return FINE;
     case PROGRAM_MACHINE:

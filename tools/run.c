@@ -237,11 +237,9 @@ static outcome parse_program(run *run, const content *text)
     if (run->verify && stage == HD_STAGE_TENSOR)
         TRY(program_parse(run->path, text, &run->options, run->diag,
                           &run->program));
-    if (stage != HD_STAGE_HOST)
-        TRY(tell(
-            run->diag,
-            hd_lower(run->module, &run->options.lower, NULL, NULL, run->diag),
-            run->path));
+    TRY(tell(run->diag,
+             hd_lower(run->module, &run->options.lower, NULL, NULL, run->diag),
+             run->path));
     if (run->unchecked)
         return FINE;
     return tell(run->diag, hd_check(run->module, run->diag), run->path);

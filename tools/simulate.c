@@ -193,11 +193,9 @@ static outcome draw(const simulate *s, const hd_module *module,
 static outcome simulate_module(simulate *s, hd_module *module)
 {
     hd_simulation *simulation = NULL;
-    hd_status status = HD_OK;
+    hd_status status = hd_lower(module, &s->options.lower, NULL, NULL, s->diag);
     outcome result;
 
-    if (hd_module_stage(module) != HD_STAGE_HOST)
-        status = hd_lower(module, &s->options.lower, NULL, NULL, s->diag);
     if (status == HD_OK)
         status = hd_check(module, s->diag);
     if (status == HD_OK)

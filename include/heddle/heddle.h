@@ -217,6 +217,18 @@ typedef enum hd_protocol {
     HD_GET, // the receiver reads from the sender's
 } hd_protocol;
 
+// The options of hd_lower, as bits.
+typedef enum hd_option {
+    HD_OPTION_TRANSFER = 1,
+    HD_OPTION_PROTOCOL = 2,
+    HD_OPTION_STREAMS = 4,
+    HD_OPTION_CHUNKS = 8,
+    HD_OPTION_COPY_OWN = 16,
+    HD_OPTION_DEFER_SENDS = 32,
+    HD_OPTION_COMM_STREAM = 64,
+    HD_OPTION_CHANGED = 128, // those that differ from hd_lower_defaults
+} hd_option;
+
 typedef struct hd_lower_options {
     hd_transfer transfer;
     hd_protocol protocol;
@@ -227,9 +239,12 @@ typedef struct hd_lower_options {
     bool defer_sends; // wait for sends at the end of the loop, not in place
     bool comm_stream; // transfers on one more stream, ahead of what computes
     hd_stage until;   // stop after this stage
+    unsigned asked;   // hd_option: which of them were asked for. One that has
+                      // no effect on the program is a warning, with its reason
 } hd_lower_options;
 
-// ring, put, 2 streams, 1 chunk, own shard in place, waits in place, to the end
+// ring, put, 2 streams, 1 chunk, own shard in place, waits in place, to the
+// end; HD_OPTION_CHANGED are asked for
 HD_API hd_lower_options hd_lower_defaults(void);
 
 // Called after each pass that ran, with the module as it left it.
@@ -237,7 +252,8 @@ typedef void hd_lower_hook(void *context, const char *pass,
                            const hd_module *module);
 
 // Runs the passes that the module still needs, in place, and verifies after
-// each. A complete host program is left as it is. After an error the module
+// each. A complete host program is left as it is, with a warning if options
+// were asked for. After an error the module
 // may only be destroyed. `hook` may be NULL.
 HD_API HD_MUST_USE hd_status hd_lower(hd_module *module,
                                       const hd_lower_options *options,

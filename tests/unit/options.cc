@@ -18,6 +18,14 @@ std::string Refusal(const hd_lower_options &options)
     return p.Said();
 }
 
+std::string Warnings(const hd_lower_options &options)
+{
+    Program p(kGather);
+
+    EXPECT_EQ(hd_lower(p.module, &options, nullptr, nullptr, p.diag), HD_OK);
+    return p.Said();
+}
+
 void NotePass(void *context, const char *pass, const hd_module *module)
 {
     *static_cast<std::string *>(context) +=
@@ -59,6 +67,28 @@ TEST(Options, ValuesThatAreNoneAreRefused)
     options = hd_lower_defaults();
     options.until = static_cast<hd_stage>(HD_STAGE_HOST + 1);
     EXPECT_NE(Refusal(options).find("no such value"), std::string::npos);
+    options = hd_lower_defaults();
+    options.asked = 2 * HD_OPTION_CHANGED;
+    EXPECT_NE(Refusal(options).find("no such value"), std::string::npos);
+}
+
+TEST(Options, WhatHasNoEffectIsAWarningToThoseWhoAskedForIt)
+{
+    hd_lower_options options = hd_lower_defaults();
+
+    EXPECT_EQ(Warnings(options), "");
+    options.asked = HD_OPTION_TRANSFER; // the default, by hand
+    EXPECT_NE(Warnings(options).find("option 'transfer' has no effect here: "
+                                     "dimension 0 of %b, which it gathers, is "
+                                     "not @stream"),
+              std::string::npos);
+    options = hd_lower_defaults();
+    options.chunks = 2;
+    options.defer_sends = true;
+    EXPECT_NE(Warnings(options).find("options 'chunks' and 'defer-sends' have"),
+              std::string::npos);
+    options.asked = 0;
+    EXPECT_EQ(Warnings(options), "");
 }
 
 TEST(Options, TheHookSeesEachPassThatRan)
