@@ -107,14 +107,16 @@ static void visit_group(pass *p, int64_t step, int64_t n)
         const hd_node *node = hd_graph_node(g, p->watch->rank, i);
 
         follow_links(p, node, i);
-        clock[stream] =
-            (int32_t)(node->place + 1 +
-                      (i >= p->nsteps
-                           ? hd_graph_length(g, p->watch->rank, stream)
-                           : 0));
+        clock[stream] = (int32_t)hd_order_count(g, p->watch->rank, i);
         if (!node->async)
             keep_clock(p, i);
     }
+}
+
+static void end_run(const pass *p)
+{
+    p->watch->fn(p->watch->context, HD_RUN_END, clock_of(p, 0));
+    clock_of(p, 0)[0] = (int32_t)hd_order_turn(p->graph, p->watch->rank);
 }
 
 static void visit_runs(pass *p)
@@ -133,7 +135,7 @@ static void visit_runs(pass *p)
             i += n;
         }
         if (run == 0)
-            p->watch->fn(p->watch->context, HD_RUN_END, clock_of(p, 0));
+            end_run(p);
     }
 }
 

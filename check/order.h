@@ -2,6 +2,10 @@
 // counts by stream how many of its steps have ended, over both runs. Two steps
 // of a rank are ordered if the clock of one has counted the other.
 //
+// Between the runs the caller reads and writes the arguments on its own stream:
+// that counts as one step of it, so that what has seen the first run end has
+// not thereby seen the second begin.
+//
 // A send may end ahead of its stream: where the stream does not wait for it, or
 // it shares a group with others. Such a send is loose: what has seen it end
 // need not have seen the stream go on. A wait for its `done` event says so, and
@@ -18,6 +22,26 @@ enum {
     HD_RUN_END = -1
 }; // in place of a step: the caller's stream has come to
    // the end of the first run
+
+// What the clock of a rank counts of the caller's stream once the second run
+// has begun there.
+static inline int64_t hd_order_turn(const hd_graph *graph, int rank)
+{
+    return hd_graph_length(graph, rank, 0) + 1;
+}
+
+// What it counts of a step's stream once that step has ended.
+static inline int64_t hd_order_count(const hd_graph *graph, int rank,
+                                     int64_t step)
+{
+    const hd_node *node = hd_graph_node(graph, rank, step);
+
+    if (step < hd_graph_steps(graph, rank))
+        return node->place + 1;
+    return node->place + 1 +
+           (node->stream == 0 ? hd_order_turn(graph, rank)
+                              : hd_graph_length(graph, rank, node->stream));
+}
 
 // Called with each step of a rank after all that precede it.
 typedef void hd_step_seen_fn(void *context, int64_t step, const int32_t *clock);

@@ -335,18 +335,10 @@ static void tell_early(scan *s)
 
 // --------------------------------------------------------------- ordering
 
-static int64_t place_of(const scan *s, int64_t step)
-{
-    const hd_node *node = node_of(s, step);
-
-    return node->place +
-           (step < s->steps ? 0
-                            : hd_graph_length(s->graph, s->rank, node->stream));
-}
-
 static bool has_passed(const scan *s, int64_t step)
 {
-    return s->clock[node_of(s, step)->stream] > place_of(s, step);
+    return s->clock[node_of(s, step)->stream] >=
+           hd_order_count(s->graph, s->rank, step);
 }
 
 // Some wait for the `done` event of a send has ended.
@@ -467,11 +459,10 @@ static void visit_parts(scan *s, const hd_node *node, bool writes)
 }
 
 // In the second run, so that there is something on the caller's stream that
-// must have ended.
+// must have ended: what the caller does between the runs.
 static void check_begin(scan *s, const hd_node *node)
 {
-    if (s->step < s->steps ||
-        s->clock[0] >= hd_graph_length(s->graph, s->rank, 0))
+    if (s->step < s->steps || s->clock[0] >= hd_order_turn(s->graph, s->rank))
         return;
     for (int64_t i = node->part; i < node[1].part; i++) {
         s->part = &s->graph->part[i];

@@ -74,13 +74,17 @@ static void visit(const hd_replay *r, int rank, int stream, int64_t step)
 static void count_step(const hd_replay *r, int rank, const hd_node *node,
                        int64_t step)
 {
-    int64_t n = hd_graph_steps(r->graph, rank);
-    int64_t before =
-        step < n ? 0 : hd_graph_length(r->graph, rank, node->stream);
-
     if (r->watch != NULL && rank == r->watch->rank)
         stream_clock(r, rank, node->stream)[node->stream] =
-            (int32_t)(before + node->place + 1);
+            (int32_t)hd_order_count(r->graph, rank, step);
+}
+
+// The caller's stream has come to the end of the first run.
+static void end_run(const hd_replay *r, int rank)
+{
+    visit(r, rank, 0, HD_RUN_END);
+    if (r->watch != NULL && rank == r->watch->rank)
+        stream_clock(r, rank, 0)[0] = (int32_t)hd_order_turn(r->graph, rank);
 }
 
 // At the start of a send: what is known when it has ended.
@@ -98,11 +102,7 @@ static void end_send(const hd_replay *r, int rank, int64_t step)
         clock[r->graph->nstreams + number +
               (step < n ? 0 : r->watch->nloose / 2)] = 1;
     else
-        clock[node->stream] =
-            (int32_t)(node->place + 1 +
-                      (step < n
-                           ? 0
-                           : hd_graph_length(r->graph, rank, node->stream)));
+        clock[node->stream] = (int32_t)hd_order_count(r->graph, rank, step);
 }
 
 static void enqueue(hd_replay *r, int rank)
@@ -378,7 +378,7 @@ static bool advance_stream(hd_replay *r, int rank, int stream)
         *at += n;
         find_next(r, rank, stream);
         if (stream == 0 && *at == hd_graph_length(r->graph, rank, 0))
-            visit(r, rank, 0, HD_RUN_END);
+            end_run(r, rank);
     }
     tell_joins(r, rank, stream, last);
     return *at > before;
@@ -468,7 +468,7 @@ hd_status hd_replay_run(const hd_graph *graph, hd_blocking blocking,
         return status;
     }
     if (watch != NULL && hd_graph_length(graph, watch->rank, 0) == 0)
-        visit(&r, watch->rank, 0, HD_RUN_END);
+        end_run(&r, watch->rank);
     advance_all(&r);
     *out = r;
     return HD_OK;

@@ -20,6 +20,22 @@ const PlainCase kCases[] = {
     {"host program early streams 1 in %x : f32[2] out %y : f32[2] "
      "{ on stream 0 { %y = relu %x } join }",
      ORACLE_EARLY},
+    // The last fork of a run says nothing of what the caller does after it, and
+    // nor does an event that it recorded there.
+    {"host program late streams 1 in %x : f32[2] out %y : f32[2] "
+     "{ on stream 0 { %y = relu %x } join fork }",
+     ORACLE_EARLY},
+    {"host program carried streams 1 in %x : f32[2] out %y : f32[2] "
+     "inout %e : event[1] { on stream 0 { wait %e[0] %y = relu %x } join "
+     "%e[0] = record }",
+     ORACLE_EARLY},
+    // Whoever has seen the caller's first step of a run begin has seen the run
+    // begin.
+    {"host program begun mesh tp=2 streams 1 in %x : f32[2] out %y : f32[2] "
+     "temp %g : f32[2] shared temp %e : event[1] { group { "
+     "send %x to 1 - tp done %e[0] %g = recv from 1 - tp } "
+     "on stream 0 { wait %e[0] %y = relu %x } join }",
+     ORACLE_CLEAN},
     {"host program race streams 2 in %x : f32[2] out %y : f32[2] temp %t : "
      "f32[2] { fork on stream 0 { %t = relu %x } on stream 1 { %t = gelu %x } "
      "join %y = copy %t }",

@@ -22,7 +22,7 @@ class Mutator
     }
     std::string Run()
     {
-        switch (Pick(18)) {
+        switch (Pick(20)) {
         case 0:
         case 1:
             return Drop();
@@ -53,6 +53,9 @@ class Mutator
         case 15:
         case 16:
             return Lifetime();
+        case 17:
+        case 18:
+            return ToAnEnd();
         default:
             return Group();
         }
@@ -153,6 +156,28 @@ class Mutator
             p.block, Pick(4) == 0 ? nullptr : siblings[Pick(siblings.size())],
             p.stmt);
         return "move " + Word(p.stmt);
+    }
+    // What orders goes to the first or the last place of the program, or is
+    // there, too: where one run meets the next.
+    std::string ToAnEnd()
+    {
+        auto found = Such([](const hd_stmt *s) {
+            return IsOp(s) && hd_op_is(s->op, HD_UNIT_SYNC);
+        });
+        hd_block *body = &module_->body;
+        hd_stmt *last = nullptr;
+
+        if (found.empty())
+            return "";
+        Place p = found[Pick(found.size())];
+        hd_stmt *moved = Pick(2) ? Copy(p.stmt) : p.stmt;
+        if (moved == p.stmt)
+            hd_block_remove(p.block, p.before, p.stmt);
+        if (Pick(2))
+            for (hd_stmt *s = body->first; s != nullptr; s = s->next)
+                last = s;
+        hd_block_insert(body, last, moved);
+        return Word(p.stmt) + " at an end";
     }
     // A transfer trades places with another one, whatever block it is in.
     std::string SwapTransfers()

@@ -22,10 +22,11 @@ struct Access {
     std::vector<int> cells; // elements of all buffers of the rank in a row
 };
 
-// A step of one of the two runs.
+// A step of one of the two runs, or what the caller does on its own stream
+// between them: to read and write the arguments.
 struct Step {
     Kind kind;
-    const hd_op *op;
+    const hd_op *op; // nullptr: the caller's
     int rank, run, stream;    // stream 0 is the caller's
     long index;               // in its run
     int group;                // 0, or the same number for members
@@ -43,7 +44,7 @@ struct Step {
 
 const char *WordOf(const Step &s)
 {
-    return hd_op_info_get(s.op->code)->text;
+    return s.op != nullptr ? hd_op_info_get(s.op->code)->text : "caller's work";
 }
 
 // `part` is index `i` of what `all` lists.
@@ -127,18 +128,21 @@ class Program
         streams.resize(static_cast<size_t>(nranks * nstreams));
         transfers.resize(static_cast<size_t>(nranks));
         for (int run = 0; run < 2; run++)
-            for (int rank = 0; rank < nranks; rank++)
+            for (int rank = 0; rank < nranks; rank++) {
+                if (run == 1)
+                    AddCaller(rank);
                 Unroll(rank, run);
+            }
         Pair();
     }
     const std::vector<int> &StreamOf(int rank, int stream) const
     {
         return streams[static_cast<size_t>(rank * nstreams + stream)];
     }
-    // How many steps of the stream belong to the first run.
-    size_t FirstRun(int rank, int stream) const
+    // What the caller of the rank does between the runs.
+    int CallerOf(int rank) const
     {
-        return StreamOf(rank, stream).size() / 2;
+        return caller_[static_cast<size_t>(rank)];
     }
     // An event that the caller is to get and that the rank never records.
     const hd_buffer *Unrecorded(int rank) const
@@ -146,7 +150,8 @@ class Program
         for (const hd_buffer *b = module_->buffers; b != nullptr; b = b->next)
             if (b->role == HD_OUT && b->type.dtype == HD_EVENT &&
                 std::none_of(steps.begin(), steps.end(), [&](const Step &step) {
-                    return step.rank == rank && Records(step.op, b);
+                    return step.rank == rank && step.op != nullptr &&
+                           Records(step.op, b);
                 }))
                 return b;
         return nullptr;
@@ -156,7 +161,19 @@ class Program
     const hd_module *module_;
     std::map<const hd_buffer *, int> first_;
     std::map<int, int> last_fork_; // by rank
+    std::vector<int> caller_;      // by rank
 
+    void AddCaller(int rank)
+    {
+        Step s = {};
+
+        s.rank = rank;
+        s.run = 1;
+        s.index = -1;
+        caller_.push_back(static_cast<int>(steps.size()));
+        streams[static_cast<size_t>(rank * nstreams)].push_back(caller_.back());
+        steps.push_back(s);
+    }
     void Unroll(int rank, int run)
     {
         hd_steps list;
@@ -400,13 +417,6 @@ class Machine
                std::string(started_.begin(), started_.end()) +
                std::string(ended_.begin(), ended_.end());
     }
-    // A stream without a step of the caller's has ended its run at once.
-    void CheckEmptyRuns()
-    {
-        for (int rank = 0; rank < p_.nranks; rank++)
-            if (p_.StreamOf(rank, 0).empty())
-                CheckRunEnd(rank);
-    }
 
   private:
     struct Cell {
@@ -534,8 +544,6 @@ class Machine
                 if (!HasLetGo(list[i]))
                     return;
             at = end;
-            if (stream == 0 && at == p_.FirstRun(rank, 0))
-                CheckRunEnd(rank);
         }
     }
     void CheckRunEnd(int rank)
@@ -551,8 +559,9 @@ class Machine
 
         started_[I(id)] = 1;
         inflight_.insert(id);
-        if (s.run == 1 && s.argument &&
-            at_[Slot(s.rank, 0)] < p_.FirstRun(s.rank, 0))
+        if (s.op == nullptr)
+            CheckRunEnd(s.rank);
+        if (s.run == 1 && s.argument && !Ended(p_.CallerOf(s.rank)))
             Fail(ORACLE_EARLY, Name(id));
         if (SpoilsItself(s))
             Fail(ORACLE_RACE, Name(id) + " writes what it also reads");
@@ -662,14 +671,12 @@ Judgement Delay(const Program &p)
     Machine plain(p, false);
     Judgement j;
 
-    plain.CheckEmptyRuns();
     Exhaust(p, &plain, -1);
     j = Finish(&plain);
     for (size_t held = 0; held < p.steps.size() && j.verdict == ORACLE_CLEAN;
          held++) {
         Machine m(p, false);
 
-        m.CheckEmptyRuns();
         Exhaust(p, &m, static_cast<int>(held));
         j = {m.verdict, m.why};
     }
@@ -709,7 +716,6 @@ Judgement Random(const Program &p, long count, unsigned seed)
         Machine m(p, false);
         std::vector<int> actions;
 
-        m.CheckEmptyRuns();
         while (m.verdict == ORACLE_CLEAN && !(actions = Actions(p, m)).empty())
             Act(p, &m, actions[random() % actions.size()]);
         Judgement j = Finish(&m);
@@ -724,7 +730,6 @@ Judgement Every(const Program &p, bool rendezvous, size_t most)
     std::unordered_set<std::string> seen;
     std::vector<Machine> stack(1, Machine(p, rendezvous));
 
-    stack.back().CheckEmptyRuns();
     while (!stack.empty()) {
         Machine m = stack.back();
 

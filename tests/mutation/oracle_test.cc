@@ -32,8 +32,14 @@ TEST(Oracle, SeesWhatIsPlainBothWays)
 
 TEST(Oracle, RandomSchedulesFindARaceOnceInAWhile)
 {
-    EXPECT_EQ(Judge(kCases[3].text, ORACLE_RANDOM, 100), ORACLE_RACE);
-    EXPECT_EQ(Judge(kCases[0].text, ORACLE_RANDOM, 100), ORACLE_CLEAN);
+    for (const PlainCase &c : kCases) {
+        std::string text = c.text;
+
+        if (text.find("program fine ") != std::string::npos ||
+            text.find("program race ") != std::string::npos) {
+            EXPECT_EQ(Judge(text, ORACLE_RANDOM, 100), c.verdict) << text;
+        }
+    }
 }
 
 // Mutants of small programs: delaying one step finds what all interleavings do.
