@@ -44,6 +44,15 @@ static hd_status check_hosts(const hd_group *group, hd_diag *diag)
     return HD_OK;
 }
 
+static bool multiplies(const hd_steps *steps)
+{
+    for (int64_t i = 0; i < steps->nsteps; i++) {
+        if (steps->step[i].op->code == HD_OP_MATMUL)
+            return true;
+    }
+    return false;
+}
+
 static hd_status cpu_open(const hd_binding *binding, hd_diag *diag,
                           hd_device **out)
 {
@@ -54,7 +63,8 @@ static hd_status cpu_open(const hd_binding *binding, hd_diag *diag,
     if (device == NULL)
         return hd_fail(diag, HD_NO_MEMORY, "no memory for a session");
     pthread_mutex_init(&device->lock, NULL);
-    hd_cpu_blas_open(&device->blas);
+    if (multiplies(binding->steps))
+        hd_cpu_blas_open(&device->blas);
     device->binding = *binding;
     device->rank = hd_group_rank(binding->group);
     device->size = hd_group_size(binding->group);

@@ -1,31 +1,15 @@
-// The symbols come from cpu_blas.def; all of them or none are used.
+// OpenBLAS is the process's: the host may use the same copy. So it stays
+// loaded, and its number of threads is 1 only while products of ours run.
 #include "runtime/cpu_blas.h"
 
-#include <dlfcn.h>
+#include <pthread.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 
+#include "base/diag.h"
+
 enum { ROW_MAJOR = 101, NO_TRANS = 111, TRANS = 112 }; // of cblas.h
-
-static bool load_symbols(hd_cpu_blas *blas, const char **missing)
-{
-    void *symbol;
-
-    // ISO C has no cast from an object pointer to a function; memcpy is POSIX's
-    // way round that.
-#define HD_BLAS(symbol_name, result, parameters) \
-    symbol = dlsym(blas->library, #symbol_name); \
-    if (symbol == NULL) {                        \
-        *missing = #symbol_name;                 \
-        return false;                            \
-    }                                            \
-    memcpy(&blas->symbol_name, &symbol, sizeof symbol);
-#include "runtime/cpu_blas.def"
-#undef HD_BLAS
-    return true;
-}
 
 // OpenBLAS 0.3.21 maps 128 MiB for each thread that multiplies, tries again for
 // ever where that fails, and ends the process if it cannot start its threads as
@@ -44,62 +28,94 @@ static bool is_short_of_addresses(char *why, size_t room)
     return true;
 }
 
-static bool open_library(hd_cpu_blas *blas, const char *path, char *why,
-                         size_t room)
+static bool open_library(hd_cpu_blas *blas, char *why, size_t room)
 {
-    const char *missing = NULL;
+    static const char *const names[] = {"libopenblas.so.0", "libopenblas.so",
+                                        NULL};
+    static const char *const folders[] = {NULL};
+#define HD_BLAS(name, result, parameters) {#name, offsetof(hd_cpu_blas, name)},
+    static const hd_symbol symbols[] = {
+#include "runtime/cpu_blas.def"
+    };
+#undef HD_BLAS
+    static const hd_library_info info = {
+        .title = "OpenBLAS",
+        .variable = "HEDDLE_OPENBLAS_LIB",
+        .names = names,
+        .folders = folders,
+        .symbol = symbols,
+        .nsymbols = sizeof symbols / sizeof *symbols,
+    };
+    hd_message message = {.text = "OpenBLAS is needed"};
+    hd_diag *diag;
+    // Its words cost memory, and are wanted only where there is none.
+    hd_status status = hd_library_open(&info, blas, NULL, &blas->library);
 
-    blas->library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (blas->library == NULL) {
-        snprintf(why, room, "%s", dlerror());
-        return false;
-    }
-    if (load_symbols(blas, &missing))
+    if (status == HD_OK)
         return true;
-    snprintf(why, room, "%s lacks %s", path, missing);
-    dlclose(blas->library);
-    blas->library = NULL;
-    return false;
+    diag = hd_diag_create();
+    status = hd_library_open(&info, blas, diag, &blas->library);
+    if (diag != NULL)
+        hd_diag_message(diag, 0, &message);
+    snprintf(why, room, "%s", message.text);
+    hd_diag_destroy(diag);
+    return status == HD_OK;
 }
 
 // The version is the second word of the configuration, "OpenBLAS 0.3.21 ...".
-static void describe(hd_cpu_blas *blas, const char *path)
+static void describe(hd_cpu_blas *blas)
 {
     const char *config = blas->openblas_get_config();
     int length = 0;
 
     if (strncmp(config, "OpenBLAS ", 9) == 0)
         length = 9 + (int)strcspn(config + 9, " ");
-    snprintf(blas->name, sizeof blas->name, "%.*s (%s)", length, config, path);
+    snprintf(blas->name, sizeof blas->name, "%.*s (%.200s)", length, config,
+             blas->library.path);
 }
 
 void hd_cpu_blas_open(hd_cpu_blas *out)
 {
-    static const char *const names[] = {"libopenblas.so.0", "libopenblas.so"};
-    const char *chosen = getenv("HEDDLE_OPENBLAS_LIB");
-    const char *path = chosen != NULL ? chosen : names[0];
-    char why[120] = "";
-    bool found;
+    char why[sizeof out->name - 32] = "";
 
     memset(out, 0, sizeof *out);
-    found = !is_short_of_addresses(why, sizeof why) &&
-            (open_library(out, path, why, sizeof why) ||
-             (chosen == NULL &&
-              open_library(out, path = names[1], why, sizeof why)));
-    if (!found) {
-        snprintf(out->name, sizeof out->name,
-                 "built-in loops (no OpenBLAS: %s)", why);
-        return;
-    }
-    out->openblas_set_num_threads(1);
-    describe(out, path);
+    if (is_short_of_addresses(why, sizeof why) ||
+        !open_library(out, why, sizeof why))
+        snprintf(out->name, sizeof out->name, "built-in loops (%s)", why);
+    else
+        describe(out);
 }
 
 void hd_cpu_blas_close(hd_cpu_blas *blas)
 {
-    if (blas->library != NULL)
-        dlclose(blas->library);
-    blas->library = NULL;
+    hd_library_close(&blas->library);
+}
+
+// OpenBLAS has one number of threads for the process, and streams multiply at
+// once: the first of them notes the host's number and the last puts it back.
+static pthread_mutex_t one_thread = PTHREAD_MUTEX_INITIALIZER;
+static int one_thread_calls; // guarded by the mutex: products that run
+static int host_threads;     // likewise: what the host had
+
+static void enter(const hd_cpu_blas *blas)
+{
+    pthread_mutex_lock(&one_thread);
+    if (one_thread_calls++ == 0) {
+        host_threads = blas->openblas_get_num_threads();
+        if (host_threads != 1)
+            blas->openblas_set_num_threads(1);
+    }
+    pthread_mutex_unlock(&one_thread);
+}
+
+// What the host itself has set meanwhile stays.
+static void leave(const hd_cpu_blas *blas)
+{
+    pthread_mutex_lock(&one_thread);
+    if (--one_thread_calls == 0 && host_threads != 1 &&
+        blas->openblas_get_num_threads() == 1)
+        blas->openblas_set_num_threads(host_threads);
+    pthread_mutex_unlock(&one_thread);
 }
 
 // The built-in loops: the middle loop runs over k, so that rows of B and C are
@@ -130,23 +146,29 @@ DEFINE_LOOPS(multiply_doubles, double)
 void hd_cpu_blas_sgemm(const hd_cpu_blas *blas, const hd_gemm *gemm,
                        const float *a, const float *b, float *c)
 {
-    if (blas->library == NULL)
+    if (blas->library.handle == NULL) {
         multiply_floats(gemm, a, b, c);
-    else
-        blas->cblas_sgemm(ROW_MAJOR, gemm->ta ? TRANS : NO_TRANS,
-                          gemm->tb ? TRANS : NO_TRANS, gemm->m, gemm->n,
-                          gemm->k, (float)gemm->alpha, a, gemm->lda, b,
-                          gemm->ldb, (float)gemm->beta, c, gemm->ldc);
+        return;
+    }
+    enter(blas);
+    blas->cblas_sgemm(ROW_MAJOR, gemm->ta ? TRANS : NO_TRANS,
+                      gemm->tb ? TRANS : NO_TRANS, gemm->m, gemm->n, gemm->k,
+                      (float)gemm->alpha, a, gemm->lda, b, gemm->ldb,
+                      (float)gemm->beta, c, gemm->ldc);
+    leave(blas);
 }
 
 void hd_cpu_blas_dgemm(const hd_cpu_blas *blas, const hd_gemm *gemm,
                        const double *a, const double *b, double *c)
 {
-    if (blas->library == NULL)
+    if (blas->library.handle == NULL) {
         multiply_doubles(gemm, a, b, c);
-    else
-        blas->cblas_dgemm(ROW_MAJOR, gemm->ta ? TRANS : NO_TRANS,
-                          gemm->tb ? TRANS : NO_TRANS, gemm->m, gemm->n,
-                          gemm->k, gemm->alpha, a, gemm->lda, b, gemm->ldb,
-                          gemm->beta, c, gemm->ldc);
+        return;
+    }
+    enter(blas);
+    blas->cblas_dgemm(ROW_MAJOR, gemm->ta ? TRANS : NO_TRANS,
+                      gemm->tb ? TRANS : NO_TRANS, gemm->m, gemm->n, gemm->k,
+                      gemm->alpha, a, gemm->lda, b, gemm->ldb, gemm->beta, c,
+                      gemm->ldc);
+    leave(blas);
 }

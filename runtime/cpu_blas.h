@@ -1,10 +1,9 @@
-// OpenBLAS, opened at run time: from HEDDLE_OPENBLAS_LIB if that is set, else
-// by its usual names. Where there is none, plain loops multiply, and the name
-// says so.
+// OpenBLAS, opened at run time as base/library.h says. Where there is none,
+// plain loops multiply, and the name says so.
 #ifndef HD_RUNTIME_CPU_BLAS_H
 #define HD_RUNTIME_CPU_BLAS_H
 
-#include "base/status.h"
+#include "base/library.h"
 
 HD_BEGIN_DECLS
 
@@ -12,12 +11,14 @@ typedef struct hd_cpu_blas {
 #define HD_BLAS(name, result, parameters) result(*name) parameters;
 #include "runtime/cpu_blas.def"
 #undef HD_BLAS
-    void *library;  // owned; NULL: the built-in loops
-    char name[160]; // "OpenBLAS 0.3.21 (libopenblas.so.0)"
+    hd_library library; // owned; not open: the built-in loops
+    char name[256];     // "OpenBLAS 0.3.21 (libopenblas.so.0)"
 } hd_cpu_blas;
 
 // Never fails: without a library, or where ulimit -v is below 16 GiB, it is the
-// built-in loops, and the name says why. One thread a caller.
+// built-in loops, and the name says why. A product is made by the thread that
+// asks for it: while one runs, OpenBLAS has one thread for the whole process,
+// and afterwards as many as it had.
 void hd_cpu_blas_open(hd_cpu_blas *out);
 void hd_cpu_blas_close(hd_cpu_blas *blas);
 

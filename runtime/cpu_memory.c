@@ -221,8 +221,7 @@ void hd_cpu_free(hd_device *device)
         hd_cpu_buffer *buffer = &device->buffer[i];
 
         if (buffer->memory != NULL)
-            hd_group_keep_memory(device->binding.group, buffer->memory,
-                                 buffer->bytes);
+            hd_group_keep_memory(device->binding.group, buffer->memory);
     }
     for (int i = 0; device->peer != NULL && i < device->size; i++)
         hd_window_close(&device->peer[i].window);

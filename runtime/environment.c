@@ -3,9 +3,7 @@
 // fact like any other; only running out of memory is a failure.
 #include "runtime/environment.h"
 
-#include <dlfcn.h>
 #include <inttypes.h>
-#include <link.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -229,16 +227,14 @@ static void put_openblas(hd_text *json, hd_diag *diag)
                      .use = "matmul on the cpu; without it built-in loops do "
                             "it, slowly",
                      .install = "apt install libopenblas0"};
-    struct link_map *map = NULL;
     hd_cpu_blas blas;
     bool usable;
 
     hd_cpu_blas_open(&blas);
-    usable = blas.library != NULL;
+    usable = blas.library.handle != NULL;
     if (usable) {
         sscanf(blas.name, "OpenBLAS %63[^ ]", found.version);
-        if (dlinfo(blas.library, RTLD_DI_LINKMAP, &map) == 0)
-            snprintf(found.path, sizeof(found.path), "%s", map->l_name);
+        snprintf(found.path, sizeof(found.path), "%s", blas.library.path);
     } else {
         (void)hd_fail(diag, HD_UNSUPPORTED, "%s", blas.name);
     }

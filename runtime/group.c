@@ -191,44 +191,83 @@ void hd_group_remove_bell(hd_group *group, hd_bell *bell)
 
 // ------------------------------------------------------------- memory
 
-void *hd_group_take_memory(hd_group *group, size_t bytes, bool *fresh)
+// What stands in front of the memory that is handed out.
+struct hd_group_block {
+    hd_group_block *next; // in the group's list, the block kept last first
+    size_t bytes;         // behind this
+};
+_Static_assert(sizeof(hd_group_block) <= MEMORY_ALIGNMENT, "block");
+
+// The smallest block that is large enough; one of more than twice as many bytes
+// is left to whoever needs it. The lock is held.
+static hd_group_block *find_fit(hd_group *group, size_t bytes)
 {
-    void *memory = NULL;
+    hd_group_block **best = NULL;
+    hd_group_block *block;
 
-    *fresh = false;
-    pthread_mutex_lock(&group->lock);
-    for (hd_block_memory **at = &group->memory; *at != NULL;
-         at = &(*at)->next) {
-        hd_block_memory *block = *at;
+    for (hd_group_block **at = &group->kept; *at != NULL; at = &(*at)->next) {
+        size_t has = (*at)->bytes;
 
-        if (block->bytes == bytes) {
-            memory = block->memory;
-            *at = block->next;
-            free(block);
-            break;
-        }
+        if (has >= bytes && has / 2 <= bytes &&
+            (best == NULL || has < (*best)->bytes))
+            best = at;
     }
-    pthread_mutex_unlock(&group->lock);
-    if (memory != NULL)
-        return memory;
-    *fresh = true;
-    if (posix_memalign(&memory, MEMORY_ALIGNMENT, bytes > 0 ? bytes : 1) != 0)
+    if (best == NULL)
         return NULL;
-    return memory;
+    block = *best;
+    *best = block->next;
+    group->kept_bytes -= block->bytes;
+    return block;
 }
 
-void hd_group_keep_memory(hd_group *group, void *memory, size_t bytes)
+// Frees what was kept longest until `bytes` more are no more than the sessions
+// have ever held at once. The lock is held.
+static void make_room(hd_group *group, size_t bytes)
 {
-    hd_block_memory *block = malloc(sizeof(*block));
+    if (group->most_bytes < group->used_bytes + bytes)
+        group->most_bytes = group->used_bytes + bytes;
+    while (group->kept != NULL &&
+           group->used_bytes + group->kept_bytes + bytes > group->most_bytes) {
+        hd_group_block **last = &group->kept;
 
-    if (block == NULL) {
-        free(memory);
-        return;
+        while ((*last)->next != NULL)
+            last = &(*last)->next;
+        group->kept_bytes -= (*last)->bytes;
+        free(*last);
+        *last = NULL;
     }
-    *block = (hd_block_memory){.memory = memory, .bytes = bytes};
+}
+
+void *hd_group_take_memory(hd_group *group, size_t bytes, bool *fresh)
+{
+    hd_group_block *block;
+    void *memory = NULL;
+
     pthread_mutex_lock(&group->lock);
-    block->next = group->memory;
-    group->memory = block;
+    block = find_fit(group, bytes);
+    *fresh = block == NULL;
+    if (block == NULL)
+        make_room(group, bytes);
+    if (block == NULL && posix_memalign(&memory, MEMORY_ALIGNMENT,
+                                        MEMORY_ALIGNMENT + bytes) == 0) {
+        block = memory;
+        block->bytes = bytes;
+    }
+    if (block != NULL)
+        group->used_bytes += block->bytes;
+    pthread_mutex_unlock(&group->lock);
+    return block != NULL ? (char *)block + MEMORY_ALIGNMENT : NULL;
+}
+
+void hd_group_keep_memory(hd_group *group, void *memory)
+{
+    hd_group_block *block = (void *)((char *)memory - MEMORY_ALIGNMENT);
+
+    pthread_mutex_lock(&group->lock);
+    block->next = group->kept;
+    group->kept = block;
+    group->kept_bytes += block->bytes;
+    group->used_bytes -= block->bytes;
     pthread_mutex_unlock(&group->lock);
 }
 
@@ -639,11 +678,10 @@ void hd_group_destroy(hd_group *group)
     take_leave(group);
     for (int i = 0; i < group->size; i++)
         close_link(&group->link[i]);
-    while (group->memory != NULL) {
-        hd_block_memory *block = group->memory;
+    while (group->kept != NULL) {
+        hd_group_block *block = group->kept;
 
-        group->memory = block->next;
-        free(block->memory);
+        group->kept = block->next;
         free(block);
     }
     pthread_cond_destroy(&group->news);

@@ -82,9 +82,12 @@ hd_status hd_group_add_bell(hd_group *group, hd_bell *bell);
 void hd_group_remove_bell(hd_group *group, hd_bell *bell);
 
 // Memory that sessions of this group use one after another: 256-byte aligned.
-// `fresh` tells whether the system was asked for it. NULL if memory runs out.
+// What is given back is kept for later sessions, as long as what they use and
+// what is kept are together no more than what they have used at once; and they
+// use at most twice what they ask for. `fresh` tells whether the system was
+// asked for it. NULL if memory runs out.
 void *hd_group_take_memory(hd_group *group, size_t bytes, bool *fresh);
-void hd_group_keep_memory(hd_group *group, void *memory, size_t bytes);
+void hd_group_keep_memory(hd_group *group, void *memory);
 
 HD_END_DECLS
 

@@ -33,11 +33,7 @@ typedef struct hd_link {
     hd_mail *first, *last; // owned; guarded by the group's lock
 } hd_link;
 
-typedef struct hd_block_memory {
-    struct hd_block_memory *next;
-    void *memory; // owned
-    size_t bytes;
-} hd_block_memory;
+typedef struct hd_group_block hd_group_block; // group.c
 
 struct hd_group {
     int rank, size;
@@ -57,7 +53,10 @@ struct hd_group {
     hd_status status; // what goes with `failure`
     hd_bell **bell;   // owned array of borrowed bells
     int nbells;
-    hd_block_memory *memory; // owned: what no session uses just now
+    hd_group_block *kept; // owned: memory that no session uses just now
+    size_t used_bytes;    // of memory that sessions use
+    size_t kept_bytes;    // of what they do not
+    size_t most_bytes; // that `used_bytes` has been; both together stay below
 };
 
 // Connects the ranks pairwise, wherever they are: fills in `link`. What is open

@@ -12,6 +12,7 @@
 #include "base/diag.h"
 #include "runtime/frame.h"
 #include "runtime/group.h"
+#include "tests/unit/memory.h"
 #include "tests/unit/ranks.h"
 
 namespace
@@ -261,12 +262,70 @@ TEST(Group, MemoryIsUsedAgain)
 
         EXPECT_TRUE(fresh);
         EXPECT_EQ(reinterpret_cast<uintptr_t>(first) % 256, 0u);
-        hd_group_keep_memory(group, first, 1000);
+        hd_group_keep_memory(group, first);
         EXPECT_EQ(hd_group_take_memory(group, 1000, &fresh), first);
         EXPECT_FALSE(fresh);
-        hd_group_keep_memory(group, first, 1000);
+        hd_group_keep_memory(group, first);
         return HD_OK;
     });
+}
+
+TEST(Group, MemoryIsUsedAgainWhereItFits)
+{
+    Threads(1, [](hd_group *group) {
+        bool fresh = false;
+        void *large = hd_group_take_memory(group, 3000, &fresh);
+        void *fit = hd_group_take_memory(group, 1000, &fresh);
+
+        hd_group_keep_memory(group, large);
+        hd_group_keep_memory(group, fit);
+        // The smaller of two that do, and none that is far too large.
+        EXPECT_EQ(hd_group_take_memory(group, 500, &fresh), fit);
+        void *small = hd_group_take_memory(group, 1000, &fresh);
+        EXPECT_TRUE(fresh);
+        hd_group_keep_memory(group, small);
+        hd_group_keep_memory(group, fit);
+        return HD_OK;
+    });
+}
+
+size_t ResidentBytes()
+{
+    size_t all = 0, resident = 0;
+    FILE *file = fopen("/proc/self/statm", "r");
+
+    if (file == nullptr || fscanf(file, "%zu %zu", &all, &resident) != 2)
+        resident = 0;
+    if (file != nullptr)
+        fclose(file);
+    return resident * static_cast<size_t>(sysconf(_SC_PAGESIZE));
+}
+
+TEST(Group, MemoryOfEverNewSizesStaysBounded)
+{
+    HD_NEEDS_PLAIN_MALLOC();
+    constexpr size_t kLargest = 4 << 20;
+    auto threads = Threads(1, [](hd_group *group) {
+        size_t before = ResidentBytes();
+        std::vector<void *> alive;
+
+        for (size_t i = 0; i < 400; i++) {
+            bool fresh = false;
+            size_t bytes = kLargest / 400 * (i * 211 % 400 + 1);
+
+            alive.push_back(hd_group_take_memory(group, bytes, &fresh));
+            memset(alive.back(), 0xff, bytes);
+            if (alive.size() < 4)
+                continue;
+            hd_group_keep_memory(group, alive.front());
+            alive.erase(alive.begin());
+        }
+        for (void *memory : alive)
+            hd_group_keep_memory(group, memory);
+        EXPECT_LT(ResidentBytes() - before, 12 * kLargest);
+        return HD_OK;
+    });
+    EXPECT_EQ(threads[0], HD_OK);
 }
 
 TEST(Group, AGatheringThatIsLateIsATimeoutAndAnyOtherFailureAPeers)

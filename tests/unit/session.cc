@@ -8,6 +8,7 @@
 
 #include "base/diag.h"
 #include "runtime/driver.h"
+#include "tests/unit/memory.h"
 #include "tests/unit/ranks.h"
 
 namespace
@@ -181,6 +182,115 @@ TEST(Session, MoreRunsThanFitMayBeInFlight)
     });
 
     EXPECT_EQ(outcome.status, HD_OK) << outcome.text;
+}
+
+// Copies `n` elements by way of a temporary of its own, and of one that peers
+// may touch.
+std::string CopyText(size_t n)
+{
+    std::string type = "f32[" + std::to_string(n) + "]";
+
+    return "heddle 1\nhost program copies\nmesh tp=2\nin %x : " + type +
+           "\nout %y : " + type + "\ntemp %t : " + type +
+           "\ntemp %s : " + type +
+           " shared\n{\n    %t = copy %x\n    %s = copy %t\n" +
+           "    %y = copy %s\n}\n";
+}
+
+size_t ResidentBytes()
+{
+    size_t all = 0, resident = 0;
+    FILE *file = fopen("/proc/self/statm", "r");
+
+    if (file == nullptr || fscanf(file, "%zu %zu", &all, &resident) != 2)
+        resident = 0;
+    if (file != nullptr)
+        fclose(file);
+    return resident * static_cast<size_t>(sysconf(_SC_PAGESIZE));
+}
+
+bool IsMapped(const char *name)
+{
+    char line[4096];
+    bool found = false;
+    FILE *file = fopen("/proc/self/maps", "r");
+
+    while (file != nullptr && fgets(line, sizeof line, file) != nullptr)
+        found |= strstr(line, name) != nullptr;
+    if (file != nullptr)
+        fclose(file);
+    return found;
+}
+
+// `alive` sessions at a time, the oldest of which makes room for each new one.
+hd_status ManySizes(hd_group *group, size_t alive, size_t largest,
+                    hd_diag *diag)
+{
+    constexpr size_t kSessions = 400;
+    std::vector<std::pair<hd_module *, hd_session *>> cache;
+    size_t before = ResidentBytes();
+
+    for (size_t i = 0; i < kSessions + alive; i++) {
+        hd_module *module = nullptr;
+        hd_session *session = nullptr;
+
+        if (cache.size() == alive || i >= kSessions) {
+            hd_session_destroy(cache.front().second);
+            hd_module_destroy(cache.front().first);
+            cache.erase(cache.begin());
+        }
+        if (i >= kSessions)
+            continue;
+        size_t n =
+            largest / sizeof(float) / kSessions * (i * 211 % kSessions + 1);
+        std::vector<float> x(n, float(i + 1)), y(n, NAN);
+        void *arguments[] = {x.data(), y.data()};
+
+        HD_TRY(Parse(CopyText(n), diag, &module));
+        HD_TRY(hd_session_create(group, module, nullptr, diag, &session));
+        HD_TRY(hd_session_run(session, arguments, 2, diag));
+        HD_TRY(hd_session_finish(session, diag));
+        RANK_EXPECT(x == y);
+        cache.emplace_back(module, session);
+    }
+    // The group may keep what was there at once, twice; threads and the C
+    // library have their own.
+    RANK_EXPECT(ResidentBytes() - before <
+                (size_t(16) << 20) + (4 + 2 * alive) * largest);
+    return HD_OK;
+}
+
+TEST(Session, AProgramWithoutAProductLeavesOpenBlasAlone)
+{
+    bool was_there = IsMapped("libopenblas");
+    Outcome outcome = Launch(2, [&](hd_group *group, hd_diag *diag) {
+        hd_module *module = nullptr;
+        hd_session *session = nullptr;
+        hd_stats stats;
+
+        HD_TRY(Parse(CopyText(100), diag, &module));
+        HD_TRY(hd_session_create(group, module, nullptr, diag, &session));
+        hd_session_stats(session, &stats);
+        RANK_EXPECT(*stats.matmul == '\0');
+        RANK_EXPECT(IsMapped("libopenblas") == was_there);
+        hd_session_destroy(session);
+        hd_module_destroy(module);
+        return HD_OK;
+    });
+
+    EXPECT_EQ(outcome.status, HD_OK) << outcome.text;
+}
+
+TEST(Session, MemoryOfEverNewShapesStaysBounded)
+{
+    HD_NEEDS_PLAIN_MALLOC();
+    for (size_t alive : {size_t(1), size_t(4)}) {
+        Outcome outcome = Launch(2, [&](hd_group *group, hd_diag *diag) {
+            return ManySizes(group, alive, 1 << 19, diag);
+        });
+
+        EXPECT_EQ(outcome.status, HD_OK) << alive << "\n" << outcome.text;
+    }
 }
 
 TEST(Session, LaterRunsAllocateAndExchangeNothing)
