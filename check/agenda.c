@@ -109,7 +109,10 @@ void hd_agenda_rate(hd_agenda *agenda, int32_t id, double rate)
     t->left = t->left > 0 ? t->left : 0;
     t->since = agenda->now;
     t->rate = rate;
-    hd_agenda_put(agenda, id, agenda->now + t->left / rate);
+    if (rate > 0)
+        hd_agenda_put(agenda, id, agenda->now + t->left / rate);
+    else
+        t->version++;
 }
 
 void hd_agenda_after(hd_agenda *agenda, hd_task_kind kind, int rank,

@@ -19,13 +19,15 @@ typedef struct hd_task {
     hd_task_kind kind;
     int rank;     // of FLOW the sender
     int64_t node; // the step; of FLOW the send, of GATHER the first member
-    double left;  // work, in seconds at rate 1; of COMPUTE all that a task of
-                  // its processor will have done when it ends
-    double rate, since; // not of COMPUTE
+    double left;  // work, in seconds at rate 1; where processors are shared,
+                  // of COMPUTE all that a task of them will have done when it
+                  // ends
+    double rate, since; // as of when `left` is meant
     int32_t version;    // of its end in the heap: another one is void
     // Neighbours in a list, 0 at its ends. A flow is in two: of what its sender
     // sends, and of what its receiver receives.
     int32_t next[2], before[2];
+    int32_t behind; // of FLOW: the one whose bytes wait for its own; 0 if none
 } hd_task;
 
 typedef struct hd_task_end {
@@ -47,7 +49,7 @@ typedef struct hd_agenda {
 // A task that does not go on yet; 0 if memory has run out.
 int32_t hd_agenda_add(hd_agenda *agenda, hd_task_kind kind, int rank,
                       int64_t node, double work);
-// From now on it goes on at `rate`.
+// From now on it goes on at `rate`, which may be 0.
 void hd_agenda_rate(hd_agenda *agenda, int32_t id, double rate);
 // It ends at `time`, whatever was said before.
 void hd_agenda_put(hd_agenda *agenda, int32_t id, double time);

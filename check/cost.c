@@ -40,36 +40,47 @@ static double ceil_div(double a, double b)
     return down < quotient ? down + 1 : down;
 }
 
-static double matmul_seconds(const hd_machine *machine, const hd_op *op)
+// What a matmul takes by its products alone, and the share of the processor
+// that its tiles fill.
+static hd_cost matmul_cost(const hd_machine *machine, const hd_op *op)
 {
     hd_type out = hd_view_type(&op->view[0]), a = hd_view_type(&op->view[1]),
             b = hd_view_type(&op->view[2]);
     hd_matmul_shape shape;
     char why[160];
-    double tiles, rate;
+    double tiles, full, rate;
 
     if (!hd_matmul_shape_of(&out, &a, &b, hd_op_key(op, HD_KEY_TA) != NULL,
                             hd_op_key(op, HD_KEY_TB) != NULL, &shape, why))
-        return 0; // the verifier has refused it
+        return (hd_cost){0}; // the verifier has refused it
     rate = matmul_rate(machine, a.dtype);
     if (machine->units == 0)
-        return 2.0 * (double)shape.m * (double)shape.n * (double)shape.k *
-               (double)shape.batch / rate;
+        return (hd_cost){.seconds = 2.0 * (double)shape.m * (double)shape.n *
+                                    (double)shape.k * (double)shape.batch /
+                                    rate,
+                         .width = 1};
     tiles = ceil_div((double)shape.m, machine->tile_m) *
             ceil_div((double)shape.n, machine->tile_n) * (double)shape.batch;
-    if (tiles < machine->units)
-        tiles = machine->units;
-    return tiles * 2.0 * machine->tile_m * machine->tile_n * (double)shape.k /
-           rate;
+    full = tiles > machine->units ? tiles : machine->units;
+    return (hd_cost){.seconds = full * 2.0 * machine->tile_m * machine->tile_n *
+                                (double)shape.k / rate,
+                     .width = tiles / full};
 }
 
-static double compute_seconds(const hd_machine *machine, const hd_op *op)
+// What keeps the memory busy for half of its time has half of it to spare.
+static hd_cost compute_cost(const hd_machine *machine, const hd_op *op)
 {
-    double bound = all_bytes(op) / machine->memory, products = 0;
+    double bound = all_bytes(op) / machine->memory;
+    hd_cost cost = {.width = 1};
 
     if (op->code == HD_OP_MATMUL)
-        products = matmul_seconds(machine, op);
-    return machine->launch + (products > bound ? products : bound);
+        cost = matmul_cost(machine, op);
+    if (cost.seconds <= bound)
+        cost = (hd_cost){.seconds = bound, .width = 1};
+    else if (cost.width < bound / cost.seconds)
+        cost.width = bound / cost.seconds;
+    cost.seconds += machine->launch;
+    return cost;
 }
 
 // Received by one rank of n.
@@ -96,7 +107,7 @@ hd_cost hd_cost_of(const hd_module *module, const hd_machine *machine,
                    const hd_op *op)
 {
     if (hd_op_is(op, HD_UNIT_COMPUTE))
-        return (hd_cost){.seconds = compute_seconds(machine, op)};
+        return compute_cost(machine, op);
     if (hd_op_is(op, HD_UNIT_TRANSFER))
         return (hd_cost){.bytes = transfer_bytes(module, op)};
     return (hd_cost){0};

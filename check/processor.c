@@ -12,19 +12,34 @@ static hd_processor *processor_of(const hd_simulation *s, int rank)
                                                 : rank];
 }
 
-static double compute_rate(const hd_simulation *s, int rank)
+// ----------------------------------------------------------------- in order
+
+// A GPU starts the blocks of a later kernel when it has no more of an earlier
+// one to start.
+static void share_in_order(hd_simulation *s, int rank, const hd_processor *p)
 {
     const hd_activity *a = &s->activity[rank];
-    int busy = processor_of(s, rank)->busy;
+    double room = a->gathering[HD_NEAR] + a->gathering[HD_FAR] > 0
+                      ? 1 - s->machine.collective_units
+                      : 1;
 
-    if (hd_processor_copies(s))
-        return busy > s->machine.processors
-                   ? (double)s->machine.processors / busy
-                   : 1;
-    return (a->gathering[HD_NEAR] + a->gathering[HD_FAR] > 0
-                ? 1 - s->machine.collective_units
-                : 1) /
-           busy;
+    for (int32_t id = p->first; id != 0; id = s->agenda.task[id].next[0]) {
+        const hd_node *node = hd_simulation_node(s, s->agenda.task[id].node);
+        double width = hd_simulation_cost(s, node->op).width;
+        double part = hd_simulation_least(width, room);
+
+        room -= part;
+        hd_agenda_rate(&s->agenda, id, part / width);
+    }
+}
+
+// ------------------------------------------------------------------ equally
+
+static double equal_rate(const hd_simulation *s, const hd_processor *p)
+{
+    return p->busy > s->machine.processors
+               ? (double)s->machine.processors / p->busy
+               : 1;
 }
 
 // Brings what its tasks have done up to now.
@@ -35,16 +50,12 @@ static void catch_up(const hd_simulation *s, hd_processor *p)
     p->since = s->agenda.now;
 }
 
-void hd_processor_share(hd_simulation *s, int rank)
+static void share_equally(hd_simulation *s, hd_processor *p)
 {
-    hd_processor *p = processor_of(s, rank);
     hd_task *task = s->agenda.task;
-    double rate, left;
+    double rate = equal_rate(s, p), left;
 
-    if (p->first == 0)
-        return;
-    rate = compute_rate(s, rank);
-    if (p->next == p->first && p->rate == rate)
+    if (p->first == 0 || (p->next == p->first && p->rate == rate))
         return;
     catch_up(s, p);
     p->rate = rate;
@@ -56,15 +67,23 @@ void hd_processor_share(hd_simulation *s, int rank)
                   s->agenda.now + (left > 0 ? left / rate : 0));
 }
 
-// By the order of ends; of those that end together, behind those that are
-// there.
-static void insert(hd_processor *p, hd_task *task, int32_t id)
-{
-    int32_t before = p->last, next;
+// ------------------------------------------------------------------ of both
 
-    while (before != 0 && task[before].left > task[id].left)
-        before = task[before].before[0];
-    next = before != 0 ? task[before].next[0] : p->first;
+void hd_processor_share(hd_simulation *s, int rank)
+{
+    hd_processor *p = processor_of(s, rank);
+
+    if (hd_processor_copies(s))
+        share_equally(s, p);
+    else
+        share_in_order(s, rank, p);
+}
+
+// Behind `before`, or first.
+static void insert(hd_processor *p, hd_task *task, int32_t id, int32_t before)
+{
+    int32_t next = before != 0 ? task[before].next[0] : p->first;
+
     task[id].before[0] = before;
     task[id].next[0] = next;
     *(before != 0 ? &task[before].next[0] : &p->first) = id;
@@ -77,15 +96,21 @@ void hd_processor_start(hd_simulation *s, int rank, int64_t node,
     hd_processor *p = processor_of(s, rank);
     int32_t id =
         hd_agenda_add(&s->agenda, HD_TASK_COMPUTE, rank, node, seconds);
+    hd_task *task = s->agenda.task;
+    int32_t before = p->last;
 
     if (id == 0)
         return;
     hd_simulation_settle(s, rank);
     s->activity[rank].ncompute += !transfer;
-    catch_up(s, p);
+    if (hd_processor_copies(s)) {
+        catch_up(s, p);
+        task[id].left += p->done;
+        while (before != 0 && task[before].left > task[id].left)
+            before = task[before].before[0];
+    }
     p->busy++;
-    s->agenda.task[id].left += p->done;
-    insert(p, s->agenda.task, id);
+    insert(p, task, id, before);
     hd_processor_share(s, rank);
 }
 
@@ -94,14 +119,15 @@ void hd_processor_end(hd_simulation *s, int32_t id, bool transfer)
     hd_task *task = s->agenda.task;
     int rank = task[id].rank;
     hd_processor *p = processor_of(s, rank);
+    int32_t before = task[id].before[0], next = task[id].next[0];
 
     hd_simulation_settle(s, rank);
     s->activity[rank].ncompute -= !transfer;
     catch_up(s, p);
     p->busy--;
     p->next = 0;
-    p->first = task[id].next[0];
-    *(p->first != 0 ? &task[p->first].before[0] : &p->last) = 0;
+    *(before != 0 ? &task[before].next[0] : &p->first) = next;
+    *(next != 0 ? &task[next].before[0] : &p->last) = before;
     hd_agenda_drop(&s->agenda, id);
     hd_processor_share(s, rank);
 }

@@ -1,5 +1,5 @@
-// Who computes, and how fast: equal shares of a rank's processor, or of the few
-// that the ranks of a node share.
+// Who computes, and how fast: in order on a rank's processor, or in equal
+// shares on the few that the ranks of a node share.
 #ifndef HD_CHECK_PROCESSOR_H
 #define HD_CHECK_PROCESSOR_H
 
@@ -13,7 +13,6 @@ bool hd_processor_copies(const hd_simulation *s);
 // `seconds` of work for the step `node`; `transfer`: it copies for others.
 void hd_processor_start(hd_simulation *s, int rank, int64_t node,
                         double seconds, bool transfer);
-// Of the task that is first on its processor.
 void hd_processor_end(hd_simulation *s, int32_t id, bool transfer);
 // After something has changed: how tasks go on, and which one ends next.
 void hd_processor_share(hd_simulation *s, int rank);

@@ -19,21 +19,32 @@ HD_BEGIN_DECLS
 enum { HD_NOBODY = -1, HD_HOST = -2 }; // what a start waited for, beside steps
 enum { HD_NEAR, HD_FAR }; // over links within a node, or the network
 
+// Flows one way, by the peers at their other ends. All are of one peer exactly
+// if `squares` times their number is the square of `sum`.
+typedef struct hd_peers {
+    int64_t flows;
+    uint64_t sum, squares; // of the peers' ranks
+} hd_peers;
+
 // What a rank is doing, and since when.
 typedef struct hd_activity {
     int32_t flows[2]; // first FLOW that it sends, and that it receives
     int ncompute, ntransfers;
     // Flows and collectives on its links, and on its network.
-    int sending[2], receiving[2], gathering[2];
+    hd_peers sending[2], receiving[2];
+    int gathering[2];
     double since, transferring, both;
 } hd_activity;
 
-// Shared equally by the COMPUTE tasks on it. A task that began when it was last
-// idle would have done `done` by `since`, and goes on at `rate`; so the order
-// in which tasks end is known when they start, and only the first one's end is
-// in the agenda.
+// The COMPUTE tasks of a rank of its own, or of a node's ranks that share a few
+// processors. On its own those that began earlier come first, each with the
+// part of the processor that it can fill, and the list holds them in that
+// order. Where processors are shared it is equally. There a task that began
+// when all was last idle would have done `done` by `since`, and goes on at
+// `rate`; so the order in which tasks end is known when they start, and only
+// the first one's end is in the agenda.
 typedef struct hd_processor {
-    int32_t first, last; // tasks, by the order of their ends
+    int32_t first, last; // tasks, in the order of their starts or ends
     int32_t next;        // the one whose end is in the agenda; 0 if none
     int busy;            // how many
     double done, since, rate;
@@ -43,6 +54,8 @@ typedef struct hd_lane {
     int64_t cursor; // steps of the stream that are over
     int64_t next;   // the one at the cursor; past all steps at the end
     double woken;   // when the host will have issued it; 0 if not asked
+    // Deferred puts: the FLOW whose bytes travel, and those behind it.
+    int32_t flow, last;
 } hd_lane;
 
 enum { HD_STEP_REACHED = 1, HD_STEP_STARTED = 2, HD_STEP_ENDED = 4 };

@@ -4,10 +4,33 @@
 
 #include "check/processor.h"
 
-static double link_share(const hd_simulation *s, int flows)
+// Flows collide where they are several peers'; collectives count as peers.
+static double link_share(const hd_simulation *s, const hd_peers *peers,
+                         int gathers)
 {
-    return flows <= 1 ? s->machine.link
-                      : s->machine.link * s->machine.collision / flows;
+    int64_t n = peers->flows + gathers;
+    bool one = gathers == 0 && (uint64_t)peers->flows * peers->squares ==
+                                   peers->sum * peers->sum;
+
+    return s->machine.link * (one || n == 1 ? 1 : s->machine.collision) /
+           (double)n;
+}
+
+static void count_flow(hd_peers *peers, int peer, int by)
+{
+    uint64_t p = (uint64_t)peer;
+
+    peers->flows += by;
+    peers->sum += (uint64_t)by * p; // 2^64 - 1 takes one away
+    peers->squares += (uint64_t)by * p * p;
+}
+
+static void count_flows(hd_simulation *s, int from, int to, int by)
+{
+    int way = hd_simulation_way(s, from, to);
+
+    count_flow(&s->activity[from].sending[way], to, by);
+    count_flow(&s->activity[to].receiving[way], from, by);
 }
 
 // Bytes a second between two ranks as things are now.
@@ -15,13 +38,15 @@ static double flow_speed(const hd_simulation *s, int from, int to)
 {
     const hd_activity *a = &s->activity[from], *b = &s->activity[to];
     int way = hd_simulation_way(s, from, to);
-    int out = a->sending[way] + a->gathering[way];
-    int in = b->receiving[way] + b->gathering[way];
+    int64_t out = a->sending[way].flows + a->gathering[way];
+    int64_t in = b->receiving[way].flows + b->gathering[way];
 
     if (way == HD_FAR)
-        return s->machine.network_bandwidth / (out > in ? out : in);
+        return s->machine.network_bandwidth / (double)(out > in ? out : in);
     return hd_simulation_least(
-        hd_simulation_least(link_share(s, out), link_share(s, in)),
+        hd_simulation_least(
+            link_share(s, &a->sending[way], a->gathering[way]),
+            link_share(s, &b->receiving[way], b->gathering[way])),
         s->machine.copy_bandwidth);
 }
 
@@ -76,7 +101,7 @@ static double gather_speed(const hd_simulation *s, const hd_task *t)
     const hd_node *node = hd_simulation_node(s, t->node);
     const hd_activity *a = &s->activity[t->rank];
     int way = hd_traffic_way(s, node->link);
-    bool flows = a->sending[way] + a->receiving[way] > 0;
+    bool flows = a->sending[way].flows + a->receiving[way].flows > 0;
 
     return gather_bandwidth(s, node) / (a->gathering[way] + flows);
 }
@@ -98,36 +123,63 @@ static void share_links(hd_simulation *s, int rank)
         }
 }
 
-void hd_traffic_start_flow(hd_simulation *s, int from, int64_t send,
-                           double bytes)
+static void put_on_links(hd_simulation *s, int32_t id)
 {
-    int to = hd_simulation_node(s, send)->peer;
-    int way = hd_simulation_way(s, from, to);
-    int32_t id = hd_agenda_add(&s->agenda, HD_TASK_FLOW, from, send, bytes);
+    int from = s->agenda.task[id].rank;
+    int to = hd_simulation_node(s, s->agenda.task[id].node)->peer;
 
-    if (id == 0)
-        return;
-    s->activity[from].sending[way]++;
-    s->activity[to].receiving[way]++;
+    count_flows(s, from, to, 1);
     hd_task_link(&s->agenda, &s->activity[from].flows[0], id, 0);
     hd_task_link(&s->agenda, &s->activity[to].flows[1], id, 1);
     share_links(s, from);
     share_links(s, to);
 }
 
+// The stream of a deferred put, which does not wait for it, but whose copies
+// follow each other all the same; else NULL.
+static hd_lane *queue_of(const hd_simulation *s, int from, int64_t send)
+{
+    const hd_node *node = hd_simulation_node(s, send);
+
+    return node->async && hd_op_key(node->op, HD_KEY_GET) == NULL
+               ? &s->lane[(int64_t)from * s->graph.nstreams + node->stream]
+               : NULL;
+}
+
+void hd_traffic_start_flow(hd_simulation *s, int from, int64_t send,
+                           double bytes)
+{
+    int32_t id = hd_agenda_add(&s->agenda, HD_TASK_FLOW, from, send, bytes);
+    hd_lane *queue = queue_of(s, from, send);
+
+    if (id == 0)
+        return;
+    if (queue != NULL && queue->flow != 0) {
+        s->agenda.task[queue->last].behind = id;
+        queue->last = id;
+        return;
+    }
+    if (queue != NULL)
+        queue->flow = queue->last = id;
+    put_on_links(s, id);
+}
+
 void hd_traffic_end_flow(hd_simulation *s, int32_t id)
 {
     int from = s->agenda.task[id].rank;
     int to = hd_simulation_node(s, s->agenda.task[id].node)->peer;
-    int way = hd_simulation_way(s, from, to);
+    hd_lane *queue = queue_of(s, from, s->agenda.task[id].node);
 
-    s->activity[from].sending[way]--;
-    s->activity[to].receiving[way]--;
+    count_flows(s, from, to, -1);
     hd_task_unlink(&s->agenda, &s->activity[from].flows[0], id, 0);
     hd_task_unlink(&s->agenda, &s->activity[to].flows[1], id, 1);
+    if (queue != NULL)
+        queue->flow = s->agenda.task[id].behind;
     hd_agenda_drop(&s->agenda, id);
     share_links(s, from);
     share_links(s, to);
+    if (queue != NULL && queue->flow != 0)
+        put_on_links(s, queue->flow);
 }
 
 void hd_traffic_count(hd_simulation *s, int64_t meeting, int by)

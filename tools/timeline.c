@@ -293,6 +293,7 @@ enum {
     LANE = 18,
     GAP = 10,
     TOP = 56,
+    UNDERLINE = 3, // of what is critical
 };
 
 typedef struct picture {
@@ -333,18 +334,19 @@ static void draw_legend(const picture *p)
 {
     static const char *const words[] = {"compute", "transfer", "idle",
                                         "critical path"};
-    static const char *const styles[] = {
-        "fill='#4c78a8'", "fill='#f58518'", "fill='#eeeeee'",
-        "fill='none' stroke='#c0143c' stroke-width='2'"};
+    static const char *const styles[] = {"fill='#4c78a8'", "fill='#f58518'",
+                                         "fill='#eeeeee'", "fill='#c0143c'"};
 
     fprintf(p->to, "<text x='8' y='18' font-size='13'>");
     put_text(p->to, p->t->title);
     fprintf(p->to, "</text>\n");
     for (int i = 0; i < 4; i++)
         fprintf(p->to,
-                "<rect x='%d' y='28' width='14' height='10' %s/>"
+                "<rect x='%d' y='%d' width='14' height='%d' %s/>"
                 "<text x='%d' y='37'>%s</text>\n",
-                LEFT + 120 * i, styles[i], LEFT + 120 * i + 20, words[i]);
+                LEFT + 120 * i, i < 3 ? 28 : 38 - UNDERLINE,
+                i < 3 ? 10 : UNDERLINE, styles[i], LEFT + 120 * i + 20,
+                words[i]);
 }
 
 // The unit in which the axis has no long numbers.
@@ -409,35 +411,103 @@ static void draw_lanes(const picture *p)
         }
 }
 
-static void draw_interval(const picture *p, int64_t i, bool critical)
+// Pixels of a letter of font-size 10, about; a bar says its name if it is
+// wider.
+#define LETTER 5.6
+
+static double width_of(const picture *p, double start, double end)
+{
+    double width = left_of(p, end) - left_of(p, start);
+
+    return width > 0.5 ? width : 0.5;
+}
+
+static void draw_interval(const picture *p, int64_t i)
 {
     const hd_interval *v = &p->t->interval[i];
-    double width = left_of(p, v->end) - left_of(p, v->start);
+    double width = width_of(p, v->start, v->end);
     char name[128];
 
     hd_simulation_name(p->t->names, i, name, sizeof name);
     fprintf(p->to,
-            "<rect x='%.2f' y='%.1f' width='%.2f' height='%d' %s><title>",
-            left_of(p, v->start), top_of(p, v->rank, v->stream) + 1,
-            width > 0.5 ? width : 0.5, LANE - 2,
-            critical ? "fill='none' stroke='#c0143c' stroke-width='2'"
-            : v->work == HD_COMPUTE ? "fill='#4c78a8' stroke='#fff' "
-                                      "stroke-width='0.5'"
-                                    : "fill='#f58518' stroke='#fff' "
-                                      "stroke-width='0.5'");
+            "<rect x='%.2f' y='%.1f' width='%.2f' height='%d' fill='%s'%s>"
+            "<title>",
+            left_of(p, v->start), top_of(p, v->rank, v->stream) + 1, width,
+            LANE - 2, v->work == HD_COMPUTE ? "#4c78a8" : "#f58518",
+            width > 3 ? " stroke='#fff' stroke-width='0.5'" : "");
     put_text(p->to, name);
     fprintf(p->to, ": %.2f us from %.2f, line %d</title></rect>\n",
             micro(v->end - v->start), micro(v->start), v->line);
+    if (width < LETTER * (double)(strlen(name) + 1))
+        return;
+    fprintf(p->to,
+            "<text x='%.2f' y='%.1f' text-anchor='middle' fill='#fff' "
+            "pointer-events='none'>",
+            left_of(p, v->start) + width / 2,
+            top_of(p, v->rank, v->stream) + 13);
+    put_text(p->to, name);
+    fprintf(p->to, "</text>\n");
 }
 
-static void draw_intervals(const picture *p, bool critical)
+// Of what lies within half a pixel of a lane the first is drawn: the eye tells
+// no more apart, and a long program's picture stays small.
+static void draw_intervals(const picture *p)
 {
+    double drawn[MOST_RANKS][MOST_LANES];
+
+    for (int rank = 0; rank < MOST_RANKS; rank++)
+        for (int lane = 0; lane < MOST_LANES; lane++)
+            drawn[rank][lane] = -1;
     for (int64_t i = 0; i < p->t->n; i++) {
         const hd_interval *v = &p->t->interval[i];
+        double *until, right = left_of(p, v->end);
 
-        if (v->rank < p->ranks && is_drawn(v) && (!critical || v->critical))
-            draw_interval(p, i, critical);
+        if (v->rank >= p->ranks || !is_drawn(v))
+            continue;
+        until = &drawn[v->rank][v->stream + 1];
+        if (right - left_of(p, v->start) < 0.5 && right - *until < 0.5)
+            continue;
+        *until = right > *until ? right : *until;
+        draw_interval(p, i);
     }
+}
+
+typedef struct stretch {
+    double from, to; // px; nothing where they are equal
+} stretch;
+
+static void underline(const picture *p, int rank, int lane, stretch s)
+{
+    if (s.to > s.from)
+        fprintf(p->to,
+                "<rect x='%.2f' y='%.1f' width='%.2f' height='%d' "
+                "fill='#c0143c'/>\n",
+                s.from, top_of(p, rank, lane - 1) + LANE - 1 - UNDERLINE,
+                s.to - s.from, UNDERLINE);
+}
+
+// A line along the foot of the lanes; what follows closely is one line.
+static void draw_critical(const picture *p)
+{
+    stretch line[MOST_RANKS][MOST_LANES] = {0};
+
+    for (int64_t i = 0; i < p->t->n; i++) {
+        const hd_interval *v = &p->t->interval[i];
+        double from = left_of(p, v->start);
+        stretch *s;
+
+        if (v->rank >= p->ranks || !is_drawn(v) || !v->critical)
+            continue;
+        s = &line[v->rank][v->stream + 1];
+        if (s->to == 0 || from - s->to > 1) {
+            underline(p, v->rank, v->stream + 1, *s);
+            s->from = from;
+        }
+        s->to = from + width_of(p, v->start, v->end);
+    }
+    for (int rank = 0; rank < p->ranks; rank++)
+        for (int lane = 0; lane < MOST_LANES; lane++)
+            underline(p, rank, lane, line[rank][lane]);
 }
 
 static void write_svg(const timeline *t, FILE *to)
@@ -457,8 +527,8 @@ static void write_svg(const timeline *t, FILE *to)
     draw_legend(&p);
     draw_lanes(&p);
     draw_axis(&p, bottom);
-    draw_intervals(&p, false);
-    draw_intervals(&p, true);
+    draw_intervals(&p);
+    draw_critical(&p);
     if (t->ranks > p.ranks)
         fprintf(to, "<text x='8' y='%.0f'>the first %d of %d ranks</text>\n",
                 bottom + 32, p.ranks, t->ranks);

@@ -76,15 +76,23 @@ TEST(Simulation, StepsOfAStreamFollowEachOther)
 
 TEST(Simulation, WhatWorksAtTheSameTimeSharesTheProcessor)
 {
-    // 2 bytes of work and 6: both at half speed until 4, then one alone.
-    Simulated s("host program share streams 2 in %x : u8[4] out %y : u8[4] "
-                "{ fork on stream 0 { %y[0] = copy %x[0] } "
-                "on stream 1 { for i in 1..4 { %y[i] = copy %x[i] } } join }");
+    // 2 bytes of work and 6. On a processor of its own the first to start has
+    // all of it; where ranks share one, both are at half speed until 4.
+    for (int processors : {0, 1}) {
+        hd_machine m = Round();
 
-    EXPECT_DOUBLE_EQ(s.p.time, 8);
-    EXPECT_DOUBLE_EQ(s.At(1).end, 4);
-    EXPECT_DOUBLE_EQ(s.At(2).end, 4);
-    EXPECT_DOUBLE_EQ(s.At(3).end, 6);
+        m.processors = processors;
+        Simulated s("host program share streams 2 in %x : u8[4] "
+                    "out %y : u8[4] { fork on stream 0 { %y[0] = copy %x[0] } "
+                    "on stream 1 { for i in 1..4 { %y[i] = copy %x[i] } } "
+                    "join }",
+                    m);
+
+        EXPECT_DOUBLE_EQ(s.p.time, 8);
+        EXPECT_DOUBLE_EQ(s.At(1).end, processors ? 4 : 2);
+        EXPECT_DOUBLE_EQ(s.At(2).end, 4);
+        EXPECT_DOUBLE_EQ(s.At(3).end, 6);
+    }
 }
 
 TEST(Simulation, AMatmulOfFewTilesLeavesTheProcessorIdle)
@@ -100,6 +108,26 @@ TEST(Simulation, AMatmulOfFewTilesLeavesTheProcessorIdle)
                     "out %c : f32[4, 6] { %c = matmul %a, %b }",
                     m);
         EXPECT_DOUBLE_EQ(s.p.time, (units == 4 ? 6 : 8) * 2 * 2 * 2 * 3);
+    }
+}
+
+TEST(Simulation, MatmulsOfFewTilesFillTheProcessorTogether)
+{
+    hd_machine m = Round();
+
+    m.tile_m = m.tile_n = 2;
+    m.memory = 1e9;
+    // Each has 2 of 8 tiles, and takes as long as all 8: 192 s. Four of them
+    // fill the processor, eight share it.
+    m.units = 8;
+    for (int n : {1, 4, 8}) {
+        Simulated s("host program small streams " + std::to_string(n) +
+                        " in %a : f32[2, 3] in %b : f32[3, 4] out %c : f32[" +
+                        std::to_string(n) + ", 2, 4] { fork for i in 0.." +
+                        std::to_string(n) +
+                        " { on stream i { %c[i] = matmul %a, %b } } join }",
+                    m);
+        EXPECT_DOUBLE_EQ(s.p.time, n == 8 ? 2 * 192 : 192);
     }
 }
 
@@ -143,6 +171,17 @@ TEST(Simulation, SeveralPeersAtOnceCollide)
                 "else { send %x to 0 } }");
 
     EXPECT_DOUBLE_EQ(s.p.time, 8 / 0.5);
+}
+
+TEST(Simulation, FlowsOfOnePeerShareItsLinkWithoutCollisions)
+{
+    // Two halves at once take as long as the whole.
+    Simulated s("host program halves mesh tp=2 in %x : u8[2, 4] "
+                "out %y : u8[2, 4] shared { group { "
+                "for c in 0..2 { send %x[c] to 1 - tp "
+                "%y[c] = recv from 1 - tp } } }");
+
+    EXPECT_DOUBLE_EQ(s.p.time, 8);
 }
 
 TEST(Simulation, CollectivesWaitForAllAndShareTheirLinks)
@@ -240,6 +279,24 @@ TEST(Simulation, FewProcessorsAreSharedByTheRanksOfANode)
                 "{ %y = copy %x }",
                 m);
     EXPECT_DOUBLE_EQ(s.p.time, 4); // 4 ranks x 2 s of work on 2 processors
+}
+
+TEST(Simulation, DeferredPutsOfAStreamTravelOneAfterTheOther)
+{
+    for (bool get : {false, true}) {
+        const std::string word = get ? " get" : "";
+        Simulated s("host program later mesh tp=2 streams 2 in %x : u8[2, 4]" +
+                    std::string(get ? " shared" : "") +
+                    " out %y : u8[2, 4] shared temp %e : event[2] "
+                    "{ fork for c in 0..2 { send %x[c] to 1 - tp" +
+                    word +
+                    " done %e[c] on stream c { %y[c] = recv from 1 - tp" +
+                    word + " } } join wait %e[0] wait %e[1] }");
+
+        // A put is a copy on its stream, a get one on the receiver's.
+        EXPECT_DOUBLE_EQ(s.At(2).end, get ? 8 : 4);
+        EXPECT_DOUBLE_EQ(s.p.time, 8);
+    }
 }
 
 TEST(Simulation, ADeferredSendHoldsUpNobody)

@@ -30,6 +30,13 @@ assert all(starts[i]["pid"] != ends[i]["pid"] for i in starts)
 for e in list(starts.values()) + list(ends.values()):  # a viewer binds it to what is there
     at = round(e["ts"] * 1000)
     assert any(a <= at < max(b, a + 1) for a, b in lanes[e["pid"], e["tid"]]), e
-drawn = xml.dom.minidom.parse(svg).getElementsByTagName("title")
-assert len(drawn) >= len(steps)
+picture = xml.dom.minidom.parse(svg)
+assert 0 < len(picture.getElementsByTagName("title")) <= len(steps)  # slivers may be left out
+texts = {t.firstChild.data for t in picture.getElementsByTagName("text")}
+scale = 880 / max(e["ts"] + e["dur"] for e in steps)  # px a us
+wide = {e["name"] for e in steps if e["dur"] * scale > 6 * (len(e["name"]) + 2)}
+assert wide <= texts, wide - texts
+underlined = [r for r in picture.getElementsByTagName("rect") if r.getAttribute("fill") == "#c0143c"]
+critical = [e for e in steps if e["args"]["critical"]]
+assert 2 <= len(underlined) <= 1 + len(critical)  # and the legend
 print("fine")
