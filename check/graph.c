@@ -77,7 +77,7 @@ static hd_status add_parts(builder *b, const hd_step *step)
         const hd_frame *frame = &g->frame[views[i]->buffer->id];
         hd_part part;
 
-        if (frame->buffer->type.dtype == HD_EVENT)
+        if (frame->buffer->type.dtype == HD_EVENT || !hd_step_touches(step, i))
             continue;
         part = hd_part_make(frame, views[i], &step->span[i]);
         part.access = (uint8_t)hd_op_access(step->op, i);

@@ -15,13 +15,13 @@
 #include "check/memory.h"
 #include "check/order.h"
 #include "check/replay.h"
+#include "check/set.h"
 
 // Steps are kept as number + 1, so that 0 is none.
 typedef struct cell {
-    int32_t write;  // the last one
-    int32_t name;   // id of the buffer that it was written through
-    int32_t loose;  // first of the loose sends that have read it since
-    uint64_t names; // bit: written in this run through that name of the root
+    int32_t write; // the last one
+    int32_t name;  // id of the buffer that it was written through
+    int32_t loose; // first of the loose sends that have read it since
 } cell;
 
 typedef struct link {
@@ -35,10 +35,7 @@ typedef struct told {
     const hd_op *first, *second;
 } told;
 
-enum {
-    MOST_TOLD = 64,  // more than a diag keeps
-    MOST_NAMES = 63, // of one root, whose lifetimes are told apart
-};
+enum { MOST_TOLD = 64 }; // more than a diag keeps
 
 typedef enum phase {
     LOOK,   // is there anything that was not told before?
@@ -64,7 +61,7 @@ typedef struct scan {
     int64_t nloose; // of one run
     link *wait;     // owned: waits for a deferred send, from 1
     int32_t *waits; // owned, by loose number: the first wait
-    int32_t *bit;   // owned, by id of a buffer: its bit in `names`
+    hd_set over;    // values that have ended in this run: see value_of
     told told[MOST_TOLD];
     int ntold;
     hd_status status;
@@ -393,16 +390,37 @@ static void add_loose_read(scan *s, cell *c)
     c->loose = (int32_t)s->nlinks;
 }
 
+// The value that a cell has by the name of a buffer.
+static uint64_t value_of(const scan *s, int64_t at, int buffer)
+{
+    return (uint64_t)at * (uint64_t)s->graph->module->nbuffers +
+           (uint64_t)buffer;
+}
+
 static void check_value(scan *s, const cell *c, int64_t at)
 {
-    if (s->step >= s->steps || is_by_caller(s, s->part))
+    if (s->step >= s->steps)
         return;
-    if (c->write == 0)
+    if (c->write == 0 && !is_by_caller(s, s->part))
         tell_unwritten(s, at);
-    else if (c->name != s->part->buffer &&
-             s->bit[s->part->buffer] < MOST_NAMES &&
-             (c->names >> s->bit[s->part->buffer] & 1) != 0)
+    else if (c->write != 0 && c->name != s->part->buffer &&
+             hd_set_has(&s->over, value_of(s, at, s->part->buffer)))
         tell_lifetime(s, c);
+}
+
+// What the cell held ends, if it had another name than it is now written by.
+// What the caller wrote goes by the name of the root.
+static void end_value(scan *s, const cell *c, int64_t at)
+{
+    int name = c->write != 0              ? c->name
+               : is_by_caller(s, s->part) ? root_of(s, s->part)->id
+                                          : s->part->buffer;
+    hd_status status;
+
+    if (name == s->part->buffer || s->step >= s->steps)
+        return;
+    status = hd_set_add(&s->over, value_of(s, at, name), s->diag);
+    s->status = s->status == HD_OK ? status : s->status;
 }
 
 static void read_cells(void *context, int64_t low, int64_t high)
@@ -441,10 +459,8 @@ static void write_cells(void *context, int64_t low, int64_t high)
         }
         for (int32_t k = c->loose; k != 0; k = s->link[k].next)
             compare(s, s->link[k].step);
-        c->loose = 0;
-        c->write = (int32_t)s->step + 1;
-        c->name = s->part->buffer;
-        c->names |= (uint64_t)1 << s->bit[s->part->buffer];
+        end_value(s, c, i);
+        *c = (cell){.write = (int32_t)s->step + 1, .name = s->part->buffer};
     }
 }
 
@@ -473,16 +489,31 @@ static void check_begin(scan *s, const hd_node *node)
     }
 }
 
+// The last step of the stream that is at work when the run ends. What touches
+// no bytes is no work, and a deferred send is looked for apart.
+static void check_stream(scan *s, int stream)
+{
+    for (int64_t i = hd_graph_length(s->graph, s->rank, stream); i > 0; i--) {
+        int64_t step = hd_graph_at(s->graph, s->rank, stream, i - 1);
+        const hd_node *node = node_of(s, step);
+
+        if (node->part == node[1].part || node->async)
+            continue;
+        if (!has_ended(s, step)) {
+            tell_unjoined(s, step);
+            return;
+        }
+        if (s->loose[step] < 0)
+            return;
+    }
+}
+
 static void check_end(scan *s)
 {
     const hd_node *node = node_of(s, 0);
 
-    for (int stream = 1; stream < s->graph->nstreams; stream++) {
-        int64_t last = hd_graph_length(s->graph, s->rank, stream) - 1;
-
-        if (last >= 0 && s->clock[stream] <= last)
-            tell_unjoined(s, hd_graph_at(s->graph, s->rank, stream, last));
-    }
+    for (int stream = 1; stream < s->graph->nstreams; stream++)
+        check_stream(s, stream);
     for (int64_t i = 0; i < s->steps; i++)
         if (node[i].async && !has_ended(s, i))
             tell_unjoined(s, i);
@@ -599,6 +630,7 @@ static void begin_phase(scan *s, phase phase, bool global)
     s->global = global;
     s->found = s->unordered = false;
     s->nlinks = 0;
+    hd_set_clear(&s->over);
     memset(s->cell, 0, sizeof *s->cell * (size_t)s->cells.ncells);
     memset(s->read, 0,
            sizeof *s->read * (size_t)s->cells.ncells *
@@ -640,24 +672,6 @@ static hd_status scan_rank(scan *s)
     return s->unordered ? HD_OK : visit_rank(s, VALUES, true);
 }
 
-// The root is the first of its names.
-static hd_status number_names(scan *s)
-{
-    const hd_graph *g = s->graph;
-    int32_t *names;
-
-    HD_TRY(hd_clear_array(g->module->nbuffers, sizeof *names, s->diag,
-                          (void **)&names));
-    for (const hd_buffer *b = g->module->buffers; b != NULL; b = b->next) {
-        int32_t *n = &names[g->frame[b->id].root];
-
-        s->bit[b->id] = *n;
-        *n += *n < MOST_NAMES;
-    }
-    free(names);
-    return HD_OK;
-}
-
 static hd_status allocate(scan *s)
 {
     int64_t most = 0, cells = s->cells.ncells;
@@ -670,9 +684,7 @@ static hd_status allocate(scan *s)
                           (void **)&s->read));
     HD_TRY(hd_clear_array(most, sizeof *s->loose, s->diag, (void **)&s->loose));
     HD_TRY(hd_clear_array(most, sizeof *s->wait, s->diag, (void **)&s->wait));
-    HD_TRY(hd_clear_array(most, sizeof *s->waits, s->diag, (void **)&s->waits));
-    return hd_clear_array(s->graph->module->nbuffers, sizeof *s->bit, s->diag,
-                          (void **)&s->bit);
+    return hd_clear_array(most, sizeof *s->waits, s->diag, (void **)&s->waits);
 }
 
 static void free_scan(scan *s)
@@ -684,7 +696,7 @@ static void free_scan(scan *s)
     free(s->loose);
     free(s->wait);
     free(s->waits);
-    free(s->bit);
+    hd_set_free(&s->over);
 }
 
 hd_status hd_race_check(const hd_graph *graph, hd_diag *diag)
@@ -694,8 +706,6 @@ hd_status hd_race_check(const hd_graph *graph, hd_diag *diag)
 
     if (status == HD_OK)
         status = allocate(&s);
-    if (status == HD_OK)
-        status = number_names(&s);
     for (; status == HD_OK && s.rank < graph->nranks; s.rank++)
         status = scan_rank(&s);
     free_scan(&s);

@@ -72,6 +72,12 @@ void hd_steps_free(hd_steps *steps)
     *steps = (hd_steps){0};
 }
 
+bool hd_step_touches(const hd_step *step, int view)
+{
+    return step->op->code != HD_OP_BROADCAST || step->peer == step->rank ||
+           view < step->op->noutputs;
+}
+
 int64_t hd_span_elements(const hd_span *span)
 {
     int64_t n = 1;

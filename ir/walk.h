@@ -46,6 +46,10 @@ typedef struct hd_step {
     int64_t record;
 } hd_step;
 
+// Whether the step does anything with a view, counted as hd_op_views does: the
+// operand of a broadcast is its root's alone.
+bool hd_step_touches(const hd_step *step, int view);
+
 // Members of a group arrive in one call, n > 1 or a group of one.
 typedef hd_status hd_step_fn(void *context, const hd_step *steps, int n);
 

@@ -22,7 +22,7 @@ class Mutator
     }
     std::string Run()
     {
-        switch (Pick(20)) {
+        switch (Pick(25)) {
         case 0:
         case 1:
             return Drop();
@@ -56,6 +56,13 @@ class Mutator
         case 17:
         case 18:
             return ToAnEnd();
+        case 19:
+            return Defer();
+        case 20:
+            return Mark();
+        case 21:
+        case 22:
+            return Rename();
         default:
             return Group();
         }
@@ -351,6 +358,11 @@ class Mutator
     {
         return b->role == HD_TEMP && b->type.dtype != HD_EVENT && !b->shared;
     }
+    static bool MayBeShared(const hd_buffer *b)
+    {
+        return b->role != HD_IN && b->type.dtype != HD_EVENT && !b->shared &&
+               b->of == nullptr;
+    }
     std::string Lifetime()
     {
         std::vector<hd_buffer *> found;
@@ -365,11 +377,15 @@ class Mutator
             b->of = nullptr;
             return std::string("bytes of its own for %") + b->name;
         }
-        for (hd_buffer *other : found)
-            if (other->id < b->id && other->of == nullptr &&
+        for (hd_buffer *other = module_->buffers; other != b;
+             other = other->next)
+            if (MayBeShared(other) && Pick(2) &&
                 other->type.dtype == b->type.dtype &&
-                hd_type_local_elements(&other->type) >=
-                    hd_type_local_elements(&b->type)) {
+                (other->role == HD_TEMP
+                     ? hd_type_local_elements(&other->type) >=
+                           hd_type_local_elements(&b->type)
+                     : hd_type_local_elements(&other->type) ==
+                           hd_type_local_elements(&b->type))) {
                 for (hd_buffer *c : found)
                     if (c->of == b)
                         return "";
@@ -377,6 +393,101 @@ class Mutator
                 return std::string("%") + b->name + " of %" + other->name;
             }
         return "";
+    }
+    static bool SameType(const hd_type &a, const hd_type &b)
+    {
+        if (a.dtype != b.dtype || a.ndims != b.ndims)
+            return false;
+        for (int d = 0; d < a.ndims; d++)
+            if (hd_dim_local(a.dim[d]) != hd_dim_local(b.dim[d]))
+                return false;
+        return true;
+    }
+    // A buffer of the same type in place of another.
+    std::string Rename()
+    {
+        std::vector<hd_view *> found;
+
+        for (const Place &p : places_) {
+            const hd_view *views[HD_MAX_VIEWS];
+            int n = IsOp(p.stmt) ? hd_op_views(p.stmt->op, views) : 0;
+
+            for (int i = 0; i < n; i++)
+                found.push_back(const_cast<hd_view *>(views[i]));
+        }
+        if (found.empty())
+            return "";
+        hd_view *view = found[Pick(found.size())];
+        std::vector<hd_buffer *> others;
+        for (hd_buffer *b = module_->buffers; b != nullptr; b = b->next)
+            if (b != view->buffer && SameType(b->type, view->buffer->type))
+                others.push_back(b);
+        if (others.empty())
+            return "";
+        view->buffer = others[Pick(others.size())];
+        return std::string("to %") + view->buffer->name;
+    }
+    hd_view NewEvent(hd_loc loc)
+    {
+        hd_type type = {};
+        std::string name = "new" + std::to_string(module_->nbuffers);
+
+        type.dtype = HD_EVENT;
+        hd_view view = {};
+        view.buffer =
+            hd_module_add_buffer(module_, name.c_str(), HD_TEMP, &type);
+        view.loc = loc;
+        return view;
+    }
+    // An event that nobody waits for, at the end of a block.
+    std::string Mark()
+    {
+        auto found =
+            Such([](const hd_stmt *s) { return s->kind == HD_STMT_ON; });
+        hd_block *block = &module_->body;
+
+        if (!found.empty() && Pick(4) > 0)
+            block = &found[Pick(found.size())].stmt->body;
+        hd_loc loc = {};
+        hd_stmt *record = hd_stmt_op(module_, HD_OP_RECORD, -1, 1, 0, 0, loc);
+        record->op->view[0] = NewEvent(loc);
+        hd_block_append(block, record);
+        return "record for nobody";
+    }
+    // A send that its stream waits for becomes a deferred one, which the stream
+    // or the caller's waits for, or nobody.
+    std::string Defer()
+    {
+        auto found = Such([](const hd_stmt *s) {
+            return IsOp(s) && s->op->code == HD_OP_SEND &&
+                   hd_op_key(s->op, HD_KEY_DONE) == nullptr;
+        });
+
+        if (found.empty())
+            return "";
+        Place p = found[Pick(found.size())];
+        hd_op *op = p.stmt->op;
+        hd_key *keys = static_cast<hd_key *>(hd_arena_alloc(
+            module_->arena, sizeof *keys * static_cast<size_t>(op->nkeys + 1)));
+        std::copy(op->key, op->key + op->nkeys, keys);
+        hd_key done = {};
+        done.code = HD_KEY_DONE;
+        done.loc = op->loc;
+        done.view = NewEvent(op->loc);
+        keys[op->nkeys++] = done;
+        op->key = keys;
+        hd_stmt *wait = hd_stmt_op(module_, HD_OP_WAIT, -1, 0, 1, 0, op->loc);
+        wait->op->view[0] = done.view;
+        switch (Pick(4)) {
+        case 0:
+            return "defer";
+        case 1:
+            hd_block_insert(p.block, p.block->first, wait);
+            return "defer, wait beside";
+        default:
+            hd_block_append(&module_->body, wait);
+            return "defer, wait at the end";
+        }
     }
     // A deferred send becomes one that its stream waits for, and its waits go
     // to whoever recorded the event before.

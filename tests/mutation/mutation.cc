@@ -151,6 +151,8 @@ TEST(Mutation, LifetimesAreJudgedAlike)
     Tally tally;
 
     for (const Base &base : HostBases()) {
+        if (base.name == "many1") // thousands of pairs, all alike
+            continue;
         std::string text = Lowered(base);
         Program whole(text);
         int n = whole.module->nbuffers;
@@ -164,7 +166,7 @@ TEST(Mutation, LifetimesAreJudgedAlike)
                     b = b->next;
                 for (int at = 0; at < k; at++)
                     other = other->next;
-                if (b->role != HD_TEMP || other->role != HD_TEMP ||
+                if (b->role != HD_TEMP || other->role == HD_IN ||
                     other->of != nullptr || b->of == other)
                     continue;
                 b->of = other;

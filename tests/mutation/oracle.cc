@@ -26,7 +26,7 @@ struct Access {
 // between them: to read and write the arguments.
 struct Step {
     Kind kind;
-    const hd_op *op; // nullptr: the caller's
+    const hd_op *op;          // nullptr: the caller's
     int rank, run, stream;    // stream 0 is the caller's
     long index;               // in its run
     int group;                // 0, or the same number for members
@@ -242,6 +242,10 @@ class Program
             int access = hd_op_access(from.op, i);
 
             if (span.buffer->type.dtype == HD_EVENT)
+                continue;
+            // What a broadcast sends is the root's to read.
+            if (s->op->code == HD_OP_BROADCAST && from.peer != s->rank &&
+                i == s->op->noutputs)
                 continue;
             Access a = {span.buffer->id,
                         views[i]->buffer->id,
@@ -550,7 +554,7 @@ class Machine
     {
         for (size_t id = 0; id < p_.steps.size(); id++)
             if (p_.steps[id].rank == rank && p_.steps[id].run == 0 &&
-                ended_[id] == 0)
+                ended_[id] == 0 && !p_.steps[id].accesses.empty())
                 Fail(ORACLE_UNJOINED, Name(static_cast<int>(id)));
     }
     void Begin(int id)
@@ -593,14 +597,13 @@ class Machine
     }
     void CheckRead(int id, const Cell &cell, int c, int name)
     {
-        hd_role role = p_.owner[I(c)]->role;
+        const hd_buffer *owner = p_.owner[I(c)];
+        bool caller = owner->role == HD_IN || owner->role == HD_INOUT;
 
-        if (role == HD_IN || role == HD_INOUT)
-            return;
-        if (!cell.written)
-            Fail(ORACLE_UNWRITTEN,
-                 Name(id) + " reads %" + p_.owner[I(c)]->name);
-        else if (cell.last != name && cell.names.count(name) > 0)
+        if (!cell.written && !caller)
+            Fail(ORACLE_UNWRITTEN, Name(id) + " reads %" + owner->name);
+        else if (cell.written && cell.last != name &&
+                 (cell.names.count(name) > 0 || (caller && name == owner->id)))
             Fail(ORACLE_LIFETIME, Name(id) + " on %" + p_.owner[I(c)]->name);
     }
 };

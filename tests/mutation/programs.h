@@ -82,6 +82,22 @@ inline std::vector<Base> TensorBases()
     };
 }
 
+// More names of one root than a word has bits, each of its own value.
+inline std::string ManyNames()
+{
+    std::string names, body = "{ %m0 = relu %x ";
+
+    for (int i = 1; i < 66; i++) {
+        std::string name = "%m" + std::to_string(i);
+
+        names += "temp " + name + " : f32[1] of %m0 ";
+        body += name + " = scale %x by " + std::to_string(i) + " ";
+    }
+    return "host program many in %x : f32[1] out %y : f32[1] "
+           "temp %m0 : f32[1] " +
+           names + body + "%y = copy %m65 }";
+}
+
 inline std::vector<Base> HostBases()
 {
     // Gathers run ahead into two slots; a slot is taken again when its last
@@ -162,6 +178,18 @@ inline std::vector<Base> HostBases()
         "temp %b : f32[3] temp %c : f32[3] temp %d : f32[3] temp %e : f32[3] "
         "{ %a = relu %x %b = gelu %x %c = copy %x %d = add %a, %b "
         "%e = scale %d by 2 %y = add %e, %c }";
+    // Each rank sends its piece to all; what is not the root's is not read.
+    static const char *const broadcasts =
+        "host program broadcasts mesh tp=3 streams 2 in %a : f32[3@tp, 2] "
+        "out %c : f32[3, 2] shared out %d : f32[3, 2] { %c[tp] = copy %a[tp] "
+        "fork for j in 0..3 { on stream j mod 2 { "
+        "%c[j] = broadcast %c[tp] root j %d[j] = relu %c[j] } } join }";
+    // What the caller brings is read before a temporary takes its bytes.
+    static const char *const taken =
+        "host program taken inout %x : f32[2, 2] out %y : f32[2, 2] "
+        "temp %a : f32[2, 2] temp %b : f32[2, 2] of %x "
+        "temp %c : f32[4] of %x { %a = relu %x %y = scale %x by 2 "
+        "%b = gelu %a %y = add %y, %b %x = add %y, %a }";
     hd_lower_options none = hd_lower_defaults();
 
     std::vector<Base> bases = {
@@ -174,6 +202,9 @@ inline std::vector<Base> HostBases()
         {"temps1", temps, false, none},
         {"chain1", chain, false, none},
         {"lives1", lives, false, none},
+        {"broadcasts3", broadcasts, false, none},
+        {"taken1", taken, false, none},
+        {"many1", ManyNames(), false, none},
     };
     return bases;
 }
