@@ -3,10 +3,12 @@
 // axis, number) and collectives are numbered by (axis, line of the mesh).
 #include "check/graph.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "check/memory.h"
+#include "ir/symmetry.h"
 
 // A send of some rank, found by key.
 typedef struct sent {
@@ -71,6 +73,12 @@ static hd_status add_parts(builder *b, const hd_step *step)
     const hd_view *views[HD_MAX_VIEWS];
     int n = hd_op_views(step->op, views);
 
+    if (g->nparts + n > HD_MAX_PROVEN_PARTS)
+        return hd_error(b->diag, HD_E0105, step->op->loc,
+                        "step %lld of rank %d: steps up to here have more than "
+                        "%lld results and operands, and no more are proven",
+                        (long long)step->index, b->rank,
+                        (long long)HD_MAX_PROVEN_PARTS);
     HD_TRY(hd_grow((void **)&g->part, &b->parts_room, g->nparts + n,
                    sizeof *g->part, b->diag));
     for (int i = 0; i < n; i++) {
@@ -87,24 +95,11 @@ static hd_status add_parts(builder *b, const hd_step *step)
     return HD_OK;
 }
 
-static hd_status check_size(const builder *b)
-{
-    if (b->nnodes < HD_MAX_PROVEN_STEPS &&
-        b->graph->nparts < HD_MAX_PROVEN_PARTS)
-        return HD_OK;
-    return hd_error(b->diag, HD_E0105, (hd_loc){0},
-                    "%d of %d ranks have %lld steps; more than %lld steps are "
-                    "not proven",
-                    b->rank + 1, b->graph->nranks, (long long)b->nnodes,
-                    (long long)HD_MAX_PROVEN_STEPS);
-}
-
 static hd_status add_step(builder *b, const hd_step *step, int64_t head)
 {
     hd_graph *g = b->graph;
     hd_node *node;
 
-    HD_TRY(check_size(b));
     HD_TRY(hd_grow((void **)&g->node, &b->nodes_room, b->nnodes + 2,
                    sizeof *node, b->diag));
     node = &g->node[b->nnodes++];
@@ -317,12 +312,60 @@ static hd_status gather_collectives(builder *b)
     return status;
 }
 
+// ------------------------------------------------------------------- size
+
+// `whose` is "each" or a number of ranks.
+static hd_status refuse(const builder *b, const char *whose,
+                        const hd_tally *tally, int64_t all)
+{
+    char idle[80] = "";
+
+    if (tally->idle > 0)
+        snprintf(idle, sizeof idle, " and %lld loop trips without a step",
+                 (long long)tally->idle);
+    return hd_error(b->diag, HD_E0105, (hd_loc){0},
+                    "%s of %d ranks: %lld steps%s, %lld in all; at most %lld "
+                    "are proven",
+                    whose, b->graph->nranks, (long long)tally->steps, idle,
+                    (long long)all, (long long)HD_MAX_PROVEN_STEPS);
+}
+
+// Refuses what is too large before anything is kept of it. Where control flow
+// is the same on all ranks, the first one tells. What is wrong with a rank the
+// walk says later, in its place.
+static hd_status check_size(const builder *b)
+{
+    int64_t nranks = b->graph->nranks;
+    hd_symmetry symmetry;
+    hd_tally all = {0}, one;
+
+    hd_symmetry_find(b->graph->module, &symmetry);
+    for (int rank = 0; rank < nranks; rank++) {
+        char whose[40];
+
+        if (hd_walk_count(b->graph->module, rank, NULL, &one) != HD_OK)
+            return HD_OK;
+        all.steps += one.steps;
+        all.idle += one.idle;
+        if (symmetry.steps &&
+            all.steps + all.idle <= HD_MAX_PROVEN_STEPS / nranks)
+            return HD_OK;
+        if (symmetry.steps)
+            return refuse(b, "each", &all, (all.steps + all.idle) * nranks);
+        snprintf(whose, sizeof whose, "%d", rank + 1);
+        if (all.steps + all.idle > HD_MAX_PROVEN_STEPS)
+            return refuse(b, whose, &all, all.steps + all.idle);
+    }
+    return HD_OK;
+}
+
 // ------------------------------------------------------------------ whole
 
 static hd_status build(builder *b)
 {
     hd_graph *g = b->graph;
 
+    HD_TRY(check_size(b));
     HD_TRY(hd_frames_create(g->module, b->diag, &g->frame));
     HD_TRY(hd_clear_array(g->nranks, sizeof *g->first, b->diag,
                           (void **)&g->first));

@@ -114,8 +114,12 @@ bool hd_span_is_even(const hd_span *span, int from, int to)
 hd_status hd_module_steps(const hd_module *module, int rank, hd_diag *diag,
                           int64_t *out)
 {
+    hd_tally tally;
+
     if (rank < 0 || rank >= module->nranks)
         return hd_fail(diag, HD_ARGUMENT, "rank %d of a mesh of %lld", rank,
                        (long long)module->nranks);
-    return hd_walk_count(module, rank, diag, out);
+    HD_TRY(hd_walk_count(module, rank, diag, &tally));
+    *out = tally.steps;
+    return HD_OK;
 }

@@ -19,7 +19,7 @@ typedef struct walker {
     hd_env env;
     int64_t *vars; // owned: env.var
     int stream;
-    int64_t nsteps, ntrips;
+    int64_t nsteps, ntrips, nidle;
     int ngroups;
     bool grouping;
     hd_step *member; // owned: the current step, or the group's so far
@@ -367,12 +367,15 @@ static hd_status walk_for(walker *w, const hd_stmt *stmt)
     HD_TRY(evaluate(w, stmt->a, stmt->loc, &first));
     HD_TRY(evaluate(w, stmt->b, stmt->loc, &last));
     for (int64_t i = first; i < last; i++) {
+        int64_t before = w->nsteps;
+
         if (++w->ntrips > HD_MAX_TRIPS)
             return hd_error(w->diag, HD_E0607, stmt->loc,
                             "rank %lld makes more than %lld loop trips",
                             (long long)w->rank, (long long)HD_MAX_TRIPS);
         w->vars[stmt->var] = i;
         HD_TRY(walk_block(w, &stmt->body));
+        w->nidle += w->nsteps == before;
     }
     return HD_OK;
 }
@@ -487,7 +490,7 @@ hd_status hd_walk(const hd_module *module, int64_t rank, hd_diag *diag,
 }
 
 hd_status hd_walk_count(const hd_module *module, int64_t rank, hd_diag *diag,
-                        int64_t *out)
+                        hd_tally *out)
 {
     walker w = {.module = module,
                 .diag = diag,
@@ -495,6 +498,6 @@ hd_status hd_walk_count(const hd_module *module, int64_t rank, hd_diag *diag,
                 .stream = HD_CALLER_STREAM};
 
     HD_TRY(walk_rank(&w));
-    *out = w.nsteps;
+    *out = (hd_tally){w.nsteps, w.nidle};
     return HD_OK;
 }

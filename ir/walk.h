@@ -61,9 +61,14 @@ typedef hd_status hd_step_fn(void *context, const hd_step *steps, int n);
 hd_status hd_walk(const hd_module *module, int64_t rank, hd_diag *diag,
                   hd_step_fn *fn, void *context);
 
+typedef struct hd_tally {
+    int64_t steps;
+    int64_t idle; // loop trips that issue no step
+} hd_tally;
+
 // How many steps that is. Only what control flow needs is computed and checked.
 hd_status hd_walk_count(const hd_module *module, int64_t rank, hd_diag *diag,
-                        int64_t *out);
+                        hd_tally *out);
 
 // All steps of a rank in one owned array, spans included.
 typedef struct hd_steps {
