@@ -228,6 +228,7 @@ static outcome take_options(bench *bench, options *at)
 
     while ((id = options_next(at)) != OPTIONS_END)
         TRY(take_option(bench, at, id));
+    program_heed_machine(&bench->options);
     set_defaults(bench);
     return check_usage(bench);
 }

@@ -245,6 +245,7 @@ static outcome take_options(check *check, options *at)
 
     while ((id = options_next(at)) != OPTIONS_END)
         TRY(take_option(check, at, id));
+    program_heed_machine(&check->options);
     if (check->npaths == 0)
         return complain(USAGE, "check needs a file; - is standard input");
     for (int i = 0; i < check->npaths; i++)

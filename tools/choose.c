@@ -165,6 +165,8 @@ outcome choose_best(const char *path, const content *text,
     TRY(choose_all(path, text, options, &machine, candidates, &n));
     options->lower = candidates[0].lower;
     options->lower.asked &= ~(unsigned)HD_OPTION_TRANSFER; // it was chosen
+    if (options->quiet)
+        return FINE;
     say(need_format(
         "%s: auto: %s, %d stream%s, %d chunk%s%s: %.1f us predicted on %s",
         program_name(path), choose_name(options->lower.transfer),

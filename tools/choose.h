@@ -18,7 +18,8 @@ outcome choose_all(const char *path, const content *text,
                    const program_options *options, const hd_machine *machine,
                    candidate out[MOST_CANDIDATES], int *n);
 
-// For --transfer auto: sets options->lower and says so on standard error. Does
+// For --transfer auto: sets options->lower and says so on standard error, where
+// options->quiet does not keep it. Does
 // nothing for a program that is lowered already.
 outcome choose_best(const char *path, const content *text,
                     program_options *options);

@@ -219,6 +219,7 @@ static outcome take_options(dump *dump, options *at)
 
     while ((id = options_next(at)) != OPTIONS_END)
         TRY(take_option(dump, at, id));
+    program_heed_machine(&dump->options);
     return check_usage(dump);
 }
 

@@ -133,6 +133,19 @@ outcome program_option(program_options *options, const struct options *at,
     }
 }
 
+void program_predict(program_options *options)
+{
+    bool given = options->lower.asked & HD_OPTION_TRANSFER;
+
+    options->automatic |= options->machine && !given;
+}
+
+void program_heed_machine(const program_options *options)
+{
+    if (options->machine && !options->automatic)
+        complain(FINE, "--machine has no effect without --transfer auto");
+}
+
 const char *program_name(const char *path)
 {
     return is_dash(path) ? "<stdin>" : path;

@@ -11,6 +11,7 @@ typedef struct program_options {
     size_t ndefines;
     hd_lower_options lower;
     bool automatic;      // --transfer auto
+    bool quiet;          // what auto has chosen, another process says
     const char *machine; // borrowed: a file, or NULL for the default
 } program_options;
 
@@ -33,8 +34,9 @@ enum {
     {PROGRAM_DEFINE, 'D', "define", "NAME=VALUE",                              \
      "set a parameter or the size of a mesh axis;\nmay be repeated"},          \
     {PROGRAM_TRANSFER, 0, "transfer", "KIND",                                  \
-     "bulk, pipelined, broadcast, direct, ring\n(the default), or auto: what " \
-     "is predicted to\nbe fastest"},                                           \
+     "bulk, pipelined, broadcast, direct, ring\n(the default), or auto, what " \
+     "is predicted to be\nfastest (the default of run and simulate\nwith "     \
+     "--machine)"},                                                            \
     {PROGRAM_PROTOCOL, 0, "protocol", "KIND",                                  \
      "put: the sender writes; get: the receiver\nreads (default put)"},        \
     {PROGRAM_STREAMS, 0, "streams", "N",                                       \
@@ -48,7 +50,8 @@ enum {
     {PROGRAM_COMM_STREAM, 0, "comm-stream", NULL,                              \
      "transfers on one more stream, ahead of what\ncomputes"},                 \
     {PROGRAM_MACHINE, 0, "machine", "FILE",                                    \
-     "costs that predictions go by (default\n8 x H200)"}
+     "what the device at hand costs, for --transfer\nauto and simulate "        \
+     "(default 8 x H200)"}
 // clang-format on
 
 void program_options_init(program_options *options);
@@ -57,6 +60,13 @@ void program_options_free(program_options *options);
 // Takes the option that options_next just returned.
 outcome program_option(program_options *options, const struct options *at,
                        int id);
+
+// Once all options are taken: --machine describes the device at hand, so auto
+// is the transfer where none was given.
+void program_predict(program_options *options);
+// The same of a command that only --transfer auto has a use for --machine in:
+// says so where it was not given.
+void program_heed_machine(const program_options *options);
 
 // Bytes of text that the library takes, and one more.
 #define PROGRAM_LIMIT ((size_t)16 << 20)

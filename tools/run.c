@@ -222,6 +222,8 @@ static outcome take_options(run *run, options *at)
 
     while ((id = options_next(at)) != OPTIONS_END)
         TRY(take_option(run, at, id));
+    program_predict(&run->options);
+    program_heed_machine(&run->options);
     return check_usage(run);
 }
 
@@ -436,6 +438,7 @@ static outcome run_program(run *run)
     bool takes_input = is_dash(run->path) || count_path(&run->in, "-") > 0;
 
     TRY(ranks_find(&run->place, takes_input, &run->job.place, &run->to));
+    run->options.quiet = !ranks_is_first(run->job.place);
     TRY(open_program(run));
     if (run->job.place)
         TRY(ranks_check(run->job.place, run->module));

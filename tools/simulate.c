@@ -270,7 +270,8 @@ static outcome simulate_text(simulate *s, const content *text)
     hd_module *module;
     outcome result;
 
-    TRY(choose_best(s->path, text, &s->options));
+    if (!s->compare)
+        TRY(choose_best(s->path, text, &s->options));
     TRY(program_parse(s->path, text, &s->options, s->diag, &module));
     if (s->compare && hd_module_stage(module) == HD_STAGE_HOST)
         result = complain(WRONG,
@@ -326,6 +327,11 @@ static outcome take_options(simulate *s, options *at)
 
     while ((id = options_next(at)) != OPTIONS_END)
         TRY(take_option(s, at, id));
+    if (!s->compare)
+        program_predict(&s->options);
+    else if (s->options.lower.asked & HD_OPTION_TRANSFER)
+        complain(FINE, "--transfer has no effect with --compare, which "
+                       "predicts them all");
     if (!s->path)
         return complain(USAGE, "simulate needs a file; - is standard input");
     if (is_dash(s->trace) + is_dash(s->svg) + s->json > 1)
