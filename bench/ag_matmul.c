@@ -190,7 +190,7 @@ int main(int argc, char **argv)
                  job.whole ? "whole" : "columns", names[job.options.transfer],
                  job.options.streams, job.ranks);
         fflush(stdout);
-        if (hd_launch(job.ranks, 600, rank_main, &job, diag) != HD_OK)
+        if (hd_launch(job.ranks, 30, 600, rank_main, &job, diag) != HD_OK)
             die(hd_diag_text(diag));
     }
     hd_diag_destroy(diag);

@@ -184,7 +184,7 @@ static hd_status rank_main(void *context, hd_group *group)
 int main(void)
 {
     hd_diag *diag = hd_diag_create();
-    hd_status status = hd_launch(1, 60, rank_main, diag, diag);
+    hd_status status = hd_launch(1, 30, 60, rank_main, diag, diag);
 
     if (status != HD_OK)
         fputs(hd_diag_text(diag), stderr);

@@ -35,6 +35,7 @@ enum { NENDING = sizeof(ending_signals) / sizeof(*ending_signals) };
 // One rank's part of the board. Only that rank writes to it.
 typedef struct hd_slot {
     char data[2][SLOT_BYTES]; // of allgather rounds, even and odd
+    _Atomic uint64_t rounds;  // that the rank has come to
     int32_t status;           // what the rank's function returned
     int32_t returned;         // it did return
     int32_t nmessages;
@@ -60,6 +61,7 @@ typedef struct hd_child {
 
 typedef struct hd_launcher {
     int nranks;
+    double timeout;  // of what ranks wait for each other
     hd_board *board; // owned
     size_t board_bytes;
     hd_child *child;    // owned
@@ -76,13 +78,32 @@ typedef struct hd_launcher {
     hd_diag *diag;
 } hd_launcher;
 
+// Ranks for a message: "3, 5, 7".
+typedef struct hd_list {
+    char text[256]; // of as many as there is room for
+    size_t length;
+    int n; // of all
+} hd_list;
+
+static void list_rank(hd_list *list, int rank)
+{
+    size_t room = sizeof(list->text) - list->length;
+
+    if (room > 8)
+        list->length += (size_t)snprintf(list->text + list->length, room,
+                                         "%s%d", list->n > 0 ? ", " : "", rank);
+    list->n++;
+}
+
 // --------------------------------------------------------- in a rank
 
 typedef struct hd_meeting {
     hd_board *board;
     int rank, nranks;
     uint64_t rounds; // so far
+    double timeout;
     int64_t deadline;
+    hd_diag *diag; // borrowed, may be NULL
 } hd_meeting;
 
 static bool all_arrived(const hd_meeting *meeting)
@@ -92,27 +113,46 @@ static bool all_arrived(const hd_meeting *meeting)
            meeting->rounds * (uint64_t)meeting->nranks;
 }
 
+static bool is_broken(const hd_meeting *meeting)
+{
+    return atomic_load_explicit(&meeting->board->broken, memory_order_seq_cst);
+}
+
+// HD_OK if they have all come by now.
+static hd_status report_absent(const hd_meeting *meeting)
+{
+    const hd_slot *slot = meeting->board->slot;
+    hd_list absent = {.n = 0};
+
+    // Acquires the slots.
+    for (int i = 0; i < meeting->nranks; i++) {
+        if (atomic_load_explicit(&slot[i].rounds, memory_order_acquire) <
+            meeting->rounds)
+            list_rank(&absent, i);
+    }
+    if (absent.n == 0)
+        return HD_OK;
+    return hd_fail(meeting->diag, HD_TIMEOUT,
+                   "rank %d waits for rank%s %s to connect, for %g s now",
+                   meeting->rank, absent.n > 1 ? "s" : "", absent.text,
+                   meeting->timeout);
+}
+
 static hd_status await_round(const hd_meeting *meeting)
 {
     hd_bell *bell = &meeting->board->bell;
-    hd_status status = HD_OK;
 
-    while (status == HD_OK) {
+    while (hd_clock() < meeting->deadline) {
         uint32_t seen = hd_bell_arm(bell);
+        bool over = all_arrived(meeting) || is_broken(meeting);
 
-        if (all_arrived(meeting)) {
-            hd_bell_disarm(bell);
-            return HD_OK;
-        }
-        if (atomic_load_explicit(&meeting->board->broken, memory_order_seq_cst))
-            status = HD_PEER;
-        else if (hd_clock() >= meeting->deadline)
-            status = HD_TIMEOUT;
-        else
+        if (!over)
             hd_bell_sleep(bell, seen, meeting->deadline - hd_clock());
         hd_bell_disarm(bell);
+        if (over)
+            return all_arrived(meeting) ? HD_OK : HD_PEER;
     }
-    return status;
+    return report_absent(meeting);
 }
 
 // Two slots a rank are enough: whoever is two rounds ahead of a reader would
@@ -124,6 +164,8 @@ static hd_status gather_round(hd_meeting *meeting, const char *mine,
     uint64_t parity = meeting->rounds++ & 1;
 
     memcpy(board->slot[meeting->rank].data[parity], mine, bytes);
+    atomic_store_explicit(&board->slot[meeting->rank].rounds, meeting->rounds,
+                          memory_order_release);
     // Releases the slot, and all that was read in the round before.
     atomic_fetch_add_explicit(&board->arrived, 1, memory_order_seq_cst);
     hd_bell_ring(&board->bell);
@@ -194,12 +236,13 @@ static void post_messages(hd_slot *slot, const hd_diag *diag)
 static _Noreturn void run_rank(const hd_launcher *launcher, int rank,
                                hd_rank_fn *fn, void *context)
 {
-    double patience = hd_session_defaults().timeout;
     hd_slot *slot = &launcher->board->slot[rank];
     hd_meeting meeting = {.board = launcher->board,
                           .rank = rank,
                           .nranks = launcher->nranks,
-                          .deadline = hd_clock_after(patience)};
+                          .timeout = launcher->timeout,
+                          .deadline = hd_clock_after(launcher->timeout),
+                          .diag = launcher->diag};
     hd_oob oob = {&meeting, rank, launcher->nranks, gather_on_board};
     hd_group *group = NULL;
     hd_status status;
@@ -207,7 +250,7 @@ static _Noreturn void run_rank(const hd_launcher *launcher, int rank,
     // It is this process's copy, and what it holds the launcher's has too.
     if (launcher->diag != NULL)
         hd_diag_clear(launcher->diag);
-    status = hd_group_create(&oob, patience, launcher->diag, &group);
+    status = hd_group_create(&oob, launcher->timeout, launcher->diag, &group);
     if (status == HD_OK)
         status = fn(context, group);
     if (status != HD_OK)
@@ -223,11 +266,13 @@ static _Noreturn void run_rank(const hd_launcher *launcher, int rank,
 
 // ---------------------------------------------------- in the launcher
 
-static hd_status check_launch(int nranks, hd_diag *diag)
+static hd_status check_launch(int nranks, double timeout, hd_diag *diag)
 {
     if (nranks < 1 || nranks > HD_MAX_RANKS)
         return hd_fail(diag, HD_ARGUMENT, "%d ranks; there may be 1 to %d",
                        nranks, HD_MAX_RANKS);
+    if (!(timeout > 0))
+        return hd_fail(diag, HD_ARGUMENT, "a timeout of %g s", timeout);
     return HD_OK;
 }
 
@@ -475,21 +520,16 @@ static hd_status report_culprit(hd_launcher *launcher)
 
 static hd_status report_late(hd_launcher *launcher, double deadline)
 {
-    char ranks[256] = "";
-    size_t length = 0;
-    int n = 0;
+    hd_list late = {.n = 0};
 
     for (int i = 0; i < launcher->nranks; i++) {
-        if (!launcher->child[i].killed)
-            continue;
-        n++;
-        if (length < sizeof(ranks) - 8)
-            length += (size_t)snprintf(ranks + length, sizeof(ranks) - length,
-                                       "%s%d", n > 1 ? ", " : "", i);
+        if (launcher->child[i].killed)
+            list_rank(&late, i);
     }
     return hd_fail(launcher->diag, HD_TIMEOUT,
                    "rank%s %s still ran after %g s and %s killed",
-                   n > 1 ? "s" : "", ranks, deadline, n > 1 ? "were" : "was");
+                   late.n > 1 ? "s" : "", late.text, deadline,
+                   late.n > 1 ? "were" : "was");
 }
 
 static hd_status report_outcome(hd_launcher *launcher, double deadline)
@@ -506,10 +546,11 @@ static hd_status report_outcome(hd_launcher *launcher, double deadline)
     return HD_OK;
 }
 
-hd_status hd_launch(int nranks, double deadline, hd_rank_fn *fn, void *context,
-                    hd_diag *diag)
+hd_status hd_launch(int nranks, double timeout, double deadline, hd_rank_fn *fn,
+                    void *context, hd_diag *diag)
 {
     hd_launcher launcher = {.nranks = nranks,
+                            .timeout = timeout,
                             .signals = -1,
                             .deadline = deadline > 0 ? hd_clock_after(deadline)
                                                      : INT64_MAX,
@@ -518,7 +559,7 @@ hd_status hd_launch(int nranks, double deadline, hd_rank_fn *fn, void *context,
                             .diag = diag};
     hd_status status;
 
-    HD_TRY(check_launch(nranks, diag));
+    HD_TRY(check_launch(nranks, timeout, diag));
     status = prepare(&launcher);
     if (status == HD_OK)
         status = take_signals(&launcher);

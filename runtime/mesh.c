@@ -12,6 +12,7 @@
 #include "runtime/mesh.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
@@ -74,7 +75,7 @@ static hd_status listen_anywhere(hd_mesh *mesh, hd_card *card)
     // An address of its family alone asks for a free abstract name.
     if (bind(mesh->listener, (struct sockaddr *)&address,
              sizeof(address.sun_family)) < 0 ||
-        listen(mesh->listener, mesh->group->size) < 0 ||
+        listen(mesh->listener, SOMAXCONN) < 0 ||
         getsockname(mesh->listener, (struct sockaddr *)&address, &bytes) < 0)
         return hd_system_error(mesh->diag, "a socket to listen on");
     card->address_bytes = bytes;
@@ -302,6 +303,49 @@ static int hear_hello(const hd_mesh *mesh, int fd, pid_t pid)
     return sound ? (int)payload.hello.rank : -1;
 }
 
+// The peer's queue may be full: of ranks, if there are more than the system
+// lets wait (net.core.somaxconn), or of strangers, since anybody may call. So
+// the kernel waits for room in it, where those who wait take turns. False, and
+// errno, if there was none: EAGAIN.
+static bool connect_within(int fd, const struct sockaddr_un *address,
+                           socklen_t bytes, int64_t deadline)
+{
+    int flags = fcntl(fd, F_GETFL);
+    int result;
+
+    fcntl(fd, F_SETFL, flags & ~O_NONBLOCK);
+    do {
+        int64_t left = deadline - hd_clock();
+        int64_t us = left / 1000 + 1; // no time at all would be for ever
+        struct timeval wait = {us / 1000000, us % 1000000};
+
+        errno = EAGAIN;
+        if (left <= 0)
+            return false;
+        setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &wait, sizeof(wait));
+        result = connect(fd, (const struct sockaddr *)address, bytes);
+    } while (result < 0 && errno == EINTR);
+    fcntl(fd, F_SETFL, flags);
+    return result == 0;
+}
+
+static hd_status report_unreached(const hd_mesh *mesh, int peer)
+{
+    int rank = mesh->group->rank;
+    uint32_t pid = mesh->card[peer].pid;
+
+    if (errno != EAGAIN)
+        return hd_fail(mesh->diag, HD_PEER,
+                       "rank %d (process %u) cannot be reached from rank %d: "
+                       "%s",
+                       peer, pid, rank, strerror(errno));
+    return hd_fail(mesh->diag, HD_TIMEOUT,
+                   "rank %d waits for room among those who call rank %d "
+                   "(process %u): as many wait already as net.core.somaxconn "
+                   "admits, which may be ranks or not, and none is heard",
+                   rank, peer, pid);
+}
+
 static hd_status call_near(hd_mesh *mesh, int peer)
 {
     const hd_card *card = &mesh->card[peer];
@@ -310,12 +354,9 @@ static hd_status call_near(hd_mesh *mesh, int peer)
 
     memcpy(&address, card->address, card->address_bytes);
     HD_TRY(open_socket(mesh, &link->fd));
-    // The peer's queue has room for every rank, so this does not block.
-    if (connect(link->fd, (struct sockaddr *)&address, card->address_bytes) < 0)
-        return hd_fail(mesh->diag, HD_PEER,
-                       "rank %d (process %u) cannot be reached from rank %d: "
-                       "%s",
-                       peer, card->pid, mesh->group->rank, strerror(errno));
+    if (!connect_within(link->fd, &address, card->address_bytes,
+                        mesh->deadline))
+        return report_unreached(mesh, peer);
     if (peer_of(link->fd) != (pid_t)card->pid)
         return hd_fail(mesh->diag, HD_PEER,
                        "another process than %u answers for rank %d", card->pid,

@@ -380,6 +380,7 @@ outcome job_launch(job *job)
         return ranks_join(job, run_rank);
     TRY(job_expect(job));
     fflush(stdout); // ranks must not have it to print again
-    status = hd_launch(job->ranks, 0, run_rank, job, job->diag);
+    status = hd_launch(job->ranks, job->session.timeout, 0, run_rank, job,
+                       job->diag);
     return tell(job->diag, status, "the run failed");
 }

@@ -637,6 +637,7 @@ outcome measure_all(measure *measure)
         status = hd_join(measure->place, measure->session.timeout, run_rank,
                          measure, measure->diag);
     else
-        status = hd_launch(measure->ranks, 0, run_rank, measure, measure->diag);
+        status = hd_launch(measure->ranks, measure->session.timeout, 0,
+                           run_rank, measure, measure->diag);
     return tell(measure->diag, status, "the benchmark failed");
 }

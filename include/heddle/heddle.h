@@ -417,8 +417,8 @@ HD_API void hd_group_destroy(hd_group *group);
 HD_API int hd_group_rank(const hd_group *group);
 HD_API int hd_group_size(const hd_group *group);
 // How long the following collective calls of the group may wait, in seconds;
-// what hd_group_create was given until then, and 30 under hd_launch. A timeout
-// not above 0 changes nothing. Sessions have a timeout of their own.
+// what hd_group_create, hd_launch or hd_join was given until then. A timeout not
+// above 0 changes nothing. Sessions have a timeout of their own.
 HD_API void hd_group_set_timeout(hd_group *group, double timeout);
 
 // Collective. Also a barrier, with bytes = 0. `mine` may lie at its place in
@@ -428,15 +428,16 @@ HD_API HD_MUST_USE hd_status hd_group_allgather(hd_group *group,
                                                 void *all, hd_diag *diag);
 
 // Forks `nranks` processes on this host, calls `fn` in each and waits for all.
-// When one dies or returns other than HD_OK the rest are given one second and
-// then killed. Returns HD_OK if every rank did, else the status of the first
-// that did not (HD_PEER if a signal ended it, HD_TIMEOUT past `deadline`
-// seconds; 0 means none). No process outlives the caller. Must be called while
-// the process has one thread.
+// They wait `timeout` seconds at most for each other to connect. When one dies
+// or returns other than HD_OK the rest are given one second and then killed.
+// Returns HD_OK if every rank did, else the status of the first that did not
+// (HD_PEER if a signal ended it). Ranks that still run after `deadline` seconds
+// are killed, and it is HD_TIMEOUT; 0 means none. No process outlives the
+// caller. Must be called while the process has one thread.
 typedef hd_status hd_rank_fn(void *context, hd_group *group);
-HD_API HD_MUST_USE hd_status hd_launch(int nranks, double deadline,
-                                       hd_rank_fn *fn, void *context,
-                                       hd_diag *diag);
+HD_API HD_MUST_USE hd_status hd_launch(int nranks, double timeout,
+                                       double deadline, hd_rank_fn *fn,
+                                       void *context, hd_diag *diag);
 
 // Where a launcher (torchrun, Open MPI, PMI, Slurm) has put this process, as
 // its environment says: docs/launch.md.

@@ -402,7 +402,7 @@ bool TryLaunch(long k, int kinds, int child, hd_module *module)
         fault_begin(k, kinds);
     else
         fault_begin_in_child(k, kinds, child);
-    hd_status status = hd_launch(kRanks, kPatience, LiveLaunched, module, diag);
+    hd_status status = hd_launch(kRanks, kPatience, kPatience, LiveLaunched, module, diag);
     fired = fault_end();
     ExpectOutcome(k, fired, status,
                   (kinds & FAULT_MEMORY) != 0 ? HD_NO_MEMORY : HD_SYSTEM);

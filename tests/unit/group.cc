@@ -1,11 +1,15 @@
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
+#include <csignal>
 #include <fcntl.h>
+#include <fstream>
 #include <string>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
 
@@ -392,6 +396,167 @@ TEST(Group, AnAllgatherOutOfRankOrderIsToldAtOnce)
         });
     for (std::thread &thread : threads)
         thread.join();
+}
+
+// Where a rank listens, as its card has it: an address in the abstract
+// namespace that the kernel picked, which is a family, a NUL and five digits.
+bool FindAddress(const char *card, size_t bytes, sockaddr_un *out)
+{
+    const sa_family_t family = AF_UNIX;
+
+    for (size_t i = 0; i + 8 <= bytes; i++) {
+        if (memcmp(card + i, &family, sizeof(family)) != 0 || card[i + 2] != 0)
+            continue;
+        int digits = 0;
+
+        while (digits < 5 && isxdigit(card[i + 3 + size_t(digits)]))
+            digits++;
+        if (digits < 5)
+            continue;
+        memcpy(out, card + i, 8);
+        return true;
+    }
+    return false;
+}
+
+// A process that calls as often as there is room, and then waits. It is none of
+// the ranks.
+class Strangers
+{
+  public:
+    // Comes back once there is room for no more; says how many they are.
+    int Call(const sockaddr_un &address)
+    {
+        int n = 0, ends[2];
+
+        if (pipe2(ends, O_CLOEXEC) != 0)
+            return 0;
+        child_ = fork();
+        if (child_ == 0) {
+            while (CallOnce(address))
+                n++;
+            _exit(write(ends[1], &n, sizeof n) == sizeof n ? pause() : 1);
+        }
+        close(ends[1]);
+        EXPECT_EQ(read(ends[0], &n, sizeof n), ssize_t(sizeof n));
+        close(ends[0]);
+        return n;
+    }
+    ~Strangers()
+    {
+        if (child_ > 0) {
+            kill(child_, SIGKILL);
+            waitpid(child_, nullptr, 0);
+        }
+    }
+
+  private:
+    static bool CallOnce(const sockaddr_un &address)
+    {
+        int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0);
+
+        return connect(fd, reinterpret_cast<const sockaddr *>(&address), 8) ==
+               0;
+    }
+    pid_t child_ = -1;
+};
+
+// Two ranks, of which rank 0 does not come back from the gathering before its
+// queue is full of strangers; then before rank 1 has given up, if it is to be
+// `deaf`.
+struct FullQueue {
+    hd_status Run(double timeout)
+    {
+        std::thread zero([&] { Join(0, timeout, zero_diag); });
+
+        hd_status status = Join(1, timeout, one_diag);
+        given_up = true;
+        zero.join();
+        return status;
+    }
+    hd_status Join(int rank, double timeout, hd_diag *diag)
+    {
+        Place place = {this, rank};
+        hd_oob oob = {&place, rank, 2, Gather};
+        hd_group *group = nullptr;
+        hd_status status = hd_group_create(&oob, timeout, diag, &group);
+
+        hd_group_destroy(group);
+        return status;
+    }
+    struct Place {
+        FullQueue *queue;
+        int rank;
+    };
+    static hd_status Gather(void *context, const void *mine, size_t bytes,
+                            void *all)
+    {
+        Place *place = static_cast<Place *>(context);
+        FullQueue *queue = place->queue;
+        sockaddr_un address = {};
+
+        HD_TRY(queue->meeting.Gather(place->rank, mine, bytes, all));
+        if (place->rank == 1) {
+            EXPECT_TRUE(FindAddress(static_cast<char *>(all), bytes, &address));
+            queue->callers = queue->strangers.Call(address);
+            queue->full = true;
+            return HD_OK;
+        }
+        while (!queue->full || (queue->deaf && !queue->given_up))
+            usleep(1000);
+        usleep(50000); // so that rank 1 has surely called
+        return HD_OK;
+    }
+
+    Meeting meeting{2};
+    Strangers strangers;
+    int callers = 0;
+    std::atomic<bool> full{false}, given_up{false};
+    bool deaf = false;
+    hd_diag *zero_diag = hd_diag_create(), *one_diag = hd_diag_create();
+
+    ~FullQueue()
+    {
+        hd_diag_destroy(zero_diag);
+        hd_diag_destroy(one_diag);
+    }
+};
+
+// Descriptors for as many callers as the system lets wait.
+bool MayFillAQueue()
+{
+    struct rlimit limit = {};
+    rlim_t somaxconn = 0;
+
+    std::ifstream("/proc/sys/net/core/somaxconn") >> somaxconn;
+    getrlimit(RLIMIT_NOFILE, &limit);
+    limit.rlim_cur = limit.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &limit);
+    return somaxconn > 0 && limit.rlim_max > somaxconn + 100;
+}
+
+TEST(Group, ARankWaitsForRoomInAQueueThatStrangersHaveFilled)
+{
+    FullQueue queue;
+
+    if (!MayFillAQueue())
+        GTEST_SKIP() << "ulimit -Hn is below net.core.somaxconn";
+    EXPECT_EQ(queue.Run(20), HD_OK) << hd_diag_text(queue.one_diag);
+    EXPECT_GT(queue.callers, 2);
+}
+
+TEST(Group, AQueueThatStaysFullIsATimeoutAndSaidToBe)
+{
+    FullQueue queue;
+
+    if (!MayFillAQueue())
+        GTEST_SKIP() << "ulimit -Hn is below net.core.somaxconn";
+    queue.deaf = true;
+    EXPECT_EQ(queue.Run(0.3), HD_TIMEOUT);
+    EXPECT_NE(strstr(hd_diag_text(queue.one_diag),
+                     "rank 1 waits for room among those who call rank 0"),
+              nullptr)
+        << hd_diag_text(queue.one_diag);
 }
 
 // Two connected sockets as ranks have them.

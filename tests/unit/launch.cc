@@ -1,7 +1,9 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cmath>
 #include <csignal>
+#include <pthread.h>
 #include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
@@ -91,7 +93,7 @@ TEST(Launch, WordsTravelFromADiagThatARankHasCleared)
     hd_diag *diag = hd_diag_create();
 
     EXPECT_EQ(hd_fail(diag, HD_INVALID, "%s", "a knot"), HD_INVALID);
-    EXPECT_EQ(hd_launch(1, 10, ClearAndFail, diag, diag), HD_SYSTEM);
+    EXPECT_EQ(hd_launch(1, 10, 10, ClearAndFail, diag, diag), HD_SYSTEM);
     EXPECT_STREQ(hd_diag_text(diag), "heddle: error: a knot\n"
                                      "heddle: error: rank 0: the yarn tore\n");
     hd_diag_destroy(diag);
@@ -273,10 +275,66 @@ TEST(Launch, NoDescriptorIsLeftOpen)
     EXPECT_EQ(OpenDescriptors(), before);
 }
 
+// The child of that number does not come back from fork; -1: all do.
+int stuck_child = -1;
+int children = 0;
+
+void CountChild()
+{
+    children++;
+}
+
+void StickChild()
+{
+    if (children - 1 == stuck_child)
+        SleepForever();
+}
+
+TEST(Launch, ARankThatDoesNotConnectIsNamedWithinTheTimeout)
+{
+    static int once = pthread_atfork(CountChild, nullptr, StickChild);
+
+    EXPECT_EQ(once, 0);
+    children = 0;
+    stuck_child = 2;
+    auto start = std::chrono::steady_clock::now();
+    Outcome outcome = Launch(
+        4, [](hd_group *, hd_diag *) { return HD_OK; }, 60, 0.3);
+    std::chrono::duration<double> took =
+        std::chrono::steady_clock::now() - start;
+
+    stuck_child = -1;
+    EXPECT_EQ(outcome.status, HD_TIMEOUT);
+    EXPECT_TRUE(Says(outcome, " waits for rank 2 to connect, for 0.3 s now"))
+        << outcome.text;
+    EXPECT_LT(took.count(), 10);
+}
+
+TEST(Launch, CollectiveCallsWaitAsLongAsItsTimeout)
+{
+    auto start = std::chrono::steady_clock::now();
+    Outcome outcome = Launch(
+        2,
+        [](hd_group *group, hd_diag *diag) {
+            if (hd_group_rank(group) == 1)
+                SleepForever();
+            return hd_group_allgather(group, nullptr, 0, nullptr, diag);
+        },
+        60, 0.3);
+    std::chrono::duration<double> took =
+        std::chrono::steady_clock::now() - start;
+
+    EXPECT_EQ(outcome.status, HD_TIMEOUT);
+    EXPECT_TRUE(Says(outcome, "rank 1")) << outcome.text;
+    EXPECT_LT(took.count(), 10);
+}
+
 TEST(Launch, ItsArgumentsAreChecked)
 {
-    EXPECT_EQ(hd_launch(0, 0, CallRank, nullptr, nullptr), HD_ARGUMENT);
-    EXPECT_EQ(hd_launch(5000, 0, CallRank, nullptr, nullptr), HD_ARGUMENT);
+    EXPECT_EQ(hd_launch(0, 1, 0, CallRank, nullptr, nullptr), HD_ARGUMENT);
+    EXPECT_EQ(hd_launch(5000, 1, 0, CallRank, nullptr, nullptr), HD_ARGUMENT);
+    EXPECT_EQ(hd_launch(1, 0, 0, CallRank, nullptr, nullptr), HD_ARGUMENT);
+    EXPECT_EQ(hd_launch(1, NAN, 0, CallRank, nullptr, nullptr), HD_ARGUMENT);
 }
 
 } // namespace

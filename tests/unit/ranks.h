@@ -44,12 +44,13 @@ inline hd_status CallRank(void *context, hd_group *group)
 
 // As processes. What ranks say into their diag reaches the launcher's.
 inline Outcome Launch(int ranks, const RankFunction &function,
-                      double deadline = 60)
+                      double deadline = 60, double timeout = 30)
 {
     RankCall call = {function, hd_diag_create()};
     Outcome outcome;
 
-    outcome.status = hd_launch(ranks, deadline, CallRank, &call, call.diag);
+    outcome.status =
+        hd_launch(ranks, timeout, deadline, CallRank, &call, call.diag);
     outcome.text = hd_diag_text(call.diag);
     hd_diag_destroy(call.diag);
     return outcome;
