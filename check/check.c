@@ -7,12 +7,33 @@ hd_check_options hd_check_defaults(void)
     return (hd_check_options){.waiting_streams = 7};
 }
 
+static hd_status check_against(const hd_module *module,
+                               const hd_module *against, hd_diag *diag)
+{
+    if (against == NULL)
+        return HD_OK;
+    if (against->stage != HD_STAGE_TENSOR)
+        return hd_fail(diag, HD_ARGUMENT,
+                       "values are compared with those of a tensor program; "
+                       "%s is none",
+                       against->name);
+    if (module->stage != HD_STAGE_HOST)
+        return hd_fail(diag, HD_ARGUMENT,
+                       "values of a complete host program are compared; %s is "
+                       "none",
+                       module->name);
+    return hd_check(against, diag);
+}
+
 hd_status hd_check_with(const hd_module *module,
                         const hd_check_options *options, hd_diag *diag)
 {
-    const hd_source *outer = hd_diag_source(diag, &module->source);
-    hd_status status = hd_verify(module, diag);
+    const hd_source *outer;
+    hd_status status;
 
+    HD_TRY(check_against(module, options->against, diag));
+    outer = hd_diag_source(diag, &module->source);
+    status = hd_verify(module, diag);
     hd_diag_source(diag, outer);
     return status == HD_OK && module->stage == HD_STAGE_HOST
                ? hd_prove(module, options, diag)

@@ -4,6 +4,7 @@
 
 #include "check/alias.h"
 #include "check/deadlock.h"
+#include "check/provenance.h"
 #include "check/race.h"
 
 static hd_status check_deadlock(const hd_graph *graph, hd_diag *diag)
@@ -76,7 +77,11 @@ static hd_status prove(const hd_graph *graph, const hd_check_options *options,
     HD_TRY(check_deadlock(graph, diag));
     aliases = hd_alias_check(graph, diag);
     races = hd_race_check(graph, diag);
-    return aliases != HD_OK ? aliases : races;
+    HD_TRY(aliases);
+    HD_TRY(races);
+    return options->against != NULL
+               ? hd_provenance_check(graph, options->against, diag)
+               : HD_OK;
 }
 
 hd_status hd_prove(const hd_module *module, const hd_check_options *options,

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WAITING_STREAMS = 1, JSON };
+enum { WAITING_STREAMS = 1, JSON, AGAINST };
 
 typedef struct check {
     const char **paths; // owned; not the names
@@ -16,6 +16,8 @@ typedef struct check {
     program_options options;
     sweep sweep;
     hd_check_options limits;
+    const char *against; // a file of a tensor program, or NULL
+    content tensor;      // owned: its text
     bool json;
     hd_diag *diag;   // owned: of the program at hand
     cJSON *findings; // owned: what --json prints, one object a program
@@ -42,6 +44,24 @@ static hd_status summarize(const hd_module *module, hd_diag *diag, summary *out)
     return HD_OK;
 }
 
+// The tensor program has the same -D as the program at hand.
+static hd_status check_host(const check *check, const hd_module *module)
+{
+    hd_check_options limits = check->limits;
+    hd_module *tensor = NULL;
+    hd_status status = HD_OK;
+
+    if (check->against)
+        status = hd_parse(check->against, (const char *)check->tensor.bytes,
+                          check->tensor.length, check->options.defines,
+                          check->options.ndefines, check->diag, &tensor);
+    limits.against = tensor;
+    if (status == HD_OK)
+        status = hd_check_with(module, &limits, check->diag);
+    hd_module_destroy(tensor);
+    return status;
+}
+
 static hd_status check_module(const check *check, hd_module *module,
                               summary *out)
 {
@@ -49,7 +69,7 @@ static hd_status check_module(const check *check, hd_module *module,
         hd_lower(module, &check->options.lower, NULL, NULL, check->diag);
 
     if (status == HD_OK)
-        status = hd_check_with(module, &check->limits, check->diag);
+        status = check_host(check, module);
     return status == HD_OK ? summarize(module, check->diag, out) : status;
 }
 
@@ -231,6 +251,9 @@ static outcome take_option(check *check, const options *at, int id)
                             at->word, at->value);
         check->limits.waiting_streams = (int)value;
         return FINE;
+    case AGAINST:
+        check->against = at->value;
+        return FINE;
     case JSON:
         check->json = true;
         return FINE;
@@ -250,9 +273,23 @@ static outcome take_options(check *check, options *at)
         return complain(USAGE, "check needs a file; - is standard input");
     for (int i = 0; i < check->npaths; i++)
         dashes += is_dash(check->paths[i]);
+    dashes += is_dash(check->against);
     if (dashes > 1)
         return complain(USAGE, "standard input can be read only once");
     return FINE;
+}
+
+// Every file is checked, whatever became of those before it.
+static outcome check_files(check *check)
+{
+    outcome worst = FINE;
+
+    for (int i = 0; i < check->npaths; i++) {
+        outcome result = check_file(check, check->paths[i]);
+
+        worst = result > worst ? result : worst;
+    }
+    return worst;
 }
 
 static outcome run_check(const command *command, int argc, char **argv)
@@ -266,18 +303,17 @@ static outcome run_check(const command *command, int argc, char **argv)
 
     program_options_init(&check.options);
     worst = take_options(&check, &at);
-    // Every file is checked, whatever became of those before it.
-    for (int i = 0; i < check.npaths && worst != USAGE; i++) {
-        outcome result = check_file(&check, check.paths[i]);
-
-        worst = result > worst ? result : worst;
-    }
+    if (worst == FINE && check.against)
+        worst = program_read(check.against, &check.tensor);
+    if (worst == FINE)
+        worst = check_files(&check);
     if (check.json && worst != USAGE)
         print_json(&check);
     program_options_free(&check.options);
     sweep_free(&check.sweep);
     hd_diag_destroy(check.diag);
     cJSON_Delete(check.findings);
+    content_close(&check.tensor);
     free(check.paths);
     return worst;
 }
@@ -294,6 +330,9 @@ const command check_command = {
                 {WAITING_STREAMS, 0, "waiting-streams", "N",
                  "streams of a rank that may wait at once\nwithout a warning "
                  "(default 7)"},
+                {AGAINST, 0, "against", "FILE",
+                 "a tensor program: proves that outputs are made\nof the same "
+                 "inputs by the same operations"},
                 {JSON, 0, "json", NULL, "findings as JSON, on standard output"},
                 {0, 0, NULL, NULL, NULL}},
     .run = run_check,

@@ -265,17 +265,21 @@ HD_API HD_MUST_USE hd_status hd_lower(hd_module *module,
 typedef struct hd_check_options {
     int waiting_streams; // of a rank, that may wait at once: beyond is a
                          // warning
+    const hd_module *against; // borrowed: the tensor program that a complete
+                              // host program is made from; or NULL
 } hd_check_options;
 
-HD_API hd_check_options hd_check_defaults(void); // 7
+HD_API hd_check_options hd_check_defaults(void); // 7, NULL
 
 // Everything that can be said of a program without running it. Of any program,
 // that it is well formed; of a complete host program also, for all ranks and
 // two back-to-back runs: indices and peers are in range, transfers match, no
 // schedule deadlocks or races, nothing is read before it is written, outputs
 // are written whole, and all work lies within its run. docs/checking.md says
-// what exactly is proven. HD_INVALID, with findings that point into the text
-// that the module was parsed from, if it is wrong.
+// what exactly is proven. With `against`, and where all that holds, also that
+// each element of each output is made of the same inputs by the same operations
+// as in that tensor program, sums in any order. HD_INVALID, with findings that
+// point into the text that the module was parsed from, if it is wrong.
 HD_API HD_MUST_USE hd_status hd_check(const hd_module *module, hd_diag *diag);
 HD_API HD_MUST_USE hd_status hd_check_with(const hd_module *module,
                                            const hd_check_options *options,

@@ -1,0 +1,437 @@
+// The tensor program is evaluated on whole tensors, statement by statement; the
+// host program step by step, on memory of each rank.
+#include "check/evaluate.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "check/execute.h"
+#include "check/field.h"
+#include "check/memory.h"
+
+// Numbers that are kept, of all ranks, and products that are added up.
+#define MOST_VALUES ((int64_t)1 << 28)
+#define MOST_WORK ((int64_t)1 << 36)
+
+// What nothing has written is no value of the other program.
+enum { DENSE_KEY = 3, LOCAL_KEY };
+
+// ---------------------------------------------------------------- arguments
+
+static const hd_buffer *find_argument(const hd_module *module, const char *name)
+{
+    const hd_buffer *b = hd_module_buffer(module, name, strlen(name));
+
+    return b != NULL && b->role != HD_TEMP ? b : NULL;
+}
+
+static hd_status tell_missing(const hd_evaluation *e, const hd_buffer *b,
+                              bool in_tensor)
+{
+    const hd_source *outer = hd_diag_source(
+        e->diag, in_tensor ? &e->tensor->source : &e->graph->module->source);
+    hd_status status =
+        hd_error(e->diag, HD_E0902, b->loc,
+                 in_tensor ? "argument %%%s of the tensor program is none of "
+                             "host program %s"
+                           : "argument %%%s is none of tensor program %s",
+                 b->name, in_tensor ? e->graph->module->name : e->tensor->name);
+
+    hd_diag_source(e->diag, outer);
+    return status;
+}
+
+static bool are_same(const hd_buffer *x, const hd_buffer *y)
+{
+    bool same = x->role == y->role && x->type.dtype == y->type.dtype &&
+                x->type.ndims == y->type.ndims;
+
+    for (int d = 0; d < x->type.ndims && same; d++)
+        same = x->type.dim[d].extent == y->type.dim[d].extent;
+    return same;
+}
+
+static hd_status tell_different(const hd_evaluation *e, const hd_buffer *x,
+                                const hd_buffer *y)
+{
+    const hd_source *outer = hd_diag_source(e->diag, &e->graph->module->source);
+    hd_status status =
+        hd_error(e->diag, HD_E0902, y->loc,
+                 "%%%s differs from the tensor program's in role, dtype or "
+                 "shape",
+                 y->name);
+
+    hd_diag_source(e->diag, &e->tensor->source);
+    hd_note(e->diag, x->loc, "%%%s of tensor program %s", x->name,
+            e->tensor->name);
+    hd_diag_source(e->diag, outer);
+    return status;
+}
+
+static hd_status match_arguments(hd_evaluation *e)
+{
+    hd_status status = HD_OK;
+
+    for (const hd_buffer *x = e->tensor->buffers; x != NULL; x = x->next) {
+        const hd_buffer *y = find_argument(e->graph->module, x->name);
+
+        if (x->role == HD_TEMP || x->type.dtype == HD_EVENT)
+            continue;
+        if (y == NULL)
+            status = tell_missing(e, x, true);
+        else if (!are_same(x, y))
+            status = tell_different(e, x, y);
+        else
+            e->argument[x->id] = y;
+    }
+    for (const hd_buffer *y = e->graph->module->buffers; y != NULL; y = y->next)
+        if (y->role != HD_TEMP && y->type.dtype != HD_EVENT &&
+            find_argument(e->tensor, y->name) == NULL)
+            status = tell_missing(e, y, false);
+    return status;
+}
+
+// ------------------------------------------------------------------- places
+
+static hd_tile whole_tile(const hd_sieve *sieve, int64_t at)
+{
+    hd_tile tile = {.at = at, .ndims = sieve->ndims};
+
+    for (int d = 0; d < sieve->ndims; d++) {
+        tile.extent[d] = sieve->extent[d];
+        tile.stride[d] = sieve->stride[d];
+        tile.unit[d] = sieve->unit[d];
+    }
+    return tile;
+}
+
+static hd_tile tile_of(const hd_evaluation *e, int rank, const hd_part *part)
+{
+    const hd_frame *frame = &e->graph->frame[part->buffer];
+    const hd_sieve *sieve = &e->grain.local[part->buffer];
+    hd_tile tile = {.at = rank * e->share + e->local_at[frame->root]};
+
+    for (int d = 0; d < frame->ndims; d++) {
+        if ((part->kept >> d & 1) == 0) {
+            tile.at += hd_part_index(frame, part, d) * sieve->stride[d];
+            continue;
+        }
+        tile.extent[tile.ndims] = sieve->extent[d];
+        tile.stride[tile.ndims] = sieve->stride[d];
+        tile.unit[tile.ndims++] = sieve->unit[d];
+    }
+    return tile;
+}
+
+hd_work_item hd_evaluation_step(const hd_evaluation *e, int rank, int64_t step)
+{
+    const hd_node *node = hd_graph_node(e->graph, rank, step);
+    hd_work_item item = {.op = node->op, .module = e->graph->module};
+
+    for (int64_t i = node->part; i < node[1].part; i++) {
+        const hd_part *part = &e->graph->part[i];
+
+        item.tile[part->view] = tile_of(e, rank, part);
+        item.ntiles = part->view + 1;
+    }
+    return item;
+}
+
+hd_work_item hd_evaluation_op(const hd_evaluation *e, const hd_op *op)
+{
+    const hd_view *views[HD_MAX_VIEWS];
+    hd_work_item item = {.op = op, .module = e->tensor};
+
+    item.ntiles = hd_op_views(op, views);
+    for (int i = 0; i < item.ntiles; i++) {
+        int id = views[i]->buffer->id;
+
+        item.tile[i] = whole_tile(&e->grain.dense[id], e->dense_at[id]);
+    }
+    return item;
+}
+
+hd_tile hd_evaluation_piece(const hd_evaluation *e, int rank, int64_t step,
+                            bool result, int64_t i)
+{
+    const hd_node *node = hd_graph_node(e->graph, rank, step);
+    hd_opcode code = node->op->code;
+    hd_tile none = {.ndims = -1};
+    int64_t at = node->part + (result ? 0 : node->op->noutputs);
+    hd_tile tile;
+
+    if (result ? node->op->noutputs == 0 : node->op->ninputs == 0)
+        return none;
+    tile = tile_of(e, rank, &e->graph->part[at]);
+    if (code == HD_OP_ALL_TO_ALL || (code == HD_OP_ALL_GATHER && result) ||
+        (code == HD_OP_REDUCE_SCATTER && !result))
+        tile = hd_tile_slice(&tile, 0, i);
+    return tile;
+}
+
+int64_t hd_evaluation_whole(const hd_evaluation *e, const hd_buffer *tensor,
+                            int rank, int64_t i)
+{
+    const hd_buffer *mine = e->argument[tensor->id];
+    const hd_sieve *local = &e->grain.local[mine->id];
+    const hd_sieve *whole = &e->grain.dense[tensor->id];
+    int64_t at = e->dense_at[tensor->id];
+
+    for (int d = local->ndims - 1; d >= 0; d--) {
+        hd_dim dim = mine->type.dim[d];
+        int64_t index = hd_dim_is_sharded(dim)
+                            ? hd_mesh_coord(e->graph->module, rank, dim.mark)
+                            : i % local->extent[d];
+
+        at += index * whole->stride[d];
+        i /= local->extent[d];
+    }
+    return at;
+}
+
+// --------------------------------------------------------------- evaluating
+
+static hd_status check_work(const hd_evaluation *e, const hd_values *values)
+{
+    HD_TRY(values->status);
+    if (values->work < MOST_WORK)
+        return HD_OK;
+    return hd_error(e->diag, HD_E0105, (hd_loc){0},
+                    "values are compared for at most %lld products of pieces; "
+                    "names of other shapes cut these buffers too finely",
+                    (long long)MOST_WORK);
+}
+
+static hd_status evaluate_tensor(hd_evaluation *e)
+{
+    for (const hd_stmt *s = e->tensor->body.first; s != NULL; s = s->next) {
+        hd_work_item item = hd_evaluation_op(e, s->op);
+
+        hd_compute(&e->dense, &item);
+        HD_TRY(check_work(e, &e->dense));
+    }
+    return HD_OK;
+}
+
+static void write_as(hd_evaluation *e, hd_member who)
+{
+    e->local.node = e->graph->first[who.rank] + who.step;
+}
+
+static void reduce_to(hd_evaluation *e, hd_member who, const hd_tile *to,
+                      const hd_tile *from, int64_t n)
+{
+    const hd_op *op = hd_graph_node(e->graph, who.rank, who.step)->op;
+    bool max = hd_op_key(op, HD_KEY_MAX) != NULL;
+    int64_t elements = hd_tile_elements(to);
+
+    write_as(e, who);
+    for (int64_t i = 0; i < elements; i++)
+        hd_values_put(&e->local, hd_tile_place(to, i),
+                      hd_tiles_reduce(&e->local, max, from, n, i));
+}
+
+// Where every rank has the same sum, it is made once and copied: it may be in
+// place on all of them.
+static void reduce(hd_evaluation *e, const hd_member *member, int64_t n,
+                   bool scatter, hd_tile *from)
+{
+    hd_tile first = {.ndims = -1};
+
+    for (int64_t i = 0; i < n; i++) {
+        hd_tile to =
+            hd_evaluation_piece(e, member[i].rank, member[i].step, true, i);
+
+        if (!scatter && i > 0) {
+            write_as(e, member[i]);
+            hd_tile_copy(&e->local, &to, &first);
+            continue;
+        }
+        first = to;
+        for (int64_t j = 0; j < n; j++)
+            from[j] = hd_evaluation_piece(e, member[j].rank, member[j].step,
+                                          false, i);
+        reduce_to(e, member[i], &to, from, n);
+    }
+}
+
+static void exchange(hd_evaluation *e, const hd_member *member, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        write_as(e, member[i]);
+        for (int64_t j = 0; j < n; j++) {
+            hd_tile to =
+                hd_evaluation_piece(e, member[i].rank, member[i].step, true, j);
+            hd_tile from = hd_evaluation_piece(e, member[j].rank,
+                                               member[j].step, false, i);
+
+            hd_tile_copy(&e->local, &to, &from);
+        }
+    }
+}
+
+static void broadcast(hd_evaluation *e, const hd_member *member, int64_t n,
+                      int root)
+{
+    hd_tile from = {.ndims = -1};
+
+    for (int64_t i = 0; i < n; i++)
+        if (member[i].rank == root)
+            from = hd_evaluation_piece(e, root, member[i].step, false, 0);
+    for (int64_t i = 0; i < n; i++) {
+        hd_tile to =
+            hd_evaluation_piece(e, member[i].rank, member[i].step, true, 0);
+
+        write_as(e, member[i]);
+        if (to.ndims >= 0)
+            hd_tile_copy(&e->local, &to, &from);
+    }
+}
+
+static hd_status meet(hd_evaluation *e, const hd_node *node)
+{
+    const hd_graph *g = e->graph;
+    const hd_member *member = &g->member[g->meeting[node->link]];
+    int64_t n = g->meeting[node->link + 1] - g->meeting[node->link];
+    hd_tile *from;
+
+    switch (node->op->code) {
+    case HD_OP_REDUCE_SCATTER:
+    case HD_OP_ALL_REDUCE:
+        HD_TRY(hd_clear_array(n, sizeof *from, e->diag, (void **)&from));
+        reduce(e, member, n, node->op->code == HD_OP_REDUCE_SCATTER, from);
+        free(from);
+        return HD_OK;
+    case HD_OP_BROADCAST:
+        broadcast(e, member, n, node->peer);
+        return HD_OK;
+    default:
+        exchange(e, member, n);
+        return HD_OK;
+    }
+}
+
+static hd_status evaluate_step(void *context, int rank, int64_t step)
+{
+    hd_evaluation *e = context;
+    const hd_node *node = hd_graph_node(e->graph, rank, step);
+    hd_tile to, from;
+    hd_work_item item;
+
+    e->local.event++;
+    e->local.node = e->graph->first[rank] + step;
+    if (node->kind == HD_NODE_RECV) {
+        to = hd_evaluation_piece(e, rank, step, true, 0);
+        from = hd_evaluation_piece(e, node->peer, node->link, false, 0);
+        hd_tile_copy(&e->local, &to, &from);
+    } else if (node->kind == HD_NODE_COLLECTIVE) {
+        HD_TRY(meet(e, node));
+    } else {
+        item = hd_evaluation_step(e, rank, step);
+        hd_compute(&e->local, &item);
+    }
+    return check_work(e, &e->local);
+}
+
+// -------------------------------------------------------------------- whole
+
+static void place_tensors(hd_evaluation *e, int64_t *n)
+{
+    for (const hd_buffer *b = e->tensor->buffers; b != NULL; b = b->next) {
+        e->dense_at[b->id] = *n;
+        *n += e->grain.dense[b->id].elements;
+    }
+}
+
+static void place_buffers(hd_evaluation *e)
+{
+    for (const hd_buffer *b = e->graph->module->buffers; b != NULL;
+         b = b->next) {
+        const hd_buffer *root = b->of != NULL ? b->of : b;
+
+        e->local_at[b->id] = b->of != NULL ? e->local_at[root->id] : e->share;
+        if (b->of == NULL && b->type.dtype != HD_EVENT)
+            e->share += e->grain.local[b->id].elements;
+    }
+}
+
+static hd_status check_room(const hd_evaluation *e, int64_t dense)
+{
+    if (dense <= MOST_VALUES && e->share <= MOST_VALUES / e->graph->nranks)
+        return HD_OK;
+    return hd_error(e->diag, HD_E0105, (hd_loc){0},
+                    "%lld pieces a rank on %d ranks; values are compared for "
+                    "at most %lld pieces of all ranks",
+                    (long long)e->share, e->graph->nranks,
+                    (long long)MOST_VALUES);
+}
+
+// Every rank's shard of an input holds what the whole one does.
+static void fill_inputs(hd_evaluation *e)
+{
+    for (const hd_buffer *b = e->tensor->buffers; b != NULL; b = b->next) {
+        const hd_buffer *mine = e->argument[b->id];
+        int64_t n;
+
+        if (mine == NULL || b->role == HD_OUT)
+            continue;
+        n = e->grain.local[mine->id].elements;
+        for (int rank = 0; rank < e->graph->nranks; rank++)
+            for (int64_t i = 0; i < n; i++)
+                e->local.value[rank * e->share + e->local_at[mine->id] + i] =
+                    e->dense.value[hd_evaluation_whole(e, b, rank, i)];
+    }
+}
+
+static hd_status allocate(hd_evaluation *e)
+{
+    int64_t n = 0;
+
+    HD_TRY(hd_clear_array(e->tensor->nbuffers, sizeof *e->dense_at, e->diag,
+                          (void **)&e->dense_at));
+    HD_TRY(hd_clear_array(e->graph->module->nbuffers, sizeof *e->local_at,
+                          e->diag, (void **)&e->local_at));
+    place_tensors(e, &n);
+    place_buffers(e);
+    HD_TRY(check_room(e, n));
+    HD_TRY(hd_values_create(n, DENSE_KEY, e->diag, &e->dense));
+    return hd_values_create(e->share * e->graph->nranks, LOCAL_KEY, e->diag,
+                            &e->local);
+}
+
+static hd_status evaluate(hd_evaluation *e, bool keep)
+{
+    HD_TRY(hd_clear_array(e->tensor->nbuffers, sizeof *e->argument, e->diag,
+                          (void **)&e->argument));
+    HD_TRY(match_arguments(e));
+    HD_TRY(
+        hd_grain_create(e->graph, e->tensor, e->argument, e->diag, &e->grain));
+    HD_TRY(allocate(e));
+    fill_inputs(e);
+    HD_TRY(evaluate_tensor(e));
+    e->local.keep = keep;
+    return hd_execute(e->graph, evaluate_step, e, e->diag);
+}
+
+hd_status hd_evaluate(const hd_graph *graph, const hd_module *tensor, bool keep,
+                      hd_diag *diag, hd_evaluation *out)
+{
+    hd_status status;
+
+    *out = (hd_evaluation){.graph = graph, .tensor = tensor, .diag = diag};
+    status = evaluate(out, keep);
+    if (status != HD_OK)
+        hd_evaluation_free(out);
+    return status;
+}
+
+void hd_evaluation_free(hd_evaluation *e)
+{
+    free(e->argument);
+    free(e->dense_at);
+    free(e->local_at);
+    hd_grain_free(&e->grain);
+    hd_values_free(&e->dense);
+    hd_values_free(&e->local);
+    *e = (hd_evaluation){0};
+}

@@ -1,0 +1,459 @@
+// Dimensions that steps pair with each other have one unit: they are joined in
+// classes. Where two shapes hold the same elements in the same order, only the
+// dimensions that begin at the same stride can keep a unit, the greatest that
+// divides both; units shrink until all of that holds.
+#include "check/grain.h"
+
+#include <stdlib.h>
+
+#include "check/memory.h"
+
+// The dimensions of a view that it keeps, as numbers of `class`.
+typedef struct shape {
+    int ndims;
+    int32_t dim[HD_MAX_DIMS];
+    int64_t extent[HD_MAX_DIMS];
+} shape;
+
+typedef struct pair {
+    const hd_op *a, *b;
+} pair;
+
+enum { SEEN = 1 << 12 };
+
+typedef struct builder {
+    const hd_graph *graph;
+    const hd_module *tensor;
+    hd_diag *diag;
+    int32_t *class; // owned, by dimension: another one of its class, or itself
+    int64_t *unit;  // owned, by dimension: of the one that leads the class
+    shape *line;    // owned: pairs of shapes of the same elements
+    int64_t nlines, lines_room;
+    pair *seen; // owned: pairs of ops that were looked at lately
+} builder;
+
+static int64_t gcd(int64_t a, int64_t b)
+{
+    while (b != 0) {
+        int64_t rest = a % b;
+
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+// Dimensions of the tensor program count first, then those of the host program.
+static int32_t number_of(const builder *b, bool dense, const hd_buffer *buffer,
+                         int d)
+{
+    return (int32_t)(((dense ? 0 : b->tensor->nbuffers) + buffer->id) *
+                         HD_MAX_DIMS +
+                     d);
+}
+
+static int64_t extent_of(bool dense, const hd_buffer *buffer, int d)
+{
+    return dense ? buffer->type.dim[d].extent
+                 : hd_dim_local(buffer->type.dim[d]);
+}
+
+// ------------------------------------------------------------------ classes
+
+static int32_t leader_of(const builder *b, int32_t dim)
+{
+    while (b->class[dim] != dim) {
+        b->class[dim] = b->class[b->class[dim]];
+        dim = b->class[dim];
+    }
+    return dim;
+}
+
+static void narrow(const builder *b, int32_t dim, int64_t unit)
+{
+    int64_t *now = &b->unit[leader_of(b, dim)];
+
+    *now = gcd(*now, unit);
+}
+
+static void join(const builder *b, int32_t x, int32_t y)
+{
+    int32_t from = leader_of(b, x), to = leader_of(b, y);
+
+    b->class[from] = to;
+    b->unit[to] = gcd(b->unit[to], b->unit[from]);
+}
+
+// ------------------------------------------------------------------- shapes
+
+static shape shape_of(const builder *b, bool dense, const hd_view *view)
+{
+    shape s = {.ndims = 0};
+
+    for (int d = 0; d < view->buffer->type.ndims; d++)
+        if (d >= view->nindex || view->index[d] == HD_EXPR_ALL) {
+            s.dim[s.ndims] = number_of(b, dense, view->buffer, d);
+            s.extent[s.ndims++] = extent_of(dense, view->buffer, d);
+        }
+    return s;
+}
+
+static shape without(const shape *s, int dim)
+{
+    shape rest = {.ndims = 0};
+
+    for (int d = 0; d < s->ndims; d++)
+        if (d != dim) {
+            rest.dim[rest.ndims] = s->dim[d];
+            rest.extent[rest.ndims++] = s->extent[d];
+        }
+    return rest;
+}
+
+// The last dimensions of `b` are those of `a`, which has no more.
+static void join_last(const builder *b, const shape *x, const shape *y)
+{
+    int n = x->ndims < y->ndims ? x->ndims : y->ndims;
+
+    for (int i = 1; i <= n; i++)
+        if (x->extent[x->ndims - i] == y->extent[y->ndims - i])
+            join(b, x->dim[x->ndims - i], y->dim[y->ndims - i]);
+}
+
+static shape without_ones(const shape *s)
+{
+    shape rest = {.ndims = 0};
+
+    for (int d = 0; d < s->ndims; d++)
+        if (s->extent[d] > 1) {
+            rest.dim[rest.ndims] = s->dim[d];
+            rest.extent[rest.ndims++] = s->extent[d];
+        }
+    return rest;
+}
+
+// Both hold the same elements in the same order, or the first ones of the
+// other.
+static hd_status align(builder *b, const shape *x, const shape *y)
+{
+    shape a = without_ones(x), c = without_ones(y);
+    bool same = a.ndims == c.ndims;
+
+    for (int d = 0; d < a.ndims && same; d++)
+        same = a.extent[d] == c.extent[d];
+    if (same) {
+        join_last(b, &a, &c);
+        return HD_OK;
+    }
+    HD_TRY(hd_grow((void **)&b->line, &b->lines_room, b->nlines + 2,
+                   sizeof *b->line, b->diag));
+    b->line[b->nlines++] = a;
+    b->line[b->nlines++] = c;
+    return HD_OK;
+}
+
+// -------------------------------------------------------------------- steps
+
+static void pair_matmul(const builder *b, const hd_op *op, const shape *s)
+{
+    const shape *out = &s[0], *a = &s[1], *w = &s[2];
+    bool ta = hd_op_key(op, HD_KEY_TA) != NULL;
+    bool tb = hd_op_key(op, HD_KEY_TB) != NULL;
+    int nbatch = w->ndims - 2;
+    bool crossed = nbatch > 0 && out->ndims == a->ndims + nbatch;
+    int first = crossed ? 0 : nbatch; // of a's rows
+
+    join(b, a->dim[a->ndims - (ta ? 2 : 1)], w->dim[w->ndims - (tb ? 1 : 2)]);
+    join(b, out->dim[out->ndims - 1], w->dim[w->ndims - (tb ? 2 : 1)]);
+    for (int i = 0; i < nbatch; i++) {
+        join(b, out->dim[i], w->dim[i]);
+        if (!crossed)
+            join(b, a->dim[i], w->dim[i]);
+    }
+    if (ta)
+        join(b, out->dim[out->ndims - 2], a->dim[a->ndims - 1]);
+    for (int i = first; i < a->ndims - 1 && !ta; i++)
+        join(b, out->dim[nbatch - first + i], a->dim[i]);
+    for (int i = 3; i < op->noutputs + op->ninputs + op->nkeys; i++)
+        join_last(b, &s[i], out); // bias and aux, if they are there
+}
+
+static int dim_of(const hd_module *module, const hd_op *op, hd_key_code code,
+                  int fallback)
+{
+    const hd_key *key = hd_op_key(op, code);
+
+    return key == NULL ? fallback : (int)hd_expr_value(module, key->expr);
+}
+
+static void pair_dims(const builder *b, const hd_module *module,
+                      const hd_op *op, const shape *s, int n)
+{
+    int i, j;
+    shape rest;
+
+    switch (op->code) {
+    case HD_OP_MATMUL:
+        pair_matmul(b, op, s);
+        return;
+    case HD_OP_TRANSPOSE:
+        i = dim_of(module, op, HD_KEY_DIM0, s->ndims - 2);
+        j = dim_of(module, op, HD_KEY_DIM1, s->ndims - 1);
+        for (int d = 0; d < s->ndims; d++)
+            join(b, s[0].dim[d], s[1].dim[d == i ? j : d == j ? i : d]);
+        return;
+    default:
+        i = dim_of(module, op, HD_KEY_DIM, -1);
+        rest = without(&s[1], i);
+        join_last(b, &s[0], &rest);
+        for (int k = 2; k < n; k++)
+            join_last(b, &s[k], &s[0]);
+    }
+}
+
+static void pair_op(const builder *b, bool dense, const hd_op *op)
+{
+    const hd_module *module = dense ? b->tensor : b->graph->module;
+    const hd_view *views[HD_MAX_VIEWS];
+    shape s[HD_MAX_VIEWS] = {{0}};
+    int n = hd_op_views(op, views);
+
+    for (int i = 0; i < n; i++) {
+        s[i] = shape_of(b, dense, views[i]);
+        for (int d = 0; d < views[i]->nindex; d++)
+            if (views[i]->index[d] != HD_EXPR_ALL)
+                narrow(b, number_of(b, dense, views[i]->buffer, d), 1);
+    }
+    if (hd_op_is(op, HD_UNIT_COMPUTE))
+        pair_dims(b, module, op, s, n);
+}
+
+static void pair_block(const builder *b, bool dense, const hd_block *block)
+{
+    for (const hd_stmt *s = block->first; s != NULL; s = s->next) {
+        if (s->kind == HD_STMT_OP)
+            pair_op(b, dense, s->op);
+        pair_block(b, dense, &s->body);
+        pair_block(b, dense, &s->otherwise);
+    }
+}
+
+// ---------------------------------------------------------------- transfers
+
+// What of a transfer's views has one index a rank in front?
+static bool leads_with_ranks(hd_opcode code, bool result)
+{
+    return code == HD_OP_ALL_TO_ALL || (code == HD_OP_ALL_GATHER && result) ||
+           (code == HD_OP_REDUCE_SCATTER && !result);
+}
+
+static shape piece_of(const builder *b, const hd_op *op, int view)
+{
+    shape s = shape_of(b, false, &op->view[view]);
+
+    if (!leads_with_ranks(op->code, view < op->noutputs))
+        return s;
+    narrow(b, s.dim[0], 1);
+    return without(&s, 0);
+}
+
+// What one of them sends the other one receives, in the same order.
+static hd_status pair_transfer(builder *b, const hd_op *x, const hd_op *y)
+{
+    uint64_t slot = ((uintptr_t)x >> 4) * 31 + ((uintptr_t)y >> 4);
+    pair *seen = &b->seen[slot % SEEN];
+    shape first = piece_of(b, x, 0);
+
+    if (seen->a == x && seen->b == y)
+        return HD_OK;
+    *seen = (pair){x, y};
+    for (int i = 1; i < x->noutputs + x->ninputs; i++) {
+        shape s = piece_of(b, x, i);
+
+        HD_TRY(align(b, &first, &s));
+    }
+    for (int i = 0; i < y->noutputs + y->ninputs; i++) {
+        shape s = piece_of(b, y, i);
+
+        HD_TRY(align(b, &first, &s));
+    }
+    return HD_OK;
+}
+
+static const hd_op *first_of(const hd_graph *g, const hd_node *node)
+{
+    const hd_member *first;
+
+    if (node->kind == HD_NODE_RECV)
+        return hd_graph_node(g, node->peer, node->link)->op;
+    first = &g->member[g->meeting[node->link]];
+    return hd_graph_node(g, first->rank, first->step)->op;
+}
+
+static hd_status pair_transfers(builder *b)
+{
+    const hd_graph *g = b->graph;
+
+    for (int64_t i = 0; i < g->first[g->nranks]; i++) {
+        const hd_node *node = &g->node[i];
+
+        if (node->kind == HD_NODE_RECV || node->kind == HD_NODE_COLLECTIVE)
+            HD_TRY(pair_transfer(b, first_of(g, node), node->op));
+    }
+    return HD_OK;
+}
+
+// ------------------------------------------------------------------ buffers
+
+static hd_status pair_names(builder *b)
+{
+    for (const hd_buffer *x = b->graph->module->buffers; x != NULL;
+         x = x->next) {
+        hd_view name = {.buffer = (hd_buffer *)x}, root = {.buffer = x->of};
+        shape s, of;
+
+        if (x->of == NULL)
+            continue;
+        s = shape_of(b, false, &name);
+        of = shape_of(b, false, &root);
+        HD_TRY(align(b, &s, &of));
+    }
+    return HD_OK;
+}
+
+static void pair_arguments(const builder *b, const hd_buffer *const *argument)
+{
+    for (const hd_buffer *x = b->tensor->buffers; x != NULL; x = x->next) {
+        const hd_buffer *y = argument[x->id];
+
+        for (int d = 0; d < x->type.ndims; d++) {
+            int32_t whole = number_of(b, true, x, d);
+
+            if (y != NULL && !hd_dim_is_sharded(y->type.dim[d]))
+                join(b, whole, number_of(b, false, y, d));
+            else
+                narrow(b, whole, y != NULL ? 1 : x->type.dim[d].extent);
+        }
+    }
+}
+
+// --------------------------------------------------------------------- units
+
+// Whether anything changed.
+static bool narrow_line(const builder *b, const shape *x, const shape *y)
+{
+    int64_t stride = 1;
+    bool changed = false;
+
+    for (int d = x->ndims - 1; d >= 0; stride *= x->extent[d--]) {
+        int64_t *unit = &b->unit[leader_of(b, x->dim[d])];
+        int64_t other = 1, there = 1;
+
+        for (int k = y->ndims - 1; k >= 0; there *= y->extent[k--])
+            if (there == stride)
+                other = b->unit[leader_of(b, y->dim[k])];
+        other = gcd(*unit, other);
+        changed |= other != *unit;
+        *unit = other;
+    }
+    return changed;
+}
+
+static void narrow_lines(const builder *b)
+{
+    bool changed = true;
+
+    while (changed) {
+        changed = false;
+        for (int64_t i = 0; i < b->nlines; i += 2) {
+            changed |= narrow_line(b, &b->line[i], &b->line[i + 1]);
+            changed |= narrow_line(b, &b->line[i + 1], &b->line[i]);
+        }
+    }
+}
+
+static hd_sieve make_sieve(const builder *b, bool dense, const hd_buffer *x)
+{
+    hd_sieve s = {.ndims = x->type.ndims, .elements = 1};
+
+    for (int d = s.ndims - 1; d >= 0; d--) {
+        int64_t unit = b->unit[leader_of(b, number_of(b, dense, x, d))];
+        int64_t whole = extent_of(dense, x, d);
+
+        unit = gcd(unit, whole);
+        s.whole[d] = whole;
+        s.unit[d] = unit;
+        s.extent[d] = unit == 1 ? whole : whole / unit * 2;
+        s.stride[d] = s.elements;
+        s.elements *= s.extent[d];
+    }
+    return s;
+}
+
+static hd_status make_sieves(const builder *b, bool dense,
+                             const hd_module *module, hd_sieve **out)
+{
+    HD_TRY(
+        hd_clear_array(module->nbuffers, sizeof **out, b->diag, (void **)out));
+    for (const hd_buffer *x = module->buffers; x != NULL; x = x->next)
+        (*out)[x->id] = make_sieve(b, dense, x);
+    return HD_OK;
+}
+
+static hd_status begin(builder *b)
+{
+    const hd_module *module[] = {b->tensor, b->graph->module};
+    int64_t n = (int64_t)HD_MAX_DIMS *
+                (b->tensor->nbuffers + b->graph->module->nbuffers);
+
+    HD_TRY(hd_clear_array(n, sizeof *b->class, b->diag, (void **)&b->class));
+    HD_TRY(hd_clear_array(n, sizeof *b->unit, b->diag, (void **)&b->unit));
+    HD_TRY(hd_clear_array(SEEN, sizeof *b->seen, b->diag, (void **)&b->seen));
+    for (int64_t i = 0; i < n; i++)
+        b->class[i] = (int32_t)i;
+    for (int i = 0; i < 2; i++)
+        for (const hd_buffer *x = module[i]->buffers; x != NULL; x = x->next)
+            for (int d = 0; d < x->type.ndims; d++)
+                b->unit[number_of(b, i == 0, x, d)] = extent_of(i == 0, x, d);
+    return HD_OK;
+}
+
+static hd_status build(builder *b, const hd_buffer *const *argument,
+                       hd_grain *out)
+{
+    HD_TRY(begin(b));
+    pair_block(b, true, &b->tensor->body);
+    pair_block(b, false, &b->graph->module->body);
+    pair_arguments(b, argument);
+    HD_TRY(pair_names(b));
+    HD_TRY(pair_transfers(b));
+    narrow_lines(b);
+    HD_TRY(make_sieves(b, true, b->tensor, &out->dense));
+    return make_sieves(b, false, b->graph->module, &out->local);
+}
+
+hd_status hd_grain_create(const hd_graph *graph, const hd_module *tensor,
+                          const hd_buffer *const *argument, hd_diag *diag,
+                          hd_grain *out)
+{
+    builder b = {.graph = graph, .tensor = tensor, .diag = diag};
+    hd_grain grain = {0};
+    hd_status status = build(&b, argument, &grain);
+
+    free(b.class);
+    free(b.unit);
+    free(b.line);
+    free(b.seen);
+    if (status != HD_OK)
+        hd_grain_free(&grain);
+    else
+        *out = grain;
+    return status;
+}
+
+void hd_grain_free(hd_grain *grain)
+{
+    free(grain->dense);
+    free(grain->local);
+    *grain = (hd_grain){0};
+}

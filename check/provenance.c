@@ -1,0 +1,115 @@
+// Both programs are evaluated on random numbers of a field in place of values
+// (check/value), once: nothing races, so whatever order is as good as any.
+// Outputs that agree everywhere are the same polynomials of the inputs, but for
+// a chance below 2^-40. Where they do not, both are evaluated again with all
+// that was written kept, and check/blame goes back from an element that is
+// wrong to the statement that first took or made something else.
+#include "check/provenance.h"
+
+#include "check/blame.h"
+
+// An element of an output, as its rank holds it.
+typedef struct output {
+    const hd_buffer *tensor;
+    int rank;
+    int64_t i;
+} output;
+
+static bool is_output(const hd_evaluation *e, const hd_buffer *tensor)
+{
+    return e->argument[tensor->id] != NULL && tensor->role != HD_IN;
+}
+
+static int64_t place_of(const hd_evaluation *e, const output *o)
+{
+    return o->rank * e->share + e->local_at[e->argument[o->tensor->id]->id] +
+           o->i;
+}
+
+static uint64_t wanted(const hd_evaluation *e, const output *o)
+{
+    return e->dense.value[hd_evaluation_whole(e, o->tensor, o->rank, o->i)];
+}
+
+static bool is_right(const hd_evaluation *e, const output *o)
+{
+    return e->local.value[place_of(e, o)] == wanted(e, o);
+}
+
+static int64_t count_elements(const hd_evaluation *e, const hd_buffer *tensor)
+{
+    return e->grain.local[e->argument[tensor->id]->id].elements;
+}
+
+// The tensor's element that is wrong on some rank.
+static bool is_wrong(const hd_evaluation *e, const hd_buffer *tensor)
+{
+    int64_t n = count_elements(e, tensor);
+    output o = {.tensor = tensor};
+
+    for (; o.rank < e->graph->nranks; o.rank++)
+        for (o.i = 0; o.i < n; o.i++)
+            if (!is_right(e, &o))
+                return true;
+    return false;
+}
+
+// Of the wrong elements the one that was written first for the last time: what
+// went wrong earliest did so by itself.
+static output find_first(const hd_blame *blame, const hd_buffer *tensor)
+{
+    const hd_evaluation *e = blame->e;
+    int64_t n = count_elements(e, tensor), earliest = INT64_MAX;
+    output o = {.tensor = tensor}, first = o;
+
+    for (; o.rank < e->graph->nranks; o.rank++)
+        for (o.i = 0; o.i < n; o.i++) {
+            int64_t event;
+
+            if (is_right(e, &o))
+                continue;
+            event = hd_blame_written(blame, place_of(e, &o));
+            if (event < earliest) {
+                earliest = event;
+                first = o;
+            }
+        }
+    return first;
+}
+
+// The outputs are looked at again with what every step wrote.
+static hd_status explain(const hd_graph *graph, const hd_module *tensor,
+                         hd_diag *diag)
+{
+    hd_evaluation e;
+    hd_blame blame;
+    hd_status status = hd_evaluate(graph, tensor, true, diag, &e);
+
+    HD_TRY(status);
+    status = hd_blame_create(&e, &blame);
+    for (const hd_buffer *b = tensor->buffers; b != NULL && status == HD_OK;
+         b = b->next) {
+        output o;
+
+        if (!is_output(&e, b) || !is_wrong(&e, b))
+            continue;
+        o = find_first(&blame, b);
+        status = hd_blame_tell(&blame, b, o.rank, o.i, diag);
+    }
+    hd_blame_free(&blame);
+    hd_evaluation_free(&e);
+    return status == HD_OK ? HD_INVALID : status;
+}
+
+hd_status hd_provenance_check(const hd_graph *graph, const hd_module *tensor,
+                              hd_diag *diag)
+{
+    hd_evaluation e;
+    bool wrong = false;
+
+    HD_TRY(hd_evaluate(graph, tensor, false, diag, &e));
+    for (const hd_buffer *b = tensor->buffers; b != NULL && !wrong; b = b->next)
+        wrong = is_output(&e, b) && is_wrong(&e, b);
+    hd_evaluation_free(&e);
+    return wrong ? explain(graph, tensor, diag) : HD_OK;
+}

@@ -1,0 +1,530 @@
+// Whatever is linear is computed in the field. Activations, conversions that
+// lose something, and what integers drop are random functions of their operand.
+// The maximum of several is the sum of a random function of each, so that it is
+// the same in any order and shows what it is of.
+#include "check/value.h"
+
+#include <stdlib.h>
+
+#include "base/dtype.h"
+#include "check/field.h"
+#include "check/memory.h"
+
+// Keys below 100 are those of memories.
+enum {
+    KEY_CONVERT = 100, // and the dtype
+    KEY_ACT = 200,     // and the activation
+    KEY_MAX = 300,
+    KEY_TRUNCATE,
+    KEY_LEFT, // of an integer product: the factor
+};
+
+// ------------------------------------------------------------------- memory
+
+hd_status hd_values_create(int64_t n, uint64_t key, hd_diag *diag,
+                           hd_values *out)
+{
+    hd_values values = {.n = n, .diag = diag};
+
+    HD_TRY(
+        hd_clear_array(n, sizeof *values.value, diag, (void **)&values.value));
+    for (int64_t i = 0; i < n; i++)
+        values.value[i] = hd_field_mix(key, (uint64_t)i);
+    *out = values;
+    return HD_OK;
+}
+
+void hd_values_free(hd_values *values)
+{
+    free(values->value);
+    free(values->maximum);
+    free(values->change);
+    *values = (hd_values){0};
+}
+
+static void note_status(hd_values *values, hd_status status)
+{
+    if (values->status == HD_OK)
+        values->status = status;
+}
+
+void hd_values_put(hd_values *values, int64_t at, uint64_t value)
+{
+    uint64_t before = values->value[at];
+
+    values->value[at] = value;
+    if (!values->keep || values->status != HD_OK)
+        return;
+    note_status(values, hd_grow((void **)&values->change, &values->changes_room,
+                                values->nchanges + 1, sizeof *values->change,
+                                values->diag));
+    if (values->status == HD_OK)
+        values->change[values->nchanges++] =
+            (hd_change){at, values->event, values->node, before, value};
+}
+
+// ------------------------------------------------------------------ maxima
+
+static int64_t maximum_slot(const hd_values *values, uint64_t value)
+{
+    int64_t mask = values->maxima_room - 1;
+    int64_t slot = (int64_t)hd_field_scramble(value) & mask;
+
+    while (values->maximum[slot] != 0 && values->maximum[slot] != value)
+        slot = (slot + 1) & mask;
+    return slot;
+}
+
+static bool is_maximum(const hd_values *values, uint64_t value)
+{
+    return values->maxima_room > 0 && value != 0 &&
+           values->maximum[maximum_slot(values, value)] == value;
+}
+
+static hd_status grow_maxima(hd_values *values)
+{
+    hd_values larger = {
+        .maxima_room = values->maxima_room > 0 ? 2 * values->maxima_room : 256};
+
+    HD_TRY(hd_clear_array(larger.maxima_room, sizeof *larger.maximum,
+                          values->diag, (void **)&larger.maximum));
+    for (int64_t i = 0; i < values->maxima_room; i++)
+        if (values->maximum[i] != 0)
+            larger.maximum[maximum_slot(&larger, values->maximum[i])] =
+                values->maximum[i];
+    free(values->maximum);
+    values->maximum = larger.maximum;
+    values->maxima_room = larger.maxima_room;
+    return HD_OK;
+}
+
+static void add_maximum(hd_values *values, uint64_t value)
+{
+    int64_t slot;
+
+    if (2 * (values->nmaxima + 1) > values->maxima_room)
+        note_status(values, grow_maxima(values));
+    if (values->status != HD_OK)
+        return;
+    slot = maximum_slot(values, value);
+    values->nmaxima += values->maximum[slot] != value;
+    values->maximum[slot] = value;
+}
+
+// What an operand adds to a maximum: one that is a maximum, all that it is of.
+static uint64_t part_of_maximum(const hd_values *values, uint64_t value)
+{
+    return is_maximum(values, value) ? value : hd_field_mix(KEY_MAX, value);
+}
+
+// -------------------------------------------------------------------- tiles
+
+int64_t hd_tile_elements(const hd_tile *tile)
+{
+    int64_t n = 1;
+
+    for (int d = 0; d < tile->ndims; d++)
+        n *= tile->extent[d];
+    return n;
+}
+
+int64_t hd_tile_place(const hd_tile *tile, int64_t i)
+{
+    int64_t at = tile->at;
+
+    for (int d = tile->ndims - 1; d >= 0; d--) {
+        at += i % tile->extent[d] * tile->stride[d];
+        i /= tile->extent[d];
+    }
+    return at;
+}
+
+hd_tile hd_tile_slice(const hd_tile *tile, int d, int64_t i)
+{
+    hd_tile part = *tile;
+
+    part.at += i * tile->stride[d];
+    part.ndims--;
+    for (; d < part.ndims; d++) {
+        part.extent[d] = tile->extent[d + 1];
+        part.stride[d] = tile->stride[d + 1];
+        part.unit[d] = tile->unit[d + 1];
+    }
+    return part;
+}
+
+static uint64_t load(const hd_values *values, const hd_tile *tile, int64_t i)
+{
+    return values->value[hd_tile_place(tile, i)];
+}
+
+void hd_tile_copy(hd_values *values, const hd_tile *to, const hd_tile *from)
+{
+    int64_t n = hd_tile_elements(to);
+
+    for (int64_t i = 0; i < n; i++)
+        hd_values_put(values, hd_tile_place(to, i), load(values, from, i));
+}
+
+uint64_t hd_tiles_reduce(hd_values *values, bool max, const hd_tile *from,
+                         int64_t n, int64_t i)
+{
+    uint64_t total = 0;
+
+    if (n == 1)
+        return load(values, &from[0], i);
+    for (int64_t k = 0; k < n; k++) {
+        uint64_t x = load(values, &from[k], i);
+
+        total = hd_field_add(total, max ? part_of_maximum(values, x) : x);
+    }
+    if (max)
+        add_maximum(values, total);
+    return total;
+}
+
+// -------------------------------------------------------------- conversions
+
+typedef struct range {
+    int bits, exponent; // of the significand; the largest power of two
+} range;
+
+static range range_of(hd_dtype dtype)
+{
+    switch (dtype) {
+    case HD_F64:
+        return (range){53, 1023};
+    case HD_F32:
+        return (range){24, 127};
+    case HD_F16:
+        return (range){11, 15};
+    case HD_BF16:
+        return (range){8, 127};
+    case HD_F8E4M3:
+        return (range){4, 8};
+    case HD_F8E5M2:
+        return (range){3, 15};
+    case HD_I64:
+        return (range){63, 62};
+    case HD_I32:
+        return (range){31, 30};
+    case HD_U8:
+        return (range){8, 7};
+    case HD_EVENT:
+        break;
+    }
+    return (range){0, 0};
+}
+
+// Every value of `from` is one of `to`.
+static bool is_exact(hd_dtype from, hd_dtype to)
+{
+    range a = range_of(from), b = range_of(to);
+
+    if (from == to)
+        return true;
+    return a.bits <= b.bits && a.exponent <= b.exponent &&
+           (hd_dtype_is_integer(from) || hd_dtype_is_float(to));
+}
+
+static uint64_t convert(hd_dtype from, hd_dtype to, uint64_t x)
+{
+    return is_exact(from, to) ? x : hd_field_mix(KEY_CONVERT + to, x);
+}
+
+static uint64_t activate(hd_act act, uint64_t x)
+{
+    return act == HD_ACT_NONE ? x : hd_field_mix(KEY_ACT + act, x);
+}
+
+static hd_dtype dtype_of(const hd_op *op, int view)
+{
+    return op->view[view].buffer->type.dtype;
+}
+
+// ------------------------------------------------------------- element-wise
+
+// The tile of a key, NULL if the key is absent or names no view.
+static const hd_tile *key_tile(const hd_work_item *item, hd_key_code code)
+{
+    const hd_op *op = item->op;
+    int i = op->noutputs + op->ninputs;
+
+    for (int k = 0; k < op->nkeys; k++) {
+        if (op->key[k].view.buffer == NULL)
+            continue;
+        if (op->key[k].code == code)
+            return &item->tile[i];
+        i++;
+    }
+    return NULL;
+}
+
+static uint64_t factor_of(const hd_values *values, const hd_work_item *item,
+                          hd_key_code code)
+{
+    const hd_key *key = hd_op_key(item->op, code);
+    const hd_tile *tile = key_tile(item, code);
+
+    if (key == NULL)
+        return 1;
+    return tile != NULL ? load(values, tile, 0)
+                        : hd_field_of_double(key->number);
+}
+
+static uint64_t scaled(const hd_values *values, const hd_work_item *item,
+                       uint64_t x)
+{
+    const hd_key *key = hd_op_key(item->op, HD_KEY_BY);
+    uint64_t factor = factor_of(values, item, HD_KEY_BY);
+    bool whole = key->view.buffer == NULL && key->number == trunc(key->number);
+
+    if (whole || !hd_dtype_is_integer(dtype_of(item->op, 0)))
+        return hd_field_multiply(x, factor);
+    return hd_field_mix(KEY_TRUNCATE,
+                        hd_field_add(x, hd_field_mix(KEY_LEFT, factor)));
+}
+
+static uint64_t compute_element(hd_values *values, const hd_work_item *item,
+                                int64_t i)
+{
+    const hd_op *op = item->op;
+    int n = op->noutputs + op->ninputs;
+    uint64_t result = load(values, &item->tile[1], i);
+
+    for (int k = 2; k < n; k++) {
+        // An operand that lacks leading dimensions repeats.
+        uint64_t next =
+            load(values, &item->tile[k], i % hd_tile_elements(&item->tile[k]));
+
+        if (op->code == HD_OP_MAX)
+            result =
+                hd_field_add(k == 2 ? part_of_maximum(values, result) : result,
+                             part_of_maximum(values, next));
+        else if (op->code == HD_OP_MUL)
+            result = hd_field_multiply(result, next);
+        else
+            result = hd_field_add(result, next);
+    }
+    if (op->code == HD_OP_MAX && op->ninputs > 1)
+        add_maximum(values, result);
+    if (op->code == HD_OP_SCALE)
+        result = scaled(values, item, result);
+    result = activate(hd_op_act(op->code), result);
+    return convert(dtype_of(op, 1), dtype_of(op, 0), result);
+}
+
+static int dim_of(const hd_work_item *item, hd_key_code code, int fallback)
+{
+    const hd_key *key = hd_op_key(item->op, code);
+
+    return key == NULL ? fallback : (int)hd_expr_value(item->module, key->expr);
+}
+
+static hd_tile transposed(const hd_work_item *item)
+{
+    const hd_tile *in = &item->tile[1];
+    int i = dim_of(item, HD_KEY_DIM0, in->ndims - 2);
+    int j = dim_of(item, HD_KEY_DIM1, in->ndims - 1);
+    hd_tile tile = *in;
+
+    tile.extent[i] = in->extent[j];
+    tile.stride[i] = in->stride[j];
+    tile.extent[j] = in->extent[i];
+    tile.stride[j] = in->stride[i];
+    return tile;
+}
+
+// ---------------------------------------------------------------- reduction
+
+static void compute_reduction(hd_values *values, const hd_work_item *item)
+{
+    const hd_tile *out = &item->tile[0], *in = &item->tile[1];
+    bool max = item->op->code == HD_OP_MAX;
+    int dim = dim_of(item, HD_KEY_DIM, 0);
+    int64_t n = hd_tile_elements(out), terms = in->extent[dim];
+
+    for (int64_t i = 0; i < n; i++) {
+        uint64_t total = 0;
+
+        for (int64_t k = 0; k < terms; k++) {
+            hd_tile slice = hd_tile_slice(in, dim, k);
+            uint64_t x = load(values, &slice, i);
+            int64_t weight = hd_sieve_weight(in->unit[dim], k);
+
+            if (max && terms > 1)
+                x = part_of_maximum(values, x);
+            total = hd_field_add(
+                total, hd_field_multiply(x, hd_field_of_integer(weight)));
+        }
+        if (max && terms > 1)
+            add_maximum(values, total);
+        hd_values_put(values, hd_tile_place(out, i), total);
+    }
+}
+
+// ------------------------------------------------------------------- matmul
+
+typedef struct product {
+    bool ta, tb, crossed;
+    int64_t batch, m, n, k;
+    int64_t unit; // of the contracted dimension
+} product;
+
+static product product_of(const hd_work_item *item)
+{
+    const hd_tile *out = &item->tile[0], *a = &item->tile[1];
+    const hd_tile *b = &item->tile[2];
+    int nbatch = b->ndims - 2;
+    product p = {.ta = hd_op_key(item->op, HD_KEY_TA) != NULL,
+                 .tb = hd_op_key(item->op, HD_KEY_TB) != NULL,
+                 .crossed = nbatch > 0 && out->ndims == a->ndims + nbatch,
+                 .batch = 1};
+    int contracted = a->ndims - (p.ta ? 2 : 1);
+
+    for (int d = 0; d < nbatch; d++)
+        p.batch *= b->extent[d];
+    p.n = out->extent[out->ndims - 1];
+    p.m = hd_tile_elements(out) / (p.batch * p.n);
+    p.k = a->extent[contracted];
+    p.unit = a->unit[contracted];
+    return p;
+}
+
+// Row-major numbers of the elements that term k of element i multiplies.
+static int64_t left_of(const product *p, int64_t i, int64_t k)
+{
+    int64_t row = i / p->n % p->m;
+    int64_t batch = p->crossed ? 0 : i / p->n / p->m;
+
+    return p->ta ? (batch * p->k + k) * p->m + row
+                 : (batch * p->m + row) * p->k + k;
+}
+
+static int64_t right_of(const product *p, int64_t i, int64_t k)
+{
+    int64_t column = i % p->n, batch = i / p->n / p->m;
+
+    return p->tb ? (batch * p->n + column) * p->k + k
+                 : (batch * p->k + k) * p->n + column;
+}
+
+static uint64_t dot(const hd_values *values, const hd_work_item *item,
+                    const product *p, int64_t i)
+{
+    uint64_t total = 0;
+
+    for (int64_t k = 0; k < p->k; k++) {
+        uint64_t a = load(values, &item->tile[1], left_of(p, i, k));
+        uint64_t b = load(values, &item->tile[2], right_of(p, i, k));
+        int64_t weight = hd_sieve_weight(p->unit, k);
+
+        if (weight > 1)
+            a = hd_field_multiply(a, hd_field_of_integer(weight));
+        total = hd_field_add(total, hd_field_multiply(a, b));
+    }
+    return total;
+}
+
+static void compute_matmul(hd_values *values, const hd_work_item *item)
+{
+    const hd_op *op = item->op;
+    product p = product_of(item);
+    const hd_key *act = hd_op_key(op, HD_KEY_ACT);
+    const hd_key *aux_key = hd_op_key(op, HD_KEY_AUX);
+    const hd_tile *out = &item->tile[0], *aux = key_tile(item, HD_KEY_AUX);
+    const hd_tile *bias = key_tile(item, HD_KEY_BIAS);
+    uint64_t factor = factor_of(values, item, HD_KEY_SCALE);
+    int64_t n = hd_tile_elements(out);
+
+    values->work += n * p.k;
+    for (int64_t i = 0; i < n; i++) {
+        uint64_t x = hd_field_multiply(dot(values, item, &p, i), factor);
+
+        if (bias != NULL)
+            x = hd_field_add(x, load(values, bias, i % p.n));
+        if (aux != NULL)
+            hd_values_put(
+                values, hd_tile_place(aux, i),
+                convert(dtype_of(op, 1), aux_key->view.buffer->type.dtype, x));
+        x = activate(act != NULL ? act->act : HD_ACT_NONE, x);
+        if (hd_op_key(op, HD_KEY_ACCUMULATE) != NULL)
+            x = hd_field_add(x, load(values, out, i));
+        hd_values_put(values, hd_tile_place(out, i),
+                      convert(dtype_of(op, 1), dtype_of(op, 0), x));
+    }
+}
+
+// -------------------------------------------------------------------- whole
+
+static bool reduces_dim(const hd_op *op)
+{
+    return (op->code == HD_OP_SUM || op->code == HD_OP_MAX) &&
+           hd_op_key(op, HD_KEY_DIM) != NULL;
+}
+
+void hd_compute(hd_values *values, const hd_work_item *item)
+{
+    int64_t n = hd_tile_elements(&item->tile[0]);
+    hd_tile in;
+
+    if (item->op->code == HD_OP_MATMUL) {
+        compute_matmul(values, item);
+    } else if (item->op->code == HD_OP_TRANSPOSE) {
+        in = transposed(item);
+        hd_tile_copy(values, &item->tile[0], &in);
+    } else if (reduces_dim(item->op)) {
+        compute_reduction(values, item);
+    } else {
+        for (int64_t i = 0; i < n; i++)
+            hd_values_put(values, hd_tile_place(&item->tile[0], i),
+                          compute_element(values, item, i));
+    }
+}
+
+bool hd_op_is_move(const hd_op *op)
+{
+    switch (op->code) {
+    case HD_OP_COPY:
+    case HD_OP_SET:
+        return is_exact(dtype_of(op, 1), dtype_of(op, 0));
+    case HD_OP_TRANSPOSE:
+        return true;
+    default:
+        return false;
+    }
+}
+
+// ------------------------------------------------------------------ origins
+
+int64_t hd_compute_terms(const hd_work_item *item, int view)
+{
+    if (item->op->code == HD_OP_MATMUL && (view == 1 || view == 2))
+        return product_of(item).k;
+    if (reduces_dim(item->op) && view == 1)
+        return item->tile[1].extent[dim_of(item, HD_KEY_DIM, 0)];
+    return 1;
+}
+
+int64_t hd_compute_place(const hd_work_item *item, int64_t i, int view,
+                         int64_t k)
+{
+    const hd_tile *tile = &item->tile[view];
+    hd_tile part;
+    product p;
+
+    if (item->op->code == HD_OP_MATMUL && (view == 1 || view == 2)) {
+        p = product_of(item);
+        return hd_tile_place(tile, view == 1 ? left_of(&p, i, k)
+                                             : right_of(&p, i, k));
+    }
+    if (reduces_dim(item->op) && view == 1) {
+        part = hd_tile_slice(tile, dim_of(item, HD_KEY_DIM, 0), k);
+        return hd_tile_place(&part, i);
+    }
+    if (item->op->code == HD_OP_TRANSPOSE) {
+        part = transposed(item);
+        return hd_tile_place(&part, i);
+    }
+    return hd_tile_place(tile, i % hd_tile_elements(tile));
+}

@@ -1,0 +1,76 @@
+// The memory that programs are evaluated on: numbers of the field in one array,
+// and what an op does to them.
+#ifndef HD_CHECK_VALUE_H
+#define HD_CHECK_VALUE_H
+
+#include "check/grain.h"
+
+HD_BEGIN_DECLS
+
+// A write, as it is kept to say later where a value came from.
+typedef struct hd_change {
+    int64_t at;
+    int64_t event; // when: counts what happens
+    int64_t node;  // of the graph: the step that wrote
+    uint64_t before, value;
+} hd_change;
+
+typedef struct hd_values {
+    uint64_t *value; // owned
+    int64_t n;
+    uint64_t *maximum; // owned: what came of a max, hashed; 0 is free
+    int64_t nmaxima, maxima_room;
+    bool keep;         // changes
+    hd_change *change; // owned
+    int64_t nchanges, changes_room;
+    int64_t event, node; // of the changes being made
+    int64_t work;        // products that were added up
+    hd_diag *diag;       // borrowed
+    hd_status status;    // the first that was not HD_OK
+} hd_values;
+
+// Elements of a buffer in row-major order.
+typedef struct hd_tile {
+    int64_t at;
+    int ndims;
+    int64_t extent[HD_MAX_DIMS];
+    int64_t stride[HD_MAX_DIMS];
+    int64_t unit[HD_MAX_DIMS];
+} hd_tile;
+
+// An op with its views as tiles, in the order of hd_op_views.
+typedef struct hd_work_item {
+    const hd_op *op;
+    const hd_module *module;
+    int ntiles;
+    hd_tile tile[HD_MAX_VIEWS];
+} hd_work_item;
+
+// Random numbers, another each, and others by another key.
+hd_status hd_values_create(int64_t n, uint64_t key, hd_diag *diag,
+                           hd_values *out);
+void hd_values_free(hd_values *values);
+void hd_values_put(hd_values *values, int64_t at, uint64_t value);
+
+int64_t hd_tile_elements(const hd_tile *tile);
+int64_t hd_tile_place(const hd_tile *tile, int64_t i);
+// Index `i` of dimension `d` of it.
+hd_tile hd_tile_slice(const hd_tile *tile, int d, int64_t i);
+
+void hd_tile_copy(hd_values *values, const hd_tile *to, const hd_tile *from);
+// The sum, or maximum, of element i of each.
+uint64_t hd_tiles_reduce(hd_values *values, bool max, const hd_tile *from,
+                         int64_t n, int64_t i);
+void hd_compute(hd_values *values, const hd_work_item *item);
+
+// What element `i` of a result is made of: of each view so many terms, those of
+// the contracted or reduced dimension, and where the k-th of them lies.
+int64_t hd_compute_terms(const hd_work_item *item, int view);
+int64_t hd_compute_place(const hd_work_item *item, int64_t i, int view,
+                         int64_t k);
+// The op moves elements and does nothing to them.
+bool hd_op_is_move(const hd_op *op);
+
+HD_END_DECLS
+
+#endif
