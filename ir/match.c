@@ -18,6 +18,13 @@ typedef struct note {
     int root;
 } note;
 
+// A send or recv that the other side does not answer, and how many of its kind
+// that side has.
+typedef struct lone {
+    int64_t note; // its number
+    int64_t theirs;
+} lone;
+
 // Two places of the text that were told; the second may be none.
 typedef struct told {
     const hd_op *a, *b;
@@ -31,7 +38,10 @@ typedef struct matcher {
     int64_t rank;
     note *note; // owned
     int64_t nnotes, room;
-    const note *alone; // the first of its sends and recvs without a partner
+    lone *lone; // owned
+    int64_t nlone, lone_room;
+    const note
+        *shifted; // its line's order was told to differ: the rest follows
     told told[MOST_TOLD];
     int ntold;
     bool failed;
@@ -132,25 +142,37 @@ static bool is_told(matcher *m, const hd_op *a, const hd_op *b)
     return false;
 }
 
-// `b` is the other half, NULL if there is none.
+static void say(matcher *m, hd_code code, const note *a, const char *what)
+{
+    hd_status failed =
+        hd_error(m->diag, code, a->op->loc, "%s of rank %lld: %s",
+                 text_of(a->op), (long long)a->rank, what);
+
+    m->failed = failed != HD_OK;
+}
+
+// "4 elements of f32, max"
+static void describe(const note *n, char out[80])
+{
+    snprintf(out, 80, "%lld element%s of %s%s%s", (long long)n->elements,
+             n->elements == 1 ? "" : "s", hd_dtype_text(n->dtype),
+             hd_op_key(n->op, HD_KEY_GET) != NULL ? ", get" : "",
+             hd_op_key(n->op, HD_KEY_MAX) != NULL ? ", max" : "");
+}
+
+// `b` is the other half.
 static void report(matcher *m, hd_code code, const note *a, const note *b,
                    const char *what)
 {
-    hd_status ignored;
+    char theirs[80];
 
     m->failed = true;
-    if (is_told(m, a->op, b != NULL ? b->op : NULL))
+    if (is_told(m, a->op, b->op))
         return;
-    ignored = hd_error(m->diag, code, a->op->loc, "%s of rank %lld: %s",
-                       text_of(a->op), (long long)a->rank, what);
-    (void)ignored;
-    if (b == NULL)
-        return;
-    hd_note(m->diag, b->op->loc, "%s of rank %lld: %lld element%s of %s%s%s",
-            text_of(b->op), (long long)b->rank, (long long)b->elements,
-            b->elements == 1 ? "" : "s", hd_dtype_text(b->dtype),
-            hd_op_key(b->op, HD_KEY_GET) != NULL ? ", get" : "",
-            hd_op_key(b->op, HD_KEY_MAX) != NULL ? ", max" : "");
+    describe(b, theirs);
+    say(m, code, a, what);
+    hd_note(m->diag, b->op->loc, "%s of rank %lld: %s", text_of(b->op),
+            (long long)b->rank, theirs);
 }
 
 static bool same_flag(const note *a, const note *b, hd_key_code key)
@@ -160,13 +182,11 @@ static bool same_flag(const note *a, const note *b, hd_key_code key)
 
 static void compare_pair(matcher *m, const note *a, const note *b)
 {
-    char what[120];
+    char mine[80], what[120];
 
     if (a->elements != b->elements || a->dtype != b->dtype) {
-        snprintf(what, sizeof what,
-                 "%lld element%s of %s do not match the other side",
-                 (long long)a->elements, a->elements == 1 ? "" : "s",
-                 hd_dtype_text(a->dtype));
+        describe(a, mine);
+        snprintf(what, sizeof what, "%s do not match the other side", mine);
         report(m, HD_E0702, a, b, what);
     } else if (!same_flag(a, b, HD_KEY_GET)) {
         report(m, HD_E0703, a, b, "one side has get, the other has not");
@@ -179,35 +199,131 @@ static bool same_way(const note *a, const note *b)
            a->from == b->from && a->to == b->to;
 }
 
-// One side has issued them all; the first one that is alone says how many.
-static void report_alone(matcher *m, const note *a)
+static hd_status add_lone(matcher *m, int64_t i)
 {
-    bool send = a->op->code == HD_OP_SEND;
-    char what[160];
+    const note *before =
+        m->nlone > 0 ? &m->note[m->lone[m->nlone - 1].note] : NULL;
+    const note *a = &m->note[i];
 
-    if (m->alone == NULL || !same_way(m->alone, a))
-        m->alone = a;
-    snprintf(what, sizeof what,
-             send ? "number %lld to rank %lld along %s, which receives %lld "
-                    "from here"
-                  : "number %lld from rank %lld along %s, which sends %lld to "
-                    "here",
-             (long long)a->seq + 1, (long long)(send ? a->to : a->from),
-             m->module->axis[a->axis].name, (long long)m->alone->seq);
-    report(m, HD_E0701, a, NULL, what);
+    if (m->nlone == m->lone_room) {
+        int64_t room = m->lone_room == 0 ? 64 : 2 * m->lone_room;
+        lone *grown = realloc(m->lone, sizeof *grown * (size_t)room);
+
+        if (grown == NULL)
+            return hd_fail(m->diag, HD_NO_MEMORY, "out of memory");
+        m->lone = grown;
+        m->lone_room = room;
+    }
+    // The first one that is alone says how many the other side has.
+    m->lone[m->nlone] = (lone){i, before != NULL && same_way(before, a)
+                                      ? m->lone[m->nlone - 1].theirs
+                                      : a->seq};
+    m->nlone++;
+    return HD_OK;
 }
 
 // Sends and recvs: notes i and i + 1 are a pair, or note i is alone.
-static int64_t match_point(matcher *m, int64_t i)
+static hd_status match_point(matcher *m, int64_t *i)
 {
-    const note *a = &m->note[i], *b = a + 1;
+    const note *a = &m->note[*i], *b = a + 1;
 
-    if (i + 1 < m->nnotes && same_way(a, b) && a->seq == b->seq) {
+    if (*i + 1 < m->nnotes && same_way(a, b) && a->seq == b->seq) {
         compare_pair(m, a, b);
-        return i + 2;
+        *i += 2;
+        return HD_OK;
     }
-    report_alone(m, a);
-    return i + 1;
+    HD_TRY(add_lone(m, *i));
+    ++*i;
+    return HD_OK;
+}
+
+static bool is_send(const note *n)
+{
+    return n->op->code == HD_OP_SEND;
+}
+
+static int64_t peer_of(const note *n)
+{
+    return is_send(n) ? n->to : n->from;
+}
+
+// What the other rank may have meant for `a`: the opposite, alone too, by the
+// rank that `a` names, or else one that names the rank of `a`.
+static const note *find_meant(const matcher *m, const note *a)
+{
+    const note *second = NULL;
+
+    for (int64_t i = 0; i < m->nlone; i++) {
+        const note *b = &m->note[m->lone[i].note];
+
+        if (is_send(b) == is_send(a))
+            continue;
+        if (b->rank == peer_of(a))
+            return b;
+        if (second == NULL && peer_of(b) == a->rank)
+            second = b;
+    }
+    return second;
+}
+
+// Alone or not, each op is told once.
+static bool is_op_told(const matcher *m, const hd_op *op)
+{
+    for (int i = 0; i < m->ntold; i++)
+        if (m->told[i].a == op || m->told[i].b == op)
+            return true;
+    return m->ntold == MOST_TOLD;
+}
+
+static void name_lone(const matcher *m, const lone *l, char out[160])
+{
+    const note *a = &m->note[l->note];
+
+    snprintf(out, 160,
+             is_send(a) ? "number %lld to rank %lld along %s, which receives "
+                          "%lld from here"
+                        : "number %lld from rank %lld along %s, which sends "
+                          "%lld to here",
+             (long long)a->seq + 1, (long long)peer_of(a),
+             m->module->axis[a->axis].name, (long long)l->theirs);
+}
+
+// What the other rank has along that axis: the last one that is answered here,
+// or another one.
+static const note *find_beside(const matcher *m, const note *a)
+{
+    for (const note *b = a; b > m->note && same_way(b - 1, a); b--)
+        if (b[-1].rank != a->rank)
+            return &b[-1];
+    for (int64_t i = 0; i < m->nnotes; i++) {
+        const note *b = &m->note[i];
+
+        if (is_point(b->op) && b->axis == a->axis && b->rank == peer_of(a) &&
+            is_send(b) != is_send(a))
+            return b;
+    }
+    return NULL;
+}
+
+static void report_lone(matcher *m, const lone *l)
+{
+    const note *a = &m->note[l->note], *b = find_meant(m, a);
+    char what[160];
+    bool alone;
+
+    if (is_op_told(m, a->op) || (b != NULL && is_op_told(m, b->op)))
+        return;
+    m->told[m->ntold++] = (told){a->op, b != NULL ? b->op : NULL};
+    name_lone(m, l, what);
+    say(m, HD_E0701, a, what);
+    alone = b != NULL;
+    b = alone ? b : find_beside(m, a);
+    if (b != NULL)
+        hd_note(m->diag, b->op->loc,
+                "%s of rank %lld%s: number %lld %s rank %lld", text_of(b->op),
+                (long long)b->rank, alone ? " is alone, too" : "",
+                (long long)b->seq + 1, is_send(b) ? "to" : "from",
+                (long long)peer_of(b));
 }
 
 static bool same_collective(const note *a, const note *b)
@@ -220,44 +336,127 @@ static bool same_collective(const note *a, const note *b)
 static void describe_difference(const matcher *m, const note *a, const note *b,
                                 char *what, size_t size)
 {
-    int n =
-        snprintf(what, size, "collective %lld along %s is another on rank %lld",
-                 (long long)a->seq + 1, m->module->axis[a->axis].name,
-                 (long long)b->rank);
+    char mine[80];
+    int n;
 
+    describe(a, mine);
+    n = snprintf(what, size,
+                 "collective %lld along %s, of %s, is another on rank %lld",
+                 (long long)a->seq + 1, m->module->axis[a->axis].name, mine,
+                 (long long)b->rank);
     if (a->op->code == b->op->code && a->root != b->root)
         snprintf(what + n, size - (size_t)n, ", root %lld and not %lld",
                  (long long)hd_mesh_coord(m->module, b->root, a->axis),
                  (long long)hd_mesh_coord(m->module, a->root, a->axis));
 }
 
+static bool same_line(const note *a, const note *b)
+{
+    return !is_point(a->op) && !is_point(b->op) && a->axis == b->axis &&
+           a->from == b->from;
+}
+
+static bool is_among(const note *a, int64_t n, int64_t rank)
+{
+    for (int64_t i = 0; i < n; i++)
+        if (a[i].rank == rank)
+            return true;
+    return false;
+}
+
+// "rank 2", "ranks 2, 3 and 5", "ranks 0, 1, 2, 3 and 12 more". Returns the
+// first of those that lack the collective that notes a .. a + n are.
+static int64_t name_missing(const matcher *m, const note *a, int64_t n,
+                            char out[120])
+{
+    int64_t size = m->module->axis[a->axis].size, left = size - n, first = -1;
+    int at = snprintf(out, 120, left == 1 ? "rank" : "ranks"), shown = 0;
+
+    for (int64_t i = 0; i < size && shown < 4; i++) {
+        int64_t rank = hd_mesh_peer(m->module, a->rank, a->axis, i);
+
+        if (is_among(a, n, rank))
+            continue;
+        first = first < 0 ? rank : first;
+        at += snprintf(out + at, 120 - (size_t)at, "%s%lld",
+                       shown == 0                       ? " "
+                       : shown + 1 == left && left <= 4 ? " and "
+                                                        : ", ",
+                       (long long)rank);
+        shown++;
+    }
+    if (left > shown)
+        snprintf(out + at, 120 - (size_t)at, " and %lld more",
+                 (long long)(left - shown));
+    return first;
+}
+
+static void report_missing(matcher *m, const note *a, int64_t n)
+{
+    char who[120], what[280];
+    int64_t missing;
+
+    m->failed = true;
+    if (is_told(m, a->op, NULL))
+        return;
+    missing = name_missing(m, a, n, who);
+    snprintf(what, sizeof what,
+             "collective %lld along %s is issued by %lld of %lld ranks, not by "
+             "%s",
+             (long long)a->seq + 1, m->module->axis[a->axis].name, (long long)n,
+             (long long)m->module->axis[a->axis].size, who);
+    say(m, HD_E0705, a, what);
+    for (const note *b = a; b > m->note && same_line(b - 1, a); b--)
+        if (b[-1].rank == missing) {
+            hd_note(m->diag, b[-1].op->loc,
+                    "%s, the last one of rank %lld, is number %lld",
+                    text_of(b[-1].op), (long long)missing,
+                    (long long)b[-1].seq + 1);
+            return;
+        }
+}
+
+// Returns the number of the first note behind them. Once ranks issue different
+// kinds, or a different number, what follows on that line differs for it.
 static int64_t match_collective(matcher *m, int64_t i)
 {
-    const note *a = &m->note[i];
-    int64_t size = m->module->axis[a->axis].size, n = 0;
-    char what[160];
-    bool differ = false;
+    const note *a = &m->note[i], *other = NULL;
+    int64_t n = 0;
+    char what[200];
 
     for (; i + n < m->nnotes; n++) {
         const note *b = a + n;
 
-        if (is_point(b->op) || b->axis != a->axis || b->from != a->from ||
-            b->seq != a->seq)
+        if (!same_line(a, b) || b->seq != a->seq)
             break;
-        if (differ || same_collective(a, b))
-            continue;
-        differ = true;
-        describe_difference(m, a, b, what, sizeof what);
-        report(m, HD_E0704, a, b, what);
+        if (other == NULL && !same_collective(a, b))
+            other = b;
     }
-    if (n != size && !differ) {
-        snprintf(what, sizeof what,
-                 "collective %lld along %s is issued by %lld of %lld ranks",
-                 (long long)a->seq + 1, m->module->axis[a->axis].name,
-                 (long long)n, (long long)size);
-        report(m, HD_E0705, a, NULL, what);
+    if (m->shifted != NULL && same_line(m->shifted, a))
+        return i + n;
+    if (other != NULL) {
+        describe_difference(m, a, other, what, sizeof what);
+        report(m, HD_E0704, a, other, what);
+        m->shifted = other->op->code != a->op->code ? a : m->shifted;
+    } else if (n != m->module->axis[a->axis].size) {
+        report_missing(m, a, n);
+        m->shifted = a;
     }
     return i + n;
+}
+
+static hd_status match_notes(matcher *m)
+{
+    for (int64_t i = 0; i < m->nnotes;) {
+        if (is_point(m->note[i].op))
+            HD_TRY(match_point(m, &i));
+        else
+            i = match_collective(m, i);
+    }
+    for (int64_t i = 0; i < m->nlone; i++)
+        report_lone(m, &m->lone[i]);
+    m->failed |= m->nlone > 0;
+    return HD_OK;
 }
 
 // Deals the notes out by sender: first[r] .. first[r + 1] are those of r.
@@ -306,10 +505,10 @@ hd_status hd_match(const hd_module *module, hd_diag *diag)
         status = hd_walk(module, m.rank, diag, take_steps, &m);
     if (status == HD_OK)
         status = sort_notes(&m);
-    for (int64_t i = 0; status == HD_OK && i < m.nnotes;)
-        i = is_point(m.note[i].op) ? match_point(&m, i)
-                                   : match_collective(&m, i);
+    if (status == HD_OK)
+        status = match_notes(&m);
     free(m.note);
+    free(m.lone);
     hd_diag_source(diag, outer);
     return status == HD_OK && m.failed ? HD_INVALID : status;
 }
