@@ -4,7 +4,8 @@
 
 hd_check_options hd_check_defaults(void)
 {
-    return (hd_check_options){.waiting_streams = 7};
+    return (hd_check_options){.waiting_streams = 7,
+                              .transport = HD_TRANSPORT_COPY};
 }
 
 static hd_status check_against(const hd_module *module,

@@ -17,8 +17,10 @@ typedef struct edge {
     int64_t step;
     int peer, next;
     int64_t needed;
+    int64_t meets; // of a transfer: the step of `peer` that must start
     bool in_order; // `needed` is an earlier transfer of `peer`, which has to
-                   // start before the one that is waited for
+                   // start, or over NCCL to end, before the one that is
+                   // waited for
 } edge;
 
 static const char *word_of(const hd_graph *g, int rank, int64_t step)
@@ -33,20 +35,25 @@ static void need(const hd_replay *r, edge *e, int peer, int64_t step)
     e->next = hd_graph_node(r->graph, peer, step)->stream;
 }
 
-// A transfer that must start: its own stream has not come to it, or an earlier
-// transfer has not started.
-static void need_start(const hd_replay *r, edge *e, int rank, int64_t step)
-{
-    if (hd_replay_state(r, rank, step) != 0) {
-        e->in_order = true;
-        step = r->chain[rank];
-    }
-    need(r, e, rank, step);
-}
-
 static bool has_started(const hd_replay *r, int rank, int64_t step)
 {
     return (hd_replay_state(r, rank, step) & HD_STARTED) != 0;
+}
+
+// A transfer that must start: its own stream has not come to it, or an earlier
+// transfer is ahead of it, whose stream is stuck with it or has not come to it.
+static void need_start(const hd_replay *r, edge *e, int rank, int64_t step)
+{
+    int64_t blocker = hd_replay_blocker(r, rank, step);
+
+    e->meets = step;
+    while (blocker >= 0 && blocker != step) {
+        e->in_order = true;
+        step = blocker;
+        blocker =
+            has_started(r, rank, step) ? -1 : hd_replay_blocker(r, rank, step);
+    }
+    need(r, e, rank, step);
 }
 
 // A member of the meeting that has not started; there is one.
@@ -81,11 +88,13 @@ static void need_transfer(const hd_replay *r, edge *e, int rank, int64_t step)
 
 static void need_group(const hd_replay *r, edge *e)
 {
-    int64_t step = e->step;
+    int64_t step = e->step, ahead;
 
-    while (hd_graph_node(r->graph, e->rank, step)->async ||
+    while (hd_replay_defers(r, hd_graph_node(r->graph, e->rank, step)) ||
            hd_replay_is_done(r, e->rank, step))
         step++;
+    while ((ahead = hd_replay_ahead(r, e->rank, step)) >= 0)
+        step = ahead;
     e->step = step;
     need_transfer(r, e, e->rank, step);
 }
@@ -103,7 +112,8 @@ static void need_join(const hd_replay *r, edge *e)
 static edge find_edge(const hd_replay *r, int rank, int stream)
 {
     const hd_graph *g = r->graph;
-    edge e = {rank, stream, hd_replay_stuck(r, rank, stream), 0, 0, 0, false};
+    edge e = {rank, stream, hd_replay_stuck(r, rank, stream), 0, 0, 0,
+              -1,   false};
     const hd_node *node = hd_graph_node(g, rank, e.step);
     int64_t fork = stream > 0 ? hd_graph_fork(g, rank, e.step) : -1;
     int64_t caller = hd_replay_stuck(r, rank, 0);
@@ -113,7 +123,7 @@ static edge find_edge(const hd_replay *r, int rank, int stream)
         need(r, &e, rank, fork);
     } else if (node->kind == HD_NODE_WAIT) {
         record = hd_same_run(g, rank, e.step, rank, node->link);
-        if (hd_graph_node(g, rank, record)->async &&
+        if (hd_replay_defers(r, hd_graph_node(g, rank, record)) &&
             hd_replay_state(r, rank, record) != 0)
             need_transfer(r, &e, rank, record);
         else
@@ -135,9 +145,13 @@ static void name_stream(int stream, char out[40])
 }
 
 // "rank 1's recv (step 4) on stream 0"
-static void name_needed(const hd_graph *g, const edge *e, char *out,
+static void name_needed(const hd_replay *r, const edge *e, char *out,
                         size_t size)
 {
+    const char *why = !e->in_order ? ""
+                      : has_started(r, e->peer, e->needed)
+                          ? ", which NCCL ends first"
+                          : ", which comes first in the order of its transfers";
     char whose[40], where[40];
 
     if (e->peer == e->rank)
@@ -146,20 +160,20 @@ static void name_needed(const hd_graph *g, const edge *e, char *out,
         snprintf(whose, sizeof whose, "rank %d's", e->peer);
     name_stream(e->next, where);
     snprintf(out, size, "%s %s (step %lld) on %s%s", whose,
-             word_of(g, e->peer, e->needed), (long long)e->needed, where,
-             e->in_order ? ", which comes first in the order of its transfers"
-                         : "");
+             word_of(r->graph, e->peer, e->needed), (long long)e->needed, where,
+             why);
 }
 
-static void print_edge(const hd_graph *g, const edge *e, char *out, size_t size)
+static void print_edge(const hd_replay *r, const edge *e, char *out,
+                       size_t size)
 {
     char where[40], needed[200];
 
     name_stream(e->stream, where);
-    name_needed(g, e, needed, sizeof needed);
+    name_needed(r, e, needed, sizeof needed);
     snprintf(out, size, "rank %d, %s: this %s (step %lld) waits for %s",
-             e->rank, where, word_of(g, e->rank, e->step), (long long)e->step,
-             needed);
+             e->rank, where, word_of(r->graph, e->rank, e->step),
+             (long long)e->step, needed);
 }
 
 // Goes from `e` until it meets a stream again, and returns one on the circle.
@@ -200,19 +214,29 @@ static hd_status report_circle(const hd_replay *r, edge e, hd_diag *diag)
     hd_status status;
 
     e = find_first(r, e, &length);
-    print_edge(g, &e, words, sizeof words);
+    print_edge(r, &e, words, sizeof words);
     status =
-        hd_error(diag, HD_E0706, hd_graph_node(g, e.rank, e.step)->op->loc,
-                 "deadlock: %d streams wait for each other in a circle; %s",
-                 length, words);
+        hd_error(diag, r->serial != 0 ? HD_E0708 : HD_E0706,
+                 hd_graph_node(g, e.rank, e.step)->op->loc,
+                 "deadlock%s: %d streams wait for each other in a circle; %s",
+                 r->serial != 0 ? " over nccl" : "", length, words);
+    if (r->serial != 0 && e.meets >= 0 && e.meets != e.needed)
+        hd_note(diag, hd_graph_node(g, e.peer, e.meets)->op->loc,
+                "rank %d's %s (step %lld) that it is to meet", e.peer,
+                word_of(g, e.peer, e.meets), (long long)e.meets);
     for (int i = 1; i < length && i < MOST_EDGES; i++) {
         e = find_edge(r, e.peer, e.next);
-        print_edge(g, &e, words, sizeof words);
+        print_edge(r, &e, words, sizeof words);
         hd_note(diag, hd_graph_node(g, e.rank, e.step)->op->loc, "%s", words);
     }
     if (length > MOST_EDGES)
         hd_note(diag, hd_graph_node(g, e.rank, e.step)->op->loc,
                 "and %d more like these", length - MOST_EDGES);
+    if (r->serial != 0)
+        hd_note(diag, hd_graph_node(g, e.rank, e.step)->op->loc,
+                "over nccl a rank's transfers along an axis follow one "
+                "another, and a send ends with its recv: what goes both ways "
+                "belongs into one group; over copies it runs as it is");
     return status;
 }
 

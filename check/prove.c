@@ -1,22 +1,42 @@
 // Deadlock is looked for first, under the strongest blocking: what never ends
-// has no order. Races are looked for under the weakest ordering.
+// has no order; and once more where NCCL is to move the data, which blocks in
+// its own way. Races are looked for under the weakest ordering.
 #include "check/prove.h"
 
 #include "check/alias.h"
 #include "check/deadlock.h"
 #include "check/provenance.h"
 #include "check/race.h"
+#include "ir/transport.h"
 
-static hd_status check_deadlock(const hd_graph *graph, hd_diag *diag)
+static hd_status check_deadlock(const hd_graph *graph, unsigned serial,
+                                hd_diag *diag)
 {
     hd_replay replay;
-    hd_status status = hd_replay_run(graph, HD_RENDEZVOUS, NULL, diag, &replay);
+    hd_status status =
+        hd_replay_run(graph, HD_RENDEZVOUS, serial, NULL, diag, &replay);
 
     HD_TRY(status);
     if (!hd_replay_is_over(&replay))
         status = hd_deadlock_report(&replay, diag);
     hd_replay_free(&replay);
     return status;
+}
+
+// A bit for each axis along which ranks meet over NCCL.
+static hd_status find_serial(const hd_module *module,
+                             const hd_check_options *options, hd_diag *diag,
+                             unsigned *out)
+{
+    hd_transport transport[HD_MAX_AXES];
+
+    HD_TRY(hd_transports_read(module, options->transport, options->axes, diag,
+                              transport));
+    *out = 0;
+    for (int a = 0; a < module->naxes; a++)
+        if (transport[a] == HD_TRANSPORT_NCCL && module->axis[a].size > 1)
+            *out |= 1u << a;
+    return HD_OK;
 }
 
 static bool may_wait(const hd_node *node)
@@ -68,13 +88,17 @@ static hd_status prove(const hd_graph *graph, const hd_check_options *options,
                        hd_diag *diag)
 {
     hd_status aliases, races;
+    unsigned serial = 0;
 
+    HD_TRY(find_serial(graph->module, options, diag, &serial));
     if (!hd_graph_is_matched(graph)) {
         HD_TRY(hd_match(graph->module, diag));
         return hd_fail(diag, HD_INVALID, "transfers do not match");
     }
     count_waiting(graph, options->waiting_streams, diag);
-    HD_TRY(check_deadlock(graph, diag));
+    HD_TRY(check_deadlock(graph, 0, diag));
+    if (serial != 0)
+        HD_TRY(check_deadlock(graph, serial, diag));
     aliases = hd_alias_check(graph, diag);
     races = hd_race_check(graph, diag);
     HD_TRY(aliases);

@@ -647,7 +647,7 @@ static hd_status visit_rank(scan *s, phase phase, bool global)
 
     begin_phase(s, phase, global);
     if (global) {
-        status = hd_replay_run(s->graph, HD_EAGER, &watch, s->diag, &replay);
+        status = hd_replay_run(s->graph, HD_EAGER, 0, &watch, s->diag, &replay);
         if (status == HD_OK)
             hd_replay_free(&replay);
         if (status == HD_UNSUPPORTED)

@@ -143,6 +143,21 @@ static bool root_has_started(const hd_replay *r, int rank, int64_t step)
                                    member[root].step));
 }
 
+// Transfers start in an order lane by lane: a lane for each axis that NCCL
+// serves, and 0 for all else.
+static int lane_of(const hd_replay *r, const hd_node *node)
+{
+    return r->serial != 0 && (r->serial >> node->op->axis & 1) != 0
+               ? 1 + node->op->axis
+               : 0;
+}
+
+// NCCL holds up its stream for deferred sends too.
+bool hd_replay_defers(const hd_replay *replay, const hd_node *node)
+{
+    return node->async && lane_of(replay, node) == 0;
+}
+
 bool hd_replay_is_done(const hd_replay *replay, int rank, int64_t step)
 {
     const hd_graph *g = replay->graph;
@@ -203,24 +218,6 @@ static bool is_transfer(const hd_node *node)
     return node->kind >= HD_NODE_SEND;
 }
 
-// Starts what its stream has reached, up to the first transfer in issue order
-// that its stream has not.
-static void start_in_order(hd_replay *r, int rank)
-{
-    int64_t last = r->runs * hd_graph_steps(r->graph, rank);
-    int64_t *at = &r->chain[rank];
-
-    for (; *at < last; ++*at) {
-        if (!is_transfer(hd_graph_node(r->graph, rank, *at)))
-            continue;
-        if (hd_replay_state(r, rank, *at) == 0)
-            break;
-        start(r, rank, *at);
-    }
-}
-
-// ---------------------------------------------------------------- streams
-
 // Steps of the group that begins at `step`: 1 outside groups.
 static int64_t group_size(const hd_graph *g, int rank, int64_t step)
 {
@@ -232,6 +229,119 @@ static int64_t group_size(const hd_graph *g, int rank, int64_t step)
         n++;
     return n;
 }
+
+static int64_t *chain_of(const hd_replay *r, int rank, int lane)
+{
+    return &r->chain[(int64_t)rank * r->nlanes + lane];
+}
+
+// Whether of two members of a group NCCL is done with `a` before `b` starts: a
+// stream has its calls one after the other, axis by axis, and of an axis each
+// collective, then in one call all that is sent and received. What does not go
+// by NCCL comes last.
+static bool is_ahead(const hd_replay *r, const hd_node *a, const hd_node *b)
+{
+    int lane = lane_of(r, a), other = lane_of(r, b);
+
+    if (lane == 0 || other == 0 || lane != other)
+        return lane != 0 && (other == 0 || lane < other);
+    return a->kind == HD_NODE_COLLECTIVE &&
+           (b->kind != HD_NODE_COLLECTIVE || a < b);
+}
+
+int64_t hd_replay_ahead(const hd_replay *replay, int rank, int64_t step)
+{
+    const hd_node *node = hd_graph_node(replay->graph, rank, step);
+    int64_t n;
+
+    if (replay->serial == 0)
+        return -1;
+    n = group_size(replay->graph, rank, node->head);
+    for (int64_t i = node->head; i < node->head + n; i++)
+        if (is_ahead(replay, hd_graph_node(replay->graph, rank, i), node) &&
+            !hd_replay_is_done(replay, rank, i))
+            return i;
+    return -1;
+}
+
+int64_t hd_replay_blocker(const hd_replay *replay, int rank, int64_t step)
+{
+    const hd_node *node = hd_graph_node(replay->graph, rank, step);
+    int lane = lane_of(replay, node);
+    int64_t ahead, first = *chain_of(replay, rank, lane);
+
+    if (hd_replay_state(replay, rank, step) == 0)
+        return step;
+    ahead = hd_replay_ahead(replay, rank, step);
+    if (ahead >= 0)
+        return ahead;
+    return lane == 0 ? (first < step ? first : -1)
+                     : (first < node->head ? first : -1);
+}
+
+// Starts what its stream has reached, up to the first transfer in issue order
+// that may not start.
+static bool start_in_order(hd_replay *r, int rank)
+{
+    int64_t last = r->runs * hd_graph_steps(r->graph, rank);
+    int64_t *at = chain_of(r, rank, 0), before = *at;
+
+    for (; *at < last; ++*at) {
+        const hd_node *node = hd_graph_node(r->graph, rank, *at);
+
+        if (!is_transfer(node) || lane_of(r, node) != 0)
+            continue;
+        if (hd_replay_state(r, rank, *at) == 0 ||
+            hd_replay_ahead(r, rank, *at) >= 0)
+            break;
+        start(r, rank, *at);
+    }
+    return *at > before;
+}
+
+// Starts what may start of the group at the head of a serial axis's lane: the
+// one before it is done.
+static bool start_serial(hd_replay *r, int rank, int lane)
+{
+    const hd_graph *g = r->graph;
+    int64_t last = hd_graph_steps(g, rank), n;
+    int64_t *at = chain_of(r, rank, lane), head;
+    bool moved = false;
+
+    while (*at < last && (!is_transfer(hd_graph_node(g, rank, *at)) ||
+                          lane_of(r, hd_graph_node(g, rank, *at)) != lane ||
+                          hd_replay_is_done(r, rank, *at)))
+        ++*at;
+    if (*at == last)
+        return false;
+    head = hd_graph_node(g, rank, *at)->head;
+    n = group_size(g, rank, head);
+    for (int64_t i = head; i < head + n; i++) {
+        if (lane_of(r, hd_graph_node(g, rank, i)) != lane ||
+            hd_replay_state(r, rank, i) != HD_REACHED ||
+            hd_replay_ahead(r, rank, i) >= 0)
+            continue;
+        start(r, rank, i);
+        moved = true;
+    }
+    return moved;
+}
+
+// Whatever may start now.
+static bool start_all(hd_replay *r, int rank)
+{
+    bool moved, ever = false;
+
+    do {
+        moved = start_in_order(r, rank);
+        for (int lane = 1; lane < r->nlanes; lane++)
+            moved |= start_serial(r, rank, lane);
+        ever |= moved;
+    } while (moved && r->nlanes > 1);
+    return ever;
+}
+
+// ---------------------------------------------------------------- streams
 
 // What the end of a transfer tells its stream of its peers.
 static void learn_from_peers(const hd_replay *r, int rank, int64_t step)
@@ -258,10 +368,10 @@ static bool pass_transfers(hd_replay *r, int rank, int64_t step, int64_t n)
         for (int64_t i = 0; i < n && r->blocking == HD_EAGER; i++)
             start(r, rank, step + i);
         if (r->blocking == HD_RENDEZVOUS)
-            start_in_order(r, rank);
+            start_all(r, rank);
     }
     for (int64_t i = 0; i < n; i++)
-        if (!hd_graph_node(g, rank, step + i)->async &&
+        if (!hd_replay_defers(r, hd_graph_node(g, rank, step + i)) &&
             !hd_replay_is_done(r, rank, step + i))
             return false;
     for (int64_t i = 0; i < n; i++) {
@@ -287,8 +397,8 @@ static bool is_recorded(const hd_replay *r, int rank, int64_t step)
     if (node->link < 0)
         return true;
     from = hd_graph_node(g, rank, record);
-    if (from->async ? !hd_replay_is_done(r, rank, record)
-                    : !has_passed(r, rank, from->stream, record))
+    if (hd_replay_defers(r, from) ? !hd_replay_is_done(r, rank, record)
+                                  : !has_passed(r, rank, from->stream, record))
         return false;
     merge(r, stream_clock(r, rank, node->stream), step_clock(r, rank, record));
     return true;
@@ -389,7 +499,7 @@ static void advance_rank(hd_replay *r, int rank)
     bool moved = true;
 
     while (moved) {
-        moved = false;
+        moved = r->serial != 0 && start_all(r, rank);
         for (int s = 0; s < r->graph->nstreams; s++)
             moved |= advance_stream(r, rank, s);
     }
@@ -429,8 +539,8 @@ static hd_status allocate(hd_replay *r, hd_diag *diag)
                           diag, (void **)&r->next));
     HD_TRY(hd_clear_array(2 * g->first[g->nranks], sizeof *r->state, diag,
                           (void **)&r->state));
-    HD_TRY(
-        hd_clear_array(g->nranks, sizeof *r->chain, diag, (void **)&r->chain));
+    HD_TRY(hd_clear_array((int64_t)g->nranks * r->nlanes, sizeof *r->chain,
+                          diag, (void **)&r->chain));
     HD_TRY(hd_clear_array(2 * g->nmeetings, sizeof *r->met, diag,
                           (void **)&r->met));
     HD_TRY(
@@ -457,9 +567,14 @@ static void advance_all(hd_replay *r)
 }
 
 hd_status hd_replay_run(const hd_graph *graph, hd_blocking blocking,
-                        const hd_watch *watch, hd_diag *diag, hd_replay *out)
+                        unsigned serial, const hd_watch *watch, hd_diag *diag,
+                        hd_replay *out)
 {
-    hd_replay r = {.graph = graph, .blocking = blocking, .watch = watch};
+    hd_replay r = {.graph = graph,
+                   .blocking = blocking,
+                   .serial = serial,
+                   .nlanes = serial != 0 ? 1 + graph->module->naxes : 1,
+                   .watch = watch};
     hd_status status = allocate(&r, diag);
 
     r.runs = blocking == HD_EAGER ? 2 : 1;

@@ -3,7 +3,8 @@
 // one is stuck all are, at the same steps.
 //
 // HD_RENDEZVOUS executes one run: nothing in it waits for the next one, and
-// once it is over the next one is like it. HD_EAGER executes two, and the steps
+// once it is over the next one is like it. It may be told of axes that NCCL
+// serves, whose calls follow one another. HD_EAGER executes two, and the steps
 // of one rank may be watched on the way, each with what has surely ended on
 // that rank when it starts, also by way of other ranks.
 #ifndef HD_CHECK_REPLAY_H
@@ -27,13 +28,16 @@ enum {
 typedef struct hd_replay {
     const hd_graph *graph; // borrowed
     hd_blocking blocking;
-    int runs;
+    unsigned serial; // a bit for each axis that NCCL serves
+    int runs, nlanes;
     int64_t *cursor; // owned, by rank and stream: steps done, over all runs
     int64_t *next;   // owned, by rank and stream: the step at the cursor
     uint8_t *state;  // owned: HD_REACHED and HD_STARTED, of both runs: those of
                      // rank r from 2 first[r] on
-    int64_t *chain; // owned, by rank: no transfer before this step is unstarted
-    int32_t *met;   // owned, by run and meeting: members that have started
+    // Owned, by rank and lane (lane_of): no transfer of the lane before this
+    // step is unstarted; in the lane of a serial axis, none is undone.
+    int64_t *chain;
+    int32_t *met; // owned, by run and meeting: members that have started
     const hd_watch *watch; // borrowed; NULL if nobody is watched. EAGER only
     int width;             // of a clock; 0 if nobody is watched
     int32_t *stream_clock; // owned, by rank and stream
@@ -48,8 +52,10 @@ typedef struct hd_replay {
 } hd_replay;
 
 // HD_UNSUPPORTED, without a word, if clocks of a watched rank are too many.
+// `serial` has a bit for each axis that NCCL serves: RENDEZVOUS only.
 hd_status hd_replay_run(const hd_graph *graph, hd_blocking blocking,
-                        const hd_watch *watch, hd_diag *diag, hd_replay *out);
+                        unsigned serial, const hd_watch *watch, hd_diag *diag,
+                        hd_replay *out);
 void hd_replay_free(hd_replay *replay);
 
 // Every stream of every rank has come to its end.
@@ -60,6 +66,14 @@ int64_t hd_replay_stuck(const hd_replay *replay, int rank, int stream);
 uint8_t hd_replay_state(const hd_replay *replay, int rank, int64_t step);
 // A transfer that has started is over on its own rank.
 bool hd_replay_is_done(const hd_replay *replay, int rank, int64_t step);
+// A send whose stream goes on at its start.
+bool hd_replay_defers(const hd_replay *replay, const hd_node *node);
+// The transfer of the same rank, which has not started or is not done, that
+// this one may not start before; of its own group first. -1 if there is none,
+// and itself if its stream has not come to it.
+int64_t hd_replay_blocker(const hd_replay *replay, int rank, int64_t step);
+// Likewise, of its own group alone; not itself.
+int64_t hd_replay_ahead(const hd_replay *replay, int rank, int64_t step);
 
 // The step of `peer`'s run that a step meets: same run, number `step` there.
 static inline int64_t hd_same_run(const hd_graph *graph, int rank, int64_t step,

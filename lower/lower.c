@@ -22,6 +22,7 @@ hd_lower_options hd_lower_defaults(void)
                               .protocol = HD_PUT,
                               .streams = 2,
                               .chunks = 1,
+                              .transport = HD_TRANSPORT_COPY,
                               .until = HD_STAGE_HOST,
                               .asked = HD_OPTION_CHANGED};
 }

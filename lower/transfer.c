@@ -14,6 +14,7 @@
 // is computed on where it lies, unless the gathered buffer is needed whole.
 #include <string.h>
 
+#include "ir/transport.h"
 #include "lower/build.h"
 #include "lower/pass.h"
 
@@ -42,6 +43,7 @@ typedef struct pipe {
     int64_t ranks, chunks;
     int axis;
     hd_transfer transfer;
+    const hd_transport *transport; // by axis
     alias *aliases;
     const int *uses; // by buffer id, in the whole program
 } pipe;
@@ -589,11 +591,14 @@ static void emit_after(pipe *p, hd_build *b)
     }
 }
 
+// NCCL ends a send with its recv, and does nothing else along the axis until
+// then: there the two stay in one group, and none is deferred.
 static void add_sent_events(pipe *p)
 {
     hd_type type = {.dtype = HD_EVENT, .ndims = 1};
 
     if (!p->options->defer_sends ||
+        p->transport[p->axis] == HD_TRANSPORT_NCCL ||
         (p->transfer != HD_TRANSFER_DIRECT && p->transfer != HD_TRANSFER_RING))
         return;
     type.dim[0] = (hd_dim){count_trips(p), HD_LOCAL};
@@ -689,6 +694,10 @@ static void tell_effect(const pipe *p, const gather *g, hd_effect *effect)
         hd_effect_none(effect, HD_OPTION_PROTOCOL | HD_OPTION_DEFER_SENDS,
                        p->diag, loc,
                        "only 'direct' and 'ring' send and receive");
+    else if (p->transport[g->op->axis] == HD_TRANSPORT_NCCL)
+        hd_effect_none(effect, HD_OPTION_DEFER_SENDS, p->diag, loc,
+                       "over nccl a send ends with its recv, and stays in one "
+                       "group with it");
     if (collects)
         hd_effect_none(effect, HD_OPTION_COPY_OWN, p->diag, loc,
                        "'bulk' and 'pipelined' gather the local shard with "
@@ -778,9 +787,12 @@ hd_status hd_pass_transfer(hd_module *module, const hd_lower_options *options,
     counter counter = {hd_new_array(scratch, int, module->nbuffers + 1)};
     hd_block done = {0};
     hd_build b = {module, &done, {0}};
+    hd_transport transport[HD_MAX_AXES];
     alias *aliases = NULL;
     hd_stmt *next;
 
+    HD_TRY(hd_transports_read(module, options->transport, options->axes, diag,
+                              transport));
     hd_block_each(&module->body, count_views, &counter);
     for (hd_stmt *stmt = module->body.first; stmt != NULL; stmt = next) {
         pipe p = {.module = module,
@@ -789,6 +801,7 @@ hd_status hd_pass_transfer(hd_module *module, const hd_lower_options *options,
                   .diag = diag,
                   .loop = stmt,
                   .transfer = options->transfer,
+                  .transport = transport,
                   .aliases = aliases,
                   .uses = counter.uses};
 

@@ -10,6 +10,7 @@
 #ifndef HD_RUNTIME_DRIVER_H
 #define HD_RUNTIME_DRIVER_H
 
+#include "ir/transport.h"
 #include "ir/walk.h"
 
 HD_BEGIN_DECLS
@@ -48,8 +49,6 @@ static inline bool hd_binding_uses(const hd_binding *binding,
         uses |= binding->transport[a] == transport;
     return uses;
 }
-
-const char *hd_transport_text(hd_transport transport);
 
 // Whether ranks that meet on an axis are on several hosts: the first two such.
 bool hd_binding_spans(const hd_binding *binding, int axis, int *a, int *b);

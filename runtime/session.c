@@ -17,13 +17,6 @@
 #include "runtime/group.h"
 #include "runtime/range.h"
 
-const char *hd_transport_text(hd_transport transport)
-{
-    static const char *const names[] = {"auto", "copy", "sm", "nccl"};
-
-    return names[transport];
-}
-
 bool hd_binding_spans(const hd_binding *binding, int axis, int *a, int *b)
 {
     const hd_module *module = binding->module;
@@ -236,19 +229,6 @@ static hd_status read_chaos(hd_binding *binding, hd_diag *diag)
     return HD_OK;
 }
 
-static bool find_transport(const char *text, size_t length, hd_transport *out)
-{
-    for (int i = HD_TRANSPORT_COPY; i <= HD_TRANSPORT_NCCL; i++) {
-        const char *name = hd_transport_text((hd_transport)i);
-
-        if (strlen(name) == length && memcmp(name, text, length) == 0) {
-            *out = (hd_transport)i;
-            return true;
-        }
-    }
-    return false;
-}
-
 static void settle_transports(hd_binding *binding)
 {
     int a, b;
@@ -261,34 +241,12 @@ static void settle_transports(hd_binding *binding)
     }
 }
 
-// "node=nccl,tp=sm"
 static hd_status read_transports(hd_binding *binding,
                                  const hd_session_options *options,
                                  hd_diag *diag)
 {
-    const char *at = options->axes != NULL ? options->axes : "";
-
-    if ((unsigned)options->transport > HD_TRANSPORT_NCCL)
-        return hd_fail(diag, HD_ARGUMENT, "there is no transport %d",
-                       (int)options->transport);
-    for (int a = 0; a < HD_MAX_AXES; a++)
-        binding->transport[a] = options->transport;
-    while (*at != '\0') {
-        size_t name = strcspn(at, "=,"), kind = strcspn(at, ",");
-        int axis = hd_module_axis(binding->module, at, name);
-
-        if (at[name] != '=' || axis < 0)
-            return hd_fail(diag, HD_ARGUMENT,
-                           "transport '%.*s': '%.*s' is no axis of the mesh of "
-                           "'%s'",
-                           (int)kind, at, (int)name, at, binding->module->name);
-        if (!find_transport(at + name + 1, kind - name - 1,
-                            &binding->transport[axis]))
-            return hd_fail(diag, HD_ARGUMENT,
-                           "transport '%.*s': there are copy, sm and nccl",
-                           (int)kind, at);
-        at += kind + (at[kind] == ',');
-    }
+    HD_TRY(hd_transports_read(binding->module, options->transport,
+                              options->axes, diag, binding->transport));
     settle_transports(binding);
     return HD_OK;
 }

@@ -15,7 +15,7 @@ typedef struct check {
     int npaths;
     program_options options;
     sweep sweep;
-    hd_check_options limits;
+    int waiting_streams;
     const char *against; // a file of a tensor program, or NULL
     content tensor;      // owned: its text
     bool json;
@@ -47,7 +47,7 @@ static hd_status summarize(const hd_module *module, hd_diag *diag, summary *out)
 // The tensor program has the same -D as the program at hand.
 static hd_status check_host(const check *check, const hd_module *module)
 {
-    hd_check_options limits = check->limits;
+    hd_check_options how = program_check_options(&check->options);
     hd_module *tensor = NULL;
     hd_status status = HD_OK;
 
@@ -55,9 +55,10 @@ static hd_status check_host(const check *check, const hd_module *module)
         status = hd_parse(check->against, (const char *)check->tensor.bytes,
                           check->tensor.length, check->options.defines,
                           check->options.ndefines, check->diag, &tensor);
-    limits.against = tensor;
+    how.waiting_streams = check->waiting_streams;
+    how.against = tensor;
     if (status == HD_OK)
-        status = hd_check_with(module, &limits, check->diag);
+        status = hd_check_with(module, &how, check->diag);
     hd_module_destroy(tensor);
     return status;
 }
@@ -249,7 +250,7 @@ static outcome take_option(check *check, const options *at, int id)
         if (!parse_integer(at->value, 1, 65, &value))
             return complain(USAGE, "%s: '%s' is not a number from 1 to 65",
                             at->word, at->value);
-        check->limits.waiting_streams = (int)value;
+        check->waiting_streams = (int)value;
         return FINE;
     case AGAINST:
         check->against = at->value;
@@ -295,7 +296,7 @@ static outcome check_files(check *check)
 static outcome run_check(const command *command, int argc, char **argv)
 {
     check check = {.paths = need((size_t)argc, sizeof *check.paths),
-                   .limits = hd_check_defaults(),
+                   .waiting_streams = hd_check_defaults().waiting_streams,
                    .diag = need_diag(),
                    .findings = have(cJSON_CreateArray())};
     options at = {.command = command, .argc = argc, .argv = argv};
@@ -326,7 +327,8 @@ const command check_command = {
         "Proves a host program free of deadlocks and races on all ranks; a\n"
         "program that is not complete is lowered first. -D NAME=2,4,8 checks\n"
         "each value, and each combination where several names have a list.\n",
-    .options = {PROGRAM_OPTIONS,
+    .options = {PROGRAM_TRANSPORT_OPTION,
+                PROGRAM_OPTIONS,
                 {WAITING_STREAMS, 0, "waiting-streams", "N",
                  "streams of a rank that may wait at once\nwithout a warning "
                  "(default 7)"},

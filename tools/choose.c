@@ -44,7 +44,8 @@ static int list_counts(bool asked, int given, int out[3])
 }
 
 // Streams and chunks that are tried: a bulk collective has no use for either.
-// What sends by itself is also tried with a stream for transfers.
+// What sends by itself is also tried with a stream for transfers, and sends
+// that are deferred, which over NCCL none is.
 static int list_options(const hd_lower_options *base,
                         hd_lower_options out[MOST_CANDIDATES])
 {
@@ -68,7 +69,8 @@ static int list_options(const hd_lower_options *base,
     for (int i = 0, plain = n; i < plain; i++)
         if (out[i].transfer >= HD_TRANSFER_DIRECT && !base->comm_stream) {
             out[n] = out[i];
-            out[n].comm_stream = out[n].defer_sends = true;
+            out[n].comm_stream = true;
+            out[n].defer_sends = base->transport != HD_TRANSPORT_NCCL;
             n++;
         }
     return n;

@@ -255,6 +255,7 @@ const command dump_command = {
              "place or all of them leave"},
             {RANK, 0, "rank", "R", "of --stage steps: this rank alone"},
             {OUTPUT, 'o', "output", "FILE", "write there (default -)"},
+            PROGRAM_TRANSPORT_OPTION,
             PROGRAM_OPTIONS,
             {0, 0, NULL, NULL, NULL},
         },

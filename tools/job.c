@@ -1,6 +1,7 @@
 // Runs a program in one process a rank.
 #include "job.h"
 
+#include "program.h"
 #include "random.h"
 #include "ranks.h"
 
@@ -339,6 +340,8 @@ static hd_status run_all(rank *rank)
         options.times = job->times + 2 * job->first_step[rank->rank];
     status = hd_session_create(rank->group, job->module, &options,
                                rank->job->diag, &rank->session);
+    if (status == HD_OK && job->judged)
+        status = program_judge(rank->session, job->module, job->diag);
     if (status == HD_OK)
         status = open_arguments(rank);
     for (int64_t run = 0; run < job->iters && status == HD_OK; run++) {

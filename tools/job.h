@@ -49,6 +49,8 @@ typedef struct job {
     uint64_t seed;
     int64_t iters;
     hd_session_options session;
+    bool judged;        // where the session settles on NCCL, the program is
+                        // judged by that before it runs
     bool timed;         // ranks begin each run together
     bool timeline;      // note when steps start and end, in the last run
     double *times;      // owned, shared: two a step, rank after rank

@@ -1,6 +1,7 @@
 // See measure.h.
 #include "measure.h"
 
+#include "program.h"
 #include "random.h"
 #include "ranks.h"
 
@@ -97,7 +98,8 @@ static bool argument_of(const rank *rank, int i, size_t j, hd_argument *out)
 // ------------------------------------------------------------------ sessions
 
 // Contenders of a transport that cannot be had, as NCCL's without NCCL and
-// those of sm between hosts, are left out, and the table says why.
+// those of sm between hosts, or that deadlock over the transport that the
+// session has settled on, are left out, and the table says why.
 static hd_status open_session(rank *rank, int i)
 {
     const contender *c = &rank->contest->contender[i];
@@ -110,8 +112,13 @@ static hd_status open_session(rank *rank, int i)
     options.graph = c->graph;
     status = hd_session_create(rank->group, c->module, &options, diag_of(rank),
                                &rank->entry[i].session);
-    if (status != HD_UNSUPPORTED || c->transport == HD_TRANSPORT_AUTO)
+    if (status == HD_OK && c->transport == HD_TRANSPORT_AUTO)
+        status =
+            program_judge(rank->entry[i].session, c->module, diag_of(rank));
+    if (status != HD_INVALID &&
+        (status != HD_UNSUPPORTED || c->transport == HD_TRANSPORT_AUTO))
         return status;
+    hd_session_destroy(rank->entry[i].session);
     rank->entry[i].session = NULL;
     if (hd_diag_message(diag_of(rank), 0, &message))
         snprintf(score->why, sizeof score->why, "%s", message.text);

@@ -12,6 +12,7 @@ void program_options_init(program_options *options)
 {
     *options = (program_options){.lower = hd_lower_defaults()};
     options->lower.asked = 0; // what the command line names, and no more
+    options->lower.transport = HD_TRANSPORT_AUTO;
 }
 
 void program_options_free(program_options *options)
@@ -85,6 +86,25 @@ static outcome take_count(const struct options *at, int most, int *out)
     return FINE;
 }
 
+// Which axes there are the program says.
+static outcome take_transport(hd_lower_options *lower, const char *word)
+{
+    static const char *const names[] = {"copy", "sm", "nccl"};
+
+    for (int i = 0; i < 3; i++)
+        if (strcmp(word, names[i]) == 0) {
+            lower->transport = (hd_transport)(HD_TRANSPORT_COPY + i);
+            return FINE;
+        }
+    if (!strchr(word, '='))
+        return complain(USAGE,
+                        "--transport: '%s' is none of copy, sm, nccl, and no "
+                        "list such as node=nccl,tp=copy",
+                        word);
+    lower->axes = word;
+    return FINE;
+}
+
 outcome program_option(program_options *options, const struct options *at,
                        int id)
 {
@@ -125,6 +145,8 @@ outcome program_option(program_options *options, const struct options *at,
         lower->asked |= HD_OPTION_COMM_STREAM;
         lower->comm_stream = true;
         return FINE;
+    case PROGRAM_TRANSPORT:
+        return take_transport(lower, at->value);
     case PROGRAM_MACHINE:
         options->machine = at->value;
         return FINE;
@@ -164,6 +186,27 @@ outcome program_parse(const char *path, const content *text,
                                 options->defines, options->ndefines, diag, out);
 
     return tell(diag, status, path);
+}
+
+hd_check_options program_check_options(const program_options *options)
+{
+    hd_check_options check = hd_check_defaults();
+
+    check.transport = options->lower.transport;
+    check.axes = options->lower.axes;
+    return check;
+}
+
+hd_status program_judge(const hd_session *session, const hd_module *module,
+                        hd_diag *diag)
+{
+    hd_check_options how = hd_check_defaults();
+    hd_stats stats;
+
+    hd_session_stats(session, &stats);
+    how.axes = stats.transport;
+    return strstr(stats.transport, "nccl") ? hd_check_with(module, &how, diag)
+                                           : HD_OK;
 }
 
 hd_diag *need_diag(void)

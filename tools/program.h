@@ -27,6 +27,7 @@ enum {
     PROGRAM_DEFER_SENDS,
     PROGRAM_COMM_STREAM,
     PROGRAM_MACHINE,
+    PROGRAM_TRANSPORT,
 };
 
 // clang-format off
@@ -52,6 +53,13 @@ enum {
     {PROGRAM_MACHINE, 0, "machine", "FILE",                                    \
      "what the device at hand costs, for --transfer\nauto and simulate "        \
      "(default 8 x H200)"}
+
+// For commands of a program that is to go by certain transports.
+#define PROGRAM_TRANSPORT_OPTION                                               \
+    {PROGRAM_TRANSPORT, 0, "transport", "NAME",                                \
+     "between CUDA devices: copy (engines) or sm\n(kernels), through CUDA "    \
+     "IPC, or nccl; or by axis,\nnode=nccl,tp=copy. The default is copy "      \
+     "within a\nhost, nccl between hosts"}
 // clang-format on
 
 void program_options_init(program_options *options);
@@ -67,6 +75,12 @@ void program_predict(program_options *options);
 // The same of a command that only --transfer auto has a use for --machine in:
 // says so where it was not given.
 void program_heed_machine(const program_options *options);
+// For the transports that it is lowered for.
+hd_check_options program_check_options(const program_options *options);
+// Where the session, not the command line, has settled on NCCL: whether the
+// program runs there.
+hd_status program_judge(const hd_session *session, const hd_module *module,
+                        hd_diag *diag);
 
 // Bytes of text that the library takes, and one more.
 #define PROGRAM_LIMIT ((size_t)16 << 20)

@@ -26,7 +26,6 @@ enum {
     NO_CHECK,
     TRACE,
     SVG,
-    TRANSPORT,
     GRAPH,
     TUNE
 };
@@ -71,24 +70,6 @@ static outcome take_number(const options *at, int64_t low, int64_t high,
     return complain(USAGE,
                     "%s: '%s' is not a number from %" PRId64 " to %" PRId64,
                     at->word, at->value, low, high);
-}
-
-static outcome take_transport(run *run, const char *word)
-{
-    if (strcmp(word, "copy") == 0)
-        run->job.session.transport = HD_TRANSPORT_COPY;
-    else if (strcmp(word, "sm") == 0)
-        run->job.session.transport = HD_TRANSPORT_SM;
-    else if (strcmp(word, "nccl") == 0)
-        run->job.session.transport = HD_TRANSPORT_NCCL;
-    else if (strchr(word, '='))
-        run->job.session.axes = word;
-    else
-        return complain(USAGE,
-                        "--transport: '%s' is none of copy, sm, nccl, and no "
-                        "list such as node=nccl,tp=copy",
-                        word);
-    return FINE;
 }
 
 static outcome take_option(run *run, const options *at, int id)
@@ -136,8 +117,6 @@ static outcome take_option(run *run, const options *at, int id)
         return file_writable(at->value);
     case TIMEOUT:
         return take_timeout(run, at->value);
-    case TRANSPORT:
-        return take_transport(run, at->value);
     case GRAPH:
         run->job.session.graph = true;
         return FINE;
@@ -224,6 +203,8 @@ static outcome take_options(run *run, options *at)
         TRY(take_option(run, at, id));
     program_predict(&run->options);
     program_heed_machine(&run->options);
+    run->job.session.transport = run->options.lower.transport;
+    run->job.session.axes = run->options.lower.axes;
     return check_usage(run);
 }
 
@@ -231,6 +212,7 @@ static outcome take_options(run *run, options *at)
 // to compare with is that of the program as it was written.
 static outcome parse_program(run *run, const content *text)
 {
+    hd_check_options how = program_check_options(&run->options);
     hd_stage stage;
 
     TRY(choose_best(run->path, text, &run->options));
@@ -244,7 +226,8 @@ static outcome parse_program(run *run, const content *text)
              run->path));
     if (run->unchecked)
         return FINE;
-    return tell(run->diag, hd_check(run->module, run->diag), run->path);
+    return tell(run->diag, hd_check_with(run->module, &how, run->diag),
+                run->path);
 }
 
 static outcome open_program(run *run)
@@ -325,6 +308,8 @@ static outcome launch(run *run)
 
     list_slots(run);
     job->nsets = 1;
+    job->judged =
+        !run->unchecked && job->session.transport == HD_TRANSPORT_AUTO;
     if (run->verify)
         job->expected = run->program ? run->program : run->module;
     job->path = run->path;
@@ -514,10 +499,6 @@ const command run_command = {
             {DEVICE, 0, "device", "NAME",
              "cpu (the default), cuda, or cuda:N to put all\nranks on one "
              "device"},
-            {TRANSPORT, 0, "transport", "NAME",
-             "between CUDA devices: copy (engines) or sm\n(kernels), through "
-             "CUDA IPC; or nccl. The default\nis copy within a host, nccl "
-             "between hosts"},
             {GRAPH, 0, "graph", NULL, "replay runs as one CUDA graph"},
             {TUNE, 0, "tune", NULL,
              "time several of cuBLASLt's plans for each matmul\nahead of the "
@@ -528,6 +509,7 @@ const command run_command = {
              "write a trace of the last run, for\nchrome://tracing or "
              "Perfetto"},
             {SVG, 0, "svg", "FILE", "draw the timeline of the last run"},
+            PROGRAM_TRANSPORT_OPTION,
             PROGRAM_OPTIONS,
             {0, 0, NULL, NULL, NULL},
         },

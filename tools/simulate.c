@@ -381,6 +381,7 @@ const command simulate_command = {
              "a JSON file such\nas examples/machines/h200x8.json.\n",
     .options =
         {
+            PROGRAM_TRANSPORT_OPTION,
             PROGRAM_OPTIONS,
             {TRACE, 0, "trace", "FILE",
              "write a trace for chrome://tracing or Perfetto"},

@@ -202,6 +202,17 @@ HD_API void hd_shard(const hd_module *module, size_t i, int rank,
 HD_API void hd_unshard(const hd_module *module, size_t i, int rank,
                        const void *local, void *whole);
 
+// ------------------------------------------------------------- transports
+
+// How sends, recvs and collectives travel between CUDA devices.
+typedef enum hd_transport {
+    HD_TRANSPORT_AUTO, // NCCL along an axis of the mesh whose ranks are on
+                       // several hosts, copies along the others
+    HD_TRANSPORT_COPY, // copy engines, through CUDA IPC
+    HD_TRANSPORT_SM,   // kernels on few SMs, through CUDA IPC
+    HD_TRANSPORT_NCCL,
+} hd_transport;
+
 // -------------------------------------------------------------- lowering
 
 typedef enum hd_transfer {
@@ -238,13 +249,16 @@ typedef struct hd_lower_options {
     bool copy_own;    // copy the own shard instead of computing on it in place
     bool defer_sends; // wait for sends at the end of the loop, not in place
     bool comm_stream; // transfers on one more stream, ahead of what computes
-    hd_stage until;   // stop after this stage
-    unsigned asked;   // hd_option: which of them were asked for. One that has
-                      // no effect on the program is a warning, with its reason
+    hd_transport transport; // that the program will go by. Over NCCL a send
+                            // ends with its recv, so none is deferred
+    const char *axes;       // NULL, or transports of some axes, "node=nccl"
+    hd_stage until;         // stop after this stage
+    unsigned asked; // hd_option: which of them were asked for. One that has
+                    // no effect on the program is a warning, with its reason
 } hd_lower_options;
 
-// ring, put, 2 streams, 1 chunk, own shard in place, waits in place, to the
-// end; HD_OPTION_CHANGED are asked for
+// ring, put, 2 streams, 1 chunk, own shard in place, waits in place, for
+// copies, to the end; HD_OPTION_CHANGED are asked for
 HD_API hd_lower_options hd_lower_defaults(void);
 
 // Called after each pass that ran, with the module as it left it.
@@ -265,11 +279,14 @@ HD_API HD_MUST_USE hd_status hd_lower(hd_module *module,
 typedef struct hd_check_options {
     int waiting_streams; // of a rank, that may wait at once: beyond is a
                          // warning
+    hd_transport transport; // that the program will go by: over NCCL more
+                            // programs deadlock than over copies
+    const char *axes;       // NULL, or transports of some axes, "node=nccl"
     const hd_module *against; // borrowed: the tensor program that a complete
                               // host program is made from; or NULL
 } hd_check_options;
 
-HD_API hd_check_options hd_check_defaults(void); // 7, NULL
+HD_API hd_check_options hd_check_defaults(void); // 7, copies, NULL
 
 // Everything that can be said of a program without running it. Of any program,
 // that it is well formed; of a complete host program also, for all ranks and
@@ -482,15 +499,6 @@ HD_API HD_MUST_USE hd_status hd_join(const hd_place *place, double timeout,
 // --------------------------------------------------------------- session
 
 typedef struct hd_session hd_session;
-
-// How sends, recvs and collectives travel between CUDA devices.
-typedef enum hd_transport {
-    HD_TRANSPORT_AUTO, // NCCL along an axis of the mesh whose ranks are on
-                       // several hosts, copies along the others
-    HD_TRANSPORT_COPY, // copy engines, through CUDA IPC
-    HD_TRANSPORT_SM,   // kernels on few SMs, through CUDA IPC
-    HD_TRANSPORT_NCCL,
-} hd_transport;
 
 typedef struct hd_session_options {
     const char *device; // "cpu", "cuda" (of the current context, else number

@@ -1,6 +1,9 @@
 // The checker's parts, cells and clocks, against plain definitions of them;
 // what it says of whole programs is in tests/golden/check and tests/mutation.
 #include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
 #include <random>
 #include <set>
 
@@ -281,7 +284,7 @@ TEST(Order, PeersAreAskedOnlyByTheReplay)
     EXPECT_EQ(hd_order_number_loose(&g.graph, 0, loose.data()), 0);
     ASSERT_EQ(hd_order_each(&g.graph, &watch, nullptr), HD_OK);
     watch.context = &global;
-    ASSERT_EQ(hd_replay_run(&g.graph, HD_EAGER, &watch, nullptr, &replay),
+    ASSERT_EQ(hd_replay_run(&g.graph, HD_EAGER, 0, &watch, nullptr, &replay),
               HD_OK);
     EXPECT_TRUE(hd_replay_is_over(&replay));
     hd_replay_free(&replay);
@@ -326,6 +329,186 @@ TEST(Race, EachPairOfPlacesIsReportedOnce)
 
     EXPECT_EQ(hd_check(p.module, p.diag), HD_INVALID);
     EXPECT_EQ(hd_diag_errors(p.diag), 1u) << p.Said();
+}
+
+// ------------------------------------------------------------- over NCCL
+
+// What each rank issues along one axis: calls of NCCL, each on a stream, of
+// transfers to (positive) or from (negative) peer + 1; 0 is a collective.
+using Call = std::vector<int>;
+struct Issued {
+    int stream;
+    std::vector<Call> calls; // of one group: collectives, then all else
+};
+using Job = std::vector<std::vector<Issued>>; // by rank
+
+// Executed call by call: one starts when the calls issued before it have ended,
+// and those of its stream, and ends when all that it meets has started. The
+// k-th from a rank to another meets the k-th of the other side.
+class Calls
+{
+  public:
+    explicit Calls(const Job &job) : job_(job), at_(job.size(), {0, 0})
+    {
+    }
+
+    bool Ends()
+    {
+        for (bool moved = true; moved;) {
+            moved = false;
+            for (size_t rank = 0; rank < job_.size(); rank++)
+                moved |= Start(rank) | End(rank);
+        }
+        for (size_t rank = 0; rank < job_.size(); rank++)
+            if (at_[rank].first < job_[rank].size())
+                return false;
+        return true;
+    }
+
+  private:
+    const Call *Now(size_t rank) const
+    {
+        auto [i, k] = at_[rank];
+
+        return i < job_[rank].size() ? &job_[rank][i].calls[k] : nullptr;
+    }
+
+    // Calls along one axis follow each other, so streams add nothing.
+    bool Start(size_t rank)
+    {
+        const Call *call = Now(rank);
+
+        if (call == nullptr || running_.count(rank) != 0)
+            return false;
+        for (int to : *call)
+            needs_[rank].push_back(
+                {to, to == 0 ? collectives_[rank]++
+                             : started_[{static_cast<int>(rank), to}]++});
+        running_.insert(rank);
+        return true;
+    }
+
+    bool HasStarted(int rank, int to, int number)
+    {
+        int peer = std::abs(to) - 1, back = to > 0 ? -(rank + 1) : rank + 1;
+
+        if (to != 0)
+            return started_[{peer, back}] > number;
+        for (size_t i = 0; i < job_.size(); i++)
+            if (collectives_[i] <= number)
+                return false;
+        return true;
+    }
+
+    bool End(size_t rank)
+    {
+        if (running_.count(rank) == 0)
+            return false;
+        for (auto [to, number] : needs_[rank])
+            if (!HasStarted(static_cast<int>(rank), to, number))
+                return false;
+        needs_[rank].clear();
+        running_.erase(rank);
+        auto &[i, k] = at_[rank];
+        if (++k == job_[rank][i].calls.size()) {
+            k = 0;
+            i++;
+        }
+        return true;
+    }
+
+    const Job &job_;
+    std::vector<std::pair<size_t, size_t>> at_;
+    std::set<size_t> running_;
+    std::map<size_t, std::vector<std::pair<int, int>>> needs_;
+    std::map<std::pair<int, int>, int> started_;
+    std::map<size_t, int> collectives_;
+};
+
+// A host program of three ranks and two streams, matched in itself, and what
+// it gives NCCL.
+std::string DrawCalls(std::mt19937_64 &random, Job *job)
+{
+    auto pick = [&](size_t n) { return static_cast<int>(random() % n); };
+    std::vector<std::vector<int>> ops(3);
+    std::string text = "host program calls mesh tp=3 streams 2 "
+                       "in %x : f32[4] temp %y : f32[64, 4] shared "
+                       "temp %g : f32[3, 4] shared { ";
+    int collectives = pick(3), slot = 0;
+
+    for (int n = 2 + pick(5); n > 0; n--) {
+        int from = pick(3), to = (from + 1 + pick(2)) % 3;
+
+        ops[from].push_back(to + 1);
+        ops[to].push_back(-(from + 1));
+    }
+    job->assign(3, {});
+    for (int rank = 0; rank < 3; rank++) {
+        ops[rank].insert(ops[rank].end(), collectives, 0);
+        std::shuffle(ops[rank].begin(), ops[rank].end(), random);
+        text += "if tp == " + std::to_string(rank) + " { ";
+        for (size_t i = 0; i < ops[rank].size();) {
+            size_t n = std::min<size_t>(1 + pick(3), ops[rank].size() - i);
+            Issued issued = {pick(2), {}};
+            Call pairs;
+
+            text +=
+                "on stream " + std::to_string(issued.stream) + " { group { ";
+            for (size_t k = i; k < i + n; k++) {
+                int to = ops[rank][k];
+
+                text += to == 0  ? "%g = all_gather %x "
+                        : to > 0 ? "send %x to " + std::to_string(to - 1) + " "
+                                 : "%y[" + std::to_string(slot++ % 64) +
+                                       "] = recv from " +
+                                       std::to_string(-to - 1) + " ";
+                if (to == 0)
+                    issued.calls.push_back({0});
+                else
+                    pairs.push_back(to);
+            }
+            text += "} } ";
+            if (!pairs.empty())
+                issued.calls.push_back(pairs);
+            (*job)[rank].push_back(issued);
+            i += n;
+        }
+        text += "} ";
+    }
+    return text + "join }";
+}
+
+// The judgement is that of an execution of NCCL's calls, made otherwise.
+TEST(Check, OverNcclARandomProgramIsRefusedIfItsCallsHang)
+{
+    const char *from = std::getenv("HEDDLE_CHECK_SEED");
+    uint64_t first = from != nullptr ? std::strtoull(from, nullptr, 0)
+                                     : std::random_device()();
+    int hang = 0, run = 0;
+
+    for (uint64_t seed = first; seed < first + 2000; seed++) {
+        std::mt19937_64 random(seed);
+        Job job;
+        std::string text = DrawCalls(random, &job);
+        Program p(text);
+        hd_check_options options = hd_check_defaults();
+
+        ASSERT_EQ(p.status, HD_OK) << p.Said() << text;
+        options.transport = HD_TRANSPORT_NCCL;
+        hd_status status = hd_check_with(p.module, &options, p.diag);
+        bool refused = p.Said().find("HD0708") != std::string::npos ||
+                       p.Said().find("HD0706") != std::string::npos;
+        bool ends = Calls(job).Ends();
+
+        ASSERT_NE(refused && status == HD_OK, true);
+        ASSERT_EQ(refused, !ends) << "HEDDLE_CHECK_SEED=" << seed << "\n"
+                                  << text << p.Said();
+        (ends ? run : hang)++;
+    }
+    std::printf("HEDDLE_CHECK_SEED=%llu: %d hang, %d run\n",
+                static_cast<unsigned long long>(first), hang, run);
+    EXPECT_GT(hang, 100);
+    EXPECT_GT(run, 100);
 }
 
 TEST(Check, TheLimitOfWaitingStreamsIsTheCallers)

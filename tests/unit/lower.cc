@@ -806,6 +806,7 @@ hd_lower_options RandomOptions(Generator *g)
     o.copy_own = g->Pick(2);
     o.defer_sends = g->Pick(2);
     o.comm_stream = g->Pick(2);
+    o.transport = g->Pick(2) ? HD_TRANSPORT_NCCL : HD_TRANSPORT_COPY;
     return o;
 }
 
@@ -816,7 +817,8 @@ std::string OptionText(const hd_lower_options &o)
            std::to_string(o.streams) + " chunks " + std::to_string(o.chunks) +
            " copy_own " + std::to_string(o.copy_own) + " defer " +
            std::to_string(o.defer_sends) + " comm_stream " +
-           std::to_string(o.comm_stream);
+           std::to_string(o.comm_stream) + " transport " +
+           std::to_string(o.transport);
 }
 
 // Lowers the text, and says what is wrong with the result. Chunks may be
@@ -836,7 +838,9 @@ std::string Try(const std::string &text, const hd_lower_options &options,
                    : "lower: " + host.Said();
     if (!said.empty())
         return said;
-    if (hd_check(host.module, host.diag) != HD_OK)
+    hd_check_options how = hd_check_defaults();
+    how.transport = options.transport;
+    if (hd_check_with(host.module, &how, host.diag) != HD_OK)
         return "check: " + host.Said() + host.Print();
     auto data = RandomData(tensor.module, seed);
     Answer want(tensor.module, data), have(host.module, data);
