@@ -83,7 +83,7 @@ static hd_token_kind scan_number(const char **at, const char *end)
     if (is_fraction(p, end)) {
         kind = HD_TOKEN_NUMBER;
         p++;
-        while (p < end && is_digit(*p))
+        while (p < end && (is_digit(*p) || *p == '_'))
             p++;
     }
     if (p < end && (*p == 'e' || *p == 'E')) {

@@ -51,12 +51,32 @@ static bool check_inner(const hd_type *a, const hd_type *b, bool ta, bool tb,
     return true;
 }
 
+bool hd_matmul_result(const hd_type *a, const hd_type *b, bool ta, bool tb,
+                      bool crossed, hd_type *out)
+{
+    int nbatch = crossed ? b->ndims - 2 : 0;
+
+    if (a->ndims < (ta ? 2 : 1) || b->ndims < 2 ||
+        nbatch + a->ndims > HD_MAX_DIMS)
+        return false;
+    *out = (hd_type){.dtype = a->dtype, .ndims = nbatch + a->ndims};
+    for (int i = 0; i < nbatch; i++)
+        out->dim[i] = b->dim[i];
+    for (int i = 0; i < a->ndims - 1; i++)
+        out->dim[nbatch + i] = a->dim[i];
+    if (ta)
+        out->dim[out->ndims - 2] = a->dim[a->ndims - 1];
+    out->dim[out->ndims - 1] = b->dim[b->ndims - (tb ? 2 : 1)];
+    return true;
+}
+
 bool hd_matmul_shape_of(const hd_type *out, const hd_type *a, const hd_type *b,
                         bool ta, bool tb, hd_matmul_shape *shape, char why[160])
 {
     int nbatch = b->ndims - 2;
-    int lead; // where a's dimensions begin in out
-    int rows; // a's dimensions that are rows, after the batch
+    int first = 0; // dimension of the batch that does not pair
+    int lead;      // where a's dimensions begin in out
+    int rows;      // a's dimensions that are rows, after the batch
     hd_dim n;
 
     if (a->ndims < (ta ? 2 : 1) || b->ndims < 2)
@@ -84,12 +104,15 @@ bool hd_matmul_shape_of(const hd_type *out, const hd_type *a, const hd_type *b,
                         "with ta the first operand has two dimensions "
                         "after the batch, not %lld",
                         a->ndims - nbatch, 0);
-    if (!same_dims(out, 0, b, 0, nbatch) ||
-        (!shape->crossed && !same_dims(a, 0, b, 0, nbatch)))
+    while (first < nbatch && same_dims(out, first, b, first, 1) &&
+           (shape->crossed || same_dims(a, first, b, first, 1)))
+        first++;
+    if (first < nbatch)
         return complain(why,
-                        "the leading %lld dimensions differ in extent or "
-                        "placement",
-                        nbatch, 0);
+                        "dimension %lld of the second operand differs in "
+                        "extent or placement from dimension %lld of the first "
+                        "or of the result, with which it pairs",
+                        first, first);
     n = b->dim[b->ndims - (tb ? 2 : 1)];
     if (!hd_dim_same(out->dim[out->ndims - 1], n))
         return complain(why,

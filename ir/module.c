@@ -101,13 +101,11 @@ bool hd_name_is_reserved(const char *name, size_t length)
         "for",    "if",   "else",    "on",    "stream", "group", "mod",
         "and",    "or",   "not",     "size",
     };
-    hd_opcode op;
-    hd_key_code key;
 
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         if (spells(words[i], name, length))
             return true;
-    return hd_op_find(name, length, &op) || hd_key_find(name, length, &key);
+    return false;
 }
 
 // What a free name is differs for buffers and for variables.

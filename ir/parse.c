@@ -10,7 +10,9 @@
 #include <string.h>
 
 #include "base/dtype.h"
+#include "base/text.h"
 #include "ir/lex.h"
+#include "ir/print.h"
 #include "ir/suggest.h"
 #include "ir/verify.h"
 
@@ -350,8 +352,17 @@ static hd_status parse_atom(parser *p, hd_expr *out)
         *out = hd_expr_const(p->module, value);
         return HD_OK;
     }
-    if (!accept_mark(p, "("))
-        return expected(p, "an expression");
+    if (!at_mark(p, "(")) {
+        hd_status status = expected(p, "an expression");
+
+        if (p->token.kind == HD_TOKEN_BUFFER &&
+            p->token.loc.line == p->last_line && !p->gave_up)
+            hd_note(p->diag, p->token.loc,
+                    "data does not decide what is issued: expressions are made "
+                    "of constants, variables and this rank's coordinates");
+        return status;
+    }
+    advance(p);
     HD_TRY(parse_expr(p, out));
     return expect_mark(p, ")", "')'");
 }
@@ -454,10 +465,16 @@ static hd_status parse_comparison(parser *p, hd_expr *out)
 
 static hd_status parse_not(parser *p, hd_expr *out)
 {
-    if (!accept_word(p, "not"))
-        return parse_comparison(p, out);
+    int n = 0;
+
+    while (accept_word(p, "not"))
+        n = n == 1 ? 2 : 1;
     HD_TRY(parse_comparison(p, out));
-    *out = hd_expr_not(p->module, *out);
+    if (n == 1)
+        *out = hd_expr_not(p->module, *out);
+    if (n == 2) // an even number of them makes a truth of a number
+        *out = hd_expr_binary(p->module, HD_EXPR_NE, *out,
+                              hd_expr_const(p->module, 0));
     return HD_OK;
 }
 
@@ -636,6 +653,7 @@ static hd_status unknown_op(parser *p)
 
     if (p->token.kind != HD_TOKEN_NAME)
         return expected(p, "an operation");
+    near.strict = true;
     for (int i = 0; i < HD_NOPS; i++)
         hd_suggest_consider(&near, hd_op_info_get((hd_opcode)i)->text);
     for (size_t i = 0; i < COUNT(statement_words); i++)
@@ -929,6 +947,49 @@ static hd_status decl_error(parser *p, hd_code code, hd_loc loc,
     return hd_error(p->diag, code, loc, "%s", what);
 }
 
+static hd_type split_dim(const hd_type *type, int dim, int64_t n)
+{
+    hd_type split = *type;
+
+    split.ndims++;
+    memmove(split.dim + dim + 1, type->dim + dim,
+            sizeof split.dim[0] * (size_t)(type->ndims - dim));
+    split.dim[dim].extent = n;
+    split.dim[dim + 1] = (hd_dim){type->dim[dim].extent / n, HD_LOCAL};
+    return split;
+}
+
+// The extent that may be sharded is the number of ranks: what each of them
+// holds of an array lies in the dimensions behind it.
+static hd_status wrong_shard(parser *p, const hd_type *type, int dim,
+                             hd_loc loc)
+{
+    const hd_axis *axis = &p->module->axis[type->dim[dim].mark];
+    int64_t extent = type->dim[dim].extent;
+    hd_status status;
+    hd_type split;
+    hd_text text = {0};
+
+    p->failed = true;
+    status = hd_error(p->diag, HD_E0205, loc,
+                      "extent %" PRId64 " is sharded over %s, whose size is "
+                      "%" PRId64,
+                      extent, axis->name, axis->size);
+    if (extent % axis->size != 0 || type->ndims == HD_MAX_DIMS) {
+        hd_note(p->diag, loc,
+                "a sharded dimension has an index a rank, and %" PRId64
+                " is no multiple of %" PRId64,
+                extent, axis->size);
+        return status;
+    }
+    split = split_dim(type, dim, axis->size);
+    hd_type_print(p->module, &split, &text);
+    hd_note(p->diag, loc, "a sharded dimension has an index a rank: write %s",
+            text.failed ? "the rest as a dimension behind it" : text.bytes);
+    hd_text_free(&text);
+    return status;
+}
+
 static hd_status check_shards(parser *p, const hd_type *type, hd_loc loc)
 {
     hd_module *m = p->module;
@@ -939,14 +1000,7 @@ static hd_status check_shards(parser *p, const hd_type *type, hd_loc loc)
         if (mark < 0)
             continue;
         if (type->dim[i].extent != m->axis[mark].size)
-            return decl_error(
-                p, HD_E0205, loc,
-                hd_arena_printf(m->arena,
-                                "extent %lld is sharded over %s, whose size "
-                                "is %lld",
-                                (long long)type->dim[i].extent,
-                                m->axis[mark].name,
-                                (long long)m->axis[mark].size));
+            return wrong_shard(p, type, i, loc);
         if (hd_type_axis_dim(type, mark) != i)
             return decl_error(p, HD_E0206, loc,
                               hd_arena_printf(m->arena,
@@ -1119,13 +1173,19 @@ static hd_status parse_param(parser *p)
     return HD_OK;
 }
 
-static hd_status parse_constant(parser *p, int64_t *out)
+static hd_status parse_constant(parser *p, const char *what, int64_t *out)
 {
+    hd_loc loc = p->token.loc;
     hd_expr expr;
 
     HD_TRY(parse_expr(p, &expr));
-    if (!hd_expr_is_const(p->module, expr))
-        return expected(p, "a constant");
+    if (!hd_expr_is_const(p->module, expr)) {
+        p->failed = true;
+        return hd_error(p->diag, HD_E0608, loc,
+                        "%s has no value: a divisor is not positive, or a "
+                        "number is not below 2^63",
+                        what);
+    }
     *out = hd_expr_value(p->module, expr);
     return HD_OK;
 }
@@ -1142,7 +1202,7 @@ static hd_status parse_mesh(parser *p)
             return too_many(p, "axes", HD_MAX_AXES);
         HD_TRY(parse_variable(p, &name));
         HD_TRY(expect_mark(p, "=", "'='"));
-        HD_TRY(parse_constant(p, &axis->size));
+        HD_TRY(parse_constant(p, "the size of a mesh axis", &axis->size));
         axis->size = defined(p, &name, axis->size);
         axis->name = hd_arena_text(module->arena, name.text, name.length);
         axis->loc = name.loc;
@@ -1186,7 +1246,7 @@ static hd_status parse_file(parser *p)
         HD_TRY(parse_mesh(p));
     if (accept_word(p, "streams")) {
         p->module->streams_loc = p->token.loc;
-        HD_TRY(parse_constant(p, &p->module->streams));
+        HD_TRY(parse_constant(p, "the number of streams", &p->module->streams));
     }
     while (!at_mark(p, "{") && p->token.kind != HD_TOKEN_END) {
         const char *start = p->token.text;

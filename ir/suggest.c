@@ -48,6 +48,8 @@ static bool is_swap(const char *a, const char *b, size_t n)
            memcmp(a + i + 2, b + i + 2, n - i - 2) == 0;
 }
 
+enum { SHORT = 4 };
+
 void hd_suggest_consider(hd_suggestion *suggestion, const char *candidate)
 {
     size_t length = strlen(candidate);
@@ -63,6 +65,11 @@ void hd_suggest_consider(hd_suggestion *suggestion, const char *candidate)
     if (length == suggestion->length &&
         is_swap(suggestion->word, candidate, length))
         distance = 1;
+    else if (suggestion->strict && length == suggestion->length &&
+             length <= SHORT)
+        return;
+    if (suggestion->strict && distance == suggestion->distance)
+        suggestion->best = NULL;
     if (distance >= suggestion->distance ||
         3 * distance > suggestion->length + 1)
         return;

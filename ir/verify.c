@@ -2,6 +2,7 @@
 // and one function for each family of operations.
 #include "ir/verify.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,6 +12,7 @@
 enum {
     MAX_STREAMS = 64,
     TEXTS = 3, // types that one message names
+    WHY = 256, // bytes of a reason
 };
 
 typedef struct verifier {
@@ -226,16 +228,62 @@ static hd_type type_of(const hd_op *op, int i)
 }
 
 static hd_status shapes_differ(verifier *v, const hd_op *op, const hd_type *a,
-                               const hd_type *b)
+                               const hd_type *b, const char *why)
 {
-    bool casts = op->code == HD_OP_SET || op->code == HD_OP_COPY ||
-                 op->code == HD_OP_MATMUL;
+    return hd_error(v->diag, HD_E0311, op->loc, "%s of %s into %s: %s",
+                    op_text(op), type_text(v, b), type_text(v, a), why);
+}
 
-    return hd_error(v->diag, HD_E0311, op->loc, "%s of %s into %s: the %s",
-                    op_text(op), type_text(v, b), type_text(v, a),
-                    a->dtype != b->dtype && !casts
-                        ? "dtypes differ"
-                        : "shapes or placements do not fit");
+static const char *placement_text(const verifier *v, hd_dim dim)
+{
+    return hd_dim_is_sharded(dim) ? v->module->axis[dim.mark].name : "no axis";
+}
+
+// Which dimension keeps `in` from having the shape `part` of the result, and
+// what mends it; both have one where they differ.
+static const char *difference(const verifier *v, const hd_type *part,
+                              const hd_type *in, char out[WHY])
+{
+    int i = 0;
+
+    if (part->ndims != in->ndims) {
+        snprintf(out, WHY, "%d dimension%s for %d", in->ndims,
+                 plural(in->ndims), part->ndims);
+        return out;
+    }
+    while (i < part->ndims && hd_dim_same(part->dim[i], in->dim[i]))
+        i++;
+    if (i == part->ndims)
+        return "the dtypes differ, and only `copy` and `set` cast";
+    if (part->dim[i].extent != in->dim[i].extent)
+        snprintf(out, WHY,
+                 "dimension %d is %lld in the operand and %lld in "
+                 "the result",
+                 i, (long long)in->dim[i].extent,
+                 (long long)part->dim[i].extent);
+    else
+        snprintf(out, WHY,
+                 "dimension %d is sharded over %.32s in the operand "
+                 "and over %.32s in the result; %s",
+                 i, placement_text(v, in->dim[i]),
+                 placement_text(v, part->dim[i]),
+                 is_tensor(v) ? "`set` one of them to the other's placement "
+                                "first"
+                              : "index it by the axis, or move it by a "
+                                "collective");
+    return out;
+}
+
+// Of an op whose result its operand decides.
+static hd_status wrong_result(verifier *v, const hd_op *op, const hd_type *out,
+                              const hd_type *in, const hd_type *want)
+{
+    hd_type right = *want;
+    char why[WHY];
+
+    right.dtype = in->dtype;
+    snprintf(why, sizeof why, "the result is %.200s", type_text(v, &right));
+    return shapes_differ(v, op, out, in, why);
 }
 
 static bool same_shape(const hd_type *a, const hd_type *b, bool marks)
@@ -255,6 +303,7 @@ static hd_status check_elementwise(verifier *v, const hd_op *op, bool marks,
                                    bool cast, bool tail)
 {
     hd_type out = type_of(op, 0);
+    char why[WHY];
 
     for (int i = 1; i < op->noutputs + op->ninputs; i++) {
         hd_type in = type_of(op, i);
@@ -267,7 +316,8 @@ static hd_status check_elementwise(verifier *v, const hd_op *op, bool marks,
                     sizeof part.dim[0] * (size_t)in.ndims);
         }
         if (!same_shape(&part, &in, marks) || (!cast && in.dtype != out.dtype))
-            return shapes_differ(v, op, &out, &in);
+            return shapes_differ(v, op, &out, &in,
+                                 difference(v, &part, &in, why));
     }
     return HD_OK;
 }
@@ -306,7 +356,11 @@ static hd_status check_reduction(verifier *v, const hd_op *op)
             sizeof rest.dim[0] * (size_t)(rest.ndims - dim));
     if (!same_shape(&out, &rest, !is_tensor(v)) || out.dtype != in.dtype ||
         (!is_tensor(v) && hd_dim_is_sharded(in.dim[dim])))
-        return shapes_differ(v, op, &out, &in);
+        return !is_tensor(v) && hd_dim_is_sharded(in.dim[dim])
+                   ? shapes_differ(v, op, &out, &in,
+                                   "a dimension over ranks is reduced by "
+                                   "all_reduce or reduce_scatter")
+                   : wrong_result(v, op, &out, &in, &rest);
     return HD_OK;
 }
 
@@ -320,7 +374,7 @@ static hd_status check_transpose(verifier *v, const hd_op *op)
     want.dim[i] = in.dim[j];
     want.dim[j] = in.dim[i];
     if (!same_shape(&out, &want, true) || out.dtype != in.dtype)
-        return shapes_differ(v, op, &out, &in);
+        return wrong_result(v, op, &out, &in, &want);
     return HD_OK;
 }
 
@@ -384,6 +438,43 @@ static hd_status check_bias(verifier *v, const hd_key *bias,
     return check_bias_dtype(v, bias, type.dtype, out->dtype, a->dtype);
 }
 
+// What would fit, where something near does.
+static void hint_matmul(verifier *v, const hd_op *op, const hd_type *out,
+                        const hd_type *a, const hd_type *b)
+{
+    bool ta = hd_op_key(op, HD_KEY_TA) != NULL;
+    bool tb = hd_op_key(op, HD_KEY_TB) != NULL;
+    hd_matmul_shape shape;
+    hd_type fits;
+    char why[160];
+
+    if (hd_matmul_shape_of(out, a, b, ta, !tb, &shape, why)) {
+        hd_note(v->diag, op->loc,
+                "it fits %s 'tb', which is for a second "
+                "operand stored [N, K]",
+                tb ? "without" : "with");
+        return;
+    }
+    for (int crossed = 0; crossed < 2; crossed++)
+        if (hd_matmul_result(a, b, ta, tb, crossed != 0, &fits) &&
+            hd_matmul_shape_of(&fits, a, b, ta, tb, &shape, why)) {
+            fits.dtype = out->dtype;
+            hd_note(v->diag, op->loc, "these operands give %s%s",
+                    type_text(v, &fits),
+                    out->ndims == fits.ndims - 1 &&
+                            hd_dim_is_sharded(fits.dim[0])
+                        ? ", of which `sum` with dim 0 adds the ranks' parts"
+                        : "");
+            return;
+        }
+    if (a->ndims > 0 && b->ndims > 1 &&
+        hd_dim_is_sharded(b->dim[b->ndims - (tb ? 1 : 2)]))
+        hd_note(v->diag, op->loc,
+                "for partial sums both operands lead with the dimension over "
+                "the ranks: [n@axis, M, K/n] by [n@axis, K/n, N] gives "
+                "[n@axis, M, N], and `sum` with dim 0 adds them");
+}
+
 static hd_status check_matmul(verifier *v, const hd_op *op)
 {
     hd_type out = type_of(op, 0), a = type_of(op, 1), b = type_of(op, 2);
@@ -393,10 +484,14 @@ static hd_status check_matmul(verifier *v, const hd_op *op)
     char why[160];
 
     if (!hd_matmul_shape_of(&out, &a, &b, hd_op_key(op, HD_KEY_TA) != NULL,
-                            hd_op_key(op, HD_KEY_TB) != NULL, &shape, why))
-        return hd_error(v->diag, HD_E0313, op->loc,
-                        "matmul of %s by %s into %s: %s", type_text(v, &a),
-                        type_text(v, &b), type_text(v, &out), why);
+                            hd_op_key(op, HD_KEY_TB) != NULL, &shape, why)) {
+        hd_status status = hd_error(
+            v->diag, HD_E0313, op->loc, "matmul of %s by %s into %s: %s",
+            type_text(v, &a), type_text(v, &b), type_text(v, &out), why);
+
+        hint_matmul(v, op, &out, &a, &b);
+        return status;
+    }
     HD_TRY(check_matmul_dtypes(v, op, &out, &a, &b));
     if (bias != NULL)
         HD_TRY(check_bias(v, bias, &shape, &out, &a));
@@ -404,7 +499,9 @@ static hd_status check_matmul(verifier *v, const hd_op *op)
         hd_type type = hd_view_type(&aux->view);
 
         if (!same_shape(&type, &out, true))
-            return shapes_differ(v, op, &type, &out);
+            return shapes_differ(v, op, &type, &out,
+                                 "aux has the shape and placement of the "
+                                 "result");
         if (!hd_dtype_is_float(type.dtype))
             return hd_error(v->diag, HD_E0314, aux->loc,
                             "aux of %s: it keeps floating point",
@@ -558,6 +655,8 @@ static hd_status check_collective(verifier *v, const hd_op *op)
 {
     int64_t n = v->module->axis[op->axis].size;
     hd_type a, b;
+    const char *form = "both sides have one shape";
+    char why[WHY];
     bool fits;
 
     if (op->noutputs + op->ninputs < 2) // of a broadcast, perhaps none at all
@@ -566,19 +665,25 @@ static hd_status check_collective(verifier *v, const hd_op *op)
     b = type_of(op, 1);
     switch (op->code) {
     case HD_OP_ALL_GATHER:
+        form = "the result is [%lld, ..], of each rank what it sends";
         fits = is_row_of(&a, &b, n);
         break;
     case HD_OP_REDUCE_SCATTER:
+        form = "the operand is [%lld, ..], for each rank what it gets";
         fits = is_row_of(&b, &a, n);
         break;
     case HD_OP_ALL_TO_ALL:
+        form = "both sides are [%lld, ..] of one shape, an index a rank";
         fits = same_local_shape(&a, &b) && a.ndims > 0 &&
                hd_dim_local(a.dim[0]) == n;
         break;
     default:
         fits = same_local_shape(&a, &b);
     }
-    return fits && a.dtype == b.dtype ? HD_OK : shapes_differ(v, op, &a, &b);
+    if (fits && a.dtype == b.dtype)
+        return HD_OK;
+    snprintf(why, sizeof why, fits ? "the dtypes differ" : form, (long long)n);
+    return shapes_differ(v, op, &a, &b, why);
 }
 
 // A piece is one stretch of memory: behind a dimension of more than one index

@@ -29,6 +29,13 @@ typedef struct hd_matmul_shape {
 
 // False if the shapes do not multiply; `why` then says it in words for the
 // reader (at most 160 bytes with the NUL).
+// The result that these operands fit, whose dimensions are those of the
+// second's batch, of the first without its last, and the second's columns:
+// `crossed` with each batch of the second by all of the first, or else paired.
+// False if no type says it.
+bool hd_matmul_result(const hd_type *a, const hd_type *b, bool ta, bool tb,
+                      bool crossed, hd_type *out);
+
 bool hd_matmul_shape_of(const hd_type *out, const hd_type *a, const hd_type *b,
                         bool ta, bool tb, hd_matmul_shape *shape,
                         char why[160]);
