@@ -423,16 +423,40 @@ static hd_status fold(parser *p, const infix *op, hd_expr *left, hd_expr right)
                     MAX_EXPR_DEPTH);
 }
 
+// An extent that silently lost its remainder would be a program for fewer rows;
+// indices and loops may well mean to round down.
+static hd_status check_quotient(parser *p, const infix *op, hd_expr left,
+                                hd_expr right, hd_loc loc)
+{
+    int64_t a, b;
+
+    if (p->in_body || op->kind != HD_EXPR_DIV ||
+        !hd_expr_is_const(p->module, left) ||
+        !hd_expr_is_const(p->module, right))
+        return HD_OK;
+    a = hd_expr_value(p->module, left);
+    b = hd_expr_value(p->module, right);
+    if (b <= 0 || a % b == 0)
+        return HD_OK;
+    p->failed = true;
+    return hd_error(p->diag, HD_E0213, loc,
+                    "%" PRId64 " / %" PRId64 " leaves a remainder of %" PRId64
+                    "; a declaration divides without one",
+                    a, b, a % b < 0 ? a % b + b : a % b);
+}
+
 static hd_status parse_chain(parser *p, const infix *table, size_t n,
                              hd_status (*parse_operand)(parser *, hd_expr *),
                              hd_expr *out)
 {
     const infix *op;
     hd_expr right;
+    hd_loc loc;
 
     HD_TRY(parse_operand(p, out));
-    while ((op = accept_infix(p, table, n)) != NULL) {
+    while (loc = p->token.loc, (op = accept_infix(p, table, n)) != NULL) {
         HD_TRY(parse_operand(p, &right));
+        HD_TRY(check_quotient(p, op, *out, right, loc));
         HD_TRY(fold(p, op, out, right));
     }
     return HD_OK;
