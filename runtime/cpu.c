@@ -160,8 +160,9 @@ static hd_status cpu_begin(hd_device *device, void *stream,
             run->base[i] = argument;
         }
     }
-    if (device->stages)
-        issue(caller, 1);
+    run->number =
+        hd_group_issue_run(device->binding.group, device, &run->after);
+    issue(caller, 1);
     return HD_OK;
 }
 
@@ -203,8 +204,7 @@ static hd_status cpu_sync(hd_device *device, const hd_step *step, hd_diag *diag)
 static hd_status cpu_end(hd_device *device, hd_diag *diag)
 {
     (void)diag;
-    if (device->stages)
-        issue(&device->stream[0], 1);
+    issue(&device->stream[0], 1);
     for (int i = 0; i < device->nstreams; i++)
         hd_cpu_publish(&device->stream[i]);
     return HD_OK;

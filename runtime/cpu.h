@@ -95,13 +95,14 @@ typedef enum hd_cpu_entry_kind {
     HD_CPU_WAIT,        // for record `target`
     HD_CPU_WAIT_CALLER, // for what the caller recorded in argument `target`
     HD_CPU_WAIT_STREAM, // until stream `target` has done `position` entries
-    HD_CPU_STAGE_IN,    // copies arguments that are shared into the window
-    HD_CPU_STAGE_OUT,
+    HD_CPU_BEGIN,       // of a run: waits for those of other sessions, copies
+                        // arguments that are shared into the window
+    HD_CPU_END,         // of a run: copies them out
 } hd_cpu_entry_kind;
 
 typedef struct hd_cpu_entry {
     hd_cpu_entry_kind kind;
-    const hd_step *step;   // borrowed; NULL for staging
+    const hd_step *step;   // borrowed; NULL for BEGIN and END
     hd_cpu_part *part;     // owned
     hd_cpu_reduce *reduce; // owned
     int nparts, nreduces;
@@ -143,6 +144,8 @@ typedef struct hd_cpu_run {
     void **argument;   // owned, by argument
     uint64_t *event;   // owned, by argument: what to wait for
     uint64_t *reaches; // owned, by argument: number of the first record
+    uint64_t number;   // among the runs of the group
+    uint64_t after;    // which of them must be over before this begins, or 0
 } hd_cpu_run;
 
 typedef struct hd_cpu_stream {
@@ -175,7 +178,6 @@ struct hd_device {
     hd_cpu_run run[HD_CPU_RUNS];
     uint64_t runs;    // begun
     uint64_t sending; // bytes to peers a run
-    bool stages;      // some argument is shared
 
     hd_cpu_entry **deferred; // owned, of borrowed: sends the helper makes
     size_t ndeferred;

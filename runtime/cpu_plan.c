@@ -323,15 +323,6 @@ static hd_status plan_step(hd_device *device, const hd_step *step, int n,
     return HD_OK;
 }
 
-static bool stages(const hd_device *device)
-{
-    for (int i = 0; i < device->nbuffers; i++) {
-        if (device->buffer[i].shared && device->buffer[i].argument >= 0)
-            return true;
-    }
-    return false;
-}
-
 static int by_step(const void *a, const void *b)
 {
     const hd_cpu_entry *const *x = a;
@@ -388,9 +379,7 @@ hd_status hd_cpu_plan(hd_device *device, hd_diag *diag)
         calloc((size_t)steps->nsteps + 1, sizeof(*device->recorded));
     if (device->recorded == NULL)
         return no_memory(device, diag);
-    device->stages = stages(device);
-    if (device->stages)
-        HD_TRY(add_entry(caller, HD_CPU_STAGE_IN, NULL, diag, &entry));
+    HD_TRY(add_entry(caller, HD_CPU_BEGIN, NULL, diag, &entry));
     for (int64_t i = 0; i < steps->nsteps;) {
         const hd_step *step = &steps->step[i];
         int n = 1;
@@ -401,8 +390,7 @@ hd_status hd_cpu_plan(hd_device *device, hd_diag *diag)
         HD_TRY(plan_step(device, step, n, diag));
         i += n;
     }
-    if (device->stages)
-        HD_TRY(add_entry(caller, HD_CPU_STAGE_OUT, NULL, diag, &entry));
+    HD_TRY(add_entry(caller, HD_CPU_END, NULL, diag, &entry));
     mark_watched(device);
     return list_deferred(device, diag);
 }

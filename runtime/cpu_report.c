@@ -81,7 +81,9 @@ static void put_place(hd_line *line, const hd_device *device,
     const hd_module *module = device->binding.module;
 
     if (sight->step < 0 || sight->opcode >= HD_NOPS) {
-        put(line, "the arguments' copies");
+        put(line, sight->state == HD_CPU_LOCAL
+                      ? "the runs of other sessions before it"
+                      : "the arguments' copies");
         return;
     }
     put(line, "%s", hd_op_info_get((hd_opcode)sight->opcode)->text);

@@ -14,7 +14,7 @@
 #include "runtime/cpu.h"
 
 #define LOOKS 16           // before a thread sleeps
-#define EVENT_NAP 20000000 // ns: a caller's event does not ring for us
+#define EVENT_NAP 20000000 // ns: whoever ends us does not ring another's bell
 #define LONG_NAP ((int64_t)3600 * 1000000000)
 
 static bool is_over(const hd_device *device)
@@ -129,6 +129,17 @@ static bool caller_is_there(hd_cpu_wait *wait)
     int64_t i = wait->entry->target;
 
     return hd_event_has_reached(run->argument[i], run->event[i]);
+}
+
+// No deadline of its own: the waits of the runs before have theirs, and if one
+// fails, so does the group.
+static bool is_its_turn(hd_cpu_wait *wait)
+{
+    const hd_device *device = wait->stream->device;
+
+    return hd_group_run_is_over(
+        device->binding.group,
+        hd_cpu_run_of(wait->stream->device, wait->run)->after);
 }
 
 static bool parts_are_over(hd_cpu_wait *wait)
@@ -261,9 +272,17 @@ static bool follow(hd_cpu_stream *stream, hd_cpu_entry *entry, uint64_t n)
     case HD_CPU_WAIT_STREAM:
         wait.ready = stream_is_there;
         return await(&wait);
-    case HD_CPU_STAGE_IN:
-    case HD_CPU_STAGE_OUT:
-        stage(device, entry->kind == HD_CPU_STAGE_IN, n);
+    case HD_CPU_BEGIN:
+        wait.ready = is_its_turn;
+        wait.bell = hd_group_order(device->binding.group);
+        if (!await(&wait))
+            return false;
+        stage(device, true, n);
+        return true;
+    case HD_CPU_END:
+        stage(device, false, n);
+        hd_group_end_run(device->binding.group,
+                         hd_cpu_run_of(device, n)->number);
         return true;
     }
     return false;

@@ -107,6 +107,7 @@ hd_status hd_group_failure(hd_group *group, char out[HD_GROUP_TEXT])
 void hd_group_wake(hd_group *group)
 {
     pthread_cond_broadcast(&group->news);
+    hd_bell_wake(&group->order);
     for (int i = 0; i < group->nbells; i++)
         hd_bell_wake(group->bell[i]);
 }
@@ -158,6 +159,16 @@ void hd_group_run_out(hd_group *group)
         hd_group_tell(group, HD_FRAME_FAILED, text);
 }
 
+hd_status hd_group_status(hd_status returned, const char *whose, int rank,
+                          hd_diag *diag)
+{
+    if (returned >= HD_OK && returned <= HD_TIMEOUT)
+        return returned;
+    return hd_fail(diag, HD_ARGUMENT,
+                   "rank %d: %s has returned %d, which is no status", rank,
+                   whose, (int)returned);
+}
+
 // -------------------------------------------------------------- bells
 
 hd_status hd_group_add_bell(hd_group *group, hd_bell *bell)
@@ -187,6 +198,38 @@ void hd_group_remove_bell(hd_group *group, hd_bell *bell)
         }
     }
     pthread_mutex_unlock(&group->lock);
+}
+
+// --------------------------------------------------------------- runs
+
+uint64_t hd_group_issue_run(hd_group *group, const void *runner,
+                            uint64_t *after)
+{
+    uint64_t number;
+
+    pthread_mutex_lock(&group->lock);
+    *after = group->last_runner != runner ? group->issued : 0;
+    group->last_runner = runner;
+    number = ++group->issued;
+    pthread_mutex_unlock(&group->lock);
+    return number;
+}
+
+// Each run begins after those before it have ended, so this only grows.
+void hd_group_end_run(hd_group *group, uint64_t number)
+{
+    atomic_store_explicit(&group->over, number, memory_order_seq_cst);
+    hd_bell_ring(&group->order);
+}
+
+bool hd_group_run_is_over(const hd_group *group, uint64_t number)
+{
+    return atomic_load_explicit(&group->over, memory_order_seq_cst) >= number;
+}
+
+hd_bell *hd_group_order(hd_group *group)
+{
+    return &group->order;
 }
 
 // ------------------------------------------------------------- memory

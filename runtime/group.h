@@ -68,6 +68,10 @@ void hd_group_give_up(hd_group *group, hd_status status, const hd_diag *diag,
                       size_t said);
 // As above, for want of memory on this rank: the peers wait for its part.
 void hd_group_run_out(hd_group *group);
+// What a function of the caller's has returned; HD_ARGUMENT, with `whose` in
+// its words, if that is no status.
+hd_status hd_group_status(hd_status returned, const char *whose, int rank,
+                          hd_diag *diag);
 // The peer has left in good order: what it has not yet signalled never comes.
 bool hd_group_left(const hd_group *group, int peer);
 
@@ -80,6 +84,17 @@ const char *hd_group_host(const hd_group *group, int rank);
 // noted.
 hd_status hd_group_add_bell(hd_group *group, hd_bell *bell);
 void hd_group_remove_bell(hd_group *group, hd_bell *bell);
+
+// The order of runs on the group's own stream, which its sessions share where a
+// device has none. A run that is issued gets the next number, from 1; `after`
+// becomes the number of the run that it must not begin before the end of, or 0
+// if that is one of the same runner's, whose runs are in order anyway.
+uint64_t hd_group_issue_run(hd_group *group, const void *runner,
+                            uint64_t *after);
+void hd_group_end_run(hd_group *group, uint64_t number);
+bool hd_group_run_is_over(const hd_group *group, uint64_t number);
+// Rung when a run is over.
+hd_bell *hd_group_order(hd_group *group);
 
 // Memory that sessions of this group use one after another: 256-byte aligned.
 // What is given back is kept for later sessions, as long as what they use and

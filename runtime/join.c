@@ -31,8 +31,11 @@ hd_status hd_join(const hd_place *place, double timeout, hd_rank_fn *fn,
     hd_group *group;
     hd_status status;
 
+    if (fn == NULL)
+        return hd_fail(diag, HD_ARGUMENT, "the rank has no function to run");
     HD_TRY(connect_group(place, timeout, diag, &group));
-    status = fn(context, group);
+    status = hd_group_status(fn(context, group), "its function",
+                             hd_group_rank(group), diag);
     if (status != HD_OK)
         hd_group_give_up(group, status, diag, said);
     hd_group_destroy(group);

@@ -252,7 +252,8 @@ static _Noreturn void run_rank(const hd_launcher *launcher, int rank,
         hd_diag_clear(launcher->diag);
     status = hd_group_create(&oob, launcher->timeout, launcher->diag, &group);
     if (status == HD_OK)
-        status = fn(context, group);
+        status = hd_group_status(fn(context, group), "its function", rank,
+                                 launcher->diag);
     if (status != HD_OK)
         post_messages(slot, launcher->diag);
     if (status != HD_OK && group != NULL)
@@ -266,8 +267,11 @@ static _Noreturn void run_rank(const hd_launcher *launcher, int rank,
 
 // ---------------------------------------------------- in the launcher
 
-static hd_status check_launch(int nranks, double timeout, hd_diag *diag)
+static hd_status check_launch(int nranks, double timeout, hd_rank_fn *fn,
+                              hd_diag *diag)
 {
+    if (fn == NULL)
+        return hd_fail(diag, HD_ARGUMENT, "the ranks have no function to run");
     if (nranks < 1 || nranks > HD_MAX_RANKS)
         return hd_fail(diag, HD_ARGUMENT, "%d ranks; there may be 1 to %d",
                        nranks, HD_MAX_RANKS);
@@ -559,7 +563,7 @@ hd_status hd_launch(int nranks, double timeout, double deadline, hd_rank_fn *fn,
                             .diag = diag};
     hd_status status;
 
-    HD_TRY(check_launch(nranks, timeout, diag));
+    HD_TRY(check_launch(nranks, timeout, fn, diag));
     status = prepare(&launcher);
     if (status == HD_OK)
         status = take_signals(&launcher);

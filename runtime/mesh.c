@@ -83,10 +83,21 @@ static hd_status listen_anywhere(hd_mesh *mesh, hd_card *card)
     return HD_OK;
 }
 
-// What an allgather of the caller's that failed is to this rank.
-static hd_status blame(hd_status gathered)
+// Calls the caller's allgather, whose failure is this rank's own.
+static hd_status gather(const hd_mesh *mesh, const hd_oob *oob,
+                        const char *what, const void *mine, size_t bytes,
+                        void *all)
 {
-    return gathered == HD_TIMEOUT ? HD_TIMEOUT : HD_PEER;
+    hd_status status =
+        hd_group_status(oob->allgather(oob->context, mine, bytes, all),
+                        "its allgather", oob->rank, mesh->diag);
+
+    if (status == HD_OK)
+        return HD_OK;
+    return hd_fail(mesh->diag, status,
+                   "rank %d: the %s could not be gathered: its allgather "
+                   "failed (%s)",
+                   oob->rank, what, hd_status_text(status));
 }
 
 // Collective. A rank that cannot listen still takes part, so that none waits.
@@ -94,18 +105,14 @@ static hd_status share_cards(hd_mesh *mesh, const hd_oob *oob)
 {
     hd_card mine = {.pid = (uint32_t)getpid()};
     hd_status status = hd_host_find(mesh->diag, &mine.host);
-    hd_status gathered;
 
     if (status == HD_OK)
         status = listen_anywhere(mesh, &mine);
     if (status == HD_OK &&
         getrandom(&mine.secret, sizeof(mine.secret), 0) != sizeof(mine.secret))
         status = hd_system_error(mesh->diag, "getrandom");
-    gathered = oob->allgather(oob->context, &mine, sizeof(mine), mesh->card);
-    if (gathered != HD_OK)
-        return hd_fail(mesh->diag, blame(gathered),
-                       "rank %d: the ranks' addresses could not be gathered",
-                       oob->rank);
+    HD_TRY(
+        gather(mesh, oob, "ranks' addresses", &mine, sizeof(mine), mesh->card));
     HD_TRY(status);
     if (mesh->card[oob->rank].secret != mine.secret)
         return hd_fail(mesh->diag, HD_ARGUMENT,
@@ -162,16 +169,11 @@ static hd_status share_far_cards(hd_mesh *mesh, const hd_oob *oob)
 {
     hd_far_card mine = {.naddresses = 0};
     hd_status status = prepare_far(mesh, &mine);
-    hd_status gathered;
 
     if (status != HD_OK)
         mine.naddresses = 0;
-    gathered =
-        oob->allgather(oob->context, &mine, sizeof(mine), mesh->far_card);
-    if (gathered != HD_OK)
-        return hd_fail(mesh->diag, blame(gathered),
-                       "rank %d: the hosts' addresses could not be gathered",
-                       oob->rank);
+    HD_TRY(gather(mesh, oob, "hosts' addresses", &mine, sizeof(mine),
+                  mesh->far_card));
     HD_TRY(status);
     for (int i = 0; i < oob->size; i++) {
         if (mesh->far_card[i].naddresses == 0 ||

@@ -50,8 +50,12 @@ struct hd_group {
     pthread_cond_t news;  // mail has come, or a peer's state has changed
     atomic_bool failed;   // written once, under the lock
     char failure[HD_GROUP_TEXT];
-    hd_status status; // what goes with `failure`
-    hd_bell **bell;   // owned array of borrowed bells
+    hd_status status;      // what goes with `failure`
+    hd_bell order;         // rung when a run is over
+    _Atomic uint64_t over; // runs, of all sessions, in the order of their issue
+    uint64_t issued;       // likewise; guarded by the lock
+    const void *last_runner; // likewise: who issued the last one
+    hd_bell **bell;          // owned array of borrowed bells
     int nbells;
     hd_group_block *kept; // owned: memory that no session uses just now
     size_t used_bytes;    // of memory that sessions use

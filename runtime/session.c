@@ -41,6 +41,13 @@ typedef struct hd_issue {
     int n;
 } hd_issue;
 
+typedef struct hd_given {
+    const char *name; // borrowed
+    size_t bytes;     // of a shard; 0 for an event
+    bool written;
+    const char *at; // in the last run that was looked at
+} hd_given;
+
 struct hd_session {
     const hd_driver *driver;
     hd_device *device; // owned
@@ -50,7 +57,8 @@ struct hd_session {
     int64_t nissues;
     hd_ranges *ranges; // owned; NULL if no tool listens
     size_t narguments;
-    const char **argument; // owned array of borrowed names
+    hd_given *argument; // owned
+    size_t *order;      // owned: arguments by the addresses they had last
     uint64_t runs;
     uint64_t handle_exchanges;
     bool dead; // a run failed
@@ -143,13 +151,21 @@ static hd_status list_arguments(hd_session *session, hd_diag *diag)
 {
     const hd_module *module = session->binding.module;
 
-    session->argument =
-        calloc((size_t)module->nbuffers + 1, sizeof(*session->argument));
-    if (session->argument == NULL)
+    size_t n = (size_t)module->nbuffers + 1;
+
+    session->argument = calloc(n, sizeof(*session->argument));
+    session->order = calloc(n, sizeof(*session->order));
+    if (session->argument == NULL || session->order == NULL)
         return hd_fail(diag, HD_NO_MEMORY, "no memory for the arguments");
     for (const hd_buffer *b = module->buffers; b != NULL; b = b->next) {
-        if (b->role != HD_TEMP)
-            session->argument[session->narguments++] = b->name;
+        if (b->role == HD_TEMP)
+            continue;
+        session->order[session->narguments] = session->narguments;
+        session->argument[session->narguments++] =
+            (hd_given){.name = b->name,
+                       .bytes = (size_t)hd_type_local_elements(&b->type) *
+                                hd_dtype_size(b->type.dtype),
+                       .written = b->role != HD_IN};
     }
     return HD_OK;
 }
@@ -388,14 +404,97 @@ void hd_session_destroy(hd_session *session)
     hd_steps_free(&session->steps);
     free(session->issue);
     free(session->argument);
+    free(session->order);
     free(session);
 }
 
 // ----------------------------------------------------------------- runs
 
-static hd_status check_arguments(const hd_session *session,
-                                 void *const *arguments, size_t narguments,
+static bool are_those_of_last_run(const hd_session *session,
+                                  void *const *arguments)
+{
+    for (size_t i = 0; i < session->narguments; i++) {
+        if (session->argument[i].at != arguments[i])
+            return false;
+    }
+    return true;
+}
+
+// Runs of one program tend to leave the order as it is.
+static void sort_by_address(hd_session *session)
+{
+    size_t *order = session->order;
+
+    for (size_t i = 1; i < session->narguments; i++) {
+        size_t moved = order[i], j = i;
+
+        for (; j > 0 &&
+               session->argument[order[j - 1]].at > session->argument[moved].at;
+             j--)
+            order[j] = order[j - 1];
+        order[j] = moved;
+    }
+}
+
+// What a run writes overlaps no other argument. In order of addresses it is
+// enough to know how far those before reach.
+static hd_status check_overlaps(hd_session *session, hd_diag *diag)
+{
+    const hd_given *reach = NULL, *written = NULL;
+
+    sort_by_address(session);
+    for (size_t i = 0; i < session->narguments; i++) {
+        const hd_given *here = &session->argument[session->order[i]];
+        const hd_given *before = here->written ? reach : written;
+
+        if (here->bytes == 0)
+            continue;
+        if (before != NULL && here->at < before->at + before->bytes)
+            return hd_fail(diag, HD_ARGUMENT,
+                           "arguments %%%s and %%%s overlap, and '%s' writes "
+                           "%%%s",
+                           before->name, here->name,
+                           session->binding.module->name,
+                           here->written ? here->name : before->name);
+        if (reach == NULL || here->at + here->bytes > reach->at + reach->bytes)
+            reach = here;
+        if (here->written &&
+            (written == NULL ||
+             here->at + here->bytes > written->at + written->bytes))
+            written = here;
+    }
+    return HD_OK;
+}
+
+static hd_status look_at(hd_session *session, void *const *arguments,
+                         hd_diag *diag)
+{
+    for (size_t i = 0; i < session->narguments; i++) {
+        if (arguments[i] == NULL)
+            return hd_fail(diag, HD_ARGUMENT, "argument %%%s is NULL",
+                           session->argument[i].name);
+        session->argument[i].at = arguments[i];
+    }
+    return check_overlaps(session, diag);
+}
+
+// What was accepted once need not be looked at again.
+static hd_status check_addresses(hd_session *session, void *const *arguments,
                                  hd_diag *diag)
+{
+    hd_status status;
+
+    if (are_those_of_last_run(session, arguments))
+        return HD_OK;
+    status = look_at(session, arguments, diag);
+    // No run has an argument at NULL, so the next one is looked at.
+    if (status != HD_OK)
+        session->argument[0].at = NULL;
+    return status;
+}
+
+static hd_status check_arguments(hd_session *session, void *const *arguments,
+                                 size_t narguments, hd_diag *diag)
 {
     if (session->dead)
         return hd_fail(diag, HD_ARGUMENT,
@@ -405,12 +504,9 @@ static hd_status check_arguments(const hd_session *session,
         return hd_fail(diag, HD_ARGUMENT, "'%s' takes %zu arguments, not %zu",
                        session->binding.module->name, session->narguments,
                        narguments);
-    for (size_t i = 0; i < narguments; i++) {
-        if (arguments[i] == NULL)
-            return hd_fail(diag, HD_ARGUMENT, "argument %%%s is NULL",
-                           session->argument[i]);
-    }
-    return HD_OK;
+    if (arguments == NULL && narguments > 0)
+        return hd_fail(diag, HD_ARGUMENT, "the arguments are NULL");
+    return check_addresses(session, arguments, diag);
 }
 
 static hd_status hand_over(const hd_session *session, const hd_issue *issue,

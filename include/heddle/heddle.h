@@ -415,7 +415,8 @@ HD_API void hd_reference_local(const hd_reference *reference, size_t i,
 
 // What a rank needs from outside to find the others: every rank calls
 // `allgather` the same number of times in the same order; `all` receives
-// size times bytes, in rank order.
+// size times bytes, in rank order. A status other than HD_OK is what the call
+// that gathers ends with on this rank.
 typedef struct hd_oob {
     void *context;
     int rank;
@@ -452,8 +453,9 @@ HD_API HD_MUST_USE hd_status hd_group_allgather(hd_group *group,
 // They wait `timeout` seconds at most for each other to connect. When one dies
 // or returns other than HD_OK the rest are given one second and then killed.
 // Returns HD_OK if every rank did, else the status of the first that did not
-// (HD_PEER if a signal ended it). Ranks that still run after `deadline` seconds
-// are killed, and it is HD_TIMEOUT; 0 means none. No process outlives the
+// (HD_PEER if a signal ended it, HD_ARGUMENT if it returned what is no status).
+// Ranks that still run after `deadline` seconds are killed, and it is
+// HD_TIMEOUT; one that is not above 0 means none. No process outlives the
 // caller. Must be called while the process has one thread.
 typedef hd_status hd_rank_fn(void *context, hd_group *group);
 HD_API HD_MUST_USE hd_status hd_launch(int nranks, double timeout,
@@ -542,10 +544,14 @@ HD_API void hd_session_destroy(hd_session *session);
 // argument i: memory of the session's device, on cuda at a multiple of 16
 // bytes. An event argument, of which there is one element, is an hd_event on
 // the cpu and a CUevent on cuda. Addresses may differ from run to run without
-// any cost to peers. They are read and written until hd_session_finish returns;
-// what is written overlaps no other argument. Runs queue in order. HD_ARGUMENT
-// means that nothing has begun: the session is as it was, unless a run of it
-// has failed before.
+// any cost to peers. They are read and written until hd_session_finish returns.
+// What is written overlaps no other argument.
+//
+// Runs of all sessions of one group that are issued on one stream (on the cpu
+// there is one) happen in the order in which they are issued: what one writes a
+// later one may read, with no hd_session_finish between. So all ranks issue
+// them in the same order. HD_ARGUMENT means that nothing has begun: the session
+// is as it was, unless a run of it has failed before.
 HD_API HD_MUST_USE hd_status hd_session_run(hd_session *session,
                                             void *const *arguments,
                                             size_t narguments, hd_diag *diag);
@@ -565,7 +571,7 @@ HD_API HD_MUST_USE hd_status hd_session_alloc(hd_session *session, size_t bytes,
                                               hd_diag *diag, void **out);
 HD_API void hd_session_free(hd_session *session, void *memory);
 // Copies between the device's memory, or within it, or to and from the host's,
-// after all runs issued so far; blocks until it is done.
+// after all runs of this session issued so far; blocks until it is done.
 HD_API HD_MUST_USE hd_status hd_session_copy(hd_session *session, void *to,
                                              const void *from, size_t bytes,
                                              hd_diag *diag);

@@ -332,20 +332,34 @@ TEST(Group, MemoryOfEverNewSizesStaysBounded)
     EXPECT_EQ(threads[0], HD_OK);
 }
 
-TEST(Group, AGatheringThatIsLateIsATimeoutAndAnyOtherFailureAPeers)
+TEST(Group, AFailureOfItsGatheringIsTheRanksOwn)
 {
-    for (hd_status given : {HD_TIMEOUT, HD_PEER, HD_SYSTEM}) {
+    struct {
+        int given;
+        hd_status want;
+        const char *says;
+    } cases[] = {
+        {HD_TIMEOUT, HD_TIMEOUT, "rank 1: the ranks' addresses could not be"},
+        {HD_PEER, HD_PEER, "its allgather failed (another rank"},
+        {HD_SYSTEM, HD_SYSTEM, "its allgather failed (system error"},
+        {HD_INVALID, HD_INVALID, "its allgather failed (invalid program)"},
+        {57, HD_ARGUMENT, "its allgather has returned 57, which is no status"},
+        {-1, HD_ARGUMENT, "its allgather has returned -1, which is no status"},
+    };
+
+    for (auto &one : cases) {
         hd_diag *diag = hd_diag_create();
         hd_group *group = nullptr;
-        hd_oob oob = {&given, 1, 2,
+        hd_oob oob = {&one.given, 1, 2,
                       [](void *context, const void *, size_t, void *) {
-                          return *static_cast<hd_status *>(context);
+                          hd_status status;
+
+                          memcpy(&status, context, sizeof status);
+                          return status;
                       }};
 
-        EXPECT_EQ(hd_group_create(&oob, 1, diag, &group),
-                  given == HD_TIMEOUT ? HD_TIMEOUT : HD_PEER);
-        EXPECT_NE(strstr(hd_diag_text(diag), "rank 1: the ranks' addresses"),
-                  nullptr)
+        EXPECT_EQ(hd_group_create(&oob, 1, diag, &group), one.want);
+        EXPECT_NE(strstr(hd_diag_text(diag), one.says), nullptr)
             << hd_diag_text(diag);
         hd_diag_destroy(diag);
     }

@@ -49,6 +49,31 @@ TEST(Launch, EachRankRunsOnceAndAllAreWaitedFor)
     EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1); // no child is left
 }
 
+TEST(Launch, WhatIsNoStatusIsNotPassedOn)
+{
+    for (int returned : {57, -1, 256, 1 << 20}) {
+        Outcome outcome = Launch(2, [&](hd_group *group, hd_diag *diag) {
+            hd_status status = HD_OK;
+
+            if (hd_group_rank(group) != 1)
+                return hd_group_allgather(group, nullptr, 0, nullptr, diag);
+            memcpy(&status, &returned, sizeof status);
+            return status;
+        });
+
+        EXPECT_EQ(outcome.status, HD_ARGUMENT);
+        EXPECT_TRUE(Says(outcome, ("rank 1: its function has returned " +
+                                   std::to_string(returned))
+                                      .c_str()))
+            << outcome.text;
+    }
+}
+
+TEST(Launch, WithoutAFunctionNothingStarts)
+{
+    EXPECT_EQ(hd_launch(2, 10, 0, nullptr, nullptr, nullptr), HD_ARGUMENT);
+}
+
 TEST(Launch, AStatusAndItsWordsTravel)
 {
     Outcome outcome = Launch(3, [](hd_group *group, hd_diag *diag) {

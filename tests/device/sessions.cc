@@ -1,0 +1,234 @@
+// Several sessions of one group: their runs are in the order in which they are
+// issued, what a run writes overlaps nothing else of it, and what a session
+// held is gone with it. The same on every device.
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <cstring>
+#include <random>
+
+#include "tests/device/device.h"
+#include "tests/unit/ranks.h"
+
+namespace
+{
+
+constexpr size_t kElements = 4096;
+
+struct Bound {
+    hd_module *module = nullptr;
+    hd_session *session = nullptr;
+
+    hd_status Open(hd_group *group, const std::string &text, hd_diag *diag,
+                   double timeout = 30)
+    {
+        hd_session_options options = DeviceOptions();
+        std::string all = "heddle 1\nhost program sessions\n" + text;
+
+        options.timeout = timeout;
+        HD_TRY(hd_parse("sessions.hd", all.data(), all.size(), nullptr, 0, diag,
+                        &module));
+        return hd_session_create(group, module, &options, diag, &session);
+    }
+    ~Bound()
+    {
+        hd_session_destroy(session);
+        hd_module_destroy(module);
+    }
+};
+
+// y = the sum of both ranks' z: what takes long is the peer.
+const char kSum[] =
+    "mesh tp=2\nin %z : f64[4096]\nout %y : f64[4096]\n"
+    "temp %t : f64[4096] shared\n{\n    group {\n"
+    "        send %z to 1 - tp\n        %t = recv from 1 - tp\n    }\n"
+    "    %y = add %z, %t\n}\n";
+// z = y + c
+const char kNext[] = "mesh tp=2\nin %y : f64[4096]\nin %c : f64[4096]\n"
+                     "out %z : f64[4096]\n{\n    %z = add %y, %c\n}\n";
+
+hd_status Alternate(hd_group *group, unsigned seed, hd_diag *diag)
+{
+    constexpr size_t kBytes = kElements * sizeof(double);
+    std::mt19937 random(seed);
+    double rank = hd_group_rank(group);
+    std::vector<double> z(kElements), c(kElements), got(kElements);
+    double want[2] = {1, 2}, more[2] = {3, 5};
+    void *at_y, *at_z, *at_c;
+    Bound sum, next;
+
+    std::fill(z.begin(), z.end(), rank + 1);
+    std::fill(c.begin(), c.end(), 2 * rank + 3);
+    HD_TRY(sum.Open(group, kSum, diag));
+    HD_TRY(next.Open(group, kNext, diag));
+    HD_TRY(hd_session_alloc(sum.session, kBytes, diag, &at_y));
+    HD_TRY(hd_session_alloc(next.session, kBytes, diag, &at_z));
+    HD_TRY(hd_session_alloc(next.session, kBytes, diag, &at_c));
+    HD_TRY(hd_session_copy(next.session, at_z, z.data(), kBytes, diag));
+    HD_TRY(hd_session_copy(next.session, at_c, c.data(), kBytes, diag));
+    for (int i = 0; i < 24; i++) {
+        void *of_sum[] = {at_z, at_y}, *of_next[] = {at_y, at_c, at_z};
+
+        // One that is issued twice in a row says the same.
+        for (unsigned k = random() % 2 + 1; k > 0; k--)
+            HD_TRY(hd_session_run(sum.session, of_sum, 2, diag));
+        for (unsigned k = random() % 2 + 1; k > 0; k--)
+            HD_TRY(hd_session_run(next.session, of_next, 3, diag));
+        for (int r = 0; r < 2; r++)
+            more[r] = 2 * r + 3;
+        double both = want[0] + want[1];
+        want[0] = both + more[0];
+        want[1] = both + more[1];
+    }
+    HD_TRY(hd_session_copy(next.session, got.data(), at_z, kBytes, diag));
+    hd_session_free(sum.session, at_y);
+    hd_session_free(next.session, at_z);
+    hd_session_free(next.session, at_c);
+    for (double value : got)
+        RANK_EXPECT(value == want[hd_group_rank(group)]);
+    return HD_OK;
+}
+
+TEST(Sessions, RunsOfOneGroupAreInTheOrderOfTheirIssue)
+{
+    unsigned seed = std::random_device{}();
+    Outcome outcome = Launch(2, [&](hd_group *group, hd_diag *diag) {
+        return Alternate(group, seed, diag);
+    });
+
+    EXPECT_EQ(outcome.status, HD_OK) << outcome.text << "seed " << seed;
+}
+
+// Rank 1 never runs what rank 0 waits for; the run behind it ends as well.
+hd_status FailFirst(hd_group *group, hd_diag *diag)
+{
+    std::vector<double> memory(3 * kElements);
+    double *big[] = {&memory[0], &memory[kElements], &memory[2 * kElements]};
+    void *of_sum[] = {big[0], big[1]};
+    void *of_next[] = {big[1], big[0], big[2]};
+    Bound sum, next;
+
+    HD_TRY(sum.Open(group, kSum, diag, 0.5));
+    HD_TRY(next.Open(group, kNext, diag));
+    if (hd_group_rank(group) == 1)
+        return hd_group_allgather(group, nullptr, 0, nullptr, diag);
+    HD_TRY(hd_session_run(sum.session, of_sum, 2, diag));
+    HD_TRY(hd_session_run(next.session, of_next, 3, diag));
+    return hd_session_finish(next.session, diag);
+}
+
+TEST(Cpu, ARunBehindOneThatFailsFailsWithItsWords)
+{
+    Outcome outcome = Launch(2, FailFirst);
+
+    EXPECT_NE(outcome.status, HD_OK);
+    EXPECT_NE(outcome.text.find("rank 0 waits for rank 1: "), std::string::npos)
+        << outcome.text;
+}
+
+const char kFive[] =
+    "mesh tp=1\nin %x : f32[8]\nin %w : f32[8]\nout %a : f32[8]\n"
+    "out %b : f32[8]\ninout %c : f32[8]\n{\n    %a = add %x, %w\n"
+    "    %b = add %x, %c\n    %c = add %x, %x\n}\n";
+
+hd_status RunAt(hd_session *session, char *base,
+                const std::vector<size_t> &offsets, hd_diag *diag)
+{
+    std::vector<void *> arguments;
+
+    for (size_t offset : offsets)
+        arguments.push_back(base + offset);
+    return hd_session_run(session, arguments.data(), arguments.size(), diag);
+}
+
+hd_status Overlaps(hd_group *group, hd_diag *diag)
+{
+    struct {
+        std::vector<size_t> offsets;
+        const char *says; // "" where it is right
+    } cases[] = {
+        {{0, 32, 64, 96, 128}, ""},
+        {{128, 96, 64, 32, 0}, ""},
+        {{0, 0, 64, 96, 128}, ""},  // what is only read
+        {{0, 16, 64, 96, 128}, ""}, // likewise
+        {{0, 32, 96, 96, 128}, "arguments %a and %b overlap"},
+        {{0, 32, 96, 96, 128}, "arguments %a and %b overlap"}, // again
+        {{0, 32, 64, 96, 128}, ""},
+        {{0, 32, 16, 96, 128}, "arguments %x and %a overlap, and 'sessions'"},
+        {{16, 64, 0, 96, 128}, "arguments %a and %x overlap"},
+        {{0, 32, 64, 96, 112}, "arguments %b and %c overlap"},
+        {{0, 32, 64, 96, 0}, "%x"},
+        {{0, 32, 64, 96, 128}, ""},
+    };
+    Bound five;
+    void *base;
+
+    HD_TRY(five.Open(group, kFive, diag));
+    HD_TRY(hd_session_alloc(five.session, 256, diag, &base));
+    for (const auto &one : cases) {
+        hd_diag *said = hd_diag_create();
+        hd_status status =
+            RunAt(five.session, static_cast<char *>(base), one.offsets, said);
+        std::string text = hd_diag_text(said);
+
+        hd_diag_destroy(said);
+        RANK_EXPECT(status == (*one.says != '\0' ? HD_ARGUMENT : HD_OK));
+        RANK_EXPECT(text.find(one.says) != std::string::npos);
+    }
+    HD_TRY(hd_session_finish(five.session, diag));
+    hd_session_free(five.session, base);
+    return HD_OK;
+}
+
+TEST(Sessions, WhatARunWritesOverlapsNoOtherArgument)
+{
+    Outcome outcome = Launch(1, Overlaps);
+
+    EXPECT_EQ(outcome.status, HD_OK) << outcome.text;
+}
+
+// Windows, mine and the peers', and all memory of the devices that stand in for
+// real ones.
+size_t MappedFiles()
+{
+    char line[4096];
+    size_t n = 0;
+    FILE *file = fopen("/proc/self/maps", "r");
+
+    while (file != nullptr && fgets(line, sizeof line, file) != nullptr)
+        n += strstr(line, "/memfd:") != nullptr;
+    if (file != nullptr)
+        fclose(file);
+    return n;
+}
+
+TEST(Sessions, WhatASessionMapsGoesWithIt)
+{
+    Outcome outcome = Launch(2, [](hd_group *group, hd_diag *diag) {
+        size_t after_first = 0;
+
+        for (int i = 1; i <= 12; i++) {
+            std::string n = std::to_string(1000 * i);
+            Bound bound;
+
+            HD_TRY(bound.Open(group,
+                              "mesh tp=2\nin %z : f32[" + n +
+                                  "]\nout %y : f32[" + n + "]\ntemp %t : f32[" +
+                                  n + "] shared\ntemp %u : f32[" + n +
+                                  "]\n{\n    group { send %z to 1 - tp\n"
+                                  "        %t = recv from 1 - tp }\n"
+                                  "    %u = copy %t\n    %y = copy %u\n}\n",
+                              diag));
+            hd_session_destroy(bound.session);
+            bound.session = nullptr;
+            if (i == 1)
+                after_first = MappedFiles();
+        }
+        RANK_EXPECT(MappedFiles() == after_first);
+        return HD_OK;
+    });
+
+    EXPECT_EQ(outcome.status, HD_OK) << outcome.text;
+}
+
+} // namespace
