@@ -4,6 +4,7 @@
 #include "commands.h"
 #include "contest.h"
 #include "measure.h"
+#include "plain.h"
 #include "ranks.h"
 #include "score.h"
 
@@ -423,7 +424,7 @@ static char *join_words(int argc, char **argv)
 
 static outcome run_bench(const command *command, int argc, char **argv)
 {
-    char *line = join_words(argc, argv);
+    char *words = join_words(argc, argv), *line = need_plain(words);
     bench bench = {.diag = need_diag()};
     options at = {.command = command, .argc = argc, .argv = argv};
     outcome result;
@@ -444,6 +445,7 @@ static outcome run_bench(const command *command, int argc, char **argv)
         result = run_all(&bench);
     close_bench(&bench);
     free(line);
+    free(words);
     return result;
 }
 

@@ -1,6 +1,7 @@
 // heddle check: everything that can be said of a program without running it.
 #include "choose.h"
 #include "commands.h"
+#include "plain.h"
 #include "sweep.h"
 
 #include <cjson/cJSON.h>
@@ -76,19 +77,25 @@ static hd_status check_module(const check *check, hd_module *module,
 
 // ------------------------------------------------------------------- text
 
-static void print_defines(const check *check)
+// The program, and of several sets of defines which.
+static void print_name(const check *check, const char *path, FILE *to)
 {
-    for (size_t i = 0; i < check->options.ndefines; i++)
-        printf(" -D %s=%" PRId64, check->options.defines[i].name,
-               check->options.defines[i].value);
+    char *name = need_plain(program_name(path));
+
+    fputs(name, to);
+    free(name);
+    for (size_t i = 0;
+         sweep_count(&check->sweep) > 1 && i < check->options.ndefines; i++) {
+        name = need_plain(check->options.defines[i].name);
+        fprintf(to, " -D %s=%" PRId64, name, check->options.defines[i].value);
+        free(name);
+    }
 }
 
 static void print_summary(const check *check, const char *path,
                           const summary *s)
 {
-    printf("%s", program_name(path));
-    if (sweep_count(&check->sweep) > 1)
-        print_defines(check);
+    print_name(check, path, stdout);
     printf(": ok: %d rank%s, ", s->ranks, s->ranks == 1 ? "" : "s");
     if (s->least != s->most)
         printf("%" PRId64 " to ", s->least);
@@ -104,10 +111,7 @@ static outcome print_program(const check *check, const char *path,
     if (result == FINE)
         print_summary(check, path, s);
     else if (sweep_count(&check->sweep) > 1) {
-        fprintf(stderr, "%s", program_name(path));
-        for (size_t i = 0; i < check->options.ndefines; i++)
-            fprintf(stderr, " -D %s=%" PRId64, check->options.defines[i].name,
-                    check->options.defines[i].value);
+        print_name(check, path, stderr);
         fprintf(stderr, ": wrong\n");
     }
     return result;
@@ -171,12 +175,18 @@ static outcome json_program(const check *check, const char *path,
                             hd_status status, const summary *s)
 {
     cJSON *object = have(cJSON_CreateObject()), *defines;
+    char *name;
 
-    put(object, "file", cJSON_CreateString(program_name(path)));
+    name = need_utf8(program_name(path));
+    put(object, "file", cJSON_CreateString(name));
+    free(name);
     defines = have(cJSON_AddObjectToObject(object, "defines"));
-    for (size_t i = 0; i < check->options.ndefines; i++)
-        put(defines, check->options.defines[i].name,
+    for (size_t i = 0; i < check->options.ndefines; i++) {
+        name = need_utf8(check->options.defines[i].name);
+        put(defines, name,
             cJSON_CreateNumber((double)check->options.defines[i].value));
+        free(name);
+    }
     put(object, "status", cJSON_CreateString(hd_status_text(status)));
     if (status == HD_OK) {
         put(object, "ranks", cJSON_CreateNumber(s->ranks));

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "machine.h"
+#include "plain.h"
 
 const char *choose_name(hd_transfer transfer)
 {
@@ -111,8 +112,11 @@ static outcome tell_why(const char *path, const content *text,
 static void show_progress(const char *path, const hd_lower_options *lower,
                           int i, int all)
 {
-    fprintf(stderr, "\r\033[K%s: predicting %d of %d: %s", program_name(path),
-            i + 1, all, choose_name(lower->transfer));
+    char *name = need_plain(program_name(path));
+
+    fprintf(stderr, "\r\033[K%s: predicting %d of %d: %s", name, i + 1, all,
+            choose_name(lower->transfer));
+    free(name);
 }
 
 outcome choose_all(const char *path, const content *text,

@@ -1,6 +1,7 @@
 // heddle env: what this machine offers. The library says it as JSON; without
 // --json that is read again and laid out for people.
 #include "commands.h"
+#include "plain.h"
 #include "program.h"
 
 #include <cjson/cJSON.h>
@@ -274,6 +275,21 @@ static outcome look_around(cJSON **out)
     return FINE;
 }
 
+// Every string as a terminal may have it: names of files, devices and hosts
+// are not ours.
+static void make_plain(cJSON *item)
+{
+    for (cJSON *child = item->child; child; child = child->next)
+        make_plain(child);
+    if (cJSON_IsString(item)) {
+        char *plain = need_plain(item->valuestring);
+
+        if (!cJSON_SetValuestring(item, plain))
+            out_of_memory();
+        free(plain);
+    }
+}
+
 static void print_json(const cJSON *all)
 {
     char *text = cJSON_Print(all);
@@ -292,10 +308,12 @@ static outcome run_env(const command *command, int argc, char **argv)
 
     TRY(take_options(&options, &json));
     TRY(look_around(&all));
-    if (json)
+    if (json) {
         print_json(all);
-    else
+    } else {
+        make_plain(all);
         print_all(all);
+    }
     cJSON_Delete(all);
     return FINE;
 }

@@ -112,12 +112,10 @@ static outcome take_matmul(const char *path, const cJSON *value,
 
 static outcome take_name(const char *path, const cJSON *value, hd_machine *out)
 {
-    char text[SHOWN];
-
     if (!cJSON_IsString(value))
         return complain(WRONG, "%s: name is not a string", path);
-    snprintf(out->name, sizeof out->name, "%s",
-             show(value->valuestring, strlen(value->valuestring), text));
+    show_within(value->valuestring, strlen(value->valuestring), out->name,
+                sizeof out->name);
     return FINE;
 }
 
@@ -195,7 +193,7 @@ outcome machine_open(const char *path, hd_machine *out)
         content_close(&text);
         return complain(WRONG, "%s: longer than %d bytes", path, MACHINE_LIMIT);
     }
-    snprintf(out->name, sizeof out->name, "%.60s", path);
+    show_within(path, strlen(path), out->name, sizeof out->name);
     json = cJSON_ParseWithLengthOpts((const char *)text.bytes, text.length,
                                      &end, false);
     rest = end ? (size_t)(end - (const char *)text.bytes) : 0;

@@ -157,21 +157,53 @@ static void hold_standard_streams(void)
         close(fd);
 }
 
+// What a stream says of a write that failed is that one did, not why: standard
+// output notes the first reason where `context` points.
+static ssize_t write_output(void *context, const char *bytes, size_t length)
+{
+    int *why = context;
+    size_t done = 0;
+
+    while (done < length) {
+        ssize_t n = write(STDOUT_FILENO, bytes + done, length - done);
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0) {
+            *why = *why ? *why : errno;
+            break;
+        }
+        done += (size_t)n;
+    }
+    return (ssize_t)done;
+}
+
+static void watch_output(int *why)
+{
+    FILE *stream =
+        fopencookie(why, "w", (cookie_io_functions_t){.write = write_output});
+
+    if (!stream)
+        out_of_memory();
+    setvbuf(stream, NULL, isatty(STDOUT_FILENO) ? _IOLBF : _IOFBF, BUFSIZ);
+    stdout = stream;
+}
+
 int main(int argc, char **argv)
 {
     outcome result;
+    int why = 0;
 
     hold_standard_streams();
+    watch_output(&why);
     // So that a closed pipe, or a file beyond the user's limit, is an error
     // like any other.
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN);
     result = run_command_line(argc, argv);
-    errno = 0;
     if (fflush(stdout) != 0 || ferror(stdout)) {
-        // The reason of an earlier write is not known any more.
         complain(WRONG, "cannot write standard output: %s",
-                 strerror(errno ? errno : EIO));
+                 strerror(why ? why : EIO));
         if (result == FINE)
             result = WRONG;
     }

@@ -214,6 +214,20 @@ static bool is_crowded(const char *json, size_t length)
     return n > MOST;
 }
 
+// A string that holds NUL would end there for us: "t" and "t\u0000x" would be
+// one name. A backslash that is itself escaped begins nothing.
+static bool holds_nul(const char *json, size_t length)
+{
+    for (size_t i = 0; i + 5 < length; i++) {
+        if (json[i] != '\\')
+            continue;
+        if (memcmp(json + i, "\\u0000", 6) == 0)
+            return true;
+        i++;
+    }
+    return memchr(json, 0, length) != NULL;
+}
+
 static outcome parse_json(header *header)
 {
     const char *end = header->text + header->length;
@@ -224,6 +238,8 @@ static outcome parse_json(header *header)
     if (is_crowded(header->text, header->length))
         return complain(WRONG, "%s: its header has too many items",
                         header->path);
+    if (holds_nul(header->text, header->length))
+        return complain(WRONG, "%s: its header holds a NUL", header->path);
     header->json =
         cJSON_ParseWithLengthOpts(header->text, header->length, &stop, false);
     if (!header->json) {

@@ -28,9 +28,10 @@ void timeline_free(timeline *timeline)
 }
 
 // Opens, lets `write` fill the stream, and keeps the file only if all of it
-// arrived.
-static outcome write_file(const timeline *t, const char *path,
-                          void (*write)(const timeline *, FILE *))
+// arrived. To run out of memory would end the process and leave the temporary
+// file, so `write` asks for none: `what` it writes is made before.
+static outcome write_file(const void *what, const char *path,
+                          void (*write)(const void *, FILE *))
 {
     sink sink;
     FILE *stream;
@@ -42,7 +43,7 @@ static outcome write_file(const timeline *t, const char *path,
         sink_discard(&sink);
         return WRONG;
     }
-    write(t, stream);
+    write(what, stream);
     result = sink_end(&sink, stream);
     if (result == FINE)
         result = sink_commit(&sink);
@@ -101,6 +102,7 @@ typedef struct rows {
     const timeline *t;
     slice *slice;   // owned, by interval
     int64_t *first; // owned, by rank: its first interval; ranks + 1
+    bool *named;    // owned, by thread of one rank
     int nrows;      // of the stream that has most
 } rows;
 
@@ -168,6 +170,7 @@ static rows rows_of(const timeline *t)
     }
     free(mine);
     free(until);
+    r.named = need((size_t)r.nrows * MOST_LANES, sizeof *r.named);
     return r;
 }
 
@@ -202,22 +205,20 @@ static void trace_thread(const slice *s, int rank, FILE *to)
 static void trace_names(const rows *r, FILE *to)
 {
     size_t nthreads = (size_t)r->nrows * MOST_LANES;
-    bool *named = need(nthreads, sizeof *named);
 
     for (int rank = 0; rank < r->t->ranks; rank++) {
-        memset(named, 0, nthreads * sizeof *named);
+        memset(r->named, 0, nthreads * sizeof *r->named);
         fprintf(to,
                 "{\"ph\":\"M\",\"pid\":%d,\"name\":\"process_name\","
                 "\"args\":{\"name\":\"rank %d\"}},\n",
                 rank, rank);
         for (int64_t i = r->first[rank];
              i < r->t->n && r->t->interval[i].rank == rank; i++) {
-            if (!named[thread_of(&r->slice[i])])
+            if (!r->named[thread_of(&r->slice[i])])
                 trace_thread(&r->slice[i], rank, to);
-            named[thread_of(&r->slice[i])] = true;
+            r->named[thread_of(&r->slice[i])] = true;
         }
     }
-    free(named);
 }
 
 static void trace_slice(const rows *r, int64_t i, FILE *to)
@@ -263,25 +264,35 @@ static void trace_arrow(const rows *r, int64_t i, FILE *to)
                     end > send->start ? end : send->start, to);
 }
 
-static void write_trace(const timeline *t, FILE *to)
+static void write_trace(const void *what, FILE *to)
 {
-    rows r = rows_of(t);
+    const rows *r = what;
+    const timeline *t = r->t;
 
     fprintf(to, "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n");
-    trace_names(&r, to);
+    trace_names(r, to);
     for (int64_t i = 0; i < t->n; i++) {
         if (!is_drawn(&t->interval[i]))
             continue;
-        trace_slice(&r, i, to);
+        trace_slice(r, i, to);
         if (strcmp(t->interval[i].op, "send") == 0)
-            trace_arrow(&r, i, to);
+            trace_arrow(r, i, to);
     }
     fprintf(to, "{\"ph\":\"M\",\"pid\":0,\"name\":\"process_labels\","
                 "\"args\":{\"labels\":\"");
     put_text(to, t->title);
     fprintf(to, "\"}}\n]}\n");
+}
+
+static outcome draw_trace(const timeline *t, const char *path)
+{
+    rows r = rows_of(t);
+    outcome result = write_file(&r, path, write_trace);
+
     free(r.slice);
     free(r.first);
+    free(r.named);
+    return result;
 }
 
 // -------------------------------------------------------------------- svg
@@ -510,8 +521,9 @@ static void draw_critical(const picture *p)
             underline(p, rank, lane, line[rank][lane]);
 }
 
-static void write_svg(const timeline *t, FILE *to)
+static void write_svg(const void *what, FILE *to)
 {
+    const timeline *t = what;
     picture p = {.t = t,
                  .to = to,
                  .ranks = t->ranks < MOST_RANKS ? t->ranks : MOST_RANKS};
@@ -541,7 +553,7 @@ outcome timeline_draw(const timeline *timeline, const char *trace,
     outcome result = FINE;
 
     if (trace)
-        result = write_file(timeline, trace, write_trace);
+        result = draw_trace(timeline, trace);
     if (svg)
         result = first_wrong(result, write_file(timeline, svg, write_svg));
     return result;

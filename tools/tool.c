@@ -1,6 +1,8 @@
 // Outcomes, complaints and small helpers.
 #include "tool.h"
 
+#include "plain.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -9,10 +11,10 @@
 
 void say(char *line)
 {
-    for (char *c = line; *c; c++)
-        if ((unsigned char)*c < ' ' || *c == 127)
-            *c = '?';
-    fprintf(stderr, "%s\n", line);
+    char *plain = need_plain(line);
+
+    fprintf(stderr, "%s\n", plain);
+    free(plain);
     free(line);
 }
 
@@ -94,21 +96,33 @@ char *need_format(const char *format, ...)
     return text;
 }
 
-const char *show(const char *text, size_t length, char out[SHOWN])
+const char *show_within(const char *text, size_t length, char *out, size_t room)
 {
     size_t n = 0;
 
-    for (size_t i = 0; i < length; i++) {
-        unsigned char c = (unsigned char)text[i];
+    while (length > 0) {
+        size_t taken = plain_character(text, length);
+        size_t made = taken > 0 ? taken : 4;
 
-        if (n == SHOWN - 4) {
+        if (n + made > room - 4) {
             memcpy(out + n, "...", 4);
             return out;
         }
-        out[n++] = c < ' ' || c > '~' ? '?' : (char)c;
+        if (taken > 0)
+            memcpy(out + n, text, taken);
+        else
+            snprintf(out + n, 5, "\\x%02x", (unsigned char)*text);
+        n += made;
+        text += taken > 0 ? taken : 1;
+        length -= taken > 0 ? taken : 1;
     }
     out[n] = 0;
     return out;
+}
+
+const char *show(const char *text, size_t length, char out[SHOWN])
+{
+    return show_within(text, length, out, SHOWN);
 }
 
 const char *show_shape(int ndims, const int64_t *extent, char out[SHAPE_TEXT])

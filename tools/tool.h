@@ -27,8 +27,8 @@ typedef enum outcome {
 // `result` to pass on.
 outcome complain(outcome result, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-// Prints a line to standard error and frees it. What would steer a terminal
-// becomes a question mark; bytes above 127 are letters in UTF-8.
+// Prints a line to standard error and frees it. What would steer a terminal, or
+// is not UTF-8, becomes \xNN.
 void say(char *line);
 
 outcome outcome_of(hd_status status);
@@ -53,6 +53,9 @@ char *need_vformat(const char *format, va_list args)
 // Text from a file, made safe and short enough for one line of a message.
 #define SHOWN 96
 const char *show(const char *text, size_t length, char out[SHOWN]);
+// The same in `room` bytes.
+const char *show_within(const char *text, size_t length, char *out,
+                        size_t room);
 
 // The shape "[8, 128]" for messages.
 #define SHAPE_TEXT 200
