@@ -1,0 +1,331 @@
+// Host programs whose verdict is plain to see from docs/semantics.md: each rule
+// broken, and beside it what is as near to that as a program can come.
+#ifndef HD_TESTS_SECOND_CASES_H
+#define HD_TESTS_SECOND_CASES_H
+
+#include "tests/second/unroll.h"
+
+namespace second
+{
+
+struct Case {
+    const char *name, *text;
+    std::vector<Rule> broken;
+};
+
+const std::vector<Case> kCases = {
+    // ------------------------------------------------ what depends on the rank
+    {"index",
+     "mesh tp=2 in %x : f32[2, 2] out %y : f32[2] "
+     "{ %y = copy %x[tp + 1] }",
+     {INVALID}},
+    {"stream",
+     "mesh tp=2 streams 2 in %x : f32[2] out %y : f32[2] "
+     "{ fork on stream tp + 1 { %y = copy %x } join }",
+     {INVALID}},
+    {"oneself",
+     "mesh tp=2 in %x : f32[2] inout %y : f32[2] shared "
+     "{ group { send %x to 0 %y = recv from 1 } }",
+     {INVALID}},
+    {"wait",
+     "in %x : f32[2] out %y : f32[2] temp %e : event[2] "
+     "{ %e[0] = record wait %e[1] %y = copy %x }",
+     {INVALID}},
+    {"wait for the caller",
+     "in %x : f32[2] out %y : f32[2] in %e : event[] "
+     "{ wait %e %y = copy %x }",
+     {}},
+    {"divisor",
+     "mesh tp=2 in %x : f32[2, 2] out %y : f32[2] "
+     "{ %y = copy %x[0 mod tp] }",
+     {INVALID}},
+    {"divisor that is not reached",
+     "mesh tp=2 in %x : f32[2] out %y : f32[2] "
+     "{ if tp > 0 and 4 / tp > 3 { %y = relu %x } else { %y = copy %x } }",
+     {}},
+    {"broadcast without a view",
+     "mesh tp=2 in %x : f32[2] "
+     "{ broadcast %x root 0 }",
+     {INVALID}},
+    // --------------------------------------------------------------- matching
+    {"send alone",
+     "mesh tp=2 in %x : f32[2] "
+     "{ if tp == 0 { send %x to 1 } }",
+     {MISMATCH}},
+    {"recv alone",
+     "mesh tp=2 out %y : f32[2] shared "
+     "{ %y = recv from 1 - tp }",
+     {MISMATCH}},
+    {"sizes",
+     "mesh tp=2 in %x : f32[2] out %y : f32[3] shared { if tp == 0 { "
+     "send %x to 1 } else { %y = recv from 0 } }",
+     {MISMATCH}},
+    {"dtypes",
+     "mesh tp=2 in %x : f32[2] inout %y : i32[2] shared { if tp == 0 "
+     "{ send %x to 1 } else { %y = recv from 0 } }",
+     {MISMATCH}},
+    {"protocols",
+     "mesh tp=2 in %x : f32[2] shared inout %y : f32[2] shared "
+     "{ if tp == 0 { send %x to 1 get } else { %y = recv from 0 } "
+     "}",
+     {MISMATCH}},
+    {"get",
+     "mesh tp=2 in %x : f32[2] shared inout %y : f32[2] "
+     "{ if tp == 0 { send %x to 1 get } else { %y = recv from 0 get } "
+     "}",
+     {}},
+    {"different collectives",
+     "mesh tp=2 inout %x : f32[2] shared { if tp == 0 { %x = all_reduce %x } "
+     "else { %x = all_reduce %x max } }",
+     {MISMATCH}},
+    {"different roots",
+     "mesh tp=2 inout %x : f32[2] shared { %x = broadcast %x root tp }",
+     {MISMATCH}},
+    {"collective alone",
+     "mesh tp=2 inout %x : f32[2] shared "
+     "{ if tp == 0 { %x = all_reduce %x } }",
+     {MISMATCH}},
+    {"collectives of two axes",
+     "mesh dp=2, tp=2 inout %x : f32[2] shared inout %y : f32[2] shared "
+     "{ %x = all_reduce@tp %x %y = all_reduce@dp %y }",
+     {}},
+    // --------------------------------------------------------------- deadlock
+    {"both send first",
+     "mesh tp=2 in %x : f32[2] out %y : f32[2] shared "
+     "{ send %x to 1 - tp %y = recv from 1 - tp }",
+     {DEADLOCK}},
+    {"both at once",
+     "mesh tp=2 in %x : f32[2] out %y : f32[2] shared "
+     "{ group { send %x to 1 - tp %y = recv from 1 - tp } }",
+     {}},
+    {"one send deferred",
+     "mesh tp=2 in %x : f32[2] out %y : f32[2] shared temp %e : event[] "
+     "{ send %x to 1 - tp done %e %y = recv from 1 - tp wait %e }",
+     {}},
+    {"transfers start in issue order",
+     "mesh tp=2 streams 2 inout %x : f32[2] shared inout %y : f32[2] shared "
+     "{ fork if tp == 0 { on stream 0 { send %x to 1 } on stream 1 { "
+     "%y = recv from 1 } } else { on stream 0 { send %y to 0 } on stream 1 { "
+     "%x = recv from 0 } } join }",
+     {}},
+    {"and wait in it",
+     "mesh tp=3 streams 2 inout %w : f32[2] shared inout %x : f32[2] shared "
+     "inout %z : f32[2] shared { fork if tp == 0 { on stream 0 { %x = recv "
+     "from 1 } on stream 1 { %z = all_reduce %z } } else { if tp == 1 { "
+     "%z = all_reduce %z send %x to 0 } else { %z = all_reduce %z } } join }",
+     {}},
+    {"behind a stream",
+     "mesh tp=3 inout %x : f32[2] shared inout %z : f32[2] shared "
+     "{ if tp == 0 { %x = recv from 1 %z = all_reduce %z } else { if tp == 1 { "
+     "%z = all_reduce %z send %x to 0 } else { %z = all_reduce %z } } }",
+     {DEADLOCK}},
+    // ---------------------------------------------------------------- outputs
+    {"hole", "in %x : f32[2] out %y : f32[2] { %y[0] = copy %x[0] }", {HOLE}},
+    {"whole",
+     "in %x : f32[2] out %y : f32[2] "
+     "{ for i in 0..2 { %y[i] = copy %x[i] } }",
+     {}},
+    {"through another name",
+     "in %x : f32[4] out %y : f32[2, 2] temp %z : f32[4] of %y "
+     "{ %z = copy %x }",
+     {}},
+    {"event",
+     "mesh tp=2 in %x : f32[2] out %y : f32[2] out %e : event[] "
+     "{ %y = copy %x if tp == 0 { %e = record } }",
+     {HOLE}},
+    {"recorded event",
+     "in %x : f32[2] out %y : f32[2] out %e : event[] "
+     "{ %y = copy %x %e = record }",
+     {}},
+    // ------------------------------------------------------------------ races
+    {"two writers",
+     "streams 2 in %x : f32[2] out %y : f32[2] { fork on stream "
+     "0 { %y = relu %x } on stream 1 { %y = gelu %x } join }",
+     {RACE}},
+    {"two writers apart",
+     "streams 2 in %x : f32[2] out %y : f32[2] { fork on stream 0 { %y[0] = "
+     "relu %x[0] } on stream 1 { %y[1] = gelu %x[1] } join }",
+     {}},
+    {"two writers in order",
+     "streams 2 in %x : f32[2] out %y : f32[2] temp %e : event[] { fork on "
+     "stream 0 { %y = relu %x %e = record } on stream 1 { wait %e %y = gelu %x "
+     "} join }",
+     {}},
+    {"two readers",
+     "streams 2 in %x : f32[2] out %y : f32[2] out %z : f32[2] "
+     "{ fork on stream 0 { %y = relu %x } on stream 1 { %z = "
+     "relu %x } join }",
+     {}},
+    {"group",
+     "mesh tp=2 inout %x : f32[2] shared "
+     "{ group { send %x to 1 - tp %x = recv from 1 - tp } }",
+     {RACE}},
+    {"group that reads twice",
+     "mesh tp=3 in %x : f32[2] out %y : f32[2] shared out %z : f32[2] shared "
+     "{ group { send %x to (tp + 1) mod 3 send %x to (tp + 2) mod 3 "
+     "%y = recv from (tp + 1) mod 3 %z = recv from (tp + 2) mod 3 } }",
+     {}},
+    {"seam",
+     "streams 1 in %x : f32[2] out %y : f32[2] temp %t : f32[2] "
+     "{ on stream 0 { %t = copy %y } %y = copy %x }",
+     {RACE, UNWRITTEN, UNJOINED, EARLY}},
+    {"seam of a temporary",
+     "streams 1 in %x : f32[2] out %y : f32[2] temp %t : f32[2] "
+     "temp %e : event[] { %t = relu %x %y = copy %t fork on stream 0 { %t = "
+     "gelu %x } join }",
+     {}},
+    {"sent and written",
+     "mesh tp=2 inout %x : f32[2] out %y : f32[2] shared "
+     "temp %e : event[] { group { send %x to 1 - tp done "
+     "%e %y = recv from 1 - tp } %x = relu %y wait %e }",
+     {RACE}},
+    {"the receiver tells the sender nothing",
+     "mesh tp=2 streams 2 in %a : f32[2] inout %x : f32[2] "
+     "inout %y : f32[2] shared inout %z : f32[2] shared { fork if tp == 0 { "
+     "on stream 0 { send %x to 1 send %a to 1 } on stream 1 { %y = recv from 1 "
+     "%x = relu %a } } else { on stream 0 { %y = recv from 0 %z = recv from 0 "
+     "} on stream 1 { send %a to 0 } } join }",
+     {RACE}},
+    {"an answer does",
+     "mesh tp=2 streams 2 in %a : f32[2] inout %x : f32[2] "
+     "inout %y : f32[2] shared { fork if tp == 0 { on stream 0 { send %x to 1 "
+     "} on stream 1 { %y = recv from 1 %x = relu %a } } else { on stream 0 { "
+     "%y = recv from 0 send %a to 0 } } join }",
+     {}},
+    // -------------------------------------------------------------- unwritten
+    {"unwritten",
+     "in %x : f32[2] out %y : f32[2] temp %t : f32[2] "
+     "{ %y = copy %t %t = copy %x }",
+     {UNWRITTEN}},
+    {"half written",
+     "in %x : f32[2] out %y : f32[2] temp %t : f32[2] "
+     "{ %t[1] = copy %x[0] %y = copy %t }",
+     {UNWRITTEN}},
+    {"output of the run before",
+     "in %x : f32[2] out %y : f32[2] out %z : f32[2] "
+     "{ %z = copy %y %y = copy %x }",
+     {UNWRITTEN}},
+    {"operand of a broadcast that only its root has",
+     "mesh tp=2 in %x : f32[2] temp %t : f32[2] out %y : f32[2] shared "
+     "{ if tp == 0 { %t = copy %x } %y = broadcast %t root 0 }",
+     {}},
+    {"operand of a broadcast that its root lacks",
+     "mesh tp=2 in %x : f32[2] temp %t : f32[2] out %y : f32[2] shared "
+     "{ if tp == 1 { %t = copy %x } %y = broadcast %t root 0 }",
+     {UNWRITTEN}},
+    {"accumulated",
+     "in %x : f32[2, 2] out %y : f32[2, 2] "
+     "{ %y = matmul %x, %x accumulate }",
+     {UNWRITTEN}},
+    {"accumulated afterwards",
+     "in %x : f32[2, 2] out %y : f32[2, 2] "
+     "{ %y = copy %x %y = matmul %x, %x accumulate }",
+     {}},
+    {"in place", "inout %x : f32[2] { %x = relu %x }", {}},
+    // ------------------------------------------- the beginning and the end
+    {"unjoined",
+     "streams 1 in %x : f32[2] out %y : f32[2] "
+     "{ fork on stream 0 { %y = relu %x } }",
+     {UNJOINED}},
+    {"unjoined temporary",
+     "streams 1 in %x : f32[2] out %y : f32[2] temp %t : f32[2] "
+     "{ %y = copy %x fork on stream 0 { %t = relu %x } }",
+     {UNJOINED}},
+    {"awaited",
+     "streams 1 in %x : f32[2] out %y : f32[2] temp %e : event[] "
+     "{ fork on stream 0 { %y = relu %x %e = record } wait %e }",
+     {}},
+    {"awaited too early",
+     "streams 1 in %x : f32[2] out %y : f32[2] temp %e : event[] { fork on "
+     "stream 0 { %e = record %y = relu %x } wait %e }",
+     {UNJOINED}},
+    {"early",
+     "streams 1 in %x : f32[2] out %y : f32[2] "
+     "{ on stream 0 { %y = relu %x } join }",
+     {EARLY}},
+    {"told to begin",
+     "streams 1 in %x : f32[2] out %y : f32[2] "
+     "temp %e : event[] { %e = record on stream 0 { wait %e "
+     "%y = relu %x } join }",
+     {}},
+    {"told to begin by the run before",
+     "streams 1 in %x : f32[2] out %y : f32[2] "
+     "{ on stream 0 { %y = relu %x } join fork }",
+     {EARLY}},
+    {"a record that nobody waits for",
+     "streams 1 in %x : f32[2] out %y : f32[2] temp %e : event[] "
+     "{ %y = copy %x on stream 0 { %e = record } }",
+     {}},
+    {"a deferred send that the caller awaits",
+     "mesh tp=2 streams 1 in %x : f32[2] out %y : f32[2] shared "
+     "temp %e : event[] { fork if tp == 0 { on stream 0 { send %x to 1 done %e "
+     "} wait %e %y = copy %x } else { %y = recv from 0 } }",
+     {}},
+    {"a deferred send that a join does not",
+     "mesh tp=2 streams 1 in %x : f32[2] out %y : f32[2] shared "
+     "temp %e : event[] { fork if tp == 0 { on stream 0 { send %x to 1 done %e "
+     "} join %y = copy %x } else { %y = recv from 0 } }",
+     {UNJOINED}},
+    {"told by the caller alone",
+     "streams 1 in %x : f32[2] out %y : f32[2] in %e : event[] "
+     "{ on stream 0 { wait %e %y = relu %x } join }",
+     {EARLY}},
+    // -------------------------------------------------------------- lifetimes
+    {"ended",
+     "in %x : f32[2] out %y : f32[2] temp %a : f32[2] "
+     "temp %b : f32[2] of %a "
+     "{ %a = relu %x %b = gelu %x %y = copy %a }",
+     {LIFETIME}},
+    {"ended in part",
+     "in %x : f32[2] out %y : f32[2] temp %a : f32[2] temp %b : f32[2] of %a "
+     "{ %a = relu %x %b[1] = gelu %x[1] %y = copy %a }",
+     {LIFETIME}},
+    {"ended elsewhere",
+     "in %x : f32[2] inout %y : f32[2] temp %a : f32[2] temp %b : f32[2] of "
+     "%a { %a = relu %x %b[1] = gelu %x[1] %y[0] = copy %a[0] }",
+     {}},
+    {"begun again",
+     "in %x : f32[2] out %y : f32[2] temp %a : f32[2] temp %b : f32[2] of %a "
+     "{ %a = relu %x %b = gelu %x %a = silu %x %y = copy %a }",
+     {}},
+    {"the caller's value ended",
+     "in %x : f32[2] inout %r : f32[2] out %y : f32[2] temp %s : f32[2] of %r "
+     "{ %s = relu %x %y = copy %r }",
+     {LIFETIME}},
+    {"the caller's value in another shape",
+     "inout %r : f32[4] out %y : f32[2, 2] temp %s : f32[2, 2] of %r "
+     "{ %y = copy %s %s = relu %y }",
+     {}},
+    {"in another shape",
+     "in %x : f32[4] out %y : f32[2, 2] temp %a : f32[4] "
+     "temp %b : f32[2, 2] of %a { %a = relu %x %y = copy %b }",
+     {}},
+    {"by a name that was never written",
+     "in %x : f32[2] out %y : f32[2] temp %a : f32[2] temp %b : f32[2] of %a "
+     "temp %c : f32[2] of %a { %a = relu %x %b = gelu %x %y = copy %c }",
+     {}},
+    // --------------------------------------------------------------- in place
+    {"over a shifted operand",
+     "mesh tp=2 inout %z : f32[2, 2, 2] { %z[0] = transpose %z[tp] }",
+     {IN_PLACE}},
+    {"gathered over another's index",
+     "mesh tp=2 inout %x : f32[2, 2] shared { %x = all_gather %x[0] }",
+     {IN_PLACE}},
+    {"gathered over the own index",
+     "mesh tp=2 inout %x : f32[2, 2] shared { %x = all_gather %x[tp] }",
+     {}},
+    {"scattered over the own index",
+     "mesh tp=2 inout %x : f32[2, 2] shared { %x[tp] = reduce_scatter %x }",
+     {}},
+    {"all to all over itself",
+     "mesh tp=2 inout %x : f32[2, 2, 2] shared "
+     "{ %x[0] = all_to_all %x[tp] }",
+     {IN_PLACE}},
+    {"reduced in place",
+     "mesh tp=2 inout %x : f32[2] shared { %x = all_reduce %x }",
+     {}},
+};
+
+} // namespace second
+
+#endif

@@ -1,0 +1,461 @@
+#include "tests/second/change.h"
+
+#include <algorithm>
+#include <set>
+
+namespace second
+{
+
+namespace
+{
+
+// A statement and the block that holds it.
+struct Place {
+    std::vector<Stmt> *block;
+    size_t at;
+
+    Stmt &Get() const
+    {
+        return (*block)[at];
+    }
+};
+
+void List(std::vector<Stmt> *block, std::vector<Place> *out)
+{
+    for (size_t i = 0; i < block->size(); i++) {
+        out->push_back({block, i});
+        List(&(*block)[i].body, out);
+        List(&(*block)[i].otherwise, out);
+    }
+}
+
+std::vector<Place> Places(Program *program)
+{
+    std::vector<Place> places;
+
+    List(&program->body, &places);
+    return places;
+}
+
+void Erase(const Place &place)
+{
+    place.block->erase(place.block->begin() + static_cast<long>(place.at));
+}
+
+void Unwrap(const Place &place)
+{
+    std::vector<Stmt> inner = place.Get().body;
+
+    Erase(place);
+    place.block->insert(place.block->begin() + static_cast<long>(place.at),
+                        inner.begin(), inner.end());
+}
+
+// ------------------------------------------------------------------- slips
+
+class Slipper
+{
+  public:
+    Slipper(Program *program, std::mt19937 &random)
+        : program_(program), random_(random), places_(Places(program))
+    {
+    }
+    void Once();
+
+  private:
+    size_t Below(size_t n)
+    {
+        return random_() % n;
+    }
+    Place Any()
+    {
+        return places_[Below(places_.size())];
+    }
+    void AnySync();
+    void Move();
+    void Wrap();
+    void Cross();
+    void Ungroup();
+    void Rename();
+    void Overlay();
+    void ChangeNumber();
+    void ChangeView();
+    void ChangeKey();
+    void ChangeOp();
+    void ChangeDecl();
+
+    Program *program_;
+    std::mt19937 &random_;
+    std::vector<Place> places_;
+};
+
+// Most mistakes of people are about these.
+void Slipper::AnySync()
+{
+    static const std::set<std::string> sync = {"wait", "record", "fork",
+                                               "join"};
+
+    for (int tries = 0; tries < 30; tries++) {
+        Place place = Any();
+
+        if (sync.count(place.Get().op))
+            return Erase(place);
+    }
+}
+
+void Slipper::Move()
+{
+    Place from = Any();
+    Stmt stmt = from.Get();
+
+    Erase(from);
+    places_ = Places(program_);
+    if (places_.empty()) {
+        program_->body.push_back(stmt);
+        return;
+    }
+    Place to = Any();
+    to.block->insert(to.block->begin() + static_cast<long>(to.at), stmt);
+}
+
+void Slipper::Wrap()
+{
+    Place place = Any();
+    Stmt outer;
+
+    if (Below(3) == 0 || program_->mesh.empty()) {
+        outer.kind = "for";
+        outer.name = "w";
+        outer.exprs = {Number(0), Number(static_cast<int64_t>(Below(3)))};
+    } else {
+        const auto &axis = program_->mesh[Below(program_->mesh.size())];
+
+        outer.kind = "if";
+        outer.exprs = {Make("==", Name(axis.first),
+                            Number(static_cast<int64_t>(Below(3))))};
+    }
+    outer.body = {place.Get()};
+    place.Get() = outer;
+}
+
+// Some ranks issue two neighbours in the other order.
+void Slipper::Cross()
+{
+    Place place = Any();
+    Stmt outer;
+
+    if (place.at + 1 >= place.block->size() || program_->mesh.empty())
+        return;
+    Stmt &next = (*place.block)[place.at + 1];
+    const auto &axis = program_->mesh[Below(program_->mesh.size())];
+    outer.kind = "if";
+    outer.exprs = {
+        Make("==", Name(axis.first), Number(static_cast<int64_t>(Below(2))))};
+    outer.body = {next, place.Get()};
+    outer.otherwise = {place.Get(), next};
+    next = outer;
+    Erase(place);
+}
+
+// What should proceed together does not.
+void Slipper::Ungroup()
+{
+    for (int tries = 0; tries < 30; tries++) {
+        Place place = Any();
+
+        if (place.Get().kind == "group")
+            return Unwrap(place);
+    }
+}
+
+// One buffer takes the bytes of another, as a placement with a bug has it.
+void Slipper::Rename()
+{
+    auto &decls = program_->decls;
+
+    for (int tries = 0; tries < 30; tries++) {
+        size_t i = Below(decls.size()), k = Below(decls.size());
+
+        if (k >= i || !decls[k].of.empty() || decls[i].role != "temp" ||
+            decls[i].dtype == "event" || decls[k].role == "in" ||
+            decls[i].dtype != decls[k].dtype)
+            continue;
+        decls[i].of = decls[k].name;
+        decls[i].shared = false;
+        decls[k].shared = true;
+        return;
+    }
+}
+
+void Numbers(Expr *e, std::vector<Expr *> *out)
+{
+    if (e->op == "number")
+        out->push_back(e);
+    for (Expr &arg : e->args)
+        Numbers(&arg, out);
+}
+
+std::vector<View *> Views(Stmt *stmt)
+{
+    std::vector<View *> views;
+
+    for (View &view : stmt->results)
+        views.push_back(&view);
+    for (View &view : stmt->operands)
+        views.push_back(&view);
+    for (Key &key : stmt->keys)
+        for (View &view : key.view)
+            views.push_back(&view);
+    return views;
+}
+
+// A result lands on what the step reads, or near it.
+void Slipper::Overlay()
+{
+    for (int tries = 0; tries < 30; tries++) {
+        Stmt &stmt = Any().Get();
+        std::vector<Expr *> numbers;
+
+        if (stmt.results.empty() || stmt.operands.empty())
+            continue;
+        const View &other = stmt.operands[Below(stmt.operands.size())];
+        View &result = stmt.results[0];
+        if (other.index.size() < result.index.size())
+            result.index.resize(other.index.size());
+        if (other.index.size() == result.index.size())
+            result = other;
+        else
+            result.name = other.name;
+        // Where the two meet is for each rank to find out.
+        for (Index &index : result.index)
+            Numbers(&index.at, &numbers);
+        if (!numbers.empty() && !program_->mesh.empty())
+            *numbers[Below(numbers.size())] =
+                Make("mod", Name(program_->mesh[0].first), Number(2));
+        return;
+    }
+}
+
+void Slipper::ChangeNumber()
+{
+    std::vector<Expr *> numbers;
+    Stmt &stmt = Any().Get();
+
+    for (Expr &e : stmt.exprs)
+        Numbers(&e, &numbers);
+    for (Key &key : stmt.keys)
+        for (Expr &e : key.expr)
+            Numbers(&e, &numbers);
+    for (View *view : Views(&stmt))
+        for (Index &index : view->index)
+            Numbers(&index.at, &numbers);
+    if (numbers.empty())
+        return;
+    Expr *e = numbers[Below(numbers.size())];
+    e->number = Below(2) ? e->number + 1 : std::max<int64_t>(e->number - 1, 0);
+}
+
+void Slipper::ChangeView()
+{
+    std::vector<View *> views = Views(&Any().Get());
+
+    if (views.empty())
+        return;
+    View *view = views[Below(views.size())];
+    if (Below(3) && view->name != "e") {
+        View other;
+
+        // A view as another statement has it, or another name alone.
+        for (int tries = 0; tries < 5 && other.name.empty(); tries++) {
+            std::vector<View *> there = Views(&Any().Get());
+
+            if (!there.empty())
+                other = *there[Below(there.size())];
+        }
+        if (Below(2) && !other.name.empty())
+            *view = other;
+        else
+            view->name = program_->decls[Below(program_->decls.size())].name;
+    } else if (!view->index.empty()) {
+        Index &index = view->index[Below(view->index.size())];
+
+        index.all = Below(8) == 0;
+        index.at = Number(static_cast<int64_t>(Below(4)));
+        if (Below(2) && !program_->mesh.empty())
+            index.at = Name(program_->mesh[Below(program_->mesh.size())].first);
+    }
+}
+
+void Slipper::ChangeKey()
+{
+    Stmt &stmt = Any().Get();
+
+    if (!stmt.keys.empty() && Below(2)) {
+        stmt.keys.erase(stmt.keys.begin() +
+                        static_cast<long>(Below(stmt.keys.size())));
+        return;
+    }
+    Key key;
+    key.name = stmt.op == "send" || stmt.op == "recv" ? "get"
+               : stmt.op == "matmul"                  ? "accumulate"
+                                                      : "max";
+    if (stmt.op == "send" && Below(2)) {
+        View event;
+
+        event.name = "e";
+        event.index.emplace_back();
+        event.index[0].at = Number(static_cast<int64_t>(Below(3)));
+        key.name = "done";
+        key.view = {event};
+    }
+    stmt.keys.push_back(key);
+}
+
+void Slipper::ChangeOp()
+{
+    static const char *const ops[] = {"relu",       "copy", "all_reduce",
+                                      "all_gather", "send", "all_to_all"};
+
+    for (int tries = 0; tries < 10; tries++) {
+        Stmt &stmt = Any().Get();
+
+        if (stmt.kind != "op" || stmt.operands.size() != 1)
+            continue;
+        stmt.op = ops[Below(6)];
+        return;
+    }
+}
+
+void Slipper::ChangeDecl()
+{
+    static const char *const roles[] = {"in", "out", "inout", "temp"};
+    Decl &decl = program_->decls[Below(program_->decls.size())];
+    const Decl &other = program_->decls[Below(program_->decls.size())];
+
+    switch (Below(4)) {
+    case 0:
+        decl.role = roles[Below(4)];
+        break;
+    case 1:
+        decl.of.clear();
+        break;
+    case 2:
+        for (Dim &dim : decl.dims)
+            if (dim.mark.empty() && dim.extent.op == "number" && Below(2))
+                dim.extent.number += static_cast<int64_t>(Below(2)) * 2 - 1;
+        break;
+    case 3:
+        decl.role = "temp";
+        decl.shared = false;
+        decl.of = other.name;
+    }
+}
+
+void Slipper::Once()
+{
+    if (places_.empty())
+        return;
+    Place place = Any();
+    switch (Below(18)) {
+    case 0:
+        return Erase(place);
+    case 1: {
+        Stmt copy = place.Get();
+        Place to = Below(2) ? place : Any();
+
+        to.block->insert(to.block->begin() + static_cast<long>(to.at), copy);
+        return;
+    }
+    case 2:
+        if (place.at + 1 < place.block->size())
+            std::swap(place.Get(), (*place.block)[place.at + 1]);
+        return;
+    case 3:
+        return Move();
+    case 4:
+    case 5:
+        return ChangeNumber();
+    case 6:
+    case 7:
+        return ChangeView();
+    case 8:
+        return Wrap();
+    case 9:
+        return ChangeKey();
+    case 10:
+        return ChangeOp();
+    case 11:
+        return ChangeDecl();
+    case 12:
+        if (!place.Get().body.empty())
+            Unwrap(place);
+        return;
+    case 13:
+        return Cross();
+    case 14:
+        return Ungroup();
+    case 15:
+        return Rename();
+    case 16:
+        return Overlay();
+    default:
+        return AnySync();
+    }
+}
+
+// --------------------------------------------------------------- shrinking
+
+// Each smaller program by one cut, in turn; the first that fails is taken.
+bool Cut(Program *program, const std::function<bool(const Program &)> &fails)
+{
+    size_t n = Places(program).size();
+
+    for (size_t i = 0; i < n; i++)
+        for (int way = 0; way < 4; way++) {
+            Program less = *program;
+            Place place = Places(&less)[i];
+            Stmt &stmt = place.Get();
+
+            if (way == 0)
+                Erase(place);
+            else if (way == 1 && !stmt.body.empty())
+                Unwrap(place);
+            else if (way == 2 && !stmt.otherwise.empty())
+                stmt.otherwise.clear();
+            else if (way == 3 && !stmt.keys.empty())
+                stmt.keys.pop_back();
+            else
+                continue;
+            if (fails(less)) {
+                *program = less;
+                return true;
+            }
+        }
+    for (size_t i = 0; i < program->decls.size(); i++) {
+        Program less = *program;
+
+        less.decls.erase(less.decls.begin() + static_cast<long>(i));
+        if (fails(less)) {
+            *program = less;
+            return true;
+        }
+    }
+    return false;
+}
+
+} // namespace
+
+void Slip(Program *program, std::mt19937 &random)
+{
+    Slipper(program, random).Once();
+}
+
+Program Shrink(Program program,
+               const std::function<bool(const Program &)> &fails)
+{
+    while (Cut(&program, fails))
+        continue;
+    return program;
+}
+
+} // namespace second

@@ -1,0 +1,811 @@
+#include "tests/second/generate.h"
+
+#include <algorithm>
+#include <set>
+#include <vector>
+
+namespace second
+{
+
+namespace
+{
+
+// Pieces of one shape: [k, piece], or one piece where k is 0.
+struct Buffer {
+    std::string name, role, dtype, axis; // axis: one piece a rank, of k ranks
+    int k = 0;
+    int root = 0; // of another name: the buffer's index
+};
+
+// What is known of one piece of a root.
+struct Slot {
+    std::set<int> writers, readers; // steps, since the last whole write
+    std::set<int> names;            // that wrote it
+    int last = -1;                  // -1: undefined
+};
+
+// A view: which slots it may touch, and whether it is exactly those.
+struct Pick {
+    int buffer = 0;
+    std::vector<size_t> slots;
+    bool exact = true;
+    std::string text;
+};
+
+std::string Str(int n)
+{
+    return std::to_string(n);
+}
+
+class Generator
+{
+  public:
+    explicit Generator(std::mt19937 &random) : random_(random)
+    {
+    }
+    std::string Run();
+
+  private:
+    int Below(int n)
+    {
+        return static_cast<int>(random_() % static_cast<unsigned>(n));
+    }
+    bool Chance(int percent)
+    {
+        return Below(100) < percent;
+    }
+    int AnyStream()
+    {
+        return Below(streams_ + 1) - 1;
+    }
+    void ChooseMesh();
+    void Declare();
+    int AddBuffer(const std::string &role, int k, const std::string &axis);
+    std::string Declaration(const Buffer &b) const;
+
+    bool Readable(const Pick &pick) const;
+    Pick OnePiece(int buffer);
+    Pick AllPieces(int buffer);
+    bool FindRead(int pieces, const std::string &dtype, Pick *out);
+    bool FindWrite(int pieces, const std::string &dtype, Pick *out);
+    bool Apart(const Pick &a, const Pick &b) const;
+
+    void Put(int stream, const std::string &text);
+    void Need(const Pick &pick, bool write, std::set<int> *out);
+    void Await(int stream, const std::set<int> &steps);
+    int NewStep(int stream, const std::vector<Pick> &reads,
+                const std::vector<Pick> &writes);
+    int Step(int stream, const std::vector<Pick> &reads,
+             const std::vector<Pick> &writes);
+    void Note(int step, const std::vector<Pick> &reads,
+              const std::vector<Pick> &writes);
+    std::string NewEvent();
+    void Record(int stream);
+    void Fork();
+    void Join();
+
+    void Compute();
+    void Loop();
+    void Shift();
+    void OneWay();
+    void Collect();
+    void Broadcast();
+    void Mixed();
+    void Pipeline();
+    void Noise();
+    void Finish();
+    std::string Repeat(const std::string &text);
+    std::string Axis(size_t *axis);
+
+    std::mt19937 &random_;
+    std::vector<std::pair<std::string, int>> mesh_;
+    int streams_ = 0, nevents_ = 0;
+    std::string piece_ = "2";
+    std::vector<Buffer> buffers_;
+    std::vector<std::vector<Slot>> slots_;          // of each root
+    std::vector<std::set<int>> known_;              // to stream i at i + 1
+    std::vector<int> stream_of_;                    // of each step
+    std::vector<std::string> event_of_;             // recorded behind it, or ""
+    std::vector<std::set<int>> told_;               // by that event
+    std::vector<std::pair<int, std::string>> body_; // stream, statement
+    bool go_ = false, done_ = false;
+};
+
+void Generator::ChooseMesh()
+{
+    static const int sizes[] = {1, 2, 2, 2, 3, 3, 4};
+    static const int flat[][2] = {{2, 2}, {2, 2}, {1, 2}, {2, 1}};
+
+    if (Chance(75)) {
+        mesh_ = {{"tp", sizes[Below(7)]}};
+    } else if (Chance(80)) {
+        const int *two = flat[Below(4)];
+
+        mesh_ = {{"dp", two[0]}, {"tp", two[1]}};
+    }
+    streams_ = Below(4);
+    piece_ = Chance(60) ? "2" : Chance(50) ? "2, 2" : "1";
+}
+
+int Generator::AddBuffer(const std::string &role, int k,
+                         const std::string &axis)
+{
+    Buffer b;
+    int id = static_cast<int>(buffers_.size());
+
+    b.name = "b" + Str(id);
+    b.role = role;
+    b.dtype = Chance(92) ? "f32" : "i32";
+    b.axis = axis;
+    b.k = k;
+    b.root = id;
+    std::vector<Slot> slots(axis.empty() ? static_cast<size_t>(std::max(k, 1))
+                                         : 1);
+    for (Slot &slot : slots)
+        if (role == "in" || role == "inout") {
+            slot.names = {id};
+            slot.last = id;
+        }
+    buffers_.push_back(b);
+    slots_.push_back(slots);
+    return id;
+}
+
+void Generator::Declare()
+{
+    static const char *const roles[] = {"in",   "inout", "out", "temp",
+                                        "temp", "temp",  "temp"};
+    int n = 4 + Below(4);
+
+    for (int i = 0; i < n; i++) {
+        std::string role = i == 0 ? "in" : i == 1 ? "out" : roles[Below(7)];
+        int k = Chance(40) ? 0 : 2 + Below(2);
+        std::string axis;
+
+        if (!mesh_.empty()) {
+            auto &a = mesh_[static_cast<size_t>(
+                Below(static_cast<int>(mesh_.size())))];
+            if (Chance(35))
+                k = a.second;
+            if (k == a.second && Chance(30))
+                axis = a.first;
+        }
+        AddBuffer(role, k, axis);
+    }
+    for (size_t root = 0; root < slots_.size(); root++) {
+        Buffer b = buffers_[root];
+
+        if (b.role == "in" || !b.axis.empty() || !Chance(30))
+            continue;
+        b.root = static_cast<int>(root);
+        b.role = "temp";
+        b.name = "n" + Str(static_cast<int>(root));
+        if (b.k > 1 && Chance(40) && buffers_[root].role == "temp")
+            b.k--;
+        buffers_.push_back(b);
+    }
+    go_ = Chance(15);
+    done_ = Chance(15);
+}
+
+std::string Generator::Declaration(const Buffer &b) const
+{
+    std::string text = b.role + " %" + b.name + " : " + b.dtype + "[";
+
+    if (b.k > 0)
+        text += Str(b.k) + (b.axis.empty() ? "" : "@" + b.axis) + ", ";
+    text += piece_ + "]";
+    const Buffer &root = buffers_[static_cast<size_t>(b.root)];
+    if (root.name != b.name)
+        return text + " of %" + root.name;
+    return text + " shared";
+}
+
+// --------------------------------------------------------------------- views
+
+bool Generator::Readable(const Pick &pick) const
+{
+    const Buffer &b = buffers_[static_cast<size_t>(pick.buffer)];
+
+    for (size_t i : pick.slots) {
+        const Slot &slot = slots_[static_cast<size_t>(b.root)][i];
+
+        if (slot.last < 0 ||
+            (slot.last != pick.buffer && slot.names.size() > 1))
+            return false;
+    }
+    return true;
+}
+
+Pick Generator::OnePiece(int buffer)
+{
+    const Buffer &b = buffers_[static_cast<size_t>(buffer)];
+    Pick pick;
+
+    pick.buffer = buffer;
+    pick.slots = {0};
+    pick.text = "%" + b.name;
+    if (!b.axis.empty()) {
+        pick.text += "[" + b.axis + "]";
+    } else if (b.k > 0 && (mesh_.empty() || Chance(70))) {
+        pick.slots = {static_cast<size_t>(Below(b.k))};
+        pick.text += "[" + Str(static_cast<int>(pick.slots[0])) + "]";
+    } else if (b.k > 0) {
+        size_t axis;
+        std::string coordinate = Axis(&axis);
+
+        pick = AllPieces(buffer);
+        pick.exact = false;
+        pick.text += "[(" + coordinate + " + " + Str(Below(3)) + ") mod " +
+                     Str(b.k) + "]";
+    }
+    return pick;
+}
+
+Pick Generator::AllPieces(int buffer)
+{
+    const Buffer &b = buffers_[static_cast<size_t>(buffer)];
+    Pick pick;
+
+    pick.buffer = buffer;
+    pick.text = "%" + b.name;
+    for (int i = 0; i < std::max(b.k, 1); i++)
+        pick.slots.push_back(static_cast<size_t>(i));
+    if (!b.axis.empty())
+        pick = OnePiece(buffer);
+    return pick;
+}
+
+// `pieces` is 0 for one piece alone, else the extent of the first dimension.
+bool Generator::FindRead(int pieces, const std::string &dtype, Pick *out)
+{
+    for (int tries = 0; tries < 20; tries++) {
+        int id = Below(static_cast<int>(buffers_.size()));
+        const Buffer &b = buffers_[static_cast<size_t>(id)];
+
+        if ((!dtype.empty() && b.dtype != dtype) ||
+            (pieces > 0 && (b.k != pieces || !b.axis.empty())))
+            continue;
+        *out = pieces > 0 ? AllPieces(id) : OnePiece(id);
+        if (Readable(*out))
+            return true;
+    }
+    return false;
+}
+
+bool Generator::FindWrite(int pieces, const std::string &dtype, Pick *out)
+{
+    for (int tries = 0; tries < 20; tries++) {
+        int id = Below(static_cast<int>(buffers_.size()));
+        const Buffer &b = buffers_[static_cast<size_t>(id)];
+
+        if (b.role == "in" || (!dtype.empty() && b.dtype != dtype) ||
+            (pieces > 0 && (b.k != pieces || !b.axis.empty())))
+            continue;
+        *out = pieces > 0 ? AllPieces(id) : OnePiece(id);
+        return true;
+    }
+    return false;
+}
+
+bool Generator::Apart(const Pick &a, const Pick &b) const
+{
+    return buffers_[static_cast<size_t>(a.buffer)].root !=
+           buffers_[static_cast<size_t>(b.buffer)].root;
+}
+
+// --------------------------------------------------------------------- order
+
+void Generator::Put(int stream, const std::string &text)
+{
+    body_.push_back({stream, text});
+}
+
+std::string Generator::NewEvent()
+{
+    return "%e[" + Str(nevents_++) + "]";
+}
+
+// An event behind all that `stream` was given; its steps learn of it.
+void Generator::Record(int stream)
+{
+    std::string event = NewEvent();
+    const std::set<int> &knows = known_[static_cast<size_t>(stream + 1)];
+
+    Put(stream, event + " = record");
+    for (int step : knows)
+        if (stream_of_[static_cast<size_t>(step)] == stream &&
+            (event_of_[static_cast<size_t>(step)].empty() || Chance(30))) {
+            event_of_[static_cast<size_t>(step)] = event;
+            told_[static_cast<size_t>(step)] = knows;
+        }
+}
+
+void Generator::Fork()
+{
+    Put(-1, "fork");
+    for (auto &known : known_)
+        known.insert(known_[0].begin(), known_[0].end());
+}
+
+void Generator::Join()
+{
+    Put(-1, "join");
+    for (auto &known : known_)
+        known_[0].insert(known.begin(), known.end());
+}
+
+void Generator::Await(int stream, const std::set<int> &steps)
+{
+    for (int step : steps) {
+        auto &known = known_[static_cast<size_t>(stream + 1)];
+        size_t s = static_cast<size_t>(step);
+        int from = stream_of_[s];
+
+        if (known.count(step))
+            continue;
+        bool deferred = !known_[static_cast<size_t>(from + 1)].count(step);
+        if (!deferred && from < 0 && stream >= 0 && Chance(40)) {
+            Fork();
+        } else if (!deferred && stream < 0 && Chance(40)) {
+            Join();
+        } else {
+            if (event_of_[s].empty())
+                Record(from);
+            Put(stream, "wait " + event_of_[s]);
+            known.insert(told_[s].begin(), told_[s].end());
+        }
+    }
+}
+
+void Generator::Need(const Pick &pick, bool write, std::set<int> *out)
+{
+    const Buffer &b = buffers_[static_cast<size_t>(pick.buffer)];
+
+    for (size_t i : pick.slots) {
+        const Slot &slot = slots_[static_cast<size_t>(b.root)][i];
+
+        out->insert(slot.writers.begin(), slot.writers.end());
+        if (write)
+            out->insert(slot.readers.begin(), slot.readers.end());
+    }
+}
+
+void Generator::Note(int step, const std::vector<Pick> &reads,
+                     const std::vector<Pick> &writes)
+{
+    for (const Pick &pick : reads)
+        for (size_t i : pick.slots)
+            slots_[static_cast<size_t>(
+                buffers_[static_cast<size_t>(pick.buffer)].root)][i]
+                .readers.insert(step);
+    for (const Pick &pick : writes)
+        for (size_t i : pick.slots) {
+            Slot &slot = slots_[static_cast<size_t>(
+                buffers_[static_cast<size_t>(pick.buffer)].root)][i];
+
+            if (pick.exact) {
+                slot.writers.clear();
+                slot.readers.clear();
+                slot.last = pick.buffer;
+            } else if (slot.last != pick.buffer) {
+                slot.last = -1; // on some ranks another's, on some not
+            }
+            slot.writers.insert(step);
+            slot.names.insert(pick.buffer);
+        }
+}
+
+// Gives a step a number.
+int Generator::NewStep(int stream, const std::vector<Pick> &reads,
+                       const std::vector<Pick> &writes)
+{
+    int step = static_cast<int>(stream_of_.size());
+
+    stream_of_.push_back(stream);
+    event_of_.push_back("");
+    told_.push_back({});
+    Note(step, reads, writes);
+    known_[static_cast<size_t>(stream + 1)].insert(step);
+    return step;
+}
+
+// Makes `stream` wait for what a step needs. Step 0 is the beginning of the
+// run.
+int Generator::Step(int stream, const std::vector<Pick> &reads,
+                    const std::vector<Pick> &writes)
+{
+    std::set<int> needs = {0};
+
+    for (const Pick &pick : reads)
+        Need(pick, false, &needs);
+    for (const Pick &pick : writes)
+        Need(pick, true, &needs);
+    Await(stream, needs);
+    return NewStep(stream, reads, writes);
+}
+
+// --------------------------------------------------------------------- steps
+
+std::string Generator::Axis(size_t *axis)
+{
+    *axis = static_cast<size_t>(Below(static_cast<int>(mesh_.size())));
+    return mesh_[*axis].first;
+}
+
+std::string Generator::Repeat(const std::string &text)
+{
+    if (!Chance(8))
+        return text;
+    return "for r in 0.." + Str(1 + Below(2)) + " { " + text + " }";
+}
+
+void Generator::Compute()
+{
+    static const char *const unary[] = {"relu", "copy", "gelu", "sum"};
+    static const char *const binary[] = {"add", "mul", "sum", "max"};
+    int stream = AnyStream();
+    Pick a, b, c;
+
+    if (!FindRead(0, "", &a) || !FindWrite(0, "", &c))
+        return;
+    auto dtype = [this](const Pick &p) {
+        return buffers_[static_cast<size_t>(p.buffer)].dtype;
+    };
+    bool fits = Apart(a, c) || a.text == c.text;
+    bool same = dtype(a) == dtype(c) && dtype(a) == "f32";
+    if (!fits)
+        return;
+    if (same && Chance(40) && FindRead(0, "f32", &b) &&
+        (Apart(b, c) || b.text == c.text)) {
+        bool product =
+            piece_ == "2, 2" && Apart(a, c) && Apart(b, c) && Chance(50);
+        bool more = product && Chance(40) && Readable(c);
+
+        Step(stream,
+             more ? std::vector<Pick>{a, b, c} : std::vector<Pick>{a, b}, {c});
+        Put(stream,
+            Repeat(c.text + " = " + (product ? "matmul" : binary[Below(4)]) +
+                   " " + a.text + ", " + b.text + (more ? " accumulate" : "")));
+        return;
+    }
+    Step(stream, {a}, {c});
+    std::string op = same ? unary[Below(4)] : "copy";
+    if (same && piece_ == "2, 2" && Apart(a, c) && Chance(30))
+        op = "transpose";
+    std::string text = c.text + " = " + op + " " + a.text;
+    if (!mesh_.empty() && Chance(10)) {
+        size_t axis;
+        std::string mine = Axis(&axis);
+
+        text = "if " + mine + " == " + Str(Below(mesh_[axis].second)) + " { " +
+               text + " } else { " + c.text + " = copy " + a.text + " }";
+    }
+    Put(stream, Repeat(text));
+}
+
+void Generator::Loop()
+{
+    int stream = AnyStream();
+    Pick a, c;
+
+    if (!FindRead(2 + Below(2), "f32", &a))
+        return;
+    int k = buffers_[static_cast<size_t>(a.buffer)].k;
+    if (!FindWrite(k, "f32", &c) || (!Apart(a, c) && a.text != c.text))
+        return;
+    Step(stream, {a}, {c});
+    Put(stream, "for i in 0.." + Str(k) + " { " + c.text + "[i] = relu " +
+                    a.text + "[i] }");
+}
+
+// Each rank sends to a neighbour and receives from the other.
+void Generator::Shift()
+{
+    size_t axis;
+    int stream = AnyStream();
+    Pick a, c;
+
+    if (mesh_.empty())
+        return;
+    std::string mine = Axis(&axis), at = "@" + mine;
+    int n = mesh_[axis].second;
+    if (n < 2 || !FindRead(0, "f32", &a) || !FindWrite(0, "f32", &c) ||
+        !Apart(a, c))
+        return;
+    std::string d = Str(1 + Below(n - 1)), size = Str(n);
+    std::string get = Chance(25) ? " get" : "";
+    bool deferred = Chance(30);
+    std::string event = deferred ? NewEvent() : "";
+    int sent = Step(stream, {a}, {});
+    std::string send = "send" + at + " " + a.text + " to (" + mine + " + " + d +
+                       ") mod " + size + get +
+                       (deferred ? " done " + event : "");
+    int got = Step(stream, {}, {c});
+    std::string recv = c.text + " = recv" + at + " from (" + mine + " - " + d +
+                       ") mod " + size + get;
+    std::string text = Chance(50) ? send + " " + recv : recv + " " + send;
+
+    if (deferred) {
+        auto &known = known_[static_cast<size_t>(stream + 1)];
+
+        known.erase(sent);
+        known.erase(got);
+        event_of_[static_cast<size_t>(sent)] = event;
+        told_[static_cast<size_t>(sent)] = known;
+        told_[static_cast<size_t>(sent)].insert(sent);
+        known.insert(got);
+    }
+    std::string group = "group { " + text + " }";
+    Put(stream, deferred ? group : Repeat(group));
+}
+
+// One rank sends, another receives, on streams of their own.
+void Generator::OneWay()
+{
+    size_t axis;
+    int from = AnyStream(), to = AnyStream();
+    Pick a, c;
+
+    if (mesh_.empty())
+        return;
+    std::string mine = Axis(&axis), at = "@" + mine;
+    int n = mesh_[axis].second;
+    if (n < 2 || !FindRead(0, "f32", &a) || !FindWrite(0, "f32", &c))
+        return;
+    int i = Below(n), j = (i + 1 + Below(n - 1)) % n;
+    std::string get = Chance(25) ? " get" : "";
+    bool deferred = Chance(25);
+    std::string event = deferred ? NewEvent() : "";
+    int sent = Step(from, {a}, {});
+    Put(from,
+        "if " + mine + " == " + Str(i) + " { send" + at + " " + a.text +
+            " to " + Str(j) + get +
+            (deferred ? " done " + event + " } else { " + event + " = record }"
+                      : " }"));
+    if (deferred) {
+        auto &known = known_[static_cast<size_t>(from + 1)];
+
+        event_of_[static_cast<size_t>(sent)] = event;
+        told_[static_cast<size_t>(sent)] = known;
+        known.erase(sent);
+    }
+    bool whole = c.exact;
+    c.exact = false; // only one rank has it afterwards
+    Step(to, {}, {c});
+    std::string other;
+    Pick own = c;
+    if (whole && Apart(a, c)) {
+        // The others take their own.
+        own.exact = true;
+        Step(to, {a}, {own});
+        other = " else { " + c.text + " = copy " + a.text + " }";
+    }
+    Put(to, "if " + mine + " == " + Str(j) + " { " + c.text + " = recv" + at +
+                " from " + Str(i) + get + " }" + other);
+}
+
+void Generator::Collect()
+{
+    static const char *const ops[] = {"all_gather", "reduce_scatter",
+                                      "all_reduce", "all_to_all"};
+    size_t axis;
+    int stream = AnyStream(), which = Below(4);
+    Pick a, c;
+
+    if (mesh_.empty())
+        return;
+    std::string mine = Axis(&axis);
+    int n = mesh_[axis].second;
+    bool wide_read = which == 1 || which == 3;
+    bool wide_write = which == 0 || which == 3;
+    if (!FindRead(wide_read ? n : 0, "f32", &a) ||
+        !FindWrite(wide_write ? n : 0, "f32", &c))
+        return;
+    bool place = which == 2 && a.text == c.text;
+    if (!place && !Apart(a, c)) {
+        // Over the own index of the other, which is allowed.
+        if (which == 0 && a.buffer == c.buffer)
+            a = c;
+        else if (which == 1 && a.buffer == c.buffer)
+            c = a, c.exact = false;
+        else
+            return;
+        if (!Readable(a))
+            return;
+        (which == 0 ? a : c).text += "[" + mine + "]";
+    }
+    Step(stream, {a}, {c});
+    Put(stream, Repeat(c.text + " = " + ops[which] + "@" + mine + " " + a.text +
+                       (which % 3 != 0 && Chance(30) ? " max" : "")));
+}
+
+void Generator::Broadcast()
+{
+    size_t axis;
+    int stream = AnyStream();
+    Pick a, c;
+
+    if (mesh_.empty() || !FindRead(0, "f32", &a) || !FindWrite(0, "f32", &c) ||
+        !Apart(a, c))
+        return;
+    std::string mine = Axis(&axis);
+    std::string root = Str(Below(mesh_[axis].second));
+    std::string op = "broadcast@" + mine;
+    bool both = Chance(40), all = Chance(25);
+    if (!both && !all)
+        c.exact = false;
+    Step(stream, {a}, {c});
+    if (all) // every rank names both
+        Put(stream, c.text + " = " + op + " " + a.text + " root " + root);
+    else
+        Put(stream, "if " + mine + " == " + root + " { " +
+                        (both ? c.text + " = " : "") + op + " " + a.text +
+                        " root " + root + " } else { " + c.text + " = " + op +
+                        " root " + root + " }");
+}
+
+// A collective and an exchange in one group.
+void Generator::Mixed()
+{
+    size_t axis;
+    int stream = AnyStream();
+    Pick a, b, c, d;
+
+    if (mesh_.empty())
+        return;
+    std::string mine = Axis(&axis), at = "@" + mine;
+    int n = mesh_[axis].second;
+    if (n < 2 || !FindRead(0, "f32", &a) || !FindRead(0, "f32", &b) ||
+        !FindWrite(n, "f32", &c) || !FindWrite(0, "f32", &d) || !Apart(a, c) ||
+        !Apart(a, d) || !Apart(b, c) || !Apart(b, d) || !Apart(c, d))
+        return;
+    Step(stream, {a, b}, {c, d});
+    Put(stream, "group { " + c.text + " = all_gather" + at + " " + a.text +
+                    " send" + at + " " + b.text + " to (" + mine +
+                    " + 1) mod " + Str(n) + " " + d.text + " = recv" + at +
+                    " from (" + mine + " - 1) mod " + Str(n) + " }");
+}
+
+// Two streams hand slots to each other.
+void Generator::Pipeline()
+{
+    Pick source, slots, result;
+
+    if (streams_ < 2 || !FindRead(3, "f32", &source) ||
+        !FindWrite(3, "f32", &result) || !FindWrite(2, "f32", &slots) ||
+        !Apart(source, result) || !Apart(source, slots) ||
+        !Apart(slots, result))
+        return;
+    int base = nevents_;
+    std::string full = "%e[" + Str(base) + " + i]";
+    std::string free = "%e[" + Str(base + 3) + " + i";
+    std::set<int> needs = {0};
+    nevents_ += 6;
+    Need(source, false, &needs);
+    Need(slots, true, &needs);
+    Need(result, true, &needs);
+    Await(0, needs);
+    Await(1, needs);
+    int first = NewStep(0, {source}, {slots});
+    NewStep(1, {slots}, {result});
+    known_[2].insert(first);
+    Put(-1, "for i in 0..3 { on stream 0 { if i > 1 { wait " + free +
+                " - 2] } " + slots.text + "[i mod 2] = copy " + source.text +
+                "[i] " + full + " = record } on stream 1 { wait " + full + " " +
+                result.text + "[i] = relu " + slots.text + "[i mod 2] " + free +
+                "] = record } }");
+}
+
+void Generator::Noise()
+{
+    int what = Below(4), stream = AnyStream();
+
+    if (what == 0 && streams_ > 0)
+        Fork();
+    else if (what == 1 && streams_ > 0)
+        Join();
+    else if (what == 2)
+        Record(stream);
+    else if (go_)
+        Put(stream, "wait %go");
+}
+
+// Outputs whole, all work joined.
+void Generator::Finish()
+{
+    for (size_t id = 0; id < buffers_.size(); id++) {
+        const Buffer b = buffers_[id];
+
+        if (b.role != "out")
+            continue;
+        for (size_t i = 0; i < slots_[id].size(); i++) {
+            Pick from, to;
+
+            if (slots_[id][i].last >= 0)
+                continue;
+            to.buffer = static_cast<int>(id);
+            to.slots = {i};
+            to.text = "%" + b.name;
+            if (!b.axis.empty())
+                to.text += "[" + b.axis + "]";
+            else if (b.k > 0)
+                to.text += "[" + Str(static_cast<int>(i)) + "]";
+            int stream = AnyStream();
+            if (!FindRead(0, "", &from) || !Apart(from, to))
+                from = OnePiece(0); // an input
+            Step(stream, {from}, {to});
+            Put(stream, to.text + " = copy " + from.text);
+        }
+    }
+    std::set<int> all;
+    for (size_t i = 0; i < stream_of_.size(); i++)
+        all.insert(static_cast<int>(i));
+    if (done_)
+        Put(AnyStream(), "%done = record");
+    Await(-1, all);
+}
+
+std::string Generator::Run()
+{
+    ChooseMesh();
+    Declare();
+    known_.assign(static_cast<size_t>(streams_) + 1, {});
+    known_[0] = {0};
+    stream_of_ = {-1};
+    event_of_ = {""};
+    told_ = {{}};
+    if (streams_ > 0 && Chance(60))
+        Fork();
+    int n = 2 + Below(6);
+    for (int i = 0; i < n; i++) {
+        void (Generator::*const steps[])() = {
+            &Generator::Compute,  &Generator::Compute,   &Generator::Compute,
+            &Generator::Loop,     &Generator::Shift,     &Generator::Shift,
+            &Generator::OneWay,   &Generator::OneWay,    &Generator::Collect,
+            &Generator::Collect,  &Generator::Broadcast, &Generator::Mixed,
+            &Generator::Pipeline, &Generator::Noise};
+        (this->*steps[Below(14)])();
+        if (Chance(30))
+            Record(AnyStream());
+    }
+    Finish();
+    if (streams_ > 0 && Chance(5))
+        Fork();
+
+    std::string text = "heddle 1\nhost program g\n";
+    for (size_t i = 0; i < mesh_.size(); i++)
+        text +=
+            (i ? ", " : "mesh ") + mesh_[i].first + "=" + Str(mesh_[i].second);
+    text += (mesh_.empty() ? "" : "\n");
+    if (streams_ > 0)
+        text += "streams " + Str(streams_) + "\n";
+    for (const Buffer &b : buffers_)
+        text += Declaration(b) + "\n";
+    if (nevents_ > 0)
+        text += "temp %e : event[" + Str(nevents_) + "]\n";
+    if (go_)
+        text += "in %go : event[]\n";
+    if (done_)
+        text += "out %done : event[]\n";
+    text += "{\n";
+    for (size_t i = 0; i < body_.size(); i++) {
+        int s = body_[i].first;
+
+        if (s >= 0 && (i == 0 || body_[i - 1].first != s))
+            text += "on stream " + Str(s) + " {\n";
+        text += body_[i].second + "\n";
+        if (s >= 0 && (i + 1 == body_.size() || body_[i + 1].first != s))
+            text += "}\n";
+    }
+    return text + "}\n";
+}
+
+} // namespace
+
+std::string Generate(std::mt19937 &random)
+{
+    return Generator(random).Run();
+}
+
+} // namespace second

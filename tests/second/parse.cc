@@ -1,0 +1,555 @@
+// The text form, read by recursive descent and printed with a parenthesis too
+// many rather than one too few.
+#include "tests/second/program.h"
+
+#include <cctype>
+#include <set>
+
+namespace second
+{
+
+namespace
+{
+
+struct Token {
+    enum { NAME, BUFFER, NUMBER, SYMBOL, END } kind;
+    std::string text;
+};
+
+bool IsWord(char c)
+{
+    return isalnum(static_cast<unsigned char>(c)) || c == '_';
+}
+
+// Where a number that begins at `i` ends. `0..4` is two numbers.
+size_t NumberEnd(const std::string &s, size_t i)
+{
+    bool hex = s.compare(i, 2, "0x") == 0;
+
+    if (hex)
+        i += 2;
+    while (i < s.size()) {
+        bool fraction = s[i] == '.' && i + 1 < s.size() && isdigit(s[i + 1]);
+        bool sign = (s[i] == '-' || s[i] == '+') && !hex &&
+                    (s[i - 1] == 'e' || s[i - 1] == 'E');
+
+        if (!IsWord(s[i]) && !fraction && !sign)
+            break;
+        i++;
+    }
+    return i;
+}
+
+std::vector<Token> Lex(const std::string &s)
+{
+    static const std::set<std::string> doubles = {"..", "==", "!=", "<=", ">="};
+    std::vector<Token> tokens;
+
+    for (size_t i = 0; i < s.size();) {
+        size_t begin = i;
+
+        if (isspace(static_cast<unsigned char>(s[i]))) {
+            i++;
+        } else if (s.compare(i, 2, "//") == 0) {
+            while (i < s.size() && s[i] != '\n')
+                i++;
+        } else if (isdigit(static_cast<unsigned char>(s[i]))) {
+            i = NumberEnd(s, i);
+            tokens.push_back({Token::NUMBER, s.substr(begin, i - begin)});
+        } else if (IsWord(s[i]) || s[i] == '%') {
+            for (i++; i < s.size() && IsWord(s[i]);)
+                i++;
+            bool buffer = s[begin] == '%';
+            tokens.push_back({buffer ? Token::BUFFER : Token::NAME,
+                              s.substr(begin + buffer, i - begin - buffer)});
+        } else {
+            i += doubles.count(s.substr(i, 2)) ? 2 : 1;
+            tokens.push_back({Token::SYMBOL, s.substr(begin, i - begin)});
+        }
+    }
+    tokens.push_back({Token::END, ""});
+    return tokens;
+}
+
+int64_t ToNumber(const std::string &text)
+{
+    std::string digits;
+
+    for (char c : text)
+        if (c != '_')
+            digits += c;
+    return std::stoll(digits, nullptr, text.compare(0, 2, "0x") == 0 ? 16 : 10);
+}
+
+class Parser
+{
+  public:
+    explicit Parser(const std::string &text) : tokens_(Lex(text))
+    {
+    }
+    Program ParseProgram();
+
+  private:
+    const Token &Peek() const
+    {
+        return tokens_[at_];
+    }
+    bool Is(const std::string &text) const
+    {
+        return Peek().text == text && Peek().kind != Token::BUFFER &&
+               Peek().kind != Token::END;
+    }
+    bool Take(const std::string &text)
+    {
+        if (!Is(text))
+            return false;
+        at_++;
+        return true;
+    }
+    void Expect(const std::string &text)
+    {
+        if (!Take(text))
+            throw Unreadable("expected " + text + ", not " + Peek().text);
+    }
+    std::string Word(int kind)
+    {
+        if (Peek().kind != kind)
+            throw Unreadable("unexpected " + Peek().text);
+        return tokens_[at_++].text;
+    }
+
+    Expr ParseExpr(int level = 0);
+    Expr ParseUnary();
+    Decl ParseDecl();
+    View ParseView();
+    std::vector<View> ParseViews();
+    bool AtKey() const;
+    Key ParseKey();
+    Stmt ParseStmt();
+    void ParseOp(Stmt *stmt);
+    std::vector<Stmt> ParseBlock();
+
+    std::vector<Token> tokens_;
+    size_t at_ = 0;
+};
+
+// Operators from the loosest to the tightest; `not` stands between `and` and
+// the comparisons, which do not chain.
+const std::vector<std::vector<std::string>> kLevels = {
+    {"or"},
+    {"and"},
+    {"==", "!=", "<", "<=", ">", ">="},
+    {"+", "-"},
+    {"*", "/", "mod"}};
+
+Expr Parser::ParseExpr(int level)
+{
+    if (level == 5)
+        return ParseUnary();
+    if (level == 2 && Take("not")) {
+        Expr e;
+        e.op = "not";
+        e.args = {ParseExpr(2)};
+        return e;
+    }
+    Expr left = ParseExpr(level + 1);
+    for (bool more = true; more;) {
+        more = false;
+        for (const std::string &op : kLevels[static_cast<size_t>(level)])
+            if (Take(op)) {
+                left = Make(op, left, ParseExpr(level + 1));
+                more = level != 2;
+                break;
+            }
+    }
+    return left;
+}
+
+Expr Parser::ParseUnary()
+{
+    Expr e;
+
+    if (Take("-")) {
+        e.op = "neg";
+        e.args = {ParseUnary()};
+    } else if (Take("(")) {
+        e = ParseExpr();
+        Expect(")");
+    } else if (Take("size")) {
+        e.op = "size";
+        e.name = Word(Token::NAME);
+    } else if (Peek().kind == Token::NUMBER) {
+        e = Number(ToNumber(Word(Token::NUMBER)));
+    } else {
+        e = Name(Word(Token::NAME));
+    }
+    return e;
+}
+
+Decl Parser::ParseDecl()
+{
+    Decl decl;
+
+    decl.role = Word(Token::NAME);
+    decl.name = Word(Token::BUFFER);
+    Expect(":");
+    decl.dtype = Word(Token::NAME);
+    Expect("[");
+    while (!Take("]")) {
+        Dim dim;
+
+        dim.extent = ParseExpr(3);
+        if (Take("@"))
+            dim.mark = Word(Token::NAME);
+        decl.dims.push_back(dim);
+        Take(",");
+    }
+    for (;;) {
+        if (Take("shared"))
+            decl.shared = true;
+        else if (Take("of"))
+            decl.of = Word(Token::BUFFER);
+        else
+            return decl;
+    }
+}
+
+View Parser::ParseView()
+{
+    View view;
+
+    view.name = Word(Token::BUFFER);
+    if (Take("["))
+        while (!Take("]")) {
+            Index index;
+
+            index.all = Take(":");
+            if (!index.all)
+                index.at = ParseExpr();
+            view.index.push_back(index);
+            Take(",");
+        }
+    return view;
+}
+
+std::vector<View> Parser::ParseViews()
+{
+    std::vector<View> views;
+
+    if (Peek().kind == Token::BUFFER) {
+        views.push_back(ParseView());
+        while (Take(","))
+            views.push_back(ParseView());
+    }
+    return views;
+}
+
+const std::set<std::string> kFlags = {"ta", "tb", "accumulate", "max", "get"};
+const std::set<std::string> kExprs = {"dim", "dim0", "dim1",
+                                      "to",  "from", "root"};
+const std::set<std::string> kViews = {"bias", "aux", "done", "scale", "by"};
+
+bool Parser::AtKey() const
+{
+    const std::string &word = Peek().text;
+
+    // `scale` without a value behind it would be the operation, and that has a
+    // result on its left: it never begins a statement.
+    return Peek().kind == Token::NAME &&
+           (kFlags.count(word) || kExprs.count(word) || kViews.count(word) ||
+            word == "act");
+}
+
+Key Parser::ParseKey()
+{
+    Key key;
+
+    key.name = Word(Token::NAME);
+    if (kExprs.count(key.name)) {
+        key.expr = {ParseExpr()};
+    } else if (key.name == "act") {
+        key.word = Word(Token::NAME);
+    } else if (kViews.count(key.name)) {
+        if (Peek().kind == Token::BUFFER)
+            key.view = {ParseView()};
+        else
+            key.word = (Take("-") ? "-" : "") + Word(Token::NUMBER);
+    }
+    return key;
+}
+
+void Parser::ParseOp(Stmt *stmt)
+{
+    stmt->kind = "op";
+    stmt->results = ParseViews();
+    if (!stmt->results.empty())
+        Expect("=");
+    stmt->op = Word(Token::NAME);
+    if (Take("@"))
+        stmt->axis = Word(Token::NAME);
+    // A view behind an operation without operands begins the next statement.
+    bool none = stmt->op == "record" || stmt->op == "fork" ||
+                stmt->op == "join" || stmt->op == "recv";
+    if (!none)
+        stmt->operands = ParseViews();
+    while (AtKey())
+        stmt->keys.push_back(ParseKey());
+}
+
+Stmt Parser::ParseStmt()
+{
+    Stmt stmt;
+
+    if (Take("let")) {
+        stmt.kind = "let";
+        stmt.name = Word(Token::NAME);
+        Expect("=");
+        stmt.exprs = {ParseExpr()};
+    } else if (Take("for")) {
+        stmt.kind = "for";
+        stmt.name = Word(Token::NAME);
+        Expect("in");
+        stmt.exprs = {ParseExpr()};
+        Expect("..");
+        stmt.exprs.push_back(ParseExpr());
+        stmt.body = ParseBlock();
+    } else if (Take("if")) {
+        stmt.kind = "if";
+        stmt.exprs = {ParseExpr()};
+        stmt.body = ParseBlock();
+        if (Take("else")) {
+            if (Is("if"))
+                stmt.otherwise = {ParseStmt()};
+            else
+                stmt.otherwise = ParseBlock();
+        }
+    } else if (Take("on")) {
+        Expect("stream");
+        stmt.kind = "stream";
+        stmt.exprs = {ParseExpr()};
+        stmt.body = ParseBlock();
+    } else if (Take("group")) {
+        stmt.kind = "group";
+        stmt.body = ParseBlock();
+    } else {
+        ParseOp(&stmt);
+    }
+    return stmt;
+}
+
+std::vector<Stmt> Parser::ParseBlock()
+{
+    std::vector<Stmt> block;
+
+    Expect("{");
+    while (!Take("}"))
+        block.push_back(ParseStmt());
+    return block;
+}
+
+Program Parser::ParseProgram()
+{
+    Program p;
+
+    Expect("heddle");
+    Expect("1");
+    p.level = Word(Token::NAME);
+    Expect("program");
+    p.name = Word(Token::NAME);
+    if (Take("after"))
+        p.after = Word(Token::NAME);
+    while (Take("param")) {
+        std::string name = Word(Token::NAME);
+
+        Expect("=");
+        int64_t sign = Take("-") ? -1 : 1;
+        p.params.push_back({name, sign * ToNumber(Word(Token::NUMBER))});
+    }
+    if (Take("mesh"))
+        do {
+            std::string name = Word(Token::NAME);
+
+            Expect("=");
+            p.mesh.push_back({name, ParseExpr()});
+        } while (Take(","));
+    if (Take("streams"))
+        p.streams = {ParseExpr()};
+    while (!Is("{"))
+        p.decls.push_back(ParseDecl());
+    p.body = ParseBlock();
+    if (Peek().kind != Token::END)
+        throw Unreadable("unexpected " + Peek().text);
+    return p;
+}
+
+// ------------------------------------------------------------------ printing
+
+std::string Text(const Expr &e)
+{
+    if (e.op == "number")
+        return std::to_string(e.number);
+    if (e.op == "name")
+        return e.name;
+    if (e.op == "size")
+        return "size " + e.name;
+    if (e.op == "neg")
+        return "(-" + Text(e.args[0]) + ")";
+    if (e.op == "not")
+        return "(not " + Text(e.args[0]) + ")";
+    return "(" + Text(e.args[0]) + " " + e.op + " " + Text(e.args[1]) + ")";
+}
+
+std::string Text(const View &view)
+{
+    std::string text;
+
+    for (const Index &index : view.index)
+        text += (text.empty() ? "[" : ", ") +
+                (index.all ? std::string(":") : Text(index.at));
+    return "%" + view.name + text + (text.empty() ? "" : "]");
+}
+
+std::string Text(const std::vector<View> &views)
+{
+    std::string text;
+
+    for (const View &view : views)
+        text += (text.empty() ? "" : ", ") + Text(view);
+    return text;
+}
+
+std::string Text(const Key &key)
+{
+    std::string text = " " + key.name;
+
+    for (const Expr &e : key.expr)
+        text += " " + Text(e);
+    for (const View &view : key.view)
+        text += " " + Text(view);
+    return text + (key.word.empty() ? "" : " " + key.word);
+}
+
+std::string Text(const Decl &decl)
+{
+    std::string text = decl.role + " %" + decl.name + " : " + decl.dtype + "[";
+
+    for (size_t i = 0; i < decl.dims.size(); i++) {
+        const Dim &dim = decl.dims[i];
+
+        text += (i ? ", " : "") + Text(dim.extent) +
+                (dim.mark.empty() ? "" : "@" + dim.mark);
+    }
+    return text + "]" + (decl.shared ? " shared" : "") +
+           (decl.of.empty() ? "" : " of %" + decl.of);
+}
+
+std::string Text(const std::vector<Stmt> &block, const std::string &indent);
+
+std::string Text(const Stmt &s, const std::string &indent)
+{
+    std::string body = " {\n" + Text(s.body, indent + "    ") + indent + "}";
+
+    if (s.kind == "let")
+        return "let " + s.name + " = " + Text(s.exprs[0]);
+    if (s.kind == "for")
+        return "for " + s.name + " in " + Text(s.exprs[0]) + ".." +
+               Text(s.exprs[1]) + body;
+    if (s.kind == "stream")
+        return "on stream " + Text(s.exprs[0]) + body;
+    if (s.kind == "group")
+        return "group" + body;
+    if (s.kind == "if") {
+        std::string text = "if " + Text(s.exprs[0]) + body;
+
+        if (!s.otherwise.empty())
+            text +=
+                " else {\n" + Text(s.otherwise, indent + "    ") + indent + "}";
+        return text;
+    }
+    std::string text = s.results.empty() ? "" : Text(s.results) + " = ";
+    text += s.op + (s.axis.empty() ? "" : "@" + s.axis);
+    if (!s.operands.empty())
+        text += " " + Text(s.operands);
+    for (const Key &key : s.keys)
+        text += Text(key);
+    return text;
+}
+
+std::string Text(const std::vector<Stmt> &block, const std::string &indent)
+{
+    std::string text;
+
+    for (const Stmt &s : block)
+        text += indent + Text(s, indent) + "\n";
+    return text;
+}
+
+} // namespace
+
+const Key *Stmt::Find(const std::string &key) const
+{
+    for (const Key &k : keys)
+        if (k.name == key)
+            return &k;
+    return nullptr;
+}
+
+Expr Number(int64_t n)
+{
+    Expr e;
+
+    e.op = "number";
+    e.number = n;
+    return e;
+}
+
+Expr Name(const std::string &name)
+{
+    Expr e;
+
+    e.op = "name";
+    e.name = name;
+    return e;
+}
+
+Expr Make(const std::string &op, Expr a, Expr b)
+{
+    Expr e;
+
+    e.op = op;
+    e.args = {std::move(a), std::move(b)};
+    return e;
+}
+
+Program Parse(const std::string &text)
+{
+    try {
+        return Parser(text).ParseProgram();
+    } catch (const std::logic_error &error) { // of std::stoll
+        throw Unreadable(error.what());
+    }
+}
+
+std::string Print(const Program &p)
+{
+    std::string text = "heddle 1\n" + p.level + " program " + p.name;
+
+    if (!p.after.empty())
+        text += " after " + p.after;
+    text += "\n";
+    for (const auto &param : p.params)
+        text += "param " + param.first + " = " + std::to_string(param.second) +
+                "\n";
+    for (size_t i = 0; i < p.mesh.size(); i++)
+        text += (i ? ", " : "mesh ") + p.mesh[i].first + "=" +
+                Text(p.mesh[i].second);
+    if (!p.mesh.empty())
+        text += "\n";
+    for (const Expr &e : p.streams)
+        text += "streams " + Text(e) + "\n";
+    for (const Decl &decl : p.decls)
+        text += Text(decl) + "\n";
+    return text + "{\n" + Text(p.body, "    ") + "}\n";
+}
+
+} // namespace second

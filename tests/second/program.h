@@ -1,0 +1,98 @@
+// Host programs as the second oracle reads them: from their text alone, by the
+// grammar of docs/text-form.md. Nothing here is shared with the library: what
+// both get wrong, both have to get wrong on their own.
+//
+// To be read in this order: program.h and parse.cc (text), unroll.h (steps of a
+// rank), model.h (what must not happen), generate.h (programs from nothing),
+// change.h (slips, and smaller programs), second.cc (the tests).
+#ifndef HD_TESTS_SECOND_PROGRAM_H
+#define HD_TESTS_SECOND_PROGRAM_H
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace second
+{
+
+// What the oracle cannot read.
+struct Unreadable : std::runtime_error {
+    using std::runtime_error::runtime_error;
+};
+
+// What it could read and will not execute.
+struct TooLarge : Unreadable {
+    using Unreadable::Unreadable;
+};
+
+// `op` is "number", "name", "size", "neg", "not", or an operator of the text.
+struct Expr {
+    std::string op;
+    int64_t number = 0;
+    std::string name;
+    std::vector<Expr> args;
+};
+
+struct Dim {
+    Expr extent;
+    std::string mark; // the axis, "stream", or ""
+};
+
+struct Decl {
+    std::string role, name, dtype;
+    std::vector<Dim> dims;
+    bool shared = false;
+    std::string of;
+};
+
+struct Index {
+    bool all = false; // `:`
+    Expr at;
+};
+
+struct View {
+    std::string name;
+    std::vector<Index> index;
+};
+
+// One of expr, view and word has the value; flags have none.
+struct Key {
+    std::string name;
+    std::vector<Expr> expr;
+    std::vector<View> view;
+    std::string word;
+};
+
+// `kind` is "op", "let", "for", "if", "stream" or "group".
+struct Stmt {
+    std::string kind;
+    std::vector<View> results, operands;
+    std::string op, axis;
+    std::vector<Key> keys;
+    std::string name;        // of let and for
+    std::vector<Expr> exprs; // let and if: one; for: two; stream: one
+    std::vector<Stmt> body, otherwise;
+
+    const Key *Find(const std::string &key) const;
+};
+
+struct Program {
+    std::string level, name, after;
+    std::vector<std::pair<std::string, int64_t>> params;
+    std::vector<std::pair<std::string, Expr>> mesh;
+    std::vector<Expr> streams; // one, or none
+    std::vector<Decl> decls;
+    std::vector<Stmt> body;
+};
+
+Program Parse(const std::string &text);
+std::string Print(const Program &program);
+
+Expr Number(int64_t n);
+Expr Name(const std::string &name);
+Expr Make(const std::string &op, Expr a, Expr b);
+
+} // namespace second
+
+#endif

@@ -1,0 +1,570 @@
+// An interpreter of the text: it walks the statements of one rank and writes
+// down what that rank issues.
+#include "tests/second/unroll.h"
+
+#include <set>
+
+namespace second
+{
+
+const char *const kRuleText[NRULES] = {
+    "invalid",   "mismatch", "deadlock", "hole",     "race",
+    "unwritten", "unjoined", "early",    "lifetime", "in place"};
+
+int64_t Region::Elements() const
+{
+    int64_t n = 1;
+
+    for (const auto &dim : dims)
+        n *= dim.first;
+    return n;
+}
+
+std::vector<int64_t> Region::Offsets() const
+{
+    std::vector<int64_t> all = {offset};
+
+    for (const auto &dim : dims) {
+        std::vector<int64_t> more;
+
+        for (int64_t at : all)
+            for (int64_t i = 0; i < dim.first; i++)
+                more.push_back(at + i * dim.second);
+        all.swap(more);
+    }
+    return all;
+}
+
+namespace
+{
+
+using Scope = std::vector<std::pair<std::string, int64_t>>;
+
+// Both round down.
+int64_t Divide(const std::string &op, int64_t a, int64_t b)
+{
+    if (b <= 0)
+        throw Broken(INVALID, "a divisor that is not positive");
+    int64_t rest = a % b < 0 ? a % b + b : a % b;
+    return op == "mod" ? rest : a / b - (a % b < 0);
+}
+
+int64_t Arithmetic(const std::string &op, int64_t a, int64_t b)
+{
+    int64_t r = 0;
+    bool overflow = op == "+"   ? __builtin_add_overflow(a, b, &r)
+                    : op == "-" ? __builtin_sub_overflow(a, b, &r)
+                    : op == "*" ? __builtin_mul_overflow(a, b, &r)
+                                : false;
+
+    if (overflow)
+        throw Broken(INVALID, "a number beyond 64 bits");
+    if (op == "+" || op == "-" || op == "*")
+        return r;
+    if (op == "/" || op == "mod")
+        return Divide(op, a, b);
+    return op == "=="   ? a == b
+           : op == "!=" ? a != b
+           : op == "<"  ? a < b
+           : op == "<=" ? a <= b
+           : op == ">"  ? a > b
+                        : a >= b;
+}
+
+struct Values {
+    const Shape *shape;
+    Scope scope;
+
+    int64_t Value(const Expr &e) const;
+};
+
+int64_t Values::Value(const Expr &e) const
+{
+    if (e.op == "number")
+        return e.number;
+    if (e.op == "size") {
+        for (const auto &axis : shape->mesh)
+            if (axis.first == e.name)
+                return axis.second;
+        throw Unreadable("no axis " + e.name);
+    }
+    if (e.op == "name") {
+        for (size_t i = scope.size(); i-- > 0;)
+            if (scope[i].first == e.name)
+                return scope[i].second;
+        throw Unreadable("no name " + e.name);
+    }
+    if (e.op == "neg")
+        return Arithmetic("-", 0, Value(e.args[0]));
+    if (e.op == "not")
+        return !Value(e.args[0]);
+    if (e.op == "and")
+        return Value(e.args[0]) && Value(e.args[1]);
+    if (e.op == "or")
+        return Value(e.args[0]) || Value(e.args[1]);
+    return Arithmetic(e.op, Value(e.args[0]), Value(e.args[1]));
+}
+
+// A region whose dimensions are still those of the view.
+struct Piece {
+    Region region;
+
+    Region Folded() const;
+    Piece At(int64_t index) const; // of the first dimension
+};
+
+Region Piece::Folded() const
+{
+    Region folded = region;
+    auto &dims = folded.dims;
+
+    dims.clear();
+    for (size_t i = region.dims.size(); i-- > 0;) {
+        auto dim = region.dims[i];
+
+        if (dim.first == 1)
+            continue;
+        if (!dims.empty() &&
+            dim.second == dims.front().first * dims.front().second)
+            dims.front().first *= dim.first;
+        else
+            dims.insert(dims.begin(), dim);
+    }
+    return folded;
+}
+
+Piece Piece::At(int64_t index) const
+{
+    Piece piece = *this;
+
+    if (region.dims.empty())
+        throw Unreadable("a collective over a scalar");
+    piece.region.offset += index * region.dims[0].second;
+    piece.region.dims.erase(piece.region.dims.begin());
+    return piece;
+}
+
+const std::set<std::string> kTransfers = {
+    "send",       "recv",      "all_gather", "reduce_scatter",
+    "all_reduce", "broadcast", "all_to_all"};
+
+class Unroller
+{
+  public:
+    Unroller(const Program &program, const Shape &shape, int rank)
+        : program_(program), shape_(shape), at_(shape.Coordinates(rank))
+    {
+        values_.shape = &shape;
+        for (const auto &param : program.params)
+            values_.scope.push_back(param);
+        for (size_t i = 0; i < shape.mesh.size(); i++)
+            values_.scope.push_back({shape.mesh[i].first, at_[i]});
+    }
+    std::vector<Step> Run();
+    Region All(int decl);
+
+  private:
+    void Block(const std::vector<Stmt> &block);
+    void Statement(const Stmt &stmt);
+    void Loop(const Stmt &stmt);
+    void Stream(const Stmt &stmt);
+    void Group(const Stmt &stmt);
+    void Operation(const Stmt &stmt);
+    void Compute(const Stmt &stmt, Work *work);
+    void Transfer(const Stmt &stmt, Work *work);
+    void Collective(const Stmt &stmt, Work *work);
+    void Broadcast(const Stmt &stmt, Work *work);
+    int64_t KeyValue(const Stmt &stmt, const char *key);
+    int64_t Coordinate(const Stmt &stmt, const Work &work, const char *key);
+    int DeclOf(const View &view) const;
+    Piece Resolve(const View &view);
+    int64_t Local(const Dim &dim);
+    EventId Event(const View &view);
+    void Emit(Step step);
+
+    const Program &program_;
+    const Shape &shape_;
+    std::vector<int64_t> at_; // this rank's coordinates
+    Values values_;
+    int stream_ = -1;
+    Step *group_ = nullptr;
+    std::set<EventId> recorded_;
+    std::vector<Step> steps_;
+};
+
+int Unroller::DeclOf(const View &view) const
+{
+    auto found = shape_.decl.find(view.name);
+
+    if (found == shape_.decl.end())
+        throw Unreadable("no buffer " + view.name);
+    return found->second;
+}
+
+bool Sharded(const Dim &dim)
+{
+    return !dim.mark.empty() && dim.mark != "stream";
+}
+
+int64_t Unroller::Local(const Dim &dim)
+{
+    return Sharded(dim) ? 1 : values_.Value(dim.extent);
+}
+
+Piece Unroller::Resolve(const View &view)
+{
+    Piece piece;
+    Region &region = piece.region;
+    region.decl = DeclOf(view);
+    const Decl &decl = program_.decls[static_cast<size_t>(region.decl)];
+
+    region.root =
+        decl.of.empty() ? region.decl : shape_.decl.find(decl.of)->second;
+    if (view.index.size() > decl.dims.size())
+        throw Unreadable("too many indices");
+    int64_t stride = 1;
+    for (size_t i = decl.dims.size(); i-- > 0;) {
+        const Dim &dim = decl.dims[i];
+        int64_t local = Local(dim);
+
+        if (i < view.index.size() && !view.index[i].all) {
+            int64_t v = values_.Value(view.index[i].at);
+
+            if (v < 0 || v >= values_.Value(dim.extent))
+                throw Broken(INVALID, "index of %" + decl.name);
+            if (!Sharded(dim))
+                region.offset += v * stride;
+            else if (v != values_.Value(Name(dim.mark)))
+                throw Broken(INVALID, "a peer's shard of %" + decl.name);
+        } else {
+            region.dims.insert(region.dims.begin(), {local, stride});
+        }
+        stride *= local;
+    }
+    return piece;
+}
+
+Region Unroller::All(int decl)
+{
+    View view;
+
+    view.name = program_.decls[static_cast<size_t>(decl)].name;
+    return Resolve(view).Folded();
+}
+
+EventId Unroller::Event(const View &view)
+{
+    Region region = Resolve(view).region;
+
+    if (region.Elements() != 1)
+        throw Unreadable("several events");
+    return {region.decl, region.offset};
+}
+
+int64_t Unroller::KeyValue(const Stmt &stmt, const char *key)
+{
+    const Key *found = stmt.Find(key);
+
+    if (found == nullptr)
+        throw Unreadable(stmt.op + " without " + key);
+    return values_.Value(found->expr[0]);
+}
+
+int64_t Unroller::Coordinate(const Stmt &stmt, const Work &work,
+                             const char *key)
+{
+    int64_t c = KeyValue(stmt, key);
+
+    if (c < 0 || c >= work.size)
+        throw Broken(INVALID, "peer of a " + stmt.op);
+    return c;
+}
+
+const std::set<std::string> kElementwise = {"copy", "add",  "mul", "scale",
+                                            "relu", "gelu", "silu"};
+
+// A result may lie exactly over an operand where the operation goes element by
+// element, and over none anywhere else.
+void Unroller::Compute(const Stmt &stmt, Work *work)
+{
+    bool elementwise =
+        kElementwise.count(stmt.op) ||
+        ((stmt.op == "sum" || stmt.op == "max") && !stmt.Find("dim"));
+    std::vector<Region> operands, results;
+
+    for (const View &view : stmt.operands)
+        operands.push_back(Resolve(view).Folded());
+    for (const char *key : {"bias", "scale", "by"})
+        if (stmt.Find(key))
+            for (const View &view : stmt.Find(key)->view)
+                operands.push_back(Resolve(view).Folded());
+    for (const View &view : stmt.results)
+        results.push_back(Resolve(view).Folded());
+    if (stmt.Find("aux"))
+        results.push_back(Resolve(stmt.Find("aux")->view[0]).Folded());
+    work->reads = operands;
+    if (stmt.Find("accumulate"))
+        work->reads.push_back(results[0]);
+    work->writes = results;
+    for (const Region &operand : operands)
+        for (const Region &result : results)
+            if (!elementwise || !operand.SameElements(result))
+                work->clashes.push_back({operand, result});
+    for (size_t i = 1; i < results.size(); i++)
+        work->clashes.push_back({results[0], results[i]});
+}
+
+void Unroller::Broadcast(const Stmt &stmt, Work *work)
+{
+    int64_t root = Coordinate(stmt, *work, "root");
+    bool mine = root == at_[static_cast<size_t>(work->axis)];
+
+    work->root = static_cast<int>(root);
+    work->sends = mine;
+    work->receives = !mine;
+    if ((mine ? stmt.operands : stmt.results).empty())
+        throw Broken(INVALID, "a broadcast that lacks a view");
+    Piece piece = Resolve((mine ? stmt.operands : stmt.results)[0]);
+    work->elements = piece.region.Elements();
+    // What the others name as operand is not read, though it must exist.
+    for (const View &view : stmt.operands)
+        if (Region region = Resolve(view).Folded(); mine)
+            work->reads.push_back(region);
+    for (const View &view : stmt.results)
+        work->writes.push_back(Resolve(view).Folded());
+    for (const Region &result : work->writes)
+        if (mine && !result.SameElements(work->reads[0]))
+            work->clashes.push_back({work->reads[0], result});
+}
+
+void Unroller::Collective(const Stmt &stmt, Work *work)
+{
+    if (stmt.operands.empty() || stmt.results.empty())
+        throw Unreadable(stmt.op + " without views");
+    Piece operand = Resolve(stmt.operands[0]);
+    Piece result = Resolve(stmt.results[0]);
+    int64_t own = at_[static_cast<size_t>(work->axis)];
+    bool over = false; // exactly where in place is allowed
+
+    if (stmt.op == "all_gather")
+        over = result.At(own).Folded().SameElements(operand.Folded());
+    else if (stmt.op == "reduce_scatter")
+        over = operand.At(own).Folded().SameElements(result.Folded());
+    else if (stmt.op == "all_reduce")
+        over = operand.Folded().SameElements(result.Folded());
+    work->reads = {operand.Folded()};
+    work->writes = {result.Folded()};
+    work->elements = stmt.op == "all_gather" ? operand.region.Elements()
+                                             : result.region.Elements();
+    if (!over)
+        work->clashes = {{work->reads[0], work->writes[0]}};
+}
+
+void Unroller::Transfer(const Stmt &stmt, Work *work)
+{
+    work->transfer = true;
+    work->axis = stmt.axis.empty() ? 0 : -1;
+    for (size_t i = 0; i < shape_.mesh.size(); i++)
+        if (shape_.mesh[i].first == stmt.axis)
+            work->axis = static_cast<int>(i);
+    if (work->axis < 0 || shape_.mesh.empty())
+        throw Unreadable("no axis for " + stmt.op);
+    size_t axis = static_cast<size_t>(work->axis);
+    work->size = static_cast<int>(shape_.mesh[axis].second);
+    work->get = stmt.Find("get") != nullptr;
+    work->max = stmt.Find("max") != nullptr;
+    const View &view =
+        stmt.operands.empty() ? stmt.results.at(0) : stmt.operands[0];
+    work->dtype = program_.decls[static_cast<size_t>(DeclOf(view))].dtype;
+    if (stmt.op == "broadcast")
+        return Broadcast(stmt, work);
+    if (stmt.op != "send" && stmt.op != "recv")
+        return Collective(stmt, work);
+
+    work->sends = stmt.op == "send";
+    work->receives = !work->sends;
+    std::vector<int64_t> peer = at_;
+    peer[axis] = Coordinate(stmt, *work, work->sends ? "to" : "from");
+    if (peer[axis] == at_[axis])
+        throw Broken(INVALID, "a transfer with oneself");
+    work->peer = shape_.Rank(peer);
+    Region region = Resolve(view).Folded();
+    work->elements = region.Elements();
+    (work->sends ? work->reads : work->writes) = {region};
+    if (const Key *done = stmt.Find("done")) {
+        work->deferred = true;
+        work->event = Event(done->view[0]);
+        recorded_.insert(work->event);
+    }
+}
+
+void Unroller::Emit(Step step)
+{
+    step.stream = stream_;
+    steps_.push_back(std::move(step));
+    if (steps_.size() > 20000)
+        throw TooLarge("too many steps");
+}
+
+void Unroller::Operation(const Stmt &stmt)
+{
+    static const std::map<std::string, Step::Kind> sync = {
+        {"record", Step::RECORD},
+        {"wait", Step::WAIT},
+        {"fork", Step::FORK},
+        {"join", Step::JOIN}};
+    Step step;
+
+    if (sync.count(stmt.op)) {
+        step.kind = sync.at(stmt.op);
+        if (step.kind == Step::RECORD) {
+            step.event = Event(stmt.results.at(0));
+            recorded_.insert(step.event);
+        }
+        if (step.kind == Step::WAIT) {
+            step.event = Event(stmt.operands.at(0));
+            const std::string &role =
+                program_.decls[static_cast<size_t>(step.event.first)].role;
+            if (!recorded_.count(step.event) && role != "in" && role != "inout")
+                throw Broken(INVALID, "a wait that no record precedes");
+        }
+        return Emit(step);
+    }
+    Work work;
+    work.op = work.text = stmt.op;
+    step.kind = Step::WORK;
+    if (kTransfers.count(stmt.op))
+        Transfer(stmt, &work);
+    else
+        Compute(stmt, &work);
+    if (group_ != nullptr) {
+        group_->work.push_back(work);
+    } else {
+        step.work = {work};
+        Emit(step);
+    }
+}
+
+void Unroller::Loop(const Stmt &stmt)
+{
+    int64_t from = values_.Value(stmt.exprs[0]);
+    int64_t to = values_.Value(stmt.exprs[1]);
+
+    if (to - from > 100000)
+        throw TooLarge("too many trips");
+    for (int64_t i = from; i < to; i++) {
+        size_t depth = values_.scope.size();
+
+        values_.scope.push_back({stmt.name, i});
+        Block(stmt.body);
+        values_.scope.resize(depth);
+    }
+}
+
+void Unroller::Stream(const Stmt &stmt)
+{
+    int64_t s = values_.Value(stmt.exprs[0]);
+
+    if (s < 0 || s >= shape_.streams)
+        throw Broken(INVALID, "no stream " + std::to_string(s));
+    int before = stream_;
+    stream_ = static_cast<int>(s);
+    Block(stmt.body);
+    stream_ = before;
+}
+
+void Unroller::Group(const Stmt &stmt)
+{
+    Step step;
+
+    step.kind = Step::WORK;
+    group_ = &step;
+    Block(stmt.body);
+    group_ = nullptr;
+    if (!step.work.empty())
+        Emit(step);
+}
+
+void Unroller::Statement(const Stmt &stmt)
+{
+    if (stmt.kind == "let")
+        values_.scope.push_back({stmt.name, values_.Value(stmt.exprs[0])});
+    else if (stmt.kind == "for")
+        Loop(stmt);
+    else if (stmt.kind == "if")
+        Block(values_.Value(stmt.exprs[0]) ? stmt.body : stmt.otherwise);
+    else if (stmt.kind == "stream")
+        Stream(stmt);
+    else if (stmt.kind == "group")
+        Group(stmt);
+    else
+        Operation(stmt);
+}
+
+void Unroller::Block(const std::vector<Stmt> &block)
+{
+    size_t depth = values_.scope.size();
+
+    for (const Stmt &stmt : block)
+        Statement(stmt);
+    values_.scope.resize(depth);
+}
+
+std::vector<Step> Unroller::Run()
+{
+    Block(program_.body);
+    return std::move(steps_);
+}
+
+} // namespace
+
+Shape::Shape(const Program &program)
+{
+    Values values;
+
+    values.shape = this;
+    for (const auto &param : program.params)
+        values.scope.push_back(param);
+    for (const auto &axis : program.mesh) {
+        mesh.push_back({axis.first, values.Value(axis.second)});
+        ranks *= static_cast<int>(mesh.back().second);
+    }
+    for (const Expr &e : program.streams)
+        streams = values.Value(e);
+    for (size_t i = 0; i < program.decls.size(); i++)
+        decl[program.decls[i].name] = static_cast<int>(i);
+    if (ranks < 1 || ranks > 64)
+        throw TooLarge("too many ranks");
+}
+
+std::vector<int64_t> Shape::Coordinates(int rank) const
+{
+    std::vector<int64_t> at(mesh.size());
+
+    for (size_t i = mesh.size(); i-- > 0;) {
+        at[i] = rank % mesh[i].second;
+        rank /= static_cast<int>(mesh[i].second);
+    }
+    return at;
+}
+
+int Shape::Rank(const std::vector<int64_t> &coordinates) const
+{
+    int64_t rank = 0;
+
+    for (size_t i = 0; i < mesh.size(); i++)
+        rank = rank * mesh[i].second + coordinates[i];
+    return static_cast<int>(rank);
+}
+
+std::vector<Step> Unroll(const Program &program, const Shape &shape, int rank)
+{
+    return Unroller(program, shape, rank).Run();
+}
+
+Region Whole(const Program &program, const Shape &shape, int rank, int decl)
+{
+    return Unroller(program, shape, rank).All(decl);
+}
+
+} // namespace second

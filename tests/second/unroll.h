@@ -1,0 +1,99 @@
+// The steps of one rank: loops unrolled, indices numbers, as docs/semantics.md
+// defines them.
+#ifndef HD_TESTS_SECOND_UNROLL_H
+#define HD_TESTS_SECOND_UNROLL_H
+
+#include <map>
+
+#include "tests/second/program.h"
+
+namespace second
+{
+
+// Which rule a program breaks.
+enum Rule {
+    INVALID,   // an index, stream, peer, wait or number: 06xx
+    MISMATCH,  // transfers that do not fit each other: 0701 to 0705
+    DEADLOCK,  // 0706
+    HOLE,      // an output or an event of the caller's: 0707
+    RACE,      // 0801, 0802
+    UNWRITTEN, // 0803
+    UNJOINED,  // 0804
+    EARLY,     // 0806
+    LIFETIME,  // 0807
+    IN_PLACE,  // 0809
+    NRULES
+};
+extern const char *const kRuleText[NRULES];
+
+struct Broken : std::runtime_error {
+    Rule rule;
+    Broken(Rule r, const std::string &why) : std::runtime_error(why), rule(r)
+    {
+    }
+};
+
+// The elements of a buffer that a view picks, in their order: offsets in the
+// bytes' first name. Two regions are the same list of elements if and only if
+// they compare equal, since extents of 1 and dense neighbours are folded.
+struct Region {
+    int decl = 0; // the name that it is seen through
+    int root = 0; // the name that owns the bytes
+    int64_t offset = 0;
+    std::vector<std::pair<int64_t, int64_t>> dims; // extent, stride
+
+    int64_t Elements() const;
+    std::vector<int64_t> Offsets() const;
+    bool SameElements(const Region &other) const
+    {
+        return root == other.root && offset == other.offset &&
+               dims == other.dims;
+    }
+};
+
+using EventId = std::pair<int, int64_t>; // declaration, index
+
+// A compute step, or one transfer.
+struct Work {
+    std::string op, dtype;
+    std::vector<Region> reads, writes;
+    // Operands and results between which HD0809 asks; the rest of the reads
+    // are what a step reads by its nature where it writes.
+    std::vector<std::pair<Region, Region>> clashes; // operand, result
+    bool transfer = false, deferred = false;
+    EventId event{-1, 0}; // recorded when a deferred send is complete
+    int axis = -1, size = 1, peer = -1, root = -1;
+    bool get = false, max = false;
+    int64_t elements = 0;               // that a peer sees
+    bool receives = true, sends = true; // a broadcast's root and the others
+    std::string text;
+};
+
+struct Step {
+    enum Kind { WORK, RECORD, WAIT, FORK, JOIN } kind;
+    int stream = -1;        // -1: the caller's
+    EventId event{-1, 0};   // of RECORD and WAIT
+    std::vector<Work> work; // several: a group
+};
+
+// What does not depend on the steps.
+struct Shape {
+    std::vector<std::pair<std::string, int64_t>> mesh;
+    int ranks = 1;
+    int64_t streams = 0;
+    std::map<std::string, int> decl; // by name
+
+    explicit Shape(const Program &program);
+    std::vector<int64_t>
+    Coordinates(int rank) const; // the last axis is fastest
+    int Rank(const std::vector<int64_t> &coordinates) const;
+};
+
+// Throws Broken for what has no meaning on this rank (INVALID).
+std::vector<Step> Unroll(const Program &program, const Shape &shape, int rank);
+// All of a declared buffer, as `rank` holds it.
+Region Whole(const Program &program, const Shape &shape, int rank, int decl);
+
+} // namespace second
+
+#endif
