@@ -193,13 +193,30 @@ static hd_status report_full(hd_boot *boot)
                 (unsigned long long)limit.rlim_cur);
 }
 
+// Sends a caller away that has not said who it is: a rank calls again. False if
+// there is none.
+static bool drop_caller(hd_boot *boot)
+{
+    for (int i = 0; i < NCALLERS; i++) {
+        hd_wire *caller = &boot->caller[boot->next_caller++ % NCALLERS];
+
+        if (caller->fd >= 0) {
+            hd_wire_close(caller);
+            return true;
+        }
+    }
+    return false;
+}
+
 static hd_status accept_caller(hd_boot *boot)
 {
     hd_wire *caller = NULL;
     int fd = hd_address_accept(&boot->place, boot->listener);
 
+    if (fd < 0 && (errno == EMFILE || errno == ENFILE))
+        return drop_caller(boot) ? HD_OK : report_full(boot);
     if (fd < 0)
-        return errno == EMFILE || errno == ENFILE ? report_full(boot) : HD_OK;
+        return HD_OK;
     for (int i = 0; i < NCALLERS && caller == NULL; i++) {
         if (boot->caller[i].fd < 0)
             caller = &boot->caller[i];

@@ -145,19 +145,25 @@ int hd_address_listen_anywhere(uint16_t *port)
     return fd;
 }
 
+// localhost needs no hosts file.
+static int look_up(const char *host, const char *port, int flags,
+                   struct addrinfo **out)
+{
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = flags};
+    bool is_here = strcmp(host, "localhost") == 0;
+
+    return getaddrinfo(is_here ? "127.0.0.1" : host, port, &hints, out);
+}
+
 // A number is listened on itself, and so is localhost. What a name stands for
 // elsewhere is not known here (often 127.0.1.1), so for a name it is all
 // addresses of the host.
 static int listen_tcp(const char *host, const char *port)
 {
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
-                             .ai_flags = AI_NUMERICHOST | AI_PASSIVE};
     struct addrinfo *list;
     int fd = -1;
 
-    if (strcmp(host, "localhost") == 0)
-        hints.ai_flags = AI_PASSIVE;
-    if (getaddrinfo(host, port, &hints, &list) != 0)
+    if (look_up(host, port, AI_NUMERICHOST | AI_PASSIVE, &list) != 0)
         return listen_on_all((uint16_t)atoi(port));
     for (struct addrinfo *at = list; at != NULL && fd < 0; at = at->ai_next)
         fd = try_listen(at->ai_addr, at->ai_addrlen);
@@ -233,7 +239,6 @@ static int try_call(const struct sockaddr *address, socklen_t bytes,
 static int call_tcp(const char *address, int64_t deadline,
                     char why[HD_WHY_BYTES])
 {
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
     char host[HD_HOST_BYTES], port[HD_PORT_BYTES];
     struct addrinfo *list;
     int fd = -1;
@@ -243,7 +248,7 @@ static int call_tcp(const char *address, int64_t deadline,
         snprintf(why, HD_WHY_BYTES, "it is not host:port");
         return -1;
     }
-    error = getaddrinfo(host, port, &hints, &list);
+    error = look_up(host, port, 0, &list);
     if (error != 0) {
         snprintf(why, HD_WHY_BYTES, "%s", gai_strerror(error));
         return -1;

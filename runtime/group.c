@@ -361,9 +361,11 @@ static hd_status report_late(const hd_exchange *exchange, int peer)
 {
     char text[HD_GROUP_TEXT];
 
-    snprintf(text, sizeof(text),
-             "rank %d waits for rank %d in %s, which has not called it",
-             exchange->group->rank, peer, call_text(exchange->call));
+    snprintf(text, sizeof(text), "rank %d waits for rank %d in %s, which %s",
+             exchange->group->rank, peer, call_text(exchange->call),
+             exchange->group->link[peer].heard == exchange->serial
+                 ? "has called it and is not as far"
+                 : "has not called it");
     hd_group_fail(exchange->group, text);
     return hd_fail(exchange->diag, HD_TIMEOUT, "%s", text);
 }
@@ -475,6 +477,7 @@ static hd_status collect_part(const hd_exchange *exchange, int peer, void *data,
                                : report_late(exchange, peer);
     }
     status = check_mail(exchange, peer, mail, bytes);
+    exchange->group->link[peer].heard = mail->frame.serial;
     if (status == HD_OK && bytes > 0)
         memcpy(data, mail->payload, bytes);
     if (status == HD_OK && fd != NULL)

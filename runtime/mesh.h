@@ -29,6 +29,7 @@ typedef struct hd_link {
     pthread_mutex_t sending; // held while a frame goes to another host
     bool open;               // the watcher still listens
     bool lost; // the watcher's: there was no memory for what it said
+    uint64_t heard; // the last collective call of which something has come
     atomic_bool left;
     hd_mail *first, *last; // owned; guarded by the group's lock
 } hd_link;

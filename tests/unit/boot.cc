@@ -10,8 +10,10 @@
 #include <functional>
 #include <poll.h>
 #include <random>
+#include <sched.h>
 #include <string>
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -481,6 +483,32 @@ TEST(Boot, ListensWhereANameIsGiven)
     ExpectAllFine(RunPlaces(Places(2, "localhost:" + port), GatherSizes));
 }
 
+// In this process alone, and only if the system lets us.
+bool HideHostsFile()
+{
+    return unshare(CLONE_NEWNS) == 0 &&
+           mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
+           mount("/dev/null", "/etc/hosts", nullptr, MS_BIND, nullptr) == 0;
+}
+
+TEST(Boot, LocalhostNeedsNoHostsFile)
+{
+    std::string port = FreeAddress().substr(10);
+    pid_t child = fork();
+    int how = 0;
+
+    if (child == 0)
+        _exit(HideHostsFile() ? 0 : 1);
+    waitpid(child, &how, 0);
+    if (how != 0)
+        GTEST_SKIP() << "needs root: /etc/hosts is hidden in a namespace";
+    ExpectAllFine(RunPlaces(Places(2, "localhost:" + port),
+                            [](const hd_place &place, hd_diag *diag) {
+                                RANK_EXPECT(HideHostsFile());
+                                return GatherSizes(place, diag);
+                            }));
+}
+
 hd_status Group(const hd_place &place, hd_diag *diag)
 {
     return hd_join(
@@ -706,6 +734,23 @@ TEST(Boot, AFewRanksNeedAFewDescriptors)
             LimitDescriptors(12);
             return Group(place, diag);
         }));
+}
+
+int CallAddress(const std::string &text);
+
+// More strangers than rank 0 has descriptors for, who say nothing.
+TEST(Boot, SilentStrangersGiveWayWhereDescriptorsAreFew)
+{
+    std::string address = FreeAddress();
+
+    ExpectAllFine(RunPlaces(Places(2, address),
+                            [&](const hd_place &place, hd_diag *diag) {
+                                if (place.rank == 0)
+                                    LimitDescriptors(4);
+                                for (int i = 0; place.rank == 1 && i < 20; i++)
+                                    RANK_EXPECT(CallAddress(address) >= 0);
+                                return GatherSizes(place, diag);
+                            }));
 }
 
 TEST(Boot, ARankThatRankZeroHasNoDescriptorForIsNotSaidToBeMissing)

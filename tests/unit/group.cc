@@ -120,6 +120,33 @@ TEST(Group, ARankThatNeverCallsIsNamedAtTheDeadline)
     EXPECT_NE(text.find("rank 0 waits for rank 1"), std::string::npos) << text;
 }
 
+TEST(Group, ARankThatIsNotAsFarInACallIsNotSaidToHaveNotCalledIt)
+{
+    std::string text;
+    std::vector<hd_status> status = Threads(2, [&](hd_group *group) {
+        hd_diag *diag = hd_diag_create();
+        hd_exchange exchange = hd_exchange_begin(
+            group, HD_CALL_SESSION, hd_group_rank(group) == 0 ? 0.2 : 20, diag);
+        hd_status got = hd_exchange_agree(&exchange, HD_OK);
+
+        // Rank 1 hears of the failure when it comes to the second phase.
+        while (hd_group_rank(group) == 1 && !hd_group_failed(group))
+            usleep(1000);
+        if (got == HD_OK)
+            got = hd_exchange_agree(&exchange, HD_OK);
+        if (hd_group_rank(group) == 0)
+            text = hd_diag_text(diag);
+        hd_diag_destroy(diag);
+        return got;
+    });
+
+    EXPECT_EQ(status[0], HD_TIMEOUT);
+    EXPECT_NE(text.find("rank 0 waits for rank 1 in hd_session_create, which "
+                        "has called it and is not as far"),
+              std::string::npos)
+        << text;
+}
+
 TEST(Group, DifferentCallsAreNamed)
 {
     std::string text[2];
