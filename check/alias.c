@@ -22,6 +22,18 @@ static int64_t elements(const hd_frame *frame, const hd_part *part)
     return n;
 }
 
+// The dimensions that the part keeps whole and that have more than one index.
+static unsigned wide(const hd_frame *frame, const hd_part *part)
+{
+    unsigned kept = part->kept;
+
+    for (int d = 0; d < frame->ndims; d++) {
+        if (frame->extent[d] == 1)
+            kept &= ~(1u << d);
+    }
+    return kept;
+}
+
 // Both are one stretch with equal ends, or pick the same of one shape.
 static bool are_same(const hd_frame *frames, const hd_part *a, const hd_part *b)
 {
@@ -29,7 +41,7 @@ static bool are_same(const hd_frame *frames, const hd_part *a, const hd_part *b)
     int64_t low[2], high[2];
 
     if (fa->shape == fb->shape)
-        return a->offset == b->offset && a->kept == b->kept;
+        return a->offset == b->offset && wide(fa, a) == wide(fb, b);
     hd_part_range(fa, a, &low[0], &high[0]);
     hd_part_range(fb, b, &low[1], &high[1]);
     return low[0] == low[1] && high[0] == high[1] &&

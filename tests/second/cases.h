@@ -321,6 +321,9 @@ const std::vector<Case> kCases = {
      "mesh tp=2 inout %x : f32[2, 2, 2] shared "
      "{ %x[0] = all_to_all %x[tp] }",
      {IN_PLACE}},
+    {"scattered over itself by one rank",
+     "mesh tp=1 inout %x : f32[1, 2] shared { %x = reduce_scatter %x }",
+     {}},
     {"reduced in place",
      "mesh tp=2 inout %x : f32[2] shared { %x = all_reduce %x }",
      {}},
