@@ -1,7 +1,7 @@
 #!/bin/bash
-# Builds heddle and runs its main job: a linear layer whose input is sharded
-# over eight ranks, lowered to a ring pipeline, run by eight processes on
-# matrices read from files, and verified against the dense answer.
+# Builds heddle and runs its main job: a column-parallel linear layer over eight
+# ranks, lowered to a ring pipeline, run by eight processes on matrices read from
+# files, and verified against the dense answer.
 set -eu
 root=$(cd "$(dirname "$0")/.." && pwd)
 . "$root/tools/install.sh"
@@ -22,13 +22,12 @@ show() {
 cd "$build"
 ln -sfn "$root/examples" examples
 ln -sf tools/heddle heddle
-python3 "$root/tools/random_npy.py" 1 bf16 8 128 1024 >a.npy
-python3 "$root/tools/random_npy.py" 2 bf16 1024 1024 >w.npy
-python3 "$root/tools/random_npy.py" 3 bf16 1024 >bias.npy
+python3 "$root/tools/random_npy.py" 1 bf16 8 128 1024 >x.npy
+python3 "$root/tools/random_npy.py" 2 bf16 8 128 1024 >w.npy
 
-show cat examples/ag_linear.hd
-show ./heddle dump --transfer ring examples/ag_linear.hd
-show ./heddle check --transfer ring examples/ag_linear.hd
-show ./heddle run --transfer ring examples/ag_linear.hd --in a=a.npy \
-    --in w=w.npy --in bias=bias.npy --out c=c.npy --iters 10 --verify --stats
-printf '\nThe answer is in %s\n' "$build/c.npy"
+show cat examples/column_linear.hd
+show ./heddle dump --transfer ring examples/column_linear.hd
+show ./heddle check --transfer ring examples/column_linear.hd
+show ./heddle run --transfer ring examples/column_linear.hd --in x=x.npy \
+    --in w=w.npy --out y=y.npy --iters 10 --verify --stats
+printf '\nThe answer is in %s\n' "$build/y.npy"

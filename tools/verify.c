@@ -110,9 +110,11 @@ outcome verdict_report(const verdict *verdict, const hd_argument *argument,
 {
     const finding *largest = &verdict->largest, *worst = &verdict->worst;
 
-    fprintf(to, "%%%s: %s: largest error %.3g (bound %.3g) at ", argument->name,
-            verdict->off ? "FAILED" : "verified", largest->error,
-            largest->bound);
+    fprintf(to,
+            "%%%s: %s: largest error %.3g in a value of "
+            "%.4g (bound %.3g) at ",
+            argument->name, verdict->off ? "FAILED" : "verified",
+            largest->error, largest->expected, largest->bound);
     print_place(largest, argument, to);
     fprintf(to, "; worst error/bound %.3g at ", worst->ratio);
     print_place(worst, argument, to);

@@ -93,7 +93,7 @@ HD_API void hd_diag_clear(hd_diag *diag);
 
 // All messages as a person reads them, with source lines and carets:
 //
-//   ring.hd:7:17: error[HD0203]: unknown buffer '%ga'
+//   ring.hd:7:17: error[HD0201]: unknown buffer '%ga'
 //       7 |     %c = matmul %ga, %b
 //         |                 ^~~
 //

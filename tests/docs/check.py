@@ -1,0 +1,80 @@
+"""What the pages say can be followed: their links lead to files and headings,
+their commands exist with the options that stand behind them, and their programs
+parse. The README's host program is what its tensor program is lowered to.
+
+usage: check.py ROOT HEDDLE
+"""
+import pathlib
+import re
+import subprocess
+import sys
+
+root, heddle = pathlib.Path(sys.argv[1]), sys.argv[2]
+wrong = []
+
+
+def run(*words, text=None):
+    return subprocess.run([heddle, *words], input=text, capture_output=True, text=True, timeout=60)
+
+
+def slugs(page):
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.M | re.S)
+    heads = re.findall(r"^#+ (.*)$", text, re.M)
+    return {re.sub(r"[^\w\- ]", "", h.lower()).strip().replace(" ", "-") for h in heads}
+
+
+def check_links(page, text):
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if re.match(r"[a-z]+:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        file = (page.parent / path) if path else page
+        if not file.exists():
+            wrong.append(f"{page.name}: {target} is not there")
+        elif anchor and anchor not in slugs(file):
+            wrong.append(f"{page.name}: {target} has no such heading")
+
+
+helps = {}
+
+
+def check_command(page, line):
+    words = line.split("#")[0].split("|")[0].split()
+    if len(words) < 2 or not re.fullmatch(r"[a-z]+", words[1]) or words[1] in ("help", "version"):
+        return
+    if words[1] not in helps:
+        helps[words[1]] = run(words[1], "--help")
+    if helps[words[1]].returncode != 0:
+        wrong.append(f"{page.name}: there is no command '{line}'")
+        return
+    for option in re.findall(r"(?<=\s)--[a-z][a-z-]*", line):
+        if option != "--help" and option + " " not in helps[words[1]].stdout:
+            wrong.append(f"{page.name}: heddle {words[1]} has no {option}")
+
+
+def check_programs(page, blocks):
+    programs = [b for b in blocks if b.startswith("heddle 1\n") and "program" in b]
+    for text in programs:
+        said = run("check", "-", text=text)
+        if said.returncode != 0:
+            wrong.append(f"{page.name}: a program is wrong:\n{said.stderr}")
+    if page.name == "README.md":
+        if run("dump", "-", text=programs[0]).stdout != programs[1]:
+            wrong.append("README.md: the second program is not what the first one is lowered to")
+
+
+for page in [root / "README.md", *sorted((root / "docs").glob("*.md"))]:
+    text = page.read_text(encoding="utf-8")
+    blocks = re.findall(r"^```\w*\n(.*?)^```$", text, re.M | re.S)
+    prose = re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S)
+    check_links(page, prose)
+    for line in re.findall(r"`(heddle [^`]*)`", " ".join(prose.split())):
+        check_command(page, line)
+    for block in blocks:
+        for line in re.findall(r"^(?:\$ )?(?:\S*/)?(heddle [a-z][^\n]*)", block, re.M):
+            if not line.startswith("heddle 1"):
+                check_command(page, line)
+    check_programs(page, blocks)
+for line in wrong:
+    print(line)
+sys.exit(bool(wrong))
