@@ -63,6 +63,9 @@ typedef struct hd_graph {
     int64_t *meeting;  // owned: meeting i has members from here
     hd_member *member; // owned
     int64_t nmeetings;
+    // Borrowed, by node; NULL as a rule. A wait that is being tried: another
+    // step of its rank and run, whose end it follows, too; -1.
+    const int32_t *after;
 } hd_graph;
 
 static inline int64_t hd_graph_steps(const hd_graph *graph, int rank)

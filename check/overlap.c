@@ -154,6 +154,16 @@ static int64_t find_beside(lint *l, int rank, int64_t transfer)
     return -1;
 }
 
+// The two may be as far apart as data goes only on streams of their own.
+static const char *what_to_do(const hd_node *transfer, const hd_node *beside)
+{
+    if (transfer->stream != beside->stream)
+        return "they are on streams of their own, and an event, a fork or a "
+               "join orders them";
+    return transfer->stream == 0 ? "put one of the two on a work stream"
+                                 : "put one of the two on another work stream";
+}
+
 static void warn(const lint *l, int rank, int64_t transfer, int64_t beside)
 {
     const hd_op *t = l->graph->node[transfer].op;
@@ -164,10 +174,8 @@ static void warn(const lint *l, int rank, int64_t transfer, int64_t beside)
                "rank %d could, as far as data goes, with this %s",
                hd_op_info_get(t->code)->text, rank,
                hd_op_info_get(c->code)->text);
-    hd_note(l->diag, c->loc,
-            "the %s; put one of the two on a work stream, or lower with "
-            "--comm-stream",
-            hd_op_info_get(c->code)->text);
+    hd_note(l->diag, c->loc, "the %s; %s", hd_op_info_get(c->code)->text,
+            what_to_do(&l->graph->node[transfer], &l->graph->node[beside]));
 }
 
 static void search(lint *l)

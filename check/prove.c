@@ -100,7 +100,7 @@ static hd_status prove(const hd_graph *graph, const hd_check_options *options,
     if (serial != 0)
         HD_TRY(check_deadlock(graph, serial, diag));
     aliases = hd_alias_check(graph, diag);
-    races = hd_race_check(graph, diag);
+    races = hd_race_check(graph, serial, diag);
     HD_TRY(aliases);
     HD_TRY(races);
     return options->against != NULL

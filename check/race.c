@@ -14,6 +14,7 @@
 
 #include "check/memory.h"
 #include "check/order.h"
+#include "check/repair.h"
 #include "check/replay.h"
 #include "check/set.h"
 
@@ -37,6 +38,17 @@ typedef struct told {
 
 enum { MOST_TOLD = 64 }; // more than a diag keeps
 
+typedef struct access {
+    int64_t step;
+    const hd_part *part;
+} access;
+
+// Two accesses that are not ordered, x issued first.
+typedef struct pair {
+    hd_code code;
+    access x, y;
+} pair;
+
 typedef enum phase {
     LOOK,   // is there anything that was not told before?
     ORDER,  // tell what is not ordered
@@ -45,6 +57,7 @@ typedef enum phase {
 
 typedef struct scan {
     const hd_graph *graph;
+    unsigned serial; // a bit for each axis that NCCL is to serve
     hd_cells cells;
     hd_diag *diag;
     int rank;
@@ -64,6 +77,9 @@ typedef struct scan {
     hd_set over;    // values that have ended in this run: see value_of
     told told[MOST_TOLD];
     int ntold;
+    pair pair[MOST_TOLD]; // of this rank, to be told
+    int npairs;
+    int32_t *end; // owned: the clock at the end of the first run
     hd_status status;
     // Of the access that is being compared.
     int64_t step;
@@ -181,52 +197,17 @@ static const hd_part *part_of(const scan *s, int64_t step)
     return found;
 }
 
-typedef struct access {
-    int64_t step;
-    const hd_part *part;
-} access;
-
-static void tell_missing(const scan *s, int64_t first, int64_t second)
-{
-    const hd_node *x = node_of(s, first), *y = node_of(s, second);
-    char from[40], to[40];
-
-    name_stream(x->stream, from);
-    name_stream(y->stream, to);
-    if (x->async)
-        hd_note(s->diag, y->op->loc,
-                "missing: on %s, ahead of this %s, a wait for %%%s, which that "
-                "send records",
-                to, word_of(s, second),
-                hd_op_key(x->op, HD_KEY_DONE)->view.buffer->name);
-    else
-        hd_note(s->diag, y->op->loc,
-                "missing: on %s, ahead of this %s, a wait for an event that %s "
-                "records after that %s",
-                to, word_of(s, second), from, word_of(s, first));
-}
-
-// The one that is issued first was meant to come first.
+// What is to be said of the two is known when the rank has been visited.
 static void tell_pair(scan *s, access x, access y)
 {
     bool group = node_of(s, x.step)->head == node_of(s, y.step)->head &&
                  (x.step < s->steps) == (y.step < s->steps);
     hd_code code = group ? HD_E0802 : HD_E0801;
-    char words[2 * WORDS], mine[WORDS], theirs[WORDS];
 
     if (is_told(s, code, node_of(s, y.step)->op, node_of(s, x.step)->op) ||
         !tell(s, ORDER, code, node_of(s, x.step)->op, node_of(s, y.step)->op))
         return;
-    name_access(s, y.step, y.part, mine);
-    name_access(s, x.step, x.part, theirs);
-    snprintf(words, sizeof words,
-             group ? "members of a group conflict: %s" : "race: %s", mine);
-    say(s, code, view_loc(s, y.step, y.part), words);
-    hd_note(s->diag, view_loc(s, x.step, x.part), "%s is %s", theirs,
-            group ? "in the same group, so neither waits for the other"
-                  : "not ordered with it");
-    if (!group)
-        tell_missing(s, x.step, y.step);
+    s->pair[s->npairs++] = (pair){code, x, y};
 }
 
 static void tell_race(scan *s, int64_t step)
@@ -291,6 +272,40 @@ static void tell_lifetime(scan *s, const cell *c)
             (long long)writer, other->name);
 }
 
+// A step that records the event of the deferred send again, -1 for none.
+static int64_t find_again(scan *s, int64_t send, int64_t end)
+{
+    int64_t again = -1;
+    hd_status status =
+        hd_repair_find_again(s->graph, s->rank, send, end, s->diag, &again);
+
+    s->status = s->status == HD_OK ? status : s->status;
+    return again;
+}
+
+static const char *event_of(const hd_node *send)
+{
+    return hd_op_key(send->op, HD_KEY_DONE)->view.buffer->name;
+}
+
+static void tell_missing_end(scan *s, int64_t send)
+{
+    const hd_node *node = node_of(s, send);
+    int64_t again = find_again(s, send, s->steps);
+
+    if (again < 0)
+        hd_note(s->diag, node->op->loc,
+                "missing: a wait for %%%s, which it records, on the caller's "
+                "stream at the end of the program",
+                event_of(node));
+    else
+        hd_note(s->diag, node->op->loc,
+                "missing: an event of its own, since step %lld records %%%s "
+                "again, and a wait for that on the caller's stream at the end "
+                "of the program",
+                (long long)again, event_of(node));
+}
+
 static void tell_unjoined(scan *s, int64_t step)
 {
     const hd_node *node = node_of(s, step);
@@ -305,12 +320,10 @@ static void tell_unjoined(scan *s, int64_t step)
              s->rank, word_of(s, step), where, (long long)step);
     say(s, HD_E0804, node->op->loc, words);
     if (node->async)
-        hd_note(s->diag, node->op->loc,
-                "missing: a wait for %%%s, which it records, ahead of the end",
-                hd_op_key(node->op, HD_KEY_DONE)->view.buffer->name);
+        tell_missing_end(s, step);
     else
         hd_note(s->diag, node->op->loc,
-                "missing: a join after it, or a wait on the caller's stream "
+                "missing: a join at the end of the program, or a wait there "
                 "for an event that %s records after it",
                 where);
 }
@@ -326,8 +339,8 @@ static void tell_early(scan *s)
              "%s may begin before the caller has come to that run", mine);
     say(s, HD_E0806, view_loc(s, s->step, s->part), words);
     hd_note(s->diag, node_of(s, s->step)->op->loc,
-            "missing: ahead of it a fork, or a wait for an event that the "
-            "caller's stream records");
+            "missing: a fork at the top of the program, or ahead of it a wait "
+            "for an event that the caller's stream records in the same run");
 }
 
 // --------------------------------------------------------------- ordering
@@ -369,6 +382,98 @@ static void compare(scan *s, int32_t step_and_one)
 
     if (step >= 0 && step != s->step && !has_ended(s, step))
         tell_race(s, step);
+}
+
+// ------------------------------------------------------------------ pairs
+
+// What has ended at the end of the first run precedes whatever follows the
+// caller's stream in the second, so either of these orders them.
+static void tell_seam(const scan *s, int64_t second)
+{
+    const hd_node *y = node_of(s, second);
+    char on[40];
+
+    name_stream(y->stream, on);
+    hd_note(s->diag, y->op->loc,
+            "this is across the boundary of two runs; missing: a fork at the "
+            "top of the program, or on %s, ahead of this %s, a wait for an "
+            "event that the caller's stream records in the same run",
+            on, word_of(s, second));
+}
+
+static void tell_wait(scan *s, int64_t first, int64_t second)
+{
+    const hd_node *x = node_of(s, first), *y = node_of(s, second);
+    int64_t again = x->async ? find_again(s, first, second % s->steps) : -1;
+    char from[40], to[40];
+
+    name_stream(x->stream, from);
+    name_stream(y->stream, to);
+    if (again >= 0)
+        hd_note(
+            s->diag, y->op->loc,
+            "missing: an event of its own for that send, since step %lld "
+            "records %%%s again, and on %s, ahead of this %s, a wait for it",
+            (long long)again, event_of(x), to, word_of(s, second));
+    else if (x->async)
+        hd_note(s->diag, y->op->loc,
+                "missing: on %s, ahead of this %s, a wait for %%%s, which that "
+                "send records",
+                to, word_of(s, second), event_of(x));
+    else
+        hd_note(s->diag, y->op->loc,
+                "missing: on %s, ahead of this %s, a wait for an event that %s "
+                "records after that %s",
+                to, word_of(s, second), from, word_of(s, first));
+}
+
+static void tell_missing(scan *s, int64_t first, int64_t second)
+{
+    bool works = false;
+    hd_status status = hd_repair_try_wait(s->graph, s->serial, s->rank, first,
+                                          second, s->diag, &works);
+
+    s->status = s->status == HD_OK ? status : s->status;
+    if (works)
+        tell_wait(s, first, second);
+    else
+        hd_note(s->diag, node_of(s, second)->op->loc,
+                "no event can order them as they stand: ahead of this %s, a "
+                "wait for that %s would never end; give each bytes of its own",
+                word_of(s, second), word_of(s, first));
+}
+
+static bool is_seam(const scan *s, const pair *p)
+{
+    return p->x.step < s->steps && p->y.step >= s->steps;
+}
+
+static void put_pair(scan *s, const pair *p)
+{
+    bool group = p->code == HD_E0802;
+    char words[2 * WORDS], mine[WORDS], theirs[WORDS];
+
+    name_access(s, p->y.step, p->y.part, mine);
+    name_access(s, p->x.step, p->x.part, theirs);
+    snprintf(words, sizeof words,
+             group ? "members of a group conflict: %s" : "race: %s", mine);
+    say(s, p->code, view_loc(s, p->y.step, p->y.part), words);
+    hd_note(s->diag, view_loc(s, p->x.step, p->x.part), "%s is %s", theirs,
+            group ? "in the same group, so neither waits for the other"
+                  : "not ordered with it");
+    if (!group && is_seam(s, p))
+        tell_seam(s, p->y.step);
+    else if (!group)
+        tell_missing(s, p->x.step, p->y.step);
+}
+
+// What is still at work at the end of its run is told as that.
+static void put_pairs(scan *s)
+{
+    s->clock = s->end;
+    for (int i = 0; i < s->npairs; i++)
+        if (!is_seam(s, &s->pair[i]) || has_ended(s, s->pair[i].x.step))
+            put_pair(s, &s->pair[i]);
 }
 
 // --------------------------------------------------------------- accesses
@@ -527,6 +632,9 @@ static void visit(void *context, int64_t step, const int32_t *clock)
     s->step = step;
     s->clock = clock;
     if (step == HD_RUN_END) {
+        memcpy(s->end, clock,
+               sizeof *s->end * (size_t)(s->graph->nstreams +
+                                         (s->global ? 2 * s->nloose : 0)));
         if (s->steps > 0)
             check_end(s);
         return;
@@ -629,7 +737,7 @@ static void begin_phase(scan *s, phase phase, bool global)
     s->phase = phase;
     s->global = global;
     s->found = s->unordered = false;
-    s->nlinks = 0;
+    s->nlinks = s->npairs = 0;
     hd_set_clear(&s->over);
     memset(s->cell, 0, sizeof *s->cell * (size_t)s->cells.ncells);
     memset(s->read, 0,
@@ -656,6 +764,7 @@ static hd_status visit_rank(scan *s, phase phase, bool global)
     if (status == HD_UNSUPPORTED)
         status = hd_order_each(s->graph, &watch, s->diag);
     HD_TRY(status);
+    put_pairs(s);
     check_outputs(s);
     return s->status == HD_NO_MEMORY ? HD_NO_MEMORY : HD_OK;
 }
@@ -684,7 +793,9 @@ static hd_status allocate(scan *s)
                           (void **)&s->read));
     HD_TRY(hd_clear_array(most, sizeof *s->loose, s->diag, (void **)&s->loose));
     HD_TRY(hd_clear_array(most, sizeof *s->wait, s->diag, (void **)&s->wait));
-    return hd_clear_array(most, sizeof *s->waits, s->diag, (void **)&s->waits);
+    HD_TRY(hd_clear_array(most, sizeof *s->waits, s->diag, (void **)&s->waits));
+    return hd_clear_array(s->graph->nstreams + 2 * most, sizeof *s->end,
+                          s->diag, (void **)&s->end);
 }
 
 static void free_scan(scan *s)
@@ -696,12 +807,13 @@ static void free_scan(scan *s)
     free(s->loose);
     free(s->wait);
     free(s->waits);
+    free(s->end);
     hd_set_free(&s->over);
 }
 
-hd_status hd_race_check(const hd_graph *graph, hd_diag *diag)
+hd_status hd_race_check(const hd_graph *graph, unsigned serial, hd_diag *diag)
 {
-    scan s = {.graph = graph, .diag = diag};
+    scan s = {.graph = graph, .serial = serial, .diag = diag};
     hd_status status = hd_cells_create(graph, diag, &s.cells);
 
     if (status == HD_OK)

@@ -10,7 +10,7 @@ HD_BEGIN_DECLS
 
 // The graph's program does not deadlock. Each pair of places in the source is
 // reported once, for the first rank that has it. HD_INVALID if anything was.
-hd_status hd_race_check(const hd_graph *graph, hd_diag *diag);
+hd_status hd_race_check(const hd_graph *graph, unsigned serial, hd_diag *diag);
 
 HD_END_DECLS
 

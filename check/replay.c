@@ -387,18 +387,32 @@ static bool pass_transfers(hd_replay *r, int rank, int64_t step, int64_t n)
 // Of each of the following: whether a step need not wait any more, and then its
 // stream's clock knows of what it waited for.
 
+static bool is_over(const hd_replay *r, int rank, int64_t step)
+{
+    const hd_node *node = hd_graph_node(r->graph, rank, step);
+
+    return hd_replay_defers(r, node) ? hd_replay_is_done(r, rank, step)
+                                     : has_passed(r, rank, node->stream, step);
+}
+
+// The wait that is being tried, in one run and without clocks.
+static bool has_waited(const hd_replay *r, int rank, int64_t step)
+{
+    const hd_graph *g = r->graph;
+    int64_t before = g->after != NULL ? g->after[g->first[rank] + step] : -1;
+
+    return before < 0 || is_over(r, rank, before);
+}
+
 static bool is_recorded(const hd_replay *r, int rank, int64_t step)
 {
     const hd_graph *g = r->graph;
     const hd_node *node = hd_graph_node(g, rank, step);
     int64_t record = hd_same_run(g, rank, step, rank, node->link);
-    const hd_node *from;
 
     if (node->link < 0)
         return true;
-    from = hd_graph_node(g, rank, record);
-    if (hd_replay_defers(r, from) ? !hd_replay_is_done(r, rank, record)
-                                  : !has_passed(r, rank, from->stream, record))
+    if (!is_over(r, rank, record))
         return false;
     merge(r, stream_clock(r, rank, node->stream), step_clock(r, rank, record));
     return true;
@@ -432,7 +446,7 @@ static int64_t pass_step(hd_replay *r, int rank, int stream, int64_t step)
     const hd_node *node = hd_graph_node(r->graph, rank, step);
     int64_t n;
 
-    if (!is_forked(r, rank, stream, step))
+    if (!is_forked(r, rank, stream, step) || !has_waited(r, rank, step))
         return 0;
     if (is_transfer(node)) {
         n = group_size(r->graph, rank, step);

@@ -40,8 +40,9 @@ typedef struct matcher {
     int64_t nnotes, room;
     lone *lone; // owned
     int64_t nlone, lone_room;
-    const note
-        *shifted; // its line's order was told to differ: the rest follows
+    // The last collective that was told to differ, and the last one from which
+    // on its line differs throughout.
+    const note *differs, *shifted;
     told told[MOST_TOLD];
     int ntold;
     bool failed;
@@ -437,9 +438,11 @@ static int64_t match_collective(matcher *m, int64_t i)
     if (other != NULL) {
         describe_difference(m, a, other, what, sizeof what);
         report(m, HD_E0704, a, other, what);
+        m->differs = a;
         m->shifted = other->op->code != a->op->code ? a : m->shifted;
     } else if (n != m->module->axis[a->axis].size) {
-        report_missing(m, a, n);
+        if (m->differs == NULL || !same_line(m->differs, a))
+            report_missing(m, a, n);
         m->shifted = a;
     }
     return i + n;
