@@ -4,6 +4,7 @@
 // When memory runs out, messages are lost but errors are still counted.
 #include "base/diag.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -54,7 +55,10 @@ static void free_message(message *m)
 
 void hd_diag_clear(hd_diag *diag)
 {
-    const hd_source *source = diag->source;
+    const hd_source *source;
+
+    assert(diag != NULL);
+    source = diag->source;
 
     for (size_t i = 0; i < diag->nmessages; i++)
         free_message(&diag->messages[i]);
@@ -515,11 +519,13 @@ hd_status hd_system_error(hd_diag *diag, const char *format, ...)
 
 size_t hd_diag_count(const hd_diag *diag)
 {
+    assert(diag != NULL);
     return diag->nmessages;
 }
 
 size_t hd_diag_errors(const hd_diag *diag)
 {
+    assert(diag != NULL);
     return diag->errors;
 }
 
@@ -527,6 +533,7 @@ bool hd_diag_message(const hd_diag *diag, size_t i, hd_message *out)
 {
     const message *m;
 
+    assert(diag != NULL && out != NULL);
     if (i >= diag->nmessages)
         return false;
     m = &diag->messages[i];
@@ -560,6 +567,7 @@ const char *hd_diag_text(hd_diag *diag)
 {
     hd_text text = {0};
 
+    assert(diag != NULL);
     for (size_t i = 0; i < diag->nmessages; i++)
         print_message(&diag->messages[i], &text);
     if (diag->dropped > 0)

@@ -62,6 +62,15 @@ hd_status hd_fail(hd_diag *diag, hd_status status, const char *format, ...)
 hd_status hd_system_error(hd_diag *diag, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
+// Refuses a NULL that a public function was given, in that function. Public
+// functions that have no status to refuse with assert.
+#define HD_REQUIRE(diag, pointer)                                             \
+    do {                                                                      \
+        if ((pointer) == NULL)                                                \
+            return hd_fail((diag), HD_ARGUMENT, "%s: '%s' is NULL", __func__, \
+                           #pointer);                                         \
+    } while (0)
+
 HD_END_DECLS
 
 #endif

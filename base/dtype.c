@@ -3,6 +3,7 @@
 // end: the compiler turns each into a loop of vector selects.
 #include "base/dtype.h"
 
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -25,12 +26,12 @@ enum { NDTYPES = sizeof rows / sizeof *rows };
 
 size_t hd_dtype_size(hd_dtype dtype)
 {
-    return rows[dtype].size;
+    return (unsigned)dtype < NDTYPES ? rows[dtype].size : 0;
 }
 
 const char *hd_dtype_text(hd_dtype dtype)
 {
-    return rows[dtype].text;
+    return (unsigned)dtype < NDTYPES ? rows[dtype].text : "unknown dtype";
 }
 
 bool hd_dtype_find(const char *name, size_t length, hd_dtype *out)
@@ -339,6 +340,8 @@ INLINE void store_i64(void *to, size_t i, int64_t x)
 
 void hd_dtype_load(hd_dtype dtype, const void *from, size_t n, double *to)
 {
+    assert((unsigned)dtype < NDTYPES &&
+           (n == 0 || (from != NULL && to != NULL)));
     switch (dtype) {
         LOAD_CASES(double, from, n, to);
     }
@@ -346,6 +349,8 @@ void hd_dtype_load(hd_dtype dtype, const void *from, size_t n, double *to)
 
 void hd_dtype_store(hd_dtype dtype, const double *from, size_t n, void *to)
 {
+    assert((unsigned)dtype < NDTYPES &&
+           (n == 0 || (from != NULL && to != NULL)));
     switch (dtype) {
         STORE_CASES(narrow_double, from, n, to);
     }

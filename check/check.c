@@ -29,9 +29,16 @@ static hd_status check_against(const hd_module *module,
 hd_status hd_check_with(const hd_module *module,
                         const hd_check_options *options, hd_diag *diag)
 {
+    const hd_check_options usual = hd_check_defaults();
     const hd_source *outer;
     hd_status status;
 
+    HD_REQUIRE(diag, module);
+    if (options == NULL)
+        options = &usual;
+    if ((unsigned)options->transport > HD_TRANSPORT_NCCL)
+        return hd_fail(diag, HD_ARGUMENT, "there is no transport %d",
+                       (int)options->transport);
     HD_TRY(check_against(module, options->against, diag));
     outer = hd_diag_source(diag, &module->source);
     status = hd_verify(module, diag);
@@ -43,7 +50,5 @@ hd_status hd_check_with(const hd_module *module,
 
 hd_status hd_check(const hd_module *module, hd_diag *diag)
 {
-    hd_check_options options = hd_check_defaults();
-
-    return hd_check_with(module, &options, diag);
+    return hd_check_with(module, NULL, diag);
 }

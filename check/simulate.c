@@ -1,6 +1,7 @@
 // The graph of all ranks' steps under a cost model, event by event. What works
 // at the same time shares: compute its rank's processor (or the node's few),
 // transfers the links of both ends. simulation.h has a map.
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -45,8 +46,13 @@ hd_status hd_simulate(const hd_module *module, const hd_machine *machine,
 {
     const hd_source *outer;
     hd_simulation *s;
+    const hd_machine usual = hd_machine_default();
     hd_status status;
 
+    HD_REQUIRE(diag, module);
+    HD_REQUIRE(diag, out);
+    if (machine == NULL)
+        machine = &usual;
     if (module->stage != HD_STAGE_HOST)
         return hd_fail(diag, HD_ARGUMENT,
                        "only a complete host program is simulated");
@@ -68,15 +74,20 @@ hd_status hd_simulate(const hd_module *module, const hd_machine *machine,
 
 void hd_simulation_predict(const hd_simulation *s, hd_prediction *out)
 {
+    assert(s != NULL && out != NULL);
     *out = s->prediction;
 }
 
 void hd_simulation_measure(hd_simulation *s, const double *times)
 {
-    const hd_graph *g = &s->graph;
-    int64_t n = g->first[g->nranks];
-    double first = n > 0 ? times[0] : 0;
+    const hd_graph *g;
+    double first;
+    int64_t n;
 
+    assert(s != NULL && times != NULL);
+    g = &s->graph;
+    n = g->first[g->nranks];
+    first = n > 0 ? times[0] : 0;
     for (int64_t i = 0; i < n; i++)
         first = hd_simulation_least(first, times[2 * i]);
     for (int64_t i = 0; i < n; i++) {
@@ -88,6 +99,7 @@ void hd_simulation_measure(hd_simulation *s, const double *times)
 
 int64_t hd_simulation_intervals(const hd_simulation *s)
 {
+    assert(s != NULL);
     return s->graph.first[s->graph.nranks];
 }
 
@@ -106,12 +118,21 @@ static int rank_of(const hd_graph *g, int64_t node)
     return low;
 }
 
+static inline bool is_interval(const hd_simulation *s, int64_t i)
+{
+    return s != NULL && i >= 0 && i < s->graph.first[s->graph.nranks];
+}
+
 void hd_simulation_interval(const hd_simulation *s, int64_t i, hd_interval *out)
 {
-    const hd_node *node = hd_simulation_node(s, i);
-    bool point = node->kind == HD_NODE_SEND || node->kind == HD_NODE_RECV;
-    int rank = rank_of(&s->graph, i);
+    const hd_node *node;
+    bool point;
+    int rank;
 
+    assert(out != NULL && is_interval(s, i));
+    node = hd_simulation_node(s, i);
+    point = node->kind == HD_NODE_SEND || node->kind == HD_NODE_RECV;
+    rank = rank_of(&s->graph, i);
     *out =
         (hd_interval){.rank = rank,
                       .stream = node->stream - 1,
@@ -131,10 +152,13 @@ void hd_simulation_interval(const hd_simulation *s, int64_t i, hd_interval *out)
 void hd_simulation_name(const hd_simulation *s, int64_t i, char *out,
                         size_t size)
 {
-    const hd_node *node = hd_simulation_node(s, i);
-    const char *word = hd_op_info_get(node->op->code)->text;
+    const hd_node *node;
+    const char *word;
     hd_text text = {0};
 
+    assert((out != NULL || size == 0) && is_interval(s, i));
+    node = hd_simulation_node(s, i);
+    word = hd_op_info_get(node->op->code)->text;
     if (node->part < node[1].part) {
         const hd_part *part = &s->graph.part[node->part];
 

@@ -2,25 +2,30 @@
 // cut into the shards that ranks hold.
 #include "ir/module.h"
 
+#include <assert.h>
 #include <string.h>
 
 const char *hd_module_name(const hd_module *module)
 {
+    assert(module != NULL);
     return module->name;
 }
 
 hd_stage hd_module_stage(const hd_module *module)
 {
+    assert(module != NULL);
     return module->stage;
 }
 
 int hd_module_ranks(const hd_module *module)
 {
+    assert(module != NULL);
     return (int)module->nranks;
 }
 
 size_t hd_module_arguments(const hd_module *module)
 {
+    assert(module != NULL);
     return (size_t)module->narguments;
 }
 
@@ -32,9 +37,11 @@ static const hd_buffer *find_argument(const hd_module *module, size_t i)
 
 bool hd_module_argument(const hd_module *module, size_t i, hd_argument *out)
 {
-    const hd_buffer *buffer = find_argument(module, i);
+    const hd_buffer *buffer;
     const hd_type *type;
 
+    assert(module != NULL && out != NULL);
+    buffer = find_argument(module, i);
     if (buffer == NULL)
         return false;
     type = &buffer->type;
@@ -114,9 +121,11 @@ static bool can_shard(const hd_module *module, const hd_buffer *buffer,
 void hd_shard(const hd_module *module, size_t i, int rank, const void *whole,
               void *local)
 {
-    const hd_buffer *buffer = find_argument(module, i);
+    const hd_buffer *buffer;
     shard s;
 
+    assert(module != NULL && whole != NULL && local != NULL);
+    buffer = find_argument(module, i);
     if (!can_shard(module, buffer, rank))
         return;
     s = find_shard(module, &buffer->type, rank);
@@ -127,9 +136,11 @@ void hd_shard(const hd_module *module, size_t i, int rank, const void *whole,
 void hd_unshard(const hd_module *module, size_t i, int rank, const void *local,
                 void *whole)
 {
-    const hd_buffer *buffer = find_argument(module, i);
+    const hd_buffer *buffer;
     shard s;
 
+    assert(module != NULL && whole != NULL && local != NULL);
+    buffer = find_argument(module, i);
     if (!can_shard(module, buffer, rank))
         return;
     s = find_shard(module, &buffer->type, rank);

@@ -1308,12 +1308,26 @@ hd_status hd_parse_module(hd_module *module, const hd_define *defines,
 
 // ------------------------------------------------------------- public call
 
-static hd_status check_text(const char *name, size_t length, hd_diag *diag)
+static hd_status check_text(const char *name, const char *text, size_t length,
+                            hd_diag *diag)
 {
+    if (name == NULL || (text == NULL && length > 0))
+        return hd_fail(diag, HD_ARGUMENT, "hd_parse: '%s' is NULL",
+                       name == NULL ? "name" : "text");
     if (length > MAX_TEXT)
         return hd_fail(diag, HD_INVALID,
                        "%s: %zu bytes of text; the limit is %d", name, length,
                        MAX_TEXT);
+    return HD_OK;
+}
+
+static hd_status check_defines(const hd_define *defines, size_t ndefines,
+                               hd_diag *diag)
+{
+    if (ndefines > 0)
+        HD_REQUIRE(diag, defines);
+    for (size_t i = 0; i < ndefines; i++)
+        HD_REQUIRE(diag, defines[i].name);
     return HD_OK;
 }
 
@@ -1326,7 +1340,9 @@ hd_status hd_parse(const char *name, const char *text, size_t length,
     jmp_buf guard;
     hd_status status;
 
-    HD_TRY(check_text(name, length, diag));
+    HD_TRY(check_text(name, text, length, diag));
+    HD_TRY(check_defines(defines, ndefines, diag));
+    HD_REQUIRE(diag, out);
     module = hd_module_create();
     if (module == NULL)
         return hd_fail(diag, HD_NO_MEMORY, "out of memory");
@@ -1338,7 +1354,8 @@ hd_status hd_parse(const char *name, const char *text, size_t length,
     }
     hd_arena_guard(module->arena, &guard);
     module->source.name = hd_arena_text(module->arena, name, strlen(name));
-    module->source.text = hd_arena_text(module->arena, text, length);
+    module->source.text =
+        hd_arena_text(module->arena, length > 0 ? text : "", length);
     module->source.length = length;
     hd_diag_source(diag, &module->source);
     status = hd_parse_module(module, defines, ndefines, diag);

@@ -219,6 +219,8 @@ hd_status hd_print(const hd_module *module, char **out)
     hd_text text = {0};
     char *taken;
 
+    if (module == NULL || out == NULL)
+        return HD_ARGUMENT;
     hd_module_print(module, &text);
     taken = hd_text_take(&text);
     if (taken == NULL)

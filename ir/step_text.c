@@ -115,6 +115,8 @@ hd_status hd_print_steps(const hd_module *module, int rank, hd_diag *diag,
     hd_status status;
     char *taken;
 
+    HD_REQUIRE(diag, module);
+    HD_REQUIRE(diag, out);
     if (rank < 0 || rank >= module->nranks)
         return hd_fail(diag, HD_ARGUMENT, "rank %d of a mesh of %lld", rank,
                        (long long)module->nranks);

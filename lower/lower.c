@@ -71,11 +71,15 @@ static hd_status run_passes(hd_module *module, const hd_lower_options *options,
 hd_status hd_lower(hd_module *module, const hd_lower_options *options,
                    hd_lower_hook *hook, void *context, hd_diag *diag)
 {
+    const hd_lower_options usual = hd_lower_defaults();
     const hd_source *outer;
     hd_arena *scratch;
     jmp_buf guard;
     hd_status status;
 
+    HD_REQUIRE(diag, module);
+    if (options == NULL)
+        options = &usual;
     HD_TRY(check_options(options, diag));
     scratch = hd_arena_create();
     if (scratch == NULL)

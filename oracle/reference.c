@@ -3,6 +3,7 @@
 // ranks run one at a time in this process, each stream from its front, whenever
 // what it waits for has happened; where nothing can move, the program
 // deadlocks.
+#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -676,6 +677,10 @@ hd_status hd_reference_create(const hd_module *module, const void *const *whole,
     hd_reference *r;
     hd_status status;
 
+    HD_REQUIRE(diag, module);
+    HD_REQUIRE(diag, out);
+    if (hd_module_arguments(module) > 0)
+        HD_REQUIRE(diag, whole);
     if (module->stage != HD_STAGE_TENSOR && module->stage != HD_STAGE_HOST)
         return hd_fail(diag, HD_ARGUMENT,
                        "a reference is of a tensor program or a complete host "
@@ -737,11 +742,13 @@ static const hd_buffer *argument(const hd_module *module, size_t i)
 void hd_reference_local(const hd_reference *r, size_t i, int rank,
                         double *values, double *bounds)
 {
-    const hd_buffer *buffer = argument(r->module, i);
+    const hd_buffer *buffer;
     const hd_buffer *root;
     const hd_values *v;
     int64_t n;
 
+    assert(r != NULL && values != NULL);
+    buffer = argument(r->module, i);
     if (buffer == NULL || buffer->type.dtype == HD_EVENT || rank < 0 ||
         rank >= r->nranks)
         return;

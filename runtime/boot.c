@@ -11,6 +11,7 @@
 // gives up; they wait for that word a little beyond their own deadline.
 #include "runtime/boot.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <poll.h>
 #include <stdarg.h>
@@ -606,6 +607,7 @@ static void stop_listening(hd_boot *boot)
 
 const hd_oob *hd_boot_oob(const hd_boot *boot)
 {
+    assert(boot != NULL);
     return &boot->oob;
 }
 
@@ -628,6 +630,8 @@ hd_status hd_boot_connect(const hd_place *place, double timeout, hd_diag *diag,
     hd_status status = HD_OK;
     hd_boot *boot;
 
+    HD_REQUIRE(diag, place);
+    HD_REQUIRE(diag, out);
     HD_TRY(check_place(place, timeout, diag));
     boot = new_boot(place, timeout, diag);
     if (boot == NULL)

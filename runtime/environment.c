@@ -391,10 +391,13 @@ static hd_status put_all(hd_text *json, hd_diag *words)
 hd_status hd_environment(hd_diag *diag, char **out)
 {
     hd_text json = {0};
-    hd_diag *words = hd_diag_create();
-    hd_status status = words == NULL ? HD_NO_MEMORY : put_all(&json, words);
+    hd_diag *words;
+    hd_status status;
     char *text = NULL;
 
+    HD_REQUIRE(diag, out);
+    words = hd_diag_create();
+    status = words == NULL ? HD_NO_MEMORY : put_all(&json, words);
     hd_diag_destroy(words);
     if (status == HD_OK)
         text = hd_text_take(&json);

@@ -3,6 +3,7 @@
 // stream gets there.
 #include "runtime/event.h"
 
+#include <assert.h>
 #include <stdlib.h>
 
 hd_event *hd_event_create(void)
@@ -47,14 +48,18 @@ bool hd_event_has_reached(const hd_event *event, uint64_t number)
 
 void hd_event_record(hd_event *event)
 {
+    assert(event != NULL);
     hd_event_reach(event, hd_event_issue(event, 1));
 }
 
 hd_status hd_event_wait(hd_event *event, double timeout)
 {
     int64_t deadline = hd_clock_after(timeout);
-    uint64_t number = hd_event_issued(event);
+    uint64_t number;
 
+    if (event == NULL)
+        return HD_ARGUMENT;
+    number = hd_event_issued(event);
     for (;;) {
         uint32_t seen = hd_bell_arm(&event->bell);
         bool reached = hd_event_has_reached(event, number);

@@ -7,6 +7,7 @@
 // deadline.
 #include "runtime/group.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,11 +22,13 @@
 
 int hd_group_rank(const hd_group *group)
 {
+    assert(group != NULL);
     return group->rank;
 }
 
 int hd_group_size(const hd_group *group)
 {
+    assert(group != NULL);
     return group->size;
 }
 
@@ -41,6 +44,7 @@ const char *hd_group_host(const hd_group *group, int rank)
 
 void hd_group_set_timeout(hd_group *group, double timeout)
 {
+    assert(group != NULL);
     if (timeout > 0)
         group->timeout = timeout;
 }
@@ -603,10 +607,16 @@ hd_status hd_exchange_agree(const hd_exchange *exchange, hd_status status)
 hd_status hd_group_allgather(hd_group *group, const void *mine, size_t bytes,
                              void *all, hd_diag *diag)
 {
-    hd_exchange exchange =
-        hd_exchange_begin(group, HD_CALL_ALLGATHER, group->timeout, diag);
+    hd_exchange exchange;
     char none = 0; // a barrier may pass NULL
 
+    HD_REQUIRE(diag, group);
+    if (bytes > 0) {
+        HD_REQUIRE(diag, mine);
+        HD_REQUIRE(diag, all);
+    }
+    exchange =
+        hd_exchange_begin(group, HD_CALL_ALLGATHER, group->timeout, diag);
     if (bytes == 0)
         return hd_exchange_allgather(&exchange, &none, 0, &none);
     return hd_exchange_allgather(&exchange, mine, bytes, all);
@@ -664,6 +674,7 @@ hd_status hd_group_create(const hd_oob *oob, double timeout, hd_diag *diag,
     hd_group *group;
     hd_status status;
 
+    HD_REQUIRE(diag, out);
     HD_TRY(check_oob(oob, timeout, diag));
     group = new_group(oob, timeout);
     if (group == NULL)

@@ -31,6 +31,7 @@ hd_status hd_join(const hd_place *place, double timeout, hd_rank_fn *fn,
     hd_group *group;
     hd_status status;
 
+    HD_REQUIRE(diag, place);
     if (fn == NULL)
         return hd_fail(diag, HD_ARGUMENT, "the rank has no function to run");
     HD_TRY(connect_group(place, timeout, diag, &group));

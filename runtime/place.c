@@ -414,6 +414,8 @@ hd_status hd_place_find(hd_diag *diag, bool *found, hd_place *out)
     hd_place place = {0};
     hd_host host; // a wrong one is better told before ranks wait
 
+    HD_REQUIRE(diag, found);
+    HD_REQUIRE(diag, out);
     HD_TRY(read_all(diag, claim));
     HD_TRY(choose(diag, claim, &mine));
     if (mine != NULL) {

@@ -3,6 +3,7 @@
 // each phase ends in an agreement, so that it fails on all ranks or on none.
 // After that a run is a loop over the steps of the walk, each handed to the
 // driver: no allocation, no message, no wait.
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -74,6 +75,10 @@ hd_session_options hd_session_defaults(void)
 static hd_status check_binding(const hd_group *group, const hd_module *module,
                                hd_diag *diag)
 {
+    // Refused here, not at once, so that the other ranks hear of it.
+    if (module == NULL)
+        return hd_fail(diag, HD_ARGUMENT,
+                       "hd_session_create: 'module' is NULL");
     if (module->stage != HD_STAGE_HOST)
         return hd_fail(diag, HD_ARGUMENT,
                        "'%s' is not a complete host program: lower it first",
@@ -379,6 +384,8 @@ hd_status hd_session_create(hd_group *group, const hd_module *module,
     hd_session_options usual = hd_session_defaults();
     const hd_driver *driver = NULL;
 
+    HD_REQUIRE(diag, group);
+    HD_REQUIRE(diag, out);
     if (options == NULL)
         options = &usual;
     for (size_t i = 0; i < sizeof(drivers) / sizeof(*drivers); i++) {
@@ -554,6 +561,7 @@ hd_status hd_session_run_on(hd_session *session, void *stream,
 {
     hd_status status;
 
+    HD_REQUIRE(diag, session);
     HD_TRY(check_arguments(session, arguments, narguments, diag));
     session->runs++;
     hd_ranges_run(session->ranges, session->runs);
@@ -575,8 +583,10 @@ hd_status hd_session_run(hd_session *session, void *const *arguments,
 
 hd_status hd_session_finish(hd_session *session, hd_diag *diag)
 {
-    hd_status status = session->driver->finish(session->device, diag);
+    hd_status status;
 
+    HD_REQUIRE(diag, session);
+    status = session->driver->finish(session->device, diag);
     if (status != HD_OK)
         session->dead = true;
     return status;
@@ -587,11 +597,14 @@ hd_status hd_session_finish(hd_session *session, hd_diag *diag)
 hd_status hd_session_alloc(hd_session *session, size_t bytes, hd_diag *diag,
                            void **out)
 {
+    HD_REQUIRE(diag, session);
+    HD_REQUIRE(diag, out);
     return session->driver->take(session->device, bytes, diag, out);
 }
 
 void hd_session_free(hd_session *session, void *memory)
 {
+    assert(session != NULL || memory == NULL);
     if (memory != NULL)
         session->driver->give(session->device, memory);
 }
@@ -599,6 +612,11 @@ void hd_session_free(hd_session *session, void *memory)
 hd_status hd_session_copy(hd_session *session, void *to, const void *from,
                           size_t bytes, hd_diag *diag)
 {
+    HD_REQUIRE(diag, session);
+    if (bytes > 0) {
+        HD_REQUIRE(diag, to);
+        HD_REQUIRE(diag, from);
+    }
     if (session->runs > 0)
         HD_TRY(hd_session_finish(session, diag));
     return session->driver->copy(session->device, to, from, bytes, diag);
@@ -606,13 +624,12 @@ hd_status hd_session_copy(hd_session *session, void *to, const void *from,
 
 void hd_session_stats(const hd_session *session, hd_stats *out)
 {
-    hd_stats stats = {
-        .runs = session->runs,
-        .steps = session->runs > 0 ? (uint64_t)session->steps.nsteps : 0,
-        .handle_exchanges = session->handle_exchanges,
-        .matmul = "",
-        .transport = ""};
+    hd_stats stats = {.matmul = "", .transport = ""};
 
+    assert(session != NULL && out != NULL);
+    stats.runs = session->runs;
+    stats.steps = session->runs > 0 ? (uint64_t)session->steps.nsteps : 0;
+    stats.handle_exchanges = session->handle_exchanges;
     session->driver->stats(session->device, &stats);
     *out = stats;
 }

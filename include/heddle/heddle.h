@@ -8,7 +8,11 @@
 //                                             -hd_session_run-> answers
 //
 // Every function that can fail returns hd_status and says why in the hd_diag
-// it was given (which may be NULL: then only the status is known). Objects are
+// it was given (which may be NULL: then only the status is known). Other
+// pointers may be NULL only where it is said: a function that returns hd_status
+// refuses what must not be with HD_ARGUMENT, as it does an enumerator that does
+// not exist; for one that does not, that is a bug of the caller's, which debug
+// builds assert. NULL for options or a machine is the default one. Objects are
 // opaque; whoever creates one destroys it, and destroying NULL does nothing.
 // A module, diag, group or session is used by one thread at a time; distinct
 // objects are independent, and a `const hd_module` may be read by several
@@ -117,7 +121,7 @@ typedef enum hd_dtype {
     HD_EVENT,
 } hd_dtype;
 
-// Bytes of one element; 0 for events, which have no bytes.
+// Bytes of one element; 0 for events, which have no bytes, and for no dtype.
 HD_API size_t hd_dtype_size(hd_dtype dtype);
 HD_API const char *hd_dtype_text(hd_dtype dtype); // "bf16"
 
@@ -268,7 +272,7 @@ typedef void hd_lower_hook(void *context, const char *pass,
 // Runs the passes that the module still needs, in place, and verifies after
 // each. A complete host program is left as it is, with a warning if options
 // were asked for. After an error the module
-// may only be destroyed. `hook` may be NULL.
+// may only be destroyed. `options` and `hook` may be NULL.
 HD_API HD_MUST_USE hd_status hd_lower(hd_module *module,
                                       const hd_lower_options *options,
                                       hd_lower_hook *hook, void *context,
@@ -277,11 +281,11 @@ HD_API HD_MUST_USE hd_status hd_lower(hd_module *module,
 // ----------------------------------------------------------------- check
 
 typedef struct hd_check_options {
-    int waiting_streams; // of a rank, that may wait at once: beyond is a
-                         // warning
-    hd_transport transport; // that the program will go by: over NCCL more
-                            // programs deadlock than over copies
-    const char *axes;       // NULL, or transports of some axes, "node=nccl"
+    int waiting_streams;      // of a rank, that may wait at once: beyond is a
+                              // warning
+    hd_transport transport;   // that the program will go by: over NCCL more
+                              // programs deadlock than over copies
+    const char *axes;         // NULL, or transports of some axes, "node=nccl"
     const hd_module *against; // borrowed: the tensor program that a complete
                               // host program is made from; or NULL
 } hd_check_options;
@@ -439,8 +443,8 @@ HD_API void hd_group_destroy(hd_group *group);
 HD_API int hd_group_rank(const hd_group *group);
 HD_API int hd_group_size(const hd_group *group);
 // How long the following collective calls of the group may wait, in seconds;
-// what hd_group_create, hd_launch or hd_join was given until then. A timeout not
-// above 0 changes nothing. Sessions have a timeout of their own.
+// what hd_group_create, hd_launch or hd_join was given until then. A timeout
+// not above 0 changes nothing. Sessions have a timeout of their own.
 HD_API void hd_group_set_timeout(hd_group *group, double timeout);
 
 // Collective. Also a barrier, with bytes = 0. `mine` may lie at its place in

@@ -1,0 +1,484 @@
+// What every exported function does with pointers that must not be NULL, and
+// with enumerators that do not exist: a row a function, and none is left out.
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <regex>
+#include <set>
+#include <sstream>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tests/unit/program.h"
+#include "tests/unit/ranks.h"
+
+namespace
+{
+
+// What the rows have to work with: one rank, its session and all else.
+struct World {
+    Program tensor{"tensor program t\nin %x : f32[4]\nout %y : f32[4]\n{\n"
+                   "    %y = relu %x\n}\n"};
+    Program host{"host program h\nin %x : f32[4]\nout %y : f32[4]\n{\n"
+                 "    %y = relu %x\n}\n"};
+    hd_module *module = host.module;
+    hd_diag *diag = nullptr;
+    hd_group *group = nullptr;
+    hd_session *session = nullptr;
+    hd_simulation *simulation = nullptr;
+    hd_reference *reference = nullptr;
+    float x[4] = {1, 2, 3, 4}, y[4] = {};
+    double doubles[16] = {};
+    const void *whole[2] = {x, nullptr};
+    void *arguments[2] = {x, y};
+    hd_place place = {"none", 0, 1, 0, 1, 1, ""};
+
+    World()
+    {
+        hd_oob oob = {nullptr, 0, 1, nullptr};
+
+        EXPECT_EQ(hd_group_create(&oob, 1, diag, &group), HD_OK);
+        EXPECT_EQ(hd_session_create(group, module, nullptr, diag, &session),
+                  HD_OK);
+        EXPECT_EQ(hd_simulate(module, nullptr, diag, &simulation), HD_OK);
+        EXPECT_EQ(hd_reference_create(module, whole, diag, &reference), HD_OK);
+    }
+    World(const World &) = delete;
+    World &operator=(const World &) = delete;
+    ~World()
+    {
+        hd_reference_destroy(reference);
+        hd_simulation_destroy(simulation);
+        hd_session_destroy(session);
+        hd_group_destroy(group);
+    }
+};
+
+// Each call on its own is refused, asserted, or has no effect.
+struct Row {
+    std::vector<std::function<hd_status(World &)>> refused;
+    std::vector<std::function<void(World &)>> asserted;
+    std::vector<std::function<void(World &)>> fine;
+};
+
+#define REFUSED(call)           \
+    [](World &w) -> hd_status { \
+        (void)w;                \
+        return call;            \
+    }
+#define DOES(call) \
+    [](World &w) { \
+        (void)w;   \
+        call;      \
+    }
+
+template <class Enum> Enum NoSuch()
+{
+    Enum result;
+    unsigned value = 99;
+
+    memcpy(&result, &value, sizeof result);
+    return result;
+}
+
+hd_status LowerWith(World &w,
+                    const std::function<void(hd_lower_options *)> &set)
+{
+    hd_lower_options options = hd_lower_defaults();
+
+    set(&options);
+    return hd_lower(w.tensor.module, &options, nullptr, nullptr, w.diag);
+}
+
+hd_status CreateWith(World &w,
+                     const std::function<void(hd_session_options *)> &set)
+{
+    hd_session_options options = hd_session_defaults();
+    hd_session *session;
+
+    set(&options);
+    return hd_session_create(w.group, w.module, &options, w.diag, &session);
+}
+
+hd_status CheckWith(World &w, hd_transport transport)
+{
+    hd_check_options options = hd_check_defaults();
+
+    options.transport = transport;
+    return hd_check_with(w.module, &options, w.diag);
+}
+
+hd_status Nothing(void *, hd_group *)
+{
+    return HD_OK;
+}
+
+std::map<std::string, Row> Rows()
+{
+    static const hd_define no_name = {nullptr, 1};
+    static hd_module *module;
+    static hd_session *session;
+    static hd_simulation *simulation;
+    static hd_reference *reference;
+    static hd_boot *boot;
+    static hd_group *group;
+    static hd_argument argument;
+    static hd_message message;
+    static hd_prediction prediction;
+    static hd_interval interval;
+    static hd_stats stats;
+    static hd_place place;
+    static bool found;
+    static int64_t steps;
+    static char *text;
+    static char word[8];
+    static void *memory;
+
+    return {
+        {"hd_status_text",
+         {{},
+          {},
+          {DOES(EXPECT_STREQ(hd_status_text(NoSuch<hd_status>()),
+                             "unknown status"))}}},
+        {"hd_version", {}},
+        {"hd_diag_create", {}},
+        {"hd_diag_destroy", {{}, {}, {DOES(hd_diag_destroy(nullptr))}}},
+        {"hd_diag_count", {{}, {DOES((void)hd_diag_count(nullptr))}, {}}},
+        {"hd_diag_errors", {{}, {DOES((void)hd_diag_errors(nullptr))}, {}}},
+        {"hd_diag_message",
+         {{},
+          {DOES((void)hd_diag_message(nullptr, 0, &message)),
+           DOES((void)hd_diag_message(w.host.diag, 0, nullptr))},
+          {}}},
+        {"hd_diag_clear", {{}, {DOES(hd_diag_clear(nullptr))}, {}}},
+        {"hd_diag_text", {{}, {DOES((void)hd_diag_text(nullptr))}, {}}},
+        {"hd_dtype_size",
+         {{}, {}, {DOES(EXPECT_EQ(hd_dtype_size(NoSuch<hd_dtype>()), 0u))}}},
+        {"hd_dtype_text",
+         {{},
+          {},
+          {DOES(EXPECT_STREQ(hd_dtype_text(NoSuch<hd_dtype>()),
+                             "unknown dtype"))}}},
+        {"hd_dtype_load",
+         {{},
+          {DOES(hd_dtype_load(HD_F32, nullptr, 1, w.doubles)),
+           DOES(hd_dtype_load(HD_F32, w.x, 1, nullptr)),
+           DOES(hd_dtype_load(NoSuch<hd_dtype>(), w.x, 1, w.doubles))},
+          {DOES(hd_dtype_load(HD_F32, nullptr, 0, nullptr))}}},
+        {"hd_dtype_store",
+         {{},
+          {DOES(hd_dtype_store(HD_F32, nullptr, 1, w.x)),
+           DOES(hd_dtype_store(HD_F32, w.doubles, 1, nullptr)),
+           DOES(hd_dtype_store(NoSuch<hd_dtype>(), w.doubles, 1, w.x))},
+          {DOES(hd_dtype_store(HD_F32, nullptr, 0, nullptr))}}},
+        {"hd_parse",
+         {{REFUSED(hd_parse(nullptr, "x", 1, nullptr, 0, w.diag, &module)),
+           REFUSED(hd_parse("n", nullptr, 1, nullptr, 0, w.diag, &module)),
+           REFUSED(hd_parse("n", "x", 1, nullptr, 1, w.diag, &module)),
+           REFUSED(hd_parse("n", "x", 1, &no_name, 1, w.diag, &module)),
+           REFUSED(hd_parse("n", "x", 1, nullptr, 0, w.diag, nullptr))},
+          {},
+          {DOES(
+              EXPECT_EQ(hd_parse("n", nullptr, 0, nullptr, 0, w.diag, &module),
+                        HD_INVALID))}}},
+        {"hd_module_destroy", {{}, {}, {DOES(hd_module_destroy(nullptr))}}},
+        {"hd_print",
+         {{REFUSED(hd_print(nullptr, &text)),
+           REFUSED(hd_print(w.module, nullptr))},
+          {},
+          {}}},
+        {"hd_print_steps",
+         {{REFUSED(hd_print_steps(nullptr, 0, w.diag, &text)),
+           REFUSED(hd_print_steps(w.module, 0, w.diag, nullptr)),
+           REFUSED(hd_print_steps(w.module, 1, w.diag, &text)),
+           REFUSED(hd_print_steps(w.module, -1, w.diag, &text))},
+          {},
+          {}}},
+        {"hd_free", {{}, {}, {DOES(hd_free(nullptr))}}},
+        {"hd_module_steps",
+         {{REFUSED(hd_module_steps(nullptr, 0, w.diag, &steps)),
+           REFUSED(hd_module_steps(w.module, 0, w.diag, nullptr)),
+           REFUSED(hd_module_steps(w.module, 1, w.diag, &steps))},
+          {},
+          {}}},
+        {"hd_module_name", {{}, {DOES((void)hd_module_name(nullptr))}, {}}},
+        {"hd_module_stage", {{}, {DOES((void)hd_module_stage(nullptr))}, {}}},
+        {"hd_module_ranks", {{}, {DOES((void)hd_module_ranks(nullptr))}, {}}},
+        {"hd_module_arguments",
+         {{}, {DOES((void)hd_module_arguments(nullptr))}, {}}},
+        {"hd_module_argument",
+         {{},
+          {DOES((void)hd_module_argument(nullptr, 0, &argument)),
+           DOES((void)hd_module_argument(w.module, 0, nullptr))},
+          {DOES(EXPECT_FALSE(hd_module_argument(w.module, 2, &argument)))}}},
+        {"hd_shard",
+         {{},
+          {DOES(hd_shard(nullptr, 0, 0, w.x, w.y)),
+           DOES(hd_shard(w.module, 0, 0, nullptr, w.y)),
+           DOES(hd_shard(w.module, 0, 0, w.x, nullptr))},
+          {DOES(hd_shard(w.module, 7, 0, w.x, w.y)),
+           DOES(hd_shard(w.module, 0, 7, w.x, w.y))}}},
+        {"hd_unshard",
+         {{},
+          {DOES(hd_unshard(nullptr, 0, 0, w.x, w.y)),
+           DOES(hd_unshard(w.module, 0, 0, nullptr, w.y)),
+           DOES(hd_unshard(w.module, 0, 0, w.x, nullptr))},
+          {DOES(hd_unshard(w.module, 7, 0, w.x, w.y)),
+           DOES(hd_unshard(w.module, 0, -1, w.x, w.y))}}},
+        {"hd_lower_defaults", {}},
+        {"hd_lower",
+         {{REFUSED(hd_lower(nullptr, nullptr, nullptr, nullptr, w.diag)),
+           REFUSED(LowerWith(w,
+                             [](hd_lower_options *o) {
+                                 o->transfer = NoSuch<hd_transfer>();
+                             })),
+           REFUSED(LowerWith(w,
+                             [](hd_lower_options *o) {
+                                 o->protocol = NoSuch<hd_protocol>();
+                             })),
+           REFUSED(LowerWith(
+               w, [](hd_lower_options *o) { o->until = NoSuch<hd_stage>(); })),
+           REFUSED(LowerWith(w, [](hd_lower_options *o) { o->streams = 0; })),
+           REFUSED(LowerWith(w, [](hd_lower_options *o) { o->chunks = 0; }))},
+          {},
+          {DOES(EXPECT_EQ(
+              hd_lower(w.tensor.module, nullptr, nullptr, nullptr, w.diag),
+              HD_OK))}}},
+        {"hd_check_defaults", {}},
+        {"hd_check", {{REFUSED(hd_check(nullptr, w.diag))}, {}, {}}},
+        {"hd_check_with",
+         {{REFUSED(hd_check_with(nullptr, nullptr, w.diag)),
+           REFUSED(CheckWith(w, NoSuch<hd_transport>()))},
+          {},
+          {DOES(EXPECT_EQ(hd_check_with(w.module, nullptr, w.diag), HD_OK))}}},
+        {"hd_machine_default", {}},
+        {"hd_simulate",
+         {{REFUSED(hd_simulate(nullptr, nullptr, w.diag, &simulation)),
+           REFUSED(hd_simulate(w.module, nullptr, w.diag, nullptr))},
+          {},
+          {}}},
+        {"hd_simulation_destroy",
+         {{}, {}, {DOES(hd_simulation_destroy(nullptr))}}},
+        {"hd_simulation_predict",
+         {{},
+          {DOES(hd_simulation_predict(nullptr, &prediction)),
+           DOES(hd_simulation_predict(w.simulation, nullptr))},
+          {}}},
+        {"hd_simulation_measure",
+         {{},
+          {DOES(hd_simulation_measure(nullptr, w.doubles)),
+           DOES(hd_simulation_measure(w.simulation, nullptr))},
+          {}}},
+        {"hd_simulation_intervals",
+         {{}, {DOES((void)hd_simulation_intervals(nullptr))}, {}}},
+        {"hd_simulation_interval",
+         {{},
+          {DOES(hd_simulation_interval(nullptr, 0, &interval)),
+           DOES(hd_simulation_interval(w.simulation, 0, nullptr)),
+           DOES(hd_simulation_interval(w.simulation, -1, &interval)),
+           DOES(hd_simulation_interval(w.simulation, 1000, &interval))},
+          {}}},
+        {"hd_simulation_name",
+         {{},
+          {DOES(hd_simulation_name(nullptr, 0, word, sizeof word)),
+           DOES(hd_simulation_name(w.simulation, 0, nullptr, 8)),
+           DOES(hd_simulation_name(w.simulation, 1000, word, 8))},
+          {}}},
+        {"hd_reference_create",
+         {{REFUSED(hd_reference_create(nullptr, w.whole, w.diag, &reference)),
+           REFUSED(hd_reference_create(w.module, nullptr, w.diag, &reference)),
+           REFUSED(
+               hd_reference_create(w.module, w.whole + 1, w.diag, &reference)),
+           REFUSED(hd_reference_create(w.module, w.whole, w.diag, nullptr))},
+          {},
+          {}}},
+        {"hd_reference_destroy",
+         {{}, {}, {DOES(hd_reference_destroy(nullptr))}}},
+        {"hd_reference_local",
+         {{},
+          {DOES(hd_reference_local(nullptr, 1, 0, w.doubles, nullptr)),
+           DOES(hd_reference_local(w.reference, 1, 0, nullptr, nullptr))},
+          {DOES(hd_reference_local(w.reference, 1, 0, w.doubles, nullptr)),
+           DOES(hd_reference_local(w.reference, 9, 9, w.doubles, nullptr))}}},
+        {"hd_group_create",
+         {{REFUSED(hd_group_create(nullptr, 1, w.diag, &group))}, {}, {}}},
+        {"hd_group_destroy", {{}, {}, {DOES(hd_group_destroy(nullptr))}}},
+        {"hd_group_rank", {{}, {DOES((void)hd_group_rank(nullptr))}, {}}},
+        {"hd_group_size", {{}, {DOES((void)hd_group_size(nullptr))}, {}}},
+        {"hd_group_set_timeout",
+         {{}, {DOES(hd_group_set_timeout(nullptr, 1))}, {}}},
+        {"hd_group_allgather",
+         {{REFUSED(hd_group_allgather(nullptr, w.x, 4, w.y, w.diag)),
+           REFUSED(hd_group_allgather(w.group, nullptr, 4, w.y, w.diag)),
+           REFUSED(hd_group_allgather(w.group, w.x, 4, nullptr, w.diag))},
+          {},
+          {DOES(EXPECT_EQ(
+              hd_group_allgather(w.group, nullptr, 0, nullptr, w.diag),
+              HD_OK))}}},
+        {"hd_launch",
+         {{REFUSED(hd_launch(2, 1, 0, nullptr, nullptr, w.diag)),
+           REFUSED(hd_launch(0, 1, 0, Nothing, nullptr, w.diag)),
+           REFUSED(hd_launch(2, 0, 0, Nothing, nullptr, w.diag))},
+          {},
+          {}}},
+        {"hd_place_find",
+         {{REFUSED(hd_place_find(w.diag, nullptr, &place)),
+           REFUSED(hd_place_find(w.diag, &found, nullptr))},
+          {},
+          {}}},
+        {"hd_boot_connect",
+         {{REFUSED(hd_boot_connect(nullptr, 1, w.diag, &boot)),
+           REFUSED(hd_boot_connect(&w.place, 1, w.diag, nullptr))},
+          {},
+          {}}},
+        {"hd_boot_destroy", {{}, {}, {DOES(hd_boot_destroy(nullptr))}}},
+        {"hd_boot_oob", {{}, {DOES((void)hd_boot_oob(nullptr))}, {}}},
+        {"hd_join",
+         {{REFUSED(hd_join(nullptr, 1, Nothing, nullptr, w.diag)),
+           REFUSED(hd_join(&w.place, 1, nullptr, nullptr, w.diag))},
+          {},
+          {}}},
+        {"hd_session_defaults", {}},
+        {"hd_session_create",
+         {{REFUSED(
+               hd_session_create(nullptr, w.module, nullptr, w.diag, &session)),
+           REFUSED(
+               hd_session_create(w.group, nullptr, nullptr, w.diag, &session)),
+           REFUSED(
+               hd_session_create(w.group, w.module, nullptr, w.diag, nullptr)),
+           REFUSED(CreateWith(w,
+                              [](hd_session_options *o) {
+                                  o->transport = NoSuch<hd_transport>();
+                              })),
+           REFUSED(
+               CreateWith(w, [](hd_session_options *o) { o->timeout = 0; }))},
+          {},
+          {}}},
+        {"hd_session_destroy", {{}, {}, {DOES(hd_session_destroy(nullptr))}}},
+        {"hd_session_run",
+         {{REFUSED(hd_session_run(nullptr, w.arguments, 2, w.diag)),
+           REFUSED(hd_session_run(w.session, nullptr, 2, w.diag)),
+           REFUSED(hd_session_run(w.session, w.arguments, 1, w.diag))},
+          {},
+          {}}},
+        {"hd_session_run_on",
+         {{REFUSED(hd_session_run_on(nullptr, nullptr, w.arguments, 2, w.diag)),
+           REFUSED(hd_session_run_on(w.session, nullptr, nullptr, 2, w.diag)),
+           REFUSED(hd_session_run_on(w.session, w.x, w.arguments, 2, w.diag))},
+          {},
+          {}}},
+        {"hd_session_alloc",
+         {{REFUSED(hd_session_alloc(nullptr, 1, w.diag, &memory)),
+           REFUSED(hd_session_alloc(w.session, 1, w.diag, nullptr))},
+          {},
+          {}}},
+        {"hd_session_free",
+         {{},
+          {DOES(hd_session_free(nullptr, w.x))},
+          {DOES(hd_session_free(w.session, nullptr))}}},
+        {"hd_session_copy",
+         {{REFUSED(hd_session_copy(nullptr, w.y, w.x, 4, w.diag)),
+           REFUSED(hd_session_copy(w.session, nullptr, w.x, 4, w.diag)),
+           REFUSED(hd_session_copy(w.session, w.y, nullptr, 4, w.diag))},
+          {},
+          {DOES(
+              EXPECT_EQ(hd_session_copy(w.session, nullptr, nullptr, 0, w.diag),
+                        HD_OK))}}},
+        {"hd_session_finish",
+         {{REFUSED(hd_session_finish(nullptr, w.diag))}, {}, {}}},
+        {"hd_session_stats",
+         {{},
+          {DOES(hd_session_stats(nullptr, &stats)),
+           DOES(hd_session_stats(w.session, nullptr))},
+          {}}},
+        {"hd_event_create", {}},
+        {"hd_event_destroy", {{}, {}, {DOES(hd_event_destroy(nullptr))}}},
+        {"hd_event_record", {{}, {DOES(hd_event_record(nullptr))}, {}}},
+        {"hd_event_wait", {{REFUSED(hd_event_wait(nullptr, 1))}, {}, {}}},
+        {"hd_environment",
+         {{REFUSED(hd_environment(w.diag, nullptr))}, {}, {}}},
+    };
+}
+
+TEST(Api, EveryExportedFunctionHasARow)
+{
+    std::ifstream file(HEDDLE_HEADER);
+    std::stringstream text;
+    std::set<std::string> exported, rows;
+
+    text << file.rdbuf();
+    std::string header = text.str();
+    std::regex function("HD_API[^;(]*?\\b(hd_[a-z_0-9]+)\\(");
+    for (std::sregex_iterator i(header.begin(), header.end(), function), end;
+         i != end; ++i)
+        exported.insert((*i)[1]);
+    for (const auto &row : Rows())
+        rows.insert(row.first);
+    EXPECT_GT(exported.size(), 60u);
+    EXPECT_EQ(exported, rows);
+}
+
+TEST(Api, WhatMustNotBeNullIsRefusedWithWords)
+{
+    World world;
+
+    for (const auto &row : Rows()) {
+        for (size_t i = 0; i < row.second.refused.size(); i++) {
+            world.diag = nullptr;
+            EXPECT_EQ(row.second.refused[i](world), HD_ARGUMENT)
+                << row.first << " " << i;
+            world.diag = hd_diag_create();
+            EXPECT_EQ(row.second.refused[i](world), HD_ARGUMENT)
+                << row.first << " " << i;
+            EXPECT_EQ(hd_diag_errors(world.diag),
+                      row.first == "hd_print" || row.first == "hd_event_wait"
+                          ? 0u
+                          : 1u)
+                << row.first << " " << i << hd_diag_text(world.diag);
+            hd_diag_destroy(world.diag);
+        }
+    }
+}
+
+TEST(Api, WhatIsAllowedDoesNothing)
+{
+    World world;
+
+    for (const auto &row : Rows())
+        for (const auto &call : row.second.fine)
+            call(world);
+}
+
+#ifndef NDEBUG
+// In a process of its own, whose last words nobody hears.
+bool Aborts(const std::function<void(World &)> &call, World &world)
+{
+    int status = 0;
+    pid_t child = fork();
+
+    if (child == 0) {
+        if (freopen("/dev/null", "w", stderr) != nullptr)
+            call(world);
+        _exit(0);
+    }
+    waitpid(child, &status, 0);
+    return WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT;
+}
+
+TEST(Api, WhatHasNoStatusAsserts)
+{
+    World world;
+
+    for (const auto &row : Rows())
+        for (size_t i = 0; i < row.second.asserted.size(); i++)
+            EXPECT_TRUE(Aborts(row.second.asserted[i], world))
+                << row.first << " " << i;
+}
+#endif
+
+} // namespace
