@@ -132,7 +132,7 @@ static const char *output_name(const char *name)
 static outcome cannot_write(const char *name)
 {
     return complain(WRONG, "cannot write %s: %s", output_name(name),
-                    strerror(errno));
+                    *name ? strerror(errno) : "a file has a name");
 }
 
 // mkstemp makes a private file. The result gets the permissions of the file

@@ -11,7 +11,7 @@ typedef struct program_options {
     size_t ndefines;
     hd_lower_options lower;
     bool automatic;      // --transfer auto
-    bool quiet;          // what auto has chosen, another process says
+    bool quiet;          // another process says what auto chose, and warns
     const char *machine; // borrowed: a file, or NULL for the default
 } program_options;
 

@@ -208,6 +208,14 @@ static outcome take_options(run *run, options *at)
     return check_usage(run);
 }
 
+// What is no error is said by the first rank alone.
+static outcome tell_first(const run *run, hd_status status)
+{
+    if (status == HD_OK && run->options.quiet)
+        hd_diag_clear(run->diag);
+    return tell(run->diag, status, run->path);
+}
+
 // A tensor program is parsed twice: the lowering works in place, and the answer
 // to compare with is that of the program as it was written.
 static outcome parse_program(run *run, const content *text)
@@ -221,13 +229,11 @@ static outcome parse_program(run *run, const content *text)
     if (run->verify && stage == HD_STAGE_TENSOR)
         TRY(program_parse(run->path, text, &run->options, run->diag,
                           &run->program));
-    TRY(tell(run->diag,
-             hd_lower(run->module, &run->options.lower, NULL, NULL, run->diag),
-             run->path));
+    TRY(tell_first(run, hd_lower(run->module, &run->options.lower, NULL, NULL,
+                                 run->diag)));
     if (run->unchecked)
         return FINE;
-    return tell(run->diag, hd_check_with(run->module, &how, run->diag),
-                run->path);
+    return tell_first(run, hd_check_with(run->module, &how, run->diag));
 }
 
 static outcome open_program(run *run)

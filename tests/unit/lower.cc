@@ -833,7 +833,7 @@ std::string Try(const std::string &text, const hd_lower_options &options,
         return "parse: " + tensor.Said();
     if (hd_lower(host.module, &options, Reparse, &said, host.diag) != HD_OK)
         return options.chunks > 1 &&
-                       host.Said().find("HD050") != std::string::npos
+                       host.Said().find("error[HD050") != std::string::npos
                    ? ""
                    : "lower: " + host.Said();
     if (!said.empty())
