@@ -19,7 +19,11 @@
 
 void hd_far_init(hd_far *far, int rank, int size)
 {
-    *far = (hd_far){.rank = rank, .size = size, .listener = -1};
+    // Not as one value: that would lie on the stack, which may be small.
+    memset(far, 0, sizeof(*far));
+    far->rank = rank;
+    far->size = size;
+    far->listener = -1;
     for (int i = 0; i < HD_FAR_CALLERS; i++)
         far->caller[i].fd = -1;
 }

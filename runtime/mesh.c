@@ -39,6 +39,7 @@ typedef struct hd_hello {
     uint32_t size;
 } hd_hello;
 
+// Too large for the small stack that a user may have.
 typedef struct hd_mesh {
     hd_group *group;
     hd_card *card;         // owned, by rank
@@ -47,6 +48,10 @@ typedef struct hd_mesh {
     hd_far far;
     int64_t deadline;
     hd_diag *diag;
+    union {
+        hd_hello hello;
+        char bytes[HD_FRAME_ROOM];
+    } payload; // of the frame at hand
 } hd_mesh;
 
 static hd_status open_socket(hd_mesh *mesh, int *out)
@@ -282,27 +287,24 @@ static bool wait_for_input(int fd, int64_t deadline)
 
 // The rank at the other end of `fd`, which process `pid` holds; -1 if it says
 // nothing that fits.
-static int hear_hello(const hd_mesh *mesh, int fd, pid_t pid)
+static int hear_hello(hd_mesh *mesh, int fd, pid_t pid)
 {
-    union {
-        hd_hello hello;
-        char bytes[HD_FRAME_ROOM];
-    } payload;
+    const hd_hello *hello = &mesh->payload.hello;
     hd_frame frame;
     int passed = -1;
     bool sound;
 
     if (!wait_for_input(fd, mesh->deadline) ||
-        hd_frame_receive(fd, pid, &frame, &payload, &passed) != HD_OK)
+        hd_frame_receive(fd, pid, &frame, &mesh->payload, &passed) != HD_OK)
         return -1;
     sound = passed < 0 && frame.kind == HD_FRAME_HELLO &&
-            frame.bytes == sizeof(payload.hello) &&
-            payload.hello.secret == mesh->card[0].secret &&
-            payload.hello.size == (uint32_t)mesh->group->size &&
-            payload.hello.rank < payload.hello.size;
+            frame.bytes == sizeof(*hello) &&
+            hello->secret == mesh->card[0].secret &&
+            hello->size == (uint32_t)mesh->group->size &&
+            hello->rank < hello->size;
     if (passed >= 0)
         close(passed);
-    return sound ? (int)payload.hello.rank : -1;
+    return sound ? (int)hello->rank : -1;
 }
 
 // The peer's queue may be full: of ranks, if there are more than the system
@@ -369,7 +371,7 @@ static hd_status call_near(hd_mesh *mesh, int peer)
 }
 
 // Who called: a rank above ours that had not called yet, or nobody (-1).
-static int identify_caller(const hd_mesh *mesh, int fd)
+static int identify_caller(hd_mesh *mesh, int fd)
 {
     const hd_group *group = mesh->group;
     pid_t pid = peer_of(fd);
@@ -461,27 +463,42 @@ static hd_status connect_all(hd_mesh *mesh)
     return HD_OK;
 }
 
+static hd_status connect_ranks(hd_mesh *mesh, const hd_oob *oob)
+{
+    hd_status status = share_cards(mesh, oob);
+
+    if (status == HD_OK)
+        status = share_hosts(mesh, oob);
+    if (status == HD_OK)
+        status = connect_all(mesh);
+    return status;
+}
+
 hd_status hd_mesh_connect(hd_group *group, const hd_oob *oob, int64_t deadline,
                           hd_diag *diag)
 {
-    hd_mesh mesh = {
-        .group = group, .listener = -1, .deadline = deadline, .diag = diag};
+    hd_mesh *mesh = calloc(1, sizeof(*mesh));
+    hd_card *card = calloc((size_t)group->size, sizeof(hd_card));
     hd_status status;
 
-    mesh.card = calloc((size_t)group->size, sizeof(hd_card));
-    if (mesh.card == NULL)
+    if (mesh == NULL || card == NULL) {
+        free(card);
+        free(mesh);
         return hd_fail(diag, HD_NO_MEMORY, "no memory for %d ranks",
                        group->size);
-    hd_far_init(&mesh.far, group->rank, group->size);
-    status = share_cards(&mesh, oob);
-    if (status == HD_OK)
-        status = share_hosts(&mesh, oob);
-    if (status == HD_OK)
-        status = connect_all(&mesh);
-    if (mesh.listener >= 0)
-        close(mesh.listener);
-    hd_far_close(&mesh.far);
-    free(mesh.far_card);
-    free(mesh.card);
+    }
+    mesh->group = group;
+    mesh->card = card;
+    mesh->listener = -1;
+    mesh->deadline = deadline;
+    mesh->diag = diag;
+    hd_far_init(&mesh->far, group->rank, group->size);
+    status = connect_ranks(mesh, oob);
+    if (mesh->listener >= 0)
+        close(mesh->listener);
+    hd_far_close(&mesh->far);
+    free(mesh->far_card);
+    free(card);
+    free(mesh);
     return status;
 }
