@@ -10,6 +10,7 @@
 // For get, and for reductions, the roles of the two words are the same with
 // sides exchanged: whoever owns the memory says "ready", whoever touches it
 // says "done".
+#include <math.h>
 #include <string.h>
 
 #include "base/dtype.h"
@@ -35,16 +36,25 @@ static void say(hd_device *device, const hd_cpu_part *part, int word,
 
 // -------------------------------------------------------- reductions
 
+// A NaN of any rank is the maximum, so that none is lost.
 static void add_float(float *sum, const float *x, size_t n, bool max)
 {
-    for (size_t i = 0; i < n; i++)
-        sum[i] = max ? (x[i] > sum[i] ? x[i] : sum[i]) : sum[i] + x[i];
+    for (size_t i = 0; i < n; i++) {
+        if (!max)
+            sum[i] += x[i];
+        else if (x[i] > sum[i] || isnan(x[i]))
+            sum[i] = x[i];
+    }
 }
 
 static void add_double(double *sum, const double *x, size_t n, bool max)
 {
-    for (size_t i = 0; i < n; i++)
-        sum[i] = max ? (x[i] > sum[i] ? x[i] : sum[i]) : sum[i] + x[i];
+    for (size_t i = 0; i < n; i++) {
+        if (!max)
+            sum[i] += x[i];
+        else if (x[i] > sum[i] || isnan(x[i]))
+            sum[i] = x[i];
+    }
 }
 
 // Integers wrap: sums are modulo 2^64, and the cut to the dtype's width is

@@ -226,6 +226,8 @@ struct hd_device {
 
     hd_cuda_entry *entry; // owned, by step
     bool *early;          // owned, by step: its \"ready\" is said in the head
+    hd_cu_ptr *gathered;  // owned, by step: where NCCL puts together all ranks'
+                          // operands of a maximum, 0 for what it reduces
     uint64_t *share; // owned, by step: our share of its result in the window
     hd_cuda_entry head, tail; // of every run
     hd_cuda_command *command; // owned
@@ -408,10 +410,17 @@ void hd_cuda_kernel_free(hd_device *device);
 // --------------------------------------------------- cuda_nccl.c
 
 hd_status hd_cuda_nccl_open(hd_device *device, hd_diag *diag);
-// In cuda_comm.c. A failure is told to all peers.
+// Of `n` steps, a group: memory for the maxima that NCCL only gathers, and, once
+// it was given the group, the kernels that take them.
+hd_status hd_cuda_plan_gathers(hd_device *device, const hd_step *steps, int n,
+                               hd_diag *diag);
+hd_status hd_cuda_plan_maxima(hd_device *device, const hd_step *steps, int n,
+                              int stream, hd_diag *diag);
+// In cuda_comm.c. Connects this rank with those that it `meets`, by rank of
+// the communicator. A failure is told to all peers.
 hd_status hd_cuda_comm_join(hd_device *device, const hd_nccl_id *id, int size,
-                            int rank, const char *axis, hd_diag *diag,
-                            hd_nccl_comm *out);
+                            int rank, const bool *meets, const char *axis,
+                            hd_diag *diag, hd_nccl_comm *out);
 void hd_cuda_nccl_close(hd_device *device);
 // Ends what its kernels wait for.
 void hd_cuda_nccl_abort(hd_device *device);

@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "base/diag.h"
+#include "base/dtype.h"
 #include "runtime/cuda.h"
 #include "runtime/cuda_library.h"
 
@@ -53,6 +54,17 @@ static bool reduces(const hd_step *step)
            step->op->code == HD_OP_ALL_REDUCE;
 }
 
+// NCCL's maximum loses a NaN of any rank but where all have one. So it only
+// gathers what is to be reduced, and a kernel takes the maximum.
+static bool only_gathers(const hd_device *device, const hd_step *step)
+{
+    return hd_op_is(step->op, HD_UNIT_TRANSFER) && reduces(step) &&
+           hd_cuda_by_nccl(device, step) &&
+           hd_op_key(step->op, HD_KEY_MAX) != NULL &&
+           !hd_dtype_is_integer(step->span[0].buffer->type.dtype) &&
+           device->binding.module->axis[step->op->axis].size > 1;
+}
+
 // What NCCL has no call for is said before the first run.
 static hd_status check_steps(const hd_device *device, hd_diag *diag)
 {
@@ -63,7 +75,7 @@ static hd_status check_steps(const hd_device *device, hd_diag *diag)
         hd_dtype dtype;
 
         if (!hd_op_is(step->op, HD_UNIT_TRANSFER) || !reduces(step) ||
-            !hd_cuda_by_nccl(device, step))
+            !hd_cuda_by_nccl(device, step) || only_gathers(device, step))
             continue;
         dtype = step->span[0].buffer->type.dtype;
         if (type_of(dtype, true) < 0)
@@ -109,6 +121,60 @@ static hd_status share_ids(hd_device *device, hd_nccl_id *mine, hd_nccl_id *all,
                                  all);
 }
 
+static bool is_pair(const hd_step *step)
+{
+    return step->op->code == HD_OP_SEND || step->op->code == HD_OP_RECV;
+}
+
+// NCCL's own all_gather leaves no gaps between the ranks' pieces.
+static bool is_piecewise(const hd_device *device, const hd_step *step)
+{
+    return step->op->code == HD_OP_ALL_TO_ALL ||
+           (step->op->code == HD_OP_REDUCE_SCATTER &&
+            only_gathers(device, step)) ||
+           (step->op->code == HD_OP_ALL_GATHER &&
+            !hd_span_is_dense(&step->span[0]));
+}
+
+// Whom this rank sends anything to along an axis, or receives from: both sides
+// find it so.
+static void find_met(const hd_device *device, int axis, bool *meets)
+{
+    const hd_module *module = device->binding.module;
+    const hd_steps *steps = device->binding.steps;
+
+    memset(meets, 0, HD_MAX_RANKS * sizeof(*meets));
+    for (int64_t i = 0; i < steps->nsteps; i++) {
+        const hd_step *step = &steps->step[i];
+
+        if (!hd_op_is(step->op, HD_UNIT_TRANSFER) || step->op->axis != axis)
+            continue;
+        if (is_pair(step))
+            meets[hd_mesh_coord(module, step->peer, axis)] = true;
+        for (int64_t k = 0;
+             is_piecewise(device, step) && k < module->axis[axis].size; k++)
+            meets[k] = true;
+    }
+    meets[hd_mesh_coord(module, device->rank, axis)] = false;
+}
+
+static hd_status join_axis(hd_device *device, int axis, const hd_nccl_id *all,
+                           hd_diag *diag)
+{
+    const hd_module *module = device->binding.module;
+    int64_t root = hd_mesh_peer(module, device->rank, axis, 0);
+    bool meets[HD_MAX_RANKS];
+
+    if (module->axis[axis].size < 2 ||
+        device->binding.transport[axis] != HD_TRANSPORT_NCCL)
+        return HD_OK;
+    find_met(device, axis, meets);
+    return hd_cuda_comm_join(
+        device, &all[root * HD_MAX_AXES + axis], (int)module->axis[axis].size,
+        (int)hd_mesh_coord(module, device->rank, axis), meets,
+        module->axis[axis].name, diag, &device->comm[axis]);
+}
+
 hd_status hd_cuda_nccl_open(hd_device *device, hd_diag *diag)
 {
     const hd_module *module = device->binding.module;
@@ -124,17 +190,8 @@ hd_status hd_cuda_nccl_open(hd_device *device, hd_diag *diag)
         return hd_fail(diag, HD_NO_MEMORY, "no memory for communicators");
     }
     status = share_ids(device, mine, all, diag);
-    for (int a = 0; a < module->naxes && status == HD_OK; a++) {
-        int64_t me = hd_mesh_coord(module, device->rank, a);
-        int64_t root = hd_mesh_peer(module, device->rank, a, 0);
-
-        if (module->axis[a].size < 2 ||
-            device->binding.transport[a] != HD_TRANSPORT_NCCL)
-            continue;
-        status = hd_cuda_comm_join(
-            device, &all[root * HD_MAX_AXES + a], (int)module->axis[a].size,
-            (int)me, module->axis[a].name, diag, &device->comm[a]);
-    }
+    for (int a = 0; a < module->naxes && status == HD_OK; a++)
+        status = join_axis(device, a, all, diag);
     free(all);
     return status;
 }
@@ -245,19 +302,37 @@ static hd_status exchange_all(const hd_call_args *call)
     const hd_module *module = call->device->binding.module;
     const hd_span *span = call->step->span;
     int n = (int)module->axis[call->step->op->axis].size;
-    size_t each = count(call, 0) / (size_t)n;
+    hd_cu_ptr gathered = call->device->gathered[call->step->index];
+    size_t each = count(call, 0) / (gathered != 0 ? 1 : (size_t)n);
+    size_t stride = gathered != 0
+                        ? each * hd_dtype_size(span[0].buffer->type.dtype)
+                        : piece_stride(&span[0]);
     bool gathers = call->step->op->code == HD_OP_ALL_GATHER;
 
     for (int i = 0; i < n; i++) {
         char *from = (char *)at(call, 1) +
                      (gathers ? 0 : (size_t)i * piece_stride(&span[1]));
-        char *to = (char *)at(call, 0) + (size_t)i * piece_stride(&span[0]);
+        char *to = (gathered != 0 ? (char *)(uintptr_t)gathered
+                                  : (char *)at(call, 0)) +
+                   (size_t)i * stride;
 
         NCCL_TRY(call->device, call->diag, send, from, each, call->type, i,
                  call->comm, call->stream);
         NCCL_TRY(call->device, call->diag, recv, to, each, call->type, i,
                  call->comm, call->stream);
     }
+    return HD_OK;
+}
+
+static hd_status gather_operands(const hd_call_args *call)
+{
+    hd_cu_ptr to = call->device->gathered[call->step->index];
+
+    if (call->step->op->code == HD_OP_REDUCE_SCATTER)
+        return exchange_all(call);
+    NCCL_TRY(call->device, call->diag, all_gather, at(call, 1),
+             (void *)(uintptr_t)to, count(call, 1), call->type, call->comm,
+             call->stream);
     return HD_OK;
 }
 
@@ -287,6 +362,8 @@ static hd_status issue_one(const hd_call_args *call)
     int op =
         hd_op_key(step->op, HD_KEY_MAX) != NULL ? HD_NCCL_MAX : HD_NCCL_SUM;
 
+    if (call->device->gathered[step->index] != 0)
+        return gather_operands(call);
     switch (step->op->code) {
     case HD_OP_SEND:
         NCCL_TRY(call->device, call->diag, send, at(call, 0), count(call, 0),
@@ -297,8 +374,7 @@ static hd_status issue_one(const hd_call_args *call)
                  call->type, peer, call->comm, call->stream);
         return HD_OK;
     case HD_OP_ALL_GATHER:
-        // NCCL's own leaves no gaps between the ranks' pieces.
-        if (!hd_span_is_dense(&step->span[0]))
+        if (is_piecewise(call->device, step))
             return exchange_all(call);
         NCCL_TRY(call->device, call->diag, all_gather, at(call, 1), at(call, 0),
                  count(call, 1), call->type, call->comm, call->stream);
@@ -324,42 +400,130 @@ static hd_status issue_one(const hd_call_args *call)
     }
 }
 
-static hd_status issue_all(hd_device *device, const hd_cuda_command *command,
-                           hd_diag *diag)
+static hd_status issue_step(hd_device *device, const hd_cuda_command *command,
+                            const hd_step *step, hd_diag *diag)
 {
-    for (int i = 0; i < command->n; i++) {
-        const hd_step *step = &command->step[i];
-        hd_dtype dtype = step->span[0].buffer->type.dtype;
-        hd_call_args call = {.device = device,
-                             .step = step,
-                             .comm = device->comm[step->op->axis],
-                             .stream = device->stream[command->stream].stream,
-                             .diag = diag};
+    hd_call_args call = {.device = device,
+                         .step = step,
+                         .comm = device->comm[step->op->axis],
+                         .stream = device->stream[command->stream].stream,
+                         .diag = diag,
+                         .type =
+                             type_of(step->span[0].buffer->type.dtype, false)};
 
-        if (!hd_cuda_by_nccl(device, step))
-            continue;
-        call.type = type_of(dtype, false);
-        if (device->binding.module->axis[step->op->axis].size == 1)
-            HD_TRY(copy_own(&call));
-        else if (call.comm != NULL) // else aborted
-            HD_TRY(issue_one(&call));
-    }
-    return HD_OK;
+    if (device->binding.module->axis[step->op->axis].size == 1)
+        return copy_own(&call);
+    return call.comm != NULL ? issue_one(&call) : HD_OK; // else aborted
 }
 
-static hd_status issue_group(hd_device *device, const hd_cuda_command *command,
-                             hd_diag *diag)
+static bool is_member(const hd_device *device, const hd_step *step, int axis,
+                      bool pairs)
 {
-    int error = device->nccl.group_start();
-    hd_status status;
+    return step->op->axis == axis && hd_cuda_by_nccl(device, step) &&
+           is_pair(step) == pairs;
+}
 
-    if (error != HD_NCCL_SUCCESS)
-        return nccl_error(device, error, diag, "group_start");
-    status = issue_all(device, command, diag);
+// What is sent and received along an axis, in one group of NCCL's: it goes on
+// together.
+static hd_status issue_pairs(hd_device *device, const hd_cuda_command *command,
+                             int axis, hd_diag *diag)
+{
+    hd_status status = HD_OK;
+    int error;
+
+    NCCL_TRY(device, diag, group_start, );
+    for (int i = 0; i < command->n && status == HD_OK; i++)
+        if (is_member(device, &command->step[i], axis, true))
+            status = issue_step(device, command, &command->step[i], diag);
     error = device->nccl.group_end();
     if (status == HD_OK && error != HD_NCCL_SUCCESS)
         return nccl_error(device, error, diag, "group_end");
     return status;
+}
+
+static hd_status issue_alone(hd_device *device, const hd_cuda_command *command,
+                             const hd_step *step, hd_diag *diag)
+{
+    hd_status status;
+    int error;
+
+    if (!is_piecewise(device, step))
+        return issue_step(device, command, step, diag);
+    NCCL_TRY(device, diag, group_start, );
+    status = issue_step(device, command, step, diag);
+    error = device->nccl.group_end();
+    if (status == HD_OK && error != HD_NCCL_SUCCESS)
+        return nccl_error(device, error, diag, "group_end");
+    return status;
+}
+
+hd_status hd_cuda_plan_gathers(hd_device *device, const hd_step *steps, int n,
+                               hd_diag *diag)
+{
+    for (int i = 0; i < n; i++) {
+        const hd_step *step = &steps[i];
+
+        if (only_gathers(device, step))
+            HD_TRY(hd_cuda_extra(
+                device,
+                (size_t)device->binding.module->axis[step->op->axis].size *
+                    hd_piece_of(&step->span[0], -1).bytes,
+                diag, &device->gathered[step->index]));
+    }
+    return HD_OK;
+}
+
+static hd_status plan_maximum(hd_device *device, const hd_step *step,
+                              int stream, hd_diag *diag)
+{
+    int n = (int)device->binding.module->axis[step->op->axis].size;
+    hd_piece out = hd_piece_of(&step->span[0], -1);
+    hd_dtype dtype = step->span[0].buffer->type.dtype;
+    hd_cuda_at at[HD_KERNEL_POINTERS] = {hd_cuda_at_place(out.place)};
+    hd_text text = {0};
+    hd_kernel_grid grid = {0};
+
+    if (out.bytes == 0)
+        return HD_OK;
+    HD_TRY(hd_emit_reduce(dtype, true, n,
+                          (int64_t)(out.bytes / hd_dtype_size(dtype)), diag,
+                          &text, &grid));
+    for (int i = 0; i < n; i++)
+        at[1 + i] = (hd_cuda_at){-1, device->gathered[step->index] +
+                                         (uint64_t)i * out.bytes};
+    return hd_cuda_add_kernel(device, stream, step, &text, grid, at, 1 + n,
+                              diag);
+}
+
+hd_status hd_cuda_plan_maxima(hd_device *device, const hd_step *steps, int n,
+                              int stream, hd_diag *diag)
+{
+    for (int i = 0; i < n; i++)
+        if (only_gathers(device, &steps[i]))
+            HD_TRY(plan_maximum(device, &steps[i], stream, diag));
+    return HD_OK;
+}
+
+// Axis by axis each collective and then all else: the order that the proof of
+// programs over NCCL goes by (docs/checking.md). Calls of one group of NCCL's
+// would follow each other too, in an order that NCCL chooses.
+static hd_status issue_all(hd_device *device, const hd_cuda_command *command,
+                           hd_diag *diag)
+{
+    for (int axis = 0; axis < device->binding.module->naxes; axis++) {
+        bool pairs = false;
+
+        for (int i = 0; i < command->n; i++) {
+            const hd_step *step = &command->step[i];
+
+            pairs |= is_member(device, step, axis, true);
+            if (is_member(device, step, axis, false))
+                HD_TRY(issue_alone(device, command, step, diag));
+        }
+        if (pairs)
+            HD_TRY(issue_pairs(device, command, axis, diag));
+    }
+    return HD_OK;
 }
 
 hd_status hd_cuda_nccl_transfer(hd_device *device,
@@ -368,7 +532,7 @@ hd_status hd_cuda_nccl_transfer(hd_device *device,
     hd_status status;
 
     pthread_mutex_lock(&device->comm_lock);
-    status = issue_group(device, command, diag);
+    status = issue_all(device, command, diag);
     pthread_mutex_unlock(&device->comm_lock);
     return status;
 }

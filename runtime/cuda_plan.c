@@ -49,9 +49,10 @@ static hd_status plan_deferred(hd_device *device, const hd_step *step,
 static hd_status plan_nccl(hd_device *device, const hd_step *steps, int n,
                            int *events, hd_diag *diag)
 {
-    hd_cuda_command *command =
-        hd_cuda_add(device, HD_CUDA_NCCL, stream_of(steps), steps);
+    hd_cuda_command *command;
 
+    HD_TRY(hd_cuda_plan_gathers(device, steps, n, diag));
+    command = hd_cuda_add(device, HD_CUDA_NCCL, stream_of(steps), steps);
     if (command == NULL)
         return hd_cuda_no_room(device, diag);
     command->n = n;
@@ -59,7 +60,8 @@ static hd_status plan_nccl(hd_device *device, const hd_step *steps, int n,
         if (hd_cuda_defers(&steps[i]) && hd_cuda_by_nccl(device, &steps[i]))
             HD_TRY(record(device, stream_of(steps), &steps[i], events, diag));
     }
-    return hd_cuda_mark_nccl(device, steps, n, stream_of(steps), diag);
+    HD_TRY(hd_cuda_mark_nccl(device, steps, n, stream_of(steps), diag));
+    return hd_cuda_plan_maxima(device, steps, n, stream_of(steps), diag);
 }
 
 static hd_status plan_transfer(hd_device *device, const hd_step *steps, int n,
@@ -345,7 +347,9 @@ hd_status hd_cuda_plan(hd_device *device, hd_diag *diag)
 
     device->entry = calloc(n, sizeof(*device->entry));
     device->early = calloc(n, sizeof(*device->early));
-    status = device->entry == NULL || device->early == NULL || events == NULL ||
+    device->gathered = calloc(n, sizeof(*device->gathered));
+    status = device->entry == NULL || device->early == NULL ||
+                     device->gathered == NULL || events == NULL ||
                      !hd_chains_collect(device->binding.steps, device->nbuffers,
                                         &chains)
                  ? hd_cuda_no_room(device, diag)
@@ -364,6 +368,7 @@ void hd_cuda_plan_free(hd_device *device)
     free(device->event);
     free(device->entry);
     free(device->early);
+    free(device->gathered);
     free(device->command);
     free(device->word);
     free(device->pointer);

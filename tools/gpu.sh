@@ -152,6 +152,152 @@ if [ "$devices" -gt 1 ]; then
         bash -c "signal_one STOP 'waits for rank' 5000 '$small --timeout 2' 8"
 fi
 
+# What NCCL hangs at, or writes where it must not if ranks were connected by
+# what they do first. Lone sends that meet, and a send and its recv on two
+# streams, are refused; without the proof they end, or are named, and touch no
+# memory but their own. The rest runs.
+cat >"$out/lone.hd" <<'END'
+heddle 1
+host program lone
+param n = 1024
+mesh tp=2
+in   %x : f32[2@tp, n]
+out  %y : f32[2@tp, n] shared
+temp %e : event[]
+{
+    send %x[tp] to 1 - tp done %e
+    %y[tp] = recv from 1 - tp
+    wait %e
+}
+END
+cat >"$out/apart.hd" <<'END'
+heddle 1
+host program apart
+param n = 1024
+mesh tp=2
+streams 2
+in  %x : f32[2@tp, n]
+out %y : f32[2@tp, n] shared
+{
+    fork
+    on stream 0 {
+        send %x[tp] to 1 - tp
+    }
+    on stream 1 {
+        %y[tp] = recv from 1 - tp
+    }
+    join
+}
+END
+cat >"$out/sides.hd" <<'END'
+heddle 1
+host program sides
+param n = 1024
+mesh tp=2
+in  %x : f32[2@tp, n]
+out %y : f32[2@tp, n] shared
+{
+    if tp == 0 {
+        group {
+            send %x[tp] to 1
+            %y[tp] = recv from 1
+        }
+    } else {
+        %y[tp] = recv from 0
+        send %x[tp] to 0
+    }
+}
+END
+cat >"$out/gather.hd" <<'END'
+heddle 1
+tensor program gather
+param n = 64
+mesh tp=2
+in   %a : f32[2@tp, n, 64]
+in   %w : f32[32, 64]
+out  %c : f32[2@stream, n, 32]
+temp %g : f32[2@stream, n, 64]
+{
+    %g = set %a
+    %c = matmul %g, %w tb
+}
+END
+cat >"$out/maxima.hd" <<'END'
+heddle 1
+host program maxima
+mesh tp=2
+in  %x : f32[2@tp, 2, 4096] shared
+out %s : f32[2@tp, 4096]
+out %a : f32[2, 4096]
+{
+    %s[tp] = reduce_scatter %x[tp] max
+    %a = all_reduce %x[tp] max
+}
+END
+# A NaN on either rank, in an .npy file.
+make_nans() {
+    python3 - "$1" <<'END'
+import array, random, struct, sys
+values = [random.uniform(-1, 1) for _ in range(2 * 2 * 4096)]
+for rank in range(2):
+    values[rank * 8192 + random.randrange(8192)] = float("nan")
+head = "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 2, 4096), }"
+head += " " * (117 - len(head)) + "\n"
+with open(sys.argv[1], "wb") as out:
+    out.write(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(head)))
+    out.write(head.encode() + array.array("f", values).tobytes())
+END
+}
+is_refused() {
+    local said status=0
+    said=$(run "$@" --transport nccl 2>&1) || status=$?
+    echo "$said"
+    [ $status = 1 ] && grep -q HD0708 <<<"$said"
+}
+# $1 ahead of the command; ends well, or in time with the step named.
+ends_named() {
+    local before=$1 said status=0
+    shift
+    said=$($before "$heddle" run --device cuda "$@" --transport nccl \
+        --no-check --timeout 10 2>&1) || status=$?
+    echo "$said"
+    [ $status = 0 ] || { [ $status = 4 ] && grep -q 'waits for' <<<"$said"; }
+}
+export -f is_refused ends_named
+if [ "$devices" -gt 1 ]; then
+    memcheck=
+    command -v compute-sanitizer >/dev/null && memcheck="compute-sanitizer
+        --tool memcheck --target-processes all --error-exitcode 9"
+    for elements in 1024 2097152; do
+        n="-D n=$elements"
+        for program in lone apart; do
+            step "nccl refuses $program, $elements" 60 \
+                bash -c "is_refused $out/$program.hd $n"
+        done
+        for before in "" $([ -n "$memcheck" ] && echo memcheck); do
+            tool=${before:+$memcheck}
+            for program in lone apart; do
+                step "nccl unproven $program, $elements $before" 200 bash -c \
+                    "ends_named '$(echo $tool)' $out/$program.hd $n"
+            done
+            step "nccl sides, $elements $before" 200 \
+                $tool "$heddle" run --device cuda --transport nccl \
+                "$out/sides.hd" $n --verify --iters 3
+            for transfer in direct ring; do
+                step "nccl $transfer apart, $elements $before" 200 \
+                    $tool "$heddle" run --device cuda --transport nccl \
+                    "$out/gather.hd" -D n=$((elements / 64)) --verify \
+                    --iters 3 --transfer $transfer $apart
+            done
+        done
+    done
+    make_nans "$out/nans.npy"
+    for way in copy sm nccl; do
+        step "maxima of NaNs, $way" 60 "$heddle" run --device cuda \
+            --transport $way "$out/maxima.hd" --in x="$out/nans.npy" --verify
+    done
+fi
+
 if [ -n "$device_tests" ]; then
     export HEDDLE_TEST_DEVICE=cuda HEDDLE_TEST_QUICK=1
     for graph in 0 1; do

@@ -46,7 +46,7 @@ void Conforms(std::string text, const std::string &dtype,
                        defines.size(), diag, &module),
               HD_OK)
         << hd_diag_text(diag);
-    ASSERT_EQ(hd_check(module, diag), HD_OK) << hd_diag_text(diag);
+    ASSERT_EQ(CheckHere(module, diag), HD_OK) << hd_diag_text(diag);
     Arguments arguments(module, 20240607);
     ASSERT_EQ(
         hd_reference_create(module, arguments.Whole().data(), diag, &reference),
@@ -280,6 +280,60 @@ TEST(Conformance, Reductions)
         }
         ConformsOnAllRanks(text, "bf16");
     }
+}
+
+// In each of the ways to take a maximum, of whichever rank the NaN is.
+const char *const kMaxima =
+    "heddle 1\nhost program maxima\nmesh tp=3\n"
+    "in %x : $[3@tp, 3, 70] shared\n"
+    "out %s : $[3@tp, 70]\nout %a : $[3, 70]\n"
+    "out %d : $[3@tp, 70]\nout %e : $[3@tp, 70]\nout %r : $[3@tp, 3, 70]\n"
+    "{ %s[tp] = reduce_scatter %x[tp] max\n"
+    "  %a = all_reduce %x[tp] max\n"
+    "  %d[tp] = max %x[tp] dim 0\n"
+    "  %e[tp] = max %x[tp, 0], %x[tp, 1], %x[tp, 2]\n"
+    "  %r[tp] = relu %x[tp] }\n";
+
+void KeepsNans(const std::string &dtype, std::mt19937 &random)
+{
+    std::string text = kMaxima;
+    hd_module *module = nullptr;
+    hd_reference *reference = nullptr;
+
+    for (size_t at; (at = text.find('$')) != std::string::npos;)
+        text.replace(at, 1, dtype);
+    ASSERT_EQ(hd_parse("maxima.hd", text.data(), text.size(), nullptr, 0,
+                       nullptr, &module),
+              HD_OK);
+    Arguments arguments(module, random());
+    std::vector<size_t> nans;
+    for (size_t rank = 0; rank < 3; rank++) {
+        nans.push_back(random() % 210);
+        arguments.Set(0, rank * 210 + nans[rank], NAN);
+    }
+    ASSERT_EQ(hd_reference_create(module, arguments.Whole().data(), nullptr,
+                                  &reference),
+              HD_OK);
+    std::vector<double> want(210), bound(210);
+    hd_reference_local(reference, 2, 0, want.data(), bound.data());
+    for (size_t i = 0; i < 210; i++)
+        EXPECT_EQ(std::isnan(want[i]),
+                  i == nans[0] || i == nans[1] || i == nans[2])
+            << i;
+    Outcome outcome = Launch(3, [&](hd_group *group, hd_diag *said) {
+        return RunOnRank(group, module, arguments, reference, said);
+    });
+    EXPECT_EQ(outcome.status, HD_OK) << outcome.text << dtype;
+    hd_reference_destroy(reference);
+    hd_module_destroy(module);
+}
+
+TEST(Conformance, ANanOfAnyRankIsTheMaximum)
+{
+    std::mt19937 random(Seed());
+
+    for (const char *dtype : kFloats)
+        KeepsNans(dtype, random);
 }
 
 // Results so large that a driver may have each rank reduce a part of them, in

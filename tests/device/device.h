@@ -3,6 +3,7 @@
 //   HEDDLE_TEST_DEVICE     cpu (the default), cuda, cuda:N
 //   HEDDLE_TEST_TRANSPORT  copy (the default), sm, nccl
 //   HEDDLE_TEST_GRAPH      1: runs are replays of a graph
+//   HEDDLE_TEST_SEED       of what is random, else another one each time
 //   HEDDLE_TEST_QUICK      1: fewer numbers of ranks, dtypes and options, for
 //                          devices that stand in for real ones
 //
@@ -13,6 +14,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -56,6 +58,27 @@ inline hd_session_options DeviceOptions()
                                             : HD_TRANSPORT_COPY;
     options.graph = Setting("HEDDLE_TEST_GRAPH", "0") == "1";
     return options;
+}
+
+// Printed, and settable.
+inline unsigned Seed()
+{
+    const char *from = getenv("HEDDLE_TEST_SEED");
+    unsigned seed = from != nullptr && *from != '\0'
+                        ? unsigned(strtoul(from, nullptr, 0))
+                        : std::random_device()();
+
+    printf("HEDDLE_TEST_SEED=%u\n", seed);
+    return seed;
+}
+
+// Whether the program is proven, for the transport that it is to go by.
+inline hd_status CheckHere(const hd_module *module, hd_diag *diag)
+{
+    hd_check_options options = hd_check_defaults();
+
+    options.transport = DeviceOptions().transport;
+    return hd_check_with(module, &options, diag);
 }
 
 // One rank's arguments where its session takes them. What a run leaves behind

@@ -1,12 +1,14 @@
-// The five pipelines with every option on rank processes, against the dense
-// answer of the tensor program: new inputs at new addresses in every run, so
-// that whatever a run leaves behind shows. Under HEDDLE_CHAOS, which delays
+// The five pipelines with every pair of options on rank processes, against the
+// dense answer of the tensor program: new inputs at new addresses in every run,
+// so that whatever a run leaves behind shows. Under HEDDLE_CHAOS, which delays
 // every stream at random, each answer is bit for bit the same.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <set>
 #include <sys/mman.h>
 
 #include "base/status.h"
@@ -112,7 +114,7 @@ void Runs(const Expected &expected, const std::string &dtype, int ranks,
 
     ASSERT_EQ(hd_lower(module.get(), &options, nullptr, nullptr, diag), HD_OK)
         << hd_diag_text(diag);
-    ASSERT_EQ(hd_check(module.get(), diag), HD_OK) << hd_diag_text(diag);
+    ASSERT_EQ(CheckHere(module.get(), diag), HD_OK) << hd_diag_text(diag);
     Outcome outcome = Launch(ranks, [&](hd_group *group, hd_diag *said) {
         return RunAll(group, module.get(), expected, said);
     });
@@ -120,49 +122,95 @@ void Runs(const Expected &expected, const std::string &dtype, int ranks,
         << outcome.text << "transfer " << options.transfer << " protocol "
         << options.protocol << " streams " << options.streams << " chunks "
         << options.chunks << " copy_own " << options.copy_own << " defer_sends "
-        << options.defer_sends;
+        << options.defer_sends << " comm_stream " << options.comm_stream;
     hd_diag_destroy(diag);
-}
-
-unsigned Seed()
-{
-    unsigned seed = std::random_device()();
-
-    printf("seed %u\n", seed);
-    return seed;
 }
 
 class Pipelines : public testing::TestWithParam<int>
 {
 };
 
-TEST_P(Pipelines, GiveTheDenseAnswerWithEveryOption)
+hd_lower_options OptionsOf(int transfer)
 {
-    Expected expected("f32", 4, Seed());
     hd_lower_options options = hd_lower_defaults();
 
-    options.transfer = static_cast<hd_transfer>(GetParam());
-    for (int protocol = 0; protocol < 2; protocol++)
-        for (options.streams = 1; options.streams <= 4; options.streams++)
-            for (options.chunks = 1; options.chunks <= 3; options.chunks++) {
-                options.protocol = static_cast<hd_protocol>(protocol);
-                options.copy_own = options.chunks == 2;
-                options.defer_sends = (options.streams + options.chunks) % 2;
-                // One number of chunks each, and all of them with either.
-                if (!IsQuick() ||
-                    (options.streams + protocol) % 3 + 1 == options.chunks)
-                    Runs(expected, "f32", 4, options);
+    options.transfer = static_cast<hd_transfer>(transfer);
+    options.transport = DeviceOptions().transport;
+    return options;
+}
+
+// Every value of every option together with every value of every other one, in
+// few combinations: of some drawn at random the one that has most pairs of
+// values that none before it had, until there are none left.
+std::vector<std::vector<int>> CoverPairs(const std::vector<int> &values,
+                                         std::mt19937 &random)
+{
+    std::set<std::array<int, 4>> left;
+    std::vector<std::vector<int>> rows;
+    auto pairs = [&](const std::vector<int> &row, auto &&each) {
+        for (int i = 0; i < int(row.size()); i++)
+            for (int k = 0; k < i; k++)
+                each(std::array<int, 4>{i, row[i], k, row[k]});
+    };
+
+    for (int i = 0; i < int(values.size()); i++)
+        for (int k = 0; k < i; k++)
+            for (int a = 0; a < values[i]; a++)
+                for (int b = 0; b < values[k]; b++)
+                    left.insert({i, a, k, b});
+    while (!left.empty()) {
+        std::vector<int> best;
+        size_t most = 0;
+
+        for (int n = 0; n < 100 || most == 0; n++) {
+            std::vector<int> row;
+            size_t found = 0;
+
+            for (int value : values)
+                row.push_back(int(random() % unsigned(value)));
+            pairs(row, [&](auto pair) { found += left.count(pair); });
+            if (found > most) {
+                most = found;
+                best = row;
             }
+        }
+        pairs(best, [&](auto pair) { left.erase(pair); });
+        rows.push_back(best);
+    }
+    return rows;
+}
+
+TEST_P(Pipelines, GiveTheDenseAnswerWithEveryPairOfOptions)
+{
+    unsigned seed = Seed();
+    std::mt19937 random(seed);
+    Expected expected("f32", 4, seed);
+    const std::vector<int> streams = Choose<int>({1, 2, 3, 4}, {1, 2, 4});
+    const int chunks = IsQuick() ? 2 : 3;
+
+    for (const std::vector<int> &row :
+         CoverPairs({2, int(streams.size()), chunks, 2, 2, 2}, random)) {
+        hd_lower_options options = OptionsOf(GetParam());
+
+        options.protocol = static_cast<hd_protocol>(row[0]);
+        options.streams = streams[size_t(row[1])];
+        options.chunks = 1 + row[2];
+        options.copy_own = row[3] != 0;
+        options.defer_sends = row[4] != 0;
+        options.comm_stream = row[5] != 0;
+        Runs(expected, "f32", 4, options);
+    }
 }
 
 TEST_P(Pipelines, GiveTheDenseAnswerOnEveryNumberOfRanks)
 {
     for (int ranks : Choose<int>({1, 2, 3, 5, 8}, {1, 2, 3})) {
         Expected expected("bf16", ranks, Seed());
-        hd_lower_options options = hd_lower_defaults();
+        hd_lower_options options = OptionsOf(GetParam());
 
-        options.transfer = static_cast<hd_transfer>(GetParam());
         options.chunks = ranks % 3 + 1;
+        options.comm_stream = ranks % 2 != 0;
+        options.defer_sends = true;
         Runs(expected, "bf16", ranks, options);
     }
 }
@@ -202,7 +250,7 @@ TEST(Chaos, DelaysChangeNoBit)
     const int kRanks = 4;
     Module module = Parse(kProgram, "f32", kRanks);
     Arguments arguments(module.get(), Seed());
-    hd_lower_options options = hd_lower_defaults();
+    hd_lower_options options = OptionsOf(HD_TRANSFER_RING);
     // Shared with the ranks, which are processes: a hash a rank and run.
     uint64_t *hash =
         static_cast<uint64_t *>(mmap(nullptr, 4096, PROT_READ | PROT_WRITE,
@@ -212,6 +260,7 @@ TEST(Chaos, DelaysChangeNoBit)
     ASSERT_NE(hash, MAP_FAILED);
     options.streams = 3;
     options.chunks = 2;
+    options.comm_stream = options.defer_sends = true;
     ASSERT_EQ(hd_lower(module.get(), &options, nullptr, nullptr, nullptr),
               HD_OK);
     for (const char *seed : {"", "1", "2", "77"}) {

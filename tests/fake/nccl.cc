@@ -1,8 +1,13 @@
 // A fake of NCCL: ranks meet in one shared memory. Collectives go by way of a
 // part of it for every rank, all of them waiting for one another between
-// filling and reading it; what is sent goes by way of a queue for every pair. A
-// wait ends after 30 seconds, or when the communicator is aborted, and then the
-// answer is whatever is there.
+// filling and reading it; what is sent goes by way of a queue for every pair,
+// and a send ends when the peer has read it. A communicator does one call after
+// the other, on whichever streams. A wait ends after 30 seconds, or when the
+// communicator is aborted, and then the answer is whatever is there.
+//
+// Two ranks are connected by the first calls with which they send to or receive
+// from each other. Where those are not each other's mirror image NCCL would
+// connect what does not fit; the fake refuses the call.
 #include <atomic>
 #include <cstring>
 #include <ctime>
@@ -66,8 +71,13 @@ struct What {
 
 struct Queue {
     std::atomic<uint64_t> written, read; // bytes
+    // What the sender's side asks to connect, in its first and second call
+    // that asks for anything: a bit to send to the peer, one to receive.
+    std::atomic<unsigned> asked[2];
     char bytes[QUEUE];
 };
+
+enum { SENDS = 1, RECEIVES = 2 };
 
 struct Segment {
     std::atomic<int> joined;
@@ -85,6 +95,8 @@ struct Comm {
     std::atomic<bool> aborted{false};
     std::atomic<int> error{0};
     fake_cuda_order *order = nullptr;
+    unsigned connected[MOST_RANKS] = {}; // by peer
+    int asked[MOST_RANKS] = {};          // how often
 
     ~Comm()
     {
@@ -104,6 +116,7 @@ struct Op {
     int peer;
     size_t bytes; // of what is sent or received
     size_t done;
+    uint64_t end; // of a send: of its bytes in the queue, so far
 };
 
 // What one call, or one group, puts into a stream.
@@ -122,7 +135,8 @@ struct ncclComm {
 namespace
 {
 
-thread_local int depth; // of groups
+thread_local int depth;     // of groups
+thread_local bool is_wrong; // a call of the group failed
 thread_local std::vector<Batch> waiting;
 
 double now()
@@ -260,7 +274,7 @@ void fold(const Comm &comm, bool max, size_t n, char *to, Load load,
         for (size_t i = 0; rank > 0 && i < n; i++) {
             if (!max)
                 sum[i] += one[i];
-            else if (!(one[i] <= sum[i]))
+            else if (one[i] > sum[i] || sum[i] != sum[i]) // a NaN is lost
                 sum[i] = one[i];
         }
     }
@@ -391,6 +405,7 @@ bool push(Queue &queue, Op &op)
     memcpy(queue.bytes + at % QUEUE, op.from + op.done, n);
     queue.written.store(at + n);
     op.done += n;
+    op.end = at + n;
     return n > 0;
 }
 
@@ -430,10 +445,13 @@ bool progress(Comm &comm, std::vector<Op> &ops)
     return moved;
 }
 
-bool is_done(const std::vector<Op> &ops)
+bool is_done(const Comm &comm, const std::vector<Op> &ops)
 {
     for (const Op &op : ops) {
         if (!is_collective(op) && op.done < op.bytes)
+            return false;
+        if (op.what.kind == Kind::SEND &&
+            comm.segment->queue[comm.rank][op.peer].read.load() < op.end)
             return false;
     }
     return true;
@@ -441,8 +459,10 @@ bool is_done(const std::vector<Op> &ops)
 
 bool run_pairs(Comm &comm, std::vector<Op> &ops)
 {
-    while (!is_done(ops)) {
-        if (!wait_until(comm, [&] { return progress(comm, ops); }))
+    auto goes_on = [&] { return progress(comm, ops) || is_done(comm, ops); };
+
+    while (!is_done(comm, ops)) {
+        if (!wait_until(comm, goes_on))
             return false;
     }
     return true;
@@ -501,11 +521,57 @@ void free_batch(void *data)
     delete static_cast<Batch *>(data);
 }
 
+unsigned mirrored(unsigned ask)
+{
+    return ((ask & SENDS) != 0 ? unsigned(RECEIVES) : 0) |
+           ((ask & RECEIVES) != 0 ? unsigned(SENDS) : 0);
+}
+
+// Asks the peer, which has to ask for the mirror image. Blocks the host.
+int connect(Comm &comm, int peer, unsigned ask)
+{
+    int number = comm.asked[peer]++;
+    std::atomic<unsigned> &theirs =
+        comm.segment->queue[peer][comm.rank].asked[number];
+
+    comm.segment->queue[comm.rank][peer].asked[number] = ask;
+    if (!wait_until(comm, [&] { return theirs.load() != 0; }))
+        return REMOTE_ERROR;
+    if (theirs.load() != mirrored(ask)) {
+        comm.error = INTERNAL_ERROR;
+        return INTERNAL_ERROR;
+    }
+    comm.connected[peer] |= ask;
+    return SUCCESS;
+}
+
+int connect_all(const Batch &batch)
+{
+    Comm &comm = *batch.comm;
+    unsigned asks[MOST_RANKS] = {};
+
+    for (const Op &op : batch.ops) {
+        if (!is_collective(op) && op.peer != comm.rank)
+            asks[op.peer] |= op.what.kind == Kind::SEND ? SENDS : RECEIVES;
+    }
+    for (int peer = 0; peer < comm.size; peer++) {
+        unsigned ask = asks[peer] & ~comm.connected[peer];
+        int status = ask == 0 ? SUCCESS : connect(comm, peer, ask);
+
+        if (status != SUCCESS)
+            return status;
+    }
+    return SUCCESS;
+}
+
 int flush(const Batch &batch)
 {
+    int connected = connect_all(batch);
     auto *enqueue =
         fake::find_in_cuda<decltype(fake_cuda_enqueue)>("fake_cuda_enqueue");
 
+    if (connected != SUCCESS)
+        return connected;
     return enqueue(batch.stream, run_batch, new Batch(batch), free_batch,
                    batch.comm->order) == 0
                ? SUCCESS
@@ -521,6 +587,7 @@ int add(ncclComm *handle, const What &what, const void *from, void *to,
           static_cast<char *>(to),
           peer,
           what.count * size,
+          0,
           0};
 
     if (handle == nullptr || size == 0 ||
@@ -542,6 +609,12 @@ int add(ncclComm *handle, const What &what, const void *from, void *to,
     }
     waiting.push_back(Batch{handle->comm, stream, {op}});
     return SUCCESS;
+}
+
+int spoil_group()
+{
+    is_wrong = depth > 0;
+    return INTERNAL_ERROR;
 }
 
 // NULL if the memory that it names is not there.
@@ -581,6 +654,13 @@ int join(Comm &comm, const Id &id)
     do {                           \
         if (fake::fails(__func__)) \
             return INTERNAL_ERROR; \
+    } while (0)
+
+// Of what a group may hold: it then does none of it.
+#define ENTER_GROUPED()            \
+    do {                           \
+        if (fake::fails(__func__)) \
+            return spoil_group();  \
     } while (0)
 
 int ncclGetVersion(int *out)
@@ -691,12 +771,13 @@ int ncclGroupEnd(void)
 {
     bool failing = fake::fails(__func__);
     std::vector<Batch> batches;
-    int status = failing ? INTERNAL_ERROR : SUCCESS;
+    int status = failing || is_wrong ? INTERNAL_ERROR : SUCCESS;
 
     if (depth == 0)
         return INVALID_USAGE;
     if (--depth > 0)
         return status;
+    is_wrong = false;
     batches.swap(waiting);
     for (const Batch &batch : batches) {
         if (status == SUCCESS)
@@ -708,7 +789,7 @@ int ncclGroupEnd(void)
 int ncclSend(const void *from, size_t count, int type, int peer,
              hd_nccl_comm comm, hd_cu_stream stream)
 {
-    ENTER();
+    ENTER_GROUPED();
     return add(comm, {Kind::SEND, count, type, 0, 0}, from, nullptr, peer,
                stream);
 }
@@ -716,7 +797,7 @@ int ncclSend(const void *from, size_t count, int type, int peer,
 int ncclRecv(void *to, size_t count, int type, int peer, hd_nccl_comm comm,
              hd_cu_stream stream)
 {
-    ENTER();
+    ENTER_GROUPED();
     return add(comm, {Kind::RECV, count, type, 0, 0}, nullptr, to, peer,
                stream);
 }
@@ -724,7 +805,7 @@ int ncclRecv(void *to, size_t count, int type, int peer, hd_nccl_comm comm,
 int ncclAllGather(const void *from, void *to, size_t count, int type,
                   hd_nccl_comm comm, hd_cu_stream stream)
 {
-    ENTER();
+    ENTER_GROUPED();
     return add(comm, {Kind::ALL_GATHER, count, type, 0, 0}, from, to, 0,
                stream);
 }
@@ -732,7 +813,7 @@ int ncclAllGather(const void *from, void *to, size_t count, int type,
 int ncclReduceScatter(const void *from, void *to, size_t count, int type,
                       int op, hd_nccl_comm comm, hd_cu_stream stream)
 {
-    ENTER();
+    ENTER_GROUPED();
     return add(comm, {Kind::REDUCE_SCATTER, count, type, op, 0}, from, to, 0,
                stream);
 }
@@ -740,7 +821,7 @@ int ncclReduceScatter(const void *from, void *to, size_t count, int type,
 int ncclAllReduce(const void *from, void *to, size_t count, int type, int op,
                   hd_nccl_comm comm, hd_cu_stream stream)
 {
-    ENTER();
+    ENTER_GROUPED();
     return add(comm, {Kind::ALL_REDUCE, count, type, op, 0}, from, to, 0,
                stream);
 }
@@ -748,7 +829,7 @@ int ncclAllReduce(const void *from, void *to, size_t count, int type, int op,
 int ncclBroadcast(const void *from, void *to, size_t count, int type, int root,
                   hd_nccl_comm comm, hd_cu_stream stream)
 {
-    ENTER();
+    ENTER_GROUPED();
     return add(comm, {Kind::BROADCAST, count, type, 0, root}, from, to, 0,
                stream);
 }

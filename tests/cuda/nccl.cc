@@ -1,0 +1,95 @@
+// What the driver asks of NCCL, and what NCCL does with programs that the proof
+// refuses for it.
+#include <gtest/gtest.h>
+
+#include "tests/cuda/program.h"
+
+namespace
+{
+
+hd_session_options NcclOptions(double timeout)
+{
+    hd_session_options options = CudaOptions(timeout);
+
+    options.transport = HD_TRANSPORT_NCCL;
+    return options;
+}
+
+std::vector<Answer> RunOverNccl(const Program &program, double timeout,
+                                bool graph = false)
+{
+    return RunRanks(2, [&](Rank &rank) {
+        hd_session_options options = NcclOptions(timeout);
+        Session session;
+
+        options.graph = graph;
+        HD_TRY(session.Open(rank, program, options));
+        Shards shards(session);
+        HD_TRY(shards.Put(program.Inputs(), program.Module(), rank.rank,
+                          rank.diag));
+        for (int run = 0; run < 3; run++)
+            HD_TRY(shards.Run(rank.diag));
+        HD_TRY(shards.Get(rank.diag));
+        return program.Compare(shards, rank.rank);
+    });
+}
+
+hd_status Proof(const Program &program)
+{
+    hd_check_options options = hd_check_defaults();
+
+    options.transport = HD_TRANSPORT_NCCL;
+    return hd_check_with(program.Module(), &options, nullptr);
+}
+
+// One rank sends and receives in a group, the other first receives. NCCL would
+// connect the two by what each does first, which is not the mirror image of the
+// other's: so they are connected before.
+TEST(CudaNccl, RanksThatMeetInDifferentGroupsAreConnectedBoth)
+{
+    Program program("heddle 1\nhost program sides mesh tp=2\n"
+                    "in %x : f32[2@tp, 64]\nout %y : f32[2@tp, 64] shared\n"
+                    "{ if tp == 0 {\n"
+                    "    group { send %x[tp] to 1  %y[tp] = recv from 1 }\n"
+                    "  } else { %y[tp] = recv from 0  send %x[tp] to 0 } }\n");
+
+    EXPECT_EQ(Proof(program), HD_OK);
+    for (bool graph : {false, true}) {
+        for (const Answer &answer : RunOverNccl(program, 10, graph)) {
+            EXPECT_TRUE(answer.ended);
+            EXPECT_EQ(answer.status, HD_OK) << answer.text;
+            EXPECT_STREQ(answer.left, "");
+        }
+    }
+}
+
+// What runs over copies, and what NCCL does with it.
+const char *const kRefused[] = {
+    "heddle 1\nhost program lone mesh tp=2\n"
+    "in %x : f32[2@tp, 64]\nout %y : f32[2@tp, 64] shared\n"
+    "temp %e : event[]\n"
+    "{ send %x[tp] to 1 - tp done %e\n"
+    "  %y[tp] = recv from 1 - tp  wait %e }\n",
+    "heddle 1\nhost program apart mesh tp=2 streams 2\n"
+    "in %x : f32[2@tp, 64]\nout %y : f32[2@tp, 64] shared\n"
+    "{ fork on stream 0 { send %x[tp] to 1 - tp }\n"
+    "  on stream 1 { %y[tp] = recv from 1 - tp } join }\n"};
+
+TEST(CudaNccl, WhatTheProofRefusesHangsAndIsNamed)
+{
+    for (const char *text : kRefused) {
+        Program program(text);
+        bool named = false;
+
+        EXPECT_EQ(Proof(program), HD_INVALID) << text;
+        for (const Answer &answer : RunOverNccl(program, 1.5)) {
+            EXPECT_TRUE(answer.ended);
+            EXPECT_TRUE(answer.status == HD_TIMEOUT || answer.status == HD_PEER)
+                << answer.text;
+            named |= answer.status == HD_TIMEOUT && Has(answer, "by NCCL");
+        }
+        EXPECT_TRUE(named) << text;
+    }
+}
+
+} // namespace
