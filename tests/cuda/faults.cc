@@ -194,6 +194,14 @@ TEST(CudaFaults, AreToldToBothRanksThatFindKernelsAndPlansOnDisk)
     setenv("HEDDLE_CACHE_DIR", "off", 1);
 }
 
+TEST(CudaFaults, AreToldToBothRanksWithKernelsThatSend)
+{
+    hd_session_options options = CudaOptions(2);
+
+    options.transport = HD_TRANSPORT_SM;
+    Sweep(options);
+}
+
 TEST(CudaFaults, AreToldToBothRanksWithNccl)
 {
     hd_session_options options = CudaOptions(2);

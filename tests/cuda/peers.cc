@@ -22,6 +22,8 @@ struct Way {
 
 const Way kWays[] = {{"copy", HD_TRANSPORT_COPY, false},
                      {"copy_graph", HD_TRANSPORT_COPY, true},
+                     {"sm", HD_TRANSPORT_SM, false},
+                     {"sm_graph", HD_TRANSPORT_SM, true},
                      {"nccl", HD_TRANSPORT_NCCL, false},
                      {"nccl_graph", HD_TRANSPORT_NCCL, true}};
 

@@ -39,6 +39,8 @@ INSTANTIATE_TEST_SUITE_P(
     All, CudaRuns,
     testing::Values(Way{"copy", HD_TRANSPORT_COPY, false},
                     Way{"copy_graph", HD_TRANSPORT_COPY, true},
+                    Way{"sm", HD_TRANSPORT_SM, false},
+                    Way{"sm_graph", HD_TRANSPORT_SM, true},
                     Way{"nccl", HD_TRANSPORT_NCCL, false},
                     Way{"nccl_graph", HD_TRANSPORT_NCCL, true}),
     [](const testing::TestParamInfo<Way> &info) {
