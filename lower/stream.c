@@ -348,8 +348,8 @@ static const char *why_alone(const hd_module *module, const hd_stmt *gather,
     const hd_stmt *next = gather->next;
     plan p, q;
 
-    while (next != NULL && next->op->code == HD_OP_ALL_GATHER &&
-           plan_op(module, next, &q))
+    while (next != NULL && next->kind == HD_STMT_OP &&
+           next->op->code == HD_OP_ALL_GATHER && plan_op(module, next, &q))
         next = next->next;
     if (next == NULL || next->kind != HD_STMT_OP)
         return hd_arena_printf(
