@@ -16,7 +16,8 @@
 enum {
     MOST_LINKS = 512,
     MOST_TERMS = 1 << 16,
-    CALLER = -1, // in place of a step: the caller reads the output
+    MOST_EXCHANGED = 64, // terms that are tried for each other
+    CALLER = -1,         // in place of a step: the caller reads the output
 };
 
 // A step takes the element at `at`, when `event` happens.
@@ -579,8 +580,8 @@ static hd_status tell_misplaced(trail *t, const hd_change *c)
 
 // The chain ends here: of its links the nearest one that had a better choice in
 // the same buffer; who put the value elsewhere; the nearest that had a better
-// choice at all, or would have had from another peer; the last one.
-static hd_status tell_chain(trail *t)
+// choice at all, or would have had from another peer; else number `last`.
+static hd_status tell_chain(trail *t, int last)
 {
     const hd_change *misplaced = find_misplaced(t);
 
@@ -601,7 +602,7 @@ static hd_status tell_chain(trail *t)
     for (int i = 0; i < t->nlinks; i++)
         if (t->link[i].step != CALLER && find_peer(t->e, &t->link[i]) >= 0)
             return tell_choice(t, &t->link[i], -1);
-    return tell_choice(t, &t->link[t->nlinks - 1], -1);
+    return tell_choice(t, &t->link[last], -1);
 }
 
 // --------------------------------------------------------------------- sums
@@ -819,22 +820,18 @@ static void add_step_terms(trail *t, const hd_change *c, int64_t weight,
 // The terms of what the link reads; itself if it is no sum.
 static void add_host_terms(trail *t, link l, int64_t weight, int depth)
 {
-    link reader = l;
+    term own = {value_at(t->e, l.at, l.event), weight, l};
+    const hd_change *c;
 
-    while (true) {
-        const hd_change *c = last_change(t->e, l.at, l.event);
-        const hd_op *op = c != NULL ? t->e->graph->node[c->node].op : NULL;
-
-        if (op != NULL && is_sum(op) && depth < MOST_LINKS) {
+    while ((c = last_change(t->e, l.at, l.event)) != NULL) {
+        if (is_sum(t->e->graph->node[c->node].op) && depth < MOST_LINKS) {
             add_step_terms(t, c, weight, depth + 1);
             return;
         }
-        if (op == NULL || !find_source(t, c, &l))
+        if (!find_source(t, c, &l))
             break;
-        reader = l;
     }
-    add_term(t, &t->have,
-             (term){value_at(t->e, reader.at, reader.event), weight, reader});
+    add_term(t, &t->have, own);
 }
 
 static int compare_terms(const void *x, const void *y)
@@ -863,19 +860,40 @@ static void gather(terms *terms)
     terms->n = n;
 }
 
-// A term of `x` that `y` has fewer of.
+// `x` has more of its term `i` than `y` has.
+static bool is_extra(const terms *x, int64_t i, const terms *y)
+{
+    int64_t there = 0;
+
+    for (int64_t k = 0; k < y->n; k++)
+        if (y->term[k].value == x->term[i].value)
+            there = y->term[k].weight;
+    return x->term[i].weight > there;
+}
+
 static const term *find_extra(const terms *x, const terms *y)
 {
-    for (int64_t i = 0; i < x->n; i++) {
-        int64_t there = 0;
-
-        for (int64_t k = 0; k < y->n; k++)
-            if (y->term[k].value == x->term[i].value)
-                there = y->term[k].weight;
-        if (x->term[i].weight > there)
+    for (int64_t i = 0; i < x->n; i++)
+        if (is_extra(x, i, y))
             return &x->term[i];
-    }
     return NULL;
+}
+
+// A term too many, and one that is missing and was at hand in the same buffer.
+static bool find_exchanged(const trail *t, link *out)
+{
+    for (int64_t i = 0; i < t->have.n && i < MOST_EXCHANGED; i++) {
+        *out = t->have.term[i].link;
+        if (out->at < 0 || !is_extra(&t->have, i, &t->want))
+            continue;
+        for (int64_t k = 0; k < t->want.n && k < MOST_EXCHANGED; k++) {
+            out->want = t->want.term[k].value;
+            if (is_extra(&t->want, k, &t->have) &&
+                find_elsewhere(t->e, out, true) >= 0)
+                return true;
+        }
+    }
+    return false;
 }
 
 // --------------------------------------------------------------------- steps
@@ -932,20 +950,46 @@ static bool find_operand(const trail *t, const link *made, int64_t i,
     return false;
 }
 
+static int64_t expr_of(const hd_module *module, const hd_key *key)
+{
+    return hd_key_info_get(key->code)->value == HD_VALUE_EXPR
+               ? hd_expr_value(module, key->expr)
+               : 0;
+}
+
 // Both have the key or lack it, and say the same with it.
-static bool same_key(const hd_op *host, const hd_op *tensor, hd_key_code code)
+static bool same_key(const trail *t, const hd_op *host, const hd_op *tensor,
+                     hd_key_code code)
 {
     const hd_key *a = hd_op_key(host, code), *b = hd_op_key(tensor, code);
 
     if (a == NULL || b == NULL)
         return a == b;
     return a->act == b->act && !(a->number < b->number) &&
-           !(a->number > b->number);
+           !(a->number > b->number) &&
+           expr_of(t->e->graph->module, a) == expr_of(t->e->tensor, b);
+}
+
+// The operands are read along other dimensions.
+static bool turns(const trail *t, const link *made, const hd_op *tensor)
+{
+    static const hd_key_code codes[] = {HD_KEY_TA, HD_KEY_TB, HD_KEY_DIM,
+                                        HD_KEY_DIM0, HD_KEY_DIM1};
+    const hd_op *host = op_of(t, made);
+    hd_work_item item = hd_evaluation_step(t->e, made->rank, made->step);
+    bool turned = false;
+
+    if (item.tile[host->noutputs].ndims !=
+        tensor->view[tensor->noutputs].buffer->type.ndims)
+        return false;
+    for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
+        turned |= !same_key(t, host, tensor, codes[i]);
+    return turned;
 }
 
 // What differs in the step, if not its operands.
-static void print_difference(const hd_op *host, const hd_op *tensor,
-                             hd_text *text)
+static void print_difference(const trail *t, const hd_op *host,
+                             const hd_op *tensor, hd_text *text)
 {
     if (tensor == NULL || tensor->code != host->code) {
         hd_text_printf(text, "makes it where the tensor program has %s",
@@ -959,7 +1003,7 @@ static void print_difference(const hd_op *host, const hd_op *tensor,
                                                              : "has another";
 
         if (code == HD_KEY_ACCUMULATE || code == HD_KEY_AUX ||
-            same_key(host, tensor, code))
+            same_key(t, host, tensor, code))
             continue;
         hd_text_printf(text, "%s '%s'", verb, hd_key_info_get(code)->text);
         return;
@@ -972,7 +1016,7 @@ static hd_status tell_maker(trail *t, const link *made, const hd_op *op)
     hd_text words = {0};
     hd_status status;
 
-    print_difference(op_of(t, made), op, &words);
+    print_difference(t, op_of(t, made), op, &words);
     status = tell_op(t, made, text_of(&words));
     hd_text_free(&words);
     return status;
@@ -991,21 +1035,43 @@ static hd_status judge_maker(trail *t, const link *made, int64_t at)
     int64_t i = element_at(&item.tile[0], at);
 
     if (i >= 0 && op != NULL && op->code == item.op->code &&
+        !turns(t, made, op) &&
         find_operand(t, made, i, op, there - t->e->dense_at[b->id], &next))
         return go_on(t, next);
     return tell_maker(t, made, op);
+}
+
+// An operand of the sum itself, which the right one stands beside.
+static bool find_other_operand(const trail *t, const link *made, int64_t there,
+                               int64_t at, link *out)
+{
+    hd_work_item item = hd_evaluation_step(t->e, made->rank, made->step);
+    const hd_buffer *b = tensor_at(t->e, there);
+    int64_t order, i = element_at(&item.tile[0], at);
+    const hd_op *op = maker_of(t->e, b, &order);
+
+    return op != NULL && op->code == item.op->code && i >= 0 &&
+           find_operand(t, made, i, op, there - t->e->dense_at[b->id], out) &&
+           find_elsewhere(t->e, out, true) >= 0;
 }
 
 static hd_status judge_sum(trail *t, const link *made, const hd_change *c)
 {
     int64_t there = find_named(t->blame, made->want);
     const term *extra, *missing;
+    const hd_op *op;
     hd_text words = {0};
+    int64_t order;
     hd_status status;
     link next;
 
     if (there < 0)
         return tell_op(t, made, "makes something else");
+    op = maker_of(t->e, tensor_at(t->e, there), &order);
+    if (op != NULL && op->code == op_of(t, made)->code && turns(t, made, op))
+        return tell_maker(t, made, op);
+    if (find_other_operand(t, made, there, c->at, &next))
+        return go_on(t, next);
     t->have.n = t->want.n = 0;
     add_step_terms(t, c, 1, 0);
     add_tensor_terms(t, there, 1, 0);
@@ -1015,8 +1081,10 @@ static hd_status judge_sum(trail *t, const link *made, const hd_change *c)
     extra = find_extra(&t->have, &t->want);
     missing = find_extra(&t->want, &t->have);
     if (extra != NULL && missing != NULL) {
-        next = extra->link;
-        next.want = missing->value;
+        if (!find_exchanged(t, &next)) {
+            next = extra->link;
+            next.want = missing->value;
+        }
         return next.at >= 0 ? go_on(t, next) : judge_maker(t, &next, c->at);
     }
     if (extra != NULL)
@@ -1030,29 +1098,35 @@ static hd_status judge_sum(trail *t, const link *made, const hd_change *c)
     return status;
 }
 
-// Looks at who wrote what the link reads.
+// Looks at who wrote what the link reads. Where that is a value of the tensor
+// program, though another one, its maker is right and it was taken wrongly.
 static hd_status go_on(trail *t, link next)
 {
+    int first = t->nlinks;
+
     while (t->nlinks < MOST_LINKS) {
         const hd_change *c = last_change(t->e, next.at, next.event);
         uint64_t want = next.want;
-        const hd_op *op;
         link made = {.event = c != NULL ? c->event : 0, .want = want};
+        const hd_op *op;
 
         t->link[t->nlinks++] = next;
         if (c == NULL)
-            return tell_chain(t);
+            return tell_chain(t, t->nlinks - 1);
         op = t->e->graph->node[c->node].op;
         if (find_source(t, c, &next)) {
             next.want = want;
             continue;
         }
+        if (t->link[first].step != CALLER &&
+            find_named(t->blame, c->value) >= 0)
+            return tell_chain(t, first);
         made.rank = rank_of(t->e, c->at);
         made.step = step_of(t->e, c);
         return is_sum(op) ? judge_sum(t, &made, c)
                           : judge_maker(t, &made, c->at);
     }
-    return tell_chain(t);
+    return tell_chain(t, first);
 }
 
 // -------------------------------------------------------------------- whole

@@ -27,7 +27,8 @@ enum {
     TRACE,
     SVG,
     GRAPH,
-    TUNE
+    TUNE,
+    AGAINST
 };
 
 enum { MOST_ITERS = 1000000 };
@@ -39,10 +40,11 @@ typedef struct run {
     bool cast, verify, stats;
     bool unchecked; // --no-check
     const char *trace, *svg;
+    const char *against; // a file of a tensor program, or NULL
     hd_diag *diag;
     hd_module *module;  // what runs
     hd_module *program; // what is verified against: the tensor program, or NULL
-                        // where the file holds none
+                        // where there is none
     job job;
     hd_place place; // where a launcher has started the ranks
     FILE *to;       // where the report goes; owned on ranks other than 0
@@ -123,6 +125,9 @@ static outcome take_option(run *run, const options *at, int id)
     case TUNE:
         run->job.session.tune = true;
         return FINE;
+    case AGAINST:
+        run->against = at->value;
+        return FINE;
     default:
         return program_option(&run->options, at, id);
     }
@@ -158,6 +163,7 @@ static outcome check_output(const run *run, const char *option,
                             const char *name)
 {
     TRY(output_spares(option, name, run->path));
+    TRY(output_spares(option, name, run->against));
     TRY(output_spares(option, name, run->options.machine));
     return bindings_spared(&run->in, option, name);
 }
@@ -188,7 +194,11 @@ static outcome check_usage(const run *run)
         return complain(USAGE, "run needs a file; - is standard input");
     if (strncmp(run->job.session.device, "cuda", 4) != 0 && of_cuda)
         return complain(USAGE, "%s needs --device cuda", of_cuda);
-    if (count_path(&run->in, "-") + is_dash(run->path) > 1)
+    if (run->against && run->unchecked)
+        return complain(USAGE, "--against is part of the check that --no-check "
+                               "leaves out");
+    if (count_path(&run->in, "-") + is_dash(run->path) + is_dash(run->against) >
+        1)
         return complain(USAGE, "standard input can be read only once");
     if (count_dashes(run) > 1)
         return complain(USAGE, "standard output can be written only once");
@@ -216,6 +226,18 @@ static outcome tell_first(const run *run, hd_status status)
     return tell(run->diag, status, run->path);
 }
 
+static outcome parse_against(run *run)
+{
+    content text;
+    outcome result;
+
+    TRY(program_read(run->against, &text));
+    result = program_parse(run->against, &text, &run->options, run->diag,
+                           &run->program);
+    content_close(&text);
+    return result;
+}
+
 // A tensor program is parsed twice: the lowering works in place, and the answer
 // to compare with is that of the program as it was written.
 static outcome parse_program(run *run, const content *text)
@@ -226,13 +248,17 @@ static outcome parse_program(run *run, const content *text)
     TRY(choose_best(run->path, text, &run->options));
     TRY(program_parse(run->path, text, &run->options, run->diag, &run->module));
     stage = hd_module_stage(run->module);
-    if (run->verify && stage == HD_STAGE_TENSOR)
+    if (run->against)
+        TRY(parse_against(run));
+    else if (run->verify && stage == HD_STAGE_TENSOR)
         TRY(program_parse(run->path, text, &run->options, run->diag,
                           &run->program));
     TRY(tell_first(run, hd_lower(run->module, &run->options.lower, NULL, NULL,
                                  run->diag)));
     if (run->unchecked)
         return FINE;
+    if (run->against)
+        how.against = run->program;
     return tell_first(run, hd_check_with(run->module, &how, run->diag));
 }
 
@@ -308,6 +334,31 @@ static void print_head(const run *run)
     fputc('\n', run->to);
 }
 
+// Argument i of one is argument i of the other, placed in the same way.
+static bool are_alike(const hd_module *x, const hd_module *y)
+{
+    size_t n = hd_module_arguments(x);
+    bool alike = n == hd_module_arguments(y);
+
+    for (size_t i = 0; i < n && alike; i++) {
+        hd_argument a, b;
+
+        alike =
+            hd_module_argument(x, i, &a) && hd_module_argument(y, i, &b) &&
+            strcmp(a.name, b.name) == 0 &&
+            memcmp(a.local, b.local, sizeof *a.local * (size_t)a.ndims) == 0;
+    }
+    return alike;
+}
+
+// The dense answer. Of a tensor program with its arguments elsewhere it is that
+// of the host program, which makes the same values: they have been compared.
+static const hd_module *expected_of(const run *run)
+{
+    return run->program && are_alike(run->module, run->program) ? run->program
+                                                                : run->module;
+}
+
 static outcome launch(run *run)
 {
     job *job = &run->job;
@@ -317,7 +368,7 @@ static outcome launch(run *run)
     job->judged =
         !run->unchecked && job->session.transport == HD_TRANSPORT_AUTO;
     if (run->verify)
-        job->expected = run->program ? run->program : run->module;
+        job->expected = expected_of(run);
     job->path = run->path;
     if (run->verify && draws(job))
         job->nsets = job->iters < MOST_SETS ? (int)job->iters : MOST_SETS;
@@ -497,6 +548,10 @@ const command run_command = {
             {VERIFY, 0, "verify", NULL,
              "compare every output on every rank with the\n"
              "dense answer in double precision"},
+            {AGAINST, 0, "against", "FILE",
+             "a tensor program: proves first that outputs are\nmade of the "
+             "same "
+             "inputs by the same operations, and\nverifies with its answer"},
             {ITERS, 0, "iters", "N", "runs in a row (default 1)"},
             {SEED, 0, "seed", "N", "of random inputs (default 1)"},
             {STATS, 0, "stats", NULL, "print counts and times"},

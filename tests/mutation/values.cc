@@ -1,0 +1,212 @@
+// Mutants that neither race nor deadlock, and compute something else: what
+// --against accepts has the tensor program's answer on random data, and what it
+// rejects has another one. HEDDLE_MUTANTS and HEDDLE_MUTATION_SEED as for the
+// other mutants.
+#include <cmath>
+#include <cstdlib>
+#include <vector>
+
+#include "tests/mutation/mutate.h"
+#include "tests/mutation/programs.h"
+#include "tests/unit/program.h"
+
+namespace
+{
+
+long Number(const char *name, long otherwise)
+{
+    const char *value = std::getenv(name);
+
+    return value != nullptr ? std::atol(value) : otherwise;
+}
+
+// The whole arrays of the arguments, drawn anew; all are f32.
+std::vector<std::vector<float>> Draw(const hd_module *module,
+                                     std::mt19937 &random)
+{
+    std::vector<std::vector<float>> whole;
+    std::uniform_real_distribution<float> draw(0.25F, 1.75F);
+    hd_argument a;
+
+    for (size_t i = 0; hd_module_argument(module, i, &a); i++) {
+        whole.emplace_back(a.elements);
+        for (float &x : whole.back())
+            x = random() % 2 ? draw(random) : -draw(random);
+    }
+    return whole;
+}
+
+hd_reference *Execute(const hd_module *module,
+                      const std::vector<std::vector<float>> &whole)
+{
+    std::vector<const void *> pointers;
+    hd_reference *reference = nullptr;
+
+    for (const auto &array : whole)
+        pointers.push_back(array.data());
+    EXPECT_EQ(hd_reference_create(module, pointers.data(), nullptr, &reference),
+              HD_OK);
+    return reference;
+}
+
+bool SameAnswer(const hd_module *module, const hd_reference *x,
+                const hd_reference *y)
+{
+    hd_argument a;
+
+    for (size_t i = 0; hd_module_argument(module, i, &a); i++) {
+        std::vector<double> vx(a.local_elements), vy(vx), bx(vx), by(vx);
+
+        if (a.role != HD_OUT && a.role != HD_INOUT)
+            continue;
+        for (int rank = 0; rank < hd_module_ranks(module); rank++) {
+            hd_reference_local(x, i, rank, vx.data(), bx.data());
+            hd_reference_local(y, i, rank, vy.data(), by.data());
+            for (size_t k = 0; k < vx.size(); k++)
+                if (!(std::fabs(vx[k] - vy[k]) <= bx[k] + by[k]))
+                    return false;
+        }
+    }
+    return true;
+}
+
+// On a few sets of data, since a wrong sign may be lost in a relu.
+bool Agree(const hd_module *tensor, const hd_module *host, std::mt19937 &random)
+{
+    for (int set = 0; set < 4; set++) {
+        auto whole = Draw(tensor, random);
+        hd_reference *want = Execute(tensor, whole);
+        hd_reference *have = Execute(host, whole);
+        bool same =
+            want != nullptr && have != nullptr && SameAnswer(host, want, have);
+
+        hd_reference_destroy(want);
+        hd_reference_destroy(have);
+        if (!same)
+            return false;
+    }
+    return true;
+}
+
+void ListOps(const hd_block *block, std::vector<hd_op *> *out)
+{
+    for (hd_stmt *s = block->first; s != nullptr; s = s->next) {
+        if (s->kind == HD_STMT_OP)
+            out->push_back(s->op);
+        ListOps(&s->body, out);
+        ListOps(&s->otherwise, out);
+    }
+}
+
+void Shift(hd_module *module, hd_view *view, std::mt19937 &random)
+{
+    for (int d = 0; d < view->nindex; d++) {
+        hd_dim dim = view->buffer->type.dim[d];
+
+        if (view->index[d] < 0 || hd_dim_is_sharded(dim))
+            continue;
+        view->index[d] =
+            hd_expr_mod(module,
+                        hd_expr_binary(module, HD_EXPR_ADD, view->index[d],
+                                       hd_expr_const(module, 1 + random() % 2)),
+                        hd_expr_const(module, dim.extent));
+        return;
+    }
+}
+
+// Leaves the order of steps as it is, and changes what one of them computes. No
+// relu is added: of a value that is one already it changes nothing, which is no
+// law of arithmetic.
+std::string MutateValue(hd_module *module, std::mt19937 &random)
+{
+    std::vector<hd_op *> ops;
+
+    ListOps(&module->body, &ops);
+    hd_op *op = ops[random() % ops.size()];
+    int inputs = op->ninputs;
+    hd_view *input = &op->view[op->noutputs];
+    std::string what = hd_op_info_get(op->code)->text;
+
+    switch (random() % 5) {
+    case 0:
+    case 1:
+        if (inputs > 0)
+            Shift(module, &input[random() % static_cast<size_t>(inputs)],
+                  random);
+        return "index read by " + what;
+    case 2:
+        if (inputs > 1)
+            std::swap(input[0], input[1]);
+        return "operands of " + what;
+    case 3:
+        if (op->code == HD_OP_RELU || op->code == HD_OP_COPY)
+            op->code = op->code == HD_OP_RELU ? HD_OP_GELU : HD_OP_SILU;
+        else if (op->code == HD_OP_ADD || op->code == HD_OP_SUM)
+            op->code = op->code == HD_OP_ADD ? HD_OP_MUL : HD_OP_MAX;
+        return "for " + what;
+    default:
+        if (op->nkeys > 0 && hd_op_is(op, HD_UNIT_COMPUTE))
+            op->nkeys--;
+        return "key of " + what;
+    }
+}
+
+struct Found {
+    int right = 0, wrong = 0;
+};
+
+// Whether the verdict on values is that of the execution. What the proof
+// refuses does not count.
+::testing::AssertionResult Judge(const Base &base, const std::string &mutant,
+                                 std::mt19937 &random, Found *found)
+{
+    Program tensor(base.text), host(mutant);
+    hd_check_options options = hd_check_defaults();
+
+    if (host.status != HD_OK || hd_check(host.module, host.diag) != HD_OK)
+        return ::testing::AssertionSuccess();
+    options.against = tensor.module;
+    hd_diag_clear(host.diag);
+    bool accepted = hd_check_with(host.module, &options, host.diag) == HD_OK;
+    bool right = Agree(tensor.module, host.module, random);
+
+    (right ? found->right : found->wrong)++;
+    if (accepted == right)
+        return ::testing::AssertionSuccess();
+    return ::testing::AssertionFailure()
+           << (right ? "right and rejected: " : "wrong and accepted: ")
+           << host.Said();
+}
+
+TEST(Mutation, ValuesAreJudgedAsTheExecutionShows)
+{
+    std::vector<Base> bases = TensorBases();
+    long count = Number("HEDDLE_MUTANTS", 500);
+    long seed = Number("HEDDLE_MUTATION_SEED", 1);
+    Found found;
+
+    for (long done = 0; done < count; done++, seed++) {
+        std::mt19937 random(static_cast<unsigned>(seed));
+        Base base = bases[random() % bases.size()];
+        Program p(base.text);
+
+        base.options.transfer = static_cast<hd_transfer>(random() % 5);
+        base.options.comm_stream = random() % 2 != 0;
+        ASSERT_EQ(hd_lower(p.module, &base.options, nullptr, nullptr, p.diag),
+                  HD_OK)
+            << p.Said();
+        std::string what = random() % 4 == 0 ? Mutate(p.module, random)
+                                             : MutateValue(p.module, random);
+        std::string mutant = p.Print();
+
+        mutant = mutant.substr(mutant.find('\n') + 1);
+        ASSERT_TRUE(Judge(base, mutant, random, &found))
+            << "seed " << seed << ", " << base.name << ", " << what << "\n"
+            << mutant;
+    }
+    printf("values of mutants: %d right, %d wrong\n", found.right, found.wrong);
+    EXPECT_GT(found.right, count / 50);
+    EXPECT_GT(found.wrong, count / 50);
+}
+
+} // namespace
