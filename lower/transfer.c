@@ -10,7 +10,7 @@
 //              and is computed on
 //
 // Chunks split the first dimension inside a shard: buffers get a second shape
-// with one more dimension (`of`), and a trip an index more. A rank's own shard
+// with one more dimension (`of`), and a trip an index more. A rank's local shard
 // is computed on where it lies, unless the gathered buffer is needed whole.
 #include <string.h>
 
@@ -21,7 +21,7 @@
 typedef struct gather {
     hd_op *op;       // the broadcast: %ag[.., j] = broadcast %a[.., x] root j
     int dim;         // which index is j
-    bool in_place;   // the own shard is not copied
+    bool in_place;   // the local shard is not copied
     hd_buffer *sent; // events of deferred sends
 } gather;
 
@@ -240,7 +240,7 @@ static hd_view replace_index(pipe *p, hd_view view, hd_expr shard)
     return view;
 }
 
-// A gathered view of the own shard, where it lies.
+// A gathered view of the local shard, where it lies.
 static hd_view own_view(pipe *p, const gather *g, hd_view view)
 {
     view.buffer = g->op->view[1].buffer;
@@ -324,7 +324,7 @@ static void clone_op(pipe *p, hd_build *b, const hd_op *op, const piece *at)
     hd_block_append(b->block, stmt);
 }
 
-// The computation of a trip. `own` says when the piece is the own shard;
+// The computation of a trip. `own` says when the piece is the local shard;
 // HD_EXPR_NONE if that makes no difference.
 static void emit_compute(pipe *p, hd_build *b, piece at, hd_expr own)
 {

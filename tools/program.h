@@ -45,7 +45,7 @@ enum {
     {PROGRAM_CHUNKS, 0, "chunks", "N",                                         \
      "chunks a shard travels in, 1 to 4096 (default 1)"},                                 \
     {PROGRAM_COPY_OWN, 0, "copy-own", NULL,                                    \
-     "copy the own shard instead of computing on it\nin place"},               \
+     "copy the local shard instead of computing on\nit in place"},               \
     {PROGRAM_DEFER_SENDS, 0, "defer-sends", NULL,                              \
      "wait for sends at the end of the loop"},                                 \
     {PROGRAM_COMM_STREAM, 0, "comm-stream", NULL,                              \

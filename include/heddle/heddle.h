@@ -250,7 +250,7 @@ typedef struct hd_lower_options {
     int streams;      // work streams of a pipelined loop, 1 to 64
     int chunks;       // per shard, 1 to 4096: a pipeline has chunks times ranks
                       // steps
-    bool copy_own;    // copy the own shard instead of computing on it in place
+    bool copy_own;    // copy the local shard instead of computing on it in place
     bool defer_sends; // wait for sends at the end of the loop, not in place
     bool comm_stream; // transfers on one more stream, ahead of what computes
     hd_transport transport; // that the program will go by. Over NCCL a send
@@ -261,7 +261,7 @@ typedef struct hd_lower_options {
                     // no effect on the program is a warning, with its reason
 } hd_lower_options;
 
-// ring, put, 2 streams, 1 chunk, own shard in place, waits in place, for
+// ring, put, 2 streams, 1 chunk, local shard in place, waits in place, for
 // copies, to the end; HD_OPTION_CHANGED are asked for
 HD_API hd_lower_options hd_lower_defaults(void);
 
