@@ -69,8 +69,9 @@ static bool is_piece(const hd_frame *frames, const hd_part *all, int64_t i,
 static bool is_allowed(const hd_graph *graph, int rank, const hd_op *op,
                        const hd_part *result, const hd_part *operand)
 {
-    int64_t me =
-        op->axis >= 0 ? hd_mesh_coord(graph->module, rank, op->axis) : 0;
+    int64_t me = op->axis >= 0 ? hd_mesh_coord(graph->module,
+                                               graph->number[rank], op->axis)
+                               : 0;
 
     if (hd_part_writes(operand))
         return false;

@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "check/memory.h"
-#include "ir/symmetry.h"
 
 // A send of some rank, found by key.
 typedef struct sent {
@@ -18,6 +17,8 @@ typedef struct sent {
 
 typedef struct builder {
     hd_graph *graph;
+    hd_symmetry symmetry; // axes along which ranks are folded into one
+    int32_t *place;       // owned, by rank of the mesh: its first one's
     hd_diag *diag;
     int rank;
     int64_t nnodes, nodes_room, parts_room;
@@ -147,7 +148,7 @@ static hd_status walk_rank(builder *b)
     bool sorted = true;
 
     b->fork = -1;
-    HD_TRY(hd_walk(g->module, b->rank, b->diag, take_steps, b));
+    HD_TRY(hd_walk(g->module, g->number[b->rank], b->diag, take_steps, b));
     g->first[b->rank + 1] = b->nnodes;
     b->first_sent[b->rank + 1] = b->nsent;
     n = b->nsent - b->first_sent[b->rank];
@@ -198,11 +199,14 @@ static hd_status order_streams(builder *b)
 
 // -------------------------------------------------------------- transfers
 
+// Both sides are turned to where the sender is a rank of the graph.
 static void pair_recv(const builder *b, int rank, hd_node *recv, int32_t step)
 {
     hd_graph *g = b->graph;
-    int from = recv->peer;
-    sent want = {.key = key_of(g->module, rank, recv->op->axis, recv->link)};
+    int64_t to =
+        hd_symmetry_turn(g->module, &b->symmetry, g->number[rank], recv->peer);
+    int from = b->place[recv->peer];
+    sent want = {.key = key_of(g->module, (int)to, recv->op->axis, recv->link)};
     int64_t n = b->first_sent[from + 1] - b->first_sent[from];
     const sent *found = n > 0 ? bsearch(&want, b->sent + b->first_sent[from],
                                         (size_t)n, sizeof want, compare_sent)
@@ -224,29 +228,35 @@ static void pair_transfers(const builder *b)
         for (int64_t i = g->first[rank]; i < g->first[rank + 1]; i++)
             if (g->node[i].kind == HD_NODE_RECV)
                 pair_recv(b, rank, &g->node[i], (int32_t)(i - g->first[rank]));
+    for (int64_t i = 0; i < b->nnodes; i++)
+        if (g->node[i].peer >= 0)
+            g->node[i].peer = b->place[g->node[i].peer];
 }
 
 // Collectives of one line of the mesh are meetings base[axis, first rank] +
 // seq.
-static int64_t *line_of(const hd_graph *g, int64_t *base, int rank, int axis)
+static int64_t *line_of(const builder *b, int64_t *base, int rank, int axis)
 {
+    const hd_graph *g = b->graph;
+
     return &base[(int64_t)axis * g->nranks +
-                 hd_mesh_peer(g->module, rank, axis, 0)];
+                 b->place[hd_mesh_peer(g->module, g->number[rank], axis, 0)]];
 }
 
 // Counts meetings by line, then turns counts into the first number of each.
-static void number_lines(hd_graph *g, int64_t nnodes, int64_t *base)
+static void number_lines(const builder *b, int64_t *base)
 {
+    hd_graph *g = b->graph;
     int rank = 0;
 
-    for (int64_t i = 0; i < nnodes; i++) {
+    for (int64_t i = 0; i < b->nnodes; i++) {
         int64_t *line;
 
         while (i >= g->first[rank + 1])
             rank++;
         if (g->node[i].kind != HD_NODE_COLLECTIVE)
             continue;
-        line = line_of(g, base, rank, g->node[i].op->axis);
+        line = line_of(b, base, rank, g->node[i].op->axis);
         if (*line <= g->node[i].link)
             *line = g->node[i].link + 1;
     }
@@ -260,28 +270,32 @@ static void number_lines(hd_graph *g, int64_t nnodes, int64_t *base)
 
 // Meetings follow each other in the order of lines, so the sizes of their axes
 // give the places of their members.
-static hd_status place_members(hd_graph *g, const int64_t *base, hd_diag *diag)
+static hd_status place_members(const builder *b, const int64_t *base)
 {
+    hd_graph *g = b->graph;
     int64_t last = (int64_t)g->module->naxes * g->nranks, n = 0;
 
-    HD_TRY(hd_clear_array(g->nmeetings + 1, sizeof *g->meeting, diag,
+    HD_TRY(hd_clear_array(g->nmeetings + 1, sizeof *g->meeting, b->diag,
                           (void **)&g->meeting));
     for (int64_t line = 0; line < last; line++) {
         int64_t end = line + 1 < last ? base[line + 1] : g->nmeetings;
-        int64_t size = g->module->axis[line / g->nranks].size;
+        int64_t axis = line / g->nranks;
+        int64_t size = b->symmetry.turns[axis] ? 1 : g->module->axis[axis].size;
 
         for (int64_t i = base[line]; i < end; i++, n += size)
             g->meeting[i] = n;
     }
     g->meeting[g->nmeetings] = n;
-    HD_TRY(hd_clear_array(n, sizeof *g->member, diag, (void **)&g->member));
+    HD_TRY(hd_clear_array(n, sizeof *g->member, b->diag, (void **)&g->member));
     for (int64_t i = 0; i < n; i++)
         g->member[i].step = -1;
     return HD_OK;
 }
 
-static void fill_members(hd_graph *g, int64_t *base)
+static void fill_members(const builder *b, int64_t *base)
 {
+    hd_graph *g = b->graph;
+
     for (int rank = 0; rank < g->nranks; rank++)
         for (int64_t i = g->first[rank]; i < g->first[rank + 1]; i++) {
             hd_node *node = &g->node[i];
@@ -289,9 +303,9 @@ static void fill_members(hd_graph *g, int64_t *base)
 
             if (axis < 0)
                 continue;
-            node->link += (int32_t)*line_of(g, base, rank, axis);
+            node->link += (int32_t)*line_of(b, base, rank, axis);
             g->member[g->meeting[node->link] +
-                      hd_mesh_coord(g->module, rank, axis)] =
+                      hd_mesh_coord(g->module, g->number[rank], axis)] =
                 (hd_member){rank, (int32_t)(i - g->first[rank])};
         }
 }
@@ -304,10 +318,10 @@ static hd_status gather_collectives(builder *b)
 
     HD_TRY(hd_clear_array((int64_t)g->module->naxes * g->nranks, sizeof *base,
                           b->diag, (void **)&base));
-    number_lines(g, b->nnodes, base);
-    status = place_members(g, base, b->diag);
+    number_lines(b, base);
+    status = place_members(b, base);
     if (status == HD_OK)
-        fill_members(g, base);
+        fill_members(b, base);
     free(base);
     return status;
 }
@@ -339,11 +353,15 @@ static hd_status check_size(const builder *b)
     hd_symmetry symmetry;
     hd_tally all = {0}, one;
 
-    hd_symmetry_find(b->graph->module, &symmetry);
+    HD_TRY(hd_symmetry_find(b->graph->module, b->diag, &symmetry));
     for (int rank = 0; rank < nranks; rank++) {
         char whose[40];
+        hd_status status =
+            hd_walk_count(b->graph->module, b->graph->number[rank], NULL, &one);
 
-        if (hd_walk_count(b->graph->module, rank, NULL, &one) != HD_OK)
+        if (status == HD_NO_MEMORY)
+            return hd_fail(b->diag, status, "out of memory in the checker");
+        if (status != HD_OK)
             return HD_OK;
         all.steps += one.steps;
         all.idle += one.idle;
@@ -361,10 +379,31 @@ static hd_status check_size(const builder *b)
 
 // ------------------------------------------------------------------ whole
 
+static hd_status number_ranks(builder *b)
+{
+    hd_graph *g = b->graph;
+    int64_t n = g->module->nranks;
+
+    HD_TRY(hd_clear_array(n, sizeof *g->number, b->diag, (void **)&g->number));
+    HD_TRY(hd_clear_array(n, sizeof *b->place, b->diag, (void **)&b->place));
+    for (int rank = 0; rank < n; rank++) {
+        int64_t first = hd_symmetry_first(g->module, &b->symmetry, rank);
+
+        if (first == rank) {
+            b->place[rank] = g->nranks;
+            g->number[g->nranks++] = rank;
+        } else {
+            b->place[rank] = b->place[first]; // which comes before it
+        }
+    }
+    return HD_OK;
+}
+
 static hd_status build(builder *b)
 {
     hd_graph *g = b->graph;
 
+    HD_TRY(number_ranks(b));
     HD_TRY(check_size(b));
     HD_TRY(hd_frames_create(g->module, b->diag, &g->frame));
     HD_TRY(hd_clear_array(g->nranks, sizeof *g->first, b->diag,
@@ -383,16 +422,16 @@ static hd_status build(builder *b)
     return gather_collectives(b);
 }
 
-hd_status hd_graph_create(const hd_module *module, hd_diag *diag, hd_graph *out)
+static hd_status create(const hd_module *module, const hd_symmetry *symmetry,
+                        hd_diag *diag, hd_graph *out)
 {
-    hd_graph graph = {.module = module,
-                      .nranks = (int)module->nranks,
-                      .nstreams = (int)module->streams + 1};
-    builder b = {.graph = &graph, .diag = diag};
+    hd_graph graph = {.module = module, .nstreams = (int)module->streams + 1};
+    builder b = {.graph = &graph, .symmetry = *symmetry, .diag = diag};
     hd_status status = build(&b);
 
     free(b.sent);
     free(b.first_sent);
+    free(b.place);
     if (status != HD_OK)
         hd_graph_free(&graph);
     else
@@ -400,8 +439,22 @@ hd_status hd_graph_create(const hd_module *module, hd_diag *diag, hd_graph *out)
     return status;
 }
 
+hd_status hd_graph_create(const hd_module *module, hd_diag *diag, hd_graph *out)
+{
+    hd_symmetry none = {.steps = false};
+
+    return create(module, &none, diag, out);
+}
+
+hd_status hd_graph_fold(const hd_module *module, const hd_symmetry *symmetry,
+                        hd_diag *diag, hd_graph *out)
+{
+    return create(module, symmetry, diag, out);
+}
+
 void hd_graph_free(hd_graph *graph)
 {
+    free(graph->number);
     free(graph->frame);
     free(graph->node);
     free(graph->first);

@@ -12,6 +12,7 @@
 #define HD_CHECK_GRAPH_H
 
 #include "check/part.h"
+#include "ir/symmetry.h"
 
 HD_BEGIN_DECLS
 
@@ -53,6 +54,7 @@ typedef struct hd_member {
 typedef struct hd_graph {
     const hd_module *module; // borrowed
     int nranks, nstreams;    // streams with the caller's
+    int32_t *number;         // owned: of rank r of the graph, in the mesh
     hd_frame *frame;         // owned, by buffer id
     hd_node *node;           // owned; one past the last one closes `part`
     int64_t *first;          // owned: rank r has nodes first[r] .. first[r + 1]
@@ -104,6 +106,12 @@ bool hd_graph_is_matched(const hd_graph *graph);
 // Walks every rank. The rest of the checker wants it matched.
 hd_status hd_graph_create(const hd_module *module, hd_diag *diag,
                           hd_graph *out);
+// The first rank alone of all that turn (ir/symmetry), as if it met itself: its
+// peers are ranks of the graph, and a collective has one member along each axis
+// that turns. What holds of it but for order by way of peers, which may lead to
+// another rank than it came from, holds of all ranks.
+hd_status hd_graph_fold(const hd_module *module, const hd_symmetry *symmetry,
+                        hd_diag *diag, hd_graph *out);
 void hd_graph_free(hd_graph *graph);
 
 HD_END_DECLS

@@ -79,7 +79,7 @@ static void count_waiting(const hd_graph *graph, int limit, hd_diag *diag)
             diag, HD_E0805, beyond->op->loc,
             "%d streams of rank %d, with the caller's, may wait at once; "
             "a device may stand still with more than %d",
-            n, rank, limit);
+            n, graph->number[rank], limit);
         return;
     }
 }
@@ -108,17 +108,85 @@ static hd_status prove(const hd_graph *graph, const hd_check_options *options,
                : HD_OK;
 }
 
+// Says nothing of what it finds, which may not be wrong: peers order, too.
+static hd_status look(const hd_graph *graph, bool *right)
+{
+    hd_replay replay;
+    bool over, found;
+
+    *right = false;
+    if (!hd_graph_is_matched(graph))
+        return HD_OK;
+    HD_TRY(hd_replay_run(graph, HD_RENDEZVOUS, 0, NULL, NULL, &replay));
+    over = hd_replay_is_over(&replay);
+    hd_replay_free(&replay);
+    if (!over || hd_alias_check(graph, NULL) != HD_OK)
+        return HD_OK;
+    HD_TRY(hd_race_look(graph, NULL, &found));
+    *right = !found;
+    return HD_OK;
+}
+
+static hd_status look_at_first(const hd_module *module,
+                               const hd_check_options *options, hd_diag *diag,
+                               bool *right)
+{
+    hd_symmetry symmetry;
+    hd_graph graph;
+    bool turns = false;
+    unsigned serial = 0;
+    hd_status status;
+
+    *right = false;
+    HD_TRY(find_serial(module, options, NULL, &serial));
+    if (serial != 0 || options->against != NULL)
+        return HD_OK;
+    HD_TRY(hd_symmetry_find(module, NULL, &symmetry));
+    for (int axis = 0; axis < module->naxes; axis++)
+        turns |= symmetry.turns[axis];
+    if (!turns)
+        return HD_OK;
+    HD_TRY(hd_graph_fold(module, &symmetry, NULL, &graph));
+    status = look(&graph, right);
+    if (status == HD_OK && *right)
+        count_waiting(&graph, options->waiting_streams, diag);
+    hd_graph_free(&graph);
+    return status;
+}
+
+hd_status hd_prove_first(const hd_module *module,
+                         const hd_check_options *options, hd_diag *diag,
+                         bool *right)
+{
+    hd_status status = look_at_first(module, options, diag, right);
+
+    if (status == HD_NO_MEMORY)
+        return hd_fail(diag, status, "out of memory in the checker");
+    *right &= status == HD_OK;
+    return HD_OK; // what is wrong is said of all ranks
+}
+
+hd_status hd_prove_all(const hd_module *module, const hd_check_options *options,
+                       hd_diag *diag)
+{
+    hd_graph graph;
+    hd_status status;
+
+    HD_TRY(hd_graph_create(module, diag, &graph));
+    status = prove(&graph, options, diag);
+    hd_graph_free(&graph);
+    return status;
+}
+
 hd_status hd_prove(const hd_module *module, const hd_check_options *options,
                    hd_diag *diag)
 {
     const hd_source *outer = hd_diag_source(diag, &module->source);
-    hd_graph graph;
-    hd_status status = hd_graph_create(module, diag, &graph);
+    bool right = false;
+    hd_status status = hd_prove_first(module, options, diag, &right);
 
-    if (status == HD_OK) {
-        status = prove(&graph, options, diag);
-        hd_graph_free(&graph);
-    }
+    if (status == HD_OK && !right)
+        status = hd_prove_all(module, options, diag);
     hd_diag_source(diag, outer);
     return status;
 }

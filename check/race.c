@@ -769,12 +769,17 @@ static hd_status visit_rank(scan *s, phase phase, bool global)
     return s->status == HD_NO_MEMORY ? HD_NO_MEMORY : HD_OK;
 }
 
-static hd_status scan_rank(scan *s)
+static hd_status look_at_rank(scan *s)
 {
     s->steps = hd_graph_steps(s->graph, s->rank);
     s->nloose = hd_order_number_loose(s->graph, s->rank, s->loose);
     link_waits(s);
-    HD_TRY(visit_rank(s, LOOK, false));
+    return visit_rank(s, LOOK, false);
+}
+
+static hd_status scan_rank(scan *s)
+{
+    HD_TRY(look_at_rank(s));
     if (!s->found)
         return HD_OK;
     HD_TRY(visit_rank(s, ORDER, true));
@@ -822,4 +827,18 @@ hd_status hd_race_check(const hd_graph *graph, unsigned serial, hd_diag *diag)
         status = scan_rank(&s);
     free_scan(&s);
     return status == HD_OK ? s.status : status;
+}
+
+hd_status hd_race_look(const hd_graph *graph, hd_diag *diag, bool *found)
+{
+    scan s = {.graph = graph, .diag = diag};
+    hd_status status = hd_cells_create(graph, diag, &s.cells);
+
+    if (status == HD_OK)
+        status = allocate(&s);
+    for (; status == HD_OK && !s.found && s.rank < graph->nranks; s.rank++)
+        status = look_at_rank(&s);
+    *found = s.found;
+    free_scan(&s);
+    return status;
 }

@@ -12,6 +12,10 @@ HD_BEGIN_DECLS
 // reported once, for the first rank that has it. HD_INVALID if anything was.
 hd_status hd_race_check(const hd_graph *graph, unsigned serial, hd_diag *diag);
 
+// Says nothing: whether what each rank orders by itself leaves anything to be
+// reported. Where it does, order by way of peers may still mend it.
+hd_status hd_race_look(const hd_graph *graph, hd_diag *diag, bool *found);
+
 HD_END_DECLS
 
 #endif

@@ -243,8 +243,8 @@ static void use_op(finder *f, const hd_op *op)
         if (sort_expr(f, key->expr).kind != kind)
             f->turns = false;
     }
-    if (op->code == HD_OP_BROADCAST && op->axis == f->axis)
-        f->turns = false; // one rank of the line is not like the others
+    if (op->code == HD_OP_BROADCAST)
+        f->turns = false; // one rank of a line is not like the others
     if (hd_op_is(op, HD_UNIT_TRANSFER))
         use_pieces(f, op);
 }
@@ -364,31 +364,40 @@ static bool bytes_turn(const finder *f)
 
 // ------------------------------------------------------------------ whole
 
-static void look_along(finder *f)
+static hd_status look_along(finder *f, hd_diag *diag)
 {
     f->var = calloc((size_t)f->module->nvars + 1, sizeof *f->var);
     f->usage = calloc((size_t)f->module->nbuffers + 1, sizeof *f->usage);
-    f->control = f->turns = f->var != NULL && f->usage != NULL;
-    if (f->control)
-        use_block(f, &f->module->body);
+    if (f->var == NULL || f->usage == NULL) {
+        free(f->var);
+        free(f->usage);
+        return hd_fail(diag, HD_NO_MEMORY, "out of memory");
+    }
+    f->control = f->turns = true;
+    use_block(f, &f->module->body);
     f->turns = f->turns && f->control && bytes_turn(f);
     free(f->var);
     free(f->usage);
+    return HD_OK;
 }
 
-void hd_symmetry_find(const hd_module *module, hd_symmetry *out)
+hd_status hd_symmetry_find(const hd_module *module, hd_diag *diag,
+                           hd_symmetry *out)
 {
-    *out = (hd_symmetry){.steps = true};
+    hd_symmetry found = {.steps = true};
+
     for (int axis = 0; axis < module->naxes; axis++) {
         finder f = {
             .module = module, .axis = axis, .size = module->axis[axis].size};
 
         if (f.size == 1)
             continue;
-        look_along(&f);
-        out->turns[axis] = f.turns;
-        out->steps &= f.control;
+        HD_TRY(look_along(&f, diag));
+        found.turns[axis] = f.turns;
+        found.steps &= f.control;
     }
+    *out = found;
+    return HD_OK;
 }
 
 int64_t hd_symmetry_turn(const hd_module *module, const hd_symmetry *symmetry,

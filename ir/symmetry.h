@@ -14,8 +14,9 @@ typedef struct hd_symmetry {
     bool turns[HD_MAX_AXES]; // ranks along the axis only turn
 } hd_symmetry;
 
-// False where the text does not show it, or memory runs out.
-void hd_symmetry_find(const hd_module *module, hd_symmetry *out);
+// False where the text does not show it. HD_OK, or HD_NO_MEMORY.
+hd_status hd_symmetry_find(const hd_module *module, hd_diag *diag,
+                           hd_symmetry *out);
 
 // The rank of which `rank` is a turn: coordinate 0 on the axes that turn.
 int64_t hd_symmetry_first(const hd_module *module, const hd_symmetry *symmetry,
