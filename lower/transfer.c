@@ -10,8 +10,9 @@
 //              and is computed on
 //
 // Chunks split the first dimension inside a shard: buffers get a second shape
-// with one more dimension (`of`), and a trip an index more. A rank's local shard
-// is computed on where it lies, unless the gathered buffer is needed whole.
+// with one more dimension (`of`), and a trip an index more. A rank's local
+// shard is computed on where it lies, unless the gathered buffer is needed
+// whole.
 #include <string.h>
 
 #include "ir/transport.h"

@@ -247,10 +247,10 @@ typedef enum hd_option {
 typedef struct hd_lower_options {
     hd_transfer transfer;
     hd_protocol protocol;
-    int streams;      // work streams of a pipelined loop, 1 to 64
-    int chunks;       // per shard, 1 to 4096: a pipeline has chunks times ranks
-                      // steps
-    bool copy_own;    // copy the local shard instead of computing on it in place
+    int streams;   // work streams of a pipelined loop, 1 to 64
+    int chunks;    // per shard, 1 to 4096: a pipeline has chunks times ranks
+                   // steps
+    bool copy_own; // copy the local shard instead of computing on it in place
     bool defer_sends; // wait for sends at the end of the loop, not in place
     bool comm_stream; // transfers on one more stream, ahead of what computes
     hd_transport transport; // that the program will go by. Over NCCL a send
