@@ -36,6 +36,12 @@ const PlainCase kCases[] = {
      "send %x to 1 - tp done %e[0] %g = recv from 1 - tp } "
      "on stream 0 { wait %e[0] %y = relu %x } join }",
      ORACLE_CLEAN},
+    // The same by way of a peer, which has met the caller's first step.
+    {"host program heard mesh tp=2 streams 1 in %x : f32[2] in %i : f32[1] "
+     "out %y : f32[2] temp %b : f32[2, 2] shared temp %w : f32[1] shared "
+     "{ %b = all_gather %x if tp == 0 { on stream 0 { %w = recv from 1 "
+     "%y = relu %x } } else { send %i to 0 %y = relu %x } join }",
+     ORACLE_CLEAN},
     {"host program race streams 2 in %x : f32[2] out %y : f32[2] temp %t : "
      "f32[2] { fork on stream 0 { %t = relu %x } on stream 1 { %t = gelu %x } "
      "join %y = copy %t }",
