@@ -241,6 +241,7 @@ TEST(LowerFaults, EveryTransferAndOptionRunsOutCleanly)
                     options.copy_own = option == 2;
                     options.chunks = option == 2 ? 2 : 1;
                     options.protocol = option == 3 ? HD_GET : HD_PUT;
+                    options.asked = 0; // a warning may be lost
                     fault_begin(k, kMemory[option % 2]);
                     hd_status status =
                         hd_lower(module, &options, nullptr, nullptr, diag);
