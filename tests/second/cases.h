@@ -231,6 +231,17 @@ const std::vector<Case> kCases = {
      "streams 1 in %x : f32[2] out %y : f32[2] temp %t : f32[2] "
      "{ %y = copy %x fork on stream 0 { %t = relu %x } }",
      {UNJOINED}},
+    {"sent, and answered",
+     "mesh tp=2 streams 1 in %x : f32[2] out %y : f32[2] shared "
+     "{ fork if tp == 0 { on stream 0 { send %x to 1 } %y = recv from 1 } else "
+     "{ %y = recv from 0 send %x to 0 } }",
+     {}},
+    {"two sent, and one answered",
+     "mesh tp=3 streams 1 in %x : f32[2] out %y : f32[2] shared "
+     "{ fork if tp == 0 { on stream 0 { group { send %x to 2 send %x to 1 } } "
+     "%y = recv from 1 } else { %y = recv from 0 if tp == 1 { send %x to 0 } } "
+     "}",
+     {UNJOINED}},
     {"awaited",
      "streams 1 in %x : f32[2] out %y : f32[2] temp %e : event[] "
      "{ fork on stream 0 { %y = relu %x %e = record } wait %e }",
@@ -316,6 +327,16 @@ const std::vector<Case> kCases = {
      {}},
     {"scattered over the own index",
      "mesh tp=2 inout %x : f32[2, 2] shared { %x[tp] = reduce_scatter %x }",
+     {}},
+    {"scattered over another's index",
+     "mesh tp=2 inout %x : f32[2, 2] shared { %x[1 - tp] = reduce_scatter %x }",
+     {IN_PLACE}},
+    {"reduced over a neighbour",
+     "mesh tp=2 inout %x : f32[2, 2] shared { %x[tp] = all_reduce %x[1] }",
+     {}},
+    {"reduced over a neighbour of the other shape",
+     "mesh tp=2 inout %x : f32[4] shared temp %z : f32[2, 2] of %x "
+     "{ for i in 0..1 { %x[i] = all_reduce %z[i, 1 - i] } }",
      {}},
     {"all to all over itself",
      "mesh tp=2 inout %x : f32[2, 2, 2] shared "

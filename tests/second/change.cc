@@ -214,24 +214,24 @@ void Slipper::Overlay()
 {
     for (int tries = 0; tries < 30; tries++) {
         Stmt &stmt = Any().Get();
-        std::vector<Expr *> numbers;
 
         if (stmt.results.empty() || stmt.operands.empty())
             continue;
-        const View &other = stmt.operands[Below(stmt.operands.size())];
+        View &other = stmt.operands[Below(stmt.operands.size())];
         View &result = stmt.results[0];
-        if (other.index.size() < result.index.size())
-            result.index.resize(other.index.size());
-        if (other.index.size() == result.index.size())
+        if (other.name != result.name && tries < 20)
+            continue; // better one that is in place already
+        if (other.name != result.name &&
+            other.index.size() == result.index.size())
             result = other;
-        else
-            result.name = other.name;
+        View &moved = other.index.size() > result.index.size() ? other : result;
         // Where the two meet is for each rank to find out.
-        for (Index &index : result.index)
-            Numbers(&index.at, &numbers);
-        if (!numbers.empty() && !program_->mesh.empty())
-            *numbers[Below(numbers.size())] =
-                Make("mod", Name(program_->mesh[0].first), Number(2));
+        for (Index &index : moved.index)
+            if (!index.all && !program_->mesh.empty())
+                index.at = Make("mod",
+                                Make("+", Name(program_->mesh[0].first),
+                                     Number(static_cast<int64_t>(Below(2)))),
+                                Number(2 + static_cast<int64_t>(Below(2))));
         return;
     }
 }
@@ -279,6 +279,12 @@ void Slipper::ChangeView()
     } else if (!view->index.empty()) {
         Index &index = view->index[Below(view->index.size())];
 
+        if (Below(2) && !index.all) {
+            // The neighbour's in place of the own.
+            index.at = Make("mod", Make("+", index.at, Number(1)),
+                            Number(2 + static_cast<int64_t>(Below(2))));
+            return;
+        }
         index.all = Below(8) == 0;
         index.at = Number(static_cast<int64_t>(Below(4)));
         if (Below(2) && !program_->mesh.empty())
@@ -356,7 +362,7 @@ void Slipper::Once()
     if (places_.empty())
         return;
     Place place = Any();
-    switch (Below(18)) {
+    switch (Below(24)) {
     case 0:
         return Erase(place);
     case 1: {
@@ -395,8 +401,12 @@ void Slipper::Once()
     case 14:
         return Ungroup();
     case 15:
-        return Rename();
     case 16:
+        return Rename();
+    case 17:
+    case 18:
+    case 19:
+    case 20:
         return Overlay();
     default:
         return AnySync();

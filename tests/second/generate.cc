@@ -602,6 +602,8 @@ void Generator::Collect()
     if (!FindRead(wide_read ? n : 0, "f32", &a) ||
         !FindWrite(wide_write ? n : 0, "f32", &c))
         return;
+    if (which < 2 && Chance(40) && FindWrite(n, "f32", &c))
+        a = c;
     bool place = which == 2 && a.text == c.text;
     if (!place && !Apart(a, c)) {
         // Over the own index of the other, which is allowed.
