@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/diag.h"
@@ -29,6 +30,14 @@ static bool try_path(hd_library *library, const char *path, int mode)
         return false;
     keep_path(library, path);
     return true;
+}
+
+// To open a pipe that nobody writes to would take for ever.
+static bool never_opens(const char *path)
+{
+    struct stat info;
+
+    return stat(path, &info) == 0 && !S_ISREG(info.st_mode);
 }
 
 // Two copies of one library in a process do not share their state, so one that
@@ -107,6 +116,11 @@ static hd_status find_library(const hd_library_info *info, hd_diag *diag,
     if (try_loaded(info, library))
         return HD_OK;
     if (chosen != NULL && *chosen != '\0') {
+        if (never_opens(chosen))
+            return hd_fail(diag, HD_UNSUPPORTED,
+                           "%s is needed, and %s is no such library: %s is no "
+                           "regular file",
+                           info->title, info->variable, chosen);
         if (try_path(library, chosen, RTLD_NOW))
             return HD_OK;
         return hd_fail(diag, HD_UNSUPPORTED,

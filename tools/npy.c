@@ -66,6 +66,8 @@ static outcome take_string(cursor *c, char *out, size_t room)
     if (!stop)
         return bad_header(c, "a string that does not end");
     length = (size_t)(stop - start);
+    if (memchr(start, 0, length))
+        return bad_header(c, "a string that holds a NUL");
     if (length >= room)
         length = room - 1;
     memcpy(out, start, length);

@@ -5,6 +5,7 @@
 #include <dlfcn.h>
 
 #include <cstring>
+#include <sys/stat.h>
 #include <initializer_list>
 #include <vector>
 
@@ -159,6 +160,16 @@ TEST_F(Library, AFileThatIsNoLibraryIsNamed)
     EXPECT_EQ(Open(), HD_UNSUPPORTED);
     EXPECT_NE(Said().find(folder_.Path("text.so")), std::string::npos);
     EXPECT_EQ(Said().find('\n'), Said().size() - 1) << "one line";
+}
+
+TEST_F(Library, APipeIsNotWaitedFor)
+{
+    Variable variable(kVariable, folder_.Path("pipe.so"));
+
+    ASSERT_EQ(mkfifo(folder_.Path("pipe.so").c_str(), 0600), 0);
+    EXPECT_EQ(Open(), HD_UNSUPPORTED);
+    EXPECT_NE(Said().find("pipe.so is no regular file"), std::string::npos)
+        << Said();
 }
 
 TEST_F(Library, WhatTheProcessHasLoadedGoesAheadOfAll)
