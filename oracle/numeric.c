@@ -14,6 +14,7 @@ static const double LAMBDA = 6;
 
 typedef struct item {
     double value, bound;
+    int64_t whole; // of an integer dtype: the value, exactly
 } item;
 
 // ----------------------------------------------------------------- access
@@ -34,7 +35,8 @@ static item load(const hd_span *span, const hd_values *values, int64_t i)
 {
     int64_t at = place(span, i);
 
-    return (item){values->value[at], values->bound[at]};
+    return (item){values->value[at], values->bound[at],
+                  values->whole != NULL ? values->whole[at] : 0};
 }
 
 static double unit_of_compute(hd_dtype dtype)
@@ -42,17 +44,12 @@ static double unit_of_compute(hd_dtype dtype)
     return dtype == HD_F64 ? 0x1p-53 : 0x1p-24;
 }
 
-static double wrap(hd_dtype dtype, double value)
+// What is left of 64 bits in the width of an integer dtype.
+static int64_t wrap(hd_dtype dtype, int64_t whole)
 {
-    int64_t lane;
-
-    if (dtype == HD_I64)
-        return value;
-    // INT64_MAX is none of the doubles: it comes as the next one, 2^63.
-    lane = value >= 0x1p63 ? INT64_MAX : (int64_t)value;
     if (dtype == HD_I32)
-        return (double)(int32_t)(uint32_t)(uint64_t)lane;
-    return (double)(uint8_t)(uint64_t)lane;
+        return (int32_t)(uint32_t)(uint64_t)whole;
+    return dtype == HD_U8 ? (uint8_t)(uint64_t)whole : whole;
 }
 
 // Half the distance between neighbours of the format at x: what one rounding
@@ -72,7 +69,8 @@ static void store(const hd_span *span, hd_values *values, int64_t i, item x)
     int64_t at = place(span, i);
 
     if (hd_dtype_is_integer(dtype)) {
-        x.value = wrap(dtype, x.value);
+        values->whole[at] = wrap(dtype, x.whole);
+        x.value = (double)values->whole[at];
     } else {
         x.bound += half_step(dtype, fabs(x.value) + x.bound);
         if (dtype == HD_F8E4M3 && fabs(x.value) > 448)
@@ -88,15 +86,18 @@ static item add(item x, item y, double unit)
 {
     double value = x.value + y.value;
 
-    return (item){value, x.bound + y.bound + unit * fabs(value)};
+    return (item){value, x.bound + y.bound + unit * fabs(value),
+                  (int64_t)((uint64_t)x.whole + (uint64_t)y.whole)};
 }
 
 static item multiply(item x, item y, double unit)
 {
     double value = x.value * y.value;
 
-    return (item){value, fabs(x.value) * y.bound + fabs(y.value) * x.bound +
-                             x.bound * y.bound + unit * fabs(value)};
+    return (item){value,
+                  fabs(x.value) * y.bound + fabs(y.value) * x.bound +
+                      x.bound * y.bound + unit * fabs(value),
+                  (int64_t)((uint64_t)x.whole * (uint64_t)y.whole)};
 }
 
 static item larger(item x, item y)
@@ -104,6 +105,7 @@ static item larger(item x, item y)
     item result = x.value > y.value || isnan(x.value) ? x : y;
 
     result.bound = x.bound > y.bound ? x.bound : y.bound;
+    result.whole = x.whole > y.whole ? x.whole : y.whole;
     return result;
 }
 
@@ -116,12 +118,12 @@ static item activate(hd_act act, item x, double unit)
     case HD_ACT_NONE:
         return x;
     case HD_ACT_RELU:
-        return (item){v < 0 ? 0 : v, x.bound};
+        return (item){v < 0 ? 0 : v, x.bound, x.whole < 0 ? 0 : x.whole};
     case HD_ACT_GELU: // its slope is at most 1.13
         return (item){0.5 * v * (1 + tanh(root * (v + 0.044715 * v * v * v))),
-                      1.13 * x.bound + 8 * unit * fabs(v)};
+                      1.13 * x.bound + 8 * unit * fabs(v), 0};
     case HD_ACT_SILU: // 1.1
-        return (item){v / (1 + exp(-v)), 1.1 * x.bound + 8 * unit * fabs(v)};
+        return (item){v / (1 + exp(-v)), 1.1 * x.bound + 8 * unit * fabs(v), 0};
     }
     return x;
 }
@@ -134,8 +136,10 @@ static item summed(double total, double magnitude, double square,
 {
     double spread = LAMBDA * sqrt(square);
 
-    return (item){total, LAMBDA * sqrt((double)n) * unit * magnitude +
-                             (spread < straight ? spread : straight)};
+    return (item){total,
+                  LAMBDA * sqrt((double)n) * unit * magnitude +
+                      (spread < straight ? spread : straight),
+                  0};
 }
 
 // ------------------------------------------------------------ element-wise
@@ -161,9 +165,9 @@ static item factor_of(const hd_step *step, hd_key_code code,
     int i = find_key_span(step, code);
 
     if (key == NULL)
-        return (item){1, 0};
+        return (item){1, 0, 1};
     if (i < 0)
-        return (item){key->number, 0};
+        return (item){key->number, 0, 0};
     return load(&step->span[i], values[i], 0);
 }
 
@@ -182,7 +186,7 @@ static item cast(const hd_step *step, item x)
         unsigned char bytes[8];
 
         hd_dtype_store(to, &x.value, 1, bytes);
-        hd_dtype_load(to, bytes, 1, &x.value);
+        hd_dtype_load_integers(to, bytes, 1, &x.whole);
         x.bound = x.bound > 0 ? x.bound + 1 : 0;
     }
     return x;
@@ -190,13 +194,12 @@ static item cast(const hd_step *step, item x)
 
 // What is whole stays so: the fraction goes, and what no i64 holds is the
 // nearest that one does.
-static item scaled(const hd_step *step, item x, item factor, double unit)
+static item scaled(item x, item factor, double unit)
 {
-    const double limit = 0x1p63;
-
     x = multiply(x, factor, unit);
-    if (hd_dtype_is_integer(step->span[0].buffer->type.dtype))
-        x.value = fmin(fmax(trunc(x.value), -limit), limit);
+    x.whole = x.value >= 0x1p63    ? INT64_MAX
+              : x.value >= -0x1p63 ? (int64_t)x.value
+                                   : INT64_MIN;
     return x;
 }
 
@@ -220,7 +223,7 @@ static item compute_item(const hd_step *step, hd_values *const *values,
                                      : add(result, next, unit);
     }
     if (code == HD_OP_SCALE)
-        result = scaled(step, result, factor_of(step, HD_KEY_BY, values), unit);
+        result = scaled(result, factor_of(step, HD_KEY_BY, values), unit);
     if (code == HD_OP_COPY || code == HD_OP_SET)
         result = cast(step, result);
     return activate(hd_op_act(code), result, unit);
@@ -252,6 +255,8 @@ void hd_numeric_copy(const hd_span *to, hd_values *to_values,
 
         to_values->value[at] = from_values->value[source];
         to_values->bound[at] = from_values->bound[source];
+        if (to_values->whole != NULL)
+            to_values->whole[at] = from_values->whole[source];
     }
 }
 
@@ -266,18 +271,22 @@ hd_status hd_numeric_reduce(bool max, const hd_span *to, hd_values *to_values,
     for (int64_t i = 0; i < elements; i++) {
         double total = 0, magnitude = 0, square = 0, straight = 0;
         item best = load(&from[0], from_values[0], i);
+        uint64_t whole = 0; // wraps
+        item sum;
 
         for (int k = 0; k < n; k++) {
             item x = load(&from[k], from_values[k], i);
 
             best = k > 0 ? larger(best, x) : x;
+            whole += (uint64_t)x.whole;
             total += x.value;
             magnitude += fabs(x.value);
             square += x.bound * x.bound;
             straight += x.bound;
         }
-        store(to, to_values, i,
-              max ? best : summed(total, magnitude, square, straight, n, unit));
+        sum = summed(total, magnitude, square, straight, n, unit);
+        sum.whole = (int64_t)whole;
+        store(to, to_values, i, max ? best : sum);
     }
     return HD_OK;
 }

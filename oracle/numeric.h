@@ -9,7 +9,9 @@ HD_BEGIN_DECLS
 
 // A buffer's values. Both arrays have as many elements as the buffer.
 typedef struct hd_values {
-    double *value; // owned; NaN until written
+    double *value;  // owned; NaN until written
+    int64_t *whole; // owned: of an integer dtype exactly what `value` is
+                    // nearest to; else NULL
     double *bound; // owned
 } hd_values;
 

@@ -79,6 +79,11 @@ static hd_status allocate_values(hd_reference *r, int rank,
     v->bound = malloc(n * sizeof(double));
     if (v->value == NULL || v->bound == NULL)
         return HD_NO_MEMORY;
+    if (hd_dtype_is_integer(buffer->type.dtype)) {
+        v->whole = calloc(n, sizeof(int64_t));
+        if (v->whole == NULL)
+            return HD_NO_MEMORY;
+    }
     for (size_t i = 0; i < n; i++) {
         v->value[i] = NAN;
         v->bound[i] = UNWRITTEN;
@@ -114,17 +119,15 @@ static void fill_values(hd_reference *r, int rank, const hd_buffer *buffer,
     int64_t n = elements_of(r, buffer);
 
     memset(v->bound, 0, sizeof(double) * (size_t)n);
-    if (r->dense) {
-        hd_dtype_load(dtype, whole, (size_t)n, v->value);
-        return;
+    for (int64_t i = 0; i < n; i++) {
+        int64_t at =
+            r->dense ? i : whole_position(r->module, &buffer->type, rank, i);
+        const char *from = (const char *)whole + (size_t)at * size;
+
+        hd_dtype_load(dtype, from, 1, &v->value[i]);
+        if (v->whole != NULL)
+            hd_dtype_load_integers(dtype, from, 1, &v->whole[i]);
     }
-    for (int64_t i = 0; i < n; i++)
-        hd_dtype_load(
-            dtype,
-            (const char *)whole +
-                (size_t)whole_position(r->module, &buffer->type, rank, i) *
-                    size,
-            1, &v->value[i]);
 }
 
 static hd_status prepare_values(hd_reference *r, const void *const *whole)
@@ -721,6 +724,7 @@ void hd_reference_destroy(hd_reference *r)
     for (int i = 0; r->values != NULL && i < n * r->module->nbuffers; i++) {
         free(r->values[i].value);
         free(r->values[i].bound);
+        free(r->values[i].whole);
     }
     for (int i = 0; r->rank != NULL && i < r->nranks; i++)
         free_rank(&r->rank[i]);

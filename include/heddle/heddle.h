@@ -401,7 +401,8 @@ HD_API void hd_simulation_name(const hd_simulation *simulation, int64_t i,
 // bound on the error that a correct run may show: rounding of each result to
 // its dtype, fp32 accumulation over K terms as lambda sqrt(K) u sum|ab| with
 // lambda = 6 (Higham and Mary, 2019), and the input errors carried through;
-// integers are exact, up to 2^53. The module must outlive the reference.
+// integers are computed exactly, modulo their width, and told as the nearest
+// double. The module must outlive the reference.
 typedef struct hd_reference hd_reference;
 
 HD_API HD_MUST_USE hd_status hd_reference_create(const hd_module *module,

@@ -101,6 +101,7 @@ class Checked
   private:
     struct Values {
         std::vector<std::vector<double>> value, bound;
+        std::vector<std::vector<int64_t>> whole; // of integers
         std::vector<hd_values> of;
 
         Values(const hd_module *module, const Buffers &buffers)
@@ -111,11 +112,17 @@ class Checked
 
                 value.emplace_back(n);
                 bound.emplace_back(n, 0.0);
+                whole.emplace_back(hd_dtype_is_integer(b->type.dtype) ? n : 0);
                 hd_dtype_load(b->type.dtype, buffers.At(b), n,
                               value.back().data());
+                if (!whole.back().empty())
+                    hd_dtype_load_integers(b->type.dtype, buffers.At(b), n,
+                                           whole.back().data());
             }
             for (size_t i = 0; i < value.size(); i++)
-                of.push_back({value[i].data(), bound[i].data()});
+                of.push_back({value[i].data(),
+                              whole[i].empty() ? nullptr : whole[i].data(),
+                              bound[i].data()});
         }
         void Compute(const hd_step &step)
         {

@@ -32,9 +32,15 @@ class Memory
             hd_dtype_load(b->type.dtype, bytes_.back().data(), n,
                           values_.back().data());
             bounds_.emplace_back(n, 0.0);
+            whole_.emplace_back(hd_dtype_is_integer(b->type.dtype) ? n : 0);
+            if (!whole_.back().empty())
+                hd_dtype_load_integers(b->type.dtype, bytes_.back().data(), n,
+                                       whole_.back().data());
         }
         for (size_t i = 0; i < values_.size(); i++)
-            oracle_.push_back({values_[i].data(), bounds_[i].data()});
+            oracle_.push_back({values_[i].data(),
+                               whole_[i].empty() ? nullptr : whole_[i].data(),
+                               bounds_[i].data()});
     }
     hd_status Compute(const hd_step &step)
     {
@@ -77,6 +83,7 @@ class Memory
     std::mt19937 random_;
     std::vector<std::vector<char>> bytes_;
     std::vector<std::vector<double>> values_, bounds_;
+    std::vector<std::vector<int64_t>> whole_; // of integers
     std::vector<hd_values> oracle_;
 
     double Draw(hd_dtype dtype)

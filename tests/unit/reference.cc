@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <cmath>
+#include <limits>
 #include <random>
 
 #include "tests/unit/program.h"
@@ -56,6 +58,60 @@ TEST(Reference, AMatmulIsTheSumOfItsProducts)
             EXPECT_NEAR(c.value[i * 3 + j], sum, 1e-12);
             EXPECT_GT(c.bound[i * 3 + j], 0);
         }
+}
+
+// Beyond what a double holds, and beyond what the dtype does: they wrap.
+template <class Int> void CheckIntegers(const char *dtype)
+{
+    std::random_device device;
+    unsigned seed = device();
+    std::mt19937_64 random(seed);
+    std::string type = dtype;
+    Program p("tensor program t in %a : " + type + "[3, 64] in %b : " + type +
+              "[3, 64] out %s : " + type + "[64] out %m : " + type +
+              "[64] out %p : " + type + "[3, 64] out %c : " + type +
+              "[3, 64] { %s = sum %a dim 0 %m = max %a dim 0 "
+              "%p = mul %a, %b %c = add %a, %b }");
+    std::vector<Int> a(192), b(192);
+
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    for (size_t i = 0; i < a.size(); i++) {
+        a[i] = static_cast<Int>(random());
+        b[i] = i % 3 == 0 ? std::numeric_limits<Int>::max()
+                          : static_cast<Int>(random());
+    }
+    a[0] = std::numeric_limits<Int>::min();
+    std::vector<const void *> whole = {a.data(), b.data(), nullptr,
+                                       nullptr,  nullptr,  nullptr};
+    Answer sum = Reference(p, whole, 2, 0), most = Reference(p, whole, 3, 0);
+    Answer product = Reference(p, whole, 4, 0),
+           both = Reference(p, whole, 5, 0);
+
+    for (size_t i = 0; i < 192; i++) {
+        uint64_t x = static_cast<uint64_t>(a[i]);
+        uint64_t y = static_cast<uint64_t>(b[i]);
+
+        EXPECT_EQ(product.value[i], double(static_cast<Int>(x * y)));
+        EXPECT_EQ(both.value[i], double(static_cast<Int>(x + y)));
+        EXPECT_EQ(product.bound[i], 0);
+    }
+    for (size_t i = 0; i < 64; i++) {
+        uint64_t total = 0;
+
+        for (size_t k = 0; k < 3; k++)
+            total += static_cast<uint64_t>(a[k * 64 + i]);
+        EXPECT_EQ(sum.value[i], double(static_cast<Int>(total)));
+        EXPECT_EQ(sum.bound[i], 0);
+        EXPECT_EQ(most.value[i],
+                  double(std::max({a[i], a[64 + i], a[128 + i]})));
+    }
+}
+
+TEST(Reference, IntegersAreExactModuloTheirWidth)
+{
+    CheckIntegers<int64_t>("i64");
+    CheckIntegers<int32_t>("i32");
+    CheckIntegers<uint8_t>("u8");
 }
 
 // A change of one element of an operand moves results by more than their bound.
