@@ -1,7 +1,9 @@
 // How long a check and a simulation take, on one core, by number of ranks: of
-// the ring all-gather + matmul on four streams as lowered; and of a program
-// whose order goes by way of peers, so that the whole of it is replayed for
-// every rank.
+// the ring all-gather + matmul on four streams as lowered, whose ranks turn, so
+// that one is proven; of the same with a condition that asks for the rank, so
+// that all are; of a program whose order goes by way of peers, so that the
+// whole of it is replayed for every rank; of joins of many streams; and of a
+// long loop.
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -41,6 +43,57 @@ static hd_module *lower_ring(int ranks, hd_diag *diag)
         hd_lower(module, &options, NULL, NULL, diag) != HD_OK)
         die(diag);
     return module;
+}
+
+static hd_module *parse_text(const char *text, int ranks, hd_diag *diag)
+{
+    hd_define define = {"tp", ranks};
+    hd_module *module;
+
+    if (hd_parse("text", text, strlen(text), &define, 1, diag, &module) !=
+        HD_OK)
+        die(diag);
+    return module;
+}
+
+// Nothing happens in the condition, but the text does not say so.
+static hd_module *lower_uneven_ring(int ranks, hd_diag *diag)
+{
+    hd_module *even = lower_ring(ranks, diag), *module;
+    hd_text text = {0};
+    char *printed, *body;
+
+    if (hd_print(even, &printed) != HD_OK)
+        die(diag);
+    body = strstr(printed, "\n{\n");
+    if (body == NULL)
+        die(diag);
+    hd_text_printf(&text, "%.*s\n{\n    if tp == 0 {\n    }\n%s",
+                   (int)(body - printed), printed, body + 3);
+    module = parse_text(text.bytes, ranks, diag);
+    hd_text_free(&text);
+    hd_free(printed);
+    hd_module_destroy(even);
+    return module;
+}
+
+static hd_module *parse_forks(int ranks, hd_diag *diag)
+{
+    return parse_text("heddle 1\nhost program forks\nmesh tp=8\nstreams 64\n"
+                      "in %a : f32[4]\nout %b : f32[4]\n{\n"
+                      "    if tp == 1 {\n    }\n    for i in 0..1000 {\n"
+                      "        fork\n        join\n    }\n"
+                      "    %b = copy %a\n}\n",
+                      ranks, diag);
+}
+
+static hd_module *parse_copies(int ranks, hd_diag *diag)
+{
+    return parse_text("heddle 1\nhost program copies\nmesh tp=1\n"
+                      "in %a : f32[4]\nout %b : f32[4]\n{\n"
+                      "    for i in 0..16777216 {\n"
+                      "        %b = copy %a\n    }\n}\n",
+                      ranks, diag);
 }
 
 // Stream 1 overwrites %x once peers have answered that they have it.
@@ -108,7 +161,7 @@ static void measure(const char *name, measured_fn *fn,
         samples[i] = (bench_now() - start) * 1e3;
     }
     getrusage(RUSAGE_SELF, &usage);
-    printf("%-17s %4d ranks %23.3f ms       p5 %9.3f  p95 %9.3f", name, ranks,
+    printf("%-18s %4d ranks %22.3f ms       p5 %9.3f  p95 %9.3f", name, ranks,
            bench_percentile(samples, (size_t)runs, 0.5),
            bench_percentile(samples, (size_t)runs, 0.05),
            bench_percentile(samples, (size_t)runs, 0.95));
@@ -125,6 +178,13 @@ int main(void)
     measure("check, ring", hd_check, lower_ring, 64, 21, 50);
     measure("check, ring", hd_check, lower_ring, 256, 7, 500);
     measure("check, ring", hd_check, lower_ring, 1024, 3, 2000);
+    measure("check, ring", hd_check, lower_ring, 4096, 3, 3000);
+    measure("check, uneven ring", hd_check, lower_uneven_ring, 8, 101, 20);
+    measure("check, uneven ring", hd_check, lower_uneven_ring, 64, 21, 50);
+    measure("check, uneven ring", hd_check, lower_uneven_ring, 256, 7, 500);
+    measure("check, uneven ring", hd_check, lower_uneven_ring, 1024, 1, 2000);
+    measure("check, forks", hd_check, parse_forks, 4096, 1, 0);
+    measure("check, copies", hd_check, parse_copies, 1, 1, 16777);
     measure("check, answers", hd_check, parse_answers, 8, 21, 0);
     measure("check, answers", hd_check, parse_answers, 64, 3, 0);
     measure("simulate, ring", simulate, lower_ring, 8, 101, 0);

@@ -153,6 +153,42 @@ static hd_status number_cells(hd_cells *cells, hd_diag *diag)
     return HD_OK;
 }
 
+// How many cells a part is.
+static double size_of(const hd_cells *cells, const hd_part *part)
+{
+    const hd_frame *frame = &cells->graph->frame[part->buffer];
+    const int64_t *stride = strides_of(cells, part->buffer);
+    double n = 1;
+
+    for (int d = 0; d < frame->ndims; d++)
+        if (keeps(part, d) && stride[d] != 0)
+            n *= (double)frame->extent[d];
+    return n / (double)cells->unit[frame->root];
+}
+
+// All accesses of both runs come to so many cells, and a write to as many reads
+// of each as there are streams.
+static hd_status check_visits(const hd_cells *cells, hd_diag *diag)
+{
+    const hd_graph *g = cells->graph;
+    double n = 0;
+
+    for (int64_t i = 0; i < g->nparts; i++) {
+        const hd_part *part = &g->part[i];
+        const hd_buffer *buffer = g->frame[part->buffer].buffer;
+
+        n +=
+            2 * size_of(cells, part) * (hd_part_writes(part) ? g->nstreams : 1);
+        if (n > HD_MAX_VISITS)
+            return hd_error(diag, HD_E0105, buffer->loc,
+                            "%%%s is used in %.0f pieces at once: steps of all "
+                            "ranks that visit more than %.0f pieces are not "
+                            "proven",
+                            buffer->name, size_of(cells, part), HD_MAX_VISITS);
+    }
+    return HD_OK;
+}
+
 static hd_status allocate(hd_cells *cells, hd_diag *diag)
 {
     int64_t n = cells->graph->module->nbuffers;
@@ -177,6 +213,8 @@ hd_status hd_cells_create(const hd_graph *graph, hd_diag *diag, hd_cells *out)
         lay_cells(&cells);
         copy_strides(&cells);
         status = number_cells(&cells, diag);
+        if (status == HD_OK)
+            status = check_visits(&cells, diag);
     }
     if (status != HD_OK)
         hd_cells_free(&cells);

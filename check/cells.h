@@ -11,6 +11,10 @@ HD_BEGIN_DECLS
 // More cells, times streams, are an error: the checker keeps a number for each.
 #define HD_MAX_CELLS ((int64_t)1 << 26)
 
+// Nor may steps visit more of them, over all ranks and both runs, some seconds'
+// worth; a write visits one a stream.
+#define HD_MAX_VISITS 0x1p34
+
 typedef struct hd_cells {
     const hd_graph *graph; // borrowed
     int64_t *first;        // owned, by id of the root: its first cell

@@ -19,6 +19,7 @@ typedef struct pass {
     int32_t *slot;  // owned, by step of one run: its place among those, or -1
     int64_t nslots; // of one run
     int64_t *fork;  // owned, by stream: the last one it has followed, -1
+    uint64_t moved; // a bit for each work stream that has since the last join
 } pass;
 
 int64_t hd_order_number_loose(const hd_graph *graph, int rank, int32_t *out)
@@ -77,6 +78,15 @@ static void follow_fork(pass *p, int stream, int64_t step)
     merge(clock_of(p, stream), kept_clock(p, fork), p->graph->nstreams);
 }
 
+// The caller's clock knows already of streams that have not moved.
+static void follow_join(pass *p)
+{
+    for (int s = 1; s < p->graph->nstreams; s++)
+        if ((p->moved >> (s - 1) & 1) != 0)
+            merge(clock_of(p, 0), clock_of(p, s), p->graph->nstreams);
+    p->moved = 0;
+}
+
 static void follow_links(pass *p, const hd_node *node, int64_t step)
 {
     int64_t run = step >= p->nsteps ? p->nsteps : 0;
@@ -85,8 +95,7 @@ static void follow_links(pass *p, const hd_node *node, int64_t step)
     if (node->kind == HD_NODE_WAIT && node->link >= 0)
         merge(clock, kept_clock(p, node->link + run), p->graph->nstreams);
     if (node->kind == HD_NODE_JOIN)
-        for (int s = 1; s < p->graph->nstreams; s++)
-            merge(clock, clock_of(p, s), p->graph->nstreams);
+        follow_join(p);
 }
 
 // The members of a group are visited with one clock.
@@ -96,6 +105,8 @@ static void visit_group(pass *p, int64_t step, int64_t n)
     int stream = hd_graph_node(g, p->watch->rank, step)->stream;
     int32_t *clock = clock_of(p, stream);
 
+    if (stream > 0)
+        p->moved |= (uint64_t)1 << (stream - 1);
     follow_fork(p, stream, step);
     for (int64_t i = step; i < step + n; i++) {
         p->watch->fn(p->watch->context, i, clock);
