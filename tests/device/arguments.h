@@ -28,8 +28,9 @@ class Arguments
                                     hd_dtype_size(argument.dtype));
             for (double &value : values)
                 value = Draw(argument.dtype, number(random), random());
-            hd_dtype_store(argument.dtype, values.data(), values.size(),
-                           bytes.data());
+            if (argument.dtype != HD_EVENT)
+                hd_dtype_store(argument.dtype, values.data(), values.size(),
+                               bytes.data());
             info_.push_back(argument);
             whole_.push_back(bytes);
         }

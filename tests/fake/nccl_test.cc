@@ -171,6 +171,12 @@ TEST(FakeNccl, GivesUpWhenItIsAborted)
         hd_cu_ptr at = r.Memory(64);
         int error = -1;
 
+        // The first call of each connects them.
+        EXPECT_EQ(r.rank == 0
+                      ? r.nccl.recv(To(at), 16, HD_NCCL_I32, 1, comm, nullptr)
+                      : r.nccl.send(To(at), 16, HD_NCCL_I32, 0, comm, nullptr),
+                  0);
+        EXPECT_EQ(r.cu.stream_synchronize(nullptr), 0);
         if (r.rank == 0) {
             EXPECT_EQ(r.nccl.recv(To(at), 16, HD_NCCL_I32, 1, comm, nullptr),
                       0);
@@ -181,6 +187,20 @@ TEST(FakeNccl, GivesUpWhenItIsAborted)
         }
         EXPECT_EQ(r.nccl.comm_abort(comm), 0);
         EXPECT_EQ(r.cu.stream_synchronize(nullptr), 0);
+        EXPECT_EQ(r.cu.free(at), 0);
+    });
+}
+
+// NCCL would connect the sending end of one to that of the other.
+TEST(FakeNccl, RefusesToConnectTwoThatSendFirst)
+{
+    InChildren(2, [](Rank &r) {
+        hd_nccl_comm comm = Join(r);
+        hd_cu_ptr at = r.Memory(64);
+
+        EXPECT_NE(
+            r.nccl.send(To(at), 16, HD_NCCL_I32, 1 - r.rank, comm, nullptr), 0);
+        EXPECT_EQ(r.nccl.comm_abort(comm), 0);
         EXPECT_EQ(r.cu.free(at), 0);
     });
 }
