@@ -252,7 +252,7 @@ std::string Mutant(const std::string &text, std::mt19937 &random)
 TEST(Second, JudgesMutantsAsTheCheckerDoes)
 {
     std::vector<std::string> texts;
-    long count = Setting("HEDDLE_SECOND_MUTANTS", 400);
+    long count = Setting("HEDDLE_SECOND_MUTANTS", 1000);
     long first = Setting("HEDDLE_SECOND_SEED", 1), seed = first;
     Tally tally;
 
@@ -282,7 +282,7 @@ TEST(Second, JudgesMutantsAsTheCheckerDoes)
 
 TEST(Second, JudgesProgramsFromNothingAsTheCheckerDoes)
 {
-    long count = Setting("HEDDLE_SECOND_PROGRAMS", 1500);
+    long count = Setting("HEDDLE_SECOND_PROGRAMS", 5000);
     long first = Setting("HEDDLE_SECOND_SEED", 1), seed = first;
     Tally tally;
 
