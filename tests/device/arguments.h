@@ -59,7 +59,7 @@ class Arguments
     {
         std::vector<char> local(info_[i].local_bytes, '\xff');
 
-        if (info_[i].role != HD_OUT)
+        if (info_[i].role != HD_OUT && info_[i].dtype != HD_EVENT)
             hd_shard(module, i, rank, whole_[i].data(), local.data());
         return local;
     }
