@@ -5,10 +5,16 @@
 #include "ir/print.h"
 #include "ir/walk.h"
 
+// A step of a loop touches as a rule what another one did: equal spans are kept
+// once, found by a hash.
 typedef struct collector {
     hd_diag *diag;
     hd_steps steps;
     int64_t steps_room, spans_room, nspans;
+    int32_t *first; // owned, by step: its first span
+    int64_t first_room;
+    int32_t *slot; // owned: 1 + the first span of each list that is kept
+    int64_t nslots, nlists; // slots: a power of two
 } collector;
 
 static hd_status grow(hd_diag *diag, void **array, int64_t *room, int64_t need,
@@ -29,19 +35,113 @@ static hd_status grow(hd_diag *diag, void **array, int64_t *room, int64_t need,
     return HD_OK;
 }
 
+static uint64_t hash_spans(const hd_span *span, int n)
+{
+    uint64_t h = (uint64_t)n;
+
+    for (int i = 0; i < n; i++) {
+        h = (h ^ (uint64_t)span[i].buffer->id) * 0x9e3779b97f4a7c15u;
+        h = (h ^ (uint64_t)span[i].offset) * 0x9e3779b97f4a7c15u;
+        h = (h ^ (uint64_t)span[i].ndims) * 0x9e3779b97f4a7c15u;
+        h ^= h >> 32;
+    }
+    return h;
+}
+
+static bool are_same(const hd_span *a, const hd_span *b)
+{
+    size_t bytes = sizeof *a->extent * (size_t)a->ndims;
+
+    return a->buffer == b->buffer && a->offset == b->offset &&
+           a->ndims == b->ndims && memcmp(a->extent, b->extent, bytes) == 0 &&
+           memcmp(a->stride, b->stride, bytes) == 0;
+}
+
+// Whether the step's spans stand at `at`.
+static bool are_at(const collector *c, int64_t at, const hd_step *step)
+{
+    if (at + step->nspans > c->nspans)
+        return false;
+    for (int i = 0; i < step->nspans; i++)
+        if (!are_same(&c->steps.span[at + i], &step->span[i]))
+            return false;
+    return true;
+}
+
+static hd_status keep_spans(collector *c, const hd_step *step)
+{
+    HD_TRY(grow(c->diag, (void **)&c->steps.span, &c->spans_room,
+                c->nspans + step->nspans, sizeof(hd_span)));
+    memcpy(&c->steps.span[c->nspans], step->span,
+           sizeof(hd_span) * (size_t)step->nspans);
+    c->nspans += step->nspans;
+    c->nlists++;
+    return HD_OK;
+}
+
+// The slots double; which step a list is of does not matter.
+static hd_status grow_slots(collector *c)
+{
+    int64_t n = c->nslots == 0 ? 64 : 2 * c->nslots;
+    int32_t *slot;
+
+    if (2 * (c->nlists + 1) <= c->nslots)
+        return HD_OK;
+    slot = calloc((size_t)n, sizeof *slot);
+    if (slot == NULL)
+        return hd_fail(c->diag, HD_NO_MEMORY, "out of memory");
+    free(c->slot);
+    c->slot = slot;
+    c->nslots = n;
+    c->nlists = 0;
+    for (int64_t i = 0; i < c->steps.nsteps; i++) {
+        const hd_step *step = &c->steps.step[i];
+        uint64_t at = hash_spans(&c->steps.span[c->first[i]], step->nspans);
+
+        if (step->nspans == 0)
+            continue;
+        while (slot[at % (uint64_t)n] != 0 &&
+               slot[at % (uint64_t)n] != c->first[i] + 1)
+            at++;
+        c->nlists += slot[at % (uint64_t)n] == 0;
+        slot[at % (uint64_t)n] = c->first[i] + 1;
+    }
+    return HD_OK;
+}
+
+static hd_status find_spans(collector *c, const hd_step *step, int32_t *out)
+{
+    uint64_t at = hash_spans(step->span, step->nspans);
+    int32_t *slot;
+
+    *out = 0;
+    if (step->nspans == 0)
+        return HD_OK;
+    HD_TRY(grow_slots(c));
+    while (*(slot = &c->slot[at % (uint64_t)c->nslots]) != 0 &&
+           !are_at(c, *slot - 1, step))
+        at++;
+    if (*slot == 0) {
+        *slot = (int32_t)c->nspans + 1;
+        HD_TRY(keep_spans(c, step));
+    }
+    *out = *slot - 1;
+    return HD_OK;
+}
+
 static hd_status collect(void *context, const hd_step *steps, int n)
 {
     collector *c = context;
 
     for (int i = 0; i < n; i++) {
-        HD_TRY(grow(c->diag, (void **)&c->steps.step, &c->steps_room,
-                    c->steps.nsteps + 1, sizeof(hd_step)));
-        HD_TRY(grow(c->diag, (void **)&c->steps.span, &c->spans_room,
-                    c->nspans + steps[i].nspans, sizeof(hd_span)));
-        memcpy(&c->steps.span[c->nspans], steps[i].span,
-               sizeof(hd_span) * (size_t)steps[i].nspans);
+        int64_t at = c->steps.nsteps;
+
+        HD_TRY(grow(c->diag, (void **)&c->steps.step, &c->steps_room, at + 1,
+                    sizeof(hd_step)));
+        HD_TRY(grow(c->diag, (void **)&c->first, &c->first_room, at + 1,
+                    sizeof *c->first));
+        HD_TRY(find_spans(c, &steps[i], &c->first[at]));
         c->steps.step[c->steps.nsteps++] = steps[i];
-        c->nspans += steps[i].nspans;
     }
     return HD_OK;
 }
@@ -51,18 +151,16 @@ hd_status hd_steps_collect(const hd_module *module, int64_t rank, hd_diag *diag,
 {
     collector c = {.diag = diag};
     hd_status status = hd_walk(module, rank, diag, collect, &c);
-    int64_t at = 0;
 
-    if (status != HD_OK) {
+    for (int64_t i = 0; i < c.steps.nsteps; i++) // the spans stand still now
+        c.steps.step[i].span = c.steps.span + c.first[i];
+    free(c.first);
+    free(c.slot);
+    if (status != HD_OK)
         hd_steps_free(&c.steps);
-        return status;
-    }
-    for (int64_t i = 0; i < c.steps.nsteps; i++) { // the spans stand still now
-        c.steps.step[i].span = &c.steps.span[at];
-        at += c.steps.step[i].nspans;
-    }
-    *out = c.steps;
-    return HD_OK;
+    else
+        *out = c.steps;
+    return status;
 }
 
 void hd_steps_free(hd_steps *steps)

@@ -70,9 +70,10 @@ typedef struct hd_tally {
 hd_status hd_walk_count(const hd_module *module, int64_t rank, hd_diag *diag,
                         hd_tally *out);
 
-// All steps of a rank in one owned array, spans included.
+// All steps of a rank in one array. Steps that touch the same have their spans
+// in common.
 typedef struct hd_steps {
-    hd_step *step; // owned; one block with the spans
+    hd_step *step; // owned
     int64_t nsteps;
     hd_span *span; // owned
 } hd_steps;

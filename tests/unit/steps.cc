@@ -82,3 +82,31 @@ TEST(Span, IsDenseIfItsElementsAreOneStretch)
     EXPECT_EQ(hd_span_elements(&scalar), 1);
     EXPECT_EQ(hd_span_elements(&ones), 12);
 }
+
+// A long loop is kept in as many spans as it has different accesses.
+TEST(Steps, EqualSpansAreKeptOnce)
+{
+    Program p(
+        "host program h streams 1 inout %x : f32[100, 4] inout %y : f32[4] "
+        "{ for i in 0..5000 { %x[i mod 100] = copy %y fork join "
+        "%y = copy %x[i mod 100] } }");
+    hd_steps steps;
+
+    ASSERT_EQ(p.status, HD_OK) << p.Said();
+    ASSERT_EQ(hd_steps_collect(p.module, 0, p.diag, &steps), HD_OK);
+    ASSERT_EQ(steps.nsteps, 20000);
+    for (int64_t i = 0; i < steps.nsteps; i += 4) {
+        const hd_step *to = &steps.step[i], *from = &steps.step[i + 3];
+        int64_t row = i / 4 % 100;
+
+        ASSERT_EQ(to->span[0].offset, 4 * row);
+        ASSERT_STREQ(to->span[0].buffer->name, "x");
+        ASSERT_STREQ(to->span[1].buffer->name, "y");
+        ASSERT_EQ(from->span[1].offset, 4 * row);
+        if (i >= 400) {
+            ASSERT_EQ(to->span, steps.step[i - 400].span);
+            ASSERT_EQ(from->span, steps.step[i - 397].span);
+        }
+    }
+    hd_steps_free(&steps);
+}
