@@ -71,7 +71,7 @@ void Memory::Add(const Region &region, int64_t root_elements)
 
     if (!seen_.insert({IdOf(region), {}}).second)
         return;
-    if (root_elements > 1 << 22)
+    if (root_elements > 1 << 20)
         throw TooLarge("a buffer that is too large");
     auto &mark = mark_[region.root];
     if (region.offset + region.Elements() > root_elements)

@@ -202,7 +202,8 @@ TEST(Second, JudgesTheFilesOfTheRepositoryAsTheCheckerDoes)
             Checked checked(text);
 
             // Limits are the library's own.
-            if (checked.parsed && !checked.codes.count("HD0607")) {
+            if (checked.parsed && !checked.codes.count("HD0607") &&
+                !checked.codes.count("HD0105")) {
                 EXPECT_EQ(DisagreementOfText(checked.text, &tally, 1), "")
                     << entry.path();
             }
