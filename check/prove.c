@@ -7,6 +7,7 @@
 #include "check/deadlock.h"
 #include "check/provenance.h"
 #include "check/race.h"
+#include "check/waste.h"
 #include "ir/transport.h"
 
 static hd_status check_deadlock(const hd_graph *graph, unsigned serial,
@@ -103,6 +104,7 @@ static hd_status prove(const hd_graph *graph, const hd_check_options *options,
     races = hd_race_check(graph, serial, diag);
     HD_TRY(aliases);
     HD_TRY(races);
+    HD_TRY(hd_waste_check(graph, diag));
     return options->against != NULL
                ? hd_provenance_check(graph, options->against, diag)
                : HD_OK;

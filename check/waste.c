@@ -1,0 +1,299 @@
+// One rank after the other, in issue order: a step is of use if some of what it
+// writes is read before it is written over, if somebody waits for its event, or
+// if it waits for what its stream did not know of. A statement is told if none
+// of its steps is. Most show their use on the first rank, and once all have,
+// no further rank is looked at.
+#include "check/waste.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "check/cells.h"
+#include "check/memory.h"
+
+typedef struct seen {
+    const hd_op *op;
+    bool useful;
+    bool issued;
+    const hd_op *over; // what writes over it unread, NULL if nothing does
+} seen;
+
+typedef struct scan {
+    const hd_graph *graph;
+    hd_cells cells;
+    hd_diag *diag;
+    seen *seen; // owned: one a statement, by address of the op
+    int64_t nseen, room, nuseful;
+    int32_t *writer; // owned, by cell: the last one's number + 1; 0 is none
+    int64_t *clock;  // owned, by stream and stream: steps that it knows of
+    int64_t *told;   // owned: clocks of records, one after the other
+    int64_t *record; // owned, by step: where in `told`, -1
+    int64_t told_room, steps_room;
+    int rank;
+    int64_t step;
+    const hd_node *node;
+} scan;
+
+// --------------------------------------------------------------- statements
+
+static hd_status list_ops(scan *s, const hd_block *block)
+{
+    for (const hd_stmt *stmt = block->first; stmt != NULL; stmt = stmt->next) {
+        if (stmt->kind == HD_STMT_OP) {
+            HD_TRY(hd_grow((void **)&s->seen, &s->room, s->nseen + 1,
+                           sizeof *s->seen, s->diag));
+            s->seen[s->nseen++] = (seen){.op = stmt->op};
+        }
+        HD_TRY(list_ops(s, &stmt->body));
+        HD_TRY(list_ops(s, &stmt->otherwise));
+    }
+    return HD_OK;
+}
+
+static int compare_seen(const void *x, const void *y)
+{
+    const hd_op *a = ((const seen *)x)->op, *b = ((const seen *)y)->op;
+
+    return (a > b) - (a < b);
+}
+
+static seen *seen_of(const scan *s, const hd_op *op)
+{
+    seen key = {.op = op};
+
+    return bsearch(&key, s->seen, (size_t)s->nseen, sizeof key, compare_seen);
+}
+
+static void use(scan *s, const hd_op *op)
+{
+    seen *found = seen_of(s, op);
+
+    s->nuseful += !found->useful;
+    found->useful = true;
+}
+
+// --------------------------------------------------------------------- data
+
+static const hd_op *op_at(const scan *s, int32_t writer)
+{
+    return hd_graph_node(s->graph, s->rank, writer - 1)->op;
+}
+
+static void read_cells(void *context, int64_t low, int64_t high)
+{
+    scan *s = context;
+
+    for (int64_t i = low; i < high; i++)
+        if (s->writer[i] != 0) {
+            use(s, op_at(s, s->writer[i]));
+            s->writer[i] = 0; // once is enough
+        }
+}
+
+static void write_cells(void *context, int64_t low, int64_t high)
+{
+    scan *s = context;
+
+    for (int64_t i = low; i < high; i++) {
+        if (s->writer[i] != 0)
+            seen_of(s, op_at(s, s->writer[i]))->over = s->node->op;
+        s->writer[i] = (int32_t)s->step + 1;
+    }
+}
+
+static void visit_parts(scan *s)
+{
+    for (int64_t i = s->node->part; i < s->node[1].part; i++)
+        if (hd_part_reads(&s->graph->part[i]))
+            hd_cells_each(&s->cells, &s->graph->part[i], read_cells, s);
+    for (int64_t i = s->node->part; i < s->node[1].part; i++)
+        if (hd_part_writes(&s->graph->part[i]))
+            hd_cells_each(&s->cells, &s->graph->part[i], write_cells, s);
+}
+
+// The caller reads what is in its arguments at the end.
+static void read_arguments(scan *s)
+{
+    for (const hd_buffer *b = s->graph->module->buffers; b != NULL; b = b->next)
+        if (b->of == NULL && b->role != HD_TEMP && b->type.dtype != HD_EVENT)
+            read_cells(s, s->cells.first[b->id],
+                       s->cells.first[b->id] + s->cells.count[b->id]);
+}
+
+// --------------------------------------------------------------------- order
+
+static int64_t *clock_of(const scan *s, int stream)
+{
+    return &s->clock[(int64_t)stream * s->graph->nstreams];
+}
+
+static void learn(const scan *s, int64_t *clock, const int64_t *other)
+{
+    for (int i = 0; i < s->graph->nstreams; i++)
+        clock[i] = other[i] > clock[i] ? other[i] : clock[i];
+}
+
+static hd_status note_record(scan *s, int64_t *nrecords)
+{
+    int n = s->graph->nstreams;
+
+    HD_TRY(hd_grow((void **)&s->told, &s->told_room, (*nrecords + 1) * n,
+                   sizeof *s->told, s->diag));
+    memcpy(&s->told[*nrecords * n], clock_of(s, s->node->stream),
+           sizeof *s->told * (size_t)n);
+    s->record[s->step] = (*nrecords)++ * n;
+    return HD_OK;
+}
+
+// A wait for a send is for its end, which no stream knows of.
+static void take_wait(scan *s)
+{
+    const hd_node *record;
+    int64_t *clock = clock_of(s, s->node->stream);
+
+    if (s->node->link < 0) {
+        use(s, s->node->op); // the caller's
+        return;
+    }
+    record = hd_graph_node(s->graph, s->rank, s->node->link);
+    use(s, record->op);
+    if (s->record[s->node->link] < 0 || clock[record->stream] <= record->place)
+        use(s, s->node->op);
+    if (s->record[s->node->link] >= 0)
+        learn(s, clock, &s->told[s->record[s->node->link]]);
+}
+
+static hd_status visit_order(scan *s, int64_t *nrecords)
+{
+    int n = s->graph->nstreams;
+    int64_t *clock = clock_of(s, s->node->stream);
+
+    s->record[s->step] = -1;
+    if (s->node->kind == HD_NODE_WAIT)
+        take_wait(s);
+    for (int i = 1; i < n && s->node->kind == HD_NODE_FORK; i++)
+        learn(s, clock_of(s, i), clock);
+    for (int i = 1; i < n && s->node->kind == HD_NODE_JOIN; i++)
+        learn(s, clock, clock_of(s, i));
+    clock[s->node->stream] = s->node->place + 1;
+    return s->node->op->code == HD_OP_RECORD ? note_record(s, nrecords) : HD_OK;
+}
+
+// --------------------------------------------------------------------- steps
+
+static bool is_told_of(const hd_op *op)
+{
+    switch (op->code) {
+    case HD_OP_SEND: // who receives it is told
+    case HD_OP_FORK:
+    case HD_OP_JOIN:
+        return false;
+    case HD_OP_RECORD: // an argument is the caller's to wait for
+        return op->view[0].buffer->role == HD_TEMP;
+    case HD_OP_WAIT:
+        return true;
+    default:
+        return op->noutputs > 0;
+    }
+}
+
+static hd_status visit_step(scan *s, int64_t *nrecords)
+{
+    seen *seen;
+
+    s->node = hd_graph_node(s->graph, s->rank, s->step);
+    seen = seen_of(s, s->node->op);
+    seen->issued = true;
+    if (!is_told_of(s->node->op))
+        use(s, s->node->op);
+    visit_parts(s);
+    return visit_order(s, nrecords);
+}
+
+static hd_status visit_rank(scan *s)
+{
+    int64_t n = hd_graph_steps(s->graph, s->rank), nrecords = 0;
+    int64_t clocks = (int64_t)s->graph->nstreams * s->graph->nstreams;
+
+    memset(s->writer, 0, sizeof *s->writer * (size_t)s->cells.ncells);
+    memset(s->clock, 0, sizeof *s->clock * (size_t)clocks);
+    HD_TRY(hd_grow((void **)&s->record, &s->steps_room, n + 1,
+                   sizeof *s->record, s->diag));
+    for (s->step = 0; s->step < n; s->step++)
+        HD_TRY(visit_step(s, &nrecords));
+    read_arguments(s);
+    return HD_OK;
+}
+
+// ------------------------------------------------------------------- telling
+
+static void tell(const scan *s, const seen *seen)
+{
+    const char *word = hd_op_info_get(seen->op->code)->text;
+
+    if (seen->op->code == HD_OP_RECORD)
+        hd_warning(s->diag, HD_E0813, seen->op->loc,
+                   "nobody waits for this record");
+    else if (seen->op->code == HD_OP_WAIT)
+        hd_warning(s->diag, HD_E0813, seen->op->loc,
+                   "this wait orders nothing: its stream comes after that "
+                   "record without it");
+    else if (seen->over == NULL)
+        hd_warning(s->diag, HD_E0811, seen->op->loc,
+                   "nobody reads what this %s leaves in %%%s", word,
+                   seen->op->view[0].buffer->name);
+    else {
+        hd_warning(s->diag, HD_E0812, seen->op->loc,
+                   "what this %s leaves in %%%s is written over before anybody "
+                   "reads it",
+                   word, seen->op->view[0].buffer->name);
+        if (seen->over != seen->op)
+            hd_note(s->diag, seen->over->loc, "by this %s",
+                    hd_op_info_get(seen->over->code)->text);
+    }
+}
+
+static int compare_places(const void *x, const void *y)
+{
+    const hd_loc a = ((const seen *)x)->op->loc, b = ((const seen *)y)->op->loc;
+
+    if (a.line != b.line)
+        return a.line < b.line ? -1 : 1;
+    return (a.column > b.column) - (a.column < b.column);
+}
+
+static hd_status look(scan *s)
+{
+    const hd_graph *g = s->graph;
+
+    HD_TRY(list_ops(s, &g->module->body));
+    if (s->nseen > 0)
+        qsort(s->seen, (size_t)s->nseen, sizeof *s->seen, compare_seen);
+    HD_TRY(hd_cells_create(g, s->diag, &s->cells));
+    HD_TRY(hd_clear_array(s->cells.ncells, sizeof *s->writer, s->diag,
+                          (void **)&s->writer));
+    HD_TRY(hd_clear_array((int64_t)g->nstreams * g->nstreams, sizeof *s->clock,
+                          s->diag, (void **)&s->clock));
+    for (; s->rank < g->nranks && s->nuseful < s->nseen; s->rank++)
+        HD_TRY(visit_rank(s));
+    if (s->nseen > 0)
+        qsort(s->seen, (size_t)s->nseen, sizeof *s->seen, compare_places);
+    for (int64_t i = 0; i < s->nseen; i++)
+        if (s->seen[i].issued && !s->seen[i].useful)
+            tell(s, &s->seen[i]);
+    return HD_OK;
+}
+
+hd_status hd_waste_check(const hd_graph *graph, hd_diag *diag)
+{
+    scan s = {.graph = graph, .diag = diag};
+    hd_status status = look(&s);
+
+    hd_cells_free(&s.cells);
+    free(s.seen);
+    free(s.writer);
+    free(s.clock);
+    free(s.told);
+    free(s.record);
+    return status;
+}
