@@ -2,6 +2,7 @@
 #ifndef HD_TESTS_CUDA_PROGRAM_H
 #define HD_TESTS_CUDA_PROGRAM_H
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -55,15 +56,7 @@ class Program
         Try(hd_parse("program.hd", text.data(), text.size(), nullptr, 0, diag,
                      &module_),
             diag);
-        for (int i = 0; i < sets; i++) {
-            hd_reference *made = nullptr;
-
-            arguments_.emplace_back(module_, 77 + unsigned(i));
-            Try(hd_reference_create(module_, arguments_.back().Whole().data(),
-                                    diag, &made),
-                diag);
-            reference_.push_back(made);
-        }
+        expected_ = std::make_unique<Expected>(module_, sets, Seed());
         if (lower != nullptr)
             Try(hd_lower(module_, lower, nullptr, nullptr, diag), diag);
         Try(hd_check(module_, diag), diag);
@@ -73,8 +66,6 @@ class Program
     Program &operator=(const Program &) = delete;
     ~Program()
     {
-        for (hd_reference *made : reference_)
-            hd_reference_destroy(made);
         hd_module_destroy(module_);
     }
 
@@ -88,7 +79,7 @@ class Program
     }
     const Arguments &Inputs(int set = 0) const
     {
-        return arguments_[size_t(set)];
+        return expected_->Inputs(set);
     }
 
     // What a rank's shards hold against the answer to a set of inputs.
@@ -96,7 +87,7 @@ class Program
     {
         for (size_t i = 0; i < Inputs(set).Count(); i++) {
             if (Inputs(set).Info(i).role != HD_IN)
-                HD_TRY(CompareLocal(reference_[size_t(set)], i, rank,
+                HD_TRY(CompareLocal(expected_->Reference(set), i, rank,
                                     Inputs(set).Info(i),
                                     shards.Bytes(i).data()));
         }
@@ -113,8 +104,7 @@ class Program
     }
 
     hd_module *module_ = nullptr;
-    std::vector<Arguments> arguments_;
-    std::vector<hd_reference *> reference_;
+    std::unique_ptr<Expected> expected_;
 };
 
 // A session that goes away with its scope.

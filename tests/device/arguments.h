@@ -5,6 +5,8 @@
 
 #include <cmath>
 #include <cstdio>
+#include <functional>
+#include <gtest/gtest.h>
 #include <random>
 #include <vector>
 
@@ -85,6 +87,53 @@ class Arguments
 
     std::vector<hd_argument> info_;
     std::vector<std::vector<char>> whole_;
+};
+
+// Sets of random arguments of a program, and what it makes of each.
+class Expected
+{
+  public:
+    // `change` is what is to be other than random.
+    Expected(const hd_module *module, int sets, unsigned seed,
+             const std::function<void(Arguments *)> &change = nullptr)
+    {
+        for (int i = 0; i < sets; i++) {
+            hd_reference *made = nullptr;
+
+            arguments_.emplace_back(module, seed + unsigned(i));
+            if (change)
+                change(&arguments_.back());
+            EXPECT_EQ(hd_reference_create(module,
+                                          arguments_.back().Whole().data(),
+                                          nullptr, &made),
+                      HD_OK);
+            reference_.push_back(made);
+        }
+    }
+    Expected(const Expected &) = delete;
+    Expected &operator=(const Expected &) = delete;
+    ~Expected()
+    {
+        for (hd_reference *made : reference_)
+            hd_reference_destroy(made);
+    }
+
+    int Count() const
+    {
+        return int(reference_.size());
+    }
+    const Arguments &Inputs(int set) const
+    {
+        return arguments_[size_t(set)];
+    }
+    const hd_reference *Reference(int set) const
+    {
+        return reference_[size_t(set)];
+    }
+
+  private:
+    std::vector<Arguments> arguments_;
+    std::vector<hd_reference *> reference_;
 };
 
 inline hd_status CompareLocal(const hd_reference *reference, size_t i, int rank,

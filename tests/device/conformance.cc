@@ -14,19 +14,16 @@ const char *const kFloats[] = {"f64", "f32", "f16", "bf16"};
 const char *const kIntegers[] = {"i64", "i32", "u8"};
 
 hd_status RunOnRank(hd_group *group, const hd_module *module,
-                    const Arguments &arguments, const hd_reference *reference,
-                    hd_diag *diag)
+                    const Expected &expected, hd_diag *diag)
 {
     int rank = hd_group_rank(group);
     hd_session *session = nullptr;
     hd_session_options options = DeviceOptions();
 
     HD_TRY(hd_session_create(group, module, &options, diag, &session));
-    // Twice, on memory of its own each time: the second run finds what the
-    // first left behind.
-    for (int run = 0; run < 2; run++)
-        HD_TRY(
-            RunAndCompare(session, module, arguments, reference, rank, diag));
+    // The second run has other inputs, and finds what the first left behind.
+    for (int run = 0; run < expected.Count(); run++)
+        HD_TRY(RunAndCompare(session, module, expected, run, rank, diag));
     hd_session_destroy(session);
     return HD_OK;
 }
@@ -37,7 +34,6 @@ void Conforms(std::string text, const std::string &dtype,
 {
     hd_diag *diag = hd_diag_create();
     hd_module *module = nullptr;
-    hd_reference *reference = nullptr;
 
     for (size_t at; (at = text.find('$')) != std::string::npos;)
         text.replace(at, 1, dtype);
@@ -47,17 +43,12 @@ void Conforms(std::string text, const std::string &dtype,
               HD_OK)
         << hd_diag_text(diag);
     ASSERT_EQ(CheckHere(module, diag), HD_OK) << hd_diag_text(diag);
-    Arguments arguments(module, 20240607);
-    ASSERT_EQ(
-        hd_reference_create(module, arguments.Whole().data(), diag, &reference),
-        HD_OK)
-        << hd_diag_text(diag);
+    Expected expected(module, 2, Seed());
     Outcome outcome =
         Launch(hd_module_ranks(module), [&](hd_group *group, hd_diag *said) {
-            return RunOnRank(group, module, arguments, reference, said);
+            return RunOnRank(group, module, expected, said);
         });
     EXPECT_EQ(outcome.status, HD_OK) << outcome.text << "\n" << text;
-    hd_reference_destroy(reference);
     hd_module_destroy(module);
     hd_diag_destroy(diag);
 }
@@ -298,33 +289,29 @@ void KeepsNans(const std::string &dtype, std::mt19937 &random)
 {
     std::string text = kMaxima;
     hd_module *module = nullptr;
-    hd_reference *reference = nullptr;
+    std::vector<size_t> nans;
 
     for (size_t at; (at = text.find('$')) != std::string::npos;)
         text.replace(at, 1, dtype);
     ASSERT_EQ(hd_parse("maxima.hd", text.data(), text.size(), nullptr, 0,
                        nullptr, &module),
               HD_OK);
-    Arguments arguments(module, random());
-    std::vector<size_t> nans;
-    for (size_t rank = 0; rank < 3; rank++) {
-        nans.push_back(random() % 210);
-        arguments.Set(0, rank * 210 + nans[rank], NAN);
-    }
-    ASSERT_EQ(hd_reference_create(module, arguments.Whole().data(), nullptr,
-                                  &reference),
-              HD_OK);
+    Expected expected(module, 2, Seed(), [&](Arguments *arguments) {
+        for (size_t rank = 0; rank < 3; rank++) {
+            nans.push_back(random() % 210);
+            arguments->Set(0, rank * 210 + nans.back(), NAN);
+        }
+    });
     std::vector<double> want(210), bound(210);
-    hd_reference_local(reference, 2, 0, want.data(), bound.data());
+    hd_reference_local(expected.Reference(0), 2, 0, want.data(), bound.data());
     for (size_t i = 0; i < 210; i++)
         EXPECT_EQ(std::isnan(want[i]),
                   i == nans[0] || i == nans[1] || i == nans[2])
             << i;
     Outcome outcome = Launch(3, [&](hd_group *group, hd_diag *said) {
-        return RunOnRank(group, module, arguments, reference, said);
+        return RunOnRank(group, module, expected, said);
     });
     EXPECT_EQ(outcome.status, HD_OK) << outcome.text << dtype;
-    hd_reference_destroy(reference);
     hd_module_destroy(module);
 }
 

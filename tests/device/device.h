@@ -3,7 +3,6 @@
 //   HEDDLE_TEST_DEVICE     cpu (the default), cuda, cuda:N
 //   HEDDLE_TEST_TRANSPORT  copy (the default), sm, nccl
 //   HEDDLE_TEST_GRAPH      1: runs are replays of a graph
-//   HEDDLE_TEST_SEED       of what is random, else another one each time
 //   HEDDLE_TEST_QUICK      1: fewer numbers of ranks, dtypes and options, for
 //                          devices that stand in for real ones
 //
@@ -14,12 +13,12 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <random>
 #include <string>
 #include <vector>
 
 #include "base/status.h"
 #include "tests/device/arguments.h"
+#include "tests/seed.h"
 
 inline std::string Setting(const char *name, const char *otherwise)
 {
@@ -58,18 +57,6 @@ inline hd_session_options DeviceOptions()
                                             : HD_TRANSPORT_COPY;
     options.graph = Setting("HEDDLE_TEST_GRAPH", "0") == "1";
     return options;
-}
-
-// Printed, and settable.
-inline unsigned Seed()
-{
-    const char *from = getenv("HEDDLE_TEST_SEED");
-    unsigned seed = from != nullptr && *from != '\0'
-                        ? unsigned(strtoul(from, nullptr, 0))
-                        : std::random_device()();
-
-    printf("HEDDLE_TEST_SEED=%u\n", seed);
-    return seed;
 }
 
 // Whether the program is proven, for the transport that it is to go by.
@@ -183,12 +170,13 @@ class Shards
     std::vector<void *> owned_, address_;
 };
 
-// A run of these arguments, whose results are as the reference has them.
+// A run of one set of inputs, on memory of its own, whose results are as the
+// reference has them.
 inline hd_status RunAndCompare(hd_session *session, const hd_module *module,
-                               const Arguments &arguments,
-                               const hd_reference *reference, int rank,
+                               const Expected &expected, int set, int rank,
                                hd_diag *diag)
 {
+    const Arguments &arguments = expected.Inputs(set);
     Shards shards(session);
 
     HD_TRY(shards.Put(arguments, module, rank, diag));
@@ -196,8 +184,8 @@ inline hd_status RunAndCompare(hd_session *session, const hd_module *module,
     HD_TRY(shards.Get(diag));
     for (size_t i = 0; i < arguments.Count(); i++) {
         if (arguments.Info(i).role != HD_IN)
-            HD_TRY(CompareLocal(reference, i, rank, arguments.Info(i),
-                                shards.Bytes(i).data()));
+            HD_TRY(CompareLocal(expected.Reference(set), i, rank,
+                                arguments.Info(i), shards.Bytes(i).data()));
     }
     return HD_OK;
 }

@@ -1,5 +1,5 @@
 // Mutants: what the oracle fails the checker rejects, and what it passes the
-// checker accepts. HEDDLE_MUTANTS is how many (500), HEDDLE_MUTATION_SEED where
+// checker accepts. HEDDLE_MUTANTS is how many (500), HEDDLE_TEST_SEED where
 // they begin (1): each has a seed of its own, which a failure prints.
 #include <cstdlib>
 #include <map>
@@ -7,6 +7,7 @@
 #include "tests/mutation/cases.h"
 #include "tests/mutation/mutate.h"
 #include "tests/mutation/programs.h"
+#include "tests/seed.h"
 #include "tests/unit/program.h"
 
 namespace
@@ -104,7 +105,7 @@ TEST(Mutation, TheCheckerJudgesMutantsAsTheOracleDoes)
     std::vector<Base> bases = AllBases();
     std::vector<std::string> texts;
     long count = Number("HEDDLE_MUTANTS", 500);
-    long seed = Number("HEDDLE_MUTATION_SEED", 1);
+    long seed = SeedFrom(1);
     Tally tally;
 
     for (const Base &base : bases)

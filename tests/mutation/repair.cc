@@ -10,6 +10,7 @@
 #include "tests/mutation/cases.h"
 #include "tests/mutation/mutate.h"
 #include "tests/mutation/programs.h"
+#include "tests/seed.h"
 #include "tests/unit/program.h"
 
 namespace
@@ -140,9 +141,7 @@ TEST(Repair, AWaitIsTriedAsItIsWritten)
 {
     std::vector<std::string> texts;
     Tally tally;
-    const char *seed = std::getenv("HEDDLE_MUTATION_SEED");
-    std::mt19937 random(seed != nullptr ? static_cast<unsigned>(std::atol(seed))
-                                        : 20261122);
+    std::mt19937 random(SeedFrom(20261122));
 
     for (const char *text : kExchanges)
         texts.insert(texts.end(), 10, text);

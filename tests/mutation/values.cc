@@ -1,6 +1,6 @@
 // Mutants that neither race nor deadlock, and compute something else: what
 // --against accepts has the tensor program's answer on random data, and what it
-// rejects has another one. HEDDLE_MUTANTS and HEDDLE_MUTATION_SEED as for the
+// rejects has another one. HEDDLE_MUTANTS and HEDDLE_TEST_SEED as for the
 // other mutants.
 #include <cmath>
 #include <cstdlib>
@@ -8,6 +8,7 @@
 
 #include "tests/mutation/mutate.h"
 #include "tests/mutation/programs.h"
+#include "tests/seed.h"
 #include "tests/unit/program.h"
 
 namespace
@@ -182,7 +183,7 @@ TEST(Mutation, ValuesAreJudgedAsTheExecutionShows)
 {
     std::vector<Base> bases = TensorBases();
     long count = Number("HEDDLE_MUTANTS", 500);
-    long seed = Number("HEDDLE_MUTATION_SEED", 1);
+    long seed = SeedFrom(1);
     Found found;
 
     for (long done = 0; done < count; done++, seed++) {

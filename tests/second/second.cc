@@ -1,7 +1,7 @@
 // The second oracle against its own words, and the checker against it: on the
 // programs of this repository, on mutants of them and on programs from nothing.
 // HEDDLE_SECOND_PROGRAMS and HEDDLE_SECOND_MUTANTS say how many,
-// HEDDLE_SECOND_SEED where they begin: each has a seed of its own, which a
+// HEDDLE_TEST_SEED where they begin: each has a seed of its own, which a
 // failure prints beside the smallest program that fails alike.
 #include <gtest/gtest.h>
 
@@ -16,6 +16,7 @@
 #include "tests/second/change.h"
 #include "tests/second/checker.h"
 #include "tests/second/generate.h"
+#include "tests/seed.h"
 
 namespace second
 {
@@ -64,8 +65,7 @@ TEST(Second, SeesWhatIsPlainBothWays)
 // What the graph says, delays of one step and all interleavings say alike.
 TEST(Second, AllInterleavingsShowWhatTheGraphSays)
 {
-    std::mt19937 random(
-        static_cast<unsigned>(Setting("HEDDLE_SECOND_SEED", 1)));
+    std::mt19937 random(SeedFrom(1));
     Schedules schedules;
     int enumerated = 0, broken = 0;
 
@@ -254,7 +254,7 @@ TEST(Second, JudgesMutantsAsTheCheckerDoes)
 {
     std::vector<std::string> texts;
     long count = Setting("HEDDLE_SECOND_MUTANTS", 1000);
-    long first = Setting("HEDDLE_SECOND_SEED", 1), seed = first;
+    long first = SeedFrom(1), seed = first;
     Tally tally;
 
     for (const Base &base : TensorBases())
@@ -284,7 +284,7 @@ TEST(Second, JudgesMutantsAsTheCheckerDoes)
 TEST(Second, JudgesProgramsFromNothingAsTheCheckerDoes)
 {
     long count = Setting("HEDDLE_SECOND_PROGRAMS", 5000);
-    long first = Setting("HEDDLE_SECOND_SEED", 1), seed = first;
+    long first = SeedFrom(1), seed = first;
     Tally tally;
 
     for (long done = 0; done < count; done++, seed++) {

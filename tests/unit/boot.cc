@@ -26,6 +26,7 @@
 #include <xxhash.h>
 
 #include "runtime/boot.h"
+#include "tests/seed.h"
 #include "tests/unit/ranks.h"
 
 namespace
@@ -1039,9 +1040,8 @@ TEST(Boot, StrangersAreHungUpOnAndKeepNobodyOut)
     std::string address = FreeAddress();
     std::vector<hd_place> places = Places(3, address);
     std::vector<Ended> ended;
-    uint64_t seed = NewJob();
+    unsigned seed = Seed();
 
-    SCOPED_TRACE(seed);
     ended = RunPlaces(places, [&](const hd_place &place, hd_diag *diag) {
         if (place.rank == 1) {
             std::mt19937_64 random(seed);

@@ -11,6 +11,7 @@
 #include "check/order.h"
 #include "check/race.h"
 #include "check/replay.h"
+#include "tests/seed.h"
 #include "tests/unit/program.h"
 
 namespace
@@ -481,9 +482,7 @@ std::string DrawCalls(std::mt19937_64 &random, Job *job)
 // The judgement is that of an execution of NCCL's calls, made otherwise.
 TEST(Check, OverNcclARandomProgramIsRefusedIfItsCallsHang)
 {
-    const char *from = std::getenv("HEDDLE_CHECK_SEED");
-    uint64_t first = from != nullptr ? std::strtoull(from, nullptr, 0)
-                                     : std::random_device()();
+    uint64_t first = Seed();
     int hang = 0, run = 0;
 
     for (uint64_t seed = first; seed < first + 2000; seed++) {
@@ -501,12 +500,11 @@ TEST(Check, OverNcclARandomProgramIsRefusedIfItsCallsHang)
         bool ends = Calls(job).Ends();
 
         ASSERT_NE(refused && status == HD_OK, true);
-        ASSERT_EQ(refused, !ends) << "HEDDLE_CHECK_SEED=" << seed << "\n"
+        ASSERT_EQ(refused, !ends) << "HEDDLE_TEST_SEED=" << seed << "\n"
                                   << text << p.Said();
         (ends ? run : hang)++;
     }
-    std::printf("HEDDLE_CHECK_SEED=%llu: %d hang, %d run\n",
-                static_cast<unsigned long long>(first), hang, run);
+    std::printf("%d hang, %d run\n", hang, run);
     EXPECT_GT(hang, 100);
     EXPECT_GT(run, 100);
 }

@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "memory.h"
+#include "tests/seed.h"
 
 namespace
 {
@@ -68,7 +69,7 @@ class Products
         return static_cast<float>(static_cast<int>(random_() % 17) - 8);
     }
 
-    std::mt19937 random_{std::random_device{}()};
+    std::mt19937 random_{Seed()};
     hd_cpu_blas loops_ = {};
     float a_[kSide * kSide], b_[kSide * kSide], want_[kSide * kSide],
         have_[2][kSide * kSide];

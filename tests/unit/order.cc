@@ -7,6 +7,8 @@
 #include <random>
 #include <vector>
 
+#include "tests/seed.h"
+
 namespace
 {
 
@@ -101,7 +103,7 @@ Commands Draw(std::mt19937 &random, int streams, int n, int *events)
 
 TEST(Order, IsTheSameWithoutWhatIsNeedless)
 {
-    std::mt19937 random(std::random_device{}());
+    std::mt19937 random(Seed());
     size_t left_out = 0;
 
     for (int turn = 0; turn < 2000; turn++) {
@@ -118,7 +120,7 @@ TEST(Order, IsTheSameWithoutWhatIsNeedless)
 // One that several others make needless together is kept; they are few.
 TEST(Order, NeedsNearlyEveryWaitThatIsKept)
 {
-    std::mt19937 random(std::random_device{}());
+    std::mt19937 random(Seed());
     size_t tried = 0, needless = 0;
 
     for (int turn = 0; turn < 300; turn++) {

@@ -6,6 +6,7 @@
 #include <random>
 
 #include "check/prove.h"
+#include "tests/seed.h"
 #include "tests/unit/program.h"
 
 namespace
@@ -222,17 +223,13 @@ class Writer
 
 } // namespace
 
-// What the first rank shows holds of all. HEDDLE_SYMMETRY_SEED repeats one.
+// What the first rank shows holds of all.
 TEST(Symmetry, TheFirstRankSpeaksForAll)
 {
-    const char *given = std::getenv("HEDDLE_SYMMETRY_SEED");
-    unsigned seed = given != nullptr
-                        ? static_cast<unsigned>(std::strtoul(given, nullptr, 0))
-                        : std::random_device{}();
+    unsigned seed = Seed();
     hd_check_options options = hd_check_defaults();
     int turning = 0, right = 0, wrong = 0, alone = 0;
 
-    printf("seed %u\n", seed);
     for (unsigned i = 0; i < 6000; i++) {
         std::string text = Writer(seed + i).Text();
         Program p(text);
@@ -251,7 +248,7 @@ TEST(Symmetry, TheFirstRankSpeaksForAll)
         right += first;
         wrong += !all;
         alone += all && !first; // peers order what the first alone does not
-        ASSERT_TRUE(all || !first) << "seed " << seed + i << "\n"
+        ASSERT_TRUE(all || !first) << "HEDDLE_TEST_SEED=" << seed + i << "\n"
                                    << text << "\n"
                                    << p.Said();
     }
