@@ -162,7 +162,8 @@ struct World {
     int max_blocked;
     uint64_t chaos;
     uint64_t nonce;
-    double spent = 0; // seconds that the clock of events is ahead
+    double spent = 0;          // seconds that the clock of events is ahead
+    double kernel_seconds = 0; // that each kernel spends
 };
 
 using Guard = std::unique_lock<std::mutex>;

@@ -632,6 +632,13 @@ EXPORT void fake_cuda_spend(double seconds)
     world().spent += seconds;
 }
 
+EXPORT void fake_cuda_kernels_spend(double seconds)
+{
+    Guard guard(world().lock);
+
+    world().kernel_seconds = seconds;
+}
+
 hd_cu_result cuEventElapsedTime(float *milliseconds, hd_cu_event start,
                                 hd_cu_event end)
 {

@@ -68,6 +68,9 @@ void fake_cuda_account(const char *what, int by);
 // From now on the clock of events is so much later.
 void fake_cuda_spend(double seconds);
 
+// Sets how far each kernel puts it forward, in streams at rest.
+void fake_cuda_kernels_spend(double seconds);
+
 // Memory as other allocators make it: no handle can be had of it.
 hd_cu_result fake_cuda_alloc_unshared(hd_cu_ptr *out, size_t bytes);
 }

@@ -6,6 +6,7 @@
 #include <random>
 #include <set>
 
+#include "tests/seed.h"
 #include "tests/unit/program.h"
 
 namespace
@@ -854,9 +855,8 @@ std::string Try(const std::string &text, const hd_lower_options &options,
 
 TEST(Lower, RandomProgramsKeepTheirAnswer)
 {
-    const char *from = std::getenv("HEDDLE_LOWER_SEED");
     const char *many = std::getenv("HEDDLE_LOWER_COUNT");
-    unsigned first = from != nullptr ? static_cast<unsigned>(atoi(from)) : 1;
+    unsigned first = SeedFrom(1);
     unsigned count = many != nullptr ? static_cast<unsigned>(atoi(many)) : 200;
 
     for (unsigned seed = first; seed < first + count; seed++) {
@@ -1038,24 +1038,44 @@ TEST(Lower, TheRecordFollowsEveryProducer)
     EXPECT_EQ(Count(text, "wait"), 1);
 }
 
-TEST(Lower, AThousandOpsLowerInTime)
+// Gathers that feed activations, `ops` in a row; returns the seconds of this
+// thread that lowering takes.
+double SecondsToLower(int ops)
 {
     std::string decls = "in %t0 : f32[4@tp, 2, 3] ", body;
+    hd_lower_options options = hd_lower_defaults();
+    timespec start, end;
 
-    for (int i = 1; i <= 1000; i++) {
+    for (int i = 1; i <= ops; i++) {
         std::string name = "%t" + std::to_string(i);
         std::string from = "%t" + std::to_string(i - 1);
-        const char *mark = i % 4 == 1 ? "stream" : i % 4 == 0 ? "tp" : "stream";
-        const char *op = i % 4 == 1 || i % 4 == 0 ? "set " : "relu ";
+        bool is_set = i % 4 < 2;
 
-        decls += (i == 1000 ? "out " : "temp ") + name + " : f32[4@" + mark +
-                 ", 2, 3] ";
-        body += name + " = " + op + from + " ";
+        decls += (i == ops ? "out " : "temp ") + name + " : f32[4@" +
+                 (i % 4 == 0 ? "tp" : "stream") + ", 2, 3] ";
+        body += name + " = " + (is_set ? "set " : "relu ") + from + " ";
     }
-    EXPECT_EQ(Count(Lowered("tensor program long mesh tp=4 " + decls + "{ " +
-                            body + "}"),
-                    "for j"),
-              250);
+    Program p("tensor program long mesh tp=4 " + decls + "{ " + body + "}");
+    EXPECT_EQ(p.status, HD_OK) << p.Said();
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &start);
+    EXPECT_EQ(hd_lower(p.module, &options, nullptr, nullptr, p.diag), HD_OK);
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &end);
+    EXPECT_EQ(Count(p.Print(), "for j"), ops / 4);
+    return double(end.tv_sec - start.tv_sec) +
+           double(end.tv_nsec - start.tv_nsec) * 1e-9;
+}
+
+// Eight times the ops take some eight times as long; where each looked at all
+// the others they would take 64 times as long.
+TEST(Lower, AThousandOpsLowerInTime)
+{
+    double few = INFINITY, many = INFINITY;
+
+    for (int i = 0; i < 3; i++) {
+        few = std::min(few, SecondsToLower(128));
+        many = std::min(many, SecondsToLower(1024));
+    }
+    EXPECT_LT(many, 24 * few) << few << " s for 128, " << many << " s for 1024";
 }
 
 TEST(Lower, TemporariesOfTheCallersStreamShareBytes)

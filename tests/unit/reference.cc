@@ -3,7 +3,12 @@
 #include <limits>
 #include <random>
 
+#include "tests/seed.h"
 #include "tests/unit/program.h"
+
+extern "C" {
+#include "tools/verify.h"
+}
 
 namespace
 {
@@ -63,9 +68,7 @@ TEST(Reference, AMatmulIsTheSumOfItsProducts)
 // Beyond what a double holds, and beyond what the dtype does: they wrap.
 template <class Int> void CheckIntegers(const char *dtype)
 {
-    std::random_device device;
-    unsigned seed = device();
-    std::mt19937_64 random(seed);
+    std::mt19937_64 random(Seed());
     std::string type = dtype;
     Program p("tensor program t in %a : " + type + "[3, 64] in %b : " + type +
               "[3, 64] out %s : " + type + "[64] out %m : " + type +
@@ -74,7 +77,6 @@ template <class Int> void CheckIntegers(const char *dtype)
               "%p = mul %a, %b %c = add %a, %b }");
     std::vector<Int> a(192), b(192);
 
-    SCOPED_TRACE("seed " + std::to_string(seed));
     for (size_t i = 0; i < a.size(); i++) {
         a[i] = static_cast<Int>(random());
         b[i] = i % 3 == 0 ? std::numeric_limits<Int>::max()
@@ -114,20 +116,70 @@ TEST(Reference, IntegersAreExactModuloTheirWidth)
     CheckIntegers<uint8_t>("u8");
 }
 
-// A change of one element of an operand moves results by more than their bound.
+const char *const kLongMatmul =
+    "tensor program t in %a : f32[4, 1024] in %b : f32[1024, 4] "
+    "out %c : f32[4, 4] { %c = matmul %a, %b }";
+
+// How many of `got` --verify counts as wrong.
+size_t Off(const Answer &answer, const std::vector<double> &got)
+{
+    verdict found = {};
+    finding place = {};
+
+    verdict_values(&found, HD_F64, got.data(), answer.value.data(),
+                   answer.bound.data(), got.size(), &place);
+    return found.off;
+}
+
+// 6 sqrt(K) u sum|a b| and half a step of the result, no more and no less; an
+// answer that is off by nearly as much is right, one beyond it is wrong.
+TEST(Reference, TheBoundOfAMatmulIsAsDerived)
+{
+    Program p(kLongMatmul);
+    std::vector<float> a = Random(4096, Seed()), b = Random(4096, Seed() + 1);
+    Answer right = Reference(p, {a.data(), b.data(), nullptr}, 2, 0);
+    std::vector<double> within = right.value, beyond = right.value;
+
+    for (size_t i = 0; i < 4; i++)
+        for (size_t j = 0; j < 4; j++) {
+            double magnitude = 0, at = right.value[i * 4 + j];
+            double bound = right.bound[i * 4 + j];
+            int exponent;
+
+            for (size_t k = 0; k < 1024; k++)
+                magnitude += std::fabs(double(a[i * 1024 + k]) * b[k * 4 + j]);
+            double sum = 6 * 32 * 0x1p-24 * magnitude;
+            std::frexp(std::fabs(at) + sum, &exponent);
+            double derived = sum + std::ldexp(0x1p-24, exponent - 1);
+            EXPECT_NEAR(bound, derived, 1e-9 * derived);
+            within[i * 4 + j] += (j % 2 == 0 ? 0.999 : -0.999) * bound;
+            beyond[i * 4 + j] += (j % 2 == 0 ? 1.001 : -1.001) * bound;
+        }
+    EXPECT_EQ(Off(right, within), 0u);
+    EXPECT_EQ(Off(right, beyond), 16u);
+}
+
+// One element of an operand that is off by as much as shows in one result.
 TEST(Reference, AnErrorInOneElementExceedsTheBound)
 {
-    Program p("tensor program t in %a : f32[4, 1024] in %b : f32[1024, 4] "
-              "out %c : f32[4, 4] { %c = matmul %a, %b }");
-    std::vector<float> a = Random(4096, 3), b = Random(4096, 4);
+    Program p(kLongMatmul);
+    std::vector<float> a = Random(4096, Seed()), b = Random(4096, Seed() + 1);
     Answer right = Reference(p, {a.data(), b.data(), nullptr}, 2, 0);
+    size_t most = 17 * 4;
 
-    a[1024 + 17] += 0.05f;
-    Answer wrong = Reference(p, {a.data(), b.data(), nullptr}, 2, 0);
-    for (int j = 0; j < 4; j++) {
-        EXPECT_GT(std::fabs(wrong.value[4 + j] - right.value[4 + j]),
-                  right.bound[4 + j]);
-        EXPECT_EQ(wrong.value[j], right.value[j]); // row 0 is untouched
+    for (size_t j = 17 * 4; j < 18 * 4; j++)
+        most = std::fabs(b[j]) > std::fabs(b[most]) ? j : most;
+    for (double factor : {0.9, 1.1}) {
+        std::vector<float> other = a;
+        size_t j = most % 4;
+
+        other[1024 + 17] +=
+            float(factor * right.bound[4 + j] / std::fabs(b[most]));
+        Answer wrong = Reference(p, {other.data(), b.data(), nullptr}, 2, 0);
+        double error = std::fabs(wrong.value[4 + j] - right.value[4 + j]);
+        EXPECT_EQ(error > right.bound[4 + j], factor > 1);
+        for (j = 0; j < 4; j++)
+            EXPECT_EQ(wrong.value[j], right.value[j]); // row 0 is untouched
     }
 }
 
@@ -135,19 +187,30 @@ TEST(Reference, OneStepOfTheFormatExceedsTheBound)
 {
     Program p("tensor program t in %a : f32[512] out %c : bf16[512] "
               "{ %c = copy %a }");
-    std::vector<float> a = Random(512, 5);
+    std::vector<float> a = Random(512, Seed());
     Answer c = Reference(p, {a.data(), nullptr}, 1, 0);
     std::vector<uint16_t> stored(512);
-    std::vector<double> exact(a.begin(), a.end()), near(512), far(512);
+    std::vector<double> exact(a.begin(), a.end()), near(512), next(512);
 
     hd_dtype_store(HD_BF16, exact.data(), 512, stored.data());
     hd_dtype_load(HD_BF16, stored.data(), 512, near.data());
-    for (uint16_t &bits : stored)
-        bits += 2;
-    hd_dtype_load(HD_BF16, stored.data(), 512, far.data());
-    for (int i = 0; i < 512; i++) {
-        EXPECT_LE(std::fabs(near[i] - c.value[i]), c.bound[i]);
-        EXPECT_GT(std::fabs(far[i] - c.value[i]), c.bound[i]);
+    EXPECT_EQ(Off(c, near), 0u);
+    for (int step : {1, -1}) {
+        std::vector<uint16_t> bits(512);
+
+        for (size_t i = 0; i < 512; i++)
+            bits[i] = static_cast<uint16_t>(stored[i] + step);
+        hd_dtype_load(HD_BF16, bits.data(), 512, next.data());
+        for (size_t i = 0; i < 512; i++) {
+            double error = std::fabs(near[i] - exact[i]);
+            double further = std::fabs(next[i] - exact[i]);
+
+            // Half way between the two either is right, and below a power of
+            // two steps are half as long.
+            if (error > 0 && further > error) {
+                EXPECT_GT(further, c.bound[i]) << exact[i];
+            }
+        }
     }
 }
 
