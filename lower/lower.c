@@ -68,13 +68,26 @@ static hd_status run_passes(hd_module *module, const hd_lower_options *options,
     return HD_OK;
 }
 
+// Everything that allocates from the arenas: they unwind to here.
+static hd_status run_guarded(hd_module *module, const hd_lower_options *options,
+                             hd_lower_hook *hook, void *context,
+                             hd_arena *scratch, hd_diag *diag)
+{
+    jmp_buf guard;
+
+    if (setjmp(guard) != 0)
+        return hd_fail(diag, HD_NO_MEMORY, "out of memory");
+    hd_arena_guard(module->arena, &guard);
+    hd_arena_guard(scratch, &guard);
+    return run_passes(module, options, hook, context, scratch, diag);
+}
+
 hd_status hd_lower(hd_module *module, const hd_lower_options *options,
                    hd_lower_hook *hook, void *context, hd_diag *diag)
 {
     const hd_lower_options usual = hd_lower_defaults();
     const hd_source *outer;
     hd_arena *scratch;
-    jmp_buf guard;
     hd_status status;
 
     HD_REQUIRE(diag, module);
@@ -85,13 +98,7 @@ hd_status hd_lower(hd_module *module, const hd_lower_options *options,
     if (scratch == NULL)
         return hd_fail(diag, HD_NO_MEMORY, "out of memory");
     outer = hd_diag_source(diag, &module->source);
-    if (setjmp(guard) == 0) {
-        hd_arena_guard(module->arena, &guard);
-        hd_arena_guard(scratch, &guard);
-        status = run_passes(module, options, hook, context, scratch, diag);
-    } else {
-        status = hd_fail(diag, HD_NO_MEMORY, "out of memory");
-    }
+    status = run_guarded(module, options, hook, context, scratch, diag);
     hd_arena_guard(module->arena, NULL);
     hd_diag_source(diag, outer);
     hd_arena_destroy(scratch);

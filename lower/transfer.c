@@ -88,10 +88,32 @@ static hd_buffer *split_buffer(pipe *p, hd_buffer *buffer, int dim)
     return a->split;
 }
 
+static int uses_in_loop(const pipe *p, const hd_buffer *buffer)
+{
+    int n = 0;
+
+    for (const hd_stmt *s = p->ops; s != NULL; s = s->next) {
+        const hd_view *views[HD_MAX_VIEWS];
+        int nviews = hd_op_views(s->op, views);
+
+        for (int i = 0; i < nviews; i++)
+            n += hd_buffer_root(views[i]->buffer) == buffer;
+    }
+    return n;
+}
+
 static hd_status check_split(pipe *p, const hd_view *view, int dim, hd_loc loc)
 {
     const hd_type *type = &view->buffer->type;
+    const hd_buffer *root = hd_buffer_root(view->buffer);
 
+    // Chunks go by a name of their own, and what the caller has brought by the
+    // argument's, which thereby ends (HD0807).
+    if (root->role == HD_INOUT && uses_in_loop(p, root) != p->uses[root->id])
+        return hd_error(p->diag, HD_E0502, loc,
+                        "%lld chunks: %%%s is an inout argument that is also "
+                        "used outside of this loop",
+                        (long long)p->chunks, root->name);
     if (dim >= type->ndims || hd_dim_is_sharded(type->dim[dim]))
         return hd_error(p->diag, HD_E0502, loc,
                         "%lld chunks: %%%s has no dimension after its stream "
@@ -652,20 +674,6 @@ static void count_views(void *context, hd_op *op)
 
     for (int i = 0; i < n; i++)
         ((counter *)context)->uses[hd_buffer_root(views[i]->buffer)->id]++;
-}
-
-static int uses_in_loop(const pipe *p, const hd_buffer *buffer)
-{
-    int n = 0;
-
-    for (const hd_stmt *s = p->ops; s != NULL; s = s->next) {
-        const hd_view *views[HD_MAX_VIEWS];
-        int nviews = hd_op_views(s->op, views);
-
-        for (int i = 0; i < nviews; i++)
-            n += hd_buffer_root(views[i]->buffer) == buffer;
-    }
-    return n;
 }
 
 // Nothing but this loop needs the local shard among the gathered ones.

@@ -200,7 +200,7 @@ static void change_buffer(mutator *m)
         return;
     switch (pick(m, 3)) {
     case 0:
-        buffer->role = (hd_role)pick(m, 4);
+        hd_module_set_role(m->module, buffer, (hd_role)pick(m, 4));
         break;
     case 1:
         buffer->shared = !buffer->shared;

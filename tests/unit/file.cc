@@ -192,8 +192,8 @@ TEST_F(Files, ANameThatCannotBeOneOfAFileIsRefused)
     EXPECT_EQ(Write(folder_.Path("new/")), WRONG);
     EXPECT_EQ(Write(folder_.Path(".")), WRONG);
     EXPECT_EQ(testing::internal::GetCapturedStderr(),
-              "heddle: cannot write '': No such file or directory\n"
-              "heddle: cannot write '': No such file or directory\n"
+              "heddle: cannot write '': a file has a name\n"
+              "heddle: cannot write '': a file has a name\n"
               "heddle: cannot write " +
                   folder_.Path("new/") +
                   ": Is a directory\n"
