@@ -682,7 +682,9 @@ static hd_status check_collective(verifier *v, const hd_op *op)
     }
     if (fits && a.dtype == b.dtype)
         return HD_OK;
-    snprintf(why, sizeof why, fits ? "the dtypes differ" : form, (long long)n);
+    if (fits)
+        return shapes_differ(v, op, &a, &b, "the dtypes differ");
+    snprintf(why, sizeof why, form, (long long)n);
     return shapes_differ(v, op, &a, &b, why);
 }
 

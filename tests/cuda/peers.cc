@@ -220,14 +220,14 @@ TEST_P(CudaPeers, WhoseStreamsAreBusyForLongerThanTheTimeoutAreNotLate)
 {
     Program program(kRing);
     std::vector<Answer> answers = RunRanks(3, [&](Rank &rank) {
-        return AfterOneRun(rank, program, Options(2),
+        return AfterOneRun(rank, program, Options(1),
                            [&](Session &, Shards &shards, Caller &caller) {
                                HD_TRY(caller.HoldUp(nullptr));
                                HD_TRY(shards.Run(rank.diag));
                                rank.board->flag[0]++;
                                while (rank.board->flag[0] < 3)
                                    usleep(1000);
-                               usleep(4000000);
+                               usleep(2000000);
                                caller.LetGo();
                                HD_TRY(shards.Get(rank.diag));
                                return program.Compare(shards, rank.rank);
