@@ -421,7 +421,7 @@ static bool are_those_of_last_run(const hd_session *session,
                                   void *const *arguments)
 {
     for (size_t i = 0; i < session->narguments; i++) {
-        if (session->argument[i].at != arguments[i])
+        if (arguments[i] == NULL || session->argument[i].at != arguments[i])
             return false;
     }
     return true;
@@ -494,7 +494,7 @@ static hd_status check_addresses(hd_session *session, void *const *arguments,
     if (are_those_of_last_run(session, arguments))
         return HD_OK;
     status = look_at(session, arguments, diag);
-    // No run has an argument at NULL, so the next one is looked at.
+    // Nothing is taken for a run's argument at NULL: the next is looked at.
     if (status != HD_OK)
         session->argument[0].at = NULL;
     return status;

@@ -595,14 +595,21 @@ TEST(Session, WrongArgumentsAreRefusedAndHarmNothing)
             float x[4] = {1, 2, 3, 4};
             float y[4] = {};
             void *arguments[] = {x, y};
-            void *wrong[] = {x, nullptr};
+            void *wrong[] = {x, nullptr}, *none[] = {nullptr, nullptr};
+            void *first[] = {nullptr, y};
 
             RANK_EXPECT(hd_session_run(session, arguments, 1, diag) ==
                         HD_ARGUMENT);
+            RANK_EXPECT(hd_session_run(session, none, 2, diag) == HD_ARGUMENT);
             RANK_EXPECT(hd_session_run(session, wrong, 2, diag) == HD_ARGUMENT);
             RANK_EXPECT(
                 std::string(hd_diag_text(diag)).find("argument %y is NULL") !=
                 std::string::npos);
+            HD_TRY(hd_session_run(session, arguments, 2, diag));
+            // What was refused once is refused again.
+            for (int i = 0; i < 2; i++)
+                RANK_EXPECT(hd_session_run(session, first, 2, diag) ==
+                            HD_ARGUMENT);
             RANK_EXPECT(hd_session_run_on(session, x, arguments, 2, diag) ==
                         HD_ARGUMENT);
             HD_TRY(hd_session_run(session, arguments, 2, diag));
