@@ -4,7 +4,6 @@
 
 #include <linux/futex.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 int64_t hd_clock(void)
@@ -22,6 +21,11 @@ int64_t hd_clock_after(double seconds)
     if (seconds >= 1e9)
         return INT64_MAX;
     return hd_clock() + (int64_t)(seconds * 1e9);
+}
+
+struct timespec hd_clock_at(int64_t ns)
+{
+    return (struct timespec){ns / 1000000000, ns % 1000000000};
 }
 
 void hd_bell_wake(hd_bell *bell)

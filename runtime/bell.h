@@ -18,6 +18,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <time.h>
 
 #include "base/status.h"
 
@@ -31,6 +32,8 @@ typedef struct hd_bell {
 // INT64_MAX if that is too far to say.
 int64_t hd_clock(void);
 int64_t hd_clock_after(double seconds);
+// As the system has it, for waits on CLOCK_MONOTONIC.
+struct timespec hd_clock_at(int64_t ns);
 
 void hd_bell_wake(hd_bell *bell);
 

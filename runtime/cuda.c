@@ -350,7 +350,8 @@ static hd_status settle(hd_device *device, hd_status status)
             device->cu.graph_destroy(graph);
     }
     device->cu.context_pop(&(hd_cu_context){0});
-    if (!atomic_load(&device->failed)) {
+    // hd_cuda_fail looks again, under the lock.
+    if (!atomic_load_explicit(&device->failed, memory_order_relaxed)) {
         snprintf(text, sizeof(text), "rank %d could not issue its run",
                  device->rank);
         hd_cuda_fail(device, status, text, "");
@@ -459,7 +460,7 @@ static hd_status cuda_take(hd_device *device, size_t bytes, hd_diag *diag,
 static void cuda_give(hd_device *device, void *memory)
 {
     // Freeing would block if the device did not come to rest.
-    if (device->stuck)
+    if (hd_cuda_is_stuck(device))
         return;
     if (device->cu.context_push(device->context) != HD_CU_SUCCESS)
         return;
@@ -538,7 +539,7 @@ static void cuda_close(hd_device *device)
     if (device == NULL)
         return;
     hd_cuda_unwatch(device); // may yet find that the device is stuck
-    if (device->context != NULL && !device->stuck &&
+    if (device->context != NULL && !hd_cuda_is_stuck(device) &&
         device->cu.context_push(device->context) == HD_CU_SUCCESS) {
         for (int i = 0; i < device->ngraphs; i++)
             free_graph(device, &device->graph[i]);

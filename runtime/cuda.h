@@ -242,8 +242,8 @@ struct hd_device {
     int nproducts, product_room;
     hd_cuda_module *module; // owned
     int nmodules, module_room;
-    uint64_t sending;   // bytes to peers a run
-    hd_nccl_comm *comm; // owned, by axis
+    uint64_t sending;            // bytes to peers a run
+    _Atomic(hd_nccl_comm) *comm; // owned, by axis: who takes one out ends it
 
     uint64_t runs; // begun
     hd_cuda_run run[HD_CUDA_RUNS];
@@ -280,6 +280,17 @@ struct hd_device {
 
     uint64_t allocations, host_waits;
 };
+
+// The flag alone crosses threads: nothing that it says is read with it.
+static inline bool hd_cuda_is_stuck(const hd_device *device)
+{
+    return atomic_load_explicit(&device->stuck, memory_order_relaxed);
+}
+
+static inline void hd_cuda_set_stuck(hd_device *device, bool stuck)
+{
+    atomic_store_explicit(&device->stuck, stuck, memory_order_relaxed);
+}
 
 static inline hd_cuda_run *hd_cuda_run_of(hd_device *device, uint64_t n)
 {
@@ -410,8 +421,8 @@ void hd_cuda_kernel_free(hd_device *device);
 // --------------------------------------------------- cuda_nccl.c
 
 hd_status hd_cuda_nccl_open(hd_device *device, hd_diag *diag);
-// Of `n` steps, a group: memory for the maxima that NCCL only gathers, and, once
-// it was given the group, the kernels that take them.
+// Of `n` steps, a group: memory for the maxima that NCCL only gathers, and,
+// once it was given the group, the kernels that take them.
 hd_status hd_cuda_plan_gathers(hd_device *device, const hd_step *steps, int n,
                                hd_diag *diag);
 hd_status hd_cuda_plan_maxima(hd_device *device, const hd_step *steps, int n,

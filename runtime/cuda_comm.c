@@ -29,13 +29,16 @@ typedef struct hd_joining {
     const char *call;           // that failed; NULL if none did
     bool of_cuda;               // it is the driver's, not NCCL's
     int error;
-    _Atomic int hands; // in which it is: the last frees it
-    bool meets[];      // by rank of the communicator
+    atomic_bool given_up; // nobody waits for the thread any longer
+    _Atomic int hands;    // in which it is: the last frees it
+    bool meets[];         // by rank of the communicator
 } hd_joining;
 
 static void drop(hd_joining *joining)
 {
-    if (atomic_fetch_sub(&joining->hands, 1) == 1) {
+    // The last sees what the other has done: each releases, and acquires.
+    if (atomic_fetch_sub_explicit(&joining->hands, 1, memory_order_acq_rel) ==
+        1) {
         pthread_mutex_destroy(&joining->lock);
         free(joining);
     }
@@ -43,7 +46,9 @@ static void drop(hd_joining *joining)
 
 static bool abort_comm(hd_joining *joining)
 {
-    hd_nccl_comm comm = atomic_exchange(&joining->comm, NULL);
+    // Acquires what join_and_connect released. In one order with `given_up`.
+    hd_nccl_comm comm =
+        atomic_exchange_explicit(&joining->comm, NULL, memory_order_seq_cst);
 
     if (comm != NULL)
         joining->nccl.comm_abort(comm);
@@ -93,7 +98,8 @@ static bool exchange(hd_joining *j, hd_nccl_comm comm, hd_cu_ptr memory,
 static bool exchange_in_group(hd_joining *j, hd_cu_ptr memory,
                               hd_cu_stream stream)
 {
-    hd_nccl_comm comm = atomic_load(&j->comm);
+    // This thread's own store, unless the other has taken it out.
+    hd_nccl_comm comm = atomic_load_explicit(&j->comm, memory_order_relaxed);
     bool fine;
     int error;
 
@@ -146,8 +152,11 @@ static bool join_and_connect(hd_joining *j)
     hd_nccl_comm comm = NULL;
 
     NCCL_TRY(j, comm_init, &comm, j->size, j->id, j->rank);
-    atomic_store(&j->comm, comm);
-    return connect_peers(j);
+    // let_go stores and looks the other way round: with memory_order_seq_cst
+    // one of both sees what the other has stored, and ends the communicator.
+    atomic_store_explicit(&j->comm, comm, memory_order_seq_cst);
+    return !atomic_load_explicit(&j->given_up, memory_order_seq_cst) &&
+           connect_peers(j);
 }
 
 static void *join_group(void *context)
@@ -184,11 +193,17 @@ static hd_status give_up(hd_device *device, const char *axis, hd_diag *diag)
     return hd_fail(diag, status, "%s", text);
 }
 
+// Pairs with the release in drop.
+static bool is_joining(const hd_joining *joining)
+{
+    return atomic_load_explicit(&joining->hands, memory_order_acquire) > 1;
+}
+
 static bool await(hd_device *device, const hd_joining *joining)
 {
     int64_t deadline = hd_clock_after(device->binding.timeout);
 
-    while (atomic_load(&joining->hands) > 1) {
+    while (is_joining(joining)) {
         if (hd_group_failed(device->binding.group) || hd_clock() > deadline)
             return false;
         nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
@@ -197,26 +212,25 @@ static bool await(hd_device *device, const hd_joining *joining)
 }
 
 // Ends what the thread waits for, unless that is comm_init: then it is left
-// alone, and may still use the device. It holds the lock while NCCL connects,
-// which may itself wait for a peer and which only an abort ends: so the lock is
-// not waited for without end.
+// alone, and still uses the device until that returns. It holds the lock while
+// NCCL connects, which may itself wait for a peer and which only an abort ends:
+// so the lock is not waited for without end.
 static void let_go(hd_device *device, hd_joining *joining, pthread_t thread)
 {
     int64_t deadline = hd_clock_after(3);
-    struct timespec until;
+    struct timespec until = hd_clock_at(hd_clock_after(1));
     bool locked, aborted;
 
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec++;
+    atomic_store_explicit(&joining->given_up, true, memory_order_seq_cst);
     locked =
         pthread_mutex_clocklock(&joining->lock, CLOCK_MONOTONIC, &until) == 0;
     aborted = abort_comm(joining);
     if (locked)
         pthread_mutex_unlock(&joining->lock);
-    while (aborted && atomic_load(&joining->hands) > 1 && hd_clock() < deadline)
+    while (aborted && is_joining(joining) && hd_clock() < deadline)
         nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
-    device->stuck = atomic_load(&joining->hands) > 1;
-    if (device->stuck)
+    hd_cuda_set_stuck(device, is_joining(joining));
+    if (hd_cuda_is_stuck(device))
         pthread_detach(thread);
     else
         pthread_join(thread, NULL);
@@ -254,7 +268,7 @@ hd_status hd_cuda_comm_join(hd_device *device, const hd_nccl_id *id, int size,
         hd_group_run_out(device->binding.group);
         return hd_fail(diag, HD_NO_MEMORY, "no memory to join NCCL");
     }
-    joining->hands = 2;
+    atomic_init(&joining->hands, 2);
     pthread_mutex_init(&joining->lock, NULL);
     joining->nccl = device->nccl;
     joining->cu = device->cu;
@@ -264,8 +278,8 @@ hd_status hd_cuda_comm_join(hd_device *device, const hd_nccl_id *id, int size,
     joining->rank = rank;
     memcpy(joining->meets, meets, (size_t)size * sizeof(*meets));
     if (pthread_create(&thread, NULL, join_group, joining) != 0) {
-        joining->hands = 1;
         drop(joining);
+        drop(joining); // the thread's
         hd_group_run_out(device->binding.group);
         return hd_fail(diag, HD_NO_MEMORY, "no thread to join NCCL");
     }
@@ -278,7 +292,8 @@ hd_status hd_cuda_comm_join(hd_device *device, const hd_nccl_id *id, int size,
     if (joining->call != NULL)
         status = fail_join(device, joining, diag);
     else
-        *out = atomic_load(&joining->comm);
+        // The thread that stored it has been joined.
+        *out = atomic_load_explicit(&joining->comm, memory_order_relaxed);
     drop(joining);
     return status;
 }

@@ -94,6 +94,86 @@ static hd_status check_steps(const hd_device *device, hd_diag *diag)
     return HD_OK;
 }
 
+static bool has_comm(const hd_device *device, int axis)
+{
+    return device->binding.module->axis[axis].size > 1 &&
+           device->binding.transport[axis] == HD_TRANSPORT_NCCL;
+}
+
+typedef struct hd_likeness {
+    const hd_device *device;
+    int axis;
+    int64_t next; // of our steps
+    hd_diag *diag;
+} hd_likeness;
+
+// Our next all_gather along the axis; NULL behind the last.
+static const hd_step *next_gather(hd_likeness *like)
+{
+    const hd_steps *steps = like->device->binding.steps;
+
+    while (like->next < steps->nsteps) {
+        const hd_step *step = &steps->step[like->next++];
+
+        if (step->op->code == HD_OP_ALL_GATHER && step->op->axis == like->axis)
+            return step;
+    }
+    return NULL;
+}
+
+static hd_status compare_gathers(void *context, const hd_step *steps, int n)
+{
+    hd_likeness *like = context;
+
+    for (int i = 0; i < n; i++) {
+        const hd_step *theirs = &steps[i], *ours;
+
+        if (theirs->op->code != HD_OP_ALL_GATHER ||
+            theirs->op->axis != like->axis)
+            continue;
+        ours = next_gather(like);
+        if (ours == NULL || hd_span_is_dense(&ours->span[0]) ||
+            !hd_span_is_dense(&theirs->span[0]))
+            continue;
+        return hd_fail(like->diag, HD_UNSUPPORTED,
+                       "NCCL does not gather with gaps between the pieces of "
+                       "%%%s on rank %lld (line %u) and without in %%%s on "
+                       "rank %lld (line %u); the copy transport does",
+                       ours->span[0].buffer->name, (long long)ours->rank,
+                       ours->op->loc.line, theirs->span[0].buffer->name,
+                       (long long)theirs->rank, theirs->op->loc.line);
+    }
+    return HD_OK;
+}
+
+// What has gaps goes piece by piece, so it has to on all ranks alike. A rank
+// looks where its own has some: one of those that differ does.
+static hd_status check_gathers(const hd_device *device, hd_diag *diag)
+{
+    const hd_module *module = device->binding.module;
+    const hd_steps *steps = device->binding.steps;
+    bool spaced[HD_MAX_AXES] = {false};
+
+    for (int64_t i = 0; i < steps->nsteps; i++) {
+        const hd_step *step = &steps->step[i];
+
+        if (step->op->code == HD_OP_ALL_GATHER &&
+            has_comm(device, step->op->axis) &&
+            !hd_span_is_dense(&step->span[0]))
+            spaced[step->op->axis] = true;
+    }
+    for (int a = 0; a < module->naxes; a++) {
+        for (int64_t k = 0; spaced[a] && k < module->axis[a].size; k++) {
+            int64_t peer = hd_mesh_peer(module, device->rank, a, k);
+            hd_likeness like = {device, a, 0, diag};
+
+            if (peer != device->rank)
+                HD_TRY(hd_walk(module, peer, diag, compare_gathers, &like));
+        }
+    }
+    return HD_OK;
+}
+
 // The first rank of each line of an axis makes the line's id.
 static hd_status share_ids(hd_device *device, hd_nccl_id *mine, hd_nccl_id *all,
                            hd_diag *diag)
@@ -103,6 +183,8 @@ static hd_status share_ids(hd_device *device, hd_nccl_id *mine, hd_nccl_id *all,
         device->binding.group, HD_CALL_SESSION, device->binding.timeout, diag);
     hd_status status = check_steps(device, diag);
 
+    if (status == HD_OK)
+        status = check_gathers(device, diag);
     if (status == HD_OK)
         status = hd_library_open(&hd_nccl_library, &device->nccl, diag,
                                  &device->nccl_library);
@@ -164,15 +246,18 @@ static hd_status join_axis(hd_device *device, int axis, const hd_nccl_id *all,
     const hd_module *module = device->binding.module;
     int64_t root = hd_mesh_peer(module, device->rank, axis, 0);
     bool meets[HD_MAX_RANKS];
+    hd_nccl_comm comm;
 
-    if (module->axis[axis].size < 2 ||
-        device->binding.transport[axis] != HD_TRANSPORT_NCCL)
+    if (!has_comm(device, axis))
         return HD_OK;
     find_met(device, axis, meets);
-    return hd_cuda_comm_join(
-        device, &all[root * HD_MAX_AXES + axis], (int)module->axis[axis].size,
-        (int)hd_mesh_coord(module, device->rank, axis), meets,
-        module->axis[axis].name, diag, &device->comm[axis]);
+    HD_TRY(hd_cuda_comm_join(device, &all[root * HD_MAX_AXES + axis],
+                             (int)module->axis[axis].size,
+                             (int)hd_mesh_coord(module, device->rank, axis),
+                             meets, module->axis[axis].name, diag, &comm));
+    // Pairs with comm_of and take_comm.
+    atomic_store_explicit(&device->comm[axis], comm, memory_order_release);
+    return HD_OK;
 }
 
 hd_status hd_cuda_nccl_open(hd_device *device, hd_diag *diag)
@@ -196,15 +281,32 @@ hd_status hd_cuda_nccl_open(hd_device *device, hd_diag *diag)
     return status;
 }
 
+// Whoever takes a communicator out ends it. Acquires what join_axis released.
+static hd_nccl_comm take_comm(hd_device *device, int axis)
+{
+    return atomic_exchange_explicit(&device->comm[axis], NULL,
+                                    memory_order_acq_rel);
+}
+
+// NULL once it has been taken out.
+static hd_nccl_comm comm_of(const hd_device *device, int axis)
+{
+    // Pairs with the release in join_axis.
+    return atomic_load_explicit(&device->comm[axis], memory_order_acquire);
+}
+
 void hd_cuda_nccl_close(hd_device *device)
 {
+    // The watchdog has been joined: no other thread is left.
+    bool failed = atomic_load_explicit(&device->failed, memory_order_relaxed);
+
     for (int a = 0; device->comm != NULL && a < HD_MAX_AXES; a++) {
-        if (device->comm[a] == NULL)
-            continue;
-        if (atomic_load(&device->failed))
-            device->nccl.comm_abort(device->comm[a]);
-        else
-            device->nccl.comm_destroy(device->comm[a]);
+        hd_nccl_comm comm = take_comm(device, a);
+
+        if (comm != NULL && failed)
+            device->nccl.comm_abort(comm);
+        else if (comm != NULL)
+            device->nccl.comm_destroy(comm);
     }
     free(device->comm);
 }
@@ -213,18 +315,16 @@ void hd_cuda_nccl_close(hd_device *device)
 // ends it then: so the lock is not waited for without end.
 void hd_cuda_nccl_abort(hd_device *device)
 {
-    struct timespec until;
+    struct timespec until = hd_clock_at(hd_clock_after(1));
     bool locked;
 
     if (device->comm == NULL)
         return;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec++;
-    locked = pthread_mutex_timedlock(&device->comm_lock, &until) == 0;
+    locked = pthread_mutex_clocklock(&device->comm_lock, CLOCK_MONOTONIC,
+                                     &until) == 0;
     for (int a = 0; a < HD_MAX_AXES; a++) {
-        hd_nccl_comm comm = device->comm[a];
+        hd_nccl_comm comm = take_comm(device, a);
 
-        device->comm[a] = NULL;
         if (comm != NULL)
             device->nccl.comm_abort(comm);
     }
@@ -232,21 +332,27 @@ void hd_cuda_nccl_abort(hd_device *device)
         pthread_mutex_unlock(&device->comm_lock);
 }
 
-static int find_error(hd_device *device)
+static hd_status find_error(hd_device *device, hd_diag *diag, int *out)
 {
-    int found = HD_NCCL_SUCCESS;
+    int asked = HD_NCCL_SUCCESS, found = HD_NCCL_SUCCESS;
 
     pthread_mutex_lock(&device->comm_lock);
-    for (int a = 0; a < HD_MAX_AXES && found == HD_NCCL_SUCCESS; a++) {
+    for (int a = 0; a < HD_MAX_AXES && asked == HD_NCCL_SUCCESS &&
+                    found == HD_NCCL_SUCCESS;
+         a++) {
+        hd_nccl_comm comm = comm_of(device, a);
         int error = HD_NCCL_SUCCESS;
 
-        if (device->comm[a] != NULL)
-            device->nccl.async_error(device->comm[a], &error);
+        if (comm != NULL)
+            asked = device->nccl.async_error(comm, &error);
         if (error != HD_NCCL_IN_PROGRESS)
             found = error;
     }
     pthread_mutex_unlock(&device->comm_lock);
-    return found;
+    if (asked != HD_NCCL_SUCCESS)
+        return nccl_error(device, asked, diag, "async_error");
+    *out = found;
+    return HD_OK;
 }
 
 hd_status hd_cuda_nccl_check(hd_device *device, hd_diag *diag)
@@ -256,11 +362,13 @@ hd_status hd_cuda_nccl_check(hd_device *device, hd_diag *diag)
 
     if (device->comm == NULL)
         return HD_OK;
-    error = find_error(device);
+    HD_TRY(find_error(device, diag, &error));
     if (error == HD_NCCL_SUCCESS) // or the communicator is gone
         return hd_cuda_report(device, diag);
     // The peer at fault knows more: its words are on their way.
-    for (int i = 0; i < 1000 && !atomic_load(&device->failed); i++)
+    for (int i = 0; i < 1000 && !atomic_load_explicit(&device->failed,
+                                                      memory_order_relaxed);
+         i++)
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     snprintf(text, sizeof(text), "rank %d: NCCL failed in a run: %s",
              device->rank, device->nccl.error_text(error));
@@ -405,7 +513,7 @@ static hd_status issue_step(hd_device *device, const hd_cuda_command *command,
 {
     hd_call_args call = {.device = device,
                          .step = step,
-                         .comm = device->comm[step->op->axis],
+                         .comm = comm_of(device, step->op->axis),
                          .stream = device->stream[command->stream].stream,
                          .diag = diag,
                          .type =

@@ -271,10 +271,10 @@ void hd_cuda_close(hd_device *device)
     if (device == NULL)
         return;
     hd_cuda_unwatch(device);
-    if (device->context != NULL && !device->stuck)
+    if (device->context != NULL && !hd_cuda_is_stuck(device))
         close_device(device);
     hd_nvrtc_close(device->nvrtc);
-    if (!device->stuck) {
+    if (!hd_cuda_is_stuck(device)) {
         hd_library_close(&device->nccl_library);
         hd_library_close(&device->lt_library);
         hd_library_close(&device->cuda_library);

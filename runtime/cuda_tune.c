@@ -215,7 +215,7 @@ static hd_status wait_for(const trial *t, hd_cu_event event)
             break;
         nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
     }
-    device->stuck = true;
+    hd_cuda_set_stuck(device, true);
     return hd_fail(t->diag, HD_TIMEOUT,
                    "rank %d: a matmul that is timed has not ended in %.1f s",
                    device->rank, device->binding.timeout);
@@ -381,7 +381,7 @@ hd_status hd_cuda_tune(hd_device *device, hd_cuda_product *product,
     status = take_memory(&t, &taken);
     if (status == HD_OK && taken)
         status = try_all(&t, product, plan, n);
-    if (t.memory != 0 && !device->stuck)
+    if (t.memory != 0 && !hd_cuda_is_stuck(device))
         device->cu.free(t.memory);
     device->tuning += (double)(hd_clock() - start) * 1e-9;
     HD_TRY(status);

@@ -220,6 +220,7 @@ static void release(hd_device *device)
                (hd_cu_ptr)(uintptr_t)device->snapshot);
 }
 
+// Pairs with the releases in begin and end of cuda.c.
 static uint64_t load_count(_Atomic uint64_t *count)
 {
     return atomic_load_explicit(count, memory_order_acquire);
@@ -237,8 +238,10 @@ static bool at_rest(hd_device *device)
             HD_CU_NOT_READY)
             return false;
     }
-    if (entered > begun && device->cu.stream_query(atomic_load(
-                               &device->entered_on)) == HD_CU_NOT_READY)
+    // Stored ahead of `entered`, which was acquired.
+    if (entered > begun &&
+        device->cu.stream_query(atomic_load_explicit(
+            &device->entered_on, memory_order_relaxed)) == HD_CU_NOT_READY)
         return false;
     return begun == 0 ||
            device->cu.event_query(hd_cuda_run_of(device, begun)->end) !=
@@ -460,8 +463,20 @@ static void come_to_rest(hd_device *device)
         release(device);
         nap(MILLISECOND);
     } while (!at_rest(device) && hd_clock() < deadline);
-    device->stuck = !at_rest(device);
+    hd_cuda_set_stuck(device, !at_rest(device));
     atomic_store_explicit(&device->rested, true, memory_order_release);
+}
+
+// Each is stored ahead of a ring of the bell: whoever has armed it and sees
+// neither is woken. That takes one order of all, memory_order_seq_cst.
+static bool is_closing(const hd_device *device)
+{
+    return atomic_load_explicit(&device->closing, memory_order_seq_cst);
+}
+
+static bool has_failed(const hd_device *device)
+{
+    return atomic_load_explicit(&device->failed, memory_order_seq_cst);
 }
 
 static void *watch(void *context)
@@ -473,11 +488,11 @@ static void *watch(void *context)
     char text[HD_GROUP_TEXT];
 
     device->cu.context_push(device->context);
-    while (!atomic_load(&device->closing)) {
+    while (!is_closing(device)) {
         uint32_t seen = hd_bell_arm(&device->bell);
 
-        if (!hd_group_failed(device->binding.group) &&
-            !atomic_load(&device->failed) && !atomic_load(&device->closing))
+        if (!hd_group_failed(device->binding.group) && !has_failed(device) &&
+            !is_closing(device))
             hd_bell_sleep(&device->bell, seen, ns);
         hd_bell_disarm(&device->bell);
         if (hd_group_failed(device->binding.group)) {
@@ -485,7 +500,7 @@ static void *watch(void *context)
 
             hd_cuda_fail(device, status, text, "");
         }
-        if (atomic_load(&device->failed)) {
+        if (has_failed(device)) {
             come_to_rest(device);
             break;
         }
@@ -511,7 +526,7 @@ void hd_cuda_unwatch(hd_device *device)
 {
     if (!device->watching)
         return;
-    atomic_store(&device->closing, true);
+    atomic_store_explicit(&device->closing, true, memory_order_seq_cst);
     hd_bell_wake(&device->bell);
     pthread_join(device->watchdog, NULL);
     hd_group_remove_bell(device->binding.group, &device->bell);

@@ -55,17 +55,10 @@ void hd_group_set_timeout(hd_group *group, double timeout)
 // thread must not come between.
 static bool lock_sending(hd_link *link, int64_t deadline)
 {
-    struct timespec until;
-    int64_t left = deadline - hd_clock();
+    struct timespec until = hd_clock_at(deadline);
 
-    clock_gettime(CLOCK_REALTIME, &until);
-    left = left < 0                     ? 0
-           : left > INT64_C(1000000000) ? INT64_C(1000000000)
-                                        : left;
-    left += until.tv_nsec;
-    until.tv_sec += left / 1000000000;
-    until.tv_nsec = left % 1000000000;
-    return pthread_mutex_timedlock(&link->sending, &until) == 0;
+    return pthread_mutex_clocklock(&link->sending, CLOCK_MONOTONIC, &until) ==
+           0;
 }
 
 static hd_status send_frame(hd_group *group, int peer, hd_frame frame,
@@ -76,10 +69,8 @@ static hd_status send_frame(hd_group *group, int peer, hd_frame frame,
 
     if (link->part == NULL)
         return hd_frame_send(link->fd, frame, payload, fd, deadline);
-    while (!lock_sending(link, deadline)) {
-        if (hd_clock() >= deadline)
-            return HD_TIMEOUT;
-    }
+    if (!lock_sending(link, deadline))
+        return HD_TIMEOUT;
     status = hd_frame_put(link->fd, frame, payload, deadline);
     pthread_mutex_unlock(&link->sending);
     return status;
@@ -426,8 +417,7 @@ static hd_mail *await_mail(const hd_exchange *exchange, int peer,
 {
     hd_group *group = exchange->group;
     hd_link *link = &group->link[peer];
-    struct timespec until = {.tv_sec = exchange->deadline / 1000000000,
-                             .tv_nsec = exchange->deadline % 1000000000};
+    struct timespec until = hd_clock_at(exchange->deadline);
     hd_mail *mail = NULL;
 
     *status = HD_OK;

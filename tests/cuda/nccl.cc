@@ -92,4 +92,68 @@ TEST(CudaNccl, WhatTheProofRefusesHangsAndIsNamed)
     }
 }
 
+const char kSides[] = "heddle 1\nhost program sides mesh tp=2\n"
+                      "in %x : f32[2@tp, 64]\n"
+                      "out %y : f32[2@tp, 64] shared\n"
+                      "{ group { send %x[tp] to 1 - tp\n"
+                      "          %y[tp] = recv from 1 - tp } }\n";
+
+// The peers gave up long ago, and so has the session: what comes of it is
+// ended, and no kernel waits on the device for peers that are not there.
+TEST(CudaNccl, ACommunicatorThatIsJoinedTooLateIsEnded)
+{
+    Program program(kSides);
+    auto answers = RunRanks(2, [&](Rank &rank) {
+        Session session;
+
+        if (rank.rank == 0)
+            setenv("FAKE_NCCL_LATE", "1000", 1);
+        hd_status status = session.Open(rank, program, NcclOptions(0.4));
+        auto *calls = Extra<decltype(fake_cuda_calls)>("fake_cuda_calls");
+        for (int i = 0; rank.rank == 0 && i < 1000; i++) {
+            if (calls("ncclCommAbort") > 0)
+                return status;
+            usleep(5000);
+        }
+        return rank.rank == 0 ? HD_INVALID : status;
+    });
+
+    for (const Answer &answer : answers) {
+        EXPECT_TRUE(answer.ended);
+        EXPECT_TRUE(answer.status == HD_TIMEOUT || answer.status == HD_PEER)
+            << answer.status << answer.text;
+    }
+}
+
+// In pieces on the rank whose result has gaps, at once on the other: NCCL would
+// wait without end.
+TEST(CudaNccl, AGatherWithGapsOnOneRankAloneIsRefusedByName)
+{
+    const char *const texts[] = {"heddle 1\nhost program apart mesh tp=2\n"
+                                 "in %x : f32[64]\nout %y : f32[2, 64] shared\n"
+                                 "temp %z : f32[2, 2, 64] shared\n"
+                                 "{ %y = all_gather %x\n"
+                                 "  if tp == 1 { %z[:, 0] = all_gather %x }\n"
+                                 "  else { %y = all_gather %x } }\n",
+                                 "heddle 1\nhost program alike mesh tp=2\n"
+                                 "in %x : f32[64]\nout %y : f32[2, 64] shared\n"
+                                 "temp %z : f32[2, 2, 64] shared\n"
+                                 "{ %y = all_gather %x\n"
+                                 "  if tp == 1 { %z[:, 0] = all_gather %x }\n"
+                                 "  else { %z[:, 1] = all_gather %x } }\n"};
+    Program apart(texts[0]), alike(texts[1]);
+    auto answers = RunOverNccl(apart, 10);
+
+    EXPECT_EQ(answers[1].status, HD_UNSUPPORTED) << answers[1].text;
+    for (const Answer &answer : answers) {
+        EXPECT_TRUE(answer.ended);
+        EXPECT_TRUE(Has(answer, "gaps between the pieces of %z on rank 1 (line "
+                                "7) and without in %y on rank 0 (line 8)"))
+            << answer.text;
+        EXPECT_STREQ(answer.left, "");
+    }
+    for (const Answer &answer : RunOverNccl(alike, 10))
+        EXPECT_EQ(answer.status, HD_OK) << answer.text;
+}
+
 } // namespace

@@ -19,6 +19,7 @@
 //                                neighbour, by the clock of events alone; calls
 //                                of "plan I" are counted
 //   FAKE_CUBLASLT_SLEEP=MS       that each product really takes on top (0)
+//   FAKE_NCCL_LATE=MS            that a communicator is joined later than by all
 #ifndef HD_FAKE_CUDA_H
 #define HD_FAKE_CUDA_H
 

@@ -9,6 +9,7 @@
 // from each other. Where those are not each other's mirror image NCCL would
 // connect what does not fit; the fake refuses the call.
 #include <atomic>
+#include <cstdlib>
 #include <cstring>
 #include <ctime>
 #include <fcntl.h>
@@ -704,6 +705,7 @@ int ncclCommInitRank(hd_nccl_comm *out, int size, hd_nccl_id id, int rank)
     auto *order = fake::find_in_cuda<decltype(fake_cuda_order_new)>(
         "fake_cuda_order_new");
     auto comm = std::make_shared<Comm>();
+    const char *late = getenv("FAKE_NCCL_LATE");
     Id named;
     int status;
 
@@ -716,6 +718,7 @@ int ncclCommInitRank(hd_nccl_comm *out, int size, hd_nccl_id id, int rank)
     status = join(*comm, named);
     if (status != SUCCESS)
         return status;
+    usleep(1000 * static_cast<useconds_t>(late == nullptr ? 0 : atoi(late)));
     comm->order = order();
     *out = new ncclComm{comm};
     fake::account("nccl communicators", 1);
