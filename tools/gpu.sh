@@ -259,15 +259,17 @@ ends_named() {
     local before=$1 said status=0
     shift
     said=$($before "$heddle" run --device cuda "$@" --transport nccl \
-        --no-check --timeout 10 2>&1) || status=$?
+        --no-check --timeout "$([ -n "$before" ] && echo 60 || echo 10)" 2>&1) || status=$?
     echo "$said"
     [ $status = 0 ] || { [ $status = 4 ] && grep -q 'waits for' <<<"$said"; }
 }
 export -f is_refused ends_named
 if [ "$devices" -gt 1 ]; then
     memcheck=
+    # NCCL asks for kernels of other devices, and takes a no for an answer.
     command -v compute-sanitizer >/dev/null && memcheck="compute-sanitizer
-        --tool memcheck --target-processes all --error-exitcode 9"
+        --tool memcheck --report-api-errors no --target-processes all
+        --error-exitcode 9"
     for elements in 1024 2097152; do
         n="-D n=$elements"
         for program in lone apart; do
