@@ -1055,6 +1055,12 @@ static bool find_other_operand(const trail *t, const link *made, int64_t there,
            find_elsewhere(t->e, out, true) >= 0;
 }
 
+// What no sum can make, whatever its operands.
+static bool is_no_sum(const hd_op *op)
+{
+    return op->code == HD_OP_MAX || hd_op_act(op->code) != HD_ACT_NONE;
+}
+
 static hd_status judge_sum(trail *t, const link *made, const hd_change *c)
 {
     int64_t there = find_named(t->blame, made->want);
@@ -1068,7 +1074,9 @@ static hd_status judge_sum(trail *t, const link *made, const hd_change *c)
     if (there < 0)
         return tell_op(t, made, "makes something else");
     op = maker_of(t->e, tensor_at(t->e, there), &order);
-    if (op != NULL && op->code == op_of(t, made)->code && turns(t, made, op))
+    if (op != NULL &&
+        (is_no_sum(op) ||
+         (op->code == op_of(t, made)->code && turns(t, made, op))))
         return tell_maker(t, made, op);
     if (find_other_operand(t, made, there, c->at, &next))
         return go_on(t, next);

@@ -1,7 +1,7 @@
 // Whatever is linear is computed in the field. Activations, conversions that
 // lose something, and what integers drop are random functions of their operand.
-// The maximum of several is the sum of a random function of each, so that it is
-// the same in any order and shows what it is of.
+// So is the maximum of several, of a set: it is the same in any order, and a
+// maximum of maxima is one of all that they are of.
 #include "check/value.h"
 
 #include <stdlib.h>
@@ -14,7 +14,8 @@
 enum {
     KEY_CONVERT = 100, // and the dtype
     KEY_ACT = 200,     // and the activation
-    KEY_MAX = 300,
+    KEY_MAX = 300,     // of a set
+    KEY_OPERAND,       // of a set's member
     KEY_TRUNCATE,
     KEY_LEFT, // of an integer product: the factor
 };
@@ -70,15 +71,10 @@ static int64_t maximum_slot(const hd_values *values, uint64_t value)
     int64_t mask = values->maxima_room - 1;
     int64_t slot = (int64_t)hd_field_scramble(value) & mask;
 
-    while (values->maximum[slot] != 0 && values->maximum[slot] != value)
+    while (values->maximum[slot].value != 0 &&
+           values->maximum[slot].value != value)
         slot = (slot + 1) & mask;
     return slot;
-}
-
-static bool is_maximum(const hd_values *values, uint64_t value)
-{
-    return values->maxima_room > 0 && value != 0 &&
-           values->maximum[maximum_slot(values, value)] == value;
 }
 
 static hd_status grow_maxima(hd_values *values)
@@ -88,33 +84,45 @@ static hd_status grow_maxima(hd_values *values)
 
     HD_TRY(hd_clear_array(larger.maxima_room, sizeof *larger.maximum,
                           values->diag, (void **)&larger.maximum));
-    for (int64_t i = 0; i < values->maxima_room; i++)
-        if (values->maximum[i] != 0)
-            larger.maximum[maximum_slot(&larger, values->maximum[i])] =
-                values->maximum[i];
+    for (int64_t i = 0; i < values->maxima_room; i++) {
+        hd_maximum m = values->maximum[i];
+
+        if (m.value != 0)
+            larger.maximum[maximum_slot(&larger, m.value)] = m;
+    }
     free(values->maximum);
     values->maximum = larger.maximum;
     values->maxima_room = larger.maxima_room;
     return HD_OK;
 }
 
-static void add_maximum(hd_values *values, uint64_t value)
+// What an operand adds to a maximum: one that is a maximum, all that it is of.
+static uint64_t part_of_maximum(const hd_values *values, uint64_t value)
 {
+    const hd_maximum *known =
+        values->maxima_room > 0 && value != 0
+            ? &values->maximum[maximum_slot(values, value)]
+            : NULL;
+
+    return known != NULL && known->value == value
+               ? known->of
+               : hd_field_mix(KEY_OPERAND, value);
+}
+
+// The maximum of which those are the parts, added up.
+static uint64_t make_maximum(hd_values *values, uint64_t parts)
+{
+    hd_maximum m = {hd_field_mix(KEY_MAX, parts), parts};
     int64_t slot;
 
     if (2 * (values->nmaxima + 1) > values->maxima_room)
         note_status(values, grow_maxima(values));
     if (values->status != HD_OK)
-        return;
-    slot = maximum_slot(values, value);
-    values->nmaxima += values->maximum[slot] != value;
-    values->maximum[slot] = value;
-}
-
-// What an operand adds to a maximum: one that is a maximum, all that it is of.
-static uint64_t part_of_maximum(const hd_values *values, uint64_t value)
-{
-    return is_maximum(values, value) ? value : hd_field_mix(KEY_MAX, value);
+        return m.value;
+    slot = maximum_slot(values, m.value);
+    values->nmaxima += values->maximum[slot].value != m.value;
+    values->maximum[slot] = m;
+    return m.value;
 }
 
 // -------------------------------------------------------------------- tiles
@@ -178,9 +186,7 @@ uint64_t hd_tiles_reduce(hd_values *values, bool max, const hd_tile *from,
 
         total = hd_field_add(total, max ? part_of_maximum(values, x) : x);
     }
-    if (max)
-        add_maximum(values, total);
-    return total;
+    return max ? make_maximum(values, total) : total;
 }
 
 // -------------------------------------------------------------- conversions
@@ -307,7 +313,7 @@ static uint64_t compute_element(hd_values *values, const hd_work_item *item,
             result = hd_field_add(result, next);
     }
     if (op->code == HD_OP_MAX && op->ninputs > 1)
-        add_maximum(values, result);
+        result = make_maximum(values, result);
     if (op->code == HD_OP_SCALE)
         result = scaled(values, item, result);
     result = activate(hd_op_act(op->code), result);
@@ -358,7 +364,7 @@ static void compute_reduction(hd_values *values, const hd_work_item *item)
                 total, hd_field_multiply(x, hd_field_of_integer(weight)));
         }
         if (max && terms > 1)
-            add_maximum(values, total);
+            total = make_maximum(values, total);
         hd_values_put(values, hd_tile_place(out, i), total);
     }
 }

@@ -15,10 +15,16 @@ typedef struct hd_change {
     uint64_t before, value;
 } hd_change;
 
+// The maximum of several: any of them in any order, so `of` is the sum of a
+// random function of each, and `value` a random function of that.
+typedef struct hd_maximum {
+    uint64_t value, of;
+} hd_maximum;
+
 typedef struct hd_values {
     uint64_t *value; // owned
     int64_t n;
-    uint64_t *maximum; // owned: what came of a max, hashed; 0 is free
+    hd_maximum *maximum; // owned: hashed by value; 0 is free
     int64_t nmaxima, maxima_room;
     bool keep;         // changes
     hd_change *change; // owned
