@@ -150,8 +150,10 @@ static hd_status look_at_first(const hd_module *module,
         return HD_OK;
     HD_TRY(hd_graph_fold(module, &symmetry, NULL, &graph));
     status = look(&graph, right);
-    if (status == HD_OK && *right)
+    if (status == HD_OK && *right) {
         count_waiting(&graph, options->waiting_streams, diag);
+        status = hd_waste_check(&graph, diag);
+    }
     hd_graph_free(&graph);
     return status;
 }

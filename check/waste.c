@@ -1,21 +1,34 @@
 // One rank after the other, in issue order: a step is of use if some of what it
 // writes is read before it is written over, if somebody waits for its event, or
 // if it waits for what its stream did not know of. A statement is told if none
-// of its steps is. Most show their use on the first rank, and once all have,
-// no further rank is looked at.
+// of its steps is, or if on some rank data of one trip is of no use where that
+// of another is. One element that is received is taken for an acknowledgement:
+// that it came is its use.
 #include "check/waste.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "check/cells.h"
 #include "check/memory.h"
 
+// What a step leaves, as far as the rank has come.
+typedef struct left {
+    bool read;
+    const hd_op *over; // what writes over it unread, NULL if nothing does
+} left;
+
+// A statement. `over` is of a step that is of no use: the first one on a rank
+// where others of it are, if `among`.
 typedef struct seen {
     const hd_op *op;
     bool useful;
     bool issued;
-    const hd_op *over; // what writes over it unread, NULL if nothing does
+    bool among;
+    int used; // the last rank + 1 that reads what it leaves
+    hd_member idle;
+    const hd_op *over;
 } seen;
 
 typedef struct scan {
@@ -23,12 +36,13 @@ typedef struct scan {
     hd_cells cells;
     hd_diag *diag;
     seen *seen; // owned: one a statement, by address of the op
-    int64_t nseen, room, nuseful;
+    int64_t nseen, room;
+    left *left;      // owned, by step
     int32_t *writer; // owned, by cell: the last one's number + 1; 0 is none
     int64_t *clock;  // owned, by stream and stream: steps that it knows of
     int64_t *told;   // owned: clocks of records, one after the other
     int64_t *record; // owned, by step: where in `told`, -1
-    int64_t told_room, steps_room;
+    int64_t told_room, steps_room, left_room;
     int rank;
     int64_t step;
     const hd_node *node;
@@ -66,18 +80,10 @@ static seen *seen_of(const scan *s, const hd_op *op)
 
 static void use(scan *s, const hd_op *op)
 {
-    seen *found = seen_of(s, op);
-
-    s->nuseful += !found->useful;
-    found->useful = true;
+    seen_of(s, op)->useful = true;
 }
 
 // --------------------------------------------------------------------- data
-
-static const hd_op *op_at(const scan *s, int32_t writer)
-{
-    return hd_graph_node(s->graph, s->rank, writer - 1)->op;
-}
 
 static void read_cells(void *context, int64_t low, int64_t high)
 {
@@ -85,7 +91,7 @@ static void read_cells(void *context, int64_t low, int64_t high)
 
     for (int64_t i = low; i < high; i++)
         if (s->writer[i] != 0) {
-            use(s, op_at(s, s->writer[i]));
+            s->left[s->writer[i] - 1].read = true;
             s->writer[i] = 0; // once is enough
         }
 }
@@ -96,7 +102,7 @@ static void write_cells(void *context, int64_t low, int64_t high)
 
     for (int64_t i = low; i < high; i++) {
         if (s->writer[i] != 0)
-            seen_of(s, op_at(s, s->writer[i]))->over = s->node->op;
+            s->left[s->writer[i] - 1].over = s->node->op;
         s->writer[i] = (int32_t)s->step + 1;
     }
 }
@@ -181,6 +187,23 @@ static hd_status visit_order(scan *s, int64_t *nrecords)
 
 // --------------------------------------------------------------------- steps
 
+static bool leaves_data(const hd_op *op)
+{
+    return op->noutputs > 0 && op->view[0].buffer->type.dtype != HD_EVENT;
+}
+
+// What came is not meant to be read: that it came orders what follows.
+static bool is_acknowledgement(const hd_op *op)
+{
+    hd_type type = op->view[0].buffer->type;
+
+    for (int d = 0; d < type.ndims; d++)
+        if ((d >= op->view[0].nindex || op->view[0].index[d] == HD_EXPR_ALL) &&
+            hd_dim_local(type.dim[d]) > 1)
+            return false;
+    return op->code == HD_OP_RECV;
+}
+
 static bool is_told_of(const hd_op *op)
 {
     switch (op->code) {
@@ -193,7 +216,7 @@ static bool is_told_of(const hd_op *op)
     case HD_OP_WAIT:
         return true;
     default:
-        return op->noutputs > 0;
+        return op->noutputs > 0 && !is_acknowledgement(op);
     }
 }
 
@@ -210,6 +233,40 @@ static hd_status visit_step(scan *s, int64_t *nrecords)
     return visit_order(s, nrecords);
 }
 
+// All ranks issue a collective, so on some it may be of no use.
+static bool may_be_idle(const hd_op *op)
+{
+    return is_told_of(op) && leaves_data(op) &&
+           (op->code == HD_OP_RECV || !hd_op_is(op, HD_UNIT_TRANSFER));
+}
+
+static void settle_step(const scan *s, int64_t step)
+{
+    const hd_op *op = hd_graph_node(s->graph, s->rank, step)->op;
+    seen *seen = seen_of(s, op);
+
+    if (s->left[step].read || seen->among || !leaves_data(op))
+        return;
+    seen->among = seen->used == s->rank + 1 && may_be_idle(op);
+    seen->idle = (hd_member){s->rank, (int32_t)step};
+    if (seen->among || seen->over == NULL)
+        seen->over = s->left[step].over;
+}
+
+// What of the rank's data was read is known.
+static void settle(const scan *s, int64_t n)
+{
+    for (int64_t step = 0; step < n; step++)
+        if (s->left[step].read) {
+            seen *seen = seen_of(s, hd_graph_node(s->graph, s->rank, step)->op);
+
+            seen->useful = true;
+            seen->used = s->rank + 1;
+        }
+    for (int64_t step = 0; step < n; step++)
+        settle_step(s, step);
+}
+
 static hd_status visit_rank(scan *s)
 {
     int64_t n = hd_graph_steps(s->graph, s->rank), nrecords = 0;
@@ -219,38 +276,51 @@ static hd_status visit_rank(scan *s)
     memset(s->clock, 0, sizeof *s->clock * (size_t)clocks);
     HD_TRY(hd_grow((void **)&s->record, &s->steps_room, n + 1,
                    sizeof *s->record, s->diag));
+    HD_TRY(hd_grow((void **)&s->left, &s->left_room, n + 1, sizeof *s->left,
+                   s->diag));
+    memset(s->left, 0, sizeof *s->left * (size_t)n);
     for (s->step = 0; s->step < n; s->step++)
         HD_TRY(visit_step(s, &nrecords));
     read_arguments(s);
+    settle(s, n);
     return HD_OK;
 }
 
 // ------------------------------------------------------------------- telling
 
-static void tell(const scan *s, const seen *seen)
+static void tell_order(const scan *s, const hd_op *op)
 {
-    const char *word = hd_op_info_get(seen->op->code)->text;
-
-    if (seen->op->code == HD_OP_RECORD)
-        hd_warning(s->diag, HD_E0813, seen->op->loc,
-                   "nobody waits for this record");
-    else if (seen->op->code == HD_OP_WAIT)
-        hd_warning(s->diag, HD_E0813, seen->op->loc,
+    if (op->code == HD_OP_RECORD)
+        hd_warning(s->diag, HD_E0813, op->loc, "nobody waits for this record");
+    else
+        hd_warning(s->diag, HD_E0813, op->loc,
                    "this wait orders nothing: its stream comes after that "
                    "record without it");
-    else if (seen->over == NULL)
-        hd_warning(s->diag, HD_E0811, seen->op->loc,
-                   "nobody reads what this %s leaves in %%%s", word,
-                   seen->op->view[0].buffer->name);
-    else {
-        hd_warning(s->diag, HD_E0812, seen->op->loc,
-                   "what this %s leaves in %%%s is written over before anybody "
-                   "reads it",
-                   word, seen->op->view[0].buffer->name);
-        if (seen->over != seen->op)
-            hd_note(s->diag, seen->over->loc, "by this %s",
-                    hd_op_info_get(seen->over->code)->text);
+}
+
+static void tell_data(const scan *s, const seen *seen)
+{
+    const hd_op *op = seen->op;
+    const char *word = hd_op_info_get(op->code)->text;
+    const char *name = op->view[0].buffer->name;
+    char where[64] = "";
+
+    if (seen->among)
+        snprintf(where, sizeof where, " on rank %d (step %d)",
+                 s->graph->number[seen->idle.rank], seen->idle.step);
+    if (seen->over == NULL) {
+        hd_warning(s->diag, HD_E0811, op->loc,
+                   "nobody reads what this %s leaves in %%%s%s", word, name,
+                   where);
+        return;
     }
+    hd_warning(s->diag, HD_E0812, op->loc,
+               "what this %s leaves in %%%s%s is written over before anybody "
+               "reads it",
+               word, name, where);
+    if (seen->over != op)
+        hd_note(s->diag, seen->over->loc, "by this %s",
+                hd_op_info_get(seen->over->code)->text);
 }
 
 static int compare_places(const void *x, const void *y)
@@ -274,13 +344,17 @@ static hd_status look(scan *s)
                           (void **)&s->writer));
     HD_TRY(hd_clear_array((int64_t)g->nstreams * g->nstreams, sizeof *s->clock,
                           s->diag, (void **)&s->clock));
-    for (; s->rank < g->nranks && s->nuseful < s->nseen; s->rank++)
+    for (; s->rank < g->nranks; s->rank++)
         HD_TRY(visit_rank(s));
     if (s->nseen > 0)
         qsort(s->seen, (size_t)s->nseen, sizeof *s->seen, compare_places);
-    for (int64_t i = 0; i < s->nseen; i++)
-        if (s->seen[i].issued && !s->seen[i].useful)
-            tell(s, &s->seen[i]);
+    for (int64_t i = 0; i < s->nseen; i++) {
+        const seen *seen = &s->seen[i];
+
+        if (seen->among || (seen->issued && !seen->useful))
+            leaves_data(seen->op) ? tell_data(s, seen)
+                                  : tell_order(s, seen->op);
+    }
     return HD_OK;
 }
 
@@ -295,5 +369,6 @@ hd_status hd_waste_check(const hd_graph *graph, hd_diag *diag)
     free(s.clock);
     free(s.told);
     free(s.record);
+    free(s.left);
     return status;
 }

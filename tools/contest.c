@@ -240,6 +240,7 @@ static outcome add(maker *maker, const contender *like,
     contender *new = &contest->contender[contest->n];
     hd_diag *diag = maker->options->diag;
     bool known;
+    hd_status status;
     outcome result;
 
     if (contest->n == MOST_CONTENDERS)
@@ -247,8 +248,12 @@ static outcome add(maker *maker, const contender *like,
     *new = *like;
     result = make_module(maker, lower, &new->module, &new->text);
     known = result == FINE && is_known(contest, new);
-    if (result == FINE && !known)
-        result = tell(diag, hd_check(new->module, diag), maker->path);
+    if (result == FINE && !known) {
+        status = hd_check(new->module, diag);
+        if (status == HD_OK && new->part == PART_LINK)
+            hd_diag_clear(diag); // nobody reads what it moves, by design
+        result = tell(diag, status, maker->path);
+    }
     if (result != FINE || known) {
         drop(new);
         return result;
