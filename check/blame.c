@@ -950,6 +950,23 @@ static bool find_operand(const trail *t, const link *made, int64_t i,
     return false;
 }
 
+// The step that wrote it takes what the tensor program makes that value of.
+static bool has_operands(const trail *t, const hd_change *c, uint64_t want)
+{
+    link made = {.rank = rank_of(t->e, c->at),
+                 .step = step_of(t->e, c),
+                 .event = c->event},
+         next;
+    hd_work_item item = hd_evaluation_step(t->e, made.rank, made.step);
+    int64_t i = element_at(&item.tile[0], c->at), order;
+    int64_t there = find_named(t->blame, want);
+    const hd_buffer *b = there >= 0 ? tensor_at(t->e, there) : NULL;
+    const hd_op *op = b != NULL ? maker_of(t->e, b, &order) : NULL;
+
+    return i >= 0 && op != NULL && op->code == item.op->code &&
+           !find_operand(t, &made, i, op, there - t->e->dense_at[b->id], &next);
+}
+
 static int64_t expr_of(const hd_module *module, const hd_key *key)
 {
     return hd_key_info_get(key->code)->value == HD_VALUE_EXPR
@@ -970,21 +987,21 @@ static bool same_key(const trail *t, const hd_op *host, const hd_op *tensor,
            expr_of(t->e->graph->module, a) == expr_of(t->e->tensor, b);
 }
 
-// The operands are read along other dimensions.
+// The operands are read along other dimensions. The host's may have fewer than
+// the tensor's; then dimensions that are given by number have other ones.
 static bool turns(const trail *t, const link *made, const hd_op *tensor)
 {
     static const hd_key_code codes[] = {HD_KEY_TA, HD_KEY_TB, HD_KEY_DIM,
                                         HD_KEY_DIM0, HD_KEY_DIM1};
     const hd_op *host = op_of(t, made);
     hd_work_item item = hd_evaluation_step(t->e, made->rank, made->step);
-    bool turned = false;
+    bool same = item.tile[host->noutputs].ndims ==
+                tensor->view[tensor->noutputs].buffer->type.ndims;
 
-    if (item.tile[host->noutputs].ndims !=
-        tensor->view[tensor->noutputs].buffer->type.ndims)
-        return false;
-    for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
-        turned |= !same_key(t, host, tensor, codes[i]);
-    return turned;
+    for (size_t i = 0; i < (same ? sizeof codes / sizeof *codes : 2); i++)
+        if (!same_key(t, host, tensor, codes[i]))
+            return true;
+    return false;
 }
 
 // What differs in the step, if not its operands.
@@ -992,7 +1009,9 @@ static void print_difference(const trail *t, const hd_op *host,
                              const hd_op *tensor, hd_text *text)
 {
     if (tensor == NULL || tensor->code != host->code) {
-        hd_text_printf(text, "makes it where the tensor program has %s",
+        hd_text_printf(text, "%s where the tensor program has %s",
+                       hd_op_key(host, HD_KEY_MAX) != NULL ? "takes the maximum"
+                                                           : "makes it",
                        tensor == NULL ? "an input"
                                       : hd_op_info_get(tensor->code)->text);
         return;
@@ -1055,6 +1074,40 @@ static bool find_other_operand(const trail *t, const link *made, int64_t there,
            find_elsewhere(t->e, out, true) >= 0;
 }
 
+// Who made the term's value, past all that only moved it.
+static const hd_change *origin_of(const trail *t, const term *term)
+{
+    link l = term->link;
+    const hd_change *c;
+
+    do
+        c = last_change(t->e, l.at, l.event);
+    while (c != NULL && find_source(t, c, &l));
+    return c;
+}
+
+// A term of a value that the tensor program lacks, for one that is missing:
+// what made it took the same operands, or put it where that one belongs.
+static bool find_misshapen(const trail *t, link *out)
+{
+    for (int64_t i = 0; i < t->have.n && i < MOST_EXCHANGED; i++) {
+        const term *extra = &t->have.term[i];
+        bool known =
+            extra->link.at < 0 || find_named(t->blame, extra->value) >= 0;
+        const hd_change *c = known ? NULL : origin_of(t, extra);
+
+        for (int64_t k = 0; k < t->want.n && k < MOST_EXCHANGED && c; k++) {
+            *out = extra->link;
+            out->want = t->want.term[k].value;
+            if (is_extra(&t->want, k, &t->have) &&
+                (has_operands(t, c, out->want) ||
+                 is_namesake(t->e, c->at, out->want)))
+                return true;
+        }
+    }
+    return false;
+}
+
 // What no sum can make, whatever its operands.
 static bool is_no_sum(const hd_op *op)
 {
@@ -1074,9 +1127,8 @@ static hd_status judge_sum(trail *t, const link *made, const hd_change *c)
     if (there < 0)
         return tell_op(t, made, "makes something else");
     op = maker_of(t->e, tensor_at(t->e, there), &order);
-    if (op != NULL &&
-        (is_no_sum(op) ||
-         (op->code == op_of(t, made)->code && turns(t, made, op))))
+    if (op != NULL && (is_no_sum(op) || (op->code == op_of(t, made)->code &&
+                                         turns(t, made, op))))
         return tell_maker(t, made, op);
     if (find_other_operand(t, made, there, c->at, &next))
         return go_on(t, next);
@@ -1089,7 +1141,7 @@ static hd_status judge_sum(trail *t, const link *made, const hd_change *c)
     extra = find_extra(&t->have, &t->want);
     missing = find_extra(&t->want, &t->have);
     if (extra != NULL && missing != NULL) {
-        if (!find_exchanged(t, &next)) {
+        if (!find_misshapen(t, &next) && !find_exchanged(t, &next)) {
             next = extra->link;
             next.want = missing->value;
         }
