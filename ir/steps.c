@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "ir/print.h"
+#include "ir/symmetry.h"
 #include "ir/walk.h"
 
 // A step of a loop touches as a rule what another one did: equal spans are kept
@@ -221,5 +222,22 @@ hd_status hd_module_steps(const hd_module *module, int rank, hd_diag *diag,
                        (long long)module->nranks);
     HD_TRY(hd_walk_count(module, rank, diag, &tally));
     *out = tally.steps;
+    return HD_OK;
+}
+
+hd_status hd_module_step_counts(const hd_module *module, hd_diag *diag,
+                                int64_t *out)
+{
+    hd_symmetry symmetry;
+
+    HD_REQUIRE(diag, module);
+    HD_REQUIRE(diag, out);
+    HD_TRY(hd_symmetry_find(module, diag, &symmetry));
+    for (int rank = 0; rank < module->nranks; rank++) {
+        if (rank > 0 && symmetry.steps)
+            out[rank] = out[0];
+        else
+            HD_TRY(hd_module_steps(module, rank, diag, &out[rank]));
+    }
     return HD_OK;
 }

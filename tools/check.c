@@ -32,17 +32,18 @@ typedef struct summary {
 
 static hd_status summarize(const hd_module *module, hd_diag *diag, summary *out)
 {
-    out->ranks = hd_module_ranks(module);
-    for (int rank = 0; rank < out->ranks; rank++) {
-        int64_t n;
-        hd_status status = hd_module_steps(module, rank, diag, &n);
+    int ranks = hd_module_ranks(module);
+    int64_t *n = need((size_t)ranks, sizeof *n);
+    hd_status status = hd_module_step_counts(module, diag, n);
 
-        if (status != HD_OK)
-            return status;
-        out->least = rank == 0 || n < out->least ? n : out->least;
-        out->most = rank == 0 || n > out->most ? n : out->most;
+    out->ranks = ranks;
+    out->least = out->most = n[0];
+    for (int rank = 1; rank < ranks; rank++) {
+        out->least = n[rank] < out->least ? n[rank] : out->least;
+        out->most = n[rank] > out->most ? n[rank] : out->most;
     }
-    return HD_OK;
+    free(n);
+    return status;
 }
 
 // The tensor program has the same -D as the program at hand.

@@ -90,14 +90,14 @@ static outcome open_slot(job *job, slot *slot)
 
 static outcome open_times(job *job)
 {
-    job->first_step = need((size_t)job->ranks + 1, sizeof *job->first_step);
-    for (int rank = 0; rank < job->ranks; rank++) {
-        int64_t n;
+    int64_t *n = need((size_t)job->ranks, sizeof *n);
+    hd_status status = hd_module_step_counts(job->module, job->diag, n);
 
-        TRY(tell(job->diag, hd_module_steps(job->module, rank, job->diag, &n),
-                 hd_module_name(job->module)));
-        job->first_step[rank + 1] = job->first_step[rank] + (size_t)n;
-    }
+    job->first_step = need((size_t)job->ranks + 1, sizeof *job->first_step);
+    for (int rank = 0; rank < job->ranks && status == HD_OK; rank++)
+        job->first_step[rank + 1] = job->first_step[rank] + (size_t)n[rank];
+    free(n);
+    TRY(tell(job->diag, status, hd_module_name(job->module)));
     job->times =
         shared_pages(job->first_step[job->ranks] + 1, 2 * sizeof *job->times);
     return FINE;

@@ -174,6 +174,10 @@ HD_API void hd_free(void *memory);
 // with a step only what control flow depends on is found.
 HD_API HD_MUST_USE hd_status hd_module_steps(const hd_module *module, int rank,
                                              hd_diag *diag, int64_t *out);
+// The same of all ranks, out[rank]. Ranks of which the text shows that they
+// issue as many are counted once. What `out` has after an error is not said.
+HD_API HD_MUST_USE hd_status hd_module_step_counts(const hd_module *module,
+                                                   hd_diag *diag, int64_t *out);
 
 HD_API const char *hd_module_name(const hd_module *module);
 HD_API hd_stage hd_module_stage(const hd_module *module);

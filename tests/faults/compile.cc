@@ -197,6 +197,33 @@ TEST(PrintFaults, StepsAreGivenWholeOrNotAtAll)
     hd_module_destroy(module);
 }
 
+TEST(PrintFaults, StepsOfAllRanksAreCountedOrNotAtAll)
+{
+    hd_module *module = Parse(kByHand);
+
+    for (int kinds : kMemory) {
+        Sweep sweep = SweepFaults([&](long k) {
+            hd_diag *diag = hd_diag_create();
+            std::vector<int64_t> steps(size_t(hd_module_ranks(module)));
+            bool fired;
+
+            fault_begin(k, kinds);
+            hd_status status =
+                hd_module_step_counts(module, diag, steps.data());
+            fired = fault_end();
+            ExpectOutcome(k, fired, status, HD_NO_MEMORY);
+            if (!fired) {
+                EXPECT_EQ(steps, std::vector<int64_t>(steps.size(), 15));
+            }
+            EXPECT_EQ(hd_diag_errors(diag), fired ? 1u : 0u) << k;
+            hd_diag_destroy(diag);
+            return fired;
+        });
+        EXPECT_GT(sweep.requests, 2);
+    }
+    hd_module_destroy(module);
+}
+
 TEST(PrintFaults, StepsAreCountedOrNotAtAll)
 {
     hd_module *module = Parse(kByHand);

@@ -32,6 +32,29 @@ TEST(Steps, AreCountedPerRank)
     EXPECT_EQ(n, 5);
 }
 
+TEST(Steps, OfAllRanksAreThoseOfEach)
+{
+    Program differ(kLoop);
+    std::vector<int64_t> n(3, -1);
+
+    EXPECT_EQ(hd_module_step_counts(differ.module, differ.diag, n.data()),
+              HD_OK);
+    EXPECT_EQ(n, (std::vector<int64_t>{0, 5, 0}));
+}
+
+// 4096 ranks of 2^24 trips each would be counted for hours.
+TEST(Steps, RanksThatIssueAsManyAreCountedOnce)
+{
+    Program same("host program h mesh tp=4096 streams 1 inout %x : f32[4] "
+                 "{ for i in 0..16777216 { if i mod 4096 == 7 { fork join } "
+                 "} }");
+    std::vector<int64_t> n(4096, -1);
+
+    ASSERT_EQ(same.status, HD_OK) << same.Said();
+    EXPECT_EQ(hd_module_step_counts(same.module, same.diag, n.data()), HD_OK);
+    EXPECT_EQ(n, std::vector<int64_t>(4096, 8192));
+}
+
 TEST(Steps, OfARankThatIsNotOnTheMeshAreRefused)
 {
     for (int rank : {-1, 3}) {
