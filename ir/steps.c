@@ -171,6 +171,17 @@ void hd_steps_free(hd_steps *steps)
     *steps = (hd_steps){0};
 }
 
+int hd_steps_together(const hd_steps *steps, int64_t i)
+{
+    int32_t group = steps->step[i].group;
+    int n = 1;
+
+    while (group != 0 && i + n < steps->nsteps &&
+           steps->step[i + n].group == group)
+        n++;
+    return n;
+}
+
 bool hd_step_touches(const hd_step *step, int view)
 {
     return step->op->code != HD_OP_BROADCAST || step->peer == step->rank ||

@@ -25,9 +25,9 @@ typedef struct walker {
     hd_step *member; // owned: the current step, or the group's so far
     hd_span *span;   // owned: HD_MAX_VIEWS a member
     int nmembers, room;
-    int64_t *sent, *received; // owned: by rank and axis
-    int64_t collectives[HD_MAX_AXES];
-    int64_t **recorded; // owned, by buffer id: per element, 1 + its last record
+    int32_t *sent, *received; // owned: by rank and axis
+    int32_t collectives[HD_MAX_AXES];
+    int32_t **recorded; // owned, by buffer id: per element, 1 + its last record
 } walker;
 
 // Says which part of an expression that has no value is the one to blame: all
@@ -117,7 +117,7 @@ static hd_status make_span(walker *w, const hd_view *view, hd_span *span)
 // ------------------------------------------------------------------ steps
 
 static hd_status find_peer(walker *w, const hd_op *op, hd_key_code code,
-                           bool self, int *peer)
+                           bool self, int32_t *peer)
 {
     const hd_key *key = hd_op_key(op, code);
     const hd_axis *axis = &w->module->axis[op->axis];
@@ -134,7 +134,7 @@ static hd_status find_peer(walker *w, const hd_op *op, hd_key_code code,
         return hd_error(w->diag, HD_E0604, key->loc,
                         "rank %lld names itself here (%s is %lld)",
                         (long long)w->rank, axis->name, (long long)coord);
-    *peer = (int)hd_mesh_peer(w->module, w->rank, op->axis, coord);
+    *peer = (int32_t)hd_mesh_peer(w->module, w->rank, op->axis, coord);
     return HD_OK;
 }
 
@@ -178,7 +178,7 @@ static hd_status number_transfer(walker *w, hd_step *step)
     return HD_OK;
 }
 
-static hd_status find_recorded(walker *w, const hd_span *span, int64_t **out)
+static hd_status find_recorded(walker *w, const hd_span *span, int32_t **out)
 {
     int id = span->buffer->id;
 
@@ -189,7 +189,7 @@ static hd_status find_recorded(walker *w, const hd_span *span, int64_t **out)
             return hd_error(w->diag, HD_E0607, span->buffer->loc,
                             "%lld events; the limit is %d", (long long)n,
                             MAX_EVENTS);
-        w->recorded[id] = calloc((size_t)n, sizeof(int64_t));
+        w->recorded[id] = calloc((size_t)n, sizeof(int32_t));
         if (w->recorded[id] == NULL)
             return hd_fail(w->diag, HD_NO_MEMORY, "out of memory");
     }
@@ -240,7 +240,7 @@ static hd_status report_unrecorded(const walker *w, const hd_step *step,
 
 static hd_status resolve_events(walker *w, hd_step *step)
 {
-    int64_t *last = NULL;
+    int32_t *last = NULL;
 
     step->record = -1;
     for (int i = 0; i < step->nspans; i++) {
@@ -261,14 +261,14 @@ static hd_status resolve_events(walker *w, hd_step *step)
 }
 
 static hd_status find_dim(walker *w, const hd_op *op, hd_key_code code,
-                          int fallback, int *out)
+                          int fallback, int8_t *out)
 {
     const hd_key *key = hd_op_key(op, code);
     int64_t value = fallback;
 
     if (key != NULL)
         HD_TRY(evaluate(w, key->expr, key->loc, &value));
-    *out = (int)value; // the verifier has seen that it is in range
+    *out = (int8_t)value; // the verifier has seen that it is in range
     return HD_OK;
 }
 
@@ -338,11 +338,11 @@ static hd_status walk_op(walker *w, const hd_op *op)
     span = &w->span[w->nmembers * HD_MAX_VIEWS];
     step = &w->member[w->nmembers];
     *step = (hd_step){.op = op,
-                      .rank = w->rank,
-                      .index = w->nsteps - 1,
+                      .rank = (int32_t)w->rank,
+                      .index = (int32_t)w->nsteps - 1,
                       .stream = w->stream,
                       .group = w->grouping ? w->ngroups : 0,
-                      .nspans = hd_op_views(op, views),
+                      .nspans = (int8_t)hd_op_views(op, views),
                       .span = span,
                       .peer = -1,
                       .record = -1};

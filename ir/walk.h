@@ -24,26 +24,28 @@ typedef struct hd_span {
 
 #define HD_CALLER_STREAM (-1) // the stream that called the program
 
+// There may be HD_MAX_STEPS of them, so that all numbers are as small as their
+// limits allow.
 typedef struct hd_step {
     const hd_op *op;
-    int64_t rank;  // whose step it is
-    int64_t index; // position in the rank's list, from 0
-    int stream;    // 0 .. streams - 1, or HD_CALLER_STREAM
-    int group;     // 0, or the number of the group it is a member of, from 1
-    int nspans;
     const hd_span *span; // as hd_op_views orders them; valid during the call
-    // sum and max over a dimension: dim[0], else -1. transpose: both.
-    int dim[2];
+    int32_t rank;        // whose step it is
+    int32_t index;       // position in the rank's list, from 0
+    int32_t stream;      // 0 .. streams - 1, or HD_CALLER_STREAM
+    int32_t group; // 0, or the number of the group it is a member of, from 1
     // Transfers. `peer` is a rank of the mesh: the receiver of a send, the
     // sender of a recv, the root of a broadcast, -1 otherwise. `seq` counts
     // from 0: sends and recvs per (peer, axis), collectives per axis; the send
     // and the recv with equal numbers match, and so do collectives.
-    int peer;
-    int64_t seq;
+    int32_t peer;
+    int32_t seq;
     // wait: the index of the record step it waits for, the last one issued
     // before it on that event; -1 where the event is an argument that this
     // program has not recorded. Other steps: -1.
-    int64_t record;
+    int32_t record;
+    int8_t nspans;
+    // sum and max over a dimension: dim[0], else -1. transpose: both.
+    int8_t dim[2];
 } hd_step;
 
 // Whether the step does anything with a view, counted as hd_op_views does: the
@@ -81,6 +83,9 @@ typedef struct hd_steps {
 hd_status hd_steps_collect(const hd_module *module, int64_t rank, hd_diag *diag,
                            hd_steps *out);
 void hd_steps_free(hd_steps *steps);
+// How many are issued at once from step `i` on, which no group before holds: 1,
+// or the members of its group.
+int hd_steps_together(const hd_steps *steps, int64_t i);
 
 int64_t hd_span_elements(const hd_span *span);
 // Its elements are one stretch in row-major order.

@@ -178,12 +178,12 @@ static hd_span whole_span(const hd_buffer *buffer)
     return span;
 }
 
-static int dim_value(const hd_module *module, const hd_op *op, hd_key_code code,
-                     int fallback)
+static int8_t dim_value(const hd_module *module, const hd_op *op,
+                        hd_key_code code, int fallback)
 {
     const hd_key *key = hd_op_key(op, code);
 
-    return key == NULL ? fallback : (int)hd_expr_value(module, key->expr);
+    return (int8_t)(key == NULL ? fallback : hd_expr_value(module, key->expr));
 }
 
 static hd_status run_dense(hd_reference *r)
@@ -193,7 +193,7 @@ static hd_status run_dense(hd_reference *r)
         hd_span spans[HD_MAX_VIEWS];
         hd_step step = {.op = s->op, .span = spans, .dim = {-1, -1}};
 
-        step.nspans = hd_op_views(s->op, views);
+        step.nspans = (int8_t)hd_op_views(s->op, views);
         for (int i = 0; i < step.nspans; i++)
             spans[i] = whole_span(views[i]->buffer);
         if (s->op->code == HD_OP_SUM || s->op->code == HD_OP_MAX)

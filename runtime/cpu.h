@@ -100,21 +100,27 @@ typedef enum hd_cpu_entry_kind {
     HD_CPU_END,         // of a run: copies them out
 } hd_cpu_entry_kind;
 
-typedef struct hd_cpu_entry {
-    hd_cpu_entry_kind kind;
-    const hd_step *step;   // borrowed; NULL for BEGIN and END
+// What TRANSFER and DEFER move.
+typedef struct hd_cpu_transfer {
     hd_cpu_part *part;     // owned
     hd_cpu_reduce *reduce; // owned
     int nparts, nreduces;
     int left; // parts that are not over in this run
-    int64_t target;
-    uint64_t position;
-    bool watched;  // another stream waits until this one is done
-    int64_t event; // RECORD into an argument: which record of this run, from 0
     // DEFER: runs for which its stream asked, and those that are sent.
     _Atomic uint64_t asked;
     uint64_t begun;
     _Atomic uint64_t sent;
+} hd_cpu_transfer;
+
+// There may be HD_MAX_STEPS of them, so that what few have stands apart.
+typedef struct hd_cpu_entry {
+    hd_cpu_entry_kind kind;
+    bool watched;              // another stream waits until this one is done
+    const hd_step *step;       // borrowed; NULL for BEGIN and END
+    hd_cpu_transfer *transfer; // owned; NULL but for TRANSFER and DEFER
+    int target; // RECORD and DEFER: the argument it records into, or -1
+    int event;  // and which record of this run it is there, from 0
+    uint64_t position;
 } hd_cpu_entry;
 
 // ------------------------------------------------------- the device
@@ -235,10 +241,11 @@ bool hd_cpu_defers(const hd_step *step);
 // --------------------------------------------- cpu_transfer.c
 
 // Starts the parts of an entry in a run: says what needs no wait.
-void hd_cpu_begin_parts(hd_device *device, hd_cpu_entry *entry, uint64_t n);
+void hd_cpu_begin_parts(hd_device *device, hd_cpu_transfer *transfer,
+                        uint64_t n);
 // Does whatever has become possible; true once all parts are over. `peer`
 // becomes one that is waited for.
-bool hd_cpu_move_parts(hd_device *device, hd_cpu_entry *entry, uint64_t n,
+bool hd_cpu_move_parts(hd_device *device, hd_cpu_transfer *transfer, uint64_t n,
                        int *peer);
 
 // ----------------------------------------------- cpu_stream.c

@@ -43,9 +43,9 @@ bool hd_cpu_defers(const hd_step *step)
     return hd_op_key(step->op, HD_KEY_DONE) != NULL;
 }
 
-// An entry's parts as they are found.
+// A transfer's parts as they are found.
 typedef struct hd_parts {
-    hd_cpu_entry *entry;
+    hd_cpu_transfer *transfer;
     int room;
     hd_cpu_reduce *reduce; // of the collective at hand, NULL if it has none
 } hd_parts;
@@ -53,19 +53,19 @@ typedef struct hd_parts {
 static hd_status add_part(hd_device *device, hd_parts *parts, hd_diag *diag,
                           hd_cpu_part **out)
 {
-    hd_cpu_entry *entry = parts->entry;
+    hd_cpu_transfer *transfer = parts->transfer;
 
-    if (entry->nparts == parts->room) {
+    if (transfer->nparts == parts->room) {
         int room = parts->room * 2 + 2;
         hd_cpu_part *grown =
-            realloc(entry->part, (size_t)room * sizeof(*grown));
+            realloc(transfer->part, (size_t)room * sizeof(*grown));
 
         if (grown == NULL)
             return no_memory(device, diag);
-        entry->part = grown;
+        transfer->part = grown;
         parts->room = room;
     }
-    *out = &entry->part[entry->nparts++];
+    *out = &transfer->part[transfer->nparts++];
     memset(*out, 0, sizeof(**out));
     return HD_OK;
 }
@@ -148,12 +148,12 @@ static hd_status plan_reduce(hd_device *device, const hd_step *step,
 
 // READ parts of one collective come in the order of coordinates.
 static void link_reduce(hd_device *device, const hd_step *step,
-                        hd_cpu_entry *entry, int first, int which)
+                        hd_cpu_transfer *transfer, int first, int which)
 {
-    hd_cpu_reduce *reduce = &entry->reduce[which];
+    hd_cpu_reduce *reduce = &transfer->reduce[which];
 
-    for (int i = first; i < entry->nparts; i++) {
-        hd_cpu_part *part = &entry->part[i];
+    for (int i = first; i < transfer->nparts; i++) {
+        hd_cpu_part *part = &transfer->part[i];
 
         if (part->side != HD_SIDE_READ)
             continue;
@@ -167,20 +167,20 @@ static void link_reduce(hd_device *device, const hd_step *step,
 static hd_status plan_one(hd_device *device, const hd_step *step,
                           hd_parts *parts, hd_diag *diag)
 {
-    hd_cpu_entry *entry = parts->entry;
-    int first = entry->nparts;
+    hd_cpu_transfer *transfer = parts->transfer;
+    int first = transfer->nparts;
     hd_piece to, from;
 
     parts->reduce = NULL;
     if (is_reduction(step)) {
-        parts->reduce = &entry->reduce[entry->nreduces++];
+        parts->reduce = &transfer->reduce[transfer->nreduces++];
         HD_TRY(plan_reduce(device, step, parts->reduce, diag));
     }
     if (hd_meet_own(&device->binding, step, &to, &from))
         HD_TRY(add_copy(device, parts, to, from, diag));
     HD_TRY(hd_meet(device, &device->binding, step, diag, plan_meeting, parts));
     if (parts->reduce != NULL)
-        link_reduce(device, step, entry, first, entry->nreduces - 1);
+        link_reduce(device, step, transfer, first, transfer->nreduces - 1);
     return HD_OK;
 }
 
@@ -188,10 +188,14 @@ static hd_status plan_one(hd_device *device, const hd_step *step,
 static hd_status plan_steps(hd_device *device, hd_cpu_entry *entry, int n,
                             bool deferred, hd_diag *diag)
 {
-    hd_parts parts = {.entry = entry};
+    hd_cpu_transfer *transfer = calloc(1, sizeof(*transfer));
+    hd_parts parts = {.transfer = transfer};
 
-    entry->reduce = calloc((size_t)n, sizeof(*entry->reduce));
-    if (entry->reduce == NULL)
+    if (transfer == NULL)
+        return no_memory(device, diag);
+    entry->transfer = transfer;
+    transfer->reduce = calloc((size_t)n, sizeof(*transfer->reduce));
+    if (transfer->reduce == NULL)
         return no_memory(device, diag);
     for (int i = 0; i < n; i++) {
         if (hd_cpu_defers(&entry->step[i]) == deferred)
@@ -216,7 +220,7 @@ static void count_record(hd_device *device, const hd_step *step,
 
     entry->target = buffer->argument;
     if (buffer->argument >= 0)
-        entry->event = (int64_t)buffer->events++;
+        entry->event = (int)buffer->events++;
 }
 
 static hd_status plan_deferred(hd_device *device, const hd_step *step,
@@ -382,11 +386,8 @@ hd_status hd_cpu_plan(hd_device *device, hd_diag *diag)
     HD_TRY(add_entry(caller, HD_CPU_BEGIN, NULL, diag, &entry));
     for (int64_t i = 0; i < steps->nsteps;) {
         const hd_step *step = &steps->step[i];
-        int n = 1;
+        int n = hd_steps_together(steps, i);
 
-        while (step->group != 0 && i + n < steps->nsteps &&
-               steps->step[i + n].group == step->group)
-            n++;
         HD_TRY(plan_step(device, step, n, diag));
         i += n;
     }
@@ -395,21 +396,24 @@ hd_status hd_cpu_plan(hd_device *device, hd_diag *diag)
     return list_deferred(device, diag);
 }
 
-static void free_entry(hd_cpu_entry *entry)
+static void free_transfer(hd_cpu_transfer *transfer)
 {
-    for (int i = 0; i < entry->nreduces; i++) {
-        free(entry->reduce[i].operand);
-        free(entry->reduce[i].scratch);
+    if (transfer == NULL)
+        return;
+    for (int i = 0; i < transfer->nreduces; i++) {
+        free(transfer->reduce[i].operand);
+        free(transfer->reduce[i].scratch);
     }
-    free(entry->reduce);
-    free(entry->part);
+    free(transfer->reduce);
+    free(transfer->part);
+    free(transfer);
 }
 
 void hd_cpu_plan_free(hd_device *device)
 {
     for (int s = 0; device->stream != NULL && s < device->nstreams; s++) {
         for (size_t i = 0; i < device->stream[s].nentries; i++)
-            free_entry(&device->stream[s].entry[i]);
+            free_transfer(device->stream[s].entry[i].transfer);
         free(device->stream[s].entry);
         hd_cpu_scratch_free(&device->stream[s].scratch);
     }

@@ -144,8 +144,8 @@ static bool is_its_turn(hd_cpu_wait *wait)
 
 static bool parts_are_over(hd_cpu_wait *wait)
 {
-    return hd_cpu_move_parts(wait->stream->device, wait->entry, wait->run,
-                             &wait->peer);
+    return hd_cpu_move_parts(wait->stream->device, wait->entry->transfer,
+                             wait->run, &wait->peer);
 }
 
 static bool is_issued(hd_cpu_wait *wait)
@@ -227,7 +227,7 @@ static void stage(hd_device *device, bool in, uint64_t n)
 
 static bool hand_over(hd_device *device, hd_cpu_entry *entry, uint64_t n)
 {
-    atomic_store_explicit(&entry->asked, n, memory_order_seq_cst);
+    atomic_store_explicit(&entry->transfer->asked, n, memory_order_seq_cst);
     atomic_fetch_add_explicit(&device->asked, 1, memory_order_seq_cst);
     hd_bell_ring(&device->header->bell);
     return true;
@@ -249,7 +249,7 @@ static bool follow(hd_cpu_stream *stream, hd_cpu_entry *entry, uint64_t n)
         compute(stream, entry->step, n);
         return true;
     case HD_CPU_TRANSFER:
-        hd_cpu_begin_parts(device, entry, n);
+        hd_cpu_begin_parts(device, entry->transfer, n);
         wait.ready = parts_are_over;
         wait.timed = true;
         return await(&wait);
@@ -358,25 +358,26 @@ static bool is_asked(hd_cpu_wait *wait)
 static bool try_send(hd_cpu_wait *wait, hd_cpu_entry *entry)
 {
     hd_device *device = wait->stream->device;
+    hd_cpu_transfer *transfer = entry->transfer;
     bool moved = false;
 
-    while (atomic_load_explicit(&entry->asked, memory_order_seq_cst) >
-           atomic_load_explicit(&entry->sent, memory_order_relaxed)) {
+    while (atomic_load_explicit(&transfer->asked, memory_order_seq_cst) >
+           atomic_load_explicit(&transfer->sent, memory_order_relaxed)) {
         uint64_t n =
-            atomic_load_explicit(&entry->sent, memory_order_relaxed) + 1;
+            atomic_load_explicit(&transfer->sent, memory_order_relaxed) + 1;
         int peer = -1;
 
-        if (entry->begun < n)
-            hd_cpu_begin_parts(device, entry, n);
-        entry->begun = n;
-        if (!hd_cpu_move_parts(device, entry, n, &peer)) {
+        if (transfer->begun < n)
+            hd_cpu_begin_parts(device, transfer, n);
+        transfer->begun = n;
+        if (!hd_cpu_move_parts(device, transfer, n, &peer)) {
             if (wait->peer < 0) {
                 wait->peer = peer;
                 wait->entry = entry;
             }
             break;
         }
-        atomic_store_explicit(&entry->sent, n, memory_order_seq_cst);
+        atomic_store_explicit(&transfer->sent, n, memory_order_seq_cst);
         note_time(device, entry, 1);
         reach_record(device, entry, n);
         atomic_fetch_add_explicit(&device->sent, 1, memory_order_seq_cst);
@@ -494,7 +495,7 @@ static bool run_is_over(const hd_device *device, uint64_t n)
             return false;
     }
     for (size_t i = 0; i < device->ndeferred; i++)
-        if (atomic_load_explicit(&device->deferred[i]->sent,
+        if (atomic_load_explicit(&device->deferred[i]->transfer->sent,
                                  memory_order_seq_cst) < n)
             return false;
     return true;

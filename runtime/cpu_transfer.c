@@ -107,7 +107,7 @@ static void reduce_chunk(const hd_cpu_reduce *reduce, size_t at, size_t n,
         hd_dtype_store_float(reduce->dtype, sum.f, n, out);
 }
 
-static void reduce_all(hd_device *device, hd_cpu_entry *entry,
+static void reduce_all(hd_device *device, hd_cpu_transfer *transfer,
                        hd_cpu_reduce *reduce, uint64_t n)
 {
     const hd_cpu_run *run = hd_cpu_run_of(device, n);
@@ -120,25 +120,25 @@ static void reduce_all(hd_device *device, hd_cpu_entry *entry,
 
         reduce_chunk(reduce, at, left < CHUNK ? left : CHUNK, out);
     }
-    for (int i = 0; i < entry->nparts; i++) {
-        hd_cpu_part *part = &entry->part[i];
+    for (int i = 0; i < transfer->nparts; i++) {
+        hd_cpu_part *part = &transfer->part[i];
 
         if (part->side != HD_SIDE_READ || part->reduce != reduce)
             continue;
         say(device, part, DONE, n);
         part->over = true;
-        entry->left--;
+        transfer->left--;
     }
 }
 
 // Once the peers have read our operand, a result that lies over it may land.
-static void land_scratch(hd_device *device, const hd_cpu_entry *entry,
+static void land_scratch(hd_device *device, const hd_cpu_transfer *transfer,
                          uint64_t n)
 {
     const hd_cpu_run *run = hd_cpu_run_of(device, n);
 
-    for (int i = 0; i < entry->nreduces; i++) {
-        const hd_cpu_reduce *reduce = &entry->reduce[i];
+    for (int i = 0; i < transfer->nreduces; i++) {
+        const hd_cpu_reduce *reduce = &transfer->reduce[i];
 
         if (reduce->scratch != NULL)
             memcpy(hd_cpu_address(run, reduce->out), reduce->scratch,
@@ -148,15 +148,16 @@ static void land_scratch(hd_device *device, const hd_cpu_entry *entry,
 
 // ------------------------------------------------------------- parts
 
-void hd_cpu_begin_parts(hd_device *device, hd_cpu_entry *entry, uint64_t n)
+void hd_cpu_begin_parts(hd_device *device, hd_cpu_transfer *transfer,
+                        uint64_t n)
 {
     const hd_cpu_run *run = hd_cpu_run_of(device, n);
 
-    entry->left = entry->nparts;
-    for (int i = 0; i < entry->nreduces; i++)
-        entry->reduce[i].missing = entry->reduce[i].nparts;
-    for (int i = 0; i < entry->nparts; i++) {
-        hd_cpu_part *part = &entry->part[i];
+    transfer->left = transfer->nparts;
+    for (int i = 0; i < transfer->nreduces; i++)
+        transfer->reduce[i].missing = transfer->reduce[i].nparts;
+    for (int i = 0; i < transfer->nparts; i++) {
+        hd_cpu_part *part = &transfer->part[i];
 
         part->over = part->side == HD_SIDE_NONE;
         if (part->side == HD_SIDE_OFFER)
@@ -165,16 +166,16 @@ void hd_cpu_begin_parts(hd_device *device, hd_cpu_entry *entry, uint64_t n)
             continue;
         memmove(hd_cpu_address(run, part->place),
                 hd_cpu_address(run, part->from), part->bytes);
-        entry->left--;
+        transfer->left--;
     }
     // With no peers there is nobody whose operand could be missing.
-    for (int i = 0; i < entry->nreduces; i++) {
-        if (entry->reduce[i].missing == 0)
-            reduce_all(device, entry, &entry->reduce[i], n);
+    for (int i = 0; i < transfer->nreduces; i++) {
+        if (transfer->reduce[i].missing == 0)
+            reduce_all(device, transfer, &transfer->reduce[i], n);
     }
 }
 
-static void finish_part(hd_device *device, hd_cpu_entry *entry,
+static void finish_part(hd_device *device, hd_cpu_transfer *transfer,
                         hd_cpu_part *part, uint64_t n)
 {
     void *local = hd_cpu_address(hd_cpu_run_of(device, n), part->place);
@@ -186,27 +187,27 @@ static void finish_part(hd_device *device, hd_cpu_entry *entry,
     if (part->side != HD_SIDE_OFFER)
         say(device, part, DONE, n);
     part->over = true;
-    entry->left--;
+    transfer->left--;
 }
 
 // READ parts are counted once each: `over` then says that they are ready, and
 // `left` falls when all are reduced.
-static void note_ready(hd_device *device, hd_cpu_entry *entry,
+static void note_ready(hd_device *device, hd_cpu_transfer *transfer,
                        hd_cpu_part *part, uint64_t n)
 {
     part->over = true;
     if (--part->reduce->missing == 0)
-        reduce_all(device, entry, part->reduce, n);
+        reduce_all(device, transfer, part->reduce, n);
 }
 
-bool hd_cpu_move_parts(hd_device *device, hd_cpu_entry *entry, uint64_t n,
+bool hd_cpu_move_parts(hd_device *device, hd_cpu_transfer *transfer, uint64_t n,
                        int *peer)
 {
-    if (entry->left == 0)
+    if (transfer->left == 0)
         goto over; // of a run of copies alone
     *peer = -1;
-    for (int i = 0; i < entry->nparts; i++) {
-        hd_cpu_part *part = &entry->part[i];
+    for (int i = 0; i < transfer->nparts; i++) {
+        hd_cpu_part *part = &transfer->part[i];
 
         if (part->over)
             continue;
@@ -216,13 +217,13 @@ bool hd_cpu_move_parts(hd_device *device, hd_cpu_entry *entry, uint64_t n,
             continue;
         }
         if (part->side == HD_SIDE_READ)
-            note_ready(device, entry, part, n);
+            note_ready(device, transfer, part, n);
         else
-            finish_part(device, entry, part, n);
+            finish_part(device, transfer, part, n);
     }
-    if (entry->left > 0)
+    if (transfer->left > 0)
         return false;
 over:
-    land_scratch(device, entry, n);
+    land_scratch(device, transfer, n);
     return true;
 }

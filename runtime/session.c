@@ -35,13 +35,6 @@ bool hd_binding_spans(const hd_binding *binding, int axis, int *a, int *b)
     return false;
 }
 
-// What is issued at once: a step, or the members of a group.
-typedef struct hd_issue {
-    const hd_step *step; // borrowed from the steps
-    hd_unit unit;
-    int n;
-} hd_issue;
-
 typedef struct hd_given {
     const char *name; // borrowed
     size_t bytes;     // of a shard; 0 for an event
@@ -53,9 +46,7 @@ struct hd_session {
     const hd_driver *driver;
     hd_device *device; // owned
     hd_binding binding;
-    hd_steps steps;  // owned
-    hd_issue *issue; // owned
-    int64_t nissues;
+    hd_steps steps;    // owned
     hd_ranges *ranges; // owned; NULL if no tool listens
     size_t narguments;
     hd_given *argument; // owned
@@ -130,28 +121,6 @@ static hd_status compare_programs(const hd_exchange *exchange, uint64_t mine)
     return status;
 }
 
-static hd_status list_issues(hd_session *session, hd_diag *diag)
-{
-    const hd_steps *steps = &session->steps;
-
-    session->issue = calloc((size_t)steps->nsteps + 1, sizeof(hd_issue));
-    if (session->issue == NULL)
-        return hd_fail(diag, HD_NO_MEMORY, "no memory for %lld steps",
-                       (long long)steps->nsteps);
-    for (int64_t i = 0; i < steps->nsteps;) {
-        const hd_step *step = &steps->step[i];
-        int n = 1;
-
-        while (step->group != 0 && i + n < steps->nsteps &&
-               steps->step[i + n].group == step->group)
-            n++;
-        session->issue[session->nissues++] =
-            (hd_issue){step, hd_op_info_get(step->op->code)->unit, n};
-        i += n;
-    }
-    return HD_OK;
-}
-
 static hd_status list_arguments(hd_session *session, hd_diag *diag)
 {
     const hd_module *module = session->binding.module;
@@ -185,7 +154,6 @@ static hd_status build_locally(hd_session *session, hd_diag *diag)
                             diag, &session->steps));
     binding->steps = &session->steps;
     session->ranges = hd_ranges_open(binding->module, binding->steps);
-    HD_TRY(list_issues(session, diag));
     HD_TRY(driver->open(binding, diag, &session->device));
     return driver->alloc(session->device, diag);
 }
@@ -409,7 +377,6 @@ void hd_session_destroy(hd_session *session)
     }
     hd_ranges_close(session->ranges);
     hd_steps_free(&session->steps);
-    free(session->issue);
     free(session->argument);
     free(session->order);
     free(session);
@@ -516,29 +483,30 @@ static hd_status check_arguments(hd_session *session, void *const *arguments,
     return check_addresses(session, arguments, diag);
 }
 
-static hd_status hand_over(const hd_session *session, const hd_issue *issue,
-                           hd_diag *diag)
+static hd_status hand_over(const hd_session *session, const hd_step *step,
+                           int n, hd_diag *diag)
 {
     const hd_driver *driver = session->driver;
 
-    switch (issue->unit) {
+    switch (hd_op_info_get(step->op->code)->unit) {
     case HD_UNIT_COMPUTE:
-        return driver->compute(session->device, issue->step, diag);
+        return driver->compute(session->device, step, diag);
     case HD_UNIT_TRANSFER:
-        return driver->transfer(session->device, issue->step, issue->n, diag);
+        return driver->transfer(session->device, step, n, diag);
     case HD_UNIT_SYNC:
-        return driver->sync(session->device, issue->step, diag);
+        return driver->sync(session->device, step, diag);
     }
     return HD_INVALID;
 }
 
-static hd_status issue_one(const hd_session *session, const hd_issue *issue,
-                           hd_diag *diag)
+// A step, or the members of a group.
+static hd_status issue_one(const hd_session *session, const hd_step *step,
+                           int n, hd_diag *diag)
 {
     hd_status status;
 
-    hd_ranges_step(session->ranges, issue->step);
-    status = hand_over(session, issue, diag);
+    hd_ranges_step(session->ranges, step);
+    status = hand_over(session, step, n, diag);
     hd_ranges_end(session->ranges);
     return status;
 }
@@ -546,12 +514,16 @@ static hd_status issue_one(const hd_session *session, const hd_issue *issue,
 static hd_status issue_run(const hd_session *session, void *stream,
                            void *const *arguments, hd_diag *diag)
 {
+    const hd_steps *steps = &session->steps;
     bool whole = false;
+    int n;
 
     HD_TRY(session->driver->begin(session->device, stream, arguments, diag,
                                   &whole));
-    for (int64_t i = 0; i < session->nissues && !whole; i++)
-        HD_TRY(issue_one(session, &session->issue[i], diag));
+    for (int64_t i = 0; i < steps->nsteps && !whole; i += n) {
+        n = hd_steps_together(steps, i);
+        HD_TRY(issue_one(session, &steps->step[i], n, diag));
+    }
     return session->driver->end(session->device, diag);
 }
 

@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 #include <gtest/gtest.h>
+#include <malloc.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -25,6 +26,14 @@ inline void ExhaustMemory()
     for (size_t bytes = size_t(1) << 24; bytes > 0; bytes /= 2)
         while (void *volatile taken = malloc(bytes))
             (void)taken;
+}
+
+// What malloc has handed out.
+inline size_t HeapBytes()
+{
+    struct mallinfo2 info = mallinfo2();
+
+    return info.uordblks + info.hblkhd;
 }
 
 // Is `body`, a lambda that returns bool, true without memory?

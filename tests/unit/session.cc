@@ -1020,3 +1020,28 @@ TEST(Session, HandsEachStepToItsDriverInTheOrderOfTheWalk)
 }
 
 } // namespace
+
+// A program may have 2^24 steps on each rank: a step costs what it needs.
+TEST(Session, TakesAtMost100BytesAStep)
+{
+    HD_NEEDS_PLAIN_MALLOC();
+    const size_t steps = 65000;
+    Outcome outcome = Launch(1, [](hd_group *group, hd_diag *diag) {
+        hd_module *module = nullptr;
+        hd_session *session = nullptr;
+        size_t before;
+
+        HD_TRY(Parse("heddle 1 host program t in %x : f32[4] out %y : f32[4] "
+                     "{ for i in 0..65000 { %y = copy %x } }",
+                     diag, &module));
+        before = HeapBytes();
+        HD_TRY(hd_session_create(group, module, nullptr, diag, &session));
+        RANK_EXPECT(HeapBytes() - before >= 40 * steps); // it is counted
+        RANK_EXPECT(HeapBytes() - before <= 100 * steps);
+        hd_session_destroy(session);
+        hd_module_destroy(module);
+        return HD_OK;
+    });
+
+    EXPECT_EQ(outcome.status, HD_OK) << outcome.text;
+}
