@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/dtype.h"
 #include "check/field.h"
 #include "check/memory.h"
 
@@ -1008,6 +1009,13 @@ static bool turns(const trail *t, const link *made, const hd_op *tensor)
 static void print_difference(const trail *t, const hd_op *host,
                              const hd_op *tensor, hd_text *text)
 {
+    if (host->code == HD_OP_COPY) { // else it is a move
+        hd_text_printf(text,
+                       "rounds %s to %s, which the tensor program does not",
+                       hd_dtype_text(host->view[1].buffer->type.dtype),
+                       hd_dtype_text(host->view[0].buffer->type.dtype));
+        return;
+    }
     if (tensor == NULL || tensor->code != host->code) {
         hd_text_printf(text, "%s where the tensor program has %s",
                        hd_op_key(host, HD_KEY_MAX) != NULL ? "takes the maximum"
@@ -1054,7 +1062,7 @@ static hd_status judge_maker(trail *t, const link *made, int64_t at)
     int64_t i = element_at(&item.tile[0], at);
 
     if (i >= 0 && op != NULL && op->code == item.op->code &&
-        !turns(t, made, op) &&
+        !turns(t, made, op) && same_key(t, item.op, op, HD_KEY_BY) &&
         find_operand(t, made, i, op, there - t->e->dense_at[b->id], &next))
         return go_on(t, next);
     return tell_maker(t, made, op);
@@ -1179,7 +1187,8 @@ static hd_status go_on(trail *t, link next)
             continue;
         }
         if (t->link[first].step != CALLER &&
-            find_named(t->blame, c->value) >= 0)
+            find_named(t->blame, c->value) >= 0 &&
+            !is_namesake(t->e, c->at, want))
             return tell_chain(t, first);
         made.rank = rank_of(t->e, c->at);
         made.step = step_of(t->e, c);
