@@ -528,9 +528,12 @@ static hd_status check_factor(verifier *v, const hd_op *op, hd_key_code code)
                     type_text(v, &type));
 }
 
+// An alias of its buffer's shape has the same elements at the same indices.
 static bool same_view(const hd_view *a, const hd_view *b)
 {
-    if (a->buffer != b->buffer || a->nindex != b->nindex)
+    if (hd_buffer_root(a->buffer) != hd_buffer_root(b->buffer) ||
+        !same_shape(&a->buffer->type, &b->buffer->type, true) ||
+        a->nindex != b->nindex)
         return false;
     for (int i = 0; i < a->nindex; i++)
         if (a->index[i] != b->index[i])
