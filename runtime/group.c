@@ -652,7 +652,8 @@ static hd_status check_oob(const hd_oob *oob, double timeout, hd_diag *diag)
                        "allgather",
                        HD_MAX_RANKS);
     if (!(timeout > 0))
-        return hd_fail(diag, HD_ARGUMENT, "a timeout of %g s", timeout);
+        return hd_fail(diag, HD_ARGUMENT, "a timeout of %g s is not above 0",
+                       timeout);
     return HD_OK;
 }
 

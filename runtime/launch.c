@@ -276,7 +276,8 @@ static hd_status check_launch(int nranks, double timeout, hd_rank_fn *fn,
         return hd_fail(diag, HD_ARGUMENT, "%d ranks; there may be 1 to %d",
                        nranks, HD_MAX_RANKS);
     if (!(timeout > 0))
-        return hd_fail(diag, HD_ARGUMENT, "a timeout of %g s", timeout);
+        return hd_fail(diag, HD_ARGUMENT, "a timeout of %g s is not above 0",
+                       timeout);
     return HD_OK;
 }
 

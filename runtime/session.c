@@ -66,7 +66,6 @@ hd_session_options hd_session_defaults(void)
 static hd_status check_binding(const hd_group *group, const hd_module *module,
                                hd_diag *diag)
 {
-    // Refused here, not at once, so that the other ranks hear of it.
     if (module == NULL)
         return hd_fail(diag, HD_ARGUMENT,
                        "hd_session_create: 'module' is NULL");
@@ -250,27 +249,32 @@ static uint64_t hash_options(const hd_session *session)
            XXH3_64bits(binding->transport, sizeof(binding->transport));
 }
 
+// What is wrong with one rank's call is refused here, not at once, so that the
+// other ranks hear of it.
 static hd_status check_options(const hd_session *session,
-                               const hd_session_options *options, hd_diag *diag)
+                               const hd_session_options *options,
+                               hd_session **out, hd_diag *diag)
 {
+    if (out == NULL)
+        return hd_fail(diag, HD_ARGUMENT, "hd_session_create: 'out' is NULL");
     if (session->driver == NULL)
         return hd_fail(diag, HD_UNSUPPORTED,
                        "there is no device '%s'; there are 'cpu', 'cuda' and "
                        "'cuda:N'",
                        options->device != NULL ? options->device : "");
     if (!(options->timeout > 0))
-        return hd_fail(diag, HD_ARGUMENT, "a timeout of %g s",
+        return hd_fail(diag, HD_ARGUMENT, "a timeout of %g s is not above 0",
                        options->timeout);
     return HD_OK;
 }
 
 static hd_status build(hd_session *session, const hd_exchange *exchange,
-                       const hd_session_options *options)
+                       const hd_session_options *options, hd_session **out)
 {
     hd_binding *binding = &session->binding;
     hd_diag *diag = exchange->diag;
     uint64_t hash = 0;
-    hd_status status = check_options(session, options, diag);
+    hd_status status = check_options(session, options, out, diag);
 
     if (status == HD_OK)
         status = check_binding(binding->group, binding->module, diag);
@@ -326,7 +330,7 @@ hd_status hd_session_open(hd_group *group, const hd_module *module,
                                     .graph = options->graph,
                                     .tune = options->tune};
     exchange = hd_exchange_begin(group, HD_CALL_SESSION, timeout, diag);
-    status = build(session, &exchange, options);
+    status = build(session, &exchange, options, out);
     if (status != HD_OK) {
         hd_session_destroy(session);
         return status;
@@ -353,7 +357,6 @@ hd_status hd_session_create(hd_group *group, const hd_module *module,
     const hd_driver *driver = NULL;
 
     HD_REQUIRE(diag, group);
-    HD_REQUIRE(diag, out);
     if (options == NULL)
         options = &usual;
     for (size_t i = 0; i < sizeof(drivers) / sizeof(*drivers); i++) {

@@ -542,7 +542,8 @@ HD_API hd_session_options hd_session_defaults(void); // cpu, 30 s
 // same program and a device of the same kind; on cuda each is a process of its
 // own. It fails on all ranks or on none, and HD_PEER says that another is to
 // blame; the group may then be used again, unless a rank died or a wait passed
-// its deadline. NULL for `options` is hd_session_defaults. The module and the
+// its deadline. A rank without a group can tell nobody: the others wait until
+// their deadline. NULL for `options` is hd_session_defaults. The module and the
 // group must outlive the session.
 HD_API HD_MUST_USE hd_status hd_session_create(
     hd_group *group, const hd_module *module, const hd_session_options *options,

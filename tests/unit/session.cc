@@ -667,7 +667,7 @@ struct Pair {
     std::string text[2];
 };
 
-Pair CreateWith(const hd_session_options (&options)[2])
+Pair CreateWith(const hd_session_options (&options)[2], bool out_on_1 = true)
 {
     Pair pair;
 
@@ -682,8 +682,8 @@ Pair CreateWith(const hd_session_options (&options)[2])
         RANK_EXPECT(hd_parse("old", "junk", 4, nullptr, 0, diag, &module) ==
                     HD_INVALID);
         HD_TRY(Parse(RingText(1, ""), diag, &module, 2));
-        status =
-            hd_session_create(group, module, &options[rank], diag, &session);
+        status = hd_session_create(group, module, &options[rank], diag,
+                                   rank == 0 || out_on_1 ? &session : nullptr);
         pair.text[rank] = hd_diag_text(diag);
         hd_session_destroy(session);
         session = nullptr;
@@ -719,6 +719,20 @@ TEST(Session, OptionsThatAreWrongOnOneRankFailOnAll)
     EXPECT_NE(timeout.text[0].find("rank 1 failed: a timeout of 0 s"),
               std::string::npos)
         << timeout.text[0];
+}
+
+TEST(Session, ARankWithNoPlaceForItsSessionTellsTheOthers)
+{
+    hd_session_options options[2] = {hd_session_defaults(),
+                                     hd_session_defaults()};
+    Pair pair = CreateWith(options, false);
+
+    EXPECT_EQ(pair.status[1], HD_ARGUMENT) << pair.text[1];
+    EXPECT_EQ(pair.status[0], HD_PEER) << pair.text[0];
+    EXPECT_NE(pair.text[0].find("rank 1 failed: hd_session_create: 'out' is "
+                                "NULL"),
+              std::string::npos)
+        << pair.text[0];
 }
 
 TEST(Session, RanksOnDevicesOfTwoKindsAreRefused)
