@@ -358,7 +358,7 @@ static hd_status find_error(hd_device *device, hd_diag *diag, int *out)
 hd_status hd_cuda_nccl_check(hd_device *device, hd_diag *diag)
 {
     char text[HD_GROUP_TEXT];
-    int error;
+    int error = HD_NCCL_SUCCESS;
 
     if (device->comm == NULL)
         return HD_OK;
