@@ -4,6 +4,7 @@
 
 #include <linux/futex.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 int64_t hd_clock(void)
@@ -23,9 +24,14 @@ int64_t hd_clock_after(double seconds)
     return hd_clock() + (int64_t)(seconds * 1e9);
 }
 
-struct timespec hd_clock_at(int64_t ns)
+bool hd_lock_until(pthread_mutex_t *mutex, int64_t deadline)
 {
-    return (struct timespec){ns / 1000000000, ns % 1000000000};
+    while (pthread_mutex_trylock(mutex) != 0) {
+        if (hd_clock() >= deadline)
+            return false;
+        nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+    }
+    return true;
 }
 
 void hd_bell_wake(hd_bell *bell)

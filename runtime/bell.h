@@ -15,10 +15,10 @@
 #ifndef HD_RUNTIME_BELL_H
 #define HD_RUNTIME_BELL_H
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include <time.h>
 
 #include "base/status.h"
 
@@ -32,8 +32,10 @@ typedef struct hd_bell {
 // INT64_MAX if that is too far to say.
 int64_t hd_clock(void);
 int64_t hd_clock_after(double seconds);
-// As the system has it, for waits on CLOCK_MONOTONIC.
-struct timespec hd_clock_at(int64_t ns);
+// Locks until hd_clock is at `deadline`; false if it has not got the mutex by
+// then. It looks again and again: libtsan does not know pthread_mutex_clocklock
+// yet, and pthread_mutex_timedlock goes by a clock that jumps.
+bool hd_lock_until(pthread_mutex_t *mutex, int64_t deadline);
 
 void hd_bell_wake(hd_bell *bell);
 

@@ -218,12 +218,10 @@ static bool await(hd_device *device, const hd_joining *joining)
 static void let_go(hd_device *device, hd_joining *joining, pthread_t thread)
 {
     int64_t deadline = hd_clock_after(3);
-    struct timespec until = hd_clock_at(hd_clock_after(1));
     bool locked, aborted;
 
     atomic_store_explicit(&joining->given_up, true, memory_order_seq_cst);
-    locked =
-        pthread_mutex_clocklock(&joining->lock, CLOCK_MONOTONIC, &until) == 0;
+    locked = hd_lock_until(&joining->lock, hd_clock_after(1));
     aborted = abort_comm(joining);
     if (locked)
         pthread_mutex_unlock(&joining->lock);

@@ -315,13 +315,11 @@ void hd_cuda_nccl_close(hd_device *device)
 // ends it then: so the lock is not waited for without end.
 void hd_cuda_nccl_abort(hd_device *device)
 {
-    struct timespec until = hd_clock_at(hd_clock_after(1));
     bool locked;
 
     if (device->comm == NULL)
         return;
-    locked = pthread_mutex_clocklock(&device->comm_lock, CLOCK_MONOTONIC,
-                                     &until) == 0;
+    locked = hd_lock_until(&device->comm_lock, hd_clock_after(1));
     for (int a = 0; a < HD_MAX_AXES; a++) {
         hd_nccl_comm comm = take_comm(device, a);
 

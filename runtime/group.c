@@ -51,16 +51,6 @@ void hd_group_set_timeout(hd_group *group, double timeout)
 
 // ------------------------------------------------------------ sending
 
-// Unlike a packet, a frame on a stream may go in parts, which those of another
-// thread must not come between.
-static bool lock_sending(hd_link *link, int64_t deadline)
-{
-    struct timespec until = hd_clock_at(deadline);
-
-    return pthread_mutex_clocklock(&link->sending, CLOCK_MONOTONIC, &until) ==
-           0;
-}
-
 static hd_status send_frame(hd_group *group, int peer, hd_frame frame,
                             const void *payload, int fd, int64_t deadline)
 {
@@ -69,7 +59,9 @@ static hd_status send_frame(hd_group *group, int peer, hd_frame frame,
 
     if (link->part == NULL)
         return hd_frame_send(link->fd, frame, payload, fd, deadline);
-    if (!lock_sending(link, deadline))
+    // Unlike a packet, a frame on a stream may go in parts, which those of
+    // another thread must not come between.
+    if (!hd_lock_until(&link->sending, deadline))
         return HD_TIMEOUT;
     status = hd_frame_put(link->fd, frame, payload, deadline);
     pthread_mutex_unlock(&link->sending);
@@ -417,7 +409,8 @@ static hd_mail *await_mail(const hd_exchange *exchange, int peer,
 {
     hd_group *group = exchange->group;
     hd_link *link = &group->link[peer];
-    struct timespec until = hd_clock_at(exchange->deadline);
+    struct timespec until = {.tv_sec = exchange->deadline / 1000000000,
+                             .tv_nsec = exchange->deadline % 1000000000};
     hd_mail *mail = NULL;
 
     *status = HD_OK;
