@@ -66,6 +66,7 @@ class Program
     Program &operator=(const Program &) = delete;
     ~Program()
     {
+        expected_.reset(); // it refers to the module
         hd_module_destroy(module_);
     }
 

@@ -89,7 +89,15 @@ class Arguments
     std::vector<std::vector<char>> whole_;
 };
 
-// Sets of random arguments of a program, and what it makes of each.
+struct ModuleDeleter {
+    void operator()(hd_module *module) const
+    {
+        hd_module_destroy(module);
+    }
+};
+
+// Sets of random arguments of a program, and what it makes of each. The module
+// outlives it.
 class Expected
 {
   public:

@@ -43,13 +43,13 @@ void Conforms(std::string text, const std::string &dtype,
               HD_OK)
         << hd_diag_text(diag);
     ASSERT_EQ(CheckHere(module, diag), HD_OK) << hd_diag_text(diag);
+    std::unique_ptr<hd_module, ModuleDeleter> owner(module);
     Expected expected(module, 2, Seed());
     Outcome outcome =
         Launch(hd_module_ranks(module), [&](hd_group *group, hd_diag *said) {
             return RunOnRank(group, module, expected, said);
         });
     EXPECT_EQ(outcome.status, HD_OK) << outcome.text << "\n" << text;
-    hd_module_destroy(module);
     hd_diag_destroy(diag);
 }
 
@@ -296,6 +296,7 @@ void KeepsNans(const std::string &dtype, std::mt19937 &random)
     ASSERT_EQ(hd_parse("maxima.hd", text.data(), text.size(), nullptr, 0,
                        nullptr, &module),
               HD_OK);
+    std::unique_ptr<hd_module, ModuleDeleter> owner(module);
     Expected expected(module, 2, Seed(), [&](Arguments *arguments) {
         for (size_t rank = 0; rank < 3; rank++) {
             nans.push_back(random() % 210);
@@ -312,7 +313,6 @@ void KeepsNans(const std::string &dtype, std::mt19937 &random)
         return RunOnRank(group, module, expected, said);
     });
     EXPECT_EQ(outcome.status, HD_OK) << outcome.text << dtype;
-    hd_module_destroy(module);
 }
 
 TEST(Conformance, ANanOfAnyRankIsTheMaximum)

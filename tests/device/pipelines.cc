@@ -33,12 +33,6 @@ const char *const kProgram =
     "{ %ag = set %a %u = matmul %ag, %w tb bias %bias %c = gelu %u\n"
     "  %d = matmul %ag, %v }\n";
 
-struct ModuleDeleter {
-    void operator()(hd_module *module) const
-    {
-        hd_module_destroy(module);
-    }
-};
 using Module = std::unique_ptr<hd_module, ModuleDeleter>;
 
 Module Parse(std::string text, const std::string &dtype, int ranks)
