@@ -1,0 +1,102 @@
+// What two programs make alike and what they do not: pairs of them, compared
+// with each other.
+#include "program.h"
+
+namespace
+{
+
+constexpr char head[] = " program p mesh tp=2\n"
+                        "in %a : f32[4, 8] in %b : f32[4, 8] in %c : f32[4, 8]"
+                        " in %i : i32[4] out %y : f32[4, 8] out %j : i32[4]"
+                        " temp %t : f32[4, 8] temp %u : f32[4, 8]"
+                        " temp %h : bf16[4, 8] temp %d : f64[4, 8]"
+                        " temp %k : i32[4]\n";
+
+// Whether the host's body makes what the tensor's does.
+bool Same(const std::string &host, const std::string &tensor,
+          const std::string &j = " %j = copy %i ", std::string other = "")
+{
+    Program h("host" + (head + ("{ " + host + j + "}")));
+    Program t("tensor" +
+              (head + ("{ " + tensor + (other.empty() ? j : other) + "}")));
+    hd_check_options how = hd_check_defaults();
+
+    EXPECT_EQ(h.status, HD_OK) << h.Said();
+    EXPECT_EQ(t.status, HD_OK) << t.Said();
+    how.against = t.module;
+    hd_status status = hd_check_with(h.module, &how, h.diag);
+    EXPECT_TRUE(status == HD_OK || h.Said().find("HD0901") != std::string::npos)
+        << h.Said();
+    return status == HD_OK;
+}
+
+TEST(Value, SumsMayBeInAnyOrderAndNoTermTwice)
+{
+    EXPECT_TRUE(Same("%t = add %c, %a %y = add %b, %t", "%y = sum %a, %b, %c"));
+    EXPECT_FALSE(
+        Same("%t = add %a, %a %y = add %b, %t", "%y = sum %a, %b, %c"));
+    EXPECT_FALSE(Same("%y = add %b, %a", "%y = sum %a, %b, %c"));
+}
+
+TEST(Value, MaximaMayBeInAnyOrderAndAreNoSums)
+{
+    EXPECT_TRUE(Same("%t = max %c, %a %y = max %b, %t", "%y = max %a, %b, %c"));
+    EXPECT_TRUE(Same("%t = max %c, %a %u = max %b, %c %u = max %b, %a"
+                     " %u = copy %b %y = max %u, %t",
+                     "%y = max %a, %b, %c"));
+    EXPECT_FALSE(
+        Same("%t = max %c, %a %y = add %b, %t", "%y = max %a, %b, %c"));
+    EXPECT_FALSE(Same("%t = max %a, %b %u = max %b, %c %y = add %t, %u",
+                      "%t = max %a, %b %u = max %b, %c %y = max %t, %u"));
+    EXPECT_FALSE(Same("%y = max %a, %b", "%y = max %a, %b, %c"));
+}
+
+TEST(Value, RanksMayAllTakeAMaximum)
+{
+    auto host = [](const char *key) {
+        return std::string("host program p mesh tp=2 in %x : f32[2@tp, 8]"
+                           " temp %t : f32[8] shared out %y : f32[8] {\n"
+                           "%t = copy %x[tp] %y = all_reduce %t ") +
+               key + " }";
+    };
+    Program t("tensor program p mesh tp=2 in %x : f32[2@tp, 8]"
+              " out %y : f32[8] { %y = max %x dim 0 }");
+    Program max(host("max")), sum(host(""));
+    hd_check_options how = hd_check_defaults();
+
+    how.against = t.module;
+    EXPECT_EQ(hd_check_with(max.module, &how, max.diag), HD_OK) << max.Said();
+    EXPECT_EQ(hd_check_with(sum.module, &how, sum.diag), HD_INVALID);
+}
+
+TEST(Value, FactorsArePulledOutAndActivationsAreNot)
+{
+    EXPECT_TRUE(Same("%t = scale %a by 0.3 %u = scale %b by 0.3"
+                     " %y = add %t, %u",
+                     "%t = add %a, %b %y = scale %t by 0.3"));
+    EXPECT_FALSE(Same("%t = relu %a %u = relu %b %y = add %t, %u",
+                      "%t = add %a, %b %y = relu %t"));
+    EXPECT_FALSE(Same("%y = gelu %a", "%y = silu %a"));
+    EXPECT_TRUE(Same("%t = mul %a, %b %y = mul %t, %c",
+                     "%t = mul %b, %c %y = mul %a, %t"));
+}
+
+TEST(Value, OnlyCastsThatLoseSomethingAreSeen)
+{
+    EXPECT_TRUE(Same("%d = copy %a %y = copy %a", "%y = copy %a"));
+    EXPECT_FALSE(Same("%h = copy %a %y = copy %h", "%y = copy %a"));
+    EXPECT_TRUE(Same("%h = copy %a %t = copy %h %y = copy %t",
+                     "%h = copy %a %y = copy %h"));
+}
+
+TEST(Value, IntegersDropTheFractionOfEachProduct)
+{
+    EXPECT_TRUE(Same("%y = copy %a", "%y = copy %a",
+                     " %k = scale %i by 2 %j = scale %k by 3 ",
+                     " %j = scale %i by 6 "));
+    EXPECT_FALSE(Same("%y = copy %a", "%y = copy %a",
+                      " %k = scale %i by 0.5 %j = scale %k by 0.5 ",
+                      " %j = scale %i by 0.25 "));
+}
+
+} // namespace
