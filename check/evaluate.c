@@ -8,6 +8,7 @@
 #include "check/execute.h"
 #include "check/field.h"
 #include "check/memory.h"
+#include "ir/print.h"
 
 // Numbers that are kept, of all ranks, and products that are added up.
 #define MOST_VALUES ((int64_t)1 << 28)
@@ -41,10 +42,10 @@ static hd_status tell_missing(const hd_evaluation *e, const hd_buffer *b,
     return status;
 }
 
-static bool are_same(const hd_buffer *x, const hd_buffer *y)
+static bool has_same_type(const hd_buffer *x, const hd_buffer *y)
 {
-    bool same = x->role == y->role && x->type.dtype == y->type.dtype &&
-                x->type.ndims == y->type.ndims;
+    bool same =
+        x->type.dtype == y->type.dtype && x->type.ndims == y->type.ndims;
 
     for (int d = 0; d < x->type.ndims && same; d++)
         same = x->type.dim[d].extent == y->type.dim[d].extent;
@@ -55,16 +56,26 @@ static hd_status tell_different(const hd_evaluation *e, const hd_buffer *x,
                                 const hd_buffer *y)
 {
     const hd_source *outer = hd_diag_source(e->diag, &e->graph->module->source);
-    hd_status status =
-        hd_error(e->diag, HD_E0902, y->loc,
-                 "%%%s differs from the tensor program's in role, dtype or "
-                 "shape",
-                 y->name);
+    hd_text here = {0}, there = {0};
+    hd_status status;
 
+    hd_type_print(e->graph->module, &y->type, &here);
+    hd_type_print(e->tensor, &x->type, &there);
+    if (has_same_type(x, y))
+        status = hd_error(e->diag, HD_E0902, y->loc,
+                          "%%%s has another role than in the tensor program",
+                          y->name);
+    else
+        status = hd_error(e->diag, HD_E0902, y->loc,
+                          "%%%s is %s here and %s in the tensor program",
+                          y->name, here.bytes != NULL ? here.bytes : "",
+                          there.bytes != NULL ? there.bytes : "");
     hd_diag_source(e->diag, &e->tensor->source);
     hd_note(e->diag, x->loc, "%%%s of tensor program %s", x->name,
             e->tensor->name);
     hd_diag_source(e->diag, outer);
+    hd_text_free(&here);
+    hd_text_free(&there);
     return status;
 }
 
@@ -79,7 +90,7 @@ static hd_status match_arguments(hd_evaluation *e)
             continue;
         if (y == NULL)
             status = tell_missing(e, x, true);
-        else if (!are_same(x, y))
+        else if (x->role != y->role || !has_same_type(x, y))
             status = tell_different(e, x, y);
         else
             e->argument[x->id] = y;
