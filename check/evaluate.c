@@ -10,9 +10,8 @@
 #include "check/memory.h"
 #include "ir/print.h"
 
-// Numbers that are kept, of all ranks, and products that are added up.
+// Numbers that are kept, of all ranks.
 #define MOST_VALUES ((int64_t)1 << 28)
-#define MOST_WORK ((int64_t)1 << 36)
 
 // What nothing has written is no value of the other program.
 enum { DENSE_KEY = 3, LOCAL_KEY };
@@ -205,12 +204,12 @@ int64_t hd_evaluation_whole(const hd_evaluation *e, const hd_buffer *tensor,
 static hd_status check_work(const hd_evaluation *e, const hd_values *values)
 {
     HD_TRY(values->status);
-    if (values->work < MOST_WORK)
+    if (values->work < HD_MOST_WORK)
         return HD_OK;
     return hd_error(e->diag, HD_E0105, (hd_loc){0},
                     "values are compared for at most %lld products of pieces; "
                     "names of other shapes cut these buffers too finely",
-                    (long long)MOST_WORK);
+                    (long long)HD_MOST_WORK);
 }
 
 static hd_status evaluate_tensor(hd_evaluation *e)

@@ -444,6 +444,8 @@ static void compute_matmul(hd_values *values, const hd_work_item *item)
     int64_t n = hd_tile_elements(out);
 
     values->work += n * p.k;
+    if (values->work >= HD_MOST_WORK)
+        return;
     for (int64_t i = 0; i < n; i++) {
         uint64_t x = hd_field_multiply(dot(values, item, &p, i), factor);
 

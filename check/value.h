@@ -7,6 +7,10 @@
 
 HD_BEGIN_DECLS
 
+// Products that one program adds up, a minute's worth; a matmul that would go
+// beyond is not computed.
+#define HD_MOST_WORK ((int64_t)1 << 30)
+
 // A write, as it is kept to say later where a value came from.
 typedef struct hd_change {
     int64_t at;
