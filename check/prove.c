@@ -164,8 +164,11 @@ hd_status hd_prove_first(const hd_module *module,
 {
     hd_status status = look_at_first(module, options, diag, right);
 
-    if (status == HD_NO_MEMORY)
+    // What runs out once all is found right has said so itself.
+    if (status == HD_NO_MEMORY && !*right)
         return hd_fail(diag, status, "out of memory in the checker");
+    if (status == HD_NO_MEMORY)
+        return status;
     *right &= status == HD_OK;
     return HD_OK; // what is wrong is said of all ranks
 }
