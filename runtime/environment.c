@@ -224,8 +224,8 @@ static void put_openblas(hd_text *json, hd_diag *diag)
 {
     library found = {.name = "OpenBLAS",
                      .variable = "HEDDLE_OPENBLAS_LIB",
-                     .use = "matmul on the cpu; without it built-in loops do "
-                            "it, slowly",
+                     .use = "matmul on the cpu, on one thread a stream; "
+                            "without it built-in loops do it, slowly",
                      .install = "apt install libopenblas0"};
     hd_cpu_blas blas;
     bool usable;
