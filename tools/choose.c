@@ -157,6 +157,44 @@ static bool is_complete(const char *path, const content *text,
     return complete;
 }
 
+// The program that the options make, as text to be freed; NULL if they do not
+// fit it.
+static char *lowered(const char *path, const content *text,
+                     const program_options *options,
+                     const hd_lower_options *lower)
+{
+    hd_module *module = NULL;
+    char *whole = NULL;
+
+    if (hd_parse(path, (const char *)text->bytes, text->length,
+                 options->defines, options->ndefines, NULL, &module) != HD_OK ||
+        hd_lower(module, lower, NULL, NULL, NULL) != HD_OK ||
+        hd_print(module, &whole) != HD_OK)
+        whole = NULL;
+    hd_module_destroy(module);
+    return whole;
+}
+
+// A pipeline that changes nothing is called what it is: bulk.
+static void call_bulk(const char *path, const content *text,
+                      const program_options *options, hd_lower_options *best)
+{
+    hd_lower_options bulk = options->lower;
+    char *a, *b;
+
+    bulk.transfer = HD_TRANSFER_BULK;
+    if (!(bulk.asked & HD_OPTION_STREAMS))
+        bulk.streams = 1;
+    if (!(bulk.asked & HD_OPTION_CHUNKS))
+        bulk.chunks = 1;
+    a = lowered(path, text, options, &bulk);
+    b = lowered(path, text, options, best);
+    if (a && b && strcmp(a, b) == 0)
+        *best = bulk; // and what was asked for in vain is a warning
+    hd_free(a);
+    hd_free(b);
+}
+
 outcome choose_best(const char *path, const content *text,
                     program_options *options)
 {
@@ -169,6 +207,7 @@ outcome choose_best(const char *path, const content *text,
         return FINE;
     TRY(machine_open(options->machine, &machine));
     TRY(choose_all(path, text, options, &machine, candidates, &n));
+    call_bulk(path, text, options, &candidates[0].lower);
     options->lower = candidates[0].lower;
     options->lower.asked &= ~(unsigned)HD_OPTION_TRANSFER; // it was chosen
     if (options->quiet)
