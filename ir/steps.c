@@ -97,10 +97,11 @@ static hd_status grow_slots(collector *c)
     c->nlists = 0;
     for (int64_t i = 0; i < c->steps.nsteps; i++) {
         const hd_step *step = &c->steps.step[i];
-        uint64_t at = hash_spans(&c->steps.span[c->first[i]], step->nspans);
+        uint64_t at;
 
         if (step->nspans == 0)
             continue;
+        at = hash_spans(&c->steps.span[c->first[i]], step->nspans);
         while (slot[at % (uint64_t)n] != 0 &&
                slot[at % (uint64_t)n] != c->first[i] + 1)
             at++;
