@@ -155,7 +155,8 @@ hd_status hd_steps_collect(const hd_module *module, int64_t rank, hd_diag *diag,
     hd_status status = hd_walk(module, rank, diag, collect, &c);
 
     for (int64_t i = 0; i < c.steps.nsteps; i++) // the spans stand still now
-        c.steps.step[i].span = c.steps.span + c.first[i];
+        c.steps.step[i].span =
+            c.steps.span != NULL ? c.steps.span + c.first[i] : NULL;
     free(c.first);
     free(c.slot);
     if (status != HD_OK)
