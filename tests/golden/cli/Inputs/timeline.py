@@ -33,8 +33,10 @@ for e in list(starts.values()) + list(ends.values()):  # a viewer binds it to wh
 picture = xml.dom.minidom.parse(svg)
 assert 0 < len(picture.getElementsByTagName("title")) <= len(steps)  # slivers may be left out
 texts = {t.firstChild.data for t in picture.getElementsByTagName("text")}
-scale = 880 / max(e["ts"] + e["dur"] for e in steps)  # px a us
-wide = {e["name"] for e in steps if e["dur"] * scale > 6 * (len(e["name"]) + 2)}
+bars = [(r, r.getElementsByTagName("title")) for r in picture.getElementsByTagName("rect")]
+bars = [(float(r.getAttribute("width")), t[0].firstChild.data.rsplit(": ", 1)[0]) for r, t in bars if t]
+assert {name for _, name in bars} <= {e["name"] for e in steps}
+wide = {name for width, name in bars if width > 6 * (len(name) + 2)}  # a run may end long after its last step
 assert wide <= texts, wide - texts
 underlined = [r for r in picture.getElementsByTagName("rect") if r.getAttribute("fill") == "#c0143c"]
 critical = [e for e in steps if e["args"]["critical"]]
