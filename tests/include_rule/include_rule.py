@@ -4,7 +4,8 @@
     base <- ir <- {lower, check, codegen, oracle}; runtime uses ir, codegen, base
 
 lower, check, runtime and oracle never include one another, the tools use the
-public header alone, and no header needs another one before it.
+public header alone, and no header needs another one before it. A sub-folder
+keeps to its folder's rule.
 
 usage: include_rule.py ROOT CC CXX
 """
@@ -36,7 +37,8 @@ def complaints(root, stage, path):
         if folder in MAY_USE and folder not in MAY_USE[stage]:
             yield f"{path}: {stage} may not include {name}"
         elif quote == '"' and stage == "tools":
-            if folder or not (root / "tools" / name).is_file():
+            own = [path.parent / name, root / "tools" / name]
+            if folder or not any(header.is_file() for header in own):
                 yield f"{path}: tools may include their own headers, not {name}"
         elif quote == '"' and folder not in MAY_USE:
             yield f"{path}: {name} is not written from the project's root"
@@ -62,7 +64,7 @@ def main():
     wrong, nfiles = [], 0
 
     for stage in MAY_USE:
-        for path in sorted((root / stage).glob("*.[ch]")):
+        for path in sorted((root / stage).rglob("*.[ch]")):
             nfiles += 1
             wrong += complaints(root, stage, path)
             if path.suffix != ".h":
