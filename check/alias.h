@@ -2,7 +2,7 @@
 #ifndef HD_CHECK_ALIAS_H
 #define HD_CHECK_ALIAS_H
 
-#include "check/graph.h"
+#include "steps/graph.h"
 
 HD_BEGIN_DECLS
 

@@ -10,9 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/dtype.h"
 #include "check/field.h"
-#include "check/memory.h"
 
 enum {
     MOST_LINKS = 512,

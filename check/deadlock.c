@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "check/memory.h"
+#include "base/array.h"
 
 enum { MOST_EDGES = 12 }; // that are shown of one circle
 

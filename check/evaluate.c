@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "check/execute.h"
 #include "check/field.h"
-#include "check/memory.h"
 #include "ir/print.h"
 
 // Numbers that are kept, of all ranks.

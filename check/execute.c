@@ -5,7 +5,7 @@
 #include <assert.h>
 #include <stdlib.h>
 
-#include "check/memory.h"
+#include "base/array.h"
 
 enum { REACHED = 1, DONE = 2 };
 

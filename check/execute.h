@@ -4,7 +4,7 @@
 #ifndef HD_CHECK_EXECUTE_H
 #define HD_CHECK_EXECUTE_H
 
-#include "check/graph.h"
+#include "steps/graph.h"
 
 HD_BEGIN_DECLS
 

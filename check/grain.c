@@ -6,7 +6,7 @@
 
 #include <stdlib.h>
 
-#include "check/memory.h"
+#include "base/array.h"
 
 // The dimensions of a view that it keeps, as numbers of `class`.
 typedef struct shape {

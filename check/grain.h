@@ -9,7 +9,7 @@
 #ifndef HD_CHECK_GRAIN_H
 #define HD_CHECK_GRAIN_H
 
-#include "check/graph.h"
+#include "steps/graph.h"
 
 HD_BEGIN_DECLS
 

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "check/memory.h"
+#include "base/array.h"
 
 typedef struct pass {
     const hd_graph *graph;

@@ -14,7 +14,7 @@
 #ifndef HD_CHECK_ORDER_H
 #define HD_CHECK_ORDER_H
 
-#include "check/graph.h"
+#include "steps/graph.h"
 
 HD_BEGIN_DECLS
 

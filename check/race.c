@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "check/memory.h"
+#include "base/array.h"
 #include "check/order.h"
 #include "check/repair.h"
 #include "check/replay.h"

@@ -4,7 +4,7 @@
 #ifndef HD_CHECK_RACE_H
 #define HD_CHECK_RACE_H
 
-#include "check/cells.h"
+#include "steps/cells.h"
 
 HD_BEGIN_DECLS
 

@@ -6,7 +6,7 @@
 
 #include <stdlib.h>
 
-#include "check/memory.h"
+#include "base/array.h"
 #include "check/replay.h"
 
 typedef struct trial {

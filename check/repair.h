@@ -2,7 +2,7 @@
 #ifndef HD_CHECK_REPAIR_H
 #define HD_CHECK_REPAIR_H
 
-#include "check/graph.h"
+#include "steps/graph.h"
 
 HD_BEGIN_DECLS
 

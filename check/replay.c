@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "check/memory.h"
+#include "base/array.h"
 
 enum { MOST_COUNTS = 1 << 28 }; // in the clocks of one replay: 1 GiB
 

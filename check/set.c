@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "check/memory.h"
+#include "base/array.h"
 
 enum { FIRST_ROOM = 64 };
 

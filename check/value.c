@@ -6,9 +6,9 @@
 
 #include <stdlib.h>
 
+#include "base/array.h"
 #include "base/dtype.h"
 #include "check/field.h"
-#include "check/memory.h"
 
 // Keys below 100 are those of memories.
 enum {

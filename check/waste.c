@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "check/cells.h"
-#include "check/memory.h"
+#include "base/array.h"
+#include "steps/cells.h"
 
 // What a step leaves, as far as the rank has come.
 typedef struct left {

@@ -3,7 +3,7 @@
 #ifndef HD_CHECK_WASTE_H
 #define HD_CHECK_WASTE_H
 
-#include "check/graph.h"
+#include "steps/graph.h"
 
 HD_BEGIN_DECLS
 

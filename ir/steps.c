@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "ir/print.h"
 #include "ir/symmetry.h"
 #include "ir/walk.h"
@@ -17,24 +18,6 @@ typedef struct collector {
     int32_t *slot; // owned: 1 + the first span of each list that is kept
     int64_t nslots, nlists; // slots: a power of two
 } collector;
-
-static hd_status grow(hd_diag *diag, void **array, int64_t *room, int64_t need,
-                      size_t size)
-{
-    int64_t larger = *room > 0 ? *room : 64;
-    void *grown;
-
-    while (larger < need)
-        larger *= 2;
-    if (larger == *room)
-        return HD_OK;
-    grown = realloc(*array, size * (size_t)larger);
-    if (grown == NULL)
-        return hd_fail(diag, HD_NO_MEMORY, "out of memory");
-    *array = grown;
-    *room = larger;
-    return HD_OK;
-}
 
 static uint64_t hash_spans(const hd_span *span, int n)
 {
@@ -71,8 +54,8 @@ static bool are_at(const collector *c, int64_t at, const hd_step *step)
 
 static hd_status keep_spans(collector *c, const hd_step *step)
 {
-    HD_TRY(grow(c->diag, (void **)&c->steps.span, &c->spans_room,
-                c->nspans + step->nspans, sizeof(hd_span)));
+    HD_TRY(hd_grow((void **)&c->steps.span, &c->spans_room,
+                   c->nspans + step->nspans, sizeof(hd_span), c->diag));
     memcpy(&c->steps.span[c->nspans], step->span,
            sizeof(hd_span) * (size_t)step->nspans);
     c->nspans += step->nspans;
@@ -138,10 +121,10 @@ static hd_status collect(void *context, const hd_step *steps, int n)
     for (int i = 0; i < n; i++) {
         int64_t at = c->steps.nsteps;
 
-        HD_TRY(grow(c->diag, (void **)&c->steps.step, &c->steps_room, at + 1,
-                    sizeof(hd_step)));
-        HD_TRY(grow(c->diag, (void **)&c->first, &c->first_room, at + 1,
-                    sizeof *c->first));
+        HD_TRY(hd_grow((void **)&c->steps.step, &c->steps_room, at + 1,
+                       sizeof(hd_step), c->diag));
+        HD_TRY(hd_grow((void **)&c->first, &c->first_room, at + 1,
+                       sizeof *c->first, c->diag));
         HD_TRY(find_spans(c, &steps[i], &c->first[at]));
         c->steps.step[c->steps.nsteps++] = steps[i];
     }

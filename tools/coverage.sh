@@ -47,12 +47,13 @@ if [ "$report" = no ]; then
 fi
 
 gcovr --root "$root" --object-directory "$build" "$build" \
-    --filter "$root/ir/" --filter "$root/lower/" --filter "$root/check/" \
+    --filter "$root/ir/" --filter "$root/steps/" --filter "$root/lower/" \
+    --filter "$root/check/" --filter "$root/simulate/" \
     --filter "$root/runtime/" \
     --exclude-throw-branches --exclude-unreachable-branches \
     --json "$build/coverage.json"
 
-for folder in ir lower check runtime; do
+for folder in ir steps lower check simulate runtime; do
     lines=95 branches=90
     # Where a system call or a vendor's library fails, tests/faults and
     # tests/cuda make it fail; not every one of them can be made to.

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Reads every #include of the project and enforces who may know whom.
 
-    base <- ir <- {lower, check, codegen, oracle}; runtime uses ir, codegen, base
+    base <- ir <- steps <- {lower, check, simulate, oracle}; base <- ir <- codegen;
+    runtime uses ir, codegen, base
 
-lower, check, runtime and oracle never include one another, the tools use the
-public header alone, and no header needs another one before it. A sub-folder
+lower, check, simulate, runtime and oracle never include one another, the tools
+use the public header alone, and no header needs another one before it. A sub-folder
 keeps to its folder's rule.
 
 usage: include_rule.py ROOT CC CXX
@@ -17,10 +18,12 @@ import sys
 MAY_USE = {
     "base": {"base"},
     "ir": {"base", "ir"},
-    "lower": {"base", "ir", "lower"},
-    "check": {"base", "ir", "check"},
+    "steps": {"base", "ir", "steps"},
+    "lower": {"base", "ir", "steps", "lower"},
+    "check": {"base", "ir", "steps", "check"},
+    "simulate": {"base", "ir", "steps", "simulate"},
     "codegen": {"base", "ir", "codegen"},
-    "oracle": {"base", "ir", "oracle"},
+    "oracle": {"base", "ir", "steps", "oracle"},
     "runtime": {"base", "ir", "codegen", "runtime"},
     "tools": set(),
 }

@@ -1,5 +1,5 @@
 // What will end when.
-#include "check/agenda.h"
+#include "simulate/agenda.h"
 
 #include <gtest/gtest.h>
 #include <vector>

@@ -7,10 +7,10 @@
 #include <random>
 #include <set>
 
-#include "check/cells.h"
 #include "check/order.h"
 #include "check/race.h"
 #include "check/replay.h"
+#include "steps/cells.h"
 #include "tests/seed.h"
 #include "tests/unit/program.h"
 

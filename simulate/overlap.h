@@ -1,9 +1,9 @@
 // Transfers that the order of a program keeps from overlapping with compute,
 // though its data does not.
-#ifndef HD_CHECK_OVERLAP_H
-#define HD_CHECK_OVERLAP_H
+#ifndef HD_SIMULATE_OVERLAP_H
+#define HD_SIMULATE_OVERLAP_H
 
-#include "check/graph.h"
+#include "steps/graph.h"
 
 HD_BEGIN_DECLS
 

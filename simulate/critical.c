@@ -1,5 +1,5 @@
 // See critical.h.
-#include "check/critical.h"
+#include "simulate/critical.h"
 
 // What the time of a step counts as. One that neither moves nor computes takes
 // none but in a measurement: there it waits.

@@ -2,8 +2,8 @@
 // view fixes some dimensions of a row-major shape and keeps the others, so a
 // part is an offset and a bit a dimension; two parts of one shape overlap
 // unless a dimension that both fix has different indices.
-#ifndef HD_CHECK_PART_H
-#define HD_CHECK_PART_H
+#ifndef HD_STEPS_PART_H
+#define HD_STEPS_PART_H
 
 #include "base/text.h"
 #include "ir/walk.h"

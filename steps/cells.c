@@ -1,11 +1,11 @@
 // Where all names of the bytes have one shape, a dimension that no part fixes
 // takes no cells of its own. Where shapes differ, a cell is as many elements as
 // divide the start, length and distance of every stretch of every part.
-#include "check/cells.h"
+#include "steps/cells.h"
 
 #include <stdlib.h>
 
-#include "check/memory.h"
+#include "base/array.h"
 
 static int64_t *strides_of(const hd_cells *cells, int buffer)
 {

@@ -1,9 +1,9 @@
 // A transfer from the moment when its first member comes to it: it starts when
 // the last has come, takes its fixed part, then its bytes.
-#ifndef HD_CHECK_TRANSFER_H
-#define HD_CHECK_TRANSFER_H
+#ifndef HD_SIMULATE_TRANSFER_H
+#define HD_SIMULATE_TRANSFER_H
 
-#include "check/simulation.h"
+#include "simulate/simulation.h"
 
 HD_BEGIN_DECLS
 

@@ -1,10 +1,10 @@
 // The bytes of every buffer cut into cells, as coarsely as the parts that a
 // program touches allow: each part is some whole cells. A ring's gather buffer
 // has one a shard; a buffer that is only used whole has one.
-#ifndef HD_CHECK_CELLS_H
-#define HD_CHECK_CELLS_H
+#ifndef HD_STEPS_CELLS_H
+#define HD_STEPS_CELLS_H
 
-#include "check/graph.h"
+#include "steps/graph.h"
 
 HD_BEGIN_DECLS
 

@@ -1,10 +1,9 @@
 // See simulation.h.
-#include "check/simulation.h"
+#include "simulate/simulation.h"
 
 #include <stdlib.h>
 
-#include "check/memory.h"
-#include "check/order.h"
+#include "base/array.h"
 
 hd_cost hd_simulation_cost(hd_simulation *s, const hd_op *op)
 {

@@ -1,6 +1,6 @@
 // What one step costs on a machine, alone on its rank.
-#ifndef HD_CHECK_COST_H
-#define HD_CHECK_COST_H
+#ifndef HD_SIMULATE_COST_H
+#define HD_SIMULATE_COST_H
 
 #include "ir/module.h"
 

@@ -1,7 +1,7 @@
-// Arrays that grow, for the checker: millions of steps are kept, so each is one
+// Arrays that grow. Of what may be millions, as steps are, each is one
 // malloc'ed block that its owner frees, and running out of memory is a status.
-#ifndef HD_CHECK_MEMORY_H
-#define HD_CHECK_MEMORY_H
+#ifndef HD_BASE_ARRAY_H
+#define HD_BASE_ARRAY_H
 
 #include "base/diag.h"
 

@@ -2,12 +2,12 @@
 // touches and whoever read what it writes, a recv its send, and the members of
 // a collective are one. A transfer and a compute step of one rank that neither
 // follows the other may go on at the same time.
-#include "check/overlap.h"
+#include "simulate/overlap.h"
 
 #include <stdlib.h>
 
-#include "check/cells.h"
-#include "check/memory.h"
+#include "base/array.h"
+#include "steps/cells.h"
 
 enum {
     MOST_STEPS = 1 << 15, // of all ranks

@@ -1,9 +1,9 @@
 // The run itself: every stream of every rank goes from step to step, in the
 // order of time.
-#ifndef HD_CHECK_ADVANCE_H
-#define HD_CHECK_ADVANCE_H
+#ifndef HD_SIMULATE_ADVANCE_H
+#define HD_SIMULATE_ADVANCE_H
 
-#include "check/simulation.h"
+#include "simulate/simulation.h"
 
 HD_BEGIN_DECLS
 

@@ -8,11 +8,11 @@
 //   caller's stream; a join follows all that was issued before it;
 //   a wait follows its record; a recv its send; a collective the start of it on
 //   every rank (of a broadcast: on the root).
-#ifndef HD_CHECK_GRAPH_H
-#define HD_CHECK_GRAPH_H
+#ifndef HD_STEPS_GRAPH_H
+#define HD_STEPS_GRAPH_H
 
-#include "check/part.h"
 #include "ir/symmetry.h"
+#include "steps/part.h"
 
 HD_BEGIN_DECLS
 

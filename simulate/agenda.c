@@ -1,9 +1,9 @@
 // See agenda.h. An end that was put off stays in the heap; its version tells.
-#include "check/agenda.h"
+#include "simulate/agenda.h"
 
 #include <stdlib.h>
 
-#include "check/memory.h"
+#include "base/array.h"
 
 static bool is_earlier(const hd_task_end *a, const hd_task_end *b)
 {

@@ -1,7 +1,7 @@
 // What will end when: tasks with work left, which goes on at a rate that may
 // change, and the heap of their ends. Time jumps from one end to the next.
-#ifndef HD_CHECK_AGENDA_H
-#define HD_CHECK_AGENDA_H
+#ifndef HD_SIMULATE_AGENDA_H
+#define HD_SIMULATE_AGENDA_H
 
 #include "base/diag.h"
 

@@ -1,6 +1,6 @@
 // A machine whose numbers make sense.
-#ifndef HD_CHECK_MACHINE_H
-#define HD_CHECK_MACHINE_H
+#ifndef HD_SIMULATE_MACHINE_H
+#define HD_SIMULATE_MACHINE_H
 
 #include "base/diag.h"
 

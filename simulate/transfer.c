@@ -1,9 +1,9 @@
 // See transfer.h. Where processors copy, a put is the sender's work, a get the
 // receiver's, and of a collective each rank brings its own part.
-#include "check/transfer.h"
+#include "simulate/transfer.h"
 
-#include "check/processor.h"
-#include "check/traffic.h"
+#include "simulate/processor.h"
+#include "simulate/traffic.h"
 
 static void count_transfer(hd_simulation *s, int rank, int by)
 {

@@ -1,13 +1,13 @@
 // Walks the ranks one after the other. A transfer first keeps its sequence
 // number as its link; once all ranks are there, sends are looked up by (peer,
 // axis, number) and collectives are numbered by (axis, line of the mesh).
-#include "check/graph.h"
+#include "steps/graph.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "check/memory.h"
+#include "base/array.h"
 
 // A send of some rank, found by key.
 typedef struct sent {
@@ -360,7 +360,7 @@ static hd_status check_size(const builder *b)
             hd_walk_count(b->graph->module, b->graph->number[rank], NULL, &one);
 
         if (status == HD_NO_MEMORY)
-            return hd_fail(b->diag, status, "out of memory in the checker");
+            return hd_fail(b->diag, status, "out of memory");
         if (status != HD_OK)
             return HD_OK;
         all.steps += one.steps;

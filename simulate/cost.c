@@ -1,6 +1,6 @@
 // A matmul takes as long as its tiles, or as those that fill the processor if
 // it has fewer; anything else is bound by the bytes that it reads and writes.
-#include "check/cost.h"
+#include "simulate/cost.h"
 
 #include <string.h>
 

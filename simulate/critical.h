@@ -1,9 +1,9 @@
 // The critical path, read backwards from the last step that ended: each step
 // knows what its start was waiting for.
-#ifndef HD_CHECK_CRITICAL_H
-#define HD_CHECK_CRITICAL_H
+#ifndef HD_SIMULATE_CRITICAL_H
+#define HD_SIMULATE_CRITICAL_H
 
-#include "check/simulation.h"
+#include "simulate/simulation.h"
 
 HD_BEGIN_DECLS
 

@@ -1,11 +1,11 @@
 // See advance.h. Streams are FIFO, a step starts when all that it waits for is
 // over and the host has issued it, a transfer when both sides have come to it.
 // Each step remembers what its start was waiting for.
-#include "check/advance.h"
+#include "simulate/advance.h"
 
-#include "check/processor.h"
-#include "check/traffic.h"
-#include "check/transfer.h"
+#include "simulate/processor.h"
+#include "simulate/traffic.h"
+#include "simulate/transfer.h"
 
 static hd_lane *lane_of(const hd_simulation *s, int rank, int stream)
 {

@@ -1,11 +1,11 @@
 // Where shapes differ, because one buffer renames the bytes of another, the
 // stretches of the part that has fewer are looked up in the other one. That is
 // exact; only past MANY_RUNS is overlap assumed.
-#include "check/part.h"
+#include "steps/part.h"
 
 #include <stdlib.h>
 
-#include "check/memory.h"
+#include "base/array.h"
 
 enum { MANY_RUNS = 1 << 16 };
 

@@ -1,8 +1,8 @@
 // See traffic.h. Each flow and collective is a task whose rate changes only
 // when a neighbour starts or ends.
-#include "check/traffic.h"
+#include "simulate/traffic.h"
 
-#include "check/processor.h"
+#include "simulate/processor.h"
 
 // Flows collide where they are several peers'; collectives count as peers.
 static double link_share(const hd_simulation *s, const hd_peers *peers,

@@ -1,9 +1,9 @@
 // Bytes on the way, and how fast: equal shares of the links or the networks of
 // both ends.
-#ifndef HD_CHECK_TRAFFIC_H
-#define HD_CHECK_TRAFFIC_H
+#ifndef HD_SIMULATE_TRAFFIC_H
+#define HD_SIMULATE_TRAFFIC_H
 
-#include "check/simulation.h"
+#include "simulate/simulation.h"
 
 HD_BEGIN_DECLS
 

@@ -1,9 +1,9 @@
 // Who computes, and how fast: in order on a rank's processor, or in equal
 // shares on the few that the ranks of a node share.
-#ifndef HD_CHECK_PROCESSOR_H
-#define HD_CHECK_PROCESSOR_H
+#ifndef HD_SIMULATE_PROCESSOR_H
+#define HD_SIMULATE_PROCESSOR_H
 
-#include "check/simulation.h"
+#include "simulate/simulation.h"
 
 HD_BEGIN_DECLS
 

@@ -1,5 +1,5 @@
 // See processor.h.
-#include "check/processor.h"
+#include "simulate/processor.h"
 
 bool hd_processor_copies(const hd_simulation *s)
 {

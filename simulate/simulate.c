@@ -5,10 +5,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "check/advance.h"
-#include "check/critical.h"
-#include "check/machine.h"
-#include "check/overlap.h"
+#include "simulate/advance.h"
+#include "simulate/critical.h"
+#include "simulate/machine.h"
+#include "simulate/overlap.h"
 
 static void sum_up(hd_simulation *s)
 {

@@ -1,5 +1,5 @@
 // The numbers of the default machine are those of docs/simulate.md.
-#include "check/machine.h"
+#include "simulate/machine.h"
 
 #include <math.h>
 

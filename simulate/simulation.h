@@ -7,12 +7,12 @@
 //     advance     streams and their steps, from event to event
 //     critical    the chain of steps that the time is made of
 //     simulate    what the public header has
-#ifndef HD_CHECK_SIMULATION_H
-#define HD_CHECK_SIMULATION_H
+#ifndef HD_SIMULATE_SIMULATION_H
+#define HD_SIMULATE_SIMULATION_H
 
-#include "check/agenda.h"
-#include "check/cost.h"
-#include "check/graph.h"
+#include "simulate/agenda.h"
+#include "simulate/cost.h"
+#include "steps/graph.h"
 
 HD_BEGIN_DECLS
 
