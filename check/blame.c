@@ -645,15 +645,23 @@ static int64_t weight_of(const hd_work_item *item, int64_t k)
     return hd_sieve_weight(item->tile[1].unit[dim], k);
 }
 
-// Which element of a tile lies there; -1 if none does.
+// Which element of a tile lies there; -1 if none does. What the inner
+// dimensions reach together is less than one stride of the outer one.
 static int64_t element_at(const hd_tile *tile, int64_t at)
 {
-    int64_t n = tile->ndims >= 0 ? hd_tile_elements(tile) : 0;
+    int64_t rest = at - tile->at, i = 0;
 
-    for (int64_t i = 0; i < n; i++)
-        if (hd_tile_place(tile, i) == at)
-            return i;
-    return -1;
+    if (tile->ndims < 0 || rest < 0)
+        return -1;
+    for (int d = 0; d < tile->ndims; d++) {
+        int64_t index = tile->extent[d] > 1 ? rest / tile->stride[d] : 0;
+
+        if (index >= tile->extent[d])
+            return -1;
+        rest -= index * tile->stride[d];
+        i = i * tile->extent[d] + index;
+    }
+    return rest == 0 ? i : -1;
 }
 
 static void add_tensor_terms(trail *t, int64_t at, int64_t weight, int depth);
@@ -678,6 +686,8 @@ static void add_tensor_terms(trail *t, int64_t at, int64_t weight, int depth)
     int64_t order, i = at - t->e->dense_at[b->id];
     const hd_op *op = maker_of(t->e, b, &order);
 
+    if (t->status != HD_OK) // there are too many already
+        return;
     if (op != NULL && is_sum(op) && op->code != HD_OP_MATMUL &&
         depth < HD_MAX_EXPR_DEPTH)
         add_operands(t, op, i, weight, depth + 1);
@@ -824,6 +834,8 @@ static void add_host_terms(trail *t, link l, int64_t weight, int depth)
     term own = {value_at(t->e, l.at, l.event), weight, l};
     const hd_change *c;
 
+    if (t->status != HD_OK) // there are too many already
+        return;
     while ((c = last_change(t->e, l.at, l.event)) != NULL) {
         if (is_sum(t->e->graph->node[c->node].op) && depth < MOST_LINKS) {
             add_step_terms(t, c, weight, depth + 1);
@@ -1143,6 +1155,8 @@ static hd_status judge_sum(trail *t, const link *made, const hd_change *c)
     t->have.n = t->want.n = 0;
     add_step_terms(t, c, 1, 0);
     add_tensor_terms(t, there, 1, 0);
+    if (t->status == HD_UNSUPPORTED)
+        return tell_op(t, made, "makes something else");
     HD_TRY(t->status);
     gather(&t->have);
     gather(&t->want);
