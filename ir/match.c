@@ -308,13 +308,17 @@ static const note *find_beside(const matcher *m, const note *a)
 
 static void report_lone(matcher *m, const lone *l)
 {
-    const note *a = &m->note[l->note], *b = find_meant(m, a);
+    const note *a = &m->note[l->note], *b;
     char what[160];
-    bool alone;
+    bool alone, heard;
 
-    if (is_op_told(m, a->op) || (b != NULL && is_op_told(m, b->op)))
+    if (is_op_told(m, a->op))
         return;
+    b = find_meant(m, a);
+    heard = b != NULL && is_op_told(m, b->op);
     m->told[m->ntold++] = (told){a->op, b != NULL ? b->op : NULL};
+    if (heard)
+        return;
     name_lone(m, l, what);
     say(m, HD_E0701, a, what);
     alone = b != NULL;
