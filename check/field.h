@@ -1,14 +1,16 @@
-// What stands for a value: a number modulo the prime 2^61 - 1. Sums, products
+// What stands for a value: a number modulo the prime 2^61 - 45. Sums, products
 // and factors are those of the field, so whatever is equal by the laws of
 // arithmetic is equal here, in any order. Other functions of a value are
-// random ones, each fixed by its key.
+// random ones, each fixed by its key. Modulo this prime no two powers of two
+// that a double has are alike; modulo 2^61 - 1, say, 2^61 would be 1.
 #ifndef HD_CHECK_FIELD_H
 #define HD_CHECK_FIELD_H
 
 #include <math.h>
 #include <stdint.h>
 
-#define HD_FIELD_PRIME (((uint64_t)1 << 61) - 1)
+#define HD_FIELD_REST 45
+#define HD_FIELD_PRIME (((uint64_t)1 << 61) - HD_FIELD_REST)
 
 __extension__ typedef unsigned __int128 hd_wide;
 
@@ -24,12 +26,16 @@ static inline uint64_t hd_field_subtract(uint64_t a, uint64_t b)
     return hd_field_add(a, b == 0 ? 0 : HD_FIELD_PRIME - b);
 }
 
+// 2^61 is HD_FIELD_REST: once leaves less than 2^67, twice less than two
+// primes.
 static inline uint64_t hd_field_multiply(uint64_t a, uint64_t b)
 {
+    const uint64_t low = ((uint64_t)1 << 61) - 1;
     hd_wide product = (hd_wide)a * b;
 
-    return hd_field_add((uint64_t)(product & HD_FIELD_PRIME),
-                        (uint64_t)(product >> 61));
+    product = (product & low) + (product >> 61) * HD_FIELD_REST;
+    return hd_field_add(
+        0, (uint64_t)((product & low) + (product >> 61) * HD_FIELD_REST));
 }
 
 static inline uint64_t hd_field_scramble(uint64_t x)
@@ -58,19 +64,30 @@ static inline uint64_t hd_field_of_integer(int64_t x)
     return x < 0 ? hd_field_subtract(0, rest) : rest;
 }
 
-// Doubles are whole numbers times powers of two, of which each has an inverse:
-// 2^61 is 1.
+static inline uint64_t hd_field_power(uint64_t x, unsigned n)
+{
+    uint64_t power = 1;
+
+    for (; n > 0; n /= 2, x = hd_field_multiply(x, x))
+        power = n % 2 != 0 ? hd_field_multiply(power, x) : power;
+    return power;
+}
+
+// Doubles are whole numbers times powers of two, of which each has an inverse.
 static inline uint64_t hd_field_of_double(double x)
 {
+    const uint64_t half = (HD_FIELD_PRIME + 1) / 2;
     int exponent;
     int64_t whole;
 
     if (!isfinite(x))
         return hd_field_mix(x > 0 ? 1 : 2, 0);
     whole = (int64_t)ldexp(frexp(x, &exponent), 53);
-    exponent = ((exponent - 53) % 61 + 61) % 61;
-    return hd_field_multiply(hd_field_of_integer(whole),
-                             (uint64_t)1 << exponent);
+    exponent -= 53;
+    return hd_field_multiply(
+        hd_field_of_integer(whole),
+        hd_field_power(exponent < 0 ? half : 2,
+                       (unsigned)(exponent < 0 ? -exponent : exponent)));
 }
 
 #endif

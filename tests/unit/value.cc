@@ -30,6 +30,15 @@ bool Same(const std::string &host, const std::string &tensor,
     return status == HD_OK;
 }
 
+// As the text form has it, to the last bit.
+std::string Exact(double number)
+{
+    char text[64];
+
+    snprintf(text, sizeof text, "%.17g", number);
+    return text;
+}
+
 TEST(Value, SumsMayBeInAnyOrderAndNoTermTwice)
 {
     EXPECT_TRUE(Same("%t = add %c, %a %y = add %b, %t", "%y = sum %a, %b, %c"));
@@ -79,6 +88,25 @@ TEST(Value, FactorsArePulledOutAndActivationsAreNot)
     EXPECT_FALSE(Same("%y = gelu %a", "%y = silu %a"));
     EXPECT_TRUE(Same("%t = mul %a, %b %y = mul %t, %c",
                      "%t = mul %b, %c %y = mul %a, %t"));
+}
+
+TEST(Value, FactorsThatDifferByAPowerOfTwoAreNotAlike)
+{
+    std::string none = "%y = copy %a";
+    double factor = 1;
+
+    for (int e = 1; e <= 126; e++) {
+        factor *= 2;
+        EXPECT_FALSE(Same("%y = scale %a by " + Exact(factor), none)) << e;
+        EXPECT_FALSE(Same("%y = scale %a by " + Exact(1 / factor), none)) << e;
+        EXPECT_TRUE(Same("%t = scale %a by " + Exact(factor) +
+                             " %y = scale %t by " + Exact(1 / factor),
+                         none))
+            << e;
+    }
+    EXPECT_TRUE(Same("%y = scale %a by 3", "%y = sum %a, %a, %a"));
+    EXPECT_TRUE(Same("%y = scale %a by -0.75", "%t = scale %a by -3"
+                                               " %y = scale %t by 0.25"));
 }
 
 TEST(Value, OnlyCastsThatLoseSomethingAreSeen)
