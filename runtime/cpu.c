@@ -1,13 +1,11 @@
 // The cpu driver: ranks are processes of one host, streams are threads, and
 // peers reach each other's memory through windows. This file is its table, and
-// what the host does between a run's begin and end: move counts.
+// what the host does for a run: it moves a count.
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/diag.h"
 #include "runtime/cpu.h"
-
-#define PUBLISH_EVERY 64 // entries that the host issues before streams see it
 
 static void cpu_close(hd_device *device)
 {
@@ -118,32 +116,12 @@ static hd_status report(hd_device *device, hd_diag *diag)
     return status;
 }
 
-static void issue(hd_cpu_stream *stream, uint64_t n)
-{
-    uint64_t before = stream->counted;
-
-    stream->counted += n;
-    if (before / PUBLISH_EVERY != stream->counted / PUBLISH_EVERY)
-        hd_cpu_publish(stream);
-}
-
 // What a run has of its own goes into the slot of the run that ended
 // HD_CPU_RUNS ago.
-static hd_status cpu_begin(hd_device *device, void *stream,
-                           void *const *arguments, hd_diag *diag, bool *whole)
+static void take_arguments(hd_device *device, void *const *arguments)
 {
-    uint64_t n = device->runs + 1;
-    hd_cpu_run *run = hd_cpu_run_of(device, n);
-    hd_cpu_stream *caller = &device->stream[0];
+    hd_cpu_run *run = hd_cpu_run_of(device, device->runs);
 
-    *whole = false;
-    if (stream != NULL)
-        return hd_fail(diag, HD_ARGUMENT, "the cpu has no streams of a caller");
-    if (n > HD_CPU_RUNS)
-        hd_cpu_await_run(device, n - HD_CPU_RUNS);
-    HD_TRY(report(device, diag));
-    device->runs = n;
-    atomic_store_explicit(&device->header->runs, n, memory_order_relaxed);
     for (int i = 0; i < device->nbuffers; i++) {
         const hd_cpu_buffer *buffer = &device->buffer[i];
         void *argument =
@@ -162,51 +140,22 @@ static hd_status cpu_begin(hd_device *device, void *stream,
     }
     run->number =
         hd_group_issue_run(device->binding.group, device, &run->after);
-    issue(caller, 1);
-    return HD_OK;
 }
 
-static hd_status cpu_compute(hd_device *device, const hd_step *step,
-                             hd_diag *diag)
+static hd_status cpu_run(hd_device *device, void *stream,
+                         void *const *arguments, hd_diag *diag)
 {
-    (void)diag;
-    issue(&device->stream[step->stream + 1], 1);
-    return HD_OK;
-}
+    uint64_t n = device->runs + 1;
 
-static hd_status cpu_transfer(hd_device *device, const hd_step *steps, int n,
-                              hd_diag *diag)
-{
-    uint64_t deferred = 0;
-
-    (void)diag;
-    for (int i = 0; i < n; i++)
-        deferred += hd_cpu_defers(&steps[i]);
-    issue(&device->stream[steps->stream + 1],
-          deferred + (deferred < (uint64_t)n));
-    return HD_OK;
-}
-
-static hd_status cpu_sync(hd_device *device, const hd_step *step, hd_diag *diag)
-{
-    (void)diag;
-    if (step->op->code == HD_OP_FORK) {
-        for (int i = 1; i < device->nstreams; i++)
-            issue(&device->stream[i], 1);
-    } else if (step->op->code == HD_OP_JOIN) {
-        issue(&device->stream[0], (uint64_t)device->nstreams - 1);
-    } else {
-        issue(&device->stream[step->stream + 1], 1);
-    }
-    return HD_OK;
-}
-
-static hd_status cpu_end(hd_device *device, hd_diag *diag)
-{
-    (void)diag;
-    issue(&device->stream[0], 1);
-    for (int i = 0; i < device->nstreams; i++)
-        hd_cpu_publish(&device->stream[i]);
+    if (stream != NULL)
+        return hd_fail(diag, HD_ARGUMENT, "the cpu has no streams of a caller");
+    if (n > HD_CPU_RUNS)
+        hd_cpu_await_run(device, n - HD_CPU_RUNS);
+    HD_TRY(report(device, diag));
+    device->runs = n;
+    take_arguments(device, arguments);
+    atomic_store_explicit(&device->header->runs, n, memory_order_seq_cst);
+    hd_bell_ring(&device->begun);
     return HD_OK;
 }
 
@@ -256,11 +205,7 @@ const hd_driver hd_driver_cpu = {
     .export_handle = hd_cpu_export,
     .import_handle = hd_cpu_import,
     .prepare = cpu_prepare,
-    .begin = cpu_begin,
-    .compute = cpu_compute,
-    .transfer = cpu_transfer,
-    .sync = cpu_sync,
-    .end = cpu_end,
+    .run = cpu_run,
     .finish = cpu_finish,
     .take = cpu_take,
     .give = cpu_give,

@@ -11,10 +11,9 @@
 // the peer finds the data stands in the slot too, so no rank needs to walk
 // another's program.
 //
-// A program is compiled once into a list of entries a stream. Issuing a step
-// only moves its stream's count of issued entries; entry n of a stream is
-// number n mod length, of run n / length. So a run costs no queue, no lock and
-// no allocation.
+// A program is compiled once into a list of entries a stream, which its thread
+// follows from beginning to end once for each run that has begun. So a run
+// costs the host a count: no queue, no lock and no allocation.
 #ifndef HD_RUNTIME_CPU_H
 #define HD_RUNTIME_CPU_H
 
@@ -44,7 +43,7 @@ typedef struct hd_cpu_mark {
 
 typedef struct hd_cpu_header {
     hd_bell bell;          // of everything that this rank's streams wait for
-    _Atomic uint64_t runs; // begun
+    _Atomic uint64_t runs; // begun: their arguments are there
     hd_cpu_mark mark[HD_CPU_STREAMS];
 } hd_cpu_header;
 
@@ -159,10 +158,7 @@ typedef struct hd_cpu_stream {
     int index;           // 0 is the caller's, then the work streams
     hd_cpu_entry *entry; // owned
     size_t nentries, room;
-    uint64_t counted;          // issued, as the host counts
-    _Atomic uint64_t issued;   // published by the host
     _Atomic uint64_t finished; // entries done, over all runs
-    hd_bell bell;              // rung when `issued` moves
     hd_cpu_scratch scratch;    // its thread's
     pthread_t thread;
     bool started;
@@ -190,6 +186,7 @@ struct hd_device {
     _Atomic uint64_t asked; // of the helper, over all runs
     _Atomic uint64_t sent;  // by it
     hd_cpu_stream helper;   // its entries are those of the streams
+    hd_bell begun;          // rung when a run begins
     hd_bell host;           // rung when a stream ends a run, or the helper sent
 
     atomic_bool closing;
@@ -263,8 +260,6 @@ typedef struct hd_cpu_wait {
 
 hd_status hd_cpu_start(hd_device *device, hd_diag *diag);
 void hd_cpu_stop(hd_device *device);
-// Lets the stream see what was issued.
-void hd_cpu_publish(hd_cpu_stream *stream);
 // Blocks the host until run n, or all of them, are over, or the device failed.
 void hd_cpu_await_run(hd_device *device, uint64_t n);
 

@@ -152,9 +152,8 @@ void hd_cpu_wake(hd_device *device)
 {
     if (device->header != NULL)
         hd_bell_wake(&device->header->bell);
+    hd_bell_wake(&device->begun);
     hd_bell_wake(&device->host);
-    for (int i = 0; i < device->nstreams; i++)
-        hd_bell_wake(&device->stream[i].bell);
 }
 
 void hd_cpu_fail(hd_device *device, hd_status status, const char *text,

@@ -1,5 +1,5 @@
 // Streams of the cpu driver: threads that follow their list of entries, run
-// after run, as far as the host has issued.
+// after run.
 //
 // A thread that must wait looks a few times, lets others run, and then sleeps:
 // there are many more threads than cores. Every wait for a peer ends at the
@@ -65,8 +65,8 @@ static void mark_wait(const hd_cpu_wait *wait)
 static bool sleep_until_ready(hd_cpu_wait *wait)
 {
     const hd_device *device = wait->stream->device;
-    bool ours = wait->bell == &device->header->bell ||
-                wait->bell == &wait->stream->bell;
+    bool ours =
+        wait->bell == &device->header->bell || wait->bell == &device->begun;
     int64_t deadline = hd_clock_after(device->binding.timeout);
 
     for (;;) {
@@ -148,12 +148,13 @@ static bool parts_are_over(hd_cpu_wait *wait)
                              wait->run, &wait->peer);
 }
 
-static bool is_issued(hd_cpu_wait *wait)
+static bool has_begun(hd_cpu_wait *wait)
 {
-    return is_over(wait->stream->device) ||
-           atomic_load_explicit(&wait->stream->issued, memory_order_seq_cst) >
-               atomic_load_explicit(&wait->stream->finished,
-                                    memory_order_relaxed);
+    const hd_device *device = wait->stream->device;
+
+    return is_over(device) ||
+           atomic_load_explicit(&device->header->runs, memory_order_seq_cst) >=
+               wait->run;
 }
 
 // ----------------------------------------------------------- entries
@@ -288,6 +289,20 @@ static bool follow(hd_cpu_stream *stream, hd_cpu_entry *entry, uint64_t n)
     return false;
 }
 
+// What a profiler sees of the step. Where a run begins and ends there is none.
+static bool follow_in_range(hd_cpu_stream *stream, hd_cpu_entry *entry,
+                            uint64_t n)
+{
+    const hd_ranges *ranges =
+        entry->step != NULL ? stream->device->binding.ranges : NULL;
+    bool done;
+
+    hd_ranges_step(ranges, entry->step);
+    done = follow(stream, entry, n);
+    hd_ranges_end(ranges);
+    return done;
+}
+
 // ----------------------------------------------------------- threads
 
 static uint64_t next_random(uint64_t *state)
@@ -319,18 +334,21 @@ static void *run_stream(void *context)
 {
     hd_cpu_stream *stream = context;
     hd_device *device = stream->device;
-    hd_cpu_wait wait = {.ready = is_issued,
+    hd_cpu_wait wait = {.ready = has_begun,
                         .stream = stream,
-                        .bell = &stream->bell,
+                        .bell = &device->begun,
                         .peer = -1};
     uint64_t finished = 0;
 
     for (uint64_t n = 1;; n++) {
+        wait.run = n;
+        if (!await(&wait))
+            return NULL;
         for (size_t i = 0; i < stream->nentries; i++) {
-            if (!await(&wait) || is_over(device))
+            if (is_over(device))
                 return NULL;
             dawdle(stream);
-            if (!follow(stream, &stream->entry[i], n))
+            if (!follow_in_range(stream, &stream->entry[i], n))
                 return NULL;
             if (stream->entry[i].kind != HD_CPU_DEFER)
                 note_time(device, &stream->entry[i], 1);
@@ -477,13 +495,6 @@ void hd_cpu_stop(hd_device *device)
 }
 
 // -------------------------------------------------------------- host
-
-void hd_cpu_publish(hd_cpu_stream *stream)
-{
-    atomic_store_explicit(&stream->issued, stream->counted,
-                          memory_order_seq_cst);
-    hd_bell_ring(&stream->bell);
-}
 
 static bool run_is_over(const hd_device *device, uint64_t n)
 {

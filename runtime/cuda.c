@@ -1,6 +1,6 @@
 // The cuda driver: ranks are processes with a device each, and peers reach each
 // other's memory by CUDA IPC. This file is its table, and what the host issues
-// between a run's begin and end: the commands of each step.
+// for a run: the commands of its plan.
 #include "runtime/cuda.h"
 
 #include <stdio.h>
@@ -134,9 +134,9 @@ static void delay(hd_device *device)
         nanosleep(&t, NULL);
 }
 
-static hd_status issue(hd_device *device, hd_cuda_entry entry, hd_diag *diag)
+static hd_status issue(hd_device *device, int first, int end, hd_diag *diag)
 {
-    for (int i = entry.first; i < entry.first + entry.n; i++) {
+    for (int i = first; i < end; i++) {
         const hd_cuda_command *command = &device->command[i];
 
         delay(device);
@@ -146,21 +146,58 @@ static hd_status issue(hd_device *device, hd_cuda_entry entry, hd_diag *diag)
     return HD_OK;
 }
 
-// With the events that tell when the step started and ended.
+// The events that tell when a step, or a group of `n`, started (which 0) or
+// ended (1).
+static hd_status mark(hd_device *device, const hd_step *step, int n, int which,
+                      hd_diag *diag)
+{
+    if (device->mark == NULL || device->capturing)
+        return HD_OK;
+    for (int i = 0; i < n; i++)
+        HD_CUDA_TRY(device, diag, event_record,
+                    device->mark[2 * (step->index + i) + which],
+                    device->stream[step->stream + 1].stream);
+    return HD_OK;
+}
+
+// A step, or a group of `n`.
 static hd_status issue_step(hd_device *device, const hd_step *step, int n,
                             hd_diag *diag)
 {
-    hd_cu_stream stream = device->stream[step->stream + 1].stream;
-    bool timed = device->mark != NULL && !device->capturing;
+    const int *first = &device->first[step->index];
 
-    for (int i = 0; i < n && timed; i++)
-        HD_CUDA_TRY(device, diag, event_record,
-                    device->mark[2 * (step->index + i)], stream);
-    HD_TRY(issue(device, device->entry[step->index], diag));
-    for (int i = 0; i < n && timed; i++)
-        HD_CUDA_TRY(device, diag, event_record,
-                    device->mark[2 * (step->index + i) + 1], stream);
-    return HD_OK;
+    HD_TRY(mark(device, step, n, 0, diag));
+    HD_TRY(issue(device, first[0], first[n], diag));
+    return mark(device, step, n, 1, diag);
+}
+
+// Step by step, for those who want to know what belongs to which.
+static hd_status issue_steps(hd_device *device, hd_diag *diag)
+{
+    const hd_binding *binding = &device->binding;
+    hd_status status = HD_OK;
+    int n;
+
+    for (int64_t i = 0; i < binding->steps->nsteps && status == HD_OK; i += n) {
+        const hd_step *step = &binding->steps->step[i];
+
+        n = hd_steps_together(binding->steps, i);
+        hd_ranges_step(binding->ranges, step);
+        status = issue_step(device, step, n, diag);
+        hd_ranges_end(binding->ranges);
+    }
+    return status;
+}
+
+static hd_status issue_all(hd_device *device, hd_diag *diag)
+{
+    int64_t nsteps = device->binding.steps->nsteps;
+
+    if (device->mark == NULL && device->binding.ranges == NULL)
+        return issue(device, 0, device->ncommands, diag);
+    HD_TRY(issue(device, 0, device->first[0], diag));
+    HD_TRY(issue_steps(device, diag));
+    return issue(device, device->first[nsteps], device->ncommands, diag);
 }
 
 // --------------------------------------------------------------- graphs
@@ -264,8 +301,8 @@ static hd_status take_arguments(hd_device *device, void *const *arguments,
     return HD_OK;
 }
 
-static hd_status begin(hd_device *device, void *stream, hd_diag *diag,
-                       bool *whole)
+// Waits for the run that had its place, and for those before it.
+static hd_status begin(hd_device *device, void *stream, hd_diag *diag)
 {
     hd_cuda_run *run = hd_cuda_run_of(device, device->runs + 1);
 
@@ -279,19 +316,10 @@ static hd_status begin(hd_device *device, void *stream, hd_diag *diag,
     device->runs++;
     device->caller = stream;
     device->stream[0].stream = stream;
-    device->replay = NULL;
     HD_CUDA_TRY(device, diag, event_record, run->start, stream);
     atomic_store_explicit(&device->entered_on, stream, memory_order_relaxed);
     atomic_store_explicit(&device->entered, device->runs, memory_order_release);
-    if (device->binding.graph) {
-        number_allocations(device);
-        device->replay = find_graph(device);
-        *whole = device->replay != NULL;
-        if (*whole)
-            return HD_OK;
-        HD_TRY(new_graph(device, diag));
-    }
-    return issue(device, device->head, diag);
+    return HD_OK;
 }
 
 // What the caller records cannot be waited for inside a graph: the caller's
@@ -318,73 +346,62 @@ static hd_status launch_graph(hd_device *device, hd_diag *diag)
     return HD_OK;
 }
 
-static hd_status end(hd_device *device, hd_diag *diag)
+static hd_status run_graph(hd_device *device, hd_diag *diag)
 {
-    hd_cuda_run *run = hd_cuda_run_of(device, device->runs);
-
-    if (device->capturing || device->replay == NULL)
-        HD_TRY(issue(device, device->tail, diag));
-    if (device->capturing)
+    number_allocations(device);
+    device->replay = find_graph(device);
+    if (device->replay == NULL) {
+        HD_TRY(new_graph(device, diag));
+        HD_TRY(issue_all(device, diag));
         HD_TRY(end_capture(device, diag));
-    if (device->replay != NULL)
-        HD_TRY(launch_graph(device, diag));
-    HD_CUDA_TRY(device, diag, event_record, run->end, device->caller);
+    }
+    return launch_graph(device, diag);
+}
+
+static hd_status run(hd_device *device, void *stream, hd_diag *diag)
+{
+    HD_TRY(begin(device, stream, diag));
+    HD_TRY(device->binding.graph ? run_graph(device, diag)
+                                 : issue_all(device, diag));
+    HD_CUDA_TRY(device, diag, event_record,
+                hd_cuda_run_of(device, device->runs)->end, stream);
     atomic_store_explicit(&device->begun, device->runs, memory_order_release);
     return HD_OK;
 }
 
-// A run is issued by one thread, in the device's context from its begin to its
-// end. A call that fails half way leaves peers waiting for the rest of it, and
-// a capture open in which nothing else may be done.
-static hd_status settle(hd_device *device, hd_status status)
+// A run that fails half way leaves peers waiting for the rest of it, and a
+// capture open in which nothing else may be done.
+static void abandon(hd_device *device, hd_status status)
 {
     char text[HD_GROUP_TEXT] = "";
     hd_cu_graph graph = NULL;
 
-    if (status == HD_OK)
-        return HD_OK;
     if (device->capturing) {
         device->capturing = false;
         device->cu.capture_end(device->capture, &graph);
         if (graph != NULL)
             device->cu.graph_destroy(graph);
     }
-    device->cu.context_pop(&(hd_cu_context){0});
     // hd_cuda_fail looks again, under the lock.
-    if (!atomic_load_explicit(&device->failed, memory_order_relaxed)) {
-        snprintf(text, sizeof(text), "rank %d could not issue its run",
-                 device->rank);
-        hd_cuda_fail(device, status, text, "");
-    }
-    return status;
+    if (atomic_load_explicit(&device->failed, memory_order_relaxed))
+        return;
+    snprintf(text, sizeof(text), "rank %d could not issue its run",
+             device->rank);
+    hd_cuda_fail(device, status, text, "");
 }
 
-static hd_status cuda_begin(hd_device *device, void *stream,
-                            void *const *arguments, hd_diag *diag, bool *whole)
+static hd_status cuda_run(hd_device *device, void *stream,
+                          void *const *arguments, hd_diag *diag)
 {
-    *whole = false;
+    hd_status status;
+
     HD_TRY(take_arguments(device, arguments, diag));
     HD_CUDA_TRY(device, diag, context_push, device->context);
-    return settle(device, begin(device, stream, diag, whole));
-}
-
-static hd_status cuda_compute(hd_device *device, const hd_step *step,
-                              hd_diag *diag)
-{
-    return settle(device, issue_step(device, step, 1, diag));
-}
-
-static hd_status cuda_transfer(hd_device *device, const hd_step *steps, int n,
-                               hd_diag *diag)
-{
-    return settle(device, issue_step(device, steps, n, diag));
-}
-
-static hd_status cuda_end(hd_device *device, hd_diag *diag)
-{
-    HD_TRY(settle(device, end(device, diag)));
+    status = run(device, stream, diag);
+    if (status != HD_OK)
+        abandon(device, status);
     device->cu.context_pop(&(hd_cu_context){0});
-    return HD_OK;
+    return status;
 }
 
 // ---------------------------------------------------------------- finish
@@ -572,11 +589,7 @@ const hd_driver hd_driver_cuda = {
     .export_handle = hd_cuda_export,
     .import_handle = hd_cuda_import,
     .prepare = cuda_prepare,
-    .begin = cuda_begin,
-    .compute = cuda_compute,
-    .transfer = cuda_transfer,
-    .sync = cuda_compute,
-    .end = cuda_end,
+    .run = cuda_run,
     .finish = cuda_finish,
     .take = cuda_take,
     .give = cuda_give,

@@ -106,11 +106,6 @@ typedef struct hd_cuda_command {
     int event; // RECORD, WAIT: of device->event; ..ARGUMENT: of the arguments
 } hd_cuda_command;
 
-// The commands of a step, or of a group at its first step.
-typedef struct hd_cuda_entry {
-    int first, n;
-} hd_cuda_entry;
-
 // A shape of product that cuBLASLt takes, column-major: c[m,n] = a[m,k] b[k,n].
 typedef struct hd_cuda_shape {
     int64_t m, n, k, lda, ldb, ldc;
@@ -224,12 +219,14 @@ struct hd_device {
     hd_cu_event *event;     // owned
     int nevents;
 
-    hd_cuda_entry *entry; // owned, by step
-    bool *early;          // owned, by step: its \"ready\" is said in the head
-    hd_cu_ptr *gathered;  // owned, by step: where NCCL puts together all ranks'
-                          // operands of a maximum, 0 for what it reduces
+    // Owned, by step: the first of its commands, or of its group's at the first
+    // step; at the end, the first behind them all. Commands ahead and behind
+    // are a run's own.
+    int *first;
+    bool *early;         // owned, by step: its \"ready\" is said in the head
+    hd_cu_ptr *gathered; // owned, by step: where NCCL puts together all ranks'
+                         // operands of a maximum, 0 for what it reduces
     uint64_t *share; // owned, by step: our share of its result in the window
-    hd_cuda_entry head, tail; // of every run
     hd_cuda_command *command; // owned
     int ncommands, command_room;
     hd_cu_memop *word; // owned

@@ -252,14 +252,12 @@ static void find_ties(const hd_device *device, bool *starts, bool *ends)
 
 static hd_status plan_head(hd_device *device, const bool *starts, hd_diag *diag)
 {
-    device->head.first = device->ncommands;
     HD_TRY(hd_cuda_say_early(device, diag));
     HD_TRY(plan_staging(device, HD_OUT, true, diag));
     for (int i = 1; i < hd_cuda_helper(device); i++) {
         if (!starts[i])
             HD_TRY(hd_cuda_tie(device, 0, i, NULL, diag));
     }
-    device->head.n = device->ncommands - device->head.first;
     return HD_OK;
 }
 
@@ -268,7 +266,6 @@ static hd_status plan_tail(hd_device *device, const bool *ends, hd_diag *diag)
 {
     int helper = hd_cuda_helper(device);
 
-    device->tail.first = device->ncommands;
     for (int i = 1; i < helper; i++) {
         if (!ends[i])
             HD_TRY(hd_cuda_tie(device, i, 0, NULL, diag));
@@ -276,21 +273,10 @@ static hd_status plan_tail(hd_device *device, const bool *ends, hd_diag *diag)
     if (device->stream[helper].planned > 0)
         HD_TRY(hd_cuda_tie(device, helper, 0, NULL, diag));
     HD_TRY(plan_staging(device, HD_IN, false, diag));
-    device->tail.n = device->ncommands - device->tail.first;
     return HD_OK;
 }
 
 // ----------------------------------------------------------- the steps
-
-static int group_size(const hd_steps *steps, int64_t i)
-{
-    int n = 1;
-
-    while (steps->step[i].group != 0 && i + n < steps->nsteps &&
-           steps->step[i + n].group == steps->step[i].group)
-        n++;
-    return n;
-}
 
 static hd_status plan_steps(hd_device *device, int *events,
                             const hd_chains *chains, hd_diag *diag)
@@ -300,18 +286,18 @@ static hd_status plan_steps(hd_device *device, int *events,
 
     for (int64_t i = 0; i < steps->nsteps; i += n) {
         const hd_step *step = &steps->step[i];
-        hd_cuda_entry *entry = &device->entry[i];
 
-        n = group_size(steps, i);
-        entry->first = device->ncommands;
+        n = hd_steps_together(steps, i);
+        for (int k = 0; k < n; k++)
+            device->first[i + k] = device->ncommands;
         if (hd_op_is(step->op, HD_UNIT_TRANSFER))
             HD_TRY(plan_transfer(device, step, n, events, diag));
         else if (hd_op_is(step->op, HD_UNIT_SYNC))
             HD_TRY(plan_sync(device, step, events, diag));
         else
             HD_TRY(plan_compute(device, step, chains, diag));
-        entry->n = device->ncommands - entry->first;
     }
+    device->first[steps->nsteps] = device->ncommands;
     return HD_OK;
 }
 
@@ -345,10 +331,10 @@ hd_status hd_cuda_plan(hd_device *device, hd_diag *diag)
     hd_chains chains = {0};
     hd_status status;
 
-    device->entry = calloc(n, sizeof(*device->entry));
+    device->first = calloc(n, sizeof(*device->first));
     device->early = calloc(n, sizeof(*device->early));
     device->gathered = calloc(n, sizeof(*device->gathered));
-    status = device->entry == NULL || device->early == NULL ||
+    status = device->first == NULL || device->early == NULL ||
                      device->gathered == NULL || events == NULL ||
                      !hd_chains_collect(device->binding.steps, device->nbuffers,
                                         &chains)
@@ -366,7 +352,7 @@ void hd_cuda_plan_free(hd_device *device)
     for (int i = 0; i < device->nevents; i++)
         device->cu.event_destroy(device->event[i]);
     free(device->event);
-    free(device->entry);
+    free(device->first);
     free(device->early);
     free(device->gathered);
     free(device->command);

@@ -95,14 +95,6 @@ static void join_words(hd_tidy *tidy)
         memcpy(device->word, tidy->word, (size_t)next * sizeof(*tidy->word));
 }
 
-static void move_entry(const hd_tidy *tidy, hd_cuda_entry *entry)
-{
-    int last = entry->first + entry->n;
-
-    entry->first = tidy->at[entry->first];
-    entry->n = tidy->at[last] - entry->first;
-}
-
 static void close_gaps(hd_tidy *tidy)
 {
     hd_device *device = tidy->device;
@@ -119,10 +111,8 @@ static void close_gaps(hd_tidy *tidy)
     }
     tidy->at[device->ncommands] = kept;
     device->ncommands = kept;
-    for (int64_t i = 0; i < device->binding.steps->nsteps; i++)
-        move_entry(tidy, &device->entry[i]);
-    move_entry(tidy, &device->head);
-    move_entry(tidy, &device->tail);
+    for (int64_t i = 0; i <= device->binding.steps->nsteps; i++)
+        device->first[i] = tidy->at[device->first[i]];
 }
 
 hd_status hd_cuda_tidy(hd_device *device, hd_diag *diag)

@@ -1,17 +1,19 @@
 // What a session asks of a device. A driver is one table, every method filled.
 //
 //   open -> alloc -> [export, import with every peer] -> prepare
-//   then per run: begin, {compute | transfer | sync}, end; finish when asked
+//   then `run` as often as it is asked for, and `finish`
 //   close, at any point after open
 //
-// Between begin and end the methods enqueue and return: only `finish` blocks
-// (and `begin`, if the device's queue of runs is full). A step that fails later
-// is reported by `finish`.
+// `prepare` makes the program what the device repeats, so that a run names no
+// step. It enqueues and returns: only `finish` blocks (and `run`, if the
+// device's queue of runs is full). A step that fails later is reported by
+// `finish`.
 #ifndef HD_RUNTIME_DRIVER_H
 #define HD_RUNTIME_DRIVER_H
 
 #include "ir/transport.h"
 #include "ir/walk.h"
+#include "runtime/range.h"
 
 HD_BEGIN_DECLS
 
@@ -21,12 +23,13 @@ typedef struct hd_device hd_device; // each driver's own
 typedef struct hd_binding {
     hd_group *group;
     const hd_module *module;
-    const hd_steps *steps; // of this rank
-    double timeout;        // seconds that any wait for a peer may take
-    double *times;         // NULL, or where steps note their start and end
-    bool chaos;            // delay every stream at random
-    uint64_t seed;         // by this
-    const char *where;     // what follows "NAME:" in the options' device, or ""
+    const hd_steps *steps;   // of this rank
+    const hd_ranges *ranges; // NULL if no tool listens
+    double timeout;          // seconds that any wait for a peer may take
+    double *times;           // NULL, or where steps note their start and end
+    bool chaos;              // delay every stream at random
+    uint64_t seed;           // by this
+    const char *where; // what follows "NAME:" in the options' device, or ""
     hd_transport transport[HD_MAX_AXES]; // by axis of the mesh: none is AUTO
     bool graph;
     bool tune;
@@ -76,17 +79,9 @@ typedef struct hd_driver {
     // Everything that can be settled before the first run.
     hd_status (*prepare)(hd_device *device, hd_diag *diag);
     // `arguments` is one pointer an argument of the module, none of them NULL.
-    // HD_ARGUMENT refuses what was given: nothing has begun. `whole` becomes
-    // true if the device repeats a run that it knows: then no step is handed
-    // over, and `end` comes next.
-    hd_status (*begin)(hd_device *device, void *stream, void *const *arguments,
-                       hd_diag *diag, bool *whole);
-    hd_status (*compute)(hd_device *device, const hd_step *step, hd_diag *diag);
-    // A group, or one transfer.
-    hd_status (*transfer)(hd_device *device, const hd_step *steps, int n,
-                          hd_diag *diag);
-    hd_status (*sync)(hd_device *device, const hd_step *step, hd_diag *diag);
-    hd_status (*end)(hd_device *device, hd_diag *diag);
+    // HD_ARGUMENT refuses what was given: nothing has begun.
+    hd_status (*run)(hd_device *device, void *stream, void *const *arguments,
+                     hd_diag *diag);
     hd_status (*finish)(hd_device *device, hd_diag *diag);
     // Memory for arguments, of a device that is prepared and at rest.
     hd_status (*take)(hd_device *device, size_t bytes, hd_diag *diag,

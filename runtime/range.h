@@ -1,6 +1,6 @@
 // Ranges of the host's time for tools that read NVTX, as Nsight Systems does:
-// every run, and in it the issue of every step, named after its op. Tools join
-// to a range what the device does of it.
+// every run, and every step, named after its op: its issue, to which tools join
+// what the device does of it, or on the CPU the step itself.
 #ifndef HD_RUNTIME_RANGE_H
 #define HD_RUNTIME_RANGE_H
 

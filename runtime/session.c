@@ -1,8 +1,7 @@
 // Sessions: a host program bound to a rank, a device and memory. Creation is
 // collective and uniform: what is exchanged follows from the program alone, and
 // each phase ends in an agreement, so that it fails on all ranks or on none.
-// After that a run is a loop over the steps of the walk, each handed to the
-// driver: no allocation, no message, no wait.
+// After that a run is the driver's: no allocation, no message, no wait.
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -153,6 +152,7 @@ static hd_status build_locally(hd_session *session, hd_diag *diag)
                             diag, &session->steps));
     binding->steps = &session->steps;
     session->ranges = hd_ranges_open(binding->module, binding->steps);
+    binding->ranges = session->ranges;
     HD_TRY(driver->open(binding, diag, &session->device));
     return driver->alloc(session->device, diag);
 }
@@ -486,50 +486,6 @@ static hd_status check_arguments(hd_session *session, void *const *arguments,
     return check_addresses(session, arguments, diag);
 }
 
-static hd_status hand_over(const hd_session *session, const hd_step *step,
-                           int n, hd_diag *diag)
-{
-    const hd_driver *driver = session->driver;
-
-    switch (hd_op_info_get(step->op->code)->unit) {
-    case HD_UNIT_COMPUTE:
-        return driver->compute(session->device, step, diag);
-    case HD_UNIT_TRANSFER:
-        return driver->transfer(session->device, step, n, diag);
-    case HD_UNIT_SYNC:
-        return driver->sync(session->device, step, diag);
-    }
-    return HD_INVALID;
-}
-
-// A step, or the members of a group.
-static hd_status issue_one(const hd_session *session, const hd_step *step,
-                           int n, hd_diag *diag)
-{
-    hd_status status;
-
-    hd_ranges_step(session->ranges, step);
-    status = hand_over(session, step, n, diag);
-    hd_ranges_end(session->ranges);
-    return status;
-}
-
-static hd_status issue_run(const hd_session *session, void *stream,
-                           void *const *arguments, hd_diag *diag)
-{
-    const hd_steps *steps = &session->steps;
-    bool whole = false;
-    int n;
-
-    HD_TRY(session->driver->begin(session->device, stream, arguments, diag,
-                                  &whole));
-    for (int64_t i = 0; i < steps->nsteps && !whole; i += n) {
-        n = hd_steps_together(steps, i);
-        HD_TRY(issue_one(session, &steps->step[i], n, diag));
-    }
-    return session->driver->end(session->device, diag);
-}
-
 hd_status hd_session_run_on(hd_session *session, void *stream,
                             void *const *arguments, size_t narguments,
                             hd_diag *diag)
@@ -540,7 +496,7 @@ hd_status hd_session_run_on(hd_session *session, void *stream,
     HD_TRY(check_arguments(session, arguments, narguments, diag));
     session->runs++;
     hd_ranges_run(session->ranges, session->runs);
-    status = issue_run(session, stream, arguments, diag);
+    status = session->driver->run(session->device, stream, arguments, diag);
     hd_ranges_end(session->ranges);
     // A driver refuses what it was given before it begins anything.
     if (status == HD_ARGUMENT)

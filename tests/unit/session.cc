@@ -817,32 +817,27 @@ TEST(Session, AKilledRankEndsTheOthersAtOnce)
     EXPECT_LT(took.count(), 2);
 }
 
-// Kills itself at the `fatal`-th step that it issues.
+// Kills itself ahead of the `fatal`-th run that it issues, or behind it if
+// `issued`.
 int fatal;
+bool issued;
 
-hd_status IssueOrDie(const hd_step *, hd_status status)
+hd_status RunOrDie(hd_device *device, void *stream, void *const *arguments,
+                   hd_diag *diag)
 {
+    hd_status status;
+
+    if (fatal == 0 && !issued)
+        raise(SIGKILL);
+    status = hd_driver_cpu.run(device, stream, arguments, diag);
     if (fatal-- == 0)
         raise(SIGKILL);
     return status;
 }
-hd_status FatalCompute(hd_device *device, const hd_step *step, hd_diag *diag)
-{
-    return IssueOrDie(step, hd_driver_cpu.compute(device, step, diag));
-}
-hd_status FatalTransfer(hd_device *device, const hd_step *steps, int n,
-                        hd_diag *diag)
-{
-    return IssueOrDie(steps, hd_driver_cpu.transfer(device, steps, n, diag));
-}
-hd_status FatalSync(hd_device *device, const hd_step *step, hd_diag *diag)
-{
-    return IssueOrDie(step, hd_driver_cpu.sync(device, step, diag));
-}
 
-TEST(Session, ARankMayBeKilledAtAnyStep)
+TEST(Session, ARankMayBeKilledAtAnyRun)
 {
-    for (int when = 0; when < 60; when += 2) {
+    for (int when = 0; when < 32; when++) {
         Outcome outcome = Launch(4, [=](hd_group *group, hd_diag *diag) {
             hd_session_options options = hd_session_defaults();
             hd_driver driver = hd_driver_cpu;
@@ -850,10 +845,9 @@ TEST(Session, ARankMayBeKilledAtAnyStep)
             hd_session *session = nullptr;
             hd_status status = HD_OK;
 
-            driver.compute = FatalCompute;
-            driver.transfer = FatalTransfer;
-            driver.sync = FatalSync;
-            fatal = hd_group_rank(group) == when % 4 ? when : -1;
+            driver.run = RunOrDie;
+            fatal = hd_group_rank(group) == when % 4 ? when / 8 : -1;
+            issued = when / 4 % 2 == 1;
             HD_TRY(Parse(RingText(2, ""), diag, &module));
             HD_TRY(hd_session_open(group, module, &options, &driver, diag,
                                    &session));
@@ -945,10 +939,6 @@ hd_status NullOpen(const hd_binding *, hd_diag *, hd_device **out)
     *out = reinterpret_cast<hd_device *>(asked);
     return HD_OK;
 }
-hd_status NullSay(hd_device *, hd_diag *)
-{
-    return HD_OK;
-}
 hd_status NullExport(hd_device *, int, hd_diag *, hd_handle *)
 {
     return HD_OK;
@@ -957,29 +947,24 @@ hd_status NullImport(hd_device *, int, const hd_handle *, hd_diag *)
 {
     return HD_OK;
 }
-hd_status NullBegin(hd_device *, void *, void *const *, hd_diag *, bool *)
+hd_status NullAlloc(hd_device *, hd_diag *)
 {
-    asked->append("(");
+    asked->append("a");
     return HD_OK;
 }
-hd_status NullCompute(hd_device *, const hd_step *, hd_diag *)
+hd_status NullPrepare(hd_device *, hd_diag *)
 {
-    asked->append("c");
+    asked->append("p");
     return HD_OK;
 }
-hd_status NullTransfer(hd_device *, const hd_step *, int n, hd_diag *)
+hd_status NullRun(hd_device *, void *, void *const *, hd_diag *)
 {
-    asked->append("t" + std::to_string(n));
+    asked->append("r");
     return HD_OK;
 }
-hd_status NullSync(hd_device *, const hd_step *, hd_diag *)
+hd_status NullFinish(hd_device *, hd_diag *)
 {
-    asked->append("s");
-    return HD_OK;
-}
-hd_status NullEnd(hd_device *, hd_diag *)
-{
-    asked->append(")");
+    asked->append("f");
     return HD_OK;
 }
 hd_status NullTake(hd_device *, size_t, hd_diag *, void **)
@@ -1001,12 +986,12 @@ void NullClose(hd_device *)
     asked->append(".");
 }
 
-const hd_driver kNullDriver = {
-    "null",    NullOpen,    NullSay,      NullExport, NullImport, NullSay,
-    NullBegin, NullCompute, NullTransfer, NullSync,   NullEnd,    NullSay,
-    NullTake,  NullGive,    NullCopy,     NullStats,  NullClose};
+const hd_driver kNullDriver = {"null",     NullOpen,    NullAlloc, NullExport,
+                               NullImport, NullPrepare, NullRun,   NullFinish,
+                               NullTake,   NullGive,    NullCopy,  NullStats,
+                               NullClose};
 
-TEST(Session, HandsEachStepToItsDriverInTheOrderOfTheWalk)
+TEST(Session, PreparesItsDriverOnceAndAsksItForRuns)
 {
     std::string text;
 
@@ -1029,8 +1014,7 @@ TEST(Session, HandsEachStepToItsDriverInTheOrderOfTheWalk)
         hd_module_destroy(module);
         return HD_OK;
     });
-    // copy, record, fork, wait, matmul, join
-    EXPECT_EQ(text, "(cssscs)(cssscs).");
+    EXPECT_EQ(text, "aprrf.");
 }
 
 } // namespace
