@@ -1,6 +1,7 @@
 // See sweep.h.
 #include "sweep.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -54,20 +55,31 @@ static outcome take_values(sweep_values *values, const char *word,
     }
 }
 
+static outcome refuse_repeats(const sweep_values *values, const char *word)
+{
+    for (size_t i = 0; i < values->n; i++)
+        for (size_t k = 0; k < i; k++)
+            if (values->value[k] == values->value[i])
+                return complain(USAGE, "-D %s: %" PRId64 " is listed twice",
+                                word, values->value[i]);
+    return FINE;
+}
+
 outcome sweep_take(sweep *sweep, const char *word)
 {
     const char *equals = strchr(word, '=');
+    sweep_values *values;
     char shown[SHOWN];
 
     if (!equals || equals == word)
         return complain(USAGE, "-D needs NAME=VALUE, not '%s'", word);
-    TRY(take_values(values_of(sweep, word, (size_t)(equals - word)), word,
-                    equals + 1));
+    values = values_of(sweep, word, (size_t)(equals - word));
+    TRY(take_values(values, word, equals + 1));
     if (sweep_count(sweep) > SWEEP_LIMIT)
         return complain(USAGE,
                         "-D %s: that makes more than %d combinations of values",
                         show(word, strlen(word), shown), SWEEP_LIMIT);
-    return FINE;
+    return refuse_repeats(values, word);
 }
 
 void sweep_free(sweep *sweep)

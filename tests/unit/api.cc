@@ -105,11 +105,12 @@ hd_status CreateWith(World &w,
     return hd_session_create(w.group, w.module, &options, w.diag, &session);
 }
 
-hd_status CheckWith(World &w, hd_transport transport)
+hd_status CheckWith(World &w,
+                    const std::function<void(hd_check_options *)> &set)
 {
     hd_check_options options = hd_check_defaults();
 
-    options.transport = transport;
+    set(&options);
     return hd_check_with(w.module, &options, w.diag);
 }
 
@@ -258,7 +259,10 @@ std::map<std::string, Row> Rows()
         {"hd_check", {{REFUSED(hd_check(nullptr, w.diag))}, {}, {}}},
         {"hd_check_with",
          {{REFUSED(hd_check_with(nullptr, nullptr, w.diag)),
-           REFUSED(CheckWith(w, NoSuch<hd_transport>()))},
+           REFUSED(CheckWith(w,
+                             [](hd_check_options *o) {
+                                 o->transport = NoSuch<hd_transport>();
+                             }))},
           {},
           {DOES(EXPECT_EQ(hd_check_with(w.module, nullptr, w.diag), HD_OK))}}},
         {"hd_machine_default", {}},
@@ -447,6 +451,54 @@ TEST(Api, WhatMustNotBeNullIsRefusedWithWords)
                 << row.first << " " << i << hd_diag_text(world.diag);
             hd_diag_destroy(world.diag);
         }
+    }
+}
+
+// The same list for a proof, a lowering and a session.
+TEST(Api, ListsOfTransportsAreTakenWholeOrRefused)
+{
+    const char *const at[][2] = {
+        {"tp=nccl,tp=sm", "transports 'tp=nccl,tp=sm': 'tp' is there twice"},
+        {"tp=nccl,tp=nccl", "transports 'tp=nccl,tp=nccl': 'tp' is there"},
+        {"tp=sm,", "transports 'tp=sm,': a comma stands between two axes"},
+        {",tp=sm", "transports ',tp=sm': a comma stands between two axes"},
+        {"tp=sm,,dp=sm", "transports 'tp=sm,,dp=sm': a comma stands between"},
+        {",", "transports ',': a comma stands between two axes"},
+        {"tp=sm,dq=sm", "transport 'dq=sm': 'dq' is no axis of the mesh of"},
+        {"tp", "transport 'tp': 'tp' is no axis of the mesh of 't'"},
+        {"tp=", "transport 'tp=': there are copy, sm and nccl"},
+        {"tp=auto", "transport 'tp=auto': there are copy, sm and nccl"},
+        {"dp=sm,tp=copy", ""},
+        {"", ""}};
+
+    for (auto &one : at) {
+        World world;
+        Program tensor{"tensor program t mesh tp=1, dp=1 in %x : f32[4] "
+                       "out %y : f32[4] { %y = relu %x }"};
+        Program host{"host program t mesh tp=1, dp=1 in %x : f32[4] "
+                     "out %y : f32[4] { %y = relu %x }"};
+        hd_lower_options lower = hd_lower_defaults();
+        hd_check_options check = hd_check_defaults();
+        hd_session_options open = hd_session_defaults();
+        hd_session *session = nullptr;
+        hd_status want = *one[1] != '\0' ? HD_ARGUMENT : HD_OK;
+
+        lower.axes = check.axes = open.axes = one[0];
+        for (int call = 0; call < 3; call++) {
+            hd_diag *diag = hd_diag_create();
+            hd_status status =
+                call == 0 ? hd_check_with(host.module, &check, diag)
+                : call == 1
+                    ? hd_lower(tensor.module, &lower, nullptr, nullptr, diag)
+                    : hd_session_create(world.group, host.module, &open, diag,
+                                        &session);
+            std::string text = hd_diag_text(diag);
+
+            EXPECT_EQ(status, want) << one[0] << call << text;
+            EXPECT_NE(text.find(one[1]), std::string::npos) << text;
+            hd_diag_destroy(diag);
+        }
+        hd_session_destroy(session);
     }
 }
 
