@@ -70,7 +70,32 @@ static outcome take_real(const options *at, double high, double *out)
     return FINE;
 }
 
-// "ring,direct,nccl,sm": each other word as the other commands take it.
+// "nccl" and "sm" are words of this command, the others of all of them; that
+// one is `auto` does not undo the others.
+static outcome take_transfer(bench *bench, const options *word)
+{
+    program_options *options = &bench->options;
+    bool automatic = options->automatic, *chosen;
+
+    if (strcmp(word->value, "nccl") == 0) {
+        chosen = &bench->make.nccl;
+    } else if (strcmp(word->value, "sm") == 0) {
+        chosen = &bench->make.sm;
+    } else {
+        TRY(program_option(options, word, PROGRAM_TRANSFER));
+        chosen = options->automatic
+                     ? &automatic
+                     : &bench->make.transfer[options->lower.transfer];
+    }
+    if (*chosen)
+        return complain(USAGE, "%s: '%s' is listed twice", word->word,
+                        word->value);
+    *chosen = true;
+    options->automatic = automatic;
+    return FINE;
+}
+
+// "ring,direct,nccl,sm"
 static outcome take_transfers(bench *bench, const options *at)
 {
     options word = *at;
@@ -81,15 +106,7 @@ static outcome take_transfers(bench *bench, const options *at)
         char *value = need_format("%.*s", (int)length, list);
 
         word.value = value;
-        if (strcmp(value, "nccl") == 0) {
-            bench->make.nccl = true;
-        } else if (strcmp(value, "sm") == 0) {
-            bench->make.sm = true;
-        } else {
-            result = program_option(&bench->options, &word, PROGRAM_TRANSFER);
-            if (result == FINE && !bench->options.automatic)
-                bench->make.transfer[bench->options.lower.transfer] = true;
-        }
+        result = take_transfer(bench, &word);
         free(value);
         list += length;
         if (!*list)

@@ -384,13 +384,19 @@ outcome suite_pick(suite *suite, const char *path, const char *ids)
 
     for (const char *at = ids; result == FINE;) {
         size_t length = strcspn(at, ",");
-        bool found = false;
+        bool found = false, more = false;
 
         for (size_t i = 0; i < suite->n && length > 0; i++)
-            if (is_meant(suite->shape[i].id, at, length))
-                keep[i] = found = true;
+            if (is_meant(suite->shape[i].id, at, length)) {
+                found = true;
+                more |= !keep[i];
+                keep[i] = true;
+            }
         if (!found)
             result = refuse_id(suite, path, at, length);
+        else if (!more)
+            result = complain(USAGE, "--ids: '%.*s' is listed twice",
+                              (int)length, at);
         if (!at[length])
             break;
         at += length + 1;
