@@ -48,8 +48,9 @@ struct hd_session {
     hd_steps steps;    // owned
     hd_ranges *ranges; // owned; NULL if no tool listens
     size_t narguments;
-    hd_given *argument; // owned
-    size_t *order;      // owned: arguments by the addresses they had last
+    hd_given *argument;     // owned
+    const hd_given **order; // owned: arguments by the addresses they had last,
+                            // and as much room to sort them
     uint64_t runs;
     uint64_t handle_exchanges;
     bool dead; // a run failed
@@ -126,13 +127,14 @@ static hd_status list_arguments(hd_session *session, hd_diag *diag)
     size_t n = (size_t)module->nbuffers + 1;
 
     session->argument = calloc(n, sizeof(*session->argument));
-    session->order = calloc(n, sizeof(*session->order));
+    session->order = calloc(2 * n, sizeof(*session->order));
     if (session->argument == NULL || session->order == NULL)
         return hd_fail(diag, HD_NO_MEMORY, "no memory for the arguments");
     for (const hd_buffer *b = module->buffers; b != NULL; b = b->next) {
         if (b->role == HD_TEMP)
             continue;
-        session->order[session->narguments] = session->narguments;
+        session->order[session->narguments] =
+            &session->argument[session->narguments];
         session->argument[session->narguments++] =
             (hd_given){.name = b->name,
                        .bytes = (size_t)hd_type_local_elements(&b->type) *
@@ -397,20 +399,35 @@ static bool are_those_of_last_run(const hd_session *session,
     return true;
 }
 
-// Runs of one program tend to leave the order as it is.
+// from[0 .. middle) and from[middle .. end) become to[0 .. end).
+static void merge(const hd_given **from, size_t middle, size_t end,
+                  const hd_given **to)
+{
+    size_t a = 0, b = middle;
+
+    for (size_t i = 0; i < end; i++)
+        to[i] = b == end || (a < middle && from[a]->at <= from[b]->at)
+                    ? from[a++]
+                    : from[b++];
+}
+
+// A run asks for no memory, as the C library's sort may.
 static void sort_by_address(hd_session *session)
 {
-    size_t *order = session->order;
+    size_t n = session->narguments;
+    const hd_given **from = session->order, **to = from + n;
 
-    for (size_t i = 1; i < session->narguments; i++) {
-        size_t moved = order[i], j = i;
+    for (size_t run = 1; run < n; run *= 2) {
+        const hd_given **sorted = to;
 
-        for (; j > 0 &&
-               session->argument[order[j - 1]].at > session->argument[moved].at;
-             j--)
-            order[j] = order[j - 1];
-        order[j] = moved;
+        for (size_t i = 0; i < n; i += 2 * run)
+            merge(from + i, run < n - i ? run : n - i,
+                  2 * run < n - i ? 2 * run : n - i, to + i);
+        to = from;
+        from = sorted;
     }
+    if (from != session->order)
+        memcpy(session->order, from, n * sizeof(*from));
 }
 
 // What a run writes overlaps no other argument. In order of addresses it is
@@ -421,7 +438,7 @@ static hd_status check_overlaps(hd_session *session, hd_diag *diag)
 
     sort_by_address(session);
     for (size_t i = 0; i < session->narguments; i++) {
-        const hd_given *here = &session->argument[session->order[i]];
+        const hd_given *here = session->order[i];
         const hd_given *before = here->written ? reach : written;
 
         if (here->bytes == 0)

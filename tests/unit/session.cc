@@ -1,13 +1,17 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <csignal>
 #include <cstdlib>
+#include <ctime>
+#include <random>
 #include <unistd.h>
 
 #include "base/diag.h"
 #include "runtime/driver.h"
+#include "tests/seed.h"
 #include "tests/unit/memory.h"
 #include "tests/unit/ranks.h"
 
@@ -648,6 +652,108 @@ TEST(Session, ArgumentsMayLieAtAnyAddress)
 
         EXPECT_EQ(outcome.status, HD_OK) << type << outcome.text;
     }
+}
+
+// Arguments of random sizes in random order, most of them apart; whether two
+// overlap of which a run writes one is asked of all pairs.
+struct Layout {
+    static constexpr size_t count = 40;
+    std::mt19937 random{Seed()};
+    bool written[count];
+    size_t words[count], at[count], end = 0;
+
+    Layout()
+    {
+        for (size_t i = 0; i < count; i++) {
+            written[i] = random() % 2 == 0;
+            words[i] = 1 + random() % 8;
+        }
+    }
+    std::string Text() const
+    {
+        std::string text = "heddle 1\nhost program many\n";
+
+        for (size_t i = 0; i < count; i++)
+            text += std::string(written[i] ? "inout" : "in") + " %a" +
+                    std::to_string(i) + " : f32[" + std::to_string(words[i]) +
+                    "]\n";
+        return text + "{\n}\n";
+    }
+    void Draw()
+    {
+        size_t order[count];
+
+        for (size_t i = 0; i < count; i++)
+            order[i] = i;
+        std::shuffle(order, order + count, random);
+        end = 0;
+        for (size_t i : order) {
+            at[i] = end + random() % 2;
+            end = at[i] + words[i];
+        }
+        if (random() % 2 == 0)
+            at[random() % count] = random() % (end - 8);
+    }
+    bool Overlaps() const
+    {
+        for (size_t i = 0; i < count; i++)
+            for (size_t k = 0; k < i; k++)
+                if ((written[i] || written[k]) && at[i] < at[k] + words[k] &&
+                    at[k] < at[i] + words[i])
+                    return true;
+        return false;
+    }
+};
+
+TEST(Session, OverlapsAreFoundInAnyOrderOfTheAddresses)
+{
+    Layout layout;
+    Outcome outcome =
+        RunText(1, layout.Text(), [&](hd_session *session, int, hd_diag *diag) {
+            std::vector<float> memory(Layout::count * 10);
+            int overlaps = 0;
+
+            for (int trial = 0; trial < 300; trial++) {
+                std::vector<void *> arguments;
+                hd_status want;
+
+                layout.Draw();
+                for (size_t at : layout.at)
+                    arguments.push_back(&memory[at]);
+                want = layout.Overlaps() ? HD_ARGUMENT : HD_OK;
+                overlaps += want != HD_OK;
+                RANK_EXPECT(hd_session_run(session, arguments.data(),
+                                           arguments.size(), diag) == want);
+            }
+            RANK_EXPECT(overlaps > 30 && overlaps < 200);
+            return hd_session_finish(session, diag);
+        });
+
+    EXPECT_EQ(outcome.status, HD_OK) << outcome.text;
+}
+
+TEST(Session, ManyArgumentsAreLookedAtInAboutTheTimeOfFew)
+{
+    constexpr size_t count = 30000;
+    std::string text = "heddle 1\nhost program many\n";
+
+    for (size_t i = 0; i < count; i++)
+        text += "in %a" + std::to_string(i) + " : u8[1]\n";
+    Outcome outcome = RunText(
+        1, text + "{\n}\n", [&](hd_session *session, int, hd_diag *diag) {
+            std::vector<char> memory(count);
+            std::vector<void *> arguments;
+            clock_t start;
+
+            for (size_t i = count; i > 0; i--)
+                arguments.push_back(&memory[i - 1]);
+            start = clock();
+            HD_TRY(hd_session_run(session, arguments.data(), count, diag));
+            RANK_EXPECT(clock() - start < CLOCKS_PER_SEC / 4);
+            return hd_session_finish(session, diag);
+        });
+
+    EXPECT_EQ(outcome.status, HD_OK) << outcome.text;
 }
 
 TEST(Session, NothingIsCopiedFromNowhere)
