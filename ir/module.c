@@ -199,15 +199,6 @@ hd_buffer *hd_module_add_buffer(hd_module *module, const char *name,
     return buffer;
 }
 
-void hd_module_set_role(hd_module *module, hd_buffer *buffer, hd_role role)
-{
-    buffer->role = role;
-    module->narguments = 0;
-    for (hd_buffer *b = module->buffers; b != NULL; b = b->next)
-        if (b->role != HD_TEMP)
-            add_argument(module, b);
-}
-
 void hd_module_drop_temps(hd_module *module, const bool *used)
 {
     hd_buffer *next = module->buffers;

@@ -106,8 +106,6 @@ hd_buffer *hd_module_buffer(const hd_module *module, const char *name,
 // added, so that passes may ask for the name they like.
 hd_buffer *hd_module_add_buffer(hd_module *module, const char *name,
                                 hd_role role, const hd_type *type);
-// A buffer's role once it is in the module, whose arguments it may change.
-void hd_module_set_role(hd_module *module, hd_buffer *buffer, hd_role role);
 // Drops the temps whose ids are not `used`, and renumbers the buffers. Names
 // stay taken.
 void hd_module_drop_temps(hd_module *module, const bool *used);

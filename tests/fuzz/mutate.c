@@ -191,6 +191,21 @@ static void move_stmt(const place *p)
     hd_block_insert(p->block, next, p->stmt);
 }
 
+// The arguments are those that are not temps, in their order; one more at most.
+static void change_role(mutator *m, hd_buffer *buffer)
+{
+    hd_module *module = m->module;
+    int room = module->narguments + 1;
+
+    buffer->role = (hd_role)pick(m, 4);
+    module->argument = hd_new_array(module->arena, hd_buffer *, room);
+    module->arguments_room = room;
+    module->narguments = 0;
+    for (hd_buffer *b = module->buffers; b != NULL; b = b->next)
+        if (b->role != HD_TEMP)
+            module->argument[module->narguments++] = b;
+}
+
 static void change_buffer(mutator *m)
 {
     hd_buffer *buffer = pick_buffer(m);
@@ -200,7 +215,7 @@ static void change_buffer(mutator *m)
         return;
     switch (pick(m, 3)) {
     case 0:
-        hd_module_set_role(m->module, buffer, (hd_role)pick(m, 4));
+        change_role(m, buffer);
         break;
     case 1:
         buffer->shared = !buffer->shared;
