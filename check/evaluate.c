@@ -13,6 +13,9 @@
 // Numbers that are kept, of all ranks.
 #define MOST_VALUES ((int64_t)1 << 28)
 
+// Terms that are added up and elements that are written, a minute's worth.
+static const double most_work = 0x1p30;
+
 // What nothing has written is no value of the other program.
 enum { DENSE_KEY = 3, LOCAL_KEY };
 
@@ -201,24 +204,13 @@ int64_t hd_evaluation_whole(const hd_evaluation *e, const hd_buffer *tensor,
 
 // --------------------------------------------------------------- evaluating
 
-static hd_status check_work(const hd_evaluation *e, const hd_values *values)
-{
-    HD_TRY(values->status);
-    if (values->work < HD_MOST_WORK)
-        return HD_OK;
-    return hd_error(e->diag, HD_E0105, (hd_loc){0},
-                    "values are compared for at most %lld products of pieces; "
-                    "names of other shapes cut these buffers too finely",
-                    (long long)HD_MOST_WORK);
-}
-
 static hd_status evaluate_tensor(hd_evaluation *e)
 {
     for (const hd_stmt *s = e->tensor->body.first; s != NULL; s = s->next) {
         hd_work_item item = hd_evaluation_op(e, s->op);
 
         hd_compute(&e->dense, &item);
-        HD_TRY(check_work(e, &e->dense));
+        HD_TRY(e->dense.status);
     }
     return HD_OK;
 }
@@ -340,16 +332,22 @@ static hd_status evaluate_step(void *context, int rank, int64_t step)
         item = hd_evaluation_step(e, rank, step);
         hd_compute(&e->local, &item);
     }
-    return check_work(e, &e->local);
+    return e->local.status;
 }
 
 // -------------------------------------------------------------------- whole
+
+// A sum of sizes; beyond the limit any number does.
+static int64_t more(int64_t n, int64_t elements)
+{
+    return n > MOST_VALUES ? n : n + elements;
+}
 
 static void place_tensors(hd_evaluation *e, int64_t *n)
 {
     for (const hd_buffer *b = e->tensor->buffers; b != NULL; b = b->next) {
         e->dense_at[b->id] = *n;
-        *n += e->grain.dense[b->id].elements;
+        *n = more(*n, e->grain.dense[b->id].elements);
     }
 }
 
@@ -361,19 +359,82 @@ static void place_buffers(hd_evaluation *e)
 
         e->local_at[b->id] = b->of != NULL ? e->local_at[root->id] : e->share;
         if (b->of == NULL && b->type.dtype != HD_EVENT)
-            e->share += e->grain.local[b->id].elements;
+            e->share = more(e->share, e->grain.local[b->id].elements);
     }
 }
 
 static hd_status check_room(const hd_evaluation *e, int64_t dense)
 {
-    if (dense <= MOST_VALUES && e->share <= MOST_VALUES / e->graph->nranks)
+    if (dense > MOST_VALUES)
+        return hd_error(e->diag, HD_E0105, (hd_loc){0},
+                        "tensor program %s is of more than %lld pieces; values "
+                        "are not compared beyond",
+                        e->tensor->name, (long long)MOST_VALUES);
+    if (e->share <= MOST_VALUES / e->graph->nranks)
         return HD_OK;
     return hd_error(e->diag, HD_E0105, (hd_loc){0},
                     "%lld pieces a rank on %d ranks; values are compared for "
                     "at most %lld pieces of all ranks",
                     (long long)e->share, e->graph->nranks,
                     (long long)MOST_VALUES);
+}
+
+// What the rank adds up in the step. The sum of an all_reduce is made once.
+static double step_work(const hd_evaluation *e, int rank, int64_t step)
+{
+    const hd_node *node = hd_graph_node(e->graph, rank, step);
+    hd_work_item item = hd_evaluation_step(e, rank, step);
+    double n = item.ntiles > 0 ? hd_compute_work(&item) : 0;
+
+    switch (node->op->code) {
+    case HD_OP_REDUCE_SCATTER:
+        return n * (double)e->graph->module->axis[node->op->axis].size;
+    case HD_OP_ALL_REDUCE:
+        return 2 * n;
+    case HD_OP_SEND: // its recv counts
+        return 0;
+    default:
+        return n;
+    }
+}
+
+static hd_status refuse_work(const hd_evaluation *e, const hd_module *module,
+                             hd_loc loc)
+{
+    const hd_source *outer = hd_diag_source(e->diag, &module->source);
+    hd_status status = hd_error(
+        e->diag, HD_E0105, loc,
+        "up to here %s has more than %.0f results and products of pieces; "
+        "values are not compared beyond: indices and names of other shapes cut "
+        "its buffers too finely, or there are too many steps",
+        module->name, most_work);
+
+    hd_diag_source(e->diag, outer);
+    return status;
+}
+
+// Refuses what would take hours before it is begun.
+static hd_status check_work(const hd_evaluation *e)
+{
+    const hd_graph *g = e->graph;
+    double work = 0;
+
+    for (const hd_stmt *s = e->tensor->body.first; s != NULL; s = s->next) {
+        hd_work_item item = hd_evaluation_op(e, s->op);
+
+        work += hd_compute_work(&item);
+        if (work > most_work)
+            return refuse_work(e, e->tensor, s->op->loc);
+    }
+    work = 0;
+    for (int rank = 0; rank < g->nranks; rank++)
+        for (int64_t step = 0; step < hd_graph_steps(g, rank); step++) {
+            work += step_work(e, rank, step);
+            if (work > most_work)
+                return refuse_work(e, g->module,
+                                   hd_graph_node(g, rank, step)->op->loc);
+        }
+    return HD_OK;
 }
 
 // Every rank's shard of an input holds what the whole one does.
@@ -404,6 +465,7 @@ static hd_status allocate(hd_evaluation *e)
     place_tensors(e, &n);
     place_buffers(e);
     HD_TRY(check_room(e, n));
+    HD_TRY(check_work(e));
     HD_TRY(hd_values_create(n, DENSE_KEY, e->diag, &e->dense));
     return hd_values_create(e->share * e->graph->nranks, LOCAL_KEY, e->diag,
                             &e->local);

@@ -54,6 +54,7 @@ void hd_values_put(hd_values *values, int64_t at, uint64_t value)
     uint64_t before = values->value[at];
 
     values->value[at] = value;
+    values->nwrites++;
     if (!values->keep || values->status != HD_OK)
         return;
     note_status(values, hd_grow((void **)&values->change, &values->changes_room,
@@ -443,9 +444,6 @@ static void compute_matmul(hd_values *values, const hd_work_item *item)
     uint64_t factor = factor_of(values, item, HD_KEY_SCALE);
     int64_t n = hd_tile_elements(out);
 
-    values->work += n * p.k;
-    if (values->work >= HD_MOST_WORK)
-        return;
     for (int64_t i = 0; i < n; i++) {
         uint64_t x = hd_field_multiply(dot(values, item, &p, i), factor);
 
@@ -512,6 +510,12 @@ int64_t hd_compute_terms(const hd_work_item *item, int view)
     if (reduces_dim(item->op) && view == 1)
         return item->tile[1].extent[dim_of(item, HD_KEY_DIM, 0)];
     return 1;
+}
+
+double hd_compute_work(const hd_work_item *item)
+{
+    return (double)hd_tile_elements(&item->tile[0]) *
+           (double)hd_compute_terms(item, 1);
 }
 
 int64_t hd_compute_place(const hd_work_item *item, int64_t i, int view,

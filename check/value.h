@@ -7,10 +7,6 @@
 
 HD_BEGIN_DECLS
 
-// Products that one program adds up, a minute's worth; a matmul that would go
-// beyond is not computed.
-#define HD_MOST_WORK ((int64_t)1 << 30)
-
 // A write, as it is kept to say later where a value came from.
 typedef struct hd_change {
     int64_t at;
@@ -34,7 +30,7 @@ typedef struct hd_values {
     hd_change *change; // owned
     int64_t nchanges, changes_room;
     int64_t event, node; // of the changes being made
-    int64_t work;        // products that were added up
+    int64_t nwrites;     // elements
     hd_diag *diag;       // borrowed
     hd_status status;    // the first that was not HD_OK
 } hd_values;
@@ -72,6 +68,8 @@ void hd_tile_copy(hd_values *values, const hd_tile *to, const hd_tile *from);
 uint64_t hd_tiles_reduce(hd_values *values, bool max, const hd_tile *from,
                          int64_t n, int64_t i);
 void hd_compute(hd_values *values, const hd_work_item *item);
+// How many terms all its results have together.
+double hd_compute_work(const hd_work_item *item);
 
 // What element `i` of a result is made of: of each view so many terms, those of
 // the contracted or reduced dimension, and where the k-th of them lies.
