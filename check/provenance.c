@@ -8,6 +8,8 @@
 
 #include "check/blame.h"
 
+enum { MOST_WRITES = 1 << 25 }; // of which changes are kept: 1.3 GB
+
 // An element of an output, as its rank holds it.
 typedef struct output {
     const hd_buffer *tensor;
@@ -77,6 +79,23 @@ static output find_first(const hd_blame *blame, const hd_buffer *tensor)
     return first;
 }
 
+// Changes that would fill the memory are not kept: nobody is to blame then.
+static hd_status tell_outputs(const hd_evaluation *e, hd_diag *diag)
+{
+    const hd_source *outer = hd_diag_source(diag, &e->graph->module->source);
+    hd_status status = HD_OK;
+
+    for (const hd_buffer *b = e->tensor->buffers; b != NULL; b = b->next)
+        if (is_output(e, b) && is_wrong(e, b))
+            status = hd_error(
+                diag, HD_E0901, e->argument[b->id]->loc,
+                "%%%s is wrong; all steps write %lld pieces, and only among "
+                "%d is the one to blame looked for",
+                b->name, (long long)e->local.nwrites, MOST_WRITES);
+    hd_diag_source(diag, outer);
+    return status;
+}
+
 // The outputs are looked at again with what every step wrote.
 static hd_status explain(const hd_graph *graph, const hd_module *tensor,
                          hd_diag *diag)
@@ -105,11 +124,15 @@ hd_status hd_provenance_check(const hd_graph *graph, const hd_module *tensor,
                               hd_diag *diag)
 {
     hd_evaluation e;
-    bool wrong = false;
+    bool wrong = false, many;
+    hd_status status = HD_OK;
 
     HD_TRY(hd_evaluate(graph, tensor, false, diag, &e));
     for (const hd_buffer *b = tensor->buffers; b != NULL && !wrong; b = b->next)
         wrong = is_output(&e, b) && is_wrong(&e, b);
+    many = e.local.nwrites > MOST_WRITES;
+    if (wrong && many)
+        status = tell_outputs(&e, diag);
     hd_evaluation_free(&e);
-    return wrong ? explain(graph, tensor, diag) : HD_OK;
+    return wrong && !many ? explain(graph, tensor, diag) : status;
 }
