@@ -57,6 +57,7 @@ bool hd_module_argument(const hd_module *module, size_t i, hd_argument *out)
     for (int d = 0; d < type->ndims; d++) {
         out->extent[d] = type->dim[d].extent;
         out->local[d] = hd_dim_local(type->dim[d]);
+        out->axis[d] = hd_dim_is_sharded(type->dim[d]) ? type->dim[d].mark : -1;
     }
     return true;
 }

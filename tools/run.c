@@ -343,10 +343,9 @@ static bool are_alike(const hd_module *x, const hd_module *y)
     for (size_t i = 0; i < n && alike; i++) {
         hd_argument a, b;
 
-        alike =
-            hd_module_argument(x, i, &a) && hd_module_argument(y, i, &b) &&
-            strcmp(a.name, b.name) == 0 &&
-            memcmp(a.local, b.local, sizeof *a.local * (size_t)a.ndims) == 0;
+        alike = hd_module_argument(x, i, &a) && hd_module_argument(y, i, &b) &&
+                strcmp(a.name, b.name) == 0 &&
+                memcmp(a.axis, b.axis, sizeof *a.axis * (size_t)a.ndims) == 0;
     }
     return alike;
 }

@@ -194,7 +194,8 @@ typedef struct hd_argument {
     int ndims;
     int64_t extent[HD_MAX_DIMS]; // of the whole array
     int64_t local[HD_MAX_DIMS];  // of one rank's shard: 1 where sharded
-    size_t elements;             // of the whole array
+    int axis[HD_MAX_DIMS]; // of the mesh that shards it, -1 where none does
+    size_t elements;       // of the whole array
     size_t local_elements;
     size_t local_bytes; // local_elements times the size of the dtype
 } hd_argument;
