@@ -19,6 +19,7 @@
 #include "runtime/mesh.h"
 
 #define MEMORY_ALIGNMENT 256
+#define MEMORY_LOOKS 8 // at blocks of one class
 
 int hd_group_rank(const hd_group *group)
 {
@@ -223,68 +224,112 @@ hd_bell *hd_group_order(hd_group *group)
 
 // What stands in front of the memory that is handed out.
 struct hd_group_block {
-    hd_group_block *next; // in the group's list, the block kept last first
-    size_t bytes;         // behind this
+    hd_group_block *next, *before; // of its class, the block kept last first
+    hd_group_block *older, *newer; // of all that are kept
+    size_t bytes;                  // behind this
 };
 _Static_assert(sizeof(hd_group_block) <= MEMORY_ALIGNMENT, "block");
 
-// The smallest block that is large enough; one of more than twice as many bytes
-// is left to whoever needs it. The lock is held.
-static hd_group_block *find_fit(hd_group *group, size_t bytes)
+// Four classes to each power of two, so that a fit is found at a few looks
+// however many blocks are kept.
+static int class_of(size_t bytes)
 {
-    hd_group_block **best = NULL;
-    hd_group_block *block;
+    int log = 0;
 
-    for (hd_group_block **at = &group->kept; *at != NULL; at = &(*at)->next) {
-        size_t has = (*at)->bytes;
+    while (log < 63 && bytes >> log > 1)
+        log++;
+    return 4 * log + (log < 2 ? 0 : (int)(bytes >> (log - 2) & 3));
+}
 
-        if (has >= bytes && has / 2 <= bytes &&
-            (best == NULL || has < (*best)->bytes))
-            best = at;
+// The lock is held, here and below.
+static void take_out(hd_group_memory *memory, hd_group_block *block)
+{
+    if (block->before != NULL)
+        block->before->next = block->next;
+    else
+        memory->kept[class_of(block->bytes)] = block->next;
+    if (block->next != NULL)
+        block->next->before = block->before;
+    *(block->older != NULL ? &block->older->newer : &memory->oldest) =
+        block->newer;
+    *(block->newer != NULL ? &block->newer->older : &memory->newest) =
+        block->older;
+    memory->kept_bytes -= block->bytes;
+}
+
+static void put_in(hd_group_memory *memory, hd_group_block *block)
+{
+    hd_group_block **first = &memory->kept[class_of(block->bytes)];
+
+    block->next = *first;
+    block->before = NULL;
+    if (*first != NULL)
+        (*first)->before = block;
+    *first = block;
+    block->older = memory->newest;
+    block->newer = NULL;
+    *(block->older != NULL ? &block->older->newer : &memory->oldest) = block;
+    memory->newest = block;
+    memory->kept_bytes += block->bytes;
+}
+
+// A block that is large enough, of the smallest class that has one. One of more
+// than twice as many bytes is left to whoever needs it.
+static hd_group_block *find_fit(hd_group_memory *memory, size_t bytes)
+{
+    int last = class_of(2 * bytes);
+
+    for (int i = class_of(bytes); i <= last; i++) {
+        hd_group_block *block = memory->kept[i];
+
+        for (int looks = 0; block != NULL && looks < MEMORY_LOOKS; looks++) {
+            if (block->bytes >= bytes && block->bytes / 2 <= bytes) {
+                take_out(memory, block);
+                return block;
+            }
+            block = block->next;
+        }
     }
-    if (best == NULL)
-        return NULL;
-    block = *best;
-    *best = block->next;
-    group->kept_bytes -= block->bytes;
-    return block;
+    return NULL;
 }
 
 // Frees what was kept longest until `bytes` more are no more than the sessions
-// have ever held at once. The lock is held.
-static void make_room(hd_group *group, size_t bytes)
+// have ever held at once, these included.
+static void make_room(hd_group_memory *memory, size_t bytes)
 {
-    if (group->most_bytes < group->used_bytes + bytes)
-        group->most_bytes = group->used_bytes + bytes;
-    while (group->kept != NULL &&
-           group->used_bytes + group->kept_bytes + bytes > group->most_bytes) {
-        hd_group_block **last = &group->kept;
+    size_t most = memory->used_bytes + bytes;
 
-        while ((*last)->next != NULL)
-            last = &(*last)->next;
-        group->kept_bytes -= (*last)->bytes;
-        free(*last);
-        *last = NULL;
+    if (most < memory->most_bytes)
+        most = memory->most_bytes;
+    while (memory->oldest != NULL &&
+           memory->used_bytes + memory->kept_bytes + bytes > most) {
+        hd_group_block *block = memory->oldest;
+
+        take_out(memory, block);
+        free(block);
     }
 }
 
 void *hd_group_take_memory(hd_group *group, size_t bytes, bool *fresh)
 {
+    hd_group_memory *memory = &group->memory;
     hd_group_block *block;
-    void *memory = NULL;
+    void *got = NULL;
 
     pthread_mutex_lock(&group->lock);
-    block = find_fit(group, bytes);
+    block = find_fit(memory, bytes);
     *fresh = block == NULL;
     if (block == NULL)
-        make_room(group, bytes);
-    if (block == NULL && posix_memalign(&memory, MEMORY_ALIGNMENT,
-                                        MEMORY_ALIGNMENT + bytes) == 0) {
-        block = memory;
+        make_room(memory, bytes);
+    if (block == NULL &&
+        posix_memalign(&got, MEMORY_ALIGNMENT, MEMORY_ALIGNMENT + bytes) == 0) {
+        block = got;
         block->bytes = bytes;
     }
     if (block != NULL)
-        group->used_bytes += block->bytes;
+        memory->used_bytes += block->bytes;
+    if (memory->most_bytes < memory->used_bytes)
+        memory->most_bytes = memory->used_bytes;
     pthread_mutex_unlock(&group->lock);
     return block != NULL ? (char *)block + MEMORY_ALIGNMENT : NULL;
 }
@@ -294,10 +339,8 @@ void hd_group_keep_memory(hd_group *group, void *memory)
     hd_group_block *block = (void *)((char *)memory - MEMORY_ALIGNMENT);
 
     pthread_mutex_lock(&group->lock);
-    block->next = group->kept;
-    group->kept = block;
-    group->kept_bytes += block->bytes;
-    group->used_bytes -= block->bytes;
+    put_in(&group->memory, block);
+    group->memory.used_bytes -= block->bytes;
     pthread_mutex_unlock(&group->lock);
 }
 
@@ -719,10 +762,10 @@ void hd_group_destroy(hd_group *group)
     take_leave(group);
     for (int i = 0; i < group->size; i++)
         close_link(&group->link[i]);
-    while (group->kept != NULL) {
-        hd_group_block *block = group->kept;
+    while (group->memory.oldest != NULL) {
+        hd_group_block *block = group->memory.oldest;
 
-        group->kept = block->next;
+        take_out(&group->memory, block);
         free(block);
     }
     pthread_cond_destroy(&group->news);

@@ -28,13 +28,23 @@ typedef struct hd_link {
     hd_frame_part *part;     // owned, the watcher's; NULL within this host
     pthread_mutex_t sending; // held while a frame goes to another host
     bool open;               // the watcher still listens
-    bool lost; // the watcher's: there was no memory for what it said
+    bool lost;      // the watcher's: there was no memory for what it said
     uint64_t heard; // the last collective call of which something has come
     atomic_bool left;
     hd_mail *first, *last; // owned; guarded by the group's lock
 } hd_link;
 
 typedef struct hd_group_block hd_group_block; // group.c
+
+// Memory that no session uses just now, and how much there is. Guarded by the
+// group's lock.
+typedef struct hd_group_memory {
+    hd_group_block *kept[4 * 64];    // owned, by class of size
+    hd_group_block *oldest, *newest; // of these
+    size_t used_bytes;               // of memory that sessions use
+    size_t kept_bytes;               // of what they do not
+    size_t most_bytes; // that `used_bytes` has been; both together stay below
+} hd_group_memory;
 
 struct hd_group {
     int rank, size;
@@ -58,10 +68,7 @@ struct hd_group {
     const void *last_runner; // likewise: who issued the last one
     hd_bell **bell;          // owned array of borrowed bells
     int nbells;
-    hd_group_block *kept; // owned: memory that no session uses just now
-    size_t used_bytes;    // of memory that sessions use
-    size_t kept_bytes;    // of what they do not
-    size_t most_bytes; // that `used_bytes` has been; both together stay below
+    hd_group_memory memory;
 };
 
 // Connects the ranks pairwise, wherever they are: fills in `link`. What is open

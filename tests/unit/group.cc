@@ -332,6 +332,48 @@ size_t ResidentBytes()
     return resident * static_cast<size_t>(sysconf(_SC_PAGESIZE));
 }
 
+// As many as a program may have, in sessions one after another: of the same
+// sizes, of others, and of the first again.
+TEST(Group, ManyBlocksAreKeptAndFoundAtTheCostOfFew)
+{
+    Threads(1, [](hd_group *group) {
+        std::vector<void *> alive;
+        timespec start, end;
+
+        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &start);
+        for (size_t of : {100, 100, 1000, 100}) {
+            for (size_t i = 0; i < 40000; i++) {
+                bool fresh = false;
+
+                alive.push_back(
+                    hd_group_take_memory(group, of + i % 8, &fresh));
+            }
+            for (void *memory : alive)
+                hd_group_keep_memory(group, memory);
+            alive.clear();
+        }
+        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &end);
+        EXPECT_LT(end.tv_sec - start.tv_sec, 4);
+        return HD_OK;
+    });
+}
+
+TEST(Group, MemoryThatWasRefusedCountsForNothing)
+{
+    HD_NEEDS_PLAIN_MALLOC();
+    Threads(1, [](hd_group *group) {
+        bool fresh = false;
+
+        EXPECT_EQ(hd_group_take_memory(group, SIZE_MAX / 4, &fresh), nullptr);
+        hd_group_keep_memory(group, hd_group_take_memory(group, 100, &fresh));
+        // The first block goes, since the group has held no more than this.
+        hd_group_keep_memory(group, hd_group_take_memory(group, 300, &fresh));
+        hd_group_keep_memory(group, hd_group_take_memory(group, 100, &fresh));
+        EXPECT_TRUE(fresh);
+        return HD_OK;
+    });
+}
+
 TEST(Group, MemoryOfEverNewSizesStaysBounded)
 {
     HD_NEEDS_PLAIN_MALLOC();
