@@ -92,10 +92,7 @@ static hd_status prove(const hd_graph *graph, const hd_check_options *options,
     unsigned serial = 0;
 
     HD_TRY(find_serial(graph->module, options, diag, &serial));
-    if (!hd_graph_is_matched(graph)) {
-        HD_TRY(hd_match(graph->module, diag));
-        return hd_fail(diag, HD_INVALID, "transfers do not match");
-    }
+    HD_TRY(hd_graph_match(graph, diag));
     count_waiting(graph, options->waiting_streams, diag);
     HD_TRY(check_deadlock(graph, 0, diag));
     if (serial != 0)

@@ -1,51 +1,26 @@
 // The answer to compare with. A tensor program is computed on whole arrays, as
 // if nothing were sharded. A host program is interpreted: the steps of all
-// ranks run one at a time in this process, each stream from its front, whenever
-// what it waits for has happened; where nothing can move, the program
-// deadlocks.
+// ranks run one at a time in this process, in an order that it allows; where
+// nothing can move, it deadlocks.
 #include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/dtype.h"
-#include "ir/walk.h"
 #include "oracle/numeric.h"
+#include "steps/execute.h"
 
 static const double UNWRITTEN = -1; // a bound that no computation gives
-
-typedef enum progress { IDLE, POSTED, DONE } progress;
-
-typedef struct rank_state {
-    hd_steps steps;     // owned
-    progress *progress; // owned, by step
-    int64_t *meeting;   // owned, by step: its transfer, -1 for none
-    int64_t *front;     // owned, by stream + 1: the next step of it
-    int64_t *next;      // owned, by step: the next one on the same stream
-    int64_t *fork;      // owned, by step: the last fork before it, or -1
-} rank_state;
-
-// A transfer and who takes part: steps of ranks, in order of rank.
-typedef struct member {
-    int rank;
-    int64_t step;
-} member;
-
-typedef struct meeting {
-    int64_t first, n; // among the members
-    int64_t posted;
-} meeting;
 
 struct hd_reference {
     const hd_module *module; // borrowed
     bool dense;
     int nranks;
     hd_values *values; // owned: by rank (one if dense) and buffer id
-    rank_state *rank;  // owned; NULL if dense
-    member *members;   // owned
-    int64_t nmembers;
-    meeting *meetings; // owned
-    int64_t nmeetings;
+    hd_graph graph;    // owned; empty if dense
+    hd_steps *steps;   // owned, by rank; NULL if dense
 };
 
 static hd_status out_of_memory(hd_diag *diag)
@@ -209,102 +184,11 @@ static hd_status run_dense(hd_reference *r)
     return HD_OK;
 }
 
-// ---------------------------------------------------------------- meetings
-
-typedef struct entry {
-    int axis;
-    bool point;
-    int64_t from, to, seq;
-    member who;
-} entry;
-
-#define ORDER(field)          \
-    if (a->field != b->field) \
-    return a->field < b->field ? -1 : 1
-
-static int compare_meeting(const entry *a, const entry *b)
-{
-    ORDER(axis);
-    ORDER(point);
-    ORDER(from);
-    ORDER(to);
-    ORDER(seq);
-    return 0;
-}
-
-static int compare_entries(const void *x, const void *y)
-{
-    const entry *a = x, *b = y;
-    int order = compare_meeting(a, b);
-
-    return order != 0
-               ? order
-               : (a->who.rank > b->who.rank) - (a->who.rank < b->who.rank);
-}
-
-static entry entry_of(const hd_reference *r, int rank, int64_t index)
-{
-    const hd_step *step = &r->rank[rank].steps.step[index];
-    entry e = {.axis = step->op->axis, .seq = step->seq, .who = {rank, index}};
-
-    e.point = step->op->code == HD_OP_SEND || step->op->code == HD_OP_RECV;
-    if (!e.point)
-        e.from = hd_mesh_peer(r->module, rank, e.axis, 0);
-    else if (step->op->code == HD_OP_SEND) {
-        e.from = rank;
-        e.to = step->peer;
-    } else {
-        e.from = step->peer;
-        e.to = rank;
-    }
-    return e;
-}
-
-static int64_t collect_entries(const hd_reference *r, entry *entries)
-{
-    int64_t n = 0;
-
-    for (int rank = 0; rank < r->nranks; rank++)
-        for (int64_t i = 0; i < r->rank[rank].steps.nsteps; i++)
-            if (hd_op_is(r->rank[rank].steps.step[i].op, HD_UNIT_TRANSFER)) {
-                if (entries != NULL)
-                    entries[n] = entry_of(r, rank, i);
-                n++;
-            }
-    return n;
-}
-
-static hd_status make_meetings(hd_reference *r)
-{
-    int64_t n = collect_entries(r, NULL);
-    entry *entries = calloc((size_t)n + 1, sizeof *entries);
-
-    r->members = calloc((size_t)n + 1, sizeof *r->members);
-    r->meetings = calloc((size_t)n + 1, sizeof *r->meetings);
-    if (entries == NULL || r->members == NULL || r->meetings == NULL) {
-        free(entries);
-        return HD_NO_MEMORY;
-    }
-    collect_entries(r, entries);
-    qsort(entries, (size_t)n, sizeof *entries, compare_entries);
-    for (int64_t i = 0; i < n; i++) {
-        member who = entries[i].who;
-
-        if (i == 0 || compare_meeting(&entries[i - 1], &entries[i]) != 0)
-            r->meetings[r->nmeetings++] = (meeting){.first = i};
-        r->meetings[r->nmeetings - 1].n++;
-        r->members[i] = who;
-        r->rank[who.rank].meeting[who.step] = r->nmeetings - 1;
-    }
-    free(entries);
-    return HD_OK;
-}
-
 // --------------------------------------------------------------- transfers
 
-static const hd_step *step_of(const hd_reference *r, member who)
+static const hd_step *step_of(const hd_reference *r, hd_member who)
 {
-    return &r->rank[who.rank].steps.step[who.step];
+    return &r->steps[who.rank].step[who.step];
 }
 
 static const hd_span *input_span(const hd_step *step)
@@ -332,17 +216,16 @@ static void move(const hd_reference *r, int to_rank, const hd_span *to,
                     values_of(r, from_rank, from->buffer));
 }
 
-static void run_point(const hd_reference *r, const member *who)
+static void run_point(const hd_reference *r, int rank, int64_t recv)
 {
-    bool first_sends = step_of(r, who[0])->op->code == HD_OP_SEND;
-    member sender = who[first_sends ? 0 : 1], receiver = who[first_sends];
+    const hd_node *node = hd_graph_node(&r->graph, rank, recv);
 
-    move(r, receiver.rank, &step_of(r, receiver)->span[0], sender.rank,
-         &step_of(r, sender)->span[0]);
+    move(r, rank, &r->steps[rank].step[recv].span[0], node->peer,
+         &r->steps[node->peer].step[node->link].span[0]);
 }
 
 // Member i's part of what every rank gathers, or of what each one sends it.
-static void run_exchange(const hd_reference *r, const member *who, int64_t n)
+static void run_exchange(const hd_reference *r, const hd_member *who, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
         for (int64_t j = 0; j < n; j++) {
@@ -356,7 +239,8 @@ static void run_exchange(const hd_reference *r, const member *who, int64_t n)
         }
 }
 
-static void run_broadcast(const hd_reference *r, const member *who, int64_t n)
+static void run_broadcast(const hd_reference *r, const hd_member *who,
+                          int64_t n)
 {
     int root = step_of(r, who[0])->peer;
     const hd_step *from = NULL;
@@ -373,7 +257,8 @@ static void run_broadcast(const hd_reference *r, const member *who, int64_t n)
 }
 
 // An all_reduce may be in place on every rank, so it is done once and copied.
-static hd_status run_reduce(const hd_reference *r, const member *who, int64_t n)
+static hd_status run_reduce(const hd_reference *r, const hd_member *who,
+                            int64_t n)
 {
     bool max = hd_op_key(step_of(r, who[0])->op, HD_KEY_MAX) != NULL;
     bool scatter = step_of(r, who[0])->op->code == HD_OP_REDUCE_SCATTER;
@@ -403,175 +288,54 @@ static hd_status run_reduce(const hd_reference *r, const member *who, int64_t n)
     return status;
 }
 
-static hd_status run_meeting(const hd_reference *r, const meeting *m)
+static hd_status run_meeting(const hd_reference *r, int64_t meeting)
 {
-    const member *who = &r->members[m->first];
+    const hd_graph *g = &r->graph;
+    const hd_member *who = &g->member[g->meeting[meeting]];
+    int64_t n = g->meeting[meeting + 1] - g->meeting[meeting];
 
     switch (step_of(r, who[0])->op->code) {
-    case HD_OP_SEND:
-    case HD_OP_RECV:
-        run_point(r, who);
-        return HD_OK;
     case HD_OP_BROADCAST:
-        run_broadcast(r, who, m->n);
+        run_broadcast(r, who, n);
         return HD_OK;
     case HD_OP_REDUCE_SCATTER:
     case HD_OP_ALL_REDUCE:
-        return run_reduce(r, who, m->n);
+        return run_reduce(r, who, n);
     default:
-        run_exchange(r, who, m->n);
+        run_exchange(r, who, n);
         return HD_OK;
     }
 }
 
 // ------------------------------------------------------------- interpreting
 
-static hd_status prepare_rank(hd_reference *r, int rank, hd_diag *diag)
+static hd_status run_step(void *context, int rank, int64_t step)
 {
-    rank_state *s = &r->rank[rank];
-    size_t nstreams = (size_t)r->module->streams + 1;
-    int64_t last_fork = -1;
-    size_t n;
+    const hd_reference *r = context;
+    const hd_node *node = hd_graph_node(&r->graph, rank, step);
 
-    HD_TRY(hd_steps_collect(r->module, rank, diag, &s->steps));
-    n = (size_t)s->steps.nsteps + 1;
-    s->progress = calloc(n, sizeof *s->progress);
-    s->meeting = calloc(n, sizeof *s->meeting);
-    s->front = calloc(nstreams, sizeof *s->front);
-    s->next = calloc(n, sizeof *s->next);
-    s->fork = calloc(n, sizeof *s->fork);
-    if (s->progress == NULL || s->meeting == NULL || s->front == NULL ||
-        s->next == NULL || s->fork == NULL)
-        return out_of_memory(diag);
-    for (size_t i = 0; i < nstreams; i++)
-        s->front[i] = s->steps.nsteps;
-    for (int64_t i = 0; i < s->steps.nsteps; i++) {
-        s->fork[i] = last_fork;
-        if (s->steps.step[i].op->code == HD_OP_FORK)
-            last_fork = i;
-        s->meeting[i] = -1;
-    }
-    for (int64_t i = s->steps.nsteps - 1; i >= 0; i--) {
-        int stream = s->steps.step[i].stream + 1;
-
-        s->next[i] = s->front[stream];
-        s->front[stream] = i;
-    }
+    if (node->kind == HD_NODE_COLLECTIVE)
+        return run_meeting(r, node->link);
+    if (node->kind != HD_NODE_RECV)
+        return compute_step(r, rank, &r->steps[rank].step[step]);
+    run_point(r, rank, step);
     return HD_OK;
 }
 
-// Every work stream has passed all steps issued before `index`.
-static bool all_joined(const hd_reference *r, const rank_state *s,
-                       int64_t index)
-{
-    for (int64_t stream = 1; stream <= r->module->streams; stream++)
-        if (s->front[stream] < index)
-            return false;
-    return true;
-}
-
-static hd_status finish_meeting(hd_reference *r, meeting *m)
-{
-    HD_TRY(run_meeting(r, m));
-    for (int64_t i = 0; i < m->n; i++) {
-        member who = r->members[m->first + i];
-
-        r->rank[who.rank].progress[who.step] = DONE;
-    }
-    return HD_OK;
-}
-
-static hd_status post(hd_reference *r, rank_state *s, int64_t i)
-{
-    meeting *m = &r->meetings[s->meeting[i]];
-
-    if (s->progress[i] != IDLE)
-        return HD_OK;
-    s->progress[i] = POSTED;
-    return ++m->posted == m->n ? finish_meeting(r, m) : HD_OK;
-}
-
-// The steps that the stream issues together: a group, or one.
-static int64_t group_end(const rank_state *s, int64_t i)
-{
-    int group = s->steps.step[i].group;
-    int64_t end = i + 1;
-
-    while (group != 0 && end < s->steps.nsteps &&
-           s->steps.step[end].group == group)
-        end++;
-    return end;
-}
-
-static hd_status try_transfers(hd_reference *r, rank_state *s, int64_t i,
-                               bool *passed)
-{
-    int64_t end = group_end(s, i);
-
-    *passed = true;
-    for (int64_t k = i; k < end; k++)
-        HD_TRY(post(r, s, k));
-    for (int64_t k = i; k < end; k++)
-        if (s->progress[k] != DONE &&
-            hd_op_key(s->steps.step[k].op, HD_KEY_DONE) == NULL)
-            *passed = false;
-    return HD_OK;
-}
-
-static bool can_start(const hd_reference *r, const rank_state *s,
-                      const hd_step *step)
-{
-    int64_t fork = s->fork[step->index];
-
-    if (step->stream >= 0 && fork >= 0 && s->progress[fork] != DONE)
-        return false;
-    if (step->op->code == HD_OP_JOIN)
-        return all_joined(r, s, step->index);
-    return step->op->code != HD_OP_WAIT || step->record < 0 ||
-           s->progress[step->record] == DONE;
-}
-
-// Moves one stream of one rank on by a step, or a group, if it can.
-static hd_status advance(hd_reference *r, int rank, int stream, bool *moved)
-{
-    rank_state *s = &r->rank[rank];
-    int64_t i = s->front[stream];
-    const hd_step *step;
-    bool passed = true;
-
-    if (i >= s->steps.nsteps)
-        return HD_OK;
-    step = &s->steps.step[i];
-    if (!can_start(r, s, step))
-        return HD_OK;
-    if (hd_op_is(step->op, HD_UNIT_TRANSFER)) {
-        HD_TRY(try_transfers(r, s, i, &passed));
-    } else {
-        if (hd_op_is(step->op, HD_UNIT_COMPUTE))
-            HD_TRY(compute_step(r, rank, step));
-        s->progress[i] = DONE;
-    }
-    if (!passed)
-        return HD_OK;
-    *moved = true;
-    s->front[stream] = s->next[group_end(s, i) - 1];
-    return HD_OK;
-}
-
-static hd_status report_stuck(const hd_reference *r, hd_diag *diag)
+static hd_status report_stuck(const hd_reference *r, const hd_schedule *stuck,
+                              hd_diag *diag)
 {
     const hd_source *outer = hd_diag_source(diag, &r->module->source);
     hd_status status = HD_OK;
 
     for (int rank = 0; rank < r->nranks; rank++)
-        for (int stream = 0; stream <= r->module->streams; stream++) {
-            const rank_state *s = &r->rank[rank];
-            int64_t i = s->front[stream];
+        for (int stream = 0; stream < r->graph.nstreams; stream++) {
+            int64_t i = hd_schedule_stuck(stuck, rank, stream);
             const hd_op *op;
 
-            if (i >= s->steps.nsteps)
+            if (i < 0)
                 continue;
-            op = s->steps.step[i].op;
+            op = hd_graph_node(&r->graph, rank, i)->op;
             if (status == HD_OK)
                 status = hd_error(diag, HD_E0706, op->loc,
                                   "deadlock: rank %d never gets past this %s "
@@ -586,34 +350,28 @@ static hd_status report_stuck(const hd_reference *r, hd_diag *diag)
     return status;
 }
 
-static hd_status run_ranks(hd_reference *r, hd_diag *diag)
-{
-    bool moved = true;
-
-    while (moved) {
-        moved = false;
-        for (int rank = 0; rank < r->nranks; rank++)
-            for (int stream = 0; stream <= r->module->streams; stream++)
-                HD_TRY(advance(r, rank, stream, &moved));
-    }
-    return report_stuck(r, diag);
-}
-
-// Says itself what fails, as does the walk that it makes.
-static hd_status prepare_ranks(hd_reference *r, hd_diag *diag)
-{
-    r->rank = calloc((size_t)r->nranks, sizeof *r->rank);
-    if (r->rank == NULL)
-        return out_of_memory(diag);
-    for (int rank = 0; rank < r->nranks; rank++)
-        HD_TRY(prepare_rank(r, rank, diag));
-    return HD_OK;
-}
-
 static hd_status run_host(hd_reference *r, hd_diag *diag)
 {
-    HD_TRY(make_meetings(r));
-    return run_ranks(r, diag);
+    hd_schedule done;
+    hd_status status;
+
+    // What runs out of memory is told by the caller.
+    HD_TRY(hd_execute(&r->graph, run_step, r, NULL, &done));
+    status = report_stuck(r, &done, diag);
+    hd_schedule_close(&done);
+    return status;
+}
+
+// Says itself what fails, as do the walks that it makes.
+static hd_status prepare_ranks(hd_reference *r, hd_diag *diag)
+{
+    HD_TRY(hd_graph_create(r->module, diag, &r->graph));
+    HD_TRY(hd_graph_match(&r->graph, diag));
+    HD_TRY(
+        hd_clear_array(r->nranks, sizeof *r->steps, diag, (void **)&r->steps));
+    for (int rank = 0; rank < r->nranks; rank++)
+        HD_TRY(hd_steps_collect(r->module, rank, diag, &r->steps[rank]));
+    return HD_OK;
 }
 
 // ------------------------------------------------------------ public calls
@@ -662,10 +420,8 @@ static hd_status compute(hd_reference *r, const void *const *whole,
     hd_status status;
 
     HD_TRY(check_arguments(r->module, whole, diag));
-    if (!r->dense) {
-        HD_TRY(hd_match(r->module, diag));
+    if (!r->dense)
         HD_TRY(prepare_ranks(r, diag));
-    }
     status = prepare_values(r, whole);
     if (status == HD_OK)
         status = r->dense ? run_dense(r) : run_host(r, diag);
@@ -704,16 +460,6 @@ hd_status hd_reference_create(const hd_module *module, const void *const *whole,
     return HD_OK;
 }
 
-static void free_rank(rank_state *s)
-{
-    hd_steps_free(&s->steps);
-    free(s->progress);
-    free(s->meeting);
-    free(s->front);
-    free(s->next);
-    free(s->fork);
-}
-
 void hd_reference_destroy(hd_reference *r)
 {
     int n;
@@ -726,12 +472,11 @@ void hd_reference_destroy(hd_reference *r)
         free(r->values[i].bound);
         free(r->values[i].whole);
     }
-    for (int i = 0; r->rank != NULL && i < r->nranks; i++)
-        free_rank(&r->rank[i]);
+    for (int i = 0; r->steps != NULL && i < r->nranks; i++)
+        hd_steps_free(&r->steps[i]);
+    hd_graph_free(&r->graph);
     free(r->values);
-    free(r->rank);
-    free(r->members);
-    free(r->meetings);
+    free(r->steps);
     free(r);
 }
 

@@ -94,10 +94,7 @@ hd_status hd_simulation_open(hd_simulation *s, const hd_module *module,
 {
     s->agenda.diag = diag;
     HD_TRY(hd_graph_create(module, diag, &s->graph));
-    if (!hd_graph_is_matched(&s->graph)) {
-        HD_TRY(hd_match(module, diag));
-        return hd_fail(diag, HD_INVALID, "transfers do not match");
-    }
+    HD_TRY(hd_graph_match(&s->graph, diag));
     return make_arrays(s, diag);
 }
 

@@ -546,6 +546,14 @@ bool hd_graph_is_matched(const hd_graph *graph)
     return true;
 }
 
+hd_status hd_graph_match(const hd_graph *graph, hd_diag *diag)
+{
+    if (hd_graph_is_matched(graph))
+        return HD_OK;
+    HD_TRY(hd_match(graph->module, diag));
+    return hd_fail(diag, HD_INVALID, "transfers do not match");
+}
+
 // ---------------------------------------------------------------- queries
 
 int64_t hd_graph_at(const hd_graph *graph, int rank, int stream, int64_t place)
@@ -560,6 +568,17 @@ int64_t hd_graph_at(const hd_graph *graph, int rank, int stream, int64_t place)
                           : order[place - length] + hd_graph_steps(graph, rank);
 }
 
+int64_t hd_graph_together(const hd_graph *graph, int rank, int64_t step)
+{
+    const hd_node *node = hd_graph_node(graph, rank, step);
+    const hd_node *end = &graph->node[graph->first[rank + 1]];
+    int64_t n = 1;
+
+    while (node + n < end && node[n].head == node->head)
+        n++;
+    return n;
+}
+
 int64_t hd_graph_fork(const hd_graph *graph, int rank, int64_t step)
 {
     int64_t n = hd_graph_steps(graph, rank);
@@ -571,4 +590,41 @@ int64_t hd_graph_fork(const hd_graph *graph, int rank, int64_t step)
     if (node[step - n].fork >= 0)
         return node[step - n].fork + n;
     return last->kind == HD_NODE_FORK ? n - 1 : last->fork;
+}
+
+// The i-th step that is waited for, -1 for none: a fork, a record, and what is
+// being tried, which is of one run.
+static int64_t find_needed(const hd_graph *graph, int rank, int64_t step, int i)
+{
+    const hd_node *node = hd_graph_node(graph, rank, step);
+
+    if (i == 0)
+        return node->stream > 0 ? hd_graph_fork(graph, rank, step) : -1;
+    if (i == 1)
+        return node->kind == HD_NODE_WAIT && node->link >= 0
+                   ? hd_graph_same_run(graph, rank, step, rank, node->link)
+                   : -1;
+    return graph->after != NULL ? graph->after[graph->first[rank] + step] : -1;
+}
+
+bool hd_graph_need(const hd_graph *graph, int rank, int64_t step, int *i,
+                   hd_need *out)
+{
+    for (; *i < 3; ++*i) {
+        int64_t needed = find_needed(graph, rank, step, *i);
+
+        if (needed < 0)
+            continue;
+        out->stream = hd_graph_node(graph, rank, needed)->stream;
+        out->step = needed;
+        ++*i;
+        return true;
+    }
+    // A join waits for the work streams, the last one first.
+    if (hd_graph_node(graph, rank, step)->kind != HD_NODE_JOIN ||
+        *i - 3 >= graph->nstreams - 1)
+        return false;
+    out->stream = graph->nstreams - 1 - (*i)++ + 3;
+    out->step = step;
+    return true;
 }

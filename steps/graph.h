@@ -94,14 +94,40 @@ static inline int64_t hd_graph_length(const hd_graph *graph, int rank,
     return begin[1] - begin[0];
 }
 
+// How many steps are issued at once from `step` on, which no group before
+// holds: 1, or the members of its group.
+int64_t hd_graph_together(const hd_graph *graph, int rank, int64_t step);
 // The step at `place` of a stream, counted over both runs.
 int64_t hd_graph_at(const hd_graph *graph, int rank, int stream, int64_t place);
 // The last fork issued before a step of either run, -1 if there is none.
 int64_t hd_graph_fork(const hd_graph *graph, int rank, int64_t step);
 
+// What a step waits for on its own rank, but for its place on its stream: that
+// `stream` has gone past all steps up to `step`; where `step` is a send that
+// its stream does not wait for, that it has ended.
+typedef struct hd_need {
+    int stream;
+    int64_t step;
+} hd_need;
+
+// The next one of a step of either run, from *i = 0 on; false past the last.
+bool hd_graph_need(const hd_graph *graph, int rank, int64_t step, int *i,
+                   hd_need *out);
+
+// The step of `peer`'s run that a step meets: same run, number `there` in it.
+static inline int64_t hd_graph_same_run(const hd_graph *graph, int rank,
+                                        int64_t step, int peer, int64_t there)
+{
+    return step < hd_graph_steps(graph, rank)
+               ? there
+               : there + hd_graph_steps(graph, peer);
+}
+
 // Every transfer has its partners, and they agree on what travels: what
 // hd_match says in words where it is not so.
 bool hd_graph_is_matched(const hd_graph *graph);
+// The same as a status, in hd_match's words.
+hd_status hd_graph_match(const hd_graph *graph, hd_diag *diag);
 
 // Walks every rank. The rest of the checker wants it matched.
 hd_status hd_graph_create(const hd_module *module, hd_diag *diag,

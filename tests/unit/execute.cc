@@ -1,6 +1,6 @@
 // One execution of a program: each computation and each transfer happens once,
 // and none ahead of what it waits for.
-#include "check/execute.h"
+#include "steps/execute.h"
 
 #include <algorithm>
 #include <utility>
@@ -22,11 +22,16 @@ Happened Execute(const Program &p, hd_execute_fn *fn = Note,
                  hd_status want = HD_OK)
 {
     hd_graph graph;
+    hd_schedule done;
     Happened happened;
 
     EXPECT_EQ(p.status, HD_OK) << p.Said();
     EXPECT_EQ(hd_graph_create(p.module, p.diag, &graph), HD_OK) << p.Said();
-    EXPECT_EQ(hd_execute(&graph, fn, &happened, p.diag), want);
+    EXPECT_EQ(hd_execute(&graph, fn, &happened, p.diag, &done), want);
+    if (want == HD_OK) {
+        EXPECT_TRUE(hd_schedule_is_over(&done));
+        hd_schedule_close(&done);
+    }
     hd_graph_free(&graph);
     return happened;
 }

@@ -1,10 +1,10 @@
 // Executes one run of all ranks in one order that the program allows. Where it
 // is proven that nothing races, every order leaves the same behind, so this one
 // decides for all.
-#ifndef HD_CHECK_EXECUTE_H
-#define HD_CHECK_EXECUTE_H
+#ifndef HD_STEPS_EXECUTE_H
+#define HD_STEPS_EXECUTE_H
 
-#include "steps/graph.h"
+#include "steps/schedule.h"
 
 HD_BEGIN_DECLS
 
@@ -12,9 +12,9 @@ HD_BEGIN_DECLS
 // and of a collective with one of its members, once all of them have started.
 typedef hd_status hd_execute_fn(void *context, int rank, int64_t step);
 
-// The graph is matched and does not deadlock.
+// `out` says where a program that deadlocks is stuck; the caller closes it.
 hd_status hd_execute(const hd_graph *graph, hd_execute_fn *fn, void *context,
-                     hd_diag *diag);
+                     hd_diag *diag, hd_schedule *out);
 
 HD_END_DECLS
 

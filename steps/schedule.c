@@ -1,0 +1,251 @@
+// See schedule.h. The streams of a rank are tried in turn until none moves. A
+// queue holds the ranks that may go on: all at first, then those for whom a
+// transfer has ended.
+#include "steps/schedule.h"
+
+#include <stdlib.h>
+
+#include "base/array.h"
+
+static int64_t *next_of(const hd_schedule *s, int rank, int stream)
+{
+    return &s->next[(int64_t)rank * s->graph->nstreams + stream];
+}
+
+static int64_t all_steps(const hd_schedule *s, int rank)
+{
+    return s->runs * hd_graph_steps(s->graph, rank);
+}
+
+// -------------------------------------------------------------- readiness
+
+static bool is_met(const hd_schedule *s, int rank, const hd_need *need)
+{
+    return hd_schedule_defers(s, hd_graph_node(s->graph, rank, need->step))
+               ? hd_schedule_has(s, rank, need->step, HD_STEP_ENDED)
+               : *next_of(s, rank, need->stream) > need->step;
+}
+
+bool hd_schedule_lacks(const hd_schedule *schedule, int rank, int64_t step,
+                       hd_need *out)
+{
+    for (int i = 0; hd_graph_need(schedule->graph, rank, step, &i, out);)
+        if (!is_met(schedule, rank, out))
+            return true;
+    return false;
+}
+
+static bool may_begin(const hd_schedule *s, int rank, int64_t step)
+{
+    hd_need need;
+
+    return (s->may_begin == NULL || s->may_begin(s->context, rank, step)) &&
+           !hd_schedule_lacks(s, rank, step, &need);
+}
+
+static bool may_pass(const hd_schedule *s, int rank, int64_t step, int64_t n)
+{
+    for (int64_t i = step; i < step + n; i++)
+        if (!hd_schedule_has(s, rank, i, HD_STEP_ENDED) &&
+            !hd_schedule_defers(s, hd_graph_node(s->graph, rank, i)))
+            return false;
+    return true;
+}
+
+// ----------------------------------------------------------------- streams
+
+static void find_next(const hd_schedule *s, int rank, int stream)
+{
+    int64_t at = s->cursor[(int64_t)rank * s->graph->nstreams + stream];
+
+    *next_of(s, rank, stream) =
+        at < s->runs * hd_graph_length(s->graph, rank, stream)
+            ? hd_graph_at(s->graph, rank, stream, at)
+            : all_steps(s, rank);
+}
+
+static hd_status begin(const hd_schedule *s, int rank, int64_t step, int64_t n)
+{
+    for (int64_t i = step; i < step + n; i++)
+        *hd_schedule_state(s, rank, i) |= HD_STEP_BEGUN;
+    return s->begin(s->context, rank, step, n);
+}
+
+static hd_status advance_stream(const hd_schedule *s, int rank, int stream,
+                                bool *moved)
+{
+    const int64_t *next = next_of(s, rank, stream);
+    int64_t last = all_steps(s, rank);
+
+    while (*next < last) {
+        int64_t step = *next, n = hd_graph_together(s->graph, rank, step);
+
+        if (!hd_schedule_has(s, rank, step, HD_STEP_BEGUN)) {
+            if (!may_begin(s, rank, step))
+                return HD_OK;
+            HD_TRY(begin(s, rank, step, n));
+        }
+        if (!may_pass(s, rank, step, n))
+            return HD_OK;
+        s->cursor[(int64_t)rank * s->graph->nstreams + stream] += n;
+        find_next(s, rank, stream);
+        if (s->pass != NULL)
+            s->pass(s->context, rank, step, n);
+        *moved = true;
+    }
+    return HD_OK;
+}
+
+hd_status hd_schedule_advance(hd_schedule *schedule, int rank)
+{
+    bool moved = true;
+
+    while (moved) {
+        moved = false;
+        if (schedule->wake != NULL)
+            HD_TRY(schedule->wake(schedule->context, rank));
+        for (int stream = 0; stream < schedule->graph->nstreams; stream++)
+            HD_TRY(advance_stream(schedule, rank, stream, &moved));
+    }
+    return HD_OK;
+}
+
+// ------------------------------------------------------------------- ranks
+
+void hd_schedule_wake(hd_schedule *schedule, int rank)
+{
+    hd_schedule *s = schedule;
+
+    if (s->queued[rank])
+        return;
+    s->queued[rank] = true;
+    s->queue[(s->head + s->nqueued++) % s->graph->nranks] = rank;
+}
+
+hd_status hd_schedule_run(hd_schedule *schedule)
+{
+    hd_schedule *s = schedule;
+
+    for (int rank = 0; rank < s->graph->nranks; rank++)
+        hd_schedule_wake(s, rank);
+    while (s->nqueued > 0) {
+        int rank = s->queue[s->head];
+
+        s->head = (s->head + 1) % s->graph->nranks;
+        s->nqueued--;
+        s->queued[rank] = false;
+        HD_TRY(hd_schedule_advance(s, rank));
+    }
+    return HD_OK;
+}
+
+int64_t hd_schedule_stuck(const hd_schedule *schedule, int rank, int stream)
+{
+    int64_t next = *next_of(schedule, rank, stream);
+
+    return next < all_steps(schedule, rank) ? next : -1;
+}
+
+bool hd_schedule_is_over(const hd_schedule *schedule)
+{
+    for (int rank = 0; rank < schedule->graph->nranks; rank++)
+        for (int s = 0; s < schedule->graph->nstreams; s++)
+            if (hd_schedule_stuck(schedule, rank, s) >= 0)
+                return false;
+    return true;
+}
+
+// --------------------------------------------------------------- transfers
+
+void hd_schedule_end(hd_schedule *schedule, int rank, int64_t step)
+{
+    *hd_schedule_state(schedule, rank, step) |= HD_STEP_ENDED;
+}
+
+bool hd_schedule_meet(hd_schedule *schedule, int rank, int64_t step)
+{
+    const hd_graph *g = schedule->graph;
+    const hd_node *node = hd_graph_node(g, rank, step);
+    int64_t run = step >= hd_graph_steps(g, rank);
+
+    *hd_schedule_state(schedule, rank, step) |= HD_STEP_STARTED;
+    if (node->kind == HD_NODE_COLLECTIVE)
+        return ++schedule->met[node->link + run * g->nmeetings] ==
+               g->meeting[node->link + 1] - g->meeting[node->link];
+    return hd_schedule_has(
+        schedule, node->peer,
+        hd_graph_same_run(g, rank, step, node->peer, node->link),
+        HD_STEP_STARTED);
+}
+
+static void end_and_wake(hd_schedule *s, int rank, int64_t step)
+{
+    hd_schedule_end(s, rank, step);
+    hd_schedule_wake(s, rank);
+}
+
+void hd_schedule_end_all(hd_schedule *schedule, int rank, int64_t step)
+{
+    const hd_graph *g = schedule->graph;
+    const hd_node *node = hd_graph_node(g, rank, step);
+
+    if (node->kind != HD_NODE_COLLECTIVE) {
+        end_and_wake(schedule, rank, step);
+        end_and_wake(schedule, node->peer,
+                     hd_graph_same_run(g, rank, step, node->peer, node->link));
+        return;
+    }
+    for (int64_t i = g->meeting[node->link]; i < g->meeting[node->link + 1];
+         i++)
+        end_and_wake(schedule, g->member[i].rank,
+                     hd_graph_same_run(g, rank, step, g->member[i].rank,
+                                       g->member[i].step));
+}
+
+// ------------------------------------------------------------------- whole
+
+static hd_status allocate(hd_schedule *s, hd_diag *diag)
+{
+    const hd_graph *g = s->graph;
+    int64_t streams = (int64_t)g->nranks * g->nstreams;
+
+    HD_TRY(
+        hd_clear_array(streams, sizeof *s->cursor, diag, (void **)&s->cursor));
+    HD_TRY(hd_clear_array(streams, sizeof *s->next, diag, (void **)&s->next));
+    HD_TRY(hd_clear_array(s->runs * g->first[g->nranks], sizeof *s->state, diag,
+                          (void **)&s->state));
+    HD_TRY(hd_clear_array(s->runs * g->nmeetings, sizeof *s->met, diag,
+                          (void **)&s->met));
+    HD_TRY(
+        hd_clear_array(g->nranks, sizeof *s->queue, diag, (void **)&s->queue));
+    return hd_clear_array(g->nranks, sizeof *s->queued, diag,
+                          (void **)&s->queued);
+}
+
+hd_status hd_schedule_open(const hd_graph *graph, int runs, hd_diag *diag,
+                           hd_schedule *out)
+{
+    hd_schedule s = {.graph = graph, .runs = runs};
+    hd_status status = allocate(&s, diag);
+
+    if (status != HD_OK) {
+        hd_schedule_close(&s);
+        return status;
+    }
+    for (int rank = 0; rank < graph->nranks; rank++)
+        for (int stream = 0; stream < graph->nstreams; stream++)
+            find_next(&s, rank, stream);
+    *out = s;
+    return HD_OK;
+}
+
+void hd_schedule_close(hd_schedule *schedule)
+{
+    free(schedule->cursor);
+    free(schedule->next);
+    free(schedule->state);
+    free(schedule->met);
+    free(schedule->queue);
+    free(schedule->queued);
+    *schedule = (hd_schedule){0};
+}
