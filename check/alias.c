@@ -75,18 +75,17 @@ static bool is_allowed(const hd_graph *graph, int rank, const hd_op *op,
 
     if (hd_part_writes(operand))
         return false;
-    switch (op->code) {
-    case HD_OP_ALL_REDUCE:
-    case HD_OP_BROADCAST:
+    switch (hd_op_in_place(op)) {
+    case HD_IN_PLACE_NEVER:
+        break;
+    case HD_IN_PLACE_SAME:
         return are_same(graph->frame, result, operand);
-    case HD_OP_REDUCE_SCATTER:
-        return is_piece(graph->frame, operand, me, result);
-    case HD_OP_ALL_GATHER:
-        return is_piece(graph->frame, result, me, operand);
-    default:
-        return hd_op_is_elementwise(op) &&
-               are_same(graph->frame, result, operand);
+    case HD_IN_PLACE_PIECE:
+        return hd_op_is_led(op, 0)
+                   ? is_piece(graph->frame, result, me, operand)
+                   : is_piece(graph->frame, operand, me, result);
     }
+    return false;
 }
 
 static hd_status tell(const hd_graph *graph, int rank, int64_t step,

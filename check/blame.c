@@ -623,15 +623,13 @@ static void add_term(trail *t, terms *to, term add)
 
 static bool reduces(const hd_op *op)
 {
-    return (op->code == HD_OP_REDUCE_SCATTER || op->code == HD_OP_ALL_REDUCE) &&
-           hd_op_key(op, HD_KEY_MAX) == NULL;
+    return hd_op_move(op) != HD_MOVE_NONE && hd_op_fold(op) == HD_FOLD_SUM;
 }
 
 static bool is_sum(const hd_op *op)
 {
-    return op->code == HD_OP_SUM || op->code == HD_OP_ADD || reduces(op) ||
-           (op->code == HD_OP_MATMUL &&
-            hd_op_key(op, HD_KEY_ACCUMULATE) != NULL);
+    return hd_op_fold(op) == HD_FOLD_SUM || op->code == HD_OP_ADD ||
+           hd_op_key(op, HD_KEY_ACCUMULATE) != NULL;
 }
 
 static int64_t weight_of(const hd_work_item *item, int64_t k)
@@ -688,7 +686,7 @@ static void add_tensor_terms(trail *t, int64_t at, int64_t weight, int depth)
 
     if (t->status != HD_OK) // there are too many already
         return;
-    if (op != NULL && is_sum(op) && op->code != HD_OP_MATMUL &&
+    if (op != NULL && is_sum(op) && hd_op_family(op) != HD_FAMILY_PRODUCT &&
         depth < HD_MAX_EXPR_DEPTH)
         add_operands(t, op, i, weight, depth + 1);
     else if (op != NULL && hd_op_is_move(op) && depth < HD_MAX_EXPR_DEPTH) {
@@ -733,7 +731,7 @@ static bool find_source(const trail *t, const hd_change *c, link *out)
                       : -1;
         return out->at >= 0;
     }
-    if (reduces(node->op) || hd_op_key(node->op, HD_KEY_MAX) != NULL)
+    if (hd_op_fold(node->op) != HD_FOLD_NONE)
         return false;
     member = &g->member[g->meeting[node->link]];
     for (int64_t j = 0; j < g->meeting[node->link + 1] - g->meeting[node->link];
@@ -742,8 +740,8 @@ static bool find_source(const trail *t, const hd_change *c, link *out)
 
         to = hd_evaluation_piece(e, rank, step, true, j);
         i = element_at(&to, c->at);
-        if (i < 0 ||
-            (node->op->code == HD_OP_BROADCAST && member[j].rank != node->peer))
+        if (i < 0 || (hd_op_move(node->op) == HD_MOVE_BROADCAST &&
+                      member[j].rank != node->peer))
             continue;
         from =
             hd_evaluation_piece(e, member[j].rank, member[j].step, false, me);
@@ -808,7 +806,7 @@ static void add_step_terms(trail *t, const hd_change *c, int64_t weight,
         add_reduced(t, c, weight, depth);
         return;
     }
-    if (item.op->code == HD_OP_MATMUL) {
+    if (hd_op_family(item.op) == HD_FAMILY_PRODUCT) {
         add_accumulated(t, c, rank, step, weight, depth);
         return;
     }
@@ -1021,7 +1019,7 @@ static bool turns(const trail *t, const link *made, const hd_op *tensor)
 static void print_difference(const trail *t, const hd_op *host,
                              const hd_op *tensor, hd_text *text)
 {
-    if (host->code == HD_OP_COPY) { // else it is a move
+    if (hd_op_family(host) == HD_FAMILY_COPY) { // else it is a move
         hd_text_printf(text,
                        "rounds %s to %s, which the tensor program does not",
                        hd_dtype_text(host->view[1].buffer->type.dtype),
@@ -1131,7 +1129,19 @@ static bool find_misshapen(const trail *t, link *out)
 // What no sum can make, whatever its operands.
 static bool is_no_sum(const hd_op *op)
 {
-    return op->code == HD_OP_MAX || hd_op_act(op->code) != HD_ACT_NONE;
+    switch (hd_op_info_get(op->code)->map) {
+    case HD_MAP_NONE:
+        return hd_op_fold(op) != HD_FOLD_NONE && !is_sum(op);
+    case HD_MAP_ADD:
+    case HD_MAP_MUL:
+    case HD_MAP_SCALE:
+        return false;
+    case HD_MAP_RELU:
+    case HD_MAP_GELU:
+    case HD_MAP_SILU:
+        break;
+    }
+    return true;
 }
 
 static hd_status judge_sum(trail *t, const link *made, const hd_change *c)

@@ -169,7 +169,6 @@ hd_tile hd_evaluation_piece(const hd_evaluation *e, int rank, int64_t step,
                             bool result, int64_t i)
 {
     const hd_node *node = hd_graph_node(e->graph, rank, step);
-    hd_opcode code = node->op->code;
     hd_tile none = {.ndims = -1};
     int64_t at = node->part + (result ? 0 : node->op->noutputs);
     hd_tile tile;
@@ -177,8 +176,7 @@ hd_tile hd_evaluation_piece(const hd_evaluation *e, int rank, int64_t step,
     if (result ? node->op->noutputs == 0 : node->op->ninputs == 0)
         return none;
     tile = tile_of(e, rank, &e->graph->part[at]);
-    if (code == HD_OP_ALL_TO_ALL || (code == HD_OP_ALL_GATHER && result) ||
-        (code == HD_OP_REDUCE_SCATTER && !result))
+    if (hd_op_is_led(node->op, result ? 0 : node->op->noutputs))
         tile = hd_tile_slice(&tile, 0, i);
     return tile;
 }
@@ -225,13 +223,13 @@ static void reduce_to(hd_evaluation *e, hd_member who, const hd_tile *to,
                       const hd_tile *from, int64_t n)
 {
     const hd_op *op = hd_graph_node(e->graph, who.rank, who.step)->op;
-    bool max = hd_op_key(op, HD_KEY_MAX) != NULL;
+    hd_fold fold = hd_op_fold(op);
     int64_t elements = hd_tile_elements(to);
 
     write_as(e, who);
     for (int64_t i = 0; i < elements; i++)
         hd_values_put(&e->local, hd_tile_place(to, i),
-                      hd_tiles_reduce(&e->local, max, from, n, i));
+                      hd_tiles_reduce(&e->local, fold, from, n, i));
 }
 
 // Where every rank has the same sum, it is made once and copied: it may be in
@@ -298,20 +296,25 @@ static hd_status meet(hd_evaluation *e, const hd_node *node)
     int64_t n = g->meeting[node->link + 1] - g->meeting[node->link];
     hd_tile *from;
 
-    switch (node->op->code) {
-    case HD_OP_REDUCE_SCATTER:
-    case HD_OP_ALL_REDUCE:
+    switch (hd_op_move(node->op)) {
+    case HD_MOVE_REDUCE_SCATTER:
+    case HD_MOVE_ALL_REDUCE:
         HD_TRY(hd_clear_array(n, sizeof *from, e->diag, (void **)&from));
-        reduce(e, member, n, node->op->code == HD_OP_REDUCE_SCATTER, from);
+        reduce(e, member, n, hd_op_is_led(node->op, 1), from);
         free(from);
         return HD_OK;
-    case HD_OP_BROADCAST:
+    case HD_MOVE_BROADCAST:
         broadcast(e, member, n, node->peer);
         return HD_OK;
-    default:
-        exchange(e, member, n);
-        return HD_OK;
+    case HD_MOVE_ALL_GATHER:
+    case HD_MOVE_ALL_TO_ALL:
+    case HD_MOVE_SEND:
+    case HD_MOVE_RECV:
+    case HD_MOVE_NONE:
+        break;
     }
+    exchange(e, member, n);
+    return HD_OK;
 }
 
 static hd_status evaluate_step(void *context, int rank, int64_t step)

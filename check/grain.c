@@ -192,22 +192,28 @@ static void pair_dims(const builder *b, const hd_module *module,
     int i, j;
     shape rest;
 
-    switch (op->code) {
-    case HD_OP_MATMUL:
+    switch (hd_op_family(op)) {
+    case HD_FAMILY_PRODUCT:
         pair_matmul(b, op, s);
         return;
-    case HD_OP_TRANSPOSE:
+    case HD_FAMILY_TRANSPOSE:
         i = dim_of(module, op, HD_KEY_DIM0, s->ndims - 2);
         j = dim_of(module, op, HD_KEY_DIM1, s->ndims - 1);
         for (int d = 0; d < s->ndims; d++)
             join(b, s[0].dim[d], s[1].dim[d == i ? j : d == j ? i : d]);
         return;
-    default:
+    case HD_FAMILY_COPY:
+    case HD_FAMILY_MAP:
+    case HD_FAMILY_FOLD:
         i = dim_of(module, op, HD_KEY_DIM, -1);
         rest = without(&s[1], i);
         join_last(b, &s[0], &rest);
         for (int k = 2; k < n; k++)
             join_last(b, &s[k], &s[0]);
+        return;
+    case HD_FAMILY_MOVE:
+    case HD_FAMILY_SYNC:
+        return;
     }
 }
 
@@ -240,18 +246,11 @@ static void pair_block(const builder *b, bool dense, const hd_block *block)
 
 // ---------------------------------------------------------------- transfers
 
-// What of a transfer's views has one index a rank in front?
-static bool leads_with_ranks(hd_opcode code, bool result)
-{
-    return code == HD_OP_ALL_TO_ALL || (code == HD_OP_ALL_GATHER && result) ||
-           (code == HD_OP_REDUCE_SCATTER && !result);
-}
-
 static shape piece_of(const builder *b, const hd_op *op, int view)
 {
     shape s = shape_of(b, false, &op->view[view]);
 
-    if (!leads_with_ranks(op->code, view < op->noutputs))
+    if (!hd_op_is_led(op, view))
         return s;
     narrow(b, s.dim[0], 1);
     return without(&s, 0);

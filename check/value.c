@@ -5,6 +5,7 @@
 #include "check/value.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/array.h"
 #include "base/dtype.h"
@@ -13,9 +14,9 @@
 // Keys below 100 are those of memories.
 enum {
     KEY_CONVERT = 100, // and the dtype
-    KEY_ACT = 200,     // and the activation
-    KEY_MAX = 300,     // of a set
-    KEY_OPERAND,       // of a set's member
+    KEY_MAP = 200,     // and the map's name
+    KEY_FOLD = 300,    // of a set, and the fold
+    KEY_OPERAND = 400, // of a set's member
     KEY_TRUNCATE,
     KEY_LEFT, // of an integer product: the factor
 };
@@ -98,22 +99,23 @@ static hd_status grow_maxima(hd_values *values)
 }
 
 // What an operand adds to a maximum: one that is a maximum, all that it is of.
-static uint64_t part_of_maximum(const hd_values *values, uint64_t value)
+static uint64_t part_of_maximum(const hd_values *values, hd_fold fold,
+                                uint64_t value)
 {
     const hd_maximum *known =
         values->maxima_room > 0 && value != 0
             ? &values->maximum[maximum_slot(values, value)]
             : NULL;
 
-    return known != NULL && known->value == value
+    return known != NULL && known->value == value && known->fold == fold
                ? known->of
                : hd_field_mix(KEY_OPERAND, value);
 }
 
 // The maximum of which those are the parts, added up.
-static uint64_t make_maximum(hd_values *values, uint64_t parts)
+static uint64_t make_maximum(hd_values *values, hd_fold fold, uint64_t parts)
 {
-    hd_maximum m = {hd_field_mix(KEY_MAX, parts), parts};
+    hd_maximum m = {hd_field_mix(KEY_FOLD + fold, parts), parts, fold};
     int64_t slot;
 
     if (2 * (values->nmaxima + 1) > values->maxima_room)
@@ -175,19 +177,28 @@ void hd_tile_copy(hd_values *values, const hd_tile *to, const hd_tile *from)
         hd_values_put(values, hd_tile_place(to, i), load(values, from, i));
 }
 
-uint64_t hd_tiles_reduce(hd_values *values, bool max, const hd_tile *from,
+// What an operand adds to what is joined of several, and what that becomes.
+static uint64_t part_of(const hd_values *values, hd_fold fold, uint64_t x)
+{
+    return fold == HD_FOLD_SUM ? x : part_of_maximum(values, fold, x);
+}
+
+static uint64_t whole_of(hd_values *values, hd_fold fold, uint64_t parts)
+{
+    return fold == HD_FOLD_SUM ? parts : make_maximum(values, fold, parts);
+}
+
+uint64_t hd_tiles_reduce(hd_values *values, hd_fold fold, const hd_tile *from,
                          int64_t n, int64_t i)
 {
     uint64_t total = 0;
 
     if (n == 1)
         return load(values, &from[0], i);
-    for (int64_t k = 0; k < n; k++) {
-        uint64_t x = load(values, &from[k], i);
-
-        total = hd_field_add(total, max ? part_of_maximum(values, x) : x);
-    }
-    return max ? make_maximum(values, total) : total;
+    for (int64_t k = 0; k < n; k++)
+        total = hd_field_add(total,
+                             part_of(values, fold, load(values, &from[k], i)));
+    return whole_of(values, fold, total);
 }
 
 // -------------------------------------------------------------- conversions
@@ -239,11 +250,6 @@ static uint64_t convert(hd_dtype from, hd_dtype to, uint64_t x)
     return is_exact(from, to) ? x : hd_field_mix(KEY_CONVERT + to, x);
 }
 
-static uint64_t activate(hd_act act, uint64_t x)
-{
-    return act == HD_ACT_NONE ? x : hd_field_mix(KEY_ACT + act, x);
-}
-
 static hd_dtype dtype_of(const hd_op *op, int view)
 {
     return op->view[view].buffer->type.dtype;
@@ -292,33 +298,71 @@ static uint64_t scaled(const hd_values *values, const hd_work_item *item,
                         hd_field_add(x, hd_field_mix(KEY_LEFT, factor)));
 }
 
-static uint64_t compute_element(hd_values *values, const hd_work_item *item,
-                                int64_t i)
+// Whatever rows there are beside it, so that findings stay what they are.
+static uint64_t key_of(hd_map map)
 {
-    const hd_op *op = item->op;
-    int n = op->noutputs + op->ninputs;
-    uint64_t result = load(values, &item->tile[1], i);
+    const char *text = hd_map_text(map);
 
-    for (int k = 2; k < n; k++) {
-        // An operand that lacks leading dimensions repeats.
-        uint64_t next =
-            load(values, &item->tile[k], i % hd_tile_elements(&item->tile[k]));
+    return KEY_MAP + ((uint64_t)hd_name_hash(text, strlen(text)) << 16);
+}
 
-        if (op->code == HD_OP_MAX)
-            result =
-                hd_field_add(k == 2 ? part_of_maximum(values, result) : result,
-                             part_of_maximum(values, next));
-        else if (op->code == HD_OP_MUL)
-            result = hd_field_multiply(result, next);
-        else
-            result = hd_field_add(result, next);
+// What the map makes of x, and of a second operand y.
+static uint64_t map_value(hd_map map, uint64_t x, uint64_t y)
+{
+    switch (map) {
+    case HD_MAP_NONE:
+    case HD_MAP_SCALE: // `scaled`
+        break;
+    case HD_MAP_ADD:
+        return hd_field_add(x, y);
+    case HD_MAP_MUL:
+        return hd_field_multiply(x, y);
+    case HD_MAP_RELU:
+    case HD_MAP_GELU:
+    case HD_MAP_SILU:
+        return hd_field_mix(key_of(map), x);
     }
-    if (op->code == HD_OP_MAX && op->ninputs > 1)
-        result = make_maximum(values, result);
-    if (op->code == HD_OP_SCALE)
-        result = scaled(values, item, result);
-    result = activate(hd_op_act(op->code), result);
-    return convert(dtype_of(op, 1), dtype_of(op, 0), result);
+    return x;
+}
+
+static uint64_t fold_elements(hd_values *values, const hd_work_item *item,
+                              int64_t i)
+{
+    hd_fold fold = hd_op_fold(item->op);
+    uint64_t total = 0;
+
+    if (item->op->ninputs == 1)
+        return load(values, &item->tile[1], i);
+    for (int k = 1; k <= item->op->ninputs; k++)
+        total = hd_field_add(
+            total, part_of(values, fold, load(values, &item->tile[k], i)));
+    return whole_of(values, fold, total);
+}
+
+static uint64_t map_element(const hd_values *values, const hd_work_item *item,
+                            int64_t i)
+{
+    hd_map map = hd_op_info_get(item->op->code)->map;
+    const hd_tile *second = &item->tile[item->op->ninputs];
+    uint64_t x = load(values, &item->tile[1], i);
+    // An operand that lacks leading dimensions repeats.
+    uint64_t y = load(values, second, i % hd_tile_elements(second));
+
+    return map == HD_MAP_SCALE ? scaled(values, item, x) : map_value(map, x, y);
+}
+
+static void compute_elements(hd_values *values, const hd_work_item *item)
+{
+    int64_t n = hd_tile_elements(&item->tile[0]);
+    bool folds = hd_op_fold(item->op) != HD_FOLD_NONE;
+
+    for (int64_t i = 0; i < n; i++) {
+        uint64_t x = folds ? fold_elements(values, item, i)
+                           : map_element(values, item, i);
+
+        hd_values_put(values, hd_tile_place(&item->tile[0], i),
+                      convert(dtype_of(item->op, 1), dtype_of(item->op, 0), x));
+    }
 }
 
 static int dim_of(const hd_work_item *item, hd_key_code code, int fallback)
@@ -347,7 +391,7 @@ static hd_tile transposed(const hd_work_item *item)
 static void compute_reduction(hd_values *values, const hd_work_item *item)
 {
     const hd_tile *out = &item->tile[0], *in = &item->tile[1];
-    bool max = item->op->code == HD_OP_MAX;
+    hd_fold fold = hd_op_fold(item->op);
     int dim = dim_of(item, HD_KEY_DIM, 0);
     int64_t n = hd_tile_elements(out), terms = in->extent[dim];
 
@@ -359,13 +403,13 @@ static void compute_reduction(hd_values *values, const hd_work_item *item)
             uint64_t x = load(values, &slice, i);
             int64_t weight = hd_sieve_weight(in->unit[dim], k);
 
-            if (max && terms > 1)
-                x = part_of_maximum(values, x);
+            if (terms > 1)
+                x = part_of(values, fold, x);
             total = hd_field_add(
                 total, hd_field_multiply(x, hd_field_of_integer(weight)));
         }
-        if (max && terms > 1)
-            total = make_maximum(values, total);
+        if (terms > 1)
+            total = whole_of(values, fold, total);
         hd_values_put(values, hd_tile_place(out, i), total);
     }
 }
@@ -453,7 +497,8 @@ static void compute_matmul(hd_values *values, const hd_work_item *item)
             hd_values_put(
                 values, hd_tile_place(aux, i),
                 convert(dtype_of(op, 1), aux_key->view.buffer->type.dtype, x));
-        x = activate(act != NULL ? act->act : HD_ACT_NONE, x);
+        if (act != NULL)
+            x = map_value(hd_act_map(act->act), x, x);
         if (hd_op_key(op, HD_KEY_ACCUMULATE) != NULL)
             x = hd_field_add(x, load(values, out, i));
         hd_values_put(values, hd_tile_place(out, i),
@@ -465,47 +510,50 @@ static void compute_matmul(hd_values *values, const hd_work_item *item)
 
 static bool reduces_dim(const hd_op *op)
 {
-    return (op->code == HD_OP_SUM || op->code == HD_OP_MAX) &&
+    return hd_op_family(op) == HD_FAMILY_FOLD &&
            hd_op_key(op, HD_KEY_DIM) != NULL;
 }
 
 void hd_compute(hd_values *values, const hd_work_item *item)
 {
-    int64_t n = hd_tile_elements(&item->tile[0]);
     hd_tile in;
 
-    if (item->op->code == HD_OP_MATMUL) {
-        compute_matmul(values, item);
-    } else if (item->op->code == HD_OP_TRANSPOSE) {
+    switch (hd_op_family(item->op)) {
+    case HD_FAMILY_COPY:
+    case HD_FAMILY_MAP:
+        compute_elements(values, item);
+        return;
+    case HD_FAMILY_FOLD:
+        if (reduces_dim(item->op))
+            compute_reduction(values, item);
+        else
+            compute_elements(values, item);
+        return;
+    case HD_FAMILY_TRANSPOSE:
         in = transposed(item);
         hd_tile_copy(values, &item->tile[0], &in);
-    } else if (reduces_dim(item->op)) {
-        compute_reduction(values, item);
-    } else {
-        for (int64_t i = 0; i < n; i++)
-            hd_values_put(values, hd_tile_place(&item->tile[0], i),
-                          compute_element(values, item, i));
+        return;
+    case HD_FAMILY_PRODUCT:
+        compute_matmul(values, item);
+        return;
+    case HD_FAMILY_MOVE:
+    case HD_FAMILY_SYNC:
+        return;
     }
 }
 
 bool hd_op_is_move(const hd_op *op)
 {
-    switch (op->code) {
-    case HD_OP_COPY:
-    case HD_OP_SET:
-        return is_exact(dtype_of(op, 1), dtype_of(op, 0));
-    case HD_OP_TRANSPOSE:
-        return true;
-    default:
-        return false;
-    }
+    return hd_op_family(op) == HD_FAMILY_TRANSPOSE ||
+           (hd_op_family(op) == HD_FAMILY_COPY &&
+            is_exact(dtype_of(op, 1), dtype_of(op, 0)));
 }
 
 // ------------------------------------------------------------------ origins
 
 int64_t hd_compute_terms(const hd_work_item *item, int view)
 {
-    if (item->op->code == HD_OP_MATMUL && (view == 1 || view == 2))
+    if (hd_op_family(item->op) == HD_FAMILY_PRODUCT && (view == 1 || view == 2))
         return product_of(item).k;
     if (reduces_dim(item->op) && view == 1)
         return item->tile[1].extent[dim_of(item, HD_KEY_DIM, 0)];
@@ -525,7 +573,8 @@ int64_t hd_compute_place(const hd_work_item *item, int64_t i, int view,
     hd_tile part;
     product p;
 
-    if (item->op->code == HD_OP_MATMUL && (view == 1 || view == 2)) {
+    if (hd_op_family(item->op) == HD_FAMILY_PRODUCT &&
+        (view == 1 || view == 2)) {
         p = product_of(item);
         return hd_tile_place(tile, view == 1 ? left_of(&p, i, k)
                                              : right_of(&p, i, k));
@@ -534,7 +583,7 @@ int64_t hd_compute_place(const hd_work_item *item, int64_t i, int view,
         part = hd_tile_slice(tile, dim_of(item, HD_KEY_DIM, 0), k);
         return hd_tile_place(&part, i);
     }
-    if (item->op->code == HD_OP_TRANSPOSE) {
+    if (hd_op_family(item->op) == HD_FAMILY_TRANSPOSE) {
         part = transposed(item);
         return hd_tile_place(&part, i);
     }

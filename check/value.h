@@ -15,10 +15,11 @@ typedef struct hd_change {
     uint64_t before, value;
 } hd_change;
 
-// The maximum of several: any of them in any order, so `of` is the sum of a
-// random function of each, and `value` a random function of that.
+// The maximum, or minimum, of several: any of them in any order, so `of` is the
+// sum of a random function of each, and `value` a random function of that.
 typedef struct hd_maximum {
     uint64_t value, of;
+    hd_fold fold;
 } hd_maximum;
 
 typedef struct hd_values {
@@ -64,8 +65,8 @@ int64_t hd_tile_place(const hd_tile *tile, int64_t i);
 hd_tile hd_tile_slice(const hd_tile *tile, int d, int64_t i);
 
 void hd_tile_copy(hd_values *values, const hd_tile *to, const hd_tile *from);
-// The sum, or maximum, of element i of each.
-uint64_t hd_tiles_reduce(hd_values *values, bool max, const hd_tile *from,
+// Element i of each, joined.
+uint64_t hd_tiles_reduce(hd_values *values, hd_fold fold, const hd_tile *from,
                          int64_t n, int64_t i);
 void hd_compute(hd_values *values, const hd_work_item *item);
 // How many terms all its results have together.

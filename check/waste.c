@@ -206,18 +206,19 @@ static bool is_acknowledgement(const hd_op *op)
 
 static bool is_told_of(const hd_op *op)
 {
-    switch (op->code) {
-    case HD_OP_SEND: // who receives it is told
-    case HD_OP_FORK:
-    case HD_OP_JOIN:
+    switch (hd_op_sync(op)) {
+    case HD_SYNC_FORK:
+    case HD_SYNC_JOIN:
         return false;
-    case HD_OP_RECORD: // an argument is the caller's to wait for
+    case HD_SYNC_RECORD: // an argument is the caller's to wait for
         return op->view[0].buffer->role == HD_TEMP;
-    case HD_OP_WAIT:
+    case HD_SYNC_WAIT:
         return true;
-    default:
-        return op->noutputs > 0 && !is_acknowledgement(op);
+    case HD_SYNC_NONE:
+        break;
     }
+    // Who receives what is sent is told.
+    return op->noutputs > 0 && !is_acknowledgement(op);
 }
 
 static hd_status visit_step(scan *s, int64_t *nrecords)

@@ -5,6 +5,7 @@
 // stores is rounded, also where the next step takes it from a register.
 #include "codegen/body.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "base/dtype.h"
@@ -24,21 +25,22 @@ void hd_body_begin(hd_text *body, hd_lane lane, hd_dtype dtype,
     hd_text_puts(body, ";\n");
 }
 
-void hd_body_combine(hd_text *body, hd_lane lane, hd_dtype dtype, hd_opcode how,
-                     const char *code)
+void hd_body_join(hd_text *body, hd_lane lane, hd_dtype dtype, hd_fold fold,
+                  const char *code)
 {
     hd_text_printf(body, "    {\n    const %s z = ", hd_lane_text(lane));
     hd_prelude_load(body, dtype, lane, code);
-    // A NaN on either side is the maximum, so that none is lost.
-    if (how == HD_OP_MAX)
-        hd_text_puts(body, ";\n    y = y > z || y != y ? y : z;\n    }\n");
-    else if (lane == HD_LANE_INTEGER) // unsigned arithmetic wraps
-        hd_text_printf(body, ";\n    y = (i64)((u64)y %c (u64)z);\n    }\n",
-                       how == HD_OP_MUL ? '*' : '+');
-    else
-        hd_text_printf(body, ";\n    y = %s_%s(y, z);\n    }\n",
-                       how == HD_OP_MUL ? "product" : "total",
-                       hd_lane_text(lane));
+    hd_text_puts(body, ";\n    y = ");
+    hd_prelude_fold(body, fold, lane, "y", "z");
+    hd_text_puts(body, ";\n    }\n");
+}
+
+void hd_body_second(hd_text *body, hd_lane lane, hd_dtype dtype,
+                    const char *code)
+{
+    hd_text_printf(body, "    const %s z = ", hd_lane_text(lane));
+    hd_prelude_load(body, dtype, lane, code);
+    hd_text_puts(body, ";\n");
 }
 
 int hd_body_find_span(const hd_step *step, hd_key_code code)
@@ -90,23 +92,45 @@ void hd_body_scale(hd_text *body, hd_lane lane, const hd_key *key,
                        hd_lane_text(lane), factor);
 }
 
-void hd_body_activate(hd_text *body, hd_lane lane, hd_act act)
-{
-    const char *suffix = hd_lane_text(lane);
+// What y becomes, with a second operand z. `$` stands for the lane; integers
+// wrap, which unsigned arithmetic does.
+typedef struct formula {
+    const char *real, *whole;
+} formula;
 
-    switch (act) {
-    case HD_ACT_NONE:
-        return;
-    case HD_ACT_RELU: // keeps a NaN
-        hd_text_puts(body, "    y = y < 0 ? 0 : y;\n");
-        return;
-    case HD_ACT_GELU:
-        hd_text_printf(body, "    y = gelu_%s(y);\n", suffix);
-        return;
-    case HD_ACT_SILU:
-        hd_text_printf(body, "    y = silu_%s(y);\n", suffix);
-        return;
+static formula formula_of(hd_map map)
+{
+    switch (map) {
+    case HD_MAP_NONE:
+    case HD_MAP_SCALE: // hd_body_scale
+        break;
+    case HD_MAP_ADD:
+        return (formula){"total_$(y, z)", "(i64)((u64)y + (u64)z)"};
+    case HD_MAP_MUL:
+        return (formula){"product_$(y, z)", "(i64)((u64)y * (u64)z)"};
+    case HD_MAP_RELU: // keeps a NaN
+        return (formula){"y < 0 ? 0 : y", NULL};
+    case HD_MAP_GELU:
+        return (formula){"gelu_$(y)", NULL};
+    case HD_MAP_SILU:
+        return (formula){"silu_$(y)", NULL};
     }
+    return (formula){"y", "y"};
+}
+
+void hd_body_map(hd_text *body, hd_lane lane, hd_map map)
+{
+    formula formula = formula_of(map);
+    const char *from = lane == HD_LANE_INTEGER ? formula.whole : formula.real;
+
+    assert(from != NULL); // the verifier has refused integers
+    hd_text_puts(body, "    y = ");
+    for (; *from != '\0'; from++)
+        if (*from == '$')
+            hd_text_puts(body, hd_lane_text(lane));
+        else
+            hd_text_add(body, from, 1);
+    hd_text_puts(body, ";\n");
 }
 
 void hd_body_store(hd_text *body, hd_lane lane, hd_dtype dtype, const char *to)

@@ -13,15 +13,18 @@ hd_lane hd_body_lane(hd_dtype dtype);
 // y is the value of the code of a dtype.
 void hd_body_begin(hd_text *body, hd_lane lane, hd_dtype dtype,
                    const char *code);
-// y and the value of another code are added, multiplied, or the larger is
-// taken.
-void hd_body_combine(hd_text *body, hd_lane lane, hd_dtype dtype, hd_opcode how,
-                     const char *code);
+// y and the value of another code are joined.
+void hd_body_join(hd_text *body, hd_lane lane, hd_dtype dtype, hd_fold fold,
+                  const char *code);
+// z is the value of a second operand's code.
+void hd_body_second(hd_text *body, hd_lane lane, hd_dtype dtype,
+                    const char *code);
+// y becomes what the map makes of it, and of z. Not of `scale`.
+void hd_body_map(hd_text *body, hd_lane lane, hd_map map);
 // y times the key's factor, which is the expression `factor` if it is in
 // memory. The key may be NULL.
 void hd_body_scale(hd_text *body, hd_lane lane, const hd_key *key,
                    const char *factor);
-void hd_body_activate(hd_text *body, hd_lane lane, hd_act act);
 // y is stored in `to`.
 void hd_body_store(hd_text *body, hd_lane lane, hd_dtype dtype, const char *to);
 

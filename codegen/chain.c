@@ -33,7 +33,8 @@ static bool is_plain_copy(const hd_step *step)
 // fork and a join concern all streams.
 static bool ends_stream(const hd_step *step, int stream)
 {
-    return step->op->code == HD_OP_FORK || step->op->code == HD_OP_JOIN ||
+    return hd_op_sync(step->op) == HD_SYNC_FORK ||
+           hd_op_sync(step->op) == HD_SYNC_JOIN ||
            (step->stream == stream && !hd_op_is_elementwise(step->op));
 }
 

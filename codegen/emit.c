@@ -3,6 +3,7 @@
 // body is those of its steps, one after the other.
 #include "codegen/emit.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -62,22 +63,53 @@ static void write_copy(const hd_step *step, const names *names, hd_text *body)
     hd_body_store(body, lane, to, names->span[0]);
 }
 
-static void write_step(const hd_step *step, const names *names, hd_text *body)
+static void write_fold(const hd_step *step, const names *names, hd_text *body)
 {
-    hd_opcode code = step->op->code;
     hd_dtype dtype = dtype_of(step, 0);
     hd_lane lane = hd_body_lane(dtype);
 
-    if (code == HD_OP_COPY || code == HD_OP_TRANSPOSE) {
-        write_copy(step, names, body);
-        return;
-    }
     hd_body_begin(body, lane, dtype, names->span[1]);
     for (int i = 2; i <= step->op->ninputs; i++)
-        hd_body_combine(body, lane, dtype, code, names->span[i]);
-    hd_body_scale(body, lane, hd_op_key(step->op, HD_KEY_BY), names->factor);
-    hd_body_activate(body, lane, hd_op_act(code));
+        hd_body_join(body, lane, dtype, hd_op_fold(step->op), names->span[i]);
     hd_body_store(body, lane, dtype, names->span[0]);
+}
+
+static void write_map(const hd_step *step, const names *names, hd_text *body)
+{
+    hd_dtype dtype = dtype_of(step, 0);
+    hd_lane lane = hd_body_lane(dtype);
+    hd_map map = hd_op_info_get(step->op->code)->map;
+
+    hd_body_begin(body, lane, dtype, names->span[1]);
+    if (step->op->ninputs == 2)
+        hd_body_second(body, lane, dtype, names->span[2]);
+    if (map == HD_MAP_SCALE)
+        hd_body_scale(body, lane, hd_op_key(step->op, HD_KEY_BY),
+                      names->factor);
+    else
+        hd_body_map(body, lane, map);
+    hd_body_store(body, lane, dtype, names->span[0]);
+}
+
+static void write_step(const hd_step *step, const names *names, hd_text *body)
+{
+    switch (hd_op_family(step->op)) {
+    case HD_FAMILY_COPY:
+    case HD_FAMILY_TRANSPOSE:
+        write_copy(step, names, body);
+        return;
+    case HD_FAMILY_MAP:
+        write_map(step, names, body);
+        return;
+    case HD_FAMILY_FOLD:
+        write_fold(step, names, body);
+        return;
+    case HD_FAMILY_PRODUCT:
+    case HD_FAMILY_MOVE:
+    case HD_FAMILY_SYNC:
+        break;
+    }
+    assert(!"a kernel of one element's function");
 }
 
 static hd_status emit_one(const hd_step *step, hd_nest *nest, hd_text *out,
@@ -239,7 +271,8 @@ static hd_status emit_reduction(const hd_step *step, hd_text *out,
 
     o->walked = true;
     o->walk = in->stride[dim];
-    nest.inner = step->op->code == HD_OP_MAX ? HD_INNER_MAX : HD_INNER_SUM;
+    nest.inner = HD_INNER_FOLD;
+    nest.fold = hd_op_fold(step->op);
     nest.trips = in->extent[dim];
     nest.lane = hd_body_lane(dtype);
     hd_text_printf(&body, "    %s y = x;\n", hd_lane_text(nest.lane));
@@ -251,7 +284,7 @@ static hd_status emit_reduction(const hd_step *step, hd_text *out,
 
 // ------------------------------------------------------------------- entry
 
-hd_status hd_emit_reduce(hd_dtype dtype, bool max, int operands,
+hd_status hd_emit_reduce(hd_dtype dtype, hd_fold fold, int operands,
                          int64_t elements, hd_diag *diag, hd_text *out,
                          hd_kernel_grid *grid)
 {
@@ -276,7 +309,7 @@ hd_status hd_emit_reduce(hd_dtype dtype, bool max, int operands,
         char code[16];
 
         snprintf(code, sizeof code, "c%d", i);
-        hd_body_combine(&body, lane, dtype, max ? HD_OP_MAX : HD_OP_SUM, code);
+        hd_body_join(&body, lane, dtype, fold, code);
     }
     hd_body_store(&body, lane, dtype, "*c0");
     status = hd_body_emit(&nest, &body, out, grid);
@@ -287,35 +320,29 @@ hd_status hd_emit_reduce(hd_dtype dtype, bool max, int operands,
 hd_status hd_emit_step(const hd_step *step, hd_diag *diag, hd_text *out,
                        hd_kernel_grid *grid)
 {
-    switch (step->op->code) {
-    case HD_OP_COPY:
+    switch (hd_op_family(step->op)) {
+    case HD_FAMILY_COPY:
+    case HD_FAMILY_MAP:
         return emit_elementwise(step, out, grid);
-    case HD_OP_TRANSPOSE:
+    case HD_FAMILY_FOLD:
+        return step->dim[0] >= 0 ? emit_reduction(step, out, grid)
+                                 : emit_elementwise(step, out, grid);
+    case HD_FAMILY_TRANSPOSE:
         return emit_transpose(step, out, grid);
-    case HD_OP_MATMUL:
+    case HD_FAMILY_PRODUCT:
         return hd_matmul_emit(step, out, grid);
-    case HD_OP_SUM:
-    case HD_OP_MAX:
-        if (step->dim[0] >= 0)
-            return emit_reduction(step, out, grid);
-        return emit_elementwise(step, out, grid);
-    case HD_OP_ADD:
-    case HD_OP_MUL:
-    case HD_OP_SCALE:
-    case HD_OP_RELU:
-    case HD_OP_GELU:
-    case HD_OP_SILU:
-        return emit_elementwise(step, out, grid);
-    default:
-        return hd_fail(diag, HD_UNSUPPORTED, "%s is no operation of a kernel",
-                       hd_op_info_get(step->op->code)->text);
+    case HD_FAMILY_MOVE:
+    case HD_FAMILY_SYNC:
+        break;
     }
+    return hd_fail(diag, HD_UNSUPPORTED, "%s is no operation of a kernel",
+                   hd_op_info_get(step->op->code)->text);
 }
 
 hd_status hd_emit_epilogue(const hd_step *step, hd_diag *diag, hd_text *out,
                            hd_kernel_grid *grid)
 {
-    if (step->op->code != HD_OP_MATMUL)
+    if (hd_op_family(step->op) != HD_FAMILY_PRODUCT)
         return hd_fail(diag, HD_UNSUPPORTED, "%s has no epilogue",
                        hd_op_info_get(step->op->code)->text);
     return hd_matmul_finish(step, out, grid);

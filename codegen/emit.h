@@ -44,18 +44,18 @@ hd_status hd_emit_chain(const hd_chain *chain, hd_text *out,
 hd_status hd_emit_epilogue(const hd_step *step, hd_diag *diag, hd_text *out,
                            hd_kernel_grid *grid);
 
-// at[0][i] = the sum, or the maximum, of at[1 + k][i] over k < operands, in
-// that order, for `elements` elements; accumulated in f32 (f64 and integers in
-// their own type) and rounded once. at[0] may be one of the operands.
-hd_status hd_emit_reduce(hd_dtype dtype, bool max, int operands,
+// at[0][i] = at[1 + k][i] over k < operands joined by `fold`, in that order,
+// for `elements` elements; accumulated in f32 (f64 and integers in their own
+// type) and rounded once. at[0] may be one of the operands.
+hd_status hd_emit_reduce(hd_dtype dtype, hd_fold fold, int operands,
                          int64_t elements, hd_diag *diag, hd_text *out,
                          hd_kernel_grid *grid);
 
 // at[k][i] = at[copies][i] for `bytes` bytes and k < copies, on few SMs. When
 // all of that can be seen by every device, the `flags` words of 32 bits at
 // at[copies + 1 + f] become at[copies + 1 + flags]. The word of 32 bits at
-// at[copies + 2 + flags], in this device's memory, is 0 before and after: blocks
-// that are done are counted there.
+// at[copies + 2 + flags], in this device's memory, is 0 before and after:
+// blocks that are done are counted there.
 hd_status hd_emit_spread(int copies, int flags, int64_t bytes, hd_diag *diag,
                          hd_text *out, hd_kernel_grid *grid);
 

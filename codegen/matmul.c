@@ -87,7 +87,8 @@ static hd_status emit_rest(const hd_step *step, hd_nest *nest,
         snprintf(to, sizeof to, "*c%d", parts->aux);
         hd_body_store(body, lane, nest->operand[parts->aux].dtype, to);
     }
-    hd_body_activate(body, lane, act != NULL ? act->act : HD_ACT_NONE);
+    if (act != NULL)
+        hd_body_map(body, lane, hd_act_map(act->act));
     if (nest->operand[0].read)
         add_value(body, nest, lane, 0);
     hd_body_store(body, lane, nest->operand[0].dtype, "*c0");

@@ -222,12 +222,7 @@ static void add_reduction(const hd_nest *nest, int width, hd_text *text)
         text, "            %s {\n                const %s y = ", each, lane);
     hd_prelude_load(text, o->dtype, nest->lane, code);
     hd_text_printf(text, ";\n                %s = s == 0 ? y : ", x);
-    if (nest->inner == HD_INNER_MAX)
-        hd_text_printf(text, "%s > y || %s != %s ? %s : y", x, x, x, x);
-    else if (nest->lane == HD_LANE_INTEGER) // unsigned arithmetic wraps
-        hd_text_printf(text, "(i64)((u64)%s + (u64)y)", x);
-    else
-        hd_text_printf(text, "%s + y", x);
+    hd_prelude_fold(text, nest->fold, nest->lane, x, "y");
     hd_text_puts(text, ";\n            }\n        }\n");
 }
 
@@ -239,8 +234,9 @@ static void add_inner(const hd_nest *nest, int width, hd_text *text)
     case HD_INNER_DOT:
         add_dot(nest, text);
         return;
-    default:
+    case HD_INNER_FOLD:
         add_reduction(nest, width, text);
+        return;
     }
 }
 

@@ -11,9 +11,8 @@ HD_BEGIN_DECLS
 // What an element's value is gathered by, ahead of the function.
 typedef enum hd_inner {
     HD_INNER_NONE,
-    HD_INNER_SUM, // over `walk` of one operand
-    HD_INNER_MAX,
-    HD_INNER_DOT, // the sum of the products of two
+    HD_INNER_FOLD, // over `walk` of one operand
+    HD_INNER_DOT,  // the sum of the products of two
 } hd_inner;
 
 typedef struct hd_operand {
@@ -33,6 +32,7 @@ typedef struct hd_nest {
     hd_operand operand[HD_KERNEL_POINTERS];
     int factor; // number of the address of an f32 that the function gets, or -1
     hd_inner inner;
+    hd_fold fold;  // of HD_INNER_FOLD
     int64_t trips; // of the inner loop
     hd_lane lane;  // of the inner loop, and of the value that it yields
     bool roomy;    // many operands: threads get more registers, if they need it

@@ -300,6 +300,25 @@ void hd_prelude_store(hd_text *text, hd_dtype dtype, hd_lane lane,
     }
 }
 
+void hd_prelude_fold(hd_text *text, hd_fold fold, hd_lane lane, const char *x,
+                     const char *y)
+{
+    switch (fold) {
+    case HD_FOLD_SUM:
+        if (lane == HD_LANE_INTEGER) // unsigned arithmetic wraps
+            hd_text_printf(text, "(i64)((u64)%s + (u64)%s)", x, y);
+        else
+            hd_text_printf(text, "total_%s(%s, %s)", hd_lane_text(lane), x, y);
+        return;
+    case HD_FOLD_MAX: // a NaN on either side is it, so that none is lost
+        hd_text_printf(text, "%s > %s || %s != %s ? %s : %s", x, y, x, x, x, y);
+        return;
+    case HD_FOLD_NONE:
+        break;
+    }
+    assert(!"it joins nothing");
+}
+
 void hd_prelude_add(hd_text *text, const char *body)
 {
     bool wanted[NSNIPPETS];

@@ -4,6 +4,7 @@
 #define HD_CODEGEN_PRELUDE_H
 
 #include "base/text.h"
+#include "ir/op.h"
 
 HD_BEGIN_DECLS
 
@@ -22,6 +23,10 @@ void hd_prelude_load(hd_text *text, hd_dtype dtype, hd_lane lane,
 // saturated as hd_dtype_store does; integers in integers wrap.
 void hd_prelude_store(hd_text *text, hd_dtype dtype, hd_lane lane,
                       const char *value);
+
+// Adds the expression of what `x` and `y`, of the lane, are together.
+void hd_prelude_fold(hd_text *text, hd_fold fold, hd_lane lane, const char *x,
+                     const char *y);
 
 // Adds the types that every kernel needs, and the functions that `body` calls.
 void hd_prelude_add(hd_text *text, const char *body);

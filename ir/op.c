@@ -5,24 +5,55 @@
 
 #define K(code) (1u << HD_KEY_##code)
 
+// What every row says.
+#define ROW(text_, family_, level_, min_out, max_out, min_in, max_in, keys_,  \
+            required_)                                                        \
+    .text = text_, .family = HD_FAMILY_##family_, .level = HD_LEVEL_##level_, \
+    .min_outputs = min_out, .max_outputs = max_out, .min_inputs = min_in,     \
+    .max_inputs = max_in, .keys = keys_, .required = required_
+
 static const hd_op_info op_info[HD_NOPS] = {
-#define HD_OP(code, text, level, unit, ...) \
-    [HD_OP_##code] = {text, HD_LEVEL_##level, HD_UNIT_##unit, __VA_ARGS__},
+#define HD_OP(code, ...) [HD_OP_##code] = {ROW(__VA_ARGS__)},
+#define HD_MAP(code, text, numbers_, inputs, keys, required)                 \
+    [HD_OP_##                                                                \
+        code] = {ROW(text, MAP, BOTH, 1, 1, inputs, inputs, keys, required), \
+                 .map = HD_MAP_##code, .numbers = HD_NUMBERS_##numbers_},
+#define HD_FOLD(code, text)                                             \
+    [HD_OP_##code] = {                                                  \
+        ROW(text, FOLD, BOTH, 1, 1, 1, HD_MAX_OPERANDS - 1, K(DIM), 0), \
+        .fold = HD_FOLD_##code},
+#define HD_MOVE(code, text, min_out, max_out, min_in, max_in, keys, required, \
+                led_, touched_, in_place_, fold_)                             \
+    [HD_OP_##code] = {ROW(text, MOVE, HOST, min_out, max_out, min_in, max_in, \
+                          keys, required),                                    \
+                      .move = HD_MOVE_##code,                                 \
+                      .led = HD_ENDS_##led_,                                  \
+                      .touched = HD_ENDS_##touched_,                          \
+                      .in_place = HD_IN_PLACE_##in_place_,                    \
+                      .fold = HD_FOLD_##fold_},
+#define HD_SYNC(code, text, outputs, inputs)                           \
+    [HD_OP_##code] = {                                                 \
+        ROW(text, SYNC, HOST, outputs, outputs, inputs, inputs, 0, 0), \
+        .sync = HD_SYNC_##code},
 #include "ir/ops.def"
-#undef HD_OP
 };
 
 static const hd_key_info key_info[HD_NKEYS] = {
 #define HD_KEY(code, text, value) [HD_KEY_##code] = {text, HD_VALUE_##value},
 #include "ir/ops.def"
-#undef HD_KEY
 };
 
-static const char *const act_text[] = {
-    [HD_ACT_NONE] = "none",
-    [HD_ACT_RELU] = "relu",
-    [HD_ACT_GELU] = "gelu",
-    [HD_ACT_SILU] = "silu",
+static const char *const map_text[] = {
+    [HD_MAP_NONE] = "none",
+#define HD_OP(...)
+#define HD_MAP(code, text, ...) [HD_MAP_##code] = text,
+#include "ir/ops.def"
+};
+
+static const hd_opcode act_op[] = {
+    [HD_ACT_RELU] = HD_OP_RELU,
+    [HD_ACT_GELU] = HD_OP_GELU,
+    [HD_ACT_SILU] = HD_OP_SILU,
 };
 
 const hd_op_info *hd_op_info_get(hd_opcode code)
@@ -67,7 +98,7 @@ bool hd_key_find(const char *text, size_t length, hd_key_code *out)
 bool hd_act_find(const char *text, size_t length, hd_act *out)
 {
     for (int i = HD_ACT_RELU; i <= HD_ACT_SILU; i++)
-        if (spells(act_text[i], text, length)) {
+        if (spells(op_info[act_op[i]].text, text, length)) {
             *out = (hd_act)i;
             return true;
         }
@@ -76,7 +107,17 @@ bool hd_act_find(const char *text, size_t length, hd_act *out)
 
 const char *hd_act_text(hd_act act)
 {
-    return act_text[act];
+    return act == HD_ACT_NONE ? "none" : op_info[act_op[act]].text;
+}
+
+hd_map hd_act_map(hd_act act)
+{
+    return act == HD_ACT_NONE ? HD_MAP_NONE : op_info[act_op[act]].map;
+}
+
+const char *hd_map_text(hd_map map)
+{
+    return map_text[map];
 }
 
 const hd_key *hd_op_key(const hd_op *op, hd_key_code code)
@@ -87,29 +128,93 @@ const hd_key *hd_op_key(const hd_op *op, hd_key_code code)
     return NULL;
 }
 
+hd_family hd_op_family(const hd_op *op)
+{
+    return op_info[op->code].family;
+}
+
+hd_unit hd_op_unit(const hd_op *op)
+{
+    switch (hd_op_family(op)) {
+    case HD_FAMILY_COPY:
+    case HD_FAMILY_MAP:
+    case HD_FAMILY_FOLD:
+    case HD_FAMILY_TRANSPOSE:
+    case HD_FAMILY_PRODUCT:
+        return HD_UNIT_COMPUTE;
+    case HD_FAMILY_MOVE:
+        return HD_UNIT_TRANSFER;
+    case HD_FAMILY_SYNC:
+        break;
+    }
+    return HD_UNIT_SYNC;
+}
+
 bool hd_op_is(const hd_op *op, hd_unit unit)
 {
-    return op_info[op->code].unit == unit;
+    return hd_op_unit(op) == unit;
 }
 
 bool hd_op_is_elementwise(const hd_op *op)
 {
-    return hd_op_is(op, HD_UNIT_COMPUTE) && op->code != HD_OP_MATMUL &&
-           op->code != HD_OP_TRANSPOSE && hd_op_key(op, HD_KEY_DIM) == NULL;
+    switch (hd_op_family(op)) {
+    case HD_FAMILY_COPY:
+    case HD_FAMILY_MAP:
+        return true;
+    case HD_FAMILY_FOLD:
+        return hd_op_key(op, HD_KEY_DIM) == NULL;
+    case HD_FAMILY_TRANSPOSE:
+    case HD_FAMILY_PRODUCT:
+    case HD_FAMILY_MOVE:
+    case HD_FAMILY_SYNC:
+        break;
+    }
+    return false;
 }
 
-hd_act hd_op_act(hd_opcode code)
+hd_fold hd_op_fold(const hd_op *op)
 {
-    switch (code) {
-    case HD_OP_RELU:
-        return HD_ACT_RELU;
-    case HD_OP_GELU:
-        return HD_ACT_GELU;
-    case HD_OP_SILU:
-        return HD_ACT_SILU;
-    default:
-        return HD_ACT_NONE;
-    }
+    hd_fold fold = op_info[op->code].fold;
+
+    return fold != HD_FOLD_NONE && hd_op_key(op, HD_KEY_MAX) != NULL
+               ? HD_FOLD_MAX
+               : fold;
+}
+
+hd_move hd_op_move(const hd_op *op)
+{
+    return op_info[op->code].move;
+}
+
+hd_sync hd_op_sync(const hd_op *op)
+{
+    return op_info[op->code].sync;
+}
+
+hd_in_place hd_op_in_place(const hd_op *op)
+{
+    return hd_op_is_elementwise(op) ? HD_IN_PLACE_SAME
+                                    : op_info[op->code].in_place;
+}
+
+bool hd_op_is_led(const hd_op *op, int i)
+{
+    hd_ends side = i < op->noutputs ? HD_ENDS_RESULT : HD_ENDS_OPERAND;
+
+    return (op_info[op->code].led & side) != 0;
+}
+
+int hd_op_touched(const hd_op *op)
+{
+    bool get = hd_op_key(op, HD_KEY_GET) != NULL;
+    const hd_op_info *info = &op_info[op->code];
+
+    if ((info->move == HD_MOVE_SEND && !get) ||
+        (info->move == HD_MOVE_RECV && get))
+        return -1;
+    if (info->touched == HD_ENDS_RESULT)
+        return op->noutputs > 0 ? 0 : -1;
+    return info->touched == HD_ENDS_OPERAND ? op->noutputs : -1;
 }
 
 int hd_op_views(const hd_op *op, const hd_view **out)

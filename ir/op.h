@@ -10,14 +10,54 @@ HD_BEGIN_DECLS
 typedef enum hd_opcode {
 #define HD_OP(code, ...) HD_OP_##code,
 #include "ir/ops.def"
-#undef HD_OP
     HD_NOPS
 } hd_opcode;
+
+// What ops of one kind have in common. A `switch` over these, or over the ops
+// of one family, has no `default`: the compiler finds what a new row misses.
+typedef enum hd_family {
+    HD_FAMILY_COPY,      // the same elements, perhaps as another dtype
+    HD_FAMILY_MAP,       // each element of the operands' elements there
+    HD_FAMILY_FOLD,      // operands, or the indices of a dimension, joined
+    HD_FAMILY_TRANSPOSE, // two dimensions change places
+    HD_FAMILY_PRODUCT,   // a matmul and what follows it
+    HD_FAMILY_MOVE,      // between ranks
+    HD_FAMILY_SYNC,      // orders streams
+} hd_family;
+
+// The ops of family MAP, and how those of FOLD join two elements; NONE for
+// those of other families.
+typedef enum hd_map {
+    HD_MAP_NONE,
+#define HD_OP(...)
+#define HD_MAP(code, ...) HD_MAP_##code,
+#include "ir/ops.def"
+} hd_map;
+
+typedef enum hd_fold {
+    HD_FOLD_NONE,
+#define HD_OP(...)
+#define HD_FOLD(code, ...) HD_FOLD_##code,
+#include "ir/ops.def"
+} hd_fold;
+
+typedef enum hd_move {
+    HD_MOVE_NONE,
+#define HD_OP(...)
+#define HD_MOVE(code, ...) HD_MOVE_##code,
+#include "ir/ops.def"
+} hd_move;
+
+typedef enum hd_sync {
+    HD_SYNC_NONE,
+#define HD_OP(...)
+#define HD_SYNC(code, ...) HD_SYNC_##code,
+#include "ir/ops.def"
+} hd_sync;
 
 typedef enum hd_key_code {
 #define HD_KEY(code, ...) HD_KEY_##code,
 #include "ir/ops.def"
-#undef HD_KEY
     HD_NKEYS
 } hd_key_code;
 
@@ -43,6 +83,7 @@ typedef enum hd_value_kind {
     HD_VALUE_ACT,
 } hd_value_kind;
 
+// What a matmul's `act` may be: some of the ops of one operand.
 typedef enum hd_act {
     HD_ACT_NONE,
     HD_ACT_RELU,
@@ -50,13 +91,41 @@ typedef enum hd_act {
     HD_ACT_SILU
 } hd_act;
 
+typedef enum hd_numbers {
+    HD_NUMBERS_ANY,
+    HD_NUMBERS_FLOAT,
+} hd_numbers;
+
+// The ends of a transfer, as bits.
+typedef enum hd_ends {
+    HD_ENDS_NONE = 0,
+    HD_ENDS_RESULT = 1,
+    HD_ENDS_OPERAND = 2,
+    HD_ENDS_BOTH = 3,
+} hd_ends;
+
+// Where a result may lie on its rank.
+typedef enum hd_in_place {
+    HD_IN_PLACE_NEVER, // not over an operand
+    HD_IN_PLACE_SAME,  // exactly over an operand
+    HD_IN_PLACE_PIECE, // one is the own piece of the other, which leads
+} hd_in_place;
+
 typedef struct hd_op_info {
     const char *text;
+    hd_family family;
     hd_level level;
-    hd_unit unit;
     int min_outputs, max_outputs;
     int min_inputs, max_inputs;
-    uint32_t keys; // bit hd_key_code
+    uint32_t keys, required; // bit hd_key_code
+    hd_map map;
+    hd_numbers numbers; // family MAP
+    hd_fold fold;       // also of a transfer that reduces, without `max`
+    hd_move move;
+    hd_ends led, touched; // family MOVE; `touched` of a send only with `get`,
+                          // of a recv only without
+    hd_in_place in_place; // family MOVE; hd_op_in_place answers for all
+    hd_sync sync;
 } hd_op_info;
 
 typedef struct hd_key_info {
@@ -71,6 +140,9 @@ bool hd_op_find(const char *text, size_t length, hd_opcode *out);
 bool hd_key_find(const char *text, size_t length, hd_key_code *out);
 bool hd_act_find(const char *text, size_t length, hd_act *out);
 const char *hd_act_text(hd_act act);
+// The op that does to a tensor what the activation does to a product.
+hd_map hd_act_map(hd_act act);
+const char *hd_map_text(hd_map map);
 
 typedef struct hd_buffer hd_buffer;
 
@@ -109,11 +181,20 @@ typedef struct hd_op {
 
 // NULL if the op does not carry it.
 const hd_key *hd_op_key(const hd_op *op, hd_key_code code);
+hd_family hd_op_family(const hd_op *op);
+hd_unit hd_op_unit(const hd_op *op);
 bool hd_op_is(const hd_op *op, hd_unit unit);
 // Whether each element of the result is of the operands' elements there.
 bool hd_op_is_elementwise(const hd_op *op);
-// What the op does to a value as a matmul's `act` does; HD_ACT_NONE for others.
-hd_act hd_op_act(hd_opcode code);
+// How the op joins elements, those of ranks too; HD_FOLD_NONE if it does not.
+hd_fold hd_op_fold(const hd_op *op);
+hd_move hd_op_move(const hd_op *op);
+hd_sync hd_op_sync(const hd_op *op);
+hd_in_place hd_op_in_place(const hd_op *op);
+// Whether view `i` leads with a dimension over the ranks of the op's axis.
+bool hd_op_is_led(const hd_op *op, int i);
+// The number of the view whose memory peers touch, -1 if there is none.
+int hd_op_touched(const hd_op *op);
 
 // All views of an op in one order that everyone shares: outputs, inputs, then
 // those of its keys. Returns how many; `out` has room for HD_MAX_VIEWS. What is

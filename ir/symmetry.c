@@ -203,11 +203,10 @@ static void use_view(finder *f, const hd_view *view)
 // own piece, which turns: then so must the dimension of pieces.
 static void use_pieces(finder *f, const hd_op *op)
 {
-    bool gathers = op->code == HD_OP_ALL_GATHER;
-    const hd_view *all = &op->view[gathers ? 0 : 1];
+    const hd_view *all = &op->view[hd_op_is_led(op, 0) ? 0 : 1];
     int d = 0;
 
-    if (op->axis != f->axis || !(gathers || op->code == HD_OP_REDUCE_SCATTER) ||
+    if (op->axis != f->axis || hd_op_in_place(op) != HD_IN_PLACE_PIECE ||
         hd_buffer_root(op->view[0].buffer) !=
             hd_buffer_root(op->view[1].buffer))
         return;

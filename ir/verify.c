@@ -66,13 +66,6 @@ static hd_status check_count(verifier *v, const hd_op *op, int n, int least,
 
 static hd_status check_keys(verifier *v, const hd_op *op)
 {
-    static const struct {
-        hd_opcode op;
-        hd_key_code key;
-    } required[] = {{HD_OP_SCALE, HD_KEY_BY},
-                    {HD_OP_SEND, HD_KEY_TO},
-                    {HD_OP_RECV, HD_KEY_FROM},
-                    {HD_OP_BROADCAST, HD_KEY_ROOT}};
     const hd_op_info *info = hd_op_info_get(op->code);
 
     for (int i = 0; i < op->nkeys; i++)
@@ -80,11 +73,10 @@ static hd_status check_keys(verifier *v, const hd_op *op)
             return hd_error(v->diag, HD_E0302, op->key[i].loc,
                             "%s takes no key %s", info->text,
                             hd_key_info_get(op->key[i].code)->text);
-    for (size_t i = 0; i < sizeof required / sizeof required[0]; i++)
-        if (op->code == required[i].op &&
-            hd_op_key(op, required[i].key) == NULL)
+    for (hd_key_code code = 0; code < HD_NKEYS; code++)
+        if ((info->required & 1u << code) != 0 && hd_op_key(op, code) == NULL)
             return hd_error(v->diag, HD_E0302, op->loc, "%s needs the key %s",
-                            info->text, hd_key_info_get(required[i].key)->text);
+                            info->text, hd_key_info_get(code)->text);
     return HD_OK;
 }
 
@@ -568,15 +560,16 @@ static hd_status check_overlap(verifier *v, const hd_op *op)
     return HD_OK;
 }
 
-static hd_status check_floating(verifier *v, const hd_op *op)
+static hd_status check_map(verifier *v, const hd_op *op)
 {
     hd_dtype dtype = op->view[0].buffer->type.dtype;
 
-    if (hd_dtype_is_float(dtype))
-        return HD_OK;
-    return hd_error(v->diag, HD_E0314, op->loc,
-                    "%s of %s: it works on floating point", op_text(op),
-                    hd_dtype_text(dtype));
+    if (hd_op_info_get(op->code)->numbers == HD_NUMBERS_FLOAT &&
+        !hd_dtype_is_float(dtype))
+        return hd_error(v->diag, HD_E0314, op->loc,
+                        "%s of %s: it works on floating point", op_text(op),
+                        hd_dtype_text(dtype));
+    return check_elementwise(v, op, true, false, true);
 }
 
 static hd_status check_compute(verifier *v, const hd_op *op)
@@ -584,27 +577,22 @@ static hd_status check_compute(verifier *v, const hd_op *op)
     HD_TRY(check_overlap(v, op));
     HD_TRY(check_factor(v, op, HD_KEY_BY));
     HD_TRY(check_factor(v, op, HD_KEY_SCALE));
-    if (op->code == HD_OP_RELU || op->code == HD_OP_GELU ||
-        op->code == HD_OP_SILU)
-        HD_TRY(check_floating(v, op));
-    switch (op->code) {
-    case HD_OP_SET:
-        return check_elementwise(v, op, false, true, false);
-    case HD_OP_COPY:
-        return check_elementwise(v, op, true, true, false);
-    case HD_OP_ADD:
-    case HD_OP_MUL:
-        return check_elementwise(v, op, true, false, true);
-    case HD_OP_SUM:
-    case HD_OP_MAX:
+    switch (hd_op_family(op)) {
+    case HD_FAMILY_COPY:
+        return check_elementwise(v, op, op->code != HD_OP_SET, true, false);
+    case HD_FAMILY_MAP:
+        return check_map(v, op);
+    case HD_FAMILY_FOLD:
         return check_reduction(v, op);
-    case HD_OP_TRANSPOSE:
+    case HD_FAMILY_TRANSPOSE:
         return check_transpose(v, op);
-    case HD_OP_MATMUL:
+    case HD_FAMILY_PRODUCT:
         return check_matmul(v, op);
-    default:
-        return check_elementwise(v, op, true, false, false);
+    case HD_FAMILY_MOVE:
+    case HD_FAMILY_SYNC:
+        break;
     }
+    return HD_OK;
 }
 
 // --------------------------------------------------------------- transfers
@@ -618,22 +606,11 @@ static hd_status check_shared(verifier *v, const hd_view *view)
                     hd_buffer_root(view->buffer)->name);
 }
 
-// Which side's memory peers touch.
 static hd_status check_reach(verifier *v, const hd_op *op)
 {
-    bool get = hd_op_key(op, HD_KEY_GET) != NULL;
+    int touched = hd_op_touched(op);
 
-    switch (op->code) {
-    case HD_OP_SEND:
-        return get ? check_shared(v, &op->view[0]) : HD_OK;
-    case HD_OP_RECV:
-        return get ? HD_OK : check_shared(v, &op->view[0]);
-    case HD_OP_REDUCE_SCATTER:
-    case HD_OP_ALL_REDUCE:
-        return check_shared(v, &op->view[1]);
-    default:
-        return op->noutputs > 0 ? check_shared(v, &op->view[0]) : HD_OK;
-    }
+    return touched >= 0 ? check_shared(v, &op->view[touched]) : HD_OK;
 }
 
 // Pieces match in number; how each side shapes them is its own affair.
@@ -660,28 +637,29 @@ static hd_status check_collective(verifier *v, const hd_op *op)
     hd_type a, b;
     const char *form = "both sides have one shape";
     char why[WHY];
-    bool fits;
+    bool fits = false;
 
     if (op->noutputs + op->ninputs < 2) // of a broadcast, perhaps none at all
         return HD_OK;
     a = type_of(op, 0);
     b = type_of(op, 1);
-    switch (op->code) {
-    case HD_OP_ALL_GATHER:
+    switch (hd_op_info_get(op->code)->led) {
+    case HD_ENDS_NONE:
+        fits = same_local_shape(&a, &b);
+        break;
+    case HD_ENDS_RESULT:
         form = "the result is [%lld, ..], of each rank what it sends";
         fits = is_row_of(&a, &b, n);
         break;
-    case HD_OP_REDUCE_SCATTER:
+    case HD_ENDS_OPERAND:
         form = "the operand is [%lld, ..], for each rank what it gets";
         fits = is_row_of(&b, &a, n);
         break;
-    case HD_OP_ALL_TO_ALL:
+    case HD_ENDS_BOTH:
         form = "both sides are [%lld, ..] of one shape, an index a rank";
         fits = same_local_shape(&a, &b) && a.ndims > 0 &&
                hd_dim_local(a.dim[0]) == n;
         break;
-    default:
-        fits = same_local_shape(&a, &b);
     }
     if (fits && a.dtype == b.dtype)
         return HD_OK;
@@ -715,13 +693,8 @@ static hd_status check_dense(verifier *v, const hd_view *view, bool led)
 
 static hd_status check_pieces(verifier *v, const hd_op *op)
 {
-    for (int i = 0; i < op->noutputs + op->ninputs; i++) {
-        bool led = op->code == HD_OP_ALL_TO_ALL ||
-                   (op->code == HD_OP_ALL_GATHER && i == 0) ||
-                   (op->code == HD_OP_REDUCE_SCATTER && i == 1);
-
-        HD_TRY(check_dense(v, &op->view[i], led));
-    }
+    for (int i = 0; i < op->noutputs + op->ninputs; i++)
+        HD_TRY(check_dense(v, &op->view[i], hd_op_is_led(op, i)));
     return HD_OK;
 }
 
@@ -735,11 +708,12 @@ static hd_status check_transfer(verifier *v, const hd_op *op)
 
 static hd_status check_sync(verifier *v, const hd_op *op)
 {
-    if ((op->code == HD_OP_FORK || op->code == HD_OP_JOIN) && v->on_stream)
+    bool all = hd_op_sync(op) == HD_SYNC_FORK || hd_op_sync(op) == HD_SYNC_JOIN;
+
+    if (all && v->on_stream)
         return hd_error(v->diag, HD_E0403, op->loc,
                         "%s stands outside on stream", op_text(op));
-    if (v->module->streams == 0 &&
-        (op->code == HD_OP_FORK || op->code == HD_OP_JOIN))
+    if (all && v->module->streams == 0)
         return hd_error(v->diag, HD_E0404, op->loc,
                         "the program declares no streams");
     return HD_OK;
@@ -752,15 +726,15 @@ static hd_status check_op(verifier *v, const hd_op *op)
     if (v->grouping && !hd_op_is(op, HD_UNIT_TRANSFER))
         return hd_error(v->diag, HD_E0405, op->loc,
                         "%s in a group: a group holds transfers", op_text(op));
-    switch (hd_op_info_get(op->code)->unit) {
+    switch (hd_op_unit(op)) {
     case HD_UNIT_COMPUTE:
-        break;
+        return check_compute(v, op);
     case HD_UNIT_TRANSFER:
         return check_transfer(v, op);
     case HD_UNIT_SYNC:
-        return check_sync(v, op);
+        break;
     }
-    return check_compute(v, op);
+    return check_sync(v, op);
 }
 
 // -------------------------------------------------------------- statements
@@ -803,11 +777,14 @@ static hd_status check_stmt(verifier *v, const hd_stmt *stmt)
         return check_on(v, stmt);
     case HD_STMT_GROUP:
         return check_group(v, stmt);
-    default:
-        check_block(v, &stmt->body);
-        check_block(v, &stmt->otherwise);
-        return HD_OK;
+    case HD_STMT_LET:
+    case HD_STMT_FOR:
+    case HD_STMT_IF:
+        break;
     }
+    check_block(v, &stmt->body);
+    check_block(v, &stmt->otherwise);
+    return HD_OK;
 }
 
 static void check_block(verifier *v, const hd_block *block)

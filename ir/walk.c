@@ -157,21 +157,25 @@ static hd_status number_transfer(walker *w, hd_step *step)
     const hd_op *op = step->op;
     size_t naxes = (size_t)w->module->naxes;
 
-    switch (op->code) {
-    case HD_OP_SEND:
+    switch (hd_op_move(op)) {
+    case HD_MOVE_SEND:
         HD_TRY(find_peer(w, op, HD_KEY_TO, false, &step->peer));
         step->seq = w->sent[(size_t)step->peer * naxes + (size_t)op->axis]++;
         return HD_OK;
-    case HD_OP_RECV:
+    case HD_MOVE_RECV:
         HD_TRY(find_peer(w, op, HD_KEY_FROM, false, &step->peer));
         step->seq =
             w->received[(size_t)step->peer * naxes + (size_t)op->axis]++;
         return HD_OK;
-    case HD_OP_BROADCAST:
+    case HD_MOVE_BROADCAST:
         HD_TRY(find_peer(w, op, HD_KEY_ROOT, true, &step->peer));
         HD_TRY(check_broadcast(w, step));
         break;
-    default:
+    case HD_MOVE_ALL_GATHER:
+    case HD_MOVE_REDUCE_SCATTER:
+    case HD_MOVE_ALL_REDUCE:
+    case HD_MOVE_ALL_TO_ALL:
+    case HD_MOVE_NONE:
         break;
     }
     step->seq = w->collectives[op->axis]++;
@@ -277,9 +281,9 @@ static hd_status find_dims(walker *w, hd_step *step)
     int ndims;
 
     step->dim[0] = step->dim[1] = -1;
-    if (step->op->code == HD_OP_SUM || step->op->code == HD_OP_MAX)
+    if (hd_op_family(step->op) == HD_FAMILY_FOLD)
         return find_dim(w, step->op, HD_KEY_DIM, -1, &step->dim[0]);
-    if (step->op->code != HD_OP_TRANSPOSE)
+    if (hd_op_family(step->op) != HD_FAMILY_TRANSPOSE)
         return HD_OK;
     ndims = step->span[0].ndims;
     HD_TRY(find_dim(w, step->op, HD_KEY_DIM0, ndims - 2, &step->dim[0]));

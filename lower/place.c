@@ -8,14 +8,9 @@
 #include "lower/build.h"
 #include "lower/pass.h"
 
-static void share(const hd_view *view)
-{
-    hd_buffer_root(view->buffer)->shared = true;
-}
-
 static void place_op(void *context, hd_op *op)
 {
-    bool get = hd_op_key(op, HD_KEY_GET) != NULL;
+    int touched = hd_op_touched(op);
     bool *used = context;
     const hd_view *views[HD_MAX_VIEWS];
     int n = hd_op_views(op, views);
@@ -24,25 +19,8 @@ static void place_op(void *context, hd_op *op)
         used[views[i]->buffer->id] = true;
         used[hd_buffer_root(views[i]->buffer)->id] = true;
     }
-    if (!hd_op_is(op, HD_UNIT_TRANSFER))
-        return;
-    switch (op->code) {
-    case HD_OP_SEND:
-        if (get)
-            share(&op->view[0]);
-        break;
-    case HD_OP_RECV:
-        if (!get)
-            share(&op->view[0]);
-        break;
-    case HD_OP_REDUCE_SCATTER:
-    case HD_OP_ALL_REDUCE:
-        share(&op->view[1]);
-        break;
-    default:
-        if (op->noutputs > 0)
-            share(&op->view[0]);
-    }
+    if (touched >= 0)
+        hd_buffer_root(op->view[touched].buffer)->shared = true;
 }
 
 // ----------------------------------------------------------------- sharing

@@ -287,8 +287,8 @@ static hd_buffer *reduce_across(builder *b, const hd_op *op, hd_buffer *goal,
         out = past_lead(b, hd_view_at(out, e, coord(b, axis)), e, e);
     }
     fresh = hd_build_op(b, scatter ? HD_OP_REDUCE_SCATTER : HD_OP_ALL_REDUCE,
-                        axis, &out, &in, op->code == HD_OP_MAX);
-    if (op->code == HD_OP_MAX)
+                        axis, &out, &in, hd_op_fold(op) == HD_FOLD_MAX);
+    if (hd_op_fold(op) == HD_FOLD_MAX)
         hd_build_key(fresh, 0, HD_KEY_MAX, HD_EXPR_NONE);
     return to;
 }

@@ -144,17 +144,20 @@ static bool plan_op(const hd_module *module, const hd_stmt *stmt, plan *p)
         return plan_gather(op, s, p);
     if (!hd_op_is(op, HD_UNIT_COMPUTE) || !is_whole(op) || is_own_factor(op))
         return false;
-    switch (op->code) {
-    case HD_OP_MATMUL:
-        return plan_matmul(op, s, p);
-    case HD_OP_TRANSPOSE:
-        return false;
-    case HD_OP_SUM:
-    case HD_OP_MAX:
-        return plan_reduction(module, op, s, p);
-    default:
+    switch (hd_op_family(op)) {
+    case HD_FAMILY_COPY:
+    case HD_FAMILY_MAP:
         return plan_elementwise(op, s, p);
+    case HD_FAMILY_FOLD:
+        return plan_reduction(module, op, s, p);
+    case HD_FAMILY_PRODUCT:
+        return plan_matmul(op, s, p);
+    case HD_FAMILY_TRANSPOSE:
+    case HD_FAMILY_MOVE:
+    case HD_FAMILY_SYNC:
+        break;
     }
+    return false;
 }
 
 // ------------------------------------------------------------------- runs
@@ -395,22 +398,25 @@ static const char *why_no_pipeline(const hd_module *module, const hd_stmt *stmt,
 static void tell_why(const hd_module *module, const hd_stmt *stmt,
                      hd_arena *scratch, hd_diag *diag, hd_effect *effect)
 {
-    const char *reason;
+    const char *reason = NULL;
 
     if (stmt->kind != HD_STMT_OP)
         return;
-    switch (stmt->op->code) {
-    case HD_OP_ALL_GATHER:
+    switch (hd_op_move(stmt->op)) {
+    case HD_MOVE_ALL_GATHER:
         reason = why_no_pipeline(module, stmt, scratch);
         break;
-    case HD_OP_ALL_REDUCE:
-    case HD_OP_REDUCE_SCATTER:
+    case HD_MOVE_ALL_REDUCE:
+    case HD_MOVE_REDUCE_SCATTER:
         reason = "a reduction over ranks is one collective";
         break;
-    case HD_OP_ALL_TO_ALL:
+    case HD_MOVE_ALL_TO_ALL:
         reason = "a dimension that changes its axis is one all_to_all";
         break;
-    default:
+    case HD_MOVE_SEND:
+    case HD_MOVE_RECV:
+    case HD_MOVE_BROADCAST:
+    case HD_MOVE_NONE:
         return;
     }
     hd_effect_none(effect, HD_OPTIONS_OF_TRANSFERS, diag, stmt->op->loc,

@@ -2,6 +2,7 @@
 // matmul's order of loops, nothing shared with the kernels it judges.
 #include "oracle/numeric.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -109,20 +110,47 @@ static item larger(item x, item y)
     return result;
 }
 
-static item activate(hd_act act, item x, double unit)
+static item join(hd_fold fold, item x, item y, double unit)
+{
+    switch (fold) {
+    case HD_FOLD_SUM:
+        return add(x, y, unit);
+    case HD_FOLD_MAX:
+        return larger(x, y);
+    case HD_FOLD_NONE:
+        break;
+    }
+    return x;
+}
+
+static item gelu(item x, double unit)
 {
     static const double root = 0.79788456080286535588; // sqrt(2 / pi)
     double v = x.value;
 
-    switch (act) {
-    case HD_ACT_NONE:
-        return x;
-    case HD_ACT_RELU:
-        return (item){v < 0 ? 0 : v, x.bound, x.whole < 0 ? 0 : x.whole};
-    case HD_ACT_GELU: // its slope is at most 1.13
-        return (item){0.5 * v * (1 + tanh(root * (v + 0.044715 * v * v * v))),
-                      1.13 * x.bound + 8 * unit * fabs(v), 0};
-    case HD_ACT_SILU: // 1.1
+    return (item){0.5 * v * (1 + tanh(root * (v + 0.044715 * v * v * v))),
+                  1.13 * x.bound + 8 * unit * fabs(v), 0};
+}
+
+// What the map makes of x, and of a second operand y. Bounds take the largest
+// slope: 1.13 of gelu, 1.1 of silu.
+static item map_item(hd_map map, item x, item y, double unit)
+{
+    double v = x.value;
+
+    switch (map) {
+    case HD_MAP_NONE:
+    case HD_MAP_SCALE: // `scaled`
+        break;
+    case HD_MAP_ADD:
+        return add(x, y, unit);
+    case HD_MAP_MUL:
+        return multiply(x, y, unit);
+    case HD_MAP_RELU:
+        return (item){v < 0 ? 0 : v, x.bound, 0};
+    case HD_MAP_GELU:
+        return gelu(x, unit);
+    case HD_MAP_SILU:
         return (item){v / (1 + exp(-v)), 1.1 * x.bound + 8 * unit * fabs(v), 0};
     }
     return x;
@@ -206,7 +234,8 @@ static item scaled(item x, item factor, double unit)
 static item compute_item(const hd_step *step, hd_values *const *values,
                          int64_t i)
 {
-    hd_opcode code = step->op->code;
+    hd_fold fold = hd_op_fold(step->op);
+    hd_map map = hd_op_info_get(step->op->code)->map;
     double unit = any_integer(step)
                       ? 0
                       : unit_of_compute(step->span[0].buffer->type.dtype);
@@ -218,31 +247,34 @@ static item compute_item(const hd_step *step, hd_values *const *values,
         int64_t at = i % hd_span_elements(&step->span[k]);
         item next = load(&step->span[k], values[k], at);
 
-        result = code == HD_OP_MUL   ? multiply(result, next, unit)
-                 : code == HD_OP_MAX ? larger(result, next)
-                                     : add(result, next, unit);
+        result = fold != HD_FOLD_NONE ? join(fold, result, next, unit)
+                                      : map_item(map, result, next, unit);
     }
-    if (code == HD_OP_SCALE)
-        result = scaled(result, factor_of(step, HD_KEY_BY, values), unit);
-    if (code == HD_OP_COPY || code == HD_OP_SET)
-        result = cast(step, result);
-    return activate(hd_op_act(code), result, unit);
+    if (map == HD_MAP_SCALE)
+        return scaled(result, factor_of(step, HD_KEY_BY, values), unit);
+    return step->op->ninputs == 1 ? map_item(map, result, result, unit)
+                                  : result;
 }
 
 static void compute_elementwise(const hd_step *step, hd_values *const *values)
 {
     int64_t n = hd_span_elements(&step->span[0]);
-    bool same =
-        step->op->ninputs == 1 &&
-        (step->op->code == HD_OP_COPY || step->op->code == HD_OP_SET) &&
-        step->span[0].buffer->type.dtype == step->span[1].buffer->type.dtype;
 
-    if (same) {
+    for (int64_t i = 0; i < n; i++)
+        store(&step->span[0], values[0], i, compute_item(step, values, i));
+}
+
+static void compute_copy(const hd_step *step, hd_values *const *values)
+{
+    int64_t n = hd_span_elements(&step->span[0]);
+
+    if (step->span[0].buffer->type.dtype == step->span[1].buffer->type.dtype) {
         hd_numeric_copy(&step->span[0], values[0], &step->span[1], values[1]);
         return;
     }
     for (int64_t i = 0; i < n; i++)
-        store(&step->span[0], values[0], i, compute_item(step, values, i));
+        store(&step->span[0], values[0], i,
+              cast(step, load(&step->span[1], values[1], i)));
 }
 
 void hd_numeric_copy(const hd_span *to, hd_values *to_values,
@@ -260,8 +292,8 @@ void hd_numeric_copy(const hd_span *to, hd_values *to_values,
     }
 }
 
-hd_status hd_numeric_reduce(bool max, const hd_span *to, hd_values *to_values,
-                            int n, const hd_span *from,
+hd_status hd_numeric_reduce(hd_fold fold, const hd_span *to,
+                            hd_values *to_values, int n, const hd_span *from,
                             hd_values *const *from_values)
 {
     hd_dtype dtype = to->buffer->type.dtype;
@@ -277,7 +309,7 @@ hd_status hd_numeric_reduce(bool max, const hd_span *to, hd_values *to_values,
         for (int k = 0; k < n; k++) {
             item x = load(&from[k], from_values[k], i);
 
-            best = k > 0 ? larger(best, x) : x;
+            best = k > 0 ? join(fold, best, x, unit) : x;
             whole += (uint64_t)x.whole;
             total += x.value;
             magnitude += fabs(x.value);
@@ -286,7 +318,7 @@ hd_status hd_numeric_reduce(bool max, const hd_span *to, hd_values *to_values,
         }
         sum = summed(total, magnitude, square, straight, n, unit);
         sum.whole = (int64_t)whole;
-        store(to, to_values, i, max ? best : sum);
+        store(to, to_values, i, fold == HD_FOLD_SUM ? sum : best);
     }
     return HD_OK;
 }
@@ -319,7 +351,7 @@ static hd_status compute_reduction(const hd_step *step,
             parts[i] = slice(in, dim, i);
             from[i] = values[1];
         }
-        status = hd_numeric_reduce(step->op->code == HD_OP_MAX, &step->span[0],
+        status = hd_numeric_reduce(hd_op_fold(step->op), &step->span[0],
                                    values[0], (int)n, parts, from);
     }
     free(parts);
@@ -447,7 +479,8 @@ static void finish_row(const product *p, const hd_step *step,
             x = add(x, load(&step->span[bias], values[bias], j), unit);
         if (aux >= 0)
             store(&step->span[aux], values[aux], at, x);
-        x = activate(act != NULL ? act->act : HD_ACT_NONE, x, unit);
+        if (act != NULL)
+            x = map_item(hd_act_map(act->act), x, x, unit);
         if (accumulate)
             x = add(x, load(&step->span[0], values[0], at), unit);
         store(&step->span[0], values[0], at, x);
@@ -501,20 +534,27 @@ static hd_status compute_matmul(const hd_step *step, hd_values *const *values)
 
 hd_status hd_numeric_compute(const hd_step *step, hd_values *const *values)
 {
-    switch (step->op->code) {
-    case HD_OP_MATMUL:
-        return compute_matmul(step, values);
-    case HD_OP_TRANSPOSE:
-        compute_transpose(step, values);
+    switch (hd_op_family(step->op)) {
+    case HD_FAMILY_COPY:
+        compute_copy(step, values);
         return HD_OK;
-    case HD_OP_SUM:
-    case HD_OP_MAX:
+    case HD_FAMILY_MAP:
+        compute_elementwise(step, values);
+        return HD_OK;
+    case HD_FAMILY_FOLD:
         if (step->dim[0] >= 0)
             return compute_reduction(step, values);
-        break;
-    default:
+        compute_elementwise(step, values);
+        return HD_OK;
+    case HD_FAMILY_TRANSPOSE:
+        compute_transpose(step, values);
+        return HD_OK;
+    case HD_FAMILY_PRODUCT:
+        return compute_matmul(step, values);
+    case HD_FAMILY_MOVE:
+    case HD_FAMILY_SYNC:
         break;
     }
-    compute_elementwise(step, values);
-    return HD_OK;
+    assert(!"no computation");
+    return HD_UNSUPPORTED;
 }

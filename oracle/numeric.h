@@ -24,8 +24,8 @@ hd_status hd_numeric_compute(const hd_step *step, hd_values *const *values);
 void hd_numeric_copy(const hd_span *to, hd_values *to_values,
                      const hd_span *from, const hd_values *from_values);
 
-// to = the sum (or maximum) of n operands of equal shape, in order.
-hd_status hd_numeric_reduce(bool max, const hd_span *to, hd_values *to_values,
+// to = n operands of equal shape, joined in order.
+hd_status hd_numeric_reduce(hd_fold fold, const hd_span *to, hd_values *to_values,
                             int n, const hd_span *from,
                             hd_values *const *from_values);
 

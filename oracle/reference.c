@@ -171,9 +171,9 @@ static hd_status run_dense(hd_reference *r)
         step.nspans = (int8_t)hd_op_views(s->op, views);
         for (int i = 0; i < step.nspans; i++)
             spans[i] = whole_span(views[i]->buffer);
-        if (s->op->code == HD_OP_SUM || s->op->code == HD_OP_MAX)
+        if (hd_op_family(s->op) == HD_FAMILY_FOLD)
             step.dim[0] = dim_value(r->module, s->op, HD_KEY_DIM, -1);
-        if (s->op->code == HD_OP_TRANSPOSE) {
+        if (hd_op_family(s->op) == HD_FAMILY_TRANSPOSE) {
             step.dim[0] =
                 dim_value(r->module, s->op, HD_KEY_DIM0, spans[0].ndims - 2);
             step.dim[1] =
@@ -231,9 +231,8 @@ static void run_exchange(const hd_reference *r, const hd_member *who, int64_t n)
         for (int64_t j = 0; j < n; j++) {
             const hd_step *to = step_of(r, who[i]), *from = step_of(r, who[j]);
             hd_span out = nth(&to->span[0], j);
-            hd_span in = to->op->code == HD_OP_ALL_GATHER
-                             ? *input_span(from)
-                             : nth(input_span(from), i);
+            hd_span in = hd_op_is_led(from->op, 1) ? nth(input_span(from), i)
+                                                   : *input_span(from);
 
             move(r, who[i].rank, &out, who[j].rank, &in);
         }
@@ -260,8 +259,8 @@ static void run_broadcast(const hd_reference *r, const hd_member *who,
 static hd_status run_reduce(const hd_reference *r, const hd_member *who,
                             int64_t n)
 {
-    bool max = hd_op_key(step_of(r, who[0])->op, HD_KEY_MAX) != NULL;
-    bool scatter = step_of(r, who[0])->op->code == HD_OP_REDUCE_SCATTER;
+    hd_fold fold = hd_op_fold(step_of(r, who[0])->op);
+    bool scatter = hd_op_is_led(step_of(r, who[0])->op, 1);
     hd_span *in = calloc((size_t)n, sizeof *in);
     hd_values **from = calloc((size_t)n, sizeof *from);
     hd_status status = in != NULL && from != NULL ? HD_OK : HD_NO_MEMORY;
@@ -280,8 +279,9 @@ static hd_status run_reduce(const hd_reference *r, const hd_member *who,
             in[j] = scatter ? nth(span, i) : *span;
             from[j] = values_of(r, who[j].rank, span->buffer);
         }
-        status = hd_numeric_reduce(
-            max, out, values_of(r, who[i].rank, out->buffer), (int)n, in, from);
+        status =
+            hd_numeric_reduce(fold, out, values_of(r, who[i].rank, out->buffer),
+                              (int)n, in, from);
     }
     free(in);
     free(from);
@@ -294,17 +294,22 @@ static hd_status run_meeting(const hd_reference *r, int64_t meeting)
     const hd_member *who = &g->member[g->meeting[meeting]];
     int64_t n = g->meeting[meeting + 1] - g->meeting[meeting];
 
-    switch (step_of(r, who[0])->op->code) {
-    case HD_OP_BROADCAST:
+    switch (hd_op_move(step_of(r, who[0])->op)) {
+    case HD_MOVE_BROADCAST:
         run_broadcast(r, who, n);
         return HD_OK;
-    case HD_OP_REDUCE_SCATTER:
-    case HD_OP_ALL_REDUCE:
+    case HD_MOVE_REDUCE_SCATTER:
+    case HD_MOVE_ALL_REDUCE:
         return run_reduce(r, who, n);
-    default:
-        run_exchange(r, who, n);
-        return HD_OK;
+    case HD_MOVE_ALL_GATHER:
+    case HD_MOVE_ALL_TO_ALL:
+    case HD_MOVE_SEND:
+    case HD_MOVE_RECV:
+    case HD_MOVE_NONE:
+        break;
     }
+    run_exchange(r, who, n);
+    return HD_OK;
 }
 
 // ------------------------------------------------------------- interpreting

@@ -5,10 +5,11 @@
 // first, so that dense tensors are one long row.
 #include "runtime/cpu_kernels.h"
 
-#include <math.h>
+#include <assert.h>
 #include <string.h>
 
 #include "base/dtype.h"
+#include "runtime/cpu_map.h"
 #include "runtime/cpu_matmul.h"
 
 enum { BLOCK = 512 };
@@ -171,49 +172,22 @@ static void store_block(const operand *o, const lane *from, size_t n,
 
 // -------------------------------------------------------------- arithmetic
 
-typedef enum combine { ADD, MUL, MAX } combine;
-
-// A NaN on either side is the maximum, so that none is lost.
-static double larger(double x, double y)
-{
-    return x > y || isnan(x) ? x : y;
-}
-
-static void combine_doubles(combine how, const double *from, size_t n,
-                            double *to)
-{
-    for (size_t i = 0; i < n; i++)
-        to[i] = how == ADD   ? to[i] + from[i]
-                : how == MUL ? to[i] * from[i]
-                             : larger(to[i], from[i]);
-}
-
-// Unsigned arithmetic wraps; signed would be undefined.
-static void combine_integers(combine how, const int64_t *from, size_t n,
-                             int64_t *to)
-{
-    for (size_t i = 0; i < n; i++) {
-        uint64_t x = (uint64_t)to[i], y = (uint64_t)from[i];
-
-        to[i] = how == ADD        ? (int64_t)(x + y)
-                : how == MUL      ? (int64_t)(x * y)
-                : to[i] > from[i] ? to[i]
-                                  : from[i];
-    }
-}
-
-static void combine_blocks(combine how, const lane *from, size_t n,
-                           bool integers, lane *to)
+static void fold_blocks(hd_fold fold, const lane *from, size_t n, bool integers,
+                        lane *to)
 {
     if (integers)
-        combine_integers(how, from->i, n, to->i);
+        hd_cpu_fold_integers(fold, from->i, n, to->i);
     else
-        combine_doubles(how, from->d, n, to->d);
+        hd_cpu_fold_doubles(fold, from->d, n, to->d);
 }
 
-static combine combine_of(hd_opcode code)
+static void map_block(hd_map map, const lane *second, size_t n, bool integers,
+                      lane *to)
 {
-    return code == HD_OP_MUL ? MUL : code == HD_OP_MAX ? MAX : ADD;
+    if (integers)
+        hd_cpu_map_integers(map, second->i, n, to->i);
+    else
+        hd_cpu_map_doubles(map, second->d, n, to->d);
 }
 
 // The fraction goes, and what does not fit becomes the nearest that does.
@@ -235,8 +209,10 @@ static void scale_block(double factor, size_t n, bool integers, lane *to)
 
 // ----------------------------------------------------------- element-wise
 
+// What is done to a block: it is folded, mapped, or neither in a cast.
 typedef struct job {
-    hd_opcode code;
+    hd_fold fold;
+    hd_map map;
     double factor; // of `scale`
     bool integers;
 } job;
@@ -252,13 +228,13 @@ static void compute_block(const loop *l, const job *job, char *const *row,
 
         load_block(&l->operand[i], from, stride, n, job->integers,
                    i == 1 ? &result : &next);
-        if (i > 1)
-            combine_blocks(combine_of(job->code), &next, n, job->integers,
-                           &result);
+        if (i > 1 && job->fold != HD_FOLD_NONE)
+            fold_blocks(job->fold, &next, n, job->integers, &result);
     }
-    if (job->code == HD_OP_SCALE)
+    if (job->map == HD_MAP_SCALE)
         scale_block(job->factor, n, job->integers, &result);
-    hd_cpu_activate(hd_op_act(job->code), result.d, n);
+    else
+        map_block(job->map, &next, n, job->integers, &result);
     store_block(&l->operand[0], &result, n, job->integers,
                 row[0] + at * row_stride(l, 0) * (int64_t)l->operand[0].size,
                 row_stride(l, 0));
@@ -306,7 +282,7 @@ static void copy_bytes(loop *l)
 
 static void run_copy(loop *l)
 {
-    job job = {.code = HD_OP_COPY};
+    job job = {.factor = 1};
 
     if (l->operand[0].dtype == l->operand[1].dtype) {
         copy_bytes(l);
@@ -320,18 +296,16 @@ static void run_copy(loop *l)
 static void compute_elementwise(const hd_step *step, void *const *base)
 {
     loop l = loop_over(&step->span[0], base[0]);
-    job job = {.code = step->op->code};
+    job job = {.fold = hd_op_fold(step->op),
+               .map = hd_op_info_get(step->op->code)->map};
     int n = step->op->noutputs + step->op->ninputs;
 
     for (int i = 1; i < n; i++)
         add_operand(&l, &step->span[i], base[i]);
     job.integers = hd_dtype_is_integer(l.operand[0].dtype);
-    if (job.code == HD_OP_SCALE)
+    if (job.map == HD_MAP_SCALE)
         job.factor = hd_cpu_factor(step, HD_KEY_BY, base);
-    if (job.code == HD_OP_COPY)
-        run_copy(&l);
-    else
-        run_loop(&l, &job);
+    run_loop(&l, &job);
 }
 
 // ------------------------------------------------ reductions, transposition
@@ -360,8 +334,7 @@ static void reduce_block(const loop *l, const job *job, int64_t n_slices,
                    row_stride(l, 1), n, job->integers,
                    s == 0 ? &result : &next);
         if (s > 0)
-            combine_blocks(combine_of(job->code), &next, n, job->integers,
-                           &result);
+            fold_blocks(job->fold, &next, n, job->integers, &result);
     }
     store_block(&l->operand[0], &result, n, job->integers, to,
                 row_stride(l, 0));
@@ -372,7 +345,7 @@ static void compute_reduction(const hd_step *step, int dim, void *const *base)
     const hd_span *in = &step->span[1];
     hd_span rest = without_dim(in, dim);
     loop l = loop_over(&step->span[0], base[0]);
-    job job = {.code = step->op->code};
+    job job = {.fold = hd_op_fold(step->op)};
     int64_t length;
 
     add_operand(&l, &rest, base[1]);
@@ -390,6 +363,14 @@ static void compute_reduction(const hd_step *step, int dim, void *const *base)
                                                   (int64_t)l.operand[1].size,
                          (size_t)(left < BLOCK ? left : BLOCK));
         }
+}
+
+static void compute_copy(const hd_step *step, void *const *base)
+{
+    loop l = loop_over(&step->span[0], base[0]);
+
+    add_operand(&l, &step->span[1], base[1]);
+    run_copy(&l);
 }
 
 static void compute_transpose(const hd_step *step, void *const *base)
@@ -411,7 +392,7 @@ static void compute_transpose(const hd_step *step, void *const *base)
 
 hd_status hd_cpu_scratch_reserve(hd_cpu_scratch *scratch, const hd_step *step)
 {
-    if (step->op->code != HD_OP_MATMUL)
+    if (hd_op_family(step->op) != HD_FAMILY_PRODUCT)
         return HD_OK;
     return hd_cpu_matmul_reserve(scratch, step);
 }
@@ -419,21 +400,28 @@ hd_status hd_cpu_scratch_reserve(hd_cpu_scratch *scratch, const hd_step *step)
 void hd_cpu_compute(hd_cpu_scratch *scratch, const hd_step *step,
                     void *const *base)
 {
-    switch (step->op->code) {
-    case HD_OP_MATMUL:
-        hd_cpu_matmul(scratch, step, base);
-        break;
-    case HD_OP_TRANSPOSE:
-        compute_transpose(step, base);
-        break;
-    case HD_OP_SUM:
-    case HD_OP_MAX:
+    switch (hd_op_family(step->op)) {
+    case HD_FAMILY_COPY:
+        compute_copy(step, base);
+        return;
+    case HD_FAMILY_MAP:
+        compute_elementwise(step, base);
+        return;
+    case HD_FAMILY_FOLD:
         if (step->dim[0] >= 0)
             compute_reduction(step, step->dim[0], base);
         else
             compute_elementwise(step, base);
+        return;
+    case HD_FAMILY_TRANSPOSE:
+        compute_transpose(step, base);
+        return;
+    case HD_FAMILY_PRODUCT:
+        hd_cpu_matmul(scratch, step, base);
+        return;
+    case HD_FAMILY_MOVE:
+    case HD_FAMILY_SYNC:
         break;
-    default:
-        compute_elementwise(step, base);
     }
+    assert(!"no computation");
 }

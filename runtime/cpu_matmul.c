@@ -6,6 +6,8 @@
 // double precision and rounds once.
 #include "runtime/cpu_matmul.h"
 
+#include "runtime/cpu_map.h"
+
 #include <limits.h>
 #include <math.h>
 #include <stdlib.h>
@@ -39,29 +41,6 @@ typedef struct product {
 } product;
 
 // --------------------------------------------------------------- epilogue
-
-void hd_cpu_activate(hd_act act, double *x, size_t n)
-{
-    static const double root = 0.79788456080286535588; // sqrt(2 / pi)
-
-    switch (act) {
-    case HD_ACT_NONE:
-        return;
-    case HD_ACT_RELU: // keeps a NaN
-        for (size_t i = 0; i < n; i++)
-            x[i] = x[i] < 0 ? 0 : x[i];
-        return;
-    case HD_ACT_GELU:
-        for (size_t i = 0; i < n; i++)
-            x[i] = 0.5 * x[i] *
-                   (1 + tanh(root * (x[i] + 0.044715 * x[i] * x[i] * x[i])));
-        return;
-    case HD_ACT_SILU:
-        for (size_t i = 0; i < n; i++)
-            x[i] = x[i] / (1 + exp(-x[i]));
-        return;
-    }
-}
 
 // The number of a key's view among the step's spans.
 static int find_span(const hd_step *step, hd_key_code code)
@@ -165,7 +144,7 @@ static void finish_tile(const product *p, const matrix *c, const matrix *bias,
             add_row(bias, 0, t->column, n, values);
         if (aux != NULL)
             store_row(aux, t->row + i, t->column, n, values);
-        hd_cpu_activate(p->act, values, n);
+        hd_cpu_map_doubles(hd_act_map(p->act), values, n, values);
         if (p->accumulate)
             add_row(c, t->row + i, t->column, n, values);
         store_row(c, t->row + i, t->column, n, values);

@@ -316,7 +316,7 @@ static hd_status plan_compute(hd_device *device, const hd_step *step,
 static hd_status plan_step(hd_device *device, const hd_step *step, int n,
                            hd_diag *diag)
 {
-    switch (hd_op_info_get(step->op->code)->unit) {
+    switch (hd_op_unit(step->op)) {
     case HD_UNIT_COMPUTE:
         return plan_compute(device, step, diag);
     case HD_UNIT_TRANSFER:

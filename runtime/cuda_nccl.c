@@ -591,7 +591,7 @@ static hd_status plan_maximum(hd_device *device, const hd_step *step,
 
     if (out.bytes == 0)
         return HD_OK;
-    HD_TRY(hd_emit_reduce(dtype, true, n,
+    HD_TRY(hd_emit_reduce(dtype, HD_FOLD_MAX, n,
                           (int64_t)(out.bytes / hd_dtype_size(dtype)), diag,
                           &text, &grid));
     for (int i = 0; i < n; i++)

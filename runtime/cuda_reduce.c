@@ -152,7 +152,7 @@ hd_status hd_cuda_reduce(hd_words *words, hd_party *party, int first)
     }
     if (part.bytes == 0)
         return HD_OK;
-    HD_TRY(hd_emit_reduce(dtype, hd_op_key(step->op, HD_KEY_MAX) != NULL, n,
+    HD_TRY(hd_emit_reduce(dtype, hd_op_fold(step->op), n,
                           (int64_t)(part.bytes / hd_dtype_size(dtype)),
                           words->diag, &text, &grid));
     return hd_cuda_add_kernel(device, words->stream, step, &text, grid, at,

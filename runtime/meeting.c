@@ -118,16 +118,10 @@ static hd_status check_dense(const hd_step *step, bool pieces, int i,
 
 static hd_status check_spans(const hd_step *step, hd_diag *diag)
 {
-    hd_opcode code = step->op->code;
     int n = step->op->noutputs + step->op->ninputs;
 
-    for (int i = 0; i < n && i < step->nspans; i++) {
-        bool pieces = code == HD_OP_ALL_TO_ALL ||
-                      (code == HD_OP_ALL_GATHER && i == 0) ||
-                      (code == HD_OP_REDUCE_SCATTER && i == 1);
-
-        HD_TRY(check_dense(step, pieces, i, diag));
-    }
+    for (int i = 0; i < n && i < step->nspans; i++)
+        HD_TRY(check_dense(step, hd_op_is_led(step->op, i), i, diag));
     return HD_OK;
 }
 

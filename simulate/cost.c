@@ -73,7 +73,7 @@ static hd_cost compute_cost(const hd_machine *machine, const hd_op *op)
     double bound = all_bytes(op) / machine->memory;
     hd_cost cost = {.width = 1};
 
-    if (op->code == HD_OP_MATMUL)
+    if (hd_op_family(op) == HD_FAMILY_PRODUCT)
         cost = matmul_cost(machine, op);
     if (cost.seconds <= bound)
         cost = (hd_cost){.seconds = bound, .width = 1};
@@ -90,17 +90,21 @@ static double transfer_bytes(const hd_module *module, const hd_op *op)
     const hd_view *in = op->ninputs > 0 ? &op->view[op->noutputs] : NULL;
     double bytes = view_bytes(op->noutputs > 0 ? &op->view[0] : in);
 
-    switch (op->code) {
-    case HD_OP_ALL_GATHER:
-    case HD_OP_ALL_TO_ALL:
+    switch (hd_op_move(op)) {
+    case HD_MOVE_ALL_GATHER:
+    case HD_MOVE_ALL_TO_ALL:
         return bytes * (n - 1) / n;
-    case HD_OP_REDUCE_SCATTER:
+    case HD_MOVE_REDUCE_SCATTER:
         return bytes * (n - 1);
-    case HD_OP_ALL_REDUCE:
+    case HD_MOVE_ALL_REDUCE:
         return 2 * bytes * (n - 1) / n;
-    default:
-        return bytes;
+    case HD_MOVE_SEND:
+    case HD_MOVE_RECV:
+    case HD_MOVE_BROADCAST:
+    case HD_MOVE_NONE:
+        break;
     }
+    return bytes;
 }
 
 hd_cost hd_cost_of(const hd_module *module, const hd_machine *machine,

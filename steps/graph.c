@@ -30,24 +30,34 @@ typedef struct builder {
 
 // ------------------------------------------------------------------ steps
 
-static hd_node_kind kind_of(hd_opcode code)
+static hd_node_kind kind_of(const hd_op *op)
 {
-    switch (code) {
-    case HD_OP_WAIT:
+    switch (hd_op_sync(op)) {
+    case HD_SYNC_WAIT:
         return HD_NODE_WAIT;
-    case HD_OP_FORK:
+    case HD_SYNC_FORK:
         return HD_NODE_FORK;
-    case HD_OP_JOIN:
+    case HD_SYNC_JOIN:
         return HD_NODE_JOIN;
-    case HD_OP_SEND:
-        return HD_NODE_SEND;
-    case HD_OP_RECV:
-        return HD_NODE_RECV;
-    default:
-        return hd_op_info_get(code)->unit == HD_UNIT_TRANSFER
-                   ? HD_NODE_COLLECTIVE
-                   : HD_NODE_PLAIN;
+    case HD_SYNC_RECORD:
+    case HD_SYNC_NONE:
+        break;
     }
+    switch (hd_op_move(op)) {
+    case HD_MOVE_SEND:
+        return HD_NODE_SEND;
+    case HD_MOVE_RECV:
+        return HD_NODE_RECV;
+    case HD_MOVE_ALL_GATHER:
+    case HD_MOVE_REDUCE_SCATTER:
+    case HD_MOVE_ALL_REDUCE:
+    case HD_MOVE_BROADCAST:
+    case HD_MOVE_ALL_TO_ALL:
+        return HD_NODE_COLLECTIVE;
+    case HD_MOVE_NONE:
+        break;
+    }
+    return HD_NODE_PLAIN;
 }
 
 static uint64_t key_of(const hd_module *module, int peer, int axis, int64_t seq)
@@ -111,7 +121,7 @@ static hd_status add_step(builder *b, const hd_step *step, int64_t head)
                       .head = (int32_t)head,
                       .part = (int32_t)g->nparts,
                       .stream = (uint8_t)(step->stream + 1),
-                      .kind = (uint8_t)kind_of(step->op->code)};
+                      .kind = (uint8_t)kind_of(step->op)};
     if (node->kind == HD_NODE_WAIT)
         node->link = (int32_t)step->record;
     if (node->kind == HD_NODE_FORK)

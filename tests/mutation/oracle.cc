@@ -228,7 +228,7 @@ class Program
         case HD_OP_RECV:
             return RECV;
         default:
-            return hd_op_info_get(code)->unit == HD_UNIT_TRANSFER ? COLLECTIVE
+            return hd_op_info_get(code)->family == HD_FAMILY_MOVE ? COLLECTIVE
                                                                   : PLAIN;
         }
     }

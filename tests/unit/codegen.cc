@@ -728,7 +728,8 @@ TEST(Codegen, EveryDtypeIsStoredAsByTheLibrary)
 Kernel Reduce(hd_dtype dtype, bool max, int operands, int64_t n)
 {
     return Emit([=](hd_text *out, hd_kernel_grid *grid) {
-        return hd_emit_reduce(dtype, max, operands, n, nullptr, out, grid);
+        return hd_emit_reduce(dtype, max ? HD_FOLD_MAX : HD_FOLD_SUM, operands,
+                              n, nullptr, out, grid);
     });
 }
 
@@ -841,7 +842,7 @@ TEST(Codegen, MoreRanksThanAKernelHasPointersForAreRefused)
     hd_text text = {};
     hd_kernel_grid grid;
 
-    EXPECT_EQ(hd_emit_reduce(HD_F32, false, 80, 10, diag, &text, &grid),
+    EXPECT_EQ(hd_emit_reduce(HD_F32, HD_FOLD_SUM, 80, 10, diag, &text, &grid),
               HD_UNSUPPORTED);
     EXPECT_STREQ(hd_diag_text(diag),
                  "heddle: error: a reduction over 80 ranks; a "

@@ -46,7 +46,7 @@ TEST(Op, TheRowOfMatmulSaysWhatItTakes)
     const hd_op_info *info = hd_op_info_get(HD_OP_MATMUL);
 
     EXPECT_EQ(info->level, HD_LEVEL_BOTH);
-    EXPECT_EQ(info->unit, HD_UNIT_COMPUTE);
+    EXPECT_EQ(info->family, HD_FAMILY_PRODUCT);
     EXPECT_EQ(info->min_inputs, 2);
     EXPECT_TRUE(info->keys >> HD_KEY_TB & 1);
     EXPECT_FALSE(info->keys >> HD_KEY_TO & 1);
