@@ -78,20 +78,26 @@ typedef struct hd_launcher {
     hd_diag *diag;
 } hd_launcher;
 
-// Ranks for a message: "3, 5, 7".
+// Ranks for a message: "3, 5, 7", and how many more than there is room for.
 typedef struct hd_list {
-    char text[256]; // of as many as there is room for
+    char text[256];
     size_t length;
     int n; // of all
+    int more;
 } hd_list;
+
+#define LIST_ROOM 32 // of one rank, and then of " and 4095 more"
 
 static void list_rank(hd_list *list, int rank)
 {
+    char *end = list->text + list->length;
     size_t room = sizeof(list->text) - list->length;
 
-    if (room > 8)
-        list->length += (size_t)snprintf(list->text + list->length, room,
-                                         "%s%d", list->n > 0 ? ", " : "", rank);
+    if (room < LIST_ROOM)
+        snprintf(end, room, " and %d more", ++list->more);
+    else
+        list->length +=
+            (size_t)snprintf(end, room, "%s%d", list->n > 0 ? ", " : "", rank);
     list->n++;
 }
 
@@ -305,14 +311,19 @@ static hd_status prepare(hd_launcher *launcher)
 
 // From here on the terminal's signals arrive as input, and ranks are ours to
 // reap whatever the caller does with its other children.
+// A signal that the caller ignores, as a hang-up under nohup, ends nothing.
 static hd_status take_signals(hd_launcher *launcher)
 {
     struct sigaction usual = {.sa_handler = SIG_DFL};
+    struct sigaction action;
     sigset_t ours;
 
     sigemptyset(&ours);
-    for (int i = 0; i < NENDING; i++)
-        sigaddset(&ours, ending_signals[i]);
+    for (int i = 0; i < NENDING; i++) {
+        sigaction(ending_signals[i], NULL, &action);
+        if (action.sa_handler != SIG_IGN)
+            sigaddset(&ours, ending_signals[i]);
+    }
     launcher->signals = signalfd(-1, &ours, SFD_CLOEXEC | SFD_NONBLOCK);
     if (launcher->signals < 0)
         return hd_system_error(launcher->diag, "signalfd");

@@ -181,6 +181,21 @@ TEST(Launch, WhoIsLateIsNamed)
         << outcome.text;
 }
 
+TEST(Launch, MoreLateRanksThanThereIsRoomForAreCounted)
+{
+    Outcome outcome = Launch(
+        100,
+        [](hd_group *, hd_diag *) {
+            SleepForever();
+            return HD_OK;
+        },
+        0.3);
+
+    EXPECT_TRUE(Says(outcome, "ranks 0, 1, ")) << outcome.text;
+    EXPECT_TRUE(Says(outcome, ", 59 and 40 more still ran after 0.3 s"))
+        << outcome.text;
+}
+
 bool IsRunning(pid_t pid)
 {
     std::string path = "/proc/" + std::to_string(pid) + "/stat";
@@ -284,6 +299,20 @@ TEST(Launch, TheCallersHandlersAreLeftAsTheyWere)
     EXPECT_EQ(outcome.status, HD_SYSTEM);
     EXPECT_TRUE(Says(outcome, "ended by signal 15")) << outcome.text;
     signal(SIGTERM, SIG_DFL);
+}
+
+TEST(Launch, ASignalThatTheCallerIgnoresEndsNothing)
+{
+    for (int ignored : {SIGHUP, SIGINT, SIGTERM}) {
+        auto before = signal(ignored, SIG_IGN);
+        Outcome outcome = Launch(2, [&](hd_group *group, hd_diag *diag) {
+            kill(getppid(), ignored);
+            return hd_group_allgather(group, nullptr, 0, nullptr, diag);
+        });
+
+        signal(ignored, before);
+        EXPECT_EQ(outcome.status, HD_OK) << outcome.text;
+    }
 }
 
 TEST(Launch, NoDescriptorIsLeftOpen)
