@@ -8,9 +8,8 @@
 //
 // A send may end ahead of its stream: where the stream does not wait for it, or
 // it shares a group with others. Such a send is loose: what has seen it end
-// need not have seen the stream go on. A wait for its `done` event says so, and
-// past the streams, a clock may have one more count for each loose send, which
-// is 1 once it has ended.
+// need not have seen the stream go on. A wait for its `done` event says so, or
+// that its peer has received it (check/past).
 #ifndef HD_CHECK_ORDER_H
 #define HD_CHECK_ORDER_H
 
@@ -48,7 +47,7 @@ typedef void hd_step_seen_fn(void *context, int64_t step, const int32_t *clock);
 
 typedef struct hd_watch {
     int rank;
-    int64_t nloose;       // of both runs
+    int64_t nloose;       // of one run
     const int32_t *loose; // borrowed, by step of one run: its number, or -1
     hd_step_seen_fn *fn;
     void *context;
@@ -59,8 +58,8 @@ typedef struct hd_watch {
 int64_t hd_order_number_loose(const hd_graph *graph, int rank, int32_t *out);
 
 // Visits the steps of both runs in issue order, with what this rank alone
-// decides: peers are not asked, so what is ordered by way of them is not seen,
-// and clocks have no counts for loose sends.
+// decides: peers are not asked, so what is ordered by way of them is not
+// seen.
 hd_status hd_order_each(const hd_graph *graph, const hd_watch *watch,
                         hd_diag *diag);
 

@@ -15,7 +15,7 @@ static hd_status check_deadlock(const hd_graph *graph, unsigned serial,
 {
     hd_replay replay;
     hd_status status =
-        hd_replay_run(graph, HD_RENDEZVOUS, serial, NULL, diag, &replay);
+        hd_replay_run(graph, HD_RENDEZVOUS, serial, diag, &replay);
 
     HD_TRY(status);
     if (!hd_replay_is_over(&replay))
@@ -98,7 +98,7 @@ static hd_status prove(const hd_graph *graph, const hd_check_options *options,
     if (serial != 0)
         HD_TRY(check_deadlock(graph, serial, diag));
     aliases = hd_alias_check(graph, diag);
-    races = hd_race_check(graph, serial, diag);
+    races = hd_race_check(graph, serial, diag, NULL);
     HD_TRY(aliases);
     HD_TRY(races);
     HD_TRY(hd_waste_check(graph, diag));
@@ -116,7 +116,7 @@ static hd_status look(const hd_graph *graph, bool *right)
     *right = false;
     if (!hd_graph_is_matched(graph))
         return HD_OK;
-    HD_TRY(hd_replay_run(graph, HD_RENDEZVOUS, 0, NULL, NULL, &replay));
+    HD_TRY(hd_replay_run(graph, HD_RENDEZVOUS, 0, NULL, &replay));
     over = hd_replay_is_over(&replay);
     hd_replay_free(&replay);
     if (!over || hd_alias_check(graph, NULL) != HD_OK)

@@ -4,8 +4,8 @@
 // Accesses further back were compared when those were made.
 //
 // What a rank decides alone nearly always orders its steps, and is quick to
-// find. Where it does not, the rank is visited again with clocks that have gone
-// through all ranks, and only then is anything reported.
+// find. Where it does not, the rank is visited again, peers are asked about
+// what stays unordered, and only then is anything reported.
 #include "check/race.h"
 
 #include <stdio.h>
@@ -13,9 +13,8 @@
 #include <string.h>
 
 #include "base/array.h"
-#include "check/order.h"
+#include "check/past.h"
 #include "check/repair.h"
-#include "check/replay.h"
 #include "check/set.h"
 
 // Steps are kept as number + 1, so that 0 is none.
@@ -62,7 +61,7 @@ typedef struct scan {
     hd_diag *diag;
     int rank;
     phase phase;
-    bool global;    // clocks count loose sends
+    bool global;    // peers are asked
     bool found;     // something in this phase
     bool unordered; // some accesses, told or not
     int64_t steps;  // of one run of the rank
@@ -79,7 +78,10 @@ typedef struct scan {
     int ntold;
     pair pair[MOST_TOLD]; // of this rank, to be told
     int npairs;
-    int32_t *end; // owned: the clock at the end of the first run
+    int32_t *end; // owned: the clock at the end of the first run, of its rank
+                  // alone
+    hd_past past; // owned: once peers are asked
+    int64_t visits;
     hd_status status;
     // Of the access that is being compared.
     int64_t step;
@@ -362,18 +364,35 @@ static bool is_waited_for(const scan *s, int64_t step, int32_t number)
     return false;
 }
 
-// The step had ended when the one that is being compared started.
-static bool has_ended(const scan *s, int64_t step)
+// The clock has counted the end of the step.
+static bool is_counted(const scan *s, int64_t step)
 {
     int32_t number = s->loose[step < s->steps ? step : step - s->steps];
 
-    if (number >= 0 && s->global &&
-        s->clock[s->graph->nstreams + number +
-                 (step < s->steps ? 0 : s->nloose)] != 0)
+    if (number >= 0 && s->global && hd_past_is_received(&s->past, step))
         return true;
     if (node_of(s, step)->async)
         return is_waited_for(s, step, number);
     return has_passed(s, step);
+}
+
+// Asks peers what they have seen of the steps that are as deep as this one.
+static void learn(scan *s, int64_t step)
+{
+    hd_status status = hd_past_learn(&s->past, step);
+
+    s->status = s->status == HD_OK ? status : s->status;
+}
+
+// The step had ended when the one that is being compared started.
+static bool has_ended(scan *s, int64_t step)
+{
+    if (is_counted(s, step))
+        return true;
+    if (!s->global)
+        return false;
+    learn(s, step);
+    return is_counted(s, step);
 }
 
 static void compare(scan *s, int32_t step_and_one)
@@ -470,7 +489,7 @@ static void put_pair(scan *s, const pair *p)
 // What is still at work at the end of its run is told as that.
 static void put_pairs(scan *s)
 {
-    s->clock = s->end;
+    s->clock = s->global ? hd_past_go(&s->past, HD_RUN_END) : s->end;
     for (int i = 0; i < s->npairs; i++)
         if (!is_seam(s, &s->pair[i]) || has_ended(s, s->pair[i].x.step))
             put_pair(s, &s->pair[i]);
@@ -583,7 +602,13 @@ static void visit_parts(scan *s, const hd_node *node, bool writes)
 // must have ended: what the caller does between the runs.
 static void check_begin(scan *s, const hd_node *node)
 {
-    if (s->step < s->steps || s->clock[0] >= hd_order_turn(s->graph, s->rank))
+    int64_t turn = hd_order_turn(s->graph, s->rank);
+
+    if (s->step < s->steps || s->clock[0] >= turn)
+        return;
+    if (s->global)
+        learn(s, HD_RUN_END);
+    if (s->clock[0] >= turn)
         return;
     for (int64_t i = node->part; i < node[1].part; i++) {
         s->part = &s->graph->part[i];
@@ -632,9 +657,7 @@ static void visit(void *context, int64_t step, const int32_t *clock)
     s->step = step;
     s->clock = clock;
     if (step == HD_RUN_END) {
-        memcpy(s->end, clock,
-               sizeof *s->end * (size_t)(s->graph->nstreams +
-                                         (s->global ? 2 * s->nloose : 0)));
+        memcpy(s->end, clock, sizeof *s->end * (size_t)s->graph->nstreams);
         if (s->steps > 0)
             check_end(s);
         return;
@@ -745,24 +768,28 @@ static void begin_phase(scan *s, phase phase, bool global)
                (size_t)s->graph->nstreams);
 }
 
+// All ranks are executed once, for the first rank whose peers are asked.
+static hd_status visit_all(scan *s, const hd_watch *watch)
+{
+    if (s->past.graph == NULL)
+        HD_TRY(hd_past_create(s->graph, &s->visits, s->diag, &s->past));
+    return hd_past_each(&s->past, watch);
+}
+
 // Visits the rank in one phase. Clocks that would be too many are done without:
 // then what peers order may be reported, too.
 static hd_status visit_rank(scan *s, phase phase, bool global)
 {
-    hd_watch watch = {s->rank, 2 * s->nloose, s->loose, visit, s};
-    hd_replay replay;
+    hd_watch watch = {s->rank, s->nloose, s->loose, visit, s};
     hd_status status = HD_UNSUPPORTED;
 
     begin_phase(s, phase, global);
-    if (global) {
-        status = hd_replay_run(s->graph, HD_EAGER, 0, &watch, s->diag, &replay);
-        if (status == HD_OK)
-            hd_replay_free(&replay);
-        if (status == HD_UNSUPPORTED)
-            begin_phase(s, phase, false);
-    }
-    if (status == HD_UNSUPPORTED)
+    if (global)
+        status = visit_all(s, &watch);
+    if (status == HD_UNSUPPORTED) {
+        begin_phase(s, phase, false);
         status = hd_order_each(s->graph, &watch, s->diag);
+    }
     HD_TRY(status);
     put_pairs(s);
     check_outputs(s);
@@ -799,8 +826,8 @@ static hd_status allocate(scan *s)
     HD_TRY(hd_clear_array(most, sizeof *s->loose, s->diag, (void **)&s->loose));
     HD_TRY(hd_clear_array(most, sizeof *s->wait, s->diag, (void **)&s->wait));
     HD_TRY(hd_clear_array(most, sizeof *s->waits, s->diag, (void **)&s->waits));
-    return hd_clear_array(s->graph->nstreams + 2 * most, sizeof *s->end,
-                          s->diag, (void **)&s->end);
+    return hd_clear_array(s->graph->nstreams, sizeof *s->end, s->diag,
+                          (void **)&s->end);
 }
 
 static void free_scan(scan *s)
@@ -813,10 +840,12 @@ static void free_scan(scan *s)
     free(s->wait);
     free(s->waits);
     free(s->end);
+    hd_past_free(&s->past);
     hd_set_free(&s->over);
 }
 
-hd_status hd_race_check(const hd_graph *graph, unsigned serial, hd_diag *diag)
+hd_status hd_race_check(const hd_graph *graph, unsigned serial, hd_diag *diag,
+                        int64_t *visits)
 {
     scan s = {.graph = graph, .serial = serial, .diag = diag};
     hd_status status = hd_cells_create(graph, diag, &s.cells);
@@ -825,6 +854,8 @@ hd_status hd_race_check(const hd_graph *graph, unsigned serial, hd_diag *diag)
         status = allocate(&s);
     for (; status == HD_OK && s.rank < graph->nranks; s.rank++)
         status = scan_rank(&s);
+    if (visits != NULL)
+        *visits = s.visits;
     free_scan(&s);
     return status == HD_OK ? s.status : status;
 }

@@ -4,11 +4,8 @@
 #include "check/replay.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/array.h"
-
-enum { MOST_COUNTS = 1 << 28 }; // in the clocks of one replay: 1 GiB
 
 static int64_t slot_of(const hd_replay *r, int rank, int64_t step)
 {
@@ -34,75 +31,61 @@ static int64_t *cursor_of(const hd_replay *r, int rank, int stream)
     return &r->cursor[(int64_t)rank * r->graph->nstreams + stream];
 }
 
-// ----------------------------------------------------------------- clocks
+// ------------------------------------------------------------------ depth
 
-static int32_t *stream_clock(const hd_replay *r, int rank, int stream)
+// Only EAGER counts it: of RENDEZVOUS nobody asks.
+
+static void follow(const hd_replay *r, int rank, int stream, int32_t depth)
 {
-    return &r->stream_clock[((int64_t)rank * r->graph->nstreams + stream) *
-                            r->width];
+    int32_t *now;
+
+    if (r->now == NULL)
+        return;
+    now = &r->now[(int64_t)rank * r->graph->nstreams + stream];
+    if (*now < depth)
+        *now = depth;
 }
 
-static int32_t *step_clock(const hd_replay *r, int rank, int64_t step)
+// Behind the end of a step of its own rank.
+static void follow_step(const hd_replay *r, int rank, int stream, int64_t step)
 {
-    return &r->step_clock[slot_of(r, rank, step) * r->width];
+    if (r->now != NULL)
+        follow(r, rank, stream, r->end[slot_of(r, rank, step)]);
 }
 
-static int32_t *met_clock(const hd_replay *r, int rank, int64_t step)
+static void note_start(const hd_replay *r, int rank, int stream, int64_t step)
 {
-    return &r->met_clock[meeting_of(r, rank, step) * r->width];
+    if (r->now != NULL)
+        r->start[slot_of(r, rank, step)] =
+            r->now[(int64_t)rank * r->graph->nstreams + stream];
 }
 
-static void merge(const hd_replay *r, int32_t *into, const int32_t *from)
+// The stream has passed `n` steps that started together.
+static void note_end(const hd_replay *r, int rank, int stream, int64_t step,
+                     int64_t n)
 {
-    for (int i = 0; i < r->width; i++)
-        if (into[i] < from[i])
-            into[i] = from[i];
-}
+    int32_t now;
 
-static void set_clock(const hd_replay *r, int32_t *to, const int32_t *from)
-{
-    memcpy(to, from, sizeof *to * (size_t)r->width);
-}
-
-static void visit(const hd_replay *r, int rank, int stream, int64_t step)
-{
-    if (r->watch != NULL && rank == r->watch->rank)
-        r->watch->fn(r->watch->context, step, stream_clock(r, rank, stream));
-}
-
-// The stream has passed a step of the watched rank.
-static void count_step(const hd_replay *r, int rank, const hd_node *node,
-                       int64_t step)
-{
-    if (r->watch != NULL && rank == r->watch->rank)
-        stream_clock(r, rank, node->stream)[node->stream] =
-            (int32_t)hd_order_count(r->graph, rank, step);
+    if (r->now == NULL)
+        return;
+    now = ++r->now[(int64_t)rank * r->graph->nstreams + stream];
+    for (int64_t i = 0; i < n; i++)
+        r->end[slot_of(r, rank, step + i)] = now;
 }
 
 // The caller's stream has come to the end of the first run.
-static void end_run(const hd_replay *r, int rank)
+static void note_turn(const hd_replay *r, int rank)
 {
-    visit(r, rank, 0, HD_RUN_END);
-    if (r->watch != NULL && rank == r->watch->rank)
-        stream_clock(r, rank, 0)[0] = (int32_t)hd_order_turn(r->graph, rank);
+    if (r->now != NULL)
+        r->turn[rank] = r->now[(int64_t)rank * r->graph->nstreams]++;
 }
 
-// At the start of a send: what is known when it has ended.
-static void end_send(const hd_replay *r, int rank, int64_t step)
+// Behind a send, which ends as soon as it has started.
+static void follow_send(const hd_replay *r, int rank, int stream, int sender,
+                        int64_t send)
 {
-    int32_t *clock = step_clock(r, rank, step);
-    int64_t n = hd_graph_steps(r->graph, rank), number;
-    const hd_node *node = hd_graph_node(r->graph, rank, step);
-
-    set_clock(r, clock, stream_clock(r, rank, node->stream));
-    if (r->watch == NULL || rank != r->watch->rank)
-        return;
-    number = r->watch->loose[step < n ? step : step - n];
-    if (number >= 0)
-        clock[r->graph->nstreams + number +
-              (step < n ? 0 : r->watch->nloose / 2)] = 1;
-    else
-        clock[node->stream] = (int32_t)hd_order_count(r->graph, rank, step);
+    if (r->now != NULL)
+        follow(r, rank, stream, r->start[slot_of(r, sender, send)] + 1);
 }
 
 static void enqueue(hd_replay *r, int rank)
@@ -195,9 +178,7 @@ static void start(hd_replay *r, int rank, int64_t step)
     int64_t meeting;
 
     r->state[slot_of(r, rank, step)] |= HD_STARTED;
-    visit(r, rank, node->stream, step);
-    if (node->kind == HD_NODE_SEND)
-        end_send(r, rank, step);
+    note_start(r, rank, node->stream, step);
     if (node->kind != HD_NODE_COLLECTIVE) {
         enqueue(r, node->peer);
         return;
@@ -205,8 +186,10 @@ static void start(hd_replay *r, int rank, int64_t step)
     meeting = meeting_of(r, rank, step);
     r->met[meeting]++;
     // What ranks receive of a broadcast says nothing of the others.
-    if (node->op->code != HD_OP_BROADCAST || node->peer == rank)
-        merge(r, met_clock(r, rank, step), stream_clock(r, rank, node->stream));
+    if (r->now != NULL &&
+        (node->op->code != HD_OP_BROADCAST || node->peer == rank) &&
+        r->met_depth[meeting] < r->start[slot_of(r, rank, step)])
+        r->met_depth[meeting] = r->start[slot_of(r, rank, step)];
     if (r->blocking == HD_EAGER ||
         r->met[meeting] ==
             r->graph->meeting[node->link + 1] - r->graph->meeting[node->link])
@@ -343,19 +326,19 @@ static bool start_all(hd_replay *r, int rank)
 
 // ---------------------------------------------------------------- streams
 
-// What the end of a transfer tells its stream of its peers.
-static void learn_from_peers(const hd_replay *r, int rank, int64_t step)
+// A transfer's stream goes on behind what the transfer waited for.
+static void follow_peers(const hd_replay *r, int rank, int64_t step)
 {
     const hd_graph *g = r->graph;
     const hd_node *node = hd_graph_node(g, rank, step);
-    int32_t *clock = stream_clock(r, rank, node->stream);
 
+    if (r->now == NULL)
+        return;
     if (node->kind == HD_NODE_COLLECTIVE)
-        merge(r, clock, met_clock(r, rank, step));
+        follow(r, rank, node->stream, r->met_depth[meeting_of(r, rank, step)]);
     if (node->kind == HD_NODE_RECV)
-        merge(r, clock,
-              step_clock(r, node->peer,
-                         hd_same_run(g, rank, step, node->peer, node->link)));
+        follow_send(r, rank, node->stream, node->peer,
+                    hd_same_run(g, rank, step, node->peer, node->link));
 }
 
 static bool pass_transfers(hd_replay *r, int rank, int64_t step, int64_t n)
@@ -378,14 +361,14 @@ static bool pass_transfers(hd_replay *r, int rank, int64_t step, int64_t n)
         const hd_node *node = hd_graph_node(g, rank, step + i);
 
         if (!node->async)
-            learn_from_peers(r, rank, step + i);
-        count_step(r, rank, node, step + i);
+            follow_peers(r, rank, step + i);
     }
+    note_end(r, rank, hd_graph_node(g, rank, step)->stream, step, n);
     return true;
 }
 
 // Of each of the following: whether a step need not wait any more, and then its
-// stream's clock knows of what it waited for.
+// stream is behind what it waited for.
 
 static bool is_over(const hd_replay *r, int rank, int64_t step)
 {
@@ -395,7 +378,7 @@ static bool is_over(const hd_replay *r, int rank, int64_t step)
                                      : has_passed(r, rank, node->stream, step);
 }
 
-// The wait that is being tried, in one run and without clocks.
+// The wait that is being tried, in one run and not EAGER.
 static bool has_waited(const hd_replay *r, int rank, int64_t step)
 {
     const hd_graph *g = r->graph;
@@ -414,7 +397,10 @@ static bool is_recorded(const hd_replay *r, int rank, int64_t step)
         return true;
     if (!is_over(r, rank, record))
         return false;
-    merge(r, stream_clock(r, rank, node->stream), step_clock(r, rank, record));
+    if (hd_graph_node(g, rank, record)->async)
+        follow_send(r, rank, node->stream, rank, record);
+    else
+        follow_step(r, rank, node->stream, record);
     return true;
 }
 
@@ -423,7 +409,12 @@ static bool is_joined(const hd_replay *r, int rank, int64_t step)
     for (int s = 1; s < r->graph->nstreams; s++)
         if (!has_passed(r, rank, s, step))
             return false;
-    merge(r, stream_clock(r, rank, 0), step_clock(r, rank, step));
+    for (int s = 1; s < r->graph->nstreams && r->now != NULL; s++) {
+        int64_t last = hd_graph_before(r->graph, rank, s, step);
+
+        if (last >= 0)
+            follow_step(r, rank, 0, last);
+    }
     return true;
 }
 
@@ -435,7 +426,7 @@ static bool is_forked(const hd_replay *r, int rank, int stream, int64_t step)
         return true;
     if (!has_passed(r, rank, 0, fork))
         return false;
-    merge(r, stream_clock(r, rank, stream), step_clock(r, rank, fork));
+    follow_step(r, rank, stream, fork);
     return true;
 }
 
@@ -456,24 +447,9 @@ static int64_t pass_step(hd_replay *r, int rank, int stream, int64_t step)
         return 0;
     if (node->kind == HD_NODE_JOIN && !is_joined(r, rank, step))
         return 0;
-    visit(r, rank, stream, step);
-    count_step(r, rank, node, step);
-    set_clock(r, step_clock(r, rank, step), stream_clock(r, rank, stream));
+    note_start(r, rank, stream, step);
+    note_end(r, rank, stream, step, 1);
     return 1;
-}
-
-// A work stream may be far ahead when a join sees that it has passed; what the
-// join learns is what the stream knew when it passed. Called when the stream is
-// about to do step `next`.
-static void tell_joins(const hd_replay *r, int rank, int stream, int64_t next)
-{
-    int64_t *told = &r->told[(int64_t)rank * r->graph->nstreams + stream];
-
-    if (r->watch == NULL || stream == 0)
-        return;
-    for (; *told < next; ++*told)
-        if (hd_graph_node(r->graph, rank, *told)->kind == HD_NODE_JOIN)
-            merge(r, step_clock(r, rank, *told), stream_clock(r, rank, stream));
 }
 
 static void find_next(hd_replay *r, int rank, int stream)
@@ -493,18 +469,15 @@ static bool advance_stream(hd_replay *r, int rank, int stream)
     const int64_t *next = next_of(r, rank, stream);
 
     while (*next < last) {
-        int64_t n;
+        int64_t n = pass_step(r, rank, stream, *next);
 
-        tell_joins(r, rank, stream, *next);
-        n = pass_step(r, rank, stream, *next);
         if (n == 0)
             return *at > before;
         *at += n;
         find_next(r, rank, stream);
         if (stream == 0 && *at == hd_graph_length(r->graph, rank, 0))
-            end_run(r, rank);
+            note_turn(r, rank);
     }
-    tell_joins(r, rank, stream, last);
     return *at > before;
 }
 
@@ -521,32 +494,27 @@ static void advance_rank(hd_replay *r, int rank)
 
 // ------------------------------------------------------------------ whole
 
-static hd_status allocate_clocks(hd_replay *r, hd_diag *diag)
+static hd_status allocate_depth(hd_replay *r, hd_diag *diag)
 {
     const hd_graph *g = r->graph;
-    int64_t streams = (int64_t)g->nranks * g->nstreams;
     int64_t steps = 2 * g->first[g->nranks];
-    int64_t w;
 
-    if (r->watch != NULL && r->watch->nloose > MOST_COUNTS)
-        return HD_UNSUPPORTED;
-    w = r->width = r->watch != NULL ? (int)(g->nstreams + r->watch->nloose) : 0;
-    if (w * (steps + streams + 2 * g->nmeetings) > MOST_COUNTS)
-        return HD_UNSUPPORTED;
-    HD_TRY(hd_clear_array(streams, sizeof *r->told, diag, (void **)&r->told));
-    HD_TRY(hd_clear_array(streams * w, sizeof *r->stream_clock, diag,
-                          (void **)&r->stream_clock));
-    HD_TRY(hd_clear_array(steps * w, sizeof *r->step_clock, diag,
-                          (void **)&r->step_clock));
-    return hd_clear_array(2 * g->nmeetings * w, sizeof *r->met_clock, diag,
-                          (void **)&r->met_clock);
+    if (r->blocking != HD_EAGER)
+        return HD_OK;
+    HD_TRY(hd_clear_array((int64_t)g->nranks * g->nstreams, sizeof *r->now,
+                          diag, (void **)&r->now));
+    HD_TRY(hd_clear_array(g->nranks, sizeof *r->turn, diag, (void **)&r->turn));
+    HD_TRY(hd_clear_array(steps, sizeof *r->start, diag, (void **)&r->start));
+    HD_TRY(hd_clear_array(steps, sizeof *r->end, diag, (void **)&r->end));
+    return hd_clear_array(2 * g->nmeetings, sizeof *r->met_depth, diag,
+                          (void **)&r->met_depth);
 }
 
 static hd_status allocate(hd_replay *r, hd_diag *diag)
 {
     const hd_graph *g = r->graph;
 
-    HD_TRY(allocate_clocks(r, diag));
+    HD_TRY(allocate_depth(r, diag));
     HD_TRY(hd_clear_array((int64_t)g->nranks * g->nstreams, sizeof *r->cursor,
                           diag, (void **)&r->cursor));
     HD_TRY(hd_clear_array((int64_t)g->nranks * g->nstreams, sizeof *r->next,
@@ -581,14 +549,12 @@ static void advance_all(hd_replay *r)
 }
 
 hd_status hd_replay_run(const hd_graph *graph, hd_blocking blocking,
-                        unsigned serial, const hd_watch *watch, hd_diag *diag,
-                        hd_replay *out)
+                        unsigned serial, hd_diag *diag, hd_replay *out)
 {
     hd_replay r = {.graph = graph,
                    .blocking = blocking,
                    .serial = serial,
-                   .nlanes = serial != 0 ? 1 + graph->module->naxes : 1,
-                   .watch = watch};
+                   .nlanes = serial != 0 ? 1 + graph->module->naxes : 1};
     hd_status status = allocate(&r, diag);
 
     r.runs = blocking == HD_EAGER ? 2 : 1;
@@ -596,8 +562,6 @@ hd_status hd_replay_run(const hd_graph *graph, hd_blocking blocking,
         hd_replay_free(&r);
         return status;
     }
-    if (watch != NULL && hd_graph_length(graph, watch->rank, 0) == 0)
-        end_run(&r, watch->rank);
     advance_all(&r);
     *out = r;
     return HD_OK;
@@ -610,10 +574,11 @@ void hd_replay_free(hd_replay *replay)
     free(replay->state);
     free(replay->chain);
     free(replay->met);
-    free(replay->told);
-    free(replay->stream_clock);
-    free(replay->step_clock);
-    free(replay->met_clock);
+    free(replay->now);
+    free(replay->start);
+    free(replay->end);
+    free(replay->turn);
+    free(replay->met_depth);
     free(replay->queue);
     free(replay->queued);
     *replay = (hd_replay){0};

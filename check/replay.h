@@ -4,13 +4,12 @@
 //
 // HD_RENDEZVOUS executes one run: nothing in it waits for the next one, and
 // once it is over the next one is like it. It may be told of axes that NCCL
-// serves, whose calls follow one another. HD_EAGER executes two, and the steps
-// of one rank may be watched on the way, each with what has surely ended on
-// that rank when it starts, also by way of other ranks.
+// serves, whose calls follow one another. HD_EAGER executes two, and counts how
+// deep each step is: what must end before a step starts is less deep.
 #ifndef HD_CHECK_REPLAY_H
 #define HD_CHECK_REPLAY_H
 
-#include "check/order.h"
+#include "steps/graph.h"
 
 HD_BEGIN_DECLS
 
@@ -38,24 +37,21 @@ typedef struct hd_replay {
     // step is unstarted; in the lane of a serial axis, none is undone.
     int64_t *chain;
     int32_t *met; // owned, by run and meeting: members that have started
-    const hd_watch *watch; // borrowed; NULL if nobody is watched. EAGER only
-    int width;             // of a clock; 0 if nobody is watched
-    int32_t *stream_clock; // owned, by rank and stream
-    int32_t *step_clock;   // owned, as `state`: at the end of the step, of a
-                           // send at its end though its stream goes on later
-    int32_t *met_clock;    // owned, by run and meeting
-    int64_t *told;         // owned, by rank and stream: joins before this step
-                           // know of what the stream has passed
-    int32_t *queue;        // owned: ranks that may go on, a ring
-    bool *queued;          // owned, by rank
+    // Of EAGER alone, else NULL.
+    int32_t *now;       // owned, by rank and stream: the depth it has come to
+    int32_t *start;     // owned, as `state`: where the step starts
+    int32_t *end;       // owned, as `state`: where its stream goes on
+    int32_t *turn;      // owned, by rank: where the caller's stream has come to
+                        // the end of the first run; 0 if it has no steps
+    int32_t *met_depth; // owned, by run and meeting
+    int32_t *queue;     // owned: ranks that may go on, a ring
+    bool *queued;       // owned, by rank
     int64_t queue_head, nqueued;
 } hd_replay;
 
-// HD_UNSUPPORTED, without a word, if clocks of a watched rank are too many.
 // `serial` has a bit for each axis that NCCL serves: RENDEZVOUS only.
 hd_status hd_replay_run(const hd_graph *graph, hd_blocking blocking,
-                        unsigned serial, const hd_watch *watch, hd_diag *diag,
-                        hd_replay *out);
+                        unsigned serial, hd_diag *diag, hd_replay *out);
 void hd_replay_free(hd_replay *replay);
 
 // Every stream of every rank has come to its end.

@@ -589,6 +589,23 @@ int64_t hd_graph_together(const hd_graph *graph, int rank, int64_t step)
     return n;
 }
 
+int64_t hd_graph_before(const hd_graph *graph, int rank, int stream,
+                        int64_t step)
+{
+    int64_t n = hd_graph_length(graph, rank, stream), low = 0;
+    int64_t high = step < hd_graph_steps(graph, rank) ? n : 2 * n;
+
+    while (low < high) {
+        int64_t middle = low + (high - low) / 2;
+
+        if (hd_graph_at(graph, rank, stream, middle) < step)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low > 0 ? hd_graph_at(graph, rank, stream, low - 1) : -1;
+}
+
 int64_t hd_graph_fork(const hd_graph *graph, int rank, int64_t step)
 {
     int64_t n = hd_graph_steps(graph, rank);

@@ -99,6 +99,10 @@ static inline int64_t hd_graph_length(const hd_graph *graph, int rank,
 int64_t hd_graph_together(const hd_graph *graph, int rank, int64_t step);
 // The step at `place` of a stream, counted over both runs.
 int64_t hd_graph_at(const hd_graph *graph, int rank, int stream, int64_t place);
+// The last step of a stream issued before `step`, over both runs; -1 if there
+// is none.
+int64_t hd_graph_before(const hd_graph *graph, int rank, int stream,
+                        int64_t step);
 // The last fork issued before a step of either run, -1 if there is none.
 int64_t hd_graph_fork(const hd_graph *graph, int rank, int64_t step);
 

@@ -7,9 +7,8 @@
 #include <random>
 #include <set>
 
-#include "check/order.h"
+#include "check/past.h"
 #include "check/race.h"
-#include "check/replay.h"
 #include "steps/cells.h"
 #include "tests/seed.h"
 #include "tests/unit/program.h"
@@ -251,6 +250,7 @@ struct Seen {
     std::vector<std::vector<int32_t>> clocks;
     int width;
     int ends = 0;
+    hd_past *past = nullptr; // asked about all that went before
 };
 
 void See(void *context, int64_t step, const int32_t *clock)
@@ -260,6 +260,9 @@ void See(void *context, int64_t step, const int32_t *clock)
     if (step == HD_RUN_END) {
         seen->ends++;
         return;
+    }
+    if (seen->past != nullptr) {
+        EXPECT_EQ(hd_past_learn(seen->past, 0), HD_OK);
     }
     seen->steps.push_back(step);
     seen->clocks.emplace_back(clock, clock + seen->width);
@@ -272,23 +275,24 @@ const char *const kAnswer =
     "on stream 1 { %word = recv from 1 %x = relu %a } } else { "
     "on stream 0 { %got = recv from 0 send %i to 0 } } join }";
 
-TEST(Order, PeersAreAskedOnlyByTheReplay)
+TEST(Order, PeersAreAskedOnlyWhereSomeoneLearns)
 {
     Program p(kAnswer);
     ASSERT_EQ(p.status, HD_OK) << p.Said();
     Graph g(p.module);
     std::vector<int32_t> loose(16);
-    Seen local = {{}, {}, 3, 0}, global = local;
+    Seen local = {{}, {}, 3, 0, nullptr}, global = local;
     hd_watch watch = {0, 0, loose.data(), See, &local};
-    hd_replay replay;
+    hd_past past;
+    int64_t visits = 0;
 
     EXPECT_EQ(hd_order_number_loose(&g.graph, 0, loose.data()), 0);
     ASSERT_EQ(hd_order_each(&g.graph, &watch, nullptr), HD_OK);
+    ASSERT_EQ(hd_past_create(&g.graph, &visits, nullptr, &past), HD_OK);
     watch.context = &global;
-    ASSERT_EQ(hd_replay_run(&g.graph, HD_EAGER, 0, &watch, nullptr, &replay),
-              HD_OK);
-    EXPECT_TRUE(hd_replay_is_over(&replay));
-    hd_replay_free(&replay);
+    global.past = &past;
+    ASSERT_EQ(hd_past_each(&past, &watch), HD_OK);
+    hd_past_free(&past);
     EXPECT_EQ(local.ends, 1);
     EXPECT_EQ(global.ends, 1);
     ASSERT_EQ(local.steps.size(), 12u);
@@ -319,6 +323,44 @@ TEST(Order, AJoinLearnsWhatItsStreamsKnewWhenTheyPassedIt)
 
     EXPECT_EQ(hd_check(p.module, p.diag), HD_INVALID);
     EXPECT_NE(p.Said().find("HD0801"), std::string::npos) << p.Said();
+}
+
+// Every rank's stream 1 reads what stream 0 has written once the next rank has
+// answered: each needs order by way of a peer in every round. Whoever went back
+// to the beginning would meet all ranks there.
+std::string Echo(int ranks, int rounds)
+{
+    std::string n = std::to_string(rounds);
+
+    return "host program echo mesh tp=" + std::to_string(ranks) +
+           " streams 2 in %a : f32[8] out %c : f32[8] in %t : f32[1] shared "
+           "temp %x : f32[" +
+           n +
+           ", 8] temp %u : f32[1] shared temp %v : f32[1] shared "
+           "{ fork for i in 0.." +
+           n +
+           " { on stream 0 { %x[i] = copy %a "
+           "group { send %t to (tp + 1) mod size tp "
+           "%u = recv from (tp - 1) mod size tp } "
+           "send %u to (tp - 1) mod size tp } "
+           "on stream 1 { %v = recv from (tp + 1) mod size tp "
+           "%c = relu %x[i] } } join }";
+}
+
+TEST(Race, OrderByWayOfPeersIsLookedUpWhereItIsAndNotOnceARank)
+{
+    for (int ranks : {8, 64})
+        for (int rounds : {4, 40}) {
+            Program p(Echo(ranks, rounds));
+            ASSERT_EQ(p.status, HD_OK) << p.Said();
+            Graph g(p.module);
+            int64_t visits = 0, steps = 2 * g.graph.first[ranks];
+
+            EXPECT_EQ(hd_race_check(&g.graph, 0, p.diag, &visits), HD_OK)
+                << p.Said();
+            EXPECT_GT(visits, steps) << "no peers were asked";
+            EXPECT_LT(visits, 8 * steps) << ranks << " ranks";
+        }
 }
 
 TEST(Race, EachPairOfPlacesIsReportedOnce)
