@@ -8,13 +8,14 @@
 // are both given it for the receiving one, and NCCL's kernels then write where
 // they must not. So the thread also has all ranks that will ever meet send and
 // receive in one group, both ways, before anything runs.
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "base/diag.h"
-#include "runtime/cuda.h"
+#include "runtime/cuda_nccl.h"
 
 enum { GREETING = 16 }; // bytes to each peer
 
@@ -243,7 +244,7 @@ static hd_status fail_join(hd_device *device, const hd_joining *joining,
     char text[HD_GROUP_TEXT];
 
     if (!joining->of_cuda)
-        why = device->nccl.error_text(joining->error);
+        why = joining->nccl.error_text(joining->error);
     else if (device->cu.error_string((hd_cu_result)joining->error, &why) !=
              HD_CU_SUCCESS)
         why = "unknown error";
@@ -253,9 +254,10 @@ static hd_status fail_join(hd_device *device, const hd_joining *joining,
     return hd_fail(diag, HD_SYSTEM, "%s", text);
 }
 
-hd_status hd_cuda_comm_join(hd_device *device, const hd_nccl_id *id, int size,
-                            int rank, const bool *meets, const char *axis,
-                            hd_diag *diag, hd_nccl_comm *out)
+hd_status hd_cuda_comm_join(hd_device *device, const hd_nccl_api *api,
+                            const hd_nccl_id *id, int size, int rank,
+                            const bool *meets, const char *axis, hd_diag *diag,
+                            hd_nccl_comm *out)
 {
     hd_joining *joining =
         calloc(1, sizeof(*joining) + (size_t)size * sizeof(*meets));
@@ -268,7 +270,7 @@ hd_status hd_cuda_comm_join(hd_device *device, const hd_nccl_id *id, int size,
     }
     atomic_init(&joining->hands, 2);
     pthread_mutex_init(&joining->lock, NULL);
-    joining->nccl = device->nccl;
+    joining->nccl = *api;
     joining->cu = device->cu;
     joining->context = device->context;
     joining->id = *id;

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/diag.h"
-#include "runtime/cuda.h"
+#include "runtime/cuda_plan.h"
 
 hd_status hd_cuda_no_room(const hd_device *device, hd_diag *diag)
 {
@@ -31,10 +31,10 @@ hd_cuda_command *hd_cuda_add(hd_device *device, hd_cuda_kind kind, int stream,
 {
     hd_cuda_command *command;
 
-    if (!hd_cuda_grow((void **)&device->command, device->ncommands,
-                      &device->command_room, sizeof(*command)))
+    if (!hd_cuda_grow((void **)&device->plan->command, device->plan->ncommands,
+                      &device->plan->command_room, sizeof(*command)))
         return NULL;
-    command = &device->command[device->ncommands++];
+    command = &device->plan->command[device->plan->ncommands++];
     memset(command, 0, sizeof(*command));
     device->stream[stream].planned++;
     command->kind = kind;
@@ -90,13 +90,14 @@ hd_status hd_cuda_add_kernel(hd_device *device, int stream, const hd_step *step,
         return hd_cuda_no_room(device, diag);
     command->function = function;
     command->grid = grid;
-    command->first = device->npointers;
+    command->first = device->plan->npointers;
     command->n = n;
     for (int i = 0; i < n; i++) {
-        if (!hd_cuda_grow((void **)&device->pointer, device->npointers,
-                          &device->pointer_room, sizeof(*device->pointer)))
+        if (!hd_cuda_grow((void **)&device->plan->pointer,
+                          device->plan->npointers, &device->plan->pointer_room,
+                          sizeof(*device->plan->pointer)))
             return hd_cuda_no_room(device, diag);
-        device->pointer[device->npointers++] = at[i];
+        device->plan->pointer[device->plan->npointers++] = at[i];
     }
     return HD_OK;
 }
@@ -105,19 +106,20 @@ hd_status hd_cuda_add_kernel(hd_device *device, int stream, const hd_step *step,
 
 hd_status hd_cuda_new_event(hd_device *device, hd_diag *diag, int *out)
 {
-    size_t room = (size_t)device->nevents + 1;
+    size_t room = (size_t)device->plan->nevents + 1;
     hd_cu_event *grown;
 
     // A power of two is where there is no room left.
-    if ((device->nevents & (device->nevents - 1)) == 0) {
-        grown = realloc(device->event, room * 2 * sizeof(*grown));
+    if ((device->plan->nevents & (device->plan->nevents - 1)) == 0) {
+        grown = realloc(device->plan->event, room * 2 * sizeof(*grown));
         if (grown == NULL)
             return hd_cuda_no_room(device, diag);
-        device->event = grown;
+        device->plan->event = grown;
     }
-    HD_CUDA_TRY(device, diag, event_create, &device->event[device->nevents],
+    HD_CUDA_TRY(device, diag, event_create,
+                &device->plan->event[device->plan->nevents],
                 HD_CU_EVENT_DISABLE_TIMING);
-    *out = device->nevents++;
+    *out = device->plan->nevents++;
     return HD_OK;
 }
 

@@ -11,48 +11,61 @@
 
 #include "base/diag.h"
 #include "ir/verify.h"
-#include "runtime/cuda.h"
 #include "runtime/cuda_library.h"
+#include "runtime/cuda_products.h"
 
 static hd_status lt_error(const hd_device *device, int status, hd_diag *diag,
                           const char *call)
 {
     return hd_fail(diag, HD_SYSTEM, "rank %d: cuBLASLt refused '%s': %s",
-                   device->rank, call, device->lt.status_text(status));
+                   device->rank, call,
+                   device->products->lt.status_text(status));
 }
 
-#define LT_TRY(device, diag, name, ...)                        \
-    do {                                                       \
-        int status_ = (device)->lt.name(__VA_ARGS__);          \
-        if (status_ != 0)                                      \
-            return lt_error((device), status_, (diag), #name); \
+#define LT_TRY(device, diag, name, ...)                         \
+    do {                                                        \
+        int status_ = (device)->products->lt.name(__VA_ARGS__); \
+        if (status_ != 0)                                       \
+            return lt_error((device), status_, (diag), #name);  \
     } while (0)
 
 // The library's name for those who ask, with what was tuned.
 static void describe_library(hd_device *device)
 {
-    size_t version = device->lt.version();
+    size_t version = device->products->lt.version();
     int tuned = 0, n;
 
-    n = snprintf(device->matmul, sizeof(device->matmul),
+    n = snprintf(device->products->text, sizeof(device->products->text),
                  "cuBLASLt %zu.%zu.%zu (%.120s)", version / 10000,
-                 version / 100 % 100, version % 100, device->lt_library.path);
-    for (int i = 0; i < device->nproducts; i++)
-        tuned += device->product[i].tuned;
+                 version / 100 % 100, version % 100,
+                 device->products->library.path);
+    for (int i = 0; i < device->products->nproducts; i++)
+        tuned += device->products->product[i].tuned;
     if (tuned > 0)
-        snprintf(device->matmul + n, sizeof(device->matmul) - (size_t)n,
-                 ", %d of %d plans tuned", tuned, device->nproducts);
+        snprintf(device->products->text + n,
+                 sizeof(device->products->text) - (size_t)n,
+                 ", %d of %d plans tuned", tuned, device->products->nproducts);
 }
 
 static hd_status open_lt(hd_device *device, hd_diag *diag)
 {
-    if (device->blas != NULL)
+    hd_cuda_products *products = device->products;
+
+    if (products != NULL)
         return HD_OK;
-    HD_TRY(hd_library_open(&hd_lt_library, &device->lt, diag,
-                           &device->lt_library));
-    LT_TRY(device, diag, create, &device->blas);
+    products = device->products = calloc(1, sizeof(*products));
+    if (products == NULL)
+        return hd_fail(diag, HD_NO_MEMORY, "no memory for products");
+    HD_TRY(hd_library_open(&hd_lt_library, &products->lt, diag,
+                           &products->library));
+    LT_TRY(device, diag, create, &products->blas);
     describe_library(device);
     return HD_OK;
+}
+
+const char *hd_cuda_products_text(const hd_device *device)
+{
+    return device->products != NULL ? device->products->text : "";
 }
 
 // ------------------------------------------------------------- products
@@ -61,10 +74,10 @@ static void free_product(hd_device *device, hd_cuda_product *product)
 {
     for (int i = 0; i < 3; i++) {
         if (product->layout[i] != NULL)
-            device->lt.layout_destroy(product->layout[i]);
+            device->products->lt.layout_destroy(product->layout[i]);
     }
     if (product->desc != NULL)
-        device->lt.desc_destroy(product->desc);
+        device->products->lt.desc_destroy(product->desc);
 }
 
 static hd_status describe(hd_device *device, hd_cuda_product *product,
@@ -127,11 +140,11 @@ static hd_status ask(hd_device *device, const hd_cuda_product *product,
     LT_TRY(device, diag, preference_create, &preference);
     status = set_preference(device, preference, product->shape.align, diag);
     if (status == HD_OK)
-        answer = device->lt.heuristic(device->blas, product->desc,
-                                      product->layout[0], product->layout[1],
-                                      product->layout[2], product->layout[2],
-                                      preference, most, out, &found);
-    device->lt.preference_destroy(preference);
+        answer = device->products->lt.heuristic(
+            device->products->blas, product->desc, product->layout[0],
+            product->layout[1], product->layout[2], product->layout[2],
+            preference, most, out, &found);
+    device->products->lt.preference_destroy(preference);
     HD_TRY(status);
     for (int i = 0; i < found && answer == 0; i++) {
         if (out[i].state == 0)
@@ -169,14 +182,16 @@ static hd_status find_product(hd_device *device, const hd_cuda_shape *shape,
     hd_status status;
 
     *out = -1;
-    for (int i = 0; i < device->nproducts; i++) {
-        if (memcmp(&device->product[i].shape, shape, sizeof(*shape)) == 0) {
+    for (int i = 0; i < device->products->nproducts; i++) {
+        if (memcmp(&device->products->product[i].shape, shape,
+                   sizeof(*shape)) == 0) {
             *out = i;
             return HD_OK;
         }
     }
-    if (!hd_cuda_grow((void **)&device->product, device->nproducts,
-                      &device->product_room, sizeof(product)))
+    if (!hd_cuda_grow((void **)&device->products->product,
+                      device->products->nproducts,
+                      &device->products->product_room, sizeof(product)))
         return hd_fail(diag, HD_NO_MEMORY, "no memory for a product");
     status = describe(device, &product, diag);
     if (status == HD_OK)
@@ -185,19 +200,25 @@ static hd_status find_product(hd_device *device, const hd_cuda_shape *shape,
         free_product(device, &product);
         return status;
     }
-    device->product[device->nproducts] = product;
-    *out = device->nproducts++;
+    device->products->product[device->products->nproducts] = product;
+    *out = device->products->nproducts++;
     describe_library(device);
     return HD_OK;
 }
 
-void hd_cuda_matmul_free(hd_device *device)
+void hd_cuda_products_close(hd_device *device)
 {
-    for (int i = 0; i < device->nproducts; i++)
-        free_product(device, &device->product[i]);
-    free(device->product);
-    if (device->blas != NULL)
-        device->lt.destroy(device->blas);
+    hd_cuda_products *products = device->products;
+
+    if (products == NULL)
+        return;
+    for (int i = 0; i < products->nproducts; i++)
+        free_product(device, &products->product[i]);
+    if (products->blas != NULL)
+        products->lt.destroy(products->blas);
+    hd_library_close(&products->library);
+    free(products->product);
+    free(products);
 }
 
 // -------------------------------------------------------------- analysis
@@ -581,25 +602,31 @@ hd_status hd_cuda_plan_matmul(hd_device *device, int stream,
 
 // --------------------------------------------------------------- running
 
+static void *address(const hd_device *device, hd_cuda_at at)
+{
+    return (void *)(uintptr_t)hd_cuda_address(device, at);
+}
+
 hd_status hd_cuda_multiply(hd_device *device, const hd_cuda_command *command,
                            hd_diag *diag)
 {
-    const hd_cuda_product *product = &device->product[command->product];
+    const hd_cuda_product *product =
+        &device->products->product[command->product];
     const hd_cuda_stream *stream = &device->stream[command->stream];
     float alpha = (float)command->alpha, beta = (float)command->beta;
     bool wide = product->shape.wide;
-    void *c = hd_cuda_address(device, command->c);
+    void *c = address(device, command->c);
 
     if (product->shape.type_bias >= 0) {
-        void *bias = hd_cuda_address(device, command->bias);
+        void *bias = address(device, command->bias);
 
         LT_TRY(device, diag, desc_set, product->desc, HD_LT_DESC_BIAS_POINTER,
                &bias, sizeof(bias));
     }
-    LT_TRY(device, diag, matmul, device->blas, product->desc,
+    LT_TRY(device, diag, matmul, device->products->blas, product->desc,
            wide ? (const void *)&command->alpha : &alpha,
-           hd_cuda_address(device, command->a), product->layout[0],
-           hd_cuda_address(device, command->b), product->layout[1],
+           address(device, command->a), product->layout[0],
+           address(device, command->b), product->layout[1],
            wide ? (const void *)&command->beta : &beta, c, product->layout[2],
            c, product->layout[2], &product->algo,
            (void *)(uintptr_t)stream->workspace, HD_CUDA_WORKSPACE,

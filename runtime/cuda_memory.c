@@ -9,7 +9,8 @@
 #include <unistd.h>
 
 #include "base/diag.h"
-#include "runtime/cuda.h"
+#include "runtime/cuda_peers.h"
+#include "runtime/cuda_plan.h"
 
 #define BLOCK \
     ((size_t)2 << 20) // what the driver allocates and exports at least
@@ -98,7 +99,7 @@ static hd_status count_slots(hd_device *device, hd_diag *diag)
             hd_pair_count(&device->binding, &steps->step[i], pairs);
     }
     for (int i = 0; i < device->size; i++)
-        device->peer[i].pair = pairs[i];
+        device->peers->peer[i].pair = pairs[i];
     free(pairs);
     return HD_OK;
 }
@@ -122,17 +123,18 @@ static void lay_out_window(hd_device *device)
 {
     size_t at = HD_CUDA_PROBES;
 
-    device->slots = at;
+    device->peers->slots = at;
     for (int i = 0; i < device->size; i++) {
         if (i == device->rank)
             continue;
-        device->peer[i].mine = at;
-        at += hd_pair_slots(&device->peer[i].pair) * sizeof(hd_cuda_slot);
+        device->peers->peer[i].mine = at;
+        at +=
+            hd_pair_slots(&device->peers->peer[i].pair) * sizeof(hd_cuda_slot);
     }
-    device->marks = at;
+    device->peers->marks = at;
     at +=
         align_up(count_marks(device) * sizeof(uint32_t), sizeof(hd_cuda_slot));
-    device->slot_bytes = at - device->slots;
+    device->peers->slot_bytes = at - device->peers->slots;
     for (int i = 0; i < device->nbuffers; i++) {
         hd_cuda_buffer *buffer = &device->buffer[i];
 
@@ -147,10 +149,10 @@ static void lay_out_window(hd_device *device)
 
         if (bytes == 0)
             continue;
-        device->share[i] = at = align_up(at, 512);
+        device->peers->share[i] = at = align_up(at, 512);
         at += bytes;
     }
-    device->window_bytes = align_up(at, BLOCK);
+    device->peers->window_bytes = align_up(at, BLOCK);
 }
 
 static hd_status check_memory(hd_device *device, size_t bytes, hd_diag *diag)
@@ -181,13 +183,15 @@ static hd_status alloc_private(hd_device *device, hd_diag *diag)
         buffer->offset = at = align_up(at, 512);
         at += buffer->bytes;
     }
-    HD_TRY(check_memory(device, at + device->window_bytes, diag));
-    HD_CUDA_TRY(device, diag, alloc, &device->window, device->window_bytes);
+    HD_TRY(check_memory(device, at + device->peers->window_bytes, diag));
+    HD_CUDA_TRY(device, diag, alloc, &device->peers->window,
+                device->peers->window_bytes);
     device->allocations++;
-    HD_CUDA_TRY(device, diag, fill8, device->window, 0xff, device->window_bytes,
+    HD_CUDA_TRY(device, diag, fill8, device->peers->window, 0xff,
+                device->peers->window_bytes, device->rescue);
+    HD_CUDA_TRY(device, diag, fill8, device->peers->window, 0,
+                device->peers->slots + device->peers->slot_bytes,
                 device->rescue);
-    HD_CUDA_TRY(device, diag, fill8, device->window, 0,
-                device->slots + device->slot_bytes, device->rescue);
     if (at > 0) {
         HD_CUDA_TRY(device, diag, alloc, &device->memory, at);
         device->allocations++;
@@ -203,15 +207,13 @@ static hd_status open_bases(hd_device *device, hd_diag *diag)
     size_t n = (size_t)(device->nbuffers + device->narguments) + 1;
 
     device->base = calloc(n, sizeof(*device->base));
-    device->argument =
-        calloc((size_t)device->narguments + 1, sizeof(*device->argument));
-    if (device->base == NULL || device->argument == NULL)
+    if (device->base == NULL)
         return hd_fail(diag, HD_NO_MEMORY, "no memory for %zu buffers", n);
     for (int i = 0; i < device->nbuffers; i++) {
         const hd_cuda_buffer *buffer = &device->buffer[i];
 
         if (buffer->shared)
-            device->base[i] = device->window + buffer->offset;
+            device->base[i] = device->peers->window + buffer->offset;
         else if (buffer->argument < 0)
             device->base[i] = device->memory + buffer->offset;
     }
@@ -224,13 +226,13 @@ static hd_status fill_slot(hd_device *device, const hd_step *step,
                            const hd_meeting *meeting, hd_diag *diag,
                            void *context)
 {
-    hd_cuda_peer *peer = &device->peer[meeting->peer];
+    hd_cuda_peer *peer = &device->peers->peer[meeting->peer];
     hd_cuda_slot *slot = &peer->own[hd_pair_slot(&peer->pair, meeting)];
     const hd_cuda_buffer *buffer = &device->buffer[meeting->place.buffer];
 
     (void)context;
     slot->kind = meeting->kind;
-    slot->share = device->share[step->index];
+    slot->share = device->peers->share[step->index];
     if (meeting->side != HD_SIDE_OFFER)
         return HD_OK;
     if (!buffer->shared)
@@ -250,7 +252,7 @@ static hd_status open_slots(hd_device *device, hd_diag *diag)
     const hd_steps *steps = device->binding.steps;
 
     for (int i = 0; i < device->size; i++) {
-        hd_cuda_peer *peer = &device->peer[i];
+        hd_cuda_peer *peer = &device->peers->peer[i];
         size_t n = hd_pair_slots(&peer->pair) + 1;
 
         peer->own = calloc(n, sizeof(*peer->own));
@@ -264,11 +266,11 @@ static hd_status open_slots(hd_device *device, hd_diag *diag)
                            fill_slot, NULL));
     }
     for (int i = 0; i < device->size; i++) {
-        const hd_cuda_peer *peer = &device->peer[i];
+        const hd_cuda_peer *peer = &device->peers->peer[i];
         size_t n = hd_pair_slots(&peer->pair) * sizeof(hd_cuda_slot);
 
         if (i != device->rank && n > 0)
-            HD_TRY(hd_cuda_copy_now(device, device->window + peer->mine,
+            HD_TRY(hd_cuda_copy_now(device, device->peers->window + peer->mine,
                                     (hd_cu_ptr)(uintptr_t)peer->own, n, diag));
     }
     return HD_OK;
@@ -283,9 +285,9 @@ static hd_status alloc_all(hd_device *device, hd_diag *diag)
     lay_out_window(device);
     HD_TRY(alloc_private(device, diag));
     HD_TRY(open_bases(device, diag));
-    HD_CUDA_TRY(device, diag, host_alloc, &snapshot, device->slot_bytes + 64,
-                HD_CU_HOST_PORTABLE);
-    device->snapshot = snapshot;
+    HD_CUDA_TRY(device, diag, host_alloc, &snapshot,
+                device->peers->slot_bytes + 64, HD_CU_HOST_PORTABLE);
+    device->peers->snapshot = snapshot;
     return open_slots(device, diag);
 }
 
@@ -293,10 +295,14 @@ hd_status hd_cuda_alloc(hd_device *device, hd_diag *diag)
 {
     hd_status status;
 
-    device->peer = calloc((size_t)device->size, sizeof(*device->peer));
-    device->share = calloc((size_t)device->binding.steps->nsteps + 1,
-                           sizeof(*device->share));
-    if (device->peer == NULL || device->share == NULL)
+    hd_cuda_peers *peers = device->peers = calloc(1, sizeof(*peers));
+
+    if (peers != NULL) {
+        peers->peer = calloc((size_t)device->size, sizeof(*peers->peer));
+        peers->share = calloc((size_t)device->binding.steps->nsteps + 1,
+                              sizeof(*peers->share));
+    }
+    if (peers == NULL || peers->peer == NULL || peers->share == NULL)
         return hd_fail(diag, HD_NO_MEMORY, "no memory for %d ranks",
                        device->size);
     if ((size_t)device->size * sizeof(uint32_t) > HD_CUDA_PROBES)
@@ -308,49 +314,58 @@ hd_status hd_cuda_alloc(hd_device *device, hd_diag *diag)
     return status;
 }
 
+static void free_peers(hd_device *device)
+{
+    hd_cuda_peers *peers = device->peers;
+
+    if (peers == NULL)
+        return;
+    for (int i = 0; peers->peer != NULL && i < device->size; i++) {
+        if (peers->peer[i].window != 0)
+            device->cu.ipc_close(peers->peer[i].window);
+        free(peers->peer[i].own);
+        free(peers->peer[i].slot);
+    }
+    if (peers->window != 0)
+        device->cu.free(peers->window);
+    if (peers->snapshot != NULL)
+        device->cu.host_free(peers->snapshot);
+    free(peers->share);
+    free(peers->peer);
+    free(peers);
+}
+
 void hd_cuda_free(hd_device *device)
 {
-    for (int i = 0; device->peer != NULL && i < device->size; i++) {
-        if (device->peer[i].window != 0)
-            device->cu.ipc_close(device->peer[i].window);
-        free(device->peer[i].own);
-        free(device->peer[i].slot);
-    }
-    if (device->window != 0)
-        device->cu.free(device->window);
+    free_peers(device);
     if (device->memory != 0)
         device->cu.free(device->memory);
     for (int i = 0; i < device->nextra; i++)
         device->cu.free(device->extra[i]);
     free(device->extra);
-    if (device->snapshot != NULL)
-        device->cu.host_free(device->snapshot);
-    free(device->share);
-    free(device->peer);
     free(device->buffer);
     free(device->base);
-    free(device->argument);
 }
 
 // ------------------------------------------------------ with the peers
 
 static bool meets(const hd_device *device, int peer)
 {
-    return hd_pair_slots(&device->peer[peer].pair) > 0;
+    return hd_pair_slots(&device->peers->peer[peer].pair) > 0;
 }
 
 hd_status hd_cuda_export(hd_device *device, int peer, hd_diag *diag,
                          hd_handle *out)
 {
-    hd_cuda_handle handle = {.bytes = device->window_bytes,
-                             .slots = device->peer[peer].mine,
-                             .pair = device->peer[peer].pair};
+    hd_cuda_handle handle = {.bytes = device->peers->window_bytes,
+                             .slots = device->peers->peer[peer].mine,
+                             .pair = device->peers->peer[peer].pair};
 
     out->fd = -1;
     if (meets(device, peer)) {
         HD_CUDA_TRY(device, diag, context_push, device->context);
         hd_cu_result result =
-            device->cu.ipc_export(&handle.ipc, device->window);
+            device->cu.ipc_export(&handle.ipc, device->peers->window);
         device->cu.context_pop(&(hd_cu_context){0});
         if (result != HD_CU_SUCCESS)
             return hd_cuda_error(device, result, diag, "ipc_export");
@@ -369,7 +384,7 @@ static uint32_t probe_word(int from, int to)
 static hd_status map_window(hd_device *device, int peer,
                             const hd_cuda_handle *theirs, hd_diag *diag)
 {
-    hd_cuda_peer *pair = &device->peer[peer];
+    hd_cuda_peer *pair = &device->peers->peer[peer];
     uint32_t word = probe_word(device->rank, peer);
     hd_cu_result result = device->cu.ipc_import(&pair->window, theirs->ipc,
                                                 HD_CU_IPC_LAZY_PEER_ACCESS);
@@ -391,7 +406,7 @@ static hd_status map_window(hd_device *device, int peer,
 hd_status hd_cuda_import(hd_device *device, int peer, const hd_handle *handle,
                          hd_diag *diag)
 {
-    hd_cuda_peer *pair = &device->peer[peer];
+    hd_cuda_peer *pair = &device->peers->peer[peer];
     hd_cuda_handle theirs;
     hd_status status;
 
@@ -419,8 +434,8 @@ hd_status hd_cuda_check_probes(hd_device *device, hd_diag *diag)
 {
     uint32_t word[HD_CUDA_PROBES / sizeof(uint32_t)] = {0};
 
-    HD_TRY(hd_cuda_copy_now(device, (hd_cu_ptr)(uintptr_t)word, device->window,
-                            sizeof(word), diag));
+    HD_TRY(hd_cuda_copy_now(device, (hd_cu_ptr)(uintptr_t)word,
+                            device->peers->window, sizeof(word), diag));
     for (int peer = 0; peer < device->size; peer++) {
         if (peer != device->rank && meets(device, peer) &&
             word[peer] != probe_word(peer, device->rank))
@@ -431,7 +446,7 @@ hd_status hd_cuda_check_probes(hd_device *device, hd_diag *diag)
                            peer, device->rank);
     }
     for (int peer = 0; peer < device->size; peer++) {
-        hd_cuda_peer *pair = &device->peer[peer];
+        hd_cuda_peer *pair = &device->peers->peer[peer];
         size_t n = hd_pair_slots(&pair->pair) * sizeof(hd_cuda_slot);
 
         if (peer != device->rank && n > 0)

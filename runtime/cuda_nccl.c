@@ -1,6 +1,7 @@
 // Transfers by NCCL: a communicator an axis of the mesh, a group of transfers
 // one NCCL group. Its kernels wait for peers on the device, so that a failure
 // aborts the communicators.
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,19 +9,28 @@
 
 #include "base/diag.h"
 #include "base/dtype.h"
-#include "runtime/cuda.h"
 #include "runtime/cuda_library.h"
+#include "runtime/cuda_nccl.h"
+
+struct hd_cuda_nccl {
+    hd_library library;
+    hd_nccl_api api;
+    _Atomic(hd_nccl_comm) comm[HD_MAX_AXES]; // owned: who takes one out ends it
+    pthread_mutex_t lock; // held while a communicator is used
+    hd_cu_ptr *gathered;  // owned, by step: where all ranks' operands of a
+                          // maximum are put together, 0 for what NCCL reduces
+};
 
 static hd_status nccl_error(const hd_device *device, int error, hd_diag *diag,
                             const char *call)
 {
     return hd_fail(diag, HD_SYSTEM, "rank %d: NCCL refused '%s': %s",
-                   device->rank, call, device->nccl.error_text(error));
+                   device->rank, call, device->nccl->api.error_text(error));
 }
 
 #define NCCL_TRY(device, diag, name, ...)                       \
     do {                                                        \
-        int error_ = (device)->nccl.name(__VA_ARGS__);          \
+        int error_ = (device)->nccl->api.name(__VA_ARGS__);     \
         if (error_ != HD_NCCL_SUCCESS)                          \
             return nccl_error((device), error_, (diag), #name); \
     } while (0)
@@ -186,12 +196,12 @@ static hd_status share_ids(hd_device *device, hd_nccl_id *mine, hd_nccl_id *all,
     if (status == HD_OK)
         status = check_gathers(device, diag);
     if (status == HD_OK)
-        status = hd_library_open(&hd_nccl_library, &device->nccl, diag,
-                                 &device->nccl_library);
+        status = hd_library_open(&hd_nccl_library, &device->nccl->api, diag,
+                                 &device->nccl->library);
     for (int a = 0; a < module->naxes && status == HD_OK; a++) {
         int error = hd_mesh_coord(module, device->rank, a) == 0 &&
                             device->binding.transport[a] == HD_TRANSPORT_NCCL
-                        ? device->nccl.unique_id(&mine[a])
+                        ? device->nccl->api.unique_id(&mine[a])
                         : HD_NCCL_SUCCESS;
 
         if (error != HD_NCCL_SUCCESS)
@@ -251,13 +261,31 @@ static hd_status join_axis(hd_device *device, int axis, const hd_nccl_id *all,
     if (!has_comm(device, axis))
         return HD_OK;
     find_met(device, axis, meets);
-    HD_TRY(hd_cuda_comm_join(device, &all[root * HD_MAX_AXES + axis],
+    HD_TRY(hd_cuda_comm_join(device, &device->nccl->api,
+                             &all[root * HD_MAX_AXES + axis],
                              (int)module->axis[axis].size,
                              (int)hd_mesh_coord(module, device->rank, axis),
                              meets, module->axis[axis].name, diag, &comm));
     // Pairs with comm_of and take_comm.
-    atomic_store_explicit(&device->comm[axis], comm, memory_order_release);
+    atomic_store_explicit(&device->nccl->comm[axis], comm,
+                          memory_order_release);
     return HD_OK;
+}
+
+static hd_cuda_nccl *new_nccl(const hd_device *device)
+{
+    hd_cuda_nccl *nccl = calloc(1, sizeof(*nccl));
+
+    if (nccl == NULL)
+        return NULL;
+    nccl->gathered = calloc((size_t)device->binding.steps->nsteps + 1,
+                            sizeof(*nccl->gathered));
+    if (nccl->gathered == NULL) {
+        free(nccl);
+        return NULL;
+    }
+    pthread_mutex_init(&nccl->lock, NULL);
+    return nccl;
 }
 
 hd_status hd_cuda_nccl_open(hd_device *device, hd_diag *diag)
@@ -268,8 +296,8 @@ hd_status hd_cuda_nccl_open(hd_device *device, hd_diag *diag)
     hd_status status;
 
     memset(mine, 0, sizeof(mine));
-    device->comm = calloc(HD_MAX_AXES, sizeof(*device->comm));
-    if (all == NULL || device->comm == NULL) {
+    device->nccl = new_nccl(device);
+    if (all == NULL || device->nccl == NULL) {
         free(all);
         hd_group_run_out(device->binding.group);
         return hd_fail(diag, HD_NO_MEMORY, "no memory for communicators");
@@ -284,7 +312,7 @@ hd_status hd_cuda_nccl_open(hd_device *device, hd_diag *diag)
 // Whoever takes a communicator out ends it. Acquires what join_axis released.
 static hd_nccl_comm take_comm(hd_device *device, int axis)
 {
-    return atomic_exchange_explicit(&device->comm[axis], NULL,
+    return atomic_exchange_explicit(&device->nccl->comm[axis], NULL,
                                     memory_order_acq_rel);
 }
 
@@ -292,23 +320,28 @@ static hd_nccl_comm take_comm(hd_device *device, int axis)
 static hd_nccl_comm comm_of(const hd_device *device, int axis)
 {
     // Pairs with the release in join_axis.
-    return atomic_load_explicit(&device->comm[axis], memory_order_acquire);
+    return atomic_load_explicit(&device->nccl->comm[axis],
+                                memory_order_acquire);
 }
 
 void hd_cuda_nccl_close(hd_device *device)
 {
-    // The watchdog has been joined: no other thread is left.
-    bool failed = atomic_load_explicit(&device->failed, memory_order_relaxed);
+    hd_cuda_nccl *nccl = device->nccl;
 
-    for (int a = 0; device->comm != NULL && a < HD_MAX_AXES; a++) {
+    for (int a = 0; nccl != NULL && a < HD_MAX_AXES; a++) {
         hd_nccl_comm comm = take_comm(device, a);
 
-        if (comm != NULL && failed)
-            device->nccl.comm_abort(comm);
+        if (comm != NULL && hd_cuda_has_failed(device))
+            nccl->api.comm_abort(comm);
         else if (comm != NULL)
-            device->nccl.comm_destroy(comm);
+            nccl->api.comm_destroy(comm);
     }
-    free(device->comm);
+    if (nccl == NULL)
+        return;
+    hd_library_close(&nccl->library);
+    pthread_mutex_destroy(&nccl->lock);
+    free(nccl->gathered);
+    free(nccl);
 }
 
 // A call that uses a communicator may itself wait for a peer, and only this
@@ -317,24 +350,24 @@ void hd_cuda_nccl_abort(hd_device *device)
 {
     bool locked;
 
-    if (device->comm == NULL)
+    if (device->nccl == NULL)
         return;
-    locked = hd_lock_until(&device->comm_lock, hd_clock_after(1));
+    locked = hd_lock_until(&device->nccl->lock, hd_clock_after(1));
     for (int a = 0; a < HD_MAX_AXES; a++) {
         hd_nccl_comm comm = take_comm(device, a);
 
         if (comm != NULL)
-            device->nccl.comm_abort(comm);
+            device->nccl->api.comm_abort(comm);
     }
     if (locked)
-        pthread_mutex_unlock(&device->comm_lock);
+        pthread_mutex_unlock(&device->nccl->lock);
 }
 
 static hd_status find_error(hd_device *device, hd_diag *diag, int *out)
 {
     int asked = HD_NCCL_SUCCESS, found = HD_NCCL_SUCCESS;
 
-    pthread_mutex_lock(&device->comm_lock);
+    pthread_mutex_lock(&device->nccl->lock);
     for (int a = 0; a < HD_MAX_AXES && asked == HD_NCCL_SUCCESS &&
                     found == HD_NCCL_SUCCESS;
          a++) {
@@ -342,11 +375,11 @@ static hd_status find_error(hd_device *device, hd_diag *diag, int *out)
         int error = HD_NCCL_SUCCESS;
 
         if (comm != NULL)
-            asked = device->nccl.async_error(comm, &error);
+            asked = device->nccl->api.async_error(comm, &error);
         if (error != HD_NCCL_IN_PROGRESS)
             found = error;
     }
-    pthread_mutex_unlock(&device->comm_lock);
+    pthread_mutex_unlock(&device->nccl->lock);
     if (asked != HD_NCCL_SUCCESS)
         return nccl_error(device, asked, diag, "async_error");
     *out = found;
@@ -358,18 +391,16 @@ hd_status hd_cuda_nccl_check(hd_device *device, hd_diag *diag)
     char text[HD_GROUP_TEXT];
     int error = HD_NCCL_SUCCESS;
 
-    if (device->comm == NULL)
+    if (device->nccl == NULL)
         return HD_OK;
     HD_TRY(find_error(device, diag, &error));
     if (error == HD_NCCL_SUCCESS) // or the communicator is gone
         return hd_cuda_report(device, diag);
     // The peer at fault knows more: its words are on their way.
-    for (int i = 0; i < 1000 && !atomic_load_explicit(&device->failed,
-                                                      memory_order_relaxed);
-         i++)
+    for (int i = 0; i < 1000 && !hd_cuda_has_failed(device); i++)
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     snprintf(text, sizeof(text), "rank %d: NCCL failed in a run: %s",
-             device->rank, device->nccl.error_text(error));
+             device->rank, device->nccl->api.error_text(error));
     hd_cuda_fail(device, HD_PEER, text, "");
     return hd_cuda_report(device, diag);
 }
@@ -387,8 +418,8 @@ typedef struct hd_call_args {
 
 static void *at(const hd_call_args *call, int span)
 {
-    return hd_cuda_address(call->device,
-                           hd_cuda_at_span(&call->step->span[span]));
+    return (void *)(uintptr_t)hd_cuda_address(
+        call->device, hd_cuda_at_span(&call->step->span[span]));
 }
 
 static size_t count(const hd_call_args *call, int span)
@@ -408,7 +439,7 @@ static hd_status exchange_all(const hd_call_args *call)
     const hd_module *module = call->device->binding.module;
     const hd_span *span = call->step->span;
     int n = (int)module->axis[call->step->op->axis].size;
-    hd_cu_ptr gathered = call->device->gathered[call->step->index];
+    hd_cu_ptr gathered = call->device->nccl->gathered[call->step->index];
     size_t each = count(call, 0) / (gathered != 0 ? 1 : (size_t)n);
     size_t stride = gathered != 0
                         ? each * hd_dtype_size(span[0].buffer->type.dtype)
@@ -432,7 +463,7 @@ static hd_status exchange_all(const hd_call_args *call)
 
 static hd_status gather_operands(const hd_call_args *call)
 {
-    hd_cu_ptr to = call->device->gathered[call->step->index];
+    hd_cu_ptr to = call->device->nccl->gathered[call->step->index];
 
     if (call->step->op->code == HD_OP_REDUCE_SCATTER)
         return exchange_all(call);
@@ -468,7 +499,7 @@ static hd_status issue_one(const hd_call_args *call)
     int op =
         hd_op_key(step->op, HD_KEY_MAX) != NULL ? HD_NCCL_MAX : HD_NCCL_SUM;
 
-    if (call->device->gathered[step->index] != 0)
+    if (call->device->nccl->gathered[step->index] != 0)
         return gather_operands(call);
     switch (step->op->code) {
     case HD_OP_SEND:
@@ -541,7 +572,7 @@ static hd_status issue_pairs(hd_device *device, const hd_cuda_command *command,
     for (int i = 0; i < command->n && status == HD_OK; i++)
         if (is_member(device, &command->step[i], axis, true))
             status = issue_step(device, command, &command->step[i], diag);
-    error = device->nccl.group_end();
+    error = device->nccl->api.group_end();
     if (status == HD_OK && error != HD_NCCL_SUCCESS)
         return nccl_error(device, error, diag, "group_end");
     return status;
@@ -557,7 +588,7 @@ static hd_status issue_alone(hd_device *device, const hd_cuda_command *command,
         return issue_step(device, command, step, diag);
     NCCL_TRY(device, diag, group_start, );
     status = issue_step(device, command, step, diag);
-    error = device->nccl.group_end();
+    error = device->nccl->api.group_end();
     if (status == HD_OK && error != HD_NCCL_SUCCESS)
         return nccl_error(device, error, diag, "group_end");
     return status;
@@ -574,7 +605,7 @@ hd_status hd_cuda_plan_gathers(hd_device *device, const hd_step *steps, int n,
                 device,
                 (size_t)device->binding.module->axis[step->op->axis].size *
                     hd_piece_of(&step->span[0], -1).bytes,
-                diag, &device->gathered[step->index]));
+                diag, &device->nccl->gathered[step->index]));
     }
     return HD_OK;
 }
@@ -595,7 +626,7 @@ static hd_status plan_maximum(hd_device *device, const hd_step *step,
                           (int64_t)(out.bytes / hd_dtype_size(dtype)), diag,
                           &text, &grid));
     for (int i = 0; i < n; i++)
-        at[1 + i] = (hd_cuda_at){-1, device->gathered[step->index] +
+        at[1 + i] = (hd_cuda_at){-1, device->nccl->gathered[step->index] +
                                          (uint64_t)i * out.bytes};
     return hd_cuda_add_kernel(device, stream, step, &text, grid, at, 1 + n,
                               diag);
@@ -637,8 +668,8 @@ hd_status hd_cuda_nccl_transfer(hd_device *device,
 {
     hd_status status;
 
-    pthread_mutex_lock(&device->comm_lock);
+    pthread_mutex_lock(&device->nccl->lock);
     status = issue_all(device, command, diag);
-    pthread_mutex_unlock(&device->comm_lock);
+    pthread_mutex_unlock(&device->nccl->lock);
     return status;
 }

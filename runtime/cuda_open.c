@@ -7,6 +7,9 @@
 #include "base/diag.h"
 #include "runtime/cuda.h"
 #include "runtime/cuda_library.h"
+#include "runtime/cuda_nccl.h"
+#include "runtime/cuda_plan.h"
+#include "runtime/cuda_products.h"
 
 // -------------------------------------------------------------- hosts
 
@@ -69,13 +72,13 @@ static hd_status open_cuda(hd_device *device, hd_diag *diag)
     hd_cu_result result;
     int version = 0;
 
-    HD_TRY(hd_library_open(&hd_cuda_library, &device->cu, diag,
-                           &device->cuda_library));
+    HD_TRY(
+        hd_library_open(&hd_cuda_library, &device->cu, diag, &device->library));
     result = device->cu.init(0);
     if (result == HD_CU_NO_DEVICE)
         return hd_fail(diag, HD_UNSUPPORTED,
                        "the CUDA driver at %s sees no device",
-                       device->cuda_library.path);
+                       device->library.path);
     if (result != HD_CU_SUCCESS)
         return hd_cuda_error(device, result, diag, "init");
     HD_CUDA_TRY(device, diag, driver_version, &version);
@@ -83,7 +86,7 @@ static hd_status open_cuda(hd_device *device, hd_diag *diag)
         return hd_fail(diag, HD_UNSUPPORTED,
                        "the CUDA driver at %s is for CUDA %d.%d; %d.%d or "
                        "newer is needed",
-                       device->cuda_library.path, version / 1000,
+                       device->library.path, version / 1000,
                        version % 1000 / 10, HD_CUDA_OLDEST / 1000,
                        HD_CUDA_OLDEST % 1000 / 10);
     return HD_OK;
@@ -117,7 +120,7 @@ static hd_status choose_device(hd_device *device, hd_diag *diag)
     if (count < 1)
         return hd_fail(diag, HD_UNSUPPORTED,
                        "the CUDA driver at %s sees no device",
-                       device->cuda_library.path);
+                       device->library.path);
     number = local_rank(device) % count;
     if (*where != '\0') {
         number = strtol(where, &end, 10);
@@ -174,15 +177,6 @@ static hd_status open_streams(hd_device *device, hd_diag *diag)
     }
     HD_CUDA_TRY(device, diag, stream_create, &device->rescue,
                 HD_CU_STREAM_NON_BLOCKING, 0);
-    if (device->binding.graph)
-        HD_CUDA_TRY(device, diag, stream_create, &device->capture,
-                    HD_CU_STREAM_NON_BLOCKING, 0);
-    for (int i = 0; i < HD_CUDA_RUNS; i++) {
-        HD_CUDA_TRY(device, diag, event_create, &device->run[i].start,
-                    HD_CU_EVENT_DEFAULT);
-        HD_CUDA_TRY(device, diag, event_create, &device->run[i].end,
-                    HD_CU_EVENT_DEFAULT);
-    }
     return HD_OK;
 }
 
@@ -207,11 +201,8 @@ hd_status hd_cuda_open(const hd_binding *binding, hd_diag *diag,
     device = calloc(1, sizeof(*device));
     if (device == NULL)
         return hd_fail(diag, HD_NO_MEMORY, "no memory for a session");
-    pthread_mutex_init(&device->lock, NULL);
-    pthread_mutex_init(&device->comm_lock, NULL);
     device->binding = *binding;
     hd_cache_open(&device->cache);
-    device->random = binding->seed + (uint64_t)hd_group_rank(binding->group);
     device->rank = hd_group_rank(binding->group);
     device->size = hd_group_size(binding->group);
     write_transports(binding, device->transports, sizeof(device->transports));
@@ -238,14 +229,6 @@ static void close_streams(hd_device *device)
         if (i > 0 && stream->stream != NULL)
             device->cu.stream_destroy(stream->stream);
     }
-    for (int i = 0; i < HD_CUDA_RUNS; i++) {
-        if (device->run[i].start != NULL)
-            device->cu.event_destroy(device->run[i].start);
-        if (device->run[i].end != NULL)
-            device->cu.event_destroy(device->run[i].end);
-    }
-    if (device->capture != NULL)
-        device->cu.stream_destroy(device->capture);
     if (device->rescue != NULL)
         device->cu.stream_destroy(device->rescue);
 }
@@ -256,9 +239,10 @@ static void close_device(hd_device *device)
 {
     device->cu.context_push(device->context);
     hd_cuda_nccl_close(device);
+    hd_cuda_runs_close(device);
     hd_cuda_plan_free(device);
-    hd_cuda_matmul_free(device);
-    hd_cuda_kernel_free(device);
+    hd_cuda_products_close(device);
+    hd_cuda_kernels_close(device);
     hd_cuda_free(device);
     close_streams(device);
     device->cu.context_pop(&(hd_cu_context){0});
@@ -270,17 +254,12 @@ void hd_cuda_close(hd_device *device)
 {
     if (device == NULL)
         return;
-    hd_cuda_unwatch(device);
+    hd_cuda_watch_stop(device); // may yet find that the device is stuck
     if (device->context != NULL && !hd_cuda_is_stuck(device))
         close_device(device);
-    hd_nvrtc_close(device->nvrtc);
-    if (!hd_cuda_is_stuck(device)) {
-        hd_library_close(&device->nccl_library);
-        hd_library_close(&device->lt_library);
-        hd_library_close(&device->cuda_library);
-    }
+    if (!hd_cuda_is_stuck(device))
+        hd_library_close(&device->library);
+    free(device->watch);
     free(device->stream);
-    pthread_mutex_destroy(&device->comm_lock);
-    pthread_mutex_destroy(&device->lock);
     free(device);
 }

@@ -3,7 +3,8 @@
 #ifndef HD_RUNTIME_CUDA_PARTY_H
 #define HD_RUNTIME_CUDA_PARTY_H
 
-#include "runtime/cuda.h"
+#include "runtime/cuda_peers.h"
+#include "runtime/cuda_plan.h"
 
 // The words of a slot. The last is for reductions whose result peers fetch.
 enum { HD_CUDA_READY, HD_CUDA_DONE, HD_CUDA_FETCHED };

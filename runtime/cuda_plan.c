@@ -4,7 +4,8 @@
 #include <string.h>
 
 #include "base/diag.h"
-#include "runtime/cuda.h"
+#include "runtime/cuda_nccl.h"
+#include "runtime/cuda_products.h"
 
 static int stream_of(const hd_step *step)
 {
@@ -289,7 +290,7 @@ static hd_status plan_steps(hd_device *device, int *events,
 
         n = hd_steps_together(steps, i);
         for (int k = 0; k < n; k++)
-            device->first[i + k] = device->ncommands;
+            device->plan->first[i + k] = device->plan->ncommands;
         if (hd_op_is(step->op, HD_UNIT_TRANSFER))
             HD_TRY(plan_transfer(device, step, n, events, diag));
         else if (hd_op_is(step->op, HD_UNIT_SYNC))
@@ -297,7 +298,7 @@ static hd_status plan_steps(hd_device *device, int *events,
         else
             HD_TRY(plan_compute(device, step, chains, diag));
     }
-    device->first[steps->nsteps] = device->ncommands;
+    device->plan->first[steps->nsteps] = device->plan->ncommands;
     return HD_OK;
 }
 
@@ -324,39 +325,50 @@ static hd_status plan_all(hd_device *device, int *events,
     return plan_tail(device, ends, diag);
 }
 
-hd_status hd_cuda_plan(hd_device *device, hd_diag *diag)
+static hd_status make(hd_device *device, hd_diag *diag)
 {
     size_t n = (size_t)device->binding.steps->nsteps + 1;
+    hd_cuda_plan *plan = device->plan;
     int *events = calloc(n, sizeof(*events));
     hd_chains chains = {0};
     hd_status status;
 
-    device->first = calloc(n, sizeof(*device->first));
-    device->early = calloc(n, sizeof(*device->early));
-    device->gathered = calloc(n, sizeof(*device->gathered));
-    status = device->first == NULL || device->early == NULL ||
-                     device->gathered == NULL || events == NULL ||
+    plan->first = calloc(n, sizeof(*plan->first));
+    plan->early = calloc(n, sizeof(*plan->early));
+    status = plan->first == NULL || plan->early == NULL || events == NULL ||
                      !hd_chains_collect(device->binding.steps, device->nbuffers,
                                         &chains)
                  ? hd_cuda_no_room(device, diag)
                  : plan_all(device, events, &chains, diag);
     hd_chains_free(&chains);
     free(events);
-    HD_TRY(status);
+    return status;
+}
+
+hd_status hd_cuda_plan_make(hd_device *device, hd_diag *diag)
+{
+    device->plan = calloc(1, sizeof(*device->plan));
+    if (device->plan == NULL)
+        return hd_cuda_no_room(device, diag);
+    HD_TRY(make(device, diag));
     // Times are of steps as they are written.
     return device->binding.times == NULL ? hd_cuda_tidy(device, diag) : HD_OK;
 }
 
 void hd_cuda_plan_free(hd_device *device)
 {
-    for (int i = 0; i < device->nevents; i++)
-        device->cu.event_destroy(device->event[i]);
-    free(device->event);
-    free(device->first);
-    free(device->early);
-    free(device->gathered);
-    free(device->command);
-    free(device->word);
-    free(device->pointer);
-    free(device->wait);
+    hd_cuda_plan *plan = device->plan;
+
+    if (plan == NULL)
+        return;
+    for (int i = 0; i < plan->nevents; i++)
+        device->cu.event_destroy(plan->event[i]);
+    free(plan->event);
+    free(plan->first);
+    free(plan->early);
+    free(plan->command);
+    free(plan->word);
+    free(plan->pointer);
+    free(plan->wait);
+    free(plan);
 }

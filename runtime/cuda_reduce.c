@@ -89,7 +89,8 @@ static hd_cuda_at plus(hd_cuda_at at, uint64_t offset)
 
 static hd_cuda_at own_share(const hd_device *device, const hd_step *step)
 {
-    return (hd_cuda_at){-1, device->window + device->share[step->index]};
+    return (hd_cuda_at){-1, device->peers->window +
+                                device->peers->share[step->index]};
 }
 
 // Where the result is put: one that lies over this rank's own operand, which
@@ -164,7 +165,7 @@ static hd_status fetch(hd_words *words, const hd_meeting *meeting)
 {
     hd_device *device = words->device;
     const hd_step *step = words->step;
-    const hd_cuda_peer *peer = &device->peer[meeting->peer];
+    const hd_cuda_peer *peer = &device->peers->peer[meeting->peer];
     uint64_t at = hd_cuda_slot_of(device, meeting)->share;
     hd_share share =
         share_of(device, step, coordinate(device, step, meeting->peer));

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/cuda.h"
+#include "runtime/cuda_plan.h"
 #include "runtime/order.h"
 
 typedef struct hd_tidy {
@@ -42,8 +42,8 @@ static void find_words(hd_tidy *tidy)
 
     for (int s = 0; s < HD_CUDA_STREAMS_MOST; s++)
         last[s] = -1;
-    for (int i = 0; i < device->ncommands; i++) {
-        const hd_cuda_command *command = &device->command[i];
+    for (int i = 0; i < device->plan->ncommands; i++) {
+        const hd_cuda_command *command = &device->plan->command[i];
         int s = command->stream;
 
         tidy->into[i] = i;
@@ -67,32 +67,34 @@ static void join_words(hd_tidy *tidy)
     hd_device *device = tidy->device;
     int next = 0;
 
-    for (int i = 0; i < device->ncommands; i++) {
-        if (device->command[i].kind == HD_CUDA_WORDS)
-            tidy->end[tidy->into[i]] += device->command[i].n;
+    for (int i = 0; i < device->plan->ncommands; i++) {
+        if (device->plan->command[i].kind == HD_CUDA_WORDS)
+            tidy->end[tidy->into[i]] += device->plan->command[i].n;
     }
-    for (int i = 0; i < device->ncommands; i++) {
+    for (int i = 0; i < device->plan->ncommands; i++) {
         int room = tidy->end[i];
 
         tidy->end[i] = next;
         next += room;
     }
-    for (int i = 0; i < device->ncommands; i++) {
-        hd_cuda_command *command = &device->command[i];
+    for (int i = 0; i < device->plan->ncommands; i++) {
+        hd_cuda_command *command = &device->plan->command[i];
         int head = tidy->into[i];
 
         if (command->kind != HD_CUDA_WORDS)
             continue;
-        memcpy(&tidy->word[tidy->end[head]], &device->word[command->first],
+        memcpy(&tidy->word[tidy->end[head]],
+               &device->plan->word[command->first],
                (size_t)command->n * sizeof(*tidy->word));
         if (head == i)
             command->first = tidy->end[i];
         else
-            device->command[head].n += command->n;
+            device->plan->command[head].n += command->n;
         tidy->end[head] += command->n;
     }
     if (next > 0)
-        memcpy(device->word, tidy->word, (size_t)next * sizeof(*tidy->word));
+        memcpy(device->plan->word, tidy->word,
+               (size_t)next * sizeof(*tidy->word));
 }
 
 static void close_gaps(hd_tidy *tidy)
@@ -100,39 +102,39 @@ static void close_gaps(hd_tidy *tidy)
     hd_device *device = tidy->device;
     int kept = 0;
 
-    for (int i = 0; i < device->ncommands; i++) {
+    for (int i = 0; i < device->plan->ncommands; i++) {
         tidy->at[i] = kept;
         if (!stays(tidy, i))
             continue;
-        device->command[kept] = device->command[i];
-        if (device->command[kept].kind == HD_CUDA_WAIT)
-            device->command[kept].event = tidy->order[i].event;
+        device->plan->command[kept] = device->plan->command[i];
+        if (device->plan->command[kept].kind == HD_CUDA_WAIT)
+            device->plan->command[kept].event = tidy->order[i].event;
         kept++;
     }
-    tidy->at[device->ncommands] = kept;
-    device->ncommands = kept;
+    tidy->at[device->plan->ncommands] = kept;
+    device->plan->ncommands = kept;
     for (int64_t i = 0; i <= device->binding.steps->nsteps; i++)
-        device->first[i] = tidy->at[device->first[i]];
+        device->plan->first[i] = tidy->at[device->plan->first[i]];
 }
 
 hd_status hd_cuda_tidy(hd_device *device, hd_diag *diag)
 {
-    size_t n = (size_t)device->ncommands + 1;
+    size_t n = (size_t)device->plan->ncommands + 1;
     hd_tidy tidy = {
         .device = device,
         .order = calloc(n, sizeof(hd_order)),
         .into = calloc(n, sizeof(int)),
         .at = calloc(n, sizeof(int)),
         .end = calloc(n, sizeof(int)),
-        .word = calloc((size_t)device->nwords + 1, sizeof(hd_cu_memop))};
+        .word = calloc((size_t)device->plan->nwords + 1, sizeof(hd_cu_memop))};
     hd_status status = HD_NO_MEMORY;
 
     if (tidy.order != NULL && tidy.into != NULL && tidy.at != NULL &&
         tidy.end != NULL && tidy.word != NULL) {
-        for (int i = 0; i < device->ncommands; i++)
-            tidy.order[i] = order_of(&device->command[i]);
-        status = hd_order_reduce(tidy.order, device->ncommands,
-                                 device->nstreams, device->nevents);
+        for (int i = 0; i < device->plan->ncommands; i++)
+            tidy.order[i] = order_of(&device->plan->command[i]);
+        status = hd_order_reduce(tidy.order, device->plan->ncommands,
+                                 device->nstreams, device->plan->nevents);
     }
     if (status == HD_OK) {
         find_words(&tidy);

@@ -25,27 +25,29 @@ static hd_status add_word(hd_words *words, int operation, hd_cu_ptr address,
                           uint32_t value)
 {
     hd_device *device = words->device;
-    hd_cuda_command *last = device->ncommands > words->after
-                                ? &device->command[device->ncommands - 1]
-                                : NULL;
+    hd_cuda_command *last =
+        device->plan->ncommands > words->after
+            ? &device->plan->command[device->plan->ncommands - 1]
+            : NULL;
 
     if (last == NULL || last->kind != HD_CUDA_WORDS ||
         last->n == HD_CUDA_BATCH || last->stream != words->stream) {
         last = hd_cuda_add(device, HD_CUDA_WORDS, words->stream, words->step);
         if (last == NULL)
             return hd_cuda_no_room(device, words->diag);
-        last->first = device->nwords;
+        last->first = device->plan->nwords;
     }
-    if (!hd_cuda_grow((void **)&device->word, device->nwords,
-                      &device->word_room, sizeof(*device->word)))
+    if (!hd_cuda_grow((void **)&device->plan->word, device->plan->nwords,
+                      &device->plan->word_room, sizeof(*device->plan->word)))
         return hd_cuda_no_room(device, words->diag);
-    memset(&device->word[device->nwords], 0, sizeof(*device->word));
-    device->word[device->nwords].word.operation = operation;
-    device->word[device->nwords].word.address = address;
-    device->word[device->nwords].word.value = value;
-    device->word[device->nwords].word.flags =
+    memset(&device->plan->word[device->plan->nwords], 0,
+           sizeof(*device->plan->word));
+    device->plan->word[device->plan->nwords].word.operation = operation;
+    device->plan->word[device->plan->nwords].word.address = address;
+    device->plan->word[device->plan->nwords].word.value = value;
+    device->plan->word[device->plan->nwords].word.flags =
         operation == HD_CU_OP_WAIT_32 ? HD_CU_WAIT_GEQ : HD_CU_WRITE_DEFAULT;
-    device->nwords++;
+    device->plan->nwords++;
     last->n++;
     return HD_OK;
 }
@@ -60,7 +62,7 @@ static uint64_t word_at(uint64_t slots, const hd_cuda_peer *peer,
 static hd_cu_ptr their_word(const hd_words *words, const hd_meeting *meeting,
                             int which)
 {
-    const hd_cuda_peer *peer = &words->device->peer[meeting->peer];
+    const hd_cuda_peer *peer = &words->device->peers->peer[meeting->peer];
 
     return peer->window + word_at(peer->theirs, peer, meeting, which);
 }
@@ -75,10 +77,10 @@ static hd_status add_wait(hd_words *words, const hd_cuda_wait *wait)
 {
     hd_device *device = words->device;
 
-    if (!hd_cuda_grow((void **)&device->wait, device->nwaits,
-                      &device->wait_room, sizeof(*device->wait)))
+    if (!hd_cuda_grow((void **)&device->plan->wait, device->plan->nwaits,
+                      &device->plan->wait_room, sizeof(*device->plan->wait)))
         return hd_cuda_no_room(device, words->diag);
-    device->wait[device->nwaits++] = *wait;
+    device->plan->wait[device->plan->nwaits++] = *wait;
     return HD_OK;
 }
 
@@ -89,7 +91,7 @@ static hd_status add_wait(hd_words *words, const hd_cuda_wait *wait)
 hd_status hd_cuda_hear(hd_words *words, const hd_meeting *meeting, int which)
 {
     hd_device *device = words->device;
-    const hd_cuda_peer *peer = &device->peer[meeting->peer];
+    const hd_cuda_peer *peer = &device->peers->peer[meeting->peer];
     hd_cuda_stream *stream = &device->stream[words->stream];
     hd_cuda_wait wait = {.step = words->step,
                          .n = 1,
@@ -97,8 +99,8 @@ hd_status hd_cuda_hear(hd_words *words, const hd_meeting *meeting, int which)
                          .stream = words->stream,
                          .before = stream->heard++,
                          .offset = word_at(peer->mine, peer, meeting, which)};
-    hd_cu_ptr word = device->window + wait.offset;
-    hd_cu_ptr mark = device->window + device->marks +
+    hd_cu_ptr word = device->peers->window + wait.offset;
+    hd_cu_ptr mark = device->peers->window + device->peers->marks +
                      (size_t)words->stream * sizeof(uint32_t);
 
     HD_TRY(add_wait(words, &wait));
@@ -138,7 +140,7 @@ bool hd_cuda_waits_for(const hd_device *device, const hd_cuda_wait *wait,
 hd_status hd_cuda_mark_nccl(hd_device *device, const hd_step *steps, int n,
                             int stream, hd_diag *diag)
 {
-    hd_words words = {device, steps, stream, device->ncommands, diag};
+    hd_words words = {device, steps, stream, device->plan->ncommands, diag};
     hd_cuda_wait wait = {
         .step = steps, .n = n, .peer = -1, .stream = stream, .offset = 0};
     bool alone = true;
@@ -148,12 +150,13 @@ hd_status hd_cuda_mark_nccl(hd_device *device, const hd_step *steps, int n,
     if (alone)
         return HD_OK;
     if (!device->binding.graph)
-        wait.offset =
-            device->marks + (size_t)device->nmarked++ * sizeof(uint32_t);
+        wait.offset = device->peers->marks +
+                      (size_t)device->plan->nmarked++ * sizeof(uint32_t);
     HD_TRY(add_wait(&words, &wait));
-    return device->binding.graph ? HD_OK
-                                 : add_word(&words, HD_CU_OP_WRITE_32,
-                                            device->window + wait.offset, 1);
+    return device->binding.graph
+               ? HD_OK
+               : add_word(&words, HD_CU_OP_WRITE_32,
+                          device->peers->window + wait.offset, 1);
 }
 
 // ----------------------------------------------------------- transfers
@@ -174,7 +177,7 @@ static hd_status note_meeting(hd_device *device, const hd_step *step,
 {
     const hd_cuda_slot *theirs = hd_cuda_slot_of(device, meeting);
     hd_other other = {theirs->kind, theirs->offset, theirs->bytes,
-                      device->peer[meeting->peer].bytes};
+                      device->peers->peer[meeting->peer].bytes};
     hd_party *party = context;
 
     HD_TRY(hd_meeting_compare(device->rank, step, meeting, &other, diag));
@@ -194,23 +197,23 @@ static void count_bytes(hd_device *device, const hd_party *party)
             met->step->op->noutputs == 0 || hd_cuda_is_reduction(met->step);
 
         if (met->meeting.side == HD_SIDE_PUT)
-            device->sending += met->meeting.bytes;
+            device->plan->sending += met->meeting.bytes;
         else if (met->meeting.side == HD_SIDE_OFFER && read)
-            device->sending += hd_cuda_reads(device, met);
+            device->plan->sending += hd_cuda_reads(device, met);
     }
 }
 
 const hd_cuda_slot *hd_cuda_slot_of(const hd_device *device,
                                     const hd_meeting *meeting)
 {
-    const hd_cuda_peer *peer = &device->peer[meeting->peer];
+    const hd_cuda_peer *peer = &device->peers->peer[meeting->peer];
 
     return &peer->slot[hd_pair_slot(&peer->pair, meeting)];
 }
 
 hd_cuda_at hd_cuda_remote(const hd_device *device, const hd_meeting *meeting)
 {
-    return (hd_cuda_at){-1, device->peer[meeting->peer].window +
+    return (hd_cuda_at){-1, device->peers->peer[meeting->peer].window +
                                 hd_cuda_slot_of(device, meeting)->offset};
 }
 
@@ -400,7 +403,7 @@ static hd_status say_ready(hd_words *words, const hd_party *party)
     for (int i = 0; i < party->n; i++) {
         words->step = party->met[i].step;
         if (party->met[i].meeting.side == HD_SIDE_OFFER &&
-            !words->device->early[words->step->index])
+            !words->device->plan->early[words->step->index])
             HD_TRY(hd_cuda_say(words, &party->met[i].meeting, HD_CUDA_READY));
     }
     return HD_OK;
@@ -495,20 +498,21 @@ void hd_cuda_find_early(hd_device *device)
     const hd_steps *steps = device->binding.steps;
 
     for (int64_t i = 0; i < steps->nsteps && steps->nsteps <= EARLY_STEPS; i++)
-        device->early[i] = hd_op_is(steps->step[i].op, HD_UNIT_TRANSFER) &&
-                           !hd_cuda_by_nccl(device, &steps->step[i]) &&
-                           is_early(device, &steps->step[i]);
+        device->plan->early[i] =
+            hd_op_is(steps->step[i].op, HD_UNIT_TRANSFER) &&
+            !hd_cuda_by_nccl(device, &steps->step[i]) &&
+            is_early(device, &steps->step[i]);
 }
 
 hd_status hd_cuda_say_early(hd_device *device, hd_diag *diag)
 {
     const hd_steps *steps = device->binding.steps;
-    hd_words words = {device, NULL, 0, device->ncommands, diag};
+    hd_words words = {device, NULL, 0, device->plan->ncommands, diag};
     hd_party party = {0};
     hd_status status = HD_OK;
 
     for (int64_t i = 0; i < steps->nsteps && status == HD_OK; i++) {
-        if (device->early[i])
+        if (device->plan->early[i])
             status = hd_meet(device, &device->binding, &steps->step[i], diag,
                              note_meeting, &party);
     }
@@ -545,7 +549,7 @@ static hd_status plan_party(hd_device *device, const hd_step *steps, int n,
                             int stream, bool deferred, hd_party *party,
                             hd_diag *diag)
 {
-    hd_words words = {device, steps, stream, device->ncommands, diag};
+    hd_words words = {device, steps, stream, device->plan->ncommands, diag};
 
     HD_TRY(meet(device, steps, n, deferred, diag, party));
     count_bytes(device, party);

@@ -8,7 +8,7 @@
 #include <time.h>
 
 #include "base/diag.h"
-#include "runtime/cuda.h"
+#include "runtime/cuda_products.h"
 
 #define SAMPLES 5        // of which the median counts
 #define IN_A_ROW 16      // products of a sample at most
@@ -29,6 +29,7 @@ typedef struct trial {
     hd_diag *diag;
     hd_cu_ptr memory;                   // owned: all that follows
     hd_cu_ptr a, b, c, bias, workspace; // 0 for no bias
+    hd_cu_event start, end;             // owned: of a row of products
     int64_t warm, deadline;             // hd_clock: when no more is begun
 } trial;
 
@@ -55,7 +56,8 @@ static bool make_key(hd_device *device, const hd_cuda_shape *s, hd_text *out)
         return false;
     hd_text_printf(
         out, "plan, sums unrounded\nCUDA %d\ncuBLASLt %zu\n%s, %s, %d SMs\n",
-        version, device->lt.version(), name, device->arch, processors);
+        version, device->products->lt.version(), name, device->arch,
+        processors);
     hd_text_printf(out, "m %lld n %lld k %lld lda %lld ldb %lld ldc %lld\n",
                    (long long)s->m, (long long)s->n, (long long)s->k,
                    (long long)s->lda, (long long)s->ldb, (long long)s->ldc);
@@ -73,9 +75,10 @@ static bool take_plan(hd_device *device, hd_cuda_product *product,
 {
     hd_lt_heuristic checked = {.state = -1};
 
-    if (device->lt.check(device->blas, product->desc, product->layout[0],
-                         product->layout[1], product->layout[2],
-                         product->layout[2], &plan->algo, &checked) != 0 ||
+    if (device->products->lt.check(device->products->blas, product->desc,
+                                   product->layout[0], product->layout[1],
+                                   product->layout[2], product->layout[2],
+                                   &plan->algo, &checked) != 0 ||
         checked.state != 0 || checked.workspace > HD_CUDA_WORKSPACE)
         return false;
     product->algo = plan->algo;
@@ -190,6 +193,9 @@ static hd_status take_memory(trial *t, bool *taken)
         *at[i] = bytes[i] > 0 ? t->memory + total : 0;
         total += (bytes[i] + 255) / 256 * 256;
     }
+    HD_CUDA_TRY(t->device, t->diag, event_create, &t->start,
+                HD_CU_EVENT_DEFAULT);
+    HD_CUDA_TRY(t->device, t->diag, event_create, &t->end, HD_CU_EVENT_DEFAULT);
     HD_TRY(fill(t, t->a, bytes[0], s->type_a));
     HD_TRY(fill(t, t->b, bytes[1], s->type_b));
     return t->bias != 0 ? fill(t, t->bias, bytes[3], s->type_bias) : HD_OK;
@@ -229,8 +235,8 @@ static bool multiply(const trial *t, const hd_lt_heuristic *plan)
     bool f64 = product->shape.wide;
     void *c = (void *)(uintptr_t)t->c;
 
-    return t->device->lt.matmul(
-               t->device->blas, product->desc,
+    return t->device->products->lt.matmul(
+               t->device->products->blas, product->desc,
                f64 ? (const void *)&wide[0] : &narrow[0],
                (const void *)(uintptr_t)t->a, product->layout[0],
                (const void *)(uintptr_t)t->b, product->layout[1],
@@ -246,16 +252,15 @@ static hd_status time_row(const trial *t, const hd_lt_heuristic *plan, int n,
                           double *out, bool *taken)
 {
     hd_device *device = t->device;
-    hd_cu_event start = device->run[0].start, end = device->run[0].end;
     float ms = 0;
 
     *taken = true;
-    HD_CUDA_TRY(device, t->diag, event_record, start, device->rescue);
+    HD_CUDA_TRY(device, t->diag, event_record, t->start, device->rescue);
     for (int i = 0; i < n && *taken; i++)
         *taken = multiply(t, plan);
-    HD_CUDA_TRY(device, t->diag, event_record, end, device->rescue);
-    HD_TRY(wait_for(t, end));
-    HD_CUDA_TRY(device, t->diag, event_elapsed, &ms, start, end);
+    HD_CUDA_TRY(device, t->diag, event_record, t->end, device->rescue);
+    HD_TRY(wait_for(t, t->end));
+    HD_CUDA_TRY(device, t->diag, event_elapsed, &ms, t->start, t->end);
     *out = (double)ms / n;
     return HD_OK;
 }
@@ -340,8 +345,8 @@ static hd_status try_all(const trial *t, hd_cuda_product *product,
     const hd_lt_heuristic *best;
 
     if (t->bias != 0 &&
-        t->device->lt.desc_set(product->desc, HD_LT_DESC_BIAS_POINTER, &t->bias,
-                               sizeof(t->bias)) != 0)
+        t->device->products->lt.desc_set(product->desc, HD_LT_DESC_BIAS_POINTER,
+                                         &t->bias, sizeof(t->bias)) != 0)
         return HD_OK;
     for (int i = 0; i < n; i++)
         all[i].plan = &plan[i];
@@ -362,7 +367,19 @@ static double time_left(const hd_device *device)
     double all = device->binding.timeout / 4;
     double one = all / 2 < PRODUCT_TIME ? all / 2 : PRODUCT_TIME;
 
-    return all - device->tuning < one ? 0 : one;
+    return all - device->products->tuning < one ? 0 : one;
+}
+
+static void give_back(const trial *t)
+{
+    const hd_cu_api *cu = &t->device->cu;
+
+    if (t->start != NULL)
+        cu->event_destroy(t->start);
+    if (t->end != NULL)
+        cu->event_destroy(t->end);
+    if (t->memory != 0)
+        cu->free(t->memory);
 }
 
 hd_status hd_cuda_tune(hd_device *device, hd_cuda_product *product,
@@ -381,9 +398,9 @@ hd_status hd_cuda_tune(hd_device *device, hd_cuda_product *product,
     status = take_memory(&t, &taken);
     if (status == HD_OK && taken)
         status = try_all(&t, product, plan, n);
-    if (t.memory != 0 && !hd_cuda_is_stuck(device))
-        device->cu.free(t.memory);
-    device->tuning += (double)(hd_clock() - start) * 1e-9;
+    if (!hd_cuda_is_stuck(device))
+        give_back(&t);
+    device->products->tuning += (double)(hd_clock() - start) * 1e-9;
     HD_TRY(status);
     if (product->tuned)
         keep(device, product);

@@ -3,6 +3,7 @@
 // for the timeout, it sets every word that a stream may wait for, until the
 // device is at rest. It needs a stream that never waits, memory that is pinned
 // beforehand, and no kernel.
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +11,9 @@
 #include <time.h>
 
 #include "base/diag.h"
-#include "runtime/cuda.h"
+#include "runtime/cuda_nccl.h"
+#include "runtime/cuda_peers.h"
+#include "runtime/cuda_plan.h"
 
 #define MILLISECOND INT64_C(1000000)
 #define REST (2000 * MILLISECOND) // that a released device has to come to rest
@@ -18,6 +21,28 @@
 #define RELEASED 0x40000000u      // added to the run: far ahead of any word
 #define NAMED 8                   // ranks, of which one is waited for
 #define UNTOLD "NCCL does not tell in a graph what it waits for"
+
+#define NOTES 4096 // bytes of who waits for whom
+
+struct hd_cuda_watch {
+    pthread_t thread;
+    hd_bell bell;
+    atomic_bool closing;
+    atomic_bool failed;   // written once, under the lock
+    atomic_bool rested;   // the failed device does nothing any more
+    pthread_mutex_t lock; // guards what the first failure said
+    hd_status status;
+    char text[HD_GROUP_TEXT];
+    char notes[NOTES]; // lines: who waits for whom
+};
+
+// Stored ahead of a ring of the bell, as is `closing`: whoever has armed it and
+// sees neither is woken. That takes one order of all, memory_order_seq_cst.
+bool hd_cuda_has_failed(const hd_device *device)
+{
+    return device->watch != NULL &&
+           atomic_load_explicit(&device->watch->failed, memory_order_seq_cst);
+}
 
 static void nap(int64_t ns)
 {
@@ -31,16 +56,18 @@ void hd_cuda_fail(hd_device *device, hd_status status, const char *text,
 {
     bool first;
 
-    pthread_mutex_lock(&device->lock);
-    first = !atomic_load_explicit(&device->failed, memory_order_relaxed);
+    pthread_mutex_lock(&device->watch->lock);
+    first = !atomic_load_explicit(&device->watch->failed, memory_order_relaxed);
     if (first) {
-        device->status = status;
-        snprintf(device->text, sizeof(device->text), "%s", text);
-        snprintf(device->notes, sizeof(device->notes), "%s", notes);
-        atomic_store_explicit(&device->failed, true, memory_order_seq_cst);
+        device->watch->status = status;
+        snprintf(device->watch->text, sizeof(device->watch->text), "%s", text);
+        snprintf(device->watch->notes, sizeof(device->watch->notes), "%s",
+                 notes);
+        atomic_store_explicit(&device->watch->failed, true,
+                              memory_order_seq_cst);
     }
-    pthread_mutex_unlock(&device->lock);
-    hd_bell_wake(&device->bell);
+    pthread_mutex_unlock(&device->watch->lock);
+    hd_bell_wake(&device->watch->bell);
     if (first)
         hd_group_fail(device->binding.group, text);
 }
@@ -53,24 +80,24 @@ hd_status hd_cuda_report(hd_device *device, hd_diag *diag)
     hd_status status;
     char *line;
 
-    if (!atomic_load_explicit(&device->failed, memory_order_seq_cst))
+    if (!hd_cuda_has_failed(device))
         return HD_OK;
     // No stream may touch the caller's memory any more when the caller learns
     // of it.
-    while (device->watching &&
-           !atomic_load_explicit(&device->rested, memory_order_acquire) &&
-           hd_clock() < deadline)
+    while (
+        !atomic_load_explicit(&device->watch->rested, memory_order_acquire) &&
+        hd_clock() < deadline)
         nap(MILLISECOND);
-    pthread_mutex_lock(&device->lock);
-    status = hd_fail(diag, device->status, "%s", device->text);
-    line = device->notes;
+    pthread_mutex_lock(&device->watch->lock);
+    status = hd_fail(diag, device->watch->status, "%s", device->watch->text);
+    line = device->watch->notes;
     while (*line != '\0') {
         size_t length = strcspn(line, "\n");
 
         hd_note(diag, (hd_loc){0}, "%.*s", (int)length, line);
         line += length + (line[length] == '\n');
     }
-    pthread_mutex_unlock(&device->lock);
+    pthread_mutex_unlock(&device->watch->lock);
     return status;
 }
 
@@ -94,7 +121,7 @@ hd_status hd_cuda_await(hd_device *device, hd_cu_event event, hd_diag *diag)
     for (int i = 0;; i++) {
         hd_cu_result result = device->cu.event_query(event);
 
-        if (atomic_load_explicit(&device->failed, memory_order_relaxed))
+        if (hd_cuda_has_failed(device))
             return hd_cuda_report(device, diag);
         if (result == HD_CU_SUCCESS)
             return HD_OK;
@@ -187,9 +214,9 @@ static bool copy_slots(hd_device *device, hd_cu_ptr to, hd_cu_ptr from)
 {
     int64_t deadline = hd_clock() + 1000 * MILLISECOND;
 
-    if (device->slot_bytes == 0)
+    if (device->peers->slot_bytes == 0)
         return true;
-    if (device->cu.copy(to, from, device->slot_bytes, device->rescue) !=
+    if (device->cu.copy(to, from, device->peers->slot_bytes, device->rescue) !=
         HD_CU_SUCCESS)
         return false;
     while (device->cu.stream_query(device->rescue) == HD_CU_NOT_READY) {
@@ -202,77 +229,38 @@ static bool copy_slots(hd_device *device, hd_cu_ptr to, hd_cu_ptr from)
 
 static bool take_snapshot(hd_device *device)
 {
-    return copy_slots(device, (hd_cu_ptr)(uintptr_t)device->snapshot,
-                      device->window + device->slots);
+    return copy_slots(device, (hd_cu_ptr)(uintptr_t)device->peers->snapshot,
+                      device->peers->window + device->peers->slots);
 }
 
 static void release(hd_device *device)
 {
     uint32_t value =
-        RELEASED + (device->binding.graph
-                        ? 0
-                        : (uint32_t)atomic_load_explicit(&device->begun,
-                                                         memory_order_relaxed));
+        RELEASED +
+        (device->binding.graph ? 0 : (uint32_t)hd_cuda_runs_begun(device));
 
-    for (size_t i = 0; i < device->slot_bytes / sizeof(value); i++)
-        device->snapshot[i] = value;
-    copy_slots(device, device->window + device->slots,
-               (hd_cu_ptr)(uintptr_t)device->snapshot);
+    for (size_t i = 0; i < device->peers->slot_bytes / sizeof(value); i++)
+        device->peers->snapshot[i] = value;
+    copy_slots(device, device->peers->window + device->peers->slots,
+               (hd_cu_ptr)(uintptr_t)device->peers->snapshot);
 }
 
-// Pairs with the releases in begin and end of cuda.c.
-static uint64_t load_count(_Atomic uint64_t *count)
-{
-    return atomic_load_explicit(count, memory_order_acquire);
-}
-
-// Of a run that is issued in part, the end is not to be seen on the caller's
-// stream yet.
 static bool at_rest(hd_device *device)
 {
-    uint64_t entered = load_count(&device->entered);
-    uint64_t begun = load_count(&device->begun);
-
     for (int i = 1; i < device->nstreams; i++) {
         if (device->cu.stream_query(device->stream[i].stream) ==
             HD_CU_NOT_READY)
             return false;
     }
-    // Stored ahead of `entered`, which was acquired.
-    if (entered > begun &&
-        device->cu.stream_query(atomic_load_explicit(
-            &device->entered_on, memory_order_relaxed)) == HD_CU_NOT_READY)
-        return false;
-    return begun == 0 ||
-           device->cu.event_query(hd_cuda_run_of(device, begun)->end) !=
-               HD_CU_NOT_READY;
+    return hd_cuda_runs_rest(device);
 }
 
 // -------------------------------------------------------------- watching
 
-// The first run that is not over; 0 if there is none, or if the caller's stream
-// has not come to it: until then it waits for nobody. The host may wait in the
-// middle of the last one, whose end is not recorded then.
-static uint64_t run_in_flight(hd_device *device)
-{
-    uint64_t entered = load_count(&device->entered);
-    uint64_t begun = load_count(&device->begun);
-    uint64_t n = begun > HD_CUDA_RUNS ? begun - HD_CUDA_RUNS + 1 : 1;
-
-    for (; n <= entered; n++) {
-        const hd_cuda_run *run = hd_cuda_run_of(device, n);
-
-        if (n <= begun && device->cu.event_query(run->end) != HD_CU_NOT_READY)
-            continue;
-        return device->cu.event_query(run->start) == HD_CU_NOT_READY ? 0 : n;
-    }
-    return 0;
-}
-
 static uint32_t word_of(const hd_device *device, size_t offset)
 {
-    return device
-        ->snapshot[(offset - device->slots) / sizeof(*device->snapshot)];
+    return device->peers->snapshot[(offset - device->peers->slots) /
+                                   sizeof(*device->peers->snapshot)];
 }
 
 static bool is_missing(const hd_device *device, const hd_cuda_wait *wait,
@@ -284,17 +272,17 @@ static bool is_missing(const hd_device *device, const hd_cuda_wait *wait,
         return (int32_t)(word_of(device, wait->offset) - (uint32_t)run) < 0;
     if (wait->offset == 0)
         return false; // it cannot be told
-    seen = word_of(device,
-                   device->marks + (size_t)wait->stream * sizeof(uint32_t));
+    seen = word_of(device, device->peers->marks +
+                               (size_t)wait->stream * sizeof(uint32_t));
     return seen <= wait->before && word_of(device, wait->offset) == 0;
 }
 
 // In a graph what NCCL does is not marked: the first of it.
 static const hd_cuda_wait *find_untold(const hd_device *device)
 {
-    for (int i = 0; i < device->nwaits; i++) {
-        if (device->wait[i].offset == 0)
-            return &device->wait[i];
+    for (int i = 0; i < device->plan->nwaits; i++) {
+        if (device->plan->wait[i].offset == 0)
+            return &device->plan->wait[i];
     }
     return NULL;
 }
@@ -307,8 +295,8 @@ static const hd_cuda_wait *list_missing(hd_device *device, uint64_t run,
     const hd_cuda_wait *first = NULL;
     bool seen[HD_CUDA_STREAMS_MOST] = {false};
 
-    for (int i = 0; i < device->nwaits; i++) {
-        const hd_cuda_wait *wait = &device->wait[i];
+    for (int i = 0; i < device->plan->nwaits; i++) {
+        const hd_cuda_wait *wait = &device->plan->wait[i];
 
         if (seen[wait->stream] || !is_missing(device, wait, run))
             continue;
@@ -331,8 +319,9 @@ static uint64_t hash_slots(const hd_device *device)
 {
     uint64_t hash = 14695981039346656037u;
 
-    for (size_t i = 0; i < device->slot_bytes / sizeof(*device->snapshot); i++)
-        hash = (hash ^ device->snapshot[i]) * 1099511628211u;
+    for (size_t i = 0;
+         i < device->peers->slot_bytes / sizeof(*device->peers->snapshot); i++)
+        hash = (hash ^ device->peers->snapshot[i]) * 1099511628211u;
     return hash;
 }
 
@@ -370,9 +359,9 @@ static void fail_untold(hd_device *device, const hd_cuda_wait *first,
     char text[HD_GROUP_TEXT] = "";
     hd_line line = {text, sizeof(text)};
 
-    for (int i = 0; i < device->nwaits && leaver < 0; i++) {
-        if (device->wait[i].offset == 0)
-            leaver = find_leaver(device, &device->wait[i]);
+    for (int i = 0; i < device->plan->nwaits && leaver < 0; i++) {
+        if (device->plan->wait[i].offset == 0)
+            leaver = find_leaver(device, &device->plan->wait[i]);
     }
     if (leaver >= 0)
         put(&line, "rank %d has left the group; ", leaver);
@@ -428,8 +417,8 @@ static void fail_forsaken(hd_device *device, const hd_cuda_wait *wait)
 // is missing, or that waits for a peer that has left.
 static void look(hd_device *device, hd_progress *progress)
 {
-    uint64_t run = run_in_flight(device), hash;
-    char notes[HD_CUDA_NOTES] = "";
+    uint64_t run = hd_cuda_run_in_flight(device), hash;
+    char notes[NOTES] = "";
     hd_line lines = {notes, sizeof(notes)};
     const hd_cuda_wait *untold = find_untold(device);
     const hd_cuda_wait *missing, *forsaken;
@@ -464,22 +453,15 @@ static void come_to_rest(hd_device *device)
         nap(MILLISECOND);
     } while (!at_rest(device) && hd_clock() < deadline);
     hd_cuda_set_stuck(device, !at_rest(device));
-    atomic_store_explicit(&device->rested, true, memory_order_release);
+    atomic_store_explicit(&device->watch->rested, true, memory_order_release);
 }
 
-// Each is stored ahead of a ring of the bell: whoever has armed it and sees
-// neither is woken. That takes one order of all, memory_order_seq_cst.
 static bool is_closing(const hd_device *device)
 {
-    return atomic_load_explicit(&device->closing, memory_order_seq_cst);
+    return atomic_load_explicit(&device->watch->closing, memory_order_seq_cst);
 }
 
-static bool has_failed(const hd_device *device)
-{
-    return atomic_load_explicit(&device->failed, memory_order_seq_cst);
-}
-
-static void *watch(void *context)
+static void *watch_device(void *context)
 {
     hd_device *device = context;
     double period = device->binding.timeout / 8;
@@ -489,18 +471,18 @@ static void *watch(void *context)
 
     device->cu.context_push(device->context);
     while (!is_closing(device)) {
-        uint32_t seen = hd_bell_arm(&device->bell);
+        uint32_t seen = hd_bell_arm(&device->watch->bell);
 
-        if (!hd_group_failed(device->binding.group) && !has_failed(device) &&
-            !is_closing(device))
-            hd_bell_sleep(&device->bell, seen, ns);
-        hd_bell_disarm(&device->bell);
+        if (!hd_group_failed(device->binding.group) &&
+            !hd_cuda_has_failed(device) && !is_closing(device))
+            hd_bell_sleep(&device->watch->bell, seen, ns);
+        hd_bell_disarm(&device->watch->bell);
         if (hd_group_failed(device->binding.group)) {
             hd_status status = hd_group_failure(device->binding.group, text);
 
             hd_cuda_fail(device, status, text, "");
         }
-        if (has_failed(device)) {
+        if (hd_cuda_has_failed(device)) {
             come_to_rest(device);
             break;
         }
@@ -510,25 +492,37 @@ static void *watch(void *context)
     return NULL;
 }
 
-hd_status hd_cuda_watch(hd_device *device, hd_diag *diag)
+hd_status hd_cuda_watch_start(hd_device *device, hd_diag *diag)
 {
-    if (hd_group_add_bell(device->binding.group, &device->bell) != HD_OK)
+    hd_cuda_watch *watch = calloc(1, sizeof(*watch));
+
+    if (watch == NULL)
+        return hd_fail(diag, HD_NO_MEMORY, "no memory to watch the device");
+    if (hd_group_add_bell(device->binding.group, &watch->bell) != HD_OK) {
+        free(watch);
         return hd_fail(diag, HD_NO_MEMORY, "no memory for a bell");
-    if (pthread_create(&device->watchdog, NULL, watch, device) != 0) {
-        hd_group_remove_bell(device->binding.group, &device->bell);
+    }
+    pthread_mutex_init(&watch->lock, NULL);
+    device->watch = watch;
+    if (pthread_create(&watch->thread, NULL, watch_device, device) != 0) {
+        hd_group_remove_bell(device->binding.group, &watch->bell);
+        device->watch = NULL;
+        pthread_mutex_destroy(&watch->lock);
+        free(watch);
         return hd_system_error(diag, "no thread to watch the device");
     }
-    device->watching = true;
     return HD_OK;
 }
 
-void hd_cuda_unwatch(hd_device *device)
+void hd_cuda_watch_stop(hd_device *device)
 {
-    if (!device->watching)
+    hd_cuda_watch *watch = device->watch;
+
+    if (watch == NULL)
         return;
-    atomic_store_explicit(&device->closing, true, memory_order_seq_cst);
-    hd_bell_wake(&device->bell);
-    pthread_join(device->watchdog, NULL);
-    hd_group_remove_bell(device->binding.group, &device->bell);
-    device->watching = false;
+    atomic_store_explicit(&watch->closing, true, memory_order_seq_cst);
+    hd_bell_wake(&watch->bell);
+    pthread_join(watch->thread, NULL);
+    hd_group_remove_bell(device->binding.group, &watch->bell);
+    pthread_mutex_destroy(&watch->lock);
 }
