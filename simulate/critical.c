@@ -22,7 +22,7 @@ void hd_critical_follow(hd_simulation *s)
     if (last >= 0)
         until = p->time = s->step[last].end;
     while (last >= 0 && !s->critical[last]) {
-        const hd_step_state *step = &s->step[last];
+        const hd_step_time *step = &s->step[last];
         double end = hd_simulation_least(step->end, until),
                start = hd_simulation_least(step->start, end);
 
@@ -45,15 +45,14 @@ static int64_t later(const hd_simulation *s, int64_t a, int64_t b)
     return b >= 0 && (a < 0 || s->step[b].end > s->step[a].end) ? b : a;
 }
 
-// What the stream had to end before it came to the step, or to its group.
-static int64_t before_on_stream(const hd_simulation *s, int rank, int64_t step)
+// The last of the first `n` steps of the stream that it had to end.
+static int64_t last_before(const hd_simulation *s, int rank, int stream,
+                           int64_t n)
 {
     const hd_graph *g = &s->graph;
-    const hd_node *node = hd_graph_node(g, rank, step);
-    int64_t place = hd_graph_node(g, rank, node->head)->place;
 
-    while (place-- > 0) {
-        int64_t before = hd_graph_at(g, rank, node->stream, place);
+    while (n-- > 0) {
+        int64_t before = hd_graph_at(g, rank, stream, n);
 
         if (!hd_graph_node(g, rank, before)->async)
             return g->first[rank] + before;
@@ -61,16 +60,13 @@ static int64_t before_on_stream(const hd_simulation *s, int rank, int64_t step)
     return HD_NOBODY;
 }
 
-static int64_t cause_of_join(const hd_simulation *s, int rank, int64_t step,
-                             int64_t cause)
+// What the stream had to end before it came to the step, or to its group.
+static int64_t before_on_stream(const hd_simulation *s, int rank, int64_t step)
 {
-    const hd_graph *g = &s->graph;
+    const hd_node *node = hd_graph_node(&s->graph, rank, step);
 
-    for (int64_t i = 0; i < step; i++)
-        if (hd_graph_node(g, rank, i)->stream > 0 &&
-            !hd_graph_node(g, rank, i)->async)
-            cause = later(s, cause, g->first[rank] + i);
-    return cause;
+    return last_before(s, rank, node->stream,
+                       hd_graph_node(&s->graph, rank, node->head)->place);
 }
 
 // What the others of a transfer were doing before it.
@@ -89,18 +85,35 @@ static int64_t cause_of_peers(const hd_simulation *s, const hd_node *node,
     return cause;
 }
 
-static int64_t find_cause(const hd_simulation *s, int rank, int64_t step)
+// What a step of the rank lacked: that step itself, or the last one ahead of a
+// join on the stream.
+static int64_t cause_of_need(const hd_simulation *s, int rank, int64_t step,
+                             const hd_need *need)
 {
     const hd_graph *g = &s->graph;
-    const hd_node *node = hd_graph_node(g, rank, step);
-    int64_t cause = before_on_stream(s, rank, step);
+    int64_t low = 0, high = hd_graph_length(g, rank, need->stream);
 
-    if (node->stream > 0 && node->fork >= 0)
-        cause = later(s, cause, g->first[rank] + node->fork);
-    if (node->kind == HD_NODE_WAIT && node->link >= 0)
-        cause = later(s, cause, g->first[rank] + node->link);
-    if (node->kind == HD_NODE_JOIN)
-        cause = cause_of_join(s, rank, step, cause);
+    if (need->step != step)
+        return g->first[rank] + need->step;
+    while (low < high) { // the stream's first step that is issued later
+        int64_t middle = low + (high - low) / 2;
+
+        if (hd_graph_at(g, rank, need->stream, middle) < step)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return last_before(s, rank, need->stream, low);
+}
+
+static int64_t find_cause(const hd_simulation *s, int rank, int64_t step)
+{
+    const hd_node *node = hd_graph_node(&s->graph, rank, step);
+    int64_t cause = before_on_stream(s, rank, step);
+    hd_need need;
+
+    for (int i = 0; hd_graph_need(&s->graph, rank, step, &i, &need);)
+        cause = later(s, cause, cause_of_need(s, rank, step, &need));
     return node->kind >= HD_NODE_SEND ? cause_of_peers(s, node, cause) : cause;
 }
 

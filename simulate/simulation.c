@@ -36,25 +36,16 @@ void hd_simulation_settle(hd_simulation *s, int rank)
 
 void hd_simulation_begin(hd_simulation *s, int rank, int64_t step)
 {
-    hd_step_state *p = &s->step[s->graph.first[rank] + step];
+    hd_step_time *p = &s->step[s->graph.first[rank] + step];
 
-    p->state |= HD_STEP_STARTED;
     p->start = s->agenda.now;
     p->cause = s->cause;
 }
 
 void hd_simulation_end(hd_simulation *s, int rank, int64_t step)
 {
-    hd_step_state *p = &s->step[s->graph.first[rank] + step];
-
-    p->state |= HD_STEP_ENDED;
-    p->end = s->agenda.now;
-}
-
-bool hd_simulation_has(const hd_simulation *s, int rank, int64_t step,
-                       int state)
-{
-    return (s->step[s->graph.first[rank] + step].state & state) != 0;
+    s->step[s->graph.first[rank] + step].end = s->agenda.now;
+    hd_schedule_end(&s->schedule, rank, step);
 }
 
 static int64_t count_ops(const hd_block *block)
@@ -79,8 +70,6 @@ static hd_status make_arrays(hd_simulation *s, hd_diag *diag)
                           (void **)&s->activity));
     HD_TRY(hd_clear_array(g->nranks, sizeof *s->processor, diag,
                           (void **)&s->processor));
-    HD_TRY(
-        hd_clear_array(g->nmeetings, sizeof *s->met, diag, (void **)&s->met));
     HD_TRY(hd_clear_array(g->nmeetings, sizeof *s->pending, diag,
                           (void **)&s->pending));
     for (s->cost_room = 16; s->cost_room < 2 * count_ops(&g->module->body);)
@@ -95,6 +84,7 @@ hd_status hd_simulation_open(hd_simulation *s, const hd_module *module,
     s->agenda.diag = diag;
     HD_TRY(hd_graph_create(module, diag, &s->graph));
     HD_TRY(hd_graph_match(&s->graph, diag));
+    HD_TRY(hd_schedule_open(&s->graph, 1, diag, &s->schedule));
     return make_arrays(s, diag);
 }
 
@@ -102,6 +92,7 @@ void hd_simulation_destroy(hd_simulation *s)
 {
     if (s == NULL)
         return;
+    hd_schedule_close(&s->schedule);
     hd_graph_free(&s->graph);
     hd_agenda_free(&s->agenda);
     free(s->step);
@@ -109,7 +100,6 @@ void hd_simulation_destroy(hd_simulation *s)
     free(s->lane);
     free(s->activity);
     free(s->processor);
-    free(s->met);
     free(s->pending);
     free(s->cost);
     free(s);

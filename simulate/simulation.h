@@ -12,7 +12,7 @@
 
 #include "simulate/agenda.h"
 #include "simulate/cost.h"
-#include "steps/graph.h"
+#include "steps/schedule.h"
 
 HD_BEGIN_DECLS
 
@@ -51,20 +51,16 @@ typedef struct hd_processor {
 } hd_processor;
 
 typedef struct hd_lane {
-    int64_t cursor; // steps of the stream that are over
-    int64_t next;   // the one at the cursor; past all steps at the end
-    double woken;   // when the host will have issued it; 0 if not asked
+    double woken; // when the host will have issued its next step; 0 if not
+                  // asked
     // Deferred puts: the FLOW whose bytes travel, and those behind it.
     int32_t flow, last;
 } hd_lane;
 
-enum { HD_STEP_REACHED = 1, HD_STEP_STARTED = 2, HD_STEP_ENDED = 4 };
-
-typedef struct hd_step_state {
+typedef struct hd_step_time {
     double start, end;
     int64_t cause; // node that its start waited for, HD_NOBODY or HD_HOST
-    uint8_t state; // of HD_STEP_REACHED, ..
-} hd_step_state;
+} hd_step_time;
 
 typedef struct hd_op_cost {
     const hd_op *op;
@@ -72,16 +68,17 @@ typedef struct hd_op_cost {
 } hd_op_cost;
 
 struct hd_simulation {
-    hd_graph graph; // owned
+    hd_graph graph;       // owned
+    hd_schedule schedule; // owned, of the graph
     hd_machine machine;
     hd_agenda agenda;        // owned
     int64_t cause;           // what is being dealt with
-    hd_step_state *step;     // owned, by node
+    hd_step_time *step;      // owned, by node
     bool *critical;          // owned, by node
     hd_lane *lane;           // owned, by rank and stream
     hd_activity *activity;   // owned, by rank
     hd_processor *processor; // owned, by rank, or by node if its ranks share it
-    int32_t *met, *pending;  // owned, by meeting: members there, tasks left
+    int32_t *pending;        // owned, by meeting: tasks left
     hd_op_cost *cost;        // owned: a hash by op
     int64_t cost_room;
     hd_prediction prediction;
@@ -117,9 +114,6 @@ void hd_simulation_settle(hd_simulation *s, int rank);
 // A step starts, for the cause that is being dealt with, or ends.
 void hd_simulation_begin(hd_simulation *s, int rank, int64_t step);
 void hd_simulation_end(hd_simulation *s, int rank, int64_t step);
-// Whether it is in one of the states.
-bool hd_simulation_has(const hd_simulation *s, int rank, int64_t step,
-                       int states);
 
 // Of the graph of `module`; refused if its transfers do not match.
 hd_status hd_simulation_open(hd_simulation *s, const hd_module *module,

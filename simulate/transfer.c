@@ -60,21 +60,16 @@ static void start_meeting(hd_simulation *s, int64_t meeting)
 
 void hd_transfer_reach(hd_simulation *s, int rank, int64_t step)
 {
-    const hd_graph *g = &s->graph;
-    const hd_node *node = hd_graph_node(g, rank, step);
-    int64_t size;
+    const hd_node *node = hd_graph_node(&s->graph, rank, step);
 
-    s->step[g->first[rank] + step].state |= HD_STEP_REACHED;
-    if (node->kind == HD_NODE_COLLECTIVE) {
-        size = g->meeting[node->link + 1] - g->meeting[node->link];
-        if (++s->met[node->link] == size)
-            start_meeting(s, node->link);
-    } else if (hd_simulation_has(s, node->peer, node->link, HD_STEP_REACHED)) {
-        if (node->kind == HD_NODE_SEND)
-            start_pair(s, rank, step);
-        else
-            start_pair(s, node->peer, node->link);
-    }
+    if (!hd_schedule_meet(&s->schedule, rank, step))
+        return;
+    if (node->kind == HD_NODE_COLLECTIVE)
+        start_meeting(s, node->link);
+    else if (node->kind == HD_NODE_SEND)
+        start_pair(s, rank, step);
+    else
+        start_pair(s, node->peer, node->link);
 }
 
 static void move_pair(hd_simulation *s, int sender, int64_t at, double bytes)
