@@ -21,6 +21,11 @@ typedef struct hd_cells {
     int64_t *count;        // owned, by id of the root: 0 of events
     bool *mixed;           // owned, by id of the root: names differ in shape
     int64_t *unit;         // owned, by id of the root: strides a cell
+    int64_t *base;         // owned, by id of the root: elements of those before
+    int64_t *cut;          // owned: where stretches begin and end, counted over
+                           // all roots, ascending; NULL if that is not known
+    int64_t *first_cut;    // owned, by id of the root: that of its first cell,
+                           // -1 if all its cells are of one size
     int64_t *stride;       // owned, HD_MAX_DIMS by id of the buffer: of the
                            // cells along its dimensions, times the unit
     int64_t ncells;

@@ -68,8 +68,8 @@ std::string RandomView(std::mt19937 &random, const std::vector<int64_t> &shape)
 // One root and names of it, and scale statements on random views of them.
 std::string RandomProgram(std::mt19937 &random)
 {
-    static const int64_t sizes[] = {1, 6, 12, 16, 24, 36, 60};
-    int64_t elements = sizes[random() % 7];
+    static const int64_t sizes[] = {1, 6, 12, 16, 24, 36, 60, 210, 720};
+    int64_t elements = sizes[random() % 9];
     std::vector<std::vector<int64_t>> shapes;
     std::string text = "host program parts\n", body;
 
@@ -111,6 +111,11 @@ bool Meet(const std::set<int64_t> &a, const std::set<int64_t> &b)
         if (b.count(x) > 0)
             return true;
     return false;
+}
+
+bool Includes(const std::set<int64_t> &a, const std::set<int64_t> &b)
+{
+    return std::includes(a.begin(), a.end(), b.begin(), b.end());
 }
 
 struct Graph {
@@ -184,6 +189,7 @@ TEST(Part, OverlapIsThatOfTheElementsInAnyTwoShapes)
 TEST(Cells, APartIsWholeCellsAndTwoShareOneIfTheyOverlap)
 {
     std::mt19937 random(20261122);
+    int cut = 0;
 
     for (int n = 0; n < 400; n++) {
         std::string text = RandomProgram(random);
@@ -201,19 +207,18 @@ TEST(Cells, APartIsWholeCellsAndTwoShareOneIfTheyOverlap)
                 EXPECT_EQ(Meet(parts[i], parts[k]),
                           Meet(elements[i], elements[k]))
                     << text << "parts " << i << " and " << k;
-                // A part that holds all elements of another has its cells.
-                if (elements[i].size() >= elements[k].size() &&
-                    std::includes(elements[i].begin(), elements[i].end(),
-                                  elements[k].begin(), elements[k].end())) {
-                    EXPECT_TRUE(std::includes(parts[i].begin(), parts[i].end(),
-                                              parts[k].begin(),
-                                              parts[k].end()));
-                }
+                // A part holds all elements of another if it has its cells.
+                EXPECT_EQ(Includes(parts[i], parts[k]),
+                          Includes(elements[i], elements[k]))
+                    << text << "parts " << i << " and " << k;
                 for (int64_t cell : parts[i])
                     EXPECT_LT(cell, cells.ncells);
             }
+        cut += cells.first_cut[0] >= 0;
         hd_cells_free(&cells);
     }
+    EXPECT_GT(cut, 20);
+    EXPECT_LT(cut, 380);
 }
 
 TEST(Cells, ADimensionThatIsNeverIndexedTakesNone)
@@ -227,6 +232,31 @@ TEST(Cells, ADimensionThatIsNeverIndexedTakesNone)
     ASSERT_EQ(hd_cells_create(&g.graph, nullptr, &cells), HD_OK);
     EXPECT_EQ(cells.ncells, 8);
     hd_cells_free(&cells);
+}
+
+// Rows of 8191 and of 8193 elements have no common size, and each of the 67
+// million elements would be a cell.
+TEST(Cells, NamesOfOddRowsAreCutWhereStretchesBeginOrEnd)
+{
+    Program p("host program odd in %x : f32[8191, 8193] "
+              "temp %y : f32[8193, 8191] of %x temp %t : f32[8193] "
+              "temp %u : f32[8191] out %c : f32[8191, 8193] { "
+              "for i in 0..40 { %t = copy %x[i] %u = copy %y[8192 - i] } "
+              "for i in 0..1000 { %c = copy %x } }");
+    ASSERT_EQ(p.status, HD_OK) << p.Said();
+    Graph g(p.module);
+    hd_cells cells;
+
+    ASSERT_EQ(hd_cells_create(&g.graph, nullptr, &cells), HD_OK) << p.Said();
+    // 40 rows at either end and what is between them; %t, %u and %c.
+    EXPECT_EQ(cells.ncells, 81 + 3);
+    hd_text text = {};
+    const hd_frame *x = &g.graph.frame[g.graph.part[1].buffer];
+    hd_cells_print(&cells, x, cells.first[x->root] + 2, &text);
+    EXPECT_STREQ(text.bytes, "%x[2, 0]");
+    hd_text_free(&text);
+    hd_cells_free(&cells);
+    EXPECT_EQ(hd_check(p.module, p.diag), HD_OK) << p.Said();
 }
 
 TEST(Cells, TooManyAreRefusedByName)
