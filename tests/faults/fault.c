@@ -36,11 +36,6 @@ void __real_free(void *memory);
 void *__real_mmap(void *at, size_t bytes, int protection, int flags, int fd,
                   off_t offset);
 int __real_munmap(void *memory, size_t bytes);
-int __real_memfd_create(const char *name, unsigned flags);
-int __real_ftruncate(int fd, off_t bytes);
-int __real_socket(int domain, int type, int protocol);
-int __real_eventfd(unsigned value, int flags);
-int __real_signalfd(int fd, const void *mask, int flags);
 pid_t __real_fork(void);
 int __real_pthread_create(pthread_t *thread, const pthread_attr_t *attributes,
                           void *(*body)(void *), void *context);
@@ -82,6 +77,11 @@ bool fault_end(void)
     watched = false;
     shared->child = -1;
     return atomic_load(&shared->fired);
+}
+
+void fault_leave(void)
+{
+    watched = false;
 }
 
 long fault_count(void)
@@ -194,36 +194,28 @@ int __wrap_munmap(void *memory, size_t bytes)
     return __real_munmap(memory, bytes);
 }
 
-int __wrap_memfd_create(const char *name, unsigned flags);
-int __wrap_memfd_create(const char *name, unsigned flags)
-{
-    return refuse(FAULT_SYSTEM, EMFILE) ? -1 : __real_memfd_create(name, flags);
-}
+// Calls of the system that return a descriptor or 0, and -1 with this errno.
+#define WRAP(name, code, parameters, ...)                                    \
+    int __real_##name parameters;                                            \
+    int __wrap_##name parameters;                                            \
+    int __wrap_##name parameters                                             \
+    {                                                                        \
+        return refuse(FAULT_SYSTEM, code) ? -1 : __real_##name(__VA_ARGS__); \
+    }
 
-int __wrap_ftruncate(int fd, off_t bytes);
-int __wrap_ftruncate(int fd, off_t bytes)
-{
-    return refuse(FAULT_SYSTEM, ENOSPC) ? -1 : __real_ftruncate(fd, bytes);
-}
-
-int __wrap_socket(int domain, int type, int protocol);
-int __wrap_socket(int domain, int type, int protocol)
-{
-    return refuse(FAULT_SYSTEM, EMFILE) ? -1
-                                        : __real_socket(domain, type, protocol);
-}
-
-int __wrap_eventfd(unsigned value, int flags);
-int __wrap_eventfd(unsigned value, int flags)
-{
-    return refuse(FAULT_SYSTEM, EMFILE) ? -1 : __real_eventfd(value, flags);
-}
-
-int __wrap_signalfd(int fd, const void *mask, int flags);
-int __wrap_signalfd(int fd, const void *mask, int flags)
-{
-    return refuse(FAULT_SYSTEM, EMFILE) ? -1 : __real_signalfd(fd, mask, flags);
-}
+WRAP(memfd_create, EMFILE, (const char *name, unsigned flags), name, flags)
+WRAP(ftruncate, ENOSPC, (int fd, off_t bytes), fd, bytes)
+WRAP(socket, EMFILE, (int domain, int type, int protocol), domain, type,
+     protocol)
+WRAP(bind, ENOMEM, (int fd, const void *address, unsigned bytes), fd, address,
+     bytes)
+WRAP(listen, EADDRINUSE, (int fd, int waiting), fd, waiting)
+WRAP(accept4, EMFILE, (int fd, void *address, void *bytes, int flags), fd,
+     address, bytes, flags)
+WRAP(getsockname, ENOBUFS, (int fd, void *address, void *bytes), fd, address,
+     bytes)
+WRAP(eventfd, EMFILE, (unsigned value, int flags), value, flags)
+WRAP(signalfd, EMFILE, (int fd, const void *mask, int flags), fd, mask, flags)
 
 // A rank is watched if it is the one asked for; the launcher is not, then.
 pid_t __wrap_fork(void);

@@ -28,6 +28,9 @@ void fault_begin_in_child(long k, int kinds, int child);
 // Ends it. True if a request failed.
 bool fault_end(void);
 
+// From now on the requests of this thread are none of the library's.
+void fault_leave(void);
+
 // Requests since fault_begin.
 long fault_count(void);
 

@@ -9,6 +9,8 @@
 #include <chrono>
 #include <sys/un.h>
 #include <sys/wait.h>
+#include <thread>
+#include <unistd.h>
 
 #include "runtime/group.h"
 #include "runtime/host.h"
@@ -341,6 +343,100 @@ TEST_P(LifeFaults, ARankAmongSeveralHostsIsToldOfAndNobodyHangs)
     }
 }
 
+namespace
+{
+
+// Ranks that a launcher has started: they find each other, and gather twice.
+bool Boot(Story *story, const hd_place &place, double timeout)
+{
+    hd_diag *diag = hd_diag_create();
+    hd_boot *boot = Sentinel<hd_boot>();
+    char mine[40] = {static_cast<char>('a' + place.rank)};
+    char all[sizeof mine * kRanks];
+    bool made = !Fails(story, "boot_connect",
+                       hd_boot_connect(&place, timeout, diag, &boot), diag);
+
+    if (made) {
+        const hd_oob *oob = hd_boot_oob(boot);
+
+        for (int i = 0; i < 2 && story->status == HD_OK; i++) {
+            hd_status status =
+                oob->allgather(oob->context, mine, sizeof mine, all);
+
+            EXPECT_TRUE(Fails(story, "allgather", status, diag) ||
+                        all[sizeof all - sizeof mine] == 'a' + kRanks - 1);
+        }
+        hd_boot_destroy(boot);
+    } else {
+        story->touched = boot != Sentinel<hd_boot>();
+    }
+    hd_diag_destroy(diag);
+    return made;
+}
+
+// A rank's own status is what the others hear. Patience is short where a
+// request fails, as they may wait for its end; so who is only slow may be late.
+bool TryBoot(long k, int kinds, int faulty, const char *address)
+{
+    static uint64_t job = static_cast<uint64_t>(getpid()) << 32;
+    std::vector<Story> story(kRanks);
+    std::vector<std::thread> threads;
+    hd_status wanted = (kinds & FAULT_MEMORY) != 0 ? HD_NO_MEMORY : HD_SYSTEM;
+    std::atomic<bool> fired(false);
+
+    job++;
+    for (int rank = 0; rank < kRanks; rank++)
+        threads.emplace_back([&, rank] {
+            hd_place place = {"a test", rank, kRanks, rank, kRanks, job, ""};
+
+            snprintf(place.address, sizeof place.address, "%s", address);
+            if (rank == faulty)
+                fault_begin(k, kinds);
+            Boot(&story[static_cast<size_t>(rank)], place,
+                 k == 0 ? kPatience : 0.3);
+            if (rank == faulty && fault_end())
+                fired = true;
+        });
+    for (std::thread &thread : threads)
+        thread.join();
+    for (int rank = 0; rank < kRanks; rank++) {
+        const Story &s = story[static_cast<size_t>(rank)];
+
+        EXPECT_FALSE(s.touched) << "rank " << rank << ' ' << k;
+        EXPECT_TRUE(s.status == HD_OK || (k > 0 && IsNews(s.status)) ||
+                    (fired && s.status == wanted))
+            << s.where << " of rank " << rank << ' ' << k << ": "
+            << hd_status_text(s.status);
+        EXPECT_FALSE(s.silent && (rank != faulty || wanted != HD_NO_MEMORY))
+            << "rank " << rank << ' ' << k;
+    }
+    return fired;
+}
+
+} // namespace
+
+TEST_P(LifeFaults, ARankThatALauncherStartedIsToldOfAndNobodyHangs)
+{
+    // Of this host's own addresses nobody else has this one.
+    const std::string own = "127." + std::to_string(getpid() / 250 % 250) +
+                            "." + std::to_string(getpid() % 250) + ".7:29400";
+
+    for (const std::string &address : {std::string(), own})
+        for (int kinds : {FAULT_MEMORY, FAULT_SYSTEM}) {
+            long requests;
+
+            EXPECT_FALSE(TryBoot(0, kinds, GetParam(), address.c_str()));
+            requests = fault_count();
+            EXPECT_GT(requests, 0);
+            for (long k = 1; k <= requests; k++) {
+                Held before;
+
+                TryBoot(k, kinds, GetParam(), address.c_str());
+                before.ExpectSame(k);
+            }
+        }
+}
+
 // Runs reuse what the session took: memory that is gone meanwhile stops none.
 TEST(NoFaults, RunsAskForNothing)
 {
@@ -402,7 +498,8 @@ bool TryLaunch(long k, int kinds, int child, hd_module *module)
         fault_begin(k, kinds);
     else
         fault_begin_in_child(k, kinds, child);
-    hd_status status = hd_launch(kRanks, kPatience, kPatience, LiveLaunched, module, diag);
+    hd_status status =
+        hd_launch(kRanks, kPatience, kPatience, LiveLaunched, module, diag);
     fired = fault_end();
     ExpectOutcome(k, fired, status,
                   (kinds & FAULT_MEMORY) != 0 ? HD_NO_MEMORY : HD_SYSTEM);
