@@ -73,6 +73,15 @@ TEST(Parse, DefinesReplaceParametersAndAxes)
     EXPECT_NE(wrong.Said().find("-D m"), std::string::npos);
 }
 
+TEST(Parse, TwiceNotMakesATruthOfANumber)
+{
+    Program p("host program p inout %x : f32[2] in %y : f32[]"
+              " { %x[not not 5] = copy %y %x[not not not 5] = copy %y }");
+
+    ASSERT_EQ(p.status, HD_OK) << p.Said();
+    EXPECT_EQ(hd_check(p.module, p.diag), HD_OK) << p.Said();
+}
+
 TEST(Parse, TenMistakesAreTenErrors)
 {
     std::string body = std::string(kHead) + "{\n";

@@ -76,6 +76,23 @@ TEST(Symmetry, OtherNamesOfTheBytesTurnAlikeOrNot)
     EXPECT_FALSE(Turns(Copy("0", "tp") + " %w = copy %w"));
     EXPECT_TRUE(Turns(Copy("0", "tp") + " %u[tp] = copy %u[tp]"));
     EXPECT_FALSE(Turns(Copy("0", "tp") + " %u[0] = copy %u[1]"));
+    // A dimension of one index, which has the stride of one of four.
+    EXPECT_FALSE(Turns("%u[tp, tp] = copy %u[(tp + 1) mod 4, 0]"));
+}
+
+TEST(Symmetry, TheFirstRankOfALineKnowsItsPlaceOnTheOtherAxes)
+{
+    Program p("host program p mesh dp=2, tp=4 inout %y : f32[2, 8]"
+              " temp %x : f32[2, 8] shared {\n"
+              "%x = copy %y %x[0] = reduce_scatter@dp %x %y = copy %x }");
+    hd_symmetry symmetry;
+
+    ASSERT_EQ(p.status, HD_OK) << p.Said();
+    ASSERT_EQ(hd_symmetry_find(p.module, nullptr, &symmetry), HD_OK);
+    EXPECT_TRUE(symmetry.turns[1]);
+    EXPECT_FALSE(symmetry.turns[0]);
+    EXPECT_EQ(hd_check(p.module, p.diag), HD_INVALID);
+    EXPECT_NE(p.Said().find("HD0809"), std::string::npos) << p.Said();
 }
 
 TEST(Symmetry, EachAxisHasItsOwn)

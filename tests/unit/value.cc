@@ -10,7 +10,8 @@ constexpr char head[] = " program p mesh tp=2\n"
                         " in %i : i32[4] out %y : f32[4, 8] out %j : i32[4]"
                         " temp %t : f32[4, 8] temp %u : f32[4, 8]"
                         " temp %h : bf16[4, 8] temp %d : f64[4, 8]"
-                        " temp %k : i32[4]\n";
+                        " temp %k : i32[4] temp %g : f16[4, 8]"
+                        " temp %m : i32[4, 8]\n";
 
 // Whether the host's body makes what the tensor's does.
 bool Same(const std::string &host, const std::string &tensor,
@@ -78,6 +79,26 @@ TEST(Value, RanksMayAllTakeAMaximum)
     EXPECT_EQ(hd_check_with(sum.module, &how, sum.diag), HD_INVALID);
 }
 
+// The dimension over ranks is joined with no other one.
+TEST(Value, WhatIsGatheredHasAPieceOfEachRank)
+{
+    auto host = [](const char *op) {
+        return std::string("host program p mesh tp=4 in %x : f32[4@tp, 8]"
+                           " temp %s : f32[8] temp %g : f32[4, 8] shared"
+                           " out %y : f32[8] {\n"
+                           "%s = copy %x[tp] %g = all_gather %s %y = ") +
+               op + " %g dim 0 }";
+    };
+    Program t("tensor program p mesh tp=4 in %x : f32[4@tp, 8]"
+              " out %y : f32[8] { %y = sum %x dim 0 }");
+    Program sum(host("sum")), max(host("max"));
+    hd_check_options how = hd_check_defaults();
+
+    how.against = t.module;
+    EXPECT_EQ(hd_check_with(sum.module, &how, sum.diag), HD_OK) << sum.Said();
+    EXPECT_EQ(hd_check_with(max.module, &how, max.diag), HD_INVALID);
+}
+
 TEST(Value, FactorsArePulledOutAndActivationsAreNot)
 {
     EXPECT_TRUE(Same("%t = scale %a by 0.3 %u = scale %b by 0.3"
@@ -113,6 +134,8 @@ TEST(Value, OnlyCastsThatLoseSomethingAreSeen)
 {
     EXPECT_TRUE(Same("%d = copy %a %y = copy %a", "%y = copy %a"));
     EXPECT_FALSE(Same("%h = copy %a %y = copy %h", "%y = copy %a"));
+    EXPECT_FALSE(Same("%g = copy %a %m = copy %g %d = copy %m %y = copy %d",
+                      "%g = copy %a %d = copy %g %y = copy %d"));
     EXPECT_TRUE(Same("%h = copy %a %t = copy %h %y = copy %t",
                      "%h = copy %a %y = copy %h"));
 }
@@ -124,6 +147,8 @@ TEST(Value, IntegersDropTheFractionOfEachProduct)
                      " %j = scale %i by 6 "));
     EXPECT_FALSE(Same("%y = copy %a", "%y = copy %a",
                       " %k = scale %i by 0.5 %j = scale %k by 0.5 ",
+                      " %j = scale %i by 0.25 "));
+    EXPECT_FALSE(Same("%y = copy %a", "%y = copy %a", " %j = scale %i by 0.5 ",
                       " %j = scale %i by 0.25 "));
 }
 
