@@ -4,6 +4,7 @@
 #
 #   HEDDLE_UPDATE=1 rewrites every .want from what is printed: read the diff.
 import os
+import sys
 
 import lit.formats
 
@@ -13,7 +14,13 @@ config.suffixes = [".hd"]
 config.test_source_root = os.path.dirname(os.path.abspath(__file__))
 config.test_exec_root = os.environ["HEDDLE_TEST_OUTPUT"]
 config.environment["PATH"] = os.pathsep.join(
-    [os.environ["HEDDLE_BIN"], os.environ["HEDDLE_LLVM_BIN"], os.environ["PATH"]]
+    [
+        os.environ["HEDDLE_BIN"],
+        os.environ["HEDDLE_LLVM_BIN"],
+        # The interpreter itself: python3 may be a script that looks for it.
+        os.path.dirname(sys.executable),
+        os.environ["PATH"],
+    ]
 )
 for name in ("HEDDLE_UPDATE", "HEDDLE_CHAOS", "ASAN_OPTIONS", "TSAN_OPTIONS"):
     if name in os.environ:
