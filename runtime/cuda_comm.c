@@ -212,13 +212,15 @@ static bool await(hd_device *device, const hd_joining *joining)
     return true;
 }
 
-// Ends what the thread waits for, unless that is comm_init: then it is left
-// alone, and still uses the device until that returns. It holds the lock while
-// NCCL connects, which may itself wait for a peer and which only an abort ends:
-// so the lock is not waited for without end.
+// Ends what the thread waits for, unless that is comm_init, which is about to
+// return where a peer that is already through has failed, and else waits for
+// whoever never comes. After a second the thread is left alone, and still uses
+// the device until that returns. It holds the lock while NCCL connects, which
+// may itself wait for a peer and which only an abort ends: so the lock is not
+// waited for without end.
 static void let_go(hd_device *device, hd_joining *joining, pthread_t thread)
 {
-    int64_t deadline = hd_clock_after(3);
+    int64_t deadline;
     bool locked, aborted;
 
     atomic_store_explicit(&joining->given_up, true, memory_order_seq_cst);
@@ -226,7 +228,8 @@ static void let_go(hd_device *device, hd_joining *joining, pthread_t thread)
     aborted = abort_comm(joining);
     if (locked)
         pthread_mutex_unlock(&joining->lock);
-    while (aborted && is_joining(joining) && hd_clock() < deadline)
+    deadline = hd_clock_after(aborted ? 3 : 1);
+    while (is_joining(joining) && hd_clock() < deadline)
         nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
     hd_cuda_set_stuck(device, is_joining(joining));
     if (hd_cuda_is_stuck(device))

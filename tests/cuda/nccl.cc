@@ -107,7 +107,7 @@ TEST(CudaNccl, ACommunicatorThatIsJoinedTooLateIsEnded)
         Session session;
 
         if (rank.rank == 0)
-            setenv("FAKE_NCCL_LATE", "1000", 1);
+            setenv("FAKE_NCCL_LATE", "2500", 1);
         hd_status status = session.Open(rank, program, NcclOptions(0.4));
         auto *calls = Extra<decltype(fake_cuda_calls)>("fake_cuda_calls");
         for (int i = 0; rank.rank == 0 && i < 1000; i++) {
@@ -122,6 +122,29 @@ TEST(CudaNccl, ACommunicatorThatIsJoinedTooLateIsEnded)
         EXPECT_TRUE(answer.ended);
         EXPECT_TRUE(answer.status == HD_TIMEOUT || answer.status == HD_PEER)
             << answer.status << answer.text;
+    }
+}
+
+// A peer that fails as soon as it has joined may meet a rank whose call has not
+// returned yet: that rank gives back all it has once it does.
+TEST(CudaNccl, APeerThatFailsWhileOneStillJoinsLeavesNothing)
+{
+    Program program(kSides);
+    auto answers = RunRanks(2, [&](Rank &rank) {
+        Session session;
+
+        if (rank.rank == 0)
+            setenv("FAKE_CUDA_FAIL", "ncclRecv:1", 1);
+        else
+            setenv("FAKE_NCCL_LATE", "300", 1);
+        return session.Open(rank, program, NcclOptions(5));
+    });
+
+    EXPECT_EQ(answers[0].status, HD_SYSTEM) << answers[0].text;
+    EXPECT_EQ(answers[1].status, HD_PEER) << answers[1].text;
+    for (const Answer &answer : answers) {
+        EXPECT_TRUE(answer.ended);
+        EXPECT_STREQ(answer.left, "");
     }
 }
 
