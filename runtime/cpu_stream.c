@@ -342,6 +342,7 @@ static void *run_stream(void *context)
 
     for (uint64_t n = 1;; n++) {
         wait.run = n;
+        hd_cpu_set_mark(stream, HD_CPU_IDLE, NULL, -1);
         if (!await(&wait))
             return NULL;
         for (size_t i = 0; i < stream->nentries; i++) {
@@ -392,6 +393,7 @@ static bool try_send(hd_cpu_wait *wait, hd_cpu_entry *entry)
             if (wait->peer < 0) {
                 wait->peer = peer;
                 wait->entry = entry;
+                wait->run = n;
             }
             break;
         }

@@ -1012,6 +1012,160 @@ TEST(Session, AStuckRankIsReportedAtTheDeadlineWithItsPlace)
         << outcome.text;
 }
 
+// Sessions of one rank, and what they are run on.
+struct Stuck {
+    std::vector<hd_session *> sessions;
+    std::vector<hd_module *> modules;
+    hd_event *never = hd_event_create();
+    float a[4] = {1, 2, 3, 4}, b[4] = {};
+
+    Stuck() = default;
+    Stuck(const Stuck &) = delete;
+    Stuck &operator=(const Stuck &) = delete;
+    ~Stuck()
+    {
+        for (hd_session *session : sessions)
+            hd_session_destroy(session);
+        for (hd_module *module : modules)
+            hd_module_destroy(module);
+        hd_event_destroy(never);
+    }
+    hd_status Open(hd_group *group, const std::string &text, double timeout,
+                   hd_diag *diag)
+    {
+        hd_session_options options = hd_session_defaults();
+
+        options.timeout = timeout;
+        modules.push_back(nullptr);
+        HD_TRY(Parse(text, diag, &modules.back()));
+        sessions.push_back(nullptr);
+        return hd_session_create(group, modules.back(), &options, diag,
+                                 &sessions.back());
+    }
+    hd_status Run(size_t which, hd_diag *diag)
+    {
+        void *arguments[] = {never, a, b};
+
+        return hd_session_run(sessions[which], arguments, 3, diag);
+    }
+};
+
+const char kToRank1[] =
+    "heddle 1\nhost program p\nmesh tp=3\nin %go : event[]\nin %a : f32[4]\n"
+    "out %b : f32[4] shared\n{\n    if tp == 0 {\n        send %a to 1\n"
+    "    }\n    if tp == 1 {\n        %b = recv from 0\n    }\n}\n";
+
+// Rank 1 skips the first session, in which rank 0 then waits for it, and waits
+// for rank 0 in the second. Rank 2 is done at once.
+TEST(Session, AReportSaysWhatTheOthersAreAt)
+{
+    Outcome outcome = Launch(3, [](hd_group *group, hd_diag *diag) {
+        int rank = hd_group_rank(group);
+        double timeout = rank == 1 ? 0.3 : 20;
+        Stuck stuck;
+
+        HD_TRY(stuck.Open(group, kToRank1, timeout, diag));
+        HD_TRY(stuck.Open(group, kToRank1, timeout, diag));
+        if (rank == 0)
+            HD_TRY(stuck.Run(0, diag));
+        HD_TRY(stuck.Run(1, diag));
+        return hd_session_finish(stuck.sessions[1], diag);
+    });
+
+    EXPECT_EQ(outcome.status, HD_TIMEOUT) << outcome.text;
+    for (const char *says :
+         {"rank 1 waits for rank 0: recv at test.hd:12:14 (step 0, the "
+          "caller's "
+          "stream) for 0.3 s",
+          "rank 0 waits for itself: the runs of other sessions before it",
+          "rank 2 has done all of its 1 runs"})
+        EXPECT_NE(outcome.text.find(says), std::string::npos) << outcome.text;
+}
+
+TEST(Session, ADeferredSendThatNobodyReceivesIsReported)
+{
+    Outcome outcome = Launch(3, [](hd_group *group, hd_diag *diag) {
+        std::string text = kToRank1;
+        Stuck stuck;
+
+        text.replace(text.find("send %a to 1"), 12,
+                     "send %a to 1 done %e wait %e");
+        text.replace(text.find("{"), 1, "temp %e : event[] {");
+        HD_TRY(stuck.Open(group, text, 0.3, diag));
+        if (hd_group_rank(group) != 0)
+            return hd_group_allgather(group, nullptr, 0, nullptr, diag);
+        HD_TRY(stuck.Run(0, diag));
+        return hd_session_finish(stuck.sessions[0], diag);
+    });
+
+    EXPECT_EQ(outcome.status, HD_TIMEOUT);
+    EXPECT_NE(outcome.text.find("rank 0 waits for rank 1: send at test.hd:9:9 "
+                                "(step 0, the sends' helper) for 0.3 s"),
+              std::string::npos)
+        << outcome.text;
+    EXPECT_NE(outcome.text.find("rank 1 has not begun run 1 of this session"),
+              std::string::npos)
+        << outcome.text;
+}
+
+TEST(Session, ARankThatLeavesBeforeItsRunIsNamedAtOnce)
+{
+    Outcome outcome = Launch(3, [](hd_group *group, hd_diag *diag) {
+        Stuck stuck;
+
+        HD_TRY(stuck.Open(group, kToRank1, 20, diag));
+        if (hd_group_rank(group) == 0)
+            return HD_OK;
+        HD_TRY(stuck.Run(0, diag));
+        return hd_session_finish(stuck.sessions[0], diag);
+    });
+
+    EXPECT_EQ(outcome.status, HD_PEER);
+    EXPECT_NE(outcome.text.find("rank 0 has left the group; rank 1 waits for "
+                                "it in 'recv' (step 0, line 12)"),
+              std::string::npos)
+        << outcome.text;
+}
+
+TEST(Session, AfterARunThatFailedItMayOnlyBeDestroyed)
+{
+    Outcome outcome = Launch(3, [](hd_group *group, hd_diag *diag) {
+        int rank = hd_group_rank(group);
+        Stuck stuck;
+
+        HD_TRY(stuck.Open(group, kToRank1, 0.2, diag));
+        if (rank == 1) {
+            HD_TRY(stuck.Run(0, nullptr));
+            RANK_EXPECT(hd_session_finish(stuck.sessions[0], nullptr) ==
+                        HD_TIMEOUT);
+            RANK_EXPECT(stuck.Run(0, diag) == HD_ARGUMENT);
+        }
+        return rank == 1 ? HD_ARGUMENT
+                         : hd_group_allgather(group, nullptr, 0, nullptr, diag);
+    });
+
+    EXPECT_EQ(outcome.status, HD_ARGUMENT);
+    EXPECT_NE(outcome.text.find("a run of this session has failed: it may only "
+                                "be destroyed"),
+              std::string::npos)
+        << outcome.text;
+}
+
+TEST(Session, AProgramThatIsNotLoweredYetIsRefused)
+{
+    Outcome outcome = Launch(1, [](hd_group *group, hd_diag *diag) {
+        Stuck stuck;
+
+        return stuck.Open(group,
+                          "heddle 1\ntensor program early\nin %a : f32[4]\n"
+                          "out %b : f32[4]\n{\n    %b = relu %a\n}\n",
+                          1, diag);
+    });
+
+    EXPECT_EQ(outcome.status, HD_ARGUMENT);
+    EXPECT_NE(outcome.text.find("'early'"), std::string::npos) << outcome.text;
+}
+
 TEST(Session, ARankThatNeverCreatesItIsNamedAtTheDeadline)
 {
     Outcome outcome = Launch(2, [](hd_group *group, hd_diag *diag) {
