@@ -5,7 +5,8 @@
 // that the compiler sees it all; no name of the program's ever gets there.
 //
 // A kernel is `extern "C" __global__ void hd_kernel(const hd_kernel_args
-// args)`. Its threads are independent: they neither share memory nor meet.
+// args)`, whose one parameter is `struct { u64 at[pointers]; }` by value. Its
+// threads are independent: they neither share memory nor meet.
 #ifndef HD_CODEGEN_EMIT_H
 #define HD_CODEGEN_EMIT_H
 
@@ -15,16 +16,12 @@
 HD_BEGIN_DECLS
 
 #define HD_KERNEL_NAME "hd_kernel"
-#define HD_KERNEL_POINTERS 80
-
-// The one parameter of every kernel, by value.
-typedef struct hd_kernel_args {
-    uint64_t at[HD_KERNEL_POINTERS]; // addresses on the device
-} hd_kernel_args;
+#define HD_KERNEL_POINTERS 80 // at most
 
 // How a kernel is started.
 typedef struct hd_kernel_grid {
     unsigned blocks, threads;
+    int pointers; // of at[], addresses on the device
 } hd_kernel_grid;
 
 // The kernel of one step of unit COMPUTE, matmuls included (plainly, an output

@@ -332,13 +332,23 @@ static void add_kernel(const hd_nest *nest, int width, hd_text *text)
     hd_text_puts(text, "    }\n}\n");
 }
 
+static int count_pointers(const hd_nest *nest)
+{
+    int n = nest->factor + 1;
+
+    for (int i = 0; i < nest->n; i++)
+        n = nest->operand[i].at >= n ? nest->operand[i].at + 1 : n;
+    return n;
+}
+
 static hd_kernel_grid grid_of(const hd_nest *nest, int width)
 {
     int64_t trips = hd_nest_elements(nest) / width;
     int64_t blocks = (trips + THREADS - 1) / THREADS;
     int64_t most = PROCESSORS * blocks_at_once(nest, width);
 
-    return (hd_kernel_grid){(unsigned)(blocks < most ? blocks : most), THREADS};
+    return (hd_kernel_grid){(unsigned)(blocks < most ? blocks : most), THREADS,
+                            count_pointers(nest)};
 }
 
 hd_status hd_nest_emit(hd_nest *nest, const char *body, hd_text *out,
@@ -351,7 +361,7 @@ hd_status hd_nest_emit(hd_nest *nest, const char *body, hd_text *out,
     add_vectors(nest, width, &rest);
     add_kernel(nest, width, &rest);
     if (!rest.failed) {
-        hd_prelude_add(out, rest.bytes);
+        hd_prelude_add(out, rest.bytes, count_pointers(nest));
         hd_text_add(out, rest.bytes, rest.length);
     }
     out->failed |= rest.failed;

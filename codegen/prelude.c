@@ -13,17 +13,12 @@ typedef struct snippet {
     const char *text;
 } snippet;
 
-_Static_assert(HD_KERNEL_POINTERS == 80, "as in the text");
-
 static const char types[] =
     "typedef unsigned char u8;\n"
     "typedef unsigned short u16;\n"
     "typedef unsigned int u32;\n"
     "typedef unsigned long long u64;\n"
     "typedef long long i64;\n"
-    "typedef struct hd_kernel_args {\n"
-    "    u64 at[80];\n"
-    "} hd_kernel_args;\n"
     // So few registers a thread that `n` blocks run on a processor at once.
     "#if defined(__CUDA_ARCH__)\n"
     "#define HD_BOUNDS(n) __launch_bounds__(256, n)\n"
@@ -319,7 +314,7 @@ void hd_prelude_fold(hd_text *text, hd_fold fold, hd_lane lane, const char *x,
     assert(!"it joins nothing");
 }
 
-void hd_prelude_add(hd_text *text, const char *body)
+void hd_prelude_add(hd_text *text, const char *body, int pointers)
 {
     bool wanted[NSNIPPETS];
 
@@ -331,6 +326,11 @@ void hd_prelude_add(hd_text *text, const char *body)
                 wanted[k] && strstr(snippets[k].text, snippets[i].name) != NULL;
     }
     hd_text_puts(text, types);
+    hd_text_printf(text,
+                   "typedef struct hd_kernel_args {\n"
+                   "    u64 at[%d];\n"
+                   "} hd_kernel_args;\n",
+                   pointers);
     for (int i = 0; i < NSNIPPETS; i++)
         if (wanted[i])
             hd_text_puts(text, snippets[i].text);

@@ -28,8 +28,9 @@ void hd_prelude_store(hd_text *text, hd_dtype dtype, hd_lane lane,
 void hd_prelude_fold(hd_text *text, hd_fold fold, hd_lane lane, const char *x,
                      const char *y);
 
-// Adds the types that every kernel needs, and the functions that `body` calls.
-void hd_prelude_add(hd_text *text, const char *body);
+// Adds the types that a kernel of so many pointers needs, and the functions
+// that `body` calls.
+void hd_prelude_add(hd_text *text, const char *body, int pointers);
 
 HD_END_DECLS
 

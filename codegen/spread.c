@@ -8,9 +8,6 @@
 enum { BLOCKS = 32, THREADS = 512 };
 
 static const char head[] = "typedef unsigned long long u64;\n"
-                           "typedef struct hd_kernel_args {\n"
-                           "    u64 at[80];\n"
-                           "} hd_kernel_args;\n"
                            "struct alignas(16) word {\n"
                            "    u64 a, b;\n"
                            "};\n";
@@ -56,7 +53,6 @@ static const char body[] =
     "        }\n"
     "    }\n"
     "}\n";
-_Static_assert(HD_KERNEL_POINTERS == 80, "the array in `head`");
 
 hd_status hd_emit_spread(int copies, int flags, int64_t bytes, hd_diag *diag,
                          hd_text *out, hd_kernel_grid *grid)
@@ -69,9 +65,12 @@ hd_status hd_emit_spread(int copies, int flags, int64_t bytes, hd_diag *diag,
     hd_text_puts(out, head);
     hd_text_printf(out,
                    "enum { COPIES = %d, FLAGS = %d };\n"
+                   "typedef struct hd_kernel_args {\n"
+                   "    u64 at[COPIES + FLAGS + 3];\n"
+                   "} hd_kernel_args;\n"
                    "static constexpr u64 BYTES = %lldu, WORDS = BYTES / 16;\n",
                    copies, flags, (long long)bytes);
     hd_text_puts(out, body);
-    *grid = (hd_kernel_grid){BLOCKS, THREADS};
+    *grid = (hd_kernel_grid){BLOCKS, THREADS, copies + flags + 3};
     return HD_OK;
 }

@@ -57,7 +57,11 @@ enum { // flags and kinds
     HD_CU_POINTER_MEMORY_TYPE = 2, // CUpointer_attribute
     HD_CU_POINTER_BUFFER_ID = 7,
     HD_CU_POINTER_DEVICE_ORDINAL = 9,
-    HD_CU_MEMORY_DEVICE = 2, // CUmemorytype
+    HD_CU_MEMORY_DEVICE = 2,  // CUmemorytype
+    HD_CU_LAUNCH_CLUSTER = 4, // CUlaunchAttributeID
+    HD_CU_LAUNCH_END = 0,     // CU_LAUNCH_PARAM_..: of `extra`
+    HD_CU_LAUNCH_BUFFER = 1,
+    HD_CU_LAUNCH_BUFFER_SIZE = 2,
 };
 
 typedef struct hd_cu_ipc_handle {
@@ -83,6 +87,23 @@ typedef union hd_cu_memop { // CUstreamBatchMemOpParams
     uint64_t pad[6];
 } hd_cu_memop;
 _Static_assert(sizeof(hd_cu_memop) == 48, "CUstreamBatchMemOpParams");
+
+typedef struct hd_cu_launch_attribute { // CUlaunchAttribute
+    int id;
+    char pad[4];
+    union {
+        char bytes[64];
+        unsigned cluster[3];
+    } value;
+} hd_cu_launch_attribute;
+
+typedef struct hd_cu_launch_config { // CUlaunchConfig
+    unsigned grid[3], block[3];
+    unsigned shared_bytes;
+    hd_cu_stream stream;
+    hd_cu_launch_attribute *attribute;
+    unsigned nattributes;
+} hd_cu_launch_config;
 
 typedef struct hd_cu_api {
 #define HD_CU(symbol, name, ...) hd_cu_result (*name)(__VA_ARGS__);

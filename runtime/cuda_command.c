@@ -1,4 +1,5 @@
 // The lists that a plan is made of: commands and what they point to.
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -72,6 +73,78 @@ hd_status hd_cuda_add_copy(hd_device *device, int stream, const hd_step *step,
     return HD_OK;
 }
 
+// ------------------------------------------------------------- launches
+
+// Room for `bytes` more parameters, which begin at a multiple of 16.
+static bool grow_blob(hd_cuda_plan *plan, size_t bytes, size_t *at)
+{
+    size_t room = plan->blob_room;
+    char *grown;
+
+    *at = (plan->blob_bytes + 15) / 16 * 16;
+    if (*at + bytes > room) {
+        room = room * 2 + bytes + 4096;
+        grown = realloc(plan->blob, room);
+        if (grown == NULL)
+            return false;
+        plan->blob = grown;
+        plan->blob_room = room;
+    }
+    plan->blob_bytes = *at + bytes;
+    return true;
+}
+
+// Memory of the session's own stays where it is.
+static bool is_settled(const hd_device *device, hd_cuda_at at)
+{
+    if (at.buffer == HD_CUDA_WORD_VALUE)
+        return false;
+    return at.buffer < 0 || (at.buffer < device->nbuffers &&
+                             (device->buffer[at.buffer].shared ||
+                              device->buffer[at.buffer].argument < 0));
+}
+
+static hd_status add_parameter(hd_device *device, hd_cuda_launch *launch, int i,
+                               hd_cuda_at at, hd_diag *diag)
+{
+    hd_cuda_plan *plan = device->plan;
+    size_t offset = launch->blob + (size_t)i * sizeof(uint64_t);
+    uint64_t value = 0;
+
+    if (is_settled(device, at)) {
+        value = hd_cuda_address(device, at);
+    } else {
+        if (!hd_cuda_grow((void **)&plan->patch, plan->npatches,
+                          &plan->patch_room, sizeof(*plan->patch)))
+            return hd_cuda_no_room(device, diag);
+        plan->patch[plan->npatches++] = (hd_cuda_patch){offset, at};
+        launch->npatches++;
+    }
+    memcpy(plan->blob + offset, &value, sizeof(value));
+    return HD_OK;
+}
+
+static hd_status add_launch(hd_device *device, hd_cu_function function,
+                            hd_kernel_grid grid, const hd_cuda_at *at,
+                            hd_diag *diag)
+{
+    hd_cuda_plan *plan = device->plan;
+    hd_cuda_launch launch = {.function = function,
+                             .grid = {grid.blocks, 1, 1},
+                             .block = {grid.threads, 1, 1},
+                             .bytes = (size_t)grid.pointers * sizeof(uint64_t),
+                             .patch = plan->npatches};
+
+    if (!hd_cuda_grow((void **)&plan->launch, plan->nlaunches,
+                      &plan->launch_room, sizeof(launch)) ||
+        !grow_blob(plan, launch.bytes, &launch.blob))
+        return hd_cuda_no_room(device, diag);
+    for (int i = 0; i < grid.pointers; i++)
+        HD_TRY(add_parameter(device, &launch, i, at[i], diag));
+    plan->launch[plan->nlaunches++] = launch;
+    return HD_OK;
+}
+
 hd_status hd_cuda_add_kernel(hd_device *device, int stream, const hd_step *step,
                              hd_text *text, hd_kernel_grid grid,
                              const hd_cuda_at *at, int n, hd_diag *diag)
@@ -85,20 +158,13 @@ hd_status hd_cuda_add_kernel(hd_device *device, int stream, const hd_step *step,
 
     hd_text_free(text);
     HD_TRY(status);
+    assert(grid.pointers <= n); // it may do without the last
+    (void)n;
+    HD_TRY(add_launch(device, function, grid, at, diag));
     command = hd_cuda_add(device, HD_CUDA_KERNEL, stream, step);
     if (command == NULL)
         return hd_cuda_no_room(device, diag);
-    command->function = function;
-    command->grid = grid;
-    command->first = device->plan->npointers;
-    command->n = n;
-    for (int i = 0; i < n; i++) {
-        if (!hd_cuda_grow((void **)&device->plan->pointer,
-                          device->plan->npointers, &device->plan->pointer_room,
-                          sizeof(*device->plan->pointer)))
-            return hd_cuda_no_room(device, diag);
-        device->plan->pointer[device->plan->npointers++] = at[i];
-    }
+    command->launch = device->plan->nlaunches - 1;
     return HD_OK;
 }
 

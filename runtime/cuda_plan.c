@@ -368,7 +368,9 @@ void hd_cuda_plan_free(hd_device *device)
     free(plan->early);
     free(plan->command);
     free(plan->word);
-    free(plan->pointer);
+    free(plan->launch);
+    free(plan->blob);
+    free(plan->patch);
     free(plan->wait);
     free(plan);
 }

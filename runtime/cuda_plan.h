@@ -30,16 +30,32 @@ typedef struct hd_cuda_wait {
     uint64_t offset; // of the word in our window; 0 if nothing marks it
 } hd_cuda_wait;
 
+// What a run writes into a launch's parameters: an address of the caller's, or
+// the run's number. All else stands there from the beginning.
+typedef struct hd_cuda_patch {
+    size_t offset; // in the plan's blob
+    hd_cuda_at at;
+} hd_cuda_patch;
+
+// How a kernel is started.
+typedef struct hd_cuda_launch {
+    hd_cu_function function;
+    unsigned grid[3], block[3];
+    unsigned cluster[3];   // blocks; all 0 for none
+    unsigned shared_bytes; // dynamic shared memory
+    size_t blob, bytes;    // of its parameters, in the plan's blob
+    int patch, npatches;   // of the plan's
+} hd_cuda_launch;
+
 typedef struct hd_cuda_command {
     hd_cuda_kind kind;
     int stream;          // index; 0 is the caller's
     const hd_step *step; // borrowed
-    int first, n;        // WORDS: of device->word; KERNEL: of device->pointer
+    int first, n;        // WORDS: of plan->word
     hd_cuda_at to, from; // COPY
     uint64_t bytes;      // COPY
-    hd_cu_function function; // KERNEL
-    hd_kernel_grid grid;     // KERNEL
-    int product;             // PRODUCT: of device->product
+    int launch;          // KERNEL: of plan->launch
+    int product;         // PRODUCT: of device->product
     hd_cuda_at a, b, c, bias;
     double alpha, beta;
     int event; // RECORD, WAIT: of device->event; ..ARGUMENT: of the arguments
@@ -55,8 +71,12 @@ struct hd_cuda_plan {
     int ncommands, command_room;
     hd_cu_memop *word; // owned
     int nwords, word_room;
-    hd_cuda_at *pointer; // owned
-    int npointers, pointer_room;
+    hd_cuda_launch *launch; // owned
+    int nlaunches, launch_room;
+    char *blob; // owned: parameters of all launches
+    size_t blob_bytes, blob_room;
+    hd_cuda_patch *patch; // owned
+    int npatches, patch_room;
     hd_cuda_wait *wait; // owned
     int nwaits, wait_room;
     hd_cu_event *event; // owned

@@ -77,21 +77,33 @@ static hd_status write_words(hd_device *device, const hd_cuda_command *command,
     return HD_OK;
 }
 
-static hd_status start_kernel(hd_device *device, const hd_cuda_command *command,
+// CUDA reads the parameters in the call.
+static hd_status start_kernel(hd_device *device, const hd_cuda_launch *launch,
                               hd_cu_stream stream, hd_diag *diag)
 {
-    hd_kernel_args args = {{0}};
-    void *parameter = &args;
+    hd_cuda_plan *plan = device->plan;
+    size_t bytes = launch->bytes;
+    void *extra[] = {(void *)HD_CU_LAUNCH_BUFFER, plan->blob + launch->blob,
+                     (void *)HD_CU_LAUNCH_BUFFER_SIZE, &bytes,
+                     (void *)HD_CU_LAUNCH_END};
+    hd_cu_launch_attribute cluster = {.id = HD_CU_LAUNCH_CLUSTER};
+    hd_cu_launch_config config = {.shared_bytes = launch->shared_bytes,
+                                  .stream = stream,
+                                  .attribute = &cluster,
+                                  .nattributes = launch->cluster[0] > 0};
 
-    for (int i = 0; i < command->n; i++) {
-        hd_cuda_at at = device->plan->pointer[command->first + i];
+    memcpy(config.grid, launch->grid, sizeof(config.grid));
+    memcpy(config.block, launch->block, sizeof(config.block));
+    memcpy(cluster.value.cluster, launch->cluster, sizeof(launch->cluster));
+    for (int i = 0; i < launch->npatches; i++) {
+        const hd_cuda_patch *patch = &plan->patch[launch->patch + i];
+        uint64_t value = patch->at.buffer == HD_CUDA_WORD_VALUE
+                             ? word_value(device)
+                             : hd_cuda_address(device, patch->at);
 
-        args.at[i] = at.buffer == HD_CUDA_WORD_VALUE
-                         ? word_value(device)
-                         : hd_cuda_address(device, at);
+        memcpy(plan->blob + patch->offset, &value, sizeof(value));
     }
-    HD_CUDA_TRY(device, diag, launch, command->function, command->grid.blocks,
-                1, 1, command->grid.threads, 1, 1, 0, stream, &parameter, NULL);
+    HD_CUDA_TRY(device, diag, launch, &config, launch->function, NULL, extra);
     return HD_OK;
 }
 
@@ -121,7 +133,8 @@ static hd_status issue_command(hd_device *device,
                     stream);
         return HD_OK;
     case HD_CUDA_KERNEL:
-        return start_kernel(device, command, stream, diag);
+        return start_kernel(device, &device->plan->launch[command->launch],
+                            stream, diag);
     case HD_CUDA_PRODUCT:
         return hd_cuda_multiply(device, command, diag);
     case HD_CUDA_RECORD:

@@ -34,9 +34,9 @@ std::vector<Answer> RunThrice(const std::string &body, bool graph = false)
             Shards shards(session);
             HD_TRY(shards.Put(program.Inputs(), program.Module(), rank.rank,
                               rank.diag));
-            long before = calls("cuLaunchKernel");
+            long before = calls("cuLaunchKernelEx");
             HD_TRY(shards.Run(rank.diag));
-            rank.answer->number = calls("cuLaunchKernel") - before;
+            rank.answer->number = calls("cuLaunchKernelEx") - before;
             HD_TRY(shards.Get(rank.diag));
             HD_TRY(program.Compare(shards, rank.rank));
         }
@@ -117,9 +117,9 @@ TEST(CudaChains, BetweenTransfersGiveTheSameAnswerWithDelays)
             Shards shards(session);
             HD_TRY(shards.Put(program.Inputs(set), program.Module(), rank.rank,
                               rank.diag));
-            long before = calls("cuLaunchKernel");
+            long before = calls("cuLaunchKernelEx");
             HD_TRY(shards.Run(rank.diag));
-            rank.answer->number = calls("cuLaunchKernel") - before;
+            rank.answer->number = calls("cuLaunchKernelEx") - before;
             HD_TRY(shards.Get(rank.diag));
             HD_TRY(program.Compare(shards, rank.rank, set));
         }

@@ -52,20 +52,78 @@ void *load_image(const void *image)
     return library;
 }
 
-struct Args {
-    std::array<uint64_t, KERNEL_ARGS / sizeof(uint64_t)> at;
+using Dim = std::array<unsigned, 3>;
+
+struct Launch {
+    const CUfunc_st *function;
+    Dim grid, block;
+    std::vector<uint64_t> parameters;
 };
 
-bool run_kernel(const CUfunc_st *function, const Args &args, unsigned blocks,
-                unsigned threads)
+bool run_kernel(const Launch &launch)
 {
     // What 32 bits hold is a number.
-    for (uint64_t at : args.at) {
+    for (uint64_t at : launch.parameters) {
         if (at > UINT32_MAX && !is_reachable(at))
             return false;
     }
-    function->run(&args, blocks, threads);
+    launch.function->run(launch.parameters.data(), launch.grid.data(),
+                         launch.block.data());
     return true;
+}
+
+// What more may be had of must be asked for, which nobody does yet.
+constexpr unsigned SHARED_MOST = 48 << 10; // bytes of dynamic shared memory
+constexpr uint64_t CLUSTER_MOST = 8;       // blocks
+
+uint64_t volume(const unsigned *dim)
+{
+    return uint64_t(dim[0]) * dim[1] * dim[2];
+}
+
+bool is_grid(const hd_cu_launch_config &config)
+{
+    return volume(config.grid) > 0 && config.grid[0] <= INT32_MAX &&
+           config.grid[1] <= UINT16_MAX && config.grid[2] <= UINT16_MAX &&
+           volume(config.block) > 0 && config.block[0] <= 1024 &&
+           config.block[1] <= 1024 && config.block[2] <= 64 &&
+           volume(config.block) <= 1024;
+}
+
+// Of all attributes only a cluster is known.
+hd_cu_result check_cluster(const hd_cu_launch_config &config)
+{
+    for (unsigned i = 0; i < config.nattributes; i++) {
+        const hd_cu_launch_attribute &attribute = config.attribute[i];
+        const unsigned *cluster = attribute.value.cluster;
+
+        if (attribute.id != HD_CU_LAUNCH_CLUSTER || volume(cluster) == 0)
+            return INVALID_VALUE;
+        if (volume(cluster) > CLUSTER_MOST)
+            return INVALID_CLUSTER_SIZE;
+        for (int d = 0; d < 3; d++) {
+            if (config.grid[d] % cluster[d] != 0)
+                return INVALID_VALUE;
+        }
+    }
+    return SUCCESS;
+}
+
+// The buffer that `extra` names, if it is all that it names and of `bytes`.
+const void *find_buffer(void *const *extra, size_t bytes)
+{
+    const void *buffer = nullptr;
+    size_t size = 0;
+
+    for (int i = 0; i < 4 && extra[i] != nullptr; i += 2) {
+        if (extra[i] == reinterpret_cast<void *>(HD_CU_LAUNCH_BUFFER))
+            buffer = extra[i + 1];
+        else if (extra[i] == reinterpret_cast<void *>(HD_CU_LAUNCH_BUFFER_SIZE))
+            size = *static_cast<const size_t *>(extra[i + 1]);
+        else
+            return nullptr;
+    }
+    return size == bytes ? buffer : nullptr;
 }
 
 } // namespace
@@ -118,33 +176,42 @@ hd_cu_result cuModuleGetFunction(hd_cu_function *out, hd_cu_module module,
 {
     FAKE_ENTER();
     Guard guard(world().lock);
-    void *run;
+    void *run, *bytes;
 
     if (world().modules.count(module) == 0)
         return INVALID_HANDLE;
     run = dlsym(module->library, (std::string(name) + "_fake_run").c_str());
-    if (run == nullptr)
+    bytes = dlsym(module->library, (std::string(name) + "_fake_bytes").c_str());
+    if (run == nullptr || bytes == nullptr)
         return NOT_FOUND;
     auto &function = module->functions[name];
     if (function == nullptr) {
         function = std::make_unique<CUfunc_st>();
         function->context = module->context;
         memcpy(&function->run, &run, sizeof(run));
+        function->bytes = *static_cast<const unsigned long *>(bytes);
         world().functions.insert(function.get());
     }
     *out = function.get();
     return SUCCESS;
 }
 
-hd_cu_result cuLaunchKernel(hd_cu_function function, unsigned grid_x,
-                            unsigned grid_y, unsigned grid_z, unsigned block_x,
-                            unsigned block_y, unsigned block_z,
-                            unsigned shared_bytes, hd_cu_stream handle,
-                            void **parameters, void **extra)
+// Parameters come one by one, or all in one buffer: never both.
+hd_cu_result cuLaunchKernelEx(const hd_cu_launch_config *config,
+                              hd_cu_function function, void **parameters,
+                              void **extra)
 {
     FAKE_ENTER();
-    FAKE_STREAM(handle, stream);
-    Args args;
+    if (config == nullptr ||
+        (config->nattributes > 0 && config->attribute == nullptr))
+        return INVALID_VALUE;
+    FAKE_STREAM(config->stream, stream);
+    Launch launch{function,
+                  {config->grid[0], config->grid[1], config->grid[2]},
+                  {config->block[0], config->block[1], config->block[2]},
+                  {}};
+    const void *from;
+    hd_cu_result result;
 
     {
         Guard guard(world().lock);
@@ -153,13 +220,20 @@ hd_cu_result cuLaunchKernel(hd_cu_function function, unsigned grid_x,
             function->context != stream->context)
             return INVALID_HANDLE;
     }
-    if (grid_x == 0 || grid_x > INT32_MAX || block_x == 0 || block_x > 1024 ||
-        grid_y != 1 || grid_z != 1 || block_y != 1 || block_z != 1 ||
-        shared_bytes != 0 || parameters == nullptr || extra != nullptr)
+    if (!is_grid(*config) || config->shared_bytes > SHARED_MOST ||
+        (parameters == nullptr) == (extra == nullptr))
         return INVALID_VALUE;
-    memcpy(&args, parameters[0], sizeof(args));
-    return submit(stream, [=](Lane &) {
-        bool ran = run_kernel(function, args, grid_x, block_x);
+    result = check_cluster(*config);
+    if (result != SUCCESS)
+        return result;
+    from =
+        extra == nullptr ? parameters[0] : find_buffer(extra, function->bytes);
+    if (from == nullptr)
+        return INVALID_VALUE;
+    launch.parameters.resize(function->bytes / sizeof(uint64_t));
+    memcpy(launch.parameters.data(), from, function->bytes);
+    return submit(stream, [launch](Lane &) {
+        bool ran = run_kernel(launch);
 
         fake_cuda_spend(world().kernel_seconds);
         return ran;

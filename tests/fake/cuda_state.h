@@ -34,6 +34,7 @@ namespace fake
 
 constexpr hd_cu_result SUCCESS = 0;
 constexpr hd_cu_result INVALID_VALUE = 1;
+constexpr hd_cu_result INVALID_CLUSTER_SIZE = 912;
 constexpr hd_cu_result NOT_INITIALIZED = 3;
 constexpr hd_cu_result INVALID_DEVICE = 101;
 constexpr hd_cu_result INVALID_IMAGE = 200;
@@ -124,7 +125,8 @@ struct CUevent_st {
 
 struct CUfunc_st {
     CUctx_st *context;
-    void (*run)(const void *args, unsigned blocks, unsigned threads);
+    void (*run)(const void *args, const unsigned *grid, const unsigned *block);
+    size_t bytes; // of its parameters
 };
 
 struct CUmod_st {

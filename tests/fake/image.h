@@ -1,5 +1,6 @@
 // What fake_nvrtc makes and fake_cuda loads: a header, and a shared object
-// whose NAME_fake_run runs the kernel NAME, block after block.
+// whose NAME_fake_run runs the kernel NAME, block after block, with parameters
+// of NAME_fake_bytes.
 #ifndef HD_FAKE_IMAGE_H
 #define HD_FAKE_IMAGE_H
 
@@ -8,8 +9,6 @@
 
 namespace fake
 {
-
-constexpr size_t KERNEL_ARGS = 640; // bytes of hd_kernel_args
 
 struct Image {
     char magic[16];

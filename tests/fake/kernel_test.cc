@@ -12,7 +12,7 @@ namespace
 {
 
 const char doubles[] =
-    "typedef struct hd_kernel_args { unsigned long long at[80]; }\n"
+    "typedef struct hd_kernel_args { unsigned long long at[2]; }\n"
     "    hd_kernel_args;\n"
     "static __device__ __forceinline__ int twice(int x) { return 2 * x; }\n"
     "extern \"C\" __global__ void __launch_bounds__(32)\n"
@@ -25,8 +25,26 @@ const char doubles[] =
     "}\n";
 
 struct Args {
-    uint64_t at[80];
+    uint64_t at[2];
 };
+
+void *Name(uintptr_t what)
+{
+    return reinterpret_cast<void *>(what);
+}
+
+// Of 4 blocks of 32 threads.
+hd_cu_launch_config Shape(hd_cu_stream stream)
+{
+    hd_cu_launch_config config{};
+
+    for (int d = 0; d < 3; d++)
+        config.grid[d] = config.block[d] = 1;
+    config.grid[0] = 4;
+    config.block[0] = 32;
+    config.stream = stream;
+    return config;
+}
 
 hd_status Compile(const char *text, std::string *out, std::string *why)
 {
@@ -57,7 +75,11 @@ TEST(FakeKernel, RunsEveryThreadOfEveryBlock)
         std::vector<int> values(100);
         std::string image, why;
         Args args{};
-        void *parameters[] = {&args};
+        size_t bytes = sizeof(args);
+        void *extra[] = {Name(HD_CU_LAUNCH_BUFFER), &args,
+                         Name(HD_CU_LAUNCH_BUFFER_SIZE), &bytes,
+                         Name(HD_CU_LAUNCH_END)};
+        hd_cu_launch_config config = Shape(stream);
 
         for (int i = 0; i < 100; i++)
             values[static_cast<size_t>(i)] = 7 * i - 300;
@@ -68,9 +90,7 @@ TEST(FakeKernel, RunsEveryThreadOfEveryBlock)
         hd_cu_ptr from = r.Put(values), to = r.Memory(400);
         args.at[0] = to;
         args.at[1] = from;
-        EXPECT_EQ(r.cu.launch(function, 4, 1, 1, 32, 1, 1, 0, stream,
-                              parameters, nullptr),
-                  0);
+        EXPECT_EQ(r.cu.launch(&config, function, nullptr, extra), 0);
         args.at[0] = 64; // read at the launch
         EXPECT_EQ(r.cu.stream_synchronize(stream), 0);
         for (int &value : values)
@@ -83,6 +103,59 @@ TEST(FakeKernel, RunsEveryThreadOfEveryBlock)
     });
 }
 
+// As CUDA does.
+TEST(FakeKernel, LaunchesThatMakeNoSenseAreRefused)
+{
+    InChildren(1, [](Rank &r) {
+        hd_cu_module module = nullptr;
+        hd_cu_function function = nullptr;
+        std::string image, why;
+        hd_cu_ptr memory = r.Memory(400);
+        Args args{{memory, memory}};
+        size_t bytes = sizeof(args);
+        void *one[] = {&args};
+        void *extra[] = {Name(HD_CU_LAUNCH_BUFFER), &args,
+                         Name(HD_CU_LAUNCH_BUFFER_SIZE), &bytes,
+                         Name(HD_CU_LAUNCH_END)};
+        hd_cu_launch_attribute cluster{};
+        unsigned(&size)[3] = cluster.value.cluster;
+        auto launch = [&](auto change) {
+            hd_cu_launch_config config = Shape(nullptr);
+
+            cluster.id = HD_CU_LAUNCH_CLUSTER;
+            size[0] = 2;
+            size[1] = size[2] = 1;
+            config.attribute = &cluster;
+            config.nattributes = 1;
+            change(config);
+            return r.cu.launch(&config, function, nullptr, extra);
+        };
+
+        ASSERT_EQ(Compile(doubles, &image, &why), HD_OK) << why;
+        ASSERT_EQ(r.cu.module_load(&module, image.data()), 0);
+        ASSERT_EQ(r.cu.module_function(&function, module, "hd_kernel"), 0);
+        hd_cu_launch_config plain = Shape(nullptr);
+        EXPECT_EQ(r.cu.launch(&plain, function, one, extra), 1);
+        EXPECT_EQ(r.cu.launch(&plain, function, nullptr, nullptr), 1);
+        EXPECT_EQ(launch([](auto &) {}), 0);
+        EXPECT_EQ(launch([](auto &c) { c.grid[2] = 0; }), 1);
+        EXPECT_EQ(launch([](auto &c) { c.grid[1] = 65536; }), 1);
+        EXPECT_EQ(launch([](auto &c) { c.block[1] = 33; }), 1);
+        EXPECT_EQ(launch([](auto &c) { c.block[2] = 65; }), 1);
+        EXPECT_EQ(launch([](auto &c) { c.shared_bytes = 48 << 10; }), 0);
+        EXPECT_EQ(launch([](auto &c) { c.shared_bytes = (48 << 10) + 1; }), 1);
+        EXPECT_EQ(launch([](auto &c) { c.attribute = nullptr; }), 1);
+        EXPECT_EQ(launch([&](auto &) { size[0] = 3; }), 1);
+        EXPECT_EQ(launch([&](auto &c) { c.grid[0] = size[0] = 16; }), 912);
+        EXPECT_EQ(launch([&](auto &) { cluster.id = 99; }), 1);
+        bytes--;
+        EXPECT_EQ(launch([](auto &) {}), 1);
+        EXPECT_EQ(r.cu.stream_synchronize(nullptr), 0);
+        EXPECT_EQ(r.cu.module_unload(module), 0);
+        EXPECT_EQ(r.cu.free(memory), 0);
+    });
+}
+
 TEST(FakeKernel, ThatReachesNowhereBreaksTheContext)
 {
     InChildren(1, [](Rank &r) {
@@ -91,14 +164,13 @@ TEST(FakeKernel, ThatReachesNowhereBreaksTheContext)
         std::string image, why;
         Args args{};
         void *parameters[] = {&args};
+        hd_cu_launch_config config = Shape(nullptr);
 
         ASSERT_EQ(Compile(doubles, &image, &why), HD_OK) << why;
         ASSERT_EQ(r.cu.module_load(&module, image.data()), 0);
         ASSERT_EQ(r.cu.module_function(&function, module, "hd_kernel"), 0);
         args.at[1] = uint64_t{1} << 40;
-        EXPECT_EQ(r.cu.launch(function, 4, 1, 1, 32, 1, 1, 0, nullptr,
-                              parameters, nullptr),
-                  0);
+        EXPECT_EQ(r.cu.launch(&config, function, parameters, nullptr), 0);
         EXPECT_EQ(r.cu.stream_synchronize(nullptr), 700);
         EXPECT_EQ(r.cu.module_unload(module), 0);
     });

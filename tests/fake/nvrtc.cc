@@ -86,19 +86,24 @@ const char prelude[] =
 
 const char trampoline[] =
     "\nextern \"C\" __attribute__((visibility(\"default\"))) void\n"
-    "%s_fake_run(const hd_kernel_args *args, unsigned blocks,\n"
-    "    unsigned threads)\n"
+    "%s_fake_run(const hd_kernel_args *args, const unsigned grid[3],\n"
+    "    const unsigned block[3])\n"
     "{\n"
-    "    static_assert(sizeof(hd_kernel_args) == %zu, \"one size\");\n"
-    "    gridDim = {blocks, 1, 1};\n"
-    "    blockDim = {threads, 1, 1};\n"
+    "    unsigned blocks = grid[0] * grid[1] * grid[2];\n"
+    "    unsigned threads = block[0] * block[1] * block[2];\n"
+    "    gridDim = {grid[0], grid[1], grid[2]};\n"
+    "    blockDim = {block[0], block[1], block[2]};\n"
     "    for (unsigned b = 0; b < blocks; b++)\n"
     "        for (unsigned t = 0; t < threads; t++) {\n"
-    "            blockIdx = {b, 0, 0};\n"
-    "            threadIdx = {t, 0, 0};\n"
+    "            blockIdx = {b %% grid[0], b / grid[0] %% grid[1],\n"
+    "                        b / grid[0] / grid[1]};\n"
+    "            threadIdx = {t %% block[0], t / block[0] %% block[1],\n"
+    "                         t / block[0] / block[1]};\n"
     "            %s(*args);\n"
     "        }\n"
-    "}\n";
+    "}\n"
+    "extern \"C\" __attribute__((visibility(\"default\"))) const\n"
+    "unsigned long %s_fake_bytes = sizeof(hd_kernel_args);\n";
 
 bool is_word(char c)
 {
@@ -135,7 +140,7 @@ std::string whole_text(const std::string &source)
     for (const std::string &name : names) {
         char one[sizeof(trampoline) + 512];
 
-        snprintf(one, sizeof(one), trampoline, name.c_str(), fake::KERNEL_ARGS,
+        snprintf(one, sizeof(one), trampoline, name.c_str(), name.c_str(),
                  name.c_str());
         text += one;
     }

@@ -75,7 +75,7 @@ class Checked
         Buffers want(program_.module, case_.seed, case_.special, 0);
         Values oracle(program_.module, want);
         std::vector<double> product;
-        hd_kernel_args args;
+        Addresses args;
 
         std::memset(&args, 0xee, sizeof args);
         for (int k = 0; k < Step().nspans; k++) {
@@ -215,7 +215,7 @@ void CheckAll(const std::vector<Case> &cases)
 
         EXPECT_EQ(checked[i]->Wrong(host, i, kernels[i].grid, 0), "") << said;
         EXPECT_EQ(checked[i]->Wrong(host, i, kernels[i].grid, 1), "") << said;
-        EXPECT_EQ(checked[i]->Wrong(host, i, {2, 3}, 0), "") << said;
+        EXPECT_EQ(checked[i]->Wrong(host, i, {2, 3, 0}, 0), "") << said;
     }
 }
 
@@ -644,7 +644,7 @@ std::vector<char> RunCast(const Host &host, size_t i, hd_kernel_grid grid,
                           const void *codes, size_t n, hd_dtype to)
 {
     std::vector<char> result(n * hd_dtype_size(to) + 16, 0x33);
-    hd_kernel_args args = {};
+    Addresses args = {};
 
     args.at[0] = reinterpret_cast<uint64_t>(result.data());
     args.at[1] = reinterpret_cast<uint64_t>(codes);
@@ -758,7 +758,7 @@ TEST(Codegen, OneStretchIsCopiedToAllPlacesAndNowhereElse)
         std::vector<std::vector<unsigned char>> to(copies);
         std::vector<uint32_t> flags(copies + 1, 7);
         uint32_t counter = 0;
-        hd_kernel_args args = {};
+        Addresses args = {};
 
         for (unsigned char &byte : from)
             byte = static_cast<unsigned char>(random());
@@ -803,7 +803,7 @@ TEST(Codegen, RanksAreReducedInOrderAndRoundedOnce)
         std::mt19937 random(static_cast<unsigned>(i));
         std::vector<std::vector<double>> memory(operands);
         std::vector<double> total(n), sum(n, 0.0);
-        hd_kernel_args args = {};
+        Addresses args = {};
 
         for (size_t k = 0; k < operands; k++) {
             std::vector<double> values(n);

@@ -68,7 +68,7 @@ class Chained
     }
     // Empty, or what is off.
     std::string Wrong(const Host &host, unsigned seed, size_t shift,
-                      hd_kernel_grid grid = {0, 0}) const
+                      hd_kernel_grid grid = {0, 0, 0}) const
     {
         Buffers have(program_.module, seed, false, shift);
         Buffers want(program_.module, seed, false, 0);
@@ -116,7 +116,7 @@ class Chained
                 const Buffers &buffers) const
     {
         const hd_chain &chain = chain_[i];
-        hd_kernel_args args;
+        Addresses args;
 
         // What is not an operand is nobody's address.
         std::memset(&args, 0xee, sizeof args);
@@ -130,7 +130,7 @@ class Chained
     {
         const hd_step &step = steps_.step[i];
         size_t kernel = first_ + chain_.size() + static_cast<size_t>(i);
-        hd_kernel_args args = {};
+        Addresses args = {};
 
         if (cpu_) {
             Compute(step, buffers);
@@ -194,7 +194,7 @@ int CheckAll(const std::vector<std::string> &bodies, bool cpu)
 
         EXPECT_EQ(all[i]->Wrong(host, seed, 0), "") << bodies[i];
         EXPECT_EQ(all[i]->Wrong(host, seed, 1), "") << bodies[i];
-        EXPECT_EQ(all[i]->Wrong(host, seed, 0, {2, 3}), "") << bodies[i];
+        EXPECT_EQ(all[i]->Wrong(host, seed, 0, {2, 3, 0}), "") << bodies[i];
     }
     return joined;
 }

@@ -18,9 +18,14 @@
 
 // ---------------------------------------------------------------- compiling
 
+// What the kernels of the tests take at most, by value.
+struct Addresses {
+    uint64_t at[HD_KERNEL_POINTERS];
+};
+
 struct Kernel {
     std::string text;
-    hd_kernel_grid grid = {0, 0};
+    hd_kernel_grid grid = {0, 0, 0};
 };
 
 // What CUDA gives a kernel.
@@ -83,7 +88,7 @@ class Host
         if (library_ != nullptr)
             dlclose(library_);
     }
-    void Launch(size_t i, const hd_kernel_args &args, hd_kernel_grid grid) const
+    void Launch(size_t i, const Addresses &args, hd_kernel_grid grid) const
     {
         std::string name = "launch" + std::to_string(i);
         void *address =
