@@ -38,6 +38,7 @@ struct hd_diag {
     size_t dropped; // errors past the limit
     bool dropping;  // the last error or warning was dropped: so are its notes
     bool lost;      // memory ran out for some message
+    bool muted;     // errors, warnings and notes are dropped
     hd_text text;   // what hd_diag_text returned
 };
 
@@ -460,6 +461,27 @@ static void report(hd_diag *diag, hd_severity severity, hd_code code,
         add_message(diag, severity, code, loc, taken);
 }
 
+bool hd_diag_mute(hd_diag *diag, bool mute)
+{
+    bool before = diag != NULL && diag->muted;
+
+    if (diag != NULL)
+        diag->muted = mute;
+    return before;
+}
+
+// The same of what a program may be to blame for.
+static void report_wrong(hd_diag *diag, hd_severity severity, hd_code code,
+                         hd_loc loc, const char *format, va_list args)
+    __attribute__((format(printf, 5, 0)));
+
+static void report_wrong(hd_diag *diag, hd_severity severity, hd_code code,
+                         hd_loc loc, const char *format, va_list args)
+{
+    if (diag != NULL && !diag->muted)
+        report(diag, severity, code, loc, "", format, args);
+}
+
 // Failures that no text is to blame for.
 static const hd_loc nowhere = {0, 0, 0};
 
@@ -469,7 +491,7 @@ hd_status hd_error(hd_diag *diag, hd_code code, hd_loc loc, const char *format,
     va_list args;
 
     va_start(args, format);
-    report(diag, HD_ERROR, code, loc, "", format, args);
+    report_wrong(diag, HD_ERROR, code, loc, format, args);
     va_end(args);
     return HD_INVALID;
 }
@@ -480,7 +502,7 @@ void hd_warning(hd_diag *diag, hd_code code, hd_loc loc, const char *format,
     va_list args;
 
     va_start(args, format);
-    report(diag, HD_WARNING, code, loc, "", format, args);
+    report_wrong(diag, HD_WARNING, code, loc, format, args);
     va_end(args);
 }
 
@@ -489,7 +511,7 @@ void hd_note(hd_diag *diag, hd_loc loc, const char *format, ...)
     va_list args;
 
     va_start(args, format);
-    report(diag, HD_NOTE, HD_CODE_NONE, loc, "", format, args);
+    report_wrong(diag, HD_NOTE, HD_CODE_NONE, loc, format, args);
     va_end(args);
 }
 

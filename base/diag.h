@@ -52,6 +52,11 @@ void hd_warning(hd_diag *diag, hd_code code, hd_loc loc, const char *format,
 void hd_note(hd_diag *diag, hd_loc loc, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
+// While it is muted nothing is told, or counted, of what may be wrong with a
+// program: errors, warnings and notes are dropped. Failures are told. Returns
+// whether it was muted before, so that it can be put back.
+bool hd_diag_mute(hd_diag *diag, bool mute);
+
 // Further errors are only counted: words for them need not be looked for.
 bool hd_diag_is_full(const hd_diag *diag);
 

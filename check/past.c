@@ -332,8 +332,8 @@ hd_status hd_past_learn(hd_past *past, int64_t since)
                                                        rank, node->head)};
     }
     top = depth_of(p, rank, p->step);
-    if (top <= bound || p->full)
-        return HD_OK;
+    if (top <= bound || p->full || p->status != HD_OK)
+        return p->status;
     p->bound = bound;
     if (find(p, e) == NULL) {
         p->bound = bound_for(p, e, top, bound);

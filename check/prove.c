@@ -107,28 +107,45 @@ static hd_status prove(const hd_graph *graph, const hd_check_options *options,
                : HD_OK;
 }
 
-// Says nothing of what it finds, which may not be wrong: peers order, too.
-static hd_status look(const hd_graph *graph, bool *right)
+static hd_status look(const hd_graph *graph, hd_diag *diag, bool *right)
 {
     hd_replay replay;
     bool over, found;
 
-    *right = false;
     if (!hd_graph_is_matched(graph))
-        return HD_OK;
-    HD_TRY(hd_replay_run(graph, HD_RENDEZVOUS, 0, NULL, &replay));
+        return HD_INVALID;
+    HD_TRY(hd_replay_run(graph, HD_RENDEZVOUS, 0, diag, &replay));
     over = hd_replay_is_over(&replay);
     hd_replay_free(&replay);
-    if (!over || hd_alias_check(graph, NULL) != HD_OK)
-        return HD_OK;
-    HD_TRY(hd_race_look(graph, NULL, &found));
+    if (!over)
+        return HD_INVALID;
+    HD_TRY(hd_alias_check(graph, diag));
+    HD_TRY(hd_race_look(graph, diag, &found));
     *right = !found;
     return HD_OK;
 }
 
+// What is found is not told: it may not be wrong, as peers order, too, and what
+// is wrong is said of all ranks.
 static hd_status look_at_first(const hd_module *module,
-                               const hd_check_options *options, hd_diag *diag,
-                               bool *right)
+                               const hd_symmetry *symmetry, hd_diag *diag,
+                               hd_graph *graph, bool *right)
+{
+    bool muted = hd_diag_mute(diag, true);
+    hd_status status = hd_graph_fold(module, symmetry, diag, graph);
+
+    if (status == HD_OK) {
+        status = look(graph, diag, right);
+        if (!*right)
+            hd_graph_free(graph);
+    }
+    hd_diag_mute(diag, muted);
+    return status == HD_INVALID ? HD_OK : status;
+}
+
+hd_status hd_prove_first(const hd_module *module,
+                         const hd_check_options *options, hd_diag *diag,
+                         bool *right)
 {
     hd_symmetry symmetry;
     hd_graph graph;
@@ -137,37 +154,21 @@ static hd_status look_at_first(const hd_module *module,
     hd_status status;
 
     *right = false;
-    HD_TRY(find_serial(module, options, NULL, &serial));
+    HD_TRY(find_serial(module, options, diag, &serial));
     if (serial != 0 || options->against != NULL)
         return HD_OK;
-    HD_TRY(hd_symmetry_find(module, NULL, &symmetry));
+    HD_TRY(hd_symmetry_find(module, diag, &symmetry));
     for (int axis = 0; axis < module->naxes; axis++)
         turns |= symmetry.turns[axis];
     if (!turns)
         return HD_OK;
-    HD_TRY(hd_graph_fold(module, &symmetry, NULL, &graph));
-    status = look(&graph, right);
-    if (status == HD_OK && *right) {
-        count_waiting(&graph, options->waiting_streams, diag);
-        status = hd_waste_check(&graph, diag);
-    }
+    HD_TRY(look_at_first(module, &symmetry, diag, &graph, right));
+    if (!*right)
+        return HD_OK;
+    count_waiting(&graph, options->waiting_streams, diag);
+    status = hd_waste_check(&graph, diag);
     hd_graph_free(&graph);
     return status;
-}
-
-hd_status hd_prove_first(const hd_module *module,
-                         const hd_check_options *options, hd_diag *diag,
-                         bool *right)
-{
-    hd_status status = look_at_first(module, options, diag, right);
-
-    // What runs out once all is found right has said so itself.
-    if (status == HD_NO_MEMORY && !*right)
-        return hd_fail(diag, status, "out of memory in the checker");
-    if (status == HD_NO_MEMORY)
-        return status;
-    *right &= status == HD_OK;
-    return HD_OK; // what is wrong is said of all ranks
 }
 
 hd_status hd_prove_all(const hd_module *module, const hd_check_options *options,

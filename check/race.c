@@ -111,11 +111,12 @@ static bool is_told(const scan *s, hd_code code, const hd_op *first,
     return s->ntold == MOST_TOLD;
 }
 
-// Whether a finding is to be put into words now.
+// Whether a finding is to be put into words now. What is not known for want of
+// memory is none.
 static bool tell(scan *s, phase phase, hd_code code, const hd_op *first,
                  const hd_op *second)
 {
-    if (is_told(s, code, first, second) ||
+    if (s->status == HD_NO_MEMORY || is_told(s, code, first, second) ||
         (s->phase != LOOK && s->phase != phase))
         return false;
     s->found = true;

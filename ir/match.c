@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/array.h"
 #include "ir/walk.h"
 
 typedef struct note {
@@ -92,15 +93,8 @@ static hd_status take_steps(void *context, const hd_step *steps, int count)
     for (int i = 0; i < count; i++) {
         if (!hd_op_is(steps[i].op, HD_UNIT_TRANSFER))
             continue;
-        if (m->nnotes == m->room) {
-            int64_t room = m->room == 0 ? 256 : 2 * m->room;
-            note *grown = realloc(m->note, sizeof *grown * (size_t)room);
-
-            if (grown == NULL)
-                return hd_fail(m->diag, HD_NO_MEMORY, "out of memory");
-            m->note = grown;
-            m->room = room;
-        }
+        HD_TRY(hd_grow((void **)&m->note, &m->room, m->nnotes + 1,
+                       sizeof *m->note, m->diag));
         fill_note(m, &steps[i], &m->note[m->nnotes++]);
     }
     return HD_OK;
@@ -206,15 +200,8 @@ static hd_status add_lone(matcher *m, int64_t i)
         m->nlone > 0 ? &m->note[m->lone[m->nlone - 1].note] : NULL;
     const note *a = &m->note[i];
 
-    if (m->nlone == m->lone_room) {
-        int64_t room = m->lone_room == 0 ? 64 : 2 * m->lone_room;
-        lone *grown = realloc(m->lone, sizeof *grown * (size_t)room);
-
-        if (grown == NULL)
-            return hd_fail(m->diag, HD_NO_MEMORY, "out of memory");
-        m->lone = grown;
-        m->lone_room = room;
-    }
+    HD_TRY(hd_grow((void **)&m->lone, &m->lone_room, m->nlone + 1,
+                   sizeof *m->lone, m->diag));
     // The first one that is alone says how many the other side has.
     m->lone[m->nlone] = (lone){i, before != NULL && same_way(before, a)
                                       ? m->lone[m->nlone - 1].theirs

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
+
 enum { MAX_EVENTS = 1 << 24 };
 
 typedef struct walker {
@@ -24,7 +26,8 @@ typedef struct walker {
     bool grouping;
     hd_step *member; // owned: the current step, or the group's so far
     hd_span *span;   // owned: HD_MAX_VIEWS a member
-    int nmembers, room;
+    int nmembers;
+    int64_t members_room, spans_room;
     int32_t *sent, *received; // owned: by rank and axis
     int32_t collectives[HD_MAX_AXES];
     int32_t **recorded; // owned, by buffer id: per element, 1 + its last record
@@ -292,23 +295,14 @@ static hd_status find_dims(walker *w, hd_step *step)
 
 static hd_status reserve_member(walker *w)
 {
-    int room = w->room == 0 ? 4 : 2 * w->room;
-    hd_step *member;
-    hd_span *span;
+    int64_t n = w->nmembers + 1, room = w->spans_room;
 
-    if (w->nmembers < w->room)
-        return HD_OK;
-    member = realloc(w->member, sizeof *member * (size_t)room);
-    if (member != NULL)
-        w->member = member;
-    span = realloc(w->span, sizeof *span * (size_t)room * HD_MAX_VIEWS);
-    if (span != NULL)
-        w->span = span;
-    if (member == NULL || span == NULL)
-        return hd_fail(w->diag, HD_NO_MEMORY, "out of memory");
-    w->room = room;
-    for (int i = 0; i < w->nmembers; i++) // the spans may have moved
-        member[i].span = &w->span[i * HD_MAX_VIEWS];
+    HD_TRY(hd_grow((void **)&w->member, &w->members_room, n, sizeof *w->member,
+                   w->diag));
+    HD_TRY(hd_grow((void **)&w->span, &w->spans_room, n * HD_MAX_VIEWS,
+                   sizeof *w->span, w->diag));
+    for (int i = 0; i < w->nmembers && room < w->spans_room; i++) // moved
+        w->member[i].span = &w->span[i * HD_MAX_VIEWS];
     return HD_OK;
 }
 

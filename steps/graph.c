@@ -366,11 +366,13 @@ static hd_status check_size(const builder *b)
     HD_TRY(hd_symmetry_find(b->graph->module, b->diag, &symmetry));
     for (int rank = 0; rank < nranks; rank++) {
         char whose[40];
-        hd_status status =
-            hd_walk_count(b->graph->module, b->graph->number[rank], NULL, &one);
+        bool muted = hd_diag_mute(b->diag, true);
+        hd_status status = hd_walk_count(b->graph->module,
+                                         b->graph->number[rank], b->diag, &one);
 
+        hd_diag_mute(b->diag, muted);
         if (status == HD_NO_MEMORY)
-            return hd_fail(b->diag, status, "out of memory");
+            return status;
         if (status != HD_OK)
             return HD_OK;
         all.steps += one.steps;

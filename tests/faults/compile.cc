@@ -283,12 +283,21 @@ TEST(LowerFaults, EveryTransferAndOptionRunsOutCleanly)
             }
 }
 
+// Rank 0's relu is ordered with its send by the peer's answer.
+const char *const kAnswered =
+    "heddle 1\nhost program answered mesh tp=2 streams 2 in %a : f32[1] "
+    "out %y : f32[1] temp %x : f32[1] temp %got : f32[1] shared "
+    "temp %word : f32[1] shared { %x = copy %a fork if tp == 0 { "
+    "on stream 0 { send %x to 1 } on stream 1 { %word = recv from 1 "
+    "%x = relu %a } } else { on stream 0 { %got = recv from 0 "
+    "send %got to 0 } } join %y = copy %x }";
+
 TEST(CheckFaults, CleanProgramsRunOutCleanly)
 {
     // The last one's buffers take more than what is left of its arena's block.
     std::vector<hd_module *> modules = {
-        Parse(kGather), Parse(kByHand), ParseAndLower(kGather),
-        ParseAndLower(kReduce), Parse(Chain(3000))};
+        Parse(kGather),         Parse(kByHand),   ParseAndLower(kGather),
+        ParseAndLower(kReduce), Parse(kAnswered), Parse(Chain(3000))};
 
     for (hd_module *module : modules) {
         std::string want = Print(module);

@@ -79,6 +79,20 @@ TEST_F(Diag, WhatHasNoPlaceSaysWhoSpeaks)
                  "ring.hd: error[HD0105]: too long\n");
 }
 
+TEST_F(Diag, WhileItIsMutedOnlyFailuresAreTold)
+{
+    EXPECT_FALSE(hd_diag_mute(diag, true));
+    EXPECT_EQ(hd_error(diag, HD_E0105, {1, 1, 1}, "wrong"), HD_INVALID);
+    hd_warning(diag, HD_E0805, {1, 1, 1}, "odd");
+    hd_note(diag, {1, 1, 1}, "there");
+    EXPECT_EQ(hd_diag_errors(diag), 0u);
+    EXPECT_EQ(hd_fail(diag, HD_NO_MEMORY, "out of memory"), HD_NO_MEMORY);
+    EXPECT_TRUE(hd_diag_mute(diag, false));
+    hd_warning(diag, HD_E0805, {}, "odd");
+    EXPECT_EQ(hd_diag_count(diag), 2u);
+    EXPECT_FALSE(hd_diag_mute(nullptr, true));
+}
+
 TEST_F(Diag, StandardInputIsCalledSo)
 {
     Point("x");
