@@ -1,7 +1,7 @@
 #!/bin/bash
-# Builds heddle with gcc's coverage, runs all tests, and prints for ir, lower,
-# check and runtime which lines and branches ran. Fails below 95 % of lines or
-# 90 % of branches in any of the first three, below 89 % or 78 % in runtime.
+# Builds heddle with gcc's coverage, runs all tests, and prints for ir, steps,
+# lower, check, simulate and runtime which lines and branches ran. Fails below
+# 95 % of lines or 90 % of branches in any but runtime, 94 % or 84 % in that.
 #
 #   tools/coverage.sh            builds, tests and prints
 #   tools/coverage.sh --report   prints again what the last tests left
@@ -57,7 +57,7 @@ for folder in ir steps lower check simulate runtime; do
     lines=95 branches=90
     # Where a system call or a vendor's library fails, tests/faults and
     # tests/cuda make it fail; not every one of them can be made to.
-    [ "$folder" != runtime ] || { lines=89 branches=78; }
+    [ "$folder" != runtime ] || { lines=94 branches=84; }
     for what in --txt --branches; do
         option=
         [ "$what" = --txt ] || option=--branches
