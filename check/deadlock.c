@@ -32,12 +32,12 @@ static void need(const hd_replay *r, edge *e, int peer, int64_t step)
 {
     e->peer = peer;
     e->needed = step;
-    e->next = hd_graph_node(r->graph, peer, step)->stream;
+    e->next = hd_graph_node(r->schedule.graph, peer, step)->stream;
 }
 
 static bool has_started(const hd_replay *r, int rank, int64_t step)
 {
-    return (hd_replay_state(r, rank, step) & HD_STARTED) != 0;
+    return hd_schedule_has(&r->schedule, rank, step, HD_STEP_STARTED);
 }
 
 // A transfer that must start: its own stream has not come to it, or an earlier
@@ -59,12 +59,12 @@ static void need_start(const hd_replay *r, edge *e, int rank, int64_t step)
 // A member of the meeting that has not started; there is one.
 static void need_member(const hd_replay *r, edge *e, int rank, int64_t step)
 {
-    const hd_graph *g = r->graph;
+    const hd_graph *g = r->schedule.graph;
     int32_t link = hd_graph_node(g, rank, step)->link;
 
     for (int64_t i = g->meeting[link]; i < g->meeting[link + 1]; i++) {
         const hd_member *m = &g->member[i];
-        int64_t there = hd_same_run(g, rank, step, m->rank, m->step);
+        int64_t there = hd_graph_same_run(g, rank, step, m->rank, m->step);
 
         if (!has_started(r, m->rank, there)) {
             need_start(r, e, m->rank, there);
@@ -75,7 +75,7 @@ static void need_member(const hd_replay *r, edge *e, int rank, int64_t step)
 
 static void need_transfer(const hd_replay *r, edge *e, int rank, int64_t step)
 {
-    const hd_node *node = hd_graph_node(r->graph, rank, step);
+    const hd_node *node = hd_graph_node(r->schedule.graph, rank, step);
 
     if (!has_started(r, rank, step))
         need_start(r, e, rank, step);
@@ -83,15 +83,17 @@ static void need_transfer(const hd_replay *r, edge *e, int rank, int64_t step)
         need_member(r, e, rank, step);
     else
         need_start(r, e, node->peer,
-                   hd_same_run(r->graph, rank, step, node->peer, node->link));
+                   hd_graph_same_run(r->schedule.graph, rank, step, node->peer,
+                                     node->link));
 }
 
 static void need_group(const hd_replay *r, edge *e)
 {
     int64_t step = e->step, ahead;
 
-    while (hd_replay_defers(r, hd_graph_node(r->graph, e->rank, step)) ||
-           hd_replay_is_done(r, e->rank, step))
+    while (hd_schedule_defers(
+               &r->schedule, hd_graph_node(r->schedule.graph, e->rank, step)) ||
+           hd_schedule_has(&r->schedule, e->rank, step, HD_STEP_ENDED))
         step++;
     while ((ahead = hd_replay_ahead(r, e->rank, step)) >= 0)
         step = ahead;
@@ -99,40 +101,35 @@ static void need_group(const hd_replay *r, edge *e)
     need_transfer(r, e, e->rank, step);
 }
 
-static void need_join(const hd_replay *r, edge *e)
+// A deferred send that has begun, what else is waited for, or where a stream
+// that is to be joined is stuck.
+static void need_need(const hd_replay *r, edge *e, const hd_need *n)
 {
-    for (int s = 1; s < r->graph->nstreams; s++) {
-        int64_t stuck = hd_replay_stuck(r, e->rank, s);
-
-        if (stuck >= 0 && stuck < e->step)
-            need(r, e, e->rank, stuck);
-    }
+    if (n->step == e->step)
+        need(r, e, e->rank,
+             hd_schedule_stuck(&r->schedule, e->rank, n->stream));
+    else if (n->async &&
+             hd_schedule_defers(
+                 &r->schedule,
+                 hd_graph_node(r->schedule.graph, e->rank, n->step)) &&
+             hd_schedule_has(&r->schedule, e->rank, n->step, HD_STEP_BEGUN))
+        need_transfer(r, e, e->rank, n->step);
+    else
+        need(r, e, e->rank, n->step);
 }
 
 static edge find_edge(const hd_replay *r, int rank, int stream)
 {
-    const hd_graph *g = r->graph;
-    edge e = {rank, stream, hd_replay_stuck(r, rank, stream), 0, 0, 0,
-              -1,   false};
-    const hd_node *node = hd_graph_node(g, rank, e.step);
-    int64_t fork = stream > 0 ? hd_graph_fork(g, rank, e.step) : -1;
-    int64_t caller = hd_replay_stuck(r, rank, 0);
-    int64_t record;
+    edge e = {.rank = rank,
+              .stream = stream,
+              .step = hd_schedule_stuck(&r->schedule, rank, stream),
+              .meets = -1};
+    hd_need lacking;
 
-    if (fork >= 0 && caller >= 0 && caller <= fork) {
-        need(r, &e, rank, fork);
-    } else if (node->kind == HD_NODE_WAIT) {
-        record = hd_same_run(g, rank, e.step, rank, node->link);
-        if (hd_replay_defers(r, hd_graph_node(g, rank, record)) &&
-            hd_replay_state(r, rank, record) != 0)
-            need_transfer(r, &e, rank, record);
-        else
-            need(r, &e, rank, record);
-    } else if (node->kind == HD_NODE_JOIN) {
-        need_join(r, &e);
-    } else {
+    if (hd_schedule_lacks(&r->schedule, rank, e.step, &lacking))
+        need_need(r, &e, &lacking);
+    else
         need_group(r, &e);
-    }
     return e;
 }
 
@@ -160,8 +157,8 @@ static void name_needed(const hd_replay *r, const edge *e, char *out,
         snprintf(whose, sizeof whose, "rank %d's", e->peer);
     name_stream(e->next, where);
     snprintf(out, size, "%s %s (step %lld) on %s%s", whose,
-             word_of(r->graph, e->peer, e->needed), (long long)e->needed, where,
-             why);
+             word_of(r->schedule.graph, e->peer, e->needed),
+             (long long)e->needed, where, why);
 }
 
 static void print_edge(const hd_replay *r, const edge *e, char *out,
@@ -172,7 +169,7 @@ static void print_edge(const hd_replay *r, const edge *e, char *out,
     name_stream(e->stream, where);
     name_needed(r, e, needed, sizeof needed);
     snprintf(out, size, "rank %d, %s: this %s (step %lld) waits for %s",
-             e->rank, where, word_of(r->graph, e->rank, e->step),
+             e->rank, where, word_of(r->schedule.graph, e->rank, e->step),
              (long long)e->step, needed);
 }
 
@@ -180,7 +177,8 @@ static void print_edge(const hd_replay *r, const edge *e, char *out,
 static edge find_circle(const hd_replay *r, edge e, bool *seen)
 {
     for (;;) {
-        bool *been = &seen[(int64_t)e.rank * r->graph->nstreams + e.stream];
+        bool *been =
+            &seen[(int64_t)e.rank * r->schedule.graph->nstreams + e.stream];
 
         if (*been)
             return e;
@@ -208,7 +206,7 @@ static edge find_first(const hd_replay *r, edge e, int *length)
 
 static hd_status report_circle(const hd_replay *r, edge e, hd_diag *diag)
 {
-    const hd_graph *g = r->graph;
+    const hd_graph *g = r->schedule.graph;
     int length;
     char words[320];
     hd_status status;
@@ -216,11 +214,11 @@ static hd_status report_circle(const hd_replay *r, edge e, hd_diag *diag)
     e = find_first(r, e, &length);
     print_edge(r, &e, words, sizeof words);
     status =
-        hd_error(diag, r->serial != 0 ? HD_E0708 : HD_E0706,
+        hd_error(diag, r->schedule.held != 0 ? HD_E0708 : HD_E0706,
                  hd_graph_node(g, e.rank, e.step)->op->loc,
                  "deadlock%s: %d streams wait for each other in a circle; %s",
-                 r->serial != 0 ? " over nccl" : "", length, words);
-    if (r->serial != 0 && e.meets >= 0 && e.meets != e.needed)
+                 r->schedule.held != 0 ? " over nccl" : "", length, words);
+    if (r->schedule.held != 0 && e.meets >= 0 && e.meets != e.needed)
         hd_note(diag, hd_graph_node(g, e.peer, e.meets)->op->loc,
                 "rank %d's %s (step %lld) that it is to meet", e.peer,
                 word_of(g, e.peer, e.meets), (long long)e.meets);
@@ -232,7 +230,7 @@ static hd_status report_circle(const hd_replay *r, edge e, hd_diag *diag)
     if (length > MOST_EDGES)
         hd_note(diag, hd_graph_node(g, e.rank, e.step)->op->loc,
                 "and %d more like these", length - MOST_EDGES);
-    if (r->serial != 0)
+    if (r->schedule.held != 0)
         hd_note(diag, hd_graph_node(g, e.rank, e.step)->op->loc,
                 "over nccl a rank's transfers along an axis follow one "
                 "another, and a send ends with its recv: what goes both ways "
@@ -242,14 +240,14 @@ static hd_status report_circle(const hd_replay *r, edge e, hd_diag *diag)
 
 hd_status hd_deadlock_report(const hd_replay *replay, hd_diag *diag)
 {
-    const hd_graph *g = replay->graph;
+    const hd_graph *g = replay->schedule.graph;
     bool *seen;
 
     HD_TRY(hd_clear_array((int64_t)g->nranks * g->nstreams, sizeof *seen, diag,
                           (void **)&seen));
     for (int rank = 0; rank < g->nranks; rank++)
         for (int s = 0; s < g->nstreams; s++)
-            if (hd_replay_stuck(replay, rank, s) >= 0) {
+            if (hd_schedule_stuck(&replay->schedule, rank, s) >= 0) {
                 edge e = find_circle(replay, find_edge(replay, rank, s), seen);
 
                 free(seen);

@@ -13,7 +13,6 @@
 #include <string.h>
 
 #include "base/array.h"
-#include "check/replay.h"
 
 enum {
     MOST_COUNTS = 1 << 28, // in the clocks of a rank: 1 GiB
@@ -28,8 +27,8 @@ static int64_t slot_of(const hd_past *p, int rank, int64_t step)
 
 static int64_t depth_of(const hd_past *p, int rank, int64_t step)
 {
-    return step == HD_RUN_END ? p->turn[rank]
-                              : p->start[slot_of(p, rank, step)];
+    return step == HD_RUN_END ? p->depth.turn[rank]
+                              : p->depth.start[slot_of(p, rank, step)];
 }
 
 static bool is_same_run(const hd_past *p, int rank, int64_t step)
@@ -107,7 +106,7 @@ static void take_event(hd_past *p, hd_past_event e)
 static void take_start(hd_past *p, int rank, int64_t step)
 {
     const hd_node *node = hd_graph_node(p->graph, rank, step);
-    int64_t head = hd_same_run(p->graph, rank, step, rank, node->head);
+    int64_t head = hd_graph_same_run(p->graph, rank, step, rank, node->head);
 
     if (depth_of(p, rank, head) > p->bound)
         take_event(p, (hd_past_event){rank, (int32_t)head});
@@ -128,7 +127,8 @@ static void take_send(hd_past *p, int rank, int64_t send)
 
 static void take_recv(hd_past *p, int rank, int64_t step, const hd_node *node)
 {
-    int64_t send = hd_same_run(p->graph, rank, step, node->peer, node->link);
+    int64_t send =
+        hd_graph_same_run(p->graph, rank, step, node->peer, node->link);
     int32_t loose = loose_of(p, node->peer, send);
 
     take_send(p, node->peer, send);
@@ -147,8 +147,9 @@ static void take_meeting(hd_past *p, int rank, int64_t step,
         node->link + (is_same_run(p, rank, step) ? 0 : g->nmeetings);
 
     if (node->op->code == HD_OP_BROADCAST)
-        take_start(p, node->peer,
-                   hd_same_run(g, rank, step, node->peer, member[root].step));
+        take_start(
+            p, node->peer,
+            hd_graph_same_run(g, rank, step, node->peer, member[root].step));
     else
         take_event(p, (hd_past_event){MEETING, (int32_t)meeting});
 }
@@ -157,7 +158,7 @@ static void take_end(hd_past *p, int rank, int64_t step);
 
 static void take_record(hd_past *p, int rank, int64_t step, const hd_node *node)
 {
-    int64_t record = hd_same_run(p->graph, rank, step, rank, node->link);
+    int64_t record = hd_graph_same_run(p->graph, rank, step, rank, node->link);
 
     if (node->link < 0)
         return;
@@ -207,7 +208,7 @@ static void take_links(hd_past *p, int rank, int64_t step)
 static void take_end(hd_past *p, int rank, int64_t step)
 {
     const hd_node *node = hd_graph_node(p->graph, rank, step);
-    int64_t head = hd_same_run(p->graph, rank, step, rank, node->head);
+    int64_t head = hd_graph_same_run(p->graph, rank, step, rank, node->head);
 
     take_start(p, rank, head);
     for (int64_t i = head; i <= step; i++)
@@ -328,7 +329,8 @@ hd_status hd_past_learn(hd_past *past, int64_t since)
     if (p->step != HD_RUN_END) {
         const hd_node *node = hd_graph_node(p->graph, rank, p->step);
 
-        e = (hd_past_event){rank, (int32_t)hd_same_run(p->graph, rank, p->step,
+        e = (hd_past_event){rank,
+                            (int32_t)hd_graph_same_run(p->graph, rank, p->step,
                                                        rank, node->head)};
     }
     top = depth_of(p, rank, p->step);
@@ -497,9 +499,9 @@ bool hd_past_is_received(const hd_past *past, int64_t send)
     int32_t loose = past->watch->loose[in_run(past, send)];
 
     return past->clock[past->column[loose]] >=
-           hd_order_count(
-               past->graph, node->peer,
-               hd_same_run(past->graph, rank, send, node->peer, node->link));
+           hd_order_count(past->graph, node->peer,
+                          hd_graph_same_run(past->graph, rank, send, node->peer,
+                                            node->link));
 }
 
 // ------------------------------------------------------------------ whole
@@ -509,15 +511,10 @@ hd_status hd_past_create(const hd_graph *graph, int64_t *visits, hd_diag *diag,
 {
     hd_past p = {.graph = graph, .visits = visits, .diag = diag};
     int64_t events = 2 * graph->first[graph->nranks] + 2 * graph->nmeetings + 1;
-    hd_replay replay;
     hd_status status;
 
-    HD_TRY(hd_replay_run(graph, HD_EAGER, 0, diag, &replay));
+    HD_TRY(hd_depth_create(graph, diag, &p.depth));
     *visits += 2 * graph->first[graph->nranks];
-    p.start = replay.start;
-    p.turn = replay.turn;
-    replay.start = replay.turn = NULL;
-    hd_replay_free(&replay);
     status = hd_clear_array(events, sizeof *p.found, diag, (void **)&p.found);
     if (status == HD_OK)
         status =
@@ -533,8 +530,7 @@ hd_status hd_past_create(const hd_graph *graph, int64_t *visits, hd_diag *diag,
 void hd_past_free(hd_past *past)
 {
     free_rank(past);
-    free(past->start);
-    free(past->turn);
+    hd_depth_free(&past->depth);
     free(past->column);
     free(past->column_of);
     free(past->found);

@@ -5,6 +5,7 @@
 #ifndef HD_CHECK_PAST_H
 #define HD_CHECK_PAST_H
 
+#include "check/depth.h"
 #include "check/order.h"
 
 HD_BEGIN_DECLS
@@ -16,8 +17,7 @@ typedef struct hd_past_event {
 
 typedef struct hd_past {
     const hd_graph *graph; // borrowed
-    int32_t *start;        // owned: depth by step; rank r's from 2 first[r] on
-    int32_t *turn;         // owned, by rank: depth of the end of the first run
+    hd_depth depth;        // owned
     // Of the rank that is visited.
     const hd_watch *watch; // borrowed
     int width;             // of a clock

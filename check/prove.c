@@ -14,11 +14,10 @@ static hd_status check_deadlock(const hd_graph *graph, unsigned serial,
                                 hd_diag *diag)
 {
     hd_replay replay;
-    hd_status status =
-        hd_replay_run(graph, HD_RENDEZVOUS, serial, diag, &replay);
+    hd_status status = hd_replay_run(graph, serial, diag, &replay);
 
     HD_TRY(status);
-    if (!hd_replay_is_over(&replay))
+    if (!hd_schedule_is_over(&replay.schedule))
         status = hd_deadlock_report(&replay, diag);
     hd_replay_free(&replay);
     return status;
@@ -114,8 +113,8 @@ static hd_status look(const hd_graph *graph, hd_diag *diag, bool *right)
 
     if (!hd_graph_is_matched(graph))
         return HD_INVALID;
-    HD_TRY(hd_replay_run(graph, HD_RENDEZVOUS, 0, diag, &replay));
-    over = hd_replay_is_over(&replay);
+    HD_TRY(hd_replay_run(graph, 0, diag, &replay));
+    over = hd_schedule_is_over(&replay.schedule);
     hd_replay_free(&replay);
     if (!over)
         return HD_INVALID;

@@ -66,14 +66,13 @@ static hd_status try_all(const trial *t, hd_diag *diag, bool *works)
     for (int rank = 0; rank < tried.nranks; rank++)
         add_waits(t, rank);
     tried.after = t->after;
-    HD_TRY(hd_replay_run(&tried, HD_RENDEZVOUS, 0, diag, &replay));
-    *works = hd_replay_is_over(&replay);
+    HD_TRY(hd_replay_run(&tried, 0, diag, &replay));
+    *works = hd_schedule_is_over(&replay.schedule);
     hd_replay_free(&replay);
     if (!*works || t->serial == 0)
         return HD_OK;
-    HD_TRY(
-        hd_replay_run(&tried, HD_RENDEZVOUS, t->serial, diag, &replay));
-    *works = hd_replay_is_over(&replay);
+    HD_TRY(hd_replay_run(&tried, t->serial, diag, &replay));
+    *works = hd_schedule_is_over(&replay.schedule);
     hd_replay_free(&replay);
     return HD_OK;
 }

@@ -85,25 +85,20 @@ static int64_t cause_of_peers(const hd_simulation *s, const hd_node *node,
     return cause;
 }
 
-// What a step of the rank lacked: that step itself, or the last one ahead of a
-// join on the stream.
+// What a step of the rank waited for: that step itself, or the last one ahead
+// of a join on the stream.
 static int64_t cause_of_need(const hd_simulation *s, int rank, int64_t step,
                              const hd_need *need)
 {
     const hd_graph *g = &s->graph;
-    int64_t low = 0, high = hd_graph_length(g, rank, need->stream);
+    int64_t last;
 
     if (need->step != step)
         return g->first[rank] + need->step;
-    while (low < high) { // the stream's first step that is issued later
-        int64_t middle = low + (high - low) / 2;
-
-        if (hd_graph_at(g, rank, need->stream, middle) < step)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return last_before(s, rank, need->stream, low);
+    last = hd_graph_before(g, rank, need->stream, step);
+    return last < 0 ? HD_NOBODY
+                    : last_before(s, rank, need->stream,
+                                  hd_graph_node(g, rank, last)->place + 1);
 }
 
 static int64_t find_cause(const hd_simulation *s, int rank, int64_t step)

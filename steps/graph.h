@@ -103,21 +103,6 @@ int64_t hd_graph_at(const hd_graph *graph, int rank, int stream, int64_t place);
 // is none.
 int64_t hd_graph_before(const hd_graph *graph, int rank, int stream,
                         int64_t step);
-// The last fork issued before a step of either run, -1 if there is none.
-int64_t hd_graph_fork(const hd_graph *graph, int rank, int64_t step);
-
-// What a step waits for on its own rank, but for its place on its stream: that
-// `stream` has gone past all steps up to `step`; where `step` is a send that
-// its stream does not wait for, that it has ended.
-typedef struct hd_need {
-    int stream;
-    int64_t step;
-} hd_need;
-
-// The next one of a step of either run, from *i = 0 on; false past the last.
-bool hd_graph_need(const hd_graph *graph, int rank, int64_t step, int *i,
-                   hd_need *out);
-
 // The step of `peer`'s run that a step meets: same run, number `there` in it.
 static inline int64_t hd_graph_same_run(const hd_graph *graph, int rank,
                                         int64_t step, int peer, int64_t there)
@@ -125,6 +110,74 @@ static inline int64_t hd_graph_same_run(const hd_graph *graph, int rank,
     return step < hd_graph_steps(graph, rank)
                ? there
                : there + hd_graph_steps(graph, peer);
+}
+
+// The last fork issued before a step of either run, -1 if there is none.
+static inline int64_t hd_graph_fork(const hd_graph *graph, int rank,
+                                    int64_t step)
+{
+    int64_t n = hd_graph_steps(graph, rank);
+    const hd_node *node = &graph->node[graph->first[rank]];
+
+    if (step < n)
+        return node[step].fork;
+    if (node[step - n].fork >= 0)
+        return node[step - n].fork + n;
+    return node[n - 1].kind == HD_NODE_FORK ? n - 1 : node[n - 1].fork;
+}
+
+// What a step waits for on its own rank, but for its place on its stream: that
+// `stream` has gone past all steps up to `step`; or that `step`, a send that
+// its stream does not wait for, has ended.
+typedef struct hd_need {
+    int stream;
+    bool async;
+    int64_t step;
+} hd_need;
+
+static inline bool hd_need_step(const hd_graph *graph, int rank, int64_t step,
+                                hd_need *out)
+{
+    const hd_node *node = hd_graph_node(graph, rank, step);
+
+    out->stream = node->stream;
+    out->async = node->async;
+    out->step = step;
+    return true;
+}
+
+// The next one of a step of either run, from *i = 0 on; false past the last:
+// a fork, a record, a wait that is being tried; of a join the work streams, the
+// last one first.
+static inline bool hd_graph_need(const hd_graph *graph, int rank, int64_t step,
+                                 int *i, hd_need *out)
+{
+    const hd_node *node = hd_graph_node(graph, rank, step);
+    int64_t fork = node->stream > 0 ? hd_graph_fork(graph, rank, step) : -1;
+
+    switch ((*i)++) {
+    case 0:
+        if (fork >= 0)
+            return hd_need_step(graph, rank, fork, out);
+        ++*i; // fall through
+    case 1:
+        if (node->kind == HD_NODE_WAIT && node->link >= 0)
+            return hd_need_step(
+                graph, rank,
+                hd_graph_same_run(graph, rank, step, rank, node->link), out);
+        ++*i; // fall through
+    case 2:
+        if (graph->after != NULL &&
+            graph->after[graph->first[rank] + step] >= 0)
+            return hd_need_step(graph, rank,
+                                graph->after[graph->first[rank] + step], out);
+        ++*i; // fall through
+    default:
+        out->stream = graph->nstreams - (*i - 3);
+        out->async = false;
+        out->step = step;
+        return node->kind == HD_NODE_JOIN && out->stream > 0;
+    }
 }
 
 // Every transfer has its partners, and they agree on what travels: what

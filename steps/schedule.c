@@ -1,6 +1,6 @@
-// See schedule.h. The streams of a rank are tried in turn until none moves. A
-// queue holds the ranks that may go on: all at first, then those for whom a
-// transfer has ended.
+// See schedule.h. The streams of a rank are tried in turn until each has stood
+// still since another one moved. A queue holds the ranks that may go on: all at
+// first, then those for whom a transfer has ended.
 #include "steps/schedule.h"
 
 #include <stdlib.h>
@@ -21,7 +21,8 @@ static int64_t all_steps(const hd_schedule *s, int rank)
 
 static bool is_met(const hd_schedule *s, int rank, const hd_need *need)
 {
-    return hd_schedule_defers(s, hd_graph_node(s->graph, rank, need->step))
+    return need->async && hd_schedule_defers(
+                              s, hd_graph_node(s->graph, rank, need->step))
                ? hd_schedule_has(s, rank, need->step, HD_STEP_ENDED)
                : *next_of(s, rank, need->stream) > need->step;
 }
@@ -43,13 +44,21 @@ static bool may_begin(const hd_schedule *s, int rank, int64_t step)
            !hd_schedule_lacks(s, rank, step, &need);
 }
 
-static bool may_pass(const hd_schedule *s, int rank, int64_t step, int64_t n)
+// How many steps the stream goes past: the group that begins with `step`, or 0
+// if it must wait for some of it.
+static int64_t find_passed(const hd_schedule *s, int rank, int64_t step)
 {
-    for (int64_t i = step; i < step + n; i++)
-        if (!hd_schedule_has(s, rank, i, HD_STEP_ENDED) &&
-            !hd_schedule_defers(s, hd_graph_node(s->graph, rank, i)))
-            return false;
-    return true;
+    const hd_node *node = hd_graph_node(s->graph, rank, step);
+    const hd_node *end = &s->graph->node[s->graph->first[rank + 1]];
+    const uint8_t *state = hd_schedule_state(s, rank, step);
+    int64_t n = 0;
+
+    do {
+        if ((state[n] & HD_STEP_ENDED) == 0 && !hd_schedule_defers(s, &node[n]))
+            return 0;
+        n++;
+    } while (node + n < end && node[n].head == node->head);
+    return n;
 }
 
 // ----------------------------------------------------------------- streams
@@ -64,10 +73,13 @@ static void find_next(const hd_schedule *s, int rank, int stream)
             : all_steps(s, rank);
 }
 
-static hd_status begin(const hd_schedule *s, int rank, int64_t step, int64_t n)
+static hd_status begin(const hd_schedule *s, int rank, int64_t step)
 {
-    for (int64_t i = step; i < step + n; i++)
-        *hd_schedule_state(s, rank, i) |= HD_STEP_BEGUN;
+    int64_t n = hd_graph_together(s->graph, rank, step);
+    uint8_t *state = hd_schedule_state(s, rank, step);
+
+    for (int64_t i = 0; i < n; i++)
+        state[i] |= HD_STEP_BEGUN;
     return s->begin(s->context, rank, step, n);
 }
 
@@ -78,14 +90,15 @@ static hd_status advance_stream(const hd_schedule *s, int rank, int stream,
     int64_t last = all_steps(s, rank);
 
     while (*next < last) {
-        int64_t step = *next, n = hd_graph_together(s->graph, rank, step);
+        int64_t step = *next, n;
 
         if (!hd_schedule_has(s, rank, step, HD_STEP_BEGUN)) {
             if (!may_begin(s, rank, step))
                 return HD_OK;
-            HD_TRY(begin(s, rank, step, n));
+            HD_TRY(begin(s, rank, step));
         }
-        if (!may_pass(s, rank, step, n))
+        n = find_passed(s, rank, step);
+        if (n == 0)
             return HD_OK;
         s->cursor[(int64_t)rank * s->graph->nstreams + stream] += n;
         find_next(s, rank, stream);
@@ -98,14 +111,16 @@ static hd_status advance_stream(const hd_schedule *s, int rank, int stream,
 
 hd_status hd_schedule_advance(hd_schedule *schedule, int rank)
 {
-    bool moved = true;
+    int nstreams = schedule->graph->nstreams;
 
-    while (moved) {
-        moved = false;
-        if (schedule->wake != NULL)
-            HD_TRY(schedule->wake(schedule->context, rank));
-        for (int stream = 0; stream < schedule->graph->nstreams; stream++)
-            HD_TRY(advance_stream(schedule, rank, stream, &moved));
+    if (schedule->wake != NULL)
+        HD_TRY(schedule->wake(schedule->context, rank));
+    for (int stream = 0, still = 0; still < nstreams;
+         stream = stream + 1 < nstreams ? stream + 1 : 0) {
+        bool moved = false;
+
+        HD_TRY(advance_stream(schedule, rank, stream, &moved));
+        still = moved ? 1 : still + 1;
     }
     return HD_OK;
 }
