@@ -38,8 +38,9 @@
 #define HD_CUDA_STREAMS_MOST 66 // the caller's, 64 work streams, the helper
 
 // An address: `offset` into buffer `buffer`, into the caller's own memory for
-// argument `buffer - nbuffers` where it is staged, or as it is if `buffer` is
-// negative. HD_CUDA_WORD_VALUE stands for what this run writes into words.
+// argument `buffer - nbuffers` where it is staged, behind these into the rooms
+// of the streams, or as it is if `buffer` is negative. HD_CUDA_WORD_VALUE
+// stands for what this run writes into words.
 #define HD_CUDA_WORD_VALUE (-2)
 typedef struct hd_cuda_at {
     int buffer;
@@ -54,17 +55,23 @@ typedef struct hd_cuda_buffer {
     int argument;  // its position, -1 for a temp
 } hd_cuda_buffer;
 
+// What a stream's steps need beside the program's buffers, one after the other.
+typedef enum hd_cuda_room {
+    HD_CUDA_SCRATCH,
+    HD_CUDA_WORKSPACE, // of cuBLASLt
+    HD_CUDA_COUNTER,   // of blocks that are done: 0 between kernels
+    HD_CUDA_ROOMS,
+} hd_cuda_room;
+
 typedef struct hd_cuda_stream {
-    hd_cu_stream stream; // owned, but for the caller's
-    uint64_t issued;     // commands
-    uint64_t planned;    // commands of a run, so far
-    uint64_t handed;     // of these, ahead of its last deferred send
-    uint32_t heard;      // waits for words of a run, so far
-    hd_cu_event mark[2]; // owned: for those who issue far ahead
-    hd_cu_ptr workspace; // of cuBLASLt; 0 until it is needed
-    hd_cu_ptr counter;   // of blocks that are done; 0 until it is needed
-    hd_cu_ptr scratch;   // products that go on
-    size_t scratch_bytes;
+    hd_cu_stream stream;        // owned, but for the caller's
+    uint64_t issued;            // commands
+    uint64_t planned;           // commands of a run, so far
+    uint64_t handed;            // of these, ahead of its last deferred send
+    uint32_t heard;             // waits for words of a run, so far
+    hd_cu_event mark[2];        // owned: for those who issue far ahead
+    size_t need[HD_CUDA_ROOMS]; // bytes of memory of its own
+    size_t used;                // of its scratch, by what is planned now
 } hd_cuda_stream;
 
 // The parts of a device, each known to the files that work with it: commands
@@ -95,9 +102,9 @@ struct hd_device {
     hd_cuda_buffer *buffer; // owned, by id
     int nbuffers, narguments;
     hd_cu_ptr memory; // owned: private buffers
-    hd_cu_ptr *extra; // owned: what the plan needs beside them
-    int nextra, extra_room;
-    hd_cu_ptr *base;        // owned: by buffer, then by argument
+    size_t memory_bytes;
+    hd_cu_ptr rooms; // owned: of all streams; 0 until the plan is made
+    hd_cu_ptr *base; // owned: by buffer, by argument, by room of a stream
     hd_cuda_stream *stream; // owned: caller's, work streams, helper
     int nstreams;           // all of them
     hd_cu_stream rescue;    // owned: never waits
@@ -163,9 +170,12 @@ hd_status hd_cuda_import(hd_device *device, int peer, const hd_handle *handle,
                          hd_diag *diag);
 // Whether the words that the peers wrote have come.
 hd_status hd_cuda_check_probes(hd_device *device, hd_diag *diag);
-// Memory that lives as long as the device.
-hd_status hd_cuda_extra(hd_device *device, size_t bytes, hd_diag *diag,
-                        hd_cu_ptr *out);
+// A room of the stream for as many bytes; its memory is there once all of the
+// plan is known. Scratch is the stream's next: what one step or group takes
+// lies side by side, and the next one's takes its place.
+hd_cuda_at hd_cuda_need(hd_device *device, int stream, hd_cuda_room room,
+                        size_t bytes);
+hd_status hd_cuda_alloc_rooms(hd_device *device, hd_diag *diag);
 // Copies and waits, on the rescue stream.
 hd_status hd_cuda_copy_now(hd_device *device, hd_cu_ptr to, hd_cu_ptr from,
                            size_t bytes, hd_diag *diag);

@@ -94,34 +94,52 @@ static bool grow_blob(hd_cuda_plan *plan, size_t bytes, size_t *at)
     return true;
 }
 
-// Memory of the session's own stays where it is.
-static bool is_settled(const hd_device *device, hd_cuda_at at)
-{
-    if (at.buffer == HD_CUDA_WORD_VALUE)
-        return false;
-    return at.buffer < 0 || (at.buffer < device->nbuffers &&
-                             (device->buffer[at.buffer].shared ||
-                              device->buffer[at.buffer].argument < 0));
-}
-
 static hd_status add_parameter(hd_device *device, hd_cuda_launch *launch, int i,
                                hd_cuda_at at, hd_diag *diag)
 {
     hd_cuda_plan *plan = device->plan;
-    size_t offset = launch->blob + (size_t)i * sizeof(uint64_t);
-    uint64_t value = 0;
 
-    if (is_settled(device, at)) {
-        value = hd_cuda_address(device, at);
-    } else {
-        if (!hd_cuda_grow((void **)&plan->patch, plan->npatches,
-                          &plan->patch_room, sizeof(*plan->patch)))
-            return hd_cuda_no_room(device, diag);
-        plan->patch[plan->npatches++] = (hd_cuda_patch){offset, at};
-        launch->npatches++;
-    }
-    memcpy(plan->blob + offset, &value, sizeof(value));
+    if (!hd_cuda_grow((void **)&plan->patch, plan->npatches, &plan->patch_room,
+                      sizeof(*plan->patch)))
+        return hd_cuda_no_room(device, diag);
+    plan->patch[plan->npatches++] =
+        (hd_cuda_patch){launch->blob + (size_t)i * sizeof(uint64_t), at};
+    launch->npatches++;
     return HD_OK;
+}
+
+// Memory of the session's own stays where it is.
+static bool is_settled(const hd_device *device, hd_cuda_at at)
+{
+    int arguments = device->nbuffers + device->narguments;
+
+    if (at.buffer < device->nbuffers && at.buffer >= 0)
+        return device->buffer[at.buffer].shared ||
+               device->buffer[at.buffer].argument < 0;
+    return at.buffer == -1 || at.buffer >= arguments;
+}
+
+void hd_cuda_settle(hd_device *device)
+{
+    hd_cuda_plan *plan = device->plan;
+    int kept = 0;
+
+    for (int i = 0; i < plan->nlaunches; i++) {
+        hd_cuda_launch *launch = &plan->launch[i];
+        int first = launch->patch, end = first + launch->npatches;
+
+        launch->patch = kept;
+        for (int k = first; k < end; k++) {
+            hd_cuda_patch patch = plan->patch[k];
+
+            if (is_settled(device, patch.at))
+                hd_cuda_patch_now(device, &patch, 0);
+            else
+                plan->patch[kept++] = patch;
+        }
+        launch->npatches = kept - launch->patch;
+    }
+    plan->npatches = kept;
 }
 
 static hd_status add_launch(hd_device *device, hd_cu_function function,

@@ -112,7 +112,7 @@ static hd_status describe(hd_device *device, hd_cuda_product *product,
 static hd_status set_preference(hd_device *device, hd_lt_preference preference,
                                 int align, hd_diag *diag)
 {
-    uint64_t room = HD_CUDA_WORKSPACE;
+    uint64_t room = HD_CUDA_WORKSPACE_BYTES;
     uint32_t bytes = (uint32_t)align;
     uint32_t reductions = HD_LT_REDUCTION_COMPUTE_TYPE;
 
@@ -481,15 +481,6 @@ static bool own_epilogue(const job *j, int *epilogue)
     }
 }
 
-static hd_status need_workspace(const job *j)
-{
-    hd_cuda_stream *stream = &j->device->stream[j->stream];
-
-    return stream->workspace != 0 ? HD_OK
-                                  : hd_cuda_extra(j->device, HD_CUDA_WORKSPACE,
-                                                  j->diag, &stream->workspace);
-}
-
 static hd_cuda_at moved(hd_cuda_at at, int64_t elements, hd_dtype dtype)
 {
     at.offset += (uint64_t)elements * hd_dtype_size(dtype);
@@ -498,11 +489,13 @@ static hd_cuda_at moved(hd_cuda_at at, int64_t elements, hd_dtype dtype)
 
 // All products of the step with one plan. With `scratch` they go there, one
 // after the other.
-static hd_status add_products(const job *j, int product, hd_cu_ptr scratch)
+static hd_status add_products(const job *j, int product,
+                              const hd_cuda_at *scratch)
 {
     const hd_span *span = j->step->span;
+    hd_cuda_at workspace = hd_cuda_need(j->device, j->stream, HD_CUDA_WORKSPACE,
+                                        HD_CUDA_WORKSPACE_BYTES);
 
-    HD_TRY(need_workspace(j));
     for (int64_t i = 0; i < j->shape.batch * j->pieces; i++) {
         hd_cuda_command *command =
             hd_cuda_add(j->device, HD_CUDA_PRODUCT, j->stream, j->step);
@@ -519,8 +512,10 @@ static hd_status add_products(const job *j, int product, hd_cu_ptr scratch)
         command->beta = j->accumulate;
         if (j->bias >= 0)
             command->bias = hd_cuda_at_span(&span[j->bias]);
-        if (scratch != 0) {
-            command->c = (hd_cuda_at){-1, scratch + scratch_offset(j, i)};
+        command->workspace = workspace;
+        if (scratch != NULL) {
+            command->c = *scratch;
+            command->c.offset += scratch_offset(j, i);
             command->alpha = 1;
             command->beta = 0;
         }
@@ -541,33 +536,21 @@ static hd_status add_plain(const job *j)
                               j->step->nspans, j->diag);
 }
 
-static hd_status need_scratch(const job *j, hd_cu_ptr *out)
-{
-    hd_cuda_stream *stream = &j->device->stream[j->stream];
-    size_t bytes = (size_t)hd_span_elements(&j->step->span[0]) *
-                   (j->wide ? sizeof(double) : sizeof(float));
-
-    if (stream->scratch_bytes < bytes) {
-        HD_TRY(hd_cuda_extra(j->device, bytes, j->diag, &stream->scratch));
-        stream->scratch_bytes = bytes;
-    }
-    *out = stream->scratch;
-    return HD_OK;
-}
-
 static hd_status add_scratched(const job *j, int product)
 {
     hd_cuda_at at[HD_KERNEL_POINTERS];
     hd_text text = {0};
     hd_kernel_grid grid = {0};
-    hd_cu_ptr scratch = 0;
     int n = j->step->nspans;
+    hd_cuda_at scratch =
+        hd_cuda_need(j->device, j->stream, HD_CUDA_SCRATCH,
+                     (size_t)hd_span_elements(&j->step->span[0]) *
+                         (j->wide ? sizeof(double) : sizeof(float)));
 
-    HD_TRY(need_scratch(j, &scratch));
-    HD_TRY(add_products(j, product, scratch));
+    HD_TRY(add_products(j, product, &scratch));
     for (int i = 0; i < n; i++)
         at[i] = hd_cuda_at_span(&j->step->span[i]);
-    at[n] = (hd_cuda_at){-1, scratch};
+    at[n] = scratch;
     HD_TRY(hd_emit_epilogue(j->step, j->diag, &text, &grid));
     return hd_cuda_add_kernel(j->device, j->stream, j->step, &text, grid, at,
                               n + 1, j->diag);
@@ -588,7 +571,7 @@ hd_status hd_cuda_plan_matmul(hd_device *device, int stream,
                          j.bias >= 0 ? lt_type(dtype_of(&j, j.bias)) : -1);
         HD_TRY(find_product(device, &shape, diag, &product));
         if (product >= 0)
-            return add_products(&j, product, 0);
+            return add_products(&j, product, NULL);
     }
     j.scratched = true;
     j.c.row_stride = j.shape.n;
@@ -629,7 +612,7 @@ hd_status hd_cuda_multiply(hd_device *device, const hd_cuda_command *command,
            address(device, command->b), product->layout[1],
            wide ? (const void *)&command->beta : &beta, c, product->layout[2],
            c, product->layout[2], &product->algo,
-           (void *)(uintptr_t)stream->workspace, HD_CUDA_WORKSPACE,
+           address(device, command->workspace), HD_CUDA_WORKSPACE_BYTES,
            stream->stream);
     return HD_OK;
 }

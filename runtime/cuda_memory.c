@@ -36,19 +36,6 @@ hd_status hd_cuda_copy_now(hd_device *device, hd_cu_ptr to, hd_cu_ptr from,
     return HD_OK;
 }
 
-hd_status hd_cuda_extra(hd_device *device, size_t bytes, hd_diag *diag,
-                        hd_cu_ptr *out)
-{
-    if (!hd_cuda_grow((void **)&device->extra, device->nextra,
-                      &device->extra_room, sizeof(*device->extra)))
-        return hd_fail(diag, HD_NO_MEMORY, "no memory for a list");
-    HD_CUDA_TRY(device, diag, alloc, &device->extra[device->nextra],
-                bytes > 0 ? bytes : 1);
-    *out = device->extra[device->nextra++];
-    device->allocations++;
-    return HD_OK;
-}
-
 // ------------------------------------------------------------- layout
 
 static hd_status list_buffers(hd_device *device, hd_diag *diag)
@@ -155,11 +142,14 @@ static void lay_out_window(hd_device *device)
     device->peers->window_bytes = align_up(at, BLOCK);
 }
 
-static hd_status check_memory(hd_device *device, size_t bytes, hd_diag *diag)
+// Of `bytes` the session already holds `held`.
+static hd_status check_memory(hd_device *device, size_t bytes, size_t held,
+                              hd_diag *diag)
 {
     size_t left = 0, total = 0;
 
     HD_CUDA_TRY(device, diag, memory_info, &left, &total);
+    left += held;
     if (bytes <= left)
         return HD_OK;
     return hd_fail(diag, HD_NO_MEMORY,
@@ -183,7 +173,7 @@ static hd_status alloc_private(hd_device *device, hd_diag *diag)
         buffer->offset = at = align_up(at, 512);
         at += buffer->bytes;
     }
-    HD_TRY(check_memory(device, at + device->peers->window_bytes, diag));
+    HD_TRY(check_memory(device, at + device->peers->window_bytes, 0, diag));
     HD_CUDA_TRY(device, diag, alloc, &device->peers->window,
                 device->peers->window_bytes);
     device->allocations++;
@@ -194,6 +184,7 @@ static hd_status alloc_private(hd_device *device, hd_diag *diag)
                 device->rescue);
     if (at > 0) {
         HD_CUDA_TRY(device, diag, alloc, &device->memory, at);
+        device->memory_bytes = at;
         device->allocations++;
         HD_CUDA_TRY(device, diag, fill8, device->memory, 0xff, at,
                     device->rescue);
@@ -204,7 +195,8 @@ static hd_status alloc_private(hd_device *device, hd_diag *diag)
 
 static hd_status open_bases(hd_device *device, hd_diag *diag)
 {
-    size_t n = (size_t)(device->nbuffers + device->narguments) + 1;
+    size_t n = (size_t)(device->nbuffers + device->narguments +
+                        device->nstreams * HD_CUDA_ROOMS);
 
     device->base = calloc(n, sizeof(*device->base));
     if (device->base == NULL)
@@ -217,6 +209,57 @@ static hd_status open_bases(hd_device *device, hd_diag *diag)
         else if (buffer->argument < 0)
             device->base[i] = device->memory + buffer->offset;
     }
+    return HD_OK;
+}
+
+// -------------------------------------------------------------- rooms
+
+static int room_of(const hd_device *device, int stream, int room)
+{
+    return device->nbuffers + device->narguments + stream * HD_CUDA_ROOMS +
+           room;
+}
+
+hd_cuda_at hd_cuda_need(hd_device *device, int stream, hd_cuda_room room,
+                        size_t bytes)
+{
+    hd_cuda_stream *mine = &device->stream[stream];
+    size_t at = room == HD_CUDA_SCRATCH ? align_up(mine->used, 512) : 0;
+
+    if (room == HD_CUDA_SCRATCH)
+        mine->used = at + bytes;
+    if (mine->need[room] < at + bytes)
+        mine->need[room] = at + bytes;
+    return (hd_cuda_at){room_of(device, stream, room), at};
+}
+
+// All counters come first, so that one call clears them.
+hd_status hd_cuda_alloc_rooms(hd_device *device, hd_diag *diag)
+{
+    size_t at = 0, counters = 0;
+    size_t held = device->peers->window_bytes + device->memory_bytes;
+
+    for (int room = HD_CUDA_ROOMS - 1; room >= 0; room--) {
+        for (int i = 0; i < device->nstreams; i++) {
+            // Not an address yet.
+            device->base[room_of(device, i, room)] = at = align_up(at, 512);
+            at += device->stream[i].need[room];
+        }
+        if (room == HD_CUDA_COUNTER)
+            counters = at;
+    }
+    if (at == 0)
+        return HD_OK;
+    HD_TRY(check_memory(device, at + held, held, diag));
+    HD_CUDA_TRY(device, diag, alloc, &device->rooms, at);
+    device->allocations++;
+    for (int i = 0; i < device->nstreams * HD_CUDA_ROOMS; i++)
+        device->base[room_of(device, 0, i)] += device->rooms;
+    if (counters == 0)
+        return HD_OK;
+    HD_CUDA_TRY(device, diag, fill8, device->rooms, 0, counters,
+                device->rescue);
+    HD_CUDA_TRY(device, diag, stream_synchronize, device->rescue);
     return HD_OK;
 }
 
@@ -340,9 +383,8 @@ void hd_cuda_free(hd_device *device)
     free_peers(device);
     if (device->memory != 0)
         device->cu.free(device->memory);
-    for (int i = 0; i < device->nextra; i++)
-        device->cu.free(device->extra[i]);
-    free(device->extra);
+    if (device->rooms != 0)
+        device->cu.free(device->rooms);
     free(device->buffer);
     free(device->base);
 }

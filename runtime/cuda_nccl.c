@@ -17,8 +17,9 @@ struct hd_cuda_nccl {
     hd_nccl_api api;
     _Atomic(hd_nccl_comm) comm[HD_MAX_AXES]; // owned: who takes one out ends it
     pthread_mutex_t lock; // held while a communicator is used
-    hd_cu_ptr *gathered;  // owned, by step: where all ranks' operands of a
-                          // maximum are put together, 0 for what NCCL reduces
+    // Owned, by step: where all ranks' operands of a maximum are put together,
+    // for those that NCCL only gathers.
+    hd_cuda_at *gathered;
 };
 
 static hd_status nccl_error(const hd_device *device, int error, hd_diag *diag,
@@ -433,13 +434,24 @@ static size_t piece_stride(const hd_span *span)
     return (size_t)span->stride[0] * hd_dtype_size(span->buffer->type.dtype);
 }
 
+// 0 for a step that leaves all to NCCL.
+static hd_cu_ptr gathered_at(const hd_call_args *call)
+{
+    const hd_cuda_nccl *nccl = call->device->nccl;
+
+    return only_gathers(call->device, call->step)
+               ? hd_cuda_address(call->device,
+                                 nccl->gathered[call->step->index])
+               : 0;
+}
+
 // Piece by piece, each to or from where it lies.
 static hd_status exchange_all(const hd_call_args *call)
 {
     const hd_module *module = call->device->binding.module;
     const hd_span *span = call->step->span;
     int n = (int)module->axis[call->step->op->axis].size;
-    hd_cu_ptr gathered = call->device->nccl->gathered[call->step->index];
+    hd_cu_ptr gathered = gathered_at(call);
     size_t each = count(call, 0) / (gathered != 0 ? 1 : (size_t)n);
     size_t stride = gathered != 0
                         ? each * hd_dtype_size(span[0].buffer->type.dtype)
@@ -463,7 +475,7 @@ static hd_status exchange_all(const hd_call_args *call)
 
 static hd_status gather_operands(const hd_call_args *call)
 {
-    hd_cu_ptr to = call->device->nccl->gathered[call->step->index];
+    hd_cu_ptr to = gathered_at(call);
 
     if (call->step->op->code == HD_OP_REDUCE_SCATTER)
         return exchange_all(call);
@@ -499,7 +511,7 @@ static hd_status issue_one(const hd_call_args *call)
     int op =
         hd_op_key(step->op, HD_KEY_MAX) != NULL ? HD_NCCL_MAX : HD_NCCL_SUM;
 
-    if (call->device->nccl->gathered[step->index] != 0)
+    if (only_gathers(call->device, step))
         return gather_operands(call);
     switch (step->op->code) {
     case HD_OP_SEND:
@@ -594,20 +606,18 @@ static hd_status issue_alone(hd_device *device, const hd_cuda_command *command,
     return status;
 }
 
-hd_status hd_cuda_plan_gathers(hd_device *device, const hd_step *steps, int n,
-                               hd_diag *diag)
+void hd_cuda_plan_gathers(hd_device *device, const hd_step *steps, int n,
+                          int stream)
 {
     for (int i = 0; i < n; i++) {
         const hd_step *step = &steps[i];
 
         if (only_gathers(device, step))
-            HD_TRY(hd_cuda_extra(
-                device,
+            device->nccl->gathered[step->index] = hd_cuda_need(
+                device, stream, HD_CUDA_SCRATCH,
                 (size_t)device->binding.module->axis[step->op->axis].size *
-                    hd_piece_of(&step->span[0], -1).bytes,
-                diag, &device->nccl->gathered[step->index]));
+                    hd_piece_of(&step->span[0], -1).bytes);
     }
-    return HD_OK;
 }
 
 static hd_status plan_maximum(hd_device *device, const hd_step *step,
@@ -625,9 +635,10 @@ static hd_status plan_maximum(hd_device *device, const hd_step *step,
     HD_TRY(hd_emit_reduce(dtype, HD_FOLD_MAX, n,
                           (int64_t)(out.bytes / hd_dtype_size(dtype)), diag,
                           &text, &grid));
-    for (int i = 0; i < n; i++)
-        at[1 + i] = (hd_cuda_at){-1, device->nccl->gathered[step->index] +
-                                         (uint64_t)i * out.bytes};
+    for (int i = 0; i < n; i++) {
+        at[1 + i] = device->nccl->gathered[step->index];
+        at[1 + i].offset += (uint64_t)i * out.bytes;
+    }
     return hd_cuda_add_kernel(device, stream, step, &text, grid, at, 1 + n,
                               diag);
 }

@@ -52,7 +52,7 @@ static hd_status plan_nccl(hd_device *device, const hd_step *steps, int n,
 {
     hd_cuda_command *command;
 
-    HD_TRY(hd_cuda_plan_gathers(device, steps, n, diag));
+    hd_cuda_plan_gathers(device, steps, n, stream_of(steps));
     command = hd_cuda_add(device, HD_CUDA_NCCL, stream_of(steps), steps);
     if (command == NULL)
         return hd_cuda_no_room(device, diag);
@@ -291,6 +291,7 @@ static hd_status plan_steps(hd_device *device, int *events,
         n = hd_steps_together(steps, i);
         for (int k = 0; k < n; k++)
             device->plan->first[i + k] = device->plan->ncommands;
+        device->stream[stream_of(step)].used = 0;
         if (hd_op_is(step->op, HD_UNIT_TRANSFER))
             HD_TRY(plan_transfer(device, step, n, events, diag));
         else if (hd_op_is(step->op, HD_UNIT_SYNC))
@@ -351,6 +352,8 @@ hd_status hd_cuda_plan_make(hd_device *device, hd_diag *diag)
     if (device->plan == NULL)
         return hd_cuda_no_room(device, diag);
     HD_TRY(make(device, diag));
+    HD_TRY(hd_cuda_alloc_rooms(device, diag));
+    hd_cuda_settle(device);
     // Times are of steps as they are written.
     return device->binding.times == NULL ? hd_cuda_tidy(device, diag) : HD_OK;
 }

@@ -2,6 +2,8 @@
 #ifndef HD_RUNTIME_CUDA_PLAN_H
 #define HD_RUNTIME_CUDA_PLAN_H
 
+#include <string.h>
+
 #include "codegen/emit.h"
 #include "runtime/cuda.h"
 
@@ -56,7 +58,7 @@ typedef struct hd_cuda_command {
     uint64_t bytes;      // COPY
     int launch;          // KERNEL: of plan->launch
     int product;         // PRODUCT: of device->product
-    hd_cuda_at a, b, c, bias;
+    hd_cuda_at a, b, c, bias, workspace;
     double alpha, beta;
     int event; // RECORD, WAIT: of device->event; ..ARGUMENT: of the arguments
 } hd_cuda_command;
@@ -113,6 +115,19 @@ hd_status hd_cuda_add_event(hd_device *device, hd_cuda_kind kind, int stream,
 // `later` goes on when `first` has come this far.
 hd_status hd_cuda_tie(hd_device *device, int first, int later,
                       const hd_step *step, hd_diag *diag);
+
+// Writes the addresses that stay as they are into the launches' parameters, and
+// keeps no patch for them.
+void hd_cuda_settle(hd_device *device);
+static inline void hd_cuda_patch_now(const hd_device *device,
+                                     const hd_cuda_patch *patch, uint64_t run)
+{
+    uint64_t value = patch->at.buffer == HD_CUDA_WORD_VALUE
+                         ? run
+                         : hd_cuda_address(device, patch->at);
+
+    memcpy(device->plan->blob + patch->offset, &value, sizeof(value));
+}
 
 // ------------------------------------------------- cuda_tidy.c
 

@@ -4,7 +4,7 @@
 
 #include "runtime/cuda_plan.h"
 
-#define HD_CUDA_WORKSPACE ((size_t)32 << 20) // of cuBLASLt, a stream
+#define HD_CUDA_WORKSPACE_BYTES ((size_t)32 << 20) // of cuBLASLt, a stream
 #define HD_CUDA_PLANS 16 // of cuBLASLt's, that are timed for a product
 
 // A shape of product that cuBLASLt takes, column-major: c[m,n] = a[m,k] b[k,n].

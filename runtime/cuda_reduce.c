@@ -98,8 +98,6 @@ static hd_cuda_at own_share(const hd_device *device, const hd_step *step)
 static hd_status place_result(hd_words *words, hd_party *party, hd_piece out,
                               hd_cuda_at *at)
 {
-    hd_cu_ptr memory = 0;
-
     *at = hd_cuda_at_place(out.place);
     if (is_shared(words->device, words->step)) {
         *at = own_share(words->device, words->step);
@@ -107,8 +105,8 @@ static hd_status place_result(hd_words *words, hd_party *party, hd_piece out,
     }
     if (!hd_pieces_overlap(out, hd_piece_of(&words->step->span[1], -1)))
         return HD_OK;
-    HD_TRY(hd_cuda_extra(words->device, out.bytes, words->diag, &memory));
-    *at = (hd_cuda_at){-1, memory};
+    *at =
+        hd_cuda_need(words->device, words->stream, HD_CUDA_SCRATCH, out.bytes);
     return hd_cuda_land(words, party, hd_cuda_at_place(out.place), *at,
                         out.bytes);
 }

@@ -95,14 +95,9 @@ static hd_status start_kernel(hd_device *device, const hd_cuda_launch *launch,
     memcpy(config.grid, launch->grid, sizeof(config.grid));
     memcpy(config.block, launch->block, sizeof(config.block));
     memcpy(cluster.value.cluster, launch->cluster, sizeof(launch->cluster));
-    for (int i = 0; i < launch->npatches; i++) {
-        const hd_cuda_patch *patch = &plan->patch[launch->patch + i];
-        uint64_t value = patch->at.buffer == HD_CUDA_WORD_VALUE
-                             ? word_value(device)
-                             : hd_cuda_address(device, patch->at);
-
-        memcpy(plan->blob + patch->offset, &value, sizeof(value));
-    }
+    for (int i = 0; i < launch->npatches; i++)
+        hd_cuda_patch_now(device, &plan->patch[launch->patch + i],
+                          word_value(device));
     HD_CUDA_TRY(device, diag, launch, &config, launch->function, NULL, extra);
     return HD_OK;
 }

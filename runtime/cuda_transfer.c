@@ -232,28 +232,10 @@ typedef struct push {
     int copies, words;
 } push;
 
-// Kernels of one stream follow each other, so that one counter does for all.
-static hd_status need_counter(hd_words *words, hd_cu_ptr *out)
-{
-    hd_device *device = words->device;
-    hd_cuda_stream *stream = &device->stream[words->stream];
-
-    if (stream->counter == 0) {
-        HD_TRY(hd_cuda_extra(device, sizeof(uint32_t), words->diag,
-                             &stream->counter));
-        HD_CUDA_TRY(device, words->diag, fill32, stream->counter, 0, 1,
-                    device->rescue);
-        HD_CUDA_TRY(device, words->diag, stream_synchronize, device->rescue);
-    }
-    *out = stream->counter;
-    return HD_OK;
-}
-
 static hd_status add_push(hd_words *words, const push *p)
 {
     hd_cuda_at at[HD_KERNEL_POINTERS];
     int n = 0;
-    hd_cu_ptr counter = 0;
     hd_text text = {0};
     hd_kernel_grid grid = {0};
 
@@ -262,7 +244,6 @@ static hd_status add_push(hd_words *words, const push *p)
             HD_TRY(add_word(words, HD_CU_OP_WRITE_32, p->word[i], 1));
         return HD_OK;
     }
-    HD_TRY(need_counter(words, &counter));
     HD_TRY(hd_emit_spread(p->copies, p->words, (int64_t)p->bytes, words->diag,
                           &text, &grid));
     for (int i = 0; i < p->copies; i++)
@@ -271,7 +252,9 @@ static hd_status add_push(hd_words *words, const push *p)
     for (int i = 0; i < p->words; i++)
         at[n++] = (hd_cuda_at){-1, p->word[i]};
     at[n++] = (hd_cuda_at){HD_CUDA_WORD_VALUE, 0};
-    at[n++] = (hd_cuda_at){-1, counter};
+    // Kernels of one stream follow each other: one counter does for all.
+    at[n++] = hd_cuda_need(words->device, words->stream, HD_CUDA_COUNTER,
+                           sizeof(uint32_t));
     return hd_cuda_add_kernel(words->device, words->stream, words->step, &text,
                               grid, at, n, words->diag);
 }

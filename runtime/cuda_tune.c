@@ -65,7 +65,7 @@ static bool make_key(hd_device *device, const hd_cuda_shape *s, hd_text *out)
                    "ta %d tb %d a %d b %d c %d bias %d epilogue %d wide %d "
                    "align %d workspace %zu\n",
                    s->ta, s->tb, s->type_a, s->type_b, s->type_c, s->type_bias,
-                   s->epilogue, s->wide, s->align, HD_CUDA_WORKSPACE);
+                   s->epilogue, s->wide, s->align, HD_CUDA_WORKSPACE_BYTES);
     return !out->failed;
 }
 
@@ -79,7 +79,7 @@ static bool take_plan(hd_device *device, hd_cuda_product *product,
                                    product->layout[0], product->layout[1],
                                    product->layout[2], product->layout[2],
                                    &plan->algo, &checked) != 0 ||
-        checked.state != 0 || checked.workspace > HD_CUDA_WORKSPACE)
+        checked.state != 0 || checked.workspace > HD_CUDA_WORKSPACE_BYTES)
         return false;
     product->algo = plan->algo;
     product->workspace = checked.workspace;
@@ -183,12 +183,12 @@ static hd_status take_memory(trial *t, bool *taken)
 
     for (int i = 0; i < 4; i++)
         total += (bytes[i] + 255) / 256 * 256;
-    *taken = t->device->cu.alloc(&t->memory, total + HD_CUDA_WORKSPACE) ==
+    *taken = t->device->cu.alloc(&t->memory, total + HD_CUDA_WORKSPACE_BYTES) ==
              HD_CU_SUCCESS;
     if (!*taken)
         return HD_OK;
     t->workspace = t->memory;
-    total = HD_CUDA_WORKSPACE;
+    total = HD_CUDA_WORKSPACE_BYTES;
     for (int i = 0; i < 4; i++) {
         *at[i] = bytes[i] > 0 ? t->memory + total : 0;
         total += (bytes[i] + 255) / 256 * 256;
@@ -242,7 +242,7 @@ static bool multiply(const trial *t, const hd_lt_heuristic *plan)
                (const void *)(uintptr_t)t->b, product->layout[1],
                f64 ? (const void *)&wide[1] : &narrow[1], c, product->layout[2],
                c, product->layout[2], &plan->algo,
-               (void *)(uintptr_t)t->workspace, HD_CUDA_WORKSPACE,
+               (void *)(uintptr_t)t->workspace, HD_CUDA_WORKSPACE_BYTES,
                t->device->rescue) == 0;
 }
 

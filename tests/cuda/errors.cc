@@ -89,6 +89,50 @@ TEST(CudaErrors, SayHowMuchMemoryIsMissing)
           HD_NO_MEMORY, {"needs 2 MiB", "everything"});
 }
 
+// What products work in is known once the plan is made.
+TEST(CudaErrors, CountTheMemoryThatThePlanNeeds)
+{
+    Fails(Create(CudaOptions(), {{"FAKE_CUDA_MEMORY", "20971520"}}),
+          HD_NO_MEMORY,
+          {"needs 34 MiB beside its arguments, and its device has 20 MiB"});
+}
+
+// Arguments of 8 MiB each, a window of 10 and what one reduction needs fit;
+// what two need would not.
+TEST(CudaErrors, ReductionsInPlaceTakeTurnsInOneMemory)
+{
+    Program program("heddle 1\n"
+                    "host program twice\n"
+                    "mesh tp=2\n"
+                    "in %x : f32[size tp@tp, 2097152]\n"
+                    "out %y : f32[2097152]\n"
+                    "temp %t : f32[2097152] shared\n"
+                    "{\n"
+                    "    %t = copy %x[tp]\n"
+                    "    %t = all_reduce %t\n"
+                    "    %t = all_reduce %t\n"
+                    "    %y = copy %t\n"
+                    "}\n");
+    std::vector<Answer> answers = RunRanks(2, [&](Rank &rank) {
+        Session session;
+        hd_stats stats;
+
+        setenv("FAKE_CUDA_MEMORY", "39845888", 1); // 38 MiB
+        HD_TRY(session.Open(rank, program, CudaOptions(2)));
+        Shards shards(session);
+        HD_TRY(shards.Put(program.Inputs(), program.Module(), rank.rank,
+                          rank.diag));
+        HD_TRY(shards.Run(rank.diag));
+        HD_TRY(shards.Get(rank.diag));
+        hd_session_stats(session, &stats);
+        EXPECT_EQ(stats.allocations, 2u); // the window, and that
+        return program.Compare(shards, rank.rank);
+    });
+
+    for (const Answer &answer : answers)
+        EXPECT_EQ(answer.status, HD_OK) << answer.text;
+}
+
 // One rank alone is short of memory, or has another idea of the run.
 TEST(CudaErrors, OfOneRankReachTheOther)
 {
