@@ -92,7 +92,7 @@ typedef struct hd_cu_launch_attribute { // CUlaunchAttribute
     int id;
     char pad[4];
     union {
-        char bytes[64];
+        uint64_t room[8];
         unsigned cluster[3];
     } value;
 } hd_cu_launch_attribute;
