@@ -17,7 +17,7 @@ static void cpu_close(hd_device *device)
     hd_cpu_plan_free(device);
     hd_cpu_free(device);
     hd_cpu_blas_close(&device->blas);
-    pthread_mutex_destroy(&device->lock);
+    pthread_mutex_destroy(&device->failure.lock);
     free(device->stream);
     free(device);
 }
@@ -60,7 +60,7 @@ static hd_status cpu_open(const hd_binding *binding, hd_diag *diag,
     device = calloc(1, sizeof(*device));
     if (device == NULL)
         return hd_fail(diag, HD_NO_MEMORY, "no memory for a session");
-    pthread_mutex_init(&device->lock, NULL);
+    pthread_mutex_init(&device->failure.lock, NULL);
     if (multiplies(binding->steps))
         hd_cpu_blas_open(&device->blas);
     device->binding = *binding;
@@ -96,24 +96,10 @@ static hd_status cpu_prepare(hd_device *device, hd_diag *diag)
 // caller learns of it: the threads are ended first.
 static hd_status report(hd_device *device, hd_diag *diag)
 {
-    hd_loc nowhere = {0};
-    hd_status status;
-    char *line;
-
-    if (!atomic_load_explicit(&device->failed, memory_order_seq_cst))
+    if (!hd_failure_is_set(&device->failure))
         return HD_OK;
     hd_cpu_stop(device);
-    pthread_mutex_lock(&device->lock);
-    status = hd_fail(diag, device->status, "%s", device->text);
-    line = device->notes;
-    while (*line != '\0') {
-        size_t length = strcspn(line, "\n");
-
-        hd_note(diag, nowhere, "%.*s", (int)length, line);
-        line += length + (line[length] == '\n');
-    }
-    pthread_mutex_unlock(&device->lock);
-    return status;
+    return hd_failure_tell(&device->failure, diag);
 }
 
 // What a run has of its own goes into the slot of the run that ended
@@ -123,7 +109,7 @@ static void take_arguments(hd_device *device, void *const *arguments)
     hd_cpu_run *run = hd_cpu_run_of(device, device->runs);
 
     for (int i = 0; i < device->nbuffers; i++) {
-        const hd_cpu_buffer *buffer = &device->buffer[i];
+        const hd_root *buffer = &device->buffer[i];
         void *argument =
             buffer->argument >= 0 ? arguments[buffer->argument] : NULL;
 
@@ -133,7 +119,7 @@ static void take_arguments(hd_device *device, void *const *arguments)
         if (buffer->buffer->type.dtype == HD_EVENT) {
             run->event[buffer->argument] = hd_event_issued(argument);
             run->reaches[buffer->argument] =
-                hd_event_issue(argument, buffer->events);
+                hd_event_issue(argument, device->events[buffer->argument]);
         } else if (!buffer->shared) {
             run->base[i] = argument;
         }

@@ -24,13 +24,13 @@
 #include "runtime/cpu_kernels.h"
 #include "runtime/driver.h"
 #include "runtime/event.h"
+#include "runtime/failure.h"
 #include "runtime/group.h"
 #include "runtime/meeting.h"
 #include "runtime/window.h"
 
 #define HD_CPU_RUNS 16    // that may be in flight
 #define HD_CPU_STREAMS 66 // 64 work streams, the caller's, the helper
-#define HD_CPU_NOTES 4096 // bytes of who waits for whom
 
 // ------------------------------------------------- in shared memory
 
@@ -49,10 +49,8 @@ typedef struct hd_cpu_header {
 
 typedef struct hd_cpu_slot {
     _Atomic uint64_t word[2]; // written by the peer: ready, done
-    uint64_t offset;          // in this window: what the peer may touch
-    uint64_t bytes;           // likewise; 0 for nothing
-    uint64_t kind;            // what this side does, for the peer to compare
-    char line[24];            // pairs do not share cache lines
+    hd_offer offer;
+    char line[24]; // pairs do not share cache lines
 } hd_cpu_slot;
 
 // --------------------------------------------------------- the plan
@@ -124,16 +122,6 @@ typedef struct hd_cpu_entry {
 
 // ------------------------------------------------------- the device
 
-typedef struct hd_cpu_buffer {
-    const hd_buffer *buffer; // borrowed
-    bool shared;
-    size_t bytes;    // of the root, on one rank
-    size_t offset;   // in the window, if shared
-    void *memory;    // owned by the device, if private
-    int argument;    // its position, -1 for a temp
-    uint64_t events; // records a run makes into it
-} hd_cpu_buffer;
-
 typedef struct hd_cpu_peer {
     hd_window window; // owned: theirs
     hd_cpu_header *header;
@@ -168,8 +156,10 @@ typedef struct hd_cpu_stream {
 struct hd_device {
     hd_binding binding;
     int rank, size;
-    hd_cpu_blas blas;      // owned
-    hd_cpu_buffer *buffer; // owned, by id
+    hd_cpu_blas blas; // owned
+    hd_root *buffer;  // owned, by id; offsets are in the window
+    void **memory;    // owned, by id: the group's, of what is private
+    uint64_t *events; // owned, by argument: records a run makes into it
     int nbuffers, narguments;
     hd_window window; // owned
     hd_cpu_header *header;
@@ -190,11 +180,7 @@ struct hd_device {
     hd_bell host;           // rung when a stream ends a run, or the helper sent
 
     atomic_bool closing;
-    atomic_bool failed;   // written once, under the lock
-    pthread_mutex_t lock; // guards what the first failure said
-    hd_status status;
-    char text[HD_GROUP_TEXT];
-    char notes[HD_CPU_NOTES]; // lines: who waits for whom
+    hd_failure failure;
 
     uint64_t allocations, host_waits;
 };
@@ -231,9 +217,6 @@ hd_status hd_cpu_import(hd_device *device, int peer, const hd_handle *handle,
 
 hd_status hd_cpu_plan(hd_device *device, hd_diag *diag);
 void hd_cpu_plan_free(hd_device *device);
-// A send that does not hold up its stream: an entry of its own, also in a
-// group.
-bool hd_cpu_defers(const hd_step *step);
 
 // --------------------------------------------- cpu_transfer.c
 

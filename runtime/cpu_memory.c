@@ -14,7 +14,7 @@ typedef struct hd_cpu_handle {
     hd_pair pair;
 } hd_cpu_handle;
 _Static_assert(sizeof(hd_cpu_handle) <= HD_HANDLE_BYTES, "handle");
-_Static_assert(sizeof(hd_cpu_slot) == 64, "a slot is a cache line");
+_Static_assert(sizeof(hd_cpu_slot) == HD_SLOT_BYTES, "a slot is a cache line");
 
 static size_t align_up(size_t bytes, size_t to)
 {
@@ -24,29 +24,15 @@ static size_t align_up(size_t bytes, size_t to)
 static hd_status list_buffers(hd_device *device, hd_diag *diag)
 {
     const hd_module *module = device->binding.module;
+    size_t n = (size_t)module->nbuffers + 1;
 
+    HD_TRY(hd_roots_list(module, diag, &device->buffer, &device->narguments));
     device->nbuffers = module->nbuffers;
-    device->buffer =
-        calloc((size_t)module->nbuffers + 1, sizeof(hd_cpu_buffer));
-    if (device->buffer == NULL)
+    device->memory = calloc(n, sizeof(*device->memory));
+    device->events = calloc(n, sizeof(*device->events));
+    if (device->memory == NULL || device->events == NULL)
         return hd_fail(diag, HD_NO_MEMORY, "no memory for %d buffers",
                        module->nbuffers);
-    for (hd_buffer *b = module->buffers; b != NULL; b = b->next) {
-        hd_cpu_buffer *mine = &device->buffer[b->id];
-
-        mine->buffer = b;
-        mine->argument = b->role != HD_TEMP ? device->narguments++ : -1;
-        if (b->of == NULL)
-            mine->bytes = (size_t)hd_type_local_elements(&b->type) *
-                          hd_dtype_size(b->type.dtype);
-        else if (b->role != HD_TEMP)
-            return hd_fail(diag, HD_UNSUPPORTED,
-                           "argument %%%s may not rename %%%s", b->name,
-                           b->of->name);
-        // To share a second name of some bytes is to share them.
-        if (b->shared)
-            device->buffer[hd_buffer_root(b)->id].shared = true;
-    }
     return HD_OK;
 }
 
@@ -57,7 +43,7 @@ static size_t lay_out_window(hd_device *device)
     size_t at = align_up(sizeof(hd_cpu_header), 4096);
 
     for (int i = 0; i < device->nbuffers; i++) {
-        hd_cpu_buffer *buffer = &device->buffer[i];
+        hd_root *buffer = &device->buffer[i];
 
         if (buffer->shared) {
             buffer->offset = at;
@@ -82,7 +68,7 @@ static hd_status check_memory(hd_device *device, size_t window, hd_diag *diag)
     uint64_t bytes = window;
 
     for (int i = 0; i < device->nbuffers; i++) {
-        const hd_cpu_buffer *buffer = &device->buffer[i];
+        const hd_root *buffer = &device->buffer[i];
 
         if (!buffer->shared && buffer->argument < 0)
             bytes += buffer->bytes;
@@ -102,22 +88,9 @@ static hd_status fill_slot(hd_device *device, const hd_step *step,
 {
     hd_cpu_peer *peer = &device->peer[meeting->peer];
     hd_cpu_slot *slot = hd_cpu_slot_of(peer->mine, peer, meeting);
-    const hd_cpu_buffer *buffer = &device->buffer[meeting->place.buffer];
 
     (void)context;
-    slot->kind = meeting->kind;
-    if (meeting->side != HD_SIDE_OFFER)
-        return HD_OK;
-    if (!buffer->shared)
-        return hd_fail(diag, HD_INVALID,
-                       "%%%s must be shared: rank %d touches it in '%s' (line "
-                       "%u)",
-                       buffer->buffer->name, meeting->peer,
-                       hd_op_info_get(step->op->code)->text,
-                       step->op->loc.line);
-    slot->offset = buffer->offset + meeting->place.offset;
-    slot->bytes = meeting->bytes;
-    return HD_OK;
+    return hd_offer_fill(device->buffer, step, meeting, diag, &slot->offer);
 }
 
 static hd_status open_window(hd_device *device, hd_diag *diag)
@@ -155,22 +128,22 @@ static hd_status open_window(hd_device *device, hd_diag *diag)
 static hd_status place_buffers(hd_device *device, hd_diag *diag)
 {
     for (int i = 0; i < device->nbuffers; i++) {
-        hd_cpu_buffer *buffer = &device->buffer[i];
+        hd_root *buffer = &device->buffer[i];
         bool fresh = false;
 
         if (buffer->shared) {
             memset((char *)device->window.base + buffer->offset, 0xff,
                    buffer->bytes);
         } else if (buffer->argument < 0 && buffer->bytes > 0) {
-            buffer->memory = hd_group_take_memory(device->binding.group,
-                                                  buffer->bytes, &fresh);
-            if (buffer->memory == NULL)
+            device->memory[i] = hd_group_take_memory(device->binding.group,
+                                                     buffer->bytes, &fresh);
+            if (device->memory[i] == NULL)
                 return hd_fail(diag, HD_NO_MEMORY,
                                "no memory for %%%s (%zu "
                                "bytes)",
                                buffer->buffer->name, buffer->bytes);
             device->allocations += fresh;
-            memset(buffer->memory, 0xff, buffer->bytes);
+            memset(device->memory[i], 0xff, buffer->bytes);
         }
     }
     return HD_OK;
@@ -188,11 +161,11 @@ static hd_status open_run(hd_device *device, hd_cpu_run *run)
         run->reaches == NULL)
         return HD_NO_MEMORY;
     for (int i = 0; i < device->nbuffers; i++) {
-        const hd_cpu_buffer *buffer = &device->buffer[i];
+        const hd_root *buffer = &device->buffer[i];
 
         run->base[i] = buffer->shared
                            ? (char *)device->window.base + buffer->offset
-                           : buffer->memory;
+                           : device->memory[i];
     }
     return HD_OK;
 }
@@ -217,11 +190,9 @@ hd_status hd_cpu_alloc(hd_device *device, hd_diag *diag)
 
 void hd_cpu_free(hd_device *device)
 {
-    for (int i = 0; device->buffer != NULL && i < device->nbuffers; i++) {
-        hd_cpu_buffer *buffer = &device->buffer[i];
-
-        if (buffer->memory != NULL)
-            hd_group_keep_memory(device->binding.group, buffer->memory);
+    for (int i = 0; device->memory != NULL && i < device->nbuffers; i++) {
+        if (device->memory[i] != NULL)
+            hd_group_keep_memory(device->binding.group, device->memory[i]);
     }
     for (int i = 0; device->peer != NULL && i < device->size; i++)
         hd_window_close(&device->peer[i].window);
@@ -234,6 +205,8 @@ void hd_cpu_free(hd_device *device)
     hd_window_close(&device->window);
     free(device->peer);
     free(device->buffer);
+    free(device->memory);
+    free(device->events);
 }
 
 // ------------------------------------------------ with the peers
@@ -262,14 +235,9 @@ hd_status hd_cpu_import(hd_device *device, int peer, const hd_handle *handle,
     memcpy(&theirs, handle->bytes, sizeof(theirs));
     status = hd_pair_compare(&device->binding, peer, &pair->pair, &theirs.pair,
                              diag);
-    if (status == HD_OK &&
-        (theirs.bytes < sizeof(hd_cpu_header) ||
-         theirs.offset % sizeof(hd_cpu_slot) != 0 ||
-         theirs.offset > theirs.bytes ||
-         (theirs.bytes - theirs.offset) / sizeof(hd_cpu_slot) <
-             hd_pair_slots(&pair->pair)))
-        status = hd_fail(diag, HD_PEER, "the window of rank %d makes no sense",
-                         peer);
+    if (status == HD_OK)
+        status = hd_pair_check(&pair->pair, peer, theirs.offset, theirs.bytes,
+                               sizeof(hd_cpu_header), diag);
     if (status != HD_OK) {
         if (handle->fd >= 0)
             close(handle->fd);

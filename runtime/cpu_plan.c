@@ -38,11 +38,6 @@ static hd_status add_entry(hd_cpu_stream *stream, hd_cpu_entry_kind kind,
 
 // --------------------------------------------------------- transfers
 
-bool hd_cpu_defers(const hd_step *step)
-{
-    return hd_op_key(step->op, HD_KEY_DONE) != NULL;
-}
-
 // A transfer's parts as they are found.
 typedef struct hd_parts {
     hd_cpu_transfer *transfer;
@@ -77,8 +72,6 @@ static hd_status plan_meeting(hd_device *device, const hd_step *step,
     hd_parts *parts = context;
     hd_cpu_peer *peer = &device->peer[meeting->peer];
     hd_cpu_part *part = NULL;
-    hd_other other;
-
     HD_TRY(add_part(device, parts, diag, &part));
     part->side = meeting->side;
     part->peer = meeting->peer;
@@ -86,10 +79,9 @@ static hd_status plan_meeting(hd_device *device, const hd_step *step,
     part->theirs = hd_cpu_slot_of(peer->theirs, peer, meeting);
     part->place = meeting->place;
     part->bytes = meeting->bytes;
-    other = (hd_other){part->theirs->kind, part->theirs->offset,
-                       part->theirs->bytes, peer->window.bytes};
-    HD_TRY(hd_meeting_compare(device->rank, step, meeting, &other, diag));
-    part->remote = (char *)peer->window.base + part->theirs->offset;
+    HD_TRY(hd_meeting_compare(device->rank, step, meeting, &part->theirs->offer,
+                              peer->window.bytes, diag));
+    part->remote = (char *)peer->window.base + part->theirs->offer.offset;
     if (meeting->side == HD_SIDE_PUT ||
         (meeting->side == HD_SIDE_OFFER && step->op->noutputs == 0) ||
         (meeting->side == HD_SIDE_OFFER && parts->reduce != NULL))
@@ -109,12 +101,6 @@ static hd_status add_copy(hd_device *device, hd_parts *parts, hd_piece to,
                           .from = from.place,
                           .bytes = to.bytes};
     return HD_OK;
-}
-
-static bool is_reduction(const hd_step *step)
-{
-    return step->op->code == HD_OP_REDUCE_SCATTER ||
-           step->op->code == HD_OP_ALL_REDUCE;
 }
 
 static hd_status plan_reduce(hd_device *device, const hd_step *step,
@@ -172,7 +158,7 @@ static hd_status plan_one(hd_device *device, const hd_step *step,
     hd_piece to, from;
 
     parts->reduce = NULL;
-    if (is_reduction(step)) {
+    if (hd_step_reduces(step)) {
         parts->reduce = &transfer->reduce[transfer->nreduces++];
         HD_TRY(plan_reduce(device, step, parts->reduce, diag));
     }
@@ -198,7 +184,7 @@ static hd_status plan_steps(hd_device *device, hd_cpu_entry *entry, int n,
     if (transfer->reduce == NULL)
         return no_memory(device, diag);
     for (int i = 0; i < n; i++) {
-        if (hd_cpu_defers(&entry->step[i]) == deferred)
+        if (hd_step_defers(&entry->step[i]) == deferred)
             HD_TRY(plan_one(device, &entry->step[i], &parts, diag));
     }
     return HD_OK;
@@ -216,11 +202,11 @@ static void count_record(hd_device *device, const hd_step *step,
                          hd_cpu_entry *entry)
 {
     int view = step->op->code == HD_OP_RECORD ? 0 : step->nspans - 1;
-    hd_cpu_buffer *buffer = &device->buffer[step->span[view].buffer->id];
+    hd_root *buffer = &device->buffer[step->span[view].buffer->id];
 
     entry->target = buffer->argument;
     if (buffer->argument >= 0)
-        entry->event = (int)buffer->events++;
+        entry->event = (int)device->events[buffer->argument]++;
 }
 
 static hd_status plan_deferred(hd_device *device, const hd_step *step,
@@ -244,7 +230,7 @@ static hd_status plan_transfer(hd_device *device, const hd_step *step, int n,
     hd_cpu_entry *entry = NULL;
 
     for (int i = 0; i < n; i++) {
-        if (!hd_cpu_defers(&step[i]))
+        if (!hd_step_defers(&step[i]))
             continue;
         HD_TRY(plan_deferred(device, &step[i], diag));
         rest--;

@@ -52,28 +52,6 @@ static hd_sight look_at(const hd_cpu_mark *mark)
                       .column = (uint32_t)where};
 }
 
-typedef struct hd_line {
-    char *at;
-    size_t room;
-} hd_line;
-
-static void put(hd_line *line, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
-
-static void put(hd_line *line, const char *format, ...)
-{
-    va_list arguments;
-    int n;
-
-    va_start(arguments, format);
-    n = vsnprintf(line->at, line->room, format, arguments);
-    va_end(arguments);
-    if (n < 0 || (size_t)n >= line->room)
-        n = line->room > 0 ? (int)line->room - 1 : 0;
-    line->at += n;
-    line->room -= (size_t)n;
-}
-
 // "recv at ring.hd:17:21 (step 14, stream 0)"
 static void put_place(hd_line *line, const hd_device *device,
                       const hd_sight *sight, int stream)
@@ -81,33 +59,25 @@ static void put_place(hd_line *line, const hd_device *device,
     const hd_module *module = device->binding.module;
 
     if (sight->step < 0 || sight->opcode >= HD_NOPS) {
-        put(line, sight->state == HD_CPU_LOCAL
-                      ? "the runs of other sessions before it"
-                      : "the arguments' copies");
+        hd_line_put(line, sight->state == HD_CPU_LOCAL
+                              ? "the runs of other sessions before it"
+                              : "the arguments' copies");
         return;
     }
-    put(line, "%s", hd_op_info_get((hd_opcode)sight->opcode)->text);
-    if (sight->line > 0 && module->source.name != NULL)
-        put(line, " at %s:%u:%u", module->source.name, sight->line,
-            sight->column);
-    put(line, " (step %lld, ", (long long)sight->step);
-    if (stream == 0)
-        put(line, "the caller's stream)");
-    else if (stream == HD_CPU_STREAMS - 1)
-        put(line, "the sends' helper)");
-    else
-        put(line, "stream %d)", stream - 1);
+    hd_line_put_step(line, module, (hd_opcode)sight->opcode, sight->line,
+                     sight->column, sight->step, stream, HD_CPU_STREAMS - 1);
+    hd_line_put(line, ")");
 }
 
 static void put_sight(hd_line *line, const hd_device *device, int rank,
                       int stream, const hd_sight *sight)
 {
     if (sight->state == HD_CPU_WAITING)
-        put(line, "rank %d waits for rank %d: ", rank, sight->peer);
+        hd_line_put(line, "rank %d waits for rank %d: ", rank, sight->peer);
     else if (sight->state == HD_CPU_LOCAL)
-        put(line, "rank %d waits for itself: ", rank);
+        hd_line_put(line, "rank %d waits for itself: ", rank);
     else
-        put(line, "rank %d is at: ", rank);
+        hd_line_put(line, "rank %d is at: ", rank);
     put_place(line, device, sight, stream);
 }
 
@@ -123,7 +93,7 @@ static bool put_streams(hd_line *line, const hd_device *device, int rank,
         if (sight.state != state)
             continue;
         put_sight(line, device, rank, s, &sight);
-        put(line, "\n");
+        hd_line_put(line, "\n");
         found = true;
     }
     return found;
@@ -140,12 +110,12 @@ static void put_rank(hd_line *line, const hd_device *device, int rank,
     if (put_streams(line, device, rank, header, HD_CPU_WAITING))
         return;
     if (theirs < runs)
-        put(line, "rank %d has not begun run %llu of this session\n", rank,
-            (unsigned long long)runs);
+        hd_line_put(line, "rank %d has not begun run %llu of this session\n",
+                    rank, (unsigned long long)runs);
     else if (!put_streams(line, device, rank, header, HD_CPU_BUSY) &&
              !put_streams(line, device, rank, header, HD_CPU_LOCAL))
-        put(line, "rank %d has done all of its %llu runs\n", rank,
-            (unsigned long long)theirs);
+        hd_line_put(line, "rank %d has done all of its %llu runs\n", rank,
+                    (unsigned long long)theirs);
 }
 
 void hd_cpu_wake(hd_device *device)
@@ -159,17 +129,8 @@ void hd_cpu_wake(hd_device *device)
 void hd_cpu_fail(hd_device *device, hd_status status, const char *text,
                  const char *notes)
 {
-    bool first;
+    bool first = hd_failure_set(&device->failure, status, text, notes);
 
-    pthread_mutex_lock(&device->lock);
-    first = !atomic_load_explicit(&device->failed, memory_order_relaxed);
-    if (first) {
-        device->status = status;
-        snprintf(device->text, sizeof(device->text), "%s", text);
-        snprintf(device->notes, sizeof(device->notes), "%s", notes);
-        atomic_store_explicit(&device->failed, true, memory_order_seq_cst);
-    }
-    pthread_mutex_unlock(&device->lock);
     hd_cpu_wake(device);
     if (first)
         hd_group_fail(device->binding.group, text);
@@ -186,12 +147,12 @@ void hd_cpu_fail_late(const hd_cpu_wait *wait)
                       .line = step->op->loc.line,
                       .column = step->op->loc.column};
     char text[HD_GROUP_TEXT] = "";
-    char notes[HD_CPU_NOTES] = "";
+    char notes[HD_FAILURE_NOTES] = "";
     hd_line line = {text, sizeof(text)};
     hd_line lines = {notes, sizeof(notes)};
 
     put_sight(&line, device, device->rank, wait->stream->index, &sight);
-    put(&line, " for %.1f s", device->binding.timeout);
+    hd_line_put(&line, " for %.1f s", device->binding.timeout);
     for (int rank = 0; rank < device->size; rank++) {
         if (rank != device->rank)
             put_rank(&lines, device, rank, wait->run);

@@ -19,7 +19,7 @@
 
 static bool is_over(const hd_device *device)
 {
-    return atomic_load_explicit(&device->failed, memory_order_seq_cst) ||
+    return hd_failure_is_set(&device->failure) ||
            atomic_load_explicit(&device->closing, memory_order_seq_cst);
 }
 
@@ -212,7 +212,7 @@ static void stage(hd_device *device, bool in, uint64_t n)
     const hd_cpu_run *run = hd_cpu_run_of(device, n);
 
     for (int i = 0; i < device->nbuffers; i++) {
-        const hd_cpu_buffer *buffer = &device->buffer[i];
+        const hd_root *buffer = &device->buffer[i];
         hd_role role = buffer->buffer->role;
 
         if (!buffer->shared || buffer->argument < 0)

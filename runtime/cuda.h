@@ -47,14 +47,6 @@ typedef struct hd_cuda_at {
     uint64_t offset;
 } hd_cuda_at;
 
-typedef struct hd_cuda_buffer {
-    const hd_buffer *buffer; // borrowed
-    bool shared;
-    size_t bytes;  // of the root, on one rank
-    size_t offset; // in the window or in the private memory
-    int argument;  // its position, -1 for a temp
-} hd_cuda_buffer;
-
 // What a stream's steps need beside the program's buffers, one after the other.
 typedef enum hd_cuda_room {
     HD_CUDA_SCRATCH,
@@ -99,7 +91,7 @@ struct hd_device {
     char transports[256]; // "node=nccl,tp=copy"
     hd_cache cache;       // of kernels and tuned plans
 
-    hd_cuda_buffer *buffer; // owned, by id
+    hd_root *buffer; // owned, by id; offsets are in the window or the memory
     int nbuffers, narguments;
     hd_cu_ptr memory; // owned: private buffers
     size_t memory_bytes;

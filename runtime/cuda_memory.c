@@ -38,34 +38,6 @@ hd_status hd_cuda_copy_now(hd_device *device, hd_cu_ptr to, hd_cu_ptr from,
 
 // ------------------------------------------------------------- layout
 
-static hd_status list_buffers(hd_device *device, hd_diag *diag)
-{
-    const hd_module *module = device->binding.module;
-
-    device->buffer =
-        calloc((size_t)module->nbuffers + 1, sizeof(*device->buffer));
-    if (device->buffer == NULL)
-        return hd_fail(diag, HD_NO_MEMORY, "no memory for %d buffers",
-                       module->nbuffers);
-    device->nbuffers = module->nbuffers;
-    for (hd_buffer *b = module->buffers; b != NULL; b = b->next) {
-        hd_cuda_buffer *mine = &device->buffer[b->id];
-
-        mine->buffer = b;
-        mine->argument = b->role != HD_TEMP ? device->narguments++ : -1;
-        if (b->of == NULL)
-            mine->bytes = (size_t)hd_type_local_elements(&b->type) *
-                          hd_dtype_size(b->type.dtype);
-        else if (b->role != HD_TEMP)
-            return hd_fail(diag, HD_UNSUPPORTED,
-                           "argument %%%s may not rename %%%s", b->name,
-                           b->of->name);
-        if (b->shared)
-            device->buffer[hd_buffer_root(b)->id].shared = true;
-    }
-    return HD_OK;
-}
-
 // Whether peers touch each other's memory in this step.
 static bool meets_peers(const hd_device *device, const hd_step *step)
 {
@@ -123,7 +95,7 @@ static void lay_out_window(hd_device *device)
         align_up(count_marks(device) * sizeof(uint32_t), sizeof(hd_cuda_slot));
     device->peers->slot_bytes = at - device->peers->slots;
     for (int i = 0; i < device->nbuffers; i++) {
-        hd_cuda_buffer *buffer = &device->buffer[i];
+        hd_root *buffer = &device->buffer[i];
 
         if (!buffer->shared)
             continue;
@@ -166,7 +138,7 @@ static hd_status alloc_private(hd_device *device, hd_diag *diag)
     size_t at = 0;
 
     for (int i = 0; i < device->nbuffers; i++) {
-        hd_cuda_buffer *buffer = &device->buffer[i];
+        hd_root *buffer = &device->buffer[i];
 
         if (buffer->shared || buffer->argument >= 0)
             continue;
@@ -202,7 +174,7 @@ static hd_status open_bases(hd_device *device, hd_diag *diag)
     if (device->base == NULL)
         return hd_fail(diag, HD_NO_MEMORY, "no memory for %zu buffers", n);
     for (int i = 0; i < device->nbuffers; i++) {
-        const hd_cuda_buffer *buffer = &device->buffer[i];
+        const hd_root *buffer = &device->buffer[i];
 
         if (buffer->shared)
             device->base[i] = device->peers->window + buffer->offset;
@@ -271,23 +243,10 @@ static hd_status fill_slot(hd_device *device, const hd_step *step,
 {
     hd_cuda_peer *peer = &device->peers->peer[meeting->peer];
     hd_cuda_slot *slot = &peer->own[hd_pair_slot(&peer->pair, meeting)];
-    const hd_cuda_buffer *buffer = &device->buffer[meeting->place.buffer];
 
     (void)context;
-    slot->kind = meeting->kind;
     slot->share = device->peers->share[step->index];
-    if (meeting->side != HD_SIDE_OFFER)
-        return HD_OK;
-    if (!buffer->shared)
-        return hd_fail(diag, HD_INVALID,
-                       "%%%s must be shared: rank %d touches it in '%s' (line "
-                       "%u)",
-                       buffer->buffer->name, meeting->peer,
-                       hd_op_info_get(step->op->code)->text,
-                       step->op->loc.line);
-    slot->offset = buffer->offset + meeting->place.offset;
-    slot->bytes = meeting->bytes;
-    return HD_OK;
+    return hd_offer_fill(device->buffer, step, meeting, diag, &slot->offer);
 }
 
 static hd_status open_slots(hd_device *device, hd_diag *diag)
@@ -323,7 +282,9 @@ static hd_status alloc_all(hd_device *device, hd_diag *diag)
 {
     void *snapshot = NULL;
 
-    HD_TRY(list_buffers(device, diag));
+    HD_TRY(hd_roots_list(device->binding.module, diag, &device->buffer,
+                         &device->narguments));
+    device->nbuffers = device->binding.module->nbuffers;
     HD_TRY(count_slots(device, diag));
     lay_out_window(device);
     HD_TRY(alloc_private(device, diag));
@@ -457,11 +418,8 @@ hd_status hd_cuda_import(hd_device *device, int peer, const hd_handle *handle,
     memcpy(&theirs, handle->bytes, sizeof(theirs));
     HD_TRY(hd_pair_compare(&device->binding, peer, &pair->pair, &theirs.pair,
                            diag));
-    if (theirs.slots < HD_CUDA_PROBES || theirs.slots > theirs.bytes ||
-        (theirs.bytes - theirs.slots) / sizeof(hd_cuda_slot) <
-            hd_pair_slots(&pair->pair))
-        return hd_fail(diag, HD_PEER, "the window of rank %d makes no sense",
-                       peer);
+    HD_TRY(hd_pair_check(&pair->pair, peer, theirs.slots, theirs.bytes,
+                         HD_CUDA_PROBES, diag));
     pair->bytes = theirs.bytes;
     pair->theirs = theirs.slots;
     if (!meets(device, peer))

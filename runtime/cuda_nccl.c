@@ -59,17 +59,11 @@ static int type_of(hd_dtype dtype, bool reduces)
     }
 }
 
-static bool reduces(const hd_step *step)
-{
-    return step->op->code == HD_OP_REDUCE_SCATTER ||
-           step->op->code == HD_OP_ALL_REDUCE;
-}
-
 // NCCL's maximum loses a NaN of any rank but where all have one. So it only
 // gathers what is to be reduced, and a kernel takes the maximum.
 static bool only_gathers(const hd_device *device, const hd_step *step)
 {
-    return hd_op_is(step->op, HD_UNIT_TRANSFER) && reduces(step) &&
+    return hd_op_is(step->op, HD_UNIT_TRANSFER) && hd_step_reduces(step) &&
            hd_cuda_by_nccl(device, step) &&
            hd_op_key(step->op, HD_KEY_MAX) != NULL &&
            !hd_dtype_is_integer(step->span[0].buffer->type.dtype) &&
@@ -85,7 +79,7 @@ static hd_status check_steps(const hd_device *device, hd_diag *diag)
         const hd_step *step = &steps->step[i];
         hd_dtype dtype;
 
-        if (!hd_op_is(step->op, HD_UNIT_TRANSFER) || !reduces(step) ||
+        if (!hd_op_is(step->op, HD_UNIT_TRANSFER) || !hd_step_reduces(step) ||
             !hd_cuda_by_nccl(device, step) || only_gathers(device, step))
             continue;
         dtype = step->span[0].buffer->type.dtype;

@@ -56,7 +56,6 @@ hd_status hd_cuda_land(hd_words *words, hd_party *party, hd_cuda_at to,
 
 // -------------------------------------------------- cuda_reduce.c
 
-bool hd_cuda_is_reduction(const hd_step *step);
 // Bytes of this rank's memory that the peer of an offer reads.
 uint64_t hd_cuda_reads(const hd_device *device, const hd_met *met);
 // What reduces the step whose meetings begin at `first`.

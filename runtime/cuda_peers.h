@@ -7,13 +7,12 @@
 
 typedef struct hd_cuda_slot {
     uint32_t word[4]; // written by the peer: ready, done, fetched; unused
-    uint64_t offset;  // in this window: what the peer may touch
-    uint64_t bytes;   // likewise; 0 for nothing
-    uint64_t kind;    // what this side does, for the peer to compare
-    uint64_t share;   // offset of this side's share of a result; 0 for none
+    hd_offer offer;
+    uint64_t share; // offset of this side's share of a result; 0 for none
     uint64_t unused[2];
 } hd_cuda_slot;
-_Static_assert(sizeof(hd_cuda_slot) == 64, "slots do not share sectors");
+_Static_assert(sizeof(hd_cuda_slot) == HD_SLOT_BYTES,
+               "slots do not share sectors");
 
 typedef struct hd_cuda_peer {
     hd_pair pair;

@@ -58,7 +58,7 @@ static hd_status plan_nccl(hd_device *device, const hd_step *steps, int n,
         return hd_cuda_no_room(device, diag);
     command->n = n;
     for (int i = 0; i < n; i++) {
-        if (hd_cuda_defers(&steps[i]) && hd_cuda_by_nccl(device, &steps[i]))
+        if (hd_step_defers(&steps[i]) && hd_cuda_by_nccl(device, &steps[i]))
             HD_TRY(record(device, stream_of(steps), &steps[i], events, diag));
     }
     HD_TRY(hd_cuda_mark_nccl(device, steps, n, stream_of(steps), diag));
@@ -73,7 +73,7 @@ static hd_status plan_transfer(hd_device *device, const hd_step *steps, int n,
     for (int i = 0; i < n; i++) {
         if (hd_cuda_by_nccl(device, &steps[i]))
             by_nccl++;
-        else if (hd_cuda_defers(&steps[i]))
+        else if (hd_step_defers(&steps[i]))
             HD_TRY(plan_deferred(device, &steps[i], events, diag));
         else
             copied++;
@@ -188,7 +188,7 @@ static hd_status plan_compute(hd_device *device, const hd_step *step,
 
 // ----------------------------------------------------- a run's ends
 
-static bool is_staged(const hd_cuda_buffer *buffer)
+static bool is_staged(const hd_root *buffer)
 {
     return buffer->shared && buffer->argument >= 0 && buffer->bytes > 0;
 }
@@ -199,7 +199,7 @@ static hd_status plan_staging(hd_device *device, hd_role skipped, bool in,
                               hd_diag *diag)
 {
     for (int i = 0; i < device->nbuffers; i++) {
-        const hd_cuda_buffer *buffer = &device->buffer[i];
+        const hd_root *buffer = &device->buffer[i];
         hd_cuda_at window = {i, 0};
         hd_cuda_at theirs = {device->nbuffers + buffer->argument, 0};
 

@@ -137,8 +137,6 @@ hd_status hd_cuda_tidy(hd_device *device, hd_diag *diag);
 // ----------------------------------------------- cuda_transfer.c
 
 bool hd_cuda_by_nccl(const hd_device *device, const hd_step *step);
-// A send that does not hold up its stream.
-bool hd_cuda_defers(const hd_step *step);
 // Those of `n` steps, a group, that are deferred, or those that are not.
 hd_status hd_cuda_plan_party(hd_device *device, const hd_step *steps, int n,
                              int stream, bool deferred, hd_diag *diag);

@@ -17,12 +17,6 @@ typedef struct hd_share {
     uint64_t offset, bytes;
 } hd_share;
 
-bool hd_cuda_is_reduction(const hd_step *step)
-{
-    return step->op->code == HD_OP_REDUCE_SCATTER ||
-           step->op->code == HD_OP_ALL_REDUCE;
-}
-
 static int ranks_of(const hd_device *device, const hd_step *step)
 {
     return step->op->axis >= 0

@@ -328,7 +328,7 @@ static hd_status take_arguments(hd_device *device, void *const *arguments,
                                 hd_diag *diag)
 {
     for (int i = 0; i < device->nbuffers; i++) {
-        const hd_cuda_buffer *buffer = &device->buffer[i];
+        const hd_root *buffer = &device->buffer[i];
         void *at = buffer->argument >= 0 ? arguments[buffer->argument] : NULL;
 
         if (buffer->argument < 0)

@@ -166,21 +166,15 @@ bool hd_cuda_by_nccl(const hd_device *device, const hd_step *step)
     return hd_transport_of(&device->binding, step) == HD_TRANSPORT_NCCL;
 }
 
-bool hd_cuda_defers(const hd_step *step)
-{
-    return hd_op_key(step->op, HD_KEY_DONE) != NULL;
-}
-
 static hd_status note_meeting(hd_device *device, const hd_step *step,
                               const hd_meeting *meeting, hd_diag *diag,
                               void *context)
 {
     const hd_cuda_slot *theirs = hd_cuda_slot_of(device, meeting);
-    hd_other other = {theirs->kind, theirs->offset, theirs->bytes,
-                      device->peers->peer[meeting->peer].bytes};
     hd_party *party = context;
 
-    HD_TRY(hd_meeting_compare(device->rank, step, meeting, &other, diag));
+    HD_TRY(hd_meeting_compare(device->rank, step, meeting, &theirs->offer,
+                              device->peers->peer[meeting->peer].bytes, diag));
     if (!hd_cuda_grow((void **)&party->met, party->n, &party->room,
                       sizeof(*party->met)))
         return hd_cuda_no_room(device, diag);
@@ -193,8 +187,7 @@ static void count_bytes(hd_device *device, const hd_party *party)
 {
     for (int i = 0; i < party->n; i++) {
         const hd_met *met = &party->met[i];
-        bool read =
-            met->step->op->noutputs == 0 || hd_cuda_is_reduction(met->step);
+        bool read = met->step->op->noutputs == 0 || hd_step_reduces(met->step);
 
         if (met->meeting.side == HD_SIDE_PUT)
             device->plan->sending += met->meeting.bytes;
@@ -214,7 +207,7 @@ const hd_cuda_slot *hd_cuda_slot_of(const hd_device *device,
 hd_cuda_at hd_cuda_remote(const hd_device *device, const hd_meeting *meeting)
 {
     return (hd_cuda_at){-1, device->peers->peer[meeting->peer].window +
-                                hd_cuda_slot_of(device, meeting)->offset};
+                                hd_cuda_slot_of(device, meeting)->offer.offset};
 }
 
 static bool is_pushed(const hd_words *words)
@@ -407,7 +400,7 @@ static hd_status meet(hd_device *device, const hd_step *steps, int n,
                       bool deferred, hd_diag *diag, hd_party *party)
 {
     for (int i = 0; i < n; i++) {
-        if (hd_cuda_defers(&steps[i]) == deferred &&
+        if (hd_step_defers(&steps[i]) == deferred &&
             !hd_cuda_by_nccl(device, &steps[i]))
             HD_TRY(hd_meet(device, &device->binding, &steps[i], diag,
                            note_meeting, party));
@@ -448,7 +441,7 @@ static bool touches(const hd_step *step, const stretch *s)
 // Whether what the step receives may be written from the start of the run on.
 static bool is_early(const hd_device *device, const hd_step *step)
 {
-    const hd_cuda_buffer *buffer = &device->buffer[step->span[0].buffer->id];
+    const hd_root *buffer = &device->buffer[step->span[0].buffer->id];
     stretch s = stretch_of(&step->span[0]);
 
     switch (step->op->code) {
@@ -514,7 +507,7 @@ static hd_status copy_own(hd_words *words, const hd_step *step)
     bool own = false;
     hd_piece to, from;
 
-    if (alone && hd_cuda_is_reduction(step)) {
+    if (alone && hd_step_reduces(step)) {
         to = hd_piece_of(&step->span[0], -1);
         from = hd_piece_of(&step->span[1], -1);
         own = !hd_pieces_overlap(to, from);
@@ -538,7 +531,7 @@ static hd_status plan_party(hd_device *device, const hd_step *steps, int n,
     count_bytes(device, party);
     HD_TRY(say_ready(&words, party));
     for (int i = 0; i < n; i++) {
-        if (hd_cuda_defers(&steps[i]) == deferred &&
+        if (hd_step_defers(&steps[i]) == deferred &&
             !hd_cuda_by_nccl(device, &steps[i]))
             HD_TRY(copy_own(&words, &steps[i]));
     }

@@ -4,7 +4,6 @@
 // device is at rest. It needs a stream that never waits, memory that is pinned
 // beforehand, and no kernel.
 #include <pthread.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +13,7 @@
 #include "runtime/cuda_nccl.h"
 #include "runtime/cuda_peers.h"
 #include "runtime/cuda_plan.h"
+#include "runtime/failure.h"
 
 #define MILLISECOND INT64_C(1000000)
 #define REST (2000 * MILLISECOND) // that a released device has to come to rest
@@ -22,26 +22,17 @@
 #define NAMED 8                   // ranks, of which one is waited for
 #define UNTOLD "NCCL does not tell in a graph what it waits for"
 
-#define NOTES 4096 // bytes of who waits for whom
-
 struct hd_cuda_watch {
     pthread_t thread;
     hd_bell bell;
     atomic_bool closing;
-    atomic_bool failed;   // written once, under the lock
-    atomic_bool rested;   // the failed device does nothing any more
-    pthread_mutex_t lock; // guards what the first failure said
-    hd_status status;
-    char text[HD_GROUP_TEXT];
-    char notes[NOTES]; // lines: who waits for whom
+    atomic_bool rested; // the failed device does nothing any more
+    hd_failure failure;
 };
 
-// Stored ahead of a ring of the bell, as is `closing`: whoever has armed it and
-// sees neither is woken. That takes one order of all, memory_order_seq_cst.
 bool hd_cuda_has_failed(const hd_device *device)
 {
-    return device->watch != NULL &&
-           atomic_load_explicit(&device->watch->failed, memory_order_seq_cst);
+    return device->watch != NULL && hd_failure_is_set(&device->watch->failure);
 }
 
 static void nap(int64_t ns)
@@ -54,19 +45,8 @@ static void nap(int64_t ns)
 void hd_cuda_fail(hd_device *device, hd_status status, const char *text,
                   const char *notes)
 {
-    bool first;
+    bool first = hd_failure_set(&device->watch->failure, status, text, notes);
 
-    pthread_mutex_lock(&device->watch->lock);
-    first = !atomic_load_explicit(&device->watch->failed, memory_order_relaxed);
-    if (first) {
-        device->watch->status = status;
-        snprintf(device->watch->text, sizeof(device->watch->text), "%s", text);
-        snprintf(device->watch->notes, sizeof(device->watch->notes), "%s",
-                 notes);
-        atomic_store_explicit(&device->watch->failed, true,
-                              memory_order_seq_cst);
-    }
-    pthread_mutex_unlock(&device->watch->lock);
     hd_bell_wake(&device->watch->bell);
     if (first)
         hd_group_fail(device->binding.group, text);
@@ -77,8 +57,6 @@ void hd_cuda_fail(hd_device *device, hd_status status, const char *text,
 hd_status hd_cuda_report(hd_device *device, hd_diag *diag)
 {
     int64_t deadline = hd_clock() + REST + 1000 * MILLISECOND;
-    hd_status status;
-    char *line;
 
     if (!hd_cuda_has_failed(device))
         return HD_OK;
@@ -88,17 +66,7 @@ hd_status hd_cuda_report(hd_device *device, hd_diag *diag)
         !atomic_load_explicit(&device->watch->rested, memory_order_acquire) &&
         hd_clock() < deadline)
         nap(MILLISECOND);
-    pthread_mutex_lock(&device->watch->lock);
-    status = hd_fail(diag, device->watch->status, "%s", device->watch->text);
-    line = device->watch->notes;
-    while (*line != '\0') {
-        size_t length = strcspn(line, "\n");
-
-        hd_note(diag, (hd_loc){0}, "%.*s", (int)length, line);
-        line += length + (line[length] == '\n');
-    }
-    pthread_mutex_unlock(&device->watch->lock);
-    return status;
+    return hd_failure_tell(&device->watch->failure, diag);
 }
 
 // What the device itself reports ends the session for all ranks.
@@ -136,28 +104,6 @@ hd_status hd_cuda_await(hd_device *device, hd_cu_event event, hd_diag *diag)
 
 // ---------------------------------------------------------- what it shows
 
-typedef struct hd_line {
-    char *at;
-    size_t room;
-} hd_line;
-
-static void put(hd_line *line, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
-
-static void put(hd_line *line, const char *format, ...)
-{
-    va_list arguments;
-    int n;
-
-    va_start(arguments, format);
-    n = vsnprintf(line->at, line->room, format, arguments);
-    va_end(arguments);
-    if (n < 0 || (size_t)n >= line->room)
-        n = line->room > 0 ? (int)line->room - 1 : 0;
-    line->at += n;
-    line->room -= (size_t)n;
-}
-
 // NCCL does not tell which of them.
 static void put_peers(hd_line *line, const hd_device *device,
                       const hd_cuda_wait *wait)
@@ -170,40 +116,31 @@ static void put_peers(hd_line *line, const hd_device *device,
         if (!hd_cuda_waits_for(device, wait, i))
             continue;
         n++;
-        put(line, "%s%d", n == 1 ? "" : n == all ? " or " : ", ", i);
+        hd_line_put(line, "%s%d", n == 1 ? "" : n == all ? " or " : ", ", i);
     }
     if (n < all)
-        put(line, " or %d more", all - n);
+        hd_line_put(line, " or %d more", all - n);
 }
 
 static void put_step(hd_line *line, const hd_device *device,
                      const hd_cuda_wait *wait)
 {
     const hd_step *step = wait->step;
-    const hd_source *source = &device->binding.module->source;
 
     while (wait->peer < 0 && !hd_cuda_by_nccl(device, step))
         step++; // of a group that goes by NCCL in part
-    put(line, "%s", hd_op_info_get(step->op->code)->text);
-    if (step->op->loc.line > 0 && source->name != NULL)
-        put(line, " at %s:%u:%u", source->name, step->op->loc.line,
-            step->op->loc.column);
-    put(line, " (step %lld, ", (long long)step->index);
-    if (wait->stream == 0)
-        put(line, "the caller's stream");
-    else if (wait->stream == hd_cuda_helper(device))
-        put(line, "the sends' helper");
-    else
-        put(line, "stream %d", wait->stream - 1);
-    put(line, "%s)", wait->peer < 0 ? ", by NCCL" : "");
+    hd_line_put_step(line, device->binding.module, step->op->code,
+                     step->op->loc.line, step->op->loc.column, step->index,
+                     wait->stream, hd_cuda_helper(device));
+    hd_line_put(line, "%s)", wait->peer < 0 ? ", by NCCL" : "");
 }
 
 static void put_wait(hd_line *line, const hd_device *device,
                      const hd_cuda_wait *wait)
 {
-    put(line, "rank %d waits for rank ", device->rank);
+    hd_line_put(line, "rank %d waits for rank ", device->rank);
     put_peers(line, device, wait);
-    put(line, ": ");
+    hd_line_put(line, ": ");
     put_step(line, device, wait);
 }
 
@@ -304,7 +241,7 @@ static const hd_cuda_wait *list_missing(hd_device *device, uint64_t run,
         if (first == NULL)
             first = wait;
         put_wait(lines, device, wait);
-        put(lines, "\n");
+        hd_line_put(lines, "\n");
     }
     return first;
 }
@@ -333,11 +270,11 @@ static void fail_late(hd_device *device, const hd_cuda_wait *wait,
     hd_line line = {text, sizeof(text)};
 
     if (untold != NULL) {
-        put(lines, UNTOLD "; the first of it is ");
+        hd_line_put(lines, UNTOLD "; the first of it is ");
         put_step(lines, device, untold);
     }
     put_wait(&line, device, wait);
-    put(&line, " for %.1f s", device->binding.timeout);
+    hd_line_put(&line, " for %.1f s", device->binding.timeout);
     hd_cuda_fail(device, HD_TIMEOUT, text, notes);
 }
 
@@ -364,8 +301,9 @@ static void fail_untold(hd_device *device, const hd_cuda_wait *first,
             leaver = find_leaver(device, &device->plan->wait[i]);
     }
     if (leaver >= 0)
-        put(&line, "rank %d has left the group; ", leaver);
-    put(&line,
+        hd_line_put(&line, "rank %d has left the group; ", leaver);
+    hd_line_put(
+        &line,
         "run %llu of rank %d has not ended for %.1f s: it waits at or after ",
         (unsigned long long)run, device->rank, device->binding.timeout);
     put_step(&line, device, first);
@@ -408,7 +346,8 @@ static void fail_forsaken(hd_device *device, const hd_cuda_wait *wait)
     char text[HD_GROUP_TEXT] = "";
     hd_line line = {text, sizeof(text)};
 
-    put(&line, "rank %d has left the group; ", find_leaver(device, wait));
+    hd_line_put(&line, "rank %d has left the group; ",
+                find_leaver(device, wait));
     put_wait(&line, device, wait);
     hd_cuda_fail(device, HD_PEER, text, "");
 }
@@ -418,7 +357,7 @@ static void fail_forsaken(hd_device *device, const hd_cuda_wait *wait)
 static void look(hd_device *device, hd_progress *progress)
 {
     uint64_t run = hd_cuda_run_in_flight(device), hash;
-    char notes[NOTES] = "";
+    char notes[HD_FAILURE_NOTES] = "";
     hd_line lines = {notes, sizeof(notes)};
     const hd_cuda_wait *untold = find_untold(device);
     const hd_cuda_wait *missing, *forsaken;
@@ -502,12 +441,12 @@ hd_status hd_cuda_watch_start(hd_device *device, hd_diag *diag)
         free(watch);
         return hd_fail(diag, HD_NO_MEMORY, "no memory for a bell");
     }
-    pthread_mutex_init(&watch->lock, NULL);
+    pthread_mutex_init(&watch->failure.lock, NULL);
     device->watch = watch;
     if (pthread_create(&watch->thread, NULL, watch_device, device) != 0) {
         hd_group_remove_bell(device->binding.group, &watch->bell);
         device->watch = NULL;
-        pthread_mutex_destroy(&watch->lock);
+        pthread_mutex_destroy(&watch->failure.lock);
         free(watch);
         return hd_system_error(diag, "no thread to watch the device");
     }
@@ -524,5 +463,5 @@ void hd_cuda_watch_stop(hd_device *device)
     hd_bell_wake(&watch->bell);
     pthread_join(watch->thread, NULL);
     hd_group_remove_bell(device->binding.group, &watch->bell);
-    pthread_mutex_destroy(&watch->lock);
+    pthread_mutex_destroy(&watch->failure.lock);
 }

@@ -5,6 +5,8 @@
 //   reduce_scatter, all_reduce          each rank reads its peers' operands
 #include "runtime/meeting.h"
 
+#include <stdlib.h>
+
 #include "base/diag.h"
 #include "runtime/group.h"
 
@@ -272,8 +274,8 @@ hd_status hd_pair_compare(const hd_binding *binding, int peer,
 }
 
 hd_status hd_meeting_compare(int rank, const hd_step *step,
-                             const hd_meeting *meeting, const hd_other *other,
-                             hd_diag *diag)
+                             const hd_meeting *meeting, const hd_offer *other,
+                             uint64_t window, hd_diag *diag)
 {
     const char *op = hd_op_info_get(step->op->code)->text;
 
@@ -285,13 +287,72 @@ hd_status hd_meeting_compare(int rank, const hd_step *step,
                        meeting->peer);
     if (meeting->side == HD_SIDE_OFFER)
         return HD_OK;
-    if (other->bytes != meeting->bytes || other->offset > other->window ||
-        other->bytes > other->window - other->offset)
+    if (other->bytes != meeting->bytes || other->offset > window ||
+        other->bytes > window - other->offset)
         return hd_fail(diag, HD_INVALID,
                        "'%s' of rank %d (step %lld, line %u) moves %zu bytes, "
                        "rank %d %llu",
                        op, rank, (long long)step->index, step->op->loc.line,
                        meeting->bytes, meeting->peer,
                        (unsigned long long)other->bytes);
+    return HD_OK;
+}
+
+hd_status hd_pair_check(const hd_pair *pair, int peer, uint64_t slots,
+                        uint64_t bytes, uint64_t head, hd_diag *diag)
+{
+    if (slots >= head && slots <= bytes && slots % HD_SLOT_BYTES == 0 &&
+        (bytes - slots) / HD_SLOT_BYTES >= hd_pair_slots(pair))
+        return HD_OK;
+    return hd_fail(diag, HD_PEER, "the window of rank %d makes no sense", peer);
+}
+
+// ------------------------------------------------------------- memory
+
+hd_status hd_roots_list(const hd_module *module, hd_diag *diag, hd_root **out,
+                        int *narguments)
+{
+    hd_root *roots = calloc((size_t)module->nbuffers + 1, sizeof(*roots));
+
+    if (roots == NULL)
+        return hd_fail(diag, HD_NO_MEMORY, "no memory for %d buffers",
+                       module->nbuffers);
+    *out = roots;
+    for (hd_buffer *b = module->buffers; b != NULL; b = b->next) {
+        hd_root *root = &roots[b->id];
+
+        root->buffer = b;
+        root->argument = b->role != HD_TEMP ? (*narguments)++ : -1;
+        if (b->of == NULL)
+            root->bytes = (size_t)hd_type_local_elements(&b->type) *
+                          hd_dtype_size(b->type.dtype);
+        else if (b->role != HD_TEMP)
+            return hd_fail(diag, HD_UNSUPPORTED,
+                           "argument %%%s may not rename %%%s", b->name,
+                           b->of->name);
+        // To share a second name of some bytes is to share them.
+        if (b->shared)
+            roots[hd_buffer_root(b)->id].shared = true;
+    }
+    return HD_OK;
+}
+
+hd_status hd_offer_fill(const hd_root *roots, const hd_step *step,
+                        const hd_meeting *meeting, hd_diag *diag, hd_offer *out)
+{
+    const hd_root *root = &roots[meeting->place.buffer];
+
+    out->kind = meeting->kind;
+    if (meeting->side != HD_SIDE_OFFER)
+        return HD_OK;
+    if (!root->shared)
+        return hd_fail(diag, HD_INVALID,
+                       "%%%s must be shared: rank %d touches it in '%s' (line "
+                       "%u)",
+                       root->buffer->name, meeting->peer,
+                       hd_op_info_get(step->op->code)->text,
+                       step->op->loc.line);
+    out->offset = root->offset + meeting->place.offset;
+    out->bytes = meeting->bytes;
     return HD_OK;
 }

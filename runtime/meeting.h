@@ -11,6 +11,30 @@
 
 HD_BEGIN_DECLS
 
+// A buffer on one rank, by id.
+typedef struct hd_root {
+    const hd_buffer *buffer; // borrowed
+    bool shared;             // it, or another name of its bytes
+    size_t bytes;            // 0 for another name
+    size_t offset;           // where the driver has put it
+    int argument;            // its position, -1 for a temp
+} hd_root;
+
+hd_status hd_roots_list(const hd_module *module, hd_diag *diag, hd_root **out,
+                        int *narguments);
+
+// A send that does not hold up its stream.
+static inline bool hd_step_defers(const hd_step *step)
+{
+    return hd_op_key(step->op, HD_KEY_DONE) != NULL;
+}
+
+static inline bool hd_step_reduces(const hd_step *step)
+{
+    return step->op->code == HD_OP_REDUCE_SCATTER ||
+           step->op->code == HD_OP_ALL_REDUCE;
+}
+
 // A stretch of a buffer. Its address is settled by the run.
 typedef struct hd_stretch {
     int buffer; // id of the root
@@ -60,17 +84,23 @@ hd_status hd_meet(hd_device *device, const hd_binding *binding,
                   const hd_step *step, hd_diag *diag, hd_meeting_fn *fn,
                   void *context);
 
-// What the other side of a meeting says of itself.
-typedef struct hd_other {
-    uint64_t kind;
-    uint64_t offset, bytes; // what it offers, in its window
-    uint64_t window;        // bytes of that
-} hd_other;
+// What one side of a meeting says of itself in its slot.
+typedef struct hd_offer {
+    uint64_t offset; // in its window: what the peer may touch
+    uint64_t bytes;  // likewise; 0 for nothing
+    uint64_t kind;   // what this side does, for the peer to compare
+} hd_offer;
 
-// HD_INVALID unless both do the same, and what is offered fits.
+// Ours, of a buffer that lies in the window.
+hd_status hd_offer_fill(const hd_root *roots, const hd_step *step,
+                        const hd_meeting *meeting, hd_diag *diag,
+                        hd_offer *out);
+
+// HD_INVALID unless both do the same, and what is offered fits into the other's
+// window of so many bytes.
 hd_status hd_meeting_compare(int rank, const hd_step *step,
-                             const hd_meeting *meeting, const hd_other *other,
-                             hd_diag *diag);
+                             const hd_meeting *meeting, const hd_offer *other,
+                             uint64_t window, hd_diag *diag);
 
 // Copies of this rank's own piece in a collective; false if it has none.
 bool hd_meet_own(const hd_binding *binding, const hd_step *step, hd_piece *to,
@@ -87,10 +117,14 @@ void hd_pair_count(const hd_binding *binding, const hd_step *step,
                    hd_pair *pairs);
 uint64_t hd_pair_slots(const hd_pair *pair);
 uint64_t hd_pair_slot(const hd_pair *pair, const hd_meeting *meeting);
-// HD_INVALID unless the peer counted the same.
+// HD_INVALID unless the peer counted the same; HD_PEER unless its slots lie in
+// its window of `bytes`, from `slots` on, behind the first `head` bytes.
 hd_status hd_pair_compare(const hd_binding *binding, int peer,
                           const hd_pair *mine, const hd_pair *theirs,
                           hd_diag *diag);
+hd_status hd_pair_check(const hd_pair *pair, int peer, uint64_t slots,
+                        uint64_t bytes, uint64_t head, hd_diag *diag);
+#define HD_SLOT_BYTES 64 // of each driver's
 
 HD_END_DECLS
 

@@ -1,0 +1,73 @@
+#include "runtime/failure.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/diag.h"
+
+void hd_line_put(hd_line *line, const char *format, ...)
+{
+    va_list arguments;
+    int n;
+
+    va_start(arguments, format);
+    n = vsnprintf(line->at, line->room, format, arguments);
+    va_end(arguments);
+    if (n < 0 || (size_t)n >= line->room)
+        n = line->room > 0 ? (int)line->room - 1 : 0;
+    line->at += n;
+    line->room -= (size_t)n;
+}
+
+void hd_line_put_step(hd_line *line, const hd_module *module, hd_opcode code,
+                      unsigned at_line, unsigned at_column, int64_t step,
+                      int stream, int helper)
+{
+    hd_line_put(line, "%s", hd_op_info_get(code)->text);
+    if (at_line > 0 && module->source.name != NULL)
+        hd_line_put(line, " at %s:%u:%u", module->source.name, at_line,
+                    at_column);
+    hd_line_put(line, " (step %lld, ", (long long)step);
+    if (stream == 0)
+        hd_line_put(line, "the caller's stream");
+    else if (stream == helper)
+        hd_line_put(line, "the sends' helper");
+    else
+        hd_line_put(line, "stream %d", stream - 1);
+}
+
+bool hd_failure_set(hd_failure *failure, hd_status status, const char *text,
+                    const char *notes)
+{
+    bool first;
+
+    pthread_mutex_lock(&failure->lock);
+    first = !atomic_load_explicit(&failure->failed, memory_order_relaxed);
+    if (first) {
+        failure->status = status;
+        snprintf(failure->text, sizeof(failure->text), "%s", text);
+        snprintf(failure->notes, sizeof(failure->notes), "%s", notes);
+        atomic_store_explicit(&failure->failed, true, memory_order_seq_cst);
+    }
+    pthread_mutex_unlock(&failure->lock);
+    return first;
+}
+
+hd_status hd_failure_tell(hd_failure *failure, hd_diag *diag)
+{
+    hd_status status;
+    const char *line;
+
+    pthread_mutex_lock(&failure->lock);
+    status = hd_fail(diag, failure->status, "%s", failure->text);
+    line = failure->notes;
+    while (*line != '\0') {
+        size_t length = strcspn(line, "\n");
+
+        hd_note(diag, (hd_loc){0}, "%.*s", (int)length, line);
+        line += length + (line[length] == '\n');
+    }
+    pthread_mutex_unlock(&failure->lock);
+    return status;
+}
