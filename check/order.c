@@ -12,6 +12,7 @@
 typedef struct pass {
     const hd_graph *graph;
     const hd_watch *watch;
+    int runs;
     int64_t nsteps; // of one run
     size_t bytes;   // of a clock
     int32_t *now;   // owned, by stream
@@ -132,18 +133,10 @@ static void end_run(const pass *p)
 
 static void visit_runs(pass *p)
 {
-    const hd_node *node = &p->graph->node[p->graph->first[p->watch->rank]];
-
-    for (int64_t run = 0; run < 2; run++) {
-        int64_t i = 0;
-
-        while (i < p->nsteps) {
-            int64_t n = 1;
-
-            while (i + n < p->nsteps && node[i + n].head == (int32_t)i)
-                n++;
+    for (int64_t run = 0; run < p->runs; run++) {
+        for (int64_t i = 0, n; i < p->nsteps; i += n) {
+            n = hd_graph_together(p->graph, p->watch->rank, i);
             visit_group(p, run * p->nsteps + i, n);
-            i += n;
         }
         if (run == 0)
             end_run(p);
@@ -174,15 +167,16 @@ static hd_status allocate(pass *p, hd_diag *diag)
     HD_TRY(hd_clear_array(w, sizeof *p->fork, diag, (void **)&p->fork));
     HD_TRY(hd_clear_array(p->nsteps, sizeof *p->slot, diag, (void **)&p->slot));
     number_slots(p);
-    return hd_clear_array(2 * p->nslots * w, sizeof *p->kept, diag,
+    return hd_clear_array(p->runs * p->nslots * w, sizeof *p->kept, diag,
                           (void **)&p->kept);
 }
 
-hd_status hd_order_each(const hd_graph *graph, const hd_watch *watch,
+hd_status hd_order_each(const hd_graph *graph, int runs, const hd_watch *watch,
                         hd_diag *diag)
 {
     pass p = {.graph = graph,
               .watch = watch,
+              .runs = runs,
               .nsteps = hd_graph_steps(graph, watch->rank),
               .bytes = sizeof(int32_t) * (size_t)graph->nstreams};
     hd_status status = allocate(&p, diag);

@@ -57,10 +57,10 @@ typedef struct hd_watch {
 // steps. Returns how many.
 int64_t hd_order_number_loose(const hd_graph *graph, int rank, int32_t *out);
 
-// Visits the steps of both runs in issue order, with what this rank alone
-// decides: peers are not asked, so what is ordered by way of them is not
-// seen.
-hd_status hd_order_each(const hd_graph *graph, const hd_watch *watch,
+// Visits the steps of one run or two in issue order, and HD_RUN_END, with what
+// this rank alone decides: peers are not asked, so what is ordered by way of
+// them is not seen. A wait is visited with what its stream knew before it.
+hd_status hd_order_each(const hd_graph *graph, int runs, const hd_watch *watch,
                         hd_diag *diag);
 
 HD_END_DECLS

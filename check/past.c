@@ -477,7 +477,7 @@ hd_status hd_past_each(hd_past *past, const hd_watch *watch)
     forget(p);
     p->watch = watch;
     HD_TRY(allocate_rank(p));
-    HD_TRY(hd_order_each(p->graph, &own, p->diag));
+    HD_TRY(hd_order_each(p->graph, 2, &own, p->diag));
     sort_steps(p);
     for (int64_t i = 0; i < n; i++) {
         int64_t step = (p->order[i] & 0xffffffff) - 1;

@@ -789,7 +789,7 @@ static hd_status visit_rank(scan *s, phase phase, bool global)
         status = visit_all(s, &watch);
     if (status == HD_UNSUPPORTED) {
         begin_phase(s, phase, false);
-        status = hd_order_each(s->graph, &watch, s->diag);
+        status = hd_order_each(s->graph, 2, &watch, s->diag);
     }
     HD_TRY(status);
     put_pairs(s);

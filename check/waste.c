@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/array.h"
+#include "check/order.h"
 #include "steps/cells.h"
 
 // What a step leaves, as far as the rank has come.
@@ -39,10 +40,7 @@ typedef struct scan {
     int64_t nseen, room;
     left *left;      // owned, by step
     int32_t *writer; // owned, by cell: the last one's number + 1; 0 is none
-    int64_t *clock;  // owned, by stream and stream: steps that it knows of
-    int64_t *told;   // owned: clocks of records, one after the other
-    int64_t *record; // owned, by step: where in `told`, -1
-    int64_t told_room, steps_room, left_room;
+    int64_t left_room;
     int rank;
     int64_t step;
     const hd_node *node;
@@ -78,7 +76,7 @@ static seen *seen_of(const scan *s, const hd_op *op)
     return bsearch(&key, s->seen, (size_t)s->nseen, sizeof key, compare_seen);
 }
 
-static void use(scan *s, const hd_op *op)
+static void use(const scan *s, const hd_op *op)
 {
     seen_of(s, op)->useful = true;
 }
@@ -128,34 +126,11 @@ static void read_arguments(scan *s)
 
 // --------------------------------------------------------------------- order
 
-static int64_t *clock_of(const scan *s, int stream)
-{
-    return &s->clock[(int64_t)stream * s->graph->nstreams];
-}
-
-static void learn(const scan *s, int64_t *clock, const int64_t *other)
-{
-    for (int i = 0; i < s->graph->nstreams; i++)
-        clock[i] = other[i] > clock[i] ? other[i] : clock[i];
-}
-
-static hd_status note_record(scan *s, int64_t *nrecords)
-{
-    int n = s->graph->nstreams;
-
-    HD_TRY(hd_grow((void **)&s->told, &s->told_room, (*nrecords + 1) * n,
-                   sizeof *s->told, s->diag));
-    memcpy(&s->told[*nrecords * n], clock_of(s, s->node->stream),
-           sizeof *s->told * (size_t)n);
-    s->record[s->step] = (*nrecords)++ * n;
-    return HD_OK;
-}
-
-// A wait for a send is for its end, which no stream knows of.
-static void take_wait(scan *s)
+// It is of use if its stream's clock does not know of the record; of the end of
+// a send no stream knows.
+static void take_wait(const scan *s, const int32_t *clock)
 {
     const hd_node *record;
-    int64_t *clock = clock_of(s, s->node->stream);
 
     if (s->node->link < 0) {
         use(s, s->node->op); // the caller's
@@ -163,26 +138,8 @@ static void take_wait(scan *s)
     }
     record = hd_graph_node(s->graph, s->rank, s->node->link);
     use(s, record->op);
-    if (s->record[s->node->link] < 0 || clock[record->stream] <= record->place)
+    if (record->kind == HD_NODE_SEND || clock[record->stream] <= record->place)
         use(s, s->node->op);
-    if (s->record[s->node->link] >= 0)
-        learn(s, clock, &s->told[s->record[s->node->link]]);
-}
-
-static hd_status visit_order(scan *s, int64_t *nrecords)
-{
-    int n = s->graph->nstreams;
-    int64_t *clock = clock_of(s, s->node->stream);
-
-    s->record[s->step] = -1;
-    if (s->node->kind == HD_NODE_WAIT)
-        take_wait(s);
-    for (int i = 1; i < n && s->node->kind == HD_NODE_FORK; i++)
-        learn(s, clock_of(s, i), clock);
-    for (int i = 1; i < n && s->node->kind == HD_NODE_JOIN; i++)
-        learn(s, clock, clock_of(s, i));
-    clock[s->node->stream] = s->node->place + 1;
-    return s->node->op->code == HD_OP_RECORD ? note_record(s, nrecords) : HD_OK;
 }
 
 // --------------------------------------------------------------------- steps
@@ -221,17 +178,22 @@ static bool is_told_of(const hd_op *op)
     return op->noutputs > 0 && !is_acknowledgement(op);
 }
 
-static hd_status visit_step(scan *s, int64_t *nrecords)
+static void visit_step(void *context, int64_t step, const int32_t *clock)
 {
+    scan *s = context;
     seen *seen;
 
-    s->node = hd_graph_node(s->graph, s->rank, s->step);
+    if (step == HD_RUN_END)
+        return;
+    s->step = step;
+    s->node = hd_graph_node(s->graph, s->rank, step);
     seen = seen_of(s, s->node->op);
     seen->issued = true;
     if (!is_told_of(s->node->op))
         use(s, s->node->op);
     visit_parts(s);
-    return visit_order(s, nrecords);
+    if (s->node->kind == HD_NODE_WAIT)
+        take_wait(s, clock);
 }
 
 // All ranks issue a collective, so on some it may be of no use.
@@ -270,18 +232,14 @@ static void settle(const scan *s, int64_t n)
 
 static hd_status visit_rank(scan *s)
 {
-    int64_t n = hd_graph_steps(s->graph, s->rank), nrecords = 0;
-    int64_t clocks = (int64_t)s->graph->nstreams * s->graph->nstreams;
+    int64_t n = hd_graph_steps(s->graph, s->rank);
+    hd_watch watch = {.rank = s->rank, .fn = visit_step, .context = s};
 
     memset(s->writer, 0, sizeof *s->writer * (size_t)s->cells.ncells);
-    memset(s->clock, 0, sizeof *s->clock * (size_t)clocks);
-    HD_TRY(hd_grow((void **)&s->record, &s->steps_room, n + 1,
-                   sizeof *s->record, s->diag));
     HD_TRY(hd_grow((void **)&s->left, &s->left_room, n + 1, sizeof *s->left,
                    s->diag));
     memset(s->left, 0, sizeof *s->left * (size_t)n);
-    for (s->step = 0; s->step < n; s->step++)
-        HD_TRY(visit_step(s, &nrecords));
+    HD_TRY(hd_order_each(s->graph, 1, &watch, s->diag));
     read_arguments(s);
     settle(s, n);
     return HD_OK;
@@ -343,8 +301,6 @@ static hd_status look(scan *s)
     HD_TRY(hd_cells_create(g, s->diag, &s->cells));
     HD_TRY(hd_clear_array(s->cells.ncells, sizeof *s->writer, s->diag,
                           (void **)&s->writer));
-    HD_TRY(hd_clear_array((int64_t)g->nstreams * g->nstreams, sizeof *s->clock,
-                          s->diag, (void **)&s->clock));
     for (; s->rank < g->nranks; s->rank++)
         HD_TRY(visit_rank(s));
     if (s->nseen > 0)
@@ -367,9 +323,6 @@ hd_status hd_waste_check(const hd_graph *graph, hd_diag *diag)
     hd_cells_free(&s.cells);
     free(s.seen);
     free(s.writer);
-    free(s.clock);
-    free(s.told);
-    free(s.record);
     free(s.left);
     return status;
 }

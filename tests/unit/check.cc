@@ -317,7 +317,7 @@ TEST(Order, PeersAreAskedOnlyWhereSomeoneLearns)
     int64_t visits = 0;
 
     EXPECT_EQ(hd_order_number_loose(&g.graph, 0, loose.data()), 0);
-    ASSERT_EQ(hd_order_each(&g.graph, &watch, nullptr), HD_OK);
+    ASSERT_EQ(hd_order_each(&g.graph, 2, &watch, nullptr), HD_OK);
     ASSERT_EQ(hd_past_create(&g.graph, &visits, nullptr, &past), HD_OK);
     watch.context = &global;
     global.past = &past;
@@ -353,6 +353,30 @@ TEST(Order, AJoinLearnsWhatItsStreamsKnewWhenTheyPassedIt)
 
     EXPECT_EQ(hd_check(p.module, p.diag), HD_INVALID);
     EXPECT_NE(p.Said().find("HD0801"), std::string::npos) << p.Said();
+}
+
+TEST(Waste, WhoWaitsForASendKnowsWhatWasRecordedAheadOfIt)
+{
+    // Stream 0 records %r ahead of the send: what has seen the send end has
+    // seen the record, unless the two stand the other way round.
+    for (bool ahead : {true, false}) {
+        std::string send = "send %a to 1 - tp done %e ",
+                    record = "%r = record ";
+        Program p("host program p mesh tp=2 streams 2 in %a : f32[4] "
+                  "out %y : f32[4] temp %t : f32[4] temp %r : event[] "
+                  "temp %e : event[] temp %g : f32[4] shared {\n"
+                  "fork on stream 0 { %t = copy %a " +
+                  (ahead ? record + send : send + record) +
+                  "%g = recv from 1 - tp }\n"
+                  "on stream 1 { wait %e\nwait %r\n%y = copy %t }\n"
+                  "join %y = add %y, %g }");
+
+        EXPECT_EQ(hd_check(p.module, p.diag), HD_OK) << p.Said();
+        EXPECT_EQ(p.Said().find("test.hd:5:1: warning[HD0813]") !=
+                      std::string::npos,
+                  ahead)
+            << p.Said();
+    }
 }
 
 // Every rank's stream 1 reads what stream 0 has written once the next rank has
