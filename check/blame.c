@@ -1133,9 +1133,30 @@ static bool is_no_sum(const hd_op *op)
     case HD_MAP_NONE:
         return hd_op_fold(op) != HD_FOLD_NONE && !is_sum(op);
     case HD_MAP_ADD:
+    case HD_MAP_SUB:
+    case HD_MAP_NEG:
     case HD_MAP_MUL:
+    case HD_MAP_DIV:
     case HD_MAP_SCALE:
+    case HD_MAP_SELECT:
+    case HD_MAP_RELU_GRAD:
+    case HD_MAP_GELU_GRAD:
+    case HD_MAP_SILU_GRAD:
         return false;
+    case HD_MAP_LT:
+    case HD_MAP_LE:
+    case HD_MAP_GT:
+    case HD_MAP_GE:
+    case HD_MAP_EQ:
+    case HD_MAP_NE:
+    case HD_MAP_FILL:
+    case HD_MAP_ABS:
+    case HD_MAP_EXP:
+    case HD_MAP_LOG:
+    case HD_MAP_SQRT:
+    case HD_MAP_RSQRT:
+    case HD_MAP_TANH:
+    case HD_MAP_SIGMOID:
     case HD_MAP_RELU:
     case HD_MAP_GELU:
     case HD_MAP_SILU:

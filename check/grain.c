@@ -5,8 +5,10 @@
 #include "check/grain.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/array.h"
+#include "ir/space.h"
 
 // The dimensions of a view that it keeps, as numbers of `class`.
 typedef struct shape {
@@ -154,66 +156,33 @@ static hd_status align(builder *b, const shape *x, const shape *y)
 
 // -------------------------------------------------------------------- steps
 
-static void pair_matmul(const builder *b, const hd_op *op, const shape *s)
-{
-    const shape *out = &s[0], *a = &s[1], *w = &s[2];
-    bool ta = hd_op_key(op, HD_KEY_TA) != NULL;
-    bool tb = hd_op_key(op, HD_KEY_TB) != NULL;
-    int nbatch = w->ndims - 2;
-    bool crossed = nbatch > 0 && out->ndims == a->ndims + nbatch;
-    int first = crossed ? 0 : nbatch; // of a's rows
-
-    join(b, a->dim[a->ndims - (ta ? 2 : 1)], w->dim[w->ndims - (tb ? 1 : 2)]);
-    join(b, out->dim[out->ndims - 1], w->dim[w->ndims - (tb ? 2 : 1)]);
-    for (int i = 0; i < nbatch; i++) {
-        join(b, out->dim[i], w->dim[i]);
-        if (!crossed)
-            join(b, a->dim[i], w->dim[i]);
-    }
-    if (ta)
-        join(b, out->dim[out->ndims - 2], a->dim[a->ndims - 1]);
-    for (int i = first; i < a->ndims - 1 && !ta; i++)
-        join(b, out->dim[nbatch - first + i], a->dim[i]);
-    for (int i = 3; i < op->noutputs + op->ninputs + op->nkeys; i++)
-        join_last(b, &s[i], out); // bias and aux, if they are there
-}
-
-static int dim_of(const hd_module *module, const hd_op *op, hd_key_code code,
-                  int fallback)
-{
-    const hd_key *key = hd_op_key(op, code);
-
-    return key == NULL ? fallback : (int)hd_expr_value(module, key->expr);
-}
-
+// Dimensions that lie along the same one of what the op iterates over have
+// their indices in common.
 static void pair_dims(const builder *b, const hd_module *module,
                       const hd_op *op, const shape *s, int n)
 {
-    int i, j;
-    shape rest;
+    hd_shape view[HD_MAX_VIEWS];
+    int8_t dim[2];
+    hd_space space;
 
-    switch (hd_op_family(op)) {
-    case HD_FAMILY_PRODUCT:
-        pair_matmul(b, op, s);
-        return;
-    case HD_FAMILY_TRANSPOSE:
-        i = dim_of(module, op, HD_KEY_DIM0, s->ndims - 2);
-        j = dim_of(module, op, HD_KEY_DIM1, s->ndims - 1);
-        for (int d = 0; d < s->ndims; d++)
-            join(b, s[0].dim[d], s[1].dim[d == i ? j : d == j ? i : d]);
-        return;
-    case HD_FAMILY_COPY:
-    case HD_FAMILY_MAP:
-    case HD_FAMILY_FOLD:
-        i = dim_of(module, op, HD_KEY_DIM, -1);
-        rest = without(&s[1], i);
-        join_last(b, &s[0], &rest);
-        for (int k = 2; k < n; k++)
-            join_last(b, &s[k], &s[0]);
-        return;
-    case HD_FAMILY_MOVE:
-    case HD_FAMILY_SYNC:
-        return;
+    for (int i = 0; i < n; i++) {
+        view[i].ndims = s[i].ndims;
+        memcpy(view[i].extent, s[i].extent, sizeof view[i].extent);
+    }
+    hd_space_dims(module, op, s[0].ndims, dim);
+    hd_space_of(op, view, dim, &space);
+    for (int d = 0; d < space.ndims; d++) {
+        int32_t first = -1;
+
+        for (int i = 0; i < n; i++) {
+            int own = space.dim[i][d];
+
+            if (own == HD_REPEATED)
+                continue;
+            if (first >= 0)
+                join(b, s[i].dim[own], first);
+            first = s[i].dim[own];
+        }
     }
 }
 

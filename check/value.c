@@ -10,6 +10,7 @@
 #include "base/array.h"
 #include "base/dtype.h"
 #include "check/field.h"
+#include "ir/space.h"
 
 // Keys below 100 are those of memories.
 enum {
@@ -260,17 +261,9 @@ static hd_dtype dtype_of(const hd_op *op, int view)
 // The tile of a key, NULL if the key is absent or names no view.
 static const hd_tile *key_tile(const hd_work_item *item, hd_key_code code)
 {
-    const hd_op *op = item->op;
-    int i = op->noutputs + op->ninputs;
+    int view = hd_op_key_view(item->op, code);
 
-    for (int k = 0; k < op->nkeys; k++) {
-        if (op->key[k].view.buffer == NULL)
-            continue;
-        if (op->key[k].code == code)
-            return &item->tile[i];
-        i++;
-    }
-    return NULL;
+    return view >= 0 ? &item->tile[view] : NULL;
 }
 
 static uint64_t factor_of(const hd_values *values, const hd_work_item *item,
@@ -298,6 +291,32 @@ static uint64_t scaled(const hd_values *values, const hd_work_item *item,
                         hd_field_add(x, hd_field_mix(KEY_LEFT, factor)));
 }
 
+static void space_of(const hd_work_item *item, hd_space *out)
+{
+    hd_shape view[HD_MAX_VIEWS];
+    int8_t dim[2];
+
+    for (int i = 0; i < item->ntiles; i++) {
+        view[i].ndims = item->tile[i].ndims;
+        memcpy(view[i].extent, item->tile[i].extent, sizeof view[i].extent);
+    }
+    hd_space_dims(item->module, item->op, view[0].ndims, dim);
+    hd_space_of(item->op, view, dim, out);
+}
+
+// A view's elements in the order of the result's.
+static hd_tile along_result(const hd_work_item *item, const hd_space *space,
+                            int i)
+{
+    hd_tile tile = {.at = item->tile[i].at, .ndims = space->nparallel};
+    int64_t stride[HD_SPACE_DIMS];
+
+    hd_space_strides(space, i, item->tile[i].stride, stride);
+    memcpy(tile.extent, space->extent, sizeof tile.extent);
+    memcpy(tile.stride, stride, sizeof tile.stride);
+    return tile;
+}
+
 // Whatever rows there are beside it, so that findings stay what they are.
 static uint64_t key_of(hd_map map)
 {
@@ -306,102 +325,164 @@ static uint64_t key_of(hd_map map)
     return KEY_MAP + ((uint64_t)hd_name_hash(text, strlen(text)) << 16);
 }
 
-// What the map makes of x, and of a second operand y.
-static uint64_t map_value(hd_map map, uint64_t x, uint64_t y)
+// A random function of two, in this order.
+static uint64_t mix_pair(uint64_t key, uint64_t x, uint64_t y)
+{
+    return hd_field_mix(key, hd_field_add(x, hd_field_mix(KEY_LEFT, y)));
+}
+
+// A mask that is the same takes of each as much: so what is selected of equal
+// ones is that one.
+static uint64_t chosen(uint64_t mask, uint64_t x, uint64_t y)
+{
+    uint64_t share = hd_field_mix(key_of(HD_MAP_SELECT), mask);
+
+    return hd_field_add(y, hd_field_multiply(share, hd_field_subtract(x, y)));
+}
+
+// What the map makes of its operands; `whole` are integers. What is linear in
+// one operand stays so.
+static uint64_t map_values(hd_map map, const uint64_t *x, bool whole)
 {
     switch (map) {
     case HD_MAP_NONE:
     case HD_MAP_SCALE: // `scaled`
+    case HD_MAP_FILL:  // `filled`
         break;
     case HD_MAP_ADD:
-        return hd_field_add(x, y);
+        return hd_field_add(x[0], x[1]);
+    case HD_MAP_SUB:
+        return hd_field_subtract(x[0], x[1]);
+    case HD_MAP_NEG:
+        return hd_field_subtract(0, x[0]);
     case HD_MAP_MUL:
-        return hd_field_multiply(x, y);
+        return hd_field_multiply(x[0], x[1]);
+    case HD_MAP_DIV:
+        return whole ? mix_pair(key_of(map), x[0], x[1])
+                     : hd_field_multiply(x[0], hd_field_mix(key_of(map), x[1]));
+    case HD_MAP_LT:
+    case HD_MAP_LE:
+    case HD_MAP_GT:
+    case HD_MAP_GE:
+    case HD_MAP_EQ:
+    case HD_MAP_NE:
+        return mix_pair(key_of(map), x[0], x[1]);
+    case HD_MAP_SELECT:
+        return chosen(x[0], x[1], x[2]);
+    case HD_MAP_RELU_GRAD:
+    case HD_MAP_GELU_GRAD:
+    case HD_MAP_SILU_GRAD:
+        return hd_field_multiply(x[1], hd_field_mix(key_of(map), x[0]));
+    case HD_MAP_ABS:
+    case HD_MAP_EXP:
+    case HD_MAP_LOG:
+    case HD_MAP_SQRT:
+    case HD_MAP_RSQRT:
+    case HD_MAP_TANH:
+    case HD_MAP_SIGMOID:
     case HD_MAP_RELU:
     case HD_MAP_GELU:
     case HD_MAP_SILU:
-        return hd_field_mix(key_of(map), x);
+        return hd_field_mix(key_of(map), x[0]);
     }
-    return x;
+    return x[0];
+}
+
+// A number that the dtype does not hold is rounded.
+static uint64_t filled(const hd_values *values, const hd_work_item *item)
+{
+    const hd_key *key = hd_op_key(item->op, HD_KEY_VALUE);
+    hd_dtype dtype = dtype_of(item->op, 0);
+    uint64_t value = factor_of(values, item, HD_KEY_VALUE);
+    unsigned char code[8];
+    double stored;
+
+    if (key->view.buffer != NULL)
+        return convert(HD_F32, dtype, value);
+    hd_dtype_store(dtype, &key->number, 1, code);
+    hd_dtype_load(dtype, code, 1, &stored);
+    return stored >= key->number && stored <= key->number
+               ? value
+               : hd_field_mix(KEY_CONVERT + dtype, value);
 }
 
 static uint64_t fold_elements(hd_values *values, const hd_work_item *item,
-                              int64_t i)
+                              const hd_tile *in, int64_t i)
 {
     hd_fold fold = hd_op_fold(item->op);
     uint64_t total = 0;
 
     if (item->op->ninputs == 1)
-        return load(values, &item->tile[1], i);
+        return load(values, &in[1], i);
     for (int k = 1; k <= item->op->ninputs; k++)
-        total = hd_field_add(
-            total, part_of(values, fold, load(values, &item->tile[k], i)));
+        total =
+            hd_field_add(total, part_of(values, fold, load(values, &in[k], i)));
     return whole_of(values, fold, total);
 }
 
 static uint64_t map_element(const hd_values *values, const hd_work_item *item,
-                            int64_t i)
+                            const hd_tile *in, int64_t i)
 {
     hd_map map = hd_op_info_get(item->op->code)->map;
-    const hd_tile *second = &item->tile[item->op->ninputs];
-    uint64_t x = load(values, &item->tile[1], i);
-    // An operand that lacks leading dimensions repeats.
-    uint64_t y = load(values, second, i % hd_tile_elements(second));
+    int n = item->op->ninputs;
+    uint64_t x[HD_MAX_OPERANDS] = {0};
 
-    return map == HD_MAP_SCALE ? scaled(values, item, x) : map_value(map, x, y);
+    for (int k = 1; k <= n; k++)
+        x[k - 1] = load(values, &in[k], i);
+    return map == HD_MAP_SCALE ? scaled(values, item, x[0])
+           : map == HD_MAP_FILL
+               ? filled(values, item)
+               : map_values(map, x, hd_dtype_is_integer(dtype_of(item->op, 1)));
+}
+
+// A copy alone has another dtype than what it is of; what a comparison makes is
+// no number of its operands' dtype.
+static uint64_t compute_element(hd_values *values, const hd_work_item *item,
+                                const hd_tile *in, int64_t i)
+{
+    if (hd_op_fold(item->op) != HD_FOLD_NONE)
+        return fold_elements(values, item, in, i);
+    if (hd_op_family(item->op) == HD_FAMILY_MAP)
+        return map_element(values, item, in, i);
+    return convert(dtype_of(item->op, 1), dtype_of(item->op, 0),
+                   load(values, &in[1], i));
 }
 
 static void compute_elements(hd_values *values, const hd_work_item *item)
 {
     int64_t n = hd_tile_elements(&item->tile[0]);
-    bool folds = hd_op_fold(item->op) != HD_FOLD_NONE;
+    hd_tile in[HD_MAX_OPERANDS];
+    hd_space space;
 
-    for (int64_t i = 0; i < n; i++) {
-        uint64_t x = folds ? fold_elements(values, item, i)
-                           : map_element(values, item, i);
-
+    space_of(item, &space);
+    for (int k = 1; k <= item->op->ninputs; k++)
+        in[k] = along_result(item, &space, k);
+    for (int64_t i = 0; i < n; i++)
         hd_values_put(values, hd_tile_place(&item->tile[0], i),
-                      convert(dtype_of(item->op, 1), dtype_of(item->op, 0), x));
-    }
-}
-
-static int dim_of(const hd_work_item *item, hd_key_code code, int fallback)
-{
-    const hd_key *key = hd_op_key(item->op, code);
-
-    return key == NULL ? fallback : (int)hd_expr_value(item->module, key->expr);
-}
-
-static hd_tile transposed(const hd_work_item *item)
-{
-    const hd_tile *in = &item->tile[1];
-    int i = dim_of(item, HD_KEY_DIM0, in->ndims - 2);
-    int j = dim_of(item, HD_KEY_DIM1, in->ndims - 1);
-    hd_tile tile = *in;
-
-    tile.extent[i] = in->extent[j];
-    tile.stride[i] = in->stride[j];
-    tile.extent[j] = in->extent[i];
-    tile.stride[j] = in->stride[i];
-    return tile;
+                      compute_element(values, item, in, i));
 }
 
 // ---------------------------------------------------------------- reduction
 
 static void compute_reduction(hd_values *values, const hd_work_item *item)
 {
-    const hd_tile *out = &item->tile[0], *in = &item->tile[1];
+    const hd_tile *out = &item->tile[0];
     hd_fold fold = hd_op_fold(item->op);
-    int dim = dim_of(item, HD_KEY_DIM, 0);
-    int64_t n = hd_tile_elements(out), terms = in->extent[dim];
+    int64_t n = hd_tile_elements(out);
+    hd_space space;
+    hd_tile in;
+    int dim;
 
+    space_of(item, &space);
+    dim = space.dim[1][space.nparallel];
+    in = along_result(item, &space, 1);
     for (int64_t i = 0; i < n; i++) {
+        int64_t terms = item->tile[1].extent[dim], at = hd_tile_place(&in, i);
         uint64_t total = 0;
 
         for (int64_t k = 0; k < terms; k++) {
-            hd_tile slice = hd_tile_slice(in, dim, k);
-            uint64_t x = load(values, &slice, i);
-            int64_t weight = hd_sieve_weight(in->unit[dim], k);
+            uint64_t x = values->value[at + k * item->tile[1].stride[dim]];
+            int64_t weight = hd_sieve_weight(item->tile[1].unit[dim], k);
 
             if (terms > 1)
                 x = part_of(values, fold, x);
@@ -416,63 +497,41 @@ static void compute_reduction(hd_values *values, const hd_work_item *item)
 
 // ------------------------------------------------------------------- matmul
 
+// The terms of one element, each a product; the contracted dimension is taken
+// by indices that stand for others.
 typedef struct product {
-    bool ta, tb, crossed;
-    int64_t batch, m, n, k;
-    int64_t unit; // of the contracted dimension
+    hd_tile a, b;               // along the result
+    int64_t a_stride, b_stride; // along the contracted dimension
+    int64_t k, unit;
 } product;
 
-static product product_of(const hd_work_item *item)
+static product product_of(const hd_work_item *item, const hd_space *space)
 {
-    const hd_tile *out = &item->tile[0], *a = &item->tile[1];
-    const hd_tile *b = &item->tile[2];
-    int nbatch = b->ndims - 2;
-    product p = {.ta = hd_op_key(item->op, HD_KEY_TA) != NULL,
-                 .tb = hd_op_key(item->op, HD_KEY_TB) != NULL,
-                 .crossed = nbatch > 0 && out->ndims == a->ndims + nbatch,
-                 .batch = 1};
-    int contracted = a->ndims - (p.ta ? 2 : 1);
+    int k = space->nparallel;
+    const hd_tile *a = &item->tile[1], *b = &item->tile[2];
 
-    for (int d = 0; d < nbatch; d++)
-        p.batch *= b->extent[d];
-    p.n = out->extent[out->ndims - 1];
-    p.m = hd_tile_elements(out) / (p.batch * p.n);
-    p.k = a->extent[contracted];
-    p.unit = a->unit[contracted];
-    return p;
+    return (product){.a = along_result(item, space, 1),
+                     .b = along_result(item, space, 2),
+                     .a_stride = a->stride[space->dim[1][k]],
+                     .b_stride = b->stride[space->dim[2][k]],
+                     .k = space->extent[k],
+                     .unit = a->unit[space->dim[1][k]]};
 }
 
-// Row-major numbers of the elements that term k of element i multiplies.
-static int64_t left_of(const product *p, int64_t i, int64_t k)
+static uint64_t dot(const hd_values *values, const product *p, int64_t i)
 {
-    int64_t row = i / p->n % p->m;
-    int64_t batch = p->crossed ? 0 : i / p->n / p->m;
-
-    return p->ta ? (batch * p->k + k) * p->m + row
-                 : (batch * p->m + row) * p->k + k;
-}
-
-static int64_t right_of(const product *p, int64_t i, int64_t k)
-{
-    int64_t column = i % p->n, batch = i / p->n / p->m;
-
-    return p->tb ? (batch * p->n + column) * p->k + k
-                 : (batch * p->k + k) * p->n + column;
-}
-
-static uint64_t dot(const hd_values *values, const hd_work_item *item,
-                    const product *p, int64_t i)
-{
+    const uint64_t *left = &values->value[hd_tile_place(&p->a, i)];
+    const uint64_t *right = &values->value[hd_tile_place(&p->b, i)];
     uint64_t total = 0;
 
     for (int64_t k = 0; k < p->k; k++) {
-        uint64_t a = load(values, &item->tile[1], left_of(p, i, k));
-        uint64_t b = load(values, &item->tile[2], right_of(p, i, k));
+        uint64_t a = left[k * p->a_stride];
         int64_t weight = hd_sieve_weight(p->unit, k);
 
         if (weight > 1)
             a = hd_field_multiply(a, hd_field_of_integer(weight));
-        total = hd_field_add(total, hd_field_multiply(a, b));
+        total =
+            hd_field_add(total, hd_field_multiply(a, right[k * p->b_stride]));
     }
     return total;
 }
@@ -480,25 +539,30 @@ static uint64_t dot(const hd_values *values, const hd_work_item *item,
 static void compute_matmul(hd_values *values, const hd_work_item *item)
 {
     const hd_op *op = item->op;
-    product p = product_of(item);
     const hd_key *act = hd_op_key(op, HD_KEY_ACT);
     const hd_key *aux_key = hd_op_key(op, HD_KEY_AUX);
     const hd_tile *out = &item->tile[0], *aux = key_tile(item, HD_KEY_AUX);
-    const hd_tile *bias = key_tile(item, HD_KEY_BIAS);
+    int of_bias = hd_op_key_view(op, HD_KEY_BIAS);
     uint64_t factor = factor_of(values, item, HD_KEY_SCALE);
     int64_t n = hd_tile_elements(out);
+    hd_space space;
+    hd_tile bias;
+    product p;
 
+    space_of(item, &space);
+    p = product_of(item, &space);
+    bias = along_result(item, &space, of_bias >= 0 ? of_bias : 0);
     for (int64_t i = 0; i < n; i++) {
-        uint64_t x = hd_field_multiply(dot(values, item, &p, i), factor);
+        uint64_t x = hd_field_multiply(dot(values, &p, i), factor);
 
-        if (bias != NULL)
-            x = hd_field_add(x, load(values, bias, i % p.n));
+        if (of_bias >= 0)
+            x = hd_field_add(x, load(values, &bias, i));
         if (aux != NULL)
             hd_values_put(
                 values, hd_tile_place(aux, i),
                 convert(dtype_of(op, 1), aux_key->view.buffer->type.dtype, x));
         if (act != NULL)
-            x = map_value(hd_act_map(act->act), x, x);
+            x = map_values(hd_act_map(act->act), &x, false);
         if (hd_op_key(op, HD_KEY_ACCUMULATE) != NULL)
             x = hd_field_add(x, load(values, out, i));
         hd_values_put(values, hd_tile_place(out, i),
@@ -508,30 +572,19 @@ static void compute_matmul(hd_values *values, const hd_work_item *item)
 
 // -------------------------------------------------------------------- whole
 
-static bool reduces_dim(const hd_op *op)
-{
-    return hd_op_family(op) == HD_FAMILY_FOLD &&
-           hd_op_key(op, HD_KEY_DIM) != NULL;
-}
-
 void hd_compute(hd_values *values, const hd_work_item *item)
 {
-    hd_tile in;
-
     switch (hd_op_family(item->op)) {
     case HD_FAMILY_COPY:
     case HD_FAMILY_MAP:
+    case HD_FAMILY_TRANSPOSE:
         compute_elements(values, item);
         return;
     case HD_FAMILY_FOLD:
-        if (reduces_dim(item->op))
+        if (hd_op_key(item->op, HD_KEY_DIM) != NULL)
             compute_reduction(values, item);
         else
             compute_elements(values, item);
-        return;
-    case HD_FAMILY_TRANSPOSE:
-        in = transposed(item);
-        hd_tile_copy(values, &item->tile[0], &in);
         return;
     case HD_FAMILY_PRODUCT:
         compute_matmul(values, item);
@@ -551,13 +604,22 @@ bool hd_op_is_move(const hd_op *op)
 
 // ------------------------------------------------------------------ origins
 
+static int64_t terms_of(const hd_space *space, int view)
+{
+    return space->ndims > space->nparallel &&
+                   space->dim[view][space->nparallel] != HD_REPEATED
+               ? space->extent[space->nparallel]
+               : 1;
+}
+
 int64_t hd_compute_terms(const hd_work_item *item, int view)
 {
-    if (hd_op_family(item->op) == HD_FAMILY_PRODUCT && (view == 1 || view == 2))
-        return product_of(item).k;
-    if (reduces_dim(item->op) && view == 1)
-        return item->tile[1].extent[dim_of(item, HD_KEY_DIM, 0)];
-    return 1;
+    hd_space space;
+
+    if (!hd_op_is(item->op, HD_UNIT_COMPUTE))
+        return 1;
+    space_of(item, &space);
+    return terms_of(&space, view);
 }
 
 double hd_compute_work(const hd_work_item *item)
@@ -570,22 +632,15 @@ int64_t hd_compute_place(const hd_work_item *item, int64_t i, int view,
                          int64_t k)
 {
     const hd_tile *tile = &item->tile[view];
-    hd_tile part;
-    product p;
+    hd_tile along;
+    hd_space space;
 
-    if (hd_op_family(item->op) == HD_FAMILY_PRODUCT &&
-        (view == 1 || view == 2)) {
-        p = product_of(item);
-        return hd_tile_place(tile, view == 1 ? left_of(&p, i, k)
-                                             : right_of(&p, i, k));
-    }
-    if (reduces_dim(item->op) && view == 1) {
-        part = hd_tile_slice(tile, dim_of(item, HD_KEY_DIM, 0), k);
-        return hd_tile_place(&part, i);
-    }
-    if (hd_op_family(item->op) == HD_FAMILY_TRANSPOSE) {
-        part = transposed(item);
-        return hd_tile_place(&part, i);
-    }
-    return hd_tile_place(tile, i % hd_tile_elements(tile));
+    if (!hd_op_is(item->op, HD_UNIT_COMPUTE))
+        return hd_tile_place(tile, i % hd_tile_elements(tile));
+    space_of(item, &space);
+    along = along_result(item, &space, view);
+    return hd_tile_place(&along, i) +
+           (terms_of(&space, view) > 1
+                ? k * tile->stride[space.dim[view][space.nparallel]]
+                : 0);
 }

@@ -43,18 +43,9 @@ void hd_body_second(hd_text *body, hd_lane lane, hd_dtype dtype,
     hd_text_puts(body, ";\n");
 }
 
-int hd_body_find_span(const hd_step *step, hd_key_code code)
+void hd_body_mask(hd_text *body, const char *code)
 {
-    int i = step->op->noutputs + step->op->ninputs;
-
-    for (int k = 0; k < step->op->nkeys; k++) {
-        if (step->op->key[k].view.buffer == NULL)
-            continue;
-        if (step->op->key[k].code == code)
-            return i;
-        i++;
-    }
-    return -1;
+    hd_text_printf(body, "    const u8 m = %s;\n", code);
 }
 
 // The factor, which may be no decimal number, as its bits.
@@ -92,8 +83,9 @@ void hd_body_scale(hd_text *body, hd_lane lane, const hd_key *key,
                        hd_lane_text(lane), factor);
 }
 
-// What y becomes, with a second operand z. `$` stands for the lane; integers
-// wrap, which unsigned arithmetic does.
+// What y becomes, with a second operand z and a mask m: of floating point, and
+// of integers, which wrap as unsigned arithmetic does. `$` stands for the lane,
+// `@` for what the names of its functions end in.
 typedef struct formula {
     const char *real, *whole;
 } formula;
@@ -102,18 +94,59 @@ static formula formula_of(hd_map map)
 {
     switch (map) {
     case HD_MAP_NONE:
+    case HD_MAP_FILL:  // hd_body_fill
     case HD_MAP_SCALE: // hd_body_scale
         break;
     case HD_MAP_ADD:
         return (formula){"total_$(y, z)", "(i64)((u64)y + (u64)z)"};
+    case HD_MAP_SUB:
+        return (formula){"total_$(y, -z)", "(i64)((u64)y - (u64)z)"};
     case HD_MAP_MUL:
         return (formula){"product_$(y, z)", "(i64)((u64)y * (u64)z)"};
+    case HD_MAP_DIV:
+        return (formula){"y / z", "quotient(y, z)"};
+    case HD_MAP_LT:
+        return (formula){"y < z", "y < z"};
+    case HD_MAP_LE:
+        return (formula){"y <= z", "y <= z"};
+    case HD_MAP_GT:
+        return (formula){"y > z", "y > z"};
+    case HD_MAP_GE:
+        return (formula){"y >= z", "y >= z"};
+    case HD_MAP_EQ:
+        return (formula){"y == z", "y == z"};
+    case HD_MAP_NE:
+        return (formula){"y != z", "y != z"};
+    case HD_MAP_SELECT:
+        return (formula){"m != 0 ? y : z", "m != 0 ? y : z"};
+    case HD_MAP_NEG:
+        return (formula){"-y", "(i64)(0 - (u64)y)"};
+    case HD_MAP_ABS:
+        return (formula){"fabs@(y)", "y < 0 ? (i64)(0 - (u64)y) : y"};
+    case HD_MAP_EXP:
+        return (formula){"exp@(y)", NULL};
+    case HD_MAP_LOG:
+        return (formula){"log@(y)", NULL};
+    case HD_MAP_SQRT:
+        return (formula){"sqrt@(y)", NULL};
+    case HD_MAP_RSQRT:
+        return (formula){"1 / sqrt@(y)", NULL};
+    case HD_MAP_TANH:
+        return (formula){"tanh@(y)", NULL};
+    case HD_MAP_SIGMOID:
+        return (formula){"1 / (1 + exp@(-y))", NULL};
     case HD_MAP_RELU: // keeps a NaN
         return (formula){"y < 0 ? 0 : y", NULL};
     case HD_MAP_GELU:
         return (formula){"gelu_$(y)", NULL};
     case HD_MAP_SILU:
         return (formula){"silu_$(y)", NULL};
+    case HD_MAP_RELU_GRAD:
+        return (formula){"y <= 0 ? 0 : z", NULL};
+    case HD_MAP_GELU_GRAD:
+        return (formula){"product_$(gelu_slope_$(y), z)", NULL};
+    case HD_MAP_SILU_GRAD:
+        return (formula){"product_$(silu_slope_$(y), z)", NULL};
     }
     return (formula){"y", "y"};
 }
@@ -128,9 +161,23 @@ void hd_body_map(hd_text *body, hd_lane lane, hd_map map)
     for (; *from != '\0'; from++)
         if (*from == '$')
             hd_text_puts(body, hd_lane_text(lane));
-        else
+        else if (*from != '@')
             hd_text_add(body, from, 1);
+        else if (lane == HD_LANE_FLOAT)
+            hd_text_puts(body, "f");
     hd_text_puts(body, ";\n");
+}
+
+void hd_body_fill(hd_text *body, const hd_key *key, const char *factor)
+{
+    unsigned long long bits;
+
+    if (key->view.buffer != NULL) {
+        hd_text_printf(body, "    double y = (double)%s;\n", factor);
+        return;
+    }
+    memcpy(&bits, &key->number, sizeof bits);
+    hd_text_printf(body, "    double y = double_of_bits(0x%llxull);\n", bits);
 }
 
 void hd_body_store(hd_text *body, hd_lane lane, hd_dtype dtype, const char *to)

@@ -19,17 +19,19 @@ void hd_body_join(hd_text *body, hd_lane lane, hd_dtype dtype, hd_fold fold,
 // z is the value of a second operand's code.
 void hd_body_second(hd_text *body, hd_lane lane, hd_dtype dtype,
                     const char *code);
-// y becomes what the map makes of it, and of z. Not of `scale`.
+// m is the value of a mask's code, which is a u8.
+void hd_body_mask(hd_text *body, const char *code);
+// y becomes what the map makes of it, of z, and of m. Not of `scale` or `fill`.
 void hd_body_map(hd_text *body, hd_lane lane, hd_map map);
+// y, a double, is the key's number, or the expression `factor` if that is in
+// memory.
+void hd_body_fill(hd_text *body, const hd_key *key, const char *factor);
 // y times the key's factor, which is the expression `factor` if it is in
 // memory. The key may be NULL.
 void hd_body_scale(hd_text *body, hd_lane lane, const hd_key *key,
                    const char *factor);
 // y is stored in `to`.
 void hd_body_store(hd_text *body, hd_lane lane, hd_dtype dtype, const char *to);
-
-// Number of the span of a key's view among the step's, or -1.
-int hd_body_find_span(const hd_step *step, hd_key_code code);
 
 // Emits the nest with this body.
 hd_status hd_body_emit(hd_nest *nest, const hd_text *body, hd_text *out,

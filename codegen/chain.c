@@ -15,6 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ir/space.h"
+
 _Static_assert(HD_CHAIN_VALUES >= HD_MAX_VIEWS, "one step fits");
 
 // ------------------------------------------------------------------- steps
@@ -40,22 +42,18 @@ static bool ends_stream(const hd_step *step, int stream)
 
 // ------------------------------------------------------------------ values
 
-// What the step's span `i` is along the dimensions of its result; the operand
-// may lack leading ones, and is repeated over them.
-static hd_chain_value value_of(const hd_step *step, int i)
+// What the step's span `i` is along the dimensions of its result.
+static hd_chain_value value_of(const hd_step *step, const hd_space *space,
+                               int i)
 {
-    const hd_span *out = &step->span[0], *span = &step->span[i];
-    hd_chain_value value = {.span = span};
-    // A factor has one element, whatever its dimensions.
-    bool factor = i > step->op->ninputs;
+    hd_chain_value value = {.span = &step->span[i]};
+    int64_t stride[HD_SPACE_DIMS];
     int n = 0;
 
-    for (int d = 0; d < out->ndims; d++) {
-        int own = d - (out->ndims - span->ndims);
-
-        if (out->extent[d] != 1)
-            value.stride[n++] = factor || own < 0 ? 0 : span->stride[own];
-    }
+    hd_space_strides(space, i, step->span[i].stride, stride);
+    for (int d = 0; d < space->nparallel; d++)
+        if (space->extent[d] != 1)
+            value.stride[n++] = stride[d];
     return value;
 }
 
@@ -113,9 +111,10 @@ static bool may_meet(const hd_chain *chain, const hd_chain_value *a,
 
 // The number of the step's value `i`, which is new or was there before. -1 if
 // it may not be a part of the chain.
-static int add_value(hd_chain *chain, const hd_step *step, int i, bool write)
+static int add_value(hd_chain *chain, const hd_step *step,
+                     const hd_space *space, int i, bool write)
 {
-    hd_chain_value value = value_of(step, i);
+    hd_chain_value value = value_of(step, space, i);
     int same = -1;
 
     for (int k = 0; k < chain->nvalues; k++) {
@@ -163,14 +162,16 @@ static bool fits(hd_chain *chain, const hd_step *step)
 // What a step reads counts before what it writes.
 static bool add_step(hd_chain *chain, const hd_step *step)
 {
+    hd_space space;
     int *of;
 
     if (chain->nsteps == HD_CHAIN_STEPS || !hd_op_is_elementwise(step->op) ||
         !fits(chain, step))
         return false;
+    hd_space_of_step(step, &space);
     of = chain->of[chain->nsteps];
     for (int i = step->nspans - 1; i >= 0; i--) {
-        of[i] = add_value(chain, step, i, i == 0);
+        of[i] = add_value(chain, step, &space, i, i == 0);
         if (of[i] < 0)
             return false;
     }

@@ -18,13 +18,12 @@ static hd_dtype dtype_of(const hd_step *step, int i)
     return step->span[i].buffer->type.dtype;
 }
 
-static hd_nest nest_over(const hd_span *out)
+// The result alone.
+static hd_nest nest_of(const hd_step *step, const hd_space *space)
 {
-    hd_nest nest = {.ndims = out->ndims, .factor = -1};
-    hd_operand *o;
+    hd_nest nest = hd_nest_over(space);
+    hd_operand *o = hd_nest_add_span(&nest, step, space, 0);
 
-    memcpy(nest.extent, out->extent, sizeof nest.extent);
-    o = hd_nest_add(&nest, 0, out);
     o->write = true;
     o->read = false;
     return nest;
@@ -76,19 +75,25 @@ static void write_fold(const hd_step *step, const names *names, hd_text *body)
 
 static void write_map(const hd_step *step, const names *names, hd_text *body)
 {
-    hd_dtype dtype = dtype_of(step, 0);
-    hd_lane lane = hd_body_lane(dtype);
     hd_map map = hd_op_info_get(step->op->code)->map;
+    int n = step->op->ninputs, first = n == 3 ? 2 : 1; // behind a mask
+    hd_dtype dtype = dtype_of(step, n > 0 ? first : 0);
+    hd_lane lane = map == HD_MAP_FILL ? HD_LANE_DOUBLE : hd_body_lane(dtype);
 
-    hd_body_begin(body, lane, dtype, names->span[1]);
-    if (step->op->ninputs == 2)
-        hd_body_second(body, lane, dtype, names->span[2]);
+    if (map == HD_MAP_FILL)
+        hd_body_fill(body, hd_op_key(step->op, HD_KEY_VALUE), names->factor);
+    else
+        hd_body_begin(body, lane, dtype, names->span[first]);
+    if (n >= 2)
+        hd_body_second(body, lane, dtype, names->span[first + 1]);
+    if (n == 3)
+        hd_body_mask(body, names->span[1]);
     if (map == HD_MAP_SCALE)
         hd_body_scale(body, lane, hd_op_key(step->op, HD_KEY_BY),
                       names->factor);
     else
         hd_body_map(body, lane, map);
-    hd_body_store(body, lane, dtype, names->span[0]);
+    hd_body_store(body, lane, dtype_of(step, 0), names->span[0]);
 }
 
 static void write_step(const hd_step *step, const names *names, hd_text *body)
@@ -112,45 +117,29 @@ static void write_step(const hd_step *step, const names *names, hd_text *body)
     assert(!"a kernel of one element's function");
 }
 
-static hd_status emit_one(const hd_step *step, hd_nest *nest, hd_text *out,
-                          hd_kernel_grid *grid)
-{
-    names names = {.factor = "f"};
-    hd_text body = {0};
-    hd_status status;
-
-    for (int i = 0; i <= step->op->ninputs; i++)
-        snprintf(names.span[i], sizeof *names.span, i == 0 ? "*c%d" : "c%d", i);
-    nest->factor = hd_body_find_span(step, HD_KEY_BY);
-    write_step(step, &names, &body);
-    status = hd_body_emit(nest, &body, out, grid);
-    hd_text_free(&body);
-    return status;
-}
-
-static hd_status emit_transpose(const hd_step *step, hd_text *out,
-                                hd_kernel_grid *grid)
-{
-    hd_nest nest = nest_over(&step->span[0]);
-    hd_span in = step->span[1];
-    int i = step->dim[0], j = step->dim[1];
-
-    in.extent[i] = step->span[1].extent[j];
-    in.stride[i] = step->span[1].stride[j];
-    in.extent[j] = step->span[1].extent[i];
-    in.stride[j] = step->span[1].stride[i];
-    hd_nest_add(&nest, 1, &in);
-    return emit_one(step, &nest, out, grid);
-}
-
+// Copies and transposes too: each element of the result is of one of each
+// operand, wherever that lies.
 static hd_status emit_elementwise(const hd_step *step, hd_text *out,
                                   hd_kernel_grid *grid)
 {
-    hd_nest nest = nest_over(&step->span[0]);
+    names names = {.factor = "f"};
+    hd_space space;
+    hd_nest nest;
+    hd_text body = {0};
+    hd_status status;
 
+    hd_space_of_step(step, &space);
+    nest = nest_of(step, &space);
     for (int i = 1; i <= step->op->ninputs; i++)
-        hd_nest_add(&nest, i, &step->span[i]);
-    return emit_one(step, &nest, out, grid);
+        hd_nest_add_span(&nest, step, &space, i);
+    for (int i = 0; i <= step->op->ninputs; i++)
+        snprintf(names.span[i], sizeof *names.span, i == 0 ? "*c%d" : "c%d", i);
+    if (step->nspans > step->op->noutputs + step->op->ninputs)
+        nest.factor = step->nspans - 1; // the one key with a view
+    write_step(step, &names, &body);
+    status = hd_body_emit(&nest, &body, out, grid);
+    hd_text_free(&body);
+    return status;
 }
 
 // ------------------------------------------------------------------ chains
@@ -245,35 +234,21 @@ hd_status hd_emit_chain(const hd_chain *chain, hd_text *out,
 
 // -------------------------------------------------------------- reductions
 
-static hd_span without_dim(const hd_span *span, int dim)
-{
-    hd_span rest = *span;
-
-    rest.ndims--;
-    for (int d = dim; d < rest.ndims; d++) {
-        rest.extent[d] = span->extent[d + 1];
-        rest.stride[d] = span->stride[d + 1];
-    }
-    return rest;
-}
-
 static hd_status emit_reduction(const hd_step *step, hd_text *out,
                                 hd_kernel_grid *grid)
 {
-    hd_nest nest = nest_over(&step->span[0]);
-    const hd_span *in = &step->span[1];
-    int dim = step->dim[0];
-    hd_span rest = without_dim(in, dim);
-    hd_operand *o = hd_nest_add(&nest, 1, &rest);
     hd_dtype dtype = dtype_of(step, 0);
+    hd_space space;
+    hd_nest nest;
     hd_text body = {0};
     hd_status status;
 
-    o->walked = true;
-    o->walk = in->stride[dim];
+    hd_space_of_step(step, &space);
+    nest = nest_of(step, &space);
+    hd_nest_add_span(&nest, step, &space, 1)->walked = true;
     nest.inner = HD_INNER_FOLD;
     nest.fold = hd_op_fold(step->op);
-    nest.trips = in->extent[dim];
+    nest.trips = space.extent[space.nparallel];
     nest.lane = hd_body_lane(dtype);
     hd_text_printf(&body, "    %s y = x;\n", hd_lane_text(nest.lane));
     hd_body_store(&body, nest.lane, dtype, "*c0");
@@ -289,9 +264,7 @@ hd_status hd_emit_reduce(hd_dtype dtype, hd_fold fold, int operands,
                          hd_kernel_grid *grid)
 {
     hd_nest nest = {.ndims = 1, .extent = {elements}, .factor = -1};
-    hd_buffer buffer = {.type = {.dtype = dtype}};
-    hd_span span = {
-        .buffer = &buffer, .ndims = 1, .extent = {elements}, .stride = {1}};
+    const int64_t dense = 1;
     hd_lane lane = hd_body_lane(dtype);
     hd_text body = {0};
     hd_status status;
@@ -301,7 +274,7 @@ hd_status hd_emit_reduce(hd_dtype dtype, hd_fold fold, int operands,
                        "a reduction over %d ranks; a kernel takes 1 to %d",
                        operands, HD_KERNEL_POINTERS - 1);
     for (int i = 0; i <= operands; i++)
-        hd_nest_add(&nest, i, &span);
+        hd_nest_add(&nest, i, dtype, &dense);
     nest.operand[0].write = true;
     nest.operand[0].read = false;
     hd_body_begin(&body, lane, dtype, "c1");
@@ -323,12 +296,11 @@ hd_status hd_emit_step(const hd_step *step, hd_diag *diag, hd_text *out,
     switch (hd_op_family(step->op)) {
     case HD_FAMILY_COPY:
     case HD_FAMILY_MAP:
+    case HD_FAMILY_TRANSPOSE:
         return emit_elementwise(step, out, grid);
     case HD_FAMILY_FOLD:
         return step->dim[0] >= 0 ? emit_reduction(step, out, grid)
                                  : emit_elementwise(step, out, grid);
-    case HD_FAMILY_TRANSPOSE:
-        return emit_transpose(step, out, grid);
     case HD_FAMILY_PRODUCT:
         return hd_matmul_emit(step, out, grid);
     case HD_FAMILY_MOVE:

@@ -5,20 +5,40 @@
 #include "codegen/nest.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "codegen/arrange.h"
 
 enum { THREADS = 256, PROCESSORS = 132 };
 
-hd_operand *hd_nest_add(hd_nest *nest, int at, const hd_span *span)
+hd_nest hd_nest_over(const hd_space *space)
+{
+    hd_nest nest = {.ndims = space->nparallel, .factor = -1};
+
+    memcpy(nest.extent, space->extent,
+           sizeof *nest.extent * (size_t)nest.ndims);
+    return nest;
+}
+
+hd_operand *hd_nest_add(hd_nest *nest, int at, hd_dtype dtype,
+                        const int64_t *stride)
 {
     hd_operand *o = &nest->operand[nest->n++];
-    int lead = nest->ndims - span->ndims;
 
-    *o =
-        (hd_operand){.at = at, .dtype = span->buffer->type.dtype, .read = true};
-    for (int d = lead; d < nest->ndims; d++)
-        o->stride[d] = span->stride[d - lead];
+    *o = (hd_operand){.at = at, .dtype = dtype, .read = true};
+    memcpy(o->stride, stride, sizeof *stride * (size_t)nest->ndims);
+    return o;
+}
+
+hd_operand *hd_nest_add_span(hd_nest *nest, const hd_step *step,
+                             const hd_space *space, int i)
+{
+    int64_t stride[HD_SPACE_DIMS] = {0};
+    hd_operand *o;
+
+    hd_space_strides(space, i, step->span[i].stride, stride);
+    o = hd_nest_add(nest, i, step->span[i].buffer->type.dtype, stride);
+    o->walk = stride[space->nparallel]; // 0 where nothing is reduced
     return o;
 }
 

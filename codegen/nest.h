@@ -5,6 +5,7 @@
 
 #include "codegen/emit.h"
 #include "codegen/prelude.h"
+#include "ir/space.h"
 
 HD_BEGIN_DECLS
 
@@ -38,9 +39,14 @@ typedef struct hd_nest {
     bool roomy;    // many operands: threads get more registers, if they need it
 } hd_nest;
 
-// Adds an operand that lies along the last `span->ndims` dimensions of the nest
-// and is repeated over those before.
-hd_operand *hd_nest_add(hd_nest *nest, int at, const hd_span *span);
+// A nest over what the step's result has, with no operands yet.
+hd_nest hd_nest_over(const hd_space *space);
+// Adds the operand of address `at` with strides along the nest's dimensions.
+hd_operand *hd_nest_add(hd_nest *nest, int at, hd_dtype dtype,
+                        const int64_t *stride);
+// Adds span `i` of the step, whose address that is.
+hd_operand *hd_nest_add_span(hd_nest *nest, const hd_step *step,
+                             const hd_space *space, int i);
 
 // Writes the kernel that calls the function of body `body` for each element.
 // Its parameters: c0, c1, .. for the operands that are not walked; f, the

@@ -220,6 +220,43 @@ static const snippet snippets[] = {
      "    return product_double(0.5 * x, 1.0 + tanh(0.79788456080286535588 *\n"
      "                                              (x + cube)));\n"
      "}\n"},
+    // Where tanh is flat, x may be too large to be squared.
+    {"gelu_slope_float",
+     "static inline float gelu_slope_float(float x)\n"
+     "{\n"
+     "    float t = tanhf(0.797884561f * (x + 0.044715f * x * x * x));\n"
+     "    float rest = 1.0f - t * t;\n"
+     "    float bend = 0.5f * x * rest * 0.797884561f *\n"
+     "                 (1.0f + 0.134145f * x * x);\n"
+     "    return 0.5f * (1.0f + t) + (rest == 0 ? 0 : bend);\n"
+     "}\n"},
+    {"gelu_slope_double",
+     "static inline double gelu_slope_double(double x)\n"
+     "{\n"
+     "    double t = tanh(0.79788456080286535588 *\n"
+     "                    (x + 0.044715 * x * x * x));\n"
+     "    double rest = 1.0 - t * t;\n"
+     "    double bend = 0.5 * x * rest * 0.79788456080286535588 *\n"
+     "                  (1.0 + 0.134145 * x * x);\n"
+     "    return 0.5 * (1.0 + t) + (rest == 0 ? 0 : bend);\n"
+     "}\n"},
+    {"silu_slope_float", "static inline float silu_slope_float(float x)\n"
+                         "{\n"
+                         "    float s = 1.0f / (1.0f + expf(-x));\n"
+                         "    return s * (1.0f + x * (1.0f - s));\n"
+                         "}\n"},
+    {"silu_slope_double", "static inline double silu_slope_double(double x)\n"
+                          "{\n"
+                          "    double s = 1.0 / (1.0 + exp(-x));\n"
+                          "    return s * (1.0 + x * (1.0 - s));\n"
+                          "}\n"},
+    // Toward zero; by zero it is 0, and the smallest by -1 wraps.
+    {"quotient", "static inline i64 quotient(i64 x, i64 y)\n"
+                 "{\n"
+                 "    if (y == 0)\n"
+                 "        return 0;\n"
+                 "    return y == -1 ? (i64)(0 - (u64)x) : x / y;\n"
+                 "}\n"},
     {"silu_float", "static inline float silu_float(float x)\n"
                    "{\n"
                    "    return x / (1.0f + expf(-x));\n"
@@ -307,6 +344,9 @@ void hd_prelude_fold(hd_text *text, hd_fold fold, hd_lane lane, const char *x,
         return;
     case HD_FOLD_MAX: // a NaN on either side is it, so that none is lost
         hd_text_printf(text, "%s > %s || %s != %s ? %s : %s", x, y, x, x, x, y);
+        return;
+    case HD_FOLD_MIN:
+        hd_text_printf(text, "%s < %s || %s != %s ? %s : %s", x, y, x, x, x, y);
         return;
     case HD_FOLD_NONE:
         break;

@@ -265,3 +265,17 @@ hd_access hd_op_access(const hd_op *op, int view)
             return access_of_key(op->key[i].code);
     return HD_ACCESS_READ;
 }
+
+int hd_op_key_view(const hd_op *op, hd_key_code code)
+{
+    int view = op->noutputs + op->ninputs;
+
+    for (int i = 0; i < op->nkeys; i++) {
+        if (op->key[i].view.buffer == NULL)
+            continue;
+        if (op->key[i].code == code)
+            return view;
+        view++;
+    }
+    return -1;
+}

@@ -94,6 +94,8 @@ typedef enum hd_act {
 typedef enum hd_numbers {
     HD_NUMBERS_ANY,
     HD_NUMBERS_FLOAT,
+    HD_NUMBERS_TEST,
+    HD_NUMBERS_PICK,
 } hd_numbers;
 
 // The ends of a transfer, as bits.
@@ -210,6 +212,8 @@ typedef enum hd_access {
 } hd_access;
 
 hd_access hd_op_access(const hd_op *op, int view);
+// The number of a key's view; -1 if the key is absent or names none.
+int hd_op_key_view(const hd_op *op, hd_key_code code);
 
 HD_END_DECLS
 

@@ -289,27 +289,79 @@ static bool same_shape(const hd_type *a, const hd_type *b, bool marks)
     return true;
 }
 
-// Results and operands alike; `tail` lets the last operand lack leading
-// dimensions.
-static hd_status check_elementwise(verifier *v, const hd_op *op, bool marks,
-                                   bool cast, bool tail)
+// What an operand may have where the result has `dim`.
+static bool lies_along(hd_dim dim, hd_dim own, bool marks)
+{
+    return marks ? hd_dim_same(dim, own) : dim.extent == own.extent;
+}
+
+// The operand has one index there, which every rank has.
+static bool repeats(hd_dim dim)
+{
+    return dim.extent == 1 && !hd_dim_is_sharded(dim);
+}
+
+// The dimensions of an operand that repeats along others are the last ones of
+// the result. What is compared is how it would be if it did not repeat.
+static hd_type spread(const hd_type *in, const hd_type *out)
+{
+    hd_type wide = *in;
+    int lead = out->ndims - in->ndims;
+
+    for (int d = 0; d < in->ndims && lead >= 0; d++)
+        if (repeats(in->dim[d]))
+            wide.dim[d] = out->dim[lead + d];
+    return wide;
+}
+
+static bool fits_along(const hd_type *in, const hd_type *out)
+{
+    hd_type wide = spread(in, out);
+    int lead = out->ndims - in->ndims;
+
+    for (int d = 0; d < in->ndims && lead >= 0; d++)
+        if (!lies_along(out->dim[lead + d], wide.dim[d], true))
+            return false;
+    return lead >= 0;
+}
+
+static hd_type last_dims(const hd_type *type, int n)
+{
+    hd_type part = *type;
+
+    part.ndims = n;
+    memmove(part.dim, type->dim + type->ndims - n,
+            sizeof part.dim[0] * (size_t)n);
+    return part;
+}
+
+// Results and operands alike, but for the dtypes of a cast.
+static hd_status check_alike(verifier *v, const hd_op *op, bool marks)
+{
+    hd_type out = type_of(op, 0), in = type_of(op, 1);
+    char why[WHY];
+
+    return same_shape(&out, &in, marks)
+               ? HD_OK
+               : shapes_differ(v, op, &out, &in, difference(v, &out, &in, why));
+}
+
+// Operands lie along the result, and may repeat along dimensions of it.
+static hd_status check_operands(verifier *v, const hd_op *op, hd_dtype dtype,
+                                int first)
 {
     hd_type out = type_of(op, 0);
     char why[WHY];
 
-    for (int i = 1; i < op->noutputs + op->ninputs; i++) {
-        hd_type in = type_of(op, i);
-        hd_type part = out;
-        int drop = tail && i == 2 ? out.ndims - in.ndims : 0;
+    for (int i = first; i < op->noutputs + op->ninputs; i++) {
+        hd_type in = type_of(op, i), wide = spread(&in, &out);
+        hd_type part = in.ndims < out.ndims ? last_dims(&out, in.ndims) : out;
 
-        if (drop > 0) {
-            part.ndims = in.ndims;
-            memmove(part.dim, out.dim + drop,
-                    sizeof part.dim[0] * (size_t)in.ndims);
-        }
-        if (!same_shape(&part, &in, marks) || (!cast && in.dtype != out.dtype))
-            return shapes_differ(v, op, &out, &in,
-                                 difference(v, &part, &in, why));
+        part.dtype = dtype;
+        if (fits_along(&in, &out) && in.dtype == dtype)
+            continue;
+        return shapes_differ(v, op, &out, &in,
+                             difference(v, &part, &wide, why));
     }
     return HD_OK;
 }
@@ -334,18 +386,41 @@ static hd_status dim_value(verifier *v, const hd_op *op, hd_key_code code,
     return HD_OK;
 }
 
+// What only some reductions can do over ranks.
+static hd_status check_reduced_ranks(verifier *v, const hd_op *op,
+                                     const hd_type *out, const hd_type *in,
+                                     int dim)
+{
+    if (!is_tensor(v) || !hd_dim_is_sharded(in->dim[dim]))
+        return HD_OK;
+    if (out->ndims == in->ndims)
+        return shapes_differ(v, op, out, in,
+                             "a dimension over ranks is not kept; leave it "
+                             "out of the result");
+    if (hd_op_fold(op) == HD_FOLD_MIN)
+        return shapes_differ(v, op, out, in,
+                             "ranks have no minimum; it is `neg` of the `max` "
+                             "of `neg`");
+    return HD_OK;
+}
+
 static hd_status check_reduction(verifier *v, const hd_op *op)
 {
     hd_type out = type_of(op, 0), in = type_of(op, 1), rest = in;
     int dim;
 
     if (hd_op_key(op, HD_KEY_DIM) == NULL)
-        return check_elementwise(v, op, true, false, false);
+        return check_operands(v, op, out.dtype, 1);
     HD_TRY(check_count(v, op, op->ninputs, 1, 1, "operand with dim"));
     HD_TRY(dim_value(v, op, HD_KEY_DIM, in.ndims, 0, &dim));
-    rest.ndims--;
-    memmove(rest.dim + dim, in.dim + dim + 1,
-            sizeof rest.dim[0] * (size_t)(rest.ndims - dim));
+    if (out.ndims == in.ndims && repeats(out.dim[dim])) {
+        rest.dim[dim] = out.dim[dim]; // it is kept, with one index
+    } else {
+        rest.ndims--;
+        memmove(rest.dim + dim, in.dim + dim + 1,
+                sizeof rest.dim[0] * (size_t)(rest.ndims - dim));
+    }
+    HD_TRY(check_reduced_ranks(v, op, &out, &in, dim));
     if (!same_shape(&out, &rest, !is_tensor(v)) || out.dtype != in.dtype ||
         (!is_tensor(v) && hd_dim_is_sharded(in.dim[dim])))
         return !is_tensor(v) && hd_dim_is_sharded(in.dim[dim])
@@ -407,19 +482,25 @@ static hd_status check_bias_dtype(verifier *v, const hd_key *bias,
                     as_a ? " or " : "", as_a ? hd_dtype_text(a) : "");
 }
 
-// What stands for a whole column of a tensor is placed as that is; a host
-// program has cut its own part out.
+// A bias lies along the result as an operand of `add` does; a host program has
+// cut its own part out.
+static bool bias_fits(const verifier *v, hd_type bias, hd_type out)
+{
+    for (int d = 0; d < bias.ndims && !is_tensor(v); d++)
+        bias.dim[d] = (hd_dim){hd_dim_local(bias.dim[d]), HD_LOCAL};
+    for (int d = 0; d < out.ndims && !is_tensor(v); d++)
+        out.dim[d] = (hd_dim){hd_dim_local(out.dim[d]), HD_LOCAL};
+    return bias.ndims > 0 && fits_along(&bias, &out);
+}
+
 static hd_status check_bias(verifier *v, const hd_key *bias,
                             const hd_matmul_shape *shape, const hd_type *out,
                             const hd_type *a)
 {
     hd_type type = hd_view_type(&bias->view);
     hd_dim columns = out->dim[out->ndims - 1];
-    bool fits = type.ndims == 1 &&
-                (is_tensor(v) ? hd_dim_same(type.dim[0], columns)
-                              : hd_dim_local(type.dim[0]) == shape->n);
 
-    if (!fits)
+    if (!bias_fits(v, type, *out))
         return hd_error(v->diag, HD_E0313, bias->loc,
                         "a bias of %s for %lld columns%s", type_text(v, &type),
                         (long long)(is_tensor(v) ? columns.extent : shape->n),
@@ -560,16 +641,45 @@ static hd_status check_overlap(verifier *v, const hd_op *op)
     return HD_OK;
 }
 
+static hd_status check_mask(verifier *v, const hd_op *op, const hd_view *mask)
+{
+    if (mask->buffer->type.dtype == HD_U8)
+        return HD_OK;
+    return hd_error(v->diag, HD_E0314, mask->loc, "%%%s is %s; %s %s u8",
+                    mask->buffer->name, hd_dtype_text(mask->buffer->type.dtype),
+                    op_text(op), mask == &op->view[0] ? "makes" : "selects by");
+}
+
+static hd_status check_shape_of_mask(verifier *v, const hd_op *op)
+{
+    hd_op one = *op; // of the mask alone
+
+    one.ninputs = 1;
+    return check_operands(v, &one, HD_U8, 1);
+}
+
 static hd_status check_map(verifier *v, const hd_op *op)
 {
     hd_dtype dtype = op->view[0].buffer->type.dtype;
 
-    if (hd_op_info_get(op->code)->numbers == HD_NUMBERS_FLOAT &&
-        !hd_dtype_is_float(dtype))
-        return hd_error(v->diag, HD_E0314, op->loc,
-                        "%s of %s: it works on floating point", op_text(op),
-                        hd_dtype_text(dtype));
-    return check_elementwise(v, op, true, false, true);
+    switch (hd_op_info_get(op->code)->numbers) {
+    case HD_NUMBERS_ANY:
+        break;
+    case HD_NUMBERS_FLOAT:
+        if (!hd_dtype_is_float(dtype))
+            return hd_error(v->diag, HD_E0314, op->loc,
+                            "%s of %s: it works on floating point", op_text(op),
+                            hd_dtype_text(dtype));
+        break;
+    case HD_NUMBERS_TEST:
+        HD_TRY(check_mask(v, op, &op->view[0]));
+        return check_operands(v, op, op->view[1].buffer->type.dtype, 1);
+    case HD_NUMBERS_PICK:
+        HD_TRY(check_mask(v, op, &op->view[1]));
+        HD_TRY(check_shape_of_mask(v, op));
+        return check_operands(v, op, dtype, 2);
+    }
+    return check_operands(v, op, dtype, 1);
 }
 
 static hd_status check_compute(verifier *v, const hd_op *op)
@@ -577,9 +687,10 @@ static hd_status check_compute(verifier *v, const hd_op *op)
     HD_TRY(check_overlap(v, op));
     HD_TRY(check_factor(v, op, HD_KEY_BY));
     HD_TRY(check_factor(v, op, HD_KEY_SCALE));
+    HD_TRY(check_factor(v, op, HD_KEY_VALUE));
     switch (hd_op_family(op)) {
     case HD_FAMILY_COPY:
-        return check_elementwise(v, op, op->code != HD_OP_SET, true, false);
+        return check_alike(v, op, op->code != HD_OP_SET);
     case HD_FAMILY_MAP:
         return check_map(v, op);
     case HD_FAMILY_FOLD:

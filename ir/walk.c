@@ -5,6 +5,8 @@
 // the group ends.
 #include "ir/walk.h"
 
+#include "ir/space.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -267,32 +269,6 @@ static hd_status resolve_events(walker *w, hd_step *step)
     return HD_OK;
 }
 
-static hd_status find_dim(walker *w, const hd_op *op, hd_key_code code,
-                          int fallback, int8_t *out)
-{
-    const hd_key *key = hd_op_key(op, code);
-    int64_t value = fallback;
-
-    if (key != NULL)
-        HD_TRY(evaluate(w, key->expr, key->loc, &value));
-    *out = (int8_t)value; // the verifier has seen that it is in range
-    return HD_OK;
-}
-
-static hd_status find_dims(walker *w, hd_step *step)
-{
-    int ndims;
-
-    step->dim[0] = step->dim[1] = -1;
-    if (hd_op_family(step->op) == HD_FAMILY_FOLD)
-        return find_dim(w, step->op, HD_KEY_DIM, -1, &step->dim[0]);
-    if (hd_op_family(step->op) != HD_FAMILY_TRANSPOSE)
-        return HD_OK;
-    ndims = step->span[0].ndims;
-    HD_TRY(find_dim(w, step->op, HD_KEY_DIM0, ndims - 2, &step->dim[0]));
-    return find_dim(w, step->op, HD_KEY_DIM1, ndims - 1, &step->dim[1]);
-}
-
 static hd_status reserve_member(walker *w)
 {
     int64_t n = w->nmembers + 1, room = w->spans_room;
@@ -348,7 +324,8 @@ static hd_status walk_op(walker *w, const hd_op *op)
         HD_TRY(make_span(w, views[i], &span[i]));
     if (hd_op_is(op, HD_UNIT_TRANSFER))
         HD_TRY(number_transfer(w, step));
-    HD_TRY(find_dims(w, step));
+    hd_space_dims(w->module, op, step->nspans > 0 ? span[0].ndims : 0,
+                  step->dim);
     HD_TRY(resolve_events(w, step));
     w->nmembers++;
     return w->grouping ? HD_OK : flush(w);

@@ -252,10 +252,18 @@ static void emit_set(builder *b, hd_buffer *from, hd_buffer *to)
 static hd_buffer *reduce_here(builder *b, const hd_op *op, hd_buffer *goal,
                               int dim)
 {
-    hd_type rest = hd_type_without(&op->view[1].buffer->type, dim);
-    hd_buffer *to = next_buffer(b, &rest, goal);
-    hd_view out = whole(b, to);
-    hd_op *fresh = hd_build_op(b, op->code, -1, &out, &op->view[1], 1);
+    hd_type rest = op->view[1].buffer->type;
+    hd_buffer *to;
+    hd_view out;
+    hd_op *fresh;
+
+    if (goal->type.ndims == rest.ndims)
+        rest.dim[dim] = (hd_dim){1, HD_LOCAL};
+    else
+        rest = hd_type_without(&rest, dim);
+    to = next_buffer(b, &rest, goal);
+    out = whole(b, to);
+    fresh = hd_build_op(b, op->code, -1, &out, &op->view[1], 1);
 
     fresh->key[0] = *hd_op_key(op, HD_KEY_DIM);
     return to;

@@ -14,6 +14,7 @@
 // where a stream dimension is like any other.
 #include <string.h>
 
+#include "ir/space.h"
 #include "lower/build.h"
 #include "lower/pass.h"
 
@@ -37,51 +38,39 @@ static int stream_dim(const hd_type *type)
 
 // ------------------------------------------------------------- which views
 
-static bool plan_elementwise(const hd_op *op, int s, plan *p)
+// Whether view `i` lies along the result's last dimensions.
+static bool lies_last(const hd_op *op, int i)
 {
-    int ndims = op->view[0].buffer->type.ndims;
-
-    for (int i = 1; i < op->noutputs + op->ninputs; i++) {
-        int at = s - (ndims - op->view[i].buffer->type.ndims);
-
-        p->dim[i] = at >= 0 ? at : WHOLE;
-    }
-    return true;
+    if (i > op->ninputs)
+        return i == hd_op_key_view(op, HD_KEY_BIAS);
+    return hd_op_family(op) != HD_FAMILY_PRODUCT &&
+           hd_op_key(op, HD_KEY_DIM) == NULL;
 }
 
-static bool plan_reduction(const hd_module *module, const hd_op *op, int s,
-                           plan *p)
+// Each view is indexed where the result's dimension `s` lies, and whole where
+// it lacks that. One that has it with one index would no longer lie along the
+// last dimensions of what is left. Not along a matmul's rows or columns, the
+// last two dimensions or the last one, which one product has all of.
+static bool plan_compute(const hd_module *module, const hd_op *op, int s,
+                         plan *p)
 {
     const hd_key *key = hd_op_key(op, HD_KEY_DIM);
-    int dim;
+    int rows = hd_op_key(op, HD_KEY_TA) != NULL ? 2 : 1;
+    const hd_view *views[HD_MAX_VIEWS];
+    hd_space space;
 
-    if (key == NULL)
-        return plan_elementwise(op, s, p);
-    dim = (int)hd_expr_value(module, key->expr);
-    p->dim[1] = s < dim ? s : s + 1;
-    p->shift = s < dim;
-    return true;
-}
-
-// A stream dimension of the result is one of the batch, or a leading dimension
-// of rows.
-static bool plan_matmul(const hd_op *op, int s, plan *p)
-{
-    const hd_type *out = &op->view[0].buffer->type;
-    int na = op->view[1].buffer->type.ndims;
-    int nbatch = op->view[2].buffer->type.ndims - 2;
-    bool crossed = nbatch > 0 && out->ndims == na + nbatch;
-    int rows = out->ndims - (hd_op_key(op, HD_KEY_TA) != NULL ? 2 : 1);
-
-    if (s >= rows)
+    hd_op_views(op, views);
+    hd_space_of_op(module, op, &space);
+    if (hd_op_family(op) == HD_FAMILY_PRODUCT && s >= space.nparallel - rows)
         return false;
-    if (s < nbatch) {
-        p->dim[1] = crossed ? WHOLE : s;
-        p->dim[2] = s;
-        return true;
+    for (int i = 1; i < p->nviews; i++) {
+        p->dim[i] = space.dim[i][s] == HD_REPEATED ? WHOLE : space.dim[i][s];
+        if (p->dim[i] == WHOLE && lies_last(op, i) &&
+            space.nparallel - views[i]->buffer->type.ndims <= s)
+            return false;
     }
-    p->dim[1] = crossed ? s - nbatch : s;
-    p->dim[2] = WHOLE;
+    if (key != NULL && p->dim[1] != WHOLE)
+        p->shift = p->dim[1] < hd_expr_value(module, key->expr);
     return true;
 }
 
@@ -96,15 +85,6 @@ static bool plan_gather(const hd_op *op, int s, plan *p)
             return false;
     p->dim[1] = WHOLE;
     return out->nindex <= s;
-}
-
-static void plan_keys(const hd_op *op, int s, plan *p)
-{
-    int i = op->noutputs + op->ninputs;
-
-    for (int k = 0; k < op->nkeys; k++)
-        if (op->key[k].view.buffer != NULL)
-            p->dim[i++] = op->key[k].code == HD_KEY_AUX ? s : WHOLE;
 }
 
 // A factor that its operation writes over: a trip would write its own index of
@@ -139,7 +119,6 @@ static bool plan_op(const hd_module *module, const hd_stmt *stmt, plan *p)
     *p = (plan){.extent = op->view[0].buffer->type.dim[s].extent,
                 .nviews = hd_op_views(op, views)};
     p->dim[0] = s;
-    plan_keys(op, s, p);
     if (op->code == HD_OP_ALL_GATHER)
         return plan_gather(op, s, p);
     if (!hd_op_is(op, HD_UNIT_COMPUTE) || !is_whole(op) || is_own_factor(op))
@@ -147,11 +126,9 @@ static bool plan_op(const hd_module *module, const hd_stmt *stmt, plan *p)
     switch (hd_op_family(op)) {
     case HD_FAMILY_COPY:
     case HD_FAMILY_MAP:
-        return plan_elementwise(op, s, p);
     case HD_FAMILY_FOLD:
-        return plan_reduction(module, op, s, p);
     case HD_FAMILY_PRODUCT:
-        return plan_matmul(op, s, p);
+        return plan_compute(module, op, s, p);
     case HD_FAMILY_TRANSPOSE:
     case HD_FAMILY_MOVE:
     case HD_FAMILY_SYNC:

@@ -173,6 +173,30 @@ static bool is_made_here(const pipe *p, hd_buffer *buffer)
     return false;
 }
 
+// The view has one index in dimension `dim`, where the result has more.
+static bool repeats(const hd_view *view, int dim, const hd_view *result,
+                    int there)
+{
+    return dim < view->buffer->type.ndims &&
+           there < result->buffer->type.ndims &&
+           hd_dim_local(view->buffer->type.dim[dim]) == 1 &&
+           hd_dim_local(result->buffer->type.dim[there]) > 1;
+}
+
+// The dimension of a view that lies along dimension `out` + 1 of the result;
+// `at` is its own index of the loop. -1 if it repeats there. One that is not
+// indexed by the loop may lack leading dimensions.
+static int split_beside(const hd_view *view, int at, const hd_view *result,
+                        int out)
+{
+    int dim =
+        at >= 0
+            ? at + 1
+            : out + 1 - (result->buffer->type.ndims - view->buffer->type.ndims);
+
+    return dim < 0 || repeats(view, dim, result, out + 1) ? -1 : dim;
+}
+
 // Of view `i` of a matmul, indexed at `at`. Chunks split rows, or a second
 // dimension of the batch, which the second operand then has too; without it
 // that operand is used whole, which takes that no chunk of it is to come yet.
@@ -194,29 +218,19 @@ static int split_dim(const pipe *p, const hd_op *op, int i)
 {
     const hd_view *views[HD_MAX_VIEWS];
     int n = hd_op_views(op, views);
-    int nplain = op->noutputs + op->ninputs;
     int at = loop_index(p, views[i]);
     int out = loop_index(p, views[0]);
+    const hd_key *dim = hd_op_key(op, HD_KEY_DIM);
 
     if (i >= n || out < 0)
         return -2;
-    if (op->code == HD_OP_MATMUL)
+    if (hd_op_family(op) == HD_FAMILY_PRODUCT && i <= op->ninputs)
         return split_matmul(p, op, i, at);
-    if (at >= 0) {
-        const hd_key *dim = hd_op_key(op, HD_KEY_DIM);
-
-        // The reduced dimension, counted in the view, must not be the split
-        // one.
-        if (i == 1 && dim != NULL && hd_expr_value(p->module, dim->expr) == at)
-            return -2;
-        return at + 1;
-    }
-    if (i >= nplain)
-        return -1;
-    // A second operand that lacks leading dimensions has this one or not.
-    at =
-        out + 1 - (views[0]->buffer->type.ndims - views[i]->buffer->type.ndims);
-    return at >= 0 ? at : -1;
+    // The reduced dimension, counted in the view, must not be the split one.
+    if (i == 1 && at >= 0 && dim != NULL &&
+        hd_expr_value(p->module, dim->expr) == at)
+        return -2;
+    return split_beside(views[i], at, views[0], out);
 }
 
 static hd_status check_chunks(pipe *p, const hd_op *op)

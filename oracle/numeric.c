@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/dtype.h"
+#include "ir/space.h"
 #include "ir/verify.h"
 
 // How many standard deviations independent errors may add up to.
@@ -110,6 +111,15 @@ static item larger(item x, item y)
     return result;
 }
 
+static item smaller(item x, item y)
+{
+    item result = x.value < y.value || isnan(x.value) ? x : y;
+
+    result.bound = x.bound > y.bound ? x.bound : y.bound;
+    result.whole = x.whole < y.whole ? x.whole : y.whole;
+    return result;
+}
+
 static item join(hd_fold fold, item x, item y, double unit)
 {
     switch (fold) {
@@ -117,43 +127,238 @@ static item join(hd_fold fold, item x, item y, double unit)
         return add(x, y, unit);
     case HD_FOLD_MAX:
         return larger(x, y);
+    case HD_FOLD_MIN:
+        return smaller(x, y);
     case HD_FOLD_NONE:
         break;
     }
     return x;
 }
 
+static item negated(item x)
+{
+    return (item){-x.value, x.bound, (int64_t)(0 - (uint64_t)x.whole)};
+}
+
+static item absolute(item x)
+{
+    return x.whole < 0 || x.value < 0 ? negated(x)
+                                      : (item){fabs(x.value), x.bound, x.whole};
+}
+
+// Toward zero; by zero it is 0, as no number is right.
+static int64_t quotient(int64_t x, int64_t y)
+{
+    return y == 0 ? 0 : y == -1 ? (int64_t)(0 - (uint64_t)x) : x / y;
+}
+
+static item divide(item x, item y, double unit, bool whole)
+{
+    double value = x.value / y.value;
+    double error = x.bound + y.bound > 0 ? (x.bound + fabs(value) * y.bound) /
+                                               (fabs(y.value) - y.bound)
+                                         : 0;
+
+    if (!(fabs(y.value) > y.bound) && x.bound + y.bound > 0)
+        error = INFINITY; // the divisor may be zero
+    if (whole)            // no integer by another is larger
+        return (item){(double)quotient(x.whole, y.whole),
+                      x.bound + y.bound > 0 ? fabs(x.value) + x.bound : 0,
+                      quotient(x.whole, y.whole)};
+    return (item){value, error + unit * fabs(value), 0};
+}
+
+// A function that only rises or only falls: what the operand's error may do
+// shows at the ends. A correct kernel errs by a few units of the result, or of
+// the smallest number that there is.
+static item monotone(double (*f)(double), item x, double units, double unit)
+{
+    double value = f(x.value);
+    double below = fabs(f(x.value - x.bound) - value);
+    double above = fabs(f(x.value + x.bound) - value);
+    double most = below > above ? below : above;
+
+    if (x.bound == 0)
+        most = 0;
+    else if (isnan(below) || isnan(above))
+        most = INFINITY; // beyond what the function is defined for
+    return (item){value, most + units * (unit * fabs(value) + unit * 0x1p-125),
+                  0};
+}
+
+static double rsqrt(double x)
+{
+    return 1 / sqrt(x);
+}
+
+static double sigmoid(double x)
+{
+    return 1 / (1 + exp(-x));
+}
+
+// The argument of gelu's tanh.
+static double gelu_inner(double x)
+{
+    return 0.79788456080286535588 * (x + 0.044715 * x * x * x); // sqrt(2 / pi)
+}
+
+static item relu(item x)
+{
+    return (item){x.value < 0 ? 0 : x.value, x.bound, 0};
+}
+
+// The largest slopes are 1.13 and 1.1.
 static item gelu(item x, double unit)
 {
-    static const double root = 0.79788456080286535588; // sqrt(2 / pi)
     double v = x.value;
 
-    return (item){0.5 * v * (1 + tanh(root * (v + 0.044715 * v * v * v))),
+    return (item){0.5 * v * (1 + tanh(gelu_inner(v))),
                   1.13 * x.bound + 8 * unit * fabs(v), 0};
 }
 
-// What the map makes of x, and of a second operand y. Bounds take the largest
-// slope: 1.13 of gelu, 1.1 of silu.
-static item map_item(hd_map map, item x, item y, double unit)
+static item silu(item x, double unit)
 {
     double v = x.value;
 
+    return (item){v / (1 + exp(-v)), 1.1 * x.bound + 8 * unit * fabs(v), 0};
+}
+
+// The slope at x times what comes from behind, g. An error of x changes the
+// slope by at most `bend` of it, and the slope itself errs by `error`.
+static item chained(item x, item g, double slope, double bend, double error)
+{
+    return (item){slope * g.value,
+                  fabs(slope) * g.bound +
+                      (bend * x.bound + error) * (fabs(g.value) + g.bound),
+                  0};
+}
+
+// Where x may be on either side of zero, the slope may be 0 or 1.
+static item relu_grad(item x, item g)
+{
+    bool either = x.bound > 0 && fabs(x.value) <= x.bound;
+
+    return chained(x, g, x.value <= 0 ? 0 : 1, 0, either ? 1 : 0);
+}
+
+// From |x| = 10 on, tanh and with it the slope are flat in every format.
+static item gelu_grad(item x, item g, double unit)
+{
+    double v = x.value, t = tanh(gelu_inner(v));
+    double inner = 0.79788456080286535588 * (1 + 3 * 0.044715 * v * v);
+    double flat = 1 - t * t == 0 ? 0 : 0.5 * v * (1 - t * t) * inner;
+    double near = fmin(fabs(v), 10);
+
+    return chained(x, g, 0.5 * (1 + t) + flat, 1.2,
+                   unit * (16 + 4 * near * (1 + 0.2 * near * near)));
+}
+
+static item silu_grad(item x, item g, double unit)
+{
+    double v = x.value, s = sigmoid(v);
+
+    return chained(x, g, s * (1 + v * (1 - s)), 0.6,
+                   unit * (16 + 8 * fmin(fabs(v), 20)));
+}
+
+// 1 where it holds. Operands whose errors overlap may compare either way.
+static item compare(bool holds, const item *x)
+{
+    double error = x[0].bound + x[1].bound;
+    bool either = error > 0 && !(fabs(x[0].value - x[1].value) > error);
+
+    return (item){holds, either, holds};
+}
+
+static item choose(item mask, item x, item y)
+{
+    item result = mask.whole != 0 ? x : y;
+
+    if (mask.bound > 0)
+        result.bound = fmax(x.bound, y.bound) + fabs(x.value - y.value);
+    return result;
+}
+
+// What is whole stays so: the fraction goes, and what no i64 holds is the
+// nearest that one does.
+static item scaled(item x, item factor, double unit)
+{
+    x = multiply(x, factor, unit);
+    x.whole = x.value >= 0x1p63    ? INT64_MAX
+              : x.value >= -0x1p63 ? (int64_t)x.value
+                                   : INT64_MIN;
+    return x;
+}
+
+// Integers are compared as such.
+#define COMPARED(operator)                          \
+    compare(whole ? x[0].whole operator x[1].whole               \
+                  : x[0].value operator x[1].value,              \
+            x)
+
+// What the map makes of its operands, and of a factor.
+static item map_items(hd_map map, const item *x, item factor, double unit,
+                      bool whole)
+{
     switch (map) {
     case HD_MAP_NONE:
-    case HD_MAP_SCALE: // `scaled`
         break;
     case HD_MAP_ADD:
-        return add(x, y, unit);
+        return add(x[0], x[1], unit);
+    case HD_MAP_SUB:
+        return add(x[0], negated(x[1]), unit);
     case HD_MAP_MUL:
-        return multiply(x, y, unit);
+        return multiply(x[0], x[1], unit);
+    case HD_MAP_DIV:
+        return divide(x[0], x[1], unit, whole);
+    case HD_MAP_LT:
+        return COMPARED(<);
+    case HD_MAP_LE:
+        return COMPARED(<=);
+    case HD_MAP_GT:
+        return COMPARED(>);
+    case HD_MAP_GE:
+        return COMPARED(>=);
+    case HD_MAP_EQ:
+        return COMPARED(==);
+    case HD_MAP_NE:
+        return COMPARED(!=);
+    case HD_MAP_SELECT:
+        return choose(x[0], x[1], x[2]);
+    case HD_MAP_FILL:
+        return factor;
+    case HD_MAP_SCALE:
+        return scaled(x[0], factor, unit);
+    case HD_MAP_NEG:
+        return negated(x[0]);
+    case HD_MAP_ABS:
+        return absolute(x[0]);
+    case HD_MAP_EXP:
+        return monotone(exp, x[0], 4, unit);
+    case HD_MAP_LOG:
+        return monotone(log, x[0], 4, unit);
+    case HD_MAP_SQRT:
+        return monotone(sqrt, x[0], 2, unit);
+    case HD_MAP_RSQRT:
+        return monotone(rsqrt, x[0], 4, unit);
+    case HD_MAP_TANH:
+        return monotone(tanh, x[0], 4, unit);
+    case HD_MAP_SIGMOID:
+        return monotone(sigmoid, x[0], 8, unit);
     case HD_MAP_RELU:
-        return (item){v < 0 ? 0 : v, x.bound, 0};
+        return relu(x[0]);
     case HD_MAP_GELU:
-        return gelu(x, unit);
+        return gelu(x[0], unit);
     case HD_MAP_SILU:
-        return (item){v / (1 + exp(-v)), 1.1 * x.bound + 8 * unit * fabs(v), 0};
+        return silu(x[0], unit);
+    case HD_MAP_RELU_GRAD:
+        return relu_grad(x[0], x[1]);
+    case HD_MAP_GELU_GRAD:
+        return gelu_grad(x[0], x[1], unit);
+    case HD_MAP_SILU_GRAD:
+        return silu_grad(x[0], x[1], unit);
     }
-    return x;
+    return x[0];
 }
 
 // The sum of n terms of which `total` is the value, `magnitude` the sum of
@@ -172,25 +377,11 @@ static item summed(double total, double magnitude, double square,
 
 // ------------------------------------------------------------ element-wise
 
-static int find_key_span(const hd_step *step, hd_key_code code)
-{
-    int i = step->op->noutputs + step->op->ninputs;
-
-    for (int k = 0; k < step->op->nkeys; k++) {
-        if (step->op->key[k].view.buffer == NULL)
-            continue;
-        if (step->op->key[k].code == code)
-            return i;
-        i++;
-    }
-    return -1;
-}
-
 static item factor_of(const hd_step *step, hd_key_code code,
                       hd_values *const *values)
 {
     const hd_key *key = hd_op_key(step->op, code);
-    int i = find_key_span(step, code);
+    int i = hd_op_key_view(step->op, code);
 
     if (key == NULL)
         return (item){1, 0, 1};
@@ -199,82 +390,88 @@ static item factor_of(const hd_step *step, hd_key_code code,
     return load(&step->span[i], values[i], 0);
 }
 
-static bool any_integer(const hd_step *step)
+// A cast to an integer rounds and saturates, as hd_dtype_store does.
+static item made_whole(hd_dtype to, item x)
 {
-    return hd_dtype_is_integer(step->span[0].buffer->type.dtype);
+    unsigned char bytes[8];
+
+    hd_dtype_store(to, &x.value, 1, bytes);
+    hd_dtype_load_integers(to, bytes, 1, &x.whole);
+    x.bound = x.bound > 0 ? x.bound + 1 : 0;
+    return x;
 }
 
-// A cast to an integer rounds and saturates, as hd_dtype_store does.
 static item cast(const hd_step *step, item x)
 {
     hd_dtype to = step->span[0].buffer->type.dtype;
 
-    if (hd_dtype_is_integer(to) &&
-        !hd_dtype_is_integer(step->span[1].buffer->type.dtype)) {
-        unsigned char bytes[8];
-
-        hd_dtype_store(to, &x.value, 1, bytes);
-        hd_dtype_load_integers(to, bytes, 1, &x.whole);
-        x.bound = x.bound > 0 ? x.bound + 1 : 0;
-    }
-    return x;
+    return hd_dtype_is_integer(to) &&
+                   !hd_dtype_is_integer(step->span[1].buffer->type.dtype)
+               ? made_whole(to, x)
+               : x;
 }
 
-// What is whole stays so: the fraction goes, and what no i64 holds is the
-// nearest that one does.
-static item scaled(item x, item factor, double unit)
+// A view's elements in the order of the result's.
+static hd_span along_result(const hd_step *step, const hd_space *space, int i)
 {
-    x = multiply(x, factor, unit);
-    x.whole = x.value >= 0x1p63    ? INT64_MAX
-              : x.value >= -0x1p63 ? (int64_t)x.value
-                                   : INT64_MIN;
-    return x;
+    hd_span span = step->span[i];
+    int64_t stride[HD_SPACE_DIMS];
+
+    hd_space_strides(space, i, step->span[i].stride, stride);
+    span.ndims = space->nparallel;
+    memcpy(span.extent, space->extent, sizeof *stride * (size_t)span.ndims);
+    memcpy(span.stride, stride, sizeof *stride * (size_t)span.ndims);
+    return span;
 }
 
-static item compute_item(const hd_step *step, hd_values *const *values,
-                         int64_t i)
+// A mask is ahead of what it selects of.
+static bool computes_whole(const hd_step *step)
 {
-    hd_fold fold = hd_op_fold(step->op);
-    hd_map map = hd_op_info_get(step->op->code)->map;
-    double unit = any_integer(step)
-                      ? 0
-                      : unit_of_compute(step->span[0].buffer->type.dtype);
-    int n = step->op->noutputs + step->op->ninputs;
-    item result = load(&step->span[1], values[1], i);
-
-    for (int k = 2; k < n; k++) {
-        // An operand that lacks leading dimensions repeats.
-        int64_t at = i % hd_span_elements(&step->span[k]);
-        item next = load(&step->span[k], values[k], at);
-
-        result = fold != HD_FOLD_NONE ? join(fold, result, next, unit)
-                                      : map_item(map, result, next, unit);
-    }
-    if (map == HD_MAP_SCALE)
-        return scaled(result, factor_of(step, HD_KEY_BY, values), unit);
-    return step->op->ninputs == 1 ? map_item(map, result, result, unit)
-                                  : result;
+    return hd_dtype_is_integer(
+        step->span[step->op->ninputs > 0].buffer->type.dtype);
 }
 
-static void compute_elementwise(const hd_step *step, hd_values *const *values)
+static void compute_map(const hd_step *step, const hd_space *space,
+                        hd_values *const *values)
+{
+    const hd_op_info *info = hd_op_info_get(step->op->code);
+    hd_key_code key = info->map == HD_MAP_FILL ? HD_KEY_VALUE : HD_KEY_BY;
+    hd_dtype out = step->span[0].buffer->type.dtype;
+    bool whole = computes_whole(step);
+    double unit =
+        whole ? 0
+              : unit_of_compute(
+                    step->span[step->op->ninputs > 0].buffer->type.dtype);
+    item factor = factor_of(step, key, values);
+    int64_t n = hd_span_elements(&step->span[0]);
+    hd_span in[HD_MAX_OPERANDS];
+    item x[HD_MAX_OPERANDS] = {{0}};
+
+    if (info->map == HD_MAP_FILL && hd_dtype_is_integer(out))
+        factor = made_whole(out, factor);
+    for (int k = 1; k <= step->op->ninputs; k++)
+        in[k] = along_result(step, space, k);
+    for (int64_t i = 0; i < n; i++) {
+        for (int k = 1; k <= step->op->ninputs; k++)
+            x[k - 1] = load(&in[k], values[k], i);
+        store(&step->span[0], values[0], i,
+              map_items(info->map, x, factor, unit, whole));
+    }
+}
+
+static void compute_copy(const hd_step *step, const hd_space *space,
+                         hd_values *const *values)
 {
     int64_t n = hd_span_elements(&step->span[0]);
+    hd_span in = along_result(step, space, 1);
 
-    for (int64_t i = 0; i < n; i++)
-        store(&step->span[0], values[0], i, compute_item(step, values, i));
-}
-
-static void compute_copy(const hd_step *step, hd_values *const *values)
-{
-    int64_t n = hd_span_elements(&step->span[0]);
-
-    if (step->span[0].buffer->type.dtype == step->span[1].buffer->type.dtype) {
-        hd_numeric_copy(&step->span[0], values[0], &step->span[1], values[1]);
+    if (step->span[0].buffer->type.dtype == in.buffer->type.dtype) {
+        hd_numeric_copy(&step->span[0], values[0], &in, values[1]);
         return;
     }
     for (int64_t i = 0; i < n; i++)
         store(&step->span[0], values[0], i,
-              cast(step, load(&step->span[1], values[1], i)));
+              cast(step, load(&in, values[1], i)));
 }
 
 void hd_numeric_copy(const hd_span *to, hd_values *to_values,
@@ -323,33 +520,25 @@ hd_status hd_numeric_reduce(hd_fold fold, const hd_span *to,
     return HD_OK;
 }
 
-static hd_span slice(const hd_span *span, int dim, int64_t index)
+// Several operands, or the indices of the reduced dimension of one.
+static hd_status compute_fold(const hd_step *step, const hd_space *space,
+                              hd_values *const *values)
 {
-    hd_span part = *span;
-
-    part.offset += index * span->stride[dim];
-    part.ndims--;
-    for (int d = dim; d < part.ndims; d++) {
-        part.extent[d] = span->extent[d + 1];
-        part.stride[d] = span->stride[d + 1];
-    }
-    return part;
-}
-
-static hd_status compute_reduction(const hd_step *step,
-                                   hd_values *const *values)
-{
-    const hd_span *in = &step->span[1];
-    int dim = step->dim[0];
-    int64_t n = in->extent[dim];
+    bool reduces = space->ndims > space->nparallel;
+    int64_t n = reduces ? space->extent[space->nparallel] : step->op->ninputs;
     hd_span *parts = calloc((size_t)n, sizeof *parts);
     hd_values **from = calloc((size_t)n, sizeof *from);
     hd_status status = HD_NO_MEMORY;
 
     if (parts != NULL && from != NULL) {
         for (int64_t i = 0; i < n; i++) {
-            parts[i] = slice(in, dim, i);
-            from[i] = values[1];
+            int view = reduces ? 1 : (int)i + 1;
+
+            parts[i] = along_result(step, space, view);
+            if (reduces)
+                parts[i].offset +=
+                    i * step->span[1].stride[space->dim[1][space->nparallel]];
+            from[i] = values[view];
         }
         status = hd_numeric_reduce(hd_op_fold(step->op), &step->span[0],
                                    values[0], (int)n, parts, from);
@@ -357,18 +546,6 @@ static hd_status compute_reduction(const hd_step *step,
     free(parts);
     free(from);
     return status;
-}
-
-static void compute_transpose(const hd_step *step, hd_values *const *values)
-{
-    hd_span in = step->span[1];
-    int i = step->dim[0], j = step->dim[1];
-
-    in.extent[i] = step->span[1].extent[j];
-    in.stride[i] = step->span[1].stride[j];
-    in.extent[j] = step->span[1].extent[i];
-    in.stride[j] = step->span[1].stride[i];
-    hd_numeric_copy(&step->span[0], values[0], &in, values[1]);
 }
 
 // ----------------------------------------------------------------- matmul
@@ -459,13 +636,14 @@ static void multiply_row(const product *p, int64_t i)
 }
 
 static void finish_row(const product *p, const hd_step *step,
-                       hd_values *const *values, int64_t row)
+                       const hd_span *bias, hd_values *const *values,
+                       int64_t row)
 {
     const hd_key *act = hd_op_key(step->op, HD_KEY_ACT);
     item factor = factor_of(step, HD_KEY_SCALE, values);
     bool accumulate = hd_op_key(step->op, HD_KEY_ACCUMULATE) != NULL;
-    int bias = find_key_span(step, HD_KEY_BIAS);
-    int aux = find_key_span(step, HD_KEY_AUX);
+    int of_bias = hd_op_key_view(step->op, HD_KEY_BIAS);
+    int aux = hd_op_key_view(step->op, HD_KEY_AUX);
     double unit = unit_of_compute(step->span[1].buffer->type.dtype);
 
     for (int64_t j = 0; j < p->n; j++) {
@@ -475,12 +653,12 @@ static void finish_row(const product *p, const hd_step *step,
 
         if (hd_op_key(step->op, HD_KEY_SCALE) != NULL)
             x = multiply(x, factor, unit);
-        if (bias >= 0)
-            x = add(x, load(&step->span[bias], values[bias], j), unit);
+        if (of_bias >= 0)
+            x = add(x, load(bias, values[of_bias], at), unit);
         if (aux >= 0)
             store(&step->span[aux], values[aux], at, x);
         if (act != NULL)
-            x = map_item(hd_act_map(act->act), x, x, unit);
+            x = map_items(hd_act_map(act->act), &x, x, unit, false);
         if (accumulate)
             x = add(x, load(&step->span[0], values[0], at), unit);
         store(&step->span[0], values[0], at, x);
@@ -496,8 +674,11 @@ static hd_type type_of(const hd_span *span, hd_dtype dtype)
     return type;
 }
 
-static hd_status compute_matmul(const hd_step *step, hd_values *const *values)
+static hd_status compute_matmul(const hd_step *step, const hd_space *space,
+                                hd_values *const *values)
 {
+    int of_bias = hd_op_key_view(step->op, HD_KEY_BIAS);
+    hd_span bias = along_result(step, space, of_bias >= 0 ? of_bias : 0);
     hd_type out = type_of(&step->span[0], HD_F32);
     hd_type a = type_of(&step->span[1], HD_F32);
     hd_type b = type_of(&step->span[2], HD_F32);
@@ -525,7 +706,7 @@ static hd_status compute_matmul(const hd_step *step, hd_values *const *values)
                     p.n, tb, p.b, p.db);
         for (int64_t i = 0; i < p.m; i++) {
             multiply_row(&p, i);
-            finish_row(&p, step, values, batch * p.m + i);
+            finish_row(&p, step, &bias, values, batch * p.m + i);
         }
     }
     release(&p);
@@ -534,23 +715,21 @@ static hd_status compute_matmul(const hd_step *step, hd_values *const *values)
 
 hd_status hd_numeric_compute(const hd_step *step, hd_values *const *values)
 {
+    hd_space space;
+
+    hd_space_of_step(step, &space);
     switch (hd_op_family(step->op)) {
     case HD_FAMILY_COPY:
-        compute_copy(step, values);
+    case HD_FAMILY_TRANSPOSE:
+        compute_copy(step, &space, values);
         return HD_OK;
     case HD_FAMILY_MAP:
-        compute_elementwise(step, values);
+        compute_map(step, &space, values);
         return HD_OK;
     case HD_FAMILY_FOLD:
-        if (step->dim[0] >= 0)
-            return compute_reduction(step, values);
-        compute_elementwise(step, values);
-        return HD_OK;
-    case HD_FAMILY_TRANSPOSE:
-        compute_transpose(step, values);
-        return HD_OK;
+        return compute_fold(step, &space, values);
     case HD_FAMILY_PRODUCT:
-        return compute_matmul(step, values);
+        return compute_matmul(step, &space, values);
     case HD_FAMILY_MOVE:
     case HD_FAMILY_SYNC:
         break;

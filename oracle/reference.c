@@ -9,6 +9,7 @@
 
 #include "base/array.h"
 #include "base/dtype.h"
+#include "ir/space.h"
 #include "oracle/numeric.h"
 #include "steps/execute.h"
 
@@ -153,32 +154,17 @@ static hd_span whole_span(const hd_buffer *buffer)
     return span;
 }
 
-static int8_t dim_value(const hd_module *module, const hd_op *op,
-                        hd_key_code code, int fallback)
-{
-    const hd_key *key = hd_op_key(op, code);
-
-    return (int8_t)(key == NULL ? fallback : hd_expr_value(module, key->expr));
-}
-
 static hd_status run_dense(hd_reference *r)
 {
     for (const hd_stmt *s = r->module->body.first; s != NULL; s = s->next) {
         const hd_view *views[HD_MAX_VIEWS];
         hd_span spans[HD_MAX_VIEWS];
-        hd_step step = {.op = s->op, .span = spans, .dim = {-1, -1}};
+        hd_step step = {.op = s->op, .span = spans};
 
         step.nspans = (int8_t)hd_op_views(s->op, views);
         for (int i = 0; i < step.nspans; i++)
             spans[i] = whole_span(views[i]->buffer);
-        if (hd_op_family(s->op) == HD_FAMILY_FOLD)
-            step.dim[0] = dim_value(r->module, s->op, HD_KEY_DIM, -1);
-        if (hd_op_family(s->op) == HD_FAMILY_TRANSPOSE) {
-            step.dim[0] =
-                dim_value(r->module, s->op, HD_KEY_DIM0, spans[0].ndims - 2);
-            step.dim[1] =
-                dim_value(r->module, s->op, HD_KEY_DIM1, spans[0].ndims - 1);
-        }
+        hd_space_dims(r->module, s->op, spans[0].ndims, step.dim);
         HD_TRY(compute_step(r, 0, &step));
     }
     return HD_OK;

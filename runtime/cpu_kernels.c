@@ -9,17 +9,18 @@
 #include <string.h>
 
 #include "base/dtype.h"
+#include "ir/space.h"
 #include "runtime/cpu_map.h"
 #include "runtime/cpu_matmul.h"
 
-enum { BLOCK = 512 };
+enum { BLOCK = 512, MAP_OPERANDS = 3 };
 
 // One operand of a loop over rows; strides in elements.
 typedef struct operand {
     hd_dtype dtype;
     size_t size;
     char *at; // its first element
-    int64_t stride[HD_MAX_DIMS];
+    int64_t stride[HD_SPACE_DIMS];
 } operand;
 
 typedef struct loop {
@@ -36,32 +37,27 @@ typedef union lane {
 
 // ------------------------------------------------------------------- loops
 
-static operand operand_of(const hd_span *span, void *base)
+static void add_operand(loop *l, const hd_step *step, const hd_space *space,
+                        int i, void *base)
 {
-    operand o = {.dtype = span->buffer->type.dtype};
-
-    o.size = hd_dtype_size(o.dtype);
-    o.at = (char *)base + span->offset * (int64_t)o.size;
-    return o;
-}
-
-// `span` may lack leading dimensions of the loop: its stride there is 0.
-static void add_operand(loop *l, const hd_span *span, void *base)
-{
+    const hd_span *span = &step->span[i];
     operand *o = &l->operand[l->n++];
-    int lead = l->ndims - span->ndims;
 
-    *o = operand_of(span, base);
-    for (int d = lead; d < l->ndims; d++)
-        o->stride[d] = span->stride[d - lead];
+    o->dtype = span->buffer->type.dtype;
+    o->size = hd_dtype_size(o->dtype);
+    o->at = (char *)base + span->offset * (int64_t)o->size;
+    hd_space_strides(space, i, span->stride, o->stride);
 }
 
-static loop loop_over(const hd_span *out, void *base)
+// Over the result and all operands; a dimension that is reduced is not walked.
+static loop loop_of(const hd_step *step, const hd_space *space,
+                    void *const *base)
 {
-    loop l = {.ndims = out->ndims};
+    loop l = {.ndims = space->nparallel};
 
-    memcpy(l.extent, out->extent, sizeof l.extent);
-    add_operand(&l, out, base);
+    memcpy(l.extent, space->extent, sizeof *l.extent * (size_t)l.ndims);
+    for (int i = 0; i <= step->op->ninputs; i++)
+        add_operand(&l, step, space, i, base[i]);
     return l;
 }
 
@@ -181,61 +177,41 @@ static void fold_blocks(hd_fold fold, const lane *from, size_t n, bool integers,
         hd_cpu_fold_doubles(fold, from->d, n, to->d);
 }
 
-static void map_block(hd_map map, const lane *second, size_t n, bool integers,
-                      lane *to)
-{
-    if (integers)
-        hd_cpu_map_integers(map, second->i, n, to->i);
-    else
-        hd_cpu_map_doubles(map, second->d, n, to->d);
-}
-
-// The fraction goes, and what does not fit becomes the nearest that does.
-static int64_t whole(double x)
-{
-    if (x >= 0x1p63)
-        return INT64_MAX;
-    return x >= -0x1p63 ? (int64_t)x : INT64_MIN;
-}
-
-static void scale_block(double factor, size_t n, bool integers, lane *to)
-{
-    for (size_t i = 0; i < n; i++)
-        if (integers)
-            to->i[i] = whole(factor * (double)to->i[i]);
-        else
-            to->d[i] *= factor;
-}
-
 // ----------------------------------------------------------- element-wise
 
 // What is done to a block: it is folded, mapped, or neither in a cast.
 typedef struct job {
     hd_fold fold;
     hd_map map;
-    double factor; // of `scale`
+    double factor; // of `scale` and `fill`
     bool integers;
 } job;
+
+static void map_block(const job *job, lane *x, size_t n)
+{
+    if (job->integers)
+        hd_cpu_map_integers(job->map, job->factor, x[1].i, x[2].i, n, x[0].i);
+    else
+        hd_cpu_map_doubles(job->map, job->factor, x[1].d, x[2].d, n, x[0].d);
+}
 
 static void compute_block(const loop *l, const job *job, char *const *row,
                           int64_t at, size_t n)
 {
-    lane result, next;
+    lane x[MAP_OPERANDS];
 
     for (int i = 1; i < l->n; i++) {
         int64_t stride = row_stride(l, i);
         const char *from = row[i] + at * stride * (int64_t)l->operand[i].size;
+        bool folds = job->fold != HD_FOLD_NONE && i > 1;
 
         load_block(&l->operand[i], from, stride, n, job->integers,
-                   i == 1 ? &result : &next);
-        if (i > 1 && job->fold != HD_FOLD_NONE)
-            fold_blocks(job->fold, &next, n, job->integers, &result);
+                   folds ? &x[1] : &x[i - 1]);
+        if (folds)
+            fold_blocks(job->fold, &x[1], n, job->integers, &x[0]);
     }
-    if (job->map == HD_MAP_SCALE)
-        scale_block(job->factor, n, job->integers, &result);
-    else
-        map_block(job->map, &next, n, job->integers, &result);
-    store_block(&l->operand[0], &result, n, job->integers,
+    map_block(job, x, n);
+    store_block(&l->operand[0], &x[0], n, job->integers,
                 row[0] + at * row_stride(l, 0) * (int64_t)l->operand[0].size,
                 row_stride(l, 0));
 }
@@ -293,34 +269,31 @@ static void run_copy(loop *l)
     run_loop(l, &job);
 }
 
-static void compute_elementwise(const hd_step *step, void *const *base)
+static void compute_elementwise(const hd_step *step, const hd_space *space,
+                                void *const *base)
 {
-    loop l = loop_over(&step->span[0], base[0]);
+    loop l = loop_of(step, space, base);
     job job = {.fold = hd_op_fold(step->op),
                .map = hd_op_info_get(step->op->code)->map};
-    int n = step->op->noutputs + step->op->ninputs;
 
-    for (int i = 1; i < n; i++)
-        add_operand(&l, &step->span[i], base[i]);
-    job.integers = hd_dtype_is_integer(l.operand[0].dtype);
-    if (job.map == HD_MAP_SCALE)
-        job.factor = hd_cpu_factor(step, HD_KEY_BY, base);
+    // A truth is one of its operands' kind, and is stored as 1 or 0 of u8. What
+    // is filled is rounded as it is stored.
+    job.integers = l.n > 1 && hd_dtype_is_integer(l.operand[l.n - 1].dtype);
+    job.factor = hd_cpu_factor(
+        step, job.map == HD_MAP_FILL ? HD_KEY_VALUE : HD_KEY_BY, base);
     run_loop(&l, &job);
 }
 
-// ------------------------------------------------ reductions, transposition
-
-static hd_span without_dim(const hd_span *span, int dim)
+// A transpose is a copy whose operand lies along other dimensions.
+static void compute_copy(const hd_step *step, const hd_space *space,
+                         void *const *base)
 {
-    hd_span rest = *span;
+    loop l = loop_of(step, space, base);
 
-    rest.ndims--;
-    for (int d = dim; d < rest.ndims; d++) {
-        rest.extent[d] = span->extent[d + 1];
-        rest.stride[d] = span->stride[d + 1];
-    }
-    return rest;
+    run_copy(&l);
 }
+
+// -------------------------------------------------------------- reductions
 
 static void reduce_block(const loop *l, const job *job, int64_t n_slices,
                          int64_t slice_stride, char *to, const char *from,
@@ -340,15 +313,15 @@ static void reduce_block(const loop *l, const job *job, int64_t n_slices,
                 row_stride(l, 0));
 }
 
-static void compute_reduction(const hd_step *step, int dim, void *const *base)
+static void compute_reduction(const hd_step *step, const hd_space *space,
+                              void *const *base)
 {
-    const hd_span *in = &step->span[1];
-    hd_span rest = without_dim(in, dim);
-    loop l = loop_over(&step->span[0], base[0]);
+    loop l = loop_of(step, space, base);
     job job = {.fold = hd_op_fold(step->op)};
+    int64_t trips = space->extent[space->nparallel];
+    int64_t walk = l.operand[1].stride[space->nparallel];
     int64_t length;
 
-    add_operand(&l, &rest, base[1]);
     join_dims(&l);
     job.integers = hd_dtype_is_integer(l.operand[0].dtype);
     length = l.extent[l.ndims - 1];
@@ -356,36 +329,13 @@ static void compute_reduction(const hd_step *step, int dim, void *const *base)
         for (int64_t at = 0; at < length; at += BLOCK) {
             int64_t left = length - at;
 
-            reduce_block(&l, &job, in->extent[dim], in->stride[dim],
+            reduce_block(&l, &job, trips, walk,
                          find_row(&l, 0, r) + at * row_stride(&l, 0) *
                                                   (int64_t)l.operand[0].size,
                          find_row(&l, 1, r) + at * row_stride(&l, 1) *
                                                   (int64_t)l.operand[1].size,
                          (size_t)(left < BLOCK ? left : BLOCK));
         }
-}
-
-static void compute_copy(const hd_step *step, void *const *base)
-{
-    loop l = loop_over(&step->span[0], base[0]);
-
-    add_operand(&l, &step->span[1], base[1]);
-    run_copy(&l);
-}
-
-static void compute_transpose(const hd_step *step, void *const *base)
-{
-    hd_span in = step->span[1];
-    int i = step->dim[0], j = step->dim[1];
-    loop l = loop_over(&step->span[0], base[0]);
-    int64_t extent = in.extent[i], stride = in.stride[i];
-
-    in.extent[i] = in.extent[j];
-    in.stride[i] = in.stride[j];
-    in.extent[j] = extent;
-    in.stride[j] = stride;
-    add_operand(&l, &in, base[1]);
-    run_copy(&l);
 }
 
 // ------------------------------------------------------------------- entry
@@ -400,21 +350,22 @@ hd_status hd_cpu_scratch_reserve(hd_cpu_scratch *scratch, const hd_step *step)
 void hd_cpu_compute(hd_cpu_scratch *scratch, const hd_step *step,
                     void *const *base)
 {
+    hd_space space;
+
+    hd_space_of_step(step, &space);
     switch (hd_op_family(step->op)) {
     case HD_FAMILY_COPY:
-        compute_copy(step, base);
+    case HD_FAMILY_TRANSPOSE:
+        compute_copy(step, &space, base);
         return;
     case HD_FAMILY_MAP:
-        compute_elementwise(step, base);
+        compute_elementwise(step, &space, base);
         return;
     case HD_FAMILY_FOLD:
-        if (step->dim[0] >= 0)
-            compute_reduction(step, step->dim[0], base);
+        if (space.ndims > space.nparallel)
+            compute_reduction(step, &space, base);
         else
-            compute_elementwise(step, base);
-        return;
-    case HD_FAMILY_TRANSPOSE:
-        compute_transpose(step, base);
+            compute_elementwise(step, &space, base);
         return;
     case HD_FAMILY_PRODUCT:
         hd_cpu_matmul(scratch, step, base);

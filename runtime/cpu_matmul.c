@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "base/dtype.h"
+#include "ir/space.h"
 #include "ir/verify.h"
 
 enum { TILE_ROWS = 512, TILE_COLUMNS = 1024 };
@@ -42,29 +43,12 @@ typedef struct product {
 
 // --------------------------------------------------------------- epilogue
 
-// The number of a key's view among the step's spans.
-static int find_span(const hd_step *step, hd_key_code code)
-{
-    int i = step->op->noutputs + step->op->ninputs;
-
-    for (int k = 0; k < step->op->nkeys; k++) {
-        const hd_key *key = &step->op->key[k];
-
-        if (key->view.buffer == NULL)
-            continue;
-        if (key->code == code)
-            return i;
-        i++;
-    }
-    return -1;
-}
-
 double hd_cpu_factor(const hd_step *step, hd_key_code code, void *const *base)
 {
     const hd_key *key = hd_op_key(step->op, code);
     const hd_span *span;
     double factor;
-    int i = find_span(step, code);
+    int i = hd_op_key_view(step->op, code);
 
     if (key == NULL)
         return 1;
@@ -141,10 +125,10 @@ static void finish_tile(const product *p, const matrix *c, const matrix *bias,
         for (size_t j = 0; p->factor != 1 && j < n; j++)
             values[j] *= p->factor;
         if (bias != NULL)
-            add_row(bias, 0, t->column, n, values);
+            add_row(bias, t->row + i, t->column, n, values);
         if (aux != NULL)
             store_row(aux, t->row + i, t->column, n, values);
-        hd_cpu_map_doubles(hd_act_map(p->act), values, n, values);
+        hd_cpu_map_doubles(hd_act_map(p->act), 1, NULL, NULL, n, values);
         if (p->accumulate)
             add_row(c, t->row + i, t->column, n, values);
         store_row(c, t->row + i, t->column, n, values);
@@ -338,7 +322,7 @@ static int64_t offset_of(const hd_span *span, int from, int to, int64_t i)
 // evenly spaced in every operand they are one matrix, else one for each index
 // of all but the last of them.
 static void run_rows(const product *p, int64_t ia, int64_t ib, int64_t ic,
-                     int64_t iaux, int first, int lead)
+                     int64_t ibias, int64_t iaux, int first, int lead)
 {
     const hd_span *a = p->a, *c = p->c;
     int last = a->ndims - 2;  // the last dimension of rows
@@ -349,13 +333,11 @@ static void run_rows(const product *p, int64_t ia, int64_t ib, int64_t ic,
     bool even = p->ta || last <= first ||
                 (hd_span_is_even(a, first, last) &&
                  hd_span_is_even(c, first + shift, last + shift) &&
+                 (p->bias == NULL ||
+                  hd_span_is_even(p->bias, first + shift, last + shift)) &&
                  (p->aux == NULL ||
                   hd_span_is_even(p->aux, first + shift, last + shift)));
 
-    if (p->bias != NULL) {
-        bias = matrix_of(p->bias, p->bias_base, 0);
-        bias.rows = 1;
-    }
     for (int d = first; d < last && !p->ta; d++)
         outer *= a->extent[d];
     for (int64_t i = 0; i < (even ? 1 : outer); i++) {
@@ -369,6 +351,13 @@ static void run_rows(const product *p, int64_t ia, int64_t ib, int64_t ic,
             ma.rows = mc.rows = p->shape.m;
         if (!p->ta && last < first)
             ma.rows = mc.rows = 1;
+        if (p->bias != NULL) {
+            bias = matrix_of(p->bias, p->bias_base,
+                             ibias + (even ? 0
+                                           : offset_of(p->bias, first + shift,
+                                                       last + shift, i)));
+            bias.rows = mc.rows;
+        }
         if (p->aux != NULL) {
             aux = matrix_of(p->aux, p->aux_base,
                             iaux + (even ? 0
@@ -433,18 +422,35 @@ void hd_cpu_scratch_free(hd_cpu_scratch *scratch)
     scratch->bytes = 0;
 }
 
+// The bias with the result's dimensions: strides of 0 where it repeats.
+static hd_span spread_bias(const hd_step *step, int i)
+{
+    hd_span spread = step->span[0];
+    int64_t stride[HD_SPACE_DIMS];
+    hd_space space;
+
+    hd_space_of_step(step, &space);
+    hd_space_strides(&space, i, step->span[i].stride, stride);
+    memcpy(spread.stride, stride, sizeof *stride * (size_t)spread.ndims);
+    spread.buffer = step->span[i].buffer;
+    spread.offset = step->span[i].offset;
+    return spread;
+}
+
 void hd_cpu_matmul(hd_cpu_scratch *scratch, const hd_step *step,
                    void *const *base)
 {
     product p = product_of(scratch, step);
     int nbatch = p.shape.nbatch;
-    int ibias = find_span(step, HD_KEY_BIAS),
-        iaux = find_span(step, HD_KEY_AUX);
+    hd_span bias;
+    int ibias = hd_op_key_view(step->op, HD_KEY_BIAS),
+        iaux = hd_op_key_view(step->op, HD_KEY_AUX);
 
     p.base = base;
     p.factor = hd_cpu_factor(step, HD_KEY_SCALE, base);
     if (ibias >= 0) {
-        p.bias = &step->span[ibias];
+        bias = spread_bias(step, ibias);
+        p.bias = &bias;
         p.bias_base = base[ibias];
     }
     if (iaux >= 0) {
@@ -454,6 +460,7 @@ void hd_cpu_matmul(hd_cpu_scratch *scratch, const hd_step *step,
     for (int64_t i = 0; i < p.shape.batch; i++)
         run_rows(&p, p.shape.crossed ? 0 : offset_of(p.a, 0, nbatch, i),
                  offset_of(p.b, 0, nbatch, i), offset_of(p.c, 0, nbatch, i),
+                 p.bias != NULL ? offset_of(p.bias, 0, nbatch, i) : 0,
                  p.aux != NULL ? offset_of(p.aux, 0, nbatch, i) : 0,
                  p.shape.crossed ? 0 : nbatch, nbatch);
 }

@@ -266,22 +266,6 @@ static int lt_type(hd_dtype dtype)
     }
 }
 
-static int key_span(const hd_step *step, hd_key_code code)
-{
-    int i = step->op->noutputs + step->op->ninputs;
-
-    for (int k = 0; k < step->op->nkeys; k++) {
-        const hd_key *key = &step->op->key[k];
-
-        if (key->view.buffer == NULL)
-            continue;
-        if (key->code == code)
-            return i;
-        i++;
-    }
-    return -1;
-}
-
 static matrix matrix_of(const hd_span *span)
 {
     int n = span->ndims;
@@ -336,8 +320,8 @@ static job job_of(hd_device *device, int stream, const hd_step *step,
     j.accumulate = hd_op_key(op, HD_KEY_ACCUMULATE) != NULL;
     j.act = act != NULL ? act->act : HD_ACT_NONE;
     j.scale = hd_op_key(op, HD_KEY_SCALE);
-    j.bias = key_span(step, HD_KEY_BIAS);
-    j.aux = key_span(step, HD_KEY_AUX);
+    j.bias = hd_op_key_view(step->op, HD_KEY_BIAS);
+    j.aux = hd_op_key_view(step->op, HD_KEY_AUX);
     j.wide = step->span[1].buffer->type.dtype == HD_F64;
     // Verified: it cannot fail.
     (void)hd_matmul_shape_of(&out, &a, &b, j.ta, j.tb, &j.shape, why);
@@ -454,6 +438,17 @@ static bool rounds_once(const job *j)
             has_even_rows(&j->c, dtype_of(j, 0)));
 }
 
+// The bias is one dense row, the same for all rows of all products.
+static bool is_row(const job *j)
+{
+    const hd_span *span = &j->step->span[j->bias];
+    int last = span->ndims - 1;
+
+    return hd_span_elements(span) == j->shape.n &&
+           (j->shape.n == 1 ||
+            (span->extent[last] == j->shape.n && span->stride[last] == 1));
+}
+
 // Whether cuBLASLt's own epilogue is what the step asks for, and which it is.
 static bool own_epilogue(const job *j, int *epilogue)
 {
@@ -462,8 +457,7 @@ static bool own_epilogue(const job *j, int *epilogue)
 
     if (!j->fits || j->aux >= 0 || (j->scale && j->scale->view.buffer) ||
         (j->accumulate && j->act != HD_ACT_NONE) ||
-        (bias && (j->wide || dtype_of(j, j->bias) != out ||
-                  (j->step->span[j->bias].stride[0] != 1 && j->shape.n > 1))) ||
+        (bias && (j->wide || dtype_of(j, j->bias) != out || !is_row(j))) ||
         hd_dtype_size(out) == 1 || !rounds_once(j))
         return false;
     switch (j->act) {

@@ -135,6 +135,92 @@ TEST(Conformance, ScaleAndActivations)
     }
 }
 
+TEST(Conformance, MapsOfOneOperand)
+{
+    for (const char *dtype : {"f64", "f32", "f16", "bf16", "f8e4m3"})
+        Conforms("in %x : $[5, 8]\nout %p : $[5, 8]\nout %a : $[5, 8]\n"
+                 "out %b : $[5, 8]\nout %c : $[5, 8]\nout %d : $[5, 8]\n"
+                 "out %e : $[5, 8]\nout %f : $[5, 8]\nout %g : $[5, 8]\n"
+                 "{ %p = abs %x  %a = neg %x  %b = exp %x  %c = log %p\n"
+                 "  %d = sqrt %p  %e = rsqrt %p  %f = tanh %x\n"
+                 "  %g = sigmoid %x }",
+                 dtype);
+}
+
+TEST(Conformance, MapsOfTwoOperands)
+{
+    for (const char *dtype : kFloats)
+        Conforms("in %x : $[5, 8]\nin %g : $[5, 8]\nout %a : $[5, 8]\n"
+                 "out %b : $[5, 8]\nout %c : $[5, 8]\nout %d : $[5, 8]\n"
+                 "out %e : $[5, 8]\n"
+                 "{ %a = sub %x, %g  %b = div %x, %g  %c = relu_grad %x, %g\n"
+                 "  %d = gelu_grad %x, %g  %e = silu_grad %x, %g }",
+                 dtype);
+}
+
+// What no random number is: zero to divide by, and the smallest, whose negative
+// is none.
+TEST(Conformance, IntegersWrapAndDivideByZero)
+{
+    const char *const smallest[] = {"-9223372036854775808", "-2147483648", "0"};
+
+    for (int i = 0; i < 3; i++)
+        Conforms(std::string("in %x : $[5, 8]\nout %s : $[]\nout %m : $[]\n"
+                             "out %z : $[5, 8]\nout %a : $[5, 8]\n"
+                             "out %b : $[5, 8]\nout %c : $[]\nout %d : $[]\n"
+                             "out %e : $[]\nout %f : $[5, 8]\n"
+                             "out %g : $[5, 1]\n"
+                             "{ %s = fill value ") +
+                     smallest[i] +
+                     "  %m = fill value -1  %z = sub %x, %x\n"
+                     "  %a = div %x, %z  %b = div %s, %x  %c = div %s, %m\n"
+                     "  %d = abs %s  %e = neg %s  %f = min %x, %s, %z\n"
+                     "  %g = min %x dim 1 }",
+                 kIntegers[i]);
+}
+
+TEST(Conformance, ComparisonsAndSelections)
+{
+    for (const char *dtype :
+         {"f64", "f32", "bf16", "f8e5m2", "i64", "i32", "u8"})
+        Conforms("in %x : $[4, 9]\nin %r : $[9]\nin %m : u8[4, 1]\n"
+                 "out %a : u8[4, 9]\nout %b : u8[4, 9]\nout %c : u8[4, 9]\n"
+                 "out %d : u8[4, 9]\nout %e : u8[4, 9]\nout %f : u8[4, 9]\n"
+                 "out %s : $[4, 9]\nout %t : $[4, 9]\nout %u : u8[4, 1]\n"
+                 "{ %a = lt %x, %r  %b = le %x, %x  %c = gt %r, %x\n"
+                 "  %d = ge %x, %r  %e = eq %x, %x  %f = ne %x, %r\n"
+                 "  %s = select %a, %x, %r  %u = sub %m, %m\n"
+                 "  %t = select %u, %x, %r }",
+                 dtype);
+}
+
+TEST(Conformance, OperandsRepeatAlongAnyDimension)
+{
+    for (const char *dtype : {"f32", "bf16", "i32"})
+        Conforms("in %x : $[3, 4, 5]\nout %m : $[3, 4, 1]\n"
+                 "out %n : $[1, 4, 5]\nout %y : $[3, 4, 5]\n"
+                 "out %z : $[3, 4, 5]\nout %s : $[3, 4, 5]\n"
+                 "{ %m = max %x dim 2  %n = min %x dim 0\n"
+                 "  %y = sub %x, %m  %z = sub %n, %x\n"
+                 "  %s = sum %m, %n, %x }",
+                 dtype);
+}
+
+TEST(Conformance, BiasesRepeatAlongRowsColumnsAndProducts)
+{
+    for (const char *dtype : {"f32", "bf16"})
+        Conforms("in %a : $[2, 6, 9]\nin %b : $[2, 9, 8]\n"
+                 "in %p : $[2, 1, 8]\nin %q : $[6, 1]\nin %r : $[1]\n"
+                 "in %t : $[2, 6, 8]\nout %w : $[2, 6, 8]\n"
+                 "out %x : $[2, 6, 8]\nout %y : $[2, 6, 8]\n"
+                 "out %z : $[2, 6, 8]\n"
+                 "{ %w = matmul %a, %b bias %p act gelu\n"
+                 "  %x = matmul %a, %b bias %q\n"
+                 "  %y = matmul %a, %b bias %r act relu\n"
+                 "  %z = matmul %a, %b bias %t }",
+                 dtype);
+}
+
 TEST(Conformance, Transpose)
 {
     for (const char *dtype : {"f32", "bf16", "i32"}) {
@@ -321,6 +407,56 @@ TEST(Conformance, ANanOfAnyRankIsTheMaximum)
 
     for (const char *dtype : kFloats)
         KeepsNans(dtype, random);
+}
+
+// Every comparison with one is false but `ne`, and a minimum is one as a
+// maximum is.
+const char *const kOfNans =
+    "heddle 1\nhost program nans\n"
+    "in %x : $[6, 35]\nin %r : $[35]\n"
+    "out %a : u8[6, 35]\nout %b : u8[6, 35]\nout %c : u8[6, 35]\n"
+    "out %d : u8[6, 35]\nout %e : u8[6, 35]\nout %f : u8[6, 35]\n"
+    "out %m : $[35]\nout %n : $[6, 35]\nout %g : $[6, 35]\n"
+    "{ %a = lt %x, %r  %b = le %x, %r  %c = gt %x, %r  %d = ge %x, %r\n"
+    "  %e = eq %x, %x  %f = ne %x, %x\n"
+    "  %m = min %x dim 0  %n = min %r, %x  %g = relu_grad %x, %r }\n";
+
+void ComparesNans(const std::string &dtype, std::mt19937 &random)
+{
+    std::string text = kOfNans;
+    hd_module *module = nullptr;
+    size_t nan = 0;
+
+    for (size_t at; (at = text.find('$')) != std::string::npos;)
+        text.replace(at, 1, dtype);
+    ASSERT_EQ(hd_parse("nans.hd", text.data(), text.size(), nullptr, 0, nullptr,
+                       &module),
+              HD_OK);
+    std::unique_ptr<hd_module, ModuleDeleter> owner(module);
+    Expected expected(module, 2, Seed(), [&](Arguments *arguments) {
+        nan = random() % 210;
+        arguments->Set(0, nan, NAN);
+    });
+    for (size_t i = 2; i < 8; i++) { // lt, le, gt, ge, eq, ne
+        std::vector<double> want(210), bound(210);
+
+        hd_reference_local(expected.Reference(1), i, 0, want.data(),
+                           bound.data());
+        EXPECT_EQ(want[nan], i == 7 ? 1 : 0) << i;
+        EXPECT_EQ(bound[nan], 0) << i;
+    }
+    Outcome outcome = Launch(1, [&](hd_group *group, hd_diag *said) {
+        return RunOnRank(group, module, expected, said);
+    });
+    EXPECT_EQ(outcome.status, HD_OK) << outcome.text << dtype;
+}
+
+TEST(Conformance, ANanIsTheMinimumAndComparesWithNothing)
+{
+    std::mt19937 random(Seed());
+
+    for (const char *dtype : kFloats)
+        ComparesNans(dtype, random);
 }
 
 // Results so large that a driver may have each rank reduce a part of them, in

@@ -63,7 +63,18 @@ inline std::vector<Base> TensorBases()
         "temp %gb : f32[3@stream, 2] "
         "{ %ga = set %a %c = relu %ga %gb = set %b %d = add %gb, %c }";
 
+    static const char *const less =
+        "tensor program less mesh tp=3 in %x : f32[size tp @tp, 2, 2] "
+        "out %y : f32[size tp @stream, 2, 2] "
+        "out %z : f32[size tp @stream, 2, 2] "
+        "temp %g : f32[size tp @stream, 2, 2] "
+        "temp %m : f32[size tp @stream, 2, 1] "
+        "temp %d : f32[size tp @stream, 2, 2] "
+        "{ %g = set %x %m = max %g dim 2 %d = sub %g, %m %y = exp %d "
+        "%z = div %d, %y }";
+
     return {
+        {"less3", less, true, Options(HD_TRANSFER_RING, 2)},
         {"ring4x2", Linear(4), true, Options(HD_TRANSFER_RING, 2)},
         {"ring3x3c2", Linear(3), true, Options(HD_TRANSFER_RING, 3, 2)},
         {"ring4get", Linear(4), true,

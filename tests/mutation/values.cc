@@ -144,6 +144,10 @@ std::string MutateValue(hd_module *module, std::mt19937 &random)
             op->code = op->code == HD_OP_RELU ? HD_OP_GELU : HD_OP_SILU;
         else if (op->code == HD_OP_ADD || op->code == HD_OP_SUM)
             op->code = op->code == HD_OP_ADD ? HD_OP_MUL : HD_OP_MAX;
+        else if (op->code == HD_OP_SUB || op->code == HD_OP_EXP)
+            op->code = op->code == HD_OP_SUB ? HD_OP_ADD : HD_OP_TANH;
+        else if (op->code == HD_OP_DIV)
+            op->code = HD_OP_MUL;
         return "for " + what;
     default:
         if (op->nkeys > 0 && hd_op_is(op, HD_UNIT_COMPUTE))

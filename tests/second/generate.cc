@@ -442,8 +442,8 @@ std::string Generator::Repeat(const std::string &text)
 
 void Generator::Compute()
 {
-    static const char *const unary[] = {"relu", "copy", "gelu", "sum"};
-    static const char *const binary[] = {"add", "mul", "sum", "max"};
+    static const char *const unary[] = {"relu", "copy", "exp", "sum"};
+    static const char *const binary[] = {"add", "sub", "min", "max"};
     int stream = AnyStream();
     Pick a, b, c;
 

@@ -280,8 +280,12 @@ int64_t Unroller::Coordinate(const Stmt &stmt, const Work &work,
     return c;
 }
 
-const std::set<std::string> kElementwise = {"copy", "add",  "mul", "scale",
-                                            "relu", "gelu", "silu"};
+const std::set<std::string> kElementwise = {
+    "copy",   "add",  "sub",     "mul",       "div",       "lt",
+    "le",     "gt",   "ge",      "eq",        "ne",        "neg",
+    "abs",    "exp",  "log",     "sqrt",      "rsqrt",     "tanh",
+    "relu",   "gelu", "silu",    "relu_grad", "gelu_grad", "silu_grad",
+    "select", "fill", "sigmoid", "scale"};
 
 // A result may lie exactly over an operand where the operation goes element by
 // element, and over none anywhere else.
@@ -289,12 +293,13 @@ void Unroller::Compute(const Stmt &stmt, Work *work)
 {
     bool elementwise =
         kElementwise.count(stmt.op) ||
-        ((stmt.op == "sum" || stmt.op == "max") && !stmt.Find("dim"));
+        ((stmt.op == "sum" || stmt.op == "max" || stmt.op == "min") &&
+         !stmt.Find("dim"));
     std::vector<Region> operands, results;
 
     for (const View &view : stmt.operands)
         operands.push_back(Resolve(view).Folded());
-    for (const char *key : {"bias", "scale", "by"})
+    for (const char *key : {"bias", "scale", "by", "value"})
         if (stmt.Find(key))
             for (const View &view : stmt.Find(key)->view)
                 operands.push_back(Resolve(view).Folded());

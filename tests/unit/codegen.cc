@@ -267,9 +267,17 @@ std::vector<Case> Activations()
     for (const std::string &d : kFloats)
         for (const char *op :
              {"relu %a", "gelu %a", "silu %a", "scale %a by 0.375",
-              "scale %a by 0.1", "scale %a by %f"})
-            cases.push_back({"in %a : " + d +
+              "scale %a by 0.1", "scale %a by %f", "neg %a", "abs %a", "exp %a",
+              "tanh %a", "sigmoid %a", "relu_grad %a, %b", "gelu_grad %a, %b",
+              "silu_grad %a, %b", "div %a, %b", "fill value 0.1",
+              "fill value %f"})
+            cases.push_back({"in %a : " + d + "[7, 43] in %b : " + d +
                                  "[7, 43] in %f : f32[1] out %y : " + d +
+                                 "[7, 43] { %y = " + op + " }",
+                             5, false, "", false});
+    for (const std::string &d : kFloats)
+        for (const char *op : {"log %a", "sqrt %a", "rsqrt %a"})
+            cases.push_back({"in %a : " + d + "[7, 43] out %y : " + d +
                                  "[7, 43] { %y = " + op + " }",
                              5, false, "", false});
     for (const char *d : {"i64", "i32", "u8"})
@@ -292,8 +300,10 @@ TEST(Codegen, SingleOperationsAreTheCpusBitByBit)
     std::vector<Case> cases;
 
     for (const char *d : {"f64", "f32", "i64", "i32", "u8"})
-        for (const char *op : {"add %a, %b", "mul %a, %b", "sum %a, %b",
-                               "max %a, %b", "scale %a by 3"})
+        for (const char *op :
+             {"add %a, %b", "mul %a, %b", "sum %a, %b", "max %a, %b",
+              "scale %a by 3", "sub %a, %b", "div %a, %b", "min %a, %b",
+              "neg %a", "abs %a", "fill value 2.5", "fill value -3e9"})
             cases.push_back({std::string("in %a : ") + d +
                                  "[997] in %b : " + d + "[997] out %y : " + d +
                                  "[997] { %y = " + op + " }",
@@ -326,6 +336,58 @@ TEST(Codegen, CopyCastsBetweenAllDtypes)
     CheckAll(Casts());
 }
 
+// Truths and what is selected by them, of numbers that are often equal and
+// where NaNs are among them; each of the operands repeats along something.
+std::vector<Case> Selections()
+{
+    std::vector<Case> cases;
+
+    for (const std::string &d : kAll)
+        for (bool special : {false, true})
+            for (const char *op : {"lt %a, %b", "le %b, %a", "gt %a, %r",
+                                   "ge %a, %b", "eq %a, %a", "ne %b, %a"})
+                cases.push_back({"in %a : " + d + "[9, 32] in %b : " + d +
+                                     "[9, 1] in %r : " + d +
+                                     "[32] in %m : u8[9, 1] " +
+                                     "out %t : u8[9, 32] out %y : " + d +
+                                     "[9, 32] { %t = " + op + " }",
+                                 7, special, "", true});
+    for (const std::string &d : kAll)
+        cases.push_back({"in %a : " + d + "[9, 32] in %b : " + d +
+                             "[9, 1] in %m : u8[32] out %y : " + d +
+                             "[9, 32] { %y = select %m, %a, %b }",
+                         7, false, "", true});
+    return cases;
+}
+
+TEST(Codegen, TruthsAndSelectionsAreTheCpusBitByBit)
+{
+    CheckAll(Selections());
+}
+
+TEST(Codegen, OperandsRepeatAlongAnyDimension)
+{
+    std::vector<Case> cases;
+
+    for (const std::string &d : kAll)
+        for (const char *b : {"[1, 5, 8]", "[3, 1, 8]", "[3, 5, 1]", "[5, 1]",
+                              "[1, 1, 1]", "[]", "[1]", "[3, 1, 1]"})
+            for (const char *op : {"sub %a, %b", "sub %b, %a", "max %b, %a"})
+                cases.push_back({"in %a : " + d + "[3, 5, 8] in %b : " + d + b +
+                                     " out %y : " + d +
+                                     "[3, 5, 8] { %y = " + op + " }",
+                                 13, false, "", true});
+    for (const std::string &d : kAll)
+        for (const char *op :
+             {"%y = sum %a dim 1", "%z = min %a dim 2", "%w = max %a dim 0"})
+            cases.push_back({"in %a : " + d + "[3, 5, 8] out %y : " + d +
+                                 "[3, 1, 8] out %z : " + d +
+                                 "[3, 5, 1] out %w : " + d + "[1, 5, 8] { " +
+                                 op + " }",
+                             13, false, "", false});
+    CheckAll(cases);
+}
+
 TEST(Codegen, InfinitiesAndNaNsAreTheCpus)
 {
     std::vector<Case> cases;
@@ -333,7 +395,10 @@ TEST(Codegen, InfinitiesAndNaNsAreTheCpus)
     for (const std::string &d : kFloats)
         for (const char *op :
              {"add %a, %b", "mul %a, %b", "max %a, %b, %c", "relu %a",
-              "silu %a", "scale %a by 0.5", "scale %a by 0.1"})
+              "silu %a", "scale %a by 0.5", "scale %a by 0.1", "sub %a, %b",
+              "div %a, %b", "min %a, %b, %c", "neg %a", "abs %a", "exp %a",
+              "sqrt %a", "rsqrt %a", "tanh %a", "sigmoid %a",
+              "relu_grad %a, %b"})
             cases.push_back({"in %a : " + d + "[333] in %b : " + d +
                                  "[333] in %c : " + d + "[333] out %y : " + d +
                                  "[333] { %y = " + op + " }",

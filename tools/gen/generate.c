@@ -462,21 +462,32 @@ static void make_reduction(maker *m, int x)
     tensor t = m->tensor[x];
     int d = pick(m, t.ndims);
     dim lost;
-    bool max = once_in(m, 3);
+    int how = pick(m, 4); // 2: max, 3: min
+    bool max = how >= 2;
 
     if (t.ndims == 0)
         return;
     lost = t.dim[d];
-    drop_dims(&t, d, 1);
-    if (lost.mark >= 0 || once_in(m, 4))
-        draw_marks(m, &t);
+    if (lost.mark >= 0)
+        how = max ? 2 : 0; // ranks have no minimum
+    if (lost.mark < 0 && once_in(m, 3)) {
+        t.dim[d] = (dim){1, LOCAL}; // the dimension is kept
+    } else {
+        drop_dims(&t, d, 1);
+        if (lost.mark >= 0 || once_in(m, 4))
+            draw_marks(m, &t);
+    }
     if (!max)
         t.size *= lost.extent;
     if (!fits(m, &t))
         return;
     read_tensor(m, x);
     fprintf(m->body, "    %%t%d = %s %%t%d dim %d\n",
-            place_result(m, &t, false), max ? "max" : "sum", x, d);
+            place_result(m, &t, false),
+            how == 3   ? "min"
+            : how == 2 ? "max"
+                       : "sum",
+            x, d);
 }
 
 static void make_sums(maker *m, int x)
@@ -484,7 +495,7 @@ static void make_sums(maker *m, int x)
     tensor t = m->tensor[x];
     int operand[MAX_SUMMANDS];
     int n = 1 + pick(m, 4), at = 0;
-    bool max = once_in(m, 3);
+    const char *op = once_in(m, 3) ? "max" : once_in(m, 4) ? "min" : "sum";
 
     if (n == 4)
         n += once_in(m, 4) ? pick(m, MAX_SUMMANDS - 3) : 0;
@@ -497,15 +508,15 @@ static void make_sums(maker *m, int x)
     }
     if (!fits(m, &t))
         return;
-    fprintf(m->body, "    %%t%d = %s %%t%d", place_result(m, &t, true),
-            max ? "max" : "sum", operand[0]);
+    fprintf(m->body, "    %%t%d = %s %%t%d", place_result(m, &t, true), op,
+            operand[0]);
     for (int i = 1; i < n; i++)
         fprintf(m->body, ", %%t%d", operand[i]);
     fprintf(m->body, "\n");
 }
 
-// A second operand for `t`, which may lack leading dimensions. Its size joins
-// that of `t`.
+// A second operand for `t`, which may lack leading dimensions, or have one
+// index where `t` has more. Its size joins that of `t`.
 static int draw_second(maker *m, tensor *t, bool mul)
 {
     tensor tail = *t;
@@ -513,6 +524,9 @@ static int draw_second(maker *m, tensor *t, bool mul)
 
     if (once_in(m, 3) && t->ndims > 0)
         drop_dims(&tail, 0, 1 + pick(m, t->ndims));
+    for (int i = 0; i < tail.ndims; i++)
+        if (once_in(m, 6))
+            tail.dim[i] = (dim){1, LOCAL};
     y = supply(m, &tail);
     t->size = mul ? t->size * m->tensor[y].size : t->size + m->tensor[y].size;
     return y;
@@ -536,7 +550,10 @@ static void make_binary(maker *m, int x)
         x = y;
         y = other;
     }
-    fprintf(m->body, "    %%t%d = %s %%t%d, %%t%d\n", to, mul ? "mul" : "add",
+    fprintf(m->body, "    %%t%d = %s %%t%d, %%t%d\n", to,
+            mul             ? "mul"
+            : once_in(m, 3) ? "sub"
+                            : "add",
             x, y);
 }
 
@@ -565,23 +582,27 @@ static void draw_factor(maker *m, char text[24], double *size)
 
 static void make_unary(maker *m, int x)
 {
-    static const char *const acts[] = {"relu", "gelu", "silu"};
+    // Those up to `neg` are of integers too, and exact.
+    static const char *const ops[] = {"scale", "abs",  "neg",  "relu",
+                                      "gelu",  "silu", "tanh", "sigmoid"};
     tensor t = m->tensor[x];
-    int op = pick(m, 4), to;
+    int op = pick(m, 8), to;
     char factor[24] = "";
 
     read_tensor(m, x);
-    if (!dtypes[t.dtype].floating || op == 3) {
-        op = 3;
+    if (!dtypes[t.dtype].floating)
+        op %= 3;
+    else if (m->integers)
+        op %= 4;
+    if (op == 0)
         draw_factor(m, factor, &t.size);
-    } else if (m->integers) {
-        op = 0;
-    }
+    if (t.dtype == U8)
+        t.size = dtypes[U8].large; // a negative wraps
     if (!fits(m, &t))
         return;
     to = place_result(m, &t, true);
-    fprintf(m->body, "    %%t%d = %s %%t%d%s%s\n", to,
-            op == 3 ? "scale" : acts[op], x, op == 3 ? " by " : "", factor);
+    fprintf(m->body, "    %%t%d = %s %%t%d%s%s\n", to, ops[op], x,
+            op == 0 ? " by " : "", factor);
 }
 
 // An inout of what x is, perhaps one that there is.
@@ -616,7 +637,7 @@ static void make_update(maker *m, int x)
     m->tensor[to].size = t.size;
     if (op == 4)
         fprintf(m->body, "    %%t%d = scale %%t%d by %s\n", to, to, factor);
-    else if (m->tensor[y].ndims == t.ndims && once_in(m, 2))
+    else if (once_in(m, 2))
         fprintf(m->body, "    %%t%d = %s %%t%d, %%t%d\n", to, ops[op], y, to);
     else
         fprintf(m->body, "    %%t%d = %s %%t%d, %%t%d\n", to, ops[op], to, y);

@@ -1,0 +1,56 @@
+// What an op iterates over, and where each of its views lies in that: the one
+// place that knows which dimension of a result comes from which of an operand.
+//
+//     %c[i, j] = matmul %a[i, k], %b[k, j] bias %d[j]
+//
+//     space    i PARALLEL   j PARALLEL   k REDUCED
+//     %c       0            1            -
+//     %a       0            -            1
+//     %b       -            1            0
+//     %d       -            0            -
+//
+// A view repeats along a dimension that it has not, or has with one index.
+#ifndef HD_IR_SPACE_H
+#define HD_IR_SPACE_H
+
+#include "ir/walk.h"
+
+HD_BEGIN_DECLS
+
+#define HD_SPACE_DIMS (HD_MAX_DIMS + 1)
+#define HD_REPEATED (-1)
+
+typedef struct hd_space {
+    int ndims;     // the parallel ones, then the reduced one if there is one
+    int nparallel; // those of the result, in its order
+    int64_t extent[HD_SPACE_DIMS];
+    // Per view, as hd_op_views orders them, and dimension of the space: the
+    // view's dimension that lies along it, or HD_REPEATED.
+    int8_t dim[HD_MAX_VIEWS][HD_SPACE_DIMS];
+} hd_space;
+
+typedef struct hd_shape {
+    int ndims;
+    int64_t extent[HD_MAX_DIMS];
+} hd_shape;
+
+// Of a verified op of unit COMPUTE whose views have these shapes. `dim` holds
+// the reduced dimension, or the two that change places, as hd_step does.
+void hd_space_of(const hd_op *op, const hd_shape *view, const int8_t *dim,
+                 hd_space *out);
+void hd_space_of_step(const hd_step *step, hd_space *out);
+// Of the buffers' whole types: an op of a tensor program, or one that a pass is
+// about to index.
+void hd_space_of_op(const hd_module *module, const hd_op *op, hd_space *out);
+// What `dim` is for an op of a verified module; `ndims` of its first operand.
+void hd_space_dims(const hd_module *module, const hd_op *op, int ndims,
+                   int8_t dim[2]);
+
+// The strides of a view along the space's dimensions, of those of its own; 0
+// where it repeats.
+void hd_space_strides(const hd_space *space, int view, const int64_t *stride,
+                      int64_t out[HD_SPACE_DIMS]);
+
+HD_END_DECLS
+
+#endif
