@@ -5,9 +5,8 @@
 #include <stdio.h>
 
 #include "base/diag.h"
-#include "runtime/cuda_nccl.h"
-#include "runtime/cuda_plan.h"
 #include "runtime/cuda_products.h"
+#include "runtime/cuda_transport.h"
 
 // --------------------------------------------------------------- memory
 
@@ -61,8 +60,7 @@ static hd_status prepare(hd_device *device, hd_diag *diag)
     hd_status status = hd_cuda_check_probes(device, diag);
 
     // Before anything else that may fail here: it is collective.
-    if (hd_binding_uses(&device->binding, HD_TRANSPORT_NCCL))
-        HD_TRY(hd_cuda_nccl_open(device, diag));
+    HD_TRY(hd_cuda_transports_open(device, diag));
     HD_TRY(status);
     HD_TRY(hd_cuda_runs_open(device, diag));
     HD_TRY(hd_cuda_plan_make(device, diag));

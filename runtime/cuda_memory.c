@@ -11,6 +11,7 @@
 #include "base/diag.h"
 #include "runtime/cuda_peers.h"
 #include "runtime/cuda_plan.h"
+#include "runtime/cuda_transport.h"
 
 #define BLOCK \
     ((size_t)2 << 20) // what the driver allocates and exports at least
@@ -42,7 +43,7 @@ hd_status hd_cuda_copy_now(hd_device *device, hd_cu_ptr to, hd_cu_ptr from,
 static bool meets_peers(const hd_device *device, const hd_step *step)
 {
     return hd_op_is(step->op, HD_UNIT_TRANSFER) &&
-           hd_transport_of(&device->binding, step) != HD_TRANSPORT_NCCL;
+           hd_cuda_transport_of(device, step)->windows;
 }
 
 static hd_status count_slots(hd_device *device, hd_diag *diag)
@@ -74,7 +75,7 @@ static size_t count_marks(const hd_device *device)
         return (size_t)device->nstreams;
     for (int64_t i = 0; i < steps->nsteps; i++)
         n += hd_op_is(steps->step[i].op, HD_UNIT_TRANSFER) &&
-             hd_cuda_by_nccl(device, &steps->step[i]);
+             !hd_cuda_transport_of(device, &steps->step[i])->windows;
     return n;
 }
 

@@ -59,13 +59,17 @@ static int type_of(hd_dtype dtype, bool reduces)
     }
 }
 
+static bool by_nccl(const hd_device *device, const hd_step *step)
+{
+    return hd_transport_of(&device->binding, step) == HD_TRANSPORT_NCCL;
+}
+
 // NCCL's maximum loses a NaN of any rank but where all have one. So it only
 // gathers what is to be reduced, and a kernel takes the maximum.
 static bool only_gathers(const hd_device *device, const hd_step *step)
 {
     return hd_op_is(step->op, HD_UNIT_TRANSFER) && hd_step_reduces(step) &&
-           hd_cuda_by_nccl(device, step) &&
-           hd_op_key(step->op, HD_KEY_MAX) != NULL &&
+           by_nccl(device, step) && hd_op_key(step->op, HD_KEY_MAX) != NULL &&
            !hd_dtype_is_integer(step->span[0].buffer->type.dtype) &&
            device->binding.module->axis[step->op->axis].size > 1;
 }
@@ -80,7 +84,7 @@ static hd_status check_steps(const hd_device *device, hd_diag *diag)
         hd_dtype dtype;
 
         if (!hd_op_is(step->op, HD_UNIT_TRANSFER) || !hd_step_reduces(step) ||
-            !hd_cuda_by_nccl(device, step) || only_gathers(device, step))
+            !by_nccl(device, step) || only_gathers(device, step))
             continue;
         dtype = step->span[0].buffer->type.dtype;
         if (type_of(dtype, true) < 0)
@@ -562,7 +566,7 @@ static hd_status issue_step(hd_device *device, const hd_cuda_command *command,
 static bool is_member(const hd_device *device, const hd_step *step, int axis,
                       bool pairs)
 {
-    return step->op->axis == axis && hd_cuda_by_nccl(device, step) &&
+    return step->op->axis == axis && by_nccl(device, step) &&
            is_pair(step) == pairs;
 }
 
@@ -600,8 +604,8 @@ static hd_status issue_alone(hd_device *device, const hd_cuda_command *command,
     return status;
 }
 
-void hd_cuda_plan_gathers(hd_device *device, const hd_step *steps, int n,
-                          int stream)
+static void plan_gathers(hd_device *device, const hd_step *steps, int n,
+                         int stream)
 {
     for (int i = 0; i < n; i++) {
         const hd_step *step = &steps[i];
@@ -637,13 +641,35 @@ static hd_status plan_maximum(hd_device *device, const hd_step *step,
                               diag);
 }
 
-hd_status hd_cuda_plan_maxima(hd_device *device, const hd_step *steps, int n,
-                              int stream, hd_diag *diag)
+static hd_status plan_maxima(hd_device *device, const hd_step *steps, int n,
+                             int stream, hd_diag *diag)
 {
     for (int i = 0; i < n; i++)
         if (only_gathers(device, &steps[i]))
             HD_TRY(plan_maximum(device, &steps[i], stream, diag));
     return HD_OK;
+}
+
+// Those of a group that go by NCCL, in one group of its. NCCL holds up its
+// stream for deferred sends too.
+hd_status hd_cuda_nccl_plan(hd_device *device, const hd_step *steps, int n,
+                            int *events, hd_diag *diag)
+{
+    int stream = steps->stream + 1;
+    hd_cuda_command *command;
+
+    plan_gathers(device, steps, n, stream);
+    command = hd_cuda_add(device, HD_CUDA_NCCL, stream, steps);
+    if (command == NULL)
+        return hd_cuda_no_room(device, diag);
+    command->n = n;
+    for (int i = 0; i < n; i++) {
+        if (hd_step_defers(&steps[i]) && by_nccl(device, &steps[i]))
+            HD_TRY(
+                hd_cuda_plan_record(device, stream, &steps[i], events, diag));
+    }
+    HD_TRY(hd_cuda_mark_nccl(device, steps, n, stream, diag));
+    return plan_maxima(device, steps, n, stream, diag);
 }
 
 // Axis by axis each collective and then all else: the order that the proof of

@@ -7,12 +7,8 @@
 // --------------------------------------------------- cuda_nccl.c
 
 hd_status hd_cuda_nccl_open(hd_device *device, hd_diag *diag);
-// Of `n` steps, a group: memory for the maxima that NCCL only gathers, and,
-// once it was given the group, the kernels that take them.
-void hd_cuda_plan_gathers(hd_device *device, const hd_step *steps, int n,
-                          int stream);
-hd_status hd_cuda_plan_maxima(hd_device *device, const hd_step *steps, int n,
-                              int stream, hd_diag *diag);
+hd_status hd_cuda_nccl_plan(hd_device *device, const hd_step *steps, int n,
+                            int *events, hd_diag *diag);
 // In cuda_comm.c. Connects this rank with those that it `meets`, by rank of
 // the communicator. A failure is told to all peers.
 hd_status hd_cuda_comm_join(hd_device *device, const hd_nccl_api *api,

@@ -7,9 +7,8 @@
 #include "base/diag.h"
 #include "runtime/cuda.h"
 #include "runtime/cuda_library.h"
-#include "runtime/cuda_nccl.h"
-#include "runtime/cuda_plan.h"
 #include "runtime/cuda_products.h"
+#include "runtime/cuda_transport.h"
 
 // -------------------------------------------------------------- hosts
 
@@ -40,7 +39,7 @@ static hd_status check_hosts(const hd_binding *binding, hd_diag *diag)
     int a, b;
 
     for (int axis = 0; axis < binding->module->naxes; axis++) {
-        if (binding->transport[axis] == HD_TRANSPORT_NCCL ||
+        if (hd_cuda_transports[binding->transport[axis]].hosts ||
             !hd_binding_spans(binding, axis, &a, &b))
             continue;
         write_transports(binding, instead, sizeof(instead));
@@ -238,7 +237,7 @@ static void close_streams(hd_device *device)
 static void close_device(hd_device *device)
 {
     device->cu.context_push(device->context);
-    hd_cuda_nccl_close(device);
+    hd_cuda_transports_close(device);
     hd_cuda_runs_close(device);
     hd_cuda_plan_free(device);
     hd_cuda_products_close(device);

@@ -4,7 +4,7 @@
 #define HD_RUNTIME_CUDA_PARTY_H
 
 #include "runtime/cuda_peers.h"
-#include "runtime/cuda_plan.h"
+#include "runtime/cuda_transport.h"
 
 // The words of a slot. The last is for reductions whose result peers fetch.
 enum { HD_CUDA_READY, HD_CUDA_DONE, HD_CUDA_FETCHED };

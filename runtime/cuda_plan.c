@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "base/diag.h"
-#include "runtime/cuda_nccl.h"
 #include "runtime/cuda_products.h"
+#include "runtime/cuda_transport.h"
 
 static int stream_of(const hd_step *step)
 {
@@ -13,8 +13,8 @@ static int stream_of(const hd_step *step)
 }
 
 // The event of a record, if anything waits for it: events[step].
-static hd_status record(hd_device *device, int stream, const hd_step *step,
-                        int *events, hd_diag *diag)
+hd_status hd_cuda_plan_record(hd_device *device, int stream,
+                              const hd_step *step, int *events, hd_diag *diag)
 {
     int view = step->op->code == HD_OP_RECORD ? 0 : step->nspans - 1;
     int argument = device->buffer[step->span[view].buffer->id].argument;
@@ -32,8 +32,8 @@ static hd_status record(hd_device *device, int stream, const hd_step *step,
 
 // The helper starts a deferred send when its stream has come to it; a stream
 // that did nothing since its last one need not say so again.
-static hd_status plan_deferred(hd_device *device, const hd_step *step,
-                               int *events, hd_diag *diag)
+hd_status hd_cuda_plan_deferred(hd_device *device, const hd_step *step,
+                                int *events, hd_diag *diag)
 {
     int helper = hd_cuda_helper(device);
     hd_cuda_stream *stream = &device->stream[stream_of(step)];
@@ -42,47 +42,14 @@ static hd_status plan_deferred(hd_device *device, const hd_step *step,
         HD_TRY(hd_cuda_tie(device, stream_of(step), helper, step, diag));
     stream->handed = stream->planned;
     HD_TRY(hd_cuda_plan_party(device, step, 1, helper, true, diag));
-    return record(device, helper, step, events, diag);
+    return hd_cuda_plan_record(device, helper, step, events, diag);
 }
 
-// Those of a group that go by NCCL, in one group of its. NCCL holds up its
-// stream for deferred sends too.
-static hd_status plan_nccl(hd_device *device, const hd_step *steps, int n,
-                           int *events, hd_diag *diag)
-{
-    hd_cuda_command *command;
-
-    hd_cuda_plan_gathers(device, steps, n, stream_of(steps));
-    command = hd_cuda_add(device, HD_CUDA_NCCL, stream_of(steps), steps);
-    if (command == NULL)
-        return hd_cuda_no_room(device, diag);
-    command->n = n;
-    for (int i = 0; i < n; i++) {
-        if (hd_step_defers(&steps[i]) && hd_cuda_by_nccl(device, &steps[i]))
-            HD_TRY(record(device, stream_of(steps), &steps[i], events, diag));
-    }
-    HD_TRY(hd_cuda_mark_nccl(device, steps, n, stream_of(steps), diag));
-    return hd_cuda_plan_maxima(device, steps, n, stream_of(steps), diag);
-}
-
-static hd_status plan_transfer(hd_device *device, const hd_step *steps, int n,
+hd_status hd_cuda_plan_windows(hd_device *device, const hd_step *steps, int n,
                                int *events, hd_diag *diag)
 {
-    int copied = 0, by_nccl = 0;
-
-    for (int i = 0; i < n; i++) {
-        if (hd_cuda_by_nccl(device, &steps[i]))
-            by_nccl++;
-        else if (hd_step_defers(&steps[i]))
-            HD_TRY(plan_deferred(device, &steps[i], events, diag));
-        else
-            copied++;
-    }
-    if (by_nccl > 0)
-        HD_TRY(plan_nccl(device, steps, n, events, diag));
-    return copied > 0 ? hd_cuda_plan_party(device, steps, n, stream_of(steps),
-                                           false, diag)
-                      : HD_OK;
+    (void)events;
+    return hd_cuda_plan_party(device, steps, n, stream_of(steps), false, diag);
 }
 
 // ---------------------------------------------------------------- sync
@@ -116,7 +83,7 @@ static hd_status plan_sync(hd_device *device, const hd_step *step, int *events,
             HD_TRY(hd_cuda_tie(device, i, 0, step, diag));
         return HD_OK;
     case HD_OP_RECORD:
-        return record(device, stream_of(step), step, events, diag);
+        return hd_cuda_plan_record(device, stream_of(step), step, events, diag);
     default:
         return plan_wait(device, step, events, diag);
     }
@@ -293,7 +260,7 @@ static hd_status plan_steps(hd_device *device, int *events,
             device->plan->first[i + k] = device->plan->ncommands;
         device->stream[stream_of(step)].used = 0;
         if (hd_op_is(step->op, HD_UNIT_TRANSFER))
-            HD_TRY(plan_transfer(device, step, n, events, diag));
+            HD_TRY(hd_cuda_transports_plan(device, step, n, events, diag));
         else if (hd_op_is(step->op, HD_UNIT_SYNC))
             HD_TRY(plan_sync(device, step, events, diag));
         else

@@ -91,6 +91,14 @@ struct hd_cuda_plan {
 
 hd_status hd_cuda_plan_make(hd_device *device, hd_diag *diag);
 void hd_cuda_plan_free(hd_device *device);
+// The event that the step records, into events[step] if anything waits for it.
+hd_status hd_cuda_plan_record(hd_device *device, int stream,
+                              const hd_step *step, int *events, hd_diag *diag);
+// A deferred send through the windows; and of `n` steps, a group, the others.
+hd_status hd_cuda_plan_deferred(hd_device *device, const hd_step *step,
+                                int *events, hd_diag *diag);
+hd_status hd_cuda_plan_windows(hd_device *device, const hd_step *steps, int n,
+                               int *events, hd_diag *diag);
 // ------------------------------------------------ cuda_command.c
 
 // Grows an array of `size`-byte elements to hold one more; false if memory runs
@@ -136,7 +144,6 @@ hd_status hd_cuda_tidy(hd_device *device, hd_diag *diag);
 
 // ----------------------------------------------- cuda_transfer.c
 
-bool hd_cuda_by_nccl(const hd_device *device, const hd_step *step);
 // Those of `n` steps, a group, that are deferred, or those that are not.
 hd_status hd_cuda_plan_party(hd_device *device, const hd_step *steps, int n,
                              int stream, bool deferred, hd_diag *diag);

@@ -31,7 +31,7 @@ static bool is_shared(const hd_device *device, const hd_step *step)
     uint64_t bytes;
 
     if (step->op->code != HD_OP_ALL_REDUCE || n < 3 ||
-        hd_transport_of(&device->binding, step) == HD_TRANSPORT_NCCL)
+        !hd_cuda_transport_of(device, step)->windows)
         return false;
     bytes = hd_piece_of(&step->span[0], -1).bytes;
     return (n - 1) * (n - 2) * (bytes / n) >= SHARES_SAVE;

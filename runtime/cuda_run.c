@@ -10,6 +10,7 @@
 #include "runtime/cuda_nccl.h"
 #include "runtime/cuda_plan.h"
 #include "runtime/cuda_products.h"
+#include "runtime/cuda_transport.h"
 
 #define ARGUMENT_ALIGNMENT 16
 #define THROTTLE 256 // commands between marks on a stream
@@ -491,7 +492,7 @@ static hd_status finish(hd_device *device, hd_diag *diag)
     if (device->run->n == 0)
         return hd_cuda_report(device, diag);
     HD_TRY(hd_cuda_await(device, times_of(device, device->run->n)->end, diag));
-    HD_TRY(hd_cuda_nccl_check(device, diag));
+    HD_TRY(hd_cuda_transports_check(device, diag));
     return read_times(device, diag);
 }
 

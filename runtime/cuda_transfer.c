@@ -126,7 +126,7 @@ bool hd_cuda_waits_for(const hd_device *device, const hd_cuda_wait *wait,
         bool pair =
             step->op->code == HD_OP_SEND || step->op->code == HD_OP_RECV;
 
-        if (!hd_cuda_by_nccl(device, step))
+        if (hd_cuda_transport_of(device, step)->windows)
             continue;
         if (pair ? step->peer == rank
                  : hd_mesh_peer(module, device->rank, axis,
@@ -160,11 +160,6 @@ hd_status hd_cuda_mark_nccl(hd_device *device, const hd_step *steps, int n,
 }
 
 // ----------------------------------------------------------- transfers
-
-bool hd_cuda_by_nccl(const hd_device *device, const hd_step *step)
-{
-    return hd_transport_of(&device->binding, step) == HD_TRANSPORT_NCCL;
-}
 
 static hd_status note_meeting(hd_device *device, const hd_step *step,
                               const hd_meeting *meeting, hd_diag *diag,
@@ -212,8 +207,7 @@ hd_cuda_at hd_cuda_remote(const hd_device *device, const hd_meeting *meeting)
 
 static bool is_pushed(const hd_words *words)
 {
-    return hd_transport_of(&words->device->binding, words->step) ==
-           HD_TRANSPORT_SM;
+    return hd_cuda_transport_of(words->device, words->step)->kernels;
 }
 
 // What a kernel on few SMs copies, and the words that it writes thereafter.
@@ -258,7 +252,7 @@ static bool spreads(const hd_device *device, const hd_step *step)
 {
     return (step->op->code == HD_OP_ALL_GATHER ||
             step->op->code == HD_OP_BROADCAST) &&
-           hd_transport_of(&device->binding, step) == HD_TRANSPORT_SM;
+           hd_cuda_transport_of(device, step)->kernels;
 }
 
 static bool has_peers(const hd_device *device, const hd_step *step)
@@ -401,7 +395,7 @@ static hd_status meet(hd_device *device, const hd_step *steps, int n,
 {
     for (int i = 0; i < n; i++) {
         if (hd_step_defers(&steps[i]) == deferred &&
-            !hd_cuda_by_nccl(device, &steps[i]))
+            hd_cuda_transport_of(device, &steps[i])->windows)
             HD_TRY(hd_meet(device, &device->binding, &steps[i], diag,
                            note_meeting, party));
     }
@@ -476,7 +470,7 @@ void hd_cuda_find_early(hd_device *device)
     for (int64_t i = 0; i < steps->nsteps && steps->nsteps <= EARLY_STEPS; i++)
         device->plan->early[i] =
             hd_op_is(steps->step[i].op, HD_UNIT_TRANSFER) &&
-            !hd_cuda_by_nccl(device, &steps->step[i]) &&
+            hd_cuda_transport_of(device, &steps->step[i])->windows &&
             is_early(device, &steps->step[i]);
 }
 
@@ -532,7 +526,7 @@ static hd_status plan_party(hd_device *device, const hd_step *steps, int n,
     HD_TRY(say_ready(&words, party));
     for (int i = 0; i < n; i++) {
         if (hd_step_defers(&steps[i]) == deferred &&
-            !hd_cuda_by_nccl(device, &steps[i]))
+            hd_cuda_transport_of(device, &steps[i])->windows)
             HD_TRY(copy_own(&words, &steps[i]));
     }
     HD_TRY(plan_moves(&words, party));

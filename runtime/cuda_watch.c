@@ -10,9 +10,8 @@
 #include <time.h>
 
 #include "base/diag.h"
-#include "runtime/cuda_nccl.h"
 #include "runtime/cuda_peers.h"
-#include "runtime/cuda_plan.h"
+#include "runtime/cuda_transport.h"
 #include "runtime/failure.h"
 
 #define MILLISECOND INT64_C(1000000)
@@ -127,7 +126,7 @@ static void put_step(hd_line *line, const hd_device *device,
 {
     const hd_step *step = wait->step;
 
-    while (wait->peer < 0 && !hd_cuda_by_nccl(device, step))
+    while (wait->peer < 0 && hd_cuda_transport_of(device, step)->windows)
         step++; // of a group that goes by NCCL in part
     hd_line_put_step(line, device->binding.module, step->op->code,
                      step->op->loc.line, step->op->loc.column, step->index,
@@ -386,7 +385,7 @@ static void come_to_rest(hd_device *device)
 {
     int64_t deadline = hd_clock() + REST;
 
-    hd_cuda_nccl_abort(device);
+    hd_cuda_transports_abort(device);
     do {
         release(device);
         nap(MILLISECOND);
