@@ -31,7 +31,7 @@ static int64_t depth_of(const hd_past *p, int rank, int64_t step)
                               : p->depth.start[slot_of(p, rank, step)];
 }
 
-static bool is_same_run(const hd_past *p, int rank, int64_t step)
+static bool is_first_run(const hd_past *p, int rank, int64_t step)
 {
     return step < hd_graph_steps(p->graph, rank);
 }
@@ -144,7 +144,7 @@ static void take_meeting(hd_past *p, int rank, int64_t step,
     const hd_member *member = &g->member[g->meeting[node->link]];
     int64_t root = hd_mesh_coord(g->module, node->peer, node->op->axis);
     int64_t meeting =
-        node->link + (is_same_run(p, rank, step) ? 0 : g->nmeetings);
+        node->link + (is_first_run(p, rank, step) ? 0 : g->nmeetings);
 
     if (node->op->code == HD_OP_BROADCAST)
         take_start(
@@ -154,57 +154,18 @@ static void take_meeting(hd_past *p, int rank, int64_t step,
         take_event(p, (hd_past_event){MEETING, (int32_t)meeting});
 }
 
-static void take_end(hd_past *p, int rank, int64_t step);
-
-static void take_record(hd_past *p, int rank, int64_t step, const hd_node *node)
-{
-    int64_t record = hd_graph_same_run(p->graph, rank, step, rank, node->link);
-
-    if (node->link < 0)
-        return;
-    if (hd_graph_node(p->graph, rank, record)->async)
-        take_send(p, rank, record);
-    else
-        take_end(p, rank, record);
-}
-
-static void take_join(hd_past *p, int rank, int64_t step)
-{
-    for (int s = 1; s < p->graph->nstreams; s++) {
-        int64_t last = hd_graph_before(p->graph, rank, s, step);
-
-        if (last >= 0)
-            take_end(p, rank, last);
-    }
-}
-
-// What a step waits for between its start and its end.
-static void take_links(hd_past *p, int rank, int64_t step)
+// What the peers of a transfer have done before it ends.
+static void take_peers(hd_past *p, int rank, int64_t step)
 {
     const hd_node *node = hd_graph_node(p->graph, rank, step);
 
-    switch ((hd_node_kind)node->kind) {
-    case HD_NODE_RECV:
+    if (node->kind == HD_NODE_RECV)
         take_recv(p, rank, step, node);
-        return;
-    case HD_NODE_COLLECTIVE:
+    if (node->kind == HD_NODE_COLLECTIVE)
         take_meeting(p, rank, step, node);
-        return;
-    case HD_NODE_WAIT:
-        take_record(p, rank, step, node);
-        return;
-    case HD_NODE_JOIN:
-        take_join(p, rank, step);
-        return;
-    case HD_NODE_PLAIN:
-    case HD_NODE_FORK:
-    case HD_NODE_SEND:
-        return;
-    }
 }
 
-// The stream has gone past the step, which is the last one of its group. What
-// is recorded waits for nothing, and a join for no other: this ends soon.
+// The stream has gone past the step, which is the last one of its group.
 static void take_end(hd_past *p, int rank, int64_t step)
 {
     const hd_node *node = hd_graph_node(p->graph, rank, step);
@@ -212,24 +173,35 @@ static void take_end(hd_past *p, int rank, int64_t step)
 
     take_start(p, rank, head);
     for (int64_t i = head; i <= step; i++)
-        take_links(p, rank, i);
+        take_peers(p, rank, i);
     if (rank == p->watch->rank)
         count(p->sum, node->stream, hd_order_count(p->graph, rank, step));
+}
+
+static void take_need(hd_past *p, int rank, int64_t step, const hd_need *need)
+{
+    int64_t last = need->step;
+
+    if (last == step) // a join
+        last = hd_graph_before(p->graph, rank, need->stream, step);
+    if (need->async)
+        take_send(p, rank, last);
+    else if (last >= 0)
+        take_end(p, rank, last);
 }
 
 static void expand_start(hd_past *p, int rank, int64_t step)
 {
     const hd_graph *g = p->graph;
     const hd_node *node = hd_graph_node(g, rank, step);
-    int64_t length = hd_graph_length(g, rank, node->stream), fork = -1;
-    int64_t place = node->place + (is_same_run(p, rank, step) ? 0 : length);
+    int64_t length = hd_graph_length(g, rank, node->stream);
+    int64_t place = node->place + (is_first_run(p, rank, step) ? 0 : length);
+    hd_need need;
 
     if (place > 0)
         take_end(p, rank, hd_graph_at(g, rank, node->stream, place - 1));
-    if (node->stream != 0)
-        fork = hd_graph_fork(g, rank, step);
-    if (fork >= 0)
-        take_end(p, rank, fork);
+    for (int i = 0; hd_graph_need(g, rank, step, &i, &need);)
+        take_need(p, rank, step, &need);
     if (node->stream == 0 && place >= length && rank == p->watch->rank)
         count(p->sum, 0, hd_order_turn(g, rank));
 }
