@@ -32,6 +32,7 @@
 
 #include "lower/build.h"
 #include "lower/pass.h"
+#include "steps/part.h"
 
 enum {
     MANY_RANKS = 64,      // beyond it, three ranks stand for all
@@ -39,14 +40,12 @@ enum {
 };
 
 typedef struct access {
-    const hd_buffer *root;
-    const hd_view *view;
-    int64_t index[HD_MAX_DIMS]; // values; -1 keeps the dimension
-    int64_t low, high;          // elements, of the whole stretch
+    hd_part part;
+    int root;          // id
+    int64_t low, high; // elements, of the whole stretch
     int64_t trip, stream;
     const hd_stmt *stmt; // of the trip, outermost
-    bool writes;
-    bool moves, sends; // by a transfer, by a send
+    bool moves, sends;   // by a transfer, by a send
 } access;
 
 typedef struct loop {
@@ -59,6 +58,7 @@ typedef struct loop {
     int64_t stream; // of the trip that is evaluated
     int64_t *vars;
     hd_env env;
+    const hd_frame *frame; // by buffer id
     access *access;
     int naccesses, room;
     bool *written; // by buffer id
@@ -84,31 +84,22 @@ static bool is_settled(const loop *l)
 
 // -------------------------------------------------------------- evaluation
 
-static void fill_access(loop *l, const hd_view *view, access *a)
+// An index that has no value is reported by the walk.
+static hd_part find_part(const loop *l, const hd_view *view)
 {
-    const hd_type *type = &view->buffer->type;
-    int64_t stride = hd_type_local_elements(type);
+    const hd_frame *frame = &l->frame[view->buffer->id];
+    hd_span span = {.buffer = view->buffer};
 
-    a->low = a->high = 0;
-    for (int i = 0; i < type->ndims; i++) {
-        int64_t extent = hd_dim_local(type->dim[i]);
+    for (int i = 0; i < frame->ndims && i < view->nindex; i++) {
         int64_t value = 0;
 
-        stride /= extent;
-        a->index[i] = -1;
-        if (i >= view->nindex || view->index[i] == HD_EXPR_ALL) {
-            a->high += (extent - 1) * stride;
+        if (view->index[i] == HD_EXPR_ALL ||
+            hd_dim_is_sharded(view->buffer->type.dim[i]))
             continue;
-        }
-        // An index that has no value is reported by the walk.
         (void)hd_expr_eval(l->module, view->index[i], &l->env, &value);
-        a->index[i] = value;
-        if (hd_dim_is_sharded(type->dim[i]))
-            value = 0;
-        a->low += value * stride;
-        a->high += value * stride;
+        span.offset += value * frame->stride[i];
     }
-    a->high++;
+    return hd_part_make(frame, view, &span);
 }
 
 static access *add_access(loop *l)
@@ -137,15 +128,15 @@ static void evaluate_op(loop *l, const hd_op *op, const hd_stmt *outer,
         if (!l->written[root->id] || root->type.dtype == HD_EVENT)
             continue;
         a = add_access(l);
-        *a = (access){.root = root,
-                      .view = views[i],
+        *a = (access){.part = find_part(l, views[i]),
+                      .root = root->id,
                       .trip = trip,
                       .stream = l->stream,
                       .stmt = outer,
-                      .writes = hd_op_access(op, i) != HD_ACCESS_READ,
                       .moves = hd_op_is(op, HD_UNIT_TRANSFER),
                       .sends = op->code == HD_OP_SEND};
-        fill_access(l, views[i], a);
+        a->part.access = (uint8_t)hd_op_access(op, i);
+        hd_part_range(&l->frame[a->part.buffer], &a->part, &a->low, &a->high);
     }
 }
 
@@ -188,18 +179,6 @@ static void note_written(void *context, hd_op *op)
 
 // --------------------------------------------------------------- conflicts
 
-static bool overlap(const access *a, const access *b)
-{
-    if (a->low >= b->high || b->low >= a->high)
-        return false;
-    if (a->view->buffer != b->view->buffer)
-        return true;
-    for (int i = 0; i < a->view->buffer->type.ndims; i++)
-        if (a->index[i] >= 0 && b->index[i] >= 0 && a->index[i] != b->index[i])
-            return false;
-    return true;
-}
-
 // Of two conflicting accesses, what becomes of their order when transfers, or
 // sends alone, get a stream of their own.
 static void note_split(loop *l, const access *a, const access *b)
@@ -222,7 +201,8 @@ static void note_conflict(loop *l, const access *a, const access *b)
     const access *first = a->trip < b->trip ? a : b;
     int64_t distance = llabs(a->trip - b->trip);
 
-    if (!(a->writes || b->writes) || !overlap(a, b))
+    if (!(hd_part_writes(&a->part) || hd_part_writes(&b->part)) ||
+        !hd_parts_overlap(l->frame, &a->part, &b->part))
         return;
     note_split(l, a, b);
     if (a->stream == b->stream)
@@ -238,7 +218,7 @@ static int compare_accesses(const void *x, const void *y)
     const access *a = x, *b = y;
 
     if (a->root != b->root)
-        return a->root->id < b->root->id ? -1 : 1;
+        return a->root < b->root ? -1 : 1;
     return (a->low > b->low) - (a->low < b->low);
 }
 
@@ -631,6 +611,19 @@ static void order(loop *l, hd_block *done, hd_effect *effect)
     effect->used |= HD_OPTION_STREAMS;
 }
 
+// Nothing else is held where the arena may run out.
+static hd_status find_frames(loop *l)
+{
+    size_t n = (size_t)l->module->nbuffers;
+    hd_frame *kept = hd_new_array(l->scratch, hd_frame, n + 1), *found;
+
+    HD_TRY(hd_frames_create(l->module, l->diag, &found));
+    memcpy(kept, found, sizeof *kept * n);
+    free(found);
+    l->frame = kept;
+    return HD_OK;
+}
+
 hd_status hd_pass_event(hd_module *module, const hd_lower_options *options,
                         hd_arena *scratch, hd_diag *diag, hd_effect *effect)
 {
@@ -643,6 +636,7 @@ hd_status hd_pass_event(hd_module *module, const hd_lower_options *options,
 
     base.vars = hd_new_array(scratch, int64_t, module->nvars + 1);
     base.env.var = base.vars;
+    HD_TRY(find_frames(&base));
     for (hd_stmt *stmt = module->body.first; stmt != NULL; stmt = next) {
         loop l = base;
 
