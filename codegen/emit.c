@@ -114,7 +114,7 @@ static void write_step(const hd_step *step, const names *names, hd_text *body)
     case HD_FAMILY_SYNC:
         break;
     }
-    assert(!"a kernel of one element's function");
+    assert(false && "a kernel of one element's function");
 }
 
 // Copies and transposes too: each element of the result is of one of each

@@ -351,7 +351,7 @@ void hd_prelude_fold(hd_text *text, hd_fold fold, hd_lane lane, const char *x,
     case HD_FOLD_NONE:
         break;
     }
-    assert(!"it joins nothing");
+    assert(false && "it joins nothing");
 }
 
 void hd_prelude_add(hd_text *text, const char *body, int pointers)

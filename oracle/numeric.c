@@ -734,6 +734,6 @@ hd_status hd_numeric_compute(const hd_step *step, hd_values *const *values)
     case HD_FAMILY_SYNC:
         break;
     }
-    assert(!"no computation");
+    assert(false && "no computation");
     return HD_UNSUPPORTED;
 }

@@ -374,5 +374,5 @@ void hd_cpu_compute(hd_cpu_scratch *scratch, const hd_step *step,
     case HD_FAMILY_SYNC:
         break;
     }
-    assert(!"no computation");
+    assert(false && "no computation");
 }

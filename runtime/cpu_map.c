@@ -182,7 +182,7 @@ void hd_cpu_map_integers(hd_map map, double factor, const int64_t *y,
     case HD_MAP_SILU_GRAD:
         break;
     }
-    assert(!"the verifier has refused integers");
+    assert(false && "the verifier has refused integers");
 }
 
 void hd_cpu_fold_doubles(hd_fold fold, const double *y, size_t n, double *x)
@@ -197,7 +197,7 @@ void hd_cpu_fold_doubles(hd_fold fold, const double *y, size_t n, double *x)
     case HD_FOLD_NONE:
         break;
     }
-    assert(!"it joins nothing");
+    assert(false && "it joins nothing");
 }
 
 void hd_cpu_fold_integers(hd_fold fold, const int64_t *y, size_t n, int64_t *x)
@@ -212,5 +212,5 @@ void hd_cpu_fold_integers(hd_fold fold, const int64_t *y, size_t n, int64_t *x)
     case HD_FOLD_NONE:
         break;
     }
-    assert(!"it joins nothing");
+    assert(false && "it joins nothing");
 }

@@ -203,7 +203,7 @@ hd_cuda_at hd_cuda_need(hd_device *device, int stream, hd_cuda_room room,
         mine->used = at + bytes;
     if (mine->need[room] < at + bytes)
         mine->need[room] = at + bytes;
-    return (hd_cuda_at){room_of(device, stream, room), at};
+    return (hd_cuda_at){room_of(device, stream, (int)room), at};
 }
 
 // All counters come first, so that one call clears them.
