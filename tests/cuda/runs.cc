@@ -92,7 +92,7 @@ TEST_P(CudaRuns, FollowInputsAndAddresses)
         HD_TRY(other.Open(rank, program, CudaOptions(10)));
         HD_TRY(Fill(memory, rank, program, session, kSets));
         HD_TRY(Fill(apart, rank, program, other, 2));
-        for (int n = 0; n < 300; n++) {
+        for (int n = 0; n < 100; n++) {
             Shards &shards = *memory[random() % kSets];
 
             HD_TRY(shards.Set(program.Inputs(SetOf(n)), program.Module(),
@@ -115,8 +115,6 @@ TEST_P(CudaRuns, FollowInputsAndAddresses)
     AllAreRight(RunRanks(2, body, 60));
 }
 
-// Each on a stream of the caller's, in order with what it has put there before
-// and puts there afterwards.
 // A graph holds on to the allocations that it was captured with.
 TEST(CudaGraphs, AreNotReplayedOnMemoryThatCameBack)
 {
@@ -148,6 +146,8 @@ TEST(CudaGraphs, AreNotReplayedOnMemoryThatCameBack)
     EXPECT_EQ(answers[0].number, 2);
 }
 
+// Each on a stream of the caller's, in order with what it has put there before
+// and puts there afterwards.
 TEST_P(CudaRuns, FollowTheCallersStreams)
 {
     Program program(kEverything, kSets);
