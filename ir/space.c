@@ -89,7 +89,7 @@ static void lay_operands(hd_space *space, const hd_op *op, const hd_shape *view,
         return;
     case HD_FAMILY_MOVE:
     case HD_FAMILY_SYNC:
-        assert(!"an op of unit COMPUTE");
+        assert(false && "an op of unit COMPUTE");
     }
     for (int i = 1; i <= op->ninputs; i++)
         lay_last(space, &view[i], i);
