@@ -8,6 +8,8 @@
 //   caller's stream; a join follows all that was issued before it;
 //   a wait follows its record; a recv its send; a collective the start of it on
 //   every rank (of a broadcast: on the root).
+//
+// The folder is read in this order: part, graph, schedule, execute; cells.
 #ifndef HD_STEPS_GRAPH_H
 #define HD_STEPS_GRAPH_H
 
