@@ -11,9 +11,9 @@
 
 #include "base/diag.h"
 #include "codegen/nvrtc.h"
-#include "runtime/cpu_blas.h"
-#include "runtime/cuda.h"
-#include "runtime/cuda_library.h"
+#include "runtime/cpu/blas.h"
+#include "runtime/cuda/cuda.h"
+#include "runtime/cuda/library.h"
 
 extern char **environ;
 

@@ -4,7 +4,7 @@
 #ifndef HD_RUNTIME_EVENT_H
 #define HD_RUNTIME_EVENT_H
 
-#include "runtime/bell.h"
+#include "runtime/ranks/bell.h"
 
 struct hd_event {
     hd_bell bell;

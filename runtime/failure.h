@@ -7,7 +7,7 @@
 #include <stdatomic.h>
 
 #include "ir/walk.h"
-#include "runtime/group.h"
+#include "runtime/ranks/group.h"
 
 #define HD_FAILURE_NOTES 4096 // bytes of who waits for whom
 

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 
 #include "base/diag.h"
-#include "runtime/group.h"
+#include "runtime/ranks/group.h"
 
 hd_piece hd_piece_of(const hd_span *span, int64_t i)
 {

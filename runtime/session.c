@@ -14,8 +14,8 @@
 #include "base/diag.h"
 #include "ir/print.h"
 #include "runtime/driver.h"
-#include "runtime/group.h"
 #include "runtime/range.h"
+#include "runtime/ranks/group.h"
 
 bool hd_binding_spans(const hd_binding *binding, int axis, int *a, int *b)
 {

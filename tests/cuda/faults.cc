@@ -16,13 +16,13 @@ struct Symbol {
 
 const Symbol kSymbols[] = {
 #define HD_CU(symbol, name, ...) {#symbol, #name},
-#include "runtime/cuda.def"
+#include "runtime/cuda/cuda.def"
 #undef HD_CU
 #define HD_LT(symbol, result, name, ...) {#symbol, #name},
-#include "runtime/cublaslt.def"
+#include "runtime/cuda/cublaslt.def"
 #undef HD_LT
 #define HD_NCCL(symbol, result, name, ...) {#symbol, #name},
-#include "runtime/nccl.def"
+#include "runtime/cuda/nccl.def"
 #undef HD_NCCL
 };
 const size_t kCount = sizeof(kSymbols) / sizeof(*kSymbols);

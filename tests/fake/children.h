@@ -180,7 +180,7 @@ class Rank
         static const char *const none[] = {nullptr};
         static const hd_symbol symbols[] = {
 #define HD_CU(symbol, name, ...) {#symbol, offsetof(hd_cu_api, name)},
-#include "runtime/cuda.def"
+#include "runtime/cuda/cuda.def"
 #undef HD_CU
         };
 
@@ -194,7 +194,7 @@ class Rank
         static const char *const none[] = {nullptr};
         static const hd_symbol symbols[] = {
 #define HD_LT(symbol, result, name, ...) {#symbol, offsetof(hd_lt_api, name)},
-#include "runtime/cublaslt.def"
+#include "runtime/cuda/cublaslt.def"
 #undef HD_LT
         };
 
@@ -209,7 +209,7 @@ class Rank
         static const hd_symbol symbols[] = {
 #define HD_NCCL(symbol, result, name, ...) \
     {#symbol, offsetof(hd_nccl_api, name)},
-#include "runtime/nccl.def"
+#include "runtime/cuda/nccl.def"
 #undef HD_NCCL
         };
 

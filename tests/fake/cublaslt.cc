@@ -19,7 +19,7 @@
 
 extern "C" {
 #define HD_LT(symbol, result, name, ...) EXPORT result symbol(__VA_ARGS__);
-#include "runtime/cublaslt.def"
+#include "runtime/cuda/cublaslt.def"
 #undef HD_LT
 }
 

@@ -25,7 +25,7 @@
 extern "C" {
 #define HD_CU(symbol, name, ...) \
     __attribute__((visibility("default"))) hd_cu_result symbol(__VA_ARGS__);
-#include "runtime/cuda.def"
+#include "runtime/cuda/cuda.def"
 #undef HD_CU
 }
 

@@ -9,7 +9,7 @@ namespace
 
 const char *const symbols[] = {
 #define HD_CU(symbol, name, ...) #symbol,
-#include "runtime/cuda.def"
+#include "runtime/cuda/cuda.def"
 #undef HD_CU
 };
 

@@ -1,4 +1,4 @@
-// runtime/cuda_api.h against the vendors' own headers, where those are
+// runtime/cuda/api.h against the vendors' own headers, where those are
 // installed: every number, every layout, every function's type. There is
 // nothing to run; what compiles is right.
 #include <type_traits>
@@ -57,11 +57,11 @@ typedef struct NvrtcTable {
                   #symbol);
 // Some names are macros for newer versions; those have the same type.
 #define HD_CU(symbol, name, ...) SAME_CALL(hd_cu_api, symbol, name)
-#include "runtime/cuda.def"
+#include "runtime/cuda/cuda.def"
 #define HD_LT(symbol, result, name, ...) SAME_CALL(hd_lt_api, symbol, name)
-#include "runtime/cublaslt.def"
+#include "runtime/cuda/cublaslt.def"
 #define HD_NCCL(symbol, result, name, ...) SAME_CALL(hd_nccl_api, symbol, name)
-#include "runtime/nccl.def"
+#include "runtime/cuda/nccl.def"
 #define HD_NVRTC(symbol, result, name, ...) SAME_CALL(NvrtcTable, symbol, name)
 #include "codegen/nvrtc.def"
 

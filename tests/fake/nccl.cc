@@ -26,7 +26,7 @@
 extern "C" {
 #define HD_NCCL(symbol, result, name, ...) \
     __attribute__((visibility("default"))) result symbol(__VA_ARGS__);
-#include "runtime/nccl.def"
+#include "runtime/cuda/nccl.def"
 #undef HD_NCCL
 }
 

@@ -12,8 +12,8 @@
 #include <thread>
 #include <unistd.h>
 
-#include "runtime/group.h"
-#include "runtime/host.h"
+#include "runtime/ranks/group.h"
+#include "runtime/ranks/host.h"
 
 namespace
 {

@@ -22,11 +22,11 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#include "runtime/bell.h"
-#include "runtime/frame.h"
-#include "runtime/group.h"
-#include "runtime/mesh.h"
-#include "runtime/window.h"
+#include "runtime/ranks/bell.h"
+#include "runtime/ranks/frame.h"
+#include "runtime/ranks/group.h"
+#include "runtime/ranks/mesh.h"
+#include "runtime/ranks/window.h"
 #include "tests/fuzz/meeting.h"
 
 // A card ends with the host, which here is always ours: nobody on others is to

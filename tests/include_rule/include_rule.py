@@ -5,8 +5,8 @@
     runtime uses ir, codegen, base
 
 lower, check, simulate, runtime and oracle never include one another, the tools
-use the public header alone, and no header needs another one before it. A sub-folder
-keeps to its folder's rule.
+use the public header alone, and no header needs another one before it. Within runtime, ranks knows base alone, and the drivers cpu and cuda know ranks
+and runtime's own files, but not each other. Another sub-folder keeps to its folder's rule.
 
 usage: include_rule.py ROOT CC CXX
 """
@@ -24,26 +24,41 @@ MAY_USE = {
     "simulate": {"base", "ir", "steps", "simulate"},
     "codegen": {"base", "ir", "codegen"},
     "oracle": {"base", "ir", "steps", "oracle"},
-    "runtime": {"base", "ir", "codegen", "runtime"},
+    "runtime": {"base", "ir", "codegen", "runtime", "runtime/ranks",
+                "runtime/cpu", "runtime/cuda"},
+    "runtime/ranks": {"base", "runtime/ranks"},
+    "runtime/cpu": {"base", "ir", "runtime", "runtime/ranks", "runtime/cpu"},
+    "runtime/cuda": {"base", "ir", "codegen", "runtime", "runtime/ranks",
+                     "runtime/cuda"},
     "tools": set(),
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]', re.M)
 
 
-def complaints(root, stage, path):
+def stage_of(folder):
+    """The longest part of a folder's path that has a rule; None if none has."""
+    parts = folder.split("/")
+    for n in range(len(parts), 0, -1):
+        if "/".join(parts[:n]) in MAY_USE:
+            return "/".join(parts[:n])
+    return None
+
+
+def complaints(root, path):
     """What is wrong with the includes of one file, a line each."""
+    stage = stage_of(path.parent.relative_to(root).as_posix())
     for match in INCLUDE.finditer(path.read_text()):
         quote, name = match.groups()
-        folder = name.split("/")[0] if "/" in name else None
+        folder = stage_of(name.rpartition("/")[0])
         if name == "heddle/heddle.h":
             continue
-        if folder in MAY_USE and folder not in MAY_USE[stage]:
+        if folder is not None and folder not in MAY_USE[stage]:
             yield f"{path}: {stage} may not include {name}"
         elif quote == '"' and stage == "tools":
             own = [path.parent / name, root / "tools" / name]
-            if folder or not any(header.is_file() for header in own):
+            if "/" in name or not any(header.is_file() for header in own):
                 yield f"{path}: tools may include their own headers, not {name}"
-        elif quote == '"' and folder not in MAY_USE:
+        elif quote == '"' and folder is None:
             yield f"{path}: {name} is not written from the project's root"
 
 
@@ -66,10 +81,10 @@ def main():
     cc, cxx = sys.argv[2:4]
     wrong, nfiles = [], 0
 
-    for stage in MAY_USE:
+    for stage in (folder for folder in MAY_USE if "/" not in folder):
         for path in sorted((root / stage).rglob("*.[ch]")):
             nfiles += 1
-            wrong += complaints(root, stage, path)
+            wrong += complaints(root, path)
             if path.suffix != ".h":
                 continue
             if not stands_alone(root, path, cc, "c", "c17"):

@@ -25,7 +25,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#include "runtime/boot.h"
+#include "runtime/ranks/boot.h"
 #include "tests/seed.h"
 #include "tests/unit/ranks.h"
 

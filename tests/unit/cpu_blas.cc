@@ -1,6 +1,6 @@
 // OpenBLAS in a process that others use it in, and where the address space has
 // a limit.
-#include "runtime/cpu_blas.h"
+#include "runtime/cpu/blas.h"
 
 #include <algorithm>
 #include <atomic>

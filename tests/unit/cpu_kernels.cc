@@ -6,7 +6,7 @@
 
 #include "base/dtype.h"
 #include "oracle/numeric.h"
-#include "runtime/cpu_kernels.h"
+#include "runtime/cpu/kernels.h"
 #include "tests/unit/program.h"
 
 namespace

@@ -10,8 +10,8 @@
 #include "tests/fake/api.h"
 
 #include "base/diag.h"
+#include "runtime/cuda/p2p.h"
 #include "runtime/environment.h"
-#include "runtime/p2p.h"
 
 namespace
 {

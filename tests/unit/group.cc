@@ -14,8 +14,8 @@
 #include <unistd.h>
 
 #include "base/diag.h"
-#include "runtime/frame.h"
-#include "runtime/group.h"
+#include "runtime/ranks/frame.h"
+#include "runtime/ranks/group.h"
 #include "tests/unit/memory.h"
 #include "tests/unit/ranks.h"
 

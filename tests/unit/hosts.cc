@@ -9,9 +9,9 @@
 #include <sys/socket.h>
 #include <thread>
 
-#include "runtime/far.h"
-#include "runtime/frame.h"
-#include "runtime/group.h"
+#include "runtime/ranks/far.h"
+#include "runtime/ranks/frame.h"
+#include "runtime/ranks/group.h"
 #include "tests/cuda/ranks.h"
 #include "tests/unit/ranks.h"
 

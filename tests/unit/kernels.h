@@ -12,7 +12,7 @@
 #include "base/dtype.h"
 #include "codegen/emit.h"
 #include "codegen/nvrtc.h"
-#include "runtime/cpu_kernels.h"
+#include "runtime/cpu/kernels.h"
 #include "tests/unit/folder.h"
 #include "tests/unit/program.h"
 

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "base/diag.h"
-#include "runtime/window.h"
+#include "runtime/ranks/window.h"
 
 namespace
 {

@@ -1,0 +1,201 @@
+// The cpu driver: ranks are processes of one host, streams are threads, and
+// peers reach each other's memory through windows. This file is its table, and
+// what the host does for a run: it moves a count.
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/diag.h"
+#include "runtime/cpu/cpu.h"
+
+static void cpu_close(hd_device *device)
+{
+    if (device == NULL)
+        return;
+    hd_cpu_stop(device);
+    if (device->header != NULL)
+        hd_group_remove_bell(device->binding.group, &device->header->bell);
+    hd_cpu_plan_free(device);
+    hd_cpu_free(device);
+    hd_cpu_blas_close(&device->blas);
+    pthread_mutex_destroy(&device->failure.lock);
+    free(device->stream);
+    free(device);
+}
+
+static void init_stream(hd_device *device, hd_cpu_stream *stream, int index)
+{
+    stream->device = device;
+    stream->index = index;
+    stream->scratch.blas = &device->blas;
+}
+
+// Ranks map each other's memory.
+static hd_status check_hosts(const hd_group *group, hd_diag *diag)
+{
+    for (int i = 1; i < hd_group_size(group); i++) {
+        if (hd_group_home(group, i) != 0)
+            return hd_fail(diag, HD_UNSUPPORTED,
+                           "the ranks of a cpu session must be on one host: "
+                           "rank 0 is on %s, rank %d on %s",
+                           hd_group_host(group, 0), i, hd_group_host(group, i));
+    }
+    return HD_OK;
+}
+
+static bool multiplies(const hd_steps *steps)
+{
+    for (int64_t i = 0; i < steps->nsteps; i++) {
+        if (steps->step[i].op->code == HD_OP_MATMUL)
+            return true;
+    }
+    return false;
+}
+
+static hd_status cpu_open(const hd_binding *binding, hd_diag *diag,
+                          hd_device **out)
+{
+    hd_device *device;
+
+    HD_TRY(check_hosts(binding->group, diag));
+    device = calloc(1, sizeof(*device));
+    if (device == NULL)
+        return hd_fail(diag, HD_NO_MEMORY, "no memory for a session");
+    pthread_mutex_init(&device->failure.lock, NULL);
+    if (multiplies(binding->steps))
+        hd_cpu_blas_open(&device->blas);
+    device->binding = *binding;
+    device->rank = hd_group_rank(binding->group);
+    device->size = hd_group_size(binding->group);
+    device->window = (hd_window)HD_WINDOW_NONE;
+    device->nstreams = (int)binding->module->streams + 1;
+    device->stream = calloc((size_t)device->nstreams, sizeof(*device->stream));
+    if (device->stream == NULL) {
+        device->nstreams = 0;
+        cpu_close(device);
+        return hd_fail(diag, HD_NO_MEMORY, "no memory for streams");
+    }
+    for (int i = 0; i < device->nstreams; i++)
+        init_stream(device, &device->stream[i], i);
+    init_stream(device, &device->helper, HD_CPU_STREAMS - 1);
+    *out = device;
+    return HD_OK;
+}
+
+static hd_status cpu_prepare(hd_device *device, hd_diag *diag)
+{
+    HD_TRY(hd_cpu_plan(device, diag));
+    if (hd_group_add_bell(device->binding.group, &device->header->bell) !=
+        HD_OK)
+        return hd_fail(diag, HD_NO_MEMORY, "no memory for a bell");
+    return hd_cpu_start(device, diag);
+}
+
+// --------------------------------------------------------------- runs
+
+// After a failure no stream may touch the caller's memory any more when the
+// caller learns of it: the threads are ended first.
+static hd_status report(hd_device *device, hd_diag *diag)
+{
+    if (!hd_failure_is_set(&device->failure))
+        return HD_OK;
+    hd_cpu_stop(device);
+    return hd_failure_tell(&device->failure, diag);
+}
+
+// What a run has of its own goes into the slot of the run that ended
+// HD_CPU_RUNS ago.
+static void take_arguments(hd_device *device, void *const *arguments)
+{
+    hd_cpu_run *run = hd_cpu_run_of(device, device->runs);
+
+    for (int i = 0; i < device->nbuffers; i++) {
+        const hd_root *buffer = &device->buffer[i];
+        void *argument =
+            buffer->argument >= 0 ? arguments[buffer->argument] : NULL;
+
+        if (buffer->argument < 0)
+            continue;
+        run->argument[buffer->argument] = argument;
+        if (buffer->buffer->type.dtype == HD_EVENT) {
+            run->event[buffer->argument] = hd_event_issued(argument);
+            run->reaches[buffer->argument] =
+                hd_event_issue(argument, device->events[buffer->argument]);
+        } else if (!buffer->shared) {
+            run->base[i] = argument;
+        }
+    }
+    run->number =
+        hd_group_issue_run(device->binding.group, device, &run->after);
+}
+
+static hd_status cpu_run(hd_device *device, void *stream,
+                         void *const *arguments, hd_diag *diag)
+{
+    uint64_t n = device->runs + 1;
+
+    if (stream != NULL)
+        return hd_fail(diag, HD_ARGUMENT, "the cpu has no streams of a caller");
+    if (n > HD_CPU_RUNS)
+        hd_cpu_await_run(device, n - HD_CPU_RUNS);
+    HD_TRY(report(device, diag));
+    device->runs = n;
+    take_arguments(device, arguments);
+    atomic_store_explicit(&device->header->runs, n, memory_order_seq_cst);
+    hd_bell_ring(&device->begun);
+    return HD_OK;
+}
+
+static hd_status cpu_finish(hd_device *device, hd_diag *diag)
+{
+    hd_cpu_await_run(device, device->runs);
+    return report(device, diag);
+}
+
+static hd_status cpu_take(hd_device *device, size_t bytes, hd_diag *diag,
+                          void **out)
+{
+    (void)device;
+    if (posix_memalign(out, 256, bytes > 0 ? bytes : 1) != 0)
+        return hd_fail(diag, HD_NO_MEMORY, "no memory for %zu bytes", bytes);
+    return HD_OK;
+}
+
+static void cpu_give(hd_device *device, void *memory)
+{
+    (void)device;
+    free(memory);
+}
+
+static hd_status cpu_copy(hd_device *device, void *to, const void *from,
+                          size_t bytes, hd_diag *diag)
+{
+    (void)device;
+    (void)diag;
+    if (bytes > 0)
+        memcpy(to, from, bytes);
+    return HD_OK;
+}
+
+static void cpu_stats(const hd_device *device, hd_stats *stats)
+{
+    stats->allocations += device->allocations;
+    stats->host_waits += device->host_waits;
+    stats->bytes_sent = device->runs > 0 ? device->sending : 0;
+    stats->matmul = device->blas.name;
+}
+
+const hd_driver hd_driver_cpu = {
+    .name = "cpu",
+    .open = cpu_open,
+    .alloc = hd_cpu_alloc,
+    .export_handle = hd_cpu_export,
+    .import_handle = hd_cpu_import,
+    .prepare = cpu_prepare,
+    .run = cpu_run,
+    .finish = cpu_finish,
+    .take = cpu_take,
+    .give = cpu_give,
+    .copy = cpu_copy,
+    .stats = cpu_stats,
+    .close = cpu_close,
+};

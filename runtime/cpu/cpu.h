@@ -1,0 +1,269 @@
+// The inside of the cpu driver. Ranks are processes, streams are threads, and
+// what peers share lies in one window a rank, a memfd that all of them map:
+//
+//   | header: bell, marks | shared buffers | slots with peer 0 | peer 1 | ...
+//
+// Every transfer between two ranks has one slot in the window of each, at the
+// same place in the pair's list. A slot holds two words that only the peer
+// writes, with the number of the run, and that only the owner waits on: one for
+// "I am ready", one for "it is done". Since the words only grow and each run
+// has its own number, no signal is lost or taken for that of another run. Where
+// the peer finds the data stands in the slot too, so no rank needs to walk
+// another's program.
+//
+// A program is compiled once into a list of entries a stream, which its thread
+// follows from beginning to end once for each run that has begun. So a run
+// costs the host a count: no queue, no lock and no allocation.
+#ifndef HD_RUNTIME_CPU_H
+#define HD_RUNTIME_CPU_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "runtime/cpu/kernels.h"
+#include "runtime/driver.h"
+#include "runtime/event.h"
+#include "runtime/failure.h"
+#include "runtime/meeting.h"
+#include "runtime/ranks/bell.h"
+#include "runtime/ranks/group.h"
+#include "runtime/ranks/window.h"
+
+#define HD_CPU_RUNS 16    // that may be in flight
+#define HD_CPU_STREAMS 66 // 64 work streams, the caller's, the helper
+
+// ------------------------------------------------- in shared memory
+
+// What one stream does, for those who wonder why nothing happens. Only its
+// stream writes it; the two words may be read torn, which only blurs a report.
+typedef struct hd_cpu_mark {
+    _Atomic uint64_t what;  // hd_cpu_what packs it
+    _Atomic uint64_t where; // line and column, 32 bits each
+} hd_cpu_mark;
+
+typedef struct hd_cpu_header {
+    hd_bell bell;          // of everything that this rank's streams wait for
+    _Atomic uint64_t runs; // begun: their arguments are there
+    hd_cpu_mark mark[HD_CPU_STREAMS];
+} hd_cpu_header;
+
+typedef struct hd_cpu_slot {
+    _Atomic uint64_t word[2]; // written by the peer: ready, done
+    hd_offer offer;
+    char line[24]; // pairs do not share cache lines
+} hd_cpu_slot;
+
+// --------------------------------------------------------- the plan
+
+// One side of what passes between two ranks, or a copy of our own.
+typedef struct hd_cpu_part {
+    hd_side side; // HD_SIDE_NONE: a copy
+    int peer;     // -1 for a copy
+    hd_cpu_slot *mine;
+    hd_cpu_slot *theirs;
+    hd_stretch place;
+    hd_stretch from; // of a copy
+    void *remote;    // PUT, PULL, READ
+    size_t bytes;
+    struct hd_cpu_reduce *reduce; // READ
+    bool over;                    // in this run
+} hd_cpu_part;
+
+// Reduces one operand a rank, in the order of ranks.
+typedef struct hd_cpu_reduce {
+    bool max;
+    hd_dtype dtype;
+    size_t elements;
+    hd_stretch out;
+    hd_stretch own;
+    int n;                // operands
+    int own_index;        // which of them is ours
+    const void **operand; // owned: addresses; ours is filled in by each run
+    void *scratch;        // owned; NULL unless the result lies over our operand
+    int nparts;           // READ parts that feed it
+    int missing;          // operands that are not ready in this run
+} hd_cpu_reduce;
+
+typedef enum hd_cpu_entry_kind {
+    HD_CPU_COMPUTE,
+    HD_CPU_TRANSFER,
+    HD_CPU_DEFER,       // hands its parts to the helper
+    HD_CPU_RECORD,      // step's
+    HD_CPU_WAIT,        // for record `target`
+    HD_CPU_WAIT_CALLER, // for what the caller recorded in argument `target`
+    HD_CPU_WAIT_STREAM, // until stream `target` has done `position` entries
+    HD_CPU_BEGIN,       // of a run: waits for those of other sessions, copies
+                        // arguments that are shared into the window
+    HD_CPU_END,         // of a run: copies them out
+} hd_cpu_entry_kind;
+
+// What TRANSFER and DEFER move.
+typedef struct hd_cpu_transfer {
+    hd_cpu_part *part;     // owned
+    hd_cpu_reduce *reduce; // owned
+    int nparts, nreduces;
+    int left; // parts that are not over in this run
+    // DEFER: runs for which its stream asked, and those that are sent.
+    _Atomic uint64_t asked;
+    uint64_t begun;
+    _Atomic uint64_t sent;
+} hd_cpu_transfer;
+
+// There may be HD_MAX_STEPS of them, so that what few have stands apart.
+typedef struct hd_cpu_entry {
+    hd_cpu_entry_kind kind;
+    bool watched;              // another stream waits until this one is done
+    const hd_step *step;       // borrowed; NULL for BEGIN and END
+    hd_cpu_transfer *transfer; // owned; NULL but for TRANSFER and DEFER
+    int target; // RECORD and DEFER: the argument it records into, or -1
+    int event;  // and which record of this run it is there, from 0
+    uint64_t position;
+} hd_cpu_entry;
+
+// ------------------------------------------------------- the device
+
+typedef struct hd_cpu_peer {
+    hd_window window; // owned: theirs
+    hd_cpu_header *header;
+    size_t offset; // in our window: of the pair's slots
+    hd_cpu_slot *mine;
+    hd_cpu_slot *theirs;
+    hd_pair pair; // what passes between us in a run
+} hd_cpu_peer;
+
+// What one run in flight has of its own.
+typedef struct hd_cpu_run {
+    void **base;       // owned, by buffer id: of roots
+    void **argument;   // owned, by argument
+    uint64_t *event;   // owned, by argument: what to wait for
+    uint64_t *reaches; // owned, by argument: number of the first record
+    uint64_t number;   // among the runs of the group
+    uint64_t after;    // which of them must be over before this begins, or 0
+} hd_cpu_run;
+
+typedef struct hd_cpu_stream {
+    hd_device *device;   // borrowed
+    int index;           // 0 is the caller's, then the work streams
+    hd_cpu_entry *entry; // owned
+    size_t nentries, room;
+    _Atomic uint64_t finished; // entries done, over all runs
+    hd_cpu_scratch scratch;    // its thread's
+    pthread_t thread;
+    bool started;
+    uint64_t chaos; // state of its random numbers
+} hd_cpu_stream;
+
+struct hd_device {
+    hd_binding binding;
+    int rank, size;
+    hd_cpu_blas blas; // owned
+    hd_root *buffer;  // owned, by id; offsets are in the window
+    void **memory;    // owned, by id: the group's, of what is private
+    uint64_t *events; // owned, by argument: records a run makes into it
+    int nbuffers, narguments;
+    hd_window window; // owned
+    hd_cpu_header *header;
+    hd_cpu_peer *peer;     // owned, by rank
+    hd_cpu_stream *stream; // owned
+    int nstreams;
+    _Atomic uint64_t *recorded; // owned, by step: the last run that recorded
+    hd_cpu_run run[HD_CPU_RUNS];
+    uint64_t runs;    // begun
+    uint64_t sending; // bytes to peers a run
+
+    hd_cpu_entry **deferred; // owned, of borrowed: sends the helper makes
+    size_t ndeferred;
+    _Atomic uint64_t asked; // of the helper, over all runs
+    _Atomic uint64_t sent;  // by it
+    hd_cpu_stream helper;   // its entries are those of the streams
+    hd_bell begun;          // rung when a run begins
+    hd_bell host;           // rung when a stream ends a run, or the helper sent
+
+    atomic_bool closing;
+    hd_failure failure;
+
+    uint64_t allocations, host_waits;
+};
+
+// The run that number n (from 1) uses.
+static inline hd_cpu_run *hd_cpu_run_of(hd_device *device, uint64_t n)
+{
+    return &device->run[n % HD_CPU_RUNS];
+}
+
+// The slot of a meeting in a pair's list, which begins at `first`.
+static inline hd_cpu_slot *hd_cpu_slot_of(hd_cpu_slot *first,
+                                          const hd_cpu_peer *peer,
+                                          const hd_meeting *meeting)
+{
+    return &first[hd_pair_slot(&peer->pair, meeting)];
+}
+
+static inline void *hd_cpu_address(const hd_cpu_run *run, hd_stretch place)
+{
+    return (char *)run->base[place.buffer] + place.offset;
+}
+
+// ------------------------------------------------ cpu/memory.c
+
+hd_status hd_cpu_alloc(hd_device *device, hd_diag *diag);
+void hd_cpu_free(hd_device *device);
+hd_status hd_cpu_export(hd_device *device, int peer, hd_diag *diag,
+                        hd_handle *out);
+hd_status hd_cpu_import(hd_device *device, int peer, const hd_handle *handle,
+                        hd_diag *diag);
+
+// --------------------------------------------------- cpu/plan.c
+
+hd_status hd_cpu_plan(hd_device *device, hd_diag *diag);
+void hd_cpu_plan_free(hd_device *device);
+
+// --------------------------------------------- cpu/transfer.c
+
+// Starts the parts of an entry in a run: says what needs no wait.
+void hd_cpu_begin_parts(hd_device *device, hd_cpu_transfer *transfer,
+                        uint64_t n);
+// Does whatever has become possible; true once all parts are over. `peer`
+// becomes one that is waited for.
+bool hd_cpu_move_parts(hd_device *device, hd_cpu_transfer *transfer, uint64_t n,
+                       int *peer);
+
+// ----------------------------------------------- cpu/stream.c
+
+// A wait of a stream. `ready` may do work, and is called until it is true.
+typedef struct hd_cpu_wait {
+    bool (*ready)(struct hd_cpu_wait *wait);
+    hd_cpu_stream *stream;
+    hd_cpu_entry *entry; // NULL: for something to do
+    uint64_t run;
+    hd_bell *bell; // rung when `ready` may have become true
+    bool timed;    // ends at the deadline
+    int peer;      // waited for, -1 if none
+} hd_cpu_wait;
+
+hd_status hd_cpu_start(hd_device *device, hd_diag *diag);
+void hd_cpu_stop(hd_device *device);
+// Blocks the host until run n, or all of them, are over, or the device failed.
+void hd_cpu_await_run(hd_device *device, uint64_t n);
+
+// ----------------------------------------------- cpu/report.c
+
+typedef enum hd_cpu_state {
+    HD_CPU_IDLE,
+    HD_CPU_BUSY,    // at a step
+    HD_CPU_LOCAL,   // waits for another stream of its rank, or an event
+    HD_CPU_WAITING, // waits for a peer
+} hd_cpu_state;
+
+void hd_cpu_set_mark(hd_cpu_stream *stream, hd_cpu_state state,
+                     const hd_step *step, int peer);
+// Ends everything on this device with its first failure, and tells the peers.
+// `text` names the rank at fault; `notes` is lines, may be empty.
+void hd_cpu_fail(hd_device *device, hd_status status, const char *text,
+                 const char *notes);
+// Rings for every thread of the device.
+void hd_cpu_wake(hd_device *device);
+void hd_cpu_fail_late(const hd_cpu_wait *wait);
+void hd_cpu_fail_left(const hd_cpu_wait *wait);
+
+#endif

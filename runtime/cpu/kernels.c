@@ -1,0 +1,378 @@
+// Element-wise operations, reductions and copies: every operand is read in rows
+// along the last dimension, a block of numbers at a time, as doubles (or 64-bit
+// integers for integer dtypes), and each result is rounded once as it is
+// stored. Dimensions that lie next to each other in every operand are joined
+// first, so that dense tensors are one long row.
+#include "runtime/cpu/kernels.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "base/dtype.h"
+#include "ir/space.h"
+#include "runtime/cpu/map.h"
+#include "runtime/cpu/matmul.h"
+
+enum { BLOCK = 512, MAP_OPERANDS = 3 };
+
+// One operand of a loop over rows; strides in elements.
+typedef struct operand {
+    hd_dtype dtype;
+    size_t size;
+    char *at; // its first element
+    int64_t stride[HD_SPACE_DIMS];
+} operand;
+
+typedef struct loop {
+    int ndims;
+    int64_t extent[HD_MAX_DIMS];
+    int n; // operands, the result first
+    operand operand[HD_MAX_OPERANDS];
+} loop;
+
+typedef union lane {
+    double d[BLOCK];
+    int64_t i[BLOCK];
+} lane;
+
+// ------------------------------------------------------------------- loops
+
+static void add_operand(loop *l, const hd_step *step, const hd_space *space,
+                        int i, void *base)
+{
+    const hd_span *span = &step->span[i];
+    operand *o = &l->operand[l->n++];
+
+    o->dtype = span->buffer->type.dtype;
+    o->size = hd_dtype_size(o->dtype);
+    o->at = (char *)base + span->offset * (int64_t)o->size;
+    hd_space_strides(space, i, span->stride, o->stride);
+}
+
+// Over the result and all operands; a dimension that is reduced is not walked.
+static loop loop_of(const hd_step *step, const hd_space *space,
+                    void *const *base)
+{
+    loop l = {.ndims = space->nparallel};
+
+    memcpy(l.extent, space->extent, sizeof *l.extent * (size_t)l.ndims);
+    for (int i = 0; i <= step->op->ninputs; i++)
+        add_operand(&l, step, space, i, base[i]);
+    return l;
+}
+
+static bool joins(const loop *l, int d)
+{
+    for (int i = 0; i < l->n; i++)
+        if (l->operand[i].stride[d] !=
+            l->operand[i].stride[d + 1] * l->extent[d + 1])
+            return false;
+    return true;
+}
+
+static void drop_dim(loop *l, int d)
+{
+    for (int i = d; i + 1 < l->ndims; i++) {
+        l->extent[i] = l->extent[i + 1];
+        for (int k = 0; k < l->n; k++)
+            l->operand[k].stride[i] = l->operand[k].stride[i + 1];
+    }
+    l->ndims--;
+}
+
+// Leaves at least one dimension.
+static void join_dims(loop *l)
+{
+    for (int d = l->ndims - 2; d >= 0; d--) {
+        if (l->extent[d] != 1 && !joins(l, d))
+            continue;
+        l->extent[d + 1] *= l->extent[d];
+        drop_dim(l, d);
+    }
+    if (l->ndims > 0)
+        return;
+    l->ndims = 1;
+    l->extent[0] = 1;
+}
+
+static int64_t count_rows(const loop *l)
+{
+    int64_t n = 1;
+
+    for (int d = 0; d + 1 < l->ndims; d++)
+        n *= l->extent[d];
+    return n;
+}
+
+// Where row number `row` of an operand begins.
+static char *find_row(const loop *l, int operand, int64_t row)
+{
+    int64_t offset = 0;
+
+    for (int d = l->ndims - 2; d >= 0; d--) {
+        offset += row % l->extent[d] * l->operand[operand].stride[d];
+        row /= l->extent[d];
+    }
+    return l->operand[operand].at + offset * (int64_t)l->operand[operand].size;
+}
+
+static int64_t row_stride(const loop *l, int operand)
+{
+    return l->operand[operand].stride[l->ndims - 1];
+}
+
+// ---------------------------------------------------- reading and writing
+
+static void gather(const char *from, int64_t stride, size_t size, size_t n,
+                   char *to)
+{
+    for (size_t i = 0; i < n; i++)
+        memcpy(to + i * size, from + (int64_t)i * stride * (int64_t)size, size);
+}
+
+static void scatter(const char *from, size_t size, size_t n, char *to,
+                    int64_t stride)
+{
+    for (size_t i = 0; i < n; i++)
+        memcpy(to + (int64_t)i * stride * (int64_t)size, from + i * size, size);
+}
+
+static void load_block(const operand *o, const char *from, int64_t stride,
+                       size_t n, bool integers, lane *to)
+{
+    char dense[BLOCK * sizeof(double)];
+
+    if (stride != 1 && n > 1) {
+        gather(from, stride, o->size, n, dense);
+        from = dense;
+    }
+    if (integers)
+        hd_dtype_load_integers(o->dtype, from, n, to->i);
+    else
+        hd_dtype_load(o->dtype, from, n, to->d);
+}
+
+static void store_block(const operand *o, const lane *from, size_t n,
+                        bool integers, char *to, int64_t stride)
+{
+    char dense[BLOCK * sizeof(double)];
+    char *target = stride != 1 && n > 1 ? dense : to;
+
+    if (integers)
+        hd_dtype_store_integers(o->dtype, from->i, n, target);
+    else
+        hd_dtype_store(o->dtype, from->d, n, target);
+    if (target == dense)
+        scatter(dense, o->size, n, to, stride);
+}
+
+// -------------------------------------------------------------- arithmetic
+
+static void fold_blocks(hd_fold fold, const lane *from, size_t n, bool integers,
+                        lane *to)
+{
+    if (integers)
+        hd_cpu_fold_integers(fold, from->i, n, to->i);
+    else
+        hd_cpu_fold_doubles(fold, from->d, n, to->d);
+}
+
+// ----------------------------------------------------------- element-wise
+
+// What is done to a block: it is folded, mapped, or neither in a cast.
+typedef struct job {
+    hd_fold fold;
+    hd_map map;
+    double factor; // of `scale` and `fill`
+    bool integers;
+} job;
+
+static void map_block(const job *job, lane *x, size_t n)
+{
+    if (job->integers)
+        hd_cpu_map_integers(job->map, job->factor, x[1].i, x[2].i, n, x[0].i);
+    else
+        hd_cpu_map_doubles(job->map, job->factor, x[1].d, x[2].d, n, x[0].d);
+}
+
+static void compute_block(const loop *l, const job *job, char *const *row,
+                          int64_t at, size_t n)
+{
+    lane x[MAP_OPERANDS];
+
+    for (int i = 1; i < l->n; i++) {
+        int64_t stride = row_stride(l, i);
+        const char *from = row[i] + at * stride * (int64_t)l->operand[i].size;
+        bool folds = job->fold != HD_FOLD_NONE && i > 1;
+
+        load_block(&l->operand[i], from, stride, n, job->integers,
+                   folds ? &x[1] : &x[i - 1]);
+        if (folds)
+            fold_blocks(job->fold, &x[1], n, job->integers, &x[0]);
+    }
+    map_block(job, x, n);
+    store_block(&l->operand[0], &x[0], n, job->integers,
+                row[0] + at * row_stride(l, 0) * (int64_t)l->operand[0].size,
+                row_stride(l, 0));
+}
+
+static void run_loop(loop *l, const job *job)
+{
+    char *row[HD_MAX_OPERANDS];
+    int64_t length;
+
+    join_dims(l);
+    length = l->extent[l->ndims - 1];
+    for (int64_t r = 0; r < count_rows(l); r++) {
+        for (int i = 0; i < l->n; i++)
+            row[i] = find_row(l, i, r);
+        for (int64_t at = 0; at < length; at += BLOCK) {
+            int64_t left = length - at;
+
+            compute_block(l, job, row, at,
+                          (size_t)(left < BLOCK ? left : BLOCK));
+        }
+    }
+}
+
+// The same dtype on both sides: bytes, no conversion.
+static void copy_bytes(loop *l)
+{
+    size_t size = l->operand[0].size;
+    size_t length;
+
+    join_dims(l);
+    length = (size_t)l->extent[l->ndims - 1];
+    for (int64_t r = 0; r < count_rows(l); r++) {
+        char *to = find_row(l, 0, r);
+        const char *from = find_row(l, 1, r);
+
+        if (row_stride(l, 0) == 1 && row_stride(l, 1) == 1)
+            memmove(to, from, length * size);
+        else
+            for (size_t i = 0; i < length; i++)
+                memcpy(to + (int64_t)(i * size) * row_stride(l, 0),
+                       from + (int64_t)(i * size) * row_stride(l, 1), size);
+    }
+}
+
+static void run_copy(loop *l)
+{
+    job job = {.factor = 1};
+
+    if (l->operand[0].dtype == l->operand[1].dtype) {
+        copy_bytes(l);
+        return;
+    }
+    job.integers = hd_dtype_is_integer(l->operand[0].dtype) &&
+                   hd_dtype_is_integer(l->operand[1].dtype);
+    run_loop(l, &job);
+}
+
+static void compute_elementwise(const hd_step *step, const hd_space *space,
+                                void *const *base)
+{
+    loop l = loop_of(step, space, base);
+    job job = {.fold = hd_op_fold(step->op),
+               .map = hd_op_info_get(step->op->code)->map};
+
+    // A truth is one of its operands' kind, and is stored as 1 or 0 of u8. What
+    // is filled is rounded as it is stored.
+    job.integers = l.n > 1 && hd_dtype_is_integer(l.operand[l.n - 1].dtype);
+    job.factor = hd_cpu_factor(
+        step, job.map == HD_MAP_FILL ? HD_KEY_VALUE : HD_KEY_BY, base);
+    run_loop(&l, &job);
+}
+
+// A transpose is a copy whose operand lies along other dimensions.
+static void compute_copy(const hd_step *step, const hd_space *space,
+                         void *const *base)
+{
+    loop l = loop_of(step, space, base);
+
+    run_copy(&l);
+}
+
+// -------------------------------------------------------------- reductions
+
+static void reduce_block(const loop *l, const job *job, int64_t n_slices,
+                         int64_t slice_stride, char *to, const char *from,
+                         size_t n)
+{
+    const operand *in = &l->operand[1];
+    lane result, next;
+
+    for (int64_t s = 0; s < n_slices; s++) {
+        load_block(in, from + s * slice_stride * (int64_t)in->size,
+                   row_stride(l, 1), n, job->integers,
+                   s == 0 ? &result : &next);
+        if (s > 0)
+            fold_blocks(job->fold, &next, n, job->integers, &result);
+    }
+    store_block(&l->operand[0], &result, n, job->integers, to,
+                row_stride(l, 0));
+}
+
+static void compute_reduction(const hd_step *step, const hd_space *space,
+                              void *const *base)
+{
+    loop l = loop_of(step, space, base);
+    job job = {.fold = hd_op_fold(step->op)};
+    int64_t trips = space->extent[space->nparallel];
+    int64_t walk = l.operand[1].stride[space->nparallel];
+    int64_t length;
+
+    join_dims(&l);
+    job.integers = hd_dtype_is_integer(l.operand[0].dtype);
+    length = l.extent[l.ndims - 1];
+    for (int64_t r = 0; r < count_rows(&l); r++)
+        for (int64_t at = 0; at < length; at += BLOCK) {
+            int64_t left = length - at;
+
+            reduce_block(&l, &job, trips, walk,
+                         find_row(&l, 0, r) + at * row_stride(&l, 0) *
+                                                  (int64_t)l.operand[0].size,
+                         find_row(&l, 1, r) + at * row_stride(&l, 1) *
+                                                  (int64_t)l.operand[1].size,
+                         (size_t)(left < BLOCK ? left : BLOCK));
+        }
+}
+
+// ------------------------------------------------------------------- entry
+
+hd_status hd_cpu_scratch_reserve(hd_cpu_scratch *scratch, const hd_step *step)
+{
+    if (hd_op_family(step->op) != HD_FAMILY_PRODUCT)
+        return HD_OK;
+    return hd_cpu_matmul_reserve(scratch, step);
+}
+
+void hd_cpu_compute(hd_cpu_scratch *scratch, const hd_step *step,
+                    void *const *base)
+{
+    hd_space space;
+
+    hd_space_of_step(step, &space);
+    switch (hd_op_family(step->op)) {
+    case HD_FAMILY_COPY:
+    case HD_FAMILY_TRANSPOSE:
+        compute_copy(step, &space, base);
+        return;
+    case HD_FAMILY_MAP:
+        compute_elementwise(step, &space, base);
+        return;
+    case HD_FAMILY_FOLD:
+        if (space.ndims > space.nparallel)
+            compute_reduction(step, &space, base);
+        else
+            compute_elementwise(step, &space, base);
+        return;
+    case HD_FAMILY_PRODUCT:
+        hd_cpu_matmul(scratch, step, base);
+        return;
+    case HD_FAMILY_MOVE:
+    case HD_FAMILY_SYNC:
+        break;
+    }
+    assert(false && "no computation");
+}

@@ -1,0 +1,408 @@
+// Compiles a rank's steps into the entries of its streams, once. Addresses,
+// slots and records are settled here, so that a run only follows them.
+//
+// Forks and joins become waits for positions: a stream that must wait for what
+// another was given before waits until that one has done as many entries as it
+// had been given by then.
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/diag.h"
+#include "runtime/cpu/cpu.h"
+
+static hd_status no_memory(const hd_device *device, hd_diag *diag)
+{
+    return hd_fail(diag, HD_NO_MEMORY, "no memory to plan %lld steps",
+                   (long long)device->binding.steps->nsteps);
+}
+
+static hd_status add_entry(hd_cpu_stream *stream, hd_cpu_entry_kind kind,
+                           const hd_step *step, hd_diag *diag,
+                           hd_cpu_entry **out)
+{
+    if (stream->nentries == stream->room) {
+        size_t room = stream->room * 2 + 16;
+        hd_cpu_entry *grown = realloc(stream->entry, room * sizeof(*grown));
+
+        if (grown == NULL)
+            return no_memory(stream->device, diag);
+        stream->entry = grown;
+        stream->room = room;
+    }
+    *out = &stream->entry[stream->nentries++];
+    memset(*out, 0, sizeof(**out));
+    (*out)->kind = kind;
+    (*out)->step = step;
+    return HD_OK;
+}
+
+// --------------------------------------------------------- transfers
+
+// A transfer's parts as they are found.
+typedef struct hd_parts {
+    hd_cpu_transfer *transfer;
+    int room;
+    hd_cpu_reduce *reduce; // of the collective at hand, NULL if it has none
+} hd_parts;
+
+static hd_status add_part(hd_device *device, hd_parts *parts, hd_diag *diag,
+                          hd_cpu_part **out)
+{
+    hd_cpu_transfer *transfer = parts->transfer;
+
+    if (transfer->nparts == parts->room) {
+        int room = parts->room * 2 + 2;
+        hd_cpu_part *grown =
+            realloc(transfer->part, (size_t)room * sizeof(*grown));
+
+        if (grown == NULL)
+            return no_memory(device, diag);
+        transfer->part = grown;
+        parts->room = room;
+    }
+    *out = &transfer->part[transfer->nparts++];
+    memset(*out, 0, sizeof(**out));
+    return HD_OK;
+}
+
+static hd_status plan_meeting(hd_device *device, const hd_step *step,
+                              const hd_meeting *meeting, hd_diag *diag,
+                              void *context)
+{
+    hd_parts *parts = context;
+    hd_cpu_peer *peer = &device->peer[meeting->peer];
+    hd_cpu_part *part = NULL;
+    HD_TRY(add_part(device, parts, diag, &part));
+    part->side = meeting->side;
+    part->peer = meeting->peer;
+    part->mine = hd_cpu_slot_of(peer->mine, peer, meeting);
+    part->theirs = hd_cpu_slot_of(peer->theirs, peer, meeting);
+    part->place = meeting->place;
+    part->bytes = meeting->bytes;
+    HD_TRY(hd_meeting_compare(device->rank, step, meeting, &part->theirs->offer,
+                              peer->window.bytes, diag));
+    part->remote = (char *)peer->window.base + part->theirs->offer.offset;
+    if (meeting->side == HD_SIDE_PUT ||
+        (meeting->side == HD_SIDE_OFFER && step->op->noutputs == 0) ||
+        (meeting->side == HD_SIDE_OFFER && parts->reduce != NULL))
+        device->sending += meeting->bytes;
+    return HD_OK;
+}
+
+static hd_status add_copy(hd_device *device, hd_parts *parts, hd_piece to,
+                          hd_piece from, hd_diag *diag)
+{
+    hd_cpu_part *part = NULL;
+
+    HD_TRY(add_part(device, parts, diag, &part));
+    *part = (hd_cpu_part){.side = HD_SIDE_NONE,
+                          .peer = -1,
+                          .place = to.place,
+                          .from = from.place,
+                          .bytes = to.bytes};
+    return HD_OK;
+}
+
+static hd_status plan_reduce(hd_device *device, const hd_step *step,
+                             hd_cpu_reduce *reduce, hd_diag *diag)
+{
+    const hd_module *module = device->binding.module;
+    int axis = step->op->axis;
+    int64_t me = hd_mesh_coord(module, device->rank, axis);
+    bool scatter = step->op->code == HD_OP_REDUCE_SCATTER;
+    hd_piece out = hd_piece_of(&step->span[0], -1);
+    hd_piece own = hd_piece_of(&step->span[1], scatter ? me : -1);
+    hd_piece all = hd_piece_of(&step->span[1], -1);
+
+    *reduce = (hd_cpu_reduce){
+        .max = hd_op_key(step->op, HD_KEY_MAX) != NULL,
+        .dtype = step->span[0].buffer->type.dtype,
+        .out = out.place,
+        .own = own.place,
+        .n = (int)module->axis[axis].size,
+        .own_index = (int)me,
+    };
+    reduce->elements = out.bytes / hd_dtype_size(reduce->dtype);
+    reduce->operand = calloc((size_t)reduce->n, sizeof(*reduce->operand));
+    if (hd_pieces_overlap(out, all))
+        reduce->scratch = malloc(out.bytes);
+    if (reduce->operand == NULL ||
+        (hd_pieces_overlap(out, all) && reduce->scratch == NULL))
+        return no_memory(device, diag);
+    return HD_OK;
+}
+
+// READ parts of one collective come in the order of coordinates.
+static void link_reduce(hd_device *device, const hd_step *step,
+                        hd_cpu_transfer *transfer, int first, int which)
+{
+    hd_cpu_reduce *reduce = &transfer->reduce[which];
+
+    for (int i = first; i < transfer->nparts; i++) {
+        hd_cpu_part *part = &transfer->part[i];
+
+        if (part->side != HD_SIDE_READ)
+            continue;
+        reduce->operand[hd_mesh_coord(device->binding.module, part->peer,
+                                      step->op->axis)] = part->remote;
+        part->reduce = reduce;
+        reduce->nparts++;
+    }
+}
+
+static hd_status plan_one(hd_device *device, const hd_step *step,
+                          hd_parts *parts, hd_diag *diag)
+{
+    hd_cpu_transfer *transfer = parts->transfer;
+    int first = transfer->nparts;
+    hd_piece to, from;
+
+    parts->reduce = NULL;
+    if (hd_step_reduces(step)) {
+        parts->reduce = &transfer->reduce[transfer->nreduces++];
+        HD_TRY(plan_reduce(device, step, parts->reduce, diag));
+    }
+    if (hd_meet_own(&device->binding, step, &to, &from))
+        HD_TRY(add_copy(device, parts, to, from, diag));
+    HD_TRY(hd_meet(device, &device->binding, step, diag, plan_meeting, parts));
+    if (parts->reduce != NULL)
+        link_reduce(device, step, transfer, first, transfer->nreduces - 1);
+    return HD_OK;
+}
+
+// Those of `n` steps that the helper makes, or those that it does not.
+static hd_status plan_steps(hd_device *device, hd_cpu_entry *entry, int n,
+                            bool deferred, hd_diag *diag)
+{
+    hd_cpu_transfer *transfer = calloc(1, sizeof(*transfer));
+    hd_parts parts = {.transfer = transfer};
+
+    if (transfer == NULL)
+        return no_memory(device, diag);
+    entry->transfer = transfer;
+    transfer->reduce = calloc((size_t)n, sizeof(*transfer->reduce));
+    if (transfer->reduce == NULL)
+        return no_memory(device, diag);
+    for (int i = 0; i < n; i++) {
+        if (hd_step_defers(&entry->step[i]) == deferred)
+            HD_TRY(plan_one(device, &entry->step[i], &parts, diag));
+    }
+    return HD_OK;
+}
+
+// -------------------------------------------------------------- steps
+
+static hd_cpu_stream *stream_of(hd_device *device, const hd_step *step)
+{
+    return &device->stream[step->stream + 1];
+}
+
+// A record into an argument is also told to the caller's event.
+static void count_record(hd_device *device, const hd_step *step,
+                         hd_cpu_entry *entry)
+{
+    int view = step->op->code == HD_OP_RECORD ? 0 : step->nspans - 1;
+    hd_root *buffer = &device->buffer[step->span[view].buffer->id];
+
+    entry->target = buffer->argument;
+    if (buffer->argument >= 0)
+        entry->event = (int)device->events[buffer->argument]++;
+}
+
+static hd_status plan_deferred(hd_device *device, const hd_step *step,
+                               hd_diag *diag)
+{
+    hd_cpu_entry *entry = NULL;
+
+    HD_TRY(
+        add_entry(stream_of(device, step), HD_CPU_DEFER, step, diag, &entry));
+    device->ndeferred++;
+    count_record(device, step, entry);
+    return plan_steps(device, entry, 1, true, diag);
+}
+
+// The helper's sends are handed over first: the rest of their group does not
+// wait for them.
+static hd_status plan_transfer(hd_device *device, const hd_step *step, int n,
+                               hd_diag *diag)
+{
+    int rest = n;
+    hd_cpu_entry *entry = NULL;
+
+    for (int i = 0; i < n; i++) {
+        if (!hd_step_defers(&step[i]))
+            continue;
+        HD_TRY(plan_deferred(device, &step[i], diag));
+        rest--;
+    }
+    if (rest == 0)
+        return HD_OK;
+    HD_TRY(add_entry(stream_of(device, step), HD_CPU_TRANSFER, step, diag,
+                     &entry));
+    return plan_steps(device, entry, n, false, diag);
+}
+
+static hd_status wait_for_stream(hd_cpu_stream *stream,
+                                 const hd_cpu_stream *other,
+                                 const hd_step *step, hd_diag *diag)
+{
+    hd_cpu_entry *entry = NULL;
+
+    HD_TRY(add_entry(stream, HD_CPU_WAIT_STREAM, step, diag, &entry));
+    entry->target = other->index;
+    entry->position = other->nentries;
+    return HD_OK;
+}
+
+static hd_status plan_sync(hd_device *device, const hd_step *step,
+                           hd_diag *diag)
+{
+    hd_cpu_stream *caller = &device->stream[0];
+    hd_cpu_entry *entry = NULL;
+
+    switch (step->op->code) {
+    case HD_OP_FORK:
+        for (int i = 1; i < device->nstreams; i++)
+            HD_TRY(wait_for_stream(&device->stream[i], caller, step, diag));
+        return HD_OK;
+    case HD_OP_JOIN:
+        for (int i = 1; i < device->nstreams; i++)
+            HD_TRY(wait_for_stream(caller, &device->stream[i], step, diag));
+        return HD_OK;
+    case HD_OP_RECORD:
+        HD_TRY(add_entry(stream_of(device, step), HD_CPU_RECORD, step, diag,
+                         &entry));
+        count_record(device, step, entry);
+        return HD_OK;
+    default:
+        HD_TRY(add_entry(stream_of(device, step),
+                         step->record < 0 ? HD_CPU_WAIT_CALLER : HD_CPU_WAIT,
+                         step, diag, &entry));
+        entry->target = step->record;
+        if (step->record < 0)
+            entry->target = device->buffer[step->span[0].buffer->id].argument;
+        return HD_OK;
+    }
+}
+
+static hd_status plan_compute(hd_device *device, const hd_step *step,
+                              hd_diag *diag)
+{
+    hd_cpu_stream *stream = stream_of(device, step);
+    hd_cpu_entry *entry = NULL;
+
+    if (hd_cpu_scratch_reserve(&stream->scratch, step) != HD_OK)
+        return hd_fail(diag, HD_NO_MEMORY,
+                       "no memory for what '%s' (step %lld, line %u) converts",
+                       hd_op_info_get(step->op->code)->text,
+                       (long long)step->index, step->op->loc.line);
+    return add_entry(stream, HD_CPU_COMPUTE, step, diag, &entry);
+}
+
+static hd_status plan_step(hd_device *device, const hd_step *step, int n,
+                           hd_diag *diag)
+{
+    switch (hd_op_unit(step->op)) {
+    case HD_UNIT_COMPUTE:
+        return plan_compute(device, step, diag);
+    case HD_UNIT_TRANSFER:
+        return plan_transfer(device, step, n, diag);
+    case HD_UNIT_SYNC:
+        return plan_sync(device, step, diag);
+    }
+    return HD_OK;
+}
+
+static int by_step(const void *a, const void *b)
+{
+    const hd_cpu_entry *const *x = a;
+    const hd_cpu_entry *const *y = b;
+
+    return (*x)->step->index < (*y)->step->index ? -1 : 1;
+}
+
+// The helper tries sends in the order in which they are issued.
+static hd_status list_deferred(hd_device *device, hd_diag *diag)
+{
+    size_t n = 0;
+
+    device->deferred = calloc(device->ndeferred + 1, sizeof(hd_cpu_entry *));
+    if (device->deferred == NULL)
+        return no_memory(device, diag);
+    for (int s = 0; s < device->nstreams; s++) {
+        for (size_t i = 0; i < device->stream[s].nentries; i++) {
+            if (device->stream[s].entry[i].kind == HD_CPU_DEFER)
+                device->deferred[n++] = &device->stream[s].entry[i];
+        }
+    }
+    qsort(device->deferred, n, sizeof(hd_cpu_entry *), by_step);
+    return HD_OK;
+}
+
+// Streams ring only for entries that somebody waits for. Position 0 is where
+// the run before ended.
+static void mark_watched(hd_device *device)
+{
+    for (int s = 0; s < device->nstreams; s++) {
+        for (size_t i = 0; i < device->stream[s].nentries; i++) {
+            const hd_cpu_entry *entry = &device->stream[s].entry[i];
+            hd_cpu_stream *other;
+
+            if (entry->kind != HD_CPU_WAIT_STREAM)
+                continue;
+            other = &device->stream[entry->target];
+            if (entry->position > 0)
+                other->entry[entry->position - 1].watched = true;
+            else if (other->nentries > 0)
+                other->entry[other->nentries - 1].watched = true;
+        }
+    }
+}
+
+hd_status hd_cpu_plan(hd_device *device, hd_diag *diag)
+{
+    const hd_steps *steps = device->binding.steps;
+    hd_cpu_stream *caller = &device->stream[0];
+    hd_cpu_entry *entry = NULL;
+
+    device->recorded =
+        calloc((size_t)steps->nsteps + 1, sizeof(*device->recorded));
+    if (device->recorded == NULL)
+        return no_memory(device, diag);
+    HD_TRY(add_entry(caller, HD_CPU_BEGIN, NULL, diag, &entry));
+    for (int64_t i = 0; i < steps->nsteps;) {
+        const hd_step *step = &steps->step[i];
+        int n = hd_steps_together(steps, i);
+
+        HD_TRY(plan_step(device, step, n, diag));
+        i += n;
+    }
+    HD_TRY(add_entry(caller, HD_CPU_END, NULL, diag, &entry));
+    mark_watched(device);
+    return list_deferred(device, diag);
+}
+
+static void free_transfer(hd_cpu_transfer *transfer)
+{
+    if (transfer == NULL)
+        return;
+    for (int i = 0; i < transfer->nreduces; i++) {
+        free(transfer->reduce[i].operand);
+        free(transfer->reduce[i].scratch);
+    }
+    free(transfer->reduce);
+    free(transfer->part);
+    free(transfer);
+}
+
+void hd_cpu_plan_free(hd_device *device)
+{
+    for (int s = 0; device->stream != NULL && s < device->nstreams; s++) {
+        for (size_t i = 0; i < device->stream[s].nentries; i++)
+            free_transfer(device->stream[s].entry[i].transfer);
+        free(device->stream[s].entry);
+        hd_cpu_scratch_free(&device->stream[s].scratch);
+    }
+    free(device->deferred);
+    free(device->recorded);
+}

@@ -1,0 +1,531 @@
+// Streams of the cpu driver: threads that follow their list of entries, run
+// after run.
+//
+// A thread that must wait looks a few times, lets others run, and then sleeps:
+// there are many more threads than cores. Every wait for a peer ends at the
+// deadline, when the group fails, or when that peer has left.
+#include <errno.h>
+#include <sched.h>
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/diag.h"
+#include "runtime/cpu/cpu.h"
+
+#define LOOKS 16           // before a thread sleeps
+#define EVENT_NAP 20000000 // ns: whoever ends us does not ring another's bell
+#define LONG_NAP ((int64_t)3600 * 1000000000)
+
+static bool is_over(const hd_device *device)
+{
+    return hd_failure_is_set(&device->failure) ||
+           atomic_load_explicit(&device->closing, memory_order_seq_cst);
+}
+
+// ------------------------------------------------------------- waits
+
+// Whether the wait must end without what it waits for. Reports why.
+static bool must_end(hd_cpu_wait *wait, bool left, int64_t deadline)
+{
+    hd_device *device = wait->stream->device;
+    hd_group *group = device->binding.group;
+    char text[HD_GROUP_TEXT];
+
+    if (is_over(device))
+        return true;
+    if (wait->entry != NULL && hd_group_failed(group)) {
+        hd_status status = hd_group_failure(group, text);
+
+        hd_cpu_fail(device, status, text, "");
+        return true;
+    }
+    if (left) {
+        hd_cpu_fail_left(wait);
+        return true;
+    }
+    if (wait->timed && hd_clock() >= deadline) {
+        hd_cpu_fail_late(wait);
+        return true;
+    }
+    return false;
+}
+
+static void mark_wait(const hd_cpu_wait *wait)
+{
+    const hd_step *step = wait->entry != NULL ? wait->entry->step : NULL;
+
+    hd_cpu_set_mark(wait->stream,
+                    wait->entry == NULL ? HD_CPU_IDLE
+                    : wait->peer >= 0   ? HD_CPU_WAITING
+                                        : HD_CPU_LOCAL,
+                    step, wait->peer);
+}
+
+static bool sleep_until_ready(hd_cpu_wait *wait)
+{
+    const hd_device *device = wait->stream->device;
+    bool ours =
+        wait->bell == &device->header->bell || wait->bell == &device->begun;
+    int64_t deadline = hd_clock_after(device->binding.timeout);
+
+    for (;;) {
+        uint32_t seen = hd_bell_arm(wait->bell);
+        // Asked before looking: what a peer signals, it signals before it
+        // leaves.
+        int asked = wait->peer;
+        bool left = asked >= 0 && hd_group_left(device->binding.group, asked);
+        bool ready = wait->ready(wait);
+        // Of a peer that the look itself turned to, nothing was asked: look
+        // again before sleeping, since it may have left before we armed.
+        bool same = wait->peer == asked;
+        bool end = !ready && must_end(wait, left && same, deadline);
+
+        if (!ready && !end && same) {
+            int64_t nap = wait->timed ? deadline - hd_clock() : LONG_NAP;
+
+            mark_wait(wait);
+            hd_bell_sleep(wait->bell, seen,
+                          !ours && nap > EVENT_NAP ? EVENT_NAP : nap);
+        }
+        hd_bell_disarm(wait->bell);
+        if (ready || end)
+            return ready;
+    }
+}
+
+// False if the device has failed or closes.
+static bool await(hd_cpu_wait *wait)
+{
+    for (int i = 0; i < LOOKS; i++) {
+        if (wait->ready(wait))
+            return true;
+        if (i >= LOOKS / 2)
+            sched_yield();
+    }
+    return sleep_until_ready(wait);
+}
+
+static bool is_recorded(hd_cpu_wait *wait)
+{
+    const hd_device *device = wait->stream->device;
+
+    return atomic_load_explicit(&device->recorded[wait->entry->target],
+                                memory_order_seq_cst) >= wait->run;
+}
+
+static bool stream_is_there(hd_cpu_wait *wait)
+{
+    const hd_cpu_stream *other =
+        &wait->stream->device->stream[wait->entry->target];
+
+    return atomic_load_explicit(&other->finished, memory_order_seq_cst) >=
+           (wait->run - 1) * other->nentries + wait->entry->position;
+}
+
+static bool caller_is_there(hd_cpu_wait *wait)
+{
+    const hd_cpu_run *run = hd_cpu_run_of(wait->stream->device, wait->run);
+    int64_t i = wait->entry->target;
+
+    return hd_event_has_reached(run->argument[i], run->event[i]);
+}
+
+// No deadline of its own: the waits of the runs before have theirs, and if one
+// fails, so does the group.
+static bool is_its_turn(hd_cpu_wait *wait)
+{
+    const hd_device *device = wait->stream->device;
+
+    return hd_group_run_is_over(
+        device->binding.group,
+        hd_cpu_run_of(wait->stream->device, wait->run)->after);
+}
+
+static bool parts_are_over(hd_cpu_wait *wait)
+{
+    return hd_cpu_move_parts(wait->stream->device, wait->entry->transfer,
+                             wait->run, &wait->peer);
+}
+
+static bool has_begun(hd_cpu_wait *wait)
+{
+    const hd_device *device = wait->stream->device;
+
+    return is_over(device) ||
+           atomic_load_explicit(&device->header->runs, memory_order_seq_cst) >=
+               wait->run;
+}
+
+// ----------------------------------------------------------- entries
+
+// Notes that an entry starts (which 0) or ends (1); members of a group do so
+// together, but for sends that their stream does not wait for.
+static void note_time(const hd_device *device, const hd_cpu_entry *entry,
+                      int which)
+{
+    const hd_binding *binding = &device->binding;
+    const hd_step *step = entry->step;
+    double now;
+
+    if (binding->times == NULL || step == NULL)
+        return;
+    now = (double)hd_clock() * 1e-9;
+    binding->times[2 * step->index + which] = now;
+    if (entry->kind != HD_CPU_TRANSFER || step->group == 0)
+        return;
+    for (int64_t i = step->index + 1;
+         i < binding->steps->nsteps &&
+         binding->steps->step[i].group == step->group;
+         i++)
+        if (hd_op_key(binding->steps->step[i].op, HD_KEY_DONE) == NULL)
+            binding->times[2 * i + which] = now;
+}
+
+static void reach_record(hd_device *device, const hd_cpu_entry *entry,
+                         uint64_t n)
+{
+    const hd_cpu_run *run = hd_cpu_run_of(device, n);
+
+    atomic_store_explicit(&device->recorded[entry->step->index], n,
+                          memory_order_seq_cst);
+    hd_bell_ring(&device->header->bell);
+    if (entry->target >= 0)
+        hd_event_reach(run->argument[entry->target],
+                       run->reaches[entry->target] + (uint64_t)entry->event);
+}
+
+static void compute(hd_cpu_stream *stream, const hd_step *step, uint64_t n)
+{
+    const hd_cpu_run *run = hd_cpu_run_of(stream->device, n);
+    void *base[HD_MAX_VIEWS];
+
+    for (int i = 0; i < step->nspans; i++)
+        base[i] = run->base[step->span[i].buffer->id];
+    hd_cpu_compute(&stream->scratch, step, base);
+}
+
+// Arguments that peers touch live in the window; the caller's own memory is
+// read when a run begins and written when it ends.
+static void stage(hd_device *device, bool in, uint64_t n)
+{
+    const hd_cpu_run *run = hd_cpu_run_of(device, n);
+
+    for (int i = 0; i < device->nbuffers; i++) {
+        const hd_root *buffer = &device->buffer[i];
+        hd_role role = buffer->buffer->role;
+
+        if (!buffer->shared || buffer->argument < 0)
+            continue;
+        if (in && role != HD_OUT)
+            memcpy(run->base[i], run->argument[buffer->argument],
+                   buffer->bytes);
+        if (!in && role != HD_IN)
+            memcpy(run->argument[buffer->argument], run->base[i],
+                   buffer->bytes);
+    }
+}
+
+static bool hand_over(hd_device *device, hd_cpu_entry *entry, uint64_t n)
+{
+    atomic_store_explicit(&entry->transfer->asked, n, memory_order_seq_cst);
+    atomic_fetch_add_explicit(&device->asked, 1, memory_order_seq_cst);
+    hd_bell_ring(&device->header->bell);
+    return true;
+}
+
+static bool follow(hd_cpu_stream *stream, hd_cpu_entry *entry, uint64_t n)
+{
+    hd_device *device = stream->device;
+    hd_cpu_wait wait = {.stream = stream,
+                        .entry = entry,
+                        .run = n,
+                        .bell = &device->header->bell,
+                        .peer = -1};
+
+    hd_cpu_set_mark(stream, HD_CPU_BUSY, entry->step, -1);
+    note_time(device, entry, 0);
+    switch (entry->kind) {
+    case HD_CPU_COMPUTE:
+        compute(stream, entry->step, n);
+        return true;
+    case HD_CPU_TRANSFER:
+        hd_cpu_begin_parts(device, entry->transfer, n);
+        wait.ready = parts_are_over;
+        wait.timed = true;
+        return await(&wait);
+    case HD_CPU_DEFER:
+        return hand_over(device, entry, n);
+    case HD_CPU_RECORD:
+        reach_record(device, entry, n);
+        return true;
+    case HD_CPU_WAIT:
+        wait.ready = is_recorded;
+        return await(&wait);
+    case HD_CPU_WAIT_CALLER: {
+        hd_event *event = hd_cpu_run_of(device, n)->argument[entry->target];
+
+        wait.ready = caller_is_there;
+        wait.bell = &event->bell;
+        wait.timed = true;
+        return await(&wait);
+    }
+    case HD_CPU_WAIT_STREAM:
+        wait.ready = stream_is_there;
+        return await(&wait);
+    case HD_CPU_BEGIN:
+        wait.ready = is_its_turn;
+        wait.bell = hd_group_order(device->binding.group);
+        if (!await(&wait))
+            return false;
+        stage(device, true, n);
+        return true;
+    case HD_CPU_END:
+        stage(device, false, n);
+        hd_group_end_run(device->binding.group,
+                         hd_cpu_run_of(device, n)->number);
+        return true;
+    }
+    return false;
+}
+
+// What a profiler sees of the step. Where a run begins and ends there is none.
+static bool follow_in_range(hd_cpu_stream *stream, hd_cpu_entry *entry,
+                            uint64_t n)
+{
+    const hd_ranges *ranges =
+        entry->step != NULL ? stream->device->binding.ranges : NULL;
+    bool done;
+
+    hd_ranges_step(ranges, entry->step);
+    done = follow(stream, entry, n);
+    hd_ranges_end(ranges);
+    return done;
+}
+
+// ----------------------------------------------------------- threads
+
+static uint64_t next_random(uint64_t *state)
+{
+    uint64_t x = *state += 0x9e3779b97f4a7c15u;
+
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+    return x ^ x >> 31;
+}
+
+// A schedule that a busy machine might show, whatever this one does.
+static void dawdle(hd_cpu_stream *stream)
+{
+    uint64_t x;
+
+    if (!stream->device->binding.chaos)
+        return;
+    x = next_random(&stream->chaos);
+    if (x % 64 == 0)
+        usleep(2000);
+    else if (x % 4 == 1)
+        sched_yield();
+    else if (x % 4 == 2)
+        usleep((useconds_t)(x >> 32) % 200);
+}
+
+static void *run_stream(void *context)
+{
+    hd_cpu_stream *stream = context;
+    hd_device *device = stream->device;
+    hd_cpu_wait wait = {.ready = has_begun,
+                        .stream = stream,
+                        .bell = &device->begun,
+                        .peer = -1};
+    uint64_t finished = 0;
+
+    for (uint64_t n = 1;; n++) {
+        wait.run = n;
+        hd_cpu_set_mark(stream, HD_CPU_IDLE, NULL, -1);
+        if (!await(&wait))
+            return NULL;
+        for (size_t i = 0; i < stream->nentries; i++) {
+            if (is_over(device))
+                return NULL;
+            dawdle(stream);
+            if (!follow_in_range(stream, &stream->entry[i], n))
+                return NULL;
+            if (stream->entry[i].kind != HD_CPU_DEFER)
+                note_time(device, &stream->entry[i], 1);
+            atomic_store_explicit(&stream->finished, ++finished,
+                                  memory_order_seq_cst);
+            if (stream->entry[i].watched)
+                hd_bell_ring(&device->header->bell);
+        }
+        hd_bell_ring(&device->host);
+    }
+}
+
+// ------------------------------------------------------------ helper
+
+static bool is_asked(hd_cpu_wait *wait)
+{
+    const hd_device *device = wait->stream->device;
+
+    return is_over(device) ||
+           atomic_load_explicit(&device->asked, memory_order_seq_cst) >
+               atomic_load_explicit(&device->sent, memory_order_relaxed);
+}
+
+// Tries one send for as many runs as it is asked for. True if one was made.
+static bool try_send(hd_cpu_wait *wait, hd_cpu_entry *entry)
+{
+    hd_device *device = wait->stream->device;
+    hd_cpu_transfer *transfer = entry->transfer;
+    bool moved = false;
+
+    while (atomic_load_explicit(&transfer->asked, memory_order_seq_cst) >
+           atomic_load_explicit(&transfer->sent, memory_order_relaxed)) {
+        uint64_t n =
+            atomic_load_explicit(&transfer->sent, memory_order_relaxed) + 1;
+        int peer = -1;
+
+        if (transfer->begun < n)
+            hd_cpu_begin_parts(device, transfer, n);
+        transfer->begun = n;
+        if (!hd_cpu_move_parts(device, transfer, n, &peer)) {
+            if (wait->peer < 0) {
+                wait->peer = peer;
+                wait->entry = entry;
+                wait->run = n;
+            }
+            break;
+        }
+        atomic_store_explicit(&transfer->sent, n, memory_order_seq_cst);
+        note_time(device, entry, 1);
+        reach_record(device, entry, n);
+        atomic_fetch_add_explicit(&device->sent, 1, memory_order_seq_cst);
+        hd_bell_ring(&device->host);
+        moved = true;
+    }
+    return moved;
+}
+
+static bool send_some(hd_cpu_wait *wait)
+{
+    hd_device *device = wait->stream->device;
+    bool moved = false;
+
+    wait->peer = -1;
+    for (size_t i = 0; i < device->ndeferred; i++)
+        moved |= try_send(wait, device->deferred[i]);
+    return moved;
+}
+
+// Makes the sends that hold up no stream, whichever is ready, in the order in
+// which they were issued.
+static void *run_helper(void *context)
+{
+    hd_cpu_stream *helper = context;
+    hd_device *device = helper->device;
+
+    for (;;) {
+        hd_cpu_wait idle = {.ready = is_asked,
+                            .stream = helper,
+                            .bell = &device->header->bell,
+                            .peer = -1};
+        hd_cpu_wait busy = {.ready = send_some,
+                            .stream = helper,
+                            .entry = device->deferred[0],
+                            .bell = &device->header->bell,
+                            .timed = true,
+                            .peer = -1};
+
+        if (!await(&idle) || is_over(device))
+            return NULL;
+        dawdle(helper);
+        if (!await(&busy))
+            return NULL;
+    }
+}
+
+static hd_status start_thread(hd_device *device, hd_cpu_stream *stream,
+                              void *(*body)(void *), hd_diag *diag)
+{
+    const hd_binding *binding = &device->binding;
+    int code;
+
+    stream->chaos = binding->seed * 0x2545f4914f6cdd1du +
+                    (uint64_t)device->rank * 1000 + (uint64_t)stream->index;
+    code = pthread_create(&stream->thread, NULL, body, stream);
+    if (code != 0) {
+        errno = code;
+        return hd_system_error(diag, "a thread for a stream");
+    }
+    stream->started = true;
+    return HD_OK;
+}
+
+hd_status hd_cpu_start(hd_device *device, hd_diag *diag)
+{
+    hd_status status = HD_OK;
+    sigset_t all, before;
+
+    // The program's signals are its own threads' business.
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    for (int i = 0; i < device->nstreams && status == HD_OK; i++) {
+        if (device->stream[i].nentries > 0)
+            status = start_thread(device, &device->stream[i], run_stream, diag);
+    }
+    if (status == HD_OK && device->ndeferred > 0)
+        status = start_thread(device, &device->helper, run_helper, diag);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return status;
+}
+
+static void join_thread(hd_cpu_stream *stream)
+{
+    if (stream->started)
+        pthread_join(stream->thread, NULL);
+    stream->started = false;
+}
+
+void hd_cpu_stop(hd_device *device)
+{
+    atomic_store_explicit(&device->closing, true, memory_order_seq_cst);
+    hd_cpu_wake(device);
+    for (int i = 0; i < device->nstreams; i++)
+        join_thread(&device->stream[i]);
+    join_thread(&device->helper);
+}
+
+// -------------------------------------------------------------- host
+
+static bool run_is_over(const hd_device *device, uint64_t n)
+{
+    for (int i = 0; i < device->nstreams; i++) {
+        const hd_cpu_stream *stream = &device->stream[i];
+
+        if (atomic_load_explicit(&stream->finished, memory_order_seq_cst) <
+            n * stream->nentries)
+            return false;
+    }
+    for (size_t i = 0; i < device->ndeferred; i++)
+        if (atomic_load_explicit(&device->deferred[i]->transfer->sent,
+                                 memory_order_seq_cst) < n)
+            return false;
+    return true;
+}
+
+void hd_cpu_await_run(hd_device *device, uint64_t n)
+{
+    hd_bell *bell = &device->host;
+
+    if (run_is_over(device, n))
+        return;
+    device->host_waits++;
+    while (!run_is_over(device, n) && !is_over(device)) {
+        uint32_t seen = hd_bell_arm(bell);
+
+        if (!run_is_over(device, n) && !is_over(device))
+            hd_bell_sleep(bell, seen, LONG_NAP);
+        hd_bell_disarm(bell);
+    }
+}

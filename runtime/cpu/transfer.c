@@ -1,0 +1,229 @@
+// Moving data between ranks: the parts of an entry, each a small protocol of
+// two words with one peer. None waits for another; whatever its words allow is
+// done, in any order.
+//
+//   sender                  put                       receiver
+//     |   <---------------- ready ---------------- its stream is here
+//     copies into the window
+//     |   ------------------ done ---------------> its stream goes on
+//
+// For get, and for reductions, the roles of the two words are the same with
+// sides exchanged: whoever owns the memory says "ready", whoever touches it
+// says "done".
+#include <math.h>
+#include <string.h>
+
+#include "base/dtype.h"
+#include "runtime/cpu/cpu.h"
+
+enum { READY, DONE }; // words of a slot
+
+#define CHUNK 512 // elements reduced at a time
+
+static bool has_come(const hd_cpu_part *part, int word, uint64_t n)
+{
+    // Pairs with `say`: what the peer wrote before it is seen after.
+    return atomic_load_explicit(&part->mine->word[word],
+                                memory_order_seq_cst) >= n;
+}
+
+static void say(hd_device *device, const hd_cpu_part *part, int word,
+                uint64_t n)
+{
+    atomic_store_explicit(&part->theirs->word[word], n, memory_order_seq_cst);
+    hd_bell_ring(&device->peer[part->peer].header->bell);
+}
+
+// -------------------------------------------------------- reductions
+
+// A NaN of any rank is the maximum, so that none is lost.
+static void add_float(float *sum, const float *x, size_t n, bool max)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (!max)
+            sum[i] += x[i];
+        else if (x[i] > sum[i] || isnan(x[i]))
+            sum[i] = x[i];
+    }
+}
+
+static void add_double(double *sum, const double *x, size_t n, bool max)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (!max)
+            sum[i] += x[i];
+        else if (x[i] > sum[i] || isnan(x[i]))
+            sum[i] = x[i];
+    }
+}
+
+// Integers wrap: sums are modulo 2^64, and the cut to the dtype's width is
+// modulo its own.
+static void add_integer(int64_t *sum, const int64_t *x, size_t n, bool max)
+{
+    for (size_t i = 0; i < n; i++)
+        sum[i] = max ? (x[i] > sum[i] ? x[i] : sum[i])
+                     : (int64_t)((uint64_t)sum[i] + (uint64_t)x[i]);
+}
+
+// One chunk of `n` elements from `at` on, in each rank's order: all ranks get
+// the same bits.
+static void reduce_chunk(const hd_cpu_reduce *reduce, size_t at, size_t n,
+                         void *out)
+{
+    union {
+        float f[CHUNK];
+        double d[CHUNK];
+        int64_t i[CHUNK];
+    } sum, next;
+    size_t size = hd_dtype_size(reduce->dtype);
+    bool integer = hd_dtype_is_integer(reduce->dtype);
+
+    for (int r = 0; r < reduce->n; r++) {
+        const void *from = (const char *)reduce->operand[r] + at * size;
+
+        if (integer) {
+            hd_dtype_load_integers(reduce->dtype, from, n,
+                                   r == 0 ? sum.i : next.i);
+            if (r > 0)
+                add_integer(sum.i, next.i, n, reduce->max);
+        } else if (reduce->dtype == HD_F64) {
+            memcpy(r == 0 ? sum.d : next.d, from, n * size);
+            if (r > 0)
+                add_double(sum.d, next.d, n, reduce->max);
+        } else {
+            hd_dtype_load_float(reduce->dtype, from, n,
+                                r == 0 ? sum.f : next.f);
+            if (r > 0)
+                add_float(sum.f, next.f, n, reduce->max);
+        }
+    }
+    out = (char *)out + at * size;
+    if (integer)
+        hd_dtype_store_integers(reduce->dtype, sum.i, n, out);
+    else if (reduce->dtype == HD_F64)
+        memcpy(out, sum.d, n * size);
+    else
+        hd_dtype_store_float(reduce->dtype, sum.f, n, out);
+}
+
+static void reduce_all(hd_device *device, hd_cpu_transfer *transfer,
+                       hd_cpu_reduce *reduce, uint64_t n)
+{
+    const hd_cpu_run *run = hd_cpu_run_of(device, n);
+    void *out = reduce->scratch != NULL ? reduce->scratch
+                                        : hd_cpu_address(run, reduce->out);
+
+    reduce->operand[reduce->own_index] = hd_cpu_address(run, reduce->own);
+    for (size_t at = 0; at < reduce->elements; at += CHUNK) {
+        size_t left = reduce->elements - at;
+
+        reduce_chunk(reduce, at, left < CHUNK ? left : CHUNK, out);
+    }
+    for (int i = 0; i < transfer->nparts; i++) {
+        hd_cpu_part *part = &transfer->part[i];
+
+        if (part->side != HD_SIDE_READ || part->reduce != reduce)
+            continue;
+        say(device, part, DONE, n);
+        part->over = true;
+        transfer->left--;
+    }
+}
+
+// Once the peers have read our operand, a result that lies over it may land.
+static void land_scratch(hd_device *device, const hd_cpu_transfer *transfer,
+                         uint64_t n)
+{
+    const hd_cpu_run *run = hd_cpu_run_of(device, n);
+
+    for (int i = 0; i < transfer->nreduces; i++) {
+        const hd_cpu_reduce *reduce = &transfer->reduce[i];
+
+        if (reduce->scratch != NULL)
+            memcpy(hd_cpu_address(run, reduce->out), reduce->scratch,
+                   reduce->elements * hd_dtype_size(reduce->dtype));
+    }
+}
+
+// ------------------------------------------------------------- parts
+
+void hd_cpu_begin_parts(hd_device *device, hd_cpu_transfer *transfer,
+                        uint64_t n)
+{
+    const hd_cpu_run *run = hd_cpu_run_of(device, n);
+
+    transfer->left = transfer->nparts;
+    for (int i = 0; i < transfer->nreduces; i++)
+        transfer->reduce[i].missing = transfer->reduce[i].nparts;
+    for (int i = 0; i < transfer->nparts; i++) {
+        hd_cpu_part *part = &transfer->part[i];
+
+        part->over = part->side == HD_SIDE_NONE;
+        if (part->side == HD_SIDE_OFFER)
+            say(device, part, READY, n);
+        if (part->side != HD_SIDE_NONE)
+            continue;
+        memmove(hd_cpu_address(run, part->place),
+                hd_cpu_address(run, part->from), part->bytes);
+        transfer->left--;
+    }
+    // With no peers there is nobody whose operand could be missing.
+    for (int i = 0; i < transfer->nreduces; i++) {
+        if (transfer->reduce[i].missing == 0)
+            reduce_all(device, transfer, &transfer->reduce[i], n);
+    }
+}
+
+static void finish_part(hd_device *device, hd_cpu_transfer *transfer,
+                        hd_cpu_part *part, uint64_t n)
+{
+    void *local = hd_cpu_address(hd_cpu_run_of(device, n), part->place);
+
+    if (part->side == HD_SIDE_PUT)
+        memcpy(part->remote, local, part->bytes);
+    else if (part->side == HD_SIDE_PULL)
+        memcpy(local, part->remote, part->bytes);
+    if (part->side != HD_SIDE_OFFER)
+        say(device, part, DONE, n);
+    part->over = true;
+    transfer->left--;
+}
+
+// READ parts are counted once each: `over` then says that they are ready, and
+// `left` falls when all are reduced.
+static void note_ready(hd_device *device, hd_cpu_transfer *transfer,
+                       hd_cpu_part *part, uint64_t n)
+{
+    part->over = true;
+    if (--part->reduce->missing == 0)
+        reduce_all(device, transfer, part->reduce, n);
+}
+
+bool hd_cpu_move_parts(hd_device *device, hd_cpu_transfer *transfer, uint64_t n,
+                       int *peer)
+{
+    if (transfer->left == 0)
+        goto over; // of a run of copies alone
+    *peer = -1;
+    for (int i = 0; i < transfer->nparts; i++) {
+        hd_cpu_part *part = &transfer->part[i];
+
+        if (part->over)
+            continue;
+        if (!has_come(part, part->side == HD_SIDE_OFFER ? DONE : READY, n)) {
+            if (*peer < 0)
+                *peer = part->peer;
+            continue;
+        }
+        if (part->side == HD_SIDE_READ)
+            note_ready(device, transfer, part, n);
+        else
+            finish_part(device, transfer, part, n);
+    }
+    if (transfer->left > 0)
+        return false;
+over:
+    land_scratch(device, transfer, n);
+    return true;
+}

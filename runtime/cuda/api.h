@@ -1,0 +1,212 @@
+// The parts of the CUDA driver's, cuBLASLt's and NCCL's interfaces that the
+// cuda driver calls, declared here so that no header of theirs is needed to
+// build. Names, values and layouts are those of their own headers; a test
+// compares them where those are installed. The tables are filled in from the
+// .def files.
+#ifndef HD_RUNTIME_CUDA_API_H
+#define HD_RUNTIME_CUDA_API_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+// ------------------------------------------------------- the CUDA driver
+
+typedef int hd_cu_result; // CUresult; 0 is success
+typedef int hd_cu_device;
+typedef uint64_t hd_cu_ptr; // CUdeviceptr
+typedef struct CUctx_st *hd_cu_context;
+typedef struct CUstream_st *hd_cu_stream;
+typedef struct CUevent_st *hd_cu_event;
+typedef struct CUmod_st *hd_cu_module;
+typedef struct CUfunc_st *hd_cu_function;
+typedef struct CUgraph_st *hd_cu_graph;
+typedef struct CUgraphExec_st *hd_cu_graph_exec;
+
+enum {
+    HD_CU_SUCCESS = 0,
+    HD_CU_OUT_OF_MEMORY = 2,
+    HD_CU_NO_DEVICE = 100,
+    HD_CU_NOT_READY = 600,
+    HD_CU_PEER_ENABLED = 704,
+};
+
+enum { // CUdevice_attribute
+    HD_CU_SM_COUNT = 16,
+    HD_CU_CAPABILITY_MAJOR = 75,
+    HD_CU_CAPABILITY_MINOR = 76,
+};
+
+enum { // CUdevice_P2PAttribute
+    HD_CU_P2P_RANK = 1,
+    HD_CU_P2P_ACCESS = 2,
+    HD_CU_P2P_ATOMICS = 3,
+};
+
+enum { // flags and kinds
+    HD_CU_STREAM_NON_BLOCKING = 1,
+    HD_CU_EVENT_DEFAULT = 0,
+    HD_CU_EVENT_DISABLE_TIMING = 2,
+    HD_CU_IPC_LAZY_PEER_ACCESS = 1,
+    HD_CU_WAIT_GEQ = 0,
+    HD_CU_WRITE_DEFAULT = 0,
+    HD_CU_HOST_PORTABLE = 1,
+    HD_CU_HOST_DEVICEMAP = 2,
+    HD_CU_CAPTURE_RELAXED = 2,
+    HD_CU_OP_WAIT_32 = 1, // CUstreamBatchMemOpType
+    HD_CU_OP_WRITE_32 = 2,
+    HD_CU_POINTER_MEMORY_TYPE = 2, // CUpointer_attribute
+    HD_CU_POINTER_BUFFER_ID = 7,
+    HD_CU_POINTER_DEVICE_ORDINAL = 9,
+    HD_CU_MEMORY_DEVICE = 2,  // CUmemorytype
+    HD_CU_LAUNCH_CLUSTER = 4, // CUlaunchAttributeID
+    HD_CU_LAUNCH_END = 0,     // CU_LAUNCH_PARAM_..: of `extra`
+    HD_CU_LAUNCH_BUFFER = 1,
+    HD_CU_LAUNCH_BUFFER_SIZE = 2,
+};
+
+typedef struct hd_cu_ipc_handle {
+    char reserved[64];
+} hd_cu_ipc_handle;
+
+typedef struct hd_cu_uuid {
+    char bytes[16];
+} hd_cu_uuid;
+
+typedef union hd_cu_memop { // CUstreamBatchMemOpParams
+    int operation;
+    struct {
+        int operation;
+        hd_cu_ptr address;
+        union {
+            uint32_t value;
+            uint64_t value64;
+        };
+        unsigned flags;
+        hd_cu_ptr alias;
+    } word; // of waits and writes alike
+    uint64_t pad[6];
+} hd_cu_memop;
+_Static_assert(sizeof(hd_cu_memop) == 48, "CUstreamBatchMemOpParams");
+
+typedef struct hd_cu_launch_attribute { // CUlaunchAttribute
+    int id;
+    char pad[4];
+    union {
+        uint64_t room[8];
+        unsigned cluster[3];
+    } value;
+} hd_cu_launch_attribute;
+
+typedef struct hd_cu_launch_config { // CUlaunchConfig
+    unsigned grid[3], block[3];
+    unsigned shared_bytes;
+    hd_cu_stream stream;
+    hd_cu_launch_attribute *attribute;
+    unsigned nattributes;
+} hd_cu_launch_config;
+
+typedef struct hd_cu_api {
+#define HD_CU(symbol, name, ...) hd_cu_result (*name)(__VA_ARGS__);
+#include "runtime/cuda/cuda.def"
+#undef HD_CU
+} hd_cu_api;
+
+// ------------------------------------------------------------- cuBLASLt
+
+typedef struct cublasLtContext *hd_lt_handle;
+typedef struct hd_lt_desc_opaque *hd_lt_desc;
+typedef struct hd_lt_layout_opaque *hd_lt_layout;
+typedef struct hd_lt_preference_opaque *hd_lt_preference;
+
+typedef struct hd_lt_algo {
+    uint64_t data[8];
+} hd_lt_algo;
+
+typedef struct hd_lt_heuristic {
+    hd_lt_algo algo;
+    size_t workspace;
+    int state; // cublasStatus_t
+    float waves;
+    int reserved[4];
+} hd_lt_heuristic;
+
+enum { // cudaDataType_t
+    HD_LT_F32 = 0,
+    HD_LT_F64 = 1,
+    HD_LT_F16 = 2,
+    HD_LT_BF16 = 14,
+    HD_LT_F8E4M3 = 28,
+    HD_LT_F8E5M2 = 29,
+};
+enum { HD_LT_COMPUTE_32F = 68, HD_LT_COMPUTE_64F = 70 }; // cublasComputeType_t
+enum { // cublasLtMatmulDescAttributes_t
+    HD_LT_DESC_TRANSA = 3,
+    HD_LT_DESC_TRANSB = 4,
+    HD_LT_DESC_EPILOGUE = 7,
+    HD_LT_DESC_BIAS_POINTER = 8,
+    HD_LT_DESC_EPILOGUE_AUX_POINTER = 11,
+    HD_LT_DESC_EPILOGUE_AUX_LD = 12,
+    HD_LT_DESC_A_SCALE_POINTER = 17,
+    HD_LT_DESC_B_SCALE_POINTER = 18,
+    HD_LT_DESC_SM_COUNT_TARGET = 15,
+    HD_LT_DESC_FAST_ACCUM = 25,
+    HD_LT_DESC_BIAS_DATA_TYPE = 26,
+};
+enum { // cublasLtEpilogue_t
+    HD_LT_EPILOGUE_DEFAULT = 1,
+    HD_LT_EPILOGUE_RELU = 2,
+    HD_LT_EPILOGUE_BIAS = 4,
+    HD_LT_EPILOGUE_RELU_BIAS = 6,
+    HD_LT_EPILOGUE_GELU = 32,
+    HD_LT_EPILOGUE_GELU_BIAS = 36,
+    HD_LT_EPILOGUE_GELU_AUX = 160,
+    HD_LT_EPILOGUE_GELU_AUX_BIAS = 164,
+};
+enum { // cublasLtMatmulPreferenceAttributes_t
+    HD_LT_PREF_MAX_WORKSPACE = 1,
+    HD_LT_PREF_REDUCTION_MASK = 3,
+    HD_LT_PREF_ALIGN_A = 5,
+    HD_LT_PREF_ALIGN_B = 6,
+    HD_LT_PREF_ALIGN_C = 7,
+    HD_LT_PREF_ALIGN_D = 8,
+};
+enum { // cublasLtReductionScheme_t
+    HD_LT_REDUCTION_COMPUTE_TYPE = 2,
+    HD_LT_REDUCTION_OUTPUT_TYPE = 4,
+    HD_LT_REDUCTION_MASK = 7,
+};
+enum { HD_LT_OP_N = 0, HD_LT_OP_T = 1 };
+
+typedef struct hd_lt_api {
+#define HD_LT(symbol, result, name, ...) result (*name)(__VA_ARGS__);
+#include "runtime/cuda/cublaslt.def"
+#undef HD_LT
+} hd_lt_api;
+
+// ----------------------------------------------------------------- NCCL
+
+typedef struct ncclComm *hd_nccl_comm;
+
+typedef struct hd_nccl_id {
+    char bytes[128];
+} hd_nccl_id;
+
+enum { HD_NCCL_SUCCESS = 0, HD_NCCL_IN_PROGRESS = 7 };
+enum { // ncclDataType_t
+    HD_NCCL_U8 = 1,
+    HD_NCCL_I32 = 2,
+    HD_NCCL_I64 = 4,
+    HD_NCCL_F16 = 6,
+    HD_NCCL_F32 = 7,
+    HD_NCCL_F64 = 8,
+    HD_NCCL_BF16 = 9,
+};
+enum { HD_NCCL_SUM = 0, HD_NCCL_MAX = 2 }; // ncclRedOp_t
+
+typedef struct hd_nccl_api {
+#define HD_NCCL(symbol, result, name, ...) result (*name)(__VA_ARGS__);
+#include "runtime/cuda/nccl.def"
+#undef HD_NCCL
+} hd_nccl_api;
+
+#endif

@@ -1,0 +1,229 @@
+// The lists that a plan is made of: commands and what they point to.
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/diag.h"
+#include "runtime/cuda/plan.h"
+
+hd_status hd_cuda_no_room(const hd_device *device, hd_diag *diag)
+{
+    return hd_fail(diag, HD_NO_MEMORY, "no memory to plan %lld steps",
+                   (long long)device->binding.steps->nsteps);
+}
+
+bool hd_cuda_grow(void **array, int n, int *room, size_t size)
+{
+    int more = *room * 2 + 16;
+    void *grown;
+
+    if (n < *room)
+        return true;
+    grown = realloc(*array, (size_t)more * size);
+    if (grown == NULL)
+        return false;
+    *array = grown;
+    *room = more;
+    return true;
+}
+
+hd_cuda_command *hd_cuda_add(hd_device *device, hd_cuda_kind kind, int stream,
+                             const hd_step *step)
+{
+    hd_cuda_command *command;
+
+    if (!hd_cuda_grow((void **)&device->plan->command, device->plan->ncommands,
+                      &device->plan->command_room, sizeof(*command)))
+        return NULL;
+    command = &device->plan->command[device->plan->ncommands++];
+    memset(command, 0, sizeof(*command));
+    device->stream[stream].planned++;
+    command->kind = kind;
+    command->stream = stream;
+    command->step = step;
+    return command;
+}
+
+hd_cuda_at hd_cuda_at_place(hd_stretch place)
+{
+    return (hd_cuda_at){place.buffer, place.offset};
+}
+
+hd_cuda_at hd_cuda_at_span(const hd_span *span)
+{
+    return (hd_cuda_at){span->buffer->id,
+                        (uint64_t)span->offset *
+                            hd_dtype_size(span->buffer->type.dtype)};
+}
+
+hd_status hd_cuda_add_copy(hd_device *device, int stream, const hd_step *step,
+                           hd_cuda_at to, hd_cuda_at from, uint64_t bytes,
+                           hd_diag *diag)
+{
+    hd_cuda_command *command;
+
+    if (bytes == 0)
+        return HD_OK;
+    command = hd_cuda_add(device, HD_CUDA_COPY, stream, step);
+    if (command == NULL)
+        return hd_cuda_no_room(device, diag);
+    command->to = to;
+    command->from = from;
+    command->bytes = bytes;
+    return HD_OK;
+}
+
+// ------------------------------------------------------------- launches
+
+// Room for `bytes` more parameters, which begin at a multiple of 16.
+static bool grow_blob(hd_cuda_plan *plan, size_t bytes, size_t *at)
+{
+    size_t room = plan->blob_room;
+    char *grown;
+
+    *at = (plan->blob_bytes + 15) / 16 * 16;
+    if (*at + bytes > room) {
+        room = room * 2 + bytes + 4096;
+        grown = realloc(plan->blob, room);
+        if (grown == NULL)
+            return false;
+        plan->blob = grown;
+        plan->blob_room = room;
+    }
+    plan->blob_bytes = *at + bytes;
+    return true;
+}
+
+static hd_status add_parameter(hd_device *device, hd_cuda_launch *launch, int i,
+                               hd_cuda_at at, hd_diag *diag)
+{
+    hd_cuda_plan *plan = device->plan;
+
+    if (!hd_cuda_grow((void **)&plan->patch, plan->npatches, &plan->patch_room,
+                      sizeof(*plan->patch)))
+        return hd_cuda_no_room(device, diag);
+    plan->patch[plan->npatches++] =
+        (hd_cuda_patch){launch->blob + (size_t)i * sizeof(uint64_t), at};
+    launch->npatches++;
+    return HD_OK;
+}
+
+// Memory of the session's own stays where it is.
+static bool is_settled(const hd_device *device, hd_cuda_at at)
+{
+    int arguments = device->nbuffers + device->narguments;
+
+    if (at.buffer < device->nbuffers && at.buffer >= 0)
+        return device->buffer[at.buffer].shared ||
+               device->buffer[at.buffer].argument < 0;
+    return at.buffer == -1 || at.buffer >= arguments;
+}
+
+void hd_cuda_settle(hd_device *device)
+{
+    hd_cuda_plan *plan = device->plan;
+    int kept = 0;
+
+    for (int i = 0; i < plan->nlaunches; i++) {
+        hd_cuda_launch *launch = &plan->launch[i];
+        int first = launch->patch, end = first + launch->npatches;
+
+        launch->patch = kept;
+        for (int k = first; k < end; k++) {
+            hd_cuda_patch patch = plan->patch[k];
+
+            if (is_settled(device, patch.at))
+                hd_cuda_patch_now(device, &patch, 0);
+            else
+                plan->patch[kept++] = patch;
+        }
+        launch->npatches = kept - launch->patch;
+    }
+    plan->npatches = kept;
+}
+
+static hd_status add_launch(hd_device *device, hd_cu_function function,
+                            hd_kernel_grid grid, const hd_cuda_at *at,
+                            hd_diag *diag)
+{
+    hd_cuda_plan *plan = device->plan;
+    hd_cuda_launch launch = {.function = function,
+                             .grid = {grid.blocks, 1, 1},
+                             .block = {grid.threads, 1, 1},
+                             .bytes = (size_t)grid.pointers * sizeof(uint64_t),
+                             .patch = plan->npatches};
+
+    if (!hd_cuda_grow((void **)&plan->launch, plan->nlaunches,
+                      &plan->launch_room, sizeof(launch)) ||
+        !grow_blob(plan, launch.bytes, &launch.blob))
+        return hd_cuda_no_room(device, diag);
+    for (int i = 0; i < grid.pointers; i++)
+        HD_TRY(add_parameter(device, &launch, i, at[i], diag));
+    plan->launch[plan->nlaunches++] = launch;
+    return HD_OK;
+}
+
+hd_status hd_cuda_add_kernel(hd_device *device, int stream, const hd_step *step,
+                             hd_text *text, hd_kernel_grid grid,
+                             const hd_cuda_at *at, int n, hd_diag *diag)
+{
+    hd_cu_function function = NULL;
+    hd_cuda_command *command;
+    hd_status status =
+        text->failed || text->bytes == NULL
+            ? hd_cuda_no_room(device, diag)
+            : hd_cuda_kernel(device, text->bytes, diag, &function);
+
+    hd_text_free(text);
+    HD_TRY(status);
+    assert(grid.pointers <= n); // it may do without the last
+    (void)n;
+    HD_TRY(add_launch(device, function, grid, at, diag));
+    command = hd_cuda_add(device, HD_CUDA_KERNEL, stream, step);
+    if (command == NULL)
+        return hd_cuda_no_room(device, diag);
+    command->launch = device->plan->nlaunches - 1;
+    return HD_OK;
+}
+
+// -------------------------------------------------------------- events
+
+hd_status hd_cuda_new_event(hd_device *device, hd_diag *diag, int *out)
+{
+    size_t room = (size_t)device->plan->nevents + 1;
+    hd_cu_event *grown;
+
+    // A power of two is where there is no room left.
+    if ((device->plan->nevents & (device->plan->nevents - 1)) == 0) {
+        grown = realloc(device->plan->event, room * 2 * sizeof(*grown));
+        if (grown == NULL)
+            return hd_cuda_no_room(device, diag);
+        device->plan->event = grown;
+    }
+    HD_CUDA_TRY(device, diag, event_create,
+                &device->plan->event[device->plan->nevents],
+                HD_CU_EVENT_DISABLE_TIMING);
+    *out = device->plan->nevents++;
+    return HD_OK;
+}
+
+hd_status hd_cuda_add_event(hd_device *device, hd_cuda_kind kind, int stream,
+                            const hd_step *step, int event, hd_diag *diag)
+{
+    hd_cuda_command *command = hd_cuda_add(device, kind, stream, step);
+
+    if (command == NULL)
+        return hd_cuda_no_room(device, diag);
+    command->event = event;
+    return HD_OK;
+}
+
+hd_status hd_cuda_tie(hd_device *device, int first, int later,
+                      const hd_step *step, hd_diag *diag)
+{
+    int event = 0;
+
+    HD_TRY(hd_cuda_new_event(device, diag, &event));
+    HD_TRY(hd_cuda_add_event(device, HD_CUDA_RECORD, first, step, event, diag));
+    return hd_cuda_add_event(device, HD_CUDA_WAIT, later, step, event, diag);
+}

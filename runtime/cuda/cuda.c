@@ -1,0 +1,112 @@
+// The cuda driver: ranks are processes with a device each, and peers reach each
+// other's memory by CUDA IPC. This file is its table.
+#include "runtime/cuda/cuda.h"
+
+#include <stdio.h>
+
+#include "base/diag.h"
+#include "runtime/cuda/products.h"
+#include "runtime/cuda/transport.h"
+
+// --------------------------------------------------------------- memory
+
+static hd_status cuda_take(hd_device *device, size_t bytes, hd_diag *diag,
+                           void **out)
+{
+    hd_cu_ptr at = 0;
+    hd_cu_result result;
+
+    HD_CUDA_TRY(device, diag, context_push, device->context);
+    result = device->cu.alloc(&at, bytes > 0 ? bytes : 1);
+    device->cu.context_pop(&(hd_cu_context){0});
+    if (result == HD_CU_OUT_OF_MEMORY)
+        return hd_fail(diag, HD_NO_MEMORY,
+                       "rank %d: no memory for %zu bytes on its device",
+                       device->rank, bytes);
+    if (result != HD_CU_SUCCESS)
+        return hd_cuda_error(device, result, diag, "alloc");
+    *out = (void *)(uintptr_t)at;
+    return HD_OK;
+}
+
+static void cuda_give(hd_device *device, void *memory)
+{
+    // Freeing would block if the device did not come to rest.
+    if (hd_cuda_is_stuck(device))
+        return;
+    if (device->cu.context_push(device->context) != HD_CU_SUCCESS)
+        return;
+    device->cu.free((hd_cu_ptr)(uintptr_t)memory);
+    device->cu.context_pop(&(hd_cu_context){0});
+}
+
+static hd_status cuda_copy(hd_device *device, void *to, const void *from,
+                           size_t bytes, hd_diag *diag)
+{
+    hd_status status = HD_OK;
+
+    HD_CUDA_TRY(device, diag, context_push, device->context);
+    if (bytes > 0)
+        status = hd_cuda_copy_now(device, (hd_cu_ptr)(uintptr_t)to,
+                                  (hd_cu_ptr)(uintptr_t)from, bytes, diag);
+    device->cu.context_pop(&(hd_cu_context){0});
+    return status;
+}
+
+// -------------------------------------------------------------- prepare
+
+static hd_status prepare(hd_device *device, hd_diag *diag)
+{
+    hd_status status = hd_cuda_check_probes(device, diag);
+
+    // Before anything else that may fail here: it is collective.
+    HD_TRY(hd_cuda_transports_open(device, diag));
+    HD_TRY(status);
+    HD_TRY(hd_cuda_runs_open(device, diag));
+    HD_TRY(hd_cuda_plan_make(device, diag));
+    return hd_cuda_watch_start(device, diag);
+}
+
+static hd_status cuda_prepare(hd_device *device, hd_diag *diag)
+{
+    hd_cu_result result = device->cu.context_push(device->context);
+    char text[HD_GROUP_TEXT];
+    hd_status status;
+
+    // The peers may wait for this rank in the middle of `prepare`.
+    if (result != HD_CU_SUCCESS) {
+        snprintf(text, sizeof(text),
+                 "rank %d cannot enter the context of its device",
+                 device->rank);
+        hd_group_fail(device->binding.group, text);
+        return hd_cuda_error(device, result, diag, "context_push");
+    }
+    status = prepare(device, diag);
+    device->cu.context_pop(&(hd_cu_context){0});
+    return status;
+}
+
+static void cuda_stats(const hd_device *device, hd_stats *stats)
+{
+    stats->allocations += device->allocations;
+    stats->host_waits += device->host_waits;
+    stats->transport = device->transports;
+    stats->matmul = hd_cuda_products_text(device);
+    hd_cuda_run_stats(device, stats);
+}
+
+const hd_driver hd_driver_cuda = {
+    .name = "cuda",
+    .open = hd_cuda_open,
+    .alloc = hd_cuda_alloc,
+    .export_handle = hd_cuda_export,
+    .import_handle = hd_cuda_import,
+    .prepare = cuda_prepare,
+    .run = hd_cuda_run,
+    .finish = hd_cuda_finish,
+    .take = cuda_take,
+    .give = cuda_give,
+    .copy = cuda_copy,
+    .stats = cuda_stats,
+    .close = hd_cuda_close,
+};

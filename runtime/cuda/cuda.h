@@ -1,0 +1,213 @@
+// The inside of the cuda driver. Ranks are processes with a device each,
+// streams are CUDA streams, and what peers touch lies in one window a rank,
+// device memory that all of them map by CUDA IPC:
+//
+//   | probe words | slots with peer 0 | peer 1 | ... | marks | shared buffers |
+//
+// Every meeting of two ranks has one slot in the window of each, at the same
+// place in the pair's list (meeting.h). A slot holds two words that only the
+// peer writes and only the owner waits on, as cpu.h has them: "I am ready" and
+// "it is done". They count runs and are waited for with >=. In a graph, which
+// replays the same values, a word is set to 1 by the peer and cleared by its
+// owner before it answers, so that the peer cannot set it again too early.
+//
+// Marks are words that this rank's streams write for its own watchdog, which
+// the words of a slot do not tell everything: in a graph, where a word that
+// came is cleared, how many a stream has seen; and which steps NCCL is done
+// with.
+//
+// A program is compiled once into a list of commands a step: words to write and
+// wait for, copies, kernels, products, events. A run issues them and patches in
+// no more than its number and the arguments' addresses.
+#ifndef HD_RUNTIME_CUDA_H
+#define HD_RUNTIME_CUDA_H
+
+#include <stdatomic.h>
+
+#include "base/cache.h"
+#include "base/library.h"
+#include "runtime/cuda/api.h"
+#include "runtime/driver.h"
+#include "runtime/meeting.h"
+#include "runtime/ranks/bell.h"
+#include "runtime/ranks/group.h"
+
+#define HD_CUDA_RUNS 16         // that may be in flight
+#define HD_CUDA_PROBES 4096     // bytes of the window's head: a word a peer
+#define HD_CUDA_GRAPHS 8        // sets of arguments that are remembered
+#define HD_CUDA_STREAMS_MOST 66 // the caller's, 64 work streams, the helper
+
+// An address: `offset` into buffer `buffer`, into the caller's own memory for
+// argument `buffer - nbuffers` where it is staged, behind these into the rooms
+// of the streams, or as it is if `buffer` is negative. HD_CUDA_WORD_VALUE
+// stands for what this run writes into words.
+#define HD_CUDA_WORD_VALUE (-2)
+typedef struct hd_cuda_at {
+    int buffer;
+    uint64_t offset;
+} hd_cuda_at;
+
+// What a stream's steps need beside the program's buffers, one after the other.
+typedef enum hd_cuda_room {
+    HD_CUDA_SCRATCH,
+    HD_CUDA_WORKSPACE, // of cuBLASLt
+    HD_CUDA_COUNTER,   // of blocks that are done: 0 between kernels
+    HD_CUDA_ROOMS,
+} hd_cuda_room;
+
+typedef struct hd_cuda_stream {
+    hd_cu_stream stream;        // owned, but for the caller's
+    uint64_t issued;            // commands
+    uint64_t planned;           // commands of a run, so far
+    uint64_t handed;            // of these, ahead of its last deferred send
+    uint32_t heard;             // waits for words of a run, so far
+    hd_cu_event mark[2];        // owned: for those who issue far ahead
+    size_t need[HD_CUDA_ROOMS]; // bytes of memory of its own
+    size_t used;                // of its scratch, by what is planned now
+} hd_cuda_stream;
+
+// The parts of a device, each known to the files that work with it: commands
+// (cuda/plan.h), what peers touch (cuda/peers.h), cuBLASLt's products
+// (cuda/products.h); and those of one file each: loaded kernels, NCCL's
+// communicators, the thread that watches, the runs.
+typedef struct hd_cuda_plan hd_cuda_plan;
+typedef struct hd_cuda_peers hd_cuda_peers;
+typedef struct hd_cuda_products hd_cuda_products;
+typedef struct hd_cuda_kernels hd_cuda_kernels;
+typedef struct hd_cuda_nccl hd_cuda_nccl;
+typedef struct hd_cuda_watch hd_cuda_watch;
+typedef struct hd_cuda_runs hd_cuda_runs;
+
+struct hd_device {
+    hd_binding binding;
+    int rank, size;
+
+    hd_library library;
+    hd_cu_api cu;
+    hd_cu_device ordinal;
+    hd_cu_context context;
+    bool retained;        // the context is ours to release
+    char arch[16];        // "sm_90a"
+    char transports[256]; // "node=nccl,tp=copy"
+    hd_cache cache;       // of kernels and tuned plans
+
+    hd_root *buffer; // owned, by id; offsets are in the window or the memory
+    int nbuffers, narguments;
+    hd_cu_ptr memory; // owned: private buffers
+    size_t memory_bytes;
+    hd_cu_ptr rooms; // owned: of all streams; 0 until the plan is made
+    hd_cu_ptr *base; // owned: by buffer, by argument, by room of a stream
+    hd_cuda_stream *stream; // owned: caller's, work streams, helper
+    int nstreams;           // all of them
+    hd_cu_stream rescue;    // owned: never waits
+
+    // Owned; NULL until they are needed.
+    hd_cuda_peers *peers;
+    hd_cuda_plan *plan;
+    hd_cuda_products *products;
+    hd_cuda_kernels *kernels;
+    hd_cuda_nccl *nccl;
+    hd_cuda_watch *watch;
+    hd_cuda_runs *run;
+
+    atomic_bool stuck; // the device did not come to rest: nothing is freed
+    uint64_t allocations, host_waits;
+};
+
+// The flag alone crosses threads: nothing that it says is read with it.
+static inline bool hd_cuda_is_stuck(const hd_device *device)
+{
+    return atomic_load_explicit(&device->stuck, memory_order_relaxed);
+}
+
+static inline void hd_cuda_set_stuck(hd_device *device, bool stuck)
+{
+    atomic_store_explicit(&device->stuck, stuck, memory_order_relaxed);
+}
+
+// The last of the streams makes the sends that do not hold up theirs.
+static inline int hd_cuda_helper(const hd_device *device)
+{
+    return device->nstreams - 1;
+}
+
+static inline hd_cu_ptr hd_cuda_address(const hd_device *device, hd_cuda_at at)
+{
+    return (at.buffer >= 0 ? device->base[at.buffer] : 0) + at.offset;
+}
+
+// ------------------------------------------------ cuda/open.c
+
+hd_status hd_cuda_open(const hd_binding *binding, hd_diag *diag,
+                       hd_device **out);
+void hd_cuda_close(hd_device *device);
+// Fails with the driver's words for `result`: HD_NO_MEMORY, else HD_SYSTEM.
+hd_status hd_cuda_error(hd_device *device, hd_cu_result result, hd_diag *diag,
+                        const char *call);
+// The driver's call `name`, checked.
+#define HD_CUDA_TRY(device, diag, name, ...)                        \
+    do {                                                            \
+        hd_cu_result result_ = (device)->cu.name(__VA_ARGS__);      \
+        if (result_ != HD_CU_SUCCESS)                               \
+            return hd_cuda_error((device), result_, (diag), #name); \
+    } while (0)
+
+// ------------------------------------------------ cuda/memory.c
+
+hd_status hd_cuda_alloc(hd_device *device, hd_diag *diag);
+void hd_cuda_free(hd_device *device);
+hd_status hd_cuda_export(hd_device *device, int peer, hd_diag *diag,
+                         hd_handle *out);
+hd_status hd_cuda_import(hd_device *device, int peer, const hd_handle *handle,
+                         hd_diag *diag);
+// Whether the words that the peers wrote have come.
+hd_status hd_cuda_check_probes(hd_device *device, hd_diag *diag);
+// A room of the stream for as many bytes; its memory is there once all of the
+// plan is known. Scratch is the stream's next: what one step or group takes
+// lies side by side, and the next one's takes its place.
+hd_cuda_at hd_cuda_need(hd_device *device, int stream, hd_cuda_room room,
+                        size_t bytes);
+hd_status hd_cuda_alloc_rooms(hd_device *device, hd_diag *diag);
+// Copies and waits, on the rescue stream.
+hd_status hd_cuda_copy_now(hd_device *device, hd_cu_ptr to, hd_cu_ptr from,
+                           size_t bytes, hd_diag *diag);
+
+// ------------------------------------------------- cuda/kernel.c
+
+// Compiles and loads, or finds what was made from the same text.
+hd_status hd_cuda_kernel(hd_device *device, const char *text, hd_diag *diag,
+                         hd_cu_function *out);
+void hd_cuda_kernels_close(hd_device *device);
+
+// ---------------------------------------------------- cuda/run.c
+
+hd_status hd_cuda_runs_open(hd_device *device, hd_diag *diag);
+void hd_cuda_runs_close(hd_device *device);
+// Issues a run on the caller's `stream`.
+hd_status hd_cuda_run(hd_device *device, void *stream, void *const *arguments,
+                      hd_diag *diag);
+// Blocks until all runs are over.
+hd_status hd_cuda_finish(hd_device *device, hd_diag *diag);
+void hd_cuda_run_stats(const hd_device *device, hd_stats *stats);
+// For the thread that watches. The first run that is not over; 0 if there is
+// none, or if the caller's stream has not come to it: until then it waits for
+// nobody.
+uint64_t hd_cuda_run_in_flight(hd_device *device);
+bool hd_cuda_runs_rest(hd_device *device);
+// How many runs are issued whole.
+uint64_t hd_cuda_runs_begun(const hd_device *device);
+
+// -------------------------------------------------- cuda/watch.c
+
+hd_status hd_cuda_watch_start(hd_device *device, hd_diag *diag);
+void hd_cuda_watch_stop(hd_device *device);
+bool hd_cuda_has_failed(const hd_device *device);
+// Ends everything on this device with its first failure, and tells the peers.
+void hd_cuda_fail(hd_device *device, hd_status status, const char *text,
+                  const char *notes);
+// Blocks the host until `event` is reached or the device failed.
+hd_status hd_cuda_await(hd_device *device, hd_cu_event event, hd_diag *diag);
+// The device's failure, once it is at rest; HD_OK if it has none.
+hd_status hd_cuda_report(hd_device *device, hd_diag *diag);
+
+#endif

@@ -1,0 +1,612 @@
+// Matmuls by cuBLASLt. It is column-major, so a row-major product goes to it
+// with its operands exchanged: c^T[n,m] = b^T[n,k] a^T[k,m].
+//
+// Three ways, the first that fits: the product straight into the result, with
+// cuBLASLt's own epilogues; the product into scratch memory in f32, and a
+// kernel for what follows it; a plain kernel for all of it, for what cuBLASLt
+// does not take (strides, dtypes, f8 without `tb`).
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/diag.h"
+#include "ir/verify.h"
+#include "runtime/cuda/library.h"
+#include "runtime/cuda/products.h"
+
+static hd_status lt_error(const hd_device *device, int status, hd_diag *diag,
+                          const char *call)
+{
+    return hd_fail(diag, HD_SYSTEM, "rank %d: cuBLASLt refused '%s': %s",
+                   device->rank, call,
+                   device->products->lt.status_text(status));
+}
+
+#define LT_TRY(device, diag, name, ...)                         \
+    do {                                                        \
+        int status_ = (device)->products->lt.name(__VA_ARGS__); \
+        if (status_ != 0)                                       \
+            return lt_error((device), status_, (diag), #name);  \
+    } while (0)
+
+// The library's name for those who ask, with what was tuned.
+static void describe_library(hd_device *device)
+{
+    size_t version = device->products->lt.version();
+    int tuned = 0, n;
+
+    n = snprintf(device->products->text, sizeof(device->products->text),
+                 "cuBLASLt %zu.%zu.%zu (%.120s)", version / 10000,
+                 version / 100 % 100, version % 100,
+                 device->products->library.path);
+    for (int i = 0; i < device->products->nproducts; i++)
+        tuned += device->products->product[i].tuned;
+    if (tuned > 0)
+        snprintf(device->products->text + n,
+                 sizeof(device->products->text) - (size_t)n,
+                 ", %d of %d plans tuned", tuned, device->products->nproducts);
+}
+
+static hd_status open_lt(hd_device *device, hd_diag *diag)
+{
+    hd_cuda_products *products = device->products;
+
+    if (products != NULL)
+        return HD_OK;
+    products = device->products = calloc(1, sizeof(*products));
+    if (products == NULL)
+        return hd_fail(diag, HD_NO_MEMORY, "no memory for products");
+    HD_TRY(hd_library_open(&hd_lt_library, &products->lt, diag,
+                           &products->library));
+    LT_TRY(device, diag, create, &products->blas);
+    describe_library(device);
+    return HD_OK;
+}
+
+const char *hd_cuda_products_text(const hd_device *device)
+{
+    return device->products != NULL ? device->products->text : "";
+}
+
+// ------------------------------------------------------------- products
+
+static void free_product(hd_device *device, hd_cuda_product *product)
+{
+    for (int i = 0; i < 3; i++) {
+        if (product->layout[i] != NULL)
+            device->products->lt.layout_destroy(product->layout[i]);
+    }
+    if (product->desc != NULL)
+        device->products->lt.desc_destroy(product->desc);
+}
+
+static hd_status describe(hd_device *device, hd_cuda_product *product,
+                          hd_diag *diag)
+{
+    const hd_cuda_shape *s = &product->shape;
+    bool bias = s->type_bias >= 0;
+
+    LT_TRY(device, diag, desc_create, &product->desc,
+           s->wide ? HD_LT_COMPUTE_64F : HD_LT_COMPUTE_32F,
+           s->wide ? HD_LT_F64 : HD_LT_F32);
+    LT_TRY(device, diag, desc_set, product->desc, HD_LT_DESC_TRANSA, &s->ta,
+           sizeof(s->ta));
+    LT_TRY(device, diag, desc_set, product->desc, HD_LT_DESC_TRANSB, &s->tb,
+           sizeof(s->tb));
+    LT_TRY(device, diag, desc_set, product->desc, HD_LT_DESC_EPILOGUE,
+           &s->epilogue, sizeof(s->epilogue));
+    if (bias)
+        LT_TRY(device, diag, desc_set, product->desc, HD_LT_DESC_BIAS_DATA_TYPE,
+               &s->type_bias, sizeof(s->type_bias));
+    LT_TRY(device, diag, layout_create, &product->layout[0], s->type_a,
+           (uint64_t)(s->ta ? s->k : s->m), (uint64_t)(s->ta ? s->m : s->k),
+           s->lda);
+    LT_TRY(device, diag, layout_create, &product->layout[1], s->type_b,
+           (uint64_t)(s->tb ? s->n : s->k), (uint64_t)(s->tb ? s->k : s->n),
+           s->ldb);
+    LT_TRY(device, diag, layout_create, &product->layout[2], s->type_c,
+           (uint64_t)s->m, (uint64_t)s->n, s->ldc);
+    return HD_OK;
+}
+
+static hd_status set_preference(hd_device *device, hd_lt_preference preference,
+                                int align, hd_diag *diag)
+{
+    uint64_t room = HD_CUDA_WORKSPACE_BYTES;
+    uint32_t bytes = (uint32_t)align;
+    uint32_t reductions = HD_LT_REDUCTION_COMPUTE_TYPE;
+
+    LT_TRY(device, diag, preference_set, preference, HD_LT_PREF_MAX_WORKSPACE,
+           &room, sizeof(room));
+    // Where k is split, the parts are added before they are rounded.
+    LT_TRY(device, diag, preference_set, preference, HD_LT_PREF_REDUCTION_MASK,
+           &reductions, sizeof(reductions));
+    for (int i = HD_LT_PREF_ALIGN_A; i <= HD_LT_PREF_ALIGN_D; i++)
+        LT_TRY(device, diag, preference_set, preference, i, &bytes,
+               sizeof(bytes));
+    return HD_OK;
+}
+
+// Up to `most` ways that cuBLASLt has, the one that it expects to be the
+// fastest first.
+static hd_status ask(hd_device *device, const hd_cuda_product *product,
+                     int most, hd_diag *diag, hd_lt_heuristic *out, int *n)
+{
+    hd_lt_preference preference;
+    hd_status status;
+    int found = 0, answer = 0;
+
+    *n = 0;
+    LT_TRY(device, diag, preference_create, &preference);
+    status = set_preference(device, preference, product->shape.align, diag);
+    if (status == HD_OK)
+        answer = device->products->lt.heuristic(
+            device->products->blas, product->desc, product->layout[0],
+            product->layout[1], product->layout[2], product->layout[2],
+            preference, most, out, &found);
+    device->products->lt.preference_destroy(preference);
+    HD_TRY(status);
+    for (int i = 0; i < found && answer == 0; i++) {
+        if (out[i].state == 0)
+            out[(*n)++] = out[i];
+    }
+    return HD_OK;
+}
+
+// `found` tells whether cuBLASLt has a way at all.
+static hd_status choose(hd_device *device, hd_cuda_product *product,
+                        hd_diag *diag, bool *found)
+{
+    hd_lt_heuristic plan[HD_CUDA_PLANS];
+    bool tune = device->binding.tune;
+    int n = 0;
+
+    *found = hd_cuda_tuned(device, product);
+    if (*found)
+        return HD_OK;
+    HD_TRY(ask(device, product, tune ? HD_CUDA_PLANS : 1, diag, plan, &n));
+    *found = n > 0;
+    if (!*found)
+        return HD_OK;
+    product->algo = plan[0].algo;
+    product->workspace = plan[0].workspace;
+    return tune ? hd_cuda_tune(device, product, plan, n, diag) : HD_OK;
+}
+
+// The product of this shape, or -1 if cuBLASLt has none.
+static hd_status find_product(hd_device *device, const hd_cuda_shape *shape,
+                              hd_diag *diag, int *out)
+{
+    hd_cuda_product product = {.shape = *shape};
+    bool found = false;
+    hd_status status;
+
+    *out = -1;
+    for (int i = 0; i < device->products->nproducts; i++) {
+        if (memcmp(&device->products->product[i].shape, shape,
+                   sizeof(*shape)) == 0) {
+            *out = i;
+            return HD_OK;
+        }
+    }
+    if (!hd_cuda_grow((void **)&device->products->product,
+                      device->products->nproducts,
+                      &device->products->product_room, sizeof(product)))
+        return hd_fail(diag, HD_NO_MEMORY, "no memory for a product");
+    status = describe(device, &product, diag);
+    if (status == HD_OK)
+        status = choose(device, &product, diag, &found);
+    if (status != HD_OK || !found) {
+        free_product(device, &product);
+        return status;
+    }
+    device->products->product[device->products->nproducts] = product;
+    *out = device->products->nproducts++;
+    describe_library(device);
+    return HD_OK;
+}
+
+void hd_cuda_products_close(hd_device *device)
+{
+    hd_cuda_products *products = device->products;
+
+    if (products == NULL)
+        return;
+    for (int i = 0; i < products->nproducts; i++)
+        free_product(device, &products->product[i]);
+    if (products->blas != NULL)
+        products->lt.destroy(products->blas);
+    hd_library_close(&products->library);
+    free(products->product);
+    free(products);
+}
+
+// -------------------------------------------------------------- analysis
+
+// A matrix as it lies in memory: rows of columns, row-major.
+typedef struct matrix {
+    int64_t rows, columns, row_stride, column_stride;
+} matrix;
+
+typedef struct job {
+    hd_device *device;
+    const hd_step *step;
+    int stream;
+    hd_diag *diag;
+    hd_matmul_shape shape;
+    bool ta, tb, accumulate, wide;
+    hd_act act;
+    int bias, aux; // spans, or -1
+    const hd_key *scale;
+    // What of the result one product makes, and how many there are.
+    matrix a, b, c;
+    bool even;
+    int64_t pieces; // products a batch index
+    bool fits;      // all strides are such as cuBLASLt takes
+    bool scratched; // the results go to scratch, one after the other
+} job;
+
+static int lt_type(hd_dtype dtype)
+{
+    switch (dtype) {
+    case HD_F64:
+        return HD_LT_F64;
+    case HD_F32:
+        return HD_LT_F32;
+    case HD_F16:
+        return HD_LT_F16;
+    case HD_BF16:
+        return HD_LT_BF16;
+    case HD_F8E4M3:
+        return HD_LT_F8E4M3;
+    case HD_F8E5M2:
+        return HD_LT_F8E5M2;
+    default:
+        return -1;
+    }
+}
+
+static matrix matrix_of(const hd_span *span)
+{
+    int n = span->ndims;
+
+    return (matrix){.rows = n > 1 ? span->extent[n - 2] : 1,
+                    .columns = span->extent[n - 1],
+                    .row_stride =
+                        n > 1 ? span->stride[n - 2] : span->extent[n - 1],
+                    .column_stride = span->stride[n - 1]};
+}
+
+// Row-major offset of index `i` into dimensions [from, to) of the span.
+static int64_t offset_of(const hd_span *span, int from, int to, int64_t i)
+{
+    int64_t offset = 0;
+
+    for (int d = to - 1; d >= from; d--) {
+        offset += i % span->extent[d] * span->stride[d];
+        i /= span->extent[d];
+    }
+    return offset;
+}
+
+// Where the columns are apart and the rows are not, it is the transposed that
+// is stored.
+static bool fit(matrix *m, bool *transposed)
+{
+    if (m->column_stride != 1 && m->columns > 1 &&
+        (m->row_stride == 1 || m->rows == 1) && transposed != NULL) {
+        *m = (matrix){m->columns, m->rows, m->column_stride, 1};
+        *transposed = !*transposed;
+    }
+    if (m->rows == 1 || m->row_stride < 1)
+        m->row_stride = m->rows == 1 ? m->columns : m->row_stride;
+    return (m->column_stride == 1 || m->columns == 1) &&
+           m->row_stride >= m->columns;
+}
+
+static job job_of(hd_device *device, int stream, const hd_step *step,
+                  hd_diag *diag)
+{
+    const hd_op *op = step->op;
+    hd_type out = hd_view_type(&op->view[0]), a = hd_view_type(&op->view[1]),
+            b = hd_view_type(&op->view[2]);
+    const hd_key *act = hd_op_key(op, HD_KEY_ACT);
+    job j = {.device = device, .step = step, .stream = stream, .diag = diag};
+    int first, last, shift;
+    char why[160];
+
+    j.ta = hd_op_key(op, HD_KEY_TA) != NULL;
+    j.tb = hd_op_key(op, HD_KEY_TB) != NULL;
+    j.accumulate = hd_op_key(op, HD_KEY_ACCUMULATE) != NULL;
+    j.act = act != NULL ? act->act : HD_ACT_NONE;
+    j.scale = hd_op_key(op, HD_KEY_SCALE);
+    j.bias = hd_op_key_view(step->op, HD_KEY_BIAS);
+    j.aux = hd_op_key_view(step->op, HD_KEY_AUX);
+    j.wide = step->span[1].buffer->type.dtype == HD_F64;
+    // Verified: it cannot fail.
+    (void)hd_matmul_shape_of(&out, &a, &b, j.ta, j.tb, &j.shape, why);
+    j.a = matrix_of(&step->span[1]);
+    j.b = matrix_of(&step->span[2]);
+    j.c = matrix_of(&step->span[0]);
+    first = j.shape.crossed ? 0 : j.shape.nbatch;
+    last = step->span[1].ndims - 2;
+    shift = j.shape.nbatch - first;
+    j.even = j.ta || last <= first ||
+             (hd_span_is_even(&step->span[1], first, last) &&
+              hd_span_is_even(&step->span[0], first + shift, last + shift));
+    j.pieces = 1;
+    for (int d = first; d < last && !j.even; d++)
+        j.pieces *= step->span[1].extent[d];
+    if (j.even && !j.ta)
+        j.a.rows = j.c.rows = last < first ? 1 : j.shape.m;
+    j.fits = fit(&j.a, &j.ta);
+    j.fits &= fit(&j.b, &j.tb);
+    j.fits &= fit(&j.c, NULL);
+    return j;
+}
+
+// Where products i of the batch and p of its rows begin, in elements.
+static void offsets(const job *j, int64_t i, int64_t p, int64_t at[3])
+{
+    const hd_span *span = j->step->span;
+    int first = j->shape.crossed ? 0 : j->shape.nbatch;
+    int last = span[1].ndims - 2;
+    int shift = j->shape.nbatch - first;
+
+    at[0] = offset_of(&span[0], 0, j->shape.nbatch, i);
+    at[1] = j->shape.crossed ? 0 : offset_of(&span[1], 0, j->shape.nbatch, i);
+    at[2] = offset_of(&span[2], 0, j->shape.nbatch, i);
+    if (!j->even) {
+        at[0] += offset_of(&span[0], first + shift, last + shift, p);
+        at[1] += offset_of(&span[1], first, last, p);
+    }
+}
+
+// --------------------------------------------------------------- commands
+
+static uint64_t scratch_offset(const job *j, int64_t i)
+{
+    return (uint64_t)(i * j->c.rows * j->shape.n) *
+           (j->wide ? sizeof(double) : sizeof(float));
+}
+
+// The alignment that every operand of every product has: arguments begin at
+// multiples of 16 bytes, buffers of the session at more.
+static int alignment(const job *j)
+{
+    uint64_t bits = 16;
+
+    for (int64_t i = 0; i < j->shape.batch * j->pieces; i++) {
+        int64_t at[3];
+
+        offsets(j, i / j->pieces, i % j->pieces, at);
+        for (int k = 0; k < 3; k++) {
+            const hd_span *span = &j->step->span[k];
+
+            bits |= k == 0 && j->scratched
+                        ? scratch_offset(j, i)
+                        : (uint64_t)(span->offset + at[k]) *
+                              hd_dtype_size(span->buffer->type.dtype);
+        }
+    }
+    return (int)(bits & -bits);
+}
+
+static hd_cuda_shape shape_of(const job *j, int type_c, int64_t ldc,
+                              int epilogue, int type_bias)
+{
+    hd_cuda_shape shape;
+
+    memset(&shape, 0, sizeof(shape)); // compared as bytes
+    shape.m = j->shape.n;
+    shape.n = j->c.rows;
+    shape.k = j->shape.k;
+    shape.lda = j->b.row_stride;
+    shape.ldb = j->a.row_stride;
+    shape.ldc = ldc;
+    shape.ta = j->tb ? HD_LT_OP_T : HD_LT_OP_N;
+    shape.tb = j->ta ? HD_LT_OP_T : HD_LT_OP_N;
+    shape.type_a = lt_type(j->step->span[2].buffer->type.dtype);
+    shape.type_b = lt_type(j->step->span[1].buffer->type.dtype);
+    shape.type_c = type_c;
+    shape.type_bias = type_bias;
+    shape.epilogue = epilogue;
+    shape.wide = j->wide;
+    shape.align = alignment(j);
+    return shape;
+}
+
+static hd_dtype dtype_of(const job *j, int span)
+{
+    return j->step->span[span].buffer->type.dtype;
+}
+
+static bool has_even_rows(const matrix *m, hd_dtype dtype)
+{
+    return m->row_stride * (int64_t)hd_dtype_size(dtype) % 16 == 0;
+}
+
+// Where rows lie at multiples of 16 bytes, cuBLASLt adds a bias and does gelu
+// before it rounds. Elsewhere it rounds the product to 16 bits and does them
+// in a pass of its own (seen with 13.1 on H200).
+static bool rounds_once(const job *j)
+{
+    return hd_dtype_size(dtype_of(j, 0)) != 2 ||
+           (j->bias < 0 && j->act != HD_ACT_GELU) ||
+           (has_even_rows(&j->a, dtype_of(j, 1)) &&
+            has_even_rows(&j->b, dtype_of(j, 2)) &&
+            has_even_rows(&j->c, dtype_of(j, 0)));
+}
+
+// The bias is one dense row, the same for all rows of all products.
+static bool is_row(const job *j)
+{
+    const hd_span *span = &j->step->span[j->bias];
+    int last = span->ndims - 1;
+
+    return hd_span_elements(span) == j->shape.n &&
+           (j->shape.n == 1 ||
+            (span->extent[last] == j->shape.n && span->stride[last] == 1));
+}
+
+// Whether cuBLASLt's own epilogue is what the step asks for, and which it is.
+static bool own_epilogue(const job *j, int *epilogue)
+{
+    hd_dtype out = dtype_of(j, 0);
+    bool bias = j->bias >= 0;
+
+    if (!j->fits || j->aux >= 0 || (j->scale && j->scale->view.buffer) ||
+        (j->accumulate && j->act != HD_ACT_NONE) ||
+        (bias && (j->wide || dtype_of(j, j->bias) != out || !is_row(j))) ||
+        hd_dtype_size(out) == 1 || !rounds_once(j))
+        return false;
+    switch (j->act) {
+    case HD_ACT_NONE:
+        *epilogue = bias ? HD_LT_EPILOGUE_BIAS : HD_LT_EPILOGUE_DEFAULT;
+        return true;
+    case HD_ACT_RELU:
+        *epilogue = bias ? HD_LT_EPILOGUE_RELU_BIAS : HD_LT_EPILOGUE_RELU;
+        return !j->wide;
+    case HD_ACT_GELU: // an approximation of tanh, good enough for 16 bits
+        *epilogue = bias ? HD_LT_EPILOGUE_GELU_BIAS : HD_LT_EPILOGUE_GELU;
+        return hd_dtype_size(out) == 2;
+    default:
+        return false;
+    }
+}
+
+static hd_cuda_at moved(hd_cuda_at at, int64_t elements, hd_dtype dtype)
+{
+    at.offset += (uint64_t)elements * hd_dtype_size(dtype);
+    return at;
+}
+
+// All products of the step with one plan. With `scratch` they go there, one
+// after the other.
+static hd_status add_products(const job *j, int product,
+                              const hd_cuda_at *scratch)
+{
+    const hd_span *span = j->step->span;
+    hd_cuda_at workspace = hd_cuda_need(j->device, j->stream, HD_CUDA_WORKSPACE,
+                                        HD_CUDA_WORKSPACE_BYTES);
+
+    for (int64_t i = 0; i < j->shape.batch * j->pieces; i++) {
+        hd_cuda_command *command =
+            hd_cuda_add(j->device, HD_CUDA_PRODUCT, j->stream, j->step);
+        int64_t at[3];
+
+        if (command == NULL)
+            return hd_fail(j->diag, HD_NO_MEMORY, "no memory for a product");
+        offsets(j, i / j->pieces, i % j->pieces, at);
+        command->product = product;
+        command->a = moved(hd_cuda_at_span(&span[2]), at[2], dtype_of(j, 2));
+        command->b = moved(hd_cuda_at_span(&span[1]), at[1], dtype_of(j, 1));
+        command->c = moved(hd_cuda_at_span(&span[0]), at[0], dtype_of(j, 0));
+        command->alpha = j->scale != NULL ? j->scale->number : 1;
+        command->beta = j->accumulate;
+        if (j->bias >= 0)
+            command->bias = hd_cuda_at_span(&span[j->bias]);
+        command->workspace = workspace;
+        if (scratch != NULL) {
+            command->c = *scratch;
+            command->c.offset += scratch_offset(j, i);
+            command->alpha = 1;
+            command->beta = 0;
+        }
+    }
+    return HD_OK;
+}
+
+static hd_status add_plain(const job *j)
+{
+    hd_cuda_at at[HD_KERNEL_POINTERS];
+    hd_text text = {0};
+    hd_kernel_grid grid = {0};
+
+    for (int i = 0; i < j->step->nspans; i++)
+        at[i] = hd_cuda_at_span(&j->step->span[i]);
+    HD_TRY(hd_emit_step(j->step, j->diag, &text, &grid));
+    return hd_cuda_add_kernel(j->device, j->stream, j->step, &text, grid, at,
+                              j->step->nspans, j->diag);
+}
+
+static hd_status add_scratched(const job *j, int product)
+{
+    hd_cuda_at at[HD_KERNEL_POINTERS];
+    hd_text text = {0};
+    hd_kernel_grid grid = {0};
+    int n = j->step->nspans;
+    hd_cuda_at scratch =
+        hd_cuda_need(j->device, j->stream, HD_CUDA_SCRATCH,
+                     (size_t)hd_span_elements(&j->step->span[0]) *
+                         (j->wide ? sizeof(double) : sizeof(float)));
+
+    HD_TRY(add_products(j, product, &scratch));
+    for (int i = 0; i < n; i++)
+        at[i] = hd_cuda_at_span(&j->step->span[i]);
+    at[n] = scratch;
+    HD_TRY(hd_emit_epilogue(j->step, j->diag, &text, &grid));
+    return hd_cuda_add_kernel(j->device, j->stream, j->step, &text, grid, at,
+                              n + 1, j->diag);
+}
+
+hd_status hd_cuda_plan_matmul(hd_device *device, int stream,
+                              const hd_step *step, hd_diag *diag)
+{
+    job j = job_of(device, stream, step, diag);
+    int epilogue = 0, product = -1;
+    hd_cuda_shape shape;
+
+    if (j.shape.k == 0)
+        return add_plain(&j);
+    HD_TRY(open_lt(device, diag));
+    if (own_epilogue(&j, &epilogue)) {
+        shape = shape_of(&j, lt_type(dtype_of(&j, 0)), j.c.row_stride, epilogue,
+                         j.bias >= 0 ? lt_type(dtype_of(&j, j.bias)) : -1);
+        HD_TRY(find_product(device, &shape, diag, &product));
+        if (product >= 0)
+            return add_products(&j, product, NULL);
+    }
+    j.scratched = true;
+    j.c.row_stride = j.shape.n;
+    if (fit(&j.a, &j.ta) && fit(&j.b, &j.tb)) {
+        shape = shape_of(&j, j.wide ? HD_LT_F64 : HD_LT_F32, j.shape.n,
+                         HD_LT_EPILOGUE_DEFAULT, -1);
+        HD_TRY(find_product(device, &shape, diag, &product));
+    }
+    return product >= 0 ? add_scratched(&j, product) : add_plain(&j);
+}
+
+// --------------------------------------------------------------- running
+
+static void *address(const hd_device *device, hd_cuda_at at)
+{
+    return (void *)(uintptr_t)hd_cuda_address(device, at);
+}
+
+hd_status hd_cuda_multiply(hd_device *device, const hd_cuda_command *command,
+                           hd_diag *diag)
+{
+    const hd_cuda_product *product =
+        &device->products->product[command->product];
+    const hd_cuda_stream *stream = &device->stream[command->stream];
+    float alpha = (float)command->alpha, beta = (float)command->beta;
+    bool wide = product->shape.wide;
+    void *c = address(device, command->c);
+
+    if (product->shape.type_bias >= 0) {
+        void *bias = address(device, command->bias);
+
+        LT_TRY(device, diag, desc_set, product->desc, HD_LT_DESC_BIAS_POINTER,
+               &bias, sizeof(bias));
+    }
+    LT_TRY(device, diag, matmul, device->products->blas, product->desc,
+           wide ? (const void *)&command->alpha : &alpha,
+           address(device, command->a), product->layout[0],
+           address(device, command->b), product->layout[1],
+           wide ? (const void *)&command->beta : &beta, c, product->layout[2],
+           c, product->layout[2], &product->algo,
+           address(device, command->workspace), HD_CUDA_WORKSPACE_BYTES,
+           stream->stream);
+    return HD_OK;
+}

@@ -1,0 +1,458 @@
+// The cuda driver's memory: one window for what peers touch, one block for what
+// they do not, and what goes to and fro so that each maps the others' windows.
+//
+// Each rank writes a word into every window it maps before it is used; what
+// has not come when all have written says that peer-to-peer copies cannot be
+// trusted between the two.
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/diag.h"
+#include "runtime/cuda/peers.h"
+#include "runtime/cuda/plan.h"
+#include "runtime/cuda/transport.h"
+
+#define BLOCK \
+    ((size_t)2 << 20) // what the driver allocates and exports at least
+
+typedef struct hd_cuda_handle {
+    hd_cu_ipc_handle ipc;
+    uint64_t bytes; // of the window
+    uint64_t slots; // offset of the pair's
+    hd_pair pair;
+} hd_cuda_handle;
+_Static_assert(sizeof(hd_cuda_handle) <= HD_HANDLE_BYTES, "handle");
+
+static size_t align_up(size_t bytes, size_t to)
+{
+    return (bytes + to - 1) / to * to;
+}
+
+hd_status hd_cuda_copy_now(hd_device *device, hd_cu_ptr to, hd_cu_ptr from,
+                           size_t bytes, hd_diag *diag)
+{
+    HD_CUDA_TRY(device, diag, copy, to, from, bytes, device->rescue);
+    HD_CUDA_TRY(device, diag, stream_synchronize, device->rescue);
+    return HD_OK;
+}
+
+// ------------------------------------------------------------- layout
+
+// Whether peers touch each other's memory in this step.
+static bool meets_peers(const hd_device *device, const hd_step *step)
+{
+    return hd_op_is(step->op, HD_UNIT_TRANSFER) &&
+           hd_cuda_transport_of(device, step)->windows;
+}
+
+static hd_status count_slots(hd_device *device, hd_diag *diag)
+{
+    const hd_steps *steps = device->binding.steps;
+    hd_pair *pairs = calloc((size_t)device->size, sizeof(*pairs));
+
+    if (pairs == NULL)
+        return hd_fail(diag, HD_NO_MEMORY, "no memory for %d ranks",
+                       device->size);
+    for (int64_t i = 0; i < steps->nsteps; i++) {
+        if (meets_peers(device, &steps->step[i]))
+            hd_pair_count(&device->binding, &steps->step[i], pairs);
+    }
+    for (int i = 0; i < device->size; i++)
+        device->peers->peer[i].pair = pairs[i];
+    free(pairs);
+    return HD_OK;
+}
+
+// In a graph a word a stream; else one for each step that NCCL may be given,
+// and none in a graph, where each would be a node of its own.
+static size_t count_marks(const hd_device *device)
+{
+    const hd_steps *steps = device->binding.steps;
+    size_t n = 0;
+
+    if (device->binding.graph)
+        return (size_t)device->nstreams;
+    for (int64_t i = 0; i < steps->nsteps; i++)
+        n += hd_op_is(steps->step[i].op, HD_UNIT_TRANSFER) &&
+             !hd_cuda_transport_of(device, &steps->step[i])->windows;
+    return n;
+}
+
+static void lay_out_window(hd_device *device)
+{
+    size_t at = HD_CUDA_PROBES;
+
+    device->peers->slots = at;
+    for (int i = 0; i < device->size; i++) {
+        if (i == device->rank)
+            continue;
+        device->peers->peer[i].mine = at;
+        at +=
+            hd_pair_slots(&device->peers->peer[i].pair) * sizeof(hd_cuda_slot);
+    }
+    device->peers->marks = at;
+    at +=
+        align_up(count_marks(device) * sizeof(uint32_t), sizeof(hd_cuda_slot));
+    device->peers->slot_bytes = at - device->peers->slots;
+    for (int i = 0; i < device->nbuffers; i++) {
+        hd_root *buffer = &device->buffer[i];
+
+        if (!buffer->shared)
+            continue;
+        buffer->offset = at = align_up(at, 512);
+        at += buffer->bytes;
+    }
+    for (int64_t i = 0; i < device->binding.steps->nsteps; i++) {
+        uint64_t bytes =
+            hd_cuda_share_bytes(device, &device->binding.steps->step[i]);
+
+        if (bytes == 0)
+            continue;
+        device->peers->share[i] = at = align_up(at, 512);
+        at += bytes;
+    }
+    device->peers->window_bytes = align_up(at, BLOCK);
+}
+
+// Of `bytes` the session already holds `held`.
+static hd_status check_memory(hd_device *device, size_t bytes, size_t held,
+                              hd_diag *diag)
+{
+    size_t left = 0, total = 0;
+
+    HD_CUDA_TRY(device, diag, memory_info, &left, &total);
+    left += held;
+    if (bytes <= left)
+        return HD_OK;
+    return hd_fail(diag, HD_NO_MEMORY,
+                   "rank %d: '%s' needs %zu MiB beside its arguments, and its "
+                   "device has %zu MiB left",
+                   device->rank, device->binding.module->name, bytes >> 20,
+                   left >> 20);
+}
+
+// Every bit set is a NaN in each floating dtype: who reads what nobody wrote
+// will see it in the answer.
+static hd_status alloc_private(hd_device *device, hd_diag *diag)
+{
+    size_t at = 0;
+
+    for (int i = 0; i < device->nbuffers; i++) {
+        hd_root *buffer = &device->buffer[i];
+
+        if (buffer->shared || buffer->argument >= 0)
+            continue;
+        buffer->offset = at = align_up(at, 512);
+        at += buffer->bytes;
+    }
+    HD_TRY(check_memory(device, at + device->peers->window_bytes, 0, diag));
+    HD_CUDA_TRY(device, diag, alloc, &device->peers->window,
+                device->peers->window_bytes);
+    device->allocations++;
+    HD_CUDA_TRY(device, diag, fill8, device->peers->window, 0xff,
+                device->peers->window_bytes, device->rescue);
+    HD_CUDA_TRY(device, diag, fill8, device->peers->window, 0,
+                device->peers->slots + device->peers->slot_bytes,
+                device->rescue);
+    if (at > 0) {
+        HD_CUDA_TRY(device, diag, alloc, &device->memory, at);
+        device->memory_bytes = at;
+        device->allocations++;
+        HD_CUDA_TRY(device, diag, fill8, device->memory, 0xff, at,
+                    device->rescue);
+    }
+    HD_CUDA_TRY(device, diag, stream_synchronize, device->rescue);
+    return HD_OK;
+}
+
+static hd_status open_bases(hd_device *device, hd_diag *diag)
+{
+    size_t n = (size_t)(device->nbuffers + device->narguments +
+                        device->nstreams * HD_CUDA_ROOMS);
+
+    device->base = calloc(n, sizeof(*device->base));
+    if (device->base == NULL)
+        return hd_fail(diag, HD_NO_MEMORY, "no memory for %zu buffers", n);
+    for (int i = 0; i < device->nbuffers; i++) {
+        const hd_root *buffer = &device->buffer[i];
+
+        if (buffer->shared)
+            device->base[i] = device->peers->window + buffer->offset;
+        else if (buffer->argument < 0)
+            device->base[i] = device->memory + buffer->offset;
+    }
+    return HD_OK;
+}
+
+// -------------------------------------------------------------- rooms
+
+static int room_of(const hd_device *device, int stream, int room)
+{
+    return device->nbuffers + device->narguments + stream * HD_CUDA_ROOMS +
+           room;
+}
+
+hd_cuda_at hd_cuda_need(hd_device *device, int stream, hd_cuda_room room,
+                        size_t bytes)
+{
+    hd_cuda_stream *mine = &device->stream[stream];
+    size_t at = room == HD_CUDA_SCRATCH ? align_up(mine->used, 512) : 0;
+
+    if (room == HD_CUDA_SCRATCH)
+        mine->used = at + bytes;
+    if (mine->need[room] < at + bytes)
+        mine->need[room] = at + bytes;
+    return (hd_cuda_at){room_of(device, stream, (int)room), at};
+}
+
+// All counters come first, so that one call clears them.
+hd_status hd_cuda_alloc_rooms(hd_device *device, hd_diag *diag)
+{
+    size_t at = 0, counters = 0;
+    size_t held = device->peers->window_bytes + device->memory_bytes;
+
+    for (int room = HD_CUDA_ROOMS - 1; room >= 0; room--) {
+        for (int i = 0; i < device->nstreams; i++) {
+            // Not an address yet.
+            device->base[room_of(device, i, room)] = at = align_up(at, 512);
+            at += device->stream[i].need[room];
+        }
+        if (room == HD_CUDA_COUNTER)
+            counters = at;
+    }
+    if (at == 0)
+        return HD_OK;
+    HD_TRY(check_memory(device, at + held, held, diag));
+    HD_CUDA_TRY(device, diag, alloc, &device->rooms, at);
+    device->allocations++;
+    for (int i = 0; i < device->nstreams * HD_CUDA_ROOMS; i++)
+        device->base[room_of(device, 0, i)] += device->rooms;
+    if (counters == 0)
+        return HD_OK;
+    HD_CUDA_TRY(device, diag, fill8, device->rooms, 0, counters,
+                device->rescue);
+    HD_CUDA_TRY(device, diag, stream_synchronize, device->rescue);
+    return HD_OK;
+}
+
+// -------------------------------------------------------------- slots
+
+static hd_status fill_slot(hd_device *device, const hd_step *step,
+                           const hd_meeting *meeting, hd_diag *diag,
+                           void *context)
+{
+    hd_cuda_peer *peer = &device->peers->peer[meeting->peer];
+    hd_cuda_slot *slot = &peer->own[hd_pair_slot(&peer->pair, meeting)];
+
+    (void)context;
+    slot->share = device->peers->share[step->index];
+    return hd_offer_fill(device->buffer, step, meeting, diag, &slot->offer);
+}
+
+static hd_status open_slots(hd_device *device, hd_diag *diag)
+{
+    const hd_steps *steps = device->binding.steps;
+
+    for (int i = 0; i < device->size; i++) {
+        hd_cuda_peer *peer = &device->peers->peer[i];
+        size_t n = hd_pair_slots(&peer->pair) + 1;
+
+        peer->own = calloc(n, sizeof(*peer->own));
+        peer->slot = calloc(n, sizeof(*peer->slot));
+        if (peer->own == NULL || peer->slot == NULL)
+            return hd_fail(diag, HD_NO_MEMORY, "no memory for %zu slots", n);
+    }
+    for (int64_t i = 0; i < steps->nsteps; i++) {
+        if (meets_peers(device, &steps->step[i]))
+            HD_TRY(hd_meet(device, &device->binding, &steps->step[i], diag,
+                           fill_slot, NULL));
+    }
+    for (int i = 0; i < device->size; i++) {
+        const hd_cuda_peer *peer = &device->peers->peer[i];
+        size_t n = hd_pair_slots(&peer->pair) * sizeof(hd_cuda_slot);
+
+        if (i != device->rank && n > 0)
+            HD_TRY(hd_cuda_copy_now(device, device->peers->window + peer->mine,
+                                    (hd_cu_ptr)(uintptr_t)peer->own, n, diag));
+    }
+    return HD_OK;
+}
+
+static hd_status alloc_all(hd_device *device, hd_diag *diag)
+{
+    void *snapshot = NULL;
+
+    HD_TRY(hd_roots_list(device->binding.module, diag, &device->buffer,
+                         &device->narguments));
+    device->nbuffers = device->binding.module->nbuffers;
+    HD_TRY(count_slots(device, diag));
+    lay_out_window(device);
+    HD_TRY(alloc_private(device, diag));
+    HD_TRY(open_bases(device, diag));
+    HD_CUDA_TRY(device, diag, host_alloc, &snapshot,
+                device->peers->slot_bytes + 64, HD_CU_HOST_PORTABLE);
+    device->peers->snapshot = snapshot;
+    return open_slots(device, diag);
+}
+
+hd_status hd_cuda_alloc(hd_device *device, hd_diag *diag)
+{
+    hd_status status;
+
+    hd_cuda_peers *peers = device->peers = calloc(1, sizeof(*peers));
+
+    if (peers != NULL) {
+        peers->peer = calloc((size_t)device->size, sizeof(*peers->peer));
+        peers->share = calloc((size_t)device->binding.steps->nsteps + 1,
+                              sizeof(*peers->share));
+    }
+    if (peers == NULL || peers->peer == NULL || peers->share == NULL)
+        return hd_fail(diag, HD_NO_MEMORY, "no memory for %d ranks",
+                       device->size);
+    if ((size_t)device->size * sizeof(uint32_t) > HD_CUDA_PROBES)
+        return hd_fail(diag, HD_UNSUPPORTED, "%d ranks on CUDA IPC; at most %d",
+                       device->size, HD_CUDA_PROBES / 4);
+    HD_CUDA_TRY(device, diag, context_push, device->context);
+    status = alloc_all(device, diag);
+    device->cu.context_pop(&(hd_cu_context){0});
+    return status;
+}
+
+static void free_peers(hd_device *device)
+{
+    hd_cuda_peers *peers = device->peers;
+
+    if (peers == NULL)
+        return;
+    for (int i = 0; peers->peer != NULL && i < device->size; i++) {
+        if (peers->peer[i].window != 0)
+            device->cu.ipc_close(peers->peer[i].window);
+        free(peers->peer[i].own);
+        free(peers->peer[i].slot);
+    }
+    if (peers->window != 0)
+        device->cu.free(peers->window);
+    if (peers->snapshot != NULL)
+        device->cu.host_free(peers->snapshot);
+    free(peers->share);
+    free(peers->peer);
+    free(peers);
+}
+
+void hd_cuda_free(hd_device *device)
+{
+    free_peers(device);
+    if (device->memory != 0)
+        device->cu.free(device->memory);
+    if (device->rooms != 0)
+        device->cu.free(device->rooms);
+    free(device->buffer);
+    free(device->base);
+}
+
+// ------------------------------------------------------ with the peers
+
+static bool meets(const hd_device *device, int peer)
+{
+    return hd_pair_slots(&device->peers->peer[peer].pair) > 0;
+}
+
+hd_status hd_cuda_export(hd_device *device, int peer, hd_diag *diag,
+                         hd_handle *out)
+{
+    hd_cuda_handle handle = {.bytes = device->peers->window_bytes,
+                             .slots = device->peers->peer[peer].mine,
+                             .pair = device->peers->peer[peer].pair};
+
+    out->fd = -1;
+    if (meets(device, peer)) {
+        HD_CUDA_TRY(device, diag, context_push, device->context);
+        hd_cu_result result =
+            device->cu.ipc_export(&handle.ipc, device->peers->window);
+        device->cu.context_pop(&(hd_cu_context){0});
+        if (result != HD_CU_SUCCESS)
+            return hd_cuda_error(device, result, diag, "ipc_export");
+    }
+    memcpy(out->bytes, &handle, sizeof(handle));
+    return HD_OK;
+}
+
+// A word that depends on who writes it and to whom.
+static uint32_t probe_word(int from, int to)
+{
+    return 0x68640000u ^ ((uint32_t)from << 8) ^ (uint32_t)to ^
+           (uint32_t)(from * 40503 + to * 2531) << 12;
+}
+
+static hd_status map_window(hd_device *device, int peer,
+                            const hd_cuda_handle *theirs, hd_diag *diag)
+{
+    hd_cuda_peer *pair = &device->peers->peer[peer];
+    uint32_t word = probe_word(device->rank, peer);
+    hd_cu_result result = device->cu.ipc_import(&pair->window, theirs->ipc,
+                                                HD_CU_IPC_LAZY_PEER_ACCESS);
+
+    if (result != HD_CU_SUCCESS) {
+        hd_status status = hd_cuda_error(device, result, diag, "ipc_import");
+
+        hd_note(diag, (hd_loc){0},
+                "rank %d cannot map the memory of rank %d: are their devices "
+                "peers? (heddle env shows it)",
+                device->rank, peer);
+        return status;
+    }
+    return hd_cuda_copy_now(
+        device, pair->window + (uint64_t)device->rank * sizeof(uint32_t),
+        (hd_cu_ptr)(uintptr_t)&word, sizeof(word), diag);
+}
+
+hd_status hd_cuda_import(hd_device *device, int peer, const hd_handle *handle,
+                         hd_diag *diag)
+{
+    hd_cuda_peer *pair = &device->peers->peer[peer];
+    hd_cuda_handle theirs;
+    hd_status status;
+
+    if (handle->fd >= 0)
+        close(handle->fd);
+    memcpy(&theirs, handle->bytes, sizeof(theirs));
+    HD_TRY(hd_pair_compare(&device->binding, peer, &pair->pair, &theirs.pair,
+                           diag));
+    HD_TRY(hd_pair_check(&pair->pair, peer, theirs.slots, theirs.bytes,
+                         HD_CUDA_PROBES, diag));
+    pair->bytes = theirs.bytes;
+    pair->theirs = theirs.slots;
+    if (!meets(device, peer))
+        return HD_OK;
+    HD_CUDA_TRY(device, diag, context_push, device->context);
+    status = map_window(device, peer, &theirs, diag);
+    device->cu.context_pop(&(hd_cu_context){0});
+    return status;
+}
+
+hd_status hd_cuda_check_probes(hd_device *device, hd_diag *diag)
+{
+    uint32_t word[HD_CUDA_PROBES / sizeof(uint32_t)] = {0};
+
+    HD_TRY(hd_cuda_copy_now(device, (hd_cu_ptr)(uintptr_t)word,
+                            device->peers->window, sizeof(word), diag));
+    for (int peer = 0; peer < device->size; peer++) {
+        if (peer != device->rank && meets(device, peer) &&
+            word[peer] != probe_word(peer, device->rank))
+            return hd_fail(diag, HD_SYSTEM,
+                           "what rank %d wrote into the memory of rank %d did "
+                           "not arrive: peer-to-peer copies between their "
+                           "devices cannot be trusted; use the nccl transport",
+                           peer, device->rank);
+    }
+    for (int peer = 0; peer < device->size; peer++) {
+        hd_cuda_peer *pair = &device->peers->peer[peer];
+        size_t n = hd_pair_slots(&pair->pair) * sizeof(hd_cuda_slot);
+
+        if (peer != device->rank && n > 0)
+            HD_TRY(hd_cuda_copy_now(device, (hd_cu_ptr)(uintptr_t)pair->slot,
+                                    pair->window + pair->theirs, n, diag));
+    }
+    return HD_OK;
+}

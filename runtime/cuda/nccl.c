@@ -1,0 +1,706 @@
+// Transfers by NCCL: a communicator an axis of the mesh, a group of transfers
+// one NCCL group. Its kernels wait for peers on the device, so that a failure
+// aborts the communicators.
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/diag.h"
+#include "base/dtype.h"
+#include "runtime/cuda/library.h"
+#include "runtime/cuda/nccl.h"
+
+struct hd_cuda_nccl {
+    hd_library library;
+    hd_nccl_api api;
+    _Atomic(hd_nccl_comm) comm[HD_MAX_AXES]; // owned: who takes one out ends it
+    pthread_mutex_t lock; // held while a communicator is used
+    // Owned, by step: where all ranks' operands of a maximum are put together,
+    // for those that NCCL only gathers.
+    hd_cuda_at *gathered;
+};
+
+static hd_status nccl_error(const hd_device *device, int error, hd_diag *diag,
+                            const char *call)
+{
+    return hd_fail(diag, HD_SYSTEM, "rank %d: NCCL refused '%s': %s",
+                   device->rank, call, device->nccl->api.error_text(error));
+}
+
+#define NCCL_TRY(device, diag, name, ...)                       \
+    do {                                                        \
+        int error_ = (device)->nccl->api.name(__VA_ARGS__);     \
+        if (error_ != HD_NCCL_SUCCESS)                          \
+            return nccl_error((device), error_, (diag), #name); \
+    } while (0)
+
+// What NCCL does not reduce goes as bytes.
+static int type_of(hd_dtype dtype, bool reduces)
+{
+    switch (dtype) {
+    case HD_F64:
+        return HD_NCCL_F64;
+    case HD_F32:
+        return HD_NCCL_F32;
+    case HD_F16:
+        return HD_NCCL_F16;
+    case HD_BF16:
+        return HD_NCCL_BF16;
+    case HD_I64:
+        return HD_NCCL_I64;
+    case HD_I32:
+        return HD_NCCL_I32;
+    case HD_U8:
+        return HD_NCCL_U8;
+    default:
+        return reduces ? -1 : HD_NCCL_U8;
+    }
+}
+
+static bool by_nccl(const hd_device *device, const hd_step *step)
+{
+    return hd_transport_of(&device->binding, step) == HD_TRANSPORT_NCCL;
+}
+
+// NCCL's maximum loses a NaN of any rank but where all have one. So it only
+// gathers what is to be reduced, and a kernel takes the maximum.
+static bool only_gathers(const hd_device *device, const hd_step *step)
+{
+    return hd_op_is(step->op, HD_UNIT_TRANSFER) && hd_step_reduces(step) &&
+           by_nccl(device, step) && hd_op_key(step->op, HD_KEY_MAX) != NULL &&
+           !hd_dtype_is_integer(step->span[0].buffer->type.dtype) &&
+           device->binding.module->axis[step->op->axis].size > 1;
+}
+
+// What NCCL has no call for is said before the first run.
+static hd_status check_steps(const hd_device *device, hd_diag *diag)
+{
+    const hd_steps *steps = device->binding.steps;
+
+    for (int64_t i = 0; i < steps->nsteps; i++) {
+        const hd_step *step = &steps->step[i];
+        hd_dtype dtype;
+
+        if (!hd_op_is(step->op, HD_UNIT_TRANSFER) || !hd_step_reduces(step) ||
+            !by_nccl(device, step) || only_gathers(device, step))
+            continue;
+        dtype = step->span[0].buffer->type.dtype;
+        if (type_of(dtype, true) < 0)
+            return hd_fail(diag, HD_UNSUPPORTED,
+                           "NCCL does not reduce %s (line %u); the copy "
+                           "transport does",
+                           hd_dtype_text(dtype), step->op->loc.line);
+        if (step->op->code == HD_OP_REDUCE_SCATTER &&
+            !hd_span_is_dense(&step->span[1]))
+            return hd_fail(diag, HD_UNSUPPORTED,
+                           "NCCL does not scatter a part of %%%s whose pieces "
+                           "have gaps between them (line %u); the copy "
+                           "transport does",
+                           step->span[1].buffer->name, step->op->loc.line);
+    }
+    return HD_OK;
+}
+
+static bool has_comm(const hd_device *device, int axis)
+{
+    return device->binding.module->axis[axis].size > 1 &&
+           device->binding.transport[axis] == HD_TRANSPORT_NCCL;
+}
+
+typedef struct hd_likeness {
+    const hd_device *device;
+    int axis;
+    int64_t next; // of our steps
+    hd_diag *diag;
+} hd_likeness;
+
+// Our next all_gather along the axis; NULL behind the last.
+static const hd_step *next_gather(hd_likeness *like)
+{
+    const hd_steps *steps = like->device->binding.steps;
+
+    while (like->next < steps->nsteps) {
+        const hd_step *step = &steps->step[like->next++];
+
+        if (step->op->code == HD_OP_ALL_GATHER && step->op->axis == like->axis)
+            return step;
+    }
+    return NULL;
+}
+
+static hd_status compare_gathers(void *context, const hd_step *steps, int n)
+{
+    hd_likeness *like = context;
+
+    for (int i = 0; i < n; i++) {
+        const hd_step *theirs = &steps[i], *ours;
+
+        if (theirs->op->code != HD_OP_ALL_GATHER ||
+            theirs->op->axis != like->axis)
+            continue;
+        ours = next_gather(like);
+        if (ours == NULL || hd_span_is_dense(&ours->span[0]) ||
+            !hd_span_is_dense(&theirs->span[0]))
+            continue;
+        return hd_fail(like->diag, HD_UNSUPPORTED,
+                       "NCCL does not gather with gaps between the pieces of "
+                       "%%%s on rank %lld (line %u) and without in %%%s on "
+                       "rank %lld (line %u); the copy transport does",
+                       ours->span[0].buffer->name, (long long)ours->rank,
+                       ours->op->loc.line, theirs->span[0].buffer->name,
+                       (long long)theirs->rank, theirs->op->loc.line);
+    }
+    return HD_OK;
+}
+
+// What has gaps goes piece by piece, so it has to on all ranks alike. A rank
+// looks where its own has some: one of those that differ does.
+static hd_status check_gathers(const hd_device *device, hd_diag *diag)
+{
+    const hd_module *module = device->binding.module;
+    const hd_steps *steps = device->binding.steps;
+    bool spaced[HD_MAX_AXES] = {false};
+
+    for (int64_t i = 0; i < steps->nsteps; i++) {
+        const hd_step *step = &steps->step[i];
+
+        if (step->op->code == HD_OP_ALL_GATHER &&
+            has_comm(device, step->op->axis) &&
+            !hd_span_is_dense(&step->span[0]))
+            spaced[step->op->axis] = true;
+    }
+    for (int a = 0; a < module->naxes; a++) {
+        for (int64_t k = 0; spaced[a] && k < module->axis[a].size; k++) {
+            int64_t peer = hd_mesh_peer(module, device->rank, a, k);
+            hd_likeness like = {device, a, 0, diag};
+
+            if (peer != device->rank)
+                HD_TRY(hd_walk(module, peer, diag, compare_gathers, &like));
+        }
+    }
+    return HD_OK;
+}
+
+// The first rank of each line of an axis makes the line's id.
+static hd_status share_ids(hd_device *device, hd_nccl_id *mine, hd_nccl_id *all,
+                           hd_diag *diag)
+{
+    const hd_module *module = device->binding.module;
+    hd_exchange exchange = hd_exchange_begin(
+        device->binding.group, HD_CALL_SESSION, device->binding.timeout, diag);
+    hd_status status = check_steps(device, diag);
+
+    if (status == HD_OK)
+        status = check_gathers(device, diag);
+    if (status == HD_OK)
+        status = hd_library_open(&hd_nccl_library, &device->nccl->api, diag,
+                                 &device->nccl->library);
+    for (int a = 0; a < module->naxes && status == HD_OK; a++) {
+        int error = hd_mesh_coord(module, device->rank, a) == 0 &&
+                            device->binding.transport[a] == HD_TRANSPORT_NCCL
+                        ? device->nccl->api.unique_id(&mine[a])
+                        : HD_NCCL_SUCCESS;
+
+        if (error != HD_NCCL_SUCCESS)
+            status = nccl_error(device, error, diag, "unique_id");
+    }
+    // Every rank takes part, so that a failure here is one everywhere.
+    HD_TRY(hd_exchange_agree(&exchange, status));
+    return hd_exchange_allgather(&exchange, mine, sizeof(*mine) * HD_MAX_AXES,
+                                 all);
+}
+
+static bool is_pair(const hd_step *step)
+{
+    return step->op->code == HD_OP_SEND || step->op->code == HD_OP_RECV;
+}
+
+// NCCL's own all_gather leaves no gaps between the ranks' pieces.
+static bool is_piecewise(const hd_device *device, const hd_step *step)
+{
+    return step->op->code == HD_OP_ALL_TO_ALL ||
+           (step->op->code == HD_OP_REDUCE_SCATTER &&
+            only_gathers(device, step)) ||
+           (step->op->code == HD_OP_ALL_GATHER &&
+            !hd_span_is_dense(&step->span[0]));
+}
+
+// Whom this rank sends anything to along an axis, or receives from: both sides
+// find it so.
+static void find_met(const hd_device *device, int axis, bool *meets)
+{
+    const hd_module *module = device->binding.module;
+    const hd_steps *steps = device->binding.steps;
+
+    memset(meets, 0, HD_MAX_RANKS * sizeof(*meets));
+    for (int64_t i = 0; i < steps->nsteps; i++) {
+        const hd_step *step = &steps->step[i];
+
+        if (!hd_op_is(step->op, HD_UNIT_TRANSFER) || step->op->axis != axis)
+            continue;
+        if (is_pair(step))
+            meets[hd_mesh_coord(module, step->peer, axis)] = true;
+        for (int64_t k = 0;
+             is_piecewise(device, step) && k < module->axis[axis].size; k++)
+            meets[k] = true;
+    }
+    meets[hd_mesh_coord(module, device->rank, axis)] = false;
+}
+
+static hd_status join_axis(hd_device *device, int axis, const hd_nccl_id *all,
+                           hd_diag *diag)
+{
+    const hd_module *module = device->binding.module;
+    int64_t root = hd_mesh_peer(module, device->rank, axis, 0);
+    bool meets[HD_MAX_RANKS];
+    hd_nccl_comm comm;
+
+    if (!has_comm(device, axis))
+        return HD_OK;
+    find_met(device, axis, meets);
+    HD_TRY(hd_cuda_comm_join(device, &device->nccl->api,
+                             &all[root * HD_MAX_AXES + axis],
+                             (int)module->axis[axis].size,
+                             (int)hd_mesh_coord(module, device->rank, axis),
+                             meets, module->axis[axis].name, diag, &comm));
+    // Pairs with comm_of and take_comm.
+    atomic_store_explicit(&device->nccl->comm[axis], comm,
+                          memory_order_release);
+    return HD_OK;
+}
+
+static hd_cuda_nccl *new_nccl(const hd_device *device)
+{
+    hd_cuda_nccl *nccl = calloc(1, sizeof(*nccl));
+
+    if (nccl == NULL)
+        return NULL;
+    nccl->gathered = calloc((size_t)device->binding.steps->nsteps + 1,
+                            sizeof(*nccl->gathered));
+    if (nccl->gathered == NULL) {
+        free(nccl);
+        return NULL;
+    }
+    pthread_mutex_init(&nccl->lock, NULL);
+    return nccl;
+}
+
+hd_status hd_cuda_nccl_open(hd_device *device, hd_diag *diag)
+{
+    const hd_module *module = device->binding.module;
+    hd_nccl_id mine[HD_MAX_AXES];
+    hd_nccl_id *all = calloc((size_t)device->size * HD_MAX_AXES, sizeof(*all));
+    hd_status status;
+
+    memset(mine, 0, sizeof(mine));
+    device->nccl = new_nccl(device);
+    if (all == NULL || device->nccl == NULL) {
+        free(all);
+        hd_group_run_out(device->binding.group);
+        return hd_fail(diag, HD_NO_MEMORY, "no memory for communicators");
+    }
+    status = share_ids(device, mine, all, diag);
+    for (int a = 0; a < module->naxes && status == HD_OK; a++)
+        status = join_axis(device, a, all, diag);
+    free(all);
+    return status;
+}
+
+// Whoever takes a communicator out ends it. Acquires what join_axis released.
+static hd_nccl_comm take_comm(hd_device *device, int axis)
+{
+    return atomic_exchange_explicit(&device->nccl->comm[axis], NULL,
+                                    memory_order_acq_rel);
+}
+
+// NULL once it has been taken out.
+static hd_nccl_comm comm_of(const hd_device *device, int axis)
+{
+    // Pairs with the release in join_axis.
+    return atomic_load_explicit(&device->nccl->comm[axis],
+                                memory_order_acquire);
+}
+
+void hd_cuda_nccl_close(hd_device *device)
+{
+    hd_cuda_nccl *nccl = device->nccl;
+
+    for (int a = 0; nccl != NULL && a < HD_MAX_AXES; a++) {
+        hd_nccl_comm comm = take_comm(device, a);
+
+        if (comm != NULL && hd_cuda_has_failed(device))
+            nccl->api.comm_abort(comm);
+        else if (comm != NULL)
+            nccl->api.comm_destroy(comm);
+    }
+    if (nccl == NULL)
+        return;
+    hd_library_close(&nccl->library);
+    pthread_mutex_destroy(&nccl->lock);
+    free(nccl->gathered);
+    free(nccl);
+}
+
+// A call that uses a communicator may itself wait for a peer, and only this
+// ends it then: so the lock is not waited for without end.
+void hd_cuda_nccl_abort(hd_device *device)
+{
+    bool locked;
+
+    if (device->nccl == NULL)
+        return;
+    locked = hd_lock_until(&device->nccl->lock, hd_clock_after(1));
+    for (int a = 0; a < HD_MAX_AXES; a++) {
+        hd_nccl_comm comm = take_comm(device, a);
+
+        if (comm != NULL)
+            device->nccl->api.comm_abort(comm);
+    }
+    if (locked)
+        pthread_mutex_unlock(&device->nccl->lock);
+}
+
+static hd_status find_error(hd_device *device, hd_diag *diag, int *out)
+{
+    int asked = HD_NCCL_SUCCESS, found = HD_NCCL_SUCCESS;
+
+    pthread_mutex_lock(&device->nccl->lock);
+    for (int a = 0; a < HD_MAX_AXES && asked == HD_NCCL_SUCCESS &&
+                    found == HD_NCCL_SUCCESS;
+         a++) {
+        hd_nccl_comm comm = comm_of(device, a);
+        int error = HD_NCCL_SUCCESS;
+
+        if (comm != NULL)
+            asked = device->nccl->api.async_error(comm, &error);
+        if (error != HD_NCCL_IN_PROGRESS)
+            found = error;
+    }
+    pthread_mutex_unlock(&device->nccl->lock);
+    if (asked != HD_NCCL_SUCCESS)
+        return nccl_error(device, asked, diag, "async_error");
+    *out = found;
+    return HD_OK;
+}
+
+hd_status hd_cuda_nccl_check(hd_device *device, hd_diag *diag)
+{
+    char text[HD_GROUP_TEXT];
+    int error = HD_NCCL_SUCCESS;
+
+    if (device->nccl == NULL)
+        return HD_OK;
+    HD_TRY(find_error(device, diag, &error));
+    if (error == HD_NCCL_SUCCESS) // or the communicator is gone
+        return hd_cuda_report(device, diag);
+    // The peer at fault knows more: its words are on their way.
+    for (int i = 0; i < 1000 && !hd_cuda_has_failed(device); i++)
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    snprintf(text, sizeof(text), "rank %d: NCCL failed in a run: %s",
+             device->rank, device->nccl->api.error_text(error));
+    hd_cuda_fail(device, HD_PEER, text, "");
+    return hd_cuda_report(device, diag);
+}
+
+// ----------------------------------------------------------- transfers
+
+typedef struct hd_call_args {
+    hd_device *device;
+    const hd_step *step;
+    hd_nccl_comm comm;
+    hd_cu_stream stream;
+    hd_diag *diag;
+    int type;
+} hd_call_args;
+
+static void *at(const hd_call_args *call, int span)
+{
+    return (void *)(uintptr_t)hd_cuda_address(
+        call->device, hd_cuda_at_span(&call->step->span[span]));
+}
+
+static size_t count(const hd_call_args *call, int span)
+{
+    return (size_t)hd_span_elements(&call->step->span[span]);
+}
+
+// The bytes from one rank's piece of a span to the next one's.
+static size_t piece_stride(const hd_span *span)
+{
+    return (size_t)span->stride[0] * hd_dtype_size(span->buffer->type.dtype);
+}
+
+// 0 for a step that leaves all to NCCL.
+static hd_cu_ptr gathered_at(const hd_call_args *call)
+{
+    const hd_cuda_nccl *nccl = call->device->nccl;
+
+    return only_gathers(call->device, call->step)
+               ? hd_cuda_address(call->device,
+                                 nccl->gathered[call->step->index])
+               : 0;
+}
+
+// Piece by piece, each to or from where it lies.
+static hd_status exchange_all(const hd_call_args *call)
+{
+    const hd_module *module = call->device->binding.module;
+    const hd_span *span = call->step->span;
+    int n = (int)module->axis[call->step->op->axis].size;
+    hd_cu_ptr gathered = gathered_at(call);
+    size_t each = count(call, 0) / (gathered != 0 ? 1 : (size_t)n);
+    size_t stride = gathered != 0
+                        ? each * hd_dtype_size(span[0].buffer->type.dtype)
+                        : piece_stride(&span[0]);
+    bool gathers = call->step->op->code == HD_OP_ALL_GATHER;
+
+    for (int i = 0; i < n; i++) {
+        char *from = (char *)at(call, 1) +
+                     (gathers ? 0 : (size_t)i * piece_stride(&span[1]));
+        char *to = (gathered != 0 ? (char *)(uintptr_t)gathered
+                                  : (char *)at(call, 0)) +
+                   (size_t)i * stride;
+
+        NCCL_TRY(call->device, call->diag, send, from, each, call->type, i,
+                 call->comm, call->stream);
+        NCCL_TRY(call->device, call->diag, recv, to, each, call->type, i,
+                 call->comm, call->stream);
+    }
+    return HD_OK;
+}
+
+static hd_status gather_operands(const hd_call_args *call)
+{
+    hd_cu_ptr to = gathered_at(call);
+
+    if (call->step->op->code == HD_OP_REDUCE_SCATTER)
+        return exchange_all(call);
+    NCCL_TRY(call->device, call->diag, all_gather, at(call, 1),
+             (void *)(uintptr_t)to, count(call, 1), call->type, call->comm,
+             call->stream);
+    return HD_OK;
+}
+
+// On an axis of one rank there is nobody to talk to, and what a collective
+// brings about is a copy.
+static hd_status copy_own(const hd_call_args *call)
+{
+    const hd_step *step = call->step;
+    size_t bytes =
+        count(call, 0) * hd_dtype_size(step->span[0].buffer->type.dtype);
+
+    if (step->op->noutputs == 0 || at(call, 0) == at(call, 1) || bytes == 0)
+        return HD_OK;
+    HD_CUDA_TRY(call->device, call->diag, copy,
+                (hd_cu_ptr)(uintptr_t)at(call, 0),
+                (hd_cu_ptr)(uintptr_t)at(call, 1), bytes, call->stream);
+    return HD_OK;
+}
+
+static hd_status issue_one(const hd_call_args *call)
+{
+    const hd_step *step = call->step;
+    const hd_module *module = call->device->binding.module;
+    int peer = step->peer < 0
+                   ? -1
+                   : (int)hd_mesh_coord(module, step->peer, step->op->axis);
+    int op =
+        hd_op_key(step->op, HD_KEY_MAX) != NULL ? HD_NCCL_MAX : HD_NCCL_SUM;
+
+    if (only_gathers(call->device, step))
+        return gather_operands(call);
+    switch (step->op->code) {
+    case HD_OP_SEND:
+        NCCL_TRY(call->device, call->diag, send, at(call, 0), count(call, 0),
+                 call->type, peer, call->comm, call->stream);
+        return HD_OK;
+    case HD_OP_RECV:
+        NCCL_TRY(call->device, call->diag, recv, at(call, 0), count(call, 0),
+                 call->type, peer, call->comm, call->stream);
+        return HD_OK;
+    case HD_OP_ALL_GATHER:
+        if (is_piecewise(call->device, step))
+            return exchange_all(call);
+        NCCL_TRY(call->device, call->diag, all_gather, at(call, 1), at(call, 0),
+                 count(call, 1), call->type, call->comm, call->stream);
+        return HD_OK;
+    case HD_OP_REDUCE_SCATTER:
+        NCCL_TRY(call->device, call->diag, reduce_scatter, at(call, 1),
+                 at(call, 0), count(call, 0), call->type, op, call->comm,
+                 call->stream);
+        return HD_OK;
+    case HD_OP_ALL_REDUCE:
+        NCCL_TRY(call->device, call->diag, all_reduce, at(call, 1), at(call, 0),
+                 count(call, 0), call->type, op, call->comm, call->stream);
+        return HD_OK;
+    case HD_OP_BROADCAST:
+        NCCL_TRY(
+            call->device, call->diag, broadcast,
+            at(call, step->peer == call->device->rank ? step->op->noutputs : 0),
+            at(call, 0), count(call, 0), call->type, peer, call->comm,
+            call->stream);
+        return HD_OK;
+    default:
+        return exchange_all(call);
+    }
+}
+
+static hd_status issue_step(hd_device *device, const hd_cuda_command *command,
+                            const hd_step *step, hd_diag *diag)
+{
+    hd_call_args call = {.device = device,
+                         .step = step,
+                         .comm = comm_of(device, step->op->axis),
+                         .stream = device->stream[command->stream].stream,
+                         .diag = diag,
+                         .type =
+                             type_of(step->span[0].buffer->type.dtype, false)};
+
+    if (device->binding.module->axis[step->op->axis].size == 1)
+        return copy_own(&call);
+    return call.comm != NULL ? issue_one(&call) : HD_OK; // else aborted
+}
+
+static bool is_member(const hd_device *device, const hd_step *step, int axis,
+                      bool pairs)
+{
+    return step->op->axis == axis && by_nccl(device, step) &&
+           is_pair(step) == pairs;
+}
+
+// What is sent and received along an axis, in one group of NCCL's: it goes on
+// together.
+static hd_status issue_pairs(hd_device *device, const hd_cuda_command *command,
+                             int axis, hd_diag *diag)
+{
+    hd_status status = HD_OK;
+    int error;
+
+    NCCL_TRY(device, diag, group_start, );
+    for (int i = 0; i < command->n && status == HD_OK; i++)
+        if (is_member(device, &command->step[i], axis, true))
+            status = issue_step(device, command, &command->step[i], diag);
+    error = device->nccl->api.group_end();
+    if (status == HD_OK && error != HD_NCCL_SUCCESS)
+        return nccl_error(device, error, diag, "group_end");
+    return status;
+}
+
+static hd_status issue_alone(hd_device *device, const hd_cuda_command *command,
+                             const hd_step *step, hd_diag *diag)
+{
+    hd_status status;
+    int error;
+
+    if (!is_piecewise(device, step))
+        return issue_step(device, command, step, diag);
+    NCCL_TRY(device, diag, group_start, );
+    status = issue_step(device, command, step, diag);
+    error = device->nccl->api.group_end();
+    if (status == HD_OK && error != HD_NCCL_SUCCESS)
+        return nccl_error(device, error, diag, "group_end");
+    return status;
+}
+
+static void plan_gathers(hd_device *device, const hd_step *steps, int n,
+                         int stream)
+{
+    for (int i = 0; i < n; i++) {
+        const hd_step *step = &steps[i];
+
+        if (only_gathers(device, step))
+            device->nccl->gathered[step->index] = hd_cuda_need(
+                device, stream, HD_CUDA_SCRATCH,
+                (size_t)device->binding.module->axis[step->op->axis].size *
+                    hd_piece_of(&step->span[0], -1).bytes);
+    }
+}
+
+static hd_status plan_maximum(hd_device *device, const hd_step *step,
+                              int stream, hd_diag *diag)
+{
+    int n = (int)device->binding.module->axis[step->op->axis].size;
+    hd_piece out = hd_piece_of(&step->span[0], -1);
+    hd_dtype dtype = step->span[0].buffer->type.dtype;
+    hd_cuda_at at[HD_KERNEL_POINTERS] = {hd_cuda_at_place(out.place)};
+    hd_text text = {0};
+    hd_kernel_grid grid = {0};
+
+    if (out.bytes == 0)
+        return HD_OK;
+    HD_TRY(hd_emit_reduce(dtype, HD_FOLD_MAX, n,
+                          (int64_t)(out.bytes / hd_dtype_size(dtype)), diag,
+                          &text, &grid));
+    for (int i = 0; i < n; i++) {
+        at[1 + i] = device->nccl->gathered[step->index];
+        at[1 + i].offset += (uint64_t)i * out.bytes;
+    }
+    return hd_cuda_add_kernel(device, stream, step, &text, grid, at, 1 + n,
+                              diag);
+}
+
+static hd_status plan_maxima(hd_device *device, const hd_step *steps, int n,
+                             int stream, hd_diag *diag)
+{
+    for (int i = 0; i < n; i++)
+        if (only_gathers(device, &steps[i]))
+            HD_TRY(plan_maximum(device, &steps[i], stream, diag));
+    return HD_OK;
+}
+
+// Those of a group that go by NCCL, in one group of its. NCCL holds up its
+// stream for deferred sends too.
+hd_status hd_cuda_nccl_plan(hd_device *device, const hd_step *steps, int n,
+                            int *events, hd_diag *diag)
+{
+    int stream = steps->stream + 1;
+    hd_cuda_command *command;
+
+    plan_gathers(device, steps, n, stream);
+    command = hd_cuda_add(device, HD_CUDA_NCCL, stream, steps);
+    if (command == NULL)
+        return hd_cuda_no_room(device, diag);
+    command->n = n;
+    for (int i = 0; i < n; i++) {
+        if (hd_step_defers(&steps[i]) && by_nccl(device, &steps[i]))
+            HD_TRY(
+                hd_cuda_plan_record(device, stream, &steps[i], events, diag));
+    }
+    HD_TRY(hd_cuda_mark_nccl(device, steps, n, stream, diag));
+    return plan_maxima(device, steps, n, stream, diag);
+}
+
+// Axis by axis each collective and then all else: the order that the proof of
+// programs over NCCL goes by (docs/checking.md). Calls of one group of NCCL's
+// would follow each other too, in an order that NCCL chooses.
+static hd_status issue_all(hd_device *device, const hd_cuda_command *command,
+                           hd_diag *diag)
+{
+    for (int axis = 0; axis < device->binding.module->naxes; axis++) {
+        bool pairs = false;
+
+        for (int i = 0; i < command->n; i++) {
+            const hd_step *step = &command->step[i];
+
+            pairs |= is_member(device, step, axis, true);
+            if (is_member(device, step, axis, false))
+                HD_TRY(issue_alone(device, command, step, diag));
+        }
+        if (pairs)
+            HD_TRY(issue_pairs(device, command, axis, diag));
+    }
+    return HD_OK;
+}
+
+hd_status hd_cuda_nccl_transfer(hd_device *device,
+                                const hd_cuda_command *command, hd_diag *diag)
+{
+    hd_status status;
+
+    pthread_mutex_lock(&device->nccl->lock);
+    status = issue_all(device, command, diag);
+    pthread_mutex_unlock(&device->nccl->lock);
+    return status;
+}

@@ -1,0 +1,44 @@
+// What peers touch of this rank, and this rank of them: the window, and in it
+// the slots of each pair.
+#ifndef HD_RUNTIME_CUDA_PEERS_H
+#define HD_RUNTIME_CUDA_PEERS_H
+
+#include "runtime/cuda/cuda.h"
+
+typedef struct hd_cuda_slot {
+    uint32_t word[4]; // written by the peer: ready, done, fetched; unused
+    hd_offer offer;
+    uint64_t share; // offset of this side's share of a result; 0 for none
+    uint64_t unused[2];
+} hd_cuda_slot;
+_Static_assert(sizeof(hd_cuda_slot) == HD_SLOT_BYTES,
+               "slots do not share sectors");
+
+typedef struct hd_cuda_peer {
+    hd_pair pair;
+    uint64_t mine;      // in our window: offset of the pair's slots
+    uint64_t theirs;    // in theirs
+    uint64_t bytes;     // of their window
+    hd_cu_ptr window;   // owned: imported; 0 if not
+    hd_cuda_slot *slot; // owned: copies of theirs, while planning
+    hd_cuda_slot *own;  // owned: copies of ours, while planning
+} hd_cuda_peer;
+
+struct hd_cuda_peers {
+    hd_cu_ptr window; // owned
+    size_t window_bytes;
+    size_t slots;       // offset in the window
+    size_t marks;       // likewise: how far our own streams have come
+    size_t slot_bytes;  // of all slots and marks
+    uint32_t *snapshot; // owned, pinned: the slots
+    uint64_t *share;    // owned, by step: our share of its result in the window
+    hd_cuda_peer *peer; // owned, by rank
+};
+
+// ------------------------------------------------- cuda/reduce.c
+
+// Bytes of the window that this rank's share of the step's result takes; 0 if
+// it reduces all of it, or the step does not reduce.
+uint64_t hd_cuda_share_bytes(const hd_device *device, const hd_step *step);
+
+#endif

@@ -1,0 +1,346 @@
+// Compiles a rank's steps into commands, once. What crosses streams becomes
+// events; what crosses ranks is cuda/transfer.c's.
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/diag.h"
+#include "runtime/cuda/products.h"
+#include "runtime/cuda/transport.h"
+
+static int stream_of(const hd_step *step)
+{
+    return step->stream + 1;
+}
+
+// The event of a record, if anything waits for it: events[step].
+hd_status hd_cuda_plan_record(hd_device *device, int stream,
+                              const hd_step *step, int *events, hd_diag *diag)
+{
+    int view = step->op->code == HD_OP_RECORD ? 0 : step->nspans - 1;
+    int argument = device->buffer[step->span[view].buffer->id].argument;
+    int *event = &events[step->index];
+
+    if (argument >= 0)
+        HD_TRY(hd_cuda_add_event(device, HD_CUDA_RECORD_ARGUMENT, stream, step,
+                                 argument, diag));
+    if (*event < 0)
+        return HD_OK;
+    HD_TRY(hd_cuda_new_event(device, diag, event));
+    return hd_cuda_add_event(device, HD_CUDA_RECORD, stream, step, *event,
+                             diag);
+}
+
+// The helper starts a deferred send when its stream has come to it; a stream
+// that did nothing since its last one need not say so again.
+hd_status hd_cuda_plan_deferred(hd_device *device, const hd_step *step,
+                                int *events, hd_diag *diag)
+{
+    int helper = hd_cuda_helper(device);
+    hd_cuda_stream *stream = &device->stream[stream_of(step)];
+
+    if (stream->handed == 0 || stream->handed != stream->planned)
+        HD_TRY(hd_cuda_tie(device, stream_of(step), helper, step, diag));
+    stream->handed = stream->planned;
+    HD_TRY(hd_cuda_plan_party(device, step, 1, helper, true, diag));
+    return hd_cuda_plan_record(device, helper, step, events, diag);
+}
+
+hd_status hd_cuda_plan_windows(hd_device *device, const hd_step *steps, int n,
+                               int *events, hd_diag *diag)
+{
+    (void)events;
+    return hd_cuda_plan_party(device, steps, n, stream_of(steps), false, diag);
+}
+
+// ---------------------------------------------------------------- sync
+
+static hd_status plan_wait(hd_device *device, const hd_step *step,
+                           const int *events, hd_diag *diag)
+{
+    if (step->record >= 0)
+        return hd_cuda_add_event(device, HD_CUDA_WAIT, stream_of(step), step,
+                                 events[step->record], diag);
+    return hd_cuda_add_event(
+        device, HD_CUDA_WAIT_ARGUMENT, stream_of(step), step,
+        device->buffer[step->span[0].buffer->id].argument, diag);
+}
+
+static hd_status plan_sync(hd_device *device, const hd_step *step, int *events,
+                           hd_diag *diag)
+{
+    int event = 0;
+
+    switch (step->op->code) {
+    case HD_OP_FORK:
+        HD_TRY(hd_cuda_new_event(device, diag, &event));
+        HD_TRY(hd_cuda_add_event(device, HD_CUDA_RECORD, 0, step, event, diag));
+        for (int i = 1; i < hd_cuda_helper(device); i++)
+            HD_TRY(
+                hd_cuda_add_event(device, HD_CUDA_WAIT, i, step, event, diag));
+        return HD_OK;
+    case HD_OP_JOIN:
+        for (int i = 1; i < hd_cuda_helper(device); i++)
+            HD_TRY(hd_cuda_tie(device, i, 0, step, diag));
+        return HD_OK;
+    case HD_OP_RECORD:
+        return hd_cuda_plan_record(device, stream_of(step), step, events, diag);
+    default:
+        return plan_wait(device, step, events, diag);
+    }
+}
+
+// ------------------------------------------------------------- compute
+
+static hd_status plan_kernel(hd_device *device, const hd_step *step,
+                             hd_diag *diag)
+{
+    hd_cuda_at at[HD_KERNEL_POINTERS];
+    hd_text text = {0};
+    hd_kernel_grid grid = {0};
+
+    for (int i = 0; i < step->nspans; i++)
+        at[i] = hd_cuda_at_span(&step->span[i]);
+    HD_TRY(hd_emit_step(step, diag, &text, &grid));
+    return hd_cuda_add_kernel(device, stream_of(step), step, &text, grid, at,
+                              step->nspans, diag);
+}
+
+// All its steps' work is the first one's.
+static hd_status plan_chain(hd_device *device, const hd_chain *chain,
+                            hd_diag *diag)
+{
+    hd_cuda_at at[HD_CHAIN_VALUES];
+    hd_text text = {0};
+    hd_kernel_grid grid = {0};
+
+    for (int i = 0; i < chain->nvalues; i++)
+        at[i] = hd_cuda_at_span(chain->value[i].span);
+    if (hd_emit_chain(chain, &text, &grid) != HD_OK)
+        return hd_cuda_no_room(device, diag);
+    return hd_cuda_add_kernel(device, stream_of(chain->step[0]), chain->step[0],
+                              &text, grid, at, chain->nvalues, diag);
+}
+
+static hd_status plan_single(hd_device *device, const hd_step *step,
+                             hd_diag *diag)
+{
+    const hd_span *to = &step->span[0], *from = &step->span[1];
+
+    if (hd_span_elements(to) == 0)
+        return HD_OK;
+    if (step->op->code == HD_OP_MATMUL)
+        return hd_cuda_plan_matmul(device, stream_of(step), step, diag);
+    if (step->op->code == HD_OP_COPY && hd_span_is_dense(to) &&
+        hd_span_is_dense(from) &&
+        to->buffer->type.dtype == from->buffer->type.dtype)
+        return hd_cuda_add_copy(device, stream_of(step), step,
+                                hd_cuda_at_span(to), hd_cuda_at_span(from),
+                                (uint64_t)hd_span_elements(to) *
+                                    hd_dtype_size(to->buffer->type.dtype),
+                                diag);
+    return plan_kernel(device, step, diag);
+}
+
+static hd_status plan_compute(hd_device *device, const hd_step *step,
+                              const hd_chains *chains, hd_diag *diag)
+{
+    hd_chain chain;
+
+    if (chains->joined[step->index])
+        return HD_OK;
+    hd_chains_find(chains, device->binding.steps, step->index, &chain);
+    return chain.nsteps > 1 ? plan_chain(device, &chain, diag)
+                            : plan_single(device, step, diag);
+}
+
+// ----------------------------------------------------- a run's ends
+
+static bool is_staged(const hd_root *buffer)
+{
+    return buffer->shared && buffer->argument >= 0 && buffer->bytes > 0;
+}
+
+// A shared argument is worked on in the window: peers never map the caller's
+// own memory, whose address may change from run to run on one rank alone.
+static hd_status plan_staging(hd_device *device, hd_role skipped, bool in,
+                              hd_diag *diag)
+{
+    for (int i = 0; i < device->nbuffers; i++) {
+        const hd_root *buffer = &device->buffer[i];
+        hd_cuda_at window = {i, 0};
+        hd_cuda_at theirs = {device->nbuffers + buffer->argument, 0};
+
+        if (is_staged(buffer) && buffer->buffer->role != skipped)
+            HD_TRY(hd_cuda_add_copy(device, 0, NULL, in ? window : theirs,
+                                    in ? theirs : window, buffer->bytes, diag));
+    }
+    return HD_OK;
+}
+
+// Which streams the program itself ties to the start and to the end of its run.
+// A stream is tied to the start if it first waits for what the caller's stream
+// recorded, or a fork comes before its first step; to the end if a join comes
+// after its last step, or the caller's stream waits for its last record.
+static void find_ties(const hd_device *device, bool *starts, bool *ends)
+{
+    const hd_steps *steps = device->binding.steps;
+    bool forked = false;
+    bool begun[HD_CUDA_STREAMS_MOST] = {false};
+
+    for (int64_t i = 0; i < steps->nsteps; i++) {
+        const hd_step *step = &steps->step[i];
+        int stream = stream_of(step);
+        const hd_step *waited =
+            step->op->code == HD_OP_WAIT && step->record >= 0
+                ? &steps->step[step->record]
+                : NULL;
+
+        if (step->op->code == HD_OP_FORK)
+            forked = true;
+        if (step->op->code == HD_OP_JOIN)
+            for (int k = 0; k < HD_CUDA_STREAMS_MOST; k++)
+                ends[k] = true;
+        if (waited != NULL && stream == 0)
+            ends[stream_of(waited)] = true;
+        if (step->op->code == HD_OP_FORK || step->op->code == HD_OP_JOIN)
+            continue;
+        if (!begun[stream])
+            starts[stream] =
+                forked || (waited != NULL && (stream_of(waited) == 0 ||
+                                              starts[stream_of(waited)]));
+        begun[stream] = true;
+        if (stream != 0)
+            ends[stream] = false;
+    }
+    for (int k = 0; k < HD_CUDA_STREAMS_MOST; k++) {
+        starts[k] |= !begun[k];
+        ends[k] |= !begun[k];
+    }
+}
+
+static hd_status plan_head(hd_device *device, const bool *starts, hd_diag *diag)
+{
+    HD_TRY(hd_cuda_say_early(device, diag));
+    HD_TRY(plan_staging(device, HD_OUT, true, diag));
+    for (int i = 1; i < hd_cuda_helper(device); i++) {
+        if (!starts[i])
+            HD_TRY(hd_cuda_tie(device, 0, i, NULL, diag));
+    }
+    return HD_OK;
+}
+
+// A program that was not checked may wait for none of its deferred sends.
+static hd_status plan_tail(hd_device *device, const bool *ends, hd_diag *diag)
+{
+    int helper = hd_cuda_helper(device);
+
+    for (int i = 1; i < helper; i++) {
+        if (!ends[i])
+            HD_TRY(hd_cuda_tie(device, i, 0, NULL, diag));
+    }
+    if (device->stream[helper].planned > 0)
+        HD_TRY(hd_cuda_tie(device, helper, 0, NULL, diag));
+    HD_TRY(plan_staging(device, HD_IN, false, diag));
+    return HD_OK;
+}
+
+// ----------------------------------------------------------- the steps
+
+static hd_status plan_steps(hd_device *device, int *events,
+                            const hd_chains *chains, hd_diag *diag)
+{
+    const hd_steps *steps = device->binding.steps;
+    int n;
+
+    for (int64_t i = 0; i < steps->nsteps; i += n) {
+        const hd_step *step = &steps->step[i];
+
+        n = hd_steps_together(steps, i);
+        for (int k = 0; k < n; k++)
+            device->plan->first[i + k] = device->plan->ncommands;
+        device->stream[stream_of(step)].used = 0;
+        if (hd_op_is(step->op, HD_UNIT_TRANSFER))
+            HD_TRY(hd_cuda_transports_plan(device, step, n, events, diag));
+        else if (hd_op_is(step->op, HD_UNIT_SYNC))
+            HD_TRY(plan_sync(device, step, events, diag));
+        else
+            HD_TRY(plan_compute(device, step, chains, diag));
+    }
+    device->plan->first[steps->nsteps] = device->plan->ncommands;
+    return HD_OK;
+}
+
+static hd_status plan_all(hd_device *device, int *events,
+                          const hd_chains *chains, hd_diag *diag)
+{
+    const hd_steps *steps = device->binding.steps;
+    bool starts[HD_CUDA_STREAMS_MOST] = {false};
+    bool ends[HD_CUDA_STREAMS_MOST] = {false};
+
+    // -1: nothing waits for it.
+    for (int64_t i = 0; i < steps->nsteps; i++)
+        events[i] = -1;
+    for (int64_t i = 0; i < steps->nsteps; i++) {
+        const hd_step *step = &steps->step[i];
+
+        if (step->op->code == HD_OP_WAIT && step->record >= 0)
+            events[step->record] = 0;
+    }
+    hd_cuda_find_early(device);
+    find_ties(device, starts, ends);
+    HD_TRY(plan_head(device, starts, diag));
+    HD_TRY(plan_steps(device, events, chains, diag));
+    return plan_tail(device, ends, diag);
+}
+
+static hd_status make(hd_device *device, hd_diag *diag)
+{
+    size_t n = (size_t)device->binding.steps->nsteps + 1;
+    hd_cuda_plan *plan = device->plan;
+    int *events = calloc(n, sizeof(*events));
+    hd_chains chains = {0};
+    hd_status status;
+
+    plan->first = calloc(n, sizeof(*plan->first));
+    plan->early = calloc(n, sizeof(*plan->early));
+    status = plan->first == NULL || plan->early == NULL || events == NULL ||
+                     !hd_chains_collect(device->binding.steps, device->nbuffers,
+                                        &chains)
+                 ? hd_cuda_no_room(device, diag)
+                 : plan_all(device, events, &chains, diag);
+    hd_chains_free(&chains);
+    free(events);
+    return status;
+}
+
+hd_status hd_cuda_plan_make(hd_device *device, hd_diag *diag)
+{
+    device->plan = calloc(1, sizeof(*device->plan));
+    if (device->plan == NULL)
+        return hd_cuda_no_room(device, diag);
+    HD_TRY(make(device, diag));
+    HD_TRY(hd_cuda_alloc_rooms(device, diag));
+    hd_cuda_settle(device);
+    // Times are of steps as they are written.
+    return device->binding.times == NULL ? hd_cuda_tidy(device, diag) : HD_OK;
+}
+
+void hd_cuda_plan_free(hd_device *device)
+{
+    hd_cuda_plan *plan = device->plan;
+
+    if (plan == NULL)
+        return;
+    for (int i = 0; i < plan->nevents; i++)
+        device->cu.event_destroy(plan->event[i]);
+    free(plan->event);
+    free(plan->first);
+    free(plan->early);
+    free(plan->command);
+    free(plan->word);
+    free(plan->launch);
+    free(plan->blob);
+    free(plan->patch);
+    free(plan->wait);
+    free(plan);
+}

@@ -1,0 +1,160 @@
+// The plan of the cuda driver: what a run issues, a list of commands.
+#ifndef HD_RUNTIME_CUDA_PLAN_H
+#define HD_RUNTIME_CUDA_PLAN_H
+
+#include <string.h>
+
+#include "codegen/emit.h"
+#include "runtime/cuda/cuda.h"
+
+#define HD_CUDA_BATCH 128 // words a call; CUDA takes 256
+
+typedef enum hd_cuda_kind {
+    HD_CUDA_WORDS,
+    HD_CUDA_COPY,
+    HD_CUDA_KERNEL,
+    HD_CUDA_PRODUCT,
+    HD_CUDA_RECORD,
+    HD_CUDA_WAIT,
+    HD_CUDA_RECORD_ARGUMENT,
+    HD_CUDA_WAIT_ARGUMENT,
+    HD_CUDA_NCCL,
+} hd_cuda_kind;
+
+// What a stream waits for, for those who wonder why nothing happens: a word of
+// a peer's, or what NCCL does, which this rank's stream itself marks as over.
+typedef struct hd_cuda_wait {
+    const hd_step *step; // borrowed
+    int n;               // of steps, where NCCL does a group
+    int peer;            // -1: NCCL waits, for any that the steps name
+    int stream;
+    uint32_t before; // waits for words ahead of it on its stream
+    uint64_t offset; // of the word in our window; 0 if nothing marks it
+} hd_cuda_wait;
+
+// What a run writes into a launch's parameters: an address of the caller's, or
+// the run's number. All else stands there from the beginning.
+typedef struct hd_cuda_patch {
+    size_t offset; // in the plan's blob
+    hd_cuda_at at;
+} hd_cuda_patch;
+
+// How a kernel is started.
+typedef struct hd_cuda_launch {
+    hd_cu_function function;
+    unsigned grid[3], block[3];
+    unsigned cluster[3];   // blocks; all 0 for none
+    unsigned shared_bytes; // dynamic shared memory
+    size_t blob, bytes;    // of its parameters, in the plan's blob
+    int patch, npatches;   // of the plan's
+} hd_cuda_launch;
+
+typedef struct hd_cuda_command {
+    hd_cuda_kind kind;
+    int stream;          // index; 0 is the caller's
+    const hd_step *step; // borrowed
+    int first, n;        // WORDS: of plan->word
+    hd_cuda_at to, from; // COPY
+    uint64_t bytes;      // COPY
+    int launch;          // KERNEL: of plan->launch
+    int product;         // PRODUCT: of device->product
+    hd_cuda_at a, b, c, bias, workspace;
+    double alpha, beta;
+    int event; // RECORD, WAIT: of device->event; ..ARGUMENT: of the arguments
+} hd_cuda_command;
+
+struct hd_cuda_plan {
+    // Owned, by step: the first of its commands, or of its group's at the first
+    // step; at the end, the first behind them all. Commands ahead and behind
+    // are a run's own.
+    int *first;
+    bool *early; // owned, by step: its "ready" is said at a run's beginning
+    hd_cuda_command *command; // owned
+    int ncommands, command_room;
+    hd_cu_memop *word; // owned
+    int nwords, word_room;
+    hd_cuda_launch *launch; // owned
+    int nlaunches, launch_room;
+    char *blob; // owned: parameters of all launches
+    size_t blob_bytes, blob_room;
+    hd_cuda_patch *patch; // owned
+    int npatches, patch_room;
+    hd_cuda_wait *wait; // owned
+    int nwaits, wait_room;
+    hd_cu_event *event; // owned
+    int nevents;
+    int nmarked;      // steps by NCCL that have a mark, so far
+    uint64_t sending; // bytes to peers a run
+};
+
+// --------------------------------------------------- cuda/plan.c
+
+hd_status hd_cuda_plan_make(hd_device *device, hd_diag *diag);
+void hd_cuda_plan_free(hd_device *device);
+// The event that the step records, into events[step] if anything waits for it.
+hd_status hd_cuda_plan_record(hd_device *device, int stream,
+                              const hd_step *step, int *events, hd_diag *diag);
+// A deferred send through the windows; and of `n` steps, a group, the others.
+hd_status hd_cuda_plan_deferred(hd_device *device, const hd_step *step,
+                                int *events, hd_diag *diag);
+hd_status hd_cuda_plan_windows(hd_device *device, const hd_step *steps, int n,
+                               int *events, hd_diag *diag);
+// ------------------------------------------------ cuda/command.c
+
+// Grows an array of `size`-byte elements to hold one more; false if memory runs
+// out.
+bool hd_cuda_grow(void **array, int n, int *room, size_t size);
+hd_status hd_cuda_no_room(const hd_device *device, hd_diag *diag);
+// A command to fill in; NULL if memory runs out.
+hd_cuda_command *hd_cuda_add(hd_device *device, hd_cuda_kind kind, int stream,
+                             const hd_step *step);
+hd_cuda_at hd_cuda_at_span(const hd_span *span);
+hd_cuda_at hd_cuda_at_place(hd_stretch place);
+hd_status hd_cuda_add_copy(hd_device *device, int stream, const hd_step *step,
+                           hd_cuda_at to, hd_cuda_at from, uint64_t bytes,
+                           hd_diag *diag);
+// A kernel that is given the addresses `at`; the text is freed.
+hd_status hd_cuda_add_kernel(hd_device *device, int stream, const hd_step *step,
+                             hd_text *text, hd_kernel_grid grid,
+                             const hd_cuda_at *at, int n, hd_diag *diag);
+hd_status hd_cuda_new_event(hd_device *device, hd_diag *diag, int *out);
+hd_status hd_cuda_add_event(hd_device *device, hd_cuda_kind kind, int stream,
+                            const hd_step *step, int event, hd_diag *diag);
+// `later` goes on when `first` has come this far.
+hd_status hd_cuda_tie(hd_device *device, int first, int later,
+                      const hd_step *step, hd_diag *diag);
+
+// Writes the addresses that stay as they are into the launches' parameters, and
+// keeps no patch for them.
+void hd_cuda_settle(hd_device *device);
+static inline void hd_cuda_patch_now(const hd_device *device,
+                                     const hd_cuda_patch *patch, uint64_t run)
+{
+    uint64_t value = patch->at.buffer == HD_CUDA_WORD_VALUE
+                         ? run
+                         : hd_cuda_address(device, patch->at);
+
+    memcpy(device->plan->blob + patch->offset, &value, sizeof(value));
+}
+
+// ------------------------------------------------- cuda/tidy.c
+
+// Leaves out what the plan can do without.
+hd_status hd_cuda_tidy(hd_device *device, hd_diag *diag);
+
+// ----------------------------------------------- cuda/transfer.c
+
+// Those of `n` steps, a group, that are deferred, or those that are not.
+hd_status hd_cuda_plan_party(hd_device *device, const hd_step *steps, int n,
+                             int stream, bool deferred, hd_diag *diag);
+// Which steps say "ready" at the start of a run: device->early.
+void hd_cuda_find_early(hd_device *device);
+hd_status hd_cuda_say_early(hd_device *device, hd_diag *diag);
+// Of `n` steps, a group, that NCCL was just given those that are its.
+hd_status hd_cuda_mark_nccl(hd_device *device, const hd_step *steps, int n,
+                            int stream, hd_diag *diag);
+// Whether it may be this rank that the wait is for.
+bool hd_cuda_waits_for(const hd_device *device, const hd_cuda_wait *wait,
+                       int rank);
+
+#endif

@@ -1,0 +1,58 @@
+// cuBLASLt's products: shapes, and the way that was chosen for each.
+#ifndef HD_RUNTIME_CUDA_PRODUCTS_H
+#define HD_RUNTIME_CUDA_PRODUCTS_H
+
+#include "runtime/cuda/plan.h"
+
+#define HD_CUDA_WORKSPACE_BYTES ((size_t)32 << 20) // of cuBLASLt, a stream
+#define HD_CUDA_PLANS 16 // of cuBLASLt's, that are timed for a product
+
+// A shape of product that cuBLASLt takes, column-major: c[m,n] = a[m,k] b[k,n].
+typedef struct hd_cuda_shape {
+    int64_t m, n, k, lda, ldb, ldc;
+    int ta, tb;
+    int type_a, type_b, type_c, type_bias; // cudaDataType_t
+    int epilogue;
+    int wide;  // f64
+    int align; // bytes that every operand is aligned to
+} hd_cuda_shape;
+
+typedef struct hd_cuda_product {
+    hd_cuda_shape shape;
+    hd_lt_desc desc;        // owned
+    hd_lt_layout layout[3]; // owned: a, b, c
+    hd_lt_algo algo;
+    size_t workspace;
+    bool tuned;
+} hd_cuda_product;
+
+struct hd_cuda_products {
+    hd_library library;
+    hd_lt_api lt;
+    hd_lt_handle blas;        // owned
+    char text[200];           // cuBLASLt's name and version, and what was tuned
+    double tuning;            // seconds that it took so far
+    hd_cuda_product *product; // owned
+    int nproducts, product_room;
+};
+
+// ------------------------------------------------- cuda/matmul.c
+
+hd_status hd_cuda_plan_matmul(hd_device *device, int stream,
+                              const hd_step *step, hd_diag *diag);
+hd_status hd_cuda_multiply(hd_device *device, const hd_cuda_command *command,
+                           hd_diag *diag);
+void hd_cuda_products_close(hd_device *device);
+// For those who ask what multiplies; "" if nothing does.
+const char *hd_cuda_products_text(const hd_device *device);
+
+// --------------------------------------------------- cuda/tune.c
+
+// Whether a plan for the product is on disk, which it then has.
+bool hd_cuda_tuned(hd_device *device, hd_cuda_product *product);
+// Gives the product the fastest of `n` plans, and keeps it on disk. It stays as
+// it is if no time or memory is left for that.
+hd_status hd_cuda_tune(hd_device *device, hd_cuda_product *product,
+                       const hd_lt_heuristic *plan, int n, hd_diag *diag);
+
+#endif

@@ -1,0 +1,217 @@
+// Reductions: a kernel reads the operands of all ranks where they lie, in the
+// order of ranks, so that every rank adds alike.
+//
+// Of a large all_reduce each rank reduces a share, into its window, and fetches
+// the others from there: over the links go 2 (n-1)/n of an operand in place of
+// n-1, for as many more copies. A rank says "done" when it has read the peers'
+// operands and its share is there, "fetched" when it has theirs.
+#include "base/diag.h"
+#include "runtime/cuda/party.h"
+
+#define SHARE_ALIGNMENT 16
+// Bytes that need not come over a rank's links for shares to be worth it.
+#define SHARES_SAVE ((uint64_t)8 << 20)
+
+// A stretch of the result, in bytes.
+typedef struct hd_share {
+    uint64_t offset, bytes;
+} hd_share;
+
+static int ranks_of(const hd_device *device, const hd_step *step)
+{
+    return step->op->axis >= 0
+               ? (int)device->binding.module->axis[step->op->axis].size
+               : 1;
+}
+
+// n - 1 operands come in, or 2 (n - 1) shares of one.
+static bool is_shared(const hd_device *device, const hd_step *step)
+{
+    uint64_t n = (uint64_t)ranks_of(device, step);
+    uint64_t bytes;
+
+    if (step->op->code != HD_OP_ALL_REDUCE || n < 3 ||
+        !hd_cuda_transport_of(device, step)->windows)
+        return false;
+    bytes = hd_piece_of(&step->span[0], -1).bytes;
+    return (n - 1) * (n - 2) * (bytes / n) >= SHARES_SAVE;
+}
+
+// The last ranks may have none.
+static hd_share share_of(const hd_device *device, const hd_step *step,
+                         int64_t rank)
+{
+    uint64_t all = hd_piece_of(&step->span[0], -1).bytes;
+    uint64_t n = (uint64_t)ranks_of(device, step);
+    uint64_t most = ((all + n - 1) / n + SHARE_ALIGNMENT - 1) /
+                    SHARE_ALIGNMENT * SHARE_ALIGNMENT;
+    uint64_t offset = (uint64_t)rank * most;
+
+    if (offset >= all)
+        return (hd_share){all, 0};
+    return (hd_share){offset, most < all - offset ? most : all - offset};
+}
+
+static int64_t coordinate(const hd_device *device, const hd_step *step,
+                          int rank)
+{
+    return hd_mesh_coord(device->binding.module, rank, step->op->axis);
+}
+
+uint64_t hd_cuda_share_bytes(const hd_device *device, const hd_step *step)
+{
+    if (!is_shared(device, step))
+        return 0;
+    return share_of(device, step, coordinate(device, step, device->rank)).bytes;
+}
+
+uint64_t hd_cuda_reads(const hd_device *device, const hd_met *met)
+{
+    const hd_step *step = met->step;
+
+    if (!is_shared(device, step))
+        return met->meeting.bytes;
+    return share_of(device, step, coordinate(device, step, met->meeting.peer))
+               .bytes +
+           hd_cuda_share_bytes(device, step);
+}
+
+static hd_cuda_at plus(hd_cuda_at at, uint64_t offset)
+{
+    return (hd_cuda_at){at.buffer, at.offset + offset};
+}
+
+static hd_cuda_at own_share(const hd_device *device, const hd_step *step)
+{
+    return (hd_cuda_at){-1, device->peers->window +
+                                device->peers->share[step->index]};
+}
+
+// Where the result is put: one that lies over this rank's own operand, which
+// the peers read, goes through memory of its own.
+static hd_status place_result(hd_words *words, hd_party *party, hd_piece out,
+                              hd_cuda_at *at)
+{
+    *at = hd_cuda_at_place(out.place);
+    if (is_shared(words->device, words->step)) {
+        *at = own_share(words->device, words->step);
+        return HD_OK;
+    }
+    if (!hd_pieces_overlap(out, hd_piece_of(&words->step->span[1], -1)))
+        return HD_OK;
+    *at =
+        hd_cuda_need(words->device, words->stream, HD_CUDA_SCRATCH, out.bytes);
+    return hd_cuda_land(words, party, hd_cuda_at_place(out.place), *at,
+                        out.bytes);
+}
+
+// The part of each operand that this rank reduces.
+static hd_share reduced(const hd_device *device, const hd_step *step)
+{
+    return is_shared(device, step)
+               ? share_of(device, step, coordinate(device, step, device->rank))
+               : (hd_share){0, hd_piece_of(&step->span[0], -1).bytes};
+}
+
+hd_status hd_cuda_reduce(hd_words *words, hd_party *party, int first)
+{
+    hd_device *device = words->device;
+    const hd_step *step = words->step;
+    int n = ranks_of(device, step);
+    int64_t me = coordinate(device, step, device->rank);
+    bool scatter = step->op->code == HD_OP_REDUCE_SCATTER;
+    hd_share part = reduced(device, step);
+    hd_dtype dtype = step->span[0].buffer->type.dtype;
+    hd_cuda_at at[HD_KERNEL_POINTERS];
+    hd_text text = {0};
+    hd_kernel_grid grid = {0};
+
+    if (n + 1 > HD_KERNEL_POINTERS)
+        return hd_fail(words->diag, HD_UNSUPPORTED,
+                       "a reduction over %d ranks by copies; at most %d", n,
+                       HD_KERNEL_POINTERS - 1);
+    HD_TRY(place_result(words, party, hd_piece_of(&step->span[0], -1), &at[0]));
+    at[1 + me] = plus(
+        hd_cuda_at_place(hd_piece_of(&step->span[1], scatter ? me : -1).place),
+        part.offset);
+    for (int i = first; i < party->n && party->met[i].step == step; i++) {
+        const hd_meeting *meeting = &party->met[i].meeting;
+
+        if (meeting->side != HD_SIDE_READ)
+            continue;
+        HD_TRY(hd_cuda_hear(words, meeting, HD_CUDA_READY));
+        at[1 + coordinate(device, step, meeting->peer)] =
+            plus(hd_cuda_remote(device, meeting), part.offset);
+    }
+    if (part.bytes == 0)
+        return HD_OK;
+    HD_TRY(hd_emit_reduce(dtype, hd_op_fold(step->op), n,
+                          (int64_t)(part.bytes / hd_dtype_size(dtype)),
+                          words->diag, &text, &grid));
+    return hd_cuda_add_kernel(device, words->stream, step, &text, grid, at,
+                              n + 1, words->diag);
+}
+
+// From a peer's window into the result.
+static hd_status fetch(hd_words *words, const hd_meeting *meeting)
+{
+    hd_device *device = words->device;
+    const hd_step *step = words->step;
+    const hd_cuda_peer *peer = &device->peers->peer[meeting->peer];
+    uint64_t at = hd_cuda_slot_of(device, meeting)->share;
+    hd_share share =
+        share_of(device, step, coordinate(device, step, meeting->peer));
+
+    if (share.bytes > 0 &&
+        (at == 0 || at > peer->bytes || share.bytes > peer->bytes - at))
+        return hd_fail(words->diag, HD_PEER,
+                       "the window of rank %d makes no sense", meeting->peer);
+    return hd_cuda_add_copy(
+        device, words->stream, step,
+        plus(hd_cuda_at_place(hd_piece_of(&step->span[0], -1).place),
+             share.offset),
+        (hd_cuda_at){-1, peer->window + at}, share.bytes, words->diag);
+}
+
+static hd_status fetch_own(hd_words *words)
+{
+    hd_device *device = words->device;
+    hd_share share = reduced(device, words->step);
+
+    return hd_cuda_add_copy(
+        device, words->stream, words->step,
+        plus(hd_cuda_at_place(hd_piece_of(&words->step->span[0], -1).place),
+             share.offset),
+        own_share(device, words->step), share.bytes, words->diag);
+}
+
+enum { FETCH, SAY_FETCHED, HEAR_FETCHED };
+
+// A phase of all reductions in shares.
+static hd_status each_shared(hd_words *words, const hd_party *party, int phase)
+{
+    for (int i = 0; i < party->n; i++) {
+        const hd_meeting *meeting = &party->met[i].meeting;
+        bool first = i == 0 || party->met[i - 1].step != party->met[i].step;
+
+        words->step = party->met[i].step;
+        if (!is_shared(words->device, words->step))
+            continue;
+        if (first && phase == FETCH)
+            HD_TRY(fetch_own(words));
+        if (meeting->side == HD_SIDE_READ && phase == FETCH)
+            HD_TRY(fetch(words, meeting));
+        if (meeting->side == HD_SIDE_READ && phase == SAY_FETCHED)
+            HD_TRY(hd_cuda_say(words, meeting, HD_CUDA_FETCHED));
+        if (meeting->side == HD_SIDE_OFFER && phase == HEAR_FETCHED)
+            HD_TRY(hd_cuda_hear(words, meeting, HD_CUDA_FETCHED));
+    }
+    return HD_OK;
+}
+
+hd_status hd_cuda_fetch_shares(hd_words *words, const hd_party *party)
+{
+    for (int phase = FETCH; phase <= HEAR_FETCHED; phase++)
+        HD_TRY(each_shared(words, party, phase));
+    return HD_OK;
+}

@@ -1,0 +1,633 @@
+// The runs of a device: a run issues the commands of the plan, or repeats them
+// as a graph, and patches in no more than its number and the arguments'
+// addresses.
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/diag.h"
+#include "runtime/cuda/nccl.h"
+#include "runtime/cuda/plan.h"
+#include "runtime/cuda/products.h"
+#include "runtime/cuda/transport.h"
+
+#define ARGUMENT_ALIGNMENT 16
+#define THROTTLE 256 // commands between marks on a stream
+
+// Memory that was freed may come back at the same address as another
+// allocation, and a graph must not be replayed on it.
+typedef struct argument {
+    void *at;
+    uint64_t allocation; // what CUDA numbers it; kept for graphs alone
+} argument;
+
+typedef struct graph {
+    argument *argument;    // owned
+    hd_cu_graph_exec exec; // owned
+} graph;
+
+typedef struct times {
+    hd_cu_event start, end; // owned, with times
+} times;
+
+struct hd_cuda_runs {
+    uint64_t n; // begun
+    times times[HD_CUDA_RUNS];
+    argument *argument;   // owned: of this run
+    hd_cu_stream caller;  // of this run
+    hd_cu_stream capture; // owned: stands in for the caller's in graphs
+    graph graph[HD_CUDA_GRAPHS];
+    int ngraphs;
+    graph *replay; // of this run; NULL if steps are issued
+    bool capturing;
+    bool takes_events; // among its arguments
+    hd_cu_event *mark; // owned: two a step, if times are asked for
+    uint64_t random;   // of chaos
+    double seconds;
+    // For the thread that watches: runs of which something is issued, the
+    // stream that the caller gave the last of them, and runs that are issued
+    // whole.
+    _Atomic uint64_t entered;
+    _Atomic(hd_cu_stream) entered_on;
+    _Atomic uint64_t begun;
+};
+
+static times *times_of(const hd_device *device, uint64_t n)
+{
+    return &device->run->times[n % HD_CUDA_RUNS];
+}
+
+// ------------------------------------------------------------- commands
+
+// In a graph every run is the first: words are cleared when they were seen.
+static uint32_t word_value(const hd_device *device)
+{
+    return device->binding.graph ? 1 : (uint32_t)device->run->n;
+}
+
+static hd_status write_words(hd_device *device, const hd_cuda_command *command,
+                             hd_cu_stream stream, hd_diag *diag)
+{
+    hd_cu_memop *word = &device->plan->word[command->first];
+
+    for (int i = 0; i < command->n && !device->binding.graph; i++)
+        word[i].word.value = word_value(device);
+    HD_CUDA_TRY(device, diag, stream_words, stream, (unsigned)command->n, word,
+                0);
+    return HD_OK;
+}
+
+// CUDA reads the parameters in the call.
+static hd_status start_kernel(hd_device *device, const hd_cuda_launch *launch,
+                              hd_cu_stream stream, hd_diag *diag)
+{
+    hd_cuda_plan *plan = device->plan;
+    size_t bytes = launch->bytes;
+    void *extra[] = {(void *)HD_CU_LAUNCH_BUFFER, plan->blob + launch->blob,
+                     (void *)HD_CU_LAUNCH_BUFFER_SIZE, &bytes,
+                     (void *)HD_CU_LAUNCH_END};
+    hd_cu_launch_attribute cluster = {.id = HD_CU_LAUNCH_CLUSTER};
+    hd_cu_launch_config config = {.shared_bytes = launch->shared_bytes,
+                                  .stream = stream,
+                                  .attribute = &cluster,
+                                  .nattributes = launch->cluster[0] > 0};
+
+    memcpy(config.grid, launch->grid, sizeof(config.grid));
+    memcpy(config.block, launch->block, sizeof(config.block));
+    memcpy(cluster.value.cluster, launch->cluster, sizeof(launch->cluster));
+    for (int i = 0; i < launch->npatches; i++)
+        hd_cuda_patch_now(device, &plan->patch[launch->patch + i],
+                          word_value(device));
+    HD_CUDA_TRY(device, diag, launch, &config, launch->function, NULL, extra);
+    return HD_OK;
+}
+
+static hd_status touch_event(hd_device *device, const hd_cuda_command *command,
+                             hd_cu_stream stream, hd_diag *diag)
+{
+    hd_cu_event event = device->run->argument[command->event].at;
+
+    if (command->kind == HD_CUDA_RECORD_ARGUMENT)
+        HD_CUDA_TRY(device, diag, event_record, event, stream);
+    else
+        HD_CUDA_TRY(device, diag, stream_wait_event, stream, event, 0);
+    return HD_OK;
+}
+
+static hd_status issue_command(hd_device *device,
+                               const hd_cuda_command *command, hd_diag *diag)
+{
+    hd_cu_stream stream = device->stream[command->stream].stream;
+
+    switch (command->kind) {
+    case HD_CUDA_WORDS:
+        return write_words(device, command, stream, diag);
+    case HD_CUDA_COPY:
+        HD_CUDA_TRY(device, diag, copy, hd_cuda_address(device, command->to),
+                    hd_cuda_address(device, command->from), command->bytes,
+                    stream);
+        return HD_OK;
+    case HD_CUDA_KERNEL:
+        return start_kernel(device, &device->plan->launch[command->launch],
+                            stream, diag);
+    case HD_CUDA_PRODUCT:
+        return hd_cuda_multiply(device, command, diag);
+    case HD_CUDA_RECORD:
+        HD_CUDA_TRY(device, diag, event_record,
+                    device->plan->event[command->event], stream);
+        return HD_OK;
+    case HD_CUDA_WAIT:
+        HD_CUDA_TRY(device, diag, stream_wait_event, stream,
+                    device->plan->event[command->event], 0);
+        return HD_OK;
+    case HD_CUDA_RECORD_ARGUMENT:
+    case HD_CUDA_WAIT_ARGUMENT:
+        return device->run->capturing
+                   ? HD_OK
+                   : touch_event(device, command, stream, diag);
+    case HD_CUDA_NCCL:
+        return hd_cuda_nccl_transfer(device, command, diag);
+    }
+    return HD_INVALID;
+}
+
+// A stream's queue is finite, and who issues into a full one blocks where no
+// failure can reach it. So the host itself waits, for what it issued long ago.
+static hd_status throttle(hd_device *device, hd_cuda_stream *stream,
+                          hd_diag *diag)
+{
+    uint64_t turn = ++stream->issued / THROTTLE;
+
+    if (stream->issued % THROTTLE != 0 || device->run->capturing)
+        return HD_OK;
+    if (turn > 1)
+        HD_TRY(hd_cuda_await(device, stream->mark[(turn + 1) % 2], diag));
+    HD_CUDA_TRY(device, diag, event_record, stream->mark[turn % 2],
+                stream->stream);
+    return HD_OK;
+}
+
+static void delay(hd_device *device)
+{
+    struct timespec t = {0, 0};
+
+    if (!device->binding.chaos)
+        return;
+    device->run->random =
+        device->run->random * 6364136223846793005u + 1442695040888963407u;
+    t.tv_nsec = (long)(device->run->random >> 33) % 200000;
+    if ((device->run->random >> 60) < 3)
+        nanosleep(&t, NULL);
+}
+
+static hd_status issue(hd_device *device, int first, int end, hd_diag *diag)
+{
+    for (int i = first; i < end; i++) {
+        const hd_cuda_command *command = &device->plan->command[i];
+
+        delay(device);
+        HD_TRY(issue_command(device, command, diag));
+        HD_TRY(throttle(device, &device->stream[command->stream], diag));
+    }
+    return HD_OK;
+}
+
+// The events that tell when a step, or a group of `n`, started (which 0) or
+// ended (1).
+static hd_status mark(hd_device *device, const hd_step *step, int n, int which,
+                      hd_diag *diag)
+{
+    if (device->run->mark == NULL || device->run->capturing)
+        return HD_OK;
+    for (int i = 0; i < n; i++)
+        HD_CUDA_TRY(device, diag, event_record,
+                    device->run->mark[2 * (step->index + i) + which],
+                    device->stream[step->stream + 1].stream);
+    return HD_OK;
+}
+
+// A step, or a group of `n`.
+static hd_status issue_step(hd_device *device, const hd_step *step, int n,
+                            hd_diag *diag)
+{
+    const int *first = &device->plan->first[step->index];
+
+    HD_TRY(mark(device, step, n, 0, diag));
+    HD_TRY(issue(device, first[0], first[n], diag));
+    return mark(device, step, n, 1, diag);
+}
+
+// Step by step, for those who want to know what belongs to which.
+static hd_status issue_steps(hd_device *device, hd_diag *diag)
+{
+    const hd_binding *binding = &device->binding;
+    hd_status status = HD_OK;
+    int n;
+
+    for (int64_t i = 0; i < binding->steps->nsteps && status == HD_OK; i += n) {
+        const hd_step *step = &binding->steps->step[i];
+
+        n = hd_steps_together(binding->steps, i);
+        hd_ranges_step(binding->ranges, step);
+        status = issue_step(device, step, n, diag);
+        hd_ranges_end(binding->ranges);
+    }
+    return status;
+}
+
+static hd_status issue_all(hd_device *device, hd_diag *diag)
+{
+    int64_t nsteps = device->binding.steps->nsteps;
+
+    if (device->run->mark == NULL && device->binding.ranges == NULL)
+        return issue(device, 0, device->plan->ncommands, diag);
+    HD_TRY(issue(device, 0, device->plan->first[0], diag));
+    HD_TRY(issue_steps(device, diag));
+    return issue(device, device->plan->first[nsteps], device->plan->ncommands,
+                 diag);
+}
+
+// --------------------------------------------------------------- graphs
+
+// Of memory that CUDA does not know the number stays 0.
+static void number_allocations(hd_device *device)
+{
+    for (int i = 0; i < device->narguments; i++) {
+        argument *argument = &device->run->argument[i];
+
+        if (device->cu.pointer_attribute(
+                &argument->allocation, HD_CU_POINTER_BUFFER_ID,
+                (hd_cu_ptr)(uintptr_t)argument->at) != HD_CU_SUCCESS)
+            argument->allocation = 0;
+    }
+}
+
+static graph *find_graph(hd_device *device)
+{
+    size_t bytes = (size_t)device->narguments * sizeof(*device->run->argument);
+
+    for (int i = 0; i < device->run->ngraphs; i++) {
+        if (memcmp(device->run->graph[i].argument, device->run->argument,
+                   bytes) == 0)
+            return &device->run->graph[i];
+    }
+    return NULL;
+}
+
+static void free_graph(hd_device *device, graph *graph)
+{
+    if (graph->exec != NULL)
+        device->cu.graph_exec_destroy(graph->exec);
+    free(graph->argument);
+    memset(graph, 0, sizeof(*graph));
+}
+
+// Room for one more; the oldest goes when there is none.
+static hd_status new_graph(hd_device *device, hd_diag *diag)
+{
+    size_t bytes = (size_t)device->narguments * sizeof(*device->run->argument);
+    graph *graph;
+
+    if (device->run->ngraphs == HD_CUDA_GRAPHS) {
+        free_graph(device, &device->run->graph[0]);
+        memmove(&device->run->graph[0], &device->run->graph[1],
+                sizeof(*device->run->graph) * (HD_CUDA_GRAPHS - 1));
+        memset(&device->run->graph[--device->run->ngraphs], 0, sizeof(*graph));
+    }
+    graph = &device->run->graph[device->run->ngraphs];
+    graph->argument = malloc(bytes + 1);
+    if (graph->argument == NULL)
+        return hd_fail(diag, HD_NO_MEMORY, "no memory for a graph");
+    memcpy(graph->argument, device->run->argument, bytes);
+    device->run->ngraphs++;
+    device->run->replay = graph;
+    device->run->capturing = true;
+    device->stream[0].stream = device->run->capture;
+    HD_CUDA_TRY(device, diag, capture_begin, device->run->capture,
+                HD_CU_CAPTURE_RELAXED);
+    return HD_OK;
+}
+
+static hd_status end_capture(hd_device *device, hd_diag *diag)
+{
+    hd_cu_graph graph = NULL;
+    hd_cu_result result;
+
+    device->run->capturing = false;
+    HD_CUDA_TRY(device, diag, capture_end, device->run->capture, &graph);
+    result = device->cu.graph_instantiate(&device->run->replay->exec, graph, 0);
+    device->cu.graph_destroy(graph);
+    if (result != HD_CU_SUCCESS)
+        return hd_cuda_error(device, result, diag, "graph_instantiate");
+    return HD_OK;
+}
+
+// ----------------------------------------------------------------- runs
+
+static hd_status take_arguments(hd_device *device, void *const *arguments,
+                                hd_diag *diag)
+{
+    for (int i = 0; i < device->nbuffers; i++) {
+        const hd_root *buffer = &device->buffer[i];
+        void *at = buffer->argument >= 0 ? arguments[buffer->argument] : NULL;
+
+        if (buffer->argument < 0)
+            continue;
+        device->run->argument[buffer->argument].at = at;
+        device->run->takes_events |= buffer->buffer->type.dtype == HD_EVENT;
+        if (buffer->buffer->type.dtype == HD_EVENT)
+            continue;
+        if ((uintptr_t)at % ARGUMENT_ALIGNMENT != 0)
+            return hd_fail(diag, HD_ARGUMENT,
+                           "argument %%%s is at %p, which is no multiple of %d",
+                           buffer->buffer->name, at, ARGUMENT_ALIGNMENT);
+        device->base[device->nbuffers + buffer->argument] =
+            (hd_cu_ptr)(uintptr_t)at;
+        if (!buffer->shared)
+            device->base[i] = (hd_cu_ptr)(uintptr_t)at;
+    }
+    return HD_OK;
+}
+
+// Waits for the run that had its place, and for those before it.
+static hd_status begin(hd_device *device, void *stream, hd_diag *diag)
+{
+    const times *run = times_of(device, device->run->n + 1);
+
+    if (device->run->n >= HD_CUDA_RUNS)
+        HD_TRY(hd_cuda_await(device, run->end, diag));
+    HD_TRY(hd_cuda_report(device, diag));
+    // Runs follow each other also where the caller's streams do not.
+    if (device->run->n > 0 && stream != device->run->caller)
+        HD_CUDA_TRY(device, diag, stream_wait_event, stream,
+                    times_of(device, device->run->n)->end, 0);
+    device->run->n++;
+    device->run->caller = stream;
+    device->stream[0].stream = stream;
+    HD_CUDA_TRY(device, diag, event_record, run->start, stream);
+    atomic_store_explicit(&device->run->entered_on, stream,
+                          memory_order_relaxed);
+    atomic_store_explicit(&device->run->entered, device->run->n,
+                          memory_order_release);
+    return HD_OK;
+}
+
+// What the caller records cannot be waited for inside a graph: the caller's
+// stream does, ahead of it, and likewise records for the caller behind it.
+static hd_status touch_events(hd_device *device, hd_cuda_kind kind,
+                              hd_diag *diag)
+{
+    for (int i = 0; i < device->plan->ncommands; i++) {
+        if (device->plan->command[i].kind == kind)
+            HD_TRY(touch_event(device, &device->plan->command[i],
+                               device->run->caller, diag));
+    }
+    return HD_OK;
+}
+
+static hd_status launch_graph(hd_device *device, hd_diag *diag)
+{
+    if (device->run->takes_events)
+        HD_TRY(touch_events(device, HD_CUDA_WAIT_ARGUMENT, diag));
+    HD_CUDA_TRY(device, diag, graph_launch, device->run->replay->exec,
+                device->run->caller);
+    if (device->run->takes_events)
+        HD_TRY(touch_events(device, HD_CUDA_RECORD_ARGUMENT, diag));
+    return HD_OK;
+}
+
+static hd_status run_graph(hd_device *device, hd_diag *diag)
+{
+    number_allocations(device);
+    device->run->replay = find_graph(device);
+    if (device->run->replay == NULL) {
+        HD_TRY(new_graph(device, diag));
+        HD_TRY(issue_all(device, diag));
+        HD_TRY(end_capture(device, diag));
+    }
+    return launch_graph(device, diag);
+}
+
+static hd_status run(hd_device *device, void *stream, hd_diag *diag)
+{
+    HD_TRY(begin(device, stream, diag));
+    HD_TRY(device->binding.graph ? run_graph(device, diag)
+                                 : issue_all(device, diag));
+    HD_CUDA_TRY(device, diag, event_record,
+                times_of(device, device->run->n)->end, stream);
+    atomic_store_explicit(&device->run->begun, device->run->n,
+                          memory_order_release);
+    return HD_OK;
+}
+
+// A run that fails half way leaves peers waiting for the rest of it, and a
+// capture open in which nothing else may be done.
+static void abandon(hd_device *device, hd_status status)
+{
+    char text[HD_GROUP_TEXT] = "";
+    hd_cu_graph graph = NULL;
+
+    if (device->run->capturing) {
+        device->run->capturing = false;
+        device->cu.capture_end(device->run->capture, &graph);
+        if (graph != NULL)
+            device->cu.graph_destroy(graph);
+    }
+    // hd_cuda_fail looks again, under the lock.
+    if (hd_cuda_has_failed(device))
+        return;
+    snprintf(text, sizeof(text), "rank %d could not issue its run",
+             device->rank);
+    hd_cuda_fail(device, status, text, "");
+}
+
+hd_status hd_cuda_run(hd_device *device, void *stream, void *const *arguments,
+                      hd_diag *diag)
+{
+    hd_status status;
+
+    HD_TRY(take_arguments(device, arguments, diag));
+    HD_CUDA_TRY(device, diag, context_push, device->context);
+    status = run(device, stream, diag);
+    if (status != HD_OK)
+        abandon(device, status);
+    device->cu.context_pop(&(hd_cu_context){0});
+    return status;
+}
+
+// ---------------------------------------------------------------- finish
+
+static double now(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+// The device's clock is read off events; the host saw the last one end just
+// now.
+static hd_status read_times(hd_device *device, hd_diag *diag)
+{
+    const times *run = times_of(device, device->run->n);
+    double seen = now();
+    float ms = 0;
+
+    HD_CUDA_TRY(device, diag, event_elapsed, &ms, run->start, run->end);
+    device->run->seconds = (double)ms * 1e-3;
+    for (int64_t i = 0;
+         i < 2 * device->binding.steps->nsteps && device->run->mark != NULL;
+         i++) {
+        HD_CUDA_TRY(device, diag, event_elapsed, &ms, run->start,
+                    device->run->mark[i]);
+        device->binding.times[i] =
+            seen - device->run->seconds + (double)ms * 1e-3;
+    }
+    return HD_OK;
+}
+
+static hd_status finish(hd_device *device, hd_diag *diag)
+{
+    if (device->run->n == 0)
+        return hd_cuda_report(device, diag);
+    HD_TRY(hd_cuda_await(device, times_of(device, device->run->n)->end, diag));
+    HD_TRY(hd_cuda_transports_check(device, diag));
+    return read_times(device, diag);
+}
+
+hd_status hd_cuda_finish(hd_device *device, hd_diag *diag)
+{
+    hd_status status;
+
+    HD_CUDA_TRY(device, diag, context_push, device->context);
+    status = finish(device, diag);
+    device->cu.context_pop(&(hd_cu_context){0});
+    return status;
+}
+
+// ------------------------------------------------------ for the watcher
+
+// Pairs with the releases in begin and run.
+static uint64_t load_count(const _Atomic uint64_t *count)
+{
+    return atomic_load_explicit(count, memory_order_acquire);
+}
+
+uint64_t hd_cuda_runs_begun(const hd_device *device)
+{
+    return load_count(&device->run->begun);
+}
+
+// Of a run that is issued in part, the end is not to be seen on the caller's
+// stream yet.
+bool hd_cuda_runs_rest(hd_device *device)
+{
+    uint64_t entered = load_count(&device->run->entered);
+    uint64_t begun = load_count(&device->run->begun);
+
+    // Stored ahead of `entered`, which was acquired.
+    if (entered > begun &&
+        device->cu.stream_query(atomic_load_explicit(
+            &device->run->entered_on, memory_order_relaxed)) == HD_CU_NOT_READY)
+        return false;
+    return begun == 0 || device->cu.event_query(times_of(device, begun)->end) !=
+                             HD_CU_NOT_READY;
+}
+
+// The host may wait in the middle of the last one, whose end is not recorded
+// then.
+uint64_t hd_cuda_run_in_flight(hd_device *device)
+{
+    uint64_t entered = load_count(&device->run->entered);
+    uint64_t begun = load_count(&device->run->begun);
+    uint64_t n = begun > HD_CUDA_RUNS ? begun - HD_CUDA_RUNS + 1 : 1;
+
+    for (; n <= entered; n++) {
+        const times *run = times_of(device, n);
+
+        if (n <= begun && device->cu.event_query(run->end) != HD_CU_NOT_READY)
+            continue;
+        return device->cu.event_query(run->start) == HD_CU_NOT_READY ? 0 : n;
+    }
+    return 0;
+}
+
+// ----------------------------------------------------- opening, closing
+
+static hd_status open_marks(hd_device *device, hd_diag *diag)
+{
+    int64_t n = 2 * device->binding.steps->nsteps;
+
+    if (device->binding.times == NULL)
+        return HD_OK;
+    if (device->binding.graph)
+        return hd_fail(diag, HD_UNSUPPORTED,
+                       "the steps of a CUDA graph have no times of their own: "
+                       "ask for times, or for a graph");
+    device->run->mark = calloc((size_t)n + 1, sizeof(*device->run->mark));
+    if (device->run->mark == NULL)
+        return hd_fail(diag, HD_NO_MEMORY, "no memory for the steps' times");
+    for (int64_t i = 0; i < n; i++)
+        HD_CUDA_TRY(device, diag, event_create, &device->run->mark[i],
+                    HD_CU_EVENT_DEFAULT);
+    return HD_OK;
+}
+
+hd_status hd_cuda_runs_open(hd_device *device, hd_diag *diag)
+{
+    hd_cuda_runs *runs = device->run = calloc(1, sizeof(*runs));
+
+    if (runs != NULL)
+        runs->argument =
+            calloc((size_t)device->narguments + 1, sizeof(*runs->argument));
+    if (runs == NULL || runs->argument == NULL)
+        return hd_fail(diag, HD_NO_MEMORY, "no memory for runs");
+    runs->random = device->binding.seed + (uint64_t)device->rank;
+    if (device->binding.graph)
+        HD_CUDA_TRY(device, diag, stream_create, &runs->capture,
+                    HD_CU_STREAM_NON_BLOCKING, 0);
+    for (int i = 0; i < HD_CUDA_RUNS; i++) {
+        HD_CUDA_TRY(device, diag, event_create, &runs->times[i].start,
+                    HD_CU_EVENT_DEFAULT);
+        HD_CUDA_TRY(device, diag, event_create, &runs->times[i].end,
+                    HD_CU_EVENT_DEFAULT);
+    }
+    return open_marks(device, diag);
+}
+
+static void destroy_event(const hd_device *device, hd_cu_event event)
+{
+    if (event != NULL)
+        device->cu.event_destroy(event);
+}
+
+void hd_cuda_runs_close(hd_device *device)
+{
+    hd_cuda_runs *runs = device->run;
+    int64_t nmarks = 2 * device->binding.steps->nsteps;
+
+    if (runs == NULL)
+        return;
+    for (int i = 0; i < runs->ngraphs; i++)
+        free_graph(device, &runs->graph[i]);
+    for (int64_t i = 0; runs->mark != NULL && i < nmarks; i++)
+        destroy_event(device, runs->mark[i]);
+    for (int i = 0; i < HD_CUDA_RUNS; i++) {
+        destroy_event(device, runs->times[i].start);
+        destroy_event(device, runs->times[i].end);
+    }
+    if (runs->capture != NULL)
+        device->cu.stream_destroy(runs->capture);
+    free(runs->mark);
+    free(runs->argument);
+    free(runs);
+}
+
+void hd_cuda_run_stats(const hd_device *device, hd_stats *stats)
+{
+    if (device->run == NULL || device->run->n == 0)
+        return;
+    stats->bytes_sent = device->plan->sending;
+    stats->seconds = device->run->seconds;
+}

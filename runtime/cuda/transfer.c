@@ -1,0 +1,549 @@
+// What crosses ranks becomes words in the windows: in the order ready, copy,
+// done, so that in a group every "ready" is said before anything waits.
+//
+//   offers   write the peer's "ready" ......................... wait for "done"
+//   puts                        wait for "ready", copy, write the peer's "done"
+//
+// A rank may say "ready" for what it receives as soon as the run begins where
+// none of its earlier steps touches that memory: then no put waits for the
+// receiver to come to its recv.
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/diag.h"
+#include "runtime/cuda/party.h"
+
+#define EARLY_STEPS 4096 // of a program that is searched for early "ready"s
+// A kernel takes for each of them a place and a word, and for all of them the
+// own place, where to read, what to write into the words and a counter.
+#define PUSH_PEERS ((HD_KERNEL_POINTERS - 4) / 2)
+
+// --------------------------------------------------------------- words
+
+// Outside of graphs every value becomes the run's number.
+static hd_status add_word(hd_words *words, int operation, hd_cu_ptr address,
+                          uint32_t value)
+{
+    hd_device *device = words->device;
+    hd_cuda_command *last =
+        device->plan->ncommands > words->after
+            ? &device->plan->command[device->plan->ncommands - 1]
+            : NULL;
+
+    if (last == NULL || last->kind != HD_CUDA_WORDS ||
+        last->n == HD_CUDA_BATCH || last->stream != words->stream) {
+        last = hd_cuda_add(device, HD_CUDA_WORDS, words->stream, words->step);
+        if (last == NULL)
+            return hd_cuda_no_room(device, words->diag);
+        last->first = device->plan->nwords;
+    }
+    if (!hd_cuda_grow((void **)&device->plan->word, device->plan->nwords,
+                      &device->plan->word_room, sizeof(*device->plan->word)))
+        return hd_cuda_no_room(device, words->diag);
+    memset(&device->plan->word[device->plan->nwords], 0,
+           sizeof(*device->plan->word));
+    device->plan->word[device->plan->nwords].word.operation = operation;
+    device->plan->word[device->plan->nwords].word.address = address;
+    device->plan->word[device->plan->nwords].word.value = value;
+    device->plan->word[device->plan->nwords].word.flags =
+        operation == HD_CU_OP_WAIT_32 ? HD_CU_WAIT_GEQ : HD_CU_WRITE_DEFAULT;
+    device->plan->nwords++;
+    last->n++;
+    return HD_OK;
+}
+
+static uint64_t word_at(uint64_t slots, const hd_cuda_peer *peer,
+                        const hd_meeting *meeting, int which)
+{
+    return slots + hd_pair_slot(&peer->pair, meeting) * sizeof(hd_cuda_slot) +
+           (uint64_t)which * sizeof(uint32_t);
+}
+
+static hd_cu_ptr their_word(const hd_words *words, const hd_meeting *meeting,
+                            int which)
+{
+    const hd_cuda_peer *peer = &words->device->peers->peer[meeting->peer];
+
+    return peer->window + word_at(peer->theirs, peer, meeting, which);
+}
+
+hd_status hd_cuda_say(hd_words *words, const hd_meeting *meeting, int which)
+{
+    return add_word(words, HD_CU_OP_WRITE_32, their_word(words, meeting, which),
+                    1);
+}
+
+static hd_status add_wait(hd_words *words, const hd_cuda_wait *wait)
+{
+    hd_device *device = words->device;
+
+    if (!hd_cuda_grow((void **)&device->plan->wait, device->plan->nwaits,
+                      &device->plan->wait_room, sizeof(*device->plan->wait)))
+        return hd_cuda_no_room(device, words->diag);
+    device->plan->wait[device->plan->nwaits++] = *wait;
+    return HD_OK;
+}
+
+// In a graph the stream counts what it has seen, and begins anew at its first
+// wait of a run: until then it stands as it was left, at the end. It counts a
+// word before it clears it, so that whoever finds a word cleared, and only then
+// looks at the count, finds it counted.
+hd_status hd_cuda_hear(hd_words *words, const hd_meeting *meeting, int which)
+{
+    hd_device *device = words->device;
+    const hd_cuda_peer *peer = &device->peers->peer[meeting->peer];
+    hd_cuda_stream *stream = &device->stream[words->stream];
+    hd_cuda_wait wait = {.step = words->step,
+                         .n = 1,
+                         .peer = meeting->peer,
+                         .stream = words->stream,
+                         .before = stream->heard++,
+                         .offset = word_at(peer->mine, peer, meeting, which)};
+    hd_cu_ptr word = device->peers->window + wait.offset;
+    hd_cu_ptr mark = device->peers->window + device->peers->marks +
+                     (size_t)words->stream * sizeof(uint32_t);
+
+    HD_TRY(add_wait(words, &wait));
+    if (!device->binding.graph)
+        return add_word(words, HD_CU_OP_WAIT_32, word, 1);
+    if (wait.before == 0)
+        HD_TRY(add_word(words, HD_CU_OP_WRITE_32, mark, 0));
+    HD_TRY(add_word(words, HD_CU_OP_WAIT_32, word, 1));
+    HD_TRY(add_word(words, HD_CU_OP_WRITE_32, mark, wait.before + 1));
+    return add_word(words, HD_CU_OP_WRITE_32, word, 0);
+}
+
+bool hd_cuda_waits_for(const hd_device *device, const hd_cuda_wait *wait,
+                       int rank)
+{
+    const hd_module *module = device->binding.module;
+
+    if (wait->peer >= 0 || rank == device->rank)
+        return wait->peer == rank;
+    for (int i = 0; i < wait->n; i++) {
+        const hd_step *step = &wait->step[i];
+        int axis = step->op->axis;
+        bool pair =
+            step->op->code == HD_OP_SEND || step->op->code == HD_OP_RECV;
+
+        if (hd_cuda_transport_of(device, step)->windows)
+            continue;
+        if (pair ? step->peer == rank
+                 : hd_mesh_peer(module, device->rank, axis,
+                                hd_mesh_coord(module, rank, axis)) == rank)
+            return true;
+    }
+    return false;
+}
+
+// NCCL's kernels tell nothing, so the stream writes a word behind each call.
+hd_status hd_cuda_mark_nccl(hd_device *device, const hd_step *steps, int n,
+                            int stream, hd_diag *diag)
+{
+    hd_words words = {device, steps, stream, device->plan->ncommands, diag};
+    hd_cuda_wait wait = {
+        .step = steps, .n = n, .peer = -1, .stream = stream, .offset = 0};
+    bool alone = true;
+
+    for (int i = 0; i < device->size; i++)
+        alone &= !hd_cuda_waits_for(device, &wait, i);
+    if (alone)
+        return HD_OK;
+    if (!device->binding.graph)
+        wait.offset = device->peers->marks +
+                      (size_t)device->plan->nmarked++ * sizeof(uint32_t);
+    HD_TRY(add_wait(&words, &wait));
+    return device->binding.graph
+               ? HD_OK
+               : add_word(&words, HD_CU_OP_WRITE_32,
+                          device->peers->window + wait.offset, 1);
+}
+
+// ----------------------------------------------------------- transfers
+
+static hd_status note_meeting(hd_device *device, const hd_step *step,
+                              const hd_meeting *meeting, hd_diag *diag,
+                              void *context)
+{
+    const hd_cuda_slot *theirs = hd_cuda_slot_of(device, meeting);
+    hd_party *party = context;
+
+    HD_TRY(hd_meeting_compare(device->rank, step, meeting, &theirs->offer,
+                              device->peers->peer[meeting->peer].bytes, diag));
+    if (!hd_cuda_grow((void **)&party->met, party->n, &party->room,
+                      sizeof(*party->met)))
+        return hd_cuda_no_room(device, diag);
+    party->met[party->n++] = (hd_met){step, *meeting};
+    return HD_OK;
+}
+
+// Bytes that this rank's memory sends, whoever moves them.
+static void count_bytes(hd_device *device, const hd_party *party)
+{
+    for (int i = 0; i < party->n; i++) {
+        const hd_met *met = &party->met[i];
+        bool read = met->step->op->noutputs == 0 || hd_step_reduces(met->step);
+
+        if (met->meeting.side == HD_SIDE_PUT)
+            device->plan->sending += met->meeting.bytes;
+        else if (met->meeting.side == HD_SIDE_OFFER && read)
+            device->plan->sending += hd_cuda_reads(device, met);
+    }
+}
+
+const hd_cuda_slot *hd_cuda_slot_of(const hd_device *device,
+                                    const hd_meeting *meeting)
+{
+    const hd_cuda_peer *peer = &device->peers->peer[meeting->peer];
+
+    return &peer->slot[hd_pair_slot(&peer->pair, meeting)];
+}
+
+hd_cuda_at hd_cuda_remote(const hd_device *device, const hd_meeting *meeting)
+{
+    return (hd_cuda_at){-1, device->peers->peer[meeting->peer].window +
+                                hd_cuda_slot_of(device, meeting)->offer.offset};
+}
+
+static bool is_pushed(const hd_words *words)
+{
+    return hd_cuda_transport_of(words->device, words->step)->kernels;
+}
+
+// What a kernel on few SMs copies, and the words that it writes thereafter.
+typedef struct push {
+    hd_cuda_at from;
+    uint64_t bytes;
+    hd_cuda_at to[HD_KERNEL_POINTERS];
+    hd_cu_ptr word[HD_KERNEL_POINTERS];
+    int copies, words;
+} push;
+
+static hd_status add_push(hd_words *words, const push *p)
+{
+    hd_cuda_at at[HD_KERNEL_POINTERS];
+    int n = 0;
+    hd_text text = {0};
+    hd_kernel_grid grid = {0};
+
+    if (p->bytes == 0) {
+        for (int i = 0; i < p->words; i++)
+            HD_TRY(add_word(words, HD_CU_OP_WRITE_32, p->word[i], 1));
+        return HD_OK;
+    }
+    HD_TRY(hd_emit_spread(p->copies, p->words, (int64_t)p->bytes, words->diag,
+                          &text, &grid));
+    for (int i = 0; i < p->copies; i++)
+        at[n++] = p->to[i];
+    at[n++] = p->from;
+    for (int i = 0; i < p->words; i++)
+        at[n++] = (hd_cuda_at){-1, p->word[i]};
+    at[n++] = (hd_cuda_at){HD_CUDA_WORD_VALUE, 0};
+    // Kernels of one stream follow each other: one counter does for all.
+    at[n++] = hd_cuda_need(words->device, words->stream, HD_CUDA_COUNTER,
+                           sizeof(uint32_t));
+    return hd_cuda_add_kernel(words->device, words->stream, words->step, &text,
+                              grid, at, n, words->diag);
+}
+
+// Where one piece goes to all peers, one kernel feeds all links at once, and
+// the own result too.
+static bool spreads(const hd_device *device, const hd_step *step)
+{
+    return (step->op->code == HD_OP_ALL_GATHER ||
+            step->op->code == HD_OP_BROADCAST) &&
+           hd_cuda_transport_of(device, step)->kernels;
+}
+
+static bool has_peers(const hd_device *device, const hd_step *step)
+{
+    return step->op->axis >= 0 &&
+           device->binding.module->axis[step->op->axis].size > 1;
+}
+
+// All puts of the step, which begin at meeting `first`.
+static hd_status spread(hd_words *words, const hd_party *party, int first)
+{
+    const hd_meeting *piece = &party->met[first].meeting;
+    push p = {.from = hd_cuda_at_place(piece->place), .bytes = piece->bytes};
+    hd_piece own, from;
+
+    for (int i = first; i < party->n && party->met[i].step == words->step;
+         i++) {
+        const hd_meeting *meeting = &party->met[i].meeting;
+
+        if (meeting->side != HD_SIDE_PUT)
+            continue;
+        if (p.words == PUSH_PEERS)
+            return hd_fail(words->diag, HD_UNSUPPORTED,
+                           "a kernel that puts to more than %d ranks",
+                           PUSH_PEERS);
+        HD_TRY(hd_cuda_hear(words, meeting, HD_CUDA_READY));
+        p.to[p.copies++] = hd_cuda_remote(words->device, meeting);
+        p.word[p.words++] = their_word(words, meeting, HD_CUDA_DONE);
+    }
+    if (hd_meet_own(&words->device->binding, words->step, &own, &from))
+        p.to[p.copies++] = hd_cuda_at_place(own.place);
+    return add_push(words, &p);
+}
+
+static hd_status move(hd_words *words, const hd_meeting *meeting)
+{
+    hd_cuda_at here = hd_cuda_at_place(meeting->place);
+    hd_cuda_at there = hd_cuda_remote(words->device, meeting);
+    bool put = meeting->side == HD_SIDE_PUT;
+    hd_cuda_at to = put ? there : here, from = put ? here : there;
+
+    HD_TRY(hd_cuda_hear(words, meeting, HD_CUDA_READY));
+    if (is_pushed(words)) {
+        push p = {.from = from,
+                  .bytes = meeting->bytes,
+                  .to = {to},
+                  .word = {their_word(words, meeting, HD_CUDA_DONE)},
+                  .copies = 1,
+                  .words = 1};
+
+        return add_push(words, &p);
+    }
+    HD_TRY(hd_cuda_add_copy(words->device, words->stream, words->step, to, from,
+                            meeting->bytes, words->diag));
+    return hd_cuda_say(words, meeting, HD_CUDA_DONE);
+}
+
+static hd_status plan_moves(hd_words *words, hd_party *party)
+{
+    const hd_step *reduced = NULL, *spread_out = NULL;
+
+    for (int i = 0; i < party->n; i++) {
+        const hd_meeting *meeting = &party->met[i].meeting;
+
+        words->step = party->met[i].step;
+        if (meeting->side == HD_SIDE_PUT &&
+            spreads(words->device, words->step)) {
+            if (spread_out != words->step)
+                HD_TRY(spread(words, party, i));
+            spread_out = words->step;
+        } else if (meeting->side == HD_SIDE_PUT ||
+                   meeting->side == HD_SIDE_PULL) {
+            HD_TRY(move(words, meeting));
+        }
+        if (meeting->side == HD_SIDE_READ && reduced != words->step) {
+            reduced = words->step;
+            HD_TRY(hd_cuda_reduce(words, party, i));
+        }
+    }
+    return HD_OK;
+}
+
+hd_status hd_cuda_land(hd_words *words, hd_party *party, hd_cuda_at to,
+                       hd_cuda_at from, uint64_t bytes)
+{
+    if (!hd_cuda_grow((void **)&party->landing, party->nlandings,
+                      &party->landing_room, sizeof(*party->landing)))
+        return hd_cuda_no_room(words->device, words->diag);
+    party->landing[party->nlandings++] =
+        (hd_landing){words->step, to, from, bytes};
+    return HD_OK;
+}
+
+static hd_status land(hd_device *device, int stream, const hd_party *party,
+                      hd_diag *diag)
+{
+    for (int i = 0; i < party->nlandings; i++)
+        HD_TRY(hd_cuda_add_copy(device, stream, party->landing[i].step,
+                                party->landing[i].to, party->landing[i].from,
+                                party->landing[i].bytes, diag));
+    return HD_OK;
+}
+
+hd_status hd_cuda_say_all(hd_words *words, const hd_party *party, hd_side side,
+                          int which)
+{
+    for (int i = 0; i < party->n; i++) {
+        words->step = party->met[i].step;
+        if (party->met[i].meeting.side == side)
+            HD_TRY(hd_cuda_say(words, &party->met[i].meeting, which));
+    }
+    return HD_OK;
+}
+
+// What was not said when the run began.
+static hd_status say_ready(hd_words *words, const hd_party *party)
+{
+    for (int i = 0; i < party->n; i++) {
+        words->step = party->met[i].step;
+        if (party->met[i].meeting.side == HD_SIDE_OFFER &&
+            !words->device->plan->early[words->step->index])
+            HD_TRY(hd_cuda_say(words, &party->met[i].meeting, HD_CUDA_READY));
+    }
+    return HD_OK;
+}
+
+static hd_status hear_all(hd_words *words, const hd_party *party)
+{
+    for (int i = 0; i < party->n; i++) {
+        words->step = party->met[i].step;
+        if (party->met[i].meeting.side == HD_SIDE_OFFER)
+            HD_TRY(hd_cuda_hear(words, &party->met[i].meeting, HD_CUDA_DONE));
+    }
+    return HD_OK;
+}
+
+// Those of `n` steps that are deferred, or those that are not.
+static hd_status meet(hd_device *device, const hd_step *steps, int n,
+                      bool deferred, hd_diag *diag, hd_party *party)
+{
+    for (int i = 0; i < n; i++) {
+        if (hd_step_defers(&steps[i]) == deferred &&
+            hd_cuda_transport_of(device, &steps[i])->windows)
+            HD_TRY(hd_meet(device, &device->binding, &steps[i], diag,
+                           note_meeting, party));
+    }
+    return HD_OK;
+}
+
+// ------------------------------------------------------- early "ready"
+
+// The stretch of its root that a view lies in, in bytes.
+typedef struct stretch {
+    const hd_buffer *root;
+    uint64_t low, high;
+} stretch;
+
+static stretch stretch_of(const hd_span *span)
+{
+    uint64_t size = hd_dtype_size(span->buffer->type.dtype);
+    stretch s = {span->buffer, (uint64_t)span->offset * size, 0};
+
+    for (int d = 0; d < span->ndims; d++)
+        s.high += (uint64_t)((span->extent[d] - 1) * span->stride[d]);
+    s.high = s.low + (s.high + 1) * size;
+    return s;
+}
+
+static bool touches(const hd_step *step, const stretch *s)
+{
+    for (int i = 0; i < step->nspans; i++) {
+        stretch other = stretch_of(&step->span[i]);
+
+        if (other.root == s->root && other.low < s->high && s->low < other.high)
+            return true;
+    }
+    return false;
+}
+
+// Whether what the step receives may be written from the start of the run on.
+static bool is_early(const hd_device *device, const hd_step *step)
+{
+    const hd_root *buffer = &device->buffer[step->span[0].buffer->id];
+    stretch s = stretch_of(&step->span[0]);
+
+    switch (step->op->code) {
+    case HD_OP_RECV:
+        if (hd_op_key(step->op, HD_KEY_GET) != NULL)
+            return false;
+        break;
+    case HD_OP_BROADCAST:
+        if (step->peer == device->rank)
+            return false;
+        break;
+    case HD_OP_ALL_GATHER:
+    case HD_OP_ALL_TO_ALL:
+        break;
+    default:
+        return false;
+    }
+    // What is staged in is written when the run begins.
+    if (buffer->argument >= 0 && buffer->buffer->role != HD_OUT)
+        return false;
+    for (int64_t i = 0; i < step->index; i++) {
+        if (touches(&device->binding.steps->step[i], &s))
+            return false;
+    }
+    return true;
+}
+
+void hd_cuda_find_early(hd_device *device)
+{
+    const hd_steps *steps = device->binding.steps;
+
+    for (int64_t i = 0; i < steps->nsteps && steps->nsteps <= EARLY_STEPS; i++)
+        device->plan->early[i] =
+            hd_op_is(steps->step[i].op, HD_UNIT_TRANSFER) &&
+            hd_cuda_transport_of(device, &steps->step[i])->windows &&
+            is_early(device, &steps->step[i]);
+}
+
+hd_status hd_cuda_say_early(hd_device *device, hd_diag *diag)
+{
+    const hd_steps *steps = device->binding.steps;
+    hd_words words = {device, NULL, 0, device->plan->ncommands, diag};
+    hd_party party = {0};
+    hd_status status = HD_OK;
+
+    for (int64_t i = 0; i < steps->nsteps && status == HD_OK; i++) {
+        if (device->plan->early[i])
+            status = hd_meet(device, &device->binding, &steps->step[i], diag,
+                             note_meeting, &party);
+    }
+    if (status == HD_OK)
+        status = hd_cuda_say_all(&words, &party, HD_SIDE_OFFER, HD_CUDA_READY);
+    free(party.met);
+    return status;
+}
+
+// What a collective does with this rank's own piece, where nothing else does
+// it. A reduction over one rank is a copy.
+static hd_status copy_own(hd_words *words, const hd_step *step)
+{
+    hd_device *device = words->device;
+    bool alone = !has_peers(device, step);
+    bool own = false;
+    hd_piece to, from;
+
+    if (alone && hd_step_reduces(step)) {
+        to = hd_piece_of(&step->span[0], -1);
+        from = hd_piece_of(&step->span[1], -1);
+        own = !hd_pieces_overlap(to, from);
+    } else if (alone || !spreads(device, step)) {
+        own = hd_meet_own(&device->binding, step, &to, &from);
+    }
+    if (!own)
+        return HD_OK;
+    return hd_cuda_add_copy(
+        device, words->stream, step, hd_cuda_at_place(to.place),
+        hd_cuda_at_place(from.place), to.bytes, words->diag);
+}
+
+static hd_status plan_party(hd_device *device, const hd_step *steps, int n,
+                            int stream, bool deferred, hd_party *party,
+                            hd_diag *diag)
+{
+    hd_words words = {device, steps, stream, device->plan->ncommands, diag};
+
+    HD_TRY(meet(device, steps, n, deferred, diag, party));
+    count_bytes(device, party);
+    HD_TRY(say_ready(&words, party));
+    for (int i = 0; i < n; i++) {
+        if (hd_step_defers(&steps[i]) == deferred &&
+            hd_cuda_transport_of(device, &steps[i])->windows)
+            HD_TRY(copy_own(&words, &steps[i]));
+    }
+    HD_TRY(plan_moves(&words, party));
+    HD_TRY(hd_cuda_say_all(&words, party, HD_SIDE_READ, HD_CUDA_DONE));
+    HD_TRY(hear_all(&words, party));
+    HD_TRY(hd_cuda_fetch_shares(&words, party));
+    return land(device, stream, party, diag);
+}
+
+hd_status hd_cuda_plan_party(hd_device *device, const hd_step *steps, int n,
+                             int stream, bool deferred, hd_diag *diag)
+{
+    hd_party party = {0};
+    hd_status status =
+        plan_party(device, steps, n, stream, deferred, &party, diag);
+
+    free(party.met);
+    free(party.landing);
+    return status;
+}

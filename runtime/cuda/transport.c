@@ -1,0 +1,90 @@
+// The table of transports, and what is done with all of them.
+#include "runtime/cuda/transport.h"
+
+#include "runtime/cuda/nccl.h"
+
+enum { NTRANSPORTS = HD_TRANSPORT_NCCL + 1 };
+
+const hd_cuda_transport hd_cuda_transports[NTRANSPORTS] = {
+    [HD_TRANSPORT_COPY] = {.windows = true,
+                           .defer = hd_cuda_plan_deferred,
+                           .plan = hd_cuda_plan_windows},
+    [HD_TRANSPORT_SM] = {.windows = true,
+                         .kernels = true,
+                         .defer = hd_cuda_plan_deferred,
+                         .plan = hd_cuda_plan_windows},
+    [HD_TRANSPORT_NCCL] = {.hosts = true,
+                           .open = hd_cuda_nccl_open,
+                           .plan = hd_cuda_nccl_plan,
+                           .check = hd_cuda_nccl_check,
+                           .abort = hd_cuda_nccl_abort,
+                           .close = hd_cuda_nccl_close},
+};
+
+hd_status hd_cuda_transports_open(hd_device *device, hd_diag *diag)
+{
+    for (int i = 0; i < NTRANSPORTS; i++) {
+        if (hd_cuda_transports[i].open != NULL &&
+            hd_binding_uses(&device->binding, (hd_transport)i))
+            HD_TRY(hd_cuda_transports[i].open(device, diag));
+    }
+    return HD_OK;
+}
+
+static bool is_apart(const hd_device *device, const hd_step *step)
+{
+    return hd_step_defers(step) &&
+           hd_cuda_transport_of(device, step)->defer != NULL;
+}
+
+// Sends that hold up nothing come first, so that they do not wait for the rest.
+hd_status hd_cuda_transports_plan(hd_device *device, const hd_step *steps,
+                                  int n, int *events, hd_diag *diag)
+{
+    const hd_cuda_transport *planned = NULL;
+
+    for (int i = 0; i < n; i++) {
+        if (is_apart(device, &steps[i]))
+            HD_TRY(hd_cuda_transport_of(device, &steps[i])
+                       ->defer(device, &steps[i], events, diag));
+    }
+    // From the last row on: a library's calls go ahead of waits for words.
+    for (int t = NTRANSPORTS - 1; t >= 0; t--) {
+        const hd_cuda_transport *row = &hd_cuda_transports[t];
+        bool found = false;
+
+        for (int i = 0; i < n; i++)
+            found |= hd_cuda_transport_of(device, &steps[i]) == row &&
+                     !is_apart(device, &steps[i]);
+        if (!found || (planned != NULL && planned->plan == row->plan))
+            continue;
+        HD_TRY(row->plan(device, steps, n, events, diag));
+        planned = row;
+    }
+    return HD_OK;
+}
+
+hd_status hd_cuda_transports_check(hd_device *device, hd_diag *diag)
+{
+    for (int i = 0; i < NTRANSPORTS; i++) {
+        if (hd_cuda_transports[i].check != NULL)
+            HD_TRY(hd_cuda_transports[i].check(device, diag));
+    }
+    return HD_OK;
+}
+
+void hd_cuda_transports_abort(hd_device *device)
+{
+    for (int i = 0; i < NTRANSPORTS; i++) {
+        if (hd_cuda_transports[i].abort != NULL)
+            hd_cuda_transports[i].abort(device);
+    }
+}
+
+void hd_cuda_transports_close(hd_device *device)
+{
+    for (int i = 0; i < NTRANSPORTS; i++) {
+        if (hd_cuda_transports[i].close != NULL)
+            hd_cuda_transports[i].close(device);
+    }
+}

@@ -1,0 +1,46 @@
+// How what crosses ranks travels: a row a transport. All else asks for a row's
+// properties, so that another transport is another row.
+#ifndef HD_RUNTIME_CUDA_TRANSPORT_H
+#define HD_RUNTIME_CUDA_TRANSPORT_H
+
+#include "runtime/cuda/plan.h"
+
+// A function that is NULL has nothing to do.
+typedef struct hd_cuda_transport {
+    bool windows; // through the peers' windows, told by words in them
+    bool kernels; // those that copy, in place of copy engines
+    bool hosts;   // also between hosts
+    // Collective, before the plan is made; refuses what the program has that
+    // cannot travel like this.
+    hd_status (*open)(hd_device *device, hd_diag *diag);
+    // A deferred send, apart from its group; NULL if it holds up its stream as
+    // others do.
+    hd_status (*defer)(hd_device *device, const hd_step *step, int *events,
+                       hd_diag *diag);
+    // Of `n` steps, a group, the others that go by it. Transports of one
+    // function are planned in one call.
+    hd_status (*plan)(hd_device *device, const hd_step *steps, int n,
+                      int *events, hd_diag *diag);
+    // Whether what has run went well.
+    hd_status (*check)(hd_device *device, hd_diag *diag);
+    // Ends what its kernels wait for; called by the thread that watches.
+    void (*abort)(hd_device *device);
+    void (*close)(hd_device *device);
+} hd_cuda_transport;
+
+extern const hd_cuda_transport hd_cuda_transports[HD_TRANSPORT_NCCL + 1];
+
+static inline const hd_cuda_transport *
+hd_cuda_transport_of(const hd_device *device, const hd_step *step)
+{
+    return &hd_cuda_transports[hd_transport_of(&device->binding, step)];
+}
+
+hd_status hd_cuda_transports_open(hd_device *device, hd_diag *diag);
+hd_status hd_cuda_transports_plan(hd_device *device, const hd_step *steps,
+                                  int n, int *events, hd_diag *diag);
+hd_status hd_cuda_transports_check(hd_device *device, hd_diag *diag);
+void hd_cuda_transports_abort(hd_device *device);
+void hd_cuda_transports_close(hd_device *device);
+
+#endif

@@ -1,0 +1,61 @@
+// Doorbells on futexes. The futex is never private, since a bell may lie in
+// memory that several processes map.
+#include "runtime/ranks/bell.h"
+
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+int64_t hd_clock(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+int64_t hd_clock_after(double seconds)
+{
+    if (!(seconds > 0)) // also no number at all: nothing waits for ever on it
+        return hd_clock();
+    if (seconds >= 1e9)
+        return INT64_MAX;
+    return hd_clock() + (int64_t)(seconds * 1e9);
+}
+
+bool hd_lock_until(pthread_mutex_t *mutex, int64_t deadline)
+{
+    while (pthread_mutex_trylock(mutex) != 0) {
+        if (hd_clock() >= deadline)
+            return false;
+        nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+    }
+    return true;
+}
+
+void hd_bell_wake(hd_bell *bell)
+{
+    atomic_fetch_add_explicit(&bell->rings, 1, memory_order_seq_cst);
+    syscall(SYS_futex, &bell->rings, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+}
+
+uint32_t hd_bell_arm(hd_bell *bell)
+{
+    atomic_fetch_add_explicit(&bell->sleepers, 1, memory_order_seq_cst);
+    return atomic_load_explicit(&bell->rings, memory_order_seq_cst);
+}
+
+void hd_bell_sleep(hd_bell *bell, uint32_t seen, int64_t ns)
+{
+    struct timespec limit = {.tv_sec = ns / 1000000000,
+                             .tv_nsec = ns % 1000000000};
+
+    if (ns > 0)
+        syscall(SYS_futex, &bell->rings, FUTEX_WAIT, seen, &limit, NULL, 0);
+}
+
+void hd_bell_disarm(hd_bell *bell)
+{
+    atomic_fetch_sub_explicit(&bell->sleepers, 1, memory_order_relaxed);
+}

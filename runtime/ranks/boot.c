@@ -1,0 +1,651 @@
+// How ranks that a launcher has started find each other. Rank 0 listens where
+// all of them look, the others call until they are heard, and what is gathered
+// goes to rank 0 and back: a star, which serves for the few hundred bytes that
+// a group needs before it has lines of its own.
+//
+//   rank r       hello ->          -> heard      once r is known
+//                                  -> complete   once all are
+//                data ->           -> data       each allgather
+//
+// Rank 0 sees who is missing and who is gone, and tells the others before it
+// gives up; they wait for that word a little beyond their own deadline.
+#include "runtime/ranks/boot.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <poll.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <time.h>
+
+#include "base/diag.h"
+#include "runtime/ranks/bell.h"
+
+// Callers that have not said who they are. One more sends the first away, so
+// that silent strangers keep nobody out.
+#define NCALLERS 64
+#define VERDICT_SECONDS 1.0
+
+struct hd_boot {
+    hd_place place;
+    double timeout;
+    hd_diag *diag; // borrowed, may be NULL
+    hd_oob oob;
+    uint64_t serial;        // allgathers so far
+    hd_wire *wire;          // owned: rank 0's by rank; else one, to rank 0
+    hd_wire *caller;        // owned, rank 0's while it listens
+    int next_caller;        // the one who gives way
+    struct pollfd *ask;     // owned: the ranks, the callers, the listener
+    int listener;           // owned; -1 while closed
+    hd_status failed;       // HD_OK as long as all goes well
+    char why[HD_WIRE_TEXT]; // what the others are told then
+};
+
+// Notes what went wrong, for whoever asks here and for the other ranks.
+static hd_status fail(hd_boot *boot, hd_status status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+static hd_status fail(hd_boot *boot, hd_status status, const char *format, ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(boot->why, sizeof(boot->why), format, args);
+    va_end(args);
+    boot->failed = status;
+    return hd_fail(boot->diag, status, "%s", boot->why);
+}
+
+static hd_status send_to(const hd_boot *boot, int fd, hd_wire_kind kind,
+                         const void *payload, size_t bytes, int64_t deadline)
+{
+    hd_wire_head head = {.kind = (uint32_t)kind,
+                         .rank = (uint32_t)boot->place.rank,
+                         .serial = boot->serial,
+                         .bytes = bytes};
+
+    return hd_wire_send(fd, head, payload, deadline);
+}
+
+static void send_failed(const hd_boot *boot, int fd, hd_status status,
+                        const char *text)
+{
+    hd_wire_words words;
+
+    memset(&words, 0, sizeof(words)); // the whole of it is sent
+    words.failed.status = (uint32_t)status;
+    snprintf(words.failed.text, sizeof(words.failed.text), "%s", text);
+    // Whoever cannot be told will see us hang up.
+    hd_status ignored = send_to(boot, fd, HD_WIRE_FAILED, &words, sizeof(words),
+                                hd_clock_after(0.1));
+    (void)ignored;
+}
+
+static void tell_everyone(const hd_boot *boot)
+{
+    int nwires = boot->place.rank == 0 ? boot->place.size : 1;
+
+    for (int i = 0; i < nwires; i++) {
+        if (boot->wire[i].fd >= 0)
+            send_failed(boot, boot->wire[i].fd, boot->failed, boot->why);
+    }
+}
+
+// The words of a rank that gave up become ours. A status from outside that is
+// none of ours stands for what it is about.
+static hd_status take_failure(hd_boot *boot, hd_wire *wire)
+{
+    char *text = wire->words.failed.text;
+    uint32_t status = wire->words.failed.status;
+
+    text[HD_WIRE_TEXT - 1] = '\0';
+    if (wire->head.bytes != sizeof(wire->words) || status == HD_OK ||
+        status > HD_TIMEOUT)
+        status = HD_PEER;
+    return fail(boot, (hd_status)status, "%s", text);
+}
+
+// What a frame that should have come, and did not come whole, means.
+static hd_status report_take(hd_boot *boot, hd_wire *wire, int peer,
+                             hd_status status)
+{
+    if (status == HD_ARGUMENT)
+        return fail(boot, HD_ARGUMENT,
+                    "rank %d passes %llu bytes to allgather %llu, and rank %d "
+                    "another number",
+                    peer, (unsigned long long)wire->head.bytes,
+                    (unsigned long long)boot->serial, boot->place.rank);
+    if (status == HD_PEER)
+        return fail(boot, HD_PEER,
+                    "rank %d died before the ranks were connected", peer);
+    return fail(boot, HD_PEER, "rank %d sends what heddle does not", peer);
+}
+
+// ----------------------------------------------------- rank 0 connects
+
+// HD_ARGUMENT, with words for it, of a rank that does not fit in; HD_INVALID of
+// whoever is no rank of this job.
+static hd_status judge_hello(const hd_boot *boot, const hd_wire *wire,
+                             char out[HD_WIRE_TEXT])
+{
+    const hd_wire_head *head = &wire->head;
+    int size = boot->place.size;
+
+    if (head->kind != HD_WIRE_HELLO || head->bytes != sizeof(wire->words) ||
+        wire->words.hello.job != boot->place.job)
+        return HD_INVALID;
+    if (wire->words.hello.size != (uint32_t)size) {
+        snprintf(out, HD_WIRE_TEXT,
+                 "rank %u was started as one of %u, and rank 0 as one of %d",
+                 head->rank, wire->words.hello.size, size);
+        return HD_ARGUMENT;
+    }
+    if (head->rank == 0 || head->rank >= (uint32_t)size) {
+        snprintf(out, HD_WIRE_TEXT, "a process calls rank 0 as rank %u of %d",
+                 head->rank, size);
+        return HD_ARGUMENT;
+    }
+    if (boot->wire[head->rank].fd >= 0) {
+        snprintf(out, HD_WIRE_TEXT, "there is a rank %u already", head->rank);
+        return HD_ARGUMENT;
+    }
+    return HD_OK;
+}
+
+// A caller has something to say. Strangers are hung up on, and ranks that do
+// not fit in told why first; neither is the end of the others.
+static void hear_caller(hd_boot *boot, hd_wire *caller)
+{
+    char why[HD_WIRE_TEXT];
+    hd_status status = hd_wire_take(caller, NULL, 0);
+    hd_wire *wire;
+
+    if (status == HD_TIMEOUT)
+        return;
+    if (status == HD_OK)
+        status = judge_hello(boot, caller, why);
+    if (status == HD_ARGUMENT)
+        send_failed(boot, caller->fd, status, why);
+    if (status == HD_OK)
+        status = send_to(boot, caller->fd, HD_WIRE_HEARD, NULL, 0,
+                         hd_clock_after(0.1));
+    if (status != HD_OK) {
+        hd_wire_close(caller);
+        return;
+    }
+    wire = &boot->wire[caller->head.rank];
+    *wire = (hd_wire){.fd = caller->fd};
+    caller->fd = -1;
+}
+
+// Rank 0 has a descriptor for every rank, and many limits are 1024.
+static hd_status report_full(hd_boot *boot)
+{
+    struct rlimit limit = {0};
+    int error = errno;
+
+    getrlimit(RLIMIT_NOFILE, &limit);
+    return fail(boot, HD_SYSTEM,
+                "rank 0 of %d cannot hear another rank: %s (ulimit -n is %llu)",
+                boot->place.size, strerror(error),
+                (unsigned long long)limit.rlim_cur);
+}
+
+// Sends a caller away that has not said who it is: a rank calls again. False if
+// there is none.
+static bool drop_caller(hd_boot *boot)
+{
+    for (int i = 0; i < NCALLERS; i++) {
+        hd_wire *caller = &boot->caller[boot->next_caller++ % NCALLERS];
+
+        if (caller->fd >= 0) {
+            hd_wire_close(caller);
+            return true;
+        }
+    }
+    return false;
+}
+
+static hd_status accept_caller(hd_boot *boot)
+{
+    hd_wire *caller = NULL;
+    int fd = hd_address_accept(&boot->place, boot->listener);
+
+    if (fd < 0 && (errno == EMFILE || errno == ENFILE))
+        return drop_caller(boot) ? HD_OK : report_full(boot);
+    if (fd < 0)
+        return HD_OK;
+    for (int i = 0; i < NCALLERS && caller == NULL; i++) {
+        if (boot->caller[i].fd < 0)
+            caller = &boot->caller[i];
+    }
+    if (caller == NULL) {
+        caller = &boot->caller[boot->next_caller++ % NCALLERS];
+        hd_wire_close(caller);
+    }
+    *caller = (hd_wire){.fd = fd};
+    return HD_OK;
+}
+
+static int count_missing(const hd_boot *boot)
+{
+    int missing = 0;
+
+    for (int i = 1; i < boot->place.size; i++)
+        missing += boot->wire[i].fd < 0;
+    return missing;
+}
+
+// "1, 4, 5" of the ranks that `is_missing` says are.
+static void list_missing(const hd_boot *boot, const bool *here, char *out,
+                         size_t room)
+{
+    size_t length = 0;
+
+    out[0] = '\0';
+    for (int i = 1; i < boot->place.size && length + 16 < room; i++) {
+        if (here != NULL ? !here[i] : boot->wire[i].fd < 0)
+            length += (size_t)snprintf(out + length, room - length, "%s%d",
+                                       length > 0 ? ", " : "", i);
+    }
+}
+
+static void poll_until(struct pollfd *ask, nfds_t n, int64_t deadline)
+{
+    int64_t left = (deadline - hd_clock()) / 1000000 + 1;
+
+    if (poll(ask, n, left < 0 ? 0 : left > 1000 ? 1000 : (int)left) >= 0)
+        return;
+    for (nfds_t i = 0; i < n; i++)
+        ask[i].revents = 0;
+}
+
+// A rank that is in says nothing before all are, unless it gives up or dies.
+static hd_status watch_rank(hd_boot *boot, int peer)
+{
+    hd_wire *wire = &boot->wire[peer];
+    hd_status status = hd_wire_take(wire, NULL, 0);
+
+    if (status == HD_TIMEOUT)
+        return HD_OK;
+    if (status == HD_OK && wire->head.kind == HD_WIRE_FAILED)
+        return take_failure(boot, wire);
+    return report_take(boot, wire, peer, status == HD_OK ? HD_INVALID : status);
+}
+
+static void ask_for(struct pollfd *ask, nfds_t *n, int fd)
+{
+    if (fd >= 0)
+        ask[(*n)++] = (struct pollfd){.fd = fd, .events = POLLIN};
+}
+
+// Ranks, then callers, then the listener; those that are not open are left out,
+// since poll refuses more than the process may have open.
+static hd_status serve_callers(hd_boot *boot, int64_t deadline)
+{
+    struct pollfd *ask = boot->ask;
+    int size = boot->place.size;
+    nfds_t n = 0;
+
+    for (int i = 0; i < size; i++)
+        ask_for(ask, &n, boot->wire[i].fd);
+    for (int i = 0; i < NCALLERS; i++)
+        ask_for(ask, &n, boot->caller[i].fd);
+    ask_for(ask, &n, boot->listener);
+    poll_until(ask, n, deadline);
+    n = 0;
+    for (int i = 0; i < size; i++) {
+        if (boot->wire[i].fd >= 0 && ask[n++].revents != 0)
+            HD_TRY(watch_rank(boot, i));
+    }
+    // Who is heard becomes a rank, and those have been seen to.
+    for (int i = 0; i < NCALLERS; i++) {
+        if (boot->caller[i].fd >= 0 && ask[n++].revents != 0)
+            hear_caller(boot, &boot->caller[i]);
+    }
+    return ask[n].revents != 0 ? accept_caller(boot) : HD_OK;
+}
+
+static hd_status gather_ranks(hd_boot *boot)
+{
+    int64_t deadline = hd_clock_after(boot->timeout);
+    char missing[256];
+
+    HD_TRY(
+        hd_address_listen(&boot->place, deadline, boot->diag, &boot->listener));
+    while (count_missing(boot) > 0) {
+        if (hd_clock() >= deadline) {
+            list_missing(boot, NULL, missing, sizeof(missing));
+            return fail(boot, HD_TIMEOUT,
+                        "rank%s %s of %d did not come to rank 0 at %s within "
+                        "%g s",
+                        count_missing(boot) > 1 ? "s" : "", missing,
+                        boot->place.size, hd_address_text(&boot->place),
+                        boot->timeout);
+        }
+        HD_TRY(serve_callers(boot, deadline));
+    }
+    for (int i = 1; i < boot->place.size; i++) {
+        hd_status status = send_to(boot, boot->wire[i].fd, HD_WIRE_COMPLETE,
+                                   NULL, 0, deadline);
+
+        if (status != HD_OK)
+            return report_take(boot, &boot->wire[i], i, HD_PEER);
+    }
+    return HD_OK;
+}
+
+// ------------------------------------------------ another rank connects
+
+// The next frame of rank 0, which is to be of this kind.
+static hd_status hear(hd_boot *boot, hd_wire_kind kind, void *data,
+                      size_t bytes, int64_t deadline)
+{
+    hd_wire *wire = &boot->wire[0];
+    hd_status status = hd_wire_take(wire, data, bytes);
+
+    while (status == HD_TIMEOUT && hd_wire_wait(wire->fd, POLLIN, deadline))
+        status = hd_wire_take(wire, data, bytes);
+    if (status == HD_OK && wire->head.kind == HD_WIRE_FAILED)
+        return take_failure(boot, wire);
+    if (status == HD_OK && (wire->head.kind != (uint32_t)kind ||
+                            wire->head.serial != boot->serial))
+        return HD_INVALID;
+    return status;
+}
+
+// Once. HD_PEER if whoever listens there is not our rank 0, or not yet.
+static hd_status call_rank_0(hd_boot *boot, int64_t deadline,
+                             char why[HD_WHY_BYTES])
+{
+    hd_wire_words hello;
+    hd_status status;
+    int fd = hd_address_call(&boot->place, deadline, why);
+
+    if (fd < 0)
+        return HD_PEER;
+    memset(&hello, 0, sizeof(hello)); // the whole of it is sent
+    hello.hello.job = boot->place.job;
+    hello.hello.size = (uint32_t)boot->place.size;
+    boot->wire[0] = (hd_wire){.fd = fd};
+    status = send_to(boot, fd, HD_WIRE_HELLO, &hello, sizeof(hello), deadline);
+    if (status == HD_OK)
+        status = hear(boot, HD_WIRE_HEARD, NULL, 0, deadline);
+    if (status == HD_OK || boot->failed != HD_OK)
+        return status;
+    snprintf(why, HD_WHY_BYTES, "%s",
+             status == HD_TIMEOUT ? "whoever listens there says nothing"
+                                  : "another job, or another program, listens "
+                                    "there");
+    hd_wire_close(&boot->wire[0]);
+    return HD_PEER;
+}
+
+static hd_status join_rank_0(hd_boot *boot)
+{
+    const struct timespec pause = {.tv_nsec = 20000000};
+    int64_t deadline = hd_clock_after(boot->timeout);
+    char why[HD_WHY_BYTES] = "";
+    hd_status status;
+
+    while ((status = call_rank_0(boot, deadline, why)) != HD_OK) {
+        if (boot->failed != HD_OK)
+            return status;
+        nanosleep(&pause, NULL);
+        // A call that has no time left would only say so.
+        if (hd_clock() >= deadline)
+            return fail(boot, HD_TIMEOUT,
+                        "rank %d found no rank 0 at %s within %g s: %s",
+                        boot->place.rank, hd_address_text(&boot->place),
+                        boot->timeout, why);
+    }
+    status = hear(boot, HD_WIRE_COMPLETE, NULL, 0,
+                  hd_clock_after(boot->timeout + VERDICT_SECONDS));
+    if (status == HD_OK || boot->failed != HD_OK)
+        return status;
+    if (status == HD_TIMEOUT)
+        return fail(boot, HD_TIMEOUT,
+                    "rank %d heard no more from rank 0 within %g s",
+                    boot->place.rank, boot->timeout);
+    return report_take(boot, &boot->wire[0], 0, status);
+}
+
+// ------------------------------------------------------------ gathering
+
+static hd_status take_part(hd_boot *boot, int peer, char *all, size_t bytes,
+                           bool *here)
+{
+    hd_wire *wire = &boot->wire[peer];
+    hd_status status = hd_wire_take(wire, all + (size_t)peer * bytes, bytes);
+
+    if (status == HD_TIMEOUT)
+        return HD_OK;
+    if (status == HD_OK && wire->head.kind == HD_WIRE_FAILED)
+        return take_failure(boot, wire);
+    if (status == HD_OK &&
+        (wire->head.kind != HD_WIRE_DATA || wire->head.serial != boot->serial))
+        status = HD_INVALID;
+    if (status != HD_OK)
+        return report_take(boot, wire, peer, status);
+    here[peer] = true;
+    return HD_OK;
+}
+
+static hd_status collect(hd_boot *boot, char *all, size_t bytes, bool *here,
+                         int64_t deadline)
+{
+    char missing[256];
+    int size = boot->place.size;
+
+    for (int left = size - 1; left > 0;) {
+        for (int i = 0; i < size; i++)
+            boot->ask[i] = (struct pollfd){
+                .fd = here[i] ? -1 : boot->wire[i].fd, .events = POLLIN};
+        poll_until(boot->ask, (nfds_t)size, deadline);
+        for (int i = 1; i < size; i++) {
+            if (boot->ask[i].revents == 0)
+                continue;
+            HD_TRY(take_part(boot, i, all, bytes, here));
+            left -= here[i];
+        }
+        if (left > 0 && hd_clock() >= deadline) {
+            list_missing(boot, here, missing, sizeof(missing));
+            return fail(boot, HD_TIMEOUT,
+                        "rank 0 waits for rank%s %s in allgather %llu, for "
+                        "%g s now",
+                        left > 1 ? "s" : "", missing,
+                        (unsigned long long)boot->serial, boot->timeout);
+        }
+    }
+    return HD_OK;
+}
+
+static hd_status gather_at_0(hd_boot *boot, const void *mine, size_t bytes,
+                             char *all)
+{
+    int64_t deadline = hd_clock_after(boot->timeout);
+    size_t size = (size_t)boot->place.size;
+    bool *here = calloc(size, sizeof(*here));
+    hd_status status;
+
+    if (here == NULL)
+        return fail(boot, HD_NO_MEMORY, "rank 0 has no memory for %zu ranks",
+                    size);
+    if (bytes > 0)
+        memmove(all, mine, bytes);
+    here[0] = true;
+    status = collect(boot, all, bytes, here, deadline);
+    free(here);
+    HD_TRY(status);
+    for (int i = 1; i < boot->place.size; i++) {
+        status = send_to(boot, boot->wire[i].fd, HD_WIRE_DATA, all,
+                         size * bytes, deadline);
+        if (status == HD_TIMEOUT)
+            return fail(boot, HD_TIMEOUT, "rank %d takes nothing from rank 0",
+                        i);
+        if (status != HD_OK)
+            return report_take(boot, &boot->wire[i], i, HD_PEER);
+    }
+    return HD_OK;
+}
+
+static hd_status gather_through_0(hd_boot *boot, const void *mine, size_t bytes,
+                                  char *all)
+{
+    int64_t deadline = hd_clock_after(boot->timeout + VERDICT_SECONDS);
+    hd_status status =
+        send_to(boot, boot->wire[0].fd, HD_WIRE_DATA, mine, bytes, deadline);
+
+    // What rank 0 said before it hung up is still to be heard.
+    if (status == HD_OK || status == HD_PEER)
+        status = hear(boot, HD_WIRE_DATA, all, bytes * (size_t)boot->place.size,
+                      deadline);
+    if (status == HD_OK || boot->failed != HD_OK)
+        return status;
+    if (status == HD_TIMEOUT)
+        return fail(boot, HD_TIMEOUT,
+                    "rank %d waits for rank 0 in allgather %llu, for %g s now",
+                    boot->place.rank, (unsigned long long)boot->serial,
+                    boot->timeout);
+    return report_take(boot, &boot->wire[0], 0, status);
+}
+
+static hd_status gather(void *context, const void *mine, size_t bytes,
+                        void *all)
+{
+    hd_boot *boot = context;
+    hd_status status;
+
+    if (boot->failed != HD_OK)
+        return hd_fail(boot->diag, boot->failed, "%s", boot->why);
+    boot->serial++;
+    status = boot->place.rank == 0 ? gather_at_0(boot, mine, bytes, all)
+                                   : gather_through_0(boot, mine, bytes, all);
+    if (status != HD_OK)
+        tell_everyone(boot);
+    return status;
+}
+
+void hd_boot_explain(hd_boot *boot, hd_status status, const char *why)
+{
+    hd_status ignored;
+
+    if (boot->failed != HD_OK)
+        return; // and has been told
+    if (boot->place.rank > 0) {
+        ignored = hear(boot, HD_WIRE_FAILED, NULL, 0, hd_clock_after(0.2));
+        (void)ignored;
+        return;
+    }
+    boot->failed = status;
+    snprintf(boot->why, sizeof(boot->why), "%s", why);
+    tell_everyone(boot);
+}
+
+// ---------------------------------------------------- create, destroy
+
+static hd_status check_place(const hd_place *place, double timeout,
+                             hd_diag *diag)
+{
+    if (place->size < 1 || place->size > HD_MAX_RANKS || place->rank < 0 ||
+        place->rank >= place->size || !(timeout > 0))
+        return hd_fail(diag, HD_ARGUMENT,
+                       "rank %d of %d, and a timeout of %g s", place->rank,
+                       place->size, timeout);
+    if (place->size > 1 && place->address[0] == '\0' &&
+        place->local_size != place->size)
+        return hd_fail(diag, HD_ARGUMENT,
+                       "%s has %d ranks, and does not say that they are on one "
+                       "host: set HEDDLE_ADDR to host:port of rank 0, the port "
+                       "being any free one, or MASTER_ADDR and MASTER_PORT",
+                       place->launcher, place->size);
+    return HD_OK;
+}
+
+static hd_boot *new_boot(const hd_place *place, double timeout, hd_diag *diag)
+{
+    size_t nwires = place->rank == 0 ? (size_t)place->size : 1;
+    hd_boot *boot = calloc(1, sizeof(*boot));
+
+    if (boot == NULL)
+        return NULL;
+    boot->place = *place;
+    boot->timeout = timeout;
+    boot->diag = diag;
+    boot->oob = (hd_oob){boot, place->rank, place->size, gather};
+    boot->listener = -1;
+    boot->wire = calloc(nwires, sizeof(*boot->wire));
+    boot->caller = calloc(NCALLERS, sizeof(*boot->caller));
+    boot->ask = calloc(1 + NCALLERS + nwires, sizeof(*boot->ask));
+    if (boot->wire == NULL || boot->caller == NULL || boot->ask == NULL) {
+        free(boot->wire);
+        free(boot->caller);
+        free(boot->ask);
+        free(boot);
+        return NULL;
+    }
+    for (size_t i = 0; i < nwires; i++)
+        boot->wire[i].fd = -1;
+    for (int i = 0; i < NCALLERS; i++)
+        boot->caller[i].fd = -1;
+    return boot;
+}
+
+// From here on nobody calls any more.
+static void stop_listening(hd_boot *boot)
+{
+    hd_wire listener = {.fd = boot->listener};
+
+    hd_wire_close(&listener);
+    boot->listener = -1;
+    for (int i = 0; i < NCALLERS; i++)
+        hd_wire_close(&boot->caller[i]);
+}
+
+const hd_oob *hd_boot_oob(const hd_boot *boot)
+{
+    assert(boot != NULL);
+    return &boot->oob;
+}
+
+void hd_boot_destroy(hd_boot *boot)
+{
+    if (boot == NULL)
+        return;
+    stop_listening(boot);
+    for (int i = 0; i < (boot->place.rank == 0 ? boot->place.size : 1); i++)
+        hd_wire_close(&boot->wire[i]);
+    free(boot->wire);
+    free(boot->caller);
+    free(boot->ask);
+    free(boot);
+}
+
+hd_status hd_boot_connect(const hd_place *place, double timeout, hd_diag *diag,
+                          hd_boot **out)
+{
+    hd_status status = HD_OK;
+    hd_boot *boot;
+
+    HD_REQUIRE(diag, place);
+    HD_REQUIRE(diag, out);
+    HD_TRY(check_place(place, timeout, diag));
+    boot = new_boot(place, timeout, diag);
+    if (boot == NULL)
+        return hd_fail(diag, HD_NO_MEMORY, "no memory for %d ranks",
+                       place->size);
+    if (place->size > 1)
+        status = place->rank == 0 ? gather_ranks(boot) : join_rank_0(boot);
+    stop_listening(boot);
+    if (status != HD_OK) {
+        if (boot->failed != HD_OK)
+            tell_everyone(boot);
+        hd_boot_destroy(boot);
+        return status;
+    }
+    *out = boot;
+    return HD_OK;
+}

@@ -1,0 +1,776 @@
+// Groups: the ranks of a program as connected processes. Collective calls are
+// numbered, and each part says which call and which function it belongs to, so
+// that ranks that call in different order are told so rather than confused.
+//
+// Whoever waits for a peer waits for one of four things, and all of them end
+// the wait: what it waits for, the group's failure, the peer's leaving, and the
+// deadline.
+#include "runtime/ranks/group.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/diag.h"
+#include "runtime/ranks/mesh.h"
+
+#define MEMORY_ALIGNMENT 256
+#define MEMORY_LOOKS 8 // at blocks of one class
+
+int hd_group_rank(const hd_group *group)
+{
+    assert(group != NULL);
+    return group->rank;
+}
+
+int hd_group_size(const hd_group *group)
+{
+    assert(group != NULL);
+    return group->size;
+}
+
+int hd_group_home(const hd_group *group, int rank)
+{
+    return group->link[rank].home;
+}
+
+const char *hd_group_host(const hd_group *group, int rank)
+{
+    return group->link[rank].host;
+}
+
+void hd_group_set_timeout(hd_group *group, double timeout)
+{
+    assert(group != NULL);
+    if (timeout > 0)
+        group->timeout = timeout;
+}
+
+// ------------------------------------------------------------ sending
+
+static hd_status send_frame(hd_group *group, int peer, hd_frame frame,
+                            const void *payload, int fd, int64_t deadline)
+{
+    hd_link *link = &group->link[peer];
+    hd_status status;
+
+    if (link->part == NULL)
+        return hd_frame_send(link->fd, frame, payload, fd, deadline);
+    // Unlike a packet, a frame on a stream may go in parts, which those of
+    // another thread must not come between.
+    if (!hd_lock_until(&link->sending, deadline))
+        return HD_TIMEOUT;
+    status = hd_frame_put(link->fd, frame, payload, deadline);
+    pthread_mutex_unlock(&link->sending);
+    return status;
+}
+
+// ------------------------------------------------------------ failure
+
+bool hd_group_failed(const hd_group *group)
+{
+    return atomic_load_explicit(&group->failed, memory_order_seq_cst);
+}
+
+bool hd_group_left(const hd_group *group, int peer)
+{
+    return atomic_load_explicit(&group->link[peer].left, memory_order_seq_cst);
+}
+
+hd_status hd_group_failure(hd_group *group, char out[HD_GROUP_TEXT])
+{
+    hd_status status;
+
+    pthread_mutex_lock(&group->lock);
+    memcpy(out, group->failure, HD_GROUP_TEXT);
+    status = group->status;
+    pthread_mutex_unlock(&group->lock);
+    return status;
+}
+
+void hd_group_wake(hd_group *group)
+{
+    pthread_cond_broadcast(&group->news);
+    hd_bell_wake(&group->order);
+    for (int i = 0; i < group->nbells; i++)
+        hd_bell_wake(group->bell[i]);
+}
+
+bool hd_group_note_failure(hd_group *group, hd_status status, const char *text)
+{
+    bool first;
+
+    pthread_mutex_lock(&group->lock);
+    first = !hd_group_failed(group);
+    if (first) {
+        snprintf(group->failure, sizeof(group->failure), "%s", text);
+        group->status = status;
+        atomic_store_explicit(&group->failed, true, memory_order_seq_cst);
+        hd_group_wake(group);
+    }
+    pthread_mutex_unlock(&group->lock);
+    return first;
+}
+
+void hd_group_tell(hd_group *group, hd_frame_kind kind, const char *text)
+{
+    hd_frame frame = {.kind = (uint32_t)kind,
+                      .rank = (uint32_t)group->rank,
+                      .bytes = (uint32_t)strlen(text)};
+    int64_t deadline = hd_clock_after(0.1);
+
+    for (int i = 0; i < group->size; i++) {
+        if (group->link[i].fd < 0)
+            continue;
+        // A peer that cannot be told will see us hang up.
+        hd_status ignored = send_frame(group, i, frame, text, -1, deadline);
+        (void)ignored;
+    }
+}
+
+void hd_group_fail(hd_group *group, const char *text)
+{
+    if (hd_group_note_failure(group, HD_PEER, text))
+        hd_group_tell(group, HD_FRAME_FAILED, text);
+}
+
+void hd_group_run_out(hd_group *group)
+{
+    char text[HD_GROUP_TEXT];
+
+    snprintf(text, sizeof(text), "rank %d failed: memory ran out", group->rank);
+    if (hd_group_note_failure(group, HD_NO_MEMORY, text))
+        hd_group_tell(group, HD_FRAME_FAILED, text);
+}
+
+hd_status hd_group_status(hd_status returned, const char *whose, int rank,
+                          hd_diag *diag)
+{
+    if (returned >= HD_OK && returned <= HD_TIMEOUT)
+        return returned;
+    return hd_fail(diag, HD_ARGUMENT,
+                   "rank %d: %s has returned %d, which is no status", rank,
+                   whose, (int)returned);
+}
+
+// -------------------------------------------------------------- bells
+
+hd_status hd_group_add_bell(hd_group *group, hd_bell *bell)
+{
+    hd_status status = HD_NO_MEMORY;
+    hd_bell **grown;
+
+    pthread_mutex_lock(&group->lock);
+    grown =
+        realloc(group->bell, sizeof(hd_bell *) * ((size_t)group->nbells + 1));
+    if (grown != NULL) {
+        group->bell = grown;
+        group->bell[group->nbells++] = bell;
+        status = HD_OK;
+    }
+    pthread_mutex_unlock(&group->lock);
+    return status;
+}
+
+void hd_group_remove_bell(hd_group *group, hd_bell *bell)
+{
+    pthread_mutex_lock(&group->lock);
+    for (int i = 0; i < group->nbells; i++) {
+        if (group->bell[i] == bell) {
+            group->bell[i] = group->bell[--group->nbells];
+            break;
+        }
+    }
+    pthread_mutex_unlock(&group->lock);
+}
+
+// --------------------------------------------------------------- runs
+
+uint64_t hd_group_issue_run(hd_group *group, const void *runner,
+                            uint64_t *after)
+{
+    uint64_t number;
+
+    pthread_mutex_lock(&group->lock);
+    *after = group->last_runner != runner ? group->issued : 0;
+    group->last_runner = runner;
+    number = ++group->issued;
+    pthread_mutex_unlock(&group->lock);
+    return number;
+}
+
+// Each run begins after those before it have ended, so this only grows.
+void hd_group_end_run(hd_group *group, uint64_t number)
+{
+    atomic_store_explicit(&group->over, number, memory_order_seq_cst);
+    hd_bell_ring(&group->order);
+}
+
+bool hd_group_run_is_over(const hd_group *group, uint64_t number)
+{
+    return atomic_load_explicit(&group->over, memory_order_seq_cst) >= number;
+}
+
+hd_bell *hd_group_order(hd_group *group)
+{
+    return &group->order;
+}
+
+// ------------------------------------------------------------- memory
+
+// What stands in front of the memory that is handed out.
+struct hd_group_block {
+    hd_group_block *next, *before; // of its class, the block kept last first
+    hd_group_block *older, *newer; // of all that are kept
+    size_t bytes;                  // behind this
+};
+_Static_assert(sizeof(hd_group_block) <= MEMORY_ALIGNMENT, "block");
+
+// Four classes to each power of two, so that a fit is found at a few looks
+// however many blocks are kept.
+static int class_of(size_t bytes)
+{
+    int log = 0;
+
+    while (log < 63 && bytes >> log > 1)
+        log++;
+    return 4 * log + (log < 2 ? 0 : (int)(bytes >> (log - 2) & 3));
+}
+
+// The lock is held, here and below.
+static void take_out(hd_group_memory *memory, hd_group_block *block)
+{
+    if (block->before != NULL)
+        block->before->next = block->next;
+    else
+        memory->kept[class_of(block->bytes)] = block->next;
+    if (block->next != NULL)
+        block->next->before = block->before;
+    *(block->older != NULL ? &block->older->newer : &memory->oldest) =
+        block->newer;
+    *(block->newer != NULL ? &block->newer->older : &memory->newest) =
+        block->older;
+    memory->kept_bytes -= block->bytes;
+}
+
+static void put_in(hd_group_memory *memory, hd_group_block *block)
+{
+    hd_group_block **first = &memory->kept[class_of(block->bytes)];
+
+    block->next = *first;
+    block->before = NULL;
+    if (*first != NULL)
+        (*first)->before = block;
+    *first = block;
+    block->older = memory->newest;
+    block->newer = NULL;
+    *(block->older != NULL ? &block->older->newer : &memory->oldest) = block;
+    memory->newest = block;
+    memory->kept_bytes += block->bytes;
+}
+
+// A block that is large enough, of the smallest class that has one. One of more
+// than twice as many bytes is left to whoever needs it.
+static hd_group_block *find_fit(hd_group_memory *memory, size_t bytes)
+{
+    int last = class_of(2 * bytes);
+
+    for (int i = class_of(bytes); i <= last; i++) {
+        hd_group_block *block = memory->kept[i];
+
+        for (int looks = 0; block != NULL && looks < MEMORY_LOOKS; looks++) {
+            if (block->bytes >= bytes && block->bytes / 2 <= bytes) {
+                take_out(memory, block);
+                return block;
+            }
+            block = block->next;
+        }
+    }
+    return NULL;
+}
+
+// Frees what was kept longest until `bytes` more are no more than the sessions
+// have ever held at once, these included.
+static void make_room(hd_group_memory *memory, size_t bytes)
+{
+    size_t most = memory->used_bytes + bytes;
+
+    if (most < memory->most_bytes)
+        most = memory->most_bytes;
+    while (memory->oldest != NULL &&
+           memory->used_bytes + memory->kept_bytes + bytes > most) {
+        hd_group_block *block = memory->oldest;
+
+        take_out(memory, block);
+        free(block);
+    }
+}
+
+void *hd_group_take_memory(hd_group *group, size_t bytes, bool *fresh)
+{
+    hd_group_memory *memory = &group->memory;
+    hd_group_block *block;
+    void *got = NULL;
+
+    pthread_mutex_lock(&group->lock);
+    block = find_fit(memory, bytes);
+    *fresh = block == NULL;
+    if (block == NULL)
+        make_room(memory, bytes);
+    if (block == NULL &&
+        posix_memalign(&got, MEMORY_ALIGNMENT, MEMORY_ALIGNMENT + bytes) == 0) {
+        block = got;
+        block->bytes = bytes;
+    }
+    if (block != NULL)
+        memory->used_bytes += block->bytes;
+    if (memory->most_bytes < memory->used_bytes)
+        memory->most_bytes = memory->used_bytes;
+    pthread_mutex_unlock(&group->lock);
+    return block != NULL ? (char *)block + MEMORY_ALIGNMENT : NULL;
+}
+
+void hd_group_keep_memory(hd_group *group, void *memory)
+{
+    hd_group_block *block = (void *)((char *)memory - MEMORY_ALIGNMENT);
+
+    pthread_mutex_lock(&group->lock);
+    put_in(&group->memory, block);
+    group->memory.used_bytes -= block->bytes;
+    pthread_mutex_unlock(&group->lock);
+}
+
+// ----------------------------------------------------------- exchange
+
+static const char *call_text(uint32_t call)
+{
+    switch (call) {
+    case HD_CALL_GROUP:
+        return "hd_group_create";
+    case HD_CALL_ALLGATHER:
+        return "hd_group_allgather";
+    case HD_CALL_SESSION:
+        return "hd_session_create";
+    }
+    return "another version of heddle";
+}
+
+hd_exchange hd_exchange_begin(hd_group *group, hd_call call, double timeout,
+                              hd_diag *diag)
+{
+    return (hd_exchange){.group = group,
+                         .call = call,
+                         .serial = ++group->serial,
+                         .deadline = hd_clock_after(timeout),
+                         .diag = diag,
+                         .said = diag != NULL ? hd_diag_count(diag) : 0};
+}
+
+static hd_status report_failure(const hd_exchange *exchange)
+{
+    char text[HD_GROUP_TEXT];
+    hd_status status = hd_group_failure(exchange->group, text);
+
+    return hd_fail(exchange->diag, status, "%s", text);
+}
+
+static hd_status report_left(const hd_exchange *exchange, int peer)
+{
+    return hd_fail(exchange->diag, HD_PEER,
+                   "rank %d has left the group, which rank %d waits for in %s",
+                   peer, exchange->group->rank, call_text(exchange->call));
+}
+
+// A rank that has waited in vain leaves the call, and its parts of it lie in
+// the others' mail: the group is of no use any more.
+static hd_status report_late(const hd_exchange *exchange, int peer)
+{
+    char text[HD_GROUP_TEXT];
+
+    snprintf(text, sizeof(text), "rank %d waits for rank %d in %s, which %s",
+             exchange->group->rank, peer, call_text(exchange->call),
+             exchange->group->link[peer].heard == exchange->serial
+                 ? "has called it and is not as far"
+                 : "has not called it");
+    hd_group_fail(exchange->group, text);
+    return hd_fail(exchange->diag, HD_TIMEOUT, "%s", text);
+}
+
+static hd_status report_far(const hd_exchange *exchange, int peer)
+{
+    const hd_group *group = exchange->group;
+
+    return hd_fail(exchange->diag, HD_UNSUPPORTED,
+                   "rank %d on %s cannot share memory with rank %d on %s: they "
+                   "are on several hosts",
+                   group->rank, hd_group_host(group, group->rank), peer,
+                   hd_group_host(group, peer));
+}
+
+hd_status hd_exchange_post(const hd_exchange *exchange, int peer,
+                           const void *data, size_t bytes, int fd)
+{
+    hd_group *group = exchange->group;
+    const char *at = data;
+    size_t done = 0;
+
+    if (hd_group_failed(group))
+        return report_failure(exchange);
+    if (fd >= 0 && group->link[peer].part != NULL)
+        return report_far(exchange, peer);
+    do {
+        size_t part =
+            bytes - done < HD_FRAME_ROOM ? bytes - done : HD_FRAME_ROOM;
+        hd_frame frame = {.kind = HD_FRAME_DATA,
+                          .rank = (uint32_t)group->rank,
+                          .call = (uint32_t)exchange->call,
+                          .bytes = (uint32_t)part,
+                          .serial = exchange->serial};
+        hd_status status = send_frame(group, peer, frame, at + done,
+                                      done == 0 ? fd : -1, exchange->deadline);
+
+        if (status == HD_TIMEOUT)
+            return report_late(exchange, peer);
+        if (status == HD_SYSTEM)
+            return hd_system_error(exchange->diag, "sendmsg to rank %d", peer);
+        // What it said before it hung up is in its mail, or will be soon: the
+        // collecting of it reports.
+        if (status == HD_PEER)
+            return HD_OK;
+        done += part;
+    } while (done < bytes);
+    return HD_OK;
+}
+
+// The peer's next frame, NULL once there will be none.
+static hd_mail *await_mail(const hd_exchange *exchange, int peer,
+                           hd_status *status)
+{
+    hd_group *group = exchange->group;
+    hd_link *link = &group->link[peer];
+    struct timespec until = {.tv_sec = exchange->deadline / 1000000000,
+                             .tv_nsec = exchange->deadline % 1000000000};
+    hd_mail *mail = NULL;
+
+    *status = HD_OK;
+    pthread_mutex_lock(&group->lock);
+    while (link->first == NULL && !hd_group_failed(group) &&
+           !hd_group_left(group, peer) && *status == HD_OK) {
+        if (pthread_cond_timedwait(&group->news, &group->lock, &until) ==
+            ETIMEDOUT)
+            *status = HD_TIMEOUT;
+    }
+    mail = link->first;
+    if (mail != NULL) {
+        link->first = mail->next;
+        if (link->first == NULL)
+            link->last = NULL;
+    }
+    pthread_mutex_unlock(&group->lock);
+    return mail;
+}
+
+static hd_status check_mail(const hd_exchange *exchange, int peer,
+                            const hd_mail *mail, size_t bytes)
+{
+    if (mail->frame.call != (uint32_t)exchange->call ||
+        mail->frame.serial != exchange->serial)
+        return hd_fail(exchange->diag, HD_ARGUMENT,
+                       "rank %d is in %s (call %llu of its group) where rank "
+                       "%d is in %s (call %llu)",
+                       peer, call_text(mail->frame.call),
+                       (unsigned long long)mail->frame.serial,
+                       exchange->group->rank, call_text(exchange->call),
+                       (unsigned long long)exchange->serial);
+    if (mail->frame.bytes != bytes)
+        return hd_fail(exchange->diag, HD_ARGUMENT,
+                       "rank %d passes another number of bytes to %s than rank "
+                       "%d does",
+                       peer, call_text(exchange->call), exchange->group->rank);
+    return HD_OK;
+}
+
+static hd_status collect_part(const hd_exchange *exchange, int peer, void *data,
+                              size_t bytes, int *fd)
+{
+    hd_status status;
+    hd_mail *mail = await_mail(exchange, peer, &status);
+
+    if (mail == NULL) {
+        if (hd_group_failed(exchange->group))
+            return report_failure(exchange);
+        return status == HD_OK ? report_left(exchange, peer)
+                               : report_late(exchange, peer);
+    }
+    status = check_mail(exchange, peer, mail, bytes);
+    exchange->group->link[peer].heard = mail->frame.serial;
+    if (status == HD_OK && bytes > 0)
+        memcpy(data, mail->payload, bytes);
+    if (status == HD_OK && fd != NULL)
+        *fd = mail->fd;
+    else if (mail->fd >= 0)
+        close(mail->fd);
+    free(mail);
+    return status;
+}
+
+hd_status hd_exchange_collect(const hd_exchange *exchange, int peer, void *data,
+                              size_t bytes, int *fd)
+{
+    size_t done = 0;
+
+    if (fd != NULL)
+        *fd = -1;
+    do {
+        size_t part =
+            bytes - done < HD_FRAME_ROOM ? bytes - done : HD_FRAME_ROOM;
+
+        HD_TRY(collect_part(exchange, peer, (char *)data + done, part,
+                            done == 0 ? fd : NULL));
+        done += part;
+    } while (done < bytes);
+    return HD_OK;
+}
+
+hd_status hd_exchange_allgather(const hd_exchange *exchange, const void *mine,
+                                size_t bytes, void *all)
+{
+    hd_group *group = exchange->group;
+
+    for (int i = 0; i < group->size; i++) {
+        if (i != group->rank)
+            HD_TRY(hd_exchange_post(exchange, i, mine, bytes, -1));
+    }
+    for (int i = 0; i < group->size; i++) {
+        char *slot = (char *)all + (size_t)i * bytes;
+
+        if (i != group->rank)
+            HD_TRY(hd_exchange_collect(exchange, i, slot, bytes, NULL));
+        else if (bytes > 0)
+            memmove(slot, mine, bytes);
+    }
+    return HD_OK;
+}
+
+// How a rank comes out of a phase.
+typedef struct hd_verdict {
+    int32_t status;
+    char text[HD_GROUP_TEXT];
+} hd_verdict;
+
+void hd_group_reason(const hd_diag *diag, size_t said, hd_status status,
+                     char out[HD_GROUP_TEXT])
+{
+    hd_message message;
+
+    snprintf(out, HD_GROUP_TEXT, "%s", hd_status_text(status));
+    for (size_t i = said; diag != NULL && hd_diag_message(diag, i, &message);
+         i++) {
+        if (message.severity != HD_ERROR)
+            continue;
+        if (message.line > 0)
+            snprintf(out, HD_GROUP_TEXT, "%s:%d:%d: %s", message.file,
+                     message.line, message.column, message.text);
+        else
+            snprintf(out, HD_GROUP_TEXT, "%s", message.text);
+        return;
+    }
+}
+
+// What the peers of a rank that fails are told.
+static void word_failure(int rank, hd_status status, const hd_diag *diag,
+                         size_t said, char out[HD_GROUP_TEXT])
+{
+    char why[HD_GROUP_TEXT];
+
+    hd_group_reason(diag, said, status, why);
+    snprintf(out, HD_GROUP_TEXT, "rank %d failed: %.*s", rank,
+             HD_GROUP_TEXT - 32, why);
+}
+
+void hd_group_give_up(hd_group *group, hd_status status, const hd_diag *diag,
+                      size_t said)
+{
+    char text[HD_GROUP_TEXT];
+
+    word_failure(hd_group_rank(group), status, diag, said, text);
+    hd_group_fail(group, text);
+}
+
+hd_status hd_exchange_agree(const hd_exchange *exchange, hd_status status)
+{
+    int size = exchange->group->size;
+    hd_exchange quiet = *exchange;
+    hd_verdict mine = {.status = (int32_t)status};
+    hd_verdict *all = calloc((size_t)size, sizeof(*all));
+    hd_status gathered;
+
+    if (all == NULL) {
+        hd_group_run_out(exchange->group);
+        return hd_fail(exchange->diag, HD_NO_MEMORY, "no memory for %d ranks",
+                       size);
+    }
+    hd_group_reason(exchange->diag, exchange->said, status, mine.text);
+    // Whoever has failed has said why: that others have too is no news.
+    if (status != HD_OK)
+        quiet.diag = NULL;
+    gathered = hd_exchange_allgather(&quiet, &mine, sizeof(mine), all);
+    for (int i = 0; i < size && status == HD_OK && gathered == HD_OK; i++) {
+        if (all[i].status != HD_OK) {
+            all[i].text[HD_GROUP_TEXT - 1] = '\0';
+            status = hd_fail(exchange->diag, HD_PEER, "rank %d failed: %s", i,
+                             all[i].text);
+        }
+    }
+    free(all);
+    return status != HD_OK ? status : gathered;
+}
+
+hd_status hd_group_allgather(hd_group *group, const void *mine, size_t bytes,
+                             void *all, hd_diag *diag)
+{
+    hd_exchange exchange;
+    char none = 0; // a barrier may pass NULL
+
+    HD_REQUIRE(diag, group);
+    if (bytes > 0) {
+        HD_REQUIRE(diag, mine);
+        HD_REQUIRE(diag, all);
+    }
+    exchange =
+        hd_exchange_begin(group, HD_CALL_ALLGATHER, group->timeout, diag);
+    if (bytes == 0)
+        return hd_exchange_allgather(&exchange, &none, 0, &none);
+    return hd_exchange_allgather(&exchange, mine, bytes, all);
+}
+
+// --------------------------------------------------- create, destroy
+
+static hd_group *new_group(const hd_oob *oob, double timeout)
+{
+    hd_group *group = calloc(1, sizeof(*group));
+    pthread_condattr_t attributes;
+
+    if (group == NULL)
+        return NULL;
+    group->link = calloc((size_t)oob->size, sizeof(*group->link));
+    if (group->link == NULL) {
+        free(group);
+        return NULL;
+    }
+    group->rank = oob->rank;
+    group->size = oob->size;
+    group->timeout = timeout;
+    group->quit = -1;
+    for (int i = 0; i < oob->size; i++) {
+        group->link[i].fd = -1;
+        pthread_mutex_init(&group->link[i].sending, NULL);
+    }
+    pthread_mutex_init(&group->lock, NULL);
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&group->news, &attributes);
+    pthread_condattr_destroy(&attributes);
+    return group;
+}
+
+static hd_status check_oob(const hd_oob *oob, double timeout, hd_diag *diag)
+{
+    if (oob == NULL || oob->size < 1 || oob->size > HD_MAX_RANKS ||
+        oob->rank < 0 || oob->rank >= oob->size ||
+        (oob->size > 1 && oob->allgather == NULL))
+        return hd_fail(diag, HD_ARGUMENT,
+                       "a group needs 1 to %d ranks, one of them mine, and an "
+                       "allgather",
+                       HD_MAX_RANKS);
+    if (!(timeout > 0))
+        return hd_fail(diag, HD_ARGUMENT, "a timeout of %g s is not above 0",
+                       timeout);
+    return HD_OK;
+}
+
+hd_status hd_group_create(const hd_oob *oob, double timeout, hd_diag *diag,
+                          hd_group **out)
+{
+    size_t said = diag != NULL ? hd_diag_count(diag) : 0;
+    char text[HD_GROUP_TEXT];
+    hd_group *group;
+    hd_status status;
+
+    HD_REQUIRE(diag, out);
+    HD_TRY(check_oob(oob, timeout, diag));
+    group = new_group(oob, timeout);
+    if (group == NULL)
+        return hd_fail(diag, HD_NO_MEMORY, "no memory for %d ranks", oob->size);
+    if (group->size > 1) {
+        status = hd_mesh_connect(group, oob, hd_clock_after(timeout), diag);
+        if (status == HD_OK)
+            status = hd_watch_start(group, diag);
+        if (status != HD_OK)
+            goto fail;
+    }
+    *out = group;
+    return HD_OK;
+
+fail:
+    word_failure(oob->rank, status, diag, said, text);
+    hd_group_note_failure(group, HD_PEER, text);
+    hd_group_destroy(group);
+    return status;
+}
+
+static void drop_mail(hd_link *link)
+{
+    while (link->first != NULL) {
+        hd_mail *mail = link->first;
+
+        link->first = mail->next;
+        if (mail->fd >= 0)
+            close(mail->fd);
+        free(mail);
+    }
+}
+
+// A rank that leaves a failed group passes the failure on: its hanging up must
+// not be taken for the cause.
+static void take_leave(hd_group *group)
+{
+    if (hd_group_failed(group))
+        hd_group_tell(group, HD_FRAME_FAILED, group->failure);
+    else
+        hd_group_tell(group, HD_FRAME_GOODBYE, "");
+}
+
+static void close_link(hd_link *link)
+{
+    drop_mail(link);
+    if (link->fd >= 0)
+        close(link->fd);
+    free(link->part);
+    pthread_mutex_destroy(&link->sending);
+}
+
+void hd_group_destroy(hd_group *group)
+{
+    if (group == NULL)
+        return;
+    hd_watch_stop(group);
+    take_leave(group);
+    for (int i = 0; i < group->size; i++)
+        close_link(&group->link[i]);
+    while (group->memory.oldest != NULL) {
+        hd_group_block *block = group->memory.oldest;
+
+        take_out(&group->memory, block);
+        free(block);
+    }
+    pthread_cond_destroy(&group->news);
+    pthread_mutex_destroy(&group->lock);
+    free(group->bell);
+    free(group->link);
+    free(group);
+}

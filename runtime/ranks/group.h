@@ -1,0 +1,109 @@
+// What the runtime asks of a group beyond the public header: collective calls
+// that say which call they belong to and until when they wait, and the news of
+// a peer that failed.
+#ifndef HD_RUNTIME_RANKS_GROUP_H
+#define HD_RUNTIME_RANKS_GROUP_H
+
+#include <stdint.h>
+
+#include "base/status.h"
+
+HD_BEGIN_DECLS
+
+typedef struct hd_bell hd_bell;
+
+#define HD_GROUP_TEXT 512 // bytes of a failure's words, with the NUL
+
+// Which function a part belongs to, so that ranks that call different ones are
+// told so.
+typedef enum hd_call {
+    HD_CALL_GROUP,
+    HD_CALL_ALLGATHER,
+    HD_CALL_SESSION,
+} hd_call;
+
+// One collective call in progress. Every rank begins the same ones in the same
+// order.
+typedef struct hd_exchange {
+    hd_group *group; // borrowed
+    hd_call call;
+    uint64_t serial;
+    int64_t deadline; // hd_clock
+    hd_diag *diag;    // borrowed, may be NULL
+    size_t said;      // messages that `diag` had before the call
+} hd_exchange;
+
+hd_exchange hd_exchange_begin(hd_group *group, hd_call call, double timeout,
+                              hd_diag *diag);
+// Sends `bytes` and, unless it is negative, a descriptor that stays ours: that
+// is HD_UNSUPPORTED to a rank on another host.
+hd_status hd_exchange_post(const hd_exchange *exchange, int peer,
+                           const void *data, size_t bytes, int fd);
+// Takes the next part of `peer`, which must have posted as many bytes. `fd`,
+// unless NULL, becomes the descriptor that came with it, or -1.
+hd_status hd_exchange_collect(const hd_exchange *exchange, int peer, void *data,
+                              size_t bytes, int *fd);
+hd_status hd_exchange_allgather(const hd_exchange *exchange, const void *mine,
+                                size_t bytes, void *all);
+// Ends a phase that may fail on some ranks: all of them return HD_OK, or none
+// does. A rank with `status` HD_OK gets HD_PEER and another rank's words.
+hd_status hd_exchange_agree(const hd_exchange *exchange, hd_status status);
+
+// The first failure that this rank has noticed or was told of settles the
+// group's fate: everything that waits for a peer then ends with HD_PEER, or
+// with HD_NO_MEMORY where it was this rank's memory that ran out.
+bool hd_group_failed(const hd_group *group);
+// Its words, which name the rank at fault, and what a call of this rank ends
+// with. Any thread may call.
+hd_status hd_group_failure(hd_group *group, char out[HD_GROUP_TEXT]);
+// Why a rank fails: the first error that `diag` has from message `said` on.
+void hd_group_reason(const hd_diag *diag, size_t said, hd_status status,
+                     char out[HD_GROUP_TEXT]);
+// Gives up, and tells every peer why. Any thread may call.
+void hd_group_fail(hd_group *group, const char *text);
+// As above, for a rank that fails with `status`: the reason is the first error
+// that `diag`, which may be NULL, has from message `said` on. What is older is
+// not the reason, nor is a warning.
+void hd_group_give_up(hd_group *group, hd_status status, const hd_diag *diag,
+                      size_t said);
+// As above, for want of memory on this rank: the peers wait for its part.
+void hd_group_run_out(hd_group *group);
+// What a function of the caller's has returned; HD_ARGUMENT, with `whose` in
+// its words, if that is no status.
+hd_status hd_group_status(hd_status returned, const char *whose, int rank,
+                          hd_diag *diag);
+// The peer has left in good order: what it has not yet signalled never comes.
+bool hd_group_left(const hd_group *group, int peer);
+
+// Ranks of one host have the same home, the lowest of them.
+int hd_group_home(const hd_group *group, int rank);
+// What the host of a rank is called.
+const char *hd_group_host(const hd_group *group, int rank);
+
+// Rings `bell` whenever one of the above changes. HD_NO_MEMORY if it cannot be
+// noted.
+hd_status hd_group_add_bell(hd_group *group, hd_bell *bell);
+void hd_group_remove_bell(hd_group *group, hd_bell *bell);
+
+// The order of runs on the group's own stream, which its sessions share where a
+// device has none. A run that is issued gets the next number, from 1; `after`
+// becomes the number of the run that it must not begin before the end of, or 0
+// if that is one of the same runner's, whose runs are in order anyway.
+uint64_t hd_group_issue_run(hd_group *group, const void *runner,
+                            uint64_t *after);
+void hd_group_end_run(hd_group *group, uint64_t number);
+bool hd_group_run_is_over(const hd_group *group, uint64_t number);
+// Rung when a run is over.
+hd_bell *hd_group_order(hd_group *group);
+
+// Memory that sessions of this group use one after another: 256-byte aligned.
+// What is given back is kept for later sessions, as long as what they use and
+// what is kept are together no more than what they have used at once; and they
+// use at most twice what they ask for. `fresh` tells whether the system was
+// asked for it. NULL if memory runs out.
+void *hd_group_take_memory(hd_group *group, size_t bytes, bool *fresh);
+void hd_group_keep_memory(hd_group *group, void *memory);
+
+HD_END_DECLS
+
+#endif

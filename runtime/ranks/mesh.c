@@ -1,0 +1,504 @@
+// How ranks find each other: each listens on an address in the abstract
+// namespace that the kernel picks, all addresses travel through the caller's
+// allgather, and every rank calls all lower ones. Nothing is named in the file
+// system, and an address is gone with its socket.
+//
+// A connection counts only if the kernel says that the process at its other end
+// is the one that announced the address, under our own user, and if that
+// process then says the group's secret. Anyone else is hung up on.
+//
+// If those addresses come from several hosts, where each listens for the
+// others' hosts goes round as well: far.h has those connections.
+#include "runtime/ranks/mesh.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/diag.h"
+#include "runtime/ranks/far.h"
+
+// What a rank tells all others of itself.
+typedef struct hd_card {
+    uint32_t pid;
+    uint32_t address_bytes; // 0 if it could not listen
+    uint64_t secret;        // rank 0's is the group's
+    char address[sizeof(struct sockaddr_un)];
+    hd_host host;
+} hd_card;
+
+typedef struct hd_hello {
+    uint64_t secret;
+    uint32_t rank;
+    uint32_t size;
+} hd_hello;
+
+// Too large for the small stack that a user may have.
+typedef struct hd_mesh {
+    hd_group *group;
+    hd_card *card;         // owned, by rank
+    hd_far_card *far_card; // owned, by rank; NULL within one host
+    int listener;          // owned
+    hd_far far;
+    int64_t deadline;
+    hd_diag *diag;
+    union {
+        hd_hello hello;
+        char bytes[HD_FRAME_ROOM];
+    } payload; // of the frame at hand
+} hd_mesh;
+
+static hd_status open_socket(hd_mesh *mesh, int *out)
+{
+    int on = 1;
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+    if (fd < 0)
+        return hd_system_error(mesh->diag, "socket");
+    if (setsockopt(fd, SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)) < 0) {
+        hd_status status = hd_system_error(mesh->diag, "SO_PASSCRED");
+
+        close(fd);
+        return status;
+    }
+    *out = fd;
+    return HD_OK;
+}
+
+static hd_status listen_anywhere(hd_mesh *mesh, hd_card *card)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    socklen_t bytes = sizeof(address);
+
+    HD_TRY(open_socket(mesh, &mesh->listener));
+    // An address of its family alone asks for a free abstract name.
+    if (bind(mesh->listener, (struct sockaddr *)&address,
+             sizeof(address.sun_family)) < 0 ||
+        listen(mesh->listener, SOMAXCONN) < 0 ||
+        getsockname(mesh->listener, (struct sockaddr *)&address, &bytes) < 0)
+        return hd_system_error(mesh->diag, "a socket to listen on");
+    card->address_bytes = bytes;
+    memcpy(card->address, &address, bytes);
+    return HD_OK;
+}
+
+// Calls the caller's allgather, whose failure is this rank's own.
+static hd_status gather(const hd_mesh *mesh, const hd_oob *oob,
+                        const char *what, const void *mine, size_t bytes,
+                        void *all)
+{
+    hd_status status =
+        hd_group_status(oob->allgather(oob->context, mine, bytes, all),
+                        "its allgather", oob->rank, mesh->diag);
+
+    if (status == HD_OK)
+        return HD_OK;
+    return hd_fail(mesh->diag, status,
+                   "rank %d: the %s could not be gathered: its allgather "
+                   "failed (%s)",
+                   oob->rank, what, hd_status_text(status));
+}
+
+// Collective. A rank that cannot listen still takes part, so that none waits.
+static hd_status share_cards(hd_mesh *mesh, const hd_oob *oob)
+{
+    hd_card mine = {.pid = (uint32_t)getpid()};
+    hd_status status = hd_host_find(mesh->diag, &mine.host);
+
+    if (status == HD_OK)
+        status = listen_anywhere(mesh, &mine);
+    if (status == HD_OK &&
+        getrandom(&mine.secret, sizeof(mine.secret), 0) != sizeof(mine.secret))
+        status = hd_system_error(mesh->diag, "getrandom");
+    HD_TRY(
+        gather(mesh, oob, "ranks' addresses", &mine, sizeof(mine), mesh->card));
+    HD_TRY(status);
+    if (mesh->card[oob->rank].secret != mine.secret)
+        return hd_fail(mesh->diag, HD_ARGUMENT,
+                       "rank %d: its allgather does not put what this rank "
+                       "passes in place %d of %d",
+                       oob->rank, oob->rank, oob->size);
+    for (int i = 0; i < oob->size; i++) {
+        if (mesh->card[i].address_bytes == 0 ||
+            mesh->card[i].address_bytes > sizeof(struct sockaddr_un))
+            return hd_fail(mesh->diag, HD_PEER, "rank %d could not listen", i);
+    }
+    return HD_OK;
+}
+
+// ------------------------------------------------------ several hosts
+
+static void find_homes(hd_mesh *mesh)
+{
+    hd_group *group = mesh->group;
+
+    for (int i = 0; i < group->size; i++) {
+        hd_link *link = &group->link[i];
+
+        while (!hd_host_same(&mesh->card[link->home].host, &mesh->card[i].host))
+            link->home++;
+        memcpy(link->host, mesh->card[i].host.name, sizeof(link->host) - 1);
+        group->scattered |= link->home > 0;
+    }
+}
+
+static bool is_far(const hd_group *group, int peer)
+{
+    return group->link[peer].home != group->link[group->rank].home;
+}
+
+static hd_status prepare_far(hd_mesh *mesh, hd_far_card *mine)
+{
+    hd_group *group = mesh->group;
+
+    for (int i = 0; i < group->size; i++) {
+        if (!is_far(group, i))
+            continue;
+        group->link[i].part = calloc(1, sizeof(hd_frame_part));
+        if (group->link[i].part == NULL)
+            return hd_fail(mesh->diag, HD_NO_MEMORY, "no memory for %d ranks",
+                           group->size);
+    }
+    mesh->far.secret = mesh->card[0].secret;
+    return hd_far_listen(&mesh->far, mesh->diag, mine);
+}
+
+// Collective, as share_cards is.
+static hd_status share_far_cards(hd_mesh *mesh, const hd_oob *oob)
+{
+    hd_far_card mine = {.naddresses = 0};
+    hd_status status = prepare_far(mesh, &mine);
+
+    if (status != HD_OK)
+        mine.naddresses = 0;
+    HD_TRY(gather(mesh, oob, "hosts' addresses", &mine, sizeof(mine),
+                  mesh->far_card));
+    HD_TRY(status);
+    for (int i = 0; i < oob->size; i++) {
+        if (mesh->far_card[i].naddresses == 0 ||
+            mesh->far_card[i].naddresses > HD_HOST_ADDRESSES)
+            return hd_fail(mesh->diag, HD_PEER,
+                           "rank %d could not listen to other hosts", i);
+    }
+    return HD_OK;
+}
+
+static hd_status share_hosts(hd_mesh *mesh, const hd_oob *oob)
+{
+    find_homes(mesh);
+    if (!mesh->group->scattered)
+        return HD_OK;
+    mesh->far_card = calloc((size_t)oob->size, sizeof(hd_far_card));
+    if (mesh->far_card == NULL)
+        return hd_fail(mesh->diag, HD_NO_MEMORY, "no memory for %d ranks",
+                       oob->size);
+    return share_far_cards(mesh, oob);
+}
+
+static hd_status call_far(hd_mesh *mesh, int peer)
+{
+    hd_group *group = mesh->group;
+    char why[HD_WHY_BYTES];
+    hd_status status = hd_far_call(&mesh->far, peer, &mesh->far_card[peer],
+                                   mesh->deadline, why, &group->link[peer].fd);
+
+    if (status == HD_OK)
+        return HD_OK;
+    return hd_fail(mesh->diag, status,
+                   "rank %d on %s cannot be reached from rank %d on %s, at any "
+                   "address of that host and port %u: %s",
+                   peer, hd_group_host(group, peer), group->rank,
+                   hd_group_host(group, group->rank), mesh->far_card[peer].port,
+                   why);
+}
+
+static hd_status answer_far(hd_mesh *mesh, bool *found)
+{
+    hd_group *group = mesh->group;
+    int fd = -1;
+    int peer = hd_far_hear(&mesh->far, &fd);
+
+    if (peer < 0)
+        return HD_OK;
+    if (peer <= group->rank || !is_far(group, peer) ||
+        group->link[peer].fd >= 0) {
+        close(fd);
+        return HD_OK;
+    }
+    group->link[peer].fd = fd;
+    *found = true;
+    if (hd_far_answer(&mesh->far, fd, mesh->deadline) != HD_OK)
+        return hd_fail(mesh->diag, HD_PEER, "rank %d hung up", peer);
+    return HD_OK;
+}
+
+// ----------------------------------------------------------- one host
+
+// The process at the other end, if it runs under our user; else 0.
+static pid_t peer_of(int fd)
+{
+    struct ucred other;
+    socklen_t bytes = sizeof(other);
+
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &other, &bytes) < 0 ||
+        other.uid != geteuid())
+        return 0;
+    return other.pid;
+}
+
+static hd_status say_hello(const hd_mesh *mesh, int fd)
+{
+    const hd_group *group = mesh->group;
+    hd_hello hello = {.secret = mesh->card[0].secret,
+                      .rank = (uint32_t)group->rank,
+                      .size = (uint32_t)group->size};
+    hd_frame frame = {.kind = HD_FRAME_HELLO,
+                      .rank = (uint32_t)group->rank,
+                      .bytes = sizeof(hello)};
+
+    return hd_frame_send(fd, frame, &hello, -1, mesh->deadline);
+}
+
+// False past the deadline.
+static bool wait_for_any(struct pollfd *ask, nfds_t n, int64_t deadline)
+{
+    for (;;) {
+        int64_t left = (deadline - hd_clock()) / 1000000;
+
+        if (left < 0)
+            return false;
+        if (poll(ask, n, left > 1000 ? 1000 : (int)left + 1) > 0)
+            return true;
+    }
+}
+
+static bool wait_for_input(int fd, int64_t deadline)
+{
+    struct pollfd ask = {.fd = fd, .events = POLLIN};
+
+    return wait_for_any(&ask, 1, deadline);
+}
+
+// The rank at the other end of `fd`, which process `pid` holds; -1 if it says
+// nothing that fits.
+static int hear_hello(hd_mesh *mesh, int fd, pid_t pid)
+{
+    const hd_hello *hello = &mesh->payload.hello;
+    hd_frame frame;
+    int passed = -1;
+    bool sound;
+
+    if (!wait_for_input(fd, mesh->deadline) ||
+        hd_frame_receive(fd, pid, &frame, &mesh->payload, &passed) != HD_OK)
+        return -1;
+    sound = passed < 0 && frame.kind == HD_FRAME_HELLO &&
+            frame.bytes == sizeof(*hello) &&
+            hello->secret == mesh->card[0].secret &&
+            hello->size == (uint32_t)mesh->group->size &&
+            hello->rank < hello->size;
+    if (passed >= 0)
+        close(passed);
+    return sound ? (int)hello->rank : -1;
+}
+
+// The peer's queue may be full: of ranks, if there are more than the system
+// lets wait (net.core.somaxconn), or of strangers, since anybody may call. So
+// the kernel waits for room in it, where those who wait take turns. False, and
+// errno, if there was none: EAGAIN.
+static bool connect_within(int fd, const struct sockaddr_un *address,
+                           socklen_t bytes, int64_t deadline)
+{
+    int flags = fcntl(fd, F_GETFL);
+    int result;
+
+    fcntl(fd, F_SETFL, flags & ~O_NONBLOCK);
+    do {
+        int64_t left = deadline - hd_clock();
+        int64_t us = left / 1000 + 1; // no time at all would be for ever
+        struct timeval wait = {us / 1000000, us % 1000000};
+
+        errno = EAGAIN;
+        if (left <= 0)
+            return false;
+        setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &wait, sizeof(wait));
+        result = connect(fd, (const struct sockaddr *)address, bytes);
+    } while (result < 0 && errno == EINTR);
+    fcntl(fd, F_SETFL, flags);
+    return result == 0;
+}
+
+static hd_status report_unreached(const hd_mesh *mesh, int peer)
+{
+    int rank = mesh->group->rank;
+    uint32_t pid = mesh->card[peer].pid;
+
+    if (errno != EAGAIN)
+        return hd_fail(mesh->diag, HD_PEER,
+                       "rank %d (process %u) cannot be reached from rank %d: "
+                       "%s",
+                       peer, pid, rank, strerror(errno));
+    return hd_fail(mesh->diag, HD_TIMEOUT,
+                   "rank %d waits for room among those who call rank %d "
+                   "(process %u): as many wait already as net.core.somaxconn "
+                   "admits, which may be ranks or not, and none is heard",
+                   rank, peer, pid);
+}
+
+static hd_status call_near(hd_mesh *mesh, int peer)
+{
+    const hd_card *card = &mesh->card[peer];
+    hd_link *link = &mesh->group->link[peer];
+    struct sockaddr_un address;
+
+    memcpy(&address, card->address, card->address_bytes);
+    HD_TRY(open_socket(mesh, &link->fd));
+    if (!connect_within(link->fd, &address, card->address_bytes,
+                        mesh->deadline))
+        return report_unreached(mesh, peer);
+    if (peer_of(link->fd) != (pid_t)card->pid)
+        return hd_fail(mesh->diag, HD_PEER,
+                       "another process than %u answers for rank %d", card->pid,
+                       peer);
+    if (say_hello(mesh, link->fd) != HD_OK)
+        return hd_fail(mesh->diag, HD_PEER, "rank %d hung up", peer);
+    return HD_OK;
+}
+
+// Who called: a rank above ours that had not called yet, or nobody (-1).
+static int identify_caller(hd_mesh *mesh, int fd)
+{
+    const hd_group *group = mesh->group;
+    pid_t pid = peer_of(fd);
+    bool known = false;
+    int peer;
+
+    for (int i = group->rank + 1; i < group->size; i++)
+        known |= pid > 0 && (pid_t)mesh->card[i].pid == pid;
+    peer = known ? hear_hello(mesh, fd, pid) : -1;
+    if (peer <= group->rank || is_far(group, peer) ||
+        group->link[peer].fd >= 0 || (pid_t)mesh->card[peer].pid != pid)
+        return -1;
+    return peer;
+}
+
+static hd_status report_missing(const hd_mesh *mesh)
+{
+    int peer = mesh->group->rank + 1;
+
+    while (mesh->group->link[peer].fd >= 0)
+        peer++;
+    return hd_fail(mesh->diag, HD_TIMEOUT, "rank %d has not called rank %d",
+                   peer, mesh->group->rank);
+}
+
+static hd_status answer_near(hd_mesh *mesh, bool *found)
+{
+    int on = 1;
+    int peer;
+    int fd;
+
+    fd = accept4(mesh->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (fd < 0 && (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED))
+        return HD_OK;
+    if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)) < 0)
+        return hd_system_error(mesh->diag, "rank %d cannot hear another rank",
+                               mesh->group->rank);
+    peer = identify_caller(mesh, fd);
+    if (peer < 0) {
+        close(fd);
+        return HD_OK;
+    }
+    mesh->group->link[peer].fd = fd;
+    *found = true;
+    if (say_hello(mesh, fd) != HD_OK)
+        return hd_fail(mesh->diag, HD_PEER, "rank %d hung up", peer);
+    return HD_OK;
+}
+
+static hd_status answer_one(hd_mesh *mesh, bool *found)
+{
+    struct pollfd ask[HD_FAR_CALLERS + 2] = {
+        {.fd = mesh->listener, .events = POLLIN}};
+    int n = 1 + hd_far_ask(&mesh->far, ask + 1);
+
+    if (!wait_for_any(ask, (nfds_t)n, mesh->deadline))
+        return report_missing(mesh);
+    return ask[0].revents != 0 ? answer_near(mesh, found)
+                               : answer_far(mesh, found);
+}
+
+// Calls first and answers then, so that no rank waits for one that waits: who
+// calls another host waits for the answer, but only of a lower rank.
+static hd_status connect_all(hd_mesh *mesh)
+{
+    hd_group *group = mesh->group;
+
+    for (int peer = 0; peer < group->rank; peer++)
+        HD_TRY(is_far(group, peer) ? call_far(mesh, peer)
+                                   : call_near(mesh, peer));
+    for (int missing = group->size - 1 - group->rank; missing > 0;) {
+        bool found = false;
+
+        HD_TRY(answer_one(mesh, &found));
+        missing -= found;
+    }
+    for (int peer = 0; peer < group->rank; peer++) {
+        pid_t pid = (pid_t)mesh->card[peer].pid;
+
+        if (is_far(group, peer))
+            continue;
+        if (hear_hello(mesh, group->link[peer].fd, pid) != peer)
+            return hd_fail(mesh->diag, HD_PEER,
+                           "rank %d (process %d) did not answer rank %d", peer,
+                           pid, group->rank);
+    }
+    for (int peer = 0; peer < group->size; peer++)
+        group->link[peer].pid = (pid_t)mesh->card[peer].pid;
+    return HD_OK;
+}
+
+static hd_status connect_ranks(hd_mesh *mesh, const hd_oob *oob)
+{
+    hd_status status = share_cards(mesh, oob);
+
+    if (status == HD_OK)
+        status = share_hosts(mesh, oob);
+    if (status == HD_OK)
+        status = connect_all(mesh);
+    return status;
+}
+
+hd_status hd_mesh_connect(hd_group *group, const hd_oob *oob, int64_t deadline,
+                          hd_diag *diag)
+{
+    hd_mesh *mesh = calloc(1, sizeof(*mesh));
+    hd_card *card = calloc((size_t)group->size, sizeof(hd_card));
+    hd_status status;
+
+    if (mesh == NULL || card == NULL) {
+        free(card);
+        free(mesh);
+        return hd_fail(diag, HD_NO_MEMORY, "no memory for %d ranks",
+                       group->size);
+    }
+    mesh->group = group;
+    mesh->card = card;
+    mesh->listener = -1;
+    mesh->deadline = deadline;
+    mesh->diag = diag;
+    hd_far_init(&mesh->far, group->rank, group->size);
+    status = connect_ranks(mesh, oob);
+    if (mesh->listener >= 0)
+        close(mesh->listener);
+    hd_far_close(&mesh->far);
+    free(mesh->far_card);
+    free(card);
+    free(mesh);
+    return status;
+}

@@ -1,0 +1,91 @@
+// The inside of a group: one socket a peer, Unix within a host and TCP between
+// hosts, and one thread, the watcher, that reads them all. It sorts what
+// arrives into the peers' mail, and so notices at once when a peer dies,
+// whatever the group's user is busy with.
+#ifndef HD_RUNTIME_RANKS_MESH_H
+#define HD_RUNTIME_RANKS_MESH_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "runtime/ranks/bell.h"
+#include "runtime/ranks/frame.h"
+#include "runtime/ranks/group.h"
+#include "runtime/ranks/host.h"
+
+typedef struct hd_mail {
+    struct hd_mail *next;
+    hd_frame frame;
+    int fd; // owned; -1 if none came with it
+    char payload[];
+} hd_mail;
+
+typedef struct hd_link {
+    int fd;    // owned; -1 for oneself
+    pid_t pid; // the peer's
+    char host[HD_HOST_NAME];
+    int home;                // the lowest rank of the peer's host
+    hd_frame_part *part;     // owned, the watcher's; NULL within this host
+    pthread_mutex_t sending; // held while a frame goes to another host
+    bool open;               // the watcher still listens
+    bool lost;      // the watcher's: there was no memory for what it said
+    uint64_t heard; // the last collective call of which something has come
+    atomic_bool left;
+    hd_mail *first, *last; // owned; guarded by the group's lock
+} hd_link;
+
+typedef struct hd_group_block hd_group_block; // group.c
+
+// Memory that no session uses just now, and how much there is. Guarded by the
+// group's lock.
+typedef struct hd_group_memory {
+    hd_group_block *kept[4 * 64];    // owned, by class of size
+    hd_group_block *oldest, *newest; // of these
+    size_t used_bytes;               // of memory that sessions use
+    size_t kept_bytes;               // of what they do not
+    size_t most_bytes; // that `used_bytes` has been; both together stay below
+} hd_group_memory;
+
+struct hd_group {
+    int rank, size;
+    double timeout;  // seconds, of the public calls
+    uint64_t serial; // collective calls begun
+    bool scattered;  // over several hosts
+    hd_link *link;   // owned, by rank
+
+    int quit; // owned eventfd: ends the watcher
+    pthread_t watcher;
+    bool watching;
+
+    pthread_mutex_t lock; // guards mail, failure, bells and memory
+    pthread_cond_t news;  // mail has come, or a peer's state has changed
+    atomic_bool failed;   // written once, under the lock
+    char failure[HD_GROUP_TEXT];
+    hd_status status;      // what goes with `failure`
+    hd_bell order;         // rung when a run is over
+    _Atomic uint64_t over; // runs, of all sessions, in the order of their issue
+    uint64_t issued;       // likewise; guarded by the lock
+    const void *last_runner; // likewise: who issued the last one
+    hd_bell **bell;          // owned array of borrowed bells
+    int nbells;
+    hd_group_memory memory;
+};
+
+// Connects the ranks pairwise, wherever they are: fills in `link`. What is open
+// when it fails is closed by hd_group_destroy.
+hd_status hd_mesh_connect(hd_group *group, const hd_oob *oob, int64_t deadline,
+                          hd_diag *diag);
+
+hd_status hd_watch_start(hd_group *group, hd_diag *diag);
+void hd_watch_stop(hd_group *group);
+
+// Notes the group's first failure and wakes whoever waits; later ones are
+// dropped. `status` is what this rank's calls end with. Returns whether this
+// was the first.
+bool hd_group_note_failure(hd_group *group, hd_status status, const char *text);
+// Wakes whoever waits for mail or on a bell of the group. The lock is held.
+void hd_group_wake(hd_group *group);
+// A frame of this kind to every peer, as far as that goes within 100 ms.
+void hd_group_tell(hd_group *group, hd_frame_kind kind, const char *text);
+
+#endif

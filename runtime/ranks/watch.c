@@ -1,0 +1,248 @@
+// The watcher: one thread a group that reads every peer's socket. It sorts
+// parts of collective calls into the peers' mail, and turns a peer's failure,
+// leaving or death into the group's state. A peer that hangs up without having
+// said goodbye is dead.
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "base/diag.h"
+#include "runtime/ranks/mesh.h"
+
+typedef struct hd_watch {
+    hd_group *group;
+    struct pollfd *ask; // owned: one a rank, then that of `quit`
+    hd_frame frame;     // as packets bring it
+    char payload[HD_FRAME_ROOM];
+} hd_watch;
+
+// Once a part is lost, the ones after it are too: they would be taken for it.
+static void keep_mail(hd_group *group, hd_link *link, const hd_frame *frame,
+                      const char *payload, int fd)
+{
+    hd_mail *mail = link->lost ? NULL : malloc(sizeof(*mail) + frame->bytes);
+
+    if (mail == NULL) {
+        if (fd >= 0)
+            close(fd);
+        link->lost = true;
+        hd_group_run_out(group);
+        return;
+    }
+    mail->next = NULL;
+    mail->frame = *frame;
+    mail->fd = fd;
+    memcpy(mail->payload, payload, frame->bytes);
+    pthread_mutex_lock(&group->lock);
+    if (link->last != NULL)
+        link->last->next = mail;
+    else
+        link->first = mail;
+    link->last = mail;
+    pthread_cond_broadcast(&group->news);
+    pthread_mutex_unlock(&group->lock);
+}
+
+static void note_left(hd_group *group, hd_link *link)
+{
+    pthread_mutex_lock(&group->lock);
+    atomic_store_explicit(&link->left, true, memory_order_seq_cst);
+    hd_group_wake(group);
+    pthread_mutex_unlock(&group->lock);
+}
+
+static void note_failed(hd_group *group, const hd_frame *frame,
+                        const char *payload)
+{
+    char text[HD_GROUP_TEXT];
+
+    snprintf(text, sizeof(text), "%.*s", (int)frame->bytes, payload);
+    hd_group_note_failure(group, HD_PEER, text);
+}
+
+// `lost` is an errno if the network cannot say more than that the peer's host
+// has fallen silent.
+static void note_death(hd_group *group, int peer, int lost)
+{
+    hd_link *link = &group->link[peer];
+    char text[HD_GROUP_TEXT];
+
+    link->open = false;
+    if (atomic_load_explicit(&link->left, memory_order_relaxed))
+        return;
+    if (!group->scattered)
+        snprintf(text, sizeof(text), "rank %d died (process %d)", peer,
+                 link->pid);
+    else if (link->part == NULL || lost == 0)
+        snprintf(text, sizeof(text), "rank %d died (process %d on %s)", peer,
+                 link->pid, link->host);
+    else
+        snprintf(text, sizeof(text),
+                 "rank %d on %s is not heard from any more: %s", peer,
+                 link->host, strerror(lost));
+    hd_group_note_failure(group, HD_PEER, text);
+}
+
+static void take_frame(hd_group *group, int peer, const hd_frame *frame,
+                       const char *payload, int passed)
+{
+    if (frame->kind == HD_FRAME_DATA) {
+        keep_mail(group, &group->link[peer], frame, payload, passed);
+        return;
+    }
+    if (passed >= 0)
+        close(passed);
+    if (frame->kind == HD_FRAME_FAILED)
+        note_failed(group, frame, payload);
+    else if (frame->kind == HD_FRAME_GOODBYE)
+        note_left(group, &group->link[peer]);
+}
+
+static hd_status next_frame(hd_watch *watch, hd_link *link,
+                            const hd_frame **frame, const char **payload,
+                            int *passed)
+{
+    *passed = -1;
+    if (link->part != NULL) {
+        *frame = &link->part->frame;
+        *payload = link->part->payload;
+        return hd_frame_take(link->fd, link->pid, link->part);
+    }
+    *frame = &watch->frame;
+    *payload = watch->payload;
+    return hd_frame_receive(link->fd, link->pid, &watch->frame, watch->payload,
+                            passed);
+}
+
+// Where a frame ends in a stream is not known once one did not make sense.
+static void note_broken(hd_group *group, int peer, hd_status status)
+{
+    hd_link *link = &group->link[peer];
+    char text[HD_GROUP_TEXT];
+
+    link->open = link->part == NULL;
+    if (status == HD_NO_MEMORY)
+        snprintf(text, sizeof(text),
+                 "rank %d cannot take the descriptor that rank %d passes: %s "
+                 "(ulimit -n)",
+                 group->rank, peer, strerror(EMFILE));
+    else
+        snprintf(text, sizeof(text),
+                 "rank %d got a broken message from rank %d", group->rank,
+                 peer);
+    hd_group_fail(group, text);
+}
+
+// Reads all that is there, so that what a peer said last is heard before its
+// hanging up is.
+static void read_peer(hd_watch *watch, int peer)
+{
+    hd_link *link = &watch->group->link[peer];
+
+    while (link->open) {
+        const hd_frame *frame;
+        const char *payload;
+        int passed;
+        hd_status status = next_frame(watch, link, &frame, &payload, &passed);
+
+        if (status == HD_TIMEOUT)
+            return;
+        if (status == HD_OK)
+            take_frame(watch->group, peer, frame, payload, passed);
+        else if (status == HD_INVALID || status == HD_NO_MEMORY)
+            note_broken(watch->group, peer, status);
+        else
+            note_death(watch->group, peer, status == HD_SYSTEM ? errno : 0);
+    }
+}
+
+static void *watch_peers(void *context)
+{
+    hd_watch *watch = context;
+    hd_group *group = watch->group;
+    nfds_t n = (nfds_t)group->size + 1;
+
+    for (;;) {
+        for (int i = 0; i < group->size; i++)
+            watch->ask[i].fd = group->link[i].open ? group->link[i].fd : -1;
+        if (poll(watch->ask, n, -1) < 0 && errno != EINTR)
+            break;
+        if (watch->ask[group->size].revents != 0)
+            break;
+        for (int i = 0; i < group->size; i++) {
+            if (watch->ask[i].fd >= 0 && watch->ask[i].revents != 0)
+                read_peer(watch, i);
+        }
+    }
+    free(watch->ask);
+    free(watch);
+    return NULL;
+}
+
+static hd_watch *prepare_watch(hd_group *group)
+{
+    hd_watch *watch = malloc(sizeof(*watch));
+
+    if (watch == NULL)
+        return NULL;
+    watch->group = group;
+    watch->ask = calloc((size_t)group->size + 1, sizeof(*watch->ask));
+    if (watch->ask == NULL) {
+        free(watch);
+        return NULL;
+    }
+    for (int i = 0; i <= group->size; i++)
+        watch->ask[i].events = POLLIN;
+    watch->ask[group->size].fd = group->quit;
+    for (int i = 0; i < group->size; i++)
+        group->link[i].open = i != group->rank;
+    return watch;
+}
+
+hd_status hd_watch_start(hd_group *group, hd_diag *diag)
+{
+    sigset_t all, before;
+    hd_watch *watch;
+    int code;
+
+    group->quit = eventfd(0, EFD_CLOEXEC);
+    if (group->quit < 0)
+        return hd_system_error(diag, "eventfd");
+    watch = prepare_watch(group);
+    if (watch == NULL)
+        return hd_fail(diag, HD_NO_MEMORY, "no memory for %d ranks",
+                       group->size);
+    // The program's signals are its own threads' business.
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    code = pthread_create(&group->watcher, NULL, watch_peers, watch);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (code != 0) {
+        free(watch->ask);
+        free(watch);
+        errno = code;
+        return hd_system_error(diag, "a thread that watches the ranks");
+    }
+    group->watching = true;
+    return HD_OK;
+}
+
+void hd_watch_stop(hd_group *group)
+{
+    uint64_t one = 1;
+
+    if (group->watching) {
+        ssize_t wrote = write(group->quit, &one, sizeof(one));
+
+        (void)wrote; // an eventfd at 0 takes it
+        pthread_join(group->watcher, NULL);
+        group->watching = false;
+    }
+    if (group->quit >= 0)
+        close(group->quit);
+}
