@@ -31,34 +31,61 @@ static bool is_transfer(const hd_node *node)
     return node->kind >= HD_NODE_SEND;
 }
 
-// Whether of two members of a group NCCL is done with `a` before `b` starts: a
-// stream has its calls one after the other, axis by axis, and of an axis each
-// collective, then in one call all that is sent and received. What does not go
-// by NCCL comes last.
-static bool is_ahead(const hd_replay *r, const hd_node *a, const hd_node *b)
+// NCCL serves a group in turns: a stream has its calls one after the other,
+// axis by axis, and of an axis each collective, then in one call all that is
+// sent and received. What does not go by NCCL comes last.
+static int turn_of(const hd_replay *r, const hd_node *node)
 {
-    int lane = lane_of(r, a), other = lane_of(r, b);
+    int lane = lane_of(r, node);
 
-    if (lane == 0 || other == 0 || lane != other)
-        return lane != 0 && (other == 0 || lane < other);
-    return a->kind == HD_NODE_COLLECTIVE &&
-           (b->kind != HD_NODE_COLLECTIVE || a < b);
+    return lane == 0 ? 2 * r->nlanes
+                     : 2 * lane + (node->kind != HD_NODE_COLLECTIVE);
+}
+
+static void come_to_group(const hd_replay *r, int rank, int64_t head, int turn,
+                          hd_front *f)
+{
+    int64_t n;
+
+    if (head < f->end)
+        return;
+    n = hd_graph_together(r->schedule.graph, rank, head);
+    *f = (hd_front){head, head + n, turn, head};
+}
+
+// To the first member that is not in `state`, of the turns before `last`.
+static void move_front(const hd_replay *r, int rank, int state, int last,
+                       hd_front *f)
+{
+    const hd_graph *g = r->schedule.graph;
+
+    for (; f->turn < last; f->turn++, f->at = f->head)
+        for (; f->at < f->end; f->at++)
+            if (turn_of(r, hd_graph_node(g, rank, f->at)) == f->turn &&
+                !has(r, rank, f->at, state))
+                return;
 }
 
 int64_t hd_replay_ahead(const hd_replay *replay, int rank, int64_t step)
 {
-    const hd_graph *g = replay->schedule.graph;
+    const hd_replay *r = replay;
+    const hd_graph *g = r->schedule.graph;
     const hd_node *node = hd_graph_node(g, rank, step);
-    int64_t n;
+    bool serial = lane_of(r, node) != 0;
+    int turn = turn_of(r, node);
+    hd_front *f;
 
-    if (replay->schedule.held == 0)
+    if (r->schedule.held == 0)
         return -1;
-    n = hd_graph_together(g, rank, node->head);
-    for (int64_t i = node->head; i < node->head + n; i++)
-        if (is_ahead(replay, hd_graph_node(g, rank, i), node) &&
-            !has(replay, rank, i, HD_STEP_ENDED))
-            return i;
-    return -1;
+    f = &r->ended[(int64_t)rank * g->nstreams + node->stream];
+    if (node->head < f->head) // its stream has gone past all that is ahead
+        return -1;
+    come_to_group(r, rank, node->head, 2, f);
+    move_front(r, rank, HD_STEP_ENDED, 2 * r->nlanes, f);
+    return f->turn < turn || (f->turn == turn && f->at < step && serial &&
+                              node->kind == HD_NODE_COLLECTIVE)
+               ? f->at
+               : -1;
 }
 
 int64_t hd_replay_blocker(const hd_replay *replay, int rank, int64_t step)
@@ -108,8 +135,10 @@ static bool start_in_order(hd_replay *r, int rank)
 static bool start_serial(hd_replay *r, int rank, int lane)
 {
     const hd_graph *g = r->schedule.graph;
-    int64_t last = hd_graph_steps(g, rank), n;
-    int64_t *at = chain_of(r, rank, lane), head;
+    int64_t last = hd_graph_steps(g, rank);
+    int64_t *at = chain_of(r, rank, lane);
+    hd_front *f = &r->started[(int64_t)rank * r->nlanes + lane];
+    int end = 2 * lane + 2;
     bool moved = false;
 
     while (*at < last && (!is_transfer(hd_graph_node(g, rank, *at)) ||
@@ -118,18 +147,15 @@ static bool start_serial(hd_replay *r, int rank, int lane)
         ++*at;
     if (*at == last)
         return false;
-    head = hd_graph_node(g, rank, *at)->head;
-    n = hd_graph_together(g, rank, head);
-    for (int64_t i = head; i < head + n; i++) {
-        if (lane_of(r, hd_graph_node(g, rank, i)) != lane ||
-            !has(r, rank, i, HD_STEP_BEGUN) ||
-            has(r, rank, i, HD_STEP_STARTED) ||
-            hd_replay_ahead(r, rank, i) >= 0)
-            continue;
-        start(r, rank, i);
+    come_to_group(r, rank, hd_graph_node(g, rank, *at)->head, 2 * lane, f);
+    for (;;) {
+        move_front(r, rank, HD_STEP_STARTED, end, f);
+        if (f->turn == end || !has(r, rank, f->at, HD_STEP_BEGUN) ||
+            hd_replay_ahead(r, rank, f->at) >= 0)
+            return moved;
+        start(r, rank, f->at);
         moved = true;
     }
-    return moved;
 }
 
 // Starts whatever may start now.
@@ -157,15 +183,24 @@ static hd_status begin(void *context, int rank, int64_t step, int64_t n)
     return HD_OK;
 }
 
+static hd_status allocate(hd_replay *r, const hd_graph *graph, hd_diag *diag)
+{
+    int64_t lanes = (int64_t)graph->nranks * r->nlanes;
+    int64_t streams = (int64_t)graph->nranks * graph->nstreams;
+
+    HD_TRY(hd_clear_array(lanes, sizeof *r->chain, diag, (void **)&r->chain));
+    HD_TRY(
+        hd_clear_array(lanes, sizeof *r->started, diag, (void **)&r->started));
+    HD_TRY(hd_clear_array(streams, sizeof *r->ended, diag, (void **)&r->ended));
+    return hd_schedule_open(graph, 1, diag, &r->schedule);
+}
+
 hd_status hd_replay_run(const hd_graph *graph, unsigned serial, hd_diag *diag,
                         hd_replay *out)
 {
     hd_replay r = {.nlanes = serial != 0 ? 1 + graph->module->naxes : 1};
-    hd_status status = hd_clear_array((int64_t)graph->nranks * r.nlanes,
-                                      sizeof *r.chain, diag, (void **)&r.chain);
+    hd_status status = allocate(&r, graph, diag);
 
-    if (status == HD_OK)
-        status = hd_schedule_open(graph, 1, diag, &r.schedule);
     if (status == HD_OK) {
         r.schedule.held = serial;
         r.schedule.begin = begin;
@@ -184,5 +219,7 @@ void hd_replay_free(hd_replay *replay)
 {
     hd_schedule_close(&replay->schedule);
     free(replay->chain);
+    free(replay->started);
+    free(replay->ended);
     *replay = (hd_replay){0};
 }

@@ -13,12 +13,23 @@
 
 HD_BEGIN_DECLS
 
+// How far the members of a group have come, in the order in which NCCL serves
+// them: turn by turn, and of a turn as they are issued. It only moves forward,
+// so that large groups take time in proportion to their size.
+typedef struct hd_front {
+    int64_t head, end; // of the group: its first member, and past its last one
+    int turn;
+    int64_t at; // the first member of the turn that has not come so far
+} hd_front;
+
 typedef struct hd_replay {
     hd_schedule schedule; // owned; `held` has the axes that NCCL serves
     int nlanes;
     // Owned, by rank and lane (lane_of): no transfer of the lane before this
     // step is unstarted; in the lane of a serial axis, none is undone.
     int64_t *chain;
+    hd_front *ended;   // owned, by rank and stream: of the group it has come to
+    hd_front *started; // owned, as `chain`: of the group that it has come to
 } hd_replay;
 
 // `serial` has a bit for each axis that NCCL serves, whose calls follow one

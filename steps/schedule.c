@@ -45,28 +45,32 @@ static bool may_begin(const hd_schedule *s, int rank, int64_t step)
 }
 
 // How many steps the stream goes past: the group that begins with `step`, or 0
-// if it must wait for some of it.
+// if it must wait for some of it. It goes on from where it stopped before, so
+// that each member is looked at once, however often the group is.
 static int64_t find_passed(const hd_schedule *s, int rank, int64_t step)
 {
     const hd_node *node = hd_graph_node(s->graph, rank, step);
     const hd_node *end = &s->graph->node[s->graph->first[rank + 1]];
     const uint8_t *state = hd_schedule_state(s, rank, step);
-    int64_t n = 0;
+    int64_t *over = &s->over[(int64_t)rank * s->graph->nstreams + node->stream];
 
     do {
-        if ((state[n] & HD_STEP_ENDED) == 0 && !hd_schedule_defers(s, &node[n]))
+        if ((state[*over] & HD_STEP_ENDED) == 0 &&
+            !hd_schedule_defers(s, &node[*over]))
             return 0;
-        n++;
-    } while (node + n < end && node[n].head == node->head);
-    return n;
+        ++*over;
+    } while (node + *over < end && node[*over].head == node->head);
+    return *over;
 }
 
 // ----------------------------------------------------------------- streams
 
 static void find_next(const hd_schedule *s, int rank, int stream)
 {
-    int64_t at = s->cursor[(int64_t)rank * s->graph->nstreams + stream];
+    int64_t i = (int64_t)rank * s->graph->nstreams + stream;
+    int64_t at = s->cursor[i];
 
+    s->over[i] = 0;
     *next_of(s, rank, stream) =
         at < s->runs * hd_graph_length(s->graph, rank, stream)
             ? hd_graph_at(s->graph, rank, stream, at)
@@ -227,6 +231,7 @@ static hd_status allocate(hd_schedule *s, hd_diag *diag)
     HD_TRY(
         hd_clear_array(streams, sizeof *s->cursor, diag, (void **)&s->cursor));
     HD_TRY(hd_clear_array(streams, sizeof *s->next, diag, (void **)&s->next));
+    HD_TRY(hd_clear_array(streams, sizeof *s->over, diag, (void **)&s->over));
     HD_TRY(hd_clear_array(s->runs * g->first[g->nranks], sizeof *s->state, diag,
                           (void **)&s->state));
     HD_TRY(hd_clear_array(s->runs * g->nmeetings, sizeof *s->met, diag,
@@ -258,6 +263,7 @@ void hd_schedule_close(hd_schedule *schedule)
 {
     free(schedule->cursor);
     free(schedule->next);
+    free(schedule->over);
     free(schedule->state);
     free(schedule->met);
     free(schedule->queue);

@@ -39,6 +39,8 @@ typedef struct hd_schedule {
     int64_t *cursor; // owned, by rank and stream: steps passed, over all runs
     int64_t *next;   // owned, by rank and stream: the step at the cursor, past
                      // all steps of the rank where the stream is at its end
+    int64_t *over;   // owned, by rank and stream: as many members of the group
+                     // at the cursor need no more waiting for
     uint8_t *state;  // owned, by rank and step of all runs
     int32_t *met;    // owned, by run and meeting: members that have started
     int32_t *queue;  // owned: ranks that may go on, a ring
