@@ -380,7 +380,13 @@ void hd_dtype_load_integers(hd_dtype dtype, const void *from, size_t n,
         EACH(n, to[i] = load_i32(from, i));
     case HD_U8:
         EACH(n, to[i] = load1(from, i));
-    default:
+    case HD_F64:
+    case HD_F32:
+    case HD_F16:
+    case HD_BF16:
+    case HD_F8E4M3:
+    case HD_F8E5M2:
+    case HD_EVENT:
         return;
     }
 }
@@ -395,7 +401,13 @@ void hd_dtype_store_integers(hd_dtype dtype, const int64_t *from, size_t n,
         EACH(n, store_i32(to, i, (int32_t)(uint32_t)(uint64_t)from[i]));
     case HD_U8:
         EACH(n, store1(to, i, (uint32_t)(uint64_t)from[i]));
-    default:
+    case HD_F64:
+    case HD_F32:
+    case HD_F16:
+    case HD_BF16:
+    case HD_F8E4M3:
+    case HD_F8E5M2:
+    case HD_EVENT:
         return;
     }
 }

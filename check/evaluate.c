@@ -390,16 +390,21 @@ static double step_work(const hd_evaluation *e, int rank, int64_t step)
     hd_work_item item = hd_evaluation_step(e, rank, step);
     double n = item.ntiles > 0 ? hd_compute_work(&item) : 0;
 
-    switch (node->op->code) {
-    case HD_OP_REDUCE_SCATTER:
+    switch (hd_op_move(node->op)) {
+    case HD_MOVE_REDUCE_SCATTER:
         return n * (double)e->graph->module->axis[node->op->axis].size;
-    case HD_OP_ALL_REDUCE:
+    case HD_MOVE_ALL_REDUCE:
         return 2 * n;
-    case HD_OP_SEND: // its recv counts
+    case HD_MOVE_SEND: // its recv counts
         return 0;
-    default:
-        return n;
+    case HD_MOVE_NONE:
+    case HD_MOVE_RECV:
+    case HD_MOVE_ALL_GATHER:
+    case HD_MOVE_BROADCAST:
+    case HD_MOVE_ALL_TO_ALL:
+        break;
     }
+    return n;
 }
 
 static hd_status refuse_work(const hd_evaluation *e, const hd_module *module,

@@ -290,9 +290,13 @@ const char *hd_code_text(hd_dtype dtype)
         return "i64";
     case HD_I32:
         return "int";
-    default:
-        return "u8";
+    case HD_F8E4M3:
+    case HD_F8E5M2:
+    case HD_U8:
+    case HD_EVENT:
+        break;
     }
+    return "u8";
 }
 
 static bool is_narrow(hd_dtype dtype)

@@ -146,7 +146,10 @@ static bool apply(hd_expr_kind kind, int64_t a, int64_t b, int64_t *out)
     case HD_EXPR_OR:
         value = a != 0 || b != 0;
         break;
-    default:
+    case HD_EXPR_CONST:
+    case HD_EXPR_COORD:
+    case HD_EXPR_VAR:
+    case HD_EXPR_NOT:
         return false;
     }
     *out = value;
@@ -292,7 +295,18 @@ bool hd_expr_eval(const hd_module *module, hd_expr expr, const hd_env *env,
     case HD_EXPR_VAR:
         *out = env->var[node->a];
         return true;
-    default:
+    case HD_EXPR_NOT:
+    case HD_EXPR_ADD:
+    case HD_EXPR_SUB:
+    case HD_EXPR_MUL:
+    case HD_EXPR_DIV:
+    case HD_EXPR_MOD:
+    case HD_EXPR_LT:
+    case HD_EXPR_LE:
+    case HD_EXPR_EQ:
+    case HD_EXPR_NE:
+    case HD_EXPR_AND:
+    case HD_EXPR_OR:
         break;
     }
     if (!hd_expr_eval(module, node->a, env, &a))
@@ -357,9 +371,20 @@ static level level_of(const hd_expr_node *node)
         return LEVEL_ATOM;
     case HD_EXPR_NOT:
         return LEVEL_NOT;
-    default:
-        return syntax_of[node->kind].own;
+    case HD_EXPR_ADD:
+    case HD_EXPR_SUB:
+    case HD_EXPR_MUL:
+    case HD_EXPR_DIV:
+    case HD_EXPR_MOD:
+    case HD_EXPR_LT:
+    case HD_EXPR_LE:
+    case HD_EXPR_EQ:
+    case HD_EXPR_NE:
+    case HD_EXPR_AND:
+    case HD_EXPR_OR:
+        break;
     }
+    return syntax_of[node->kind].own;
 }
 
 static void print_bare(const hd_module *module, const hd_expr_node *node,
@@ -401,7 +426,17 @@ static void print_bare(const hd_module *module, const hd_expr_node *node,
         hd_text_puts(text, "not ");
         print_at(module, node->a, LEVEL_COMPARE, text);
         return;
-    default:
+    case HD_EXPR_ADD:
+    case HD_EXPR_SUB:
+    case HD_EXPR_MUL:
+    case HD_EXPR_DIV:
+    case HD_EXPR_MOD:
+    case HD_EXPR_LT:
+    case HD_EXPR_LE:
+    case HD_EXPR_EQ:
+    case HD_EXPR_NE:
+    case HD_EXPR_AND:
+    case HD_EXPR_OR:
         s = &syntax_of[node->kind];
         print_at(module, node->a, s->left, text);
         hd_text_printf(text, " %s ", s->text);

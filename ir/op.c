@@ -246,9 +246,14 @@ static hd_access access_of_key(hd_key_code code)
         return HD_ACCESS_WRITE;
     case HD_VALUE_EVENT:
         return HD_ACCESS_RECORD;
-    default:
-        return HD_ACCESS_READ;
+    case HD_VALUE_FLAG:
+    case HD_VALUE_EXPR:
+    case HD_VALUE_READ:
+    case HD_VALUE_FACTOR:
+    case HD_VALUE_ACT:
+        break;
     }
+    return HD_ACCESS_READ;
 }
 
 // Counts in the order of hd_op_views.

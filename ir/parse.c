@@ -830,7 +830,7 @@ static hd_status parse_statement(parser *p, hd_block *block)
                  {"on", HD_STMT_ON},
                  {"group", HD_STMT_GROUP}};
     hd_stmt *stmt = hd_stmt_new(p->module, HD_STMT_OP, p->token.loc);
-    hd_status status;
+    hd_status status = HD_INVALID;
 
     for (size_t i = 0; i < COUNT(words); i++)
         if (accept_word(p, words[i].word)) {
@@ -856,7 +856,7 @@ static hd_status parse_statement(parser *p, hd_block *block)
     case HD_STMT_GROUP:
         status = parse_block(p, &stmt->body);
         break;
-    default:
+    case HD_STMT_OP:
         status = parse_op(p, stmt);
     }
     if (status == HD_OK)

@@ -110,9 +110,18 @@ static sort sort_mixed(const finder *f, const hd_expr_node *node, sort a,
     case HD_EXPR_EQ:
     case HD_EXPR_NE:
         return a.kind == TURNING && b.kind == TURNING ? fixed(1) : other;
-    default:
-        return other;
+    case HD_EXPR_CONST:
+    case HD_EXPR_COORD:
+    case HD_EXPR_VAR:
+    case HD_EXPR_NOT:
+    case HD_EXPR_DIV:
+    case HD_EXPR_LT:
+    case HD_EXPR_LE:
+    case HD_EXPR_AND:
+    case HD_EXPR_OR:
+        break;
     }
+    return other;
 }
 
 static double bound_fixed(const hd_expr_node *node, sort a, sort b)
@@ -127,9 +136,19 @@ static double bound_fixed(const hd_expr_node *node, sort a, sort b)
         return a.bound + 1;
     case HD_EXPR_MOD:
         return b.bound;
-    default:
-        return 1;
+    case HD_EXPR_CONST:
+    case HD_EXPR_COORD:
+    case HD_EXPR_VAR:
+    case HD_EXPR_NOT:
+    case HD_EXPR_LT:
+    case HD_EXPR_LE:
+    case HD_EXPR_EQ:
+    case HD_EXPR_NE:
+    case HD_EXPR_AND:
+    case HD_EXPR_OR:
+        break;
     }
+    return 1;
 }
 
 static sort sort_expr(const finder *f, hd_expr expr)
@@ -147,15 +166,25 @@ static sort sort_expr(const finder *f, hd_expr expr)
         return f->var[node->a];
     case HD_EXPR_NOT:
         return sort_expr(f, node->a).kind == FIXED ? fixed(1) : other;
-    default:
-        a = sort_expr(f, node->a);
-        b = sort_expr(f, node->b);
-        if (a.kind == OTHER || b.kind == OTHER)
-            return other;
-        return a.kind == FIXED && b.kind == FIXED
-                   ? fixed(bound_fixed(node, a, b))
-                   : sort_mixed(f, node, a, b);
+    case HD_EXPR_ADD:
+    case HD_EXPR_SUB:
+    case HD_EXPR_MUL:
+    case HD_EXPR_DIV:
+    case HD_EXPR_MOD:
+    case HD_EXPR_LT:
+    case HD_EXPR_LE:
+    case HD_EXPR_EQ:
+    case HD_EXPR_NE:
+    case HD_EXPR_AND:
+    case HD_EXPR_OR:
+        break;
     }
+    a = sort_expr(f, node->a);
+    b = sort_expr(f, node->b);
+    if (a.kind == OTHER || b.kind == OTHER)
+        return other;
+    return a.kind == FIXED && b.kind == FIXED ? fixed(bound_fixed(node, a, b))
+                                              : sort_mixed(f, node, a, b);
 }
 
 static bool is_fixed(const finder *f, hd_expr expr)

@@ -161,7 +161,8 @@ static void evaluate_block(loop *l, const hd_block *block, const hd_stmt *outer,
         case HD_STMT_FOR: // no pass makes one inside a trip
             l->unknown = true;
             break;
-        default:
+        case HD_STMT_ON:
+        case HD_STMT_GROUP:
             evaluate_block(l, &s->body, top, trip);
         }
     }

@@ -603,9 +603,12 @@ static int64_t count_trips(const pipe *p)
         return p->ranks;
     case HD_TRANSFER_PIPELINED:
         return p->chunks;
-    default:
-        return p->ranks * p->chunks;
+    case HD_TRANSFER_BROADCAST:
+    case HD_TRANSFER_DIRECT:
+    case HD_TRANSFER_RING:
+        break;
     }
+    return p->ranks * p->chunks;
 }
 
 // Waits for deferred sends, after the loop.

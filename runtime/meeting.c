@@ -132,25 +132,28 @@ static hd_status meet_collectively(hd_meetings *all, int64_t i)
 {
     const hd_span *span = all->step->span;
 
-    switch (all->step->op->code) {
-    case HD_OP_ALL_GATHER:
+    switch (hd_op_move(all->step->op)) {
+    case HD_MOVE_ALL_GATHER:
         HD_TRY(meet_at(all, HD_SIDE_PUT, hd_piece_of(&span[1], -1)));
         return meet_at(all, HD_SIDE_OFFER, hd_piece_of(&span[0], i));
-    case HD_OP_ALL_TO_ALL:
+    case HD_MOVE_ALL_TO_ALL:
         HD_TRY(meet_at(all, HD_SIDE_PUT, hd_piece_of(&span[1], i)));
         return meet_at(all, HD_SIDE_OFFER, hd_piece_of(&span[0], i));
-    case HD_OP_REDUCE_SCATTER:
+    case HD_MOVE_REDUCE_SCATTER:
         HD_TRY(meet_at(all, HD_SIDE_OFFER, hd_piece_of(&span[1], i)));
         return meet_at(all, HD_SIDE_READ, hd_piece_of(&span[0], -1));
-    case HD_OP_ALL_REDUCE:
+    case HD_MOVE_ALL_REDUCE:
         HD_TRY(meet_at(all, HD_SIDE_OFFER, hd_piece_of(&span[1], -1)));
         return meet_at(all, HD_SIDE_READ, hd_piece_of(&span[0], -1));
-    case HD_OP_BROADCAST:
+    case HD_MOVE_BROADCAST:
         return meet_in_broadcast(all);
-    default:
-        return hd_fail(all->diag, HD_UNSUPPORTED, "no driver knows '%s'",
-                       hd_op_info_get(all->step->op->code)->text);
+    case HD_MOVE_NONE:
+    case HD_MOVE_SEND:
+    case HD_MOVE_RECV:
+        break;
     }
+    return hd_fail(all->diag, HD_UNSUPPORTED, "no driver knows '%s'",
+                   hd_op_info_get(all->step->op->code)->text);
 }
 
 hd_status hd_meet(hd_device *device, const hd_binding *binding,
@@ -193,24 +196,29 @@ bool hd_meet_own(const hd_binding *binding, const hd_step *step, hd_piece *to,
     int axis = step->op->axis;
     int64_t me = axis < 0 ? 0 : hd_mesh_coord(binding->module, rank, axis);
 
-    switch (step->op->code) {
-    case HD_OP_ALL_GATHER:
+    switch (hd_op_move(step->op)) {
+    case HD_MOVE_ALL_GATHER:
         *to = hd_piece_of(&span[0], me);
         *from = hd_piece_of(&span[1], -1);
         return true;
-    case HD_OP_ALL_TO_ALL:
+    case HD_MOVE_ALL_TO_ALL:
         *to = hd_piece_of(&span[0], me);
         *from = hd_piece_of(&span[1], me);
         return true;
-    case HD_OP_BROADCAST:
+    case HD_MOVE_BROADCAST:
         if (step->peer != rank || step->op->noutputs == 0)
             return false;
         *to = hd_piece_of(&span[0], -1);
         *from = hd_piece_of(&span[1], -1);
         return true;
-    default:
-        return false;
+    case HD_MOVE_NONE:
+    case HD_MOVE_SEND:
+    case HD_MOVE_RECV:
+    case HD_MOVE_REDUCE_SCATTER:
+    case HD_MOVE_ALL_REDUCE:
+        break;
     }
+    return false;
 }
 
 // ------------------------------------------------------------- slots

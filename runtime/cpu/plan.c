@@ -260,29 +260,31 @@ static hd_status plan_sync(hd_device *device, const hd_step *step,
     hd_cpu_stream *caller = &device->stream[0];
     hd_cpu_entry *entry = NULL;
 
-    switch (step->op->code) {
-    case HD_OP_FORK:
+    switch (hd_op_sync(step->op)) {
+    case HD_SYNC_FORK:
         for (int i = 1; i < device->nstreams; i++)
             HD_TRY(wait_for_stream(&device->stream[i], caller, step, diag));
         return HD_OK;
-    case HD_OP_JOIN:
+    case HD_SYNC_JOIN:
         for (int i = 1; i < device->nstreams; i++)
             HD_TRY(wait_for_stream(caller, &device->stream[i], step, diag));
         return HD_OK;
-    case HD_OP_RECORD:
+    case HD_SYNC_RECORD:
         HD_TRY(add_entry(stream_of(device, step), HD_CPU_RECORD, step, diag,
                          &entry));
         count_record(device, step, entry);
         return HD_OK;
-    default:
-        HD_TRY(add_entry(stream_of(device, step),
-                         step->record < 0 ? HD_CPU_WAIT_CALLER : HD_CPU_WAIT,
-                         step, diag, &entry));
-        entry->target = step->record;
-        if (step->record < 0)
-            entry->target = device->buffer[step->span[0].buffer->id].argument;
-        return HD_OK;
+    case HD_SYNC_NONE:
+    case HD_SYNC_WAIT:
+        break;
     }
+    HD_TRY(add_entry(stream_of(device, step),
+                     step->record < 0 ? HD_CPU_WAIT_CALLER : HD_CPU_WAIT, step,
+                     diag, &entry));
+    entry->target = step->record;
+    if (step->record < 0)
+        entry->target = device->buffer[step->span[0].buffer->id].argument;
+    return HD_OK;
 }
 
 static hd_status plan_compute(hd_device *device, const hd_step *step,

@@ -261,9 +261,13 @@ static int lt_type(hd_dtype dtype)
         return HD_LT_F8E4M3;
     case HD_F8E5M2:
         return HD_LT_F8E5M2;
-    default:
-        return -1;
+    case HD_I64:
+    case HD_I32:
+    case HD_U8:
+    case HD_EVENT:
+        break;
     }
+    return -1;
 }
 
 static matrix matrix_of(const hd_span *span)
@@ -470,9 +474,10 @@ static bool own_epilogue(const job *j, int *epilogue)
     case HD_ACT_GELU: // an approximation of tanh, good enough for 16 bits
         *epilogue = bias ? HD_LT_EPILOGUE_GELU_BIAS : HD_LT_EPILOGUE_GELU;
         return hd_dtype_size(out) == 2;
-    default:
-        return false;
+    case HD_ACT_SILU:
+        break;
     }
+    return false;
 }
 
 static hd_cuda_at moved(hd_cuda_at at, int64_t elements, hd_dtype dtype)

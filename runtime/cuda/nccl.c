@@ -54,9 +54,12 @@ static int type_of(hd_dtype dtype, bool reduces)
         return HD_NCCL_I32;
     case HD_U8:
         return HD_NCCL_U8;
-    default:
-        return reduces ? -1 : HD_NCCL_U8;
+    case HD_F8E4M3:
+    case HD_F8E5M2:
+    case HD_EVENT:
+        break;
     }
+    return reduces ? -1 : HD_NCCL_U8;
 }
 
 static bool by_nccl(const hd_device *device, const hd_step *step)
@@ -511,40 +514,42 @@ static hd_status issue_one(const hd_call_args *call)
 
     if (only_gathers(call->device, step))
         return gather_operands(call);
-    switch (step->op->code) {
-    case HD_OP_SEND:
+    switch (hd_op_move(step->op)) {
+    case HD_MOVE_SEND:
         NCCL_TRY(call->device, call->diag, send, at(call, 0), count(call, 0),
                  call->type, peer, call->comm, call->stream);
         return HD_OK;
-    case HD_OP_RECV:
+    case HD_MOVE_RECV:
         NCCL_TRY(call->device, call->diag, recv, at(call, 0), count(call, 0),
                  call->type, peer, call->comm, call->stream);
         return HD_OK;
-    case HD_OP_ALL_GATHER:
+    case HD_MOVE_ALL_GATHER:
         if (is_piecewise(call->device, step))
             return exchange_all(call);
         NCCL_TRY(call->device, call->diag, all_gather, at(call, 1), at(call, 0),
                  count(call, 1), call->type, call->comm, call->stream);
         return HD_OK;
-    case HD_OP_REDUCE_SCATTER:
+    case HD_MOVE_REDUCE_SCATTER:
         NCCL_TRY(call->device, call->diag, reduce_scatter, at(call, 1),
                  at(call, 0), count(call, 0), call->type, op, call->comm,
                  call->stream);
         return HD_OK;
-    case HD_OP_ALL_REDUCE:
+    case HD_MOVE_ALL_REDUCE:
         NCCL_TRY(call->device, call->diag, all_reduce, at(call, 1), at(call, 0),
                  count(call, 0), call->type, op, call->comm, call->stream);
         return HD_OK;
-    case HD_OP_BROADCAST:
+    case HD_MOVE_BROADCAST:
         NCCL_TRY(
             call->device, call->diag, broadcast,
             at(call, step->peer == call->device->rank ? step->op->noutputs : 0),
             at(call, 0), count(call, 0), call->type, peer, call->comm,
             call->stream);
         return HD_OK;
-    default:
-        return exchange_all(call);
+    case HD_MOVE_NONE:
+    case HD_MOVE_ALL_TO_ALL:
+        break;
     }
+    return exchange_all(call);
 }
 
 static hd_status issue_step(hd_device *device, const hd_cuda_command *command,

@@ -70,23 +70,25 @@ static hd_status plan_sync(hd_device *device, const hd_step *step, int *events,
 {
     int event = 0;
 
-    switch (step->op->code) {
-    case HD_OP_FORK:
+    switch (hd_op_sync(step->op)) {
+    case HD_SYNC_FORK:
         HD_TRY(hd_cuda_new_event(device, diag, &event));
         HD_TRY(hd_cuda_add_event(device, HD_CUDA_RECORD, 0, step, event, diag));
         for (int i = 1; i < hd_cuda_helper(device); i++)
             HD_TRY(
                 hd_cuda_add_event(device, HD_CUDA_WAIT, i, step, event, diag));
         return HD_OK;
-    case HD_OP_JOIN:
+    case HD_SYNC_JOIN:
         for (int i = 1; i < hd_cuda_helper(device); i++)
             HD_TRY(hd_cuda_tie(device, i, 0, step, diag));
         return HD_OK;
-    case HD_OP_RECORD:
+    case HD_SYNC_RECORD:
         return hd_cuda_plan_record(device, stream_of(step), step, events, diag);
-    default:
-        return plan_wait(device, step, events, diag);
+    case HD_SYNC_NONE:
+    case HD_SYNC_WAIT:
+        break;
     }
+    return plan_wait(device, step, events, diag);
 }
 
 // ------------------------------------------------------------- compute

@@ -24,9 +24,16 @@ static hd_order order_of(const hd_cuda_command *command)
         return (hd_order){HD_ORDER_RECORD, command->stream, command->event, 0};
     case HD_CUDA_WAIT:
         return (hd_order){HD_ORDER_WAIT, command->stream, command->event, 0};
-    default:
-        return (hd_order){HD_ORDER_WORK, command->stream, 0, 0};
+    case HD_CUDA_WORDS:
+    case HD_CUDA_COPY:
+    case HD_CUDA_KERNEL:
+    case HD_CUDA_PRODUCT:
+    case HD_CUDA_RECORD_ARGUMENT:
+    case HD_CUDA_WAIT_ARGUMENT:
+    case HD_CUDA_NCCL:
+        break;
     }
+    return (hd_order){HD_ORDER_WORK, command->stream, 0, 0};
 }
 
 static bool stays(const hd_tidy *tidy, int i)

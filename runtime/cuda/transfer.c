@@ -438,19 +438,22 @@ static bool is_early(const hd_device *device, const hd_step *step)
     const hd_root *buffer = &device->buffer[step->span[0].buffer->id];
     stretch s = stretch_of(&step->span[0]);
 
-    switch (step->op->code) {
-    case HD_OP_RECV:
+    switch (hd_op_move(step->op)) {
+    case HD_MOVE_RECV:
         if (hd_op_key(step->op, HD_KEY_GET) != NULL)
             return false;
         break;
-    case HD_OP_BROADCAST:
+    case HD_MOVE_BROADCAST:
         if (step->peer == device->rank)
             return false;
         break;
-    case HD_OP_ALL_GATHER:
-    case HD_OP_ALL_TO_ALL:
+    case HD_MOVE_ALL_GATHER:
+    case HD_MOVE_ALL_TO_ALL:
         break;
-    default:
+    case HD_MOVE_NONE:
+    case HD_MOVE_SEND:
+    case HD_MOVE_REDUCE_SCATTER:
+    case HD_MOVE_ALL_REDUCE:
         return false;
     }
     // What is staged in is written when the run begins.
