@@ -107,8 +107,8 @@ TEST(CudaNccl, ACommunicatorThatIsJoinedTooLateIsEnded)
         Session session;
 
         if (rank.rank == 0)
-            setenv("FAKE_NCCL_LATE", "2500", 1);
-        hd_status status = session.Open(rank, program, NcclOptions(0.4));
+            setenv("FAKE_NCCL_LATE", "4000", 1);
+        hd_status status = session.Open(rank, program, NcclOptions(1.5));
         auto *calls = Extra<decltype(fake_cuda_calls)>("fake_cuda_calls");
         for (int i = 0; rank.rank == 0 && i < 1000; i++) {
             if (calls("ncclCommAbort") > 0)

@@ -22,14 +22,14 @@
 inline long NextFault(long k)
 {
 #ifdef __SANITIZE_THREAD__
-    const long dense = 20;
+    const long dense = 10, step = 13;
 #else
-    const long dense = 200;
+    const long dense = 200, step = 7;
 #endif
     const char *which = getenv("HEDDLE_FAULTS");
     bool all = which != nullptr && strcmp(which, "all") == 0;
 
-    return all || k < dense ? k + 1 : k + 7;
+    return all || k < dense ? k + 1 : k + step;
 }
 
 // Descriptors that this process has open.
