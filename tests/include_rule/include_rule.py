@@ -5,8 +5,10 @@
     runtime uses ir, codegen, base
 
 lower, check, simulate, runtime and oracle never include one another, the tools
-use the public header alone, and no header needs another one before it. Within runtime, ranks knows base alone, and the drivers cpu and cuda know ranks
-and runtime's own files, but not each other. Another sub-folder keeps to its folder's rule.
+use the public header alone, and no header needs another one before it. Within
+runtime, ranks knows base alone, and the drivers cpu and cuda know ranks and
+runtime's own files, but not each other. Another sub-folder keeps to its
+folder's rule.
 
 usage: include_rule.py ROOT CC CXX
 """
