@@ -17,8 +17,9 @@
 enum {
     MOST_LINKS = 512,
     MOST_TERMS = 1 << 16,
-    MOST_EXCHANGED = 64, // terms that are tried for each other
-    CALLER = -1,         // in place of a step: the caller reads the output
+    MOST_EXCHANGED = 64,  // terms that are tried for each other
+    MOST_LOOKS = 1 << 24, // places where values are looked for elsewhere
+    CALLER = -1,          // in place of a step: the caller reads the output
 };
 
 // A step takes the element at `at`, when `event` happens.
@@ -36,6 +37,8 @@ typedef struct term {
     uint64_t value;
     int64_t weight;
     link link;
+    int64_t order; // among the terms of its sum, as they are found
+    bool extra;    // the other sum has less of it
 } term;
 
 typedef struct terms {
@@ -147,44 +150,32 @@ static void name_tensor(hd_blame *blame, const hd_buffer *b, int64_t order)
     }
 }
 
-static bool writes_tensor(const hd_op *op, const hd_buffer *b)
+// The statement that makes a tensor, NULL for an input.
+static const hd_op *maker_of(const trail *t, const hd_buffer *b)
 {
-    const hd_view *views[HD_MAX_VIEWS];
-    int n = hd_op_views(op, views);
-
-    for (int i = 0; i < n; i++)
-        if (views[i]->buffer == b && (hd_op_access(op, i) & HD_ACCESS_WRITE))
-            return true;
-    return false;
+    return t->blame->maker[b->id].op;
 }
 
-// The statement that makes a tensor, NULL for an input.
-static const hd_op *maker_of(const hd_evaluation *e, const hd_buffer *b,
-                             int64_t *order)
+static void find_makers(hd_blame *blame)
 {
-    const hd_op *made = NULL;
     int64_t n = 0;
 
-    *order = 0;
-    for (const hd_stmt *s = e->tensor->body.first; s != NULL; s = s->next) {
+    for (const hd_stmt *s = blame->e->tensor->body.first; s != NULL;
+         s = s->next) {
+        const hd_view *views[HD_MAX_VIEWS];
+        int nviews = hd_op_views(s->op, views);
+
         n++;
-        if (writes_tensor(s->op, b)) {
-            made = s->op;
-            *order = n;
-        }
+        for (int i = 0; i < nviews; i++)
+            if (hd_op_access(s->op, i) & HD_ACCESS_WRITE)
+                blame->maker[views[i]->buffer->id] = (hd_maker){s->op, n};
     }
-    return made;
 }
 
 static void name_tensors(hd_blame *blame)
 {
-    for (const hd_buffer *b = blame->e->tensor->buffers; b != NULL;
-         b = b->next) {
-        int64_t order;
-
-        maker_of(blame->e, b, &order);
-        name_tensor(blame, b, order);
-    }
+    for (const hd_buffer *b = blame->e->tensor->buffers; b != NULL; b = b->next)
+        name_tensor(blame, b, blame->maker[b->id].order);
     qsort(blame->named, (size_t)blame->nnamed, sizeof *blame->named,
           compare_named);
 }
@@ -366,9 +357,11 @@ static bool is_namesake(const hd_evaluation *e, int64_t at, uint64_t want)
 }
 
 // Where else the reader's rank has the wanted value at that time, in the bytes
-// of the same buffer if `near`; -1 if nowhere.
-static int64_t find_elsewhere(const hd_evaluation *e, const link *l, bool near)
+// of the same buffer if `near`; -1 if nowhere, or if too many places have been
+// looked at already.
+static int64_t find_elsewhere(const trail *t, const link *l, bool near)
 {
+    const hd_evaluation *e = t->e;
     const hd_buffer *root = root_at(e, l->at);
     int64_t first = l->rank * e->share, n = e->share;
 
@@ -376,6 +369,9 @@ static int64_t find_elsewhere(const hd_evaluation *e, const link *l, bool near)
         first += e->local_at[root->id];
         n = e->grain.local[root->id].elements;
     }
+    if (n > t->blame->looks)
+        return -1;
+    t->blame->looks -= n;
     for (int64_t at = first; at < first + n; at++)
         if (value_at(e, at, l->event) == l->want)
             return at;
@@ -434,7 +430,7 @@ static void print_output(const trail *t, hd_text *text)
 // Where the tensor program makes the value.
 static void note_tensor(const trail *t, uint64_t want)
 {
-    int64_t at = find_named(t->blame, want), order;
+    int64_t at = find_named(t->blame, want);
     const hd_buffer *b;
     const hd_op *op;
     const hd_source *outer;
@@ -443,7 +439,7 @@ static void note_tensor(const trail *t, uint64_t want)
     if (at < 0)
         return;
     b = tensor_at(t->e, at);
-    op = maker_of(t->e, b, &order);
+    op = maker_of(t, b);
     print_tensor(t->e, at, &name);
     outer = hd_diag_source(t->diag, &t->e->tensor->source);
     hd_note(t->diag, op != NULL ? op->loc : b->loc,
@@ -593,7 +589,7 @@ static hd_status tell_chain(trail *t, int last)
 
             if (l->step == CALLER || is_namesake(t->e, l->at, l->want))
                 continue;
-            elsewhere = find_elsewhere(t->e, l, near != 0);
+            elsewhere = find_elsewhere(t, l, near != 0);
             if (elsewhere >= 0)
                 return tell_choice(t, l, elsewhere);
         }
@@ -615,9 +611,10 @@ static void add_term(trail *t, terms *to, term add)
                                      sizeof *to->term, t->diag)
                            : HD_UNSUPPORTED; // told without its terms
 
-    if (status == HD_OK)
+    if (status == HD_OK) {
+        add.order = to->n;
         to->term[to->n++] = add;
-    else if (t->status == HD_OK)
+    } else if (t->status == HD_OK)
         t->status = status;
 }
 
@@ -681,8 +678,8 @@ static void add_operands(trail *t, const hd_op *op, int64_t i, int64_t weight,
 static void add_tensor_terms(trail *t, int64_t at, int64_t weight, int depth)
 {
     const hd_buffer *b = tensor_at(t->e, at);
-    int64_t order, i = at - t->e->dense_at[b->id];
-    const hd_op *op = maker_of(t->e, b, &order);
+    int64_t i = at - t->e->dense_at[b->id];
+    const hd_op *op = maker_of(t, b);
 
     if (t->status != HD_OK) // there are too many already
         return;
@@ -695,7 +692,8 @@ static void add_tensor_terms(trail *t, int64_t at, int64_t weight, int depth)
         add_tensor_terms(t, hd_compute_place(&item, i, 1, 0), weight,
                          depth + 1);
     } else
-        add_term(t, &t->want, (term){t->e->dense.value[at], weight, {0}});
+        add_term(t, &t->want,
+                 (term){.value = t->e->dense.value[at], .weight = weight});
 }
 
 // Where a step that moves has taken element `at` of its result from.
@@ -788,7 +786,9 @@ static void add_accumulated(trail *t, const hd_change *c, int rank,
 {
     link old = {.rank = rank, .step = step, .at = c->at, .event = c->event};
     uint64_t before = value_at(t->e, c->at, c->event);
-    term product = {hd_field_subtract(c->value, before), weight, old};
+    term product = {.value = hd_field_subtract(c->value, before),
+                    .weight = weight,
+                    .link = old};
 
     product.link.at = -1;
     add_term(t, &t->have, product);
@@ -829,7 +829,8 @@ static void add_step_terms(trail *t, const hd_change *c, int64_t weight,
 // The terms of what the link reads; itself if it is no sum.
 static void add_host_terms(trail *t, link l, int64_t weight, int depth)
 {
-    term own = {value_at(t->e, l.at, l.event), weight, l};
+    term own = {
+        .value = value_at(t->e, l.at, l.event), .weight = weight, .link = l};
     const hd_change *c;
 
     if (t->status != HD_OK) // there are too many already
@@ -845,13 +846,40 @@ static void add_host_terms(trail *t, link l, int64_t weight, int depth)
     add_term(t, &t->have, own);
 }
 
-static int compare_terms(const void *x, const void *y)
+static int compare_numbers(int64_t a, int64_t b)
+{
+    return (a > b) - (a < b);
+}
+
+// By value, and the latest of equal ones first.
+static int compare_values(const void *x, const void *y)
 {
     const term *a = x, *b = y;
 
     if (a->value != b->value)
         return a->value < b->value ? -1 : 1;
-    return (a->link.event < b->link.event) - (a->link.event > b->link.event);
+    if (a->link.event != b->link.event)
+        return compare_numbers(b->link.event, a->link.event);
+    return compare_numbers(a->order, b->order);
+}
+
+// The latest first, which had most to choose from; the highest rank where they
+// are taken at once. Which of several is told does not depend on their values.
+static int compare_places(const void *x, const void *y)
+{
+    const term *a = x, *b = y;
+
+    if (a->link.event != b->link.event)
+        return compare_numbers(b->link.event, a->link.event);
+    if (a->link.rank != b->link.rank)
+        return compare_numbers(b->link.rank, a->link.rank);
+    return compare_numbers(a->order, b->order);
+}
+
+static void sort_terms(terms *terms, int (*compare)(const void *, const void *))
+{
+    if (terms->n > 0)
+        qsort(terms->term, (size_t)terms->n, sizeof *terms->term, compare);
 }
 
 // Adds up the weights of equal terms; the latest of them stands for all.
@@ -859,9 +887,7 @@ static void gather(terms *terms)
 {
     int64_t n = 0;
 
-    if (terms->n > 0)
-        qsort(terms->term, (size_t)terms->n, sizeof *terms->term,
-              compare_terms);
+    sort_terms(terms, compare_values);
     for (int64_t i = 0; i < terms->n; i++) {
         if (n > 0 && terms->term[n - 1].value == terms->term[i].value)
             terms->term[n - 1].weight += terms->term[i].weight;
@@ -871,22 +897,37 @@ static void gather(terms *terms)
     terms->n = n;
 }
 
-// `x` has more of its term `i` than `y` has.
-static bool is_extra(const terms *x, int64_t i, const terms *y)
+// Both are sorted by value.
+static void mark_extra(terms *x, const terms *y)
 {
-    int64_t there = 0;
+    int64_t k = 0;
 
-    for (int64_t k = 0; k < y->n; k++)
-        if (y->term[k].value == x->term[i].value)
-            there = y->term[k].weight;
-    return x->term[i].weight > there;
+    for (int64_t i = 0; i < x->n; i++) {
+        term *own = &x->term[i];
+
+        while (k < y->n && y->term[k].value < own->value)
+            k++;
+        own->extra = own->weight > (k < y->n && y->term[k].value == own->value
+                                        ? y->term[k].weight
+                                        : 0);
+    }
 }
 
-static const term *find_extra(const terms *x, const terms *y)
+static void compare_sums(trail *t)
 {
-    for (int64_t i = 0; i < x->n; i++)
-        if (is_extra(x, i, y))
-            return &x->term[i];
+    gather(&t->have);
+    gather(&t->want);
+    mark_extra(&t->have, &t->want);
+    mark_extra(&t->want, &t->have);
+    sort_terms(&t->have, compare_places);
+    sort_terms(&t->want, compare_places);
+}
+
+static const term *find_extra(const terms *terms)
+{
+    for (int64_t i = 0; i < terms->n; i++)
+        if (terms->term[i].extra)
+            return &terms->term[i];
     return NULL;
 }
 
@@ -895,12 +936,11 @@ static bool find_exchanged(const trail *t, link *out)
 {
     for (int64_t i = 0; i < t->have.n && i < MOST_EXCHANGED; i++) {
         *out = t->have.term[i].link;
-        if (out->at < 0 || !is_extra(&t->have, i, &t->want))
+        if (out->at < 0 || !t->have.term[i].extra)
             continue;
         for (int64_t k = 0; k < t->want.n && k < MOST_EXCHANGED; k++) {
             out->want = t->want.term[k].value;
-            if (is_extra(&t->want, k, &t->have) &&
-                find_elsewhere(t->e, out, true) >= 0)
+            if (t->want.term[k].extra && find_elsewhere(t, out, true) >= 0)
                 return true;
         }
     }
@@ -969,10 +1009,10 @@ static bool has_operands(const trail *t, const hd_change *c, uint64_t want)
                  .event = c->event},
          next;
     hd_work_item item = hd_evaluation_step(t->e, made.rank, made.step);
-    int64_t i = element_at(&item.tile[0], c->at), order;
+    int64_t i = element_at(&item.tile[0], c->at);
     int64_t there = find_named(t->blame, want);
     const hd_buffer *b = there >= 0 ? tensor_at(t->e, there) : NULL;
-    const hd_op *op = b != NULL ? maker_of(t->e, b, &order) : NULL;
+    const hd_op *op = b != NULL ? maker_of(t, b) : NULL;
 
     return i >= 0 && op != NULL && op->code == item.op->code &&
            !find_operand(t, &made, i, op, there - t->e->dense_at[b->id], &next);
@@ -1065,9 +1105,9 @@ static hd_status go_on(trail *t, link next);
 static hd_status judge_maker(trail *t, const link *made, int64_t at)
 {
     hd_work_item item = hd_evaluation_step(t->e, made->rank, made->step);
-    int64_t there = find_named(t->blame, made->want), order;
+    int64_t there = find_named(t->blame, made->want);
     const hd_buffer *b = there >= 0 ? tensor_at(t->e, there) : NULL;
-    const hd_op *op = b != NULL ? maker_of(t->e, b, &order) : NULL;
+    const hd_op *op = b != NULL ? maker_of(t, b) : NULL;
     link next;
     int64_t i = element_at(&item.tile[0], at);
 
@@ -1084,12 +1124,12 @@ static bool find_other_operand(const trail *t, const link *made, int64_t there,
 {
     hd_work_item item = hd_evaluation_step(t->e, made->rank, made->step);
     const hd_buffer *b = tensor_at(t->e, there);
-    int64_t order, i = element_at(&item.tile[0], at);
-    const hd_op *op = maker_of(t->e, b, &order);
+    int64_t i = element_at(&item.tile[0], at);
+    const hd_op *op = maker_of(t, b);
 
     return op != NULL && op->code == item.op->code && i >= 0 &&
            find_operand(t, made, i, op, there - t->e->dense_at[b->id], out) &&
-           find_elsewhere(t->e, out, true) >= 0;
+           find_elsewhere(t, out, true) >= 0;
 }
 
 // Who made the term's value, past all that only moved it.
@@ -1117,9 +1157,8 @@ static bool find_misshapen(const trail *t, link *out)
         for (int64_t k = 0; k < t->want.n && k < MOST_EXCHANGED && c; k++) {
             *out = extra->link;
             out->want = t->want.term[k].value;
-            if (is_extra(&t->want, k, &t->have) &&
-                (has_operands(t, c, out->want) ||
-                 is_namesake(t->e, c->at, out->want)))
+            if (t->want.term[k].extra && (has_operands(t, c, out->want) ||
+                                          is_namesake(t->e, c->at, out->want)))
                 return true;
         }
     }
@@ -1171,13 +1210,12 @@ static hd_status judge_sum(trail *t, const link *made, const hd_change *c)
     const term *extra, *missing;
     const hd_op *op;
     hd_text words = {0};
-    int64_t order;
     hd_status status;
     link next;
 
     if (there < 0)
         return tell_op(t, made, "makes something else");
-    op = maker_of(t->e, tensor_at(t->e, there), &order);
+    op = maker_of(t, tensor_at(t->e, there));
     if (op != NULL && (is_no_sum(op) || (op->code == op_of(t, made)->code &&
                                          turns(t, made, op))))
         return tell_maker(t, made, op);
@@ -1189,10 +1227,9 @@ static hd_status judge_sum(trail *t, const link *made, const hd_change *c)
     if (t->status == HD_UNSUPPORTED)
         return tell_op(t, made, "makes something else");
     HD_TRY(t->status);
-    gather(&t->have);
-    gather(&t->want);
-    extra = find_extra(&t->have, &t->want);
-    missing = find_extra(&t->want, &t->have);
+    compare_sums(t);
+    extra = find_extra(&t->have);
+    missing = find_extra(&t->want);
     if (extra != NULL && missing != NULL) {
         if (!find_misshapen(t, &next) && !find_exchanged(t, &next)) {
             next = extra->link;
@@ -1247,14 +1284,18 @@ static hd_status go_on(trail *t, link next)
 
 hd_status hd_blame_create(hd_evaluation *e, hd_blame *out)
 {
-    hd_blame blame = {.e = e};
+    hd_blame blame = {.e = e, .looks = MOST_LOOKS};
 
     *out = blame;
     HD_TRY(hd_clear_array(e->dense.n, sizeof *blame.named, e->diag,
                           (void **)&blame.named));
+    out->named = blame.named;
+    HD_TRY(hd_clear_array(e->tensor->nbuffers, sizeof *blame.maker, e->diag,
+                          (void **)&blame.maker));
     if (e->local.nchanges > 0)
         qsort(e->local.change, (size_t)e->local.nchanges,
               sizeof *e->local.change, compare_changes);
+    find_makers(&blame);
     name_tensors(&blame);
     *out = blame;
     return HD_OK;
@@ -1263,6 +1304,7 @@ hd_status hd_blame_create(hd_evaluation *e, hd_blame *out)
 void hd_blame_free(hd_blame *blame)
 {
     free(blame->named);
+    free(blame->maker);
     *blame = (hd_blame){0};
 }
 

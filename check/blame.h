@@ -14,11 +14,19 @@ typedef struct hd_known {
     int64_t at;
 } hd_known;
 
+// The statement that makes a tensor: NULL and 0 for an input.
+typedef struct hd_maker {
+    const hd_op *op;
+    int64_t order; // counted from 1
+} hd_maker;
+
 typedef struct hd_blame {
     const hd_evaluation *e; // borrowed: it has kept its changes, which are
                             // sorted by place and time here
     hd_known *named;        // owned: sorted by value
     int64_t nnamed;
+    hd_maker *maker;       // owned: by id of a tensor
+    int64_t looks;         // places that may yet be looked at for a value
     const hd_op *told[20]; // statements that were told
     int ntold;
 } hd_blame;
