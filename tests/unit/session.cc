@@ -151,8 +151,8 @@ hd_status RingOnRank(hd_group *group, hd_diag *diag, const std::string &text,
 
 TEST(Session, ARingGathersAndMultipliesOnAnyNumberOfRanks)
 {
-    for (int ranks : {1, 2, 3, 4, 5, 8}) {
-        for (int streams : {1, 2, 3}) {
+    for (int ranks : {1, 2, 3, 5, 8}) {
+        for (int streams : {1, 3}) {
             for (const char *keys : {"", " get"}) {
                 std::string text = RingText(streams, keys);
                 Outcome outcome =
