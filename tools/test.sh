@@ -56,7 +56,7 @@ for preset in $presets; do
     spent "$preset, built"
     echo "$preset: testing"
     # Many a test waits more than it computes.
-    ctest --preset "$preset" -j $(($(nproc) * 2)) --output-on-failure --no-tests=error \
+    ctest --preset "$preset" -j $(($(nproc) * 3)) --output-on-failure --no-tests=error \
         >"build/$preset/test.log" 2>&1 </dev/null || {
         cat "build/$preset/test.log" >&2
         exit 1
