@@ -194,6 +194,17 @@ bool hd_span_is_dense(const hd_span *span)
     return true;
 }
 
+int64_t hd_span_offset(const hd_span *span, int from, int to, int64_t i)
+{
+    int64_t offset = 0;
+
+    for (int d = to - 1; d >= from; d--) {
+        offset += i % span->extent[d] * span->stride[d];
+        i /= span->extent[d];
+    }
+    return offset;
+}
+
 bool hd_span_is_even(const hd_span *span, int from, int to)
 {
     int64_t next = span->stride[to] * span->extent[to];

@@ -93,6 +93,8 @@ bool hd_span_is_dense(const hd_span *span);
 // Dimensions [from, to] are as one whose indices are evenly spaced. Those of
 // one index in front of it add nothing, whatever their stride is.
 bool hd_span_is_even(const hd_span *span, int from, int to);
+// In elements, of index `i`, in row-major order, into dimensions [from, to).
+int64_t hd_span_offset(const hd_span *span, int from, int to, int64_t i);
 
 // "%ag[3]": a view of a step of `rank`, with numbers for its indices.
 void hd_span_print(const hd_module *module, int64_t rank, const hd_view *view,
@@ -102,7 +104,8 @@ void hd_step_print(const hd_module *module, const hd_step *step, hd_text *text);
 
 // Walks every rank and matches what they send: each send has its recv with the
 // same seq, shape, dtype and protocol, and every rank of an axis line issues
-// the same collectives in the same order. The body of hd_check.
+// the same collectives in the same order. Says what does not match; that it
+// matches is steps/graph's to find.
 hd_status hd_match(const hd_module *module, hd_diag *diag);
 
 HD_END_DECLS

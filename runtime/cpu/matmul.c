@@ -306,18 +306,6 @@ static matrix matrix_of(const hd_span *span, void *base, int64_t offset)
     return m;
 }
 
-// Row-major offset of index `i` into dimensions [from, to) of the span.
-static int64_t offset_of(const hd_span *span, int from, int to, int64_t i)
-{
-    int64_t offset = 0;
-
-    for (int d = to - 1; d >= from; d--) {
-        offset += i % span->extent[d] * span->stride[d];
-        i /= span->extent[d];
-    }
-    return offset;
-}
-
 // The rows of one product are a's dimensions [first, ndims - 1); if they are
 // evenly spaced in every operand they are one matrix, else one for each index
 // of all but the last of them.
@@ -341,28 +329,30 @@ static void run_rows(const product *p, int64_t ia, int64_t ib, int64_t ic,
     for (int d = first; d < last && !p->ta; d++)
         outer *= a->extent[d];
     for (int64_t i = 0; i < (even ? 1 : outer); i++) {
-        matrix ma = matrix_of(a, p->base[1],
-                              ia + (even ? 0 : offset_of(a, first, last, i)));
+        matrix ma = matrix_of(
+            a, p->base[1], ia + (even ? 0 : hd_span_offset(a, first, last, i)));
         matrix mc = matrix_of(
             c, p->base[0],
-            ic + (even ? 0 : offset_of(c, first + shift, last + shift, i)));
+            ic +
+                (even ? 0 : hd_span_offset(c, first + shift, last + shift, i)));
 
         if (even && !p->ta && last >= first)
             ma.rows = mc.rows = p->shape.m;
         if (!p->ta && last < first)
             ma.rows = mc.rows = 1;
         if (p->bias != NULL) {
-            bias = matrix_of(p->bias, p->bias_base,
-                             ibias + (even ? 0
-                                           : offset_of(p->bias, first + shift,
-                                                       last + shift, i)));
+            bias =
+                matrix_of(p->bias, p->bias_base,
+                          ibias + (even ? 0
+                                        : hd_span_offset(p->bias, first + shift,
+                                                         last + shift, i)));
             bias.rows = mc.rows;
         }
         if (p->aux != NULL) {
             aux = matrix_of(p->aux, p->aux_base,
                             iaux + (even ? 0
-                                         : offset_of(p->aux, first + shift,
-                                                     last + shift, i)));
+                                         : hd_span_offset(p->aux, first + shift,
+                                                          last + shift, i)));
             aux.rows = mc.rows;
         }
         run_product(p, &ma, &b, &mc, p->bias != NULL ? &bias : NULL,
@@ -458,9 +448,10 @@ void hd_cpu_matmul(hd_cpu_scratch *scratch, const hd_step *step,
         p.aux_base = base[iaux];
     }
     for (int64_t i = 0; i < p.shape.batch; i++)
-        run_rows(&p, p.shape.crossed ? 0 : offset_of(p.a, 0, nbatch, i),
-                 offset_of(p.b, 0, nbatch, i), offset_of(p.c, 0, nbatch, i),
-                 p.bias != NULL ? offset_of(p.bias, 0, nbatch, i) : 0,
-                 p.aux != NULL ? offset_of(p.aux, 0, nbatch, i) : 0,
+        run_rows(&p, p.shape.crossed ? 0 : hd_span_offset(p.a, 0, nbatch, i),
+                 hd_span_offset(p.b, 0, nbatch, i),
+                 hd_span_offset(p.c, 0, nbatch, i),
+                 p.bias != NULL ? hd_span_offset(p.bias, 0, nbatch, i) : 0,
+                 p.aux != NULL ? hd_span_offset(p.aux, 0, nbatch, i) : 0,
                  p.shape.crossed ? 0 : nbatch, nbatch);
 }

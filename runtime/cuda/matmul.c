@@ -281,18 +281,6 @@ static matrix matrix_of(const hd_span *span)
                     .column_stride = span->stride[n - 1]};
 }
 
-// Row-major offset of index `i` into dimensions [from, to) of the span.
-static int64_t offset_of(const hd_span *span, int from, int to, int64_t i)
-{
-    int64_t offset = 0;
-
-    for (int d = to - 1; d >= from; d--) {
-        offset += i % span->extent[d] * span->stride[d];
-        i /= span->extent[d];
-    }
-    return offset;
-}
-
 // Where the columns are apart and the rows are not, it is the transposed that
 // is stored.
 static bool fit(matrix *m, bool *transposed)
@@ -357,12 +345,13 @@ static void offsets(const job *j, int64_t i, int64_t p, int64_t at[3])
     int last = span[1].ndims - 2;
     int shift = j->shape.nbatch - first;
 
-    at[0] = offset_of(&span[0], 0, j->shape.nbatch, i);
-    at[1] = j->shape.crossed ? 0 : offset_of(&span[1], 0, j->shape.nbatch, i);
-    at[2] = offset_of(&span[2], 0, j->shape.nbatch, i);
+    at[0] = hd_span_offset(&span[0], 0, j->shape.nbatch, i);
+    at[1] =
+        j->shape.crossed ? 0 : hd_span_offset(&span[1], 0, j->shape.nbatch, i);
+    at[2] = hd_span_offset(&span[2], 0, j->shape.nbatch, i);
     if (!j->even) {
-        at[0] += offset_of(&span[0], first + shift, last + shift, p);
-        at[1] += offset_of(&span[1], first, last, p);
+        at[0] += hd_span_offset(&span[0], first + shift, last + shift, p);
+        at[1] += hd_span_offset(&span[1], first, last, p);
     }
 }
 
