@@ -357,7 +357,8 @@ static hd_status hear(hd_boot *boot, hd_wire_kind kind, void *data,
     return status;
 }
 
-// Once. HD_PEER if whoever listens there is not our rank 0, or not yet.
+// Once. HD_INVALID if whoever listens there is not our rank 0, HD_TIMEOUT if it
+// does not answer, HD_PEER if nobody can be called.
 static hd_status call_rank_0(hd_boot *boot, int64_t deadline,
                              char why[HD_WHY_BYTES])
 {
@@ -376,12 +377,14 @@ static hd_status call_rank_0(hd_boot *boot, int64_t deadline,
         status = hear(boot, HD_WIRE_HEARD, NULL, 0, deadline);
     if (status == HD_OK || boot->failed != HD_OK)
         return status;
+    if (status != HD_TIMEOUT)
+        status = HD_INVALID;
     snprintf(why, HD_WHY_BYTES, "%s",
              status == HD_TIMEOUT ? "whoever listens there says nothing"
                                   : "another job, or another program, listens "
                                     "there");
     hd_wire_close(&boot->wire[0]);
-    return HD_PEER;
+    return status;
 }
 
 static hd_status join_rank_0(hd_boot *boot)
@@ -389,11 +392,17 @@ static hd_status join_rank_0(hd_boot *boot)
     const struct timespec pause = {.tv_nsec = 20000000};
     int64_t deadline = hd_clock_after(boot->timeout);
     char why[HD_WHY_BYTES] = "";
+    char now[HD_WHY_BYTES] = "";
+    bool answered = false;
     hd_status status;
 
-    while ((status = call_rank_0(boot, deadline, why)) != HD_OK) {
+    while ((status = call_rank_0(boot, deadline, now)) != HD_OK) {
         if (boot->failed != HD_OK)
             return status;
+        // A call that the deadline cut short tells less than an answer did.
+        if (!answered || hd_clock() < deadline)
+            snprintf(why, sizeof(why), "%s", now);
+        answered = status == HD_INVALID || (answered && status == HD_TIMEOUT);
         nanosleep(&pause, NULL);
         // A call that has no time left would only say so.
         if (hd_clock() >= deadline)
