@@ -1,6 +1,7 @@
 """What the pages say can be followed: their links lead to files and headings,
 their commands exist with the options that stand behind them, and their programs
-parse. The README's host program is what its tensor program is lowered to.
+parse. The README's host program is what its tensor program is lowered to. The
+map of design.md has a place for each source file, and no file that is not there.
 
 usage: check.py ROOT HEDDLE
 """
@@ -11,6 +12,7 @@ import sys
 
 root, heddle = pathlib.Path(sys.argv[1]), sys.argv[2]
 wrong = []
+SOURCES = {".c", ".h", ".def", ".cc", ".cu", ".py", ".sh"}
 
 
 def run(*words, text=None):
@@ -63,6 +65,31 @@ def check_programs(page, blocks):
             wrong.append("README.md: the second program is not what the first one is lowered to")
 
 
+def check_map(text):
+    """Headings name folders; the first cell of a row names files without their
+    ending, or folders with a slash, whose files then need no row."""
+    part = text.split("## In which order to read it", 1)[1].split("\n## ", 1)[0]
+    mapped = set()
+    for section in re.split(r"^### ", part, flags=re.M)[1:]:
+        folder = root / section.split("`")[1]
+        here = {file.name.split(".")[0] for file in folder.iterdir() if file.suffix in SOURCES}
+        for cell in re.findall(r"^\|([^|]*)\|", section, re.M):
+            for name in re.findall(r"`([^`]*)`", cell):
+                if name.endswith("/"):
+                    mapped.update((folder / name).rglob("*"))
+                elif name not in here:
+                    wrong.append(f"design.md: {folder.relative_to(root)}/{name} is not there, or twice on the map")
+                here.discard(name)
+        for name in sorted(here):
+            wrong.append(f"design.md: {folder.relative_to(root)}/{name} has no place on the map")
+        mapped.update(folder.iterdir())
+    for top in (f for f in root.iterdir() if not re.match(r"\.|build|examples", f.name)):
+        for file in top.rglob("*") if top.is_dir() else []:
+            if file.suffix in SOURCES and file not in mapped:
+                wrong.append(f"design.md: {file.relative_to(root)} is in a folder that the map lacks")
+
+
+check_map((root / "docs/design.md").read_text(encoding="utf-8"))
 for page in [root / "README.md", *sorted((root / "docs").glob("*.md"))]:
     text = page.read_text(encoding="utf-8")
     blocks = re.findall(r"^```\w*\n(.*?)^```$", text, re.M | re.S)
