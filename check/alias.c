@@ -93,20 +93,18 @@ static hd_status tell(const hd_graph *graph, int rank, int64_t step,
                       hd_diag *diag)
 {
     const hd_op *op = hd_graph_node(graph, rank, step)->op;
-    const hd_view *views[HD_MAX_VIEWS];
     hd_text to = {0}, from = {0};
     hd_status status;
 
-    hd_op_views(op, views);
     hd_part_print(&graph->frame[result->buffer], result, &to);
     hd_part_print(&graph->frame[operand->buffer], operand, &from);
-    status = hd_error(diag, HD_E0809, views[result->view]->loc,
+    status = hd_error(diag, HD_E0809, op->view[result->view].loc,
                       "rank %d's %s (step %lld) writes %s over %s", rank,
                       hd_op_info_get(op->code)->text, (long long)step,
                       to.bytes != NULL ? to.bytes : "a result",
                       hd_part_writes(operand) ? "another result of its own"
                                               : "an operand of its own");
-    hd_note(diag, views[operand->view]->loc, "it %s %s here",
+    hd_note(diag, op->view[operand->view].loc, "it %s %s here",
             hd_part_writes(operand) ? "writes" : "reads",
             from.bytes != NULL ? from.bytes : "it");
     hd_text_free(&to);

@@ -162,13 +162,10 @@ static void find_makers(hd_blame *blame)
 
     for (const hd_stmt *s = blame->e->tensor->body.first; s != NULL;
          s = s->next) {
-        const hd_view *views[HD_MAX_VIEWS];
-        int nviews = hd_op_views(s->op, views);
-
         n++;
-        for (int i = 0; i < nviews; i++)
+        for (int i = 0; i < s->op->nviews; i++)
             if (hd_op_access(s->op, i) & HD_ACCESS_WRITE)
-                blame->maker[views[i]->buffer->id] = (hd_maker){s->op, n};
+                blame->maker[s->op->view[i].buffer->id] = (hd_maker){s->op, n};
     }
 }
 
@@ -456,10 +453,7 @@ static const hd_op *op_of(const trail *t, const link *l)
 
 static hd_loc view_loc(const trail *t, const link *l)
 {
-    const hd_view *views[HD_MAX_VIEWS];
-
-    hd_op_views(op_of(t, l), views);
-    return views[l->view]->loc;
+    return op_of(t, l)->view[l->view].loc;
 }
 
 // The step writes, or takes, what makes the output wrong. `words` say what.
@@ -953,22 +947,11 @@ static bool find_exchanged(const trail *t, link *out)
 // has none.
 static int same_view(const hd_op *host, int view, const hd_op *tensor)
 {
-    int n = host->noutputs + host->ninputs;
-    int there = tensor->noutputs + tensor->ninputs;
-    hd_key_code code = HD_NKEYS;
-
-    if (view < n)
-        return view < there ? view : -1;
+    if (view < host->noutputs + host->ninputs)
+        return view < tensor->noutputs + tensor->ninputs ? view : -1;
     for (int k = 0; k < host->nkeys; k++)
-        if (host->key[k].view.buffer != NULL && n++ == view)
-            code = host->key[k].code;
-    for (int k = 0; k < tensor->nkeys; k++) {
-        if (tensor->key[k].view.buffer == NULL)
-            continue;
-        if (tensor->key[k].code == code)
-            return there;
-        there++;
-    }
+        if (host->key[k].view == view)
+            return hd_op_key_view(tensor, host->key[k].code);
     return -1;
 }
 

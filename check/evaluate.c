@@ -153,12 +153,10 @@ hd_work_item hd_evaluation_step(const hd_evaluation *e, int rank, int64_t step)
 
 hd_work_item hd_evaluation_op(const hd_evaluation *e, const hd_op *op)
 {
-    const hd_view *views[HD_MAX_VIEWS];
-    hd_work_item item = {.op = op, .module = e->tensor};
+    hd_work_item item = {.op = op, .module = e->tensor, .ntiles = op->nviews};
 
-    item.ntiles = hd_op_views(op, views);
     for (int i = 0; i < item.ntiles; i++) {
-        int id = views[i]->buffer->id;
+        int id = op->view[i].buffer->id;
 
         item.tile[i] = whole_tile(&e->grain.dense[id], e->dense_at[id]);
     }

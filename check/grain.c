@@ -189,18 +189,18 @@ static void pair_dims(const builder *b, const hd_module *module,
 static void pair_op(const builder *b, bool dense, const hd_op *op)
 {
     const hd_module *module = dense ? b->tensor : b->graph->module;
-    const hd_view *views[HD_MAX_VIEWS];
     shape s[HD_MAX_VIEWS] = {{0}};
-    int n = hd_op_views(op, views);
 
-    for (int i = 0; i < n; i++) {
-        s[i] = shape_of(b, dense, views[i]);
-        for (int d = 0; d < views[i]->nindex; d++)
-            if (views[i]->index[d] != HD_EXPR_ALL)
-                narrow(b, number_of(b, dense, views[i]->buffer, d), 1);
+    for (int i = 0; i < op->nviews; i++) {
+        const hd_view *view = &op->view[i];
+
+        s[i] = shape_of(b, dense, view);
+        for (int d = 0; d < view->nindex; d++)
+            if (view->index[d] != HD_EXPR_ALL)
+                narrow(b, number_of(b, dense, view->buffer, d), 1);
     }
     if (hd_op_is(op, HD_UNIT_COMPUTE))
-        pair_dims(b, module, op, s, n);
+        pair_dims(b, module, op, s, op->nviews);
 }
 
 static void pair_block(const builder *b, bool dense, const hd_block *block)

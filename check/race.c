@@ -175,10 +175,7 @@ static void name_access(const scan *s, int64_t step, const hd_part *part,
 
 static hd_loc view_loc(const scan *s, int64_t step, const hd_part *part)
 {
-    const hd_view *views[HD_MAX_VIEWS];
-
-    hd_op_views(node_of(s, step)->op, views);
-    return views[part->view]->loc;
+    return node_of(s, step)->op->view[part->view].loc;
 }
 
 // The part of `step` that meets the one that is being compared: what conflicts
@@ -288,7 +285,9 @@ static int64_t find_again(scan *s, int64_t send, int64_t end)
 
 static const char *event_of(const hd_node *send)
 {
-    return hd_op_key(send->op, HD_KEY_DONE)->view.buffer->name;
+    int done = hd_op_key_view(send->op, HD_KEY_DONE);
+
+    return send->op->view[done].buffer->name;
 }
 
 static void tell_missing_end(scan *s, int64_t send)
@@ -706,11 +705,9 @@ static void check_recorded(scan *s, const hd_buffer *event)
 
     for (int64_t i = 0; i < s->steps; i++) {
         const hd_op *op = node_of(s, i)->op;
-        const hd_view *views[HD_MAX_VIEWS];
-        int n = hd_op_views(op, views);
 
-        for (int k = 0; k < n; k++)
-            if (views[k]->buffer == event &&
+        for (int k = 0; k < op->nviews; k++)
+            if (op->view[k].buffer == event &&
                 hd_op_access(op, k) == HD_ACCESS_RECORD)
                 return;
     }

@@ -258,24 +258,15 @@ static hd_dtype dtype_of(const hd_op *op, int view)
 
 // ------------------------------------------------------------- element-wise
 
-// The tile of a key, NULL if the key is absent or names no view.
-static const hd_tile *key_tile(const hd_work_item *item, hd_key_code code)
-{
-    int view = hd_op_key_view(item->op, code);
-
-    return view >= 0 ? &item->tile[view] : NULL;
-}
-
 static uint64_t factor_of(const hd_values *values, const hd_work_item *item,
                           hd_key_code code)
 {
     const hd_key *key = hd_op_key(item->op, code);
-    const hd_tile *tile = key_tile(item, code);
 
     if (key == NULL)
         return 1;
-    return tile != NULL ? load(values, tile, 0)
-                        : hd_field_of_double(key->number);
+    return key->view >= 0 ? load(values, &item->tile[key->view], 0)
+                          : hd_field_of_double(key->number);
 }
 
 static uint64_t scaled(const hd_values *values, const hd_work_item *item,
@@ -283,7 +274,7 @@ static uint64_t scaled(const hd_values *values, const hd_work_item *item,
 {
     const hd_key *key = hd_op_key(item->op, HD_KEY_BY);
     uint64_t factor = factor_of(values, item, HD_KEY_BY);
-    bool whole = key->view.buffer == NULL && key->number == trunc(key->number);
+    bool whole = key->view < 0 && key->number == trunc(key->number);
 
     if (whole || !hd_dtype_is_integer(dtype_of(item->op, 0)))
         return hd_field_multiply(x, factor);
@@ -397,7 +388,7 @@ static uint64_t filled(const hd_values *values, const hd_work_item *item)
     unsigned char code[8];
     double stored;
 
-    if (key->view.buffer != NULL)
+    if (key->view >= 0)
         return convert(HD_F32, dtype, value);
     hd_dtype_store(dtype, &key->number, 1, code);
     hd_dtype_load(dtype, code, 1, &stored);
@@ -540,9 +531,9 @@ static void compute_matmul(hd_values *values, const hd_work_item *item)
 {
     const hd_op *op = item->op;
     const hd_key *act = hd_op_key(op, HD_KEY_ACT);
-    const hd_key *aux_key = hd_op_key(op, HD_KEY_AUX);
-    const hd_tile *out = &item->tile[0], *aux = key_tile(item, HD_KEY_AUX);
+    const hd_tile *out = &item->tile[0];
     int of_bias = hd_op_key_view(op, HD_KEY_BIAS);
+    int aux = hd_op_key_view(op, HD_KEY_AUX);
     uint64_t factor = factor_of(values, item, HD_KEY_SCALE);
     int64_t n = hd_tile_elements(out);
     hd_space space;
@@ -557,10 +548,9 @@ static void compute_matmul(hd_values *values, const hd_work_item *item)
 
         if (of_bias >= 0)
             x = hd_field_add(x, load(values, &bias, i));
-        if (aux != NULL)
-            hd_values_put(
-                values, hd_tile_place(aux, i),
-                convert(dtype_of(op, 1), aux_key->view.buffer->type.dtype, x));
+        if (aux >= 0)
+            hd_values_put(values, hd_tile_place(&item->tile[aux], i),
+                          convert(dtype_of(op, 1), dtype_of(op, aux), x));
         if (act != NULL)
             x = map_values(hd_act_map(act->act), &x, false);
         if (hd_op_key(op, HD_KEY_ACCUMULATE) != NULL)

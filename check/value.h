@@ -45,7 +45,7 @@ typedef struct hd_tile {
     int64_t unit[HD_MAX_DIMS];
 } hd_tile;
 
-// An op with its views as tiles, in the order of hd_op_views.
+// An op with its views as tiles, in their order.
 typedef struct hd_work_item {
     const hd_op *op;
     const hd_module *module;

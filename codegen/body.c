@@ -73,7 +73,7 @@ void hd_body_scale(hd_text *body, hd_lane lane, const hd_key *key,
 {
     if (key == NULL)
         return;
-    if (key->view.buffer == NULL)
+    if (key->view < 0)
         scale_by_number(body, lane, key->number);
     else if (lane == HD_LANE_FLOAT)
         hd_text_printf(body, "    y = product_float(y, %s);\n", factor);
@@ -172,7 +172,7 @@ void hd_body_fill(hd_text *body, const hd_key *key, const char *factor)
 {
     unsigned long long bits;
 
-    if (key->view.buffer != NULL) {
+    if (key->view >= 0) {
         hd_text_printf(body, "    double y = (double)%s;\n", factor);
         return;
     }

@@ -26,7 +26,7 @@ typedef struct hd_kernel_grid {
 
 // The kernel of one step of unit COMPUTE, matmuls included (plainly, an output
 // element a thread). at[i] is the address of the first element of span i of the
-// step (its offset included), as hd_op_views orders them.
+// step (its offset included), a view each.
 hd_status hd_emit_step(const hd_step *step, hd_diag *diag, hd_text *out,
                        hd_kernel_grid *grid);
 

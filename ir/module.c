@@ -332,11 +332,9 @@ hd_stmt *hd_stmt_op(hd_module *module, hd_opcode code, int axis, int noutputs,
     op->axis = axis;
     op->noutputs = noutputs;
     op->ninputs = ninputs;
-    op->view = hd_new_array(module->arena, hd_view, noutputs + ninputs);
-    op->nkeys = nkeys;
+    op->nviews = noutputs + ninputs;
+    op->view = hd_new_array(module->arena, hd_view, op->nviews + nkeys);
     op->key = hd_new_array(module->arena, hd_key, nkeys);
-    for (int i = 0; i < nkeys; i++)
-        op->key[i].expr = HD_EXPR_NONE;
     op->loc = loc;
     stmt->op = op;
     return stmt;

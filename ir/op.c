@@ -217,18 +217,6 @@ int hd_op_touched(const hd_op *op)
     return info->touched == HD_ENDS_OPERAND ? op->noutputs : -1;
 }
 
-int hd_op_views(const hd_op *op, const hd_view **out)
-{
-    int n = 0;
-
-    for (int i = 0; i < op->noutputs + op->ninputs; i++)
-        out[n++] = &op->view[i];
-    for (int i = 0; i < op->nkeys; i++)
-        if (op->key[i].view.buffer != NULL)
-            out[n++] = &op->key[i].view;
-    return n;
-}
-
 static hd_access access_of_output(const hd_op *op)
 {
     if (op->code == HD_OP_RECORD)
@@ -256,31 +244,22 @@ static hd_access access_of_key(hd_key_code code)
     return HD_ACCESS_READ;
 }
 
-// Counts in the order of hd_op_views.
-hd_access hd_op_access(const hd_op *op, int view)
+hd_access hd_op_access(const hd_op *op, int i)
 {
-    if (view < op->noutputs)
+    const hd_key *key = op->key;
+
+    if (i < op->noutputs)
         return access_of_output(op);
-    view -= op->noutputs;
-    if (view < op->ninputs)
+    if (i < op->noutputs + op->ninputs)
         return op->code == HD_OP_WAIT ? HD_ACCESS_WAIT : HD_ACCESS_READ;
-    view -= op->ninputs;
-    for (int i = 0; i < op->nkeys; i++)
-        if (op->key[i].view.buffer != NULL && view-- == 0)
-            return access_of_key(op->key[i].code);
-    return HD_ACCESS_READ;
+    while (key->view != i)
+        key++;
+    return access_of_key(key->code);
 }
 
 int hd_op_key_view(const hd_op *op, hd_key_code code)
 {
-    int view = op->noutputs + op->ninputs;
+    const hd_key *key = hd_op_key(op, code);
 
-    for (int i = 0; i < op->nkeys; i++) {
-        if (op->key[i].view.buffer == NULL)
-            continue;
-        if (op->key[i].code == code)
-            return view;
-        view++;
-    }
-    return -1;
+    return key != NULL ? key->view : -1;
 }

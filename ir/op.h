@@ -162,7 +162,7 @@ typedef struct hd_key {
     hd_key_code code;
     hd_loc loc;
     hd_expr expr;  // EXPR; HD_EXPR_NONE for others
-    hd_view view;  // READ, WRITE, EVENT, FACTOR; buffer NULL for others
+    int view;      // READ, WRITE, EVENT, FACTOR: which one; -1 for others
     double number; // FACTOR without a view
     hd_act act;    // ACT
 } hd_key;
@@ -175,7 +175,8 @@ typedef struct hd_op {
     int axis; // transfers: which axis of the mesh; others: -1
     int noutputs;
     int ninputs;
-    hd_view *view; // outputs, then inputs
+    int nviews;
+    hd_view *view; // outputs, inputs, then those of keys in their order
     int nkeys;
     hd_key *key; // in the order of ops.def, each at most once
     hd_loc loc;  // the op's word, and its @axis
@@ -198,11 +199,6 @@ bool hd_op_is_led(const hd_op *op, int i);
 // The number of the view whose memory peers touch, -1 if there is none.
 int hd_op_touched(const hd_op *op);
 
-// All views of an op in one order that everyone shares: outputs, inputs, then
-// those of its keys. Returns how many; `out` has room for HD_MAX_VIEWS. What is
-// written, read, or recorded of each is hd_op_access.
-int hd_op_views(const hd_op *op, const hd_view **out);
-
 typedef enum hd_access {
     HD_ACCESS_READ = 1,
     HD_ACCESS_WRITE = 2,
@@ -211,8 +207,9 @@ typedef enum hd_access {
     HD_ACCESS_WAIT = 8,   // of an event
 } hd_access;
 
-hd_access hd_op_access(const hd_op *op, int view);
-// The number of a key's view; -1 if the key is absent or names none.
+// What the op does with view `i`: that follows from where it stands.
+hd_access hd_op_access(const hd_op *op, int i);
+// Which view is the key's; -1 if the key is absent or names none.
 int hd_op_key_view(const hd_op *op, hd_key_code code);
 
 HD_END_DECLS

@@ -590,7 +590,8 @@ static hd_status parse_number(parser *p, double *out)
     return HD_OK;
 }
 
-static hd_status parse_value(parser *p, hd_key *key)
+// Views follow the `n` that are there.
+static hd_status parse_value(parser *p, hd_view *views, int *n, hd_key *key)
 {
     switch (hd_key_info_get(key->code)->value) {
     case HD_VALUE_FLAG:
@@ -600,11 +601,13 @@ static hd_status parse_value(parser *p, hd_key *key)
     case HD_VALUE_READ:
     case HD_VALUE_WRITE:
     case HD_VALUE_EVENT:
-        return parse_view(p, &key->view);
+        key->view = (*n)++;
+        return parse_view(p, &views[key->view]);
     case HD_VALUE_FACTOR:
-        if (p->token.kind == HD_TOKEN_BUFFER)
-            return parse_view(p, &key->view);
-        return parse_number(p, &key->number);
+        if (p->token.kind != HD_TOKEN_BUFFER)
+            return parse_number(p, &key->number);
+        key->view = (*n)++;
+        return parse_view(p, &views[key->view]);
     case HD_VALUE_ACT:
         if (p->token.kind != HD_TOKEN_NAME ||
             !hd_act_find(p->token.text, p->token.length, &key->act))
@@ -622,7 +625,21 @@ static int compare_keys(const void *a, const void *b)
     return (int)((const hd_key *)a)->code - (int)((const hd_key *)b)->code;
 }
 
-static hd_status parse_keys(parser *p, hd_op *op)
+// Views stand as results, operands and keys do, whose order was another one.
+static void keep_views(parser *p, hd_op *op, const hd_view *views)
+{
+    int n = op->noutputs + op->ninputs;
+
+    op->view = hd_arena_copy(p->module->arena, views,
+                             sizeof views[0] * (size_t)op->nviews);
+    for (int i = 0; i < op->nkeys; i++)
+        if (op->key[i].view >= 0) {
+            op->view[n] = views[op->key[i].view];
+            op->key[i].view = n++;
+        }
+}
+
+static hd_status parse_keys(parser *p, hd_op *op, hd_view *views)
 {
     hd_key keys[HD_NKEYS];
     hd_key_code code;
@@ -632,18 +649,19 @@ static hd_status parse_keys(parser *p, hd_op *op)
            hd_key_find(p->token.text, p->token.length, &code) &&
            !(p->token.first &&
              hd_op_find(p->token.text, p->token.length, &(hd_opcode){0}))) {
-        hd_key key = {.code = code, .loc = p->token.loc, .expr = HD_EXPR_NONE};
+        hd_key key = {code, p->token.loc, HD_EXPR_NONE, .view = -1};
 
         for (int i = 0; i < n; i++)
             if (keys[i].code == code)
                 return expected(p, "each key once");
         advance(p);
-        HD_TRY(parse_value(p, &key));
+        HD_TRY(parse_value(p, views, &op->nviews, &key));
         keys[n++] = key;
     }
     qsort(keys, (size_t)n, sizeof keys[0], compare_keys);
     op->key = hd_arena_copy(p->module->arena, keys, sizeof keys[0] * (size_t)n);
     op->nkeys = n;
+    keep_views(p, op, views);
     return HD_OK;
 }
 
@@ -698,16 +716,15 @@ static hd_status unknown_key(parser *p, const hd_op *op)
 
 static hd_status parse_op(parser *p, hd_stmt *stmt)
 {
-    hd_view views[HD_MAX_OPERANDS];
+    hd_view views[HD_MAX_OPERANDS + HD_NKEYS];
     hd_op *op = hd_new(p->module->arena, hd_op);
     const hd_op_info *info;
-    int n = 0;
 
     if (p->token.kind == HD_TOKEN_BUFFER) {
-        HD_TRY(parse_views(p, views, HD_MAX_OPERANDS, &n));
+        HD_TRY(parse_views(p, views, HD_MAX_OPERANDS, &op->nviews));
         HD_TRY(expect_mark(p, "=", "'='"));
     }
-    op->noutputs = n;
+    op->noutputs = op->nviews;
     op->loc = p->token.loc;
     if (p->token.kind != HD_TOKEN_NAME ||
         !hd_op_find(p->token.text, p->token.length, &op->code))
@@ -716,12 +733,10 @@ static hd_status parse_op(parser *p, hd_stmt *stmt)
     advance(p);
     HD_TRY(parse_axis(p, op));
     if (info->max_inputs > 0 && p->token.kind == HD_TOKEN_BUFFER)
-        HD_TRY(parse_views(p, views, HD_MAX_OPERANDS, &n));
-    op->ninputs = n - op->noutputs;
-    op->view =
-        hd_arena_copy(p->module->arena, views, sizeof views[0] * (size_t)n);
+        HD_TRY(parse_views(p, views, HD_MAX_OPERANDS, &op->nviews));
+    op->ninputs = op->nviews - op->noutputs;
     stmt->op = op;
-    HD_TRY(parse_keys(p, op));
+    HD_TRY(parse_keys(p, op, views));
     if (p->token.kind == HD_TOKEN_NAME && !p->token.first &&
         !begins_statement(&p->token))
         return unknown_key(p, op);

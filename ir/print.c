@@ -51,7 +51,8 @@ static void print_number(double value, hd_text *text)
         hd_text_puts(text, ".0");
 }
 
-static void print_key(const hd_module *module, const hd_key *key, hd_text *text)
+static void print_key(const hd_module *module, const hd_op *op,
+                      const hd_key *key, hd_text *text)
 {
     const hd_key_info *info = hd_key_info_get(key->code);
 
@@ -59,8 +60,8 @@ static void print_key(const hd_module *module, const hd_key *key, hd_text *text)
     if (info->value == HD_VALUE_FLAG)
         return;
     hd_text_puts(text, " ");
-    if (key->view.buffer != NULL)
-        hd_view_print(module, &key->view, text);
+    if (key->view >= 0)
+        hd_view_print(module, &op->view[key->view], text);
     else if (info->value == HD_VALUE_EXPR)
         hd_expr_print(module, key->expr, text);
     else if (info->value == HD_VALUE_ACT)
@@ -84,7 +85,7 @@ void hd_op_print(const hd_module *module, const hd_op *op, hd_text *text)
         hd_view_print(module, &op->view[op->noutputs + i], text);
     }
     for (int i = 0; i < op->nkeys; i++)
-        print_key(module, &op->key[i], text);
+        print_key(module, op, &op->key[i], text);
 }
 
 static void print_block(const hd_module *module, const hd_block *block,

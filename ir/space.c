@@ -98,16 +98,12 @@ static void lay_operands(hd_space *space, const hd_op *op, const hd_shape *view,
 // A factor has one element, whatever its dimensions.
 static void lay_keys(hd_space *space, const hd_op *op, const hd_shape *view)
 {
-    int i = op->noutputs + op->ninputs;
+    for (int i = 0; i < op->nkeys; i++) {
+        const hd_key *key = &op->key[i];
 
-    for (int k = 0; k < op->nkeys; k++) {
-        const hd_key *key = &op->key[k];
-
-        if (key->view.buffer == NULL)
-            continue;
-        if (hd_key_info_get(key->code)->value != HD_VALUE_FACTOR)
-            lay_last(space, &view[i], i);
-        i++;
+        if (key->view >= 0 &&
+            hd_key_info_get(key->code)->value != HD_VALUE_FACTOR)
+            lay_last(space, &view[key->view], key->view);
     }
 }
 
@@ -160,13 +156,11 @@ void hd_space_dims(const hd_module *module, const hd_op *op, int ndims,
 
 void hd_space_of_op(const hd_module *module, const hd_op *op, hd_space *out)
 {
-    const hd_view *views[HD_MAX_VIEWS];
     hd_shape view[HD_MAX_VIEWS];
-    int n = hd_op_views(op, views);
     int8_t dim[2];
 
-    for (int i = 0; i < n; i++) {
-        const hd_type *type = &views[i]->buffer->type;
+    for (int i = 0; i < op->nviews; i++) {
+        const hd_type *type = &op->view[i].buffer->type;
 
         view[i].ndims = type->ndims;
         for (int d = 0; d < type->ndims; d++)

@@ -24,8 +24,8 @@ typedef struct hd_space {
     int ndims;     // the parallel ones, then the reduced one if there is one
     int nparallel; // those of the result, in its order
     int64_t extent[HD_SPACE_DIMS];
-    // Per view, as hd_op_views orders them, and dimension of the space: the
-    // view's dimension that lies along it, or HD_REPEATED.
+    // Per view and dimension of the space: the view's dimension that lies along
+    // it, or HD_REPEATED.
     int8_t dim[HD_MAX_VIEWS][HD_SPACE_DIMS];
 } hd_space;
 

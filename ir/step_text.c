@@ -33,18 +33,23 @@ void hd_span_print(const hd_module *module, int64_t rank, const hd_view *view,
     hd_text_puts(text, view->nindex > 0 ? "]" : "");
 }
 
-static void print_key(const hd_module *module, int64_t rank,
-                      const hd_step *step, const hd_key *key,
-                      const hd_span *span, hd_text *text)
+static void print_view(const hd_module *module, const hd_step *step, int i,
+                       hd_text *text)
+{
+    hd_span_print(module, step->rank, &step->op->view[i], &step->span[i], text);
+}
+
+static void print_key(const hd_module *module, const hd_step *step,
+                      const hd_key *key, hd_text *text)
 {
     const hd_key_info *info = hd_key_info_get(key->code);
     bool peer = key->code == HD_KEY_TO || key->code == HD_KEY_FROM ||
                 key->code == HD_KEY_ROOT;
 
     hd_text_printf(text, " %s", info->text);
-    if (key->view.buffer != NULL) {
+    if (key->view >= 0) {
         hd_text_puts(text, " ");
-        hd_span_print(module, rank, &key->view, span, text);
+        print_view(module, step, key->view, text);
     } else if (peer) {
         hd_text_printf(
             text, " %lld",
@@ -62,27 +67,21 @@ static void print_key(const hd_module *module, int64_t rank,
 void hd_step_print(const hd_module *module, const hd_step *step, hd_text *text)
 {
     const hd_op *op = step->op;
-    int64_t rank = step->rank;
-    int nspan = op->noutputs + op->ninputs;
 
-    for (int i = 0; i < nspan; i++) {
-        if (i == op->noutputs)
-            break;
+    for (int i = 0; i < op->noutputs; i++) {
         hd_text_puts(text, i > 0 ? ", " : "");
-        hd_span_print(module, rank, &op->view[i], &step->span[i], text);
+        print_view(module, step, i, text);
     }
     hd_text_printf(text, "%s%s", op->noutputs > 0 ? " = " : "",
                    hd_op_info_get(op->code)->text);
     if (op->axis >= 0 && module->naxes > 1)
         hd_text_printf(text, "@%s", module->axis[op->axis].name);
-    for (int i = op->noutputs; i < nspan; i++) {
-        hd_text_puts(text, i > op->noutputs ? ", " : " ");
-        hd_span_print(module, rank, &op->view[i], &step->span[i], text);
+    for (int i = 0; i < op->ninputs; i++) {
+        hd_text_puts(text, i > 0 ? ", " : " ");
+        print_view(module, step, op->noutputs + i, text);
     }
-    for (int i = 0; i < op->nkeys; i++) {
-        print_key(module, rank, step, &op->key[i], &step->span[nspan], text);
-        nspan += op->key[i].view.buffer != NULL;
-    }
+    for (int i = 0; i < op->nkeys; i++)
+        print_key(module, step, &op->key[i], text);
 }
 
 typedef struct printer {

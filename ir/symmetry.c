@@ -256,11 +256,8 @@ static bool is_peer(hd_key_code code)
 
 static void use_op(finder *f, const hd_op *op)
 {
-    const hd_view *views[HD_MAX_VIEWS];
-    int n = hd_op_views(op, views);
-
-    for (int i = 0; i < n; i++)
-        use_view(f, views[i]);
+    for (int i = 0; i < op->nviews; i++)
+        use_view(f, &op->view[i]);
     for (int i = 0; i < op->nkeys; i++) {
         const hd_key *key = &op->key[i];
         enum kind kind;

@@ -189,26 +189,19 @@ static hd_status check_event(verifier *v, const hd_view *view, bool wanted)
 
 static hd_status check_views(verifier *v, const hd_op *op)
 {
-    const hd_view *views[HD_MAX_VIEWS];
-    int n = hd_op_views(op, views);
-
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < op->nviews; i++) {
         hd_access access = hd_op_access(op, i);
 
-        HD_TRY(check_view(v, views[i]));
-        HD_TRY(check_event(v, views[i],
-                           access == HD_ACCESS_RECORD ||
-                               access == HD_ACCESS_WAIT));
-        if (access == HD_ACCESS_READ || access == HD_ACCESS_UPDATE)
-            HD_TRY(check_read(v, views[i]));
+        HD_TRY(check_view(v, &op->view[i]));
+        HD_TRY(
+            check_event(v, &op->view[i],
+                        (access & (HD_ACCESS_RECORD | HD_ACCESS_WAIT)) != 0));
+        if ((access & HD_ACCESS_READ) != 0)
+            HD_TRY(check_read(v, &op->view[i]));
     }
-    for (int i = 0; i < n; i++) {
-        hd_access access = hd_op_access(op, i);
-
-        if (access == HD_ACCESS_WRITE || access == HD_ACCESS_UPDATE ||
-            access == HD_ACCESS_RECORD)
-            HD_TRY(check_write(v, views[i]));
-    }
+    for (int i = 0; i < op->nviews; i++)
+        if ((hd_op_access(op, i) & (HD_ACCESS_WRITE | HD_ACCESS_RECORD)) != 0)
+            HD_TRY(check_write(v, &op->view[i]));
     return HD_OK;
 }
 
@@ -493,11 +486,11 @@ static bool bias_fits(const verifier *v, hd_type bias, hd_type out)
     return bias.ndims > 0 && fits_along(&bias, &out);
 }
 
-static hd_status check_bias(verifier *v, const hd_key *bias,
+static hd_status check_bias(verifier *v, const hd_op *op, const hd_key *bias,
                             const hd_matmul_shape *shape, const hd_type *out,
                             const hd_type *a)
 {
-    hd_type type = hd_view_type(&bias->view);
+    hd_type type = type_of(op, bias->view);
     hd_dim columns = out->dim[out->ndims - 1];
 
     if (!bias_fits(v, type, *out))
@@ -567,9 +560,9 @@ static hd_status check_matmul(verifier *v, const hd_op *op)
     }
     HD_TRY(check_matmul_dtypes(v, op, &out, &a, &b));
     if (bias != NULL)
-        HD_TRY(check_bias(v, bias, &shape, &out, &a));
+        HD_TRY(check_bias(v, op, bias, &shape, &out, &a));
     if (aux != NULL) {
-        hd_type type = hd_view_type(&aux->view);
+        hd_type type = type_of(op, aux->view);
 
         if (!same_shape(&type, &out, true))
             return shapes_differ(v, op, &type, &out,
@@ -589,9 +582,9 @@ static hd_status check_factor(verifier *v, const hd_op *op, hd_key_code code)
     const hd_key *key = hd_op_key(op, code);
     hd_type type;
 
-    if (key == NULL || key->view.buffer == NULL)
+    if (key == NULL || key->view < 0)
         return HD_OK;
-    type = hd_view_type(&key->view);
+    type = type_of(op, key->view);
     if (type.dtype == HD_F32 &&
         (is_tensor(v) ? hd_type_elements(&type)
                       : hd_type_local_elements(&type)) == 1)
@@ -618,19 +611,18 @@ static bool same_view(const hd_view *a, const hd_view *b)
 // operand's alone. What indices decide is the checker's to find.
 static hd_status check_overlap(verifier *v, const hd_op *op)
 {
-    const hd_view *views[HD_MAX_VIEWS];
-    int n = hd_op_views(op, views);
     bool elementwise = hd_op_is_elementwise(op);
 
-    for (int i = 0; i < n; i++)
-        for (int k = 0; k < n; k++) {
-            hd_buffer *a = hd_buffer_root(views[i]->buffer);
-            bool whole = views[i]->nindex == 0 || views[k]->nindex == 0;
+    for (int i = 0; i < op->nviews; i++)
+        for (int k = 0; k < op->nviews; k++) {
+            const hd_view *result = &op->view[i], *other = &op->view[k];
+            hd_buffer *a = hd_buffer_root(result->buffer);
+            bool whole = result->nindex == 0 || other->nindex == 0;
 
             if (i == k || hd_op_access(op, i) == HD_ACCESS_READ ||
-                a != hd_buffer_root(views[k]->buffer))
+                a != hd_buffer_root(other->buffer))
                 continue;
-            if (same_view(views[i], views[k])
+            if (same_view(result, other)
                     ? elementwise && hd_op_access(op, k) == HD_ACCESS_READ
                     : !whole)
                 continue;

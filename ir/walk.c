@@ -210,13 +210,12 @@ static hd_status find_recorded(walker *w, const hd_span *span, int32_t **out)
 static const hd_op *find_record(const hd_block *block, const hd_buffer *event)
 {
     for (const hd_stmt *s = block->first; s != NULL; s = s->next) {
-        const hd_view *views[HD_MAX_VIEWS];
-        int n = s->kind == HD_STMT_OP ? hd_op_views(s->op, views) : 0;
+        int n = s->kind == HD_STMT_OP ? s->op->nviews : 0;
         const hd_op *found;
 
         for (int i = 0; i < n; i++)
             if (hd_op_access(s->op, i) == HD_ACCESS_RECORD &&
-                hd_buffer_root(views[i]->buffer) == event)
+                hd_buffer_root(s->op->view[i].buffer) == event)
                 return s->op;
         found = find_record(&s->body, event);
         if (found == NULL)
@@ -301,7 +300,6 @@ static hd_status count_step(walker *w, const hd_op *op)
 
 static hd_status walk_op(walker *w, const hd_op *op)
 {
-    const hd_view *views[HD_MAX_VIEWS];
     hd_step *step;
     hd_span *span;
 
@@ -316,12 +314,12 @@ static hd_status walk_op(walker *w, const hd_op *op)
                       .index = (int32_t)w->nsteps - 1,
                       .stream = w->stream,
                       .group = w->grouping ? w->ngroups : 0,
-                      .nspans = (int8_t)hd_op_views(op, views),
+                      .nspans = (int8_t)op->nviews,
                       .span = span,
                       .peer = -1,
                       .record = -1};
     for (int i = 0; i < step->nspans; i++)
-        HD_TRY(make_span(w, views[i], &span[i]));
+        HD_TRY(make_span(w, &op->view[i], &span[i]));
     if (hd_op_is(op, HD_UNIT_TRANSFER))
         HD_TRY(number_transfer(w, step));
     hd_space_dims(w->module, op, step->nspans > 0 ? span[0].ndims : 0,

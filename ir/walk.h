@@ -28,7 +28,7 @@ typedef struct hd_span {
 // limits allow.
 typedef struct hd_step {
     const hd_op *op;
-    const hd_span *span; // as hd_op_views orders them; valid during the call
+    const hd_span *span; // a view each, in their order; valid during the call
     int32_t rank;        // whose step it is
     int32_t index;       // position in the rank's list, from 0
     int32_t stream;      // 0 .. streams - 1, or HD_CALLER_STREAM
@@ -48,8 +48,8 @@ typedef struct hd_step {
     int8_t dim[2];
 } hd_step;
 
-// Whether the step does anything with a view, counted as hd_op_views does: the
-// operand of a broadcast is its root's alone.
+// Whether the step does anything with a view: the operand of a broadcast is its
+// root's alone.
 bool hd_step_touches(const hd_step *step, int view);
 
 // Members of a group arrive in one call, n > 1 or a group of one.

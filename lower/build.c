@@ -23,9 +23,16 @@ hd_op *hd_build_unary(hd_build *b, hd_opcode code, int axis, hd_view out,
     return hd_build_op(b, code, axis, &out, &in, 0);
 }
 
-void hd_build_key(hd_op *op, int i, hd_key_code code, hd_expr expr)
+void hd_build_key(hd_op *op, hd_key_code code, hd_expr expr)
 {
-    op->key[i] = (hd_key){.code = code, .loc = op->loc, .expr = expr};
+    op->key[op->nkeys++] = (hd_key){code, op->loc, expr, .view = -1};
+}
+
+void hd_build_key_view(hd_op *op, hd_key_code code, hd_view view)
+{
+    hd_build_key(op, code, HD_EXPR_NONE);
+    op->key[op->nkeys - 1].view = op->nviews;
+    op->view[op->nviews++] = view;
 }
 
 hd_build hd_build_into(const hd_build *b, hd_block *block)

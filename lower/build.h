@@ -20,7 +20,9 @@ hd_op *hd_build_unary(hd_build *b, hd_opcode code, int axis, hd_view out,
 // caller, or passed as NULL buffers to leave them out.
 hd_op *hd_build_op(hd_build *b, hd_opcode code, int axis, const hd_view *out,
                    const hd_view *in, int nkeys);
-void hd_build_key(hd_op *op, int i, hd_key_code code, hd_expr expr);
+// In the order of ops.def.
+void hd_build_key(hd_op *op, hd_key_code code, hd_expr expr);
+void hd_build_key_view(hd_op *op, hd_key_code code, hd_view view);
 // for VAR in 0..n: returns the body to build into, and the variable.
 hd_build hd_build_for(hd_build *b, const char *name, hd_expr n, hd_expr *var);
 hd_build hd_build_on(hd_build *b, hd_expr stream);

@@ -118,17 +118,14 @@ static access *add_access(loop *l)
 static void evaluate_op(loop *l, const hd_op *op, const hd_stmt *outer,
                         int64_t trip)
 {
-    const hd_view *views[HD_MAX_VIEWS];
-    int n = hd_op_views(op, views);
-
-    for (int i = 0; i < n; i++) {
-        hd_buffer *root = hd_buffer_root(views[i]->buffer);
+    for (int i = 0; i < op->nviews; i++) {
+        hd_buffer *root = hd_buffer_root(op->view[i].buffer);
         access *a;
 
         if (!l->written[root->id] || root->type.dtype == HD_EVENT)
             continue;
         a = add_access(l);
-        *a = (access){.part = find_part(l, views[i]),
+        *a = (access){.part = find_part(l, &op->view[i]),
                       .root = root->id,
                       .trip = trip,
                       .stream = l->stream,
@@ -170,12 +167,9 @@ static void evaluate_block(loop *l, const hd_block *block, const hd_stmt *outer,
 
 static void note_written(void *context, hd_op *op)
 {
-    const hd_view *views[HD_MAX_VIEWS];
-    int n = hd_op_views(op, views);
-
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < op->nviews; i++)
         if (hd_op_access(op, i) != HD_ACCESS_READ)
-            ((bool *)context)[hd_buffer_root(views[i]->buffer)->id] = true;
+            ((bool *)context)[hd_buffer_root(op->view[i].buffer)->id] = true;
 }
 
 // --------------------------------------------------------------- conflicts

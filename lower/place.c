@@ -12,12 +12,10 @@ static void place_op(void *context, hd_op *op)
 {
     int touched = hd_op_touched(op);
     bool *used = context;
-    const hd_view *views[HD_MAX_VIEWS];
-    int n = hd_op_views(op, views);
 
-    for (int i = 0; i < n; i++) {
-        used[views[i]->buffer->id] = true;
-        used[hd_buffer_root(views[i]->buffer)->id] = true;
+    for (int i = 0; i < op->nviews; i++) {
+        used[op->view[i].buffer->id] = true;
+        used[hd_buffer_root(op->view[i].buffer)->id] = true;
     }
     if (touched >= 0)
         hd_buffer_root(op->view[touched].buffer)->shared = true;
@@ -41,11 +39,9 @@ static void note_life(void *context, hd_op *op)
 {
     lives *all = context;
     bool deferred = hd_op_key(op, HD_KEY_DONE) != NULL;
-    const hd_view *views[HD_MAX_VIEWS];
-    int n = hd_op_views(op, views);
 
-    for (int i = 0; i < n; i++) {
-        life *l = &all->life[hd_buffer_root(views[i]->buffer)->id];
+    for (int i = 0; i < op->nviews; i++) {
+        life *l = &all->life[hd_buffer_root(op->view[i].buffer)->id];
         bool reads = (hd_op_access(op, i) & HD_ACCESS_READ) != 0;
 
         // What is read first holds something from elsewhere.

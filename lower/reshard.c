@@ -265,7 +265,7 @@ static hd_buffer *reduce_here(builder *b, const hd_op *op, hd_buffer *goal,
     out = whole(b, to);
     fresh = hd_build_op(b, op->code, -1, &out, &op->view[1], 1);
 
-    fresh->key[0] = *hd_op_key(op, HD_KEY_DIM);
+    fresh->key[fresh->nkeys++] = *hd_op_key(op, HD_KEY_DIM);
     return to;
 }
 
@@ -297,7 +297,7 @@ static hd_buffer *reduce_across(builder *b, const hd_op *op, hd_buffer *goal,
     fresh = hd_build_op(b, scatter ? HD_OP_REDUCE_SCATTER : HD_OP_ALL_REDUCE,
                         axis, &out, &in, hd_op_fold(op) == HD_FOLD_MAX);
     if (hd_op_fold(op) == HD_FOLD_MAX)
-        hd_build_key(fresh, 0, HD_KEY_MAX, HD_EXPR_NONE);
+        hd_build_key(fresh, HD_KEY_MAX, HD_EXPR_NONE);
     return to;
 }
 

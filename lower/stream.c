@@ -24,8 +24,7 @@ enum { WHOLE = -1 };
 typedef struct plan {
     int64_t extent;        // of the stream dimension
     int dim[HD_MAX_VIEWS]; // per view the dimension indexed, or WHOLE
-    int nviews;
-    int shift; // what `dim` keys lose: 1 or 0
+    int shift;             // what `dim` keys lose: 1 or 0
 } plan;
 
 static int stream_dim(const hd_type *type)
@@ -56,17 +55,15 @@ static bool plan_compute(const hd_module *module, const hd_op *op, int s,
 {
     const hd_key *key = hd_op_key(op, HD_KEY_DIM);
     int rows = hd_op_key(op, HD_KEY_TA) != NULL ? 2 : 1;
-    const hd_view *views[HD_MAX_VIEWS];
     hd_space space;
 
-    hd_op_views(op, views);
     hd_space_of_op(module, op, &space);
     if (hd_op_family(op) == HD_FAMILY_PRODUCT && s >= space.nparallel - rows)
         return false;
-    for (int i = 1; i < p->nviews; i++) {
+    for (int i = 1; i < op->nviews; i++) {
         p->dim[i] = space.dim[i][s] == HD_REPEATED ? WHOLE : space.dim[i][s];
         if (p->dim[i] == WHOLE && lies_last(op, i) &&
-            space.nparallel - views[i]->buffer->type.ndims <= s)
+            space.nparallel - op->view[i].buffer->type.ndims <= s)
             return false;
     }
     if (key != NULL && p->dim[1] != WHOLE)
@@ -91,8 +88,8 @@ static bool plan_gather(const hd_op *op, int s, plan *p)
 // it, and read it whole.
 static bool is_own_factor(const hd_op *op)
 {
-    for (int i = 0; i < op->nkeys; i++)
-        if (op->key[i].view.buffer == op->view[0].buffer)
+    for (int i = op->noutputs + op->ninputs; i < op->nviews; i++)
+        if (op->view[i].buffer == op->view[0].buffer)
             return true;
     return false;
 }
@@ -108,7 +105,6 @@ static bool is_whole(const hd_op *op)
 static bool plan_op(const hd_module *module, const hd_stmt *stmt, plan *p)
 {
     const hd_op *op = stmt->op;
-    const hd_view *views[HD_MAX_VIEWS];
     int s;
 
     if (stmt->kind != HD_STMT_OP || op->noutputs != 1)
@@ -116,9 +112,7 @@ static bool plan_op(const hd_module *module, const hd_stmt *stmt, plan *p)
     s = stream_dim(&op->view[0].buffer->type);
     if (s < 0)
         return false;
-    *p = (plan){.extent = op->view[0].buffer->type.dim[s].extent,
-                .nviews = hd_op_views(op, views)};
-    p->dim[0] = s;
+    *p = (plan){.extent = op->view[0].buffer->type.dim[s].extent, .dim = {s}};
     if (op->code == HD_OP_ALL_GATHER)
         return plan_gather(op, s, p);
     if (!hd_op_is(op, HD_UNIT_COMPUTE) || !is_whole(op) || is_own_factor(op))
@@ -168,8 +162,6 @@ static touched *find_touched(run *r, const hd_buffer *buffer)
 
 static bool fits(run *r, const hd_op *op, const plan *p)
 {
-    const hd_view *views[HD_MAX_VIEWS];
-
     // One pipeline moves along one axis. A trip begins with its transfers, so
     // nothing ahead of a gather may have used what it writes: the old value of
     // an inout is read before it is gathered into.
@@ -177,9 +169,8 @@ static bool fits(run *r, const hd_op *op, const plan *p)
         ((r->axis >= 0 && op->axis != r->axis) ||
          find_touched(r, hd_buffer_root(op->view[0].buffer)) != NULL))
         return false;
-    hd_op_views(op, views);
-    for (int i = 0; i < p->nviews; i++) {
-        const touched *t = find_touched(r, hd_buffer_root(views[i]->buffer));
+    for (int i = 0; i < op->nviews; i++) {
+        const touched *t = find_touched(r, hd_buffer_root(op->view[i].buffer));
         bool writes = hd_op_access(op, i) != HD_ACCESS_READ;
 
         if (t == NULL || (!writes && !t->written))
@@ -192,13 +183,10 @@ static bool fits(run *r, const hd_op *op, const plan *p)
 
 static void touch(run *r, const hd_op *op, const plan *p)
 {
-    const hd_view *views[HD_MAX_VIEWS];
-
     if (op->code == HD_OP_ALL_GATHER)
         r->axis = op->axis;
-    hd_op_views(op, views);
-    for (int i = 0; i < p->nviews; i++) {
-        const hd_buffer *root = hd_buffer_root(views[i]->buffer);
+    for (int i = 0; i < op->nviews; i++) {
+        const hd_buffer *root = hd_buffer_root(op->view[i].buffer);
         touched *t = find_touched(r, root);
         bool writes = hd_op_access(op, i) != HD_ACCESS_READ;
 
@@ -234,13 +222,9 @@ static void forget(run *r)
 
 static void index_views(hd_module *module, hd_op *op, const plan *p, hd_expr j)
 {
-    const hd_view *views[HD_MAX_VIEWS];
-    int n = hd_op_views(op, views);
-
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < op->nviews; i++)
         if (p->dim[i] != WHOLE)
-            // The views are the op's own; hd_op_views shows them const.
-            *(hd_view *)views[i] = hd_view_at(*views[i], p->dim[i], j);
+            op->view[i] = hd_view_at(op->view[i], p->dim[i], j);
     for (int i = 0; i < op->nkeys; i++)
         if (op->key[i].code == HD_KEY_DIM && p->shift > 0)
             op->key[i].expr =
@@ -254,7 +238,7 @@ static void add_gather(hd_build *b, const hd_op *op, const plan *p, hd_expr j)
     hd_op *fresh =
         hd_build_op(b, HD_OP_BROADCAST, op->axis, &out, &op->view[1], 1);
 
-    hd_build_key(fresh, 0, HD_KEY_ROOT, j);
+    hd_build_key(fresh, HD_KEY_ROOT, j);
 }
 
 // for j in 0..extent { on stream j mod streams { body } }

@@ -92,13 +92,9 @@ static int uses_in_loop(const pipe *p, const hd_buffer *buffer)
 {
     int n = 0;
 
-    for (const hd_stmt *s = p->ops; s != NULL; s = s->next) {
-        const hd_view *views[HD_MAX_VIEWS];
-        int nviews = hd_op_views(s->op, views);
-
-        for (int i = 0; i < nviews; i++)
-            n += hd_buffer_root(views[i]->buffer) == buffer;
-    }
+    for (const hd_stmt *s = p->ops; s != NULL; s = s->next)
+        for (int i = 0; i < s->op->nviews; i++)
+            n += hd_buffer_root(s->op->view[i].buffer) == buffer;
     return n;
 }
 
@@ -161,15 +157,11 @@ static int loop_index(const pipe *p, const hd_view *view)
 // Whether the loop itself writes the buffer, so that chunk by chunk.
 static bool is_made_here(const pipe *p, hd_buffer *buffer)
 {
-    for (const hd_stmt *s = p->ops; s != NULL; s = s->next) {
-        const hd_view *views[HD_MAX_VIEWS];
-        int n = hd_op_views(s->op, views);
-
-        for (int i = 0; i < n; i++)
+    for (const hd_stmt *s = p->ops; s != NULL; s = s->next)
+        for (int i = 0; i < s->op->nviews; i++)
             if (hd_op_access(s->op, i) != HD_ACCESS_READ &&
-                hd_buffer_root(views[i]->buffer) == hd_buffer_root(buffer))
+                hd_buffer_root(s->op->view[i].buffer) == hd_buffer_root(buffer))
                 return true;
-    }
     return false;
 }
 
@@ -216,13 +208,11 @@ static int split_matmul(const pipe *p, const hd_op *op, int i, int at)
 // the op cannot be done in chunks.
 static int split_dim(const pipe *p, const hd_op *op, int i)
 {
-    const hd_view *views[HD_MAX_VIEWS];
-    int n = hd_op_views(op, views);
-    int at = loop_index(p, views[i]);
-    int out = loop_index(p, views[0]);
+    int at = loop_index(p, &op->view[i]);
+    int out = loop_index(p, &op->view[0]);
     const hd_key *dim = hd_op_key(op, HD_KEY_DIM);
 
-    if (i >= n || out < 0)
+    if (out < 0)
         return -2;
     if (hd_op_family(op) == HD_FAMILY_PRODUCT && i <= op->ninputs)
         return split_matmul(p, op, i, at);
@@ -230,15 +220,12 @@ static int split_dim(const pipe *p, const hd_op *op, int i)
     if (i == 1 && at >= 0 && dim != NULL &&
         hd_expr_value(p->module, dim->expr) == at)
         return -2;
-    return split_beside(views[i], at, views[0], out);
+    return split_beside(&op->view[i], at, &op->view[0], out);
 }
 
 static hd_status check_chunks(pipe *p, const hd_op *op)
 {
-    const hd_view *views[HD_MAX_VIEWS];
-    int n = hd_op_views(op, views);
-
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < op->nviews; i++) {
         int dim = split_dim(p, op, i);
 
         if (dim == -2)
@@ -248,7 +235,7 @@ static hd_status check_chunks(pipe *p, const hd_op *op)
                             hd_op_info_get(op->code)->text,
                             (long long)p->chunks);
         if (dim >= 0)
-            HD_TRY(check_split(p, views[i], dim, op->loc));
+            HD_TRY(check_split(p, &op->view[i], dim, op->loc));
     }
     return HD_OK;
 }
@@ -338,25 +325,16 @@ static void fix_dim_key(pipe *p, const hd_op *from, hd_op *to, const piece *at)
 
 static void clone_op(pipe *p, hd_build *b, const hd_op *op, const piece *at)
 {
-    const hd_view *views[HD_MAX_VIEWS];
-    int n = hd_op_views(op, views);
-    int nplain = op->noutputs + op->ninputs;
     hd_stmt *stmt = hd_stmt_op(p->module, op->code, op->axis, op->noutputs,
                                op->ninputs, op->nkeys, op->loc);
-    int at_key = nplain;
 
-    for (int i = 0; i < nplain; i++)
+    stmt->op->nviews = op->nviews;
+    for (int i = 0; i < op->nviews; i++)
         stmt->op->view[i] = piece_view(
-            p, views[i], at->chunk >= 0 ? split_dim(p, op, i) : -1, at);
-    for (int i = 0; i < op->nkeys; i++) {
+            p, &op->view[i], at->chunk >= 0 ? split_dim(p, op, i) : -1, at);
+    stmt->op->nkeys = op->nkeys;
+    for (int i = 0; i < op->nkeys; i++)
         stmt->op->key[i] = op->key[i];
-        if (op->key[i].view.buffer == NULL || at_key >= n)
-            continue;
-        stmt->op->key[i].view =
-            piece_view(p, &op->key[i].view,
-                       at->chunk >= 0 ? split_dim(p, op, at_key) : -1, at);
-        at_key++;
-    }
     fix_dim_key(p, op, stmt->op, at);
     hd_block_append(b->block, stmt);
 }
@@ -399,27 +377,24 @@ static void emit_send(pipe *p, hd_build *b, gather *g, hd_view what, hd_expr to,
                       hd_expr trip)
 {
     bool get = p->options->protocol == HD_GET;
-    int nkeys = 1 + get + (g->sent != NULL);
-    hd_op *op = hd_build_op(b, HD_OP_SEND, p->axis, NULL, &what, nkeys);
-    int n = 0;
+    hd_op *op = hd_build_op(b, HD_OP_SEND, p->axis, NULL, &what, 3);
 
-    hd_build_key(op, n++, HD_KEY_TO, to);
+    hd_build_key(op, HD_KEY_TO, to);
     if (get)
-        hd_build_key(op, n++, HD_KEY_GET, HD_EXPR_NONE);
-    if (g->sent != NULL) {
-        hd_build_key(op, n, HD_KEY_DONE, HD_EXPR_NONE);
-        op->key[n].view = hd_view_at(hd_view_whole(g->sent, op->loc), 0, trip);
-    }
+        hd_build_key(op, HD_KEY_GET, HD_EXPR_NONE);
+    if (g->sent != NULL)
+        hd_build_key_view(op, HD_KEY_DONE,
+                          hd_view_at(hd_view_whole(g->sent, op->loc), 0, trip));
 }
 
 static void emit_recv(pipe *p, hd_build *b, hd_view what, hd_expr from)
 {
     bool get = p->options->protocol == HD_GET;
-    hd_op *op = hd_build_op(b, HD_OP_RECV, p->axis, &what, NULL, 1 + get);
+    hd_op *op = hd_build_op(b, HD_OP_RECV, p->axis, &what, NULL, 2);
 
-    hd_build_key(op, 0, HD_KEY_FROM, from);
+    hd_build_key(op, HD_KEY_FROM, from);
     if (get)
-        hd_build_key(op, 1, HD_KEY_GET, HD_EXPR_NONE);
+        hd_build_key(op, HD_KEY_GET, HD_EXPR_NONE);
 }
 
 static void emit_own_copy(pipe *p, hd_build *b, const gather *g,
@@ -516,28 +491,32 @@ static void emit_ring_trip(pipe *p, hd_build *b, hd_expr j)
     emit_compute(p, b, at, own);
 }
 
+// `in` is what the root names, `out` what the others do.
+static void add_broadcast(hd_build *b, int axis, const hd_view *out,
+                          const hd_view *in, hd_expr root)
+{
+    hd_build_key(hd_build_op(b, HD_OP_BROADCAST, axis, out, in, 1), HD_KEY_ROOT,
+                 root);
+}
+
 static void emit_broadcast(pipe *p, hd_build *b, const gather *g,
                            const piece *at)
 {
     hd_view in = source_view(p, g, at), out = target_view(p, g, at);
-    hd_expr own =
-        binary(p, HD_EXPR_EQ, at->shard, hd_expr_coord(p->module, g->op->axis));
+    int axis = g->op->axis;
     hd_stmt *branch;
     hd_build mine, theirs;
 
     if (!g->in_place) {
-        hd_build_key(hd_build_op(b, HD_OP_BROADCAST, g->op->axis, &out, &in, 1),
-                     0, HD_KEY_ROOT, at->shard);
+        add_broadcast(b, axis, &out, &in, at->shard);
         return;
     }
-    branch = hd_build_if(b, own);
+    branch = hd_build_if(
+        b, binary(p, HD_EXPR_EQ, at->shard, hd_expr_coord(p->module, axis)));
     mine = hd_build_into(b, &branch->body);
     theirs = hd_build_into(b, &branch->otherwise);
-    hd_build_key(hd_build_op(&mine, HD_OP_BROADCAST, g->op->axis, NULL, &in, 1),
-                 0, HD_KEY_ROOT, at->shard);
-    hd_build_key(
-        hd_build_op(&theirs, HD_OP_BROADCAST, g->op->axis, &out, NULL, 1), 0,
-        HD_KEY_ROOT, at->shard);
+    add_broadcast(&mine, axis, NULL, &in, at->shard);
+    add_broadcast(&theirs, axis, &out, NULL, at->shard);
 }
 
 static void emit_broadcast_trip(pipe *p, hd_build *b, hd_expr j)
@@ -686,11 +665,8 @@ typedef struct counter {
 
 static void count_views(void *context, hd_op *op)
 {
-    const hd_view *views[HD_MAX_VIEWS];
-    int n = hd_op_views(op, views);
-
-    for (int i = 0; i < n; i++)
-        ((counter *)context)->uses[hd_buffer_root(views[i]->buffer)->id]++;
+    for (int i = 0; i < op->nviews; i++)
+        ((counter *)context)->uses[hd_buffer_root(op->view[i].buffer)->id]++;
 }
 
 // Nothing but this loop needs the local shard among the gathered ones.

@@ -381,13 +381,12 @@ static item factor_of(const hd_step *step, hd_key_code code,
                       hd_values *const *values)
 {
     const hd_key *key = hd_op_key(step->op, code);
-    int i = hd_op_key_view(step->op, code);
 
     if (key == NULL)
         return (item){1, 0, 1};
-    if (i < 0)
+    if (key->view < 0)
         return (item){key->number, 0, 0};
-    return load(&step->span[i], values[i], 0);
+    return load(&step->span[key->view], values[key->view], 0);
 }
 
 // A cast to an integer rounds and saturates, as hd_dtype_store does.

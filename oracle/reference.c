@@ -157,13 +157,12 @@ static hd_span whole_span(const hd_buffer *buffer)
 static hd_status run_dense(hd_reference *r)
 {
     for (const hd_stmt *s = r->module->body.first; s != NULL; s = s->next) {
-        const hd_view *views[HD_MAX_VIEWS];
         hd_span spans[HD_MAX_VIEWS];
         hd_step step = {.op = s->op, .span = spans};
 
-        step.nspans = (int8_t)hd_op_views(s->op, views);
+        step.nspans = (int8_t)s->op->nviews;
         for (int i = 0; i < step.nspans; i++)
-            spans[i] = whole_span(views[i]->buffer);
+            spans[i] = whole_span(s->op->view[i].buffer);
         hd_space_dims(r->module, s->op, spans[0].ndims, step.dim);
         HD_TRY(compute_step(r, 0, &step));
     }

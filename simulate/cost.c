@@ -16,12 +16,10 @@ static double view_bytes(const hd_view *view)
 
 static double all_bytes(const hd_op *op)
 {
-    const hd_view *views[HD_MAX_VIEWS];
-    int n = hd_op_views(op, views);
     double bytes = 0;
 
-    for (int i = 0; i < n; i++)
-        bytes += view_bytes(views[i]);
+    for (int i = 0; i < op->nviews; i++)
+        bytes += view_bytes(&op->view[i]);
     return bytes;
 }
 

@@ -81,8 +81,8 @@ static hd_status add_sent(builder *b, const hd_step *step)
 static hd_status add_parts(builder *b, const hd_step *step)
 {
     hd_graph *g = b->graph;
-    const hd_view *views[HD_MAX_VIEWS];
-    int n = hd_op_views(step->op, views);
+    const hd_view *view = step->op->view;
+    int n = step->op->nviews;
 
     if (g->nparts + n > HD_MAX_PROVEN_PARTS)
         return hd_error(b->diag, HD_E0105, step->op->loc,
@@ -93,12 +93,12 @@ static hd_status add_parts(builder *b, const hd_step *step)
     HD_TRY(hd_grow((void **)&g->part, &b->parts_room, g->nparts + n,
                    sizeof *g->part, b->diag));
     for (int i = 0; i < n; i++) {
-        const hd_frame *frame = &g->frame[views[i]->buffer->id];
+        const hd_frame *frame = &g->frame[view[i].buffer->id];
         hd_part part;
 
         if (frame->buffer->type.dtype == HD_EVENT || !hd_step_touches(step, i))
             continue;
-        part = hd_part_make(frame, views[i], &step->span[i]);
+        part = hd_part_make(frame, &view[i], &step->span[i]);
         part.access = (uint8_t)hd_op_access(step->op, i);
         part.view = (uint8_t)i;
         g->part[g->nparts++] = part;

@@ -48,15 +48,14 @@ double hd_cpu_factor(const hd_step *step, hd_key_code code, void *const *base)
     const hd_key *key = hd_op_key(step->op, code);
     const hd_span *span;
     double factor;
-    int i = hd_op_key_view(step->op, code);
 
     if (key == NULL)
         return 1;
-    if (i < 0)
+    if (key->view < 0)
         return key->number;
-    span = &step->span[i];
+    span = &step->span[key->view];
     hd_dtype_load(span->buffer->type.dtype,
-                  (char *)base[i] +
+                  (char *)base[key->view] +
                       span->offset *
                           (int64_t)hd_dtype_size(span->buffer->type.dtype),
                   1, &factor);

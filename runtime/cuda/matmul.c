@@ -448,7 +448,7 @@ static bool own_epilogue(const job *j, int *epilogue)
     hd_dtype out = dtype_of(j, 0);
     bool bias = j->bias >= 0;
 
-    if (!j->fits || j->aux >= 0 || (j->scale && j->scale->view.buffer) ||
+    if (!j->fits || j->aux >= 0 || (j->scale && j->scale->view >= 0) ||
         (j->accumulate && j->act != HD_ACT_NONE) ||
         (bias && (j->wide || dtype_of(j, j->bias) != out || !is_row(j))) ||
         hd_dtype_size(out) == 1 || !rounds_once(j))

@@ -101,6 +101,15 @@ static void change_view(mutator *m, hd_view *view)
     }
 }
 
+static void drop_view(hd_op *op, int i)
+{
+    op->nviews--;
+    for (int k = i; k < op->nviews; k++)
+        op->view[k] = op->view[k + 1];
+    for (int k = 0; k < op->nkeys; k++)
+        op->key[k].view -= op->key[k].view > i;
+}
+
 static void change_key(mutator *m, hd_op *op)
 {
     int i = pick(m, op->nkeys);
@@ -110,11 +119,13 @@ static void change_key(mutator *m, hd_op *op)
         return;
     key = &op->key[i];
     if (pick(m, 3) == 0) {
+        if (key->view >= 0)
+            drop_view(op, key->view);
         for (int k = i; k + 1 < op->nkeys; k++)
             op->key[k] = op->key[k + 1];
         op->nkeys--;
-    } else if (key->view.buffer != NULL) {
-        change_view(m, &key->view);
+    } else if (key->view >= 0) {
+        change_view(m, &op->view[key->view]);
     } else if (key->expr != HD_EXPR_NONE) {
         key->expr = change_expr(m, key->expr);
     } else if (hd_key_info_get(key->code)->value == HD_VALUE_ACT) {
@@ -141,7 +152,7 @@ static void change_op(mutator *m, hd_op *op)
         break;
     case 3:
         if (op->ninputs > 0)
-            op->ninputs--;
+            drop_view(op, op->noutputs + --op->ninputs);
         break;
     case 4:
         change_key(m, op);

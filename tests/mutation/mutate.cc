@@ -296,14 +296,14 @@ class Mutator
         std::vector<Found> found;
 
         for (const Place &p : places_) {
-            const hd_view *views[HD_MAX_VIEWS];
-            int n = IsOp(p.stmt) ? hd_op_views(p.stmt->op, views) : 0;
+            for (int i = 0; IsOp(p.stmt) && i < p.stmt->op->nviews; i++) {
+                hd_view *view = &p.stmt->op->view[i];
 
-            for (int i = 0; i < n; i++)
-                for (int d = 0; d < views[i]->nindex; d++)
-                    if (views[i]->index[d] >= 0 &&
-                        !hd_dim_is_sharded(views[i]->buffer->type.dim[d]))
-                        found.push_back({const_cast<hd_view *>(views[i]), d});
+                for (int d = 0; d < view->nindex; d++)
+                    if (view->index[d] >= 0 &&
+                        !hd_dim_is_sharded(view->buffer->type.dim[d]))
+                        found.push_back({view, d});
+            }
         }
         if (found.empty())
             return "";
@@ -408,13 +408,9 @@ class Mutator
     {
         std::vector<hd_view *> found;
 
-        for (const Place &p : places_) {
-            const hd_view *views[HD_MAX_VIEWS];
-            int n = IsOp(p.stmt) ? hd_op_views(p.stmt->op, views) : 0;
-
-            for (int i = 0; i < n; i++)
-                found.push_back(const_cast<hd_view *>(views[i]));
-        }
+        for (const Place &p : places_)
+            for (int i = 0; IsOp(p.stmt) && i < p.stmt->op->nviews; i++)
+                found.push_back(&p.stmt->op->view[i]);
         if (found.empty())
             return "";
         hd_view *view = found[Pick(found.size())];
@@ -466,18 +462,22 @@ class Mutator
         if (found.empty())
             return "";
         Place p = found[Pick(found.size())];
-        hd_op *op = p.stmt->op;
-        hd_key *keys = static_cast<hd_key *>(hd_arena_alloc(
-            module_->arena, sizeof *keys * static_cast<size_t>(op->nkeys + 1)));
-        std::copy(op->key, op->key + op->nkeys, keys);
+        hd_op *from = p.stmt->op;
+        hd_op *op = hd_stmt_op(module_, HD_OP_SEND, from->axis, 0, 1,
+                               from->nkeys + 1, from->loc)
+                        ->op;
+        std::copy(from->view, from->view + 1, op->view);
+        std::copy(from->key, from->key + from->nkeys, op->key);
         hd_key done = {};
         done.code = HD_KEY_DONE;
         done.loc = op->loc;
-        done.view = NewEvent(op->loc);
-        keys[op->nkeys++] = done;
-        op->key = keys;
+        done.view = op->nviews++;
+        op->view[done.view] = NewEvent(op->loc);
+        op->nkeys = from->nkeys;
+        op->key[op->nkeys++] = done;
+        p.stmt->op = op;
         hd_stmt *wait = hd_stmt_op(module_, HD_OP_WAIT, -1, 0, 1, 0, op->loc);
-        wait->op->view[0] = done.view;
+        wait->op->view[0] = op->view[done.view];
         switch (Pick(4)) {
         case 0:
             return "defer";
@@ -501,7 +501,8 @@ class Mutator
         if (found.empty())
             return "";
         hd_op *op = found[Pick(found.size())];
-        op->nkeys--; // it is the last of the keys of a send
+        op->nkeys--; // it is the last of the keys of a send, and of its views
+        op->nviews--;
         return "undefer";
     }
 };

@@ -94,11 +94,8 @@ bool SpoilsItself(const Step &s)
 
 bool Records(const hd_op *op, const hd_buffer *event)
 {
-    const hd_view *views[HD_MAX_VIEWS];
-    int n = hd_op_views(op, views);
-
-    for (int i = 0; i < n; i++)
-        if (views[i]->buffer == event &&
+    for (int i = 0; i < op->nviews; i++)
+        if (op->view[i].buffer == event &&
             hd_op_access(op, i) == HD_ACCESS_RECORD)
             return true;
     return false;
@@ -234,10 +231,7 @@ class Program
     }
     void AddAccesses(const hd_step &from, Step *s)
     {
-        const hd_view *views[HD_MAX_VIEWS];
-        int n = hd_op_views(from.op, views);
-
-        for (int i = 0; i < n; i++) {
+        for (int i = 0; i < from.op->nviews; i++) {
             const hd_span &span = from.span[i];
             int access = hd_op_access(from.op, i);
 
@@ -248,7 +242,7 @@ class Program
                 i == s->op->noutputs)
                 continue;
             Access a = {span.buffer->id,
-                        views[i]->buffer->id,
+                        from.op->view[i].buffer->id,
                         (access & HD_ACCESS_READ) != 0,
                         (access & HD_ACCESS_WRITE) != 0,
                         {}};

@@ -151,7 +151,7 @@ std::string MutateValue(hd_module *module, std::mt19937 &random)
         return "for " + what;
     default:
         if (op->nkeys > 0 && hd_op_is(op, HD_UNIT_COMPUTE))
-            op->nkeys--;
+            op->nviews -= op->key[--op->nkeys].view >= 0; // the last of them
         return "key of " + what;
     }
 }

@@ -187,10 +187,10 @@ TEST_F(Module, AnOpStatementHasRoomForItsParts)
     EXPECT_EQ(stmt->op->code, HD_OP_MATMUL);
     EXPECT_EQ(stmt->op->axis, -1);
     EXPECT_EQ(stmt->op->loc.column, 5u);
-    for (int i = 0; i < 3; i++) {
+    EXPECT_EQ(stmt->op->nviews, 3);
+    EXPECT_EQ(stmt->op->nkeys, 0);
+    for (int i = 0; i < 6; i++)
         EXPECT_EQ(stmt->op->view[i].buffer, nullptr);
-        EXPECT_EQ(stmt->op->key[i].expr, HD_EXPR_NONE);
-    }
 }
 
 TEST_F(Module, AViewKeepsWhatItDoesNotIndex)

@@ -57,6 +57,26 @@ TEST(Parse, WhatPrintsParsesBackTheSame)
     }
 }
 
+// Two orders of keys are one op, whose steps have the same spans.
+TEST(Parse, ViewsOfKeysStandInTheOrderOfTheTable)
+{
+    Program p("host program h in %a : f32[2, 2] in %b : f32[2, 2] "
+              "in %d : f32[2] in %s : f32[1] out %c : f32[2, 2] "
+              "out %x : f32[2, 2] "
+              "{ %c = matmul %a, %b aux %x bias %d tb scale %s }");
+
+    ASSERT_EQ(p.status, HD_OK) << p.Said();
+    const hd_op *op = p.module->body.first->op;
+    const char *const names[] = {"c", "a", "b", "s", "d", "x"};
+    ASSERT_EQ(op->nviews, 6);
+    for (int i = 0; i < op->nviews; i++)
+        EXPECT_STREQ(op->view[i].buffer->name, names[i]);
+    EXPECT_EQ(hd_op_key_view(op, HD_KEY_SCALE), 3);
+    EXPECT_EQ(hd_op_key_view(op, HD_KEY_BIAS), 4);
+    EXPECT_EQ(hd_op_key_view(op, HD_KEY_AUX), 5);
+    EXPECT_EQ(hd_op_access(op, 5), HD_ACCESS_WRITE);
+}
+
 TEST(Parse, DefinesReplaceParametersAndAxes)
 {
     const char *body = "tensor program t param n = 2 mesh tp=4 "
