@@ -569,7 +569,8 @@ HD_API HD_MUST_USE hd_status hd_session_run(hd_session *session,
 
 // As above, in order with the work of a stream of the caller's: a CUstream on
 // cuda, where NULL is the default stream (which hd_session_run uses); it must
-// be NULL on the cpu. May differ from run to run.
+// be NULL on the cpu. May differ from run to run. A stream that is being captured
+// into a graph is HD_ARGUMENT: a run cannot be replayed as part of another graph.
 HD_API HD_MUST_USE hd_status hd_session_run_on(hd_session *session,
                                                void *stream,
                                                void *const *arguments,

@@ -28,6 +28,8 @@ enum {
     HD_CU_NO_DEVICE = 100,
     HD_CU_NOT_READY = 600,
     HD_CU_PEER_ENABLED = 704,
+    HD_CU_CAPTURE_IMPLICIT = 906,
+    HD_CU_CAPTURED_EVENT = 907,
 };
 
 enum { // CUdevice_attribute
@@ -51,8 +53,9 @@ enum { // flags and kinds
     HD_CU_WRITE_DEFAULT = 0,
     HD_CU_HOST_PORTABLE = 1,
     HD_CU_HOST_DEVICEMAP = 2,
-    HD_CU_CAPTURE_RELAXED = 2,
-    HD_CU_OP_WAIT_32 = 1, // CUstreamBatchMemOpType
+    HD_CU_CAPTURE_RELAXED = 2, // CUstreamCaptureMode
+    HD_CU_CAPTURE_NONE = 0,    // CUstreamCaptureStatus
+    HD_CU_OP_WAIT_32 = 1,      // CUstreamBatchMemOpType
     HD_CU_OP_WRITE_32 = 2,
     HD_CU_POINTER_MEMORY_TYPE = 2, // CUpointer_attribute
     HD_CU_POINTER_BUFFER_ID = 7,

@@ -166,6 +166,7 @@ static void *join_group(void *context)
     int error = joining->cu.context_push(joining->context);
 
     if (error == HD_CU_SUCCESS) {
+        joining->cu.capture_mode(&(int){HD_CU_CAPTURE_RELAXED});
         if (!join_and_connect(joining))
             abort_comm(joining);
         joining->cu.context_pop(&(hd_cu_context){0});

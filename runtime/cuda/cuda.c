@@ -15,10 +15,11 @@ static hd_status cuda_take(hd_device *device, size_t bytes, hd_diag *diag,
 {
     hd_cu_ptr at = 0;
     hd_cu_result result;
+    int mode;
 
-    HD_CUDA_TRY(device, diag, context_push, device->context);
+    HD_TRY(hd_cuda_enter(device, diag, &mode));
     result = device->cu.alloc(&at, bytes > 0 ? bytes : 1);
-    device->cu.context_pop(&(hd_cu_context){0});
+    hd_cuda_leave(device, mode);
     if (result == HD_CU_OUT_OF_MEMORY)
         return hd_fail(diag, HD_NO_MEMORY,
                        "rank %d: no memory for %zu bytes on its device",
@@ -31,25 +32,26 @@ static hd_status cuda_take(hd_device *device, size_t bytes, hd_diag *diag,
 
 static void cuda_give(hd_device *device, void *memory)
 {
+    int mode;
+
     // Freeing would block if the device did not come to rest.
-    if (hd_cuda_is_stuck(device))
-        return;
-    if (device->cu.context_push(device->context) != HD_CU_SUCCESS)
+    if (hd_cuda_is_stuck(device) || hd_cuda_enter(device, NULL, &mode) != HD_OK)
         return;
     device->cu.free((hd_cu_ptr)(uintptr_t)memory);
-    device->cu.context_pop(&(hd_cu_context){0});
+    hd_cuda_leave(device, mode);
 }
 
 static hd_status cuda_copy(hd_device *device, void *to, const void *from,
                            size_t bytes, hd_diag *diag)
 {
     hd_status status = HD_OK;
+    int mode;
 
-    HD_CUDA_TRY(device, diag, context_push, device->context);
+    HD_TRY(hd_cuda_enter(device, diag, &mode));
     if (bytes > 0)
         status = hd_cuda_copy_now(device, (hd_cu_ptr)(uintptr_t)to,
                                   (hd_cu_ptr)(uintptr_t)from, bytes, diag);
-    device->cu.context_pop(&(hd_cu_context){0});
+    hd_cuda_leave(device, mode);
     return status;
 }
 
@@ -69,20 +71,20 @@ static hd_status prepare(hd_device *device, hd_diag *diag)
 
 static hd_status cuda_prepare(hd_device *device, hd_diag *diag)
 {
-    hd_cu_result result = device->cu.context_push(device->context);
     char text[HD_GROUP_TEXT];
-    hd_status status;
+    int mode;
+    hd_status status = hd_cuda_enter(device, diag, &mode);
 
     // The peers may wait for this rank in the middle of `prepare`.
-    if (result != HD_CU_SUCCESS) {
+    if (status != HD_OK) {
         snprintf(text, sizeof(text),
                  "rank %d cannot enter the context of its device",
                  device->rank);
         hd_group_fail(device->binding.group, text);
-        return hd_cuda_error(device, result, diag, "context_push");
+        return status;
     }
     status = prepare(device, diag);
-    device->cu.context_pop(&(hd_cu_context){0});
+    hd_cuda_leave(device, mode);
     return status;
 }
 

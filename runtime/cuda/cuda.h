@@ -144,6 +144,11 @@ void hd_cuda_close(hd_device *device);
 // Fails with the driver's words for `result`: HD_NO_MEMORY, else HD_SYSTEM.
 hd_status hd_cuda_error(hd_device *device, hd_cu_result result, hd_diag *diag,
                         const char *call);
+// Makes the device's context the calling thread's, and a capture that is under
+// way anywhere, of which these calls are no part, forbids the thread nothing;
+// until it leaves with the `mode` that it is given here.
+hd_status hd_cuda_enter(hd_device *device, hd_diag *diag, int *mode);
+void hd_cuda_leave(hd_device *device, int mode);
 // The driver's call `name`, checked.
 #define HD_CUDA_TRY(device, diag, name, ...)                        \
     do {                                                            \

@@ -293,7 +293,9 @@ static void put_all(survey *s, hd_status status)
 hd_status hd_environment_cuda(hd_text *json)
 {
     survey *s = calloc(1, sizeof(*s));
+    int mode = HD_CU_CAPTURE_RELAXED; // no part of a caller's capture
     hd_status status;
+    bool open;
 
     if (s == NULL)
         return HD_NO_MEMORY;
@@ -306,10 +308,13 @@ hd_status hd_environment_cuda(hd_text *json)
         return HD_NO_MEMORY;
     }
     status = open_driver(s);
+    open = status == HD_OK && s->cu.capture_mode(&mode) == HD_CU_SUCCESS;
     if (status == HD_OK)
         status = list_devices(s);
     put_all(s, status);
     close_ends(s);
+    if (open)
+        s->cu.capture_mode(&mode);
     if (!s->probe.stuck)
         hd_library_close(&s->library);
     hd_diag_destroy(s->diag);

@@ -298,9 +298,9 @@ static hd_status alloc_all(hd_device *device, hd_diag *diag)
 
 hd_status hd_cuda_alloc(hd_device *device, hd_diag *diag)
 {
-    hd_status status;
-
     hd_cuda_peers *peers = device->peers = calloc(1, sizeof(*peers));
+    hd_status status;
+    int mode;
 
     if (peers != NULL) {
         peers->peer = calloc((size_t)device->size, sizeof(*peers->peer));
@@ -313,9 +313,9 @@ hd_status hd_cuda_alloc(hd_device *device, hd_diag *diag)
     if ((size_t)device->size * sizeof(uint32_t) > HD_CUDA_PROBES)
         return hd_fail(diag, HD_UNSUPPORTED, "%d ranks on CUDA IPC; at most %d",
                        device->size, HD_CUDA_PROBES / 4);
-    HD_CUDA_TRY(device, diag, context_push, device->context);
+    HD_TRY(hd_cuda_enter(device, diag, &mode));
     status = alloc_all(device, diag);
-    device->cu.context_pop(&(hd_cu_context){0});
+    hd_cuda_leave(device, mode);
     return status;
 }
 
@@ -364,13 +364,14 @@ hd_status hd_cuda_export(hd_device *device, int peer, hd_diag *diag,
     hd_cuda_handle handle = {.bytes = device->peers->window_bytes,
                              .slots = device->peers->peer[peer].mine,
                              .pair = device->peers->peer[peer].pair};
+    hd_cu_result result;
+    int mode;
 
     out->fd = -1;
     if (meets(device, peer)) {
-        HD_CUDA_TRY(device, diag, context_push, device->context);
-        hd_cu_result result =
-            device->cu.ipc_export(&handle.ipc, device->peers->window);
-        device->cu.context_pop(&(hd_cu_context){0});
+        HD_TRY(hd_cuda_enter(device, diag, &mode));
+        result = device->cu.ipc_export(&handle.ipc, device->peers->window);
+        hd_cuda_leave(device, mode);
         if (result != HD_CU_SUCCESS)
             return hd_cuda_error(device, result, diag, "ipc_export");
     }
@@ -413,6 +414,7 @@ hd_status hd_cuda_import(hd_device *device, int peer, const hd_handle *handle,
     hd_cuda_peer *pair = &device->peers->peer[peer];
     hd_cuda_handle theirs;
     hd_status status;
+    int mode;
 
     if (handle->fd >= 0)
         close(handle->fd);
@@ -425,9 +427,9 @@ hd_status hd_cuda_import(hd_device *device, int peer, const hd_handle *handle,
     pair->theirs = theirs.slots;
     if (!meets(device, peer))
         return HD_OK;
-    HD_CUDA_TRY(device, diag, context_push, device->context);
+    HD_TRY(hd_cuda_enter(device, diag, &mode));
     status = map_window(device, peer, &theirs, diag);
-    device->cu.context_pop(&(hd_cu_context){0});
+    hd_cuda_leave(device, mode);
     return status;
 }
 

@@ -108,6 +108,28 @@ hd_status hd_cuda_error(hd_device *device, hd_cu_result result, hd_diag *diag,
 
 // ------------------------------------------------------------ context
 
+// A thread's own capture, or one of another thread in the global mode, has CUDA
+// refuse what asks the device for anything outside of streams, and end the
+// capture too.
+hd_status hd_cuda_enter(hd_device *device, hd_diag *diag, int *mode)
+{
+    hd_cu_result result;
+
+    HD_CUDA_TRY(device, diag, context_push, device->context);
+    *mode = HD_CU_CAPTURE_RELAXED;
+    result = device->cu.capture_mode(mode);
+    if (result == HD_CU_SUCCESS)
+        return HD_OK;
+    device->cu.context_pop(&(hd_cu_context){0});
+    return hd_cuda_error(device, result, diag, "capture_mode");
+}
+
+void hd_cuda_leave(hd_device *device, int mode)
+{
+    device->cu.capture_mode(&mode);
+    device->cu.context_pop(&(hd_cu_context){0});
+}
+
 static hd_status choose_device(hd_device *device, hd_diag *diag)
 {
     const char *where = device->binding.where;
@@ -139,15 +161,18 @@ static hd_status choose_device(hd_device *device, hd_diag *diag)
 // The context that the caller works in; without one, that of a device.
 static hd_status open_context(hd_device *device, hd_diag *diag)
 {
-    int major = 0, minor = 0;
-
     if (*device->binding.where == '\0')
         HD_CUDA_TRY(device, diag, context_current, &device->context);
     if (device->context == NULL)
-        HD_TRY(choose_device(device, diag));
-    else
-        HD_CUDA_TRY(device, diag, context_device, &device->ordinal);
-    HD_CUDA_TRY(device, diag, context_push, device->context);
+        return choose_device(device, diag);
+    HD_CUDA_TRY(device, diag, context_device, &device->ordinal);
+    return HD_OK;
+}
+
+static hd_status read_arch(hd_device *device, hd_diag *diag)
+{
+    int major = 0, minor = 0;
+
     HD_CUDA_TRY(device, diag, device_attribute, &major, HD_CU_CAPABILITY_MAJOR,
                 device->ordinal);
     HD_CUDA_TRY(device, diag, device_attribute, &minor, HD_CU_CAPABILITY_MINOR,
@@ -182,11 +207,15 @@ static hd_status open_streams(hd_device *device, hd_diag *diag)
 static hd_status open_all(hd_device *device, hd_diag *diag)
 {
     hd_status status;
+    int mode;
 
     HD_TRY(open_cuda(device, diag));
     HD_TRY(open_context(device, diag));
-    status = open_streams(device, diag);
-    device->cu.context_pop(&(hd_cu_context){0});
+    HD_TRY(hd_cuda_enter(device, diag, &mode));
+    status = read_arch(device, diag);
+    if (status == HD_OK)
+        status = open_streams(device, diag);
+    hd_cuda_leave(device, mode);
     return status;
 }
 
@@ -236,7 +265,9 @@ static void close_streams(hd_device *device)
 // rest keeps what it has.
 static void close_device(hd_device *device)
 {
-    device->cu.context_push(device->context);
+    int mode;
+    bool entered = hd_cuda_enter(device, NULL, &mode) == HD_OK;
+
     hd_cuda_transports_close(device);
     hd_cuda_runs_close(device);
     hd_cuda_plan_free(device);
@@ -244,7 +275,8 @@ static void close_device(hd_device *device)
     hd_cuda_kernels_close(device);
     hd_cuda_free(device);
     close_streams(device);
-    device->cu.context_pop(&(hd_cu_context){0});
+    if (entered)
+        hd_cuda_leave(device, mode);
     if (device->retained)
         device->cu.primary_release(device->ordinal);
 }

@@ -442,17 +442,70 @@ static void abandon(hd_device *device, hd_status status)
     hd_cuda_fail(device, status, text, "");
 }
 
+#define INSTEAD                                                               \
+    "run outside of the capture (with the session's option 'graph' a run is " \
+    "one launch)"
+
+// What is issued into a capture happens when its graph is launched, as often as
+// it is, and a run happens once: it has a number, which its peers count too.
+static hd_status check_stream(hd_device *device, hd_cu_stream stream,
+                              hd_diag *diag)
+{
+    int capture = HD_CU_CAPTURE_NONE;
+    hd_cu_result result = device->cu.capture_status(stream, &capture);
+
+    if (result == HD_CU_CAPTURE_IMPLICIT)
+        return hd_fail(
+            diag, HD_ARGUMENT,
+            "rank %d: run %llu is for the default stream, which a "
+            "stream that is being captured is in order with: " INSTEAD,
+            device->rank, (unsigned long long)device->run->n + 1);
+    if (result != HD_CU_SUCCESS)
+        return hd_cuda_error(device, result, diag, "capture_status");
+    if (capture != HD_CU_CAPTURE_NONE)
+        return hd_fail(diag, HD_ARGUMENT,
+                       "rank %d: run %llu is for stream %p, which is being "
+                       "captured: " INSTEAD,
+                       device->rank, (unsigned long long)device->run->n + 1,
+                       (void *)stream);
+    return HD_OK;
+}
+
+// To wait for an event of a capture is to become part of it.
+static hd_status check_events(hd_device *device, hd_diag *diag)
+{
+    for (int i = 0; device->run->takes_events && i < device->plan->ncommands;
+         i++) {
+        const hd_cuda_command *command = &device->plan->command[i];
+
+        if (command->kind == HD_CUDA_WAIT_ARGUMENT &&
+            device->cu.event_query(device->run->argument[command->event].at) ==
+                HD_CU_CAPTURED_EVENT)
+            return hd_fail(diag, HD_ARGUMENT,
+                           "rank %d: run %llu waits for the event %%%s, which "
+                           "was last recorded in a capture: " INSTEAD,
+                           device->rank, (unsigned long long)device->run->n + 1,
+                           command->step->span[0].buffer->name);
+    }
+    return HD_OK;
+}
+
 hd_status hd_cuda_run(hd_device *device, void *stream, void *const *arguments,
                       hd_diag *diag)
 {
     hd_status status;
+    int mode;
 
     HD_TRY(take_arguments(device, arguments, diag));
-    HD_CUDA_TRY(device, diag, context_push, device->context);
-    status = run(device, stream, diag);
-    if (status != HD_OK)
+    HD_TRY(hd_cuda_enter(device, diag, &mode));
+    status = check_stream(device, stream, diag);
+    if (status == HD_OK)
+        status = check_events(device, diag);
+    if (status == HD_OK)
+        status = run(device, stream, diag);
+    if (status != HD_OK && status != HD_ARGUMENT)
         abandon(device, status);
-    device->cu.context_pop(&(hd_cu_context){0});
+    hd_cuda_leave(device, mode);
     return status;
 }
 
@@ -499,10 +552,11 @@ static hd_status finish(hd_device *device, hd_diag *diag)
 hd_status hd_cuda_finish(hd_device *device, hd_diag *diag)
 {
     hd_status status;
+    int mode;
 
-    HD_CUDA_TRY(device, diag, context_push, device->context);
+    HD_TRY(hd_cuda_enter(device, diag, &mode));
     status = finish(device, diag);
-    device->cu.context_pop(&(hd_cu_context){0});
+    hd_cuda_leave(device, mode);
     return status;
 }
 

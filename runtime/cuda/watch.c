@@ -407,7 +407,10 @@ static void *watch_device(void *context)
     hd_progress progress = {0};
     char text[HD_GROUP_TEXT];
 
+    // A caller's capture ends where another thread asks how far the device is,
+    // unless that one says that it has nothing to do with it.
     device->cu.context_push(device->context);
+    device->cu.capture_mode(&(int){HD_CU_CAPTURE_RELAXED});
     while (!is_closing(device)) {
         uint32_t seen = hd_bell_arm(&device->watch->bell);
 

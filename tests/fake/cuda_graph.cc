@@ -126,12 +126,31 @@ hd_cu_result cuStreamBeginCapture_v2(hd_cu_stream handle, int mode)
     FAKE_STREAM(handle, stream);
     Guard guard(world().lock);
 
-    if (mode < 0 || mode > HD_CU_CAPTURE_RELAXED)
+    if (mode < CAPTURE_GLOBAL || mode > HD_CU_CAPTURE_RELAXED)
         return INVALID_VALUE;
     if (stream == stream->context->ordinary || stream->capture != nullptr)
         return CAPTURE_UNSUPPORTED;
     stream->capture = std::make_shared<Capture>();
     stream->capture->origin = stream;
+    stream->capture->mode = mode;
+    stream->capture->thread = std::this_thread::get_id();
+    return SUCCESS;
+}
+
+hd_cu_result cuStreamIsCapturing(hd_cu_stream handle, int *out)
+{
+    FAKE_ENTER();
+    FAKE_CONTEXT(context);
+    {
+        Guard guard(world().lock);
+
+        if (reinterpret_cast<uintptr_t>(handle) <= 2 && is_implied(context))
+            return CAPTURE_IMPLICIT;
+    }
+    FAKE_STREAM(handle, stream);
+    Guard guard(world().lock);
+
+    *out = stream->capture == nullptr ? 0 : stream->capture->invalid ? 2 : 1;
     return SUCCESS;
 }
 
@@ -153,6 +172,9 @@ hd_cu_result cuStreamEndCapture(hd_cu_stream handle, hd_cu_graph *out)
         capture->invalid = true;
         return CAPTURE_UNMATCHED;
     }
+    if (capture->mode != HD_CU_CAPTURE_RELAXED &&
+        capture->thread != std::this_thread::get_id())
+        return CAPTURE_WRONG_THREAD;
     joined = is_joined(*capture, stream->tails);
     leave_capture(capture);
     *out = nullptr;

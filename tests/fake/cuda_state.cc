@@ -76,6 +76,48 @@ hd_cu_result count(const char *symbol)
     return UNKNOWN;
 }
 
+// What CUDA calls potentially unsafe: it asks the device for something outside
+// of its streams, which a capture would not see.
+bool is_unsafe(const char *symbol)
+{
+    static const char *const kUnsafe[] = {
+        "cuMemAlloc_v2",       "cuMemFree_v2",      "cuMemHostAlloc",
+        "cuMemFreeHost",       "cuIpcGetMemHandle", "cuIpcOpenMemHandle_v2",
+        "cuIpcCloseMemHandle", "cuModuleLoadData",  "cuModuleUnload",
+        "cuStreamSynchronize", "cuStreamQuery",     "cuEventQuery"};
+
+    for (const char *one : kUnsafe) {
+        if (strcmp(one, symbol) == 0)
+            return true;
+    }
+    return false;
+}
+
+thread_local int capture_mode = CAPTURE_GLOBAL; // of the thread
+
+// A capture of this thread's own forbids unless it is relaxed, another's if it
+// is global; and nothing does what the thread's own mode allows.
+bool forbids(const Capture &capture)
+{
+    if (capture_mode == HD_CU_CAPTURE_RELAXED)
+        return false;
+    if (capture.thread == std::this_thread::get_id())
+        return capture.mode != HD_CU_CAPTURE_RELAXED;
+    return capture_mode == CAPTURE_GLOBAL && capture.mode == CAPTURE_GLOBAL;
+}
+
+bool is_forbidden()
+{
+    Guard guard(world().lock);
+    bool found = false;
+
+    for (CUstream_st *stream : world().streams) {
+        if (stream->capture != nullptr && forbids(*stream->capture))
+            found = stream->capture->invalid = true;
+    }
+    return found;
+}
+
 bool needs_no_init(const char *symbol)
 {
     return strcmp(symbol, "cuInit") == 0 ||
@@ -121,7 +163,7 @@ hd_cu_result enter(const char *symbol)
         return injected;
     if (origin.load() == nullptr || origin.load()->pid != getpid())
         return NOT_INITIALIZED;
-    return SUCCESS;
+    return is_unsafe(symbol) && is_forbidden() ? CAPTURE_UNSUPPORTED : SUCCESS;
 }
 
 double now()
@@ -136,6 +178,15 @@ double now()
 } // namespace fake
 
 using namespace fake;
+
+hd_cu_result cuThreadExchangeStreamCaptureMode(int *mode)
+{
+    FAKE_ENTER();
+    if (*mode < CAPTURE_GLOBAL || *mode > HD_CU_CAPTURE_RELAXED)
+        return INVALID_VALUE;
+    std::swap(*mode, capture_mode);
+    return SUCCESS;
+}
 
 EXPORT long fake_cuda_calls(const char *symbol)
 {

@@ -18,6 +18,7 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "fake_cuda.h"
@@ -51,8 +52,12 @@ constexpr hd_cu_result CAPTURE_MERGE = 902;
 constexpr hd_cu_result CAPTURE_UNMATCHED = 903;
 constexpr hd_cu_result CAPTURE_UNJOINED = 904;
 constexpr hd_cu_result CAPTURE_ISOLATION = 905;
-constexpr hd_cu_result CAPTURED_EVENT = 907;
+constexpr hd_cu_result CAPTURE_IMPLICIT = HD_CU_CAPTURE_IMPLICIT;
+constexpr hd_cu_result CAPTURED_EVENT = HD_CU_CAPTURED_EVENT;
+constexpr hd_cu_result CAPTURE_WRONG_THREAD = 908;
 constexpr hd_cu_result UNKNOWN = 999;
+
+constexpr int CAPTURE_GLOBAL = 0; // CUstreamCaptureMode
 
 struct Lane {
     CUctx_st *context;
@@ -76,6 +81,8 @@ struct Node {
 
 struct Capture {
     CUstream_st *origin;
+    int mode;
+    std::thread::id thread; // that began it
     std::vector<Node> nodes;
     bool invalid = false;
 };
@@ -108,6 +115,7 @@ struct CUstream_st {
     CUctx_st *context;
     std::deque<fake::Work> queue;
     uint64_t issued = 0, completed = 0;
+    bool blocking = false; // in order with the ordinary stream
     bool closing = false;
     std::condition_variable more;
     fake::Lane lane;
@@ -176,7 +184,7 @@ World &world();
 hd_cu_result init_world();
 
 // Counts the call, and answers with the failure that it was told to give, or
-// that nothing is initialised.
+// that nothing is initialised, or that a capture forbids it, which then fails.
 hd_cu_result enter(const char *symbol);
 
 // The context of this thread, which must be there and not broken.
@@ -184,7 +192,11 @@ hd_cu_result current(CUctx_st **out);
 
 double now();
 
-// The stream of a handle, of the current context. Takes the lock.
+// Whether the ordinary stream may not be used: one that is in order with it is
+// being captured. The caller holds the lock.
+bool is_implied(const CUctx_st *context);
+// The stream of a handle, of the current context. Takes the lock. A capture
+// that it would have to be part of fails.
 hd_cu_result resolve(hd_cu_stream handle, CUstream_st **out);
 // Puts work in the stream's queue, or in the graph it is captured into.
 hd_cu_result submit(CUstream_st *stream, Work work);

@@ -277,6 +277,15 @@ void fake::finish_record(const std::shared_ptr<Record> &record)
     world().change.notify_all();
 }
 
+bool fake::is_implied(const CUctx_st *context)
+{
+    for (const CUstream_st *stream : context->streams) {
+        if (stream->blocking && stream->capture != nullptr)
+            return true;
+    }
+    return false;
+}
+
 hd_cu_result fake::resolve(hd_cu_stream handle, CUstream_st **out)
 {
     CUctx_st *context;
@@ -287,6 +296,13 @@ hd_cu_result fake::resolve(hd_cu_stream handle, CUstream_st **out)
     Guard guard(world().lock);
     // 1 and 2 are the names of the ordinary stream, and of a thread's own.
     if (reinterpret_cast<uintptr_t>(handle) <= 2) {
+        if (is_implied(context)) {
+            for (CUstream_st *stream : context->streams) {
+                if (stream->blocking && stream->capture != nullptr)
+                    stream->capture->invalid = true;
+            }
+            return CAPTURE_IMPLICIT;
+        }
         if (context->ordinary == nullptr)
             context->ordinary = make_stream(context);
         handle = context->ordinary;
@@ -411,6 +427,7 @@ hd_cu_result cuStreamCreateWithPriority(hd_cu_stream *out, unsigned flags,
         return INVALID_VALUE;
     Guard guard(world().lock);
     *out = make_stream(context);
+    (*out)->blocking = flags != HD_CU_STREAM_NON_BLOCKING;
     world().streams.insert(*out);
     return SUCCESS;
 }

@@ -525,6 +525,71 @@ TEST(FakeGraph, IsSpoiltByCallsThatLookAtAStream)
     });
 }
 
+// A thread's own capture forbids it to ask for memory unless that is relaxed,
+// another thread's if it is global; and neither if the thread's mode is
+// relaxed.
+TEST(FakeGraph, ForbidsWhatItWouldNotSee)
+{
+    InChildren(1, [](Rank &r) {
+        hd_cu_stream stream = r.Stream();
+        hd_cu_graph graph = nullptr;
+        hd_cu_ptr at = 0;
+
+        for (int i = 0; i < 18; i++) {
+            int capture = i % 3, mode = i / 3 % 3;
+            bool own = i / 9 == 0;
+            bool forbidden = mode != HD_CU_CAPTURE_RELAXED &&
+                             (own ? capture != HD_CU_CAPTURE_RELAXED
+                                  : capture == 0 && mode == 0);
+            auto ask = [&] {
+                EXPECT_EQ(r.cu.context_push(r.context), 0);
+                EXPECT_EQ(r.cu.capture_mode(&mode), 0);
+                EXPECT_EQ(r.cu.alloc(&at, 8), forbidden ? 900 : 0) << i;
+                EXPECT_EQ(r.cu.capture_mode(&mode), 0);
+            };
+
+            EXPECT_EQ(r.cu.capture_begin(stream, capture), 0);
+            if (own)
+                ask();
+            else
+                std::thread(ask).join();
+            EXPECT_EQ(r.cu.capture_end(stream, &graph), forbidden ? 901 : 0)
+                << i;
+            if (!forbidden) {
+                EXPECT_EQ(r.cu.free(at), 0);
+                EXPECT_EQ(r.cu.graph_destroy(graph), 0);
+            }
+        }
+        EXPECT_EQ(r.cu.stream_destroy(stream), 0);
+    });
+}
+
+TEST(FakeGraph, OfABlockingStreamShutsTheDefaultOne)
+{
+    InChildren(1, [](Rank &r) {
+        hd_cu_stream stream = nullptr;
+        hd_cu_graph graph = nullptr;
+        hd_cu_ptr at = r.Memory(8);
+        int status = 7;
+
+        EXPECT_EQ(r.cu.stream_create(&stream, 0, 0), 0);
+        EXPECT_EQ(r.cu.capture_status(stream, &status), 0);
+        EXPECT_EQ(status, HD_CU_CAPTURE_NONE);
+        EXPECT_EQ(r.cu.capture_begin(stream, HD_CU_CAPTURE_RELAXED), 0);
+        EXPECT_EQ(r.cu.capture_status(nullptr, &status), 906);
+        EXPECT_EQ(r.cu.capture_status(stream, &status), 0);
+        EXPECT_EQ(status, 1);
+        EXPECT_EQ(r.cu.fill8(at, 1, 8, nullptr), 906);
+        EXPECT_EQ(r.cu.capture_status(stream, &status), 0);
+        EXPECT_EQ(status, 2);
+        EXPECT_EQ(r.cu.capture_end(stream, &graph), 901);
+        EXPECT_EQ(r.cu.capture_status(nullptr, &status), 0);
+        EXPECT_EQ(status, HD_CU_CAPTURE_NONE);
+        EXPECT_EQ(r.cu.stream_destroy(stream), 0);
+        EXPECT_EQ(r.cu.free(at), 0);
+    });
+}
+
 TEST(FakeFault, StrikesTheCallThatItNames)
 {
     InChildren(1, [](Rank &r) {

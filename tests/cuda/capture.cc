@@ -1,0 +1,380 @@
+// A caller that captures a graph of its own: a run that would have to be part
+// of it is refused before anything begins, and all else goes on beside it
+// without either noticing the other.
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <thread>
+
+#include "tests/cuda/caller.h"
+
+namespace
+{
+
+enum { GLOBAL, THREAD_LOCAL, RELAXED }; // CUstreamCaptureMode
+
+struct Way {
+    const char *name;
+    hd_transport transport;
+    bool graph;
+
+    friend std::ostream &operator<<(std::ostream &out, const Way &way)
+    {
+        return out << way.name;
+    }
+};
+
+class CudaCaptures : public testing::TestWithParam<Way>
+{
+  public:
+    hd_session_options Options(double timeout = 10) const
+    {
+        hd_session_options options = CudaOptions(timeout);
+
+        options.transport = GetParam().transport;
+        options.graph = GetParam().graph;
+        return options;
+    }
+};
+
+INSTANTIATE_TEST_SUITE_P(
+    All, CudaCaptures,
+    testing::Values(Way{"copy", HD_TRANSPORT_COPY, false},
+                    Way{"copy_graph", HD_TRANSPORT_COPY, true},
+                    Way{"sm", HD_TRANSPORT_SM, false},
+                    Way{"nccl", HD_TRANSPORT_NCCL, false},
+                    Way{"nccl_graph", HD_TRANSPORT_NCCL, true}),
+    [](const testing::TestParamInfo<Way> &info) {
+        return std::string(info.param.name);
+    });
+
+void AllAreRight(const std::vector<Answer> &answers)
+{
+    for (size_t i = 0; i < answers.size(); i++) {
+        EXPECT_TRUE(answers[i].ended) << "rank " << i << " hangs";
+        EXPECT_EQ(answers[i].status, HD_OK) << answers[i].text;
+        EXPECT_STREQ(answers[i].left, "") << "rank " << i;
+    }
+}
+
+hd_status Wrong(const Rank &rank, const char *what)
+{
+    fprintf(stderr, "rank %d: %s\n", rank.rank, what);
+    return HD_INVALID;
+}
+
+// A graph of the caller's, of one fill.
+class Graph
+{
+  public:
+    explicit Graph(Caller &caller) : caller_(caller)
+    {
+        if (caller.cu.alloc(&memory_, 64) != 0)
+            abort();
+    }
+    Graph(const Graph &) = delete;
+    Graph &operator=(const Graph &) = delete;
+    ~Graph()
+    {
+        caller_.cu.free(memory_);
+    }
+    bool Begin(hd_cu_stream stream, int mode)
+    {
+        stream_ = stream;
+        return caller_.cu.capture_begin(stream, mode) == 0 &&
+               caller_.cu.fill8(memory_, 1, 64, stream) == 0;
+    }
+    // Whether it is whole, and was until now.
+    bool End()
+    {
+        hd_cu_graph graph = nullptr;
+        int result = caller_.cu.fill8(memory_, 2, 64, stream_);
+
+        if (caller_.cu.capture_end(stream_, &graph) != 0 || result != 0)
+            return false;
+        return caller_.cu.graph_destroy(graph) == 0;
+    }
+
+  private:
+    Caller &caller_;
+    hd_cu_ptr memory_ = 0;
+    hd_cu_stream stream_ = nullptr;
+};
+
+// HD_ARGUMENT with these words, and with what to do instead.
+bool IsRefused(hd_status status, const Rank &rank, const char *words)
+{
+    std::string text = hd_diag_text(rank.diag);
+
+    return status == HD_ARGUMENT && text.find(words) != std::string::npos &&
+           text.find("outside of the capture") != std::string::npos;
+}
+
+// A run beside whatever goes on, right on the inputs `set`.
+hd_status RunRight(Shards &shards, const Program &program, const Rank &rank,
+                   hd_cu_stream stream, int set)
+{
+    const Arguments &inputs = program.Inputs(set);
+
+    if (shards.Count() == 0)
+        HD_TRY(shards.Put(inputs, program.Module(), rank.rank, rank.diag));
+    HD_TRY(shards.Set(inputs, program.Module(), rank.rank, rank.diag));
+    HD_TRY(shards.RunOn(stream, rank.diag));
+    HD_TRY(shards.Get(rank.diag));
+    return program.Compare(shards, rank.rank, set);
+}
+
+TEST_P(CudaCaptures, OfTheStreamIsRefusedAndNothingHasBegun)
+{
+    Program program(kEverything, 3);
+    auto body = [&](Rank &rank) {
+        Caller caller;
+        Session session;
+
+        HD_TRY(caller.Open(rank));
+        HD_TRY(session.Open(rank, program, Options()));
+        hd_cu_stream stream = caller.Stream();
+        Shards shards(session);
+        Graph graph(caller);
+        for (int set = 0; set < 3; set++) {
+            HD_TRY(RunRight(shards, program, rank, stream, set));
+            hd_diag_clear(rank.diag);
+            if (!graph.Begin(stream, set))
+                return Wrong(rank, "no capture");
+            for (int i = 0; i < 2; i++) {
+                if (!IsRefused(shards.RunOn(stream, rank.diag), rank,
+                               "which is being captured"))
+                    return Wrong(rank, hd_diag_text(rank.diag));
+            }
+            if (!graph.End())
+                return Wrong(rank, "the capture has failed");
+            hd_diag_clear(rank.diag);
+        }
+        hd_stats stats;
+        hd_session_stats(session, &stats);
+        rank.answer->number = int64_t(stats.runs);
+        return HD_OK;
+    };
+    std::vector<Answer> answers = RunRanks(2, body, 60);
+
+    AllAreRight(answers);
+    EXPECT_EQ(answers[0].number, 3);
+}
+
+// The other rank waits as for any rank that comes late.
+TEST_P(CudaCaptures, OnOneRankAloneHoldsUpTheOthersUntilItRuns)
+{
+    Program program(kEverything, 2);
+    auto body = [&](Rank &rank) {
+        Caller caller;
+        Session session;
+
+        HD_TRY(caller.Open(rank));
+        HD_TRY(session.Open(rank, program, Options()));
+        hd_cu_stream stream = caller.Stream();
+        Shards shards(session);
+        Graph graph(caller);
+        HD_TRY(RunRight(shards, program, rank, stream, 0));
+        if (rank.rank == 0) {
+            if (!graph.Begin(stream, GLOBAL) ||
+                !IsRefused(shards.RunOn(stream, rank.diag), rank,
+                           "which is being captured") ||
+                !graph.End())
+                return Wrong(rank, hd_diag_text(rank.diag));
+            hd_diag_clear(rank.diag);
+        }
+        return RunRight(shards, program, rank, stream, 1);
+    };
+
+    AllAreRight(RunRanks(2, body, 60));
+}
+
+TEST_P(CudaCaptures, OnOneRankForGoodIsATimeoutThatNamesIt)
+{
+    Program program(kEverything);
+    auto body = [&](Rank &rank) {
+        Caller caller;
+        Session session;
+
+        HD_TRY(caller.Open(rank));
+        HD_TRY(session.Open(rank, program, Options(1)));
+        hd_cu_stream stream = caller.Stream();
+        Shards shards(session);
+        Graph graph(caller);
+        HD_TRY(RunRight(shards, program, rank, stream, 0));
+        if (rank.rank == 0) {
+            if (!graph.Begin(stream, GLOBAL) ||
+                !IsRefused(shards.RunOn(stream, rank.diag), rank,
+                           "which is being captured") ||
+                !graph.End())
+                return Wrong(rank, hd_diag_text(rank.diag));
+            while (rank.board->flag[0] == 0)
+                usleep(1000);
+            return HD_OK;
+        }
+        hd_status status = shards.RunOn(stream, rank.diag);
+        if (status == HD_OK)
+            status = hd_session_finish(session, rank.diag);
+        rank.board->flag[0] = 1;
+        return status;
+    };
+    std::vector<Answer> answers = RunRanks(2, body, 60);
+
+    EXPECT_TRUE(answers[0].ended && answers[1].ended) << "hangs";
+    EXPECT_EQ(answers[0].status, HD_OK) << answers[0].text;
+    EXPECT_EQ(answers[1].status, HD_TIMEOUT) << answers[1].text;
+    if (!GetParam().graph || GetParam().transport != HD_TRANSPORT_NCCL) {
+        EXPECT_TRUE(Has(answers[1], "rank 1 waits for rank 0"))
+            << answers[1].text;
+    }
+}
+
+// A stream that is in order with the default one makes that unusable, and a
+// capture of it must not fail for it.
+TEST_P(CudaCaptures, ThatTheDefaultStreamIsInOrderWithIsRefused)
+{
+    Program program(kEverything, 2);
+    auto body = [&](Rank &rank) {
+        Caller caller;
+        Session session;
+        hd_cu_stream blocking = nullptr;
+
+        HD_TRY(caller.Open(rank));
+        HD_TRY(session.Open(rank, program, Options()));
+        Shards shards(session);
+        Graph graph(caller);
+        if (caller.cu.stream_create(&blocking, 0, 0) != 0)
+            return HD_SYSTEM;
+        HD_TRY(RunRight(shards, program, rank, nullptr, 0));
+        if (!graph.Begin(blocking, RELAXED) ||
+            !IsRefused(shards.Run(rank.diag), rank, "the default stream") ||
+            !graph.End())
+            return Wrong(rank, hd_diag_text(rank.diag));
+        hd_diag_clear(rank.diag);
+        caller.cu.stream_destroy(blocking);
+        return RunRight(shards, program, rank, nullptr, 1);
+    };
+
+    AllAreRight(RunRanks(2, body, 60));
+}
+
+// Sessions are made, run, waited for and ended, and memory is taken, copied and
+// given back, while a stream of the same thread, or of another one, is captured
+// in a mode that forbids that; and the thread that watches looks on.
+TEST_P(CudaCaptures, OfAnotherStreamIsLeftAlone)
+{
+    Program program(kEverything, 3);
+    auto body = [&](Rank &rank) {
+        Caller caller;
+
+        HD_TRY(caller.Open(rank));
+        hd_cu_stream captured = caller.Stream(), stream = caller.Stream();
+        Graph graph(caller);
+        auto *calls = Extra<decltype(fake_cuda_calls)>("fake_cuda_calls");
+        hd_cu_context context = nullptr;
+        caller.cu.context_current(&context);
+        auto live = [&](int set) {
+            Session session;
+
+            HD_TRY(session.Open(rank, program, Options()));
+            Shards shards(session);
+            for (int n = 0; n < 3; n++)
+                HD_TRY(RunRight(shards, program, rank, stream, set));
+            long before = calls("cuEventQuery");
+            while (calls("cuEventQuery") < before + 4)
+                usleep(1000);
+            return HD_OK;
+        };
+        HD_TRY(graph.Begin(captured, GLOBAL) ? live(0) : HD_SYSTEM);
+        if (!graph.End())
+            return Wrong(rank, "its own capture has failed");
+        for (int mode : {GLOBAL, RELAXED}) {
+            std::atomic<int> state{0};
+            bool whole = false;
+            std::thread other([&] {
+                whole = caller.cu.context_push(context) == 0 &&
+                        graph.Begin(captured, mode);
+                state = 1;
+                while (state == 1)
+                    usleep(100);
+                whole = graph.End() && whole;
+            });
+
+            while (state == 0)
+                usleep(100);
+            hd_status status = live(1 + mode / RELAXED);
+            state = 2;
+            other.join();
+            HD_TRY(status);
+            if (!whole)
+                return Wrong(rank, "the other thread's capture has failed");
+        }
+        return HD_OK;
+    };
+
+    AllAreRight(RunRanks(2, body, 60));
+}
+
+TEST(CudaCapture, IsLeftAloneByWhoAsksWhatAMachineOffers)
+{
+    auto body = [&](Rank &rank) {
+        Caller caller;
+        char *text = nullptr;
+
+        HD_TRY(caller.Open(rank));
+        Graph graph(caller);
+        if (!graph.Begin(caller.Stream(), GLOBAL))
+            return Wrong(rank, "no capture");
+        HD_TRY(hd_environment(rank.diag, &text));
+        bool verified = strstr(text, "\"verified\":true") != nullptr ||
+                        strstr(text, "\"verified\": true") != nullptr;
+        free(text);
+        return graph.End() && verified ? HD_OK : Wrong(rank, "it failed");
+    };
+
+    AllAreRight(RunRanks(1, body, 60));
+}
+
+TEST_P(CudaCaptures, ThatAnEventWasRecordedInIsRefused)
+{
+    Program program("heddle 1\n"
+                    "host program waits mesh tp=2\n"
+                    "in %x : i32[size tp@tp, 64] shared\n"
+                    "in %go : event[]\n"
+                    "out %y : i32[size tp, 64] shared\n"
+                    "{ wait %go  %y = all_gather %x[tp] }\n");
+    auto body = [&](Rank &rank) {
+        Caller caller;
+        Session session;
+
+        HD_TRY(caller.Open(rank));
+        HD_TRY(session.Open(rank, program, Options()));
+        hd_cu_stream captured = caller.Stream(), stream = caller.Stream();
+        hd_cu_event go = caller.Event();
+        Graph graph(caller);
+        void *arguments[3] = {nullptr, go, nullptr};
+
+        HD_TRY(hd_session_alloc(session, 2 * 64 * 4, rank.diag, &arguments[0]));
+        HD_TRY(hd_session_alloc(session, 2 * 64 * 4, rank.diag, &arguments[2]));
+        if (!graph.Begin(captured, GLOBAL) ||
+            caller.cu.event_record(go, captured) != 0)
+            return Wrong(rank, "no capture");
+        hd_status status =
+            hd_session_run_on(session, stream, arguments, 3, rank.diag);
+        if (!IsRefused(status, rank, "waits for the event %go"))
+            return Wrong(rank, hd_diag_text(rank.diag));
+        graph.End(); // which asking for the event may have spoilt
+        hd_diag_clear(rank.diag);
+        if (caller.cu.event_record(go, stream) != 0)
+            return HD_SYSTEM;
+        HD_TRY(hd_session_run_on(session, stream, arguments, 3, rank.diag));
+        HD_TRY(hd_session_finish(session, rank.diag));
+        hd_session_free(session, arguments[0]);
+        hd_session_free(session, arguments[2]);
+        return HD_OK;
+    };
+
+    AllAreRight(RunRanks(2, body, 60));
+}
+
+} // namespace
