@@ -13,7 +13,6 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,10 +22,8 @@
 
 #include "base/diag.h"
 #include "runtime/ranks/bell.h"
+#include "runtime/ranks/callers.h"
 
-// Callers that have not said who they are. One more sends the first away, so
-// that silent strangers keep nobody out.
-#define NCALLERS 64
 #define VERDICT_SECONDS 1.0
 
 struct hd_boot {
@@ -34,14 +31,12 @@ struct hd_boot {
     double timeout;
     hd_diag *diag; // borrowed, may be NULL
     hd_oob oob;
-    uint64_t serial;        // allgathers so far
-    hd_wire *wire;          // owned: rank 0's by rank; else one, to rank 0
-    hd_wire *caller;        // owned, rank 0's while it listens
-    int next_caller;        // the one who gives way
-    struct pollfd *ask;     // owned: the ranks, the callers, the listener
-    int listener;           // owned; -1 while closed
-    hd_status failed;       // HD_OK as long as all goes well
-    char why[HD_WIRE_TEXT]; // what the others are told then
+    uint64_t serial;          // allgathers so far
+    hd_wire *wire;            // owned: rank 0's by rank; else one, to rank 0
+    hd_callers callers;       // rank 0's
+    struct pollfd *ask;       // owned: the ranks and the callers
+    hd_status failed;         // HD_OK as long as all goes well
+    char why[HD_FRAME_WORDS]; // what the others are told then
 };
 
 // Notes what went wrong, for whoever asks here and for the other ranks.
@@ -59,28 +54,26 @@ static hd_status fail(hd_boot *boot, hd_status status, const char *format, ...)
     return hd_fail(boot->diag, status, "%s", boot->why);
 }
 
-static hd_status send_to(const hd_boot *boot, int fd, hd_wire_kind kind,
+static hd_status send_to(const hd_boot *boot, int fd, hd_frame_kind kind,
                          const void *payload, size_t bytes, int64_t deadline)
 {
-    hd_wire_head head = {.kind = (uint32_t)kind,
-                         .rank = (uint32_t)boot->place.rank,
-                         .serial = boot->serial,
-                         .bytes = bytes};
+    hd_frame frame = {.kind = (uint32_t)kind,
+                      .rank = (uint32_t)boot->place.rank,
+                      .serial = boot->serial,
+                      .bytes = bytes};
 
-    return hd_wire_send(fd, head, payload, deadline);
+    return hd_wire_put(fd, frame, payload, deadline);
 }
 
 static void send_failed(const hd_boot *boot, int fd, hd_status status,
                         const char *text)
 {
-    hd_wire_words words;
-
-    memset(&words, 0, sizeof(words)); // the whole of it is sent
-    words.failed.status = (uint32_t)status;
-    snprintf(words.failed.text, sizeof(words.failed.text), "%s", text);
+    hd_frame frame = {.kind = HD_FRAME_FAILED,
+                      .rank = (uint32_t)boot->place.rank,
+                      .status = (uint32_t)status,
+                      .bytes = strlen(text)};
     // Whoever cannot be told will see us hang up.
-    hd_status ignored = send_to(boot, fd, HD_WIRE_FAILED, &words, sizeof(words),
-                                hd_clock_after(0.1));
+    hd_status ignored = hd_wire_put(fd, frame, text, hd_clock_after(0.1));
     (void)ignored;
 }
 
@@ -96,89 +89,94 @@ static void tell_everyone(const hd_boot *boot)
 
 // The words of a rank that gave up become ours. A status from outside that is
 // none of ours stands for what it is about.
-static hd_status take_failure(hd_boot *boot, hd_wire *wire)
+static hd_status take_failure(hd_boot *boot, const hd_wire *wire)
 {
-    char *text = wire->words.failed.text;
-    uint32_t status = wire->words.failed.status;
+    uint32_t status = wire->frame.status;
 
-    text[HD_WIRE_TEXT - 1] = '\0';
-    if (wire->head.bytes != sizeof(wire->words) || status == HD_OK ||
-        status > HD_TIMEOUT)
+    if (status == HD_OK || status > HD_TIMEOUT)
         status = HD_PEER;
-    return fail(boot, (hd_status)status, "%s", text);
+    return fail(boot, (hd_status)status, "%.*s", (int)wire->frame.bytes,
+                wire->payload.words);
 }
 
 // What a frame that should have come, and did not come whole, means.
-static hd_status report_take(hd_boot *boot, hd_wire *wire, int peer,
-                             hd_status status)
+static hd_status report_take(hd_boot *boot, int peer, hd_status status)
 {
     if (status == HD_ARGUMENT)
         return fail(boot, HD_ARGUMENT,
                     "rank %d passes %llu bytes to allgather %llu, and rank %d "
                     "another number",
-                    peer, (unsigned long long)wire->head.bytes,
+                    peer, (unsigned long long)boot->wire[peer].frame.bytes,
                     (unsigned long long)boot->serial, boot->place.rank);
-    if (status == HD_PEER)
-        return fail(boot, HD_PEER,
-                    "rank %d died before the ranks were connected", peer);
-    return fail(boot, HD_PEER, "rank %d sends what heddle does not", peer);
+    if (status == HD_INVALID)
+        return fail(boot, HD_PEER, "rank %d sends what heddle does not", peer);
+    return fail(boot, HD_PEER, "rank %d died before the ranks were connected",
+                peer);
+}
+
+// The next frame of a rank, which is to be of this kind, or says that the rank
+// gives up.
+static hd_status take(hd_boot *boot, int peer, hd_frame_kind kind, void *data,
+                      size_t bytes)
+{
+    hd_wire *wire = &boot->wire[peer];
+
+    HD_TRY(hd_wire_take(wire, data, bytes, bytes));
+    if (wire->frame.kind == HD_FRAME_FAILED)
+        return take_failure(boot, wire);
+    return wire->frame.kind == (uint32_t)kind &&
+                   wire->frame.serial == boot->serial
+               ? HD_OK
+               : HD_INVALID;
+}
+
+static hd_status take_if_there(hd_boot *boot, int peer, hd_frame_kind kind,
+                               void *data, size_t bytes, bool *came)
+{
+    hd_status status = take(boot, peer, kind, data, bytes);
+
+    *came = status == HD_OK;
+    if (boot->failed != HD_OK)
+        return status;
+    return status == HD_OK || status == HD_TIMEOUT
+               ? HD_OK
+               : report_take(boot, peer, status);
 }
 
 // ----------------------------------------------------- rank 0 connects
 
-// HD_ARGUMENT, with words for it, of a rank that does not fit in; HD_INVALID of
-// whoever is no rank of this job.
-static hd_status judge_hello(const hd_boot *boot, const hd_wire *wire,
-                             char out[HD_WIRE_TEXT])
+// False, with words for it, of a rank of this job that does not fit in.
+static bool fits(const hd_boot *boot, const hd_wire *caller,
+                 char why[HD_FRAME_WORDS])
 {
-    const hd_wire_head *head = &wire->head;
-    int size = boot->place.size;
+    uint32_t rank = caller->frame.rank, size = caller->payload.hello.size;
 
-    if (head->kind != HD_WIRE_HELLO || head->bytes != sizeof(wire->words) ||
-        wire->words.hello.job != boot->place.job)
-        return HD_INVALID;
-    if (wire->words.hello.size != (uint32_t)size) {
-        snprintf(out, HD_WIRE_TEXT,
+    if (size != (uint32_t)boot->place.size)
+        snprintf(why, HD_FRAME_WORDS,
                  "rank %u was started as one of %u, and rank 0 as one of %d",
-                 head->rank, wire->words.hello.size, size);
-        return HD_ARGUMENT;
-    }
-    if (head->rank == 0 || head->rank >= (uint32_t)size) {
-        snprintf(out, HD_WIRE_TEXT, "a process calls rank 0 as rank %u of %d",
-                 head->rank, size);
-        return HD_ARGUMENT;
-    }
-    if (boot->wire[head->rank].fd >= 0) {
-        snprintf(out, HD_WIRE_TEXT, "there is a rank %u already", head->rank);
-        return HD_ARGUMENT;
-    }
-    return HD_OK;
+                 rank, size, boot->place.size);
+    else if (rank == 0 || rank >= size)
+        snprintf(why, HD_FRAME_WORDS, "a process calls rank 0 as rank %u of %u",
+                 rank, size);
+    else if (boot->wire[rank].fd >= 0)
+        snprintf(why, HD_FRAME_WORDS, "there is a rank %u already", rank);
+    else
+        return true;
+    return false;
 }
 
-// A caller has something to say. Strangers are hung up on, and ranks that do
-// not fit in told why first; neither is the end of the others.
-static void hear_caller(hd_boot *boot, hd_wire *caller)
+// Ranks that do not fit in are told why, and are not the end of the others.
+static void let_in(hd_boot *boot, hd_wire *caller)
 {
-    char why[HD_WIRE_TEXT];
-    hd_status status = hd_wire_take(caller, NULL, 0);
-    hd_wire *wire;
+    char why[HD_FRAME_WORDS];
 
-    if (status == HD_TIMEOUT)
-        return;
-    if (status == HD_OK)
-        status = judge_hello(boot, caller, why);
-    if (status == HD_ARGUMENT)
-        send_failed(boot, caller->fd, status, why);
-    if (status == HD_OK)
-        status = send_to(boot, caller->fd, HD_WIRE_HEARD, NULL, 0,
-                         hd_clock_after(0.1));
-    if (status != HD_OK) {
-        hd_wire_close(caller);
+    if (!fits(boot, caller, why))
+        send_failed(boot, caller->fd, HD_ARGUMENT, why);
+    else if (hd_wire_answer(caller->fd, 0, hd_clock_after(0.1)) == HD_OK) {
+        boot->wire[caller->frame.rank] = (hd_wire){.fd = caller->fd};
         return;
     }
-    wire = &boot->wire[caller->head.rank];
-    *wire = (hd_wire){.fd = caller->fd};
-    caller->fd = -1;
+    hd_wire_close(caller);
 }
 
 // Rank 0 has a descriptor for every rank, and many limits are 1024.
@@ -194,42 +192,6 @@ static hd_status report_full(hd_boot *boot)
                 (unsigned long long)limit.rlim_cur);
 }
 
-// Sends a caller away that has not said who it is: a rank calls again. False if
-// there is none.
-static bool drop_caller(hd_boot *boot)
-{
-    for (int i = 0; i < NCALLERS; i++) {
-        hd_wire *caller = &boot->caller[boot->next_caller++ % NCALLERS];
-
-        if (caller->fd >= 0) {
-            hd_wire_close(caller);
-            return true;
-        }
-    }
-    return false;
-}
-
-static hd_status accept_caller(hd_boot *boot)
-{
-    hd_wire *caller = NULL;
-    int fd = hd_address_accept(&boot->place, boot->listener);
-
-    if (fd < 0 && (errno == EMFILE || errno == ENFILE))
-        return drop_caller(boot) ? HD_OK : report_full(boot);
-    if (fd < 0)
-        return HD_OK;
-    for (int i = 0; i < NCALLERS && caller == NULL; i++) {
-        if (boot->caller[i].fd < 0)
-            caller = &boot->caller[i];
-    }
-    if (caller == NULL) {
-        caller = &boot->caller[boot->next_caller++ % NCALLERS];
-        hd_wire_close(caller);
-    }
-    *caller = (hd_wire){.fd = fd};
-    return HD_OK;
-}
-
 static int count_missing(const hd_boot *boot)
 {
     int missing = 0;
@@ -239,7 +201,7 @@ static int count_missing(const hd_boot *boot)
     return missing;
 }
 
-// "1, 4, 5" of the ranks that `is_missing` says are.
+// "1, 4, 5" of the ranks that are not `here`, or with NULL not connected.
 static void list_missing(const hd_boot *boot, const bool *here, char *out,
                          size_t room)
 {
@@ -253,60 +215,41 @@ static void list_missing(const hd_boot *boot, const bool *here, char *out,
     }
 }
 
-static void poll_until(struct pollfd *ask, nfds_t n, int64_t deadline)
-{
-    int64_t left = (deadline - hd_clock()) / 1000000 + 1;
-
-    if (poll(ask, n, left < 0 ? 0 : left > 1000 ? 1000 : (int)left) >= 0)
-        return;
-    for (nfds_t i = 0; i < n; i++)
-        ask[i].revents = 0;
-}
-
 // A rank that is in says nothing before all are, unless it gives up or dies.
 static hd_status watch_rank(hd_boot *boot, int peer)
 {
-    hd_wire *wire = &boot->wire[peer];
-    hd_status status = hd_wire_take(wire, NULL, 0);
+    bool came = false;
 
-    if (status == HD_TIMEOUT)
-        return HD_OK;
-    if (status == HD_OK && wire->head.kind == HD_WIRE_FAILED)
-        return take_failure(boot, wire);
-    return report_take(boot, wire, peer, status == HD_OK ? HD_INVALID : status);
+    HD_TRY(take_if_there(boot, peer, HD_FRAME_HELLO, NULL, 0, &came));
+    return came ? report_take(boot, peer, HD_INVALID) : HD_OK;
 }
 
-static void ask_for(struct pollfd *ask, nfds_t *n, int fd)
-{
-    if (fd >= 0)
-        ask[(*n)++] = (struct pollfd){.fd = fd, .events = POLLIN};
-}
-
-// Ranks, then callers, then the listener; those that are not open are left out,
-// since poll refuses more than the process may have open.
+// Those that are not open are left out, since poll refuses more than the
+// process may have open.
 static hd_status serve_callers(hd_boot *boot, int64_t deadline)
 {
     struct pollfd *ask = boot->ask;
     int size = boot->place.size;
-    nfds_t n = 0;
+    hd_wire caller = {.fd = -1};
+    int n = 0;
 
-    for (int i = 0; i < size; i++)
-        ask_for(ask, &n, boot->wire[i].fd);
-    for (int i = 0; i < NCALLERS; i++)
-        ask_for(ask, &n, boot->caller[i].fd);
-    ask_for(ask, &n, boot->listener);
-    poll_until(ask, n, deadline);
+    for (int i = 0; i < size; i++) {
+        if (boot->wire[i].fd >= 0)
+            ask[n++] =
+                (struct pollfd){.fd = boot->wire[i].fd, .events = POLLIN};
+    }
+    n += hd_callers_ask(&boot->callers, ask + n);
+    hd_poll(ask, (nfds_t)n, deadline);
     n = 0;
     for (int i = 0; i < size; i++) {
         if (boot->wire[i].fd >= 0 && ask[n++].revents != 0)
             HD_TRY(watch_rank(boot, i));
     }
-    // Who is heard becomes a rank, and those have been seen to.
-    for (int i = 0; i < NCALLERS; i++) {
-        if (boot->caller[i].fd >= 0 && ask[n++].revents != 0)
-            hear_caller(boot, &boot->caller[i]);
-    }
-    return ask[n].revents != 0 ? accept_caller(boot) : HD_OK;
+    if (hd_callers_hear(&boot->callers, &caller) != HD_OK)
+        return report_full(boot);
+    if (caller.fd >= 0)
+        let_in(boot, &caller);
+    return HD_OK;
 }
 
 static hd_status gather_ranks(hd_boot *boot)
@@ -314,8 +257,8 @@ static hd_status gather_ranks(hd_boot *boot)
     int64_t deadline = hd_clock_after(boot->timeout);
     char missing[256];
 
-    HD_TRY(
-        hd_address_listen(&boot->place, deadline, boot->diag, &boot->listener));
+    HD_TRY(hd_address_listen(&boot->place, deadline, boot->diag,
+                             &boot->callers.listener));
     while (count_missing(boot) > 0) {
         if (hd_clock() >= deadline) {
             list_missing(boot, NULL, missing, sizeof(missing));
@@ -329,31 +272,25 @@ static hd_status gather_ranks(hd_boot *boot)
         HD_TRY(serve_callers(boot, deadline));
     }
     for (int i = 1; i < boot->place.size; i++) {
-        hd_status status = send_to(boot, boot->wire[i].fd, HD_WIRE_COMPLETE,
+        hd_status status = send_to(boot, boot->wire[i].fd, HD_FRAME_COMPLETE,
                                    NULL, 0, deadline);
 
         if (status != HD_OK)
-            return report_take(boot, &boot->wire[i], i, HD_PEER);
+            return report_take(boot, i, HD_PEER);
     }
     return HD_OK;
 }
 
 // ------------------------------------------------ another rank connects
 
-// The next frame of rank 0, which is to be of this kind.
-static hd_status hear(hd_boot *boot, hd_wire_kind kind, void *data,
+static hd_status hear(hd_boot *boot, hd_frame_kind kind, void *data,
                       size_t bytes, int64_t deadline)
 {
-    hd_wire *wire = &boot->wire[0];
-    hd_status status = hd_wire_take(wire, data, bytes);
+    hd_status status = take(boot, 0, kind, data, bytes);
 
-    while (status == HD_TIMEOUT && hd_wire_wait(wire->fd, POLLIN, deadline))
-        status = hd_wire_take(wire, data, bytes);
-    if (status == HD_OK && wire->head.kind == HD_WIRE_FAILED)
-        return take_failure(boot, wire);
-    if (status == HD_OK && (wire->head.kind != (uint32_t)kind ||
-                            wire->head.serial != boot->serial))
-        return HD_INVALID;
+    while (status == HD_TIMEOUT && boot->failed == HD_OK &&
+           hd_wait_for(boot->wire[0].fd, POLLIN, deadline))
+        status = take(boot, 0, kind, data, bytes);
     return status;
 }
 
@@ -362,19 +299,17 @@ static hd_status hear(hd_boot *boot, hd_wire_kind kind, void *data,
 static hd_status call_rank_0(hd_boot *boot, int64_t deadline,
                              char why[HD_WHY_BYTES])
 {
-    hd_wire_words hello;
+    hd_hello hello = {.secret = boot->place.job,
+                      .size = (uint32_t)boot->place.size};
     hd_status status;
     int fd = hd_address_call(&boot->place, deadline, why);
 
     if (fd < 0)
         return HD_PEER;
-    memset(&hello, 0, sizeof(hello)); // the whole of it is sent
-    hello.hello.job = boot->place.job;
-    hello.hello.size = (uint32_t)boot->place.size;
     boot->wire[0] = (hd_wire){.fd = fd};
-    status = send_to(boot, fd, HD_WIRE_HELLO, &hello, sizeof(hello), deadline);
+    status = hd_wire_call(fd, boot->place.rank, hello, deadline);
     if (status == HD_OK)
-        status = hear(boot, HD_WIRE_HEARD, NULL, 0, deadline);
+        status = hear(boot, HD_FRAME_HEARD, NULL, 0, deadline);
     if (status == HD_OK || boot->failed != HD_OK)
         return status;
     if (status != HD_TIMEOUT)
@@ -411,7 +346,7 @@ static hd_status join_rank_0(hd_boot *boot)
                         boot->place.rank, hd_address_text(&boot->place),
                         boot->timeout, why);
     }
-    status = hear(boot, HD_WIRE_COMPLETE, NULL, 0,
+    status = hear(boot, HD_FRAME_COMPLETE, NULL, 0,
                   hd_clock_after(boot->timeout + VERDICT_SECONDS));
     if (status == HD_OK || boot->failed != HD_OK)
         return status;
@@ -419,29 +354,10 @@ static hd_status join_rank_0(hd_boot *boot)
         return fail(boot, HD_TIMEOUT,
                     "rank %d heard no more from rank 0 within %g s",
                     boot->place.rank, boot->timeout);
-    return report_take(boot, &boot->wire[0], 0, status);
+    return report_take(boot, 0, status);
 }
 
 // ------------------------------------------------------------ gathering
-
-static hd_status take_part(hd_boot *boot, int peer, char *all, size_t bytes,
-                           bool *here)
-{
-    hd_wire *wire = &boot->wire[peer];
-    hd_status status = hd_wire_take(wire, all + (size_t)peer * bytes, bytes);
-
-    if (status == HD_TIMEOUT)
-        return HD_OK;
-    if (status == HD_OK && wire->head.kind == HD_WIRE_FAILED)
-        return take_failure(boot, wire);
-    if (status == HD_OK &&
-        (wire->head.kind != HD_WIRE_DATA || wire->head.serial != boot->serial))
-        status = HD_INVALID;
-    if (status != HD_OK)
-        return report_take(boot, wire, peer, status);
-    here[peer] = true;
-    return HD_OK;
-}
 
 static hd_status collect(hd_boot *boot, char *all, size_t bytes, bool *here,
                          int64_t deadline)
@@ -453,11 +369,12 @@ static hd_status collect(hd_boot *boot, char *all, size_t bytes, bool *here,
         for (int i = 0; i < size; i++)
             boot->ask[i] = (struct pollfd){
                 .fd = here[i] ? -1 : boot->wire[i].fd, .events = POLLIN};
-        poll_until(boot->ask, (nfds_t)size, deadline);
+        hd_poll(boot->ask, (nfds_t)size, deadline);
         for (int i = 1; i < size; i++) {
             if (boot->ask[i].revents == 0)
                 continue;
-            HD_TRY(take_part(boot, i, all, bytes, here));
+            HD_TRY(take_if_there(boot, i, HD_FRAME_DATA,
+                                 all + (size_t)i * bytes, bytes, &here[i]));
             left -= here[i];
         }
         if (left > 0 && hd_clock() >= deadline) {
@@ -490,13 +407,13 @@ static hd_status gather_at_0(hd_boot *boot, const void *mine, size_t bytes,
     free(here);
     HD_TRY(status);
     for (int i = 1; i < boot->place.size; i++) {
-        status = send_to(boot, boot->wire[i].fd, HD_WIRE_DATA, all,
+        status = send_to(boot, boot->wire[i].fd, HD_FRAME_DATA, all,
                          size * bytes, deadline);
         if (status == HD_TIMEOUT)
             return fail(boot, HD_TIMEOUT, "rank %d takes nothing from rank 0",
                         i);
         if (status != HD_OK)
-            return report_take(boot, &boot->wire[i], i, HD_PEER);
+            return report_take(boot, i, HD_PEER);
     }
     return HD_OK;
 }
@@ -506,12 +423,12 @@ static hd_status gather_through_0(hd_boot *boot, const void *mine, size_t bytes,
 {
     int64_t deadline = hd_clock_after(boot->timeout + VERDICT_SECONDS);
     hd_status status =
-        send_to(boot, boot->wire[0].fd, HD_WIRE_DATA, mine, bytes, deadline);
+        send_to(boot, boot->wire[0].fd, HD_FRAME_DATA, mine, bytes, deadline);
 
     // What rank 0 said before it hung up is still to be heard.
     if (status == HD_OK || status == HD_PEER)
-        status = hear(boot, HD_WIRE_DATA, all, bytes * (size_t)boot->place.size,
-                      deadline);
+        status = hear(boot, HD_FRAME_DATA, all,
+                      bytes * (size_t)boot->place.size, deadline);
     if (status == HD_OK || boot->failed != HD_OK)
         return status;
     if (status == HD_TIMEOUT)
@@ -519,7 +436,7 @@ static hd_status gather_through_0(hd_boot *boot, const void *mine, size_t bytes,
                     "rank %d waits for rank 0 in allgather %llu, for %g s now",
                     boot->place.rank, (unsigned long long)boot->serial,
                     boot->timeout);
-    return report_take(boot, &boot->wire[0], 0, status);
+    return report_take(boot, 0, status);
 }
 
 static hd_status gather(void *context, const void *mine, size_t bytes,
@@ -545,7 +462,7 @@ void hd_boot_explain(hd_boot *boot, hd_status status, const char *why)
     if (boot->failed != HD_OK)
         return; // and has been told
     if (boot->place.rank > 0) {
-        ignored = hear(boot, HD_WIRE_FAILED, NULL, 0, hd_clock_after(0.2));
+        ignored = hear(boot, HD_FRAME_FAILED, NULL, 0, hd_clock_after(0.2));
         (void)ignored;
         return;
     }
@@ -585,33 +502,19 @@ static hd_boot *new_boot(const hd_place *place, double timeout, hd_diag *diag)
     boot->timeout = timeout;
     boot->diag = diag;
     boot->oob = (hd_oob){boot, place->rank, place->size, gather};
-    boot->listener = -1;
+    hd_callers_init(&boot->callers, 0);
+    boot->callers.secret = place->job;
     boot->wire = calloc(nwires, sizeof(*boot->wire));
-    boot->caller = calloc(NCALLERS, sizeof(*boot->caller));
-    boot->ask = calloc(1 + NCALLERS + nwires, sizeof(*boot->ask));
-    if (boot->wire == NULL || boot->caller == NULL || boot->ask == NULL) {
+    boot->ask = calloc(1 + HD_CALLERS + nwires, sizeof(*boot->ask));
+    if (boot->wire == NULL || boot->ask == NULL) {
         free(boot->wire);
-        free(boot->caller);
         free(boot->ask);
         free(boot);
         return NULL;
     }
     for (size_t i = 0; i < nwires; i++)
         boot->wire[i].fd = -1;
-    for (int i = 0; i < NCALLERS; i++)
-        boot->caller[i].fd = -1;
     return boot;
-}
-
-// From here on nobody calls any more.
-static void stop_listening(hd_boot *boot)
-{
-    hd_wire listener = {.fd = boot->listener};
-
-    hd_wire_close(&listener);
-    boot->listener = -1;
-    for (int i = 0; i < NCALLERS; i++)
-        hd_wire_close(&boot->caller[i]);
 }
 
 const hd_oob *hd_boot_oob(const hd_boot *boot)
@@ -624,11 +527,10 @@ void hd_boot_destroy(hd_boot *boot)
 {
     if (boot == NULL)
         return;
-    stop_listening(boot);
+    hd_callers_close(&boot->callers);
     for (int i = 0; i < (boot->place.rank == 0 ? boot->place.size : 1); i++)
         hd_wire_close(&boot->wire[i]);
     free(boot->wire);
-    free(boot->caller);
     free(boot->ask);
     free(boot);
 }
@@ -648,7 +550,7 @@ hd_status hd_boot_connect(const hd_place *place, double timeout, hd_diag *diag,
                        place->size);
     if (place->size > 1)
         status = place->rank == 0 ? gather_ranks(boot) : join_rank_0(boot);
-    stop_listening(boot);
+    hd_callers_close(&boot->callers); // nobody calls any more
     if (status != HD_OK) {
         if (boot->failed != HD_OK)
             tell_everyone(boot);

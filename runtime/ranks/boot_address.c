@@ -18,6 +18,7 @@
 #include "base/diag.h"
 #include "runtime/ranks/bell.h"
 #include "runtime/ranks/boot.h"
+#include "runtime/ranks/frame.h"
 
 // How long an address may still belong to the boot before this one.
 #define TAKEN_SECONDS 2.0
@@ -93,12 +94,21 @@ void hd_address_hurry(int fd)
 
 // ------------------------------------------------------------ listening
 
+// Of what failed, errno stays.
+static int close_failed(int fd)
+{
+    int error = errno;
+
+    close(fd);
+    errno = error;
+    return -1;
+}
+
 static int try_listen(const struct sockaddr *address, socklen_t bytes)
 {
     int on = 1, off = 0;
     int family = address->sa_family;
     int fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    int error;
 
     if (fd < 0)
         return -1;
@@ -108,10 +118,7 @@ static int try_listen(const struct sockaddr *address, socklen_t bytes)
         setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
     if (bind(fd, address, bytes) == 0 && listen(fd, SOMAXCONN) == 0)
         return fd;
-    error = errno;
-    close(fd);
-    errno = error;
-    return -1;
+    return close_failed(fd);
 }
 
 static int listen_on_all(uint16_t port)
@@ -135,10 +142,8 @@ int hd_address_listen_anywhere(uint16_t *port)
 
     if (fd < 0)
         return -1;
-    if (getsockname(fd, (struct sockaddr *)&address, &bytes) < 0) {
-        close(fd);
-        return -1;
-    }
+    if (getsockname(fd, (struct sockaddr *)&address, &bytes) < 0)
+        return close_failed(fd);
     *port = ntohs(address.ss_family == AF_INET6
                       ? ((const struct sockaddr_in6 *)&address)->sin6_port
                       : ((const struct sockaddr_in *)&address)->sin_port);
@@ -210,29 +215,29 @@ hd_status hd_address_listen(const hd_place *place, int64_t deadline,
 
 // -------------------------------------------------------------- calling
 
-static int try_call(const struct sockaddr *address, socklen_t bytes,
-                    int64_t deadline)
+int hd_address_start_call(const struct sockaddr *address, socklen_t bytes)
 {
     int fd = socket(address->sa_family,
                     SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+    if (fd < 0 || connect(fd, address, bytes) == 0 || errno == EINPROGRESS)
+        return fd;
+    return close_failed(fd);
+}
+
+static int try_call(const struct sockaddr *address, socklen_t bytes,
+                    int64_t deadline)
+{
+    int fd = hd_address_start_call(address, bytes);
     socklen_t length = sizeof(int);
-    int error = 0;
+    int error = ETIMEDOUT;
 
     if (fd < 0)
         return -1;
-    if (connect(fd, address, bytes) < 0) {
-        error = errno;
-        if (error == EINPROGRESS) {
-            error = ETIMEDOUT;
-            if (hd_wire_wait(fd, POLLOUT, deadline))
-                getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length);
-        }
-    }
-    if (error == 0)
-        return fd;
-    close(fd);
+    if (hd_wait_for(fd, POLLOUT, deadline))
+        getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length);
     errno = error;
-    return -1;
+    return error == 0 ? fd : close_failed(fd);
 }
 
 // The resolver has limits of its own, some seconds, which no deadline shortens.
@@ -284,18 +289,19 @@ int hd_address_call(const hd_place *place, int64_t deadline,
     return fd;
 }
 
-int hd_address_accept(const hd_place *place, int listener)
+int hd_address_accept(int listener)
 {
-    int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    struct sockaddr_storage from = {.ss_family = AF_UNSPEC};
+    socklen_t bytes = sizeof(from);
+    int fd = accept4(listener, (struct sockaddr *)&from, &bytes,
+                     SOCK_CLOEXEC | SOCK_NONBLOCK);
 
     if (fd < 0)
         return -1;
-    if (!is_local(place)) {
+    if (from.ss_family != AF_UNIX) {
         hd_address_hurry(fd);
-    } else if (!is_ours(fd)) {
-        close(fd);
-        errno = EPERM;
-        return -1;
+        return fd;
     }
-    return fd;
+    errno = EPERM;
+    return is_ours(fd) ? fd : close_failed(fd);
 }

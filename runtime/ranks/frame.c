@@ -1,10 +1,9 @@
-// Within a host frames travel on SOCK_SEQPACKET, so that one recvmsg yields one
-// frame whole, with its own credentials and descriptor, or nothing; between
-// hosts on TCP, where a frame's head tells how much belongs to it.
+// Packets travel on SOCK_SEQPACKET, so that one recvmsg yields one frame whole,
+// with its own credentials and descriptor, or nothing. In a stream a frame's
+// head tells how much belongs to it.
 #include "runtime/ranks/frame.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -14,7 +13,41 @@
 
 #include "runtime/ranks/bell.h"
 
-#define FRAME_MAGIC 0x68656464u // "hedd"
+#define FRAME_MAGIC 0x32646568u // "hed2": another layout has another one
+
+// ------------------------------------------------------------ waiting
+
+int hd_poll(struct pollfd *ask, nfds_t n, int64_t deadline)
+{
+    int64_t left = deadline - hd_clock();
+    int ready = -1;
+
+    if (left > 0)
+        ready =
+            poll(ask, n, left < 1000000000 ? (int)(left / 1000000) + 1 : 1000);
+    for (nfds_t i = 0; i < n && ready < 0; i++)
+        ask[i].revents = 0;
+    return left <= 0 ? -1 : ready < 0 ? 0 : ready;
+}
+
+bool hd_wait(struct pollfd *ask, nfds_t n, int64_t deadline)
+{
+    int ready;
+
+    do
+        ready = hd_poll(ask, n, deadline);
+    while (ready == 0);
+    return ready > 0;
+}
+
+bool hd_wait_for(int fd, short events, int64_t deadline)
+{
+    struct pollfd ask = {.fd = fd, .events = events};
+
+    return hd_wait(&ask, 1, deadline);
+}
+
+// ------------------------------------------------------------- frames
 
 // Room for the sender's credentials and one descriptor.
 typedef union hd_ancillary {
@@ -24,10 +57,33 @@ typedef union hd_ancillary {
 
 static uint64_t checksum_of(const hd_frame *frame, const void *payload)
 {
-    uint64_t header = XXH3_64bits(frame, offsetof(hd_frame, checksum));
+    uint64_t head = XXH3_64bits(frame, offsetof(hd_frame, checksum));
 
-    return XXH3_64bits_withSeed(payload, frame->bytes, header);
+    return XXH3_64bits_withSeed(payload, (size_t)frame->bytes, head);
 }
+
+static void seal(hd_frame *frame, const void *payload)
+{
+    frame->magic = FRAME_MAGIC;
+    frame->pid = (uint32_t)getpid();
+    frame->checksum = checksum_of(frame, payload);
+}
+
+// What sendmsg has refused may be tried again.
+static hd_status await_room(int fd, int64_t deadline)
+{
+    struct pollfd ask = {.fd = fd, .events = POLLOUT};
+
+    if (errno == EPIPE || errno == ECONNRESET)
+        return HD_PEER;
+    if (errno == EINTR)
+        return HD_OK;
+    if (errno != EAGAIN && errno != ENOBUFS)
+        return HD_SYSTEM;
+    return hd_poll(&ask, 1, deadline) < 0 ? HD_TIMEOUT : HD_OK;
+}
+
+// ------------------------------------------------------------ packets
 
 static void append_ancillary(struct msghdr *message, int type, const void *data,
                              size_t bytes)
@@ -42,19 +98,6 @@ static void append_ancillary(struct msghdr *message, int type, const void *data,
     message->msg_controllen += CMSG_SPACE(bytes);
 }
 
-static hd_status wait_for_room(int fd, int64_t deadline)
-{
-    struct pollfd ask = {.fd = fd, .events = POLLOUT};
-    int64_t left = deadline - hd_clock();
-
-    if (left <= 0)
-        return HD_TIMEOUT;
-    left = left / 1000000 + 1;
-    if (poll(&ask, 1, left > 1000 ? 1000 : (int)left) < 0 && errno != EINTR)
-        return HD_SYSTEM;
-    return HD_OK;
-}
-
 hd_status hd_frame_send(int fd, hd_frame frame, const void *payload, int passed,
                         int64_t deadline)
 {
@@ -65,19 +108,12 @@ hd_status hd_frame_send(int fd, hd_frame frame, const void *payload, int passed,
     struct msghdr message = {
         .msg_iov = part, .msg_iovlen = 2, .msg_control = ancillary.bytes};
 
-    frame.magic = FRAME_MAGIC;
-    frame.pid = (uint32_t)self.pid;
-    frame.checksum = checksum_of(&frame, payload);
+    seal(&frame, payload);
     append_ancillary(&message, SCM_CREDENTIALS, &self, sizeof(self));
     if (passed >= 0)
         append_ancillary(&message, SCM_RIGHTS, &passed, sizeof(passed));
-    while (sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT) < 0) {
-        if (errno == EPIPE || errno == ECONNRESET)
-            return HD_PEER;
-        if (errno != EAGAIN && errno != EINTR && errno != ENOBUFS)
-            return HD_SYSTEM;
-        HD_TRY(wait_for_room(fd, deadline));
-    }
+    while (sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
+        HD_TRY(await_room(fd, deadline));
     return HD_OK;
 }
 
@@ -151,7 +187,7 @@ hd_status hd_frame_receive(int fd, pid_t pid, hd_frame *frame, void *payload,
     return HD_OK;
 }
 
-// -------------------------------------------------------- between hosts
+// ------------------------------------------------------------ streams
 
 // What is left of a frame of which `sent` bytes have gone.
 static ssize_t send_rest(int fd, hd_frame *frame, const void *payload,
@@ -172,66 +208,97 @@ static ssize_t send_rest(int fd, hd_frame *frame, const void *payload,
     return sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-hd_status hd_frame_put(int fd, hd_frame frame, const void *payload,
-                       int64_t deadline)
+hd_status hd_wire_put(int fd, hd_frame frame, const void *payload,
+                      int64_t deadline)
 {
     size_t sent = 0;
 
-    frame.magic = FRAME_MAGIC;
-    frame.pid = (uint32_t)getpid();
-    frame.checksum = checksum_of(&frame, payload);
+    seal(&frame, payload);
     while (sent < sizeof(frame) + frame.bytes) {
         ssize_t went = send_rest(fd, &frame, payload, sent);
         hd_status status = HD_OK;
 
         if (went >= 0)
             sent += (size_t)went;
-        else if (errno == EAGAIN || errno == ENOBUFS)
-            status = wait_for_room(fd, deadline);
-        else if (errno != EINTR)
-            return HD_PEER;
-        if (status != HD_OK) {
-            if (sent > 0)
-                shutdown(fd, SHUT_WR);
-            return status;
-        }
+        else
+            status = await_room(fd, deadline);
+        if (status == HD_TIMEOUT && sent > 0)
+            shutdown(fd, SHUT_WR);
+        // Whatever a network says of its own, the peer is not to be reached.
+        if (status != HD_OK)
+            return status == HD_TIMEOUT ? HD_TIMEOUT : HD_PEER;
     }
     return HD_OK;
 }
 
-static hd_status fill(int fd, char *to, size_t want, size_t *got)
+static hd_status take_bytes(hd_wire *wire, char *to, size_t whole)
 {
-    ssize_t came;
+    while (wire->got < whole) {
+        ssize_t came = recv(wire->fd, to, whole - wire->got, MSG_DONTWAIT);
 
-    do
-        came = recv(fd, to, want, MSG_DONTWAIT);
-    while (came < 0 && errno == EINTR);
-    if (came < 0 && errno == EAGAIN)
-        return HD_TIMEOUT;
-    if (came <= 0)
-        return came == 0 || errno == ECONNRESET ? HD_PEER : HD_SYSTEM;
-    *got += (size_t)came;
+        if (came < 0 && errno == EINTR)
+            continue;
+        if (came < 0 && errno == EAGAIN)
+            return HD_TIMEOUT;
+        if (came <= 0)
+            return came == 0 || errno == ECONNRESET ? HD_PEER : HD_SYSTEM;
+        wire->got += (size_t)came;
+        to += came;
+    }
     return HD_OK;
 }
 
-// A length from outside is checked before anything is written by it.
-hd_status hd_frame_take(int fd, pid_t pid, hd_frame_part *part)
+// Checked before any of the payload is taken, so that a length from outside
+// never decides how much is written.
+static hd_status check_head(const hd_wire *wire, size_t least, size_t most)
 {
-    const size_t head = sizeof(part->frame);
-    const hd_frame *frame = &part->frame;
-    size_t whole;
+    const hd_frame *frame = &wire->frame;
 
-    while (part->got < head)
-        HD_TRY(fill(fd, (char *)&part->frame + part->got, head - part->got,
-                    &part->got));
-    if (frame->magic != FRAME_MAGIC || frame->bytes > HD_FRAME_ROOM ||
-        frame->pid != (uint32_t)pid)
+    if (frame->magic != FRAME_MAGIC ||
+        (wire->pid != 0 && frame->pid != (uint32_t)wire->pid))
         return HD_INVALID;
-    whole = head + frame->bytes;
-    while (part->got < whole)
-        HD_TRY(fill(fd, part->payload + (part->got - head), whole - part->got,
-                    &part->got));
-    part->got = 0;
-    return frame->checksum == checksum_of(frame, part->payload) ? HD_OK
-                                                                : HD_INVALID;
+    if (frame->kind == HD_FRAME_DATA)
+        return frame->bytes >= least && frame->bytes <= most ? HD_OK
+                                                             : HD_ARGUMENT;
+    return frame->bytes <= sizeof(wire->payload) ? HD_OK : HD_INVALID;
+}
+
+hd_status hd_wire_take(hd_wire *wire, void *data, size_t least, size_t most)
+{
+    const size_t head = sizeof(wire->frame);
+    hd_frame *frame = &wire->frame;
+    char *payload;
+
+    if (wire->got < head)
+        HD_TRY(take_bytes(wire, (char *)frame + wire->got, head));
+    HD_TRY(check_head(wire, least, most));
+    payload = frame->kind == HD_FRAME_DATA ? data : wire->payload.words;
+    if (frame->bytes > 0)
+        HD_TRY(take_bytes(wire, payload + (wire->got - head),
+                          head + (size_t)frame->bytes));
+    wire->got = 0;
+    return frame->checksum == checksum_of(frame, payload) ? HD_OK : HD_INVALID;
+}
+
+void hd_wire_close(hd_wire *wire)
+{
+    if (wire->fd >= 0)
+        close(wire->fd);
+    wire->fd = -1;
+    wire->got = 0;
+}
+
+hd_status hd_wire_call(int fd, int rank, hd_hello hello, int64_t deadline)
+{
+    hd_frame frame = {
+        .kind = HD_FRAME_HELLO, .rank = (uint32_t)rank, .bytes = sizeof(hello)};
+
+    return hd_wire_put(fd, frame, &hello, deadline);
+}
+
+hd_status hd_wire_answer(int fd, int rank, int64_t deadline)
+{
+    hd_frame frame = {.kind = HD_FRAME_HEARD, .rank = (uint32_t)rank};
+
+    return hd_wire_put(fd, frame, NULL, deadline);
 }

@@ -58,13 +58,13 @@ static hd_status send_frame(hd_group *group, int peer, hd_frame frame,
     hd_link *link = &group->link[peer];
     hd_status status;
 
-    if (link->part == NULL)
-        return hd_frame_send(link->fd, frame, payload, fd, deadline);
+    if (link->data == NULL)
+        return hd_frame_send(link->wire.fd, frame, payload, fd, deadline);
     // Unlike a packet, a frame on a stream may go in parts, which those of
     // another thread must not come between.
     if (!hd_lock_until(&link->sending, deadline))
         return HD_TIMEOUT;
-    status = hd_frame_put(link->fd, frame, payload, deadline);
+    status = hd_wire_put(link->wire.fd, frame, payload, deadline);
     pthread_mutex_unlock(&link->sending);
     return status;
 }
@@ -120,11 +120,11 @@ void hd_group_tell(hd_group *group, hd_frame_kind kind, const char *text)
 {
     hd_frame frame = {.kind = (uint32_t)kind,
                       .rank = (uint32_t)group->rank,
-                      .bytes = (uint32_t)strlen(text)};
+                      .bytes = strlen(text)};
     int64_t deadline = hd_clock_after(0.1);
 
     for (int i = 0; i < group->size; i++) {
-        if (group->link[i].fd < 0)
+        if (group->link[i].wire.fd < 0)
             continue;
         // A peer that cannot be told will see us hang up.
         hd_status ignored = send_frame(group, i, frame, text, -1, deadline);
@@ -420,7 +420,7 @@ hd_status hd_exchange_post(const hd_exchange *exchange, int peer,
 
     if (hd_group_failed(group))
         return report_failure(exchange);
-    if (fd >= 0 && group->link[peer].part != NULL)
+    if (fd >= 0 && group->link[peer].data != NULL)
         return report_far(exchange, peer);
     do {
         size_t part =
@@ -428,7 +428,7 @@ hd_status hd_exchange_post(const hd_exchange *exchange, int peer,
         hd_frame frame = {.kind = HD_FRAME_DATA,
                           .rank = (uint32_t)group->rank,
                           .call = (uint32_t)exchange->call,
-                          .bytes = (uint32_t)part,
+                          .bytes = part,
                           .serial = exchange->serial};
         hd_status status = send_frame(group, peer, frame, at + done,
                                       done == 0 ? fd : -1, exchange->deadline);
@@ -667,7 +667,7 @@ static hd_group *new_group(const hd_oob *oob, double timeout)
     group->timeout = timeout;
     group->quit = -1;
     for (int i = 0; i < oob->size; i++) {
-        group->link[i].fd = -1;
+        group->link[i].wire.fd = -1;
         pthread_mutex_init(&group->link[i].sending, NULL);
     }
     pthread_mutex_init(&group->lock, NULL);
@@ -748,9 +748,8 @@ static void take_leave(hd_group *group)
 static void close_link(hd_link *link)
 {
     drop_mail(link);
-    if (link->fd >= 0)
-        close(link->fd);
-    free(link->part);
+    hd_wire_close(&link->wire);
+    free(link->data);
     pthread_mutex_destroy(&link->sending);
 }
 

@@ -22,6 +22,7 @@
 
 #include "base/diag.h"
 #include "runtime/ranks/bell.h"
+#include "runtime/ranks/frame.h"
 #include "runtime/ranks/group.h"
 
 #define SLOT_BYTES 256
@@ -445,16 +446,6 @@ static void kill_if_late(hd_launcher *launcher)
     }
 }
 
-static int milliseconds_left(const hd_launcher *launcher)
-{
-    int64_t until = launcher->end_of_grace < launcher->deadline
-                        ? launcher->end_of_grace
-                        : launcher->deadline;
-    int64_t left = (until - hd_clock()) / 1000000 + 1;
-
-    return left < 0 ? 0 : left > 60000 ? 60000 : (int)left;
-}
-
 static void see_to_the_end(hd_launcher *launcher)
 {
     int n = launcher->nranks;
@@ -465,8 +456,10 @@ static void see_to_the_end(hd_launcher *launcher)
                                                .events = POLLIN};
         launcher->ask[n] =
             (struct pollfd){.fd = launcher->signals, .events = POLLIN};
-        if (poll(launcher->ask, (nfds_t)n + 1, milliseconds_left(launcher)) < 0)
-            continue;
+        hd_poll(launcher->ask, (nfds_t)n + 1,
+                launcher->end_of_grace < launcher->deadline
+                    ? launcher->end_of_grace
+                    : launcher->deadline);
         for (int i = 0; i < n; i++) {
             if (launcher->ask[i].fd >= 0 && launcher->ask[i].revents != 0)
                 reap(launcher, i);

@@ -22,6 +22,7 @@
 #include <unistd.h>
 
 #include "base/diag.h"
+#include "runtime/ranks/callers.h"
 #include "runtime/ranks/far.h"
 
 // What a rank tells all others of itself.
@@ -33,19 +34,13 @@ typedef struct hd_card {
     hd_host host;
 } hd_card;
 
-typedef struct hd_hello {
-    uint64_t secret;
-    uint32_t rank;
-    uint32_t size;
-} hd_hello;
-
 // Too large for the small stack that a user may have.
 typedef struct hd_mesh {
     hd_group *group;
     hd_card *card;         // owned, by rank
     hd_far_card *far_card; // owned, by rank; NULL within one host
     int listener;          // owned
-    hd_far far;
+    hd_callers callers;    // from other hosts
     int64_t deadline;
     hd_diag *diag;
     union {
@@ -160,13 +155,13 @@ static hd_status prepare_far(hd_mesh *mesh, hd_far_card *mine)
     for (int i = 0; i < group->size; i++) {
         if (!is_far(group, i))
             continue;
-        group->link[i].part = calloc(1, sizeof(hd_frame_part));
-        if (group->link[i].part == NULL)
+        group->link[i].data = malloc(HD_FRAME_ROOM);
+        if (group->link[i].data == NULL)
             return hd_fail(mesh->diag, HD_NO_MEMORY, "no memory for %d ranks",
                            group->size);
     }
-    mesh->far.secret = mesh->card[0].secret;
-    return hd_far_listen(&mesh->far, mesh->diag, mine);
+    mesh->callers.secret = mesh->card[0].secret;
+    return hd_far_listen(&mesh->callers.listener, mesh->diag, mine);
 }
 
 // Collective, as share_cards is.
@@ -201,12 +196,20 @@ static hd_status share_hosts(hd_mesh *mesh, const hd_oob *oob)
     return share_far_cards(mesh, oob);
 }
 
+static hd_hello hello_to(const hd_mesh *mesh, int peer)
+{
+    return (hd_hello){.secret = mesh->card[0].secret,
+                      .size = (uint32_t)mesh->group->size,
+                      .wanted = (uint32_t)peer};
+}
+
 static hd_status call_far(hd_mesh *mesh, int peer)
 {
     hd_group *group = mesh->group;
     char why[HD_WHY_BYTES];
-    hd_status status = hd_far_call(&mesh->far, peer, &mesh->far_card[peer],
-                                   mesh->deadline, why, &group->link[peer].fd);
+    hd_status status =
+        hd_far_call(group->rank, hello_to(mesh, peer), &mesh->far_card[peer],
+                    mesh->deadline, why, &group->link[peer].wire.fd);
 
     if (status == HD_OK)
         return HD_OK;
@@ -218,22 +221,38 @@ static hd_status call_far(hd_mesh *mesh, int peer)
                    why);
 }
 
+static hd_status report_deaf(const hd_mesh *mesh)
+{
+    return hd_system_error(mesh->diag, "rank %d cannot hear another rank",
+                           mesh->group->rank);
+}
+
+// Whether this is a rank above ours that has not called yet.
+static bool is_awaited(const hd_mesh *mesh, int peer, bool far)
+{
+    const hd_group *group = mesh->group;
+
+    return peer > group->rank && peer < group->size &&
+           is_far(group, peer) == far && group->link[peer].wire.fd < 0;
+}
+
 static hd_status answer_far(hd_mesh *mesh, bool *found)
 {
     hd_group *group = mesh->group;
-    int fd = -1;
-    int peer = hd_far_hear(&mesh->far, &fd);
+    hd_wire caller = {.fd = -1};
+    int peer;
 
-    if (peer < 0)
-        return HD_OK;
-    if (peer <= group->rank || !is_far(group, peer) ||
-        group->link[peer].fd >= 0) {
-        close(fd);
+    if (hd_callers_hear(&mesh->callers, &caller) != HD_OK)
+        return report_deaf(mesh);
+    peer = (int)caller.frame.rank;
+    if (caller.fd < 0 || !is_awaited(mesh, peer, true) ||
+        caller.payload.hello.size != (uint32_t)group->size) {
+        hd_wire_close(&caller);
         return HD_OK;
     }
-    group->link[peer].fd = fd;
+    group->link[peer].wire.fd = caller.fd;
     *found = true;
-    if (hd_far_answer(&mesh->far, fd, mesh->deadline) != HD_OK)
+    if (hd_wire_answer(caller.fd, group->rank, mesh->deadline) != HD_OK)
         return hd_fail(mesh->diag, HD_PEER, "rank %d hung up", peer);
     return HD_OK;
 }
@@ -252,37 +271,14 @@ static pid_t peer_of(int fd)
     return other.pid;
 }
 
-static hd_status say_hello(const hd_mesh *mesh, int fd)
+static hd_status say_hello(const hd_mesh *mesh, int fd, int peer)
 {
-    const hd_group *group = mesh->group;
-    hd_hello hello = {.secret = mesh->card[0].secret,
-                      .rank = (uint32_t)group->rank,
-                      .size = (uint32_t)group->size};
+    hd_hello hello = hello_to(mesh, peer);
     hd_frame frame = {.kind = HD_FRAME_HELLO,
-                      .rank = (uint32_t)group->rank,
+                      .rank = (uint32_t)mesh->group->rank,
                       .bytes = sizeof(hello)};
 
     return hd_frame_send(fd, frame, &hello, -1, mesh->deadline);
-}
-
-// False past the deadline.
-static bool wait_for_any(struct pollfd *ask, nfds_t n, int64_t deadline)
-{
-    for (;;) {
-        int64_t left = (deadline - hd_clock()) / 1000000;
-
-        if (left < 0)
-            return false;
-        if (poll(ask, n, left > 1000 ? 1000 : (int)left + 1) > 0)
-            return true;
-    }
-}
-
-static bool wait_for_input(int fd, int64_t deadline)
-{
-    struct pollfd ask = {.fd = fd, .events = POLLIN};
-
-    return wait_for_any(&ask, 1, deadline);
 }
 
 // The rank at the other end of `fd`, which process `pid` holds; -1 if it says
@@ -294,17 +290,18 @@ static int hear_hello(hd_mesh *mesh, int fd, pid_t pid)
     int passed = -1;
     bool sound;
 
-    if (!wait_for_input(fd, mesh->deadline) ||
+    if (!hd_wait_for(fd, POLLIN, mesh->deadline) ||
         hd_frame_receive(fd, pid, &frame, &mesh->payload, &passed) != HD_OK)
         return -1;
     sound = passed < 0 && frame.kind == HD_FRAME_HELLO &&
             frame.bytes == sizeof(*hello) &&
             hello->secret == mesh->card[0].secret &&
             hello->size == (uint32_t)mesh->group->size &&
-            hello->rank < hello->size;
+            hello->wanted == (uint32_t)mesh->group->rank &&
+            frame.rank < hello->size;
     if (passed >= 0)
         close(passed);
-    return sound ? (int)hello->rank : -1;
+    return sound ? (int)frame.rank : -1;
 }
 
 // The peer's queue may be full: of ranks, if there are more than the system
@@ -357,20 +354,20 @@ static hd_status call_near(hd_mesh *mesh, int peer)
     struct sockaddr_un address;
 
     memcpy(&address, card->address, card->address_bytes);
-    HD_TRY(open_socket(mesh, &link->fd));
-    if (!connect_within(link->fd, &address, card->address_bytes,
+    HD_TRY(open_socket(mesh, &link->wire.fd));
+    if (!connect_within(link->wire.fd, &address, card->address_bytes,
                         mesh->deadline))
         return report_unreached(mesh, peer);
-    if (peer_of(link->fd) != (pid_t)card->pid)
+    if (peer_of(link->wire.fd) != (pid_t)card->pid)
         return hd_fail(mesh->diag, HD_PEER,
                        "another process than %u answers for rank %d", card->pid,
                        peer);
-    if (say_hello(mesh, link->fd) != HD_OK)
+    if (say_hello(mesh, link->wire.fd, peer) != HD_OK)
         return hd_fail(mesh->diag, HD_PEER, "rank %d hung up", peer);
     return HD_OK;
 }
 
-// Who called: a rank above ours that had not called yet, or nobody (-1).
+// Who called, of those that are awaited; -1 if it is nobody.
 static int identify_caller(hd_mesh *mesh, int fd)
 {
     const hd_group *group = mesh->group;
@@ -381,17 +378,16 @@ static int identify_caller(hd_mesh *mesh, int fd)
     for (int i = group->rank + 1; i < group->size; i++)
         known |= pid > 0 && (pid_t)mesh->card[i].pid == pid;
     peer = known ? hear_hello(mesh, fd, pid) : -1;
-    if (peer <= group->rank || is_far(group, peer) ||
-        group->link[peer].fd >= 0 || (pid_t)mesh->card[peer].pid != pid)
-        return -1;
-    return peer;
+    return is_awaited(mesh, peer, false) && (pid_t)mesh->card[peer].pid == pid
+               ? peer
+               : -1;
 }
 
 static hd_status report_missing(const hd_mesh *mesh)
 {
     int peer = mesh->group->rank + 1;
 
-    while (mesh->group->link[peer].fd >= 0)
+    while (mesh->group->link[peer].wire.fd >= 0)
         peer++;
     return hd_fail(mesh->diag, HD_TIMEOUT, "rank %d has not called rank %d",
                    peer, mesh->group->rank);
@@ -407,27 +403,26 @@ static hd_status answer_near(hd_mesh *mesh, bool *found)
     if (fd < 0 && (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED))
         return HD_OK;
     if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)) < 0)
-        return hd_system_error(mesh->diag, "rank %d cannot hear another rank",
-                               mesh->group->rank);
+        return report_deaf(mesh);
     peer = identify_caller(mesh, fd);
     if (peer < 0) {
         close(fd);
         return HD_OK;
     }
-    mesh->group->link[peer].fd = fd;
+    mesh->group->link[peer].wire.fd = fd;
     *found = true;
-    if (say_hello(mesh, fd) != HD_OK)
+    if (say_hello(mesh, fd, peer) != HD_OK)
         return hd_fail(mesh->diag, HD_PEER, "rank %d hung up", peer);
     return HD_OK;
 }
 
 static hd_status answer_one(hd_mesh *mesh, bool *found)
 {
-    struct pollfd ask[HD_FAR_CALLERS + 2] = {
+    struct pollfd ask[HD_CALLERS + 2] = {
         {.fd = mesh->listener, .events = POLLIN}};
-    int n = 1 + hd_far_ask(&mesh->far, ask + 1);
+    int n = 1 + hd_callers_ask(&mesh->callers, ask + 1);
 
-    if (!wait_for_any(ask, (nfds_t)n, mesh->deadline))
+    if (!hd_wait(ask, (nfds_t)n, mesh->deadline))
         return report_missing(mesh);
     return ask[0].revents != 0 ? answer_near(mesh, found)
                                : answer_far(mesh, found);
@@ -453,13 +448,13 @@ static hd_status connect_all(hd_mesh *mesh)
 
         if (is_far(group, peer))
             continue;
-        if (hear_hello(mesh, group->link[peer].fd, pid) != peer)
+        if (hear_hello(mesh, group->link[peer].wire.fd, pid) != peer)
             return hd_fail(mesh->diag, HD_PEER,
                            "rank %d (process %d) did not answer rank %d", peer,
                            pid, group->rank);
     }
     for (int peer = 0; peer < group->size; peer++)
-        group->link[peer].pid = (pid_t)mesh->card[peer].pid;
+        group->link[peer].wire.pid = (pid_t)mesh->card[peer].pid;
     return HD_OK;
 }
 
@@ -492,11 +487,11 @@ hd_status hd_mesh_connect(hd_group *group, const hd_oob *oob, int64_t deadline,
     mesh->listener = -1;
     mesh->deadline = deadline;
     mesh->diag = diag;
-    hd_far_init(&mesh->far, group->rank, group->size);
+    hd_callers_init(&mesh->callers, group->rank);
     status = connect_ranks(mesh, oob);
     if (mesh->listener >= 0)
         close(mesh->listener);
-    hd_far_close(&mesh->far);
+    hd_callers_close(&mesh->callers);
     free(mesh->far_card);
     free(card);
     free(mesh);

@@ -21,11 +21,10 @@ typedef struct hd_mail {
 } hd_mail;
 
 typedef struct hd_link {
-    int fd;    // owned; -1 for oneself
-    pid_t pid; // the peer's
+    hd_wire wire; // read by the watcher alone; of no peer for oneself
     char host[HD_HOST_NAME];
     int home;                // the lowest rank of the peer's host
-    hd_frame_part *part;     // owned, the watcher's; NULL within this host
+    char *data;              // owned, the watcher's; NULL within this host
     pthread_mutex_t sending; // held while a frame goes to another host
     bool open;               // the watcher still listens
     bool lost;      // the watcher's: there was no memory for what it said

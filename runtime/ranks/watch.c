@@ -77,10 +77,10 @@ static void note_death(hd_group *group, int peer, int lost)
         return;
     if (!group->scattered)
         snprintf(text, sizeof(text), "rank %d died (process %d)", peer,
-                 link->pid);
-    else if (link->part == NULL || lost == 0)
+                 link->wire.pid);
+    else if (link->data == NULL || lost == 0)
         snprintf(text, sizeof(text), "rank %d died (process %d on %s)", peer,
-                 link->pid, link->host);
+                 link->wire.pid, link->host);
     else
         snprintf(text, sizeof(text),
                  "rank %d on %s is not heard from any more: %s", peer,
@@ -108,15 +108,20 @@ static hd_status next_frame(hd_watch *watch, hd_link *link,
                             int *passed)
 {
     *passed = -1;
-    if (link->part != NULL) {
-        *frame = &link->part->frame;
-        *payload = link->part->payload;
-        return hd_frame_take(link->fd, link->pid, link->part);
+    if (link->data != NULL) {
+        hd_status status =
+            hd_wire_take(&link->wire, link->data, 0, HD_FRAME_ROOM);
+
+        *frame = &link->wire.frame;
+        *payload = link->wire.frame.kind == HD_FRAME_DATA
+                       ? link->data
+                       : link->wire.payload.words;
+        return status == HD_ARGUMENT ? HD_INVALID : status;
     }
     *frame = &watch->frame;
     *payload = watch->payload;
-    return hd_frame_receive(link->fd, link->pid, &watch->frame, watch->payload,
-                            passed);
+    return hd_frame_receive(link->wire.fd, link->wire.pid, &watch->frame,
+                            watch->payload, passed);
 }
 
 // Where a frame ends in a stream is not known once one did not make sense.
@@ -125,7 +130,7 @@ static void note_broken(hd_group *group, int peer, hd_status status)
     hd_link *link = &group->link[peer];
     char text[HD_GROUP_TEXT];
 
-    link->open = link->part == NULL;
+    link->open = link->data == NULL;
     if (status == HD_NO_MEMORY)
         snprintf(text, sizeof(text),
                  "rank %d cannot take the descriptor that rank %d passes: %s "
@@ -169,7 +174,8 @@ static void *watch_peers(void *context)
 
     for (;;) {
         for (int i = 0; i < group->size; i++)
-            watch->ask[i].fd = group->link[i].open ? group->link[i].fd : -1;
+            watch->ask[i].fd =
+                group->link[i].open ? group->link[i].wire.fd : -1;
         if (poll(watch->ask, n, -1) < 0 && errno != EINTR)
             break;
         if (watch->ask[group->size].revents != 0)

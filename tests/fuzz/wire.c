@@ -59,9 +59,9 @@ static void mend_header(uint8_t *packet, size_t size)
     hd_frame frame;
 
     memcpy(&frame, packet, sizeof(frame));
-    frame.magic = 0x68656464u;
+    frame.magic = 0x32646568u;
     frame.pid = (uint32_t)getpid();
-    frame.bytes = (uint32_t)(size - sizeof(frame));
+    frame.bytes = size - sizeof(frame);
     frame.checksum = XXH3_64bits(&frame, offsetof(hd_frame, checksum));
     frame.checksum = XXH3_64bits_withSeed(packet + sizeof(frame), frame.bytes,
                                           frame.checksum);
@@ -116,33 +116,43 @@ static void receive_packet(int fd, const uint8_t *packet, size_t size,
 }
 
 // The same on a stream, in two pieces. What is broken may look like the head of
-// something longer.
+// something longer, and what is no data is short.
 static void take_stream(const uint8_t *packet, size_t size, bool mended,
                         size_t cut)
 {
-    hd_frame_part *part = calloc(1, sizeof(*part));
+    hd_wire *wire = calloc(1, sizeof(*wire));
+    char *data = malloc(HD_FRAME_ROOM);
+    const char *payload;
+    hd_frame frame;
     hd_status status;
     int pair[2];
 
     must(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0,
          "sockets open", "");
+    memset(&frame, 0, sizeof(frame));
+    memcpy(&frame, packet, size < sizeof(frame) ? size : sizeof(frame));
+    mended = mended && (frame.kind == HD_FRAME_DATA ||
+                        frame.bytes <= sizeof(wire->payload));
+    wire->fd = pair[1];
+    wire->pid = getpid();
     cut = size > 0 ? cut % size : 0;
     send_packet(pair[0], packet, cut, false);
-    status = hd_frame_take(pair[1], getpid(), part);
-    must(status == HD_TIMEOUT || (!mended && status == HD_INVALID),
-         "half a frame is none", "");
+    status = hd_wire_take(wire, data, 0, HD_FRAME_ROOM);
+    must(status == HD_TIMEOUT || !mended, "half a frame is none", "");
     if (status == HD_TIMEOUT) {
         send_packet(pair[0], packet + cut, size - cut, false);
-        status = hd_frame_take(pair[1], getpid(), part);
+        status = hd_wire_take(wire, data, 0, HD_FRAME_ROOM);
     }
-    must(status != HD_OK || (part->frame.bytes == size - sizeof(part->frame) &&
-                             memcmp(part->payload, packet + sizeof(part->frame),
-                                    part->frame.bytes) == 0),
+    payload = frame.kind == HD_FRAME_DATA ? data : wire->payload.words;
+    must(status != HD_OK ||
+             (wire->frame.bytes == size - sizeof(frame) &&
+              memcmp(payload, packet + sizeof(frame), wire->frame.bytes) == 0),
          "a frame is what was sent", "");
     must(mended == (status == HD_OK), "a frame is taken if it is sound", "");
     close(pair[0]);
     close(pair[1]);
-    free(part);
+    free(data);
+    free(wire);
 }
 
 static void try_frame(choices *choices)
@@ -286,11 +296,11 @@ static bool send_part(choices *choices, const hd_group *peer,
     hd_frame frame = {.kind = kinds[choices_pick(choices, 6)],
                       .rank = (uint32_t)choices_pick(choices, 3),
                       .call = (uint32_t)choices_pick(choices, 4),
-                      .bytes = 8 - (uint32_t)choices_pick(choices, 4),
+                      .bytes = 8 - (uint64_t)choices_pick(choices, 4),
                       .serial = (uint64_t)choices_pick(choices, 4)};
     int passed = choices_pick(choices, 4) == 3 ? peer->quit : -1;
-    hd_status status = hd_frame_send(peer->link[0].fd, frame, bytes, passed,
-                                     hd_clock() + INT64_C(1000000000));
+    hd_status status = hd_frame_send(peer->link[0].wire.fd, frame, bytes,
+                                     passed, hd_clock() + INT64_C(1000000000));
 
     must(status == HD_OK || status == HD_PEER, "a frame is sent", "");
     return frame.kind == HD_FRAME_DATA && frame.bytes == 8;

@@ -27,6 +27,7 @@
 #include <xxhash.h>
 
 #include "runtime/ranks/boot.h"
+#include "runtime/ranks/frame.h"
 #include "tests/seed.h"
 #include "tests/unit/ranks.h"
 
@@ -794,21 +795,15 @@ TEST(Boot, RanksHearWhyTheyCannotBeConnected)
 // Comes to rank 0, is heard, and dies.
 [[noreturn]] void ComeAndDie(const hd_place &place)
 {
-    hd_wire_words words = hd_wire_words();
-    hd_wire_head head = hd_wire_head();
+    hd_hello hello = {place.job, static_cast<uint32_t>(place.size), 0};
     hd_wire wire = hd_wire();
     char why[HD_WHY_BYTES];
 
     while ((wire.fd = hd_address_call(&place, INT64_MAX, why)) < 0)
         usleep(10000);
-    words.hello.job = place.job;
-    words.hello.size = static_cast<uint32_t>(place.size);
-    head.kind = HD_WIRE_HELLO;
-    head.rank = static_cast<uint32_t>(place.rank);
-    head.bytes = sizeof(words);
-    EXPECT_EQ(hd_wire_send(wire.fd, head, &words, INT64_MAX), HD_OK);
-    while (hd_wire_take(&wire, nullptr, 0) == HD_TIMEOUT)
-        hd_wire_wait(wire.fd, POLLIN, INT64_MAX);
+    EXPECT_EQ(hd_wire_call(wire.fd, place.rank, hello, INT64_MAX), HD_OK);
+    while (hd_wire_take(&wire, nullptr, 0, 0) == HD_TIMEOUT)
+        hd_wait_for(wire.fd, POLLIN, INT64_MAX);
     kill(getpid(), SIGKILL);
     abort();
 }
@@ -817,18 +812,16 @@ TEST(Boot, RanksHearWhyTheyCannotBeConnected)
 [[noreturn]] void HearAndDie(const hd_place &place)
 {
     hd_wire wire[2] = {hd_wire(), hd_wire()};
-    hd_wire_head head = hd_wire_head();
     int listener = -1;
 
     EXPECT_EQ(hd_address_listen(&place, INT64_MAX, nullptr, &listener), HD_OK);
     for (hd_wire &each : wire) {
         do
-            hd_wire_wait(listener, POLLIN, INT64_MAX);
-        while ((each.fd = hd_address_accept(&place, listener)) < 0);
-        while (hd_wire_take(&each, nullptr, 0) == HD_TIMEOUT)
-            hd_wire_wait(each.fd, POLLIN, INT64_MAX);
-        head.kind = HD_WIRE_HEARD;
-        EXPECT_EQ(hd_wire_send(each.fd, head, nullptr, INT64_MAX), HD_OK);
+            hd_wait_for(listener, POLLIN, INT64_MAX);
+        while ((each.fd = hd_address_accept(listener)) < 0);
+        while (hd_wire_take(&each, nullptr, 0, 0) == HD_TIMEOUT)
+            hd_wait_for(each.fd, POLLIN, INT64_MAX);
+        EXPECT_EQ(hd_wire_answer(each.fd, 0, INT64_MAX), HD_OK);
     }
     kill(getpid(), SIGKILL);
     abort();
@@ -1077,14 +1070,14 @@ bool Answers(const std::string &address, const void *bytes, size_t n)
 }
 
 struct Hello {
-    hd_wire_head head;
-    hd_wire_words words;
+    hd_frame frame;
+    hd_hello hello;
 
     void Sum()
     {
-        head.checksum = XXH3_64bits_withSeed(
-            &words, sizeof(words),
-            XXH3_64bits(&head, offsetof(hd_wire_head, checksum)));
+        frame.checksum = XXH3_64bits_withSeed(
+            &hello, sizeof(hello),
+            XXH3_64bits(&frame, offsetof(hd_frame, checksum)));
     }
 };
 
@@ -1095,12 +1088,9 @@ hd_status MakeHello(const hd_place &place, Hello *out)
 
     *out = Hello();
     RANK_EXPECT(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
-    out->words.hello.job = place.job;
-    out->words.hello.size = static_cast<uint32_t>(place.size);
-    out->head.kind = HD_WIRE_HELLO;
-    out->head.rank = static_cast<uint32_t>(place.rank);
-    out->head.bytes = sizeof(out->words);
-    HD_TRY(hd_wire_send(pair[0], out->head, &out->words, INT64_MAX));
+    out->hello.secret = place.job;
+    out->hello.size = static_cast<uint32_t>(place.size);
+    HD_TRY(hd_wire_call(pair[0], place.rank, out->hello, INT64_MAX));
     RANK_EXPECT(recv(pair[1], out, sizeof(*out), MSG_WAITALL) ==
                 ssize_t(sizeof(*out)));
     close(pair[0]);
@@ -1128,19 +1118,19 @@ TEST(Boot, AHelloThatDoesNotFitIsNotHeard)
             }
             // Meant otherwise.
             for (uint32_t *field :
-                 {&hello.head.magic, &hello.head.version, &hello.head.kind}) {
+                 {&hello.frame.magic, &hello.frame.kind, &hello.hello.wanted}) {
                 ++*field;
                 hello.Sum();
                 RANK_EXPECT(!Answers(address, bytes, sizeof(hello)));
                 --*field;
             }
-            hello.words.hello.job++;
+            hello.hello.secret++;
             hello.Sum();
             RANK_EXPECT(!Answers(address, bytes, sizeof(hello)));
-            hello.words.hello.job--;
+            hello.hello.secret--;
             // One who is no rank is told so.
             for (uint32_t rank : {0u, 2u, ~0u}) {
-                hello.head.rank = rank;
+                hello.frame.rank = rank;
                 hello.Sum();
                 RANK_EXPECT(Answers(address, bytes, sizeof(hello)));
             }

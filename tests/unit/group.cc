@@ -751,7 +751,7 @@ class FramePart : public testing::Test
         frame.kind = kind;
         frame.serial = 12;
         frame.bytes = static_cast<uint32_t>(payload.size());
-        EXPECT_EQ(hd_frame_put(end_[0], frame, payload.data(), INT64_MAX),
+        EXPECT_EQ(hd_wire_put(end_[0], frame, payload.data(), INT64_MAX),
                   HD_OK);
         EXPECT_EQ(recv(end_[1], &bytes[0], bytes.size(), MSG_WAITALL),
                   ssize_t(bytes.size()));
@@ -764,10 +764,13 @@ class FramePart : public testing::Test
     }
     hd_status Take(pid_t pid = getpid())
     {
-        return hd_frame_take(end_[1], pid, &part_);
+        wire_.fd = end_[1];
+        wire_.pid = pid;
+        return hd_wire_take(&wire_, data_, 0, HD_FRAME_ROOM);
     }
     int end_[2];
-    hd_frame_part part_ = {};
+    hd_wire wire_ = {};
+    char data_[HD_FRAME_ROOM];
 };
 
 TEST_F(FramePart, IsTakenAsItComesAndNoFurther)
@@ -781,14 +784,14 @@ TEST_F(FramePart, IsTakenAsItComesAndNoFurther)
         Send(both.substr(i, 1));
         ASSERT_EQ(Take(), whole ? HD_OK : HD_TIMEOUT) << i;
         if (i + 1 == first.size()) {
-            EXPECT_EQ(std::string(part_.payload, part_.frame.bytes), "hallo");
-            EXPECT_EQ(part_.frame.serial, 12u);
+            EXPECT_EQ(std::string(data_, wire_.frame.bytes), "hallo");
+            EXPECT_EQ(wire_.frame.serial, 12u);
         }
     }
-    EXPECT_EQ(part_.frame.kind, uint32_t(HD_FRAME_GOODBYE));
+    EXPECT_EQ(wire_.frame.kind, uint32_t(HD_FRAME_GOODBYE));
     Send(both);
     EXPECT_EQ(Take(), HD_OK);
-    EXPECT_EQ(std::string(part_.payload, part_.frame.bytes), "hallo");
+    EXPECT_EQ(std::string(data_, wire_.frame.bytes), "hallo");
     EXPECT_EQ(Take(), HD_OK);
     EXPECT_EQ(Take(), HD_TIMEOUT);
     Send(first.substr(0, 20));
@@ -807,10 +810,11 @@ TEST_F(FramePart, WithAFlippedBitIsRefused)
         // A length that has grown waits for more: let it come.
         broken[i] = static_cast<char>(broken[i] ^ 0x10);
         Send(broken + std::string(HD_FRAME_ROOM, 'x'));
-        EXPECT_EQ(Take(), HD_INVALID) << i;
+        hd_status status = Take();
+        EXPECT_TRUE(status == HD_INVALID || status == HD_ARGUMENT) << i;
         TearDown();
         SetUp();
-        part_.got = 0;
+        wire_.got = 0;
     }
 }
 
@@ -828,14 +832,15 @@ TEST_F(FramePart, CutShortByTheDeadlineIsTheLast)
     int room = 8192; // less than a frame
 
     setsockopt(end_[0], SOL_SOCKET, SO_SNDBUF, &room, sizeof(room));
+    frame.kind = HD_FRAME_DATA;
     frame.bytes = static_cast<uint32_t>(payload.size());
     for (int i = 0; i < 1000 && status == HD_OK; i++)
-        status = hd_frame_put(end_[0], frame, payload.data(), 0);
+        status = hd_wire_put(end_[0], frame, payload.data(), 0);
     EXPECT_EQ(status, HD_TIMEOUT);
     while ((status = Take()) == HD_OK)
-        EXPECT_EQ(part_.frame.bytes, HD_FRAME_ROOM);
+        EXPECT_EQ(wire_.frame.bytes, HD_FRAME_ROOM);
     EXPECT_EQ(status, HD_PEER);
-    EXPECT_EQ(hd_frame_put(end_[0], frame, payload.data(), INT64_MAX), HD_PEER);
+    EXPECT_EQ(hd_wire_put(end_[0], frame, payload.data(), INT64_MAX), HD_PEER);
 }
 
 TEST_F(Frame, SendingToAFullQueueEndsAtTheDeadline)

@@ -6,9 +6,12 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <random>
+#include <set>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <thread>
 
+#include "runtime/ranks/callers.h"
 #include "runtime/ranks/far.h"
 #include "runtime/ranks/frame.h"
 #include "runtime/ranks/group.h"
@@ -347,18 +350,16 @@ class Far : public testing::Test
     {
         hd_far_card told = hd_far_card();
 
-        hd_far_init(&one_, 1, 3);
-        hd_far_init(&two_, 2, 3);
+        hd_callers_init(&one_, 1);
         one_.secret = two_.secret = std::random_device{}();
-        ASSERT_EQ(hd_far_listen(&one_, nullptr, &told), HD_OK);
+        ASSERT_EQ(hd_far_listen(&one_.listener, nullptr, &told), HD_OK);
         EXPECT_GT(told.naddresses, 0u);
         card_.port = told.port;
         AddAddress(&card_, 0x7f000001);
     }
     void TearDown() override
     {
-        hd_far_close(&one_);
-        hd_far_close(&two_);
+        hd_callers_close(&one_);
     }
     int Stranger()
     {
@@ -377,11 +378,14 @@ class Far : public testing::Test
         int peer = -1;
 
         while (peer < 0 && In(0) < deadline && !over_) {
-            pollfd ask[HD_FAR_CALLERS + 1];
-            int n = hd_far_ask(&one_, ask);
+            pollfd ask[HD_CALLERS + 1];
+            int n = hd_callers_ask(&one_, ask);
+            hd_wire caller;
 
             poll(ask, nfds_t(n), 20);
-            peer = hd_far_hear(&one_, fd);
+            EXPECT_EQ(hd_callers_hear(&one_, &caller), HD_OK);
+            *fd = caller.fd;
+            peer = caller.fd >= 0 ? int(caller.frame.rank) : -1;
         }
         return peer;
     }
@@ -393,13 +397,13 @@ class Far : public testing::Test
 
         over_ = false;
         std::thread caller([&] {
-            status = hd_far_call(&two_, 1, &card_, In(seconds), why_, &called);
+            status = hd_far_call(2, two_, &card_, In(seconds), why_, &called);
             over_ = true;
         });
 
         peer_ = Hear(&heard, seconds);
         if (peer_ >= 0) {
-            EXPECT_EQ(hd_far_answer(&one_, heard, In(1)), HD_OK);
+            EXPECT_EQ(hd_wire_answer(heard, 1, In(1)), HD_OK);
         }
         caller.join();
         for (int fd : {called, heard}) {
@@ -408,7 +412,8 @@ class Far : public testing::Test
         }
         return status;
     }
-    hd_far one_, two_;
+    hd_callers one_;
+    hd_hello two_ = {0, 3, 1};
     hd_far_card card_ = hd_far_card();
     char why_[HD_WHY_BYTES];
     int peer_ = -1;
@@ -419,7 +424,7 @@ TEST_F(Far, ARankIsHeardAmongStrangers)
 {
     std::mt19937 random(7);
     std::vector<int> strangers;
-    int heard = -1;
+    hd_wire heard;
 
     // More silent ones than have room, and as many that babble.
     for (int i = 0; i < 70; i++) {
@@ -430,11 +435,63 @@ TEST_F(Far, ARankIsHeardAmongStrangers)
         strangers.push_back(Stranger());
         strangers.push_back(Stranger());
         send(strangers.back(), garbage.data(), garbage.size(), MSG_NOSIGNAL);
-        EXPECT_EQ(hd_far_hear(&one_, &heard), -1);
+        EXPECT_EQ(hd_callers_hear(&one_, &heard), HD_OK);
+        EXPECT_EQ(heard.fd, -1);
     }
     EXPECT_EQ(Call(10), HD_OK) << why_;
     EXPECT_EQ(peer_, 2);
     for (int fd : strangers)
+        close(fd);
+}
+
+// Who has said who it is does not give way to those who come after.
+TEST_F(Far, MoreRanksThanThereIsRoomForAreAllHeardIfTheyCallAtOnce)
+{
+    std::set<uint32_t> heard;
+    std::vector<int> calls;
+    hd_wire caller;
+
+    for (int rank = 2; rank < 2 + 2 * HD_CALLERS; rank++) {
+        calls.push_back(Stranger());
+        EXPECT_EQ(hd_wire_call(calls.back(), rank, two_, In(1)), HD_OK);
+    }
+    for (int64_t until = In(10); heard.size() < calls.size();) {
+        ASSERT_LT(In(0), until) << heard.size();
+        ASSERT_EQ(hd_callers_hear(&one_, &caller), HD_OK);
+        if (caller.fd < 0)
+            continue;
+        heard.insert(caller.frame.rank);
+        hd_wire_close(&caller);
+    }
+    for (int fd : calls)
+        close(fd);
+}
+
+// Descriptors take the lowest number that is free.
+TEST_F(Far, WhereDescriptorsRunOutTheSilentGiveWayAndWithNoneThereItIsSaid)
+{
+    int silent = Stranger(), rank, other;
+    rlimit before{}, none{};
+    hd_wire heard, nobody;
+    hd_status first, second;
+
+    ASSERT_EQ(hd_callers_hear(&one_, &nobody), HD_OK);
+    ASSERT_GE(one_.wire[0].fd, 0);
+    rank = Stranger();
+    ASSERT_EQ(hd_wire_call(rank, 2, two_, In(1)), HD_OK);
+    other = Stranger();
+    ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+    none = before;
+    none.rlim_cur = rlim_t(one_.wire[0].fd) + 1;
+    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+    first = hd_callers_hear(&one_, &heard);
+    second = hd_callers_hear(&one_, &nobody);
+    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+    EXPECT_EQ(first, HD_OK);
+    EXPECT_EQ(heard.frame.rank, 2u);
+    EXPECT_EQ(second, HD_SYSTEM);
+    EXPECT_LT(nobody.fd, 0);
+    for (int fd : {silent, rank, other, heard.fd})
         close(fd);
 }
 
@@ -444,9 +501,6 @@ TEST_F(Far, ARankOfAnotherGroupIsHungUpOn)
     EXPECT_EQ(Call(10), HD_PEER);
     EXPECT_STREQ(why_, "whoever listens there is not it");
     two_.secret--;
-    two_.size++;
-    EXPECT_EQ(Call(10), HD_PEER);
-    two_.size--;
     EXPECT_EQ(Call(10), HD_OK) << why_;
 }
 
@@ -468,7 +522,7 @@ TEST_F(Far, TheRankIsFoundAtWhicheverAddressItAnswers)
 
     // At 127.0.0.1 somebody listens who says nothing, at .2 nobody, and the
     // rank at .3, all on one port.
-    hd_far_close(&one_);
+    hd_callers_close(&one_);
     ASSERT_EQ(bind(silent, reinterpret_cast<sockaddr *>(&address), bytes), 0);
     ASSERT_EQ(listen(silent, 5), 0);
     ASSERT_EQ(
@@ -486,7 +540,7 @@ TEST_F(Far, TheRankIsFoundAtWhicheverAddressItAnswers)
     EXPECT_EQ(Call(10), HD_OK) << why_;
     EXPECT_EQ(peer_, 2);
     // Without it the call ends in time.
-    hd_far_close(&one_);
+    hd_callers_close(&one_);
     EXPECT_EQ(Call(0.3), HD_TIMEOUT);
     EXPECT_STREQ(why_, "nobody answers");
     close(silent);
@@ -499,11 +553,11 @@ TEST_F(Far, AHostThatFallsSilentIsNoticed)
     int heard = -1, called = -1, value = 0;
     socklen_t bytes = sizeof(value);
     std::thread caller([&] {
-        EXPECT_EQ(hd_far_call(&two_, 1, &card_, In(10), why_, &called), HD_OK);
+        EXPECT_EQ(hd_far_call(2, two_, &card_, In(10), why_, &called), HD_OK);
     });
 
     EXPECT_EQ(Hear(&heard, 10), 2);
-    EXPECT_EQ(hd_far_answer(&one_, heard, In(1)), HD_OK);
+    EXPECT_EQ(hd_wire_answer(heard, 1, In(1)), HD_OK);
     caller.join();
     for (int fd : {heard, called}) {
         getsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &value, &bytes);
