@@ -6,85 +6,97 @@
 
 #include "codegen/body.h"
 #include "codegen/nest.h"
+#include "ir/product.h"
 
-// Operands of the nest.
-typedef struct parts {
-    int bias, aux; // -1: none
-    hd_lane lane;  // of the epilogue
-} parts;
+typedef struct kernel {
+    hd_product product;
+    hd_nest nest;
+    int operand[HD_PRODUCT_PARTS]; // of the nest, where there is the part
+    hd_lane lane;                  // of the epilogue
+} kernel;
 
-static bool is_wide(const hd_step *step, int span)
+static bool is_wide(const hd_product *p, int part)
 {
-    return span >= 0 && step->span[span].buffer->type.dtype == HD_F64;
+    return p->part[part].view >= 0 &&
+           p->part[part].span.buffer->type.dtype == HD_F64;
 }
 
-static hd_lane product_lane(const hd_step *step)
+static hd_operand *add_part(kernel *k, const hd_step *step, int part)
 {
-    return is_wide(step, 1) ? HD_LANE_DOUBLE : HD_LANE_FLOAT;
+    k->operand[part] = k->nest.n;
+    return hd_nest_add_span(&k->nest, step, &k->product.space,
+                            k->product.part[part].view);
 }
 
 // The result, then bias and aux where there are any.
-static hd_nest nest_of(const hd_step *step, const hd_space *space, parts *out)
+static kernel kernel_of(const hd_step *step)
 {
-    hd_nest nest = hd_nest_over(space);
-    int bias = hd_op_key_view(step->op, HD_KEY_BIAS);
-    int aux = hd_op_key_view(step->op, HD_KEY_AUX);
-    hd_operand *o = hd_nest_add_span(&nest, step, space, 0);
+    kernel k = {.product = hd_product_of(step, 0), .lane = HD_LANE_FLOAT};
+    hd_operand *o;
 
-    *out = (parts){-1, -1, HD_LANE_FLOAT};
-    if (is_wide(step, 0) || is_wide(step, 1) || is_wide(step, bias) ||
-        is_wide(step, aux))
-        out->lane = HD_LANE_DOUBLE;
+    k.nest = hd_nest_over(&k.product.space);
+    k.nest.factor = k.product.scale != NULL ? k.product.scale->view : -1;
+    for (int i = 0; i < HD_PRODUCT_PARTS; i++)
+        if (is_wide(&k.product, i))
+            k.lane = HD_LANE_DOUBLE;
+    o = add_part(&k, step, HD_PRODUCT_C);
     o->write = true;
-    o->read = hd_op_key(step->op, HD_KEY_ACCUMULATE) != NULL;
-    if (bias >= 0) {
-        out->bias = nest.n;
-        hd_nest_add_span(&nest, step, space, bias);
-    }
-    if (aux >= 0) {
-        out->aux = nest.n;
-        o = hd_nest_add_span(&nest, step, space, aux);
+    o->read = k.product.accumulate;
+    if (k.product.part[HD_PRODUCT_BIAS].view >= 0)
+        add_part(&k, step, HD_PRODUCT_BIAS);
+    if (k.product.part[HD_PRODUCT_AUX].view >= 0) {
+        o = add_part(&k, step, HD_PRODUCT_AUX);
         o->write = true;
         o->read = false;
     }
-    return nest;
+    return k;
 }
 
-static void add_value(hd_text *body, const hd_nest *nest, hd_lane lane, int i)
+// The code of an operand of the nest.
+static const char *name_of(const hd_nest *nest, int i, char name[16])
 {
-    char code[16];
+    snprintf(name, 16, "%sc%d", nest->operand[i].write ? "*" : "", i);
+    return name;
+}
 
-    snprintf(code, sizeof code, "%sc%d", nest->operand[i].write ? "*" : "", i);
+static void add_value(hd_text *body, const kernel *k, int part)
+{
+    int i = k->operand[part];
+    char name[16];
+
     hd_text_puts(body, "    y = y + ");
-    hd_prelude_load(body, nest->operand[i].dtype, lane, code);
+    hd_prelude_load(body, k->nest.operand[i].dtype, k->lane,
+                    name_of(&k->nest, i, name));
     hd_text_puts(body, ";\n");
 }
 
+static void store_value(hd_text *body, const kernel *k, int part)
+{
+    int i = k->operand[part];
+    char name[16];
+
+    hd_body_store(body, k->lane, k->nest.operand[i].dtype,
+                  name_of(&k->nest, i, name));
+}
+
 // All that follows the product, which y is.
-static hd_status emit_rest(const hd_step *step, hd_nest *nest,
-                           const parts *parts, hd_text *body, hd_text *out,
+static hd_status emit_rest(kernel *k, hd_text *body, hd_text *out,
                            hd_kernel_grid *grid)
 {
-    const hd_key *act = hd_op_key(step->op, HD_KEY_ACT);
-    hd_lane lane = parts->lane;
+    const hd_product *p = &k->product;
     hd_status status;
 
-    nest->factor = hd_op_key_view(step->op, HD_KEY_SCALE);
-    hd_body_scale(body, lane, hd_op_key(step->op, HD_KEY_SCALE), "f");
-    if (parts->bias >= 0)
-        add_value(body, nest, lane, parts->bias);
-    if (parts->aux >= 0) {
-        char to[16];
-
-        snprintf(to, sizeof to, "*c%d", parts->aux);
-        hd_body_store(body, lane, nest->operand[parts->aux].dtype, to);
-    }
-    if (act != NULL)
-        hd_body_map(body, lane, hd_act_map(act->act));
-    if (nest->operand[0].read)
-        add_value(body, nest, lane, 0);
-    hd_body_store(body, lane, nest->operand[0].dtype, "*c0");
-    status = hd_body_emit(nest, body, out, grid);
+    hd_body_scale(body, k->lane, p->scale, "f");
+    if (p->part[HD_PRODUCT_BIAS].view >= 0)
+        add_value(body, k, HD_PRODUCT_BIAS);
+    if (p->part[HD_PRODUCT_AUX].view >= 0)
+        store_value(body, k, HD_PRODUCT_AUX);
+    if (p->act != HD_ACT_NONE)
+        hd_body_map(body, k->lane, hd_act_map(p->act));
+    if (p->accumulate)
+        add_value(body, k, HD_PRODUCT_C);
+    store_value(body, k, HD_PRODUCT_C);
+    status = hd_body_emit(&k->nest, body, out, grid);
     hd_text_free(body);
     return status;
 }
@@ -92,42 +104,33 @@ static hd_status emit_rest(const hd_step *step, hd_nest *nest,
 hd_status hd_matmul_emit(const hd_step *step, hd_text *out,
                          hd_kernel_grid *grid)
 {
-    parts parts;
-    hd_space space;
-    hd_nest nest;
+    kernel k = kernel_of(step);
     hd_text body = {0};
 
-    hd_space_of_step(step, &space);
-    nest = nest_of(step, &space, &parts);
-    nest.inner = HD_INNER_DOT;
-    nest.lane = product_lane(step);
-    nest.trips = space.extent[space.nparallel];
-    for (int i = 1; i <= 2; i++)
-        hd_nest_add_span(&nest, step, &space, i)->walked = true;
-    hd_text_printf(&body, "    %s y = x;\n", hd_lane_text(parts.lane));
-    return emit_rest(step, &nest, &parts, &body, out, grid);
+    k.nest.inner = HD_INNER_DOT;
+    k.nest.lane = k.product.wide ? HD_LANE_DOUBLE : HD_LANE_FLOAT;
+    k.nest.trips = k.product.k;
+    add_part(&k, step, HD_PRODUCT_A)->walked = true;
+    add_part(&k, step, HD_PRODUCT_B)->walked = true;
+    hd_text_printf(&body, "    %s y = x;\n", hd_lane_text(k.lane));
+    return emit_rest(&k, &body, out, grid);
 }
 
 // The product in scratch memory is one more operand, dense.
 hd_status hd_matmul_finish(const hd_step *step, hd_text *out,
                            hd_kernel_grid *grid)
 {
-    hd_dtype dtype = is_wide(step, 1) ? HD_F64 : HD_F32;
+    kernel k = kernel_of(step);
+    hd_dtype dtype = k.product.wide ? HD_F64 : HD_F32;
     int64_t stride[HD_MAX_DIMS], next = 1;
-    parts parts;
-    hd_space space;
-    hd_nest nest;
     hd_text body = {0};
-    char code[16];
+    char name[16];
 
-    hd_space_of_step(step, &space);
-    nest = nest_of(step, &space, &parts);
-    for (int d = nest.ndims - 1; d >= 0; d--) {
+    for (int d = k.nest.ndims - 1; d >= 0; d--) {
         stride[d] = next;
-        next *= nest.extent[d];
+        next *= k.nest.extent[d];
     }
-    snprintf(code, sizeof code, "c%d", nest.n);
-    hd_nest_add(&nest, step->nspans, dtype, stride);
-    hd_body_begin(&body, parts.lane, dtype, code);
-    return emit_rest(step, &nest, &parts, &body, out, grid);
+    hd_nest_add(&k.nest, step->nspans, dtype, stride);
+    hd_body_begin(&body, k.lane, dtype, name_of(&k.nest, k.nest.n - 1, name));
+    return emit_rest(&k, &body, out, grid);
 }

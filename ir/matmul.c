@@ -3,15 +3,6 @@
 
 #include "ir/verify.h"
 
-static int64_t local_product(const hd_type *type, int from, int to)
-{
-    int64_t n = 1;
-
-    for (int i = from; i < to; i++)
-        n *= hd_dim_local(type->dim[i]);
-    return n;
-}
-
 static bool complain(char why[160], const char *format, long long x,
                      long long y) __attribute__((format(printf, 2, 0)));
 
@@ -32,7 +23,7 @@ static bool same_dims(const hd_type *a, int at, const hd_type *b, int bt, int n)
 }
 
 static bool check_inner(const hd_type *a, const hd_type *b, bool ta, bool tb,
-                        hd_matmul_shape *shape, char why[160])
+                        char why[160])
 {
     hd_dim ka = a->dim[a->ndims - (ta ? 2 : 1)];
     hd_dim kb = b->dim[b->ndims - (tb ? 1 : 2)];
@@ -47,7 +38,6 @@ static bool check_inner(const hd_type *a, const hd_type *b, bool ta, bool tb,
                         "the contracted dimension of %lld is sharded; "
                         "set it to a local one first",
                         (long long)ka.extent, 0);
-    shape->k = ka.extent;
     return true;
 }
 
@@ -70,13 +60,14 @@ bool hd_matmul_result(const hd_type *a, const hd_type *b, bool ta, bool tb,
     return true;
 }
 
-bool hd_matmul_shape_of(const hd_type *out, const hd_type *a, const hd_type *b,
-                        bool ta, bool tb, hd_matmul_shape *shape, char why[160])
+bool hd_matmul_fits(const hd_type *out, const hd_type *a, const hd_type *b,
+                    bool ta, bool tb, char why[160])
 {
     int nbatch = b->ndims - 2;
+    bool crossed = nbatch > 0 && out->ndims == a->ndims + nbatch;
     int first = 0; // dimension of the batch that does not pair
-    int lead;      // where a's dimensions begin in out
-    int rows;      // a's dimensions that are rows, after the batch
+    int lead = crossed ? nbatch : 0; // where a's dimensions begin in out
+    int rows = nbatch - lead;        // a's dimensions ahead of its rows
     hd_dim n;
 
     if (a->ndims < (ta ? 2 : 1) || b->ndims < 2)
@@ -84,28 +75,25 @@ bool hd_matmul_shape_of(const hd_type *out, const hd_type *a, const hd_type *b,
                         "the operands have %lld and %lld dimensions; a "
                         "matrix has two",
                         a->ndims, b->ndims);
-    if (!check_inner(a, b, ta, tb, shape, why))
+    if (!check_inner(a, b, ta, tb, why))
         return false;
     if (out->ndims != a->ndims && out->ndims != a->ndims + nbatch)
         return complain(why,
                         "the result has %lld dimensions, the first "
                         "operand %lld",
                         out->ndims, a->ndims);
-    shape->crossed = nbatch > 0 && out->ndims == a->ndims + nbatch;
-    shape->nbatch = nbatch;
-    lead = shape->crossed ? nbatch : 0;
-    if (!shape->crossed && a->ndims - (ta ? 2 : 1) < nbatch)
+    if (!crossed && a->ndims - (ta ? 2 : 1) < nbatch)
         return complain(why,
                         "the second operand has %lld leading dimensions, "
                         "more than the first can pair",
                         nbatch, 0);
-    if (ta && a->ndims != 2 + (shape->crossed ? 0 : nbatch))
+    if (ta && a->ndims != 2 + rows)
         return complain(why,
                         "with ta the first operand has two dimensions "
                         "after the batch, not %lld",
                         a->ndims - nbatch, 0);
     while (first < nbatch && same_dims(out, first, b, first, 1) &&
-           (shape->crossed || same_dims(a, first, b, first, 1)))
+           (crossed || same_dims(a, first, b, first, 1)))
         first++;
     if (first < nbatch)
         return complain(why,
@@ -120,16 +108,11 @@ bool hd_matmul_shape_of(const hd_type *out, const hd_type *a, const hd_type *b,
                         "(or they are placed differently)",
                         (long long)out->dim[out->ndims - 1].extent,
                         (long long)n.extent);
-    rows = shape->crossed ? 0 : nbatch;
     if (ta ? !hd_dim_same(out->dim[out->ndims - 2], a->dim[a->ndims - 1])
            : !same_dims(out, lead + rows, a, rows, a->ndims - 1 - rows))
         return complain(why,
                         "the rows of the result and of the first operand "
                         "differ in extent or placement",
                         0, 0);
-    shape->n = hd_dim_local(n);
-    shape->batch = local_product(b, 0, nbatch);
-    shape->m = ta ? hd_dim_local(a->dim[a->ndims - 1])
-                  : local_product(a, rows, a->ndims - 1);
     return true;
 }

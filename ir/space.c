@@ -2,6 +2,7 @@
 #include "ir/space.h"
 
 #include <assert.h>
+#include <string.h>
 
 // Dimension `own` of a view lies along `d`, unless it has one index there and
 // the space has more.
@@ -179,4 +180,16 @@ void hd_space_strides(const hd_space *space, int view, const int64_t *stride,
 
         out[d] = own == HD_REPEATED ? 0 : stride[own];
     }
+}
+
+hd_span hd_space_span(const hd_space *space, const hd_step *step, int view)
+{
+    hd_span span = step->span[view];
+    int64_t stride[HD_SPACE_DIMS];
+
+    hd_space_strides(space, view, span.stride, stride);
+    span.ndims = space->nparallel;
+    memcpy(span.extent, space->extent, sizeof *stride * (size_t)span.ndims);
+    memcpy(span.stride, stride, sizeof *stride * (size_t)span.ndims);
+    return span;
 }

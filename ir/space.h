@@ -46,6 +46,8 @@ void hd_space_of_op(const hd_module *module, const hd_op *op, hd_space *out);
 void hd_space_dims(const hd_module *module, const hd_op *op, int ndims,
                    int8_t dim[2]);
 
+// A view of a step along the dimensions of its result.
+hd_span hd_space_span(const hd_space *space, const hd_step *step, int view);
 // The strides of a view along the space's dimensions, of those of its own; 0
 // where it repeats.
 void hd_space_strides(const hd_space *space, int view, const int64_t *stride,

@@ -487,20 +487,20 @@ static bool bias_fits(const verifier *v, hd_type bias, hd_type out)
 }
 
 static hd_status check_bias(verifier *v, const hd_op *op, const hd_key *bias,
-                            const hd_matmul_shape *shape, const hd_type *out,
-                            const hd_type *a)
+                            const hd_type *out, const hd_type *a)
 {
     hd_type type = type_of(op, bias->view);
     hd_dim columns = out->dim[out->ndims - 1];
 
     if (!bias_fits(v, type, *out))
-        return hd_error(v->diag, HD_E0313, bias->loc,
-                        "a bias of %s for %lld columns%s", type_text(v, &type),
-                        (long long)(is_tensor(v) ? columns.extent : shape->n),
-                        is_tensor(v) && type.ndims == 1 &&
-                                type.dim[0].extent == columns.extent
-                            ? ", which are placed differently"
-                            : "");
+        return hd_error(
+            v->diag, HD_E0313, bias->loc, "a bias of %s for %lld columns%s",
+            type_text(v, &type),
+            (long long)(is_tensor(v) ? columns.extent : hd_dim_local(columns)),
+            is_tensor(v) && type.ndims == 1 &&
+                    type.dim[0].extent == columns.extent
+                ? ", which are placed differently"
+                : "");
     return check_bias_dtype(v, bias, type.dtype, out->dtype, a->dtype);
 }
 
@@ -510,11 +510,10 @@ static void hint_matmul(verifier *v, const hd_op *op, const hd_type *out,
 {
     bool ta = hd_op_key(op, HD_KEY_TA) != NULL;
     bool tb = hd_op_key(op, HD_KEY_TB) != NULL;
-    hd_matmul_shape shape;
     hd_type fits;
     char why[160];
 
-    if (hd_matmul_shape_of(out, a, b, ta, !tb, &shape, why)) {
+    if (hd_matmul_fits(out, a, b, ta, !tb, why)) {
         hd_note(v->diag, op->loc,
                 "it fits %s 'tb', which is for a second "
                 "operand stored [N, K]",
@@ -523,7 +522,7 @@ static void hint_matmul(verifier *v, const hd_op *op, const hd_type *out,
     }
     for (int crossed = 0; crossed < 2; crossed++)
         if (hd_matmul_result(a, b, ta, tb, crossed != 0, &fits) &&
-            hd_matmul_shape_of(&fits, a, b, ta, tb, &shape, why)) {
+            hd_matmul_fits(&fits, a, b, ta, tb, why)) {
             fits.dtype = out->dtype;
             hd_note(v->diag, op->loc, "these operands give %s%s",
                     type_text(v, &fits),
@@ -546,11 +545,10 @@ static hd_status check_matmul(verifier *v, const hd_op *op)
     hd_type out = type_of(op, 0), a = type_of(op, 1), b = type_of(op, 2);
     const hd_key *bias = hd_op_key(op, HD_KEY_BIAS);
     const hd_key *aux = hd_op_key(op, HD_KEY_AUX);
-    hd_matmul_shape shape;
     char why[160];
 
-    if (!hd_matmul_shape_of(&out, &a, &b, hd_op_key(op, HD_KEY_TA) != NULL,
-                            hd_op_key(op, HD_KEY_TB) != NULL, &shape, why)) {
+    if (!hd_matmul_fits(&out, &a, &b, hd_op_key(op, HD_KEY_TA) != NULL,
+                        hd_op_key(op, HD_KEY_TB) != NULL, why)) {
         hd_status status = hd_error(
             v->diag, HD_E0313, op->loc, "matmul of %s by %s into %s: %s",
             type_text(v, &a), type_text(v, &b), type_text(v, &out), why);
@@ -560,7 +558,7 @@ static hd_status check_matmul(verifier *v, const hd_op *op)
     }
     HD_TRY(check_matmul_dtypes(v, op, &out, &a, &b));
     if (bias != NULL)
-        HD_TRY(check_bias(v, op, bias, &shape, &out, &a));
+        HD_TRY(check_bias(v, op, bias, &out, &a));
     if (aux != NULL) {
         hd_type type = type_of(op, aux->view);
 

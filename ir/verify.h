@@ -10,35 +10,26 @@ HD_BEGIN_DECLS
 // Reports every violation; HD_INVALID if there was one.
 hd_status hd_verify(const hd_module *module, hd_diag *diag);
 
-// How a matmul's operands map onto a batch of plain products, shared by the
-// verifier, the drivers and the reference. By shape, for a of [P.., R.., M, K]:
+// How a matmul's operands map onto a batch of plain products. By shape, for a
+// of [P.., R.., M, K]:
 //
 //   b of [K, N]        out of [P.., R.., M, N]        (one weight for all)
 //   b of [P.., K, N]   out of [P.., R.., M, N]        (paired: one weight each)
 //   b of [P.., K, N]   out of [P.., a's.., N]         (crossed: a with each)
 //
 // Paired if `out` has as many dimensions as `a`, crossed if it has as many more
-// as b has before its last two.
-typedef struct hd_matmul_shape {
-    bool crossed;
-    int nbatch;      // leading dimensions of b before its last two
-    int64_t m, n, k; // m: rows of one product, a's dimensions after the batch
-                     // flattened (local extents)
-    int64_t batch;   // how many products (local extents)
-} hd_matmul_shape;
+// as b has before its last two. Of verified steps ir/product.h says the rest.
 
 // False if the shapes do not multiply; `why` then says it in words for the
 // reader (at most 160 bytes with the NUL).
+bool hd_matmul_fits(const hd_type *out, const hd_type *a, const hd_type *b,
+                    bool ta, bool tb, char why[160]);
 // The result that these operands fit, whose dimensions are those of the
 // second's batch, of the first without its last, and the second's columns:
 // `crossed` with each batch of the second by all of the first, or else paired.
 // False if no type says it.
 bool hd_matmul_result(const hd_type *a, const hd_type *b, bool ta, bool tb,
                       bool crossed, hd_type *out);
-
-bool hd_matmul_shape_of(const hd_type *out, const hd_type *a, const hd_type *b,
-                        bool ta, bool tb, hd_matmul_shape *shape,
-                        char why[160]);
 
 HD_END_DECLS
 

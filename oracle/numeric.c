@@ -1,5 +1,6 @@
 // Written to be read: plain loops over every element, no blocking but for the
-// matmul's order of loops, nothing shared with the kernels it judges.
+// matmul's order of loops. With the kernels that it judges it shares what says
+// where elements lie, ir/space and ir/product, and no arithmetic.
 #include "oracle/numeric.h"
 
 #include <assert.h>
@@ -8,8 +9,7 @@
 #include <string.h>
 
 #include "base/dtype.h"
-#include "ir/space.h"
-#include "ir/verify.h"
+#include "ir/product.h"
 
 // How many standard deviations independent errors may add up to.
 static const double LAMBDA = 6;
@@ -410,19 +410,6 @@ static item cast(const hd_step *step, item x)
                : x;
 }
 
-// A view's elements in the order of the result's.
-static hd_span along_result(const hd_step *step, const hd_space *space, int i)
-{
-    hd_span span = step->span[i];
-    int64_t stride[HD_SPACE_DIMS];
-
-    hd_space_strides(space, i, step->span[i].stride, stride);
-    span.ndims = space->nparallel;
-    memcpy(span.extent, space->extent, sizeof *stride * (size_t)span.ndims);
-    memcpy(span.stride, stride, sizeof *stride * (size_t)span.ndims);
-    return span;
-}
-
 // A mask is ahead of what it selects of.
 static bool computes_whole(const hd_step *step)
 {
@@ -449,7 +436,7 @@ static void compute_map(const hd_step *step, const hd_space *space,
     if (info->map == HD_MAP_FILL && hd_dtype_is_integer(out))
         factor = made_whole(out, factor);
     for (int k = 1; k <= step->op->ninputs; k++)
-        in[k] = along_result(step, space, k);
+        in[k] = hd_space_span(space, step, k);
     for (int64_t i = 0; i < n; i++) {
         for (int k = 1; k <= step->op->ninputs; k++)
             x[k - 1] = load(&in[k], values[k], i);
@@ -462,7 +449,7 @@ static void compute_copy(const hd_step *step, const hd_space *space,
                          hd_values *const *values)
 {
     int64_t n = hd_span_elements(&step->span[0]);
-    hd_span in = along_result(step, space, 1);
+    hd_span in = hd_space_span(space, step, 1);
 
     if (step->span[0].buffer->type.dtype == in.buffer->type.dtype) {
         hd_numeric_copy(&step->span[0], values[0], &in, values[1]);
@@ -533,7 +520,7 @@ static hd_status compute_fold(const hd_step *step, const hd_space *space,
         for (int64_t i = 0; i < n; i++) {
             int view = reduces ? 1 : (int)i + 1;
 
-            parts[i] = along_result(step, space, view);
+            parts[i] = hd_space_span(space, step, view);
             if (reduces)
                 parts[i].offset +=
                     i * step->span[1].stride[space->dim[1][space->nparallel]];
@@ -549,16 +536,15 @@ static hd_status compute_fold(const hd_step *step, const hd_space *space,
 
 // ----------------------------------------------------------------- matmul
 
-// One plain product of the batch, operands copied out densely: a [m, k], b [k,
-// n].
-typedef struct product {
+// One piece, operands copied out densely: a [m, k], b [k, n].
+typedef struct dense {
     int64_t m, n, k;
     double *a, *da, *b, *db; // owned
-    double *row;             // owned: five rows of n sums
+    double *row;             // owned: four rows of n sums
     bool exact;              // all bounds are zero
-} product;
+} dense;
 
-static bool allocate(product *p)
+static bool allocate(dense *p)
 {
     size_t a = (size_t)(p->m * p->k), b = (size_t)(p->k * p->n);
 
@@ -571,7 +557,7 @@ static bool allocate(product *p)
            p->row != NULL;
 }
 
-static void release(product *p)
+static void release(dense *p)
 {
     free(p->a);
     free(p->da);
@@ -580,36 +566,23 @@ static void release(product *p)
     free(p->row);
 }
 
-// A matrix of `rows` x `columns` that is stored transposed if `t`: dimensions
-// [first, ..) of the span, all but the last flattened to rows.
-static void take_matrix(product *p, const hd_span *span,
-                        const hd_values *values, int first, int64_t batch,
-                        int64_t rows, int64_t columns, bool t, double *value,
+// A matrix that begins at `at`, or what it is transposed.
+static void take_matrix(dense *p, const hd_matrix *m, bool transposed,
+                        const hd_values *values, int64_t at, double *value,
                         double *bound)
 {
-    hd_span part = *span;
-    int64_t outer = batch;
+    for (int64_t i = 0; i < m->rows; i++)
+        for (int64_t j = 0; j < m->columns; j++) {
+            int64_t from = at + i * m->row_stride + j * m->column_stride;
+            int64_t to = transposed ? j * m->rows + i : i * m->columns + j;
 
-    for (int d = first - 1; d >= 0; d--) {
-        part.offset += outer % span->extent[d] * span->stride[d];
-        outer /= span->extent[d];
-    }
-    part.ndims -= first;
-    memmove(part.extent, span->extent + first,
-            sizeof(int64_t) * (size_t)part.ndims);
-    memmove(part.stride, span->stride + first,
-            sizeof(int64_t) * (size_t)part.ndims);
-    for (int64_t i = 0; i < rows; i++)
-        for (int64_t j = 0; j < columns; j++) {
-            item x = load(&part, values, t ? j * rows + i : i * columns + j);
-
-            value[i * columns + j] = x.value;
-            bound[i * columns + j] = x.bound;
-            p->exact &= x.bound == 0;
+            value[to] = values->value[from];
+            bound[to] = values->bound[from];
+            p->exact &= bound[to] == 0;
         }
 }
 
-static void multiply_row(const product *p, int64_t i)
+static void multiply_row(const dense *p, int64_t i)
 {
     double *total = p->row, *magnitude = total + p->n;
     double *square = magnitude + p->n, *straight = square + p->n;
@@ -634,81 +607,59 @@ static void multiply_row(const product *p, int64_t i)
     }
 }
 
-static void finish_row(const product *p, const hd_step *step,
-                       const hd_span *bias, hd_values *const *values,
-                       int64_t row)
+// Row number `row` of the whole result.
+static void finish_row(const dense *dense, const hd_product *p, item factor,
+                       hd_values *const *values, int64_t row)
 {
-    const hd_key *act = hd_op_key(step->op, HD_KEY_ACT);
-    item factor = factor_of(step, HD_KEY_SCALE, values);
-    bool accumulate = hd_op_key(step->op, HD_KEY_ACCUMULATE) != NULL;
-    int of_bias = hd_op_key_view(step->op, HD_KEY_BIAS);
-    int aux = hd_op_key_view(step->op, HD_KEY_AUX);
-    double unit = unit_of_compute(step->span[1].buffer->type.dtype);
+    const hd_product_part *c = &p->part[HD_PRODUCT_C];
+    const hd_product_part *bias = &p->part[HD_PRODUCT_BIAS];
+    const hd_product_part *aux = &p->part[HD_PRODUCT_AUX];
+    double unit = p->wide ? unit_of_compute(HD_F64) : unit_of_compute(HD_F32);
+    int64_t n = dense->n;
 
-    for (int64_t j = 0; j < p->n; j++) {
-        int64_t at = row * p->n + j;
-        item x = summed(p->row[j], p->row[p->n + j], p->row[2 * p->n + j],
-                        p->row[3 * p->n + j], p->k, unit);
+    for (int64_t j = 0; j < n; j++) {
+        int64_t at = row * n + j;
+        item x = summed(dense->row[j], dense->row[n + j], dense->row[2 * n + j],
+                        dense->row[3 * n + j], dense->k, unit);
 
-        if (hd_op_key(step->op, HD_KEY_SCALE) != NULL)
+        if (p->scale != NULL)
             x = multiply(x, factor, unit);
-        if (of_bias >= 0)
-            x = add(x, load(bias, values[of_bias], at), unit);
-        if (aux >= 0)
-            store(&step->span[aux], values[aux], at, x);
-        if (act != NULL)
-            x = map_items(hd_act_map(act->act), &x, x, unit, false);
-        if (accumulate)
-            x = add(x, load(&step->span[0], values[0], at), unit);
-        store(&step->span[0], values[0], at, x);
+        if (bias->view >= 0)
+            x = add(x, load(&bias->span, values[bias->view], at), unit);
+        if (aux->view >= 0)
+            store(&aux->span, values[aux->view], at, x);
+        if (p->act != HD_ACT_NONE)
+            x = map_items(hd_act_map(p->act), &x, x, unit, false);
+        if (p->accumulate)
+            x = add(x, load(&c->span, values[0], at), unit);
+        store(&c->span, values[0], at, x);
     }
 }
 
-static hd_type type_of(const hd_span *span, hd_dtype dtype)
+static hd_status compute_matmul(const hd_step *step, hd_values *const *values)
 {
-    hd_type type = {.dtype = dtype, .ndims = span->ndims};
+    hd_product p = hd_product_of(step, HD_PRODUCT_PARTS);
+    const hd_matrix *a = &p.part[HD_PRODUCT_A].matrix;
+    const hd_matrix *b = &p.part[HD_PRODUCT_B].matrix;
+    item factor = factor_of(step, HD_KEY_SCALE, values);
+    dense d = {.m = p.part[HD_PRODUCT_C].matrix.rows, .n = p.n, .k = p.k};
 
-    for (int i = 0; i < span->ndims; i++)
-        type.dim[i] = (hd_dim){span->extent[i], HD_LOCAL};
-    return type;
-}
-
-static hd_status compute_matmul(const hd_step *step, const hd_space *space,
-                                hd_values *const *values)
-{
-    int of_bias = hd_op_key_view(step->op, HD_KEY_BIAS);
-    hd_span bias = along_result(step, space, of_bias >= 0 ? of_bias : 0);
-    hd_type out = type_of(&step->span[0], HD_F32);
-    hd_type a = type_of(&step->span[1], HD_F32);
-    hd_type b = type_of(&step->span[2], HD_F32);
-    bool ta = hd_op_key(step->op, HD_KEY_TA) != NULL;
-    bool tb = hd_op_key(step->op, HD_KEY_TB) != NULL;
-    hd_matmul_shape shape;
-    char why[160];
-    product p = {0};
-
-    if (!hd_matmul_shape_of(&out, &a, &b, ta, tb, &shape, why))
-        return HD_INVALID;
-    p.m = shape.m;
-    p.n = shape.n;
-    p.k = shape.k;
-    if (!allocate(&p)) {
-        release(&p);
+    if (!allocate(&d)) {
+        release(&d);
         return HD_NO_MEMORY;
     }
-    for (int64_t batch = 0; batch < shape.batch; batch++) {
-        p.exact = true;
-        take_matrix(&p, &step->span[1], values[1],
-                    shape.crossed ? 0 : shape.nbatch, batch, p.m, p.k, ta, p.a,
-                    p.da);
-        take_matrix(&p, &step->span[2], values[2], shape.nbatch, batch, p.k,
-                    p.n, tb, p.b, p.db);
-        for (int64_t i = 0; i < p.m; i++) {
-            multiply_row(&p, i);
-            finish_row(&p, step, &bias, values, batch * p.m + i);
+    for (int64_t piece = 0; piece < p.pieces; piece++) {
+        d.exact = true;
+        take_matrix(&d, a, p.ta, values[1],
+                    hd_product_offset(&p, HD_PRODUCT_A, piece), d.a, d.da);
+        take_matrix(&d, b, p.tb, values[2],
+                    hd_product_offset(&p, HD_PRODUCT_B, piece), d.b, d.db);
+        for (int64_t i = 0; i < d.m; i++) {
+            multiply_row(&d, i);
+            finish_row(&d, &p, factor, values, piece * d.m + i);
         }
     }
-    release(&p);
+    release(&d);
     return HD_OK;
 }
 
@@ -728,7 +679,7 @@ hd_status hd_numeric_compute(const hd_step *step, hd_values *const *values)
     case HD_FAMILY_FOLD:
         return compute_fold(step, &space, values);
     case HD_FAMILY_PRODUCT:
-        return compute_matmul(step, &space, values);
+        return compute_matmul(step, values);
     case HD_FAMILY_MOVE:
     case HD_FAMILY_SYNC:
         break;

@@ -42,7 +42,7 @@ static hd_status begin(void *context, int rank, int64_t step, int64_t n)
     hd_simulation_begin(s, rank, step);
     if (hd_op_is(node->op, HD_UNIT_COMPUTE))
         hd_processor_start(s, rank, s->graph.first[rank] + step,
-                           hd_simulation_cost(s, node->op).seconds, false);
+                           hd_simulation_cost(s, node).seconds, false);
     else
         hd_simulation_end(s, rank, step);
     return s->agenda.status;

@@ -2,25 +2,26 @@
 // it has fewer; anything else is bound by the bytes that it reads and writes.
 #include "simulate/cost.h"
 
-#include <string.h>
+#include "ir/product.h"
 
-#include "ir/verify.h"
+// A node with its spans again.
+typedef struct task {
+    hd_step step;
+    hd_span span[HD_MAX_VIEWS];
+} task;
 
-static double view_bytes(const hd_view *view)
+static void recall(const hd_graph *g, const hd_node *node, task *out)
 {
-    hd_type type = hd_view_type(view);
-
-    return (double)hd_type_local_elements(&type) *
-           (double)hd_dtype_size(type.dtype);
+    out->step = (hd_step){.op = node->op, .span = out->span, .dim = {-1, -1}};
+    for (int64_t i = node->part; i < node[1].part; i++)
+        out->span[out->step.nspans++] =
+            hd_part_span(&g->frame[g->part[i].buffer], &g->part[i]);
 }
 
-static double all_bytes(const hd_op *op)
+static double bytes_of(const hd_span *span)
 {
-    double bytes = 0;
-
-    for (int i = 0; i < op->nviews; i++)
-        bytes += view_bytes(&op->view[i]);
-    return bytes;
+    return (double)hd_span_elements(span) *
+           (double)hd_dtype_size(span->buffer->type.dtype);
 }
 
 static double matmul_rate(const hd_machine *machine, hd_dtype dtype)
@@ -40,39 +41,35 @@ static double ceil_div(double a, double b)
 
 // What a matmul takes by its products alone, and the share of the processor
 // that its tiles fill.
-static hd_cost matmul_cost(const hd_machine *machine, const hd_op *op)
+static hd_cost matmul_cost(const hd_machine *machine, const hd_step *step)
 {
-    hd_type out = hd_view_type(&op->view[0]), a = hd_view_type(&op->view[1]),
-            b = hd_view_type(&op->view[2]);
-    hd_matmul_shape shape;
-    char why[160];
-    double tiles, full, rate;
+    hd_product p = hd_product_of(step, 0);
+    double rate = matmul_rate(machine, step->span[1].buffer->type.dtype);
+    double tiles, full;
 
-    if (!hd_matmul_shape_of(&out, &a, &b, hd_op_key(op, HD_KEY_TA) != NULL,
-                            hd_op_key(op, HD_KEY_TB) != NULL, &shape, why))
-        return (hd_cost){0}; // the verifier has refused it
-    rate = matmul_rate(machine, a.dtype);
     if (machine->units == 0)
-        return (hd_cost){.seconds = 2.0 * (double)shape.m * (double)shape.n *
-                                    (double)shape.k * (double)shape.batch /
-                                    rate,
+        return (hd_cost){.seconds = 2.0 * (double)p.m * (double)p.n *
+                                    (double)p.k * (double)p.batch / rate,
                          .width = 1};
-    tiles = ceil_div((double)shape.m, machine->tile_m) *
-            ceil_div((double)shape.n, machine->tile_n) * (double)shape.batch;
+    tiles = ceil_div((double)p.m, machine->tile_m) *
+            ceil_div((double)p.n, machine->tile_n) * (double)p.batch;
     full = tiles > machine->units ? tiles : machine->units;
     return (hd_cost){.seconds = full * 2.0 * machine->tile_m * machine->tile_n *
-                                (double)shape.k / rate,
+                                (double)p.k / rate,
                      .width = tiles / full};
 }
 
 // What keeps the memory busy for half of its time has half of it to spare.
-static hd_cost compute_cost(const hd_machine *machine, const hd_op *op)
+static hd_cost compute_cost(const hd_machine *machine, const hd_step *step)
 {
-    double bound = all_bytes(op) / machine->memory;
     hd_cost cost = {.width = 1};
+    double bytes = 0, bound;
 
-    if (hd_op_family(op) == HD_FAMILY_PRODUCT)
-        cost = matmul_cost(machine, op);
+    for (int i = 0; i < step->nspans; i++)
+        bytes += bytes_of(&step->span[i]);
+    bound = bytes / machine->memory;
+    if (hd_op_family(step->op) == HD_FAMILY_PRODUCT)
+        cost = matmul_cost(machine, step);
     if (cost.seconds <= bound)
         cost = (hd_cost){.seconds = bound, .width = 1};
     else if (cost.width < bound / cost.seconds)
@@ -82,13 +79,12 @@ static hd_cost compute_cost(const hd_machine *machine, const hd_op *op)
 }
 
 // Received by one rank of n.
-static double transfer_bytes(const hd_module *module, const hd_op *op)
+static double transfer_bytes(const hd_module *module, const hd_step *step)
 {
-    double n = (double)module->axis[op->axis].size;
-    const hd_view *in = op->ninputs > 0 ? &op->view[op->noutputs] : NULL;
-    double bytes = view_bytes(op->noutputs > 0 ? &op->view[0] : in);
+    double n = (double)module->axis[step->op->axis].size;
+    double bytes = bytes_of(&step->span[0]);
 
-    switch (hd_op_move(op)) {
+    switch (hd_op_move(step->op)) {
     case HD_MOVE_ALL_GATHER:
     case HD_MOVE_ALL_TO_ALL:
         return bytes * (n - 1) / n;
@@ -105,12 +101,15 @@ static double transfer_bytes(const hd_module *module, const hd_op *op)
     return bytes;
 }
 
-hd_cost hd_cost_of(const hd_module *module, const hd_machine *machine,
-                   const hd_op *op)
+hd_cost hd_cost_of(const hd_graph *graph, const hd_machine *machine,
+                   const hd_node *node)
 {
-    if (hd_op_is(op, HD_UNIT_COMPUTE))
-        return compute_cost(machine, op);
-    if (hd_op_is(op, HD_UNIT_TRANSFER))
-        return (hd_cost){.bytes = transfer_bytes(module, op)};
+    task task;
+
+    recall(graph, node, &task);
+    if (hd_op_is(node->op, HD_UNIT_COMPUTE))
+        return compute_cost(machine, &task.step);
+    if (hd_op_is(node->op, HD_UNIT_TRANSFER))
+        return (hd_cost){.bytes = transfer_bytes(graph->module, &task.step)};
     return (hd_cost){0};
 }

@@ -2,7 +2,7 @@
 #ifndef HD_SIMULATE_COST_H
 #define HD_SIMULATE_COST_H
 
-#include "ir/module.h"
+#include "steps/graph.h"
 
 HD_BEGIN_DECLS
 
@@ -12,8 +12,8 @@ typedef struct hd_cost {
     double bytes;   // that a transfer brings to a rank
 } hd_cost;
 
-hd_cost hd_cost_of(const hd_module *module, const hd_machine *machine,
-                   const hd_op *op);
+hd_cost hd_cost_of(const hd_graph *graph, const hd_machine *machine,
+                   const hd_node *node);
 
 HD_END_DECLS
 

@@ -25,7 +25,7 @@ static void share_in_order(hd_simulation *s, int rank, const hd_processor *p)
 
     for (int32_t id = p->first; id != 0; id = s->agenda.task[id].next[0]) {
         const hd_node *node = hd_simulation_node(s, s->agenda.task[id].node);
-        double width = hd_simulation_cost(s, node->op).width;
+        double width = hd_simulation_cost(s, node).width;
         double part = hd_simulation_least(width, room);
 
         room -= part;

@@ -5,19 +5,19 @@
 
 #include "base/array.h"
 
-hd_cost hd_simulation_cost(hd_simulation *s, const hd_op *op)
+hd_cost hd_simulation_cost(hd_simulation *s, const hd_node *node)
 {
-    uint64_t at = ((uintptr_t)op >> 4) * 0x9e3779b97f4a7c15u >> 20;
+    uint64_t at = ((uintptr_t)node->op >> 4) * 0x9e3779b97f4a7c15u >> 20;
 
     for (;; at++) {
         hd_op_cost *c = &s->cost[at & (uint64_t)(s->cost_room - 1)];
 
-        if (c->op == op)
+        if (c->op == node->op)
             return c->cost;
         if (c->op != NULL)
             continue;
-        c->op = op;
-        c->cost = hd_cost_of(s->graph.module, &s->machine, op);
+        c->op = node->op;
+        c->cost = hd_cost_of(&s->graph, &s->machine, node);
         return c->cost;
     }
 }

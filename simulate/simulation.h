@@ -107,7 +107,8 @@ static inline int hd_simulation_way(const hd_simulation *s, int from, int to)
                                                                     : HD_FAR;
 }
 
-hd_cost hd_simulation_cost(hd_simulation *s, const hd_op *op);
+// Each op's is found once: all its steps have the same shapes.
+hd_cost hd_simulation_cost(hd_simulation *s, const hd_node *node);
 // Brings the account of what the rank does up to now.
 void hd_simulation_settle(hd_simulation *s, int rank);
 

@@ -16,7 +16,7 @@ static void start_pair(hd_simulation *s, int sender, int64_t send)
 {
     const hd_node *node = hd_graph_node(&s->graph, sender, send);
     bool near = hd_simulation_way(s, sender, node->peer) == HD_NEAR;
-    double bytes = hd_simulation_cost(s, node->op).bytes;
+    double bytes = hd_simulation_cost(s, node).bytes;
 
     hd_simulation_begin(s, sender, send);
     hd_simulation_begin(s, node->peer, node->link);
@@ -36,12 +36,12 @@ static void start_meeting(hd_simulation *s, int64_t meeting)
 {
     const hd_graph *g = &s->graph;
     const hd_member *first = &g->member[g->meeting[meeting]];
-    const hd_op *op = hd_graph_node(g, first->rank, first->step)->op;
+    const hd_node *node = hd_graph_node(g, first->rank, first->step);
     int64_t n = g->meeting[meeting + 1] - g->meeting[meeting];
-    double bytes = hd_simulation_cost(s, op).bytes * (double)n;
+    double bytes = hd_simulation_cost(s, node).bytes * (double)n;
     double latency = s->machine.collective_latency;
 
-    if (op->code == HD_OP_BROADCAST)
+    if (node->op->code == HD_OP_BROADCAST)
         bytes -= bytes / (double)n;
     for (int64_t i = 0; i < n; i++) {
         hd_simulation_begin(s, first[i].rank, first[i].step);
@@ -104,7 +104,7 @@ static void move_gather(hd_simulation *s, int64_t at, double bytes)
 
 void hd_transfer_move(hd_simulation *s, int rank, int64_t at)
 {
-    double bytes = hd_simulation_cost(s, hd_simulation_node(s, at)->op).bytes;
+    double bytes = hd_simulation_cost(s, hd_simulation_node(s, at)).bytes;
 
     if (hd_simulation_node(s, at)->kind == HD_NODE_COLLECTIVE)
         move_gather(s, at, bytes);

@@ -487,12 +487,9 @@ static int64_t piece_elements(const hd_graph *g, const hd_node *node)
 
     for (int64_t i = node->part; i < node[1].part; i++) {
         const hd_part *part = &g->part[i];
-        const hd_frame *frame = &g->frame[part->buffer];
-        int64_t n = 1;
+        hd_span span = hd_part_span(&g->frame[part->buffer], part);
+        int64_t n = hd_span_elements(&span);
 
-        for (int d = 0; d < frame->ndims; d++)
-            if ((part->kept >> d & 1) != 0)
-                n *= frame->extent[d];
         least = n < least ? n : least;
     }
     return least;

@@ -93,6 +93,20 @@ static bool keeps(const hd_part *part, int d)
     return (part->kept >> d & 1) != 0;
 }
 
+hd_span hd_part_span(const hd_frame *frame, const hd_part *part)
+{
+    const hd_buffer *buffer = frame->buffer;
+    hd_span span = {.buffer = buffer->of != NULL ? buffer->of : buffer,
+                    .offset = part->offset};
+
+    for (int d = 0; d < frame->ndims; d++)
+        if (keeps(part, d)) {
+            span.extent[span.ndims] = frame->extent[d];
+            span.stride[span.ndims++] = frame->stride[d];
+        }
+    return span;
+}
+
 void hd_part_range(const hd_frame *frame, const hd_part *part, int64_t *low,
                    int64_t *high)
 {

@@ -33,6 +33,8 @@ hd_status hd_frames_create(const hd_module *module, hd_diag *diag,
                            hd_frame **out);
 hd_part hd_part_make(const hd_frame *frame, const hd_view *view,
                      const hd_span *span);
+// The span that it was made of.
+hd_span hd_part_span(const hd_frame *frame, const hd_part *part);
 
 static inline bool hd_part_writes(const hd_part *part)
 {

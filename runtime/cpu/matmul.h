@@ -11,7 +11,6 @@ hd_status hd_cpu_matmul_reserve(hd_cpu_scratch *scratch, const hd_step *step);
 void hd_cpu_matmul(hd_cpu_scratch *scratch, const hd_step *step,
                    void *const *base);
 
-// Applies `act` to n numbers in place.
 // The factor of `scale` or of key `scale`: its number, or the element it names;
 // 1 if the step has no such key.
 double hd_cpu_factor(const hd_step *step, hd_key_code code, void *const *base);

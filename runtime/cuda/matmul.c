@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "base/diag.h"
-#include "ir/verify.h"
+#include "ir/product.h"
 #include "runtime/cuda/library.h"
 #include "runtime/cuda/products.h"
 
@@ -223,25 +223,14 @@ void hd_cuda_products_close(hd_device *device)
 
 // -------------------------------------------------------------- analysis
 
-// A matrix as it lies in memory: rows of columns, row-major.
-typedef struct matrix {
-    int64_t rows, columns, row_stride, column_stride;
-} matrix;
-
 typedef struct job {
     hd_device *device;
     const hd_step *step;
     int stream;
     hd_diag *diag;
-    hd_matmul_shape shape;
-    bool ta, tb, accumulate, wide;
-    hd_act act;
-    int bias, aux; // spans, or -1
-    const hd_key *scale;
-    // What of the result one product makes, and how many there are.
-    matrix a, b, c;
-    bool even;
-    int64_t pieces; // products a batch index
+    hd_product product;
+    // Of a piece, as cuBLASLt sees them: with the product's ta and tb.
+    hd_matrix a, b, c;
     bool fits;      // all strides are such as cuBLASLt takes
     bool scratched; // the results go to scratch, one after the other
 } job;
@@ -270,24 +259,13 @@ static int lt_type(hd_dtype dtype)
     return -1;
 }
 
-static matrix matrix_of(const hd_span *span)
-{
-    int n = span->ndims;
-
-    return (matrix){.rows = n > 1 ? span->extent[n - 2] : 1,
-                    .columns = span->extent[n - 1],
-                    .row_stride =
-                        n > 1 ? span->stride[n - 2] : span->extent[n - 1],
-                    .column_stride = span->stride[n - 1]};
-}
-
 // Where the columns are apart and the rows are not, it is the transposed that
 // is stored.
-static bool fit(matrix *m, bool *transposed)
+static bool fit(hd_matrix *m, bool *transposed)
 {
     if (m->column_stride != 1 && m->columns > 1 &&
         (m->row_stride == 1 || m->rows == 1) && transposed != NULL) {
-        *m = (matrix){m->columns, m->rows, m->column_stride, 1};
+        *m = (hd_matrix){m->columns, m->rows, m->column_stride, 1};
         *transposed = !*transposed;
     }
     if (m->rows == 1 || m->row_stride < 1)
@@ -299,68 +277,37 @@ static bool fit(matrix *m, bool *transposed)
 static job job_of(hd_device *device, int stream, const hd_step *step,
                   hd_diag *diag)
 {
-    const hd_op *op = step->op;
-    hd_type out = hd_view_type(&op->view[0]), a = hd_view_type(&op->view[1]),
-            b = hd_view_type(&op->view[2]);
-    const hd_key *act = hd_op_key(op, HD_KEY_ACT);
-    job j = {.device = device, .step = step, .stream = stream, .diag = diag};
-    int first, last, shift;
-    char why[160];
+    job j = {.device = device,
+             .step = step,
+             .stream = stream,
+             .diag = diag,
+             .product = hd_product_of(step, HD_PRODUCT_BIAS)};
 
-    j.ta = hd_op_key(op, HD_KEY_TA) != NULL;
-    j.tb = hd_op_key(op, HD_KEY_TB) != NULL;
-    j.accumulate = hd_op_key(op, HD_KEY_ACCUMULATE) != NULL;
-    j.act = act != NULL ? act->act : HD_ACT_NONE;
-    j.scale = hd_op_key(op, HD_KEY_SCALE);
-    j.bias = hd_op_key_view(step->op, HD_KEY_BIAS);
-    j.aux = hd_op_key_view(step->op, HD_KEY_AUX);
-    j.wide = step->span[1].buffer->type.dtype == HD_F64;
-    // Verified: it cannot fail.
-    (void)hd_matmul_shape_of(&out, &a, &b, j.ta, j.tb, &j.shape, why);
-    j.a = matrix_of(&step->span[1]);
-    j.b = matrix_of(&step->span[2]);
-    j.c = matrix_of(&step->span[0]);
-    first = j.shape.crossed ? 0 : j.shape.nbatch;
-    last = step->span[1].ndims - 2;
-    shift = j.shape.nbatch - first;
-    j.even = j.ta || last <= first ||
-             (hd_span_is_even(&step->span[1], first, last) &&
-              hd_span_is_even(&step->span[0], first + shift, last + shift));
-    j.pieces = 1;
-    for (int d = first; d < last && !j.even; d++)
-        j.pieces *= step->span[1].extent[d];
-    if (j.even && !j.ta)
-        j.a.rows = j.c.rows = last < first ? 1 : j.shape.m;
-    j.fits = fit(&j.a, &j.ta);
-    j.fits &= fit(&j.b, &j.tb);
+    j.a = j.product.part[HD_PRODUCT_A].matrix;
+    j.b = j.product.part[HD_PRODUCT_B].matrix;
+    j.c = j.product.part[HD_PRODUCT_C].matrix;
+    j.fits = fit(&j.a, &j.product.ta);
+    j.fits &= fit(&j.b, &j.product.tb);
     j.fits &= fit(&j.c, NULL);
     return j;
-}
-
-// Where products i of the batch and p of its rows begin, in elements.
-static void offsets(const job *j, int64_t i, int64_t p, int64_t at[3])
-{
-    const hd_span *span = j->step->span;
-    int first = j->shape.crossed ? 0 : j->shape.nbatch;
-    int last = span[1].ndims - 2;
-    int shift = j->shape.nbatch - first;
-
-    at[0] = hd_span_offset(&span[0], 0, j->shape.nbatch, i);
-    at[1] =
-        j->shape.crossed ? 0 : hd_span_offset(&span[1], 0, j->shape.nbatch, i);
-    at[2] = hd_span_offset(&span[2], 0, j->shape.nbatch, i);
-    if (!j->even) {
-        at[0] += hd_span_offset(&span[0], first + shift, last + shift, p);
-        at[1] += hd_span_offset(&span[1], first, last, p);
-    }
 }
 
 // --------------------------------------------------------------- commands
 
 static uint64_t scratch_offset(const job *j, int64_t i)
 {
-    return (uint64_t)(i * j->c.rows * j->shape.n) *
-           (j->wide ? sizeof(double) : sizeof(float));
+    return (uint64_t)(i * j->c.rows * j->product.n) *
+           (j->product.wide ? sizeof(double) : sizeof(float));
+}
+
+static bool has(const job *j, int part)
+{
+    return j->product.part[part].view >= 0;
+}
+
+static hd_dtype dtype_of(const job *j, int part)
+{
+    return j->product.part[part].span.buffer->type.dtype;
 }
 
 // The alignment that every operand of every product has: arguments begin at
@@ -369,19 +316,12 @@ static int alignment(const job *j)
 {
     uint64_t bits = 16;
 
-    for (int64_t i = 0; i < j->shape.batch * j->pieces; i++) {
-        int64_t at[3];
-
-        offsets(j, i / j->pieces, i % j->pieces, at);
-        for (int k = 0; k < 3; k++) {
-            const hd_span *span = &j->step->span[k];
-
-            bits |= k == 0 && j->scratched
+    for (int64_t i = 0; i < j->product.pieces; i++)
+        for (int k = HD_PRODUCT_C; k <= HD_PRODUCT_B; k++)
+            bits |= k == HD_PRODUCT_C && j->scratched
                         ? scratch_offset(j, i)
-                        : (uint64_t)(span->offset + at[k]) *
-                              hd_dtype_size(span->buffer->type.dtype);
-        }
-    }
+                        : (uint64_t)hd_product_offset(&j->product, k, i) *
+                              hd_dtype_size(dtype_of(j, k));
     return (int)(bits & -bits);
 }
 
@@ -391,30 +331,25 @@ static hd_cuda_shape shape_of(const job *j, int type_c, int64_t ldc,
     hd_cuda_shape shape;
 
     memset(&shape, 0, sizeof(shape)); // compared as bytes
-    shape.m = j->shape.n;
+    shape.m = j->product.n;
     shape.n = j->c.rows;
-    shape.k = j->shape.k;
+    shape.k = j->product.k;
     shape.lda = j->b.row_stride;
     shape.ldb = j->a.row_stride;
     shape.ldc = ldc;
-    shape.ta = j->tb ? HD_LT_OP_T : HD_LT_OP_N;
-    shape.tb = j->ta ? HD_LT_OP_T : HD_LT_OP_N;
-    shape.type_a = lt_type(j->step->span[2].buffer->type.dtype);
-    shape.type_b = lt_type(j->step->span[1].buffer->type.dtype);
+    shape.ta = j->product.tb ? HD_LT_OP_T : HD_LT_OP_N;
+    shape.tb = j->product.ta ? HD_LT_OP_T : HD_LT_OP_N;
+    shape.type_a = lt_type(dtype_of(j, HD_PRODUCT_B));
+    shape.type_b = lt_type(dtype_of(j, HD_PRODUCT_A));
     shape.type_c = type_c;
     shape.type_bias = type_bias;
     shape.epilogue = epilogue;
-    shape.wide = j->wide;
+    shape.wide = j->product.wide;
     shape.align = alignment(j);
     return shape;
 }
 
-static hd_dtype dtype_of(const job *j, int span)
-{
-    return j->step->span[span].buffer->type.dtype;
-}
-
-static bool has_even_rows(const matrix *m, hd_dtype dtype)
+static bool has_even_rows(const hd_matrix *m, hd_dtype dtype)
 {
     return m->row_stride * (int64_t)hd_dtype_size(dtype) % 16 == 0;
 }
@@ -424,42 +359,45 @@ static bool has_even_rows(const matrix *m, hd_dtype dtype)
 // in a pass of its own (seen with 13.1 on H200).
 static bool rounds_once(const job *j)
 {
-    return hd_dtype_size(dtype_of(j, 0)) != 2 ||
-           (j->bias < 0 && j->act != HD_ACT_GELU) ||
-           (has_even_rows(&j->a, dtype_of(j, 1)) &&
-            has_even_rows(&j->b, dtype_of(j, 2)) &&
-            has_even_rows(&j->c, dtype_of(j, 0)));
+    return hd_dtype_size(dtype_of(j, HD_PRODUCT_C)) != 2 ||
+           (!has(j, HD_PRODUCT_BIAS) && j->product.act != HD_ACT_GELU) ||
+           (has_even_rows(&j->a, dtype_of(j, HD_PRODUCT_A)) &&
+            has_even_rows(&j->b, dtype_of(j, HD_PRODUCT_B)) &&
+            has_even_rows(&j->c, dtype_of(j, HD_PRODUCT_C)));
 }
 
 // The bias is one dense row, the same for all rows of all products.
 static bool is_row(const job *j)
 {
-    const hd_span *span = &j->step->span[j->bias];
+    const hd_span *span = &j->step->span[j->product.part[HD_PRODUCT_BIAS].view];
     int last = span->ndims - 1;
+    int64_t n = j->product.n;
 
-    return hd_span_elements(span) == j->shape.n &&
-           (j->shape.n == 1 ||
-            (span->extent[last] == j->shape.n && span->stride[last] == 1));
+    return hd_span_elements(span) == n &&
+           (n == 1 || (span->extent[last] == n && span->stride[last] == 1));
 }
 
 // Whether cuBLASLt's own epilogue is what the step asks for, and which it is.
 static bool own_epilogue(const job *j, int *epilogue)
 {
-    hd_dtype out = dtype_of(j, 0);
-    bool bias = j->bias >= 0;
+    const hd_product *p = &j->product;
+    hd_dtype out = dtype_of(j, HD_PRODUCT_C);
+    bool bias = has(j, HD_PRODUCT_BIAS);
 
-    if (!j->fits || j->aux >= 0 || (j->scale && j->scale->view >= 0) ||
-        (j->accumulate && j->act != HD_ACT_NONE) ||
-        (bias && (j->wide || dtype_of(j, j->bias) != out || !is_row(j))) ||
+    if (!j->fits || has(j, HD_PRODUCT_AUX) ||
+        (p->scale != NULL && p->scale->view >= 0) ||
+        (p->accumulate && p->act != HD_ACT_NONE) ||
+        (bias &&
+         (p->wide || dtype_of(j, HD_PRODUCT_BIAS) != out || !is_row(j))) ||
         hd_dtype_size(out) == 1 || !rounds_once(j))
         return false;
-    switch (j->act) {
+    switch (p->act) {
     case HD_ACT_NONE:
         *epilogue = bias ? HD_LT_EPILOGUE_BIAS : HD_LT_EPILOGUE_DEFAULT;
         return true;
     case HD_ACT_RELU:
         *epilogue = bias ? HD_LT_EPILOGUE_RELU_BIAS : HD_LT_EPILOGUE_RELU;
-        return !j->wide;
+        return !p->wide;
     case HD_ACT_GELU: // an approximation of tanh, good enough for 16 bits
         *epilogue = bias ? HD_LT_EPILOGUE_GELU_BIAS : HD_LT_EPILOGUE_GELU;
         return hd_dtype_size(out) == 2;
@@ -469,10 +407,12 @@ static bool own_epilogue(const job *j, int *epilogue)
     return false;
 }
 
-static hd_cuda_at moved(hd_cuda_at at, int64_t elements, hd_dtype dtype)
+static hd_cuda_at at_part(const job *j, int part, int64_t i)
 {
-    at.offset += (uint64_t)elements * hd_dtype_size(dtype);
-    return at;
+    hd_span span = j->product.part[part].span;
+
+    span.offset = hd_product_offset(&j->product, part, i);
+    return hd_cuda_at_span(&span);
 }
 
 // All products of the step with one plan. With `scratch` they go there, one
@@ -480,26 +420,24 @@ static hd_cuda_at moved(hd_cuda_at at, int64_t elements, hd_dtype dtype)
 static hd_status add_products(const job *j, int product,
                               const hd_cuda_at *scratch)
 {
-    const hd_span *span = j->step->span;
     hd_cuda_at workspace = hd_cuda_need(j->device, j->stream, HD_CUDA_WORKSPACE,
                                         HD_CUDA_WORKSPACE_BYTES);
 
-    for (int64_t i = 0; i < j->shape.batch * j->pieces; i++) {
+    for (int64_t i = 0; i < j->product.pieces; i++) {
         hd_cuda_command *command =
             hd_cuda_add(j->device, HD_CUDA_PRODUCT, j->stream, j->step);
-        int64_t at[3];
 
         if (command == NULL)
             return hd_fail(j->diag, HD_NO_MEMORY, "no memory for a product");
-        offsets(j, i / j->pieces, i % j->pieces, at);
         command->product = product;
-        command->a = moved(hd_cuda_at_span(&span[2]), at[2], dtype_of(j, 2));
-        command->b = moved(hd_cuda_at_span(&span[1]), at[1], dtype_of(j, 1));
-        command->c = moved(hd_cuda_at_span(&span[0]), at[0], dtype_of(j, 0));
-        command->alpha = j->scale != NULL ? j->scale->number : 1;
-        command->beta = j->accumulate;
-        if (j->bias >= 0)
-            command->bias = hd_cuda_at_span(&span[j->bias]);
+        command->a = at_part(j, HD_PRODUCT_B, i);
+        command->b = at_part(j, HD_PRODUCT_A, i);
+        command->c = at_part(j, HD_PRODUCT_C, i);
+        command->alpha =
+            j->product.scale != NULL ? j->product.scale->number : 1;
+        command->beta = j->product.accumulate;
+        if (has(j, HD_PRODUCT_BIAS))
+            command->bias = at_part(j, HD_PRODUCT_BIAS, 0);
         command->workspace = workspace;
         if (scratch != NULL) {
             command->c = *scratch;
@@ -533,7 +471,7 @@ static hd_status add_scratched(const job *j, int product)
     hd_cuda_at scratch =
         hd_cuda_need(j->device, j->stream, HD_CUDA_SCRATCH,
                      (size_t)hd_span_elements(&j->step->span[0]) *
-                         (j->wide ? sizeof(double) : sizeof(float)));
+                         (j->product.wide ? sizeof(double) : sizeof(float)));
 
     HD_TRY(add_products(j, product, &scratch));
     for (int i = 0; i < n; i++)
@@ -551,21 +489,23 @@ hd_status hd_cuda_plan_matmul(hd_device *device, int stream,
     int epilogue = 0, product = -1;
     hd_cuda_shape shape;
 
-    if (j.shape.k == 0)
+    if (j.product.k == 0)
         return add_plain(&j);
     HD_TRY(open_lt(device, diag));
     if (own_epilogue(&j, &epilogue)) {
-        shape = shape_of(&j, lt_type(dtype_of(&j, 0)), j.c.row_stride, epilogue,
-                         j.bias >= 0 ? lt_type(dtype_of(&j, j.bias)) : -1);
+        shape = shape_of(
+            &j, lt_type(dtype_of(&j, HD_PRODUCT_C)), j.c.row_stride, epilogue,
+            has(&j, HD_PRODUCT_BIAS) ? lt_type(dtype_of(&j, HD_PRODUCT_BIAS))
+                                     : -1);
         HD_TRY(find_product(device, &shape, diag, &product));
         if (product >= 0)
             return add_products(&j, product, NULL);
     }
     j.scratched = true;
-    j.c.row_stride = j.shape.n;
-    if (fit(&j.a, &j.ta) && fit(&j.b, &j.tb)) {
-        shape = shape_of(&j, j.wide ? HD_LT_F64 : HD_LT_F32, j.shape.n,
-                         HD_LT_EPILOGUE_DEFAULT, -1);
+    j.c.row_stride = j.product.n;
+    if (fit(&j.a, &j.product.ta) && fit(&j.b, &j.product.tb)) {
+        shape = shape_of(&j, j.product.wide ? HD_LT_F64 : HD_LT_F32,
+                         j.product.n, HD_LT_EPILOGUE_DEFAULT, -1);
         HD_TRY(find_product(device, &shape, diag, &product));
     }
     return product >= 0 ? add_scratched(&j, product) : add_plain(&j);

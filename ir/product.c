@@ -1,0 +1,94 @@
+// The space says what lies along what; here its dimensions become matrices.
+#include "ir/product.h"
+
+#include <assert.h>
+
+// What one side of a matrix lies along.
+enum { ROWS, COLUMNS, REDUCED, SIDES };
+
+static const int side_of[HD_PRODUCT_PARTS][2] = {
+    [HD_PRODUCT_C] = {ROWS, COLUMNS},    [HD_PRODUCT_A] = {ROWS, REDUCED},
+    [HD_PRODUCT_B] = {REDUCED, COLUMNS}, [HD_PRODUCT_BIAS] = {ROWS, COLUMNS},
+    [HD_PRODUCT_AUX] = {ROWS, COLUMNS},
+};
+
+static int64_t count(const hd_space *space, int from, int to)
+{
+    int64_t n = 1;
+
+    for (int d = from; d < to; d++)
+        n *= space->extent[d];
+    return n;
+}
+
+static hd_matrix matrix_of(const hd_product *p, const hd_step *step, int part,
+                           int64_t rows)
+{
+    const int64_t extent[SIDES] = {rows, p->n, p->k};
+    bool turned =
+        (part == HD_PRODUCT_A && p->ta) || (part == HD_PRODUCT_B && p->tb);
+    int down = side_of[part][turned], across = side_of[part][!turned];
+    int64_t along[HD_SPACE_DIMS], stride[SIDES];
+    int last = p->space.nparallel - 1, view = p->part[part].view;
+
+    hd_space_strides(&p->space, view, step->span[view].stride, along);
+    stride[ROWS] = last > p->outer ? along[last - 1] : extent[across];
+    stride[COLUMNS] = along[last];
+    stride[REDUCED] = along[last + 1];
+    return (hd_matrix){extent[down], extent[across], stride[down],
+                       stride[across]};
+}
+
+static void add_parts(hd_product *p, const hd_step *step, int even)
+{
+    const int view[HD_PRODUCT_PARTS] = {0, 1, 2,
+                                        hd_op_key_view(step->op, HD_KEY_BIAS),
+                                        hd_op_key_view(step->op, HD_KEY_AUX)};
+    int nbatch = p->outer, last = p->space.nparallel - 1;
+
+    for (int i = 0; i < HD_PRODUCT_PARTS; i++) {
+        p->part[i].view = view[i];
+        if (view[i] < 0)
+            continue;
+        p->part[i].span = hd_space_span(&p->space, step, view[i]);
+        if (i < even && last - 1 > nbatch &&
+            !hd_span_is_even(&p->part[i].span, nbatch, last - 1))
+            p->outer = last - 1;
+    }
+    for (int i = 0; i < HD_PRODUCT_PARTS; i++)
+        if (view[i] >= 0)
+            p->part[i].matrix =
+                matrix_of(p, step, i, count(&p->space, p->outer, last));
+}
+
+hd_product hd_product_of(const hd_step *step, int even)
+{
+    const hd_op *op = step->op;
+    const hd_key *act = hd_op_key(op, HD_KEY_ACT);
+    hd_product p = {.outer = step->span[2].ndims - 2,
+                    .ta = hd_op_key(op, HD_KEY_TA) != NULL,
+                    .tb = hd_op_key(op, HD_KEY_TB) != NULL,
+                    .accumulate = hd_op_key(op, HD_KEY_ACCUMULATE) != NULL,
+                    .wide = step->span[1].buffer->type.dtype == HD_F64,
+                    .scale = hd_op_key(op, HD_KEY_SCALE),
+                    .act = act != NULL ? act->act : HD_ACT_NONE};
+    int last;
+
+    assert(hd_op_family(op) == HD_FAMILY_PRODUCT);
+    hd_space_of_step(step, &p.space);
+    last = p.space.nparallel - 1;
+    p.batch = count(&p.space, 0, p.outer);
+    p.m = count(&p.space, p.outer, last);
+    p.n = p.space.extent[last];
+    p.k = p.space.extent[last + 1];
+    add_parts(&p, step, even);
+    p.pieces = count(&p.space, 0, p.outer);
+    return p;
+}
+
+int64_t hd_product_offset(const hd_product *product, int part, int64_t i)
+{
+    const hd_span *span = &product->part[part].span;
+
+    return span->offset + hd_span_offset(span, 0, product->outer, i);
+}

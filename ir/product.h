@@ -1,0 +1,65 @@
+// What a step that multiplies does, decoded once for all that compute it, write
+// its kernel or say what it costs:
+//
+//     c = act(scale * a b + bias) + c
+//             '--- aux keeps ---'   '--- with `accumulate`
+//
+// The result's dimensions are those of the batch, then rows, then the columns.
+// A piece is one plain product of matrices whose rows are evenly spaced; all
+// pieces together, in row-major order of the dimensions in front of theirs, are
+// the step:
+//
+//     %c[batch, r0, r1, columns]       r0 and r1 even: a piece a batch index
+//        '--------' outer              else: one for each index of r0 too
+#ifndef HD_IR_PRODUCT_H
+#define HD_IR_PRODUCT_H
+
+#include "ir/space.h"
+
+HD_BEGIN_DECLS
+
+// As it is stored, in elements.
+typedef struct hd_matrix {
+    int64_t rows, columns, row_stride, column_stride;
+} hd_matrix;
+
+// The first three are the step's first three spans.
+enum {
+    HD_PRODUCT_C,
+    HD_PRODUCT_A,
+    HD_PRODUCT_B,
+    HD_PRODUCT_BIAS,
+    HD_PRODUCT_AUX,
+    HD_PRODUCT_PARTS,
+};
+
+typedef struct hd_product_part {
+    int view;     // the number of its span in the step; -1: there is none
+    hd_span span; // along the result's dimensions: hd_space_span
+    hd_matrix
+        matrix; // of a piece: of a [K, M] with `ta`, of b [N, K] with `tb`
+} hd_product_part;
+
+typedef struct hd_product {
+    hd_space space;
+    int64_t batch, m, n, k; // m: all rows of one index of the batch
+    int outer;              // dimensions of the result that number the pieces
+    int64_t pieces;
+    bool ta, tb, accumulate;
+    bool wide;           // multiplied in f64
+    const hd_key *scale; // NULL: none
+    hd_act act;
+    hd_product_part part[HD_PRODUCT_PARTS];
+} hd_product;
+
+// Rows are cut into pieces until they are evenly spaced in the first `even`
+// parts: HD_PRODUCT_PARTS for all, HD_PRODUCT_BIAS for the three matrices, 0
+// for whoever does not look at pieces.
+hd_product hd_product_of(const hd_step *step, int even);
+
+// Where a part of piece `i` begins, in elements of its buffer.
+int64_t hd_product_offset(const hd_product *product, int part, int64_t i);
+
+HD_END_DECLS
+
+#endif
