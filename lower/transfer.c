@@ -303,7 +303,7 @@ static hd_view target_view(pipe *p, const gather *g, const piece *at)
 
 static bool reads_in_place(const pipe *p, const hd_op *op)
 {
-    for (int i = op->noutputs; i < op->noutputs + op->ninputs; i++) {
+    for (int i = op->noutputs; i < op->nviews; i++) {
         const gather *g = gather_of(p, op->view[i].buffer);
 
         if (g != NULL && g->in_place)
@@ -312,15 +312,18 @@ static bool reads_in_place(const pipe *p, const hd_op *op)
     return false;
 }
 
+// Where an operand's dimension of the loop is kept, the one that is reduced is
+// counted with it.
 static void fix_dim_key(pipe *p, const hd_op *from, hd_op *to, const piece *at)
 {
-    int s = loop_index(p, &from->view[1]);
+    for (int i = 0; i < to->nkeys && at->shard == HD_EXPR_ALL; i++) {
+        hd_expr *dim = &to->key[i].expr;
+        int s = to->key[i].code == HD_KEY_DIM ? loop_index(p, &from->view[1])
+                                              : -1;
 
-    for (int i = 0; i < to->nkeys; i++)
-        if (to->key[i].code == HD_KEY_DIM && at->shard == HD_EXPR_ALL &&
-            hd_expr_value(p->module, to->key[i].expr) >= s)
-            to->key[i].expr =
-                binary(p, HD_EXPR_ADD, to->key[i].expr, number(p, 1));
+        if (s >= 0 && hd_expr_value(p->module, *dim) >= s)
+            *dim = binary(p, HD_EXPR_ADD, *dim, number(p, 1));
+    }
 }
 
 static void clone_op(pipe *p, hd_build *b, const hd_op *op, const piece *at)
