@@ -1,13 +1,15 @@
 // A program grows one operation at a time from the tensors that there are;
 // where an operation needs another operand, that is one of them, or it is made:
 // an input, gathered from one, or a tensor that is placed otherwise. Each
-// tensor carries a bound on its elements, which is what keeps `integers` exact.
-// In the end what nobody read becomes an output.
+// tensor carries a bound on its elements, which is what keeps `integers` exact,
+// and whether they are all well above zero, as divisors and arguments of log
+// are. In the end what nobody read becomes an output.
 //
 // Many operations begin from a `set` that turns a sharded dimension into a
 // stream dimension, and go on from there, since that is what becomes a loop.
 #include "generate.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +21,12 @@ enum {
     EVEN = 6, // an extent that 2 and 3 chunks divide
     TENSORS_PER_OP = 2 * MAX_SUMMANDS + 2, // at most
     BYTES_PER_OP = 64,
+    MAX_INPUTS = 3, // of an element-wise op
 };
+
+// What is positive is no less, a number of every floating format, so that no
+// rounding goes below it.
+static const double LEAST = 1.0 / 64;
 
 enum { LOCAL = -1, STREAM = -2 }; // marks that are no axis
 
@@ -36,7 +43,46 @@ static const struct {
     {"f16", true, 2048, 3e4},  {"bf16", true, 256, 1e30},
     {"f8e4m3", true, 16, 200}, {"f8e5m2", true, 8, 2e4},
     {"i64", false, 1e15, 1e9}, {"i32", false, 1e9, 1e9},
-    {"u8", false, 0, 255},
+    {"u8", false, 255, 255},
+};
+
+typedef enum numbers { ANY, FLOAT, TEST, PICK } numbers;
+typedef enum factor_key { NO_KEY, BY, VALUE } factor_key;
+
+// The rows of ops.def that make a tensor element by element, and those that
+// join several to one.
+typedef enum map {
+#define HD_OP(...)
+#define HD_MAP(code, ...) MAP_##code,
+#include "ir/ops.def"
+    NMAPS
+} map;
+
+static const struct {
+    const char *text;
+    numbers numbers;
+    int inputs;
+    factor_key key;
+} maps[] = {
+#define K(key) key
+#define HD_OP(...)
+#define HD_MAP(code, text, numbers, inputs, keys, required) \
+    {text, numbers, inputs, required},
+#include "ir/ops.def"
+#undef K
+};
+
+typedef enum fold {
+#define HD_OP(...)
+#define HD_FOLD(code, ...) FOLD_##code,
+#include "ir/ops.def"
+    NFOLDS
+} fold;
+
+static const char *const folds[] = {
+#define HD_OP(...)
+#define HD_FOLD(code, text) text,
+#include "ir/ops.def"
 };
 
 typedef struct dim {
@@ -48,9 +94,10 @@ typedef struct tensor {
     dtype dtype;
     int ndims;
     dim dim[HD_MAX_DIMS];
-    double size; // no element is larger
-    char role;   // 'i'n, 'o'ut, 't'emp or inout, 'b'oth
-    int read;    // the number of the operation that read it last; 0 for none
+    double size;   // no element is larger
+    bool positive; // none is less than LEAST
+    char role;     // 'i'n, 'o'ut, 't'emp or inout, 'b'oth
+    int read;      // the number of the operation that read it last; 0 for none
 } tensor;
 
 typedef struct maker {
@@ -227,6 +274,7 @@ static int add_input(maker *m, const tensor *like)
     int i = add_tensor(m, like, 'i');
 
     m->tensor[i].size = GENERATE_INPUT;
+    m->tensor[i].positive = false;
     return i;
 }
 
@@ -271,6 +319,7 @@ static int place_result(maker *m, const tensor *t, bool placed)
     if (found < 0)
         found = add_result(m, t, over ? 'b' : 't');
     m->tensor[found].size = t->size;
+    m->tensor[found].positive = t->positive;
     if (m->chain || once_in(m, 2))
         go_on_from(m, found);
     return found;
@@ -364,6 +413,7 @@ static int place_alike(maker *m, const tensor *like)
     if (found < 0)
         return -1;
     t.size = m->tensor[found].size;
+    t.positive = m->tensor[found].positive;
     return emit_set(m, add_tensor(m, &t, 't'), found);
 }
 
@@ -428,6 +478,7 @@ static bool draw_cast(maker *m, tensor *t)
 {
     if (once_in(m, 5))
         t->dtype = draw_dtype(m);
+    t->positive &= dtypes[t->dtype].floating; // others round to zero
     return fits(m, t);
 }
 
@@ -461,15 +512,14 @@ static void make_reduction(maker *m, int x)
 {
     tensor t = m->tensor[x];
     int d = pick(m, t.ndims);
+    fold fold = pick(m, NFOLDS);
     dim lost;
-    int how = pick(m, 4); // 2: max, 3: min
-    bool max = how >= 2;
 
     if (t.ndims == 0)
         return;
     lost = t.dim[d];
-    if (lost.mark >= 0)
-        how = max ? 2 : 0; // ranks have no minimum
+    if (lost.mark >= 0 && fold == FOLD_MIN)
+        fold = FOLD_MAX; // ranks have no minimum
     if (lost.mark < 0 && once_in(m, 3)) {
         t.dim[d] = (dim){1, LOCAL}; // the dimension is kept
     } else {
@@ -477,84 +527,44 @@ static void make_reduction(maker *m, int x)
         if (lost.mark >= 0 || once_in(m, 4))
             draw_marks(m, &t);
     }
-    if (!max)
+    if (fold == FOLD_SUM)
         t.size *= lost.extent;
     if (!fits(m, &t))
         return;
     read_tensor(m, x);
     fprintf(m->body, "    %%t%d = %s %%t%d dim %d\n",
-            place_result(m, &t, false),
-            how == 3   ? "min"
-            : how == 2 ? "max"
-                       : "sum",
-            x, d);
+            place_result(m, &t, false), folds[fold], x, d);
 }
 
-static void make_sums(maker *m, int x)
-{
-    tensor t = m->tensor[x];
-    int operand[MAX_SUMMANDS];
-    int n = 1 + pick(m, 4), at = 0;
-    const char *op = once_in(m, 3) ? "max" : once_in(m, 4) ? "min" : "sum";
+// ---------------------------------------------------------- element by element
 
-    if (n == 4)
-        n += once_in(m, 4) ? pick(m, MAX_SUMMANDS - 3) : 0;
-    if (once_in(m, 2)) // not always what the operation began from is the first
-        at = pick(m, n);
-    t.size = 0;
-    for (int i = 0; i < n; i++) {
-        operand[i] = i == at ? read_tensor(m, x) : supply(m, &m->tensor[x]);
-        t.size += m->tensor[operand[i]].size;
-    }
-    if (!fits(m, &t))
-        return;
-    fprintf(m->body, "    %%t%d = %s %%t%d", place_result(m, &t, true), op,
-            operand[0]);
-    for (int i = 1; i < n; i++)
-        fprintf(m->body, ", %%t%d", operand[i]);
-    fprintf(m->body, "\n");
-}
-
-// A second operand for `t`, which may lack leading dimensions, or have one
-// index where `t` has more. Its size joins that of `t`.
-static int draw_second(maker *m, tensor *t, bool mul)
+// An operand for a result like `t`: it may lack leading dimensions, or have one
+// index where `t` has more.
+static int draw_operand_of(maker *m, const tensor *t, dtype dtype)
 {
     tensor tail = *t;
-    int y;
 
+    tail.dtype = dtype;
     if (once_in(m, 3) && t->ndims > 0)
         drop_dims(&tail, 0, 1 + pick(m, t->ndims));
     for (int i = 0; i < tail.ndims; i++)
         if (once_in(m, 6))
             tail.dim[i] = (dim){1, LOCAL};
-    y = supply(m, &tail);
-    t->size = mul ? t->size * m->tensor[y].size : t->size + m->tensor[y].size;
-    return y;
+    return supply(m, &tail);
 }
 
-static void make_binary(maker *m, int x)
+// The result of an operand that repeats along it.
+static void widen(maker *m, tensor *t)
 {
-    tensor t = m->tensor[x];
-    bool mul = once_in(m, 2);
-    int y, to;
+    dim more = {draw_extent(m), LOCAL};
 
-    read_tensor(m, x);
-    y = draw_second(m, &t, mul);
-    if (!fits(m, &t))
+    for (int i = 0; i < t->ndims; i++)
+        if (t->dim[i].extent == 1 && t->dim[i].mark == LOCAL)
+            t->dim[i].extent = draw_extent(m);
+    if (t->ndims == HD_MAX_DIMS || once_in(m, 2))
         return;
-    to = place_result(m, &t, true);
-    // Either may be the one that was gathered.
-    if (once_in(m, 2) && m->tensor[y].ndims == t.ndims) {
-        int other = x;
-
-        x = y;
-        y = other;
-    }
-    fprintf(m->body, "    %%t%d = %s %%t%d, %%t%d\n", to,
-            mul             ? "mul"
-            : once_in(m, 3) ? "sub"
-                            : "add",
-            x, y);
+    memmove(t->dim + 1, t->dim, sizeof(dim) * (size_t)t->ndims++);
+    t->dim[0] = more;
 }
 
 // One f32 for all elements: a number, or a tensor of one element.
@@ -580,29 +590,243 @@ static void draw_factor(maker *m, char text[24], double *size)
     }
 }
 
-static void make_unary(maker *m, int x)
+// What %x is where that is positive, and one number elsewhere.
+static int keep_positive(maker *m, int x)
 {
-    // Those up to `neg` are of integers too, and exact.
-    static const char *const ops[] = {"scale", "abs",  "neg",  "relu",
-                                      "gelu",  "silu", "tanh", "sigmoid"};
-    tensor t = m->tensor[x];
-    int op = pick(m, 8), to;
-    char factor[24] = "";
+    static const char *const least[] = {"0.25", "0.5", "1", "2"};
+    tensor t = m->tensor[x], one = {.dtype = t.dtype, .size = 2};
+    int number, to;
 
-    read_tensor(m, x);
-    if (!dtypes[t.dtype].floating)
-        op %= 3;
-    else if (m->integers)
-        op %= 4;
-    if (op == 0)
-        draw_factor(m, factor, &t.size);
-    if (t.dtype == U8)
-        t.size = dtypes[U8].large; // a negative wraps
+    if (t.positive)
+        return x;
+    t.positive = true;
+    t.size = fmax(t.size, one.size);
+    number = read_tensor(m, add_tensor(m, &one, 't'));
+    to = add_tensor(m, &t, 't');
+    fprintf(m->body, "    %%t%d = fill value %s\n", number, least[pick(m, 4)]);
+    fprintf(m->body, "    %%t%d = max %%t%d, %%t%d\n", to, x, number);
+    return read_tensor(m, to);
+}
+
+// Where operand `i` is to be positive.
+static bool needs_positive(map map, int i)
+{
+    return map == MAP_DIV
+               ? i == 1
+               : map == MAP_LOG || map == MAP_SQRT || map == MAP_RSQRT;
+}
+
+// What can be of the tensor; with `integers` what is exact.
+static bool allows(const maker *m, map map, const tensor *t, bool over)
+{
+    bool floating = dtypes[t->dtype].floating;
+
+    if (m->integers && floating && map == MAP_DIV)
+        return false;
+    switch (maps[map].numbers) {
+    case ANY:
+    case PICK:
+        break;
+    case FLOAT:
+        return floating &&
+               (!m->integers || map == MAP_RELU || map == MAP_RELU_GRAD);
+    case TEST:
+        return !over || t->dtype == U8;
+    }
+    return true;
+}
+
+// How large the result may be, and whether it is positive.
+static void bound_map(map map, const tensor *x, double factor, tensor *t)
+{
+    double a = x[0].size, b = x[1].size;
+    bool both = x[0].positive && x[1].positive;
+
+    t->positive = false;
+    switch (map) {
+    case MAP_ADD:
+        t->positive = both;
+        t->size = a + b;
+        break;
+    case MAP_SUB:
+        t->size = a + b;
+        break;
+    case MAP_MUL:
+        t->size = a * b;
+        break;
+    case MAP_DIV:
+        t->size = dtypes[t->dtype].floating ? a / LEAST : a;
+        break;
+    case MAP_LT:
+    case MAP_LE:
+    case MAP_GT:
+    case MAP_GE:
+    case MAP_EQ:
+    case MAP_NE:
+        t->size = 1;
+        break;
+    case MAP_SELECT:
+        t->positive = x[1].positive && x[2].positive;
+        t->size = fmax(b, x[2].size);
+        break;
+    case MAP_FILL:
+        t->size = factor;
+        break;
+    case MAP_SCALE:
+        t->size = a * factor;
+        break;
+    case MAP_ABS:
+    case MAP_RELU:
+        t->positive = x[0].positive;
+        t->size = a;
+        break;
+    case MAP_NEG:
+    case MAP_GELU:
+    case MAP_SILU:
+        t->size = a;
+        break;
+    case MAP_EXP:
+        t->positive = a <= 4;
+        t->size = exp(a);
+        break;
+    case MAP_LOG:
+        t->size = fmax(fabs(log(a)), -log(LEAST));
+        break;
+    case MAP_SQRT:
+        t->positive = true;
+        t->size = sqrt(a);
+        break;
+    case MAP_RSQRT:
+        t->positive = a <= 1 / (LEAST * LEAST);
+        t->size = 1 / sqrt(LEAST);
+        break;
+    case MAP_TANH:
+        t->size = 1;
+        break;
+    case MAP_SIGMOID:
+        t->positive = a <= 4;
+        t->size = 1;
+        break;
+    case MAP_RELU_GRAD:
+    case MAP_GELU_GRAD:
+    case MAP_SILU_GRAD:
+        t->size = 1.13 * b; // no slope is steeper
+        break;
+    case NMAPS:
+        break;
+    }
+    if (t->dtype == U8 && maps[map].numbers == ANY)
+        t->size = dtypes[U8].large; // it wraps
+}
+
+// Operand `at` is %x, the others are drawn; what they hold goes to `out`.
+static void draw_operands(maker *m, map map, const tensor *t, dtype of, int at,
+                          int x, int operand[MAX_INPUTS],
+                          tensor out[MAX_INPUTS])
+{
+    for (int i = 0; i < maps[map].inputs; i++) {
+        bool mask = maps[map].numbers == PICK && i == 0;
+
+        operand[i] =
+            i == at ? read_tensor(m, x) : draw_operand_of(m, t, mask ? U8 : of);
+        if (needs_positive(map, i) && dtypes[of].floating)
+            operand[i] = keep_positive(m, operand[i]);
+        out[i] = m->tensor[operand[i]];
+    }
+}
+
+// Where a result goes: over %x, which is an inout, or anywhere.
+static int place_over(maker *m, const tensor *t, int x, bool over)
+{
+    if (!over)
+        return place_result(m, t, true);
+    m->tensor[x].size = t->size;
+    m->tensor[x].positive = t->positive;
+    return x;
+}
+
+static void emit_operands(maker *m, int to, const char *op, int n,
+                          const int *operand)
+{
+    fprintf(m->body, "    %%t%d = %s", to, op);
+    for (int i = 0; i < n; i++)
+        fprintf(m->body, "%s%%t%d", i > 0 ? ", " : " ", operand[i]);
+}
+
+static void map_onto(maker *m, int x, bool over)
+{
+    static const char *const keys[] = {"", " by ", " value "};
+    tensor t = m->tensor[x], held[MAX_INPUTS] = {0};
+    int operand[MAX_INPUTS], at, to;
+    map map = pick(m, NMAPS);
+    dtype of = t.dtype;
+    double factor = 1;
+    char text[24] = "";
+
+    while (!allows(m, map, &t, over))
+        map = (map + 1) % NMAPS;
+    if (!over && once_in(m, 8))
+        widen(m, &t);
+    at = pick(m, maps[map].inputs);
+    if (maps[map].numbers == PICK && at == 0 && of == U8)
+        of = over ? U8 : draw_dtype(m);
+    else if (maps[map].numbers == PICK && at == 0)
+        at = 1;
+    t.dtype = maps[map].numbers == TEST ? U8 : of;
+    t.size = 0;
     if (!fits(m, &t))
         return;
-    to = place_result(m, &t, true);
-    fprintf(m->body, "    %%t%d = %s %%t%d%s%s\n", to, ops[op], x,
-            op == 0 ? " by " : "", factor);
+    draw_operands(m, map, &t, of, at, x, operand, held);
+    if (maps[map].key != NO_KEY)
+        draw_factor(m, text, &factor);
+    bound_map(map, held, factor, &t);
+    if (!fits(m, &t))
+        return;
+    to = place_over(m, &t, x, over);
+    emit_operands(m, to, maps[map].text, maps[map].inputs, operand);
+    fprintf(m->body, "%s%s\n", keys[maps[map].key], text);
+}
+
+// Several operands joined to one.
+static void fold_onto(maker *m, int x, bool over)
+{
+    tensor t = m->tensor[x];
+    int operand[MAX_SUMMANDS];
+    int n = 1 + pick(m, 4), at = 0;
+    fold fold = once_in(m, 2) ? pick(m, NFOLDS) : FOLD_SUM;
+
+    if (n == 4)
+        n += once_in(m, 4) ? pick(m, MAX_SUMMANDS - 3) : 0;
+    if (once_in(m, 2)) // not always what the operation began from is the first
+        at = pick(m, n);
+    t.size = 0;
+    t.positive = true;
+    for (int i = 0; i < n; i++) {
+        const tensor *held;
+
+        operand[i] = i == at ? read_tensor(m, x)
+                     : once_in(m, 4)
+                         ? draw_operand_of(m, &m->tensor[x], t.dtype)
+                         : supply(m, &m->tensor[x]);
+        held = &m->tensor[operand[i]];
+        t.size =
+            fold == FOLD_SUM ? t.size + held->size : fmax(t.size, held->size);
+        t.positive &= held->positive;
+    }
+    if (!fits(m, &t))
+        return;
+    emit_operands(m, place_over(m, &t, x, over), folds[fold], n, operand);
+    fprintf(m->body, "\n");
+}
+
+static void make_map(maker *m, int x)
+{
+    map_onto(m, x, false);
+}
+
+static void make_fold(maker *m, int x)
+{
+    fold_onto(m, x, false);
 }
 
 // An inout of what x is, perhaps one that there is.
@@ -614,33 +838,19 @@ static int draw_inout(maker *m, const tensor *like)
     if (to >= 0)
         return to;
     t.size = GENERATE_INPUT;
+    t.positive = false;
     return add_tensor(m, &t, 'b');
 }
 
 // Element by element over itself: only an inout is written again and again.
 static void make_update(maker *m, int x)
 {
-    static const char *const ops[] = {"add", "mul", "sum", "max"};
-    int op = pick(m, 5), to = draw_inout(m, &m->tensor[x]), y = to;
-    tensor t = m->tensor[to];
-    char factor[24];
+    int to = draw_inout(m, &m->tensor[x]);
 
-    read_tensor(m, to);
-    if (op == 4) {
-        draw_factor(m, factor, &t.size);
-    } else {
-        y = op < 2 ? draw_second(m, &t, op == 1) : supply(m, &t);
-        t.size += op < 2 ? 0 : m->tensor[y].size;
-    }
-    if (!fits(m, &t))
-        return;
-    m->tensor[to].size = t.size;
-    if (op == 4)
-        fprintf(m->body, "    %%t%d = scale %%t%d by %s\n", to, to, factor);
-    else if (once_in(m, 2))
-        fprintf(m->body, "    %%t%d = %s %%t%d, %%t%d\n", to, ops[op], y, to);
+    if (once_in(m, 3))
+        fold_onto(m, to, true);
     else
-        fprintf(m->body, "    %%t%d = %s %%t%d, %%t%d\n", to, ops[op], to, y);
+        map_onto(m, to, true);
 }
 
 static void make_transpose(maker *m, int x)
@@ -813,6 +1023,7 @@ static void type_product(maker *m, product *p)
     static const dtype any[] = {F32, F16, BF16, F64};
     dtype other = p->a.dtype == F64 ? F64 : F32;
 
+    p->c.positive = false;
     p->c.size =
         p->a.size * p->b.size * p->a.dim[p->a.ndims - (p->ta ? 2 : 1)].extent;
     if (once_in(m, 6))
@@ -822,12 +1033,17 @@ static void type_product(maker *m, product *p)
         p->c.dtype = other;
 }
 
+// It lies along the columns, and may along what else the result has.
 static int draw_bias(maker *m, const product *p)
 {
     const dtype choice[] = {F32, p->a.dtype, p->c.dtype};
-    tensor t = {.dtype = choice[pick(m, 3)]};
+    tensor t = p->c;
 
-    append_dim(&t, p->c.dim[p->c.ndims - 1]);
+    t.dtype = choice[pick(m, 3)];
+    drop_dims(&t, 0, once_in(m, 3) ? pick(m, t.ndims) : t.ndims - 1);
+    for (int i = 0; i < t.ndims; i++)
+        if (t.ndims > 1 && once_in(m, 2))
+            t.dim[i] = (dim){1, LOCAL};
     return supply(m, &t);
 }
 
@@ -884,6 +1100,7 @@ static int draw_target(maker *m, const product *p)
     if (!fits(m, &t) || t.size > limit_of(m, p->a.dtype == F64 ? F64 : F32))
         return -1;
     m->tensor[to].size = t.size;
+    m->tensor[to].positive = false;
     return read_tensor(m, to);
 }
 
@@ -941,9 +1158,9 @@ static void make_op(maker *m)
 {
     // The first CHAIN of them can be in a loop.
     static void (*const ops[])(maker *, int) = {
-        make_matmul,    make_binary, make_matmul, make_sums,     make_matmul,
-        make_unary,     make_update, make_copy,   make_matmul,   make_set,
-        make_reduction, make_set,    make_update, make_transpose};
+        make_matmul, make_map,       make_matmul, make_fold,   make_map,
+        make_copy,   make_update,    make_map,    make_matmul, make_set,
+        make_map,    make_reduction, make_set,    make_update, make_transpose};
     enum { OPS = sizeof(ops) / sizeof(ops[0]), CHAIN = 9 };
     int n = m->nstreamed < 4 && !m->chain ? 2 * m->nstreamed + 1 : 8;
 

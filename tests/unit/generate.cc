@@ -1,0 +1,134 @@
+// Random tensor programs: what is drawn, and that it can be judged.
+#include <cmath>
+#include <gtest/gtest.h>
+#include <set>
+#include <string>
+
+#include "ir/module.h"
+#include "tests/device/arguments.h"
+#include "tests/seed.h"
+#include "tools/gen/generate.h"
+
+namespace
+{
+using Module = std::unique_ptr<hd_module, ModuleDeleter>;
+
+enum { kPrograms = 1500, kOps = 12 };
+
+Module Generate(uint64_t seed, bool integers)
+{
+    generate_options options = {integers, kOps};
+    std::vector<uint8_t> bytes(generate_bytes(kOps));
+    choices choices = {bytes.data(), bytes.size(), 0};
+    hd_diag *diag = hd_diag_create();
+    hd_module *module = nullptr;
+
+    choices_fill(seed, bytes.data(), bytes.size());
+    char *text = generate_program(&choices, &options);
+    EXPECT_EQ(
+        hd_parse("generated", text, strlen(text), nullptr, 0, diag, &module),
+        HD_OK)
+        << "seed " << seed << "\n"
+        << text << hd_diag_text(diag);
+    free(text);
+    hd_diag_destroy(diag);
+    return Module(module);
+}
+
+bool Repeats(const hd_op *op)
+{
+    bool repeats = false;
+
+    for (int i = 1; i <= op->ninputs; i++)
+        repeats |= hd_type_elements(&op->view[i].buffer->type) <
+                   hd_type_elements(&op->view[0].buffer->type);
+    return repeats;
+}
+
+// The words of all that is drawn: an op, an op's key, an op with an operand
+// that repeats.
+std::set<std::string> Drawn(bool integers, uint64_t seed)
+{
+    std::set<std::string> drawn;
+
+    for (int i = 0; i < kPrograms; i++) {
+        Module module = Generate(seed + uint64_t(i), integers);
+
+        for (hd_stmt *s = module->body.first; s != nullptr; s = s->next) {
+            std::string op = hd_op_info_get(s->op->code)->text;
+
+            drawn.insert(op);
+            for (int k = 0; k < s->op->nkeys; k++)
+                drawn.insert(op + " " +
+                             hd_key_info_get(s->op->key[k].code)->text);
+            if (hd_op_is_elementwise(s->op) && Repeats(s->op))
+                drawn.insert(op + " repeated");
+        }
+    }
+    return drawn;
+}
+
+// Whether what it makes of whole numbers is whole.
+bool IsExact(const hd_op_info *info)
+{
+    return info->numbers != HD_NUMBERS_FLOAT || info->map == HD_MAP_RELU ||
+           info->map == HD_MAP_RELU_GRAD;
+}
+
+void ExpectAll(bool integers, uint64_t seed)
+{
+    std::set<std::string> drawn = Drawn(integers, seed);
+    auto expect = [&](const std::string &what) {
+        EXPECT_TRUE(drawn.count(what) > 0) << what << " is never drawn";
+    };
+
+    for (int code = 0; code < HD_NOPS; code++) {
+        const hd_op_info *info = hd_op_info_get(hd_opcode(code));
+        std::string op = info->text;
+
+        if ((info->level & HD_LEVEL_TENSOR) == 0 ||
+            (integers && !IsExact(info)))
+            continue;
+        expect(op);
+        if (info->map != HD_MAP_NONE && info->max_inputs > 1)
+            expect(op + " repeated");
+        for (int key = 0; key < HD_NKEYS; key++)
+            if ((info->keys & 1u << key) != 0)
+                expect(op + " " + hd_key_info_get(hd_key_code(key))->text);
+    }
+}
+
+TEST(Generate, EveryOpOfATensorProgramIsDrawn)
+{
+    ExpectAll(false, Seed());
+}
+
+TEST(Generate, EveryOpThatIsExactIsDrawnOfWholeNumbers)
+{
+    ExpectAll(true, Seed());
+}
+
+TEST(Generate, MostOfWhatIsComputedHasAFiniteBound)
+{
+    size_t all = 0, judged = 0;
+
+    for (unsigned i = 0; i < kPrograms / 10; i++) {
+        Module module = Generate(Seed() + i, false);
+        Expected expected(module.get(), 1, unsigned(Seed() + i));
+
+        for (size_t k = 0; k < expected.Inputs(0).Count(); k++) {
+            const hd_argument &a = expected.Inputs(0).Info(k);
+            std::vector<double> value(a.local_elements), bound(value);
+
+            if (a.role == HD_IN)
+                continue;
+            hd_reference_local(expected.Reference(0), k, 0, value.data(),
+                               bound.data());
+            for (size_t e = 0; e < value.size(); e++)
+                judged += std::isfinite(value[e]) && std::isfinite(bound[e]);
+            all += value.size();
+        }
+    }
+    EXPECT_GT(double(judged), 0.97 * double(all));
+}
+} // namespace
