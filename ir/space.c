@@ -1,4 +1,5 @@
-// Each family maps its views in its own way; keys' views lie along the result.
+// Each family maps its views in its own way; keys' views lie along the result,
+// but for a factor, which has one element, whatever its dimensions.
 #include "ir/space.h"
 
 #include <assert.h>
@@ -70,17 +71,24 @@ static void lay_product(hd_space *space, const hd_op *op, const hd_shape *view)
     space->dim[2][n] = (int8_t)(b->ndims - (tb ? 1 : 2));
 }
 
+bool hd_space_lies_last(const hd_op *op, int i)
+{
+    for (int k = 0; k < op->nkeys; k++)
+        if (op->key[k].view == i)
+            return hd_key_info_get(op->key[k].code)->value != HD_VALUE_FACTOR;
+    return hd_op_is_elementwise(op);
+}
+
 static void lay_operands(hd_space *space, const hd_op *op, const hd_shape *view,
                          const int8_t *dim)
 {
     switch (hd_op_family(op)) {
     case HD_FAMILY_COPY:
     case HD_FAMILY_MAP:
-        break;
+        return;
     case HD_FAMILY_FOLD:
-        if (dim[0] < 0)
-            break;
-        lay_reduced(space, &view[1], dim[0]);
+        if (dim[0] >= 0)
+            lay_reduced(space, &view[1], dim[0]);
         return;
     case HD_FAMILY_TRANSPOSE:
         lay_transposed(space, &view[1], dim);
@@ -91,20 +99,6 @@ static void lay_operands(hd_space *space, const hd_op *op, const hd_shape *view,
     case HD_FAMILY_MOVE:
     case HD_FAMILY_SYNC:
         assert(false && "an op of unit COMPUTE");
-    }
-    for (int i = 1; i <= op->ninputs; i++)
-        lay_last(space, &view[i], i);
-}
-
-// A factor has one element, whatever its dimensions.
-static void lay_keys(hd_space *space, const hd_op *op, const hd_shape *view)
-{
-    for (int i = 0; i < op->nkeys; i++) {
-        const hd_key *key = &op->key[i];
-
-        if (key->view >= 0 &&
-            hd_key_info_get(key->code)->value != HD_VALUE_FACTOR)
-            lay_last(space, &view[key->view], key->view);
     }
 }
 
@@ -120,8 +114,10 @@ void hd_space_of(const hd_op *op, const hd_shape *view, const int8_t *dim,
         out->extent[d] = view[0].extent[d];
         out->dim[0][d] = (int8_t)d;
     }
+    for (int i = 1; i < op->nviews; i++)
+        if (hd_space_lies_last(op, i))
+            lay_last(out, &view[i], i);
     lay_operands(out, op, view, dim);
-    lay_keys(out, op, view);
 }
 
 void hd_space_of_step(const hd_step *step, hd_space *out)
@@ -161,11 +157,11 @@ void hd_space_of_op(const hd_module *module, const hd_op *op, hd_space *out)
     int8_t dim[2];
 
     for (int i = 0; i < op->nviews; i++) {
-        const hd_type *type = &op->view[i].buffer->type;
+        hd_type type = hd_view_type(&op->view[i]);
 
-        view[i].ndims = type->ndims;
-        for (int d = 0; d < type->ndims; d++)
-            view[i].extent[d] = type->dim[d].extent;
+        view[i].ndims = type.ndims;
+        for (int d = 0; d < type.ndims; d++)
+            view[i].extent[d] = type.dim[d].extent;
     }
     hd_space_dims(module, op, op->ninputs > 0 ? view[op->noutputs].ndims : 0,
                   dim);

@@ -39,9 +39,10 @@ typedef struct hd_shape {
 void hd_space_of(const hd_op *op, const hd_shape *view, const int8_t *dim,
                  hd_space *out);
 void hd_space_of_step(const hd_step *step, hd_space *out);
-// Of the buffers' whole types: an op of a tensor program, or one that a pass is
-// about to index.
+// Of the dimensions that its views keep, all ranks' of those that are sharded.
 void hd_space_of_op(const hd_module *module, const hd_op *op, hd_space *out);
+// Whether view `i` lies along the result's last dimensions, whatever they are.
+bool hd_space_lies_last(const hd_op *op, int i);
 // What `dim` is for an op of a verified module; `ndims` of its first operand.
 void hd_space_dims(const hd_module *module, const hd_op *op, int ndims,
                    int8_t dim[2]);

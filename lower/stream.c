@@ -22,9 +22,10 @@
 enum { WHOLE = -1 };
 
 typedef struct plan {
-    int64_t extent;        // of the stream dimension
-    int dim[HD_MAX_VIEWS]; // per view the dimension indexed, or WHOLE
-    int shift;             // what `dim` keys lose: 1 or 0
+    int64_t extent;         // of the stream dimension
+    int dim[HD_MAX_VIEWS];  // per view the dimension indexed, or WHOLE
+    bool one[HD_MAX_VIEWS]; // which has one index, that of every trip
+    int shift;              // what `dim` keys lose: 1 or 0
 } plan;
 
 static int stream_dim(const hd_type *type)
@@ -37,19 +38,10 @@ static int stream_dim(const hd_type *type)
 
 // ------------------------------------------------------------- which views
 
-// Whether view `i` lies along the result's last dimensions.
-static bool lies_last(const hd_op *op, int i)
-{
-    if (i > op->ninputs)
-        return i == hd_op_key_view(op, HD_KEY_BIAS);
-    return hd_op_family(op) != HD_FAMILY_PRODUCT &&
-           hd_op_key(op, HD_KEY_DIM) == NULL;
-}
-
-// Each view is indexed where the result's dimension `s` lies, and whole where
-// it lacks that. One that has it with one index would no longer lie along the
-// last dimensions of what is left. Not along a matmul's rows or columns, the
-// last two dimensions or the last one, which one product has all of.
+// Each view is indexed where the result's dimension `s` lies, also where it has
+// one index, and whole where it lacks that. Not along a matmul's rows or
+// columns, the last two dimensions or the last one, which one product has all
+// of.
 static bool plan_compute(const hd_module *module, const hd_op *op, int s,
                          plan *p)
 {
@@ -61,12 +53,14 @@ static bool plan_compute(const hd_module *module, const hd_op *op, int s,
     if (hd_op_family(op) == HD_FAMILY_PRODUCT && s >= space.nparallel - rows)
         return false;
     for (int i = 1; i < op->nviews; i++) {
-        p->dim[i] = space.dim[i][s] == HD_REPEATED ? WHOLE : space.dim[i][s];
-        if (p->dim[i] == WHOLE && lies_last(op, i) &&
-            space.nparallel - op->view[i].buffer->type.ndims <= s)
-            return false;
+        int lead = space.nparallel - op->view[i].buffer->type.ndims;
+
+        p->one[i] = space.dim[i][s] == HD_REPEATED;
+        p->dim[i] = !p->one[i]                               ? space.dim[i][s]
+                    : hd_space_lies_last(op, i) && lead <= s ? s - lead
+                                                             : WHOLE;
     }
-    if (key != NULL && p->dim[1] != WHOLE)
+    if (key != NULL && !p->one[1])
         p->shift = p->dim[1] < hd_expr_value(module, key->expr);
     return true;
 }
@@ -160,6 +154,12 @@ static touched *find_touched(run *r, const hd_buffer *buffer)
     return at > 0 ? &r->touched[at - 1] : NULL;
 }
 
+// The dimension of which view `i` has as many indices as there are trips.
+static int trip_dim(const plan *p, int i)
+{
+    return p->one[i] ? WHOLE : p->dim[i];
+}
+
 static bool fits(run *r, const hd_op *op, const plan *p)
 {
     // One pipeline moves along one axis. A trip begins with its transfers, so
@@ -175,7 +175,8 @@ static bool fits(run *r, const hd_op *op, const plan *p)
 
         if (t == NULL || (!writes && !t->written))
             continue;
-        if (t->dim == WHOLE || t->dim != p->dim[i] || (writes && t->gathered))
+        if (t->dim == WHOLE || t->dim != trip_dim(p, i) ||
+            (writes && t->gathered))
             return false;
     }
     return true;
@@ -192,7 +193,7 @@ static void touch(run *r, const hd_op *op, const plan *p)
 
         if (t != NULL) {
             t->written |= writes;
-            t->dim = t->dim == p->dim[i] ? t->dim : WHOLE;
+            t->dim = t->dim == trip_dim(p, i) ? t->dim : WHOLE;
             continue;
         }
         if (r->ntouched == r->room) {
@@ -203,8 +204,9 @@ static void touch(run *r, const hd_op *op, const plan *p)
             r->touched = grown;
             r->room = 2 * r->room + 8;
         }
-        r->touched[r->ntouched++] = (touched){
-            root, p->dim[i], writes, writes && op->code == HD_OP_ALL_GATHER};
+        r->touched[r->ntouched++] =
+            (touched){root, trip_dim(p, i), writes,
+                      writes && op->code == HD_OP_ALL_GATHER};
         r->index[root->id] = r->ntouched;
     }
 }
@@ -224,7 +226,8 @@ static void index_views(hd_module *module, hd_op *op, const plan *p, hd_expr j)
 {
     for (int i = 0; i < op->nviews; i++)
         if (p->dim[i] != WHOLE)
-            op->view[i] = hd_view_at(op->view[i], p->dim[i], j);
+            op->view[i] = hd_view_at(op->view[i], p->dim[i],
+                                     p->one[i] ? hd_expr_const(module, 0) : j);
     for (int i = 0; i < op->nkeys; i++)
         if (op->key[i].code == HD_KEY_DIM && p->shift > 0)
             op->key[i].expr =

@@ -15,6 +15,7 @@
 // whole.
 #include <string.h>
 
+#include "ir/space.h"
 #include "ir/transport.h"
 #include "lower/build.h"
 #include "lower/pass.h"
@@ -165,62 +166,39 @@ static bool is_made_here(const pipe *p, hd_buffer *buffer)
     return false;
 }
 
-// The view has one index in dimension `dim`, where the result has more.
-static bool repeats(const hd_view *view, int dim, const hd_view *result,
-                    int there)
+// How many dimensions the view keeps ahead of its buffer's `dim`.
+static int kept_ahead(const hd_view *view, int dim)
 {
-    return dim < view->buffer->type.ndims &&
-           there < result->buffer->type.ndims &&
-           hd_dim_local(view->buffer->type.dim[dim]) == 1 &&
-           hd_dim_local(result->buffer->type.dim[there]) > 1;
+    int n = 0;
+
+    for (int i = 0; i < dim; i++)
+        n += i >= view->nindex || view->index[i] == HD_EXPR_ALL;
+    return n;
 }
 
-// The dimension of a view that lies along dimension `out` + 1 of the result;
-// `at` is its own index of the loop. -1 if it repeats there. One that is not
-// indexed by the loop may lack leading dimensions.
-static int split_beside(const hd_view *view, int at, const hd_view *result,
-                        int out)
-{
-    int dim =
-        at >= 0
-            ? at + 1
-            : out + 1 - (result->buffer->type.ndims - view->buffer->type.ndims);
+enum { UNSPLIT = -1, NO_CHUNKS = -2 };
 
-    return dim < 0 || repeats(view, dim, result, out + 1) ? -1 : dim;
-}
-
-// Of view `i` of a matmul, indexed at `at`. Chunks split rows, or a second
-// dimension of the batch, which the second operand then has too; without it
-// that operand is used whole, which takes that no chunk of it is to come yet.
-static int split_matmul(const pipe *p, const hd_op *op, int i, int at)
-{
-    int a = loop_index(p, &op->view[1]);
-
-    if (a < 0 || a + 2 >= op->view[1].buffer->type.ndims ||
-        hd_op_key(op, HD_KEY_TA) != NULL)
-        return -2;
-    if (i == 2 && at + 1 >= op->view[2].buffer->type.ndims - 2)
-        return is_made_here(p, op->view[2].buffer) ? -2 : -1;
-    return at < 0 ? -1 : at + 1;
-}
-
-// The dimension of view `i` that chunks split, -1 if it is used whole, -2 if
-// the op cannot be done in chunks.
+// The dimension of view `i` that chunks split: the result's is the one after
+// its own index of the loop, and where the view has none along that it is
+// UNSPLIT. NO_CHUNKS if that is not how chunks of the view come.
 static int split_dim(const pipe *p, const hd_op *op, int i)
 {
-    int at = loop_index(p, &op->view[i]);
-    int out = loop_index(p, &op->view[0]);
-    const hd_key *dim = hd_op_key(op, HD_KEY_DIM);
+    const hd_view *view = &op->view[i];
+    int at = loop_index(p, view), out = loop_index(p, &op->view[0]);
+    int dim = 0, own;
+    hd_space space;
 
-    if (out < 0)
-        return -2;
-    if (hd_op_family(op) == HD_FAMILY_PRODUCT && i <= op->ninputs)
-        return split_matmul(p, op, i, at);
-    // The reduced dimension, counted in the view, must not be the split one.
-    if (i == 1 && at >= 0 && dim != NULL &&
-        hd_expr_value(p->module, dim->expr) == at)
-        return -2;
-    return split_beside(&op->view[i], at, &op->view[0], out);
+    if (out < 0 || !hd_op_is(op, HD_UNIT_COMPUTE))
+        return NO_CHUNKS;
+    if (i == 0)
+        return out + 1;
+    hd_space_of_op(p->module, op, &space);
+    own = space.dim[i][kept_ahead(&op->view[0], out + 1)];
+    if (own == HD_REPEATED)
+        return at >= 0 && is_made_here(p, view->buffer) ? NO_CHUNKS : UNSPLIT;
+    while (kept_ahead(view, dim + 1) <= own)
+        dim++;
+    return at < 0 || dim == at + 1 ? dim : NO_CHUNKS;
 }
 
 static hd_status check_chunks(pipe *p, const hd_op *op)
@@ -228,7 +206,7 @@ static hd_status check_chunks(pipe *p, const hd_op *op)
     for (int i = 0; i < op->nviews; i++) {
         int dim = split_dim(p, op, i);
 
-        if (dim == -2)
+        if (dim == NO_CHUNKS)
             return hd_error(p->diag, HD_E0502, op->loc,
                             "%s cannot be done in %lld chunks: it needs its "
                             "shard whole",
@@ -250,17 +228,31 @@ static const gather *gather_of(const pipe *p, const hd_buffer *buffer)
     return NULL;
 }
 
-static hd_view replace_index(pipe *p, hd_view view, hd_expr shard)
+// In which dimension of view `i` shards lie, -1 if in none. Of an operand that
+// repeats, all of them have its one index.
+static int shard_dim(const pipe *p, const hd_op *op, int i)
 {
-    for (int i = 0; i < view.nindex; i++) {
-        if (view.index[i] < 0)
-            continue;
-        if (shard == HD_EXPR_ALL && loop_index(p, &view) == i)
-            view.index[i] = HD_EXPR_ALL;
-        else if (shard != HD_EXPR_ALL)
+    const hd_view *view = &op->view[i], *result = &op->view[0];
+    int dim = loop_index(p, view);
+
+    if (dim >= 0 || !hd_space_lies_last(op, i))
+        return dim;
+    dim = loop_index(p, result) -
+          (result->buffer->type.ndims - view->buffer->type.ndims);
+    return dim >= 0 && dim < view->nindex &&
+                   view->buffer->type.dim[dim].extent == 1
+               ? dim
+               : -1;
+}
+
+static hd_view replace_index(pipe *p, hd_view view, int dim, hd_expr shard)
+{
+    if (shard == HD_EXPR_ALL && dim >= 0)
+        view.index[dim] = HD_EXPR_ALL;
+    for (int i = 0; i < view.nindex && shard != HD_EXPR_ALL; i++)
+        if (view.index[i] != HD_EXPR_ALL)
             view.index[i] =
                 hd_expr_replace(p->module, view.index[i], p->loop->var, shard);
-    }
     return view;
 }
 
@@ -271,14 +263,15 @@ static hd_view own_view(pipe *p, const gather *g, hd_view view)
     return hd_view_at(view, g->dim, hd_expr_coord(p->module, g->op->axis));
 }
 
-static hd_view piece_view(pipe *p, const hd_view *view, int split,
-                          const piece *at)
+static hd_view piece_view(pipe *p, const hd_op *op, int i, const piece *at)
 {
+    const hd_view *view = &op->view[i];
     const gather *g = gather_of(p, view->buffer);
+    int split = at->chunk >= 0 ? split_dim(p, op, i) : UNSPLIT;
     hd_view result =
         at->own && g != NULL && g->in_place ? own_view(p, g, *view) : *view;
 
-    result = replace_index(p, result, at->shard);
+    result = replace_index(p, result, shard_dim(p, op, i), at->shard);
     return at->chunk >= 0 && split >= 0
                ? chunk_view(p, result, split, at->chunk)
                : result;
@@ -294,7 +287,7 @@ static hd_view source_view(pipe *p, const gather *g, const piece *at)
 
 static hd_view target_view(pipe *p, const gather *g, const piece *at)
 {
-    hd_view out = replace_index(p, g->op->view[0], at->shard);
+    hd_view out = replace_index(p, g->op->view[0], g->dim, at->shard);
 
     return at->chunk >= 0 ? chunk_view(p, out, g->dim + 1, at->chunk) : out;
 }
@@ -333,8 +326,7 @@ static void clone_op(pipe *p, hd_build *b, const hd_op *op, const piece *at)
 
     stmt->op->nviews = op->nviews;
     for (int i = 0; i < op->nviews; i++)
-        stmt->op->view[i] = piece_view(
-            p, &op->view[i], at->chunk >= 0 ? split_dim(p, op, i) : -1, at);
+        stmt->op->view[i] = piece_view(p, op, i, at);
     stmt->op->nkeys = op->nkeys;
     for (int i = 0; i < op->nkeys; i++)
         stmt->op->key[i] = op->key[i];
