@@ -546,11 +546,12 @@ const command run_command = {
             {CAST, 0, "cast", NULL, "round inputs that hold another dtype"},
             {VERIFY, 0, "verify", NULL,
              "compare every output on every rank with the\n"
-             "dense answer in double precision"},
+             "dense answer in double precision; of a host program\n"
+             "without --against, with its own answer"},
             {AGAINST, 0, "against", "FILE",
              "a tensor program: proves first that outputs are\nmade of the "
-             "same "
-             "inputs by the same operations, and\nverifies with its answer"},
+             "same inputs by the same operations,\nand verifies with its "
+             "answer"},
             {ITERS, 0, "iters", "N", "runs in a row (default 1)"},
             {SEED, 0, "seed", "N", "of random inputs (default 1)"},
             {STATS, 0, "stats", NULL, "print counts and times"},

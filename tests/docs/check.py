@@ -2,6 +2,7 @@
 their commands exist with the options that stand behind them, and their programs
 parse. The README's host program is what its tensor program is lowered to. The
 map of design.md has a place for each source file, and no file that is not there.
+semantics.md names each operation and key.
 
 usage: check.py ROOT HEDDLE
 """
@@ -89,6 +90,14 @@ def check_map(text):
                 wrong.append(f"design.md: {file.relative_to(root)} is in a folder that the map lacks")
 
 
+def check_words(rows, text):
+    named = set(re.findall(r"\w+", " ".join(re.findall(r"`([^`]*)`", text))))
+    for word in re.findall(r'^HD_\w+\(\w+, "(\w+)"', rows, re.M):
+        if word not in named:
+            wrong.append(f"semantics.md does not name {word} of ir/ops.def")
+
+
+check_words((root / "ir/ops.def").read_text(), (root / "docs/semantics.md").read_text(encoding="utf-8"))
 check_map((root / "docs/design.md").read_text(encoding="utf-8"))
 for page in [root / "README.md", *sorted((root / "docs").glob("*.md"))]:
     text = page.read_text(encoding="utf-8")
