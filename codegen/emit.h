@@ -6,7 +6,8 @@
 //
 // A kernel is `extern "C" __global__ void hd_kernel(const hd_kernel_args
 // args)`, whose one parameter is `struct { u64 at[pointers]; }` by value. Its
-// threads are independent: they neither share memory nor meet.
+// threads are independent, but for those of hd_emit_spread: they neither share
+// memory nor wait for one another.
 #ifndef HD_CODEGEN_EMIT_H
 #define HD_CODEGEN_EMIT_H
 

@@ -73,7 +73,7 @@ static bool spells(const char *word, const char *text, size_t length)
            memcmp(word, text, length) == 0;
 }
 
-// Two dozen words: a search is as quick as a hash of them would be.
+// A few dozen words: a search is as quick as a hash of them would be.
 bool hd_op_find(const char *text, size_t length, hd_opcode *out)
 {
     for (int i = 0; i < HD_NOPS; i++)

@@ -9,7 +9,7 @@ HD_BEGIN_DECLS
 
 enum {
     HD_LOCAL = -1,  // every rank holds all indices
-    HD_STREAM = -2, // the same, and each may be computed in a trip of its own
+    HD_STREAM = -2, // the same, and each may be computed by itself
 };
 
 typedef struct hd_dim {

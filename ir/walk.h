@@ -9,7 +9,7 @@
 HD_BEGIN_DECLS
 
 #define HD_MAX_STEPS ((int64_t)1 << 24) // of one rank
-#define HD_MAX_TRIPS ((int64_t)1 << 24) // loop trips of one rank, also empty
+#define HD_MAX_TRIPS ((int64_t)1 << 24) // of loops, also empty
 
 // A view with numbers for its indices: a strided part of a root buffer (one
 // with `of` NULL), in elements of its dtype. Dimensions that the view drops are

@@ -1,12 +1,12 @@
-// Orders the streams with the fewest events. Each loop over streams is forked
+// Orders the streams with few events. Each loop over streams is forked
 // from the caller's stream and joined to it. Inside, trips on one stream follow
 // each other; what a trip on another stream must wait for is found by
 // evaluating the views of every trip: two trips conflict where they touch the
 // same elements and one of them writes. In a ring the distance between such
 // trips is constant, so one event a trip orders them:
 //
-//     trip j:      wait %hop[j]  ..  recv  %hop[j + 1] = record  ..  compute
-//     trip j + 1:                           wait %hop[j + 1]  ..
+//     j:        wait %hop[j]  ..  recv  %hop[j + 1] = record  ..  compute
+//     j + 1:                            wait %hop[j + 1]  ..
 //
 // Where the distance is 1 this chain reaches every stream from the first trip,
 // and starting it on the caller's stream makes the fork unnecessary. Trips

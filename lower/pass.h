@@ -42,7 +42,7 @@ hd_pass_fn hd_pass_reshard;
 hd_pass_fn hd_pass_stream;
 // Each broadcast of a loop becomes the pipeline that the options choose.
 hd_pass_fn hd_pass_transfer;
-// The fewest forks, joins, records and waits that order the streams.
+// Forks, joins, records and waits that order the streams.
 hd_pass_fn hd_pass_event;
 // Which buffers peers map, which share bytes, which are not needed.
 hd_pass_fn hd_pass_place;

@@ -1,13 +1,12 @@
 // Gives each broadcast of a loop the pipeline that the options choose. The loop
-// that `stream` made computes on shard j in trip j; here trips are put in the
-// order in which shards arrive:
+// that `stream` made computes on shard j in iteration j; here iterations are
+// put in the order in which shards arrive:
 //
-//   bulk       one all_gather ahead of the loop
-//   pipelined  a trip per chunk: gather that chunk of every shard, compute on
-//   it broadcast  trip i: rank i sends to all direct     trip j: from rank + j,
-//   to rank - j ring       trip j: what came from the left neighbour goes on to
-//   the right,
-//              and is computed on
+//   bulk       one all_gather before the loop
+//   pipelined  j: gather chunk j of every shard, and compute on all of them
+//   broadcast  j: rank j sends to all
+//   direct     j: from rank + j, to rank - j
+//   ring       j: what came from the left neighbour goes on to the right
 //
 // Chunks split the first dimension inside a shard: buffers get a second shape
 // with one more dimension (`of`), and a trip an index more. A rank's local

@@ -1,4 +1,4 @@
-// The state of a simulation, which its rooms share:
+// The state of a simulation, which its parts share:
 //
 //     agenda      what will end when
 //     processor   compute, which shares a rank's processor

@@ -188,7 +188,7 @@ bool hd_graph_is_matched(const hd_graph *graph);
 // The same as a status, in hd_match's words.
 hd_status hd_graph_match(const hd_graph *graph, hd_diag *diag);
 
-// Walks every rank. The rest of the checker wants it matched.
+// Walks every rank. What works on a graph wants it matched.
 hd_status hd_graph_create(const hd_module *module, hd_diag *diag,
                           hd_graph *out);
 // The first rank alone of all that turn (ir/symmetry), as if it met itself: its

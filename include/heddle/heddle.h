@@ -54,7 +54,8 @@ typedef enum hd_status {
     HD_OK = 0,
     HD_INVALID,     // the program, or a file it was read from, is wrong
     HD_ARGUMENT,    // this call was misused: the caller's bug
-    HD_NO_MEMORY,   // memory ran out; whatever was passed in is unchanged
+    HD_NO_MEMORY,   // memory ran out; what was passed in is unchanged, but
+                    // for hd_lower's module
     HD_SYSTEM,      // the operating system refused; the message has its words
     HD_UNSUPPORTED, // well formed, but not here (no such device or library)
     HD_PEER,        // another rank died or failed
@@ -276,8 +277,8 @@ typedef void hd_lower_hook(void *context, const char *pass,
 
 // Runs the passes that the module still needs, in place, and verifies after
 // each. A complete host program is left as it is, with a warning if options
-// were asked for. After an error the module
-// may only be destroyed. `options` and `hook` may be NULL.
+// were asked for. After an error the module may only be destroyed. `options`
+// and `hook` may be NULL.
 HD_API HD_MUST_USE hd_status hd_lower(hd_module *module,
                                       const hd_lower_options *options,
                                       hd_lower_hook *hook, void *context,
@@ -569,8 +570,9 @@ HD_API HD_MUST_USE hd_status hd_session_run(hd_session *session,
 
 // As above, in order with the work of a stream of the caller's: a CUstream on
 // cuda, where NULL is the default stream (which hd_session_run uses); it must
-// be NULL on the cpu. May differ from run to run. A stream that is being captured
-// into a graph is HD_ARGUMENT: a run cannot be replayed as part of another graph.
+// be NULL on the cpu. May differ from run to run. A stream that is being
+// captured into a graph is HD_ARGUMENT: a run cannot be replayed as part of
+// another graph.
 HD_API HD_MUST_USE hd_status hd_session_run_on(hd_session *session,
                                                void *stream,
                                                void *const *arguments,

@@ -1,7 +1,7 @@
 // The inside of the cpu driver. Ranks are processes, streams are threads, and
 // what peers share lies in one window a rank, a memfd that all of them map:
 //
-//   | header: bell, marks | shared buffers | slots with peer 0 | peer 1 | ...
+//   | bell, marks | shared buffers | slots with peer 0 | peer 1 | ...
 //
 // Every transfer between two ranks has one slot in the window of each, at the
 // same place in the pair's list. A slot holds two words that only the peer
@@ -37,7 +37,7 @@
 // What one stream does, for those who wonder why nothing happens. Only its
 // stream writes it; the two words may be read torn, which only blurs a report.
 typedef struct hd_cpu_mark {
-    _Atomic uint64_t what;  // hd_cpu_what packs it
+    _Atomic uint64_t what;  // state, op, peer and step: report.c packs them
     _Atomic uint64_t where; // line and column, 32 bits each
 } hd_cpu_mark;
 

@@ -14,7 +14,7 @@
 #include "runtime/cpu/cpu.h"
 
 #define LOOKS 16           // before a thread sleeps
-#define EVENT_NAP 20000000 // ns: whoever ends us does not ring another's bell
+#define EVENT_NAP 20000000 // ns: who ends us rings no other bell
 #define LONG_NAP ((int64_t)3600 * 1000000000)
 
 static bool is_over(const hd_device *device)

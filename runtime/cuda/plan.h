@@ -57,10 +57,10 @@ typedef struct hd_cuda_command {
     hd_cuda_at to, from; // COPY
     uint64_t bytes;      // COPY
     int launch;          // KERNEL: of plan->launch
-    int product;         // PRODUCT: of device->product
+    int product;         // PRODUCT: of device->products
     hd_cuda_at a, b, c, bias, workspace;
     double alpha, beta;
-    int event; // RECORD, WAIT: of device->event; ..ARGUMENT: of the arguments
+    int event; // RECORD, WAIT: of plan->event; ..ARGUMENT: of the arguments
 } hd_cuda_command;
 
 struct hd_cuda_plan {
@@ -68,7 +68,7 @@ struct hd_cuda_plan {
     // step; at the end, the first behind them all. Commands ahead and behind
     // are a run's own.
     int *first;
-    bool *early; // owned, by step: its "ready" is said at a run's beginning
+    bool *early;              // owned, by step: "ready" as soon as a run begins
     hd_cuda_command *command; // owned
     int ncommands, command_room;
     hd_cu_memop *word; // owned
@@ -147,7 +147,7 @@ hd_status hd_cuda_tidy(hd_device *device, hd_diag *diag);
 // Those of `n` steps, a group, that are deferred, or those that are not.
 hd_status hd_cuda_plan_party(hd_device *device, const hd_step *steps, int n,
                              int stream, bool deferred, hd_diag *diag);
-// Which steps say "ready" at the start of a run: device->early.
+// Which steps say "ready" at the start of a run: plan->early.
 void hd_cuda_find_early(hd_device *device);
 hd_status hd_cuda_say_early(hd_device *device, hd_diag *diag);
 // Of `n` steps, a group, that NCCL was just given those that are its.

@@ -1,7 +1,8 @@
 // What a plan can do without. Lowering and planning see to order each on its
 // own, and some of it is said twice; and words that follow each other on a
 // stream go to the device in one call, also where they are of different steps.
-// Each command that goes saves the host a call, and a graph a node.
+// Each command that goes saves the host a call, and one of words saves a graph
+// a node.
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,6 +1,5 @@
-// Any bytes: parsing ends in a module or in an error that says something, and
-// either is the same when it is done again. Nothing else is done with a module,
-// so that this target is the fastest.
+// Any bytes: parsing ends in a module or in an error with a message. Nothing
+// else is done with a module, so that this target is the fastest.
 #include "tests/fuzz/fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
