@@ -527,8 +527,8 @@ typedef struct hd_session_options {
     const char *axes;       // NULL, or transports of some axes of the mesh,
                             // "node=nccl,tp=sm"; the others have `transport`
     bool graph;             // cuda only; the same on all ranks: runs are
-                            // replays of one CUDA graph while the arguments'
-                            // addresses stay the same
+                            // launches of a CUDA graph, which is made by the
+                            // first and set anew for other addresses
     bool tune;              // cuda only: times several of cuBLASLt's plans for
                             // each matmul when the session is created, and
                             // keeps the fastest on disk, where later sessions

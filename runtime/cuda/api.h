@@ -21,6 +21,7 @@ typedef struct CUmod_st *hd_cu_module;
 typedef struct CUfunc_st *hd_cu_function;
 typedef struct CUgraph_st *hd_cu_graph;
 typedef struct CUgraphExec_st *hd_cu_graph_exec;
+typedef struct CUgraphNode_st *hd_cu_node;
 
 enum {
     HD_CU_SUCCESS = 0,
@@ -55,7 +56,9 @@ enum { // flags and kinds
     HD_CU_HOST_DEVICEMAP = 2,
     HD_CU_CAPTURE_RELAXED = 2, // CUstreamCaptureMode
     HD_CU_CAPTURE_NONE = 0,    // CUstreamCaptureStatus
-    HD_CU_OP_WAIT_32 = 1,      // CUstreamBatchMemOpType
+    HD_CU_NODE_KERNEL = 0,     // CUgraphNodeType
+    HD_CU_NODE_COPY = 1,
+    HD_CU_OP_WAIT_32 = 1, // CUstreamBatchMemOpType
     HD_CU_OP_WRITE_32 = 2,
     HD_CU_POINTER_MEMORY_TYPE = 2, // CUpointer_attribute
     HD_CU_POINTER_BUFFER_ID = 7,
@@ -107,6 +110,29 @@ typedef struct hd_cu_launch_config { // CUlaunchConfig
     hd_cu_launch_attribute *attribute;
     unsigned nattributes;
 } hd_cu_launch_config;
+
+typedef struct hd_cu_kernel_node { // CUDA_KERNEL_NODE_PARAMS_v2
+    hd_cu_function function;
+    unsigned grid[3], block[3];
+    unsigned shared_bytes;
+    void **parameters, **extra;
+    void *kernel; // where `function` is NULL
+    hd_cu_context context;
+} hd_cu_kernel_node;
+
+typedef struct hd_cu_copy_end { // half of CUDA_MEMCPY3D
+    size_t x, y, z, level;
+    int memory; // CUmemorytype
+    const void *host;
+    hd_cu_ptr device;
+    void *array, *reserved;
+    size_t pitch, height;
+} hd_cu_copy_end;
+
+typedef struct hd_cu_copy_node { // CUDA_MEMCPY3D
+    hd_cu_copy_end from, to;
+    size_t bytes, height, depth;
+} hd_cu_copy_node;
 
 typedef struct hd_cu_api {
 #define HD_CU(symbol, name, ...) hd_cu_result (*name)(__VA_ARGS__);

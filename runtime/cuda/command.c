@@ -108,15 +108,15 @@ static hd_status add_parameter(hd_device *device, hd_cuda_launch *launch, int i,
     return HD_OK;
 }
 
-// Memory of the session's own stays where it is.
-static bool is_settled(const hd_device *device, hd_cuda_at at)
+int hd_cuda_argument_of(const hd_device *device, hd_cuda_at at)
 {
-    int arguments = device->nbuffers + device->narguments;
-
-    if (at.buffer < device->nbuffers && at.buffer >= 0)
-        return device->buffer[at.buffer].shared ||
-               device->buffer[at.buffer].argument < 0;
-    return at.buffer == -1 || at.buffer >= arguments;
+    if (at.buffer < 0 || at.buffer >= device->nbuffers + device->narguments)
+        return -1;
+    if (at.buffer >= device->nbuffers)
+        return at.buffer - device->nbuffers;
+    return device->buffer[at.buffer].shared
+               ? -1
+               : device->buffer[at.buffer].argument;
 }
 
 void hd_cuda_settle(hd_device *device)
@@ -132,14 +132,30 @@ void hd_cuda_settle(hd_device *device)
         for (int k = first; k < end; k++) {
             hd_cuda_patch patch = plan->patch[k];
 
-            if (is_settled(device, patch.at))
-                hd_cuda_patch_now(device, &patch, 0);
-            else
+            if (patch.at.buffer == HD_CUDA_WORD_VALUE ||
+                hd_cuda_argument_of(device, patch.at) >= 0)
                 plan->patch[kept++] = patch;
+            else
+                hd_cuda_patch_now(device, &patch, 0);
         }
         launch->npatches = kept - launch->patch;
     }
     plan->npatches = kept;
+}
+
+void hd_cuda_parameters_now(const hd_device *device,
+                            const hd_cuda_launch *launch, uint64_t run,
+                            hd_cuda_parameters *out)
+{
+    void *extra[] = {(void *)HD_CU_LAUNCH_BUFFER,
+                     device->plan->blob + launch->blob,
+                     (void *)HD_CU_LAUNCH_BUFFER_SIZE, &out->bytes,
+                     (void *)HD_CU_LAUNCH_END};
+
+    for (int i = 0; i < launch->npatches; i++)
+        hd_cuda_patch_now(device, &device->plan->patch[launch->patch + i], run);
+    out->bytes = launch->bytes;
+    memcpy(out->extra, extra, sizeof(extra));
 }
 
 static hd_status add_launch(hd_device *device, hd_cu_function function,

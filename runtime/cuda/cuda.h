@@ -34,7 +34,7 @@
 
 #define HD_CUDA_RUNS 16         // that may be in flight
 #define HD_CUDA_PROBES 4096     // bytes of the window's head: a word a peer
-#define HD_CUDA_GRAPHS 8        // sets of arguments that are remembered
+#define HD_CUDA_GRAPHS 8        // that are kept, where one does not do
 #define HD_CUDA_STREAMS_MOST 66 // the caller's, 64 work streams, the helper
 
 // An address: `offset` into buffer `buffer`, into the caller's own memory for

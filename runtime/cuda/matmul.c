@@ -519,11 +519,10 @@ static void *address(const hd_device *device, hd_cuda_at at)
 }
 
 hd_status hd_cuda_multiply(hd_device *device, const hd_cuda_command *command,
-                           hd_diag *diag)
+                           hd_cu_stream stream, hd_diag *diag)
 {
     const hd_cuda_product *product =
         &device->products->product[command->product];
-    const hd_cuda_stream *stream = &device->stream[command->stream];
     float alpha = (float)command->alpha, beta = (float)command->beta;
     bool wide = product->shape.wide;
     void *c = address(device, command->c);
@@ -541,6 +540,6 @@ hd_status hd_cuda_multiply(hd_device *device, const hd_cuda_command *command,
            wide ? (const void *)&command->beta : &beta, c, product->layout[2],
            c, product->layout[2], &product->algo,
            address(device, command->workspace), HD_CUDA_WORKSPACE_BYTES,
-           stream->stream);
+           stream);
     return HD_OK;
 }

@@ -124,9 +124,20 @@ hd_status hd_cuda_add_event(hd_device *device, hd_cuda_kind kind, int stream,
 hd_status hd_cuda_tie(hd_device *device, int first, int later,
                       const hd_step *step, hd_diag *diag);
 
+// Which argument's own memory the address is in; -1: memory of the session's
+// own, which stays where it is.
+int hd_cuda_argument_of(const hd_device *device, hd_cuda_at at);
 // Writes the addresses that stay as they are into the launches' parameters, and
 // keeps no patch for them.
 void hd_cuda_settle(hd_device *device);
+// The parameters of a launch as CUDA takes them, with what a run patches.
+typedef struct hd_cuda_parameters {
+    size_t bytes;
+    void *extra[5]; // points into this, and into the plan's blob
+} hd_cuda_parameters;
+void hd_cuda_parameters_now(const hd_device *device,
+                            const hd_cuda_launch *launch, uint64_t run,
+                            hd_cuda_parameters *out);
 static inline void hd_cuda_patch_now(const hd_device *device,
                                      const hd_cuda_patch *patch, uint64_t run)
 {

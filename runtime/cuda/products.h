@@ -41,7 +41,7 @@ struct hd_cuda_products {
 hd_status hd_cuda_plan_matmul(hd_device *device, int stream,
                               const hd_step *step, hd_diag *diag);
 hd_status hd_cuda_multiply(hd_device *device, const hd_cuda_command *command,
-                           hd_diag *diag);
+                           hd_cu_stream stream, hd_diag *diag);
 void hd_cuda_products_close(hd_device *device);
 // For those who ask what multiplies; "" if nothing does.
 const char *hd_cuda_products_text(const hd_device *device);

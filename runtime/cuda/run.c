@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "base/diag.h"
+#include "runtime/cuda/graph.h"
 #include "runtime/cuda/nccl.h"
 #include "runtime/cuda/plan.h"
 #include "runtime/cuda/products.h"
@@ -15,18 +16,6 @@
 #define ARGUMENT_ALIGNMENT 16
 #define THROTTLE 256 // commands between marks on a stream
 
-// Memory that was freed may come back at the same address as another
-// allocation, and a graph must not be replayed on it.
-typedef struct argument {
-    void *at;
-    uint64_t allocation; // what CUDA numbers it; kept for graphs alone
-} argument;
-
-typedef struct graph {
-    argument *argument;    // owned
-    hd_cu_graph_exec exec; // owned
-} graph;
-
 typedef struct times {
     hd_cu_event start, end; // owned, with times
 } times;
@@ -34,12 +23,13 @@ typedef struct times {
 struct hd_cuda_runs {
     uint64_t n; // begun
     times times[HD_CUDA_RUNS];
-    argument *argument;   // owned: of this run
-    hd_cu_stream caller;  // of this run
-    hd_cu_stream capture; // owned: stands in for the caller's in graphs
-    graph graph[HD_CUDA_GRAPHS];
+    hd_cuda_argument *argument; // owned: of this run
+    hd_cu_stream caller;        // of this run
+    hd_cu_stream capture;       // owned: stands in for the caller's in graphs
+    hd_cuda_graph graph[HD_CUDA_GRAPHS];
     int ngraphs;
-    graph *replay; // of this run; NULL if steps are issued
+    hd_cuda_graph *replay; // of this run; NULL if steps are issued
+    bool rigid;            // CUDA refused to set a node of a graph anew
     bool capturing;
     bool takes_events; // among its arguments
     hd_cu_event *mark; // owned: two a step, if times are asked for
@@ -82,11 +72,7 @@ static hd_status write_words(hd_device *device, const hd_cuda_command *command,
 static hd_status start_kernel(hd_device *device, const hd_cuda_launch *launch,
                               hd_cu_stream stream, hd_diag *diag)
 {
-    hd_cuda_plan *plan = device->plan;
-    size_t bytes = launch->bytes;
-    void *extra[] = {(void *)HD_CU_LAUNCH_BUFFER, plan->blob + launch->blob,
-                     (void *)HD_CU_LAUNCH_BUFFER_SIZE, &bytes,
-                     (void *)HD_CU_LAUNCH_END};
+    hd_cuda_parameters parameters;
     hd_cu_launch_attribute cluster = {.id = HD_CU_LAUNCH_CLUSTER};
     hd_cu_launch_config config = {.shared_bytes = launch->shared_bytes,
                                   .stream = stream,
@@ -96,10 +82,9 @@ static hd_status start_kernel(hd_device *device, const hd_cuda_launch *launch,
     memcpy(config.grid, launch->grid, sizeof(config.grid));
     memcpy(config.block, launch->block, sizeof(config.block));
     memcpy(cluster.value.cluster, launch->cluster, sizeof(launch->cluster));
-    for (int i = 0; i < launch->npatches; i++)
-        hd_cuda_patch_now(device, &plan->patch[launch->patch + i],
-                          word_value(device));
-    HD_CUDA_TRY(device, diag, launch, &config, launch->function, NULL, extra);
+    hd_cuda_parameters_now(device, launch, word_value(device), &parameters);
+    HD_CUDA_TRY(device, diag, launch, &config, launch->function, NULL,
+                parameters.extra);
     return HD_OK;
 }
 
@@ -132,7 +117,7 @@ static hd_status issue_command(hd_device *device,
         return start_kernel(device, &device->plan->launch[command->launch],
                             stream, diag);
     case HD_CUDA_PRODUCT:
-        return hd_cuda_multiply(device, command, diag);
+        return hd_cuda_multiply(device, command, stream, diag);
     case HD_CUDA_RECORD:
         HD_CUDA_TRY(device, diag, event_record,
                     device->plan->event[command->event], stream);
@@ -188,6 +173,9 @@ static hd_status issue(hd_device *device, int first, int end, hd_diag *diag)
 
         delay(device);
         HD_TRY(issue_command(device, command, diag));
+        if (device->run->capturing)
+            hd_cuda_graph_note(device, device->run->replay, i,
+                               device->run->rigid);
         HD_TRY(throttle(device, &device->stream[command->stream], diag));
     }
     return HD_OK;
@@ -254,7 +242,7 @@ static hd_status issue_all(hd_device *device, hd_diag *diag)
 static void number_allocations(hd_device *device)
 {
     for (int i = 0; i < device->narguments; i++) {
-        argument *argument = &device->run->argument[i];
+        hd_cuda_argument *argument = &device->run->argument[i];
 
         if (device->cu.pointer_attribute(
                 &argument->allocation, HD_CU_POINTER_BUFFER_ID,
@@ -263,45 +251,44 @@ static void number_allocations(hd_device *device)
     }
 }
 
-static graph *find_graph(hd_device *device)
+static void drop_graph(hd_device *device, int i)
 {
-    size_t bytes = (size_t)device->narguments * sizeof(*device->run->argument);
+    hd_cuda_runs *runs = device->run;
 
-    for (int i = 0; i < device->run->ngraphs; i++) {
-        if (memcmp(device->run->graph[i].argument, device->run->argument,
-                   bytes) == 0)
-            return &device->run->graph[i];
+    hd_cuda_graph_free(device, &runs->graph[i]);
+    runs->ngraphs--;
+    memmove(&runs->graph[i], &runs->graph[i + 1],
+            sizeof(*runs->graph) * (size_t)(runs->ngraphs - i));
+}
+
+// One that is, or can be, set for this run's arguments.
+static hd_cuda_graph *find_graph(hd_device *device)
+{
+    hd_cuda_runs *runs = device->run;
+
+    for (int i = 0; i < runs->ngraphs; i++) {
+        hd_cuda_graph *graph = &runs->graph[i];
+
+        if (!hd_cuda_graph_fits(device, graph, runs->argument))
+            continue;
+        if (hd_cuda_graph_set(device, graph, runs->argument, runs->capture))
+            return graph;
+        runs->rigid = true;
+        drop_graph(device, i);
+        return NULL;
     }
     return NULL;
 }
 
-static void free_graph(hd_device *device, graph *graph)
-{
-    if (graph->exec != NULL)
-        device->cu.graph_exec_destroy(graph->exec);
-    free(graph->argument);
-    memset(graph, 0, sizeof(*graph));
-}
-
-// Room for one more; the oldest goes when there is none.
+// The oldest goes when there is no room for one more.
 static hd_status new_graph(hd_device *device, hd_diag *diag)
 {
-    size_t bytes = (size_t)device->narguments * sizeof(*device->run->argument);
-    graph *graph;
-
-    if (device->run->ngraphs == HD_CUDA_GRAPHS) {
-        free_graph(device, &device->run->graph[0]);
-        memmove(&device->run->graph[0], &device->run->graph[1],
-                sizeof(*device->run->graph) * (HD_CUDA_GRAPHS - 1));
-        memset(&device->run->graph[--device->run->ngraphs], 0, sizeof(*graph));
-    }
-    graph = &device->run->graph[device->run->ngraphs];
-    graph->argument = malloc(bytes + 1);
-    if (graph->argument == NULL)
-        return hd_fail(diag, HD_NO_MEMORY, "no memory for a graph");
-    memcpy(graph->argument, device->run->argument, bytes);
+    if (device->run->ngraphs == HD_CUDA_GRAPHS)
+        drop_graph(device, 0);
+    device->run->replay = &device->run->graph[device->run->ngraphs];
+    HD_TRY(hd_cuda_graph_new(device, device->run->argument, diag,
+                             device->run->replay));
     device->run->ngraphs++;
-    device->run->replay = graph;
     device->run->capturing = true;
     device->stream[0].stream = device->run->capture;
     HD_CUDA_TRY(device, diag, capture_begin, device->run->capture,
@@ -311,15 +298,11 @@ static hd_status new_graph(hd_device *device, hd_diag *diag)
 
 static hd_status end_capture(hd_device *device, hd_diag *diag)
 {
-    hd_cu_graph graph = NULL;
-    hd_cu_result result;
+    hd_cuda_graph *graph = device->run->replay;
 
     device->run->capturing = false;
-    HD_CUDA_TRY(device, diag, capture_end, device->run->capture, &graph);
-    result = device->cu.graph_instantiate(&device->run->replay->exec, graph, 0);
-    device->cu.graph_destroy(graph);
-    if (result != HD_CU_SUCCESS)
-        return hd_cuda_error(device, result, diag, "graph_instantiate");
+    HD_CUDA_TRY(device, diag, capture_end, device->run->capture, &graph->graph);
+    HD_CUDA_TRY(device, diag, graph_instantiate, &graph->exec, graph->graph, 0);
     return HD_OK;
 }
 
@@ -664,7 +647,7 @@ void hd_cuda_runs_close(hd_device *device)
     if (runs == NULL)
         return;
     for (int i = 0; i < runs->ngraphs; i++)
-        free_graph(device, &runs->graph[i]);
+        hd_cuda_graph_free(device, &runs->graph[i]);
     for (int64_t i = 0; runs->mark != NULL && i < nmarks; i++)
         destroy_event(device, runs->mark[i]);
     for (int i = 0; i < HD_CUDA_RUNS; i++) {

@@ -28,20 +28,25 @@ const Symbol kSymbols[] = {
 const size_t kCount = sizeof(kSymbols) / sizeof(*kSymbols);
 static_assert(kCount <= size_t(kSymbolsMost), "room for all counts");
 
-// Two runs, so that a graph is captured and replayed.
-hd_status RunTwice(Rank &rank, const Program &program,
-                   const hd_session_options &options)
+// Two runs of each of two sets of memory, so that a graph is captured, replayed
+// and set anew.
+hd_status RunAll(Rank &rank, const Program &program,
+                 const hd_session_options &options)
 {
     Session session;
 
     HD_TRY(session.Open(rank, program, options));
-    Shards shards(session);
-    HD_TRY(
-        shards.Put(program.Inputs(), program.Module(), rank.rank, rank.diag));
-    for (int run = 0; run < 2; run++)
-        HD_TRY(shards.Run(rank.diag));
-    HD_TRY(shards.Get(rank.diag));
-    return program.Compare(shards, rank.rank);
+    Shards one(session), two(session);
+    for (Shards *shards : {&one, &two})
+        HD_TRY(shards->Put(program.Inputs(), program.Module(), rank.rank,
+                           rank.diag));
+    for (Shards *shards : {&one, &one, &two, &two})
+        HD_TRY(shards->Run(rank.diag));
+    for (Shards *shards : {&one, &two}) {
+        HD_TRY(shards->Get(rank.diag));
+        HD_TRY(program.Compare(*shards, rank.rank));
+    }
+    return HD_OK;
 }
 
 hd_status RunWithFault(Rank &rank, const Program &program,
@@ -52,7 +57,7 @@ hd_status RunWithFault(Rank &rank, const Program &program,
 
     if (rank.rank == 0 && !fault.empty())
         setenv("FAKE_CUDA_FAIL", fault.c_str(), 1);
-    status = RunTwice(rank, program, options);
+    status = RunAll(rank, program, options);
     auto *calls = Extra<decltype(fake_cuda_calls)>("fake_cuda_calls");
     for (size_t i = 0; i < kCount && calls != nullptr; i++)
         rank.answer->calls[i] = calls(kSymbols[i].name);

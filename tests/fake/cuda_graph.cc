@@ -10,7 +10,6 @@ using namespace fake;
 namespace
 {
 
-using Nodes = std::shared_ptr<const std::vector<Node>>;
 using Chains = std::vector<std::vector<size_t>>;
 
 // A node goes on where one that it follows is the last so far.
@@ -134,6 +133,31 @@ hd_cu_result cuStreamBeginCapture_v2(hd_cu_stream handle, int mode)
     stream->capture->origin = stream;
     stream->capture->mode = mode;
     stream->capture->thread = std::this_thread::get_id();
+    stream->capture->graph.reset(
+        new CUgraph_st{nullptr, stream->capture.get()});
+    return SUCCESS;
+}
+
+// Valid until the next call on the stream.
+hd_cu_result cuStreamGetCaptureInfo_v2(hd_cu_stream handle, int *status,
+                                       uint64_t *id, hd_cu_graph *graph,
+                                       const hd_cu_node **last, size_t *n)
+{
+    static thread_local std::vector<hd_cu_node> tails;
+    hd_cu_result result = cuStreamIsCapturing(handle, status);
+
+    if (result != SUCCESS || *status != 1)
+        return result;
+    FAKE_STREAM(handle, stream);
+    Guard guard(world().lock);
+
+    (void)id;
+    tails.clear();
+    for (size_t tail : stream->tails)
+        tails.push_back(stream->capture->nodes[tail].name.get());
+    *graph = stream->capture->graph.get();
+    *last = tails.data();
+    *n = tails.size();
     return SUCCESS;
 }
 
@@ -188,10 +212,130 @@ hd_cu_result cuStreamEndCapture(hd_cu_stream handle, hd_cu_graph *out)
         return why;
     }
     capture->invalid = true; // events that still name it lead nowhere
-    *out = new CUgraph_st{
-        std::make_shared<const std::vector<Node>>(capture->nodes)};
+    capture->graph->nodes =
+        std::make_shared<const std::vector<Node>>(std::move(capture->nodes));
+    *out = capture->graph.release();
     world().graphs.insert(*out);
     return SUCCESS;
+}
+
+// Of a graph that is captured, too. The caller holds the lock.
+static const std::vector<Node> *nodes_of(hd_cu_graph graph)
+{
+    if (world().graphs.count(graph) != 0)
+        return graph->nodes.get();
+    for (const CUstream_st *stream : world().streams) {
+        if (stream->capture != nullptr && stream->capture->graph.get() == graph)
+            return &stream->capture->nodes;
+    }
+    return nullptr;
+}
+
+// How many there are, and so many of them as there is room for.
+hd_cu_result cuGraphGetNodes(hd_cu_graph graph, hd_cu_node *out, size_t *n)
+{
+    FAKE_ENTER();
+    Guard guard(world().lock);
+    const std::vector<Node> *nodes = nodes_of(graph);
+
+    if (nodes == nullptr || n == nullptr)
+        return INVALID_VALUE;
+    for (size_t i = 0; out != nullptr && i < *n; i++)
+        out[i] = i < nodes->size() ? (*nodes)[i].name.get() : nullptr;
+    if (out == nullptr || *n > nodes->size())
+        *n = nodes->size();
+    return SUCCESS;
+}
+
+static bool has_node(const std::vector<Node> &nodes, hd_cu_node node)
+{
+    for (const Node &one : nodes) {
+        if (one.name.get() == node)
+            return true;
+    }
+    return false;
+}
+
+CUgraphNode_st *fake::find_node(hd_cu_node node, int type)
+{
+    bool found = false;
+
+    for (const CUgraph_st *graph : world().graphs)
+        found |= has_node(*graph->nodes, node);
+    for (const CUstream_st *stream : world().streams)
+        found |= stream->capture != nullptr &&
+                 has_node(stream->capture->nodes, node);
+    return found && (type == OTHER_NODE || node->detail.type == type) ? node
+                                                                      : nullptr;
+}
+
+hd_cu_result cuGraphNodeGetType(hd_cu_node node, int *out)
+{
+    FAKE_ENTER();
+    Guard guard(world().lock);
+
+    if (find_node(node, OTHER_NODE) == nullptr)
+        return INVALID_VALUE;
+    *out = node->detail.type == OTHER_NODE ? 12 : node->detail.type;
+    return SUCCESS;
+}
+
+hd_cu_result cuGraphMemcpyNodeGetParams(hd_cu_node node, hd_cu_copy_node *out)
+{
+    FAKE_ENTER();
+    Guard guard(world().lock);
+
+    if (find_node(node, HD_CU_NODE_COPY) == nullptr)
+        return INVALID_VALUE;
+    *out = node->detail.copy;
+    return SUCCESS;
+}
+
+// What was launched before keeps its nodes as they were. The graph that it was
+// made from must be there still, and have the node.
+hd_cu_result fake::set_work(hd_cu_graph_exec exec, hd_cu_node node, Work work)
+{
+    Guard guard(world().lock);
+
+    if (world().execs.count(exec) == 0 ||
+        world().graphs.count(exec->graph) == 0 ||
+        !has_node(*exec->graph->nodes, node))
+        return INVALID_VALUE;
+    auto nodes = std::make_shared<std::vector<Node>>(*exec->nodes);
+    for (Node &one : *nodes) {
+        if (one.name.get() == node)
+            one.work = std::move(work);
+    }
+    exec->nodes = nodes;
+    return SUCCESS;
+}
+
+// Bytes in a row, of as many as before, from and to the same device's memory.
+hd_cu_result cuGraphExecMemcpyNodeSetParams(hd_cu_graph_exec exec,
+                                            hd_cu_node node,
+                                            const hd_cu_copy_node *to,
+                                            hd_cu_context context)
+{
+    FAKE_ENTER();
+    uint64_t target = to->to.device + to->to.x;
+    uint64_t source = to->from.device + to->from.x;
+    size_t bytes = to->bytes;
+
+    {
+        Guard guard(world().lock);
+
+        if (world().contexts.count(context) == 0 ||
+            find_node(node, HD_CU_NODE_COPY) == nullptr ||
+            to->bytes != node->detail.copy.bytes || to->height > 1 ||
+            to->depth > 1 || to->to.memory != node->detail.copy.to.memory ||
+            to->from.memory != node->detail.copy.from.memory)
+            return INVALID_VALUE;
+    }
+    if (locate(target, bytes) != Place::DEVICE ||
+        locate(source, bytes) != Place::DEVICE)
+        return INVALID_VALUE;
+    return set_work(exec, node,
+                    [=](Lane &) { return copy_now(target, source, bytes); });
 }
 
 hd_cu_result cuGraphInstantiateWithFlags(hd_cu_graph_exec *out,
@@ -204,7 +348,7 @@ hd_cu_result cuGraphInstantiateWithFlags(hd_cu_graph_exec *out,
 
     if (world().graphs.count(graph) == 0 || flags != 0)
         return INVALID_VALUE;
-    *out = new CUgraphExec_st{graph->nodes, nullptr};
+    *out = new CUgraphExec_st{graph, graph->nodes, nullptr};
     world().execs.insert(*out);
     return SUCCESS;
 }

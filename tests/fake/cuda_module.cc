@@ -126,7 +126,27 @@ const void *find_buffer(void *const *extra, size_t bytes)
     return size == bytes ? buffer : nullptr;
 }
 
+Work work_of(const Launch &launch)
+{
+    return [launch](Lane &) {
+        bool ran = run_kernel(launch);
+
+        fake_cuda_spend(world().kernel_seconds);
+        return ran;
+    };
+}
+
+CUfunc_st opaque_function;
+
 } // namespace
+
+Detail fake::opaque_kernel()
+{
+    Detail detail{HD_CU_NODE_KERNEL, {}, {}, {}};
+
+    detail.kernel.function = &opaque_function;
+    return detail;
+}
 
 // Loading waits for the device to be at rest, as does unloading.
 hd_cu_result cuModuleLoadData(hd_cu_module *out, const void *image)
@@ -232,10 +252,69 @@ hd_cu_result cuLaunchKernelEx(const hd_cu_launch_config *config,
         return INVALID_VALUE;
     launch.parameters.resize(function->bytes / sizeof(uint64_t));
     memcpy(launch.parameters.data(), from, function->bytes);
-    return submit(stream, [launch](Lane &) {
-        bool ran = run_kernel(launch);
+    Detail detail{HD_CU_NODE_KERNEL, {}, {}, {}};
+    detail.kernel.function = function;
+    memcpy(detail.kernel.grid, config->grid, sizeof(config->grid));
+    memcpy(detail.kernel.block, config->block, sizeof(config->block));
+    detail.kernel.shared_bytes = config->shared_bytes;
+    detail.bytes.assign(static_cast<const char *>(from),
+                        static_cast<const char *>(from) + function->bytes);
+    return submit(stream, work_of(launch), detail);
+}
 
-        fake_cuda_spend(world().kernel_seconds);
-        return ran;
-    });
+// The parameters stay the node's own.
+hd_cu_result cuGraphKernelNodeGetParams_v2(hd_cu_node node,
+                                           hd_cu_kernel_node *out)
+{
+    FAKE_ENTER();
+    Guard guard(world().lock);
+
+    if (find_node(node, HD_CU_NODE_KERNEL) == nullptr)
+        return INVALID_VALUE;
+    bool opaque = node->detail.kernel.function == &opaque_function;
+    node->bytes = opaque ? sizeof(Work) : node->detail.bytes.size();
+    node->extra[0] = reinterpret_cast<void *>(HD_CU_LAUNCH_BUFFER);
+    node->extra[1] = opaque ? static_cast<void *>(&node->work)
+                            : static_cast<void *>(node->detail.bytes.data());
+    node->extra[2] = reinterpret_cast<void *>(HD_CU_LAUNCH_BUFFER_SIZE);
+    node->extra[3] = &node->bytes;
+    *out = node->detail.kernel;
+    out->extra = node->extra;
+    return SUCCESS;
+}
+
+// A kernel of the same context.
+hd_cu_result cuGraphExecKernelNodeSetParams_v2(hd_cu_graph_exec exec,
+                                               hd_cu_node node,
+                                               const hd_cu_kernel_node *to)
+{
+    FAKE_ENTER();
+    Launch launch{to->function,
+                  {to->grid[0], to->grid[1], to->grid[2]},
+                  {to->block[0], to->block[1], to->block[2]},
+                  {}};
+    const void *from;
+
+    if (to->extra == nullptr || to->parameters != nullptr)
+        return INVALID_VALUE;
+    {
+        Guard guard(world().lock);
+
+        if (find_node(node, HD_CU_NODE_KERNEL) == nullptr ||
+            (to->function != &opaque_function &&
+             world().functions.count(to->function) == 0))
+            return INVALID_VALUE;
+    }
+    if (to->function == &opaque_function) {
+        from = find_buffer(to->extra, sizeof(Work));
+        return from == nullptr
+                   ? INVALID_VALUE
+                   : set_work(exec, node, *static_cast<const Work *>(from));
+    }
+    from = find_buffer(to->extra, to->function->bytes);
+    if (from == nullptr)
+        return INVALID_VALUE;
+    launch.parameters.resize(to->function->bytes / sizeof(uint64_t));
+    memcpy(launch.parameters.data(), from, to->function->bytes);
+    return set_work(exec, node, work_of(launch));
 }

@@ -58,6 +58,8 @@ constexpr hd_cu_result CAPTURE_WRONG_THREAD = 908;
 constexpr hd_cu_result UNKNOWN = 999;
 
 constexpr int CAPTURE_GLOBAL = 0; // CUstreamCaptureMode
+constexpr int OTHER_NODE = -1;    // neither a kernel nor a copy
+constexpr int MEMORY_UNIFIED = 4; // CUmemorytype
 
 struct Lane {
     CUctx_st *context;
@@ -73,19 +75,54 @@ struct Record {
     double seconds = 0;
 };
 
+// What a node of a graph was made from, as it can be asked for.
+struct Detail {
+    int type = OTHER_NODE;
+    hd_cu_copy_node copy{};     // of a copy
+    hd_cu_kernel_node kernel{}; // of a kernel, whose parameters are:
+    std::vector<char> bytes;
+};
+
 // Work and what it has to follow, by index; earlier nodes alone.
 struct Node {
     Work work;
     std::set<size_t> after;
+    std::shared_ptr<CUgraphNode_st> name; // the same in all that is made of it
 };
+
+using Nodes = std::shared_ptr<const std::vector<Node>>;
 
 struct Capture {
     CUstream_st *origin;
     int mode;
     std::thread::id thread; // that began it
     std::vector<Node> nodes;
+    std::unique_ptr<CUgraph_st> graph; // that it will be
     bool invalid = false;
 };
+
+} // namespace fake
+
+struct CUgraphNode_st {
+    fake::Detail detail;
+    fake::Work work;
+    size_t bytes; // what a kernel's parameters are told by
+    void *extra[5];
+};
+
+struct CUgraph_st {
+    fake::Nodes nodes;             // once it is made
+    const fake::Capture *building; // until then
+};
+
+struct CUgraphExec_st {
+    hd_cu_graph graph;                  // that it was made from
+    fake::Nodes nodes;                  // replaced when a node is set anew
+    std::shared_ptr<fake::Record> last; // of its launches
+};
+
+namespace fake
+{
 
 struct Region {
     size_t bytes;
@@ -143,15 +180,6 @@ struct CUmod_st {
     std::map<std::string, std::unique_ptr<CUfunc_st>> functions;
 };
 
-struct CUgraph_st {
-    std::shared_ptr<const std::vector<fake::Node>> nodes;
-};
-
-struct CUgraphExec_st {
-    std::shared_ptr<const std::vector<fake::Node>> nodes;
-    std::shared_ptr<fake::Record> last; // of its launches
-};
-
 namespace fake
 {
 
@@ -199,7 +227,16 @@ bool is_implied(const CUctx_st *context);
 // that it would have to be part of fails.
 hd_cu_result resolve(hd_cu_stream handle, CUstream_st **out);
 // Puts work in the stream's queue, or in the graph it is captured into.
-hd_cu_result submit(CUstream_st *stream, Work work);
+hd_cu_result submit(CUstream_st *stream, Work work, const Detail &detail = {});
+// What `node` does in the graph's launches from now on.
+hd_cu_result set_work(hd_cu_graph_exec exec, hd_cu_node node, Work work);
+// The detail of a kernel that has no function here: its parameters are the work
+// itself.
+Detail opaque_kernel();
+// One that a graph has, or NULL. The caller holds the lock.
+CUgraphNode_st *find_node(hd_cu_node node, int type);
+// Moves bytes on the device. False where they cannot be reached.
+bool copy_now(uint64_t to, uint64_t from, size_t bytes);
 // Until all that was put into the stream so far is done.
 hd_cu_result drain(Guard &guard, CUstream_st *stream);
 // Until no stream of the context has anything to do.

@@ -194,27 +194,6 @@ void copy_words(uint64_t to, uint64_t from, size_t bytes)
                          __ATOMIC_RELAXED);
 }
 
-bool copy_now(uint64_t to, uint64_t from, size_t bytes)
-{
-    Place source, target;
-
-    if (bytes == 0)
-        return true;
-    target = locate(to, bytes);
-    source = locate(from, bytes);
-    if (target == Place::NOWHERE || source == Place::NOWHERE)
-        return false;
-    if ((source == Place::HOST || target == Place::HOST) &&
-        (to | from | bytes) % 4 == 0) {
-        copy_words(to, from, bytes);
-        return true;
-    }
-    memmove(reinterpret_cast<void *>(static_cast<uintptr_t>(to)),
-            reinterpret_cast<const void *>(static_cast<uintptr_t>(from)),
-            bytes);
-    return true;
-}
-
 bool is_capturing(CUstream_st *stream)
 {
     Guard guard(world().lock);
@@ -240,6 +219,27 @@ hd_cu_result fill(uint64_t at, T value, size_t n, hd_cu_stream handle)
 }
 
 } // namespace
+
+bool fake::copy_now(uint64_t to, uint64_t from, size_t bytes)
+{
+    Place source, target;
+
+    if (bytes == 0)
+        return true;
+    target = locate(to, bytes);
+    source = locate(from, bytes);
+    if (target == Place::NOWHERE || source == Place::NOWHERE)
+        return false;
+    if ((source == Place::HOST || target == Place::HOST) &&
+        (to | from | bytes) % 4 == 0) {
+        copy_words(to, from, bytes);
+        return true;
+    }
+    memmove(reinterpret_cast<void *>(static_cast<uintptr_t>(to)),
+            reinterpret_cast<const void *>(static_cast<uintptr_t>(from)),
+            bytes);
+    return true;
+}
 
 void fake::execute(Lane &lane, const Work &work)
 {
@@ -314,7 +314,7 @@ hd_cu_result fake::resolve(hd_cu_stream handle, CUstream_st **out)
     return SUCCESS;
 }
 
-hd_cu_result fake::submit(CUstream_st *stream, Work work)
+hd_cu_result fake::submit(CUstream_st *stream, Work work, const Detail &detail)
 {
     Guard guard(world().lock);
     Capture *capture = stream->capture.get();
@@ -325,7 +325,9 @@ hd_cu_result fake::submit(CUstream_st *stream, Work work)
     }
     if (capture->invalid)
         return CAPTURE_INVALIDATED;
-    capture->nodes.push_back(Node{std::move(work), stream->tails});
+    auto name =
+        std::make_shared<CUgraphNode_st>(CUgraphNode_st{detail, work, 0, {}});
+    capture->nodes.push_back(Node{std::move(work), stream->tails, name});
     stream->tails = {capture->nodes.size() - 1};
     return SUCCESS;
 }
@@ -414,7 +416,7 @@ EXPORT hd_cu_result fake_cuda_enqueue(hd_cu_stream handle,
     FAKE_STREAM(handle, stream);
     if (order != nullptr)
         work = work_behind(stream, order, std::move(work));
-    return submit(stream, std::move(work));
+    return submit(stream, work, opaque_kernel());
 }
 
 hd_cu_result cuStreamCreateWithPriority(hd_cu_stream *out, unsigned flags,
@@ -483,9 +485,17 @@ hd_cu_result cuMemcpyAsync(hd_cu_ptr to, hd_cu_ptr from, size_t bytes,
     FAKE_STREAM(handle, stream);
     hd_cu_result result;
 
-    if (is_capturing(stream))
-        return submit(stream,
-                      [=](Lane &) { return copy_now(to, from, bytes); });
+    if (is_capturing(stream)) {
+        Detail detail{HD_CU_NODE_COPY, {}, {}, {}};
+
+        detail.copy.from.memory = detail.copy.to.memory = MEMORY_UNIFIED;
+        detail.copy.from.device = from;
+        detail.copy.to.device = to;
+        detail.copy.bytes = bytes;
+        detail.copy.height = detail.copy.depth = 1;
+        return submit(
+            stream, [=](Lane &) { return copy_now(to, from, bytes); }, detail);
+    }
     if (bytes != 0 && locate(from, bytes) == Place::PAGEABLE) {
         const char *bytes_at =
             reinterpret_cast<const char *>(static_cast<uintptr_t>(from));

@@ -18,6 +18,7 @@
 //   FAKE_CUBLASLT_FASTEST=I      of them (0). Each takes 100 s more than its
 //                                neighbour, by the clock of events alone; calls
 //                                of "plan I" are counted
+//   FAKE_CUBLASLT_KERNELS=N      that each product takes (1)
 //   FAKE_CUBLASLT_SLEEP=MS       that each product really takes on top (0)
 //   FAKE_NCCL_LATE=MS            that a communicator is joined later than by all
 #ifndef HD_FAKE_CUDA_H

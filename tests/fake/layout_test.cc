@@ -12,6 +12,13 @@
 
 typedef struct _nvrtcProgram *hd_nvrtc_program;
 
+#if CUDA_VERSION >= 13000
+// The driver has it still; its newest header names the next version alone.
+extern "C" CUresult CUDAAPI cuStreamGetCaptureInfo_v2(
+    CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id,
+    CUgraph *graph, const CUgraphNode **last, size_t *n);
+#endif
+
 namespace
 {
 
@@ -92,6 +99,8 @@ SAME(HD_CU_HOST_PORTABLE, CU_MEMHOSTALLOC_PORTABLE)
 SAME(HD_CU_HOST_DEVICEMAP, CU_MEMHOSTALLOC_DEVICEMAP)
 SAME(HD_CU_CAPTURE_RELAXED, CU_STREAM_CAPTURE_MODE_RELAXED)
 SAME(HD_CU_CAPTURE_NONE, CU_STREAM_CAPTURE_STATUS_NONE)
+SAME(HD_CU_NODE_KERNEL, CU_GRAPH_NODE_TYPE_KERNEL)
+SAME(HD_CU_NODE_COPY, CU_GRAPH_NODE_TYPE_MEMCPY)
 SAME(HD_CU_OP_WAIT_32, CU_STREAM_MEM_OP_WAIT_VALUE_32)
 SAME(HD_CU_OP_WRITE_32, CU_STREAM_MEM_OP_WRITE_VALUE_32)
 SAME(HD_CU_LAUNCH_CLUSTER, CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION)
@@ -166,6 +175,8 @@ SAME_SIZE(hd_cu_uuid, CUuuid)
 SAME_SIZE(hd_cu_memop, CUstreamBatchMemOpParams)
 SAME_SIZE(hd_cu_launch_config, CUlaunchConfig)
 SAME_SIZE(hd_cu_launch_attribute, CUlaunchAttribute)
+SAME_SIZE(hd_cu_kernel_node, CUDA_KERNEL_NODE_PARAMS_v2)
+SAME_SIZE(hd_cu_copy_node, CUDA_MEMCPY3D)
 SAME_SIZE(hd_lt_algo, cublasLtMatmulAlgo_t)
 SAME_SIZE(hd_lt_heuristic, cublasLtMatmulHeuristicResult_t)
 SAME_SIZE(hd_nccl_id, ncclUniqueId)
@@ -195,6 +206,32 @@ SAME_CONFIG(nattributes, numAttrs)
 SAME_OFFSET(hd_cu_launch_attribute, value, CUlaunchAttribute, value)
 #define SAME_FOUND(ours, theirs) \
     SAME_OFFSET(hd_lt_heuristic, ours, cublasLtMatmulHeuristicResult_t, theirs)
+#define SAME_KERNEL(ours, theirs) \
+    SAME_OFFSET(hd_cu_kernel_node, ours, CUDA_KERNEL_NODE_PARAMS_v2, theirs)
+SAME_KERNEL(function, func)
+SAME_KERNEL(grid, gridDimX)
+SAME_KERNEL(block, blockDimX)
+SAME_KERNEL(shared_bytes, sharedMemBytes)
+SAME_KERNEL(parameters, kernelParams)
+SAME_KERNEL(extra, extra)
+SAME_KERNEL(kernel, kern)
+SAME_KERNEL(context, ctx)
+#define SAME_COPY(ours, theirs)                                         \
+    SAME_OFFSET(hd_cu_copy_node, from.ours, CUDA_MEMCPY3D, src##theirs) \
+    SAME_OFFSET(hd_cu_copy_node, to.ours, CUDA_MEMCPY3D, dst##theirs)
+SAME_COPY(x, XInBytes)
+SAME_COPY(y, Y)
+SAME_COPY(z, Z)
+SAME_COPY(level, LOD)
+SAME_COPY(memory, MemoryType)
+SAME_COPY(host, Host)
+SAME_COPY(device, Device)
+SAME_COPY(array, Array)
+SAME_COPY(pitch, Pitch)
+SAME_COPY(height, Height)
+SAME_OFFSET(hd_cu_copy_node, bytes, CUDA_MEMCPY3D, WidthInBytes)
+SAME_OFFSET(hd_cu_copy_node, height, CUDA_MEMCPY3D, Height)
+SAME_OFFSET(hd_cu_copy_node, depth, CUDA_MEMCPY3D, Depth)
 SAME_FOUND(algo, algo)
 SAME_FOUND(workspace, workspaceSize)
 SAME_FOUND(state, state)

@@ -1,0 +1,286 @@
+// Which node of a graph is which command's, and how it is given other
+// addresses. cuBLASLt's parameters are its own secret: a product is captured
+// again, alone, and the kernel that this gives is what the node becomes. What
+// NCCL captures is left as it is, and so is what is not understood: a copy that
+// CUDA describes otherwise than it was asked for, a product of several kernels.
+#include "runtime/cuda/graph.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/diag.h"
+#include "runtime/cuda/products.h"
+
+hd_status hd_cuda_graph_new(const hd_device *device,
+                            const hd_cuda_argument *argument, hd_diag *diag,
+                            hd_cuda_graph *out)
+{
+    size_t n = (size_t)device->narguments;
+    hd_cuda_graph graph = {
+        .argument = malloc((n + 1) * sizeof(*graph.argument)),
+        .fixed = calloc(n + 1, sizeof(*graph.fixed)),
+        .node =
+            calloc((size_t)device->plan->ncommands + 1, sizeof(*graph.node))};
+
+    if (graph.argument == NULL || graph.fixed == NULL || graph.node == NULL) {
+        hd_cuda_graph_free(device, &graph);
+        return hd_fail(diag, HD_NO_MEMORY, "no memory for a graph");
+    }
+    memcpy(graph.argument, argument, n * sizeof(*argument));
+    *out = graph;
+    return HD_OK;
+}
+
+void hd_cuda_graph_free(const hd_device *device, hd_cuda_graph *graph)
+{
+    if (graph->exec != NULL)
+        device->cu.graph_exec_destroy(graph->exec);
+    if (graph->graph != NULL)
+        device->cu.graph_destroy(graph->graph);
+    free(graph->argument);
+    free(graph->fixed);
+    free(graph->node);
+}
+
+// The `i`th address that a run writes into the command; false behind the last.
+static bool address_of(const hd_device *device, const hd_cuda_command *command,
+                       int i, hd_cuda_at *out)
+{
+    const hd_cuda_at copy[] = {command->to, command->from};
+    const hd_cuda_at product[] = {command->a, command->b, command->c,
+                                  command->bias};
+    const hd_cuda_at *at = NULL;
+    int n = 0;
+
+    switch (command->kind) {
+    case HD_CUDA_COPY:
+        at = copy;
+        n = 2;
+        break;
+    case HD_CUDA_PRODUCT:
+        at = product;
+        n = 4;
+        break;
+    case HD_CUDA_KERNEL:
+        n = device->plan->launch[command->launch].npatches;
+        if (i < n)
+            *out = device->plan
+                       ->patch[device->plan->launch[command->launch].patch + i]
+                       .at;
+        return i < n;
+    case HD_CUDA_WORDS:
+    case HD_CUDA_RECORD:
+    case HD_CUDA_WAIT:
+    case HD_CUDA_RECORD_ARGUMENT:
+    case HD_CUDA_WAIT_ARGUMENT:
+    case HD_CUDA_NCCL:
+        break;
+    }
+    if (i < n)
+        *out = at[i];
+    return i < n;
+}
+
+// ------------------------------------------------------------- capturing
+
+// The node that was captured last, on this stream, if it is the only one since
+// the last look.
+static hd_cu_node find_node(hd_device *device, hd_cuda_graph *graph,
+                            hd_cu_stream stream)
+{
+    const hd_cu_node *last = NULL;
+    hd_cu_graph captured = NULL;
+    hd_cu_node node;
+    size_t n = 0, before = graph->nnodes;
+    int status;
+
+    graph->nnodes = SIZE_MAX; // unknown
+    if (device->cu.capture_info(stream, &status, NULL, &captured, &last, &n) !=
+        HD_CU_SUCCESS)
+        return NULL;
+    node = n == 1 ? last[0] : NULL;
+    if (device->cu.graph_nodes(captured, NULL, &n) != HD_CU_SUCCESS)
+        return NULL;
+    graph->nnodes = n;
+    return before != SIZE_MAX && n == before + 1 ? node : NULL;
+}
+
+static bool is_copy(const hd_device *device, const hd_cuda_command *command,
+                    hd_cu_node node)
+{
+    hd_cu_copy_node copy;
+
+    return device->cu.copy_node(node, &copy) == HD_CU_SUCCESS &&
+           copy.from.device + copy.from.x ==
+               hd_cuda_address(device, command->from) &&
+           copy.to.device + copy.to.x == hd_cuda_address(device, command->to) &&
+           copy.bytes == command->bytes && copy.height <= 1 && copy.depth <= 1;
+}
+
+static bool is_understood(const hd_device *device,
+                          const hd_cuda_command *command, hd_cu_node node)
+{
+    int type = -1;
+
+    if (node == NULL || device->cu.node_type(node, &type) != HD_CU_SUCCESS)
+        return false;
+    if (command->kind == HD_CUDA_COPY)
+        return type == HD_CU_NODE_COPY && is_copy(device, command, node);
+    return type == HD_CU_NODE_KERNEL && command->kind != HD_CUDA_NCCL;
+}
+
+void hd_cuda_graph_note(hd_device *device, hd_cuda_graph *graph, int command,
+                        bool rigid)
+{
+    const hd_cuda_command *c = &device->plan->command[command];
+    hd_cu_node node =
+        find_node(device, graph, device->stream[c->stream].stream);
+    hd_cuda_at at;
+
+    if (!rigid && is_understood(device, c, node)) {
+        graph->node[command] = node;
+        return;
+    }
+    for (int i = 0; address_of(device, c, i, &at); i++) {
+        if (hd_cuda_argument_of(device, at) >= 0)
+            graph->fixed[hd_cuda_argument_of(device, at)] = true;
+    }
+    for (int i = 0; i < device->narguments && c->kind == HD_CUDA_NCCL; i++)
+        graph->fixed[i] = true;
+}
+
+// ---------------------------------------------------------- setting anew
+
+static bool set_copy(hd_device *device, const hd_cuda_graph *graph,
+                     const hd_cuda_command *command, hd_cu_node node)
+{
+    hd_cu_copy_node copy;
+
+    if (device->cu.copy_node(node, &copy) != HD_CU_SUCCESS)
+        return false;
+    copy.from.x = copy.to.x = 0;
+    copy.from.device = hd_cuda_address(device, command->from);
+    copy.to.device = hd_cuda_address(device, command->to);
+    return device->cu.set_copy_node(graph->exec, node, &copy,
+                                    device->context) == HD_CU_SUCCESS;
+}
+
+static bool set_kernel(hd_device *device, const hd_cuda_graph *graph,
+                       const hd_cuda_command *command, hd_cu_node node)
+{
+    const hd_cuda_launch *launch = &device->plan->launch[command->launch];
+    hd_cuda_parameters parameters;
+    hd_cu_kernel_node kernel = {.function = launch->function,
+                                .shared_bytes = launch->shared_bytes,
+                                .extra = parameters.extra};
+
+    memcpy(kernel.grid, launch->grid, sizeof(kernel.grid));
+    memcpy(kernel.block, launch->block, sizeof(kernel.block));
+    hd_cuda_parameters_now(device, launch, 1, &parameters);
+    return device->cu.set_kernel_node(graph->exec, node, &kernel) ==
+           HD_CU_SUCCESS;
+}
+
+// Attributes of a node stay as they are, so it must be the same kernel.
+static bool is_same(const hd_cu_kernel_node *a, const hd_cu_kernel_node *b)
+{
+    return a->function == b->function && a->kernel == b->kernel &&
+           a->shared_bytes == b->shared_bytes &&
+           memcmp(a->grid, b->grid, sizeof(a->grid)) == 0 &&
+           memcmp(a->block, b->block, sizeof(a->block)) == 0;
+}
+
+// The only node of a graph, if it has no other one.
+static bool only_node(const hd_device *device, hd_cu_graph graph,
+                      hd_cu_node *out)
+{
+    size_t n = 0;
+
+    return device->cu.graph_nodes(graph, NULL, &n) == HD_CU_SUCCESS && n == 1 &&
+           device->cu.graph_nodes(graph, out, &n) == HD_CU_SUCCESS;
+}
+
+static bool set_product(hd_device *device, const hd_cuda_graph *graph,
+                        const hd_cuda_command *command, hd_cu_node node,
+                        hd_cu_stream capture)
+{
+    hd_cu_graph alone = NULL;
+    hd_cu_node again;
+    hd_cu_kernel_node before, now;
+    bool fine;
+
+    if (device->cu.capture_begin(capture, HD_CU_CAPTURE_RELAXED) !=
+        HD_CU_SUCCESS)
+        return false;
+    fine = hd_cuda_multiply(device, command, capture, NULL) == HD_OK;
+    fine = device->cu.capture_end(capture, &alone) == HD_CU_SUCCESS && fine &&
+           only_node(device, alone, &again) &&
+           device->cu.kernel_node(again, &now) == HD_CU_SUCCESS &&
+           device->cu.kernel_node(node, &before) == HD_CU_SUCCESS &&
+           is_same(&before, &now) &&
+           device->cu.set_kernel_node(graph->exec, node, &now) == HD_CU_SUCCESS;
+    if (alone != NULL)
+        device->cu.graph_destroy(alone);
+    return fine;
+}
+
+static bool set_node(hd_device *device, const hd_cuda_graph *graph, int i,
+                     hd_cu_stream capture)
+{
+    const hd_cuda_command *command = &device->plan->command[i];
+
+    if (command->kind == HD_CUDA_COPY)
+        return set_copy(device, graph, command, graph->node[i]);
+    if (command->kind == HD_CUDA_KERNEL)
+        return set_kernel(device, graph, command, graph->node[i]);
+    return set_product(device, graph, command, graph->node[i], capture);
+}
+
+static bool is_as_it_was(const hd_cuda_graph *graph,
+                         const hd_cuda_argument *argument, int i)
+{
+    return graph->argument[i].at == argument[i].at &&
+           graph->argument[i].allocation == argument[i].allocation;
+}
+
+bool hd_cuda_graph_fits(const hd_device *device, const hd_cuda_graph *graph,
+                        const hd_cuda_argument *argument)
+{
+    for (int i = 0; i < device->narguments; i++) {
+        if (graph->fixed[i] && !is_as_it_was(graph, argument, i))
+            return false;
+    }
+    return true;
+}
+
+static bool names_changed(const hd_device *device, const hd_cuda_graph *graph,
+                          const hd_cuda_argument *argument, int command)
+{
+    hd_cuda_at at;
+
+    for (int i = 0; address_of(device, &device->plan->command[command], i, &at);
+         i++) {
+        int named = hd_cuda_argument_of(device, at);
+
+        if (named >= 0 && !is_as_it_was(graph, argument, named))
+            return true;
+    }
+    return false;
+}
+
+bool hd_cuda_graph_set(hd_device *device, hd_cuda_graph *graph,
+                       const hd_cuda_argument *argument, hd_cu_stream capture)
+{
+    size_t bytes = (size_t)device->narguments * sizeof(*argument);
+
+    if (memcmp(graph->argument, argument, bytes) == 0)
+        return true;
+    for (int i = 0; i < device->plan->ncommands; i++) {
+        if (graph->node[i] != NULL &&
+            names_changed(device, graph, argument, i) &&
+            !set_node(device, graph, i, capture))
+            return false;
+    }
+    memcpy(graph->argument, argument, bytes);
+    return true;
+}

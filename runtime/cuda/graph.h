@@ -1,0 +1,40 @@
+// A run as a CUDA graph, which is captured once. For other addresses of the
+// caller's its nodes are set anew, as far as they are understood.
+#ifndef HD_RUNTIME_CUDA_GRAPH_H
+#define HD_RUNTIME_CUDA_GRAPH_H
+
+#include "runtime/cuda/plan.h"
+
+// Memory that was freed may come back at the same address as another
+// allocation, and a graph must not be replayed on it.
+typedef struct hd_cuda_argument {
+    void *at;
+    uint64_t allocation; // what CUDA numbers it; kept for graphs alone
+} hd_cuda_argument;
+
+typedef struct hd_cuda_graph {
+    hd_cuda_argument *argument; // owned: those that its nodes are set for
+    bool *fixed;       // owned, by argument: what cannot be set anew names it
+    hd_cu_node *node;  // owned, by command: NULL if it cannot be set anew
+    size_t nnodes;     // that were captured so far
+    hd_cu_graph graph; // owned: the nodes are its own
+    hd_cu_graph_exec exec; // owned
+} hd_cuda_graph;
+
+hd_status hd_cuda_graph_new(const hd_device *device,
+                            const hd_cuda_argument *argument, hd_diag *diag,
+                            hd_cuda_graph *out);
+void hd_cuda_graph_free(const hd_device *device, hd_cuda_graph *graph);
+// The command was just captured. With `rigid` nothing is set anew.
+void hd_cuda_graph_note(hd_device *device, hd_cuda_graph *graph, int command,
+                        bool rigid);
+// Whether all that is fixed is as it was.
+bool hd_cuda_graph_fits(const hd_device *device, const hd_cuda_graph *graph,
+                        const hd_cuda_argument *argument);
+// Sets all nodes whose arguments are others now, of a graph that fits. False if
+// CUDA refuses one: then the graph is of no use any more. `capture` is a stream
+// that nothing is captured on.
+bool hd_cuda_graph_set(hd_device *device, hd_cuda_graph *graph,
+                       const hd_cuda_argument *argument, hd_cu_stream capture);
+
+#endif
