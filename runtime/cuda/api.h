@@ -58,6 +58,7 @@ enum { // flags and kinds
     HD_CU_CAPTURE_NONE = 0,    // CUstreamCaptureStatus
     HD_CU_NODE_KERNEL = 0,     // CUgraphNodeType
     HD_CU_NODE_COPY = 1,
+    HD_CU_NODE_WORDS = 12,
     HD_CU_OP_WAIT_32 = 1, // CUstreamBatchMemOpType
     HD_CU_OP_WRITE_32 = 2,
     HD_CU_POINTER_MEMORY_TYPE = 2, // CUpointer_attribute
@@ -133,6 +134,13 @@ typedef struct hd_cu_copy_node { // CUDA_MEMCPY3D
     hd_cu_copy_end from, to;
     size_t bytes, height, depth;
 } hd_cu_copy_node;
+
+typedef struct hd_cu_words_node { // CUDA_BATCH_MEM_OP_NODE_PARAMS
+    hd_cu_context context;
+    unsigned n;
+    hd_cu_memop *op;
+    unsigned flags;
+} hd_cu_words_node;
 
 typedef struct hd_cu_api {
 #define HD_CU(symbol, name, ...) hd_cu_result (*name)(__VA_ARGS__);

@@ -7,14 +7,11 @@
 // Every meeting of two ranks has one slot in the window of each, at the same
 // place in the pair's list (meeting.h). A slot holds two words that only the
 // peer writes and only the owner waits on, as cpu.h has them: "I am ready" and
-// "it is done". They count runs and are waited for with >=. In a graph, which
-// replays the same values, a word is set to 1 by the peer and cleared by its
-// owner before it answers, so that the peer cannot set it again too early.
+// "it is done". They count runs and are waited for with >=; in a graph too,
+// whose nodes are given the run's number ahead of each launch.
 //
 // Marks are words that this rank's streams write for its own watchdog, which
-// the words of a slot do not tell everything: in a graph, where a word that
-// came is cleared, how many a stream has seen; and which steps NCCL is done
-// with.
+// the words of a slot do not tell everything: which steps NCCL is done with.
 //
 // A program is compiled once into a list of commands a step: words to write and
 // wait for, copies, kernels, products, events. A run issues them and patches in
@@ -60,7 +57,6 @@ typedef struct hd_cuda_stream {
     uint64_t issued;            // commands
     uint64_t planned;           // commands of a run, so far
     uint64_t handed;            // of these, ahead of its last deferred send
-    uint32_t heard;             // waits for words of a run, so far
     hd_cu_event mark[2];        // owned: for those who issue far ahead
     size_t need[HD_CUDA_ROOMS]; // bytes of memory of its own
     size_t used;                // of its scratch, by what is planned now

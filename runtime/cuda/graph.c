@@ -81,6 +81,18 @@ static bool address_of(const hd_device *device, const hd_cuda_command *command,
     return i < n;
 }
 
+static bool carries_number(const hd_device *device,
+                           const hd_cuda_command *command)
+{
+    hd_cuda_at at;
+
+    for (int i = 0; address_of(device, command, i, &at); i++) {
+        if (at.buffer == HD_CUDA_WORD_VALUE)
+            return true;
+    }
+    return command->kind == HD_CUDA_WORDS;
+}
+
 // ------------------------------------------------------------- capturing
 
 // The node that was captured last, on this stream, if it is the only one since
@@ -96,7 +108,8 @@ static hd_cu_node find_node(hd_device *device, hd_cuda_graph *graph,
 
     graph->nnodes = SIZE_MAX; // unknown
     if (device->cu.capture_info(stream, &status, NULL, &captured, &last, &n) !=
-        HD_CU_SUCCESS)
+            HD_CU_SUCCESS ||
+        captured == NULL)
         return NULL;
     node = n == 1 ? last[0] : NULL;
     if (device->cu.graph_nodes(captured, NULL, &n) != HD_CU_SUCCESS)
@@ -124,23 +137,25 @@ static bool is_understood(const hd_device *device,
 
     if (node == NULL || device->cu.node_type(node, &type) != HD_CU_SUCCESS)
         return false;
+    if (command->kind == HD_CUDA_WORDS)
+        return type == HD_CU_NODE_WORDS;
     if (command->kind == HD_CUDA_COPY)
         return type == HD_CU_NODE_COPY && is_copy(device, command, node);
     return type == HD_CU_NODE_KERNEL && command->kind != HD_CUDA_NCCL;
 }
 
-void hd_cuda_graph_note(hd_device *device, hd_cuda_graph *graph, int command,
-                        bool rigid)
+void hd_cuda_graph_note(hd_device *device, hd_cuda_graph *graph, int command)
 {
     const hd_cuda_command *c = &device->plan->command[command];
     hd_cu_node node =
         find_node(device, graph, device->stream[c->stream].stream);
     hd_cuda_at at;
 
-    if (!rigid && is_understood(device, c, node)) {
+    if (is_understood(device, c, node)) {
         graph->node[command] = node;
         return;
     }
+    graph->numberless |= carries_number(device, c);
     for (int i = 0; address_of(device, c, i, &at); i++) {
         if (hd_cuda_argument_of(device, at) >= 0)
             graph->fixed[hd_cuda_argument_of(device, at)] = true;
@@ -150,6 +165,19 @@ void hd_cuda_graph_note(hd_device *device, hd_cuda_graph *graph, int command,
 }
 
 // ---------------------------------------------------------- setting anew
+
+static bool set_words(hd_device *device, const hd_cuda_graph *graph,
+                      const hd_cuda_command *command, hd_cu_node node,
+                      uint64_t run)
+{
+    hd_cu_words_node words = {.context = device->context,
+                              .n = (unsigned)command->n,
+                              .op = &device->plan->word[command->first]};
+
+    hd_cuda_number_words(device, command, run);
+    return device->cu.set_words_node(graph->exec, node, &words) ==
+           HD_CU_SUCCESS;
+}
 
 static bool set_copy(hd_device *device, const hd_cuda_graph *graph,
                      const hd_cuda_command *command, hd_cu_node node)
@@ -166,7 +194,8 @@ static bool set_copy(hd_device *device, const hd_cuda_graph *graph,
 }
 
 static bool set_kernel(hd_device *device, const hd_cuda_graph *graph,
-                       const hd_cuda_command *command, hd_cu_node node)
+                       const hd_cuda_command *command, hd_cu_node node,
+                       uint64_t run)
 {
     const hd_cuda_launch *launch = &device->plan->launch[command->launch];
     hd_cuda_parameters parameters;
@@ -176,7 +205,7 @@ static bool set_kernel(hd_device *device, const hd_cuda_graph *graph,
 
     memcpy(kernel.grid, launch->grid, sizeof(kernel.grid));
     memcpy(kernel.block, launch->block, sizeof(kernel.block));
-    hd_cuda_parameters_now(device, launch, 1, &parameters);
+    hd_cuda_parameters_now(device, launch, run, &parameters);
     return device->cu.set_kernel_node(graph->exec, node, &kernel) ==
            HD_CU_SUCCESS;
 }
@@ -225,14 +254,16 @@ static bool set_product(hd_device *device, const hd_cuda_graph *graph,
 }
 
 static bool set_node(hd_device *device, const hd_cuda_graph *graph, int i,
-                     hd_cu_stream capture)
+                     uint64_t run, hd_cu_stream capture)
 {
     const hd_cuda_command *command = &device->plan->command[i];
 
+    if (command->kind == HD_CUDA_WORDS)
+        return set_words(device, graph, command, graph->node[i], run);
     if (command->kind == HD_CUDA_COPY)
         return set_copy(device, graph, command, graph->node[i]);
     if (command->kind == HD_CUDA_KERNEL)
-        return set_kernel(device, graph, command, graph->node[i]);
+        return set_kernel(device, graph, command, graph->node[i], run);
     return set_product(device, graph, command, graph->node[i], capture);
 }
 
@@ -269,16 +300,17 @@ static bool names_changed(const hd_device *device, const hd_cuda_graph *graph,
 }
 
 bool hd_cuda_graph_set(hd_device *device, hd_cuda_graph *graph,
-                       const hd_cuda_argument *argument, hd_cu_stream capture)
+                       const hd_cuda_argument *argument, uint64_t run,
+                       hd_cu_stream capture)
 {
     size_t bytes = (size_t)device->narguments * sizeof(*argument);
+    bool moved = memcmp(graph->argument, argument, bytes) != 0;
 
-    if (memcmp(graph->argument, argument, bytes) == 0)
-        return true;
     for (int i = 0; i < device->plan->ncommands; i++) {
         if (graph->node[i] != NULL &&
-            names_changed(device, graph, argument, i) &&
-            !set_node(device, graph, i, capture))
+            (carries_number(device, &device->plan->command[i]) ||
+             (moved && names_changed(device, graph, argument, i))) &&
+            !set_node(device, graph, i, run, capture))
             return false;
     }
     memcpy(graph->argument, argument, bytes);

@@ -1,5 +1,6 @@
-// A run as a CUDA graph, which is captured once. For other addresses of the
-// caller's its nodes are set anew, as far as they are understood.
+// A run as a CUDA graph, which is captured once. Ahead of each launch nodes are
+// given the run's number, and other addresses of the caller's, as far as they
+// are understood.
 #ifndef HD_RUNTIME_CUDA_GRAPH_H
 #define HD_RUNTIME_CUDA_GRAPH_H
 
@@ -16,6 +17,7 @@ typedef struct hd_cuda_graph {
     hd_cuda_argument *argument; // owned: those that its nodes are set for
     bool *fixed;       // owned, by argument: what cannot be set anew names it
     hd_cu_node *node;  // owned, by command: NULL if it cannot be set anew
+    bool numberless;   // a node that carries the run's number cannot be set
     size_t nnodes;     // that were captured so far
     hd_cu_graph graph; // owned: the nodes are its own
     hd_cu_graph_exec exec; // owned
@@ -25,16 +27,16 @@ hd_status hd_cuda_graph_new(const hd_device *device,
                             const hd_cuda_argument *argument, hd_diag *diag,
                             hd_cuda_graph *out);
 void hd_cuda_graph_free(const hd_device *device, hd_cuda_graph *graph);
-// The command was just captured. With `rigid` nothing is set anew.
-void hd_cuda_graph_note(hd_device *device, hd_cuda_graph *graph, int command,
-                        bool rigid);
+// The command was just captured.
+void hd_cuda_graph_note(hd_device *device, hd_cuda_graph *graph, int command);
 // Whether all that is fixed is as it was.
 bool hd_cuda_graph_fits(const hd_device *device, const hd_cuda_graph *graph,
                         const hd_cuda_argument *argument);
-// Sets all nodes whose arguments are others now, of a graph that fits. False if
-// CUDA refuses one: then the graph is of no use any more. `capture` is a stream
-// that nothing is captured on.
+// Sets all nodes that carry the run's number or whose arguments are others now,
+// of a graph that fits. False if CUDA refuses one: then the graph is of no use
+// any more. `capture` is a stream that nothing is captured on.
 bool hd_cuda_graph_set(hd_device *device, hd_cuda_graph *graph,
-                       const hd_cuda_argument *argument, hd_cu_stream capture);
+                       const hd_cuda_argument *argument, uint64_t run,
+                       hd_cu_stream capture);
 
 #endif

@@ -64,16 +64,14 @@ static hd_status count_slots(hd_device *device, hd_diag *diag)
     return HD_OK;
 }
 
-// In a graph a word a stream; else one for each step that NCCL may be given,
-// and none in a graph, where each would be a node of its own.
+// One for each step that NCCL may be given, and none in a graph, where each
+// would be a node of its own.
 static size_t count_marks(const hd_device *device)
 {
     const hd_steps *steps = device->binding.steps;
     size_t n = 0;
 
-    if (device->binding.graph)
-        return (size_t)device->nstreams;
-    for (int64_t i = 0; i < steps->nsteps; i++)
+    for (int64_t i = 0; i < steps->nsteps && !device->binding.graph; i++)
         n += hd_op_is(steps->step[i].op, HD_UNIT_TRANSFER) &&
              !hd_cuda_transport_of(device, &steps->step[i])->windows;
     return n;

@@ -28,7 +28,6 @@ typedef struct hd_cuda_wait {
     int n;               // of steps, where NCCL does a group
     int peer;            // -1: NCCL waits, for any that the steps name
     int stream;
-    uint32_t before; // waits for words ahead of it on its stream
     uint64_t offset; // of the word in our window; 0 if nothing marks it
 } hd_cuda_wait;
 
@@ -138,6 +137,14 @@ typedef struct hd_cuda_parameters {
 void hd_cuda_parameters_now(const hd_device *device,
                             const hd_cuda_launch *launch, uint64_t run,
                             hd_cuda_parameters *out);
+// Gives words the run's number.
+static inline void hd_cuda_number_words(const hd_device *device,
+                                        const hd_cuda_command *command,
+                                        uint64_t run)
+{
+    for (int i = 0; i < command->n; i++)
+        device->plan->word[command->first + i].word.value = (uint32_t)run;
+}
 static inline void hd_cuda_patch_now(const hd_device *device,
                                      const hd_cuda_patch *patch, uint64_t run)
 {

@@ -29,7 +29,7 @@ struct hd_cuda_runs {
     hd_cuda_graph graph[HD_CUDA_GRAPHS];
     int ngraphs;
     hd_cuda_graph *replay; // of this run; NULL if steps are issued
-    bool rigid;            // CUDA refused to set a node of a graph anew
+    bool rigid;            // nodes cannot be set: no graphs are made
     bool capturing;
     bool takes_events; // among its arguments
     hd_cu_event *mark; // owned: two a step, if times are asked for
@@ -50,19 +50,12 @@ static times *times_of(const hd_device *device, uint64_t n)
 
 // ------------------------------------------------------------- commands
 
-// In a graph every run is the first: words are cleared when they were seen.
-static uint32_t word_value(const hd_device *device)
-{
-    return device->binding.graph ? 1 : (uint32_t)device->run->n;
-}
-
 static hd_status write_words(hd_device *device, const hd_cuda_command *command,
                              hd_cu_stream stream, hd_diag *diag)
 {
     hd_cu_memop *word = &device->plan->word[command->first];
 
-    for (int i = 0; i < command->n && !device->binding.graph; i++)
-        word[i].word.value = word_value(device);
+    hd_cuda_number_words(device, command, device->run->n);
     HD_CUDA_TRY(device, diag, stream_words, stream, (unsigned)command->n, word,
                 0);
     return HD_OK;
@@ -82,7 +75,7 @@ static hd_status start_kernel(hd_device *device, const hd_cuda_launch *launch,
     memcpy(config.grid, launch->grid, sizeof(config.grid));
     memcpy(config.block, launch->block, sizeof(config.block));
     memcpy(cluster.value.cluster, launch->cluster, sizeof(launch->cluster));
-    hd_cuda_parameters_now(device, launch, word_value(device), &parameters);
+    hd_cuda_parameters_now(device, launch, device->run->n, &parameters);
     HD_CUDA_TRY(device, diag, launch, &config, launch->function, NULL,
                 parameters.extra);
     return HD_OK;
@@ -174,8 +167,7 @@ static hd_status issue(hd_device *device, int first, int end, hd_diag *diag)
         delay(device);
         HD_TRY(issue_command(device, command, diag));
         if (device->run->capturing)
-            hd_cuda_graph_note(device, device->run->replay, i,
-                               device->run->rigid);
+            hd_cuda_graph_note(device, device->run->replay, i);
         HD_TRY(throttle(device, &device->stream[command->stream], diag));
     }
     return HD_OK;
@@ -261,8 +253,18 @@ static void drop_graph(hd_device *device, int i)
             sizeof(*runs->graph) * (size_t)(runs->ngraphs - i));
 }
 
-// One that is, or can be, set for this run's arguments.
-static hd_cuda_graph *find_graph(hd_device *device)
+// A graph that cannot be given its run's number is good for one run.
+static void give_up_graphs(hd_device *device, hd_diag *diag)
+{
+    device->run->rigid = true;
+    hd_warning(diag, HD_CODE_NONE, (hd_loc){0},
+               "rank %d: CUDA does not set the nodes of a graph anew: runs are "
+               "issued without one",
+               device->rank);
+}
+
+// One that is, or can be, set for this run.
+static hd_cuda_graph *find_graph(hd_device *device, hd_diag *diag)
 {
     hd_cuda_runs *runs = device->run;
 
@@ -271,9 +273,10 @@ static hd_cuda_graph *find_graph(hd_device *device)
 
         if (!hd_cuda_graph_fits(device, graph, runs->argument))
             continue;
-        if (hd_cuda_graph_set(device, graph, runs->argument, runs->capture))
+        if (hd_cuda_graph_set(device, graph, runs->argument, runs->n,
+                              runs->capture))
             return graph;
-        runs->rigid = true;
+        give_up_graphs(device, diag);
         drop_graph(device, i);
         return NULL;
     }
@@ -303,6 +306,8 @@ static hd_status end_capture(hd_device *device, hd_diag *diag)
     device->run->capturing = false;
     HD_CUDA_TRY(device, diag, capture_end, device->run->capture, &graph->graph);
     HD_CUDA_TRY(device, diag, graph_instantiate, &graph->exec, graph->graph, 0);
+    if (graph->numberless)
+        give_up_graphs(device, diag);
     return HD_OK;
 }
 
@@ -383,7 +388,9 @@ static hd_status launch_graph(hd_device *device, hd_diag *diag)
 static hd_status run_graph(hd_device *device, hd_diag *diag)
 {
     number_allocations(device);
-    device->run->replay = find_graph(device);
+    device->run->replay = find_graph(device, diag);
+    if (device->run->replay == NULL && device->run->rigid)
+        return issue_all(device, diag);
     if (device->run->replay == NULL) {
         HD_TRY(new_graph(device, diag));
         HD_TRY(issue_all(device, diag));
@@ -395,8 +402,9 @@ static hd_status run_graph(hd_device *device, hd_diag *diag)
 static hd_status run(hd_device *device, void *stream, hd_diag *diag)
 {
     HD_TRY(begin(device, stream, diag));
-    HD_TRY(device->binding.graph ? run_graph(device, diag)
-                                 : issue_all(device, diag));
+    HD_TRY(device->binding.graph && !device->run->rigid
+               ? run_graph(device, diag)
+               : issue_all(device, diag));
     HD_CUDA_TRY(device, diag, event_record,
                 times_of(device, device->run->n)->end, stream);
     atomic_store_explicit(&device->run->begun, device->run->n,

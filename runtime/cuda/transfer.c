@@ -20,9 +20,8 @@
 
 // --------------------------------------------------------------- words
 
-// Outside of graphs every value becomes the run's number.
-static hd_status add_word(hd_words *words, int operation, hd_cu_ptr address,
-                          uint32_t value)
+// A run gives it its number.
+static hd_status add_word(hd_words *words, int operation, hd_cu_ptr address)
 {
     hd_device *device = words->device;
     hd_cuda_command *last =
@@ -44,7 +43,6 @@ static hd_status add_word(hd_words *words, int operation, hd_cu_ptr address,
            sizeof(*device->plan->word));
     device->plan->word[device->plan->nwords].word.operation = operation;
     device->plan->word[device->plan->nwords].word.address = address;
-    device->plan->word[device->plan->nwords].word.value = value;
     device->plan->word[device->plan->nwords].word.flags =
         operation == HD_CU_OP_WAIT_32 ? HD_CU_WAIT_GEQ : HD_CU_WRITE_DEFAULT;
     device->plan->nwords++;
@@ -69,8 +67,8 @@ static hd_cu_ptr their_word(const hd_words *words, const hd_meeting *meeting,
 
 hd_status hd_cuda_say(hd_words *words, const hd_meeting *meeting, int which)
 {
-    return add_word(words, HD_CU_OP_WRITE_32, their_word(words, meeting, which),
-                    1);
+    return add_word(words, HD_CU_OP_WRITE_32,
+                    their_word(words, meeting, which));
 }
 
 static hd_status add_wait(hd_words *words, const hd_cuda_wait *wait)
@@ -84,33 +82,19 @@ static hd_status add_wait(hd_words *words, const hd_cuda_wait *wait)
     return HD_OK;
 }
 
-// In a graph the stream counts what it has seen, and begins anew at its first
-// wait of a run: until then it stands as it was left, at the end. It counts a
-// word before it clears it, so that whoever finds a word cleared, and only then
-// looks at the count, finds it counted.
 hd_status hd_cuda_hear(hd_words *words, const hd_meeting *meeting, int which)
 {
     hd_device *device = words->device;
     const hd_cuda_peer *peer = &device->peers->peer[meeting->peer];
-    hd_cuda_stream *stream = &device->stream[words->stream];
     hd_cuda_wait wait = {.step = words->step,
                          .n = 1,
                          .peer = meeting->peer,
                          .stream = words->stream,
-                         .before = stream->heard++,
                          .offset = word_at(peer->mine, peer, meeting, which)};
-    hd_cu_ptr word = device->peers->window + wait.offset;
-    hd_cu_ptr mark = device->peers->window + device->peers->marks +
-                     (size_t)words->stream * sizeof(uint32_t);
 
     HD_TRY(add_wait(words, &wait));
-    if (!device->binding.graph)
-        return add_word(words, HD_CU_OP_WAIT_32, word, 1);
-    if (wait.before == 0)
-        HD_TRY(add_word(words, HD_CU_OP_WRITE_32, mark, 0));
-    HD_TRY(add_word(words, HD_CU_OP_WAIT_32, word, 1));
-    HD_TRY(add_word(words, HD_CU_OP_WRITE_32, mark, wait.before + 1));
-    return add_word(words, HD_CU_OP_WRITE_32, word, 0);
+    return add_word(words, HD_CU_OP_WAIT_32,
+                    device->peers->window + wait.offset);
 }
 
 bool hd_cuda_waits_for(const hd_device *device, const hd_cuda_wait *wait,
@@ -156,7 +140,7 @@ hd_status hd_cuda_mark_nccl(hd_device *device, const hd_step *steps, int n,
     return device->binding.graph
                ? HD_OK
                : add_word(&words, HD_CU_OP_WRITE_32,
-                          device->peers->window + wait.offset, 1);
+                          device->peers->window + wait.offset);
 }
 
 // ----------------------------------------------------------- transfers
@@ -228,7 +212,7 @@ static hd_status add_push(hd_words *words, const push *p)
 
     if (p->bytes == 0) {
         for (int i = 0; i < p->words; i++)
-            HD_TRY(add_word(words, HD_CU_OP_WRITE_32, p->word[i], 1));
+            HD_TRY(add_word(words, HD_CU_OP_WRITE_32, p->word[i]));
         return HD_OK;
     }
     HD_TRY(hd_emit_spread(p->copies, p->words, (int64_t)p->bytes, words->diag,

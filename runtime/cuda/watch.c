@@ -171,9 +171,7 @@ static bool take_snapshot(hd_device *device)
 
 static void release(hd_device *device)
 {
-    uint32_t value =
-        RELEASED +
-        (device->binding.graph ? 0 : (uint32_t)hd_cuda_runs_begun(device));
+    uint32_t value = RELEASED + (uint32_t)hd_cuda_runs_begun(device);
 
     for (size_t i = 0; i < device->peers->slot_bytes / sizeof(value); i++)
         device->peers->snapshot[i] = value;
@@ -202,15 +200,9 @@ static uint32_t word_of(const hd_device *device, size_t offset)
 static bool is_missing(const hd_device *device, const hd_cuda_wait *wait,
                        uint64_t run)
 {
-    uint32_t seen;
-
-    if (!device->binding.graph)
-        return (int32_t)(word_of(device, wait->offset) - (uint32_t)run) < 0;
-    if (wait->offset == 0)
-        return false; // it cannot be told
-    seen = word_of(device, device->peers->marks +
-                               (size_t)wait->stream * sizeof(uint32_t));
-    return seen <= wait->before && word_of(device, wait->offset) == 0;
+    // Without a word it cannot be told.
+    return wait->offset != 0 &&
+           (int32_t)(word_of(device, wait->offset) - (uint32_t)run) < 0;
 }
 
 // In a graph what NCCL does is not marked: the first of it.
@@ -317,27 +309,22 @@ static bool is_late(const hd_device *device, const hd_progress *progress)
 }
 
 // A wait for a peer that has left. All that it wrote was there when it left, so
-// that what is missing then never comes. In a graph two looks tell that, since
-// one may see the count before a word was counted and the word when it was
-// cleared. What NCCL has sent may be under way still: there only time tells.
+// that what another look finds missing then never comes. What NCCL has sent may
+// be under way still: there only time tells.
 static const hd_cuda_wait *find_forsaken(hd_device *device,
                                          const hd_progress *progress,
                                          const hd_cuda_wait *missing)
 {
-    const hd_cuda_wait *found = missing;
+    hd_line nowhere = {NULL, 0};
 
     if (missing == NULL || find_leaver(device, missing) < 0)
         return NULL;
     if (missing->peer < 0)
         return is_late(device, progress) ? missing : NULL;
-    for (int i = 0; i < 2 && found == missing; i++) {
-        hd_line nowhere = {NULL, 0};
-
-        if (!take_snapshot(device))
-            return NULL;
-        found = list_missing(device, progress->run, &nowhere);
-    }
-    return found == missing ? missing : NULL;
+    return take_snapshot(device) &&
+                   list_missing(device, progress->run, &nowhere) == missing
+               ? missing
+               : NULL;
 }
 
 static void fail_forsaken(hd_device *device, const hd_cuda_wait *wait)

@@ -187,8 +187,7 @@ TEST(CudaGraphs, AreMadeOnceForAnyAddresses)
     }
 }
 
-// Of two kernels for a product one cannot tell which is to be given what; and
-// what CUDA refuses to set once is not set again.
+// Of two kernels for a product one cannot tell which is to be given what.
 TEST(CudaGraphs, AreMadeForEachSetWhereTheyCannotBeSetAnew)
 {
     Program program(kEverything, kSets);
@@ -198,10 +197,21 @@ TEST(CudaGraphs, AreMadeForEachSetWhereTheyCannotBeSetAnew)
     setenv("FAKE_CUBLASLT_KERNELS", "2", 1);
     EXPECT_EQ(GraphsMade(program, options), 3 * kSets);
     unsetenv("FAKE_CUBLASLT_KERNELS");
-    for (const char *call : {"cuGraphExecKernelNodeSetParams:2",
-                             "cuGraphExecMemcpyNodeSetParams:1"}) {
+}
+
+// What CUDA refuses to set, or to describe, once is not tried again.
+TEST(CudaGraphs, AreGivenUpWhereTheyCannotBeSet)
+{
+    Program program(kEverything, kSets);
+    hd_session_options options = CudaOptions(10);
+
+    options.graph = true;
+    for (const char *call :
+         {"cuGraphExecKernelNodeSetParams:2", "cuGraphNodeGetType:1",
+          "cuGraphExecMemcpyNodeSetParams:1",
+          "cuGraphExecBatchMemOpNodeSetParams:2"}) {
         setenv("FAKE_CUDA_FAIL", call, 1);
-        EXPECT_EQ(GraphsMade(program, options), 3 * kSets) << call;
+        EXPECT_EQ(GraphsMade(program, options), 1) << call;
         unsetenv("FAKE_CUDA_FAIL");
     }
 }

@@ -276,7 +276,7 @@ hd_cu_result cuGraphNodeGetType(hd_cu_node node, int *out)
 
     if (find_node(node, OTHER_NODE) == nullptr)
         return INVALID_VALUE;
-    *out = node->detail.type == OTHER_NODE ? 12 : node->detail.type;
+    *out = node->detail.type == OTHER_NODE ? 2 : node->detail.type;
     return SUCCESS;
 }
 

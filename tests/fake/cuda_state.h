@@ -58,7 +58,7 @@ constexpr hd_cu_result CAPTURE_WRONG_THREAD = 908;
 constexpr hd_cu_result UNKNOWN = 999;
 
 constexpr int CAPTURE_GLOBAL = 0; // CUstreamCaptureMode
-constexpr int OTHER_NODE = -1;    // neither a kernel nor a copy
+constexpr int OTHER_NODE = -1;    // one that nobody asks for
 constexpr int MEMORY_UNIFIED = 4; // CUmemorytype
 
 struct Lane {
@@ -81,6 +81,7 @@ struct Detail {
     hd_cu_copy_node copy{};     // of a copy
     hd_cu_kernel_node kernel{}; // of a kernel, whose parameters are:
     std::vector<char> bytes;
+    std::vector<hd_cu_memop> words; // of a batch of these
 };
 
 // Work and what it has to follow, by index; earlier nodes alone.

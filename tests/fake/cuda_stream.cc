@@ -486,7 +486,7 @@ hd_cu_result cuMemcpyAsync(hd_cu_ptr to, hd_cu_ptr from, size_t bytes,
     hd_cu_result result;
 
     if (is_capturing(stream)) {
-        Detail detail{HD_CU_NODE_COPY, {}, {}, {}};
+        Detail detail{HD_CU_NODE_COPY, {}, {}, {}, {}};
 
         detail.copy.from.memory = detail.copy.to.memory = MEMORY_UNIFIED;
         detail.copy.from.device = from;
@@ -538,8 +538,38 @@ hd_cu_result cuStreamBatchMemOp_v2(hd_cu_stream handle, unsigned n,
 
     if (result != SUCCESS)
         return result;
-    return submit(stream, [list = std::vector<hd_cu_memop>(ops, ops + n)](
-                              Lane &lane) { return run_words(lane, list); });
+    Detail detail{HD_CU_NODE_WORDS, {}, {}, {}, {ops, ops + n}};
+    return submit(
+        stream,
+        [list = detail.words](Lane &lane) { return run_words(lane, list); },
+        detail);
+}
+
+// As many as before, of the same kinds.
+hd_cu_result cuGraphExecBatchMemOpNodeSetParams(hd_cu_graph_exec exec,
+                                                hd_cu_node node,
+                                                const hd_cu_words_node *to)
+{
+    FAKE_ENTER();
+    hd_cu_result result = check_words(to->n, to->op, to->flags);
+
+    if (result != SUCCESS)
+        return result;
+    std::vector<hd_cu_memop> list(to->op, to->op + to->n);
+    {
+        Guard guard(world().lock);
+
+        if (world().contexts.count(to->context) == 0 ||
+            find_node(node, HD_CU_NODE_WORDS) == nullptr ||
+            node->detail.words.size() != list.size())
+            return INVALID_VALUE;
+        for (size_t i = 0; i < list.size(); i++) {
+            if (list[i].operation != node->detail.words[i].operation)
+                return INVALID_VALUE;
+        }
+    }
+    return set_work(exec, node,
+                    [list](Lane &lane) { return run_words(lane, list); });
 }
 
 hd_cu_result cuEventCreate(hd_cu_event *out, unsigned flags)

@@ -1,8 +1,6 @@
 // The signal protocol of the drivers as a model (docs/signals.md maps it to the
 // code), explored over all interleavings; beside it the protocol of flags that
-// one side sets and the other clears, which must be seen to fail; and that of
-// the cuda driver's graphs, flags with words of their own for each transfer,
-// which must not.
+// one side sets and the other clears, which must be seen to fail.
 #include <gtest/gtest.h>
 
 #include "tests/model/explorer.h"
@@ -18,8 +16,7 @@ enum Change { // of the counters, each of which must be caught
     EQUAL,            // waits are for == instead of >=
     RING_FIRST,       // the bell rings ahead of the word
     LOOK_FIRST,       // whoever sleeps looks at the word ahead of arming
-    CLEAR_LATE,       // of graphs: a word is cleared when it was answered
-    SHARED_WORDS,     // of graphs: all transfers of two ranks have one pair
+    REPLAY,           // all runs say and wait for the first one's number
 };
 
 struct Scenario {
@@ -81,7 +78,7 @@ class Builder
     {
         Thread *t = At(thread);
         Instruction store = {
-            STORE, word, s_.flags ? 1 : value,
+            STORE, word, s_.flags || s_.change == REPLAY ? 1 : value,
             0,     0,    "says " + what + " " + std::to_string(value)};
 
         if (s_.change == RING_FIRST)
@@ -96,10 +93,11 @@ class Builder
         std::string text = what + " " + std::to_string(value);
         int at = static_cast<int>(t->code.size());
 
+        if (s_.change == REPLAY)
+            value = 1;
         if (s_.flags) {
             t->code.push_back({WAIT_GE, word, 1, 0, 0, "waits for " + text});
-            if (s_.change != CLEAR_LATE)
-                Clear(thread, word, what);
+            t->code.push_back({CLEAR, word, 0, 0, 0, "clears " + what});
         } else if (!s_.bells) {
             t->code.push_back({s_.change == EQUAL ? WAIT_EQ : WAIT_GE, word,
                                value, 0, 0, "waits for " + text});
@@ -112,10 +110,6 @@ class Builder
                                "looks for " + text});
             t->code.push_back({DISARM, t->rank, at, 0, 0, "wakes for " + text});
         }
-    }
-    void Clear(size_t thread, int word, const std::string &what)
-    {
-        At(thread)->code.push_back({CLEAR, word, 0, 0, 0, "clears " + what});
     }
     // Data is copied in two steps.
     void Write(size_t thread, int data, int message)
@@ -304,123 +298,6 @@ Model Barriers(const Scenario &s)
     return b.Finish();
 }
 
-// A transfer as a graph replays it: no counts, the peer sets a word to 1 and
-// its owner clears it before it answers.
-struct Slot {
-    int ready, done, data;
-};
-
-class Graph
-{
-  public:
-    explicit Graph(Scenario s) : s_(Flags(s)), b_(s_)
-    {
-        for (int r = 0; r < s_.ranks; r++) {
-            slots_.emplace_back();
-            for (int i = 0; i < s_.window; i++) {
-                bool shares = s_.change == SHARED_WORDS && i > 0;
-
-                slots_.back().push_back(
-                    {shares ? slots_.back()[0].ready : b_.NewWord(),
-                     shares ? slots_.back()[0].done : b_.NewWord(),
-                     b_.NewData()});
-            }
-            one_.push_back(b_.NewThread(r));
-            two_.push_back(b_.NewThread(r));
-        }
-    }
-    // A run is a graph's launch, which ends when all of its streams have. In
-    // each a rank makes `window` transfers to the next one: all credits are
-    // given first.
-    Model Put()
-    {
-        for (int run = 0; run < s_.runs; run++)
-            for (int r = 0; r < s_.ranks; r++) {
-                for (const Slot &slot : slots_[At(r)])
-                    Say(two_[At(r)], slot.ready, r - 1, "ready");
-                for (int i = 0; i < s_.window; i++) {
-                    const Slot &to = slots_[At(r + 1)][static_cast<size_t>(i)];
-
-                    Hear(one_[At(r)], to.ready, "ready");
-                    b_.Write(one_[At(r)], to.data, Number(run, r, i));
-                    Say(one_[At(r)], to.done, r + 1, "done");
-                    Answered(one_[At(r)], to.ready, "ready");
-                }
-                for (int i = 0; i < s_.window; i++) {
-                    const Slot &mine = slots_[At(r)][static_cast<size_t>(i)];
-
-                    Hear(two_[At(r)], mine.done, "done");
-                    Answered(two_[At(r)], mine.done, "done");
-                    b_.Read(two_[At(r)], mine.data, Number(run, r - 1, i));
-                }
-                b_.Join(one_[At(r)], two_[At(r)]);
-            }
-        return b_.Finish();
-    }
-    // The reader takes what the next rank owns, which writes it anew each run.
-    Model Get()
-    {
-        for (int run = 0; run < s_.runs; run++)
-            for (int r = 0; r < s_.ranks; r++) {
-                for (int i = 0; i < s_.window; i++) {
-                    const Slot &mine = slots_[At(r)][static_cast<size_t>(i)];
-
-                    b_.Write(one_[At(r)], mine.data, Number(run, r, i));
-                    Say(one_[At(r)], mine.ready, r - 1, "ready");
-                }
-                for (const Slot &mine : slots_[At(r)]) {
-                    Hear(one_[At(r)], mine.done, "done");
-                    Answered(one_[At(r)], mine.done, "done");
-                }
-                for (int i = 0; i < s_.window; i++) {
-                    const Slot &from =
-                        slots_[At(r + 1)][static_cast<size_t>(i)];
-
-                    Hear(two_[At(r)], from.ready, "ready");
-                    b_.Read(two_[At(r)], from.data, Number(run, r + 1, i));
-                    Say(two_[At(r)], from.done, r + 1, "done");
-                    Answered(two_[At(r)], from.ready, "ready");
-                }
-                b_.Join(one_[At(r)], two_[At(r)]);
-            }
-        return b_.Finish();
-    }
-
-  private:
-    Scenario s_;
-    Builder b_;
-    std::vector<std::vector<Slot>> slots_; // by the rank that has the data
-    std::vector<size_t> one_, two_;        // threads
-
-    static Scenario Flags(Scenario s)
-    {
-        s.flags = true;
-        return s;
-    }
-    size_t At(int rank) const
-    {
-        return static_cast<size_t>((rank + s_.ranks) % s_.ranks);
-    }
-    int Number(int run, int rank, int i) const
-    {
-        return 1 + (run * s_.window + i) * s_.ranks +
-               static_cast<int>(At(rank));
-    }
-    void Say(size_t thread, int word, int peer, const std::string &what)
-    {
-        b_.Say(thread, word, 1, static_cast<int>(At(peer)), what);
-    }
-    void Hear(size_t thread, int word, const std::string &what)
-    {
-        b_.Wait(thread, word, 1, what);
-    }
-    void Answered(size_t thread, int word, const std::string &what)
-    {
-        if (s_.change == CLEAR_LATE)
-            b_.Clear(thread, word, what);
-    }
-};
-
 std::string Trace(const Verdict &v)
 {
     std::string text = v.why + "\n";
@@ -509,50 +386,7 @@ TEST(Signals, BarriersMayFollowEachOther)
     EXPECT_TRUE(Explore(Barriers(s), "barriers, 3 ranks").fine);
 }
 
-TEST(Signals, WordsThatTheirOwnerClearsAreSafeInGraphs)
-{
-    for (int ranks = 2; ranks <= 3; ranks++) {
-        Scenario s;
-
-        s.ranks = ranks;
-        s.runs = ranks == 2 ? 4 : 3;
-        std::string name = std::to_string(ranks) + " ranks, " +
-                           std::to_string(s.runs) + " runs";
-        EXPECT_TRUE(Explore(Graph(s).Put(), "graph, put, " + name).fine);
-        EXPECT_TRUE(Explore(Graph(s).Get(), "graph, get, " + name).fine);
-    }
-    Scenario s;
-    s.window = 2;
-    s.runs = 3;
-    EXPECT_TRUE(Explore(Graph(s).Put(), "graph, two puts, 2 ranks").fine);
-    EXPECT_TRUE(Explore(Graph(s).Get(), "graph, two gets, 2 ranks").fine);
-}
-
 // --------------------------------------------------------- counter-examples
-
-TEST(Signals, AWordThatIsClearedAfterTheAnswerIsCaught)
-{
-    Scenario s;
-
-    s.change = CLEAR_LATE;
-    Verdict put = Explore(Graph(s).Put(), "graph, put, cleared late");
-    EXPECT_FALSE(put.fine);
-    EXPECT_EQ(put.why, "deadlock");
-    Verdict get = Explore(Graph(s).Get(), "graph, get, cleared late");
-    EXPECT_FALSE(get.fine);
-    s.ranks = 3;
-    EXPECT_FALSE(Explore(Graph(s).Put(), "graph, 3 ranks, cleared late").fine);
-}
-
-TEST(Signals, WordsOfAGraphThatTransfersShareAreCaught)
-{
-    Scenario s;
-
-    s.change = SHARED_WORDS;
-    s.window = 2;
-    EXPECT_FALSE(Explore(Graph(s).Put(), "graph, put, shared words").fine);
-    EXPECT_FALSE(Explore(Graph(s).Get(), "graph, get, shared words").fine);
-}
 
 TEST(Signals, FlagsLoseASignalWhenAWaitIsDeferred)
 {
@@ -602,6 +436,8 @@ TEST(Signals, EveryChangeOfTheCountersIsCaught)
         {NO_CREDIT, 1, false, true, "get that does not wait for its reader"},
         {DONE_BEFORE_DATA, 1, false, false, "done ahead of the data"},
         {RESET, 1, false, false, "words reset between runs"},
+        {REPLAY, 1, false, false, "put by a graph that replays its numbers"},
+        {REPLAY, 1, false, true, "get by a graph that replays its numbers"},
         {EQUAL, 2, false, false, "== in the place of >="},
         {RING_FIRST, 1, true, false, "the bell ahead of the word"},
         {LOOK_FIRST, 1, true, false, "a look ahead of arming"},
