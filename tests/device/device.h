@@ -12,8 +12,12 @@
 #define HD_TESTS_DEVICE_DEVICE_H
 
 #include <algorithm>
+#include <climits>
 #include <cstdlib>
+#include <dlfcn.h>
 #include <string>
+#include <sys/wait.h>
+#include <unistd.h>
 #include <vector>
 
 #include "base/status.h"
@@ -43,6 +47,37 @@ template <class T>
 std::vector<T> Choose(std::vector<T> all, std::vector<T> quick)
 {
     return IsQuick() ? quick : all;
+}
+
+// How many CUDA devices there are. Counted in a process of its own: what has
+// called CUDA cannot be forked.
+inline int CountDevices()
+{
+    pid_t child = fork();
+    int status = 0;
+
+    if (child == 0) {
+        void *cuda =
+            dlopen(Setting("HEDDLE_CUDA_LIB", "libcuda.so.1").c_str(), RTLD_NOW);
+        auto init = (int (*)(unsigned))dlsym(cuda, "cuInit");
+        auto count = (int (*)(int *))dlsym(cuda, "cuDeviceGetCount");
+        int n = 0;
+
+        _exit(init(0) == 0 && count(&n) == 0 ? n : 0);
+    }
+    waitpid(child, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 0;
+}
+
+// How many ranks a program may have: NCCL refuses two on one device.
+inline int MostRanks()
+{
+    static const int most =
+        !OnCpu() && Setting("HEDDLE_TEST_TRANSPORT", "copy") == "nccl"
+            ? CountDevices()
+            : INT_MAX;
+
+    return most;
 }
 
 inline hd_session_options DeviceOptions()

@@ -7,12 +7,14 @@
 //
 // Two ranks are connected by the first calls with which they send to or receive
 // from each other. Where those are not each other's mirror image NCCL would
-// connect what does not fit; the fake refuses the call.
+// connect what does not fit; the fake refuses the call. Two ranks on one device
+// of one host it refuses as NCCL does.
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
 #include <fcntl.h>
+#include <functional>
 #include <memory>
 #include <new>
 #include <string>
@@ -83,6 +85,7 @@ enum { SENDS = 1, RECEIVES = 2 };
 struct Segment {
     std::atomic<int> joined;
     std::atomic<int> present[MOST_RANKS];
+    std::atomic<size_t> device[MOST_RANKS];
     std::atomic<int> arrived;
     std::atomic<int> meetings;
     What what[MOST_RANKS];
@@ -635,6 +638,19 @@ Segment *map_segment(const Id &id)
     return memory == MAP_FAILED ? nullptr : static_cast<Segment *>(memory);
 }
 
+// The current device among those of all hosts.
+size_t current_device()
+{
+    auto *get = fake::find_in_cuda<int(hd_cu_device *)>("cuCtxGetDevice");
+    const char *host = getenv("HEDDLE_HOST");
+    hd_cu_device device = 0;
+
+    if (get != nullptr)
+        get(&device);
+    return std::hash<std::string>()(host == nullptr ? "" : host) +
+           static_cast<size_t>(device);
+}
+
 int join(Comm &comm, const Id &id)
 {
     comm.segment = map_segment(id);
@@ -642,10 +658,16 @@ int join(Comm &comm, const Id &id)
         return INVALID_ARGUMENT;
     if (comm.segment->present[comm.rank].exchange(1) != 0)
         return INVALID_USAGE;
+    comm.segment->device[comm.rank] = current_device();
     comm.segment->joined++;
     if (!wait_until(comm,
                     [&] { return comm.segment->joined.load() >= comm.size; }))
         return REMOTE_ERROR;
+    // Two ranks on one device are refused.
+    for (int rank = 0; rank < comm.size; rank++)
+        if (rank != comm.rank && comm.segment->device[rank].load() ==
+                                     comm.segment->device[comm.rank].load())
+            return INVALID_USAGE;
     return SUCCESS;
 }
 
