@@ -1,6 +1,7 @@
 // Advice of the checker: a wait that is tried in the graph is what the same
 // wait in the text would be, as the oracle executes that.
 #include "check/repair.h"
+#include "check/replay.h"
 #include "ir/print.h"
 
 #include <cstdlib>
@@ -155,6 +156,47 @@ TEST(Repair, AWaitIsTriedAsItIsWritten)
     printf("waits: %d let all ranks end, %d do not\n", tally.fine, tally.stuck);
     EXPECT_GT(tally.fine, 100);
     EXPECT_GT(tally.stuck, 20);
+}
+
+// What rank 0 sends along b comes, handed on by two others, to the rank below
+// it. That one's next call along b, which NCCL puts behind that one, comes ahead
+// of what it sends to rank 0 along a.
+const char *const kOverNccl =
+    "host program t mesh b=3, a=2 streams 2 in %x : f32[2] out %y : f32[2] "
+    "temp %t : f32[2, 2] shared { fork "
+    "if a == 0 { if b == 0 { "
+    "on stream 0 { %t[0] = recv@a from 1 } on stream 1 { send@b %x to 1 } } "
+    "if b == 1 { on stream 0 { %t[0] = recv@b from 0 send@a %x to 1 } } "
+    "} else { if b == 0 { on stream 0 { %t[0] = recv@b from 1 } "
+    "on stream 1 { %t[1] = recv@b from 2 send@a %x to 0 } } "
+    "if b == 1 { on stream 0 { %t[0] = recv@a from 0 send@b %x to 0 } } "
+    "if b == 2 { on stream 0 { send@b %x to 0 } } } "
+    "join %y = copy %x }";
+
+TEST(Repair, AWaitIsTriedOverNcclToo)
+{
+    Program p(kOverNccl);
+    hd_graph graph;
+    hd_replay replay;
+    bool works = false;
+
+    ASSERT_EQ(p.status, HD_OK) << p.Said();
+    ASSERT_EQ(hd_match(p.module, p.diag), HD_OK) << p.Said();
+    ASSERT_EQ(hd_graph_create(p.module, nullptr, &graph), HD_OK);
+    ASSERT_EQ(hd_replay_run(&graph, 1, nullptr, &replay), HD_OK);
+    EXPECT_TRUE(hd_schedule_is_over(&replay.schedule));
+    hd_replay_free(&replay);
+
+    int64_t recv = 0;
+    while (hd_op_move(hd_graph_node(&graph, 0, recv)->op) != HD_MOVE_RECV)
+        recv++;
+    for (unsigned serial : {0u, 1u}) {
+        ASSERT_EQ(hd_repair_try_wait(&graph, serial, 0, recv, recv + 1, nullptr,
+                                     &works),
+                  HD_OK);
+        EXPECT_EQ(works, serial == 0);
+    }
+    hd_graph_free(&graph);
 }
 
 } // namespace

@@ -1,6 +1,8 @@
 // Outputs: what mode they get, and where a link takes them.
 #include <gtest/gtest.h>
 
+#include <cerrno>
+#include <fcntl.h>
 #include <fstream>
 #include <sstream>
 #include <sys/stat.h>
@@ -9,6 +11,17 @@
 #include "tests/unit/folder.h"
 extern "C" {
 #include "tools/file.h"
+}
+
+// What the system says to fchown, where a test wants it to refuse.
+static bool refuse_fchown;
+
+extern "C" int fchown(int fd, uid_t owner, gid_t group)
+{
+    if (!refuse_fchown)
+        return fchownat(fd, "", owner, group, AT_EMPTY_PATH);
+    errno = EPERM;
+    return -1;
 }
 
 namespace
@@ -89,6 +102,16 @@ TEST_F(Files, OursKeepsItsPermissions)
 
     EXPECT_EQ(Write(path), FINE);
     EXPECT_EQ(ModeOf(path), 0751u);
+}
+
+TEST_F(Files, WhatAGroupMayDoIsNotGivenToAnotherGroup)
+{
+    std::string path = Make(0775);
+
+    refuse_fchown = true;
+    EXPECT_EQ(Write(path), FINE);
+    refuse_fchown = false;
+    EXPECT_EQ(ModeOf(path), 0705u);
 }
 
 TEST_F(Files, NoBitThatLendsAnIdentityIsKept)
