@@ -1,7 +1,9 @@
 // The numbers of the default machine are those of docs/simulate.md.
 #include "simulate/machine.h"
 
-#include <math.h>
+#include <float.h>
+#include <stddef.h>
+#include <string.h>
 
 hd_machine hd_machine_default(void)
 {
@@ -35,34 +37,54 @@ hd_machine hd_machine_default(void)
     return machine;
 }
 
-static bool is_positive(double x)
-{
-    return isfinite(x) && x > 0;
-}
+typedef struct field {
+    const char *name;
+    size_t at; // of a double of hd_machine
+    double least, most;
+    const char *text; // which says the same
+} field;
 
-static bool is_time(double x)
-{
-    return isfinite(x) && x >= 0;
-}
+#define FIELD(field, ...)                                        \
+    {                                                            \
+        .name = #field, offsetof(hd_machine, field), __VA_ARGS__ \
+    }
+#define RATE DBL_MIN, DBL_MAX, "above 0"
+#define TIME 0, DBL_MAX, "at least 0"
+
+static const field fields[] = {
+    FIELD(issue, TIME),
+    FIELD(launch, TIME),
+    FIELD(memory, RATE),
+    FIELD(matmul[HD_F32], RATE),
+    FIELD(hop, TIME),
+    FIELD(copy_latency, TIME),
+    FIELD(copy_bandwidth, RATE),
+    FIELD(link, RATE),
+    FIELD(collision, DBL_MIN, 1, "above 0 and at most 1"),
+    FIELD(collective_latency, TIME),
+    FIELD(collective_bandwidth, RATE),
+    FIELD(collective_units, 0, 1 - DBL_EPSILON, "at least 0 and below 1"),
+    FIELD(network_latency, TIME),
+    FIELD(network_bandwidth, RATE),
+};
 
 hd_status hd_machine_check(const hd_machine *m, hd_diag *diag)
 {
     if (m->ranks_per_node < 1 || m->processors < 0 || m->units < 0 ||
         (m->units > 0 && (m->tile_m < 1 || m->tile_n < 1)))
         return hd_fail(diag, HD_ARGUMENT,
-                       "machine: ranks_per_node and tiles are at least 1, "
-                       "processors and units at least 0");
-    if (!is_positive(m->memory) || !is_positive(m->matmul[HD_F32]) ||
-        !is_positive(m->copy_bandwidth) || !is_positive(m->link) ||
-        !is_positive(m->collective_bandwidth) ||
-        !is_positive(m->network_bandwidth) || !is_positive(m->collision))
-        return hd_fail(diag, HD_ARGUMENT,
-                       "machine: rates and bandwidths are above 0");
-    if (!is_time(m->issue) || !is_time(m->launch) || !is_time(m->hop) ||
-        !is_time(m->copy_latency) || !is_time(m->collective_latency) ||
-        !is_time(m->network_latency) || !(m->collective_units >= 0) ||
-        !(m->collective_units < 1) || m->collision > 1)
-        return hd_fail(diag, HD_ARGUMENT,
-                       "machine: times are at least 0, shares from 0 to 1");
+                       "machine: ranks_per_node %d, processors %d, units %d, "
+                       "tiles %d by %d: ranks_per_node and tiles are at least "
+                       "1, processors and units at least 0",
+                       m->ranks_per_node, m->processors, m->units, m->tile_m,
+                       m->tile_n);
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
+        double x;
+
+        memcpy(&x, (const char *)m + fields[i].at, sizeof x);
+        if (!(x >= fields[i].least && x <= fields[i].most))
+            return hd_fail(diag, HD_ARGUMENT, "machine: %s is %g; it is %s",
+                           fields[i].name, x, fields[i].text);
+    }
     return HD_OK;
 }

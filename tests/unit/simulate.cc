@@ -424,6 +424,7 @@ TEST(Simulation, WhatCannotBeSimulatedIsRefused)
     m.link = 0;
     EXPECT_EQ(hd_simulate(fine.module, &m, fine.diag, &simulation),
               HD_ARGUMENT);
+    EXPECT_NE(fine.Said().find("link is 0; it is above 0"), std::string::npos);
     m = Round();
     m.hop = INFINITY;
     EXPECT_EQ(hd_simulate(fine.module, &m, fine.diag, &simulation),
