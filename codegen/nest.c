@@ -4,6 +4,7 @@
 // plain loop then does what is left over.
 #include "codegen/nest.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -25,6 +26,7 @@ hd_operand *hd_nest_add(hd_nest *nest, int at, hd_dtype dtype,
 {
     hd_operand *o = &nest->operand[nest->n++];
 
+    assert(nest->n <= HD_KERNEL_POINTERS); // more than a step has views
     *o = (hd_operand){.at = at, .dtype = dtype, .read = true};
     memcpy(o->stride, stride, sizeof *stride * (size_t)nest->ndims);
     return o;
@@ -36,6 +38,7 @@ hd_operand *hd_nest_add_span(hd_nest *nest, const hd_step *step,
     int64_t stride[HD_SPACE_DIMS] = {0};
     hd_operand *o;
 
+    assert(i >= 0 && i < step->nspans);
     hd_space_strides(space, i, step->span[i].stride, stride);
     o = hd_nest_add(nest, i, step->span[i].buffer->type.dtype, stride);
     o->walk = stride[space->nparallel]; // 0 where nothing is reduced

@@ -2,6 +2,8 @@
 // it has fewer; anything else is bound by the bytes that it reads and writes.
 #include "simulate/cost.h"
 
+#include <assert.h>
+
 #include "ir/product.h"
 
 // A node with its spans again.
@@ -16,6 +18,10 @@ static void recall(const hd_graph *g, const hd_node *node, task *out)
     for (int64_t i = node->part; i < node[1].part; i++)
         out->span[out->step.nspans++] =
             hd_part_span(&g->frame[g->part[i].buffer], &g->part[i]);
+    // A view that a step does not touch, or an event, is no part.
+    assert(!hd_op_is(node->op, HD_UNIT_COMPUTE) ||
+           out->step.nspans == node->op->nviews);
+    assert(!hd_op_is(node->op, HD_UNIT_TRANSFER) || out->step.nspans > 0);
 }
 
 static double bytes_of(const hd_span *span)

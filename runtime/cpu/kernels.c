@@ -200,6 +200,7 @@ static void compute_block(const loop *l, const job *job, char *const *row,
 {
     lane x[MAP_OPERANDS];
 
+    assert(job->fold != HD_FOLD_NONE || l->n <= MAP_OPERANDS + 1);
     for (int i = 1; i < l->n; i++) {
         int64_t stride = row_stride(l, i);
         const char *from = row[i] + at * stride * (int64_t)l->operand[i].size;

@@ -8,6 +8,7 @@
 
 #include "runtime/cpu/map.h"
 
+#include <assert.h>
 #include <limits.h>
 #include <math.h>
 #include <stdlib.h>
@@ -271,6 +272,9 @@ static void run_piece(const job *job, const matrix *part)
     places to;
 
     scratch_parts(p, parts);
+    // hd_cpu_matmul_reserve has seen the step.
+    assert(parts[0] + parts[1] + parts[2] <= job->scratch->bytes);
+    assert(p->k <= INT_MAX);
     to.a = job->scratch->memory;
     to.b = to.a + parts[0];
     to.c = to.b + parts[1];

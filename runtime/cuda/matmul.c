@@ -5,6 +5,7 @@
 // cuBLASLt's own epilogues; the product into scratch memory in f32, and a
 // kernel for what follows it; a plain kernel for all of it, for what cuBLASLt
 // does not take (strides, dtypes, f8 without `tb`).
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -341,6 +342,7 @@ static hd_cuda_shape shape_of(const job *j, int type_c, int64_t ldc,
     shape.tb = j->product.ta ? HD_LT_OP_T : HD_LT_OP_N;
     shape.type_a = lt_type(dtype_of(j, HD_PRODUCT_B));
     shape.type_b = lt_type(dtype_of(j, HD_PRODUCT_A));
+    assert(shape.type_a >= 0 && shape.type_b >= 0); // verified: they are real
     shape.type_c = type_c;
     shape.type_bias = type_bias;
     shape.epilogue = epilogue;
@@ -436,6 +438,8 @@ static hd_status add_products(const job *j, int product,
         command->alpha =
             j->product.scale != NULL ? j->product.scale->number : 1;
         command->beta = j->product.accumulate;
+        assert(scratch != NULL || j->product.scale == NULL ||
+               j->product.scale->view < 0); // own_epilogue takes no others
         if (has(j, HD_PRODUCT_BIAS))
             command->bias = at_part(j, HD_PRODUCT_BIAS, 0);
         command->workspace = workspace;
