@@ -136,28 +136,60 @@ static hd_status find_library(const hd_library_info *info, hd_diag *diag,
                    info->title, info->names[0], info->variable);
 }
 
+static hd_status load_symbols(const hd_library_info *info, void *table,
+                              const hd_library *library, hd_diag *diag)
+{
+    for (size_t i = 0; i < info->nsymbols; i++) {
+        const hd_symbol *symbol = &info->symbol[i];
+        void *address = dlsym(library->handle, symbol->name);
+
+        if (address == NULL)
+            return hd_fail(diag, HD_UNSUPPORTED,
+                           "%s at %s is too old: it has no %s", info->title,
+                           library->path, symbol->name);
+        memcpy((char *)table + symbol->offset, &address, sizeof(address));
+    }
+    return HD_OK;
+}
+
+static hd_status check_version(const hd_library_info *info, const void *table,
+                               hd_library *library, hd_diag *diag)
+{
+    if (info->version == NULL)
+        return HD_OK;
+    if (!info->version(table, library->version))
+        return hd_fail(diag, HD_SYSTEM,
+                       "%s at %s does not tell its "
+                       "version",
+                       info->title, library->path);
+    if (info->oldest != NULL && strverscmp(library->version, info->oldest) < 0)
+        return hd_fail(diag, HD_UNSUPPORTED,
+                       "%s at %s is too old: it is %s, and %s or newer is "
+                       "needed",
+                       info->title, library->path, library->version,
+                       info->oldest);
+    return HD_OK;
+}
+
 hd_status hd_library_open(const hd_library_info *info, void *table,
                           hd_diag *diag, hd_library *out)
 {
     hd_library library = {0};
+    hd_status status;
 
+    if (info->check != NULL)
+        HD_TRY(info->check(diag));
     HD_TRY(find_library(info, diag, &library));
-    for (size_t i = 0; i < info->nsymbols; i++) {
-        const hd_symbol *symbol = &info->symbol[i];
-        void *address = dlsym(library.handle, symbol->name);
-
-        if (address == NULL) {
-            hd_status status = hd_fail(diag, HD_UNSUPPORTED,
-                                       "%s at %s is too old: it has no %s",
-                                       info->title, library.path, symbol->name);
-
-            dlclose(library.handle);
-            return status;
-        }
-        memcpy((char *)table + symbol->offset, &address, sizeof(address));
+    status = load_symbols(info, table, &library, diag);
+    if (status == HD_OK) {
+        status = check_version(info, table, &library, diag);
+        *out = library;
     }
-    *out = library;
-    return HD_OK;
+    if (status != HD_OK) {
+        dlclose(library.handle);
+        out->handle = NULL;
+    }
+    return status;
 }
 
 void hd_library_close(hd_library *library)
@@ -165,4 +197,10 @@ void hd_library_close(hd_library *library)
     if (library->handle != NULL)
         dlclose(library->handle);
     library->handle = NULL;
+}
+
+void hd_library_write_version(size_t number, char out[HD_LIBRARY_VERSION])
+{
+    snprintf(out, HD_LIBRARY_VERSION, "%zu.%zu.%zu", number / 10000,
+             number / 100 % 100, number % 100);
 }

@@ -36,7 +36,7 @@ hd_status hd_check_with(const hd_module *module,
     HD_REQUIRE(diag, module);
     if (options == NULL)
         options = &usual;
-    if ((unsigned)options->transport > HD_TRANSPORT_NCCL)
+    if (hd_transport_text(options->transport) == NULL)
         return hd_fail(diag, HD_ARGUMENT, "there is no transport %d",
                        (int)options->transport);
     HD_TRY(check_against(module, options->against, diag));

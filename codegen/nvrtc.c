@@ -20,7 +20,6 @@ typedef struct api {
 struct hd_nvrtc {
     hd_library library;
     api api;
-    int major, minor;
 };
 
 static const hd_symbol symbols[] = {
@@ -29,18 +28,29 @@ static const hd_symbol symbols[] = {
 #undef HD_NVRTC
 };
 
-static const char *const names[] = {"libnvrtc.so.13", "libnvrtc.so.12",
-                                    "libnvrtc.so", NULL};
-static const char *const folders[] = {"nvidia/cu13/lib",
-                                      "nvidia/cuda_nvrtc/lib", NULL};
+static bool read_version(const void *table, char out[HD_LIBRARY_VERSION])
+{
+    int major, minor;
 
-static const hd_library_info info = {
+    if (((const api *)table)->version(&major, &minor) != 0)
+        return false;
+    snprintf(out, HD_LIBRARY_VERSION, "%d.%d", major, minor);
+    return true;
+}
+
+const hd_library_info hd_nvrtc_library = {
     .title = "NVRTC",
     .variable = "HEDDLE_NVRTC_LIB",
-    .names = names,
-    .folders = folders,
+    .names = (const char *const[]){"libnvrtc.so.13", "libnvrtc.so.12",
+                                   "libnvrtc.so", NULL},
+    .folders =
+        (const char *const[]){"nvidia/cu13/lib", "nvidia/cuda_nvrtc/lib", NULL},
     .symbol = symbols,
     .nsymbols = sizeof symbols / sizeof *symbols,
+    .bytes = sizeof(api),
+    .use = "element-wise and reducing steps on cuda",
+    .install = "pip install nvidia-cuda-nvrtc",
+    .version = read_version,
 };
 
 static hd_status check(const hd_nvrtc *nvrtc, hd_diag *diag, const char *call,
@@ -48,8 +58,8 @@ static hd_status check(const hd_nvrtc *nvrtc, hd_diag *diag, const char *call,
 {
     if (result == 0)
         return HD_OK;
-    return hd_fail(diag, HD_SYSTEM, "%s of NVRTC %d.%d: %s", call, nvrtc->major,
-                   nvrtc->minor, nvrtc->api.error_text(result));
+    return hd_fail(diag, HD_SYSTEM, "%s of NVRTC %s: %s", call,
+                   nvrtc->library.version, nvrtc->api.error_text(result));
 }
 
 hd_status hd_nvrtc_open(hd_diag *diag, hd_nvrtc **out)
@@ -59,10 +69,8 @@ hd_status hd_nvrtc_open(hd_diag *diag, hd_nvrtc **out)
 
     if (nvrtc == NULL)
         return hd_fail(diag, HD_NO_MEMORY, "out of memory");
-    status = hd_library_open(&info, &nvrtc->api, diag, &nvrtc->library);
-    if (status == HD_OK)
-        status = check(nvrtc, diag, "nvrtcVersion",
-                       nvrtc->api.version(&nvrtc->major, &nvrtc->minor));
+    status =
+        hd_library_open(&hd_nvrtc_library, &nvrtc->api, diag, &nvrtc->library);
     if (status != HD_OK) {
         hd_nvrtc_close(nvrtc);
         return status;
@@ -84,12 +92,6 @@ const char *hd_nvrtc_path(const hd_nvrtc *nvrtc)
     return nvrtc->library.path;
 }
 
-void hd_nvrtc_version(const hd_nvrtc *nvrtc, int *major, int *minor)
-{
-    *major = nvrtc->major;
-    *minor = nvrtc->minor;
-}
-
 // ------------------------------------------------------------- compilation
 
 // Functions need no __device__; what the text does not use draws no warning.
@@ -101,7 +103,7 @@ enum { NFIXED = sizeof fixed_options / sizeof *fixed_options };
 void hd_nvrtc_key(const hd_nvrtc *nvrtc, const char *text, const char *arch,
                   hd_text *out)
 {
-    hd_text_printf(out, "NVRTC %d.%d %s", nvrtc->major, nvrtc->minor, arch);
+    hd_text_printf(out, "NVRTC %s %s", nvrtc->library.version, arch);
     for (int i = 0; i < NFIXED; i++)
         hd_text_printf(out, " %s", fixed_options[i]);
     hd_text_printf(out, "\n%s", text);
@@ -143,10 +145,10 @@ static hd_status compile(const hd_nvrtc *nvrtc, hd_nvrtc_program program,
     if (result == 0)
         return HD_OK;
     read_log(nvrtc, program, log);
-    return hd_fail(
-        diag, HD_SYSTEM, "nvrtcCompileProgram of NVRTC %d.%d for %s: %s%s%s",
-        nvrtc->major, nvrtc->minor, arch, nvrtc->api.error_text(result),
-        log[0] != '\0' ? ": " : "", log);
+    return hd_fail(diag, HD_SYSTEM,
+                   "nvrtcCompileProgram of NVRTC %s for %s: %s%s%s",
+                   nvrtc->library.version, arch, nvrtc->api.error_text(result),
+                   log[0] != '\0' ? ": " : "", log);
 }
 
 static hd_status take_cubin(const hd_nvrtc *nvrtc, hd_nvrtc_program program,
@@ -160,8 +162,8 @@ static hd_status take_cubin(const hd_nvrtc *nvrtc, hd_nvrtc_program program,
                  nvrtc->api.cubin_size(program, &size)));
     if (size == 0)
         return hd_fail(diag, HD_SYSTEM,
-                       "nvrtcGetCUBINSize of NVRTC %d.%d: no machine code",
-                       nvrtc->major, nvrtc->minor);
+                       "nvrtcGetCUBINSize of NVRTC %s: no machine code",
+                       nvrtc->library.version);
     cubin = malloc(size);
     if (cubin == NULL)
         return hd_fail(diag, HD_NO_MEMORY, "out of memory");

@@ -9,10 +9,11 @@ HD_BEGIN_DECLS
 
 typedef struct hd_nvrtc hd_nvrtc;
 
+extern const hd_library_info hd_nvrtc_library;
+
 hd_status hd_nvrtc_open(hd_diag *diag, hd_nvrtc **out);
 void hd_nvrtc_close(hd_nvrtc *nvrtc); // takes NULL
 const char *hd_nvrtc_path(const hd_nvrtc *nvrtc);
-void hd_nvrtc_version(const hd_nvrtc *nvrtc, int *major, int *minor);
 
 // Compiles to a cubin for one architecture, "sm_90a"; the caller frees `*out`
 // with free(). A compiler's error goes into the diag with its log's first

@@ -1,26 +1,35 @@
 // See transport.h.
 #include "ir/transport.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/diag.h"
 
+static const char *const names[] = {"auto", "copy", "sm", "nccl"};
+enum { NNAMES = sizeof(names) / sizeof(*names) };
+
 const char *hd_transport_text(hd_transport transport)
 {
-    static const char *const names[] = {"auto", "copy", "sm", "nccl"};
-
-    return names[transport];
+    return (unsigned)transport < NNAMES ? names[transport] : NULL;
 }
 
-static bool find_transport(const char *text, size_t length, hd_transport *out)
+// False, and "copy, sm and nccl" in `known`, if none is called so.
+static bool find_transport(const char *text, size_t length, hd_transport *out,
+                           char known[64])
 {
-    for (int i = HD_TRANSPORT_COPY; i <= HD_TRANSPORT_NCCL; i++) {
-        const char *name = hd_transport_text((hd_transport)i);
+    size_t n = 0;
 
-        if (strlen(name) == length && memcmp(name, text, length) == 0) {
+    for (int i = HD_TRANSPORT_COPY; i < NNAMES; i++) {
+        if (strlen(names[i]) == length && memcmp(names[i], text, length) == 0) {
             *out = (hd_transport)i;
             return true;
         }
+        n += (size_t)snprintf(known + n, 64 - n, "%s%s",
+                              n == 0           ? ""
+                              : i < NNAMES - 1 ? ", "
+                                               : " and ",
+                              names[i]);
     }
     return false;
 }
@@ -32,6 +41,7 @@ static hd_status read_entry(const hd_module *module, const char *list,
 {
     size_t name = strcspn(at, "=,"), length = strcspn(at, ",");
     int axis = hd_module_axis(module, at, name);
+    char known[64];
 
     if (length == 0)
         return hd_fail(diag, HD_ARGUMENT,
@@ -46,10 +56,9 @@ static hd_status read_entry(const hd_module *module, const char *list,
         return hd_fail(diag, HD_ARGUMENT,
                        "transports '%s': '%.*s' is there twice", list,
                        (int)name, at);
-    if (!find_transport(at + name + 1, length - name - 1, &found[axis]))
-        return hd_fail(diag, HD_ARGUMENT,
-                       "transport '%.*s': there are copy, sm and nccl",
-                       (int)length, at);
+    if (!find_transport(at + name + 1, length - name - 1, &found[axis], known))
+        return hd_fail(diag, HD_ARGUMENT, "transport '%.*s': there are %s",
+                       (int)length, at, known);
     *named |= 1u << axis;
     return HD_OK;
 }
@@ -61,7 +70,7 @@ hd_status hd_transports_read(const hd_module *module, hd_transport all,
     hd_transport found[HD_MAX_AXES];
     unsigned named = 0;
 
-    if ((unsigned)all > HD_TRANSPORT_NCCL)
+    if (hd_transport_text(all) == NULL)
         return hd_fail(diag, HD_ARGUMENT, "there is no transport %d", (int)all);
     for (int a = 0; a < HD_MAX_AXES; a++)
         found[a] = all;

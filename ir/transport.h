@@ -7,8 +7,6 @@
 
 HD_BEGIN_DECLS
 
-const char *hd_transport_text(hd_transport transport); // "nccl"
-
 // HD_ARGUMENT for a name that is no axis or no transport. What is not said is
 // HD_TRANSPORT_AUTO; `axes` may be NULL.
 hd_status hd_transports_read(const hd_module *module, hd_transport all,

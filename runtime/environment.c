@@ -102,12 +102,17 @@ void hd_json_flag(hd_text *json, const char *name, bool value)
     hd_text_puts(json, value ? "true" : "false");
 }
 
-void hd_json_reason(hd_text *json, const char *name, hd_diag *diag)
+void hd_json_reason(hd_text *json, const char *instead, hd_diag *diag)
 {
+    char text[1280];
     hd_message message;
     bool found = hd_diag_message(diag, 0, &message);
 
-    hd_json_string(json, name, found ? message.text : NULL);
+    if (found && instead != NULL) {
+        snprintf(text, sizeof(text), "%s (%s)", instead, message.text);
+        message.text = text;
+    }
+    hd_json_string(json, "reason", found ? message.text : NULL);
     hd_diag_clear(diag);
 }
 
@@ -128,118 +133,46 @@ static void put_host(hd_text *json)
 
 // ------------------------------------------------------------ libraries
 
-// A library as it was found. An empty version or path is not known.
-typedef struct library {
-    const char *name, *variable;
-    const char *use;     // what heddle does with it
-    const char *install; // how to come by it
-    char version[64];
-    char path[1024];
-} library;
+static const hd_library_info *const libraries[] = {
+    &hd_cuda_library, &hd_lt_library, &hd_nvrtc_library, &hd_nccl_library,
+    &hd_blas_library};
+enum { NLIBRARIES = sizeof(libraries) / sizeof(*libraries) };
 
-static void put_library(hd_text *json, const library *library, bool usable,
-                        hd_diag *diag)
+// An empty version or path is not known.
+static hd_status put_library(hd_text *json, const hd_library_info *info,
+                             hd_diag *diag)
 {
-    hd_json_open(json, NULL, '{');
-    hd_json_string(json, "name", library->name);
-    hd_json_flag(json, "usable", usable);
-    hd_json_string(json, "version",
-                   *library->version ? library->version : NULL);
-    hd_json_string(json, "path", *library->path ? library->path : NULL);
-    hd_json_string(json, "variable", library->variable);
-    hd_json_string(json, "use", library->use);
-    hd_json_string(json, "install", library->install);
-    hd_json_reason(json, "reason", diag);
-    hd_json_close(json, '}');
-}
-
-static void write_version(library *library, size_t version)
-{
-    snprintf(library->version, sizeof(library->version), "%zu.%zu.%zu",
-             version / 10000, version / 100 % 100, version % 100);
-}
-
-static void put_lt(hd_text *json, hd_diag *diag)
-{
-    library found = {.name = "cuBLASLt",
-                     .variable = hd_lt_library.variable,
-                     .use = "matmul on cuda",
-                     .install = "pip install nvidia-cublas"};
-    hd_library opened = {0};
-    hd_lt_api lt;
-    hd_status status = hd_library_open(&hd_lt_library, &lt, diag, &opened);
-
-    if (status == HD_OK) {
-        write_version(&found, lt.version());
-        memcpy(found.path, opened.path, sizeof(found.path));
-    }
-    put_library(json, &found, status == HD_OK, diag);
-    hd_library_close(&opened);
-}
-
-static void put_nvrtc(hd_text *json, hd_diag *diag)
-{
-    library found = {.name = "NVRTC",
-                     .variable = "HEDDLE_NVRTC_LIB",
-                     .use = "element-wise and reducing steps on cuda",
-                     .install = "pip install nvidia-cuda-nvrtc"};
-    hd_nvrtc *nvrtc = NULL;
-    hd_status status = hd_nvrtc_open(diag, &nvrtc);
-
-    if (status == HD_OK) {
-        int major, minor;
-
-        hd_nvrtc_version(nvrtc, &major, &minor);
-        snprintf(found.version, sizeof(found.version), "%d.%d", major, minor);
-        snprintf(found.path, sizeof(found.path), "%s", hd_nvrtc_path(nvrtc));
-    }
-    put_library(json, &found, status == HD_OK, diag);
-    hd_nvrtc_close(nvrtc);
-}
-
-static void put_nccl(hd_text *json, hd_diag *diag)
-{
-    library found = {.name = "NCCL",
-                     .variable = hd_nccl_library.variable,
-                     .use = "transfers on cuda with --transport nccl",
-                     .install = "pip install nvidia-nccl-cu13"};
-    hd_library opened = {0};
-    hd_nccl_api nccl;
-    hd_status status = hd_library_open(&hd_nccl_library, &nccl, diag, &opened);
-    int version = 0;
-
-    if (status == HD_OK && nccl.version(&version) != HD_NCCL_SUCCESS)
-        status = hd_fail(diag, HD_UNSUPPORTED,
-                         "NCCL at %s does not tell its version", opened.path);
-    if (status == HD_OK)
-        write_version(&found, (size_t)version);
-    if (opened.handle != NULL)
-        memcpy(found.path, opened.path, sizeof(found.path));
-    put_library(json, &found, status == HD_OK, diag);
-    hd_library_close(&opened);
-}
-
-// Its name is "OpenBLAS 0.3.21 (what was opened)", or says why there is none.
-static void put_openblas(hd_text *json, hd_diag *diag)
-{
-    library found = {.name = "OpenBLAS",
-                     .variable = "HEDDLE_OPENBLAS_LIB",
-                     .use = "matmul on the cpu, on one thread a stream; "
-                            "without it built-in loops do it, slowly",
-                     .install = "apt install libopenblas0"};
-    hd_cpu_blas blas;
+    void *table = malloc(info->bytes);
+    hd_library found = {0};
     bool usable;
 
-    hd_cpu_blas_open(&blas);
-    usable = blas.library.handle != NULL;
-    if (usable) {
-        sscanf(blas.name, "OpenBLAS %63[^ ]", found.version);
-        snprintf(found.path, sizeof(found.path), "%s", blas.library.path);
-    } else {
-        (void)hd_fail(diag, HD_UNSUPPORTED, "%s", blas.name);
+    if (table == NULL)
+        return HD_NO_MEMORY;
+    usable = hd_library_open(info, table, diag, &found) == HD_OK;
+    hd_json_open(json, NULL, '{');
+    hd_json_string(json, "name", info->title);
+    hd_json_flag(json, "usable", usable);
+    hd_json_string(json, "version", *found.version ? found.version : NULL);
+    hd_json_string(json, "path", *found.path ? found.path : NULL);
+    hd_json_string(json, "variable", info->variable);
+    hd_json_string(json, "use", info->use);
+    hd_json_string(json, "install", info->install);
+    hd_json_reason(json, info->instead, diag);
+    hd_json_close(json, '}');
+    hd_library_close(&found);
+    free(table);
+    return HD_OK;
+}
+
+static hd_status put_libraries(hd_text *json, hd_diag *diag)
+{
+    hd_json_open(json, "libraries", '[');
+    for (int i = 0; i < NLIBRARIES; i++) {
+        if (libraries[i]->use != NULL) // the driver has a member of its own
+            HD_TRY(put_library(json, libraries[i], diag));
     }
-    put_library(json, &found, usable, diag);
-    hd_cpu_blas_close(&blas);
+    hd_json_close(json, ']');
+    return HD_OK;
 }
 
 // --------------------------------------------------------------- limits
@@ -294,11 +227,6 @@ typedef struct variable {
 } variable;
 
 static const variable variables[] = {
-    {"HEDDLE_CUDA_LIB", "the CUDA driver's file"},
-    {"HEDDLE_CUBLASLT_LIB", "cuBLASLt's file"},
-    {"HEDDLE_NVRTC_LIB", "NVRTC's file"},
-    {"HEDDLE_NCCL_LIB", "NCCL's file"},
-    {"HEDDLE_OPENBLAS_LIB", "OpenBLAS's file"},
     {"HEDDLE_CACHE_DIR",
      "where kernels and tuned plans are kept; off: nowhere"},
     {"HEDDLE_CHAOS", "delays every stream at random, with this seed"},
@@ -309,28 +237,37 @@ static const variable variables[] = {
 };
 enum { NVARIABLES = sizeof variables / sizeof *variables };
 
-static const char *meaning_of(const char *name, size_t length)
+static bool is_called(const char *name, const char *text, size_t length)
 {
-    for (int i = 0; i < NVARIABLES; i++) {
-        if (strlen(variables[i].name) == length &&
-            memcmp(variables[i].name, name, length) == 0)
-            return variables[i].meaning;
+    return strlen(name) == length && memcmp(name, text, length) == 0;
+}
+
+// Empty for a variable that is not ours.
+static void find_meaning(const char *name, size_t length, char out[128])
+{
+    out[0] = '\0';
+    if (strncmp(name, "HEDDLE_", 7) == 0)
+        snprintf(out, 128, "nothing: heddle knows no such variable");
+    for (int i = 0; i < NLIBRARIES; i++) {
+        if (is_called(libraries[i]->variable, name, length))
+            snprintf(out, 128, "%s's file", libraries[i]->title);
     }
-    return strncmp(name, "HEDDLE_", 7) == 0 ? "nothing: heddle knows no such "
-                                              "variable"
-                                            : NULL;
+    for (int i = 0; i < NVARIABLES; i++) {
+        if (is_called(variables[i].name, name, length))
+            snprintf(out, 128, "%s", variables[i].meaning);
+    }
 }
 
 static void put_variables(hd_text *json)
 {
-    char name[128];
+    char name[128], meaning[128];
 
     hd_json_open(json, "variables", '[');
     for (char **at = environ; at != NULL && *at != NULL; at++) {
         size_t length = strcspn(*at, "=");
-        const char *meaning = meaning_of(*at, length);
 
-        if (meaning == NULL || (*at)[length] == '\0')
+        find_meaning(*at, length, meaning);
+        if (*meaning == '\0' || (*at)[length] == '\0')
             continue;
         snprintf(name, sizeof(name), "%.*s", (int)length, *at);
         hd_json_open(json, NULL, '{');
@@ -361,7 +298,7 @@ static void put_launcher(hd_text *json, hd_diag *diag)
         hd_json_number(json, "local_size", place.local_size);
         hd_json_string(json, "address", place.address);
     }
-    hd_json_reason(json, "reason", diag);
+    hd_json_reason(json, NULL, diag);
     hd_json_close(json, '}');
 }
 
@@ -374,12 +311,7 @@ static hd_status put_all(hd_text *json, hd_diag *words)
     hd_json_number(json, "text_form", HD_FORMAT);
     put_host(json);
     HD_TRY(hd_environment_cuda(json));
-    hd_json_open(json, "libraries", '[');
-    put_lt(json, words);
-    put_nvrtc(json, words);
-    put_nccl(json, words);
-    put_openblas(json, words);
-    hd_json_close(json, ']');
+    HD_TRY(put_libraries(json, words));
     put_limits(json);
     put_cache(json);
     put_variables(json);

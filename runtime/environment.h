@@ -17,8 +17,9 @@ void hd_json_string(hd_text *json, const char *name, const char *value);
 void hd_json_number(hd_text *json, const char *name, int64_t value);
 void hd_json_flag(hd_text *json, const char *name, bool value);
 
-// The words of the first error, and an empty diag again.
-void hd_json_reason(hd_text *json, const char *name, hd_diag *diag);
+// "reason": the words of the first error, and what is done instead unless that
+// is NULL. Empties the diag.
+void hd_json_reason(hd_text *json, const char *instead, hd_diag *diag);
 
 // The members "cuda", "devices" and "links". Opens the CUDA driver, tries every
 // pair of devices, and closes it again.

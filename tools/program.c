@@ -89,18 +89,23 @@ static outcome take_count(const struct options *at, int most, int *out)
 // Which axes there are the program says.
 static outcome take_transport(hd_lower_options *lower, const char *word)
 {
-    static const char *const names[] = {"copy", "sm", "nccl"};
+    char known[64] = "";
+    const char *name;
 
-    for (int i = 0; i < 3; i++)
-        if (strcmp(word, names[i]) == 0) {
-            lower->transport = (hd_transport)(HD_TRANSPORT_COPY + i);
+    for (int i = HD_TRANSPORT_COPY;
+         (name = hd_transport_text((hd_transport)i)) != NULL; i++) {
+        if (strcmp(word, name) == 0) {
+            lower->transport = (hd_transport)i;
             return FINE;
         }
+        snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s",
+                 *known ? ", " : "", name);
+    }
     if (!strchr(word, '='))
         return complain(USAGE,
-                        "--transport: '%s' is none of copy, sm, nccl, and no "
-                        "list such as node=nccl,tp=copy",
-                        word);
+                        "--transport: '%s' is none of %s, and no list such as "
+                        "node=nccl,tp=copy",
+                        word, known);
     lower->axes = word;
     return FINE;
 }

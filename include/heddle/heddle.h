@@ -223,6 +223,9 @@ typedef enum hd_transport {
     HD_TRANSPORT_NCCL,
 } hd_transport;
 
+// "nccl"; NULL for what is none, so that a list of all ends there.
+HD_API const char *hd_transport_text(hd_transport transport);
+
 // -------------------------------------------------------------- lowering
 
 typedef enum hd_transfer {

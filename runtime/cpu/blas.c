@@ -15,75 +15,75 @@ enum { ROW_MAJOR = 101, NO_TRANS = 111, TRANS = 112 }; // of cblas.h
 // ever where that fails, and ends the process if it cannot start its threads as
 // it is loaded. So it is left alone where the address space (ulimit -v) has a
 // limit that these and a program's tensors may well reach.
-static bool is_short_of_addresses(char *why, size_t room)
+static hd_status check_addresses(hd_diag *diag)
 {
     enum { ENOUGH_GIB = 16 };
     struct rlimit limit;
 
     if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY ||
         limit.rlim_cur >> 30 >= ENOUGH_GIB)
-        return false;
-    snprintf(why, room, "ulimit -v is %llu MiB, and it may need %d GiB",
-             (unsigned long long)limit.rlim_cur >> 20, ENOUGH_GIB);
+        return HD_OK;
+    return hd_fail(diag, HD_UNSUPPORTED,
+                   "ulimit -v is %llu MiB, and it may need %d GiB",
+                   (unsigned long long)limit.rlim_cur >> 20, ENOUGH_GIB);
+}
+
+// The second word of the configuration, "OpenBLAS 0.3.21 ...".
+static bool read_version(const void *table, char out[HD_LIBRARY_VERSION])
+{
+    const char *config = ((const hd_cpu_blas *)table)->openblas_get_config();
+
+    *out = '\0';
+    sscanf(config, "OpenBLAS %63[^ ]", out);
     return true;
 }
 
-static bool open_library(hd_cpu_blas *blas, char *why, size_t room)
-{
-    static const char *const names[] = {"libopenblas.so.0", "libopenblas.so",
-                                        NULL};
-    static const char *const folders[] = {NULL};
+static const hd_symbol symbols[] = {
 #define HD_BLAS(name, result, parameters) {#name, offsetof(hd_cpu_blas, name)},
-    static const hd_symbol symbols[] = {
 #include "runtime/cpu/blas.def"
-    };
 #undef HD_BLAS
-    static const hd_library_info info = {
-        .title = "OpenBLAS",
-        .variable = "HEDDLE_OPENBLAS_LIB",
-        .names = names,
-        .folders = folders,
-        .symbol = symbols,
-        .nsymbols = sizeof symbols / sizeof *symbols,
-    };
-    hd_message message = {.text = "OpenBLAS is needed"};
-    hd_diag *diag;
-    // Its words cost memory, and are wanted only where there is none.
-    hd_status status = hd_library_open(&info, blas, NULL, &blas->library);
+};
 
-    if (status == HD_OK)
-        return true;
-    diag = hd_diag_create();
-    status = hd_library_open(&info, blas, diag, &blas->library);
-    if (diag != NULL)
-        hd_diag_message(diag, 0, &message);
-    snprintf(why, room, "%s", message.text);
-    hd_diag_destroy(diag);
-    return status == HD_OK;
-}
-
-// The version is the second word of the configuration, "OpenBLAS 0.3.21 ...".
-static void describe(hd_cpu_blas *blas)
-{
-    const char *config = blas->openblas_get_config();
-    int length = 0;
-
-    if (strncmp(config, "OpenBLAS ", 9) == 0)
-        length = 9 + (int)strcspn(config + 9, " ");
-    snprintf(blas->name, sizeof blas->name, "%.*s (%.200s)", length, config,
-             blas->library.path);
-}
+const hd_library_info hd_blas_library = {
+    .title = "OpenBLAS",
+    .variable = "HEDDLE_OPENBLAS_LIB",
+    .names = (const char *const[]){"libopenblas.so.0", "libopenblas.so", NULL},
+    .folders = (const char *const[]){NULL},
+    .symbol = symbols,
+    .nsymbols = sizeof(symbols) / sizeof(*symbols),
+    .bytes = sizeof(hd_cpu_blas),
+    .use = "matmul on the cpu, on one thread a stream; without it built-in "
+           "loops do it, slowly",
+    .install = "apt install libopenblas0",
+    .instead = "built-in loops",
+    .check = check_addresses,
+    .version = read_version,
+};
 
 void hd_cpu_blas_open(hd_cpu_blas *out)
 {
-    char why[sizeof out->name - 32] = "";
+    hd_message message = {.text = "OpenBLAS is needed"};
+    hd_diag *diag = NULL;
+    hd_status status;
 
-    memset(out, 0, sizeof *out);
-    if (is_short_of_addresses(why, sizeof why) ||
-        !open_library(out, why, sizeof why))
-        snprintf(out->name, sizeof out->name, "built-in loops (%s)", why);
+    memset(out, 0, sizeof(*out));
+    status = hd_library_open(&hd_blas_library, out, NULL, &out->library);
+    // Its words cost memory, and are wanted only where there is none.
+    if (status != HD_OK) {
+        diag = hd_diag_create();
+        status = hd_library_open(&hd_blas_library, out, diag, &out->library);
+    }
+    if (diag != NULL)
+        hd_diag_message(diag, 0, &message);
+    if (status == HD_OK)
+        snprintf(out->name, sizeof(out->name), "%s %s (%.180s)",
+                 hd_blas_library.title, out->library.version,
+                 out->library.path);
     else
-        describe(out);
+        snprintf(out->name, sizeof(out->name), "%s (%.*s)",
+                 hd_blas_library.instead, (int)sizeof(out->name) - 32,
+                 message.text);
+    hd_diag_destroy(diag);
 }
 
 void hd_cpu_blas_close(hd_cpu_blas *blas)

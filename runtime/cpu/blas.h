@@ -15,6 +15,9 @@ typedef struct hd_cpu_blas {
     char name[256];     // "OpenBLAS 0.3.21 (libopenblas.so.0)"
 } hd_cpu_blas;
 
+// Of an hd_cpu_blas. What has been opened is named in it.
+extern const hd_library_info hd_blas_library;
+
 // Never fails: without a library, or where ulimit -v is below 16 GiB, it is the
 // built-in loops, and the name says why. A product is made by the thread that
 // asks for it: while one runs, OpenBLAS has one thread for the whole process,

@@ -74,14 +74,7 @@ static hd_status open_driver(survey *s)
     if (result != HD_CU_SUCCESS)
         return refuse(s, "init", result);
     TRY(s, driver_version, &s->version);
-    if (s->version < HD_CUDA_OLDEST)
-        return hd_fail(s->diag, HD_UNSUPPORTED,
-                       "the CUDA driver at %s is for CUDA %d.%d; %d.%d or "
-                       "newer is needed",
-                       s->library.path, s->version / 1000,
-                       s->version % 1000 / 10, HD_CUDA_OLDEST / 1000,
-                       HD_CUDA_OLDEST % 1000 / 10);
-    return HD_OK;
+    return hd_cuda_check_version(s->version, s->library.path, s->diag);
 }
 
 static hd_status list_devices(survey *s)
@@ -110,7 +103,7 @@ static void put_driver(survey *s, hd_status status)
     hd_json_string(s->json, "path",
                    s->library.handle != NULL ? s->library.path : NULL);
     hd_json_string(s->json, "variable", hd_cuda_library.variable);
-    hd_json_reason(s->json, "reason", s->diag);
+    hd_json_reason(s->json, NULL, s->diag);
     hd_json_close(s->json, '}');
 }
 
@@ -269,7 +262,7 @@ static void put_link(survey *s, int from, int to)
     hd_json_number(s->json, "performance_rank",
                    p2p(s, HD_CU_P2P_RANK, from, to));
     hd_json_flag(s->json, "atomics", p2p(s, HD_CU_P2P_ATOMICS, from, to) != 0);
-    hd_json_reason(s->json, "reason", s->diag);
+    hd_json_reason(s->json, NULL, s->diag);
     hd_json_close(s->json, '}');
 }
 

@@ -2,11 +2,14 @@
 // of NVIDIA's Python packages for CUDA 13 and 12, and of the system's.
 #include "runtime/cuda/library.h"
 
+#include "base/diag.h"
 #include "runtime/cuda/api.h"
 
-static const char *const no_folders[] = {NULL};
+#define NONE ((const char *const[]){NULL})
+#define NAMES(...) ((const char *const[]){__VA_ARGS__, NULL})
+#define SYMBOLS(symbols) \
+    .symbol = (symbols), .nsymbols = sizeof(symbols) / sizeof(*(symbols))
 
-static const char *const cuda_names[] = {"libcuda.so.1", NULL};
 static const hd_symbol cuda_symbols[] = {
 #define HD_CU(symbol, name, ...) {#symbol, offsetof(hd_cu_api, name)},
 #include "runtime/cuda/cuda.def"
@@ -14,36 +17,46 @@ static const hd_symbol cuda_symbols[] = {
 };
 
 // The driver is the system's, whatever Python has installed.
-const hd_library_info hd_cuda_library = {
-    .title = "the CUDA driver",
-    .variable = "HEDDLE_CUDA_LIB",
-    .names = cuda_names,
-    .folders = no_folders,
-    .symbol = cuda_symbols,
-    .nsymbols = sizeof(cuda_symbols) / sizeof(*cuda_symbols),
-};
+const hd_library_info hd_cuda_library = {.title = "the CUDA driver",
+                                         .variable = "HEDDLE_CUDA_LIB",
+                                         .names = NAMES("libcuda.so.1"),
+                                         .folders = NONE,
+                                         SYMBOLS(cuda_symbols)};
 
-static const char *const lt_names[] = {"libcublasLt.so.13", "libcublasLt.so.12",
-                                       NULL};
-static const char *const lt_folders[] = {"nvidia/cu13/lib", "nvidia/cublas/lib",
-                                         NULL};
+hd_status hd_cuda_check_version(int version, const char *path, hd_diag *diag)
+{
+    if (version >= HD_CUDA_OLDEST)
+        return HD_OK;
+    return hd_fail(diag, HD_UNSUPPORTED,
+                   "the CUDA driver at %s is for CUDA %d.%d; %d.%d or newer is "
+                   "needed",
+                   path, version / 1000, version % 1000 / 10,
+                   HD_CUDA_OLDEST / 1000, HD_CUDA_OLDEST % 1000 / 10);
+}
+
 static const hd_symbol lt_symbols[] = {
 #define HD_LT(symbol, result, name, ...) {#symbol, offsetof(hd_lt_api, name)},
 #include "runtime/cuda/cublaslt.def"
 #undef HD_LT
 };
 
+static bool lt_version(const void *table, char out[HD_LIBRARY_VERSION])
+{
+    hd_library_write_version(((const hd_lt_api *)table)->version(), out);
+    return true;
+}
+
 const hd_library_info hd_lt_library = {
     .title = "cuBLASLt",
     .variable = "HEDDLE_CUBLASLT_LIB",
-    .names = lt_names,
-    .folders = lt_folders,
-    .symbol = lt_symbols,
-    .nsymbols = sizeof(lt_symbols) / sizeof(*lt_symbols),
-};
+    .names = NAMES("libcublasLt.so.13", "libcublasLt.so.12"),
+    .folders = NAMES("nvidia/cu13/lib", "nvidia/cublas/lib"),
+    SYMBOLS(lt_symbols),
+    .bytes = sizeof(hd_lt_api),
+    .use = "matmul on cuda",
+    .install = "pip install nvidia-cublas",
+    .version = lt_version};
 
-static const char *const nccl_names[] = {"libnccl.so.2", NULL};
-static const char *const nccl_folders[] = {"nvidia/nccl/lib", NULL};
 static const hd_symbol nccl_symbols[] = {
 #define HD_NCCL(symbol, result, name, ...) \
     {#symbol, offsetof(hd_nccl_api, name)},
@@ -51,11 +64,23 @@ static const hd_symbol nccl_symbols[] = {
 #undef HD_NCCL
 };
 
+static bool nccl_version(const void *table, char out[HD_LIBRARY_VERSION])
+{
+    int number = 0;
+
+    if (((const hd_nccl_api *)table)->version(&number) != HD_NCCL_SUCCESS)
+        return false;
+    hd_library_write_version((size_t)number, out);
+    return true;
+}
+
 const hd_library_info hd_nccl_library = {
     .title = "NCCL",
     .variable = "HEDDLE_NCCL_LIB",
-    .names = nccl_names,
-    .folders = nccl_folders,
-    .symbol = nccl_symbols,
-    .nsymbols = sizeof(nccl_symbols) / sizeof(*nccl_symbols),
-};
+    .names = NAMES("libnccl.so.2"),
+    .folders = NAMES("nvidia/nccl/lib"),
+    SYMBOLS(nccl_symbols),
+    .bytes = sizeof(hd_nccl_api),
+    .use = "transfers on cuda with --transport nccl",
+    .install = "pip install nvidia-nccl-cu13",
+    .version = nccl_version};

@@ -33,13 +33,11 @@ static hd_status lt_error(const hd_device *device, int status, hd_diag *diag,
 // The library's name for those who ask, with what was tuned.
 static void describe_library(hd_device *device)
 {
-    size_t version = device->products->lt.version();
+    const hd_library *library = &device->products->library;
     int tuned = 0, n;
 
     n = snprintf(device->products->text, sizeof(device->products->text),
-                 "cuBLASLt %zu.%zu.%zu (%.120s)", version / 10000,
-                 version / 100 % 100, version % 100,
-                 device->products->library.path);
+                 "cuBLASLt %s (%.120s)", library->version, library->path);
     for (int i = 0; i < device->products->nproducts; i++)
         tuned += device->products->product[i].tuned;
     if (tuned > 0)

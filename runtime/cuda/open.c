@@ -81,14 +81,7 @@ static hd_status open_cuda(hd_device *device, hd_diag *diag)
     if (result != HD_CU_SUCCESS)
         return hd_cuda_error(device, result, diag, "init");
     HD_CUDA_TRY(device, diag, driver_version, &version);
-    if (version < HD_CUDA_OLDEST)
-        return hd_fail(diag, HD_UNSUPPORTED,
-                       "the CUDA driver at %s is for CUDA %d.%d; %d.%d or "
-                       "newer is needed",
-                       device->library.path, version / 1000,
-                       version % 1000 / 10, HD_CUDA_OLDEST / 1000,
-                       HD_CUDA_OLDEST % 1000 / 10);
-    return HD_OK;
+    return hd_cuda_check_version(version, device->library.path, diag);
 }
 
 hd_status hd_cuda_error(hd_device *device, hd_cu_result result, hd_diag *diag,

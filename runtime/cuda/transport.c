@@ -3,9 +3,7 @@
 
 #include "runtime/cuda/nccl.h"
 
-enum { NTRANSPORTS = HD_TRANSPORT_NCCL + 1 };
-
-const hd_cuda_transport hd_cuda_transports[NTRANSPORTS] = {
+const hd_cuda_transport hd_cuda_transports[] = {
     [HD_TRANSPORT_COPY] = {.windows = true,
                            .defer = hd_cuda_plan_deferred,
                            .plan = hd_cuda_plan_windows},
@@ -20,6 +18,8 @@ const hd_cuda_transport hd_cuda_transports[NTRANSPORTS] = {
                            .abort = hd_cuda_nccl_abort,
                            .close = hd_cuda_nccl_close},
 };
+
+enum { NTRANSPORTS = sizeof(hd_cuda_transports) / sizeof(*hd_cuda_transports) };
 
 hd_status hd_cuda_transports_open(hd_device *device, hd_diag *diag)
 {

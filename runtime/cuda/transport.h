@@ -28,7 +28,7 @@ typedef struct hd_cuda_transport {
     void (*close)(hd_device *device);
 } hd_cuda_transport;
 
-extern const hd_cuda_transport hd_cuda_transports[HD_TRANSPORT_NCCL + 1];
+extern const hd_cuda_transport hd_cuda_transports[]; // by hd_transport
 
 static inline const hd_cuda_transport *
 hd_cuda_transport_of(const hd_device *device, const hd_step *step)

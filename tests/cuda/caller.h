@@ -20,15 +20,15 @@ class Caller
 #include "runtime/cuda/cuda.def"
 #undef HD_CU
         };
-        hd_library_info info = {"the CUDA driver",
-                                "HEDDLE_CUDA_LIB",
-                                none,
-                                none,
-                                symbols,
-                                sizeof(symbols) / sizeof(*symbols)};
+        hd_library_info info{};
         hd_library library{};
         void *gate = nullptr;
 
+        info.title = "the CUDA driver";
+        info.variable = "HEDDLE_CUDA_LIB";
+        info.names = info.folders = none;
+        info.symbol = symbols;
+        info.nsymbols = sizeof(symbols) / sizeof(*symbols);
         HD_TRY(hd_library_open(&info, &cu, rank.diag, &library));
         device_ = rank.rank;
         if (cu.init(0) != 0 || cu.primary_retain(&context_, device_) != 0 ||

@@ -18,6 +18,7 @@
 
 #include "base/library.h"
 #include "fake_cuda.h"
+#include "runtime/cuda/library.h"
 
 // What the children of a test have in common.
 struct Shared {
@@ -46,9 +47,9 @@ class Rank
 
     void Open()
     {
-        OpenCuda();
-        OpenLt();
-        OpenNccl();
+        Load(hd_cuda_library, &cu, FAKE_CUDA_PATH);
+        Load(hd_lt_library, &lt, FAKE_CUBLASLT_PATH);
+        Load(hd_nccl_library, &nccl, FAKE_NCCL_PATH);
         ASSERT_EQ(cu.init(0), 0);
         ASSERT_EQ(cu.primary_retain(&context, rank), 0);
         ASSERT_EQ(cu.context_push(context), 0);
@@ -173,49 +174,6 @@ class Rank
         setenv(info.variable, path, 1);
         ASSERT_EQ(hd_library_open(&info, table, nullptr, &library), HD_OK)
             << path;
-    }
-
-    void OpenCuda()
-    {
-        static const char *const none[] = {nullptr};
-        static const hd_symbol symbols[] = {
-#define HD_CU(symbol, name, ...) {#symbol, offsetof(hd_cu_api, name)},
-#include "runtime/cuda/cuda.def"
-#undef HD_CU
-        };
-
-        Load({"fake_cuda", "HEDDLE_CUDA_LIB", none, none, symbols,
-              sizeof(symbols) / sizeof(*symbols)},
-             &cu, FAKE_CUDA_PATH);
-    }
-
-    void OpenLt()
-    {
-        static const char *const none[] = {nullptr};
-        static const hd_symbol symbols[] = {
-#define HD_LT(symbol, result, name, ...) {#symbol, offsetof(hd_lt_api, name)},
-#include "runtime/cuda/cublaslt.def"
-#undef HD_LT
-        };
-
-        Load({"fake_cublaslt", "HEDDLE_CUBLASLT_LIB", none, none, symbols,
-              sizeof(symbols) / sizeof(*symbols)},
-             &lt, FAKE_CUBLASLT_PATH);
-    }
-
-    void OpenNccl()
-    {
-        static const char *const none[] = {nullptr};
-        static const hd_symbol symbols[] = {
-#define HD_NCCL(symbol, result, name, ...) \
-    {#symbol, offsetof(hd_nccl_api, name)},
-#include "runtime/cuda/nccl.def"
-#undef HD_NCCL
-        };
-
-        Load({"fake_nccl", "HEDDLE_NCCL_LIB", none, none, symbols,
-              sizeof(symbols) / sizeof(*symbols)},
-             &nccl, FAKE_NCCL_PATH);
     }
 };
 

@@ -165,6 +165,11 @@ std::map<std::string, Row> Rows()
           {},
           {DOES(EXPECT_STREQ(hd_dtype_text(NoSuch<hd_dtype>()),
                              "unknown dtype"))}}},
+        {"hd_transport_text",
+         {{},
+          {},
+          {DOES(
+              EXPECT_EQ(hd_transport_text(NoSuch<hd_transport>()), nullptr))}}},
         {"hd_dtype_load",
          {{},
           {DOES(hd_dtype_load(HD_F32, nullptr, 1, w.doubles)),

@@ -5,10 +5,11 @@
 #include <dlfcn.h>
 
 #include <cstring>
-#include <sys/stat.h>
 #include <initializer_list>
+#include <sys/stat.h>
 #include <vector>
 
+#include "base/diag.h"
 #include "tests/unit/folder.h"
 
 namespace
@@ -66,6 +67,9 @@ class Library : public ::testing::Test
     std::vector<const char *> folders_ = {"vendor/a/lib", "vendor/b/lib",
                                           nullptr};
     std::vector<hd_symbol> symbols_ = {{"toy_value", offsetof(Table, value)}};
+    bool (*version_)(const void *, char *) = nullptr;
+    const char *oldest_ = nullptr;
+    hd_status (*check_)(hd_diag *) = nullptr;
     std::string path_; // $PATH while a library is opened
 
     void TearDown() override
@@ -98,10 +102,17 @@ class Library : public ::testing::Test
     hd_status Open()
     {
         Variable path("PATH", path_);
-        hd_library_info info = {"the toy",       kVariable,
-                                names_.data(),   folders_.data(),
-                                symbols_.data(), symbols_.size()};
+        hd_library_info info{};
 
+        info.title = "the toy";
+        info.variable = kVariable;
+        info.names = names_.data();
+        info.folders = folders_.data();
+        info.symbol = symbols_.data();
+        info.nsymbols = symbols_.size();
+        info.version = version_;
+        info.oldest = oldest_;
+        info.check = check_;
         hd_diag_clear(diag_);
         return hd_library_open(&info, &table_, diag_, &library_);
     }
@@ -263,6 +274,62 @@ TEST_F(Library, ASymbolThatIsMissingIsNamed)
     EXPECT_EQ(Said(), "heddle: error: the toy at " + at +
                           " is too old: it has no toy_more\n");
     EXPECT_EQ(library_.handle, nullptr);
+}
+
+// The toy's value is its version.
+bool TellVersion(const void *table, char *out)
+{
+    int value = static_cast<const Table *>(table)->value();
+
+    snprintf(out, HD_LIBRARY_VERSION, "%d.%d", value / 10, value % 10);
+    return value > 0;
+}
+
+TEST_F(Library, OneThatIsTooOldIsNamedWithWhatIsNeeded)
+{
+    std::string at = Make("younger.so", 98);
+    Variable variable(kVariable, at);
+
+    version_ = TellVersion;
+    for (const char *oldest : {"9.8", "9.7", "8.99", "9", "2.0.1"}) {
+        oldest_ = oldest;
+        EXPECT_EQ(Open(), HD_OK) << Said();
+        EXPECT_STREQ(library_.version, "9.8");
+        hd_library_close(&library_);
+    }
+    for (const char *oldest : {"9.9", "9.10", "10.0", "9.8.1"}) {
+        oldest_ = oldest;
+        EXPECT_EQ(Open(), HD_UNSUPPORTED);
+        EXPECT_EQ(Said(), "heddle: error: the toy at " + at +
+                              " is too old: it is 9.8, and " + oldest +
+                              " or newer is needed\n");
+        EXPECT_EQ(library_.handle, nullptr);
+        EXPECT_EQ(std::string(library_.path), at);
+    }
+}
+
+TEST_F(Library, OneThatDoesNotTellItsVersionIsRefused)
+{
+    std::string at = Make("silent.so", 0);
+    Variable variable(kVariable, at);
+
+    version_ = TellVersion;
+    EXPECT_EQ(Open(), HD_SYSTEM);
+    EXPECT_EQ(Said(), "heddle: error: the toy at " + at +
+                          " does not tell its version\n");
+    EXPECT_EQ(library_.handle, nullptr);
+}
+
+TEST_F(Library, WhatMayNotBeOpenedIsNotLookedFor)
+{
+    Variable variable(kVariable, Make("forbidden.so", 3));
+
+    check_ = [](hd_diag *diag) {
+        return hd_fail(diag, HD_UNSUPPORTED, "not today");
+    };
+    EXPECT_EQ(Open(), HD_UNSUPPORTED);
+    EXPECT_EQ(Said(), "heddle: error: not today\n");
+    EXPECT_EQ(dlopen(getenv(kVariable), RTLD_NOW | RTLD_NOLOAD), nullptr);
 }
 
 // Its C++ runtime would lose what it has allocated.
