@@ -60,6 +60,8 @@ static double half_step(hd_dtype dtype, double x)
 {
     int exponent;
 
+    if (!isfinite(x))
+        return 0;
     (void)frexp(x, &exponent); // x is in [2^(exponent - 1), 2^exponent)
     return hd_dtype_unit(dtype) * ldexp(1, exponent - 1) + hd_dtype_tiny(dtype);
 }
@@ -75,6 +77,8 @@ static void store(const hd_span *span, hd_values *values, int64_t i, item x)
         x.value = (double)values->whole[at];
     } else {
         x.bound += half_step(dtype, fabs(x.value) + x.bound);
+        if (isnan(x.bound))
+            x.bound = INFINITY; // any value is right
         if (dtype == HD_F8E4M3 && fabs(x.value) > 448)
             x.value = copysign(448, x.value);
     }
@@ -84,11 +88,17 @@ static void store(const hd_span *span, hd_values *values, int64_t i, item x)
 
 // ------------------------------------------------------------- arithmetic
 
+// What one rounding in the unit may err; an infinity and a NaN are exact.
+static double rounding(double unit, double value)
+{
+    return isfinite(value) ? unit * fabs(value) : 0;
+}
+
 static item add(item x, item y, double unit)
 {
     double value = x.value + y.value;
 
-    return (item){value, x.bound + y.bound + unit * fabs(value),
+    return (item){value, x.bound + y.bound + rounding(unit, value),
                   (int64_t)((uint64_t)x.whole + (uint64_t)y.whole)};
 }
 
@@ -98,7 +108,7 @@ static item multiply(item x, item y, double unit)
 
     return (item){value,
                   fabs(x.value) * y.bound + fabs(y.value) * x.bound +
-                      x.bound * y.bound + unit * fabs(value),
+                      x.bound * y.bound + rounding(unit, value),
                   (int64_t)((uint64_t)x.whole * (uint64_t)y.whole)};
 }
 
@@ -165,7 +175,7 @@ static item divide(item x, item y, double unit, bool whole)
         return (item){(double)quotient(x.whole, y.whole),
                       x.bound + y.bound > 0 ? fabs(x.value) + x.bound : 0,
                       quotient(x.whole, y.whole)};
-    return (item){value, error + unit * fabs(value), 0};
+    return (item){value, error + rounding(unit, value), 0};
 }
 
 // A function that only rises or only falls: what the operand's error may do
@@ -182,8 +192,8 @@ static item monotone(double (*f)(double), item x, double units, double unit)
         most = 0;
     else if (isnan(below) || isnan(above))
         most = INFINITY; // beyond what the function is defined for
-    return (item){value, most + units * (unit * fabs(value) + unit * 0x1p-125),
-                  0};
+    return (item){value,
+                  most + units * (rounding(unit, value) + unit * 0x1p-125), 0};
 }
 
 static double rsqrt(double x)

@@ -248,6 +248,33 @@ TEST(Reference, MarksChangeNothing)
               Reference(sharded, {a.data(), nullptr}, 1, 3).value);
 }
 
+// What is divided by zero, or the log of it, is known where the operands are
+// exact; where they are not, and zero lies within their bounds, it may be
+// anything, and what is made of it too.
+TEST(Reference, AroundZeroAnExactOperandIsJudgedAndAnotherIsNot)
+{
+    Program p("tensor program t in %a : f32[3] in %b : f32[3] "
+              "out %q : f32[3] out %l : f32[3] out %u : f32[3] out %v : f32[3] "
+              "temp %d : f32[3] temp %e : f32[3] temp %z : f32[3] "
+              "{ %q = div %a, %b %l = log %b %d = exp %a %e = exp %a "
+              "%z = sub %d, %e %u = div %a, %z %v = mul %u, %z }");
+    std::vector<float> a = {1, -1, 0}, b = {0, 0, -2};
+    std::vector<const void *> whole = {a.data(),  b.data(), nullptr,
+                                       nullptr, nullptr,  nullptr};
+    std::vector<double> none(3, NAN), zero(3, 0);
+    Answer q = Reference(p, whole, 2, 0), l = Reference(p, whole, 3, 0);
+    Answer u = Reference(p, whole, 4, 0), v = Reference(p, whole, 5, 0);
+
+    EXPECT_EQ(Off(q, {INFINITY, -INFINITY, 0}), 0u);
+    EXPECT_EQ(Off(q, {-INFINITY, 1e30, 1}), 3u);
+    EXPECT_EQ(Off(l, {-INFINITY, -INFINITY, NAN}), 0u);
+    EXPECT_EQ(Off(l, {-88, NAN, 0}), 3u);
+    for (const Answer *any : {&u, &v}) {
+        EXPECT_EQ(Off(*any, none), 0u);
+        EXPECT_EQ(Off(*any, zero), 0u);
+    }
+}
+
 TEST(Reference, AnInputThatIsMissingIsNamed)
 {
     Program p("tensor program t inout %x : f32[2] { %x = scale %x by 2.0 }");
