@@ -1151,40 +1151,11 @@ static bool find_misshapen(const trail *t, link *out)
 // What no sum can make, whatever its operands.
 static bool is_no_sum(const hd_op *op)
 {
-    switch (hd_op_info_get(op->code)->map) {
-    case HD_MAP_NONE:
-        return hd_op_fold(op) != HD_FOLD_NONE && !is_sum(op);
-    case HD_MAP_ADD:
-    case HD_MAP_SUB:
-    case HD_MAP_NEG:
-    case HD_MAP_MUL:
-    case HD_MAP_DIV:
-    case HD_MAP_SCALE:
-    case HD_MAP_SELECT:
-    case HD_MAP_RELU_GRAD:
-    case HD_MAP_GELU_GRAD:
-    case HD_MAP_SILU_GRAD:
-        return false;
-    case HD_MAP_LT:
-    case HD_MAP_LE:
-    case HD_MAP_GT:
-    case HD_MAP_GE:
-    case HD_MAP_EQ:
-    case HD_MAP_NE:
-    case HD_MAP_FILL:
-    case HD_MAP_ABS:
-    case HD_MAP_EXP:
-    case HD_MAP_LOG:
-    case HD_MAP_SQRT:
-    case HD_MAP_RSQRT:
-    case HD_MAP_TANH:
-    case HD_MAP_SIGMOID:
-    case HD_MAP_RELU:
-    case HD_MAP_GELU:
-    case HD_MAP_SILU:
-        break;
-    }
-    return true;
+    const hd_op_info *info = hd_op_info_get(op->code);
+
+    return info->map != HD_MAP_NONE
+               ? !info->linear
+               : hd_op_fold(op) != HD_FOLD_NONE && !is_sum(op);
 }
 
 static hd_status judge_sum(trail *t, const link *made, const hd_change *c)

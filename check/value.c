@@ -332,7 +332,7 @@ static uint64_t chosen(uint64_t mask, uint64_t x, uint64_t y)
 }
 
 // What the map makes of its operands; `whole` are integers. What is linear in
-// one operand stays so.
+// one operand stays so, and what is in none is random.
 static uint64_t map_values(hd_map map, const uint64_t *x, bool whole)
 {
     switch (map) {
@@ -351,30 +351,24 @@ static uint64_t map_values(hd_map map, const uint64_t *x, bool whole)
     case HD_MAP_DIV:
         return whole ? mix_pair(key_of(map), x[0], x[1])
                      : hd_field_multiply(x[0], hd_field_mix(key_of(map), x[1]));
-    case HD_MAP_LT:
-    case HD_MAP_LE:
-    case HD_MAP_GT:
-    case HD_MAP_GE:
-    case HD_MAP_EQ:
-    case HD_MAP_NE:
-        return mix_pair(key_of(map), x[0], x[1]);
     case HD_MAP_SELECT:
         return chosen(x[0], x[1], x[2]);
     case HD_MAP_RELU_GRAD:
     case HD_MAP_GELU_GRAD:
     case HD_MAP_SILU_GRAD:
         return hd_field_multiply(x[1], hd_field_mix(key_of(map), x[0]));
-    case HD_MAP_ABS:
-    case HD_MAP_EXP:
-    case HD_MAP_LOG:
-    case HD_MAP_SQRT:
-    case HD_MAP_RSQRT:
-    case HD_MAP_TANH:
-    case HD_MAP_SIGMOID:
-    case HD_MAP_RELU:
-    case HD_MAP_GELU:
-    case HD_MAP_SILU:
+#define LINEAR(...)
+#define CURVED(code, inputs) CURVED_##inputs(code)
+#define CURVED_0(...)
+#define CURVED_1(code)  \
+    case HD_MAP_##code: \
         return hd_field_mix(key_of(map), x[0]);
+#define CURVED_2(code)  \
+    case HD_MAP_##code: \
+        return mix_pair(key_of(map), x[0], x[1]);
+#define HD_OP(...)
+#define HD_MAP(code, text, numbers, shape, inputs, ...) shape(code, inputs)
+#include "ir/ops.def"
     }
     return x[0];
 }

@@ -12,12 +12,15 @@
     .min_outputs = min_out, .max_outputs = max_out, .min_inputs = min_in,     \
     .max_inputs = max_in, .keys = keys_, .required = required_
 
+enum { CURVED, LINEAR };
+
 static const hd_op_info op_info[HD_NOPS] = {
 #define HD_OP(code, ...) [HD_OP_##code] = {ROW(__VA_ARGS__)},
-#define HD_MAP(code, text, numbers_, inputs, keys, required)                 \
+#define HD_MAP(code, text, numbers_, shape_, inputs, keys, required)         \
     [HD_OP_##                                                                \
         code] = {ROW(text, MAP, BOTH, 1, 1, inputs, inputs, keys, required), \
-                 .map = HD_MAP_##code, .numbers = HD_NUMBERS_##numbers_},
+                 .map = HD_MAP_##code, .numbers = HD_NUMBERS_##numbers_,     \
+                 .linear = shape_},
 #define HD_FOLD(code, text)                                             \
     [HD_OP_##code] = {                                                  \
         ROW(text, FOLD, BOTH, 1, 1, 1, HD_MAX_OPERANDS - 1, K(DIM), 0), \

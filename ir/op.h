@@ -122,6 +122,7 @@ typedef struct hd_op_info {
     uint32_t keys, required; // bit hd_key_code
     hd_map map;
     hd_numbers numbers; // family MAP
+    bool linear;        // family MAP: in one operand at least
     hd_fold fold;       // also of a transfer that reduces, without `max`
     hd_move move;
     hd_ends led, touched; // family MOVE; `touched` of a send only with `get`,

@@ -66,7 +66,7 @@ static const struct {
 } maps[] = {
 #define K(key) key
 #define HD_OP(...)
-#define HD_MAP(code, text, numbers, inputs, keys, required) \
+#define HD_MAP(code, text, numbers, shape, inputs, keys, required) \
     {text, numbers, inputs, required},
 #include "ir/ops.def"
 #undef K
