@@ -1,6 +1,7 @@
 // How the dimensions of a matmul's operands pair up.
 #include <stdio.h>
 
+#include "ir/space.h"
 #include "ir/verify.h"
 
 static bool complain(char why[160], const char *format, long long x,
@@ -11,15 +12,6 @@ static bool complain(char why[160], const char *format, long long x,
 {
     snprintf(why, 160, format, x, y);
     return false;
-}
-
-// Dimensions [0, n) of `a` from `at` on are those of `b`.
-static bool same_dims(const hd_type *a, int at, const hd_type *b, int bt, int n)
-{
-    for (int i = 0; i < n; i++)
-        if (!hd_dim_same(a->dim[at + i], b->dim[bt + i]))
-            return false;
-    return true;
 }
 
 static bool check_inner(const hd_type *a, const hd_type *b, bool ta, bool tb,
@@ -41,23 +33,9 @@ static bool check_inner(const hd_type *a, const hd_type *b, bool ta, bool tb,
     return true;
 }
 
-bool hd_matmul_result(const hd_type *a, const hd_type *b, bool ta, bool tb,
-                      bool crossed, hd_type *out)
+static bool lies_along(hd_dim dim, const hd_type *in, int own)
 {
-    int nbatch = crossed ? b->ndims - 2 : 0;
-
-    if (a->ndims < (ta ? 2 : 1) || b->ndims < 2 ||
-        nbatch + a->ndims > HD_MAX_DIMS)
-        return false;
-    *out = (hd_type){.dtype = a->dtype, .ndims = nbatch + a->ndims};
-    for (int i = 0; i < nbatch; i++)
-        out->dim[i] = b->dim[i];
-    for (int i = 0; i < a->ndims - 1; i++)
-        out->dim[nbatch + i] = a->dim[i];
-    if (ta)
-        out->dim[out->ndims - 2] = a->dim[a->ndims - 1];
-    out->dim[out->ndims - 1] = b->dim[b->ndims - (tb ? 2 : 1)];
-    return true;
+    return own == HD_REPEATED || hd_dim_same(dim, in->dim[own]);
 }
 
 bool hd_matmul_fits(const hd_type *out, const hd_type *a, const hd_type *b,
@@ -65,9 +43,9 @@ bool hd_matmul_fits(const hd_type *out, const hd_type *a, const hd_type *b,
 {
     int nbatch = b->ndims - 2;
     bool crossed = nbatch > 0 && out->ndims == a->ndims + nbatch;
-    int first = 0; // dimension of the batch that does not pair
-    int lead = crossed ? nbatch : 0; // where a's dimensions begin in out
-    int rows = nbatch - lead;        // a's dimensions ahead of its rows
+    int rows = crossed ? 0 : nbatch; // a's dimensions ahead of its rows
+    hd_space space;
+    int misfit = 0; // dimension of the result
     hd_dim n;
 
     if (a->ndims < (ta ? 2 : 1) || b->ndims < 2)
@@ -92,24 +70,25 @@ bool hd_matmul_fits(const hd_type *out, const hd_type *a, const hd_type *b,
                         "with ta the first operand has two dimensions "
                         "after the batch, not %lld",
                         a->ndims - nbatch, 0);
-    while (first < nbatch && same_dims(out, first, b, first, 1) &&
-           (crossed || same_dims(a, first, b, first, 1)))
-        first++;
-    if (first < nbatch)
+    hd_space_map_product(out->ndims, a->ndims, b->ndims, ta, tb, &space);
+    while (misfit < out->ndims &&
+           lies_along(out->dim[misfit], a, space.dim[1][misfit]) &&
+           lies_along(out->dim[misfit], b, space.dim[2][misfit]))
+        misfit++;
+    if (misfit < nbatch)
         return complain(why,
                         "dimension %lld of the second operand differs in "
                         "extent or placement from dimension %lld of the first "
                         "or of the result, with which it pairs",
-                        first, first);
-    n = b->dim[b->ndims - (tb ? 2 : 1)];
+                        misfit, misfit);
+    n = b->dim[space.dim[2][out->ndims - 1]];
     if (!hd_dim_same(out->dim[out->ndims - 1], n))
         return complain(why,
                         "the result has %lld columns, the product %lld "
                         "(or they are placed differently)",
                         (long long)out->dim[out->ndims - 1].extent,
                         (long long)n.extent);
-    if (ta ? !hd_dim_same(out->dim[out->ndims - 2], a->dim[a->ndims - 1])
-           : !same_dims(out, lead + rows, a, rows, a->ndims - 1 - rows))
+    if (misfit < out->ndims)
         return complain(why,
                         "the rows of the result and of the first operand "
                         "differ in extent or placement",

@@ -5,47 +5,50 @@
 #include <assert.h>
 #include <string.h>
 
-// Dimension `own` of a view lies along `d`, unless it has one index there and
-// the space has more.
-static void lay(hd_space *space, const hd_shape *shape, int view, int d,
-                int own)
+static hd_space space_over(int nparallel)
 {
-    bool lies = own >= 0 && own < shape->ndims &&
-                shape->extent[own] == space->extent[d];
+    hd_space space = {.ndims = nparallel, .nparallel = nparallel};
 
-    space->dim[view][d] = (int8_t)(lies ? own : HD_REPEATED);
+    assert(nparallel <= HD_MAX_DIMS);
+    for (int i = 0; i < HD_MAX_VIEWS; i++)
+        for (int d = 0; d < HD_SPACE_DIMS; d++)
+            space.dim[i][d] =
+                (int8_t)(i == 0 && d < nparallel ? d : HD_REPEATED);
+    return space;
+}
+
+// Dimension `own` of a view of `ndims` lies along `d`, if it has that.
+static void lay(hd_space *space, int view, int ndims, int d, int own)
+{
+    if (own >= 0 && own < ndims)
+        space->dim[view][d] = (int8_t)own;
 }
 
 // The view's last dimensions lie along the last ones of the result.
-static void lay_last(hd_space *space, const hd_shape *shape, int view)
+static void lay_last(hd_space *space, int view, int ndims)
 {
     for (int d = 0; d < space->nparallel; d++)
-        lay(space, shape, view, d, d - (space->nparallel - shape->ndims));
+        lay(space, view, ndims, d, d - (space->nparallel - ndims));
 }
 
-static void add_reduced(hd_space *space, int64_t extent)
-{
-    space->extent[space->ndims++] = extent;
-}
-
-static void lay_transposed(hd_space *space, const hd_shape *in,
-                           const int8_t *dim)
+static void lay_transposed(hd_space *space, int ndims, const int8_t *dim)
 {
     for (int d = 0; d < space->nparallel; d++)
-        lay(space, in, 1, d, d == dim[0] ? dim[1] : d == dim[1] ? dim[0] : d);
+        lay(space, 1, ndims, d,
+            d == dim[0]   ? dim[1]
+            : d == dim[1] ? dim[0]
+                          : d);
 }
 
 // The result has the reduced dimension with one index, or lacks it.
-static void lay_reduced(hd_space *space, const hd_shape *in, int dim)
+static void lay_reduced(hd_space *space, int ndims, int dim)
 {
-    bool keeps = space->nparallel == in->ndims;
+    bool keeps = space->nparallel == ndims;
 
-    add_reduced(space, in->extent[dim]);
     for (int d = 0; d < space->nparallel; d++)
-        space->dim[1][d] = (int8_t)(keeps     ? (d == dim ? HD_REPEATED : d)
-                                    : d < dim ? d
-                                              : d + 1);
-    space->dim[1][space->nparallel] = (int8_t)dim;
+        if (!keeps || d != dim)
+            lay(space, 1, ndims, d, d + (!keeps && d >= dim));
+    space->dim[1][space->ndims++] = (int8_t)dim;
 }
 
 // With b of nbatch leading dimensions
@@ -53,22 +56,18 @@ static void lay_reduced(hd_space *space, const hd_shape *in, int dim)
 //                 batch            rows       columns   reduced
 //     a   paired, else none     its own          none        K
 //     b             its own        none       its own        K
-static void lay_product(hd_space *space, const hd_op *op, const hd_shape *view)
+void hd_space_map_product(int ndims, int a, int b, bool ta, bool tb,
+                          hd_space *out)
 {
-    const hd_shape *a = &view[1], *b = &view[2];
-    bool ta = hd_op_key(op, HD_KEY_TA) != NULL;
-    bool tb = hd_op_key(op, HD_KEY_TB) != NULL;
-    int n = space->nparallel, lead = n - a->ndims;
-
-    add_reduced(space, a->extent[a->ndims - (ta ? 2 : 1)]);
-    for (int d = 0; d + 1 < n; d++) {
-        lay(space, a, 1, d, ta && d == n - 2 ? a->ndims - 1 : d - lead);
-        lay(space, b, 2, d, d < b->ndims - 2 ? d : -1);
+    *out = space_over(ndims);
+    for (int d = 0; d + 1 < ndims; d++) {
+        lay(out, 1, a, d, ta && d == ndims - 2 ? a - 1 : d - (ndims - a));
+        lay(out, 2, b - 2, d, d);
     }
-    space->dim[1][n - 1] = HD_REPEATED;
-    space->dim[2][n - 1] = (int8_t)(b->ndims - (tb ? 2 : 1));
-    space->dim[1][n] = (int8_t)(a->ndims - (ta ? 2 : 1));
-    space->dim[2][n] = (int8_t)(b->ndims - (tb ? 1 : 2));
+    out->dim[2][ndims - 1] = (int8_t)(b - (tb ? 2 : 1));
+    out->dim[1][ndims] = (int8_t)(a - (ta ? 2 : 1));
+    out->dim[2][ndims] = (int8_t)(b - (tb ? 1 : 2));
+    out->ndims++;
 }
 
 bool hd_space_lies_last(const hd_op *op, int i)
@@ -79,45 +78,50 @@ bool hd_space_lies_last(const hd_op *op, int i)
     return hd_op_is_elementwise(op);
 }
 
-static void lay_operands(hd_space *space, const hd_op *op, const hd_shape *view,
-                         const int8_t *dim)
+void hd_space_map(const hd_op *op, const hd_shape *view, const int8_t *dim,
+                  hd_space *out)
 {
+    *out = space_over(view[0].ndims);
     switch (hd_op_family(op)) {
     case HD_FAMILY_COPY:
     case HD_FAMILY_MAP:
-        return;
+        break;
     case HD_FAMILY_FOLD:
         if (dim[0] >= 0)
-            lay_reduced(space, &view[1], dim[0]);
-        return;
+            lay_reduced(out, view[1].ndims, dim[0]);
+        break;
     case HD_FAMILY_TRANSPOSE:
-        lay_transposed(space, &view[1], dim);
-        return;
+        lay_transposed(out, view[1].ndims, dim);
+        break;
     case HD_FAMILY_PRODUCT:
-        lay_product(space, op, view);
-        return;
+        hd_space_map_product(view[0].ndims, view[1].ndims, view[2].ndims,
+                             hd_op_key(op, HD_KEY_TA) != NULL,
+                             hd_op_key(op, HD_KEY_TB) != NULL, out);
+        break;
     case HD_FAMILY_MOVE:
     case HD_FAMILY_SYNC:
         assert(false && "an op of unit COMPUTE");
     }
+    for (int i = 1; i < op->nviews; i++)
+        if (hd_space_lies_last(op, i))
+            lay_last(out, i, view[i].ndims);
 }
 
+// A view repeats, too, where it has one index and the space has more.
 void hd_space_of(const hd_op *op, const hd_shape *view, const int8_t *dim,
                  hd_space *out)
 {
-    *out = (hd_space){.ndims = view[0].ndims, .nparallel = view[0].ndims};
-    for (int i = 0; i < HD_MAX_VIEWS; i++)
-        for (int d = 0; d < HD_SPACE_DIMS; d++)
-            out->dim[i][d] = HD_REPEATED;
-    assert(out->ndims <= HD_MAX_DIMS);
-    for (int d = 0; d < out->ndims && d < HD_MAX_DIMS; d++) {
-        out->extent[d] = view[0].extent[d];
-        out->dim[0][d] = (int8_t)d;
-    }
+    hd_space_map(op, view, dim, out);
+    for (int d = 0; d < out->ndims; d++)
+        out->extent[d] = d < out->nparallel ? view[0].extent[d]
+                                            : view[1].extent[out->dim[1][d]];
     for (int i = 1; i < op->nviews; i++)
-        if (hd_space_lies_last(op, i))
-            lay_last(out, &view[i], i);
-    lay_operands(out, op, view, dim);
+        for (int d = 0; d < out->nparallel; d++) {
+            int own = out->dim[i][d];
+
+            if (own >= 0 && view[i].extent[own] != out->extent[d])
+                out->dim[i][d] = HD_REPEATED;
+        }
 }
 
 void hd_space_of_step(const hd_step *step, hd_space *out)

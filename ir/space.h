@@ -34,8 +34,15 @@ typedef struct hd_shape {
     int64_t extent[HD_MAX_DIMS];
 } hd_shape;
 
-// Of a verified op of unit COMPUTE whose views have these shapes. `dim` holds
-// the reduced dimension, or the two that change places, as hd_step does.
+// How the dimensions of an op of unit COMPUTE lie, whether their extents fit or
+// not: it says no extents, and views repeat along what they lack alone. `dim`
+// holds the reduced dimension, or the two that change places, as hd_step does.
+void hd_space_map(const hd_op *op, const hd_shape *view, const int8_t *dim,
+                  hd_space *out);
+// Likewise of a matmul whose result and operands have so many dimensions.
+void hd_space_map_product(int ndims, int a, int b, bool ta, bool tb,
+                          hd_space *out);
+// Of a verified op whose views have these shapes.
 void hd_space_of(const hd_op *op, const hd_shape *view, const int8_t *dim,
                  hd_space *out);
 void hd_space_of_step(const hd_step *step, hd_space *out);

@@ -8,6 +8,7 @@
 
 #include "base/dtype.h"
 #include "ir/print.h"
+#include "ir/space.h"
 
 enum {
     MAX_STREAMS = 64,
@@ -360,7 +361,7 @@ static hd_status check_operands(verifier *v, const hd_op *op, hd_dtype dtype,
 }
 
 static hd_status dim_value(verifier *v, const hd_op *op, hd_key_code code,
-                           int ndims, int fallback, int *out)
+                           int ndims, int fallback, int8_t *out)
 {
     const hd_key *key = hd_op_key(op, code);
     int64_t value = fallback;
@@ -375,8 +376,26 @@ static hd_status dim_value(verifier *v, const hd_op *op, hd_key_code code,
         return hd_error(v->diag, HD_E0312, key != NULL ? key->loc : op->loc,
                         "dimension %lld of a tensor of %d dimension%s",
                         (long long)value, ndims, plural(ndims));
-    *out = (int)value;
+    *out = (int8_t)value;
     return HD_OK;
+}
+
+// What the operands make, in `ndims` dimensions.
+static hd_type result_of(const hd_op *op, int ndims, const int8_t *dim)
+{
+    hd_type out = type_of(op, 0);
+    hd_shape view[HD_MAX_VIEWS] = {{.ndims = ndims}};
+    hd_space space;
+
+    for (int i = 1; i < op->nviews; i++)
+        view[i].ndims = type_of(op, i).ndims;
+    hd_space_map(op, view, dim, &space);
+    out.ndims = ndims;
+    for (int i = op->ninputs; i > 0; i--)
+        for (int d = 0; d < ndims; d++)
+            if (space.dim[i][d] != HD_REPEATED)
+                out.dim[d] = type_of(op, i).dim[space.dim[i][d]];
+    return out;
 }
 
 // What only some reductions can do over ranks.
@@ -399,20 +418,16 @@ static hd_status check_reduced_ranks(verifier *v, const hd_op *op,
 
 static hd_status check_reduction(verifier *v, const hd_op *op)
 {
-    hd_type out = type_of(op, 0), in = type_of(op, 1), rest = in;
-    int dim;
+    hd_type out = type_of(op, 0), in = type_of(op, 1), rest;
+    int8_t dim;
+    bool keeps;
 
     if (hd_op_key(op, HD_KEY_DIM) == NULL)
         return check_operands(v, op, out.dtype, 1);
     HD_TRY(check_count(v, op, op->ninputs, 1, 1, "operand with dim"));
     HD_TRY(dim_value(v, op, HD_KEY_DIM, in.ndims, 0, &dim));
-    if (out.ndims == in.ndims && repeats(out.dim[dim])) {
-        rest.dim[dim] = out.dim[dim]; // it is kept, with one index
-    } else {
-        rest.ndims--;
-        memmove(rest.dim + dim, in.dim + dim + 1,
-                sizeof rest.dim[0] * (size_t)(rest.ndims - dim));
-    }
+    keeps = out.ndims == in.ndims && repeats(out.dim[dim]);
+    rest = result_of(op, in.ndims - !keeps, &dim);
     HD_TRY(check_reduced_ranks(v, op, &out, &in, dim));
     if (!same_shape(&out, &rest, !is_tensor(v)) || out.dtype != in.dtype ||
         (!is_tensor(v) && hd_dim_is_sharded(in.dim[dim])))
@@ -426,13 +441,12 @@ static hd_status check_reduction(verifier *v, const hd_op *op)
 
 static hd_status check_transpose(verifier *v, const hd_op *op)
 {
-    hd_type out = type_of(op, 0), in = type_of(op, 1), want = in;
-    int i, j;
+    hd_type out = type_of(op, 0), in = type_of(op, 1), want;
+    int8_t dim[2];
 
-    HD_TRY(dim_value(v, op, HD_KEY_DIM0, in.ndims, in.ndims - 2, &i));
-    HD_TRY(dim_value(v, op, HD_KEY_DIM1, in.ndims, in.ndims - 1, &j));
-    want.dim[i] = in.dim[j];
-    want.dim[j] = in.dim[i];
+    HD_TRY(dim_value(v, op, HD_KEY_DIM0, in.ndims, in.ndims - 2, &dim[0]));
+    HD_TRY(dim_value(v, op, HD_KEY_DIM1, in.ndims, in.ndims - 1, &dim[1]));
+    want = result_of(op, in.ndims, dim);
     if (!same_shape(&out, &want, true) || out.dtype != in.dtype)
         return wrong_result(v, op, &out, &in, &want);
     return HD_OK;
@@ -510,7 +524,6 @@ static void hint_matmul(verifier *v, const hd_op *op, const hd_type *out,
 {
     bool ta = hd_op_key(op, HD_KEY_TA) != NULL;
     bool tb = hd_op_key(op, HD_KEY_TB) != NULL;
-    hd_type fits;
     char why[160];
 
     if (hd_matmul_fits(out, a, b, ta, !tb, why)) {
@@ -520,10 +533,13 @@ static void hint_matmul(verifier *v, const hd_op *op, const hd_type *out,
                 tb ? "without" : "with");
         return;
     }
-    for (int crossed = 0; crossed < 2; crossed++)
-        if (hd_matmul_result(a, b, ta, tb, crossed != 0, &fits) &&
-            hd_matmul_fits(&fits, a, b, ta, tb, why)) {
-            fits.dtype = out->dtype;
+    if (a->ndims == 0 || b->ndims < 2)
+        return;
+    for (int crossed = 0; crossed < 2; crossed++) {
+        int n = a->ndims + crossed * (b->ndims - 2);
+        hd_type fits = result_of(op, n < HD_MAX_DIMS ? n : HD_MAX_DIMS, NULL);
+
+        if (hd_matmul_fits(&fits, a, b, ta, tb, why)) {
             hd_note(v->diag, op->loc, "these operands give %s%s",
                     type_text(v, &fits),
                     out->ndims == fits.ndims - 1 &&
@@ -532,8 +548,8 @@ static void hint_matmul(verifier *v, const hd_op *op, const hd_type *out,
                         : "");
             return;
         }
-    if (a->ndims > 0 && b->ndims > 1 &&
-        hd_dim_is_sharded(b->dim[b->ndims - (tb ? 1 : 2)]))
+    }
+    if (hd_dim_is_sharded(b->dim[b->ndims - (tb ? 1 : 2)]))
         hd_note(v->diag, op->loc,
                 "for partial sums both operands lead with the dimension over "
                 "the ranks: [n@axis, M, K/n] by [n@axis, K/n, N] gives "

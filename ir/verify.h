@@ -24,12 +24,6 @@ hd_status hd_verify(const hd_module *module, hd_diag *diag);
 // reader (at most 160 bytes with the NUL).
 bool hd_matmul_fits(const hd_type *out, const hd_type *a, const hd_type *b,
                     bool ta, bool tb, char why[160]);
-// The result that these operands fit, whose dimensions are those of the
-// second's batch, of the first without its last, and the second's columns:
-// `crossed` with each batch of the second by all of the first, or else paired.
-// False if no type says it.
-bool hd_matmul_result(const hd_type *a, const hd_type *b, bool ta, bool tb,
-                      bool crossed, hd_type *out);
 
 HD_END_DECLS
 
