@@ -105,6 +105,11 @@ static bool divide(hd_expr_kind kind, int64_t a, int64_t b, int64_t *out)
     return true;
 }
 
+hd_expr_form hd_expr_form_of(hd_expr_kind kind)
+{
+    return kind < HD_EXPR_ADD ? (hd_expr_form)kind : HD_FORM_BINARY;
+}
+
 // False where there is no value. Logic takes anything but 0 for true.
 static bool apply(hd_expr_kind kind, int64_t a, int64_t b, int64_t *out)
 {
@@ -285,36 +290,26 @@ bool hd_expr_eval(const hd_module *module, hd_expr expr, const hd_env *env,
     const hd_expr_node *node = &module->exprs[expr];
     int64_t a, b;
 
-    switch (node->kind) {
-    case HD_EXPR_CONST:
+    switch (hd_expr_form_of(node->kind)) {
+    case HD_FORM_CONST:
         *out = node->value;
         return true;
-    case HD_EXPR_COORD:
+    case HD_FORM_COORD:
         *out = env->coord[node->a];
         return true;
-    case HD_EXPR_VAR:
+    case HD_FORM_VAR:
         *out = env->var[node->a];
         return true;
-    case HD_EXPR_NOT:
-    case HD_EXPR_ADD:
-    case HD_EXPR_SUB:
-    case HD_EXPR_MUL:
-    case HD_EXPR_DIV:
-    case HD_EXPR_MOD:
-    case HD_EXPR_LT:
-    case HD_EXPR_LE:
-    case HD_EXPR_EQ:
-    case HD_EXPR_NE:
-    case HD_EXPR_AND:
-    case HD_EXPR_OR:
+    case HD_FORM_NOT:
+        if (!hd_expr_eval(module, node->a, env, &a))
+            return false;
+        *out = a == 0;
+        return true;
+    case HD_FORM_BINARY:
         break;
     }
     if (!hd_expr_eval(module, node->a, env, &a))
         return false;
-    if (node->kind == HD_EXPR_NOT) {
-        *out = a == 0;
-        return true;
-    }
     // The second operand of logic is left alone where the first one decides,
     // so that `i > 0 and n / i < 4` says what it seems to.
     if ((node->kind == HD_EXPR_AND && a == 0) ||
@@ -361,27 +356,17 @@ static const syntax syntax_of[] = {
 
 static level level_of(const hd_expr_node *node)
 {
-    switch (node->kind) {
-    case HD_EXPR_CONST:
+    switch (hd_expr_form_of(node->kind)) {
+    case HD_FORM_CONST:
         if (node->value == INT64_MIN)
             return LEVEL_SUM;
         return node->value < 0 ? LEVEL_UNARY : LEVEL_ATOM;
-    case HD_EXPR_COORD:
-    case HD_EXPR_VAR:
+    case HD_FORM_COORD:
+    case HD_FORM_VAR:
         return LEVEL_ATOM;
-    case HD_EXPR_NOT:
+    case HD_FORM_NOT:
         return LEVEL_NOT;
-    case HD_EXPR_ADD:
-    case HD_EXPR_SUB:
-    case HD_EXPR_MUL:
-    case HD_EXPR_DIV:
-    case HD_EXPR_MOD:
-    case HD_EXPR_LT:
-    case HD_EXPR_LE:
-    case HD_EXPR_EQ:
-    case HD_EXPR_NE:
-    case HD_EXPR_AND:
-    case HD_EXPR_OR:
+    case HD_FORM_BINARY:
         break;
     }
     return syntax_of[node->kind].own;
@@ -408,35 +393,25 @@ static void print_bare(const hd_module *module, const hd_expr_node *node,
 {
     const syntax *s;
 
-    switch (node->kind) {
-    case HD_EXPR_CONST:
+    switch (hd_expr_form_of(node->kind)) {
+    case HD_FORM_CONST:
         // The smallest number has no positive counterpart to negate.
         if (node->value == INT64_MIN)
             hd_text_printf(text, "%lld - 1", (long long)-INT64_MAX);
         else
             hd_text_printf(text, "%lld", (long long)node->value);
         return;
-    case HD_EXPR_COORD:
+    case HD_FORM_COORD:
         hd_text_puts(text, module->axis[node->a].name);
         return;
-    case HD_EXPR_VAR:
+    case HD_FORM_VAR:
         hd_text_puts(text, module->vars[node->a].name);
         return;
-    case HD_EXPR_NOT:
+    case HD_FORM_NOT:
         hd_text_puts(text, "not ");
         print_at(module, node->a, LEVEL_COMPARE, text);
         return;
-    case HD_EXPR_ADD:
-    case HD_EXPR_SUB:
-    case HD_EXPR_MUL:
-    case HD_EXPR_DIV:
-    case HD_EXPR_MOD:
-    case HD_EXPR_LT:
-    case HD_EXPR_LE:
-    case HD_EXPR_EQ:
-    case HD_EXPR_NE:
-    case HD_EXPR_AND:
-    case HD_EXPR_OR:
+    case HD_FORM_BINARY:
         s = &syntax_of[node->kind];
         print_at(module, node->a, s->left, text);
         hd_text_printf(text, " %s ", s->text);

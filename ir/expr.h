@@ -39,6 +39,15 @@ typedef enum hd_expr_kind {
     HD_EXPR_OR,
 } hd_expr_kind;
 
+// All operators of two operands have one form; another kind is its own.
+typedef enum hd_expr_form {
+    HD_FORM_CONST = HD_EXPR_CONST,
+    HD_FORM_COORD = HD_EXPR_COORD,
+    HD_FORM_VAR = HD_EXPR_VAR,
+    HD_FORM_NOT = HD_EXPR_NOT,
+    HD_FORM_BINARY = HD_EXPR_ADD,
+} hd_expr_form;
+
 typedef struct hd_expr_node {
     hd_expr_kind kind;
     int32_t depth; // operators above the deepest leaf
@@ -46,6 +55,7 @@ typedef struct hd_expr_node {
     int64_t value;
 } hd_expr_node;
 
+hd_expr_form hd_expr_form_of(hd_expr_kind kind);
 hd_expr hd_expr_const(hd_module *module, int64_t value);
 hd_expr hd_expr_coord(hd_module *module, int axis);
 hd_expr hd_expr_of_var(hd_module *module, hd_var var);

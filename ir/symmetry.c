@@ -156,27 +156,17 @@ static sort sort_expr(const finder *f, hd_expr expr)
     const hd_expr_node *node = hd_expr_get(f->module, expr);
     sort a, b;
 
-    switch (node->kind) {
-    case HD_EXPR_CONST:
+    switch (hd_expr_form_of(node->kind)) {
+    case HD_FORM_CONST:
         return fixed(magnitude(node->value));
-    case HD_EXPR_COORD:
+    case HD_FORM_COORD:
         return node->a == f->axis ? (sort){TURNING, 1, (double)f->size}
                                   : fixed(HD_MAX_RANKS);
-    case HD_EXPR_VAR:
+    case HD_FORM_VAR:
         return f->var[node->a];
-    case HD_EXPR_NOT:
+    case HD_FORM_NOT:
         return sort_expr(f, node->a).kind == FIXED ? fixed(1) : other;
-    case HD_EXPR_ADD:
-    case HD_EXPR_SUB:
-    case HD_EXPR_MUL:
-    case HD_EXPR_DIV:
-    case HD_EXPR_MOD:
-    case HD_EXPR_LT:
-    case HD_EXPR_LE:
-    case HD_EXPR_EQ:
-    case HD_EXPR_NE:
-    case HD_EXPR_AND:
-    case HD_EXPR_OR:
+    case HD_FORM_BINARY:
         break;
     }
     a = sort_expr(f, node->a);
