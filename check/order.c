@@ -79,24 +79,22 @@ static void follow_fork(pass *p, int stream, int64_t step)
     merge(clock_of(p, stream), kept_clock(p, fork), p->graph->nstreams);
 }
 
+// What a wait or a join needs but for its fork, which its stream has followed.
 // The caller's clock knows already of streams that have not moved.
-static void follow_join(pass *p)
+static void follow_needs(pass *p, const hd_node *node, int64_t step)
 {
-    for (int s = 1; s < p->graph->nstreams; s++)
-        if ((p->moved >> (s - 1) & 1) != 0)
-            merge(clock_of(p, 0), clock_of(p, s), p->graph->nstreams);
-    p->moved = 0;
-}
-
-static void follow_links(pass *p, const hd_node *node, int64_t step)
-{
-    int64_t run = step >= p->nsteps ? p->nsteps : 0;
     int32_t *clock = clock_of(p, node->stream);
+    hd_need need;
 
-    if (node->kind == HD_NODE_WAIT && node->link >= 0)
-        merge(clock, kept_clock(p, node->link + run), p->graph->nstreams);
+    if (node->kind != HD_NODE_WAIT && node->kind != HD_NODE_JOIN)
+        return;
+    for (int i = 1; hd_graph_need(p->graph, p->watch->rank, step, &i, &need);)
+        if (need.step != step)
+            merge(clock, kept_clock(p, need.step), p->graph->nstreams);
+        else if ((p->moved >> (need.stream - 1) & 1) != 0)
+            merge(clock, clock_of(p, need.stream), p->graph->nstreams);
     if (node->kind == HD_NODE_JOIN)
-        follow_join(p);
+        p->moved = 0;
 }
 
 // The members of a group are visited with one clock.
@@ -118,7 +116,7 @@ static void visit_group(pass *p, int64_t step, int64_t n)
     for (int64_t i = step; i < step + n; i++) {
         const hd_node *node = hd_graph_node(g, p->watch->rank, i);
 
-        follow_links(p, node, i);
+        follow_needs(p, node, i);
         clock[stream] = (int32_t)hd_order_count(g, p->watch->rank, i);
         if (!node->async)
             keep_clock(p, i);
@@ -143,6 +141,12 @@ static void visit_runs(pass *p)
     }
 }
 
+static void number_slot(pass *p, int64_t step)
+{
+    if (step >= 0 && p->slot[step] < 0)
+        p->slot[step] = (int32_t)p->nslots++;
+}
+
 // Records that nobody waits for are looked up by nobody.
 static void number_slots(pass *p)
 {
@@ -150,12 +154,11 @@ static void number_slots(pass *p)
 
     memset(p->slot, 0xff, sizeof *p->slot * (size_t)p->nsteps);
     for (int64_t i = 0; i < p->nsteps; i++) {
-        int64_t wanted = node[i].kind == HD_NODE_FORK   ? i
-                         : node[i].kind == HD_NODE_WAIT ? node[i].link
-                                                        : -1;
-
-        if (wanted >= 0 && p->slot[wanted] < 0)
-            p->slot[wanted] = (int32_t)p->nslots++;
+        if (node[i].kind == HD_NODE_FORK)
+            number_slot(p, i);
+        for (int k = 0; node[i].kind == HD_NODE_WAIT && k < node[i].op->ninputs;
+             k++)
+            number_slot(p, hd_graph_records(p->graph, &node[i])[k].step);
     }
 }
 

@@ -72,6 +72,7 @@ typedef struct scan {
     int32_t *loose; // owned, by step of one run: its number or -1
     int64_t nloose; // of one run
     link *wait;     // owned: waits for a deferred send, from 1
+    int64_t waits_room;
     int32_t *waits; // owned, by loose number: the first wait
     hd_set over;    // values that have ended in this run: see value_of
     told told[MOST_TOLD];
@@ -737,20 +738,27 @@ static void check_outputs(scan *s)
 // ------------------------------------------------------------------ ranks
 
 // Which steps wait for which deferred send.
-static void link_waits(scan *s)
+static hd_status link_waits(scan *s)
 {
     const hd_node *node = &s->graph->node[s->graph->first[s->rank]];
     int32_t n = 0;
 
     memset(s->waits, 0, sizeof *s->waits * (size_t)s->nloose);
     for (int32_t i = 0; i < s->steps; i++)
-        if (node[i].kind == HD_NODE_WAIT && node[i].link >= 0 &&
-            node[node[i].link].async) {
-            int32_t *first = &s->waits[s->loose[node[i].link]];
+        for (int k = 0; node[i].kind == HD_NODE_WAIT && k < node[i].op->ninputs;
+             k++) {
+            int32_t send = hd_graph_records(s->graph, &node[i])[k].step;
+            int32_t *first;
 
+            if (send < 0 || !node[send].async)
+                continue;
+            first = &s->waits[s->loose[send]];
+            HD_TRY(hd_grow((void **)&s->wait, &s->waits_room, n + 2,
+                           sizeof *s->wait, s->diag));
             s->wait[++n] = (link){i, *first};
             *first = n;
         }
+    return HD_OK;
 }
 
 static void begin_phase(scan *s, phase phase, bool global)
@@ -798,7 +806,7 @@ static hd_status look_at_rank(scan *s)
 {
     s->steps = hd_graph_steps(s->graph, s->rank);
     s->nloose = hd_order_number_loose(s->graph, s->rank, s->loose);
-    link_waits(s);
+    HD_TRY(link_waits(s));
     return visit_rank(s, LOOK, false);
 }
 
@@ -822,7 +830,6 @@ static hd_status allocate(scan *s)
     HD_TRY(hd_clear_array(cells * s->graph->nstreams, sizeof *s->read, s->diag,
                           (void **)&s->read));
     HD_TRY(hd_clear_array(most, sizeof *s->loose, s->diag, (void **)&s->loose));
-    HD_TRY(hd_clear_array(most, sizeof *s->wait, s->diag, (void **)&s->wait));
     HD_TRY(hd_clear_array(most, sizeof *s->waits, s->diag, (void **)&s->waits));
     return hd_clear_array(s->graph->nstreams, sizeof *s->end, s->diag,
                           (void **)&s->end);

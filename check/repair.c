@@ -99,32 +99,30 @@ hd_status hd_repair_try_wait(const hd_graph *graph, unsigned serial, int rank,
     return status;
 }
 
-// The view of the step that records an event, -1 if it records none.
-static int find_record(const hd_step *step)
+static bool does_record(const hd_step *step, const hd_span *event)
 {
     for (int i = 0; i < step->nspans; i++)
-        if (hd_op_access(step->op, i) == HD_ACCESS_RECORD)
-            return i;
-    return -1;
+        if (hd_op_access(step->op, i) == HD_ACCESS_RECORD &&
+            step->span[i].buffer == event->buffer &&
+            step->span[i].offset == event->offset)
+            return true;
+    return false;
 }
 
 hd_status hd_repair_find_again(const hd_graph *graph, int rank, int64_t send,
                                int64_t end, hd_diag *diag, int64_t *again)
 {
     hd_steps steps;
-    const hd_span *span;
+    const hd_span *event;
     int64_t from = in_run(graph, rank, send);
 
     HD_TRY(hd_steps_collect(graph->module, rank, diag, &steps));
-    span = &steps.step[from].span[find_record(&steps.step[from])];
+    event = &steps.step[from]
+                 .span[hd_op_key_view(steps.step[from].op, HD_KEY_DONE)];
     *again = -1;
-    for (int64_t i = from + 1; i < end && *again < 0; i++) {
-        int k = find_record(&steps.step[i]);
-
-        if (k >= 0 && steps.step[i].span[k].buffer == span->buffer &&
-            steps.step[i].span[k].offset == span->offset)
+    for (int64_t i = from + 1; i < end && *again < 0; i++)
+        if (does_record(&steps.step[i], event))
             *again = i;
-    }
     hd_steps_free(&steps);
     return HD_OK;
 }

@@ -24,7 +24,7 @@ typedef struct left {
 // where others of it are, if `among`.
 typedef struct seen {
     const hd_op *op;
-    bool useful;
+    uint32_t useful; // a bit for each of its events; of other ops, the lowest
     bool issued;
     bool among;
     int used; // the last rank + 1 that reads what it leaves
@@ -76,9 +76,9 @@ static seen *seen_of(const scan *s, const hd_op *op)
     return bsearch(&key, s->seen, (size_t)s->nseen, sizeof key, compare_seen);
 }
 
-static void use(const scan *s, const hd_op *op)
+static void use(const scan *s, const hd_op *op, int event)
 {
-    seen_of(s, op)->useful = true;
+    seen_of(s, op)->useful |= 1u << event;
 }
 
 // --------------------------------------------------------------------- data
@@ -126,20 +126,45 @@ static void read_arguments(scan *s)
 
 // --------------------------------------------------------------------- order
 
-// It is of use if its stream's clock does not know of the record; of the end of
-// a send no stream knows.
+// Whether the stream learns of a record by another event of the list, too: of
+// those that one stream records the last one knows of all, and of one record's
+// the first one is enough.
+static bool is_known_beside(const scan *s, const hd_record *list, int event)
+{
+    int stream = hd_graph_node(s->graph, s->rank, list[event].step)->stream;
+
+    for (int i = 0; i < s->node->op->ninputs; i++) {
+        const hd_node *other;
+
+        if (list[i].step < list[event].step ||
+            (list[i].step == list[event].step && i >= event))
+            continue;
+        other = hd_graph_node(s->graph, s->rank, list[i].step);
+        if (other->kind != HD_NODE_SEND && other->stream == stream)
+            return true;
+    }
+    return false;
+}
+
+// An event is of use if its stream's clock does not know of the record; of the
+// end of a send no stream knows.
 static void take_wait(const scan *s, const int32_t *clock)
 {
-    const hd_node *record;
+    const hd_record *list = hd_graph_records(s->graph, s->node);
 
-    if (s->node->link < 0) {
-        use(s, s->node->op); // the caller's
-        return;
+    for (int i = 0; i < s->node->op->ninputs; i++) {
+        const hd_node *node;
+
+        if (list[i].step < 0) {
+            use(s, s->node->op, i); // the caller's
+            continue;
+        }
+        node = hd_graph_node(s->graph, s->rank, list[i].step);
+        use(s, node->op, list[i].view);
+        if (node->kind == HD_NODE_SEND || (clock[node->stream] <= node->place &&
+                                           !is_known_beside(s, list, i)))
+            use(s, s->node->op, i);
     }
-    record = hd_graph_node(s->graph, s->rank, s->node->link);
-    use(s, record->op);
-    if (record->kind == HD_NODE_SEND || clock[record->stream] <= record->place)
-        use(s, s->node->op);
 }
 
 // --------------------------------------------------------------------- steps
@@ -167,8 +192,7 @@ static bool is_told_of(const hd_op *op)
     case HD_SYNC_FORK:
     case HD_SYNC_JOIN:
         return false;
-    case HD_SYNC_RECORD: // an argument is the caller's to wait for
-        return op->view[0].buffer->role == HD_TEMP;
+    case HD_SYNC_RECORD:
     case HD_SYNC_WAIT:
         return true;
     case HD_SYNC_NONE:
@@ -190,7 +214,7 @@ static void visit_step(void *context, int64_t step, const int32_t *clock)
     seen = seen_of(s, s->node->op);
     seen->issued = true;
     if (!is_told_of(s->node->op))
-        use(s, s->node->op);
+        use(s, s->node->op, 0);
     visit_parts(s);
     if (s->node->kind == HD_NODE_WAIT)
         take_wait(s, clock);
@@ -223,7 +247,7 @@ static void settle(const scan *s, int64_t n)
         if (s->left[step].read) {
             seen *seen = seen_of(s, hd_graph_node(s->graph, s->rank, step)->op);
 
-            seen->useful = true;
+            seen->useful = 1;
             seen->used = s->rank + 1;
         }
     for (int64_t step = 0; step < n; step++)
@@ -247,14 +271,25 @@ static hd_status visit_rank(scan *s)
 
 // ------------------------------------------------------------------- telling
 
-static void tell_order(const scan *s, const hd_op *op)
+// Of several events each is told at its own place; an argument that is recorded
+// is the caller's to wait for.
+static void tell_order(const scan *s, const seen *seen)
 {
-    if (op->code == HD_OP_RECORD)
-        hd_warning(s->diag, HD_E0813, op->loc, "nobody waits for this record");
-    else
-        hd_warning(s->diag, HD_E0813, op->loc,
-                   "this wait orders nothing: its stream comes after that "
-                   "record without it");
+    const hd_op *op = seen->op;
+    int n = op->nviews;
+
+    for (int i = 0; i < n; i++) {
+        hd_loc loc = n > 1 ? op->view[i].loc : op->loc;
+
+        if ((seen->useful >> i & 1) != 0)
+            continue;
+        if (op->code == HD_OP_WAIT)
+            hd_warning(s->diag, HD_E0813, loc,
+                       "this wait orders nothing: its stream comes after that "
+                       "record without it");
+        else if (op->view[i].buffer->role == HD_TEMP)
+            hd_warning(s->diag, HD_E0813, loc, "nobody waits for this record");
+    }
 }
 
 static void tell_data(const scan *s, const seen *seen)
@@ -308,9 +343,10 @@ static hd_status look(scan *s)
     for (int64_t i = 0; i < s->nseen; i++) {
         const seen *seen = &s->seen[i];
 
-        if (seen->among || (seen->issued && !seen->useful))
-            leaves_data(seen->op) ? tell_data(s, seen)
-                                  : tell_order(s, seen->op);
+        if (seen->issued && hd_op_is(seen->op, HD_UNIT_SYNC))
+            tell_order(s, seen);
+        else if (seen->among || (seen->issued && seen->useful == 0))
+            tell_data(s, seen);
     }
     return HD_OK;
 }

@@ -34,10 +34,10 @@ static const hd_op_info op_info[HD_NOPS] = {
                       .touched = HD_ENDS_##touched_,                          \
                       .in_place = HD_IN_PLACE_##in_place_,                    \
                       .fold = HD_FOLD_##fold_},
-#define HD_SYNC(code, text, outputs, inputs)                           \
-    [HD_OP_##code] = {                                                 \
-        ROW(text, SYNC, HOST, outputs, outputs, inputs, inputs, 0, 0), \
-        .sync = HD_SYNC_##code},
+#define HD_SYNC(code, text, outputs, inputs)                        \
+    [HD_OP_##code] = {ROW(text, SYNC, HOST, (outputs) > 0, outputs, \
+                          (inputs) > 0, inputs, 0, 0),              \
+                      .sync = HD_SYNC_##code},
 #include "ir/ops.def"
 };
 

@@ -12,7 +12,7 @@
 typedef struct collector {
     hd_diag *diag;
     hd_steps steps;
-    int64_t steps_room, spans_room, nspans;
+    int64_t steps_room, spans_room, nspans, records_room, nrecords;
     int32_t *first; // owned, by step: its first span
     int64_t first_room;
     int32_t *slot; // owned: 1 + the first span of each list that is kept
@@ -114,6 +114,17 @@ static hd_status find_spans(collector *c, const hd_step *step, int32_t *out)
     return HD_OK;
 }
 
+static hd_status keep_records(collector *c, const hd_step *step)
+{
+    int n = step->record != NULL ? step->nspans : 0;
+
+    HD_TRY(hd_grow((void **)&c->steps.record, &c->records_room, c->nrecords + n,
+                   sizeof(hd_record), c->diag));
+    for (int i = 0; i < n; i++)
+        c->steps.record[c->nrecords++] = step->record[i];
+    return HD_OK;
+}
+
 static hd_status collect(void *context, const hd_step *steps, int n)
 {
     collector *c = context;
@@ -126,6 +137,7 @@ static hd_status collect(void *context, const hd_step *steps, int n)
         HD_TRY(hd_grow((void **)&c->first, &c->first_room, at + 1,
                        sizeof *c->first, c->diag));
         HD_TRY(find_spans(c, &steps[i], &c->first[at]));
+        HD_TRY(keep_records(c, &steps[i]));
         c->steps.step[c->steps.nsteps++] = steps[i];
     }
     return HD_OK;
@@ -136,10 +148,18 @@ hd_status hd_steps_collect(const hd_module *module, int64_t rank, hd_diag *diag,
 {
     collector c = {.diag = diag};
     hd_status status = hd_walk(module, rank, diag, collect, &c);
+    const hd_record *record = c.steps.record;
 
-    for (int64_t i = 0; i < c.steps.nsteps; i++) // the spans stand still now
-        c.steps.step[i].span =
-            c.steps.span != NULL ? c.steps.span + c.first[i] : NULL;
+    for (int64_t i = 0; i < c.steps.nsteps;
+         i++) { // what they have stands still
+        hd_step *step = &c.steps.step[i];
+
+        step->span = c.steps.span != NULL ? c.steps.span + c.first[i] : NULL;
+        if (step->record == NULL)
+            continue;
+        step->record = record;
+        record += step->nspans;
+    }
     free(c.first);
     free(c.slot);
     if (status != HD_OK)
@@ -153,6 +173,7 @@ void hd_steps_free(hd_steps *steps)
 {
     free(steps->step);
     free(steps->span);
+    free(steps->record);
     *steps = (hd_steps){0};
 }
 

@@ -188,6 +188,28 @@ static hd_status check_event(verifier *v, const hd_view *view, bool wanted)
     return HD_OK;
 }
 
+// Indices are interned, so equal ones are the same number.
+static bool are_same(const hd_view *a, const hd_view *b)
+{
+    return a->buffer == b->buffer && a->nindex == b->nindex &&
+           memcmp(a->index, b->index, sizeof *a->index * (size_t)a->nindex) ==
+               0;
+}
+
+// Of a record or a wait.
+static hd_status check_list(verifier *v, const hd_op *op)
+{
+    int n = hd_op_is(op, HD_UNIT_SYNC) ? op->nviews : 0;
+
+    for (int i = 1; i < n; i++)
+        for (int k = 0; k < i; k++)
+            if (are_same(&op->view[i], &op->view[k]))
+                return hd_error(v->diag, HD_E0408, op->view[i].loc,
+                                "%s names this event of %%%s twice",
+                                op_text(op), op->view[i].buffer->name);
+    return HD_OK;
+}
+
 static hd_status check_views(verifier *v, const hd_op *op)
 {
     for (int i = 0; i < op->nviews; i++) {
@@ -203,7 +225,7 @@ static hd_status check_views(verifier *v, const hd_op *op)
     for (int i = 0; i < op->nviews; i++)
         if ((hd_op_access(op, i) & (HD_ACCESS_WRITE | HD_ACCESS_RECORD)) != 0)
             HD_TRY(check_write(v, &op->view[i]));
-    return HD_OK;
+    return check_list(v, op);
 }
 
 // -------------------------------------------------------------- operations

@@ -32,7 +32,9 @@ typedef struct walker {
     int64_t members_room, spans_room;
     int32_t *sent, *received; // owned: by rank and axis
     int32_t collectives[HD_MAX_AXES];
-    int32_t **recorded; // owned, by buffer id: per element, 1 + its last record
+    hd_record **recorded; // owned, by buffer id: each event's last one, its
+                          // step counted from 1
+    hd_record awaited[HD_MAX_VIEWS]; // of the current step
 } walker;
 
 // Says which part of an expression that has no value is the one to blame: all
@@ -187,7 +189,7 @@ static hd_status number_transfer(walker *w, hd_step *step)
     return HD_OK;
 }
 
-static hd_status find_recorded(walker *w, const hd_span *span, int32_t **out)
+static hd_status find_recorded(walker *w, const hd_span *span, hd_record **out)
 {
     int id = span->buffer->id;
 
@@ -198,7 +200,7 @@ static hd_status find_recorded(walker *w, const hd_span *span, int32_t **out)
             return hd_error(w->diag, HD_E0607, span->buffer->loc,
                             "%lld events; the limit is %d", (long long)n,
                             MAX_EVENTS);
-        w->recorded[id] = calloc((size_t)n, sizeof(int32_t));
+        w->recorded[id] = calloc((size_t)n, sizeof *w->recorded[id]);
         if (w->recorded[id] == NULL)
             return hd_fail(w->diag, HD_NO_MEMORY, "out of memory");
     }
@@ -226,14 +228,14 @@ static const hd_op *find_record(const hd_block *block, const hd_buffer *event)
     return NULL;
 }
 
-static hd_status report_unrecorded(const walker *w, const hd_step *step,
-                                   const hd_buffer *event)
+static hd_status report_unrecorded(const walker *w, const hd_step *step, int i)
 {
+    const hd_buffer *event = step->span[i].buffer;
     const hd_op *record = find_record(&w->module->body, event);
     hd_text name = {0};
     hd_status status;
 
-    hd_span_print(w->module, w->rank, &step->op->view[0], &step->span[0],
+    hd_span_print(w->module, w->rank, &step->op->view[i], &step->span[i],
                   &name);
     status = hd_error(w->diag, HD_E0605, step->op->loc,
                       "rank %lld waits for %s, which nothing before records",
@@ -248,9 +250,8 @@ static hd_status report_unrecorded(const walker *w, const hd_step *step,
 
 static hd_status resolve_events(walker *w, hd_step *step)
 {
-    int32_t *last = NULL;
+    hd_record *last = NULL;
 
-    step->record = -1;
     for (int i = 0; i < step->nspans; i++) {
         hd_access access = hd_op_access(step->op, i);
 
@@ -258,13 +259,15 @@ static hd_status resolve_events(walker *w, hd_step *step)
             continue;
         HD_TRY(find_recorded(w, &step->span[i], &last));
         if (access == HD_ACCESS_RECORD)
-            *last = step->index + 1;
-        else if (*last > 0)
-            step->record = *last - 1;
-        else if (step->span[i].buffer->role != HD_IN &&
+            *last = (hd_record){step->index + 1, i};
+        else if (last->step == 0 && step->span[i].buffer->role != HD_IN &&
                  step->span[i].buffer->role != HD_INOUT)
-            return report_unrecorded(w, step, step->span[i].buffer);
+            return report_unrecorded(w, step, i);
+        else
+            w->awaited[i] = (hd_record){last->step - 1, last->view};
     }
+    if (step->op->code == HD_OP_WAIT)
+        step->record = w->awaited;
     return HD_OK;
 }
 
@@ -312,12 +315,11 @@ static hd_status walk_op(walker *w, const hd_op *op)
     *step = (hd_step){.op = op,
                       .rank = (int32_t)w->rank,
                       .index = (int32_t)w->nsteps - 1,
-                      .stream = w->stream,
+                      .stream = (int8_t)w->stream,
                       .group = w->grouping ? w->ngroups : 0,
                       .nspans = (int8_t)op->nviews,
                       .span = span,
-                      .peer = -1,
-                      .record = -1};
+                      .peer = -1};
     for (int i = 0; i < step->nspans; i++)
         HD_TRY(make_span(w, &op->view[i], &span[i]));
     if (hd_op_is(op, HD_UNIT_TRANSFER))

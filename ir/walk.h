@@ -24,14 +24,22 @@ typedef struct hd_span {
 
 #define HD_CALLER_STREAM (-1) // the stream that called the program
 
+// Where an event that is waited for was last recorded before.
+typedef struct hd_record {
+    int32_t step; // its index; -1 where the event is an argument that this
+                  // program has not recorded
+    int32_t view; // of that step
+} hd_record;
+
 // There may be HD_MAX_STEPS of them, so that all numbers are as small as their
 // limits allow.
 typedef struct hd_step {
     const hd_op *op;
     const hd_span *span; // a view each, in their order; valid during the call
-    int32_t rank;        // whose step it is
-    int32_t index;       // position in the rank's list, from 0
-    int32_t stream;      // 0 .. streams - 1, or HD_CALLER_STREAM
+    // wait: of each of its events; valid during the call. NULL of other steps.
+    const hd_record *record;
+    int32_t rank;  // whose step it is
+    int32_t index; // position in the rank's list, from 0
     int32_t group; // 0, or the number of the group it is a member of, from 1
     // Transfers. `peer` is a rank of the mesh: the receiver of a send, the
     // sender of a recv, the root of a broadcast, -1 otherwise. `seq` counts
@@ -39,10 +47,7 @@ typedef struct hd_step {
     // and the recv with equal numbers match, and so do collectives.
     int32_t peer;
     int32_t seq;
-    // wait: the index of the record step it waits for, the last one issued
-    // before it on that event; -1 where the event is an argument that this
-    // program has not recorded. Other steps: -1.
-    int32_t record;
+    int8_t stream; // 0 .. streams - 1, or HD_CALLER_STREAM
     int8_t nspans;
     // sum and max over a dimension: dim[0], else -1. transpose: both.
     int8_t dim[2];
@@ -77,7 +82,8 @@ hd_status hd_walk_count(const hd_module *module, int64_t rank, hd_diag *diag,
 typedef struct hd_steps {
     hd_step *step; // owned
     int64_t nsteps;
-    hd_span *span; // owned
+    hd_span *span;     // owned
+    hd_record *record; // owned
 } hd_steps;
 
 hd_status hd_steps_collect(const hd_module *module, int64_t rank, hd_diag *diag,

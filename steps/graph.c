@@ -21,7 +21,7 @@ typedef struct builder {
     int32_t *place;       // owned, by rank of the mesh: its first one's
     hd_diag *diag;
     int rank;
-    int64_t nnodes, nodes_room, parts_room;
+    int64_t nnodes, nodes_room, parts_room, nrecords, records_room;
     int32_t fork;
     sent *sent; // owned: of all ranks, sorted within each
     int64_t nsent, sent_room;
@@ -84,7 +84,7 @@ static hd_status add_parts(builder *b, const hd_step *step)
     const hd_view *view = step->op->view;
     int n = step->op->nviews;
 
-    if (g->nparts + n > HD_MAX_PROVEN_PARTS)
+    if (g->nparts + b->nrecords + n > HD_MAX_PROVEN_PARTS)
         return hd_error(b->diag, HD_E0105, step->op->loc,
                         "step %lld of rank %d: steps up to here have more than "
                         "%lld results and operands, and no more are proven",
@@ -106,6 +106,18 @@ static hd_status add_parts(builder *b, const hd_step *step)
     return HD_OK;
 }
 
+static hd_status add_records(builder *b, const hd_step *step, hd_node *wait)
+{
+    hd_graph *g = b->graph;
+
+    wait->link = (int32_t)b->nrecords;
+    HD_TRY(hd_grow((void **)&g->record, &b->records_room,
+                   b->nrecords + step->nspans, sizeof *g->record, b->diag));
+    for (int i = 0; i < step->nspans; i++)
+        g->record[b->nrecords++] = step->record[i];
+    return HD_OK;
+}
+
 static hd_status add_step(builder *b, const hd_step *step, int64_t head)
 {
     hd_graph *g = b->graph;
@@ -123,7 +135,7 @@ static hd_status add_step(builder *b, const hd_step *step, int64_t head)
                       .stream = (uint8_t)(step->stream + 1),
                       .kind = (uint8_t)kind_of(step->op)};
     if (node->kind == HD_NODE_WAIT)
-        node->link = (int32_t)step->record;
+        HD_TRY(add_records(b, step, node));
     if (node->kind == HD_NODE_FORK)
         b->fork = (int32_t)step->index;
     if (node->kind == HD_NODE_SEND) {
@@ -473,6 +485,7 @@ void hd_graph_free(hd_graph *graph)
     free(graph->order);
     free(graph->begin);
     free(graph->part);
+    free(graph->record);
     free(graph->meeting);
     free(graph->member);
     *graph = (hd_graph){0};

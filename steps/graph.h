@@ -6,8 +6,8 @@
 //   on a stream, each step follows the one before it;
 //   a work stream's step follows the last fork issued before it, on the
 //   caller's stream; a join follows all that was issued before it;
-//   a wait follows its record; a recv its send; a collective the start of it on
-//   every rank (of a broadcast: on the root).
+//   a wait follows its records; a recv its send; a collective the start of it
+//   on every rank (of a broadcast: on the root).
 //
 // The folder is read in this order: part, graph, schedule, execute; cells.
 #ifndef HD_STEPS_GRAPH_H
@@ -34,8 +34,8 @@ typedef enum hd_node_kind {
 
 typedef struct hd_node {
     const hd_op *op;
-    // wait: the step it waits for, -1 if the caller recorded the event; send
-    // and recv: the step of `peer` that it meets; collective: its meeting.
+    // wait: where its records begin; send and recv: the step of `peer` that it
+    // meets; collective: its meeting.
     int32_t link;
     int32_t peer;
     int32_t fork;   // step number of the last fork before it, -1
@@ -64,6 +64,7 @@ typedef struct hd_graph {
     int32_t *begin;          // owned, nstreams + 1 a rank: where in its order
     hd_part *part;           // owned
     int64_t nparts;
+    hd_record *record; // owned: of each wait, one an event
     int64_t *meeting;  // owned: meeting i has members from here
     hd_member *member; // owned
     int64_t nmeetings;
@@ -114,6 +115,13 @@ static inline int64_t hd_graph_same_run(const hd_graph *graph, int rank,
                : there + hd_graph_steps(graph, peer);
 }
 
+// Of a wait's events, as many as it has operands.
+static inline const hd_record *hd_graph_records(const hd_graph *graph,
+                                                const hd_node *wait)
+{
+    return &graph->record[wait->link];
+}
+
 // The last fork issued before a step of either run, -1 if there is none.
 static inline int64_t hd_graph_fork(const hd_graph *graph, int rank,
                                     int64_t step)
@@ -148,38 +156,41 @@ static inline bool hd_need_step(const hd_graph *graph, int rank, int64_t step,
     return true;
 }
 
+// What the need with number `i` is for, -1 if that is nothing: a fork, then
+// records, at last a wait that is being tried.
+static inline int64_t hd_need_at(const hd_graph *graph, int rank, int64_t step,
+                                 const hd_node *node, int i, int nrecords)
+{
+    int64_t record;
+
+    if (i == 0)
+        return node->stream > 0 ? hd_graph_fork(graph, rank, step) : -1;
+    if (i > nrecords)
+        return graph->after != NULL ? graph->after[graph->first[rank] + step]
+                                    : -1;
+    record = hd_graph_records(graph, node)[i - 1].step;
+    return record < 0 ? -1 : hd_graph_same_run(graph, rank, step, rank, record);
+}
+
 // The next one of a step of either run, from *i = 0 on; false past the last:
-// a fork, a record, a wait that is being tried; of a join the work streams, the
+// a fork, records, a wait that is being tried; of a join the work streams, the
 // last one first.
 static inline bool hd_graph_need(const hd_graph *graph, int rank, int64_t step,
                                  int *i, hd_need *out)
 {
     const hd_node *node = hd_graph_node(graph, rank, step);
-    int64_t fork = node->stream > 0 ? hd_graph_fork(graph, rank, step) : -1;
+    int nrecords = node->kind == HD_NODE_WAIT ? node->op->ninputs : 0;
 
-    switch ((*i)++) {
-    case 0:
-        if (fork >= 0)
-            return hd_need_step(graph, rank, fork, out);
-        ++*i; // fall through
-    case 1:
-        if (node->kind == HD_NODE_WAIT && node->link >= 0)
-            return hd_need_step(
-                graph, rank,
-                hd_graph_same_run(graph, rank, step, rank, node->link), out);
-        ++*i; // fall through
-    case 2:
-        if (graph->after != NULL &&
-            graph->after[graph->first[rank] + step] >= 0)
-            return hd_need_step(graph, rank,
-                                graph->after[graph->first[rank] + step], out);
-        ++*i; // fall through
-    default:
-        out->stream = graph->nstreams - (*i - 3);
-        out->async = false;
-        out->step = step;
-        return node->kind == HD_NODE_JOIN && out->stream > 0;
+    while (*i < nrecords + 2) {
+        int64_t needed = hd_need_at(graph, rank, step, node, (*i)++, nrecords);
+
+        if (needed >= 0)
+            return hd_need_step(graph, rank, needed, out);
     }
+    out->stream = graph->nstreams + 1 - (*i)++;
+    out->async = false;
+    out->step = step;
+    return node->kind == HD_NODE_JOIN && out->stream > 0;
 }
 
 // Every transfer has its partners, and they agree on what travels: what

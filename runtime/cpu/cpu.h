@@ -88,8 +88,8 @@ typedef enum hd_cpu_entry_kind {
     HD_CPU_COMPUTE,
     HD_CPU_TRANSFER,
     HD_CPU_DEFER,       // hands its parts to the helper
-    HD_CPU_RECORD,      // step's
-    HD_CPU_WAIT,        // for record `target`
+    HD_CPU_RECORD,      // one of the step's events
+    HD_CPU_WAIT,        // for what step `target` records
     HD_CPU_WAIT_CALLER, // for what the caller recorded in argument `target`
     HD_CPU_WAIT_STREAM, // until stream `target` has done `position` entries
     HD_CPU_BEGIN,       // of a run: waits for those of other sessions, copies

@@ -198,11 +198,10 @@ static hd_cpu_stream *stream_of(hd_device *device, const hd_step *step)
 }
 
 // A record into an argument is also told to the caller's event.
-static void count_record(hd_device *device, const hd_step *step,
+static void count_record(hd_device *device, const hd_step *step, int view,
                          hd_cpu_entry *entry)
 {
-    int view = step->op->code == HD_OP_RECORD ? 0 : step->nspans - 1;
-    hd_root *buffer = &device->buffer[step->span[view].buffer->id];
+    const hd_root *buffer = &device->buffer[step->span[view].buffer->id];
 
     entry->target = buffer->argument;
     if (buffer->argument >= 0)
@@ -217,7 +216,7 @@ static hd_status plan_deferred(hd_device *device, const hd_step *step,
     HD_TRY(
         add_entry(stream_of(device, step), HD_CPU_DEFER, step, diag, &entry));
     device->ndeferred++;
-    count_record(device, step, entry);
+    count_record(device, step, hd_op_key_view(step->op, HD_KEY_DONE), entry);
     return plan_steps(device, entry, 1, true, diag);
 }
 
@@ -254,11 +253,42 @@ static hd_status wait_for_stream(hd_cpu_stream *stream,
     return HD_OK;
 }
 
+// An entry for each of its events.
+static hd_status plan_record(hd_device *device, const hd_step *step,
+                             hd_diag *diag)
+{
+    hd_cpu_entry *entry = NULL;
+
+    for (int i = 0; i < step->nspans; i++) {
+        HD_TRY(add_entry(stream_of(device, step), HD_CPU_RECORD, step, diag,
+                         &entry));
+        count_record(device, step, i, entry);
+    }
+    return HD_OK;
+}
+
+static hd_status plan_wait(hd_device *device, const hd_step *step,
+                           hd_diag *diag)
+{
+    hd_cpu_entry *entry = NULL;
+
+    for (int i = 0; i < step->nspans; i++) {
+        bool caller = step->record[i].step < 0;
+
+        HD_TRY(add_entry(stream_of(device, step),
+                         caller ? HD_CPU_WAIT_CALLER : HD_CPU_WAIT, step, diag,
+                         &entry));
+        entry->target = caller
+                            ? device->buffer[step->span[i].buffer->id].argument
+                            : step->record[i].step;
+    }
+    return HD_OK;
+}
+
 static hd_status plan_sync(hd_device *device, const hd_step *step,
                            hd_diag *diag)
 {
     hd_cpu_stream *caller = &device->stream[0];
-    hd_cpu_entry *entry = NULL;
 
     switch (hd_op_sync(step->op)) {
     case HD_SYNC_FORK:
@@ -270,20 +300,12 @@ static hd_status plan_sync(hd_device *device, const hd_step *step,
             HD_TRY(wait_for_stream(caller, &device->stream[i], step, diag));
         return HD_OK;
     case HD_SYNC_RECORD:
-        HD_TRY(add_entry(stream_of(device, step), HD_CPU_RECORD, step, diag,
-                         &entry));
-        count_record(device, step, entry);
-        return HD_OK;
-    case HD_SYNC_NONE:
+        return plan_record(device, step, diag);
     case HD_SYNC_WAIT:
+        return plan_wait(device, step, diag);
+    case HD_SYNC_NONE:
         break;
     }
-    HD_TRY(add_entry(stream_of(device, step),
-                     step->record < 0 ? HD_CPU_WAIT_CALLER : HD_CPU_WAIT, step,
-                     diag, &entry));
-    entry->target = step->record;
-    if (step->record < 0)
-        entry->target = device->buffer[step->span[0].buffer->id].argument;
     return HD_OK;
 }
 

@@ -234,6 +234,14 @@ static bool hand_over(hd_device *device, hd_cpu_entry *entry, uint64_t n)
     return true;
 }
 
+// A join, and what records or waits for several events, has several entries.
+static bool begins_step(const hd_cpu_stream *stream, const hd_cpu_entry *entry)
+{
+    return entry == stream->entry || entry->step == NULL ||
+           entry[-1].step != entry->step ||
+           !hd_op_is(entry->step->op, HD_UNIT_SYNC);
+}
+
 static bool follow(hd_cpu_stream *stream, hd_cpu_entry *entry, uint64_t n)
 {
     hd_device *device = stream->device;
@@ -244,7 +252,8 @@ static bool follow(hd_cpu_stream *stream, hd_cpu_entry *entry, uint64_t n)
                         .peer = -1};
 
     hd_cpu_set_mark(stream, HD_CPU_BUSY, entry->step, -1);
-    note_time(device, entry, 0);
+    if (begins_step(stream, entry))
+        note_time(device, entry, 0);
     switch (entry->kind) {
     case HD_CPU_COMPUTE:
         compute(stream, entry->step, n);

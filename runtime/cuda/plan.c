@@ -12,17 +12,20 @@ static int stream_of(const hd_step *step)
     return step->stream + 1;
 }
 
-// The event of a record, if anything waits for it: events[step].
+// What a step records is one event of the device, if anything waits for it:
+// events[step].
 hd_status hd_cuda_plan_record(hd_device *device, int stream,
                               const hd_step *step, int *events, hd_diag *diag)
 {
-    int view = step->op->code == HD_OP_RECORD ? 0 : step->nspans - 1;
-    int argument = device->buffer[step->span[view].buffer->id].argument;
     int *event = &events[step->index];
 
-    if (argument >= 0)
-        HD_TRY(hd_cuda_add_event(device, HD_CUDA_RECORD_ARGUMENT, stream, step,
-                                 argument, diag));
+    for (int i = 0; i < step->nspans; i++) {
+        int argument = device->buffer[step->span[i].buffer->id].argument;
+
+        if (argument >= 0 && hd_op_access(step->op, i) == HD_ACCESS_RECORD)
+            HD_TRY(hd_cuda_add_event(device, HD_CUDA_RECORD_ARGUMENT, stream,
+                                     step, argument, diag));
+    }
     if (*event < 0)
         return HD_OK;
     HD_TRY(hd_cuda_new_event(device, diag, event));
@@ -57,12 +60,17 @@ hd_status hd_cuda_plan_windows(hd_device *device, const hd_step *steps, int n,
 static hd_status plan_wait(hd_device *device, const hd_step *step,
                            const int *events, hd_diag *diag)
 {
-    if (step->record >= 0)
-        return hd_cuda_add_event(device, HD_CUDA_WAIT, stream_of(step), step,
-                                 events[step->record], diag);
-    return hd_cuda_add_event(
-        device, HD_CUDA_WAIT_ARGUMENT, stream_of(step), step,
-        device->buffer[step->span[0].buffer->id].argument, diag);
+    for (int i = 0; i < step->nspans; i++) {
+        int record = step->record[i].step;
+
+        HD_TRY(hd_cuda_add_event(
+            device, record >= 0 ? HD_CUDA_WAIT : HD_CUDA_WAIT_ARGUMENT,
+            stream_of(step), step,
+            record >= 0 ? events[record]
+                        : device->buffer[step->span[i].buffer->id].argument,
+            diag));
+    }
+    return HD_OK;
 }
 
 static hd_status plan_sync(hd_device *device, const hd_step *step, int *events,
@@ -84,11 +92,12 @@ static hd_status plan_sync(hd_device *device, const hd_step *step, int *events,
         return HD_OK;
     case HD_SYNC_RECORD:
         return hd_cuda_plan_record(device, stream_of(step), step, events, diag);
-    case HD_SYNC_NONE:
     case HD_SYNC_WAIT:
+        return plan_wait(device, step, events, diag);
+    case HD_SYNC_NONE:
         break;
     }
-    return plan_wait(device, step, events, diag);
+    return HD_OK;
 }
 
 // ------------------------------------------------------------- compute
@@ -179,6 +188,24 @@ static hd_status plan_staging(hd_device *device, hd_role skipped, bool in,
     return HD_OK;
 }
 
+// Calls it tied if a stream that it waits for is; those have ended when the
+// caller's stream goes on.
+static bool follow_records(const hd_steps *steps, const hd_step *wait,
+                           const bool *starts, bool *ends)
+{
+    bool tied = false;
+
+    for (int i = 0; wait->record != NULL && i < wait->nspans; i++) {
+        int record = wait->record[i].step;
+        int stream = record >= 0 ? stream_of(&steps->step[record]) : -1;
+
+        tied |= stream == 0 || (stream > 0 && starts[stream]);
+        if (stream >= 0 && stream_of(wait) == 0)
+            ends[stream] = true;
+    }
+    return tied;
+}
+
 // Which streams the program itself ties to the start and to the end of its run.
 // A stream is tied to the start if it first waits for what the caller's stream
 // recorded, or a fork comes before its first step; to the end if a join comes
@@ -192,24 +219,17 @@ static void find_ties(const hd_device *device, bool *starts, bool *ends)
     for (int64_t i = 0; i < steps->nsteps; i++) {
         const hd_step *step = &steps->step[i];
         int stream = stream_of(step);
-        const hd_step *waited =
-            step->op->code == HD_OP_WAIT && step->record >= 0
-                ? &steps->step[step->record]
-                : NULL;
+        bool tied = follow_records(steps, step, starts, ends);
 
         if (step->op->code == HD_OP_FORK)
             forked = true;
         if (step->op->code == HD_OP_JOIN)
             for (int k = 0; k < HD_CUDA_STREAMS_MOST; k++)
                 ends[k] = true;
-        if (waited != NULL && stream == 0)
-            ends[stream_of(waited)] = true;
         if (step->op->code == HD_OP_FORK || step->op->code == HD_OP_JOIN)
             continue;
         if (!begun[stream])
-            starts[stream] =
-                forked || (waited != NULL && (stream_of(waited) == 0 ||
-                                              starts[stream_of(waited)]));
+            starts[stream] = forked || tied;
         begun[stream] = true;
         if (stream != 0)
             ends[stream] = false;
@@ -285,8 +305,9 @@ static hd_status plan_all(hd_device *device, int *events,
     for (int64_t i = 0; i < steps->nsteps; i++) {
         const hd_step *step = &steps->step[i];
 
-        if (step->op->code == HD_OP_WAIT && step->record >= 0)
-            events[step->record] = 0;
+        for (int k = 0; step->record != NULL && k < step->nspans; k++)
+            if (step->record[k].step >= 0)
+                events[step->record[k].step] = 0;
     }
     hd_cuda_find_early(device);
     find_ties(device, starts, ends);

@@ -311,7 +311,7 @@ TEST(CudaErrors, SayWhoseMemoryCannotBeMapped)
 
 // --------------------------------------------------------------- events
 
-// A caller's events: one that the run waits for, one that it records.
+// A caller's events: some that the run waits for, some that it records.
 TEST(CudaEvents, OfTheCallerOrderRuns)
 {
     Program program("heddle 1\n"
@@ -319,9 +319,12 @@ TEST(CudaEvents, OfTheCallerOrderRuns)
                     "in %x : f32[64]\n"
                     "out %y : f32[64]\n"
                     "in %go : event[]\n"
+                    "in %set : event[]\n"
                     "out %done : event[]\n"
-                    "{ fork on stream 0 { wait %go %y = gelu %x\n"
-                    "  %done = record } join }\n");
+                    "out %told : event[]\n"
+                    "temp %e : event[]\n"
+                    "{ fork on stream 0 { wait %go, %set %y = gelu %x\n"
+                    "  %done, %e, %told = record } wait %e, %go }\n");
 
     for (bool graph : {false, true}) {
         std::vector<Answer> answers = RunRanks(1, [&](Rank &rank) {
@@ -334,24 +337,30 @@ TEST(CudaEvents, OfTheCallerOrderRuns)
             HD_TRY(session.Open(rank, program, options));
             Shards shards(session);
             hd_cu_stream other = caller.Stream();
-            hd_cu_event go = caller.Event(), done = caller.Event();
+            hd_cu_event go = caller.Event(), set = caller.Event();
+            hd_cu_event done = caller.Event(), told = caller.Event();
 
             HD_TRY(shards.Put(program.Inputs(), program.Module(), rank.rank,
                               rank.diag));
-            void *address[] = {shards.Address(0), shards.Address(1), go, done};
+            void *address[] = {
+                shards.Address(0), shards.Address(1), go, set, done, told};
             // The inputs come when the stream is let go, ahead of the event.
             HD_TRY(caller.HoldUp(other));
             HD_TRY(caller.Set(shards, other, program, 0, 0));
-            caller.cu.event_record(go, other);
-            hd_status status = hd_session_run(session, address, 4, rank.diag);
-            bool early = caller.cu.event_query(done) != HD_CU_NOT_READY;
+            // The one of the list that comes first is there already.
+            caller.cu.event_record(go, caller.Stream());
+            caller.cu.event_record(set, other);
+            hd_status status = hd_session_run(session, address, 6, rank.diag);
+            bool early = caller.cu.event_query(done) != HD_CU_NOT_READY ||
+                         caller.cu.event_query(told) != HD_CU_NOT_READY;
 
             caller.LetGo(); // or nothing can be freed
             HD_TRY(status);
             if (early)
                 return HD_INVALID;
             HD_TRY(shards.Get(rank.diag));
-            if (caller.cu.event_query(done) != HD_CU_SUCCESS)
+            if (caller.cu.event_query(done) != HD_CU_SUCCESS ||
+                caller.cu.event_query(told) != HD_CU_SUCCESS)
                 return HD_INVALID;
             return program.Compare(shards, 0);
         });

@@ -126,6 +126,75 @@ TEST(Cpu, ARunBehindOneThatFailsFailsWithItsWords)
         << outcome.text;
 }
 
+// What two streams compute, and one more what a third copies of it, is all
+// waited for by lists.
+const char kLists[] =
+    "mesh tp=1\nstreams 3\nin %x : f64[64, 64]\nin %w : f64[64, 64]\n"
+    "out %y : f64[4, 64, 64]\ntemp %e : event[7]\n{\n"
+    "    %e[0], %e[1] = record\n"
+    "    on stream 0 {\n        wait %e[1]\n"
+    "        %y[0] = matmul %x, %w\n        %e[2], %e[3] = record\n    }\n"
+    "    on stream 1 {\n        wait %e[0]\n"
+    "        %y[1] = matmul %w, %x\n        %e[4], %e[5] = record\n    }\n"
+    "    on stream 2 {\n        wait %e[0], %e[5], %e[2]\n"
+    "        %y[2] = sub %y[0], %y[1]\n        %e[6] = record\n    }\n"
+    "    wait %e[4], %e[3]\n    %y[3] = add %y[0], %y[1]\n"
+    "    wait %e[6]\n}\n";
+
+hd_status RunLists(hd_group *group, unsigned seed, hd_diag *diag)
+{
+    constexpr int n = 64;
+    std::mt19937 random(seed);
+    std::vector<double> in[2], y(4 * n * n);
+    void *at[3];
+    Bound lists;
+
+    HD_TRY(lists.Open(group, kLists, diag));
+    for (int i = 0; i < 3; i++)
+        HD_TRY(hd_session_alloc(lists.session, (i < 2 ? 1 : 4) * n * n * 8,
+                                diag, &at[i]));
+    for (int run = 0; run < 5; run++) {
+        for (int i = 0; i < 2; i++) {
+            in[i].clear();
+            for (int k = 0; k < n * n; k++) // exact in any order
+                in[i].push_back(1.0 + random() % 1000);
+            HD_TRY(hd_session_copy(lists.session, at[i], in[i].data(),
+                                   n * n * 8, diag));
+        }
+        std::fill(y.begin(), y.end(), NAN);
+        HD_TRY(hd_session_copy(lists.session, at[2], y.data(), 4 * n * n * 8,
+                               diag));
+        HD_TRY(hd_session_run(lists.session, at, 3, diag));
+        HD_TRY(hd_session_copy(lists.session, y.data(), at[2], 4 * n * n * 8,
+                               diag));
+        for (int i = 0; i < n * n; i++) {
+            double a = 0, b = 0;
+
+            for (int k = 0; k < n; k++) {
+                a += in[0][i / n * n + k] * in[1][k * n + i % n];
+                b += in[1][i / n * n + k] * in[0][k * n + i % n];
+            }
+            RANK_EXPECT(y[i] == a);
+            RANK_EXPECT(y[n * n + i] == b);
+            RANK_EXPECT(y[2 * n * n + i] == a - b);
+            RANK_EXPECT(y[3 * n * n + i] == a + b);
+        }
+    }
+    for (void *memory : at)
+        hd_session_free(lists.session, memory);
+    return HD_OK;
+}
+
+TEST(Sessions, StreamsWaitForListsOfEvents)
+{
+    unsigned seed = Seed();
+    Outcome outcome = Launch(1, [&](hd_group *group, hd_diag *diag) {
+        return RunLists(group, seed, diag);
+    });
+
+    EXPECT_EQ(outcome.status, HD_OK) << outcome.text;
+}
+
 const char kFive[] =
     "mesh tp=1\nin %x : f32[8]\nin %w : f32[8]\nout %a : f32[8]\n"
     "out %b : f32[8]\ninout %c : f32[8]\n{\n    %a = add %x, %w\n"

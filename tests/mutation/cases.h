@@ -42,6 +42,16 @@ const PlainCase kCases[] = {
      "{ %b = all_gather %x if tp == 0 { on stream 0 { %w = recv from 1 "
      "%y = relu %x } } else { send %i to 0 %y = relu %x } join }",
      ORACLE_CLEAN},
+    {"host program lists streams 2 in %x : f32[2] out %y : f32[2, 2] "
+     "temp %e : event[4] { %e[0], %e[1] = record on stream 0 { wait %e[1] "
+     "%y[0] = relu %x %e[2] = record } on stream 1 { wait %e[0] "
+     "%y[1] = relu %x %e[3] = record } wait %e[2], %e[3] }",
+     ORACLE_CLEAN},
+    {"host program shorter streams 2 in %x : f32[2] out %y : f32[2, 2] "
+     "temp %e : event[4] { %e[0], %e[1] = record on stream 0 { wait %e[1] "
+     "%y[0] = relu %x %e[2] = record } on stream 1 { wait %e[0] "
+     "%y[1] = relu %x %e[3] = record } wait %e[2], %e[1] }",
+     ORACLE_UNJOINED},
     {"host program race streams 2 in %x : f32[2] out %y : f32[2] temp %t : "
      "f32[2] { fork on stream 0 { %t = relu %x } on stream 1 { %t = gelu %x } "
      "join %y = copy %t }",

@@ -22,7 +22,7 @@ class Mutator
     }
     std::string Run()
     {
-        switch (Pick(25)) {
+        switch (Pick(27)) {
         case 0:
         case 1:
             return Drop();
@@ -63,6 +63,9 @@ class Mutator
         case 21:
         case 22:
             return Rename();
+        case 23:
+        case 24:
+            return Lists();
         default:
             return Group();
         }
@@ -141,6 +144,46 @@ class Mutator
         Place p = found[Pick(found.size())];
         hd_block_insert(p.block, p.stmt, Copy(p.stmt));
         return "duplicate " + Word(p.stmt);
+    }
+    // An event of a list is forgotten, or all events of two records or waits
+    // that follow each other go into one.
+    std::string Lists()
+    {
+        auto found = Such([](const hd_stmt *s) {
+            if (!IsOp(s) ||
+                (s->op->code != HD_OP_WAIT && s->op->code != HD_OP_RECORD))
+                return false;
+            return s->op->noutputs + s->op->ninputs > 1 ||
+                   (s->next != nullptr && IsOp(s->next) &&
+                    s->next->op->code == s->op->code);
+        });
+
+        if (found.empty())
+            return "";
+        Place p = found[Pick(found.size())];
+        hd_op *op = p.stmt->op;
+        std::vector<hd_view> views(op->view,
+                                   op->view + op->noutputs + op->ninputs);
+        if (views.size() > 1 && Pick(2)) {
+            views.erase(views.begin() + static_cast<long>(Pick(views.size())));
+        } else if (p.stmt->next != nullptr && IsOp(p.stmt->next) &&
+                   p.stmt->next->op->code == op->code) {
+            const hd_op *next = p.stmt->next->op;
+
+            views.insert(views.end(), next->view,
+                         next->view + next->noutputs + next->ninputs);
+            hd_block_remove(p.block, p.stmt, p.stmt->next);
+        }
+        if (views.size() > HD_MAX_OPERANDS)
+            return "";
+        int n = static_cast<int>(views.size());
+        hd_loc loc = op->loc;
+        bool records = op->code == HD_OP_RECORD;
+        p.stmt->op = hd_stmt_op(module_, op->code, -1, records ? n : 0,
+                                records ? 0 : n, 0, loc)
+                         ->op;
+        std::copy(views.begin(), views.end(), p.stmt->op->view);
+        return "lists";
     }
     // To another place among its neighbours.
     std::string Move()

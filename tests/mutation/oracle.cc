@@ -31,7 +31,7 @@ struct Step {
     long index;               // in its run
     int group;                // 0, or the same number for members
     bool async;               // its stream goes on at its start
-    int64_t record;           // of a wait, the step of the same run
+    std::vector<int> records; // of a wait, steps of the same run
     int fork = -1;            // the last one issued before it, of either run
     int partner = -1;         // of a send or recv
     std::vector<int> meeting; // of a collective: the members
@@ -195,7 +195,9 @@ class Program
         s.index = from.index;
         s.group = from.group;
         s.async = hd_op_key(from.op, HD_KEY_DONE) != nullptr;
-        s.record = from.record >= 0 ? base + from.record : -1;
+        for (int i = 0; s.kind == WAIT && i < from.nspans; i++)
+            if (from.record[i].step >= 0)
+                s.records.push_back(base + from.record[i].step);
         s.partner = s.root = -1;
         s.me = from.op->axis >= 0 ? hd_mesh_coord(module_, rank, from.op->axis)
                                   : 0;
@@ -356,7 +358,8 @@ class Machine
             return false;
         switch (s.kind) {
         case WAIT:
-            return s.record < 0 || Ended(static_cast<int>(s.record));
+            return std::all_of(s.records.begin(), s.records.end(),
+                               [&](int record) { return Ended(record); });
         case RECV:
             return rendezvous_ ? Started(s.partner) : Ended(s.partner);
         case SEND:

@@ -142,6 +142,15 @@ inline std::vector<Base> HostBases()
         "on stream 0 { %y = all_gather@tp %x[tp] %e[0] = record } "
         "on stream 1 { %r[dp] = reduce_scatter@dp %s %e[1] = record } "
         "wait %e[0] wait %e[1] }";
+    // What two streams leave is waited for at once, and a send beside it.
+    static const char *const lists =
+        "host program lists mesh tp=2 streams 2 in %x : f32[2] "
+        "out %y : f32[3, 2] temp %t : f32[3, 2] shared temp %e : event[6] "
+        "{ %e[0], %e[1] = record on stream 0 { wait %e[0] "
+        "group { send %x to 1 - tp done %e[2] %t[0] = recv from 1 - tp } "
+        "%t[1] = relu %x %e[3], %e[4] = record } "
+        "on stream 1 { wait %e[1], %e[4] %t[2] = copy %t[1] %e[5] = record } "
+        "wait %e[5], %e[2], %e[3] %y = copy %t }";
     // Deferred sends around a ring of one slot a rank.
     static const char *const deferred =
         "host program deferred mesh tp=4 in %a : f32[4@tp, 2] "
@@ -207,6 +216,7 @@ inline std::vector<Base> HostBases()
         {"slots2", slots, false, none},
         {"answers3", answers, false, none},
         {"sides2x2", collectives, false, none},
+        {"lists2", lists, false, none},
         {"deferred4", deferred, false, none},
         {"pairs4", pairs, false, none},
         {"renamed1", renamed, false, none},

@@ -35,6 +35,10 @@ const std::vector<Case> kCases = {
      "in %x : f32[2] out %y : f32[2] in %e : event[] "
      "{ wait %e %y = copy %x }",
      {}},
+    {"wait for several, of which one is not recorded",
+     "in %x : f32[2] out %y : f32[2] in %go : event[] temp %e : event[2] "
+     "{ %e[0] = record wait %e[0], %go, %e[1] %y = copy %x }",
+     {INVALID}},
     {"divisor",
      "mesh tp=2 in %x : f32[2, 2] out %y : f32[2] "
      "{ %y = copy %x[0 mod tp] }",
@@ -250,6 +254,23 @@ const std::vector<Case> kCases = {
      "streams 1 in %x : f32[2] out %y : f32[2] temp %e : event[] { fork on "
      "stream 0 { %e = record %y = relu %x } wait %e }",
      {UNJOINED}},
+    {"awaited of two streams at once",
+     "streams 2 in %x : f32[2] out %y : f32[2, 2] temp %e : event[4] "
+     "{ %e[0], %e[1] = record on stream 0 { wait %e[1] %y[0] = relu %x "
+     "%e[2] = record } on stream 1 { wait %e[0] %y[1] = relu %x "
+     "%e[3] = record } wait %e[2], %e[3] }",
+     {}},
+    {"awaited of one of two streams",
+     "streams 2 in %x : f32[2] out %y : f32[2, 2] temp %e : event[4] "
+     "{ %e[0], %e[1] = record on stream 0 { wait %e[1] %y[0] = relu %x "
+     "%e[2] = record } on stream 1 { wait %e[0] %y[1] = relu %x "
+     "%e[3] = record } wait %e[2], %e[1] }",
+     {UNJOINED}},
+    {"an event of a list that is recorded again",
+     "streams 1 in %x : f32[2] out %y : f32[2] temp %e : event[2] { fork on "
+     "stream 0 { %e[0], %e[1] = record %y = relu %x %e[1] = record } "
+     "wait %e[0], %e[1] }",
+     {}},
     {"early",
      "streams 1 in %x : f32[2] out %y : f32[2] "
      "{ on stream 0 { %y = relu %x } join }",

@@ -89,7 +89,8 @@ class Slipper
     std::vector<Place> places_;
 };
 
-// Most mistakes of people are about these.
+// Most mistakes of people are about these: one is forgotten, or one event of a
+// list.
 void Slipper::AnySync()
 {
     static const std::set<std::string> sync = {"wait", "record", "fork",
@@ -97,9 +98,16 @@ void Slipper::AnySync()
 
     for (int tries = 0; tries < 30; tries++) {
         Place place = Any();
+        Stmt &stmt = place.Get();
+        std::vector<View> &list =
+            stmt.results.empty() ? stmt.operands : stmt.results;
 
-        if (sync.count(place.Get().op))
+        if (!sync.count(stmt.op))
+            continue;
+        if (list.size() < 2 || Below(3) == 0)
             return Erase(place);
+        list.erase(list.begin() + static_cast<long>(Below(list.size())));
+        return;
     }
 }
 

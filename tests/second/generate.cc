@@ -306,17 +306,17 @@ std::string Generator::NewEvent()
     return "%e[" + Str(nevents_++) + "]";
 }
 
-// An event behind all that `stream` was given; its steps learn of it.
+// An event or two behind all that `stream` was given; its steps learn of one.
 void Generator::Record(int stream)
 {
-    std::string event = NewEvent();
+    std::string event = NewEvent(), other = Chance(20) ? NewEvent() : event;
     const std::set<int> &knows = known_[static_cast<size_t>(stream + 1)];
 
-    Put(stream, event + " = record");
+    Put(stream, event + (other != event ? ", " + other : "") + " = record");
     for (int step : knows)
         if (stream_of_[static_cast<size_t>(step)] == stream &&
             (event_of_[static_cast<size_t>(step)].empty() || Chance(30))) {
-            event_of_[static_cast<size_t>(step)] = event;
+            event_of_[static_cast<size_t>(step)] = Chance(50) ? event : other;
             told_[static_cast<size_t>(step)] = knows;
         }
 }
@@ -335,8 +335,12 @@ void Generator::Join()
         known_[0].insert(known.begin(), known.end());
 }
 
+// Waits for several events, in one statement or in some.
 void Generator::Await(int stream, const std::set<int> &steps)
 {
+    std::string list;
+    int n = 0;
+
     for (int step : steps) {
         auto &known = known_[static_cast<size_t>(stream + 1)];
         size_t s = static_cast<size_t>(step);
@@ -352,10 +356,17 @@ void Generator::Await(int stream, const std::set<int> &steps)
         } else {
             if (event_of_[s].empty())
                 Record(from);
-            Put(stream, "wait " + event_of_[s]);
+            list += (list.empty() ? "wait " : ", ") + event_of_[s];
             known.insert(told_[s].begin(), told_[s].end());
+            if (++n < 16 && Chance(60))
+                continue;
+            Put(stream, list);
+            list.clear();
+            n = 0;
         }
     }
+    if (!list.empty())
+        Put(stream, list);
 }
 
 void Generator::Need(const Pick &pick, bool write, std::set<int> *out)

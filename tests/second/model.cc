@@ -291,9 +291,11 @@ void Graph::BuildStep(int rank, int run, const Step &step,
     Frontier &mine = (*streams)[static_cast<size_t>(step.stream + 1)];
 
     if (step.kind == Step::RECORD) {
-        (*events)[step.event] = mine;
+        for (const EventId &event : step.events)
+            (*events)[event] = mine;
     } else if (step.kind == Step::WAIT) {
-        Merge(&mine, (*events)[step.event]); // nothing, if the caller records
+        for (const EventId &event : step.events)
+            Merge(&mine, (*events)[event]); // nothing, if the caller records
     } else if (step.kind == Step::FORK) {
         for (size_t s = 1; s < streams->size(); s++)
             Merge(&(*streams)[s], (*streams)[0]);
@@ -473,7 +475,8 @@ void Graph::CheckEvents(Verdict *out) const
 
         for (const Step &step : mine) {
             if (step.kind == Step::RECORD)
-                recorded.insert(step.event.first);
+                for (const EventId &event : step.events)
+                    recorded.insert(event.first);
             for (const Work &work : step.work)
                 recorded.insert(work.event.first);
         }

@@ -422,16 +422,17 @@ void Unroller::Operation(const Stmt &stmt)
 
     if (sync.count(stmt.op)) {
         step.kind = sync.at(stmt.op);
-        if (step.kind == Step::RECORD) {
-            step.event = Event(stmt.results.at(0));
-            recorded_.insert(step.event);
+        for (const View &view : stmt.results) {
+            step.events.push_back(Event(view));
+            recorded_.insert(step.events.back());
         }
-        if (step.kind == Step::WAIT) {
-            step.event = Event(stmt.operands.at(0));
+        for (const View &view : stmt.operands) {
+            EventId event = Event(view);
             const std::string &role =
-                program_.decls[static_cast<size_t>(step.event.first)].role;
-            if (!recorded_.count(step.event) && role != "in" && role != "inout")
+                program_.decls[static_cast<size_t>(event.first)].role;
+            if (!recorded_.count(event) && role != "in" && role != "inout")
                 throw Broken(INVALID, "a wait that no record precedes");
+            step.events.push_back(event);
         }
         return Emit(step);
     }

@@ -71,9 +71,9 @@ struct Work {
 
 struct Step {
     enum Kind { WORK, RECORD, WAIT, FORK, JOIN } kind;
-    int stream = -1;        // -1: the caller's
-    EventId event{-1, 0};   // of RECORD and WAIT
-    std::vector<Work> work; // several: a group
+    int stream = -1;             // -1: the caller's
+    std::vector<EventId> events; // of RECORD and WAIT
+    std::vector<Work> work;      // several: a group
 };
 
 // What does not depend on the steps.

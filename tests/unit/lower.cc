@@ -524,8 +524,9 @@ class Order
             recorded_[s.index] = *after;
             break;
         case HD_OP_WAIT:
-            if (s.record >= 0)
-                Join(after, recorded_[s.record]);
+            for (int i = 0; i < s.nspans; i++)
+                if (s.record[i].step >= 0)
+                    Join(after, recorded_[s.record[i].step]);
             break;
         case HD_OP_FORK:
             for (int i = 0; i < module_->streams; i++)
@@ -628,8 +629,11 @@ class Progress
 
         for (int64_t k = 0; k < i; k++) {
             const hd_step &t = ranks_[r].step[k];
-            bool same = t.stream == s.stream || all ||
-                        (t.op->code == HD_OP_FORK) || k == s.record;
+            bool same =
+                t.stream == s.stream || all || (t.op->code == HD_OP_FORK);
+
+            for (int v = 0; s.record != nullptr && v < s.nspans; v++)
+                same |= k == s.record[v].step;
 
             if (t.group != 0 && t.group == s.group)
                 continue;

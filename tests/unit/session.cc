@@ -15,6 +15,12 @@
 #include "tests/unit/memory.h"
 #include "tests/unit/ranks.h"
 
+// Of runtime/event.h, which is C alone.
+extern "C" {
+uint64_t hd_event_issue(hd_event *event, uint64_t n);
+void hd_event_reach(hd_event *event, uint64_t number);
+}
+
 namespace
 {
 
@@ -483,6 +489,61 @@ TEST(Session, ItsEventsOrderAgainstTheCallers)
                     hd_event_destroy(done);
                     return HD_OK;
                 });
+
+    EXPECT_EQ(outcome.status, HD_OK) << outcome.text;
+}
+
+// Of those that are waited for the first is there and the second is to come,
+// and of those that are recorded each is told.
+TEST(Session, SeveralEventsOrderAgainstTheCallersAtOnce)
+{
+    Outcome outcome = RunText(
+        1,
+        "heddle 1\nhost program gates\nstreams 1\n"
+        "in %go : event[]\n"
+        "in %set : event[]\n"
+        "in %x : f32[4]\n"
+        "out %y : f32[4]\n"
+        "out %done : event[]\n"
+        "out %told : event[]\n"
+        "temp %e : event[]\n"
+        "{\n"
+        "    fork\n"
+        "    on stream 0 {\n"
+        "        wait %go, %set\n"
+        "        %y = copy %x\n"
+        "        %done, %e, %told = record\n"
+        "    }\n"
+        "    wait %e, %go\n"
+        "    %told, %done = record\n"
+        "}\n",
+        [](hd_session *session, int, hd_diag *diag) {
+            hd_event *event[4];
+            float x[4] = {1, 2, 3, 4};
+
+            for (hd_event *&e : event)
+                e = hd_event_create();
+            for (int run = 0; run < 3; run++) {
+                float y[4] = {NAN, NAN, NAN, NAN};
+                void *arguments[] = {event[0], event[1], x,
+                                     y,        event[2], event[3]};
+
+                x[3] = static_cast<float>(run + 4);
+                hd_event_record(event[0]);
+                uint64_t set = hd_event_issue(event[1], 1);
+                HD_TRY(hd_session_run(session, arguments, 6, diag));
+                RANK_EXPECT(hd_event_wait(event[3], 0.02) == HD_TIMEOUT);
+                RANK_EXPECT(hd_event_wait(event[2], 0.02) == HD_TIMEOUT);
+                hd_event_reach(event[1], set);
+                HD_TRY(hd_event_wait(event[2], 5));
+                HD_TRY(hd_event_wait(event[3], 5));
+                RANK_EXPECT(y[3] == x[3]);
+                HD_TRY(hd_session_finish(session, diag));
+            }
+            for (hd_event *e : event)
+                hd_event_destroy(e);
+            return HD_OK;
+        });
 
     EXPECT_EQ(outcome.status, HD_OK) << outcome.text;
 }

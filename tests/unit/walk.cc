@@ -21,6 +21,7 @@ const char *const kRing =
 struct Seen {
     std::vector<hd_step> steps;
     std::vector<std::vector<hd_span>> spans;
+    std::vector<std::vector<hd_record>> records;
     std::vector<int> calls;
 };
 
@@ -33,6 +34,10 @@ hd_status Take(void *context, const hd_step *steps, int n)
         seen->steps.push_back(steps[i]);
         seen->spans.emplace_back(steps[i].span,
                                  steps[i].span + steps[i].nspans);
+        seen->records.emplace_back(steps[i].record,
+                                   steps[i].record + (steps[i].record != nullptr
+                                                          ? steps[i].nspans
+                                                          : 0));
     }
     return HD_OK;
 }
@@ -113,8 +118,9 @@ TEST(Walk, AWaitNamesTheLastRecordBeforeIt)
     Program p(kRing);
     Seen seen = Walk(p, 0);
 
-    EXPECT_EQ(seen.steps[2].record, 1);
-    EXPECT_EQ(seen.steps[7].record, 5);
+    EXPECT_EQ(seen.records[2][0].step, 1);
+    EXPECT_EQ(seen.records[7][0].step, 5);
+    EXPECT_EQ(seen.steps[1].record, nullptr);
 }
 
 TEST(Walk, ASecondRecordOfAnEventIsTheOneWaitedFor)
@@ -123,7 +129,43 @@ TEST(Walk, ASecondRecordOfAnEventIsTheOneWaitedFor)
               "{ %e = record %e = record wait %e }");
     Seen seen = Walk(p, 0);
 
-    EXPECT_EQ(seen.steps[2].record, 1);
+    EXPECT_EQ(seen.records[2][0].step, 1);
+}
+
+TEST(Walk, AWaitNamesARecordForEachOfItsEvents)
+{
+    Program p("host program r in %go : event[] temp %e : event[3]\n"
+              "{ %e[2], %e[0] = record %e[1] = record "
+              "wait %e[0], %go, %e[1], %e[2] }");
+    Seen seen = Walk(p, 0);
+    const int want[4][2] = {{0, 1}, {-1, 0}, {1, 0}, {0, 0}};
+
+    ASSERT_EQ(seen.records[2].size(), 4u);
+    for (size_t i = 0; i < 4; i++) {
+        EXPECT_EQ(seen.records[2][i].step, want[i][0]);
+        EXPECT_EQ(seen.records[2][i].view, want[i][1]);
+    }
+}
+
+// As far as those of a walk, they stay when more steps come.
+TEST(Walk, RecordsOfCollectedStepsAreEachSteps)
+{
+    Program p("host program r temp %e : event[200]\n"
+              "{ for i in 0..100 { %e[2 * i], %e[2 * i + 1] = record "
+              "wait %e[2 * i + 1], %e[i] } }");
+    hd_steps steps;
+
+    ASSERT_EQ(hd_steps_collect(p.module, 0, p.diag, &steps), HD_OK);
+    for (int i = 0; i < 100; i++) {
+        const hd_record *record = steps.step[2 * i + 1].record;
+
+        EXPECT_EQ(steps.step[2 * i].record, nullptr);
+        EXPECT_EQ(record[0].step, 2 * i);
+        EXPECT_EQ(record[0].view, 1);
+        EXPECT_EQ(record[1].step, i - i % 2);
+        EXPECT_EQ(record[1].view, i % 2);
+    }
+    hd_steps_free(&steps);
 }
 
 TEST(Walk, AliasesShareTheRoot)
