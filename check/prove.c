@@ -9,6 +9,7 @@
 #include "check/race.h"
 #include "check/waste.h"
 #include "ir/transport.h"
+#include "steps/match.h"
 
 static hd_status check_deadlock(const hd_graph *graph, unsigned serial,
                                 hd_diag *diag)

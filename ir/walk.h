@@ -108,12 +108,6 @@ void hd_span_print(const hd_module *module, int64_t rank, const hd_view *view,
 // "%c[3] = matmul %ag[3], %w": all of the step likewise.
 void hd_step_print(const hd_module *module, const hd_step *step, hd_text *text);
 
-// Walks every rank and matches what they send: each send has its recv with the
-// same seq, shape, dtype and protocol, and every rank of an axis line issues
-// the same collectives in the same order. Says what does not match; that it
-// matches is steps/graph's to find.
-hd_status hd_match(const hd_module *module, hd_diag *diag);
-
 HD_END_DECLS
 
 #endif

@@ -12,6 +12,7 @@
 #include "ir/space.h"
 #include "oracle/numeric.h"
 #include "steps/execute.h"
+#include "steps/match.h"
 
 static const double UNWRITTEN = -1; // a bound that no computation gives
 

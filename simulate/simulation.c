@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/array.h"
+#include "steps/match.h"
 
 hd_cost hd_simulation_cost(hd_simulation *s, const hd_node *node)
 {

@@ -313,8 +313,8 @@ static hd_status number_cells(hd_cells *cells, hd_diag *diag)
         if (cells->ncells * g->nstreams <= HD_MAX_CELLS)
             continue;
         return hd_error(diag, HD_E0105, b->loc,
-                        "%%%s is used in %lld pieces; at most %lld pieces of "
-                        "all buffers, divided by streams, are proven",
+                        "%%%s is used in %lld pieces; the limit is %lld of "
+                        "all buffers, divided by streams",
                         b->name, (long long)cells->count[b->id],
                         (long long)HD_MAX_CELLS);
     }

@@ -84,12 +84,12 @@ static hd_status add_parts(builder *b, const hd_step *step)
     const hd_view *view = step->op->view;
     int n = step->op->nviews;
 
-    if (g->nparts + b->nrecords + n > HD_MAX_PROVEN_PARTS)
+    if (g->nparts + b->nrecords + n > HD_MAX_GRAPH_PARTS)
         return hd_error(b->diag, HD_E0105, step->op->loc,
-                        "step %lld of rank %d: steps up to here have more than "
-                        "%lld results and operands, and no more are proven",
+                        "step %lld of rank %d: steps of all ranks up to here "
+                        "have more than %lld results and operands",
                         (long long)step->index, b->rank,
-                        (long long)HD_MAX_PROVEN_PARTS);
+                        (long long)HD_MAX_GRAPH_PARTS);
     HD_TRY(hd_grow((void **)&g->part, &b->parts_room, g->nparts + n,
                    sizeof *g->part, b->diag));
     for (int i = 0; i < n; i++) {
@@ -360,10 +360,10 @@ static hd_status refuse(const builder *b, const char *whose,
         snprintf(idle, sizeof idle, " and %lld loop trips without a step",
                  (long long)tally->idle);
     return hd_error(b->diag, HD_E0105, (hd_loc){0},
-                    "%s of %d ranks: %lld steps%s, %lld in all; at most %lld "
-                    "are proven",
+                    "%s of %d ranks: %lld steps%s, %lld in all; the limit is "
+                    "%lld",
                     whose, b->graph->nranks, (long long)tally->steps, idle,
-                    (long long)all, (long long)HD_MAX_PROVEN_STEPS);
+                    (long long)all, (long long)HD_MAX_GRAPH_STEPS);
 }
 
 // Refuses what is too large before anything is kept of it. Where control flow
@@ -390,12 +390,12 @@ static hd_status check_size(const builder *b)
         all.steps += one.steps;
         all.idle += one.idle;
         if (symmetry.steps &&
-            all.steps + all.idle <= HD_MAX_PROVEN_STEPS / nranks)
+            all.steps + all.idle <= HD_MAX_GRAPH_STEPS / nranks)
             return HD_OK;
         if (symmetry.steps)
             return refuse(b, "each", &all, (all.steps + all.idle) * nranks);
         snprintf(whose, sizeof whose, "%d", rank + 1);
-        if (all.steps + all.idle > HD_MAX_PROVEN_STEPS)
+        if (all.steps + all.idle > HD_MAX_GRAPH_STEPS)
             return refuse(b, whose, &all, all.steps + all.idle);
     }
     return HD_OK;
@@ -489,91 +489,6 @@ void hd_graph_free(hd_graph *graph)
     free(graph->meeting);
     free(graph->member);
     *graph = (hd_graph){0};
-}
-
-// --------------------------------------------------------------- matching
-
-// Of the smaller side of a gather or scatter.
-static int64_t piece_elements(const hd_graph *g, const hd_node *node)
-{
-    int64_t least = INT64_MAX;
-
-    for (int64_t i = node->part; i < node[1].part; i++) {
-        const hd_part *part = &g->part[i];
-        hd_span span = hd_part_span(&g->frame[part->buffer], part);
-        int64_t n = hd_span_elements(&span);
-
-        least = n < least ? n : least;
-    }
-    return least;
-}
-
-static bool same_key(const hd_node *a, const hd_node *b, hd_key_code key)
-{
-    return a->op == b->op ||
-           (hd_op_key(a->op, key) != NULL) == (hd_op_key(b->op, key) != NULL);
-}
-
-static bool agree(const hd_graph *g, const hd_node *a, const hd_node *b)
-{
-    return a->op->view[0].buffer->type.dtype ==
-               b->op->view[0].buffer->type.dtype &&
-           piece_elements(g, a) == piece_elements(g, b) &&
-           same_key(a, b, HD_KEY_GET) && same_key(a, b, HD_KEY_MAX);
-}
-
-static bool are_points_matched(const hd_graph *g)
-{
-    for (int64_t i = 0; i < g->first[g->nranks]; i++) {
-        const hd_node *node = &g->node[i];
-
-        if (node->kind != HD_NODE_SEND && node->kind != HD_NODE_RECV)
-            continue;
-        if (node->link < 0)
-            return false;
-        if (node->kind == HD_NODE_SEND &&
-            !agree(g, node, &g->node[g->first[node->peer] + node->link]))
-            return false;
-    }
-    return true;
-}
-
-static bool is_meeting_matched(const hd_graph *g, int64_t meeting)
-{
-    const hd_member *member = &g->member[g->meeting[meeting]];
-    int64_t n = g->meeting[meeting + 1] - g->meeting[meeting];
-    const hd_node *first = NULL;
-
-    for (int64_t i = 0; i < n; i++) {
-        const hd_node *node;
-
-        if (member[i].step < 0)
-            return false;
-        node = &g->node[g->first[member[i].rank] + member[i].step];
-        first = i == 0 ? node : first;
-        if (node->op->code != first->op->code || node->peer != first->peer ||
-            !agree(g, first, node))
-            return false;
-    }
-    return true;
-}
-
-bool hd_graph_is_matched(const hd_graph *graph)
-{
-    if (!are_points_matched(graph))
-        return false;
-    for (int64_t i = 0; i < graph->nmeetings; i++)
-        if (!is_meeting_matched(graph, i))
-            return false;
-    return true;
-}
-
-hd_status hd_graph_match(const hd_graph *graph, hd_diag *diag)
-{
-    if (hd_graph_is_matched(graph))
-        return HD_OK;
-    HD_TRY(hd_match(graph->module, diag));
-    return hd_fail(diag, HD_INVALID, "transfers do not match");
 }
 
 // ---------------------------------------------------------------- queries

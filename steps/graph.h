@@ -9,7 +9,8 @@
 //   a wait follows its records; a recv its send; a collective the start of it
 //   on every rank (of a broadcast: on the root).
 //
-// The folder is read in this order: part, graph, schedule, execute; cells.
+// The folder is read in this order: part, graph, match, schedule, execute;
+// cells.
 #ifndef HD_STEPS_GRAPH_H
 #define HD_STEPS_GRAPH_H
 
@@ -19,8 +20,8 @@
 HD_BEGIN_DECLS
 
 // Steps of all ranks together, and the parts that they touch.
-#define HD_MAX_PROVEN_STEPS ((int64_t)1 << 25)
-#define HD_MAX_PROVEN_PARTS ((int64_t)1 << 28)
+#define HD_MAX_GRAPH_STEPS ((int64_t)1 << 25)
+#define HD_MAX_GRAPH_PARTS ((int64_t)1 << 28)
 
 typedef enum hd_node_kind {
     HD_NODE_PLAIN, // computes or records: waits for nothing but its stream
@@ -192,12 +193,6 @@ static inline bool hd_graph_need(const hd_graph *graph, int rank, int64_t step,
     out->step = step;
     return node->kind == HD_NODE_JOIN && out->stream > 0;
 }
-
-// Every transfer has its partners, and they agree on what travels: what
-// hd_match says in words where it is not so.
-bool hd_graph_is_matched(const hd_graph *graph);
-// The same as a status, in hd_match's words.
-hd_status hd_graph_match(const hd_graph *graph, hd_diag *diag);
 
 // Walks every rank. What works on a graph wants it matched.
 hd_status hd_graph_create(const hd_module *module, hd_diag *diag,

@@ -10,6 +10,7 @@
 #include "ir/verify.h"
 #include "tests/fuzz/answer.h"
 #include "tests/fuzz/mutate.h"
+#include "tests/match.h"
 #include "tests/mutation/oracle.h"
 
 enum {
@@ -79,7 +80,7 @@ static void ask_oracle(const hd_module *module, hd_status status, hd_diag *said)
     oracle_verdict verdict;
 
     if (module->stage != HD_STAGE_HOST || hd_verify(module, NULL) != HD_OK ||
-        hd_match(module, NULL) != HD_OK || !is_short(module))
+        match_module(module, NULL) != HD_OK || !is_short(module))
         return;
     verdict = oracle_judge(module, ORACLE_DELAY, 0, 0, why, sizeof(why));
     if (verdict == ORACLE_TOO_LARGE ||

@@ -9,6 +9,7 @@
 #include "ir/walk.h"
 #include "tests/fuzz/answer.h"
 #include "tests/fuzz/mutate.h"
+#include "tests/match.h"
 
 static hd_status take_step(void *context, const hd_step *steps, int n)
 {
@@ -75,9 +76,9 @@ static void print_steps(const hd_module *module, int rank)
 static void match_ranks(const hd_module *module)
 {
     hd_diag *diag = hd_diag_create();
-    hd_status status = hd_match(module, diag);
+    hd_status status = match_module(module, diag);
 
-    must_explain(status, diag, "hd_match");
+    must_explain(status, diag, "hd_graph_match");
     hd_diag_destroy(diag);
 }
 

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <map>
 
+#include "tests/match.h"
 #include "tests/mutation/cases.h"
 #include "tests/mutation/mutate.h"
 #include "tests/mutation/programs.h"
@@ -54,7 +55,7 @@ std::string Compare(const std::string &text, Tally *tally)
     }
     hd_status proved = hd_check(p.module, p.diag);
     std::string said = p.Said();
-    if (hd_match(p.module, nullptr) != HD_OK) {
+    if (match_module(p.module, nullptr) != HD_OK) {
         tally->early++;
         return proved != HD_OK ? "" : "the checker takes what does not match";
     }

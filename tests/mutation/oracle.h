@@ -39,9 +39,9 @@ typedef enum oracle_search {
     ORACLE_EVERY,
 } oracle_search;
 
-// The module is a complete host program that hd_match accepts. `count` is the
-// number of random schedules, or the most states of EVERY; `seed` is of RANDOM.
-// `why` receives one line.
+// The module is a complete host program that hd_graph_match accepts. `count` is
+// the number of random schedules, or the most states of EVERY; `seed` is of
+// RANDOM. `why` receives one line.
 oracle_verdict oracle_judge(const hd_module *module, oracle_search search,
                             long count, unsigned seed, char *why, size_t size);
 

@@ -1,5 +1,6 @@
 // The oracle itself: programs whose verdict is plain to see, and the schedules
 // that delay one step against all interleavings.
+#include "tests/match.h"
 #include "tests/mutation/cases.h"
 #include "tests/mutation/mutate.h"
 #include "tests/unit/program.h"
@@ -14,7 +15,7 @@ oracle_verdict Judge(const std::string &text, oracle_search search,
     char why[200] = "";
 
     EXPECT_EQ(p.status, HD_OK) << p.Said();
-    EXPECT_EQ(hd_match(p.module, p.diag), HD_OK) << p.Said();
+    EXPECT_EQ(match_module(p.module, p.diag), HD_OK) << p.Said();
     return oracle_judge(p.module, search, count, 1, why, sizeof why);
 }
 
@@ -58,7 +59,7 @@ TEST(Oracle, DelayingOneStepFindsWhatAllInterleavingsDo)
         Program p(text.substr(text.find('\n') + 1));
         char why[200] = "";
 
-        if (p.status != HD_OK || hd_match(p.module, nullptr) != HD_OK)
+        if (p.status != HD_OK || match_module(p.module, nullptr) != HD_OK)
             continue;
         oracle_verdict every =
             oracle_judge(p.module, ORACLE_EVERY, 4000, 0, why, sizeof why);

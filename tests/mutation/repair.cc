@@ -8,6 +8,7 @@
 #include <random>
 #include <vector>
 
+#include "tests/match.h"
 #include "tests/mutation/cases.h"
 #include "tests/mutation/mutate.h"
 #include "tests/mutation/programs.h"
@@ -111,7 +112,7 @@ void Try(const std::string &text, std::mt19937 &random, Tally *tally)
     hd_graph graph;
     bool works = false;
 
-    if (p.status != HD_OK || hd_match(p.module, nullptr) != HD_OK ||
+    if (p.status != HD_OK || match_module(p.module, nullptr) != HD_OK ||
         IsStuck(p.module) ||
         hd_graph_create(p.module, nullptr, &graph) != HD_OK)
         return;
@@ -132,7 +133,7 @@ void Try(const std::string &text, std::mt19937 &random, Tally *tally)
     std::string written = WithWait(p.module, a, b);
     Program q(written);
     // A rank that lacks the record has no such wait in the graph.
-    if (q.status != HD_OK || hd_match(q.module, nullptr) != HD_OK)
+    if (q.status != HD_OK || match_module(q.module, nullptr) != HD_OK)
         return;
     EXPECT_EQ(works, !IsStuck(q.module)) << written;
     (works ? tally->fine : tally->stuck)++;

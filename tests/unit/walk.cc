@@ -1,5 +1,6 @@
 #include "ir/walk.h"
 
+#include "tests/match.h"
 #include "tests/unit/program.h"
 
 namespace
@@ -270,7 +271,7 @@ std::string MatchSays(const std::string &body)
     EXPECT_EQ(p.status, HD_OK) << p.Said();
     if (p.status != HD_OK)
         return "does not parse";
-    return hd_match(p.module, p.diag) == HD_OK ? "" : p.Said();
+    return match_module(p.module, p.diag) == HD_OK ? "" : p.Said();
 }
 
 const char *const kHead = "host program m mesh tp=3 in %x : f32[6] "

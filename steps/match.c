@@ -1,22 +1,114 @@
-// What ranks must agree on. Every rank is walked, its transfers noted, and the
-// notes sorted so that what should match lies side by side: sends and recvs by
-// (sender, receiver, axis, seq), collectives by (line of the mesh, axis, seq).
-// They are dealt out by sender first, so that each sort is of few.
+// What ranks must agree on. Meetings and pairs stand in the graph; where they
+// do not agree, its transfers are noted, and the notes sorted so that what
+// should match lies side by side: sends and recvs by (sender, receiver, axis,
+// seq), collectives by (line of the mesh, axis, seq).
+#include "steps/match.h"
+
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "base/array.h"
-#include "ir/walk.h"
+
+// Of the smaller side of a gather or scatter.
+static int64_t piece_elements(const hd_graph *g, const hd_node *node)
+{
+    int64_t least = INT64_MAX;
+
+    for (int64_t i = node->part; i < node[1].part; i++) {
+        const hd_part *part = &g->part[i];
+        hd_span span = hd_part_span(&g->frame[part->buffer], part);
+        int64_t n = hd_span_elements(&span);
+
+        least = n < least ? n : least;
+    }
+    return least;
+}
+
+static bool same_key(const hd_node *a, const hd_node *b, hd_key_code key)
+{
+    return a->op == b->op ||
+           (hd_op_key(a->op, key) != NULL) == (hd_op_key(b->op, key) != NULL);
+}
+
+static hd_dtype dtype_of(const hd_node *node)
+{
+    return node->op->view[0].buffer->type.dtype;
+}
+
+static bool same_data(const hd_graph *g, const hd_node *a, const hd_node *b)
+{
+    return dtype_of(a) == dtype_of(b) &&
+           piece_elements(g, a) == piece_elements(g, b);
+}
+
+static bool agree(const hd_graph *g, const hd_node *a, const hd_node *b)
+{
+    return same_data(g, a, b) && same_key(a, b, HD_KEY_GET) &&
+           same_key(a, b, HD_KEY_MAX);
+}
+
+static bool same_collective(const hd_graph *g, const hd_node *a,
+                            const hd_node *b)
+{
+    return a->op->code == b->op->code && a->peer == b->peer && agree(g, a, b);
+}
+
+static bool are_points_matched(const hd_graph *g)
+{
+    for (int64_t i = 0; i < g->first[g->nranks]; i++) {
+        const hd_node *node = &g->node[i];
+
+        if (node->kind != HD_NODE_SEND && node->kind != HD_NODE_RECV)
+            continue;
+        if (node->link < 0)
+            return false;
+        if (node->kind == HD_NODE_SEND &&
+            !agree(g, node, &g->node[g->first[node->peer] + node->link]))
+            return false;
+    }
+    return true;
+}
+
+static bool is_meeting_matched(const hd_graph *g, int64_t meeting)
+{
+    const hd_member *member = &g->member[g->meeting[meeting]];
+    int64_t n = g->meeting[meeting + 1] - g->meeting[meeting];
+    const hd_node *first = NULL;
+
+    for (int64_t i = 0; i < n; i++) {
+        const hd_node *node;
+
+        if (member[i].step < 0)
+            return false;
+        node = &g->node[g->first[member[i].rank] + member[i].step];
+        first = i == 0 ? node : first;
+        if (!same_collective(g, first, node))
+            return false;
+    }
+    return true;
+}
+
+bool hd_graph_is_matched(const hd_graph *graph)
+{
+    if (!are_points_matched(graph))
+        return false;
+    for (int64_t i = 0; i < graph->nmeetings; i++)
+        if (!is_meeting_matched(graph, i))
+            return false;
+    return true;
+}
+
+// ------------------------------------------------------------------- notes
 
 typedef struct note {
     int axis;
-    int64_t from, to; // ranks; of a collective both the line's first rank
-    int64_t seq;
-    int64_t rank; // who issues it
-    const hd_op *op;
-    hd_dtype dtype;
-    int64_t elements; // of one piece
-    int root;
+    int32_t from, to; // ranks; of a collective both the line's first rank
+    int32_t seq;      // among those of its rank, axis and peer
+    int32_t rank;     // who issues it
+    int32_t step;
+    const hd_node *node;
+    const hd_op *op; // its
 } note;
 
 // A send or recv that the other side does not answer, and how many of its kind
@@ -34,11 +126,11 @@ typedef struct told {
 enum { MOST_TOLD = 32 }; // more than a diag keeps
 
 typedef struct matcher {
+    const hd_graph *graph;
     const hd_module *module;
     hd_diag *diag;
-    int64_t rank;
     note *note; // owned
-    int64_t nnotes, room;
+    int64_t nnotes;
     lone *lone; // owned
     int64_t nlone, lone_room;
     // The last collective that was told to differ, and the last one from which
@@ -54,50 +146,22 @@ static bool is_point(const hd_op *op)
     return op->code == HD_OP_SEND || op->code == HD_OP_RECV;
 }
 
-// The piece is the smaller side of a gather or scatter.
-static int64_t piece_elements(const hd_step *step)
+static note note_of(const matcher *m, int rank, int64_t step)
 {
-    int64_t n = hd_span_elements(&step->span[0]);
+    const hd_node *node = hd_graph_node(m->graph, rank, step);
+    note n = {.axis = node->op->axis,
+              .rank = rank,
+              .step = (int32_t)step,
+              .node = node,
+              .op = node->op};
 
-    for (int i = 1; i < step->op->noutputs + step->op->ninputs; i++) {
-        int64_t other = hd_span_elements(&step->span[i]);
-
-        n = other < n ? other : n;
+    if (is_point(n.op)) {
+        n.from = node->kind == HD_NODE_SEND ? rank : node->peer;
+        n.to = node->kind == HD_NODE_SEND ? node->peer : rank;
+    } else {
+        n.from = n.to = (int32_t)hd_mesh_peer(m->module, rank, n.axis, 0);
     }
     return n;
-}
-
-static void fill_note(const matcher *m, const hd_step *step, note *n)
-{
-    bool send = step->op->code == HD_OP_SEND;
-
-    *n = (note){.axis = step->op->axis,
-                .seq = step->seq,
-                .rank = m->rank,
-                .op = step->op,
-                .dtype = step->span[0].buffer->type.dtype,
-                .elements = piece_elements(step),
-                .root = step->peer};
-    if (is_point(step->op)) {
-        n->from = send ? m->rank : step->peer;
-        n->to = send ? step->peer : m->rank;
-    } else {
-        n->from = n->to = hd_mesh_peer(m->module, m->rank, n->axis, 0);
-    }
-}
-
-static hd_status take_steps(void *context, const hd_step *steps, int count)
-{
-    matcher *m = context;
-
-    for (int i = 0; i < count; i++) {
-        if (!hd_op_is(steps[i].op, HD_UNIT_TRANSFER))
-            continue;
-        HD_TRY(hd_grow((void **)&m->note, &m->room, m->nnotes + 1,
-                       sizeof *m->note, m->diag));
-        fill_note(m, &steps[i], &m->note[m->nnotes++]);
-    }
-    return HD_OK;
 }
 
 #define ORDER(field)          \
@@ -109,13 +173,14 @@ static int compare_notes(const void *x, const void *y)
     const note *a = x, *b = y;
     int point_a = is_point(a->op), point_b = is_point(b->op);
 
+    ORDER(from);
     if (point_a != point_b)
         return point_a - point_b;
-    ORDER(from);
     ORDER(to);
     ORDER(axis);
     ORDER(seq);
     ORDER(rank);
+    ORDER(step);
     return 0;
 }
 
@@ -147,10 +212,12 @@ static void say(matcher *m, hd_code code, const note *a, const char *what)
 }
 
 // "4 elements of f32, max"
-static void describe(const note *n, char out[80])
+static void describe(const hd_graph *g, const note *n, char out[80])
 {
-    snprintf(out, 80, "%lld element%s of %s%s%s", (long long)n->elements,
-             n->elements == 1 ? "" : "s", hd_dtype_text(n->dtype),
+    int64_t elements = piece_elements(g, n->node);
+
+    snprintf(out, 80, "%lld element%s of %s%s%s", (long long)elements,
+             elements == 1 ? "" : "s", hd_dtype_text(dtype_of(n->node)),
              hd_op_key(n->op, HD_KEY_GET) != NULL ? ", get" : "",
              hd_op_key(n->op, HD_KEY_MAX) != NULL ? ", max" : "");
 }
@@ -164,26 +231,21 @@ static void report(matcher *m, hd_code code, const note *a, const note *b,
     m->failed = true;
     if (is_told(m, a->op, b->op))
         return;
-    describe(b, theirs);
+    describe(m->graph, b, theirs);
     say(m, code, a, what);
     hd_note(m->diag, b->op->loc, "%s of rank %lld: %s", text_of(b->op),
             (long long)b->rank, theirs);
-}
-
-static bool same_flag(const note *a, const note *b, hd_key_code key)
-{
-    return (hd_op_key(a->op, key) != NULL) == (hd_op_key(b->op, key) != NULL);
 }
 
 static void compare_pair(matcher *m, const note *a, const note *b)
 {
     char mine[80], what[120];
 
-    if (a->elements != b->elements || a->dtype != b->dtype) {
-        describe(a, mine);
+    if (!same_data(m->graph, a->node, b->node)) {
+        describe(m->graph, a, mine);
         snprintf(what, sizeof what, "%s do not match the other side", mine);
         report(m, HD_E0702, a, b, what);
-    } else if (!same_flag(a, b, HD_KEY_GET)) {
+    } else if (!same_key(a->node, b->node, HD_KEY_GET)) {
         report(m, HD_E0703, a, b, "one side has get, the other has not");
     }
 }
@@ -318,28 +380,21 @@ static void report_lone(matcher *m, const lone *l)
                 (long long)peer_of(b));
 }
 
-static bool same_collective(const note *a, const note *b)
-{
-    return a->op->code == b->op->code && a->dtype == b->dtype &&
-           a->elements == b->elements && a->root == b->root &&
-           same_flag(a, b, HD_KEY_MAX);
-}
-
 static void describe_difference(const matcher *m, const note *a, const note *b,
                                 char *what, size_t size)
 {
     char mine[80];
     int n;
 
-    describe(a, mine);
+    describe(m->graph, a, mine);
     n = snprintf(what, size,
                  "collective %lld along %s, of %s, is another on rank %lld",
                  (long long)a->seq + 1, m->module->axis[a->axis].name, mine,
                  (long long)b->rank);
-    if (a->op->code == b->op->code && a->root != b->root)
+    if (a->op->code == b->op->code && a->node->peer != b->node->peer)
         snprintf(what + n, size - (size_t)n, ", root %lld and not %lld",
-                 (long long)hd_mesh_coord(m->module, b->root, a->axis),
-                 (long long)hd_mesh_coord(m->module, a->root, a->axis));
+                 (long long)hd_mesh_coord(m->module, b->node->peer, a->axis),
+                 (long long)hd_mesh_coord(m->module, a->node->peer, a->axis));
 }
 
 static bool same_line(const note *a, const note *b)
@@ -421,7 +476,7 @@ static int64_t match_collective(matcher *m, int64_t i)
 
         if (!same_line(a, b) || b->seq != a->seq)
             break;
-        if (other == NULL && !same_collective(a, b))
+        if (other == NULL && !same_collective(m->graph, a->node, b->node))
             other = b;
     }
     if (m->shifted != NULL && same_line(m->shifted, a))
@@ -453,56 +508,61 @@ static hd_status match_notes(matcher *m)
     return HD_OK;
 }
 
-// Deals the notes out by sender: first[r] .. first[r + 1] are those of r.
-static hd_status deal_notes(matcher *m, int64_t *first)
-{
-    note *dealt = malloc(sizeof *dealt * ((size_t)m->nnotes + 1));
+// ------------------------------------------------------------------- whole
 
-    if (dealt == NULL)
-        return hd_fail(m->diag, HD_NO_MEMORY, "out of memory");
-    for (int64_t i = 0; i < m->nnotes; i++)
-        first[m->note[i].from + 1]++;
-    for (int64_t r = 0; r < m->module->nranks; r++)
-        first[r + 1] += first[r];
-    for (int64_t i = 0; i < m->nnotes; i++)
-        dealt[first[m->note[i].from]++] = m->note[i];
-    for (int64_t r = m->module->nranks; r > 0; r--)
-        first[r] = first[r - 1];
-    first[0] = 0;
-    free(m->note);
-    m->note = dealt;
+static hd_status take_notes(matcher *m)
+{
+    const hd_graph *g = m->graph;
+
+    HD_TRY(hd_clear_array(g->first[g->nranks], sizeof *m->note, m->diag,
+                          (void **)&m->note));
+    for (int rank = 0; rank < g->nranks; rank++)
+        for (int64_t i = 0; i < hd_graph_steps(g, rank); i++)
+            if (hd_graph_node(g, rank, i)->kind >= HD_NODE_SEND)
+                m->note[m->nnotes++] = note_of(m, rank, i);
     return HD_OK;
 }
 
-static hd_status sort_notes(matcher *m)
+static bool same_list(const note *a, const note *b)
 {
-    int64_t *first = calloc((size_t)m->module->nranks + 1, sizeof *first);
-    hd_status status;
-
-    if (first == NULL)
-        return hd_fail(m->diag, HD_NO_MEMORY, "out of memory");
-    status = deal_notes(m, first);
-    for (int64_t r = 0; status == HD_OK && r < m->module->nranks; r++)
-        qsort(m->note + first[r], (size_t)(first[r + 1] - first[r]),
-              sizeof *m->note, compare_notes);
-    free(first);
-    return status;
+    return is_point(a->op) == is_point(b->op) && a->from == b->from &&
+           a->to == b->to && a->axis == b->axis && a->rank == b->rank;
 }
 
-hd_status hd_match(const hd_module *module, hd_diag *diag)
+// Without numbers they are sorted by rank, each rank's as they are issued.
+static void sort_notes(matcher *m)
 {
-    matcher m = {.module = module, .diag = diag};
-    const hd_source *outer = hd_diag_source(diag, &module->source);
-    hd_status status = HD_OK;
+    size_t n = (size_t)m->nnotes;
 
-    for (; status == HD_OK && m.rank < module->nranks; m.rank++)
-        status = hd_walk(module, m.rank, diag, take_steps, &m);
-    if (status == HD_OK)
-        status = sort_notes(&m);
-    if (status == HD_OK)
-        status = match_notes(&m);
+    qsort(m->note, n, sizeof *m->note, compare_notes);
+    for (size_t i = 1; i < n; i++)
+        if (same_list(&m->note[i - 1], &m->note[i]))
+            m->note[i].seq = m->note[i - 1].seq + 1;
+    qsort(m->note, n, sizeof *m->note, compare_notes);
+}
+
+static hd_status put_in_words(matcher *m)
+{
+    HD_TRY(take_notes(m));
+    sort_notes(m);
+    HD_TRY(match_notes(m));
+    assert(m->failed);
+    return HD_INVALID;
+}
+
+hd_status hd_graph_match(const hd_graph *graph, hd_diag *diag)
+{
+    matcher m = {.graph = graph, .module = graph->module, .diag = diag};
+    const hd_source *outer;
+    hd_status status;
+
+    if (hd_graph_is_matched(graph))
+        return HD_OK;
+    assert(graph->nranks == graph->module->nranks);
+    outer = hd_diag_source(diag, &graph->module->source);
+    status = put_in_words(&m);
     free(m.note);
     free(m.lone);
     hd_diag_source(diag, outer);
-    return status == HD_OK && m.failed ? HD_INVALID : status;
+    return status;
 }
