@@ -191,12 +191,47 @@ static void repeat_op(mutator *m, const place *p)
     hd_block_insert(p->block, p->stmt, stmt);
 }
 
+static hd_view *copy_views(hd_view *to, const hd_view *from, int n)
+{
+    for (int i = 0; i < n; i++)
+        *to++ = from[i];
+    return to;
+}
+
+// Two waits in a row, or two records, become one for the events of both.
+static bool join_lists(mutator *m, const place *p)
+{
+    const hd_op *a = p->stmt->op, *b = p->stmt->next->op;
+    int noutputs, ninputs;
+    hd_op *joined;
+    hd_view *to;
+
+    if (p->stmt->kind != HD_STMT_OP || p->stmt->next->kind != HD_STMT_OP ||
+        a->code != b->code ||
+        (a->code != HD_OP_WAIT && a->code != HD_OP_RECORD))
+        return false;
+    noutputs = a->noutputs + b->noutputs;
+    ninputs = a->ninputs + b->ninputs;
+    if (noutputs + ninputs > HD_MAX_OPERANDS)
+        return false;
+    joined =
+        hd_stmt_op(m->module, a->code, a->axis, noutputs, ninputs, 0, a->loc)
+            ->op;
+    to = copy_views(joined->view, a->view, a->noutputs);
+    to = copy_views(to, b->view, b->noutputs);
+    to = copy_views(to, a->view + a->noutputs, a->ninputs);
+    copy_views(to, b->view + b->noutputs, b->ninputs);
+    p->stmt->op = joined;
+    hd_block_remove(p->block, p->stmt, p->stmt->next);
+    return true;
+}
+
 // Statements that declare a variable stay where they are.
-static void move_stmt(const place *p)
+static void move_stmt(mutator *m, const place *p)
 {
     hd_stmt *next = p->stmt->next;
 
-    if (next == NULL || next->kind == HD_STMT_LET)
+    if (next == NULL || next->kind == HD_STMT_LET || join_lists(m, p))
         return;
     hd_block_remove(p->block, p->before, p->stmt);
     hd_block_insert(p->block, next, p->stmt);
@@ -250,7 +285,7 @@ static void edit(mutator *m)
     else if (how == 2 && p->stmt->kind == HD_STMT_OP)
         repeat_op(m, p);
     else if (how == 3 && p->stmt->kind != HD_STMT_LET)
-        move_stmt(p);
+        move_stmt(m, p);
     else if (p->stmt->kind == HD_STMT_OP)
         change_op(m, p->stmt->op);
     else
