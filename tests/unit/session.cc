@@ -548,6 +548,43 @@ TEST(Session, SeveralEventsOrderAgainstTheCallersAtOnce)
     EXPECT_EQ(outcome.status, HD_OK) << outcome.text;
 }
 
+// Not from where it comes to the last of them.
+TEST(Session, AWaitForSeveralEventsIsMeasuredFromItsBeginning)
+{
+    const char *text = "heddle 1\nhost program measured\nin %set : event[]\n"
+                       "in %go : event[]\nin %x : f32[4]\nout %y : f32[4]\n"
+                       "out %begun : event[]\n{\n    %begun = record\n"
+                       "    wait %set, %go\n    %y = copy %x\n}\n";
+
+    Threads(1, [&](hd_group *group) {
+        hd_session_options options = hd_session_defaults();
+        hd_module *module = nullptr;
+        hd_session *session = nullptr;
+        hd_event *set = hd_event_create(), *go = hd_event_create();
+        hd_event *begun = hd_event_create();
+        float x[4] = {1, 2, 3, 4}, y[4] = {NAN, NAN, NAN, NAN};
+        double times[6] = {};
+        void *arguments[] = {set, go, x, y, begun};
+
+        options.times = times;
+        HD_TRY(Parse(text, nullptr, &module));
+        HD_TRY(hd_session_create(group, module, &options, nullptr, &session));
+        uint64_t number = hd_event_issue(set, 1);
+        hd_event_record(go);
+        HD_TRY(hd_session_run(session, arguments, 5, nullptr));
+        HD_TRY(hd_event_wait(begun, 5));
+        usleep(50000);
+        hd_event_reach(set, number);
+        HD_TRY(hd_session_finish(session, nullptr));
+        EXPECT_GT(times[3] - times[2], 0.001); // some microseconds otherwise
+        hd_session_destroy(session);
+        hd_module_destroy(module);
+        for (hd_event *event : {set, go, begun})
+            hd_event_destroy(event);
+        return HD_OK;
+    });
+}
+
 TEST(Session, ARunWaitsForWhatAnotherSessionRecords)
 {
     const char *produce = "heddle 1\nhost program produce\n"
