@@ -182,7 +182,7 @@ TEST(Repair, AWaitIsTriedOverNcclToo)
     bool works = false;
 
     ASSERT_EQ(p.status, HD_OK) << p.Said();
-    ASSERT_EQ(hd_match(p.module, p.diag), HD_OK) << p.Said();
+    ASSERT_EQ(match_module(p.module, p.diag), HD_OK) << p.Said();
     ASSERT_EQ(hd_graph_create(p.module, nullptr, &graph), HD_OK);
     ASSERT_EQ(hd_replay_run(&graph, 1, nullptr, &replay), HD_OK);
     EXPECT_TRUE(hd_schedule_is_over(&replay.schedule));
