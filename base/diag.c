@@ -183,8 +183,8 @@ static int add_character(hd_text *out, const char **bytes, size_t *length)
 }
 
 // How many bytes from here on are plain: printable ASCII, a column each. Nearly
-// all text is, and is added in stretches.
-static size_t plain_stretch(const char *bytes, size_t length)
+// all text is, and is added in ranges.
+static size_t plain_range(const char *bytes, size_t length)
 {
     size_t n = 0;
 
@@ -198,7 +198,7 @@ static void add_safely(hd_text *out, const char *bytes)
     size_t length = strlen(bytes);
 
     while (length > 0) {
-        size_t n = plain_stretch(bytes, length);
+        size_t n = plain_range(bytes, length);
 
         hd_text_add(out, bytes, n);
         bytes += n;
@@ -261,7 +261,7 @@ static void cut_line(const char *line, size_t length, size_t column,
 // the first column of them in any case.
 typedef struct marks {
     size_t from, to;
-    size_t blank; // ahead of the caret
+    size_t blank; // before the caret
     size_t width; // of the caret and its tildes; 0 until one is placed
 } marks;
 
@@ -278,8 +278,8 @@ static void mark_character(marks *m, size_t at, size_t next, int columns)
         m->width = 1;
 }
 
-// A stretch of `n` bytes from `at` on, a column each.
-static void mark_stretch(marks *m, size_t at, size_t n)
+// A range of `n` bytes from `at` on, a column each.
+static void mark_range(marks *m, size_t at, size_t n)
 {
     size_t ahead = m->from > at ? m->from - at : 0;
 
@@ -303,11 +303,11 @@ static void add_characters(hd_text *out, marks *marks, const char *line,
 
     while (left > 0) {
         size_t start = (size_t)(at - line);
-        size_t n = plain_stretch(at, left);
+        size_t n = plain_range(at, left);
         int columns;
 
         hd_text_add(out, at, n);
-        mark_stretch(marks, start, n);
+        mark_range(marks, start, n);
         at += n;
         left -= n;
         if (left == 0)
@@ -392,7 +392,7 @@ static char *make_safe(char *text)
     hd_text safe = {0};
     size_t length = strlen(text);
 
-    if (plain_stretch(text, length) == length)
+    if (plain_range(text, length) == length)
         return text;
     add_safely(&safe, text);
     free(text);
@@ -438,7 +438,7 @@ static bool admit(hd_diag *diag, hd_severity severity)
     return !diag->dropping;
 }
 
-// `suffix` is appended: errno's words.
+// `suffix` is appended: errno's message.
 static void report(hd_diag *diag, hd_severity severity, hd_code code,
                    hd_loc loc, const char *suffix, const char *format,
                    va_list args) __attribute__((format(printf, 6, 0)));

@@ -1,6 +1,6 @@
-// What is told to the reader of a program: messages with a place in the text,
-// rendered with the source line and a caret. A message is copied out of the
-// source when it is made, so a diag outlives modules and texts.
+// What is reported to the reader of a program: messages with a place in the
+// text, rendered with the source line and a caret. A message is copied out of
+// the source when it is made, so a diag outlives modules and texts.
 #ifndef HD_BASE_DIAG_H
 #define HD_BASE_DIAG_H
 
@@ -10,7 +10,7 @@
 
 HD_BEGIN_DECLS
 
-// A stretch of a source text. Line and column count from 1, in bytes; line 0
+// A range of a source text. Line and column count from 1, in bytes; line 0
 // means no place. `length` is what the caret underlines, at least 1.
 typedef struct hd_loc {
     uint32_t line;
@@ -52,18 +52,18 @@ void hd_warning(hd_diag *diag, hd_code code, hd_loc loc, const char *format,
 void hd_note(hd_diag *diag, hd_loc loc, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-// While it is muted nothing is told, or counted, of what may be wrong with a
-// program: errors, warnings and notes are dropped. Failures are told. Returns
-// whether it was muted before, so that it can be put back.
+// While it is muted nothing is reported, or counted, of what may be wrong with
+// a program: errors, warnings and notes are dropped. Failures are reported.
+// Returns whether it was muted before, so that it can be put back.
 bool hd_diag_mute(hd_diag *diag, bool mute);
 
-// Further errors are only counted: words for them need not be looked for.
+// Further errors are only counted: messages for them need not be made.
 bool hd_diag_is_full(const hd_diag *diag);
 
 // For failures with no place in a text: returns `status`.
 hd_status hd_fail(hd_diag *diag, hd_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-// The same with errno's words appended (": No such file"): returns HD_SYSTEM.
+// The same with errno's message appended (": No such file"): returns HD_SYSTEM.
 hd_status hd_system_error(hd_diag *diag, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 

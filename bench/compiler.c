@@ -114,7 +114,7 @@ static hd_status count_steps(void *context, const hd_step *steps, int n)
     return HD_OK;
 }
 
-// A loop of 100,000 trips with the ring's statements.
+// A loop of 100,000 iterations with the ring's statements.
 static void time_walk(void)
 {
     const char *text =

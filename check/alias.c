@@ -6,12 +6,12 @@
 // verifier finds; here indices have values.
 #include "check/alias.h"
 
-enum { MOST_TOLD = 20 }; // as many errors are printed
+enum { MOST_REPORTED = 20 }; // as many errors are printed
 
-typedef struct hd_told {
-    const hd_op *op[MOST_TOLD];
+typedef struct hd_reported {
+    const hd_op *op[MOST_REPORTED];
     int n;
-} hd_told;
+} hd_reported;
 
 static int64_t elements(const hd_frame *frame, const hd_part *part)
 {
@@ -34,7 +34,7 @@ static unsigned wide(const hd_frame *frame, const hd_part *part)
     return kept;
 }
 
-// Both are one stretch with equal ends, or pick the same of one shape.
+// Both are one contiguous range with equal ends, or pick the same of one shape.
 static bool are_same(const hd_frame *frames, const hd_part *a, const hd_part *b)
 {
     const hd_frame *fa = &frames[a->buffer], *fb = &frames[b->buffer];
@@ -88,9 +88,9 @@ static bool is_allowed(const hd_graph *graph, int rank, const hd_op *op,
     return false;
 }
 
-static hd_status tell(const hd_graph *graph, int rank, int64_t step,
-                      const hd_part *result, const hd_part *operand,
-                      hd_diag *diag)
+static hd_status report(const hd_graph *graph, int rank, int64_t step,
+                        const hd_part *result, const hd_part *operand,
+                        hd_diag *diag)
 {
     const hd_op *op = hd_graph_node(graph, rank, step)->op;
     hd_text to = {0}, from = {0};
@@ -112,14 +112,14 @@ static hd_status tell(const hd_graph *graph, int rank, int64_t step,
     return status;
 }
 
-// Each op is told once, whatever its ranks and steps.
-static bool is_told(const hd_told *told, const hd_op *op)
+// Each op is reported once, whatever its ranks and steps.
+static bool is_reported(const hd_reported *reported, const hd_op *op)
 {
-    for (int i = 0; i < told->n; i++) {
-        if (told->op[i] == op)
+    for (int i = 0; i < reported->n; i++) {
+        if (reported->op[i] == op)
             return true;
     }
-    return told->n == MOST_TOLD;
+    return reported->n == MOST_REPORTED;
 }
 
 // The first result of the step that is wrong, and what it lies over.
@@ -143,17 +143,17 @@ hd_status hd_alias_check(const hd_graph *graph, hd_diag *diag)
 {
     const hd_part *result, *other;
     hd_status status = HD_OK;
-    hd_told told = {.n = 0};
+    hd_reported reported = {.n = 0};
 
     for (int rank = 0; rank < graph->nranks; rank++) {
         for (int64_t i = 0; i < hd_graph_steps(graph, rank); i++) {
             const hd_node *node = hd_graph_node(graph, rank, i);
 
             if (!find(graph, rank, node, &result, &other) ||
-                is_told(&told, node->op))
+                is_reported(&reported, node->op))
                 continue;
-            told.op[told.n++] = node->op;
-            status = tell(graph, rank, i, result, other, diag);
+            reported.op[reported.n++] = node->op;
+            status = report(graph, rank, i, result, other, diag);
         }
     }
     return status;

@@ -217,7 +217,7 @@ static const hd_buffer *root_at(const hd_evaluation *e, int64_t at)
 }
 
 // Whether an index says more than all that the dimension has.
-static bool is_told_apart(const hd_sieve *s, int d)
+static bool is_distinguished(const hd_sieve *s, int d)
 {
     return s->unit[d] < s->whole[d];
 }
@@ -232,7 +232,7 @@ static void print_index(const hd_evaluation *e, const hd_sieve *s,
     for (int d = 0; d < s->ndims; d++) {
         bool own = mine != NULL && hd_dim_is_sharded(mine->type.dim[d]);
 
-        if (own || is_told_apart(s, d))
+        if (own || is_distinguished(s, d))
             last = d + 1;
     }
     for (int d = 0; d < last; d++) {
@@ -243,7 +243,7 @@ static void print_index(const hd_evaluation *e, const hd_sieve *s,
             hd_text_printf(text, "%lld",
                            (long long)hd_mesh_coord(e->graph->module, rank,
                                                     mine->type.dim[d].mark));
-        else if (!is_told_apart(s, d) && s->whole[d] > 1)
+        else if (!is_distinguished(s, d) && s->whole[d] > 1)
             hd_text_puts(text, ":");
         else if (unit == 1)
             hd_text_printf(text, "%lld", (long long)index);
@@ -261,7 +261,7 @@ static int only_shard(const hd_evaluation *e, const hd_buffer *b)
     int shard = -1;
 
     for (int d = 0; d < s->ndims; d++) {
-        if (!is_told_apart(s, d))
+        if (!is_distinguished(s, d))
             continue;
         if (shard >= 0 || !hd_dim_is_sharded(b->type.dim[d]))
             return -1;
@@ -396,15 +396,15 @@ static int find_peer(const hd_evaluation *e, const link *l)
 
 // ------------------------------------------------------------------- telling
 
-static bool is_told(hd_blame *blame, const hd_op *op)
+static bool is_reported(hd_blame *blame, const hd_op *op)
 {
-    int most = (int)(sizeof blame->told / sizeof *blame->told);
+    int most = (int)(sizeof blame->reported / sizeof *blame->reported);
 
-    for (int i = 0; i < blame->ntold; i++)
-        if (blame->told[i] == op)
+    for (int i = 0; i < blame->nreported; i++)
+        if (blame->reported[i] == op)
             return true;
-    if (blame->ntold < most)
-        blame->told[blame->ntold++] = op;
+    if (blame->nreported < most)
+        blame->reported[blame->nreported++] = op;
     return false;
 }
 
@@ -457,7 +457,7 @@ static hd_loc view_loc(const trail *t, const link *l)
 }
 
 // The step writes, or takes, what makes the output wrong. `words` say what.
-static hd_status tell(trail *t, const link *l, hd_loc loc, const char *words)
+static hd_status report(trail *t, const link *l, hd_loc loc, const char *words)
 {
     const hd_op *op = op_of(t, l);
     hd_text output = {0};
@@ -474,13 +474,13 @@ static hd_status tell(trail *t, const link *l, hd_loc loc, const char *words)
 }
 
 // "takes %ag[2], which holds %a of rank 2; expected %a of rank 3"
-static hd_status tell_choice(trail *t, const link *l, int64_t elsewhere)
+static hd_status report_choice(trail *t, const link *l, int64_t elsewhere)
 {
     hd_text words = {0}, hint = {0};
     int peer = elsewhere < 0 ? find_peer(t->e, l) : -1;
     hd_status status;
 
-    if (is_told(t->blame, op_of(t, l)))
+    if (is_reported(t->blame, op_of(t, l)))
         return HD_INVALID;
     hd_text_puts(&words, "takes ");
     print_view(t->e, l, &words);
@@ -488,7 +488,7 @@ static hd_status tell_choice(trail *t, const link *l, int64_t elsewhere)
     print_value(t->blame, value_at(t->e, l->at, l->event), &words);
     hd_text_puts(&words, "; expected ");
     print_value(t->blame, l->want, &words);
-    status = tell(t, l, view_loc(t, l), text_of(&words));
+    status = report(t, l, view_loc(t, l), text_of(&words));
     if (elsewhere >= 0)
         print_place(t->e, elsewhere, &hint);
     else if (peer >= 0)
@@ -502,34 +502,34 @@ static hd_status tell_choice(trail *t, const link *l, int64_t elsewhere)
 }
 
 // The step has the right operands, or none that could be right.
-static hd_status tell_op(trail *t, const link *l, const char *words)
+static hd_status report_op(trail *t, const link *l, const char *words)
 {
     hd_text text = {0};
     hd_status status;
 
-    if (is_told(t->blame, op_of(t, l)))
+    if (is_reported(t->blame, op_of(t, l)))
         return HD_INVALID;
     hd_text_printf(&text, "%s; expected ", words);
     print_value(t->blame, l->want, &text);
-    status = tell(t, l, op_of(t, l)->loc, text_of(&text));
+    status = report(t, l, op_of(t, l)->loc, text_of(&text));
     hd_text_free(&text);
     return status;
 }
 
-static hd_status tell_term(trail *t, const term *extra)
+static hd_status report_term(trail *t, const term *extra)
 {
     hd_text text = {0};
     hd_status status;
     link l = extra->link;
 
-    if (is_told(t->blame, op_of(t, &l)))
+    if (is_reported(t->blame, op_of(t, &l)))
         return HD_INVALID;
     hd_text_puts(&text, "adds ");
     print_value(t->blame, extra->value, &text);
     hd_text_puts(&text, " once more than the tensor program");
     l.want = t->link[t->nlinks - 1].want;
-    status = tell(t, &l, l.at >= 0 ? view_loc(t, &l) : op_of(t, &l)->loc,
-                  text_of(&text));
+    status = report(t, &l, l.at >= 0 ? view_loc(t, &l) : op_of(t, &l)->loc,
+                    text_of(&text));
     hd_text_free(&text);
     return status;
 }
@@ -552,7 +552,7 @@ static const hd_change *find_misplaced(const trail *t)
     return NULL;
 }
 
-static hd_status tell_misplaced(trail *t, const hd_change *c)
+static hd_status report_misplaced(trail *t, const hd_change *c)
 {
     link l = {.rank = rank_of(t->e, c->at),
               .step = step_of(t->e, c),
@@ -560,11 +560,11 @@ static hd_status tell_misplaced(trail *t, const hd_change *c)
     hd_text words = {0};
     hd_status status;
 
-    if (is_told(t->blame, op_of(t, &l)))
+    if (is_reported(t->blame, op_of(t, &l)))
         return HD_INVALID;
     hd_text_puts(&words, "writes that to ");
     print_place(t->e, c->at, &words);
-    status = tell(t, &l, view_loc(t, &l), text_of(&words));
+    status = report(t, &l, view_loc(t, &l), text_of(&words));
     hd_text_free(&words);
     return status;
 }
@@ -572,7 +572,7 @@ static hd_status tell_misplaced(trail *t, const hd_change *c)
 // The chain ends here: of its links the nearest one that had a better choice in
 // the same buffer; who put the value elsewhere; the nearest that had a better
 // choice at all, or would have had from another peer; else number `last`.
-static hd_status tell_chain(trail *t, int last)
+static hd_status report_chain(trail *t, int last)
 {
     const hd_change *misplaced = find_misplaced(t);
 
@@ -585,15 +585,15 @@ static hd_status tell_chain(trail *t, int last)
                 continue;
             elsewhere = find_elsewhere(t, l, near != 0);
             if (elsewhere >= 0)
-                return tell_choice(t, l, elsewhere);
+                return report_choice(t, l, elsewhere);
         }
         if (misplaced != NULL)
-            return tell_misplaced(t, misplaced);
+            return report_misplaced(t, misplaced);
     }
     for (int i = 0; i < t->nlinks; i++)
         if (t->link[i].step != CALLER && find_peer(t->e, &t->link[i]) >= 0)
-            return tell_choice(t, &t->link[i], -1);
-    return tell_choice(t, &t->link[last], -1);
+            return report_choice(t, &t->link[i], -1);
+    return report_choice(t, &t->link[last], -1);
 }
 
 // --------------------------------------------------------------------- sums
@@ -603,7 +603,7 @@ static void add_term(trail *t, terms *to, term add)
     hd_status status = to->n < MOST_TERMS
                            ? hd_grow((void **)&to->term, &to->room, to->n + 1,
                                      sizeof *to->term, t->diag)
-                           : HD_UNSUPPORTED; // told without its terms
+                           : HD_UNSUPPORTED; // reported without its terms
 
     if (status == HD_OK) {
         add.order = to->n;
@@ -725,9 +725,9 @@ static bool find_source(const trail *t, const hd_change *c, link *out)
     }
     if (hd_op_fold(node->op) != HD_FOLD_NONE)
         return false;
-    member = &g->member[g->meeting[node->link]];
-    for (int64_t j = 0; j < g->meeting[node->link + 1] - g->meeting[node->link];
-         j++) {
+    member = &g->member[g->rendezvous[node->link]];
+    for (int64_t j = 0;
+         j < g->rendezvous[node->link + 1] - g->rendezvous[node->link]; j++) {
         int64_t me = hd_mesh_coord(g->module, rank, node->op->axis);
 
         to = hd_evaluation_piece(e, rank, step, true, j);
@@ -755,8 +755,8 @@ static void add_reduced(trail *t, const hd_change *c, int64_t weight, int depth)
     int rank = rank_of(e, c->at);
     int64_t step = step_of(e, c);
     const hd_node *node = hd_graph_node(g, rank, step);
-    const hd_member *member = &g->member[g->meeting[node->link]];
-    int64_t n = g->meeting[node->link + 1] - g->meeting[node->link];
+    const hd_member *member = &g->member[g->rendezvous[node->link]];
+    int64_t n = g->rendezvous[node->link + 1] - g->rendezvous[node->link];
     hd_tile to = hd_evaluation_piece(e, rank, step, true, 0);
     int64_t i = element_at(&to, c->at);
 
@@ -858,7 +858,8 @@ static int compare_values(const void *x, const void *y)
 }
 
 // The latest first, which had most to choose from; the highest rank where they
-// are taken at once. Which of several is told does not depend on their values.
+// are taken at once. Which of several is reported does not depend on their
+// values.
 static int compare_places(const void *x, const void *y)
 {
     const term *a = x, *b = y;
@@ -1071,13 +1072,13 @@ static void print_difference(const trail *t, const hd_op *host,
     hd_text_puts(text, "makes something else");
 }
 
-static hd_status tell_maker(trail *t, const link *made, const hd_op *op)
+static hd_status report_maker(trail *t, const link *made, const hd_op *op)
 {
     hd_text words = {0};
     hd_status status;
 
     print_difference(t, op_of(t, made), op, &words);
-    status = tell_op(t, made, text_of(&words));
+    status = report_op(t, made, text_of(&words));
     hd_text_free(&words);
     return status;
 }
@@ -1098,7 +1099,7 @@ static hd_status judge_maker(trail *t, const link *made, int64_t at)
         !turns(t, made, op) && same_key(t, item.op, op, HD_KEY_BY) &&
         find_operand(t, made, i, op, there - t->e->dense_at[b->id], &next))
         return go_on(t, next);
-    return tell_maker(t, made, op);
+    return report_maker(t, made, op);
 }
 
 // An operand of the sum itself, which the right one stands beside.
@@ -1168,18 +1169,18 @@ static hd_status judge_sum(trail *t, const link *made, const hd_change *c)
     link next;
 
     if (there < 0)
-        return tell_op(t, made, "makes something else");
+        return report_op(t, made, "makes something else");
     op = maker_of(t, tensor_at(t->e, there));
     if (op != NULL && (is_no_sum(op) || (op->code == op_of(t, made)->code &&
                                          turns(t, made, op))))
-        return tell_maker(t, made, op);
+        return report_maker(t, made, op);
     if (find_other_operand(t, made, there, c->at, &next))
         return go_on(t, next);
     t->have.n = t->want.n = 0;
     add_step_terms(t, c, 1, 0);
     add_tensor_terms(t, there, 1, 0);
     if (t->status == HD_UNSUPPORTED)
-        return tell_op(t, made, "makes something else");
+        return report_op(t, made, "makes something else");
     HD_TRY(t->status);
     compare_sums(t);
     extra = find_extra(&t->have);
@@ -1192,12 +1193,12 @@ static hd_status judge_sum(trail *t, const link *made, const hd_change *c)
         return next.at >= 0 ? go_on(t, next) : judge_maker(t, &next, c->at);
     }
     if (extra != NULL)
-        return tell_term(t, extra);
+        return report_term(t, extra);
     if (missing == NULL)
-        return tell_op(t, made, "makes something else");
+        return report_op(t, made, "makes something else");
     hd_text_puts(&words, "lacks ");
     print_value(t->blame, missing->value, &words);
-    status = tell_op(t, made, text_of(&words));
+    status = report_op(t, made, text_of(&words));
     hd_text_free(&words);
     return status;
 }
@@ -1216,7 +1217,7 @@ static hd_status go_on(trail *t, link next)
 
         t->link[t->nlinks++] = next;
         if (c == NULL)
-            return tell_chain(t, t->nlinks - 1);
+            return report_chain(t, t->nlinks - 1);
         op = t->e->graph->node[c->node].op;
         if (find_source(t, c, &next)) {
             next.want = want;
@@ -1225,13 +1226,13 @@ static hd_status go_on(trail *t, link next)
         if (t->link[first].step != CALLER &&
             find_named(t->blame, c->value) >= 0 &&
             !is_namesake(t->e, c->at, want))
-            return tell_chain(t, first);
+            return report_chain(t, first);
         made.rank = rank_of(t->e, c->at);
         made.step = step_of(t->e, c);
         return is_sum(op) ? judge_sum(t, &made, c)
                           : judge_maker(t, &made, c->at);
     }
-    return tell_chain(t, first);
+    return report_chain(t, first);
 }
 
 // -------------------------------------------------------------------- whole
@@ -1262,8 +1263,8 @@ void hd_blame_free(hd_blame *blame)
     *blame = (hd_blame){0};
 }
 
-hd_status hd_blame_tell(hd_blame *blame, const hd_buffer *tensor, int rank,
-                        int64_t i, hd_diag *diag)
+hd_status hd_blame_report(hd_blame *blame, const hd_buffer *tensor, int rank,
+                          int64_t i, hd_diag *diag)
 {
     const hd_evaluation *e = blame->e;
     const hd_source *outer = hd_diag_source(diag, &e->graph->module->source);

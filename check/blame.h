@@ -25,10 +25,10 @@ typedef struct hd_blame {
                             // sorted by place and time here
     hd_known *named;        // owned: sorted by value
     int64_t nnamed;
-    hd_maker *maker;       // owned: by id of a tensor
-    int64_t looks;         // places that may yet be looked at for a value
-    const hd_op *told[20]; // statements that were told
-    int ntold;
+    hd_maker *maker;           // owned: by id of a tensor
+    int64_t looks;             // places that may yet be looked at for a value
+    const hd_op *reported[20]; // statements that were reported
+    int nreported;
 } hd_blame;
 
 hd_status hd_blame_create(hd_evaluation *e, hd_blame *out);
@@ -38,8 +38,8 @@ void hd_blame_free(hd_blame *blame);
 int64_t hd_blame_written(const hd_blame *blame, int64_t at);
 
 // Tells, as an error, who is to blame for element `i` of a rank's shard.
-hd_status hd_blame_tell(hd_blame *blame, const hd_buffer *tensor, int rank,
-                        int64_t i, hd_diag *diag);
+hd_status hd_blame_report(hd_blame *blame, const hd_buffer *tensor, int rank,
+                          int64_t i, hd_diag *diag);
 
 HD_END_DECLS
 

@@ -1,6 +1,6 @@
 // Every stream that is stuck waits for one other stream, of its own rank or of
 // a peer: going from one to the next must come back to where it has been, and
-// that circle is the deadlock.
+// that cycle is the deadlock.
 #include "check/deadlock.h"
 
 #include <stdio.h>
@@ -8,7 +8,7 @@
 
 #include "base/array.h"
 
-enum { MOST_EDGES = 12 }; // that are shown of one circle
+enum { MOST_EDGES = 12 }; // that are shown of one cycle
 
 // Why a stream does not move: it is at `step`, which needs `needed` of `peer`
 // (another rank, or the same), which `stream` of that rank would issue.
@@ -41,7 +41,7 @@ static bool has_started(const hd_replay *r, int rank, int64_t step)
 }
 
 // A transfer that must start: its own stream has not come to it, or an earlier
-// transfer is ahead of it, whose stream is stuck with it or has not come to it.
+// transfer is before it, whose stream is stuck with it or has not come to it.
 static void need_start(const hd_replay *r, edge *e, int rank, int64_t step)
 {
     int64_t blocker = hd_replay_blocker(r, rank, step);
@@ -56,13 +56,13 @@ static void need_start(const hd_replay *r, edge *e, int rank, int64_t step)
     need(r, e, rank, step);
 }
 
-// A member of the meeting that has not started; there is one.
+// A member of the rendezvous that has not started; there is one.
 static void need_member(const hd_replay *r, edge *e, int rank, int64_t step)
 {
     const hd_graph *g = r->schedule.graph;
     int32_t link = hd_graph_node(g, rank, step)->link;
 
-    for (int64_t i = g->meeting[link]; i < g->meeting[link + 1]; i++) {
+    for (int64_t i = g->rendezvous[link]; i < g->rendezvous[link + 1]; i++) {
         const hd_member *m = &g->member[i];
         int64_t there = hd_graph_same_run(g, rank, step, m->rank, m->step);
 
@@ -173,8 +173,8 @@ static void print_edge(const hd_replay *r, const edge *e, char *out,
              (long long)e->step, needed);
 }
 
-// Goes from `e` until it meets a stream again, and returns one on the circle.
-static edge find_circle(const hd_replay *r, edge e, bool *seen)
+// Goes from `e` until it meets a stream again, and returns one on the cycle.
+static edge find_cycle(const hd_replay *r, edge e, bool *seen)
 {
     for (;;) {
         bool *been =
@@ -187,7 +187,7 @@ static edge find_circle(const hd_replay *r, edge e, bool *seen)
     }
 }
 
-// The circle begins where rank and stream are lowest, so that the same deadlock
+// The cycle begins where rank and stream are lowest, so that the same deadlock
 // always reads the same.
 static edge find_first(const hd_replay *r, edge e, int *length)
 {
@@ -204,7 +204,7 @@ static edge find_first(const hd_replay *r, edge e, int *length)
     return first;
 }
 
-static hd_status report_circle(const hd_replay *r, edge e, hd_diag *diag)
+static hd_status report_cycle(const hd_replay *r, edge e, hd_diag *diag)
 {
     const hd_graph *g = r->schedule.graph;
     int length;
@@ -216,7 +216,7 @@ static hd_status report_circle(const hd_replay *r, edge e, hd_diag *diag)
     status =
         hd_error(diag, r->schedule.held != 0 ? HD_E0708 : HD_E0706,
                  hd_graph_node(g, e.rank, e.step)->op->loc,
-                 "deadlock%s: %d streams wait for each other in a circle; %s",
+                 "deadlock%s: %d streams wait for each other in a cycle; %s",
                  r->schedule.held != 0 ? " over nccl" : "", length, words);
     if (r->schedule.held != 0 && e.meets >= 0 && e.meets != e.needed)
         hd_note(diag, hd_graph_node(g, e.peer, e.meets)->op->loc,
@@ -248,10 +248,10 @@ hd_status hd_deadlock_report(const hd_replay *replay, hd_diag *diag)
     for (int rank = 0; rank < g->nranks; rank++)
         for (int s = 0; s < g->nstreams; s++)
             if (hd_schedule_stuck(&replay->schedule, rank, s) >= 0) {
-                edge e = find_circle(replay, find_edge(replay, rank, s), seen);
+                edge e = find_cycle(replay, find_edge(replay, rank, s), seen);
 
                 free(seen);
-                return report_circle(replay, e, diag);
+                return report_cycle(replay, e, diag);
             }
     free(seen);
     return HD_OK;

@@ -13,7 +13,7 @@ typedef struct count {
     hd_depth *depth;
     int32_t *now; // owned, by rank and stream: the depth it has come to
     int32_t *end; // owned, as `start`: where its stream goes on
-    int32_t *met; // owned, by run and meeting: how deep its members start
+    int32_t *met; // owned, by run and rendezvous: how deep its members start
 } count;
 
 static int64_t slot_of(const count *c, int rank, int64_t step)
@@ -32,7 +32,7 @@ static int32_t *met_of(const count *c, int rank, int64_t step,
     const hd_graph *g = c->schedule.graph;
 
     return &c->met[node->link +
-                   (step < hd_graph_steps(g, rank) ? 0 : g->nmeetings)];
+                   (step < hd_graph_steps(g, rank) ? 0 : g->nrendezvous)];
 }
 
 static void deepen(int32_t *depth, int32_t to)
@@ -58,8 +58,8 @@ static void start_broadcast(count *c, int rank, int64_t step,
                             const hd_node *node)
 {
     const hd_graph *g = c->schedule.graph;
-    const hd_member *member = &g->member[g->meeting[node->link]];
-    int64_t n = g->meeting[node->link + 1] - g->meeting[node->link];
+    const hd_member *member = &g->member[g->rendezvous[node->link]];
+    int64_t n = g->rendezvous[node->link + 1] - g->rendezvous[node->link];
     int64_t at = hd_mesh_coord(g->module, node->peer, node->op->axis);
     int64_t root =
         hd_graph_same_run(g, rank, step, node->peer, member[at].step);
@@ -118,7 +118,7 @@ static hd_status begin(void *context, int rank, int64_t step, int64_t n)
     return HD_OK;
 }
 
-// A transfer's stream goes on behind what the transfer waited for.
+// A transfer's stream goes on after what the transfer waited for.
 static void follow_peers(const count *c, int rank, int64_t step)
 {
     const hd_graph *g = c->schedule.graph;
@@ -165,7 +165,7 @@ static hd_status run(count *c, const hd_graph *graph, hd_diag *diag)
     HD_TRY(hd_clear_array((int64_t)graph->nranks * graph->nstreams,
                           sizeof *c->now, diag, (void **)&c->now));
     HD_TRY(hd_clear_array(steps, sizeof *c->end, diag, (void **)&c->end));
-    HD_TRY(hd_clear_array(2 * graph->nmeetings, sizeof *c->met, diag,
+    HD_TRY(hd_clear_array(2 * graph->nrendezvous, sizeof *c->met, diag,
                           (void **)&c->met));
     c->schedule.begin = begin;
     c->schedule.pass = pass;

@@ -29,8 +29,8 @@ static const hd_buffer *find_argument(const hd_module *module, const char *name)
     return b != NULL && b->role != HD_TEMP ? b : NULL;
 }
 
-static hd_status tell_missing(const hd_evaluation *e, const hd_buffer *b,
-                              bool in_tensor)
+static hd_status report_missing(const hd_evaluation *e, const hd_buffer *b,
+                                bool in_tensor)
 {
     const hd_source *outer = hd_diag_source(
         e->diag, in_tensor ? &e->tensor->source : &e->graph->module->source);
@@ -55,8 +55,8 @@ static bool has_same_type(const hd_buffer *x, const hd_buffer *y)
     return same;
 }
 
-static hd_status tell_different(const hd_evaluation *e, const hd_buffer *x,
-                                const hd_buffer *y)
+static hd_status report_different(const hd_evaluation *e, const hd_buffer *x,
+                                  const hd_buffer *y)
 {
     const hd_source *outer = hd_diag_source(e->diag, &e->graph->module->source);
     hd_text here = {0}, there = {0};
@@ -92,16 +92,16 @@ static hd_status match_arguments(hd_evaluation *e)
         if (x->role == HD_TEMP || x->type.dtype == HD_EVENT)
             continue;
         if (y == NULL)
-            status = tell_missing(e, x, true);
+            status = report_missing(e, x, true);
         else if (x->role != y->role || !has_same_type(x, y))
-            status = tell_different(e, x, y);
+            status = report_different(e, x, y);
         else
             e->argument[x->id] = y;
     }
     for (const hd_buffer *y = e->graph->module->buffers; y != NULL; y = y->next)
         if (y->role != HD_TEMP && y->type.dtype != HD_EVENT &&
             find_argument(e->tensor, y->name) == NULL)
-            status = tell_missing(e, y, false);
+            status = report_missing(e, y, false);
     return status;
 }
 
@@ -290,8 +290,8 @@ static void broadcast(hd_evaluation *e, const hd_member *member, int64_t n,
 static hd_status meet(hd_evaluation *e, const hd_node *node)
 {
     const hd_graph *g = e->graph;
-    const hd_member *member = &g->member[g->meeting[node->link]];
-    int64_t n = g->meeting[node->link + 1] - g->meeting[node->link];
+    const hd_member *member = &g->member[g->rendezvous[node->link]];
+    int64_t n = g->rendezvous[node->link + 1] - g->rendezvous[node->link];
     hd_tile *from;
 
     switch (hd_op_move(node->op)) {

@@ -1,6 +1,6 @@
 // A host program and the tensor program that it should agree with, both
 // evaluated on the same inputs: numbers of the field, one for each element that
-// check/grain tells apart.
+// check/grain distinguishes.
 #ifndef HD_CHECK_EVALUATE_H
 #define HD_CHECK_EVALUATE_H
 

@@ -254,7 +254,7 @@ static const hd_op *first_of(const hd_graph *g, const hd_node *node)
 
     if (node->kind == HD_NODE_RECV)
         return hd_graph_node(g, node->peer, node->link)->op;
-    first = &g->member[g->meeting[node->link]];
+    first = &g->member[g->rendezvous[node->link]];
     return hd_graph_node(g, first->rank, first->step)->op;
 }
 

@@ -1,8 +1,9 @@
-// How finely values have to be told apart. Along a dimension that no step picks
-// an index of, all indices are treated alike, so two of them stand for all: the
-// last one for itself, and one for each of the others. Where names of other
-// shapes cut a dimension into pieces, that holds within a piece, the unit of
-// the dimension; a dimension whose unit is 1 is told apart index by index.
+// How finely values have to be distinguished. Along a dimension that no step
+// picks an index of, all indices are treated alike, so two of them stand for
+// all: the last one for itself, and one for each of the others. Where names of
+// other shapes cut a dimension into pieces, that holds within a piece, the unit
+// of the dimension; a dimension whose unit is 1 is distinguished index by
+// index.
 //
 //     %a  : bf16[4@tp, 128, 1024]      128 = 2 pieces of 64: 2 x 2 stand for it
 //     %ac : bf16[4@tp, 2, 64, 1024]    1024: 2 stand for it

@@ -6,7 +6,7 @@
 // that counts as one step of it, so that what has seen the first run end has
 // not thereby seen the second begin.
 //
-// A send may end ahead of its stream: where the stream does not wait for it, or
+// A send may end before its stream: where the stream does not wait for it, or
 // it shares a group with others. Such a send is loose: what has seen it end
 // need not have seen the stream go on. A wait for its `done` event says so, or
 // that its peer has received it (check/past).

@@ -16,7 +16,7 @@
 
 enum {
     MOST_COUNTS = 1 << 28, // in the clocks of a rank: 1 GiB
-    MEETING = -1,          // all members of a collective have started
+    RENDEZVOUS = -1,       // all members of a collective have started
     END = -2,              // the caller's stream has come to HD_RUN_END
 };
 
@@ -62,9 +62,9 @@ static int64_t index_of(const hd_past *p, hd_past_event e)
 {
     int64_t steps = 2 * p->graph->first[p->graph->nranks];
 
-    return e.rank == END       ? steps + 2 * p->graph->nmeetings
-           : e.rank == MEETING ? steps + e.number
-                               : slot_of(p, e.rank, e.number);
+    return e.rank == END          ? steps + 2 * p->graph->nrendezvous
+           : e.rank == RENDEZVOUS ? steps + e.number
+                                  : slot_of(p, e.rank, e.number);
 }
 
 // Its clock, if it has been found down to the bound.
@@ -137,21 +137,21 @@ static void take_recv(hd_past *p, int rank, int64_t step, const hd_node *node)
 }
 
 // A broadcast waits for its root alone.
-static void take_meeting(hd_past *p, int rank, int64_t step,
-                         const hd_node *node)
+static void take_rendezvous(hd_past *p, int rank, int64_t step,
+                            const hd_node *node)
 {
     const hd_graph *g = p->graph;
-    const hd_member *member = &g->member[g->meeting[node->link]];
+    const hd_member *member = &g->member[g->rendezvous[node->link]];
     int64_t root = hd_mesh_coord(g->module, node->peer, node->op->axis);
-    int64_t meeting =
-        node->link + (is_first_run(p, rank, step) ? 0 : g->nmeetings);
+    int64_t rendezvous =
+        node->link + (is_first_run(p, rank, step) ? 0 : g->nrendezvous);
 
     if (node->op->code == HD_OP_BROADCAST)
         take_start(
             p, node->peer,
             hd_graph_same_run(g, rank, step, node->peer, member[root].step));
     else
-        take_event(p, (hd_past_event){MEETING, (int32_t)meeting});
+        take_event(p, (hd_past_event){RENDEZVOUS, (int32_t)rendezvous});
 }
 
 // What the peers of a transfer have done before it ends.
@@ -162,7 +162,7 @@ static void take_peers(hd_past *p, int rank, int64_t step)
     if (node->kind == HD_NODE_RECV)
         take_recv(p, rank, step, node);
     if (node->kind == HD_NODE_COLLECTIVE)
-        take_meeting(p, rank, step, node);
+        take_rendezvous(p, rank, step, node);
 }
 
 // The stream has gone past the step, which is the last one of its group.
@@ -209,15 +209,16 @@ static void expand_start(hd_past *p, int rank, int64_t step)
 static void expand(hd_past *p, hd_past_event e)
 {
     const hd_graph *g = p->graph;
-    bool second = e.number >= g->nmeetings;
-    int64_t meeting = second ? e.number - g->nmeetings : e.number;
+    bool second = e.number >= g->nrendezvous;
+    int64_t rendezvous = second ? e.number - g->nrendezvous : e.number;
     int64_t length;
 
     ++*p->visits;
     if (e.rank >= 0) {
         expand_start(p, e.rank, e.number);
-    } else if (e.rank == MEETING) {
-        for (int64_t i = g->meeting[meeting]; i < g->meeting[meeting + 1]; i++)
+    } else if (e.rank == RENDEZVOUS) {
+        for (int64_t i = g->rendezvous[rendezvous];
+             i < g->rendezvous[rendezvous + 1]; i++)
             take_start(p, g->member[i].rank,
                        g->member[i].step +
                            (second ? hd_graph_steps(g, g->member[i].rank) : 0));
@@ -482,7 +483,8 @@ hd_status hd_past_create(const hd_graph *graph, int64_t *visits, hd_diag *diag,
                          hd_past *out)
 {
     hd_past p = {.graph = graph, .visits = visits, .diag = diag};
-    int64_t events = 2 * graph->first[graph->nranks] + 2 * graph->nmeetings + 1;
+    int64_t events =
+        2 * graph->first[graph->nranks] + 2 * graph->nrendezvous + 1;
     hd_status status;
 
     HD_TRY(hd_depth_create(graph, diag, &p.depth));

@@ -61,7 +61,7 @@ static const hd_node *find_wait(const hd_graph *graph, int rank, int stream)
 }
 
 // The host runs ahead, so every stream that ever waits may do so at once. Ranks
-// are on devices of their own; the first that has too many is told.
+// are on devices of their own; the first that has too many is reported.
 static void count_waiting(const hd_graph *graph, int limit, hd_diag *diag)
 {
     for (int rank = 0; rank < graph->nranks; rank++) {
@@ -125,8 +125,8 @@ static hd_status look(const hd_graph *graph, hd_diag *diag, bool *right)
     return HD_OK;
 }
 
-// What is found is not told: it may not be wrong, as peers order, too, and what
-// is wrong is said of all ranks.
+// What is found is not reported: it may not be wrong, as peers order, too, and
+// what is wrong is said of all ranks.
 static hd_status look_at_first(const hd_module *module,
                                const hd_symmetry *symmetry, hd_diag *diag,
                                hd_graph *graph, bool *right)

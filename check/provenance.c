@@ -80,7 +80,7 @@ static output find_first(const hd_blame *blame, const hd_buffer *tensor)
 }
 
 // Changes that would fill the memory are not kept: nobody is to blame then.
-static hd_status tell_outputs(const hd_evaluation *e, hd_diag *diag)
+static hd_status report_outputs(const hd_evaluation *e, hd_diag *diag)
 {
     const hd_source *outer = hd_diag_source(diag, &e->graph->module->source);
     hd_status status = HD_OK;
@@ -113,7 +113,7 @@ static hd_status explain(const hd_graph *graph, const hd_module *tensor,
         if (!is_output(&e, b) || !is_wrong(&e, b))
             continue;
         o = find_first(&blame, b);
-        status = hd_blame_tell(&blame, b, o.rank, o.i, diag);
+        status = hd_blame_report(&blame, b, o.rank, o.i, diag);
     }
     hd_blame_free(&blame);
     hd_evaluation_free(&e);
@@ -132,7 +132,7 @@ hd_status hd_provenance_check(const hd_graph *graph, const hd_module *tensor,
         wrong = is_output(&e, b) && is_wrong(&e, b);
     many = e.local.nwrites > MOST_WRITES;
     if (wrong && many)
-        status = tell_outputs(&e, diag);
+        status = report_outputs(&e, diag);
     hd_evaluation_free(&e);
     return wrong && !many ? explain(graph, tensor, diag) : status;
 }

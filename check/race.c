@@ -30,12 +30,12 @@ typedef struct link {
 } link;
 
 // An op that was reported, alone or with another.
-typedef struct told {
+typedef struct reported {
     hd_code code;
     const hd_op *first, *second;
-} told;
+} reported;
 
-enum { MOST_TOLD = 64 }; // more than a diag keeps
+enum { MOST_REPORTED = 64 }; // more than a diag keeps
 
 typedef struct access {
     int64_t step;
@@ -49,9 +49,9 @@ typedef struct pair {
 } pair;
 
 typedef enum phase {
-    LOOK,   // is there anything that was not told before?
-    ORDER,  // tell what is not ordered
-    VALUES, // all is ordered: tell what is read or left unwritten
+    LOOK,   // is there anything that was not reported before?
+    ORDER,  // report what is not ordered
+    VALUES, // all is ordered: report what is read or left unwritten
 } phase;
 
 typedef struct scan {
@@ -63,7 +63,7 @@ typedef struct scan {
     phase phase;
     bool global;    // peers are asked
     bool found;     // something in this phase
-    bool unordered; // some accesses, told or not
+    bool unordered; // some accesses, reported or not
     int64_t steps;  // of one run of the rank
     cell *cell;     // owned
     int32_t *read;  // owned, by cell and stream: the last step that read it
@@ -75,9 +75,9 @@ typedef struct scan {
     int64_t waits_room;
     int32_t *waits; // owned, by loose number: the first wait
     hd_set over;    // values that have ended in this run: see value_of
-    told told[MOST_TOLD];
-    int ntold;
-    pair pair[MOST_TOLD]; // of this rank, to be told
+    reported reported[MOST_REPORTED];
+    int nreported;
+    pair pair[MOST_REPORTED]; // of this rank, to be reported
     int npairs;
     int32_t *end; // owned: the clock at the end of the first run, of its rank
                   // alone
@@ -102,28 +102,28 @@ static const char *word_of(const scan *s, int64_t step)
     return hd_op_info_get(node_of(s, step)->op->code)->text;
 }
 
-static bool is_told(const scan *s, hd_code code, const hd_op *first,
-                    const hd_op *second)
+static bool is_reported(const scan *s, hd_code code, const hd_op *first,
+                        const hd_op *second)
 {
-    for (int i = 0; i < s->ntold; i++)
-        if (s->told[i].code == code && s->told[i].first == first &&
-            s->told[i].second == second)
+    for (int i = 0; i < s->nreported; i++)
+        if (s->reported[i].code == code && s->reported[i].first == first &&
+            s->reported[i].second == second)
             return true;
-    return s->ntold == MOST_TOLD;
+    return s->nreported == MOST_REPORTED;
 }
 
 // Whether a finding is to be put into words now. What is not known for want of
 // memory is none.
-static bool tell(scan *s, phase phase, hd_code code, const hd_op *first,
-                 const hd_op *second)
+static bool report(scan *s, phase phase, hd_code code, const hd_op *first,
+                   const hd_op *second)
 {
-    if (s->status == HD_NO_MEMORY || is_told(s, code, first, second) ||
+    if (s->status == HD_NO_MEMORY || is_reported(s, code, first, second) ||
         (s->phase != LOOK && s->phase != phase))
         return false;
     s->found = true;
     if (s->phase == LOOK)
         return false;
-    s->told[s->ntold++] = (told){code, first, second};
+    s->reported[s->nreported++] = (reported){code, first, second};
     return true;
 }
 
@@ -199,27 +199,27 @@ static const hd_part *part_of(const scan *s, int64_t step)
 }
 
 // What is to be said of the two is known when the rank has been visited.
-static void tell_pair(scan *s, access x, access y)
+static void report_pair(scan *s, access x, access y)
 {
     bool group = node_of(s, x.step)->head == node_of(s, y.step)->head &&
                  (x.step < s->steps) == (y.step < s->steps);
     hd_code code = group ? HD_E0802 : HD_E0801;
 
-    if (is_told(s, code, node_of(s, y.step)->op, node_of(s, x.step)->op) ||
-        !tell(s, ORDER, code, node_of(s, x.step)->op, node_of(s, y.step)->op))
+    if (is_reported(s, code, node_of(s, y.step)->op, node_of(s, x.step)->op) ||
+        !report(s, ORDER, code, node_of(s, x.step)->op, node_of(s, y.step)->op))
         return;
     s->pair[s->npairs++] = (pair){code, x, y};
 }
 
-static void tell_race(scan *s, int64_t step)
+static void report_race(scan *s, int64_t step)
 {
     access mine = {s->step, s->part}, other = {step, part_of(s, step)};
 
     s->unordered = true;
     if (other.step < mine.step)
-        tell_pair(s, other, mine);
+        report_pair(s, other, mine);
     else
-        tell_pair(s, mine, other);
+        report_pair(s, mine, other);
 }
 
 static const hd_buffer *root_of(const scan *s, const hd_part *part)
@@ -227,7 +227,7 @@ static const hd_buffer *root_of(const scan *s, const hd_part *part)
     return s->graph->frame[s->graph->frame[part->buffer].root].buffer;
 }
 
-// The caller has written it ahead of the run.
+// The caller has written it before the run.
 static bool is_by_caller(const scan *s, const hd_part *part)
 {
     hd_role role = root_of(s, part)->role;
@@ -235,13 +235,13 @@ static bool is_by_caller(const scan *s, const hd_part *part)
     return role == HD_IN || role == HD_INOUT;
 }
 
-static void tell_unwritten(scan *s, int64_t at)
+static void report_unwritten(scan *s, int64_t at)
 {
     const hd_frame *frame = &s->graph->frame[s->part->buffer];
     char words[WORDS], what[160];
     hd_text text = {0};
 
-    if (!tell(s, VALUES, HD_E0803, node_of(s, s->step)->op, NULL))
+    if (!report(s, VALUES, HD_E0803, node_of(s, s->step)->op, NULL))
         return;
     name_part(s, s->part, what);
     hd_cells_print(&s->cells, &s->graph->frame[frame->root], at, &text);
@@ -253,14 +253,14 @@ static void tell_unwritten(scan *s, int64_t at)
     say(s, HD_E0803, view_loc(s, s->step, s->part), words);
 }
 
-static void tell_lifetime(scan *s, const cell *c)
+static void report_lifetime(scan *s, const cell *c)
 {
     const hd_buffer *other = s->graph->frame[c->name].buffer;
     int64_t writer = c->write - 1;
     char words[WORDS], what[160];
 
-    if (!tell(s, VALUES, HD_E0807, node_of(s, s->step)->op,
-              node_of(s, writer)->op))
+    if (!report(s, VALUES, HD_E0807, node_of(s, s->step)->op,
+                node_of(s, writer)->op))
         return;
     name_part(s, s->part, what);
     snprintf(words, sizeof words,
@@ -291,7 +291,7 @@ static const char *event_of(const hd_node *send)
     return send->op->view[done].buffer->name;
 }
 
-static void tell_missing_end(scan *s, int64_t send)
+static void report_missing_end(scan *s, int64_t send)
 {
     const hd_node *node = node_of(s, send);
     int64_t again = find_again(s, send, s->steps);
@@ -309,12 +309,12 @@ static void tell_missing_end(scan *s, int64_t send)
                 (long long)again, event_of(node));
 }
 
-static void tell_unjoined(scan *s, int64_t step)
+static void report_unjoined(scan *s, int64_t step)
 {
     const hd_node *node = node_of(s, step);
     char words[WORDS], where[40];
 
-    if (!tell(s, ORDER, HD_E0804, node->op, NULL))
+    if (!report(s, ORDER, HD_E0804, node->op, NULL))
         return;
     name_stream(node->stream, where);
     snprintf(words, sizeof words,
@@ -323,7 +323,7 @@ static void tell_unjoined(scan *s, int64_t step)
              s->rank, word_of(s, step), where, (long long)step);
     say(s, HD_E0804, node->op->loc, words);
     if (node->async)
-        tell_missing_end(s, step);
+        report_missing_end(s, step);
     else
         hd_note(s->diag, node->op->loc,
                 "missing: a join at the end of the program, or a wait there "
@@ -331,18 +331,18 @@ static void tell_unjoined(scan *s, int64_t step)
                 where);
 }
 
-static void tell_early(scan *s)
+static void report_early(scan *s)
 {
     char words[2 * WORDS], mine[WORDS];
 
-    if (!tell(s, ORDER, HD_E0806, node_of(s, s->step)->op, NULL))
+    if (!report(s, ORDER, HD_E0806, node_of(s, s->step)->op, NULL))
         return;
     name_access(s, s->step, s->part, mine);
     snprintf(words, sizeof words,
              "%s may begin before the caller has come to that run", mine);
     say(s, HD_E0806, view_loc(s, s->step, s->part), words);
     hd_note(s->diag, node_of(s, s->step)->op->loc,
-            "missing: a fork at the top of the program, or ahead of it a wait "
+            "missing: a fork at the top of the program, or before it a wait "
             "for an event that the caller's stream records in the same run");
 }
 
@@ -401,14 +401,14 @@ static void compare(scan *s, int32_t step_and_one)
     int64_t step = step_and_one - 1;
 
     if (step >= 0 && step != s->step && !has_ended(s, step))
-        tell_race(s, step);
+        report_race(s, step);
 }
 
 // ------------------------------------------------------------------ pairs
 
 // What has ended at the end of the first run precedes whatever follows the
 // caller's stream in the second, so either of these orders them.
-static void tell_seam(const scan *s, int64_t second)
+static void report_boundary(const scan *s, int64_t second)
 {
     const hd_node *y = node_of(s, second);
     char on[40];
@@ -416,12 +416,12 @@ static void tell_seam(const scan *s, int64_t second)
     name_stream(y->stream, on);
     hd_note(s->diag, y->op->loc,
             "this is across the boundary of two runs; missing: a fork at the "
-            "top of the program, or on %s, ahead of this %s, a wait for an "
+            "top of the program, or on %s, before this %s, a wait for an "
             "event that the caller's stream records in the same run",
             on, word_of(s, second));
 }
 
-static void tell_wait(scan *s, int64_t first, int64_t second)
+static void report_wait(scan *s, int64_t first, int64_t second)
 {
     const hd_node *x = node_of(s, first), *y = node_of(s, second);
     int64_t again = x->async ? find_again(s, first, second % s->steps) : -1;
@@ -430,24 +430,23 @@ static void tell_wait(scan *s, int64_t first, int64_t second)
     name_stream(x->stream, from);
     name_stream(y->stream, to);
     if (again >= 0)
-        hd_note(
-            s->diag, y->op->loc,
-            "missing: an event of its own for that send, since step %lld "
-            "records %%%s again, and on %s, ahead of this %s, a wait for it",
-            (long long)again, event_of(x), to, word_of(s, second));
+        hd_note(s->diag, y->op->loc,
+                "missing: an event of its own for that send, since step %lld "
+                "records %%%s again, and on %s, before this %s, a wait for it",
+                (long long)again, event_of(x), to, word_of(s, second));
     else if (x->async)
         hd_note(s->diag, y->op->loc,
-                "missing: on %s, ahead of this %s, a wait for %%%s, which that "
+                "missing: on %s, before this %s, a wait for %%%s, which that "
                 "send records",
                 to, word_of(s, second), event_of(x));
     else
         hd_note(s->diag, y->op->loc,
-                "missing: on %s, ahead of this %s, a wait for an event that %s "
+                "missing: on %s, before this %s, a wait for an event that %s "
                 "records after that %s",
                 to, word_of(s, second), from, word_of(s, first));
 }
 
-static void tell_missing(scan *s, int64_t first, int64_t second)
+static void report_missing(scan *s, int64_t first, int64_t second)
 {
     bool works = false;
     hd_status status = hd_repair_try_wait(s->graph, s->serial, s->rank, first,
@@ -455,15 +454,15 @@ static void tell_missing(scan *s, int64_t first, int64_t second)
 
     s->status = s->status == HD_OK ? status : s->status;
     if (works)
-        tell_wait(s, first, second);
+        report_wait(s, first, second);
     else
         hd_note(s->diag, node_of(s, second)->op->loc,
-                "no event can order them as they stand: ahead of this %s, a "
+                "no event can order them as they stand: before this %s, a "
                 "wait for that %s would never end; give each bytes of its own",
                 word_of(s, second), word_of(s, first));
 }
 
-static bool is_seam(const scan *s, const pair *p)
+static bool is_boundary(const scan *s, const pair *p)
 {
     return p->x.step < s->steps && p->y.step >= s->steps;
 }
@@ -481,18 +480,18 @@ static void put_pair(scan *s, const pair *p)
     hd_note(s->diag, view_loc(s, p->x.step, p->x.part), "%s is %s", theirs,
             group ? "in the same group, so neither waits for the other"
                   : "not ordered with it");
-    if (!group && is_seam(s, p))
-        tell_seam(s, p->y.step);
+    if (!group && is_boundary(s, p))
+        report_boundary(s, p->y.step);
     else if (!group)
-        tell_missing(s, p->x.step, p->y.step);
+        report_missing(s, p->x.step, p->y.step);
 }
 
-// What is still at work at the end of its run is told as that.
+// What is still at work at the end of its run is reported as that.
 static void put_pairs(scan *s)
 {
     s->clock = s->global ? hd_past_go(&s->past, HD_RUN_END) : s->end;
     for (int i = 0; i < s->npairs; i++)
-        if (!is_seam(s, &s->pair[i]) || has_ended(s, s->pair[i].x.step))
+        if (!is_boundary(s, &s->pair[i]) || has_ended(s, s->pair[i].x.step))
             put_pair(s, &s->pair[i]);
 }
 
@@ -527,10 +526,10 @@ static void check_value(scan *s, const cell *c, int64_t at)
     if (s->step >= s->steps)
         return;
     if (c->write == 0 && !is_by_caller(s, s->part))
-        tell_unwritten(s, at);
+        report_unwritten(s, at);
     else if (c->write != 0 && c->name != s->part->buffer &&
              hd_set_has(&s->over, value_of(s, at, s->part->buffer)))
-        tell_lifetime(s, c);
+        report_lifetime(s, c);
 }
 
 // What the cell held ends, if it had another name than it is now written by.
@@ -614,7 +613,7 @@ static void check_begin(scan *s, const hd_node *node)
     for (int64_t i = node->part; i < node[1].part; i++) {
         s->part = &s->graph->part[i];
         if (root_of(s, s->part)->role != HD_TEMP) {
-            tell_early(s);
+            report_early(s);
             return;
         }
     }
@@ -631,7 +630,7 @@ static void check_stream(scan *s, int stream)
         if (node->part == node[1].part || node->async)
             continue;
         if (!has_ended(s, step)) {
-            tell_unjoined(s, step);
+            report_unjoined(s, step);
             return;
         }
         if (s->loose[step] < 0)
@@ -647,7 +646,7 @@ static void check_end(scan *s)
         check_stream(s, stream);
     for (int64_t i = 0; i < s->steps; i++)
         if (node[i].async && !has_ended(s, i))
-            tell_unjoined(s, i);
+            report_unjoined(s, i);
 }
 
 static void visit(void *context, int64_t step, const int32_t *clock)
@@ -674,18 +673,19 @@ static void visit(void *context, int64_t step, const int32_t *clock)
 
 // ---------------------------------------------------------------- outputs
 
-static void tell_output(scan *s, const hd_buffer *buffer, const char *words)
+static void report_output(scan *s, const hd_buffer *buffer, const char *words)
 {
-    if (is_told(s, HD_E0707, (const hd_op *)buffer, NULL))
+    if (is_reported(s, HD_E0707, (const hd_op *)buffer, NULL))
         return;
     s->found = true;
     if (s->phase == LOOK)
         return;
-    s->told[s->ntold++] = (told){HD_E0707, (const hd_op *)buffer, NULL};
+    s->reported[s->nreported++] =
+        (reported){HD_E0707, (const hd_op *)buffer, NULL};
     say(s, HD_E0707, buffer->loc, words);
 }
 
-static void tell_hole(scan *s, const hd_buffer *buffer, int64_t at)
+static void report_hole(scan *s, const hd_buffer *buffer, int64_t at)
 {
     hd_text text = {0};
     char words[WORDS];
@@ -695,7 +695,7 @@ static void tell_hole(scan *s, const hd_buffer *buffer, int64_t at)
              "output %%%s is not written whole on rank %d: nothing writes %s",
              buffer->name, s->rank, text.bytes != NULL ? text.bytes : "it all");
     hd_text_free(&text);
-    tell_output(s, buffer, words);
+    report_output(s, buffer, words);
 }
 
 // Whoever waits for an event that this run never records goes on at once, or
@@ -714,7 +714,7 @@ static void check_recorded(scan *s, const hd_buffer *event)
     }
     snprintf(words, sizeof words, "output %%%s is not recorded on rank %d",
              event->name, s->rank);
-    tell_output(s, event, words);
+    report_output(s, event, words);
 }
 
 static void check_outputs(scan *s)
@@ -729,7 +729,7 @@ static void check_outputs(scan *s)
             check_recorded(s, b);
         for (int64_t i = 0; i < cells->count[b->id]; i++)
             if (s->cell[cells->first[b->id] + i].write == 0) {
-                tell_hole(s, b, cells->first[b->id] + i);
+                report_hole(s, b, cells->first[b->id] + i);
                 break;
             }
     }

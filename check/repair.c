@@ -36,7 +36,7 @@ static int64_t count_instances(const hd_graph *graph, int rank, const hd_op *op,
     return n;
 }
 
-// Members of a group wait ahead of it, and not for one another.
+// Members of a group wait before it, and not for one another.
 static void add_waits(const trial *t, int rank)
 {
     const hd_graph *g = t->graph;

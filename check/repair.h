@@ -12,7 +12,7 @@ HD_BEGIN_DECLS
 hd_status hd_repair_try_wait(const hd_graph *graph, unsigned serial, int rank,
                              int64_t x, int64_t y, hd_diag *diag, bool *works);
 
-// The step ahead of `end` that records the event of a deferred send again, so
+// The step before `end` that records the event of a deferred send again, so
 // that no later wait is for that send; -1 if there is none.
 hd_status hd_repair_find_again(const hd_graph *graph, int rank, int64_t send,
                                int64_t end, hd_diag *diag, int64_t *again);

@@ -1,9 +1,9 @@
 // One rank after the other, in issue order: a step is of use if some of what it
 // writes is read before it is written over, if somebody waits for its event, or
-// if it waits for what its stream did not know of. A statement is told if none
-// of its steps is, or if on some rank data of one trip is of no use where that
-// of another is. One element that is received is taken for an acknowledgement:
-// that it came is its use.
+// if it waits for what its stream did not know of. A statement is reported if
+// none of its steps is, or if on some rank data of one iteration is of no use
+// where that of another is. One element that is received is taken for an
+// acknowledgement: that it came is its use.
 #include "check/waste.h"
 
 #include <stdio.h>
@@ -186,7 +186,7 @@ static bool is_acknowledgement(const hd_op *op)
     return op->code == HD_OP_RECV;
 }
 
-static bool is_told_of(const hd_op *op)
+static bool is_reportable(const hd_op *op)
 {
     switch (hd_op_sync(op)) {
     case HD_SYNC_FORK:
@@ -198,7 +198,7 @@ static bool is_told_of(const hd_op *op)
     case HD_SYNC_NONE:
         break;
     }
-    // Who receives what is sent is told.
+    // Who receives what is sent is reported.
     return op->noutputs > 0 && !is_acknowledgement(op);
 }
 
@@ -213,7 +213,7 @@ static void visit_step(void *context, int64_t step, const int32_t *clock)
     s->node = hd_graph_node(s->graph, s->rank, step);
     seen = seen_of(s, s->node->op);
     seen->issued = true;
-    if (!is_told_of(s->node->op))
+    if (!is_reportable(s->node->op))
         use(s, s->node->op, 0);
     visit_parts(s);
     if (s->node->kind == HD_NODE_WAIT)
@@ -223,7 +223,7 @@ static void visit_step(void *context, int64_t step, const int32_t *clock)
 // All ranks issue a collective, so on some it may be of no use.
 static bool may_be_idle(const hd_op *op)
 {
-    return is_told_of(op) && leaves_data(op) &&
+    return is_reportable(op) && leaves_data(op) &&
            (op->code == HD_OP_RECV || !hd_op_is(op, HD_UNIT_TRANSFER));
 }
 
@@ -273,7 +273,7 @@ static hd_status visit_rank(scan *s)
 
 // Of several events each is told at its own place; an argument that is recorded
 // is the caller's to wait for.
-static void tell_order(const scan *s, const seen *seen)
+static void report_order(const scan *s, const seen *seen)
 {
     const hd_op *op = seen->op;
     int n = op->nviews;
@@ -292,7 +292,7 @@ static void tell_order(const scan *s, const seen *seen)
     }
 }
 
-static void tell_data(const scan *s, const seen *seen)
+static void report_data(const scan *s, const seen *seen)
 {
     const hd_op *op = seen->op;
     const char *word = hd_op_info_get(op->code)->text;
@@ -344,9 +344,9 @@ static hd_status look(scan *s)
         const seen *seen = &s->seen[i];
 
         if (seen->issued && hd_op_is(seen->op, HD_UNIT_SYNC))
-            tell_order(s, seen);
+            report_order(s, seen);
         else if (seen->among || (seen->issued && seen->useful == 0))
-            tell_data(s, seen);
+            report_data(s, seen);
     }
     return HD_OK;
 }

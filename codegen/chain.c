@@ -21,7 +21,7 @@ _Static_assert(HD_CHAIN_VALUES >= HD_MAX_VIEWS, "one step fits");
 
 // ------------------------------------------------------------------- steps
 
-// A copy of one stretch of bytes to another, which needs no kernel.
+// A copy of one contiguous range of bytes to another, which needs no kernel.
 static bool is_plain_copy(const hd_step *step)
 {
     const hd_span *to = &step->span[0], *from = &step->span[1];

@@ -76,7 +76,7 @@ static void write_fold(const hd_step *step, const names *names, hd_text *body)
 static void write_map(const hd_step *step, const names *names, hd_text *body)
 {
     hd_map map = hd_op_info_get(step->op->code)->map;
-    int n = step->op->ninputs, first = n == 3 ? 2 : 1; // behind a mask
+    int n = step->op->ninputs, first = n == 3 ? 2 : 1; // after a mask
     hd_dtype dtype = dtype_of(step, n > 0 ? first : 0);
     hd_lane lane = map == HD_MAP_FILL ? HD_LANE_DOUBLE : hd_body_lane(dtype);
 
@@ -248,7 +248,7 @@ static hd_status emit_reduction(const hd_step *step, hd_text *out,
     hd_nest_add_span(&nest, step, &space, 1)->walked = true;
     nest.inner = HD_INNER_FOLD;
     nest.fold = hd_op_fold(step->op);
-    nest.trips = space.extent[space.nparallel];
+    nest.iterations = space.extent[space.nparallel];
     nest.lane = hd_body_lane(dtype);
     hd_text_printf(&body, "    %s y = x;\n", hd_lane_text(nest.lane));
     hd_body_store(&body, nest.lane, dtype, "*c0");

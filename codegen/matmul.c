@@ -109,7 +109,7 @@ hd_status hd_matmul_emit(const hd_step *step, hd_text *out,
 
     k.nest.inner = HD_INNER_DOT;
     k.nest.lane = k.product.wide ? HD_LANE_DOUBLE : HD_LANE_FLOAT;
-    k.nest.trips = k.product.k;
+    k.nest.iterations = k.product.k;
     add_part(&k, step, HD_PRODUCT_A)->walked = true;
     add_part(&k, step, HD_PRODUCT_B)->walked = true;
     hd_text_printf(&body, "    %s y = x;\n", hd_lane_text(k.lane));

@@ -1,5 +1,5 @@
-// Every element is one trip of a grid-stride loop. Where each operand lies
-// along the last dimension without gaps, a second loop ahead of it moves 16
+// Every element is one iteration of a grid-stride loop. Where each operand lies
+// along the last dimension without gaps, a second loop before it moves 16
 // bytes of each operand at a time, if at run time all addresses allow it; the
 // plain loop then does what is left over.
 #include "codegen/nest.h"
@@ -55,14 +55,14 @@ static bool fits_u32(const hd_nest *nest)
 
     for (int i = 0; i < nest->n; i++) {
         const hd_operand *o = &nest->operand[i];
-        int64_t last = o->walked ? o->walk * (nest->trips - 1) : 0;
+        int64_t last = o->walked ? o->walk * (nest->iterations - 1) : 0;
 
         for (int d = 0; d < nest->ndims; d++)
             last += o->stride[d] * (nest->extent[d] - 1);
         if (last >= limit)
             return false;
     }
-    return hd_nest_elements(nest) < limit && nest->trips < limit;
+    return hd_nest_elements(nest) < limit && nest->iterations < limit;
 }
 
 static const char *index_type(const hd_nest *nest)
@@ -202,7 +202,7 @@ static void add_dot(const hd_nest *nest, hd_text *text)
 
     hd_text_printf(text, "        %s x = 0;\n", hd_lane_text(nest->lane));
     hd_text_printf(text, "        for (%s s = 0; s < %lldu; s++)\n", type,
-                   (long long)nest->trips);
+                   (long long)nest->iterations);
     hd_text_puts(text, "            x += ");
     for (int i = 0; i < 2; i++) {
         const hd_operand *o = &nest->operand[i == 0 ? a : b];
@@ -215,7 +215,7 @@ static void add_dot(const hd_nest *nest, hd_text *text)
     }
 }
 
-// The value of the first trip, then each other one's joined to it.
+// The value of the first iteration, then each other one's joined to it.
 static void add_reduction(const hd_nest *nest, int width, hd_text *text)
 {
     int a = find_walked(nest, 0);
@@ -232,7 +232,7 @@ static void add_reduction(const hd_nest *nest, int width, hd_text *text)
     else
         hd_text_printf(text, "        %s x;\n", lane);
     hd_text_printf(text, "        for (%s s = 0; s < %lldu; s++) {\n", type,
-                   (long long)nest->trips);
+                   (long long)nest->iterations);
     if (vectors)
         hd_text_printf(text,
                        "            const vector%d v = *(const vector%d *)(p%d "
@@ -263,8 +263,8 @@ static void add_inner(const hd_nest *nest, int width, hd_text *text)
     }
 }
 
-// One trip of a loop.
-static void add_trip(const hd_nest *nest, int width, hd_text *text)
+// One iteration of a loop.
+static void add_iteration(const hd_nest *nest, int width, hd_text *text)
 {
     bool vectors = width > 1;
 
@@ -297,7 +297,7 @@ static void add_vector_loop(const hd_nest *nest, int width, hd_text *text)
                    "    for (%s v = first; v < %lldu; v += step) {\n"
                    "        const %s i = v * %du;\n",
                    width, type, n, type, width);
-    add_trip(nest, width, text);
+    add_iteration(nest, width, text);
     hd_text_printf(text, "    }\n    start = %lldu;\n    }\n", n * width);
 }
 
@@ -351,7 +351,7 @@ static void add_kernel(const hd_nest *nest, int width, hd_text *text)
                    "    for (%s i = start + first; i < %lldu; "
                    "i += step) {\n",
                    type, (long long)hd_nest_elements(nest));
-    add_trip(nest, 1, text);
+    add_iteration(nest, 1, text);
     hd_text_puts(text, "    }\n}\n");
 }
 
@@ -366,8 +366,8 @@ static int count_pointers(const hd_nest *nest)
 
 static hd_kernel_grid grid_of(const hd_nest *nest, int width)
 {
-    int64_t trips = hd_nest_elements(nest) / width;
-    int64_t blocks = (trips + THREADS - 1) / THREADS;
+    int64_t iterations = hd_nest_elements(nest) / width;
+    int64_t blocks = (iterations + THREADS - 1) / THREADS;
     int64_t most = PROCESSORS * blocks_at_once(nest, width);
 
     return (hd_kernel_grid){(unsigned)(blocks < most ? blocks : most), THREADS,

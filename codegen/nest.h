@@ -9,7 +9,7 @@
 
 HD_BEGIN_DECLS
 
-// What an element's value is gathered by, ahead of the function.
+// What an element's value is gathered by, before the function.
 typedef enum hd_inner {
     HD_INNER_NONE,
     HD_INNER_FOLD, // over `walk` of one operand
@@ -33,10 +33,10 @@ typedef struct hd_nest {
     hd_operand operand[HD_KERNEL_POINTERS];
     int factor; // number of the address of an f32 that the function gets, or -1
     hd_inner inner;
-    hd_fold fold;  // of HD_INNER_FOLD
-    int64_t trips; // of the inner loop
-    hd_lane lane;  // of the inner loop, and of the value that it yields
-    bool roomy;    // many operands: threads get more registers, if they need it
+    hd_fold fold;       // of HD_INNER_FOLD
+    int64_t iterations; // of the inner loop
+    hd_lane lane;       // of the inner loop, and of the value that it yields
+    bool roomy; // many operands: threads get more registers, if they need it
 } hd_nest;
 
 // A nest over what the step's result has, with no operands yet.

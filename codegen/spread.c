@@ -1,7 +1,7 @@
-// The kernel that copies one stretch of memory to several places: of peers, so
-// that all their links are fed at once. A thread keeps several words in flight,
-// since each takes a while to get there. Of the blocks the last to end tells
-// the peers.
+// The kernel that copies one contiguous range of memory to several places: of
+// peers, so that all their links are fed at once. A thread keeps several words
+// in flight, since each takes a while to get there. Of the blocks the last to
+// end tells the peers.
 #include "base/diag.h"
 #include "codegen/emit.h"
 

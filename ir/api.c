@@ -63,27 +63,28 @@ bool hd_module_argument(const hd_module *module, size_t i, hd_argument *out)
 }
 
 // Two arrays of the same local shape, each with strides of its own, in bytes.
-// Dimensions after the last sharded one are dense in both: one stretch.
+// Dimensions after the last sharded one are dense in both: one contiguous
+// range.
 typedef struct shard {
     int ndims;
     size_t extent[HD_MAX_DIMS];
     size_t whole[HD_MAX_DIMS];
     size_t local[HD_MAX_DIMS];
-    size_t stretch;
+    size_t range;
     size_t offset; // of the shard in the whole
 } shard;
 
 static shard find_shard(const hd_module *module, const hd_type *type, int rank)
 {
-    shard s = {.stretch = hd_dtype_size(type->dtype)};
+    shard s = {.range = hd_dtype_size(type->dtype)};
     size_t whole, local;
     int d = type->ndims;
 
     // Trailing dimensions that no axis cuts are copied at one go.
     for (; d > 0 && !hd_dim_is_sharded(type->dim[d - 1]); d--)
-        s.stretch *= (size_t)type->dim[d - 1].extent;
+        s.range *= (size_t)type->dim[d - 1].extent;
     s.ndims = d;
-    whole = local = s.stretch;
+    whole = local = s.range;
     while (d-- > 0) {
         hd_dim dim = type->dim[d];
 
@@ -103,7 +104,7 @@ static void copy_strided(const shard *s, int d, const size_t *from_stride,
                          const char *from, const size_t *to_stride, char *to)
 {
     if (d == s->ndims) {
-        memcpy(to, from, s->stretch);
+        memcpy(to, from, s->range);
         return;
     }
     for (size_t i = 0; i < s->extent[d]; i++)

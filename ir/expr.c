@@ -1,4 +1,4 @@
-// Expressions as rows of one table, children ahead of parents. A hash finds an
+// Expressions as rows of one table, children before parents. A hash finds an
 // equal row, so equal expressions are one and comparing them is comparing
 // indices. Functions recurse over an expression; the parser refuses what is
 // deeper than HD_MAX_EXPR_DEPTH, and passes only build small ones.

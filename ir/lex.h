@@ -1,5 +1,5 @@
 // Splits a text into words. Every byte is accounted for: what cannot stand in a
-// program becomes one HD_TOKEN_BAD a stretch, reported by the parser.
+// program becomes one HD_TOKEN_BAD a range, reported by the parser.
 #ifndef HD_IR_LEX_H
 #define HD_IR_LEX_H
 

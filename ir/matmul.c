@@ -43,7 +43,7 @@ bool hd_matmul_fits(const hd_type *out, const hd_type *a, const hd_type *b,
 {
     int nbatch = b->ndims - 2;
     bool crossed = nbatch > 0 && out->ndims == a->ndims + nbatch;
-    int rows = crossed ? 0 : nbatch; // a's dimensions ahead of its rows
+    int rows = crossed ? 0 : nbatch; // a's dimensions before its rows
     hd_space space;
     int misfit = 0; // dimension of the result
     hd_dim n;

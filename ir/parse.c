@@ -1,6 +1,6 @@
 // A parser by recursive descent, one function a rule of docs/text-form.md. It
 // looks one token ahead. After an error it skips to the next line that can
-// begin a statement or a declaration, so that each mistake is told once.
+// begin a statement or a declaration, so that each mistake is reported once.
 #include "ir/parse.h"
 
 #include <errno.h>
@@ -703,7 +703,7 @@ static hd_status unknown_op(parser *p)
     return unknown(p, HD_E0210, "operation", "", &near);
 }
 
-// A word behind an operation, on its line, that is no key.
+// A word after an operation, on its line, that is no key.
 static hd_status unknown_key(parser *p, const hd_op *op)
 {
     hd_suggestion near = hd_suggest(p->token.text, p->token.length);
@@ -999,7 +999,7 @@ static hd_type split_dim(const hd_type *type, int dim, int64_t n)
 }
 
 // The extent that may be sharded is the number of ranks: what each of them
-// holds of an array lies in the dimensions behind it.
+// holds of an array lies in the dimensions after it.
 static hd_status wrong_shard(parser *p, const hd_type *type, int dim,
                              hd_loc loc)
 {
@@ -1024,7 +1024,7 @@ static hd_status wrong_shard(parser *p, const hd_type *type, int dim,
     split = split_dim(type, dim, axis->size);
     hd_type_print(p->module, &split, &text);
     hd_note(p->diag, loc, "a sharded dimension has an index a rank: write %s",
-            text.failed ? "the rest as a dimension behind it" : text.bytes);
+            text.failed ? "the rest as a dimension after it" : text.bytes);
     hd_text_free(&text);
     return status;
 }
@@ -1079,15 +1079,15 @@ static hd_status check_of(parser *p, const hd_buffer *buffer)
     theirs = hd_type_local_elements(&of->type);
     if (of->of != NULL || of->type.dtype != buffer->type.dtype ||
         buffer->type.dtype == HD_EVENT)
-        return decl_error(
-            p, HD_E0207, buffer->loc,
-            hd_arena_printf(p->module->arena,
-                            "%%%s cannot rename %%%s: that is "
-                            "%s",
-                            buffer->name, of->name,
-                            of->of != NULL ? "a second name itself"
-                            : of->type.dtype == HD_EVENT ? "an event"
-                                                         : "of another dtype"));
+        return decl_error(p, HD_E0207, buffer->loc,
+                          hd_arena_printf(p->module->arena,
+                                          "%%%s cannot rename %%%s: that is "
+                                          "%s",
+                                          buffer->name, of->name,
+                                          of->of != NULL ? "an alias itself"
+                                          : of->type.dtype == HD_EVENT
+                                              ? "an event"
+                                              : "of another dtype"));
     if (buffer->role != HD_TEMP)
         return decl_error(p, HD_E0207, buffer->loc,
                           hd_arena_printf(p->module->arena,
@@ -1099,7 +1099,7 @@ static hd_status check_of(parser *p, const hd_buffer *buffer)
         return decl_error(p, HD_E0207, buffer->loc,
                           hd_arena_printf(p->module->arena,
                                           "%%%s renames %%%s: only host "
-                                          "programs have second names",
+                                          "programs have aliases",
                                           buffer->name, of->name));
     if (of->role == HD_TEMP ? mine <= theirs : mine == theirs)
         return HD_OK;

@@ -808,9 +808,9 @@ static hd_status check_collective(verifier *v, const hd_op *op)
     return shapes_differ(v, op, &a, &b, why);
 }
 
-// A piece is one stretch of memory: behind a dimension of more than one index
-// that is kept, none may be picked. `led` lets the first kept dimension be
-// spaced, the one over ranks.
+// A piece is one contiguous range of memory: behind a dimension of more than
+// one index that is kept, none may be picked. `led` lets the first kept
+// dimension be spaced, the one over ranks.
 static hd_status check_dense(verifier *v, const hd_view *view, bool led)
 {
     const hd_type *type = &view->buffer->type;
@@ -823,7 +823,7 @@ static hd_status check_dense(verifier *v, const hd_view *view, bool led)
         }
         if (hd_dim_local(type->dim[i]) > 1 && kept > (led ? 1 : 0))
             return hd_error(v->diag, HD_E0407, view->loc,
-                            "this view of %%%s is not one stretch of memory; "
+                            "this view of %%%s is not contiguous in memory; "
                             "copy it first",
                             view->buffer->name);
     }

@@ -23,7 +23,7 @@ typedef struct walker {
     hd_env env;
     int64_t *vars; // owned: env.var
     int stream;
-    int64_t nsteps, ntrips, nidle;
+    int64_t nsteps, niterations, nidle;
     int ngroups;
     bool grouping;
     hd_step *member; // owned: the current step, or the group's so far
@@ -344,10 +344,10 @@ static hd_status walk_for(walker *w, const hd_stmt *stmt)
     for (int64_t i = first; i < last; i++) {
         int64_t before = w->nsteps;
 
-        if (++w->ntrips > HD_MAX_TRIPS)
+        if (++w->niterations > HD_MAX_ITERATIONS)
             return hd_error(w->diag, HD_E0607, stmt->loc,
-                            "rank %lld makes more than %lld loop trips",
-                            (long long)w->rank, (long long)HD_MAX_TRIPS);
+                            "rank %lld makes more than %lld loop iterations",
+                            (long long)w->rank, (long long)HD_MAX_ITERATIONS);
         w->vars[stmt->var] = i;
         HD_TRY(walk_block(w, &stmt->body));
         w->nidle += w->nsteps == before;

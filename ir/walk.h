@@ -8,8 +8,8 @@
 
 HD_BEGIN_DECLS
 
-#define HD_MAX_STEPS ((int64_t)1 << 24) // of one rank
-#define HD_MAX_TRIPS ((int64_t)1 << 24) // of loops, also empty
+#define HD_MAX_STEPS ((int64_t)1 << 24)      // of one rank
+#define HD_MAX_ITERATIONS ((int64_t)1 << 24) // of loops, also empty
 
 // A view with numbers for its indices: a strided part of a root buffer (one
 // with `of` NULL), in elements of its dtype. Dimensions that the view drops are
@@ -70,7 +70,7 @@ hd_status hd_walk(const hd_module *module, int64_t rank, hd_diag *diag,
 
 typedef struct hd_tally {
     int64_t steps;
-    int64_t idle; // loop trips that issue no step
+    int64_t idle; // loop iterations that issue no step
 } hd_tally;
 
 // How many steps that is. Only what control flow needs is computed and checked.
@@ -94,7 +94,7 @@ void hd_steps_free(hd_steps *steps);
 int hd_steps_together(const hd_steps *steps, int64_t i);
 
 int64_t hd_span_elements(const hd_span *span);
-// Its elements are one stretch in row-major order.
+// Its elements are one contiguous range in row-major order.
 bool hd_span_is_dense(const hd_span *span);
 // Dimensions [from, to] are as one whose indices are evenly spaced. Those of
 // one index in front of it add nothing, whatever their stride is.

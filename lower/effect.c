@@ -45,7 +45,7 @@ void hd_effect_none(hd_effect *effect, unsigned options, hd_diag *diag,
     options &= effect->asked;
     if (options == 0)
         return;
-    effect->told |= options;
+    effect->warned |= options;
     warn(diag, options, loc, " here", reason);
 }
 
@@ -95,7 +95,7 @@ void hd_effect_finish(hd_effect *effect, hd_stage start, hd_stage end,
                       hd_diag *diag)
 {
     hd_loc nowhere = {0};
-    unsigned rest = effect->asked & ~effect->used & ~effect->told;
+    unsigned rest = effect->asked & ~effect->used & ~effect->warned;
     unsigned late = rest & late_options(start);
 
     if (late != 0)

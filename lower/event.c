@@ -1,32 +1,34 @@
 // Orders the streams with few events. Each loop over streams is forked
-// from the caller's stream and joined to it. Inside, trips on one stream follow
-// each other; what a trip on another stream must wait for is found by
-// evaluating the views of every trip: two trips conflict where they touch the
-// same elements and one of them writes. In a ring the distance between such
-// trips is constant, so one event a trip orders them:
+// from the caller's stream and joined to it. Inside, iterations on one stream
+// follow each other; what an iteration on another stream must wait for is found
+// by evaluating the views of every iteration: two iterations conflict where
+// they touch the same elements and one of them writes. In a ring the distance
+// between such iterations is constant, so one event an iteration orders them:
 //
 //     j:        wait %hop[j]  ..  recv  %hop[j + 1] = record  ..  compute
 //     j + 1:                            wait %hop[j + 1]  ..
 //
-// Where the distance is 1 this chain reaches every stream from the first trip,
-// and starting it on the caller's stream makes the fork unnecessary. Trips
-// whose conflicts have no constant distance are put on one stream, and so are
-// those of a loop of another form, which only a text that goes on from here can
-// have.
+// Where the distance is 1 this chain reaches every stream from the first
+// iteration, and starting it on the caller's stream makes the fork unnecessary.
+// Iterations whose conflicts have no constant distance are put on one stream,
+// and so are those of a loop of another form, which only a text that goes on
+// from here can have.
 //
-// With a stream of its own for transfers, what a trip transfers goes there and
-// what it computes stays, so that no matmul stands in the way of a transfer:
+// With a stream of its own for transfers, what an iteration transfers goes
+// there and what it computes stays, so that no matmul stands in the way of a
+// transfer:
 //
 //     on stream S:         send  recv  %hop[j + d] = record
 //     on stream j mod S:   wait %hop[j]  ..  compute
 //
-// where d is how many trips later that is computed on which arrives; or, where
-// sends are deferred and touch nothing that arrives, even without events:
+// where d is how many iterations later that is computed on which arrives; or,
+// where sends are deferred and touch nothing that arrives, even without events:
 //
 //     on stream S:         send
 //     on stream j mod S:   recv  ..  compute
 //
-// Neither is done unless the views of every trip say that it orders them all.
+// Neither is done unless the views of every iteration say that it orders them
+// all.
 #include <stdlib.h>
 #include <string.h>
 
@@ -35,16 +37,16 @@
 #include "steps/part.h"
 
 enum {
-    MANY_RANKS = 64,      // beyond it, three ranks stand for all
-    MANY_TRIPS = 1 << 18, // beyond it, a loop gets one stream
+    MANY_RANKS = 64,           // beyond it, three ranks stand for all
+    MANY_ITERATIONS = 1 << 18, // beyond it, a loop gets one stream
 };
 
 typedef struct access {
     hd_part part;
     int root;          // id
-    int64_t low, high; // elements, of the whole stretch
-    int64_t trip, stream;
-    const hd_stmt *stmt; // of the trip, outermost
+    int64_t low, high; // elements, of the whole range
+    int64_t iteration, stream;
+    const hd_stmt *stmt; // of the iteration, outermost
     bool moves, sends;   // by a transfer, by a send
 } access;
 
@@ -54,8 +56,8 @@ typedef struct loop {
     hd_diag *diag;
     hd_stmt *stmt; // the for
     hd_stmt *on;
-    int64_t trips;
-    int64_t stream; // of the trip that is evaluated
+    int64_t iterations;
+    int64_t stream; // of the iteration that is evaluated
     int64_t *vars;
     hd_env env;
     const hd_frame *frame; // by buffer id
@@ -67,9 +69,10 @@ typedef struct loop {
     bool varied;             // more than one distance, or none that is known
     const hd_stmt *producer; // the one statement that must come first
     bool many_producers;
-    bool unknown; // the trips cannot be evaluated
-    // With a stream for transfers: trips from a transfer to what computes on
-    // it, -1 if nothing does; and whether that orders all, or sends apart do.
+    bool unknown; // the iterations cannot be evaluated
+    // With a stream for transfers: iterations from a transfer to what computes
+    // on it, -1 if nothing does; and whether that orders all, or sends apart
+    // do.
     bool split;
     int64_t lag;
     bool events_fail, sends_fail;
@@ -116,7 +119,7 @@ static access *add_access(loop *l)
 }
 
 static void evaluate_op(loop *l, const hd_op *op, const hd_stmt *outer,
-                        int64_t trip)
+                        int64_t iteration)
 {
     for (int i = 0; i < op->nviews; i++) {
         hd_buffer *root = hd_buffer_root(op->view[i].buffer);
@@ -127,7 +130,7 @@ static void evaluate_op(loop *l, const hd_op *op, const hd_stmt *outer,
         a = add_access(l);
         *a = (access){.part = find_part(l, &op->view[i]),
                       .root = root->id,
-                      .trip = trip,
+                      .iteration = iteration,
                       .stream = l->stream,
                       .stmt = outer,
                       .moves = hd_op_is(op, HD_UNIT_TRANSFER),
@@ -138,7 +141,7 @@ static void evaluate_op(loop *l, const hd_op *op, const hd_stmt *outer,
 }
 
 static void evaluate_block(loop *l, const hd_block *block, const hd_stmt *outer,
-                           int64_t trip)
+                           int64_t iteration)
 {
     for (const hd_stmt *s = block->first; s != NULL; s = s->next) {
         const hd_stmt *top = outer != NULL ? outer : s;
@@ -146,21 +149,22 @@ static void evaluate_block(loop *l, const hd_block *block, const hd_stmt *outer,
 
         switch (s->kind) {
         case HD_STMT_OP:
-            evaluate_op(l, s->op, top, trip);
+            evaluate_op(l, s->op, top, iteration);
             break;
         case HD_STMT_LET:
             (void)hd_expr_eval(l->module, s->a, &l->env, &l->vars[s->var]);
             break;
         case HD_STMT_IF:
             (void)hd_expr_eval(l->module, s->a, &l->env, &value);
-            evaluate_block(l, value != 0 ? &s->body : &s->otherwise, top, trip);
+            evaluate_block(l, value != 0 ? &s->body : &s->otherwise, top,
+                           iteration);
             break;
-        case HD_STMT_FOR: // no pass makes one inside a trip
+        case HD_STMT_FOR: // no pass makes one inside an iteration
             l->unknown = true;
             break;
         case HD_STMT_ON:
         case HD_STMT_GROUP:
-            evaluate_block(l, &s->body, top, trip);
+            evaluate_block(l, &s->body, top, iteration);
         }
     }
 }
@@ -179,7 +183,7 @@ static void note_written(void *context, hd_op *op)
 static void note_split(loop *l, const access *a, const access *b)
 {
     const access *moved = a->moves ? a : b, *computed = a->moves ? b : a;
-    int64_t lag = computed->trip - moved->trip;
+    int64_t lag = computed->iteration - moved->iteration;
 
     if (a->sends != b->sends || (!a->sends && a->stream != b->stream))
         l->sends_fail = true;
@@ -193,8 +197,8 @@ static void note_split(loop *l, const access *a, const access *b)
 
 static void note_conflict(loop *l, const access *a, const access *b)
 {
-    const access *first = a->trip < b->trip ? a : b;
-    int64_t distance = llabs(a->trip - b->trip);
+    const access *first = a->iteration < b->iteration ? a : b;
+    int64_t distance = llabs(a->iteration - b->iteration);
 
     if (!(hd_part_writes(&a->part) || hd_part_writes(&b->part)) ||
         !hd_parts_overlap(l->frame, &a->part, &b->part))
@@ -217,7 +221,7 @@ static int compare_accesses(const void *x, const void *y)
     return (a->low > b->low) - (a->low < b->low);
 }
 
-static void compare_trips(loop *l)
+static void compare_iterations(loop *l)
 {
     if (l->naccesses == 0)
         return;
@@ -235,12 +239,12 @@ static void evaluate_rank(loop *l, int64_t rank)
     for (int i = 0; i < l->module->naxes; i++)
         l->env.coord[i] = hd_mesh_coord(l->module, rank, i);
     l->naccesses = 0;
-    for (int64_t trip = 0; trip < l->trips; trip++) {
-        l->vars[l->stmt->var] = trip;
+    for (int64_t iteration = 0; iteration < l->iterations; iteration++) {
+        l->vars[l->stmt->var] = iteration;
         l->unknown |= !hd_expr_eval(l->module, l->on->a, &l->env, &l->stream);
-        evaluate_block(l, &l->on->body, NULL, trip);
+        evaluate_block(l, &l->on->body, NULL, iteration);
     }
-    compare_trips(l);
+    compare_iterations(l);
 }
 
 static void find_conflicts(loop *l)
@@ -288,7 +292,7 @@ static hd_stmt *guarded(loop *l, hd_stmt *stmt, hd_expr condition)
     return guard;
 }
 
-// Ahead of everything that touches memory in a trip, after its lets.
+// Before everything that touches memory in an iteration, after its lets.
 static void add_wait(loop *l, hd_buffer *hop, bool chained)
 {
     hd_module *m = l->module;
@@ -320,7 +324,7 @@ static bool guards_itself(const loop *l, const hd_stmt *stmt)
     return node->kind == HD_EXPR_LT &&
            node->a == hd_expr_of_var(l->module, l->stmt->var) &&
            hd_expr_is_const(l->module, node->b) &&
-           hd_expr_value(l->module, node->b) == l->trips - l->distance;
+           hd_expr_value(l->module, node->b) == l->iterations - l->distance;
 }
 
 static void add_record(loop *l, hd_buffer *hop)
@@ -330,8 +334,8 @@ static void add_record(loop *l, hd_buffer *hop)
     hd_stmt *record = record_stmt(
         l, hop,
         hd_expr_binary(m, HD_EXPR_ADD, j, hd_expr_const(m, l->distance)));
-    hd_expr more = hd_expr_binary(m, HD_EXPR_LT, j,
-                                  hd_expr_const(m, l->trips - l->distance));
+    hd_expr more = hd_expr_binary(
+        m, HD_EXPR_LT, j, hd_expr_const(m, l->iterations - l->distance));
     hd_stmt *producer = (hd_stmt *)l->producer; // a statement of this loop
 
     if (!l->many_producers && guards_itself(l, producer))
@@ -367,7 +371,7 @@ static bool is_transfer(const hd_stmt *stmt)
                : transfers(&stmt->body) || transfers(&stmt->otherwise);
 }
 
-// A trip is lets, then transfers, then what computes.
+// An iteration is lets, then transfers, then what computes.
 static bool can_split(const loop *l)
 {
     const hd_stmt *s = l->on->body.first;
@@ -421,7 +425,7 @@ static bool all_deferred(const hd_block *block)
 }
 
 // Lets go to the loop itself, transfers to `moved` and the rest to `computed`.
-static hd_block sort_trip(loop *l, hd_block *moved, hd_block *computed)
+static hd_block sort_iteration(loop *l, hd_block *moved, hd_block *computed)
 {
     hd_block lets = {0};
     hd_stmt *next;
@@ -449,12 +453,13 @@ static void finish_split(loop *l, hd_block lets, hd_block moved,
     l->stmt->body = lets;
 }
 
-// Trips that wait for no other: the stream for transfers only sends, and what a
-// trip receives it waits for itself, so that no send waits for an arrival.
+// Iterations that wait for no other: the stream for transfers only sends, and
+// what an iteration receives it waits for itself, so that no send waits for an
+// arrival.
 static void split_sends(loop *l)
 {
     hd_block moved = {0}, computed = {0}, all = {0};
-    hd_block lets = sort_trip(l, &moved, &computed);
+    hd_block lets = sort_iteration(l, &moved, &computed);
     hd_stmt *next;
 
     all = part_of(l, &moved, false);
@@ -465,7 +470,7 @@ static void split_sends(loop *l)
     finish_split(l, lets, part_of(l, &moved, true), all);
 }
 
-static void split_trip(loop *l, hd_buffer *hop)
+static void split_iteration(loop *l, hd_buffer *hop)
 {
     hd_module *m = l->module;
     hd_expr j = hd_expr_of_var(m, l->stmt->var), lag = hd_expr_const(m, l->lag);
@@ -477,13 +482,14 @@ static void split_trip(loop *l, hd_buffer *hop)
     if (l->lag > 0)
         wait = guarded(l, wait, hd_expr_binary(m, HD_EXPR_LE, lag, j));
     hd_block_append(&computed, wait);
-    lets = sort_trip(l, &moved, &computed);
+    lets = sort_iteration(l, &moved, &computed);
     record = record_stmt(
         l, hop, l->lag > 0 ? hd_expr_binary(m, HD_EXPR_ADD, j, lag) : j);
     if (l->lag > 0)
-        record = guarded(l, record,
-                         hd_expr_binary(m, HD_EXPR_LT, j,
-                                        hd_expr_const(m, l->trips - l->lag)));
+        record =
+            guarded(l, record,
+                    hd_expr_binary(m, HD_EXPR_LT, j,
+                                   hd_expr_const(m, l->iterations - l->lag)));
     hd_block_append(&moved, record);
     finish_split(l, lets, moved, computed);
 }
@@ -525,17 +531,17 @@ static bool split_loop(loop *l, hd_block *done)
         split_sends(l);
         return true;
     }
-    type.dim[0] = (hd_dim){l->trips, HD_LOCAL};
+    type.dim[0] = (hd_dim){l->iterations, HD_LOCAL};
     hop = hd_module_add_buffer(l->module, "hop", HD_TEMP, &type);
     hop->loc = l->stmt->loc;
-    split_trip(l, hop);
+    split_iteration(l, hop);
     return true;
 }
 
 // The loop loses its streams: those who asked for anything hear of it.
-static void tell_one_stream(const loop *l, hd_effect *effect)
+static void report_one_stream(const loop *l, hd_effect *effect)
 {
-    effect->told |= HD_OPTION_STREAMS;
+    effect->warned |= HD_OPTION_STREAMS;
     if (effect->asked == 0 || hd_expr_is_const(l->module, l->on->a))
         return;
     hd_warning(l->diag, HD_E0504, l->stmt->loc,
@@ -552,7 +558,7 @@ static void order_loop(loop *l, hd_block *done, hd_effect *effect)
     hd_buffer *hop;
 
     if (l->varied || l->unknown) {
-        tell_one_stream(l, effect);
+        report_one_stream(l, effect);
         l->on->a = hd_expr_const(l->module, 0);
         l->distance = 0;
     }
@@ -560,7 +566,7 @@ static void order_loop(loop *l, hd_block *done, hd_effect *effect)
         add_fork(l, done);
         return;
     }
-    type.dim[0] = (hd_dim){l->trips, HD_LOCAL};
+    type.dim[0] = (hd_dim){l->iterations, HD_LOCAL};
     hop = hd_module_add_buffer(l->module, "hop", HD_TEMP, &type);
     hop->loc = l->stmt->loc;
     if (chained)
@@ -583,16 +589,16 @@ static bool is_loop(loop *l, hd_stmt *stmt)
         return false;
     l->stmt = stmt;
     l->on = on;
-    l->trips = hd_expr_value(l->module, stmt->b);
+    l->iterations = hd_expr_value(l->module, stmt->b);
     l->unknown |= !hd_expr_is_const(l->module, stmt->a) ||
                   hd_expr_value(l->module, stmt->a) != 0 ||
-                  l->trips > MANY_TRIPS;
+                  l->iterations > MANY_ITERATIONS;
     return true;
 }
 
 static void order(loop *l, hd_block *done, hd_effect *effect)
 {
-    if (l->trips == 1 && l->module->nranks > 1)
+    if (l->iterations == 1 && l->module->nranks > 1)
         hd_effect_none(effect, HD_OPTION_STREAMS, l->diag, l->stmt->loc,
                        "the loop has one iteration");
     if (l->split && split_loop(l, done)) {

@@ -9,9 +9,9 @@ HD_BEGIN_DECLS
 
 // What became of the options that were asked for.
 typedef struct hd_effect {
-    unsigned asked; // hd_option
-    unsigned used;  // changed something
-    unsigned told;  // were warned of, at the place where they change nothing
+    unsigned asked;  // hd_option
+    unsigned used;   // changed something
+    unsigned warned; // were warned of, at the place where they change nothing
 } hd_effect;
 
 typedef hd_status hd_pass_fn(hd_module *module, const hd_lower_options *options,
@@ -37,8 +37,8 @@ void hd_effect_none(hd_effect *effect, unsigned options, hd_diag *diag,
 // set and sum between placements become named communication; tensor ops become
 // host ops on the caller's stream.
 hd_pass_fn hd_pass_reshard;
-// Ops over a stream dimension become one loop, a trip an index; communication
-// that feeds it becomes a broadcast in the loop.
+// Ops over a stream dimension become one loop, an iteration an index;
+// communication that feeds it becomes a broadcast in the loop.
 hd_pass_fn hd_pass_stream;
 // Each broadcast of a loop becomes the pipeline that the options choose.
 hd_pass_fn hd_pass_transfer;

@@ -7,7 +7,7 @@
 //   sharded -> local     all_gather
 //
 // in that order, which keeps intermediate tensors small. Collectives take
-// pieces that are one stretch of memory, led by the dimension over ranks; where
+// pieces that are contiguous in memory, led by the dimension over ranks; where
 // the tensor's layout has it further in, the pieces are packed or unpacked by a
 // loop of copies.
 #include "lower/build.h"

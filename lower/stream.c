@@ -1,4 +1,5 @@
-// Gathers operations over a stream dimension into one loop, a trip an index:
+// Gathers operations over a stream dimension into one loop, an iteration an
+// index:
 //
 //     %ag = all_gather %a[tp]         for j in 0..4 {
 //     %c = matmul %ag, %b       ->        on stream j mod 2 {
@@ -9,9 +10,9 @@
 //
 // An operation joins the loop before it if both have as many indices, and if
 // whatever it reads of the loop's results it reads at its own index. The gather
-// becomes a broadcast from each rank in turn, which says what a trip needs and
-// leaves to the next pass how it travels. What does not fit stays outside,
-// where a stream dimension is like any other.
+// becomes a broadcast from each rank in turn, which says what an iteration
+// needs and leaves to the next pass how it travels. What does not fit stays
+// outside, where a stream dimension is like any other.
 #include <string.h>
 
 #include "ir/space.h"
@@ -24,7 +25,7 @@ enum { WHOLE = -1 };
 typedef struct plan {
     int64_t extent;         // of the stream dimension
     int dim[HD_MAX_VIEWS];  // per view the dimension indexed, or WHOLE
-    bool one[HD_MAX_VIEWS]; // which has one index, that of every trip
+    bool one[HD_MAX_VIEWS]; // which has one index, that of every iteration
     int shift;              // what `dim` keys lose: 1 or 0
 } plan;
 
@@ -78,8 +79,8 @@ static bool plan_gather(const hd_op *op, int s, plan *p)
     return out->nindex <= s;
 }
 
-// A factor that its operation writes over: a trip would write its own index of
-// it, and read it whole.
+// A factor that its operation writes over: an iteration would write its own
+// index of it, and read it whole.
 static bool is_own_factor(const hd_op *op)
 {
     for (int i = op->noutputs + op->ninputs; i < op->nviews; i++)
@@ -133,7 +134,7 @@ typedef struct touched {
     const hd_buffer *buffer;
     int dim;
     bool written;
-    bool gathered; // peers may still be sent it when the trip computes
+    bool gathered; // peers may still be sent it when the iteration computes
 } touched;
 
 typedef struct run {
@@ -154,17 +155,17 @@ static touched *find_touched(run *r, const hd_buffer *buffer)
     return at > 0 ? &r->touched[at - 1] : NULL;
 }
 
-// The dimension of which view `i` has as many indices as there are trips.
-static int trip_dim(const plan *p, int i)
+// The dimension of which view `i` has as many indices as there are iterations.
+static int iteration_dim(const plan *p, int i)
 {
     return p->one[i] ? WHOLE : p->dim[i];
 }
 
 static bool fits(run *r, const hd_op *op, const plan *p)
 {
-    // One pipeline moves along one axis. A trip begins with its transfers, so
-    // nothing ahead of a gather may have used what it writes: the old value of
-    // an inout is read before it is gathered into.
+    // One pipeline moves along one axis. An iteration begins with its
+    // transfers, so nothing before a gather may have used what it writes: the
+    // old value of an inout is read before it is gathered into.
     if (op->code == HD_OP_ALL_GATHER &&
         ((r->axis >= 0 && op->axis != r->axis) ||
          find_touched(r, hd_buffer_root(op->view[0].buffer)) != NULL))
@@ -175,7 +176,7 @@ static bool fits(run *r, const hd_op *op, const plan *p)
 
         if (t == NULL || (!writes && !t->written))
             continue;
-        if (t->dim == WHOLE || t->dim != trip_dim(p, i) ||
+        if (t->dim == WHOLE || t->dim != iteration_dim(p, i) ||
             (writes && t->gathered))
             return false;
     }
@@ -193,7 +194,7 @@ static void touch(run *r, const hd_op *op, const plan *p)
 
         if (t != NULL) {
             t->written |= writes;
-            t->dim = t->dim == trip_dim(p, i) ? t->dim : WHOLE;
+            t->dim = t->dim == iteration_dim(p, i) ? t->dim : WHOLE;
             continue;
         }
         if (r->ntouched == r->room) {
@@ -205,7 +206,7 @@ static void touch(run *r, const hd_op *op, const plan *p)
             r->room = 2 * r->room + 8;
         }
         r->touched[r->ntouched++] =
-            (touched){root, trip_dim(p, i), writes,
+            (touched){root, iteration_dim(p, i), writes,
                       writes && op->code == HD_OP_ALL_GATHER};
         r->index[root->id] = r->ntouched;
     }
@@ -359,8 +360,8 @@ static const char *why_no_pipeline(const hd_module *module, const hd_stmt *stmt,
 }
 
 // A transfer stays outside all loops: what was asked for does nothing here.
-static void tell_why(const hd_module *module, const hd_stmt *stmt,
-                     hd_arena *scratch, hd_diag *diag, hd_effect *effect)
+static void report_why(const hd_module *module, const hd_stmt *stmt,
+                       hd_arena *scratch, hd_diag *diag, hd_effect *effect)
 {
     const char *reason = NULL;
 
@@ -407,7 +408,7 @@ hd_status hd_pass_stream(hd_module *module, const hd_lower_options *options,
             continue;
         }
         if ((effect->asked & HD_OPTIONS_OF_TRANSFERS) != 0)
-            tell_why(module, stmt, scratch, diag, effect);
+            report_why(module, stmt, scratch, diag, effect);
         hd_block_append(&done, stmt);
         stmt = next;
     }

@@ -9,9 +9,9 @@
 //   ring       j: what came from the left neighbour goes on to the right
 //
 // Chunks split the first dimension inside a shard: buffers get a second shape
-// with one more dimension (`of`), and a trip an index more. A rank's local
-// shard is computed on where it lies, unless the gathered buffer is needed
-// whole.
+// with one more dimension (`of`), and an iteration an index more. A rank's
+// local shard is computed on where it lies, unless the gathered buffer is
+// needed whole.
 #include <string.h>
 
 #include "ir/space.h"
@@ -38,7 +38,7 @@ typedef struct pipe {
     hd_arena *scratch;
     hd_diag *diag;
     hd_stmt *loop;
-    hd_stmt *ops; // the statements of a trip
+    hd_stmt *ops; // the statements of an iteration
     gather *gather;
     int ngathers;
     int64_t ranks, chunks;
@@ -49,8 +49,8 @@ typedef struct pipe {
     const int *uses; // by buffer id, in the whole program
 } pipe;
 
-// What a trip works on: the shard's index, and the chunk's (HD_EXPR_NONE if
-// shards are whole). An index of HD_EXPR_ALL is every shard.
+// What an iteration works on: the shard's index, and the chunk's (HD_EXPR_NONE
+// if shards are whole). An index of HD_EXPR_ALL is every shard.
 typedef struct piece {
     hd_expr shard, chunk;
     bool own;
@@ -165,7 +165,7 @@ static bool is_made_here(const pipe *p, hd_buffer *buffer)
     return false;
 }
 
-// How many dimensions the view keeps ahead of its buffer's `dim`.
+// How many dimensions the view keeps before its buffer's `dim`.
 static int kept_ahead(const hd_view *view, int dim)
 {
     int n = 0;
@@ -310,8 +310,8 @@ static void fix_dim_key(pipe *p, const hd_op *from, hd_op *to, const piece *at)
 {
     for (int i = 0; i < to->nkeys && at->shard == HD_EXPR_ALL; i++) {
         hd_expr *dim = &to->key[i].expr;
-        int s = to->key[i].code == HD_KEY_DIM ? loop_index(p, &from->view[1])
-                                              : -1;
+        int s =
+            to->key[i].code == HD_KEY_DIM ? loop_index(p, &from->view[1]) : -1;
 
         if (s >= 0 && hd_expr_value(p->module, *dim) >= s)
             *dim = binary(p, HD_EXPR_ADD, *dim, number(p, 1));
@@ -333,8 +333,8 @@ static void clone_op(pipe *p, hd_build *b, const hd_op *op, const piece *at)
     hd_block_append(b->block, stmt);
 }
 
-// The computation of a trip. `own` says when the piece is the local shard;
-// HD_EXPR_NONE if that makes no difference.
+// The computation of an iteration. `own` says when the piece is the local
+// shard; HD_EXPR_NONE if that makes no difference.
 static void emit_compute(pipe *p, hd_build *b, piece at, hd_expr own)
 {
     for (hd_stmt *s = p->ops; s != NULL;) {
@@ -368,7 +368,7 @@ static void emit_compute(pipe *p, hd_build *b, piece at, hd_expr own)
 // --------------------------------------------------------------- transfers
 
 static void emit_send(pipe *p, hd_build *b, gather *g, hd_view what, hd_expr to,
-                      hd_expr trip)
+                      hd_expr iteration)
 {
     bool get = p->options->protocol == HD_GET;
     hd_op *op = hd_build_op(b, HD_OP_SEND, p->axis, NULL, &what, 3);
@@ -377,8 +377,9 @@ static void emit_send(pipe *p, hd_build *b, gather *g, hd_view what, hd_expr to,
     if (get)
         hd_build_key(op, HD_KEY_GET, HD_EXPR_NONE);
     if (g->sent != NULL)
-        hd_build_key_view(op, HD_KEY_DONE,
-                          hd_view_at(hd_view_whole(g->sent, op->loc), 0, trip));
+        hd_build_key_view(
+            op, HD_KEY_DONE,
+            hd_view_at(hd_view_whole(g->sent, op->loc), 0, iteration));
 }
 
 static void emit_recv(pipe *p, hd_build *b, hd_view what, hd_expr from)
@@ -400,8 +401,9 @@ static void emit_own_copy(pipe *p, hd_build *b, const gather *g,
 
 // --------------------------------------------------------------- pipelines
 
-// Names the parts of trip number j: which shard-step it is, and which chunk.
-static hd_expr split_trip(pipe *p, hd_build *b, hd_expr j, piece *at)
+// Names the parts of iteration number j: which shard-step it is, and which
+// chunk.
+static hd_expr split_iteration(pipe *p, hd_build *b, hd_expr j, piece *at)
 {
     if (p->chunks == 1) {
         at->chunk = HD_EXPR_NONE;
@@ -412,11 +414,11 @@ static hd_expr split_trip(pipe *p, hd_build *b, hd_expr j, piece *at)
     return binary(p, HD_EXPR_DIV, j, number(p, p->chunks));
 }
 
-static void emit_direct_trip(pipe *p, hd_build *b, hd_expr j)
+static void emit_direct_iteration(pipe *p, hd_build *b, hd_expr j)
 {
     hd_expr x = hd_expr_coord(p->module, p->axis), n = number(p, p->ranks);
     piece at = {0};
-    hd_expr step = split_trip(p, b, j, &at);
+    hd_expr step = split_iteration(p, b, j, &at);
     hd_expr own = binary(p, HD_EXPR_LT, j, number(p, p->chunks));
     hd_expr to = hd_expr_mod(
         p->module, binary(p, HD_EXPR_SUB, binary(p, HD_EXPR_ADD, n, x), step),
@@ -443,12 +445,12 @@ static void emit_direct_trip(pipe *p, hd_build *b, hd_expr j)
     emit_compute(p, b, at, own);
 }
 
-static void emit_ring_trip(pipe *p, hd_build *b, hd_expr j)
+static void emit_ring_iteration(pipe *p, hd_build *b, hd_expr j)
 {
     hd_expr x = hd_expr_coord(p->module, p->axis), n = number(p, p->ranks);
     hd_expr one = number(p, 1);
     piece at = {0}, before;
-    hd_expr step = split_trip(p, b, j, &at);
+    hd_expr step = split_iteration(p, b, j, &at);
     hd_expr own = binary(p, HD_EXPR_LT, j, number(p, p->chunks));
     hd_expr right = hd_expr_mod(p->module, binary(p, HD_EXPR_ADD, x, one), n);
     hd_expr left = hd_expr_mod(p->module, binary(p, HD_EXPR_SUB, x, one), n);
@@ -513,10 +515,10 @@ static void emit_broadcast(pipe *p, hd_build *b, const gather *g,
     add_broadcast(&theirs, axis, &out, NULL, at->shard);
 }
 
-static void emit_broadcast_trip(pipe *p, hd_build *b, hd_expr j)
+static void emit_broadcast_iteration(pipe *p, hd_build *b, hd_expr j)
 {
     piece at = {0};
-    hd_expr step = split_trip(p, b, j, &at);
+    hd_expr step = split_iteration(p, b, j, &at);
 
     at.shard = p->chunks == 1 ? j : hd_build_let(b, "i", step);
     for (int i = 0; i < p->ngathers; i++)
@@ -531,7 +533,7 @@ static void emit_gather(hd_build *b, const gather *g, hd_view out, hd_view in)
     hd_build_unary(b, HD_OP_ALL_GATHER, g->op->axis, out, in);
 }
 
-static void emit_pipelined_trip(pipe *p, hd_build *b, hd_expr j)
+static void emit_pipelined_iteration(pipe *p, hd_build *b, hd_expr j)
 {
     piece at = {.shard = HD_EXPR_ALL,
                 .chunk = p->chunks == 1 ? HD_EXPR_NONE : j};
@@ -542,14 +544,14 @@ static void emit_pipelined_trip(pipe *p, hd_build *b, hd_expr j)
     emit_compute(p, b, at, HD_EXPR_NONE);
 }
 
-static void emit_bulk_trip(pipe *p, hd_build *b, hd_expr j)
+static void emit_bulk_iteration(pipe *p, hd_build *b, hd_expr j)
 {
     piece at = {.shard = j, .chunk = HD_EXPR_NONE};
 
     emit_compute(p, b, at, HD_EXPR_NONE);
 }
 
-// Ahead of the loop, on the caller's stream.
+// Before the loop, on the caller's stream.
 static void emit_before(pipe *p, hd_build *b)
 {
     for (int i = 0; i < p->ngathers; i++) {
@@ -569,7 +571,7 @@ static void emit_before(pipe *p, hd_build *b)
     }
 }
 
-static int64_t count_trips(const pipe *p)
+static int64_t count_iterations(const pipe *p)
 {
     switch (p->transfer) {
     case HD_TRANSFER_BULK:
@@ -614,7 +616,7 @@ static void add_sent_events(pipe *p)
         p->transport[p->axis] == HD_TRANSPORT_NCCL ||
         (p->transfer != HD_TRANSFER_DIRECT && p->transfer != HD_TRANSFER_RING))
         return;
-    type.dim[0] = (hd_dim){count_trips(p), HD_LOCAL};
+    type.dim[0] = (hd_dim){count_iterations(p), HD_LOCAL};
     for (int i = 0; i < p->ngathers; i++)
         p->gather[i].sent =
             hd_module_add_buffer(p->module, "sent", HD_TEMP, &type);
@@ -628,24 +630,24 @@ static void rebuild_loop(pipe *p, hd_build *b)
 
     emit_before(p, b);
     on->body = (hd_block){0};
-    p->loop->b = number(p, count_trips(p));
+    p->loop->b = number(p, count_iterations(p));
     hd_block_append(b->block, p->loop);
     body.loc = p->gather[0].op->loc;
     switch (p->transfer) {
     case HD_TRANSFER_BULK:
-        emit_bulk_trip(p, &body, j);
+        emit_bulk_iteration(p, &body, j);
         break;
     case HD_TRANSFER_PIPELINED:
-        emit_pipelined_trip(p, &body, j);
+        emit_pipelined_iteration(p, &body, j);
         break;
     case HD_TRANSFER_BROADCAST:
-        emit_broadcast_trip(p, &body, j);
+        emit_broadcast_iteration(p, &body, j);
         break;
     case HD_TRANSFER_DIRECT:
-        emit_direct_trip(p, &body, j);
+        emit_direct_iteration(p, &body, j);
         break;
     case HD_TRANSFER_RING:
-        emit_ring_trip(p, &body, j);
+        emit_ring_iteration(p, &body, j);
         break;
     }
     emit_after(p, b);
@@ -673,7 +675,7 @@ static bool stays_in_place(const pipe *p, hd_buffer *buffer)
 }
 
 // What was asked for and this pipeline, or this gather, has no use for.
-static void tell_effect(const pipe *p, const gather *g, hd_effect *effect)
+static void report_effect(const pipe *p, const gather *g, hd_effect *effect)
 {
     bool sends =
         p->transfer == HD_TRANSFER_DIRECT || p->transfer == HD_TRANSFER_RING;
@@ -771,7 +773,7 @@ static hd_status plan_loop(pipe *p, hd_build *b, hd_effect *effect)
     if (p->chunks > 1)
         HD_TRY(check_all_chunks(p));
     for (int i = 0; i < p->ngathers; i++)
-        tell_effect(p, &p->gather[i], effect);
+        report_effect(p, &p->gather[i], effect);
     add_sent_events(p);
     rebuild_loop(p, b);
     return HD_OK;

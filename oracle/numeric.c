@@ -420,7 +420,7 @@ static item cast(const hd_step *step, item x)
                : x;
 }
 
-// A mask is ahead of what it selects of.
+// A mask is before what it selects of.
 static bool computes_whole(const hd_step *step)
 {
     return hd_dtype_is_integer(

@@ -274,11 +274,11 @@ static hd_status run_reduce(const hd_reference *r, const hd_member *who,
     return status;
 }
 
-static hd_status run_meeting(const hd_reference *r, int64_t meeting)
+static hd_status run_rendezvous(const hd_reference *r, int64_t rendezvous)
 {
     const hd_graph *g = &r->graph;
-    const hd_member *who = &g->member[g->meeting[meeting]];
-    int64_t n = g->meeting[meeting + 1] - g->meeting[meeting];
+    const hd_member *who = &g->member[g->rendezvous[rendezvous]];
+    int64_t n = g->rendezvous[rendezvous + 1] - g->rendezvous[rendezvous];
 
     switch (hd_op_move(step_of(r, who[0])->op)) {
     case HD_MOVE_BROADCAST:
@@ -306,7 +306,7 @@ static hd_status run_step(void *context, int rank, int64_t step)
     const hd_node *node = hd_graph_node(&r->graph, rank, step);
 
     if (node->kind == HD_NODE_COLLECTIVE)
-        return run_meeting(r, node->link);
+        return run_rendezvous(r, node->link);
     if (node->kind != HD_NODE_RECV)
         return compute_step(r, rank, &r->steps[rank].step[step]);
     run_point(r, rank, step);

@@ -32,7 +32,7 @@ void hd_event_reach(hd_event *event, uint64_t number)
                                   &event->reached, &before, number,
                                   memory_order_seq_cst, memory_order_relaxed))
         ;
-    hd_bell_ring(&event->bell);
+    hd_doorbell_ring(&event->doorbell);
 }
 
 uint64_t hd_event_issued(const hd_event *event)
@@ -61,13 +61,13 @@ hd_status hd_event_wait(hd_event *event, double timeout)
         return HD_ARGUMENT;
     number = hd_event_issued(event);
     for (;;) {
-        uint32_t seen = hd_bell_arm(&event->bell);
+        uint32_t seen = hd_doorbell_arm(&event->doorbell);
         bool reached = hd_event_has_reached(event, number);
         int64_t left = deadline - hd_clock();
 
         if (!reached && left > 0)
-            hd_bell_sleep(&event->bell, seen, left);
-        hd_bell_disarm(&event->bell);
+            hd_doorbell_sleep(&event->doorbell, seen, left);
+        hd_doorbell_disarm(&event->doorbell);
         if (reached)
             return HD_OK;
         if (left <= 0)

@@ -4,10 +4,10 @@
 #ifndef HD_RUNTIME_EVENT_H
 #define HD_RUNTIME_EVENT_H
 
-#include "runtime/ranks/bell.h"
+#include "runtime/ranks/doorbell.h"
 
 struct hd_event {
-    hd_bell bell;
+    hd_doorbell doorbell;
     _Atomic uint64_t issued;
     _Atomic uint64_t reached;
 };

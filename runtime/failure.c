@@ -54,7 +54,7 @@ bool hd_failure_set(hd_failure *failure, hd_status status, const char *text,
     return first;
 }
 
-hd_status hd_failure_tell(hd_failure *failure, hd_diag *diag)
+hd_status hd_failure_report(hd_failure *failure, hd_diag *diag)
 {
     hd_status status;
     const char *line;

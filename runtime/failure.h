@@ -37,13 +37,13 @@ typedef struct hd_failure {
 // lines, may be empty.
 bool hd_failure_set(hd_failure *failure, hd_status status, const char *text,
                     const char *notes);
-// Stored ahead of a ring of whatever bell its waiters have armed, and so in one
-// order with that, memory_order_seq_cst.
+// Stored before a ring of whatever doorbell its waiters have armed, and so in
+// one order with that, memory_order_seq_cst.
 static inline bool hd_failure_is_set(const hd_failure *failure)
 {
     return atomic_load_explicit(&failure->failed, memory_order_seq_cst);
 }
 // Of one that is set.
-hd_status hd_failure_tell(hd_failure *failure, hd_diag *diag);
+hd_status hd_failure_report(hd_failure *failure, hd_diag *diag);
 
 #endif

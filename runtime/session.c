@@ -24,8 +24,8 @@ bool hd_binding_spans(const hd_binding *binding, int axis, int *a, int *b)
     for (int rank = 0; rank < module->nranks; rank++) {
         int first = (int)hd_mesh_peer(module, rank, axis, 0);
 
-        if (hd_group_home(binding->group, rank) ==
-            hd_group_home(binding->group, first))
+        if (hd_group_leader(binding->group, rank) ==
+            hd_group_leader(binding->group, first))
             continue;
         *a = first;
         *b = rank;

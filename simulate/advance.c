@@ -68,7 +68,8 @@ static void end_transfer(hd_simulation *s, int64_t node)
 
     hd_transfer_end(s, node);
     if (n->kind == HD_NODE_COLLECTIVE) {
-        for (int64_t i = g->meeting[n->link]; i < g->meeting[n->link + 1]; i++)
+        for (int64_t i = g->rendezvous[n->link]; i < g->rendezvous[n->link + 1];
+             i++)
             go_on(s, g->member[i].rank,
                   g->first[g->member[i].rank] + g->member[i].step);
         return;

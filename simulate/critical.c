@@ -77,16 +77,16 @@ static int64_t cause_of_peers(const hd_simulation *s, const hd_node *node,
 
     if (node->kind != HD_NODE_COLLECTIVE)
         return later(s, cause, before_on_stream(s, node->peer, node->link));
-    for (int64_t i = g->meeting[node->link]; i < g->meeting[node->link + 1];
-         i++)
+    for (int64_t i = g->rendezvous[node->link];
+         i < g->rendezvous[node->link + 1]; i++)
         cause =
             later(s, cause,
                   before_on_stream(s, g->member[i].rank, g->member[i].step));
     return cause;
 }
 
-// What a step of the rank waited for: that step itself, or the last one ahead
-// of a join on the stream.
+// What a step of the rank waited for: that step itself, or the last one before
+// a join on the stream.
 static int64_t cause_of_need(const hd_simulation *s, int rank, int64_t step,
                              const hd_need *need)
 {

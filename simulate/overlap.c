@@ -33,7 +33,7 @@ typedef struct lint {
     edge *edge; // owned, from 1
     int64_t nedges, edges_room;
     int32_t *follows, *leads; // owned, by node: lists of edges
-    int32_t *one;  // owned, by node: the member that stands for its meeting
+    int32_t *one;  // owned, by node: the member that stands for its rendezvous
     bool *seen;    // owned, by node
     int32_t *todo; // owned
     int32_t node;  // whose accesses are being added
@@ -108,16 +108,16 @@ static void add_steps(lint *l)
     }
 }
 
-static void join_meetings(lint *l)
+static void join_rendezvous(lint *l)
 {
     const hd_graph *g = l->graph;
 
     for (int64_t i = 0; i < g->first[g->nranks]; i++)
         l->one[i] = (int32_t)i;
-    for (int64_t m = 0; m < g->nmeetings; m++) {
-        const hd_member *first = &g->member[g->meeting[m]];
+    for (int64_t m = 0; m < g->nrendezvous; m++) {
+        const hd_member *first = &g->member[g->rendezvous[m]];
 
-        for (int64_t i = g->meeting[m]; i < g->meeting[m + 1]; i++)
+        for (int64_t i = g->rendezvous[m]; i < g->rendezvous[m + 1]; i++)
             l->one[g->first[g->member[i].rank] + g->member[i].step] =
                 (int32_t)(g->first[first->rank] + first->step);
     }
@@ -225,7 +225,7 @@ hd_status hd_overlap_lint(const hd_graph *graph, hd_diag *diag)
         return HD_OK;
     status = allocate(&l);
     if (status == HD_OK) {
-        join_meetings(&l);
+        join_rendezvous(&l);
         add_steps(&l);
         status = l.status;
     }

@@ -71,7 +71,7 @@ static hd_status make_arrays(hd_simulation *s, hd_diag *diag)
                           (void **)&s->activity));
     HD_TRY(hd_clear_array(g->nranks, sizeof *s->processor, diag,
                           (void **)&s->processor));
-    HD_TRY(hd_clear_array(g->nmeetings, sizeof *s->pending, diag,
+    HD_TRY(hd_clear_array(g->nrendezvous, sizeof *s->pending, diag,
                           (void **)&s->pending));
     for (s->cost_room = 16; s->cost_room < 2 * count_ops(&g->module->body);)
         s->cost_room *= 2;

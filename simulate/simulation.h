@@ -78,7 +78,7 @@ struct hd_simulation {
     hd_lane *lane;           // owned, by rank and stream
     hd_activity *activity;   // owned, by rank
     hd_processor *processor; // owned, by rank, or by node if its ranks share it
-    int32_t *pending;        // owned, by meeting: tasks left
+    int32_t *pending;        // owned, by rendezvous: tasks left
     hd_op_cost *cost;        // owned: a hash by op
     int64_t cost_room;
     hd_prediction prediction;

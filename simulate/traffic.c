@@ -50,22 +50,22 @@ static double flow_speed(const hd_simulation *s, int from, int to)
         s->machine.copy_bandwidth);
 }
 
-int hd_traffic_way(const hd_simulation *s, int64_t meeting)
+int hd_traffic_way(const hd_simulation *s, int64_t rendezvous)
 {
     const hd_graph *g = &s->graph;
 
-    return hd_simulation_way(s, g->member[g->meeting[meeting]].rank,
-                             g->member[g->meeting[meeting + 1] - 1].rank);
+    return hd_simulation_way(s, g->member[g->rendezvous[rendezvous]].rank,
+                             g->member[g->rendezvous[rendezvous + 1] - 1].rank);
 }
 
-// How many members of a meeting are on the node that has the fewest: they
+// How many members of a rendezvous are on the node that has the fewest: they
 // follow each other, so that only the first and the last node may lack some.
-static int64_t count_beside(const hd_simulation *s, int64_t meeting)
+static int64_t count_beside(const hd_simulation *s, int64_t rendezvous)
 {
     const hd_graph *g = &s->graph;
-    const hd_member *first = &g->member[g->meeting[meeting]];
-    int64_t n = g->meeting[meeting + 1] - g->meeting[meeting], head = 1,
-            tail = 1;
+    const hd_member *first = &g->member[g->rendezvous[rendezvous]];
+    int64_t n = g->rendezvous[rendezvous + 1] - g->rendezvous[rendezvous],
+            head = 1, tail = 1;
 
     while (head < n &&
            hd_simulation_way(s, first->rank, first[head].rank) == HD_NEAR)
@@ -87,7 +87,7 @@ static double gather_bandwidth(const hd_simulation *s, const hd_node *node)
 
     if (hd_traffic_way(s, node->link) == HD_NEAR)
         return s->machine.collective_bandwidth;
-    n = (double)(g->meeting[node->link + 1] - g->meeting[node->link]);
+    n = (double)(g->rendezvous[node->link + 1] - g->rendezvous[node->link]);
     beside = (double)count_beside(s, node->link);
     speed *=
         node->op->code == HD_OP_ALL_TO_ALL ? (n - 1) / (n - beside) : beside;
@@ -182,12 +182,13 @@ void hd_traffic_end_flow(hd_simulation *s, int32_t id)
         put_on_links(s, queue->flow);
 }
 
-void hd_traffic_count(hd_simulation *s, int64_t meeting, int by)
+void hd_traffic_count(hd_simulation *s, int64_t rendezvous, int by)
 {
     const hd_graph *g = &s->graph;
-    int way = hd_traffic_way(s, meeting);
+    int way = hd_traffic_way(s, rendezvous);
 
-    for (int64_t i = g->meeting[meeting]; i < g->meeting[meeting + 1]; i++) {
+    for (int64_t i = g->rendezvous[rendezvous];
+         i < g->rendezvous[rendezvous + 1]; i++) {
         int rank = g->member[i].rank;
 
         s->activity[rank].gathering[way] += by;
@@ -199,7 +200,7 @@ void hd_traffic_count(hd_simulation *s, int64_t meeting, int by)
 void hd_traffic_start_gather(hd_simulation *s, int64_t node, double bytes)
 {
     const hd_graph *g = &s->graph;
-    int rank = g->member[g->meeting[g->node[node].link]].rank;
+    int rank = g->member[g->rendezvous[g->node[node].link]].rank;
     int32_t id = hd_agenda_add(&s->agenda, HD_TASK_GATHER, rank, node, bytes);
 
     if (id == 0)

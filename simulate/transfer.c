@@ -32,12 +32,12 @@ static void start_pair(hd_simulation *s, int sender, int64_t send)
                          : s->machine.network_latency);
 }
 
-static void start_meeting(hd_simulation *s, int64_t meeting)
+static void start_rendezvous(hd_simulation *s, int64_t rendezvous)
 {
     const hd_graph *g = &s->graph;
-    const hd_member *first = &g->member[g->meeting[meeting]];
+    const hd_member *first = &g->member[g->rendezvous[rendezvous]];
     const hd_node *node = hd_graph_node(g, first->rank, first->step);
-    int64_t n = g->meeting[meeting + 1] - g->meeting[meeting];
+    int64_t n = g->rendezvous[rendezvous + 1] - g->rendezvous[rendezvous];
     double bytes = hd_simulation_cost(s, node).bytes * (double)n;
     double latency = s->machine.collective_latency;
 
@@ -47,13 +47,13 @@ static void start_meeting(hd_simulation *s, int64_t meeting)
         hd_simulation_begin(s, first[i].rank, first[i].step);
         count_transfer(s, first[i].rank, 1);
     }
-    if (hd_traffic_way(s, meeting) == HD_FAR) {
+    if (hd_traffic_way(s, rendezvous) == HD_FAR) {
         s->prediction.bytes_networked += bytes;
         latency += s->machine.network_latency;
     } else {
         s->prediction.bytes_gathered += bytes;
     }
-    hd_traffic_count(s, meeting, 1);
+    hd_traffic_count(s, rendezvous, 1);
     hd_agenda_after(&s->agenda, HD_TASK_DELAY, first->rank,
                     g->first[first->rank] + first->step, latency);
 }
@@ -65,7 +65,7 @@ void hd_transfer_reach(hd_simulation *s, int rank, int64_t step)
     if (!hd_schedule_meet(&s->schedule, rank, step))
         return;
     if (node->kind == HD_NODE_COLLECTIVE)
-        start_meeting(s, node->link);
+        start_rendezvous(s, node->link);
     else if (node->kind == HD_NODE_SEND)
         start_pair(s, rank, step);
     else
@@ -88,15 +88,16 @@ static void move_pair(hd_simulation *s, int sender, int64_t at, double bytes)
 static void move_gather(hd_simulation *s, int64_t at, double bytes)
 {
     const hd_graph *g = &s->graph;
-    int64_t meeting = hd_simulation_node(s, at)->link;
+    int64_t rendezvous = hd_simulation_node(s, at)->link;
 
-    if (!hd_processor_copies(s) || hd_traffic_way(s, meeting) == HD_FAR) {
+    if (!hd_processor_copies(s) || hd_traffic_way(s, rendezvous) == HD_FAR) {
         hd_traffic_start_gather(s, at, bytes);
         return;
     }
-    s->pending[meeting] =
-        (int32_t)(g->meeting[meeting + 1] - g->meeting[meeting]);
-    for (int64_t i = g->meeting[meeting]; i < g->meeting[meeting + 1]; i++)
+    s->pending[rendezvous] =
+        (int32_t)(g->rendezvous[rendezvous + 1] - g->rendezvous[rendezvous]);
+    for (int64_t i = g->rendezvous[rendezvous];
+         i < g->rendezvous[rendezvous + 1]; i++)
         hd_processor_start(s, g->member[i].rank,
                            g->first[g->member[i].rank] + g->member[i].step,
                            bytes / s->machine.copy_bandwidth, true);
@@ -125,8 +126,8 @@ void hd_transfer_end(hd_simulation *s, int64_t at)
 
     if (node->kind == HD_NODE_COLLECTIVE) {
         hd_traffic_count(s, node->link, -1);
-        for (int64_t i = g->meeting[node->link]; i < g->meeting[node->link + 1];
-             i++)
+        for (int64_t i = g->rendezvous[node->link];
+             i < g->rendezvous[node->link + 1]; i++)
             end_of(s, g->member[i].rank, g->member[i].step);
         return;
     }

@@ -1,8 +1,8 @@
 // Where all names of the bytes have one shape, a dimension that no part fixes
 // takes no cells of its own. Where shapes differ, a cell is as many elements as
-// divide the start, length and distance of every stretch of every part; or if
-// that would be many more, what lies between two places where stretches begin
-// or end:
+// divide the start, length and distance of every contiguous range of every
+// part; or if that would be many more, what lies between two places where
+// ranges begin or end:
 //
 //     %x : f32[3, 5]    x[1]           |----|----|----|
 //     %y : f32[5, 3]    y[3] of %x     |--------|--|--|    5 cells, not 15
@@ -445,7 +445,7 @@ static void scale_run(void *context, int64_t low, int64_t high)
     s->fn(s->context, s->first + low / s->unit, s->first + high / s->unit);
 }
 
-// Stretches come in ascending order.
+// Ranges come in ascending order.
 static void look_up_run(void *context, int64_t low, int64_t high)
 {
     scaled *s = context;

@@ -22,7 +22,7 @@ typedef struct hd_cells {
     bool *mixed;           // owned, by id of the root: names differ in shape
     int64_t *unit;         // owned, by id of the root: strides a cell
     int64_t *base;         // owned, by id of the root: elements of those before
-    int64_t *cut;          // owned: where stretches begin and end, counted over
+    int64_t *cut;          // owned: where ranges begin and end, counted over
                            // all roots, ascending; NULL if that is not known
     int64_t *first_cut;    // owned, by id of the root: that of its first cell,
                            // -1 if all its cells are of one size
@@ -34,7 +34,7 @@ typedef struct hd_cells {
 hd_status hd_cells_create(const hd_graph *graph, hd_diag *diag, hd_cells *out);
 void hd_cells_free(hd_cells *cells);
 
-// Calls `fn` with the stretches of cells, from low to high, that the part is.
+// Calls `fn` with the ranges of cells, from low to high, that the part is.
 void hd_cells_each(const hd_cells *cells, const hd_part *part, hd_run_fn *fn,
                    void *context);
 

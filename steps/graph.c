@@ -255,7 +255,7 @@ static void pair_transfers(const builder *b)
             g->node[i].peer = b->place[g->node[i].peer];
 }
 
-// Collectives of one line of the mesh are meetings base[axis, first rank] +
+// Collectives of one line of the mesh are rendezvous base[axis, first rank] +
 // seq.
 static int64_t *line_of(const builder *b, int64_t *base, int rank, int axis)
 {
@@ -265,7 +265,7 @@ static int64_t *line_of(const builder *b, int64_t *base, int rank, int axis)
                  b->place[hd_mesh_peer(g->module, g->number[rank], axis, 0)]];
 }
 
-// Counts meetings by line, then turns counts into the first number of each.
+// Counts rendezvous by line, then turns counts into the first number of each.
 static void number_lines(const builder *b, int64_t *base)
 {
     hd_graph *g = b->graph;
@@ -285,29 +285,29 @@ static void number_lines(const builder *b, int64_t *base)
     for (int64_t i = 0; i < (int64_t)g->module->naxes * g->nranks; i++) {
         int64_t n = base[i];
 
-        base[i] = g->nmeetings;
-        g->nmeetings += n;
+        base[i] = g->nrendezvous;
+        g->nrendezvous += n;
     }
 }
 
-// Meetings follow each other in the order of lines, so the sizes of their axes
-// give the places of their members.
+// Rendezvous follow each other in the order of lines, so the sizes of their
+// axes give the places of their members.
 static hd_status place_members(const builder *b, const int64_t *base)
 {
     hd_graph *g = b->graph;
     int64_t last = (int64_t)g->module->naxes * g->nranks, n = 0;
 
-    HD_TRY(hd_clear_array(g->nmeetings + 1, sizeof *g->meeting, b->diag,
-                          (void **)&g->meeting));
+    HD_TRY(hd_clear_array(g->nrendezvous + 1, sizeof *g->rendezvous, b->diag,
+                          (void **)&g->rendezvous));
     for (int64_t line = 0; line < last; line++) {
-        int64_t end = line + 1 < last ? base[line + 1] : g->nmeetings;
+        int64_t end = line + 1 < last ? base[line + 1] : g->nrendezvous;
         int64_t axis = line / g->nranks;
         int64_t size = b->symmetry.turns[axis] ? 1 : g->module->axis[axis].size;
 
         for (int64_t i = base[line]; i < end; i++, n += size)
-            g->meeting[i] = n;
+            g->rendezvous[i] = n;
     }
-    g->meeting[g->nmeetings] = n;
+    g->rendezvous[g->nrendezvous] = n;
     HD_TRY(hd_clear_array(n, sizeof *g->member, b->diag, (void **)&g->member));
     for (int64_t i = 0; i < n; i++)
         g->member[i].step = -1;
@@ -326,7 +326,7 @@ static void fill_members(const builder *b, int64_t *base)
             if (axis < 0)
                 continue;
             node->link += (int32_t)*line_of(b, base, rank, axis);
-            g->member[g->meeting[node->link] +
+            g->member[g->rendezvous[node->link] +
                       hd_mesh_coord(g->module, g->number[rank], axis)] =
                 (hd_member){rank, (int32_t)(i - g->first[rank])};
         }
@@ -357,7 +357,7 @@ static hd_status refuse(const builder *b, const char *whose,
     char idle[80] = "";
 
     if (tally->idle > 0)
-        snprintf(idle, sizeof idle, " and %lld loop trips without a step",
+        snprintf(idle, sizeof idle, " and %lld loop iterations without a step",
                  (long long)tally->idle);
     return hd_error(b->diag, HD_E0105, (hd_loc){0},
                     "%s of %d ranks: %lld steps%s, %lld in all; the limit is "
@@ -486,7 +486,7 @@ void hd_graph_free(hd_graph *graph)
     free(graph->begin);
     free(graph->part);
     free(graph->record);
-    free(graph->meeting);
+    free(graph->rendezvous);
     free(graph->member);
     *graph = (hd_graph){0};
 }

@@ -36,7 +36,7 @@ typedef enum hd_node_kind {
 typedef struct hd_node {
     const hd_op *op;
     // wait: where its records begin; send and recv: the step of `peer` that it
-    // meets; collective: its meeting.
+    // meets; collective: its rendezvous.
     int32_t link;
     int32_t peer;
     int32_t fork;   // step number of the last fork before it, -1
@@ -65,10 +65,10 @@ typedef struct hd_graph {
     int32_t *begin;          // owned, nstreams + 1 a rank: where in its order
     hd_part *part;           // owned
     int64_t nparts;
-    hd_record *record; // owned: of each wait, one an event
-    int64_t *meeting;  // owned: meeting i has members from here
-    hd_member *member; // owned
-    int64_t nmeetings;
+    hd_record *record;   // owned: of each wait, one an event
+    int64_t *rendezvous; // owned: rendezvous i has members from here
+    hd_member *member;   // owned
+    int64_t nrendezvous;
     // Borrowed, by node; NULL as a rule. A wait that is being tried: another
     // step of its rank and run, whose end it follows, too; -1.
     const int32_t *after;

@@ -1,4 +1,4 @@
-// What ranks must agree on. Meetings and pairs stand in the graph; where they
+// What ranks must agree on. Rendezvous and pairs stand in the graph; where they
 // do not agree, its transfers are noted, and the notes sorted so that what
 // should match lies side by side: sends and recvs by (sender, receiver, axis,
 // seq), collectives by (line of the mesh, axis, seq).
@@ -70,10 +70,10 @@ static bool are_points_matched(const hd_graph *g)
     return true;
 }
 
-static bool is_meeting_matched(const hd_graph *g, int64_t meeting)
+static bool is_rendezvous_matched(const hd_graph *g, int64_t rendezvous)
 {
-    const hd_member *member = &g->member[g->meeting[meeting]];
-    int64_t n = g->meeting[meeting + 1] - g->meeting[meeting];
+    const hd_member *member = &g->member[g->rendezvous[rendezvous]];
+    int64_t n = g->rendezvous[rendezvous + 1] - g->rendezvous[rendezvous];
     const hd_node *first = NULL;
 
     for (int64_t i = 0; i < n; i++) {
@@ -93,8 +93,8 @@ bool hd_graph_is_matched(const hd_graph *graph)
 {
     if (!are_points_matched(graph))
         return false;
-    for (int64_t i = 0; i < graph->nmeetings; i++)
-        if (!is_meeting_matched(graph, i))
+    for (int64_t i = 0; i < graph->nrendezvous; i++)
+        if (!is_rendezvous_matched(graph, i))
             return false;
     return true;
 }
@@ -118,7 +118,7 @@ typedef struct lone {
     int64_t theirs;
 } lone;
 
-// Two places of the text that were told; the second may be none.
+// Two places of the text that were reported; the second may be none.
 typedef struct told {
     const hd_op *a, *b;
 } told;
@@ -133,8 +133,8 @@ typedef struct matcher {
     int64_t nnotes;
     lone *lone; // owned
     int64_t nlone, lone_room;
-    // The last collective that was told to differ, and the last one from which
-    // on its line differs throughout.
+    // The last collective that was reported to differ, and the last one from
+    // which on its line differs throughout.
     const note *differs, *shifted;
     told told[MOST_TOLD];
     int ntold;
@@ -189,7 +189,7 @@ static const char *text_of(const hd_op *op)
     return hd_op_info_get(op->code)->text;
 }
 
-// A pair of places is told once, for the first rank that has it.
+// A pair of places is reported once, for the first rank that has it.
 static bool is_told(matcher *m, const hd_op *a, const hd_op *b)
 {
     for (int i = 0; i < m->ntold; i++)
@@ -316,7 +316,7 @@ static const note *find_meant(const matcher *m, const note *a)
     return second;
 }
 
-// Alone or not, each op is told once.
+// Alone or not, each op is reported once.
 static bool is_op_told(const matcher *m, const hd_op *op)
 {
     for (int i = 0; i < m->ntold; i++)
@@ -463,7 +463,7 @@ static void report_missing(matcher *m, const note *a, int64_t n)
         }
 }
 
-// Returns the number of the first note behind them. Once ranks issue different
+// Returns the number of the first note after them. Once ranks issue different
 // kinds, or a different number, what follows on that line differs for it.
 static int64_t match_collective(matcher *m, int64_t i)
 {

@@ -1,5 +1,5 @@
 // Where shapes differ, because one buffer renames the bytes of another, the
-// stretches of the part that has fewer are looked up in the other one. That is
+// ranges of the part that has fewer are looked up in the other one. That is
 // exact; only past MANY_RUNS is overlap assumed.
 #include "steps/part.h"
 
@@ -121,8 +121,8 @@ void hd_part_range(const hd_frame *frame, const hd_part *part, int64_t *low,
 
 // ------------------------------------------------------------------- runs
 
-// How many stretches; `tail` becomes the first dimension of one stretch. A
-// dimension of no cells does not count.
+// How many ranges; `tail` becomes the first dimension of one contiguous range.
+// A dimension of no cells does not count.
 static int64_t count_runs(const hd_frame *frame, const hd_part *part,
                           const int64_t *stride, int *tail, int64_t *length)
 {

@@ -53,13 +53,13 @@ static inline int64_t hd_part_index(const hd_frame *frame, const hd_part *part,
     return part->offset / frame->stride[d] % frame->extent[d];
 }
 
-// The stretch of the root from the first element to past the last one.
+// The range of the root from the first element to past the last one.
 void hd_part_range(const hd_frame *frame, const hd_part *part, int64_t *low,
                    int64_t *high);
 bool hd_parts_overlap(const hd_frame *frames, const hd_part *a,
                       const hd_part *b);
 
-// The stretches of a part in a space where dimension d takes `stride[d]` cells
+// The ranges of a part in a space where dimension d takes `stride[d]` cells
 // an index, or none at all if that is 0. Calls `fn` with each from low to high;
 // false if there are more than `limit`, after that many calls.
 typedef void hd_run_fn(void *context, int64_t low, int64_t high);

@@ -189,8 +189,8 @@ bool hd_schedule_meet(hd_schedule *schedule, int rank, int64_t step)
 
     *hd_schedule_state(schedule, rank, step) |= HD_STEP_STARTED;
     if (node->kind == HD_NODE_COLLECTIVE)
-        return ++schedule->met[node->link + run * g->nmeetings] ==
-               g->meeting[node->link + 1] - g->meeting[node->link];
+        return ++schedule->arrived[node->link + run * g->nrendezvous] ==
+               g->rendezvous[node->link + 1] - g->rendezvous[node->link];
     return hd_schedule_has(
         schedule, node->peer,
         hd_graph_same_run(g, rank, step, node->peer, node->link),
@@ -214,8 +214,8 @@ void hd_schedule_end_all(hd_schedule *schedule, int rank, int64_t step)
                      hd_graph_same_run(g, rank, step, node->peer, node->link));
         return;
     }
-    for (int64_t i = g->meeting[node->link]; i < g->meeting[node->link + 1];
-         i++)
+    for (int64_t i = g->rendezvous[node->link];
+         i < g->rendezvous[node->link + 1]; i++)
         end_and_wake(schedule, g->member[i].rank,
                      hd_graph_same_run(g, rank, step, g->member[i].rank,
                                        g->member[i].step));
@@ -234,8 +234,8 @@ static hd_status allocate(hd_schedule *s, hd_diag *diag)
     HD_TRY(hd_clear_array(streams, sizeof *s->over, diag, (void **)&s->over));
     HD_TRY(hd_clear_array(s->runs * g->first[g->nranks], sizeof *s->state, diag,
                           (void **)&s->state));
-    HD_TRY(hd_clear_array(s->runs * g->nmeetings, sizeof *s->met, diag,
-                          (void **)&s->met));
+    HD_TRY(hd_clear_array(s->runs * g->nrendezvous, sizeof *s->arrived, diag,
+                          (void **)&s->arrived));
     HD_TRY(
         hd_clear_array(g->nranks, sizeof *s->queue, diag, (void **)&s->queue));
     return hd_clear_array(g->nranks, sizeof *s->queued, diag,
@@ -265,7 +265,7 @@ void hd_schedule_close(hd_schedule *schedule)
     free(schedule->next);
     free(schedule->over);
     free(schedule->state);
-    free(schedule->met);
+    free(schedule->arrived);
     free(schedule->queue);
     free(schedule->queued);
     *schedule = (hd_schedule){0};

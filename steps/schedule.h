@@ -29,22 +29,22 @@ typedef struct hd_schedule {
     unsigned held; // a bit for each axis whose deferred sends hold up their
                    // streams, too
     // The caller's, whose first status that is not HD_OK ends all. `may_begin`
-    // is asked ahead of what the node says; `wake` is called when a rank goes
+    // is asked before what the node says; `wake` is called when a rank goes
     // on after others have. All but `begin` may be NULL.
     hd_begin_fn *begin;
     hd_pass_fn *pass;
     bool (*may_begin)(void *context, int rank, int64_t step);
     hd_status (*wake)(void *context, int rank);
     void *context;
-    int64_t *cursor; // owned, by rank and stream: steps passed, over all runs
-    int64_t *next;   // owned, by rank and stream: the step at the cursor, past
-                     // all steps of the rank where the stream is at its end
-    int64_t *over;   // owned, by rank and stream: as many members of the group
-                     // at the cursor need no more waiting for
-    uint8_t *state;  // owned, by rank and step of all runs
-    int32_t *met;    // owned, by run and meeting: members that have started
-    int32_t *queue;  // owned: ranks that may go on, a ring
-    bool *queued;    // owned, by rank
+    int64_t *cursor;  // owned, by rank and stream: steps passed, over all runs
+    int64_t *next;    // owned, by rank and stream: the step at the cursor, past
+                      // all steps of the rank where the stream is at its end
+    int64_t *over;    // owned, by rank and stream: as many members of the group
+                      // at the cursor need no more waiting for
+    uint8_t *state;   // owned, by rank and step of all runs
+    int32_t *arrived; // owned, by run and rendezvous: members that have started
+    int32_t *queue;   // owned: ranks that may go on, a ring
+    bool *queued;     // owned, by rank
     int64_t head, nqueued;
 } hd_schedule;
 

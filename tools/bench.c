@@ -402,7 +402,7 @@ static outcome run_all(bench *bench)
     TRY(bench->path ? make_file(bench) : make_suite(bench));
     if (measure->place)
         TRY(ranks_check(measure->place, bench->contest->contender[0].module));
-    // What a GPU has is not known ahead of the launch: half of a large one's.
+    // What a GPU has is not known before the launch: half of a large one's.
     if (measure->memory == 0)
         measure->memory =
             measure->cuda ? 0x1p36 : memory_there() / 4 / measure->ranks;
@@ -489,8 +489,7 @@ const command bench_command = {
             {ROUNDS, 0, "rounds", "N",
              "times that all candidates take turns (default\n10 on cuda, else "
              "5)"},
-            {WARMUP, 0, "warmup", "N",
-             "runs ahead of all that (default 3 or 1)"},
+            {WARMUP, 0, "warmup", "N", "runs before all that (default 3 or 1)"},
             {QUEUE, 0, "queue", "N",
              "runs in a row that a sample is (default 10 on\ncuda, else 1)"},
             {GRAPH, 0, "graph", NULL,

@@ -479,7 +479,7 @@ static void list_arguments(contest *contest)
         contest->whole[set] = need(contest->narguments, sizeof(whole));
 }
 
-// An event would have to be recorded ahead of each run, which is a host's work
+// An event would have to be recorded before each run, which is a host's work
 // and none of the program's.
 static outcome check_arguments(const contest *contest)
 {

@@ -39,10 +39,10 @@ typedef struct score {
     bool ran;
     char why[160];          // it did not run
     double median, p5, p95; // of a run in a queue of them
-    double alone;           // median of a run with nothing ahead of it
+    double alone;           // median of a run with nothing before it
     double issue;           // median of what hd_session_run itself took, in a
                             // row of them
-    double issue_alone;     // the same, with nothing ahead of it
+    double issue_alone;     // the same, with nothing before it
     verdict verdict;        // over all ranks
     char argument[32];      // with the worst finding of the verdict
     char library[160];      // what multiplied

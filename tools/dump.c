@@ -156,7 +156,7 @@ static outcome print_program(dump *dump, hd_module *module)
     return print_module(dump, module);
 }
 
-// What was printed ahead of an error helps to find it, but a file is whole or
+// What was printed before an error helps to find it, but a file is whole or
 // not there.
 static outcome write_program(dump *dump, hd_module *module, sink *sink)
 {

@@ -45,7 +45,7 @@ outcome sink_end(const sink *sink, FILE *stream);
 outcome sink_commit(sink *sink);
 void sink_discard(sink *sink); // takes a half-open or committed one too
 
-// Early word of what sink_open would refuse, ahead of a long run.
+// Early word of what sink_open would refuse, before a long run.
 outcome file_writable(const char *name);
 
 // Refuses two options that would write one file, of which the first would be

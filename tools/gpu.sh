@@ -254,7 +254,7 @@ is_refused() {
     echo "$said"
     [ $status = 1 ] && grep -q HD0708 <<<"$said"
 }
-# $1 ahead of the command; ends well, or in time with the step named.
+# $1 before the command; ends well, or in time with the step named.
 ends_named() {
     local before=$1 said status=0
     shift

@@ -40,9 +40,9 @@ typedef struct report {
 
 typedef struct job {
     const hd_module *module; // borrowed: complete
-    hd_diag *diag;           // borrowed; hd_launch brings a rank's words here
-    const hd_place *place;   // borrowed: of this process, where a launcher has
-                             // started the ranks; NULL where they are forked
+    hd_diag *diag;         // borrowed; hd_launch brings a rank's messages here
+    const hd_place *place; // borrowed: of this process, where a launcher has
+                           // started the ranks; NULL where they are forked
     int ranks;
     slot *slot; // owned
     size_t nslots;

@@ -108,7 +108,7 @@ static outcome run_help(const command *command, int argc, char **argv)
     return FINE;
 }
 
-// --help wins wherever it stands ahead of `--`, even beside an option that is
+// --help wins wherever it stands before `--`, even beside an option that is
 // wrong.
 static bool wants_help(int argc, char **argv)
 {

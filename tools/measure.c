@@ -275,22 +275,22 @@ static hd_status warm_up(const rank *rank, int i)
 
 // -------------------------------------------------------------- verification
 
-// A stretch of an output that is looked at.
-typedef struct stretch {
+// A range of an output that is looked at.
+typedef struct range {
     size_t first, elements;
     int row; // of the sample; -1 if it is all of the output
-} stretch;
+} range;
 
 // The sampled rows that this rank holds, or the whole.
-static int find_stretches(const rank *rank, int i, const hd_argument *about,
-                          stretch out[SAMPLE_ROWS])
+static int find_ranges(const rank *rank, int i, const hd_argument *about,
+                       range out[SAMPLE_ROWS])
 {
     const sample *sample = &rank->sample;
     int64_t rows, first;
     int n = 0;
 
     if (rank->contest->contender[i].judge == JUDGE_REFERENCE) {
-        out[0] = (stretch){0, about->local_elements, -1};
+        out[0] = (range){0, about->local_elements, -1};
         return 1;
     }
     rows = (int64_t)about->local_elements / sample->n;
@@ -299,23 +299,22 @@ static int find_stretches(const rank *rank, int i, const hd_argument *about,
         int64_t row = sample->row[r] - first;
 
         if (row >= 0 && row < rows)
-            out[n++] =
-                (stretch){(size_t)(row * sample->n), (size_t)sample->n, r};
+            out[n++] = (range){(size_t)(row * sample->n), (size_t)sample->n, r};
     }
     return n;
 }
 
-static hd_status compare_stretch(const rank *rank, int i, size_t j,
-                                 const stretch *stretch, verdict *verdict)
+static hd_status compare_range(const rank *rank, int i, size_t j,
+                               const range *range, verdict *verdict)
 {
     const contender *c = &rank->contest->contender[i];
     sample_of of = c->judge == JUDGE_OWN               ? SAMPLE_OWN
                    : c->transport == HD_TRANSPORT_NCCL ? SAMPLE_HOPS
                                                        : SAMPLE_SUM;
-    finding place = {.rank = rank->rank, .run = 1, .index = stretch->first};
+    finding place = {.rank = rank->rank, .run = 1, .index = range->first};
 
-    if (stretch->row >= 0) {
-        sample_compare(&rank->sample, stretch->row, of, rank->staging, &place,
+    if (range->row >= 0) {
+        sample_compare(&rank->sample, range->row, of, rank->staging, &place,
                        verdict);
         return HD_OK;
     }
@@ -333,12 +332,12 @@ static hd_status judge_output(const rank *rank, int i, size_t j,
 {
     const entry *entry = &rank->entry[i];
     size_t size = hd_dtype_size(about->dtype);
-    stretch stretches[SAMPLE_ROWS];
-    int n = find_stretches(rank, i, about, stretches);
+    range ranges[SAMPLE_ROWS];
+    int n = find_ranges(rank, i, about, ranges);
 
     for (int s = 0; s < n; s++) {
-        size_t bytes = stretches[s].elements * size;
-        char *at = (char *)entry->argument[j] + stretches[s].first * size;
+        size_t bytes = ranges[s].elements * size;
+        char *at = (char *)entry->argument[j] + ranges[s].first * size;
 
         if (poison)
             memset(rank->staging, 0xff, bytes);
@@ -346,7 +345,7 @@ static hd_status judge_output(const rank *rank, int i, size_t j,
                            poison ? rank->staging : (void *)at, bytes,
                            diag_of(rank)));
         if (!poison)
-            DO(compare_stretch(rank, i, j, &stretches[s], verdict));
+            DO(compare_range(rank, i, j, &ranges[s], verdict));
     }
     return HD_OK;
 }

@@ -4,7 +4,7 @@
 //
 //     warm up on inputs 0 | verify on inputs 1 | round 1: a a b b c c | round 2
 //
-// Ranks meet ahead of each sample, and a sample took as long as its slowest
+// Ranks meet before each sample, and a sample took as long as its slowest
 // rank.
 #ifndef HD_TOOLS_MEASURE_H
 #define HD_TOOLS_MEASURE_H

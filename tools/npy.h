@@ -15,7 +15,7 @@
 // everything else. `out->name` is set by the caller.
 outcome npy_parse(array *out);
 
-// The bytes ahead of the elements of argument `argument` in a .npy file. The
+// The bytes before the elements of argument `argument` in a .npy file. The
 // caller frees them.
 char *npy_header(const hd_argument *argument, size_t *length);
 

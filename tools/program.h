@@ -49,7 +49,7 @@ enum {
     {PROGRAM_DEFER_SENDS, 0, "defer-sends", NULL,                              \
      "wait for sends at the end of the loop"},                                 \
     {PROGRAM_COMM_STREAM, 0, "comm-stream", NULL,                              \
-     "transfers on one more stream, ahead of what\ncomputes"},                 \
+     "transfers on one more stream, before what\ncomputes"},                 \
     {PROGRAM_MACHINE, 0, "machine", "FILE",                                    \
      "what the device at hand costs, for --transfer\nauto and simulate "        \
      "(default 8 x H200)"}

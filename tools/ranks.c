@@ -16,7 +16,7 @@ typedef struct joined {
     hd_rank_fn *fn;
     hd_group *group; // borrowed
     double start;    // s
-    outcome result;  // of what comes ahead of the run, and was told
+    outcome result;  // of what comes before the run, and was told
 } joined;
 
 void ranks_be_patient(hd_group *group, double timeout, double start)

@@ -187,7 +187,7 @@ static outcome check_tensors(header *header)
         if (e[i].begin != end)
             return bad_tensor(header, e[i].name,
                               e[i].begin < end ? "it overlaps the one before it"
-                                               : "there is a hole ahead of it");
+                                               : "there is a hole before it");
         end = e[i].end;
     }
     if ((size_t)end != header->bytes)

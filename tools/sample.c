@@ -105,7 +105,7 @@ void sample_close(sample *sample)
     free(sample->part_bound);
 }
 
-// The stretch of k that a rank computes, and where its rows begin.
+// The range of k that a rank computes, and where its rows begin.
 typedef struct share {
     int64_t first, end;
     int64_t a, w;
@@ -119,8 +119,8 @@ static share share_of(const sample *sample, int rank)
                    sample->k * (rank + 1) / sample->ranks, 0, 0};
 }
 
-static void load_stretch(const sample *sample, const char *name, int64_t row,
-                         const share *share, double *to)
+static void load_range(const sample *sample, const char *name, int64_t row,
+                       const share *share, double *to)
 {
     const pool *pool = sample->from;
     const char *from = pool_row(pool, sample->set, name, row);
@@ -153,7 +153,7 @@ static double *gather_rows(const sample *sample, const share *share,
     double *a = need((size_t)(k ? k : 1) * SAMPLE_ROWS, sizeof *a);
 
     for (int r = 0; r < sample->nrows; r++) {
-        load_stretch(sample, "a", share->a + sample->row[r], share, row);
+        load_range(sample, "a", share->a + sample->row[r], share, row);
         for (int64_t i = 0; i < k; i++)
             a[i * SAMPLE_ROWS + r] = row[i];
     }
@@ -170,7 +170,7 @@ void sample_compute(sample *sample, int rank)
     double sum[SAMPLE_ROWS], size[SAMPLE_ROWS];
 
     for (int64_t j = 0; j < sample->n; j++) {
-        load_stretch(sample, "w", share.w + j, &share, row);
+        load_range(sample, "w", share.w + j, &share, row);
         multiply(a, row, k, sum, size);
         for (int r = 0; r < sample->nrows; r++) {
             sample->part[r * sample->n + j] = sum[r];

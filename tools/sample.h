@@ -5,7 +5,7 @@
 // is a hash of set, tensor and row: whole matrices of gigabytes are drawn as
 // fast as memory is copied, and every process has any row at hand. The rows of
 // the answer that are checked are spread over all of it, one from each of
-// SAMPLE_ROWS stretches, so that a chunk that is wrong is hit.
+// SAMPLE_ROWS ranges, so that a chunk that is wrong is hit.
 //
 //     C[m, n] = A[m, k parts] W[n, k parts]^T        k for each rank
 #ifndef HD_TOOLS_SAMPLE_H

@@ -35,53 +35,53 @@ static const char *show_bytes(double bytes, char out[32])
 // ---------------------------------------------------------- critical path
 
 // The steps of one line of the text on the critical path.
-typedef struct stretch {
+typedef struct share {
     const char *op;
     int line;
     int64_t steps;
     double seconds;
-} stretch;
+} share;
 
-enum { SHOWN_STRETCHES = 4 };
+enum { SHOWN_SHARES = 4 };
 
-static int compare_stretches(const void *x, const void *y)
+static int compare_shares(const void *x, const void *y)
 {
-    const stretch *a = x, *b = y;
+    const share *a = x, *b = y;
 
     return (a->seconds < b->seconds) - (a->seconds > b->seconds);
 }
 
 static int compare_lines(const void *x, const void *y)
 {
-    const stretch *a = x, *b = y;
+    const share *a = x, *b = y;
 
     return a->line != b->line ? a->line - b->line : strcmp(a->op, b->op);
 }
 
 // The longest first; the caller frees them.
-static stretch *find_stretches(const hd_simulation *simulation, int64_t *out)
+static share *find_shares(const hd_simulation *simulation, int64_t *out)
 {
     int64_t all = hd_simulation_intervals(simulation), steps = 0, n = 0;
-    stretch *stretches = need((size_t)all + 1, sizeof *stretches);
+    share *shares = need((size_t)all + 1, sizeof *shares);
 
     for (int64_t i = 0; i < all; i++) {
         hd_interval v;
 
         hd_simulation_interval(simulation, i, &v);
         if (v.critical && v.work != HD_SYNC)
-            stretches[steps++] = (stretch){v.op, v.line, 1, v.end - v.start};
+            shares[steps++] = (share){v.op, v.line, 1, v.end - v.start};
     }
-    qsort(stretches, (size_t)steps, sizeof *stretches, compare_lines);
+    qsort(shares, (size_t)steps, sizeof *shares, compare_lines);
     for (int64_t i = 0; i < steps; i++)
-        if (n > 0 && compare_lines(&stretches[n - 1], &stretches[i]) == 0) {
-            stretches[n - 1].steps++;
-            stretches[n - 1].seconds += stretches[i].seconds;
+        if (n > 0 && compare_lines(&shares[n - 1], &shares[i]) == 0) {
+            shares[n - 1].steps++;
+            shares[n - 1].seconds += shares[i].seconds;
         } else {
-            stretches[n++] = stretches[i];
+            shares[n++] = shares[i];
         }
-    qsort(stretches, (size_t)n, sizeof *stretches, compare_stretches);
+    qsort(shares, (size_t)n, sizeof *shares, compare_shares);
     *out = n;
-    return stretches;
+    return shares;
 }
 
 static void print_prediction(const simulate *s, const hd_module *module,
@@ -92,7 +92,7 @@ static void print_prediction(const simulate *s, const hd_module *module,
     hd_prediction p;
     int ranks = hd_module_ranks(module);
     int64_t n;
-    stretch *stretches = find_stretches(simulation, &n);
+    share *shares = find_shares(simulation, &n);
     char a[32], b[32], c[32];
 
     hd_simulation_predict(simulation, &p);
@@ -103,11 +103,11 @@ static void print_prediction(const simulate *s, const hd_module *module,
             "critical path    compute %.1f us, transfers %.1f us, waiting for "
             "the host %.1f us\n",
             p.compute * 1e6, p.transfer * 1e6, p.wait * 1e6);
-    for (int64_t i = 0; i < n && i < SHOWN_STRETCHES; i++)
+    for (int64_t i = 0; i < n && i < SHOWN_SHARES; i++)
         fprintf(to, "                 %.1f us: %" PRId64 " x %s, line %d\n",
-                stretches[i].seconds * 1e6, stretches[i].steps, stretches[i].op,
-                stretches[i].line);
-    free(stretches);
+                shares[i].seconds * 1e6, shares[i].steps, shares[i].op,
+                shares[i].line);
+    free(shares);
     if (p.bytes_copied + p.bytes_gathered + p.bytes_networked > 0)
         fprintf(to, "overlap          %.0f %% of the time of transfers\n",
                 p.overlap * 100);

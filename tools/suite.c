@@ -276,7 +276,7 @@ static outcome take_dtype(reader *reader, const cJSON *value)
                   " is not bf16, f16 or f32");
 }
 
-// The dtype is read ahead of the shapes, wherever it stands.
+// The dtype is read before the shapes, wherever it stands.
 static outcome take_suite(reader *reader, const cJSON *root)
 {
     static const char *const names[] = {"ag",    "rs",    "ar",

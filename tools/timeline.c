@@ -483,11 +483,11 @@ static void draw_intervals(const picture *p)
     }
 }
 
-typedef struct stretch {
+typedef struct underline_part {
     double from, to; // px; nothing where they are equal
-} stretch;
+} underline_part;
 
-static void underline(const picture *p, int rank, int lane, stretch s)
+static void underline(const picture *p, int rank, int lane, underline_part s)
 {
     if (s.to > s.from)
         fprintf(p->to,
@@ -500,12 +500,12 @@ static void underline(const picture *p, int rank, int lane, stretch s)
 // A line along the foot of the lanes; what follows closely is one line.
 static void draw_critical(const picture *p)
 {
-    stretch line[MOST_RANKS][MOST_LANES] = {0};
+    underline_part line[MOST_RANKS][MOST_LANES] = {0};
 
     for (int64_t i = 0; i < p->t->n; i++) {
         const hd_interval *v = &p->t->interval[i];
         double from = left_of(p, v->start);
-        stretch *s;
+        underline_part *s;
 
         if (v->rank >= p->ranks || !is_drawn(v) || !v->critical)
             continue;

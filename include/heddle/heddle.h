@@ -496,7 +496,7 @@ HD_API HD_MUST_USE hd_status hd_place_find(hd_diag *diag, bool *found,
 
 // Collective over the ranks that a launcher has started, on any hosts: connects
 // each to rank 0, through which they then gather. `timeout`, in seconds, bounds
-// this and every allgather, whose words go to `diag`.
+// this and every allgather, whose message goes to `diag`.
 typedef struct hd_boot hd_boot;
 
 HD_API HD_MUST_USE hd_status hd_boot_connect(const hd_place *place,

@@ -13,7 +13,8 @@ static void cpu_close(hd_device *device)
         return;
     hd_cpu_stop(device);
     if (device->header != NULL)
-        hd_group_remove_bell(device->binding.group, &device->header->bell);
+        hd_group_remove_doorbell(device->binding.group,
+                                 &device->header->doorbell);
     hd_cpu_plan_free(device);
     hd_cpu_free(device);
     hd_cpu_blas_close(&device->blas);
@@ -33,7 +34,7 @@ static void init_stream(hd_device *device, hd_cpu_stream *stream, int index)
 static hd_status check_hosts(const hd_group *group, hd_diag *diag)
 {
     for (int i = 1; i < hd_group_size(group); i++) {
-        if (hd_group_home(group, i) != 0)
+        if (hd_group_leader(group, i) != 0)
             return hd_fail(diag, HD_UNSUPPORTED,
                            "the ranks of a cpu session must be on one host: "
                            "rank 0 is on %s, rank %d on %s",
@@ -84,9 +85,9 @@ static hd_status cpu_open(const hd_binding *binding, hd_diag *diag,
 static hd_status cpu_prepare(hd_device *device, hd_diag *diag)
 {
     HD_TRY(hd_cpu_plan(device, diag));
-    if (hd_group_add_bell(device->binding.group, &device->header->bell) !=
-        HD_OK)
-        return hd_fail(diag, HD_NO_MEMORY, "no memory for a bell");
+    if (hd_group_add_doorbell(device->binding.group,
+                              &device->header->doorbell) != HD_OK)
+        return hd_fail(diag, HD_NO_MEMORY, "no memory for a doorbell");
     return hd_cpu_start(device, diag);
 }
 
@@ -99,7 +100,7 @@ static hd_status report(hd_device *device, hd_diag *diag)
     if (!hd_failure_is_set(&device->failure))
         return HD_OK;
     hd_cpu_stop(device);
-    return hd_failure_tell(&device->failure, diag);
+    return hd_failure_report(&device->failure, diag);
 }
 
 // What a run has of its own goes into the slot of the run that ended
@@ -141,7 +142,7 @@ static hd_status cpu_run(hd_device *device, void *stream,
     device->runs = n;
     take_arguments(device, arguments);
     atomic_store_explicit(&device->header->runs, n, memory_order_seq_cst);
-    hd_bell_ring(&device->begun);
+    hd_doorbell_ring(&device->begun);
     return HD_OK;
 }
 

@@ -1,7 +1,7 @@
 // The inside of the cpu driver. Ranks are processes, streams are threads, and
 // what peers share lies in one window a rank, a memfd that all of them map:
 //
-//   | bell, marks | shared buffers | slots with peer 0 | peer 1 | ...
+//   | doorbell, marks | shared buffers | slots with peer 0 | peer 1 | ...
 //
 // Every transfer between two ranks has one slot in the window of each, at the
 // same place in the pair's list. A slot holds two words that only the peer
@@ -24,10 +24,10 @@
 #include "runtime/driver.h"
 #include "runtime/event.h"
 #include "runtime/failure.h"
-#include "runtime/meeting.h"
-#include "runtime/ranks/bell.h"
+#include "runtime/ranks/doorbell.h"
 #include "runtime/ranks/group.h"
 #include "runtime/ranks/window.h"
+#include "runtime/rendezvous.h"
 
 #define HD_CPU_RUNS 16    // that may be in flight
 #define HD_CPU_STREAMS 66 // 64 work streams, the caller's, the helper
@@ -42,7 +42,7 @@ typedef struct hd_cpu_mark {
 } hd_cpu_mark;
 
 typedef struct hd_cpu_header {
-    hd_bell bell;          // of everything that this rank's streams wait for
+    hd_doorbell doorbell;  // of everything that this rank's streams wait for
     _Atomic uint64_t runs; // begun: their arguments are there
     hd_cpu_mark mark[HD_CPU_STREAMS];
 } hd_cpu_header;
@@ -61,9 +61,9 @@ typedef struct hd_cpu_part {
     int peer;     // -1 for a copy
     hd_cpu_slot *mine;
     hd_cpu_slot *theirs;
-    hd_stretch place;
-    hd_stretch from; // of a copy
-    void *remote;    // PUT, PULL, READ
+    hd_location place;
+    hd_location from; // of a copy
+    void *remote;     // PUT, PULL, READ
     size_t bytes;
     struct hd_cpu_reduce *reduce; // READ
     bool over;                    // in this run
@@ -74,8 +74,8 @@ typedef struct hd_cpu_reduce {
     bool max;
     hd_dtype dtype;
     size_t elements;
-    hd_stretch out;
-    hd_stretch own;
+    hd_location out;
+    hd_location own;
     int n;                // operands
     int own_index;        // which of them is ours
     const void **operand; // owned: addresses; ours is filled in by each run
@@ -176,8 +176,8 @@ struct hd_device {
     _Atomic uint64_t asked; // of the helper, over all runs
     _Atomic uint64_t sent;  // by it
     hd_cpu_stream helper;   // its entries are those of the streams
-    hd_bell begun;          // rung when a run begins
-    hd_bell host;           // rung when a stream ends a run, or the helper sent
+    hd_doorbell begun;      // rung when a run begins
+    hd_doorbell host;       // rung when a stream ends a run, or the helper sent
 
     atomic_bool closing;
     hd_failure failure;
@@ -191,15 +191,15 @@ static inline hd_cpu_run *hd_cpu_run_of(hd_device *device, uint64_t n)
     return &device->run[n % HD_CPU_RUNS];
 }
 
-// The slot of a meeting in a pair's list, which begins at `first`.
+// The slot of a rendezvous in a pair's list, which begins at `first`.
 static inline hd_cpu_slot *hd_cpu_slot_of(hd_cpu_slot *first,
                                           const hd_cpu_peer *peer,
-                                          const hd_meeting *meeting)
+                                          const hd_rendezvous *rendezvous)
 {
-    return &first[hd_pair_slot(&peer->pair, meeting)];
+    return &first[hd_pair_slot(&peer->pair, rendezvous)];
 }
 
-static inline void *hd_cpu_address(const hd_cpu_run *run, hd_stretch place)
+static inline void *hd_cpu_address(const hd_cpu_run *run, hd_location place)
 {
     return (char *)run->base[place.buffer] + place.offset;
 }
@@ -236,9 +236,9 @@ typedef struct hd_cpu_wait {
     hd_cpu_stream *stream;
     hd_cpu_entry *entry; // NULL: for something to do
     uint64_t run;
-    hd_bell *bell; // rung when `ready` may have become true
-    bool timed;    // ends at the deadline
-    int peer;      // waited for, -1 if none
+    hd_doorbell *doorbell; // rung when `ready` may have become true
+    bool timed;            // ends at the deadline
+    int peer;              // waited for, -1 if none
 } hd_cpu_wait;
 
 hd_status hd_cpu_start(hd_device *device, hd_diag *diag);

@@ -319,7 +319,7 @@ static void compute_reduction(const hd_step *step, const hd_space *space,
 {
     loop l = loop_of(step, space, base);
     job job = {.fold = hd_op_fold(step->op)};
-    int64_t trips = space->extent[space->nparallel];
+    int64_t iterations = space->extent[space->nparallel];
     int64_t walk = l.operand[1].stride[space->nparallel];
     int64_t length;
 
@@ -330,7 +330,7 @@ static void compute_reduction(const hd_step *step, const hd_space *space,
         for (int64_t at = 0; at < length; at += BLOCK) {
             int64_t left = length - at;
 
-            reduce_block(&l, &job, trips, walk,
+            reduce_block(&l, &job, iterations, walk,
                          find_row(&l, 0, r) + at * row_stride(&l, 0) *
                                                   (int64_t)l.operand[0].size,
                          find_row(&l, 1, r) + at * row_stride(&l, 1) *

@@ -83,14 +83,14 @@ static hd_status check_memory(hd_device *device, size_t window, hd_diag *diag)
 }
 
 static hd_status fill_slot(hd_device *device, const hd_step *step,
-                           const hd_meeting *meeting, hd_diag *diag,
+                           const hd_rendezvous *rendezvous, hd_diag *diag,
                            void *context)
 {
-    hd_cpu_peer *peer = &device->peer[meeting->peer];
-    hd_cpu_slot *slot = hd_cpu_slot_of(peer->mine, peer, meeting);
+    hd_cpu_peer *peer = &device->peer[rendezvous->peer];
+    hd_cpu_slot *slot = hd_cpu_slot_of(peer->mine, peer, rendezvous);
 
     (void)context;
-    return hd_offer_fill(device->buffer, step, meeting, diag, &slot->offer);
+    return hd_offer_fill(device->buffer, step, rendezvous, diag, &slot->offer);
 }
 
 static hd_status open_window(hd_device *device, hd_diag *diag)
@@ -117,8 +117,8 @@ static hd_status open_window(hd_device *device, hd_diag *diag)
             (void *)((char *)device->window.base + device->peer[i].offset);
     for (int64_t i = 0; i < steps->nsteps; i++) {
         if (hd_op_is(steps->step[i].op, HD_UNIT_TRANSFER))
-            HD_TRY(hd_meet(device, &device->binding, &steps->step[i], diag,
-                           fill_slot, NULL));
+            HD_TRY(hd_rendezvous_each(device, &device->binding, &steps->step[i],
+                                      diag, fill_slot, NULL));
     }
     return HD_OK;
 }

@@ -65,27 +65,28 @@ static hd_status add_part(hd_device *device, hd_parts *parts, hd_diag *diag,
     return HD_OK;
 }
 
-static hd_status plan_meeting(hd_device *device, const hd_step *step,
-                              const hd_meeting *meeting, hd_diag *diag,
-                              void *context)
+static hd_status plan_rendezvous(hd_device *device, const hd_step *step,
+                                 const hd_rendezvous *rendezvous, hd_diag *diag,
+                                 void *context)
 {
     hd_parts *parts = context;
-    hd_cpu_peer *peer = &device->peer[meeting->peer];
+    hd_cpu_peer *peer = &device->peer[rendezvous->peer];
     hd_cpu_part *part = NULL;
     HD_TRY(add_part(device, parts, diag, &part));
-    part->side = meeting->side;
-    part->peer = meeting->peer;
-    part->mine = hd_cpu_slot_of(peer->mine, peer, meeting);
-    part->theirs = hd_cpu_slot_of(peer->theirs, peer, meeting);
-    part->place = meeting->place;
-    part->bytes = meeting->bytes;
-    HD_TRY(hd_meeting_compare(device->rank, step, meeting, &part->theirs->offer,
-                              peer->window.bytes, diag));
+    part->side = rendezvous->side;
+    part->peer = rendezvous->peer;
+    part->mine = hd_cpu_slot_of(peer->mine, peer, rendezvous);
+    part->theirs = hd_cpu_slot_of(peer->theirs, peer, rendezvous);
+    part->place = rendezvous->place;
+    part->bytes = rendezvous->bytes;
+    HD_TRY(hd_rendezvous_compare(device->rank, step, rendezvous,
+                                 &part->theirs->offer, peer->window.bytes,
+                                 diag));
     part->remote = (char *)peer->window.base + part->theirs->offer.offset;
-    if (meeting->side == HD_SIDE_PUT ||
-        (meeting->side == HD_SIDE_OFFER && step->op->noutputs == 0) ||
-        (meeting->side == HD_SIDE_OFFER && parts->reduce != NULL))
-        device->sending += meeting->bytes;
+    if (rendezvous->side == HD_SIDE_PUT ||
+        (rendezvous->side == HD_SIDE_OFFER && step->op->noutputs == 0) ||
+        (rendezvous->side == HD_SIDE_OFFER && parts->reduce != NULL))
+        device->sending += rendezvous->bytes;
     return HD_OK;
 }
 
@@ -162,9 +163,10 @@ static hd_status plan_one(hd_device *device, const hd_step *step,
         parts->reduce = &transfer->reduce[transfer->nreduces++];
         HD_TRY(plan_reduce(device, step, parts->reduce, diag));
     }
-    if (hd_meet_own(&device->binding, step, &to, &from))
+    if (hd_rendezvous_own(&device->binding, step, &to, &from))
         HD_TRY(add_copy(device, parts, to, from, diag));
-    HD_TRY(hd_meet(device, &device->binding, step, diag, plan_meeting, parts));
+    HD_TRY(hd_rendezvous_each(device, &device->binding, step, diag,
+                              plan_rendezvous, parts));
     if (parts->reduce != NULL)
         link_reduce(device, step, transfer, first, transfer->nreduces - 1);
     return HD_OK;

@@ -121,9 +121,9 @@ static void put_rank(hd_line *line, const hd_device *device, int rank,
 void hd_cpu_wake(hd_device *device)
 {
     if (device->header != NULL)
-        hd_bell_wake(&device->header->bell);
-    hd_bell_wake(&device->begun);
-    hd_bell_wake(&device->host);
+        hd_doorbell_wake(&device->header->doorbell);
+    hd_doorbell_wake(&device->begun);
+    hd_doorbell_wake(&device->host);
 }
 
 void hd_cpu_fail(hd_device *device, hd_status status, const char *text,

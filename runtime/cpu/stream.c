@@ -14,7 +14,7 @@
 #include "runtime/cpu/cpu.h"
 
 #define LOOKS 16           // before a thread sleeps
-#define EVENT_NAP 20000000 // ns: who ends us rings no other bell
+#define EVENT_NAP 20000000 // ns: who ends us rings no other doorbell
 #define LONG_NAP ((int64_t)3600 * 1000000000)
 
 static bool is_over(const hd_device *device)
@@ -65,12 +65,12 @@ static void mark_wait(const hd_cpu_wait *wait)
 static bool sleep_until_ready(hd_cpu_wait *wait)
 {
     const hd_device *device = wait->stream->device;
-    bool ours =
-        wait->bell == &device->header->bell || wait->bell == &device->begun;
+    bool ours = wait->doorbell == &device->header->doorbell ||
+                wait->doorbell == &device->begun;
     int64_t deadline = hd_clock_after(device->binding.timeout);
 
     for (;;) {
-        uint32_t seen = hd_bell_arm(wait->bell);
+        uint32_t seen = hd_doorbell_arm(wait->doorbell);
         // Asked before looking: what a peer signals, it signals before it
         // leaves.
         int asked = wait->peer;
@@ -85,10 +85,10 @@ static bool sleep_until_ready(hd_cpu_wait *wait)
             int64_t nap = wait->timed ? deadline - hd_clock() : LONG_NAP;
 
             mark_wait(wait);
-            hd_bell_sleep(wait->bell, seen,
-                          !ours && nap > EVENT_NAP ? EVENT_NAP : nap);
+            hd_doorbell_sleep(wait->doorbell, seen,
+                              !ours && nap > EVENT_NAP ? EVENT_NAP : nap);
         }
-        hd_bell_disarm(wait->bell);
+        hd_doorbell_disarm(wait->doorbell);
         if (ready || end)
             return ready;
     }
@@ -189,7 +189,7 @@ static void reach_record(hd_device *device, const hd_cpu_entry *entry,
 
     atomic_store_explicit(&device->recorded[entry->step->index], n,
                           memory_order_seq_cst);
-    hd_bell_ring(&device->header->bell);
+    hd_doorbell_ring(&device->header->doorbell);
     if (entry->target >= 0)
         hd_event_reach(run->argument[entry->target],
                        run->reaches[entry->target] + (uint64_t)entry->event);
@@ -230,7 +230,7 @@ static bool hand_over(hd_device *device, hd_cpu_entry *entry, uint64_t n)
 {
     atomic_store_explicit(&entry->transfer->asked, n, memory_order_seq_cst);
     atomic_fetch_add_explicit(&device->asked, 1, memory_order_seq_cst);
-    hd_bell_ring(&device->header->bell);
+    hd_doorbell_ring(&device->header->doorbell);
     return true;
 }
 
@@ -248,7 +248,7 @@ static bool follow(hd_cpu_stream *stream, hd_cpu_entry *entry, uint64_t n)
     hd_cpu_wait wait = {.stream = stream,
                         .entry = entry,
                         .run = n,
-                        .bell = &device->header->bell,
+                        .doorbell = &device->header->doorbell,
                         .peer = -1};
 
     hd_cpu_set_mark(stream, HD_CPU_BUSY, entry->step, -1);
@@ -275,7 +275,7 @@ static bool follow(hd_cpu_stream *stream, hd_cpu_entry *entry, uint64_t n)
         hd_event *event = hd_cpu_run_of(device, n)->argument[entry->target];
 
         wait.ready = caller_is_there;
-        wait.bell = &event->bell;
+        wait.doorbell = &event->doorbell;
         wait.timed = true;
         return await(&wait);
     }
@@ -284,7 +284,7 @@ static bool follow(hd_cpu_stream *stream, hd_cpu_entry *entry, uint64_t n)
         return await(&wait);
     case HD_CPU_BEGIN:
         wait.ready = is_its_turn;
-        wait.bell = hd_group_order(device->binding.group);
+        wait.doorbell = hd_group_order(device->binding.group);
         if (!await(&wait))
             return false;
         stage(device, true, n);
@@ -324,7 +324,7 @@ static uint64_t next_random(uint64_t *state)
 }
 
 // A schedule that a busy machine might show, whatever this one does.
-static void dawdle(hd_cpu_stream *stream)
+static void pause_at_random(hd_cpu_stream *stream)
 {
     uint64_t x;
 
@@ -345,7 +345,7 @@ static void *run_stream(void *context)
     hd_device *device = stream->device;
     hd_cpu_wait wait = {.ready = has_begun,
                         .stream = stream,
-                        .bell = &device->begun,
+                        .doorbell = &device->begun,
                         .peer = -1};
     uint64_t finished = 0;
 
@@ -357,7 +357,7 @@ static void *run_stream(void *context)
         for (size_t i = 0; i < stream->nentries; i++) {
             if (is_over(device))
                 return NULL;
-            dawdle(stream);
+            pause_at_random(stream);
             if (!follow_in_range(stream, &stream->entry[i], n))
                 return NULL;
             if (stream->entry[i].kind != HD_CPU_DEFER)
@@ -365,9 +365,9 @@ static void *run_stream(void *context)
             atomic_store_explicit(&stream->finished, ++finished,
                                   memory_order_seq_cst);
             if (stream->entry[i].watched)
-                hd_bell_ring(&device->header->bell);
+                hd_doorbell_ring(&device->header->doorbell);
         }
-        hd_bell_ring(&device->host);
+        hd_doorbell_ring(&device->host);
     }
 }
 
@@ -410,7 +410,7 @@ static bool try_send(hd_cpu_wait *wait, hd_cpu_entry *entry)
         note_time(device, entry, 1);
         reach_record(device, entry, n);
         atomic_fetch_add_explicit(&device->sent, 1, memory_order_seq_cst);
-        hd_bell_ring(&device->host);
+        hd_doorbell_ring(&device->host);
         moved = true;
     }
     return moved;
@@ -437,18 +437,18 @@ static void *run_helper(void *context)
     for (;;) {
         hd_cpu_wait idle = {.ready = is_asked,
                             .stream = helper,
-                            .bell = &device->header->bell,
+                            .doorbell = &device->header->doorbell,
                             .peer = -1};
         hd_cpu_wait busy = {.ready = send_some,
                             .stream = helper,
                             .entry = device->deferred[0],
-                            .bell = &device->header->bell,
+                            .doorbell = &device->header->doorbell,
                             .timed = true,
                             .peer = -1};
 
         if (!await(&idle) || is_over(device))
             return NULL;
-        dawdle(helper);
+        pause_at_random(helper);
         if (!await(&busy))
             return NULL;
     }
@@ -525,16 +525,16 @@ static bool run_is_over(const hd_device *device, uint64_t n)
 
 void hd_cpu_await_run(hd_device *device, uint64_t n)
 {
-    hd_bell *bell = &device->host;
+    hd_doorbell *doorbell = &device->host;
 
     if (run_is_over(device, n))
         return;
     device->host_waits++;
     while (!run_is_over(device, n) && !is_over(device)) {
-        uint32_t seen = hd_bell_arm(bell);
+        uint32_t seen = hd_doorbell_arm(doorbell);
 
         if (!run_is_over(device, n) && !is_over(device))
-            hd_bell_sleep(bell, seen, LONG_NAP);
-        hd_bell_disarm(bell);
+            hd_doorbell_sleep(doorbell, seen, LONG_NAP);
+        hd_doorbell_disarm(doorbell);
     }
 }

@@ -8,8 +8,8 @@
 //     |   ------------------ done ---------------> its stream goes on
 //
 // For get, and for reductions, the roles of the two words are the same with
-// sides exchanged: whoever owns the memory says "ready", whoever touches it
-// says "done".
+// sides exchanged: whoever owns the memory signals "ready", whoever touches it
+// signals "done".
 #include <math.h>
 #include <string.h>
 
@@ -22,16 +22,16 @@ enum { READY, DONE }; // words of a slot
 
 static bool has_come(const hd_cpu_part *part, int word, uint64_t n)
 {
-    // Pairs with `say`: what the peer wrote before it is seen after.
+    // Pairs with `signal_peer`: what the peer wrote before it is seen after.
     return atomic_load_explicit(&part->mine->word[word],
                                 memory_order_seq_cst) >= n;
 }
 
-static void say(hd_device *device, const hd_cpu_part *part, int word,
-                uint64_t n)
+static void signal_peer(hd_device *device, const hd_cpu_part *part, int word,
+                        uint64_t n)
 {
     atomic_store_explicit(&part->theirs->word[word], n, memory_order_seq_cst);
-    hd_bell_ring(&device->peer[part->peer].header->bell);
+    hd_doorbell_ring(&device->peer[part->peer].header->doorbell);
 }
 
 // -------------------------------------------------------- reductions
@@ -125,7 +125,7 @@ static void reduce_all(hd_device *device, hd_cpu_transfer *transfer,
 
         if (part->side != HD_SIDE_READ || part->reduce != reduce)
             continue;
-        say(device, part, DONE, n);
+        signal_peer(device, part, DONE, n);
         part->over = true;
         transfer->left--;
     }
@@ -161,7 +161,7 @@ void hd_cpu_begin_parts(hd_device *device, hd_cpu_transfer *transfer,
 
         part->over = part->side == HD_SIDE_NONE;
         if (part->side == HD_SIDE_OFFER)
-            say(device, part, READY, n);
+            signal_peer(device, part, READY, n);
         if (part->side != HD_SIDE_NONE)
             continue;
         memmove(hd_cpu_address(run, part->place),
@@ -185,7 +185,7 @@ static void finish_part(hd_device *device, hd_cpu_transfer *transfer,
     else if (part->side == HD_SIDE_PULL)
         memcpy(local, part->remote, part->bytes);
     if (part->side != HD_SIDE_OFFER)
-        say(device, part, DONE, n);
+        signal_peer(device, part, DONE, n);
     part->over = true;
     transfer->left--;
 }

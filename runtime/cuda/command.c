@@ -44,7 +44,7 @@ hd_cuda_command *hd_cuda_add(hd_device *device, hd_cuda_kind kind, int stream,
     return command;
 }
 
-hd_cuda_at hd_cuda_at_place(hd_stretch place)
+hd_cuda_at hd_cuda_at_place(hd_location place)
 {
     return (hd_cuda_at){place.buffer, place.offset};
 }

@@ -4,11 +4,11 @@
 //
 //   | probe words | slots with peer 0 | peer 1 | ... | marks | shared buffers |
 //
-// Every meeting of two ranks has one slot in the window of each, at the same
-// place in the pair's list (meeting.h). A slot holds two words that only the
+// Every rendezvous of two ranks has one slot in the window of each, at the same
+// place in the pair's list (rendezvous.h). A slot holds two words that only the
 // peer writes and only the owner waits on, as cpu.h has them: "I am ready" and
 // "it is done". They count runs and are waited for with >=; in a graph too,
-// whose nodes are given the run's number ahead of each launch.
+// whose nodes are given the run's number before each launch.
 //
 // Marks are words that this rank's streams write for its own watchdog, which
 // the words of a slot do not tell everything: which steps NCCL is done with.
@@ -25,9 +25,9 @@
 #include "base/library.h"
 #include "runtime/cuda/api.h"
 #include "runtime/driver.h"
-#include "runtime/meeting.h"
-#include "runtime/ranks/bell.h"
+#include "runtime/ranks/doorbell.h"
 #include "runtime/ranks/group.h"
+#include "runtime/rendezvous.h"
 
 #define HD_CUDA_RUNS 16         // that may be in flight
 #define HD_CUDA_PROBES 4096     // bytes of the window's head: a word a peer
@@ -56,7 +56,7 @@ typedef struct hd_cuda_stream {
     hd_cu_stream stream;        // owned, but for the caller's
     uint64_t issued;            // commands
     uint64_t planned;           // commands of a run, so far
-    uint64_t handed;            // of these, ahead of its last deferred send
+    uint64_t handed;            // of these, before its last deferred send
     hd_cu_event mark[2];        // owned: for those who issue far ahead
     size_t need[HD_CUDA_ROOMS]; // bytes of memory of its own
     size_t used;                // of its scratch, by what is planned now
@@ -137,7 +137,7 @@ static inline hd_cu_ptr hd_cuda_address(const hd_device *device, hd_cuda_at at)
 hd_status hd_cuda_open(const hd_binding *binding, hd_diag *diag,
                        hd_device **out);
 void hd_cuda_close(hd_device *device);
-// Fails with the driver's words for `result`: HD_NO_MEMORY, else HD_SYSTEM.
+// Fails with the driver's message for `result`: HD_NO_MEMORY, else HD_SYSTEM.
 hd_status hd_cuda_error(hd_device *device, hd_cu_result result, hd_diag *diag,
                         const char *call);
 // Makes the device's context the calling thread's, and a capture that is under

@@ -32,7 +32,7 @@ static hd_status refuse(const survey *s, const char *call, hd_cu_result result)
     if (s->cu.error_name(result, &name) != HD_CU_SUCCESS || name == NULL)
         name = "an unknown error";
     if (s->cu.error_string(result, &words) != HD_CU_SUCCESS || words == NULL)
-        words = "the driver has no words for it";
+        words = "the driver has no message for it";
     return hd_fail(s->diag, HD_UNSUPPORTED,
                    "the CUDA driver at %s refused '%s': %s (%s)",
                    s->library.path, call, name, words);

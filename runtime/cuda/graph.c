@@ -42,7 +42,7 @@ void hd_cuda_graph_free(const hd_device *device, hd_cuda_graph *graph)
     free(graph->node);
 }
 
-// The `i`th address that a run writes into the command; false behind the last.
+// The `i`th address that a run writes into the command; false after the last.
 static bool address_of(const hd_device *device, const hd_cuda_command *command,
                        int i, hd_cuda_at *out)
 {

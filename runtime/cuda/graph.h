@@ -1,4 +1,4 @@
-// A run as a CUDA graph, which is captured once. Ahead of each launch nodes are
+// A run as a CUDA graph, which is captured once. Before each launch nodes are
 // given the run's number, and other addresses of the caller's, as far as they
 // are understood.
 #ifndef HD_RUNTIME_CUDA_GRAPH_H

@@ -237,15 +237,15 @@ hd_status hd_cuda_alloc_rooms(hd_device *device, hd_diag *diag)
 // -------------------------------------------------------------- slots
 
 static hd_status fill_slot(hd_device *device, const hd_step *step,
-                           const hd_meeting *meeting, hd_diag *diag,
+                           const hd_rendezvous *rendezvous, hd_diag *diag,
                            void *context)
 {
-    hd_cuda_peer *peer = &device->peers->peer[meeting->peer];
-    hd_cuda_slot *slot = &peer->own[hd_pair_slot(&peer->pair, meeting)];
+    hd_cuda_peer *peer = &device->peers->peer[rendezvous->peer];
+    hd_cuda_slot *slot = &peer->own[hd_pair_slot(&peer->pair, rendezvous)];
 
     (void)context;
     slot->share = device->peers->share[step->index];
-    return hd_offer_fill(device->buffer, step, meeting, diag, &slot->offer);
+    return hd_offer_fill(device->buffer, step, rendezvous, diag, &slot->offer);
 }
 
 static hd_status open_slots(hd_device *device, hd_diag *diag)
@@ -263,8 +263,8 @@ static hd_status open_slots(hd_device *device, hd_diag *diag)
     }
     for (int64_t i = 0; i < steps->nsteps; i++) {
         if (meets_peers(device, &steps->step[i]))
-            HD_TRY(hd_meet(device, &device->binding, &steps->step[i], diag,
-                           fill_slot, NULL));
+            HD_TRY(hd_rendezvous_each(device, &device->binding, &steps->step[i],
+                                      diag, fill_slot, NULL));
     }
     for (int i = 0; i < device->size; i++) {
         const hd_cuda_peer *peer = &device->peers->peer[i];

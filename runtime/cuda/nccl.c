@@ -119,7 +119,7 @@ typedef struct hd_likeness {
     hd_diag *diag;
 } hd_likeness;
 
-// Our next all_gather along the axis; NULL behind the last.
+// Our next all_gather along the axis; NULL after the last.
 static const hd_step *next_gather(hd_likeness *like)
 {
     const hd_steps *steps = like->device->binding.steps;

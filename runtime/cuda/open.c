@@ -60,7 +60,7 @@ static int local_rank(const hd_device *device)
     int n = 0;
 
     for (int i = 0; i < device->rank; i++)
-        n += hd_group_home(group, i) == hd_group_home(group, device->rank);
+        n += hd_group_leader(group, i) == hd_group_leader(group, device->rank);
     return n;
 }
 
@@ -93,7 +93,7 @@ hd_status hd_cuda_error(hd_device *device, hd_cu_result result, hd_diag *diag,
         name = "an unknown error";
     if (device->cu.error_string(result, &words) != HD_CU_SUCCESS ||
         words == NULL)
-        words = "the driver has no words for it";
+        words = "the driver has no message for it";
     return hd_fail(
         diag, result == HD_CU_OUT_OF_MEMORY ? HD_NO_MEMORY : HD_SYSTEM,
         "rank %d: CUDA refused '%s': %s (%s)", device->rank, call, name, words);

@@ -44,7 +44,7 @@ hd_status hd_cuda_plan_deferred(hd_device *device, const hd_step *step,
     if (stream->handed == 0 || stream->handed != stream->planned)
         HD_TRY(hd_cuda_tie(device, stream_of(step), helper, step, diag));
     stream->handed = stream->planned;
-    HD_TRY(hd_cuda_plan_party(device, step, 1, helper, true, diag));
+    HD_TRY(hd_cuda_plan_batch(device, step, 1, helper, true, diag));
     return hd_cuda_plan_record(device, helper, step, events, diag);
 }
 
@@ -52,7 +52,7 @@ hd_status hd_cuda_plan_windows(hd_device *device, const hd_step *steps, int n,
                                int *events, hd_diag *diag)
 {
     (void)events;
-    return hd_cuda_plan_party(device, steps, n, stream_of(steps), false, diag);
+    return hd_cuda_plan_batch(device, steps, n, stream_of(steps), false, diag);
 }
 
 // ---------------------------------------------------------------- sync
@@ -242,7 +242,7 @@ static void find_ties(const hd_device *device, bool *starts, bool *ends)
 
 static hd_status plan_head(hd_device *device, const bool *starts, hd_diag *diag)
 {
-    HD_TRY(hd_cuda_say_early(device, diag));
+    HD_TRY(hd_cuda_signal_early(device, diag));
     HD_TRY(plan_staging(device, HD_OUT, true, diag));
     for (int i = 1; i < hd_cuda_helper(device); i++) {
         if (!starts[i])
@@ -345,7 +345,7 @@ hd_status hd_cuda_plan_make(hd_device *device, hd_diag *diag)
     HD_TRY(hd_cuda_alloc_rooms(device, diag));
     hd_cuda_settle(device);
     // Times are of steps as they are written.
-    return device->binding.times == NULL ? hd_cuda_tidy(device, diag) : HD_OK;
+    return device->binding.times == NULL ? hd_cuda_prune(device, diag) : HD_OK;
 }
 
 void hd_cuda_plan_free(hd_device *device)

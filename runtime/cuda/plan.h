@@ -64,7 +64,7 @@ typedef struct hd_cuda_command {
 
 struct hd_cuda_plan {
     // Owned, by step: the first of its commands, or of its group's at the first
-    // step; at the end, the first behind them all. Commands ahead and behind
+    // step; at the end, the first after them all. Commands ahead and behind
     // are a run's own.
     int *first;
     bool *early;              // owned, by step: "ready" as soon as a run begins
@@ -108,7 +108,7 @@ hd_status hd_cuda_no_room(const hd_device *device, hd_diag *diag);
 hd_cuda_command *hd_cuda_add(hd_device *device, hd_cuda_kind kind, int stream,
                              const hd_step *step);
 hd_cuda_at hd_cuda_at_span(const hd_span *span);
-hd_cuda_at hd_cuda_at_place(hd_stretch place);
+hd_cuda_at hd_cuda_at_place(hd_location place);
 hd_status hd_cuda_add_copy(hd_device *device, int stream, const hd_step *step,
                            hd_cuda_at to, hd_cuda_at from, uint64_t bytes,
                            hd_diag *diag);
@@ -155,19 +155,19 @@ static inline void hd_cuda_patch_now(const hd_device *device,
     memcpy(device->plan->blob + patch->offset, &value, sizeof(value));
 }
 
-// ------------------------------------------------- cuda/tidy.c
+// ------------------------------------------------- cuda/prune.c
 
 // Leaves out what the plan can do without.
-hd_status hd_cuda_tidy(hd_device *device, hd_diag *diag);
+hd_status hd_cuda_prune(hd_device *device, hd_diag *diag);
 
 // ----------------------------------------------- cuda/transfer.c
 
 // Those of `n` steps, a group, that are deferred, or those that are not.
-hd_status hd_cuda_plan_party(hd_device *device, const hd_step *steps, int n,
+hd_status hd_cuda_plan_batch(hd_device *device, const hd_step *steps, int n,
                              int stream, bool deferred, hd_diag *diag);
-// Which steps say "ready" at the start of a run: plan->early.
+// Which steps signal "ready" at the start of a run: plan->early.
 void hd_cuda_find_early(hd_device *device);
-hd_status hd_cuda_say_early(hd_device *device, hd_diag *diag);
+hd_status hd_cuda_signal_early(hd_device *device, hd_diag *diag);
 // Of `n` steps, a group, that NCCL was just given those that are its.
 hd_status hd_cuda_mark_nccl(hd_device *device, const hd_step *steps, int n,
                             int stream, hd_diag *diag);

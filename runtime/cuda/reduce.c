@@ -3,16 +3,16 @@
 //
 // Of a large all_reduce each rank reduces a share, into its window, and fetches
 // the others from there: over the links go 2 (n-1)/n of an operand in place of
-// n-1, for as many more copies. A rank says "done" when it has read the peers'
-// operands and its share is there, "fetched" when it has theirs.
+// n-1, for as many more copies. A rank signals "done" when it has read the
+// peers' operands and its share is there, "fetched" when it has theirs.
 #include "base/diag.h"
-#include "runtime/cuda/party.h"
+#include "runtime/cuda/batch.h"
 
 #define SHARE_ALIGNMENT 16
 // Bytes that need not come over a rank's links for shares to be worth it.
 #define SHARES_SAVE ((uint64_t)8 << 20)
 
-// A stretch of the result, in bytes.
+// A range of the result, in bytes.
 typedef struct hd_share {
     uint64_t offset, bytes;
 } hd_share;
@@ -65,13 +65,14 @@ uint64_t hd_cuda_share_bytes(const hd_device *device, const hd_step *step)
     return share_of(device, step, coordinate(device, step, device->rank)).bytes;
 }
 
-uint64_t hd_cuda_reads(const hd_device *device, const hd_met *met)
+uint64_t hd_cuda_reads(const hd_device *device, const hd_batch_part *part)
 {
-    const hd_step *step = met->step;
+    const hd_step *step = part->step;
 
     if (!is_shared(device, step))
-        return met->meeting.bytes;
-    return share_of(device, step, coordinate(device, step, met->meeting.peer))
+        return part->rendezvous.bytes;
+    return share_of(device, step,
+                    coordinate(device, step, part->rendezvous.peer))
                .bytes +
            hd_cuda_share_bytes(device, step);
 }
@@ -89,7 +90,7 @@ static hd_cuda_at own_share(const hd_device *device, const hd_step *step)
 
 // Where the result is put: one that lies over this rank's own operand, which
 // the peers read, goes through memory of its own.
-static hd_status place_result(hd_words *words, hd_party *party, hd_piece out,
+static hd_status place_result(hd_words *words, hd_batch *batch, hd_piece out,
                               hd_cuda_at *at)
 {
     *at = hd_cuda_at_place(out.place);
@@ -101,7 +102,7 @@ static hd_status place_result(hd_words *words, hd_party *party, hd_piece out,
         return HD_OK;
     *at =
         hd_cuda_need(words->device, words->stream, HD_CUDA_SCRATCH, out.bytes);
-    return hd_cuda_land(words, party, hd_cuda_at_place(out.place), *at,
+    return hd_cuda_land(words, batch, hd_cuda_at_place(out.place), *at,
                         out.bytes);
 }
 
@@ -113,7 +114,7 @@ static hd_share reduced(const hd_device *device, const hd_step *step)
                : (hd_share){0, hd_piece_of(&step->span[0], -1).bytes};
 }
 
-hd_status hd_cuda_reduce(hd_words *words, hd_party *party, int first)
+hd_status hd_cuda_reduce(hd_words *words, hd_batch *batch, int first)
 {
     hd_device *device = words->device;
     const hd_step *step = words->step;
@@ -130,18 +131,18 @@ hd_status hd_cuda_reduce(hd_words *words, hd_party *party, int first)
         return hd_fail(words->diag, HD_UNSUPPORTED,
                        "a reduction over %d ranks by copies; at most %d", n,
                        HD_KERNEL_POINTERS - 1);
-    HD_TRY(place_result(words, party, hd_piece_of(&step->span[0], -1), &at[0]));
+    HD_TRY(place_result(words, batch, hd_piece_of(&step->span[0], -1), &at[0]));
     at[1 + me] = plus(
         hd_cuda_at_place(hd_piece_of(&step->span[1], scatter ? me : -1).place),
         part.offset);
-    for (int i = first; i < party->n && party->met[i].step == step; i++) {
-        const hd_meeting *meeting = &party->met[i].meeting;
+    for (int i = first; i < batch->n && batch->part[i].step == step; i++) {
+        const hd_rendezvous *rendezvous = &batch->part[i].rendezvous;
 
-        if (meeting->side != HD_SIDE_READ)
+        if (rendezvous->side != HD_SIDE_READ)
             continue;
-        HD_TRY(hd_cuda_hear(words, meeting, HD_CUDA_READY));
-        at[1 + coordinate(device, step, meeting->peer)] =
-            plus(hd_cuda_remote(device, meeting), part.offset);
+        HD_TRY(hd_cuda_await_word(words, rendezvous, HD_CUDA_READY));
+        at[1 + coordinate(device, step, rendezvous->peer)] =
+            plus(hd_cuda_remote(device, rendezvous), part.offset);
     }
     if (part.bytes == 0)
         return HD_OK;
@@ -153,19 +154,20 @@ hd_status hd_cuda_reduce(hd_words *words, hd_party *party, int first)
 }
 
 // From a peer's window into the result.
-static hd_status fetch(hd_words *words, const hd_meeting *meeting)
+static hd_status fetch(hd_words *words, const hd_rendezvous *rendezvous)
 {
     hd_device *device = words->device;
     const hd_step *step = words->step;
-    const hd_cuda_peer *peer = &device->peers->peer[meeting->peer];
-    uint64_t at = hd_cuda_slot_of(device, meeting)->share;
+    const hd_cuda_peer *peer = &device->peers->peer[rendezvous->peer];
+    uint64_t at = hd_cuda_slot_of(device, rendezvous)->share;
     hd_share share =
-        share_of(device, step, coordinate(device, step, meeting->peer));
+        share_of(device, step, coordinate(device, step, rendezvous->peer));
 
     if (share.bytes > 0 &&
         (at == 0 || at > peer->bytes || share.bytes > peer->bytes - at))
         return hd_fail(words->diag, HD_PEER,
-                       "the window of rank %d makes no sense", meeting->peer);
+                       "the window of rank %d makes no sense",
+                       rendezvous->peer);
     return hd_cuda_add_copy(
         device, words->stream, step,
         plus(hd_cuda_at_place(hd_piece_of(&step->span[0], -1).place),
@@ -188,30 +190,30 @@ static hd_status fetch_own(hd_words *words)
 enum { FETCH, SAY_FETCHED, HEAR_FETCHED };
 
 // A phase of all reductions in shares.
-static hd_status each_shared(hd_words *words, const hd_party *party, int phase)
+static hd_status each_shared(hd_words *words, const hd_batch *batch, int phase)
 {
-    for (int i = 0; i < party->n; i++) {
-        const hd_meeting *meeting = &party->met[i].meeting;
-        bool first = i == 0 || party->met[i - 1].step != party->met[i].step;
+    for (int i = 0; i < batch->n; i++) {
+        const hd_rendezvous *rendezvous = &batch->part[i].rendezvous;
+        bool first = i == 0 || batch->part[i - 1].step != batch->part[i].step;
 
-        words->step = party->met[i].step;
+        words->step = batch->part[i].step;
         if (!is_shared(words->device, words->step))
             continue;
         if (first && phase == FETCH)
             HD_TRY(fetch_own(words));
-        if (meeting->side == HD_SIDE_READ && phase == FETCH)
-            HD_TRY(fetch(words, meeting));
-        if (meeting->side == HD_SIDE_READ && phase == SAY_FETCHED)
-            HD_TRY(hd_cuda_say(words, meeting, HD_CUDA_FETCHED));
-        if (meeting->side == HD_SIDE_OFFER && phase == HEAR_FETCHED)
-            HD_TRY(hd_cuda_hear(words, meeting, HD_CUDA_FETCHED));
+        if (rendezvous->side == HD_SIDE_READ && phase == FETCH)
+            HD_TRY(fetch(words, rendezvous));
+        if (rendezvous->side == HD_SIDE_READ && phase == SAY_FETCHED)
+            HD_TRY(hd_cuda_signal(words, rendezvous, HD_CUDA_FETCHED));
+        if (rendezvous->side == HD_SIDE_OFFER && phase == HEAR_FETCHED)
+            HD_TRY(hd_cuda_await_word(words, rendezvous, HD_CUDA_FETCHED));
     }
     return HD_OK;
 }
 
-hd_status hd_cuda_fetch_shares(hd_words *words, const hd_party *party)
+hd_status hd_cuda_fetch_shares(hd_words *words, const hd_batch *batch)
 {
     for (int phase = FETCH; phase <= HEAR_FETCHED; phase++)
-        HD_TRY(each_shared(words, party, phase));
+        HD_TRY(each_shared(words, batch, phase));
     return HD_OK;
 }

@@ -362,7 +362,7 @@ static hd_status begin(hd_device *device, void *stream, hd_diag *diag)
 }
 
 // What the caller records cannot be waited for inside a graph: the caller's
-// stream does, ahead of it, and likewise records for the caller behind it.
+// stream does, before it, and likewise records for the caller after it.
 static hd_status touch_events(hd_device *device, hd_cuda_kind kind,
                               hd_diag *diag)
 {
@@ -571,7 +571,7 @@ bool hd_cuda_runs_rest(hd_device *device)
     uint64_t entered = load_count(&device->run->entered);
     uint64_t begun = load_count(&device->run->begun);
 
-    // Stored ahead of `entered`, which was acquired.
+    // Stored before `entered`, which was acquired.
     if (entered > begun &&
         device->cu.stream_query(atomic_load_explicit(
             &device->run->entered_on, memory_order_relaxed)) == HD_CU_NOT_READY)

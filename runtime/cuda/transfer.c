@@ -1,17 +1,17 @@
 // What crosses ranks becomes words in the windows: in the order ready, copy,
-// done, so that in a group every "ready" is said before anything waits.
+// done, so that in a group every "ready" is signalled before anything waits.
 //
 //   offers   write the peer's "ready" ......................... wait for "done"
 //   puts                        wait for "ready", copy, write the peer's "done"
 //
-// A rank may say "ready" for what it receives as soon as the run begins where
-// none of its earlier steps touches that memory: then no put waits for the
-// receiver to come to its recv.
+// A rank may signal "ready" for what it receives as soon as the run begins
+// where none of its earlier steps touches that memory: then no put waits for
+// the receiver to come to its recv.
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/diag.h"
-#include "runtime/cuda/party.h"
+#include "runtime/cuda/batch.h"
 
 #define EARLY_STEPS 4096 // of a program that is searched for early "ready"s
 // A kernel takes for each of them a place and a word, and for all of them the
@@ -51,24 +51,26 @@ static hd_status add_word(hd_words *words, int operation, hd_cu_ptr address)
 }
 
 static uint64_t word_at(uint64_t slots, const hd_cuda_peer *peer,
-                        const hd_meeting *meeting, int which)
+                        const hd_rendezvous *rendezvous, int which)
 {
-    return slots + hd_pair_slot(&peer->pair, meeting) * sizeof(hd_cuda_slot) +
+    return slots +
+           hd_pair_slot(&peer->pair, rendezvous) * sizeof(hd_cuda_slot) +
            (uint64_t)which * sizeof(uint32_t);
 }
 
-static hd_cu_ptr their_word(const hd_words *words, const hd_meeting *meeting,
-                            int which)
+static hd_cu_ptr their_word(const hd_words *words,
+                            const hd_rendezvous *rendezvous, int which)
 {
-    const hd_cuda_peer *peer = &words->device->peers->peer[meeting->peer];
+    const hd_cuda_peer *peer = &words->device->peers->peer[rendezvous->peer];
 
-    return peer->window + word_at(peer->theirs, peer, meeting, which);
+    return peer->window + word_at(peer->theirs, peer, rendezvous, which);
 }
 
-hd_status hd_cuda_say(hd_words *words, const hd_meeting *meeting, int which)
+hd_status hd_cuda_signal(hd_words *words, const hd_rendezvous *rendezvous,
+                         int which)
 {
     return add_word(words, HD_CU_OP_WRITE_32,
-                    their_word(words, meeting, which));
+                    their_word(words, rendezvous, which));
 }
 
 static hd_status add_wait(hd_words *words, const hd_cuda_wait *wait)
@@ -82,15 +84,17 @@ static hd_status add_wait(hd_words *words, const hd_cuda_wait *wait)
     return HD_OK;
 }
 
-hd_status hd_cuda_hear(hd_words *words, const hd_meeting *meeting, int which)
+hd_status hd_cuda_await_word(hd_words *words, const hd_rendezvous *rendezvous,
+                             int which)
 {
     hd_device *device = words->device;
-    const hd_cuda_peer *peer = &device->peers->peer[meeting->peer];
+    const hd_cuda_peer *peer = &device->peers->peer[rendezvous->peer];
     hd_cuda_wait wait = {.step = words->step,
                          .n = 1,
-                         .peer = meeting->peer,
+                         .peer = rendezvous->peer,
                          .stream = words->stream,
-                         .offset = word_at(peer->mine, peer, meeting, which)};
+                         .offset =
+                             word_at(peer->mine, peer, rendezvous, which)};
 
     HD_TRY(add_wait(words, &wait));
     return add_word(words, HD_CU_OP_WAIT_32,
@@ -120,7 +124,7 @@ bool hd_cuda_waits_for(const hd_device *device, const hd_cuda_wait *wait,
     return false;
 }
 
-// NCCL's kernels tell nothing, so the stream writes a word behind each call.
+// NCCL's kernels tell nothing, so the stream writes a word after each call.
 hd_status hd_cuda_mark_nccl(hd_device *device, const hd_step *steps, int n,
                             int stream, hd_diag *diag)
 {
@@ -145,48 +149,52 @@ hd_status hd_cuda_mark_nccl(hd_device *device, const hd_step *steps, int n,
 
 // ----------------------------------------------------------- transfers
 
-static hd_status note_meeting(hd_device *device, const hd_step *step,
-                              const hd_meeting *meeting, hd_diag *diag,
-                              void *context)
+static hd_status note_rendezvous(hd_device *device, const hd_step *step,
+                                 const hd_rendezvous *rendezvous, hd_diag *diag,
+                                 void *context)
 {
-    const hd_cuda_slot *theirs = hd_cuda_slot_of(device, meeting);
-    hd_party *party = context;
+    const hd_cuda_slot *theirs = hd_cuda_slot_of(device, rendezvous);
+    hd_batch *batch = context;
 
-    HD_TRY(hd_meeting_compare(device->rank, step, meeting, &theirs->offer,
-                              device->peers->peer[meeting->peer].bytes, diag));
-    if (!hd_cuda_grow((void **)&party->met, party->n, &party->room,
-                      sizeof(*party->met)))
+    HD_TRY(hd_rendezvous_compare(device->rank, step, rendezvous, &theirs->offer,
+                                 device->peers->peer[rendezvous->peer].bytes,
+                                 diag));
+    if (!hd_cuda_grow((void **)&batch->part, batch->n, &batch->room,
+                      sizeof(*batch->part)))
         return hd_cuda_no_room(device, diag);
-    party->met[party->n++] = (hd_met){step, *meeting};
+    batch->part[batch->n++] = (hd_batch_part){step, *rendezvous};
     return HD_OK;
 }
 
 // Bytes that this rank's memory sends, whoever moves them.
-static void count_bytes(hd_device *device, const hd_party *party)
+static void count_bytes(hd_device *device, const hd_batch *batch)
 {
-    for (int i = 0; i < party->n; i++) {
-        const hd_met *met = &party->met[i];
-        bool read = met->step->op->noutputs == 0 || hd_step_reduces(met->step);
+    for (int i = 0; i < batch->n; i++) {
+        const hd_batch_part *part = &batch->part[i];
+        bool read =
+            part->step->op->noutputs == 0 || hd_step_reduces(part->step);
 
-        if (met->meeting.side == HD_SIDE_PUT)
-            device->plan->sending += met->meeting.bytes;
-        else if (met->meeting.side == HD_SIDE_OFFER && read)
-            device->plan->sending += hd_cuda_reads(device, met);
+        if (part->rendezvous.side == HD_SIDE_PUT)
+            device->plan->sending += part->rendezvous.bytes;
+        else if (part->rendezvous.side == HD_SIDE_OFFER && read)
+            device->plan->sending += hd_cuda_reads(device, part);
     }
 }
 
 const hd_cuda_slot *hd_cuda_slot_of(const hd_device *device,
-                                    const hd_meeting *meeting)
+                                    const hd_rendezvous *rendezvous)
 {
-    const hd_cuda_peer *peer = &device->peers->peer[meeting->peer];
+    const hd_cuda_peer *peer = &device->peers->peer[rendezvous->peer];
 
-    return &peer->slot[hd_pair_slot(&peer->pair, meeting)];
+    return &peer->slot[hd_pair_slot(&peer->pair, rendezvous)];
 }
 
-hd_cuda_at hd_cuda_remote(const hd_device *device, const hd_meeting *meeting)
+hd_cuda_at hd_cuda_remote(const hd_device *device,
+                          const hd_rendezvous *rendezvous)
 {
-    return (hd_cuda_at){-1, device->peers->peer[meeting->peer].window +
-                                hd_cuda_slot_of(device, meeting)->offer.offset};
+    return (hd_cuda_at){-1,
+                        device->peers->peer[rendezvous->peer].window +
+                            hd_cuda_slot_of(device, rendezvous)->offer.offset};
 }
 
 static bool is_pushed(const hd_words *words)
@@ -245,159 +253,161 @@ static bool has_peers(const hd_device *device, const hd_step *step)
            device->binding.module->axis[step->op->axis].size > 1;
 }
 
-// All puts of the step, which begin at meeting `first`.
-static hd_status spread(hd_words *words, const hd_party *party, int first)
+// All puts of the step, which begin at rendezvous `first`.
+static hd_status spread(hd_words *words, const hd_batch *batch, int first)
 {
-    const hd_meeting *piece = &party->met[first].meeting;
+    const hd_rendezvous *piece = &batch->part[first].rendezvous;
     push p = {.from = hd_cuda_at_place(piece->place), .bytes = piece->bytes};
     hd_piece own, from;
 
-    for (int i = first; i < party->n && party->met[i].step == words->step;
+    for (int i = first; i < batch->n && batch->part[i].step == words->step;
          i++) {
-        const hd_meeting *meeting = &party->met[i].meeting;
+        const hd_rendezvous *rendezvous = &batch->part[i].rendezvous;
 
-        if (meeting->side != HD_SIDE_PUT)
+        if (rendezvous->side != HD_SIDE_PUT)
             continue;
         if (p.words == PUSH_PEERS)
             return hd_fail(words->diag, HD_UNSUPPORTED,
                            "a kernel that puts to more than %d ranks",
                            PUSH_PEERS);
-        HD_TRY(hd_cuda_hear(words, meeting, HD_CUDA_READY));
-        p.to[p.copies++] = hd_cuda_remote(words->device, meeting);
-        p.word[p.words++] = their_word(words, meeting, HD_CUDA_DONE);
+        HD_TRY(hd_cuda_await_word(words, rendezvous, HD_CUDA_READY));
+        p.to[p.copies++] = hd_cuda_remote(words->device, rendezvous);
+        p.word[p.words++] = their_word(words, rendezvous, HD_CUDA_DONE);
     }
-    if (hd_meet_own(&words->device->binding, words->step, &own, &from))
+    if (hd_rendezvous_own(&words->device->binding, words->step, &own, &from))
         p.to[p.copies++] = hd_cuda_at_place(own.place);
     return add_push(words, &p);
 }
 
-static hd_status move(hd_words *words, const hd_meeting *meeting)
+static hd_status move(hd_words *words, const hd_rendezvous *rendezvous)
 {
-    hd_cuda_at here = hd_cuda_at_place(meeting->place);
-    hd_cuda_at there = hd_cuda_remote(words->device, meeting);
-    bool put = meeting->side == HD_SIDE_PUT;
+    hd_cuda_at here = hd_cuda_at_place(rendezvous->place);
+    hd_cuda_at there = hd_cuda_remote(words->device, rendezvous);
+    bool put = rendezvous->side == HD_SIDE_PUT;
     hd_cuda_at to = put ? there : here, from = put ? here : there;
 
-    HD_TRY(hd_cuda_hear(words, meeting, HD_CUDA_READY));
+    HD_TRY(hd_cuda_await_word(words, rendezvous, HD_CUDA_READY));
     if (is_pushed(words)) {
         push p = {.from = from,
-                  .bytes = meeting->bytes,
+                  .bytes = rendezvous->bytes,
                   .to = {to},
-                  .word = {their_word(words, meeting, HD_CUDA_DONE)},
+                  .word = {their_word(words, rendezvous, HD_CUDA_DONE)},
                   .copies = 1,
                   .words = 1};
 
         return add_push(words, &p);
     }
     HD_TRY(hd_cuda_add_copy(words->device, words->stream, words->step, to, from,
-                            meeting->bytes, words->diag));
-    return hd_cuda_say(words, meeting, HD_CUDA_DONE);
+                            rendezvous->bytes, words->diag));
+    return hd_cuda_signal(words, rendezvous, HD_CUDA_DONE);
 }
 
-static hd_status plan_moves(hd_words *words, hd_party *party)
+static hd_status plan_moves(hd_words *words, hd_batch *batch)
 {
     const hd_step *reduced = NULL, *spread_out = NULL;
 
-    for (int i = 0; i < party->n; i++) {
-        const hd_meeting *meeting = &party->met[i].meeting;
+    for (int i = 0; i < batch->n; i++) {
+        const hd_rendezvous *rendezvous = &batch->part[i].rendezvous;
 
-        words->step = party->met[i].step;
-        if (meeting->side == HD_SIDE_PUT &&
+        words->step = batch->part[i].step;
+        if (rendezvous->side == HD_SIDE_PUT &&
             spreads(words->device, words->step)) {
             if (spread_out != words->step)
-                HD_TRY(spread(words, party, i));
+                HD_TRY(spread(words, batch, i));
             spread_out = words->step;
-        } else if (meeting->side == HD_SIDE_PUT ||
-                   meeting->side == HD_SIDE_PULL) {
-            HD_TRY(move(words, meeting));
+        } else if (rendezvous->side == HD_SIDE_PUT ||
+                   rendezvous->side == HD_SIDE_PULL) {
+            HD_TRY(move(words, rendezvous));
         }
-        if (meeting->side == HD_SIDE_READ && reduced != words->step) {
+        if (rendezvous->side == HD_SIDE_READ && reduced != words->step) {
             reduced = words->step;
-            HD_TRY(hd_cuda_reduce(words, party, i));
+            HD_TRY(hd_cuda_reduce(words, batch, i));
         }
     }
     return HD_OK;
 }
 
-hd_status hd_cuda_land(hd_words *words, hd_party *party, hd_cuda_at to,
+hd_status hd_cuda_land(hd_words *words, hd_batch *batch, hd_cuda_at to,
                        hd_cuda_at from, uint64_t bytes)
 {
-    if (!hd_cuda_grow((void **)&party->landing, party->nlandings,
-                      &party->landing_room, sizeof(*party->landing)))
+    if (!hd_cuda_grow((void **)&batch->landing, batch->nlandings,
+                      &batch->landing_room, sizeof(*batch->landing)))
         return hd_cuda_no_room(words->device, words->diag);
-    party->landing[party->nlandings++] =
+    batch->landing[batch->nlandings++] =
         (hd_landing){words->step, to, from, bytes};
     return HD_OK;
 }
 
-static hd_status land(hd_device *device, int stream, const hd_party *party,
+static hd_status land(hd_device *device, int stream, const hd_batch *batch,
                       hd_diag *diag)
 {
-    for (int i = 0; i < party->nlandings; i++)
-        HD_TRY(hd_cuda_add_copy(device, stream, party->landing[i].step,
-                                party->landing[i].to, party->landing[i].from,
-                                party->landing[i].bytes, diag));
+    for (int i = 0; i < batch->nlandings; i++)
+        HD_TRY(hd_cuda_add_copy(device, stream, batch->landing[i].step,
+                                batch->landing[i].to, batch->landing[i].from,
+                                batch->landing[i].bytes, diag));
     return HD_OK;
 }
 
-hd_status hd_cuda_say_all(hd_words *words, const hd_party *party, hd_side side,
-                          int which)
+hd_status hd_cuda_signal_all(hd_words *words, const hd_batch *batch,
+                             hd_side side, int which)
 {
-    for (int i = 0; i < party->n; i++) {
-        words->step = party->met[i].step;
-        if (party->met[i].meeting.side == side)
-            HD_TRY(hd_cuda_say(words, &party->met[i].meeting, which));
+    for (int i = 0; i < batch->n; i++) {
+        words->step = batch->part[i].step;
+        if (batch->part[i].rendezvous.side == side)
+            HD_TRY(hd_cuda_signal(words, &batch->part[i].rendezvous, which));
     }
     return HD_OK;
 }
 
-// What was not said when the run began.
-static hd_status say_ready(hd_words *words, const hd_party *party)
+// What was not signalled when the run began.
+static hd_status signal_ready(hd_words *words, const hd_batch *batch)
 {
-    for (int i = 0; i < party->n; i++) {
-        words->step = party->met[i].step;
-        if (party->met[i].meeting.side == HD_SIDE_OFFER &&
+    for (int i = 0; i < batch->n; i++) {
+        words->step = batch->part[i].step;
+        if (batch->part[i].rendezvous.side == HD_SIDE_OFFER &&
             !words->device->plan->early[words->step->index])
-            HD_TRY(hd_cuda_say(words, &party->met[i].meeting, HD_CUDA_READY));
+            HD_TRY(hd_cuda_signal(words, &batch->part[i].rendezvous,
+                                  HD_CUDA_READY));
     }
     return HD_OK;
 }
 
-static hd_status hear_all(hd_words *words, const hd_party *party)
+static hd_status await_all(hd_words *words, const hd_batch *batch)
 {
-    for (int i = 0; i < party->n; i++) {
-        words->step = party->met[i].step;
-        if (party->met[i].meeting.side == HD_SIDE_OFFER)
-            HD_TRY(hd_cuda_hear(words, &party->met[i].meeting, HD_CUDA_DONE));
+    for (int i = 0; i < batch->n; i++) {
+        words->step = batch->part[i].step;
+        if (batch->part[i].rendezvous.side == HD_SIDE_OFFER)
+            HD_TRY(hd_cuda_await_word(words, &batch->part[i].rendezvous,
+                                      HD_CUDA_DONE));
     }
     return HD_OK;
 }
 
 // Those of `n` steps that are deferred, or those that are not.
 static hd_status meet(hd_device *device, const hd_step *steps, int n,
-                      bool deferred, hd_diag *diag, hd_party *party)
+                      bool deferred, hd_diag *diag, hd_batch *batch)
 {
     for (int i = 0; i < n; i++) {
         if (hd_step_defers(&steps[i]) == deferred &&
             hd_cuda_transport_of(device, &steps[i])->windows)
-            HD_TRY(hd_meet(device, &device->binding, &steps[i], diag,
-                           note_meeting, party));
+            HD_TRY(hd_rendezvous_each(device, &device->binding, &steps[i], diag,
+                                      note_rendezvous, batch));
     }
     return HD_OK;
 }
 
 // ------------------------------------------------------- early "ready"
 
-// The stretch of its root that a view lies in, in bytes.
-typedef struct stretch {
+// The range of its root that a view lies in, in bytes.
+typedef struct range {
     const hd_buffer *root;
     uint64_t low, high;
-} stretch;
+} range;
 
-static stretch stretch_of(const hd_span *span)
+static range range_of(const hd_span *span)
 {
     uint64_t size = hd_dtype_size(span->buffer->type.dtype);
-    stretch s = {span->buffer, (uint64_t)span->offset * size, 0};
+    range s = {span->buffer, (uint64_t)span->offset * size, 0};
 
     for (int d = 0; d < span->ndims; d++)
         s.high += (uint64_t)((span->extent[d] - 1) * span->stride[d]);
@@ -405,10 +415,10 @@ static stretch stretch_of(const hd_span *span)
     return s;
 }
 
-static bool touches(const hd_step *step, const stretch *s)
+static bool touches(const hd_step *step, const range *s)
 {
     for (int i = 0; i < step->nspans; i++) {
-        stretch other = stretch_of(&step->span[i]);
+        range other = range_of(&step->span[i]);
 
         if (other.root == s->root && other.low < s->high && s->low < other.high)
             return true;
@@ -420,7 +430,7 @@ static bool touches(const hd_step *step, const stretch *s)
 static bool is_early(const hd_device *device, const hd_step *step)
 {
     const hd_root *buffer = &device->buffer[step->span[0].buffer->id];
-    stretch s = stretch_of(&step->span[0]);
+    range s = range_of(&step->span[0]);
 
     switch (hd_op_move(step->op)) {
     case HD_MOVE_RECV:
@@ -461,21 +471,23 @@ void hd_cuda_find_early(hd_device *device)
             is_early(device, &steps->step[i]);
 }
 
-hd_status hd_cuda_say_early(hd_device *device, hd_diag *diag)
+hd_status hd_cuda_signal_early(hd_device *device, hd_diag *diag)
 {
     const hd_steps *steps = device->binding.steps;
     hd_words words = {device, NULL, 0, device->plan->ncommands, diag};
-    hd_party party = {0};
+    hd_batch batch = {0};
     hd_status status = HD_OK;
 
     for (int64_t i = 0; i < steps->nsteps && status == HD_OK; i++) {
         if (device->plan->early[i])
-            status = hd_meet(device, &device->binding, &steps->step[i], diag,
-                             note_meeting, &party);
+            status =
+                hd_rendezvous_each(device, &device->binding, &steps->step[i],
+                                   diag, note_rendezvous, &batch);
     }
     if (status == HD_OK)
-        status = hd_cuda_say_all(&words, &party, HD_SIDE_OFFER, HD_CUDA_READY);
-    free(party.met);
+        status =
+            hd_cuda_signal_all(&words, &batch, HD_SIDE_OFFER, HD_CUDA_READY);
+    free(batch.part);
     return status;
 }
 
@@ -493,7 +505,7 @@ static hd_status copy_own(hd_words *words, const hd_step *step)
         from = hd_piece_of(&step->span[1], -1);
         own = !hd_pieces_overlap(to, from);
     } else if (alone || !spreads(device, step)) {
-        own = hd_meet_own(&device->binding, step, &to, &from);
+        own = hd_rendezvous_own(&device->binding, step, &to, &from);
     }
     if (!own)
         return HD_OK;
@@ -502,35 +514,35 @@ static hd_status copy_own(hd_words *words, const hd_step *step)
         hd_cuda_at_place(from.place), to.bytes, words->diag);
 }
 
-static hd_status plan_party(hd_device *device, const hd_step *steps, int n,
-                            int stream, bool deferred, hd_party *party,
+static hd_status plan_batch(hd_device *device, const hd_step *steps, int n,
+                            int stream, bool deferred, hd_batch *batch,
                             hd_diag *diag)
 {
     hd_words words = {device, steps, stream, device->plan->ncommands, diag};
 
-    HD_TRY(meet(device, steps, n, deferred, diag, party));
-    count_bytes(device, party);
-    HD_TRY(say_ready(&words, party));
+    HD_TRY(meet(device, steps, n, deferred, diag, batch));
+    count_bytes(device, batch);
+    HD_TRY(signal_ready(&words, batch));
     for (int i = 0; i < n; i++) {
         if (hd_step_defers(&steps[i]) == deferred &&
             hd_cuda_transport_of(device, &steps[i])->windows)
             HD_TRY(copy_own(&words, &steps[i]));
     }
-    HD_TRY(plan_moves(&words, party));
-    HD_TRY(hd_cuda_say_all(&words, party, HD_SIDE_READ, HD_CUDA_DONE));
-    HD_TRY(hear_all(&words, party));
-    HD_TRY(hd_cuda_fetch_shares(&words, party));
-    return land(device, stream, party, diag);
+    HD_TRY(plan_moves(&words, batch));
+    HD_TRY(hd_cuda_signal_all(&words, batch, HD_SIDE_READ, HD_CUDA_DONE));
+    HD_TRY(await_all(&words, batch));
+    HD_TRY(hd_cuda_fetch_shares(&words, batch));
+    return land(device, stream, batch, diag);
 }
 
-hd_status hd_cuda_plan_party(hd_device *device, const hd_step *steps, int n,
+hd_status hd_cuda_plan_batch(hd_device *device, const hd_step *steps, int n,
                              int stream, bool deferred, hd_diag *diag)
 {
-    hd_party party = {0};
+    hd_batch batch = {0};
     hd_status status =
-        plan_party(device, steps, n, stream, deferred, &party, diag);
+        plan_batch(device, steps, n, stream, deferred, &batch, diag);
 
-    free(party.met);
-    free(party.landing);
+    free(batch.part);
+    free(batch.landing);
     return status;
 }

@@ -48,7 +48,7 @@ hd_status hd_cuda_transports_plan(hd_device *device, const hd_step *steps,
             HD_TRY(hd_cuda_transport_of(device, &steps[i])
                        ->defer(device, &steps[i], events, diag));
     }
-    // From the last row on: a library's calls go ahead of waits for words.
+    // From the last row on: a library's calls go before waits for words.
     for (int t = NTRANSPORTS - 1; t >= 0; t--) {
         const hd_cuda_transport *row = &hd_cuda_transports[t];
         bool found = false;

@@ -19,11 +19,11 @@
 #define SPINS 2000                // looks at an event before the first nap
 #define RELEASED 0x40000000u      // added to the run: far ahead of any word
 #define NAMED 8                   // ranks, of which one is waited for
-#define UNTOLD "NCCL does not tell in a graph what it waits for"
+#define UNNAMED "NCCL does not tell in a graph what it waits for"
 
 struct hd_cuda_watch {
     pthread_t thread;
-    hd_bell bell;
+    hd_doorbell doorbell;
     atomic_bool closing;
     atomic_bool rested; // the failed device does nothing any more
     hd_failure failure;
@@ -46,7 +46,7 @@ void hd_cuda_fail(hd_device *device, hd_status status, const char *text,
 {
     bool first = hd_failure_set(&device->watch->failure, status, text, notes);
 
-    hd_bell_wake(&device->watch->bell);
+    hd_doorbell_wake(&device->watch->doorbell);
     if (first)
         hd_group_fail(device->binding.group, text);
 }
@@ -65,7 +65,7 @@ hd_status hd_cuda_report(hd_device *device, hd_diag *diag)
         !atomic_load_explicit(&device->watch->rested, memory_order_acquire) &&
         hd_clock() < deadline)
         nap(MILLISECOND);
-    return hd_failure_tell(&device->watch->failure, diag);
+    return hd_failure_report(&device->watch->failure, diag);
 }
 
 // What the device itself reports ends the session for all ranks.
@@ -206,7 +206,7 @@ static bool is_missing(const hd_device *device, const hd_cuda_wait *wait,
 }
 
 // In a graph what NCCL does is not marked: the first of it.
-static const hd_cuda_wait *find_untold(const hd_device *device)
+static const hd_cuda_wait *find_unnamed(const hd_device *device)
 {
     for (int i = 0; i < device->plan->nwaits; i++) {
         if (device->plan->wait[i].offset == 0)
@@ -254,15 +254,15 @@ static uint64_t hash_slots(const hd_device *device)
 }
 
 static void fail_late(hd_device *device, const hd_cuda_wait *wait,
-                      const hd_cuda_wait *untold, const char *notes,
+                      const hd_cuda_wait *unnamed, const char *notes,
                       hd_line *lines)
 {
     char text[HD_GROUP_TEXT] = "";
     hd_line line = {text, sizeof(text)};
 
-    if (untold != NULL) {
-        hd_line_put(lines, UNTOLD "; the first of it is ");
-        put_step(lines, device, untold);
+    if (unnamed != NULL) {
+        hd_line_put(lines, UNNAMED "; the first of it is ");
+        put_step(lines, device, unnamed);
     }
     put_wait(&line, device, wait);
     hd_line_put(&line, " for %.1f s", device->binding.timeout);
@@ -270,7 +270,7 @@ static void fail_late(hd_device *device, const hd_cuda_wait *wait,
 }
 
 // One that the wait may be for, and that has left; -1 if there is none.
-static int find_leaver(const hd_device *device, const hd_cuda_wait *wait)
+static int find_departed(const hd_device *device, const hd_cuda_wait *wait)
 {
     for (int i = 0; i < device->size; i++) {
         if (hd_cuda_waits_for(device, wait, i) &&
@@ -280,26 +280,26 @@ static int find_leaver(const hd_device *device, const hd_cuda_wait *wait)
     return -1;
 }
 
-static void fail_untold(hd_device *device, const hd_cuda_wait *first,
-                        uint64_t run)
+static void fail_unnamed(hd_device *device, const hd_cuda_wait *first,
+                         uint64_t run)
 {
-    int leaver = -1;
+    int departed = -1;
     char text[HD_GROUP_TEXT] = "";
     hd_line line = {text, sizeof(text)};
 
-    for (int i = 0; i < device->plan->nwaits && leaver < 0; i++) {
+    for (int i = 0; i < device->plan->nwaits && departed < 0; i++) {
         if (device->plan->wait[i].offset == 0)
-            leaver = find_leaver(device, &device->plan->wait[i]);
+            departed = find_departed(device, &device->plan->wait[i]);
     }
-    if (leaver >= 0)
-        hd_line_put(&line, "rank %d has left the group; ", leaver);
+    if (departed >= 0)
+        hd_line_put(&line, "rank %d has left the group; ", departed);
     hd_line_put(
         &line,
         "run %llu of rank %d has not ended for %.1f s: it waits at or after ",
         (unsigned long long)run, device->rank, device->binding.timeout);
     put_step(&line, device, first);
-    hd_cuda_fail(device, leaver >= 0 ? HD_PEER : HD_TIMEOUT, text,
-                 UNTOLD ": without the graph the step is named");
+    hd_cuda_fail(device, departed >= 0 ? HD_PEER : HD_TIMEOUT, text,
+                 UNNAMED ": without the graph the step is named");
 }
 
 static bool is_late(const hd_device *device, const hd_progress *progress)
@@ -311,13 +311,13 @@ static bool is_late(const hd_device *device, const hd_progress *progress)
 // A wait for a peer that has left. All that it wrote was there when it left, so
 // that what another look finds missing then never comes. What NCCL has sent may
 // be under way still: there only time tells.
-static const hd_cuda_wait *find_forsaken(hd_device *device,
-                                         const hd_progress *progress,
-                                         const hd_cuda_wait *missing)
+static const hd_cuda_wait *find_abandoned(hd_device *device,
+                                          const hd_progress *progress,
+                                          const hd_cuda_wait *missing)
 {
     hd_line nowhere = {NULL, 0};
 
-    if (missing == NULL || find_leaver(device, missing) < 0)
+    if (missing == NULL || find_departed(device, missing) < 0)
         return NULL;
     if (missing->peer < 0)
         return is_late(device, progress) ? missing : NULL;
@@ -327,13 +327,13 @@ static const hd_cuda_wait *find_forsaken(hd_device *device,
                : NULL;
 }
 
-static void fail_forsaken(hd_device *device, const hd_cuda_wait *wait)
+static void fail_abandoned(hd_device *device, const hd_cuda_wait *wait)
 {
     char text[HD_GROUP_TEXT] = "";
     hd_line line = {text, sizeof(text)};
 
     hd_line_put(&line, "rank %d has left the group; ",
-                find_leaver(device, wait));
+                find_departed(device, wait));
     put_wait(&line, device, wait);
     hd_cuda_fail(device, HD_PEER, text, "");
 }
@@ -345,8 +345,8 @@ static void look(hd_device *device, hd_progress *progress)
     uint64_t run = hd_cuda_run_in_flight(device), hash;
     char notes[HD_FAILURE_NOTES] = "";
     hd_line lines = {notes, sizeof(notes)};
-    const hd_cuda_wait *untold = find_untold(device);
-    const hd_cuda_wait *missing, *forsaken;
+    const hd_cuda_wait *unnamed = find_unnamed(device);
+    const hd_cuda_wait *missing, *abandoned;
 
     if (run == 0 || !take_snapshot(device)) {
         progress->run = 0;
@@ -354,18 +354,18 @@ static void look(hd_device *device, hd_progress *progress)
     }
     hash = hash_slots(device);
     missing = list_missing(device, run, &lines);
-    if ((missing == NULL && untold == NULL) || run != progress->run ||
+    if ((missing == NULL && unnamed == NULL) || run != progress->run ||
         hash != progress->hash) {
         *progress = (hd_progress){run, hash, hd_clock()};
         return;
     }
-    forsaken = find_forsaken(device, progress, missing);
-    if (forsaken != NULL)
-        fail_forsaken(device, forsaken);
+    abandoned = find_abandoned(device, progress, missing);
+    if (abandoned != NULL)
+        fail_abandoned(device, abandoned);
     else if (is_late(device, progress) && missing == NULL)
-        fail_untold(device, untold, run);
+        fail_unnamed(device, unnamed, run);
     else if (is_late(device, progress))
-        fail_late(device, missing, untold, notes, &lines);
+        fail_late(device, missing, unnamed, notes, &lines);
 }
 
 static void come_to_rest(hd_device *device)
@@ -399,12 +399,12 @@ static void *watch_device(void *context)
     device->cu.context_push(device->context);
     device->cu.capture_mode(&(int){HD_CU_CAPTURE_RELAXED});
     while (!is_closing(device)) {
-        uint32_t seen = hd_bell_arm(&device->watch->bell);
+        uint32_t seen = hd_doorbell_arm(&device->watch->doorbell);
 
         if (!hd_group_failed(device->binding.group) &&
             !hd_cuda_has_failed(device) && !is_closing(device))
-            hd_bell_sleep(&device->watch->bell, seen, ns);
-        hd_bell_disarm(&device->watch->bell);
+            hd_doorbell_sleep(&device->watch->doorbell, seen, ns);
+        hd_doorbell_disarm(&device->watch->doorbell);
         if (hd_group_failed(device->binding.group)) {
             hd_status status = hd_group_failure(device->binding.group, text);
 
@@ -426,14 +426,15 @@ hd_status hd_cuda_watch_start(hd_device *device, hd_diag *diag)
 
     if (watch == NULL)
         return hd_fail(diag, HD_NO_MEMORY, "no memory to watch the device");
-    if (hd_group_add_bell(device->binding.group, &watch->bell) != HD_OK) {
+    if (hd_group_add_doorbell(device->binding.group, &watch->doorbell) !=
+        HD_OK) {
         free(watch);
-        return hd_fail(diag, HD_NO_MEMORY, "no memory for a bell");
+        return hd_fail(diag, HD_NO_MEMORY, "no memory for a doorbell");
     }
     pthread_mutex_init(&watch->failure.lock, NULL);
     device->watch = watch;
     if (pthread_create(&watch->thread, NULL, watch_device, device) != 0) {
-        hd_group_remove_bell(device->binding.group, &watch->bell);
+        hd_group_remove_doorbell(device->binding.group, &watch->doorbell);
         device->watch = NULL;
         pthread_mutex_destroy(&watch->failure.lock);
         free(watch);
@@ -449,8 +450,8 @@ void hd_cuda_watch_stop(hd_device *device)
     if (watch == NULL)
         return;
     atomic_store_explicit(&watch->closing, true, memory_order_seq_cst);
-    hd_bell_wake(&watch->bell);
+    hd_doorbell_wake(&watch->doorbell);
     pthread_join(watch->thread, NULL);
-    hd_group_remove_bell(device->binding.group, &watch->bell);
+    hd_group_remove_doorbell(device->binding.group, &watch->doorbell);
     pthread_mutex_destroy(&watch->failure.lock);
 }

@@ -1,9 +1,9 @@
 // How ranks that a launcher has started find each other. Rank 0 listens where
-// all of them look, the others call until they are heard, and what is gathered
-// goes to rank 0 and back: a star, which serves for the few hundred bytes that
-// a group needs before it has lines of its own.
+// all of them look, the others call until they are accepted, and what is
+// gathered goes to rank 0 and back: a star, which serves for the few hundred
+// bytes that a group needs before it has lines of its own.
 //
-//   rank r       hello ->          -> heard      once r is known
+//   rank r       hello ->          -> accepted   once r is known
 //                                  -> complete   once all are
 //                data ->           -> data       each allgather
 //
@@ -21,8 +21,8 @@
 #include <time.h>
 
 #include "base/diag.h"
-#include "runtime/ranks/bell.h"
 #include "runtime/ranks/callers.h"
+#include "runtime/ranks/doorbell.h"
 
 #define VERDICT_SECONDS 1.0
 
@@ -145,7 +145,7 @@ static hd_status take_if_there(hd_boot *boot, int peer, hd_frame_kind kind,
 
 // ----------------------------------------------------- rank 0 connects
 
-// False, with words for it, of a rank of this job that does not fit in.
+// False, with a message, of a rank of this job that does not fit in.
 static bool fits(const hd_boot *boot, const hd_wire *caller,
                  char why[HD_FRAME_WORDS])
 {
@@ -186,10 +186,10 @@ static hd_status report_full(hd_boot *boot)
     int error = errno;
 
     getrlimit(RLIMIT_NOFILE, &limit);
-    return fail(boot, HD_SYSTEM,
-                "rank 0 of %d cannot hear another rank: %s (ulimit -n is %llu)",
-                boot->place.size, strerror(error),
-                (unsigned long long)limit.rlim_cur);
+    return fail(
+        boot, HD_SYSTEM,
+        "rank 0 of %d cannot accept another rank: %s (ulimit -n is %llu)",
+        boot->place.size, strerror(error), (unsigned long long)limit.rlim_cur);
 }
 
 static int count_missing(const hd_boot *boot)
@@ -245,7 +245,7 @@ static hd_status serve_callers(hd_boot *boot, int64_t deadline)
         if (boot->wire[i].fd >= 0 && ask[n++].revents != 0)
             HD_TRY(watch_rank(boot, i));
     }
-    if (hd_callers_hear(&boot->callers, &caller) != HD_OK)
+    if (hd_callers_accept(&boot->callers, &caller) != HD_OK)
         return report_full(boot);
     if (caller.fd >= 0)
         let_in(boot, &caller);
@@ -283,8 +283,8 @@ static hd_status gather_ranks(hd_boot *boot)
 
 // ------------------------------------------------ another rank connects
 
-static hd_status hear(hd_boot *boot, hd_frame_kind kind, void *data,
-                      size_t bytes, int64_t deadline)
+static hd_status receive(hd_boot *boot, hd_frame_kind kind, void *data,
+                         size_t bytes, int64_t deadline)
 {
     hd_status status = take(boot, 0, kind, data, bytes);
 
@@ -309,7 +309,7 @@ static hd_status call_rank_0(hd_boot *boot, int64_t deadline,
     boot->wire[0] = (hd_wire){.fd = fd};
     status = hd_wire_call(fd, boot->place.rank, hello, deadline);
     if (status == HD_OK)
-        status = hear(boot, HD_FRAME_HEARD, NULL, 0, deadline);
+        status = receive(boot, HD_FRAME_ACCEPTED, NULL, 0, deadline);
     if (status == HD_OK || boot->failed != HD_OK)
         return status;
     if (status != HD_TIMEOUT)
@@ -346,13 +346,13 @@ static hd_status join_rank_0(hd_boot *boot)
                         boot->place.rank, hd_address_text(&boot->place),
                         boot->timeout, why);
     }
-    status = hear(boot, HD_FRAME_COMPLETE, NULL, 0,
-                  hd_clock_after(boot->timeout + VERDICT_SECONDS));
+    status = receive(boot, HD_FRAME_COMPLETE, NULL, 0,
+                     hd_clock_after(boot->timeout + VERDICT_SECONDS));
     if (status == HD_OK || boot->failed != HD_OK)
         return status;
     if (status == HD_TIMEOUT)
         return fail(boot, HD_TIMEOUT,
-                    "rank %d heard no more from rank 0 within %g s",
+                    "rank %d received no more from rank 0 within %g s",
                     boot->place.rank, boot->timeout);
     return report_take(boot, 0, status);
 }
@@ -427,8 +427,8 @@ static hd_status gather_through_0(hd_boot *boot, const void *mine, size_t bytes,
 
     // What rank 0 said before it hung up is still to be heard.
     if (status == HD_OK || status == HD_PEER)
-        status = hear(boot, HD_FRAME_DATA, all,
-                      bytes * (size_t)boot->place.size, deadline);
+        status = receive(boot, HD_FRAME_DATA, all,
+                         bytes * (size_t)boot->place.size, deadline);
     if (status == HD_OK || boot->failed != HD_OK)
         return status;
     if (status == HD_TIMEOUT)
@@ -462,7 +462,7 @@ void hd_boot_explain(hd_boot *boot, hd_status status, const char *why)
     if (boot->failed != HD_OK)
         return; // and has been told
     if (boot->place.rank > 0) {
-        ignored = hear(boot, HD_FRAME_FAILED, NULL, 0, hd_clock_after(0.2));
+        ignored = receive(boot, HD_FRAME_FAILED, NULL, 0, hd_clock_after(0.2));
         (void)ignored;
         return;
     }

@@ -25,7 +25,7 @@ const char *hd_address_text(const hd_place *place);
 // Rank 0's non-blocking socket; the caller closes it.
 hd_status hd_address_listen(const hd_place *place, int64_t deadline,
                             hd_diag *diag, int *out);
-// Calls rank 0 once. A non-blocking socket, or -1 with errno's words, or the
+// Calls rank 0 once. A non-blocking socket, or -1 with errno's message, or the
 // resolver's, in `why`.
 #define HD_WHY_BYTES 128
 int hd_address_call(const hd_place *place, int64_t deadline,

@@ -16,8 +16,8 @@
 #include <unistd.h>
 
 #include "base/diag.h"
-#include "runtime/ranks/bell.h"
 #include "runtime/ranks/boot.h"
+#include "runtime/ranks/doorbell.h"
 #include "runtime/ranks/frame.h"
 
 // How long an address may still belong to the boot before this one.

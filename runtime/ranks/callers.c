@@ -112,7 +112,7 @@ static hd_status accept_one(hd_callers *callers)
 }
 
 // Those who are here are heard before another one may send them away.
-hd_status hd_callers_hear(hd_callers *callers, hd_wire *out)
+hd_status hd_callers_accept(hd_callers *callers, hd_wire *out)
 {
     hd_status status = HD_OK;
 

@@ -30,7 +30,7 @@ int hd_callers_ask(const hd_callers *callers, struct pollfd *ask);
 // the caller's to close, and -1 if there is none. Who it says to be, and one of
 // how many, is not looked at. HD_SYSTEM with errno if this process has no
 // descriptor for another one.
-hd_status hd_callers_hear(hd_callers *callers, hd_wire *out);
+hd_status hd_callers_accept(hd_callers *callers, hd_wire *out);
 
 HD_END_DECLS
 

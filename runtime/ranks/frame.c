@@ -11,7 +11,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#include "runtime/ranks/bell.h"
+#include "runtime/ranks/doorbell.h"
 
 #define FRAME_MAGIC 0x32646568u // "hed2": another layout has another one
 
@@ -298,7 +298,7 @@ hd_status hd_wire_call(int fd, int rank, hd_hello hello, int64_t deadline)
 
 hd_status hd_wire_answer(int fd, int rank, int64_t deadline)
 {
-    hd_frame frame = {.kind = HD_FRAME_HEARD, .rank = (uint32_t)rank};
+    hd_frame frame = {.kind = HD_FRAME_ACCEPTED, .rank = (uint32_t)rank};
 
     return hd_wire_put(fd, frame, NULL, deadline);
 }

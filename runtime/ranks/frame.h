@@ -24,7 +24,7 @@ typedef enum hd_frame_kind {
     HD_FRAME_DATA,      // a part of a collective call
     HD_FRAME_FAILED,    // the sender gives up; the payload says why
     HD_FRAME_GOODBYE,   // the sender leaves in good order
-    HD_FRAME_HEARD,     // answers a hello: you are in
+    HD_FRAME_ACCEPTED,  // answers a hello: you are in
     HD_FRAME_COMPLETE,  // from rank 0: everyone is
 } hd_frame_kind;
 

@@ -33,9 +33,9 @@ int hd_group_size(const hd_group *group)
     return group->size;
 }
 
-int hd_group_home(const hd_group *group, int rank)
+int hd_group_leader(const hd_group *group, int rank)
 {
-    return group->link[rank].home;
+    return group->link[rank].leader;
 }
 
 const char *hd_group_host(const hd_group *group, int rank)
@@ -95,9 +95,9 @@ hd_status hd_group_failure(hd_group *group, char out[HD_GROUP_TEXT])
 void hd_group_wake(hd_group *group)
 {
     pthread_cond_broadcast(&group->news);
-    hd_bell_wake(&group->order);
-    for (int i = 0; i < group->nbells; i++)
-        hd_bell_wake(group->bell[i]);
+    hd_doorbell_wake(&group->order);
+    for (int i = 0; i < group->ndoorbells; i++)
+        hd_doorbell_wake(group->doorbell[i]);
 }
 
 bool hd_group_note_failure(hd_group *group, hd_status status, const char *text)
@@ -116,7 +116,7 @@ bool hd_group_note_failure(hd_group *group, hd_status status, const char *text)
     return first;
 }
 
-void hd_group_tell(hd_group *group, hd_frame_kind kind, const char *text)
+void hd_group_notify(hd_group *group, hd_frame_kind kind, const char *text)
 {
     hd_frame frame = {.kind = (uint32_t)kind,
                       .rank = (uint32_t)group->rank,
@@ -135,7 +135,7 @@ void hd_group_tell(hd_group *group, hd_frame_kind kind, const char *text)
 void hd_group_fail(hd_group *group, const char *text)
 {
     if (hd_group_note_failure(group, HD_PEER, text))
-        hd_group_tell(group, HD_FRAME_FAILED, text);
+        hd_group_notify(group, HD_FRAME_FAILED, text);
 }
 
 void hd_group_run_out(hd_group *group)
@@ -144,7 +144,7 @@ void hd_group_run_out(hd_group *group)
 
     snprintf(text, sizeof(text), "rank %d failed: memory ran out", group->rank);
     if (hd_group_note_failure(group, HD_NO_MEMORY, text))
-        hd_group_tell(group, HD_FRAME_FAILED, text);
+        hd_group_notify(group, HD_FRAME_FAILED, text);
 }
 
 hd_status hd_group_status(hd_status returned, const char *whose, int rank,
@@ -157,31 +157,31 @@ hd_status hd_group_status(hd_status returned, const char *whose, int rank,
                    whose, (int)returned);
 }
 
-// -------------------------------------------------------------- bells
+// -------------------------------------------------------------- doorbells
 
-hd_status hd_group_add_bell(hd_group *group, hd_bell *bell)
+hd_status hd_group_add_doorbell(hd_group *group, hd_doorbell *doorbell)
 {
     hd_status status = HD_NO_MEMORY;
-    hd_bell **grown;
+    hd_doorbell **grown;
 
     pthread_mutex_lock(&group->lock);
-    grown =
-        realloc(group->bell, sizeof(hd_bell *) * ((size_t)group->nbells + 1));
+    grown = realloc(group->doorbell,
+                    sizeof(hd_doorbell *) * ((size_t)group->ndoorbells + 1));
     if (grown != NULL) {
-        group->bell = grown;
-        group->bell[group->nbells++] = bell;
+        group->doorbell = grown;
+        group->doorbell[group->ndoorbells++] = doorbell;
         status = HD_OK;
     }
     pthread_mutex_unlock(&group->lock);
     return status;
 }
 
-void hd_group_remove_bell(hd_group *group, hd_bell *bell)
+void hd_group_remove_doorbell(hd_group *group, hd_doorbell *doorbell)
 {
     pthread_mutex_lock(&group->lock);
-    for (int i = 0; i < group->nbells; i++) {
-        if (group->bell[i] == bell) {
-            group->bell[i] = group->bell[--group->nbells];
+    for (int i = 0; i < group->ndoorbells; i++) {
+        if (group->doorbell[i] == doorbell) {
+            group->doorbell[i] = group->doorbell[--group->ndoorbells];
             break;
         }
     }
@@ -207,7 +207,7 @@ uint64_t hd_group_issue_run(hd_group *group, const void *runner,
 void hd_group_end_run(hd_group *group, uint64_t number)
 {
     atomic_store_explicit(&group->over, number, memory_order_seq_cst);
-    hd_bell_ring(&group->order);
+    hd_doorbell_ring(&group->order);
 }
 
 bool hd_group_run_is_over(const hd_group *group, uint64_t number)
@@ -215,7 +215,7 @@ bool hd_group_run_is_over(const hd_group *group, uint64_t number)
     return atomic_load_explicit(&group->over, memory_order_seq_cst) >= number;
 }
 
-hd_bell *hd_group_order(hd_group *group)
+hd_doorbell *hd_group_order(hd_group *group)
 {
     return &group->order;
 }
@@ -393,14 +393,14 @@ static hd_status report_late(const hd_exchange *exchange, int peer)
 
     snprintf(text, sizeof(text), "rank %d waits for rank %d in %s, which %s",
              exchange->group->rank, peer, call_text(exchange->call),
-             exchange->group->link[peer].heard == exchange->serial
+             exchange->group->link[peer].received == exchange->serial
                  ? "has called it and is not as far"
                  : "has not called it");
     hd_group_fail(exchange->group, text);
     return hd_fail(exchange->diag, HD_TIMEOUT, "%s", text);
 }
 
-static hd_status report_far(const hd_exchange *exchange, int peer)
+static hd_status report_remote(const hd_exchange *exchange, int peer)
 {
     const hd_group *group = exchange->group;
 
@@ -421,7 +421,7 @@ hd_status hd_exchange_post(const hd_exchange *exchange, int peer,
     if (hd_group_failed(group))
         return report_failure(exchange);
     if (fd >= 0 && group->link[peer].data != NULL)
-        return report_far(exchange, peer);
+        return report_remote(exchange, peer);
     do {
         size_t part =
             bytes - done < HD_FRAME_ROOM ? bytes - done : HD_FRAME_ROOM;
@@ -507,7 +507,7 @@ static hd_status collect_part(const hd_exchange *exchange, int peer, void *data,
                                : report_late(exchange, peer);
     }
     status = check_mail(exchange, peer, mail, bytes);
-    exchange->group->link[peer].heard = mail->frame.serial;
+    exchange->group->link[peer].received = mail->frame.serial;
     if (status == HD_OK && bytes > 0)
         memcpy(data, mail->payload, bytes);
     if (status == HD_OK && fd != NULL)
@@ -740,9 +740,9 @@ static void drop_mail(hd_link *link)
 static void take_leave(hd_group *group)
 {
     if (hd_group_failed(group))
-        hd_group_tell(group, HD_FRAME_FAILED, group->failure);
+        hd_group_notify(group, HD_FRAME_FAILED, group->failure);
     else
-        hd_group_tell(group, HD_FRAME_GOODBYE, "");
+        hd_group_notify(group, HD_FRAME_GOODBYE, "");
 }
 
 static void close_link(hd_link *link)
@@ -769,7 +769,7 @@ void hd_group_destroy(hd_group *group)
     }
     pthread_cond_destroy(&group->news);
     pthread_mutex_destroy(&group->lock);
-    free(group->bell);
+    free(group->doorbell);
     free(group->link);
     free(group);
 }

@@ -10,9 +10,9 @@
 
 HD_BEGIN_DECLS
 
-typedef struct hd_bell hd_bell;
+typedef struct hd_doorbell hd_doorbell;
 
-#define HD_GROUP_TEXT 512 // bytes of a failure's words, with the NUL
+#define HD_GROUP_TEXT 512 // bytes of a failure's message, with the NUL
 
 // Which function a part belongs to, so that ranks that call different ones are
 // told so.
@@ -46,14 +46,14 @@ hd_status hd_exchange_collect(const hd_exchange *exchange, int peer, void *data,
 hd_status hd_exchange_allgather(const hd_exchange *exchange, const void *mine,
                                 size_t bytes, void *all);
 // Ends a phase that may fail on some ranks: all of them return HD_OK, or none
-// does. A rank with `status` HD_OK gets HD_PEER and another rank's words.
+// does. A rank with `status` HD_OK gets HD_PEER and another rank's message.
 hd_status hd_exchange_agree(const hd_exchange *exchange, hd_status status);
 
 // The first failure that this rank has noticed or was told of settles the
 // group's fate: everything that waits for a peer then ends with HD_PEER, or
 // with HD_NO_MEMORY where it was this rank's memory that ran out.
 bool hd_group_failed(const hd_group *group);
-// Its words, which name the rank at fault, and what a call of this rank ends
+// Its message, which names the rank at fault, and what a call of this rank ends
 // with. Any thread may call.
 hd_status hd_group_failure(hd_group *group, char out[HD_GROUP_TEXT]);
 // Why a rank fails: the first error that `diag` has from message `said` on.
@@ -75,15 +75,15 @@ hd_status hd_group_status(hd_status returned, const char *whose, int rank,
 // The peer has left in good order: what it has not yet signalled never comes.
 bool hd_group_left(const hd_group *group, int peer);
 
-// Ranks of one host have the same home, the lowest of them.
-int hd_group_home(const hd_group *group, int rank);
+// Ranks of one host have the same leader, the lowest of them.
+int hd_group_leader(const hd_group *group, int rank);
 // What the host of a rank is called.
 const char *hd_group_host(const hd_group *group, int rank);
 
-// Rings `bell` whenever one of the above changes. HD_NO_MEMORY if it cannot be
-// noted.
-hd_status hd_group_add_bell(hd_group *group, hd_bell *bell);
-void hd_group_remove_bell(hd_group *group, hd_bell *bell);
+// Rings `doorbell` whenever one of the above changes. HD_NO_MEMORY if it cannot
+// be noted.
+hd_status hd_group_add_doorbell(hd_group *group, hd_doorbell *doorbell);
+void hd_group_remove_doorbell(hd_group *group, hd_doorbell *doorbell);
 
 // The order of runs on the group's own stream, which its sessions share where a
 // device has none. A run that is issued gets the next number, from 1; `after`
@@ -94,7 +94,7 @@ uint64_t hd_group_issue_run(hd_group *group, const void *runner,
 void hd_group_end_run(hd_group *group, uint64_t number);
 bool hd_group_run_is_over(const hd_group *group, uint64_t number);
 // Rung when a run is over.
-hd_bell *hd_group_order(hd_group *group);
+hd_doorbell *hd_group_order(hd_group *group);
 
 // Memory that sessions of this group use one after another: 256-byte aligned.
 // What is given back is kept for later sessions, as long as what they use and

@@ -1,9 +1,9 @@
 // Forks the ranks of a program on this host and sees them to their end.
 //
-// Launcher and ranks share one anonymous memory, the board: through it the
-// ranks gather each other's addresses, and say how they ended and why. It goes
-// away with its last process, as do the ranks with their launcher: the kernel
-// kills them when it dies, however it dies.
+// Launcher and ranks share one anonymous memory, the shared page: through it
+// the ranks gather each other's addresses, and say how they ended and why. It
+// goes away with its last process, as do the ranks with their launcher: the
+// kernel kills them when it dies, however it dies.
 //
 // The launcher watches the ranks through pidfds and takes the terminal's
 // signals as input, so that all of this is one loop over one poll.
@@ -21,7 +21,7 @@
 #include <unistd.h>
 
 #include "base/diag.h"
-#include "runtime/ranks/bell.h"
+#include "runtime/ranks/doorbell.h"
 #include "runtime/ranks/frame.h"
 #include "runtime/ranks/group.h"
 
@@ -33,7 +33,7 @@
 static const int ending_signals[] = {SIGINT, SIGTERM, SIGHUP};
 enum { NENDING = sizeof(ending_signals) / sizeof(*ending_signals) };
 
-// One rank's part of the board. Only that rank writes to it.
+// One rank's part of the shared page. Only that rank writes to it.
 typedef struct hd_slot {
     char data[2][SLOT_BYTES]; // of allgather rounds, even and odd
     _Atomic uint64_t rounds;  // that the rank has come to
@@ -46,12 +46,12 @@ typedef struct hd_slot {
     } message[SLOT_MESSAGES];
 } hd_slot;
 
-typedef struct hd_board {
-    hd_bell bell;
+typedef struct hd_shared_page {
+    hd_doorbell doorbell;
     _Atomic uint64_t arrived; // ranks times rounds
     atomic_bool broken;       // a rank is gone: nobody waits any longer
     hd_slot slot[];           // by rank
-} hd_board;
+} hd_shared_page;
 
 typedef struct hd_child {
     pid_t pid;   // 0 once reaped
@@ -62,9 +62,9 @@ typedef struct hd_child {
 
 typedef struct hd_launcher {
     int nranks;
-    double timeout;  // of what ranks wait for each other
-    hd_board *board; // owned
-    size_t board_bytes;
+    double timeout;       // of what ranks wait for each other
+    hd_shared_page *page; // owned
+    size_t page_bytes;
     hd_child *child;    // owned
     struct pollfd *ask; // owned: one a rank, then `signals`
     int running;
@@ -104,86 +104,88 @@ static void list_rank(hd_list *list, int rank)
 
 // --------------------------------------------------------- in a rank
 
-typedef struct hd_meeting {
-    hd_board *board;
+typedef struct hd_rendezvous {
+    hd_shared_page *page;
     int rank, nranks;
     uint64_t rounds; // so far
     double timeout;
     int64_t deadline;
     hd_diag *diag; // borrowed, may be NULL
-} hd_meeting;
+} hd_rendezvous;
 
-static bool all_arrived(const hd_meeting *meeting)
+static bool all_arrived(const hd_rendezvous *rendezvous)
 {
-    return atomic_load_explicit(&meeting->board->arrived,
+    return atomic_load_explicit(&rendezvous->page->arrived,
                                 memory_order_seq_cst) >=
-           meeting->rounds * (uint64_t)meeting->nranks;
+           rendezvous->rounds * (uint64_t)rendezvous->nranks;
 }
 
-static bool is_broken(const hd_meeting *meeting)
+static bool is_broken(const hd_rendezvous *rendezvous)
 {
-    return atomic_load_explicit(&meeting->board->broken, memory_order_seq_cst);
+    return atomic_load_explicit(&rendezvous->page->broken,
+                                memory_order_seq_cst);
 }
 
 // HD_OK if they have all come by now.
-static hd_status report_absent(const hd_meeting *meeting)
+static hd_status report_absent(const hd_rendezvous *rendezvous)
 {
-    const hd_slot *slot = meeting->board->slot;
+    const hd_slot *slot = rendezvous->page->slot;
     hd_list absent = {.n = 0};
 
     // Acquires the slots.
-    for (int i = 0; i < meeting->nranks; i++) {
+    for (int i = 0; i < rendezvous->nranks; i++) {
         if (atomic_load_explicit(&slot[i].rounds, memory_order_acquire) <
-            meeting->rounds)
+            rendezvous->rounds)
             list_rank(&absent, i);
     }
     if (absent.n == 0)
         return HD_OK;
-    return hd_fail(meeting->diag, HD_TIMEOUT,
+    return hd_fail(rendezvous->diag, HD_TIMEOUT,
                    "rank %d waits for rank%s %s to connect, for %g s now",
-                   meeting->rank, absent.n > 1 ? "s" : "", absent.text,
-                   meeting->timeout);
+                   rendezvous->rank, absent.n > 1 ? "s" : "", absent.text,
+                   rendezvous->timeout);
 }
 
-static hd_status await_round(const hd_meeting *meeting)
+static hd_status await_round(const hd_rendezvous *rendezvous)
 {
-    hd_bell *bell = &meeting->board->bell;
+    hd_doorbell *doorbell = &rendezvous->page->doorbell;
 
-    while (hd_clock() < meeting->deadline) {
-        uint32_t seen = hd_bell_arm(bell);
-        bool over = all_arrived(meeting) || is_broken(meeting);
+    while (hd_clock() < rendezvous->deadline) {
+        uint32_t seen = hd_doorbell_arm(doorbell);
+        bool over = all_arrived(rendezvous) || is_broken(rendezvous);
 
         if (!over)
-            hd_bell_sleep(bell, seen, meeting->deadline - hd_clock());
-        hd_bell_disarm(bell);
+            hd_doorbell_sleep(doorbell, seen,
+                              rendezvous->deadline - hd_clock());
+        hd_doorbell_disarm(doorbell);
         if (over)
-            return all_arrived(meeting) ? HD_OK : HD_PEER;
+            return all_arrived(rendezvous) ? HD_OK : HD_PEER;
     }
-    return report_absent(meeting);
+    return report_absent(rendezvous);
 }
 
 // Two slots a rank are enough: whoever is two rounds ahead of a reader would
 // have passed a round at which that reader has not arrived.
-static hd_status gather_round(hd_meeting *meeting, const char *mine,
+static hd_status gather_round(hd_rendezvous *rendezvous, const char *mine,
                               size_t bytes, char *all, size_t stride)
 {
-    hd_board *board = meeting->board;
-    uint64_t parity = meeting->rounds++ & 1;
+    hd_shared_page *page = rendezvous->page;
+    uint64_t parity = rendezvous->rounds++ & 1;
 
-    memcpy(board->slot[meeting->rank].data[parity], mine, bytes);
-    atomic_store_explicit(&board->slot[meeting->rank].rounds, meeting->rounds,
-                          memory_order_release);
+    memcpy(page->slot[rendezvous->rank].data[parity], mine, bytes);
+    atomic_store_explicit(&page->slot[rendezvous->rank].rounds,
+                          rendezvous->rounds, memory_order_release);
     // Releases the slot, and all that was read in the round before.
-    atomic_fetch_add_explicit(&board->arrived, 1, memory_order_seq_cst);
-    hd_bell_ring(&board->bell);
-    HD_TRY(await_round(meeting));
-    for (int i = 0; i < meeting->nranks; i++)
-        memcpy(all + (size_t)i * stride, board->slot[i].data[parity], bytes);
+    atomic_fetch_add_explicit(&page->arrived, 1, memory_order_seq_cst);
+    hd_doorbell_ring(&page->doorbell);
+    HD_TRY(await_round(rendezvous));
+    for (int i = 0; i < rendezvous->nranks; i++)
+        memcpy(all + (size_t)i * stride, page->slot[i].data[parity], bytes);
     return HD_OK;
 }
 
-static hd_status gather_on_board(void *context, const void *mine, size_t bytes,
-                                 void *all)
+static hd_status gather_on_page(void *context, const void *mine, size_t bytes,
+                                void *all)
 {
     for (size_t done = 0; done < bytes; done += SLOT_BYTES) {
         size_t part = bytes - done < SLOT_BYTES ? bytes - done : SLOT_BYTES;
@@ -243,14 +245,14 @@ static void post_messages(hd_slot *slot, const hd_diag *diag)
 static _Noreturn void run_rank(const hd_launcher *launcher, int rank,
                                hd_rank_fn *fn, void *context)
 {
-    hd_slot *slot = &launcher->board->slot[rank];
-    hd_meeting meeting = {.board = launcher->board,
-                          .rank = rank,
-                          .nranks = launcher->nranks,
-                          .timeout = launcher->timeout,
-                          .deadline = hd_clock_after(launcher->timeout),
-                          .diag = launcher->diag};
-    hd_oob oob = {&meeting, rank, launcher->nranks, gather_on_board};
+    hd_slot *slot = &launcher->page->slot[rank];
+    hd_rendezvous rendezvous = {.page = launcher->page,
+                                .rank = rank,
+                                .nranks = launcher->nranks,
+                                .timeout = launcher->timeout,
+                                .deadline = hd_clock_after(launcher->timeout),
+                                .diag = launcher->diag};
+    hd_oob oob = {&rendezvous, rank, launcher->nranks, gather_on_page};
     hd_group *group = NULL;
     hd_status status;
 
@@ -291,7 +293,7 @@ static hd_status check_launch(int nranks, double timeout, hd_rank_fn *fn,
 static hd_status prepare(hd_launcher *launcher)
 {
     size_t n = (size_t)launcher->nranks;
-    void *board;
+    void *page;
 
     launcher->child = calloc(n, sizeof(*launcher->child));
     launcher->ask = calloc(n + 1, sizeof(*launcher->ask));
@@ -300,13 +302,13 @@ static hd_status prepare(hd_launcher *launcher)
                        n);
     for (size_t i = 0; i < n; i++)
         launcher->child[i].pidfd = -1;
-    launcher->board_bytes = sizeof(hd_board) + n * sizeof(hd_slot);
-    board = mmap(NULL, launcher->board_bytes, PROT_READ | PROT_WRITE,
-                 MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (board == MAP_FAILED)
+    launcher->page_bytes = sizeof(hd_shared_page) + n * sizeof(hd_slot);
+    page = mmap(NULL, launcher->page_bytes, PROT_READ | PROT_WRITE,
+                MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (page == MAP_FAILED)
         return hd_system_error(launcher->diag, "mmap of %zu bytes",
-                               launcher->board_bytes);
-    launcher->board = board;
+                               launcher->page_bytes);
+    launcher->page = page;
     return HD_OK;
 }
 
@@ -416,8 +418,8 @@ static void reap(hd_launcher *launcher, int rank)
     if (!failed(child))
         return;
     blame(launcher, rank);
-    atomic_store_explicit(&launcher->board->broken, true, memory_order_seq_cst);
-    hd_bell_ring(&launcher->board->bell);
+    atomic_store_explicit(&launcher->page->broken, true, memory_order_seq_cst);
+    hd_doorbell_ring(&launcher->page->doorbell);
     if (launcher->end_of_grace == INT64_MAX)
         launcher->end_of_grace = hd_clock_after(GRACE_SECONDS);
 }
@@ -484,7 +486,7 @@ static void abandon(hd_launcher *launcher)
 
 static hd_status report_returned(hd_launcher *launcher, int rank)
 {
-    hd_slot *slot = &launcher->board->slot[rank];
+    hd_slot *slot = &launcher->page->slot[rank];
     hd_status status = (hd_status)slot->status;
     const hd_loc nowhere = {0};
     bool reasoned = false;
@@ -519,7 +521,7 @@ static hd_status report_culprit(hd_launcher *launcher)
         return hd_fail(launcher->diag, HD_PEER,
                        "rank %d was killed by signal %d (%s)", rank,
                        WTERMSIG(how), strsignal(WTERMSIG(how)));
-    if (!launcher->board->slot[rank].returned)
+    if (!launcher->page->slot[rank].returned)
         return hd_fail(launcher->diag, HD_PEER,
                        "rank %d exited with code %d before its function "
                        "returned",
@@ -582,8 +584,8 @@ hd_status hd_launch(int nranks, double timeout, double deadline, hd_rank_fn *fn,
     if (status == HD_OK)
         status = report_outcome(&launcher, deadline);
     return_signals(&launcher);
-    if (launcher.board != NULL)
-        munmap(launcher.board, launcher.board_bytes);
+    if (launcher.page != NULL)
+        munmap(launcher.page, launcher.page_bytes);
     free(launcher.ask);
     free(launcher.child);
     return status;

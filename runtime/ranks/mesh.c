@@ -8,7 +8,7 @@
 // process then says the group's secret. Anyone else is hung up on.
 //
 // If those addresses come from several hosts, where each listens for the
-// others' hosts goes round as well: far.h has those connections.
+// others' hosts goes round as well: remote.h has those connections.
 #include "runtime/ranks/mesh.h"
 
 #include <errno.h>
@@ -23,24 +23,24 @@
 
 #include "base/diag.h"
 #include "runtime/ranks/callers.h"
-#include "runtime/ranks/far.h"
+#include "runtime/ranks/remote.h"
 
 // What a rank tells all others of itself.
-typedef struct hd_card {
+typedef struct hd_endpoint {
     uint32_t pid;
     uint32_t address_bytes; // 0 if it could not listen
     uint64_t secret;        // rank 0's is the group's
     char address[sizeof(struct sockaddr_un)];
     hd_host host;
-} hd_card;
+} hd_endpoint;
 
 // Too large for the small stack that a user may have.
 typedef struct hd_mesh {
     hd_group *group;
-    hd_card *card;         // owned, by rank
-    hd_far_card *far_card; // owned, by rank; NULL within one host
-    int listener;          // owned
-    hd_callers callers;    // from other hosts
+    hd_endpoint *endpoint;               // owned, by rank
+    hd_remote_endpoint *remote_endpoint; // owned, by rank; NULL within one host
+    int listener;                        // owned
+    hd_callers callers;                  // from other hosts
     int64_t deadline;
     hd_diag *diag;
     union {
@@ -66,7 +66,7 @@ static hd_status open_socket(hd_mesh *mesh, int *out)
     return HD_OK;
 }
 
-static hd_status listen_anywhere(hd_mesh *mesh, hd_card *card)
+static hd_status listen_anywhere(hd_mesh *mesh, hd_endpoint *endpoint)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     socklen_t bytes = sizeof(address);
@@ -78,8 +78,8 @@ static hd_status listen_anywhere(hd_mesh *mesh, hd_card *card)
         listen(mesh->listener, SOMAXCONN) < 0 ||
         getsockname(mesh->listener, (struct sockaddr *)&address, &bytes) < 0)
         return hd_system_error(mesh->diag, "a socket to listen on");
-    card->address_bytes = bytes;
-    memcpy(card->address, &address, bytes);
+    endpoint->address_bytes = bytes;
+    memcpy(endpoint->address, &address, bytes);
     return HD_OK;
 }
 
@@ -101,9 +101,9 @@ static hd_status gather(const hd_mesh *mesh, const hd_oob *oob,
 }
 
 // Collective. A rank that cannot listen still takes part, so that none waits.
-static hd_status share_cards(hd_mesh *mesh, const hd_oob *oob)
+static hd_status share_endpoints(hd_mesh *mesh, const hd_oob *oob)
 {
-    hd_card mine = {.pid = (uint32_t)getpid()};
+    hd_endpoint mine = {.pid = (uint32_t)getpid()};
     hd_status status = hd_host_find(mesh->diag, &mine.host);
 
     if (status == HD_OK)
@@ -111,17 +111,17 @@ static hd_status share_cards(hd_mesh *mesh, const hd_oob *oob)
     if (status == HD_OK &&
         getrandom(&mine.secret, sizeof(mine.secret), 0) != sizeof(mine.secret))
         status = hd_system_error(mesh->diag, "getrandom");
-    HD_TRY(
-        gather(mesh, oob, "ranks' addresses", &mine, sizeof(mine), mesh->card));
+    HD_TRY(gather(mesh, oob, "ranks' addresses", &mine, sizeof(mine),
+                  mesh->endpoint));
     HD_TRY(status);
-    if (mesh->card[oob->rank].secret != mine.secret)
+    if (mesh->endpoint[oob->rank].secret != mine.secret)
         return hd_fail(mesh->diag, HD_ARGUMENT,
                        "rank %d: its allgather does not put what this rank "
                        "passes in place %d of %d",
                        oob->rank, oob->rank, oob->size);
     for (int i = 0; i < oob->size; i++) {
-        if (mesh->card[i].address_bytes == 0 ||
-            mesh->card[i].address_bytes > sizeof(struct sockaddr_un))
+        if (mesh->endpoint[i].address_bytes == 0 ||
+            mesh->endpoint[i].address_bytes > sizeof(struct sockaddr_un))
             return hd_fail(mesh->diag, HD_PEER, "rank %d could not listen", i);
     }
     return HD_OK;
@@ -129,55 +129,56 @@ static hd_status share_cards(hd_mesh *mesh, const hd_oob *oob)
 
 // ------------------------------------------------------ several hosts
 
-static void find_homes(hd_mesh *mesh)
+static void find_leaders(hd_mesh *mesh)
 {
     hd_group *group = mesh->group;
 
     for (int i = 0; i < group->size; i++) {
         hd_link *link = &group->link[i];
 
-        while (!hd_host_same(&mesh->card[link->home].host, &mesh->card[i].host))
-            link->home++;
-        memcpy(link->host, mesh->card[i].host.name, sizeof(link->host) - 1);
-        group->scattered |= link->home > 0;
+        while (!hd_host_same(&mesh->endpoint[link->leader].host,
+                             &mesh->endpoint[i].host))
+            link->leader++;
+        memcpy(link->host, mesh->endpoint[i].host.name, sizeof(link->host) - 1);
+        group->scattered |= link->leader > 0;
     }
 }
 
-static bool is_far(const hd_group *group, int peer)
+static bool is_remote(const hd_group *group, int peer)
 {
-    return group->link[peer].home != group->link[group->rank].home;
+    return group->link[peer].leader != group->link[group->rank].leader;
 }
 
-static hd_status prepare_far(hd_mesh *mesh, hd_far_card *mine)
+static hd_status prepare_remote(hd_mesh *mesh, hd_remote_endpoint *mine)
 {
     hd_group *group = mesh->group;
 
     for (int i = 0; i < group->size; i++) {
-        if (!is_far(group, i))
+        if (!is_remote(group, i))
             continue;
         group->link[i].data = malloc(HD_FRAME_ROOM);
         if (group->link[i].data == NULL)
             return hd_fail(mesh->diag, HD_NO_MEMORY, "no memory for %d ranks",
                            group->size);
     }
-    mesh->callers.secret = mesh->card[0].secret;
-    return hd_far_listen(&mesh->callers.listener, mesh->diag, mine);
+    mesh->callers.secret = mesh->endpoint[0].secret;
+    return hd_remote_listen(&mesh->callers.listener, mesh->diag, mine);
 }
 
-// Collective, as share_cards is.
-static hd_status share_far_cards(hd_mesh *mesh, const hd_oob *oob)
+// Collective, as share_endpoints is.
+static hd_status share_remote_endpoints(hd_mesh *mesh, const hd_oob *oob)
 {
-    hd_far_card mine = {.naddresses = 0};
-    hd_status status = prepare_far(mesh, &mine);
+    hd_remote_endpoint mine = {.naddresses = 0};
+    hd_status status = prepare_remote(mesh, &mine);
 
     if (status != HD_OK)
         mine.naddresses = 0;
     HD_TRY(gather(mesh, oob, "hosts' addresses", &mine, sizeof(mine),
-                  mesh->far_card));
+                  mesh->remote_endpoint));
     HD_TRY(status);
     for (int i = 0; i < oob->size; i++) {
-        if (mesh->far_card[i].naddresses == 0 ||
-            mesh->far_card[i].naddresses > HD_HOST_ADDRESSES)
+        if (mesh->remote_endpoint[i].naddresses == 0 ||
+            mesh->remote_endpoint[i].naddresses > HD_HOST_ADDRESSES)
             return hd_fail(mesh->diag, HD_PEER,
                            "rank %d could not listen to other hosts", i);
     }
@@ -186,30 +187,31 @@ static hd_status share_far_cards(hd_mesh *mesh, const hd_oob *oob)
 
 static hd_status share_hosts(hd_mesh *mesh, const hd_oob *oob)
 {
-    find_homes(mesh);
+    find_leaders(mesh);
     if (!mesh->group->scattered)
         return HD_OK;
-    mesh->far_card = calloc((size_t)oob->size, sizeof(hd_far_card));
-    if (mesh->far_card == NULL)
+    mesh->remote_endpoint =
+        calloc((size_t)oob->size, sizeof(hd_remote_endpoint));
+    if (mesh->remote_endpoint == NULL)
         return hd_fail(mesh->diag, HD_NO_MEMORY, "no memory for %d ranks",
                        oob->size);
-    return share_far_cards(mesh, oob);
+    return share_remote_endpoints(mesh, oob);
 }
 
 static hd_hello hello_to(const hd_mesh *mesh, int peer)
 {
-    return (hd_hello){.secret = mesh->card[0].secret,
+    return (hd_hello){.secret = mesh->endpoint[0].secret,
                       .size = (uint32_t)mesh->group->size,
                       .wanted = (uint32_t)peer};
 }
 
-static hd_status call_far(hd_mesh *mesh, int peer)
+static hd_status call_remote(hd_mesh *mesh, int peer)
 {
     hd_group *group = mesh->group;
     char why[HD_WHY_BYTES];
-    hd_status status =
-        hd_far_call(group->rank, hello_to(mesh, peer), &mesh->far_card[peer],
-                    mesh->deadline, why, &group->link[peer].wire.fd);
+    hd_status status = hd_remote_call(
+        group->rank, hello_to(mesh, peer), &mesh->remote_endpoint[peer],
+        mesh->deadline, why, &group->link[peer].wire.fd);
 
     if (status == HD_OK)
         return HD_OK;
@@ -217,32 +219,32 @@ static hd_status call_far(hd_mesh *mesh, int peer)
                    "rank %d on %s cannot be reached from rank %d on %s, at any "
                    "address of that host and port %u: %s",
                    peer, hd_group_host(group, peer), group->rank,
-                   hd_group_host(group, group->rank), mesh->far_card[peer].port,
-                   why);
+                   hd_group_host(group, group->rank),
+                   mesh->remote_endpoint[peer].port, why);
 }
 
 static hd_status report_deaf(const hd_mesh *mesh)
 {
-    return hd_system_error(mesh->diag, "rank %d cannot hear another rank",
+    return hd_system_error(mesh->diag, "rank %d cannot accept another rank",
                            mesh->group->rank);
 }
 
 // Whether this is a rank above ours that has not called yet.
-static bool is_awaited(const hd_mesh *mesh, int peer, bool far)
+static bool is_awaited(const hd_mesh *mesh, int peer, bool remote)
 {
     const hd_group *group = mesh->group;
 
     return peer > group->rank && peer < group->size &&
-           is_far(group, peer) == far && group->link[peer].wire.fd < 0;
+           is_remote(group, peer) == remote && group->link[peer].wire.fd < 0;
 }
 
-static hd_status answer_far(hd_mesh *mesh, bool *found)
+static hd_status answer_remote(hd_mesh *mesh, bool *found)
 {
     hd_group *group = mesh->group;
     hd_wire caller = {.fd = -1};
     int peer;
 
-    if (hd_callers_hear(&mesh->callers, &caller) != HD_OK)
+    if (hd_callers_accept(&mesh->callers, &caller) != HD_OK)
         return report_deaf(mesh);
     peer = (int)caller.frame.rank;
     if (caller.fd < 0 || !is_awaited(mesh, peer, true) ||
@@ -283,7 +285,7 @@ static hd_status say_hello(const hd_mesh *mesh, int fd, int peer)
 
 // The rank at the other end of `fd`, which process `pid` holds; -1 if it says
 // nothing that fits.
-static int hear_hello(hd_mesh *mesh, int fd, pid_t pid)
+static int receive_hello(hd_mesh *mesh, int fd, pid_t pid)
 {
     const hd_hello *hello = &mesh->payload.hello;
     hd_frame frame;
@@ -295,7 +297,7 @@ static int hear_hello(hd_mesh *mesh, int fd, pid_t pid)
         return -1;
     sound = passed < 0 && frame.kind == HD_FRAME_HELLO &&
             frame.bytes == sizeof(*hello) &&
-            hello->secret == mesh->card[0].secret &&
+            hello->secret == mesh->endpoint[0].secret &&
             hello->size == (uint32_t)mesh->group->size &&
             hello->wanted == (uint32_t)mesh->group->rank &&
             frame.rank < hello->size;
@@ -333,7 +335,7 @@ static bool connect_within(int fd, const struct sockaddr_un *address,
 static hd_status report_unreached(const hd_mesh *mesh, int peer)
 {
     int rank = mesh->group->rank;
-    uint32_t pid = mesh->card[peer].pid;
+    uint32_t pid = mesh->endpoint[peer].pid;
 
     if (errno != EAGAIN)
         return hd_fail(mesh->diag, HD_PEER,
@@ -343,25 +345,25 @@ static hd_status report_unreached(const hd_mesh *mesh, int peer)
     return hd_fail(mesh->diag, HD_TIMEOUT,
                    "rank %d waits for room among those who call rank %d "
                    "(process %u): as many wait already as net.core.somaxconn "
-                   "admits, which may be ranks or not, and none is heard",
+                   "admits, which may be ranks or not, and none is accepted",
                    rank, peer, pid);
 }
 
 static hd_status call_near(hd_mesh *mesh, int peer)
 {
-    const hd_card *card = &mesh->card[peer];
+    const hd_endpoint *endpoint = &mesh->endpoint[peer];
     hd_link *link = &mesh->group->link[peer];
     struct sockaddr_un address;
 
-    memcpy(&address, card->address, card->address_bytes);
+    memcpy(&address, endpoint->address, endpoint->address_bytes);
     HD_TRY(open_socket(mesh, &link->wire.fd));
-    if (!connect_within(link->wire.fd, &address, card->address_bytes,
+    if (!connect_within(link->wire.fd, &address, endpoint->address_bytes,
                         mesh->deadline))
         return report_unreached(mesh, peer);
-    if (peer_of(link->wire.fd) != (pid_t)card->pid)
+    if (peer_of(link->wire.fd) != (pid_t)endpoint->pid)
         return hd_fail(mesh->diag, HD_PEER,
-                       "another process than %u answers for rank %d", card->pid,
-                       peer);
+                       "another process than %u answers for rank %d",
+                       endpoint->pid, peer);
     if (say_hello(mesh, link->wire.fd, peer) != HD_OK)
         return hd_fail(mesh->diag, HD_PEER, "rank %d hung up", peer);
     return HD_OK;
@@ -376,9 +378,10 @@ static int identify_caller(hd_mesh *mesh, int fd)
     int peer;
 
     for (int i = group->rank + 1; i < group->size; i++)
-        known |= pid > 0 && (pid_t)mesh->card[i].pid == pid;
-    peer = known ? hear_hello(mesh, fd, pid) : -1;
-    return is_awaited(mesh, peer, false) && (pid_t)mesh->card[peer].pid == pid
+        known |= pid > 0 && (pid_t)mesh->endpoint[i].pid == pid;
+    peer = known ? receive_hello(mesh, fd, pid) : -1;
+    return is_awaited(mesh, peer, false) &&
+                   (pid_t)mesh->endpoint[peer].pid == pid
                ? peer
                : -1;
 }
@@ -425,7 +428,7 @@ static hd_status answer_one(hd_mesh *mesh, bool *found)
     if (!hd_wait(ask, (nfds_t)n, mesh->deadline))
         return report_missing(mesh);
     return ask[0].revents != 0 ? answer_near(mesh, found)
-                               : answer_far(mesh, found);
+                               : answer_remote(mesh, found);
 }
 
 // Calls first and answers then, so that no rank waits for one that waits: who
@@ -435,8 +438,8 @@ static hd_status connect_all(hd_mesh *mesh)
     hd_group *group = mesh->group;
 
     for (int peer = 0; peer < group->rank; peer++)
-        HD_TRY(is_far(group, peer) ? call_far(mesh, peer)
-                                   : call_near(mesh, peer));
+        HD_TRY(is_remote(group, peer) ? call_remote(mesh, peer)
+                                      : call_near(mesh, peer));
     for (int missing = group->size - 1 - group->rank; missing > 0;) {
         bool found = false;
 
@@ -444,23 +447,23 @@ static hd_status connect_all(hd_mesh *mesh)
         missing -= found;
     }
     for (int peer = 0; peer < group->rank; peer++) {
-        pid_t pid = (pid_t)mesh->card[peer].pid;
+        pid_t pid = (pid_t)mesh->endpoint[peer].pid;
 
-        if (is_far(group, peer))
+        if (is_remote(group, peer))
             continue;
-        if (hear_hello(mesh, group->link[peer].wire.fd, pid) != peer)
+        if (receive_hello(mesh, group->link[peer].wire.fd, pid) != peer)
             return hd_fail(mesh->diag, HD_PEER,
                            "rank %d (process %d) did not answer rank %d", peer,
                            pid, group->rank);
     }
     for (int peer = 0; peer < group->size; peer++)
-        group->link[peer].wire.pid = (pid_t)mesh->card[peer].pid;
+        group->link[peer].wire.pid = (pid_t)mesh->endpoint[peer].pid;
     return HD_OK;
 }
 
 static hd_status connect_ranks(hd_mesh *mesh, const hd_oob *oob)
 {
-    hd_status status = share_cards(mesh, oob);
+    hd_status status = share_endpoints(mesh, oob);
 
     if (status == HD_OK)
         status = share_hosts(mesh, oob);
@@ -473,17 +476,17 @@ hd_status hd_mesh_connect(hd_group *group, const hd_oob *oob, int64_t deadline,
                           hd_diag *diag)
 {
     hd_mesh *mesh = calloc(1, sizeof(*mesh));
-    hd_card *card = calloc((size_t)group->size, sizeof(hd_card));
+    hd_endpoint *endpoint = calloc((size_t)group->size, sizeof(hd_endpoint));
     hd_status status;
 
-    if (mesh == NULL || card == NULL) {
-        free(card);
+    if (mesh == NULL || endpoint == NULL) {
+        free(endpoint);
         free(mesh);
         return hd_fail(diag, HD_NO_MEMORY, "no memory for %d ranks",
                        group->size);
     }
     mesh->group = group;
-    mesh->card = card;
+    mesh->endpoint = endpoint;
     mesh->listener = -1;
     mesh->deadline = deadline;
     mesh->diag = diag;
@@ -492,8 +495,8 @@ hd_status hd_mesh_connect(hd_group *group, const hd_oob *oob, int64_t deadline,
     if (mesh->listener >= 0)
         close(mesh->listener);
     hd_callers_close(&mesh->callers);
-    free(mesh->far_card);
-    free(card);
+    free(mesh->remote_endpoint);
+    free(endpoint);
     free(mesh);
     return status;
 }

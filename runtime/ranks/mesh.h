@@ -8,7 +8,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "runtime/ranks/bell.h"
+#include "runtime/ranks/doorbell.h"
 #include "runtime/ranks/frame.h"
 #include "runtime/ranks/group.h"
 #include "runtime/ranks/host.h"
@@ -23,12 +23,12 @@ typedef struct hd_mail {
 typedef struct hd_link {
     hd_wire wire; // read by the watcher alone; of no peer for oneself
     char host[HD_HOST_NAME];
-    int home;                // the lowest rank of the peer's host
+    int leader;              // the lowest rank of the peer's host
     char *data;              // owned, the watcher's; NULL within this host
     pthread_mutex_t sending; // held while a frame goes to another host
     bool open;               // the watcher still listens
-    bool lost;      // the watcher's: there was no memory for what it said
-    uint64_t heard; // the last collective call of which something has come
+    bool lost;         // the watcher's: there was no memory for what it said
+    uint64_t received; // the last collective call of which something has come
     atomic_bool left;
     hd_mail *first, *last; // owned; guarded by the group's lock
 } hd_link;
@@ -56,17 +56,17 @@ struct hd_group {
     pthread_t watcher;
     bool watching;
 
-    pthread_mutex_t lock; // guards mail, failure, bells and memory
+    pthread_mutex_t lock; // guards mail, failure, doorbells and memory
     pthread_cond_t news;  // mail has come, or a peer's state has changed
     atomic_bool failed;   // written once, under the lock
     char failure[HD_GROUP_TEXT];
     hd_status status;      // what goes with `failure`
-    hd_bell order;         // rung when a run is over
+    hd_doorbell order;     // rung when a run is over
     _Atomic uint64_t over; // runs, of all sessions, in the order of their issue
     uint64_t issued;       // likewise; guarded by the lock
     const void *last_runner; // likewise: who issued the last one
-    hd_bell **bell;          // owned array of borrowed bells
-    int nbells;
+    hd_doorbell **doorbell;  // owned array of borrowed doorbells
+    int ndoorbells;
     hd_group_memory memory;
 };
 
@@ -82,9 +82,9 @@ void hd_watch_stop(hd_group *group);
 // dropped. `status` is what this rank's calls end with. Returns whether this
 // was the first.
 bool hd_group_note_failure(hd_group *group, hd_status status, const char *text);
-// Wakes whoever waits for mail or on a bell of the group. The lock is held.
+// Wakes whoever waits for mail or on a doorbell of the group. The lock is held.
 void hd_group_wake(hd_group *group);
 // A frame of this kind to every peer, as far as that goes within 100 ms.
-void hd_group_tell(hd_group *group, hd_frame_kind kind, const char *text);
+void hd_group_notify(hd_group *group, hd_frame_kind kind, const char *text);
 
 #endif

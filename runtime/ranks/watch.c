@@ -83,8 +83,8 @@ static void note_death(hd_group *group, int peer, int lost)
                  link->wire.pid, link->host);
     else
         snprintf(text, sizeof(text),
-                 "rank %d on %s is not heard from any more: %s", peer,
-                 link->host, strerror(lost));
+                 "rank %d on %s does not answer any more: %s", peer, link->host,
+                 strerror(lost));
     hd_group_note_failure(group, HD_PEER, text);
 }
 

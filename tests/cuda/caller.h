@@ -11,7 +11,7 @@ class Caller
   public:
     hd_cu_api cu{};
 
-    // Call it ahead of the session, which then works in this context.
+    // Call it before the session, which then works in this context.
     hd_status Open(const Rank &rank)
     {
         static const char *const none[] = {nullptr};

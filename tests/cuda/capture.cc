@@ -208,14 +208,14 @@ TEST_P(CudaCaptures, OnOneRankForGoodIsATimeoutThatNamesIt)
                            "which is being captured") ||
                 !graph.End())
                 return Wrong(rank, hd_diag_text(rank.diag));
-            while (rank.board->flag[0] == 0)
+            while (rank.page->flag[0] == 0)
                 usleep(1000);
             return HD_OK;
         }
         hd_status status = shards.RunOn(stream, rank.diag);
         if (status == HD_OK)
             status = hd_session_finish(session, rank.diag);
-        rank.board->flag[0] = 1;
+        rank.page->flag[0] = 1;
         return status;
     };
     std::vector<Answer> answers = RunRanks(2, body, 60);

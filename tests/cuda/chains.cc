@@ -135,7 +135,8 @@ TEST(CudaChains, BetweenTransfersGiveTheSameAnswerWithDelays)
         EXPECT_TRUE(answer.ended);
         EXPECT_EQ(answer.status, HD_OK) << answer.text;
         EXPECT_STREQ(answer.left, "");
-        // The end of a trip and the beginning of the stream's next are one.
+        // The end of an iteration and the beginning of the stream's next are
+        // one.
         EXPECT_EQ(answer.number, 6);
     }
 }

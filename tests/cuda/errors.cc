@@ -344,7 +344,7 @@ TEST(CudaEvents, OfTheCallerOrderRuns)
                               rank.diag));
             void *address[] = {
                 shards.Address(0), shards.Address(1), go, set, done, told};
-            // The inputs come when the stream is let go, ahead of the event.
+            // The inputs come when the stream is let go, before the event.
             HD_TRY(caller.HoldUp(other));
             HD_TRY(caller.Set(shards, other, program, 0, 0));
             // The one of the list that comes first is there already.

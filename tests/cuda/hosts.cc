@@ -274,8 +274,8 @@ TEST(CudaHosts, EndInTimeWhenARankOfAnotherNeverRuns)
                 status = shards.Run(rank.diag);
             if (rank.rank != 2 && status == HD_OK)
                 status = shards.Get(rank.diag);
-            rank.board->flag[0]++;
-            while (rank.board->flag[0] < 4)
+            rank.page->flag[0]++;
+            while (rank.page->flag[0] < 4)
                 usleep(1000);
             return status;
         },

@@ -125,8 +125,8 @@ TEST_P(CudaPeers, OfARankThatNeverRunsEndInTime)
                                if (rank.rank != 2 && status == HD_OK)
                                    status = shards.Get(rank.diag);
                                rank.answer->seconds = Now() - start;
-                               rank.board->flag[0]++;
-                               while (rank.board->flag[0] < 3)
+                               rank.page->flag[0]++;
+                               while (rank.page->flag[0] < 3)
                                    usleep(1000);
                                return status;
                            });
@@ -224,8 +224,8 @@ TEST_P(CudaPeers, WhoseStreamsAreBusyForLongerThanTheTimeoutAreNotLate)
                            [&](Session &, Shards &shards, Caller &caller) {
                                HD_TRY(caller.HoldUp(nullptr));
                                HD_TRY(shards.Run(rank.diag));
-                               rank.board->flag[0]++;
-                               while (rank.board->flag[0] < 3)
+                               rank.page->flag[0]++;
+                               while (rank.page->flag[0] < 3)
                                    usleep(1000);
                                usleep(2000000);
                                caller.LetGo();
@@ -271,8 +271,8 @@ std::vector<Answer> WaitForRank3(const hd_session_options &options, int hasty)
                                    status = shards.Run(rank.diag);
                                if (rank.rank != 3 && status == HD_OK)
                                    status = shards.Get(rank.diag);
-                               rank.board->flag[0]++;
-                               while (rank.board->flag[0] < 4)
+                               rank.page->flag[0]++;
+                               while (rank.page->flag[0] < 4)
                                    usleep(1000);
                                return status;
                            });
@@ -384,8 +384,8 @@ TEST_P(CudaPeers, OfARankThatNeverRunsEndInTheMiddleOfIssuing)
                                    status = shards.Run(rank.diag);
                                if (rank.rank == 0 && status == HD_OK)
                                    status = shards.Get(rank.diag);
-                               rank.board->flag[0]++;
-                               while (rank.board->flag[0] < 2)
+                               rank.page->flag[0]++;
+                               while (rank.page->flag[0] < 2)
                                    usleep(1000);
                                return status;
                            });

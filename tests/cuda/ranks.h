@@ -53,7 +53,7 @@ inline bool Has(const Answer &answer, const std::string &words)
     return std::string(answer.text).find(words) != std::string::npos;
 }
 
-struct Board {
+struct SharedPage {
     std::atomic<int> arrived;
     std::atomic<int> flag[4]; // of the tests
     char part[2][kRanksMost][4096];
@@ -63,7 +63,7 @@ struct Board {
 // What a rank's function is given.
 struct Rank {
     int rank, size;
-    Board *board;
+    SharedPage *page;
     hd_group *group;
     hd_diag *diag;
     Answer *answer;
@@ -71,19 +71,19 @@ struct Rank {
 };
 
 // An allgather by shared memory that ends after a while.
-inline hd_status GatherOnBoard(void *context, const void *mine, size_t bytes,
-                               void *all)
+inline hd_status GatherOnPage(void *context, const void *mine, size_t bytes,
+                              void *all)
 {
     Rank *rank = static_cast<Rank *>(context);
     int parity = rank->rounds++ % 2;
     double deadline = Now() + 10;
-    char(&part)[kRanksMost][4096] = rank->board->part[parity];
+    char(&part)[kRanksMost][4096] = rank->page->part[parity];
 
     if (bytes > sizeof(part[0]))
         return HD_NO_MEMORY;
     memcpy(part[rank->rank], mine, bytes);
-    rank->board->arrived++;
-    while (rank->board->arrived < rank->rounds * rank->size) {
+    rank->page->arrived++;
+    while (rank->page->arrived < rank->rounds * rank->size) {
         if (Now() > deadline)
             return HD_TIMEOUT;
         usleep(50);
@@ -108,9 +108,9 @@ typedef std::function<hd_status(Rank &)> RankBody;
 
 inline void RunOneRank(Rank rank, const RankBody &body)
 {
-    hd_oob oob = {&rank, rank.rank, rank.size, GatherOnBoard};
+    hd_oob oob = {&rank, rank.rank, rank.size, GatherOnPage};
 
-    rank.answer = &rank.board->answer[rank.rank];
+    rank.answer = &rank.page->answer[rank.rank];
     rank.diag = hd_diag_create();
     rank.answer->status = hd_group_create(&oob, 10, rank.diag, &rank.group);
     if (rank.answer->status == HD_OK)
@@ -132,7 +132,7 @@ inline std::vector<Answer> RunRanks(int size, const RankBody &body,
                                     unsigned limit = 20,
                                     const std::vector<std::string> &hosts = {})
 {
-    void *memory = mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE,
+    void *memory = mmap(nullptr, sizeof(SharedPage), PROT_READ | PROT_WRITE,
                         MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     std::vector<Answer> answers;
     std::vector<pid_t> children;
@@ -140,7 +140,7 @@ inline std::vector<Answer> RunRanks(int size, const RankBody &body,
 
     if (memory == MAP_FAILED)
         abort();
-    Board *board = new (memory) Board{};
+    SharedPage *page = new (memory) SharedPage{};
     fflush(nullptr); // or each child would print it once more
     for (int i = 0; i < size; i++) {
         pid_t child = fork();
@@ -151,8 +151,7 @@ inline std::vector<Answer> RunRanks(int size, const RankBody &body,
             alarm(limit);
             if (!hosts.empty())
                 setenv("HEDDLE_HOST", hosts[size_t(i)].c_str(), 1);
-            RunOneRank(Rank{i, size, board, nullptr, nullptr, nullptr, 0},
-                       body);
+            RunOneRank(Rank{i, size, page, nullptr, nullptr, nullptr, 0}, body);
             _exit(0);
         }
         children.push_back(child);
@@ -160,8 +159,8 @@ inline std::vector<Answer> RunRanks(int size, const RankBody &body,
     for (pid_t child : children)
         waitpid(child, &how, 0);
     for (int i = 0; i < size; i++)
-        answers.push_back(board->answer[i]);
-    munmap(memory, sizeof(Board));
+        answers.push_back(page->answer[i]);
+    munmap(memory, sizeof(SharedPage));
     return answers;
 }
 

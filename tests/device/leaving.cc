@@ -1,6 +1,6 @@
 // A rank that has done its part leaves in good order while another still waits
 // for a third one: that is no failure. The moment that matters lies between a
-// wake-up and the next look, so the bell's disarming is made slow.
+// wake-up and the next look, so the doorbell's disarming is made slow.
 #include <gtest/gtest.h>
 
 #include <unistd.h>
@@ -9,14 +9,14 @@
 
 #include "tests/unit/ranks.h"
 
-struct hd_bell;
+struct hd_doorbell;
 
 static std::atomic<useconds_t> g_nap; // after each wake-up of this process
 
-extern "C" void __real_hd_bell_disarm(hd_bell *bell);
-extern "C" void __wrap_hd_bell_disarm(hd_bell *bell)
+extern "C" void __real_hd_doorbell_disarm(hd_doorbell *doorbell);
+extern "C" void __wrap_hd_doorbell_disarm(hd_doorbell *doorbell)
 {
-    __real_hd_bell_disarm(bell);
+    __real_hd_doorbell_disarm(doorbell);
     if (g_nap > 0)
         usleep(g_nap);
 }

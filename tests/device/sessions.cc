@@ -99,7 +99,7 @@ TEST(Sessions, RunsOfOneGroupAreInTheOrderOfTheirIssue)
     EXPECT_EQ(outcome.status, HD_OK) << outcome.text;
 }
 
-// Rank 1 never runs what rank 0 waits for; the run behind it ends as well.
+// Rank 1 never runs what rank 0 waits for; the run after it ends as well.
 hd_status FailFirst(hd_group *group, hd_diag *diag)
 {
     std::vector<double> memory(3 * kElements);

@@ -87,7 +87,7 @@ struct Segment {
     std::atomic<int> present[MOST_RANKS];
     std::atomic<size_t> device[MOST_RANKS];
     std::atomic<int> arrived;
-    std::atomic<int> meetings;
+    std::atomic<int> rendezvous;
     What what[MOST_RANKS];
     char part[MOST_RANKS][PART];
     Queue queue[MOST_RANKS][MOST_RANKS]; // from, to
@@ -216,14 +216,14 @@ template <class Met> bool wait_until(Comm &comm, Met met)
 bool meet(Comm &comm)
 {
     Segment &s = *comm.segment;
-    int meeting = s.meetings.load();
+    int rendezvous = s.rendezvous.load();
 
     if (s.arrived.fetch_add(1) + 1 == comm.size) {
         s.arrived.store(0);
-        s.meetings.store(meeting + 1);
+        s.rendezvous.store(rendezvous + 1);
         return true;
     }
-    return wait_until(comm, [&] { return s.meetings.load() != meeting; });
+    return wait_until(comm, [&] { return s.rendezvous.load() != rendezvous; });
 }
 
 // ---------------------------------------------------------- collectives

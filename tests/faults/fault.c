@@ -40,7 +40,7 @@ pid_t __real_fork(void);
 int __real_pthread_create(pthread_t *thread, const pthread_attr_t *attributes,
                           void *(*body)(void *), void *context);
 
-// Ahead of all threads, which read it whether they are watched or not.
+// Before all threads, which read it whether they are watched or not.
 __attribute__((constructor)) static void make_plan(void)
 {
     shared = __real_mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE,

@@ -13,10 +13,10 @@
 
 // An allgather between threads that ends with HD_PEER once a rank has left, as
 // the launcher's does and a caller's should.
-class Meeting
+class Rendezvous
 {
   public:
-    explicit Meeting(int ranks) : ranks_(ranks)
+    explicit Rendezvous(int ranks) : ranks_(ranks)
     {
     }
 
@@ -59,7 +59,7 @@ class Meeting
 };
 
 struct Seat {
-    Meeting *meeting;
+    Rendezvous *rendezvous;
     int rank;
 };
 
@@ -68,7 +68,7 @@ inline hd_status GatherAtSeat(void *context, const void *mine, size_t bytes,
 {
     Seat *seat = static_cast<Seat *>(context);
 
-    return seat->meeting->Gather(seat->rank, mine, bytes, all);
+    return seat->rendezvous->Gather(seat->rank, mine, bytes, all);
 }
 
 // Calls `body` as each rank, in a thread of its own. It must make its group
@@ -77,16 +77,16 @@ inline void
 AsThreads(int ranks,
           const std::function<bool(int rank, const hd_oob &oob)> &body)
 {
-    Meeting meeting(ranks);
+    Rendezvous rendezvous(ranks);
     std::vector<std::thread> threads;
 
     for (int rank = 0; rank < ranks; rank++)
         threads.emplace_back([&, rank] {
-            Seat seat = {&meeting, rank};
+            Seat seat = {&rendezvous, rank};
             hd_oob oob = {&seat, rank, ranks, GatherAtSeat};
 
             if (!body(rank, oob))
-                meeting.Leave();
+                rendezvous.Leave();
         });
     for (std::thread &thread : threads)
         thread.join();

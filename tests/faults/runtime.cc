@@ -251,38 +251,38 @@ namespace
 {
 
 // A seat whose ranks are told that each is on a host of its own: what a rank
-// says of its host follows the address in its card, which goes first.
-struct FarSeat {
+// says of its host follows the address in its endpoint, which goes first.
+struct RemoteSeat {
     Seat seat;
     int calls;
 };
 
-hd_status GatherFar(void *context, const void *mine, size_t bytes, void *all)
+hd_status GatherRemote(void *context, const void *mine, size_t bytes, void *all)
 {
     const size_t id = 16 + sizeof(sockaddr_un) + HD_HOST_NAME;
-    FarSeat *far = static_cast<FarSeat *>(context);
-    char *cards = static_cast<char *>(all);
+    RemoteSeat *remote = static_cast<RemoteSeat *>(context);
+    char *endpoints = static_cast<char *>(all);
 
-    HD_TRY(GatherAtSeat(&far->seat, mine, bytes, all));
-    for (int i = 0; i < kRanks && far->calls == 0; i++)
-        cards[size_t(i) * bytes + id] = static_cast<char>('a' + i);
-    far->calls++;
+    HD_TRY(GatherAtSeat(&remote->seat, mine, bytes, all));
+    for (int i = 0; i < kRanks && remote->calls == 0; i++)
+        endpoints[size_t(i) * bytes + id] = static_cast<char>('a' + i);
+    remote->calls++;
     return HD_OK;
 }
 
-bool MeetFar(Story *story, const hd_oob &oob)
+bool MeetRemote(Story *story, const hd_oob &oob)
 {
     std::vector<char> mine(150000, static_cast<char>('a' + oob.rank));
     std::vector<char> all(mine.size() * kRanks);
-    FarSeat seat = {*static_cast<Seat *>(oob.context), 0};
-    hd_oob far = {&seat, oob.rank, oob.size, GatherFar};
+    RemoteSeat seat = {*static_cast<Seat *>(oob.context), 0};
+    hd_oob remote = {&seat, oob.rank, oob.size, GatherRemote};
     hd_group *group = Sentinel<hd_group>();
     hd_diag *diag = hd_diag_create();
     bool made = !Fails(story, "group_create",
-                       hd_group_create(&far, 1.0, diag, &group), diag);
+                       hd_group_create(&remote, 1.0, diag, &group), diag);
 
     if (made) {
-        EXPECT_EQ(hd_group_home(group, oob.rank), oob.rank);
+        EXPECT_EQ(hd_group_leader(group, oob.rank), oob.rank);
         hd_group_set_timeout(group, kPatience);
         Fails(story, "allgather",
               hd_group_allgather(group, mine.data(), mine.size(), all.data(),
@@ -298,7 +298,7 @@ bool MeetFar(Story *story, const hd_oob &oob)
 }
 
 // As TryLife, of a group alone.
-bool TryFar(long k, int kinds, int faulty)
+bool TryRemote(long k, int kinds, int faulty)
 {
     std::vector<Story> story(kRanks);
     hd_status wanted = (kinds & FAULT_MEMORY) != 0 ? HD_NO_MEMORY : HD_SYSTEM;
@@ -310,7 +310,7 @@ bool TryFar(long k, int kinds, int faulty)
 
         if (rank == faulty)
             fault_begin(k, kinds);
-        made = MeetFar(&story[static_cast<size_t>(rank)], oob);
+        made = MeetRemote(&story[static_cast<size_t>(rank)], oob);
         if (rank == faulty && fault_end())
             fired = true;
         return made;
@@ -336,8 +336,8 @@ bool TryFar(long k, int kinds, int faulty)
 TEST_P(LifeFaults, ARankAmongSeveralHostsIsToldOfAndNobodyHangs)
 {
     for (int kinds : {FAULT_MEMORY, FAULT_SYSTEM}) {
-        Sweep sweep =
-            SweepFaults([&](long k) { return TryFar(k, kinds, GetParam()); });
+        Sweep sweep = SweepFaults(
+            [&](long k) { return TryRemote(k, kinds, GetParam()); });
 
         EXPECT_GT(sweep.requests, 3);
     }

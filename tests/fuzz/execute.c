@@ -6,14 +6,14 @@
 #include <string.h>
 
 #include "tests/fuzz/answer.h"
-#include "tests/fuzz/meeting.h"
+#include "tests/fuzz/rendezvous.h"
 
 enum { RUNS = 2 };
 
 // --------------------------------------------------------------- cpu driver
 
 typedef struct seat {
-    meeting_seat at;
+    rendezvous_seat at;
     const hd_module *module;
     const arrays *arrays;
     const hd_reference *want;
@@ -73,7 +73,7 @@ static void run_twice(const seat *seat, hd_session *session, hd_diag *diag)
 static void *run_rank(void *context)
 {
     seat *seat = context;
-    hd_oob oob = meeting_oob(&seat->at);
+    hd_oob oob = rendezvous_oob(&seat->at);
     hd_session_options options = hd_session_defaults();
     hd_diag *diag = hd_diag_create();
     hd_group *group = NULL;
@@ -94,7 +94,7 @@ static void *run_rank(void *context)
 static void run_ranks(const hd_module *module, const arrays *arrays,
                       const hd_reference *want)
 {
-    meeting *m = meeting_create(hd_module_ranks(module));
+    rendezvous *m = rendezvous_create(hd_module_ranks(module));
     pthread_t thread[GENERATE_MAX_RANKS];
     seat seat[GENERATE_MAX_RANKS];
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 enum {
-    MAX_NUMBER = 64,      // of loop bounds, so of trips a loop
+    MAX_NUMBER = 64,      // of loop bounds, so of iterations a loop
     MAX_STATEMENTS = 400, // and of statements under loops, unrolled
     MAX_RANKS = 16,
     MAX_TOTAL = 1 << 14, // elements of all buffers of a rank
@@ -86,7 +86,8 @@ void must_reparse(const hd_module *module)
     hd_diag_destroy(diag);
 }
 
-// How many statements a block may come to, if every loop makes the most trips.
+// How many statements a block may come to, if every loop makes the most
+// iterations.
 static int64_t count_statements(const hd_block *block)
 {
     int64_t n = 0;

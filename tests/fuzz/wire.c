@@ -4,7 +4,7 @@
 //   frames   a packet of any bytes; one whose header is mended, so that what
 //            is behind the checksum is reached; or that with one byte changed:
 //            as packets, and in a stream as between hosts
-//   cards    the address of another rank, as it came through allgather
+//   endpoints    the address of another rank, as it came through allgather
 //   windows  a descriptor that is said to be the memory of a peer
 //   calls    parts of collective calls, and news of failures, from a peer that
 //            is connected
@@ -22,16 +22,16 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#include "runtime/ranks/bell.h"
+#include "runtime/ranks/doorbell.h"
 #include "runtime/ranks/frame.h"
 #include "runtime/ranks/group.h"
 #include "runtime/ranks/mesh.h"
 #include "runtime/ranks/window.h"
-#include "tests/fuzz/meeting.h"
+#include "tests/fuzz/rendezvous.h"
 
-// A card ends with the host, which here is always ours: nobody on others is to
-// be called.
-enum { CARD_ROOM = 512, CARD_HOST = 16 + sizeof(struct sockaddr_un) };
+// An endpoint ends with the host, which here is always ours: nobody on others
+// is to be called.
+enum { ENDPOINT_ROOM = 512, ENDPOINT_HOST = 16 + sizeof(struct sockaddr_un) };
 
 // New descriptors take the lowest numbers that are free, so one that leaks is
 // among the next few.
@@ -189,28 +189,28 @@ static void try_frame(choices *choices)
     free(packet);
 }
 
-// ------------------------------------------------------------------ cards
+// ------------------------------------------------------------------ endpoints
 
-// Rank 1 of two calls rank 0, whose card is what the input says.
-static hd_status tell_card(void *context, const void *mine, size_t bytes,
-                           void *all)
+// Rank 1 of two calls rank 0, whose endpoint is what the input says.
+static hd_status tell_endpoint(void *context, const void *mine, size_t bytes,
+                               void *all)
 {
     choices *choices = context;
-    uint8_t card[CARD_ROOM] = {0};
+    uint8_t endpoint[ENDPOINT_ROOM] = {0};
     size_t left = choices->length - choices->at;
 
-    must(bytes <= sizeof(card), "a card is small", "");
-    memcpy(card, choices->byte + choices->at, left < bytes ? left : bytes);
-    memcpy(all, card, CARD_HOST);
-    memcpy((char *)all + CARD_HOST, (const char *)mine + CARD_HOST,
-           bytes - CARD_HOST);
+    must(bytes <= sizeof(endpoint), "an endpoint is small", "");
+    memcpy(endpoint, choices->byte + choices->at, left < bytes ? left : bytes);
+    memcpy(all, endpoint, ENDPOINT_HOST);
+    memcpy((char *)all + ENDPOINT_HOST, (const char *)mine + ENDPOINT_HOST,
+           bytes - ENDPOINT_HOST);
     memcpy((char *)all + bytes, mine, bytes);
     return HD_OK;
 }
 
-static void try_card(choices *choices)
+static void try_endpoint(choices *choices)
 {
-    hd_oob oob = {choices, 1, 2, tell_card};
+    hd_oob oob = {choices, 1, 2, tell_endpoint};
     hd_diag *diag = hd_diag_create();
     hd_group *group = NULL;
     hd_status status = hd_group_create(&oob, 0.01, diag, &group);
@@ -270,14 +270,14 @@ static void try_window(choices *choices)
 // ------------------------------------------------------------------ calls
 
 typedef struct member {
-    meeting_seat seat;
+    rendezvous_seat seat;
     hd_group *group;
 } member;
 
 static void *join_group(void *context)
 {
     member *member = context;
-    hd_oob oob = meeting_oob(&member->seat);
+    hd_oob oob = rendezvous_oob(&member->seat);
     hd_diag *diag = hd_diag_create();
     hd_status status = hd_group_create(&oob, 20, diag, &member->group);
 
@@ -329,7 +329,7 @@ static void call_once(choices *choices, hd_group *group, const hd_group *peer)
 
 static void try_calls(choices *choices)
 {
-    meeting *m = meeting_create(2);
+    rendezvous *m = rendezvous_create(2);
     member member[2] = {{{m, 0}, NULL}, {{m, 1}, NULL}};
     pthread_t thread;
 
@@ -351,7 +351,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
     switch (choices_pick(&choices, 5)) {
     case 2:
-        try_card(&choices);
+        try_endpoint(&choices);
         break;
     case 3:
         try_window(&choices);

@@ -67,7 +67,7 @@ def complaints(root, path):
 
 
 def stands_alone(root, path, compiler, language, standard):
-    """Whether a header compiles with nothing ahead of it."""
+    """Whether a header compiles with nothing before it."""
     command = [compiler, f"-std={standard}", "-D_GNU_SOURCE", "-Wall",
                "-Wextra", "-Wpedantic", "-Werror", "-fsyntax-only",
                f"-I{root}", f"-I{root}/include", f"-I{root}/tools",

@@ -22,11 +22,12 @@ enum Op {
     READ_BEGIN,  // data a is being read
     READ_END,    // it was message b
     JOIN,        // until thread a has passed its instruction b
-    RING_LOOK,   // bell a: does anybody sleep?
-    RING,        // if so, bell a rings
-    ARM,         // bell a: one more sleeper, and how often it has rung is kept
-    SLEEP_UNLESS_GE, // word b >= c: go on at d. Else sleep until bell a rings
-    DISARM,   // bell a: one sleeper less; back to instruction b, if b >= 0
+    RING_LOOK,   // doorbell a: does anybody sleep?
+    RING,        // if so, doorbell a rings
+    ARM, // doorbell a: one more sleeper, and how often it has rung is kept
+    SLEEP_UNLESS_GE, // word b >= c: go on at d. Else sleep until doorbell a
+                     // rings
+    DISARM,   // doorbell a: one sleeper less; back to instruction b, if b >= 0
     END_RANK, // rank a dies, or fails: its threads stop
     NOTICE,   // until some rank has died; then rank a has failed
 };
@@ -43,13 +44,13 @@ struct Thread {
     bool must_end; // or the program deadlocks
 };
 
-struct Bell {
+struct Doorbell {
     int sleepers, rings; // where in the words
 };
 
 struct Model {
     int ranks, words, data;
-    std::vector<Bell> bells;
+    std::vector<Doorbell> doorbells;
     std::vector<Thread> threads;
 };
 
@@ -224,32 +225,34 @@ class Explorer
                 return false;
             break;
         default:
-            return StepBell(&s, t, i, next);
+            return StepDoorbell(&s, t, i, next);
         }
         At(s, t, 0) = static_cast<char>(next);
         return true;
     }
-    bool StepBell(State *state, size_t t, const Instruction &i, int next) const
+    bool StepDoorbell(State *state, size_t t, const Instruction &i,
+                      int next) const
     {
         State &s = *state;
         const Thread &thread = m_.threads[t];
-        const Bell *bell = i.op == END_RANK || i.op == NOTICE
-                               ? nullptr
-                               : &m_.bells[static_cast<size_t>(i.a)];
+        const Doorbell *doorbell =
+            i.op == END_RANK || i.op == NOTICE
+                ? nullptr
+                : &m_.doorbells[static_cast<size_t>(i.a)];
 
         switch (i.op) {
         case RING_LOOK:
-            At(s, t, 1) = Word(s, bell->sleepers);
+            At(s, t, 1) = Word(s, doorbell->sleepers);
             break;
         case RING:
             if (At(s, t, 1) > 0)
-                Word(s, bell->rings) =
-                    static_cast<char>((Word(s, bell->rings) + 1) & 63);
+                Word(s, doorbell->rings) =
+                    static_cast<char>((Word(s, doorbell->rings) + 1) & 63);
             At(s, t, 1) = 0;
             break;
         case ARM:
-            Word(s, bell->sleepers)++;
-            At(s, t, 1) = static_cast<char>(Word(s, bell->rings) + 1);
+            Word(s, doorbell->sleepers)++;
+            At(s, t, 1) = static_cast<char>(Word(s, doorbell->rings) + 1);
             break;
         case SLEEP_UNLESS_GE:
             // Looked at in one step, then asleep: the register is negative.
@@ -262,15 +265,15 @@ class Explorer
                     At(s, t, 1) = static_cast<char>(-At(s, t, 1));
                     return true;
                 }
-                Word(s, bell->sleepers)--;
+                Word(s, doorbell->sleepers)--;
                 At(s, t, 1) = 0;
                 break;
             }
-            if (Word(s, bell->rings) == -At(s, t, 1) - 1)
+            if (Word(s, doorbell->rings) == -At(s, t, 1) - 1)
                 return false;
             break;
         case DISARM:
-            Word(s, bell->sleepers)--;
+            Word(s, doorbell->sleepers)--;
             At(s, t, 1) = 0;
             next = i.b >= 0 ? i.b : next;
             break;

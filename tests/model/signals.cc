@@ -11,18 +11,18 @@ namespace
 enum Change { // of the counters, each of which must be caught
     NONE,
     NO_CREDIT,        // the sender does not wait for "ready"
-    DONE_BEFORE_DATA, // "done" is said ahead of the copy
+    DONE_BEFORE_DATA, // "done" is signalled before the copy
     RESET,            // words are cleared when a run begins
     EQUAL,            // waits are for == instead of >=
-    RING_FIRST,       // the bell rings ahead of the word
-    LOOK_FIRST,       // whoever sleeps looks at the word ahead of arming
+    RING_FIRST,       // the doorbell rings before the word
+    LOOK_FIRST,       // whoever sleeps looks at the word before arming
     REPLAY,           // all runs say and wait for the first one's number
 };
 
 struct Scenario {
     int ranks = 2, runs = 2;
     int window = 1; // slots of a receiver: so many credits are given ahead
-    bool get = false, bells = false;
+    bool get = false, doorbells = false;
     int dies = -1; // a rank that dies at any moment
     bool flags = false;
     Change change = NONE;
@@ -36,7 +36,7 @@ class Builder
         m_.ranks = s_.ranks;
         m_.words = m_.data = 0;
         for (int rank = 0; rank < s_.ranks; rank++)
-            m_.bells.push_back({NewWord(), NewWord()});
+            m_.doorbells.push_back({NewWord(), NewWord()});
     }
     Model Finish()
     {
@@ -98,14 +98,14 @@ class Builder
         if (s_.flags) {
             t->code.push_back({WAIT_GE, word, 1, 0, 0, "waits for " + text});
             t->code.push_back({CLEAR, word, 0, 0, 0, "clears " + what});
-        } else if (!s_.bells) {
+        } else if (!s_.doorbells) {
             t->code.push_back({s_.change == EQUAL ? WAIT_EQ : WAIT_GE, word,
                                value, 0, 0, "waits for " + text});
         } else if (s_.change == LOOK_FIRST) {
             LookFirst(t, word, value, text);
         } else {
             t->code.push_back(
-                {ARM, t->rank, 0, 0, 0, "arms the bell for " + text});
+                {ARM, t->rank, 0, 0, 0, "arms the doorbell for " + text});
             t->code.push_back({SLEEP_UNLESS_GE, t->rank, word, value, at + 3,
                                "looks for " + text});
             t->code.push_back({DISARM, t->rank, at, 0, 0, "wakes for " + text});
@@ -153,19 +153,21 @@ class Builder
 
     void Ring(Thread *t, int peer)
     {
-        if (!s_.bells)
+        if (!s_.doorbells)
             return;
         t->code.push_back({RING_LOOK, peer, 0, 0, 0, "looks for sleepers"});
         t->code.push_back({RING, peer, 0, 0, 0, "rings if there were any"});
     }
-    // A look, and then asleep until the bell rings, whatever came in between.
+    // A look, and then asleep until the doorbell rings, whatever came in
+    // between.
     void LookFirst(Thread *t, int word, int value, const std::string &text)
     {
         int at = static_cast<int>(t->code.size());
 
         t->code.push_back(
             {LOOK_GE, word, value, 0, at + 4, "looks too early for " + text});
-        t->code.push_back({ARM, t->rank, 0, 0, 0, "arms the bell for " + text});
+        t->code.push_back(
+            {ARM, t->rank, 0, 0, 0, "arms the doorbell for " + text});
         t->code.push_back(
             {SLEEP_UNLESS_GE, t->rank, word, 127, 0, "sleeps for " + text});
         t->code.push_back({DISARM, t->rank, at, 0, 0, "wakes for " + text});
@@ -344,14 +346,14 @@ TEST(Signals, CreditsMayBeGivenAhead)
     }
 }
 
-TEST(Signals, BellsLoseNoWakeUp)
+TEST(Signals, DoorbellsLoseNoWakeUp)
 {
     Scenario s;
 
-    s.bells = true;
-    EXPECT_TRUE(Explore(Ring(s), "put with bells, 2 ranks").fine);
-    EXPECT_TRUE(Explore(GetRing(s), "get with bells, 2 ranks").fine);
-    EXPECT_TRUE(Explore(Barriers(s), "barriers with bells, 2 ranks").fine);
+    s.doorbells = true;
+    EXPECT_TRUE(Explore(Ring(s), "put with doorbells, 2 ranks").fine);
+    EXPECT_TRUE(Explore(GetRing(s), "get with doorbells, 2 ranks").fine);
+    EXPECT_TRUE(Explore(Barriers(s), "barriers with doorbells, 2 ranks").fine);
 }
 
 TEST(Signals, ADeathEndsEveryWait)
@@ -360,7 +362,7 @@ TEST(Signals, ADeathEndsEveryWait)
         Scenario s;
 
         s.dies = dies;
-        s.bells = true;
+        s.doorbells = true;
         s.runs = 2;
         EXPECT_TRUE(Explore(Barriers(s), "rank " + std::to_string(dies) +
                                              " dies at any moment")
@@ -428,19 +430,19 @@ TEST(Signals, EveryChangeOfTheCountersIsCaught)
     struct Case {
         Change change;
         int window;
-        bool bells, get;
+        bool doorbells, get;
         const char *name;
     };
     const Case cases[] = {
         {NO_CREDIT, 1, false, false, "put without credit"},
         {NO_CREDIT, 1, false, true, "get that does not wait for its reader"},
-        {DONE_BEFORE_DATA, 1, false, false, "done ahead of the data"},
+        {DONE_BEFORE_DATA, 1, false, false, "done before the data"},
         {RESET, 1, false, false, "words reset between runs"},
         {REPLAY, 1, false, false, "put by a graph that replays its numbers"},
         {REPLAY, 1, false, true, "get by a graph that replays its numbers"},
         {EQUAL, 2, false, false, "== in the place of >="},
-        {RING_FIRST, 1, true, false, "the bell ahead of the word"},
-        {LOOK_FIRST, 1, true, false, "a look ahead of arming"},
+        {RING_FIRST, 1, true, false, "the doorbell before the word"},
+        {LOOK_FIRST, 1, true, false, "a look before arming"},
     };
 
     for (const Case &c : cases) {
@@ -448,7 +450,7 @@ TEST(Signals, EveryChangeOfTheCountersIsCaught)
 
         s.change = c.change;
         s.window = c.window;
-        s.bells = c.bells;
+        s.doorbells = c.doorbells;
         s.runs = 3;
         EXPECT_FALSE(Explore(c.get ? GetRing(s) : Ring(s), c.name).fine)
             << c.name;

@@ -130,7 +130,7 @@ const PlainCase kCases[] = {
      "send %a to 1 - tp done %e[0] } } "
      "on stream 1 { wait %e[0] %y = copy %got } join }",
      ORACLE_RACE},
-    // What the stream did ahead of a deferred send is known to its waiter.
+    // What the stream did before a deferred send is known to its waiter.
     {"host program ahead mesh tp=2 streams 2 in %a : f32[2] "
      "temp %got : f32[2] shared temp %t : f32[2] out %y : f32[2] "
      "temp %e : event[1] { fork on stream 0 { %t = relu %a "

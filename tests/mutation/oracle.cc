@@ -26,15 +26,15 @@ struct Access {
 // between them: to read and write the arguments.
 struct Step {
     Kind kind;
-    const hd_op *op;          // nullptr: the caller's
-    int rank, run, stream;    // stream 0 is the caller's
-    long index;               // in its run
-    int group;                // 0, or the same number for members
-    bool async;               // its stream goes on at its start
-    std::vector<int> records; // of a wait, steps of the same run
-    int fork = -1;            // the last one issued before it, of either run
-    int partner = -1;         // of a send or recv
-    std::vector<int> meeting; // of a collective: the members
+    const hd_op *op;             // nullptr: the caller's
+    int rank, run, stream;       // stream 0 is the caller's
+    long index;                  // in its run
+    int group;                   // 0, or the same number for members
+    bool async;                  // its stream goes on at its start
+    std::vector<int> records;    // of a wait, steps of the same run
+    int fork = -1;               // the last one issued before it, of either run
+    int partner = -1;            // of a send or recv
+    std::vector<int> rendezvous; // of a collective: the members
     bool hears_root_only = false;
     int root = -1;         // the member that is the root
     int64_t me = 0;        // own coordinate, of a collective
@@ -264,9 +264,9 @@ class Program
         }
         return static_cast<int>(at);
     }
-    // Transfers with equal keys are one meeting.
+    // Transfers with equal keys are one rendezvous.
     typedef std::vector<int64_t> Key;
-    std::map<Key, std::vector<int>> meetings_;
+    std::map<Key, std::vector<int>> rendezvous_;
 
     void Meet(const hd_step &from, int id, int run)
     {
@@ -281,18 +281,18 @@ class Program
         else
             key.push_back(hd_mesh_peer(module_, from.rank, axis, 0));
         key.push_back(from.seq);
-        meetings_[key].push_back(id);
+        rendezvous_[key].push_back(id);
         root_[id] = from.peer;
     }
     std::map<int, int> root_; // the rank, by step
 
     void Pair()
     {
-        for (auto &m : meetings_)
+        for (auto &m : rendezvous_)
             for (int id : m.second) {
                 Step &s = steps[static_cast<size_t>(id)];
 
-                s.meeting = m.second;
+                s.rendezvous = m.second;
                 if (s.kind != COLLECTIVE) {
                     for (int other : m.second)
                         s.partner = other != id ? other : s.partner;
@@ -519,7 +519,7 @@ class Machine
 
         if (!rendezvous_ && s.hears_root_only)
             return Started(s.root);
-        for (int other : s.meeting)
+        for (int other : s.rendezvous)
             if (!Started(other))
                 return false;
         return true;

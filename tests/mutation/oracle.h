@@ -29,7 +29,7 @@ typedef enum oracle_verdict {
     ORACLE_LIFETIME,  // a read of bytes that another name has taken
     ORACLE_HOLE,      // an output that is not written whole
     ORACLE_UNJOINED,  // work at the end of its run
-    ORACLE_EARLY,     // work on an argument ahead of its run
+    ORACLE_EARLY,     // work on an argument before its run
     ORACLE_TOO_LARGE, // for the states that may be kept: nothing is known
 } oracle_verdict;
 

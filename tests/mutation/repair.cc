@@ -49,7 +49,7 @@ hd_stmt *Sync(hd_module *module, hd_opcode code, hd_buffer *event)
     return s;
 }
 
-// The text with a wait ahead of y for a record behind x.
+// The text with a wait before y for a record after x.
 std::string WithWait(hd_module *module, Place x, Place y)
 {
     hd_type type = {};
@@ -160,8 +160,8 @@ TEST(Repair, AWaitIsTriedAsItIsWritten)
 }
 
 // What rank 0 sends along b comes, handed on by two others, to the rank below
-// it. That one's next call along b, which NCCL puts behind that one, comes ahead
-// of what it sends to rank 0 along a.
+// it. That one's next call along b, which NCCL puts behind that one, comes
+// before what it sends to rank 0 along a.
 const char *const kOverNccl =
     "host program t mesh b=3, a=2 streams 2 in %x : f32[2] out %y : f32[2] "
     "temp %t : f32[2, 2] shared { fork "

@@ -169,11 +169,11 @@ const std::vector<Case> kCases = {
      "{ group { send %x to (tp + 1) mod 3 send %x to (tp + 2) mod 3 "
      "%y = recv from (tp + 1) mod 3 %z = recv from (tp + 2) mod 3 } }",
      {}},
-    {"seam",
+    {"run boundary",
      "streams 1 in %x : f32[2] out %y : f32[2] temp %t : f32[2] "
      "{ on stream 0 { %t = copy %y } %y = copy %x }",
      {RACE, UNWRITTEN, UNJOINED, EARLY}},
-    {"seam of a temporary",
+    {"run boundary of a temporary",
      "streams 1 in %x : f32[2] out %y : f32[2] temp %t : f32[2] "
      "temp %e : event[] { %t = relu %x %y = copy %t fork on stream 0 { %t = "
      "gelu %x } join }",

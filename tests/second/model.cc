@@ -488,7 +488,7 @@ void Graph::CheckEvents(Verdict *out) const
     }
 }
 
-// Nodes in an order in which each comes behind what it waits for; those that
+// Nodes in an order in which each comes after what it waits for; those that
 // wait for ever are left out.
 std::vector<int> Sorted(const std::vector<Node> &nodes, bool driver)
 {

@@ -1,7 +1,7 @@
 // What a host program must not do, judged by the words of docs/semantics.md.
 //
-// Two runs stand one behind the other on every rank, and ahead of, between and
-// behind them the caller writes all arguments on its own stream. Every step is
+// Two runs stand one after the other on every rank, and before, between and
+// after them the caller writes all arguments on its own stream. Every step is
 // a beginning and an end, so that it takes time; what is ordered is a graph of
 // those. Deadlock is judged on the graph with all blocking that a driver may
 // show, all else on the graph with none but what is promised:
@@ -9,7 +9,7 @@
 //     send begins ── send ends ──▸ recv ends        promised: data has left
 //     recv begins ──▸ send ends                     a driver may: rendezvous
 //
-// Two steps overlap in some schedule if and only if neither ends ahead of the
+// Two steps overlap in some schedule if and only if neither ends before the
 // other's beginning. That is looked up in the graph, and beside it schedules
 // are executed on memory of which each cell knows who is at work on it, who
 // wrote it, through which name and in which run: what the graph says must show

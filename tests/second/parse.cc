@@ -287,7 +287,7 @@ void Parser::ParseOp(Stmt *stmt)
     stmt->op = Word(Token::NAME);
     if (Take("@"))
         stmt->axis = Word(Token::NAME);
-    // A view behind an operation without operands begins the next statement.
+    // A view after an operation without operands begins the next statement.
     bool none = stmt->op == "record" || stmt->op == "fork" ||
                 stmt->op == "join" || stmt->op == "recv";
     if (!none)

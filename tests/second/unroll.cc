@@ -457,7 +457,7 @@ void Unroller::Loop(const Stmt &stmt)
     int64_t to = values_.Value(stmt.exprs[1]);
 
     if (to - from > 100000)
-        throw TooLarge("too many trips");
+        throw TooLarge("too many iterations");
     for (int64_t i = from; i < to; i++) {
         size_t depth = values_.scope.size();
 

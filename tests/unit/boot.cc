@@ -766,7 +766,7 @@ TEST(Boot, ARankThatRankZeroHasNoDescriptorForIsNotSaidToBeMissing)
         });
 
     ExpectWords(ended[0], HD_SYSTEM,
-                "rank 0 of 2 cannot hear another rank: Too many open files "
+                "rank 0 of 2 cannot accept another rank: Too many open files "
                 "(ulimit -n is ");
     EXPECT_EQ(ended[1].status, HD_TIMEOUT);
 }
@@ -785,9 +785,10 @@ TEST(Boot, RanksHearWhyTheyCannotBeConnected)
 
     for (const Ended &end : ended) {
         EXPECT_NE(end.status, HD_OK);
-        EXPECT_NE(std::string(end.text).find("rank 0 cannot hear another rank: "
-                                             "Too many open files"),
-                  std::string::npos)
+        EXPECT_NE(
+            std::string(end.text).find("rank 0 cannot accept another rank: "
+                                       "Too many open files"),
+            std::string::npos)
             << end.text;
     }
 }

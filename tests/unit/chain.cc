@@ -333,8 +333,8 @@ TEST(Chain, ATemporaryThatAnEarlierStepReadsIsStored)
     EXPECT_EQ(inside.Memory(0), "b t a -> t y");
 }
 
-// Each trip's chain takes it from a register.
-TEST(Chain, ATemporaryOfEveryTripOfALoopIsNotStored)
+// Each iteration's chain takes it from a register.
+TEST(Chain, ATemporaryOfEveryIterationOfALoopIsNotStored)
 {
     Chains c("{ for i in 0..3 { %t = relu %a  %p[i] = add %t, %b"
              "  %e = record } }");

@@ -236,7 +236,7 @@ TEST(Cells, ADimensionThatIsNeverIndexedTakesNone)
 
 // Rows of 8191 and of 8193 elements have no common size, and each of the 67
 // million elements would be a cell.
-TEST(Cells, NamesOfOddRowsAreCutWhereStretchesBeginOrEnd)
+TEST(Cells, NamesOfOddRowsAreCutWhereRangesBeginOrEnd)
 {
     Program p("host program odd in %x : f32[8191, 8193] "
               "temp %y : f32[8193, 8191] of %x temp %t : f32[8193] "
@@ -357,7 +357,7 @@ TEST(Order, AJoinLearnsWhatItsStreamsKnewWhenTheyPassedIt)
 
 TEST(Waste, WhoWaitsForASendKnowsWhatWasRecordedAheadOfIt)
 {
-    // Stream 0 records %r ahead of the send: what has seen the send end has
+    // Stream 0 records %r before the send: what has seen the send end has
     // seen the record, unless the two stand the other way round.
     for (bool ahead : {true, false}) {
         std::string send = "send %a to 1 - tp done %e ",

@@ -139,7 +139,7 @@ class Checked
     hd_steps steps_ = {};
 
     // The plain product as a library leaves it, in room for doubles. The
-    // buffers are the same but for one more behind them.
+    // buffers are the same but for one more after them.
     std::vector<double> Product(const Buffers &from) const
     {
         Program plain("host program kernel " + case_.product);
@@ -221,7 +221,7 @@ void CheckAll(const std::vector<Case> &cases)
 
 // ------------------------------------------------------------ element-wise
 
-// Small ones with gaps in all places; rows that vectors fit in; and stretches
+// Small ones with gaps in all places; rows that vectors fit in; and ranges
 // that are no multiple of any vector.
 std::vector<std::string> Shapes(const std::string &x, const std::string &y)
 {
@@ -805,7 +805,7 @@ Kernel Spread(int copies, int flags, int64_t bytes)
     });
 }
 
-TEST(Codegen, OneStretchIsCopiedToAllPlacesAndNowhereElse)
+TEST(Codegen, OneRangeIsCopiedToAllPlacesAndNowhereElse)
 {
     const int64_t sizes[] = {1, 15, 16, 1003, 16 * 16384 * 4 + 48};
     std::vector<Kernel> kernels;
@@ -960,7 +960,7 @@ TEST(Codegen, NamesOfTheProgramAreNotInTheText)
 
 // ------------------------------------------------------------------- NVRTC
 
-// Runs ahead of the tests that load the real one.
+// Runs before the tests that load the real one.
 TEST(CodegenNvrtc, ALibraryThatDoesNotDoIsNamed)
 {
     Folder folder;

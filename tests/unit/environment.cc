@@ -6,7 +6,7 @@
 #include <cstring>
 #include <string>
 
-// Ahead of what includes the C header of the vendors' calls.
+// Before what includes the C header of the vendors' calls.
 #include "tests/fake/api.h"
 
 #include "base/diag.h"

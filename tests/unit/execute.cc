@@ -1,5 +1,5 @@
 // One execution of a program: each computation and each transfer happens once,
-// and none ahead of what it waits for.
+// and none before what it waits for.
 #include "steps/execute.h"
 
 #include <algorithm>

@@ -454,19 +454,19 @@ hd_status GatherBackwards(void *context, const void *mine, size_t bytes,
                           void *all)
 {
     Seat *seat = static_cast<Seat *>(context);
-    Seat other = {seat->meeting, 1 - seat->rank};
+    Seat other = {seat->rendezvous, 1 - seat->rank};
 
     return GatherAtSeat(&other, mine, bytes, all);
 }
 
 TEST(Group, AnAllgatherOutOfRankOrderIsToldAtOnce)
 {
-    Meeting meeting(2);
+    Rendezvous rendezvous(2);
     std::vector<std::thread> threads;
 
     for (int rank = 0; rank < 2; rank++)
         threads.emplace_back([&, rank] {
-            Seat seat = {&meeting, rank};
+            Seat seat = {&rendezvous, rank};
             hd_oob oob = {&seat, rank, 2, GatherBackwards};
             hd_diag *diag = hd_diag_create();
             hd_group *group = nullptr;
@@ -481,22 +481,23 @@ TEST(Group, AnAllgatherOutOfRankOrderIsToldAtOnce)
         thread.join();
 }
 
-// Where a rank listens, as its card has it: an address in the abstract
+// Where a rank listens, as its endpoint has it: an address in the abstract
 // namespace that the kernel picked, which is a family, a NUL and five digits.
-bool FindAddress(const char *card, size_t bytes, sockaddr_un *out)
+bool FindAddress(const char *endpoint, size_t bytes, sockaddr_un *out)
 {
     const sa_family_t family = AF_UNIX;
 
     for (size_t i = 0; i + 8 <= bytes; i++) {
-        if (memcmp(card + i, &family, sizeof(family)) != 0 || card[i + 2] != 0)
+        if (memcmp(endpoint + i, &family, sizeof(family)) != 0 ||
+            endpoint[i + 2] != 0)
             continue;
         int digits = 0;
 
-        while (digits < 5 && isxdigit(card[i + 3 + size_t(digits)]))
+        while (digits < 5 && isxdigit(endpoint[i + 3 + size_t(digits)]))
             digits++;
         if (digits < 5)
             continue;
-        memcpy(out, card + i, 8);
+        memcpy(out, endpoint + i, 8);
         return true;
     }
     return false;
@@ -578,7 +579,7 @@ struct FullQueue {
         FullQueue *queue = place->queue;
         sockaddr_un address = {};
 
-        HD_TRY(queue->meeting.Gather(place->rank, mine, bytes, all));
+        HD_TRY(queue->rendezvous.Gather(place->rank, mine, bytes, all));
         if (place->rank == 1) {
             EXPECT_TRUE(FindAddress(static_cast<char *>(all), bytes, &address));
             queue->callers = queue->strangers.Call(address);
@@ -591,7 +592,7 @@ struct FullQueue {
         return HD_OK;
     }
 
-    Meeting meeting{2};
+    Rendezvous rendezvous{2};
     Strangers strangers;
     int callers = 0;
     std::atomic<bool> full{false}, given_up{false};

@@ -12,9 +12,9 @@
 #include <thread>
 
 #include "runtime/ranks/callers.h"
-#include "runtime/ranks/far.h"
 #include "runtime/ranks/frame.h"
 #include "runtime/ranks/group.h"
+#include "runtime/ranks/remote.h"
 #include "tests/cuda/ranks.h"
 #include "tests/unit/ranks.h"
 
@@ -91,19 +91,19 @@ TEST(Hosts, RanksOfAllGatherFromEveryOther)
 TEST(Hosts, AreToldApartByName)
 {
     AllAreFine(RunOn({"b", "a.x-1", "a.x-1", "b"}, [](Rank &rank) {
-        const int homes[] = {0, 1, 1, 0};
+        const int leaders[] = {0, 1, 1, 0};
 
         for (int i = 0; i < 4; i++) {
-            RANK_EXPECT(hd_group_home(rank.group, i) == homes[i]);
+            RANK_EXPECT(hd_group_leader(rank.group, i) == leaders[i]);
             RANK_EXPECT(strcmp(hd_group_host(rank.group, i),
-                               homes[i] == 0 ? "b" : "a.x-1") == 0);
+                               leaders[i] == 0 ? "b" : "a.x-1") == 0);
         }
         return HD_OK;
     }));
     // Without names they are one.
     AllAreFine(RunRanks(3, [](Rank &rank) {
         for (int i = 0; i < 3; i++)
-            RANK_EXPECT(hd_group_home(rank.group, i) == 0);
+            RANK_EXPECT(hd_group_leader(rank.group, i) == 0);
         return HD_OK;
     }));
 }
@@ -173,15 +173,15 @@ TEST(Hosts, WordsAreWholeWhateverElseIsBeingSent)
             hd_exchange_begin(rank.group, HD_CALL_ALLGATHER, 10, rank.diag);
 
         if (rank.rank == 1) {
-            rank.board->flag[0] = getpid();
+            rank.page->flag[0] = getpid();
             while (!hd_group_failed(rank.group))
                 usleep(1000);
             return hd_group_allgather(rank.group, nullptr, 0, nullptr,
                                       rank.diag);
         }
-        while (rank.board->flag[0] == 0)
+        while (rank.page->flag[0] == 0)
             usleep(1000);
-        kill(rank.board->flag[0], SIGSTOP);
+        kill(rank.page->flag[0], SIGSTOP);
         std::thread sender([&] {
             std::vector<char> part(size_t{1} << 25, 'x'); // no buffer has room
 
@@ -193,7 +193,7 @@ TEST(Hosts, WordsAreWholeWhateverElseIsBeingSent)
         std::thread speaker(
             [&] { hd_group_fail(rank.group, "rank 0 failed: enough"); });
         usleep(20000);
-        kill(rank.board->flag[0], SIGCONT);
+        kill(rank.page->flag[0], SIGCONT);
         sender.join();
         speaker.join();
         return HD_OK;
@@ -253,8 +253,8 @@ TEST(Hosts, ARankThatNeverCallsIsNamedAtTheDeadline)
         if (rank.rank == 0)
             status =
                 hd_group_allgather(rank.group, nullptr, 0, nullptr, rank.diag);
-        rank.board->flag[0]++;
-        while (rank.board->flag[0] < 2)
+        rank.page->flag[0]++;
+        while (rank.page->flag[0] < 2)
             usleep(1000);
         return status;
     });
@@ -300,7 +300,7 @@ TEST(Hosts, LeaveNoDescriptorOpen)
 {
     AllAreFine(RunOn({"a", "b", "b"}, [](Rank &rank) {
         size_t before = OpenDescriptors();
-        hd_oob oob = {&rank, rank.rank, rank.size, GatherOnBoard};
+        hd_oob oob = {&rank, rank.rank, rank.size, GatherOnPage};
         hd_group *group = nullptr;
 
         for (int i = 0; i < 3; i++) {
@@ -333,9 +333,9 @@ sockaddr_in Loopback(uint32_t last, uint32_t port)
     return address;
 }
 
-void AddAddress(hd_far_card *card, uint32_t address)
+void AddAddress(hd_remote_endpoint *endpoint, uint32_t address)
 {
-    hd_host_address *at = &card->address[card->naddresses++];
+    hd_host_address *at = &endpoint->address[endpoint->naddresses++];
 
     at->family = AF_INET;
     address = htonl(address);
@@ -343,19 +343,19 @@ void AddAddress(hd_far_card *card, uint32_t address)
 }
 
 // Rank 1 of 3, which listens on 127.0.0.1, and rank 2, which calls it.
-class Far : public testing::Test
+class Remote : public testing::Test
 {
   protected:
     void SetUp() override
     {
-        hd_far_card told = hd_far_card();
+        hd_remote_endpoint told = hd_remote_endpoint();
 
         hd_callers_init(&one_, 1);
         one_.secret = two_.secret = std::random_device{}();
-        ASSERT_EQ(hd_far_listen(&one_.listener, nullptr, &told), HD_OK);
+        ASSERT_EQ(hd_remote_listen(&one_.listener, nullptr, &told), HD_OK);
         EXPECT_GT(told.naddresses, 0u);
-        card_.port = told.port;
-        AddAddress(&card_, 0x7f000001);
+        endpoint_.port = told.port;
+        AddAddress(&endpoint_, 0x7f000001);
     }
     void TearDown() override
     {
@@ -363,7 +363,7 @@ class Far : public testing::Test
     }
     int Stranger()
     {
-        sockaddr_in address = Loopback(1, card_.port);
+        sockaddr_in address = Loopback(1, endpoint_.port);
         int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
         EXPECT_EQ(connect(fd, reinterpret_cast<sockaddr *>(&address),
@@ -383,7 +383,7 @@ class Far : public testing::Test
             hd_wire caller;
 
             poll(ask, nfds_t(n), 20);
-            EXPECT_EQ(hd_callers_hear(&one_, &caller), HD_OK);
+            EXPECT_EQ(hd_callers_accept(&one_, &caller), HD_OK);
             *fd = caller.fd;
             peer = caller.fd >= 0 ? int(caller.frame.rank) : -1;
         }
@@ -397,7 +397,8 @@ class Far : public testing::Test
 
         over_ = false;
         std::thread caller([&] {
-            status = hd_far_call(2, two_, &card_, In(seconds), why_, &called);
+            status =
+                hd_remote_call(2, two_, &endpoint_, In(seconds), why_, &called);
             over_ = true;
         });
 
@@ -414,13 +415,13 @@ class Far : public testing::Test
     }
     hd_callers one_;
     hd_hello two_ = {0, 3, 1};
-    hd_far_card card_ = hd_far_card();
+    hd_remote_endpoint endpoint_ = hd_remote_endpoint();
     char why_[HD_WHY_BYTES];
     int peer_ = -1;
     std::atomic<bool> over_{false}; // the call
 };
 
-TEST_F(Far, ARankIsHeardAmongStrangers)
+TEST_F(Remote, ARankIsHeardAmongStrangers)
 {
     std::mt19937 random(7);
     std::vector<int> strangers;
@@ -435,7 +436,7 @@ TEST_F(Far, ARankIsHeardAmongStrangers)
         strangers.push_back(Stranger());
         strangers.push_back(Stranger());
         send(strangers.back(), garbage.data(), garbage.size(), MSG_NOSIGNAL);
-        EXPECT_EQ(hd_callers_hear(&one_, &heard), HD_OK);
+        EXPECT_EQ(hd_callers_accept(&one_, &heard), HD_OK);
         EXPECT_EQ(heard.fd, -1);
     }
     EXPECT_EQ(Call(10), HD_OK) << why_;
@@ -445,7 +446,7 @@ TEST_F(Far, ARankIsHeardAmongStrangers)
 }
 
 // Who has said who it is does not give way to those who come after.
-TEST_F(Far, MoreRanksThanThereIsRoomForAreAllHeardIfTheyCallAtOnce)
+TEST_F(Remote, MoreRanksThanThereIsRoomForAreAllHeardIfTheyCallAtOnce)
 {
     std::set<uint32_t> heard;
     std::vector<int> calls;
@@ -457,7 +458,7 @@ TEST_F(Far, MoreRanksThanThereIsRoomForAreAllHeardIfTheyCallAtOnce)
     }
     for (int64_t until = In(10); heard.size() < calls.size();) {
         ASSERT_LT(In(0), until) << heard.size();
-        ASSERT_EQ(hd_callers_hear(&one_, &caller), HD_OK);
+        ASSERT_EQ(hd_callers_accept(&one_, &caller), HD_OK);
         if (caller.fd < 0)
             continue;
         heard.insert(caller.frame.rank);
@@ -468,14 +469,14 @@ TEST_F(Far, MoreRanksThanThereIsRoomForAreAllHeardIfTheyCallAtOnce)
 }
 
 // Descriptors take the lowest number that is free.
-TEST_F(Far, WhereDescriptorsRunOutTheSilentGiveWayAndWithNoneThereItIsSaid)
+TEST_F(Remote, WhereDescriptorsRunOutTheSilentGiveWayAndWithNoneThereItIsSaid)
 {
     int silent = Stranger(), rank, other;
     rlimit before{}, none{};
     hd_wire heard, nobody;
     hd_status first, second;
 
-    ASSERT_EQ(hd_callers_hear(&one_, &nobody), HD_OK);
+    ASSERT_EQ(hd_callers_accept(&one_, &nobody), HD_OK);
     ASSERT_GE(one_.wire[0].fd, 0);
     rank = Stranger();
     ASSERT_EQ(hd_wire_call(rank, 2, two_, In(1)), HD_OK);
@@ -484,8 +485,8 @@ TEST_F(Far, WhereDescriptorsRunOutTheSilentGiveWayAndWithNoneThereItIsSaid)
     none = before;
     none.rlim_cur = rlim_t(one_.wire[0].fd) + 1;
     ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
-    first = hd_callers_hear(&one_, &heard);
-    second = hd_callers_hear(&one_, &nobody);
+    first = hd_callers_accept(&one_, &heard);
+    second = hd_callers_accept(&one_, &nobody);
     ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
     EXPECT_EQ(first, HD_OK);
     EXPECT_EQ(heard.frame.rank, 2u);
@@ -495,7 +496,7 @@ TEST_F(Far, WhereDescriptorsRunOutTheSilentGiveWayAndWithNoneThereItIsSaid)
         close(fd);
 }
 
-TEST_F(Far, ARankOfAnotherGroupIsHungUpOn)
+TEST_F(Remote, ARankOfAnotherGroupIsHungUpOn)
 {
     two_.secret++;
     EXPECT_EQ(Call(10), HD_PEER);
@@ -505,18 +506,18 @@ TEST_F(Far, ARankOfAnotherGroupIsHungUpOn)
 }
 
 // A port that another rank has under the same address elsewhere.
-TEST_F(Far, ARankThatIsNotTheOneAskedForHangsUp)
+TEST_F(Remote, ARankThatIsNotTheOneAskedForHangsUp)
 {
     one_.rank = 0;
     EXPECT_EQ(Call(10), HD_PEER);
     EXPECT_EQ(peer_, -1);
 }
 
-TEST_F(Far, TheRankIsFoundAtWhicheverAddressItAnswers)
+TEST_F(Remote, TheRankIsFoundAtWhicheverAddressItAnswers)
 {
     int silent = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     sockaddr_in address = Loopback(1, 0);
-    hd_far_card card = hd_far_card();
+    hd_remote_endpoint endpoint = hd_remote_endpoint();
     socklen_t bytes = sizeof(address);
     int on = 1;
 
@@ -527,7 +528,7 @@ TEST_F(Far, TheRankIsFoundAtWhicheverAddressItAnswers)
     ASSERT_EQ(listen(silent, 5), 0);
     ASSERT_EQ(
         getsockname(silent, reinterpret_cast<sockaddr *>(&address), &bytes), 0);
-    card.port = ntohs(address.sin_port);
+    endpoint.port = ntohs(address.sin_port);
     address.sin_addr.s_addr = htonl(0x7f000003);
     one_.listener = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
     setsockopt(one_.listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
@@ -535,8 +536,8 @@ TEST_F(Far, TheRankIsFoundAtWhicheverAddressItAnswers)
         bind(one_.listener, reinterpret_cast<sockaddr *>(&address), bytes), 0);
     ASSERT_EQ(listen(one_.listener, 5), 0);
     for (uint32_t last : {1u, 2u, 3u})
-        AddAddress(&card, 0x7f000000 + last);
-    card_ = card;
+        AddAddress(&endpoint, 0x7f000000 + last);
+    endpoint_ = endpoint;
     EXPECT_EQ(Call(10), HD_OK) << why_;
     EXPECT_EQ(peer_, 2);
     // Without it the call ends in time.
@@ -548,12 +549,13 @@ TEST_F(Far, TheRankIsFoundAtWhicheverAddressItAnswers)
     EXPECT_STREQ(why_, "Connection refused");
 }
 
-TEST_F(Far, AHostThatFallsSilentIsNoticed)
+TEST_F(Remote, AHostThatFallsSilentIsNoticed)
 {
     int heard = -1, called = -1, value = 0;
     socklen_t bytes = sizeof(value);
     std::thread caller([&] {
-        EXPECT_EQ(hd_far_call(2, two_, &card_, In(10), why_, &called), HD_OK);
+        EXPECT_EQ(hd_remote_call(2, two_, &endpoint_, In(10), why_, &called),
+                  HD_OK);
     });
 
     EXPECT_EQ(Hear(&heard, 10), 2);

@@ -119,7 +119,7 @@ Emit(const std::function<hd_status(hd_text *, hd_kernel_grid *)> &emit)
 
 // -------------------------------------------------------------------- memory
 
-// Buffers, each between two stretches that nobody may write.
+// Buffers, each between two ranges that nobody may write.
 class Buffers
 {
   public:

@@ -465,7 +465,7 @@ class Order
                 Issue(steps.step + i, n);
                 i += n;
             }
-            Seam();
+            RunBoundary();
         }
         hd_steps_free(&steps);
         return said_.empty() ? "" : "rank " + std::to_string(rank) + said_;
@@ -482,7 +482,7 @@ class Order
     int next_fiber_ = 1000;
     std::string said_;
 
-    void Seam()
+    void RunBoundary()
     {
         for (auto &c : cells_)
             for (auto *epochs : {&c.second.writes, &c.second.reads})
@@ -931,7 +931,7 @@ TEST(Lower, AGatheredBufferThatIsNeededWholeGetsTheOwnShard)
     EXPECT_EQ(Count(Lowered(later), "%ag[tp] = copy %a[tp]"), 1);
 }
 
-TEST(Lower, ARingNeedsNoForkAndOneEventATrip)
+TEST(Lower, ARingNeedsNoForkAndOneEventAnIteration)
 {
     std::string text = Lowered(kLinear);
 

@@ -57,10 +57,10 @@ inline Outcome Launch(int ranks, const RankFunction &function,
 }
 
 // An allgather between threads.
-class Meeting
+class Rendezvous
 {
   public:
-    explicit Meeting(int ranks) : ranks_(ranks)
+    explicit Rendezvous(int ranks) : ranks_(ranks)
     {
     }
 
@@ -92,7 +92,7 @@ class Meeting
 };
 
 struct Seat {
-    Meeting *meeting;
+    Rendezvous *rendezvous;
     int rank;
 };
 
@@ -101,7 +101,7 @@ inline hd_status GatherAtSeat(void *context, const void *mine, size_t bytes,
 {
     Seat *seat = static_cast<Seat *>(context);
 
-    return seat->meeting->Gather(seat->rank, mine, bytes, all);
+    return seat->rendezvous->Gather(seat->rank, mine, bytes, all);
 }
 
 // As threads of this process, each with a group of its own. Returns what each
@@ -110,13 +110,13 @@ inline std::vector<hd_status>
 Threads(int ranks, const std::function<hd_status(hd_group *)> &function,
         double timeout = 20)
 {
-    Meeting meeting(ranks);
+    Rendezvous rendezvous(ranks);
     std::vector<hd_status> status(static_cast<size_t>(ranks), HD_INVALID);
     std::vector<std::thread> threads;
 
     for (int rank = 0; rank < ranks; rank++) {
         threads.emplace_back([&, rank] {
-            Seat seat = {&meeting, rank};
+            Seat seat = {&rendezvous, rank};
             hd_oob oob = {&seat, rank, ranks, GatherAtSeat};
             hd_group *group = nullptr;
             hd_status got = hd_group_create(&oob, timeout, nullptr, &group);

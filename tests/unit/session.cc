@@ -984,7 +984,7 @@ TEST(Session, ATempThatNoMachineHasIsRefused)
     EXPECT_NE(outcome.text.find("%t"), std::string::npos) << outcome.text;
 }
 
-// Rank `victim` ends by `signal` ahead of its run number `when`.
+// Rank `victim` ends by `signal` before its run number `when`.
 Outcome KillDuring(int victim, int when, int signal, double timeout)
 {
     return Launch(4, [=](hd_group *group, hd_diag *diag) {
@@ -1021,7 +1021,7 @@ TEST(Session, AKilledRankEndsTheOthersAtOnce)
     EXPECT_LT(took.count(), 2);
 }
 
-// Kills itself ahead of the `fatal`-th run that it issues, or behind it if
+// Kills itself before the `fatal`-th run that it issues, or behind it if
 // `issued`.
 int fatal;
 bool issued;

@@ -42,7 +42,7 @@ TEST(Steps, OfAllRanksAreThoseOfEach)
     EXPECT_EQ(n, (std::vector<int64_t>{0, 5, 0}));
 }
 
-// 4096 ranks of 2^24 trips each would be counted for hours.
+// 4096 ranks of 2^24 iterations each would be counted for hours.
 TEST(Steps, RanksThatIssueAsManyAreCountedOnce)
 {
     Program same("host program h mesh tp=4096 streams 1 inout %x : f32[4] "
@@ -89,7 +89,7 @@ TEST(Steps, AnErrorOfTheWalkLeavesNothing)
     hd_steps_free(&steps);
 }
 
-TEST(Span, IsDenseIfItsElementsAreOneStretch)
+TEST(Span, IsDenseIfItsElementsAreContiguous)
 {
     hd_span scalar = Span({}, {});
     hd_span matrix = Span({3, 4}, {4, 1});

@@ -234,7 +234,7 @@ TEST(Walk, EndlessLoopsEndAtTheLimit)
                         "{ if j < 0 { %y = copy %x } } } }",
                         &said),
               HD_INVALID);
-    EXPECT_NE(said.find("loop trips"), std::string::npos) << said;
+    EXPECT_NE(said.find("loop iterations"), std::string::npos) << said;
 }
 
 TEST(Walk, StopsAtTheFirstStatusThatIsNotOk)

@@ -1067,7 +1067,7 @@ static void draw_keys(maker *m, product *p, FILE *keys)
         fprintf(keys, " act %s", acts[m->integers ? 0 : pick(m, 3)]);
 }
 
-// What is kept of the product ahead of its activation: a result or an inout,
+// What is kept of the product before its activation: a result or an inout,
 // perhaps of another dtype.
 static int draw_aux(maker *m, const product *p)
 {

@@ -74,7 +74,7 @@ with open("m.safetensors", "wb") as file:
 expect("y", "<f4", (2, 3), SIX, "--in", "a=m.safetensors:layer.a")
 expect("z", "<V2", (2, 3), bits, "--in", "b=m.safetensors:b")
 
-# An escaped backslash ahead of u0000 is no NUL.
+# An escaped backslash before u0000 is no NUL.
 header = json.dumps({"a\\u0000": {"dtype": "F32", "shape": [2, 3],
                                  "data_offsets": [0, 24]}}).encode()
 with open("m.safetensors", "wb") as file:

@@ -1,7 +1,7 @@
 """launcher.py KIND N COMMAND...: runs the command in N processes, in each with
 the variables that a launcher of this kind sets. Prints how each of them ended,
 and ends with the largest of their exit codes. A rank that is to be left out is
-said behind KIND: slurm-1; {rank} in the command stands for each rank. Ranks of
+said after KIND: slurm-1; {rank} in the command stands for each rank. Ranks of
 torchrun@2 are on two hosts, which are this one under two names."""
 
 import os

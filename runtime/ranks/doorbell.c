@@ -1,6 +1,6 @@
-// Doorbells on futexes. The futex is never private, since a bell may lie in
+// Doorbells on futexes. The futex is never private, since a doorbell may lie in
 // memory that several processes map.
-#include "runtime/ranks/bell.h"
+#include "runtime/ranks/doorbell.h"
 
 #include <linux/futex.h>
 #include <sys/syscall.h>
@@ -34,28 +34,28 @@ bool hd_lock_until(pthread_mutex_t *mutex, int64_t deadline)
     return true;
 }
 
-void hd_bell_wake(hd_bell *bell)
+void hd_doorbell_wake(hd_doorbell *doorbell)
 {
-    atomic_fetch_add_explicit(&bell->rings, 1, memory_order_seq_cst);
-    syscall(SYS_futex, &bell->rings, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+    atomic_fetch_add_explicit(&doorbell->rings, 1, memory_order_seq_cst);
+    syscall(SYS_futex, &doorbell->rings, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
 }
 
-uint32_t hd_bell_arm(hd_bell *bell)
+uint32_t hd_doorbell_arm(hd_doorbell *doorbell)
 {
-    atomic_fetch_add_explicit(&bell->sleepers, 1, memory_order_seq_cst);
-    return atomic_load_explicit(&bell->rings, memory_order_seq_cst);
+    atomic_fetch_add_explicit(&doorbell->sleepers, 1, memory_order_seq_cst);
+    return atomic_load_explicit(&doorbell->rings, memory_order_seq_cst);
 }
 
-void hd_bell_sleep(hd_bell *bell, uint32_t seen, int64_t ns)
+void hd_doorbell_sleep(hd_doorbell *doorbell, uint32_t seen, int64_t ns)
 {
     struct timespec limit = {.tv_sec = ns / 1000000000,
                              .tv_nsec = ns % 1000000000};
 
     if (ns > 0)
-        syscall(SYS_futex, &bell->rings, FUTEX_WAIT, seen, &limit, NULL, 0);
+        syscall(SYS_futex, &doorbell->rings, FUTEX_WAIT, seen, &limit, NULL, 0);
 }
 
-void hd_bell_disarm(hd_bell *bell)
+void hd_doorbell_disarm(hd_doorbell *doorbell)
 {
-    atomic_fetch_sub_explicit(&bell->sleepers, 1, memory_order_relaxed);
+    atomic_fetch_sub_explicit(&doorbell->sleepers, 1, memory_order_relaxed);
 }

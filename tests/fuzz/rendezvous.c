@@ -1,13 +1,13 @@
-#include "tests/fuzz/meeting.h"
+#include "tests/fuzz/rendezvous.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-meeting *meeting_create(int ranks)
+rendezvous *rendezvous_create(int ranks)
 {
-    static const meeting fresh = {.lock = PTHREAD_MUTEX_INITIALIZER,
-                                  .news = PTHREAD_COND_INITIALIZER};
-    meeting *m = malloc(sizeof(*m));
+    static const rendezvous fresh = {.lock = PTHREAD_MUTEX_INITIALIZER,
+                                     .news = PTHREAD_COND_INITIALIZER};
+    rendezvous *m = malloc(sizeof(*m));
 
     *m = fresh;
     m->ranks = ranks;
@@ -17,13 +17,14 @@ meeting *meeting_create(int ranks)
 static hd_status gather(void *context, const void *mine, size_t bytes,
                         void *all)
 {
-    meeting_seat *seat = context;
-    meeting *m = seat->meeting;
+    rendezvous_seat *seat = context;
+    rendezvous *m = seat->rendezvous;
     uint64_t round;
 
     pthread_mutex_lock(&m->lock);
     round = m->round;
-    must(bytes * (size_t)m->ranks <= sizeof(m->data[0]), "a card is small", "");
+    must(bytes * (size_t)m->ranks <= sizeof(m->data[0]), "an endpoint is small",
+         "");
     memcpy(m->data[round % 2] + bytes * (size_t)seat->rank, mine, bytes);
     if (++m->arrived == m->ranks) {
         m->arrived = 0;
@@ -37,7 +38,7 @@ static hd_status gather(void *context, const void *mine, size_t bytes,
     return HD_OK;
 }
 
-hd_oob meeting_oob(meeting_seat *seat)
+hd_oob rendezvous_oob(rendezvous_seat *seat)
 {
-    return (hd_oob){seat, seat->rank, seat->meeting->ranks, gather};
+    return (hd_oob){seat, seat->rank, seat->rendezvous->ranks, gather};
 }

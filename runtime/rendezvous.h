@@ -2,10 +2,10 @@
 // place that knows how collectives are made of one-sided copies. Drivers follow
 // it for the layout of what peers share and for what they issue.
 //
-// Two ranks number what passes between them alike: each meeting has a slot in
-// the pair's list, the same on both sides.
-#ifndef HD_RUNTIME_MEETING_H
-#define HD_RUNTIME_MEETING_H
+// Two ranks number what passes between them alike: each rendezvous has a slot
+// in the pair's list, the same on both sides.
+#ifndef HD_RUNTIME_RENDEZVOUS_H
+#define HD_RUNTIME_RENDEZVOUS_H
 
 #include "runtime/driver.h"
 
@@ -35,16 +35,16 @@ static inline bool hd_step_reduces(const hd_step *step)
            step->op->code == HD_OP_ALL_REDUCE;
 }
 
-// A stretch of a buffer. Its address is settled by the run.
-typedef struct hd_stretch {
+// A place in a buffer. Its address is settled by the run.
+typedef struct hd_location {
     int buffer; // id of the root
     size_t offset;
-} hd_stretch;
+} hd_location;
 
 // Index `i` of a span whose first dimension counts the ranks of an axis, or the
 // whole of it if `i` is -1.
 typedef struct hd_piece {
-    hd_stretch place;
+    hd_location place;
     size_t bytes;
 } hd_piece;
 hd_piece hd_piece_of(const hd_span *span, int64_t i);
@@ -52,39 +52,40 @@ bool hd_pieces_overlap(hd_piece a, hd_piece b);
 
 typedef enum hd_side {
     HD_SIDE_NONE,
-    HD_SIDE_OFFER, // says "ready", waits for "done": memory that a peer touches
-    HD_SIDE_PUT,   // waits for "ready", copies to the peer, says "done"
-    HD_SIDE_PULL,  // waits for "ready", copies from the peer, says "done"
-    HD_SIDE_READ,  // waits for "ready"; "done" is said once all are reduced
+    HD_SIDE_OFFER, // signals "ready", waits for "done": memory that a peer
+                   // touches
+    HD_SIDE_PUT,   // waits for "ready", copies to the peer, signals "done"
+    HD_SIDE_PULL,  // waits for "ready", copies from the peer, signals "done"
+    HD_SIDE_READ, // waits for "ready"; "done" is signalled once all are reduced
 } hd_side;
 
 // What passes between this rank and one peer in a transfer: one side of it. A
 // collective has one or two with each peer.
-typedef struct hd_meeting {
+typedef struct hd_rendezvous {
     hd_side side;
     int peer;
     bool collective;
-    bool upward;      // from the lower to the higher rank
-    uint64_t index;   // among the pair's of that kind
-    hd_stretch place; // OFFER: what the peer may touch; PUT, PULL: ours
+    bool upward;       // from the lower to the higher rank
+    uint64_t index;    // among the pair's of that kind
+    hd_location place; // OFFER: what the peer may touch; PUT, PULL: ours
     size_t bytes;
     uint64_t kind; // what this side does
     uint64_t want; // what the other must do
-} hd_meeting;
+} hd_rendezvous;
 
-typedef hd_status hd_meeting_fn(hd_device *device, const hd_step *step,
-                                const hd_meeting *meeting, hd_diag *diag,
-                                void *context);
+typedef hd_status hd_rendezvous_fn(hd_device *device, const hd_step *step,
+                                   const hd_rendezvous *rendezvous,
+                                   hd_diag *diag, void *context);
 
-// Calls `fn` with each meeting of a transfer. The peers of a collective come in
-// the order of their distance from this rank, so that all ranks put to
-// different ones at a time. HD_UNSUPPORTED if what moves is not one stretch of
-// memory.
-hd_status hd_meet(hd_device *device, const hd_binding *binding,
-                  const hd_step *step, hd_diag *diag, hd_meeting_fn *fn,
-                  void *context);
+// Calls `fn` with each rendezvous of a transfer. The peers of a collective come
+// in the order of their distance from this rank, so that all ranks put to
+// different ones at a time. HD_UNSUPPORTED if what moves is not one contiguous
+// range of memory.
+hd_status hd_rendezvous_each(hd_device *device, const hd_binding *binding,
+                             const hd_step *step, hd_diag *diag,
+                             hd_rendezvous_fn *fn, void *context);
 
-// What one side of a meeting says of itself in its slot.
+// What one side of a rendezvous says of itself in its slot.
 typedef struct hd_offer {
     uint64_t offset; // in its window: what the peer may touch
     uint64_t bytes;  // likewise; 0 for nothing
@@ -93,18 +94,19 @@ typedef struct hd_offer {
 
 // Ours, of a buffer that lies in the window.
 hd_status hd_offer_fill(const hd_root *roots, const hd_step *step,
-                        const hd_meeting *meeting, hd_diag *diag,
+                        const hd_rendezvous *rendezvous, hd_diag *diag,
                         hd_offer *out);
 
 // HD_INVALID unless both do the same, and what is offered fits into the other's
 // window of so many bytes.
-hd_status hd_meeting_compare(int rank, const hd_step *step,
-                             const hd_meeting *meeting, const hd_offer *other,
-                             uint64_t window, hd_diag *diag);
+hd_status hd_rendezvous_compare(int rank, const hd_step *step,
+                                const hd_rendezvous *rendezvous,
+                                const hd_offer *other, uint64_t window,
+                                hd_diag *diag);
 
 // Copies of this rank's own piece in a collective; false if it has none.
-bool hd_meet_own(const hd_binding *binding, const hd_step *step, hd_piece *to,
-                 hd_piece *from);
+bool hd_rendezvous_own(const hd_binding *binding, const hd_step *step,
+                       hd_piece *to, hd_piece *from);
 
 // What passes between this rank and one peer in a run.
 typedef struct hd_pair {
@@ -116,7 +118,7 @@ typedef struct hd_pair {
 void hd_pair_count(const hd_binding *binding, const hd_step *step,
                    hd_pair *pairs);
 uint64_t hd_pair_slots(const hd_pair *pair);
-uint64_t hd_pair_slot(const hd_pair *pair, const hd_meeting *meeting);
+uint64_t hd_pair_slot(const hd_pair *pair, const hd_rendezvous *rendezvous);
 // HD_INVALID unless the peer counted the same; HD_PEER unless its slots lie in
 // its window of `bytes`, from `slots` on, behind the first `head` bytes.
 hd_status hd_pair_compare(const hd_binding *binding, int peer,

@@ -1,19 +1,19 @@
 // How threads and processes wait for each other: a doorbell in memory that they
-// share. Whoever changes a word rings; whoever waits for one sleeps on the bell
-// and looks again when it rang. One bell serves many words, so that a waiter
-// may wait for any of them.
+// share. Whoever changes a word rings; whoever waits for one sleeps on the
+// doorbell and looks again when it rang. One doorbell serves many words, so
+// that a waiter may wait for any of them.
 //
 //   waiter                              signaller
-//   seen = hd_bell_arm(bell)            word = value   (seq_cst)
-//   if (word < value)                   hd_bell_ring(bell)
-//       hd_bell_sleep(bell, seen, ns)
-//   hd_bell_disarm(bell)
+//   seen = hd_doorbell_arm(bell)        word = value   (seq_cst)
+//   if (word < value)                   hd_doorbell_ring(bell)
+//       hd_doorbell_sleep(bell, seen, ns)
+//   hd_doorbell_disarm(bell)
 //
 // No wake-up is lost: the word and the count of sleepers are written and read
 // in one total order, so either the waiter sees the word or the signaller sees
 // the sleeper, and then changes `rings`, on which the sleep is conditional.
-#ifndef HD_RUNTIME_RANKS_BELL_H
-#define HD_RUNTIME_RANKS_BELL_H
+#ifndef HD_RUNTIME_RANKS_DOORBELL_H
+#define HD_RUNTIME_RANKS_DOORBELL_H
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -22,11 +22,11 @@
 
 #include "base/status.h"
 
-// May lie in memory that several processes map. All zero is a bell.
-typedef struct hd_bell {
+// May lie in memory that several processes map. All zero is a doorbell.
+typedef struct hd_doorbell {
     _Atomic uint32_t rings;
     _Atomic uint32_t sleepers;
-} hd_bell;
+} hd_doorbell;
 
 // Nanoseconds of a clock that never jumps; and the moment `seconds` from now,
 // INT64_MAX if that is too far to say.
@@ -37,19 +37,19 @@ int64_t hd_clock_after(double seconds);
 // yet, and pthread_mutex_timedlock goes by a clock that jumps.
 bool hd_lock_until(pthread_mutex_t *mutex, int64_t deadline);
 
-void hd_bell_wake(hd_bell *bell);
+void hd_doorbell_wake(hd_doorbell *doorbell);
 
 // What was changed must have been stored with memory_order_seq_cst.
-static inline void hd_bell_ring(hd_bell *bell)
+static inline void hd_doorbell_ring(hd_doorbell *doorbell)
 {
-    if (atomic_load_explicit(&bell->sleepers, memory_order_seq_cst) > 0)
-        hd_bell_wake(bell);
+    if (atomic_load_explicit(&doorbell->sleepers, memory_order_seq_cst) > 0)
+        hd_doorbell_wake(doorbell);
 }
 
-uint32_t hd_bell_arm(hd_bell *bell);
-// Sleeps until the bell rings after `seen`, or `ns` have passed; may return
+uint32_t hd_doorbell_arm(hd_doorbell *doorbell);
+// Sleeps until the doorbell rings after `seen`, or `ns` have passed; may return
 // early.
-void hd_bell_sleep(hd_bell *bell, uint32_t seen, int64_t ns);
-void hd_bell_disarm(hd_bell *bell);
+void hd_doorbell_sleep(hd_doorbell *doorbell, uint32_t seen, int64_t ns);
+void hd_doorbell_disarm(hd_doorbell *doorbell);
 
 #endif

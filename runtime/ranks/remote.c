@@ -3,9 +3,9 @@
 // bridges that every host has under the same number. So a caller tries all of
 // them at once, and takes the first at which the right rank answers.
 //
-//     rank r, lower     listens              <- heard, or hangs up
+//     rank r, lower     listens              <- accepted, or hangs up
 //     rank q, higher    hello ->  (to each address, "I am q, are you r?")
-#include "runtime/ranks/far.h"
+#include "runtime/ranks/remote.h"
 
 #include <errno.h>
 #include <netinet/in.h>
@@ -15,9 +15,10 @@
 #include <unistd.h>
 
 #include "base/diag.h"
-#include "runtime/ranks/bell.h"
+#include "runtime/ranks/doorbell.h"
 
-hd_status hd_far_listen(int *listener, hd_diag *diag, hd_far_card *out)
+hd_status hd_remote_listen(int *listener, hd_diag *diag,
+                           hd_remote_endpoint *out)
 {
     uint16_t port = 0;
 
@@ -64,7 +65,7 @@ static hd_status go_on(hd_attempt *attempt, int rank, hd_hello hello,
 
     if (attempt->said) {
         status = hd_wire_take(&attempt->wire, NULL, 0, 0);
-        if (status == HD_OK && attempt->wire.frame.kind != HD_FRAME_HEARD)
+        if (status == HD_OK && attempt->wire.frame.kind != HD_FRAME_ACCEPTED)
             status = HD_INVALID;
         if (status != HD_OK && status != HD_TIMEOUT)
             snprintf(why, HD_WHY_BYTES, "whoever listens there is not it");
@@ -124,17 +125,18 @@ static hd_status try_all(hd_attempt *attempt, int n, int rank, hd_hello hello,
     return HD_TIMEOUT;
 }
 
-hd_status hd_far_call(int rank, hd_hello hello, const hd_far_card *card,
-                      int64_t deadline, char why[HD_WHY_BYTES], int *out)
+hd_status hd_remote_call(int rank, hd_hello hello,
+                         const hd_remote_endpoint *endpoint, int64_t deadline,
+                         char why[HD_WHY_BYTES], int *out)
 {
     hd_attempt attempt[HD_HOST_ADDRESSES];
-    int n = (int)card->naddresses;
+    int n = (int)endpoint->naddresses;
     hd_status status;
 
     snprintf(why, HD_WHY_BYTES, "it has no address");
     for (int i = 0; i < n; i++) {
         attempt[i] = (hd_attempt){
-            .wire = {.fd = start_call(&card->address[i], card->port)}};
+            .wire = {.fd = start_call(&endpoint->address[i], endpoint->port)}};
         if (attempt[i].wire.fd < 0)
             snprintf(why, HD_WHY_BYTES, "%s", strerror(errno));
     }

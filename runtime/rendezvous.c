@@ -3,7 +3,7 @@
 //   all_gather, all_to_all, broadcast   each rank puts its pieces into the
 //                                       results of its peers
 //   reduce_scatter, all_reduce          each rank reads its peers' operands
-#include "runtime/meeting.h"
+#include "runtime/rendezvous.h"
 
 #include <stdlib.h>
 
@@ -47,37 +47,37 @@ static uint64_t kind_of(const hd_step *step, hd_opcode code)
     return kind;
 }
 
-// The callee, and what does not change from meeting to meeting.
-typedef struct hd_meetings {
+// The callee, and what does not change from rendezvous to rendezvous.
+typedef struct hd_rendezvous_list {
     hd_device *device;
     int rank;
     const hd_step *step;
     hd_diag *diag;
-    hd_meeting_fn *fn;
+    hd_rendezvous_fn *fn;
     void *context;
-    hd_meeting meeting;
-} hd_meetings;
+    hd_rendezvous rendezvous;
+} hd_rendezvous_list;
 
-static hd_status meet_at(hd_meetings *all, hd_side side, hd_piece piece)
+static hd_status meet_at(hd_rendezvous_list *all, hd_side side, hd_piece piece)
 {
-    all->meeting.side = side;
-    all->meeting.place = piece.place;
-    all->meeting.bytes = piece.bytes;
-    return all->fn(all->device, all->step, &all->meeting, all->diag,
+    all->rendezvous.side = side;
+    all->rendezvous.place = piece.place;
+    all->rendezvous.bytes = piece.bytes;
+    return all->fn(all->device, all->step, &all->rendezvous, all->diag,
                    all->context);
 }
 
-static hd_status meet_one(hd_meetings *all)
+static hd_status meet_one(hd_rendezvous_list *all)
 {
     const hd_step *step = all->step;
     bool sends = step->op->code == HD_OP_SEND;
     bool get = hd_op_key(step->op, HD_KEY_GET) != NULL;
     bool up = step->peer > all->rank;
 
-    all->meeting.peer = step->peer;
-    all->meeting.upward = sends == up;
-    all->meeting.kind = kind_of(step, step->op->code);
-    all->meeting.want = kind_of(step, sends ? HD_OP_RECV : HD_OP_SEND);
+    all->rendezvous.peer = step->peer;
+    all->rendezvous.upward = sends == up;
+    all->rendezvous.kind = kind_of(step, step->op->code);
+    all->rendezvous.want = kind_of(step, sends ? HD_OP_RECV : HD_OP_SEND);
     // Whoever does not move the data offers the memory.
     return meet_at(all,
                    sends == get ? HD_SIDE_OFFER
@@ -86,19 +86,19 @@ static hd_status meet_one(hd_meetings *all)
                    hd_piece_of(&step->span[0], -1));
 }
 
-static hd_status meet_in_broadcast(hd_meetings *all)
+static hd_status meet_in_broadcast(hd_rendezvous_list *all)
 {
     const hd_step *step = all->step;
     const hd_span *source = &step->span[step->op->noutputs];
 
     if (step->peer == all->rank)
         return meet_at(all, HD_SIDE_PUT, hd_piece_of(source, -1));
-    if (step->peer == all->meeting.peer)
+    if (step->peer == all->rendezvous.peer)
         return meet_at(all, HD_SIDE_OFFER, hd_piece_of(&step->span[0], -1));
     return HD_OK;
 }
 
-// What is moved must be one stretch: the whole, or each rank's piece.
+// What is moved must be one contiguous range: the whole, or each rank's piece.
 static hd_status check_dense(const hd_step *step, bool pieces, int i,
                              hd_diag *diag)
 {
@@ -109,7 +109,7 @@ static hd_status check_dense(const hd_step *step, bool pieces, int i,
         if (span->extent[d] != 1 && span->stride[d] != stride)
             return hd_fail(diag, HD_UNSUPPORTED,
                            "'%s' (step %lld, line %u) moves a part of %%%s "
-                           "that is not one stretch of memory",
+                           "that is not contiguous in memory",
                            hd_op_info_get(step->op->code)->text,
                            (long long)step->index, step->op->loc.line,
                            span->buffer->name);
@@ -128,7 +128,7 @@ static hd_status check_spans(const hd_step *step, hd_diag *diag)
 }
 
 // With the rank whose coordinate on the axis is `i`.
-static hd_status meet_collectively(hd_meetings *all, int64_t i)
+static hd_status meet_collectively(hd_rendezvous_list *all, int64_t i)
 {
     const hd_span *span = all->step->span;
 
@@ -156,19 +156,19 @@ static hd_status meet_collectively(hd_meetings *all, int64_t i)
                    hd_op_info_get(all->step->op->code)->text);
 }
 
-hd_status hd_meet(hd_device *device, const hd_binding *binding,
-                  const hd_step *step, hd_diag *diag, hd_meeting_fn *fn,
-                  void *context)
+hd_status hd_rendezvous_each(hd_device *device, const hd_binding *binding,
+                             const hd_step *step, hd_diag *diag,
+                             hd_rendezvous_fn *fn, void *context)
 {
     const hd_module *module = binding->module;
     hd_opcode code = step->op->code;
-    hd_meetings all = {.device = device,
-                       .rank = hd_group_rank(binding->group),
-                       .step = step,
-                       .diag = diag,
-                       .fn = fn,
-                       .context = context,
-                       .meeting = {.index = (uint64_t)step->seq}};
+    hd_rendezvous_list all = {.device = device,
+                              .rank = hd_group_rank(binding->group),
+                              .step = step,
+                              .diag = diag,
+                              .fn = fn,
+                              .context = context,
+                              .rendezvous = {.index = (uint64_t)step->seq}};
     int64_t n, me;
 
     HD_TRY(check_spans(step, diag));
@@ -176,20 +176,20 @@ hd_status hd_meet(hd_device *device, const hd_binding *binding,
         return meet_one(&all);
     n = module->axis[step->op->axis].size;
     me = hd_mesh_coord(module, all.rank, step->op->axis);
-    all.meeting.collective = true;
-    all.meeting.kind = all.meeting.want = kind_of(step, code);
+    all.rendezvous.collective = true;
+    all.rendezvous.kind = all.rendezvous.want = kind_of(step, code);
     for (int64_t distance = 1; distance < n; distance++) {
         int64_t i = (me + distance) % n;
 
-        all.meeting.peer =
+        all.rendezvous.peer =
             (int)hd_mesh_peer(module, all.rank, step->op->axis, i);
         HD_TRY(meet_collectively(&all, i));
     }
     return HD_OK;
 }
 
-bool hd_meet_own(const hd_binding *binding, const hd_step *step, hd_piece *to,
-                 hd_piece *from)
+bool hd_rendezvous_own(const hd_binding *binding, const hd_step *step,
+                       hd_piece *to, hd_piece *from)
 {
     const hd_span *span = step->span;
     int rank = hd_group_rank(binding->group);
@@ -250,11 +250,12 @@ uint64_t hd_pair_slots(const hd_pair *pair)
     return pair->up + pair->down + pair->collectives;
 }
 
-uint64_t hd_pair_slot(const hd_pair *pair, const hd_meeting *meeting)
+uint64_t hd_pair_slot(const hd_pair *pair, const hd_rendezvous *rendezvous)
 {
-    if (meeting->collective)
-        return pair->up + pair->down + meeting->index;
-    return meeting->upward ? meeting->index : pair->up + meeting->index;
+    if (rendezvous->collective)
+        return pair->up + pair->down + rendezvous->index;
+    return rendezvous->upward ? rendezvous->index
+                              : pair->up + rendezvous->index;
 }
 
 hd_status hd_pair_compare(const hd_binding *binding, int peer,
@@ -281,27 +282,28 @@ hd_status hd_pair_compare(const hd_binding *binding, int peer,
     return HD_OK;
 }
 
-hd_status hd_meeting_compare(int rank, const hd_step *step,
-                             const hd_meeting *meeting, const hd_offer *other,
-                             uint64_t window, hd_diag *diag)
+hd_status hd_rendezvous_compare(int rank, const hd_step *step,
+                                const hd_rendezvous *rendezvous,
+                                const hd_offer *other, uint64_t window,
+                                hd_diag *diag)
 {
     const char *op = hd_op_info_get(step->op->code)->text;
 
-    if (other->kind != meeting->want)
+    if (other->kind != rendezvous->want)
         return hd_fail(diag, HD_INVALID,
                        "'%s' of rank %d (step %lld, line %u) meets another "
                        "operation on rank %d",
                        op, rank, (long long)step->index, step->op->loc.line,
-                       meeting->peer);
-    if (meeting->side == HD_SIDE_OFFER)
+                       rendezvous->peer);
+    if (rendezvous->side == HD_SIDE_OFFER)
         return HD_OK;
-    if (other->bytes != meeting->bytes || other->offset > window ||
+    if (other->bytes != rendezvous->bytes || other->offset > window ||
         other->bytes > window - other->offset)
         return hd_fail(diag, HD_INVALID,
                        "'%s' of rank %d (step %lld, line %u) moves %zu bytes, "
                        "rank %d %llu",
                        op, rank, (long long)step->index, step->op->loc.line,
-                       meeting->bytes, meeting->peer,
+                       rendezvous->bytes, rendezvous->peer,
                        (unsigned long long)other->bytes);
     return HD_OK;
 }
@@ -338,7 +340,7 @@ hd_status hd_roots_list(const hd_module *module, hd_diag *diag, hd_root **out,
             return hd_fail(diag, HD_UNSUPPORTED,
                            "argument %%%s may not rename %%%s", b->name,
                            b->of->name);
-        // To share a second name of some bytes is to share them.
+        // To share an alias is to share its bytes.
         if (b->shared)
             roots[hd_buffer_root(b)->id].shared = true;
     }
@@ -346,21 +348,22 @@ hd_status hd_roots_list(const hd_module *module, hd_diag *diag, hd_root **out,
 }
 
 hd_status hd_offer_fill(const hd_root *roots, const hd_step *step,
-                        const hd_meeting *meeting, hd_diag *diag, hd_offer *out)
+                        const hd_rendezvous *rendezvous, hd_diag *diag,
+                        hd_offer *out)
 {
-    const hd_root *root = &roots[meeting->place.buffer];
+    const hd_root *root = &roots[rendezvous->place.buffer];
 
-    out->kind = meeting->kind;
-    if (meeting->side != HD_SIDE_OFFER)
+    out->kind = rendezvous->kind;
+    if (rendezvous->side != HD_SIDE_OFFER)
         return HD_OK;
     if (!root->shared)
         return hd_fail(diag, HD_INVALID,
                        "%%%s must be shared: rank %d touches it in '%s' (line "
                        "%u)",
-                       root->buffer->name, meeting->peer,
+                       root->buffer->name, rendezvous->peer,
                        hd_op_info_get(step->op->code)->text,
                        step->op->loc.line);
-    out->offset = root->offset + meeting->place.offset;
-    out->bytes = meeting->bytes;
+    out->offset = root->offset + rendezvous->place.offset;
+    out->bytes = rendezvous->bytes;
     return HD_OK;
 }

@@ -1,29 +1,29 @@
 // How the threads of one process that stand for ranks find each other: the
 // allgather that hd_group_create asks its caller for.
-#ifndef HD_TESTS_FUZZ_MEETING_H
-#define HD_TESTS_FUZZ_MEETING_H
+#ifndef HD_TESTS_FUZZ_RENDEZVOUS_H
+#define HD_TESTS_FUZZ_RENDEZVOUS_H
 
 #include <pthread.h>
 
 #include "tests/fuzz/fuzz.h"
 
-typedef struct meeting {
+typedef struct rendezvous {
     pthread_mutex_t lock;
     pthread_cond_t news;
     int ranks, arrived;
     uint64_t round;
     char data[2][GENERATE_MAX_RANKS * 1024]; // by round; two are in use at most
-} meeting;
+} rendezvous;
 
-typedef struct meeting_seat {
-    meeting *meeting; // borrowed
+typedef struct rendezvous_seat {
+    rendezvous *rendezvous; // borrowed
     int rank;
-} meeting_seat;
+} rendezvous_seat;
 
 // The caller frees it with free().
-meeting *meeting_create(int ranks);
+rendezvous *rendezvous_create(int ranks);
 
 // An hd_oob of a seat, which is to outlive the call that it is for.
-hd_oob meeting_oob(meeting_seat *seat);
+hd_oob rendezvous_oob(rendezvous_seat *seat);
 
 #endif

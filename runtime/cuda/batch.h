@@ -1,0 +1,69 @@
+// A group of transfers while it is planned: the rendezvous of its steps, and
+// the words that go with them.
+#ifndef HD_RUNTIME_CUDA_BATCH_H
+#define HD_RUNTIME_CUDA_BATCH_H
+
+#include "runtime/cuda/peers.h"
+#include "runtime/cuda/transport.h"
+
+// The words of a slot. The last is for reductions whose result peers fetch.
+enum { HD_CUDA_READY, HD_CUDA_DONE, HD_CUDA_FETCHED };
+
+// Words that follow each other on a stream go to the device in one call.
+// `after` is the number of commands before this step's, whose words are their
+// own.
+typedef struct hd_words {
+    hd_device *device;
+    const hd_step *step;
+    int stream;
+    int after;
+    hd_diag *diag;
+} hd_words;
+
+// The rendezvous of a group, so that each phase can go through them all.
+typedef struct hd_batch_part {
+    const hd_step *step;
+    hd_rendezvous rendezvous;
+} hd_batch_part;
+
+// A result that waits until the peers have read what lies there.
+typedef struct hd_landing {
+    const hd_step *step;
+    hd_cuda_at to, from;
+    uint64_t bytes;
+} hd_landing;
+
+typedef struct hd_batch {
+    hd_batch_part *part; // owned
+    int n, room;
+    hd_landing *landing; // owned
+    int nlandings, landing_room;
+} hd_batch;
+
+// ------------------------------------------------ cuda/transfer.c
+
+// Writes a word of the peer's slot, and waits for one of ours.
+hd_status hd_cuda_signal(hd_words *words, const hd_rendezvous *rendezvous,
+                         int which);
+hd_status hd_cuda_await_word(hd_words *words, const hd_rendezvous *rendezvous,
+                             int which);
+hd_status hd_cuda_signal_all(hd_words *words, const hd_batch *batch,
+                             hd_side side, int which);
+const hd_cuda_slot *hd_cuda_slot_of(const hd_device *device,
+                                    const hd_rendezvous *rendezvous);
+// What the peer lets this rank touch.
+hd_cuda_at hd_cuda_remote(const hd_device *device,
+                          const hd_rendezvous *rendezvous);
+hd_status hd_cuda_land(hd_words *words, hd_batch *batch, hd_cuda_at to,
+                       hd_cuda_at from, uint64_t bytes);
+
+// -------------------------------------------------- cuda/reduce.c
+
+// Bytes of this rank's memory that the peer of an offer reads.
+uint64_t hd_cuda_reads(const hd_device *device, const hd_batch_part *part);
+// What reduces the step whose rendezvous begin at `first`.
+hd_status hd_cuda_reduce(hd_words *words, hd_batch *batch, int first);
+// The rest of those results that every rank has a share of.
+hd_status hd_cuda_fetch_shares(hd_words *words, const hd_batch *batch);
+
+#endif
