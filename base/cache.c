@@ -47,7 +47,7 @@ void hd_cache_open(hd_cache *out)
 {
     const char *chosen = variable("HEDDLE_CACHE_DIR");
     const char *user = variable("XDG_CACHE_HOME"), *home = variable("HOME");
-    size_t room = sizeof(out->folder);
+    size_t room = sizeof out->folder;
     int n = 0;
 
     out->folder[0] = '\0';
@@ -69,7 +69,7 @@ static void make_folders(const char *folder)
 {
     char path[sizeof(((hd_cache *)0)->folder)];
 
-    snprintf(path, sizeof(path), "%s", folder);
+    snprintf(path, sizeof path, "%s", folder);
     for (char *at = path + 1; *at != '\0'; at++) {
         if (*at != '/')
             continue;
@@ -254,7 +254,7 @@ static bool add_entry(entries *all, int folder, const char *name)
         return true;
     if (all->n == all->room) {
         size_t room = all->room * 2 + 64;
-        entry *more = realloc(all->entry, room * sizeof(*more));
+        entry *more = realloc(all->entry, room * sizeof *more);
 
         if (more == NULL)
             return false;
@@ -294,7 +294,7 @@ static bool can_make(const char *folder)
     int saved = errno;
     bool can;
 
-    snprintf(path, sizeof(path), "%s", folder);
+    snprintf(path, sizeof path, "%s", folder);
     while ((slash = strrchr(path, '/')) != NULL && slash != path) {
         *slash = '\0';
         if (access(path, F_OK) == 0)
@@ -325,7 +325,7 @@ static void put_reason(const hd_cache *cache, hd_cache_survey *out)
         return;
     else if (errno == ENOENT)
         why = "it is not there and cannot be made";
-    snprintf(out->reason, sizeof(out->reason), "%s", why);
+    snprintf(out->reason, sizeof out->reason, "%s", why);
 }
 
 void hd_cache_look(const hd_cache *cache, hd_cache_survey *out)
@@ -333,7 +333,7 @@ void hd_cache_look(const hd_cache *cache, hd_cache_survey *out)
     int folder = open_folder(cache, false);
     entries all = {0};
 
-    memset(out, 0, sizeof(*out));
+    memset(out, 0, sizeof *out);
     if (folder < 0) {
         put_reason(cache, out);
         return;
@@ -368,7 +368,7 @@ static void trim(int folder)
 
     list_entries(folder, &all);
     if (all.bytes > most) {
-        qsort(all.entry, all.n, sizeof(*all.entry), by_time);
+        qsort(all.entry, all.n, sizeof *all.entry, by_time);
         for (size_t i = 0; i < all.n && all.bytes > most / 4 * 3; i++) {
             unlinkat(folder, all.entry[i].name, 0);
             all.bytes -= all.entry[i].bytes;

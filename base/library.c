@@ -18,7 +18,7 @@ static void keep_path(hd_library *library, const char *asked)
     if (dlinfo(library->handle, RTLD_DI_LINKMAP, &map) == 0 && map != NULL &&
         map->l_name[0] != '\0')
         asked = map->l_name;
-    snprintf(library->path, sizeof(library->path), "%s", asked);
+    snprintf(library->path, sizeof library->path, "%s", asked);
 }
 
 // A library stays in the process once it is there: unloading one loses what its
@@ -70,12 +70,12 @@ static bool try_packages_of(const hd_library_info *info, hd_library *library,
 {
     char pattern[2048];
 
-    snprintf(pattern, sizeof(pattern), "%.*s/python3", (int)length, bin);
+    snprintf(pattern, sizeof pattern, "%.*s/python3", (int)length, bin);
     if (access(pattern, X_OK) != 0)
         return false;
     for (int f = 0; info->folders[f] != NULL; f++) {
         for (int i = 0; info->names[i] != NULL; i++) {
-            snprintf(pattern, sizeof(pattern),
+            snprintf(pattern, sizeof pattern,
                      "%.*s/../lib/python3*/site-packages/%s/%s", (int)length,
                      bin, info->folders[f], info->names[i]);
             if (try_pattern(library, pattern))
@@ -147,7 +147,7 @@ static hd_status load_symbols(const hd_library_info *info, void *table,
             return hd_fail(diag, HD_UNSUPPORTED,
                            "%s at %s is too old: it has no %s", info->title,
                            library->path, symbol->name);
-        memcpy((char *)table + symbol->offset, &address, sizeof(address));
+        memcpy((char *)table + symbol->offset, &address, sizeof address);
     }
     return HD_OK;
 }

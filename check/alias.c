@@ -8,10 +8,10 @@
 
 enum { MOST_REPORTED = 20 }; // as many errors are printed
 
-typedef struct hd_reported {
+typedef struct reported {
     const hd_op *op[MOST_REPORTED];
     int n;
-} hd_reported;
+} reported;
 
 static int64_t elements(const hd_frame *frame, const hd_part *part)
 {
@@ -113,7 +113,7 @@ static hd_status report(const hd_graph *graph, int rank, int64_t step,
 }
 
 // Each op is reported once, whatever its ranks and steps.
-static bool is_reported(const hd_reported *reported, const hd_op *op)
+static bool is_reported(const reported *reported, const hd_op *op)
 {
     for (int i = 0; i < reported->n; i++) {
         if (reported->op[i] == op)
@@ -143,7 +143,7 @@ hd_status hd_alias_check(const hd_graph *graph, hd_diag *diag)
 {
     const hd_part *result, *other;
     hd_status status = HD_OK;
-    hd_reported reported = {.n = 0};
+    reported reported = {.n = 0};
 
     for (int rank = 0; rank < graph->nranks; rank++) {
         for (int64_t i = 0; i < hd_graph_steps(graph, rank); i++) {

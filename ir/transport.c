@@ -7,7 +7,7 @@
 #include "base/diag.h"
 
 static const char *const names[] = {"auto", "copy", "sm", "nccl"};
-enum { NNAMES = sizeof(names) / sizeof(*names) };
+enum { NNAMES = sizeof(names) / sizeof *names };
 
 const char *hd_transport_text(hd_transport transport)
 {
@@ -79,6 +79,6 @@ hd_status hd_transports_read(const hd_module *module, hd_transport all,
         at += strcspn(at, ",");
         at = *at == ',' ? at + 1 : NULL;
     }
-    memcpy(out, found, sizeof(found));
+    memcpy(out, found, sizeof found);
     return HD_OK;
 }

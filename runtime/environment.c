@@ -109,7 +109,7 @@ void hd_json_reason(hd_text *json, const char *instead, hd_diag *diag)
     bool found = hd_diag_message(diag, 0, &message);
 
     if (found && instead != NULL) {
-        snprintf(text, sizeof(text), "%s (%s)", instead, message.text);
+        snprintf(text, sizeof text, "%s (%s)", instead, message.text);
         message.text = text;
     }
     hd_json_string(json, "reason", found ? message.text : NULL);
@@ -123,7 +123,7 @@ static void put_host(hd_text *json)
     char name[256] = "";
     int64_t page = sysconf(_SC_PAGESIZE);
 
-    gethostname(name, sizeof(name) - 1);
+    gethostname(name, sizeof name - 1);
     hd_json_open(json, "host", '{');
     hd_json_string(json, "name", name);
     hd_json_number(json, "cores", sysconf(_SC_NPROCESSORS_ONLN));
@@ -136,7 +136,7 @@ static void put_host(hd_text *json)
 static const hd_library_info *const libraries[] = {
     &hd_cuda_library, &hd_lt_library, &hd_nvrtc_library, &hd_nccl_library,
     &hd_blas_library};
-enum { NLIBRARIES = sizeof(libraries) / sizeof(*libraries) };
+enum { NLIBRARIES = sizeof libraries / sizeof *libraries };
 
 // An empty version or path is not known.
 static hd_status put_library(hd_text *json, const hd_library_info *info,
@@ -269,7 +269,7 @@ static void put_variables(hd_text *json)
         find_meaning(*at, length, meaning);
         if (*meaning == '\0' || (*at)[length] == '\0')
             continue;
-        snprintf(name, sizeof(name), "%.*s", (int)length, *at);
+        snprintf(name, sizeof name, "%.*s", (int)length, *at);
         hd_json_open(json, NULL, '{');
         hd_json_string(json, "name", name);
         hd_json_string(json, "value", *at + length + 1);

@@ -46,8 +46,8 @@ bool hd_failure_set(hd_failure *failure, hd_status status, const char *text,
     first = !atomic_load_explicit(&failure->failed, memory_order_relaxed);
     if (first) {
         failure->status = status;
-        snprintf(failure->text, sizeof(failure->text), "%s", text);
-        snprintf(failure->notes, sizeof(failure->notes), "%s", notes);
+        snprintf(failure->text, sizeof failure->text, "%s", text);
+        snprintf(failure->notes, sizeof failure->notes, "%s", notes);
         atomic_store_explicit(&failure->failed, true, memory_order_seq_cst);
     }
     pthread_mutex_unlock(&failure->lock);

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct hd_clocks {
+typedef struct clocks {
     int nstreams;
     int32_t *stream; // owned: a clock a stream
     int32_t *event;  // owned: a clock an event
@@ -17,19 +17,19 @@ typedef struct hd_clocks {
     int *before;     // owned, by command: the pending wait before it, or -1
     int *here;       // owned, by stream: the event recorded where it is, or -1
     int *same;       // owned, by event: the first recorded at the same place
-} hd_clocks;
+} clocks;
 
-static int32_t *stream_clock(const hd_clocks *clocks, int stream)
+static int32_t *stream_clock(const clocks *clocks, int stream)
 {
     return &clocks->stream[(size_t)stream * (size_t)clocks->nstreams];
 }
 
-static int32_t *event_clock(const hd_clocks *clocks, int event)
+static int32_t *event_clock(const clocks *clocks, int event)
 {
     return &clocks->event[(size_t)event * (size_t)clocks->nstreams];
 }
 
-static bool covers(const hd_clocks *clocks, const int32_t *more,
+static bool covers(const clocks *clocks, const int32_t *more,
                    const int32_t *less)
 {
     for (int i = 0; i < clocks->nstreams; i++) {
@@ -39,7 +39,7 @@ static bool covers(const hd_clocks *clocks, const int32_t *more,
     return true;
 }
 
-static void pass_wait(const hd_clocks *clocks, hd_order *order, int i)
+static void pass_wait(const clocks *clocks, hd_order *order, int i)
 {
     hd_order *wait = &order[i];
     int32_t *known = stream_clock(clocks, wait->stream);
@@ -60,7 +60,7 @@ static void pass_wait(const hd_clocks *clocks, hd_order *order, int i)
         known[k] = told[k] > known[k] ? told[k] : known[k];
 }
 
-static void pass_record(const hd_clocks *clocks, const hd_order *record)
+static void pass_record(const clocks *clocks, const hd_order *record)
 {
     int *here = &clocks->here[record->stream];
 
@@ -72,7 +72,7 @@ static void pass_record(const hd_clocks *clocks, const hd_order *record)
            (size_t)clocks->nstreams * sizeof(int32_t));
 }
 
-static void drop_waits(const hd_clocks *clocks, hd_order *order, int n)
+static void drop_waits(const clocks *clocks, hd_order *order, int n)
 {
     stream_clock(clocks, 0)[0] = 1; // what it did before
     for (int i = 0; i < n; i++) {
@@ -114,7 +114,7 @@ static void drop_unused(hd_order *order, int n, bool *used_stream,
     }
 }
 
-static void free_clocks(hd_clocks *clocks)
+static void free_clocks(clocks *clocks)
 {
     free(clocks->stream);
     free(clocks->event);
@@ -124,16 +124,16 @@ static void free_clocks(hd_clocks *clocks)
     free(clocks->same);
 }
 
-static bool new_clocks(int n, int nstreams, int nevents, hd_clocks *out)
+static bool new_clocks(int n, int nstreams, int nevents, clocks *out)
 {
     size_t streams = (size_t)nstreams, events = (size_t)nevents;
-    hd_clocks clocks = {.nstreams = nstreams,
-                        .stream = calloc(streams * streams, sizeof(int32_t)),
-                        .event = calloc(streams * events + 1, sizeof(int32_t)),
-                        .pending = malloc(streams * sizeof(int)),
-                        .before = malloc(((size_t)n + 1) * sizeof(int)),
-                        .here = malloc(streams * sizeof(int)),
-                        .same = malloc((events + 1) * sizeof(int))};
+    clocks clocks = {.nstreams = nstreams,
+                     .stream = calloc(streams * streams, sizeof(int32_t)),
+                     .event = calloc(streams * events + 1, sizeof(int32_t)),
+                     .pending = malloc(streams * sizeof(int)),
+                     .before = malloc(((size_t)n + 1) * sizeof(int)),
+                     .here = malloc(streams * sizeof(int)),
+                     .same = malloc((events + 1) * sizeof(int))};
 
     if (clocks.stream == NULL || clocks.event == NULL ||
         clocks.pending == NULL || clocks.before == NULL ||
@@ -150,7 +150,7 @@ static bool new_clocks(int n, int nstreams, int nevents, hd_clocks *out)
 hd_status hd_order_reduce(hd_order *order, int n, int nstreams, int nevents)
 {
     bool *used = calloc((size_t)nstreams + (size_t)nevents, sizeof(bool));
-    hd_clocks clocks;
+    clocks clocks;
 
     if (used == NULL || !new_clocks(n, nstreams, nevents, &clocks)) {
         free(used);

@@ -35,10 +35,10 @@ static nvtxStringHandle_t name_step(const hd_module *module,
     char text[256];
 
     if (step->op->loc.line > 0 && module->source.name != NULL)
-        snprintf(text, sizeof(text), "%s at %s:%u:%u", op, module->source.name,
+        snprintf(text, sizeof text, "%s at %s:%u:%u", op, module->source.name,
                  step->op->loc.line, step->op->loc.column);
     else
-        snprintf(text, sizeof(text), "%s", op);
+        snprintf(text, sizeof text, "%s", op);
     return nvtxDomainRegisterStringA(process_domain, text);
 }
 
@@ -48,15 +48,15 @@ hd_ranges *hd_ranges_open(const hd_module *module, const hd_steps *steps)
     char text[256];
 
     pthread_once(&once, create_domain);
-    ranges = process_domain != NULL ? calloc(1, sizeof(*ranges)) : NULL;
+    ranges = process_domain != NULL ? calloc(1, sizeof *ranges) : NULL;
     if (ranges == NULL)
         return NULL;
-    ranges->step = calloc((size_t)steps->nsteps + 1, sizeof(*ranges->step));
+    ranges->step = calloc((size_t)steps->nsteps + 1, sizeof *ranges->step);
     if (ranges->step == NULL) {
         hd_ranges_close(ranges);
         return NULL;
     }
-    snprintf(text, sizeof(text), "run of %s", module->name);
+    snprintf(text, sizeof text, "run of %s", module->name);
     ranges->run = nvtxDomainRegisterStringA(process_domain, text);
     for (int64_t i = 0; i < steps->nsteps; i++)
         ranges->step[i] = name_step(module, &steps->step[i]);

@@ -48,7 +48,7 @@ static uint64_t kind_of(const hd_step *step, hd_opcode code)
 }
 
 // The callee, and what does not change from rendezvous to rendezvous.
-typedef struct hd_rendezvous_list {
+typedef struct rendezvous_list {
     hd_device *device;
     int rank;
     const hd_step *step;
@@ -56,9 +56,9 @@ typedef struct hd_rendezvous_list {
     hd_rendezvous_fn *fn;
     void *context;
     hd_rendezvous rendezvous;
-} hd_rendezvous_list;
+} rendezvous_list;
 
-static hd_status meet_at(hd_rendezvous_list *all, hd_side side, hd_piece piece)
+static hd_status meet_at(rendezvous_list *all, hd_side side, hd_piece piece)
 {
     all->rendezvous.side = side;
     all->rendezvous.place = piece.place;
@@ -67,7 +67,7 @@ static hd_status meet_at(hd_rendezvous_list *all, hd_side side, hd_piece piece)
                    all->context);
 }
 
-static hd_status meet_one(hd_rendezvous_list *all)
+static hd_status meet_one(rendezvous_list *all)
 {
     const hd_step *step = all->step;
     bool sends = step->op->code == HD_OP_SEND;
@@ -86,7 +86,7 @@ static hd_status meet_one(hd_rendezvous_list *all)
                    hd_piece_of(&step->span[0], -1));
 }
 
-static hd_status meet_in_broadcast(hd_rendezvous_list *all)
+static hd_status meet_in_broadcast(rendezvous_list *all)
 {
     const hd_step *step = all->step;
     const hd_span *source = &step->span[step->op->noutputs];
@@ -128,7 +128,7 @@ static hd_status check_spans(const hd_step *step, hd_diag *diag)
 }
 
 // With the rank whose coordinate on the axis is `i`.
-static hd_status meet_collectively(hd_rendezvous_list *all, int64_t i)
+static hd_status meet_collectively(rendezvous_list *all, int64_t i)
 {
     const hd_span *span = all->step->span;
 
@@ -162,13 +162,13 @@ hd_status hd_rendezvous_each(hd_device *device, const hd_binding *binding,
 {
     const hd_module *module = binding->module;
     hd_opcode code = step->op->code;
-    hd_rendezvous_list all = {.device = device,
-                              .rank = hd_group_rank(binding->group),
-                              .step = step,
-                              .diag = diag,
-                              .fn = fn,
-                              .context = context,
-                              .rendezvous = {.index = (uint64_t)step->seq}};
+    rendezvous_list all = {.device = device,
+                           .rank = hd_group_rank(binding->group),
+                           .step = step,
+                           .diag = diag,
+                           .fn = fn,
+                           .context = context,
+                           .rendezvous = {.index = (uint64_t)step->seq}};
     int64_t n, me;
 
     HD_TRY(check_spans(step, diag));
@@ -322,7 +322,7 @@ hd_status hd_pair_check(const hd_pair *pair, int peer, uint64_t slots,
 hd_status hd_roots_list(const hd_module *module, hd_diag *diag, hd_root **out,
                         int *narguments)
 {
-    hd_root *roots = calloc((size_t)module->nbuffers + 1, sizeof(*roots));
+    hd_root *roots = calloc((size_t)module->nbuffers + 1, sizeof *roots);
 
     if (roots == NULL)
         return hd_fail(diag, HD_NO_MEMORY, "no memory for %d buffers",

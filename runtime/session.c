@@ -34,12 +34,12 @@ bool hd_binding_spans(const hd_binding *binding, int axis, int *a, int *b)
     return false;
 }
 
-typedef struct hd_given {
+typedef struct given {
     const char *name; // borrowed
     size_t bytes;     // of a shard; 0 for an event
     bool written;
     const char *at; // in the last run that was looked at
-} hd_given;
+} given;
 
 struct hd_session {
     const hd_driver *driver;
@@ -48,9 +48,9 @@ struct hd_session {
     hd_steps steps;    // owned
     hd_ranges *ranges; // owned; NULL if no tool listens
     size_t narguments;
-    hd_given *argument;     // owned
-    const hd_given **order; // owned: arguments by the addresses they had last,
-                            // and as much room to sort them
+    given *argument;     // owned
+    const given **order; // owned: arguments by the addresses they had last,
+                         // and as much room to sort them
     uint64_t runs;
     uint64_t handle_exchanges;
     bool dead; // a run failed
@@ -99,7 +99,7 @@ static hd_status hash_program(const hd_module *module, hd_diag *diag,
 static hd_status compare_programs(const hd_exchange *exchange, uint64_t mine)
 {
     int size = hd_group_size(exchange->group);
-    uint64_t *all = calloc((size_t)size, sizeof(*all));
+    uint64_t *all = calloc((size_t)size, sizeof *all);
     hd_status status;
 
     if (all == NULL) {
@@ -107,7 +107,7 @@ static hd_status compare_programs(const hd_exchange *exchange, uint64_t mine)
         return hd_fail(exchange->diag, HD_NO_MEMORY, "no memory for %d ranks",
                        size);
     }
-    status = hd_exchange_allgather(exchange, &mine, sizeof(mine), all);
+    status = hd_exchange_allgather(exchange, &mine, sizeof mine, all);
     for (int i = 1; i < size && status == HD_OK; i++) {
         if (all[i] != all[0])
             status =
@@ -126,8 +126,8 @@ static hd_status list_arguments(hd_session *session, hd_diag *diag)
 
     size_t n = (size_t)module->nbuffers + 1;
 
-    session->argument = calloc(n, sizeof(*session->argument));
-    session->order = calloc(2 * n, sizeof(*session->order));
+    session->argument = calloc(n, sizeof *session->argument);
+    session->order = calloc(2 * n, sizeof *session->order);
     if (session->argument == NULL || session->order == NULL)
         return hd_fail(diag, HD_NO_MEMORY, "no memory for the arguments");
     for (const hd_buffer *b = module->buffers; b != NULL; b = b->next) {
@@ -136,10 +136,10 @@ static hd_status list_arguments(hd_session *session, hd_diag *diag)
         session->order[session->narguments] =
             &session->argument[session->narguments];
         session->argument[session->narguments++] =
-            (hd_given){.name = b->name,
-                       .bytes = (size_t)hd_type_local_elements(&b->type) *
-                                hd_dtype_size(b->type.dtype),
-                       .written = b->role != HD_IN};
+            (given){.name = b->name,
+                    .bytes = (size_t)hd_type_local_elements(&b->type) *
+                             hd_dtype_size(b->type.dtype),
+                    .written = b->role != HD_IN};
     }
     return HD_OK;
 }
@@ -171,7 +171,7 @@ static hd_status post_handles(hd_session *session, const hd_exchange *exchange)
         HD_TRY(session->driver->export_handle(session->device, peer,
                                               exchange->diag, &handle));
         HD_TRY(hd_exchange_post(exchange, peer, handle.bytes,
-                                sizeof(handle.bytes), handle.fd));
+                                sizeof handle.bytes, handle.fd));
     }
     return HD_OK;
 }
@@ -190,7 +190,7 @@ static hd_status collect_handles(hd_session *session,
         if (peer == hd_group_rank(group))
             continue;
         HD_TRY(hd_exchange_collect(exchange, peer, handle.bytes,
-                                   sizeof(handle.bytes), &handle.fd));
+                                   sizeof handle.bytes, &handle.fd));
         session->handle_exchanges++;
         if (status == HD_OK)
             status = session->driver->import_handle(session->device, peer,
@@ -248,7 +248,7 @@ static uint64_t hash_options(const hd_session *session)
     const char *driver = session->driver->name;
 
     return XXH3_64bits_withSeed(driver, strlen(driver), binding->graph) ^
-           XXH3_64bits(binding->transport, sizeof(binding->transport));
+           XXH3_64bits(binding->transport, sizeof binding->transport);
 }
 
 // What is wrong with one rank's call is refused here, not at once, so that the
@@ -318,7 +318,7 @@ hd_status hd_session_open(hd_group *group, const hd_module *module,
     hd_session *session;
     hd_status status;
 
-    session = calloc(1, sizeof(*session));
+    session = calloc(1, sizeof *session);
     if (session == NULL) {
         hd_group_run_out(group);
         return hd_fail(diag, HD_NO_MEMORY, "no memory for a session");
@@ -361,7 +361,7 @@ hd_status hd_session_create(hd_group *group, const hd_module *module,
     HD_REQUIRE(diag, group);
     if (options == NULL)
         options = &usual;
-    for (size_t i = 0; i < sizeof(drivers) / sizeof(*drivers); i++) {
+    for (size_t i = 0; i < sizeof drivers / sizeof *drivers; i++) {
         if (options->device != NULL && names(options->device, drivers[i]))
             driver = drivers[i];
     }
@@ -400,8 +400,8 @@ static bool are_those_of_last_run(const hd_session *session,
 }
 
 // from[0 .. middle) and from[middle .. end) become to[0 .. end).
-static void merge(const hd_given **from, size_t middle, size_t end,
-                  const hd_given **to)
+static void merge(const given **from, size_t middle, size_t end,
+                  const given **to)
 {
     size_t a = 0, b = middle;
 
@@ -415,10 +415,10 @@ static void merge(const hd_given **from, size_t middle, size_t end,
 static void sort_by_address(hd_session *session)
 {
     size_t n = session->narguments;
-    const hd_given **from = session->order, **to = from + n;
+    const given **from = session->order, **to = from + n;
 
     for (size_t run = 1; run < n; run *= 2) {
-        const hd_given **sorted = to;
+        const given **sorted = to;
 
         for (size_t i = 0; i < n; i += 2 * run)
             merge(from + i, run < n - i ? run : n - i,
@@ -427,19 +427,19 @@ static void sort_by_address(hd_session *session)
         from = sorted;
     }
     if (from != session->order)
-        memcpy(session->order, from, n * sizeof(*from));
+        memcpy(session->order, from, n * sizeof *from);
 }
 
 // What a run writes overlaps no other argument. In order of addresses it is
 // enough to know how far those before reach.
 static hd_status check_overlaps(hd_session *session, hd_diag *diag)
 {
-    const hd_given *reach = NULL, *written = NULL;
+    const given *reach = NULL, *written = NULL;
 
     sort_by_address(session);
     for (size_t i = 0; i < session->narguments; i++) {
-        const hd_given *here = session->order[i];
-        const hd_given *before = here->written ? reach : written;
+        const given *here = session->order[i];
+        const given *before = here->written ? reach : written;
 
         if (here->bytes == 0)
             continue;

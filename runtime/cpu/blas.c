@@ -50,7 +50,7 @@ const hd_library_info hd_blas_library = {
     .names = (const char *const[]){"libopenblas.so.0", "libopenblas.so", NULL},
     .folders = (const char *const[]){NULL},
     .symbol = symbols,
-    .nsymbols = sizeof(symbols) / sizeof(*symbols),
+    .nsymbols = sizeof symbols / sizeof *symbols,
     .bytes = sizeof(hd_cpu_blas),
     .use = "matmul on the cpu, on one thread a stream; without it built-in "
            "loops do it, slowly",
@@ -66,7 +66,7 @@ void hd_cpu_blas_open(hd_cpu_blas *out)
     hd_diag *diag = NULL;
     hd_status status;
 
-    memset(out, 0, sizeof(*out));
+    memset(out, 0, sizeof *out);
     status = hd_library_open(&hd_blas_library, out, NULL, &out->library);
     // Its words cost memory, and are wanted only where there is none.
     if (status != HD_OK) {
@@ -76,12 +76,12 @@ void hd_cpu_blas_open(hd_cpu_blas *out)
     if (diag != NULL)
         hd_diag_message(diag, 0, &message);
     if (status == HD_OK)
-        snprintf(out->name, sizeof(out->name), "%s %s (%.180s)",
+        snprintf(out->name, sizeof out->name, "%s %s (%.180s)",
                  hd_blas_library.title, out->library.version,
                  out->library.path);
     else
-        snprintf(out->name, sizeof(out->name), "%s (%.*s)",
-                 hd_blas_library.instead, (int)sizeof(out->name) - 32,
+        snprintf(out->name, sizeof out->name, "%s (%.*s)",
+                 hd_blas_library.instead, (int)sizeof out->name - 32,
                  message.text);
     hd_diag_destroy(diag);
 }

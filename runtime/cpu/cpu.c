@@ -58,7 +58,7 @@ static hd_status cpu_open(const hd_binding *binding, hd_diag *diag,
     hd_device *device;
 
     HD_TRY(check_hosts(binding->group, diag));
-    device = calloc(1, sizeof(*device));
+    device = calloc(1, sizeof *device);
     if (device == NULL)
         return hd_fail(diag, HD_NO_MEMORY, "no memory for a session");
     pthread_mutex_init(&device->failure.lock, NULL);
@@ -69,7 +69,7 @@ static hd_status cpu_open(const hd_binding *binding, hd_diag *diag,
     device->size = hd_group_size(binding->group);
     device->window = (hd_window)HD_WINDOW_NONE;
     device->nstreams = (int)binding->module->streams + 1;
-    device->stream = calloc((size_t)device->nstreams, sizeof(*device->stream));
+    device->stream = calloc((size_t)device->nstreams, sizeof *device->stream);
     if (device->stream == NULL) {
         device->nstreams = 0;
         cpu_close(device);

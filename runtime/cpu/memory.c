@@ -28,8 +28,8 @@ static hd_status list_buffers(hd_device *device, hd_diag *diag)
 
     HD_TRY(hd_roots_list(module, diag, &device->buffer, &device->narguments));
     device->nbuffers = module->nbuffers;
-    device->memory = calloc(n, sizeof(*device->memory));
-    device->events = calloc(n, sizeof(*device->events));
+    device->memory = calloc(n, sizeof *device->memory);
+    device->events = calloc(n, sizeof *device->events);
     if (device->memory == NULL || device->events == NULL)
         return hd_fail(diag, HD_NO_MEMORY, "no memory for %d buffers",
                        module->nbuffers);
@@ -96,7 +96,7 @@ static hd_status fill_slot(hd_device *device, const hd_step *step,
 static hd_status open_window(hd_device *device, hd_diag *diag)
 {
     const hd_steps *steps = device->binding.steps;
-    hd_pair *pairs = calloc((size_t)device->size, sizeof(*pairs));
+    hd_pair *pairs = calloc((size_t)device->size, sizeof *pairs);
     size_t bytes;
 
     if (pairs == NULL)
@@ -153,10 +153,10 @@ static hd_status open_run(hd_device *device, hd_cpu_run *run)
 {
     size_t narguments = (size_t)device->narguments + 1;
 
-    run->base = calloc((size_t)device->nbuffers + 1, sizeof(*run->base));
-    run->argument = calloc(narguments, sizeof(*run->argument));
-    run->event = calloc(narguments, sizeof(*run->event));
-    run->reaches = calloc(narguments, sizeof(*run->reaches));
+    run->base = calloc((size_t)device->nbuffers + 1, sizeof *run->base);
+    run->argument = calloc(narguments, sizeof *run->argument);
+    run->event = calloc(narguments, sizeof *run->event);
+    run->reaches = calloc(narguments, sizeof *run->reaches);
     if (run->base == NULL || run->argument == NULL || run->event == NULL ||
         run->reaches == NULL)
         return HD_NO_MEMORY;
@@ -172,7 +172,7 @@ static hd_status open_run(hd_device *device, hd_cpu_run *run)
 
 hd_status hd_cpu_alloc(hd_device *device, hd_diag *diag)
 {
-    device->peer = calloc((size_t)device->size, sizeof(*device->peer));
+    device->peer = calloc((size_t)device->size, sizeof *device->peer);
     if (device->peer == NULL)
         return hd_fail(diag, HD_NO_MEMORY, "no memory for %d ranks",
                        device->size);
@@ -220,7 +220,7 @@ hd_status hd_cpu_export(hd_device *device, int peer, hd_diag *diag,
                             .pair = pair->pair};
 
     (void)diag;
-    memcpy(out->bytes, &handle, sizeof(handle));
+    memcpy(out->bytes, &handle, sizeof handle);
     out->fd = device->window.fd;
     return HD_OK;
 }
@@ -232,7 +232,7 @@ hd_status hd_cpu_import(hd_device *device, int peer, const hd_handle *handle,
     hd_cpu_handle theirs;
     hd_status status;
 
-    memcpy(&theirs, handle->bytes, sizeof(theirs));
+    memcpy(&theirs, handle->bytes, sizeof theirs);
     status = hd_pair_compare(&device->binding, peer, &pair->pair, &theirs.pair,
                              diag);
     if (status == HD_OK)

@@ -22,7 +22,7 @@ static hd_status add_entry(hd_cpu_stream *stream, hd_cpu_entry_kind kind,
 {
     if (stream->nentries == stream->room) {
         size_t room = stream->room * 2 + 16;
-        hd_cpu_entry *grown = realloc(stream->entry, room * sizeof(*grown));
+        hd_cpu_entry *grown = realloc(stream->entry, room * sizeof *grown);
 
         if (grown == NULL)
             return no_memory(stream->device, diag);
@@ -39,13 +39,13 @@ static hd_status add_entry(hd_cpu_stream *stream, hd_cpu_entry_kind kind,
 // --------------------------------------------------------- transfers
 
 // A transfer's parts as they are found.
-typedef struct hd_parts {
+typedef struct parts {
     hd_cpu_transfer *transfer;
     int room;
     hd_cpu_reduce *reduce; // of the collective at hand, NULL if it has none
-} hd_parts;
+} parts;
 
-static hd_status add_part(hd_device *device, hd_parts *parts, hd_diag *diag,
+static hd_status add_part(hd_device *device, parts *parts, hd_diag *diag,
                           hd_cpu_part **out)
 {
     hd_cpu_transfer *transfer = parts->transfer;
@@ -53,7 +53,7 @@ static hd_status add_part(hd_device *device, hd_parts *parts, hd_diag *diag,
     if (transfer->nparts == parts->room) {
         int room = parts->room * 2 + 2;
         hd_cpu_part *grown =
-            realloc(transfer->part, (size_t)room * sizeof(*grown));
+            realloc(transfer->part, (size_t)room * sizeof *grown);
 
         if (grown == NULL)
             return no_memory(device, diag);
@@ -69,7 +69,7 @@ static hd_status plan_rendezvous(hd_device *device, const hd_step *step,
                                  const hd_rendezvous *rendezvous, hd_diag *diag,
                                  void *context)
 {
-    hd_parts *parts = context;
+    parts *parts = context;
     hd_cpu_peer *peer = &device->peer[rendezvous->peer];
     hd_cpu_part *part = NULL;
     HD_TRY(add_part(device, parts, diag, &part));
@@ -90,7 +90,7 @@ static hd_status plan_rendezvous(hd_device *device, const hd_step *step,
     return HD_OK;
 }
 
-static hd_status add_copy(hd_device *device, hd_parts *parts, hd_piece to,
+static hd_status add_copy(hd_device *device, parts *parts, hd_piece to,
                           hd_piece from, hd_diag *diag)
 {
     hd_cpu_part *part = NULL;
@@ -124,7 +124,7 @@ static hd_status plan_reduce(hd_device *device, const hd_step *step,
         .own_index = (int)me,
     };
     reduce->elements = out.bytes / hd_dtype_size(reduce->dtype);
-    reduce->operand = calloc((size_t)reduce->n, sizeof(*reduce->operand));
+    reduce->operand = calloc((size_t)reduce->n, sizeof *reduce->operand);
     if (hd_pieces_overlap(out, all))
         reduce->scratch = malloc(out.bytes);
     if (reduce->operand == NULL ||
@@ -151,8 +151,8 @@ static void link_reduce(hd_device *device, const hd_step *step,
     }
 }
 
-static hd_status plan_one(hd_device *device, const hd_step *step,
-                          hd_parts *parts, hd_diag *diag)
+static hd_status plan_one(hd_device *device, const hd_step *step, parts *parts,
+                          hd_diag *diag)
 {
     hd_cpu_transfer *transfer = parts->transfer;
     int first = transfer->nparts;
@@ -176,13 +176,13 @@ static hd_status plan_one(hd_device *device, const hd_step *step,
 static hd_status plan_steps(hd_device *device, hd_cpu_entry *entry, int n,
                             bool deferred, hd_diag *diag)
 {
-    hd_cpu_transfer *transfer = calloc(1, sizeof(*transfer));
-    hd_parts parts = {.transfer = transfer};
+    hd_cpu_transfer *transfer = calloc(1, sizeof *transfer);
+    parts parts = {.transfer = transfer};
 
     if (transfer == NULL)
         return no_memory(device, diag);
     entry->transfer = transfer;
-    transfer->reduce = calloc((size_t)n, sizeof(*transfer->reduce));
+    transfer->reduce = calloc((size_t)n, sizeof *transfer->reduce);
     if (transfer->reduce == NULL)
         return no_memory(device, diag);
     for (int i = 0; i < n; i++) {
@@ -392,7 +392,7 @@ hd_status hd_cpu_plan(hd_device *device, hd_diag *diag)
     hd_cpu_entry *entry = NULL;
 
     device->recorded =
-        calloc((size_t)steps->nsteps + 1, sizeof(*device->recorded));
+        calloc((size_t)steps->nsteps + 1, sizeof *device->recorded);
     if (device->recorded == NULL)
         return no_memory(device, diag);
     HD_TRY(add_entry(caller, HD_CPU_BEGIN, NULL, diag, &entry));

@@ -31,30 +31,30 @@ void hd_cpu_set_mark(hd_cpu_stream *stream, hd_cpu_state state,
 }
 
 // A mark as it was read.
-typedef struct hd_sight {
+typedef struct sight {
     hd_cpu_state state;
     int opcode;
     int peer;
     int64_t step;
     uint32_t line, column;
-} hd_sight;
+} sight;
 
-static hd_sight look_at(const hd_cpu_mark *mark)
+static sight look_at(const hd_cpu_mark *mark)
 {
     uint64_t what = atomic_load_explicit(&mark->what, memory_order_relaxed);
     uint64_t where = atomic_load_explicit(&mark->where, memory_order_relaxed);
 
-    return (hd_sight){.state = (hd_cpu_state)(what >> 54 & 3),
-                      .opcode = (int)(what >> 46 & 0xff),
-                      .peer = (int)(what >> 32 & 0x3fff) - 1,
-                      .step = (int64_t)(what & 0xffffffff) - 1,
-                      .line = (uint32_t)(where >> 32),
-                      .column = (uint32_t)where};
+    return (sight){.state = (hd_cpu_state)(what >> 54 & 3),
+                   .opcode = (int)(what >> 46 & 0xff),
+                   .peer = (int)(what >> 32 & 0x3fff) - 1,
+                   .step = (int64_t)(what & 0xffffffff) - 1,
+                   .line = (uint32_t)(where >> 32),
+                   .column = (uint32_t)where};
 }
 
 // "recv at ring.hd:17:21 (step 14, stream 0)"
 static void put_place(hd_line *line, const hd_device *device,
-                      const hd_sight *sight, int stream)
+                      const sight *sight, int stream)
 {
     const hd_module *module = device->binding.module;
 
@@ -70,7 +70,7 @@ static void put_place(hd_line *line, const hd_device *device,
 }
 
 static void put_sight(hd_line *line, const hd_device *device, int rank,
-                      int stream, const hd_sight *sight)
+                      int stream, const sight *sight)
 {
     if (sight->state == HD_CPU_WAITING)
         hd_line_put(line, "rank %d waits for rank %d: ", rank, sight->peer);
@@ -88,7 +88,7 @@ static bool put_streams(hd_line *line, const hd_device *device, int rank,
     bool found = false;
 
     for (int s = 0; s < HD_CPU_STREAMS; s++) {
-        hd_sight sight = look_at(&header->mark[s]);
+        sight sight = look_at(&header->mark[s]);
 
         if (sight.state != state)
             continue;
@@ -140,16 +140,16 @@ void hd_cpu_fail_late(const hd_cpu_wait *wait)
 {
     const hd_device *device = wait->stream->device;
     const hd_step *step = wait->entry->step;
-    hd_sight sight = {.state = wait->peer >= 0 ? HD_CPU_WAITING : HD_CPU_LOCAL,
-                      .opcode = (int)step->op->code,
-                      .peer = wait->peer,
-                      .step = step->index,
-                      .line = step->op->loc.line,
-                      .column = step->op->loc.column};
+    sight sight = {.state = wait->peer >= 0 ? HD_CPU_WAITING : HD_CPU_LOCAL,
+                   .opcode = (int)step->op->code,
+                   .peer = wait->peer,
+                   .step = step->index,
+                   .line = step->op->loc.line,
+                   .column = step->op->loc.column};
     char text[HD_GROUP_TEXT] = "";
     char notes[HD_FAILURE_NOTES] = "";
-    hd_line line = {text, sizeof(text)};
-    hd_line lines = {notes, sizeof(notes)};
+    hd_line line = {text, sizeof text};
+    hd_line lines = {notes, sizeof notes};
 
     put_sight(&line, device, device->rank, wait->stream->index, &sight);
     hd_line_put(&line, " for %.1f s", device->binding.timeout);
@@ -166,7 +166,7 @@ void hd_cpu_fail_left(const hd_cpu_wait *wait)
     const hd_step *step = wait->entry->step;
     char text[HD_GROUP_TEXT];
 
-    snprintf(text, sizeof(text),
+    snprintf(text, sizeof text,
              "rank %d has left the group; rank %d waits for it in '%s' (step "
              "%lld, line %u)",
              wait->peer, device->rank, hd_op_info_get(step->op->code)->text,

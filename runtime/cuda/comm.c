@@ -19,7 +19,7 @@
 
 enum { GREETING = 16 }; // bytes to each peer
 
-typedef struct hd_joining {
+typedef struct joining {
     hd_nccl_api nccl;
     hd_cu_api cu;
     hd_cu_context context;
@@ -33,9 +33,9 @@ typedef struct hd_joining {
     atomic_bool given_up; // nobody waits for the thread any longer
     _Atomic int hands;    // in which it is: the last frees it
     bool meets[];         // by rank of the communicator
-} hd_joining;
+} joining;
 
-static void drop(hd_joining *joining)
+static void drop(joining *joining)
 {
     // The last sees what the other has done: each releases, and acquires.
     if (atomic_fetch_sub_explicit(&joining->hands, 1, memory_order_acq_rel) ==
@@ -45,7 +45,7 @@ static void drop(hd_joining *joining)
     }
 }
 
-static bool abort_comm(hd_joining *joining)
+static bool abort_comm(joining *joining)
 {
     // Acquires what join_and_connect released. In one order with `given_up`.
     hd_nccl_comm comm =
@@ -56,7 +56,7 @@ static bool abort_comm(hd_joining *joining)
     return comm != NULL;
 }
 
-static bool fail_call(hd_joining *joining, bool of_cuda, const char *call,
+static bool fail_call(joining *joining, bool of_cuda, const char *call,
                       int error)
 {
     joining->of_cuda = of_cuda;
@@ -79,7 +79,7 @@ static bool fail_call(hd_joining *joining, bool of_cuda, const char *call,
             return fail_call((joining), false, #name, error_); \
     } while (0)
 
-static bool exchange(hd_joining *j, hd_nccl_comm comm, hd_cu_ptr memory,
+static bool exchange(joining *j, hd_nccl_comm comm, hd_cu_ptr memory,
                      hd_cu_stream stream)
 {
     for (int i = 0; i < j->size; i++) {
@@ -96,8 +96,7 @@ static bool exchange(hd_joining *j, hd_nccl_comm comm, hd_cu_ptr memory,
 
 // A group that has begun is ended whatever becomes of it. The communicator is
 // gone where the other thread has given up.
-static bool exchange_in_group(hd_joining *j, hd_cu_ptr memory,
-                              hd_cu_stream stream)
+static bool exchange_in_group(joining *j, hd_cu_ptr memory, hd_cu_stream stream)
 {
     // This thread's own store, unless the other has taken it out.
     hd_nccl_comm comm = atomic_load_explicit(&j->comm, memory_order_relaxed);
@@ -114,7 +113,7 @@ static bool exchange_in_group(hd_joining *j, hd_cu_ptr memory,
                : fine;
 }
 
-static bool connect_on(hd_joining *j, hd_cu_stream stream)
+static bool connect_on(joining *j, hd_cu_stream stream)
 {
     hd_cu_ptr memory;
     bool fine;
@@ -133,7 +132,7 @@ static bool connect_on(hd_joining *j, hd_cu_stream stream)
     return fine;
 }
 
-static bool connect_peers(hd_joining *j)
+static bool connect_peers(joining *j)
 {
     hd_cu_stream stream;
     bool alone = true, fine;
@@ -148,7 +147,7 @@ static bool connect_peers(hd_joining *j)
     return fine;
 }
 
-static bool join_and_connect(hd_joining *j)
+static bool join_and_connect(joining *j)
 {
     hd_nccl_comm comm = NULL;
 
@@ -162,7 +161,7 @@ static bool join_and_connect(hd_joining *j)
 
 static void *join_group(void *context)
 {
-    hd_joining *joining = context;
+    joining *joining = context;
     int error = joining->cu.context_push(joining->context);
 
     if (error == HD_CU_SUCCESS) {
@@ -186,7 +185,7 @@ static hd_status give_up(hd_device *device, const char *axis, hd_diag *diag)
     if (hd_group_failed(group)) {
         status = hd_group_failure(group, text);
     } else {
-        snprintf(text, sizeof(text),
+        snprintf(text, sizeof text,
                  "rank %d waits for its peers on axis %s to join NCCL for %.1f "
                  "s",
                  device->rank, axis, device->binding.timeout);
@@ -196,12 +195,12 @@ static hd_status give_up(hd_device *device, const char *axis, hd_diag *diag)
 }
 
 // Pairs with the release in drop.
-static bool is_joining(const hd_joining *joining)
+static bool is_joining(const joining *joining)
 {
     return atomic_load_explicit(&joining->hands, memory_order_acquire) > 1;
 }
 
-static bool await(hd_device *device, const hd_joining *joining)
+static bool await(hd_device *device, const joining *joining)
 {
     int64_t deadline = hd_clock_after(device->binding.timeout);
 
@@ -219,7 +218,7 @@ static bool await(hd_device *device, const hd_joining *joining)
 // the device until that returns. It holds the lock while NCCL connects, which
 // may itself wait for a peer and which only an abort ends: so the lock is not
 // waited for without end.
-static void let_go(hd_device *device, hd_joining *joining, pthread_t thread)
+static void let_go(hd_device *device, joining *joining, pthread_t thread)
 {
     int64_t deadline;
     bool locked, aborted;
@@ -241,7 +240,7 @@ static void let_go(hd_device *device, hd_joining *joining, pthread_t thread)
 }
 
 // Peers that wait in the same call do not hear of an error otherwise.
-static hd_status fail_join(hd_device *device, const hd_joining *joining,
+static hd_status fail_join(hd_device *device, const joining *joining,
                            hd_diag *diag)
 {
     const char *why = NULL;
@@ -252,7 +251,7 @@ static hd_status fail_join(hd_device *device, const hd_joining *joining,
     else if (device->cu.error_string((hd_cu_result)joining->error, &why) !=
              HD_CU_SUCCESS)
         why = "unknown error";
-    snprintf(text, sizeof(text), "rank %d: %s refused '%s': %s", device->rank,
+    snprintf(text, sizeof text, "rank %d: %s refused '%s': %s", device->rank,
              joining->of_cuda ? "CUDA" : "NCCL", joining->call, why);
     hd_group_fail(device->binding.group, text);
     return hd_fail(diag, HD_SYSTEM, "%s", text);
@@ -263,8 +262,8 @@ hd_status hd_cuda_comm_join(hd_device *device, const hd_nccl_api *api,
                             const bool *meets, const char *axis, hd_diag *diag,
                             hd_nccl_comm *out)
 {
-    hd_joining *joining =
-        calloc(1, sizeof(*joining) + (size_t)size * sizeof(*meets));
+    joining *joining =
+        calloc(1, sizeof *joining + (size_t)size * sizeof *meets);
     pthread_t thread;
     hd_status status = HD_OK;
 
@@ -280,7 +279,7 @@ hd_status hd_cuda_comm_join(hd_device *device, const hd_nccl_api *api,
     joining->id = *id;
     joining->size = size;
     joining->rank = rank;
-    memcpy(joining->meets, meets, (size_t)size * sizeof(*meets));
+    memcpy(joining->meets, meets, (size_t)size * sizeof *meets);
     if (pthread_create(&thread, NULL, join_group, joining) != 0) {
         drop(joining);
         drop(joining); // the thread's

@@ -33,10 +33,10 @@ hd_cuda_command *hd_cuda_add(hd_device *device, hd_cuda_kind kind, int stream,
     hd_cuda_command *command;
 
     if (!hd_cuda_grow((void **)&device->plan->command, device->plan->ncommands,
-                      &device->plan->command_room, sizeof(*command)))
+                      &device->plan->command_room, sizeof *command))
         return NULL;
     command = &device->plan->command[device->plan->ncommands++];
-    memset(command, 0, sizeof(*command));
+    memset(command, 0, sizeof *command);
     device->stream[stream].planned++;
     command->kind = kind;
     command->stream = stream;
@@ -100,7 +100,7 @@ static hd_status add_parameter(hd_device *device, hd_cuda_launch *launch, int i,
     hd_cuda_plan *plan = device->plan;
 
     if (!hd_cuda_grow((void **)&plan->patch, plan->npatches, &plan->patch_room,
-                      sizeof(*plan->patch)))
+                      sizeof *plan->patch))
         return hd_cuda_no_room(device, diag);
     plan->patch[plan->npatches++] =
         (hd_cuda_patch){launch->blob + (size_t)i * sizeof(uint64_t), at};
@@ -155,7 +155,7 @@ void hd_cuda_parameters_now(const hd_device *device,
     for (int i = 0; i < launch->npatches; i++)
         hd_cuda_patch_now(device, &device->plan->patch[launch->patch + i], run);
     out->bytes = launch->bytes;
-    memcpy(out->extra, extra, sizeof(extra));
+    memcpy(out->extra, extra, sizeof extra);
 }
 
 static hd_status add_launch(hd_device *device, hd_cu_function function,
@@ -170,7 +170,7 @@ static hd_status add_launch(hd_device *device, hd_cu_function function,
                              .patch = plan->npatches};
 
     if (!hd_cuda_grow((void **)&plan->launch, plan->nlaunches,
-                      &plan->launch_room, sizeof(launch)) ||
+                      &plan->launch_room, sizeof launch) ||
         !grow_blob(plan, launch.bytes, &launch.blob))
         return hd_cuda_no_room(device, diag);
     for (int i = 0; i < grid.pointers; i++)
@@ -211,7 +211,7 @@ hd_status hd_cuda_new_event(hd_device *device, hd_diag *diag, int *out)
 
     // A power of two is where there is no room left.
     if ((device->plan->nevents & (device->plan->nevents - 1)) == 0) {
-        grown = realloc(device->plan->event, room * 2 * sizeof(*grown));
+        grown = realloc(device->plan->event, room * 2 * sizeof *grown);
         if (grown == NULL)
             return hd_cuda_no_room(device, diag);
         device->plan->event = grown;

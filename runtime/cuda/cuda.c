@@ -77,7 +77,7 @@ static hd_status cuda_prepare(hd_device *device, hd_diag *diag)
 
     // The peers may wait for this rank in the middle of `prepare`.
     if (status != HD_OK) {
-        snprintf(text, sizeof(text),
+        snprintf(text, sizeof text,
                  "rank %d cannot enter the context of its device",
                  device->rank);
         hd_group_fail(device->binding.group, text);

@@ -97,7 +97,7 @@ static void put_driver(survey *s, hd_status status)
 
     hd_json_open(s->json, "cuda", '{');
     hd_json_flag(s->json, "usable", status == HD_OK);
-    snprintf(version, sizeof(version), "%d.%d", s->version / 1000,
+    snprintf(version, sizeof version, "%d.%d", s->version / 1000,
              s->version % 1000 / 10);
     hd_json_string(s->json, "version", s->version > 0 ? version : NULL);
     hd_json_string(s->json, "path",
@@ -129,8 +129,8 @@ static void put_uuid(survey *s, int i)
         hd_json_string(s->json, "uuid", NULL);
         return;
     }
-    for (size_t k = 0; k < sizeof(uuid.bytes); k++)
-        at += (size_t)snprintf(text + at, sizeof(text) - at, "%s%02x",
+    for (size_t k = 0; k < sizeof uuid.bytes; k++)
+        at += (size_t)snprintf(text + at, sizeof text - at, "%s%02x",
                                k == 4 || k == 6 || k == 8 || k == 10 ? "-" : "",
                                (unsigned char)uuid.bytes[k]);
     hd_json_string(s->json, "uuid", text);
@@ -143,16 +143,16 @@ static void put_device(survey *s, int i)
 
     hd_json_open(s->json, NULL, '{');
     hd_json_number(s->json, "index", i);
-    s->cu.device_name(name, sizeof(name), s->device[i]);
+    s->cu.device_name(name, sizeof name, s->device[i]);
     hd_json_string(s->json, "name", name);
     s->cu.device_memory(&memory, s->device[i]);
     hd_json_number(s->json, "memory_bytes", (int64_t)memory);
-    snprintf(capability, sizeof(capability), "%d.%d",
+    snprintf(capability, sizeof capability, "%d.%d",
              attribute(s, HD_CU_CAPABILITY_MAJOR, i),
              attribute(s, HD_CU_CAPABILITY_MINOR, i));
     hd_json_string(s->json, "capability", capability);
     hd_json_number(s->json, "sms", attribute(s, HD_CU_SM_COUNT, i));
-    s->cu.device_bus(bus, sizeof(bus), s->device[i]);
+    s->cu.device_bus(bus, sizeof bus, s->device[i]);
     hd_json_string(s->json, "bus", bus);
     put_uuid(s, i);
     hd_json_close(s->json, '}');
@@ -285,7 +285,7 @@ static void put_all(survey *s, hd_status status)
 
 hd_status hd_environment_cuda(hd_text *json)
 {
-    survey *s = calloc(1, sizeof(*s));
+    survey *s = calloc(1, sizeof *s);
     int mode = HD_CU_CAPTURE_RELAXED; // no part of a caller's capture
     hd_status status;
     bool open;

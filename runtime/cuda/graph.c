@@ -16,17 +16,16 @@ hd_status hd_cuda_graph_new(const hd_device *device,
                             hd_cuda_graph *out)
 {
     size_t n = (size_t)device->narguments;
-    hd_cuda_graph graph = {
-        .argument = malloc((n + 1) * sizeof(*graph.argument)),
-        .fixed = calloc(n + 1, sizeof(*graph.fixed)),
-        .node =
-            calloc((size_t)device->plan->ncommands + 1, sizeof(*graph.node))};
+    hd_cuda_graph graph = {.argument = malloc((n + 1) * sizeof *graph.argument),
+                           .fixed = calloc(n + 1, sizeof *graph.fixed),
+                           .node = calloc((size_t)device->plan->ncommands + 1,
+                                          sizeof *graph.node)};
 
     if (graph.argument == NULL || graph.fixed == NULL || graph.node == NULL) {
         hd_cuda_graph_free(device, &graph);
         return hd_fail(diag, HD_NO_MEMORY, "no memory for a graph");
     }
-    memcpy(graph.argument, argument, n * sizeof(*argument));
+    memcpy(graph.argument, argument, n * sizeof *argument);
     *out = graph;
     return HD_OK;
 }
@@ -203,8 +202,8 @@ static bool set_kernel(hd_device *device, const hd_cuda_graph *graph,
                                 .shared_bytes = launch->shared_bytes,
                                 .extra = parameters.extra};
 
-    memcpy(kernel.grid, launch->grid, sizeof(kernel.grid));
-    memcpy(kernel.block, launch->block, sizeof(kernel.block));
+    memcpy(kernel.grid, launch->grid, sizeof kernel.grid);
+    memcpy(kernel.block, launch->block, sizeof kernel.block);
     hd_cuda_parameters_now(device, launch, run, &parameters);
     return device->cu.set_kernel_node(graph->exec, node, &kernel) ==
            HD_CU_SUCCESS;
@@ -215,8 +214,8 @@ static bool is_same(const hd_cu_kernel_node *a, const hd_cu_kernel_node *b)
 {
     return a->function == b->function && a->kernel == b->kernel &&
            a->shared_bytes == b->shared_bytes &&
-           memcmp(a->grid, b->grid, sizeof(a->grid)) == 0 &&
-           memcmp(a->block, b->block, sizeof(a->block)) == 0;
+           memcmp(a->grid, b->grid, sizeof a->grid) == 0 &&
+           memcmp(a->block, b->block, sizeof a->block) == 0;
 }
 
 // The only node of a graph, if it has no other one.
@@ -303,7 +302,7 @@ bool hd_cuda_graph_set(hd_device *device, hd_cuda_graph *graph,
                        const hd_cuda_argument *argument, uint64_t run,
                        hd_cu_stream capture)
 {
-    size_t bytes = (size_t)device->narguments * sizeof(*argument);
+    size_t bytes = (size_t)device->narguments * sizeof *argument;
     bool moved = memcmp(graph->argument, argument, bytes) != 0;
 
     for (int i = 0; i < device->plan->ncommands; i++) {

@@ -79,7 +79,7 @@ hd_status hd_cuda_kernel(hd_device *device, const char *text, hd_diag *diag,
     kernel *kernel;
 
     if (all == NULL)
-        all = device->kernels = calloc(1, sizeof(*all));
+        all = device->kernels = calloc(1, sizeof *all);
     for (int i = 0; all != NULL && i < all->n; i++) {
         if (strcmp(all->kernel[i].text, text) == 0) {
             *out = all->kernel[i].function;
@@ -87,10 +87,10 @@ hd_status hd_cuda_kernel(hd_device *device, const char *text, hd_diag *diag,
         }
     }
     if (all == NULL || !hd_cuda_grow((void **)&all->kernel, all->n, &all->room,
-                                     sizeof(*kernel)))
+                                     sizeof *kernel))
         return hd_fail(diag, HD_NO_MEMORY, "no memory for a kernel");
     kernel = &all->kernel[all->n];
-    memset(kernel, 0, sizeof(*kernel));
+    memset(kernel, 0, sizeof *kernel);
     kernel->text = strdup(text);
     if (kernel->text == NULL)
         return hd_fail(diag, HD_NO_MEMORY, "no memory for a kernel");

@@ -36,13 +36,13 @@ static void describe_library(hd_device *device)
     const hd_library *library = &device->products->library;
     int tuned = 0, n;
 
-    n = snprintf(device->products->text, sizeof(device->products->text),
+    n = snprintf(device->products->text, sizeof device->products->text,
                  "cuBLASLt %s (%.120s)", library->version, library->path);
     for (int i = 0; i < device->products->nproducts; i++)
         tuned += device->products->product[i].tuned;
     if (tuned > 0)
         snprintf(device->products->text + n,
-                 sizeof(device->products->text) - (size_t)n,
+                 sizeof device->products->text - (size_t)n,
                  ", %d of %d plans tuned", tuned, device->products->nproducts);
 }
 
@@ -52,7 +52,7 @@ static hd_status open_lt(hd_device *device, hd_diag *diag)
 
     if (products != NULL)
         return HD_OK;
-    products = device->products = calloc(1, sizeof(*products));
+    products = device->products = calloc(1, sizeof *products);
     if (products == NULL)
         return hd_fail(diag, HD_NO_MEMORY, "no memory for products");
     HD_TRY(hd_library_open(&hd_lt_library, &products->lt, diag,
@@ -89,14 +89,14 @@ static hd_status describe(hd_device *device, hd_cuda_product *product,
            s->wide ? HD_LT_COMPUTE_64F : HD_LT_COMPUTE_32F,
            s->wide ? HD_LT_F64 : HD_LT_F32);
     LT_TRY(device, diag, desc_set, product->desc, HD_LT_DESC_TRANSA, &s->ta,
-           sizeof(s->ta));
+           sizeof s->ta);
     LT_TRY(device, diag, desc_set, product->desc, HD_LT_DESC_TRANSB, &s->tb,
-           sizeof(s->tb));
+           sizeof s->tb);
     LT_TRY(device, diag, desc_set, product->desc, HD_LT_DESC_EPILOGUE,
-           &s->epilogue, sizeof(s->epilogue));
+           &s->epilogue, sizeof s->epilogue);
     if (bias)
         LT_TRY(device, diag, desc_set, product->desc, HD_LT_DESC_BIAS_DATA_TYPE,
-               &s->type_bias, sizeof(s->type_bias));
+               &s->type_bias, sizeof s->type_bias);
     LT_TRY(device, diag, layout_create, &product->layout[0], s->type_a,
            (uint64_t)(s->ta ? s->k : s->m), (uint64_t)(s->ta ? s->m : s->k),
            s->lda);
@@ -116,13 +116,13 @@ static hd_status set_preference(hd_device *device, hd_lt_preference preference,
     uint32_t reductions = HD_LT_REDUCTION_COMPUTE_TYPE;
 
     LT_TRY(device, diag, preference_set, preference, HD_LT_PREF_MAX_WORKSPACE,
-           &room, sizeof(room));
+           &room, sizeof room);
     // Where k is split, the parts are added before they are rounded.
     LT_TRY(device, diag, preference_set, preference, HD_LT_PREF_REDUCTION_MASK,
-           &reductions, sizeof(reductions));
+           &reductions, sizeof reductions);
     for (int i = HD_LT_PREF_ALIGN_A; i <= HD_LT_PREF_ALIGN_D; i++)
         LT_TRY(device, diag, preference_set, preference, i, &bytes,
-               sizeof(bytes));
+               sizeof bytes);
     return HD_OK;
 }
 
@@ -182,8 +182,8 @@ static hd_status find_product(hd_device *device, const hd_cuda_shape *shape,
 
     *out = -1;
     for (int i = 0; i < device->products->nproducts; i++) {
-        if (memcmp(&device->products->product[i].shape, shape,
-                   sizeof(*shape)) == 0) {
+        if (memcmp(&device->products->product[i].shape, shape, sizeof *shape) ==
+            0) {
             *out = i;
             return HD_OK;
         }
@@ -533,7 +533,7 @@ hd_status hd_cuda_multiply(hd_device *device, const hd_cuda_command *command,
         void *bias = address(device, command->bias);
 
         LT_TRY(device, diag, desc_set, product->desc, HD_LT_DESC_BIAS_POINTER,
-               &bias, sizeof(bias));
+               &bias, sizeof bias);
     }
     LT_TRY(device, diag, matmul, device->products->blas, product->desc,
            wide ? (const void *)&command->alpha : &alpha,

@@ -49,7 +49,7 @@ static bool meets_peers(const hd_device *device, const hd_step *step)
 static hd_status count_slots(hd_device *device, hd_diag *diag)
 {
     const hd_steps *steps = device->binding.steps;
-    hd_pair *pairs = calloc((size_t)device->size, sizeof(*pairs));
+    hd_pair *pairs = calloc((size_t)device->size, sizeof *pairs);
 
     if (pairs == NULL)
         return hd_fail(diag, HD_NO_MEMORY, "no memory for %d ranks",
@@ -169,7 +169,7 @@ static hd_status open_bases(hd_device *device, hd_diag *diag)
     size_t n = (size_t)(device->nbuffers + device->narguments +
                         device->nstreams * HD_CUDA_ROOMS);
 
-    device->base = calloc(n, sizeof(*device->base));
+    device->base = calloc(n, sizeof *device->base);
     if (device->base == NULL)
         return hd_fail(diag, HD_NO_MEMORY, "no memory for %zu buffers", n);
     for (int i = 0; i < device->nbuffers; i++) {
@@ -256,8 +256,8 @@ static hd_status open_slots(hd_device *device, hd_diag *diag)
         hd_cuda_peer *peer = &device->peers->peer[i];
         size_t n = hd_pair_slots(&peer->pair) + 1;
 
-        peer->own = calloc(n, sizeof(*peer->own));
-        peer->slot = calloc(n, sizeof(*peer->slot));
+        peer->own = calloc(n, sizeof *peer->own);
+        peer->slot = calloc(n, sizeof *peer->slot);
         if (peer->own == NULL || peer->slot == NULL)
             return hd_fail(diag, HD_NO_MEMORY, "no memory for %zu slots", n);
     }
@@ -296,14 +296,14 @@ static hd_status alloc_all(hd_device *device, hd_diag *diag)
 
 hd_status hd_cuda_alloc(hd_device *device, hd_diag *diag)
 {
-    hd_cuda_peers *peers = device->peers = calloc(1, sizeof(*peers));
+    hd_cuda_peers *peers = device->peers = calloc(1, sizeof *peers);
     hd_status status;
     int mode;
 
     if (peers != NULL) {
-        peers->peer = calloc((size_t)device->size, sizeof(*peers->peer));
+        peers->peer = calloc((size_t)device->size, sizeof *peers->peer);
         peers->share = calloc((size_t)device->binding.steps->nsteps + 1,
-                              sizeof(*peers->share));
+                              sizeof *peers->share);
     }
     if (peers == NULL || peers->peer == NULL || peers->share == NULL)
         return hd_fail(diag, HD_NO_MEMORY, "no memory for %d ranks",
@@ -373,7 +373,7 @@ hd_status hd_cuda_export(hd_device *device, int peer, hd_diag *diag,
         if (result != HD_CU_SUCCESS)
             return hd_cuda_error(device, result, diag, "ipc_export");
     }
-    memcpy(out->bytes, &handle, sizeof(handle));
+    memcpy(out->bytes, &handle, sizeof handle);
     return HD_OK;
 }
 
@@ -403,7 +403,7 @@ static hd_status map_window(hd_device *device, int peer,
     }
     return hd_cuda_copy_now(
         device, pair->window + (uint64_t)device->rank * sizeof(uint32_t),
-        (hd_cu_ptr)(uintptr_t)&word, sizeof(word), diag);
+        (hd_cu_ptr)(uintptr_t)&word, sizeof word, diag);
 }
 
 hd_status hd_cuda_import(hd_device *device, int peer, const hd_handle *handle,
@@ -416,7 +416,7 @@ hd_status hd_cuda_import(hd_device *device, int peer, const hd_handle *handle,
 
     if (handle->fd >= 0)
         close(handle->fd);
-    memcpy(&theirs, handle->bytes, sizeof(theirs));
+    memcpy(&theirs, handle->bytes, sizeof theirs);
     HD_TRY(hd_pair_compare(&device->binding, peer, &pair->pair, &theirs.pair,
                            diag));
     HD_TRY(hd_pair_check(&pair->pair, peer, theirs.slots, theirs.bytes,
@@ -436,7 +436,7 @@ hd_status hd_cuda_check_probes(hd_device *device, hd_diag *diag)
     uint32_t word[HD_CUDA_PROBES / sizeof(uint32_t)] = {0};
 
     HD_TRY(hd_cuda_copy_now(device, (hd_cu_ptr)(uintptr_t)word,
-                            device->peers->window, sizeof(word), diag));
+                            device->peers->window, sizeof word, diag));
     for (int peer = 0; peer < device->size; peer++) {
         if (peer != device->rank && meets(device, peer) &&
             word[peer] != probe_word(peer, device->rank))

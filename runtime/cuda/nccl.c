@@ -112,15 +112,15 @@ static bool has_comm(const hd_device *device, int axis)
            device->binding.transport[axis] == HD_TRANSPORT_NCCL;
 }
 
-typedef struct hd_likeness {
+typedef struct likeness {
     const hd_device *device;
     int axis;
     int64_t next; // of our steps
     hd_diag *diag;
-} hd_likeness;
+} likeness;
 
 // Our next all_gather along the axis; NULL after the last.
-static const hd_step *next_gather(hd_likeness *like)
+static const hd_step *next_gather(likeness *like)
 {
     const hd_steps *steps = like->device->binding.steps;
 
@@ -135,7 +135,7 @@ static const hd_step *next_gather(hd_likeness *like)
 
 static hd_status compare_gathers(void *context, const hd_step *steps, int n)
 {
-    hd_likeness *like = context;
+    likeness *like = context;
 
     for (int i = 0; i < n; i++) {
         const hd_step *theirs = &steps[i], *ours;
@@ -177,7 +177,7 @@ static hd_status check_gathers(const hd_device *device, hd_diag *diag)
     for (int a = 0; a < module->naxes; a++) {
         for (int64_t k = 0; spaced[a] && k < module->axis[a].size; k++) {
             int64_t peer = hd_mesh_peer(module, device->rank, a, k);
-            hd_likeness like = {device, a, 0, diag};
+            likeness like = {device, a, 0, diag};
 
             if (peer != device->rank)
                 HD_TRY(hd_walk(module, peer, diag, compare_gathers, &like));
@@ -211,7 +211,7 @@ static hd_status share_ids(hd_device *device, hd_nccl_id *mine, hd_nccl_id *all,
     }
     // Every rank takes part, so that a failure here is one everywhere.
     HD_TRY(hd_exchange_agree(&exchange, status));
-    return hd_exchange_allgather(&exchange, mine, sizeof(*mine) * HD_MAX_AXES,
+    return hd_exchange_allgather(&exchange, mine, sizeof *mine * HD_MAX_AXES,
                                  all);
 }
 
@@ -237,7 +237,7 @@ static void find_met(const hd_device *device, int axis, bool *meets)
     const hd_module *module = device->binding.module;
     const hd_steps *steps = device->binding.steps;
 
-    memset(meets, 0, HD_MAX_RANKS * sizeof(*meets));
+    memset(meets, 0, HD_MAX_RANKS * sizeof *meets);
     for (int64_t i = 0; i < steps->nsteps; i++) {
         const hd_step *step = &steps->step[i];
 
@@ -276,12 +276,12 @@ static hd_status join_axis(hd_device *device, int axis, const hd_nccl_id *all,
 
 static hd_cuda_nccl *new_nccl(const hd_device *device)
 {
-    hd_cuda_nccl *nccl = calloc(1, sizeof(*nccl));
+    hd_cuda_nccl *nccl = calloc(1, sizeof *nccl);
 
     if (nccl == NULL)
         return NULL;
     nccl->gathered = calloc((size_t)device->binding.steps->nsteps + 1,
-                            sizeof(*nccl->gathered));
+                            sizeof *nccl->gathered);
     if (nccl->gathered == NULL) {
         free(nccl);
         return NULL;
@@ -294,10 +294,10 @@ hd_status hd_cuda_nccl_open(hd_device *device, hd_diag *diag)
 {
     const hd_module *module = device->binding.module;
     hd_nccl_id mine[HD_MAX_AXES];
-    hd_nccl_id *all = calloc((size_t)device->size * HD_MAX_AXES, sizeof(*all));
+    hd_nccl_id *all = calloc((size_t)device->size * HD_MAX_AXES, sizeof *all);
     hd_status status;
 
-    memset(mine, 0, sizeof(mine));
+    memset(mine, 0, sizeof mine);
     device->nccl = new_nccl(device);
     if (all == NULL || device->nccl == NULL) {
         free(all);
@@ -401,7 +401,7 @@ hd_status hd_cuda_nccl_check(hd_device *device, hd_diag *diag)
     // The peer at fault knows more: its words are on their way.
     for (int i = 0; i < 1000 && !hd_cuda_has_failed(device); i++)
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-    snprintf(text, sizeof(text), "rank %d: NCCL failed in a run: %s",
+    snprintf(text, sizeof text, "rank %d: NCCL failed in a run: %s",
              device->rank, device->nccl->api.error_text(error));
     hd_cuda_fail(device, HD_PEER, text, "");
     return hd_cuda_report(device, diag);
@@ -409,22 +409,22 @@ hd_status hd_cuda_nccl_check(hd_device *device, hd_diag *diag)
 
 // ----------------------------------------------------------- transfers
 
-typedef struct hd_call_args {
+typedef struct call_args {
     hd_device *device;
     const hd_step *step;
     hd_nccl_comm comm;
     hd_cu_stream stream;
     hd_diag *diag;
     int type;
-} hd_call_args;
+} call_args;
 
-static void *at(const hd_call_args *call, int span)
+static void *at(const call_args *call, int span)
 {
     return (void *)(uintptr_t)hd_cuda_address(
         call->device, hd_cuda_at_span(&call->step->span[span]));
 }
 
-static size_t count(const hd_call_args *call, int span)
+static size_t count(const call_args *call, int span)
 {
     return (size_t)hd_span_elements(&call->step->span[span]);
 }
@@ -436,7 +436,7 @@ static size_t piece_stride(const hd_span *span)
 }
 
 // 0 for a step that leaves all to NCCL.
-static hd_cu_ptr gathered_at(const hd_call_args *call)
+static hd_cu_ptr gathered_at(const call_args *call)
 {
     const hd_cuda_nccl *nccl = call->device->nccl;
 
@@ -447,7 +447,7 @@ static hd_cu_ptr gathered_at(const hd_call_args *call)
 }
 
 // Piece by piece, each to or from where it lies.
-static hd_status exchange_all(const hd_call_args *call)
+static hd_status exchange_all(const call_args *call)
 {
     const hd_module *module = call->device->binding.module;
     const hd_span *span = call->step->span;
@@ -474,7 +474,7 @@ static hd_status exchange_all(const hd_call_args *call)
     return HD_OK;
 }
 
-static hd_status gather_operands(const hd_call_args *call)
+static hd_status gather_operands(const call_args *call)
 {
     hd_cu_ptr to = gathered_at(call);
 
@@ -488,7 +488,7 @@ static hd_status gather_operands(const hd_call_args *call)
 
 // On an axis of one rank there is nobody to talk to, and what a collective
 // brings about is a copy.
-static hd_status copy_own(const hd_call_args *call)
+static hd_status copy_own(const call_args *call)
 {
     const hd_step *step = call->step;
     size_t bytes =
@@ -502,7 +502,7 @@ static hd_status copy_own(const hd_call_args *call)
     return HD_OK;
 }
 
-static hd_status issue_one(const hd_call_args *call)
+static hd_status issue_one(const call_args *call)
 {
     const hd_step *step = call->step;
     const hd_module *module = call->device->binding.module;
@@ -555,13 +555,12 @@ static hd_status issue_one(const hd_call_args *call)
 static hd_status issue_step(hd_device *device, const hd_cuda_command *command,
                             const hd_step *step, hd_diag *diag)
 {
-    hd_call_args call = {.device = device,
-                         .step = step,
-                         .comm = comm_of(device, step->op->axis),
-                         .stream = device->stream[command->stream].stream,
-                         .diag = diag,
-                         .type =
-                             type_of(step->span[0].buffer->type.dtype, false)};
+    call_args call = {.device = device,
+                      .step = step,
+                      .comm = comm_of(device, step->op->axis),
+                      .stream = device->stream[command->stream].stream,
+                      .diag = diag,
+                      .type = type_of(step->span[0].buffer->type.dtype, false)};
 
     if (device->binding.module->axis[step->op->axis].size == 1)
         return copy_own(&call);

@@ -42,7 +42,7 @@ static hd_status check_hosts(const hd_binding *binding, hd_diag *diag)
         if (hd_cuda_transports[binding->transport[axis]].hosts ||
             !hd_binding_spans(binding, axis, &a, &b))
             continue;
-        write_transports(binding, instead, sizeof(instead));
+        write_transports(binding, instead, sizeof instead);
         return hd_fail(diag, HD_UNSUPPORTED,
                        "axis %s is between hosts (rank %d on %s, rank %d on "
                        "%s), where '%s' does not go: use --transport %s",
@@ -170,7 +170,7 @@ static hd_status read_arch(hd_device *device, hd_diag *diag)
                 device->ordinal);
     HD_CUDA_TRY(device, diag, device_attribute, &minor, HD_CU_CAPABILITY_MINOR,
                 device->ordinal);
-    snprintf(device->arch, sizeof(device->arch), "sm_%d%d%s", major, minor,
+    snprintf(device->arch, sizeof device->arch, "sm_%d%d%s", major, minor,
              major == 9 ? "a" : "");
     return HD_OK;
 }
@@ -180,7 +180,7 @@ static hd_status open_streams(hd_device *device, hd_diag *diag)
     // The caller's, the work streams and the helper.
     int n = (int)device->binding.module->streams + 2;
 
-    device->stream = calloc((size_t)n, sizeof(*device->stream));
+    device->stream = calloc((size_t)n, sizeof *device->stream);
     if (device->stream == NULL)
         return hd_fail(diag, HD_NO_MEMORY, "no memory for %d streams", n);
     device->nstreams = n;
@@ -219,14 +219,14 @@ hd_status hd_cuda_open(const hd_binding *binding, hd_diag *diag,
     hd_status status;
 
     HD_TRY(check_hosts(binding, diag));
-    device = calloc(1, sizeof(*device));
+    device = calloc(1, sizeof *device);
     if (device == NULL)
         return hd_fail(diag, HD_NO_MEMORY, "no memory for a session");
     device->binding = *binding;
     hd_cache_open(&device->cache);
     device->rank = hd_group_rank(binding->group);
     device->size = hd_group_size(binding->group);
-    write_transports(binding, device->transports, sizeof(device->transports));
+    write_transports(binding, device->transports, sizeof device->transports);
     status = open_all(device, diag);
     if (status != HD_OK) {
         hd_cuda_close(device);

@@ -320,12 +320,12 @@ static hd_status make(hd_device *device, hd_diag *diag)
 {
     size_t n = (size_t)device->binding.steps->nsteps + 1;
     hd_cuda_plan *plan = device->plan;
-    int *events = calloc(n, sizeof(*events));
+    int *events = calloc(n, sizeof *events);
     hd_chains chains = {0};
     hd_status status;
 
-    plan->first = calloc(n, sizeof(*plan->first));
-    plan->early = calloc(n, sizeof(*plan->early));
+    plan->first = calloc(n, sizeof *plan->first);
+    plan->early = calloc(n, sizeof *plan->early);
     status = plan->first == NULL || plan->early == NULL || events == NULL ||
                      !hd_chains_collect(device->binding.steps, device->nbuffers,
                                         &chains)
@@ -338,7 +338,7 @@ static hd_status make(hd_device *device, hd_diag *diag)
 
 hd_status hd_cuda_plan_make(hd_device *device, hd_diag *diag)
 {
-    device->plan = calloc(1, sizeof(*device->plan));
+    device->plan = calloc(1, sizeof *device->plan);
     if (device->plan == NULL)
         return hd_cuda_no_room(device, diag);
     HD_TRY(make(device, diag));

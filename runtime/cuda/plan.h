@@ -152,7 +152,7 @@ static inline void hd_cuda_patch_now(const hd_device *device,
                          ? run
                          : hd_cuda_address(device, patch->at);
 
-    memcpy(device->plan->blob + patch->offset, &value, sizeof(value));
+    memcpy(device->plan->blob + patch->offset, &value, sizeof value);
 }
 
 // ------------------------------------------------- cuda/prune.c

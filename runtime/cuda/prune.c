@@ -9,14 +9,14 @@
 #include "runtime/cuda/plan.h"
 #include "runtime/order.h"
 
-typedef struct hd_pruner {
+typedef struct pruner {
     hd_device *device;
     hd_order *order;   // owned, by command
     int *into;         // owned, by command: whose words it joins, or itself
     int *at;           // owned, by command: where it is afterwards
     int *end;          // owned, by command: of the words it has so far
     hd_cu_memop *word; // owned: those of a command follow each other
-} hd_pruner;
+} pruner;
 
 static hd_order order_of(const hd_cuda_command *command)
 {
@@ -37,13 +37,13 @@ static hd_order order_of(const hd_cuda_command *command)
     return (hd_order){HD_ORDER_WORK, command->stream, 0, 0};
 }
 
-static bool stays(const hd_pruner *pruner, int i)
+static bool stays(const pruner *pruner, int i)
 {
     return !pruner->order[i].needless && pruner->into[i] == i;
 }
 
 // Words join those that are the last command on their stream so far.
-static void find_words(hd_pruner *pruner)
+static void find_words(pruner *pruner)
 {
     const hd_device *device = pruner->device;
     int last[HD_CUDA_STREAMS_MOST], n[HD_CUDA_STREAMS_MOST];
@@ -70,7 +70,7 @@ static void find_words(hd_pruner *pruner)
 }
 
 // `first` and `n` of words become what they are afterwards.
-static void join_words(hd_pruner *pruner)
+static void join_words(pruner *pruner)
 {
     hd_device *device = pruner->device;
     int next = 0;
@@ -93,7 +93,7 @@ static void join_words(hd_pruner *pruner)
             continue;
         memcpy(&pruner->word[pruner->end[head]],
                &device->plan->word[command->first],
-               (size_t)command->n * sizeof(*pruner->word));
+               (size_t)command->n * sizeof *pruner->word);
         if (head == i)
             command->first = pruner->end[i];
         else
@@ -102,10 +102,10 @@ static void join_words(hd_pruner *pruner)
     }
     if (next > 0)
         memcpy(device->plan->word, pruner->word,
-               (size_t)next * sizeof(*pruner->word));
+               (size_t)next * sizeof *pruner->word);
 }
 
-static void close_gaps(hd_pruner *pruner)
+static void close_gaps(pruner *pruner)
 {
     hd_device *device = pruner->device;
     int kept = 0;
@@ -128,7 +128,7 @@ static void close_gaps(hd_pruner *pruner)
 hd_status hd_cuda_prune(hd_device *device, hd_diag *diag)
 {
     size_t n = (size_t)device->plan->ncommands + 1;
-    hd_pruner pruner = {
+    pruner pruner = {
         .device = device,
         .order = calloc(n, sizeof(hd_order)),
         .into = calloc(n, sizeof(int)),

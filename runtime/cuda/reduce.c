@@ -13,9 +13,9 @@
 #define SHARES_SAVE ((uint64_t)8 << 20)
 
 // A range of the result, in bytes.
-typedef struct hd_share {
+typedef struct share {
     uint64_t offset, bytes;
-} hd_share;
+} share;
 
 static int ranks_of(const hd_device *device, const hd_step *step)
 {
@@ -38,8 +38,8 @@ static bool is_shared(const hd_device *device, const hd_step *step)
 }
 
 // The last ranks may have none.
-static hd_share share_of(const hd_device *device, const hd_step *step,
-                         int64_t rank)
+static share share_of(const hd_device *device, const hd_step *step,
+                      int64_t rank)
 {
     uint64_t all = hd_piece_of(&step->span[0], -1).bytes;
     uint64_t n = (uint64_t)ranks_of(device, step);
@@ -48,8 +48,8 @@ static hd_share share_of(const hd_device *device, const hd_step *step,
     uint64_t offset = (uint64_t)rank * most;
 
     if (offset >= all)
-        return (hd_share){all, 0};
-    return (hd_share){offset, most < all - offset ? most : all - offset};
+        return (share){all, 0};
+    return (share){offset, most < all - offset ? most : all - offset};
 }
 
 static int64_t coordinate(const hd_device *device, const hd_step *step,
@@ -107,11 +107,11 @@ static hd_status place_result(hd_words *words, hd_batch *batch, hd_piece out,
 }
 
 // The part of each operand that this rank reduces.
-static hd_share reduced(const hd_device *device, const hd_step *step)
+static share reduced(const hd_device *device, const hd_step *step)
 {
     return is_shared(device, step)
                ? share_of(device, step, coordinate(device, step, device->rank))
-               : (hd_share){0, hd_piece_of(&step->span[0], -1).bytes};
+               : (share){0, hd_piece_of(&step->span[0], -1).bytes};
 }
 
 hd_status hd_cuda_reduce(hd_words *words, hd_batch *batch, int first)
@@ -121,7 +121,7 @@ hd_status hd_cuda_reduce(hd_words *words, hd_batch *batch, int first)
     int n = ranks_of(device, step);
     int64_t me = coordinate(device, step, device->rank);
     bool scatter = step->op->code == HD_OP_REDUCE_SCATTER;
-    hd_share part = reduced(device, step);
+    share part = reduced(device, step);
     hd_dtype dtype = step->span[0].buffer->type.dtype;
     hd_cuda_at at[HD_KERNEL_POINTERS];
     hd_text text = {0};
@@ -160,7 +160,7 @@ static hd_status fetch(hd_words *words, const hd_rendezvous *rendezvous)
     const hd_step *step = words->step;
     const hd_cuda_peer *peer = &device->peers->peer[rendezvous->peer];
     uint64_t at = hd_cuda_slot_of(device, rendezvous)->share;
-    hd_share share =
+    share share =
         share_of(device, step, coordinate(device, step, rendezvous->peer));
 
     if (share.bytes > 0 &&
@@ -178,7 +178,7 @@ static hd_status fetch(hd_words *words, const hd_rendezvous *rendezvous)
 static hd_status fetch_own(hd_words *words)
 {
     hd_device *device = words->device;
-    hd_share share = reduced(device, words->step);
+    share share = reduced(device, words->step);
 
     return hd_cuda_add_copy(
         device, words->stream, words->step,

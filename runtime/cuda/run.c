@@ -72,9 +72,9 @@ static hd_status start_kernel(hd_device *device, const hd_cuda_launch *launch,
                                   .attribute = &cluster,
                                   .nattributes = launch->cluster[0] > 0};
 
-    memcpy(config.grid, launch->grid, sizeof(config.grid));
-    memcpy(config.block, launch->block, sizeof(config.block));
-    memcpy(cluster.value.cluster, launch->cluster, sizeof(launch->cluster));
+    memcpy(config.grid, launch->grid, sizeof config.grid);
+    memcpy(config.block, launch->block, sizeof config.block);
+    memcpy(cluster.value.cluster, launch->cluster, sizeof launch->cluster);
     hd_cuda_parameters_now(device, launch, device->run->n, &parameters);
     HD_CUDA_TRY(device, diag, launch, &config, launch->function, NULL,
                 parameters.extra);
@@ -250,7 +250,7 @@ static void drop_graph(hd_device *device, int i)
     hd_cuda_graph_free(device, &runs->graph[i]);
     runs->ngraphs--;
     memmove(&runs->graph[i], &runs->graph[i + 1],
-            sizeof(*runs->graph) * (size_t)(runs->ngraphs - i));
+            sizeof *runs->graph * (size_t)(runs->ngraphs - i));
 }
 
 // A graph that cannot be given its run's number is good for one run.
@@ -428,7 +428,7 @@ static void abandon(hd_device *device, hd_status status)
     // hd_cuda_fail looks again, under the lock.
     if (hd_cuda_has_failed(device))
         return;
-    snprintf(text, sizeof(text), "rank %d could not issue its run",
+    snprintf(text, sizeof text, "rank %d could not issue its run",
              device->rank);
     hd_cuda_fail(device, status, text, "");
 }
@@ -610,7 +610,7 @@ static hd_status open_marks(hd_device *device, hd_diag *diag)
         return hd_fail(diag, HD_UNSUPPORTED,
                        "the steps of a CUDA graph have no times of their own: "
                        "ask for times, or for a graph");
-    device->run->mark = calloc((size_t)n + 1, sizeof(*device->run->mark));
+    device->run->mark = calloc((size_t)n + 1, sizeof *device->run->mark);
     if (device->run->mark == NULL)
         return hd_fail(diag, HD_NO_MEMORY, "no memory for the steps' times");
     for (int64_t i = 0; i < n; i++)
@@ -621,11 +621,11 @@ static hd_status open_marks(hd_device *device, hd_diag *diag)
 
 hd_status hd_cuda_runs_open(hd_device *device, hd_diag *diag)
 {
-    hd_cuda_runs *runs = device->run = calloc(1, sizeof(*runs));
+    hd_cuda_runs *runs = device->run = calloc(1, sizeof *runs);
 
     if (runs != NULL)
         runs->argument =
-            calloc((size_t)device->narguments + 1, sizeof(*runs->argument));
+            calloc((size_t)device->narguments + 1, sizeof *runs->argument);
     if (runs == NULL || runs->argument == NULL)
         return hd_fail(diag, HD_NO_MEMORY, "no memory for runs");
     runs->random = device->binding.seed + (uint64_t)device->rank;

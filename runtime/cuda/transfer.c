@@ -37,10 +37,10 @@ static hd_status add_word(hd_words *words, int operation, hd_cu_ptr address)
         last->first = device->plan->nwords;
     }
     if (!hd_cuda_grow((void **)&device->plan->word, device->plan->nwords,
-                      &device->plan->word_room, sizeof(*device->plan->word)))
+                      &device->plan->word_room, sizeof *device->plan->word))
         return hd_cuda_no_room(device, words->diag);
     memset(&device->plan->word[device->plan->nwords], 0,
-           sizeof(*device->plan->word));
+           sizeof *device->plan->word);
     device->plan->word[device->plan->nwords].word.operation = operation;
     device->plan->word[device->plan->nwords].word.address = address;
     device->plan->word[device->plan->nwords].word.flags =
@@ -78,7 +78,7 @@ static hd_status add_wait(hd_words *words, const hd_cuda_wait *wait)
     hd_device *device = words->device;
 
     if (!hd_cuda_grow((void **)&device->plan->wait, device->plan->nwaits,
-                      &device->plan->wait_room, sizeof(*device->plan->wait)))
+                      &device->plan->wait_room, sizeof *device->plan->wait))
         return hd_cuda_no_room(device, words->diag);
     device->plan->wait[device->plan->nwaits++] = *wait;
     return HD_OK;
@@ -160,7 +160,7 @@ static hd_status note_rendezvous(hd_device *device, const hd_step *step,
                                  device->peers->peer[rendezvous->peer].bytes,
                                  diag));
     if (!hd_cuda_grow((void **)&batch->part, batch->n, &batch->room,
-                      sizeof(*batch->part)))
+                      sizeof *batch->part))
         return hd_cuda_no_room(device, diag);
     batch->part[batch->n++] = (hd_batch_part){step, *rendezvous};
     return HD_OK;
@@ -331,7 +331,7 @@ hd_status hd_cuda_land(hd_words *words, hd_batch *batch, hd_cuda_at to,
                        hd_cuda_at from, uint64_t bytes)
 {
     if (!hd_cuda_grow((void **)&batch->landing, batch->nlandings,
-                      &batch->landing_room, sizeof(*batch->landing)))
+                      &batch->landing_room, sizeof *batch->landing))
         return hd_cuda_no_room(words->device, words->diag);
     batch->landing[batch->nlandings++] =
         (hd_landing){words->step, to, from, bytes};

@@ -19,7 +19,7 @@ const hd_cuda_transport hd_cuda_transports[] = {
                            .close = hd_cuda_nccl_close},
 };
 
-enum { NTRANSPORTS = sizeof(hd_cuda_transports) / sizeof(*hd_cuda_transports) };
+enum { NTRANSPORTS = sizeof(hd_cuda_transports) / sizeof *hd_cuda_transports };
 
 hd_status hd_cuda_transports_open(hd_device *device, hd_diag *diag)
 {

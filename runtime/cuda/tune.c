@@ -48,7 +48,7 @@ static bool make_key(hd_device *device, const hd_cuda_shape *s, hd_text *out)
     char name[128] = "";
     int processors = 0, version = 0;
 
-    if (device->cu.device_name(name, sizeof(name) - 1, device->ordinal) !=
+    if (device->cu.device_name(name, sizeof name - 1, device->ordinal) !=
             HD_CU_SUCCESS ||
         device->cu.device_attribute(&processors, HD_CU_SM_COUNT,
                                     device->ordinal) != HD_CU_SUCCESS ||
@@ -315,7 +315,7 @@ static const hd_lt_heuristic *fastest(entrant *all, int n)
 
         if (e->n == 0)
             continue;
-        qsort(e->sample, (size_t)e->n, sizeof(*e->sample), by_value);
+        qsort(e->sample, (size_t)e->n, sizeof *e->sample, by_value);
         if (found != NULL && e->sample[e->n / 2] >= best * NOISE)
             continue;
         best = e->sample[e->n / 2];
@@ -346,7 +346,7 @@ static hd_status try_all(const trial *t, hd_cuda_product *product,
 
     if (t->bias != 0 &&
         t->device->products->lt.desc_set(product->desc, HD_LT_DESC_BIAS_POINTER,
-                                         &t->bias, sizeof(t->bias)) != 0)
+                                         &t->bias, sizeof t->bias) != 0)
         return HD_OK;
     for (int i = 0; i < n; i++)
         all[i].plan = &plan[i];

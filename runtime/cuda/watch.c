@@ -77,7 +77,7 @@ static hd_status fail_device(hd_device *device, hd_cu_result result,
 
     if (device->cu.error_name(result, &name) != HD_CU_SUCCESS || name == NULL)
         name = "an unknown error";
-    snprintf(text, sizeof(text), "rank %d: its device failed in a run: %s",
+    snprintf(text, sizeof text, "rank %d: its device failed in a run: %s",
              device->rank, name);
     hd_cuda_fail(device, HD_SYSTEM, text, "");
     return hd_cuda_report(device, diag);
@@ -173,7 +173,7 @@ static void release(hd_device *device)
 {
     uint32_t value = RELEASED + (uint32_t)hd_cuda_runs_begun(device);
 
-    for (size_t i = 0; i < device->peers->slot_bytes / sizeof(value); i++)
+    for (size_t i = 0; i < device->peers->slot_bytes / sizeof value; i++)
         device->peers->snapshot[i] = value;
     copy_slots(device, device->peers->window + device->peers->slots,
                (hd_cu_ptr)(uintptr_t)device->peers->snapshot);
@@ -194,7 +194,7 @@ static bool at_rest(hd_device *device)
 static uint32_t word_of(const hd_device *device, size_t offset)
 {
     return device->peers->snapshot[(offset - device->peers->slots) /
-                                   sizeof(*device->peers->snapshot)];
+                                   sizeof *device->peers->snapshot];
 }
 
 static bool is_missing(const hd_device *device, const hd_cuda_wait *wait,
@@ -248,7 +248,7 @@ static uint64_t hash_slots(const hd_device *device)
     uint64_t hash = 14695981039346656037u;
 
     for (size_t i = 0;
-         i < device->peers->slot_bytes / sizeof(*device->peers->snapshot); i++)
+         i < device->peers->slot_bytes / sizeof *device->peers->snapshot; i++)
         hash = (hash ^ device->peers->snapshot[i]) * 1099511628211u;
     return hash;
 }
@@ -258,7 +258,7 @@ static void fail_late(hd_device *device, const hd_cuda_wait *wait,
                       hd_line *lines)
 {
     char text[HD_GROUP_TEXT] = "";
-    hd_line line = {text, sizeof(text)};
+    hd_line line = {text, sizeof text};
 
     if (unnamed != NULL) {
         hd_line_put(lines, UNNAMED "; the first of it is ");
@@ -285,7 +285,7 @@ static void fail_unnamed(hd_device *device, const hd_cuda_wait *first,
 {
     int departed = -1;
     char text[HD_GROUP_TEXT] = "";
-    hd_line line = {text, sizeof(text)};
+    hd_line line = {text, sizeof text};
 
     for (int i = 0; i < device->plan->nwaits && departed < 0; i++) {
         if (device->plan->wait[i].offset == 0)
@@ -330,7 +330,7 @@ static const hd_cuda_wait *find_abandoned(hd_device *device,
 static void fail_abandoned(hd_device *device, const hd_cuda_wait *wait)
 {
     char text[HD_GROUP_TEXT] = "";
-    hd_line line = {text, sizeof(text)};
+    hd_line line = {text, sizeof text};
 
     hd_line_put(&line, "rank %d has left the group; ",
                 find_departed(device, wait));
@@ -344,7 +344,7 @@ static void look(hd_device *device, hd_progress *progress)
 {
     uint64_t run = hd_cuda_run_in_flight(device), hash;
     char notes[HD_FAILURE_NOTES] = "";
-    hd_line lines = {notes, sizeof(notes)};
+    hd_line lines = {notes, sizeof notes};
     const hd_cuda_wait *unnamed = find_unnamed(device);
     const hd_cuda_wait *missing, *abandoned;
 
@@ -422,7 +422,7 @@ static void *watch_device(void *context)
 
 hd_status hd_cuda_watch_start(hd_device *device, hd_diag *diag)
 {
-    hd_cuda_watch *watch = calloc(1, sizeof(*watch));
+    hd_cuda_watch *watch = calloc(1, sizeof *watch);
 
     if (watch == NULL)
         return hd_fail(diag, HD_NO_MEMORY, "no memory to watch the device");

@@ -48,7 +48,7 @@ static hd_status fail(hd_boot *boot, hd_status status, const char *format, ...)
     va_list args;
 
     va_start(args, format);
-    vsnprintf(boot->why, sizeof(boot->why), format, args);
+    vsnprintf(boot->why, sizeof boot->why, format, args);
     va_end(args);
     boot->failed = status;
     return hd_fail(boot->diag, status, "%s", boot->why);
@@ -261,7 +261,7 @@ static hd_status gather_ranks(hd_boot *boot)
                              &boot->callers.listener));
     while (count_missing(boot) > 0) {
         if (hd_clock() >= deadline) {
-            list_missing(boot, NULL, missing, sizeof(missing));
+            list_missing(boot, NULL, missing, sizeof missing);
             return fail(boot, HD_TIMEOUT,
                         "rank%s %s of %d did not come to rank 0 at %s within "
                         "%g s",
@@ -336,7 +336,7 @@ static hd_status join_rank_0(hd_boot *boot)
             return status;
         // A call that the deadline cut short tells less than an answer did.
         if (!answered || hd_clock() < deadline)
-            snprintf(why, sizeof(why), "%s", now);
+            snprintf(why, sizeof why, "%s", now);
         answered = status == HD_INVALID || (answered && status == HD_TIMEOUT);
         nanosleep(&pause, NULL);
         // A call that has no time left would only say so.
@@ -378,7 +378,7 @@ static hd_status collect(hd_boot *boot, char *all, size_t bytes, bool *here,
             left -= here[i];
         }
         if (left > 0 && hd_clock() >= deadline) {
-            list_missing(boot, here, missing, sizeof(missing));
+            list_missing(boot, here, missing, sizeof missing);
             return fail(boot, HD_TIMEOUT,
                         "rank 0 waits for rank%s %s in allgather %llu, for "
                         "%g s now",
@@ -394,7 +394,7 @@ static hd_status gather_at_0(hd_boot *boot, const void *mine, size_t bytes,
 {
     int64_t deadline = hd_clock_after(boot->timeout);
     size_t size = (size_t)boot->place.size;
-    bool *here = calloc(size, sizeof(*here));
+    bool *here = calloc(size, sizeof *here);
     hd_status status;
 
     if (here == NULL)
@@ -467,7 +467,7 @@ void hd_boot_explain(hd_boot *boot, hd_status status, const char *why)
         return;
     }
     boot->failed = status;
-    snprintf(boot->why, sizeof(boot->why), "%s", why);
+    snprintf(boot->why, sizeof boot->why, "%s", why);
     tell_everyone(boot);
 }
 
@@ -494,7 +494,7 @@ static hd_status check_place(const hd_place *place, double timeout,
 static hd_boot *new_boot(const hd_place *place, double timeout, hd_diag *diag)
 {
     size_t nwires = place->rank == 0 ? (size_t)place->size : 1;
-    hd_boot *boot = calloc(1, sizeof(*boot));
+    hd_boot *boot = calloc(1, sizeof *boot);
 
     if (boot == NULL)
         return NULL;
@@ -504,8 +504,8 @@ static hd_boot *new_boot(const hd_place *place, double timeout, hd_diag *diag)
     boot->oob = (hd_oob){boot, place->rank, place->size, gather};
     hd_callers_init(&boot->callers, 0);
     boot->callers.secret = place->job;
-    boot->wire = calloc(nwires, sizeof(*boot->wire));
-    boot->ask = calloc(1 + HD_CALLERS + nwires, sizeof(*boot->ask));
+    boot->wire = calloc(nwires, sizeof *boot->wire);
+    boot->ask = calloc(1 + HD_CALLERS + nwires, sizeof *boot->ask);
     if (boot->wire == NULL || boot->ask == NULL) {
         free(boot->wire);
         free(boot->ask);

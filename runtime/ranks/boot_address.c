@@ -61,7 +61,7 @@ static socklen_t name_socket(const hd_place *place, struct sockaddr_un *out)
 {
     // A first byte of NUL makes the name abstract.
     int length =
-        snprintf(out->sun_path + 1, sizeof(out->sun_path) - 1,
+        snprintf(out->sun_path + 1, sizeof out->sun_path - 1,
                  "heddle-%u-%016" PRIx64, (unsigned)geteuid(), place->job);
 
     out->sun_family = AF_UNIX;
@@ -84,12 +84,12 @@ void hd_address_hurry(int fd)
     int on = 1, idle = HD_SILENCE / 4, most = HD_SILENCE * 1000;
 
     // Without these it still works, later: small frames and dead hosts.
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
-    setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof(idle));
-    setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &idle, sizeof(idle));
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &idle, sizeof idle);
     // Of what is sent and not acknowledged, and of keepalives in vain.
-    setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &most, sizeof(most));
+    setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &most, sizeof most);
 }
 
 // ------------------------------------------------------------ listening
@@ -113,9 +113,9 @@ static int try_listen(const struct sockaddr *address, socklen_t bytes)
     if (fd < 0)
         return -1;
     if (family != AF_UNIX)
-        setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+        setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     if (family == AF_INET6) // "any address" is then any IPv4 one too
-        setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
+        setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
     if (bind(fd, address, bytes) == 0 && listen(fd, SOMAXCONN) == 0)
         return fd;
     return close_failed(fd);
@@ -127,17 +127,17 @@ static int listen_on_all(uint16_t port)
                                 .sin6_addr = in6addr_any,
                                 .sin6_port = htons(port)};
     struct sockaddr_in any = {.sin_family = AF_INET, .sin_port = htons(port)};
-    int fd = try_listen((const struct sockaddr *)&any6, sizeof(any6));
+    int fd = try_listen((const struct sockaddr *)&any6, sizeof any6);
 
     return fd >= 0 || errno == EADDRINUSE
                ? fd
-               : try_listen((const struct sockaddr *)&any, sizeof(any));
+               : try_listen((const struct sockaddr *)&any, sizeof any);
 }
 
 int hd_address_listen_anywhere(uint16_t *port)
 {
     struct sockaddr_storage address;
-    socklen_t bytes = sizeof(address);
+    socklen_t bytes = sizeof address;
     int fd = listen_on_all(0);
 
     if (fd < 0)
@@ -292,7 +292,7 @@ int hd_address_call(const hd_place *place, int64_t deadline,
 int hd_address_accept(int listener)
 {
     struct sockaddr_storage from = {.ss_family = AF_UNSPEC};
-    socklen_t bytes = sizeof(from);
+    socklen_t bytes = sizeof from;
     int fd = accept4(listener, (struct sockaddr *)&from, &bytes,
                      SOCK_CLOEXEC | SOCK_NONBLOCK);
 

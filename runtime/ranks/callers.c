@@ -7,7 +7,7 @@
 
 void hd_callers_init(hd_callers *callers, int rank)
 {
-    memset(callers, 0, sizeof(*callers));
+    memset(callers, 0, sizeof *callers);
     callers->rank = rank;
     callers->listener = -1;
     for (int i = 0; i < HD_CALLERS; i++)
@@ -44,7 +44,7 @@ static bool is_ours(const hd_callers *callers, const hd_wire *wire)
     const hd_hello *hello = &wire->payload.hello;
 
     return wire->frame.kind == HD_FRAME_HELLO &&
-           wire->frame.bytes == sizeof(*hello) &&
+           wire->frame.bytes == sizeof *hello &&
            hello->secret == callers->secret &&
            hello->wanted == (uint32_t)callers->rank;
 }

@@ -50,10 +50,10 @@ bool hd_wait_for(int fd, short events, int64_t deadline)
 // ------------------------------------------------------------- frames
 
 // Room for the sender's credentials and one descriptor.
-typedef union hd_ancillary {
+typedef union ancillary {
     struct cmsghdr align;
     char bytes[CMSG_SPACE(sizeof(struct ucred)) + CMSG_SPACE(sizeof(int))];
-} hd_ancillary;
+} ancillary;
 
 static uint64_t checksum_of(const hd_frame *frame, const void *payload)
 {
@@ -102,16 +102,16 @@ hd_status hd_frame_send(int fd, hd_frame frame, const void *payload, int passed,
                         int64_t deadline)
 {
     struct ucred self = {.pid = getpid(), .uid = geteuid(), .gid = getegid()};
-    hd_ancillary ancillary = {0};
-    struct iovec part[2] = {{&frame, sizeof(frame)},
+    ancillary ancillary = {0};
+    struct iovec part[2] = {{&frame, sizeof frame},
                             {(void *)payload, frame.bytes}};
     struct msghdr message = {
         .msg_iov = part, .msg_iovlen = 2, .msg_control = ancillary.bytes};
 
     seal(&frame, payload);
-    append_ancillary(&message, SCM_CREDENTIALS, &self, sizeof(self));
+    append_ancillary(&message, SCM_CREDENTIALS, &self, sizeof self);
     if (passed >= 0)
-        append_ancillary(&message, SCM_RIGHTS, &passed, sizeof(passed));
+        append_ancillary(&message, SCM_RIGHTS, &passed, sizeof passed);
     while (sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
         HD_TRY(await_room(fd, deadline));
     return HD_OK;
@@ -120,10 +120,9 @@ hd_status hd_frame_send(int fd, hd_frame frame, const void *payload, int passed,
 static bool frame_is_sound(const hd_frame *frame, const void *payload,
                            size_t got, pid_t pid, const struct ucred *sender)
 {
-    return got >= sizeof(*frame) && frame->magic == FRAME_MAGIC &&
-           frame->bytes == got - sizeof(*frame) &&
-           frame->pid == (uint32_t)pid && sender->pid == pid &&
-           sender->uid == geteuid() &&
+    return got >= sizeof *frame && frame->magic == FRAME_MAGIC &&
+           frame->bytes == got - sizeof *frame && frame->pid == (uint32_t)pid &&
+           sender->pid == pid && sender->uid == geteuid() &&
            frame->checksum == checksum_of(frame, payload);
 }
 
@@ -135,9 +134,9 @@ static void read_ancillary(struct msghdr *message, struct ucred *sender,
         if (at->cmsg_level != SOL_SOCKET)
             continue;
         if (at->cmsg_type == SCM_CREDENTIALS)
-            memcpy(sender, CMSG_DATA(at), sizeof(*sender));
+            memcpy(sender, CMSG_DATA(at), sizeof *sender);
         if (at->cmsg_type == SCM_RIGHTS)
-            memcpy(passed, CMSG_DATA(at), sizeof(*passed));
+            memcpy(passed, CMSG_DATA(at), sizeof *passed);
     }
 }
 
@@ -159,12 +158,12 @@ hd_status hd_frame_receive(int fd, pid_t pid, hd_frame *frame, void *payload,
                            int *passed)
 {
     struct ucred sender = {.pid = 0, .uid = (uid_t)-1, .gid = (gid_t)-1};
-    hd_ancillary ancillary = {0};
-    struct iovec part[2] = {{frame, sizeof(*frame)}, {payload, HD_FRAME_ROOM}};
+    ancillary ancillary = {0};
+    struct iovec part[2] = {{frame, sizeof *frame}, {payload, HD_FRAME_ROOM}};
     struct msghdr message = {.msg_iov = part,
                              .msg_iovlen = 2,
                              .msg_control = ancillary.bytes,
-                             .msg_controllen = sizeof(ancillary.bytes)};
+                             .msg_controllen = sizeof ancillary.bytes};
     ssize_t got = receive_packet(fd, &message);
 
     *passed = -1;
@@ -193,7 +192,7 @@ hd_status hd_frame_receive(int fd, pid_t pid, hd_frame *frame, void *payload,
 static ssize_t send_rest(int fd, hd_frame *frame, const void *payload,
                          size_t sent)
 {
-    struct iovec part[2] = {{frame, sizeof(*frame)},
+    struct iovec part[2] = {{frame, sizeof *frame},
                             {(void *)payload, frame->bytes}};
     struct msghdr message = {.msg_iov = part, .msg_iovlen = 2};
 
@@ -214,7 +213,7 @@ hd_status hd_wire_put(int fd, hd_frame frame, const void *payload,
     size_t sent = 0;
 
     seal(&frame, payload);
-    while (sent < sizeof(frame) + frame.bytes) {
+    while (sent < sizeof frame + frame.bytes) {
         ssize_t went = send_rest(fd, &frame, payload, sent);
         hd_status status = HD_OK;
 
@@ -260,12 +259,12 @@ static hd_status check_head(const hd_wire *wire, size_t least, size_t most)
     if (frame->kind == HD_FRAME_DATA)
         return frame->bytes >= least && frame->bytes <= most ? HD_OK
                                                              : HD_ARGUMENT;
-    return frame->bytes <= sizeof(wire->payload) ? HD_OK : HD_INVALID;
+    return frame->bytes <= sizeof wire->payload ? HD_OK : HD_INVALID;
 }
 
 hd_status hd_wire_take(hd_wire *wire, void *data, size_t least, size_t most)
 {
-    const size_t head = sizeof(wire->frame);
+    const size_t head = sizeof wire->frame;
     hd_frame *frame = &wire->frame;
     char *payload;
 
@@ -291,7 +290,7 @@ void hd_wire_close(hd_wire *wire)
 hd_status hd_wire_call(int fd, int rank, hd_hello hello, int64_t deadline)
 {
     hd_frame frame = {
-        .kind = HD_FRAME_HELLO, .rank = (uint32_t)rank, .bytes = sizeof(hello)};
+        .kind = HD_FRAME_HELLO, .rank = (uint32_t)rank, .bytes = sizeof hello};
 
     return hd_wire_put(fd, frame, &hello, deadline);
 }

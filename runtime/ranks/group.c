@@ -107,7 +107,7 @@ bool hd_group_note_failure(hd_group *group, hd_status status, const char *text)
     pthread_mutex_lock(&group->lock);
     first = !hd_group_failed(group);
     if (first) {
-        snprintf(group->failure, sizeof(group->failure), "%s", text);
+        snprintf(group->failure, sizeof group->failure, "%s", text);
         group->status = status;
         atomic_store_explicit(&group->failed, true, memory_order_seq_cst);
         hd_group_wake(group);
@@ -142,7 +142,7 @@ void hd_group_run_out(hd_group *group)
 {
     char text[HD_GROUP_TEXT];
 
-    snprintf(text, sizeof(text), "rank %d failed: memory ran out", group->rank);
+    snprintf(text, sizeof text, "rank %d failed: memory ran out", group->rank);
     if (hd_group_note_failure(group, HD_NO_MEMORY, text))
         hd_group_notify(group, HD_FRAME_FAILED, text);
 }
@@ -391,7 +391,7 @@ static hd_status report_late(const hd_exchange *exchange, int peer)
 {
     char text[HD_GROUP_TEXT];
 
-    snprintf(text, sizeof(text), "rank %d waits for rank %d in %s, which %s",
+    snprintf(text, sizeof text, "rank %d waits for rank %d in %s, which %s",
              exchange->group->rank, peer, call_text(exchange->call),
              exchange->group->link[peer].received == exchange->serial
                  ? "has called it and is not as far"
@@ -557,10 +557,10 @@ hd_status hd_exchange_allgather(const hd_exchange *exchange, const void *mine,
 }
 
 // How a rank comes out of a phase.
-typedef struct hd_verdict {
+typedef struct verdict {
     int32_t status;
     char text[HD_GROUP_TEXT];
-} hd_verdict;
+} verdict;
 
 void hd_group_reason(const hd_diag *diag, size_t said, hd_status status,
                      char out[HD_GROUP_TEXT])
@@ -605,8 +605,8 @@ hd_status hd_exchange_agree(const hd_exchange *exchange, hd_status status)
 {
     int size = exchange->group->size;
     hd_exchange quiet = *exchange;
-    hd_verdict mine = {.status = (int32_t)status};
-    hd_verdict *all = calloc((size_t)size, sizeof(*all));
+    verdict mine = {.status = (int32_t)status};
+    verdict *all = calloc((size_t)size, sizeof *all);
     hd_status gathered;
 
     if (all == NULL) {
@@ -618,7 +618,7 @@ hd_status hd_exchange_agree(const hd_exchange *exchange, hd_status status)
     // Whoever has failed has said why: that others have too is no news.
     if (status != HD_OK)
         quiet.diag = NULL;
-    gathered = hd_exchange_allgather(&quiet, &mine, sizeof(mine), all);
+    gathered = hd_exchange_allgather(&quiet, &mine, sizeof mine, all);
     for (int i = 0; i < size && status == HD_OK && gathered == HD_OK; i++) {
         if (all[i].status != HD_OK) {
             all[i].text[HD_GROUP_TEXT - 1] = '\0';
@@ -652,12 +652,12 @@ hd_status hd_group_allgather(hd_group *group, const void *mine, size_t bytes,
 
 static hd_group *new_group(const hd_oob *oob, double timeout)
 {
-    hd_group *group = calloc(1, sizeof(*group));
+    hd_group *group = calloc(1, sizeof *group);
     pthread_condattr_t attributes;
 
     if (group == NULL)
         return NULL;
-    group->link = calloc((size_t)oob->size, sizeof(*group->link));
+    group->link = calloc((size_t)oob->size, sizeof *group->link);
     if (group->link == NULL) {
         free(group);
         return NULL;

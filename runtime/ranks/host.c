@@ -35,7 +35,7 @@ hd_status hd_host_find(hd_diag *diag, hd_host *out)
     const char *given = getenv("HEDDLE_HOST");
     hd_host host;
 
-    memset(&host, 0, sizeof(host)); // the whole of it is compared
+    memset(&host, 0, sizeof host); // the whole of it is compared
     if (given != NULL) {
         size_t length = strlen(given);
 
@@ -45,12 +45,12 @@ hd_status hd_host_find(hd_diag *diag, hd_host *out)
                            "HEDDLE_HOST is '%.80s', which is not a host's "
                            "name: 1 to %d letters, digits, '.', '-' and '_'",
                            given, HD_HOST_NAME - 1);
-        snprintf(host.name, sizeof(host.name), "%s", given);
-        snprintf(host.id, sizeof(host.id), "named %s", given);
+        snprintf(host.name, sizeof host.name, "%s", given);
+        snprintf(host.id, sizeof host.id, "named %s", given);
     } else {
-        if (gethostname(host.name, sizeof(host.name) - 1) != 0)
-            snprintf(host.name, sizeof(host.name), "a host");
-        read_boot_id(host.id, sizeof(host.id));
+        if (gethostname(host.name, sizeof host.name - 1) != 0)
+            snprintf(host.name, sizeof host.name, "a host");
+        read_boot_id(host.id, sizeof host.id);
     }
     *out = host;
     return HD_OK;
@@ -58,7 +58,7 @@ hd_status hd_host_find(hd_diag *diag, hd_host *out)
 
 bool hd_host_same(const hd_host *a, const hd_host *b)
 {
-    return memcmp(a->id, b->id, sizeof(a->id)) == 0;
+    return memcmp(a->id, b->id, sizeof a->id) == 0;
 }
 
 // ---------------------------------------------------------- addresses
@@ -66,18 +66,18 @@ bool hd_host_same(const hd_host *a, const hd_host *b)
 // False for one that means nothing beyond its own wire.
 static bool take_address(const struct sockaddr *from, hd_host_address *out)
 {
-    memset(out, 0, sizeof(*out));
+    memset(out, 0, sizeof *out);
     out->family = from->sa_family;
     if (from->sa_family == AF_INET) {
         const struct sockaddr_in *at = (const struct sockaddr_in *)from;
 
-        memcpy(out->byte, &at->sin_addr, sizeof(at->sin_addr));
+        memcpy(out->byte, &at->sin_addr, sizeof at->sin_addr);
         return true;
     }
     if (from->sa_family == AF_INET6) {
         const struct sockaddr_in6 *at = (const struct sockaddr_in6 *)from;
 
-        memcpy(out->byte, &at->sin6_addr, sizeof(at->sin6_addr));
+        memcpy(out->byte, &at->sin6_addr, sizeof at->sin6_addr);
         return !IN6_IS_ADDR_LINKLOCAL(&at->sin6_addr);
     }
     return false;

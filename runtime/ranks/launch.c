@@ -31,7 +31,7 @@
 #define GRACE_SECONDS 1.0
 
 static const int ending_signals[] = {SIGINT, SIGTERM, SIGHUP};
-enum { NENDING = sizeof(ending_signals) / sizeof(*ending_signals) };
+enum { NENDING = sizeof ending_signals / sizeof *ending_signals };
 
 // One rank's part of the shared page. Only that rank writes to it.
 typedef struct hd_slot {
@@ -53,19 +53,19 @@ typedef struct hd_shared_page {
     hd_slot slot[];           // by rank
 } hd_shared_page;
 
-typedef struct hd_child {
+typedef struct child {
     pid_t pid;   // 0 once reaped
     int pidfd;   // owned; -1 once reaped
     int how;     // as waitpid has it
     bool killed; // by us, since another rank had failed
-} hd_child;
+} child;
 
-typedef struct hd_launcher {
+typedef struct launcher {
     int nranks;
     double timeout;       // of what ranks wait for each other
     hd_shared_page *page; // owned
     size_t page_bytes;
-    hd_child *child;    // owned
+    child *child;       // owned
     struct pollfd *ask; // owned: one a rank, then `signals`
     int running;
     int signals;          // owned signalfd
@@ -77,22 +77,22 @@ typedef struct hd_launcher {
     sigset_t mask_before;
     struct sigaction child_before;
     hd_diag *diag;
-} hd_launcher;
+} launcher;
 
 // Ranks for a message: "3, 5, 7", and how many more than there is room for.
-typedef struct hd_list {
+typedef struct list {
     char text[256];
     size_t length;
     int n; // of all
     int more;
-} hd_list;
+} list;
 
 #define LIST_ROOM 32 // of one rank, and then of " and 4095 more"
 
-static void list_rank(hd_list *list, int rank)
+static void list_rank(list *list, int rank)
 {
     char *end = list->text + list->length;
-    size_t room = sizeof(list->text) - list->length;
+    size_t room = sizeof list->text - list->length;
 
     if (room < LIST_ROOM)
         snprintf(end, room, " and %d more", ++list->more);
@@ -104,33 +104,33 @@ static void list_rank(hd_list *list, int rank)
 
 // --------------------------------------------------------- in a rank
 
-typedef struct hd_rendezvous {
+typedef struct rendezvous {
     hd_shared_page *page;
     int rank, nranks;
     uint64_t rounds; // so far
     double timeout;
     int64_t deadline;
     hd_diag *diag; // borrowed, may be NULL
-} hd_rendezvous;
+} rendezvous;
 
-static bool all_arrived(const hd_rendezvous *rendezvous)
+static bool all_arrived(const rendezvous *rendezvous)
 {
     return atomic_load_explicit(&rendezvous->page->arrived,
                                 memory_order_seq_cst) >=
            rendezvous->rounds * (uint64_t)rendezvous->nranks;
 }
 
-static bool is_broken(const hd_rendezvous *rendezvous)
+static bool is_broken(const rendezvous *rendezvous)
 {
     return atomic_load_explicit(&rendezvous->page->broken,
                                 memory_order_seq_cst);
 }
 
 // HD_OK if they have all come by now.
-static hd_status report_absent(const hd_rendezvous *rendezvous)
+static hd_status report_absent(const rendezvous *rendezvous)
 {
     const hd_slot *slot = rendezvous->page->slot;
-    hd_list absent = {.n = 0};
+    list absent = {.n = 0};
 
     // Acquires the slots.
     for (int i = 0; i < rendezvous->nranks; i++) {
@@ -146,7 +146,7 @@ static hd_status report_absent(const hd_rendezvous *rendezvous)
                    rendezvous->timeout);
 }
 
-static hd_status await_round(const hd_rendezvous *rendezvous)
+static hd_status await_round(const rendezvous *rendezvous)
 {
     hd_doorbell *doorbell = &rendezvous->page->doorbell;
 
@@ -166,7 +166,7 @@ static hd_status await_round(const hd_rendezvous *rendezvous)
 
 // Two slots a rank are enough: whoever is two rounds ahead of a reader would
 // have passed a round at which that reader has not arrived.
-static hd_status gather_round(hd_rendezvous *rendezvous, const char *mine,
+static hd_status gather_round(rendezvous *rendezvous, const char *mine,
                               size_t bytes, char *all, size_t stride)
 {
     hd_shared_page *page = rendezvous->page;
@@ -198,7 +198,7 @@ static hd_status gather_on_page(void *context, const void *mine, size_t bytes,
 
 // The rank must not outlive the launcher, not even one that died before this
 // was asked for, and leaves the terminal's signals to their usual effect.
-static void bind_to_launcher(const hd_launcher *launcher, pid_t parent)
+static void bind_to_launcher(const launcher *launcher, pid_t parent)
 {
     struct sigaction action;
 
@@ -242,16 +242,16 @@ static void post_messages(hd_slot *slot, const hd_diag *diag)
     }
 }
 
-static _Noreturn void run_rank(const hd_launcher *launcher, int rank,
+static _Noreturn void run_rank(const launcher *launcher, int rank,
                                hd_rank_fn *fn, void *context)
 {
     hd_slot *slot = &launcher->page->slot[rank];
-    hd_rendezvous rendezvous = {.page = launcher->page,
-                                .rank = rank,
-                                .nranks = launcher->nranks,
-                                .timeout = launcher->timeout,
-                                .deadline = hd_clock_after(launcher->timeout),
-                                .diag = launcher->diag};
+    rendezvous rendezvous = {.page = launcher->page,
+                             .rank = rank,
+                             .nranks = launcher->nranks,
+                             .timeout = launcher->timeout,
+                             .deadline = hd_clock_after(launcher->timeout),
+                             .diag = launcher->diag};
     hd_oob oob = {&rendezvous, rank, launcher->nranks, gather_on_page};
     hd_group *group = NULL;
     hd_status status;
@@ -290,13 +290,13 @@ static hd_status check_launch(int nranks, double timeout, hd_rank_fn *fn,
     return HD_OK;
 }
 
-static hd_status prepare(hd_launcher *launcher)
+static hd_status prepare(launcher *launcher)
 {
     size_t n = (size_t)launcher->nranks;
     void *page;
 
-    launcher->child = calloc(n, sizeof(*launcher->child));
-    launcher->ask = calloc(n + 1, sizeof(*launcher->ask));
+    launcher->child = calloc(n, sizeof *launcher->child);
+    launcher->ask = calloc(n + 1, sizeof *launcher->ask);
     if (launcher->child == NULL || launcher->ask == NULL)
         return hd_fail(launcher->diag, HD_NO_MEMORY, "no memory for %zu ranks",
                        n);
@@ -315,7 +315,7 @@ static hd_status prepare(hd_launcher *launcher)
 // From here on the terminal's signals arrive as input, and ranks are ours to
 // reap whatever the caller does with its other children.
 // A signal that the caller ignores, as a hang-up under nohup, ends nothing.
-static hd_status take_signals(hd_launcher *launcher)
+static hd_status take_signals(launcher *launcher)
 {
     struct sigaction usual = {.sa_handler = SIG_DFL};
     struct sigaction action;
@@ -337,7 +337,7 @@ static hd_status take_signals(hd_launcher *launcher)
 
 // Hands the signals back. The one that ended us takes its usual effect on the
 // caller now, when no rank is left.
-static void return_signals(hd_launcher *launcher)
+static void return_signals(launcher *launcher)
 {
     if (launcher->signals < 0)
         return;
@@ -348,10 +348,10 @@ static void return_signals(hd_launcher *launcher)
     sigprocmask(SIG_SETMASK, &launcher->mask_before, NULL);
 }
 
-static void kill_all(hd_launcher *launcher)
+static void kill_all(launcher *launcher)
 {
     for (int i = 0; i < launcher->nranks; i++) {
-        hd_child *child = &launcher->child[i];
+        child *child = &launcher->child[i];
 
         if (child->pid > 0) {
             child->killed = true;
@@ -360,7 +360,7 @@ static void kill_all(hd_launcher *launcher)
     }
 }
 
-static hd_status start_all(hd_launcher *launcher, hd_rank_fn *fn, void *context)
+static hd_status start_all(launcher *launcher, hd_rank_fn *fn, void *context)
 {
     pid_t self = getpid();
 
@@ -384,18 +384,18 @@ static hd_status start_all(hd_launcher *launcher, hd_rank_fn *fn, void *context)
     return HD_OK;
 }
 
-static bool failed(const hd_child *child)
+static bool failed(const child *child)
 {
     return child->pid == 0 && !child->killed && child->how != 0;
 }
 
 // A rank that only says that a peer failed is not the cause.
-static bool is_cause(const hd_child *child)
+static bool is_cause(const child *child)
 {
     return !WIFEXITED(child->how) || WEXITSTATUS(child->how) != HD_PEER;
 }
 
-static void blame(hd_launcher *launcher, int rank)
+static void blame(launcher *launcher, int rank)
 {
     int before = launcher->culprit;
 
@@ -404,9 +404,9 @@ static void blame(hd_launcher *launcher, int rank)
         launcher->culprit = rank;
 }
 
-static void reap(hd_launcher *launcher, int rank)
+static void reap(launcher *launcher, int rank)
 {
-    hd_child *child = &launcher->child[rank];
+    child *child = &launcher->child[rank];
 
     if (waitpid(child->pid, &child->how, 0) < 0 && errno == EINTR)
         return;
@@ -424,17 +424,17 @@ static void reap(hd_launcher *launcher, int rank)
         launcher->end_of_grace = hd_clock_after(GRACE_SECONDS);
 }
 
-static void take_interrupt(hd_launcher *launcher)
+static void take_interrupt(launcher *launcher)
 {
     struct signalfd_siginfo info;
 
-    if (read(launcher->signals, &info, sizeof(info)) != sizeof(info))
+    if (read(launcher->signals, &info, sizeof info) != sizeof info)
         return;
     launcher->interrupted = (int)info.ssi_signo;
     kill_all(launcher);
 }
 
-static void kill_if_late(hd_launcher *launcher)
+static void kill_if_late(launcher *launcher)
 {
     int64_t now = hd_clock();
 
@@ -448,7 +448,7 @@ static void kill_if_late(hd_launcher *launcher)
     }
 }
 
-static void see_to_the_end(hd_launcher *launcher)
+static void see_to_the_end(launcher *launcher)
 {
     int n = launcher->nranks;
 
@@ -475,7 +475,7 @@ static void see_to_the_end(hd_launcher *launcher)
 }
 
 // Those that a failed start left running; some may have no pidfd.
-static void abandon(hd_launcher *launcher)
+static void abandon(launcher *launcher)
 {
     kill_all(launcher);
     for (int i = 0; i < launcher->nranks; i++) {
@@ -484,7 +484,7 @@ static void abandon(hd_launcher *launcher)
     }
 }
 
-static hd_status report_returned(hd_launcher *launcher, int rank)
+static hd_status report_returned(launcher *launcher, int rank)
 {
     hd_slot *slot = &launcher->page->slot[rank];
     hd_status status = (hd_status)slot->status;
@@ -512,7 +512,7 @@ static hd_status report_returned(hd_launcher *launcher, int rank)
                    hd_status_text(status));
 }
 
-static hd_status report_culprit(hd_launcher *launcher)
+static hd_status report_culprit(launcher *launcher)
 {
     int rank = launcher->culprit;
     int how = launcher->child[rank].how;
@@ -529,9 +529,9 @@ static hd_status report_culprit(hd_launcher *launcher)
     return report_returned(launcher, rank);
 }
 
-static hd_status report_late(hd_launcher *launcher, double deadline)
+static hd_status report_late(launcher *launcher, double deadline)
 {
-    hd_list late = {.n = 0};
+    list late = {.n = 0};
 
     for (int i = 0; i < launcher->nranks; i++) {
         if (launcher->child[i].killed)
@@ -543,7 +543,7 @@ static hd_status report_late(hd_launcher *launcher, double deadline)
                    late.n > 1 ? "were" : "was");
 }
 
-static hd_status report_outcome(hd_launcher *launcher, double deadline)
+static hd_status report_outcome(launcher *launcher, double deadline)
 {
     int signal = launcher->interrupted;
 
@@ -560,14 +560,14 @@ static hd_status report_outcome(hd_launcher *launcher, double deadline)
 hd_status hd_launch(int nranks, double timeout, double deadline, hd_rank_fn *fn,
                     void *context, hd_diag *diag)
 {
-    hd_launcher launcher = {.nranks = nranks,
-                            .timeout = timeout,
-                            .signals = -1,
-                            .deadline = deadline > 0 ? hd_clock_after(deadline)
-                                                     : INT64_MAX,
-                            .end_of_grace = INT64_MAX,
-                            .culprit = -1,
-                            .diag = diag};
+    launcher launcher = {.nranks = nranks,
+                         .timeout = timeout,
+                         .signals = -1,
+                         .deadline = deadline > 0 ? hd_clock_after(deadline)
+                                                  : INT64_MAX,
+                         .end_of_grace = INT64_MAX,
+                         .culprit = -1,
+                         .diag = diag};
     hd_status status;
 
     HD_TRY(check_launch(nranks, timeout, fn, diag));

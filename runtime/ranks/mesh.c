@@ -35,7 +35,7 @@ typedef struct hd_endpoint {
 } hd_endpoint;
 
 // Too large for the small stack that a user may have.
-typedef struct hd_mesh {
+typedef struct mesh {
     hd_group *group;
     hd_endpoint *endpoint;               // owned, by rank
     hd_remote_endpoint *remote_endpoint; // owned, by rank; NULL within one host
@@ -47,16 +47,16 @@ typedef struct hd_mesh {
         hd_hello hello;
         char bytes[HD_FRAME_ROOM];
     } payload; // of the frame at hand
-} hd_mesh;
+} mesh;
 
-static hd_status open_socket(hd_mesh *mesh, int *out)
+static hd_status open_socket(mesh *mesh, int *out)
 {
     int on = 1;
     int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 
     if (fd < 0)
         return hd_system_error(mesh->diag, "socket");
-    if (setsockopt(fd, SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)) < 0) {
+    if (setsockopt(fd, SOL_SOCKET, SO_PASSCRED, &on, sizeof on) < 0) {
         hd_status status = hd_system_error(mesh->diag, "SO_PASSCRED");
 
         close(fd);
@@ -66,15 +66,15 @@ static hd_status open_socket(hd_mesh *mesh, int *out)
     return HD_OK;
 }
 
-static hd_status listen_anywhere(hd_mesh *mesh, hd_endpoint *endpoint)
+static hd_status listen_anywhere(mesh *mesh, hd_endpoint *endpoint)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
-    socklen_t bytes = sizeof(address);
+    socklen_t bytes = sizeof address;
 
     HD_TRY(open_socket(mesh, &mesh->listener));
     // An address of its family alone asks for a free abstract name.
     if (bind(mesh->listener, (struct sockaddr *)&address,
-             sizeof(address.sun_family)) < 0 ||
+             sizeof address.sun_family) < 0 ||
         listen(mesh->listener, SOMAXCONN) < 0 ||
         getsockname(mesh->listener, (struct sockaddr *)&address, &bytes) < 0)
         return hd_system_error(mesh->diag, "a socket to listen on");
@@ -84,9 +84,8 @@ static hd_status listen_anywhere(hd_mesh *mesh, hd_endpoint *endpoint)
 }
 
 // Calls the caller's allgather, whose failure is this rank's own.
-static hd_status gather(const hd_mesh *mesh, const hd_oob *oob,
-                        const char *what, const void *mine, size_t bytes,
-                        void *all)
+static hd_status gather(const mesh *mesh, const hd_oob *oob, const char *what,
+                        const void *mine, size_t bytes, void *all)
 {
     hd_status status =
         hd_group_status(oob->allgather(oob->context, mine, bytes, all),
@@ -101,7 +100,7 @@ static hd_status gather(const hd_mesh *mesh, const hd_oob *oob,
 }
 
 // Collective. A rank that cannot listen still takes part, so that none waits.
-static hd_status share_endpoints(hd_mesh *mesh, const hd_oob *oob)
+static hd_status share_endpoints(mesh *mesh, const hd_oob *oob)
 {
     hd_endpoint mine = {.pid = (uint32_t)getpid()};
     hd_status status = hd_host_find(mesh->diag, &mine.host);
@@ -109,9 +108,9 @@ static hd_status share_endpoints(hd_mesh *mesh, const hd_oob *oob)
     if (status == HD_OK)
         status = listen_anywhere(mesh, &mine);
     if (status == HD_OK &&
-        getrandom(&mine.secret, sizeof(mine.secret), 0) != sizeof(mine.secret))
+        getrandom(&mine.secret, sizeof mine.secret, 0) != sizeof mine.secret)
         status = hd_system_error(mesh->diag, "getrandom");
-    HD_TRY(gather(mesh, oob, "ranks' addresses", &mine, sizeof(mine),
+    HD_TRY(gather(mesh, oob, "ranks' addresses", &mine, sizeof mine,
                   mesh->endpoint));
     HD_TRY(status);
     if (mesh->endpoint[oob->rank].secret != mine.secret)
@@ -129,7 +128,7 @@ static hd_status share_endpoints(hd_mesh *mesh, const hd_oob *oob)
 
 // ------------------------------------------------------ several hosts
 
-static void find_leaders(hd_mesh *mesh)
+static void find_leaders(mesh *mesh)
 {
     hd_group *group = mesh->group;
 
@@ -139,7 +138,7 @@ static void find_leaders(hd_mesh *mesh)
         while (!hd_host_same(&mesh->endpoint[link->leader].host,
                              &mesh->endpoint[i].host))
             link->leader++;
-        memcpy(link->host, mesh->endpoint[i].host.name, sizeof(link->host) - 1);
+        memcpy(link->host, mesh->endpoint[i].host.name, sizeof link->host - 1);
         group->scattered |= link->leader > 0;
     }
 }
@@ -149,7 +148,7 @@ static bool is_remote(const hd_group *group, int peer)
     return group->link[peer].leader != group->link[group->rank].leader;
 }
 
-static hd_status prepare_remote(hd_mesh *mesh, hd_remote_endpoint *mine)
+static hd_status prepare_remote(mesh *mesh, hd_remote_endpoint *mine)
 {
     hd_group *group = mesh->group;
 
@@ -166,14 +165,14 @@ static hd_status prepare_remote(hd_mesh *mesh, hd_remote_endpoint *mine)
 }
 
 // Collective, as share_endpoints is.
-static hd_status share_remote_endpoints(hd_mesh *mesh, const hd_oob *oob)
+static hd_status share_remote_endpoints(mesh *mesh, const hd_oob *oob)
 {
     hd_remote_endpoint mine = {.naddresses = 0};
     hd_status status = prepare_remote(mesh, &mine);
 
     if (status != HD_OK)
         mine.naddresses = 0;
-    HD_TRY(gather(mesh, oob, "hosts' addresses", &mine, sizeof(mine),
+    HD_TRY(gather(mesh, oob, "hosts' addresses", &mine, sizeof mine,
                   mesh->remote_endpoint));
     HD_TRY(status);
     for (int i = 0; i < oob->size; i++) {
@@ -185,7 +184,7 @@ static hd_status share_remote_endpoints(hd_mesh *mesh, const hd_oob *oob)
     return HD_OK;
 }
 
-static hd_status share_hosts(hd_mesh *mesh, const hd_oob *oob)
+static hd_status share_hosts(mesh *mesh, const hd_oob *oob)
 {
     find_leaders(mesh);
     if (!mesh->group->scattered)
@@ -198,14 +197,14 @@ static hd_status share_hosts(hd_mesh *mesh, const hd_oob *oob)
     return share_remote_endpoints(mesh, oob);
 }
 
-static hd_hello hello_to(const hd_mesh *mesh, int peer)
+static hd_hello hello_to(const mesh *mesh, int peer)
 {
     return (hd_hello){.secret = mesh->endpoint[0].secret,
                       .size = (uint32_t)mesh->group->size,
                       .wanted = (uint32_t)peer};
 }
 
-static hd_status call_remote(hd_mesh *mesh, int peer)
+static hd_status call_remote(mesh *mesh, int peer)
 {
     hd_group *group = mesh->group;
     char why[HD_WHY_BYTES];
@@ -223,14 +222,14 @@ static hd_status call_remote(hd_mesh *mesh, int peer)
                    mesh->remote_endpoint[peer].port, why);
 }
 
-static hd_status report_deaf(const hd_mesh *mesh)
+static hd_status report_deaf(const mesh *mesh)
 {
     return hd_system_error(mesh->diag, "rank %d cannot accept another rank",
                            mesh->group->rank);
 }
 
 // Whether this is a rank above ours that has not called yet.
-static bool is_awaited(const hd_mesh *mesh, int peer, bool remote)
+static bool is_awaited(const mesh *mesh, int peer, bool remote)
 {
     const hd_group *group = mesh->group;
 
@@ -238,7 +237,7 @@ static bool is_awaited(const hd_mesh *mesh, int peer, bool remote)
            is_remote(group, peer) == remote && group->link[peer].wire.fd < 0;
 }
 
-static hd_status answer_remote(hd_mesh *mesh, bool *found)
+static hd_status answer_remote(mesh *mesh, bool *found)
 {
     hd_group *group = mesh->group;
     hd_wire caller = {.fd = -1};
@@ -273,19 +272,19 @@ static pid_t peer_of(int fd)
     return other.pid;
 }
 
-static hd_status say_hello(const hd_mesh *mesh, int fd, int peer)
+static hd_status say_hello(const mesh *mesh, int fd, int peer)
 {
     hd_hello hello = hello_to(mesh, peer);
     hd_frame frame = {.kind = HD_FRAME_HELLO,
                       .rank = (uint32_t)mesh->group->rank,
-                      .bytes = sizeof(hello)};
+                      .bytes = sizeof hello};
 
     return hd_frame_send(fd, frame, &hello, -1, mesh->deadline);
 }
 
 // The rank at the other end of `fd`, which process `pid` holds; -1 if it says
 // nothing that fits.
-static int receive_hello(hd_mesh *mesh, int fd, pid_t pid)
+static int receive_hello(mesh *mesh, int fd, pid_t pid)
 {
     const hd_hello *hello = &mesh->payload.hello;
     hd_frame frame;
@@ -296,7 +295,7 @@ static int receive_hello(hd_mesh *mesh, int fd, pid_t pid)
         hd_frame_receive(fd, pid, &frame, &mesh->payload, &passed) != HD_OK)
         return -1;
     sound = passed < 0 && frame.kind == HD_FRAME_HELLO &&
-            frame.bytes == sizeof(*hello) &&
+            frame.bytes == sizeof *hello &&
             hello->secret == mesh->endpoint[0].secret &&
             hello->size == (uint32_t)mesh->group->size &&
             hello->wanted == (uint32_t)mesh->group->rank &&
@@ -325,14 +324,14 @@ static bool connect_within(int fd, const struct sockaddr_un *address,
         errno = EAGAIN;
         if (left <= 0)
             return false;
-        setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &wait, sizeof(wait));
+        setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &wait, sizeof wait);
         result = connect(fd, (const struct sockaddr *)address, bytes);
     } while (result < 0 && errno == EINTR);
     fcntl(fd, F_SETFL, flags);
     return result == 0;
 }
 
-static hd_status report_unreached(const hd_mesh *mesh, int peer)
+static hd_status report_unreached(const mesh *mesh, int peer)
 {
     int rank = mesh->group->rank;
     uint32_t pid = mesh->endpoint[peer].pid;
@@ -349,7 +348,7 @@ static hd_status report_unreached(const hd_mesh *mesh, int peer)
                    rank, peer, pid);
 }
 
-static hd_status call_near(hd_mesh *mesh, int peer)
+static hd_status call_near(mesh *mesh, int peer)
 {
     const hd_endpoint *endpoint = &mesh->endpoint[peer];
     hd_link *link = &mesh->group->link[peer];
@@ -370,7 +369,7 @@ static hd_status call_near(hd_mesh *mesh, int peer)
 }
 
 // Who called, of those that are awaited; -1 if it is nobody.
-static int identify_caller(hd_mesh *mesh, int fd)
+static int identify_caller(mesh *mesh, int fd)
 {
     const hd_group *group = mesh->group;
     pid_t pid = peer_of(fd);
@@ -386,7 +385,7 @@ static int identify_caller(hd_mesh *mesh, int fd)
                : -1;
 }
 
-static hd_status report_missing(const hd_mesh *mesh)
+static hd_status report_missing(const mesh *mesh)
 {
     int peer = mesh->group->rank + 1;
 
@@ -396,7 +395,7 @@ static hd_status report_missing(const hd_mesh *mesh)
                    peer, mesh->group->rank);
 }
 
-static hd_status answer_near(hd_mesh *mesh, bool *found)
+static hd_status answer_near(mesh *mesh, bool *found)
 {
     int on = 1;
     int peer;
@@ -405,7 +404,7 @@ static hd_status answer_near(hd_mesh *mesh, bool *found)
     fd = accept4(mesh->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0 && (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED))
         return HD_OK;
-    if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)) < 0)
+    if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_PASSCRED, &on, sizeof on) < 0)
         return report_deaf(mesh);
     peer = identify_caller(mesh, fd);
     if (peer < 0) {
@@ -419,7 +418,7 @@ static hd_status answer_near(hd_mesh *mesh, bool *found)
     return HD_OK;
 }
 
-static hd_status answer_one(hd_mesh *mesh, bool *found)
+static hd_status answer_one(mesh *mesh, bool *found)
 {
     struct pollfd ask[HD_CALLERS + 2] = {
         {.fd = mesh->listener, .events = POLLIN}};
@@ -433,7 +432,7 @@ static hd_status answer_one(hd_mesh *mesh, bool *found)
 
 // Calls first and answers then, so that no rank waits for one that waits: who
 // calls another host waits for the answer, but only of a lower rank.
-static hd_status connect_all(hd_mesh *mesh)
+static hd_status connect_all(mesh *mesh)
 {
     hd_group *group = mesh->group;
 
@@ -461,7 +460,7 @@ static hd_status connect_all(hd_mesh *mesh)
     return HD_OK;
 }
 
-static hd_status connect_ranks(hd_mesh *mesh, const hd_oob *oob)
+static hd_status connect_ranks(mesh *mesh, const hd_oob *oob)
 {
     hd_status status = share_endpoints(mesh, oob);
 
@@ -475,7 +474,7 @@ static hd_status connect_ranks(hd_mesh *mesh, const hd_oob *oob)
 hd_status hd_mesh_connect(hd_group *group, const hd_oob *oob, int64_t deadline,
                           hd_diag *diag)
 {
-    hd_mesh *mesh = calloc(1, sizeof(*mesh));
+    mesh *mesh = calloc(1, sizeof *mesh);
     hd_endpoint *endpoint = calloc((size_t)group->size, sizeof(hd_endpoint));
     hd_status status;
 

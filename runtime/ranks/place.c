@@ -326,7 +326,7 @@ static uint64_t hash_job(const hd_claim *claim)
         return hash_variables(hash, open_mpi, 2);
     if (claim->value[LOCAL_SIZE] != claim->value[SIZE])
         return hash;
-    return XXH3_64bits_withSeed(&parent, sizeof(parent), hash);
+    return XXH3_64bits_withSeed(&parent, sizeof parent, hash);
 }
 
 // ----------------------------------------------------------- address
@@ -341,7 +341,7 @@ static hd_status take_address(hd_diag *diag, const char *text, hd_place *place)
                        "of 1 to %d characters, an IPv6 address in [], and a "
                        "port from 1 to 65535",
                        text, HD_HOST_BYTES - 1);
-    snprintf(place->address, sizeof(place->address), "%s", text);
+    snprintf(place->address, sizeof place->address, "%s", text);
     return HD_OK;
 }
 
@@ -361,7 +361,7 @@ static hd_status derive_address(hd_diag *diag, hd_place *place)
     port += 1 + (int)(place->job % 256);
     if (port > 65535)
         port -= 1024;
-    snprintf(place->address, sizeof(place->address),
+    snprintf(place->address, sizeof place->address,
              strchr(host, ':') != NULL ? "[%s]:%d" : "%s:%d", host, port);
     return HD_OK;
 }

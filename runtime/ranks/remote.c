@@ -47,11 +47,11 @@ static int start_call(const hd_host_address *address, uint32_t port)
     struct sockaddr_in6 to6 = {.sin6_family = AF_INET6,
                                .sin6_port = htons((uint16_t)port)};
 
-    memcpy(&to.sin_addr, address->byte, sizeof(to.sin_addr));
-    memcpy(&to6.sin6_addr, address->byte, sizeof(to6.sin6_addr));
+    memcpy(&to.sin_addr, address->byte, sizeof to.sin_addr);
+    memcpy(&to6.sin6_addr, address->byte, sizeof to6.sin6_addr);
     return address->family == AF_INET6
-               ? hd_address_start_call((struct sockaddr *)&to6, sizeof(to6))
-               : hd_address_start_call((struct sockaddr *)&to, sizeof(to));
+               ? hd_address_start_call((struct sockaddr *)&to6, sizeof to6)
+               : hd_address_start_call((struct sockaddr *)&to, sizeof to);
 }
 
 // HD_OK once the peer has answered, HD_TIMEOUT while it has not; else the

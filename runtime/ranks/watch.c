@@ -14,18 +14,18 @@
 #include "base/diag.h"
 #include "runtime/ranks/mesh.h"
 
-typedef struct hd_watch {
+typedef struct watch {
     hd_group *group;
     struct pollfd *ask; // owned: one a rank, then that of `quit`
     hd_frame frame;     // as packets bring it
     char payload[HD_FRAME_ROOM];
-} hd_watch;
+} watch;
 
 // Once a part is lost, the ones after it are too: they would be taken for it.
 static void keep_mail(hd_group *group, hd_link *link, const hd_frame *frame,
                       const char *payload, int fd)
 {
-    hd_mail *mail = link->lost ? NULL : malloc(sizeof(*mail) + frame->bytes);
+    hd_mail *mail = link->lost ? NULL : malloc(sizeof *mail + frame->bytes);
 
     if (mail == NULL) {
         if (fd >= 0)
@@ -61,7 +61,7 @@ static void note_failed(hd_group *group, const hd_frame *frame,
 {
     char text[HD_GROUP_TEXT];
 
-    snprintf(text, sizeof(text), "%.*s", (int)frame->bytes, payload);
+    snprintf(text, sizeof text, "%.*s", (int)frame->bytes, payload);
     hd_group_note_failure(group, HD_PEER, text);
 }
 
@@ -76,13 +76,13 @@ static void note_death(hd_group *group, int peer, int lost)
     if (atomic_load_explicit(&link->left, memory_order_relaxed))
         return;
     if (!group->scattered)
-        snprintf(text, sizeof(text), "rank %d died (process %d)", peer,
+        snprintf(text, sizeof text, "rank %d died (process %d)", peer,
                  link->wire.pid);
     else if (link->data == NULL || lost == 0)
-        snprintf(text, sizeof(text), "rank %d died (process %d on %s)", peer,
+        snprintf(text, sizeof text, "rank %d died (process %d on %s)", peer,
                  link->wire.pid, link->host);
     else
-        snprintf(text, sizeof(text),
+        snprintf(text, sizeof text,
                  "rank %d on %s does not answer any more: %s", peer, link->host,
                  strerror(lost));
     hd_group_note_failure(group, HD_PEER, text);
@@ -103,9 +103,8 @@ static void take_frame(hd_group *group, int peer, const hd_frame *frame,
         note_left(group, &group->link[peer]);
 }
 
-static hd_status next_frame(hd_watch *watch, hd_link *link,
-                            const hd_frame **frame, const char **payload,
-                            int *passed)
+static hd_status next_frame(watch *watch, hd_link *link, const hd_frame **frame,
+                            const char **payload, int *passed)
 {
     *passed = -1;
     if (link->data != NULL) {
@@ -132,20 +131,19 @@ static void note_broken(hd_group *group, int peer, hd_status status)
 
     link->open = link->data == NULL;
     if (status == HD_NO_MEMORY)
-        snprintf(text, sizeof(text),
+        snprintf(text, sizeof text,
                  "rank %d cannot take the descriptor that rank %d passes: %s "
                  "(ulimit -n)",
                  group->rank, peer, strerror(EMFILE));
     else
-        snprintf(text, sizeof(text),
-                 "rank %d got a broken message from rank %d", group->rank,
-                 peer);
+        snprintf(text, sizeof text, "rank %d got a broken message from rank %d",
+                 group->rank, peer);
     hd_group_fail(group, text);
 }
 
 // Reads all that is there, so that what a peer said last is heard before its
 // hanging up is.
-static void read_peer(hd_watch *watch, int peer)
+static void read_peer(watch *watch, int peer)
 {
     hd_link *link = &watch->group->link[peer];
 
@@ -168,7 +166,7 @@ static void read_peer(hd_watch *watch, int peer)
 
 static void *watch_peers(void *context)
 {
-    hd_watch *watch = context;
+    watch *watch = context;
     hd_group *group = watch->group;
     nfds_t n = (nfds_t)group->size + 1;
 
@@ -190,14 +188,14 @@ static void *watch_peers(void *context)
     return NULL;
 }
 
-static hd_watch *prepare_watch(hd_group *group)
+static watch *prepare_watch(hd_group *group)
 {
-    hd_watch *watch = malloc(sizeof(*watch));
+    watch *watch = malloc(sizeof *watch);
 
     if (watch == NULL)
         return NULL;
     watch->group = group;
-    watch->ask = calloc((size_t)group->size + 1, sizeof(*watch->ask));
+    watch->ask = calloc((size_t)group->size + 1, sizeof *watch->ask);
     if (watch->ask == NULL) {
         free(watch);
         return NULL;
@@ -213,7 +211,7 @@ static hd_watch *prepare_watch(hd_group *group)
 hd_status hd_watch_start(hd_group *group, hd_diag *diag)
 {
     sigset_t all, before;
-    hd_watch *watch;
+    watch *watch;
     int code;
 
     group->quit = eventfd(0, EFD_CLOEXEC);
@@ -243,7 +241,7 @@ void hd_watch_stop(hd_group *group)
     uint64_t one = 1;
 
     if (group->watching) {
-        ssize_t wrote = write(group->quit, &one, sizeof(one));
+        ssize_t wrote = write(group->quit, &one, sizeof one);
 
         (void)wrote; // an eventfd at 0 takes it
         pthread_join(group->watcher, NULL);

@@ -82,7 +82,7 @@ static void ask_oracle(const hd_module *module, hd_status status, hd_diag *said)
     if (module->stage != HD_STAGE_HOST || hd_verify(module, NULL) != HD_OK ||
         match_module(module, NULL) != HD_OK || !is_short(module))
         return;
-    verdict = oracle_judge(module, ORACLE_DELAY, 0, 0, why, sizeof(why));
+    verdict = oracle_judge(module, ORACLE_DELAY, 0, 0, why, sizeof why);
     if (verdict == ORACLE_TOO_LARGE ||
         (verdict == ORACLE_CLEAN) == (status == HD_OK))
         return;

@@ -23,7 +23,7 @@ static void check_round_trip(const array *array)
     unsigned char *file;
     char *header;
 
-    memcpy(a.extent, array->extent, sizeof(a.extent));
+    memcpy(a.extent, array->extent, sizeof a.extent);
     must(array_bytes(array, &bytes), "the size of an array fits", "");
     header = npy_header(&a, &length);
     file = malloc(length + bytes);
@@ -34,7 +34,7 @@ static void check_round_trip(const array *array)
     must(again.ndims == array->ndims && again.size == array->size &&
              !again.fortran && again.opaque == array->opaque &&
              (again.opaque || again.dtype == array->dtype) &&
-             memcmp(again.extent, array->extent, sizeof(a.extent)) == 0,
+             memcmp(again.extent, array->extent, sizeof a.extent) == 0,
          "it reads as what was written", header);
     free(file);
     free(header);

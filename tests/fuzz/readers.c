@@ -16,7 +16,7 @@ outcome __wrap_complain(outcome result, const char *format, ...)
     int length;
 
     va_start(args, format);
-    length = vsnprintf(text, sizeof(text), format, args);
+    length = vsnprintf(text, sizeof text, format, args);
     va_end(args);
     must(length > 0 && length < MAX_COMPLAINT, "a complaint has words", "");
     for (int i = 0; i < length; i++)

@@ -7,7 +7,7 @@ rendezvous *rendezvous_create(int ranks)
 {
     static const rendezvous fresh = {.lock = PTHREAD_MUTEX_INITIALIZER,
                                      .news = PTHREAD_COND_INITIALIZER};
-    rendezvous *m = malloc(sizeof(*m));
+    rendezvous *m = malloc(sizeof *m);
 
     *m = fresh;
     m->ranks = ranks;
@@ -23,7 +23,7 @@ static hd_status gather(void *context, const void *mine, size_t bytes,
 
     pthread_mutex_lock(&m->lock);
     round = m->round;
-    must(bytes * (size_t)m->ranks <= sizeof(m->data[0]), "an endpoint is small",
+    must(bytes * (size_t)m->ranks <= sizeof m->data[0], "an endpoint is small",
          "");
     memcpy(m->data[round % 2] + bytes * (size_t)seat->rank, mine, bytes);
     if (++m->arrived == m->ranks) {

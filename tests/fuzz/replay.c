@@ -47,7 +47,7 @@ static int replay_path(const char *path)
     for (int i = 0; i < n; i++) {
         char inside[4096];
 
-        snprintf(inside, sizeof(inside), "%s/%s", path, entry[i]->d_name);
+        snprintf(inside, sizeof inside, "%s/%s", path, entry[i]->d_name);
         if (entry[i]->d_name[0] != '.')
             files += replay_path(inside);
         free(entry[i]);
@@ -63,7 +63,7 @@ static int replay_random(int n)
 
     for (int seed = 1; seed <= n; seed++) {
         // Short ones too: they end early.
-        size_t length = sizeof(bytes) >> seed % 3;
+        size_t length = sizeof bytes >> seed % 3;
 
         choices_fill((uint64_t)seed, bytes, length);
         fprintf(stderr, "seed %d\n", seed);

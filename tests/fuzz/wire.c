@@ -58,14 +58,14 @@ static void mend_header(uint8_t *packet, size_t size)
 {
     hd_frame frame;
 
-    memcpy(&frame, packet, sizeof(frame));
+    memcpy(&frame, packet, sizeof frame);
     frame.magic = 0x32646568u;
     frame.pid = (uint32_t)getpid();
-    frame.bytes = size - sizeof(frame);
+    frame.bytes = size - sizeof frame;
     frame.checksum = XXH3_64bits(&frame, offsetof(hd_frame, checksum));
-    frame.checksum = XXH3_64bits_withSeed(packet + sizeof(frame), frame.bytes,
+    frame.checksum = XXH3_64bits_withSeed(packet + sizeof frame, frame.bytes,
                                           frame.checksum);
-    memcpy(packet, &frame, sizeof(frame));
+    memcpy(packet, &frame, sizeof frame);
 }
 
 static void send_packet(int fd, const uint8_t *packet, size_t size, bool passes)
@@ -79,7 +79,7 @@ static void send_packet(int fd, const uint8_t *packet, size_t size, bool passes)
 
     if (passes) {
         message.msg_control = ancillary.bytes;
-        message.msg_controllen = sizeof(ancillary.bytes);
+        message.msg_controllen = sizeof ancillary.bytes;
         ancillary.align.cmsg_level = SOL_SOCKET;
         ancillary.align.cmsg_type = SCM_RIGHTS;
         ancillary.align.cmsg_len = CMSG_LEN(sizeof(int));
@@ -99,8 +99,8 @@ static void receive_packet(int fd, const uint8_t *packet, size_t size,
 
     if (status == HD_OK) {
         must(mended, "what no rank has sent is refused", "");
-        must(size >= sizeof(frame) && frame.bytes == size - sizeof(frame) &&
-                 memcmp(payload, packet + sizeof(frame), frame.bytes) == 0,
+        must(size >= sizeof frame && frame.bytes == size - sizeof frame &&
+                 memcmp(payload, packet + sizeof frame, frame.bytes) == 0,
              "a frame is what was sent", "");
         must((passed >= 0) == passes, "a descriptor comes with its frame", "");
     } else {
@@ -120,7 +120,7 @@ static void receive_packet(int fd, const uint8_t *packet, size_t size,
 static void take_stream(const uint8_t *packet, size_t size, bool mended,
                         size_t cut)
 {
-    hd_wire *wire = calloc(1, sizeof(*wire));
+    hd_wire *wire = calloc(1, sizeof *wire);
     char *data = malloc(HD_FRAME_ROOM);
     const char *payload;
     hd_frame frame;
@@ -129,10 +129,10 @@ static void take_stream(const uint8_t *packet, size_t size, bool mended,
 
     must(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0,
          "sockets open", "");
-    memset(&frame, 0, sizeof(frame));
-    memcpy(&frame, packet, size < sizeof(frame) ? size : sizeof(frame));
+    memset(&frame, 0, sizeof frame);
+    memcpy(&frame, packet, size < sizeof frame ? size : sizeof frame);
     mended = mended && (frame.kind == HD_FRAME_DATA ||
-                        frame.bytes <= sizeof(wire->payload));
+                        frame.bytes <= sizeof wire->payload);
     wire->fd = pair[1];
     wire->pid = getpid();
     cut = size > 0 ? cut % size : 0;
@@ -145,8 +145,8 @@ static void take_stream(const uint8_t *packet, size_t size, bool mended,
     }
     payload = frame.kind == HD_FRAME_DATA ? data : wire->payload.words;
     must(status != HD_OK ||
-             (wire->frame.bytes == size - sizeof(frame) &&
-              memcmp(payload, packet + sizeof(frame), wire->frame.bytes) == 0),
+             (wire->frame.bytes == size - sizeof frame &&
+              memcmp(payload, packet + sizeof frame, wire->frame.bytes) == 0),
          "a frame is what was sent", "");
     must(mended == (status == HD_OK), "a frame is taken if it is sound", "");
     close(pair[0]);
@@ -176,7 +176,7 @@ static void try_frame(choices *choices)
         mend = false; // from here on it is to be refused
     }
     must(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) == 0 &&
-             setsockopt(pair[1], SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)) == 0,
+             setsockopt(pair[1], SOL_SOCKET, SO_PASSCRED, &on, sizeof on) == 0,
          "sockets open", "");
     if (size > 0) {
         send_packet(pair[0], packet, size, passes);
@@ -199,7 +199,7 @@ static hd_status tell_endpoint(void *context, const void *mine, size_t bytes,
     uint8_t endpoint[ENDPOINT_ROOM] = {0};
     size_t left = choices->length - choices->at;
 
-    must(bytes <= sizeof(endpoint), "an endpoint is small", "");
+    must(bytes <= sizeof endpoint, "an endpoint is small", "");
     memcpy(endpoint, choices->byte + choices->at, left < bytes ? left : bytes);
     memcpy(all, endpoint, ENDPOINT_HOST);
     memcpy((char *)all + ENDPOINT_HOST, (const char *)mine + ENDPOINT_HOST,

@@ -1116,7 +1116,7 @@ static void make_matmul(maker *m, int x)
         return;
     read_tensor(m, x);
     b = draw_partner(m, &p);
-    stream = b >= 0 ? fmemopen(keys, sizeof(keys), "w") : NULL;
+    stream = b >= 0 ? fmemopen(keys, sizeof keys, "w") : NULL;
     if (stream == NULL)
         return;
     type_product(m, &p);
@@ -1161,7 +1161,7 @@ static void make_op(maker *m)
         make_matmul, make_map,       make_matmul, make_fold,   make_map,
         make_copy,   make_update,    make_map,    make_matmul, make_set,
         make_map,    make_reduction, make_set,    make_update, make_transpose};
-    enum { OPS = sizeof(ops) / sizeof(ops[0]), CHAIN = 9 };
+    enum { OPS = sizeof ops / sizeof ops[0], CHAIN = 9 };
     int n = m->nstreamed < 4 && !m->chain ? 2 * m->nstreamed + 1 : 8;
 
     m->now++;
