@@ -195,6 +195,8 @@ void hd_cuda_run_stats(const hd_device *device, hd_stats *stats);
 // nobody.
 uint64_t hd_cuda_run_in_flight(hd_device *device);
 bool hd_cuda_runs_rest(hd_device *device);
+// Whether a run's streams are being captured: nobody may ask how far they are.
+bool hd_cuda_runs_capture(const hd_device *device);
 // How many runs are issued whole.
 uint64_t hd_cuda_runs_begun(const hd_device *device);
 

@@ -30,10 +30,9 @@ struct hd_cuda_runs {
     int ngraphs;
     hd_cuda_graph *replay; // of this run; NULL if steps are issued
     bool rigid;            // nodes cannot be set: no graphs are made
-    bool capturing;
-    bool takes_events; // among its arguments
-    hd_cu_event *mark; // owned: two a step, if times are asked for
-    uint64_t random;   // of chaos
+    bool takes_events;     // among its arguments
+    hd_cu_event *mark;     // owned: two a step, if times are asked for
+    uint64_t random;       // of chaos
     double seconds;
     // For the thread that watches: runs of which something is issued, the
     // stream that the caller gave the last of them, and runs that are issued
@@ -41,11 +40,17 @@ struct hd_cuda_runs {
     _Atomic uint64_t entered;
     _Atomic(hd_cu_stream) entered_on;
     _Atomic uint64_t begun;
+    _Atomic bool capturing; // for it too
 };
 
 static times *times_of(const hd_device *device, uint64_t n)
 {
     return &device->run->times[n % HD_CUDA_RUNS];
+}
+
+static bool is_capturing(const hd_device *device)
+{
+    return atomic_load_explicit(&device->run->capturing, memory_order_relaxed);
 }
 
 // ------------------------------------------------------------- commands
@@ -121,7 +126,7 @@ static hd_status issue_command(hd_device *device,
         return HD_OK;
     case HD_CUDA_RECORD_ARGUMENT:
     case HD_CUDA_WAIT_ARGUMENT:
-        return device->run->capturing
+        return is_capturing(device)
                    ? HD_OK
                    : touch_event(device, command, stream, diag);
     case HD_CUDA_NCCL:
@@ -137,7 +142,7 @@ static hd_status throttle(hd_device *device, hd_cuda_stream *stream,
 {
     uint64_t turn = ++stream->issued / THROTTLE;
 
-    if (stream->issued % THROTTLE != 0 || device->run->capturing)
+    if (stream->issued % THROTTLE != 0 || is_capturing(device))
         return HD_OK;
     if (turn > 1)
         HD_TRY(hd_cuda_await(device, stream->mark[(turn + 1) % 2], diag));
@@ -166,7 +171,7 @@ static hd_status issue(hd_device *device, int first, int end, hd_diag *diag)
 
         delay(device);
         HD_TRY(issue_command(device, command, diag));
-        if (device->run->capturing)
+        if (is_capturing(device))
             hd_cuda_graph_note(device, device->run->replay, i);
         HD_TRY(throttle(device, &device->stream[command->stream], diag));
     }
@@ -178,7 +183,7 @@ static hd_status issue(hd_device *device, int first, int end, hd_diag *diag)
 static hd_status mark(hd_device *device, const hd_step *step, int n, int which,
                       hd_diag *diag)
 {
-    if (device->run->mark == NULL || device->run->capturing)
+    if (device->run->mark == NULL || is_capturing(device))
         return HD_OK;
     for (int i = 0; i < n; i++)
         HD_CUDA_TRY(device, diag, event_record,
@@ -283,6 +288,14 @@ static hd_cuda_graph *find_graph(hd_device *device, hd_diag *diag)
     return NULL;
 }
 
+// Sequentially consistent, as the failure is: who comes second of this and the
+// thread that watches sees the other.
+static void capture(hd_device *device, bool begins)
+{
+    atomic_store_explicit(&device->run->capturing, begins,
+                          memory_order_seq_cst);
+}
+
 // The oldest goes when there is no room for one more.
 static hd_status new_graph(hd_device *device, hd_diag *diag)
 {
@@ -292,7 +305,13 @@ static hd_status new_graph(hd_device *device, hd_diag *diag)
     HD_TRY(hd_cuda_graph_new(device, device->run->argument, diag,
                              device->run->replay));
     device->run->ngraphs++;
-    device->run->capturing = true;
+    capture(device, true);
+    // The thread that watches asks streams how far they are once there is a
+    // failure, which would end a capture of them.
+    if (hd_cuda_has_failed(device)) {
+        capture(device, false);
+        return hd_cuda_report(device, diag);
+    }
     device->stream[0].stream = device->run->capture;
     HD_CUDA_TRY(device, diag, capture_begin, device->run->capture,
                 HD_CU_CAPTURE_RELAXED);
@@ -302,9 +321,12 @@ static hd_status new_graph(hd_device *device, hd_diag *diag)
 static hd_status end_capture(hd_device *device, hd_diag *diag)
 {
     hd_cuda_graph *graph = device->run->replay;
+    hd_cu_result result =
+        device->cu.capture_end(device->run->capture, &graph->graph);
 
-    device->run->capturing = false;
-    HD_CUDA_TRY(device, diag, capture_end, device->run->capture, &graph->graph);
+    capture(device, false);
+    if (result != HD_CU_SUCCESS)
+        return hd_cuda_error(device, result, diag, "capture_end");
     HD_CUDA_TRY(device, diag, graph_instantiate, &graph->exec, graph->graph, 0);
     if (graph->numberless)
         give_up_graphs(device, diag);
@@ -419,9 +441,9 @@ static void abandon(hd_device *device, hd_status status)
     char text[HD_GROUP_TEXT] = "";
     hd_cu_graph graph = NULL;
 
-    if (device->run->capturing) {
-        device->run->capturing = false;
+    if (is_capturing(device)) {
         device->cu.capture_end(device->run->capture, &graph);
+        capture(device, false);
         if (graph != NULL)
             device->cu.graph_destroy(graph);
     }
@@ -562,6 +584,11 @@ static uint64_t load_count(const _Atomic uint64_t *count)
 uint64_t hd_cuda_runs_begun(const hd_device *device)
 {
     return load_count(&device->run->begun);
+}
+
+bool hd_cuda_runs_capture(const hd_device *device)
+{
+    return atomic_load_explicit(&device->run->capturing, memory_order_seq_cst);
 }
 
 // Of a run that is issued in part, the end is not to be seen on the caller's

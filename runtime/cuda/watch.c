@@ -181,6 +181,8 @@ static void release(hd_device *device)
 
 static bool at_rest(hd_device *device)
 {
+    if (hd_cuda_runs_capture(device))
+        return false;
     for (int i = 1; i < device->nstreams; i++) {
         if (device->cu.stream_query(device->stream[i].stream) ==
             HD_CU_NOT_READY)

@@ -160,12 +160,37 @@ void Sweep(const hd_session_options &options)
 
 TEST(CudaFaults, AreToldToBothRanks)
 {
-    Sweep(CudaOptions(2));
+    Sweep(CudaOptions(10));
+}
+
+// Nobody asks streams that are being captured how far they are, which would end
+// the capture: the words would be CUDA's, not those of the rank at fault.
+TEST(CudaFaults, OfAPeerDoNotEndACapture)
+{
+    Program program(kEverything);
+    hd_session_options options = CudaOptions(10);
+
+    options.graph = true;
+    setenv("HEDDLE_CHAOS", "1", 1); // to capture takes a while
+    for (const Symbol &symbol : kSymbols) {
+        std::string fault = std::string(symbol.name) + ":1";
+
+        if (Is(symbol, "cuStreamBeginCapture_v2") ||
+            Is(symbol, "cuStreamBatchMemOp_v2") || Is(symbol, "cuEventRecord"))
+            for (int i = 0; i < 5; i++)
+                Judge(RunRanks(2,
+                               [&](Rank &rank) {
+                                   return RunWithFault(rank, program, options,
+                                                       fault);
+                               }),
+                      symbol, fault);
+    }
+    unsetenv("HEDDLE_CHAOS");
 }
 
 TEST(CudaFaults, AreToldToBothRanksWithAGraph)
 {
-    hd_session_options options = CudaOptions(2);
+    hd_session_options options = CudaOptions(10);
 
     options.graph = true;
     Sweep(options);
@@ -174,7 +199,7 @@ TEST(CudaFaults, AreToldToBothRanksWithAGraph)
 // A plan that cannot be timed is none that is chosen.
 TEST(CudaFaults, AreToldToBothRanksThatTune)
 {
-    hd_session_options options = CudaOptions(2);
+    hd_session_options options = CudaOptions(10);
 
     options.tune = true;
     setenv("FAKE_CUBLASLT_PLANS", "4", 1);
@@ -187,7 +212,7 @@ TEST(CudaFaults, AreToldToBothRanksThatFindKernelsAndPlansOnDisk)
 {
     Folder folder;
     Program program(kEverything);
-    hd_session_options options = CudaOptions(2);
+    hd_session_options options = CudaOptions(10);
 
     options.tune = true;
     setenv("HEDDLE_CACHE_DIR", folder.Path("cache").c_str(), 1);
@@ -201,7 +226,7 @@ TEST(CudaFaults, AreToldToBothRanksThatFindKernelsAndPlansOnDisk)
 
 TEST(CudaFaults, AreToldToBothRanksWithKernelsThatSend)
 {
-    hd_session_options options = CudaOptions(2);
+    hd_session_options options = CudaOptions(10);
 
     options.transport = HD_TRANSPORT_SM;
     Sweep(options);
@@ -209,7 +234,7 @@ TEST(CudaFaults, AreToldToBothRanksWithKernelsThatSend)
 
 TEST(CudaFaults, AreToldToBothRanksWithNccl)
 {
-    hd_session_options options = CudaOptions(2);
+    hd_session_options options = CudaOptions(10);
 
     options.transport = HD_TRANSPORT_NCCL;
     Sweep(options);
