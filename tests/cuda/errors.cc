@@ -97,16 +97,16 @@ TEST(CudaErrors, CountTheMemoryThatThePlanNeeds)
           {"needs 34 MiB beside its arguments, and its device has 20 MiB"});
 }
 
-// Arguments of 8 MiB each, a window of 10 and what one reduction needs fit;
+// Arguments of 1 MiB each, a window of 2 and what one reduction needs fit;
 // what two need would not.
 TEST(CudaErrors, ReductionsInPlaceTakeTurnsInOneMemory)
 {
     Program program("heddle 1\n"
                     "host program twice\n"
                     "mesh tp=2\n"
-                    "in %x : f32[size tp@tp, 2097152]\n"
-                    "out %y : f32[2097152]\n"
-                    "temp %t : f32[2097152] shared\n"
+                    "in %x : f32[size tp@tp, 262144]\n"
+                    "out %y : f32[262144]\n"
+                    "temp %t : f32[262144] shared\n"
                     "{\n"
                     "    %t = copy %x[tp]\n"
                     "    %t = all_reduce %t\n"
@@ -117,8 +117,8 @@ TEST(CudaErrors, ReductionsInPlaceTakeTurnsInOneMemory)
         Session session;
         hd_stats stats;
 
-        setenv("FAKE_CUDA_MEMORY", "39845888", 1); // 38 MiB
-        HD_TRY(session.Open(rank, program, CudaOptions(2)));
+        setenv("FAKE_CUDA_MEMORY", "5767168", 1); // 5.5 MiB
+        HD_TRY(session.Open(rank, program, CudaOptions()));
         Shards shards(session);
         HD_TRY(shards.Put(program.Inputs(), program.Module(), rank.rank,
                           rank.diag));
@@ -178,7 +178,7 @@ std::vector<Answer> RunWith(const std::string &name, bool graph,
     Program program(kEverything);
 
     return RunRanks(2, [&](Rank &rank) {
-        hd_session_options options = CudaOptions(2);
+        hd_session_options options = CudaOptions();
         std::vector<void *> address;
         Session session;
 
@@ -212,7 +212,7 @@ TEST(CudaErrors, OfAnArgumentHarmNothing)
         std::vector<void *> right, wrong;
         Session session;
 
-        HD_TRY(session.Open(rank, program, CudaOptions(2)));
+        HD_TRY(session.Open(rank, program, CudaOptions()));
         Shards shards(session);
         HD_TRY(shards.Put(program.Inputs(), program.Module(), rank.rank,
                           rank.diag));
@@ -285,7 +285,7 @@ TEST(CudaErrors, SayWhoseMemoryCannotBeMapped)
     for (auto *spoil : {ExportSpoilt, ExportNonsense}) {
         std::vector<Answer> answers = RunRanks(2, [&](Rank &rank) {
             hd_driver driver = hd_driver_cuda;
-            hd_session_options options = CudaOptions(2);
+            hd_session_options options = CudaOptions();
             hd_session *session = nullptr;
 
             driver.export_handle = spoil;

@@ -349,7 +349,7 @@ TEST_P(CudaPeers, ThatComeOneByOneAreNotLate)
 // word is missing too.
 TEST(CudaMixedGraphs, TellThatNcclMayBeWhatWaits)
 {
-    hd_session_options options = CudaOptions();
+    hd_session_options options = CudaOptions(5);
 
     options.graph = true;
     options.axes = "a=nccl,b=copy";

@@ -147,7 +147,7 @@ const char *const kRing = "heddle 1\n"
                           "    %z = all_reduce %x[tp]\n"
                           "  } join }\n";
 
-inline hd_session_options CudaOptions(double timeout = 5)
+inline hd_session_options CudaOptions(double timeout = 20)
 {
     hd_session_options options = hd_session_defaults();
 
