@@ -453,8 +453,10 @@ class Calls
     {
         for (bool moved = true; moved;) {
             moved = false;
-            for (size_t rank = 0; rank < job_.size(); rank++)
-                moved |= Start(rank) | End(rank);
+            for (size_t rank = 0; rank < job_.size(); rank++) {
+                moved |= Start(rank);
+                moved |= End(rank);
+            }
         }
         for (size_t rank = 0; rank < job_.size(); rank++)
             if (at_[rank].first < job_[rank].size())

@@ -512,7 +512,7 @@ static void make_reduction(maker *m, int x)
 {
     tensor t = m->tensor[x];
     int d = pick(m, t.ndims);
-    fold fold = pick(m, NFOLDS);
+    fold fold = (enum fold)pick(m, NFOLDS);
     dim lost;
 
     if (t.ndims == 0)
@@ -758,7 +758,7 @@ static void map_onto(maker *m, int x, bool over)
     static const char *const keys[] = {"", " by ", " value "};
     tensor t = m->tensor[x], held[MAX_INPUTS] = {0};
     int operand[MAX_INPUTS], at, to;
-    map map = pick(m, NMAPS);
+    map map = (enum map)pick(m, NMAPS);
     dtype of = t.dtype;
     double factor = 1;
     char text[24] = "";
@@ -793,7 +793,7 @@ static void fold_onto(maker *m, int x, bool over)
     tensor t = m->tensor[x];
     int operand[MAX_SUMMANDS];
     int n = 1 + pick(m, 4), at = 0;
-    fold fold = once_in(m, 2) ? pick(m, NFOLDS) : FOLD_SUM;
+    fold fold = once_in(m, 2) ? (enum fold)pick(m, NFOLDS) : FOLD_SUM;
 
     if (n == 4)
         n += once_in(m, 4) ? pick(m, MAX_SUMMANDS - 3) : 0;
