@@ -72,6 +72,7 @@ missing_packages() {
     if [ "$1" = tests ] || [ "$1" = fuzz ]; then
         has_header gtest/gtest.h || echo libgtest-dev
         has_lit || lit_package
+        has_command git || echo git
     fi
     if [ "$1" = fuzz ]; then
         has_fuzzer || fuzzer_packages
