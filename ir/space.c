@@ -70,12 +70,21 @@ void hd_space_map_product(int ndims, int a, int b, bool ta, bool tb,
     out->ndims++;
 }
 
-bool hd_space_lies_last(const hd_op *op, int i)
+// Whether view `i` lies along the result's last dimensions, whatever they are.
+static bool lies_last(const hd_op *op, int i)
 {
     for (int k = 0; k < op->nkeys; k++)
         if (op->key[k].view == i)
             return hd_key_info_get(op->key[k].code)->value != HD_VALUE_FACTOR;
     return hd_op_is_elementwise(op);
+}
+
+int hd_space_beside(const hd_op *op, int i, int d)
+{
+    int own =
+        d - (op->view[0].buffer->type.ndims - op->view[i].buffer->type.ndims);
+
+    return lies_last(op, i) && own >= 0 ? own : -1;
 }
 
 void hd_space_map(const hd_op *op, const hd_shape *view, const int8_t *dim,
@@ -103,7 +112,7 @@ void hd_space_map(const hd_op *op, const hd_shape *view, const int8_t *dim,
         assert(false && "an op of unit COMPUTE");
     }
     for (int i = 1; i < op->nviews; i++)
-        if (hd_space_lies_last(op, i))
+        if (lies_last(op, i))
             lay_last(out, i, view[i].ndims);
 }
 

@@ -48,8 +48,10 @@ void hd_space_of(const hd_op *op, const hd_shape *view, const int8_t *dim,
 void hd_space_of_step(const hd_step *step, hd_space *out);
 // Of the dimensions that its views keep, all ranks' of those that are sharded.
 void hd_space_of_op(const hd_module *module, const hd_op *op, hd_space *out);
-// Whether view `i` lies along the result's last dimensions, whatever they are.
-bool hd_space_lies_last(const hd_op *op, int i);
+// Which dimension of view `i` lies along `d` of the result where the view lies
+// along its last ones, whether it repeats there or not; -1 if none does. Both
+// are counted in the buffers' dimensions.
+int hd_space_beside(const hd_op *op, int i, int d);
 // What `dim` is for an op of a verified module; `ndims` of its first operand.
 void hd_space_dims(const hd_module *module, const hd_op *op, int ndims,
                    int8_t dim[2]);

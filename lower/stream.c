@@ -54,12 +54,8 @@ static bool plan_compute(const hd_module *module, const hd_op *op, int s,
     if (hd_op_family(op) == HD_FAMILY_PRODUCT && s >= space.nparallel - rows)
         return false;
     for (int i = 1; i < op->nviews; i++) {
-        int lead = space.nparallel - op->view[i].buffer->type.ndims;
-
         p->one[i] = space.dim[i][s] == HD_REPEATED;
-        p->dim[i] = !p->one[i]                               ? space.dim[i][s]
-                    : hd_space_lies_last(op, i) && lead <= s ? s - lead
-                                                             : WHOLE;
+        p->dim[i] = p->one[i] ? hd_space_beside(op, i, s) : space.dim[i][s];
     }
     if (key != NULL && !p->one[1])
         p->shift = p->dim[1] < hd_expr_value(module, key->expr);

@@ -231,13 +231,12 @@ static const gather *gather_of(const pipe *p, const hd_buffer *buffer)
 // repeats, all of them have its one index.
 static int shard_dim(const pipe *p, const hd_op *op, int i)
 {
-    const hd_view *view = &op->view[i], *result = &op->view[0];
+    const hd_view *view = &op->view[i];
     int dim = loop_index(p, view);
 
-    if (dim >= 0 || !hd_space_lies_last(op, i))
+    if (dim >= 0)
         return dim;
-    dim = loop_index(p, result) -
-          (result->buffer->type.ndims - view->buffer->type.ndims);
+    dim = hd_space_beside(op, i, loop_index(p, &op->view[0]));
     return dim >= 0 && dim < view->nindex &&
                    view->buffer->type.dim[dim].extent == 1
                ? dim
