@@ -188,28 +188,6 @@ static hd_status check_event(verifier *v, const hd_view *view, bool wanted)
     return HD_OK;
 }
 
-// Indices are interned, so equal ones are the same number.
-static bool are_same(const hd_view *a, const hd_view *b)
-{
-    return a->buffer == b->buffer && a->nindex == b->nindex &&
-           memcmp(a->index, b->index, sizeof *a->index * (size_t)a->nindex) ==
-               0;
-}
-
-// Of a record or a wait.
-static hd_status check_list(verifier *v, const hd_op *op)
-{
-    int n = hd_op_is(op, HD_UNIT_SYNC) ? op->nviews : 0;
-
-    for (int i = 1; i < n; i++)
-        for (int k = 0; k < i; k++)
-            if (are_same(&op->view[i], &op->view[k]))
-                return hd_error(v->diag, HD_E0408, op->view[i].loc,
-                                "%s names this event of %%%s twice",
-                                op_text(op), op->view[i].buffer->name);
-    return HD_OK;
-}
-
 static hd_status check_views(verifier *v, const hd_op *op)
 {
     for (int i = 0; i < op->nviews; i++) {
@@ -225,7 +203,7 @@ static hd_status check_views(verifier *v, const hd_op *op)
     for (int i = 0; i < op->nviews; i++)
         if ((hd_op_access(op, i) & (HD_ACCESS_WRITE | HD_ACCESS_RECORD)) != 0)
             HD_TRY(check_write(v, &op->view[i]));
-    return check_list(v, op);
+    return HD_OK;
 }
 
 // -------------------------------------------------------------- operations
@@ -631,6 +609,7 @@ static hd_status check_factor(verifier *v, const hd_op *op, hd_key_code code)
 }
 
 // An alias of its buffer's shape has the same elements at the same indices.
+// These are interned: equal ones are the same number.
 static bool same_view(const hd_view *a, const hd_view *b)
 {
     if (hd_buffer_root(a->buffer) != hd_buffer_root(b->buffer) ||
@@ -641,6 +620,20 @@ static bool same_view(const hd_view *a, const hd_view *b)
         if (a->index[i] != b->index[i])
             return false;
     return true;
+}
+
+// Of a record or a wait.
+static hd_status check_list(verifier *v, const hd_op *op)
+{
+    int n = hd_op_is(op, HD_UNIT_SYNC) ? op->nviews : 0;
+
+    for (int i = 1; i < n; i++)
+        for (int k = 0; k < i; k++)
+            if (same_view(&op->view[i], &op->view[k]))
+                return hd_error(v->diag, HD_E0408, op->view[i].loc,
+                                "%s names this event of %%%s twice",
+                                op_text(op), op->view[i].buffer->name);
+    return HD_OK;
 }
 
 // A result may lie exactly over an operand where each element depends on that
@@ -862,6 +855,7 @@ static hd_status check_op(verifier *v, const hd_op *op)
 {
     HD_TRY(check_form(v, op));
     HD_TRY(check_views(v, op));
+    HD_TRY(check_list(v, op));
     if (v->grouping && !hd_op_is(op, HD_UNIT_TRANSFER))
         return hd_error(v->diag, HD_E0405, op->loc,
                         "%s in a group: a group holds transfers", op_text(op));
