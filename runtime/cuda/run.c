@@ -484,6 +484,17 @@ static hd_status check_stream(hd_device *device, hd_cu_stream stream,
     return HD_OK;
 }
 
+// Which of the events that its step waits for it is.
+static const char *event_name(const hd_device *device,
+                              const hd_cuda_command *command)
+{
+    const hd_span *span = command->step->span;
+
+    while (device->buffer[span->buffer->id].argument != command->event)
+        span++;
+    return span->buffer->name;
+}
+
 // To wait for an event of a capture is to become part of it.
 static hd_status check_events(hd_device *device, hd_diag *diag)
 {
@@ -498,7 +509,7 @@ static hd_status check_events(hd_device *device, hd_diag *diag)
                            "rank %d: run %llu waits for the event %%%s, which "
                            "was last recorded in a capture: " INSTEAD,
                            device->rank, (unsigned long long)device->run->n + 1,
-                           command->step->span[0].buffer->name);
+                           event_name(device, command));
     }
     return HD_OK;
 }

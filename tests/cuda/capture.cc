@@ -340,9 +340,12 @@ TEST_P(CudaCaptures, ThatAnEventWasRecordedInIsRefused)
     Program program("heddle 1\n"
                     "host program waits mesh tp=2\n"
                     "in %x : i32[size tp@tp, 64] shared\n"
+                    "in %early : event[]\n"
                     "in %go : event[]\n"
                     "out %y : i32[size tp, 64] shared\n"
-                    "{ wait %go  %y = all_gather %x[tp] }\n");
+                    "temp %own : event[]\n"
+                    "{ %own = record  wait %own, %early, %go"
+                    "  %y = all_gather %x[tp] }\n");
     auto body = [&](Rank &rank) {
         Caller caller;
         Session session;
@@ -350,27 +353,27 @@ TEST_P(CudaCaptures, ThatAnEventWasRecordedInIsRefused)
         HD_TRY(caller.Open(rank));
         HD_TRY(session.Open(rank, program, Options()));
         hd_cu_stream captured = caller.Stream(), stream = caller.Stream();
-        hd_cu_event go = caller.Event();
+        hd_cu_event early = caller.Event(), go = caller.Event();
         Graph graph(caller);
-        void *arguments[3] = {nullptr, go, nullptr};
+        void *arguments[4] = {nullptr, early, go, nullptr};
 
         HD_TRY(hd_session_alloc(session, 2 * 64 * 4, rank.diag, &arguments[0]));
-        HD_TRY(hd_session_alloc(session, 2 * 64 * 4, rank.diag, &arguments[2]));
+        HD_TRY(hd_session_alloc(session, 2 * 64 * 4, rank.diag, &arguments[3]));
         if (!graph.Begin(captured, GLOBAL) ||
             caller.cu.event_record(go, captured) != 0)
             return Wrong(rank, "no capture");
         hd_status status =
-            hd_session_run_on(session, stream, arguments, 3, rank.diag);
+            hd_session_run_on(session, stream, arguments, 4, rank.diag);
         if (!IsRefused(status, rank, "waits for the event %go"))
             return Wrong(rank, hd_diag_text(rank.diag));
         graph.End(); // which asking for the event may have spoilt
         hd_diag_clear(rank.diag);
         if (caller.cu.event_record(go, stream) != 0)
             return HD_SYSTEM;
-        HD_TRY(hd_session_run_on(session, stream, arguments, 3, rank.diag));
+        HD_TRY(hd_session_run_on(session, stream, arguments, 4, rank.diag));
         HD_TRY(hd_session_finish(session, rank.diag));
         hd_session_free(session, arguments[0]);
-        hd_session_free(session, arguments[2]);
+        hd_session_free(session, arguments[3]);
         return HD_OK;
     };
 
