@@ -24,13 +24,7 @@ typedef struct item {
 // The element of a span with row-major number i.
 static int64_t place(const hd_span *span, int64_t i)
 {
-    int64_t at = span->offset;
-
-    for (int d = span->ndims - 1; d >= 0; d--) {
-        at += i % span->extent[d] * span->stride[d];
-        i /= span->extent[d];
-    }
-    return at;
+    return span->offset + hd_span_offset(span, 0, span->ndims, i);
 }
 
 static item load(const hd_span *span, const hd_values *values, int64_t i)
