@@ -150,8 +150,8 @@ hd_status hd_steps_collect(const hd_module *module, int64_t rank, hd_diag *diag,
     hd_status status = hd_walk(module, rank, diag, collect, &c);
     const hd_record *record = c.steps.record;
 
-    for (int64_t i = 0; i < c.steps.nsteps;
-         i++) { // what they have stands still
+    // What they have stands still from here on.
+    for (int64_t i = 0; i < c.steps.nsteps; i++) {
         hd_step *step = &c.steps.step[i];
 
         step->span = c.steps.span != NULL ? c.steps.span + c.first[i] : NULL;
