@@ -618,7 +618,7 @@ static void finish_row(const dense *dense, const hd_product *p, item factor,
     const hd_product_part *c = &p->part[HD_PRODUCT_C];
     const hd_product_part *bias = &p->part[HD_PRODUCT_BIAS];
     const hd_product_part *aux = &p->part[HD_PRODUCT_AUX];
-    double unit = p->wide ? unit_of_compute(HD_F64) : unit_of_compute(HD_F32);
+    double unit = unit_of_compute(p->wide ? HD_F64 : HD_F32);
     int64_t n = dense->n;
 
     for (int64_t j = 0; j < n; j++) {
@@ -671,6 +671,8 @@ hd_status hd_numeric_compute(const hd_step *step, hd_values *const *values)
 {
     hd_space space;
 
+    if (hd_op_family(step->op) == HD_FAMILY_PRODUCT)
+        return compute_matmul(step, values); // which lays out its own
     hd_space_of_step(step, &space);
     switch (hd_op_family(step->op)) {
     case HD_FAMILY_COPY:
@@ -682,8 +684,7 @@ hd_status hd_numeric_compute(const hd_step *step, hd_values *const *values)
         return HD_OK;
     case HD_FAMILY_FOLD:
         return compute_fold(step, &space, values);
-    case HD_FAMILY_PRODUCT:
-        return compute_matmul(step, values);
+    case HD_FAMILY_PRODUCT: // above
     case HD_FAMILY_MOVE:
     case HD_FAMILY_SYNC:
         break;

@@ -353,6 +353,10 @@ void hd_cpu_compute(hd_cpu_scratch *scratch, const hd_step *step,
 {
     hd_space space;
 
+    if (hd_op_family(step->op) == HD_FAMILY_PRODUCT) {
+        hd_cpu_matmul(scratch, step, base); // which lays out its own
+        return;
+    }
     hd_space_of_step(step, &space);
     switch (hd_op_family(step->op)) {
     case HD_FAMILY_COPY:
@@ -368,9 +372,7 @@ void hd_cpu_compute(hd_cpu_scratch *scratch, const hd_step *step,
         else
             compute_elementwise(step, &space, base);
         return;
-    case HD_FAMILY_PRODUCT:
-        hd_cpu_matmul(scratch, step, base);
-        return;
+    case HD_FAMILY_PRODUCT: // above
     case HD_FAMILY_MOVE:
     case HD_FAMILY_SYNC:
         break;
