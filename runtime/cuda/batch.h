@@ -6,8 +6,9 @@
 #include "runtime/cuda/peers.h"
 #include "runtime/cuda/transport.h"
 
-// The words of a slot. The last is for reductions whose result peers fetch.
-enum { HD_CUDA_READY, HD_CUDA_DONE, HD_CUDA_FETCHED };
+// The words of a slot, and the pair's. The third is for reductions whose result
+// peers fetch.
+enum { HD_CUDA_READY, HD_CUDA_DONE, HD_CUDA_FETCHED, HD_CUDA_EARLY };
 
 // Words that follow each other on a stream go to the device in one call.
 // `after` is the number of commands before this step's, whose words are their

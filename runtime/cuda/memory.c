@@ -245,6 +245,8 @@ static hd_status fill_slot(hd_device *device, const hd_step *step,
 
     (void)context;
     slot->share = device->peers->share[step->index];
+    slot->early =
+        rendezvous->side == HD_SIDE_OFFER && device->peers->early[step->index];
     return hd_offer_fill(device->buffer, step, rendezvous, diag, &slot->offer);
 }
 
@@ -286,6 +288,7 @@ static hd_status alloc_all(hd_device *device, hd_diag *diag)
     device->nbuffers = device->binding.module->nbuffers;
     HD_TRY(count_slots(device, diag));
     lay_out_window(device);
+    hd_cuda_find_early(device);
     HD_TRY(alloc_private(device, diag));
     HD_TRY(open_bases(device, diag));
     HD_CUDA_TRY(device, diag, host_alloc, &snapshot,
@@ -296,16 +299,18 @@ static hd_status alloc_all(hd_device *device, hd_diag *diag)
 
 hd_status hd_cuda_alloc(hd_device *device, hd_diag *diag)
 {
+    size_t nsteps = (size_t)device->binding.steps->nsteps;
     hd_cuda_peers *peers = device->peers = calloc(1, sizeof *peers);
     hd_status status;
     int mode;
 
     if (peers != NULL) {
         peers->peer = calloc((size_t)device->size, sizeof *peers->peer);
-        peers->share = calloc((size_t)device->binding.steps->nsteps + 1,
-                              sizeof *peers->share);
+        peers->share = calloc(nsteps + 1, sizeof *peers->share);
+        peers->early = calloc(nsteps + 1, sizeof *peers->early);
     }
-    if (peers == NULL || peers->peer == NULL || peers->share == NULL)
+    if (peers == NULL || peers->peer == NULL || peers->share == NULL ||
+        peers->early == NULL)
         return hd_fail(diag, HD_NO_MEMORY, "no memory for %d ranks",
                        device->size);
     if ((size_t)device->size * sizeof(uint32_t) > HD_CUDA_PROBES)
@@ -334,6 +339,7 @@ static void free_peers(hd_device *device)
     if (peers->snapshot != NULL)
         device->cu.host_free(peers->snapshot);
     free(peers->share);
+    free(peers->early);
     free(peers->peer);
     free(peers);
 }

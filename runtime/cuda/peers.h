@@ -6,10 +6,13 @@
 #include "runtime/cuda/cuda.h"
 
 typedef struct hd_cuda_slot {
-    uint32_t word[4]; // written by the peer: ready, done, fetched; unused
+    // Written by the peer: ready, done, fetched; in the pair's first slot
+    // early, which is "ready" for all that it receives early.
+    uint32_t word[4];
     hd_offer offer;
     uint64_t share; // offset of this side's share of a result; 0 for none
-    uint64_t unused[2];
+    uint64_t early; // this side receives, and its "early" stands for "ready"
+    uint64_t unused;
 } hd_cuda_slot;
 _Static_assert(sizeof(hd_cuda_slot) == HD_SLOT_BYTES,
                "slots do not share sectors");
@@ -22,6 +25,9 @@ typedef struct hd_cuda_peer {
     hd_cu_ptr window;   // owned: imported; 0 if not
     hd_cuda_slot *slot; // owned: copies of theirs, while planning
     hd_cuda_slot *own;  // owned: copies of ours, while planning
+    // While planning: whether this rank writes "early" there, and which of its
+    // streams wait for theirs.
+    bool told, heard[HD_CUDA_STREAMS_MOST];
 } hd_cuda_peer;
 
 struct hd_cuda_peers {
@@ -32,6 +38,7 @@ struct hd_cuda_peers {
     size_t slot_bytes;  // of all slots and marks
     uint32_t *snapshot; // owned, pinned: the slots
     uint64_t *share;    // owned, by step: our share of its result in the window
+    bool *early;        // owned, by step: "ready" as soon as a run begins
     hd_cuda_peer *peer; // owned, by rank
 };
 

@@ -309,7 +309,6 @@ static hd_status plan_all(hd_device *device, int *events,
             if (step->record[k].step >= 0)
                 events[step->record[k].step] = 0;
     }
-    hd_cuda_find_early(device);
     find_ties(device, starts, ends);
     HD_TRY(plan_head(device, starts, diag));
     HD_TRY(plan_steps(device, events, chains, diag));
@@ -325,8 +324,7 @@ static hd_status make(hd_device *device, hd_diag *diag)
     hd_status status;
 
     plan->first = calloc(n, sizeof *plan->first);
-    plan->early = calloc(n, sizeof *plan->early);
-    status = plan->first == NULL || plan->early == NULL || events == NULL ||
+    status = plan->first == NULL || events == NULL ||
                      !hd_chains_collect(device->binding.steps, device->nbuffers,
                                         &chains)
                  ? hd_cuda_no_room(device, diag)
@@ -358,7 +356,6 @@ void hd_cuda_plan_free(hd_device *device)
         device->cu.event_destroy(plan->event[i]);
     free(plan->event);
     free(plan->first);
-    free(plan->early);
     free(plan->command);
     free(plan->word);
     free(plan->launch);

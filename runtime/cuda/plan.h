@@ -67,7 +67,6 @@ struct hd_cuda_plan {
     // step; at the end, the first after them all. Commands ahead and behind
     // are a run's own.
     int *first;
-    bool *early;              // owned, by step: "ready" as soon as a run begins
     hd_cuda_command *command; // owned
     int ncommands, command_room;
     hd_cu_memop *word; // owned
@@ -165,7 +164,7 @@ hd_status hd_cuda_prune(hd_device *device, hd_diag *diag);
 // Those of `n` steps, a group, that are deferred, or those that are not.
 hd_status hd_cuda_plan_batch(hd_device *device, const hd_step *steps, int n,
                              int stream, bool deferred, hd_diag *diag);
-// Which steps signal "ready" at the start of a run: plan->early.
+// Which steps signal "ready" at the start of a run: peers->early.
 void hd_cuda_find_early(hd_device *device);
 hd_status hd_cuda_signal_early(hd_device *device, hd_diag *diag);
 // Of `n` steps, a group, that NCCL was just given those that are its.

@@ -6,7 +6,8 @@
 //
 // A rank may signal "ready" for what it receives as soon as the run begins
 // where none of its earlier steps touches that memory: then no put waits for
-// the receiver to come to its recv.
+// the receiver to come to its recv. One word tells a peer so for all of them,
+// "early", and each stream that puts there waits for it once.
 #include <stdlib.h>
 #include <string.h>
 
@@ -53,8 +54,10 @@ static hd_status add_word(hd_words *words, int operation, hd_cu_ptr address)
 static uint64_t word_at(uint64_t slots, const hd_cuda_peer *peer,
                         const hd_rendezvous *rendezvous, int which)
 {
-    return slots +
-           hd_pair_slot(&peer->pair, rendezvous) * sizeof(hd_cuda_slot) +
+    uint64_t slot =
+        which == HD_CUDA_EARLY ? 0 : hd_pair_slot(&peer->pair, rendezvous);
+
+    return slots + slot * sizeof(hd_cuda_slot) +
            (uint64_t)which * sizeof(uint32_t);
 }
 
@@ -99,6 +102,20 @@ hd_status hd_cuda_await_word(hd_words *words, const hd_rendezvous *rendezvous,
     HD_TRY(add_wait(words, &wait));
     return add_word(words, HD_CU_OP_WAIT_32,
                     device->peers->window + wait.offset);
+}
+
+// Until what is put may be put.
+static hd_status await_ready(hd_words *words, const hd_rendezvous *rendezvous)
+{
+    bool *heard =
+        &words->device->peers->peer[rendezvous->peer].heard[words->stream];
+
+    if (!hd_cuda_slot_of(words->device, rendezvous)->early)
+        return hd_cuda_await_word(words, rendezvous, HD_CUDA_READY);
+    if (*heard)
+        return HD_OK;
+    *heard = true;
+    return hd_cuda_await_word(words, rendezvous, HD_CUDA_EARLY);
 }
 
 bool hd_cuda_waits_for(const hd_device *device, const hd_cuda_wait *wait,
@@ -270,7 +287,7 @@ static hd_status spread(hd_words *words, const hd_batch *batch, int first)
             return hd_fail(words->diag, HD_UNSUPPORTED,
                            "a kernel that puts to more than %d ranks",
                            PUSH_PEERS);
-        HD_TRY(hd_cuda_await_word(words, rendezvous, HD_CUDA_READY));
+        HD_TRY(await_ready(words, rendezvous));
         p.to[p.copies++] = hd_cuda_remote(words->device, rendezvous);
         p.word[p.words++] = their_word(words, rendezvous, HD_CUDA_DONE);
     }
@@ -286,7 +303,7 @@ static hd_status move(hd_words *words, const hd_rendezvous *rendezvous)
     bool put = rendezvous->side == HD_SIDE_PUT;
     hd_cuda_at to = put ? there : here, from = put ? here : there;
 
-    HD_TRY(hd_cuda_await_word(words, rendezvous, HD_CUDA_READY));
+    HD_TRY(await_ready(words, rendezvous));
     if (is_pushed(words)) {
         push p = {.from = from,
                   .bytes = rendezvous->bytes,
@@ -365,7 +382,7 @@ static hd_status signal_ready(hd_words *words, const hd_batch *batch)
     for (int i = 0; i < batch->n; i++) {
         words->step = batch->part[i].step;
         if (batch->part[i].rendezvous.side == HD_SIDE_OFFER &&
-            !words->device->plan->early[words->step->index])
+            !words->device->peers->early[words->step->index])
             HD_TRY(hd_cuda_signal(words, &batch->part[i].rendezvous,
                                   HD_CUDA_READY));
     }
@@ -465,30 +482,38 @@ void hd_cuda_find_early(hd_device *device)
     const hd_steps *steps = device->binding.steps;
 
     for (int64_t i = 0; i < steps->nsteps && steps->nsteps <= EARLY_STEPS; i++)
-        device->plan->early[i] =
+        device->peers->early[i] =
             hd_op_is(steps->step[i].op, HD_UNIT_TRANSFER) &&
             hd_cuda_transport_of(device, &steps->step[i])->windows &&
             is_early(device, &steps->step[i]);
+}
+
+// The first of what the peer puts early says so for all.
+static hd_status signal_early(hd_device *device, const hd_step *step,
+                              const hd_rendezvous *rendezvous, hd_diag *diag,
+                              void *context)
+{
+    hd_cuda_peer *peer = &device->peers->peer[rendezvous->peer];
+
+    (void)step;
+    (void)diag;
+    if (rendezvous->side != HD_SIDE_OFFER || peer->told)
+        return HD_OK;
+    peer->told = true;
+    return hd_cuda_signal(context, rendezvous, HD_CUDA_EARLY);
 }
 
 hd_status hd_cuda_signal_early(hd_device *device, hd_diag *diag)
 {
     const hd_steps *steps = device->binding.steps;
     hd_words words = {device, NULL, 0, device->plan->ncommands, diag};
-    hd_batch batch = {0};
-    hd_status status = HD_OK;
 
-    for (int64_t i = 0; i < steps->nsteps && status == HD_OK; i++) {
-        if (device->plan->early[i])
-            status =
-                hd_rendezvous_each(device, &device->binding, &steps->step[i],
-                                   diag, note_rendezvous, &batch);
+    for (int64_t i = 0; i < steps->nsteps; i++) {
+        if (device->peers->early[i])
+            HD_TRY(hd_rendezvous_each(device, &device->binding, &steps->step[i],
+                                      diag, signal_early, &words));
     }
-    if (status == HD_OK)
-        status =
-            hd_cuda_signal_all(&words, &batch, HD_SIDE_OFFER, HD_CUDA_READY);
-    free(batch.part);
-    return status;
+    return HD_OK;
 }
 
 // What a collective does with this rank's own piece, where nothing else does

@@ -53,10 +53,11 @@ class Program
     {
         hd_diag *diag = hd_diag_create();
 
-        Try(hd_parse("program.hd", text.data(), text.size(), nullptr, 0, diag,
-                     &module_),
-            diag);
-        expected_ = std::make_unique<Expected>(module_, sets, Seed());
+        for (hd_module **module : {&written_, &module_})
+            Try(hd_parse("program.hd", text.data(), text.size(), nullptr, 0,
+                         diag, module),
+                diag);
+        expected_ = std::make_unique<Expected>(written_, sets, Seed());
         if (lower != nullptr)
             Try(hd_lower(module_, lower, nullptr, nullptr, diag), diag);
         Try(hd_check(module_, diag), diag);
@@ -66,7 +67,8 @@ class Program
     Program &operator=(const Program &) = delete;
     ~Program()
     {
-        expected_.reset(); // it refers to the module
+        expected_.reset(); // it refers to what is written
+        hd_module_destroy(written_);
         hd_module_destroy(module_);
     }
 
@@ -104,7 +106,7 @@ class Program
         abort();
     }
 
-    hd_module *module_ = nullptr;
+    hd_module *written_ = nullptr, *module_ = nullptr; // as written, lowered
     std::unique_ptr<Expected> expected_;
 };
 

@@ -538,6 +538,9 @@ hd_cu_result cuStreamBatchMemOp_v2(hd_cu_stream handle, unsigned n,
 
     if (result != SUCCESS)
         return result;
+    for (unsigned i = 0; i < n; i++)
+        (void)enter(ops[i].word.operation == HD_CU_OP_WAIT_32 ? "word waits"
+                                                              : "word writes");
     Detail detail{HD_CU_NODE_WORDS, {}, {}, {}, {ops, ops + n}};
     return submit(
         stream,

@@ -51,7 +51,8 @@ int fake_cuda_reaches(const void *at, size_t bytes);
 // context counts once for every retain.
 int fake_cuda_balance(char *out, size_t bytes);
 
-// Calls of a symbol in this process since it started or was reset.
+// Calls of a symbol in this process since it started or was reset. Of what is
+// put into streams, "word waits" and "word writes" count one by one.
 long fake_cuda_calls(const char *symbol);
 
 // From now on every allocation has another number, as if all had been freed and

@@ -17,6 +17,9 @@ enum Change { // of the counters, each of which must be caught
     RING_FIRST,       // the doorbell rings before the word
     LOOK_FIRST,       // whoever sleeps looks at the word before arming
     REPLAY,           // all runs say and wait for the first one's number
+    ONE_STREAM_WAITS, // for "early"; the other one puts without
+    ONE_RUN_WAITS,    // for "early": the first
+    EARLY_IN_USE,     // memory that the run still reads is said to be free
 };
 
 struct Scenario {
@@ -274,6 +277,70 @@ Model GetRing(const Scenario &s)
     return b.Finish();
 }
 
+// Every rank puts four messages a run to the next one by two streams. One word,
+// which the receiver writes when its run begins, lets all but the second of
+// them in: what that one replaces the run reads first, so it has a "ready" of
+// its own. Each stream waits for "early" before the first put that it is for.
+Model EarlyRing(const Scenario &s)
+{
+    const size_t kPuts = 4, kLate = 1, kOther = 3; // the other stream's
+    Builder b(s);
+    size_t n = static_cast<size_t>(s.ranks);
+    std::vector<int> early, ready;
+    std::vector<std::vector<int>> done(n), slot(n);
+    std::vector<size_t> send, other, recv;
+
+    for (size_t r = 0; r < n; r++) {
+        early.push_back(b.NewWord()); // at the sender r
+        ready.push_back(b.NewWord());
+        for (size_t i = 0; i < kPuts; i++) {
+            done[r].push_back(b.NewWord()); // at the receiver r
+            slot[r].push_back(b.NewData());
+        }
+        for (auto *stream : {&send, &other, &recv})
+            stream->push_back(b.NewThread(static_cast<int>(r)));
+    }
+    auto put = [&](size_t thread, size_t r, size_t i, int run) {
+        size_t right = (r + 1) % n;
+
+        b.Write(thread, slot[right][i], Message(run, static_cast<int>(i)));
+        b.Say(thread, done[right][i], run + 1, static_cast<int>(right), "done");
+    };
+    for (int run = 0; run < s.runs; run++)
+        for (size_t r = 0; r < n; r++) {
+            size_t left = (r + n - 1) % n;
+            bool waits = s.change != ONE_RUN_WAITS || run == 0;
+            bool late = s.change != EARLY_IN_USE;
+
+            b.Say(recv[r], early[left], run + 1, static_cast<int>(left),
+                  "early");
+            b.Read(recv[r], slot[r][kLate],
+                   run == 0 ? 0 : Message(run - 1, static_cast<int>(kLate)));
+            if (late)
+                b.Say(recv[r], ready[left], run + 1, static_cast<int>(left),
+                      "ready");
+            for (size_t i = 0; i < kPuts; i++) {
+                b.Wait(recv[r], done[r][i], run + 1, "done");
+                if (i != kLate)
+                    b.Read(recv[r], slot[r][i],
+                           Message(run, static_cast<int>(i)));
+            }
+            if (waits)
+                b.Wait(send[r], early[r], run + 1, "early");
+            for (size_t i = 0; i < kOther; i++) {
+                if (i == kLate && late)
+                    b.Wait(send[r], ready[r], run + 1, "ready");
+                put(send[r], r, i, run);
+            }
+            if (waits && s.change != ONE_STREAM_WAITS)
+                b.Wait(other[r], early[r], run + 1, "early");
+            put(other[r], r, kOther, run);
+            b.Join(send[r], recv[r]);
+            b.Join(other[r], recv[r]);
+        }
+    return b.Finish();
+}
+
 // All ranks wait for all others, so many times.
 Model Barriers(const Scenario &s)
 {
@@ -343,6 +410,20 @@ TEST(Signals, CreditsMayBeGivenAhead)
         EXPECT_TRUE(Explore(Ring(s), "put, two slots, " +
                                          std::to_string(ranks) + " ranks")
                         .fine);
+    }
+}
+
+TEST(Signals, OneWordLetsAllPutsOfAPeerIn)
+{
+    Scenario s;
+
+    s.runs = 3;
+    EXPECT_TRUE(Explore(EarlyRing(s), "one early word, 2 ranks").fine);
+    for (Change change :
+         {ONE_STREAM_WAITS, ONE_RUN_WAITS, EARLY_IN_USE, REPLAY}) {
+        s.change = change;
+        EXPECT_FALSE(Explore(EarlyRing(s), "one early word, changed").fine)
+            << change;
     }
 }
 
