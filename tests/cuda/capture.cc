@@ -7,55 +7,19 @@
 #include <thread>
 
 #include "tests/cuda/caller.h"
+#include "tests/cuda/way.h"
 
 namespace
 {
 
 enum { GLOBAL, THREAD_LOCAL, RELAXED }; // CUstreamCaptureMode
 
-struct Way {
-    const char *name;
-    hd_transport transport;
-    bool graph;
-
-    friend std::ostream &operator<<(std::ostream &out, const Way &way)
-    {
-        return out << way.name;
-    }
+class CudaCaptures : public CudaWays
+{
 };
 
-class CudaCaptures : public testing::TestWithParam<Way>
-{
-  public:
-    hd_session_options Options(double timeout = 10) const
-    {
-        hd_session_options options = CudaOptions(timeout);
-
-        options.transport = GetParam().transport;
-        options.graph = GetParam().graph;
-        return options;
-    }
-};
-
-INSTANTIATE_TEST_SUITE_P(
-    All, CudaCaptures,
-    testing::Values(Way{"copy", HD_TRANSPORT_COPY, false},
-                    Way{"copy_graph", HD_TRANSPORT_COPY, true},
-                    Way{"sm", HD_TRANSPORT_SM, false},
-                    Way{"nccl", HD_TRANSPORT_NCCL, false},
-                    Way{"nccl_graph", HD_TRANSPORT_NCCL, true}),
-    [](const testing::TestParamInfo<Way> &info) {
-        return std::string(info.param.name);
-    });
-
-void AllAreRight(const std::vector<Answer> &answers)
-{
-    for (size_t i = 0; i < answers.size(); i++) {
-        EXPECT_TRUE(answers[i].ended) << "rank " << i << " hangs";
-        EXPECT_EQ(answers[i].status, HD_OK) << answers[i].text;
-        EXPECT_STREQ(answers[i].left, "") << "rank " << i;
-    }
-}
+INSTANTIATE_TEST_SUITE_P(All, CudaCaptures, testing::ValuesIn(kWays),
+                         NameOfWay);
 
 hd_status Wrong(const Rank &rank, const char *what)
 {
@@ -124,34 +88,52 @@ hd_status RunRight(Shards &shards, const Program &program, const Rank &rank,
     return program.Compare(shards, rank.rank, set);
 }
 
+// What a caller has who captures beside a session.
+struct Scene {
+    Caller caller;
+    Session session;
+    hd_cu_stream stream = nullptr;
+    std::unique_ptr<Shards> shards;
+    std::unique_ptr<Graph> graph;
+
+    hd_status Open(const Rank &rank, const Program &program,
+                   const hd_session_options &options)
+    {
+        HD_TRY(caller.Open(rank));
+        HD_TRY(session.Open(rank, program, options));
+        stream = caller.Stream();
+        shards = std::make_unique<Shards>(session);
+        graph = std::make_unique<Graph>(caller);
+        return HD_OK;
+    }
+    // Runs into the stream while that is being captured.
+    hd_status BeRefused(const Rank &rank, int mode)
+    {
+        if (!graph->Begin(stream, mode))
+            return Wrong(rank, "no capture");
+        for (int i = 0; i < 2; i++) {
+            if (!IsRefused(shards->RunOn(stream, rank.diag), rank,
+                           "which is being captured"))
+                return Wrong(rank, hd_diag_text(rank.diag));
+        }
+        hd_diag_clear(rank.diag);
+        return graph->End() ? HD_OK : Wrong(rank, "the capture has failed");
+    }
+};
+
 TEST_P(CudaCaptures, OfTheStreamIsRefusedAndNothingHasBegun)
 {
     Program program(kEverything, 3);
     auto body = [&](Rank &rank) {
-        Caller caller;
-        Session session;
-
-        HD_TRY(caller.Open(rank));
-        HD_TRY(session.Open(rank, program, Options()));
-        hd_cu_stream stream = caller.Stream();
-        Shards shards(session);
-        Graph graph(caller);
-        for (int set = 0; set < 3; set++) {
-            HD_TRY(RunRight(shards, program, rank, stream, set));
-            hd_diag_clear(rank.diag);
-            if (!graph.Begin(stream, set))
-                return Wrong(rank, "no capture");
-            for (int i = 0; i < 2; i++) {
-                if (!IsRefused(shards.RunOn(stream, rank.diag), rank,
-                               "which is being captured"))
-                    return Wrong(rank, hd_diag_text(rank.diag));
-            }
-            if (!graph.End())
-                return Wrong(rank, "the capture has failed");
-            hd_diag_clear(rank.diag);
-        }
+        Scene scene;
         hd_stats stats;
-        hd_session_stats(session, &stats);
+
+        HD_TRY(scene.Open(rank, program, Options()));
+        for (int mode : {GLOBAL, THREAD_LOCAL, RELAXED}) {
+            HD_TRY(RunRight(*scene.shards, program, rank, scene.stream, mode));
+            HD_TRY(scene.BeRefused(rank, mode));
+        }
+        hd_session_stats(scene.session, &stats);
         rank.answer->number = int64_t(stats.runs);
         return HD_OK;
     };
@@ -166,24 +148,13 @@ TEST_P(CudaCaptures, OnOneRankAloneHoldsUpTheOthersUntilItRuns)
 {
     Program program(kEverything, 2);
     auto body = [&](Rank &rank) {
-        Caller caller;
-        Session session;
+        Scene scene;
 
-        HD_TRY(caller.Open(rank));
-        HD_TRY(session.Open(rank, program, Options()));
-        hd_cu_stream stream = caller.Stream();
-        Shards shards(session);
-        Graph graph(caller);
-        HD_TRY(RunRight(shards, program, rank, stream, 0));
-        if (rank.rank == 0) {
-            if (!graph.Begin(stream, GLOBAL) ||
-                !IsRefused(shards.RunOn(stream, rank.diag), rank,
-                           "which is being captured") ||
-                !graph.End())
-                return Wrong(rank, hd_diag_text(rank.diag));
-            hd_diag_clear(rank.diag);
-        }
-        return RunRight(shards, program, rank, stream, 1);
+        HD_TRY(scene.Open(rank, program, Options()));
+        HD_TRY(RunRight(*scene.shards, program, rank, scene.stream, 0));
+        if (rank.rank == 0)
+            HD_TRY(scene.BeRefused(rank, GLOBAL));
+        return RunRight(*scene.shards, program, rank, scene.stream, 1);
     };
 
     AllAreRight(RunRanks(2, body, 60));
@@ -193,28 +164,19 @@ TEST_P(CudaCaptures, OnOneRankForGoodIsATimeoutThatNamesIt)
 {
     Program program(kEverything);
     auto body = [&](Rank &rank) {
-        Caller caller;
-        Session session;
+        Scene scene;
 
-        HD_TRY(caller.Open(rank));
-        HD_TRY(session.Open(rank, program, Options(1)));
-        hd_cu_stream stream = caller.Stream();
-        Shards shards(session);
-        Graph graph(caller);
-        HD_TRY(RunRight(shards, program, rank, stream, 0));
+        HD_TRY(scene.Open(rank, program, Options(1)));
+        HD_TRY(RunRight(*scene.shards, program, rank, scene.stream, 0));
         if (rank.rank == 0) {
-            if (!graph.Begin(stream, GLOBAL) ||
-                !IsRefused(shards.RunOn(stream, rank.diag), rank,
-                           "which is being captured") ||
-                !graph.End())
-                return Wrong(rank, hd_diag_text(rank.diag));
+            HD_TRY(scene.BeRefused(rank, GLOBAL));
             while (rank.page->flag[0] == 0)
                 usleep(1000);
             return HD_OK;
         }
-        hd_status status = shards.RunOn(stream, rank.diag);
+        hd_status status = scene.shards->RunOn(scene.stream, rank.diag);
         if (status == HD_OK)
-            status = hd_session_finish(session, rank.diag);
+            status = hd_session_finish(scene.session, rank.diag);
         rank.page->flag[0] = 1;
         return status;
     };
@@ -235,24 +197,21 @@ TEST_P(CudaCaptures, ThatTheDefaultStreamIsInOrderWithIsRefused)
 {
     Program program(kEverything, 2);
     auto body = [&](Rank &rank) {
-        Caller caller;
-        Session session;
+        Scene scene;
         hd_cu_stream blocking = nullptr;
 
-        HD_TRY(caller.Open(rank));
-        HD_TRY(session.Open(rank, program, Options()));
-        Shards shards(session);
-        Graph graph(caller);
-        if (caller.cu.stream_create(&blocking, 0, 0) != 0)
+        HD_TRY(scene.Open(rank, program, Options()));
+        if (scene.caller.cu.stream_create(&blocking, 0, 0) != 0)
             return HD_SYSTEM;
-        HD_TRY(RunRight(shards, program, rank, nullptr, 0));
-        if (!graph.Begin(blocking, RELAXED) ||
-            !IsRefused(shards.Run(rank.diag), rank, "the default stream") ||
-            !graph.End())
+        HD_TRY(RunRight(*scene.shards, program, rank, nullptr, 0));
+        if (!scene.graph->Begin(blocking, RELAXED) ||
+            !IsRefused(scene.shards->Run(rank.diag), rank,
+                       "the default stream") ||
+            !scene.graph->End())
             return Wrong(rank, hd_diag_text(rank.diag));
         hd_diag_clear(rank.diag);
-        caller.cu.stream_destroy(blocking);
-        return RunRight(shards, program, rank, nullptr, 1);
+        scene.caller.cu.stream_destroy(blocking);
+        return RunRight(*scene.shards, program, rank, nullptr, 1);
     };
 
     AllAreRight(RunRanks(2, body, 60));

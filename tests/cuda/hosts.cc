@@ -72,15 +72,6 @@ hd_status RunThrice(Rank &rank, const Program &program,
     return hd_diag_count(rank.diag) == 0 ? HD_OK : HD_INVALID;
 }
 
-void AllAreRight(const std::vector<Answer> &answers)
-{
-    for (size_t i = 0; i < answers.size(); i++) {
-        EXPECT_TRUE(answers[i].ended) << "rank " << i << " hangs";
-        EXPECT_EQ(answers[i].status, HD_OK) << answers[i].text;
-        EXPECT_STREQ(answers[i].left, "") << "rank " << i;
-    }
-}
-
 struct Choice {
     const char *axes; // nullptr: nothing is said
     int64_t maps;     // of other ranks' windows

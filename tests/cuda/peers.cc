@@ -5,45 +5,16 @@
 #include <thread>
 
 #include "tests/cuda/caller.h"
+#include "tests/cuda/way.h"
 
 namespace
 {
 
-struct Way {
-    const char *name;
-    hd_transport transport;
-    bool graph;
-
-    friend std::ostream &operator<<(std::ostream &out, const Way &way)
-    {
-        return out << way.name;
-    }
-};
-
-const Way kWays[] = {{"copy", HD_TRANSPORT_COPY, false},
-                     {"copy_graph", HD_TRANSPORT_COPY, true},
-                     {"sm", HD_TRANSPORT_SM, false},
-                     {"sm_graph", HD_TRANSPORT_SM, true},
-                     {"nccl", HD_TRANSPORT_NCCL, false},
-                     {"nccl_graph", HD_TRANSPORT_NCCL, true}};
-
-class CudaPeers : public testing::TestWithParam<Way>
+class CudaPeers : public CudaWays
 {
-  public:
-    hd_session_options Options(double timeout) const
-    {
-        hd_session_options options = CudaOptions(timeout);
-
-        options.transport = GetParam().transport;
-        options.graph = GetParam().graph;
-        return options;
-    }
 };
 
-INSTANTIATE_TEST_SUITE_P(All, CudaPeers, testing::ValuesIn(kWays),
-                         [](const testing::TestParamInfo<Way> &info) {
-                             return std::string(info.param.name);
-                         });
+INSTANTIATE_TEST_SUITE_P(All, CudaPeers, testing::ValuesIn(kWays), NameOfWay);
 
 // All ranks have done one run; then `last` says what becomes of each, and the
 // ranks must be at rest when it fails.
@@ -69,12 +40,6 @@ AfterOneRun(Rank &rank, const Program &program,
         return HD_INVALID;
     }
     return status;
-}
-
-void Ended(const Answer &answer, int rank)
-{
-    EXPECT_TRUE(answer.ended) << "rank " << rank << " hangs";
-    EXPECT_STREQ(answer.left, "") << "rank " << rank;
 }
 
 TEST_P(CudaPeers, OfAKilledRankEndAtOnceAndNameIt)

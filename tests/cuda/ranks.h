@@ -53,6 +53,20 @@ inline bool Has(const Answer &answer, const std::string &words)
     return std::string(answer.text).find(words) != std::string::npos;
 }
 
+inline void Ended(const Answer &answer, int rank)
+{
+    EXPECT_TRUE(answer.ended) << "rank " << rank << " hangs";
+    EXPECT_STREQ(answer.left, "") << "rank " << rank;
+}
+
+inline void AllAreRight(const std::vector<Answer> &answers)
+{
+    for (size_t i = 0; i < answers.size(); i++) {
+        Ended(answers[i], int(i));
+        EXPECT_EQ(answers[i].status, HD_OK) << answers[i].text;
+    }
+}
+
 struct SharedPage {
     std::atomic<int> arrived;
     std::atomic<int> flag[4]; // of the tests

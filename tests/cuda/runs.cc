@@ -5,47 +5,18 @@
 #include <random>
 
 #include "tests/cuda/caller.h"
+#include "tests/cuda/way.h"
 
 namespace
 {
 
 const int kSets = 10; // of arguments: more than graphs that are kept
 
-struct Way {
-    const char *name;
-    hd_transport transport;
-    bool graph;
-
-    friend std::ostream &operator<<(std::ostream &out, const Way &way)
-    {
-        return out << way.name;
-    }
-};
-
-class CudaRuns : public testing::TestWithParam<Way>
+class CudaRuns : public CudaWays
 {
-  public:
-    hd_session_options Options() const
-    {
-        hd_session_options options = CudaOptions(10);
-
-        options.transport = GetParam().transport;
-        options.graph = GetParam().graph;
-        return options;
-    }
 };
 
-INSTANTIATE_TEST_SUITE_P(
-    All, CudaRuns,
-    testing::Values(Way{"copy", HD_TRANSPORT_COPY, false},
-                    Way{"copy_graph", HD_TRANSPORT_COPY, true},
-                    Way{"sm", HD_TRANSPORT_SM, false},
-                    Way{"sm_graph", HD_TRANSPORT_SM, true},
-                    Way{"nccl", HD_TRANSPORT_NCCL, false},
-                    Way{"nccl_graph", HD_TRANSPORT_NCCL, true}),
-    [](const testing::TestParamInfo<Way> &info) {
-        return std::string(info.param.name);
-    });
+INSTANTIATE_TEST_SUITE_P(All, CudaRuns, testing::ValuesIn(kWays), NameOfWay);
 
 // Memory for the arguments of several runs.
 typedef std::vector<std::unique_ptr<Shards>> Memory;
@@ -59,15 +30,6 @@ hd_status Fill(Memory &memory, const Rank &rank, const Program &program,
                                   rank.rank, rank.diag));
     }
     return HD_OK;
-}
-
-void AllAreRight(const std::vector<Answer> &answers)
-{
-    for (size_t i = 0; i < answers.size(); i++) {
-        EXPECT_TRUE(answers[i].ended) << "rank " << i << " hangs";
-        EXPECT_EQ(answers[i].status, HD_OK) << answers[i].text;
-        EXPECT_STREQ(answers[i].left, "") << "rank " << i;
-    }
 }
 
 // The set of inputs that memory `at` holds in run `n`, so that neither repeats

@@ -1,0 +1,46 @@
+// The ways in which a run's transfers go: by each transport, issued or replayed
+// as a graph.
+#ifndef HD_TESTS_CUDA_WAY_H
+#define HD_TESTS_CUDA_WAY_H
+
+#include <gtest/gtest.h>
+
+#include "tests/cuda/program.h"
+
+struct Way {
+    const char *name;
+    hd_transport transport;
+    bool graph;
+
+    friend std::ostream &operator<<(std::ostream &out, const Way &way)
+    {
+        return out << way.name;
+    }
+};
+
+const Way kWays[] = {{"copy", HD_TRANSPORT_COPY, false},
+                     {"copy_graph", HD_TRANSPORT_COPY, true},
+                     {"sm", HD_TRANSPORT_SM, false},
+                     {"sm_graph", HD_TRANSPORT_SM, true},
+                     {"nccl", HD_TRANSPORT_NCCL, false},
+                     {"nccl_graph", HD_TRANSPORT_NCCL, true}};
+
+class CudaWays : public testing::TestWithParam<Way>
+{
+  public:
+    hd_session_options Options(double timeout = 10) const
+    {
+        hd_session_options options = CudaOptions(timeout);
+
+        options.transport = GetParam().transport;
+        options.graph = GetParam().graph;
+        return options;
+    }
+};
+
+inline std::string NameOfWay(const testing::TestParamInfo<Way> &info)
+{
+    return info.param.name;
+}
+
+#endif
