@@ -51,29 +51,36 @@ Module Parse(std::string text, const std::string &dtype, int ranks)
     return Module(module);
 }
 
+// Memory that is held from run to run moves the arguments of the next ones.
 hd_status RunAll(hd_group *group, const hd_module *module,
-                 const Expected &expected, hd_diag *diag)
+                 const Expected &expected, int runs, hd_diag *diag)
 {
+    std::vector<void *> held;
     hd_session *session = nullptr;
     hd_session_options options = DeviceOptions();
     hd_stats first = {}, last = {};
 
     HD_TRY(hd_session_create(group, module, &options, diag, &session));
-    for (int run = 0; run < kRuns; run++) {
+    for (int run = 0; run < runs; run++) {
         HD_TRY(RunAndCompare(session, module, expected, run,
                              hd_group_rank(group), diag));
         hd_session_stats(session, run == 0 ? &first : &last);
+        held.push_back(nullptr);
+        HD_TRY(hd_session_alloc(session, 1 << 20, diag, &held.back()));
     }
+    for (void *memory : held)
+        hd_session_free(session, memory);
     hd_session_destroy(session);
     // From the second run on nothing is allocated and nothing exchanged.
-    return last.allocations == first.allocations &&
-                   last.handle_exchanges == first.handle_exchanges
-               ? HD_OK
-               : HD_INVALID;
+    RANK_EXPECT(last.allocations == first.allocations);
+    RANK_EXPECT(last.handle_exchanges == first.handle_exchanges);
+    // No run did without the graph that it was to be.
+    RANK_EXPECT(hd_diag_count(diag) == 0);
+    return HD_OK;
 }
 
 void Runs(const Expected &expected, const std::string &dtype, int ranks,
-          const hd_lower_options &options)
+          const hd_lower_options &options, int runs = kRuns)
 {
     Module module = Parse(kProgram, dtype, ranks);
     hd_diag *diag = hd_diag_create();
@@ -82,7 +89,7 @@ void Runs(const Expected &expected, const std::string &dtype, int ranks,
         << hd_diag_text(diag);
     ASSERT_EQ(CheckHere(module.get(), diag), HD_OK) << hd_diag_text(diag);
     Outcome outcome = Launch(ranks, [&](hd_group *group, hd_diag *said) {
-        return RunAll(group, module.get(), expected, said);
+        return RunAll(group, module.get(), expected, runs, said);
     });
     EXPECT_EQ(outcome.status, HD_OK)
         << outcome.text << "transfer " << options.transfer << " protocol "
@@ -195,6 +202,18 @@ std::string TransferName(const testing::TestParamInfo<int> &info)
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Pipelines, testing::Range(0, 5), TransferName);
+
+// More sets than are kept of anything, all at once in use.
+TEST(Addresses, OfTenRunsAreTenSets)
+{
+    const int ranks = std::min(2, MostRanks()), runs = 10;
+    Module tensor = Parse(kProgram, "bf16", ranks);
+    Expected expected(tensor.get(), runs, Seed());
+    hd_lower_options options = OptionsOf(HD_TRANSFER_DIRECT);
+
+    options.comm_stream = options.defer_sends = true;
+    Runs(expected, "bf16", ranks, options, runs);
+}
 
 hd_status RunAndHash(hd_group *group, const hd_module *module,
                      const Arguments &arguments, uint64_t *hash, hd_diag *diag)
