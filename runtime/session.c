@@ -341,31 +341,37 @@ hd_status hd_session_open(hd_group *group, const hd_module *module,
     return HD_OK;
 }
 
-static bool names(const char *device, const hd_driver *driver)
+// What a session on such a device runs on; NULL if there is none of that name.
+static const hd_driver *find_driver(const char *device)
 {
-    size_t length = strlen(driver->name);
+    if (device == NULL)
+        return NULL;
+    if (strcmp(device, "cpu") == 0)
+        return &hd_driver_cpu;
+    if (strncmp(device, "cuda", 4) != 0)
+        return NULL;
+    device += 4;
+    if (*device == ':' && device[1] != '\0')
+        device += 1 + strspn(device + 1, "0123456789");
+    return *device == '\0' ? &hd_driver_cuda : NULL;
+}
 
-    return strncmp(device, driver->name, length) == 0 &&
-           (device[length] == '\0' ||
-            (device[length] == ':' && driver != &hd_driver_cpu));
+bool hd_is_device(const char *name)
+{
+    return find_driver(name) != NULL;
 }
 
 hd_status hd_session_create(hd_group *group, const hd_module *module,
                             const hd_session_options *options, hd_diag *diag,
                             hd_session **out)
 {
-    static const hd_driver *const drivers[] = {&hd_driver_cpu, &hd_driver_cuda};
     hd_session_options usual = hd_session_defaults();
-    const hd_driver *driver = NULL;
 
     HD_REQUIRE(diag, group);
     if (options == NULL)
         options = &usual;
-    for (size_t i = 0; i < sizeof drivers / sizeof *drivers; i++) {
-        if (options->device != NULL && names(options->device, drivers[i]))
-            driver = drivers[i];
-    }
-    return hd_session_open(group, module, options, driver, diag, out);
+    return hd_session_open(group, module, options, find_driver(options->device),
+                           diag, out);
 }
 
 void hd_session_destroy(hd_session *session)

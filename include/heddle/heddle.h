@@ -542,6 +542,10 @@ typedef struct hd_session_options {
 
 HD_API hd_session_options hd_session_defaults(void); // cpu, 30 s
 
+// Whether hd_session_options may name a device so. That it is there, only the
+// session finds.
+HD_API bool hd_is_device(const char *name);
+
 // Collective over the group. Binds a complete host program to this rank:
 // allocates, exchanges handles, starts streams, plans. All ranks must pass the
 // same program and a device of the same kind; on cuda each is a process of its

@@ -403,6 +403,7 @@ std::map<std::string, Row> Rows()
           {DOES(
               EXPECT_EQ(hd_session_copy(w.session, nullptr, nullptr, 0, w.diag),
                         HD_OK))}}},
+        {"hd_is_device", {{}, {}, {DOES(EXPECT_FALSE(hd_is_device(nullptr)))}}},
         {"hd_session_finish",
          {{REFUSED(hd_session_finish(nullptr, w.diag))}, {}, {}}},
         {"hd_session_stats",

@@ -949,6 +949,16 @@ TEST(Session, RanksOnDevicesOfTwoKindsAreRefused)
         EXPECT_EQ(status, HD_ARGUMENT);
 }
 
+TEST(Session, DevicesAreNamedByDriverAndNumber)
+{
+    for (const char *name : {"cpu", "cuda", "cuda:0", "cuda:12"})
+        EXPECT_TRUE(hd_is_device(name)) << name;
+    for (const char *name : {"", "CPU", "cpu:0", "cpux", "cudax", "cuda:",
+                             "cuda:x", "cuda:-1", "cuda:1x", "cuda: 1", "gpu"})
+        EXPECT_FALSE(hd_is_device(name)) << name;
+    EXPECT_FALSE(hd_is_device(nullptr));
+}
+
 TEST(Session, AnUnknownDeviceIsNamed)
 {
     Threads(1, [](hd_group *group) {
