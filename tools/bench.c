@@ -13,23 +13,6 @@
 #include <string.h>
 #include <unistd.h>
 
-enum {
-    SUITE = 1,
-    IDS,
-    DEVICE,
-    ITERS,
-    ROUNDS,
-    WARMUP,
-    QUEUE,
-    GRAPH,
-    TUNE,
-    SEED,
-    MEMORY,
-    TIMEOUT,
-    JSON,
-    CSV
-};
-
 enum { MOST_SAMPLES = 1000000 };
 
 typedef struct bench {
@@ -48,133 +31,7 @@ typedef struct bench {
     hd_diag *diag;
 } bench;
 
-static outcome take_number(const options *at, int64_t low, int64_t high,
-                           int64_t *out)
-{
-    if (parse_integer(at->value, low, high, out))
-        return FINE;
-    return complain(USAGE,
-                    "%s: '%s' is not a number from %" PRId64 " to %" PRId64,
-                    at->word, at->value, low, high);
-}
-
-static outcome take_real(const options *at, double high, double *out)
-{
-    char *end;
-    double value = strtod(at->value, &end);
-
-    if (end == at->value || *end || !(value > 0) || value > high)
-        return complain(USAGE, "%s: '%s' is not a number above 0, at most %.0f",
-                        at->word, at->value, high);
-    *out = value;
-    return FINE;
-}
-
-// "nccl" and "sm" are words of this command, the others of all of them; that
-// one is `auto` does not undo the others.
-static outcome take_transfer(bench *bench, const options *word)
-{
-    program_options *options = &bench->options;
-    bool automatic = options->automatic, *chosen;
-
-    if (strcmp(word->value, "nccl") == 0) {
-        chosen = &bench->make.nccl;
-    } else if (strcmp(word->value, "sm") == 0) {
-        chosen = &bench->make.sm;
-    } else {
-        TRY(program_option(options, word, PROGRAM_TRANSFER));
-        chosen = options->automatic
-                     ? &automatic
-                     : &bench->make.transfer[options->lower.transfer];
-    }
-    if (*chosen)
-        return complain(USAGE, "%s: '%s' is listed twice", word->word,
-                        word->value);
-    *chosen = true;
-    options->automatic = automatic;
-    return FINE;
-}
-
-// "ring,direct,nccl,sm"
-static outcome take_transfers(bench *bench, const options *at)
-{
-    options word = *at;
-    outcome result = FINE;
-
-    for (const char *list = at->value; result == FINE; list++) {
-        size_t length = strcspn(list, ",");
-        char *value = need_format("%.*s", (int)length, list);
-
-        word.value = value;
-        result = take_transfer(bench, &word);
-        free(value);
-        list += length;
-        if (!*list)
-            break;
-    }
-    return result;
-}
-
-static outcome take_path(const options *at, const char **out)
-{
-    *out = at->value;
-    return file_writable(at->value);
-}
-
-static outcome take_option(bench *bench, const options *at, int id)
-{
-    measure *measure = &bench->measure;
-    int64_t seed;
-
-    switch (id) {
-    case OPTIONS_OPERAND:
-        if (bench->path)
-            return complain(USAGE, "bench takes one file, and '%s' is a second",
-                            at->value);
-        bench->path = at->value;
-        return FINE;
-    case SUITE:
-        bench->suite_path = at->value;
-        return FINE;
-    case IDS:
-        bench->ids = at->value;
-        return FINE;
-    case DEVICE:
-        return options_device(at, &measure->session.device);
-    case ITERS:
-        return take_number(at, 1, 10000, &measure->iters);
-    case ROUNDS:
-        return take_number(at, 1, 10000, &measure->rounds);
-    case WARMUP:
-        return take_number(at, 1, 10000, &measure->warmup);
-    case QUEUE:
-        return take_number(at, 1, 10000, &measure->queue);
-    case GRAPH:
-        bench->make.graph = true;
-        return FINE;
-    case TUNE:
-        measure->session.tune = true;
-        return FINE;
-    case SEED:
-        TRY(take_number(at, 0, INT64_MAX, &seed));
-        measure->seed = (uint64_t)seed;
-        return FINE;
-    case MEMORY:
-        TRY(take_real(at, 1e6, &measure->memory));
-        measure->memory *= 0x1p30;
-        return FINE;
-    case TIMEOUT:
-        return take_real(at, 1e6, &measure->session.timeout);
-    case JSON:
-        return take_path(at, &bench->json);
-    case CSV:
-        return take_path(at, &bench->csv);
-    case PROGRAM_TRANSFER:
-        return take_transfers(bench, at);
-    default:
-        return program_option(&bench->options, at, id);
-    }
-}
+static const char *const kinds[KINDS + 1] = {PROGRAM_TRANSFERS, "nccl", "sm"};
 
 // Nothing that is read may be written over.
 static outcome check_output(const bench *bench, const char *option,
@@ -187,6 +44,7 @@ static outcome check_output(const bench *bench, const char *option,
 
 static outcome check_usage(const bench *bench)
 {
+    program_heed_machine(&bench->options);
     if (!bench->path == !bench->suite_path)
         return complain(USAGE, "bench needs a file or --suite, and not both");
     if (bench->ids && !bench->suite_path)
@@ -202,9 +60,10 @@ static outcome check_usage(const bench *bench)
         return complain(USAGE, "--graph needs --device cuda");
     if (bench->measure.session.tune && !bench->measure.cuda)
         return complain(USAGE, "--tune needs --device cuda");
-    if ((bench->make.nccl || bench->make.sm) && !bench->measure.cuda)
-        return complain(USAGE, "--transfer %s needs --device cuda",
-                        bench->make.nccl ? "nccl" : "sm");
+    for (int kind = KIND_NCCL; kind < KINDS && !bench->measure.cuda; kind++)
+        if (bench->make.kind[kind])
+            return complain(USAGE, "--transfer %s needs --device cuda",
+                            kinds[kind]);
     if (bench->measure.rounds * bench->measure.iters > MOST_SAMPLES)
         return complain(USAGE, "--rounds times --iters is more than %d",
                         MOST_SAMPLES);
@@ -224,7 +83,7 @@ static double memory_there(void)
 static void set_defaults(bench *bench)
 {
     measure *measure = &bench->measure;
-    bool all = !bench->make.nccl && !bench->make.sm;
+    bool *kind = bench->make.kind, all = true;
     bool cuda = strncmp(measure->session.device, "cuda", 4) == 0;
 
     measure->cuda = cuda;
@@ -232,23 +91,12 @@ static void set_defaults(bench *bench)
     measure->rounds = measure->rounds ? measure->rounds : (cuda ? 10 : 5);
     measure->warmup = measure->warmup ? measure->warmup : (cuda ? 3 : 1);
     measure->queue = measure->queue ? measure->queue : (cuda ? 10 : 1);
-    for (int t = HD_TRANSFER_BULK; t <= HD_TRANSFER_RING; t++)
-        all = all && !bench->make.transfer[t];
-    for (int t = HD_TRANSFER_BULK; t <= HD_TRANSFER_RING && all; t++)
-        bench->make.transfer[t] = !bench->options.automatic;
-    bench->make.nccl |= all && cuda;
-    bench->make.sm |= all && cuda;
-}
-
-static outcome take_options(bench *bench, options *at)
-{
-    int id;
-
-    while ((id = options_next(at)) != OPTIONS_END)
-        TRY(take_option(bench, at, id));
-    program_heed_machine(&bench->options);
-    set_defaults(bench);
-    return check_usage(bench);
+    measure->memory *= 0x1p30;
+    for (int i = 0; i < KINDS; i++)
+        all = all && !kind[i];
+    for (int i = 0; i < KINDS && all; i++)
+        kind[i] = i <= HD_TRANSFER_RING || (i >= KIND_NCCL && cuda);
+    bench->options.automatic = kind[KIND_AUTO];
 }
 
 // -------------------------------------------------------------- what is
@@ -305,7 +153,7 @@ static outcome choose_pipeline(bench *bench, const content *text)
     if (!bench->options.automatic)
         return FINE;
     TRY(choose_best(bench->path, text, &bench->options));
-    bench->make.transfer[bench->options.lower.transfer] = true;
+    bench->make.kind[bench->options.lower.transfer] = true;
     return FINE;
 }
 
@@ -443,7 +291,6 @@ static outcome run_bench(const command *command, int argc, char **argv)
 {
     char *words = join_words(argc, argv), *line = need_plain(words);
     bench bench = {.diag = need_diag()};
-    options at = {.command = command, .argc = argc, .argv = argv};
     outcome result;
 
     program_options_init(&bench.options);
@@ -456,8 +303,12 @@ static outcome run_bench(const command *command, int argc, char **argv)
     bench.measure.progress = isatty(STDERR_FILENO);
     bench.board.measure = &bench.measure;
     bench.board.command = line;
-    result = take_options(&bench, &at);
+    result = options_take_one(command, argc, argv, &bench, &bench.path);
     bench.to = is_dash(bench.json) || is_dash(bench.csv) ? stderr : stdout;
+    if (result == FINE) {
+        set_defaults(&bench);
+        result = check_usage(&bench);
+    }
     if (result == FINE)
         result = run_all(&bench);
     close_bench(&bench);
@@ -465,6 +316,52 @@ static outcome run_bench(const command *command, int argc, char **argv)
     free(words);
     return result;
 }
+
+static const option bench_options[] = {
+    {TEXT, "suite", "FILE", "shapes to measure, in JSON",
+     INTO(bench, suite_path)},
+    {TEXT, "ids", "ID,..", "only these shapes of the suite", INTO(bench, ids)},
+    {TAKEN, "device", "NAME",
+     "cpu (the default), cuda, or cuda:N to put all\nranks on one device",
+     INTO(bench, measure.session.device), .take = option_device},
+    {NUMBER, "iters", "N",
+     "samples of each candidate in a round\n(default 3 on cuda, else 1)",
+     INTO(bench, measure.iters), .low = 1, .high = 10000},
+    {NUMBER, "rounds", "N",
+     "times that all candidates take turns (default\n10 on cuda, else 5)",
+     INTO(bench, measure.rounds), .low = 1, .high = 10000},
+    {NUMBER, "warmup", "N", "runs before all that (default 3 or 1)",
+     INTO(bench, measure.warmup), .low = 1, .high = 10000},
+    {NUMBER, "queue", "N",
+     "runs in a row that a sample is (default 10 on\ncuda, else 1)",
+     INTO(bench, measure.queue), .low = 1, .high = 10000},
+    {FLAG, "graph", NULL, "measure each pipeline as a CUDA graph too",
+     INTO(bench, make.graph)},
+    {FLAG, "tune", NULL,
+     "time several of cuBLASLt's plans for each matmul\nfirst, and keep the "
+     "fastest on disk",
+     INTO(bench, measure.session.tune)},
+    {NUMBER, "seed", "N", "of random inputs (default 1)",
+     INTO(bench, measure.seed), .high = INT64_MAX},
+    {REAL, "memory", "GIB",
+     "that all candidates of a shape may take on a\nrank; if they need more, "
+     "they do not take turns",
+     INTO(bench, measure.memory), .high = 1000000},
+    {REAL, "timeout", "SECONDS", "that a wait for a peer may take (default 30)",
+     INTO(bench, measure.session.timeout), .high = 1000000},
+    {OUTPUT, "json", "FILE", "write JSON; times in seconds", INTO(bench, json)},
+    {OUTPUT, "csv", "FILE", "write CSV; - is standard output",
+     INTO(bench, csv)},
+    {.name = NULL},
+};
+
+static const option kind_options[] = {
+    {LIST, "transfer", "KIND,..",
+     "only these of bulk, pipelined, broadcast, direct,\nring, auto, nccl and "
+     "sm (default all but auto)",
+     INTO(bench, make.kind), .choices = kinds},
+    {.name = NULL},
+};
 
 const command bench_command = {
     .name = "bench",
@@ -476,38 +373,9 @@ const command bench_command = {
         "takes a list here, of kinds and\nof nccl and sm (the collective by "
         "NCCL or by kernels, then the matmul);\nwithout it all are "
         "measured.\n",
-    .options =
-        {
-            {SUITE, 0, "suite", "FILE", "shapes to measure, in JSON"},
-            {IDS, 0, "ids", "ID,..", "only these shapes of the suite"},
-            {DEVICE, 0, "device", "NAME",
-             "cpu (the default), cuda, or cuda:N to put all\nranks on one "
-             "device"},
-            {ITERS, 0, "iters", "N",
-             "samples of each candidate in a round\n(default 3 on cuda, else "
-             "1)"},
-            {ROUNDS, 0, "rounds", "N",
-             "times that all candidates take turns (default\n10 on cuda, else "
-             "5)"},
-            {WARMUP, 0, "warmup", "N", "runs before all that (default 3 or 1)"},
-            {QUEUE, 0, "queue", "N",
-             "runs in a row that a sample is (default 10 on\ncuda, else 1)"},
-            {GRAPH, 0, "graph", NULL,
-             "measure each pipeline as a CUDA graph too"},
-            {TUNE, 0, "tune", NULL,
-             "time several of cuBLASLt's plans for each matmul\nfirst, and "
-             "keep "
-             "the fastest on disk"},
-            {SEED, 0, "seed", "N", "of random inputs (default 1)"},
-            {MEMORY, 0, "memory", "GIB",
-             "that all candidates of a shape may take on a\nrank; if they need "
-             "more, they do not take turns"},
-            {TIMEOUT, 0, "timeout", "SECONDS",
-             "that a wait for a peer may take (default 30)"},
-            {JSON, 0, "json", "FILE", "write JSON; times in seconds"},
-            {CSV, 0, "csv", "FILE", "write CSV; - is standard output"},
-            PROGRAM_OPTIONS,
-            {0, 0, NULL, NULL, NULL},
-        },
+    .groups = {{bench_options, 0},
+               {program_define_option, offsetof(bench, options)},
+               {kind_options, 0},
+               {program_lower_options, offsetof(bench, options)}},
     .run = run_bench,
 };

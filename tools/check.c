@@ -9,10 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WAITING_STREAMS = 1, JSON, AGAINST };
-
 typedef struct check {
-    const char **paths; // owned; not the names
+    char **paths; // borrowed
     int npaths;
     program_options options;
     sweep sweep;
@@ -247,45 +245,13 @@ static outcome check_file(check *check, const char *path)
     return worst;
 }
 
-static outcome take_option(check *check, const options *at, int id)
+static outcome check_usage(const check *check)
 {
-    int64_t value;
+    int dashes = is_dash(check->against);
 
-    switch (id) {
-    case OPTIONS_OPERAND:
-        check->paths[check->npaths++] = at->value;
-        return FINE;
-    case PROGRAM_DEFINE:
-        return sweep_take(&check->sweep, at->value);
-    case WAITING_STREAMS:
-        if (!parse_integer(at->value, 1, 65, &value))
-            return complain(USAGE, "%s: '%s' is not a number from 1 to 65",
-                            at->word, at->value);
-        check->waiting_streams = (int)value;
-        return FINE;
-    case AGAINST:
-        check->against = at->value;
-        return FINE;
-    case JSON:
-        check->json = true;
-        return FINE;
-    default:
-        return program_option(&check->options, at, id);
-    }
-}
-
-static outcome take_options(check *check, options *at)
-{
-    int id, dashes = 0;
-
-    while ((id = options_next(at)) != OPTIONS_END)
-        TRY(take_option(check, at, id));
     program_heed_machine(&check->options);
-    if (check->npaths == 0)
-        return complain(USAGE, "check needs a file; - is standard input");
     for (int i = 0; i < check->npaths; i++)
         dashes += is_dash(check->paths[i]);
-    dashes += is_dash(check->against);
     if (dashes > 1)
         return complain(USAGE, "standard input can be read only once");
     return FINE;
@@ -306,15 +272,16 @@ static outcome check_files(check *check)
 
 static outcome run_check(const command *command, int argc, char **argv)
 {
-    check check = {.paths = need((size_t)argc, sizeof *check.paths),
+    check check = {.paths = argv,
                    .waiting_streams = hd_check_defaults().waiting_streams,
                    .diag = need_diag(),
                    .findings = have(cJSON_CreateArray())};
-    options at = {.command = command, .argc = argc, .argv = argv};
     outcome worst;
 
     program_options_init(&check.options);
-    worst = take_options(&check, &at);
+    worst = options_take(command, argc, argv, &check, &check.npaths);
+    if (worst == FINE)
+        worst = check_usage(&check);
     if (worst == FINE && check.against)
         worst = program_read(check.against, &check.tensor);
     if (worst == FINE)
@@ -326,9 +293,28 @@ static outcome run_check(const command *command, int argc, char **argv)
     hd_diag_destroy(check.diag);
     cJSON_Delete(check.findings);
     content_close(&check.tensor);
-    free(check.paths);
     return worst;
 }
+
+static const option sweep_options[] = {
+    {TAKEN, "define", "NAME=VALUE",
+     "set a parameter or the size of a mesh axis;\nmay be repeated",
+     .letter = 'D', INTO(check, sweep), .take = sweep_take},
+    {.name = NULL},
+};
+
+static const option check_options[] = {
+    {NUMBER, "waiting-streams", "N",
+     "streams of a rank that may wait at once\nwithout a warning (default 7)",
+     INTO(check, waiting_streams), .low = 1, .high = 65},
+    {TEXT, "against", "FILE",
+     "a tensor program: proves that outputs are made\nof the same inputs by "
+     "the same operations",
+     INTO(check, against)},
+    {FLAG, "json", NULL, "findings as JSON, on standard output",
+     INTO(check, json)},
+    {.name = NULL},
+};
 
 const command check_command = {
     .name = "check",
@@ -338,15 +324,10 @@ const command check_command = {
         "Proves a host program free of deadlocks and races on all ranks; a\n"
         "program that is not complete is lowered first. -D NAME=2,4,8 checks\n"
         "each value, and each combination where several names have a list.\n",
-    .options = {PROGRAM_TRANSPORT_OPTION,
-                PROGRAM_OPTIONS,
-                {WAITING_STREAMS, 0, "waiting-streams", "N",
-                 "streams of a rank that may wait at once\nwithout a warning "
-                 "(default 7)"},
-                {AGAINST, 0, "against", "FILE",
-                 "a tensor program: proves that outputs are made\nof the same "
-                 "inputs by the same operations"},
-                {JSON, 0, "json", NULL, "findings as JSON, on standard output"},
-                {0, 0, NULL, NULL, NULL}},
+    .groups = {{program_transport_option, offsetof(check, options)},
+               {sweep_options, 0},
+               {program_transfer_option, offsetof(check, options)},
+               {program_lower_options, offsetof(check, options)},
+               {check_options, 0}},
     .run = run_check,
 };

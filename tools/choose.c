@@ -10,8 +10,7 @@
 
 const char *choose_name(hd_transfer transfer)
 {
-    static const char *const names[] = {"bulk", "pipelined", "broadcast",
-                                        "direct", "ring"};
+    static const char *const names[] = {PROGRAM_TRANSFERS};
 
     return names[transfer];
 }

@@ -315,7 +315,7 @@ static outcome add_pipelines(maker *maker, judge judge)
     lower.asked = 0; // some pipelines have a use for what others have not
     for (int t = HD_TRANSFER_BULK; t <= HD_TRANSFER_RING; t++)
         for (int graph = 0; graph <= options->graph; graph++) {
-            if (!options->transfer[t])
+            if (!options->kind[t])
                 continue;
             lower.transfer = (hd_transfer)t;
             c.graph = graph;
@@ -336,8 +336,9 @@ enum { OTHERS = 2 };
 
 static void list_others(const maker *maker, other out[OTHERS])
 {
-    out[0] = (other){"nccl", HD_TRANSPORT_NCCL, maker->options->nccl};
-    out[1] = (other){"sm", HD_TRANSPORT_SM, maker->options->sm};
+    out[0] =
+        (other){"nccl", HD_TRANSPORT_NCCL, maker->options->kind[KIND_NCCL]};
+    out[1] = (other){"sm", HD_TRANSPORT_SM, maker->options->kind[KIND_SM]};
 }
 
 static contender make_bulk(judge judge, const other *other)

@@ -64,11 +64,15 @@ typedef struct contest {
     whole *whole[INPUT_SETS]; // owned
 } contest;
 
+// What `bench --transfer` may list: a pipeline, by its hd_transfer, the one
+// that is predicted to be fastest, or a collective by NCCL or by kernels and
+// then the matmul.
+enum { KIND_AUTO = HD_TRANSFER_RING + 1, KIND_NCCL, KIND_SM, KINDS };
+
 // How to make the contenders.
 typedef struct contest_options {
-    const program_options *program;      // borrowed
-    bool transfer[HD_TRANSFER_RING + 1]; // these pipelines
-    bool nccl, sm; // a collective by NCCL or by kernels, then the matmul
+    const program_options *program; // borrowed
+    bool kind[KINDS];
     bool graph;    // each pipeline also as a graph
     hd_diag *diag; // borrowed
 } contest_options;

@@ -8,8 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { JSON = 1 };
-
 static const cJSON *at(const cJSON *object, const char *name)
 {
     return cJSON_GetObjectItemCaseSensitive(object, name);
@@ -245,21 +243,6 @@ static void print_all(const cJSON *all)
 
 // --------------------------------------------------------------- command
 
-static outcome take_options(options *options, bool *json)
-{
-    int id;
-
-    while ((id = options_next(options)) != OPTIONS_END) {
-        if (id == OPTIONS_OPERAND)
-            return complain(USAGE, "env takes no file, and '%s' is one",
-                            options->value);
-        if (id != JSON)
-            return USAGE;
-        *json = true;
-    }
-    return FINE;
-}
-
 static outcome look_around(cJSON **out)
 {
     hd_diag *diag = need_diag();
@@ -302,11 +285,11 @@ static void print_json(const cJSON *all)
 
 static outcome run_env(const command *command, int argc, char **argv)
 {
-    options options = {.command = command, .argc = argc, .argv = argv};
     bool json = false;
     cJSON *all;
+    int n;
 
-    TRY(take_options(&options, &json));
+    TRY(options_take(command, argc, argv, &json, &n));
     TRY(look_around(&all));
     if (json) {
         print_json(all);
@@ -318,6 +301,11 @@ static outcome run_env(const command *command, int argc, char **argv)
     return FINE;
 }
 
+static const option env_options[] = {
+    {FLAG, "json", NULL, "an object, on standard output", .to = 0},
+    {.name = NULL},
+};
+
 const command env_command = {
     .name = "env",
     .operands = "",
@@ -325,7 +313,6 @@ const command env_command = {
     .about =
         "Copies between each two devices are tried, with a pattern that is "
         "read back.\nWhat is absent is said, and is no failure.\n",
-    .options = {{JSON, 0, "json", NULL, "an object, on standard output"},
-                {0, 0, NULL, NULL, NULL}},
+    .groups = {{env_options, 0}},
     .run = run_env,
 };

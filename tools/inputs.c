@@ -15,16 +15,17 @@ const char *bindings_find(const bindings *bindings, const char *name)
     return NULL;
 }
 
-outcome bindings_take(bindings *bindings, const char *word)
+outcome bindings_take(void *to, const char *option, const char *word)
 {
+    bindings *bindings = to;
     const char *start = word + (word[0] == '%');
     const char *equals = strchr(start, '=');
     binding *grown;
     char *name;
 
+    bindings->option = option;
     if (!equals || equals == start || !equals[1])
-        return complain(USAGE, "%s needs NAME=FILE, not '%s'", bindings->option,
-                        word);
+        return complain(USAGE, "%s needs NAME=FILE, not '%s'", option, word);
     name = need_format("%.*s", (int)(equals - start), start);
     if (bindings_find(bindings, name)) {
         complain(USAGE, "%s %s: %%%s is given twice", bindings->option, word,

@@ -16,7 +16,7 @@ typedef struct bindings {
 } bindings;
 
 // Takes "name=path". A name may stand once.
-outcome bindings_take(bindings *bindings, const char *word);
+outcome bindings_take(void *bindings, const char *option, const char *word);
 void bindings_free(bindings *bindings);
 // The path bound to `name`, or NULL.
 const char *bindings_find(const bindings *bindings, const char *name);

@@ -66,30 +66,11 @@ static outcome find_command(const char *name, const command **out)
                     name);
 }
 
-// For commands that take no options: the one operand, or NULL.
-static outcome take_operand(const command *command, int argc, char **argv,
-                            const char **out)
-{
-    options at = {.command = command, .argc = argc, .argv = argv};
-    int id;
-
-    *out = NULL;
-    while ((id = options_next(&at)) != OPTIONS_END) {
-        if (id != OPTIONS_OPERAND)
-            return USAGE;
-        if (*out || !*command->operands)
-            return complain(USAGE, "%s: '%s' is one word too many",
-                            command->name, at.value);
-        *out = at.value;
-    }
-    return FINE;
-}
-
 static outcome run_version(const command *command, int argc, char **argv)
 {
-    const char *operand;
+    int n;
 
-    TRY(take_operand(command, argc, argv, &operand));
+    TRY(options_take(command, argc, argv, NULL, &n));
     printf("heddle %s (text form %d)\n", hd_version(), HD_FORMAT);
     return FINE;
 }
@@ -98,7 +79,7 @@ static outcome run_help(const command *command, int argc, char **argv)
 {
     const char *name;
 
-    TRY(take_operand(command, argc, argv, &name));
+    TRY(options_take_one(command, argc, argv, NULL, &name));
     if (!name) {
         print_overview(stdout);
         return FINE;

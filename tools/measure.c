@@ -11,7 +11,7 @@
 #include <string.h>
 
 // A shape's programs have a few tensors; a file's all have the same.
-enum { MOST_BUFFERS = MOST_ARGUMENTS, KINDS = 4 };
+enum { MOST_BUFFERS = MOST_ARGUMENTS, TIMES = 4 };
 
 #define DO(call)                     \
     do {                             \
@@ -34,7 +34,7 @@ typedef struct entry {
     buffer *buffer[MOST_ARGUMENTS]; // borrowed: by argument
     void *argument[MOST_ARGUMENTS]; // what hd_session_run takes
     size_t n;
-    // Owned, one block: a sample each, KINDS of them.
+    // Owned, one block: a sample each, TIMES of them.
     double *time, *alone, *issue, *issue_alone;
 } entry;
 
@@ -160,7 +160,7 @@ static hd_status open_arguments(rank *rank, int i)
         DO(find_buffer(rank, &about, &entry->buffer[j]));
         entry->argument[j] = entry->buffer[j]->memory;
     }
-    entry->time = need(KINDS * samples, sizeof *entry->time);
+    entry->time = need(TIMES * samples, sizeof *entry->time);
     entry->alone = entry->time + samples;
     entry->issue = entry->alone + samples;
     entry->issue_alone = entry->issue + samples;
@@ -519,7 +519,7 @@ static hd_status gather_times(const rank *rank, int i)
     const entry *entry = &rank->entry[i];
     size_t n = (size_t)(measure->rounds * measure->iters);
     size_t ranks = (size_t)measure->ranks;
-    size_t own = KINDS * n;
+    size_t own = TIMES * n;
     double *all = need(ranks * own, sizeof *all);
     score *score = &rank->contest->score[i];
     hd_stats stats;
@@ -527,7 +527,7 @@ static hd_status gather_times(const rank *rank, int i)
 
     for (size_t k = own; k < ranks * own && status == HD_OK; k++)
         all[k % own] = fmax(all[k % own], all[k]);
-    for (int kind = 0; kind < KINDS; kind++)
+    for (int kind = 0; kind < TIMES; kind++)
         qsort(all + (size_t)kind * n, n, sizeof *all, compare_doubles);
     hd_session_stats(entry->session, &stats);
     if (status == HD_OK && (rank->rank == 0 || measure->place)) {

@@ -1,13 +1,166 @@
-// Walks a command line by the command's own table.
+// Walks a command line by the command's own rows.
 #include "options.h"
 
+#include "file.h"
+
+#include <assert.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-static int refuse(const options *at, const char *format, ...)
+typedef struct reader {
+    const command *command;
+    int argc;
+    char **argv;
+    int at;           // the next word
+    int operands;     // so many are at the front
+    const char *word; // the option at hand as it was written
+    char *into;
+} reader;
+
+// Row `i` of a command, and where in its struct the row's own one lies; NULL
+// beyond the last.
+static const option *row_at(const command *command, size_t i, size_t *at)
+{
+    for (const option_group *group = command->groups; group->rows; group++)
+        for (const option *row = group->rows; row->name; row++)
+            if (i-- == 0) {
+                *at = group->at;
+                return row;
+            }
+    return NULL;
+}
+
+// ----------------------------------------------------------------- values
+
+outcome option_choose(const char *word, const char *value,
+                      const char *const *choices, int *out)
+{
+    char known[256] = "";
+    const char *guess;
+    int n = 0;
+
+    for (; choices[n]; n++) {
+        size_t length = strlen(known);
+
+        if (strcmp(value, choices[n]) == 0) {
+            *out = n;
+            return FINE;
+        }
+        snprintf(known + length, sizeof known - length, "%s%s", n ? ", " : "",
+                 choices[n]);
+    }
+    guess = nearest(value, choices, (size_t)n);
+    if (guess)
+        return complain(USAGE, "%s: '%s' is none of %s; did you mean '%s'?",
+                        word, value, known, guess);
+    return complain(USAGE, "%s: '%s' is none of %s", word, value, known);
+}
+
+static outcome take_list(const option *row, const char *word, const char *value,
+                         bool *out)
+{
+    outcome result = FINE;
+
+    for (const char *at = value; result == FINE; at++) {
+        size_t length = strcspn(at, ",");
+        char *one = need_format("%.*s", (int)length, at);
+        int i = 0;
+
+        result = option_choose(word, one, row->choices, &i);
+        if (result == FINE && out[i])
+            result = complain(USAGE, "%s: '%s' is listed twice", word, one);
+        out[i] = true;
+        free(one);
+        at += length;
+        if (!*at)
+            break;
+    }
+    return result;
+}
+
+static outcome take_number(const option *row, const char *word,
+                           const char *value, void *out)
+{
+    int64_t number;
+    int narrow;
+
+    if (!parse_integer(value, row->low, row->high, &number))
+        return complain(USAGE,
+                        "%s: '%s' is not a number from %" PRId64 " to %" PRId64,
+                        word, value, row->low, row->high);
+    narrow = (int)number;
+    memcpy(out, row->size == sizeof number ? (void *)&number : &narrow,
+           row->size);
+    return FINE;
+}
+
+static outcome take_real(const option *row, const char *word, const char *value,
+                         double *out)
+{
+    char *end;
+    double number = strtod(value, &end);
+
+    if (end == value || *end || !(number > 0) || number > (double)row->high)
+        return complain(
+            USAGE, "%s: '%s' is not a number of %s above 0, at most %" PRId64,
+            word, value, row->value, row->high);
+    *out = number;
+    return FINE;
+}
+
+static outcome take_choice(const option *row, const char *word,
+                           const char *value, void *out)
+{
+    int choice;
+
+    TRY(option_choose(word, value, row->choices, &choice));
+    memcpy(out, &choice, row->size);
+    return FINE;
+}
+
+static outcome take_value(const option *row, const char *word,
+                          const char *value, void *to)
+{
+    switch (row->kind) {
+    case FLAG:
+        *(bool *)to = true;
+        return FINE;
+    case NUMBER:
+        return take_number(row, word, value, to);
+    case REAL:
+        return take_real(row, word, value, to);
+    case CHOICE:
+        return take_choice(row, word, value, to);
+    case LIST:
+        return take_list(row, word, value, to);
+    case TEXT:
+        *(const char **)to = value;
+        return FINE;
+    case OUTPUT:
+        *(const char **)to = value;
+        return file_writable(value);
+    case TAKEN:
+        return row->take(to, word, value);
+    }
+    return USAGE;
+}
+
+outcome option_device(void *to, const char *word, const char *value)
+{
+    if (!hd_is_device(value))
+        return complain(USAGE, "%s: '%s' is not cpu, cuda or cuda:N", word,
+                        value);
+    *(const char **)to = value;
+    return FINE;
+}
+
+// ------------------------------------------------------------------ words
+
+static outcome refuse(const reader *at, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-static int refuse(const options *at, const char *format, ...)
+static outcome refuse(const reader *at, const char *format, ...)
 {
     const char *name = at->command->name;
     va_list args;
@@ -19,18 +172,20 @@ static int refuse(const options *at, const char *format, ...)
     say(need_format("heddle %s: %s (heddle %s --help lists the options)", name,
                     text, name));
     free(text);
-    return OPTIONS_WRONG;
+    return USAGE;
 }
 
-static int refuse_unknown(const options *at, const char *name)
+static outcome refuse_unknown(const reader *at, const char *name)
 {
     const char *names[MAX_OPTIONS + 1] = {"help"};
-    size_t n = 1;
+    const option *row;
     const char *guess;
+    size_t n = 0, base;
 
-    for (const option *o = at->command->options; o->id; o++)
-        names[n++] = o->name;
-    guess = nearest(name, names, n);
+    for (; (row = row_at(at->command, n, &base)) != NULL;
+         names[++n] = row->name)
+        assert(n < MAX_OPTIONS);
+    guess = nearest(name, names, n + 1);
     if (guess)
         return refuse(at, "unknown option '--%s'; did you mean '--%s'?", name,
                       guess);
@@ -38,61 +193,102 @@ static int refuse_unknown(const options *at, const char *name)
 }
 
 // `attached` is what followed `=` or the letter; NULL if nothing did.
-static int take_value(options *at, const option *o, const char *attached)
+static outcome take_row(reader *at, const option *row, size_t base,
+                        const char *attached)
 {
-    at->value = attached;
-    if (!o->value)
-        return attached ? refuse(at, "option '%s' takes no value", at->word)
-                        : o->id;
-    if (!attached && at->at == at->argc)
-        return refuse(at, "option '%s' needs a value: %s", at->word, o->value);
-    if (!attached)
-        at->value = at->argv[at->at++];
-    return o->id;
+    char *group = at->into + base;
+
+    if (!row->value && attached)
+        return refuse(at, "option '%s' takes no value", at->word);
+    if (row->value && !attached && at->at == at->argc)
+        return refuse(at, "option '%s' needs a value: %s", at->word,
+                      row->value);
+    if (row->value && !attached)
+        attached = at->argv[at->at++];
+    if (row->mark)
+        *(unsigned *)(group + row->marks) |= row->mark;
+    return take_value(row, at->word, attached, group + row->to);
 }
 
-static int take_long(options *at, char *word)
+static outcome take_long(reader *at, char *word)
 {
     char *equals = strchr(word, '=');
+    const option *row;
+    size_t base;
 
     // The word is cut at `=`, so that messages name the option alone.
     if (equals)
         *equals++ = 0;
     at->word = word;
-    for (const option *o = at->command->options; o->id; o++)
-        if (strcmp(word + 2, o->name) == 0)
-            return take_value(at, o, equals);
+    for (size_t i = 0; (row = row_at(at->command, i, &base)) != NULL; i++)
+        if (strcmp(word + 2, row->name) == 0)
+            return take_row(at, row, base, equals);
     return refuse_unknown(at, word + 2);
 }
 
-static int take_letter(options *at, const char *word)
+static outcome take_letter(reader *at, const char *word)
 {
+    const option *row;
+    size_t base;
+
     at->word = word;
-    for (const option *o = at->command->options; o->id; o++)
-        if (o->letter == word[1])
-            return take_value(at, o,
-                              word[2] ? word + 2 + (word[2] == '=') : NULL);
+    for (size_t i = 0; (row = row_at(at->command, i, &base)) != NULL; i++)
+        if (row->letter == word[1])
+            return take_row(at, row, base,
+                            word[2] ? word + 2 + (word[2] == '=') : NULL);
     return refuse(at, "unknown option '%s'", word);
 }
 
-int options_next(options *at)
+static outcome take_operand(reader *at, char *word)
 {
-    while (at->at < at->argc) {
-        char *word = at->argv[at->at++];
+    const char *operands = at->command->operands;
 
-        if (!at->ended && strcmp(word, "--") == 0) {
-            at->ended = true;
-            continue;
-        }
-        // A lone `-` is standard input.
-        if (at->ended || word[0] != '-' || !word[1]) {
-            at->value = word;
-            return OPTIONS_OPERAND;
-        }
-        return word[1] == '-' ? take_long(at, word) : take_letter(at, word);
-    }
-    return OPTIONS_END;
+    if (!*operands)
+        return complain(USAGE, "%s takes no file, and '%s' is one",
+                        at->command->name, word);
+    if (at->operands > 0 && !strstr(operands, "..."))
+        return complain(USAGE, "%s takes one %s, and '%s' is a second",
+                        at->command->name,
+                        strstr(operands, "FILE") ? "file" : "command", word);
+    at->argv[at->operands++] = word;
+    return FINE;
 }
+
+outcome options_take(const command *command, int argc, char **argv, void *into,
+                     int *n)
+{
+    reader at = {.command = command, .argc = argc, .argv = argv, .into = into};
+    bool ended = false;
+
+    while (at.at < argc) {
+        char *word = argv[at.at++];
+
+        // A lone `-` is standard input.
+        if (ended || word[0] != '-' || !word[1])
+            TRY(take_operand(&at, word));
+        else if (strcmp(word, "--") == 0)
+            ended = true;
+        else
+            TRY(word[1] == '-' ? take_long(&at, word) : take_letter(&at, word));
+    }
+    if (at.operands == 0 && command->operands[0] == 'F')
+        return complain(USAGE, "%s needs a file; - is standard input",
+                        command->name);
+    *n = at.operands;
+    return FINE;
+}
+
+outcome options_take_one(const command *command, int argc, char **argv,
+                         void *into, const char **operand)
+{
+    int n = 0;
+
+    TRY(options_take(command, argc, argv, into, &n));
+    *operand = n > 0 ? argv[0] : NULL;
+    return FINE;
+}
+
+// ------------------------------------------------------------------- help
 
 static void print_option(const option *o)
 {
@@ -112,35 +308,18 @@ static void print_option(const option *o)
     putchar('\n');
 }
 
-static bool is_device(const char *text)
-{
-    if (strcmp(text, "cpu") == 0 || strcmp(text, "cuda") == 0)
-        return true;
-    if (strncmp(text, "cuda:", 5) != 0 || text[5] == '\0')
-        return false;
-    return text[5 + strspn(text + 5, "0123456789")] == '\0';
-}
-
-outcome options_device(const options *at, const char **out)
-{
-    if (!is_device(at->value))
-        return complain(USAGE, "--device: '%s' is not cpu, cuda or cuda:N",
-                        at->value);
-    *out = at->value;
-    return FINE;
-}
-
 void command_help(const command *command)
 {
-    bool any = command->options[0].id;
+    size_t at;
+    const option *row = row_at(command, 0, &at);
 
     printf("usage: heddle %s%s%s%s\n\n%s\n", command->name,
-           any ? " [options]" : "", *command->operands ? " " : "",
+           row ? " [options]" : "", *command->operands ? " " : "",
            command->operands, command->summary);
     if (*command->about)
         printf("\n%s", command->about);
-    if (any)
+    if (row)
         printf("\noptions:\n");
-    for (const option *o = command->options; o->id; o++)
-        print_option(o);
+    for (size_t i = 0; (row = row_at(command, i, &at)) != NULL; i++)
+        print_option(row);
 }

@@ -1,51 +1,72 @@
-// The command line as a table: each command lists its options once, and both
-// the parser and --help read that list.
+// The command line as rows: what an option is called, what its value may be and
+// where it goes. The parser and --help read the same rows.
 #ifndef HD_TOOLS_OPTIONS_H
 #define HD_TOOLS_OPTIONS_H
 
 #include "tool.h"
 
+typedef enum option_kind {
+    FLAG,   // a bool; there is no value
+    NUMBER, // an int or an int64_t, from `low` to `high`
+    REAL,   // a double above 0, at most `high`
+    CHOICE, // an int or an enum: which of `choices`
+    LIST,   // bools: those of `choices` that are listed, "ring,direct"
+    TEXT,   // a const char *
+    OUTPUT, // as TEXT: a file that can be written
+    TAKEN,  // whatever `take` makes of it
+} option_kind;
+
 typedef struct option {
-    int id;            // from 1; what options_next returns
-    char letter;       // 0 if it has none
-    const char *name;  // the long name, without dashes
+    option_kind kind;
+    const char *name;  // the long name, without dashes; NULL ends the rows
     const char *value; // what stands for its value in help; NULL for a flag
     const char *help;
+    char letter;     // 0 if it has none
+    size_t to, size; // the member that is set: see INTO
+    int64_t low, high;
+    const char *const *choices; // NULL ends them
+    // `word` is the option as it was written, for messages.
+    outcome (*take)(void *to, const char *word, const char *value);
+    size_t marks;  // where an unsigned keeps `mark`, if that is not 0, of an
+    unsigned mark; // option that was given
 } option;
 
-enum { MAX_OPTIONS = 32 };
+#define INTO(type, member) \
+    .to = offsetof(type, member), .size = sizeof((type){0}.member)
+
+// Rows whose members are those of a struct that lies at `at` in the command's.
+typedef struct option_group {
+    const option *rows;
+    size_t at;
+} option_group;
+
+enum { MAX_GROUPS = 6, MAX_OPTIONS = 48 };
 
 typedef struct command {
     const char *name;
-    const char *operands;        // "FILE", as help shows it
-    const char *summary;         // one line
-    const char *about;           // what --help says under the summary
-    option options[MAX_OPTIONS]; // id 0 ends it
+    const char *operands; // "FILE", "[FILE]", "FILE..." or "", as help shows it
+    const char *summary;  // one line
+    const char *about;    // what --help says under the summary
+    option_group groups[MAX_GROUPS]; // in the order of --help
     outcome (*run)(const struct command *command, int argc, char **argv);
 } command;
 
-enum { // what options_next returns besides an option's id
-    OPTIONS_END = 0,
-    OPTIONS_OPERAND = -1, // `value` is the operand
-    OPTIONS_WRONG = -2,   // it was said why
+// Sets the members of `into`, and moves the operands to the front of `argv`:
+// `n` of them, as many as the command takes. Of an option that is given twice
+// the last value counts, unless it is one that gathers.
+outcome options_take(const command *command, int argc, char **argv, void *into,
+                     int *n);
+// Of a command that takes one operand: NULL if it was left out.
+outcome options_take_one(const command *command, int argc, char **argv,
+                         void *into, const char **operand);
 
-};
+// Which of `choices` a value is.
+outcome option_choose(const char *word, const char *value,
+                      const char *const *choices, int *out);
 
-typedef struct options {
-    const command *command;
-    int argc;
-    char **argv;
-    int at;            // the next word
-    bool ended;        // `--` was seen
-    const char *value; // of the option or operand just returned
-    const char *word;  // that option as it was written, for messages
-} options;
-
-int options_next(options *options);
-
-// The value of --device: cpu, cuda or cuda:N. Whether the device is there, the
-// library says.
-outcome options_device(const options *at, const char **out);
+// The value of --device, for TAKEN. Whether the device is there, the session
+// says.
+outcome option_device(void *to, const char *word, const char *value);
 
 void command_help(const command *command);
 

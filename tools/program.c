@@ -4,10 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const transfers[] = {"bulk",   "pipelined", "broadcast",
-                                        "direct", "ring",      "auto"};
-static const char *const protocols[] = {"put", "get"};
-
 void program_options_init(program_options *options)
 {
     *options = (program_options){.lower = hd_lower_defaults()};
@@ -40,55 +36,41 @@ void program_define(program_options *options, const char *name, int64_t value)
     options->defines = defines;
 }
 
-static outcome take_define(program_options *options, const char *word)
+static outcome take_define(void *to, const char *option, const char *word)
 {
     const char *equals = strchr(word, '=');
     char *name;
     int64_t value;
 
+    (void)option; // by its letter, however it was written
     if (!equals || equals == word)
         return complain(USAGE, "-D needs NAME=VALUE, not '%s'", word);
     if (!parse_integer(equals + 1, INT64_MIN, INT64_MAX, &value))
         return complain(USAGE, "-D %s: '%s' is not an integer of 64 bits", word,
                         equals + 1);
     name = need_format("%.*s", (int)(equals - word), word);
-    program_define(options, name, value);
+    program_define(to, name, value);
     free(name);
     return FINE;
 }
 
-static outcome take_choice(const struct options *at, const char *const *names,
-                           size_t n, int *out)
+static outcome take_transfer(void *to, const char *word, const char *value)
 {
-    const char *guess;
+    static const char *const kinds[] = {PROGRAM_TRANSFERS, NULL};
+    program_options *options = to;
+    int kind;
 
-    for (size_t i = 0; i < n; i++)
-        if (strcmp(at->value, names[i]) == 0) {
-            *out = (int)i;
-            return FINE;
-        }
-    guess = nearest(at->value, names, n);
-    if (guess)
-        return complain(USAGE, "%s: unknown kind '%s'; did you mean '%s'?",
-                        at->word, at->value, guess);
-    return complain(USAGE, "%s: unknown kind '%s'; heddle %s --help lists them",
-                    at->word, at->value, at->command->name);
-}
-
-static outcome take_count(const struct options *at, int most, int *out)
-{
-    int64_t value;
-
-    if (!parse_integer(at->value, 1, most, &value))
-        return complain(USAGE, "%s: '%s' is not a number from 1 to %d",
-                        at->word, at->value, most);
-    *out = (int)value;
+    TRY(option_choose(word, value, kinds, &kind));
+    options->automatic = kind > HD_TRANSFER_RING;
+    if (!options->automatic)
+        options->lower.transfer = (hd_transfer)kind;
     return FINE;
 }
 
 // Which axes there are the program says.
-static outcome take_transport(hd_lower_options *lower, const char *word)
+static outcome take_transport(void *to, const char *option, const char *word)
 {
+    hd_lower_options *lower = to;
     char known[64] = "";
     const char *name;
 
@@ -103,62 +85,69 @@ static outcome take_transport(hd_lower_options *lower, const char *word)
     }
     if (!strchr(word, '='))
         return complain(USAGE,
-                        "--transport: '%s' is none of %s, and no list such as "
+                        "%s: '%s' is none of %s, and no list such as "
                         "node=nccl,tp=copy",
-                        word, known);
+                        option, word, known);
     lower->axes = word;
     return FINE;
 }
 
-outcome program_option(program_options *options, const struct options *at,
-                       int id)
-{
-    hd_lower_options *lower = &options->lower;
-    int choice = 0;
+// What was asked for, and not only meant by default, may be warned of.
+#define ASKS(bit) .marks = offsetof(program_options, lower.asked), .mark = bit
 
-    switch (id) {
-    case PROGRAM_DEFINE:
-        return take_define(options, at->value);
-    case PROGRAM_TRANSFER:
-        options->automatic = strcmp(at->value, "auto") == 0;
-        lower->asked |= HD_OPTION_TRANSFER;
-        if (options->automatic)
-            return FINE;
-        TRY(take_choice(at, transfers, 6, &choice));
-        lower->transfer = (hd_transfer)choice;
-        return FINE;
-    case PROGRAM_PROTOCOL:
-        lower->asked |= HD_OPTION_PROTOCOL;
-        TRY(take_choice(at, protocols, 2, &choice));
-        lower->protocol = (hd_protocol)choice;
-        return FINE;
-    case PROGRAM_STREAMS:
-        lower->asked |= HD_OPTION_STREAMS;
-        return take_count(at, 64, &lower->streams);
-    case PROGRAM_CHUNKS:
-        lower->asked |= HD_OPTION_CHUNKS;
-        return take_count(at, 4096, &lower->chunks);
-    case PROGRAM_COPY_OWN:
-        lower->asked |= HD_OPTION_COPY_OWN;
-        lower->copy_own = true;
-        return FINE;
-    case PROGRAM_DEFER_SENDS:
-        lower->asked |= HD_OPTION_DEFER_SENDS;
-        lower->defer_sends = true;
-        return FINE;
-    case PROGRAM_COMM_STREAM:
-        lower->asked |= HD_OPTION_COMM_STREAM;
-        lower->comm_stream = true;
-        return FINE;
-    case PROGRAM_TRANSPORT:
-        return take_transport(lower, at->value);
-    case PROGRAM_MACHINE:
-        options->machine = at->value;
-        return FINE;
-    default:
-        return USAGE; // options_next has said why
-    }
-}
+const option program_define_option[] = {
+    {TAKEN, "define", "NAME=VALUE",
+     "set a parameter or the size of a mesh axis;\nmay be repeated",
+     .letter = 'D', .take = take_define},
+    {.name = NULL},
+};
+
+const option program_transfer_option[] = {
+    {TAKEN, "transfer", "KIND",
+     "bulk, pipelined, broadcast, direct, ring\n(the default), or auto, what "
+     "is predicted to be\nfastest (the default of run and simulate\nwith "
+     "--machine)",
+     .take = take_transfer, ASKS(HD_OPTION_TRANSFER)},
+    {.name = NULL},
+};
+
+const option program_transport_option[] = {
+    {TAKEN, "transport", "NAME",
+     "between CUDA devices: copy (engines) or sm\n(kernels), through CUDA IPC, "
+     "or nccl; or by axis,\nnode=nccl,tp=copy. The default is copy within "
+     "a\nhost, nccl between hosts",
+     INTO(program_options, lower), .take = take_transport},
+    {.name = NULL},
+};
+
+static const char *const protocols[] = {"put", "get", NULL};
+
+const option program_lower_options[] = {
+    {CHOICE, "protocol", "KIND",
+     "put: the sender writes; get: the receiver\nreads (default put)",
+     INTO(program_options, lower.protocol), .choices = protocols,
+     ASKS(HD_OPTION_PROTOCOL)},
+    {NUMBER, "streams", "N",
+     "work streams of a pipelined loop, 1 to 64\n(default 2)",
+     INTO(program_options, lower.streams), .low = 1, .high = 64,
+     ASKS(HD_OPTION_STREAMS)},
+    {NUMBER, "chunks", "N", "chunks a shard travels in, 1 to 4096 (default 1)",
+     INTO(program_options, lower.chunks), .low = 1, .high = 4096,
+     ASKS(HD_OPTION_CHUNKS)},
+    {FLAG, "copy-own", NULL,
+     "copy the local shard instead of computing on\nit in place",
+     INTO(program_options, lower.copy_own), ASKS(HD_OPTION_COPY_OWN)},
+    {FLAG, "defer-sends", NULL, "wait for sends at the end of the loop",
+     INTO(program_options, lower.defer_sends), ASKS(HD_OPTION_DEFER_SENDS)},
+    {FLAG, "comm-stream", NULL,
+     "transfers on one more stream, before what\ncomputes",
+     INTO(program_options, lower.comm_stream), ASKS(HD_OPTION_COMM_STREAM)},
+    {TEXT, "machine", "FILE",
+     "what the device at hand costs, for --transfer\nauto and simulate "
+     "(default 8 x H200)",
+     INTO(program_options, machine)},
+    {.name = NULL},
+};
 
 void program_predict(program_options *options)
 {

@@ -13,26 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-    DEVICE = 1,
-    IN,
-    OUT,
-    CAST,
-    SEED,
-    ITERS,
-    VERIFY,
-    STATS,
-    TIMEOUT,
-    NO_CHECK,
-    TRACE,
-    SVG,
-    GRAPH,
-    TUNE,
-    AGAINST
-};
-
-enum { MOST_ITERS = 1000000 };
-
 typedef struct run {
     const char *path;
     program_options options;
@@ -49,89 +29,6 @@ typedef struct run {
     hd_place place; // where a launcher has started the ranks
     FILE *to;       // where the report goes; owned on ranks other than 0
 } run;
-
-static outcome take_timeout(run *run, const char *word)
-{
-    char *end;
-    double value = strtod(word, &end);
-
-    if (end == word || *end || !(value > 0) || value > 1e6)
-        return complain(USAGE,
-                        "--timeout: '%s' is not a number of seconds above 0, "
-                        "at most 1000000",
-                        word);
-    run->job.session.timeout = value;
-    return FINE;
-}
-
-static outcome take_number(const options *at, int64_t low, int64_t high,
-                           int64_t *out)
-{
-    if (parse_integer(at->value, low, high, out))
-        return FINE;
-    return complain(USAGE,
-                    "%s: '%s' is not a number from %" PRId64 " to %" PRId64,
-                    at->word, at->value, low, high);
-}
-
-static outcome take_option(run *run, const options *at, int id)
-{
-    int64_t seed;
-
-    switch (id) {
-    case OPTIONS_OPERAND:
-        if (run->path)
-            return complain(USAGE, "run takes one file, and '%s' is a second",
-                            at->value);
-        run->path = at->value;
-        return FINE;
-    case DEVICE:
-        return options_device(at, &run->job.session.device);
-    case IN:
-        return bindings_take(&run->in, at->value);
-    case OUT:
-        return bindings_take(&run->out, at->value);
-    case CAST:
-        run->cast = true;
-        return FINE;
-    case SEED:
-        TRY(take_number(at, 0, INT64_MAX, &seed));
-        run->job.seed = (uint64_t)seed;
-        return FINE;
-    case ITERS:
-        return take_number(at, 1, MOST_ITERS, &run->job.iters);
-    case VERIFY:
-        run->verify = true;
-        return FINE;
-    case STATS:
-        run->stats = run->job.timed = true;
-        return FINE;
-    case NO_CHECK:
-        run->unchecked = true;
-        return FINE;
-    case TRACE:
-        run->trace = at->value;
-        run->job.timeline = run->job.timed = true;
-        return file_writable(at->value);
-    case SVG:
-        run->svg = at->value;
-        run->job.timeline = run->job.timed = true;
-        return file_writable(at->value);
-    case TIMEOUT:
-        return take_timeout(run, at->value);
-    case GRAPH:
-        run->job.session.graph = true;
-        return FINE;
-    case TUNE:
-        run->job.session.tune = true;
-        return FINE;
-    case AGAINST:
-        run->against = at->value;
-        return FINE;
-    default:
-        return program_option(&run->options, at, id);
-    }
-}
 
 static int count_path(const bindings *bindings, const char *path)
 {
@@ -190,8 +87,6 @@ static outcome check_usage(const run *run)
 {
     const char *of_cuda = cuda_option(&run->job.session);
 
-    if (!run->path)
-        return complain(USAGE, "run needs a file; - is standard input");
     if (strncmp(run->job.session.device, "cuda", 4) != 0 && of_cuda)
         return complain(USAGE, "%s needs --device cuda", of_cuda);
     if (run->against && run->unchecked)
@@ -205,17 +100,17 @@ static outcome check_usage(const run *run)
     return check_outputs(run);
 }
 
-static outcome take_options(run *run, options *at)
+// What options say of others.
+static void settle(run *run)
 {
-    int id;
+    job *job = &run->job;
 
-    while ((id = options_next(at)) != OPTIONS_END)
-        TRY(take_option(run, at, id));
+    job->timeline = run->trace || run->svg;
+    job->timed = run->stats || job->timeline;
     program_predict(&run->options);
     program_heed_machine(&run->options);
-    run->job.session.transport = run->options.lower.transport;
-    run->job.session.axes = run->options.lower.axes;
-    return check_usage(run);
+    job->session.transport = run->options.lower.transport;
+    job->session.axes = run->options.lower.axes;
 }
 
 // What is no error is said by the first rank alone.
@@ -511,16 +406,17 @@ static void close_run(run *run)
 
 static outcome run_run(const command *command, int argc, char **argv)
 {
-    run run = {.in.option = "--in", .out.option = "--out"};
-    options at = {.command = command, .argc = argc, .argv = argv};
+    run run = {
+        .job = {.iters = 1, .seed = 1, .session = hd_session_defaults()}};
     outcome result;
 
     program_options_init(&run.options);
     run.diag = need_diag();
-    run.job.session = hd_session_defaults();
-    run.job.iters = 1;
-    run.job.seed = 1;
-    result = take_options(&run, &at);
+    result = options_take_one(command, argc, argv, &run, &run.path);
+    if (result == FINE) {
+        settle(&run);
+        result = check_usage(&run);
+    }
     // An array on standard output wants nothing beside it.
     run.to = count_dashes(&run) > 0 ? stderr : stdout;
     if (result == FINE)
@@ -529,6 +425,49 @@ static outcome run_run(const command *command, int argc, char **argv)
     return result;
 }
 
+static const option run_options[] = {
+    {TAKEN, "in", "NAME=FILE",
+     "an input: x.npy, x.safetensors:TENSOR, or -\nfor an npy file on standard "
+     "input",
+     INTO(run, in), .take = bindings_take},
+    {TAKEN, "out", "NAME=FILE", "write an output as npy; - is standard output",
+     INTO(run, out), .take = bindings_take},
+    {FLAG, "cast", NULL, "round inputs that hold another dtype",
+     INTO(run, cast)},
+    {FLAG, "verify", NULL,
+     "compare every output on every rank with the\ndense answer in double "
+     "precision; of a host program\nwithout --against, with its own answer",
+     INTO(run, verify)},
+    {TEXT, "against", "FILE",
+     "a tensor program: proves first that outputs are\nmade of the same inputs "
+     "by the same operations,\nand verifies with its answer",
+     INTO(run, against)},
+    {NUMBER, "iters", "N", "runs in a row (default 1)", INTO(run, job.iters),
+     .low = 1, .high = 1000000},
+    {NUMBER, "seed", "N", "of random inputs (default 1)", INTO(run, job.seed),
+     .high = INT64_MAX},
+    {FLAG, "stats", NULL, "print counts and times", INTO(run, stats)},
+    {REAL, "timeout", "SECONDS", "that a wait for a peer may take (default 30)",
+     INTO(run, job.session.timeout), .high = 1000000},
+    {TAKEN, "device", "NAME",
+     "cpu (the default), cuda, or cuda:N to put all\nranks on one device",
+     INTO(run, job.session.device), .take = option_device},
+    {FLAG, "graph", NULL, "replay runs as one CUDA graph",
+     INTO(run, job.session.graph)},
+    {FLAG, "tune", NULL,
+     "time several of cuBLASLt's plans for each matmul\nahead of the first "
+     "run, and keep the fastest on\ndisk",
+     INTO(run, job.session.tune)},
+    {FLAG, "no-check", NULL, "run without proving the program first",
+     INTO(run, unchecked)},
+    {OUTPUT, "trace", "FILE",
+     "write a trace of the last run, for\nchrome://tracing or Perfetto",
+     INTO(run, trace)},
+    {OUTPUT, "svg", "FILE", "draw the timeline of the last run",
+     INTO(run, svg)},
+    {.name = NULL},
+};
+
 const command run_command = {
     .name = "run",
     .operands = "FILE",
@@ -536,43 +475,6 @@ const command run_command = {
     .about = "A program that is not complete is lowered first. Arrays are .npy "
              "files or\ntensors of .safetensors files; inputs that are not "
              "given are random.\n",
-    .options =
-        {
-            {IN, 0, "in", "NAME=FILE",
-             "an input: x.npy, x.safetensors:TENSOR, or -\n"
-             "for an npy file on standard input"},
-            {OUT, 0, "out", "NAME=FILE",
-             "write an output as npy; - is standard output"},
-            {CAST, 0, "cast", NULL, "round inputs that hold another dtype"},
-            {VERIFY, 0, "verify", NULL,
-             "compare every output on every rank with the\n"
-             "dense answer in double precision; of a host program\n"
-             "without --against, with its own answer"},
-            {AGAINST, 0, "against", "FILE",
-             "a tensor program: proves first that outputs are\nmade of the "
-             "same inputs by the same operations,\nand verifies with its "
-             "answer"},
-            {ITERS, 0, "iters", "N", "runs in a row (default 1)"},
-            {SEED, 0, "seed", "N", "of random inputs (default 1)"},
-            {STATS, 0, "stats", NULL, "print counts and times"},
-            {TIMEOUT, 0, "timeout", "SECONDS",
-             "that a wait for a peer may take (default 30)"},
-            {DEVICE, 0, "device", "NAME",
-             "cpu (the default), cuda, or cuda:N to put all\nranks on one "
-             "device"},
-            {GRAPH, 0, "graph", NULL, "replay runs as one CUDA graph"},
-            {TUNE, 0, "tune", NULL,
-             "time several of cuBLASLt's plans for each matmul\nahead of the "
-             "first run, and keep the fastest on\ndisk"},
-            {NO_CHECK, 0, "no-check", NULL,
-             "run without proving the program first"},
-            {TRACE, 0, "trace", "FILE",
-             "write a trace of the last run, for\nchrome://tracing or "
-             "Perfetto"},
-            {SVG, 0, "svg", "FILE", "draw the timeline of the last run"},
-            PROGRAM_TRANSPORT_OPTION,
-            PROGRAM_OPTIONS,
-            {0, 0, NULL, NULL, NULL},
-        },
+    .groups = {{run_options, 0}, PROGRAM_GROUPS(run)},
     .run = run_run,
 };

@@ -9,8 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TRACE = 1, SVG, COMPARE, JSON };
-
 typedef struct simulate {
     const char *path;
     program_options options;
@@ -286,33 +284,6 @@ static outcome simulate_text(simulate *s, const content *text)
     return result;
 }
 
-static outcome take_option(simulate *s, const options *at, int id)
-{
-    switch (id) {
-    case OPTIONS_OPERAND:
-        if (s->path)
-            return complain(USAGE,
-                            "simulate takes one file, and '%s' is a second",
-                            at->value);
-        s->path = at->value;
-        return FINE;
-    case TRACE:
-        s->trace = at->value;
-        return file_writable(at->value);
-    case SVG:
-        s->svg = at->value;
-        return file_writable(at->value);
-    case COMPARE:
-        s->compare = true;
-        return FINE;
-    case JSON:
-        s->json = true;
-        return FINE;
-    default:
-        return program_option(&s->options, at, id);
-    }
-}
-
 // Nothing that is read may be written over.
 static outcome check_output(const simulate *s, const char *option,
                             const char *name)
@@ -321,19 +292,13 @@ static outcome check_output(const simulate *s, const char *option,
     return output_spares(option, name, s->options.machine);
 }
 
-static outcome take_options(simulate *s, options *at)
+static outcome check_usage(simulate *s)
 {
-    int id;
-
-    while ((id = options_next(at)) != OPTIONS_END)
-        TRY(take_option(s, at, id));
     if (!s->compare)
         program_predict(&s->options);
     else if (s->options.lower.asked & HD_OPTION_TRANSFER)
         complain(FINE, "--transfer has no effect with --compare, which "
                        "predicts them all");
-    if (!s->path)
-        return complain(USAGE, "simulate needs a file; - is standard input");
     if (is_dash(s->trace) + is_dash(s->svg) + s->json > 1)
         return complain(USAGE, "standard output takes one of --trace, --svg "
                                "and --json");
@@ -361,11 +326,12 @@ static outcome simulate_file(simulate *s)
 static outcome run_simulate(const command *command, int argc, char **argv)
 {
     simulate s = {.diag = need_diag()};
-    options at = {.command = command, .argc = argc, .argv = argv};
     outcome result;
 
     program_options_init(&s.options);
-    result = take_options(&s, &at);
+    result = options_take_one(command, argc, argv, &s, &s.path);
+    if (result == FINE)
+        result = check_usage(&s);
     if (result == FINE)
         result = simulate_file(&s);
     program_options_free(&s.options);
@@ -373,23 +339,23 @@ static outcome run_simulate(const command *command, int argc, char **argv)
     return result;
 }
 
+static const option simulate_options[] = {
+    {OUTPUT, "trace", "FILE", "write a trace for chrome://tracing or Perfetto",
+     INTO(simulate, trace)},
+    {OUTPUT, "svg", "FILE", "draw the timeline", INTO(simulate, svg)},
+    {FLAG, "compare", NULL,
+     "predict every pipeline, and list them, best\nfirst",
+     INTO(simulate, compare)},
+    {FLAG, "json", NULL, "print JSON; times in seconds", INTO(simulate, json)},
+    {.name = NULL},
+};
+
 const command simulate_command = {
     .name = "simulate",
     .operands = "FILE",
     .summary = "Predicts how long a program takes on a machine.",
     .about = "A program that is not complete is lowered first. The machine is "
              "a JSON file such\nas examples/machines/h200x8.json.\n",
-    .options =
-        {
-            PROGRAM_TRANSPORT_OPTION,
-            PROGRAM_OPTIONS,
-            {TRACE, 0, "trace", "FILE",
-             "write a trace for chrome://tracing or Perfetto"},
-            {SVG, 0, "svg", "FILE", "draw the timeline"},
-            {COMPARE, 0, "compare", NULL,
-             "predict every pipeline, and list them, best\nfirst"},
-            {JSON, 0, "json", NULL, "print JSON; times in seconds"},
-            {0, 0, NULL, NULL, NULL},
-        },
+    .groups = {PROGRAM_GROUPS(simulate), {simulate_options, 0}},
     .run = run_simulate,
 };

@@ -65,12 +65,14 @@ static outcome refuse_repeats(const sweep_values *values, const char *word)
     return FINE;
 }
 
-outcome sweep_take(sweep *sweep, const char *word)
+outcome sweep_take(void *to, const char *option, const char *word)
 {
+    sweep *sweep = to;
     const char *equals = strchr(word, '=');
     sweep_values *values;
     char shown[SHOWN];
 
+    (void)option; // by its letter, however it was written
     if (!equals || equals == word)
         return complain(USAGE, "-D needs NAME=VALUE, not '%s'", word);
     values = values_of(sweep, word, (size_t)(equals - word));

@@ -18,7 +18,7 @@ typedef struct sweep {
 } sweep;
 
 // Takes "name=value" or "name=value,value,..". The last word of a name counts.
-outcome sweep_take(sweep *sweep, const char *word);
+outcome sweep_take(void *sweep, const char *option, const char *word);
 void sweep_free(sweep *sweep);
 
 // How many combinations; 1 if nothing was taken.
