@@ -384,28 +384,28 @@ hd_cu_result cuGraphLaunch(hd_cu_graph_exec graph, hd_cu_stream handle)
     });
 }
 
-hd_cu_result cuGraphDestroy(hd_cu_graph graph)
+// Its name is gone even where the call is to fail.
+template <class Made>
+static hd_cu_result destroy(const char *call, std::set<Made *> World::*all,
+                            Made *made)
 {
-    hd_cu_result injected = enter(__func__);
+    hd_cu_result injected = enter(call);
 
     if (injected == NOT_INITIALIZED)
         return injected;
     Guard guard(world().lock);
-    if (world().graphs.erase(graph) == 0)
+    if ((world().*all).erase(made) == 0)
         return INVALID_VALUE;
-    delete graph;
+    delete made;
     return injected;
+}
+
+hd_cu_result cuGraphDestroy(hd_cu_graph graph)
+{
+    return destroy(__func__, &World::graphs, graph);
 }
 
 hd_cu_result cuGraphExecDestroy(hd_cu_graph_exec graph)
 {
-    hd_cu_result injected = enter(__func__);
-
-    if (injected == NOT_INITIALIZED)
-        return injected;
-    Guard guard(world().lock);
-    if (world().execs.erase(graph) == 0)
-        return INVALID_VALUE;
-    delete graph;
-    return injected;
+    return destroy(__func__, &World::execs, graph);
 }
