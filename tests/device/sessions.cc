@@ -92,11 +92,9 @@ hd_status Alternate(hd_group *group, unsigned seed, hd_diag *diag)
 TEST(Sessions, RunsOfOneGroupAreInTheOrderOfTheirIssue)
 {
     unsigned seed = Seed();
-    Outcome outcome = Launch(2, [&](hd_group *group, hd_diag *diag) {
+    AllEndWell(Launch(2, [&](hd_group *group, hd_diag *diag) {
         return Alternate(group, seed, diag);
-    });
-
-    EXPECT_EQ(outcome.status, HD_OK) << outcome.text;
+    }));
 }
 
 // Rank 1 never runs what rank 0 waits for; the run after it ends as well.
@@ -188,11 +186,9 @@ hd_status RunLists(hd_group *group, unsigned seed, hd_diag *diag)
 TEST(Sessions, StreamsWaitForListsOfEvents)
 {
     unsigned seed = Seed();
-    Outcome outcome = Launch(1, [&](hd_group *group, hd_diag *diag) {
+    AllEndWell(Launch(1, [&](hd_group *group, hd_diag *diag) {
         return RunLists(group, seed, diag);
-    });
-
-    EXPECT_EQ(outcome.status, HD_OK) << outcome.text;
+    }));
 }
 
 const char kFive[] =
@@ -251,9 +247,7 @@ hd_status Overlaps(hd_group *group, hd_diag *diag)
 
 TEST(Sessions, WhatARunWritesOverlapsNoOtherArgument)
 {
-    Outcome outcome = Launch(1, Overlaps);
-
-    EXPECT_EQ(outcome.status, HD_OK) << outcome.text;
+    AllEndWell(Launch(1, Overlaps));
 }
 
 // Windows, mine and the peers', and all memory of the devices that stand in for
@@ -273,7 +267,7 @@ size_t MappedFiles()
 
 TEST(Sessions, WhatASessionMapsGoesWithIt)
 {
-    Outcome outcome = Launch(2, [](hd_group *group, hd_diag *diag) {
+    AllEndWell(Launch(2, [](hd_group *group, hd_diag *diag) {
         size_t after_first = 0;
 
         for (int i = 1; i <= 12; i++) {
@@ -295,9 +289,7 @@ TEST(Sessions, WhatASessionMapsGoesWithIt)
         }
         RANK_EXPECT(MappedFiles() == after_first);
         return HD_OK;
-    });
-
-    EXPECT_EQ(outcome.status, HD_OK) << outcome.text;
+    }));
 }
 
 } // namespace

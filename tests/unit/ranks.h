@@ -56,6 +56,11 @@ inline Outcome Launch(int ranks, const RankFunction &function,
     return outcome;
 }
 
+inline void AllEndWell(const Outcome &outcome)
+{
+    EXPECT_EQ(outcome.status, HD_OK) << outcome.text;
+}
+
 // An allgather between threads.
 class Rendezvous
 {

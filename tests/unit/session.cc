@@ -187,11 +187,9 @@ TEST(Session, RanksMayBeThreadsOfOneProcess)
 
 TEST(Session, MoreRunsThanFitMayBeInFlight)
 {
-    Outcome outcome = Launch(4, [](hd_group *group, hd_diag *diag) {
+    AllEndWell(Launch(4, [](hd_group *group, hd_diag *diag) {
         return RingOnRank(group, diag, RingText(2, ""), 100);
-    });
-
-    EXPECT_EQ(outcome.status, HD_OK) << outcome.text;
+    }));
 }
 
 // Copies `n` elements by way of a temporary of its own, and of one that peers
@@ -273,7 +271,7 @@ hd_status ManySizes(hd_group *group, size_t alive, size_t largest,
 TEST(Session, AProgramWithoutAProductLeavesOpenBlasAlone)
 {
     bool was_there = IsMapped("libopenblas");
-    Outcome outcome = Launch(2, [&](hd_group *group, hd_diag *diag) {
+    AllEndWell(Launch(2, [&](hd_group *group, hd_diag *diag) {
         hd_module *module = nullptr;
         hd_session *session = nullptr;
         hd_stats stats;
@@ -286,9 +284,7 @@ TEST(Session, AProgramWithoutAProductLeavesOpenBlasAlone)
         hd_session_destroy(session);
         hd_module_destroy(module);
         return HD_OK;
-    });
-
-    EXPECT_EQ(outcome.status, HD_OK) << outcome.text;
+    }));
 }
 
 TEST(Session, MemoryOfEverNewShapesStaysBounded)
@@ -305,7 +301,7 @@ TEST(Session, MemoryOfEverNewShapesStaysBounded)
 
 TEST(Session, LaterRunsAllocateAndExchangeNothing)
 {
-    Outcome outcome = Launch(4, [](hd_group *group, hd_diag *diag) {
+    AllEndWell(Launch(4, [](hd_group *group, hd_diag *diag) {
         hd_module *module = nullptr;
         hd_session *session = nullptr;
         hd_stats first, last;
@@ -327,14 +323,12 @@ TEST(Session, LaterRunsAllocateAndExchangeNothing)
         hd_session_destroy(session);
         hd_module_destroy(module);
         return HD_OK;
-    });
-
-    EXPECT_EQ(outcome.status, HD_OK) << outcome.text;
+    }));
 }
 
 TEST(Session, TwoOfThemWorkSideBySide)
 {
-    Outcome outcome = Launch(3, [](hd_group *group, hd_diag *diag) {
+    AllEndWell(Launch(3, [](hd_group *group, hd_diag *diag) {
         hd_module *module[2] = {};
         hd_session *session[2] = {};
         size_t before = OpenDescriptors();
@@ -353,9 +347,7 @@ TEST(Session, TwoOfThemWorkSideBySide)
         hd_module_destroy(module[0]);
         hd_module_destroy(module[1]);
         return HD_OK;
-    });
-
-    EXPECT_EQ(outcome.status, HD_OK) << outcome.text;
+    }));
 }
 
 // Runs `text` on some ranks, `fill`ing and checking each argument by hand.
@@ -404,7 +396,7 @@ const char *const kDeferred = "heddle 1\n"
 
 TEST(Session, ASendMayBeWaitedForLater)
 {
-    Outcome outcome =
+    AllEndWell(
         RunText(3, kDeferred, [](hd_session *session, int rank, hd_diag *diag) {
             for (int run = 0; run < 20; run++) {
                 std::vector<float> x(20), y(20, NAN);
@@ -418,14 +410,12 @@ TEST(Session, ASendMayBeWaitedForLater)
                     RANK_EXPECT(y[i] == Input((rank + 2) % 3, i, run));
             }
             return HD_OK;
-        });
-
-    EXPECT_EQ(outcome.status, HD_OK) << outcome.text;
+        }));
 }
 
 TEST(Session, SharedArgumentsAreCopiedInAndOut)
 {
-    Outcome outcome = RunText(
+    AllEndWell(RunText(
         2,
         "heddle 1\nhost program swap\nmesh tp=2\n"
         "inout %x : i32[6] shared\n"
@@ -454,50 +444,45 @@ TEST(Session, SharedArgumentsAreCopiedInAndOut)
                     RANK_EXPECT(x[run][size_t(i)] == 100 + 2 * (i + run));
             }
             return HD_OK;
-        });
-
-    EXPECT_EQ(outcome.status, HD_OK) << outcome.text;
+        }));
 }
 
 TEST(Session, ItsEventsOrderAgainstTheCallers)
 {
-    Outcome outcome =
-        RunText(1,
-                "heddle 1\nhost program gate\n"
-                "in %go : event[]\n"
-                "in %x : f32[4]\n"
-                "out %y : f32[4]\n"
-                "out %done : event[]\n"
-                "{\n"
-                "    wait %go\n"
-                "    %y = copy %x\n"
-                "    %done = record\n"
-                "}\n",
-                [](hd_session *session, int, hd_diag *diag) {
-                    hd_event *go = hd_event_create();
-                    hd_event *done = hd_event_create();
-                    float x[4] = {1, 2, 3, 4};
-                    float y[4] = {};
-                    void *arguments[] = {go, x, y, done};
+    AllEndWell(RunText(1,
+                       "heddle 1\nhost program gate\n"
+                       "in %go : event[]\n"
+                       "in %x : f32[4]\n"
+                       "out %y : f32[4]\n"
+                       "out %done : event[]\n"
+                       "{\n"
+                       "    wait %go\n"
+                       "    %y = copy %x\n"
+                       "    %done = record\n"
+                       "}\n",
+                       [](hd_session *session, int, hd_diag *diag) {
+                           hd_event *go = hd_event_create();
+                           hd_event *done = hd_event_create();
+                           float x[4] = {1, 2, 3, 4};
+                           float y[4] = {};
+                           void *arguments[] = {go, x, y, done};
 
-                    hd_event_record(go);
-                    HD_TRY(hd_session_run(session, arguments, 4, diag));
-                    HD_TRY(hd_event_wait(done, 5));
-                    RANK_EXPECT(y[3] == 4);
-                    HD_TRY(hd_session_finish(session, diag));
-                    hd_event_destroy(go);
-                    hd_event_destroy(done);
-                    return HD_OK;
-                });
-
-    EXPECT_EQ(outcome.status, HD_OK) << outcome.text;
+                           hd_event_record(go);
+                           HD_TRY(hd_session_run(session, arguments, 4, diag));
+                           HD_TRY(hd_event_wait(done, 5));
+                           RANK_EXPECT(y[3] == 4);
+                           HD_TRY(hd_session_finish(session, diag));
+                           hd_event_destroy(go);
+                           hd_event_destroy(done);
+                           return HD_OK;
+                       }));
 }
 
 // Of those that are waited for the first is there and the second is to come,
 // and of those that are recorded each is told.
 TEST(Session, SeveralEventsOrderAgainstTheCallersAtOnce)
 {
-    Outcome outcome = RunText(
+    AllEndWell(RunText(
         1,
         "heddle 1\nhost program gates\nstreams 1\n"
         "in %go : event[]\n"
@@ -543,9 +528,7 @@ TEST(Session, SeveralEventsOrderAgainstTheCallersAtOnce)
             for (hd_event *e : event)
                 hd_event_destroy(e);
             return HD_OK;
-        });
-
-    EXPECT_EQ(outcome.status, HD_OK) << outcome.text;
+        }));
 }
 
 // Not from where it comes to the last of them.
@@ -689,7 +672,7 @@ TEST(Session, AMeshOfAnotherSizeThanTheGroupIsRefused)
 
 TEST(Session, WrongArgumentsAreRefusedAndHarmNothing)
 {
-    Outcome outcome = RunText(
+    AllEndWell(RunText(
         1,
         "heddle 1\nhost program double\n"
         "in %x : f32[4]\nout %y : f32[4]\n{\n    %y = add %x, %x\n}\n",
@@ -718,9 +701,7 @@ TEST(Session, WrongArgumentsAreRefusedAndHarmNothing)
             HD_TRY(hd_session_finish(session, diag));
             RANK_EXPECT(y[3] == 8);
             return HD_OK;
-        });
-
-    EXPECT_EQ(outcome.status, HD_OK) << outcome.text;
+        }));
 }
 
 // The sanitizer of undefined behaviour tells where an address must be even.
@@ -806,7 +787,7 @@ struct Layout {
 TEST(Session, OverlapsAreFoundInAnyOrderOfTheAddresses)
 {
     Layout layout;
-    Outcome outcome =
+    AllEndWell(
         RunText(1, layout.Text(), [&](hd_session *session, int, hd_diag *diag) {
             std::vector<float> memory(Layout::count * 10);
             int overlaps = 0;
@@ -825,9 +806,7 @@ TEST(Session, OverlapsAreFoundInAnyOrderOfTheAddresses)
             }
             RANK_EXPECT(overlaps > 30 && overlaps < 200);
             return hd_session_finish(session, diag);
-        });
-
-    EXPECT_EQ(outcome.status, HD_OK) << outcome.text;
+        }));
 }
 
 TEST(Session, ManyArgumentsAreLookedAtInAboutTheTimeOfFew)
@@ -837,7 +816,7 @@ TEST(Session, ManyArgumentsAreLookedAtInAboutTheTimeOfFew)
 
     for (size_t i = 0; i < count; i++)
         text += "in %a" + std::to_string(i) + " : u8[1]\n";
-    Outcome outcome = RunText(
+    AllEndWell(RunText(
         1, text + "{\n}\n", [&](hd_session *session, int, hd_diag *diag) {
             std::vector<char> memory(count);
             std::vector<void *> arguments;
@@ -849,20 +828,16 @@ TEST(Session, ManyArgumentsAreLookedAtInAboutTheTimeOfFew)
             HD_TRY(hd_session_run(session, arguments.data(), count, diag));
             RANK_EXPECT(clock() - start < CLOCKS_PER_SEC / 4);
             return hd_session_finish(session, diag);
-        });
-
-    EXPECT_EQ(outcome.status, HD_OK) << outcome.text;
+        }));
 }
 
 TEST(Session, NothingIsCopiedFromNowhere)
 {
-    Outcome outcome =
-        RunText(1, "heddle 1\nhost program p in %x : f32[] { }",
-                [](hd_session *session, int, hd_diag *diag) {
-                    return hd_session_copy(session, nullptr, nullptr, 0, diag);
-                });
-
-    EXPECT_EQ(outcome.status, HD_OK) << outcome.text;
+    AllEndWell(RunText(1, "heddle 1\nhost program p in %x : f32[] { }",
+                       [](hd_session *session, int, hd_diag *diag) {
+                           return hd_session_copy(session, nullptr, nullptr, 0,
+                                                  diag);
+                       }));
 }
 
 // Of two ranks that differ in their options: the statuses, and the words.
@@ -1392,7 +1367,7 @@ TEST(Session, TakesAtMost100BytesAStep)
 {
     HD_NEEDS_PLAIN_MALLOC();
     const size_t steps = 65000;
-    Outcome outcome = Launch(1, [](hd_group *group, hd_diag *diag) {
+    AllEndWell(Launch(1, [](hd_group *group, hd_diag *diag) {
         hd_module *module = nullptr;
         hd_session *session = nullptr;
         size_t before;
@@ -1407,7 +1382,5 @@ TEST(Session, TakesAtMost100BytesAStep)
         hd_session_destroy(session);
         hd_module_destroy(module);
         return HD_OK;
-    });
-
-    EXPECT_EQ(outcome.status, HD_OK) << outcome.text;
+    }));
 }
