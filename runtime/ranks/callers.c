@@ -39,17 +39,7 @@ int hd_callers_ask(const hd_callers *callers, struct pollfd *ask)
     return n;
 }
 
-static bool is_ours(const hd_callers *callers, const hd_wire *wire)
-{
-    const hd_hello *hello = &wire->payload.hello;
-
-    return wire->frame.kind == HD_FRAME_HELLO &&
-           wire->frame.bytes == sizeof *hello &&
-           hello->secret == callers->secret &&
-           hello->wanted == (uint32_t)callers->rank;
-}
-
-static bool hear_any(hd_callers *callers, hd_wire *out)
+static bool take_hello(hd_callers *callers, hd_wire *out)
 {
     for (int i = 0; i < HD_CALLERS; i++) {
         hd_wire *wire = &callers->wire[i];
@@ -57,7 +47,8 @@ static bool hear_any(hd_callers *callers, hd_wire *out)
 
         if (wire->fd >= 0)
             status = hd_wire_take(wire, NULL, 0, 0);
-        if (status == HD_OK && is_ours(callers, wire)) {
+        if (status == HD_OK && hd_hello_fits(&wire->frame, &wire->payload.hello,
+                                             callers->secret, callers->rank)) {
             *out = *wire;
             wire->fd = -1;
             return true;
@@ -111,14 +102,14 @@ static hd_status accept_one(hd_callers *callers)
     return HD_OK;
 }
 
-// Those who are here are heard before another one may send them away.
+// Who is here and has said hello is taken before another one may send it away.
 hd_status hd_callers_accept(hd_callers *callers, hd_wire *out)
 {
     hd_status status = HD_OK;
 
     out->fd = -1;
     for (int i = 0; i <= HD_CALLERS && status == HD_OK; i++) {
-        if (hear_any(callers, out))
+        if (take_hello(callers, out))
             return HD_OK;
         status = accept_one(callers);
     }

@@ -83,6 +83,20 @@ static hd_status await_room(int fd, int64_t deadline)
     return hd_poll(&ask, 1, deadline) < 0 ? HD_TIMEOUT : HD_OK;
 }
 
+hd_frame hd_hello_frame(int rank)
+{
+    return (hd_frame){.kind = HD_FRAME_HELLO,
+                      .rank = (uint32_t)rank,
+                      .bytes = sizeof(hd_hello)};
+}
+
+bool hd_hello_fits(const hd_frame *frame, const hd_hello *hello,
+                   uint64_t secret, int rank)
+{
+    return frame->kind == HD_FRAME_HELLO && frame->bytes == sizeof *hello &&
+           hello->secret == secret && hello->wanted == (uint32_t)rank;
+}
+
 // ------------------------------------------------------------ packets
 
 static void append_ancillary(struct msghdr *message, int type, const void *data,
@@ -289,10 +303,7 @@ void hd_wire_close(hd_wire *wire)
 
 hd_status hd_wire_call(int fd, int rank, hd_hello hello, int64_t deadline)
 {
-    hd_frame frame = {
-        .kind = HD_FRAME_HELLO, .rank = (uint32_t)rank, .bytes = sizeof hello};
-
-    return hd_wire_put(fd, frame, &hello, deadline);
+    return hd_wire_put(fd, hd_hello_frame(rank), &hello, deadline);
 }
 
 hd_status hd_wire_answer(int fd, int rank, int64_t deadline)

@@ -47,6 +47,13 @@ typedef struct hd_hello {
     uint32_t wanted; // the rank that is called
 } hd_hello;
 
+// The frame of a hello that `rank` says.
+hd_frame hd_hello_frame(int rank);
+// Whether what has come is a hello to `rank` from one that knows the secret.
+// Who that is, and one of how many, is not looked at.
+bool hd_hello_fits(const hd_frame *frame, const hd_hello *hello,
+                   uint64_t secret, int rank);
+
 // ------------------------------------------------------------ waiting
 
 // poll, for a second at most and not beyond `deadline`: how many are ready, -1

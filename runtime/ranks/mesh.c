@@ -222,7 +222,7 @@ static hd_status call_remote(mesh *mesh, int peer)
                    mesh->remote_endpoint[peer].port, why);
 }
 
-static hd_status report_deaf(const mesh *mesh)
+static hd_status report_no_accept(const mesh *mesh)
 {
     return hd_system_error(mesh->diag, "rank %d cannot accept another rank",
                            mesh->group->rank);
@@ -244,7 +244,7 @@ static hd_status answer_remote(mesh *mesh, bool *found)
     int peer;
 
     if (hd_callers_accept(&mesh->callers, &caller) != HD_OK)
-        return report_deaf(mesh);
+        return report_no_accept(mesh);
     peer = (int)caller.frame.rank;
     if (caller.fd < 0 || !is_awaited(mesh, peer, true) ||
         caller.payload.hello.size != (uint32_t)group->size) {
@@ -275,11 +275,9 @@ static pid_t peer_of(int fd)
 static hd_status say_hello(const mesh *mesh, int fd, int peer)
 {
     hd_hello hello = hello_to(mesh, peer);
-    hd_frame frame = {.kind = HD_FRAME_HELLO,
-                      .rank = (uint32_t)mesh->group->rank,
-                      .bytes = sizeof hello};
 
-    return hd_frame_send(fd, frame, &hello, -1, mesh->deadline);
+    return hd_frame_send(fd, hd_hello_frame(mesh->group->rank), &hello, -1,
+                         mesh->deadline);
 }
 
 // The rank at the other end of `fd`, which process `pid` holds; -1 if it says
@@ -294,11 +292,10 @@ static int receive_hello(mesh *mesh, int fd, pid_t pid)
     if (!hd_wait_for(fd, POLLIN, mesh->deadline) ||
         hd_frame_receive(fd, pid, &frame, &mesh->payload, &passed) != HD_OK)
         return -1;
-    sound = passed < 0 && frame.kind == HD_FRAME_HELLO &&
-            frame.bytes == sizeof *hello &&
-            hello->secret == mesh->endpoint[0].secret &&
+    sound = passed < 0 &&
+            hd_hello_fits(&frame, hello, mesh->endpoint[0].secret,
+                          mesh->group->rank) &&
             hello->size == (uint32_t)mesh->group->size &&
-            hello->wanted == (uint32_t)mesh->group->rank &&
             frame.rank < hello->size;
     if (passed >= 0)
         close(passed);
@@ -405,7 +402,7 @@ static hd_status answer_near(mesh *mesh, bool *found)
     if (fd < 0 && (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED))
         return HD_OK;
     if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_PASSCRED, &on, sizeof on) < 0)
-        return report_deaf(mesh);
+        return report_no_accept(mesh);
     peer = identify_caller(mesh, fd);
     if (peer < 0) {
         close(fd);
