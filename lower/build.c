@@ -1,18 +1,21 @@
 #include "lower/build.h"
 
+#include <assert.h>
 #include <string.h>
 
-hd_op *hd_build_op(hd_build *b, hd_opcode code, int axis, const hd_view *out,
-                   const hd_view *in, int nkeys)
+static uint32_t keys_of(hd_opcode code)
 {
-    hd_stmt *stmt = hd_stmt_op(b->module, code, axis, out != NULL, in != NULL,
-                               nkeys, b->loc);
-    int n = 0;
+    return hd_op_info_get(code)->keys;
+}
 
-    if (out != NULL)
-        stmt->op->view[n++] = *out;
-    if (in != NULL)
-        stmt->op->view[n++] = *in;
+hd_op *hd_build_op(hd_build *b, hd_opcode code, int axis, int noutputs,
+                   int ninputs, const hd_view *view)
+{
+    hd_stmt *stmt = hd_stmt_op(b->module, code, axis, noutputs, ninputs,
+                               __builtin_popcount(keys_of(code)), b->loc);
+
+    for (int i = 0; i < noutputs + ninputs; i++)
+        stmt->op->view[i] = view[i];
     hd_block_append(b->block, stmt);
     return stmt->op;
 }
@@ -20,11 +23,26 @@ hd_op *hd_build_op(hd_build *b, hd_opcode code, int axis, const hd_view *out,
 hd_op *hd_build_unary(hd_build *b, hd_opcode code, int axis, hd_view out,
                       hd_view in)
 {
-    return hd_build_op(b, code, axis, &out, &in, 0);
+    return hd_build_op(b, code, axis, 1, 1, (hd_view[]){out, in});
+}
+
+hd_op *hd_build_copy(hd_build *b, const hd_op *op)
+{
+    hd_op *copy =
+        hd_build_op(b, op->code, op->axis, op->noutputs, op->ninputs, op->view);
+
+    for (; copy->nviews < op->nviews; copy->nviews++)
+        copy->view[copy->nviews] = op->view[copy->nviews];
+    for (; copy->nkeys < op->nkeys; copy->nkeys++)
+        copy->key[copy->nkeys] = op->key[copy->nkeys];
+    copy->loc = op->loc;
+    return copy;
 }
 
 void hd_build_key(hd_op *op, hd_key_code code, hd_expr expr)
 {
+    assert((keys_of(op->code) >> code & 1) != 0 &&
+           (op->nkeys == 0 || op->key[op->nkeys - 1].code < code));
     op->key[op->nkeys++] = (hd_key){code, op->loc, expr, .view = -1};
 }
 

@@ -13,13 +13,14 @@ typedef struct hd_build {
     hd_loc loc;
 } hd_build;
 
-// An op of one result and one operand. `axis` is -1 for compute.
+// An op with these views, results first, and room for every key that it may
+// have. `axis` is -1 for what is no transfer.
+hd_op *hd_build_op(hd_build *b, hd_opcode code, int axis, int noutputs,
+                   int ninputs, const hd_view *view);
 hd_op *hd_build_unary(hd_build *b, hd_opcode code, int axis, hd_view out,
                       hd_view in);
-// An op with room for `nkeys` keys and no more: views are filled in by the
-// caller, or passed as NULL buffers to leave them out.
-hd_op *hd_build_op(hd_build *b, hd_opcode code, int axis, const hd_view *out,
-                   const hd_view *in, int nkeys);
+// Another one, with views and keys of its own, at the place of the first.
+hd_op *hd_build_copy(hd_build *b, const hd_op *op);
 // In the order of ops.def.
 void hd_build_key(hd_op *op, hd_key_code code, hd_expr expr);
 void hd_build_key_view(hd_op *op, hd_key_code code, hd_view view);

@@ -13,9 +13,7 @@
 #include "lower/build.h"
 #include "lower/pass.h"
 
-typedef hd_build builder;
-
-static hd_expr coord(builder *b, int axis)
+static hd_expr coord(hd_build *b, int axis)
 {
     return hd_expr_coord(b->module, axis);
 }
@@ -35,7 +33,7 @@ static bool same_placement(const hd_type *a, const hd_type *b)
 
 // A temporary for a step towards `goal`, which is taken itself if this is the
 // last step.
-static hd_buffer *next_buffer(builder *b, hd_type *type, hd_buffer *goal)
+static hd_buffer *next_buffer(hd_build *b, hd_type *type, hd_buffer *goal)
 {
     if (type->ndims == goal->type.ndims && type->dtype == goal->type.dtype &&
         same_placement(type, &goal->type))
@@ -45,7 +43,7 @@ static hd_buffer *next_buffer(builder *b, hd_type *type, hd_buffer *goal)
     return hd_module_add_buffer(b->module, goal->name, HD_TEMP, type);
 }
 
-static hd_view whole(const builder *b, hd_buffer *buffer)
+static hd_view whole(const hd_build *b, hd_buffer *buffer)
 {
     return hd_view_whole(buffer, b->loc);
 }
@@ -63,7 +61,7 @@ static bool leads(const hd_type *type, int dim)
 // The view with every dimension before `dim` fixed that holds one index, except
 // `skip`. Both sides of a collective drop the same ones, so that their pieces
 // keep the same shape.
-static hd_view past_lead(builder *b, hd_view view, int dim, int skip)
+static hd_view past_lead(hd_build *b, hd_view view, int dim, int skip)
 {
     for (int i = 0; i < dim; i++) {
         hd_dim d = view.buffer->type.dim[i];
@@ -80,11 +78,11 @@ static hd_view past_lead(builder *b, hd_view view, int dim, int skip)
 
 // A packed tensor [n, rest..], and copies between it and the parts of `strided`
 // whose index at `dim` is i. Packing reads `strided`, unpacking writes it.
-static void move_parts(builder *b, hd_buffer *packed, hd_view strided, int dim,
+static void move_parts(hd_build *b, hd_buffer *packed, hd_view strided, int dim,
                        int64_t n, bool pack)
 {
     hd_expr i;
-    builder body = hd_build_for(b, "i", hd_expr_const(b->module, n), &i);
+    hd_build body = hd_build_for(b, "i", hd_expr_const(b->module, n), &i);
     hd_view inner = hd_view_at(whole(b, packed), 0, i);
     hd_view outer = hd_view_at(strided, dim, i);
 
@@ -92,7 +90,7 @@ static void move_parts(builder *b, hd_buffer *packed, hd_view strided, int dim,
                    pack ? outer : inner);
 }
 
-static hd_buffer *packed_buffer(builder *b, const hd_buffer *like,
+static hd_buffer *packed_buffer(hd_build *b, const hd_buffer *like,
                                 const hd_type *rest, int64_t n)
 {
     hd_type type = hd_type_with(rest, 0, (hd_dim){n, HD_LOCAL});
@@ -105,7 +103,7 @@ static hd_buffer *packed_buffer(builder *b, const hd_buffer *like,
 // ------------------------------------------------------------ single moves
 
 // Dimension `dim` of `from` is local and becomes sharded in `to`.
-static void emit_slice(builder *b, hd_buffer *from, hd_buffer *to, int dim,
+static void emit_slice(hd_build *b, hd_buffer *from, hd_buffer *to, int dim,
                        int axis)
 {
     hd_build_unary(b, HD_OP_COPY, -1,
@@ -113,7 +111,7 @@ static void emit_slice(builder *b, hd_buffer *from, hd_buffer *to, int dim,
                    hd_view_at(whole(b, from), dim, coord(b, axis)));
 }
 
-static void emit_gather(builder *b, hd_buffer *from, hd_buffer *to, int dim,
+static void emit_gather(hd_build *b, hd_buffer *from, hd_buffer *to, int dim,
                         int axis)
 {
     hd_view piece = hd_view_at(whole(b, from), dim, coord(b, axis));
@@ -134,7 +132,7 @@ static void emit_gather(builder *b, hd_buffer *from, hd_buffer *to, int dim,
 
 // The operand [n, rest..] of a collective: `view`, already past what leads it,
 // with `dim` leading, packed if it must be.
-static hd_view leading(builder *b, hd_view view, int dim, int64_t n)
+static hd_view leading(hd_build *b, hd_view view, int dim, int64_t n)
 {
     hd_view part = hd_view_at(view, dim, hd_expr_const(b->module, 0));
     hd_type rest = hd_view_type(&part);
@@ -148,7 +146,7 @@ static hd_view leading(builder *b, hd_view view, int dim, int64_t n)
 }
 
 // `axis` moves from dimension `d` of `from` to dimension `e` of `to`.
-static void emit_exchange(builder *b, hd_buffer *from, hd_buffer *to, int d,
+static void emit_exchange(hd_build *b, hd_buffer *from, hd_buffer *to, int d,
                           int e, int axis)
 {
     int64_t n = b->module->axis[axis].size;
@@ -183,7 +181,7 @@ typedef struct move {
 // The next change of one mark on the way from `type` to `goal`: slices, then
 // exchanges, then gathers; where only a cycle of axes is left, a gather opens
 // it.
-static bool find_move(const builder *b, const hd_type *type,
+static bool find_move(const hd_build *b, const hd_type *type,
                       const hd_type *goal, move *out)
 {
     for (int kind = 0; kind < 4; kind++)
@@ -205,7 +203,7 @@ static bool find_move(const builder *b, const hd_type *type,
     return false;
 }
 
-static hd_buffer *emit_move(builder *b, hd_buffer *from, hd_buffer *goal,
+static hd_buffer *emit_move(hd_build *b, hd_buffer *from, hd_buffer *goal,
                             const move *m)
 {
     hd_type type = from->type;
@@ -225,7 +223,7 @@ static hd_buffer *emit_move(builder *b, hd_buffer *from, hd_buffer *goal,
     return to;
 }
 
-static void emit_set(builder *b, hd_buffer *from, hd_buffer *to)
+static void emit_set(hd_build *b, hd_buffer *from, hd_buffer *to)
 {
     move m;
 
@@ -249,29 +247,25 @@ static void emit_set(builder *b, hd_buffer *from, hd_buffer *to)
 // -------------------------------------------------------------- reductions
 
 // Over a dimension that every rank holds whole.
-static hd_buffer *reduce_here(builder *b, const hd_op *op, hd_buffer *goal,
+static hd_buffer *reduce_here(hd_build *b, const hd_op *op, hd_buffer *goal,
                               int dim)
 {
     hd_type rest = op->view[1].buffer->type;
     hd_buffer *to;
-    hd_view out;
-    hd_op *fresh;
 
     if (goal->type.ndims == rest.ndims)
         rest.dim[dim] = (hd_dim){1, HD_LOCAL};
     else
         rest = hd_type_without(&rest, dim);
     to = next_buffer(b, &rest, goal);
-    out = whole(b, to);
-    fresh = hd_build_op(b, op->code, -1, &out, &op->view[1], 1);
-
-    fresh->key[fresh->nkeys++] = *hd_op_key(op, HD_KEY_DIM);
+    hd_build_key(hd_build_unary(b, op->code, -1, whole(b, to), op->view[1]),
+                 HD_KEY_DIM, hd_op_key(op, HD_KEY_DIM)->expr);
     return to;
 }
 
 // Over a dimension sharded over `axis`: what each rank holds is a partial
 // result, and the result may be scattered over the same axis.
-static hd_buffer *reduce_across(builder *b, const hd_op *op, hd_buffer *goal,
+static hd_buffer *reduce_across(hd_build *b, const hd_op *op, hd_buffer *goal,
                                 int dim, int axis)
 {
     hd_buffer *from = op->view[1].buffer;
@@ -294,14 +288,14 @@ static hd_buffer *reduce_across(builder *b, const hd_op *op, hd_buffer *goal,
                      b->module->axis[axis].size);
         out = past_lead(b, hd_view_at(out, e, coord(b, axis)), e, e);
     }
-    fresh = hd_build_op(b, scatter ? HD_OP_REDUCE_SCATTER : HD_OP_ALL_REDUCE,
-                        axis, &out, &in, hd_op_fold(op) == HD_FOLD_MAX);
+    fresh = hd_build_unary(b, scatter ? HD_OP_REDUCE_SCATTER : HD_OP_ALL_REDUCE,
+                           axis, out, in);
     if (hd_op_fold(op) == HD_FOLD_MAX)
         hd_build_key(fresh, HD_KEY_MAX, HD_EXPR_NONE);
     return to;
 }
 
-static void emit_reduction(builder *b, const hd_op *op)
+static void emit_reduction(hd_build *b, const hd_op *op)
 {
     hd_buffer *goal = op->view[0].buffer;
     int dim = (int)hd_expr_value(b->module, hd_op_key(op, HD_KEY_DIM)->expr);
@@ -325,7 +319,7 @@ hd_status hd_pass_reshard(hd_module *module, const hd_lower_options *options,
     (void)diag;
     (void)effect;
     for (hd_stmt *stmt = module->body.first; stmt != NULL; stmt = next) {
-        builder b = {module, &done, stmt->op->loc};
+        hd_build b = {module, &done, stmt->op->loc};
 
         next = stmt->next;
         if (stmt->op->code == HD_OP_SET)

@@ -235,10 +235,9 @@ static void index_views(hd_module *module, hd_op *op, const plan *p, hd_expr j)
 static void add_gather(hd_build *b, const hd_op *op, const plan *p, hd_expr j)
 {
     hd_view out = hd_view_at(op->view[0], p->dim[0], j);
-    hd_op *fresh =
-        hd_build_op(b, HD_OP_BROADCAST, op->axis, &out, &op->view[1], 1);
 
-    hd_build_key(fresh, HD_KEY_ROOT, j);
+    hd_build_key(hd_build_unary(b, HD_OP_BROADCAST, op->axis, out, op->view[1]),
+                 HD_KEY_ROOT, j);
 }
 
 // for j in 0..extent { on stream j mod streams { body } }

@@ -319,17 +319,11 @@ static void fix_dim_key(pipe *p, const hd_op *from, hd_op *to, const piece *at)
 
 static void clone_op(pipe *p, hd_build *b, const hd_op *op, const piece *at)
 {
-    hd_stmt *stmt = hd_stmt_op(p->module, op->code, op->axis, op->noutputs,
-                               op->ninputs, op->nkeys, op->loc);
+    hd_op *copy = hd_build_copy(b, op);
 
-    stmt->op->nviews = op->nviews;
     for (int i = 0; i < op->nviews; i++)
-        stmt->op->view[i] = piece_view(p, op, i, at);
-    stmt->op->nkeys = op->nkeys;
-    for (int i = 0; i < op->nkeys; i++)
-        stmt->op->key[i] = op->key[i];
-    fix_dim_key(p, op, stmt->op, at);
-    hd_block_append(b->block, stmt);
+        copy->view[i] = piece_view(p, op, i, at);
+    fix_dim_key(p, op, copy, at);
 }
 
 // The computation of an iteration. `own` says when the piece is the local
@@ -370,7 +364,7 @@ static void emit_send(pipe *p, hd_build *b, gather *g, hd_view what, hd_expr to,
                       hd_expr iteration)
 {
     bool get = p->options->protocol == HD_GET;
-    hd_op *op = hd_build_op(b, HD_OP_SEND, p->axis, NULL, &what, 3);
+    hd_op *op = hd_build_op(b, HD_OP_SEND, p->axis, 0, 1, &what);
 
     hd_build_key(op, HD_KEY_TO, to);
     if (get)
@@ -384,7 +378,7 @@ static void emit_send(pipe *p, hd_build *b, gather *g, hd_view what, hd_expr to,
 static void emit_recv(pipe *p, hd_build *b, hd_view what, hd_expr from)
 {
     bool get = p->options->protocol == HD_GET;
-    hd_op *op = hd_build_op(b, HD_OP_RECV, p->axis, &what, NULL, 2);
+    hd_op *op = hd_build_op(b, HD_OP_RECV, p->axis, 1, 0, &what);
 
     hd_build_key(op, HD_KEY_FROM, from);
     if (get)
@@ -486,14 +480,6 @@ static void emit_ring_iteration(pipe *p, hd_build *b, hd_expr j)
     emit_compute(p, b, at, own);
 }
 
-// `in` is what the root names, `out` what the others do.
-static void add_broadcast(hd_build *b, int axis, const hd_view *out,
-                          const hd_view *in, hd_expr root)
-{
-    hd_build_key(hd_build_op(b, HD_OP_BROADCAST, axis, out, in, 1), HD_KEY_ROOT,
-                 root);
-}
-
 static void emit_broadcast(pipe *p, hd_build *b, const gather *g,
                            const piece *at)
 {
@@ -503,15 +489,18 @@ static void emit_broadcast(pipe *p, hd_build *b, const gather *g,
     hd_build mine, theirs;
 
     if (!g->in_place) {
-        add_broadcast(b, axis, &out, &in, at->shard);
+        hd_build_key(hd_build_unary(b, HD_OP_BROADCAST, axis, out, in),
+                     HD_KEY_ROOT, at->shard);
         return;
     }
     branch = hd_build_if(
         b, binary(p, HD_EXPR_EQ, at->shard, hd_expr_coord(p->module, axis)));
     mine = hd_build_into(b, &branch->body);
     theirs = hd_build_into(b, &branch->otherwise);
-    add_broadcast(&mine, axis, NULL, &in, at->shard);
-    add_broadcast(&theirs, axis, &out, NULL, at->shard);
+    hd_build_key(hd_build_op(&mine, HD_OP_BROADCAST, axis, 0, 1, &in),
+                 HD_KEY_ROOT, at->shard);
+    hd_build_key(hd_build_op(&theirs, HD_OP_BROADCAST, axis, 1, 0, &out),
+                 HD_KEY_ROOT, at->shard);
 }
 
 static void emit_broadcast_iteration(pipe *p, hd_build *b, hd_expr j)
@@ -601,7 +590,7 @@ static void emit_after(pipe *p, hd_build *b)
         body = hd_build_for(b, "t", number(p, last), &t);
         b->block->last->a = number(p, first);
         event = hd_view_at(hd_view_whole(p->gather[i].sent, b->loc), 0, t);
-        hd_build_op(&body, HD_OP_WAIT, -1, NULL, &event, 0);
+        hd_build_op(&body, HD_OP_WAIT, -1, 0, 1, &event);
     }
 }
 
