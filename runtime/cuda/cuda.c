@@ -66,6 +66,7 @@ static hd_status prepare(hd_device *device, hd_diag *diag)
     HD_TRY(status);
     HD_TRY(hd_cuda_runs_open(device, diag));
     HD_TRY(hd_cuda_plan_make(device, diag));
+    HD_TRY(hd_cuda_singles_open(device, diag));
     return hd_cuda_watch_start(device, diag);
 }
 

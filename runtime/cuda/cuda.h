@@ -43,6 +43,7 @@ typedef struct hd_cuda_at {
     int buffer;
     uint64_t offset;
 } hd_cuda_at;
+#define HD_CUDA_NOWHERE ((hd_cuda_at){-1, 0})
 
 // What a stream's steps need beside the program's buffers, one after the other.
 typedef enum hd_cuda_room {
@@ -96,6 +97,7 @@ struct hd_device {
     hd_cuda_stream *stream; // owned: caller's, work streams, helper
     int nstreams;           // all of them
     hd_cu_stream rescue;    // owned: never waits
+    hd_cu_stream capture;   // owned: stands in for others in graphs
 
     // Owned; NULL until they are needed.
     hd_cuda_peers *peers;

@@ -1,8 +1,8 @@
 // Which node of a graph is which command's, and how it is given other
-// addresses. cuBLASLt's parameters are its own secret: a product is captured
-// again, alone, and the kernel that this gives is what the node becomes. What
-// NCCL captures is left as it is, and so is what is not understood: a copy that
-// CUDA describes otherwise than it was asked for, a product of several kernels.
+// addresses. A product's node becomes the kernel that the product is on these
+// (cuda/single.c). What NCCL captures is left as it is, and so is what is not
+// understood: a copy that CUDA describes otherwise than it was asked for, a
+// product of several kernels.
 #include "runtime/cuda/graph.h"
 
 #include <stdlib.h>
@@ -209,51 +209,8 @@ static bool set_kernel(hd_device *device, const hd_cuda_graph *graph,
            HD_CU_SUCCESS;
 }
 
-// Attributes of a node stay as they are, so it must be the same kernel.
-static bool is_same(const hd_cu_kernel_node *a, const hd_cu_kernel_node *b)
-{
-    return a->function == b->function && a->kernel == b->kernel &&
-           a->shared_bytes == b->shared_bytes &&
-           memcmp(a->grid, b->grid, sizeof a->grid) == 0 &&
-           memcmp(a->block, b->block, sizeof a->block) == 0;
-}
-
-// The only node of a graph, if it has no other one.
-static bool only_node(const hd_device *device, hd_cu_graph graph,
-                      hd_cu_node *out)
-{
-    size_t n = 0;
-
-    return device->cu.graph_nodes(graph, NULL, &n) == HD_CU_SUCCESS && n == 1 &&
-           device->cu.graph_nodes(graph, out, &n) == HD_CU_SUCCESS;
-}
-
-static bool set_product(hd_device *device, const hd_cuda_graph *graph,
-                        const hd_cuda_command *command, hd_cu_node node,
-                        hd_cu_stream capture)
-{
-    hd_cu_graph alone = NULL;
-    hd_cu_node again;
-    hd_cu_kernel_node before, now;
-    bool fine;
-
-    if (device->cu.capture_begin(capture, HD_CU_CAPTURE_RELAXED) !=
-        HD_CU_SUCCESS)
-        return false;
-    fine = hd_cuda_multiply(device, command, capture, NULL) == HD_OK;
-    fine = device->cu.capture_end(capture, &alone) == HD_CU_SUCCESS && fine &&
-           only_node(device, alone, &again) &&
-           device->cu.kernel_node(again, &now) == HD_CU_SUCCESS &&
-           device->cu.kernel_node(node, &before) == HD_CU_SUCCESS &&
-           is_same(&before, &now) &&
-           device->cu.set_kernel_node(graph->exec, node, &now) == HD_CU_SUCCESS;
-    if (alone != NULL)
-        device->cu.graph_destroy(alone);
-    return fine;
-}
-
 static bool set_node(hd_device *device, const hd_cuda_graph *graph, int i,
-                     uint64_t run, hd_cu_stream capture)
+                     uint64_t run)
 {
     const hd_cuda_command *command = &device->plan->command[i];
 
@@ -263,7 +220,7 @@ static bool set_node(hd_device *device, const hd_cuda_graph *graph, int i,
         return set_copy(device, graph, command, graph->node[i]);
     if (command->kind == HD_CUDA_KERNEL)
         return set_kernel(device, graph, command, graph->node[i], run);
-    return set_product(device, graph, command, graph->node[i], capture);
+    return hd_cuda_single_set(device, command, graph->exec, graph->node[i]);
 }
 
 static bool is_as_it_was(const hd_cuda_graph *graph,
@@ -299,8 +256,7 @@ static bool names_changed(const hd_device *device, const hd_cuda_graph *graph,
 }
 
 bool hd_cuda_graph_set(hd_device *device, hd_cuda_graph *graph,
-                       const hd_cuda_argument *argument, uint64_t run,
-                       hd_cu_stream capture)
+                       const hd_cuda_argument *argument, uint64_t run)
 {
     size_t bytes = (size_t)device->narguments * sizeof *argument;
     bool moved = memcmp(graph->argument, argument, bytes) != 0;
@@ -309,7 +265,7 @@ bool hd_cuda_graph_set(hd_device *device, hd_cuda_graph *graph,
         if (graph->node[i] != NULL &&
             (carries_number(device, &device->plan->command[i]) ||
              (moved && names_changed(device, graph, argument, i))) &&
-            !set_node(device, graph, i, run, capture))
+            !set_node(device, graph, i, run))
             return false;
     }
     memcpy(graph->argument, argument, bytes);

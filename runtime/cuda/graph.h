@@ -34,9 +34,8 @@ bool hd_cuda_graph_fits(const hd_device *device, const hd_cuda_graph *graph,
                         const hd_cuda_argument *argument);
 // Sets all nodes that carry the run's number or whose arguments are others now,
 // of a graph that fits. False if CUDA refuses one: then the graph is of no use
-// any more. `capture` is a stream that nothing is captured on.
+// any more.
 bool hd_cuda_graph_set(hd_device *device, hd_cuda_graph *graph,
-                       const hd_cuda_argument *argument, uint64_t run,
-                       hd_cu_stream capture);
+                       const hd_cuda_argument *argument, uint64_t run);
 
 #endif

@@ -211,6 +211,7 @@ void hd_cuda_products_close(hd_device *device)
 
     if (products == NULL)
         return;
+    hd_cuda_singles_close(device);
     for (int i = 0; i < products->nproducts; i++)
         free_product(device, &products->product[i]);
     if (products->blas != NULL)
@@ -438,8 +439,8 @@ static hd_status add_products(const job *j, int product,
         command->beta = j->product.accumulate;
         assert(scratch != NULL || j->product.scale == NULL ||
                j->product.scale->view < 0); // own_epilogue takes no others
-        if (has(j, HD_PRODUCT_BIAS))
-            command->bias = at_part(j, HD_PRODUCT_BIAS, 0);
+        command->bias = has(j, HD_PRODUCT_BIAS) ? at_part(j, HD_PRODUCT_BIAS, 0)
+                                                : HD_CUDA_NOWHERE;
         command->workspace = workspace;
         if (scratch != NULL) {
             command->c = *scratch;

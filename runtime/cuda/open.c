@@ -194,6 +194,8 @@ static hd_status open_streams(hd_device *device, hd_diag *diag)
     }
     HD_CUDA_TRY(device, diag, stream_create, &device->rescue,
                 HD_CU_STREAM_NON_BLOCKING, 0);
+    HD_CUDA_TRY(device, diag, stream_create, &device->capture,
+                HD_CU_STREAM_NON_BLOCKING, 0);
     return HD_OK;
 }
 
@@ -252,6 +254,8 @@ static void close_streams(hd_device *device)
     }
     if (device->rescue != NULL)
         device->cu.stream_destroy(device->rescue);
+    if (device->capture != NULL)
+        device->cu.stream_destroy(device->capture);
 }
 
 // Calls that free block while a stream waits, so a device that did not come to

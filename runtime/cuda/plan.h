@@ -59,6 +59,7 @@ typedef struct hd_cuda_command {
     int product;         // PRODUCT: of device->products
     hd_cuda_at a, b, c, bias, workspace;
     double alpha, beta;
+    struct hd_cuda_single *single; // PRODUCT: borrowed from device->products
     int event; // RECORD, WAIT: of plan->event; ..ARGUMENT: of the arguments
 } hd_cuda_command;
 

@@ -5,7 +5,9 @@
 #include "runtime/cuda/plan.h"
 
 #define HD_CUDA_WORKSPACE_BYTES ((size_t)32 << 20) // of cuBLASLt, a stream
-#define HD_CUDA_PLANS 16 // of cuBLASLt's, that are timed for a product
+#define HD_CUDA_PLANS 16         // of cuBLASLt's, that are timed for a product
+#define HD_CUDA_OPERANDS 4       // of a product: a, b, c and the bias
+#define HD_CUDA_CAPTURED_MOST 32 // sets of addresses, of a product
 
 // A shape of product that cuBLASLt takes, column-major: c[m,n] = a[m,k] b[k,n].
 typedef struct hd_cuda_shape {
@@ -26,6 +28,23 @@ typedef struct hd_cuda_product {
     bool tuned;
 } hd_cuda_product;
 
+// A product of the plan on a set of addresses, as the kernel that it is.
+typedef struct hd_cuda_captured {
+    hd_cu_ptr operand[HD_CUDA_OPERANDS];
+    hd_cu_graph graph; // owned: of the one node
+    hd_cu_node node;
+    hd_cu_kernel_node kernel; // points into the graph
+} hd_cuda_captured;
+
+typedef struct hd_cuda_single {
+    hd_cuda_captured *captured; // owned
+    int n, room;
+    unsigned dropped;      // captures, for later ones
+    hd_cu_graph_exec exec; // owned: of the first; NULL if there is none
+    hd_cu_ptr operand[HD_CUDA_OPERANDS]; // that it is set for
+    bool refused;                        // it could not be set: no more of it
+} hd_cuda_single;
+
 struct hd_cuda_products {
     hd_library library;
     hd_lt_api lt;
@@ -34,17 +53,35 @@ struct hd_cuda_products {
     double tuning;            // seconds that it took so far
     hd_cuda_product *product; // owned
     int nproducts, product_room;
+    hd_cuda_single *single; // owned: a product of the plan
+    int nsingles;
 };
 
 // ------------------------------------------------- cuda/matmul.c
 
 hd_status hd_cuda_plan_matmul(hd_device *device, int stream,
                               const hd_step *step, hd_diag *diag);
+// By cuBLASLt's call.
 hd_status hd_cuda_multiply(hd_device *device, const hd_cuda_command *command,
                            hd_cu_stream stream, hd_diag *diag);
 void hd_cuda_products_close(hd_device *device);
 // For those who ask what multiplies; "" if nothing does.
 const char *hd_cuda_products_text(const hd_device *device);
+
+// -------------------------------------------------- cuda/single.c
+
+// Makes those of the plan's products, which it has until they are closed; the
+// caller's memory is not known yet.
+hd_status hd_cuda_singles_open(hd_device *device, hd_diag *diag);
+void hd_cuda_singles_close(hd_device *device);
+// By its own graph, or else by cuBLASLt's call.
+hd_status hd_cuda_issue_product(hd_device *device,
+                                const hd_cuda_command *command,
+                                hd_cu_stream stream, hd_diag *diag);
+// Sets the product's node in a graph for the addresses of now. False if it
+// cannot be set.
+bool hd_cuda_single_set(hd_device *device, const hd_cuda_command *command,
+                        hd_cu_graph_exec exec, hd_cu_node node);
 
 // --------------------------------------------------- cuda/tune.c
 

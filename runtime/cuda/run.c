@@ -25,7 +25,6 @@ struct hd_cuda_runs {
     times times[HD_CUDA_RUNS];
     hd_cuda_argument *argument; // owned: of this run
     hd_cu_stream caller;        // of this run
-    hd_cu_stream capture;       // owned: stands in for the caller's in graphs
     hd_cuda_graph graph[HD_CUDA_GRAPHS];
     int ngraphs;
     hd_cuda_graph *replay; // of this run; NULL if steps are issued
@@ -115,7 +114,7 @@ static hd_status issue_command(hd_device *device,
         return start_kernel(device, &device->plan->launch[command->launch],
                             stream, diag);
     case HD_CUDA_PRODUCT:
-        return hd_cuda_multiply(device, command, stream, diag);
+        return hd_cuda_issue_product(device, command, stream, diag);
     case HD_CUDA_RECORD:
         HD_CUDA_TRY(device, diag, event_record,
                     device->plan->event[command->event], stream);
@@ -278,8 +277,7 @@ static hd_cuda_graph *find_graph(hd_device *device, hd_diag *diag)
 
         if (!hd_cuda_graph_fits(device, graph, runs->argument))
             continue;
-        if (hd_cuda_graph_set(device, graph, runs->argument, runs->n,
-                              runs->capture))
+        if (hd_cuda_graph_set(device, graph, runs->argument, runs->n))
             return graph;
         give_up_graphs(device, diag);
         drop_graph(device, i);
@@ -312,8 +310,8 @@ static hd_status new_graph(hd_device *device, hd_diag *diag)
         capture(device, false);
         return hd_cuda_report(device, diag);
     }
-    device->stream[0].stream = device->run->capture;
-    HD_CUDA_TRY(device, diag, capture_begin, device->run->capture,
+    device->stream[0].stream = device->capture;
+    HD_CUDA_TRY(device, diag, capture_begin, device->capture,
                 HD_CU_CAPTURE_RELAXED);
     return HD_OK;
 }
@@ -322,7 +320,7 @@ static hd_status end_capture(hd_device *device, hd_diag *diag)
 {
     hd_cuda_graph *graph = device->run->replay;
     hd_cu_result result =
-        device->cu.capture_end(device->run->capture, &graph->graph);
+        device->cu.capture_end(device->capture, &graph->graph);
 
     capture(device, false);
     if (result != HD_CU_SUCCESS)
@@ -442,7 +440,7 @@ static void abandon(hd_device *device, hd_status status)
     hd_cu_graph graph = NULL;
 
     if (is_capturing(device)) {
-        device->cu.capture_end(device->run->capture, &graph);
+        device->cu.capture_end(device->capture, &graph);
         capture(device, false);
         if (graph != NULL)
             device->cu.graph_destroy(graph);
@@ -667,9 +665,6 @@ hd_status hd_cuda_runs_open(hd_device *device, hd_diag *diag)
     if (runs == NULL || runs->argument == NULL)
         return hd_fail(diag, HD_NO_MEMORY, "no memory for runs");
     runs->random = device->binding.seed + (uint64_t)device->rank;
-    if (device->binding.graph)
-        HD_CUDA_TRY(device, diag, stream_create, &runs->capture,
-                    HD_CU_STREAM_NON_BLOCKING, 0);
     for (int i = 0; i < HD_CUDA_RUNS; i++) {
         HD_CUDA_TRY(device, diag, event_create, &runs->times[i].start,
                     HD_CU_EVENT_DEFAULT);
@@ -700,8 +695,6 @@ void hd_cuda_runs_close(hd_device *device)
         destroy_event(device, runs->times[i].start);
         destroy_event(device, runs->times[i].end);
     }
-    if (runs->capture != NULL)
-        device->cu.stream_destroy(runs->capture);
     free(runs->mark);
     free(runs->argument);
     free(runs);

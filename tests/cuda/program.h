@@ -136,6 +136,20 @@ class Session
     hd_session *session_ = nullptr;
 };
 
+// Memory for the arguments of several runs.
+typedef std::vector<std::unique_ptr<Shards>> Memory;
+
+inline hd_status Fill(Memory &memory, const Rank &rank, const Program &program,
+                      hd_session *session, int n)
+{
+    for (int i = 0; i < n; i++) {
+        memory.push_back(std::make_unique<Shards>(session));
+        HD_TRY(memory.back()->Put(program.Inputs(i), program.Module(),
+                                  rank.rank, rank.diag));
+    }
+    return HD_OK;
+}
+
 // Three ranks, each of which needs all the others: lines 7 and 8 wait for the
 // neighbours, line 9 for everyone.
 const char *const kRing = "heddle 1\n"

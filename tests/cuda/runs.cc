@@ -1,7 +1,6 @@
 // Many runs of a session: replayed, queued, on changing memory and streams.
 #include <gtest/gtest.h>
 
-#include <memory>
 #include <random>
 
 #include "tests/cuda/caller.h"
@@ -17,20 +16,6 @@ class CudaRuns : public CudaWays
 };
 
 INSTANTIATE_TEST_SUITE_P(All, CudaRuns, testing::ValuesIn(kWays), NameOfWay);
-
-// Memory for the arguments of several runs.
-typedef std::vector<std::unique_ptr<Shards>> Memory;
-
-hd_status Fill(Memory &memory, const Rank &rank, const Program &program,
-               hd_session *session, int n)
-{
-    for (int i = 0; i < n; i++) {
-        memory.push_back(std::make_unique<Shards>(session));
-        HD_TRY(memory.back()->Put(program.Inputs(i), program.Module(),
-                                  rank.rank, rank.diag));
-    }
-    return HD_OK;
-}
 
 // The set of inputs that memory `at` holds in run `n`, so that neither repeats
 // with the other.

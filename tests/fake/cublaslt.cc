@@ -82,9 +82,10 @@ struct Product {
     void *d;
     double alpha, beta;
     uint64_t m, n, k;
-    void *workspace; // NULL if it was told that it needs none
-    double seconds;  // that it takes on top, by the clock of events
-    uint64_t rounds; // what it rounds to D's type on the way
+    void *workspace;  // NULL if it was told that it needs none
+    double seconds;   // that it takes on top, by the clock of events
+    uint64_t rounds;  // what it rounds to D's type on the way
+    std::string plan; // that it is counted for when it runs
 };
 
 uint64_t setting(const char *name, uint64_t otherwise)
@@ -463,6 +464,7 @@ int run_product(void *data)
 
     if (!reaches_all(p))
         return 1;
+    (void)fake::fails(p.plan.c_str()); // counts it
     usleep(static_cast<useconds_t>(1000 * setting("FAKE_CUBLASLT_SLEEP", 0)));
     if (p.seconds > 0)
         fake::find_in_cuda<decltype(fake_cuda_spend)>("fake_cuda_spend")(
@@ -826,11 +828,9 @@ int cublasLtMatmul(hd_lt_handle handle, hd_lt_desc desc, const void *alpha,
         (algo != nullptr && !is_for(*algo, p, workspace_bytes)))
         return INVALID_VALUE;
     if (algo != nullptr) {
-        std::string plan = "plan " + std::to_string(algo->data[6]);
-
-        (void)fake::fails(plan.c_str()); // counts it
         if (count_plans() > 1 && algo->data[6] == count_plans() - 1)
             return NOT_SUPPORTED;
+        p.plan = "plan " + std::to_string(algo->data[6]);
         p.seconds = seconds_of(algo->data[6]);
         p.rounds = algo->data[7];
     }

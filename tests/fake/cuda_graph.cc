@@ -353,6 +353,18 @@ hd_cu_result cuGraphInstantiateWithFlags(hd_cu_graph_exec *out,
     return SUCCESS;
 }
 
+// Nothing here has to be brought to a device.
+hd_cu_result cuGraphUpload(hd_cu_graph_exec graph, hd_cu_stream handle)
+{
+    FAKE_ENTER();
+    FAKE_STREAM(handle, stream);
+    Guard guard(world().lock);
+
+    return world().execs.count(graph) == 0 || stream->capture != nullptr
+               ? INVALID_VALUE
+               : SUCCESS;
+}
+
 // Launches of one graph follow one another, whichever streams they are in.
 hd_cu_result cuGraphLaunch(hd_cu_graph_exec graph, hd_cu_stream handle)
 {

@@ -16,8 +16,9 @@
 //                                but one is marked as none, and the last one is
 //                                refused when it is used
 //   FAKE_CUBLASLT_FASTEST=I      of them (0). Each takes 100 s more than its
-//                                neighbour, by the clock of events alone; calls
-//                                of "plan I" are counted
+//                                neighbour, by the clock of events alone;
+//                                products that run are counted as calls of
+//                                "plan I"
 //   FAKE_CUBLASLT_KERNELS=N      that each product takes (1)
 //   FAKE_CUBLASLT_SLEEP=MS       that each product really takes on top (0)
 //   FAKE_NCCL_LATE=MS            that a communicator is joined later than by all

@@ -1,0 +1,247 @@
+// Products that are launched as graphs of one node: how often cuBLASLt is asked
+// and nodes are set, and that what is computed is right whatever the addresses
+// are, and whatever CUDA refuses.
+#include <gtest/gtest.h>
+
+#include "tests/cuda/program.h"
+
+namespace
+{
+
+// A batch of three; f64; 16 bits with an epilogue of cuBLASLt's; one that
+// accumulates; one whose epilogue is a kernel; and two on memory of the
+// session's own, which stays where it is.
+const char *const kProducts = "heddle 1\n"
+                              "host program products\n"
+                              "mesh tp=2\n"
+                              "streams 2\n"
+                              "in %x : f32[3, 16, 32]\n"
+                              "in %w : f32[3, 32, 16]\n"
+                              "in %bias : f32[16]\n"
+                              "in %wide : f64[16, 24]\n"
+                              "in %half : bf16[16, 48]\n"
+                              "in %bias16 : bf16[16]\n"
+                              "out %c : f32[3, 16, 16]\n"
+                              "out %d : f64[16, 16]\n"
+                              "out %e : bf16[16, 16]\n"
+                              "inout %f : f32[16, 16]\n"
+                              "out %g : f32[16, 16]\n"
+                              "out %h : f32[16, 16]\n"
+                              "temp %t : f32[16, 32]\n"
+                              "temp %u : f32[16, 16]\n"
+                              "temp %v : f32[16, 16]\n"
+                              "{\n"
+                              "    %t = copy %x[2]\n"
+                              "    fork\n"
+                              "    on stream 0 {\n"
+                              "        %c = matmul %x, %w\n"
+                              "        %u = matmul %t, %t tb\n"
+                              "        %v = matmul %u, %u tb\n"
+                              "        %h = copy %v\n"
+                              "    }\n"
+                              "    on stream 1 {\n"
+                              "        %d = matmul %wide, %wide tb\n"
+                              "        %e = matmul %half, %half tb bias %bias16"
+                              " act gelu\n"
+                              "        %f = matmul %x[0], %w[1] accumulate\n"
+                              "        %g = matmul %t, %w[0] bias %bias"
+                              " act silu\n"
+                              "    }\n"
+                              "    join\n"
+                              "}\n";
+const int kAll = 9, kNamed = 7; // products, and those that name an argument
+const int kKept = 31;           // sets of addresses, beside the first
+const size_t kBias16 = 5;       // among the arguments
+
+// What a rank's runs asked the libraries for, each run for itself.
+struct Counts {
+    std::vector<long> products, set, launched;
+};
+
+class CudaProducts : public testing::Test
+{
+  protected:
+    hd_session_options options_ = CudaOptions(10);
+
+    // Runs on these sets of memory in turn, each with the right answer.
+    Counts RunOn(const std::vector<int> &sets, const char *text = kProducts)
+    {
+        int n = 1 + *std::max_element(sets.begin(), sets.end());
+        Program program(text, n);
+        std::vector<Answer> answers = RunRanks(
+            2,
+            [&](Rank &rank) {
+                Session session;
+
+                HD_TRY(session.Open(rank, program, options_));
+                return RunThem(rank, program, session, sets, n);
+            },
+            60);
+
+        AllAreRight(answers);
+        Counts counts;
+        for (size_t i = 0; i < sets.size(); i++) {
+            const long *calls = &answers[0].calls[3 * i];
+
+            counts.products.push_back(calls[0]);
+            counts.set.push_back(calls[1]);
+            counts.launched.push_back(calls[2]);
+        }
+        return counts;
+    }
+
+  private:
+    static void Count(long *calls, int sign)
+    {
+        const char *const symbols[] = {"cublasLtMatmul",
+                                       "cuGraphExecKernelNodeSetParams_v2",
+                                       "cuGraphLaunch"};
+        auto *count = Extra<decltype(fake_cuda_calls)>("fake_cuda_calls");
+
+        for (int i = 0; i < 3; i++)
+            calls[i] += sign * count(symbols[i]);
+    }
+
+    // Inputs are others in each run of a set.
+    static hd_status RunThem(Rank &rank, const Program &program,
+                             hd_session *session, const std::vector<int> &sets,
+                             int n)
+    {
+        Memory memory;
+        int turn = 0;
+
+        HD_TRY(Fill(memory, rank, program, session, n));
+        for (int set : sets) {
+            Shards &shards = *memory[size_t(set)];
+            long *calls = &rank.answer->calls[3 * turn];
+            int inputs = turn++ % n;
+
+            HD_TRY(shards.Set(program.Inputs(inputs), program.Module(),
+                              rank.rank, rank.diag));
+            Count(calls, -1);
+            HD_TRY(shards.Run(rank.diag));
+            Count(calls, 1);
+            HD_TRY(shards.Get(rank.diag));
+            HD_TRY(program.Compare(shards, rank.rank, inputs));
+        }
+        return HD_OK;
+    }
+};
+
+typedef std::vector<long> Row;
+
+TEST_F(CudaProducts, ThatAreAKernelAreCapturedOnceForEachAddress)
+{
+    Counts counts = RunOn({0, 0, 1, 1, 0, 2, 1});
+    const long n = kNamed;
+
+    EXPECT_EQ(counts.products, (Row{n, 0, n, 0, 0, n, 0}));
+    EXPECT_EQ(counts.set, (Row{n, 0, n, 0, n, n, n}));
+    EXPECT_EQ(counts.launched, Row(7, kAll));
+}
+
+TEST_F(CudaProducts, AreCapturedAgainWhereThereAreTooManyAddresses)
+{
+    std::vector<int> sets;
+    Row captured(kKept, kNamed);
+
+    for (int i = 0; i < kKept; i++)
+        sets.push_back(i);
+    // One more takes the place of set 0, and that one later that of set 1.
+    for (int set : {0, kKept, 2, 0, 2, 1})
+        sets.push_back(set);
+    captured.insert(captured.end(), {0, kNamed, 0, kNamed, 0, kNamed});
+    EXPECT_EQ(RunOn(sets).products, captured);
+}
+
+// In a graph of a run as well.
+TEST_F(CudaProducts, AreSetInAGraphAsTheyWereCaptured)
+{
+    const long n = kNamed;
+
+    options_.graph = true;
+    Counts counts = RunOn({0, 0, 1, 1, 0, 1, 0});
+    EXPECT_EQ(counts.products, (Row{kAll, 0, n, 0, n, 0, 0}));
+    EXPECT_EQ(counts.launched, Row(7, 1));
+}
+
+TEST_F(CudaProducts, OfSeveralKernelsAreIssued)
+{
+    setenv("FAKE_CUBLASLT_KERNELS", "2", 1);
+    Counts counts = RunOn({0, 0, 1, 0});
+    unsetenv("FAKE_CUBLASLT_KERNELS");
+    EXPECT_EQ(counts.products, Row(4, kAll));
+    EXPECT_EQ(counts.launched, Row(4, 0));
+}
+
+// One that CUDA refuses something of is issued, and all others are launched.
+TEST_F(CudaProducts, AreIssuedWhereCudaRefuses)
+{
+    for (const char *call :
+         {"cuStreamBeginCapture:1", "cublasLtMatmul:2", "cuStreamEndCapture:3",
+          "cuGraphGetNodes:1", "cuGraphKernelNodeGetParams:1",
+          "cuGraphInstantiateWithFlags:1", "cuGraphUpload:1",
+          "cuGraphExecKernelNodeSetParams:1"}) {
+        setenv("FAKE_CUDA_FAIL", call, 1);
+        Counts counts = RunOn({0, 0, 1, 1});
+        unsetenv("FAKE_CUDA_FAIL");
+        EXPECT_EQ(counts.products[1], 1) << call;
+        EXPECT_EQ(counts.products[2], kNamed) << call;
+        EXPECT_EQ(counts.products[3], 1) << call;
+        EXPECT_EQ(counts.launched, Row(4, kAll - 1)) << call;
+    }
+}
+
+TEST_F(CudaProducts, FollowNoArgumentButTheirOwn)
+{
+    Program program(kProducts, 2);
+    std::vector<Answer> answers = RunRanks(2, [&](Rank &rank) {
+        Session session;
+        Memory memory;
+        std::vector<void *> mixed;
+
+        HD_TRY(session.Open(rank, program, options_));
+        HD_TRY(Fill(memory, rank, program, session, 2));
+        HD_TRY(memory[0]->Run(rank.diag));
+        for (size_t i = 0; i < memory[0]->Count(); i++)
+            mixed.push_back(memory[i == kBias16]->Address(i));
+        auto *calls = Extra<decltype(fake_cuda_calls)>("fake_cuda_calls");
+        rank.answer->number = -calls("cublasLtMatmul");
+        HD_TRY(hd_session_run(session, mixed.data(), mixed.size(), rank.diag));
+        rank.answer->number += calls("cublasLtMatmul");
+        return hd_session_finish(session, rank.diag);
+    });
+
+    AllAreRight(answers);
+    EXPECT_EQ(answers[0].number, 1);
+}
+
+// The fake tells when two products use a workspace at the same time.
+TEST_F(CudaProducts, HaveTheWorkspaceOfTheStreamThatTheyRunOn)
+{
+    setenv("FAKE_CUBLASLT_SLEEP", "5", 1);
+    RunOn({0, 0, 1, 0});
+    unsetenv("FAKE_CUBLASLT_SLEEP");
+}
+
+TEST_F(CudaProducts, AreRightWithDelays)
+{
+    for (const char *seed : {"1", "2"}) {
+        setenv("HEDDLE_CHAOS", seed, 1);
+        setenv("FAKE_CUDA_CHAOS", seed, 1);
+        RunOn({0, 1, 1, 2, 0, 2});
+        unsetenv("HEDDLE_CHAOS");
+        unsetenv("FAKE_CUDA_CHAOS");
+    }
+}
+
+// Steps that are timed are issued one by one.
+TEST_F(CudaProducts, AreLaunchedWhereStepsAreTimed)
+{
+    std::vector<double> times(200);
+
+    options_.times = times.data();
+    EXPECT_EQ(RunOn({0, 0, 1}).products, (Row{kNamed, 0, kNamed}));
+}
+
+} // namespace
