@@ -1039,6 +1039,20 @@ static bool turns(const trail *t, const link *made, const hd_op *tensor)
     return false;
 }
 
+static const char *making(const hd_op *op)
+{
+    switch (hd_op_fold(op)) {
+    case HD_FOLD_MAX:
+        return "takes the maximum";
+    case HD_FOLD_MIN:
+        return "takes the minimum";
+    case HD_FOLD_NONE:
+    case HD_FOLD_SUM:
+        break;
+    }
+    return "makes it";
+}
+
 // What differs in the step, if not its operands.
 static void print_difference(const trail *t, const hd_op *host,
                              const hd_op *tensor, hd_text *text)
@@ -1051,9 +1065,7 @@ static void print_difference(const trail *t, const hd_op *host,
         return;
     }
     if (tensor == NULL || tensor->code != host->code) {
-        hd_text_printf(text, "%s where the tensor program has %s",
-                       hd_op_key(host, HD_KEY_MAX) != NULL ? "takes the maximum"
-                                                           : "makes it",
+        hd_text_printf(text, "%s where the tensor program has %s", making(host),
                        tensor == NULL ? "an input"
                                       : hd_op_info_get(tensor->code)->text);
         return;

@@ -346,7 +346,7 @@ void hd_prelude_fold(hd_text *text, hd_fold fold, hd_lane lane, const char *x,
         else
             hd_text_printf(text, "total_%s(%s, %s)", hd_lane_text(lane), x, y);
         return;
-    case HD_FOLD_MAX: // a NaN on either side is it, so that none is lost
+    case HD_FOLD_MAX: // a NaN on either side is it; of equal ones the later
         hd_text_printf(text, "%s > %s || %s != %s ? %s : %s", x, y, x, x, x, y);
         return;
     case HD_FOLD_MIN:

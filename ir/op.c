@@ -177,11 +177,26 @@ bool hd_op_is_elementwise(const hd_op *op)
 
 hd_fold hd_op_fold(const hd_op *op)
 {
-    hd_fold fold = op_info[op->code].fold;
+    if (hd_op_key(op, HD_KEY_MAX) != NULL)
+        return HD_FOLD_MAX;
+    return hd_op_key(op, HD_KEY_MIN) != NULL ? HD_FOLD_MIN
+                                             : op_info[op->code].fold;
+}
 
-    return fold != HD_FOLD_NONE && hd_op_key(op, HD_KEY_MAX) != NULL
-               ? HD_FOLD_MAX
-               : fold;
+bool hd_fold_key(hd_fold fold, hd_key_code *out)
+{
+    switch (fold) {
+    case HD_FOLD_MAX:
+        *out = HD_KEY_MAX;
+        return true;
+    case HD_FOLD_MIN:
+        *out = HD_KEY_MIN;
+        return true;
+    case HD_FOLD_NONE:
+    case HD_FOLD_SUM:
+        break;
+    }
+    return false;
 }
 
 hd_move hd_op_move(const hd_op *op)

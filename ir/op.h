@@ -123,7 +123,7 @@ typedef struct hd_op_info {
     hd_map map;
     hd_numbers numbers; // family MAP
     bool linear;        // family MAP: in one operand at least
-    hd_fold fold;       // also of a transfer that reduces, without `max`
+    hd_fold fold;       // also of a transfer that reduces, without a key
     hd_move move;
     hd_ends led, touched; // family MOVE; `touched` of a send only with `get`,
                           // of a recv only without
@@ -192,6 +192,8 @@ bool hd_op_is(const hd_op *op, hd_unit unit);
 bool hd_op_is_elementwise(const hd_op *op);
 // How the op joins elements, those of ranks too; HD_FOLD_NONE if it does not.
 hd_fold hd_op_fold(const hd_op *op);
+// The key by which a transfer folds so; false for a sum, which needs none.
+bool hd_fold_key(hd_fold fold, hd_key_code *out);
 hd_move hd_op_move(const hd_op *op);
 hd_sync hd_op_sync(const hd_op *op);
 hd_in_place hd_op_in_place(const hd_op *op);

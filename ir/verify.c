@@ -68,12 +68,16 @@ static hd_status check_count(verifier *v, const hd_op *op, int n, int least,
 static hd_status check_keys(verifier *v, const hd_op *op)
 {
     const hd_op_info *info = hd_op_info_get(op->code);
+    const hd_key *min = hd_op_key(op, HD_KEY_MIN);
 
     for (int i = 0; i < op->nkeys; i++)
         if ((info->keys & 1u << op->key[i].code) == 0)
             return hd_error(v->diag, HD_E0302, op->key[i].loc,
                             "%s takes no key %s", info->text,
                             hd_key_info_get(op->key[i].code)->text);
+    if (min != NULL && hd_op_key(op, HD_KEY_MAX) != NULL)
+        return hd_error(v->diag, HD_E0302, min->loc,
+                        "%s takes max or min, not both", info->text);
     for (hd_key_code code = 0; code < HD_NKEYS; code++)
         if ((info->required & 1u << code) != 0 && hd_op_key(op, code) == NULL)
             return hd_error(v->diag, HD_E0302, op->loc, "%s needs the key %s",
@@ -398,22 +402,17 @@ static hd_type result_of(const hd_op *op, int ndims, const int8_t *dim)
     return out;
 }
 
-// What only some reductions can do over ranks.
+// A reduction over ranks loses its dimension.
 static hd_status check_reduced_ranks(verifier *v, const hd_op *op,
                                      const hd_type *out, const hd_type *in,
                                      int dim)
 {
-    if (!is_tensor(v) || !hd_dim_is_sharded(in->dim[dim]))
+    if (!is_tensor(v) || !hd_dim_is_sharded(in->dim[dim]) ||
+        out->ndims != in->ndims)
         return HD_OK;
-    if (out->ndims == in->ndims)
-        return shapes_differ(v, op, out, in,
-                             "a dimension over ranks is not kept; leave it "
-                             "out of the result");
-    if (hd_op_fold(op) == HD_FOLD_MIN)
-        return shapes_differ(v, op, out, in,
-                             "ranks have no minimum; it is `neg` of the `max` "
-                             "of `neg`");
-    return HD_OK;
+    return shapes_differ(v, op, out, in,
+                         "a dimension over ranks is not kept; leave it out of "
+                         "the result");
 }
 
 static hd_status check_reduction(verifier *v, const hd_op *op)

@@ -1,6 +1,6 @@
-// Turns a tensor program into host ops on the caller's stream. `set`, and `sum`
-// and `max` over a sharded dimension, become named communication, one mesh axis
-// at a time, each a change of one mark:
+// Turns a tensor program into host ops on the caller's stream. `set`, and
+// reductions over a sharded dimension, become named communication, one mesh
+// axis at a time, each a change of one mark:
 //
 //   local -> sharded     a copy of the own part      (moves nothing)
 //   sharded -> elsewhere all_to_all
@@ -276,6 +276,7 @@ static hd_buffer *reduce_across(hd_build *b, const hd_op *op, hd_buffer *goal,
     hd_view out;
     hd_buffer *to;
     hd_op *fresh;
+    hd_key_code key;
 
     if (scatter)
         rest.dim[e].mark = axis;
@@ -290,8 +291,8 @@ static hd_buffer *reduce_across(hd_build *b, const hd_op *op, hd_buffer *goal,
     }
     fresh = hd_build_unary(b, scatter ? HD_OP_REDUCE_SCATTER : HD_OP_ALL_REDUCE,
                            axis, out, in);
-    if (hd_op_fold(op) == HD_FOLD_MAX)
-        hd_build_key(fresh, HD_KEY_MAX, HD_EXPR_NONE);
+    if (hd_fold_key(hd_op_fold(op), &key))
+        hd_build_key(fresh, key, HD_EXPR_NONE);
     return to;
 }
 

@@ -39,8 +39,7 @@ static uint64_t kind_of(const hd_step *step, hd_opcode code)
 
     if (hd_op_key(step->op, HD_KEY_GET) != NULL)
         kind |= 1 << 8;
-    if (hd_op_key(step->op, HD_KEY_MAX) != NULL)
-        kind |= 1 << 9;
+    kind |= (uint64_t)hd_op_fold(step->op) << 9;
     kind |= (uint64_t)step->span[0].buffer->type.dtype << 16;
     if (code == HD_OP_BROADCAST)
         kind |= (uint64_t)step->peer << 32;

@@ -45,7 +45,7 @@ static bool same_data(const hd_graph *g, const hd_node *a, const hd_node *b)
 static bool agree(const hd_graph *g, const hd_node *a, const hd_node *b)
 {
     return same_data(g, a, b) && same_key(a, b, HD_KEY_GET) &&
-           same_key(a, b, HD_KEY_MAX);
+           hd_op_fold(a->op) == hd_op_fold(b->op);
 }
 
 static bool same_collective(const hd_graph *g, const hd_node *a,
@@ -215,11 +215,13 @@ static void say(matcher *m, hd_code code, const note *a, const char *what)
 static void describe(const hd_graph *g, const note *n, char out[80])
 {
     int64_t elements = piece_elements(g, n->node);
+    hd_key_code key;
+    bool keyed = hd_fold_key(hd_op_fold(n->op), &key);
 
-    snprintf(out, 80, "%lld element%s of %s%s%s", (long long)elements,
+    snprintf(out, 80, "%lld element%s of %s%s%s%s", (long long)elements,
              elements == 1 ? "" : "s", hd_dtype_text(dtype_of(n->node)),
              hd_op_key(n->op, HD_KEY_GET) != NULL ? ", get" : "",
-             hd_op_key(n->op, HD_KEY_MAX) != NULL ? ", max" : "");
+             keyed ? ", " : "", keyed ? hd_key_info_get(key)->text : "");
 }
 
 // `b` is the other half.

@@ -222,16 +222,20 @@ temp %g : f32[2@stream, n, 64]
     %c = matmul %g, %w tb
 }
 END
-cat >"$out/maxima.hd" <<'END'
+cat >"$out/extremes.hd" <<'END'
 heddle 1
-host program maxima
+host program extremes
 mesh tp=2
 in  %x : f32[2@tp, 2, 4096] shared
 out %s : f32[2@tp, 4096]
 out %a : f32[2, 4096]
+out %t : f32[2@tp, 4096]
+out %b : f32[2, 4096]
 {
     %s[tp] = reduce_scatter %x[tp] max
     %a = all_reduce %x[tp] max
+    %t[tp] = reduce_scatter %x[tp] min
+    %b = all_reduce %x[tp] min
 }
 END
 # A NaN on either rank, in an .npy file.
@@ -295,8 +299,8 @@ if [ "$devices" -gt 1 ]; then
     done
     make_nans "$out/nans.npy"
     for way in copy sm nccl; do
-        step "maxima of NaNs, $way" 60 "$heddle" run --device cuda \
-            --transport $way "$out/maxima.hd" --in x="$out/nans.npy" --verify
+        step "maxima and minima of NaNs, $way" 60 "$heddle" run --device cuda \
+            --transport $way "$out/extremes.hd" --in x="$out/nans.npy" --verify
     done
 fi
 

@@ -71,7 +71,7 @@ typedef struct hd_cpu_part {
 
 // Reduces one operand a rank, in the order of ranks.
 typedef struct hd_cpu_reduce {
-    bool max;
+    hd_fold fold;
     hd_dtype dtype;
     size_t elements;
     hd_location out;

@@ -1,5 +1,5 @@
 // The arithmetic of element-wise operations and of reductions, on dense runs of
-// doubles, or of 64-bit integers for integer dtypes.
+// doubles, or of 64-bit integers for integer dtypes; of floats what ranks add.
 #ifndef HD_RUNTIME_CPU_MAP_H
 #define HD_RUNTIME_CPU_MAP_H
 
@@ -16,6 +16,7 @@ void hd_cpu_map_integers(hd_map map, double factor, const int64_t *y,
                          const int64_t *z, size_t n, int64_t *x);
 
 // x[i] becomes what the fold makes of it and of y[i].
+void hd_cpu_fold_floats(hd_fold fold, const float *y, size_t n, float *x);
 void hd_cpu_fold_doubles(hd_fold fold, const double *y, size_t n, double *x);
 void hd_cpu_fold_integers(hd_fold fold, const int64_t *y, size_t n, int64_t *x);
 

@@ -116,7 +116,7 @@ static hd_status plan_reduce(hd_device *device, const hd_step *step,
     hd_piece all = hd_piece_of(&step->span[1], -1);
 
     *reduce = (hd_cpu_reduce){
-        .max = hd_op_key(step->op, HD_KEY_MAX) != NULL,
+        .fold = hd_op_fold(step->op),
         .dtype = step->span[0].buffer->type.dtype,
         .out = out.place,
         .own = own.place,

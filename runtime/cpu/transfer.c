@@ -10,11 +10,11 @@
 // For get, and for reductions, the roles of the two words are the same with
 // sides exchanged: whoever owns the memory signals "ready", whoever touches it
 // signals "done".
-#include <math.h>
 #include <string.h>
 
 #include "base/dtype.h"
 #include "runtime/cpu/cpu.h"
+#include "runtime/cpu/map.h"
 
 enum { READY, DONE }; // words of a slot
 
@@ -36,36 +36,6 @@ static void signal_peer(hd_device *device, const hd_cpu_part *part, int word,
 
 // -------------------------------------------------------- reductions
 
-// A NaN of any rank is the maximum, so that none is lost.
-static void add_float(float *sum, const float *x, size_t n, bool max)
-{
-    for (size_t i = 0; i < n; i++) {
-        if (!max)
-            sum[i] += x[i];
-        else if (x[i] > sum[i] || isnan(x[i]))
-            sum[i] = x[i];
-    }
-}
-
-static void add_double(double *sum, const double *x, size_t n, bool max)
-{
-    for (size_t i = 0; i < n; i++) {
-        if (!max)
-            sum[i] += x[i];
-        else if (x[i] > sum[i] || isnan(x[i]))
-            sum[i] = x[i];
-    }
-}
-
-// Integers wrap: sums are modulo 2^64, and the cut to the dtype's width is
-// modulo its own.
-static void add_integer(int64_t *sum, const int64_t *x, size_t n, bool max)
-{
-    for (size_t i = 0; i < n; i++)
-        sum[i] = max ? (x[i] > sum[i] ? x[i] : sum[i])
-                     : (int64_t)((uint64_t)sum[i] + (uint64_t)x[i]);
-}
-
 // One chunk of `n` elements from `at` on, in each rank's order: all ranks get
 // the same bits.
 static void reduce_chunk(const hd_cpu_reduce *reduce, size_t at, size_t n,
@@ -86,16 +56,16 @@ static void reduce_chunk(const hd_cpu_reduce *reduce, size_t at, size_t n,
             hd_dtype_load_integers(reduce->dtype, from, n,
                                    r == 0 ? sum.i : next.i);
             if (r > 0)
-                add_integer(sum.i, next.i, n, reduce->max);
+                hd_cpu_fold_integers(reduce->fold, next.i, n, sum.i);
         } else if (reduce->dtype == HD_F64) {
             memcpy(r == 0 ? sum.d : next.d, from, n * size);
             if (r > 0)
-                add_double(sum.d, next.d, n, reduce->max);
+                hd_cpu_fold_doubles(reduce->fold, next.d, n, sum.d);
         } else {
             hd_dtype_load_float(reduce->dtype, from, n,
                                 r == 0 ? sum.f : next.f);
             if (r > 0)
-                add_float(sum.f, next.f, n, reduce->max);
+                hd_cpu_fold_floats(reduce->fold, next.f, n, sum.f);
         }
     }
     out = (char *)out + at * size;

@@ -238,7 +238,7 @@ enum { // ncclDataType_t
     HD_NCCL_F64 = 8,
     HD_NCCL_BF16 = 9,
 };
-enum { HD_NCCL_SUM = 0, HD_NCCL_MAX = 2 }; // ncclRedOp_t
+enum { HD_NCCL_SUM = 0, HD_NCCL_MAX = 2, HD_NCCL_MIN = 3 }; // ncclRedOp_t
 
 typedef struct hd_nccl_api {
 #define HD_NCCL(symbol, result, name, ...) result (*name)(__VA_ARGS__);

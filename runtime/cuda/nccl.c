@@ -17,8 +17,8 @@ struct hd_cuda_nccl {
     hd_nccl_api api;
     _Atomic(hd_nccl_comm) comm[HD_MAX_AXES]; // owned: who takes one out ends it
     pthread_mutex_t lock; // held while a communicator is used
-    // Owned, by step: where all ranks' operands of a maximum are put together,
-    // for those that NCCL only gathers.
+    // Owned, by step: where all ranks' operands of what NCCL only gathers are
+    // put together.
     hd_cuda_at *gathered;
 };
 
@@ -67,12 +67,27 @@ static bool by_nccl(const hd_device *device, const hd_step *step)
     return hd_transport_of(&device->binding, step) == HD_TRANSPORT_NCCL;
 }
 
-// NCCL's maximum loses a NaN of any rank but where all have one. So it only
-// gathers what is to be reduced, and a kernel takes the maximum.
+static int op_of(hd_fold fold)
+{
+    switch (fold) {
+    case HD_FOLD_MAX:
+        return HD_NCCL_MAX;
+    case HD_FOLD_MIN:
+        return HD_NCCL_MIN;
+    case HD_FOLD_NONE:
+    case HD_FOLD_SUM:
+        break;
+    }
+    return HD_NCCL_SUM;
+}
+
+// NCCL's maximum and minimum lose a NaN of any rank but where all have one. So
+// it only gathers what they are of, and a kernel takes them.
 static bool only_gathers(const hd_device *device, const hd_step *step)
 {
     return hd_op_is(step->op, HD_UNIT_TRANSFER) && hd_step_reduces(step) &&
-           by_nccl(device, step) && hd_op_key(step->op, HD_KEY_MAX) != NULL &&
+           by_nccl(device, step) &&
+           op_of(hd_op_fold(step->op)) != HD_NCCL_SUM &&
            !hd_dtype_is_integer(step->span[0].buffer->type.dtype) &&
            device->binding.module->axis[step->op->axis].size > 1;
 }
@@ -509,8 +524,7 @@ static hd_status issue_one(const call_args *call)
     int peer = step->peer < 0
                    ? -1
                    : (int)hd_mesh_coord(module, step->peer, step->op->axis);
-    int op =
-        hd_op_key(step->op, HD_KEY_MAX) != NULL ? HD_NCCL_MAX : HD_NCCL_SUM;
+    int op = op_of(hd_op_fold(step->op));
 
     if (only_gathers(call->device, step))
         return gather_operands(call);
@@ -622,8 +636,8 @@ static void plan_gathers(hd_device *device, const hd_step *steps, int n,
     }
 }
 
-static hd_status plan_maximum(hd_device *device, const hd_step *step,
-                              int stream, hd_diag *diag)
+static hd_status plan_reduction(hd_device *device, const hd_step *step,
+                                int stream, hd_diag *diag)
 {
     int n = (int)device->binding.module->axis[step->op->axis].size;
     hd_piece out = hd_piece_of(&step->span[0], -1);
@@ -634,7 +648,7 @@ static hd_status plan_maximum(hd_device *device, const hd_step *step,
 
     if (out.bytes == 0)
         return HD_OK;
-    HD_TRY(hd_emit_reduce(dtype, HD_FOLD_MAX, n,
+    HD_TRY(hd_emit_reduce(dtype, hd_op_fold(step->op), n,
                           (int64_t)(out.bytes / hd_dtype_size(dtype)), diag,
                           &text, &grid));
     for (int i = 0; i < n; i++) {
@@ -645,12 +659,12 @@ static hd_status plan_maximum(hd_device *device, const hd_step *step,
                               diag);
 }
 
-static hd_status plan_maxima(hd_device *device, const hd_step *steps, int n,
-                             int stream, hd_diag *diag)
+static hd_status plan_reductions(hd_device *device, const hd_step *steps, int n,
+                                 int stream, hd_diag *diag)
 {
     for (int i = 0; i < n; i++)
         if (only_gathers(device, &steps[i]))
-            HD_TRY(plan_maximum(device, &steps[i], stream, diag));
+            HD_TRY(plan_reduction(device, &steps[i], stream, diag));
     return HD_OK;
 }
 
@@ -673,7 +687,7 @@ hd_status hd_cuda_nccl_plan(hd_device *device, const hd_step *steps, int n,
                 hd_cuda_plan_record(device, stream, &steps[i], events, diag));
     }
     HD_TRY(hd_cuda_mark_nccl(device, steps, n, stream, diag));
-    return plan_maxima(device, steps, n, stream, diag);
+    return plan_reductions(device, steps, n, stream, diag);
 }
 
 // Axis by axis each collective and then all else: the order that the proof of

@@ -3,6 +3,7 @@
 // error that a correct run may show. Any driver must pass it.
 #include <gtest/gtest.h>
 
+#include "base/diag.h"
 #include "base/status.h"
 #include "tests/device/device.h"
 #include "tests/unit/ranks.h"
@@ -343,7 +344,7 @@ TEST(Conformance, AllToAll)
 
 TEST(Conformance, Reductions)
 {
-    for (const char *key : {"", " max"}) {
+    for (const char *key : {"", " max", " min"}) {
         std::string text = "mesh tp=2\n"
                            "in %x : $[size tp@tp, size tp, 700] shared\n"
                            "out %y : $[size tp@tp, 700]\n"
@@ -363,27 +364,34 @@ TEST(Conformance, Reductions)
     }
 }
 
-// In each of the ways to take a maximum, of whichever rank the NaN is.
-const char *const kMaxima =
-    "heddle 1\nhost program maxima\nmesh tp=3\n"
+// In each of the ways to take a maximum or minimum, `~`, of whichever rank the
+// NaN is.
+const char *const kExtremes =
+    "heddle 1\nhost program extremes\nmesh tp=3\n"
     "in %x : $[3@tp, 3, 70] shared\n"
     "out %s : $[3@tp, 70]\nout %a : $[3, 70]\n"
     "out %d : $[3@tp, 70]\nout %e : $[3@tp, 70]\nout %r : $[3@tp, 3, 70]\n"
-    "{ %s[tp] = reduce_scatter %x[tp] max\n"
-    "  %a = all_reduce %x[tp] max\n"
-    "  %d[tp] = max %x[tp] dim 0\n"
-    "  %e[tp] = max %x[tp, 0], %x[tp, 1], %x[tp, 2]\n"
+    "{ %s[tp] = reduce_scatter %x[tp] ~\n"
+    "  %a = all_reduce %x[tp] ~\n"
+    "  %d[tp] = ~ %x[tp] dim 0\n"
+    "  %e[tp] = ~ %x[tp, 0], %x[tp, 1], %x[tp, 2]\n"
     "  %r[tp] = relu %x[tp] }\n";
 
-void KeepsNans(const std::string &dtype, std::mt19937 &random)
+void Replace(char what, const std::string &word, std::string *text)
 {
-    std::string text = kMaxima;
+    for (size_t at; (at = text->find(what)) != std::string::npos;)
+        text->replace(at, 1, word);
+}
+
+void KeepsNans(const char *op, const std::string &dtype, std::mt19937 &random)
+{
+    std::string text = kExtremes;
     hd_module *module = nullptr;
     std::vector<size_t> nans;
 
-    for (size_t at; (at = text.find('$')) != std::string::npos;)
-        text.replace(at, 1, dtype);
-    ASSERT_EQ(hd_parse("maxima.hd", text.data(), text.size(), nullptr, 0,
+    Replace('$', dtype, &text);
+    Replace('~', op, &text);
+    ASSERT_EQ(hd_parse("extremes.hd", text.data(), text.size(), nullptr, 0,
                        nullptr, &module),
               HD_OK);
     std::unique_ptr<hd_module, ModuleDeleter> owner(module);
@@ -402,15 +410,93 @@ void KeepsNans(const std::string &dtype, std::mt19937 &random)
     Outcome outcome = Launch(3, [&](hd_group *group, hd_diag *said) {
         return RunOnRank(group, module, expected, said);
     });
-    EXPECT_EQ(outcome.status, HD_OK) << outcome.text << dtype;
+    EXPECT_EQ(outcome.status, HD_OK) << outcome.text << op << " of " << dtype;
 }
 
-TEST(Conformance, ANanOfAnyRankIsTheMaximum)
+TEST(Conformance, ANanOfAnyRankIsTheMaximumAndTheMinimum)
 {
     std::mt19937 random(Seed());
 
-    for (const char *dtype : kFloats)
-        KeepsNans(dtype, random);
+    for (const char *op : {"max", "min"})
+        for (const char *dtype : kFloats)
+            KeepsNans(op, dtype, random);
+}
+
+// Whether each rank's results have the signs that `is_minus` says of a result's
+// element: zeros of either sign are equal, and no bound tells them apart.
+hd_status CompareSigns(hd_group *group, const hd_module *module,
+                       const Expected &expected,
+                       const std::function<bool(size_t, size_t)> &is_minus,
+                       hd_diag *diag)
+{
+    const Arguments &arguments = expected.Inputs(0);
+    hd_session *session = nullptr;
+    hd_session_options options = DeviceOptions();
+
+    HD_TRY(hd_session_create(group, module, &options, diag, &session));
+    {
+        Shards shards(session);
+
+        HD_TRY(shards.Put(arguments, module, hd_group_rank(group), diag));
+        HD_TRY(shards.Run(diag));
+        HD_TRY(shards.Get(diag));
+        for (size_t i = 1; i < 5; i++) { // not relu's
+            const hd_argument &info = arguments.Info(i);
+            std::vector<double> value(info.local_elements);
+
+            hd_dtype_load(info.dtype, shards.Bytes(i).data(), value.size(),
+                          value.data());
+            for (size_t k = 0; k < value.size(); k++)
+                if (value[k] != 0 || std::signbit(value[k]) != is_minus(i, k))
+                    return hd_fail(diag, HD_INVALID, "%%%s[%zu] is %g",
+                                   info.name, k, value[k]);
+        }
+    }
+    hd_session_destroy(session);
+    return HD_OK;
+}
+
+void TakesTheLastZero(const char *op, const std::string &dtype,
+                      std::mt19937 &random)
+{
+    std::string text = kExtremes;
+    hd_module *module = nullptr;
+    std::vector<bool> minus;
+
+    Replace('$', dtype, &text);
+    Replace('~', op, &text);
+    ASSERT_EQ(hd_parse("extremes.hd", text.data(), text.size(), nullptr, 0,
+                       nullptr, &module),
+              HD_OK);
+    std::unique_ptr<hd_module, ModuleDeleter> owner(module);
+    Expected expected(module, 1, Seed(), [&](Arguments *arguments) {
+        for (size_t i = 0; i < 630; i++) {
+            minus.push_back(random() % 2 != 0);
+            arguments->Set(0, i, minus[i] ? -0.0 : 0.0);
+        }
+    });
+    Outcome outcome = Launch(3, [&](hd_group *group, hd_diag *said) {
+        size_t rank = size_t(hd_group_rank(group));
+
+        return CompareSigns(
+            group, module, expected,
+            [&](size_t i, size_t k) {
+                return i == 1   ? minus[420 + rank * 70 + k] // of rank 2
+                       : i == 2 ? minus[420 + k]
+                                : minus[rank * 210 + 140 + k];
+            },
+            said);
+    });
+    EXPECT_EQ(outcome.status, HD_OK) << outcome.text << op << " of " << dtype;
+}
+
+TEST(Conformance, OfZerosTheLastIsTheMaximumAndTheMinimum)
+{
+    std::mt19937 random(Seed());
+
+    for (const char *op : {"max", "min"})
+        for (const char *dtype : kFloats)
+            TakesTheLastZero(op, dtype, random);
 }
 
 // Every comparison with one is false but `ne`, and a minimum is one as a
@@ -431,8 +517,7 @@ void ComparesNans(const std::string &dtype, std::mt19937 &random)
     hd_module *module = nullptr;
     size_t nan = 0;
 
-    for (size_t at; (at = text.find('$')) != std::string::npos;)
-        text.replace(at, 1, dtype);
+    Replace('$', dtype, &text);
     ASSERT_EQ(hd_parse("nans.hd", text.data(), text.size(), nullptr, 0, nullptr,
                        &module),
               HD_OK);

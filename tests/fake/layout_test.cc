@@ -163,6 +163,7 @@ SAME(HD_NCCL_F64, ncclFloat64)
 SAME(HD_NCCL_BF16, ncclBfloat16)
 SAME(HD_NCCL_SUM, ncclSum)
 SAME(HD_NCCL_MAX, ncclMax)
+SAME(HD_NCCL_MIN, ncclMin)
 
 #define SAME_SIZE(ours, theirs)                         \
     static_assert(sizeof(ours) == sizeof(theirs) &&     \

@@ -268,31 +268,32 @@ bool show(Comm &comm, const char *from, size_t bytes, Look look)
 }
 
 template <class T, class Load, class Store>
-void fold(const Comm &comm, bool max, size_t n, char *to, Load load,
-          Store store)
+void fold(const Comm &comm, int op, size_t n, char *to, Load load, Store store)
 {
     std::vector<T> sum(n), one(n);
 
     for (int rank = 0; rank < comm.size; rank++) {
         load(comm.segment->part[rank], rank == 0 ? sum.data() : one.data());
         for (size_t i = 0; rank > 0 && i < n; i++) {
-            if (!max)
+            bool nan = sum[i] != sum[i]; // it is lost
+
+            if (op == HD_NCCL_SUM)
                 sum[i] += one[i];
-            else if (one[i] > sum[i] || sum[i] != sum[i]) // a NaN is lost
+            else if (op == HD_NCCL_MAX ? nan || one[i] > sum[i]
+                                       : nan || one[i] < sum[i])
                 sum[i] = one[i];
         }
     }
     store(sum.data(), to);
 }
 
-template <class T>
-void fold_as_is(const Comm &comm, bool max, size_t n, char *to)
+template <class T> void fold_as_is(const Comm &comm, int op, size_t n, char *to)
 {
     auto copy = [n](const void *from, T *out) {
         memcpy(out, from, n * sizeof(T));
     };
 
-    fold<T>(comm, max, n, to, copy, [n](const T *from, void *out) {
+    fold<T>(comm, op, n, to, copy, [n](const T *from, void *out) {
         memcpy(out, from, n * sizeof(T));
     });
 }
@@ -300,28 +301,28 @@ void fold_as_is(const Comm &comm, bool max, size_t n, char *to)
 // Reduces the ranks' parts, of n elements each.
 void reduce(const Comm &comm, const What &what, size_t n, char *to)
 {
-    bool max = what.op == HD_NCCL_MAX;
+    bool sums = what.op == HD_NCCL_SUM;
     hd_dtype dtype = HD_U8;
 
     dtype_of(what.type, &dtype);
     switch (dtype) {
     case HD_U8:
-        fold_as_is<uint8_t>(comm, max, n, to);
+        fold_as_is<uint8_t>(comm, what.op, n, to);
         return;
     case HD_I32: // wraps around
-        max ? fold_as_is<int32_t>(comm, max, n, to)
-            : fold_as_is<uint32_t>(comm, max, n, to);
+        sums ? fold_as_is<uint32_t>(comm, what.op, n, to)
+             : fold_as_is<int32_t>(comm, what.op, n, to);
         return;
     case HD_I64:
-        max ? fold_as_is<int64_t>(comm, max, n, to)
-            : fold_as_is<uint64_t>(comm, max, n, to);
+        sums ? fold_as_is<uint64_t>(comm, what.op, n, to)
+             : fold_as_is<int64_t>(comm, what.op, n, to);
         return;
     case HD_F64:
-        fold_as_is<double>(comm, max, n, to);
+        fold_as_is<double>(comm, what.op, n, to);
         return;
     default:
         fold<float>(
-            comm, max, n, to,
+            comm, what.op, n, to,
             [=](const void *from, float *out) {
                 hd_dtype_load_float(dtype, from, n, out);
             },
@@ -595,7 +596,8 @@ int add(ncclComm *handle, const What &what, const void *from, void *to,
           0};
 
     if (handle == nullptr || size == 0 ||
-        (what.op != HD_NCCL_SUM && what.op != HD_NCCL_MAX))
+        (what.op != HD_NCCL_SUM && what.op != HD_NCCL_MAX &&
+         what.op != HD_NCCL_MIN))
         return INVALID_ARGUMENT;
     for (int rank : {peer, what.root}) {
         if (rank < 0 || rank >= handle->comm->size)

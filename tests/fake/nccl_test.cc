@@ -53,9 +53,11 @@ TEST(FakeNccl, GathersAndReduces)
         size_t n = static_cast<size_t>(r.size), me = size_t(r.rank);
         hd_cu_ptr from = r.Put(Ints(r.rank, COUNT * n));
         hd_cu_ptr all = r.Memory(COUNT * n * 4), sum = r.Memory(COUNT * 4);
-        hd_cu_ptr most = r.Memory(COUNT * 4), part = r.Memory(COUNT * 4);
+        hd_cu_ptr most = r.Memory(COUNT * 4), least = r.Memory(COUNT * 4);
+        hd_cu_ptr part = r.Memory(COUNT * 4);
         hd_cu_ptr told = r.Memory(COUNT * 4);
         std::vector<int> gathered, sums(COUNT), maxima(COUNT), mine(COUNT);
+        std::vector<int> minima(COUNT);
 
         EXPECT_EQ(r.nccl.all_gather(From(from), To(all), COUNT, HD_NCCL_I32,
                                     comm, stream),
@@ -65,6 +67,9 @@ TEST(FakeNccl, GathersAndReduces)
                   0);
         EXPECT_EQ(r.nccl.all_reduce(From(from), To(most), COUNT, HD_NCCL_I32,
                                     HD_NCCL_MAX, comm, stream),
+                  0);
+        EXPECT_EQ(r.nccl.all_reduce(From(from), To(least), COUNT, HD_NCCL_I32,
+                                    HD_NCCL_MIN, comm, stream),
                   0);
         EXPECT_EQ(r.nccl.reduce_scatter(From(from), To(part), COUNT,
                                         HD_NCCL_I32, HD_NCCL_SUM, comm, stream),
@@ -82,15 +87,18 @@ TEST(FakeNccl, GathersAndReduces)
                 sums[i] += theirs[i];
                 maxima[i] =
                     rank == 0 ? theirs[i] : std::max(maxima[i], theirs[i]);
+                minima[i] =
+                    rank == 0 ? theirs[i] : std::min(minima[i], theirs[i]);
                 mine[i] += theirs[me * COUNT + i];
             }
         }
         EXPECT_EQ(r.Get<int>(all, COUNT * n), gathered);
         EXPECT_EQ(r.Get<int>(sum, COUNT), sums);
         EXPECT_EQ(r.Get<int>(most, COUNT), maxima);
+        EXPECT_EQ(r.Get<int>(least, COUNT), minima);
         EXPECT_EQ(r.Get<int>(part, COUNT), mine);
         EXPECT_EQ(r.Get<int>(told, COUNT), Ints(2, COUNT));
-        for (hd_cu_ptr at : {from, all, sum, most, part, told})
+        for (hd_cu_ptr at : {from, all, sum, most, least, part, told})
             EXPECT_EQ(r.cu.free(at), 0);
         EXPECT_EQ(r.cu.stream_destroy(stream), 0);
         EXPECT_EQ(r.nccl.comm_destroy(comm), 0);

@@ -49,8 +49,10 @@ inline std::vector<Base> TensorBases()
         "{ %g = set %x %h = relu %g %k = scale %h by 2 %y = set %k }";
     static const char *const reduce =
         "tensor program reduce mesh tp=4 in %x : f32[4@tp, 4, 2] "
-        "out %y : f32[4@tp, 2] out %z : f32[4, 2] "
-        "{ %y = sum %x dim 0 %z = sum %x dim 0 }";
+        "out %y : f32[4@tp, 2] out %z : f32[4, 2] out %u : f32[4@tp, 2] "
+        "out %v : f32[4, 2] "
+        "{ %y = sum %x dim 0 %z = sum %x dim 0 %u = max %x dim 0 "
+        "%v = min %x dim 0 }";
     static const char *const two_axes =
         "tensor program axes mesh dp=2, tp=2 in %x : f32[2@dp, 2@tp, 2] "
         "out %y : f32[2@dp, 2@stream, 2] out %z : f32[2, 2@tp, 2] "

@@ -82,6 +82,14 @@ const std::vector<Case> kCases = {
      "mesh tp=2 inout %x : f32[2] shared { if tp == 0 { %x = all_reduce %x } "
      "else { %x = all_reduce %x max } }",
      {MISMATCH}},
+    {"different reductions",
+     "mesh tp=2 inout %x : f32[2] shared { if tp == 0 { %x = all_reduce %x min "
+     "} else { %x = all_reduce %x max } }",
+     {MISMATCH}},
+    {"the same reduction",
+     "mesh tp=2 inout %x : f32[2] shared { if tp == 0 { %x = all_reduce %x min "
+     "} else { %x = all_reduce %x min } }",
+     {}},
     {"different roots",
      "mesh tp=2 inout %x : f32[2] shared { %x = broadcast %x root tp }",
      {MISMATCH}},

@@ -312,7 +312,8 @@ void Slipper::ChangeKey()
     Key key;
     key.name = stmt.op == "send" || stmt.op == "recv" ? "get"
                : stmt.op == "matmul"                  ? "accumulate"
-                                                      : "max";
+               : Below(2)                             ? "max"
+                                                      : "min";
     if (stmt.op == "send" && Below(2)) {
         View event;
 

@@ -630,7 +630,9 @@ void Generator::Collect()
     }
     Step(stream, {a}, {c});
     Put(stream, Repeat(c.text + " = " + ops[which] + "@" + mine + " " + a.text +
-                       (which % 3 != 0 && Chance(30) ? " max" : "")));
+                       (which % 3 == 0 || Chance(55) ? ""
+                        : Chance(50)                 ? " max"
+                                                     : " min")));
 }
 
 void Generator::Broadcast()

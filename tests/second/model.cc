@@ -383,7 +383,7 @@ void Graph::Join(const std::vector<int> &members)
         Access &a = accesses[static_cast<size_t>(id)];
         const Work &w = *a.work;
 
-        if (w.op != first.op || w.root != first.root || w.max != first.max ||
+        if (w.op != first.op || w.root != first.root || w.fold != first.fold ||
             w.elements != first.elements || w.dtype != first.dtype)
             throw Broken(MISMATCH, "ranks issue different collectives");
         for (int other : members) {

@@ -244,7 +244,8 @@ std::vector<View> Parser::ParseViews()
     return views;
 }
 
-const std::set<std::string> kFlags = {"ta", "tb", "accumulate", "max", "get"};
+const std::set<std::string> kFlags = {"ta",  "tb",  "accumulate",
+                                      "max", "min", "get"};
 const std::set<std::string> kExprs = {"dim", "dim0", "dim1",
                                       "to",  "from", "root"};
 const std::set<std::string> kViews = {"bias", "aux", "done", "scale", "by"};

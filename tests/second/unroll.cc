@@ -377,7 +377,9 @@ void Unroller::Transfer(const Stmt &stmt, Work *work)
     size_t axis = static_cast<size_t>(work->axis);
     work->size = static_cast<int>(shape_.mesh[axis].second);
     work->get = stmt.Find("get") != nullptr;
-    work->max = stmt.Find("max") != nullptr;
+    for (const char *key : {"max", "min"})
+        if (stmt.Find(key))
+            work->fold += key;
     const View &view =
         stmt.operands.empty() ? stmt.results.at(0) : stmt.operands[0];
     work->dtype = program_.decls[static_cast<size_t>(DeclOf(view))].dtype;

@@ -63,7 +63,8 @@ struct Work {
     bool transfer = false, deferred = false;
     EventId event{-1, 0}; // recorded when a deferred send is complete
     int axis = -1, size = 1, peer = -1, root = -1;
-    bool get = false, max = false;
+    bool get = false;
+    std::string fold;                   // max, min, or nothing for a sum
     int64_t elements = 0;               // that a peer sees
     bool receives = true, sends = true; // a broadcast's root and the others
     std::string text;

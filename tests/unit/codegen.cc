@@ -790,11 +790,10 @@ TEST(Codegen, EveryDtypeIsStoredAsByTheLibrary)
 
 // -------------------------------------------------------------- over ranks
 
-Kernel Reduce(hd_dtype dtype, bool max, int operands, int64_t n)
+Kernel Reduce(hd_dtype dtype, hd_fold fold, int operands, int64_t n)
 {
     return Emit([=](hd_text *out, hd_kernel_grid *grid) {
-        return hd_emit_reduce(dtype, max ? HD_FOLD_MAX : HD_FOLD_SUM, operands,
-                              n, nullptr, out, grid);
+        return hd_emit_reduce(dtype, fold, operands, n, nullptr, out, grid);
     });
 }
 
@@ -854,16 +853,17 @@ TEST(Codegen, OneRangeIsCopiedToAllPlacesAndNowhereElse)
 TEST(Codegen, RanksAreReducedInOrderAndRoundedOnce)
 {
     const size_t n = 1003;
+    const hd_fold folds[] = {HD_FOLD_SUM, HD_FOLD_MAX, HD_FOLD_MIN};
     std::vector<Kernel> kernels;
 
     for (hd_dtype d : kDtypes)
         for (int operands : {1, 3, 16})
-            for (int max = 0; max < 2; max++)
-                kernels.push_back(Reduce(d, max != 0, operands, n));
+            for (hd_fold fold : folds)
+                kernels.push_back(Reduce(d, fold, operands, n));
     Host host(kernels);
     for (size_t i = 0; i < kernels.size(); i++) {
-        hd_dtype d = kDtypes[i / 6];
-        size_t operands = i / 2 % 3 == 0 ? 1 : i / 2 % 3 == 1 ? 3 : 16;
+        hd_dtype d = kDtypes[i / 9];
+        size_t operands = i / 3 % 3 == 0 ? 1 : i / 3 % 3 == 1 ? 3 : 16;
         size_t size = hd_dtype_size(d);
         std::mt19937 random(static_cast<unsigned>(i));
         std::vector<std::vector<double>> memory(operands);
@@ -880,8 +880,9 @@ TEST(Codegen, RanksAreReducedInOrderAndRoundedOnce)
             hd_dtype_load(d, memory[k].data(), n, values.data());
             for (size_t e = 0; e < n; e++) {
                 total[e] = k == 0       ? values[e]
-                           : i % 2 == 0 ? total[e] + values[e]
-                                        : std::fmax(total[e], values[e]);
+                           : i % 3 == 0 ? total[e] + values[e]
+                           : i % 3 == 1 ? std::fmax(total[e], values[e])
+                                        : std::fmin(total[e], values[e]);
                 sum[e] += std::fabs(values[e]);
             }
             args.at[1 + k] = reinterpret_cast<uint64_t>(memory[k].data());
@@ -896,8 +897,8 @@ TEST(Codegen, RanksAreReducedInOrderAndRoundedOnce)
         EXPECT_EQ(
             std::memcmp(memory[operands - 1].data(), want.data(), want.size()),
             0)
-            << hd_dtype_text(d) << ", " << operands << " operands, max "
-            << i % 2;
+            << hd_dtype_text(d) << ", " << operands << " operands, fold "
+            << folds[i % 3];
     }
 }
 

@@ -61,7 +61,7 @@ TEST(Value, MaximaMayBeInAnyOrderAndAreNoSums)
     EXPECT_FALSE(Same("%y = max %a, %b", "%y = max %a, %b, %c"));
 }
 
-TEST(Value, RanksMayAllTakeAMaximum)
+TEST(Value, RanksMayAllTakeAMaximumOrAMinimum)
 {
     auto host = [](const char *key) {
         return std::string("host program p mesh tp=2 in %x : f32[2@tp, 8]"
@@ -69,14 +69,22 @@ TEST(Value, RanksMayAllTakeAMaximum)
                            "%t = copy %x[tp] %y = all_reduce %t ") +
                key + " }";
     };
-    Program t("tensor program p mesh tp=2 in %x : f32[2@tp, 8]"
-              " out %y : f32[8] { %y = max %x dim 0 }");
-    Program max(host("max")), sum(host(""));
-    hd_check_options how = hd_check_defaults();
 
-    how.against = t.module;
-    EXPECT_EQ(hd_check_with(max.module, &how, max.diag), HD_OK) << max.Said();
-    EXPECT_EQ(hd_check_with(sum.module, &how, sum.diag), HD_INVALID);
+    for (std::string op : {"sum", "max", "min"}) {
+        Program t("tensor program p mesh tp=2 in %x : f32[2@tp, 8]"
+                  " out %y : f32[8] { %y = " +
+                  op + " %x dim 0 }");
+        hd_check_options how = hd_check_defaults();
+
+        how.against = t.module;
+        for (std::string key : {"", "max", "min"}) {
+            Program p(host(key.c_str()));
+
+            EXPECT_EQ(hd_check_with(p.module, &how, p.diag),
+                      op == (key.empty() ? "sum" : key) ? HD_OK : HD_INVALID)
+                << op << ", " << key << ": " << p.Said();
+        }
+    }
 }
 
 // The dimension over ranks is joined with no other one.

@@ -518,8 +518,6 @@ static void make_reduction(maker *m, int x)
     if (t.ndims == 0)
         return;
     lost = t.dim[d];
-    if (lost.mark >= 0 && fold == FOLD_MIN)
-        fold = FOLD_MAX; // ranks have no minimum
     if (lost.mark < 0 && once_in(m, 3)) {
         t.dim[d] = (dim){1, LOCAL}; // the dimension is kept
     } else {
