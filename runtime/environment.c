@@ -3,7 +3,7 @@
 // fact like any other; only running out of memory is a failure.
 #include "runtime/environment.h"
 
-#include <inttypes.h>
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,118 +17,24 @@
 
 extern char **environ;
 
-// ----------------------------------------------------------------- json
-
-static void put_name(hd_text *json, const char *name)
+void hd_environment_reason(hd_diag *diag, const char *instead,
+                           char out[HD_REASON_TEXT])
 {
-    char last = json->length > 0 ? json->bytes[json->length - 1] : '[';
-
-    if (last != '{' && last != '[')
-        hd_text_puts(json, ",");
-    if (name != NULL)
-        hd_text_printf(json, "\"%s\":", name);
-}
-
-void hd_json_open(hd_text *json, const char *name, char bracket)
-{
-    put_name(json, name);
-    hd_text_add(json, &bracket, 1);
-}
-
-void hd_json_close(hd_text *json, char bracket)
-{
-    hd_text_add(json, &bracket, 1);
-}
-
-// Bytes of the UTF-8 sequence at `at`, 0 if it is none. Overlong forms and
-// halves of pairs are none.
-static size_t sequence_at(const unsigned char *at)
-{
-    size_t n = *at >= 0xf0 ? 4 : *at >= 0xe0 ? 3 : 2;
-    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
-    uint32_t code;
-
-    if (*at < 0x80)
-        return 1;
-    if (*at < 0xc2 || *at > 0xf4)
-        return 0;
-    code = *at & (0x7fu >> n);
-    for (size_t i = 1; i < n; i++) {
-        if ((at[i] & 0xc0) != 0x80)
-            return 0;
-        code = code << 6 | (at[i] & 0x3fu);
-    }
-    return code < least[n] || code > 0x10ffff ||
-                   (code >= 0xd800 && code <= 0xdfff)
-               ? 0
-               : n;
-}
-
-void hd_json_string(hd_text *json, const char *name, const char *value)
-{
-    const unsigned char *at = (const unsigned char *)value;
-
-    put_name(json, name);
-    if (value == NULL) {
-        hd_text_puts(json, "null");
-        return;
-    }
-    hd_text_puts(json, "\"");
-    while (*at != '\0') {
-        size_t n = sequence_at(at);
-
-        if (n == 0)
-            hd_text_puts(json, "?");
-        else if (*at == '"' || *at == '\\')
-            hd_text_printf(json, "\\%c", *at);
-        else if (*at < ' ' || *at == 0x7f)
-            hd_text_printf(json, "\\u%04x", *at);
-        else
-            hd_text_add(json, (const char *)at, n);
-        at += n > 0 ? n : 1;
-    }
-    hd_text_puts(json, "\"");
-}
-
-void hd_json_number(hd_text *json, const char *name, int64_t value)
-{
-    put_name(json, name);
-    hd_text_printf(json, "%" PRId64, value);
-}
-
-void hd_json_flag(hd_text *json, const char *name, bool value)
-{
-    put_name(json, name);
-    hd_text_puts(json, value ? "true" : "false");
-}
-
-void hd_json_reason(hd_text *json, const char *instead, hd_diag *diag)
-{
-    char text[1280];
     hd_message message;
     bool found = hd_diag_message(diag, 0, &message);
 
-    if (found && instead != NULL) {
-        snprintf(text, sizeof text, "%s (%s)", instead, message.text);
-        message.text = text;
-    }
-    hd_json_string(json, "reason", found ? message.text : NULL);
+    if (found && instead != NULL)
+        snprintf(out, HD_REASON_TEXT, "%s (%s)", instead, message.text);
+    else
+        snprintf(out, HD_REASON_TEXT, "%s", found ? message.text : "");
     hd_diag_clear(diag);
 }
 
-// ----------------------------------------------------------------- host
-
-static void put_host(hd_text *json)
+static void look_at_host(hd_environment *e)
 {
-    char name[256] = "";
-    int64_t page = sysconf(_SC_PAGESIZE);
-
-    gethostname(name, sizeof name - 1);
-    hd_json_open(json, "host", '{');
-    hd_json_string(json, "name", name);
-    hd_json_number(json, "cores", sysconf(_SC_NPROCESSORS_ONLN));
-    hd_json_number(json, "memory_bytes", page * sysconf(_SC_PHYS_PAGES));
-    hd_json_close(json, '}');
+    gethostname(e->host, sizeof e->host - 1);
+    e->cores = (int)sysconf(_SC_NPROCESSORS_ONLN);
+    e->memory = (int64_t)sysconf(_SC_PAGESIZE) * sysconf(_SC_PHYS_PAGES);
 }
 
 // ------------------------------------------------------------ libraries
@@ -138,40 +44,37 @@ static const hd_library_info *const libraries[] = {
     &hd_blas_library};
 enum { NLIBRARIES = sizeof libraries / sizeof *libraries };
 
-// An empty version or path is not known.
-static hd_status put_library(hd_text *json, const hd_library_info *info,
-                             hd_diag *diag)
+static hd_status look_at_library(const hd_library_info *info, hd_diag *diag,
+                                 hd_env_library *out)
 {
     void *table = malloc(info->bytes);
     hd_library found = {0};
-    bool usable;
 
     if (table == NULL)
         return HD_NO_MEMORY;
-    usable = hd_library_open(info, table, diag, &found) == HD_OK;
-    hd_json_open(json, NULL, '{');
-    hd_json_string(json, "name", info->title);
-    hd_json_flag(json, "usable", usable);
-    hd_json_string(json, "version", *found.version ? found.version : NULL);
-    hd_json_string(json, "path", *found.path ? found.path : NULL);
-    hd_json_string(json, "variable", info->variable);
-    hd_json_string(json, "use", info->use);
-    hd_json_string(json, "install", info->install);
-    hd_json_reason(json, info->instead, diag);
-    hd_json_close(json, '}');
+    *out = (hd_env_library){.name = info->title,
+                            .variable = info->variable,
+                            .use = info->use,
+                            .install = info->install};
+    out->usable = hd_library_open(info, table, diag, &found) == HD_OK;
+    snprintf(out->version, sizeof out->version, "%s", found.version);
+    snprintf(out->path, sizeof out->path, "%s", found.path);
+    hd_environment_reason(diag, info->instead, out->reason);
     hd_library_close(&found);
     free(table);
     return HD_OK;
 }
 
-static hd_status put_libraries(hd_text *json, hd_diag *diag)
+static hd_status look_at_libraries(hd_environment *e, hd_diag *diag)
 {
-    hd_json_open(json, "libraries", '[');
+    static_assert(NLIBRARIES <= sizeof e->library / sizeof *e->library,
+                  "each has its place");
+
     for (int i = 0; i < NLIBRARIES; i++) {
         if (libraries[i]->use != NULL) // the driver has a member of its own
-            HD_TRY(put_library(json, libraries[i], diag));
+            HD_TRY(look_at_library(libraries[i], diag,
+                                   &e->library[e->nlibraries++]));
     }
-    hd_json_close(json, ']');
     return HD_OK;
 }
 
@@ -179,45 +82,40 @@ static hd_status put_libraries(hd_text *json, hd_diag *diag)
 
 // CUDA's hardware queues: streams beyond share them, and one that waits holds
 // up all that share its queue.
-static int64_t connections(void)
+static int connections(void)
 {
     const char *text = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
-    int64_t value = text != NULL ? strtoll(text, NULL, 10) : 0;
+    long value = text != NULL ? strtol(text, NULL, 10) : 0;
 
-    return value >= 1 && value <= 32 ? value : 8;
+    return value >= 1 && value <= 32 ? (int)value : 8;
 }
 
-static void put_limits(hd_text *json)
+static hd_env_limits list_limits(void)
 {
-    hd_json_open(json, "limits", '{');
-    hd_json_number(json, "ranks", HD_MAX_RANKS);
-    hd_json_number(json, "ranks_cuda_ipc",
-                   HD_CUDA_PROBES / (int64_t)sizeof(uint32_t));
-    hd_json_number(json, "connections", connections());
-    hd_json_number(json, "waiting_streams", connections() - 1);
-    hd_json_number(json, "work_streams", 64);
-    hd_json_number(json, "runs_in_flight_cuda", HD_CUDA_RUNS);
-    hd_json_number(json, "graphs", HD_CUDA_GRAPHS);
-    hd_json_close(json, '}');
+    return (hd_env_limits){.ranks = HD_MAX_RANKS,
+                           .ranks_cuda_ipc =
+                               HD_CUDA_PROBES / (int)sizeof(uint32_t),
+                           .connections = connections(),
+                           .waiting_streams = connections() - 1,
+                           .work_streams = 64,
+                           .runs_in_flight_cuda = HD_CUDA_RUNS,
+                           .graphs = HD_CUDA_GRAPHS};
 }
 
 // ---------------------------------------------------------------- cache
 
-static void put_cache(hd_text *json)
+static void look_at_cache(hd_env_cache *out)
 {
     hd_cache cache;
     hd_cache_survey found;
 
     hd_cache_open(&cache);
     hd_cache_look(&cache, &found);
-    hd_json_open(json, "cache", '{');
-    hd_json_flag(json, "usable", *found.reason == '\0');
-    hd_json_string(json, "folder", *cache.folder ? cache.folder : NULL);
-    hd_json_number(json, "entries", found.entries);
-    hd_json_number(json, "bytes", found.bytes);
-    hd_json_string(json, "variable", "HEDDLE_CACHE_DIR");
-    hd_json_string(json, "reason", *found.reason ? found.reason : NULL);
-    hd_json_close(json, '}');
+    *out = (hd_env_cache){.entries = found.entries,
+                          .bytes = found.bytes,
+                          .variable = "HEDDLE_CACHE_DIR"};
+    snprintf(out->folder, sizeof out->folder, "%s", cache.folder);
+    snprintf(out->reason, sizeof out->reason, "%s", found.reason);
 }
 
 // ------------------------------------------------------------ variables
@@ -258,85 +156,71 @@ static void find_meaning(const char *name, size_t length, char out[128])
     }
 }
 
-static void put_variables(hd_text *json)
+static hd_status look_at_variables(hd_environment *e)
 {
-    char name[128], meaning[128];
+    size_t n = 0;
 
-    hd_json_open(json, "variables", '[');
-    for (char **at = environ; at != NULL && *at != NULL; at++) {
-        size_t length = strcspn(*at, "=");
+    while (environ != NULL && environ[n] != NULL)
+        n++;
+    e->variable = calloc(n + 1, sizeof *e->variable);
+    if (e->variable == NULL)
+        return HD_NO_MEMORY;
+    for (size_t i = 0; i < n; i++) {
+        hd_env_variable *v = &e->variable[e->nvariables];
+        size_t length = strcspn(environ[i], "=");
 
-        find_meaning(*at, length, meaning);
-        if (*meaning == '\0' || (*at)[length] == '\0')
+        find_meaning(environ[i], length, v->meaning);
+        if (*v->meaning == '\0' || environ[i][length] == '\0')
             continue;
-        snprintf(name, sizeof name, "%.*s", (int)length, *at);
-        hd_json_open(json, NULL, '{');
-        hd_json_string(json, "name", name);
-        hd_json_string(json, "value", *at + length + 1);
-        hd_json_string(json, "meaning", meaning);
-        hd_json_close(json, '}');
+        snprintf(v->name, sizeof v->name, "%.*s", (int)length, environ[i]);
+        v->value = environ[i] + length + 1;
+        e->nvariables++;
     }
-    hd_json_close(json, ']');
-}
-
-// ------------------------------------------------------------- launcher
-
-static void put_launcher(hd_text *json, hd_diag *diag)
-{
-    hd_place place = {0};
-    bool found = false;
-
-    // HD_OK or not: the reason is in the diag.
-    (void)!hd_place_find(diag, &found, &place);
-    hd_json_open(json, "launcher", '{');
-    hd_json_flag(json, "found", found);
-    if (found) {
-        hd_json_string(json, "name", place.launcher);
-        hd_json_number(json, "rank", place.rank);
-        hd_json_number(json, "size", place.size);
-        hd_json_number(json, "local_rank", place.local_rank);
-        hd_json_number(json, "local_size", place.local_size);
-        hd_json_string(json, "address", place.address);
-    }
-    hd_json_reason(json, NULL, diag);
-    hd_json_close(json, '}');
+    return HD_OK;
 }
 
 // ------------------------------------------------------------------ all
 
-static hd_status put_all(hd_text *json, hd_diag *words)
+static hd_status look_around(hd_environment *e, hd_diag *words)
 {
-    hd_json_open(json, NULL, '{');
-    hd_json_string(json, "heddle", hd_version());
-    hd_json_number(json, "text_form", HD_FORMAT);
-    put_host(json);
-    HD_TRY(hd_environment_cuda(json));
-    HD_TRY(put_libraries(json, words));
-    put_limits(json);
-    put_cache(json);
-    put_variables(json);
-    put_launcher(json, words);
-    hd_json_close(json, '}');
+    look_at_host(e);
+    HD_TRY(hd_environment_cuda(e));
+    HD_TRY(look_at_libraries(e, words));
+    e->limits = list_limits();
+    look_at_cache(&e->cache);
+    HD_TRY(look_at_variables(e));
+    // HD_OK or not: the reason is in the diag.
+    (void)!hd_place_find(words, &e->launched, &e->place);
+    hd_environment_reason(words, NULL, e->place_reason);
     return HD_OK;
 }
 
-hd_status hd_environment(hd_diag *diag, char **out)
+hd_status hd_environment_create(hd_diag *diag, hd_environment **out)
 {
-    hd_text json = {0};
+    hd_environment *environment;
     hd_diag *words;
-    hd_status status;
-    char *text = NULL;
+    hd_status status = HD_NO_MEMORY;
 
     HD_REQUIRE(diag, out);
+    environment = calloc(1, sizeof *environment);
     words = hd_diag_create();
-    status = words == NULL ? HD_NO_MEMORY : put_all(&json, words);
+    if (environment != NULL && words != NULL)
+        status = look_around(environment, words);
     hd_diag_destroy(words);
-    if (status == HD_OK)
-        text = hd_text_take(&json);
-    hd_text_free(&json);
-    if (text == NULL)
-        return hd_fail(diag, HD_NO_MEMORY,
-                       "no memory to describe the environment");
-    *out = text;
-    return HD_OK;
+    if (status == HD_OK) {
+        *out = environment;
+        return HD_OK;
+    }
+    hd_environment_destroy(environment);
+    return hd_fail(diag, status, "no memory to describe the environment");
+}
+
+void hd_environment_destroy(hd_environment *environment)
+{
+    if (environment == NULL)
+        return;
+    free(environment->device);
+    free(environment->link);
+    free(environment->variable);
+    free(environment);
 }

@@ -1,10 +1,10 @@
 // heddle check: everything that can be said of a program without running it.
 #include "choose.h"
 #include "commands.h"
+#include "json.h"
 #include "plain.h"
 #include "sweep.h"
 
-#include <cjson/cJSON.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -118,94 +118,63 @@ static outcome print_program(const check *check, const char *path,
 
 // ------------------------------------------------------------------- json
 
-static cJSON *have(cJSON *item)
-{
-    if (!item)
-        out_of_memory();
-    return item;
-}
-
-static void put(cJSON *object, const char *name, cJSON *item)
-{
-    if (!cJSON_AddItemToObject(object, name, have(item)))
-        out_of_memory();
-}
-
-static cJSON *json_message(const hd_message *m)
+static cJSON *put_message(cJSON *in, const hd_message *m)
 {
     static const char *const severities[] = {"error", "warning", "note"};
-    cJSON *object = have(cJSON_CreateObject());
+    cJSON *object = json_object(in, NULL);
 
-    put(object, "severity", cJSON_CreateString(severities[m->severity]));
+    json_text(object, "severity", severities[m->severity]);
     if (*m->code)
-        put(object, "code", cJSON_CreateString(m->code));
+        json_text(object, "code", m->code);
     if (m->line > 0) {
-        put(object, "file", cJSON_CreateString(m->file));
-        put(object, "line", cJSON_CreateNumber(m->line));
-        put(object, "column", cJSON_CreateNumber(m->column));
+        json_text(object, "file", m->file);
+        json_number(object, "line", m->line);
+        json_number(object, "column", m->column);
     }
-    put(object, "text", cJSON_CreateString(m->text));
+    json_text(object, "text", m->text);
     return object;
 }
 
 // Notes lie in the finding that they belong to.
-static cJSON *json_messages(const hd_diag *diag)
+static void put_messages(cJSON *findings, const hd_diag *diag)
 {
-    cJSON *findings = have(cJSON_CreateArray()), *notes = NULL;
+    cJSON *notes = NULL;
 
     for (size_t i = 0; i < hd_diag_count(diag); i++) {
         hd_message m;
-        cJSON *message;
 
         if (!hd_diag_message(diag, i, &m))
             continue;
-        message = json_message(&m);
-        if (m.severity == HD_NOTE && notes) {
-            cJSON_AddItemToArray(notes, message);
-            continue;
-        }
-        notes = have(cJSON_AddArrayToObject(message, "notes"));
-        cJSON_AddItemToArray(findings, message);
+        if (m.severity == HD_NOTE && notes)
+            put_message(notes, &m);
+        else
+            notes = json_array(put_message(findings, &m), "notes");
     }
-    return findings;
 }
 
-static outcome json_program(const check *check, const char *path,
-                            hd_status status, const summary *s)
+static outcome put_program(const check *check, const char *path,
+                           hd_status status, const summary *s)
 {
-    cJSON *object = have(cJSON_CreateObject()), *defines;
-    char *name;
+    cJSON *object = json_object(check->findings, NULL), *defines;
 
-    name = need_utf8(program_name(path));
-    put(object, "file", cJSON_CreateString(name));
-    free(name);
-    defines = have(cJSON_AddObjectToObject(object, "defines"));
+    json_text(object, "file", program_name(path));
+    defines = json_object(object, "defines");
     for (size_t i = 0; i < check->options.ndefines; i++) {
-        name = need_utf8(check->options.defines[i].name);
-        put(defines, name,
-            cJSON_CreateNumber((double)check->options.defines[i].value));
+        const hd_define *define = &check->options.defines[i];
+        char *name = need_utf8(define->name);
+
+        json_number(defines, name, (double)define->value);
         free(name);
     }
-    put(object, "status", cJSON_CreateString(hd_status_text(status)));
+    json_text(object, "status", hd_status_text(status));
     if (status == HD_OK) {
-        put(object, "ranks", cJSON_CreateNumber(s->ranks));
-        put(object, "least_steps", cJSON_CreateNumber((double)s->least));
-        put(object, "most_steps", cJSON_CreateNumber((double)s->most));
+        json_number(object, "ranks", s->ranks);
+        json_number(object, "least_steps", (double)s->least);
+        json_number(object, "most_steps", (double)s->most);
     }
-    put(object, "findings", json_messages(check->diag));
-    cJSON_AddItemToArray(check->findings, object);
+    put_messages(json_array(object, "findings"), check->diag);
     hd_diag_clear(check->diag);
     return outcome_of(status);
-}
-
-static void print_json(const check *check)
-{
-    char *text = cJSON_Print(check->findings);
-
-    if (!text)
-        out_of_memory();
-    puts(text);
-    cJSON_free(text);
 }
 
 // ---------------------------------------------------------------- command
@@ -221,7 +190,7 @@ static outcome check_text(check *check, const char *path, const content *text)
     if (status == HD_OK)
         status = check_module(check, module, &summary);
     hd_module_destroy(module);
-    return check->json ? json_program(check, path, status, &summary)
+    return check->json ? put_program(check, path, status, &summary)
                        : print_program(check, path, status, &summary);
 }
 
@@ -275,7 +244,7 @@ static outcome run_check(const command *command, int argc, char **argv)
     check check = {.paths = argv,
                    .waiting_streams = hd_check_defaults().waiting_streams,
                    .diag = need_diag(),
-                   .findings = have(cJSON_CreateArray())};
+                   .findings = json_need(cJSON_CreateArray())};
     outcome worst;
 
     program_options_init(&check.options);
@@ -287,11 +256,12 @@ static outcome run_check(const command *command, int argc, char **argv)
     if (worst == FINE)
         worst = check_files(&check);
     if (check.json && worst != USAGE)
-        print_json(&check);
+        json_print(check.findings);
+    else
+        cJSON_Delete(check.findings);
     program_options_free(&check.options);
     sweep_free(&check.sweep);
     hd_diag_destroy(check.diag);
-    cJSON_Delete(check.findings);
     content_close(&check.tensor);
     return worst;
 }

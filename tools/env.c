@@ -1,115 +1,100 @@
-// heddle env: what this machine offers. The library says it as JSON; without
-// --json that is read again and laid out for people.
+// heddle env: what this machine offers, for people or as JSON.
+#include "env.h"
+
 #include "commands.h"
 #include "plain.h"
 #include "program.h"
 
-#include <cjson/cJSON.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const cJSON *at(const cJSON *object, const char *name)
+typedef hd_environment environment;
+
+// A line as a terminal may have it: names of files, devices and hosts are not
+// ours.
+static void print_line(const char *format, ...)
+    __attribute__((format(printf, 1, 2)));
+
+static void print_line(const char *format, ...)
 {
-    return cJSON_GetObjectItemCaseSensitive(object, name);
+    va_list args;
+    char *line, *plain;
+
+    va_start(args, format);
+    line = need_vformat(format, args);
+    va_end(args);
+    plain = need_plain(line);
+    puts(plain);
+    free(plain);
+    free(line);
 }
 
-// Text that is not there is a dash.
-static const char *text_at(const cJSON *object, const char *name)
+// Text that is not known is a dash.
+static const char *or_dash(const char *text)
 {
-    const char *text = cJSON_GetStringValue(at(object, name));
-
-    return text && *text ? text : "-";
+    return *text ? text : "-";
 }
 
-static double number_at(const cJSON *object, const char *name)
+static double gib(int64_t bytes)
 {
-    const cJSON *item = at(object, name);
-
-    return cJSON_IsNumber(item) ? item->valuedouble : 0;
+    return (double)bytes / (1 << 30);
 }
 
-static bool flag_at(const cJSON *object, const char *name)
+static void print_host(const environment *e)
 {
-    return cJSON_IsTrue(at(object, name));
-}
-
-static double gib(double bytes)
-{
-    return bytes / (1 << 30);
-}
-
-static void print_host(const cJSON *all)
-{
-    const cJSON *host = at(all, "host");
-
-    printf("heddle %s (text form %.0f) on %s: %.0f cores, %.1f GiB\n",
-           text_at(all, "heddle"), number_at(all, "text_form"),
-           text_at(host, "name"), number_at(host, "cores"),
-           gib(number_at(host, "memory_bytes")));
+    print_line("heddle %s (text form %d) on %s: %d cores, %.1f GiB",
+               hd_version(), HD_FORMAT, or_dash(e->host), e->cores,
+               gib(e->memory));
 }
 
 // --------------------------------------------------------------- devices
 
-static void print_cuda(const cJSON *all)
+static void print_cuda(const environment *e)
 {
-    const cJSON *cuda = at(all, "cuda"), *device;
-
-    if (!flag_at(cuda, "usable")) {
-        printf("\nno CUDA: programs run on the cpu\n  %s\n",
-               text_at(cuda, "reason"));
+    if (!e->cuda.usable) {
+        printf("\nno CUDA: programs run on the cpu\n");
+        print_line("  %s", or_dash(e->cuda.reason));
         return;
     }
-    printf("\nCUDA %s (%s)\n", text_at(cuda, "version"), text_at(cuda, "path"));
-    printf("  %-4s %-24s %10s  %-10s %4s  %-13s %s\n", "", "device", "memory",
-           "capability", "SMs", "bus", "uuid");
-    cJSON_ArrayForEach(device, at(all, "devices"))
-        printf("  %-4.0f %-24s %6.1f GiB  %-10s %4.0f  %-13s %s\n",
-               number_at(device, "index"), text_at(device, "name"),
-               gib(number_at(device, "memory_bytes")),
-               text_at(device, "capability"), number_at(device, "sms"),
-               text_at(device, "bus"), text_at(device, "uuid"));
+    printf("\n");
+    print_line("CUDA %s (%s)", or_dash(e->cuda.version), or_dash(e->cuda.path));
+    print_line("  %-4s %-24s %10s  %-10s %4s  %-13s %s", "", "device", "memory",
+               "capability", "SMs", "bus", "uuid");
+    for (int i = 0; i < e->ndevices; i++) {
+        const hd_env_device *d = &e->device[i];
+
+        print_line("  %-4d %-24s %6.1f GiB  %-10s %4d  %-13s %s", i,
+                   or_dash(d->name), gib(d->memory), d->capability, d->sms,
+                   or_dash(d->bus), or_dash(d->uuid));
+    }
 }
 
-static const char *link_state(const cJSON *link)
-{
-    return !flag_at(link, "access")     ? "none"
-           : !flag_at(link, "verified") ? "FAILED"
-                                        : "ok";
-}
-
-static void print_link(const cJSON *link)
+static void print_link(const hd_env_link *link)
 {
     char cell[48];
 
     if (!link)
         snprintf(cell, sizeof cell, "-");
-    else if (!flag_at(link, "access"))
+    else if (!link->access)
         snprintf(cell, sizeof cell, "none");
     else
-        snprintf(cell, sizeof cell, "%s %.0f%s", link_state(link),
-                 number_at(link, "performance_rank"),
-                 flag_at(link, "atomics") ? "a" : "");
+        snprintf(cell, sizeof cell, "%s %d%s", link->verified ? "ok" : "FAILED",
+                 link->performance_rank, link->atomics ? "a" : "");
     printf("  %-9s", cell);
 }
 
-static const cJSON *find_link(const cJSON *links, int from, int to)
+static const hd_env_link *find_link(const environment *e, int from, int to)
 {
-    const cJSON *link;
-
-    cJSON_ArrayForEach(link, links)
-    {
-        if ((int)number_at(link, "from") == from &&
-            (int)number_at(link, "to") == to)
-            return link;
-    }
+    for (int i = 0; i < e->nlinks; i++)
+        if (e->link[i].from == from && e->link[i].to == to)
+            return &e->link[i];
     return NULL;
 }
 
 // A row a device, what it reaches; why not stands below.
-static void print_links(const cJSON *all)
+static void print_links(const environment *e)
 {
-    const cJSON *links = at(all, "links"), *link;
-    int n = cJSON_GetArraySize(at(all, "devices"));
+    int n = e->ndevices;
 
     if (n < 2)
         return;
@@ -120,185 +105,284 @@ static void print_links(const cJSON *all)
     for (int from = 0; from < n; from++) {
         printf("  %-4d", from);
         for (int to = 0; to < n; to++)
-            print_link(find_link(links, from, to));
+            print_link(find_link(e, from, to));
         printf("\n");
     }
     printf("  ok: what was put and got arrived; FAILED: it did not; none: no "
            "peer access;\n  the number is the driver's performance rank, 0 the "
            "best; a: native atomics\n");
-    cJSON_ArrayForEach(link, links)
-    {
-        if (flag_at(link, "access") && !flag_at(link, "verified"))
-            printf("  %.0f to %.0f: %s; use --transport nccl\n",
-                   number_at(link, "from"), number_at(link, "to"),
-                   text_at(link, "reason"));
-    }
+    for (int i = 0; i < e->nlinks; i++)
+        if (e->link[i].access && !e->link[i].verified)
+            print_line("  %d to %d: %s; use --transport nccl", e->link[i].from,
+                       e->link[i].to, or_dash(e->link[i].reason));
 }
 
 // ------------------------------------------------------------------ rest
 
-static void print_library(const cJSON *library)
+static void print_library(const hd_env_library *l)
 {
-    if (flag_at(library, "usable")) {
-        printf("  %-9s %-10s %s\n", text_at(library, "name"),
-               text_at(library, "version"), text_at(library, "path"));
+    if (l->usable) {
+        print_line("  %-9s %-10s %s", l->name, or_dash(l->version),
+                   or_dash(l->path));
         return;
     }
-    printf("  %-9s not usable, which is for %s\n", text_at(library, "name"),
-           text_at(library, "use"));
-    printf("  %-9s %s\n", "", text_at(library, "reason"));
-    printf("  %-9s %s, or set %s\n", "", text_at(library, "install"),
-           text_at(library, "variable"));
+    print_line("  %-9s not usable, which is for %s", l->name, l->use);
+    print_line("  %-9s %s", "", or_dash(l->reason));
+    print_line("  %-9s %s, or set %s", "", l->install, l->variable);
 }
 
-static void print_limits(const cJSON *all)
+static void print_limits(const hd_env_limits *limits)
 {
-    const cJSON *limits = at(all, "limits");
-
     printf("\nlimits\n");
-    printf("  ranks                            %.0f; %.0f on cuda through "
-           "CUDA IPC\n",
-           number_at(limits, "ranks"), number_at(limits, "ranks_cuda_ipc"));
-    printf("  work streams                     %.0f\n",
-           number_at(limits, "work_streams"));
-    printf("  streams that may wait at once    %.0f: one less than "
-           "CUDA_DEVICE_MAX_CONNECTIONS, %.0f\n",
-           number_at(limits, "waiting_streams"),
-           number_at(limits, "connections"));
-    printf("  runs in flight on cuda           %.0f\n",
-           number_at(limits, "runs_in_flight_cuda"));
-    printf("  graphs that a session remembers  %.0f\n",
-           number_at(limits, "graphs"));
+    printf("  ranks                            %d; %d on cuda through CUDA "
+           "IPC\n",
+           limits->ranks, limits->ranks_cuda_ipc);
+    printf("  work streams                     %d\n", limits->work_streams);
+    printf("  streams that may wait at once    %d: one less than "
+           "CUDA_DEVICE_MAX_CONNECTIONS, %d\n",
+           limits->waiting_streams, limits->connections);
+    printf("  runs in flight on cuda           %d\n",
+           limits->runs_in_flight_cuda);
+    printf("  graphs that a session remembers  %d\n", limits->graphs);
 }
 
-static void print_cache(const cJSON *all)
+static void print_cache(const hd_env_cache *cache)
 {
-    const cJSON *cache = at(all, "cache");
-
-    if (!flag_at(cache, "usable")) {
-        printf("\nno cache: kernels are compiled anew by each session\n");
-        if (cJSON_IsString(at(cache, "folder")))
-            printf("  %s\n", text_at(cache, "folder"));
-        printf("  %s\n", text_at(cache, "reason"));
+    printf("\n");
+    if (!*cache->reason) {
+        print_line("cache of kernels and tuned plans: %lld entr%s, %.1f MiB; "
+                   "may be deleted",
+                   (long long)cache->entries, cache->entries == 1 ? "y" : "ies",
+                   (double)cache->bytes / (1 << 20));
+        print_line("  %s", or_dash(cache->folder));
         return;
     }
-    printf("\ncache of kernels and tuned plans: %.0f entr%s, %.1f MiB; may be "
-           "deleted\n  %s\n",
-           number_at(cache, "entries"),
-           number_at(cache, "entries") == 1 ? "y" : "ies",
-           number_at(cache, "bytes") / (1 << 20), text_at(cache, "folder"));
+    print_line("no cache: kernels are compiled anew by each session");
+    if (*cache->folder)
+        print_line("  %s", cache->folder);
+    print_line("  %s", cache->reason);
 }
 
-static void print_variables(const cJSON *all)
+static void print_variables(const environment *e)
 {
-    const cJSON *variable, *variables = at(all, "variables");
     char shown[SHOWN];
 
-    printf("\nvariables%s\n", cJSON_GetArraySize(variables) == 0
-                                  ? ": none that heddle reads"
-                                  : "");
-    cJSON_ArrayForEach(variable, variables)
-    {
-        const char *value = cJSON_GetStringValue(at(variable, "value"));
+    printf("\nvariables%s\n",
+           e->nvariables == 0 ? ": none that heddle reads" : "");
+    for (int i = 0; i < e->nvariables; i++) {
+        const hd_env_variable *v = &e->variable[i];
 
-        printf("  %s='%s': %s\n", text_at(variable, "name"),
-               show(value, strlen(value), shown), text_at(variable, "meaning"));
+        print_line("  %s='%s': %s", v->name,
+                   show(v->value, strlen(v->value), shown), v->meaning);
     }
 }
 
-static void print_launcher(const cJSON *all)
+static void print_launcher(const environment *e)
 {
-    const cJSON *launcher = at(all, "launcher");
+    const hd_place *place = &e->place;
 
-    if (cJSON_IsString(at(launcher, "reason"))) {
-        printf("\nlauncher: its variables are wrong\n  %s\n",
-               text_at(launcher, "reason"));
-    } else if (!flag_at(launcher, "found")) {
+    if (*e->place_reason) {
+        printf("\nlauncher: its variables are wrong\n");
+        print_line("  %s", e->place_reason);
+    } else if (!e->launched) {
         printf("\nlauncher: none; heddle run forks its ranks\n");
     } else {
-        printf("\nlauncher: %s: rank %.0f of %.0f", text_at(launcher, "name"),
-               number_at(launcher, "rank"), number_at(launcher, "size"));
-        if (number_at(launcher, "local_size") > 0)
-            printf(", %.0f of %.0f on this host",
-                   number_at(launcher, "local_rank"),
-                   number_at(launcher, "local_size"));
+        printf("\nlauncher: %s: rank %d of %d", place->launcher, place->rank,
+               place->size);
+        if (place->local_size > 0)
+            printf(", %d of %d on this host", place->local_rank,
+                   place->local_size);
         printf("\n");
     }
 }
 
-static void print_all(const cJSON *all)
+static void print_all(const environment *e)
 {
-    const cJSON *library;
-
-    print_host(all);
-    print_cuda(all);
-    print_links(all);
+    print_host(e);
+    print_cuda(e);
+    print_links(e);
     printf("\nlibraries\n");
-    cJSON_ArrayForEach(library, at(all, "libraries")) print_library(library);
-    print_limits(all);
-    print_cache(all);
-    print_variables(all);
-    print_launcher(all);
+    for (int i = 0; i < e->nlibraries; i++)
+        print_library(&e->library[i]);
+    print_limits(&e->limits);
+    print_cache(&e->cache);
+    print_variables(e);
+    print_launcher(e);
+}
+
+// ------------------------------------------------------------------ json
+
+// Empty text is null.
+static void put_text(cJSON *in, const char *name, const char *text)
+{
+    json_text(in, name, text && *text ? text : NULL);
+}
+
+static void put_host(cJSON *root, const environment *e)
+{
+    cJSON *host = json_object(root, "host");
+
+    put_text(host, "name", e->host);
+    json_number(host, "cores", e->cores);
+    json_number(host, "memory_bytes", (double)e->memory);
+}
+
+static void put_cuda(cJSON *root, const hd_env_library *driver)
+{
+    cJSON *cuda = json_object(root, "cuda");
+
+    json_flag(cuda, "usable", driver->usable);
+    put_text(cuda, "version", driver->version);
+    put_text(cuda, "path", driver->path);
+    put_text(cuda, "variable", driver->variable);
+    put_text(cuda, "reason", driver->reason);
+}
+
+static void put_devices(cJSON *root, const environment *e)
+{
+    cJSON *devices = json_array(root, "devices");
+
+    for (int i = 0; i < e->ndevices; i++) {
+        const hd_env_device *d = &e->device[i];
+        cJSON *device = json_object(devices, NULL);
+
+        json_number(device, "index", i);
+        put_text(device, "name", d->name);
+        json_number(device, "memory_bytes", (double)d->memory);
+        put_text(device, "capability", d->capability);
+        json_number(device, "sms", d->sms);
+        put_text(device, "bus", d->bus);
+        put_text(device, "uuid", d->uuid);
+    }
+}
+
+static void put_links(cJSON *root, const environment *e)
+{
+    cJSON *links = json_array(root, "links");
+
+    for (int i = 0; i < e->nlinks; i++) {
+        const hd_env_link *l = &e->link[i];
+        cJSON *link = json_object(links, NULL);
+
+        json_number(link, "from", l->from);
+        json_number(link, "to", l->to);
+        json_flag(link, "access", l->access);
+        json_flag(link, "verified", l->verified);
+        json_number(link, "performance_rank", l->performance_rank);
+        json_flag(link, "atomics", l->atomics);
+        put_text(link, "reason", l->reason);
+    }
+}
+
+void env_libraries(cJSON *in, const environment *e)
+{
+    cJSON *libraries = json_array(in, "libraries");
+
+    for (int i = 0; i < e->nlibraries; i++) {
+        const hd_env_library *l = &e->library[i];
+        cJSON *library = json_object(libraries, NULL);
+
+        put_text(library, "name", l->name);
+        json_flag(library, "usable", l->usable);
+        put_text(library, "version", l->version);
+        put_text(library, "path", l->path);
+        put_text(library, "variable", l->variable);
+        put_text(library, "use", l->use);
+        put_text(library, "install", l->install);
+        put_text(library, "reason", l->reason);
+    }
+}
+
+static void put_limits(cJSON *root, const hd_env_limits *l)
+{
+    cJSON *limits = json_object(root, "limits");
+
+    json_number(limits, "ranks", l->ranks);
+    json_number(limits, "ranks_cuda_ipc", l->ranks_cuda_ipc);
+    json_number(limits, "connections", l->connections);
+    json_number(limits, "waiting_streams", l->waiting_streams);
+    json_number(limits, "work_streams", l->work_streams);
+    json_number(limits, "runs_in_flight_cuda", l->runs_in_flight_cuda);
+    json_number(limits, "graphs", l->graphs);
+}
+
+static void put_cache(cJSON *root, const hd_env_cache *c)
+{
+    cJSON *cache = json_object(root, "cache");
+
+    json_flag(cache, "usable", !*c->reason);
+    put_text(cache, "folder", c->folder);
+    json_number(cache, "entries", (double)c->entries);
+    json_number(cache, "bytes", (double)c->bytes);
+    put_text(cache, "variable", c->variable);
+    put_text(cache, "reason", c->reason);
+}
+
+static void put_variables(cJSON *root, const environment *e)
+{
+    cJSON *variables = json_array(root, "variables");
+
+    for (int i = 0; i < e->nvariables; i++) {
+        cJSON *variable = json_object(variables, NULL);
+
+        put_text(variable, "name", e->variable[i].name);
+        json_text(variable, "value", e->variable[i].value);
+        put_text(variable, "meaning", e->variable[i].meaning);
+    }
+}
+
+static void put_launcher(cJSON *root, const environment *e)
+{
+    cJSON *launcher = json_object(root, "launcher");
+
+    json_flag(launcher, "found", e->launched);
+    if (e->launched) {
+        put_text(launcher, "name", e->place.launcher);
+        json_number(launcher, "rank", e->place.rank);
+        json_number(launcher, "size", e->place.size);
+        json_number(launcher, "local_rank", e->place.local_rank);
+        json_number(launcher, "local_size", e->place.local_size);
+        json_text(launcher, "address", e->place.address);
+    }
+    put_text(launcher, "reason", e->place_reason);
+}
+
+static void print_json(const environment *e)
+{
+    cJSON *root = json_need(cJSON_CreateObject());
+
+    json_text(root, "heddle", hd_version());
+    json_number(root, "text_form", HD_FORMAT);
+    put_host(root, e);
+    put_cuda(root, &e->cuda);
+    put_devices(root, e);
+    put_links(root, e);
+    env_libraries(root, e);
+    put_limits(root, &e->limits);
+    put_cache(root, &e->cache);
+    put_variables(root, e);
+    put_launcher(root, e);
+    json_print(root);
 }
 
 // --------------------------------------------------------------- command
 
-static outcome look_around(cJSON **out)
-{
-    hd_diag *diag = need_diag();
-    char *text = NULL;
-    hd_status status = hd_environment(diag, &text);
-
-    TRY(tell(diag, status, "env"));
-    hd_diag_destroy(diag);
-    *out = cJSON_Parse(text);
-    hd_free(text);
-    if (!*out)
-        out_of_memory();
-    return FINE;
-}
-
-// Every string as a terminal may have it: names of files, devices and hosts
-// are not ours.
-static void make_plain(cJSON *item)
-{
-    for (cJSON *child = item->child; child; child = child->next)
-        make_plain(child);
-    if (cJSON_IsString(item)) {
-        char *plain = need_plain(item->valuestring);
-
-        if (!cJSON_SetValuestring(item, plain))
-            out_of_memory();
-        free(plain);
-    }
-}
-
-static void print_json(const cJSON *all)
-{
-    char *text = cJSON_Print(all);
-
-    if (!text)
-        out_of_memory();
-    puts(text);
-    cJSON_free(text);
-}
-
 static outcome run_env(const command *command, int argc, char **argv)
 {
     bool json = false;
-    cJSON *all;
+    hd_diag *diag = need_diag();
+    environment *e = NULL;
+    outcome result;
     int n;
 
-    TRY(options_take(command, argc, argv, &json, &n));
-    TRY(look_around(&all));
-    if (json) {
-        print_json(all);
-    } else {
-        make_plain(all);
-        print_all(all);
-    }
-    cJSON_Delete(all);
-    return FINE;
+    result = options_take(command, argc, argv, &json, &n);
+    if (result == FINE)
+        result = tell(diag, hd_environment_create(diag, &e), "env");
+    if (result == FINE)
+        (json ? print_json : print_all)(e);
+    hd_environment_destroy(e);
+    hd_diag_destroy(diag);
+    return result;
 }
 
 static const option env_options[] = {

@@ -1,7 +1,8 @@
 // See score.h.
 #include "score.h"
 
-#include <cjson/cJSON.h>
+#include "env.h"
+
 #include <dirent.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -77,50 +78,27 @@ void score_open(scoreboard *board)
 
 void score_close(scoreboard *board)
 {
-    cJSON_Delete(board->libraries);
-    board->libraries = NULL;
-}
-
-static cJSON *need_json(cJSON *item)
-{
-    if (!item)
-        out_of_memory();
-    return item;
-}
-
-static cJSON *at(const cJSON *object, const char *name)
-{
-    return cJSON_GetObjectItemCaseSensitive(object, name);
-}
-
-static void print_library(const char *name, const cJSON *version, FILE *to)
-{
-    if (cJSON_IsString(version))
-        fprintf(to, ", %s %s", name, version->valuestring);
+    hd_environment_destroy(board->machine);
+    board->machine = NULL;
 }
 
 // What is not known is left out: the times stand without it.
 void score_libraries(scoreboard *board, FILE *to)
 {
-    char *text;
-    cJSON *all;
-    const cJSON *library;
+    const hd_environment *machine;
 
-    if (!board->measure->cuda || hd_environment(NULL, &text) != HD_OK)
+    if (!board->measure->cuda ||
+        hd_environment_create(NULL, &board->machine) != HD_OK)
         return;
-    all = cJSON_Parse(text);
-    hd_free(text);
-    board->libraries = cJSON_DetachItemFromObject(all, "libraries");
+    machine = board->machine;
     fprintf(to, "\nheddle %s", hd_version());
-    print_library("CUDA", at(at(all, "cuda"), "version"), to);
-    cJSON_ArrayForEach(library, board->libraries)
-    {
-        const char *name = cJSON_GetStringValue(at(library, "name"));
-
-        print_library(name ? name : "", at(library, "version"), to);
-    }
+    if (*machine->cuda.version)
+        fprintf(to, ", CUDA %s", machine->cuda.version);
+    for (int i = 0; i < machine->nlibraries; i++)
+        if (*machine->library[i].version)
+            fprintf(to, ", %s %s", machine->library[i].name,
+                    machine->library[i].version);
     fputc('\n', to);
-    cJSON_Delete(all);
 }
 
 // --------------------------------------------------------------------- table
@@ -247,64 +225,51 @@ outcome score_verdicts(const scoreboard *board, FILE *to)
 
 // ---------------------------------------------------------------------- JSON
 
-static void put_number(cJSON *object, const char *name, double value)
-{
-    need_json(cJSON_AddNumberToObject(object, name, value));
-}
-
-static void put_text(cJSON *object, const char *name, const char *value)
-{
-    need_json(cJSON_AddStringToObject(object, name, value));
-}
-
 static void put_candidate(cJSON *array, const contest *contest, int i,
                           double floor)
 {
     const score *s = &contest->score[i];
     const contender *c = &contest->contender[i];
-    cJSON *object = need_json(cJSON_CreateObject());
+    cJSON *object = json_object(array, NULL);
 
-    cJSON_AddItemToArray(array, object);
-    put_text(object, "name", c->name);
-    put_text(object, "check", verdict_text(c, s));
+    json_text(object, "name", c->name);
+    json_text(object, "check", verdict_text(c, s));
     if (!s->ran) {
-        put_text(object, "why", s->why);
+        json_text(object, "why", s->why);
         return;
     }
-    put_number(object, "median", s->median);
-    put_number(object, "p5", s->p5);
-    put_number(object, "p95", s->p95);
-    put_number(object, "alone", s->alone);
-    put_number(object, "issue", s->issue);
-    put_number(object, "issue_alone", s->issue_alone);
+    json_number(object, "median", s->median);
+    json_number(object, "p5", s->p5);
+    json_number(object, "p95", s->p95);
+    json_number(object, "alone", s->alone);
+    json_number(object, "issue", s->issue);
+    json_number(object, "issue_alone", s->issue_alone);
     if (floor > 0 && c->part == PART_WHOLE)
-        put_number(object, "floor_ratio", floor / s->median);
+        json_number(object, "floor_ratio", floor / s->median);
     if (s->verdict.checked > 0)
-        put_number(object, "error_to_bound", s->verdict.worst.ratio);
+        json_number(object, "error_to_bound", s->verdict.worst.ratio);
 }
 
 static void put_contest(cJSON *array, const scoreboard *board,
                         const contest *contest)
 {
-    cJSON *object = need_json(cJSON_CreateObject());
+    cJSON *object = json_object(array, NULL);
     double floor = contest_floor(contest, score_rate(board));
     cJSON *candidates;
 
-    cJSON_AddItemToArray(array, object);
-    put_text(object, "id", contest->id);
+    json_text(object, "id", contest->id);
     if (!contest->program) {
-        put_text(object, "kind", shape_kind_name(contest->shape.kind));
-        put_text(object, "dtype", hd_dtype_text(contest->shape.dtype));
-        put_number(object, "m", (double)contest->shape.m);
-        put_number(object, "n", (double)contest->shape.n);
-        put_number(object, "k", (double)contest->shape.k);
-        put_number(object, "bytes_in", contest->bytes_in);
+        json_text(object, "kind", shape_kind_name(contest->shape.kind));
+        json_text(object, "dtype", hd_dtype_text(contest->shape.dtype));
+        json_number(object, "m", (double)contest->shape.m);
+        json_number(object, "n", (double)contest->shape.n);
+        json_number(object, "k", (double)contest->shape.k);
+        json_number(object, "bytes_in", contest->bytes_in);
     }
     if (floor > 0)
-        put_number(object, "floor", floor);
-    need_json(cJSON_AddBoolToObject(object, "interleaved",
-                                    !measure_apart(board->measure, contest)));
-    candidates = need_json(cJSON_AddArrayToObject(object, "candidates"));
+        json_number(object, "floor", floor);
+    json_flag(object, "interleaved", !measure_apart(board->measure, contest));
+    candidates = json_array(object, "candidates");
     for (int i = 0; i < contest->n; i++)
         put_candidate(candidates, contest, i, floor);
 }
@@ -312,28 +277,26 @@ static void put_contest(cJSON *array, const scoreboard *board,
 static cJSON *make_json(const scoreboard *board)
 {
     const measure *measure = board->measure;
-    cJSON *root = need_json(cJSON_CreateObject());
+    cJSON *root = json_need(cJSON_CreateObject());
     cJSON *shapes;
 
-    put_text(root, "heddle", hd_version());
-    put_text(root, "date", board->date);
-    put_text(root, "command", board->command);
-    put_text(root, "host", board->host);
-    put_text(root, "device", measure->session.device);
+    json_text(root, "heddle", hd_version());
+    json_text(root, "date", board->date);
+    json_text(root, "command", board->command);
+    json_text(root, "host", board->host);
+    json_text(root, "device", measure->session.device);
     if (board->devices[0])
-        put_text(root, "devices", board->devices);
-    put_text(root, "matmul",
-             library_of(&measure->contest[board->probed && measure->n > 1]));
-    if (board->libraries)
-        cJSON_AddItemToObject(
-            root, "libraries",
-            need_json(cJSON_Duplicate(board->libraries, true)));
-    put_number(root, "ranks", measure->ranks);
-    put_number(root, "rounds", (double)measure->rounds);
-    put_number(root, "iters", (double)measure->iters);
-    put_number(root, "queue", (double)measure->queue);
-    put_number(root, "link_rate", score_rate(board));
-    shapes = need_json(cJSON_AddArrayToObject(root, "shapes"));
+        json_text(root, "devices", board->devices);
+    json_text(root, "matmul",
+              library_of(&measure->contest[board->probed && measure->n > 1]));
+    if (board->machine)
+        env_libraries(root, board->machine);
+    json_number(root, "ranks", measure->ranks);
+    json_number(root, "rounds", (double)measure->rounds);
+    json_number(root, "iters", (double)measure->iters);
+    json_number(root, "queue", (double)measure->queue);
+    json_number(root, "link_rate", score_rate(board));
+    shapes = json_array(root, "shapes");
     for (int i = board->probed; i < measure->n; i++)
         put_contest(shapes, board, &measure->contest[i]);
     return root;
@@ -356,15 +319,11 @@ static outcome write_text(const char *path, const char *text)
 outcome score_json(const scoreboard *board, const char *path)
 {
     cJSON *root = make_json(board);
-    char *printed = cJSON_Print(root);
-    char *text;
+    char *printed = json_format(root), *text = need_format("%s\n", printed);
     outcome result;
 
     cJSON_Delete(root);
-    if (!printed)
-        out_of_memory();
-    text = need_format("%s\n", printed);
-    cJSON_free(printed);
+    free(printed);
     result = write_text(path, text);
     free(text);
     return result;

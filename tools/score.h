@@ -12,7 +12,7 @@ typedef struct scoreboard {
     char host[128];
     char devices[256];
     const measure *measure;  // borrowed
-    struct cJSON *libraries; // owned: of this machine; NULL until looked at
+    hd_environment *machine; // owned; NULL until looked at
     bool probed;             // the first contest measures the link
     size_t width;            // of the column of ids
 } scoreboard;

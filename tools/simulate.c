@@ -1,10 +1,10 @@
 // heddle simulate: how long a program takes on a machine, without running it.
 #include "choose.h"
 #include "commands.h"
+#include "json.h"
 #include "machine.h"
 #include "timeline.h"
 
-#include <cjson/cJSON.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -119,56 +119,31 @@ static void print_prediction(const simulate *s, const hd_module *module,
     fprintf(to, "memory           %s a rank\n", show_bytes(p.memory, a));
 }
 
-static void put_number(cJSON *object, const char *name, double value)
-{
-    if (!cJSON_AddNumberToObject(object, name, value))
-        out_of_memory();
-}
-
 static void put_prediction(cJSON *object, const hd_prediction *p)
 {
-    put_number(object, "time", p->time);
-    put_number(object, "critical_compute", p->compute);
-    put_number(object, "critical_transfer", p->transfer);
-    put_number(object, "critical_wait", p->wait);
-    put_number(object, "overlap", p->overlap);
-    put_number(object, "bytes_copied", p->bytes_copied);
-    put_number(object, "bytes_gathered", p->bytes_gathered);
-    put_number(object, "bytes_networked", p->bytes_networked);
-    put_number(object, "memory", p->memory);
-}
-
-static cJSON *need_json(cJSON *item)
-{
-    if (!item)
-        out_of_memory();
-    return item;
-}
-
-static void print_json(cJSON *item)
-{
-    char *text = cJSON_Print(item);
-
-    if (!text)
-        out_of_memory();
-    puts(text);
-    cJSON_free(text);
-    cJSON_Delete(item);
+    json_number(object, "time", p->time);
+    json_number(object, "critical_compute", p->compute);
+    json_number(object, "critical_transfer", p->transfer);
+    json_number(object, "critical_wait", p->wait);
+    json_number(object, "overlap", p->overlap);
+    json_number(object, "bytes_copied", p->bytes_copied);
+    json_number(object, "bytes_gathered", p->bytes_gathered);
+    json_number(object, "bytes_networked", p->bytes_networked);
+    json_number(object, "memory", p->memory);
 }
 
 static void json_prediction(const simulate *s, const hd_module *module,
                             const hd_simulation *simulation)
 {
-    cJSON *object = need_json(cJSON_CreateObject());
+    cJSON *object = json_need(cJSON_CreateObject());
     hd_prediction p;
 
     hd_simulation_predict(simulation, &p);
-    need_json(
-        cJSON_AddStringToObject(object, "program", hd_module_name(module)));
-    need_json(cJSON_AddStringToObject(object, "machine", s->machine.name));
-    put_number(object, "ranks", hd_module_ranks(module));
+    json_text(object, "program", hd_module_name(module));
+    json_text(object, "machine", s->machine.name);
+    json_number(object, "ranks", hd_module_ranks(module));
     put_prediction(object, &p);
-    print_json(object);
+    json_print(object);
 }
 
 static outcome draw(const simulate *s, const hd_module *module,
@@ -212,25 +187,21 @@ static outcome simulate_module(simulate *s, hd_module *module)
 
 static void compare_json(const simulate *s, const candidate *candidates, int n)
 {
-    cJSON *array = need_json(cJSON_CreateArray());
+    cJSON *array = json_need(cJSON_CreateArray());
 
     for (int i = 0; i < n; i++) {
-        cJSON *object = need_json(cJSON_CreateObject());
+        cJSON *object = json_object(array, NULL);
         const hd_lower_options *lower = &candidates[i].lower;
 
-        need_json(cJSON_AddStringToObject(object, "transfer",
-                                          choose_name(lower->transfer)));
-        put_number(object, "streams", lower->streams);
-        put_number(object, "chunks", lower->chunks);
-        need_json(
-            cJSON_AddBoolToObject(object, "comm_stream", lower->comm_stream));
-        need_json(
-            cJSON_AddBoolToObject(object, "defer_sends", lower->defer_sends));
-        need_json(cJSON_AddStringToObject(object, "machine", s->machine.name));
+        json_text(object, "transfer", choose_name(lower->transfer));
+        json_number(object, "streams", lower->streams);
+        json_number(object, "chunks", lower->chunks);
+        json_flag(object, "comm_stream", lower->comm_stream);
+        json_flag(object, "defer_sends", lower->defer_sends);
+        json_text(object, "machine", s->machine.name);
         put_prediction(object, &candidates[i].prediction);
-        cJSON_AddItemToArray(array, object);
     }
-    print_json(array);
+    json_print(array);
 }
 
 static outcome compare_pipelines(simulate *s, const content *text)

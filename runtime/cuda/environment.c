@@ -14,8 +14,8 @@
 #define PATIENCE 5.0 // seconds that a copy between devices may take
 
 typedef struct survey {
-    hd_text *json;
-    hd_library library; // owned
+    hd_environment *found; // borrowed: what is seen here goes there
+    hd_library library;    // owned
     hd_cu_api cu;
     hd_diag *diag; // owned
     int version;
@@ -91,20 +91,19 @@ static hd_status list_devices(survey *s)
     return HD_OK;
 }
 
-static void put_driver(survey *s, hd_status status)
+static void describe_driver(const survey *s, hd_status status)
 {
-    char version[32];
+    hd_env_library *out = &s->found->cuda;
 
-    hd_json_open(s->json, "cuda", '{');
-    hd_json_flag(s->json, "usable", status == HD_OK);
-    snprintf(version, sizeof version, "%d.%d", s->version / 1000,
-             s->version % 1000 / 10);
-    hd_json_string(s->json, "version", s->version > 0 ? version : NULL);
-    hd_json_string(s->json, "path",
-                   s->library.handle != NULL ? s->library.path : NULL);
-    hd_json_string(s->json, "variable", hd_cuda_library.variable);
-    hd_json_reason(s->json, NULL, s->diag);
-    hd_json_close(s->json, '}');
+    out->name = hd_cuda_library.title;
+    out->variable = hd_cuda_library.variable;
+    out->usable = status == HD_OK;
+    if (s->version > 0)
+        snprintf(out->version, sizeof out->version, "%d.%d", s->version / 1000,
+                 s->version % 1000 / 10);
+    if (s->library.handle != NULL)
+        snprintf(out->path, sizeof out->path, "%s", s->library.path);
+    hd_environment_reason(s->diag, NULL, out->reason);
 }
 
 // ------------------------------------------------------------ the devices
@@ -119,43 +118,34 @@ static int attribute(const survey *s, int which, int i)
 }
 
 // As nvidia-smi writes it.
-static void put_uuid(survey *s, int i)
+static void write_uuid(const survey *s, int i, char *out, size_t size)
 {
     hd_cu_uuid uuid = {{0}};
-    char text[48] = "GPU-";
-    size_t at = 4;
+    int at;
 
-    if (s->cu.device_uuid(&uuid, s->device[i]) != HD_CU_SUCCESS) {
-        hd_json_string(s->json, "uuid", NULL);
+    if (s->cu.device_uuid(&uuid, s->device[i]) != HD_CU_SUCCESS)
         return;
-    }
+    at = snprintf(out, size, "GPU-");
     for (size_t k = 0; k < sizeof uuid.bytes; k++)
-        at += (size_t)snprintf(text + at, sizeof text - at, "%s%02x",
-                               k == 4 || k == 6 || k == 8 || k == 10 ? "-" : "",
-                               (unsigned char)uuid.bytes[k]);
-    hd_json_string(s->json, "uuid", text);
+        at += snprintf(out + at, size - (size_t)at, "%s%02x",
+                       k == 4 || k == 6 || k == 8 || k == 10 ? "-" : "",
+                       (unsigned char)uuid.bytes[k]);
 }
 
-static void put_device(survey *s, int i)
+static void describe_device(const survey *s, int i)
 {
-    char name[256] = "", bus[32] = "", capability[32];
+    hd_env_device *out = &s->found->device[i];
     size_t memory = 0;
 
-    hd_json_open(s->json, NULL, '{');
-    hd_json_number(s->json, "index", i);
-    s->cu.device_name(name, sizeof name, s->device[i]);
-    hd_json_string(s->json, "name", name);
+    s->cu.device_name(out->name, sizeof out->name, s->device[i]);
     s->cu.device_memory(&memory, s->device[i]);
-    hd_json_number(s->json, "memory_bytes", (int64_t)memory);
-    snprintf(capability, sizeof capability, "%d.%d",
+    out->memory = (int64_t)memory;
+    snprintf(out->capability, sizeof out->capability, "%d.%d",
              attribute(s, HD_CU_CAPABILITY_MAJOR, i),
              attribute(s, HD_CU_CAPABILITY_MINOR, i));
-    hd_json_string(s->json, "capability", capability);
-    hd_json_number(s->json, "sms", attribute(s, HD_CU_SM_COUNT, i));
-    s->cu.device_bus(bus, sizeof bus, s->device[i]);
-    hd_json_string(s->json, "bus", bus);
-    put_uuid(s, i);
-    hd_json_close(s->json, '}');
+    out->sms = attribute(s, HD_CU_SM_COUNT, i);
+    s->cu.device_bus(out->bus, sizeof out->bus, s->device[i]);
+    write_uuid(s, i, out->uuid, sizeof out->uuid);
 }
 
 // -------------------------------------------------------------- the links
@@ -244,46 +234,46 @@ static hd_status verify_link(survey *s, int from, int to)
     return hd_p2p_verify(&s->probe, &s->end[from], &s->end[to], s->diag);
 }
 
-static void put_link(survey *s, int from, int to)
+static void describe_link(survey *s, int from, int to)
 {
+    hd_env_link *out = &s->found->link[s->found->nlinks++];
     int access = 0;
-    bool verified = false;
 
     if (s->cu.device_can_access(&access, s->device[from], s->device[to]) !=
         HD_CU_SUCCESS)
         access = 0;
-    if (access != 0)
-        verified = verify_link(s, from, to) == HD_OK;
-    hd_json_open(s->json, NULL, '{');
-    hd_json_number(s->json, "from", from);
-    hd_json_number(s->json, "to", to);
-    hd_json_flag(s->json, "access", access != 0);
-    hd_json_flag(s->json, "verified", verified);
-    hd_json_number(s->json, "performance_rank",
-                   p2p(s, HD_CU_P2P_RANK, from, to));
-    hd_json_flag(s->json, "atomics", p2p(s, HD_CU_P2P_ATOMICS, from, to) != 0);
-    hd_json_reason(s->json, NULL, s->diag);
-    hd_json_close(s->json, '}');
+    *out = (hd_env_link){.from = from,
+                         .to = to,
+                         .access = access != 0,
+                         .verified =
+                             access != 0 && verify_link(s, from, to) == HD_OK,
+                         .performance_rank = p2p(s, HD_CU_P2P_RANK, from, to),
+                         .atomics = p2p(s, HD_CU_P2P_ATOMICS, from, to) != 0};
+    hd_environment_reason(s->diag, NULL, out->reason);
 }
 
-static void put_all(survey *s, hd_status status)
+static hd_status describe_all(survey *s, hd_status status)
 {
-    put_driver(s, status);
-    hd_json_open(s->json, "devices", '[');
+    size_t n = (size_t)s->ndevices;
+
+    describe_driver(s, status);
+    s->found->device = calloc(n + 1, sizeof *s->found->device);
+    s->found->link = calloc(n * n + 1, sizeof *s->found->link);
+    if (s->found->device == NULL || s->found->link == NULL)
+        return HD_NO_MEMORY;
+    s->found->ndevices = s->ndevices;
     for (int i = 0; i < s->ndevices; i++)
-        put_device(s, i);
-    hd_json_close(s->json, ']');
-    hd_json_open(s->json, "links", '[');
+        describe_device(s, i);
     for (int from = 0; from < s->ndevices; from++) {
         for (int to = 0; to < s->ndevices; to++) {
             if (from != to)
-                put_link(s, from, to);
+                describe_link(s, from, to);
         }
     }
-    hd_json_close(s->json, ']');
+    return HD_OK;
 }
 
-hd_status hd_environment_cuda(hd_text *json)
+hd_status hd_environment_cuda(hd_environment *environment)
 {
     survey *s = calloc(1, sizeof *s);
     int mode = HD_CU_CAPTURE_RELAXED; // no part of a caller's capture
@@ -292,7 +282,7 @@ hd_status hd_environment_cuda(hd_text *json)
 
     if (s == NULL)
         return HD_NO_MEMORY;
-    s->json = json;
+    s->found = environment;
     s->diag = hd_diag_create();
     s->probe.cu = &s->cu;
     s->probe.patience = PATIENCE;
@@ -304,7 +294,7 @@ hd_status hd_environment_cuda(hd_text *json)
     open = status == HD_OK && s->cu.capture_mode(&mode) == HD_CU_SUCCESS;
     if (status == HD_OK)
         status = list_devices(s);
-    put_all(s, status);
+    status = describe_all(s, status);
     close_ends(s);
     if (open)
         s->cu.capture_mode(&mode);
@@ -312,5 +302,5 @@ hd_status hd_environment_cuda(hd_text *json)
         hd_library_close(&s->library);
     hd_diag_destroy(s->diag);
     free(s);
-    return HD_OK;
+    return status;
 }

@@ -415,8 +415,10 @@ std::map<std::string, Row> Rows()
         {"hd_event_destroy", {{}, {}, {DOES(hd_event_destroy(nullptr))}}},
         {"hd_event_record", {{}, {DOES(hd_event_record(nullptr))}, {}}},
         {"hd_event_wait", {{REFUSED(hd_event_wait(nullptr, 1))}, {}, {}}},
-        {"hd_environment",
-         {{REFUSED(hd_environment(w.diag, nullptr))}, {}, {}}},
+        {"hd_environment_create",
+         {{REFUSED(hd_environment_create(w.diag, nullptr))}, {}, {}}},
+        {"hd_environment_destroy",
+         {{}, {}, {DOES(hd_environment_destroy(nullptr))}}},
     };
 }
 

@@ -11,7 +11,6 @@
 
 #include "base/diag.h"
 #include "runtime/cuda/p2p.h"
-#include "runtime/environment.h"
 
 namespace
 {
@@ -200,49 +199,6 @@ TEST_F(P2p, ACopyThatNeverEndsIsGivenUp)
     EXPECT_EQ(Verify(), HD_TIMEOUT);
     EXPECT_TRUE(probe_.stuck);
     EXPECT_EQ(hardware_.enabled, 1); // to disable it could block
-}
-
-std::string Json(const char *value)
-{
-    hd_text text = {};
-
-    hd_json_string(&text, nullptr, value);
-    std::string said(text.bytes, text.length);
-    hd_text_free(&text);
-    return said;
-}
-
-TEST(EnvironmentJson, StringsAreEscapedAndAlwaysUtf8)
-{
-    EXPECT_EQ(Json(nullptr), "null");
-    EXPECT_EQ(Json("a\"b\\c\n\x7f"), "\"a\\\"b\\\\c\\u000a\\u007f\"");
-    EXPECT_EQ(Json("\xc3\xa4 \xe2\x82\xac \xf0\x9f\x98\x80"),
-              "\"\xc3\xa4 \xe2\x82\xac \xf0\x9f\x98\x80\"");
-    // Alone, cut off, overlong, half of a pair, beyond the last.
-    EXPECT_EQ(Json("\x80"), "\"?\"");
-    EXPECT_EQ(Json("\xe2\x82"), "\"??\"");
-    EXPECT_EQ(Json("\xc0\xaf"), "\"??\"");
-    EXPECT_EQ(Json("\xe0\x80\xaf"), "\"???\"");
-    EXPECT_EQ(Json("\xed\xa0\x80"), "\"???\"");
-    EXPECT_EQ(Json("\xf4\x90\x80\x80"), "\"????\"");
-    EXPECT_EQ(Json("\xf5x"), "\"?x\"");
-}
-
-TEST(EnvironmentJson, MembersAreSetApart)
-{
-    hd_text text = {};
-
-    hd_json_open(&text, nullptr, '{');
-    hd_json_open(&text, "a", '[');
-    hd_json_close(&text, ']');
-    hd_json_open(&text, "b", '[');
-    hd_json_number(&text, nullptr, -3);
-    hd_json_flag(&text, nullptr, true);
-    hd_json_close(&text, ']');
-    hd_json_string(&text, "c", "");
-    hd_json_close(&text, '}');
-    EXPECT_STREQ(text.bytes, "{\"a\":[],\"b\":[-3,true],\"c\":\"\"}");
-    hd_text_free(&text);
 }
 
 } // namespace
