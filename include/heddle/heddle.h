@@ -612,9 +612,10 @@ typedef struct hd_stats {
     const char *matmul;        // what multiplies: "OpenBLAS 0.3.21 (path)"
     const char *transport;     // by axis of the mesh, "node=nccl,tp=copy"; ""
                                // on the cpu
-    double seconds; // that the last finished run took, from its start on the
-                    // caller's stream to its end, by the clock of a GPU; 0 on
-                    // the cpu
+    double seconds; // that the last finished run took of those that began with
+                    // none under way, as the first after hd_session_finish (of
+                    // all, with options.times): from its start on the caller's
+                    // stream to its end, by the clock of a GPU; 0 on the cpu
 } hd_stats;
 
 HD_API void hd_session_stats(const hd_session *session, hd_stats *out);

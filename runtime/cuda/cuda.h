@@ -194,7 +194,7 @@ hd_status hd_cuda_finish(hd_device *device, hd_diag *diag);
 void hd_cuda_run_stats(const hd_device *device, hd_stats *stats);
 // For the thread that watches. The first run that is not over; 0 if there is
 // none, or if the caller's stream has not come to it: until then it waits for
-// nobody.
+// nobody. 0 also for runs that never do.
 uint64_t hd_cuda_run_in_flight(hd_device *device);
 bool hd_cuda_runs_rest(hd_device *device);
 // Whether a run's streams are being captured: nobody may ask how far they are.

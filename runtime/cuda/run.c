@@ -16,15 +16,20 @@
 #define ARGUMENT_ALIGNMENT 16
 #define THROTTLE 256 // commands between marks on a stream
 
-typedef struct times {
-    hd_cu_event start, end; // owned, with times
-} times;
+typedef struct ends {
+    hd_cu_event start, end; // owned
+} ends;
 
 struct hd_cuda_runs {
-    uint64_t n; // begun
-    times times[HD_CUDA_RUNS];
-    hd_cuda_argument *argument; // owned: of this run
-    hd_cu_stream caller;        // of this run
+    uint64_t n;        // begun
+    uint64_t finished; // that the caller has waited for
+    // An event that has a time holds up its stream for 2 us and more, one
+    // without for nothing. So but for those who ask for times only a run that
+    // begins with none under way has one, and that in `alone`.
+    ends ends[HD_CUDA_RUNS], alone;
+    _Atomic uint64_t last_alone; // for the thread that watches, too
+    hd_cuda_argument *argument;  // owned: of this run
+    hd_cu_stream caller;         // of this run
     hd_cuda_graph graph[HD_CUDA_GRAPHS];
     int ngraphs;
     hd_cuda_graph *replay; // of this run; NULL if steps are issued
@@ -42,9 +47,13 @@ struct hd_cuda_runs {
     _Atomic bool capturing; // for it too
 };
 
-static times *times_of(const hd_device *device, uint64_t n)
+static const ends *ends_of(const hd_device *device, uint64_t n)
 {
-    return &device->run->times[n % HD_CUDA_RUNS];
+    uint64_t alone =
+        atomic_load_explicit(&device->run->last_alone, memory_order_relaxed);
+
+    return n == alone ? &device->run->alone
+                      : &device->run->ends[n % HD_CUDA_RUNS];
 }
 
 static bool is_capturing(const hd_device *device)
@@ -358,22 +367,36 @@ static hd_status take_arguments(hd_device *device, void *const *arguments,
     return HD_OK;
 }
 
+// For times, and for who watches that a run does not wait for too long.
+static bool has_start(const hd_device *device)
+{
+    return device->binding.times != NULL || device->plan->nwaits > 0;
+}
+
 // Waits for the run that had its place, and for those before it.
 static hd_status begin(hd_device *device, void *stream, hd_diag *diag)
 {
-    const times *run = times_of(device, device->run->n + 1);
+    uint64_t before = device->run->n, n = before + 1;
+    bool alone =
+        before == device->run->finished && device->binding.times == NULL;
 
-    if (device->run->n >= HD_CUDA_RUNS)
-        HD_TRY(hd_cuda_await(device, run->end, diag));
+    if (n > HD_CUDA_RUNS)
+        HD_TRY(hd_cuda_await(device, ends_of(device, n - HD_CUDA_RUNS)->end,
+                             diag));
     HD_TRY(hd_cuda_report(device, diag));
     // Runs follow each other also where the caller's streams do not.
-    if (device->run->n > 0 && stream != device->run->caller)
+    if (before > 0 && stream != device->run->caller)
         HD_CUDA_TRY(device, diag, stream_wait_event, stream,
-                    times_of(device, device->run->n)->end, 0);
-    device->run->n++;
+                    ends_of(device, before)->end, 0);
+    if (alone)
+        atomic_store_explicit(&device->run->last_alone, n,
+                              memory_order_relaxed);
+    device->run->n = n;
     device->run->caller = stream;
     device->stream[0].stream = stream;
-    HD_CUDA_TRY(device, diag, event_record, run->start, stream);
+    if (alone || has_start(device))
+        HD_CUDA_TRY(device, diag, event_record, ends_of(device, n)->start,
+                    stream);
     atomic_store_explicit(&device->run->entered_on, stream,
                           memory_order_relaxed);
     atomic_store_explicit(&device->run->entered, device->run->n,
@@ -426,7 +449,7 @@ static hd_status run(hd_device *device, void *stream, hd_diag *diag)
                ? run_graph(device, diag)
                : issue_all(device, diag));
     HD_CUDA_TRY(device, diag, event_record,
-                times_of(device, device->run->n)->end, stream);
+                ends_of(device, device->run->n)->end, stream);
     atomic_store_explicit(&device->run->begun, device->run->n,
                           memory_order_release);
     return HD_OK;
@@ -545,7 +568,9 @@ static double now(void)
 // now.
 static hd_status read_times(hd_device *device, hd_diag *diag)
 {
-    const times *run = times_of(device, device->run->n);
+    const hd_cuda_runs *runs = device->run;
+    const ends *run =
+        device->binding.times != NULL ? ends_of(device, runs->n) : &runs->alone;
     double seen = now();
     float ms = 0;
 
@@ -566,9 +591,11 @@ static hd_status finish(hd_device *device, hd_diag *diag)
 {
     if (device->run->n == 0)
         return hd_cuda_report(device, diag);
-    HD_TRY(hd_cuda_await(device, times_of(device, device->run->n)->end, diag));
+    HD_TRY(hd_cuda_await(device, ends_of(device, device->run->n)->end, diag));
     HD_TRY(hd_cuda_transports_check(device, diag));
-    return read_times(device, diag);
+    HD_TRY(read_times(device, diag));
+    device->run->finished = device->run->n;
+    return HD_OK;
 }
 
 hd_status hd_cuda_finish(hd_device *device, hd_diag *diag)
@@ -612,7 +639,7 @@ bool hd_cuda_runs_rest(hd_device *device)
         device->cu.stream_query(atomic_load_explicit(
             &device->run->entered_on, memory_order_relaxed)) == HD_CU_NOT_READY)
         return false;
-    return begun == 0 || device->cu.event_query(times_of(device, begun)->end) !=
+    return begun == 0 || device->cu.event_query(ends_of(device, begun)->end) !=
                              HD_CU_NOT_READY;
 }
 
@@ -624,8 +651,8 @@ uint64_t hd_cuda_run_in_flight(hd_device *device)
     uint64_t begun = load_count(&device->run->begun);
     uint64_t n = begun > HD_CUDA_RUNS ? begun - HD_CUDA_RUNS + 1 : 1;
 
-    for (; n <= entered; n++) {
-        const times *run = times_of(device, n);
+    for (; n <= entered && device->plan->nwaits > 0; n++) {
+        const ends *run = ends_of(device, n);
 
         if (n <= begun && device->cu.event_query(run->end) != HD_CU_NOT_READY)
             continue;
@@ -655,6 +682,16 @@ static hd_status open_marks(hd_device *device, hd_diag *diag)
     return HD_OK;
 }
 
+static hd_status open_ends(hd_device *device, bool timed, hd_diag *diag,
+                           ends *out)
+{
+    unsigned flags = timed ? HD_CU_EVENT_DEFAULT : HD_CU_EVENT_DISABLE_TIMING;
+
+    HD_CUDA_TRY(device, diag, event_create, &out->start, flags);
+    HD_CUDA_TRY(device, diag, event_create, &out->end, flags);
+    return HD_OK;
+}
+
 hd_status hd_cuda_runs_open(hd_device *device, hd_diag *diag)
 {
     hd_cuda_runs *runs = device->run = calloc(1, sizeof *runs);
@@ -665,12 +702,10 @@ hd_status hd_cuda_runs_open(hd_device *device, hd_diag *diag)
     if (runs == NULL || runs->argument == NULL)
         return hd_fail(diag, HD_NO_MEMORY, "no memory for runs");
     runs->random = device->binding.seed + (uint64_t)device->rank;
-    for (int i = 0; i < HD_CUDA_RUNS; i++) {
-        HD_CUDA_TRY(device, diag, event_create, &runs->times[i].start,
-                    HD_CU_EVENT_DEFAULT);
-        HD_CUDA_TRY(device, diag, event_create, &runs->times[i].end,
-                    HD_CU_EVENT_DEFAULT);
-    }
+    HD_TRY(open_ends(device, true, diag, &runs->alone));
+    for (int i = 0; i < HD_CUDA_RUNS; i++)
+        HD_TRY(open_ends(device, device->binding.times != NULL, diag,
+                         &runs->ends[i]));
     return open_marks(device, diag);
 }
 
@@ -678,6 +713,12 @@ static void destroy_event(const hd_device *device, hd_cu_event event)
 {
     if (event != NULL)
         device->cu.event_destroy(event);
+}
+
+static void close_ends(const hd_device *device, const ends *ends)
+{
+    destroy_event(device, ends->start);
+    destroy_event(device, ends->end);
 }
 
 void hd_cuda_runs_close(hd_device *device)
@@ -691,10 +732,9 @@ void hd_cuda_runs_close(hd_device *device)
         hd_cuda_graph_free(device, &runs->graph[i]);
     for (int64_t i = 0; runs->mark != NULL && i < nmarks; i++)
         destroy_event(device, runs->mark[i]);
-    for (int i = 0; i < HD_CUDA_RUNS; i++) {
-        destroy_event(device, runs->times[i].start);
-        destroy_event(device, runs->times[i].end);
-    }
+    close_ends(device, &runs->alone);
+    for (int i = 0; i < HD_CUDA_RUNS; i++)
+        close_ends(device, &runs->ends[i]);
     free(runs->mark);
     free(runs->argument);
     free(runs);

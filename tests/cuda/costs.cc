@@ -2,7 +2,11 @@
 // and node costs a part of a microsecond or more.
 #include <gtest/gtest.h>
 
-#include "tests/cuda/program.h"
+#include <cmath>
+#include <memory>
+
+#include "tests/cuda/caller.h"
+#include "tests/unit/ranks.h"
 
 namespace
 {
@@ -104,6 +108,94 @@ TEST(CudaCosts, EachStreamWaitsForOneReadyAndForThoseThatAreLate)
     EXPECT_EQ(Count(program, CudaOptions(), "word waits"), 2 + 1 + 4);
     unsetenv("HEDDLE_CHAOS");
     unsetenv("FAKE_CUDA_CHAOS");
+}
+
+const char kMatmul[] = "heddle 1\n"
+                       "host program one\n"
+                       "in %a : f32[8, 16] in %b : f32[16, 12]\n"
+                       "out %c : f32[8, 12]\n"
+                       "{ %c = matmul %a, %b }\n";
+
+// A run that begins while others are under way has no times, and one without
+// peers has nobody watch when it begins: it records its end alone.
+TEST(CudaCosts, ARunOfAMatmulAmongOthersIsAProductAndAnEvent)
+{
+    Program program(kMatmul, 3);
+    std::vector<Answer> answers = RunRanks(1, [&](Rank &rank) {
+        Session session;
+
+        HD_TRY(session.Open(rank, program, CudaOptions()));
+        auto *calls = Extra<decltype(fake_cuda_calls)>("fake_cuda_calls");
+        std::vector<std::unique_ptr<Shards>> memory;
+        for (int i = 0; i < 3; i++) {
+            memory.push_back(std::make_unique<Shards>(session));
+            HD_TRY(memory.back()->Put(program.Inputs(i), program.Module(), 0,
+                                      rank.diag));
+        }
+        for (int n = 0; n < 6; n++) {
+            long events = calls("cuEventRecord");
+            long timed = calls("timed records");
+            long words = calls("cuStreamBatchMemOp_v2");
+            long waits = calls("cuStreamWaitEvent");
+            HD_TRY(memory[size_t(n) % 3]->Run(rank.diag));
+            RANK_EXPECT(calls("cuEventRecord") - events == (n == 0 ? 2 : 1));
+            RANK_EXPECT(calls("timed records") - timed == (n == 0 ? 2 : 0));
+            RANK_EXPECT(calls("cuStreamBatchMemOp_v2") == words);
+            RANK_EXPECT(calls("cuStreamWaitEvent") == waits);
+        }
+        for (int i = 0; i < 3; i++) {
+            HD_TRY(memory[size_t(i)]->Get(rank.diag));
+            HD_TRY(program.Compare(*memory[size_t(i)], 0, i));
+        }
+        memory.clear();
+        return HD_OK;
+    });
+
+    EXPECT_EQ(answers[0].status, HD_OK) << answers[0].text;
+    EXPECT_STREQ(answers[0].left, "");
+}
+
+// Runs of one kernel each, of which the second begins when the first is over,
+// but nobody has waited for it yet. By the clock of events it takes longer.
+TEST(CudaCosts, SecondsAreOfTheLastRunThatBeganAlone)
+{
+    Program program("heddle 1\nhost program one\nin %a : f32[64]\n"
+                    "out %c : f32[64]\n{ %c = gelu %a }\n");
+
+    for (bool all : {false, true}) {
+        std::vector<Answer> answers = RunRanks(1, [&](Rank &rank) {
+            double times[2] = {0};
+            hd_session_options options = CudaOptions();
+            Caller caller;
+            Session session;
+            hd_stats stats;
+
+            options.times = all ? times : nullptr;
+            HD_TRY(caller.Open(rank));
+            HD_TRY(session.Open(rank, program, options));
+            auto *spend = Extra<decltype(fake_cuda_kernels_spend)>(
+                "fake_cuda_kernels_spend");
+            hd_cu_stream stream = caller.Stream();
+            Shards shards(session);
+            HD_TRY(
+                shards.Put(program.Inputs(), program.Module(), 0, rank.diag));
+            for (double seconds : {100, 500, 900}) {
+                spend(seconds);
+                HD_TRY(shards.RunOn(stream, rank.diag));
+                RANK_EXPECT(caller.cu.stream_synchronize(stream) == 0);
+                spend(seconds + 200);
+                HD_TRY(shards.RunOn(stream, rank.diag));
+                HD_TRY(shards.Get(rank.diag));
+                hd_session_stats(session, &stats);
+                RANK_EXPECT(
+                    std::fabs(stats.seconds - seconds - (all ? 200 : 0)) < 30);
+            }
+            return program.Compare(shards, 0);
+        });
+
+        EXPECT_EQ(answers[0].status, HD_OK) << answers[0].text;
+        EXPECT_STREQ(answers[0].left, "");
+    }
 }
 
 } // namespace

@@ -612,6 +612,8 @@ hd_cu_result cuEventRecord(hd_cu_event event, hd_cu_stream handle)
         return INVALID_HANDLE;
     if (stream->capture != nullptr && stream->capture->invalid)
         return CAPTURE_INVALIDATED;
+    if ((event->flags & HD_CU_EVENT_DISABLE_TIMING) == 0)
+        (void)enter("timed records");
     event->capture = stream->capture;
     event->tails = stream->tails;
     if (stream->capture != nullptr)

@@ -21,7 +21,8 @@
 //                                "plan I"
 //   FAKE_CUBLASLT_KERNELS=N      that each product takes (1)
 //   FAKE_CUBLASLT_SLEEP=MS       that each product really takes on top (0)
-//   FAKE_NCCL_LATE=MS            that a communicator is joined later than by all
+//   FAKE_NCCL_LATE=MS            that a communicator is joined later than by
+//   all
 #ifndef HD_FAKE_CUDA_H
 #define HD_FAKE_CUDA_H
 
@@ -53,7 +54,8 @@ int fake_cuda_reaches(const void *at, size_t bytes);
 int fake_cuda_balance(char *out, size_t bytes);
 
 // Calls of a symbol in this process since it started or was reset. Of what is
-// put into streams, "word waits" and "word writes" count one by one.
+// put into streams, "word waits", "word writes" and "timed records", those of
+// events that have times, count one by one.
 long fake_cuda_calls(const char *symbol);
 
 // From now on every allocation has another number, as if all had been freed and
