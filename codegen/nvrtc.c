@@ -51,6 +51,7 @@ const hd_library_info hd_nvrtc_library = {
     .use = "element-wise and reducing steps on cuda",
     .install = "pip install nvidia-cuda-nvrtc",
     .version = read_version,
+    .oldest = "12",
 };
 
 static hd_status check(const hd_nvrtc *nvrtc, hd_diag *diag, const char *call,

@@ -18,7 +18,6 @@ typedef struct survey {
     hd_library library;    // owned
     hd_cu_api cu;
     hd_diag *diag; // owned
-    int version;
     int ndevices;
     hd_cu_device device[MOST_DEVICES];
     hd_p2p_end end[MOST_DEVICES]; // owned; without a context: not opened
@@ -65,16 +64,12 @@ static hd_status open_driver(survey *s)
     hd_cu_result result;
 
     HD_TRY(hd_library_open(&hd_cuda_library, &s->cu, s->diag, &s->library));
-    // The version can be had even where there is no device.
-    if (s->cu.driver_version(&s->version) != HD_CU_SUCCESS)
-        s->version = 0;
     result = s->cu.init(0);
     if (result == HD_CU_NO_DEVICE)
         return no_device(s);
     if (result != HD_CU_SUCCESS)
         return refuse(s, "init", result);
-    TRY(s, driver_version, &s->version);
-    return hd_cuda_check_version(s->version, s->library.path, s->diag);
+    return HD_OK;
 }
 
 static hd_status list_devices(survey *s)
@@ -98,11 +93,8 @@ static void describe_driver(const survey *s, hd_status status)
     out->name = hd_cuda_library.title;
     out->variable = hd_cuda_library.variable;
     out->usable = status == HD_OK;
-    if (s->version > 0)
-        snprintf(out->version, sizeof out->version, "%d.%d", s->version / 1000,
-                 s->version % 1000 / 10);
-    if (s->library.handle != NULL)
-        snprintf(out->path, sizeof out->path, "%s", s->library.path);
+    snprintf(out->version, sizeof out->version, "%s", s->library.version);
+    snprintf(out->path, sizeof out->path, "%s", s->library.path);
     hd_environment_reason(s->diag, NULL, out->reason);
 }
 

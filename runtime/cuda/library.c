@@ -2,7 +2,8 @@
 // of NVIDIA's Python packages for CUDA 13 and 12, and of the system's.
 #include "runtime/cuda/library.h"
 
-#include "base/diag.h"
+#include <stdio.h>
+
 #include "runtime/cuda/api.h"
 
 #define NONE ((const char *const[]){NULL})
@@ -16,23 +17,27 @@ static const hd_symbol cuda_symbols[] = {
 #undef HD_CU
 };
 
-// The driver is the system's, whatever Python has installed.
+// Of the newest CUDA that it is for; needs neither cuInit nor a device.
+static bool cuda_version(const void *table, char out[HD_LIBRARY_VERSION])
+{
+    int number = 0;
+
+    if (((const hd_cu_api *)table)->driver_version(&number) != HD_CU_SUCCESS)
+        return false;
+    snprintf(out, HD_LIBRARY_VERSION, "%d.%d", number / 1000,
+             number % 1000 / 10);
+    return true;
+}
+
+// The driver is the system's, whatever Python has installed. Since 12.0 it has
+// the stream memory operations as they are used here.
 const hd_library_info hd_cuda_library = {.title = "the CUDA driver",
                                          .variable = "HEDDLE_CUDA_LIB",
                                          .names = NAMES("libcuda.so.1"),
                                          .folders = NONE,
-                                         SYMBOLS(cuda_symbols)};
-
-hd_status hd_cuda_check_version(int version, const char *path, hd_diag *diag)
-{
-    if (version >= HD_CUDA_OLDEST)
-        return HD_OK;
-    return hd_fail(diag, HD_UNSUPPORTED,
-                   "the CUDA driver at %s is for CUDA %d.%d; %d.%d or newer is "
-                   "needed",
-                   path, version / 1000, version % 1000 / 10,
-                   HD_CUDA_OLDEST / 1000, HD_CUDA_OLDEST % 1000 / 10);
-}
+                                         SYMBOLS(cuda_symbols),
+                                         .version = cuda_version,
+                                         .oldest = "12.0"};
 
 static const hd_symbol lt_symbols[] = {
 #define HD_LT(symbol, result, name, ...) {#symbol, offsetof(hd_lt_api, name)},
@@ -55,7 +60,8 @@ const hd_library_info hd_lt_library = {
     .bytes = sizeof(hd_lt_api),
     .use = "matmul on cuda",
     .install = "pip install nvidia-cublas",
-    .version = lt_version};
+    .version = lt_version,
+    .oldest = "12"};
 
 static const hd_symbol nccl_symbols[] = {
 #define HD_NCCL(symbol, result, name, ...) \

@@ -7,13 +7,6 @@
 
 HD_BEGIN_DECLS
 
-// The oldest CUDA whose driver has the stream memory operations as they are
-// used here.
-#define HD_CUDA_OLDEST 12000
-
-// HD_UNSUPPORTED if the driver at `path`, which is of this version, is older.
-hd_status hd_cuda_check_version(int version, const char *path, hd_diag *diag);
-
 // They fill in an hd_cu_api, an hd_lt_api and an hd_nccl_api.
 extern const hd_library_info hd_cuda_library;
 extern const hd_library_info hd_lt_library;

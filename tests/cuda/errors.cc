@@ -55,6 +55,18 @@ TEST(CudaErrors, NameALibraryThatIsNotThere)
           HD_UNSUPPORTED, {"HEDDLE_NCCL_LIB", "/nowhere/lib.so"});
 }
 
+TEST(CudaErrors, NameTheVersionThatIsNeeded)
+{
+    Fails(Create(CudaOptions(), {{"FAKE_CUDA_VERSION", "11080"}}),
+          HD_UNSUPPORTED, {"the CUDA driver at", "11.8, and 12.0 or newer"});
+    Fails(Create(CudaOptions(), {{"FAKE_CUBLASLT_VERSION", "111103"}}),
+          HD_UNSUPPORTED, {"cuBLASLt at", "11.11.3, and 12 or newer"});
+    for (const auto &oldest : {std::pair{"FAKE_CUDA_VERSION", "12000"},
+                               std::pair{"FAKE_CUBLASLT_VERSION", "120003"}})
+        for (const Answer &answer : Create(CudaOptions(), {oldest}))
+            EXPECT_EQ(answer.status, HD_OK) << answer.text;
+}
+
 TEST(CudaErrors, NameTheSymbolThatALibraryLacks)
 {
     hd_session_options nccl = CudaOptions();

@@ -74,6 +74,9 @@ bool IsNamed(const Answer &answer, const Symbol &symbol)
 {
     if (Is(symbol, "cuMemAlloc_v2") && Has(answer, "no memory for"))
         return true;
+    if (Is(symbol, "cuDriverGetVersion") && Has(answer, "the CUDA driver") &&
+        Has(answer, "tell its version"))
+        return true;
     if (Is(symbol, "cuEventQuery") && Has(answer, "its device failed"))
         return true;
     return Has(answer, symbol.field);
