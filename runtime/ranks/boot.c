@@ -23,6 +23,7 @@
 #include "base/diag.h"
 #include "runtime/ranks/callers.h"
 #include "runtime/ranks/doorbell.h"
+#include "runtime/ranks/list.h"
 
 #define VERDICT_SECONDS 1.0
 
@@ -201,18 +202,16 @@ static int count_missing(const hd_boot *boot)
     return missing;
 }
 
-// "1, 4, 5" of the ranks that are not `here`, or with NULL not connected.
-static void list_missing(const hd_boot *boot, const bool *here, char *out,
-                         size_t room)
+// The ranks that are not `here`, or with NULL not connected.
+static hd_rank_list list_missing(const hd_boot *boot, const bool *here)
 {
-    size_t length = 0;
+    hd_rank_list missing = {.n = 0};
 
-    out[0] = '\0';
-    for (int i = 1; i < boot->place.size && length + 16 < room; i++) {
+    for (int i = 1; i < boot->place.size; i++) {
         if (here != NULL ? !here[i] : boot->wire[i].fd < 0)
-            length += (size_t)snprintf(out + length, room - length, "%s%d",
-                                       length > 0 ? ", " : "", i);
+            hd_rank_list_add(&missing, i);
     }
+    return missing;
 }
 
 // A rank that is in says nothing before all are, unless it gives up or dies.
@@ -255,17 +254,17 @@ static hd_status serve_callers(hd_boot *boot, int64_t deadline)
 static hd_status gather_ranks(hd_boot *boot)
 {
     int64_t deadline = hd_clock_after(boot->timeout);
-    char missing[256];
 
     HD_TRY(hd_address_listen(&boot->place, deadline, boot->diag,
                              &boot->callers.listener));
     while (count_missing(boot) > 0) {
         if (hd_clock() >= deadline) {
-            list_missing(boot, NULL, missing, sizeof missing);
+            hd_rank_list missing = list_missing(boot, NULL);
+
             return fail(boot, HD_TIMEOUT,
                         "rank%s %s of %d did not come to rank 0 at %s within "
                         "%g s",
-                        count_missing(boot) > 1 ? "s" : "", missing,
+                        missing.n > 1 ? "s" : "", missing.text,
                         boot->place.size, hd_address_text(&boot->place),
                         boot->timeout);
         }
@@ -362,7 +361,6 @@ static hd_status join_rank_0(hd_boot *boot)
 static hd_status collect(hd_boot *boot, char *all, size_t bytes, bool *here,
                          int64_t deadline)
 {
-    char missing[256];
     int size = boot->place.size;
 
     for (int left = size - 1; left > 0;) {
@@ -378,11 +376,12 @@ static hd_status collect(hd_boot *boot, char *all, size_t bytes, bool *here,
             left -= here[i];
         }
         if (left > 0 && hd_clock() >= deadline) {
-            list_missing(boot, here, missing, sizeof missing);
+            hd_rank_list missing = list_missing(boot, here);
+
             return fail(boot, HD_TIMEOUT,
                         "rank 0 waits for rank%s %s in allgather %llu, for "
                         "%g s now",
-                        left > 1 ? "s" : "", missing,
+                        missing.n > 1 ? "s" : "", missing.text,
                         (unsigned long long)boot->serial, boot->timeout);
         }
     }

@@ -24,6 +24,7 @@
 #include "runtime/ranks/doorbell.h"
 #include "runtime/ranks/frame.h"
 #include "runtime/ranks/group.h"
+#include "runtime/ranks/list.h"
 
 #define SLOT_BYTES 256
 #define SLOT_MESSAGES 8
@@ -79,29 +80,6 @@ typedef struct launcher {
     hd_diag *diag;
 } launcher;
 
-// Ranks for a message: "3, 5, 7", and how many more than there is room for.
-typedef struct list {
-    char text[256];
-    size_t length;
-    int n; // of all
-    int more;
-} list;
-
-#define LIST_ROOM 32 // of one rank, and then of " and 4095 more"
-
-static void list_rank(list *list, int rank)
-{
-    char *end = list->text + list->length;
-    size_t room = sizeof list->text - list->length;
-
-    if (room < LIST_ROOM)
-        snprintf(end, room, " and %d more", ++list->more);
-    else
-        list->length +=
-            (size_t)snprintf(end, room, "%s%d", list->n > 0 ? ", " : "", rank);
-    list->n++;
-}
-
 // --------------------------------------------------------- in a rank
 
 typedef struct rendezvous {
@@ -130,13 +108,13 @@ static bool is_broken(const rendezvous *rendezvous)
 static hd_status report_absent(const rendezvous *rendezvous)
 {
     const hd_slot *slot = rendezvous->page->slot;
-    list absent = {.n = 0};
+    hd_rank_list absent = {.n = 0};
 
     // Acquires the slots.
     for (int i = 0; i < rendezvous->nranks; i++) {
         if (atomic_load_explicit(&slot[i].rounds, memory_order_acquire) <
             rendezvous->rounds)
-            list_rank(&absent, i);
+            hd_rank_list_add(&absent, i);
     }
     if (absent.n == 0)
         return HD_OK;
@@ -531,11 +509,11 @@ static hd_status report_culprit(launcher *launcher)
 
 static hd_status report_late(launcher *launcher, double deadline)
 {
-    list late = {.n = 0};
+    hd_rank_list late = {.n = 0};
 
     for (int i = 0; i < launcher->nranks; i++) {
         if (launcher->child[i].killed)
-            list_rank(&late, i);
+            hd_rank_list_add(&late, i);
     }
     return hd_fail(launcher->diag, HD_TIMEOUT,
                    "rank%s %s still ran after %g s and %s killed",

@@ -699,6 +699,31 @@ TEST(Boot, ARankThatNeverComesIsNamedOnAllRanks)
     }
 }
 
+// All that are missing are named or counted.
+TEST(Boot, RanksThatNeverComeAreNamedAsFarAsThereIsRoom)
+{
+    const int kRanks = 200;
+    std::vector<hd_place> places = Places(kRanks, FreeAddress());
+
+    places.resize(1);
+    Ended end = RunPlaces(places, [](const hd_place &place, hd_diag *diag) {
+        return Connect(place, diag, 0.2);
+    })[0];
+    const char *list = strstr(end.text, "ranks 1, 2, 3, ");
+    int named = 3, more = 0, length = 0;
+
+    ASSERT_NE(list, nullptr) << end.text;
+    list += strlen("ranks 1, 2, 3");
+    while (sscanf(list, ", %*d%n", &length) == 0 && length > 0) {
+        list += length;
+        length = 0;
+        named++;
+    }
+    EXPECT_EQ(sscanf(list, " and %d more of 200 did not come", &more), 1)
+        << end.text;
+    EXPECT_EQ(named + more, kRanks - 1) << end.text;
+}
+
 TEST(Boot, WithoutRankZeroTheOthersSaySo)
 {
     for (const std::string &address : {std::string(), FreeAddress()}) {
