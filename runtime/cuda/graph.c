@@ -1,8 +1,8 @@
-// Which node of a graph is which command's, and how it is given other
-// addresses. A product's node becomes the kernel that the product is on these
-// (cuda/single.c). What NCCL captures is left as it is, and so is what is not
-// understood: a copy that CUDA describes otherwise than it was asked for, a
-// product of several kernels.
+// Which nodes of a graph are which command's, and how they are given other
+// addresses. A product's become the kernels that it is on these (cuda/single.c).
+// What NCCL captures is left as it is, and so is what is not understood: a copy
+// that CUDA describes otherwise than it was asked for, a product of kernels of
+// which two are the same.
 #include "runtime/cuda/graph.h"
 
 #include <stdlib.h>
@@ -18,10 +18,10 @@ hd_status hd_cuda_graph_new(const hd_device *device,
     size_t n = (size_t)device->narguments;
     hd_cuda_graph graph = {.argument = malloc((n + 1) * sizeof *graph.argument),
                            .fixed = calloc(n + 1, sizeof *graph.fixed),
-                           .node = calloc((size_t)device->plan->ncommands + 1,
-                                          sizeof *graph.node)};
+                           .nodes = calloc((size_t)device->plan->ncommands + 1,
+                                           sizeof *graph.nodes)};
 
-    if (graph.argument == NULL || graph.fixed == NULL || graph.node == NULL) {
+    if (graph.argument == NULL || graph.fixed == NULL || graph.nodes == NULL) {
         hd_cuda_graph_free(device, &graph);
         return hd_fail(diag, HD_NO_MEMORY, "no memory for a graph");
     }
@@ -38,7 +38,7 @@ void hd_cuda_graph_free(const hd_device *device, hd_cuda_graph *graph)
         device->cu.graph_destroy(graph->graph);
     free(graph->argument);
     free(graph->fixed);
-    free(graph->node);
+    free(graph->nodes);
 }
 
 // The `i`th address that a run writes into the command; false after the last.
@@ -94,14 +94,15 @@ static bool carries_number(const hd_device *device,
 
 // ------------------------------------------------------------- capturing
 
-// The node that was captured last, on this stream, if it is the only one since
-// the last look.
-static hd_cu_node find_node(hd_device *device, hd_cuda_graph *graph,
-                            hd_cu_stream stream)
+// The nodes that were captured since the last look, if they follow each other;
+// the last of them is the last on this stream.
+static hd_cuda_nodes find_nodes(hd_device *device, hd_cuda_graph *graph,
+                                hd_cu_stream stream)
 {
+    const hd_cuda_nodes none = {.n = 0};
     const hd_cu_node *last = NULL;
     hd_cu_graph captured = NULL;
-    hd_cu_node node;
+    hd_cuda_nodes nodes;
     size_t n = 0, before = graph->nnodes;
     int status;
 
@@ -109,12 +110,25 @@ static hd_cu_node find_node(hd_device *device, hd_cuda_graph *graph,
     if (device->cu.capture_info(stream, &status, NULL, &captured, &last, &n) !=
             HD_CU_SUCCESS ||
         captured == NULL)
-        return NULL;
-    node = n == 1 ? last[0] : NULL;
+        return none;
+    nodes.at[0] = n == 1 ? last[0] : NULL;
     if (device->cu.graph_nodes(captured, NULL, &n) != HD_CU_SUCCESS)
-        return NULL;
+        return none;
     graph->nnodes = n;
-    return before != SIZE_MAX && n == before + 1 ? node : NULL;
+    if (before == SIZE_MAX || n <= before || n - before > HD_CUDA_NODES_MOST ||
+        nodes.at[0] == NULL)
+        return none;
+    nodes.n = n - before;
+    for (size_t i = 1; i < nodes.n; i++) {
+        hd_cu_node two[2];
+
+        n = 2;
+        if (device->cu.node_before(nodes.at[i - 1], two, &n) != HD_CU_SUCCESS ||
+            n != 1)
+            return none;
+        nodes.at[i] = two[0];
+    }
+    return nodes;
 }
 
 static bool is_copy(const hd_device *device, const hd_cuda_command *command,
@@ -129,29 +143,51 @@ static bool is_copy(const hd_device *device, const hd_cuda_command *command,
            copy.bytes == command->bytes && copy.height <= 1 && copy.depth <= 1;
 }
 
-static bool is_understood(const hd_device *device,
-                          const hd_cuda_command *command, hd_cu_node node)
+static bool is_one(const hd_device *device, const hd_cuda_nodes *nodes,
+                   int type)
 {
-    int type = -1;
+    int found = -1;
 
-    if (node == NULL || device->cu.node_type(node, &type) != HD_CU_SUCCESS)
-        return false;
-    if (command->kind == HD_CUDA_WORDS)
-        return type == HD_CU_NODE_WORDS;
-    if (command->kind == HD_CUDA_COPY)
-        return type == HD_CU_NODE_COPY && is_copy(device, command, node);
-    return type == HD_CU_NODE_KERNEL && command->kind != HD_CUDA_NCCL;
+    return nodes->n == 1 &&
+           device->cu.node_type(nodes->at[0], &found) == HD_CU_SUCCESS &&
+           found == type;
+}
+
+static bool is_understood(const hd_device *device,
+                          const hd_cuda_command *command,
+                          const hd_cuda_nodes *nodes)
+{
+    hd_cu_kernel_node kernel[HD_CUDA_NODES_MOST];
+
+    switch (command->kind) {
+    case HD_CUDA_WORDS:
+        return is_one(device, nodes, HD_CU_NODE_WORDS);
+    case HD_CUDA_COPY:
+        return is_one(device, nodes, HD_CU_NODE_COPY) &&
+               is_copy(device, command, nodes->at[0]);
+    case HD_CUDA_KERNEL:
+        return is_one(device, nodes, HD_CU_NODE_KERNEL);
+    case HD_CUDA_PRODUCT:
+        return nodes->n > 0 && hd_cuda_single_kernels(device, nodes, kernel);
+    case HD_CUDA_RECORD:
+    case HD_CUDA_WAIT:
+    case HD_CUDA_RECORD_ARGUMENT:
+    case HD_CUDA_WAIT_ARGUMENT:
+    case HD_CUDA_NCCL:
+        break;
+    }
+    return false;
 }
 
 void hd_cuda_graph_note(hd_device *device, hd_cuda_graph *graph, int command)
 {
     const hd_cuda_command *c = &device->plan->command[command];
-    hd_cu_node node =
-        find_node(device, graph, device->stream[c->stream].stream);
+    hd_cuda_nodes nodes =
+        find_nodes(device, graph, device->stream[c->stream].stream);
     hd_cuda_at at;
 
-    if (is_understood(device, c, node)) {
-        graph->node[command] = node;
+    if (is_understood(device, c, &nodes)) {
+        graph->nodes[command] = nodes;
         return;
     }
     graph->numberless |= carries_number(device, c);
@@ -209,18 +245,19 @@ static bool set_kernel(hd_device *device, const hd_cuda_graph *graph,
            HD_CU_SUCCESS;
 }
 
-static bool set_node(hd_device *device, const hd_cuda_graph *graph, int i,
-                     uint64_t run)
+static bool set_nodes(hd_device *device, const hd_cuda_graph *graph, int i,
+                      uint64_t run)
 {
     const hd_cuda_command *command = &device->plan->command[i];
+    const hd_cuda_nodes *nodes = &graph->nodes[i];
 
     if (command->kind == HD_CUDA_WORDS)
-        return set_words(device, graph, command, graph->node[i], run);
+        return set_words(device, graph, command, nodes->at[0], run);
     if (command->kind == HD_CUDA_COPY)
-        return set_copy(device, graph, command, graph->node[i]);
+        return set_copy(device, graph, command, nodes->at[0]);
     if (command->kind == HD_CUDA_KERNEL)
-        return set_kernel(device, graph, command, graph->node[i], run);
-    return hd_cuda_single_set(device, command, graph->exec, graph->node[i]);
+        return set_kernel(device, graph, command, nodes->at[0], run);
+    return hd_cuda_single_set(device, command, graph->exec, nodes);
 }
 
 static bool is_as_it_was(const hd_cuda_graph *graph,
@@ -262,10 +299,10 @@ bool hd_cuda_graph_set(hd_device *device, hd_cuda_graph *graph,
     bool moved = memcmp(graph->argument, argument, bytes) != 0;
 
     for (int i = 0; i < device->plan->ncommands; i++) {
-        if (graph->node[i] != NULL &&
+        if (graph->nodes[i].n > 0 &&
             (carries_number(device, &device->plan->command[i]) ||
              (moved && names_changed(device, graph, argument, i))) &&
-            !set_node(device, graph, i, run))
+            !set_nodes(device, graph, i, run))
             return false;
     }
     memcpy(graph->argument, argument, bytes);

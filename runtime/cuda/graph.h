@@ -15,11 +15,11 @@ typedef struct hd_cuda_argument {
 
 typedef struct hd_cuda_graph {
     hd_cuda_argument *argument; // owned: those that its nodes are set for
-    bool *fixed;       // owned, by argument: what cannot be set anew names it
-    hd_cu_node *node;  // owned, by command: NULL if it cannot be set anew
-    bool numberless;   // a node that carries the run's number cannot be set
-    size_t nnodes;     // that were captured so far
-    hd_cu_graph graph; // owned: the nodes are its own
+    bool *fixed; // owned, by argument: what cannot be set anew names it
+    hd_cuda_nodes *nodes;  // owned, by command
+    bool numberless;       // a node that carries the run's number cannot be set
+    size_t nnodes;         // that were captured so far
+    hd_cu_graph graph;     // owned: the nodes are its own
     hd_cu_graph_exec exec; // owned
 } hd_cuda_graph;
 

@@ -48,6 +48,13 @@ typedef struct hd_cuda_launch {
     int patch, npatches;   // of the plan's
 } hd_cuda_launch;
 
+// What a command is in a graph: a node, or a chain of kernels for a product.
+#define HD_CUDA_NODES_MOST 3
+typedef struct hd_cuda_nodes {
+    hd_cu_node at[HD_CUDA_NODES_MOST];
+    size_t n; // 0 if they cannot be set anew
+} hd_cuda_nodes;
+
 typedef struct hd_cuda_command {
     hd_cuda_kind kind;
     int stream;          // index; 0 is the caller's

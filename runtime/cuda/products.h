@@ -28,12 +28,13 @@ typedef struct hd_cuda_product {
     bool tuned;
 } hd_cuda_product;
 
-// A product of the plan on a set of addresses, as the kernel that it is.
+// A product of the plan on a set of addresses, as the kernels that it is, no
+// two of which are the same.
 typedef struct hd_cuda_captured {
     hd_cu_ptr operand[HD_CUDA_OPERANDS];
-    hd_cu_graph graph; // owned: of the one node
-    hd_cu_node node;
-    hd_cu_kernel_node kernel; // points into the graph
+    hd_cu_graph graph; // owned: of these kernels alone
+    hd_cu_kernel_node kernel[HD_CUDA_NODES_MOST]; // points into the graph
+    size_t nkernels;
 } hd_cuda_captured;
 
 typedef struct hd_cuda_single {
@@ -41,6 +42,7 @@ typedef struct hd_cuda_single {
     int n, room;
     unsigned dropped;      // captures, for later ones
     hd_cu_graph_exec exec; // owned: of the first; NULL if there is none
+    hd_cuda_nodes nodes;   // that it has
     hd_cu_ptr operand[HD_CUDA_OPERANDS]; // that it is set for
     bool refused;                        // it could not be set: no more of it
 } hd_cuda_single;
@@ -78,10 +80,14 @@ void hd_cuda_singles_close(hd_device *device);
 hd_status hd_cuda_issue_product(hd_device *device,
                                 const hd_cuda_command *command,
                                 hd_cu_stream stream, hd_diag *diag);
-// Sets the product's node in a graph for the addresses of now. False if it
+// The kernels that nodes are; false if one is none, or two are the same, of
+// which it could not be told which is to be given what.
+bool hd_cuda_single_kernels(const hd_device *device, const hd_cuda_nodes *nodes,
+                            hd_cu_kernel_node *out);
+// Sets the product's nodes in a graph for the addresses of now. False if they
 // cannot be set.
 bool hd_cuda_single_set(hd_device *device, const hd_cuda_command *command,
-                        hd_cu_graph_exec exec, hd_cu_node node);
+                        hd_cu_graph_exec exec, const hd_cuda_nodes *nodes);
 
 // --------------------------------------------------- cuda/tune.c
 

@@ -1,6 +1,6 @@
-// Products that are launched as graphs of one node: how often cuBLASLt is asked
-// and nodes are set, and that what is computed is right whatever the addresses
-// are, and whatever CUDA refuses.
+// Products that are launched as graphs of their own: how often cuBLASLt is
+// asked and nodes are set, and that what is computed is right whatever the
+// addresses are, and whatever CUDA refuses.
 #include <gtest/gtest.h>
 
 #include "tests/cuda/program.h"
@@ -130,14 +130,18 @@ class CudaProducts : public testing::Test
 
 typedef std::vector<long> Row;
 
-TEST_F(CudaProducts, ThatAreAKernelAreCapturedOnceForEachAddress)
+TEST_F(CudaProducts, AreCapturedOnceForEachAddress)
 {
-    Counts counts = RunOn({0, 0, 1, 1, 0, 2, 1});
-    const long n = kNamed;
+    for (long kernels : {1, 2, 3}) {
+        setenv("FAKE_CUBLASLT_KERNELS", std::to_string(kernels).c_str(), 1);
+        Counts counts = RunOn({0, 0, 1, 1, 0, 2, 1});
+        const long n = kNamed, m = kNamed * kernels;
 
-    EXPECT_EQ(counts.products, (Row{n, 0, n, 0, 0, n, 0}));
-    EXPECT_EQ(counts.set, (Row{n, 0, n, 0, n, n, n}));
-    EXPECT_EQ(counts.launched, Row(7, kAll));
+        unsetenv("FAKE_CUBLASLT_KERNELS");
+        EXPECT_EQ(counts.products, (Row{n, 0, n, 0, 0, n, 0}));
+        EXPECT_EQ(counts.set, (Row{m, 0, m, 0, m, m, m}));
+        EXPECT_EQ(counts.launched, Row(7, kAll));
+    }
 }
 
 TEST_F(CudaProducts, AreCapturedAgainWhereThereAreTooManyAddresses)
@@ -160,18 +164,32 @@ TEST_F(CudaProducts, AreSetInAGraphAsTheyWereCaptured)
     const long n = kNamed;
 
     options_.graph = true;
-    Counts counts = RunOn({0, 0, 1, 1, 0, 1, 0});
-    EXPECT_EQ(counts.products, (Row{kAll, 0, n, 0, n, 0, 0}));
-    EXPECT_EQ(counts.launched, Row(7, 1));
+    for (const char *kernels : {"1", "2", "3"}) {
+        setenv("FAKE_CUBLASLT_KERNELS", kernels, 1);
+        Counts counts = RunOn({0, 0, 1, 1, 0, 1, 0});
+        unsetenv("FAKE_CUBLASLT_KERNELS");
+        EXPECT_EQ(counts.products, (Row{kAll, 0, n, 0, n, 0, 0}));
+        EXPECT_EQ(counts.launched, Row(7, 1));
+    }
 }
 
-TEST_F(CudaProducts, OfSeveralKernelsAreIssued)
+// More than are looked at; and two of three the same, where the fake finds no
+// room for what its first kernel does.
+TEST_F(CudaProducts, OfKernelsThatAreNotToldApartAreIssued)
 {
-    setenv("FAKE_CUBLASLT_KERNELS", "2", 1);
-    Counts counts = RunOn({0, 0, 1, 0});
+    setenv("FAKE_CUBLASLT_KERNELS", "4", 1);
+    Counts many = RunOn({0, 0, 1, 0});
+    EXPECT_EQ(many.products, Row(4, kAll));
+    EXPECT_EQ(many.launched, Row(4, 0));
+    setenv("FAKE_CUBLASLT_KERNELS", "3", 1);
+    Counts same = RunOn({0, 0, 1, 0}, "heddle 1\n"
+                                      "host program large mesh tp=2\n"
+                                      "in %x : f32[8, 64] in %w : f32[64, 32]\n"
+                                      "out %y : f32[8, 32]\n"
+                                      "{ %y = matmul %x, %w }\n");
     unsetenv("FAKE_CUBLASLT_KERNELS");
-    EXPECT_EQ(counts.products, Row(4, kAll));
-    EXPECT_EQ(counts.launched, Row(4, 0));
+    EXPECT_EQ(same.products, Row(4, 1));
+    EXPECT_EQ(same.launched, Row(4, 0));
 }
 
 // One that CUDA refuses something of is issued, and all others are launched.

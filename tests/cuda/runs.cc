@@ -130,19 +130,37 @@ TEST(CudaGraphs, AreMadeOnceForAnyAddresses)
     options.graph = true;
     for (hd_transport way : {HD_TRANSPORT_COPY, HD_TRANSPORT_SM}) {
         options.transport = way;
-        EXPECT_EQ(GraphsMade(program, options), 1);
+        for (const char *kernels : {"1", "2", "3"}) {
+            setenv("FAKE_CUBLASLT_KERNELS", kernels, 1);
+            EXPECT_EQ(GraphsMade(program, options), 1) << kernels;
+            unsetenv("FAKE_CUBLASLT_KERNELS");
+        }
     }
 }
 
-// Of two kernels for a product one cannot tell which is to be given what.
+// Of kernels that are the same one cannot tell which is to be given what.
 TEST(CudaGraphs, AreMadeForEachSetWhereTheyCannotBeSetAnew)
 {
     Program program(kEverything, kSets);
     hd_session_options options = CudaOptions(10);
 
     options.graph = true;
-    setenv("FAKE_CUBLASLT_KERNELS", "2", 1);
+    setenv("FAKE_CUBLASLT_KERNELS", "4", 1);
     EXPECT_EQ(GraphsMade(program, options), 3 * kSets);
+    unsetenv("FAKE_CUBLASLT_KERNELS");
+}
+
+// Of two kernels CUDA does not say which follows which, once.
+TEST(CudaGraphs, AreMadeOnceMoreWhereOneWasNotUnderstood)
+{
+    Program program(kEverything, kSets);
+    hd_session_options options = CudaOptions(10);
+
+    options.graph = true;
+    setenv("FAKE_CUBLASLT_KERNELS", "2", 1);
+    setenv("FAKE_CUDA_FAIL", "cuGraphNodeGetDependencies:1", 1);
+    EXPECT_EQ(GraphsMade(program, options), 2);
+    unsetenv("FAKE_CUDA_FAIL");
     unsetenv("FAKE_CUBLASLT_KERNELS");
 }
 

@@ -83,6 +83,7 @@ struct Product {
     double alpha, beta;
     uint64_t m, n, k;
     void *workspace;  // NULL if it was told that it needs none
+    bool staged;      // A is there
     double seconds;   // that it takes on top, by the clock of events
     uint64_t rounds;  // what it rounds to D's type on the way
     std::string plan; // that it is counted for when it runs
@@ -461,6 +462,7 @@ int run_product(void *data)
     std::vector<uint64_t> mark(WORKSPACE / sizeof(uint64_t),
                                reinterpret_cast<uintptr_t>(&mark) ^
                                    reinterpret_cast<uintptr_t>(p.d));
+    bool marks = p.workspace != nullptr && !p.staged;
 
     if (!reaches_all(p))
         return 1;
@@ -469,14 +471,13 @@ int run_product(void *data)
     if (p.seconds > 0)
         fake::find_in_cuda<decltype(fake_cuda_spend)>("fake_cuda_spend")(
             p.seconds);
-    if (p.workspace != nullptr)
+    if (marks)
         memcpy(p.workspace, mark.data(), WORKSPACE);
     if (p.desc.compute == HD_LT_COMPUTE_64F)
         multiply<double>(p);
     else
         multiply<float>(p);
-    return p.workspace != nullptr &&
-           memcmp(p.workspace, mark.data(), WORKSPACE) != 0;
+    return marks && memcmp(p.workspace, mark.data(), WORKSPACE) != 0;
 }
 
 int run_nothing(void *data)
@@ -485,9 +486,42 @@ int run_nothing(void *data)
     return 0;
 }
 
+// What another kernel reads in A's place.
+int run_stage(void *data)
+{
+    const Product &p = *static_cast<const Product *>(data);
+
+    if (!reaches_all(p))
+        return 1;
+    memcpy(p.workspace, p.a.at, span_bytes(p.a.layout));
+    return 0;
+}
+
 void free_product(void *data)
 {
     delete static_cast<Product *>(data);
+}
+
+struct Kernel {
+    int (*run)(void *data);
+    Product product;
+};
+
+// Of two the first brings A into the workspace if there is room.
+std::vector<Kernel> kernels_of(const Product &p)
+{
+    std::vector<Kernel> kernels{{run_product, p}};
+    uint64_t n = setting("FAKE_CUBLASLT_KERNELS", 1);
+
+    if (n > 1 && p.workspace != nullptr &&
+        span_bytes(p.a.layout) <= WORKSPACE) {
+        kernels.insert(kernels.begin(), {run_stage, p});
+        kernels[1].product.a.at = p.workspace;
+        kernels[1].product.staged = true;
+    }
+    while (kernels.size() < n)
+        kernels.insert(kernels.begin(), {run_nothing, p});
+    return kernels;
 }
 
 double number(int scale_type, const void *at)
@@ -836,13 +870,10 @@ int cublasLtMatmul(hd_lt_handle handle, hd_lt_desc desc, const void *alpha,
     }
     if (algo != nullptr && algo->data[1] != 0)
         p.workspace = workspace;
-    for (uint64_t more = setting("FAKE_CUBLASLT_KERNELS", 1); more > 1;
-         more--) {
-        if (enqueue(stream, run_nothing, nullptr, free_product, nullptr) != 0)
+    for (const Kernel &kernel : kernels_of(p)) {
+        if (enqueue(stream, kernel.run, new Product(kernel.product),
+                    free_product, nullptr) != 0)
             return INTERNAL_ERROR;
     }
-    if (enqueue(stream, run_product, new Product(p), free_product, nullptr) !=
-        0)
-        return INTERNAL_ERROR;
     return SUCCESS;
 }

@@ -256,17 +256,27 @@ static bool has_node(const std::vector<Node> &nodes, hd_cu_node node)
     return false;
 }
 
+// The nodes of the graph that has this one, or NULL.
+static const std::vector<Node> *find_home(hd_cu_node node)
+{
+    for (const CUgraph_st *graph : world().graphs) {
+        if (has_node(*graph->nodes, node))
+            return graph->nodes.get();
+    }
+    for (const CUstream_st *stream : world().streams) {
+        if (stream->capture != nullptr &&
+            has_node(stream->capture->nodes, node))
+            return &stream->capture->nodes;
+    }
+    return nullptr;
+}
+
 CUgraphNode_st *fake::find_node(hd_cu_node node, int type)
 {
-    bool found = false;
-
-    for (const CUgraph_st *graph : world().graphs)
-        found |= has_node(*graph->nodes, node);
-    for (const CUstream_st *stream : world().streams)
-        found |= stream->capture != nullptr &&
-                 has_node(stream->capture->nodes, node);
-    return found && (type == OTHER_NODE || node->detail.type == type) ? node
-                                                                      : nullptr;
+    return find_home(node) != nullptr &&
+                   (type == OTHER_NODE || node->detail.type == type)
+               ? node
+               : nullptr;
 }
 
 hd_cu_result cuGraphNodeGetType(hd_cu_node node, int *out)
@@ -277,6 +287,29 @@ hd_cu_result cuGraphNodeGetType(hd_cu_node node, int *out)
     if (find_node(node, OTHER_NODE) == nullptr)
         return INVALID_VALUE;
     *out = node->detail.type == OTHER_NODE ? 2 : node->detail.type;
+    return SUCCESS;
+}
+
+// As many of them as there is room for.
+hd_cu_result cuGraphNodeGetDependencies(hd_cu_node node, hd_cu_node *out,
+                                        size_t *n)
+{
+    FAKE_ENTER();
+    Guard guard(world().lock);
+    const std::vector<Node> *nodes = find_home(node);
+    size_t found = 0;
+
+    if (nodes == nullptr || out == nullptr || n == nullptr)
+        return INVALID_VALUE;
+    for (const Node &one : *nodes) {
+        if (one.name.get() != node)
+            continue;
+        for (size_t before : one.after) {
+            if (found < *n)
+                out[found++] = (*nodes)[before].name.get();
+        }
+    }
+    *n = found;
     return SUCCESS;
 }
 

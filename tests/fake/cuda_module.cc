@@ -140,11 +140,12 @@ CUfunc_st opaque_function;
 
 } // namespace
 
-Detail fake::opaque_kernel()
+Detail fake::opaque_kernel(int (*fn)(void *data))
 {
     Detail detail{HD_CU_NODE_KERNEL, {}, {}, {}, {}};
 
     detail.kernel.function = &opaque_function;
+    detail.kernel.kernel = reinterpret_cast<void *>(fn);
     return detail;
 }
 

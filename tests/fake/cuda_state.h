@@ -232,8 +232,8 @@ hd_cu_result submit(CUstream_st *stream, Work work, const Detail &detail = {});
 // What `node` does in the graph's launches from now on.
 hd_cu_result set_work(hd_cu_graph_exec exec, hd_cu_node node, Work work);
 // The detail of a kernel that has no function here: its parameters are the work
-// itself.
-Detail opaque_kernel();
+// itself, and `fn` tells it from others.
+Detail opaque_kernel(int (*fn)(void *data));
 // One that a graph has, or NULL. The caller holds the lock.
 CUgraphNode_st *find_node(hd_cu_node node, int type);
 // Moves bytes on the device. False where they cannot be reached.

@@ -416,7 +416,7 @@ EXPORT hd_cu_result fake_cuda_enqueue(hd_cu_stream handle,
     FAKE_STREAM(handle, stream);
     if (order != nullptr)
         work = work_behind(stream, order, std::move(work));
-    return submit(stream, work, opaque_kernel());
+    return submit(stream, work, opaque_kernel(fn));
 }
 
 hd_cu_result cuStreamCreateWithPriority(hd_cu_stream *out, unsigned flags,

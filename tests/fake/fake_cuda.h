@@ -19,7 +19,7 @@
 //                                neighbour, by the clock of events alone;
 //                                products that run are counted as calls of
 //                                "plan I"
-//   FAKE_CUBLASLT_KERNELS=N      that each product takes (1)
+//   FAKE_CUBLASLT_KERNELS=N      that each product takes (1); up to three differ
 //   FAKE_CUBLASLT_SLEEP=MS       that each product really takes on top (0)
 //   FAKE_NCCL_LATE=MS            that a communicator is joined later than by
 //   all

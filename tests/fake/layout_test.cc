@@ -13,7 +13,11 @@
 typedef struct _nvrtcProgram *hd_nvrtc_program;
 
 #if CUDA_VERSION >= 13000
-// The driver has it still; its newest header names the next version alone.
+// The driver has them still; its newest header names the next versions alone.
+#undef cuGraphNodeGetDependencies
+extern "C" CUresult CUDAAPI cuGraphNodeGetDependencies(CUgraphNode node,
+                                                       CUgraphNode *out,
+                                                       size_t *n);
 extern "C" CUresult CUDAAPI cuStreamGetCaptureInfo_v2(
     CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id,
     CUgraph *graph, const CUgraphNode **last, size_t *n);
