@@ -300,7 +300,6 @@ static outcome run_bench(const command *command, int argc, char **argv)
     bench.measure.seed = 1;
     bench.measure.done = show_contest;
     bench.measure.context = &bench;
-    bench.measure.progress = isatty(STDERR_FILENO);
     bench.board.measure = &bench.measure;
     bench.board.command = line;
     result = options_take_one(command, argc, argv, &bench, &bench.path);

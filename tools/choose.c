@@ -3,10 +3,8 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "machine.h"
-#include "plain.h"
 
 const char *choose_name(hd_transfer transfer)
 {
@@ -107,17 +105,6 @@ static outcome tell_why(const char *path, const content *text,
                     program_name(path));
 }
 
-// Of many ranks each takes seconds.
-static void show_progress(const char *path, const hd_lower_options *lower,
-                          int i, int all)
-{
-    char *name = need_plain(program_name(path));
-
-    fprintf(stderr, "\r\033[K%s: predicting %d of %d: %s", name, i + 1, all,
-            choose_name(lower->transfer));
-    free(name);
-}
-
 outcome choose_all(const char *path, const content *text,
                    const program_options *options, const hd_machine *machine,
                    candidate out[MOST_CANDIDATES], int *n)
@@ -129,14 +116,16 @@ outcome choose_all(const char *path, const content *text,
 
     *n = 0;
     for (int i = 0; i < all; i++) {
-        shown = isatty(STDERR_FILENO) && seconds() - start > 1;
+        // Of many ranks each takes seconds.
+        shown = seconds() - start > 1;
         if (shown)
-            show_progress(path, &list[i], i, all);
+            progress("%s: predicting %d of %d: %s", program_name(path), i + 1,
+                     all, choose_name(list[i].transfer));
         out[*n].lower = list[i];
         *n += predict(path, text, options, machine, NULL, &out[*n]);
     }
     if (shown)
-        fputs("\r\033[K", stderr);
+        progress_end();
     if (*n == 0)
         return tell_why(path, text, options, machine);
     qsort(out, (size_t)*n, sizeof *out, compare_candidates);
@@ -211,12 +200,12 @@ outcome choose_best(const char *path, const content *text,
     options->lower.asked &= ~(unsigned)HD_OPTION_TRANSFER; // it was chosen
     if (options->quiet)
         return FINE;
-    say(need_format(
-        "%s: auto: %s, %d stream%s, %d chunk%s%s: %.1f us predicted on %s",
-        program_name(path), choose_name(options->lower.transfer),
-        options->lower.streams, options->lower.streams == 1 ? "" : "s",
-        options->lower.chunks, options->lower.chunks == 1 ? "" : "s",
-        options->lower.comm_stream ? ", transfers on their own" : "",
-        candidates[0].prediction.time * 1e6, machine.name));
+    put_line(stderr,
+             "%s: auto: %s, %d stream%s, %d chunk%s%s: %.1f us predicted on %s",
+             program_name(path), choose_name(options->lower.transfer),
+             options->lower.streams, options->lower.streams == 1 ? "" : "s",
+             options->lower.chunks, options->lower.chunks == 1 ? "" : "s",
+             options->lower.comm_stream ? ", transfers on their own" : "",
+             candidates[0].prediction.time * 1e6, machine.name);
     return FINE;
 }

@@ -2,32 +2,12 @@
 #include "env.h"
 
 #include "commands.h"
-#include "plain.h"
 #include "program.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 typedef hd_environment environment;
-
-// A line as a terminal may have it: names of files, devices and hosts are not
-// ours.
-static void print_line(const char *format, ...)
-    __attribute__((format(printf, 1, 2)));
-
-static void print_line(const char *format, ...)
-{
-    va_list args;
-    char *line, *plain;
-
-    va_start(args, format);
-    line = need_vformat(format, args);
-    va_end(args);
-    plain = need_plain(line);
-    puts(plain);
-    free(plain);
-    free(line);
-}
 
 // Text that is not known is a dash.
 static const char *or_dash(const char *text)
@@ -42,9 +22,9 @@ static double gib(int64_t bytes)
 
 static void print_host(const environment *e)
 {
-    print_line("heddle %s (text form %d) on %s: %d cores, %.1f GiB",
-               hd_version(), HD_FORMAT, or_dash(e->host), e->cores,
-               gib(e->memory));
+    put_line(stdout, "heddle %s (text form %d) on %s: %d cores, %.1f GiB",
+             hd_version(), HD_FORMAT, or_dash(e->host), e->cores,
+             gib(e->memory));
 }
 
 // --------------------------------------------------------------- devices
@@ -53,19 +33,20 @@ static void print_cuda(const environment *e)
 {
     if (!e->cuda.usable) {
         printf("\nno CUDA: programs run on the cpu\n");
-        print_line("  %s", or_dash(e->cuda.reason));
+        put_line(stdout, "  %s", or_dash(e->cuda.reason));
         return;
     }
     printf("\n");
-    print_line("CUDA %s (%s)", or_dash(e->cuda.version), or_dash(e->cuda.path));
-    print_line("  %-4s %-24s %10s  %-10s %4s  %-13s %s", "", "device", "memory",
-               "capability", "SMs", "bus", "uuid");
+    put_line(stdout, "CUDA %s (%s)", or_dash(e->cuda.version),
+             or_dash(e->cuda.path));
+    put_line(stdout, "  %-4s %-24s %10s  %-10s %4s  %-13s %s", "", "device",
+             "memory", "capability", "SMs", "bus", "uuid");
     for (int i = 0; i < e->ndevices; i++) {
         const hd_env_device *d = &e->device[i];
 
-        print_line("  %-4d %-24s %6.1f GiB  %-10s %4d  %-13s %s", i,
-                   or_dash(d->name), gib(d->memory), d->capability, d->sms,
-                   or_dash(d->bus), or_dash(d->uuid));
+        put_line(stdout, "  %-4d %-24s %6.1f GiB  %-10s %4d  %-13s %s", i,
+                 or_dash(d->name), gib(d->memory), d->capability, d->sms,
+                 or_dash(d->bus), or_dash(d->uuid));
     }
 }
 
@@ -113,8 +94,9 @@ static void print_links(const environment *e)
            "best; a: native atomics\n");
     for (int i = 0; i < e->nlinks; i++)
         if (e->link[i].access && !e->link[i].verified)
-            print_line("  %d to %d: %s; use --transport nccl", e->link[i].from,
-                       e->link[i].to, or_dash(e->link[i].reason));
+            put_line(stdout, "  %d to %d: %s; use --transport nccl",
+                     e->link[i].from, e->link[i].to,
+                     or_dash(e->link[i].reason));
 }
 
 // ------------------------------------------------------------------ rest
@@ -122,13 +104,13 @@ static void print_links(const environment *e)
 static void print_library(const hd_env_library *l)
 {
     if (l->usable) {
-        print_line("  %-9s %-10s %s", l->name, or_dash(l->version),
-                   or_dash(l->path));
+        put_line(stdout, "  %-9s %-10s %s", l->name, or_dash(l->version),
+                 or_dash(l->path));
         return;
     }
-    print_line("  %-9s not usable, which is for %s", l->name, l->use);
-    print_line("  %-9s %s", "", or_dash(l->reason));
-    print_line("  %-9s %s, or set %s", "", l->install, l->variable);
+    put_line(stdout, "  %-9s not usable, which is for %s", l->name, l->use);
+    put_line(stdout, "  %-9s %s", "", or_dash(l->reason));
+    put_line(stdout, "  %-9s %s, or set %s", "", l->install, l->variable);
 }
 
 static void print_limits(const hd_env_limits *limits)
@@ -150,17 +132,18 @@ static void print_cache(const hd_env_cache *cache)
 {
     printf("\n");
     if (!*cache->reason) {
-        print_line("cache of kernels and tuned plans: %lld entr%s, %.1f MiB; "
-                   "may be deleted",
-                   (long long)cache->entries, cache->entries == 1 ? "y" : "ies",
-                   (double)cache->bytes / (1 << 20));
-        print_line("  %s", or_dash(cache->folder));
+        put_line(stdout,
+                 "cache of kernels and tuned plans: %lld entr%s, %.1f MiB; "
+                 "may be deleted",
+                 (long long)cache->entries, cache->entries == 1 ? "y" : "ies",
+                 (double)cache->bytes / (1 << 20));
+        put_line(stdout, "  %s", or_dash(cache->folder));
         return;
     }
-    print_line("no cache: kernels are compiled anew by each session");
+    put_line(stdout, "no cache: kernels are compiled anew by each session");
     if (*cache->folder)
-        print_line("  %s", cache->folder);
-    print_line("  %s", cache->reason);
+        put_line(stdout, "  %s", cache->folder);
+    put_line(stdout, "  %s", cache->reason);
 }
 
 static void print_variables(const environment *e)
@@ -172,8 +155,8 @@ static void print_variables(const environment *e)
     for (int i = 0; i < e->nvariables; i++) {
         const hd_env_variable *v = &e->variable[i];
 
-        print_line("  %s='%s': %s", v->name,
-                   show(v->value, strlen(v->value), shown), v->meaning);
+        put_line(stdout, "  %s='%s': %s", v->name,
+                 show(v->value, strlen(v->value), shown), v->meaning);
     }
 }
 
@@ -183,7 +166,7 @@ static void print_launcher(const environment *e)
 
     if (*e->place_reason) {
         printf("\nlauncher: its variables are wrong\n");
-        print_line("  %s", e->place_reason);
+        put_line(stdout, "  %s", e->place_reason);
     } else if (!e->launched) {
         printf("\nlauncher: none; heddle run forks its ranks\n");
     } else {

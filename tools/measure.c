@@ -79,15 +79,9 @@ static bool is_measured(const rank *rank, int i)
 
 static void show_progress(const rank *rank, const char *doing, int i)
 {
-    if (rank->measure->progress && rank->rank == 0)
-        fprintf(stderr, "\r\033[K%s: %s %s", rank->contest->id, doing,
-                rank->contest->contender[i].name);
-}
-
-static void end_progress(const rank *rank)
-{
-    if (rank->measure->progress && rank->rank == 0)
-        fputs("\r\033[K", stderr);
+    if (rank->rank == 0)
+        progress("%s: %s %s", rank->contest->id, doing,
+                 rank->contest->contender[i].name);
 }
 
 static bool argument_of(const rank *rank, int i, size_t j, hd_argument *out)
@@ -626,7 +620,8 @@ static hd_status run_rank(void *context, hd_group *group)
     for (int i = 0; i < measure->n && status == HD_OK; i++) {
         rank->contest = &measure->contest[i];
         status = measure_contest(rank);
-        end_progress(rank);
+        if (rank->rank == 0)
+            progress_end();
         if (status == HD_OK && rank->rank == 0)
             measure->done(measure->context, rank->contest);
     }

@@ -23,7 +23,6 @@ typedef struct measure {
     int ranks;
     hd_diag *diag;         // borrowed
     const hd_place *place; // borrowed: of this process, or NULL
-    bool progress;         // a line on standard error that is written over
     // Called on rank 0 when the scores of a contest are there.
     void (*done)(void *context, const contest *contest);
     void *context; // borrowed

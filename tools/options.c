@@ -169,8 +169,8 @@ static outcome refuse(const reader *at, const char *format, ...)
     va_start(args, format);
     text = need_vformat(format, args);
     va_end(args);
-    say(need_format("heddle %s: %s (heddle %s --help lists the options)", name,
-                    text, name));
+    put_line(stderr, "heddle %s: %s (heddle %s --help lists the options)", name,
+             text, name);
     free(text);
     return USAGE;
 }

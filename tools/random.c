@@ -13,7 +13,7 @@ static uint64_t mix(uint64_t x)
 
 // The sum of four even distributions is close to a normal one, and has no tail
 // that could overflow a narrow dtype: |x| < 3.47.
-static double doorbell(uint64_t bits)
+static double bell(uint64_t bits)
 {
     double sum = 0;
 
@@ -36,7 +36,7 @@ void random_fill(hd_dtype dtype, uint64_t seed, size_t n, void *to)
         for (size_t j = 0; j < count; j++) {
             uint64_t bits = mix(stream + (i + j) * 0x9e3779b97f4a7c15);
 
-            values[j] = whole ? (double)(bits >> 60) + low : doorbell(bits);
+            values[j] = whole ? (double)(bits >> 60) + low : bell(bits);
         }
         hd_dtype_store(dtype, values, count,
                        (char *)to + i * hd_dtype_size(dtype));

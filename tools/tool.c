@@ -8,14 +8,26 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
-void say(char *line)
+// In one piece, since ranks print side by side.
+static void put(FILE *to, const char *before, const char *format, va_list args,
+                const char *after)
 {
-    char *plain = need_plain(line);
+    char *line = need_vformat(format, args), *plain = need_plain(line);
 
-    fprintf(stderr, "%s\n", plain);
+    fprintf(to, "%s%s%s", before, plain, after);
     free(plain);
     free(line);
+}
+
+void put_line(FILE *to, const char *format, ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    put(to, "", format, args, "\n");
+    va_end(args);
 }
 
 outcome complain(outcome result, const char *format, ...)
@@ -23,10 +35,27 @@ outcome complain(outcome result, const char *format, ...)
     va_list args;
 
     va_start(args, format);
-    fputs("heddle: ", stderr);
-    say(need_vformat(format, args));
+    put(stderr, "heddle: ", format, args, "\n");
     va_end(args);
     return result;
+}
+
+#define CLEAR "\r\033[K"
+
+void progress(const char *format, ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    if (isatty(STDERR_FILENO))
+        put(stderr, CLEAR, format, args, "");
+    va_end(args);
+}
+
+void progress_end(void)
+{
+    if (isatty(STDERR_FILENO))
+        fputs(CLEAR, stderr);
 }
 
 outcome first_wrong(outcome first, outcome second)

@@ -23,13 +23,18 @@ typedef enum outcome {
             return try_result_;     \
     } while (0)
 
+// Prints a line. What would steer a terminal, or is not UTF-8, becomes \xNN,
+// here and in the next two.
+void put_line(FILE *to, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 // Prints one line to standard error, "heddle: .." in front, and returns
 // `result` to pass on.
 outcome complain(outcome result, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-// Prints a line to standard error and frees it. What would steer a terminal, or
-// is not UTF-8, becomes \xNN.
-void say(char *line);
+// What is being done, on one line of a terminal that the next one writes over;
+// nothing where standard error is none. progress_end clears it.
+void progress(const char *format, ...) __attribute__((format(printf, 1, 2)));
+void progress_end(void);
 
 outcome outcome_of(hd_status status);
 
