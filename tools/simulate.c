@@ -165,12 +165,13 @@ static outcome draw(const simulate *s, const hd_module *module,
 
 static outcome simulate_module(simulate *s, hd_module *module)
 {
+    hd_check_options how = program_check_options(&s->options);
     hd_simulation *simulation = NULL;
     hd_status status = hd_lower(module, &s->options.lower, NULL, NULL, s->diag);
     outcome result;
 
     if (status == HD_OK)
-        status = hd_check(module, s->diag);
+        status = hd_check_with(module, &how, s->diag);
     if (status == HD_OK)
         status = hd_simulate(module, &s->machine, s->diag, &simulation);
     TRY(tell(s->diag, status, s->path));
