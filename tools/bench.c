@@ -11,7 +11,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { MOST_SAMPLES = 1000000 };
 
@@ -72,11 +71,6 @@ static outcome check_usage(const bench *bench)
             return complain(USAGE, "-D %s: of a suite only tp can be set",
                             bench->options.defines[i].name);
     return FINE;
-}
-
-static double memory_there(void)
-{
-    return (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
 }
 
 // What was not said: a GPU is fast and far away, so that runs are queued.

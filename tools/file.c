@@ -36,6 +36,11 @@ void memory_free(void *memory, size_t bytes)
         munmap(memory, bytes ? bytes : 1);
 }
 
+double memory_there(void)
+{
+    return (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+}
+
 // Doubles `content`, by moving its pages and not its bytes.
 static bool grow(content *content, size_t most)
 {

@@ -23,6 +23,7 @@ void content_close(content *content);
 // are the same in this process and in those that it forks.
 void *memory_pages(size_t bytes, bool shared);
 void memory_free(void *memory, size_t bytes);
+double memory_there(void); // bytes of this machine
 
 // A file that is being written, under a temporary name beside it. What is not
 // a regular file, such as a pipe, is written directly.

@@ -8,7 +8,6 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 static bool is_input(const slot *slot)
 {
@@ -45,8 +44,7 @@ static void *shared_pages(size_t count, size_t bytes)
 static outcome check_memory(const job *job)
 {
     const double gib = 1 << 30;
-    double have =
-        (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+    double have = memory_there();
     double total = 0;
 
     for (size_t i = 0; i < job->nslots; i++) {

@@ -1,8 +1,7 @@
 // Each element is a hash of the seed and of its index.
 #include "random.h"
 
-// The finalizer of splitmix64: every bit of `x` changes half of the result's.
-static uint64_t mix(uint64_t x)
+uint64_t random_mix(uint64_t x)
 {
     x ^= x >> 30;
     x *= 0xbf58476d1ce4e5b9;
@@ -26,7 +25,7 @@ void random_fill(hd_dtype dtype, uint64_t seed, size_t n, void *to)
 {
     enum { BATCH = 1024 };
     double values[BATCH];
-    uint64_t stream = mix(seed + 0x9e3779b97f4a7c15);
+    uint64_t stream = random_mix(seed + 0x9e3779b97f4a7c15);
     bool whole = dtype == HD_I64 || dtype == HD_I32 || dtype == HD_U8;
     double low = dtype == HD_U8 ? 0 : -8;
 
@@ -34,7 +33,7 @@ void random_fill(hd_dtype dtype, uint64_t seed, size_t n, void *to)
         size_t count = n - i < BATCH ? n - i : BATCH;
 
         for (size_t j = 0; j < count; j++) {
-            uint64_t bits = mix(stream + (i + j) * 0x9e3779b97f4a7c15);
+            uint64_t bits = random_mix(stream + (i + j) * 0x9e3779b97f4a7c15);
 
             values[j] = whole ? (double)(bits >> 60) + low : bell(bits);
         }

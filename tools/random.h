@@ -9,4 +9,7 @@
 // rounded to the dtype; integers from -8 to 7 (u8: 0 to 15).
 void random_fill(hd_dtype dtype, uint64_t seed, size_t n, void *to);
 
+// The finalizer of splitmix64: every bit of `x` changes half of the result's.
+uint64_t random_mix(uint64_t x);
+
 #endif

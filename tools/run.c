@@ -18,7 +18,8 @@ typedef struct run {
     program_options options;
     bindings in, out;
     bool cast, verify, stats;
-    bool unchecked; // --no-check
+    unsigned seeded; // whether --seed was given
+    bool unchecked;  // --no-check
     const char *trace, *svg;
     const char *against; // a file of a tensor program, or NULL
     hd_diag *diag;
@@ -89,6 +90,8 @@ static outcome check_usage(const run *run)
 
     if (strncmp(run->job.session.device, "cuda", 4) != 0 && of_cuda)
         return complain(USAGE, "%s needs --device cuda", of_cuda);
+    if (run->cast && run->in.n == 0)
+        complain(FINE, "--cast has no effect without --in");
     if (run->against && run->unchecked)
         return complain(USAGE, "--against is part of the check that --no-check "
                                "leaves out");
@@ -258,6 +261,8 @@ static outcome launch(run *run)
     job *job = &run->job;
 
     list_slots(run);
+    if (run->seeded && !draws(job) && !run->options.quiet)
+        complain(FINE, "--seed has no effect: no input is drawn");
     job->nsets = 1;
     job->judged =
         !run->unchecked && job->session.transport == HD_TRANSPORT_AUTO;
@@ -445,7 +450,7 @@ static const option run_options[] = {
     {NUMBER, "iters", "N", "runs in a row (default 1)", INTO(run, job.iters),
      .low = 1, .high = 1000000},
     {NUMBER, "seed", "N", "of random inputs (default 1)", INTO(run, job.seed),
-     .high = INT64_MAX},
+     .high = INT64_MAX, .marks = offsetof(run, seeded), .mark = 1},
     {FLAG, "stats", NULL, "print counts and times", INTO(run, stats)},
     {REAL, "timeout", "SECONDS", "that a wait for a peer may take (default 30)",
      INTO(run, job.session.timeout), .high = 1000000},

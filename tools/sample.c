@@ -40,10 +40,7 @@ static uint64_t hash_row(int set, const char *name, int64_t row)
     for (; *name; name++)
         x = (x ^ (unsigned char)*name) * 0x100000001b3;
     x = (x ^ (uint64_t)set) * 0x100000001b3;
-    x += (uint64_t)row * 0x9e3779b97f4a7c15;
-    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9;
-    x = (x ^ x >> 27) * 0x94d049bb133111eb;
-    return x ^ x >> 31;
+    return random_mix(x + (uint64_t)row * 0x9e3779b97f4a7c15);
 }
 
 const void *pool_row(const pool *pool, int set, const char *name, int64_t row)
