@@ -2,8 +2,9 @@
 // those that are over when its next command starts, an event's those that are
 // over when it is reached. A wait whose event knows nothing new is needless; so
 // is one that is followed on its stream, with nothing between, by a wait that
-// knows more. Events that a stream records with nothing between are one. Then
-// what no work comes after goes, from the end backwards.
+// knows more. Events that a stream records with nothing between are one, and so
+// is what it records where it knows just what the event does that it waited
+// for. Then what no work comes after goes, from the end backwards.
 #include "runtime/order.h"
 
 #include <stdlib.h>
@@ -39,6 +40,12 @@ static bool covers(const clocks *clocks, const int32_t *more,
     return true;
 }
 
+static void learn(const clocks *clocks, int32_t *known, const int32_t *told)
+{
+    for (int k = 0; k < clocks->nstreams; k++)
+        known[k] = told[k] > known[k] ? told[k] : known[k];
+}
+
 static void pass_wait(const clocks *clocks, hd_order *order, int i)
 {
     hd_order *wait = &order[i];
@@ -55,9 +62,8 @@ static void pass_wait(const clocks *clocks, hd_order *order, int i)
             covers(clocks, told, event_clock(clocks, order[p].event));
     clocks->before[i] = clocks->pending[wait->stream];
     clocks->pending[wait->stream] = i;
-    clocks->here[wait->stream] = -1;
-    for (int k = 0; k < clocks->nstreams; k++)
-        known[k] = told[k] > known[k] ? told[k] : known[k];
+    learn(clocks, known, told);
+    clocks->here[wait->stream] = covers(clocks, told, known) ? wait->event : -1;
 }
 
 static void pass_record(const clocks *clocks, const hd_order *record)
@@ -79,6 +85,8 @@ static void drop_waits(const clocks *clocks, hd_order *order, int n)
         int stream = order[i].stream;
         int32_t *known = stream_clock(clocks, stream);
 
+        if (order[i].needless)
+            continue;
         if (order[i].kind == HD_ORDER_WAIT) {
             pass_wait(clocks, order, i);
             continue;
@@ -160,5 +168,66 @@ hd_status hd_order_reduce(hd_order *order, int n, int nstreams, int nevents)
     drop_unused(order, n, used, used + nstreams);
     free_clocks(&clocks);
     free(used);
+    return HD_OK;
+}
+
+// Whether stream `s` knows all that stream 0 does, or, at a command of stream
+// 0, stream 0 all that each of the others does; those are apart that do not.
+static void find_apart(const clocks *clocks, int s, bool *apart)
+{
+    for (int k = s > 0 ? s : 1; k < (s > 0 ? s + 1 : clocks->nstreams); k++)
+        apart[k] = apart[k] || !covers(clocks, stream_clock(clocks, s),
+                                       stream_clock(clocks, s > 0 ? 0 : k));
+}
+
+// A stream that takes turns with stream 0; 0 if none does.
+static int find_turns(const clocks *clocks, const hd_order *order, int n,
+                      bool *apart)
+{
+    stream_clock(clocks, 0)[0] = 1; // what it did before
+    for (int i = 0; i < n; i++) {
+        int s = order[i].stream;
+        int32_t *known = stream_clock(clocks, s);
+
+        if (order[i].needless)
+            continue;
+        if (order[i].kind == HD_ORDER_WAIT) {
+            learn(clocks, known, event_clock(clocks, order[i].event));
+            continue;
+        }
+        find_apart(clocks, s, apart);
+        if (order[i].kind == HD_ORDER_RECORD)
+            pass_record(clocks, &order[i]);
+        else
+            known[s]++;
+    }
+    find_apart(clocks, 0, apart);
+    for (int s = 1; s < clocks->nstreams; s++) {
+        if (!apart[s] && stream_clock(clocks, s)[s] > 0)
+            return s;
+    }
+    return 0;
+}
+
+hd_status hd_order_join(hd_order *order, int n, int nstreams, int nevents,
+                        int *out)
+{
+    int joined = 0;
+
+    for (int s = -1; s != 0; joined += s > 0) {
+        bool *apart = calloc((size_t)nstreams, sizeof *apart);
+        clocks clocks;
+
+        if (apart == NULL || !new_clocks(n, nstreams, nevents, &clocks)) {
+            free(apart);
+            return HD_NO_MEMORY;
+        }
+        s = find_turns(&clocks, order, n, apart);
+        for (int i = 0; i < n && s > 0; i++)
+            order[i].stream = order[i].stream == s ? 0 : order[i].stream;
+        free_clocks(&clocks);
+        free(apart);
+    }
+    *out = joined;
     return HD_OK;
 }

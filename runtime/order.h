@@ -31,6 +31,14 @@ typedef struct hd_order {
 // marked, if memory runs out.
 hd_status hd_order_reduce(hd_order *order, int n, int nstreams, int nevents);
 
+// Puts onto stream 0 what other streams do that take turns with it anyway: each
+// of their commands comes after all that came before it there, and the other
+// way around. No work then comes after others than it did before, and what
+// ordered these streams is needless. Passes over what is marked; `out` is how
+// many streams there were.
+hd_status hd_order_join(hd_order *order, int n, int nstreams, int nevents,
+                        int *out);
+
 HD_END_DECLS
 
 #endif

@@ -12,12 +12,15 @@ namespace
 {
 
 // A gather in front of a matmul, as pipelines are made of it.
-const char kGather[] = "heddle 1\n"
-                       "tensor program ag mesh tp=4\n"
-                       "in %x : f32[size tp@tp, 4, 8] in %w : f32[8, 12]\n"
-                       "out %c : f32[size tp@stream, 4, 12]\n"
-                       "temp %all : f32[size tp@stream, 4, 8]\n"
-                       "{ %all = set %x  %c = matmul %all, %w }\n";
+std::string Gather(int ranks)
+{
+    return "heddle 1\ntensor program ag mesh tp=" + std::to_string(ranks) +
+           "\n"
+           "in %x : f32[size tp@tp, 4, 8] in %w : f32[8, 12]\n"
+           "out %c : f32[size tp@stream, 4, 12]\n"
+           "temp %all : f32[size tp@stream, 4, 8]\n"
+           "{ %all = set %x  %c = matmul %all, %w }\n";
+}
 
 hd_lower_options Pipeline(hd_transfer transfer)
 {
@@ -72,9 +75,9 @@ TEST(CudaCosts, OneReadyOfEachPeerIsWaitedForInARun)
 
         options.transport = way;
         ring.chunks = direct.chunks = 2;
-        EXPECT_EQ(Count(Program(kGather, 3, &ring), options, "word waits"),
+        EXPECT_EQ(Count(Program(Gather(4), 3, &ring), options, "word waits"),
                   1 + 6);
-        EXPECT_EQ(Count(Program(kGather, 3, &direct), options, "word waits"),
+        EXPECT_EQ(Count(Program(Gather(4), 3, &direct), options, "word waits"),
                   3 + 6);
     }
 }
@@ -110,17 +113,41 @@ TEST(CudaCosts, EachStreamWaitsForOneReadyAndForThoseThatAreLate)
     unsetenv("FAKE_CUDA_CHAOS");
 }
 
-const char kMatmul[] = "heddle 1\n"
-                       "host program one\n"
-                       "in %a : f32[8, 16] in %b : f32[16, 12]\n"
-                       "out %c : f32[8, 12]\n"
-                       "{ %c = matmul %a, %b }\n";
+// What streams wait for each other, and record for it.
+TEST(CudaCosts, APipelineOfTwoRanksHasFewEvents)
+{
+    hd_lower_options ring = Pipeline(HD_TRANSFER_RING);
+    hd_lower_options direct = Pipeline(HD_TRANSFER_DIRECT);
+    Program by_ring(Gather(2), 3, &ring), directly(Gather(2), 3, &direct);
+    const char *wait = "cuStreamWaitEvent", *record = "cuEventRecord";
+
+    for (bool graph : {false, true}) {
+        hd_session_options options = CudaOptions();
+        int in_graph = graph ? 0 : 1; // that is captured already
+
+        options.graph = graph;
+        // Two streams and the helper begin, or two of which one goes on with
+        // what the other has; two end. A run has a start and an end.
+        EXPECT_EQ(Count(directly, options, wait), 4 * in_graph);
+        EXPECT_EQ(Count(directly, options, record), 2 + 3 * in_graph);
+        EXPECT_EQ(Count(by_ring, options, wait), 5 * in_graph);
+        EXPECT_EQ(Count(by_ring, options, record), 2 + 4 * in_graph);
+    }
+}
+
+std::string Matmul(const std::string &body)
+{
+    return "heddle 1\nhost program one streams 1\n"
+           "in %a : f32[8, 16] in %b : f32[16, 12] out %c : f32[8, 12]\n{ " +
+           body + " }\n";
+}
 
 // A run that begins while others are under way has no times, and one without
 // peers has nobody watch when it begins: it records its end alone.
-TEST(CudaCosts, ARunOfAMatmulAmongOthersIsAProductAndAnEvent)
+// So does one on a stream of its own, which nothing else goes on beside.
+void IsAProductAndAnEvent(const std::string &text)
 {
-    Program program(kMatmul, 3);
+    Program program(text, 3);
     std::vector<Answer> answers = RunRanks(1, [&](Rank &rank) {
         Session session;
 
@@ -153,6 +180,13 @@ TEST(CudaCosts, ARunOfAMatmulAmongOthersIsAProductAndAnEvent)
 
     EXPECT_EQ(answers[0].status, HD_OK) << answers[0].text;
     EXPECT_STREQ(answers[0].left, "");
+}
+
+TEST(CudaCosts, ARunOfAMatmulAmongOthersIsAProductAndAnEvent)
+{
+    IsAProductAndAnEvent(Matmul("%c = matmul %a, %b"));
+    IsAProductAndAnEvent(
+        Matmul("fork on stream 0 { %c = matmul %a, %b } join"));
 }
 
 // Runs of one kernel each, of which the second begins when the first is over,

@@ -185,6 +185,79 @@ TEST(Order, LeavesAStreamThatDoesNothingAlone)
     EXPECT_EQ(kept.size(), 6u);
 }
 
+// What a stream records where it has done nothing but wait is recorded already.
+TEST(Order, OfAStreamThatOnlyHandsOnIsTheFirstOnes)
+{
+    Commands kept = Reduce({Record(0, 0), Wait(1, 0), Record(1, 1), Wait(2, 1),
+                            Work(2), Record(2, 2), Wait(0, 2)},
+                           3, 3);
+
+    ASSERT_EQ(kept.size(), 5u);
+    EXPECT_EQ(kept[1].stream, 2);
+    EXPECT_EQ(kept[1].event, 0);
+}
+
+Commands Join(Commands commands, int streams, int events, int *joined)
+{
+    EXPECT_EQ(hd_order_join(commands.data(), int(commands.size()), streams,
+                            events, joined),
+              HD_OK);
+    return commands;
+}
+
+TEST(Order, OfStreamsThatTakeTurnsIsOneStreams)
+{
+    int joined = 0;
+    Commands all = {Work(0),      Record(0, 0), Wait(1, 0), Work(1),
+                    Record(1, 1), Wait(0, 1),   Work(0)};
+    Commands one = Join(all, 2, 2, &joined);
+
+    EXPECT_EQ(joined, 1);
+    EXPECT_EQ(Reduce(one, 2, 2).size(), 3u);
+    // What they do side by side stays so, and so does what the end of stream 0
+    // does not wait for.
+    all.insert(all.begin() + 3, Work(0));
+    Join(all, 2, 2, &joined);
+    EXPECT_EQ(joined, 0);
+    Join({Work(0), Record(0, 0), Wait(1, 0), Work(1)}, 2, 1, &joined);
+    EXPECT_EQ(joined, 0);
+}
+
+// A wait, or a record, that works of stream 0 have nothing to do with.
+TEST(Order, OfStreamsThatTakeTurnsIsNotThatOfOthers)
+{
+    int joined = 0;
+
+    Join({Record(0, 0), Work(2), Record(2, 1), Wait(1, 1), Work(0),
+          Record(0, 2), Wait(1, 2), Work(1), Record(1, 3), Wait(0, 3),
+          Wait(2, 3)},
+         3, 4, &joined);
+    EXPECT_EQ(joined, 0);
+}
+
+TEST(Order, OfJoinedStreamsIsTheSame)
+{
+    std::mt19937 random(Seed());
+    int joined = 0;
+
+    for (int turn = 0; turn < 4000; turn++) {
+        int events = 0, streams = 2 + int(random() % 3), here = 0;
+        Commands all = Draw(random, streams, int(random() % 14), &events);
+        // Without an end that waits for all of them nothing can be joined.
+        for (int s = 1; s < streams; s++) {
+            all.push_back(Record(s, events));
+            all.push_back(Wait(0, events++));
+        }
+        Commands kept = Reduce(all, streams, events);
+        Commands fewer =
+            Reduce(Join(kept, streams, events, &here), streams, events);
+
+        ASSERT_EQ(Before(all), Before(fewer)) << "turn " << turn;
+        joined += here;
+    }
+    EXPECT_GT(joined, 50);
+}
+
 TEST(Order, OfNothingIsNothing)
 {
     EXPECT_EQ(hd_order_reduce(nullptr, 0, 1, 0), HD_OK);
