@@ -82,9 +82,12 @@ hd_build hd_build_on(hd_build *b, hd_expr stream)
     return hd_build_into(b, &append(b, HD_STMT_ON, stream)->body);
 }
 
-hd_stmt *hd_build_if(hd_build *b, hd_expr condition)
+hd_build hd_build_if(hd_build *b, hd_expr condition, hd_build *otherwise)
 {
-    return append(b, HD_STMT_IF, condition);
+    hd_stmt *branch = append(b, HD_STMT_IF, condition);
+
+    *otherwise = hd_build_into(b, &branch->otherwise);
+    return hd_build_into(b, &branch->body);
 }
 
 hd_build hd_build_group(hd_build *b)

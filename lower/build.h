@@ -27,8 +27,8 @@ void hd_build_key_view(hd_op *op, hd_key_code code, hd_view view);
 // for VAR in 0..n: returns the body to build into, and the variable.
 hd_build hd_build_for(hd_build *b, const char *name, hd_expr n, hd_expr *var);
 hd_build hd_build_on(hd_build *b, hd_expr stream);
-// if CONDITION: returns the statement, whose body and otherwise are empty.
-hd_stmt *hd_build_if(hd_build *b, hd_expr condition);
+// if CONDITION: returns the body to build into, and the else.
+hd_build hd_build_if(hd_build *b, hd_expr condition, hd_build *otherwise);
 hd_build hd_build_group(hd_build *b);
 hd_expr hd_build_let(hd_build *b, const char *name, hd_expr value);
 hd_build hd_build_into(const hd_build *b, hd_block *block);

@@ -1,15 +1,11 @@
 // Gives each broadcast of a loop the pipeline that the options choose. The loop
-// that `stream` made computes on shard j in iteration j; here iterations are
-// put in the order in which shards arrive:
-//
-//   bulk       one all_gather before the loop
-//   pipelined  j: gather chunk j of every shard, and compute on all of them
-//   broadcast  j: rank j sends to all
-//   direct     j: from rank + j, to rank - j
-//   ring       j: what came from the left neighbour goes on to the right
+// that `stream` made computes on shard j in iteration j; here its iterations
+// become the trips of a pipeline, in the order in which shards arrive. A
+// pipeline is a row of `schedules`, which says what a trip moves and computes
+// on; emit_trip writes any of them.
 //
 // Chunks split the first dimension inside a shard: buffers get a second shape
-// with one more dimension (`of`), and an iteration an index more. A rank's
+// with one more dimension (`of`), and a shard has a trip a chunk. A rank's
 // local shard is computed on where it lies, unless the gathered buffer is
 // needed whole.
 #include <string.h>
@@ -32,6 +28,8 @@ typedef struct alias {
     int dim;
 } alias;
 
+typedef struct schedule schedule;
+
 typedef struct pipe {
     hd_module *module;
     const hd_lower_options *options;
@@ -43,18 +41,46 @@ typedef struct pipe {
     int ngathers;
     int64_t ranks, chunks;
     int axis;
-    hd_transfer transfer;
+    const schedule *schedule;
     const hd_transport *transport; // by axis
     alias *aliases;
     const int *uses; // by buffer id, in the whole program
 } pipe;
 
-// What an iteration works on: the shard's index, and the chunk's (HD_EXPR_NONE
-// if shards are whole). An index of HD_EXPR_ALL is every shard.
+// What a trip works on: the shard's index, and the chunk's (HD_EXPR_NONE if
+// shards are whole). An index of HD_EXPR_ALL is every shard.
 typedef struct piece {
     hd_expr shard, chunk;
     bool own;
 } piece;
+
+typedef struct trip {
+    pipe *p;
+    hd_expr j;     // its number
+    hd_expr step;  // the number of its shard: j, where shards are whole
+    piece at;      // what it computes on
+    hd_expr own;   // when that is the local shard; HD_EXPR_NONE if that makes
+                   // no difference
+    hd_build mine; // what it does then, where it moves nothing
+} trip;
+
+typedef hd_expr trip_fn(const trip *t);
+typedef void move_fn(const trip *t, hd_build *b, const gather *g);
+
+// A pipeline that moves a piece and then computes on one: what its trips do,
+// for each chunk the same.
+struct schedule {
+    const char *name;
+    trip_fn *shard; // computed on; NULL: all of them, a chunk a trip
+    trip_fn *own;   // when that is the local one; NULL: no trip has it alone
+    move_fn *move;  // NULL: all that is moved is, before the loop
+    // Of what is sent and received: the peers, and the shard that arrives. It
+    // is computed on at once and the local shard is sent, in all trips but the
+    // local shard's own; or, of one that relays, computed on in the next trip,
+    // and what is computed on is sent, in all trips but the last shard's.
+    trip_fn *to, *from, *arrives;
+    bool relays;
+};
 
 static hd_expr number(const pipe *p, int64_t value)
 {
@@ -326,269 +352,308 @@ static void clone_op(pipe *p, hd_build *b, const hd_op *op, const piece *at)
     fix_dim_key(p, op, copy, at);
 }
 
-// The computation of an iteration. `own` says when the piece is the local
-// shard; HD_EXPR_NONE if that makes no difference.
-static void emit_compute(pipe *p, hd_build *b, piece at, hd_expr own)
+// The computation of a trip, which branches where the local shard lies
+// elsewhere.
+static void emit_compute(hd_build *b, const trip *t)
 {
-    for (hd_stmt *s = p->ops; s != NULL;) {
-        hd_stmt *branch;
-        hd_build mine, theirs;
+    hd_build mine = *b, theirs = *b;
+    bool branched = false;
+    piece at = t->at;
 
-        if (s->op->code == HD_OP_BROADCAST) {
-            s = s->next;
+    for (hd_stmt *s = t->p->ops; s != NULL; s = s->next) {
+        bool branches = t->own >= 0 && reads_in_place(t->p, s->op);
+
+        if (branches && !branched)
+            mine = hd_build_if(b, t->own, &theirs);
+        branched = branches;
+        if (s->op->code == HD_OP_BROADCAST)
             continue;
-        }
-        if (own < 0 || !reads_in_place(p, s->op)) {
-            at.own = false;
-            clone_op(p, b, s->op, &at);
-            s = s->next;
-            continue;
-        }
-        branch = hd_build_if(b, own);
-        mine = hd_build_into(b, &branch->body);
-        theirs = hd_build_into(b, &branch->otherwise);
-        for (; s != NULL && s->op->code != HD_OP_BROADCAST &&
-               reads_in_place(p, s->op);
-             s = s->next) {
-            at.own = true;
-            clone_op(p, &mine, s->op, &at);
-            at.own = false;
-            clone_op(p, &theirs, s->op, &at);
-        }
+        at.own = true;
+        if (branches)
+            clone_op(t->p, &mine, s->op, &at);
+        at.own = false;
+        clone_op(t->p, branches ? &theirs : b, s->op, &at);
     }
 }
 
-// --------------------------------------------------------------- transfers
+// ------------------------------------------------------------------ moves
 
-static void emit_send(pipe *p, hd_build *b, gather *g, hd_view what, hd_expr to,
-                      hd_expr iteration)
+// The first trip that sends and receives, and the one after the last.
+static int64_t first_exchange(const pipe *p)
 {
-    bool get = p->options->protocol == HD_GET;
-    hd_op *op = hd_build_op(b, HD_OP_SEND, p->axis, 0, 1, &what);
-
-    hd_build_key(op, HD_KEY_TO, to);
-    if (get)
-        hd_build_key(op, HD_KEY_GET, HD_EXPR_NONE);
-    if (g->sent != NULL)
-        hd_build_key_view(
-            op, HD_KEY_DONE,
-            hd_view_at(hd_view_whole(g->sent, op->loc), 0, iteration));
+    return p->schedule->relays ? 0 : p->chunks;
 }
 
-static void emit_recv(pipe *p, hd_build *b, hd_view what, hd_expr from)
+static int64_t end_of_exchanges(const pipe *p)
 {
-    bool get = p->options->protocol == HD_GET;
-    hd_op *op = hd_build_op(b, HD_OP_RECV, p->axis, 1, 0, &what);
-
-    hd_build_key(op, HD_KEY_FROM, from);
-    if (get)
-        hd_build_key(op, HD_KEY_GET, HD_EXPR_NONE);
+    return first_exchange(p) + (p->ranks - 1) * p->chunks;
 }
 
-static void emit_own_copy(pipe *p, hd_build *b, const gather *g,
-                          const piece *at)
+static void emit_transfer(const trip *t, hd_build *b, const gather *g,
+                          hd_opcode code, hd_view what)
 {
-    hd_build_unary(b, HD_OP_COPY, -1, target_view(p, g, at),
-                   source_view(p, g, at));
+    const pipe *p = t->p;
+    bool sends = code == HD_OP_SEND;
+    hd_op *op = hd_build_op(b, code, p->axis, !sends, sends, &what);
+
+    if (sends)
+        hd_build_key(op, HD_KEY_TO, p->schedule->to(t));
+    else
+        hd_build_key(op, HD_KEY_FROM, p->schedule->from(t));
+    if (p->options->protocol == HD_GET)
+        hd_build_key(op, HD_KEY_GET, HD_EXPR_NONE);
+    if (sends && g->sent != NULL)
+        hd_build_key_view(op, HD_KEY_DONE,
+                          hd_view_at(hd_view_whole(g->sent, op->loc), 0, t->j));
+}
+
+// Buffers of chunks are declared in the order in which their views are made.
+static void copy_own(pipe *p, hd_build *b, const gather *g, const piece *at)
+{
+    hd_view in = source_view(p, g, at), out = target_view(p, g, at);
+
+    hd_build_unary(b, HD_OP_COPY, -1, out, in);
+}
+
+// A send and a recv.
+static void exchange(const trip *t, hd_build *b, const gather *g)
+{
+    pipe *p = t->p;
+    bool relays = p->schedule->relays;
+    piece in = {.shard = p->schedule->arrives(t), .chunk = t->at.chunk};
+    hd_build own = t->mine, others = *b;
+
+    if (!relays && !g->in_place)
+        copy_own(p, &own, g, &t->at);
+    if (relays && g->in_place) {
+        own = hd_build_if(b, t->own, &others);
+        emit_transfer(t, &own, g, HD_OP_SEND, source_view(p, g, &t->at));
+    }
+    emit_transfer(t, &others, g, HD_OP_SEND,
+                  relays ? target_view(p, g, &t->at)
+                         : source_view(p, g, &t->at));
+    emit_transfer(t, b, g, HD_OP_RECV, target_view(p, g, &in));
+}
+
+// From the rank whose shard it is, to all.
+static void broadcast(const trip *t, hd_build *b, const gather *g)
+{
+    pipe *p = t->p;
+    hd_view in = source_view(p, g, &t->at), out = target_view(p, g, &t->at);
+    hd_build mine, theirs;
+
+    if (!g->in_place) {
+        hd_build_key(hd_build_unary(b, HD_OP_BROADCAST, p->axis, out, in),
+                     HD_KEY_ROOT, t->at.shard);
+        return;
+    }
+    mine = hd_build_if(b, t->own, &theirs);
+    hd_build_key(hd_build_op(&mine, HD_OP_BROADCAST, p->axis, 0, 1, &in),
+                 HD_KEY_ROOT, t->at.shard);
+    hd_build_key(hd_build_op(&theirs, HD_OP_BROADCAST, p->axis, 1, 0, &out),
+                 HD_KEY_ROOT, t->at.shard);
+}
+
+// From every rank to all.
+static void collect(const trip *t, hd_build *b, const gather *g)
+{
+    hd_view in = source_view(t->p, g, &t->at);
+    hd_view out = target_view(t->p, g, &t->at);
+
+    hd_build_unary(b, HD_OP_ALL_GATHER, t->p->axis, out, in);
 }
 
 // --------------------------------------------------------------- pipelines
 
-// Names the parts of iteration number j: which shard-step it is, and which
-// chunk.
-static hd_expr split_iteration(pipe *p, hd_build *b, hd_expr j, piece *at)
+static hd_expr rank_of(const pipe *p)
 {
-    if (p->chunks == 1) {
-        at->chunk = HD_EXPR_NONE;
-        return j;
-    }
-    at->chunk =
-        hd_build_let(b, "k", binary(p, HD_EXPR_MOD, j, number(p, p->chunks)));
-    return binary(p, HD_EXPR_DIV, j, number(p, p->chunks));
+    return hd_expr_coord(p->module, p->axis);
 }
 
-static void emit_direct_iteration(pipe *p, hd_build *b, hd_expr j)
+// a + b or a - b, counted around the ranks
+static hd_expr around(const trip *t, hd_expr_kind kind, hd_expr a, hd_expr b)
 {
-    hd_expr x = hd_expr_coord(p->module, p->axis), n = number(p, p->ranks);
-    piece at = {0};
-    hd_expr step = split_iteration(p, b, j, &at);
-    hd_expr own = binary(p, HD_EXPR_LT, j, number(p, p->chunks));
-    hd_expr to = hd_expr_mod(
-        p->module, binary(p, HD_EXPR_SUB, binary(p, HD_EXPR_ADD, n, x), step),
-        n);
-    hd_stmt *branch;
-    hd_build mine, theirs, group;
-
-    if (p->chunks == 1)
-        own = binary(p, HD_EXPR_EQ, j, number(p, 0));
-    at.shard = hd_build_let(
-        b, "i", hd_expr_mod(p->module, binary(p, HD_EXPR_ADD, x, step), n));
-    branch = hd_build_if(b, own);
-    mine = hd_build_into(b, &branch->body);
-    theirs = hd_build_into(b, &branch->otherwise);
-    group = hd_build_group(&theirs);
-    for (int i = 0; i < p->ngathers; i++) {
-        gather *g = &p->gather[i];
-
-        if (!g->in_place)
-            emit_own_copy(p, &mine, g, &at);
-        emit_send(p, &group, g, source_view(p, g, &at), to, j);
-        emit_recv(p, &group, target_view(p, g, &at), at.shard);
-    }
-    emit_compute(p, b, at, own);
+    return hd_expr_mod(t->p->module, binary(t->p, kind, a, b),
+                       number(t->p, t->p->ranks));
 }
 
-static void emit_ring_iteration(pipe *p, hd_build *b, hd_expr j)
+static hd_expr in_order(const trip *t)
 {
-    hd_expr x = hd_expr_coord(p->module, p->axis), n = number(p, p->ranks);
-    hd_expr one = number(p, 1);
-    piece at = {0}, before;
-    hd_expr step = split_iteration(p, b, j, &at);
-    hd_expr own = binary(p, HD_EXPR_LT, j, number(p, p->chunks));
-    hd_expr right = hd_expr_mod(p->module, binary(p, HD_EXPR_ADD, x, one), n);
-    hd_expr left = hd_expr_mod(p->module, binary(p, HD_EXPR_SUB, x, one), n);
-    hd_stmt *sending;
-    hd_build inside, group;
+    return t->step;
+}
 
-    if (p->chunks == 1)
-        own = binary(p, HD_EXPR_EQ, j, number(p, 0));
-    at.shard = hd_build_let(
-        b, "i", hd_expr_mod(p->module, binary(p, HD_EXPR_SUB, x, step), n));
-    before = at;
-    before.shard =
-        hd_expr_mod(p->module, binary(p, HD_EXPR_SUB, at.shard, one), n);
-    sending = hd_build_if(
-        b, binary(p, HD_EXPR_LT, j, number(p, (p->ranks - 1) * p->chunks)));
-    inside = hd_build_into(b, &sending->body);
-    group = hd_build_group(&inside);
-    for (int i = 0; i < p->ngathers; i++) {
-        gather *g = &p->gather[i];
-        hd_stmt *branch;
-        hd_build mine, theirs;
+static hd_expr upwards(const trip *t)
+{
+    return around(t, HD_EXPR_ADD, rank_of(t->p), t->step);
+}
 
-        if (!g->in_place) {
-            emit_send(p, &group, g, target_view(p, g, &at), right, j);
-        } else {
-            branch = hd_build_if(&group, own);
-            mine = hd_build_into(&group, &branch->body);
-            theirs = hd_build_into(&group, &branch->otherwise);
-            emit_send(p, &mine, g, source_view(p, g, &at), right, j);
-            emit_send(p, &theirs, g, target_view(p, g, &at), right, j);
+static hd_expr downwards(const trip *t)
+{
+    return around(t, HD_EXPR_SUB, rank_of(t->p), t->step);
+}
+
+// The rank for which this trip is that of the local shard here.
+static hd_expr mirrored(const trip *t)
+{
+    hd_expr n = number(t->p, t->p->ranks);
+
+    return around(t, HD_EXPR_SUB, binary(t->p, HD_EXPR_ADD, n, rank_of(t->p)),
+                  t->step);
+}
+
+static hd_expr its_shard(const trip *t)
+{
+    return t->at.shard;
+}
+
+static hd_expr shard_below(const trip *t)
+{
+    return around(t, HD_EXPR_SUB, t->at.shard, number(t->p, 1));
+}
+
+static hd_expr right(const trip *t)
+{
+    return around(t, HD_EXPR_ADD, rank_of(t->p), number(t->p, 1));
+}
+
+static hd_expr left(const trip *t)
+{
+    return around(t, HD_EXPR_SUB, rank_of(t->p), number(t->p, 1));
+}
+
+static hd_expr is_first(const trip *t)
+{
+    return t->p->chunks == 1
+               ? binary(t->p, HD_EXPR_EQ, t->j, number(t->p, 0))
+               : binary(t->p, HD_EXPR_LT, t->j, number(t->p, t->p->chunks));
+}
+
+static hd_expr is_of_rank(const trip *t)
+{
+    return binary(t->p, HD_EXPR_EQ, t->at.shard, rank_of(t->p));
+}
+
+static const schedule schedules[] = {
+    // One all_gather before the loop.
+    [HD_TRANSFER_BULK] = {.name = "bulk", .shard = in_order},
+    // Trip j gathers chunk j of every shard, and computes on all of them.
+    [HD_TRANSFER_PIPELINED] = {.name = "pipelined", .move = collect},
+    // Rank j sends to all.
+    [HD_TRANSFER_BROADCAST] = {.name = "broadcast",
+                               .shard = in_order,
+                               .own = is_of_rank,
+                               .move = broadcast},
+    // From rank + j, to rank - j.
+    [HD_TRANSFER_DIRECT] = {.name = "direct",
+                            .shard = upwards,
+                            .own = is_first,
+                            .move = exchange,
+                            .to = mirrored,
+                            .from = its_shard,
+                            .arrives = its_shard},
+    // What came from the left neighbour goes on to the right.
+    [HD_TRANSFER_RING] = {.name = "ring",
+                          .shard = downwards,
+                          .own = is_first,
+                          .move = exchange,
+                          .to = right,
+                          .from = left,
+                          .arrives = shard_below,
+                          .relays = true},
+};
+
+static int64_t count_trips(const pipe *p)
+{
+    return (p->schedule->shard != NULL ? p->ranks : 1) * p->chunks;
+}
+
+// Names the chunk and the shard of trip j.
+static trip start_trip(pipe *p, hd_build *b, hd_expr j)
+{
+    const schedule *s = p->schedule;
+    trip t = {.p = p,
+              .j = j,
+              .step = j,
+              .at = {.shard = HD_EXPR_ALL, .chunk = HD_EXPR_NONE},
+              .own = HD_EXPR_NONE};
+    hd_expr n = number(p, p->chunks);
+
+    if (p->chunks > 1 && s->shard == NULL) {
+        t.at.chunk = j;
+    } else if (p->chunks > 1) {
+        t.at.chunk = hd_build_let(b, "k", binary(p, HD_EXPR_MOD, j, n));
+        t.step = binary(p, HD_EXPR_DIV, j, n);
+    }
+    if (s->shard != NULL)
+        t.at.shard = s->shard(&t);
+    if (s->shard != NULL && t.at.shard != j)
+        t.at.shard = hd_build_let(b, "i", t.at.shard);
+    if (s->own != NULL)
+        t.own = s->own(&t);
+    return t;
+}
+
+// Where a trip's transfers stand: sends and recvs together, in those trips that
+// have any.
+static hd_build open_moves(hd_build *b, trip *t)
+{
+    const schedule *s = t->p->schedule;
+    hd_expr more =
+        binary(t->p, HD_EXPR_LT, t->j, number(t->p, end_of_exchanges(t->p)));
+    hd_build theirs;
+
+    if (s->to == NULL)
+        return *b;
+    t->mine = hd_build_if(b, s->relays ? more : t->own, &theirs);
+    return hd_build_group(s->relays ? &t->mine : &theirs);
+}
+
+// The flow of a gather: a trip moves, then it computes.
+static void emit_trip(pipe *p, hd_build *b, hd_expr j)
+{
+    trip t = start_trip(p, b, j);
+    hd_build moves;
+
+    if (p->schedule->move != NULL) {
+        moves = open_moves(b, &t);
+        for (int i = 0; i < p->ngathers; i++) {
+            moves.loc = p->gather[i].op->loc;
+            p->schedule->move(&t, &moves, &p->gather[i]);
         }
-        emit_recv(p, &group, target_view(p, g, &before), left);
     }
-    emit_compute(p, b, at, own);
+    emit_compute(b, &t);
 }
 
-static void emit_broadcast(pipe *p, hd_build *b, const gather *g,
-                           const piece *at)
-{
-    hd_view in = source_view(p, g, at), out = target_view(p, g, at);
-    int axis = g->op->axis;
-    hd_stmt *branch;
-    hd_build mine, theirs;
-
-    if (!g->in_place) {
-        hd_build_key(hd_build_unary(b, HD_OP_BROADCAST, axis, out, in),
-                     HD_KEY_ROOT, at->shard);
-        return;
-    }
-    branch = hd_build_if(
-        b, binary(p, HD_EXPR_EQ, at->shard, hd_expr_coord(p->module, axis)));
-    mine = hd_build_into(b, &branch->body);
-    theirs = hd_build_into(b, &branch->otherwise);
-    hd_build_key(hd_build_op(&mine, HD_OP_BROADCAST, axis, 0, 1, &in),
-                 HD_KEY_ROOT, at->shard);
-    hd_build_key(hd_build_op(&theirs, HD_OP_BROADCAST, axis, 1, 0, &out),
-                 HD_KEY_ROOT, at->shard);
-}
-
-static void emit_broadcast_iteration(pipe *p, hd_build *b, hd_expr j)
-{
-    piece at = {0};
-    hd_expr step = split_iteration(p, b, j, &at);
-
-    at.shard = p->chunks == 1 ? j : hd_build_let(b, "i", step);
-    for (int i = 0; i < p->ngathers; i++)
-        emit_broadcast(p, b, &p->gather[i], &at);
-    emit_compute(
-        p, b, at,
-        binary(p, HD_EXPR_EQ, at.shard, hd_expr_coord(p->module, p->axis)));
-}
-
-static void emit_gather(hd_build *b, const gather *g, hd_view out, hd_view in)
-{
-    hd_build_unary(b, HD_OP_ALL_GATHER, g->op->axis, out, in);
-}
-
-static void emit_pipelined_iteration(pipe *p, hd_build *b, hd_expr j)
-{
-    piece at = {.shard = HD_EXPR_ALL,
-                .chunk = p->chunks == 1 ? HD_EXPR_NONE : j};
-
-    for (int i = 0; i < p->ngathers; i++)
-        emit_gather(b, &p->gather[i], target_view(p, &p->gather[i], &at),
-                    source_view(p, &p->gather[i], &at));
-    emit_compute(p, b, at, HD_EXPR_NONE);
-}
-
-static void emit_bulk_iteration(pipe *p, hd_build *b, hd_expr j)
-{
-    piece at = {.shard = j, .chunk = HD_EXPR_NONE};
-
-    emit_compute(p, b, at, HD_EXPR_NONE);
-}
-
-// Before the loop, on the caller's stream.
+// What is moved or copied before the loop, on the caller's stream.
 static void emit_before(pipe *p, hd_build *b)
 {
+    piece own = {.shard = rank_of(p), .chunk = HD_EXPR_NONE};
+
     for (int i = 0; i < p->ngathers; i++) {
-        gather *g = &p->gather[i];
+        const gather *g = &p->gather[i];
         hd_view out = g->op->view[0];
 
         b->loc = g->op->loc;
-        if (p->transfer == HD_TRANSFER_BULK) {
-            out.nindex = g->dim;
-            emit_gather(b, g, out, g->op->view[1]);
-        } else if (p->transfer == HD_TRANSFER_RING && !g->in_place) {
-            piece own = {.shard = hd_expr_coord(p->module, g->op->axis),
-                         .chunk = HD_EXPR_NONE};
-
-            emit_own_copy(p, b, g, &own);
-        }
+        out.nindex = g->dim;
+        if (p->schedule->move == NULL)
+            hd_build_unary(b, HD_OP_ALL_GATHER, p->axis, out, g->op->view[1]);
+        else if (p->schedule->relays && !g->in_place)
+            copy_own(p, b, g, &own);
     }
-}
-
-static int64_t count_iterations(const pipe *p)
-{
-    switch (p->transfer) {
-    case HD_TRANSFER_BULK:
-        return p->ranks;
-    case HD_TRANSFER_PIPELINED:
-        return p->chunks;
-    case HD_TRANSFER_BROADCAST:
-    case HD_TRANSFER_DIRECT:
-    case HD_TRANSFER_RING:
-        break;
-    }
-    return p->ranks * p->chunks;
 }
 
 // Waits for deferred sends, after the loop.
 static void emit_after(pipe *p, hd_build *b)
 {
-    int64_t first = p->transfer == HD_TRANSFER_DIRECT ? p->chunks : 0;
-    int64_t last = first + (p->ranks - 1) * p->chunks;
-
-    for (int i = 0; i < p->ngathers; i++) {
+    for (int i = 0; i < p->ngathers && p->ranks > 1; i++) {
         hd_expr t;
         hd_build body;
         hd_view event;
 
-        if (p->gather[i].sent == NULL || first == last)
+        if (p->gather[i].sent == NULL)
             continue;
-        body = hd_build_for(b, "t", number(p, last), &t);
-        b->block->last->a = number(p, first);
+        body = hd_build_for(b, "t", number(p, end_of_exchanges(p)), &t);
+        b->block->last->a = number(p, first_exchange(p));
         event = hd_view_at(hd_view_whole(p->gather[i].sent, b->loc), 0, t);
         hd_build_op(&body, HD_OP_WAIT, -1, 0, 1, &event);
     }
@@ -600,11 +665,10 @@ static void add_sent_events(pipe *p)
 {
     hd_type type = {.dtype = HD_EVENT, .ndims = 1};
 
-    if (!p->options->defer_sends ||
-        p->transport[p->axis] == HD_TRANSPORT_NCCL ||
-        (p->transfer != HD_TRANSFER_DIRECT && p->transfer != HD_TRANSFER_RING))
+    if (!p->options->defer_sends || p->schedule->to == NULL ||
+        p->transport[p->axis] == HD_TRANSPORT_NCCL)
         return;
-    type.dim[0] = (hd_dim){count_iterations(p), HD_LOCAL};
+    type.dim[0] = (hd_dim){count_trips(p), HD_LOCAL};
     for (int i = 0; i < p->ngathers; i++)
         p->gather[i].sent =
             hd_module_add_buffer(p->module, "sent", HD_TEMP, &type);
@@ -612,45 +676,23 @@ static void add_sent_events(pipe *p)
 
 static void rebuild_loop(pipe *p, hd_build *b)
 {
-    hd_expr j = hd_expr_of_var(p->module, p->loop->var);
-    hd_stmt *on = p->loop->body.first;
-    hd_build body = {p->module, &on->body, p->loop->loc};
+    hd_block *on = &p->loop->body.first->body;
+    hd_build body = {p->module, on, p->gather[0].op->loc};
 
     emit_before(p, b);
-    on->body = (hd_block){0};
-    p->loop->b = number(p, count_iterations(p));
+    *on = (hd_block){0};
+    p->loop->b = number(p, count_trips(p));
     hd_block_append(b->block, p->loop);
-    body.loc = p->gather[0].op->loc;
-    switch (p->transfer) {
-    case HD_TRANSFER_BULK:
-        emit_bulk_iteration(p, &body, j);
-        break;
-    case HD_TRANSFER_PIPELINED:
-        emit_pipelined_iteration(p, &body, j);
-        break;
-    case HD_TRANSFER_BROADCAST:
-        emit_broadcast_iteration(p, &body, j);
-        break;
-    case HD_TRANSFER_DIRECT:
-        emit_direct_iteration(p, &body, j);
-        break;
-    case HD_TRANSFER_RING:
-        emit_ring_iteration(p, &body, j);
-        break;
-    }
+    emit_trip(p, &body, hd_expr_of_var(p->module, p->loop->var));
     emit_after(p, b);
 }
 
 // ------------------------------------------------------------ finding loops
 
-typedef struct counter {
-    int *uses;
-} counter;
-
 static void count_views(void *context, hd_op *op)
 {
     for (int i = 0; i < op->nviews; i++)
-        ((counter *)context)->uses[hd_buffer_root(op->view[i].buffer)->id]++;
+        ((int *)context)[hd_buffer_root(op->view[i].buffer)->id]++;
 }
 
 // Nothing but this loop needs the local shard among the gathered ones.
@@ -665,26 +707,23 @@ static bool stays_in_place(const pipe *p, hd_buffer *buffer)
 // What was asked for and this pipeline, or this gather, has no use for.
 static void report_effect(const pipe *p, const gather *g, hd_effect *effect)
 {
-    bool sends =
-        p->transfer == HD_TRANSFER_DIRECT || p->transfer == HD_TRANSFER_RING;
-    bool collects =
-        p->transfer == HD_TRANSFER_BULK || p->transfer == HD_TRANSFER_PIPELINED;
-    bool copied = p->options->copy_own && !collects &&
-                  !stays_in_place(p, g->op->view[0].buffer);
+    const schedule *s = p->schedule;
+    bool copied =
+        p->options->copy_own && !stays_in_place(p, g->op->view[0].buffer);
     hd_loc loc = g->op->loc;
 
-    if (p->transfer == HD_TRANSFER_BULK)
+    if (s->move == NULL)
         hd_effect_none(effect, HD_OPTION_CHUNKS, p->diag, loc,
                        "'bulk' moves shards whole, in one collective");
-    if (!sends)
+    if (s->to == NULL)
         hd_effect_none(effect, HD_OPTION_PROTOCOL | HD_OPTION_DEFER_SENDS,
                        p->diag, loc,
                        "only 'direct' and 'ring' send and receive");
-    else if (p->transport[g->op->axis] == HD_TRANSPORT_NCCL)
+    else if (p->transport[p->axis] == HD_TRANSPORT_NCCL)
         hd_effect_none(effect, HD_OPTION_DEFER_SENDS, p->diag, loc,
                        "over nccl a send ends with its recv, and stays in one "
                        "group with it");
-    if (collects)
+    if (s->own == NULL)
         hd_effect_none(effect, HD_OPTION_COPY_OWN, p->diag, loc,
                        "'bulk' and 'pipelined' gather the local shard with "
                        "the others");
@@ -757,7 +796,7 @@ static hd_status plan_loop(pipe *p, hd_build *b, hd_effect *effect)
         hd_block_append(b->block, p->loop);
         return HD_OK;
     }
-    p->chunks = p->transfer == HD_TRANSFER_BULK ? 1 : p->options->chunks;
+    p->chunks = p->schedule->move == NULL ? 1 : p->options->chunks;
     if (p->chunks > 1)
         HD_TRY(check_all_chunks(p));
     for (int i = 0; i < p->ngathers; i++)
@@ -770,7 +809,7 @@ static hd_status plan_loop(pipe *p, hd_build *b, hd_effect *effect)
 hd_status hd_pass_transfer(hd_module *module, const hd_lower_options *options,
                            hd_arena *scratch, hd_diag *diag, hd_effect *effect)
 {
-    counter counter = {hd_new_array(scratch, int, module->nbuffers + 1)};
+    int *uses = hd_new_array(scratch, int, module->nbuffers + 1);
     hd_block done = {0};
     hd_build b = {module, &done, {0}};
     hd_transport transport[HD_MAX_AXES];
@@ -779,17 +818,17 @@ hd_status hd_pass_transfer(hd_module *module, const hd_lower_options *options,
 
     HD_TRY(hd_transports_read(module, options->transport, options->axes, diag,
                               transport));
-    hd_block_each(&module->body, count_views, &counter);
+    hd_block_each(&module->body, count_views, uses);
     for (hd_stmt *stmt = module->body.first; stmt != NULL; stmt = next) {
         pipe p = {.module = module,
                   .options = options,
                   .scratch = scratch,
                   .diag = diag,
                   .loop = stmt,
-                  .transfer = options->transfer,
+                  .schedule = &schedules[options->transfer],
                   .transport = transport,
                   .aliases = aliases,
-                  .uses = counter.uses};
+                  .uses = uses};
 
         next = stmt->next;
         b.loc = stmt->loc;
