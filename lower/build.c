@@ -132,12 +132,16 @@ hd_type hd_type_with(const hd_type *type, int dim, hd_dim added)
     return result;
 }
 
+void hd_stmt_each(const hd_stmt *stmt, hd_op_fn *fn, void *context)
+{
+    if (stmt->kind == HD_STMT_OP)
+        fn(context, stmt->op);
+    hd_block_each(&stmt->body, fn, context);
+    hd_block_each(&stmt->otherwise, fn, context);
+}
+
 void hd_block_each(const hd_block *block, hd_op_fn *fn, void *context)
 {
-    for (const hd_stmt *stmt = block->first; stmt != NULL; stmt = stmt->next) {
-        if (stmt->kind == HD_STMT_OP)
-            fn(context, stmt->op);
-        hd_block_each(&stmt->body, fn, context);
-        hd_block_each(&stmt->otherwise, fn, context);
-    }
+    for (const hd_stmt *stmt = block->first; stmt != NULL; stmt = stmt->next)
+        hd_stmt_each(stmt, fn, context);
 }

@@ -40,8 +40,9 @@ hd_view hd_view_at(hd_view view, int dim, hd_expr index);
 hd_type hd_type_without(const hd_type *type, int dim);
 hd_type hd_type_with(const hd_type *type, int dim, hd_dim added);
 
-// Calls `fn` with every op of the block, also in nested statements.
+// Calls `fn` with every op, also in nested statements.
 typedef void hd_op_fn(void *context, hd_op *op);
+void hd_stmt_each(const hd_stmt *stmt, hd_op_fn *fn, void *context);
 void hd_block_each(const hd_block *block, hd_op_fn *fn, void *context);
 
 HD_END_DECLS

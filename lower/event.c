@@ -28,7 +28,8 @@
 //     on stream j mod S:   recv  ..  compute
 //
 // Neither is done unless the views of every iteration say that it orders them
-// all.
+// all. What is a transfer its op says, and what follows what its views: a loop
+// that a text has is ordered as one that the pass before has just written.
 #include <stdlib.h>
 #include <string.h>
 
@@ -41,13 +42,20 @@ enum {
     MANY_ITERATIONS = 1 << 18, // beyond it, a loop gets one stream
 };
 
+// Of an iteration, outermost.
+typedef struct statement {
+    const hd_stmt *stmt;
+    bool moves; // some of it is a transfer
+} statement;
+
 typedef struct access {
     hd_part part;
     int root;          // id
     int64_t low, high; // elements, of the whole range
     int64_t iteration, stream;
-    const hd_stmt *stmt; // of the iteration, outermost
-    bool moves, sends;   // by a transfer, by a send
+    const statement *of;
+    const hd_op *op;
+    int place; // in the order of issue
 } access;
 
 typedef struct loop {
@@ -61,20 +69,25 @@ typedef struct loop {
     int64_t *vars;
     hd_env env;
     const hd_frame *frame; // by buffer id
+    statement *statement;
+    int nstatements;
     access *access;
     int naccesses, room;
     bool *written; // by buffer id
     // What was found.
+    bool moves;   // something is transferred
+    bool holds;   // not all of it lets its stream go on before it has left
+    bool unknown; // the iterations cannot be evaluated
     int64_t distance;
     bool varied;             // more than one distance, or none that is known
     const hd_stmt *producer; // the one statement that must come first
     bool many_producers;
-    bool unknown; // the iterations cannot be evaluated
     // With a stream for transfers: iterations from a transfer to what computes
-    // on it, -1 if nothing does; and whether that orders all, or sends apart
-    // do.
+    // on it, and whether something does; whether that does not order all, nor
+    // sends apart do.
     bool split;
     int64_t lag;
+    bool arrives;
     bool events_fail, sends_fail;
 } loop;
 
@@ -118,8 +131,7 @@ static access *add_access(loop *l)
     return &l->access[l->naccesses++];
 }
 
-static void evaluate_op(loop *l, const hd_op *op, const hd_stmt *outer,
-                        int64_t iteration)
+static void evaluate_op(loop *l, const hd_op *op, const statement *of)
 {
     for (int i = 0; i < op->nviews; i++) {
         hd_buffer *root = hd_buffer_root(op->view[i].buffer);
@@ -130,86 +142,113 @@ static void evaluate_op(loop *l, const hd_op *op, const hd_stmt *outer,
         a = add_access(l);
         *a = (access){.part = find_part(l, &op->view[i]),
                       .root = root->id,
-                      .iteration = iteration,
+                      .iteration = l->vars[l->stmt->var],
                       .stream = l->stream,
-                      .stmt = outer,
-                      .moves = hd_op_is(op, HD_UNIT_TRANSFER),
-                      .sends = op->code == HD_OP_SEND};
+                      .of = of,
+                      .op = op,
+                      .place = l->naccesses};
         a->part.access = (uint8_t)hd_op_access(op, i);
         hd_part_range(&l->frame[a->part.buffer], &a->part, &a->low, &a->high);
     }
 }
 
-static void evaluate_block(loop *l, const hd_block *block, const hd_stmt *outer,
-                           int64_t iteration)
-{
-    for (const hd_stmt *s = block->first; s != NULL; s = s->next) {
-        const hd_stmt *top = outer != NULL ? outer : s;
-        int64_t value = 0;
+static void evaluate_block(loop *l, const hd_block *block, const statement *of);
 
-        switch (s->kind) {
-        case HD_STMT_OP:
-            evaluate_op(l, s->op, top, iteration);
-            break;
-        case HD_STMT_LET:
-            (void)hd_expr_eval(l->module, s->a, &l->env, &l->vars[s->var]);
-            break;
-        case HD_STMT_IF:
-            (void)hd_expr_eval(l->module, s->a, &l->env, &value);
-            evaluate_block(l, value != 0 ? &s->body : &s->otherwise, top,
-                           iteration);
-            break;
-        case HD_STMT_FOR: // no pass makes one inside an iteration
-            l->unknown = true;
-            break;
-        case HD_STMT_ON:
-        case HD_STMT_GROUP:
-            evaluate_block(l, &s->body, top, iteration);
-        }
+static void evaluate_stmt(loop *l, const hd_stmt *s, const statement *of)
+{
+    int64_t value = 0;
+
+    switch (s->kind) {
+    case HD_STMT_OP:
+        evaluate_op(l, s->op, of);
+        break;
+    case HD_STMT_LET:
+        (void)hd_expr_eval(l->module, s->a, &l->env, &l->vars[s->var]);
+        break;
+    case HD_STMT_IF:
+        (void)hd_expr_eval(l->module, s->a, &l->env, &value);
+        evaluate_block(l, value != 0 ? &s->body : &s->otherwise, of);
+        break;
+    case HD_STMT_FOR: // no pass makes one inside an iteration
+        l->unknown = true;
+        break;
+    case HD_STMT_ON:
+    case HD_STMT_GROUP:
+        evaluate_block(l, &s->body, of);
     }
 }
 
-static void note_written(void *context, hd_op *op)
+static void evaluate_block(loop *l, const hd_block *block, const statement *of)
 {
+    for (const hd_stmt *s = block->first; s != NULL; s = s->next)
+        evaluate_stmt(l, s, of);
+}
+
+static void note_op(void *context, hd_op *op)
+{
+    loop *l = context;
+    bool moves = hd_op_is(op, HD_UNIT_TRANSFER);
+
+    l->statement[l->nstatements].moves |= moves;
+    l->moves |= moves;
+    l->holds |=
+        moves && op->code != HD_OP_RECV && hd_op_key(op, HD_KEY_DONE) == NULL;
     for (int i = 0; i < op->nviews; i++)
         if (hd_op_access(op, i) != HD_ACCESS_READ)
-            ((bool *)context)[hd_buffer_root(op->view[i].buffer)->id] = true;
+            l->written[hd_buffer_root(op->view[i].buffer)->id] = true;
+}
+
+static void note_statements(loop *l)
+{
+    int n = 0;
+
+    for (const hd_stmt *s = l->on->body.first; s != NULL; s = s->next)
+        n++;
+    l->statement = hd_new_array(l->scratch, statement, n + 1);
+    l->written = hd_new_array(l->scratch, bool, l->module->nbuffers + 1);
+    for (const hd_stmt *s = l->on->body.first; s != NULL; s = s->next) {
+        l->statement[l->nstatements].stmt = s;
+        hd_stmt_each(s, note_op, l);
+        l->nstatements++;
+    }
 }
 
 // --------------------------------------------------------------- conflicts
 
 // Of two conflicting accesses, what becomes of their order when transfers, or
 // sends alone, get a stream of their own.
-static void note_split(loop *l, const access *a, const access *b)
+static void note_split(loop *l, const access *first, const access *second)
 {
-    const access *moved = a->moves ? a : b, *computed = a->moves ? b : a;
-    int64_t lag = computed->iteration - moved->iteration;
+    bool moves = first->of->moves, apart = first->stream != second->stream;
+    bool sends = first->op->code == HD_OP_SEND;
+    int64_t lag = second->iteration - first->iteration;
 
-    if (a->sends != b->sends || (!a->sends && a->stream != b->stream))
-        l->sends_fail = true;
-    if (a->moves == b->moves) {
-        l->events_fail |= !a->moves && a->stream != b->stream;
+    l->sends_fail |=
+        sends != (second->op->code == HD_OP_SEND) || (!sends && apart);
+    if (moves == second->of->moves) {
+        l->events_fail |= !moves && apart;
         return;
     }
-    l->events_fail |= lag < 0 || (l->lag >= 0 && l->lag != lag);
+    l->events_fail |= !moves || (l->lag >= 0 && l->lag != lag);
     l->lag = lag;
+    l->arrives |= hd_op_is(first->op, HD_UNIT_TRANSFER);
 }
 
 static void note_conflict(loop *l, const access *a, const access *b)
 {
-    const access *first = a->iteration < b->iteration ? a : b;
+    const access *first = a->place < b->place ? a : b;
     int64_t distance = llabs(a->iteration - b->iteration);
 
     if (!(hd_part_writes(&a->part) || hd_part_writes(&b->part)) ||
         !hd_parts_overlap(l->frame, &a->part, &b->part))
         return;
-    note_split(l, a, b);
+    note_split(l, first, first == a ? b : a);
     if (a->stream == b->stream)
         return;
     l->varied |= l->distance != 0 && l->distance != distance;
     l->distance = distance;
-    l->many_producers |= l->producer != NULL && l->producer != first->stmt;
-    l->producer = first->stmt;
+    l->many_producers |= l->producer != NULL && l->producer != first->of->stmt;
+    l->producer = first->of->stmt;
 }
 
 static int compare_accesses(const void *x, const void *y)
@@ -242,7 +281,8 @@ static void evaluate_rank(loop *l, int64_t rank)
     for (int64_t iteration = 0; iteration < l->iterations; iteration++) {
         l->vars[l->stmt->var] = iteration;
         l->unknown |= !hd_expr_eval(l->module, l->on->a, &l->env, &l->stream);
-        evaluate_block(l, &l->on->body, NULL, iteration);
+        for (int i = 0; i < l->nstatements; i++)
+            evaluate_stmt(l, l->statement[i].stmt, &l->statement[i]);
     }
     compare_iterations(l);
 }
@@ -265,276 +305,171 @@ static void find_conflicts(loop *l)
 
 // ------------------------------------------------------------------ events
 
-static hd_view event_at(const loop *l, hd_buffer *hop, hd_expr index)
+static hd_buffer *add_hop(const loop *l)
 {
-    return hd_view_at(hd_view_whole(hop, l->stmt->loc), 0, index);
+    hd_type type = {.dtype = HD_EVENT, .ndims = 1};
+    hd_buffer *hop;
+
+    type.dim[0] = (hd_dim){l->iterations, HD_LOCAL};
+    hop = hd_module_add_buffer(l->module, "hop", HD_TEMP, &type);
+    hop->loc = l->stmt->loc;
+    return hop;
 }
 
-static hd_stmt *record_stmt(loop *l, hd_buffer *hop, hd_expr index)
+static void emit_event(hd_build *b, hd_opcode code, hd_buffer *hop,
+                       hd_expr index)
 {
-    hd_stmt *stmt =
-        hd_stmt_op(l->module, HD_OP_RECORD, -1, 1, 0, 0, l->stmt->loc);
+    hd_view event = hd_view_at(hd_view_whole(hop, b->loc), 0, index);
+    bool records = code == HD_OP_RECORD;
 
-    stmt->op->view[0] = event_at(l, hop, index);
-    return stmt;
+    hd_build_op(b, code, -1, records, !records, &event);
 }
 
-// `if condition { stmt }`, or the statement alone without a condition.
-static hd_stmt *guarded(loop *l, hd_stmt *stmt, hd_expr condition)
+// Waits for what was recorded `distance` iterations before, if there was such
+// an iteration.
+static void emit_wait(const loop *l, hd_build b, hd_buffer *hop,
+                      int64_t distance)
 {
-    hd_stmt *guard;
+    hd_expr j = hd_expr_of_var(l->module, l->stmt->var);
+    hd_expr n = hd_expr_const(l->module, distance);
+    hd_build none;
 
-    if (condition < 0)
-        return stmt;
-    guard = hd_stmt_new(l->module, HD_STMT_IF, l->stmt->loc);
-    guard->a = condition;
-    hd_block_append(&guard->body, stmt);
-    return guard;
+    if (distance > 0)
+        b = hd_build_if(&b, hd_expr_binary(l->module, HD_EXPR_LE, n, j), &none);
+    emit_event(&b, HD_OP_WAIT, hop, j);
 }
 
-// Before everything that touches memory in an iteration, after its lets.
-static void add_wait(loop *l, hd_buffer *hop, bool chained)
+// For the iteration `distance` later, if there is one. What follows `after`,
+// which has that condition itself, goes in there.
+static void emit_record(const loop *l, hd_build b, hd_buffer *hop,
+                        int64_t distance, hd_stmt *after)
 {
     hd_module *m = l->module;
     hd_expr j = hd_expr_of_var(m, l->stmt->var);
-    hd_stmt *wait = hd_stmt_op(m, HD_OP_WAIT, -1, 0, 1, 0, l->stmt->loc);
-    hd_stmt *at = NULL;
+    hd_expr more = hd_expr_binary(m, HD_EXPR_LT, j,
+                                  hd_expr_const(m, l->iterations - distance));
+    hd_build none;
 
-    wait->op->view[0] = event_at(l, hop, j);
-    for (hd_stmt *s = l->on->body.first; s != NULL && s->kind == HD_STMT_LET;
-         s = s->next)
-        at = s;
-    hd_block_insert(
-        &l->on->body, at,
-        guarded(l, wait,
-                chained ? HD_EXPR_NONE
-                        : hd_expr_binary(m, HD_EXPR_LE,
-                                         hd_expr_const(m, l->distance), j)));
+    if (after != NULL && after->kind == HD_STMT_IF && after->a == more &&
+        after->otherwise.first == NULL)
+        b.block = &after->body;
+    else if (distance > 0)
+        b = hd_build_if(&b, more, &none);
+    if (distance > 0)
+        j = hd_expr_binary(m, HD_EXPR_ADD, j, hd_expr_const(m, distance));
+    emit_event(&b, HD_OP_RECORD, hop, j);
 }
 
-// A transfer pass writes `if j < last { group { .. } }`: the record then goes
-// inside, right after the group.
-static bool guards_itself(const loop *l, const hd_stmt *stmt)
+// A wait before everything that touches memory in an iteration, after its lets,
+// and a record after what produces, or after all.
+static void add_events(loop *l, hd_buffer *hop, bool chained)
 {
-    const hd_expr_node *node;
+    hd_block *body = &l->on->body;
+    hd_build b = {l->module, body, l->stmt->loc};
+    hd_stmt *next = body->first;
+    bool waited = false;
 
-    if (stmt->kind != HD_STMT_IF || stmt->otherwise.first != NULL)
-        return false;
-    node = hd_expr_get(l->module, stmt->a);
-    return node->kind == HD_EXPR_LT &&
-           node->a == hd_expr_of_var(l->module, l->stmt->var) &&
-           hd_expr_is_const(l->module, node->b) &&
-           hd_expr_value(l->module, node->b) == l->iterations - l->distance;
-}
-
-static void add_record(loop *l, hd_buffer *hop)
-{
-    hd_module *m = l->module;
-    hd_expr j = hd_expr_of_var(m, l->stmt->var);
-    hd_stmt *record = record_stmt(
-        l, hop,
-        hd_expr_binary(m, HD_EXPR_ADD, j, hd_expr_const(m, l->distance)));
-    hd_expr more = hd_expr_binary(
-        m, HD_EXPR_LT, j, hd_expr_const(m, l->iterations - l->distance));
-    hd_stmt *producer = (hd_stmt *)l->producer; // a statement of this loop
-
-    if (!l->many_producers && guards_itself(l, producer))
-        hd_block_append(&producer->body, record);
-    else if (!l->many_producers)
-        hd_block_insert(&l->on->body, producer, guarded(l, record, more));
-    else
-        hd_block_append(&l->on->body, guarded(l, record, more));
-}
-
-static void add_fork(loop *l, hd_block *done)
-{
-    hd_block_append(
-        done, hd_stmt_op(l->module, HD_OP_FORK, -1, 0, 0, 0, l->stmt->loc));
+    *body = (hd_block){0};
+    for (hd_stmt *s = next; s != NULL; s = next) {
+        next = s->next;
+        if (!waited && s->kind != HD_STMT_LET) {
+            emit_wait(l, b, hop, chained ? 0 : l->distance);
+            waited = true;
+        }
+        hd_block_append(body, s);
+        if (s == l->producer && !l->many_producers)
+            emit_record(l, b, hop, l->distance, s);
+    }
+    if (l->many_producers)
+        emit_record(l, b, hop, l->distance, NULL);
 }
 
 // --------------------------------------------------- a stream for transfers
 
-static bool transfers(const hd_block *block)
-{
-    for (const hd_stmt *s = block->first; s != NULL; s = s->next)
-        if (s->kind == HD_STMT_OP
-                ? hd_op_is(s->op, HD_UNIT_TRANSFER)
-                : transfers(&s->body) || transfers(&s->otherwise))
-            return true;
-    return false;
-}
+static void append_part(const loop *l, const hd_stmt *stmt, bool sends,
+                        hd_block *out);
 
-static bool is_transfer(const hd_stmt *stmt)
-{
-    return stmt->kind == HD_STMT_OP
-               ? hd_op_is(stmt->op, HD_UNIT_TRANSFER)
-               : transfers(&stmt->body) || transfers(&stmt->otherwise);
-}
-
-// An iteration is lets, then transfers, then what computes.
-static bool can_split(const loop *l)
-{
-    const hd_stmt *s = l->on->body.first;
-    bool moved = false;
-
-    while (s != NULL && s->kind == HD_STMT_LET)
-        s = s->next;
-    for (; s != NULL && is_transfer(s); s = s->next)
-        moved = true;
-    for (; s != NULL; s = s->next)
-        if (is_transfer(s) || s->kind == HD_STMT_LET)
-            return false;
-    return moved && !l->unknown;
-}
-
-// Moves what `sends` asks for - the sends, or everything else - of a block of
-// transfers into a block of its own; groups and branches that stay empty go.
-static hd_block part_of(loop *l, const hd_block *block, bool sends)
+static hd_block part_of(const loop *l, const hd_block *block, bool sends)
 {
     hd_block part = {0};
 
-    for (const hd_stmt *s = block->first; s != NULL; s = s->next) {
-        hd_stmt *copy = hd_stmt_new(l->module, s->kind, s->loc);
-
-        copy->a = s->a;
-        copy->op = s->op;
-        if (s->kind == HD_STMT_OP) {
-            if ((s->op->code == HD_OP_SEND) == sends)
-                hd_block_append(&part, copy);
-            continue;
-        }
-        copy->body = part_of(l, &s->body, sends);
-        copy->otherwise = part_of(l, &s->otherwise, sends);
-        if (copy->body.first != NULL || copy->otherwise.first != NULL)
-            hd_block_append(&part, copy);
-    }
+    for (const hd_stmt *s = block->first; s != NULL; s = s->next)
+        append_part(l, s, sends, &part);
     return part;
 }
 
-static bool all_deferred(const hd_block *block)
+// Appends what `sends` asks for of a statement: its sends, or everything else.
+// Groups and branches that stay empty go.
+static void append_part(const loop *l, const hd_stmt *stmt, bool sends,
+                        hd_block *out)
 {
-    for (const hd_stmt *s = block->first; s != NULL; s = s->next) {
-        if (s->kind != HD_STMT_OP &&
-            (!all_deferred(&s->body) || !all_deferred(&s->otherwise)))
-            return false;
-        if (s->kind == HD_STMT_OP && s->op->code != HD_OP_RECV &&
-            s->op->code != HD_OP_COPY && hd_op_key(s->op, HD_KEY_DONE) == NULL)
-            return false;
-    }
-    return true;
+    hd_stmt *copy = hd_stmt_new(l->module, stmt->kind, stmt->loc);
+
+    copy->a = stmt->a;
+    copy->var = stmt->var;
+    copy->op = stmt->op;
+    copy->body = part_of(l, &stmt->body, sends);
+    copy->otherwise = part_of(l, &stmt->otherwise, sends);
+    if (stmt->kind == HD_STMT_OP
+            ? (stmt->op->code == HD_OP_SEND) == sends
+            : stmt->kind == HD_STMT_LET || copy->body.first != NULL ||
+                  copy->otherwise.first != NULL)
+        hd_block_append(out, copy);
 }
 
-// Lets go to the loop itself, transfers to `moved` and the rest to `computed`.
-static hd_block sort_iteration(loop *l, hd_block *moved, hd_block *computed)
+// Lets go to the loop itself; transfers, or the sends of them, to the stream
+// for transfers. With sends `apart` an iteration waits itself for what it
+// receives, so that no send waits for an arrival.
+static void split_iteration(loop *l, bool apart)
 {
-    hd_block lets = {0};
-    hd_stmt *next;
+    hd_module *m = l->module;
+    hd_stmt *on = hd_stmt_new(m, HD_STMT_ON, l->on->loc);
+    hd_block lets = {0}, computed = {0};
+    hd_build b = {m, &on->body, l->stmt->loc}, c = {m, &computed, b.loc};
+    hd_buffer *hop = apart ? NULL : add_hop(l);
+    hd_stmt *next = l->on->body.first;
 
-    for (hd_stmt *s = l->on->body.first; s != NULL; s = next) {
+    if (!apart)
+        emit_wait(l, c, hop, l->lag);
+    for (int i = 0; i < l->nstatements; i++) {
+        hd_stmt *s = next;
+
         next = s->next;
-        hd_block_append(s->kind == HD_STMT_LET ? &lets
-                        : is_transfer(s)       ? moved
-                                               : computed,
-                        s);
+        if (s->kind == HD_STMT_LET) {
+            hd_block_append(&lets, s);
+        } else if (apart) {
+            append_part(l, s, true, &on->body);
+            append_part(l, s, false, &computed);
+        } else {
+            hd_block_append(l->statement[i].moves ? &on->body : &computed, s);
+        }
     }
-    return lets;
-}
-
-static void finish_split(loop *l, hd_block lets, hd_block moved,
-                         hd_block computed)
-{
-    hd_stmt *on = hd_stmt_new(l->module, HD_STMT_ON, l->on->loc);
-
-    on->a = hd_expr_const(l->module, l->module->streams - 1);
-    on->body = moved;
+    if (!apart)
+        emit_record(l, b, hop, l->lag, NULL);
+    on->a = hd_expr_const(m, m->streams - 1);
     l->on->body = computed;
     hd_block_append(&lets, on);
     hd_block_append(&lets, l->on);
     l->stmt->body = lets;
 }
 
-// Iterations that wait for no other: the stream for transfers only sends, and
-// what an iteration receives it waits for itself, so that no send waits for an
-// arrival.
-static void split_sends(loop *l)
-{
-    hd_block moved = {0}, computed = {0}, all = {0};
-    hd_block lets = sort_iteration(l, &moved, &computed);
-    hd_stmt *next;
-
-    all = part_of(l, &moved, false);
-    for (hd_stmt *s = computed.first; s != NULL; s = next) {
-        next = s->next;
-        hd_block_append(&all, s);
-    }
-    finish_split(l, lets, part_of(l, &moved, true), all);
-}
-
-static void split_iteration(loop *l, hd_buffer *hop)
-{
-    hd_module *m = l->module;
-    hd_expr j = hd_expr_of_var(m, l->stmt->var), lag = hd_expr_const(m, l->lag);
-    hd_block moved = {0}, computed = {0}, lets;
-    hd_stmt *wait = hd_stmt_op(m, HD_OP_WAIT, -1, 0, 1, 0, l->stmt->loc);
-    hd_stmt *record;
-
-    wait->op->view[0] = event_at(l, hop, j);
-    if (l->lag > 0)
-        wait = guarded(l, wait, hd_expr_binary(m, HD_EXPR_LE, lag, j));
-    hd_block_append(&computed, wait);
-    lets = sort_iteration(l, &moved, &computed);
-    record = record_stmt(
-        l, hop, l->lag > 0 ? hd_expr_binary(m, HD_EXPR_ADD, j, lag) : j);
-    if (l->lag > 0)
-        record =
-            guarded(l, record,
-                    hd_expr_binary(m, HD_EXPR_LT, j,
-                                   hd_expr_const(m, l->iterations - l->lag)));
-    hd_block_append(&moved, record);
-    finish_split(l, lets, moved, computed);
-}
-
-static bool sends_are_deferred(const loop *l)
-{
-    for (const hd_stmt *s = l->on->body.first; s != NULL; s = s->next) {
-        if (s->kind != HD_STMT_LET && is_transfer(s) &&
-            (s->kind == HD_STMT_OP ||
-             !(all_deferred(&s->body) && all_deferred(&s->otherwise))))
-            return false;
-    }
-    return true;
-}
-
 static const char *why_not_split(const loop *l)
 {
-    for (const hd_stmt *s = l->on->body.first; s != NULL; s = s->next)
-        if (is_transfer(s))
-            return l->unknown ? "what its iterations touch is not known here"
-                   : can_split(l)
-                       ? "no event an iteration would order its transfers "
-                         "and what it computes"
-                       : "some of what it computes stands before its transfers";
-    return "nothing in the loop is transferred";
+    return !l->moves    ? "nothing in the loop is transferred"
+           : l->unknown ? "what its iterations touch is not known here"
+                        : "no event an iteration would order its transfers "
+                          "and what it computes";
 }
 
 // False if no such order is enough: nothing is changed then.
-static bool split_loop(loop *l, hd_block *done)
+static bool split_loop(loop *l, hd_build *b)
 {
-    hd_type type = {.dtype = HD_EVENT, .ndims = 1};
-    bool apart = !l->sends_fail && sends_are_deferred(l);
-    hd_buffer *hop;
+    bool apart = !l->sends_fail && !l->holds;
 
-    if (!can_split(l) || (!apart && (l->events_fail || l->lag < 0)))
+    if (!l->moves || l->unknown || (!apart && (l->events_fail || !l->arrives)))
         return false;
-    add_fork(l, done);
-    if (apart) {
-        split_sends(l);
-        return true;
-    }
-    type.dim[0] = (hd_dim){l->iterations, HD_LOCAL};
-    hop = hd_module_add_buffer(l->module, "hop", HD_TEMP, &type);
-    hop->loc = l->stmt->loc;
-    split_iteration(l, hop);
+    hd_build_op(b, HD_OP_FORK, -1, 0, 0, NULL);
+    split_iteration(l, apart);
     return true;
 }
 
@@ -551,10 +486,9 @@ static void report_one_stream(const loop *l, hd_effect *effect)
                             "distances, which no one event orders");
 }
 
-static void order_loop(loop *l, hd_block *done, hd_effect *effect)
+static void order_loop(loop *l, hd_build *b, hd_effect *effect)
 {
-    hd_type type = {.dtype = HD_EVENT, .ndims = 1};
-    bool chained = l->distance == 1;
+    bool chained = l->distance == 1 && !l->varied && !l->unknown;
     hd_buffer *hop;
 
     if (l->varied || l->unknown) {
@@ -562,19 +496,14 @@ static void order_loop(loop *l, hd_block *done, hd_effect *effect)
         l->on->a = hd_expr_const(l->module, 0);
         l->distance = 0;
     }
-    if (l->distance == 0) {
-        add_fork(l, done);
+    if (!chained)
+        hd_build_op(b, HD_OP_FORK, -1, 0, 0, NULL);
+    if (l->distance == 0)
         return;
-    }
-    type.dim[0] = (hd_dim){l->iterations, HD_LOCAL};
-    hop = hd_module_add_buffer(l->module, "hop", HD_TEMP, &type);
-    hop->loc = l->stmt->loc;
+    hop = add_hop(l);
     if (chained)
-        hd_block_append(done, record_stmt(l, hop, hd_expr_const(l->module, 0)));
-    else
-        add_fork(l, done);
-    add_wait(l, hop, chained);
-    add_record(l, hop);
+        emit_event(b, HD_OP_RECORD, hop, hd_expr_const(l->module, 0));
+    add_events(l, hop, chained);
 }
 
 // ---------------------------------------------------------------- the pass
@@ -596,19 +525,19 @@ static bool is_loop(loop *l, hd_stmt *stmt)
     return true;
 }
 
-static void order(loop *l, hd_block *done, hd_effect *effect)
+static void order(loop *l, hd_build *b, hd_effect *effect)
 {
     if (l->iterations == 1 && l->module->nranks > 1)
         hd_effect_none(effect, HD_OPTION_STREAMS, l->diag, l->stmt->loc,
                        "the loop has one iteration");
-    if (l->split && split_loop(l, done)) {
+    if (l->split && split_loop(l, b)) {
         effect->used |= HD_OPTION_COMM_STREAM | HD_OPTION_STREAMS;
         return;
     }
     if (l->split)
         hd_effect_none(effect, HD_OPTION_COMM_STREAM, l->diag, l->stmt->loc,
                        why_not_split(l));
-    order_loop(l, done, effect);
+    order_loop(l, b, effect);
     effect->used |= HD_OPTION_STREAMS;
 }
 
@@ -629,6 +558,7 @@ hd_status hd_pass_event(hd_module *module, const hd_lower_options *options,
                         hd_arena *scratch, hd_diag *diag, hd_effect *effect)
 {
     hd_block done = {0};
+    hd_build b = {module, &done, {0}};
     hd_stmt *next;
     loop base = {.module = module,
                  .scratch = scratch,
@@ -648,13 +578,12 @@ hd_status hd_pass_event(hd_module *module, const hd_lower_options *options,
             hd_block_append(&done, stmt);
             continue;
         }
-        l.written = hd_new_array(scratch, bool, module->nbuffers + 1);
-        hd_block_each(&l.on->body, note_written, l.written);
+        b.loc = stmt->loc;
+        note_statements(&l);
         find_conflicts(&l);
-        order(&l, &done, effect);
+        order(&l, &b, effect);
         hd_block_append(&done, stmt);
-        hd_block_append(&done,
-                        hd_stmt_op(module, HD_OP_JOIN, -1, 0, 0, 0, stmt->loc));
+        hd_build_op(&b, HD_OP_JOIN, -1, 0, 0, NULL);
     }
     module->body = done;
     return HD_OK;

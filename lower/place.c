@@ -67,14 +67,9 @@ static bool has_stream(const hd_stmt *stmt)
 static void find_lives(hd_module *module, lives *all)
 {
     for (hd_stmt *stmt = module->body.first; stmt != NULL; stmt = stmt->next) {
-        hd_block one = {stmt, stmt};
-        hd_stmt *next = stmt->next;
-
         all->now++;
         all->elsewhere = has_stream(stmt);
-        stmt->next = NULL;
-        hd_block_each(&one, note_life, all);
-        stmt->next = next;
+        hd_stmt_each(stmt, note_life, all);
     }
     for (hd_buffer *b = module->buffers; b != NULL; b = b->next)
         if (b->of != NULL)
