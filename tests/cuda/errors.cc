@@ -84,12 +84,15 @@ TEST(CudaErrors, NameTheSymbolThatALibraryLacks)
 
 TEST(CudaErrors, NameTheDevicesThatThereAre)
 {
-    for (const char *where : {"9", "-1", "x", "1x", "99999999999999999999"}) {
-        std::string device = std::string("cuda:") + where;
-        hd_session_options options = CudaOptions();
+    hd_session_options options = CudaOptions();
 
-        options.device = device.c_str();
+    for (const char *device : {"cuda:9", "cuda:99999999999999999999"}) {
+        options.device = device;
         Fails(Create(options), HD_ARGUMENT, {device, "cuda:0 to cuda:7"});
+    }
+    for (const char *device : {"cuda:-1", "cuda:x", "cuda:1x"}) {
+        options.device = device;
+        Fails(Create(options), HD_UNSUPPORTED, {device, "'cuda:N'"});
     }
     Fails(Create(CudaOptions(), {{"FAKE_CUDA_DEVICES", "0"}}), HD_UNSUPPORTED,
           {"sees no device"});
