@@ -20,9 +20,10 @@ typedef struct dump {
     int rank;  // -1: all
     const char *output;
     hd_diag *diag;
-    FILE *text;      // what is to be written
-    bool hook_ran;   // the pass named by `after` did
-    bool hook_empty; // memory ran out in a hook
+    hd_module *module; // owned
+    FILE *text;        // what is to be written
+    bool hook_ran;     // the pass named by `after` did
+    bool hook_empty;   // memory ran out in a hook
 } dump;
 
 static outcome print_module(dump *dump, const hd_module *module)
@@ -93,8 +94,14 @@ static outcome lower(dump *dump, hd_module *module)
     return dump->hook_empty ? FAILED : FINE;
 }
 
-static outcome print_program(dump *dump, hd_module *module)
+// What was printed before an error helps to find it, but a file is whole or
+// not there.
+static outcome print_program(void *context, FILE *to)
 {
+    dump *dump = context;
+    hd_module *module = dump->module;
+
+    dump->text = to;
     TRY(lower(dump, module));
     if (dump->after != NO_PASS && !dump->hook_ran)
         return complain(WRONG, "--dump-after %s: no such pass ran on %s",
@@ -106,24 +113,7 @@ static outcome print_program(dump *dump, hd_module *module)
     return print_module(dump, module);
 }
 
-// What was printed before an error helps to find it, but a file is whole or
-// not there.
-static outcome write_program(dump *dump, hd_module *module, sink *sink)
-{
-    outcome result, written;
-
-    TRY(sink_open(dump->output, sink));
-    dump->text = sink_stream(sink);
-    if (!dump->text)
-        return WRONG;
-    result = print_program(dump, module);
-    written = sink_end(sink, dump->text);
-    TRY(result);
-    TRY(written);
-    return sink_commit(sink);
-}
-
-static outcome open_program(dump *dump, hd_module **out)
+static outcome open_program(dump *dump)
 {
     content text;
     outcome result;
@@ -131,23 +121,16 @@ static outcome open_program(dump *dump, hd_module **out)
     TRY(program_read(dump->path, &text));
     result = choose_best(dump->path, &text, &dump->options);
     if (result == FINE)
-        result =
-            program_parse(dump->path, &text, &dump->options, dump->diag, out);
+        result = program_parse(dump->path, &text, &dump->options, dump->diag,
+                               &dump->module);
     content_close(&text);
     return result;
 }
 
 static outcome dump_program(dump *dump)
 {
-    sink sink = {.fd = -1};
-    hd_module *module = NULL;
-    outcome result;
-
-    TRY(open_program(dump, &module));
-    result = write_program(dump, module, &sink);
-    sink_discard(&sink);
-    hd_module_destroy(module);
-    return result;
+    TRY(open_program(dump));
+    return file_print(dump->output, print_program, dump);
 }
 
 static outcome check_usage(const dump *dump)
@@ -175,6 +158,7 @@ static outcome run_dump(const command *command, int argc, char **argv)
         result = check_usage(&dump);
     if (result == FINE)
         result = dump_program(&dump);
+    hd_module_destroy(dump.module);
     hd_diag_destroy(dump.diag);
     program_options_free(&dump.options);
     return result;

@@ -213,7 +213,7 @@ outcome sink_write(sink *sink, const void *bytes, size_t length)
     return FINE;
 }
 
-FILE *sink_stream(const sink *sink)
+static FILE *open_stream(const sink *sink)
 {
     int fd = dup(sink->fd);
     FILE *stream = fd < 0 ? NULL : fdopen(fd, "w");
@@ -231,7 +231,7 @@ FILE *sink_stream(const sink *sink)
     return stream;
 }
 
-outcome sink_end(const sink *sink, FILE *stream)
+static outcome close_stream(const sink *sink, FILE *stream)
 {
     bool bad = fflush(stream) != 0 || ferror(stream);
     int why = errno;
@@ -273,6 +273,31 @@ void sink_discard(sink *sink)
     free(sink->temporary);
     free(sink->path);
     *sink = (struct sink){.fd = -1};
+}
+
+static outcome print_into(sink *sink, outcome (*print)(void *context, FILE *to),
+                          void *context)
+{
+    FILE *stream = open_stream(sink);
+    outcome result;
+
+    if (!stream)
+        return WRONG;
+    result = print(context, stream);
+    result = first_wrong(result, close_stream(sink, stream));
+    return result == FINE ? sink_commit(sink) : result;
+}
+
+outcome file_print(const char *name, outcome (*print)(void *context, FILE *to),
+                   void *context)
+{
+    sink sink;
+    outcome result = sink_open(name, &sink);
+
+    if (result == FINE)
+        result = print_into(&sink, print, context);
+    sink_discard(&sink);
+    return result;
 }
 
 outcome file_writable(const char *name)

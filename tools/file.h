@@ -37,14 +37,17 @@ typedef struct sink {
 // Each says what went wrong; after a failure only sink_discard may follow.
 outcome sink_open(const char *name, sink *out);
 outcome sink_write(sink *sink, const void *bytes, size_t length);
-// The same as a stream, for text; NULL if there is none. sink_end closes it and
-// says whether all of it was written.
-FILE *sink_stream(const sink *sink);
-outcome sink_end(const sink *sink, FILE *stream);
 
 // On the disk, then under its own name.
 outcome sink_commit(sink *sink);
 void sink_discard(sink *sink); // takes a half-open or committed one too
+
+// All of that for text: `print` fills the stream, and what it ends with is
+// passed on. Then there is no file, but what goes to a pipe has been printed.
+// To run out of memory would end the process and leave the temporary file, so
+// `print` does with little.
+outcome file_print(const char *name, outcome (*print)(void *context, FILE *to),
+                   void *context);
 
 // Early word of what sink_open would refuse, before a long run.
 outcome file_writable(const char *name);

@@ -302,29 +302,20 @@ static cJSON *make_json(const scoreboard *board)
     return root;
 }
 
-// The file appears whole, or as it was before.
-static outcome write_text(const char *path, const char *text)
+static outcome print_json(void *context, FILE *to)
 {
-    sink sink;
-    outcome result = sink_open(path, &sink);
-
-    if (result == FINE)
-        result = sink_write(&sink, text, strlen(text));
-    if (result == FINE)
-        result = sink_commit(&sink);
-    sink_discard(&sink);
-    return result;
+    fprintf(to, "%s\n", (const char *)context);
+    return FINE;
 }
 
 outcome score_json(const scoreboard *board, const char *path)
 {
     cJSON *root = make_json(board);
-    char *printed = json_format(root), *text = need_format("%s\n", printed);
+    char *text = json_format(root);
     outcome result;
 
     cJSON_Delete(root);
-    free(printed);
-    result = write_text(path, text);
+    result = file_print(path, print_json, text);
     free(text);
     return result;
 }
@@ -332,7 +323,8 @@ outcome score_json(const scoreboard *board, const char *path)
 // ----------------------------------------------------------------------- CSV
 
 // Ids and names hold no commas, so nothing is quoted.
-static void print_csv(const scoreboard *board, const contest *contest, FILE *to)
+static void print_rows(const scoreboard *board, const contest *contest,
+                       FILE *to)
 {
     double floor = contest_floor(contest, score_rate(board));
 
@@ -352,23 +344,19 @@ static void print_csv(const scoreboard *board, const contest *contest, FILE *to)
     }
 }
 
-outcome score_csv(const scoreboard *board, const char *path)
+static outcome print_csv(void *context, FILE *to)
 {
-    char *text = NULL;
-    size_t length;
-    FILE *to = open_memstream(&text, &length);
-    outcome result;
+    const scoreboard *board = context;
 
-    if (!to)
-        out_of_memory();
     fputs("shape,candidate,median_ms,p5_ms,p95_ms,alone_ms,issue_us,"
           "floor_ratio,check\n",
           to);
     for (int i = board->probed; i < board->measure->n; i++)
-        print_csv(board, &board->measure->contest[i], to);
-    if (fclose(to) != 0)
-        out_of_memory();
-    result = write_text(path, text);
-    free(text);
-    return result;
+        print_rows(board, &board->measure->contest[i], to);
+    return FINE;
+}
+
+outcome score_csv(scoreboard *board, const char *path)
+{
+    return file_print(path, print_csv, board);
 }

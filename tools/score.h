@@ -34,6 +34,6 @@ void score_rows(const scoreboard *board, const contest *contest, FILE *to);
 outcome score_verdicts(const scoreboard *board, FILE *to);
 
 outcome score_json(const scoreboard *board, const char *path);
-outcome score_csv(const scoreboard *board, const char *path);
+outcome score_csv(scoreboard *board, const char *path);
 
 #endif

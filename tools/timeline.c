@@ -27,30 +27,6 @@ void timeline_free(timeline *timeline)
     memset(timeline, 0, sizeof *timeline);
 }
 
-// Opens, lets `write` fill the stream, and keeps the file only if all of it
-// arrived. To run out of memory would end the process and leave the temporary
-// file, so `write` asks for none: `what` it writes is made before.
-static outcome write_file(const void *what, const char *path,
-                          void (*write)(const void *, FILE *))
-{
-    sink sink;
-    FILE *stream;
-    outcome result;
-
-    TRY(sink_open(path, &sink));
-    stream = sink_stream(&sink);
-    if (!stream) {
-        sink_discard(&sink);
-        return WRONG;
-    }
-    write(what, stream);
-    result = sink_end(&sink, stream);
-    if (result == FINE)
-        result = sink_commit(&sink);
-    sink_discard(&sink);
-    return result;
-}
-
 // Streams of a rank, the caller's with them.
 enum { MOST_LANES = 66 };
 
@@ -264,9 +240,9 @@ static void trace_arrow(const rows *r, int64_t i, FILE *to)
                     end > send->start ? end : send->start, to);
 }
 
-static void write_trace(const void *what, FILE *to)
+static outcome print_trace(void *context, FILE *to)
 {
-    const rows *r = what;
+    const rows *r = context;
     const timeline *t = r->t;
 
     fprintf(to, "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n");
@@ -282,12 +258,13 @@ static void write_trace(const void *what, FILE *to)
                 "\"args\":{\"labels\":\"");
     put_text(to, t->title);
     fprintf(to, "\"}}\n]}\n");
+    return FINE;
 }
 
 static outcome draw_trace(const timeline *t, const char *path)
 {
     rows r = rows_of(t);
-    outcome result = write_file(&r, path, write_trace);
+    outcome result = file_print(path, print_trace, &r);
 
     free(r.slice);
     free(r.first);
@@ -521,9 +498,9 @@ static void draw_critical(const picture *p)
             underline(p, rank, lane, line[rank][lane]);
 }
 
-static void write_svg(const void *what, FILE *to)
+static outcome print_svg(void *context, FILE *to)
 {
-    const timeline *t = what;
+    const timeline *t = context;
     picture p = {.t = t,
                  .to = to,
                  .ranks = t->ranks < MOST_RANKS ? t->ranks : MOST_RANKS};
@@ -545,16 +522,16 @@ static void write_svg(const void *what, FILE *to)
         fprintf(to, "<text x='8' y='%.0f'>the first %d of %d ranks</text>\n",
                 bottom + 32, p.ranks, t->ranks);
     fprintf(to, "</svg>\n");
+    return FINE;
 }
 
-outcome timeline_draw(const timeline *timeline, const char *trace,
-                      const char *svg)
+outcome timeline_draw(timeline *timeline, const char *trace, const char *svg)
 {
     outcome result = FINE;
 
     if (trace)
         result = draw_trace(timeline, trace);
     if (svg)
-        result = first_wrong(result, write_file(timeline, svg, write_svg));
+        result = first_wrong(result, file_print(svg, print_svg, timeline));
     return result;
 }

@@ -22,7 +22,6 @@ void timeline_free(timeline *timeline);
 // The trace is in Chrome's format: a process a rank, a thread a stream, arrows
 // for what ranks send each other. The picture is of the first ranks: compute,
 // transfers and idle streams, and the critical path.
-outcome timeline_draw(const timeline *timeline, const char *trace,
-                      const char *svg);
+outcome timeline_draw(timeline *timeline, const char *trace, const char *svg);
 
 #endif
