@@ -122,8 +122,7 @@ static outcome take_name(const char *path, const cJSON *value, hd_machine *out)
 static outcome take_key(const char *path, const cJSON *value, hd_machine *out)
 {
     const char *names[NFIELDS + 2] = {"name", "matmul"};
-    const char *guess;
-    char text[SHOWN];
+    char text[SHOWN], guess[MEANT];
 
     if (strcmp(value->string, "name") == 0)
         return take_name(path, value, out);
@@ -135,11 +134,8 @@ static outcome take_key(const char *path, const cJSON *value, hd_machine *out)
             return take_field(path, &fields[i], value, out);
     }
     show(value->string, strlen(value->string), text);
-    guess = nearest(value->string, names, NFIELDS + 2);
-    if (guess)
-        return complain(WRONG, "%s: unknown key '%s'; did you mean '%s'?", path,
-                        text, guess);
-    return complain(WRONG, "%s: unknown key '%s'", path, text);
+    return complain(WRONG, "%s: unknown key '%s'%s", path, text,
+                    meant(value->string, names, NFIELDS + 2, guess));
 }
 
 static const cJSON *find(const cJSON *json, const char *name)

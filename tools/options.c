@@ -36,8 +36,7 @@ static const option *row_at(const command *command, size_t i, size_t *at)
 outcome option_choose(const char *word, const char *value,
                       const char *const *choices, int *out)
 {
-    char known[256] = "";
-    const char *guess;
+    char known[256] = "", guess[MEANT];
     int n = 0;
 
     for (; choices[n]; n++) {
@@ -50,11 +49,8 @@ outcome option_choose(const char *word, const char *value,
         snprintf(known + length, sizeof known - length, "%s%s", n ? ", " : "",
                  choices[n]);
     }
-    guess = nearest(value, choices, (size_t)n);
-    if (guess)
-        return complain(USAGE, "%s: '%s' is none of %s; did you mean '%s'?",
-                        word, value, known, guess);
-    return complain(USAGE, "%s: '%s' is none of %s", word, value, known);
+    return complain(USAGE, "%s: '%s' is none of %s%s", word, value, known,
+                    meant(value, choices, (size_t)n, guess));
 }
 
 static outcome take_list(const option *row, const char *word, const char *value,

@@ -180,17 +180,13 @@ static outcome take_id(const reader *reader, int kind, int i,
 static outcome refuse_key(const reader *reader, const char *kind, int i,
                           const char *key, const char *const *names, size_t n)
 {
-    const char *guess = nearest(key, names, n);
-    char shown[SHOWN];
+    char shown[SHOWN], guess[MEANT];
     char *place =
         kind ? name_place(reader, kind, i, NULL)
              : need_format("%s:%d", reader->path, line_of_key(reader, key));
 
-    show(key, strlen(key), shown);
-    if (guess)
-        return refuse(place, ": unknown key '%s'; did you mean '%s'?", shown,
-                      guess);
-    return refuse(place, ": unknown key '%s'", shown);
+    return refuse(place, ": unknown key '%s'%s", show(key, strlen(key), shown),
+                  meant(key, names, n, guess));
 }
 
 static outcome take_shape(const reader *reader, int kind, int i,
@@ -361,16 +357,12 @@ static outcome refuse_id(const suite *suite, const char *path, const char *word,
 {
     const char **names = need(suite->n, sizeof *names);
     char *text = need_format("%.*s", (int)length, word);
-    const char *guess;
+    char guess[MEANT];
 
     for (size_t i = 0; i < suite->n; i++)
         names[i] = suite->shape[i].id;
-    guess = nearest(text, names, suite->n);
-    if (guess)
-        complain(USAGE, "--ids: %s has no shape '%s'; did you mean '%s'?", path,
-                 text, guess);
-    else
-        complain(USAGE, "--ids: %s has no shape '%s'", path, text);
+    complain(USAGE, "--ids: %s has no shape '%s'%s", path, text,
+             meant(text, names, suite->n, guess));
     free(text);
     free(names);
     return USAGE;

@@ -217,6 +217,17 @@ const char *nearest(const char *word, const char *const *names, size_t n)
     return best;
 }
 
+const char *meant(const char *word, const char *const *names, size_t n,
+                  char out[MEANT])
+{
+    const char *guess = nearest(word, names, n);
+
+    out[0] = 0;
+    if (guess)
+        snprintf(out, MEANT, "; did you mean '%s'?", guess);
+    return out;
+}
+
 bool parse_integer(const char *text, int64_t low, int64_t high, int64_t *out)
 {
     const char *digits = text + (*text == '-' || *text == '+');

@@ -70,6 +70,11 @@ const char *show_shape(int ndims, const int64_t *extent, char out[SHAPE_TEXT]);
 // close.
 const char *nearest(const char *word, const char *const *names, size_t n);
 
+// "; did you mean 'NAME'?", or nothing: the end of a message.
+#define MEANT 160
+const char *meant(const char *word, const char *const *names, size_t n,
+                  char out[MEANT]);
+
 // How many letters must be inserted, dropped, changed or swapped with their
 // neighbour to turn one word into the other; words over 127 bytes are cut.
 int edit_distance(const char *a, const char *b);
