@@ -82,6 +82,10 @@ const std::vector<Case> kCases = {
      "mesh tp=2 inout %x : f32[2] shared { if tp == 0 { %x = all_reduce %x } "
      "else { %x = all_reduce %x max } }",
      {MISMATCH}},
+    {"a sum and a minimum",
+     "mesh tp=2 inout %x : f32[2] shared { if tp == 0 { %x = all_reduce %x min "
+     "} else { %x = all_reduce %x } }",
+     {MISMATCH}},
     {"different reductions",
      "mesh tp=2 inout %x : f32[2] shared { if tp == 0 { %x = all_reduce %x min "
      "} else { %x = all_reduce %x max } }",

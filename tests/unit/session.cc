@@ -655,6 +655,32 @@ TEST(Session, DifferentProgramsAreAnErrorThatNamesTheRanks)
         << outcome.text;
 }
 
+// What the checker has refused, when nobody has asked it.
+TEST(Session, ReductionsThatDifferAreRefused)
+{
+    const char *const pairs[][2] = {{"", "max"}, {"", "min"}, {"min", "max"}};
+
+    for (const auto &pair : pairs) {
+        Outcome outcome = Launch(2, [&](hd_group *group, hd_diag *diag) {
+            std::string text =
+                std::string("heddle 1\nhost program p\nmesh tp=2\n"
+                            "inout %x : f32[4] shared\n"
+                            "{ if tp == 0 { %x = all_reduce %x ") +
+                pair[0] + " } else { %x = all_reduce %x " + pair[1] + " } }";
+            hd_module *module = nullptr;
+            hd_session *session = nullptr;
+
+            HD_TRY(Parse(text, diag, &module, 2));
+            return hd_session_create(group, module, nullptr, diag, &session);
+        });
+
+        EXPECT_EQ(outcome.status, HD_INVALID);
+        EXPECT_NE(outcome.text.find("meets another operation"),
+                  std::string::npos)
+            << outcome.text;
+    }
+}
+
 TEST(Session, AMeshOfAnotherSizeThanTheGroupIsRefused)
 {
     Outcome outcome = Launch(2, [](hd_group *group, hd_diag *diag) {
