@@ -7,6 +7,7 @@
 #include "check/provenance.h"
 
 #include "check/blame.h"
+#include "check/history.h"
 
 enum { MOST_WRITES = 1 << 25 }; // of which changes are kept: 1.3 GB
 
@@ -58,21 +59,20 @@ static bool is_wrong(const hd_evaluation *e, const hd_buffer *tensor)
 
 // Of the wrong elements the one that was written first for the last time: what
 // went wrong earliest did so by itself.
-static output find_first(const hd_blame *blame, const hd_buffer *tensor)
+static output find_first(const hd_evaluation *e, const hd_buffer *tensor)
 {
-    const hd_evaluation *e = blame->e;
     int64_t n = count_elements(e, tensor), earliest = INT64_MAX;
     output o = {.tensor = tensor}, first = o;
 
     for (; o.rank < e->graph->nranks; o.rank++)
         for (o.i = 0; o.i < n; o.i++) {
-            int64_t event;
+            const hd_change *c;
 
             if (is_right(e, &o))
                 continue;
-            event = hd_blame_written(blame, place_of(e, &o));
-            if (event < earliest) {
-                earliest = event;
+            c = hd_history_last(e, place_of(e, &o), INT64_MAX);
+            if ((c != NULL ? c->event : 0) < earliest) {
+                earliest = c != NULL ? c->event : 0;
                 first = o;
             }
         }
@@ -112,7 +112,7 @@ static hd_status explain(const hd_graph *graph, const hd_module *tensor,
 
         if (!is_output(&e, b) || !is_wrong(&e, b))
             continue;
-        o = find_first(&blame, b);
+        o = find_first(&e, b);
         status = hd_blame_report(&blame, b, o.rank, o.i, diag);
     }
     hd_blame_free(&blame);

@@ -151,6 +151,25 @@ int64_t hd_tile_place(const hd_tile *tile, int64_t i)
     return at;
 }
 
+// What the inner dimensions reach together is less than one stride of the outer
+// one.
+int64_t hd_tile_find(const hd_tile *tile, int64_t at)
+{
+    int64_t rest = at - tile->at, i = 0;
+
+    if (tile->ndims < 0 || rest < 0)
+        return -1;
+    for (int d = 0; d < tile->ndims; d++) {
+        int64_t index = tile->extent[d] > 1 ? rest / tile->stride[d] : 0;
+
+        if (index >= tile->extent[d])
+            return -1;
+        rest -= index * tile->stride[d];
+        i = i * tile->extent[d] + index;
+    }
+    return rest == 0 ? i : -1;
+}
+
 hd_tile hd_tile_slice(const hd_tile *tile, int d, int64_t i)
 {
     hd_tile part = *tile;

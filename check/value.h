@@ -61,6 +61,8 @@ void hd_values_put(hd_values *values, int64_t at, uint64_t value);
 
 int64_t hd_tile_elements(const hd_tile *tile);
 int64_t hd_tile_place(const hd_tile *tile, int64_t i);
+// The element that lies there; -1 if none does.
+int64_t hd_tile_find(const hd_tile *tile, int64_t at);
 // Index `i` of dimension `d` of it.
 hd_tile hd_tile_slice(const hd_tile *tile, int d, int64_t i);
 
