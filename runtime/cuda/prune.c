@@ -56,6 +56,68 @@ static hd_status find_order(pruner *pruner)
                : HD_OK;
 }
 
+// The words that come first after those of the run's own beginning, if their
+// stream begins with them as the run begins, and there is room for `n`: then
+// these do not hold up the caller's stream. -1 if there are none. No stream
+// that waits for a peer comes before them, so that all peers are told in any
+// case.
+static int find_taker(const pruner *pruner, int n)
+{
+    const hd_device *device = pruner->device;
+    bool begun[HD_CUDA_STREAMS_MOST] = {false};
+    bool tied[HD_CUDA_STREAMS_MOST] = {false};
+    int beginning = -1; // the event that is recorded there
+
+    for (int i = 1; i < device->plan->ncommands; i++) {
+        const hd_order *order = &pruner->order[i];
+        const hd_cuda_command *command = &device->plan->command[i];
+        int s = order->stream;
+
+        if (order->needless)
+            continue;
+        if (command->kind == HD_CUDA_WORDS)
+            return tied[s] && !begun[s] && command->n + n <= HD_CUDA_BATCH ? i
+                                                                           : -1;
+        if (command->kind == HD_CUDA_NCCL)
+            return -1;
+        if (order->kind == HD_ORDER_RECORD && s == 0 && !begun[0])
+            beginning = beginning < 0 ? order->event : beginning;
+        else if (order->kind == HD_ORDER_WAIT && order->event == beginning)
+            tied[s] = true;
+        else
+            begun[s] = true;
+    }
+    return -1;
+}
+
+// What a run tells its peers when it begins goes to the device with what
+// another stream begins with.
+static void hand_on_words(pruner *pruner)
+{
+    hd_cuda_plan *plan = pruner->device->plan;
+    int to, steps = (int)pruner->device->binding.steps->nsteps;
+    hd_cuda_command words;
+    hd_order order;
+
+    if (plan->ncommands == 0 || plan->first[0] == 0 ||
+        plan->command[0].kind != HD_CUDA_WORDS)
+        return;
+    to = find_taker(pruner, plan->command[0].n);
+    if (to < 0)
+        return;
+    words = plan->command[0];
+    order = pruner->order[0];
+    words.stream = order.stream = pruner->order[to].stream;
+    memmove(&plan->command[0], &plan->command[1],
+            (size_t)(to - 1) * sizeof words);
+    memmove(&pruner->order[0], &pruner->order[1],
+            (size_t)(to - 1) * sizeof order);
+    plan->command[to - 1] = words;
+    pruner->order[to - 1] = order;
+    for (int i = 0; i <= steps && plan->first[i] <= to; i++)
+        plan->first[i]--;
+}
+
 static bool stays(const pruner *pruner, int i)
 {
     return !pruner->order[i].needless && pruner->into[i] == i;
@@ -159,6 +221,8 @@ hd_status hd_cuda_prune(hd_device *device, hd_diag *diag)
     if (pruner.order != NULL && pruner.into != NULL && pruner.at != NULL &&
         pruner.end != NULL && pruner.word != NULL)
         status = find_order(&pruner);
+    if (status == HD_OK)
+        hand_on_words(&pruner);
     if (status == HD_OK) {
         find_words(&pruner);
         join_words(&pruner);

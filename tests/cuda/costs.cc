@@ -113,6 +113,24 @@ TEST(CudaCosts, EachStreamWaitsForOneReadyAndForThoseThatAreLate)
     unsetenv("FAKE_CUDA_CHAOS");
 }
 
+// What a run tells its peer when it begins goes along with what a stream then
+// waits for: three batches of words, or nodes of a graph that are set anew.
+TEST(CudaCosts, APipelineOfTwoRanksHasFewBatchesOfWords)
+{
+    for (hd_transfer transfer : {HD_TRANSFER_RING, HD_TRANSFER_DIRECT}) {
+        hd_lower_options lower = Pipeline(transfer);
+        Program program(Gather(2), 3, &lower);
+        hd_session_options options = CudaOptions();
+        const char *set = "cuGraphExecBatchMemOpNodeSetParams";
+
+        EXPECT_EQ(Count(program, options, "cuStreamBatchMemOp_v2"), 3);
+        EXPECT_EQ(Count(program, options, "word writes"), 2);
+        EXPECT_EQ(Count(program, options, "word waits"), 2);
+        options.graph = true;
+        EXPECT_EQ(Count(program, options, set), 3);
+    }
+}
+
 // What streams wait for each other, and record for it.
 TEST(CudaCosts, APipelineOfTwoRanksHasFewEvents)
 {
