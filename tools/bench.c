@@ -352,7 +352,8 @@ static const option kind_options[] = {
     {LIST, "transfer", "KIND,..",
      "only these of bulk, pipelined, broadcast, direct,\nring, auto, nccl and "
      "sm (default all but auto)",
-     INTO(bench, make.kind), .choices = kinds},
+     INTO(bench, make.kind), .choices = kinds,
+     .marks = offsetof(bench, options.lower.asked), .mark = HD_OPTION_TRANSFER},
     {.name = NULL},
 };
 

@@ -510,12 +510,27 @@ static judge judge_of(const contest *contest)
     return JUDGE_NONE;
 }
 
+// A program that is complete already has no pipelines.
+static outcome add_written(maker *maker, judge judge)
+{
+    hd_lower_options lower = maker->options->program->lower;
+
+    for (int graph = 0; graph <= maker->options->graph; graph++) {
+        contender c = {.part = PART_WHOLE, .judge = judge, .graph = graph};
+
+        snprintf(c.name, sizeof c.name, "as written%s", graph ? " graph" : "");
+        TRY(add(maker, &c, &lower));
+        lower.asked = 0; // what is of no use was told
+    }
+    return FINE;
+}
+
 static outcome read_contenders(maker *maker, const content *text)
 {
     contest *contest = maker->contest;
-    contender written = {.name = "as written", .part = PART_WHOLE};
     other others[OTHERS];
     hd_lower_options bulk = maker->options->program->lower;
+    judge judge;
 
     bulk.transfer = HD_TRANSFER_BULK;
     bulk.streams = bulk.chunks = 1;
@@ -527,17 +542,17 @@ static outcome read_contenders(maker *maker, const content *text)
              hd_module_name(contest->program));
     list_arguments(contest);
     TRY(check_arguments(contest));
-    written.judge = judge_of(contest);
+    judge = judge_of(contest);
     if (hd_module_stage(contest->program) == HD_STAGE_HOST)
-        return add(maker, &written, &maker->options->program->lower);
+        return add_written(maker, judge);
     list_others(maker, others);
     for (int i = 0; i < OTHERS; i++) {
-        contender c = make_bulk(written.judge, &others[i]);
+        contender c = make_bulk(judge, &others[i]);
 
         if (others[i].wanted)
             TRY(add(maker, &c, &bulk));
     }
-    return add_pipelines(maker, written.judge);
+    return add_pipelines(maker, judge);
 }
 
 outcome contest_file(const char *path, const content *text,
