@@ -89,6 +89,10 @@ static outcome lower(dump *dump, hd_module *module)
     if (hd_module_stage(module) > options->until)
         return complain(WRONG, "%s is already past stage '%s'",
                         program_name(dump->path), stages[dump->stage]);
+    if (hd_module_stage(module) == HD_STAGE_HOST &&
+        (options->axes || options->transport != HD_TRANSPORT_AUTO))
+        complain(FINE, "--transport has no effect: %s is lowered already",
+                 program_name(dump->path));
     status = hd_lower(module, options, print_after, dump, dump->diag);
     TRY(tell(dump->diag, status, dump->path));
     return dump->hook_empty ? FAILED : FINE;
