@@ -70,15 +70,14 @@ hd_effect hd_effect_start(const hd_module *module,
     if ((effect.asked & HD_OPTION_CHANGED) != 0)
         effect.asked |= changed_options(options);
     effect.asked &= ~(unsigned)HD_OPTION_CHANGED;
-    if (module->stage == HD_STAGE_HOST)
-        return effect;
     // One collective, one chunk and one stream are what is left where there is
-    // no pipeline.
-    if (options->transfer == HD_TRANSFER_BULK)
+    // no pipeline, unless there is one already.
+    if (options->transfer == HD_TRANSFER_BULK &&
+        module->stage < HD_STAGE_TRANSFER)
         effect.asked &= ~(unsigned)HD_OPTION_TRANSFER;
-    if (options->chunks == 1)
+    if (options->chunks == 1 && module->stage < HD_STAGE_TRANSFER)
         effect.asked &= ~(unsigned)HD_OPTION_CHUNKS;
-    if (options->streams == 1)
+    if (options->streams == 1 && module->stage < HD_STAGE_STREAM)
         effect.asked &= ~(unsigned)HD_OPTION_STREAMS;
     return effect;
 }
@@ -96,7 +95,7 @@ void hd_effect_finish(hd_effect *effect, hd_stage start, hd_stage end,
 {
     hd_loc nowhere = {0};
     unsigned rest = effect->asked & ~effect->used & ~effect->warned;
-    unsigned late = rest & late_options(start);
+    unsigned late = effect->asked & late_options(start);
 
     if (late != 0)
         warn(diag, late, nowhere, "",

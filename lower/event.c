@@ -86,6 +86,7 @@ typedef struct loop {
     // on it, and whether something does; whether that does not order all, nor
     // sends apart do.
     bool split;
+    bool taken; // an iteration runs on that stream
     int64_t lag;
     bool arrives;
     bool events_fail, sends_fail;
@@ -281,6 +282,7 @@ static void evaluate_rank(loop *l, int64_t rank)
     for (int64_t iteration = 0; iteration < l->iterations; iteration++) {
         l->vars[l->stmt->var] = iteration;
         l->unknown |= !hd_expr_eval(l->module, l->on->a, &l->env, &l->stream);
+        l->taken |= l->stream == l->module->streams - 1;
         for (int i = 0; i < l->nstatements; i++)
             evaluate_stmt(l, l->statement[i].stmt, &l->statement[i]);
     }
@@ -457,6 +459,8 @@ static const char *why_not_split(const loop *l)
 {
     return !l->moves    ? "nothing in the loop is transferred"
            : l->unknown ? "what its iterations touch is not known here"
+           : l->taken   ? "its iterations run on the last stream of the "
+                          "program, which would be for transfers"
                         : "no event an iteration would order its transfers "
                           "and what it computes";
 }
@@ -466,7 +470,8 @@ static bool split_loop(loop *l, hd_build *b)
 {
     bool apart = !l->sends_fail && !l->holds;
 
-    if (!l->moves || l->unknown || (!apart && (l->events_fail || !l->arrives)))
+    if (!l->moves || l->unknown || l->taken ||
+        (!apart && (l->events_fail || !l->arrives)))
         return false;
     hd_build_op(b, HD_OP_FORK, -1, 0, 0, NULL);
     split_iteration(l, apart);

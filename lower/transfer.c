@@ -114,11 +114,13 @@ static hd_buffer *split_buffer(pipe *p, hd_buffer *buffer, int dim)
     return a->split;
 }
 
-static int uses_in_loop(const pipe *p, const hd_buffer *buffer)
+// By the statements of an iteration before `end`; NULL is all of them.
+static int count_uses(const pipe *p, const hd_stmt *end,
+                      const hd_buffer *buffer)
 {
     int n = 0;
 
-    for (const hd_stmt *s = p->ops; s != NULL; s = s->next)
+    for (const hd_stmt *s = p->ops; s != end; s = s->next)
         for (int i = 0; i < s->op->nviews; i++)
             n += hd_buffer_root(s->op->view[i].buffer) == buffer;
     return n;
@@ -131,7 +133,8 @@ static hd_status check_split(pipe *p, const hd_view *view, int dim, hd_loc loc)
 
     // Chunks go by a name of their own, and what the caller has brought by the
     // argument's, which thereby ends (HD0807).
-    if (root->role == HD_INOUT && uses_in_loop(p, root) != p->uses[root->id])
+    if (root->role == HD_INOUT &&
+        count_uses(p, NULL, root) != p->uses[root->id])
         return hd_error(p->diag, HD_E0502, loc,
                         "%lld chunks: %%%s is an inout argument that is also "
                         "used outside of this loop",
@@ -701,7 +704,7 @@ static bool stays_in_place(const pipe *p, hd_buffer *buffer)
     const hd_buffer *root = hd_buffer_root(buffer);
 
     return root->role == HD_TEMP && root == buffer &&
-           uses_in_loop(p, root) == p->uses[root->id];
+           count_uses(p, NULL, root) == p->uses[root->id];
 }
 
 // What was asked for and this pipeline, or this gather, has no use for.
@@ -713,20 +716,37 @@ static void report_effect(const pipe *p, const gather *g, hd_effect *effect)
     hd_loc loc = g->op->loc;
 
     if (s->move == NULL)
-        hd_effect_none(effect, HD_OPTION_CHUNKS, p->diag, loc,
-                       "'bulk' moves shards whole, in one collective");
-    if (s->to == NULL)
-        hd_effect_none(effect, HD_OPTION_PROTOCOL | HD_OPTION_DEFER_SENDS,
+        hd_effect_none(
+            effect, HD_OPTION_CHUNKS, p->diag, loc,
+            hd_arena_printf(p->scratch,
+                            "'%s' moves shards whole, in one collective",
+                            s->name));
+    if (p->ranks == 1 && p->module->nranks > 1)
+        hd_effect_none(effect,
+                       HD_OPTION_TRANSFER | HD_OPTION_PROTOCOL |
+                           HD_OPTION_DEFER_SENDS,
                        p->diag, loc,
-                       "only 'direct' and 'ring' send and receive");
-    else if (p->transport[p->axis] == HD_TRANSPORT_NCCL)
+                       hd_arena_printf(p->scratch, "%s has one rank",
+                                       p->module->axis[p->axis].name));
+    else if (s->to == NULL)
+        hd_effect_none(
+            effect, HD_OPTION_PROTOCOL | HD_OPTION_DEFER_SENDS, p->diag, loc,
+            hd_arena_printf(p->scratch,
+                            "'%s' moves by collectives, and sends nothing",
+                            s->name));
+    else if (p->transport[p->axis] == HD_TRANSPORT_NCCL) {
+        hd_effect_none(effect, HD_OPTION_PROTOCOL, p->diag, loc,
+                       "put and get are the same over nccl");
         hd_effect_none(effect, HD_OPTION_DEFER_SENDS, p->diag, loc,
                        "over nccl a send ends with its recv, and stays in one "
                        "group with it");
+    }
     if (s->own == NULL)
-        hd_effect_none(effect, HD_OPTION_COPY_OWN, p->diag, loc,
-                       "'bulk' and 'pipelined' gather the local shard with "
-                       "the others");
+        hd_effect_none(
+            effect, HD_OPTION_COPY_OWN, p->diag, loc,
+            hd_arena_printf(p->scratch,
+                            "'%s' gathers the local shard with the others",
+                            s->name));
     else if (copied)
         hd_effect_none(effect, HD_OPTION_COPY_OWN, p->diag, loc,
                        "the local shard is copied without it: the gathered "
@@ -736,6 +756,8 @@ static void report_effect(const pipe *p, const gather *g, hd_effect *effect)
 
 static void add_gather(pipe *p, hd_op *op)
 {
+    p->axis = op->axis;
+    p->ranks = p->module->axis[op->axis].size;
     p->gather[p->ngathers++] =
         (gather){.op = op,
                  .dim = loop_index(p, &op->view[0]),
@@ -743,36 +765,73 @@ static void add_gather(pipe *p, hd_op *op)
                              stays_in_place(p, op->view[0].buffer)};
 }
 
+// for ON { .. }, of operations alone
 static bool is_loop(const hd_stmt *stmt)
 {
-    return stmt->kind == HD_STMT_FOR && stmt->body.first != NULL &&
-           stmt->body.first == stmt->body.last &&
-           stmt->body.first->kind == HD_STMT_ON;
-}
+    const hd_stmt *on = stmt->body.first;
 
-static bool is_plain(const hd_block *block)
-{
-    for (const hd_stmt *s = block->first; s != NULL; s = s->next)
+    if (stmt->kind != HD_STMT_FOR || on == NULL || on != stmt->body.last ||
+        on->kind != HD_STMT_ON)
+        return false;
+    for (const hd_stmt *s = on->body.first; s != NULL; s = s->next)
         if (s->kind != HD_STMT_OP)
             return false;
     return true;
 }
 
-static void find_gathers(pipe *p)
+// Iteration j of as many as there are ranks gathers shard j from rank j, into
+// what it has not touched before.
+static bool is_gather(const pipe *p, const hd_stmt *stmt)
 {
+    const hd_op *op = stmt->op;
+
+    return op->code == HD_OP_BROADCAST && op->noutputs == 1 &&
+           op->ninputs == 1 && loop_index(p, &op->view[0]) >= 0 &&
+           hd_op_key(op, HD_KEY_ROOT)->expr ==
+               hd_expr_of_var(p->module, p->loop->var) &&
+           p->loop->a == number(p, 0) &&
+           p->loop->b == number(p, p->module->axis[op->axis].size) &&
+           (p->ngathers == 0 || op->axis == p->axis) &&
+           count_uses(p, stmt, hd_buffer_root(op->view[0].buffer)) == 0;
+}
+
+// Whether iteration j is at index j wherever it is at one that changes.
+static bool is_in_step(const pipe *p, const hd_op *op)
+{
+    for (int i = 0; i < op->nviews; i++) {
+        const hd_view *view = &op->view[i];
+
+        for (int k = 0; k < view->nindex; k++)
+            if (view->index[k] >= 0 &&
+                hd_expr_uses_var(p->module, view->index[k], p->loop->var) &&
+                view->index[k] != hd_expr_of_var(p->module, p->loop->var))
+                return false;
+    }
+    return true;
+}
+
+// False if the loop transfers something, and not as the stream pass writes it:
+// other trips would not have its meaning.
+static bool find_gathers(pipe *p)
+{
+    bool fits = true, moves = false;
     int n = 0;
 
     for (hd_stmt *s = p->ops; s != NULL; s = s->next)
         n++;
     p->gather = hd_new_array(p->scratch, gather, n + 1);
-    for (hd_stmt *s = p->ops; s != NULL; s = s->next)
-        if (s->op->code == HD_OP_BROADCAST && s->op->noutputs == 1 &&
-            s->op->ninputs == 1 && loop_index(p, &s->op->view[0]) >= 0)
+    for (hd_stmt *s = p->ops; s != NULL; s = s->next) {
+        bool gathers = is_gather(p, s);
+
+        if (gathers)
             add_gather(p, s->op);
-    if (p->ngathers == 0)
-        return;
-    p->axis = p->gather[0].op->axis;
-    p->ranks = p->module->axis[p->axis].size;
+        moves |= hd_op_is(s->op, HD_UNIT_TRANSFER);
+        fits &= (gathers || !hd_op_is(s->op, HD_UNIT_TRANSFER)) &&
+                is_in_step(p, s->op);
+    }
+    if (!fits)
+        p->ngathers = 0;
+    return fits || !moves;
 }
 
 static hd_status check_all_chunks(pipe *p)
@@ -789,9 +848,32 @@ static hd_status check_all_chunks(pipe *p)
     return HD_OK;
 }
 
+static void report_form(hd_diag *diag, const hd_stmt *stmt, hd_effect *effect)
+{
+    hd_effect_none(effect, HD_OPTIONS_OF_TRANSFERS, diag, stmt->loc,
+                   "it is not a loop on streams over all ranks whose "
+                   "iteration j gathers from rank j, and computes on that");
+}
+
+static void note_transfer(void *context, hd_op *op)
+{
+    *(bool *)context |= hd_op_is(op, HD_UNIT_TRANSFER);
+}
+
+// Transfers that stay as they are, in a loop or branch of another form.
+static void report_other(hd_diag *diag, const hd_stmt *stmt, hd_effect *effect)
+{
+    bool transfers = false;
+
+    hd_stmt_each(stmt, note_transfer, &transfers);
+    if (transfers && stmt->kind != HD_STMT_OP)
+        report_form(diag, stmt, effect);
+}
+
 static hd_status plan_loop(pipe *p, hd_build *b, hd_effect *effect)
 {
-    find_gathers(p);
+    if (!find_gathers(p))
+        report_form(p->diag, p->loop, effect);
     if (p->ngathers == 0) {
         hd_block_append(b->block, p->loop);
         return HD_OK;
@@ -832,7 +914,8 @@ hd_status hd_pass_transfer(hd_module *module, const hd_lower_options *options,
 
         next = stmt->next;
         b.loc = stmt->loc;
-        if (!is_loop(stmt) || !is_plain(&stmt->body.first->body)) {
+        if (!is_loop(stmt)) {
+            report_other(diag, stmt, effect);
             hd_block_append(&done, stmt);
             continue;
         }
