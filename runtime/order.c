@@ -14,7 +14,8 @@ typedef struct clocks {
     int nstreams;
     int32_t *stream; // owned: a clock a stream
     int32_t *event;  // owned: a clock an event
-    int *pending;    // owned, by stream: its last wait since other commands
+    int *pending;    // owned, by stream: its last wait since other commands, or
+                     // its last command where streams are joined
     int *before;     // owned, by command: the pending wait before it, or -1
     int *here;       // owned, by stream: the event recorded where it is, or -1
     int *same;       // owned, by event: the first recorded at the same place
@@ -175,9 +176,12 @@ hd_status hd_order_reduce(hd_order *order, int n, int nstreams, int nevents)
 // 0, stream 0 all that each of the others does; those are apart that do not.
 static void find_apart(const clocks *clocks, int s, bool *apart)
 {
-    for (int k = s > 0 ? s : 1; k < (s > 0 ? s + 1 : clocks->nstreams); k++)
-        apart[k] = apart[k] || !covers(clocks, stream_clock(clocks, s),
-                                       stream_clock(clocks, s > 0 ? 0 : k));
+    for (int k = s > 0 ? s : 1; k < (s > 0 ? s + 1 : clocks->nstreams); k++) {
+        // What has done nothing yet knows nothing, and there may be many.
+        if (clocks->pending[k] >= 0 && !apart[k])
+            apart[k] = !covers(clocks, stream_clock(clocks, s),
+                               stream_clock(clocks, s > 0 ? 0 : k));
+    }
 }
 
 // A stream that takes turns with stream 0; 0 if none does.
@@ -191,6 +195,7 @@ static int find_turns(const clocks *clocks, const hd_order *order, int n,
 
         if (order[i].needless)
             continue;
+        clocks->pending[s] = i;
         if (order[i].kind == HD_ORDER_WAIT) {
             learn(clocks, known, event_clock(clocks, order[i].event));
             continue;
