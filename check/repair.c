@@ -101,7 +101,7 @@ hd_status hd_repair_try_wait(const hd_graph *graph, unsigned serial, int rank,
 
 static bool does_record(const hd_step *step, const hd_span *event)
 {
-    for (int i = 0; i < step->nspans; i++)
+    for (int i = 0; i < step->op->nviews; i++)
         if (hd_op_access(step->op, i) == HD_ACCESS_RECORD &&
             step->span[i].buffer == event->buffer &&
             step->span[i].offset == event->offset)

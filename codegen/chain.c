@@ -170,7 +170,7 @@ static bool add_step(hd_chain *chain, const hd_step *step)
         return false;
     hd_space_of_step(step, &space);
     of = chain->of[chain->nsteps];
-    for (int i = step->nspans - 1; i >= 0; i--) {
+    for (int i = step->op->nviews - 1; i >= 0; i--) {
         of[i] = add_value(chain, step, &space, i, i == 0);
         if (of[i] < 0)
             return false;
@@ -189,7 +189,7 @@ static bool is_worthwhile(const hd_chain *before, const hd_chain *after)
     if (!is_plain_copy(last) &&
         (before->nsteps > 1 || !is_plain_copy(before->step[0])))
         return true;
-    for (int i = 0; i < last->nspans; i++)
+    for (int i = 0; i < last->op->nviews; i++)
         if (of[i] < before->nvalues)
             return true;
     return false;
@@ -238,7 +238,7 @@ void hd_chain_find(const hd_steps *steps, int64_t start, hd_chain *out)
 
 static void note_reads(const hd_step *step, bool *read)
 {
-    for (int i = 0; i < step->nspans; i++)
+    for (int i = 0; i < step->op->nviews; i++)
         if (hd_op_access(step->op, i) != HD_ACCESS_WRITE)
             read[step->span[i].buffer->id] = true;
 }

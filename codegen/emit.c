@@ -134,8 +134,8 @@ static hd_status emit_elementwise(const hd_step *step, hd_text *out,
         hd_nest_add_span(&nest, step, &space, i);
     for (int i = 0; i <= step->op->ninputs; i++)
         snprintf(names.span[i], sizeof *names.span, i == 0 ? "*c%d" : "c%d", i);
-    if (step->nspans > step->op->noutputs + step->op->ninputs)
-        nest.factor = step->nspans - 1; // the one key with a view
+    if (step->op->nviews > step->op->noutputs + step->op->ninputs)
+        nest.factor = step->op->nviews - 1; // the one key with a view
     write_step(step, &names, &body);
     status = hd_body_emit(&nest, &body, out, grid);
     hd_text_free(&body);
@@ -203,9 +203,9 @@ static void write_chain(const hd_chain *chain, hd_text *body)
         const hd_step *step = chain->step[k];
         names names;
 
-        for (int i = 0; i < step->nspans; i++)
+        for (int i = 0; i < step->op->nviews; i++)
             memcpy(names.span[i], name[chain->of[k][i]], sizeof *names.span);
-        names.factor = names.span[step->nspans - 1]; // a key's is the last
+        names.factor = names.span[step->op->nviews - 1]; // a key's is the last
         hd_text_puts(body, "    {\n");
         write_step(step, &names, body);
         hd_text_puts(body, "    }\n");

@@ -37,8 +37,9 @@ hd_status hd_emit_chain(const hd_chain *chain, hd_text *out,
                         hd_kernel_grid *grid);
 
 // What follows a matmul whose product went to scratch memory: dense f32 (f64
-// for an f64 product), rows by columns, at at[step->nspans]. Applies `scale`,
-// `bias`, `aux`, `act` and `accumulate` as docs/semantics.md says, and stores.
+// for an f64 product), rows by columns, at at[step->op->nviews]. Applies
+// `scale`, `bias`, `aux`, `act` and `accumulate` as docs/semantics.md says, and
+// stores.
 hd_status hd_emit_epilogue(const hd_step *step, hd_diag *diag, hd_text *out,
                            hd_kernel_grid *grid);
 

@@ -130,7 +130,7 @@ hd_status hd_matmul_finish(const hd_step *step, hd_text *out,
         stride[d] = next;
         next *= k.nest.extent[d];
     }
-    hd_nest_add(&k.nest, step->nspans, dtype, stride);
+    hd_nest_add(&k.nest, step->op->nviews, dtype, stride);
     hd_body_begin(&body, k.lane, dtype, name_of(&k.nest, k.nest.n - 1, name));
     return emit_rest(&k, &body, out, grid);
 }

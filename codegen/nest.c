@@ -38,7 +38,7 @@ hd_operand *hd_nest_add_span(hd_nest *nest, const hd_step *step,
     int64_t stride[HD_SPACE_DIMS] = {0};
     hd_operand *o;
 
-    assert(i >= 0 && i < step->nspans);
+    assert(i >= 0 && i < step->op->nviews);
     hd_space_strides(space, i, step->span[i].stride, stride);
     o = hd_nest_add(nest, i, step->span[i].buffer->type.dtype, stride);
     o->walk = stride[space->nparallel]; // 0 where nothing is reduced

@@ -137,7 +137,7 @@ void hd_space_of_step(const hd_step *step, hd_space *out)
 {
     hd_shape view[HD_MAX_VIEWS];
 
-    for (int i = 0; i < step->nspans; i++) {
+    for (int i = 0; i < step->op->nviews; i++) {
         view[i].ndims = step->span[i].ndims;
         for (int d = 0; d < view[i].ndims; d++)
             view[i].extent[d] = step->span[i].extent[d];

@@ -44,9 +44,9 @@ static bool are_same(const hd_span *a, const hd_span *b)
 // Whether the step's spans stand at `at`.
 static bool are_at(const collector *c, int64_t at, const hd_step *step)
 {
-    if (at + step->nspans > c->nspans)
+    if (at + step->op->nviews > c->nspans)
         return false;
-    for (int i = 0; i < step->nspans; i++)
+    for (int i = 0; i < step->op->nviews; i++)
         if (!are_same(&c->steps.span[at + i], &step->span[i]))
             return false;
     return true;
@@ -55,10 +55,10 @@ static bool are_at(const collector *c, int64_t at, const hd_step *step)
 static hd_status keep_spans(collector *c, const hd_step *step)
 {
     HD_TRY(hd_grow((void **)&c->steps.span, &c->spans_room,
-                   c->nspans + step->nspans, sizeof(hd_span), c->diag));
+                   c->nspans + step->op->nviews, sizeof(hd_span), c->diag));
     memcpy(&c->steps.span[c->nspans], step->span,
-           sizeof(hd_span) * (size_t)step->nspans);
-    c->nspans += step->nspans;
+           sizeof(hd_span) * (size_t)step->op->nviews);
+    c->nspans += step->op->nviews;
     c->nlists++;
     return HD_OK;
 }
@@ -82,9 +82,9 @@ static hd_status grow_slots(collector *c)
         const hd_step *step = &c->steps.step[i];
         uint64_t at;
 
-        if (step->nspans == 0)
+        if (step->op->nviews == 0)
             continue;
-        at = hash_spans(&c->steps.span[c->first[i]], step->nspans);
+        at = hash_spans(&c->steps.span[c->first[i]], step->op->nviews);
         while (slot[at % (uint64_t)n] != 0 &&
                slot[at % (uint64_t)n] != c->first[i] + 1)
             at++;
@@ -96,11 +96,11 @@ static hd_status grow_slots(collector *c)
 
 static hd_status find_spans(collector *c, const hd_step *step, int32_t *out)
 {
-    uint64_t at = hash_spans(step->span, step->nspans);
+    uint64_t at = hash_spans(step->span, step->op->nviews);
     int32_t *slot;
 
     *out = 0;
-    if (step->nspans == 0)
+    if (step->op->nviews == 0)
         return HD_OK;
     HD_TRY(grow_slots(c));
     while (*(slot = &c->slot[at % (uint64_t)c->nslots]) != 0 &&
@@ -116,7 +116,7 @@ static hd_status find_spans(collector *c, const hd_step *step, int32_t *out)
 
 static hd_status keep_records(collector *c, const hd_step *step)
 {
-    int n = step->record != NULL ? step->nspans : 0;
+    int n = step->record != NULL ? step->op->nviews : 0;
 
     HD_TRY(hd_grow((void **)&c->steps.record, &c->records_room, c->nrecords + n,
                    sizeof(hd_record), c->diag));
@@ -158,7 +158,7 @@ hd_status hd_steps_collect(const hd_module *module, int64_t rank, hd_diag *diag,
         if (step->record == NULL)
             continue;
         step->record = record;
-        record += step->nspans;
+        record += step->op->nviews;
     }
     free(c.first);
     free(c.slot);

@@ -252,7 +252,7 @@ static hd_status resolve_events(walker *w, hd_step *step)
 {
     hd_record *last = NULL;
 
-    for (int i = 0; i < step->nspans; i++) {
+    for (int i = 0; i < step->op->nviews; i++) {
         hd_access access = hd_op_access(step->op, i);
 
         if (access != HD_ACCESS_RECORD && access != HD_ACCESS_WAIT)
@@ -317,14 +317,13 @@ static hd_status walk_op(walker *w, const hd_op *op)
                       .index = (int32_t)w->nsteps - 1,
                       .stream = (int8_t)w->stream,
                       .group = w->grouping ? w->ngroups : 0,
-                      .nspans = (int8_t)op->nviews,
                       .span = span,
                       .peer = -1};
-    for (int i = 0; i < step->nspans; i++)
+    for (int i = 0; i < step->op->nviews; i++)
         HD_TRY(make_span(w, &op->view[i], &span[i]));
     if (hd_op_is(op, HD_UNIT_TRANSFER))
         HD_TRY(number_transfer(w, step));
-    hd_space_dims(w->module, op, step->nspans > 0 ? span[0].ndims : 0,
+    hd_space_dims(w->module, op, step->op->nviews > 0 ? span[0].ndims : 0,
                   step->dim);
     HD_TRY(resolve_events(w, step));
     w->nmembers++;

@@ -35,7 +35,7 @@ typedef struct hd_record {
 // limits allow.
 typedef struct hd_step {
     const hd_op *op;
-    const hd_span *span; // a view each, in their order; valid during the call
+    const hd_span *span; // op->nviews, in their order; valid during the call
     // wait: of each of its events; valid during the call. NULL of other steps.
     const hd_record *record;
     int32_t rank;  // whose step it is
@@ -48,7 +48,6 @@ typedef struct hd_step {
     int32_t peer;
     int32_t seq;
     int8_t stream; // 0 .. streams - 1, or HD_CALLER_STREAM
-    int8_t nspans;
     // sum and max over a dimension: dim[0], else -1. transpose: both.
     int8_t dim[2];
 } hd_step;

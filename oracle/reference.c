@@ -135,7 +135,7 @@ static hd_status compute_step(const hd_reference *r, int rank,
 {
     hd_values *values[HD_MAX_VIEWS];
 
-    for (int i = 0; i < step->nspans; i++)
+    for (int i = 0; i < step->op->nviews; i++)
         values[i] = values_of(r, rank, step->span[i].buffer);
     return hd_numeric_compute(step, values);
 }
@@ -161,8 +161,7 @@ static hd_status run_dense(hd_reference *r)
         hd_span spans[HD_MAX_VIEWS];
         hd_step step = {.op = s->op, .span = spans};
 
-        step.nspans = (int8_t)s->op->nviews;
-        for (int i = 0; i < step.nspans; i++)
+        for (int i = 0; i < step.op->nviews; i++)
             spans[i] = whole_span(s->op->view[i].buffer);
         hd_space_dims(r->module, s->op, spans[0].ndims, step.dim);
         HD_TRY(compute_step(r, 0, &step));

@@ -121,7 +121,7 @@ static hd_status check_spans(const hd_step *step, hd_diag *diag)
 {
     int n = step->op->noutputs + step->op->ninputs;
 
-    for (int i = 0; i < n && i < step->nspans; i++)
+    for (int i = 0; i < n && i < step->op->nviews; i++)
         HD_TRY(check_dense(step, hd_op_is_led(step->op, i), i, diag));
     return HD_OK;
 }

@@ -14,14 +14,15 @@ typedef struct task {
 
 static void recall(const hd_graph *g, const hd_node *node, task *out)
 {
+    int n = 0;
+
     out->step = (hd_step){.op = node->op, .span = out->span, .dim = {-1, -1}};
     for (int64_t i = node->part; i < node[1].part; i++)
-        out->span[out->step.nspans++] =
+        out->span[n++] =
             hd_part_span(&g->frame[g->part[i].buffer], &g->part[i]);
     // A view that a step does not touch, or an event, is no part.
-    assert(!hd_op_is(node->op, HD_UNIT_COMPUTE) ||
-           out->step.nspans == node->op->nviews);
-    assert(!hd_op_is(node->op, HD_UNIT_TRANSFER) || out->step.nspans > 0);
+    assert(!hd_op_is(node->op, HD_UNIT_COMPUTE) || n == node->op->nviews);
+    assert(!hd_op_is(node->op, HD_UNIT_TRANSFER) || n > 0);
 }
 
 static double bytes_of(const hd_span *span)
@@ -71,7 +72,7 @@ static hd_cost compute_cost(const hd_machine *machine, const hd_step *step)
     hd_cost cost = {.width = 1};
     double bytes = 0, bound;
 
-    for (int i = 0; i < step->nspans; i++)
+    for (int i = 0; i < step->op->nviews; i++)
         bytes += bytes_of(&step->span[i]);
     bound = bytes / machine->memory;
     if (hd_op_family(step->op) == HD_FAMILY_PRODUCT)

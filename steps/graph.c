@@ -112,8 +112,8 @@ static hd_status add_records(builder *b, const hd_step *step, hd_node *wait)
 
     wait->link = (int32_t)b->nrecords;
     HD_TRY(hd_grow((void **)&g->record, &b->records_room,
-                   b->nrecords + step->nspans, sizeof *g->record, b->diag));
-    for (int i = 0; i < step->nspans; i++)
+                   b->nrecords + step->op->nviews, sizeof *g->record, b->diag));
+    for (int i = 0; i < step->op->nviews; i++)
         g->record[b->nrecords++] = step->record[i];
     return HD_OK;
 }

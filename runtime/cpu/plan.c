@@ -261,7 +261,7 @@ static hd_status plan_record(hd_device *device, const hd_step *step,
 {
     hd_cpu_entry *entry = NULL;
 
-    for (int i = 0; i < step->nspans; i++) {
+    for (int i = 0; i < step->op->nviews; i++) {
         HD_TRY(add_entry(stream_of(device, step), HD_CPU_RECORD, step, diag,
                          &entry));
         count_record(device, step, i, entry);
@@ -274,7 +274,7 @@ static hd_status plan_wait(hd_device *device, const hd_step *step,
 {
     hd_cpu_entry *entry = NULL;
 
-    for (int i = 0; i < step->nspans; i++) {
+    for (int i = 0; i < step->op->nviews; i++) {
         bool caller = step->record[i].step < 0;
 
         HD_TRY(add_entry(stream_of(device, step),

@@ -200,7 +200,7 @@ static void compute(hd_cpu_stream *stream, const hd_step *step, uint64_t n)
     const hd_cpu_run *run = hd_cpu_run_of(stream->device, n);
     void *base[HD_MAX_VIEWS];
 
-    for (int i = 0; i < step->nspans; i++)
+    for (int i = 0; i < step->op->nviews; i++)
         base[i] = run->base[step->span[i].buffer->id];
     hd_cpu_compute(&stream->scratch, step, base);
 }

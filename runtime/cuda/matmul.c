@@ -458,11 +458,11 @@ static hd_status add_plain(const job *j)
     hd_text text = {0};
     hd_kernel_grid grid = {0};
 
-    for (int i = 0; i < j->step->nspans; i++)
+    for (int i = 0; i < j->step->op->nviews; i++)
         at[i] = hd_cuda_at_span(&j->step->span[i]);
     HD_TRY(hd_emit_step(j->step, j->diag, &text, &grid));
     return hd_cuda_add_kernel(j->device, j->stream, j->step, &text, grid, at,
-                              j->step->nspans, j->diag);
+                              j->step->op->nviews, j->diag);
 }
 
 static hd_status add_scratched(const job *j, int product)
@@ -470,7 +470,7 @@ static hd_status add_scratched(const job *j, int product)
     hd_cuda_at at[HD_KERNEL_POINTERS];
     hd_text text = {0};
     hd_kernel_grid grid = {0};
-    int n = j->step->nspans;
+    int n = j->step->op->nviews;
     hd_cuda_at scratch =
         hd_cuda_need(j->device, j->stream, HD_CUDA_SCRATCH,
                      (size_t)hd_span_elements(&j->step->span[0]) *

@@ -19,7 +19,7 @@ hd_status hd_cuda_plan_record(hd_device *device, int stream,
 {
     int *event = &events[step->index];
 
-    for (int i = 0; i < step->nspans; i++) {
+    for (int i = 0; i < step->op->nviews; i++) {
         int argument = device->buffer[step->span[i].buffer->id].argument;
 
         if (argument >= 0 && hd_op_access(step->op, i) == HD_ACCESS_RECORD)
@@ -60,7 +60,7 @@ hd_status hd_cuda_plan_windows(hd_device *device, const hd_step *steps, int n,
 static hd_status plan_wait(hd_device *device, const hd_step *step,
                            const int *events, hd_diag *diag)
 {
-    for (int i = 0; i < step->nspans; i++) {
+    for (int i = 0; i < step->op->nviews; i++) {
         int record = step->record[i].step;
 
         HD_TRY(hd_cuda_add_event(
@@ -109,11 +109,11 @@ static hd_status plan_kernel(hd_device *device, const hd_step *step,
     hd_text text = {0};
     hd_kernel_grid grid = {0};
 
-    for (int i = 0; i < step->nspans; i++)
+    for (int i = 0; i < step->op->nviews; i++)
         at[i] = hd_cuda_at_span(&step->span[i]);
     HD_TRY(hd_emit_step(step, diag, &text, &grid));
     return hd_cuda_add_kernel(device, stream_of(step), step, &text, grid, at,
-                              step->nspans, diag);
+                              step->op->nviews, diag);
 }
 
 // All its steps' work is the first one's.
@@ -195,7 +195,7 @@ static bool follow_records(const hd_steps *steps, const hd_step *wait,
 {
     bool tied = false;
 
-    for (int i = 0; wait->record != NULL && i < wait->nspans; i++) {
+    for (int i = 0; wait->record != NULL && i < wait->op->nviews; i++) {
         int record = wait->record[i].step;
         int stream = record >= 0 ? stream_of(&steps->step[record]) : -1;
 
@@ -305,7 +305,7 @@ static hd_status plan_all(hd_device *device, int *events,
     for (int64_t i = 0; i < steps->nsteps; i++) {
         const hd_step *step = &steps->step[i];
 
-        for (int k = 0; step->record != NULL && k < step->nspans; k++)
+        for (int k = 0; step->record != NULL && k < step->op->nviews; k++)
             if (step->record[k].step >= 0)
                 events[step->record[k].step] = 0;
     }

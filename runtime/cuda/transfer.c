@@ -434,7 +434,7 @@ static range range_of(const hd_span *span)
 
 static bool touches(const hd_step *step, const range *s)
 {
-    for (int i = 0; i < step->nspans; i++) {
+    for (int i = 0; i < step->op->nviews; i++) {
         range other = range_of(&step->span[i]);
 
         if (other.root == s->root && other.low < s->high && s->low < other.high)

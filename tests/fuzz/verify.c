@@ -15,7 +15,7 @@ static hd_status take_step(void *context, const hd_step *steps, int n)
 {
     int64_t *left = context;
 
-    must(n >= 1 && steps[0].nspans <= HD_MAX_VIEWS, "a step is one", "");
+    must(n >= 1 && steps[0].op->nviews <= HD_MAX_VIEWS, "a step is one", "");
     *left -= n;
     return *left > 0 ? HD_OK : HD_UNSUPPORTED;
 }

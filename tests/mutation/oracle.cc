@@ -195,7 +195,7 @@ class Program
         s.index = from.index;
         s.group = from.group;
         s.async = hd_op_key(from.op, HD_KEY_DONE) != nullptr;
-        for (int i = 0; s.kind == WAIT && i < from.nspans; i++)
+        for (int i = 0; s.kind == WAIT && i < from.op->nviews; i++)
             if (from.record[i].step >= 0)
                 s.records.push_back(base + from.record[i].step);
         s.partner = s.root = -1;

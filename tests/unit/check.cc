@@ -151,7 +151,7 @@ std::vector<std::set<int64_t>> AllElements(const hd_module *module)
 
     EXPECT_EQ(hd_steps_collect(module, 0, nullptr, &steps), HD_OK);
     for (int64_t i = 0; i < steps.nsteps; i++)
-        for (int k = 0; k < steps.step[i].nspans; k++)
+        for (int k = 0; k < steps.step[i].op->nviews; k++)
             all.push_back(ElementsOf(steps.step[i].span[k]));
     hd_steps_free(&steps);
     return all;

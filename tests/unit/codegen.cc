@@ -46,7 +46,7 @@ class Checked
         EXPECT_EQ(hd_steps_collect(program_.module, 0, program_.diag, &steps_),
                   HD_OK)
             << program_.Said();
-        for (int i = 0; case_.columns > 0 && i < Step().nspans; i++)
+        for (int i = 0; case_.columns > 0 && i < Step().op->nviews; i++)
             steps_.span[i].extent[steps_.span[i].ndims - 1] = case_.columns;
     }
     Checked(const Checked &) = delete;
@@ -78,7 +78,7 @@ class Checked
         Addresses args;
 
         std::memset(&args, 0xee, sizeof args);
-        for (int k = 0; k < Step().nspans; k++) {
+        for (int k = 0; k < Step().op->nviews; k++) {
             const hd_span &span = Step().span[k];
             int64_t size =
                 static_cast<int64_t>(hd_dtype_size(span.buffer->type.dtype));
@@ -88,7 +88,8 @@ class Checked
         }
         if (!case_.product.empty()) {
             product = Product(want);
-            args.at[Step().nspans] = reinterpret_cast<uint64_t>(product.data());
+            args.at[Step().op->nviews] =
+                reinterpret_cast<uint64_t>(product.data());
         }
         host.Launch(i, args, grid);
         oracle.Compute(Step());
@@ -128,7 +129,7 @@ class Checked
         {
             hd_values *values[HD_MAX_VIEWS];
 
-            for (int i = 0; i < step.nspans; i++)
+            for (int i = 0; i < step.op->nviews; i++)
                 values[i] = &of[static_cast<size_t>(step.span[i].buffer->id)];
             EXPECT_EQ(hd_numeric_compute(&step, values), HD_OK);
         }

@@ -136,7 +136,7 @@ class Chained
             Compute(step, buffers);
             return;
         }
-        for (int k = 0; k < step.nspans; k++)
+        for (int k = 0; k < step.op->nviews; k++)
             args.at[k] = Address(buffers, step.span[k]);
         host.Launch(kernel, args, (*kernels_)[kernel].grid);
     }

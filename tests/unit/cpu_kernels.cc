@@ -50,7 +50,7 @@ class Memory
         hd_values *values[HD_MAX_VIEWS];
         hd_status status = hd_cpu_scratch_reserve(&scratch, &step);
 
-        for (int i = 0; i < step.nspans; i++) {
+        for (int i = 0; i < step.op->nviews; i++) {
             size_t id = static_cast<size_t>(step.span[i].buffer->id);
 
             base[i] = bytes_[id].data();

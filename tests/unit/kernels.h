@@ -208,7 +208,7 @@ inline void Compute(const hd_step &step, const Buffers &buffers)
     hd_cpu_scratch scratch = {&loops, nullptr, 0};
     void *base[HD_MAX_VIEWS];
 
-    for (int i = 0; i < step.nspans; i++)
+    for (int i = 0; i < step.op->nviews; i++)
         base[i] = buffers.At(step.span[i]);
     EXPECT_EQ(hd_cpu_scratch_reserve(&scratch, &step), HD_OK);
     hd_cpu_compute(&scratch, &step, base);

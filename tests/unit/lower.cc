@@ -524,7 +524,7 @@ class Order
             recorded_[s.index] = *after;
             break;
         case HD_OP_WAIT:
-            for (int i = 0; i < s.nspans; i++)
+            for (int i = 0; i < s.op->nviews; i++)
                 if (s.record[i].step >= 0)
                     Join(after, recorded_[s.record[i].step]);
             break;
@@ -542,7 +542,7 @@ class Order
     }
     void Touch(const hd_step &s, const Epoch &epoch, const Clock &before)
     {
-        for (int v = 0; v < s.nspans; v++) {
+        for (int v = 0; v < s.op->nviews; v++) {
             int access = hd_op_access(s.op, v);
 
             if (s.span[v].buffer->type.dtype == HD_EVENT)
@@ -632,7 +632,7 @@ class Progress
             bool same =
                 t.stream == s.stream || all || (t.op->code == HD_OP_FORK);
 
-            for (int v = 0; s.record != nullptr && v < s.nspans; v++)
+            for (int v = 0; s.record != nullptr && v < s.op->nviews; v++)
                 same |= k == s.record[v].step;
 
             if (t.group != 0 && t.group == s.group)

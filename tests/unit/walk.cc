@@ -34,10 +34,10 @@ hd_status Take(void *context, const hd_step *steps, int n)
     for (int i = 0; i < n; i++) {
         seen->steps.push_back(steps[i]);
         seen->spans.emplace_back(steps[i].span,
-                                 steps[i].span + steps[i].nspans);
+                                 steps[i].span + steps[i].op->nviews);
         seen->records.emplace_back(steps[i].record,
                                    steps[i].record + (steps[i].record != nullptr
-                                                          ? steps[i].nspans
+                                                          ? steps[i].op->nviews
                                                           : 0));
     }
     return HD_OK;
