@@ -12,6 +12,19 @@
 #include "runtime/cuda/library.h"
 #include "runtime/cuda/nccl.h"
 
+#define ENDING 10 // s that NCCL may take to end its communicators
+
+// NCCL ends a communicator only when its last kernel has ended and the last
+// graph with a call of it is gone, and waits for both. Those are ended, and the
+// graphs destroyed, by others: so the wait is a thread of its own.
+typedef struct ending {
+    pthread_t thread;
+    bool begun;
+    _Atomic bool done;
+    const hd_device *device;
+    hd_nccl_comm comm;
+} ending;
+
 struct hd_cuda_nccl {
     hd_library library;
     hd_nccl_api api;
@@ -20,6 +33,7 @@ struct hd_cuda_nccl {
     // Owned, by step: where all ranks' operands of what NCCL only gathers are
     // put together.
     hd_cuda_at *gathered;
+    ending ending[HD_MAX_AXES];
 };
 
 static hd_status nccl_error(const hd_device *device, int error, hd_diag *diag,
@@ -341,20 +355,73 @@ static hd_nccl_comm comm_of(const hd_device *device, int axis)
                                 memory_order_acquire);
 }
 
+static void *end_comm(void *context)
+{
+    ending *ending = context;
+    const hd_device *device = ending->device;
+    bool entered =
+        device->cu.context_push(device->context) == HD_CU_SUCCESS &&
+        device->cu.capture_mode(&(int){HD_CU_CAPTURE_RELAXED}) == HD_CU_SUCCESS;
+
+    device->nccl->api.comm_abort(ending->comm);
+    if (entered)
+        device->cu.context_pop(&(hd_cu_context){0});
+    atomic_store_explicit(&ending->done, true, memory_order_release);
+    return NULL;
+}
+
+// Without a thread its kernels go on, and the device is found not to rest.
+static void begin_end(hd_device *device, int axis, hd_nccl_comm comm)
+{
+    ending *ending = &device->nccl->ending[axis];
+
+    ending->device = device;
+    ending->comm = comm;
+    ending->begun =
+        pthread_create(&ending->thread, NULL, end_comm, ending) == 0;
+}
+
+// False if NCCL has not come to an end by the deadline: its thread is left
+// alone then, and goes on using what it has.
+static bool has_ended(ending *ending, int64_t deadline)
+{
+    // Pairs with the release in end_comm.
+    while (ending->begun &&
+           !atomic_load_explicit(&ending->done, memory_order_acquire)) {
+        if (hd_clock() > deadline) {
+            pthread_detach(ending->thread);
+            return false;
+        }
+        nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
+    }
+    if (ending->begun)
+        pthread_join(ending->thread, NULL);
+    return true;
+}
+
+// By now the graphs are gone.
 void hd_cuda_nccl_close(hd_device *device)
 {
     hd_cuda_nccl *nccl = device->nccl;
+    int64_t deadline = hd_clock_after(ENDING);
+    bool ended = true;
 
-    for (int a = 0; nccl != NULL && a < HD_MAX_AXES; a++) {
+    if (nccl == NULL)
+        return;
+    for (int a = 0; a < HD_MAX_AXES; a++) {
         hd_nccl_comm comm = take_comm(device, a);
 
         if (comm != NULL && hd_cuda_has_failed(device))
-            nccl->api.comm_abort(comm);
+            begin_end(device, a, comm);
         else if (comm != NULL)
             nccl->api.comm_destroy(comm);
     }
-    if (nccl == NULL)
+    for (int a = 0; a < HD_MAX_AXES; a++)
+        ended = has_ended(&nccl->ending[a], deadline) && ended;
+    if (!ended) {
+        hd_cuda_set_stuck(device, true);
         return;
+    }
     hd_library_close(&nccl->library);
     pthread_mutex_destroy(&nccl->lock);
     free(nccl->gathered);
@@ -374,7 +441,7 @@ void hd_cuda_nccl_abort(hd_device *device)
         hd_nccl_comm comm = take_comm(device, a);
 
         if (comm != NULL)
-            device->nccl->api.comm_abort(comm);
+            begin_end(device, a, comm);
     }
     if (locked)
         pthread_mutex_unlock(&device->nccl->lock);

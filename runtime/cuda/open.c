@@ -263,8 +263,8 @@ static void close_device(hd_device *device)
     int mode;
     bool entered = hd_cuda_enter(device, NULL, &mode) == HD_OK;
 
-    hd_cuda_transports_close(device);
     hd_cuda_runs_close(device);
+    hd_cuda_transports_close(device); // NCCL's waits for graphs to go
     hd_cuda_plan_free(device);
     hd_cuda_products_close(device);
     hd_cuda_kernels_close(device);

@@ -750,8 +750,18 @@ int ncclCommInitRank(hd_nccl_comm *out, int size, hd_nccl_id id, int rank)
 }
 
 // What is in streams still has the communicator.
+// As NCCL does, once all that was put into streams has ended and no graph has a
+// call of it any more.
 static void drop(ncclComm *comm)
 {
+    for (double end = now() + PATIENCE; comm->comm.use_count() > 1;) {
+        if (now() > end) {
+            fprintf(stderr, "fake NCCL: a communicator is ended while a graph "
+                            "has calls of it, or while a call waits\n");
+            abort();
+        }
+        usleep(200);
+    }
     delete comm;
     fake::account("nccl communicators", -1);
 }
