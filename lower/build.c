@@ -3,16 +3,12 @@
 #include <assert.h>
 #include <string.h>
 
-static uint32_t keys_of(hd_opcode code)
-{
-    return hd_op_info_get(code)->keys;
-}
-
 hd_op *hd_build_op(hd_build *b, hd_opcode code, int axis, int noutputs,
                    int ninputs, const hd_view *view)
 {
-    hd_stmt *stmt = hd_stmt_op(b->module, code, axis, noutputs, ninputs,
-                               __builtin_popcount(keys_of(code)), b->loc);
+    hd_stmt *stmt =
+        hd_stmt_op(b->module, code, axis, noutputs, ninputs,
+                   __builtin_popcount(hd_op_info_get(code)->keys), b->loc);
 
     for (int i = 0; i < noutputs + ninputs; i++)
         stmt->op->view[i] = view[i];
@@ -41,7 +37,7 @@ hd_op *hd_build_copy(hd_build *b, const hd_op *op)
 
 void hd_build_key(hd_op *op, hd_key_code code, hd_expr expr)
 {
-    assert((keys_of(op->code) >> code & 1) != 0 &&
+    assert((hd_op_info_get(op->code)->keys >> code & 1) != 0 &&
            (op->nkeys == 0 || op->key[op->nkeys - 1].code < code));
     op->key[op->nkeys++] = (hd_key){code, op->loc, expr, .view = -1};
 }

@@ -153,36 +153,34 @@ static void evaluate_op(loop *l, const hd_op *op, const statement *of)
     }
 }
 
-static void evaluate_block(loop *l, const hd_block *block, const statement *of);
-
-static void evaluate_stmt(loop *l, const hd_stmt *s, const statement *of)
-{
-    int64_t value = 0;
-
-    switch (s->kind) {
-    case HD_STMT_OP:
-        evaluate_op(l, s->op, of);
-        break;
-    case HD_STMT_LET:
-        (void)hd_expr_eval(l->module, s->a, &l->env, &l->vars[s->var]);
-        break;
-    case HD_STMT_IF:
-        (void)hd_expr_eval(l->module, s->a, &l->env, &value);
-        evaluate_block(l, value != 0 ? &s->body : &s->otherwise, of);
-        break;
-    case HD_STMT_FOR: // no pass makes one inside an iteration
-        l->unknown = true;
-        break;
-    case HD_STMT_ON:
-    case HD_STMT_GROUP:
-        evaluate_block(l, &s->body, of);
-    }
-}
-
+// Of an iteration itself, `of` is each of its statements in turn.
 static void evaluate_block(loop *l, const hd_block *block, const statement *of)
 {
-    for (const hd_stmt *s = block->first; s != NULL; s = s->next)
-        evaluate_stmt(l, s, of);
+    int n = 0;
+
+    for (const hd_stmt *s = block->first; s != NULL; s = s->next) {
+        const statement *in = of != NULL ? of : &l->statement[n++];
+        int64_t value = 0;
+
+        switch (s->kind) {
+        case HD_STMT_OP:
+            evaluate_op(l, s->op, in);
+            break;
+        case HD_STMT_LET:
+            (void)hd_expr_eval(l->module, s->a, &l->env, &l->vars[s->var]);
+            break;
+        case HD_STMT_IF:
+            (void)hd_expr_eval(l->module, s->a, &l->env, &value);
+            evaluate_block(l, value != 0 ? &s->body : &s->otherwise, in);
+            break;
+        case HD_STMT_FOR: // no pass makes one inside an iteration
+            l->unknown = true;
+            break;
+        case HD_STMT_ON:
+        case HD_STMT_GROUP:
+            evaluate_block(l, &s->body, in);
+        }
+    }
 }
 
 static void note_op(void *context, hd_op *op)
@@ -283,8 +281,7 @@ static void evaluate_rank(loop *l, int64_t rank)
         l->vars[l->stmt->var] = iteration;
         l->unknown |= !hd_expr_eval(l->module, l->on->a, &l->env, &l->stream);
         l->taken |= l->stream == l->module->streams - 1;
-        for (int i = 0; i < l->nstatements; i++)
-            evaluate_stmt(l, l->statement[i].stmt, &l->statement[i]);
+        evaluate_block(l, &l->on->body, NULL);
     }
     compare_iterations(l);
 }
@@ -293,16 +290,13 @@ static void find_conflicts(loop *l)
 {
     int64_t n = l->module->nranks;
     int64_t some[3] = {0, 1, n - 1};
+    bool many = n > MANY_RANKS;
 
     l->lag = -1;
     if (l->unknown || (!l->split && hd_expr_is_const(l->module, l->on->a)))
         return;
-    if (n <= MANY_RANKS)
-        for (int64_t rank = 0; rank < n && !is_settled(l); rank++)
-            evaluate_rank(l, rank);
-    else
-        for (int i = 0; i < 3 && !is_settled(l); i++)
-            evaluate_rank(l, some[i]);
+    for (int64_t i = 0; i < (many ? 3 : n) && !is_settled(l); i++)
+        evaluate_rank(l, many ? some[i] : i);
 }
 
 // ------------------------------------------------------------------ events

@@ -53,13 +53,9 @@ static void note_life(void *context, hd_op *op)
 
 static bool has_stream(const hd_stmt *stmt)
 {
-    if (stmt->kind == HD_STMT_ON)
-        return true;
-    for (const hd_stmt *s = stmt->body.first; s != NULL; s = s->next)
-        if (has_stream(s))
-            return true;
-    for (const hd_stmt *s = stmt->otherwise.first; s != NULL; s = s->next)
-        if (has_stream(s))
+    for (; stmt != NULL; stmt = stmt->next)
+        if (stmt->kind == HD_STMT_ON || has_stream(stmt->body.first) ||
+            has_stream(stmt->otherwise.first))
             return true;
     return false;
 }
@@ -68,7 +64,9 @@ static void find_lives(hd_module *module, lives *all)
 {
     for (hd_stmt *stmt = module->body.first; stmt != NULL; stmt = stmt->next) {
         all->now++;
-        all->elsewhere = has_stream(stmt);
+        all->elsewhere = stmt->kind == HD_STMT_ON ||
+                         has_stream(stmt->body.first) ||
+                         has_stream(stmt->otherwise.first);
         hd_stmt_each(stmt, note_life, all);
     }
     for (hd_buffer *b = module->buffers; b != NULL; b = b->next)

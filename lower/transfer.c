@@ -35,8 +35,8 @@ typedef struct pipe {
     const hd_lower_options *options;
     hd_arena *scratch;
     hd_diag *diag;
-    hd_stmt *loop;
-    hd_stmt *ops; // the statements of an iteration
+    hd_stmt *loop; // one after the other, as all below
+    hd_stmt *ops;  // the statements of an iteration
     gather *gather;
     int ngathers;
     int64_t ranks, chunks;
@@ -70,7 +70,6 @@ typedef void move_fn(const trip *t, hd_build *b, const gather *g);
 // A pipeline that moves a piece and then computes on one: what its trips do,
 // for each chunk the same.
 struct schedule {
-    const char *name;
     trip_fn *shard; // computed on; NULL: all of them, a chunk a trip
     trip_fn *own;   // when that is the local one; NULL: no trip has it alone
     move_fn *move;  // NULL: all that is moved is, before the loop
@@ -229,20 +228,25 @@ static int split_dim(const pipe *p, const hd_op *op, int i)
     return at < 0 || dim == at + 1 ? dim : NO_CHUNKS;
 }
 
-static hd_status check_chunks(pipe *p, const hd_op *op)
+static hd_status check_view(pipe *p, const hd_op *op, int i)
 {
-    for (int i = 0; i < op->nviews; i++) {
-        int dim = split_dim(p, op, i);
+    int dim = op->code == HD_OP_BROADCAST ? loop_index(p, &op->view[0]) + 1
+                                          : split_dim(p, op, i);
 
-        if (dim == NO_CHUNKS)
-            return hd_error(p->diag, HD_E0502, op->loc,
-                            "%s cannot be done in %lld chunks: it needs its "
-                            "shard whole",
-                            hd_op_info_get(op->code)->text,
-                            (long long)p->chunks);
-        if (dim >= 0)
-            HD_TRY(check_split(p, &op->view[i], dim, op->loc));
-    }
+    if (dim == NO_CHUNKS)
+        return hd_error(p->diag, HD_E0502, op->loc,
+                        "%s cannot be done in %lld chunks: it needs its shard "
+                        "whole",
+                        hd_op_info_get(op->code)->text, (long long)p->chunks);
+    return dim >= 0 ? check_split(p, &op->view[i], dim, op->loc) : HD_OK;
+}
+
+static hd_status check_chunks(pipe *p)
+{
+    for (const hd_stmt *s = p->ops; s != NULL; s = s->next)
+        for (int i = 0; i < s->op->nviews; i++)
+            if (s->op->code != HD_OP_BROADCAST || i == 0)
+                HD_TRY(check_view(p, s->op, i));
     return HD_OK;
 }
 
@@ -538,25 +542,22 @@ static hd_expr is_of_rank(const trip *t)
 
 static const schedule schedules[] = {
     // One all_gather before the loop.
-    [HD_TRANSFER_BULK] = {.name = "bulk", .shard = in_order},
+    [HD_TRANSFER_BULK] = {.shard = in_order},
     // Trip j gathers chunk j of every shard, and computes on all of them.
-    [HD_TRANSFER_PIPELINED] = {.name = "pipelined", .move = collect},
+    [HD_TRANSFER_PIPELINED] = {.move = collect},
     // Rank j sends to all.
-    [HD_TRANSFER_BROADCAST] = {.name = "broadcast",
-                               .shard = in_order,
+    [HD_TRANSFER_BROADCAST] = {.shard = in_order,
                                .own = is_of_rank,
                                .move = broadcast},
     // From rank + j, to rank - j.
-    [HD_TRANSFER_DIRECT] = {.name = "direct",
-                            .shard = upwards,
+    [HD_TRANSFER_DIRECT] = {.shard = upwards,
                             .own = is_first,
                             .move = exchange,
                             .to = mirrored,
                             .from = its_shard,
                             .arrives = its_shard},
     // What came from the left neighbour goes on to the right.
-    [HD_TRANSFER_RING] = {.name = "ring",
-                          .shard = downwards,
+    [HD_TRANSFER_RING] = {.shard = downwards,
                           .own = is_first,
                           .move = exchange,
                           .to = right,
@@ -711,43 +712,27 @@ static bool stays_in_place(const pipe *p, hd_buffer *buffer)
 static void report_effect(const pipe *p, const gather *g, hd_effect *effect)
 {
     const schedule *s = p->schedule;
-    bool copied =
-        p->options->copy_own && !stays_in_place(p, g->op->view[0].buffer);
+    unsigned of_sends = HD_OPTION_PROTOCOL | HD_OPTION_DEFER_SENDS;
     hd_loc loc = g->op->loc;
 
     if (s->move == NULL)
-        hd_effect_none(
-            effect, HD_OPTION_CHUNKS, p->diag, loc,
-            hd_arena_printf(p->scratch,
-                            "'%s' moves shards whole, in one collective",
-                            s->name));
+        hd_effect_none(effect, HD_OPTION_CHUNKS, p->diag, loc,
+                       "this pipeline moves shards whole, in one collective");
     if (p->ranks == 1 && p->module->nranks > 1)
-        hd_effect_none(effect,
-                       HD_OPTION_TRANSFER | HD_OPTION_PROTOCOL |
-                           HD_OPTION_DEFER_SENDS,
-                       p->diag, loc,
+        hd_effect_none(effect, HD_OPTION_TRANSFER | of_sends, p->diag, loc,
                        hd_arena_printf(p->scratch, "%s has one rank",
                                        p->module->axis[p->axis].name));
     else if (s->to == NULL)
-        hd_effect_none(
-            effect, HD_OPTION_PROTOCOL | HD_OPTION_DEFER_SENDS, p->diag, loc,
-            hd_arena_printf(p->scratch,
-                            "'%s' moves by collectives, and sends nothing",
-                            s->name));
-    else if (p->transport[p->axis] == HD_TRANSPORT_NCCL) {
-        hd_effect_none(effect, HD_OPTION_PROTOCOL, p->diag, loc,
-                       "put and get are the same over nccl");
-        hd_effect_none(effect, HD_OPTION_DEFER_SENDS, p->diag, loc,
-                       "over nccl a send ends with its recv, and stays in one "
-                       "group with it");
-    }
+        hd_effect_none(effect, of_sends, p->diag, loc,
+                       "this pipeline moves by collectives, and sends nothing");
+    else if (p->transport[p->axis] == HD_TRANSPORT_NCCL)
+        hd_effect_none(effect, of_sends, p->diag, loc,
+                       "over nccl put and get are the same, and a send ends "
+                       "with its recv, in one group with it");
     if (s->own == NULL)
-        hd_effect_none(
-            effect, HD_OPTION_COPY_OWN, p->diag, loc,
-            hd_arena_printf(p->scratch,
-                            "'%s' gathers the local shard with the others",
-                            s->name));
-    else if (copied)
+        hd_effect_none(effect, HD_OPTION_COPY_OWN, p->diag, loc,
+                       "this pipeline gathers the local shard with the others");
+    else if (!stays_in_place(p, g->op->view[0].buffer))
         hd_effect_none(effect, HD_OPTION_COPY_OWN, p->diag, loc,
                        "the local shard is copied without it: the gathered "
                        "buffer is an argument, or used outside the loop");
@@ -798,61 +783,39 @@ static bool is_gather(const pipe *p, const hd_stmt *stmt)
 // Whether iteration j is at index j wherever it is at one that changes.
 static bool is_in_step(const pipe *p, const hd_op *op)
 {
-    for (int i = 0; i < op->nviews; i++) {
-        const hd_view *view = &op->view[i];
+    hd_var j = p->loop->var;
 
-        for (int k = 0; k < view->nindex; k++)
-            if (view->index[k] >= 0 &&
-                hd_expr_uses_var(p->module, view->index[k], p->loop->var) &&
-                view->index[k] != hd_expr_of_var(p->module, p->loop->var))
+    for (int i = 0; i < op->nviews; i++)
+        for (int k = 0; k < op->view[i].nindex; k++) {
+            hd_expr index = op->view[i].index[k];
+
+            if (index >= 0 && hd_expr_uses_var(p->module, index, j) &&
+                index != hd_expr_of_var(p->module, j))
                 return false;
-    }
+        }
     return true;
 }
 
-// False if the loop transfers something, and not as the stream pass writes it:
+// None if the loop transfers something, and not as the stream pass writes it:
 // other trips would not have its meaning.
-static bool find_gathers(pipe *p)
+static void find_gathers(pipe *p)
 {
-    bool fits = true, moves = false;
+    bool fits = true;
     int n = 0;
 
+    p->ops = p->loop->body.first->body.first;
     for (hd_stmt *s = p->ops; s != NULL; s = s->next)
         n++;
     p->gather = hd_new_array(p->scratch, gather, n + 1);
     for (hd_stmt *s = p->ops; s != NULL; s = s->next) {
-        bool gathers = is_gather(p, s);
-
-        if (gathers)
+        fits &= is_in_step(p, s->op);
+        if (is_gather(p, s))
             add_gather(p, s->op);
-        moves |= hd_op_is(s->op, HD_UNIT_TRANSFER);
-        fits &= (gathers || !hd_op_is(s->op, HD_UNIT_TRANSFER)) &&
-                is_in_step(p, s->op);
+        else
+            fits &= !hd_op_is(s->op, HD_UNIT_TRANSFER);
     }
     if (!fits)
         p->ngathers = 0;
-    return fits || !moves;
-}
-
-static hd_status check_all_chunks(pipe *p)
-{
-    for (hd_stmt *s = p->ops; s != NULL; s = s->next) {
-        const gather *g = gather_of(p, s->op->view[0].buffer);
-
-        if (s->op->code != HD_OP_BROADCAST) {
-            HD_TRY(check_chunks(p, s->op));
-            continue;
-        }
-        HD_TRY(check_split(p, &s->op->view[0], g->dim + 1, s->op->loc));
-    }
-    return HD_OK;
-}
-
-static void report_form(hd_diag *diag, const hd_stmt *stmt, hd_effect *effect)
-{
-    hd_effect_none(effect, HD_OPTIONS_OF_TRANSFERS, diag, stmt->loc,
-                   "it is not a loop on streams over all ranks whose "
-                   "iteration j gathers from rank j, and computes on that");
 }
 
 static void note_transfer(void *context, hd_op *op)
@@ -861,26 +824,30 @@ static void note_transfer(void *context, hd_op *op)
 }
 
 // Transfers that stay as they are, in a loop or branch of another form.
-static void report_other(hd_diag *diag, const hd_stmt *stmt, hd_effect *effect)
+static void report_form(const pipe *p, hd_effect *effect)
 {
     bool transfers = false;
 
-    hd_stmt_each(stmt, note_transfer, &transfers);
-    if (transfers && stmt->kind != HD_STMT_OP)
-        report_form(diag, stmt, effect);
+    hd_stmt_each(p->loop, note_transfer, &transfers);
+    if (transfers && p->loop->kind != HD_STMT_OP)
+        hd_effect_none(effect, HD_OPTIONS_OF_TRANSFERS, p->diag, p->loop->loc,
+                       "it is not a loop on streams over all ranks whose "
+                       "iteration j gathers from rank j, and computes on that");
 }
 
-static hd_status plan_loop(pipe *p, hd_build *b, hd_effect *effect)
+static hd_status plan_stmt(pipe *p, hd_build *b, hd_effect *effect)
 {
-    if (!find_gathers(p))
-        report_form(p->diag, p->loop, effect);
+    p->ngathers = 0;
+    if (is_loop(p->loop))
+        find_gathers(p);
     if (p->ngathers == 0) {
+        report_form(p, effect);
         hd_block_append(b->block, p->loop);
         return HD_OK;
     }
     p->chunks = p->schedule->move == NULL ? 1 : p->options->chunks;
     if (p->chunks > 1)
-        HD_TRY(check_all_chunks(p));
+        HD_TRY(check_chunks(p));
     for (int i = 0; i < p->ngathers; i++)
         report_effect(p, &p->gather[i], effect);
     add_sent_events(p);
@@ -892,36 +859,26 @@ hd_status hd_pass_transfer(hd_module *module, const hd_lower_options *options,
                            hd_arena *scratch, hd_diag *diag, hd_effect *effect)
 {
     int *uses = hd_new_array(scratch, int, module->nbuffers + 1);
-    hd_block done = {0};
-    hd_build b = {module, &done, {0}};
     hd_transport transport[HD_MAX_AXES];
-    alias *aliases = NULL;
+    hd_block done = {0};
     hd_stmt *next;
+    pipe p = {.module = module,
+              .options = options,
+              .scratch = scratch,
+              .diag = diag,
+              .schedule = &schedules[options->transfer],
+              .transport = transport,
+              .uses = uses};
 
     HD_TRY(hd_transports_read(module, options->transport, options->axes, diag,
                               transport));
     hd_block_each(&module->body, count_views, uses);
     for (hd_stmt *stmt = module->body.first; stmt != NULL; stmt = next) {
-        pipe p = {.module = module,
-                  .options = options,
-                  .scratch = scratch,
-                  .diag = diag,
-                  .loop = stmt,
-                  .schedule = &schedules[options->transfer],
-                  .transport = transport,
-                  .aliases = aliases,
-                  .uses = uses};
+        hd_build b = {module, &done, stmt->loc};
 
         next = stmt->next;
-        b.loc = stmt->loc;
-        if (!is_loop(stmt)) {
-            report_other(diag, stmt, effect);
-            hd_block_append(&done, stmt);
-            continue;
-        }
-        p.ops = stmt->body.first->body.first;
-        HD_TRY(plan_loop(&p, &b, effect));
-        aliases = p.aliases;
+        p.loop = stmt;
+        HD_TRY(plan_stmt(&p, &b, effect));
     }
     module->body = done;
     return HD_OK;
