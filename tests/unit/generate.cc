@@ -45,8 +45,18 @@ bool Repeats(const hd_op *op)
     return repeats;
 }
 
+// Whether it reduces a dimension that is sharded.
+bool IsOverRanks(const hd_module *module, const hd_op *op)
+{
+    const hd_key *dim = hd_op_key(op, HD_KEY_DIM);
+
+    return dim != nullptr &&
+           hd_dim_is_sharded(
+               op->view[1].buffer->type.dim[hd_expr_value(module, dim->expr)]);
+}
+
 // The words of all that is drawn: an op, an op's key, an op with an operand
-// that repeats.
+// that repeats, one over ranks.
 std::set<std::string> Drawn(bool integers, uint64_t seed)
 {
     std::set<std::string> drawn;
@@ -63,6 +73,8 @@ std::set<std::string> Drawn(bool integers, uint64_t seed)
                              hd_key_info_get(s->op->key[k].code)->text);
             if (hd_op_is_elementwise(s->op) && Repeats(s->op))
                 drawn.insert(op + " repeated");
+            if (IsOverRanks(module.get(), s->op))
+                drawn.insert(op + " over ranks");
         }
     }
     return drawn;
@@ -92,6 +104,8 @@ void ExpectAll(bool integers, uint64_t seed)
         expect(op);
         if (info->map != HD_MAP_NONE && info->max_inputs > 1)
             expect(op + " repeated");
+        if (info->fold != HD_FOLD_NONE)
+            expect(op + " over ranks");
         for (int key = 0; key < HD_NKEYS; key++)
             if ((info->keys & 1u << key) != 0)
                 expect(op + " " + hd_key_info_get(hd_key_code(key))->text);
