@@ -1042,6 +1042,67 @@ TEST(Lower, TheRecordFollowsEveryProducer)
     EXPECT_EQ(Count(text, "wait"), 1);
 }
 
+// Statements in any order, at indices that conflict as they like.
+std::string RandomIteration(std::mt19937 *random)
+{
+    static const char *const names[] = {"%x", "%y", "%z"};
+    static const char *const indices[] = {"[j]", "[j + 1]", "[7 - j]", "[8]"};
+    std::string text;
+
+    for (unsigned n = 2 + (*random)() % 4; n > 0; n--) {
+        unsigned to = (*random)() % 3, from = (to + 1 + (*random)() % 2) % 3;
+        std::string out = names[to] + std::string(indices[(*random)() % 4]);
+        std::string in = names[from] + std::string(indices[(*random)() % 4]);
+
+        if ((*random)() % 2)
+            text += out + " = relu " + in + " ";
+        else
+            text += "group { send " + in + " to (tp + 1) mod 2 " + out +
+                    " = recv from (tp + 1) mod 2 } ";
+    }
+    return text;
+}
+
+// A stream for transfers is given to loops of a text wherever that changes no
+// answer, and only there.
+TEST(Lower, RandomLoopsKeepTheirAnswer)
+{
+    const std::string args = " inout %x : f32[9, 4] shared inout %y : f32[9, 4]"
+                             " shared inout %z : f32[9, 4] shared { ";
+    hd_lower_options options = hd_lower_defaults();
+    unsigned first = SeedFrom(1);
+    int split = 0;
+
+    options.comm_stream = true;
+    for (unsigned seed = first; seed < first + 400; seed++) {
+        std::mt19937 random(seed);
+        std::string iteration = RandomIteration(&random) + "} } ";
+        Program want("host program t mesh tp=2 streams 1" + args +
+                     "fork for j in 0..4 { on stream 0 { " + iteration +
+                     "join }");
+        Program have("host program t after transfer mesh tp=2 streams 3" +
+                     args + "for j in 0..4 { on stream j mod 2 { " + iteration +
+                     "}");
+
+        ASSERT_EQ(want.status, HD_OK) << want.Said();
+        ASSERT_EQ(have.status, HD_OK) << have.Said();
+        ASSERT_EQ(hd_lower(have.module, &options, nullptr, nullptr, have.diag),
+                  HD_OK);
+        split += have.Print().find("on stream 2 {") != std::string::npos;
+        if (hd_check(want.module, want.diag) != HD_OK)
+            continue;
+        ASSERT_EQ(hd_check(have.module, have.diag), HD_OK)
+            << "seed " << seed << "\n"
+            << have.Said() << have.Print();
+        auto data = RandomData(want.module, seed);
+        ASSERT_EQ(Answer(want.module, data).Differs(Answer(have.module, data)),
+                  "")
+            << "seed " << seed << "\n"
+            << have.Print();
+    }
+    EXPECT_GT(split, 10);
+}
+
 // Gathers that feed activations, `ops` in a row; returns the seconds of this
 // thread that lowering takes.
 double SecondsToLower(int ops)
