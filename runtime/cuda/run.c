@@ -468,12 +468,12 @@ static void abandon(hd_device *device, hd_status status)
         if (graph != NULL)
             device->cu.graph_destroy(graph);
     }
-    // hd_cuda_fail looks again, under the lock.
-    if (hd_cuda_has_failed(device))
-        return;
     snprintf(text, sizeof text, "rank %d could not issue its run",
              device->rank);
-    hd_cuda_fail(device, status, text, "");
+    hd_cuda_fail(device, status, text, ""); // unless something else has
+    // What was issued of it may wait for peers, on the caller's stream too.
+    status = hd_cuda_report(device, NULL);
+    (void)status;
 }
 
 #define INSTEAD                                                               \

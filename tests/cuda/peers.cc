@@ -361,4 +361,39 @@ TEST_P(CudaPeers, OfARankThatNeverRunsEndInTheMiddleOfIssuing)
     EXPECT_EQ(answers[1].status, HD_OK) << answers[1].text;
 }
 
+// The second run's kernel is refused when its transfers are issued already, and
+// the peer never runs: what was issued is let go before the caller is told.
+TEST_P(CudaPeers, AreNotWaitedForByARunThatWasIssuedInPart)
+{
+    if (GetParam().graph || GetParam().transport == HD_TRANSPORT_SM)
+        GTEST_SKIP() << "kernels send there, and a graph is issued whole";
+    Program program("heddle 1\n"
+                    "host program part mesh tp=2\n"
+                    "in %x : f32[size tp@tp, 64] shared\n"
+                    "out %y : f32[size tp@tp, 64] shared\n"
+                    "out %z : f32[size tp@tp, 64]\n"
+                    "{ group { send %x[tp] to 1 - tp\n"
+                    "          %y[tp] = recv from 1 - tp }\n"
+                    "  %z[tp] = gelu %y[tp] }\n");
+    std::vector<Answer> answers = RunRanks(2, [&](Rank &rank) {
+        if (rank.rank == 0)
+            setenv("FAKE_CUDA_FAIL", "cuLaunchKernelEx:2", 1);
+        return AfterOneRun(rank, program, Options(10),
+                           [&](Session &, Shards &shards, Caller &) {
+                               hd_status status = HD_OK;
+
+                               if (rank.rank == 0)
+                                   status = shards.Run(rank.diag);
+                               rank.page->flag[0]++;
+                               while (rank.page->flag[0] < 2)
+                                   usleep(1000);
+                               return status;
+                           });
+    });
+
+    Ended(answers[0], 0);
+    EXPECT_EQ(answers[0].status, HD_SYSTEM) << answers[0].text;
+    EXPECT_TRUE(Has(answers[0], "refused 'launch'")) << answers[0].text;
+}
+
 } // namespace
