@@ -355,17 +355,15 @@ static hd_nccl_comm comm_of(const hd_device *device, int axis)
                                 memory_order_acquire);
 }
 
+// The device may be gone when NCCL comes to an end: nothing of it is used then.
 static void *end_comm(void *context)
 {
     ending *ending = context;
     const hd_device *device = ending->device;
-    bool entered =
-        device->cu.context_push(device->context) == HD_CU_SUCCESS &&
-        device->cu.capture_mode(&(int){HD_CU_CAPTURE_RELAXED}) == HD_CU_SUCCESS;
 
+    if (device->cu.context_push(device->context) == HD_CU_SUCCESS)
+        (void)device->cu.capture_mode(&(int){HD_CU_CAPTURE_RELAXED});
     device->nccl->api.comm_abort(ending->comm);
-    if (entered)
-        device->cu.context_pop(&(hd_cu_context){0});
     atomic_store_explicit(&ending->done, true, memory_order_release);
     return NULL;
 }

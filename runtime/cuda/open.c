@@ -256,8 +256,17 @@ static void close_streams(hd_device *device)
         device->cu.stream_destroy(device->capture);
 }
 
+static void free_all(hd_device *device)
+{
+    hd_cuda_plan_free(device);
+    hd_cuda_products_close(device);
+    hd_cuda_kernels_close(device);
+    hd_cuda_free(device);
+    close_streams(device);
+}
+
 // Calls that free block while a stream waits, so a device that did not come to
-// rest keeps what it has.
+// rest, or whose NCCL does not come to an end, keeps what it has.
 static void close_device(hd_device *device)
 {
     int mode;
@@ -265,14 +274,11 @@ static void close_device(hd_device *device)
 
     hd_cuda_runs_close(device);
     hd_cuda_transports_close(device); // NCCL's waits for graphs to go
-    hd_cuda_plan_free(device);
-    hd_cuda_products_close(device);
-    hd_cuda_kernels_close(device);
-    hd_cuda_free(device);
-    close_streams(device);
+    if (!hd_cuda_is_stuck(device))
+        free_all(device);
     if (entered)
         hd_cuda_leave(device, mode);
-    if (device->retained)
+    if (device->retained && !hd_cuda_is_stuck(device))
         device->cu.primary_release(device->ordinal);
 }
 

@@ -1,6 +1,7 @@
 // What the driver asks of NCCL, and what NCCL does with programs that the proof
 // refuses for it.
 #include <gtest/gtest.h>
+#include <malloc.h>
 
 #include "tests/cuda/program.h"
 
@@ -146,6 +147,34 @@ TEST(CudaNccl, APeerThatFailsWhileOneStillJoinsLeavesNothing)
         EXPECT_TRUE(answer.ended);
         EXPECT_STREQ(answer.left, "");
     }
+}
+
+// The session is given up long before NCCL has ended its communicator, which
+// then still has what it uses.
+TEST(CudaNccl, ACommunicatorThatEndsAfterItsSessionFindsNothingGone)
+{
+    Program program(kSides);
+    auto answers = RunRanks(2, [&](Rank &rank) {
+        mallopt(M_PERTURB, 0x5a); // what is freed is nonsense
+        setenv("FAKE_NCCL_ENDS_LATE", "11500", 1);
+        {
+            Session session;
+
+            HD_TRY(session.Open(rank, program, NcclOptions(1)));
+            Shards shards(session);
+            HD_TRY(shards.Put(program.Inputs(), program.Module(), rank.rank,
+                              rank.diag));
+            if (rank.rank == 0)
+                (void)shards.Run(rank.diag);
+            rank.answer->status = shards.Get(rank.diag);
+        }
+        usleep(2500000);
+        return rank.answer->status;
+    });
+
+    for (const Answer &answer : answers)
+        EXPECT_TRUE(answer.ended);
+    EXPECT_EQ(answers[0].status, HD_TIMEOUT) << answers[0].text;
 }
 
 // In pieces on the rank whose result has gaps, at once on the other: NCCL would

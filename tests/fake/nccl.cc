@@ -778,11 +778,13 @@ int ncclCommDestroy(hd_nccl_comm comm)
 
 int ncclCommAbort(hd_nccl_comm comm)
 {
+    const char *late = getenv("FAKE_NCCL_ENDS_LATE"); // ms
     bool failing = fake::fails(__func__);
 
     if (comm == nullptr)
         return INVALID_ARGUMENT;
     comm->comm->aborted = true;
+    usleep(1000 * static_cast<useconds_t>(late == nullptr ? 0 : atoi(late)));
     drop(comm);
     return failing ? INTERNAL_ERROR : SUCCESS;
 }
