@@ -215,8 +215,6 @@ static int split_dim(const pipe *p, const hd_op *op, int i)
     int dim = 0, own;
     hd_space space;
 
-    if (out < 0 || !hd_op_is(op, HD_UNIT_COMPUTE))
-        return NO_CHUNKS;
     if (i == 0)
         return out + 1;
     hd_space_of_op(p->module, op, &space);
@@ -780,6 +778,33 @@ static bool is_gather(const pipe *p, const hd_stmt *stmt)
            count_uses(p, stmt, hd_buffer_root(op->view[0].buffer)) == 0;
 }
 
+// Whether the loop is at index j in iteration j wherever it is at what this view
+// writes, so that no iteration sees what another has left.
+static bool is_written_apart(const pipe *p, const hd_view *written)
+{
+    int j = loop_index(p, written);
+
+    for (const hd_stmt *s = p->ops; s != NULL; s = s->next)
+        for (int i = 0; i < s->op->nviews; i++) {
+            const hd_view *view = &s->op->view[i];
+
+            if (hd_buffer_root(view->buffer) ==
+                    hd_buffer_root(written->buffer) &&
+                (view->buffer != written->buffer || loop_index(p, view) != j))
+                return false;
+        }
+    return j >= 0;
+}
+
+static bool writes_apart(const pipe *p, const hd_op *op)
+{
+    for (int i = 0; i < op->nviews; i++)
+        if (hd_op_access(op, i) != HD_ACCESS_READ &&
+            !is_written_apart(p, &op->view[i]))
+            return false;
+    return true;
+}
+
 // Whether iteration j is at index j wherever it is at one that changes.
 static bool is_in_step(const pipe *p, const hd_op *op)
 {
@@ -796,8 +821,8 @@ static bool is_in_step(const pipe *p, const hd_op *op)
     return true;
 }
 
-// None if the loop transfers something, and not as the stream pass writes it:
-// other trips would not have its meaning.
+// None if the loop is not as the stream pass writes it: trips, which come in
+// another order and move first, would not have its meaning.
 static void find_gathers(pipe *p)
 {
     bool fits = true;
@@ -808,11 +833,11 @@ static void find_gathers(pipe *p)
         n++;
     p->gather = hd_new_array(p->scratch, gather, n + 1);
     for (hd_stmt *s = p->ops; s != NULL; s = s->next) {
-        fits &= is_in_step(p, s->op);
+        fits &= is_in_step(p, s->op) && writes_apart(p, s->op);
         if (is_gather(p, s))
             add_gather(p, s->op);
         else
-            fits &= !hd_op_is(s->op, HD_UNIT_TRANSFER);
+            fits &= hd_op_is(s->op, HD_UNIT_COMPUTE);
     }
     if (!fits)
         p->ngathers = 0;
@@ -832,7 +857,8 @@ static void report_form(const pipe *p, hd_effect *effect)
     if (transfers && p->loop->kind != HD_STMT_OP)
         hd_effect_none(effect, HD_OPTIONS_OF_TRANSFERS, p->diag, p->loop->loc,
                        "it is not a loop on streams over all ranks whose "
-                       "iteration j gathers from rank j, and computes on that");
+                       "iteration j gathers from rank j, computes on that, and "
+                       "writes at index j alone");
 }
 
 static hd_status plan_stmt(pipe *p, hd_build *b, hd_effect *effect)
