@@ -76,6 +76,7 @@ typedef struct loop {
     bool *written; // by buffer id
     // What was found.
     bool moves;   // something is transferred
+    bool syncs;   // something waits for an event of the text's own, or records
     bool holds;   // not all of it lets its stream go on before it has left
     bool unknown; // the iterations cannot be evaluated
     int64_t distance;
@@ -190,6 +191,7 @@ static void note_op(void *context, hd_op *op)
 
     l->statement[l->nstatements].moves |= moves;
     l->moves |= moves;
+    l->syncs |= hd_op_is(op, HD_UNIT_SYNC);
     l->holds |=
         moves && op->code != HD_OP_RECV && hd_op_key(op, HD_KEY_DONE) == NULL;
     for (int i = 0; i < op->nviews; i++)
@@ -402,6 +404,7 @@ static void append_part(const loop *l, const hd_stmt *stmt, bool sends,
     hd_stmt *copy = hd_stmt_new(l->module, stmt->kind, stmt->loc);
 
     copy->a = stmt->a;
+    copy->b = stmt->b;
     copy->var = stmt->var;
     copy->op = stmt->op;
     copy->body = part_of(l, &stmt->body, sends);
@@ -452,6 +455,8 @@ static void split_iteration(loop *l, bool apart)
 static const char *why_not_split(const loop *l)
 {
     return !l->moves    ? "nothing in the loop is transferred"
+           : l->syncs   ? "its iterations wait for events of their own, or "
+                          "record some"
            : l->unknown ? "what its iterations touch is not known here"
            : l->taken   ? "its iterations run on the last stream of the "
                           "program, which would be for transfers"
@@ -464,7 +469,7 @@ static bool split_loop(loop *l, hd_build *b)
 {
     bool apart = !l->sends_fail && !l->holds;
 
-    if (!l->moves || l->unknown || l->taken ||
+    if (!l->moves || l->syncs || l->unknown || l->taken ||
         (!apart && (l->events_fail || !l->arrives)))
         return false;
     hd_build_op(b, HD_OP_FORK, -1, 0, 0, NULL);
