@@ -255,9 +255,29 @@ static hd_status report_misplaced(trail *t, const hd_change *c)
     return status;
 }
 
+// No step writes the output there: it holds what the caller brought.
+static hd_status report_unwritten(trail *t)
+{
+    const hd_reading *output = &t->link[0];
+    hd_text place = {0}, value = {0};
+    hd_status status;
+
+    hd_places_print(t->places, output->at, &place);
+    hd_places_print_value(t->places, output->want, &value);
+    status =
+        hd_error(t->diag, HD_E0901, t->e->argument[t->tensor->id]->loc,
+                 "%s on rank %d is wrong: no step writes it; expected %s",
+                 text_of(&place), output->rank, text_of(&value));
+    hd_text_free(&place);
+    hd_text_free(&value);
+    note_tensor(t, output->want);
+    return status;
+}
+
 // The chain ends here: of its links the nearest one that had a better choice in
 // the same buffer; who put the value elsewhere; the nearest that had a better
-// choice at all, or would have had from another peer; else number `last`.
+// choice at all, or would have had from another peer; else number `last`, or
+// the last of all where that is the caller's.
 static hd_status report_chain(trail *t, int last)
 {
     const hd_change *misplaced = find_misplaced(t);
@@ -280,7 +300,10 @@ static hd_status report_chain(trail *t, int last)
     for (int i = 0; i < t->nlinks; i++)
         if (t->link[i].step != CALLER && find_peer(t->e, &t->link[i]) >= 0)
             return report_choice(t, &t->link[i], -1);
-    return report_choice(t, &t->link[last], -1);
+    if (t->link[last].step == CALLER)
+        last = t->nlinks - 1;
+    return t->link[last].step == CALLER ? report_unwritten(t)
+                                        : report_choice(t, &t->link[last], -1);
 }
 
 // -------------------------------------------------------------------- steps
