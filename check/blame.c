@@ -401,9 +401,12 @@ static bool turns(const trail *t, const hd_reading *made, const hd_op *tensor)
                                         HD_KEY_DIM0, HD_KEY_DIM1};
     const hd_op *host = op_of(t, made);
     hd_work_item item = hd_evaluation_step(t->e, made->rank, made->step);
-    bool same = item.tile[host->noutputs].ndims ==
-                tensor->view[tensor->noutputs].buffer->type.ndims;
+    bool same;
 
+    if (tensor->ninputs == 0) // a fill
+        return false;
+    same = item.tile[host->noutputs].ndims ==
+           tensor->view[tensor->noutputs].buffer->type.ndims;
     for (size_t i = 0; i < (same ? sizeof codes / sizeof *codes : 2); i++)
         if (!same_key(t, host, tensor, codes[i]))
             return true;
