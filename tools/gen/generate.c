@@ -513,13 +513,15 @@ static void make_reduction(maker *m, int x)
     tensor t = m->tensor[x];
     int d = pick(m, t.ndims);
     fold fold = (enum fold)pick(m, NFOLDS);
+    bool keeps;
     dim lost;
 
     if (t.ndims == 0)
         return;
     lost = t.dim[d];
-    if (lost.mark < 0 && once_in(m, 3)) {
-        t.dim[d] = (dim){1, LOCAL}; // the dimension is kept
+    keeps = lost.mark < 0 && once_in(m, 3);
+    if (keeps) {
+        t.dim[d] = (dim){1, LOCAL};
     } else {
         drop_dims(&t, d, 1);
         if (lost.mark >= 0 || once_in(m, 4))
@@ -530,8 +532,9 @@ static void make_reduction(maker *m, int x)
     if (!fits(m, &t))
         return;
     read_tensor(m, x);
+    // What is kept is local, also where an axis has one rank.
     fprintf(m->body, "    %%t%d = %s %%t%d dim %d\n",
-            place_result(m, &t, false), folds[fold], x, d);
+            place_result(m, &t, keeps), folds[fold], x, d);
 }
 
 // ---------------------------------------------------------- element by element
