@@ -474,24 +474,36 @@ static hd_status take_sample(const rank *rank, int i, size_t s)
     return HD_OK;
 }
 
-// Each round begins with another contender, so that none is always behind the
-// same one.
+// The samples of a contender in a round.
+static hd_status take_turn(const rank *rank, int i, int64_t round)
+{
+    int64_t iters = rank->measure->iters;
+
+    if (!is_measured(rank, i))
+        return HD_OK;
+    show_progress(rank, "measuring", i);
+    for (int64_t k = 0; k < iters; k++)
+        DO(take_sample(rank, i, (size_t)(round * iters + k)));
+    return HD_OK;
+}
+
+// Each round has an order of its own, the same on all ranks, so that none is
+// always behind the same one: who leaves the device hot slows who comes next.
 static hd_status take_times(const rank *rank)
 {
     const measure *measure = rank->measure;
     int n = rank->end - rank->first;
+    int *order = malloc((size_t)n * sizeof *order);
+    hd_status status = order != NULL ? HD_OK : HD_NO_MEMORY;
 
-    for (int64_t round = 0; round < measure->rounds; round++)
-        for (int turn = 0; turn < n; turn++) {
-            int i = rank->first + (int)((round + turn) % n);
-
-            if (!is_measured(rank, i))
-                continue;
-            show_progress(rank, "measuring", i);
-            for (int64_t k = 0; k < measure->iters; k++)
-                DO(take_sample(rank, i, (size_t)(round * measure->iters + k)));
-        }
-    return HD_OK;
+    for (int64_t round = 0; round < measure->rounds && status == HD_OK;
+         round++) {
+        random_order((uint64_t)round, n, order);
+        for (int turn = 0; turn < n && status == HD_OK; turn++)
+            status = take_turn(rank, rank->first + order[turn], round);
+    }
+    free(order);
+    return status;
 }
 
 static int compare_doubles(const void *x, const void *y)

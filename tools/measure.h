@@ -2,7 +2,7 @@
 // all open at once and take turns, so that a clock that slows or a neighbour
 // that wakes hits all alike.
 //
-//     warm up on inputs 0 | verify on inputs 1 | round 1: a a b b c c | round 2
+//     warm up on inputs 0 | verify on inputs 1 | round 1: b b a a c c | round 2
 //
 // Ranks meet before each sample, and a sample took as long as its slowest
 // rank.

@@ -41,3 +41,17 @@ void random_fill(hd_dtype dtype, uint64_t seed, size_t n, void *to)
                        (char *)to + i * hd_dtype_size(dtype));
     }
 }
+
+void random_order(uint64_t seed, int n, int *order)
+{
+    uint64_t stream = random_mix(seed + 0x9e3779b97f4a7c15);
+
+    for (int i = 0; i < n; i++) {
+        uint64_t bits = random_mix(stream + (uint64_t)i * 0x9e3779b97f4a7c15);
+        uint64_t at = bits % (uint64_t)(i + 1);
+
+        order[i] = i;
+        order[i] = order[at];
+        order[at] = i;
+    }
+}
