@@ -79,22 +79,23 @@ static void follow_fork(pass *p, int stream, int64_t step)
     merge(clock_of(p, stream), kept_clock(p, fork), p->graph->nstreams);
 }
 
-// What a wait or a join needs but for its fork, which its stream has followed.
 // The caller's clock knows already of streams that have not moved.
-static void follow_needs(pass *p, const hd_node *node, int64_t step)
+static void follow_join(pass *p)
 {
-    int32_t *clock = clock_of(p, node->stream);
+    for (int s = 1; s < p->graph->nstreams; s++)
+        if ((p->moved >> (s - 1) & 1) != 0)
+            merge(clock_of(p, 0), clock_of(p, s), p->graph->nstreams);
+    p->moved = 0;
+}
+
+// What a wait needs but for its fork, which its stream has followed.
+static void follow_wait(pass *p, int stream, int64_t step)
+{
     hd_need need;
 
-    if (node->kind != HD_NODE_WAIT && node->kind != HD_NODE_JOIN)
-        return;
     for (int i = 1; hd_graph_need(p->graph, p->watch->rank, step, &i, &need);)
-        if (need.step != step)
-            merge(clock, kept_clock(p, need.step), p->graph->nstreams);
-        else if ((p->moved >> (need.stream - 1) & 1) != 0)
-            merge(clock, clock_of(p, need.stream), p->graph->nstreams);
-    if (node->kind == HD_NODE_JOIN)
-        p->moved = 0;
+        merge(clock_of(p, stream), kept_clock(p, need.step),
+              p->graph->nstreams);
 }
 
 // The members of a group are visited with one clock.
@@ -116,7 +117,10 @@ static void visit_group(pass *p, int64_t step, int64_t n)
     for (int64_t i = step; i < step + n; i++) {
         const hd_node *node = hd_graph_node(g, p->watch->rank, i);
 
-        follow_needs(p, node, i);
+        if (node->kind == HD_NODE_JOIN)
+            follow_join(p);
+        else if (node->kind == HD_NODE_WAIT)
+            follow_wait(p, stream, i);
         clock[stream] = (int32_t)hd_order_count(g, p->watch->rank, i);
         if (!node->async)
             keep_clock(p, i);
