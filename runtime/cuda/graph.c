@@ -1,8 +1,8 @@
 // Which nodes of a graph are which command's, and how they are given other
-// addresses. A product's become the kernels that it is on these (cuda/single.c).
-// What NCCL captures is left as it is, and so is what is not understood: a copy
-// that CUDA describes otherwise than it was asked for, a product of kernels of
-// which two are the same.
+// addresses. A product's become the kernels that it is on these
+// (cuda/single.c). What NCCL captures is left as it is, and so is what is not
+// understood: a copy that CUDA describes otherwise than it was asked for, a
+// product of kernels of which two are the same.
 #include "runtime/cuda/graph.h"
 
 #include <stdlib.h>
@@ -11,21 +11,21 @@
 #include "base/diag.h"
 #include "runtime/cuda/products.h"
 
-hd_status hd_cuda_graph_new(const hd_device *device,
-                            const hd_cuda_argument *argument, hd_diag *diag,
+hd_status hd_cuda_graph_new(const hd_device *device, hd_diag *diag,
                             hd_cuda_graph *out)
 {
-    size_t n = (size_t)device->narguments;
-    hd_cuda_graph graph = {.argument = malloc((n + 1) * sizeof *graph.argument),
-                           .fixed = calloc(n + 1, sizeof *graph.fixed),
+    size_t n = (size_t)device->narguments + 1;
+    hd_cuda_graph graph = {.argument = calloc(n, sizeof *graph.argument),
+                           .fixed = calloc(n, sizeof *graph.fixed),
+                           .held = calloc(n, sizeof *graph.held),
                            .nodes = calloc((size_t)device->plan->ncommands + 1,
                                            sizeof *graph.nodes)};
 
-    if (graph.argument == NULL || graph.fixed == NULL || graph.nodes == NULL) {
+    if (graph.argument == NULL || graph.fixed == NULL || graph.held == NULL ||
+        graph.nodes == NULL) {
         hd_cuda_graph_free(device, &graph);
         return hd_fail(diag, HD_NO_MEMORY, "no memory for a graph");
     }
-    memcpy(graph.argument, argument, n * sizeof *argument);
     *out = graph;
     return HD_OK;
 }
@@ -38,6 +38,7 @@ void hd_cuda_graph_free(const hd_device *device, hd_cuda_graph *graph)
         device->cu.graph_destroy(graph->graph);
     free(graph->argument);
     free(graph->fixed);
+    free(graph->held);
     free(graph->nodes);
 }
 
@@ -179,24 +180,36 @@ static bool is_understood(const hd_device *device,
     return false;
 }
 
+// NCCL's calls may name any.
+static void mark_named(const hd_device *device, const hd_cuda_command *command,
+                       bool *marks)
+{
+    hd_cuda_at at;
+
+    for (int i = 0; address_of(device, command, i, &at); i++) {
+        if (hd_cuda_argument_of(device, at) >= 0)
+            marks[hd_cuda_argument_of(device, at)] = true;
+    }
+    for (int i = 0; i < device->narguments && command->kind == HD_CUDA_NCCL;
+         i++)
+        marks[i] = true;
+}
+
 void hd_cuda_graph_note(hd_device *device, hd_cuda_graph *graph, int command)
 {
     const hd_cuda_command *c = &device->plan->command[command];
     hd_cuda_nodes nodes =
         find_nodes(device, graph, device->stream[c->stream].stream);
-    hd_cuda_at at;
+    bool understood = is_understood(device, c, &nodes);
 
-    if (is_understood(device, c, &nodes)) {
+    if (understood) {
         graph->nodes[command] = nodes;
-        return;
+    } else {
+        graph->numberless |= carries_number(device, c);
+        mark_named(device, c, graph->fixed);
     }
-    graph->numberless |= carries_number(device, c);
-    for (int i = 0; address_of(device, c, i, &at); i++) {
-        if (hd_cuda_argument_of(device, at) >= 0)
-            graph->fixed[hd_cuda_argument_of(device, at)] = true;
-    }
-    for (int i = 0; i < device->narguments && c->kind == HD_CUDA_NCCL; i++)
-        graph->fixed[i] = true;
+    if (!understood || c->kind == HD_CUDA_COPY)
+        mark_named(device, c, graph->held);
 }
 
 // ---------------------------------------------------------- setting anew
@@ -264,7 +277,8 @@ static bool is_as_it_was(const hd_cuda_graph *graph,
                          const hd_cuda_argument *argument, int i)
 {
     return graph->argument[i].at == argument[i].at &&
-           graph->argument[i].allocation == argument[i].allocation;
+           (!graph->held[i] ||
+            graph->argument[i].allocation == argument[i].allocation);
 }
 
 bool hd_cuda_graph_fits(const hd_device *device, const hd_cuda_graph *graph,

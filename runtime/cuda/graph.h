@@ -7,15 +7,17 @@
 #include "runtime/cuda/plan.h"
 
 // Memory that was freed may come back at the same address as another
-// allocation, and a graph must not be replayed on it.
+// allocation. Kernels know addresses alone; whatever else a graph holds must
+// not be replayed on it.
 typedef struct hd_cuda_argument {
     void *at;
-    uint64_t allocation; // what CUDA numbers it; kept for graphs alone
+    uint64_t allocation; // what CUDA numbers it; 0 where no graph holds one
 } hd_cuda_argument;
 
 typedef struct hd_cuda_graph {
     hd_cuda_argument *argument; // owned: those that its nodes are set for
     bool *fixed; // owned, by argument: what cannot be set anew names it
+    bool *held;  // owned, by argument: what is no kernel names it
     hd_cuda_nodes *nodes;  // owned, by command
     bool numberless;       // a node that carries the run's number cannot be set
     size_t nnodes;         // that were captured so far
@@ -23,8 +25,7 @@ typedef struct hd_cuda_graph {
     hd_cu_graph_exec exec; // owned
 } hd_cuda_graph;
 
-hd_status hd_cuda_graph_new(const hd_device *device,
-                            const hd_cuda_argument *argument, hd_diag *diag,
+hd_status hd_cuda_graph_new(const hd_device *device, hd_diag *diag,
                             hd_cuda_graph *out);
 void hd_cuda_graph_free(const hd_device *device, hd_cuda_graph *graph);
 // The command was just captured.

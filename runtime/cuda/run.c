@@ -29,7 +29,8 @@ struct hd_cuda_runs {
     ends ends[HD_CUDA_RUNS], alone;
     _Atomic uint64_t last_alone; // for the thread that watches, too
     hd_cuda_argument *argument;  // owned: of this run
-    hd_cu_stream caller;         // of this run
+    bool *held;          // owned, by argument: a graph has held its allocation
+    hd_cu_stream caller; // of this run
     hd_cuda_graph graph[HD_CUDA_GRAPHS];
     int ngraphs;
     hd_cuda_graph *replay; // of this run; NULL if steps are issued
@@ -243,13 +244,14 @@ static hd_status issue_all(hd_device *device, hd_diag *diag)
 
 // --------------------------------------------------------------- graphs
 
-// Of memory that CUDA does not know the number stays 0.
+// Of memory that CUDA does not know the number is 0.
 static void number_allocations(hd_device *device)
 {
     for (int i = 0; i < device->narguments; i++) {
         hd_cuda_argument *argument = &device->run->argument[i];
 
-        if (device->cu.pointer_attribute(
+        if (device->run->held[i] &&
+            device->cu.pointer_attribute(
                 &argument->allocation, HD_CU_POINTER_BUFFER_ID,
                 (hd_cu_ptr)(uintptr_t)argument->at) != HD_CU_SUCCESS)
             argument->allocation = 0;
@@ -309,8 +311,7 @@ static hd_status new_graph(hd_device *device, hd_diag *diag)
     if (device->run->ngraphs == HD_CUDA_GRAPHS)
         drop_graph(device, 0);
     device->run->replay = &device->run->graph[device->run->ngraphs];
-    HD_TRY(hd_cuda_graph_new(device, device->run->argument, diag,
-                             device->run->replay));
+    HD_TRY(hd_cuda_graph_new(device, diag, device->run->replay));
     device->run->ngraphs++;
     capture(device, true);
     // The thread that watches asks streams how far they are once there is a
@@ -325,6 +326,18 @@ static hd_status new_graph(hd_device *device, hd_diag *diag)
     return HD_OK;
 }
 
+// What the graph holds is known once it is captured.
+static void note_arguments(hd_device *device)
+{
+    hd_cuda_runs *runs = device->run;
+
+    for (int i = 0; i < device->narguments; i++)
+        runs->held[i] |= runs->replay->held[i];
+    number_allocations(device);
+    memcpy(runs->replay->argument, runs->argument,
+           (size_t)device->narguments * sizeof *runs->argument);
+}
+
 static hd_status end_capture(hd_device *device, hd_diag *diag)
 {
     hd_cuda_graph *graph = device->run->replay;
@@ -334,6 +347,7 @@ static hd_status end_capture(hd_device *device, hd_diag *diag)
     capture(device, false);
     if (result != HD_CU_SUCCESS)
         return hd_cuda_error(device, result, diag, "capture_end");
+    note_arguments(device);
     HD_CUDA_TRY(device, diag, graph_instantiate, &graph->exec, graph->graph, 0);
     if (graph->numberless)
         give_up_graphs(device, diag);
@@ -380,7 +394,7 @@ static hd_status begin(hd_device *device, void *stream, hd_diag *diag)
     bool alone =
         before == device->run->finished && device->binding.times == NULL;
 
-    if (n > HD_CUDA_RUNS)
+    if (n > device->run->finished + HD_CUDA_RUNS)
         HD_TRY(hd_cuda_await(device, ends_of(device, n - HD_CUDA_RUNS)->end,
                              diag));
     HD_TRY(hd_cuda_report(device, diag));
@@ -699,7 +713,9 @@ hd_status hd_cuda_runs_open(hd_device *device, hd_diag *diag)
     if (runs != NULL)
         runs->argument =
             calloc((size_t)device->narguments + 1, sizeof *runs->argument);
-    if (runs == NULL || runs->argument == NULL)
+    if (runs != NULL)
+        runs->held = calloc((size_t)device->narguments + 1, sizeof *runs->held);
+    if (runs == NULL || runs->argument == NULL || runs->held == NULL)
         return hd_fail(diag, HD_NO_MEMORY, "no memory for runs");
     runs->random = device->binding.seed + (uint64_t)device->rank;
     HD_TRY(open_ends(device, true, diag, &runs->alone));
@@ -737,6 +753,7 @@ void hd_cuda_runs_close(hd_device *device)
         close_ends(device, &runs->ends[i]);
     free(runs->mark);
     free(runs->argument);
+    free(runs->held);
     free(runs);
 }
 

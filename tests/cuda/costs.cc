@@ -31,10 +31,10 @@ hd_lower_options Pipeline(hd_transfer transfer)
     return options;
 }
 
-// How often rank 0 does `what` in the last of three runs, whose answers are
+// How often rank 0 does `what` in the last of so many runs, whose answers are
 // right on all ranks.
 int64_t Count(const Program &program, const hd_session_options &options,
-              const char *what)
+              const char *what, int runs = 3)
 {
     std::vector<Answer> answers = RunRanks(program.Ranks(), [&](Rank &rank) {
         Session session;
@@ -44,14 +44,14 @@ int64_t Count(const Program &program, const hd_session_options &options,
         Shards shards(session);
         HD_TRY(shards.Put(program.Inputs(0), program.Module(), rank.rank,
                           rank.diag));
-        for (int run = 0; run < 3; run++) {
-            HD_TRY(shards.Set(program.Inputs(run), program.Module(), rank.rank,
-                              rank.diag));
+        for (int run = 0; run < runs; run++) {
+            HD_TRY(shards.Set(program.Inputs(run % 3), program.Module(),
+                              rank.rank, rank.diag));
             long before = calls(what);
             HD_TRY(shards.Run(rank.diag));
             rank.answer->number = calls(what) - before;
             HD_TRY(shards.Get(rank.diag));
-            HD_TRY(program.Compare(shards, rank.rank, run));
+            HD_TRY(program.Compare(shards, rank.rank, run % 3));
         }
         return HD_OK;
     });
@@ -131,6 +131,20 @@ TEST(CudaCosts, APipelineOfTwoRanksHasFewBatchesOfWords)
     }
 }
 
+// A graph's kernels know addresses alone: of the three arguments CUDA is asked
+// whose memory the one is that is copied.
+TEST(CudaCosts, ARunAsksForTheMemoryThatIsCopiedAlone)
+{
+    hd_lower_options lower = Pipeline(HD_TRANSFER_DIRECT);
+    Program program(Gather(2), 3, &lower);
+    hd_session_options options = CudaOptions();
+
+    for (bool graph : {false, true}) {
+        options.graph = graph;
+        EXPECT_EQ(Count(program, options, "cuPointerGetAttribute"), graph);
+    }
+}
+
 // What streams wait for each other, and record for it.
 TEST(CudaCosts, APipelineOfTwoRanksHasFewEvents)
 {
@@ -205,6 +219,14 @@ TEST(CudaCosts, ARunOfAMatmulAmongOthersIsAProductAndAnEvent)
     IsAProductAndAnEvent(Matmul("%c = matmul %a, %b"));
     IsAProductAndAnEvent(
         Matmul("fork on stream 0 { %c = matmul %a, %b } join"));
+}
+
+// CUDA is not asked whether a run is over that the caller has waited for.
+TEST(CudaCosts, ARunDoesNotAskForWhatIsKnownToBeOver)
+{
+    Program program(Matmul("%c = matmul %a, %b"), 3);
+
+    EXPECT_EQ(Count(program, CudaOptions(), "cuEventQuery", 20), 0);
 }
 
 // Runs of one kernel each, of which the second begins when the first is over,
