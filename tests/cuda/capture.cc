@@ -170,14 +170,12 @@ TEST_P(CudaCaptures, OnOneRankForGoodIsATimeoutThatNamesIt)
         HD_TRY(RunRight(*scene.shards, program, rank, scene.stream, 0));
         if (rank.rank == 0) {
             HD_TRY(scene.BeRefused(rank, GLOBAL));
-            while (rank.page->flag[0] == 0)
-                usleep(1000);
-            return HD_OK;
+            return Meet(rank);
         }
         hd_status status = scene.shards->RunOn(scene.stream, rank.diag);
         if (status == HD_OK)
             status = hd_session_finish(scene.session, rank.diag);
-        rank.page->flag[0] = 1;
+        HD_TRY(Meet(rank));
         return status;
     };
     std::vector<Answer> answers = RunRanks(2, body, 60);

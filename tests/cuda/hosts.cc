@@ -265,9 +265,7 @@ TEST(CudaHosts, EndInTimeWhenARankOfAnotherNeverRuns)
                 status = shards.Run(rank.diag);
             if (rank.rank != 2 && status == HD_OK)
                 status = shards.Get(rank.diag);
-            rank.page->flag[0]++;
-            while (rank.page->flag[0] < 4)
-                usleep(1000);
+            HD_TRY(Meet(rank));
             return status;
         },
         30, kTwoHosts);

@@ -68,8 +68,7 @@ inline void AllAreRight(const std::vector<Answer> &answers)
 }
 
 struct SharedPage {
-    std::atomic<int> arrived;
-    std::atomic<int> flag[4]; // of the tests
+    std::atomic<int> gathered, met; // by all ranks together
     char part[2][kRanksMost][4096];
     Answer answer[kRanksMost];
 };
@@ -78,30 +77,50 @@ struct SharedPage {
 struct Rank {
     int rank, size;
     SharedPage *page;
-    hd_group *group;
-    hd_diag *diag;
-    Answer *answer;
-    int rounds;
+    hd_group *group = nullptr;
+    hd_diag *diag = nullptr;
+    Answer *answer = nullptr;
+    int gathers = 0, meetings = 0;
 };
 
-// An allgather by shared memory that ends after a while.
+// False if they have not come after a while: one that ends early never does.
+inline bool HaveCome(const std::atomic<int> &came, int all)
+{
+    double deadline = Now() + 10;
+
+    while (came < all) {
+        if (Now() > deadline)
+            return false;
+        usleep(50);
+    }
+    return true;
+}
+
+// Until all ranks have come to as many meetings.
+inline hd_status Meet(Rank &rank)
+{
+    rank.page->met++;
+    if (HaveCome(rank.page->met, ++rank.meetings * rank.size))
+        return HD_OK;
+    fprintf(stderr, "rank %d: not all ranks come to meeting %d\n", rank.rank,
+            rank.meetings);
+    return HD_TIMEOUT;
+}
+
+// An allgather by shared memory.
 inline hd_status GatherOnPage(void *context, const void *mine, size_t bytes,
                               void *all)
 {
     Rank *rank = static_cast<Rank *>(context);
-    int parity = rank->rounds++ % 2;
-    double deadline = Now() + 10;
+    int parity = rank->gathers++ % 2;
     char(&part)[kRanksMost][4096] = rank->page->part[parity];
 
     if (bytes > sizeof(part[0]))
         return HD_NO_MEMORY;
     memcpy(part[rank->rank], mine, bytes);
-    rank->page->arrived++;
-    while (rank->page->arrived < rank->rounds * rank->size) {
-        if (Now() > deadline)
-            return HD_TIMEOUT;
-        usleep(50);
-    }
+    rank->page->gathered++;
+    if (!HaveCome(rank->page->gathered, rank->gathers * rank->size))
+        return HD_TIMEOUT;
     for (int i = 0; i < rank->size; i++)
         memcpy(static_cast<char *>(all) + size_t(i) * bytes, part[i], bytes);
     return HD_OK;
@@ -165,7 +184,7 @@ inline std::vector<Answer> RunRanks(int size, const RankBody &body,
             alarm(limit);
             if (!hosts.empty())
                 setenv("HEDDLE_HOST", hosts[size_t(i)].c_str(), 1);
-            RunOneRank(Rank{i, size, page, nullptr, nullptr, nullptr, 0}, body);
+            RunOneRank(Rank{i, size, page}, body);
             _exit(0);
         }
         children.push_back(child);

@@ -178,7 +178,7 @@ class Rank
 };
 
 // Runs the body in `size` children, each with its own CUDA. A child that takes
-// longer than 30 seconds is ended by an alarm, which fails the test.
+// longer than two minutes is ended by an alarm, which fails the test.
 inline void InChildren(int size, const std::function<void(Rank &)> &body)
 {
     void *memory = mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE,

@@ -172,16 +172,16 @@ TEST(Hosts, WordsAreWholeWhateverElseIsBeingSent)
         hd_exchange exchange =
             hd_exchange_begin(rank.group, HD_CALL_ALLGATHER, 10, rank.diag);
 
+        rank.answer->number = getpid();
+        HD_TRY(Meet(rank));
         if (rank.rank == 1) {
-            rank.page->flag[0] = getpid();
             while (!hd_group_failed(rank.group))
                 usleep(1000);
             return hd_group_allgather(rank.group, nullptr, 0, nullptr,
                                       rank.diag);
         }
-        while (rank.page->flag[0] == 0)
-            usleep(1000);
-        kill(rank.page->flag[0], SIGSTOP);
+        pid_t peer = pid_t(rank.page->answer[1].number);
+        kill(peer, SIGSTOP);
         std::thread sender([&] {
             std::vector<char> part(size_t{1} << 25, 'x'); // no buffer has room
 
@@ -193,7 +193,7 @@ TEST(Hosts, WordsAreWholeWhateverElseIsBeingSent)
         std::thread speaker(
             [&] { hd_group_fail(rank.group, "rank 0 failed: enough"); });
         usleep(20000);
-        kill(rank.page->flag[0], SIGCONT);
+        kill(peer, SIGCONT);
         sender.join();
         speaker.join();
         return HD_OK;
@@ -253,9 +253,7 @@ TEST(Hosts, ARankThatNeverCallsIsNamedAtTheDeadline)
         if (rank.rank == 0)
             status =
                 hd_group_allgather(rank.group, nullptr, 0, nullptr, rank.diag);
-        rank.page->flag[0]++;
-        while (rank.page->flag[0] < 2)
-            usleep(1000);
+        HD_TRY(Meet(rank));
         return status;
     });
 
