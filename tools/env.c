@@ -210,14 +210,19 @@ static void put_host(cJSON *root, const environment *e)
     json_number(host, "memory_bytes", (double)e->memory);
 }
 
+static void put_library(cJSON *in, const hd_env_library *l)
+{
+    json_flag(in, "usable", l->usable);
+    put_text(in, "version", l->version);
+    put_text(in, "path", l->path);
+    put_text(in, "variable", l->variable);
+}
+
 static void put_cuda(cJSON *root, const hd_env_library *driver)
 {
     cJSON *cuda = json_object(root, "cuda");
 
-    json_flag(cuda, "usable", driver->usable);
-    put_text(cuda, "version", driver->version);
-    put_text(cuda, "path", driver->path);
-    put_text(cuda, "variable", driver->variable);
+    put_library(cuda, driver);
     put_text(cuda, "reason", driver->reason);
 }
 
@@ -266,10 +271,7 @@ void env_libraries(cJSON *in, const environment *e)
         cJSON *library = json_object(libraries, NULL);
 
         put_text(library, "name", l->name);
-        json_flag(library, "usable", l->usable);
-        put_text(library, "version", l->version);
-        put_text(library, "path", l->path);
-        put_text(library, "variable", l->variable);
+        put_library(library, l);
         put_text(library, "use", l->use);
         put_text(library, "install", l->install);
         put_text(library, "reason", l->reason);
