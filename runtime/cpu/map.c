@@ -182,35 +182,24 @@ void hd_cpu_map_integers(hd_map map, double factor, const int64_t *y,
 
 // A NaN on either side is the result, so that none is lost; of equal ones,
 // zeros of both signs, it is the later.
-void hd_cpu_fold_floats(hd_fold fold, const float *y, size_t n, float *x)
-{
-    switch (fold) {
-    case HD_FOLD_SUM:
-        EACH(x[i] + y[i]);
-    case HD_FOLD_MAX:
-        EACH(x[i] > y[i] || isnan(x[i]) ? x[i] : y[i]);
-    case HD_FOLD_MIN:
-        EACH(x[i] < y[i] || isnan(x[i]) ? x[i] : y[i]);
-    case HD_FOLD_NONE:
-        break;
+#define FOLD(type, name)                                      \
+    void name(hd_fold fold, const type *y, size_t n, type *x) \
+    {                                                         \
+        switch (fold) {                                       \
+        case HD_FOLD_SUM:                                     \
+            EACH(x[i] + y[i]);                                \
+        case HD_FOLD_MAX:                                     \
+            EACH(x[i] > y[i] || isnan(x[i]) ? x[i] : y[i]);   \
+        case HD_FOLD_MIN:                                     \
+            EACH(x[i] < y[i] || isnan(x[i]) ? x[i] : y[i]);   \
+        case HD_FOLD_NONE:                                    \
+            break;                                            \
+        }                                                     \
+        assert(false && "it joins nothing");                  \
     }
-    assert(false && "it joins nothing");
-}
 
-void hd_cpu_fold_doubles(hd_fold fold, const double *y, size_t n, double *x)
-{
-    switch (fold) {
-    case HD_FOLD_SUM:
-        EACH(x[i] + y[i]);
-    case HD_FOLD_MAX:
-        EACH(x[i] > y[i] || isnan(x[i]) ? x[i] : y[i]);
-    case HD_FOLD_MIN:
-        EACH(x[i] < y[i] || isnan(x[i]) ? x[i] : y[i]);
-    case HD_FOLD_NONE:
-        break;
-    }
-    assert(false && "it joins nothing");
-}
+FOLD(float, hd_cpu_fold_floats)
+FOLD(double, hd_cpu_fold_doubles)
 
 void hd_cpu_fold_integers(hd_fold fold, const int64_t *y, size_t n, int64_t *x)
 {
