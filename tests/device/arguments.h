@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <functional>
 #include <gtest/gtest.h>
+#include <memory>
 #include <random>
 #include <vector>
 
@@ -95,6 +96,7 @@ struct ModuleDeleter {
         hd_module_destroy(module);
     }
 };
+using Module = std::unique_ptr<hd_module, ModuleDeleter>;
 
 // Sets of random arguments of a program, and what it makes of each. The module
 // outlives it.

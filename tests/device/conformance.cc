@@ -29,33 +29,49 @@ hd_status RunOnRank(hd_group *group, const hd_module *module,
     return HD_OK;
 }
 
-// `text` with each "$" replaced, run on every rank of its mesh and compared.
-void Conforms(std::string text, const std::string &dtype,
-              std::vector<hd_define> defines = {})
+void Replace(char what, const std::string &word, std::string *text)
+{
+    for (size_t at; (at = text->find(what)) != std::string::npos;)
+        text->replace(at, 1, word);
+}
+
+// A program with each "$" and "~" replaced.
+Module Parse(std::string text, const std::string &dtype,
+             const std::string &op = "",
+             const std::vector<hd_define> &defines = {})
 {
     hd_diag *diag = hd_diag_create();
     hd_module *module = nullptr;
 
-    for (size_t at; (at = text.find('$')) != std::string::npos;)
-        text.replace(at, 1, dtype);
-    text = "heddle 1\nhost program conforms\n" + text;
-    ASSERT_EQ(hd_parse("conforms.hd", text.data(), text.size(), defines.data(),
+    Replace('$', dtype, &text);
+    Replace('~', op, &text);
+    EXPECT_EQ(hd_parse("conforms.hd", text.data(), text.size(), defines.data(),
                        defines.size(), diag, &module),
               HD_OK)
         << hd_diag_text(diag);
-    std::unique_ptr<hd_module, ModuleDeleter> owner(module);
-    ASSERT_EQ(CheckHere(module, diag), HD_OK) << hd_diag_text(diag);
-    if (hd_module_ranks(module) > MostRanks()) {
-        hd_diag_destroy(diag);
-        return;
-    }
-    Expected expected(module, 2, Seed());
-    Outcome outcome =
-        Launch(hd_module_ranks(module), [&](hd_group *group, hd_diag *said) {
-            return RunOnRank(group, module, expected, said);
-        });
-    EXPECT_EQ(outcome.status, HD_OK) << outcome.text << "\n" << text;
     hd_diag_destroy(diag);
+    return Module(module);
+}
+
+// `text` with each "$" replaced, run on every rank of its mesh and compared.
+void Conforms(const std::string &text, const std::string &dtype,
+              const std::vector<hd_define> &defines = {})
+{
+    Module module =
+        Parse("heddle 1\nhost program conforms\n" + text, dtype, "", defines);
+    hd_diag *diag = hd_diag_create();
+
+    ASSERT_NE(module, nullptr);
+    ASSERT_EQ(CheckHere(module.get(), diag), HD_OK) << hd_diag_text(diag);
+    hd_diag_destroy(diag);
+    if (hd_module_ranks(module.get()) > MostRanks())
+        return;
+    Expected expected(module.get(), 2, Seed());
+    Outcome outcome = Launch(
+        hd_module_ranks(module.get()), [&](hd_group *group, hd_diag *said) {
+            return RunOnRank(group, module.get(), expected, said);
+        });
+    EXPECT_EQ(outcome.status, HD_OK) << outcome.text << dtype << "\n" << text;
 }
 
 void ConformsOnAllRanks(const std::string &text, const std::string &dtype)
@@ -377,25 +393,13 @@ const char *const kExtremes =
     "  %e[tp] = ~ %x[tp, 0], %x[tp, 1], %x[tp, 2]\n"
     "  %r[tp] = relu %x[tp] }\n";
 
-void Replace(char what, const std::string &word, std::string *text)
-{
-    for (size_t at; (at = text->find(what)) != std::string::npos;)
-        text->replace(at, 1, word);
-}
-
 void KeepsNans(const char *op, const std::string &dtype, std::mt19937 &random)
 {
-    std::string text = kExtremes;
-    hd_module *module = nullptr;
+    Module module = Parse(kExtremes, dtype, op);
     std::vector<size_t> nans;
 
-    Replace('$', dtype, &text);
-    Replace('~', op, &text);
-    ASSERT_EQ(hd_parse("extremes.hd", text.data(), text.size(), nullptr, 0,
-                       nullptr, &module),
-              HD_OK);
-    std::unique_ptr<hd_module, ModuleDeleter> owner(module);
-    Expected expected(module, 2, Seed(), [&](Arguments *arguments) {
+    ASSERT_NE(module, nullptr);
+    Expected expected(module.get(), 2, Seed(), [&](Arguments *arguments) {
         for (size_t rank = 0; rank < 3; rank++) {
             nans.push_back(random() % 210);
             arguments->Set(0, rank * 210 + nans.back(), NAN);
@@ -408,7 +412,7 @@ void KeepsNans(const char *op, const std::string &dtype, std::mt19937 &random)
                   i == nans[0] || i == nans[1] || i == nans[2])
             << i;
     Outcome outcome = Launch(3, [&](hd_group *group, hd_diag *said) {
-        return RunOnRank(group, module, expected, said);
+        return RunOnRank(group, module.get(), expected, said);
     });
     EXPECT_EQ(outcome.status, HD_OK) << outcome.text << op << " of " << dtype;
 }
@@ -459,17 +463,11 @@ hd_status CompareSigns(hd_group *group, const hd_module *module,
 void TakesTheLastZero(const char *op, const std::string &dtype,
                       std::mt19937 &random)
 {
-    std::string text = kExtremes;
-    hd_module *module = nullptr;
+    Module module = Parse(kExtremes, dtype, op);
     std::vector<bool> minus;
 
-    Replace('$', dtype, &text);
-    Replace('~', op, &text);
-    ASSERT_EQ(hd_parse("extremes.hd", text.data(), text.size(), nullptr, 0,
-                       nullptr, &module),
-              HD_OK);
-    std::unique_ptr<hd_module, ModuleDeleter> owner(module);
-    Expected expected(module, 1, Seed(), [&](Arguments *arguments) {
+    ASSERT_NE(module, nullptr);
+    Expected expected(module.get(), 1, Seed(), [&](Arguments *arguments) {
         for (size_t i = 0; i < 630; i++) {
             minus.push_back(random() % 2 != 0);
             arguments->Set(0, i, minus[i] ? -0.0 : 0.0);
@@ -479,7 +477,7 @@ void TakesTheLastZero(const char *op, const std::string &dtype,
         size_t rank = size_t(hd_group_rank(group));
 
         return CompareSigns(
-            group, module, expected,
+            group, module.get(), expected,
             [&](size_t i, size_t k) {
                 return i == 1   ? minus[420 + rank * 70 + k] // of rank 2
                        : i == 2 ? minus[420 + k]
@@ -513,16 +511,11 @@ const char *const kOfNans =
 
 void ComparesNans(const std::string &dtype, std::mt19937 &random)
 {
-    std::string text = kOfNans;
-    hd_module *module = nullptr;
+    Module module = Parse(kOfNans, dtype);
     size_t nan = 0;
 
-    Replace('$', dtype, &text);
-    ASSERT_EQ(hd_parse("nans.hd", text.data(), text.size(), nullptr, 0, nullptr,
-                       &module),
-              HD_OK);
-    std::unique_ptr<hd_module, ModuleDeleter> owner(module);
-    Expected expected(module, 2, Seed(), [&](Arguments *arguments) {
+    ASSERT_NE(module, nullptr);
+    Expected expected(module.get(), 2, Seed(), [&](Arguments *arguments) {
         nan = random() % 210;
         arguments->Set(0, nan, NAN);
     });
@@ -535,7 +528,7 @@ void ComparesNans(const std::string &dtype, std::mt19937 &random)
         EXPECT_EQ(bound[nan], 0) << i;
     }
     Outcome outcome = Launch(1, [&](hd_group *group, hd_diag *said) {
-        return RunOnRank(group, module, expected, said);
+        return RunOnRank(group, module.get(), expected, said);
     });
     EXPECT_EQ(outcome.status, HD_OK) << outcome.text << dtype;
 }

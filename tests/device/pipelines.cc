@@ -33,8 +33,6 @@ const char *const kProgram =
     "{ %ag = set %a %u = matmul %ag, %w tb bias %bias %c = gelu %u\n"
     "  %d = matmul %ag, %v }\n";
 
-using Module = std::unique_ptr<hd_module, ModuleDeleter>;
-
 Module Parse(std::string text, const std::string &dtype, int ranks)
 {
     hd_define size = {"tp", ranks};

@@ -11,8 +11,6 @@
 
 namespace
 {
-using Module = std::unique_ptr<hd_module, ModuleDeleter>;
-
 enum { kPrograms = 1500, kOps = 12 };
 
 Module Generate(uint64_t seed, bool integers)
