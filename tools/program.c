@@ -36,19 +36,35 @@ void program_define(program_options *options, const char *name, int64_t value)
     options->defines = defines;
 }
 
-static outcome take_define(void *to, const char *option, const char *word)
+const char *program_define_value(const char *word)
 {
     const char *equals = strchr(word, '=');
+
+    if (equals && equals > word)
+        return equals + 1;
+    complain(USAGE, "-D needs NAME=VALUE, not '%s'", word);
+    return NULL;
+}
+
+outcome program_read_define(const char *word, const char *value, int64_t *out)
+{
+    return parse_integer(value, INT64_MIN, INT64_MAX, out)
+               ? FINE
+               : complain(USAGE, "-D %s: '%s' is not an integer of 64 bits",
+                          word, value);
+}
+
+static outcome take_define(void *to, const char *option, const char *word)
+{
+    const char *text = program_define_value(word);
     char *name;
-    int64_t value;
+    int64_t value = 0;
 
     (void)option; // by its letter, however it was written
-    if (!equals || equals == word)
-        return complain(USAGE, "-D needs NAME=VALUE, not '%s'", word);
-    if (!parse_integer(equals + 1, INT64_MIN, INT64_MAX, &value))
-        return complain(USAGE, "-D %s: '%s' is not an integer of 64 bits", word,
-                        equals + 1);
-    name = need_format("%.*s", (int)(equals - word), word);
+    if (!text)
+        return USAGE;
+    TRY(program_read_define(word, text, &value));
+    name = need_format("%.*s", (int)(text - 1 - word), word);
     program_define(to, name, value);
     free(name);
     return FINE;

@@ -56,6 +56,11 @@ hd_status program_judge(const hd_session *session, const hd_module *module,
 // Sets what -D sets; a name that is set twice has the last value.
 void program_define(program_options *options, const char *name, int64_t value);
 
+// What follows the "=" of a -D, NAME=VALUE, NULL if it is none; and the number
+// that a value is.
+const char *program_define_value(const char *word);
+outcome program_read_define(const char *word, const char *value, int64_t *out);
+
 // As messages name it: standard input has a name of its own.
 const char *program_name(const char *path);
 

@@ -40,15 +40,11 @@ static outcome take_values(sweep_values *values, const char *word,
     for (const char *at = list;; at++) {
         size_t length = strcspn(at, ",");
         char *text = need_format("%.*s", (int)length, at);
-        bool fits = parse_integer(text, INT64_MIN, INT64_MAX,
-                                  &values->value[values->n++]);
+        outcome read =
+            program_read_define(word, text, &values->value[values->n++]);
 
-        if (!fits)
-            complain(USAGE, "-D %s: '%s' is not an integer of 64 bits", word,
-                     text);
         free(text);
-        if (!fits)
-            return USAGE;
+        TRY(read);
         at += length;
         if (!*at)
             return FINE;
@@ -68,15 +64,15 @@ static outcome refuse_repeats(const sweep_values *values, const char *word)
 outcome sweep_take(void *to, const char *option, const char *word)
 {
     sweep *sweep = to;
-    const char *equals = strchr(word, '=');
+    const char *list = program_define_value(word);
     sweep_values *values;
     char shown[SHOWN];
 
     (void)option; // by its letter, however it was written
-    if (!equals || equals == word)
-        return complain(USAGE, "-D needs NAME=VALUE, not '%s'", word);
-    values = values_of(sweep, word, (size_t)(equals - word));
-    TRY(take_values(values, word, equals + 1));
+    if (!list)
+        return USAGE;
+    values = values_of(sweep, word, (size_t)(list - 1 - word));
+    TRY(take_values(values, word, list));
     if (sweep_count(sweep) > SWEEP_LIMIT)
         return complain(USAGE,
                         "-D %s: that makes more than %d combinations of values",
