@@ -146,17 +146,6 @@ typedef struct hd_need {
     int64_t step;
 } hd_need;
 
-static inline bool hd_need_step(const hd_graph *graph, int rank, int64_t step,
-                                hd_need *out)
-{
-    const hd_node *node = hd_graph_node(graph, rank, step);
-
-    out->stream = node->stream;
-    out->async = node->async;
-    out->step = step;
-    return true;
-}
-
 // What the need with number `i` is for, -1 if that is nothing: a fork, then
 // records, at last a wait that is being tried.
 static inline int64_t hd_need_at(const hd_graph *graph, int rank, int64_t step,
@@ -183,10 +172,13 @@ static inline bool hd_graph_need(const hd_graph *graph, int rank, int64_t step,
     int nrecords = node->kind == HD_NODE_WAIT ? node->op->ninputs : 0;
 
     while (*i < nrecords + 2) {
-        int64_t needed = hd_need_at(graph, rank, step, node, (*i)++, nrecords);
-
-        if (needed >= 0)
-            return hd_need_step(graph, rank, needed, out);
+        out->step = hd_need_at(graph, rank, step, node, (*i)++, nrecords);
+        if (out->step >= 0) {
+            node = hd_graph_node(graph, rank, out->step);
+            out->stream = node->stream;
+            out->async = node->async;
+            return true;
+        }
     }
     out->stream = graph->nstreams + 1 - (*i)++;
     out->async = false;

@@ -27,12 +27,18 @@ static bool is_met(const hd_schedule *s, int rank, const hd_need *need)
                : *next_of(s, rank, need->stream) > need->step;
 }
 
+// Most streams have gone past a join's step; its own has not, and ends the row.
 bool hd_schedule_lacks(const hd_schedule *schedule, int rank, int64_t step,
                        hd_need *out)
 {
-    for (int i = 0; hd_graph_need(schedule->graph, rank, step, &i, out);)
+    const int64_t *next = next_of(schedule, rank, 0);
+
+    for (int i = 0; hd_graph_need(schedule->graph, rank, step, &i, out);) {
         if (!is_met(schedule, rank, out))
             return true;
+        for (int k = out->stream; out->step == step && next[--k] > step;)
+            i++;
+    }
     return false;
 }
 
