@@ -86,6 +86,20 @@ void must_reparse(const hd_module *module)
     hd_diag_destroy(diag);
 }
 
+hd_status must_check_alike(const hd_module *module,
+                           const hd_check_options *options, hd_diag *said)
+{
+    hd_diag *again = hd_diag_create();
+    hd_status status = hd_check_with(module, options, said);
+
+    must_explain(status, said, "hd_check");
+    must(hd_check_with(module, options, again) == status &&
+             strcmp(hd_diag_text(said), hd_diag_text(again)) == 0,
+         "checking twice says the same", hd_diag_text(again));
+    hd_diag_destroy(again);
+    return status;
+}
+
 // How many statements a block may come to, if every loop makes the most
 // iterations.
 static int64_t count_statements(const hd_block *block)

@@ -32,6 +32,11 @@ char *print_module(const hd_module *module);
 // What prints parses back to the same text.
 void must_reparse(const hd_module *module);
 
+// What the checker says of a program, which depends on that alone: the same
+// once more.
+hd_status must_check_alike(const hd_module *module,
+                           const hd_check_options *options, hd_diag *said);
+
 // Small enough that all of it may be walked, checked and executed within
 // milliseconds.
 bool is_small(const hd_module *module);

@@ -3,7 +3,10 @@
 // stays as it is, since every pass relies on that.
 #include "tests/fuzz/mutate.h"
 
-enum { MOST_STATEMENTS = 4096 };
+enum {
+    MOST_STATEMENTS = 4096,
+    MOST_EDITS = 16, // bytes
+};
 
 typedef struct place {
     hd_block *block;
@@ -130,6 +133,8 @@ static void change_key(mutator *m, hd_op *op)
         key->expr = change_expr(m, key->expr);
     } else if (hd_key_info_get(key->code)->value == HD_VALUE_ACT) {
         key->act = (hd_act)(1 + pick(m, 3));
+    } else if (hd_key_info_get(key->code)->value == HD_VALUE_FACTOR) {
+        key->number = pick(m, 12) - 2;
     }
 }
 
@@ -273,7 +278,7 @@ static void change_buffer(mutator *m)
     }
 }
 
-static void edit(mutator *m)
+static void edit_any(mutator *m)
 {
     const place *p = pick_place(m);
     int how = pick(m, 8);
@@ -292,7 +297,53 @@ static void edit(mutator *m)
         change_block(m, p->stmt);
 }
 
-int mutate_module(hd_module *module, choices *choices, int most)
+static hd_expr turn(mutator *m, hd_expr expr, int64_t extent)
+{
+    hd_expr by = hd_expr_const(m->module, 1 + pick(m, 3));
+
+    if (expr < 0 || hd_expr_depth(m->module, expr) >= HD_MAX_EXPR_DEPTH / 2)
+        return expr;
+    return hd_expr_mod(m->module,
+                       hd_expr_binary(m->module, HD_EXPR_ADD, expr, by),
+                       hd_expr_const(m->module, extent));
+}
+
+static void turn_view(mutator *m, hd_view *view)
+{
+    int i = pick(m, view->nindex);
+
+    if (view->nindex > 0 && !hd_dim_is_sharded(view->buffer->type.dim[i]))
+        view->index[i] =
+            turn(m, view->index[i], view->buffer->type.dim[i].extent);
+}
+
+// Stays in range, so that more than the walk gets to see it.
+static void edit_gently(mutator *m)
+{
+    const place *p = pick_place(m);
+    hd_op *op = p->stmt->op;
+    int how = pick(m, 3);
+
+    if (p->stmt->kind == HD_STMT_ON) {
+        p->stmt->a = turn(m, p->stmt->a, m->module->streams);
+    } else if (p->stmt->kind != HD_STMT_OP) {
+        change_block(m, p->stmt);
+    } else if (how == 0 && op->nkeys > 0) {
+        change_key(m, op);
+    } else if (how == 0 && op->ninputs > 1) {
+        hd_view *operand = &op->view[op->noutputs], first = operand[0];
+
+        operand[0] = operand[1];
+        operand[1] = first;
+    } else if (how == 1) {
+        move_stmt(m, p);
+    } else if (op->nviews > 0) {
+        turn_view(m, &op->view[pick(m, op->nviews)]);
+    }
+}
+
+static int mutate(hd_module *module, choices *choices, int most,
+                  void (*edit)(mutator *))
 {
     int n = 1 + choices_pick(choices, most);
 
@@ -308,4 +359,24 @@ int mutate_module(hd_module *module, choices *choices, int most)
         edit(&m);
     }
     return n;
+}
+
+int mutate_module(hd_module *module, choices *choices, int most)
+{
+    return mutate(module, choices, most, edit_any);
+}
+
+int mutate_gently(hd_module *module, choices *choices, int most)
+{
+    return mutate(module, choices, most, edit_gently);
+}
+
+choices take_edits(choices *choices)
+{
+    struct choices edits = *choices;
+
+    if (edits.length > MOST_EDITS)
+        edits.length = MOST_EDITS;
+    choices->at = edits.length;
+    return edits;
 }

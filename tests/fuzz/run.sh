@@ -21,7 +21,7 @@ case $seconds in
 esac
 shift
 if [ $# -eq 0 ]; then
-    set -- parse fixpoint verify check lower execute wire npy safetensors
+    set -- parse fixpoint verify check against lower execute wire npy safetensors
 fi
 
 cd "$root" || exit 2
@@ -42,7 +42,7 @@ fi
 seeds_of() {
     case $1 in
     parse | fixpoint) echo text ;;
-    verify | check) echo "text $1" ;;
+    verify | check | against) echo "text $1" ;;
     lower | execute) echo choices ;;
     *) echo "$1" ;;
     esac

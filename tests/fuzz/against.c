@@ -1,0 +1,136 @@
+// The checker's proof of values on arbitrary host programs: a tensor program,
+// the input's or a generated one, is lowered and edited, and sometimes so is
+// the tensor program itself. Comparing the two ends well or says why, and the
+// same way twice; and what is accepted has the answer of the tensor program on
+// random data, within the bounds of both.
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/fuzz/answer.h"
+#include "tests/fuzz/mutate.h"
+
+static hd_module *parse(const char *text, size_t length)
+{
+    hd_module *module = NULL;
+    hd_status status = hd_parse("fuzz", text, length, NULL, 0, NULL, &module);
+
+    return status == HD_OK ? module : NULL;
+}
+
+// NULL if the text is no tensor program that can be executed at once.
+static hd_module *make_tensor(const uint8_t *data, size_t length,
+                              choices *choices)
+{
+    char *text = NULL;
+    hd_module *module = length > 0 ? parse((const char *)data, length)
+                                   : generate_module(choices, true, &text);
+
+    free(text);
+    if (module != NULL &&
+        (hd_module_stage(module) != HD_STAGE_TENSOR || !is_small(module))) {
+        hd_module_destroy(module);
+        module = NULL;
+    }
+    return module;
+}
+
+static hd_module *lower_copy(const hd_module *tensor,
+                             const hd_lower_options *options)
+{
+    char *text = print_module(tensor);
+    hd_module *host = parse(text, strlen(text));
+
+    if (host != NULL && hd_lower(host, options, NULL, NULL, NULL) != HD_OK) {
+        hd_module_destroy(host);
+        host = NULL;
+    }
+    hd_free(text);
+    return host;
+}
+
+static void edit(hd_module *tensor, hd_module *host, choices *edits)
+{
+    int how = choices_pick(edits, 16);
+
+    if (how == 0)
+        mutate_module(tensor, edits, 2);
+    else if (how == 1)
+        mutate_gently(tensor, edits, 2);
+    if (how % 2 == 0)
+        mutate_module(host, edits, 3);
+    else
+        mutate_gently(host, edits, 3);
+}
+
+// The checker pairs arguments by name, an execution by number: edits may have
+// made that differ.
+static bool has_arguments_of(const hd_module *x, const hd_module *y)
+{
+    bool same = x->narguments == y->narguments;
+
+    for (int i = 0; same && i < x->narguments; i++) {
+        const hd_buffer *a = x->argument[i], *b = y->argument[i];
+
+        same = strcmp(a->name, b->name) == 0 && a->role == b->role &&
+               a->type.dtype == b->type.dtype && a->type.ndims == b->type.ndims;
+        for (int d = 0; same && d < a->type.ndims; d++)
+            same = a->type.dim[d].extent == b->type.dim[d].extent &&
+                   hd_dim_is_sharded(a->type.dim[d]) ==
+                       hd_dim_is_sharded(b->type.dim[d]) &&
+                   (!hd_dim_is_sharded(a->type.dim[d]) ||
+                    a->type.dim[d].mark == b->type.dim[d].mark);
+    }
+    return same;
+}
+
+static void compare_answers(const hd_module *tensor, const hd_module *host,
+                            uint64_t seed)
+{
+    arrays arrays;
+    hd_reference *want, *have;
+
+    if (!has_arguments_of(tensor, host) || tensor->narguments > MAX_ARGUMENTS)
+        return;
+    arrays = draw_arrays(tensor, seed);
+    want = compute(tensor, &arrays);
+    have = compute(host, &arrays);
+    must_agree(tensor, host, want, have, false);
+    hd_reference_destroy(have);
+    hd_reference_destroy(want);
+    free_arrays(&arrays);
+}
+
+static void check_against(const hd_module *tensor, const hd_module *host,
+                          uint64_t seed)
+{
+    hd_check_options options = hd_check_defaults();
+    hd_diag *said = hd_diag_create();
+
+    options.against = tensor;
+    if (must_check_alike(host, &options, said) == HD_OK)
+        compare_answers(tensor, host, seed);
+    hd_diag_destroy(said);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    uint8_t room[CHOICES_ROOM];
+    choices choices, edits;
+    size_t length = split_input(data, size, room, &choices);
+    hd_lower_options options;
+    hd_module *tensor, *host = NULL;
+
+    edits = take_edits(&choices);
+    options = generate_lowering(&choices);
+    tensor = make_tensor(data, length, &choices);
+    if (tensor != NULL)
+        host = lower_copy(tensor, &options);
+    if (host != NULL) {
+        edit(tensor, host, &edits);
+        if (is_small(tensor) && is_small(host))
+            check_against(tensor, host, size);
+    }
+    hd_module_destroy(host);
+    hd_module_destroy(tensor);
+    return 0;
+}
