@@ -21,8 +21,14 @@
 //     on stream S:         send  recv  %hop[j + d] = record
 //     on stream j mod S:   wait %hop[j]  ..  compute
 //
-// where d is how many iterations later that is computed on which arrives; or,
-// where sends are deferred and touch nothing that arrives, even without events:
+// where d is how many iterations later that is computed on which arrives; and
+// the other way round where what is computed is sent:
+//
+//     on stream j mod S:   compute  %made[j + d] = record
+//     on stream S:         wait %made[j]  ..  send  recv
+//
+// or, where sends are deferred and touch nothing that arrives or is computed,
+// even without events:
 //
 //     on stream S:         send
 //     on stream j mod S:   recv  ..  compute
@@ -42,10 +48,22 @@ enum {
     MANY_ITERATIONS = 1 << 18, // beyond it, a loop gets one stream
 };
 
-// Of an iteration, outermost.
+// Before a statement of the iterations from `from` on and before `end`, its
+// stream waits for what the iteration `lag` earlier has done up to statement
+// `last`; without any conflict `lag` is -1.
+typedef struct link {
+    int64_t lag, from, end;
+    int last;
+    hd_buffer *event;
+} link;
+
+// Of an iteration, outermost. Where transfers have a stream of their own, those
+// of a statement may wait for what is computed, and what it computes for
+// transfers.
 typedef struct statement {
     const hd_stmt *stmt;
     bool moves; // some of it is a transfer
+    link made, hop;
 } statement;
 
 typedef struct access {
@@ -53,7 +71,7 @@ typedef struct access {
     int root;          // id
     int64_t low, high; // elements, of the whole range
     int64_t iteration, stream;
-    const statement *of;
+    statement *of;
     const hd_op *op;
     int place; // in the order of issue
 } access;
@@ -83,14 +101,13 @@ typedef struct loop {
     bool varied;             // more than one distance, or none that is known
     const hd_stmt *producer; // the one statement that must come first
     bool many_producers;
-    // With a stream for transfers: iterations from a transfer to what computes
-    // on it, and whether something does; whether that does not order all, nor
-    // sends apart do.
+    // With a stream for transfers: whether something that is computed meets a
+    // transfer; whether events do not order all, nor sends apart do; whether an
+    // iteration transfers what it computes on what it has received.
     bool split;
     bool taken; // an iteration runs on that stream
-    int64_t lag;
-    bool arrives;
-    bool events_fail, sends_fail;
+    bool meets;
+    bool events_fail, sends_fail, alternates;
 } loop;
 
 // Nothing that is still to be found would change what is done.
@@ -133,7 +150,7 @@ static access *add_access(loop *l)
     return &l->access[l->naccesses++];
 }
 
-static void evaluate_op(loop *l, const hd_op *op, const statement *of)
+static void evaluate_op(loop *l, const hd_op *op, statement *of)
 {
     for (int i = 0; i < op->nviews; i++) {
         hd_buffer *root = hd_buffer_root(op->view[i].buffer);
@@ -155,12 +172,12 @@ static void evaluate_op(loop *l, const hd_op *op, const statement *of)
 }
 
 // Of an iteration itself, `of` is each of its statements in turn.
-static void evaluate_block(loop *l, const hd_block *block, const statement *of)
+static void evaluate_block(loop *l, const hd_block *block, statement *of)
 {
     int n = 0;
 
     for (const hd_stmt *s = block->first; s != NULL; s = s->next) {
-        const statement *in = of != NULL ? of : &l->statement[n++];
+        statement *in = of != NULL ? of : &l->statement[n++];
         int64_t value = 0;
 
         switch (s->kind) {
@@ -208,7 +225,8 @@ static void note_statements(loop *l)
     l->statement = hd_new_array(l->scratch, statement, n + 1);
     l->written = hd_new_array(l->scratch, bool, l->module->nbuffers + 1);
     for (const hd_stmt *s = l->on->body.first; s != NULL; s = s->next) {
-        l->statement[l->nstatements].stmt = s;
+        l->statement[l->nstatements] =
+            (statement){.stmt = s, .made.lag = -1, .hop.lag = -1};
         hd_stmt_each(s, note_op, l);
         l->nstatements++;
     }
@@ -216,23 +234,53 @@ static void note_statements(loop *l)
 
 // --------------------------------------------------------------- conflicts
 
+// Whether an op goes to the stream for transfers: a transfer, or a copy beside
+// one, which moves the local shard.
+static bool is_moved(const statement *of, const hd_op *op)
+{
+    return hd_op_is(op, HD_UNIT_TRANSFER) ||
+           (of->moves && hd_op_family(op) == HD_FAMILY_COPY);
+}
+
+// What is computed waits for the iterations that it has a conflict with, each
+// by the latest arrival: the stream for transfers is in order. That stream
+// waits for every iteration that computes what it moves, each on a stream of
+// its own.
+static void note_link(const loop *l, link *k, const access *first,
+                      const access *second)
+{
+    int64_t lag = second->iteration - first->iteration;
+    int at = (int)(first->of - l->statement);
+    bool arrives = k == &second->of->hop, none = k->lag < 0;
+    int64_t waits = arrives ? second->iteration : first->iteration;
+
+    k->from = none || waits < k->from ? waits : k->from;
+    k->end = none || waits >= k->end ? waits + 1 : k->end;
+    if (none || (arrives && lag < k->lag) ||
+        ((!arrives || lag == k->lag) && at > k->last))
+        k->last = at;
+    k->lag = none || lag < k->lag ? lag : k->lag;
+}
+
 // Of two conflicting accesses, what becomes of their order when transfers, or
 // sends alone, get a stream of their own.
 static void note_split(loop *l, const access *first, const access *second)
 {
-    bool moves = first->of->moves, apart = first->stream != second->stream;
+    bool moves = is_moved(first->of, first->op);
+    bool apart = first->stream != second->stream;
     bool sends = first->op->code == HD_OP_SEND;
-    int64_t lag = second->iteration - first->iteration;
 
     l->sends_fail |=
         sends != (second->op->code == HD_OP_SEND) || (!sends && apart);
-    if (moves == second->of->moves) {
+    if (moves == is_moved(second->of, second->op)) {
         l->events_fail |= !moves && apart;
         return;
     }
-    l->events_fail |= !moves || (l->lag >= 0 && l->lag != lag);
-    l->lag = lag;
-    l->arrives |= hd_op_is(first->op, HD_UNIT_TRANSFER);
+    l->events_fail |=
+        first->of == second->of && first->iteration == second->iteration;
+    l->meets |= hd_op_is(first->op, HD_UNIT_TRANSFER) ||
+                hd_op_is(second->op, HD_UNIT_TRANSFER);
+    note_link(l, moves ? &second->of->hop : &second->of->made, first, second);
 }
 
 static void note_conflict(loop *l, const access *a, const access *b)
@@ -294,7 +342,6 @@ static void find_conflicts(loop *l)
     int64_t some[3] = {0, 1, n - 1};
     bool many = n > MANY_RANKS;
 
-    l->lag = -1;
     if (l->unknown || (!l->split && hd_expr_is_const(l->module, l->on->a)))
         return;
     for (int64_t i = 0; i < (many ? 3 : n) && !is_settled(l); i++)
@@ -303,15 +350,15 @@ static void find_conflicts(loop *l)
 
 // ------------------------------------------------------------------ events
 
-static hd_buffer *add_hop(const loop *l)
+static hd_buffer *add_event(const loop *l, const char *name)
 {
     hd_type type = {.dtype = HD_EVENT, .ndims = 1};
-    hd_buffer *hop;
+    hd_buffer *event;
 
     type.dim[0] = (hd_dim){l->iterations, HD_LOCAL};
-    hop = hd_module_add_buffer(l->module, "hop", HD_TEMP, &type);
-    hop->loc = l->stmt->loc;
-    return hop;
+    event = hd_module_add_buffer(l->module, name, HD_TEMP, &type);
+    event->loc = l->stmt->loc;
+    return event;
 }
 
 static void emit_event(hd_build *b, hd_opcode code, hd_buffer *hop,
@@ -323,45 +370,57 @@ static void emit_event(hd_build *b, hd_opcode code, hd_buffer *hop,
     hd_build_op(b, code, -1, records, !records, &event);
 }
 
-// Waits for what was recorded `distance` iterations before, if there was such
-// an iteration.
-static void emit_wait(const loop *l, hd_build b, hd_buffer *hop,
-                      int64_t distance)
-{
-    hd_expr j = hd_expr_of_var(l->module, l->stmt->var);
-    hd_expr n = hd_expr_const(l->module, distance);
-    hd_build none;
-
-    if (distance > 0)
-        b = hd_build_if(&b, hd_expr_binary(l->module, HD_EXPR_LE, n, j), &none);
-    emit_event(&b, HD_OP_WAIT, hop, j);
-}
-
-// For the iteration `distance` later, if there is one. What follows `after`,
-// which has that condition itself, goes in there.
-static void emit_record(const loop *l, hd_build b, hd_buffer *hop,
-                        int64_t distance, hd_stmt *after)
+// That the iteration is from `from` on and before `end`; HD_EXPR_NONE if all
+// are.
+static hd_expr within(const loop *l, int64_t from, int64_t end)
 {
     hd_module *m = l->module;
     hd_expr j = hd_expr_of_var(m, l->stmt->var);
-    hd_expr more = hd_expr_binary(m, HD_EXPR_LT, j,
-                                  hd_expr_const(m, l->iterations - distance));
+    hd_expr least = hd_expr_binary(m, HD_EXPR_LE, hd_expr_const(m, from), j);
+    hd_expr less = hd_expr_binary(m, HD_EXPR_LT, j, hd_expr_const(m, end));
+
+    if (from > 0 && end < l->iterations)
+        return hd_expr_binary(m, HD_EXPR_AND, least, less);
+    return from > 0 ? least : end < l->iterations ? less : HD_EXPR_NONE;
+}
+
+// In those iterations that wait.
+static void emit_wait(const loop *l, hd_build b, const link *k)
+{
+    hd_expr some = within(l, k->from, k->end);
     hd_build none;
 
-    if (after != NULL && after->kind == HD_STMT_IF && after->a == more &&
+    if (some != HD_EXPR_NONE)
+        b = hd_build_if(&b, some, &none);
+    emit_event(&b, HD_OP_WAIT, k->event,
+               hd_expr_of_var(l->module, l->stmt->var));
+}
+
+// For the iteration `lag` later, if that waits. What follows `after`, which has
+// that condition itself, goes in there.
+static void emit_record(const loop *l, hd_build b, const link *k,
+                        hd_stmt *after)
+{
+    hd_module *m = l->module;
+    hd_expr j = hd_expr_of_var(m, l->stmt->var);
+    hd_expr some = within(l, k->from - k->lag, k->end - k->lag);
+    hd_build none;
+
+    if (after != NULL && after->kind == HD_STMT_IF && after->a == some &&
         after->otherwise.first == NULL)
         b.block = &after->body;
-    else if (distance > 0)
-        b = hd_build_if(&b, more, &none);
-    if (distance > 0)
-        j = hd_expr_binary(m, HD_EXPR_ADD, j, hd_expr_const(m, distance));
-    emit_event(&b, HD_OP_RECORD, hop, j);
+    else if (some != HD_EXPR_NONE)
+        b = hd_build_if(&b, some, &none);
+    if (k->lag > 0)
+        j = hd_expr_binary(m, HD_EXPR_ADD, j, hd_expr_const(m, k->lag));
+    emit_event(&b, HD_OP_RECORD, k->event, j);
 }
 
 // A wait before everything that touches memory in an iteration, after its lets,
 // and a record after what produces, or after all.
-static void add_events(loop *l, hd_buffer *hop, bool chained)
+static void add_events(loop *l, const link *hop, bool chained)
 {
+    link all = {.end = l->iterations, .event = hop->event};
     hd_block *body = &l->on->body;
     hd_build b = {l->module, body, l->stmt->loc};
     hd_stmt *next = body->first;
@@ -371,49 +430,174 @@ static void add_events(loop *l, hd_buffer *hop, bool chained)
     for (hd_stmt *s = next; s != NULL; s = next) {
         next = s->next;
         if (!waited && s->kind != HD_STMT_LET) {
-            emit_wait(l, b, hop, chained ? 0 : l->distance);
+            emit_wait(l, b, chained ? &all : hop);
             waited = true;
         }
         hd_block_append(body, s);
         if (s == l->producer && !l->many_producers)
-            emit_record(l, b, hop, l->distance, s);
+            emit_record(l, b, hop, s);
     }
     if (l->many_producers)
-        emit_record(l, b, hop, l->distance, NULL);
+        emit_record(l, b, hop, NULL);
 }
 
 // --------------------------------------------------- a stream for transfers
 
-static void append_part(const loop *l, const hd_stmt *stmt, bool sends,
-                        hd_block *out);
+// Which ops of a statement go to the stream for transfers.
+typedef bool part_fn(const statement *of, const hd_op *op);
 
-static hd_block part_of(const loop *l, const hd_block *block, bool sends)
+static bool is_send(const statement *of, const hd_op *op)
 {
-    hd_block part = {0};
-
-    for (const hd_stmt *s = block->first; s != NULL; s = s->next)
-        append_part(l, s, sends, &part);
-    return part;
+    (void)of;
+    return op->code == HD_OP_SEND;
 }
 
-// Appends what `sends` asks for of a statement: its sends, or everything else.
-// Groups and branches that stay empty go.
-static void append_part(const loop *l, const hd_stmt *stmt, bool sends,
-                        hd_block *out)
+// What a stream gets of an iteration.
+typedef struct part {
+    hd_module *module;
+    const statement *of;
+    part_fn *moved;
+    bool moves; // what is moved, or everything else
+} part;
+
+static void append_part(const part *p, const hd_stmt *stmt, hd_block *out);
+
+static hd_block part_of(const part *p, const hd_block *block)
 {
-    hd_stmt *copy = hd_stmt_new(l->module, stmt->kind, stmt->loc);
+    hd_block rest = {0};
+
+    for (const hd_stmt *s = block->first; s != NULL; s = s->next)
+        append_part(p, s, &rest);
+    return rest;
+}
+
+// Groups and branches that stay empty go.
+static void append_part(const part *p, const hd_stmt *stmt, hd_block *out)
+{
+    hd_stmt *copy = hd_stmt_new(p->module, stmt->kind, stmt->loc);
 
     copy->a = stmt->a;
     copy->b = stmt->b;
     copy->var = stmt->var;
     copy->op = stmt->op;
-    copy->body = part_of(l, &stmt->body, sends);
-    copy->otherwise = part_of(l, &stmt->otherwise, sends);
+    copy->body = part_of(p, &stmt->body);
+    copy->otherwise = part_of(p, &stmt->otherwise);
     if (stmt->kind == HD_STMT_OP
-            ? (stmt->op->code == HD_OP_SEND) == sends
+            ? p->moved(p->of, stmt->op) == p->moves
             : stmt->kind == HD_STMT_LET || copy->body.first != NULL ||
                   copy->otherwise.first != NULL)
         hd_block_append(out, copy);
+}
+
+// ---------------------------------------- which events order the two of them
+
+// Of those that wait for transfers, or those that transfers wait for.
+static link *link_of(const loop *l, int i, bool arrives)
+{
+    return arrives ? &l->statement[i].hop : &l->statement[i].made;
+}
+
+// Where the wait of one statement may be for what a later one waits for, too,
+// that waits no more.
+static void merge_links(loop *l, bool arrives)
+{
+    link *k = NULL;
+    int at = 0;
+
+    for (int i = 0; i < l->nstatements; i++) {
+        link *next = link_of(l, i, arrives);
+
+        if (next->lag < 0)
+            continue;
+        if (k == NULL || next->lag != k->lag ||
+            (k->lag == 0 && next->last >= at)) {
+            k = next;
+            at = i;
+            continue;
+        }
+        k->from = next->from < k->from ? next->from : k->from;
+        k->end = next->end > k->end ? next->end : k->end;
+        k->last = next->last > k->last ? next->last : k->last;
+        next->lag = -1;
+    }
+}
+
+// A wait must come after its record, also in one iteration.
+static bool find_links(loop *l)
+{
+    for (int i = 0; i < l->nstatements; i++) {
+        link *made = &l->statement[i].made;
+
+        if (made->lag < 0)
+            continue;
+        if (made->lag == 0 && made->last >= i)
+            return false;
+        made->from += made->lag;
+        made->end += made->lag;
+    }
+    merge_links(l, false);
+    merge_links(l, true);
+    return true;
+}
+
+// Whether an iteration sends what it has computed on what it received: on one
+// stream the next one would receive nothing until then.
+static bool alternates(const loop *l)
+{
+    int received = l->nstatements;
+
+    for (int i = 0; i < l->nstatements; i++) {
+        const statement *s = &l->statement[i];
+
+        if (s->hop.lag == 0 && i < received)
+            received = i;
+        if (s->made.lag == 0 && s->made.last >= received)
+            return true;
+    }
+    return false;
+}
+
+static void name_events(loop *l)
+{
+    for (int i = 0; i < l->nstatements; i++)
+        for (int arrives = 0; arrives < 2; arrives++) {
+            link *k = link_of(l, i, arrives);
+
+            if (k->lag >= 0)
+                k->event = add_event(l, arrives ? "hop" : "made");
+        }
+}
+
+// One of the two parts of statement `i`, on its stream: behind what is on that
+// already, if the other has got nothing since.
+static void emit_part(const loop *l, hd_block *out, int i, part_fn *moved,
+                      bool moves)
+{
+    const statement *of = &l->statement[i];
+    part p = {l->module, of, moved, moves};
+    const link *wait = link_of(l, i, !moves);
+    hd_build b = {l->module, out, l->stmt->loc};
+    hd_expr stream =
+        moves ? hd_expr_const(l->module, l->module->streams - 1) : l->on->a;
+    hd_block mine = {0};
+
+    if (of->stmt->kind != HD_STMT_LET)
+        append_part(&p, of->stmt, &mine);
+    if (mine.first == NULL)
+        return;
+    if (out->last == NULL || out->last->kind != HD_STMT_ON ||
+        out->last->a != stream)
+        (void)hd_build_on(&b, stream);
+    b.block = &out->last->body;
+    if (wait->event != NULL)
+        emit_wait(l, b, wait);
+    hd_block_append(b.block, mine.first);
+    for (int k = 0; k < l->nstatements; k++) {
+        const link *record = link_of(l, k, moves);
+
+        if (record->event != NULL && record->last == i)
+            emit_record(l, b, record, mine.first);
+    }
 }
 
 // Lets go to the loop itself; transfers, or the sends of them, to the stream
@@ -421,35 +605,22 @@ static void append_part(const loop *l, const hd_stmt *stmt, bool sends,
 // receives, so that no send waits for an arrival.
 static void split_iteration(loop *l, bool apart)
 {
-    hd_module *m = l->module;
-    hd_stmt *on = hd_stmt_new(m, HD_STMT_ON, l->on->loc);
-    hd_block lets = {0}, computed = {0};
-    hd_build b = {m, &on->body, l->stmt->loc}, c = {m, &computed, b.loc};
-    hd_buffer *hop = apart ? NULL : add_hop(l);
-    hd_stmt *next = l->on->body.first;
+    hd_block body = {0};
+    hd_stmt *next;
 
-    if (!apart)
-        emit_wait(l, c, hop, l->lag);
-    for (int i = 0; i < l->nstatements; i++) {
-        hd_stmt *s = next;
-
+    for (hd_stmt *s = l->on->body.first; s != NULL; s = next) {
         next = s->next;
-        if (s->kind == HD_STMT_LET) {
-            hd_block_append(&lets, s);
-        } else if (apart) {
-            append_part(l, s, true, &on->body);
-            append_part(l, s, false, &computed);
-        } else {
-            hd_block_append(l->statement[i].moves ? &on->body : &computed, s);
-        }
+        if (s->kind == HD_STMT_LET)
+            hd_block_append(&body, s);
     }
-    if (!apart)
-        emit_record(l, b, hop, l->lag, NULL);
-    on->a = hd_expr_const(m, m->streams - 1);
-    l->on->body = computed;
-    hd_block_append(&lets, on);
-    hd_block_append(&lets, l->on);
-    l->stmt->body = lets;
+    for (int i = 0; i < l->nstatements; i++) {
+        emit_part(l, &body, i, apart ? is_send : is_moved, true);
+        if (!apart)
+            emit_part(l, &body, i, is_moved, false);
+    }
+    for (int i = 0; i < l->nstatements && apart; i++)
+        emit_part(l, &body, i, is_send, false);
+    l->stmt->body = body;
 }
 
 static const char *why_not_split(const loop *l)
@@ -460,8 +631,20 @@ static const char *why_not_split(const loop *l)
            : l->unknown ? "what its iterations touch is not known here"
            : l->taken   ? "its iterations run on the last stream of the "
                           "program, which would be for transfers"
-                        : "no event an iteration would order its transfers "
-                          "and what it computes";
+           : l->alternates
+               ? "its iterations transfer what they compute on what they "
+                 "received, so that on one stream each would wait for the one "
+                 "before it"
+               : "no event an iteration would order its transfers "
+                 "and what it computes";
+}
+
+static bool events_order(loop *l)
+{
+    if (l->events_fail || !l->meets || !find_links(l))
+        return false;
+    l->alternates = alternates(l);
+    return !l->alternates;
 }
 
 // False if no such order is enough: nothing is changed then.
@@ -470,9 +653,11 @@ static bool split_loop(loop *l, hd_build *b)
     bool apart = !l->sends_fail && !l->holds;
 
     if (!l->moves || l->syncs || l->unknown || l->taken ||
-        (!apart && (l->events_fail || !l->arrives)))
+        (!apart && !events_order(l)))
         return false;
     hd_build_op(b, HD_OP_FORK, -1, 0, 0, NULL);
+    if (!apart)
+        name_events(l);
     split_iteration(l, apart);
     return true;
 }
@@ -493,7 +678,7 @@ static void report_one_stream(const loop *l, hd_effect *effect)
 static void order_loop(loop *l, hd_build *b, hd_effect *effect)
 {
     bool chained = l->distance == 1 && !l->varied && !l->unknown;
-    hd_buffer *hop;
+    link hop = {.lag = l->distance, .from = l->distance, .end = l->iterations};
 
     if (l->varied || l->unknown) {
         report_one_stream(l, effect);
@@ -504,10 +689,10 @@ static void order_loop(loop *l, hd_build *b, hd_effect *effect)
         hd_build_op(b, HD_OP_FORK, -1, 0, 0, NULL);
     if (l->distance == 0)
         return;
-    hop = add_hop(l);
+    hop.event = add_event(l, "hop");
     if (chained)
-        emit_event(b, HD_OP_RECORD, hop, hd_expr_const(l->module, 0));
-    add_events(l, hop, chained);
+        emit_event(b, HD_OP_RECORD, hop.event, hd_expr_const(l->module, 0));
+    add_events(l, &hop, chained);
 }
 
 // ---------------------------------------------------------------- the pass

@@ -1054,11 +1054,23 @@ std::string RandomIteration(std::mt19937 *random)
         std::string out = names[to] + std::string(indices[(*random)() % 4]);
         std::string in = names[from] + std::string(indices[(*random)() % 4]);
 
-        if ((*random)() % 2)
-            text += out + " = relu " + in + " ";
-        else
-            text += "group { send " + in + " to (tp + 1) mod 2 " + out +
-                    " = recv from (tp + 1) mod 2 } ";
+        std::string computed = out + " = relu " + in + " ";
+        std::string moved = "group { send " + in + " to (tp + 1) mod 2 " + out +
+                            " = recv from (tp + 1) mod 2 } ";
+
+        // Now and then some iterations do the one and the rest the other.
+        switch ((*random)() % 8) {
+        case 0:
+            text += "if j < " + std::to_string(1 + (*random)() % 3) + " { " +
+                    moved + "} else { " + computed + "} ";
+            break;
+        case 1:
+            text += "if " + std::to_string((*random)() % 4) + " <= j { " +
+                    ((*random)() % 2 ? moved : computed) + "} ";
+            break;
+        default:
+            text += (*random)() % 2 ? computed : moved;
+        }
     }
     return text;
 }
@@ -1071,7 +1083,7 @@ TEST(Lower, RandomLoopsKeepTheirAnswer)
                              " shared inout %z : f32[9, 4] shared { ";
     hd_lower_options options = hd_lower_defaults();
     unsigned first = SeedFrom(1);
-    int split = 0;
+    int split = 0, made = 0;
 
     options.comm_stream = true;
     for (unsigned seed = first; seed < first + 400; seed++) {
@@ -1089,6 +1101,7 @@ TEST(Lower, RandomLoopsKeepTheirAnswer)
         ASSERT_EQ(hd_lower(have.module, &options, nullptr, nullptr, have.diag),
                   HD_OK);
         split += have.Print().find("on stream 2 {") != std::string::npos;
+        made += have.Print().find("wait %made") != std::string::npos;
         if (hd_check(want.module, want.diag) != HD_OK)
             continue;
         ASSERT_EQ(hd_check(have.module, have.diag), HD_OK)
@@ -1101,6 +1114,7 @@ TEST(Lower, RandomLoopsKeepTheirAnswer)
             << have.Print();
     }
     EXPECT_GT(split, 10);
+    EXPECT_GT(made, 5);
 }
 
 // Gathers that feed activations, `ops` in a row; returns the seconds of this
