@@ -33,9 +33,10 @@ enum {
 constexpr size_t WORKSPACE = 4096;
 
 // Where a plan rounds to D's type before the end: each half of a long k, which
-// a preference forbids; and the product before a bias or gelu, where rows do
-// not lie at multiples of 16 bytes.
-enum { HALVES = 1, THE_PRODUCT = 2, LONG_K = 64 };
+// a preference forbids; and, where rows do not lie at multiples of 16 bytes,
+// the product before a bias or gelu, or before a C that is not D is added. What
+// the real one does with such a C is not known: the fake takes the worst.
+enum { HALVES = 1, THE_PRODUCT = 2, AHEAD_OF_C = 4, LONG_K = 64 };
 
 struct cublasLtContext {
     int unused;
@@ -359,6 +360,8 @@ void finish_column(const Product &p, uint64_t j, const std::vector<T> &bias,
 {
     std::vector<T> old(p.m);
 
+    if ((p.rounds & AHEAD_OF_C) != 0)
+        round_to(p.layout_d.type, sums);
     if (p.beta != 0) {
         load(p.c.layout.type, column(p.c.at, p.c.layout, j), p.m, old.data());
         for (uint64_t i = 0; i < p.m; i++)
@@ -454,6 +457,29 @@ bool reaches_all(const Product &p)
            (p.workspace == nullptr || reaches(p.workspace, WORKSPACE));
 }
 
+// C is D, or they have no byte in common; their columns may lie between each
+// other's.
+bool is_apart(const Product &p)
+{
+    const hd_lt_layout_opaque &c = p.c.layout, &d = p.layout_d;
+    int64_t step = c.ld * static_cast<int64_t>(size_of(c.type));
+    int64_t width = static_cast<int64_t>(c.rows * size_of(c.type));
+
+    if (p.beta == 0 || p.c.at == p.d)
+        return true;
+    for (uint64_t j = 0; j < d.columns; j++) {
+        int64_t from = column(p.d, d, j) - static_cast<const char *>(p.c.at);
+        int64_t i = std::max<int64_t>(from / step, 0);
+
+        for (; i < static_cast<int64_t>(c.columns) && i * step < from + width;
+             i++) {
+            if (from < i * step + width)
+                return false;
+        }
+    }
+    return true;
+}
+
 // The workspace is this product's alone while it runs; whoever else writes
 // there is found.
 int run_product(void *data)
@@ -464,7 +490,7 @@ int run_product(void *data)
                                    reinterpret_cast<uintptr_t>(p.d));
     bool marks = p.workspace != nullptr && !p.staged;
 
-    if (!reaches_all(p))
+    if (!reaches_all(p) || !is_apart(p))
         return 1;
     (void)fake::fails(p.plan.c_str()); // counts it
     usleep(static_cast<useconds_t>(1000 * setting("FAKE_CUBLASLT_SLEEP", 0)));
@@ -543,6 +569,7 @@ uint64_t mark_of(const Product &p)
 
     for (uint64_t part : {p.m, p.n, p.k, static_cast<uint64_t>(p.a.layout.ld),
                           static_cast<uint64_t>(p.b.layout.ld),
+                          static_cast<uint64_t>(p.c.layout.ld),
                           static_cast<uint64_t>(p.layout_d.ld),
                           static_cast<uint64_t>(p.layout_d.type),
                           static_cast<uint64_t>(p.a.layout.type),
@@ -567,7 +594,8 @@ bool is_for(const hd_lt_algo &algo, const Product &p, size_t workspace_bytes)
     return true;
 }
 
-uint64_t rounds_where(const Product &p, const hd_lt_preference_opaque &asked)
+uint64_t rounds_where(const Product &p, const hd_lt_preference_opaque &asked,
+                      bool in_place)
 {
     bool even = true, pass = p.desc.epilogue != HD_LT_EPILOGUE_DEFAULT &&
                              p.desc.epilogue != HD_LT_EPILOGUE_RELU;
@@ -575,14 +603,15 @@ uint64_t rounds_where(const Product &p, const hd_lt_preference_opaque &asked)
     for (uint32_t align : asked.align)
         even &= align >= 16;
     for (const hd_lt_layout_opaque *layout :
-         {&p.a.layout, &p.b.layout, &p.layout_d})
+         {&p.a.layout, &p.b.layout, &p.c.layout, &p.layout_d})
         even &=
             static_cast<size_t>(layout->ld) * size_of(layout->type) % 16 == 0;
     return ((asked.reductions & HD_LT_REDUCTION_OUTPUT_TYPE) != 0 &&
                     p.k >= LONG_K
                 ? HALVES
                 : 0) |
-           (pass && !even ? THE_PRODUCT : 0);
+           (pass && !even ? THE_PRODUCT : 0) |
+           (!in_place && !even ? AHEAD_OF_C : 0);
 }
 
 } // namespace
@@ -804,7 +833,7 @@ int cublasLtMatmulAlgoGetHeuristic(hd_lt_handle handle, hd_lt_desc desc,
         for (int i = 0; i < 4; i++)
             out->algo.data[2 + i] = preference->align[i];
         out->algo.data[6] = plan;
-        out->algo.data[7] = rounds_where(p, *preference);
+        out->algo.data[7] = rounds_where(p, *preference, c == d);
         ++*found;
     }
     return SUCCESS;
@@ -859,6 +888,7 @@ int cublasLtMatmul(hd_lt_handle handle, hd_lt_desc desc, const void *alpha,
         enqueue == nullptr || (p.beta != 0 && c == nullptr) ||
         (has_bias(desc->epilogue) && desc->bias == nullptr) ||
         (has_aux(desc->epilogue) && desc->aux == nullptr) ||
+        (c == d && layout_c != layout_d) ||
         (algo != nullptr && !is_for(*algo, p, workspace_bytes)))
         return INVALID_VALUE;
     if (algo != nullptr) {

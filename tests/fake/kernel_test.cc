@@ -219,6 +219,7 @@ class Numbers
 };
 
 constexpr uint64_t M = 16, N = 5, K = 32;
+constexpr uint64_t kApart = 64; // columns of a C that is not D
 
 double Gelu(double x)
 {
@@ -233,7 +234,7 @@ class Product
     Case c;
     hd_lt_handle handle = nullptr;
     hd_lt_desc desc = nullptr;
-    hd_lt_layout layout[3] = {};
+    hd_lt_layout layout[4] = {}; // the last of a C that is not D
     hd_lt_preference preference = nullptr;
     hd_lt_heuristic best{};
     int found = 0;
@@ -251,9 +252,10 @@ class Product
         Set(HD_LT_DESC_TRANSA, c.ta);
         Set(HD_LT_DESC_TRANSB, c.tb);
         Set(HD_LT_DESC_EPILOGUE, c.epilogue);
-        Layout(0, c.type, c.ta ? K : M, c.ta ? M : K);
-        Layout(1, c.type, c.tb ? N : K, c.tb ? K : N);
-        Layout(2, c.type_d, M, N);
+        Layout(0, c.type, c.ta ? K : M, c.ta ? M : K, c.ta ? K : M);
+        Layout(1, c.type, c.tb ? N : K, c.tb ? K : N, c.tb ? N : K);
+        Layout(2, c.type_d, M, N, M);
+        Layout(3, c.type_d, M, N, kApart);
         EXPECT_EQ(r.lt.preference_create(&preference), 0);
         EXPECT_EQ(r.lt.preference_set(preference, HD_LT_PREF_MAX_WORKSPACE,
                                       &room, sizeof(room)),
@@ -274,14 +276,20 @@ class Product
         EXPECT_EQ(r.lt.desc_set(desc, attribute, &value, sizeof(value)), 0);
     }
 
-    int Ask()
+    int Ask(int added = 2)
     {
-        return r.lt.heuristic(handle, desc, layout[0], layout[1], layout[2],
+        return r.lt.heuristic(handle, desc, layout[0], layout[1], layout[added],
                               layout[2], preference, 1, &best, &found);
     }
 
     int Run(hd_cu_ptr a, hd_cu_ptr b, hd_cu_ptr d, hd_cu_ptr workspace,
             hd_cu_stream stream)
+    {
+        return Add(a, b, d, 2, d, workspace, stream);
+    }
+
+    int Add(hd_cu_ptr a, hd_cu_ptr b, hd_cu_ptr more, int added, hd_cu_ptr d,
+            hd_cu_ptr workspace, hd_cu_stream stream)
     {
         double alpha = c.alpha, beta = c.beta;
         bool wide = c.type == HD_LT_F64;
@@ -291,16 +299,18 @@ class Product
 
         return r.lt.matmul(handle, desc, scale, reinterpret_cast<void *>(a),
                            layout[0], reinterpret_cast<void *>(b), layout[1],
-                           old, to, layout[2], to, layout[2], &best.algo,
+                           old, reinterpret_cast<void *>(more), layout[added],
+                           to, layout[2], &best.algo,
                            reinterpret_cast<void *>(workspace), best.workspace,
                            stream);
     }
 
   private:
-    void Layout(int which, int type, uint64_t rows, uint64_t columns)
+    void Layout(int which, int type, uint64_t rows, uint64_t columns,
+                uint64_t ld)
     {
         EXPECT_EQ(r.lt.layout_create(&layout[which], type, rows, columns,
-                                     static_cast<int64_t>(rows)),
+                                     static_cast<int64_t>(ld)),
                   0);
     }
 };
@@ -381,6 +391,42 @@ TEST(FakeProduct, IsAPlainSum)
         }
         CheckProduct(r, {HD_LT_F8E4M3, HD_LT_BF16, HD_F8E4M3, HD_BF16, 1, 0,
                          HD_LT_EPILOGUE_DEFAULT, 1, 0});
+    });
+}
+
+TEST(FakeProduct, AddsAMatrixThatItDoesNotTouch)
+{
+    InChildren(1, [](Rank &r) {
+        Case what = {
+            HD_LT_F32, HD_LT_F32, HD_F32, HD_F32, 0, 0, HD_LT_EPILOGUE_DEFAULT,
+            1,         1};
+        hd_cu_ptr a = r.Put(std::vector<float>(M * K, 1));
+        hd_cu_ptr b = r.Put(std::vector<float>(K * N, 2));
+        Numbers c(HD_F32, kApart * N, 5);
+        hd_cu_ptr more = r.Put(c.bytes), d = r.Memory(M * N * sizeof(float));
+        hd_cu_ptr workspace = r.Memory(1 << 20);
+        hd_cu_stream stream = r.Stream();
+
+        {
+            Product p(r, what);
+
+            ASSERT_EQ(p.Ask(3), 0);
+            EXPECT_EQ(p.Add(a, b, more, 3, d, workspace, stream), 0);
+            EXPECT_NE(p.Add(a, b, d, 3, d, workspace, stream), 0);
+            EXPECT_NE(p.Run(a, b, d, workspace, stream), 0); // not asked for
+            EXPECT_EQ(r.cu.stream_synchronize(stream), 0);
+            std::vector<float> got = r.Get<float>(d, M * N);
+            for (size_t i = 0; i < M * N; i++)
+                EXPECT_EQ(got[i], 64 + float(c.values[i / M * kApart + i % M]));
+            // The last column of both.
+            EXPECT_EQ(p.Add(a, b, more, 3, more + 4 * kApart * (N - 1),
+                            workspace, stream),
+                      0);
+            EXPECT_NE(r.cu.stream_synchronize(stream), 0);
+        }
+        for (hd_cu_ptr at : {a, b, more, d, workspace})
+            EXPECT_EQ(r.cu.free(at), 700);
+        EXPECT_EQ(r.cu.stream_destroy(stream), 700);
     });
 }
 
