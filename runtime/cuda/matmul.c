@@ -2,9 +2,10 @@
 // with its operands exchanged: c^T[n,m] = b^T[n,k] a^T[k,m].
 //
 // Three ways, the first that fits: the product straight into the result, with
-// cuBLASLt's own epilogues; the product into scratch memory in f32, and a
-// kernel for what follows it; a plain kernel for all of it, for what cuBLASLt
-// does not take (strides, dtypes, f8 without `tb`).
+// cuBLASLt's own epilogues, or added to a matrix by itself; the product into
+// scratch memory in f32, and a kernel for what follows it; a plain kernel for
+// all of it, for what cuBLASLt does not take (strides, dtypes, f8 without
+// `tb`).
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -71,7 +72,7 @@ const char *hd_cuda_products_text(const hd_device *device)
 
 static void free_product(hd_device *device, hd_cuda_product *product)
 {
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         if (product->layout[i] != NULL)
             device->products->lt.layout_destroy(product->layout[i]);
     }
@@ -105,6 +106,9 @@ static hd_status describe(hd_device *device, hd_cuda_product *product,
            s->ldb);
     LT_TRY(device, diag, layout_create, &product->layout[2], s->type_c,
            (uint64_t)s->m, (uint64_t)s->n, s->ldc);
+    if (s->ld_addend > 0)
+        LT_TRY(device, diag, layout_create, &product->layout[3], s->type_c,
+               (uint64_t)s->m, (uint64_t)s->n, s->ld_addend);
     return HD_OK;
 }
 
@@ -141,7 +145,7 @@ static hd_status ask(hd_device *device, const hd_cuda_product *product,
     if (status == HD_OK)
         answer = device->products->lt.heuristic(
             device->products->blas, product->desc, product->layout[0],
-            product->layout[1], product->layout[2], product->layout[2],
+            product->layout[1], hd_cuda_added(product), product->layout[2],
             preference, most, out, &found);
     device->products->lt.preference_destroy(preference);
     HD_TRY(status);
@@ -230,8 +234,9 @@ typedef struct job {
     hd_diag *diag;
     hd_product product;
     // Of a piece, as cuBLASLt sees them: with the product's ta and tb.
-    hd_matrix a, b, c;
+    hd_matrix a, b, c, bias;
     bool fits;      // all strides are such as cuBLASLt takes
+    bool adds;      // cuBLASLt's C is the bias, a matrix
     bool scratched; // the results go to scratch, one after the other
 } job;
 
@@ -274,6 +279,42 @@ static bool fit(hd_matrix *m, bool *transposed)
            m->row_stride >= m->columns;
 }
 
+static bool has(const job *j, int part)
+{
+    return j->product.part[part].view >= 0;
+}
+
+static hd_dtype dtype_of(const job *j, int part)
+{
+    return j->product.part[part].span.buffer->type.dtype;
+}
+
+// The bias is one dense row, the same for all rows of all products.
+static bool is_row(const job *j)
+{
+    const hd_span *span = &j->step->span[j->product.part[HD_PRODUCT_BIAS].view];
+    int last = span->ndims - 1;
+    int64_t n = j->product.n;
+
+    return hd_span_elements(span) == n &&
+           (n == 1 || (span->extent[last] == n && span->stride[last] == 1));
+}
+
+// Whether the bias is a matrix like the result, which the product is added to.
+static bool fit_addend(job *j)
+{
+    const hd_product *p = &j->product;
+    int outer = p->outer, last = p->space.nparallel - 1;
+
+    if (!has(j, HD_PRODUCT_BIAS) || p->accumulate || p->act != HD_ACT_NONE ||
+        dtype_of(j, HD_PRODUCT_BIAS) != dtype_of(j, HD_PRODUCT_C) || is_row(j))
+        return false;
+    j->bias = p->part[HD_PRODUCT_BIAS].matrix;
+    return (last - 1 <= outer ||
+            hd_span_is_even(&p->part[HD_PRODUCT_BIAS].span, outer, last - 1)) &&
+           fit(&j->bias, NULL);
+}
+
 static job job_of(hd_device *device, int stream, const hd_step *step,
                   hd_diag *diag)
 {
@@ -289,6 +330,7 @@ static job job_of(hd_device *device, int stream, const hd_step *step,
     j.fits = fit(&j.a, &j.product.ta);
     j.fits &= fit(&j.b, &j.product.tb);
     j.fits &= fit(&j.c, NULL);
+    j.adds = fit_addend(&j);
     return j;
 }
 
@@ -300,16 +342,6 @@ static uint64_t scratch_offset(const job *j, int64_t i)
            (j->product.wide ? sizeof(double) : sizeof(float));
 }
 
-static bool has(const job *j, int part)
-{
-    return j->product.part[part].view >= 0;
-}
-
-static hd_dtype dtype_of(const job *j, int part)
-{
-    return j->product.part[part].span.buffer->type.dtype;
-}
-
 // The alignment that every operand of every product has: arguments begin at
 // multiples of 16 bytes, buffers of the session at more.
 static int alignment(const job *j)
@@ -317,7 +349,7 @@ static int alignment(const job *j)
     uint64_t bits = 16;
 
     for (int64_t i = 0; i < j->product.pieces; i++)
-        for (int k = HD_PRODUCT_C; k <= HD_PRODUCT_B; k++)
+        for (int k = HD_PRODUCT_C; k <= HD_PRODUCT_B + j->adds; k++)
             bits |= k == HD_PRODUCT_C && j->scratched
                         ? scratch_offset(j, i)
                         : (uint64_t)hd_product_offset(&j->product, k, i) *
@@ -337,6 +369,7 @@ static hd_cuda_shape shape_of(const job *j, int type_c, int64_t ldc,
     shape.lda = j->b.row_stride;
     shape.ldb = j->a.row_stride;
     shape.ldc = ldc;
+    shape.ld_addend = j->adds ? j->bias.row_stride : 0;
     shape.ta = j->product.tb ? HD_LT_OP_T : HD_LT_OP_N;
     shape.tb = j->product.ta ? HD_LT_OP_T : HD_LT_OP_N;
     shape.type_a = lt_type(dtype_of(j, HD_PRODUCT_B));
@@ -357,25 +390,26 @@ static bool has_even_rows(const hd_matrix *m, hd_dtype dtype)
 
 // Where rows lie at multiples of 16 bytes, cuBLASLt adds a bias and does gelu
 // before it rounds. Elsewhere it rounds the product to 16 bits and does them
-// in a pass of its own (seen with 13.1 on H200).
+// in a pass of its own (seen with 13.1 on H200); a matrix is not added there
+// either, lest it does the same with that.
 static bool rounds_once(const job *j)
 {
     return hd_dtype_size(dtype_of(j, HD_PRODUCT_C)) != 2 ||
            (!has(j, HD_PRODUCT_BIAS) && j->product.act != HD_ACT_GELU) ||
            (has_even_rows(&j->a, dtype_of(j, HD_PRODUCT_A)) &&
             has_even_rows(&j->b, dtype_of(j, HD_PRODUCT_B)) &&
-            has_even_rows(&j->c, dtype_of(j, HD_PRODUCT_C)));
+            has_even_rows(&j->c, dtype_of(j, HD_PRODUCT_C)) &&
+            (!j->adds ||
+             has_even_rows(&j->bias, dtype_of(j, HD_PRODUCT_BIAS))) &&
+            alignment(j) >= 16);
 }
 
-// The bias is one dense row, the same for all rows of all products.
-static bool is_row(const job *j)
+// The type of a bias that cuBLASLt's epilogue adds; -1 for none.
+static int type_of_row(const job *j)
 {
-    const hd_span *span = &j->step->span[j->product.part[HD_PRODUCT_BIAS].view];
-    int last = span->ndims - 1;
-    int64_t n = j->product.n;
-
-    return hd_span_elements(span) == n &&
-           (n == 1 || (span->extent[last] == n && span->stride[last] == 1));
+    return has(j, HD_PRODUCT_BIAS) && !j->adds
+               ? lt_type(dtype_of(j, HD_PRODUCT_BIAS))
+               : -1;
 }
 
 // Whether cuBLASLt's own epilogue is what the step asks for, and which it is.
@@ -383,7 +417,7 @@ static bool own_epilogue(const job *j, int *epilogue)
 {
     const hd_product *p = &j->product;
     hd_dtype out = dtype_of(j, HD_PRODUCT_C);
-    bool bias = has(j, HD_PRODUCT_BIAS);
+    bool bias = has(j, HD_PRODUCT_BIAS) && !j->adds;
 
     if (!j->fits || has(j, HD_PRODUCT_AUX) ||
         (p->scale != NULL && p->scale->view >= 0) ||
@@ -436,10 +470,10 @@ static hd_status add_products(const job *j, int product,
         command->c = at_part(j, HD_PRODUCT_C, i);
         command->alpha =
             j->product.scale != NULL ? j->product.scale->number : 1;
-        command->beta = j->product.accumulate;
+        command->beta = j->product.accumulate || j->adds;
         assert(scratch != NULL || j->product.scale == NULL ||
                j->product.scale->view < 0); // own_epilogue takes no others
-        command->bias = has(j, HD_PRODUCT_BIAS) ? at_part(j, HD_PRODUCT_BIAS, 0)
+        command->bias = has(j, HD_PRODUCT_BIAS) ? at_part(j, HD_PRODUCT_BIAS, i)
                                                 : HD_CUDA_NOWHERE;
         command->workspace = workspace;
         if (scratch != NULL) {
@@ -496,15 +530,14 @@ hd_status hd_cuda_plan_matmul(hd_device *device, int stream,
         return add_plain(&j);
     HD_TRY(open_lt(device, diag));
     if (own_epilogue(&j, &epilogue)) {
-        shape = shape_of(
-            &j, lt_type(dtype_of(&j, HD_PRODUCT_C)), j.c.row_stride, epilogue,
-            has(&j, HD_PRODUCT_BIAS) ? lt_type(dtype_of(&j, HD_PRODUCT_BIAS))
-                                     : -1);
+        shape = shape_of(&j, lt_type(dtype_of(&j, HD_PRODUCT_C)),
+                         j.c.row_stride, epilogue, type_of_row(&j));
         HD_TRY(find_product(device, &shape, diag, &product));
         if (product >= 0)
             return add_products(&j, product, NULL);
     }
     j.scratched = true;
+    j.adds = false;
     j.c.row_stride = j.product.n;
     if (fit(&j.a, &j.product.ta) && fit(&j.b, &j.product.tb)) {
         shape = shape_of(&j, j.product.wide ? HD_LT_F64 : HD_LT_F32,
@@ -529,19 +562,18 @@ hd_status hd_cuda_multiply(hd_device *device, const hd_cuda_command *command,
     float alpha = (float)command->alpha, beta = (float)command->beta;
     bool wide = product->shape.wide;
     void *c = address(device, command->c);
+    void *bias = address(device, command->bias);
 
-    if (product->shape.type_bias >= 0) {
-        void *bias = address(device, command->bias);
-
+    if (product->shape.type_bias >= 0)
         LT_TRY(device, diag, desc_set, product->desc, HD_LT_DESC_BIAS_POINTER,
                &bias, sizeof bias);
-    }
     LT_TRY(device, diag, matmul, device->products->blas, product->desc,
            wide ? (const void *)&command->alpha : &alpha,
            address(device, command->a), product->layout[0],
            address(device, command->b), product->layout[1],
-           wide ? (const void *)&command->beta : &beta, c, product->layout[2],
-           c, product->layout[2], &product->algo,
+           wide ? (const void *)&command->beta : &beta,
+           product->shape.ld_addend > 0 ? bias : c, hd_cuda_added(product), c,
+           product->layout[2], &product->algo,
            address(device, command->workspace), HD_CUDA_WORKSPACE_BYTES,
            stream);
     return HD_OK;

@@ -6,12 +6,14 @@
 
 #define HD_CUDA_WORKSPACE_BYTES ((size_t)32 << 20) // of cuBLASLt, a stream
 #define HD_CUDA_PLANS 16         // of cuBLASLt's, that are timed for a product
-#define HD_CUDA_OPERANDS 4       // of a product: a, b, c and the bias
+#define HD_CUDA_OPERANDS 4       // of a product: a, b, c and what is added
 #define HD_CUDA_CAPTURED_MOST 32 // sets of addresses, of a product
 
-// A shape of product that cuBLASLt takes, column-major: c[m,n] = a[m,k] b[k,n].
+// A shape of product that cuBLASLt takes, column-major: c[m,n] = a[m,k] b[k,n],
+// plus c, or an addend as large as c.
 typedef struct hd_cuda_shape {
     int64_t m, n, k, lda, ldb, ldc;
+    int64_t ld_addend; // 0: there is none
     int ta, tb;
     int type_a, type_b, type_c, type_bias; // cudaDataType_t
     int epilogue;
@@ -22,7 +24,7 @@ typedef struct hd_cuda_shape {
 typedef struct hd_cuda_product {
     hd_cuda_shape shape;
     hd_lt_desc desc;        // owned
-    hd_lt_layout layout[3]; // owned: a, b, c
+    hd_lt_layout layout[4]; // owned: a, b, c, the addend or NULL
     hd_lt_algo algo;
     size_t workspace;
     bool tuned;
@@ -63,6 +65,11 @@ struct hd_cuda_products {
 
 hd_status hd_cuda_plan_matmul(hd_device *device, int stream,
                               const hd_step *step, hd_diag *diag);
+// What cuBLASLt adds to, its C: the addend, or else the result itself.
+static inline hd_lt_layout hd_cuda_added(const hd_cuda_product *product)
+{
+    return product->layout[product->shape.ld_addend > 0 ? 3 : 2];
+}
 // By cuBLASLt's call.
 hd_status hd_cuda_multiply(hd_device *device, const hd_cuda_command *command,
                            hd_cu_stream stream, hd_diag *diag);

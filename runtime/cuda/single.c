@@ -160,18 +160,22 @@ bool hd_cuda_single_set(hd_device *device, const hd_cuda_command *command,
 
 // ------------------------------------------------------------ its graph
 
-// Before the first run arguments are somewhere in the session's own memory,
-// where they are aligned as they will be. Nothing is launched with that.
+// Before the first run arguments are somewhere, from the session's own memory
+// on, where they are aligned as they will be and apart: cuBLASLt refuses an
+// addend that begins where the result does. Nothing is launched with that.
 static void stand_in(hd_device *device)
 {
+    hd_cu_ptr at = device->rooms;
+
     for (int i = 0; i < device->nbuffers; i++) {
         const hd_root *buffer = &device->buffer[i];
 
         if (buffer->argument < 0)
             continue;
-        device->base[device->nbuffers + buffer->argument] = device->rooms;
+        device->base[device->nbuffers + buffer->argument] = at;
         if (!buffer->shared)
-            device->base[i] = device->rooms;
+            device->base[i] = at;
+        at += (buffer->bytes + 255) / 256 * 256;
     }
 }
 

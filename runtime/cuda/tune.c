@@ -28,7 +28,7 @@ typedef struct trial {
     const hd_cuda_product *product;
     hd_diag *diag;
     hd_cu_ptr memory;                   // owned: all that follows
-    hd_cu_ptr a, b, c, bias, workspace; // 0 for no bias
+    hd_cu_ptr a, b, c, bias, workspace; // 0 for neither bias nor addend
     hd_cu_event start, end;             // owned: of a row of products
     int64_t warm, deadline;             // hd_clock: when no more is begun
 } trial;
@@ -58,9 +58,10 @@ static bool make_key(hd_device *device, const hd_cuda_shape *s, hd_text *out)
         out, "plan, sums unrounded\nCUDA %d\ncuBLASLt %zu\n%s, %s, %d SMs\n",
         version, device->products->lt.version(), name, device->arch,
         processors);
-    hd_text_printf(out, "m %lld n %lld k %lld lda %lld ldb %lld ldc %lld\n",
-                   (long long)s->m, (long long)s->n, (long long)s->k,
-                   (long long)s->lda, (long long)s->ldb, (long long)s->ldc);
+    hd_text_printf(
+        out, "m %lld n %lld k %lld lda %lld ldb %lld ldc %lld addend %lld\n",
+        (long long)s->m, (long long)s->n, (long long)s->k, (long long)s->lda,
+        (long long)s->ldb, (long long)s->ldc, (long long)s->ld_addend);
     hd_text_printf(out,
                    "ta %d tb %d a %d b %d c %d bias %d epilogue %d wide %d "
                    "align %d workspace %zu\n",
@@ -77,7 +78,7 @@ static bool take_plan(hd_device *device, hd_cuda_product *product,
 
     if (device->products->lt.check(device->products->blas, product->desc,
                                    product->layout[0], product->layout[1],
-                                   product->layout[2], product->layout[2],
+                                   hd_cuda_added(product), product->layout[2],
                                    &plan->algo, &checked) != 0 ||
         checked.state != 0 || checked.workspace > HD_CUDA_WORKSPACE_BYTES)
         return false;
@@ -169,6 +170,14 @@ static hd_status fill(const trial *t, hd_cu_ptr at, size_t bytes, int type)
     return HD_OK;
 }
 
+// Of the bias, or of the addend.
+static size_t bytes_added(const hd_cuda_shape *s)
+{
+    if (s->ld_addend > 0)
+        return bytes_of(s->m, s->n, s->ld_addend, s->type_c);
+    return s->type_bias >= 0 ? bytes_of(s->m, 1, s->m, s->type_bias) : 0;
+}
+
 // `taken` tells whether there was memory for it.
 static hd_status take_memory(trial *t, bool *taken)
 {
@@ -176,8 +185,7 @@ static hd_status take_memory(trial *t, bool *taken)
     size_t bytes[4] = {
         bytes_of(s->ta ? s->k : s->m, s->ta ? s->m : s->k, s->lda, s->type_a),
         bytes_of(s->tb ? s->n : s->k, s->tb ? s->k : s->n, s->ldb, s->type_b),
-        bytes_of(s->m, s->n, s->ldc, s->type_c),
-        s->type_bias >= 0 ? bytes_of(s->m, 1, s->m, s->type_bias) : 0};
+        bytes_of(s->m, s->n, s->ldc, s->type_c), bytes_added(s)};
     hd_cu_ptr *at[] = {&t->a, &t->b, &t->c, &t->bias};
     size_t total = 0;
 
@@ -198,7 +206,9 @@ static hd_status take_memory(trial *t, bool *taken)
     HD_CUDA_TRY(t->device, t->diag, event_create, &t->end, HD_CU_EVENT_DEFAULT);
     HD_TRY(fill(t, t->a, bytes[0], s->type_a));
     HD_TRY(fill(t, t->b, bytes[1], s->type_b));
-    return t->bias != 0 ? fill(t, t->bias, bytes[3], s->type_bias) : HD_OK;
+    return t->bias == 0 ? HD_OK
+                        : fill(t, t->bias, bytes[3],
+                               s->ld_addend > 0 ? s->type_c : s->type_bias);
 }
 
 // --------------------------------------------------------------- timing
@@ -233,6 +243,7 @@ static bool multiply(const trial *t, const hd_lt_heuristic *plan)
     static const float narrow[] = {1, 0};
     const hd_cuda_product *product = t->product;
     bool f64 = product->shape.wide;
+    bool adds = product->shape.ld_addend > 0;
     void *c = (void *)(uintptr_t)t->c;
 
     return t->device->products->lt.matmul(
@@ -240,10 +251,10 @@ static bool multiply(const trial *t, const hd_lt_heuristic *plan)
                f64 ? (const void *)&wide[0] : &narrow[0],
                (const void *)(uintptr_t)t->a, product->layout[0],
                (const void *)(uintptr_t)t->b, product->layout[1],
-               f64 ? (const void *)&wide[1] : &narrow[1], c, product->layout[2],
-               c, product->layout[2], &plan->algo,
-               (void *)(uintptr_t)t->workspace, HD_CUDA_WORKSPACE_BYTES,
-               t->device->rescue) == 0;
+               f64 ? (const void *)&wide[!adds] : &narrow[!adds],
+               adds ? (void *)(uintptr_t)t->bias : c, hd_cuda_added(product), c,
+               product->layout[2], &plan->algo, (void *)(uintptr_t)t->workspace,
+               HD_CUDA_WORKSPACE_BYTES, t->device->rescue) == 0;
 }
 
 // Milliseconds that `n` products in a row take, each. A plan that is refused is
@@ -344,7 +355,7 @@ static hd_status try_all(const trial *t, hd_cuda_product *product,
     entrant all[HD_CUDA_PLANS] = {{0}};
     const hd_lt_heuristic *best;
 
-    if (t->bias != 0 &&
+    if (product->shape.type_bias >= 0 &&
         t->device->products->lt.desc_set(product->desc, HD_LT_DESC_BIAS_POINTER,
                                          &t->bias, sizeof t->bias) != 0)
         return HD_OK;

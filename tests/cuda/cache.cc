@@ -14,7 +14,8 @@ namespace
 
 const int kPlans = 5, kFastest = 1;
 
-// Products of all kinds of operands that cuBLASLt takes, with its epilogues.
+// Products of all kinds of operands that cuBLASLt takes, with its epilogues and
+// added to matrices that lie otherwise.
 const char *const kProducts =
     "heddle 1\n"
     "host program products\n"
@@ -27,12 +28,16 @@ const char *const kProducts =
     "in %half16 : bf16[48, 8]\n"
     "in %bias16 : bf16[16]\n"
     "in %tiny : f8e4m3[16, 64]\n"
+    "in %r : f32[32, 32]\n"
+    "in %r2 : f32[32, 2, 32]\n"
     "out %c : f32[16, 16]\n"
     "out %d : f64[16, 16]\n"
     "out %e : bf16[16, 16]\n"
     "out %f : f32[16, 16]\n"
     "out %g : f32[32, 32]\n"
     "out %h : bf16[16, 8]\n"
+    "out %i : f32[32, 32]\n"
+    "out %j : f32[32, 32]\n"
     "{\n"
     "    %c = matmul %a, %b bias %bias act relu\n"
     "    %d = matmul %wide, %wide tb\n"
@@ -40,8 +45,10 @@ const char *const kProducts =
     "    %f = matmul %tiny, %tiny tb\n"
     "    %g = matmul %b, %a\n"
     "    %h = matmul %half, %half16\n"
+    "    %i = matmul %b, %a bias %r\n"
+    "    %j = matmul %b, %a bias %r2[:, 0]\n"
     "}\n";
-const int kShapes = 6;
+const int kShapes = 8;
 
 // What a rank's session did. Ranks run at the same time, so that one may find
 // what the other has just made.

@@ -229,6 +229,38 @@ TEST(CudaCosts, ARunDoesNotAskForWhatIsKnownToBeOver)
     EXPECT_EQ(Count(program, CudaOptions(), "cuEventQuery", 20), 0);
 }
 
+// As a ring adds what has arrived, and as gradients of weights are added up in
+// f32: by the product itself, wherever rows are evenly spaced.
+TEST(CudaCosts, AProductIsAddedToAMatrixWithoutAKernel)
+{
+    const char *const decls =
+        "heddle 1\nhost program added streams 1\n"
+        "in %a : bf16[2, 8, 16] in %b : bf16[16, 16] in %r : bf16[8, 3, 16]\n"
+        "in %u : bf16[2, 2, 8, 16] in %v : f32[8, 16]\n";
+    struct {
+        const char *text;
+        int products, kernels;
+    } cases[] = {
+        {"out %c : bf16[8, 16] { %c = matmul %a[0], %b bias %r[:, 1] }", 1, 0},
+        {"out %c : bf16[2, 8, 16] { %c = matmul %a, %b bias %u[1] }", 1, 0},
+        {"out %c : f32[8, 16] { %c = matmul %a[0], %b bias %v }", 1, 0},
+        {"inout %c : f32[8, 16] { %c = matmul %a[1], %b accumulate }", 1, 0},
+        {"inout %c : f32[16, 16] { %c = matmul %a[1], %a[0] ta accumulate }", 1,
+         0},
+        // Others have a kernel behind them.
+        {"out %c : bf16[2, 8, 16] { %c = matmul %a, %b bias %u[:, 1] }", 1, 1},
+        {"out %c : bf16[8, 16] { %c = matmul %a[0], %b bias %v }", 1, 1},
+    };
+
+    for (auto [text, products, kernels] : cases) {
+        Program program(decls + std::string(text), 3);
+        hd_session_options options = CudaOptions();
+
+        EXPECT_EQ(Count(program, options, "cuGraphLaunch"), products) << text;
+        EXPECT_EQ(Count(program, options, "cuLaunchKernelEx"), kernels) << text;
+    }
+}
+
 // Runs of one kernel each, of which the second begins when the first is over,
 // but nobody has waited for it yet. By the clock of events it takes longer.
 TEST(CudaCosts, SecondsAreOfTheLastRunThatBeganAlone)

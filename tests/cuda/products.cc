@@ -9,8 +9,8 @@ namespace
 {
 
 // A batch of three; f64; 16 bits with an epilogue of cuBLASLt's; one that
-// accumulates; one whose epilogue is a kernel; and two on memory of the
-// session's own, which stays where it is.
+// accumulates; one whose epilogue is a kernel; one that is added to a matrix;
+// and two on memory of the session's own, which stays where it is.
 const char *const kProducts = "heddle 1\n"
                               "host program products\n"
                               "mesh tp=2\n"
@@ -21,12 +21,14 @@ const char *const kProducts = "heddle 1\n"
                               "in %wide : f64[16, 24]\n"
                               "in %half : bf16[16, 48]\n"
                               "in %bias16 : bf16[16]\n"
+                              "in %r : f32[16, 2, 16]\n"
                               "out %c : f32[3, 16, 16]\n"
                               "out %d : f64[16, 16]\n"
                               "out %e : bf16[16, 16]\n"
                               "inout %f : f32[16, 16]\n"
                               "out %g : f32[16, 16]\n"
                               "out %h : f32[16, 16]\n"
+                              "out %i : f32[16, 16]\n"
                               "temp %t : f32[16, 32]\n"
                               "temp %u : f32[16, 16]\n"
                               "temp %v : f32[16, 16]\n"
@@ -46,12 +48,13 @@ const char *const kProducts = "heddle 1\n"
                               "        %f = matmul %x[0], %w[1] accumulate\n"
                               "        %g = matmul %t, %w[0] bias %bias"
                               " act silu\n"
+                              "        %i = matmul %x[1], %w[2] bias %r[:, 1]\n"
                               "    }\n"
                               "    join\n"
                               "}\n";
-const int kAll = 9, kNamed = 7; // products, and those that name an argument
-const int kKept = 31;           // sets of addresses, beside the first
-const size_t kBias16 = 5;       // among the arguments
+const int kAll = 10, kNamed = 8;  // products, and those that name an argument
+const int kKept = 31;             // sets of addresses, beside the first
+const size_t kBias16 = 5, kR = 6; // among the arguments
 
 // What a rank's runs asked the libraries for, each run for itself.
 struct Counts {
@@ -213,25 +216,29 @@ TEST_F(CudaProducts, AreIssuedWhereCudaRefuses)
 TEST_F(CudaProducts, FollowNoArgumentButTheirOwn)
 {
     Program program(kProducts, 2);
-    std::vector<Answer> answers = RunRanks(2, [&](Rank &rank) {
-        Session session;
-        Memory memory;
-        std::vector<void *> mixed;
 
-        HD_TRY(session.Open(rank, program, options_));
-        HD_TRY(Fill(memory, rank, program, session, 2));
-        HD_TRY(memory[0]->Run(rank.diag));
-        for (size_t i = 0; i < memory[0]->Count(); i++)
-            mixed.push_back(memory[i == kBias16]->Address(i));
-        auto *calls = Extra<decltype(fake_cuda_calls)>("fake_cuda_calls");
-        rank.answer->number = -calls("cublasLtMatmul");
-        HD_TRY(hd_session_run(session, mixed.data(), mixed.size(), rank.diag));
-        rank.answer->number += calls("cublasLtMatmul");
-        return hd_session_finish(session, rank.diag);
-    });
+    for (size_t other : {kBias16, kR}) {
+        std::vector<Answer> answers = RunRanks(2, [&](Rank &rank) {
+            Session session;
+            Memory memory;
+            std::vector<void *> mixed;
 
-    AllAreRight(answers);
-    EXPECT_EQ(answers[0].number, 1);
+            HD_TRY(session.Open(rank, program, options_));
+            HD_TRY(Fill(memory, rank, program, session, 2));
+            HD_TRY(memory[0]->Run(rank.diag));
+            for (size_t i = 0; i < memory[0]->Count(); i++)
+                mixed.push_back(memory[i == other]->Address(i));
+            auto *calls = Extra<decltype(fake_cuda_calls)>("fake_cuda_calls");
+            rank.answer->number = -calls("cublasLtMatmul");
+            HD_TRY(
+                hd_session_run(session, mixed.data(), mixed.size(), rank.diag));
+            rank.answer->number += calls("cublasLtMatmul");
+            return hd_session_finish(session, rank.diag);
+        });
+
+        AllAreRight(answers);
+        EXPECT_EQ(answers[0].number, 1) << other;
+    }
 }
 
 // The fake tells when two products use a workspace at the same time.

@@ -242,6 +242,34 @@ TEST(Conformance, BiasesRepeatAlongRowsColumnsAndProducts)
                  dtype);
 }
 
+// Pipelines add what has arrived by the product itself. Rows of the matrix and
+// of the result lie apart, between each other's, at odd places, and in pieces.
+TEST(Conformance, ProductsAreAddedToMatrices)
+{
+    for (const char *dtype : kFloats)
+        Conforms("in %a : $[2, 16, 24]\nin %b : $[2, 24, 8]\n"
+                 "in %t : $[8, 24]\nin %b5 : $[24, 5]\n"
+                 "in %r : $[16, 8]\nin %p : $[2, 16, 2, 8]\n"
+                 "in %o : $[16, 3, 5]\n"
+                 "in %u : $[2, 3, 16, 8]\n"
+                 "out %c : $[16, 8]\nout %d : $[16, 3, 8]\n"
+                 "out %e : $[2, 16, 8]\nout %f : $[2, 16, 8]\n"
+                 "inout %g : $[16, 2, 8]\n"
+                 "out %i : $[16, 5]\nout %j : $[2, 16, 8]\n"
+                 "out %k : $[2, 16, 8]\n"
+                 "{ %c = matmul %a[0], %b[1] bias %r\n"
+                 "  %d[:, 1] = matmul %a[0], %b[0] scale -3 bias %p[1, :, 1]\n"
+                 "  %d[:, 0] = matmul %a[1], %t tb bias %p[0, :, 0]\n"
+                 "  %d[:, 2] = matmul %a[1], %t tb bias %r act relu\n"
+                 "  %e = matmul %a, %b[0] bias %p[:, :, 1]\n"
+                 "  %f = matmul %a, %b bias %r\n"
+                 "  %g[:, 1] = matmul %a[1], %b[0] bias %g[:, 0]\n"
+                 "  %i = matmul %a[0], %b5 bias %o[:, 1]\n"
+                 "  %j = matmul %a, %b[1] bias %u[:, 1]\n"
+                 "  %k = matmul %a, %b bias %u[:, 2] }",
+                 dtype);
+}
+
 TEST(Conformance, Transpose)
 {
     for (const char *dtype : {"f32", "bf16", "i32"}) {
@@ -318,6 +346,24 @@ TEST(Conformance, MatmulRoundsOnce)
             }
     for (const char *dtype : {"f16", "bf16"})
         Conforms(declared + "{\n" + body + "}", dtype);
+}
+
+// Rows of the result are a multiple of 16 bytes apart, and not all of them, or
+// of the matrix, begin at one.
+TEST(Conformance, ProductsAreAddedToMatricesAndRoundedOnce)
+{
+    for (const char *dtype : {"f16", "bf16"})
+        Conforms("in %a : $[300, 24]\nin %b : $[4, 24]\n"
+                 "in %p : $[300, 4]\nin %q : $[300, 2, 4]\n"
+                 "out %c : $[300, 2, 4]\nout %d : $[300, 2, 4]\n"
+                 "out %e : $[300, 2, 4]\n"
+                 "{ %c[:, 0] = matmul %a, %b tb bias %p\n"
+                 "  %c[:, 1] = matmul %a, %b tb bias %q[:, 0]\n"
+                 "  %d[:, 0] = matmul %a, %b tb bias %q[:, 0]\n"
+                 "  %d[:, 1] = matmul %a, %b tb bias %q[:, 1]\n"
+                 "  %e[:, 0] = matmul %a, %b tb bias %q[:, 1]\n"
+                 "  %e[:, 1] = matmul %a, %b tb bias %p[7] }",
+                 dtype);
 }
 
 // ----------------------------------------------------------- transfers
