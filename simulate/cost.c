@@ -73,7 +73,8 @@ static hd_cost compute_cost(const hd_machine *machine, const hd_step *step)
     double bytes = 0, bound;
 
     for (int i = 0; i < step->op->nviews; i++)
-        bytes += bytes_of(&step->span[i]);
+        bytes += (hd_op_access(step->op, i) == HD_ACCESS_UPDATE ? 2 : 1) *
+                 bytes_of(&step->span[i]);
     bound = bytes / machine->memory;
     if (hd_op_family(step->op) == HD_FAMILY_PRODUCT)
         cost = matmul_cost(machine, step);

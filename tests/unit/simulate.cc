@@ -111,6 +111,23 @@ TEST(Simulation, AMatmulOfFewTilesLeavesTheProcessorIdle)
     }
 }
 
+// 4 x 6 numbers are written, 12 and 18 read; and as many as are written where
+// the product is added to a matrix or to what stands there.
+TEST(Simulation, AMatmulReadsWhatItIsAddedTo)
+{
+    hd_machine m = Round();
+
+    m.matmul[HD_F32] = 1e9;
+    for (const char *to : {"", " bias %r", " accumulate"}) {
+        Simulated s("host program sum in %a : f32[4, 3] in %b : f32[3, 6] "
+                    "in %r : f32[4, 6] inout %c : f32[4, 6] "
+                    "{ %c = matmul %a, %b" +
+                        std::string(to) + " }",
+                    m);
+        EXPECT_DOUBLE_EQ(s.p.time, (54 + (*to != 0 ? 24 : 0)) * 4) << to;
+    }
+}
+
 TEST(Simulation, MatmulsOfFewTilesFillTheProcessorTogether)
 {
     hd_machine m = Round();
