@@ -126,7 +126,6 @@ static hd_status choose_device(hd_device *device, hd_diag *diag)
     const char *where = device->binding.where;
     int count = 0;
     long number;
-    char *end;
 
     HD_CUDA_TRY(device, diag, device_count, &count);
     if (count < 1)
@@ -134,9 +133,9 @@ static hd_status choose_device(hd_device *device, hd_diag *diag)
                        "the CUDA driver at %s sees no device",
                        device->library.path);
     number = local_rank(device) % count;
-    if (*where != '\0') {
-        number = strtol(where, &end, 10);
-        if (end == where || *end != '\0' || number < 0 || number >= count)
+    if (*where != '\0') { // digits: the session would have no driver else
+        number = strtol(where, NULL, 10);
+        if (number >= count)
             return hd_fail(diag, HD_ARGUMENT,
                            "there is no device 'cuda:%s'; there are cuda:0 to "
                            "cuda:%d",
