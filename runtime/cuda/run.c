@@ -470,8 +470,9 @@ static hd_status run(hd_device *device, void *stream, hd_diag *diag)
 }
 
 // A run that fails half way leaves peers waiting for the rest of it, and a
-// capture open in which nothing else may be done.
-static void abandon(hd_device *device, hd_status status)
+// capture open in which nothing else may be done; and nobody waits any more for
+// the end of the runs before it.
+static void abandon(hd_device *device, hd_status status, const char *part)
 {
     char text[HD_GROUP_TEXT] = "";
     hd_cu_graph graph = NULL;
@@ -482,8 +483,8 @@ static void abandon(hd_device *device, hd_status status)
         if (graph != NULL)
             device->cu.graph_destroy(graph);
     }
-    snprintf(text, sizeof text, "rank %d could not issue its run",
-             device->rank);
+    snprintf(text, sizeof text, "rank %d could not %s its run", device->rank,
+             part);
     hd_cuda_fail(device, status, text, ""); // unless something else has
     // What was issued of it may wait for peers, on the caller's stream too.
     status = hd_cuda_report(device, NULL);
@@ -553,18 +554,22 @@ hd_status hd_cuda_run(hd_device *device, void *stream, void *const *arguments,
                       hd_diag *diag)
 {
     hd_status status;
+    bool entered;
     int mode;
 
     HD_TRY(take_arguments(device, arguments, diag));
-    HD_TRY(hd_cuda_enter(device, diag, &mode));
-    status = check_stream(device, stream, diag);
+    status = hd_cuda_enter(device, diag, &mode);
+    entered = status == HD_OK;
+    if (entered)
+        status = check_stream(device, stream, diag);
     if (status == HD_OK)
         status = check_events(device, diag);
     if (status == HD_OK)
         status = run(device, stream, diag);
     if (status != HD_OK && status != HD_ARGUMENT)
-        abandon(device, status);
-    hd_cuda_leave(device, mode);
+        abandon(device, status, "issue");
+    if (entered)
+        hd_cuda_leave(device, mode);
     return status;
 }
 
@@ -614,10 +619,13 @@ static hd_status finish(hd_device *device, hd_diag *diag)
 
 hd_status hd_cuda_finish(hd_device *device, hd_diag *diag)
 {
-    hd_status status;
     int mode;
+    hd_status status = hd_cuda_enter(device, diag, &mode);
 
-    HD_TRY(hd_cuda_enter(device, diag, &mode));
+    if (status != HD_OK) {
+        abandon(device, status, "finish");
+        return status;
+    }
     status = finish(device, diag);
     hd_cuda_leave(device, mode);
     return status;

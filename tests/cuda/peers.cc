@@ -389,4 +389,57 @@ TEST_P(CudaPeers, AreNotWaitedForByARunThatWasIssuedInPart)
     EXPECT_EQ(answers[1].status, HD_OK) << answers[1].text;
 }
 
+const char *const kPush = "cuCtxPushCurrent_v2";
+
+// Rank 0's second run waits for peers that never run, and of its calls that
+// enter a context the one numbered `push` fails (0: none, they are counted):
+// the next run's, or that of the wait for the end.
+std::vector<Answer> FailToEnter(const hd_session_options &options, long push,
+                                bool waits)
+{
+    Program program(kRing);
+
+    return RunRanks(3, [&](Rank &rank) {
+        std::string fault = kPush + (":" + std::to_string(push));
+
+        if (rank.rank == 0 && push > 0)
+            setenv("FAKE_CUDA_FAIL", fault.c_str(), 1);
+        return AfterOneRun(
+            rank, program, options, [&](Session &, Shards &shards, Caller &) {
+                auto *calls =
+                    Extra<decltype(fake_cuda_calls)>("fake_cuda_calls");
+                hd_status status = HD_OK;
+
+                usleep(push > 0 ? 0 : 100000); // all threads have begun
+                rank.answer->number = calls(kPush);
+                if (rank.rank == 0 && push > 0) {
+                    while (calls(kPush) < push - 2)
+                        usleep(1000);
+                    HD_TRY(shards.Run(rank.diag));
+                    status =
+                        waits ? shards.Get(rank.diag) : shards.Run(rank.diag);
+                }
+                HD_TRY(Meet(rank));
+                return status;
+            });
+    });
+}
+
+TEST_P(CudaPeers, AreNotWaitedForByARankThatCannotEnterItsContext)
+{
+    for (bool waits : {false, true}) {
+        std::vector<Answer> counted = FailToEnter(Options(5), 0, waits);
+        std::vector<Answer> answers =
+            FailToEnter(Options(5), long(counted[0].number) + 2, waits);
+
+        Ended(answers[0], 0);
+        EXPECT_EQ(answers[0].status, HD_SYSTEM) << answers[0].text;
+        EXPECT_TRUE(Has(answers[0], "refused 'context_push'"))
+            << answers[0].text;
+        for (int i : {1, 2})
+            EXPECT_EQ(answers[size_t(i)].status, HD_OK)
+                << answers[size_t(i)].text;
+    }
+}
+
 } // namespace
