@@ -51,6 +51,7 @@ enum { // flags and kinds
     HD_CU_EVENT_DISABLE_TIMING = 2,
     HD_CU_IPC_LAZY_PEER_ACCESS = 1,
     HD_CU_WAIT_GEQ = 0,
+    HD_CU_WAIT_AND = 2,
     HD_CU_WRITE_DEFAULT = 0,
     HD_CU_HOST_PORTABLE = 1,
     HD_CU_HOST_DEVICEMAP = 2,

@@ -7,8 +7,8 @@
 // Every rendezvous of two ranks has one slot in the window of each, at the same
 // place in the pair's list (rendezvous.h). A slot holds two words that only the
 // peer writes and only the owner waits on, as cpu.h has them: "I am ready" and
-// "it is done". They count runs and are waited for with >=; in a graph too,
-// whose nodes are given the run's number before each launch.
+// "it is done". They count runs and are waited for with >=; with graphs they
+// tell runs apart by turns (plan.h).
 //
 // Marks are words that this rank's streams write for its own watchdog, which
 // the words of a slot do not tell everything: which steps NCCL is done with.

@@ -15,11 +15,12 @@ hd_status hd_cuda_graph_new(const hd_device *device, hd_diag *diag,
                             hd_cuda_graph *out)
 {
     size_t n = (size_t)device->narguments + 1;
-    hd_cuda_graph graph = {.argument = calloc(n, sizeof *graph.argument),
-                           .fixed = calloc(n, sizeof *graph.fixed),
-                           .held = calloc(n, sizeof *graph.held),
-                           .nodes = calloc((size_t)device->plan->ncommands + 1,
-                                           sizeof *graph.nodes)};
+    hd_cuda_graph graph = {
+        .argument = calloc(n * HD_CUDA_TURNS, sizeof *graph.argument),
+        .fixed = calloc(n, sizeof *graph.fixed),
+        .held = calloc(n, sizeof *graph.held),
+        .nodes =
+            calloc((size_t)device->plan->ncommands + 1, sizeof *graph.nodes)};
 
     if (graph.argument == NULL || graph.fixed == NULL || graph.held == NULL ||
         graph.nodes == NULL) {
@@ -32,8 +33,10 @@ hd_status hd_cuda_graph_new(const hd_device *device, hd_diag *diag,
 
 void hd_cuda_graph_free(const hd_device *device, hd_cuda_graph *graph)
 {
-    if (graph->exec != NULL)
-        device->cu.graph_exec_destroy(graph->exec);
+    for (int i = 0; i < graph->nturns; i++) {
+        if (graph->exec[i] != NULL)
+            device->cu.graph_exec_destroy(graph->exec[i]);
+    }
     if (graph->graph != NULL)
         device->cu.graph_destroy(graph->graph);
     free(graph->argument);
@@ -214,7 +217,12 @@ void hd_cuda_graph_note(hd_device *device, hd_cuda_graph *graph, int command)
 
 // ---------------------------------------------------------- setting anew
 
-static bool set_words(hd_device *device, const hd_cuda_graph *graph,
+static hd_cu_graph_exec exec_of(const hd_cuda_graph *graph, uint64_t run)
+{
+    return graph->exec[run % (unsigned)graph->nturns];
+}
+
+static bool set_words(hd_device *device, hd_cu_graph_exec exec,
                       const hd_cuda_command *command, hd_cu_node node,
                       uint64_t run)
 {
@@ -223,11 +231,10 @@ static bool set_words(hd_device *device, const hd_cuda_graph *graph,
                               .op = &device->plan->word[command->first]};
 
     hd_cuda_number_words(device, command, run);
-    return device->cu.set_words_node(graph->exec, node, &words) ==
-           HD_CU_SUCCESS;
+    return device->cu.set_words_node(exec, node, &words) == HD_CU_SUCCESS;
 }
 
-static bool set_copy(hd_device *device, const hd_cuda_graph *graph,
+static bool set_copy(hd_device *device, hd_cu_graph_exec exec,
                      const hd_cuda_command *command, hd_cu_node node)
 {
     hd_cu_copy_node copy;
@@ -237,11 +244,11 @@ static bool set_copy(hd_device *device, const hd_cuda_graph *graph,
     copy.from.x = copy.to.x = 0;
     copy.from.device = hd_cuda_address(device, command->from);
     copy.to.device = hd_cuda_address(device, command->to);
-    return device->cu.set_copy_node(graph->exec, node, &copy,
-                                    device->context) == HD_CU_SUCCESS;
+    return device->cu.set_copy_node(exec, node, &copy, device->context) ==
+           HD_CU_SUCCESS;
 }
 
-static bool set_kernel(hd_device *device, const hd_cuda_graph *graph,
+static bool set_kernel(hd_device *device, hd_cu_graph_exec exec,
                        const hd_cuda_command *command, hd_cu_node node,
                        uint64_t run)
 {
@@ -254,8 +261,7 @@ static bool set_kernel(hd_device *device, const hd_cuda_graph *graph,
     memcpy(kernel.grid, launch->grid, sizeof kernel.grid);
     memcpy(kernel.block, launch->block, sizeof kernel.block);
     hd_cuda_parameters_now(device, launch, run, &parameters);
-    return device->cu.set_kernel_node(graph->exec, node, &kernel) ==
-           HD_CU_SUCCESS;
+    return device->cu.set_kernel_node(exec, node, &kernel) == HD_CU_SUCCESS;
 }
 
 static bool set_nodes(hd_device *device, const hd_cuda_graph *graph, int i,
@@ -263,35 +269,82 @@ static bool set_nodes(hd_device *device, const hd_cuda_graph *graph, int i,
 {
     const hd_cuda_command *command = &device->plan->command[i];
     const hd_cuda_nodes *nodes = &graph->nodes[i];
+    hd_cu_graph_exec exec = exec_of(graph, run);
 
     if (command->kind == HD_CUDA_WORDS)
-        return set_words(device, graph, command, nodes->at[0], run);
+        return set_words(device, exec, command, nodes->at[0], run);
     if (command->kind == HD_CUDA_COPY)
-        return set_copy(device, graph, command, nodes->at[0]);
+        return set_copy(device, exec, command, nodes->at[0]);
     if (command->kind == HD_CUDA_KERNEL)
-        return set_kernel(device, graph, command, nodes->at[0], run);
-    return hd_cuda_single_set(device, command, graph->exec, nodes);
+        return set_kernel(device, exec, command, nodes->at[0], run);
+    return hd_cuda_single_set(device, command, exec, nodes);
+}
+
+static bool set_numbers(hd_device *device, const hd_cuda_graph *graph,
+                        uint64_t run)
+{
+    for (int i = 0; i < device->plan->ncommands; i++) {
+        if (carries_number(device, &device->plan->command[i]) &&
+            !set_nodes(device, graph, i, run))
+            return false;
+    }
+    return true;
+}
+
+// Those that the nodes of the run's turn are set for.
+static hd_cuda_argument *arguments_of(const hd_device *device,
+                                      const hd_cuda_graph *graph, uint64_t run)
+{
+    return graph->argument +
+           run % (unsigned)graph->nturns * (unsigned)device->narguments;
+}
+
+static int count_turns(const hd_device *device, const hd_cuda_graph *graph)
+{
+    for (int i = 0; i < device->plan->ncommands && !graph->numberless; i++) {
+        if (carries_number(device, &device->plan->command[i]))
+            return HD_CUDA_TURNS;
+    }
+    return 1;
+}
+
+hd_status hd_cuda_graph_make(hd_device *device, hd_cuda_graph *graph,
+                             const hd_cuda_argument *argument, uint64_t run,
+                             hd_diag *diag)
+{
+    graph->nturns = count_turns(device, graph);
+    for (uint64_t i = run; i < run + (unsigned)graph->nturns; i++) {
+        HD_CUDA_TRY(device, diag, graph_instantiate,
+                    &graph->exec[i % (unsigned)graph->nturns], graph->graph, 0);
+        memcpy(arguments_of(device, graph, i), argument,
+               (size_t)device->narguments * sizeof *argument);
+        graph->numberless |= i > run && !set_numbers(device, graph, i);
+    }
+    return HD_OK;
 }
 
 static bool is_as_it_was(const hd_cuda_graph *graph,
+                         const hd_cuda_argument *was,
                          const hd_cuda_argument *argument, int i)
 {
-    return graph->argument[i].at == argument[i].at &&
-           (!graph->held[i] ||
-            graph->argument[i].allocation == argument[i].allocation);
+    return was[i].at == argument[i].at &&
+           (!graph->held[i] || was[i].allocation == argument[i].allocation);
 }
 
+// What is fixed is the same in all turns.
 bool hd_cuda_graph_fits(const hd_device *device, const hd_cuda_graph *graph,
                         const hd_cuda_argument *argument)
 {
     for (int i = 0; i < device->narguments; i++) {
-        if (graph->fixed[i] && !is_as_it_was(graph, argument, i))
+        if (graph->fixed[i] &&
+            !is_as_it_was(graph, graph->argument, argument, i))
             return false;
     }
     return true;
 }
 
 static bool names_changed(const hd_device *device, const hd_cuda_graph *graph,
+                          const hd_cuda_argument *was,
                           const hd_cuda_argument *argument, int command)
 {
     hd_cuda_at at;
@@ -300,7 +353,7 @@ static bool names_changed(const hd_device *device, const hd_cuda_graph *graph,
          i++) {
         int named = hd_cuda_argument_of(device, at);
 
-        if (named >= 0 && !is_as_it_was(graph, argument, named))
+        if (named >= 0 && !is_as_it_was(graph, was, argument, named))
             return true;
     }
     return false;
@@ -310,15 +363,23 @@ bool hd_cuda_graph_set(hd_device *device, hd_cuda_graph *graph,
                        const hd_cuda_argument *argument, uint64_t run)
 {
     size_t bytes = (size_t)device->narguments * sizeof *argument;
-    bool moved = memcmp(graph->argument, argument, bytes) != 0;
+    hd_cuda_argument *was = arguments_of(device, graph, run);
 
+    if (memcmp(was, argument, bytes) == 0)
+        return true;
     for (int i = 0; i < device->plan->ncommands; i++) {
         if (graph->nodes[i].n > 0 &&
-            (carries_number(device, &device->plan->command[i]) ||
-             (moved && names_changed(device, graph, argument, i))) &&
+            names_changed(device, graph, was, argument, i) &&
             !set_nodes(device, graph, i, run))
             return false;
     }
-    memcpy(graph->argument, argument, bytes);
+    memcpy(was, argument, bytes);
     return true;
+}
+
+hd_status hd_cuda_graph_launch(hd_device *device, const hd_cuda_graph *graph,
+                               uint64_t run, hd_cu_stream stream, hd_diag *diag)
+{
+    HD_CUDA_TRY(device, diag, graph_launch, exec_of(graph, run), stream);
+    return HD_OK;
 }

@@ -144,19 +144,48 @@ typedef struct hd_cuda_parameters {
 void hd_cuda_parameters_now(const hd_device *device,
                             const hd_cuda_launch *launch, uint64_t run,
                             hd_cuda_parameters *out);
-// Gives words the run's number.
+// What a run writes into words: its number. In a session with graphs it is one
+// bit, its turn: then a graph for each turn need not be given numbers. No word
+// is written for the next run but after all waits for it of this one, so that
+// the last run, this one and the next are all that has to be told apart.
+#define HD_CUDA_TURNS 4
+static inline uint32_t hd_cuda_told(const hd_device *device, uint64_t run)
+{
+    return device->binding.graph ? 1u << run % HD_CUDA_TURNS : (uint32_t)run;
+}
+// What a run waits for: this number or one beyond, or either of these bits.
+static inline uint32_t hd_cuda_awaited(const hd_device *device, uint64_t run)
+{
+    return device->binding.graph
+               ? hd_cuda_told(device, run) | hd_cuda_told(device, run + 1)
+               : (uint32_t)run;
+}
+static inline bool hd_cuda_has_come(const hd_device *device, uint32_t word,
+                                    uint64_t run)
+{
+    uint32_t awaited = hd_cuda_awaited(device, run);
+
+    return device->binding.graph ? (word & awaited) != 0
+                                 : (int32_t)(word - awaited) >= 0;
+}
+// Gives words what the run tells and waits for.
 static inline void hd_cuda_number_words(const hd_device *device,
                                         const hd_cuda_command *command,
                                         uint64_t run)
 {
-    for (int i = 0; i < command->n; i++)
-        device->plan->word[command->first + i].word.value = (uint32_t)run;
+    for (int i = 0; i < command->n; i++) {
+        hd_cu_memop *word = &device->plan->word[command->first + i];
+
+        word->word.value = word->operation == HD_CU_OP_WAIT_32
+                               ? hd_cuda_awaited(device, run)
+                               : hd_cuda_told(device, run);
+    }
 }
 static inline void hd_cuda_patch_now(const hd_device *device,
                                      const hd_cuda_patch *patch, uint64_t run)
 {
     uint64_t value = patch->at.buffer == HD_CUDA_WORD_VALUE
-                         ? run
+                         ? hd_cuda_told(device, run)
                          : hd_cuda_address(device, patch->at);
 
     memcpy(device->plan->blob + patch->offset, &value, sizeof value);

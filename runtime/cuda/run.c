@@ -268,7 +268,7 @@ static void drop_graph(hd_device *device, int i)
             sizeof *runs->graph * (size_t)(runs->ngraphs - i));
 }
 
-// A graph that cannot be given its run's number is good for one run.
+// A graph that is not ready for all turns is good for one run.
 static void give_up_graphs(hd_device *device, hd_diag *diag)
 {
     device->run->rigid = true;
@@ -327,15 +327,13 @@ static hd_status new_graph(hd_device *device, hd_diag *diag)
 }
 
 // What the graph holds is known once it is captured.
-static void note_arguments(hd_device *device)
+static void note_held(hd_device *device)
 {
     hd_cuda_runs *runs = device->run;
 
     for (int i = 0; i < device->narguments; i++)
         runs->held[i] |= runs->replay->held[i];
     number_allocations(device);
-    memcpy(runs->replay->argument, runs->argument,
-           (size_t)device->narguments * sizeof *runs->argument);
 }
 
 static hd_status end_capture(hd_device *device, hd_diag *diag)
@@ -347,8 +345,9 @@ static hd_status end_capture(hd_device *device, hd_diag *diag)
     capture(device, false);
     if (result != HD_CU_SUCCESS)
         return hd_cuda_error(device, result, diag, "capture_end");
-    note_arguments(device);
-    HD_CUDA_TRY(device, diag, graph_instantiate, &graph->exec, graph->graph, 0);
+    note_held(device);
+    HD_TRY(hd_cuda_graph_make(device, graph, device->run->argument,
+                              device->run->n, diag));
     if (graph->numberless)
         give_up_graphs(device, diag);
     return HD_OK;
@@ -435,8 +434,8 @@ static hd_status launch_graph(hd_device *device, hd_diag *diag)
 {
     if (device->run->takes_events)
         HD_TRY(touch_events(device, HD_CUDA_WAIT_ARGUMENT, diag));
-    HD_CUDA_TRY(device, diag, graph_launch, device->run->replay->exec,
-                device->run->caller);
+    HD_TRY(hd_cuda_graph_launch(device, device->run->replay, device->run->n,
+                                device->run->caller, diag));
     if (device->run->takes_events)
         HD_TRY(touch_events(device, HD_CUDA_RECORD_ARGUMENT, diag));
     return HD_OK;

@@ -21,7 +21,7 @@
 
 // --------------------------------------------------------------- words
 
-// A run gives it its number.
+// A run gives it its value.
 static hd_status add_word(hd_words *words, int operation, hd_cu_ptr address)
 {
     hd_device *device = words->device;
@@ -45,7 +45,9 @@ static hd_status add_word(hd_words *words, int operation, hd_cu_ptr address)
     device->plan->word[device->plan->nwords].word.operation = operation;
     device->plan->word[device->plan->nwords].word.address = address;
     device->plan->word[device->plan->nwords].word.flags =
-        operation == HD_CU_OP_WAIT_32 ? HD_CU_WAIT_GEQ : HD_CU_WRITE_DEFAULT;
+        operation != HD_CU_OP_WAIT_32 ? HD_CU_WRITE_DEFAULT
+        : device->binding.graph       ? HD_CU_WAIT_AND
+                                      : HD_CU_WAIT_GEQ;
     device->plan->nwords++;
     last->n++;
     return HD_OK;

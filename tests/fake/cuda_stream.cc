@@ -102,21 +102,35 @@ uint32_t *word_at(uint64_t at)
     return reinterpret_cast<uint32_t *>(static_cast<uintptr_t>(at));
 }
 
-bool is_reached(uint64_t at, uint32_t value)
+// What a stream waits for: a word that is not below the value, or one that has
+// a bit of it.
+struct Wait {
+    uint64_t at;
+    uint32_t value;
+    bool bits;
+};
+
+uint32_t look(const Wait &wait)
 {
-    return static_cast<int32_t>(__atomic_load_n(word_at(at), __ATOMIC_ACQUIRE) -
-                                value) >= 0;
+    return __atomic_load_n(word_at(wait.at), __ATOMIC_ACQUIRE);
+}
+
+bool is_met(const Wait &wait, uint32_t seen)
+{
+    return wait.bits ? (seen & wait.value) != 0
+                     : static_cast<int32_t>(seen - wait.value) >= 0;
 }
 
 // Sleeps until the word may have changed. What streams write wakes it; what
 // kernels, copies and the host write does not, hence the limit.
-void sleep_on(uint64_t at, uint32_t value)
+void sleep_on(const Wait &wait)
 {
-    uint32_t seen = __atomic_load_n(word_at(at), __ATOMIC_ACQUIRE);
+    uint32_t seen = look(wait);
     timespec limit = {0, 500000};
 
-    if (static_cast<int32_t>(seen - value) < 0)
-        syscall(SYS_futex, word_at(at), FUTEX_WAIT, seen, &limit, nullptr, 0);
+    if (!is_met(wait, seen))
+        syscall(SYS_futex, word_at(wait.at), FUTEX_WAIT, seen, &limit, nullptr,
+                0);
 }
 
 void add_blocked(CUctx_st *context, int n)
@@ -127,15 +141,15 @@ void add_blocked(CUctx_st *context, int n)
     world().change.notify_all();
 }
 
-bool wait_word(Lane &lane, uint64_t at, uint32_t value)
+bool wait_word(Lane &lane, const Wait &wait)
 {
-    if (locate(at, 4) == Place::NOWHERE)
+    if (locate(wait.at, 4) == Place::NOWHERE)
         return false;
-    if (is_reached(at, value))
+    if (is_met(wait, look(wait)))
         return true;
     add_blocked(lane.context, 1);
-    while (!is_reached(at, value) && lane.context->failed == 0)
-        sleep_on(at, value);
+    while (!is_met(wait, look(wait)) && lane.context->failed == 0)
+        sleep_on(wait);
     add_blocked(lane.context, -1);
     return true;
 }
@@ -153,7 +167,8 @@ bool run_words(Lane &lane, const std::vector<hd_cu_memop> &ops)
 {
     for (const hd_cu_memop &op : ops) {
         bool fine = op.operation == HD_CU_OP_WAIT_32
-                        ? wait_word(lane, op.word.address, op.word.value)
+                        ? wait_word(lane, {op.word.address, op.word.value,
+                                           op.word.flags == HD_CU_WAIT_AND})
                         : write_word(op.word.address, op.word.value);
 
         if (!fine || lane.context->failed != 0)
@@ -173,7 +188,8 @@ hd_cu_result check_words(unsigned n, const hd_cu_memop *ops, unsigned flags)
         if (op.operation != HD_CU_OP_WAIT_32 &&
             op.operation != HD_CU_OP_WRITE_32)
             return NOT_SUPPORTED;
-        if (op.word.flags != 0)
+        if (op.word.flags != 0 && (op.operation != HD_CU_OP_WAIT_32 ||
+                                   op.word.flags != HD_CU_WAIT_AND))
             return NOT_SUPPORTED;
         place = locate(op.word.address, 4);
         if (op.word.address % 4 != 0 ||

@@ -16,6 +16,7 @@ enum Op {
     CLEAR,       // word a = 0
     WAIT_GE,     // until word a >= b
     WAIT_EQ,     // until word a == b
+    WAIT_EITHER, // until word a == b or word a == c
     LOOK_GE,     // word a >= b: go on at d
     WRITE_BEGIN, // data a is being written
     WRITE_END,   // data a = message b
@@ -192,9 +193,13 @@ class Explorer
             break;
         case WAIT_GE:
         case WAIT_EQ:
+        case WAIT_EITHER:
             if (Rank(s, thread.rank, 1) != 0) // the wait ends with the failure
                 next = static_cast<int>(thread.code.size());
-            else if (i.op == WAIT_GE ? Word(s, i.a) < i.b : Word(s, i.a) != i.b)
+            else if (i.op == WAIT_GE
+                         ? Word(s, i.a) < i.b
+                         : Word(s, i.a) != i.b &&
+                               (i.op == WAIT_EQ || Word(s, i.a) != i.c))
                 return false;
             break;
         case LOOK_GE:

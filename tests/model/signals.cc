@@ -27,6 +27,7 @@ struct Scenario {
     int window = 1; // slots of a receiver: so many credits are given ahead
     bool get = false, doorbells = false;
     int dies = -1; // a rank that dies at any moment
+    int turns = 0; // that words hold in place of numbers
     bool flags = false;
     Change change = NONE;
 };
@@ -81,7 +82,7 @@ class Builder
     {
         Thread *t = At(thread);
         Instruction store = {
-            STORE, word, s_.flags || s_.change == REPLAY ? 1 : value,
+            STORE, word, s_.flags || s_.change == REPLAY ? 1 : Told(value),
             0,     0,    "says " + what + " " + std::to_string(value)};
 
         if (s_.change == RING_FIRST)
@@ -101,6 +102,9 @@ class Builder
         if (s_.flags) {
             t->code.push_back({WAIT_GE, word, 1, 0, 0, "waits for " + text});
             t->code.push_back({CLEAR, word, 0, 0, 0, "clears " + what});
+        } else if (s_.turns > 0) {
+            t->code.push_back({WAIT_EITHER, word, Told(value), Told(value + 1),
+                               0, "waits for " + text});
         } else if (!s_.doorbells) {
             t->code.push_back({s_.change == EQUAL ? WAIT_EQ : WAIT_GE, word,
                                value, 0, 0, "waits for " + text});
@@ -153,6 +157,12 @@ class Builder
   private:
     Scenario s_;
     Model m_;
+
+    // 0 is what a word holds at first.
+    int Told(int value) const
+    {
+        return s_.turns > 0 ? 1 + value % s_.turns : value;
+    }
 
     void Ring(Thread *t, int peer)
     {
@@ -424,6 +434,28 @@ TEST(Signals, OneWordLetsAllPutsOfAPeerIn)
         s.change = change;
         EXPECT_FALSE(Explore(EarlyRing(s), "one early word, changed").fine)
             << change;
+    }
+}
+
+// A word is written again only after all waits for it: the last run, this one
+// and the next are all that it may say. With less to tell them by a wait takes
+// the last one for the next.
+TEST(Signals, TurnsDoForNumbersWhereEachTransferHasItsWords)
+{
+    for (int turns : {4, 3, 2}) {
+        Scenario s, early;
+        std::string name = std::to_string(turns) + " turns, ";
+
+        s.turns = early.turns = turns;
+        s.runs = turns + 2;
+        early.runs = 3;
+        EXPECT_EQ(Explore(Ring(s), name + "put").fine, turns > 2);
+        EXPECT_EQ(Explore(GetRing(s), name + "get").fine, turns > 2);
+        EXPECT_EQ(Explore(EarlyRing(early), name + "early").fine, turns > 2);
+        s.ranks = 3;
+        s.runs = 2;
+        EXPECT_EQ(Explore(Ring(s), name + "put, 3 ranks").fine, turns > 2);
+        EXPECT_EQ(Explore(GetRing(s), name + "get, 3 ranks").fine, turns > 2);
     }
 }
 
