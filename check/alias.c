@@ -1,9 +1,9 @@
 // A step works on its views in an order of its own, on all ranks of a
 // collective at once. So a result may share bytes with an operand only where
 // each element of it needs that very element and no other: element by element,
-// and in all_reduce and broadcast, over the same view; in reduce_scatter and
-// all_gather over this rank's own piece. What views say for themselves the
-// verifier finds; here indices have values.
+// and in all_reduce, reduce and broadcast, over the same view; in
+// reduce_scatter and all_gather over this rank's own piece. What views say for
+// themselves the verifier finds; here indices have values.
 #include "check/alias.h"
 
 enum { MOST_REPORTED = 20 }; // as many errors are printed

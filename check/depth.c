@@ -53,6 +53,17 @@ static int32_t end_of(const count *c, int rank, int64_t step,
     return last < 0 ? 0 : c->end[slot_of(c, rank, last)];
 }
 
+// The step of the root that a step of a collective meets.
+static int64_t root_of(const count *c, int rank, int64_t step,
+                       const hd_node *node)
+{
+    const hd_graph *g = c->schedule.graph;
+    const hd_member *member = &g->member[g->rendezvous[node->link]];
+    int64_t at = hd_mesh_coord(g->module, node->peer, node->op->axis);
+
+    return hd_graph_same_run(g, rank, step, node->peer, member[at].step);
+}
+
 // What ranks receive of a broadcast waits for its root alone.
 static void start_broadcast(count *c, int rank, int64_t step,
                             const hd_node *node)
@@ -60,9 +71,7 @@ static void start_broadcast(count *c, int rank, int64_t step,
     const hd_graph *g = c->schedule.graph;
     const hd_member *member = &g->member[g->rendezvous[node->link]];
     int64_t n = g->rendezvous[node->link + 1] - g->rendezvous[node->link];
-    int64_t at = hd_mesh_coord(g->module, node->peer, node->op->axis);
-    int64_t root =
-        hd_graph_same_run(g, rank, step, node->peer, member[at].step);
+    int64_t root = root_of(c, rank, step, node);
 
     if (node->peer != rank) {
         if (hd_schedule_has(&c->schedule, node->peer, root, HD_STEP_STARTED))
@@ -81,17 +90,32 @@ static void start_broadcast(count *c, int rank, int64_t step,
     }
 }
 
+// The root of a reduce waits for all ranks, the others for nobody.
+static void start_reduce(count *c, int rank, int64_t step, const hd_node *node,
+                         bool met)
+{
+    if (node->peer != rank)
+        hd_schedule_end(&c->schedule, rank, step);
+    if (!met)
+        return;
+    hd_schedule_end(&c->schedule, node->peer, root_of(c, rank, step, node));
+    hd_schedule_wake(&c->schedule, node->peer);
+}
+
 static void start(count *c, int rank, int64_t step)
 {
     const hd_node *node = hd_graph_node(c->schedule.graph, rank, step);
-    bool broadcast = node->op->code == HD_OP_BROADCAST;
+    hd_move move = hd_op_move(node->op);
     bool met = hd_schedule_meet(&c->schedule, rank, step);
 
-    if (node->kind == HD_NODE_COLLECTIVE && (!broadcast || node->peer == rank))
+    if (node->kind == HD_NODE_COLLECTIVE &&
+        (move != HD_MOVE_BROADCAST || node->peer == rank))
         deepen(met_of(c, rank, step, node),
                c->depth->start[slot_of(c, rank, step)]);
-    if (broadcast)
+    if (move == HD_MOVE_BROADCAST)
         start_broadcast(c, rank, step, node);
+    else if (move == HD_MOVE_REDUCE)
+        start_reduce(c, rank, step, node, met);
     else if (met)
         hd_schedule_end_all(&c->schedule, rank, step);
     else if (node->kind == HD_NODE_SEND)
@@ -125,7 +149,8 @@ static void follow_peers(const count *c, int rank, int64_t step)
     const hd_node *node = hd_graph_node(g, rank, step);
     int32_t *now = now_of(c, rank, node->stream);
 
-    if (node->kind == HD_NODE_COLLECTIVE)
+    if (node->kind == HD_NODE_COLLECTIVE &&
+        (hd_op_move(node->op) != HD_MOVE_REDUCE || node->peer == rank))
         deepen(now, *met_of(c, rank, step, node));
     if (node->kind == HD_NODE_RECV)
         deepen(now,

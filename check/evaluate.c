@@ -167,14 +167,16 @@ hd_tile hd_evaluation_piece(const hd_evaluation *e, int rank, int64_t step,
                             bool result, int64_t i)
 {
     const hd_node *node = hd_graph_node(e->graph, rank, step);
-    hd_tile none = {.ndims = -1};
-    int64_t at = node->part + (result ? 0 : node->op->noutputs);
+    int view = result ? 0 : node->op->noutputs;
+    int64_t at = node->part;
     hd_tile tile;
 
-    if (result ? node->op->noutputs == 0 : node->op->ninputs == 0)
-        return none;
+    while (at < node[1].part && e->graph->part[at].view != view)
+        at++;
+    if (at == node[1].part || (result && node->op->noutputs == 0))
+        return (hd_tile){.ndims = -1};
     tile = tile_of(e, rank, &e->graph->part[at]);
-    if (hd_op_is_led(node->op, result ? 0 : node->op->noutputs))
+    if (hd_op_is_led(node->op, view))
         tile = hd_tile_slice(&tile, 0, i);
     return tile;
 }
@@ -241,7 +243,9 @@ static void reduce(hd_evaluation *e, const hd_member *member, int64_t n,
         hd_tile to =
             hd_evaluation_piece(e, member[i].rank, member[i].step, true, i);
 
-        if (!scatter && i > 0) {
+        if (to.ndims < 0) // another rank than the root of a reduce
+            continue;
+        if (!scatter && first.ndims >= 0) {
             write_as(e, member[i]);
             hd_tile_copy(&e->local, &to, &first);
             continue;
@@ -297,6 +301,7 @@ static hd_status meet(hd_evaluation *e, const hd_node *node)
     switch (hd_op_move(node->op)) {
     case HD_MOVE_REDUCE_SCATTER:
     case HD_MOVE_ALL_REDUCE:
+    case HD_MOVE_REDUCE:
         HD_TRY(hd_clear_array(n, sizeof *from, e->diag, (void **)&from));
         reduce(e, member, n, hd_op_is_led(node->op, 1), from);
         free(from);
@@ -391,6 +396,10 @@ static double step_work(const hd_evaluation *e, int rank, int64_t step)
     switch (hd_op_move(node->op)) {
     case HD_MOVE_REDUCE_SCATTER:
         return n * (double)e->graph->module->axis[node->op->axis].size;
+    case HD_MOVE_REDUCE:
+        return node->peer != rank
+                   ? 0
+                   : n * (double)e->graph->module->axis[node->op->axis].size;
     case HD_MOVE_ALL_REDUCE:
         return 2 * n;
     case HD_MOVE_SEND: // its recv counts

@@ -136,7 +136,8 @@ static void take_recv(hd_past *p, int rank, int64_t step, const hd_node *node)
         count(p->sum, p->column[loose], hd_order_count(p->graph, rank, step));
 }
 
-// A broadcast waits for its root alone.
+// Of a broadcast the others wait for the root alone, of a reduce the root alone
+// waits.
 static void take_rendezvous(hd_past *p, int rank, int64_t step,
                             const hd_node *node)
 {
@@ -146,11 +147,11 @@ static void take_rendezvous(hd_past *p, int rank, int64_t step,
     int64_t rendezvous =
         node->link + (is_first_run(p, rank, step) ? 0 : g->nrendezvous);
 
-    if (node->op->code == HD_OP_BROADCAST)
+    if (hd_op_move(node->op) == HD_MOVE_BROADCAST)
         take_start(
             p, node->peer,
             hd_graph_same_run(g, rank, step, node->peer, member[root].step));
-    else
+    else if (hd_op_move(node->op) != HD_MOVE_REDUCE || node->peer == rank)
         take_event(p, (hd_past_event){RENDEZVOUS, (int32_t)rendezvous});
 }
 

@@ -215,6 +215,11 @@ hd_in_place hd_op_in_place(const hd_op *op)
                                     : op_info[op->code].in_place;
 }
 
+bool hd_op_is_rooted(const hd_op *op)
+{
+    return (op_info[op->code].required & K(ROOT)) != 0;
+}
+
 bool hd_op_is_led(const hd_op *op, int i)
 {
     hd_ends side = i < op->noutputs ? HD_ENDS_RESULT : HD_ENDS_OPERAND;

@@ -197,6 +197,9 @@ bool hd_fold_key(hd_fold fold, hd_key_code *out);
 hd_move hd_op_move(const hd_op *op);
 hd_sync hd_op_sync(const hd_op *op);
 hd_in_place hd_op_in_place(const hd_op *op);
+// Whether one rank of a line, the root, is not like the others. The side that
+// peers do not touch is the root's alone.
+bool hd_op_is_rooted(const hd_op *op);
 // Whether view `i` leads with a dimension over the ranks of the op's axis.
 bool hd_op_is_led(const hd_op *op, int i);
 // The number of the view whose memory peers touch, -1 if there is none.

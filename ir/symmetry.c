@@ -258,7 +258,7 @@ static void use_op(finder *f, const hd_op *op)
         if (sort_expr(f, key->expr).kind != kind)
             f->turns = false;
     }
-    if (op->code == HD_OP_BROADCAST)
+    if (hd_op_is_rooted(op))
         f->turns = false; // one rank of a line is not like the others
     if (hd_op_is(op, HD_UNIT_TRANSFER))
         use_pieces(f, op);

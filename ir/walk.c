@@ -145,18 +145,20 @@ static hd_status find_peer(walker *w, const hd_op *op, hd_key_code code,
     return HD_OK;
 }
 
-static hd_status check_broadcast(walker *w, const hd_step *step)
+// The root of a broadcast sends and the others receive, of a reduce the other
+// way round.
+static hd_status check_root(walker *w, const hd_step *step)
 {
+    const hd_op *op = step->op;
     bool root = step->peer == w->rank;
+    bool spreads = hd_op_fold(op) == HD_FOLD_NONE;
 
-    if (root ? step->op->ninputs == 1 : step->op->noutputs == 1)
+    if ((root == spreads ? op->ninputs : op->noutputs) == 1)
         return HD_OK;
-    return hd_error(w->diag, HD_E0606, step->op->loc,
-                    root ? "rank %lld is the root here and names nothing to "
-                           "send"
-                         : "rank %lld is not the root here and names nothing "
-                           "to receive into",
-                    (long long)w->rank);
+    return hd_error(w->diag, HD_E0606, op->loc,
+                    "rank %lld is %sthe root here and names nothing to %s",
+                    (long long)w->rank, root ? "" : "not ",
+                    root && spreads ? "send" : "receive into");
 }
 
 static hd_status number_transfer(walker *w, hd_step *step)
@@ -175,8 +177,9 @@ static hd_status number_transfer(walker *w, hd_step *step)
             w->received[(size_t)step->peer * naxes + (size_t)op->axis]++;
         return HD_OK;
     case HD_MOVE_BROADCAST:
+    case HD_MOVE_REDUCE:
         HD_TRY(find_peer(w, op, HD_KEY_ROOT, true, &step->peer));
-        HD_TRY(check_broadcast(w, step));
+        HD_TRY(check_root(w, step));
         break;
     case HD_MOVE_ALL_GATHER:
     case HD_MOVE_REDUCE_SCATTER:

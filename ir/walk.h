@@ -42,9 +42,9 @@ typedef struct hd_step {
     int32_t index; // position in the rank's list, from 0
     int32_t group; // 0, or the number of the group it is a member of, from 1
     // Transfers. `peer` is a rank of the mesh: the receiver of a send, the
-    // sender of a recv, the root of a broadcast, -1 otherwise. `seq` counts
-    // from 0: sends and recvs per (peer, axis), collectives per axis; the send
-    // and the recv with equal numbers match, and so do collectives.
+    // sender of a recv, the root of a broadcast or reduce, -1 otherwise. `seq`
+    // counts from 0: sends and recvs per (peer, axis), collectives per axis;
+    // the send and the recv with equal numbers match, and so do collectives.
     int32_t peer;
     int32_t seq;
     int8_t stream; // 0 .. streams - 1, or HD_CALLER_STREAM
@@ -53,7 +53,7 @@ typedef struct hd_step {
 } hd_step;
 
 // Whether the step does anything with a view: the operand of a broadcast is its
-// root's alone.
+// root's alone, and so is the result of a reduce.
 bool hd_step_touches(const hd_step *step, int view);
 
 // Members of a group arrive in one call, n > 1 or a group of one.
@@ -63,7 +63,8 @@ typedef hd_status hd_step_fn(void *context, const hd_step *steps, int n);
 // first status that is not HD_OK, and returns it. What depends on the rank is
 // checked here and reported at its place: indices and streams in range, sharded
 // dimensions at the own coordinate, peers on the axis and not oneself, a wait
-// with no record before it, the views of a broadcast, and the limits above.
+// with no record before it, the views that a root needs and the others, and the
+// limits above.
 hd_status hd_walk(const hd_module *module, int64_t rank, hd_diag *diag,
                   hd_step_fn *fn, void *context);
 

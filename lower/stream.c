@@ -376,6 +376,7 @@ static void report_why(const hd_module *module, const hd_stmt *stmt,
     case HD_MOVE_SEND:
     case HD_MOVE_RECV:
     case HD_MOVE_BROADCAST:
+    case HD_MOVE_REDUCE:
     case HD_MOVE_NONE:
         return;
     }

@@ -244,8 +244,10 @@ static void run_broadcast(const hd_reference *r, const hd_member *who,
 static hd_status run_reduce(const hd_reference *r, const hd_member *who,
                             int64_t n)
 {
-    hd_fold fold = hd_op_fold(step_of(r, who[0])->op);
-    bool scatter = hd_op_is_led(step_of(r, who[0])->op, 1);
+    const hd_step *first = step_of(r, who[0]);
+    hd_fold fold = hd_op_fold(first->op);
+    bool rooted = hd_op_is_rooted(first->op);
+    bool scatter = !rooted && hd_op_is_led(first->op, 1);
     hd_span *in = calloc((size_t)n, sizeof *in);
     hd_values **from = calloc((size_t)n, sizeof *from);
     hd_status status = in != NULL && from != NULL ? HD_OK : HD_NO_MEMORY;
@@ -253,9 +255,10 @@ static hd_status run_reduce(const hd_reference *r, const hd_member *who,
     for (int64_t i = 0; i < n && status == HD_OK; i++) {
         const hd_span *out = &step_of(r, who[i])->span[0];
 
-        if (i > 0 && !scatter) {
-            move(r, who[i].rank, out, who[0].rank,
-                 &step_of(r, who[0])->span[0]);
+        if (rooted && who[i].rank != first->peer)
+            continue;
+        if (i > 0 && !scatter && !rooted) {
+            move(r, who[i].rank, out, who[0].rank, &first->span[0]);
             continue;
         }
         for (int64_t j = 0; j < n; j++) {
@@ -285,6 +288,7 @@ static hd_status run_rendezvous(const hd_reference *r, int64_t rendezvous)
         return HD_OK;
     case HD_MOVE_REDUCE_SCATTER:
     case HD_MOVE_ALL_REDUCE:
+    case HD_MOVE_REDUCE:
         return run_reduce(r, who, n);
     case HD_MOVE_ALL_GATHER:
     case HD_MOVE_ALL_TO_ALL:

@@ -2,7 +2,8 @@
 //
 //   all_gather, all_to_all, broadcast   each rank puts its pieces into the
 //                                       results of its peers
-//   reduce_scatter, all_reduce          each rank reads its peers' operands
+//   reduce_scatter, all_reduce, reduce  each rank that gets a result reads its
+//                                       peers' operands
 #include "runtime/rendezvous.h"
 
 #include <stdlib.h>
@@ -41,7 +42,7 @@ static uint64_t kind_of(const hd_step *step, hd_opcode code)
         kind |= 1 << 8;
     kind |= (uint64_t)hd_op_fold(step->op) << 9;
     kind |= (uint64_t)step->span[0].buffer->type.dtype << 16;
-    if (code == HD_OP_BROADCAST)
+    if (hd_op_is_rooted(step->op))
         kind |= (uint64_t)step->peer << 32;
     return kind;
 }
@@ -97,6 +98,18 @@ static hd_status meet_in_broadcast(rendezvous_list *all)
     return HD_OK;
 }
 
+static hd_status meet_in_reduce(rendezvous_list *all)
+{
+    const hd_step *step = all->step;
+    const hd_span *operand = &step->span[step->op->noutputs];
+
+    if (step->peer == all->rank)
+        return meet_at(all, HD_SIDE_READ, hd_piece_of(&step->span[0], -1));
+    if (step->peer == all->rendezvous.peer)
+        return meet_at(all, HD_SIDE_OFFER, hd_piece_of(operand, -1));
+    return HD_OK;
+}
+
 // What is moved must be one contiguous range: the whole, or each rank's piece.
 static hd_status check_dense(const hd_step *step, bool pieces, int i,
                              hd_diag *diag)
@@ -146,6 +159,8 @@ static hd_status meet_collectively(rendezvous_list *all, int64_t i)
         return meet_at(all, HD_SIDE_READ, hd_piece_of(&span[0], -1));
     case HD_MOVE_BROADCAST:
         return meet_in_broadcast(all);
+    case HD_MOVE_REDUCE:
+        return meet_in_reduce(all);
     case HD_MOVE_NONE:
     case HD_MOVE_SEND:
     case HD_MOVE_RECV:
@@ -215,6 +230,7 @@ bool hd_rendezvous_own(const hd_binding *binding, const hd_step *step,
     case HD_MOVE_RECV:
     case HD_MOVE_REDUCE_SCATTER:
     case HD_MOVE_ALL_REDUCE:
+    case HD_MOVE_REDUCE:
         break;
     }
     return false;

@@ -29,10 +29,18 @@ static inline bool hd_step_defers(const hd_step *step)
     return hd_op_key(step->op, HD_KEY_DONE) != NULL;
 }
 
+// Whether ranks bring operands that are joined.
+static inline bool hd_step_joins(const hd_step *step)
+{
+    return hd_op_move(step->op) != HD_MOVE_NONE &&
+           hd_op_fold(step->op) != HD_FOLD_NONE;
+}
+
+// Whether this rank joins them: of a reduce the root alone.
 static inline bool hd_step_reduces(const hd_step *step)
 {
-    return step->op->code == HD_OP_REDUCE_SCATTER ||
-           step->op->code == HD_OP_ALL_REDUCE;
+    return hd_step_joins(step) &&
+           (!hd_op_is_rooted(step->op) || step->peer == step->rank);
 }
 
 // A place in a buffer. Its address is settled by the run.

@@ -97,6 +97,7 @@ static double transfer_bytes(const hd_module *module, const hd_step *step)
     case HD_MOVE_ALL_TO_ALL:
         return bytes * (n - 1) / n;
     case HD_MOVE_REDUCE_SCATTER:
+    case HD_MOVE_REDUCE: // the root
         return bytes * (n - 1);
     case HD_MOVE_ALL_REDUCE:
         return 2 * bytes * (n - 1) / n;

@@ -1,5 +1,6 @@
 // See transfer.h. Where processors copy, a put is the sender's work, a get the
-// receiver's, and of a collective each rank brings its own part.
+// receiver's, and of a collective each rank brings its own part, but the root
+// of a reduce fetches all.
 #include "simulate/transfer.h"
 
 #include "simulate/processor.h"
@@ -41,8 +42,10 @@ static void start_rendezvous(hd_simulation *s, int64_t rendezvous)
     double bytes = hd_simulation_cost(s, node).bytes * (double)n;
     double latency = s->machine.collective_latency;
 
-    if (node->op->code == HD_OP_BROADCAST)
+    if (hd_op_move(node->op) == HD_MOVE_BROADCAST)
         bytes -= bytes / (double)n;
+    if (hd_op_move(node->op) == HD_MOVE_REDUCE)
+        bytes /= (double)n;
     for (int64_t i = 0; i < n; i++) {
         hd_simulation_begin(s, first[i].rank, first[i].step);
         count_transfer(s, first[i].rank, 1);
@@ -88,19 +91,24 @@ static void move_pair(hd_simulation *s, int sender, int64_t at, double bytes)
 static void move_gather(hd_simulation *s, int64_t at, double bytes)
 {
     const hd_graph *g = &s->graph;
-    int64_t rendezvous = hd_simulation_node(s, at)->link;
+    const hd_node *node = hd_simulation_node(s, at);
+    int64_t rendezvous = node->link;
 
     if (!hd_processor_copies(s) || hd_traffic_way(s, rendezvous) == HD_FAR) {
         hd_traffic_start_gather(s, at, bytes);
         return;
     }
-    s->pending[rendezvous] =
-        (int32_t)(g->rendezvous[rendezvous + 1] - g->rendezvous[rendezvous]);
+    s->pending[rendezvous] = 0;
     for (int64_t i = g->rendezvous[rendezvous];
-         i < g->rendezvous[rendezvous + 1]; i++)
-        hd_processor_start(s, g->member[i].rank,
-                           g->first[g->member[i].rank] + g->member[i].step,
+         i < g->rendezvous[rendezvous + 1]; i++) {
+        int rank = g->member[i].rank;
+
+        if (hd_op_move(node->op) == HD_MOVE_REDUCE && rank != node->peer)
+            continue;
+        s->pending[rendezvous]++;
+        hd_processor_start(s, rank, g->first[rank] + g->member[i].step,
                            bytes / s->machine.copy_bandwidth, true);
+    }
 }
 
 void hd_transfer_move(hd_simulation *s, int rank, int64_t at)

@@ -52,6 +52,7 @@ static hd_node_kind kind_of(const hd_op *op)
     case HD_MOVE_REDUCE_SCATTER:
     case HD_MOVE_ALL_REDUCE:
     case HD_MOVE_BROADCAST:
+    case HD_MOVE_REDUCE:
     case HD_MOVE_ALL_TO_ALL:
         return HD_NODE_COLLECTIVE;
     case HD_MOVE_NONE:

@@ -7,7 +7,8 @@
 //   a work stream's step follows the last fork issued before it, on the
 //   caller's stream; a join follows all that was issued before it;
 //   a wait follows its records; a recv its send; a collective the start of it
-//   on every rank (of a broadcast: on the root).
+//   on every rank (of a broadcast: on the root; of a reduce on another rank
+//   than the root: there alone).
 //
 // The folder is read in this order: part, graph, match, schedule, execute;
 // cells.

@@ -42,7 +42,6 @@ static hd_status add_entry(hd_cpu_stream *stream, hd_cpu_entry_kind kind,
 typedef struct parts {
     hd_cpu_transfer *transfer;
     int room;
-    hd_cpu_reduce *reduce; // of the collective at hand, NULL if it has none
 } parts;
 
 static hd_status add_part(hd_device *device, parts *parts, hd_diag *diag,
@@ -84,8 +83,8 @@ static hd_status plan_rendezvous(hd_device *device, const hd_step *step,
                                  diag));
     part->remote = (char *)peer->window.base + part->theirs->offer.offset;
     if (rendezvous->side == HD_SIDE_PUT ||
-        (rendezvous->side == HD_SIDE_OFFER && step->op->noutputs == 0) ||
-        (rendezvous->side == HD_SIDE_OFFER && parts->reduce != NULL))
+        (rendezvous->side == HD_SIDE_OFFER &&
+         hd_op_touched(step->op) >= step->op->noutputs))
         device->sending += rendezvous->bytes;
     return HD_OK;
 }
@@ -104,6 +103,8 @@ static hd_status add_copy(hd_device *device, parts *parts, hd_piece to,
     return HD_OK;
 }
 
+// A result over an operand that peers read is made beside it. A reduce's root
+// is read by nobody.
 static hd_status plan_reduce(hd_device *device, const hd_step *step,
                              hd_cpu_reduce *reduce, hd_diag *diag)
 {
@@ -113,7 +114,8 @@ static hd_status plan_reduce(hd_device *device, const hd_step *step,
     bool scatter = step->op->code == HD_OP_REDUCE_SCATTER;
     hd_piece out = hd_piece_of(&step->span[0], -1);
     hd_piece own = hd_piece_of(&step->span[1], scatter ? me : -1);
-    hd_piece all = hd_piece_of(&step->span[1], -1);
+    bool beside = !hd_op_is_rooted(step->op) &&
+                  hd_pieces_overlap(out, hd_piece_of(&step->span[1], -1));
 
     *reduce = (hd_cpu_reduce){
         .fold = hd_op_fold(step->op),
@@ -125,10 +127,9 @@ static hd_status plan_reduce(hd_device *device, const hd_step *step,
     };
     reduce->elements = out.bytes / hd_dtype_size(reduce->dtype);
     reduce->operand = calloc((size_t)reduce->n, sizeof *reduce->operand);
-    if (hd_pieces_overlap(out, all))
+    if (beside)
         reduce->scratch = malloc(out.bytes);
-    if (reduce->operand == NULL ||
-        (hd_pieces_overlap(out, all) && reduce->scratch == NULL))
+    if (reduce->operand == NULL || (beside && reduce->scratch == NULL))
         return no_memory(device, diag);
     return HD_OK;
 }
@@ -158,16 +159,14 @@ static hd_status plan_one(hd_device *device, const hd_step *step, parts *parts,
     int first = transfer->nparts;
     hd_piece to, from;
 
-    parts->reduce = NULL;
-    if (hd_step_reduces(step)) {
-        parts->reduce = &transfer->reduce[transfer->nreduces++];
-        HD_TRY(plan_reduce(device, step, parts->reduce, diag));
-    }
+    if (hd_step_reduces(step))
+        HD_TRY(plan_reduce(device, step,
+                           &transfer->reduce[transfer->nreduces++], diag));
     if (hd_rendezvous_own(&device->binding, step, &to, &from))
         HD_TRY(add_copy(device, parts, to, from, diag));
     HD_TRY(hd_rendezvous_each(device, &device->binding, step, diag,
                               plan_rendezvous, parts));
-    if (parts->reduce != NULL)
+    if (hd_step_reduces(step))
         link_reduce(device, step, transfer, first, transfer->nreduces - 1);
     return HD_OK;
 }

@@ -99,8 +99,7 @@ static int op_of(hd_fold fold)
 // it only gathers what they are of, and a kernel takes them.
 static bool only_gathers(const hd_device *device, const hd_step *step)
 {
-    return hd_op_is(step->op, HD_UNIT_TRANSFER) && hd_step_reduces(step) &&
-           by_nccl(device, step) &&
+    return hd_step_joins(step) && by_nccl(device, step) &&
            op_of(hd_op_fold(step->op)) != HD_NCCL_SUM &&
            !hd_dtype_is_integer(step->span[0].buffer->type.dtype) &&
            device->binding.module->axis[step->op->axis].size > 1;
@@ -115,8 +114,8 @@ static hd_status check_steps(const hd_device *device, hd_diag *diag)
         const hd_step *step = &steps->step[i];
         hd_dtype dtype;
 
-        if (!hd_op_is(step->op, HD_UNIT_TRANSFER) || !hd_step_reduces(step) ||
-            !by_nccl(device, step) || only_gathers(device, step))
+        if (!hd_step_joins(step) || !by_nccl(device, step) ||
+            only_gathers(device, step))
             continue;
         dtype = step->span[0].buffer->type.dtype;
         if (type_of(dtype, true) < 0)
@@ -253,8 +252,7 @@ static bool is_pair(const hd_step *step)
 static bool is_piecewise(const hd_device *device, const hd_step *step)
 {
     return step->op->code == HD_OP_ALL_TO_ALL ||
-           (step->op->code == HD_OP_REDUCE_SCATTER &&
-            only_gathers(device, step)) ||
+           (step->op->code != HD_OP_ALL_REDUCE && only_gathers(device, step)) ||
            (step->op->code == HD_OP_ALL_GATHER &&
             !hd_span_is_dense(&step->span[0]));
 }
@@ -554,10 +552,30 @@ static hd_status exchange_all(const call_args *call)
     return HD_OK;
 }
 
-static hd_status gather_operands(const call_args *call)
+// What all ranks bring comes to the root, its own too.
+static hd_status gather_at_root(const call_args *call, int root)
+{
+    const hd_step *step = call->step;
+    const hd_module *module = call->device->binding.module;
+    int n = (int)module->axis[step->op->axis].size;
+    size_t bytes =
+        count(call, 0) * hd_dtype_size(step->span[0].buffer->type.dtype);
+
+    NCCL_TRY(call->device, call->diag, send, at(call, step->op->noutputs),
+             count(call, 0), call->type, root, call->comm, call->stream);
+    for (int i = 0; hd_step_reduces(step) && i < n; i++)
+        NCCL_TRY(call->device, call->diag, recv,
+                 (char *)(uintptr_t)gathered_at(call) + (size_t)i * bytes,
+                 count(call, 0), call->type, i, call->comm, call->stream);
+    return HD_OK;
+}
+
+static hd_status gather_operands(const call_args *call, int root)
 {
     hd_cu_ptr to = gathered_at(call);
 
+    if (hd_op_is_rooted(call->step->op))
+        return gather_at_root(call, root);
     if (call->step->op->code == HD_OP_REDUCE_SCATTER)
         return exchange_all(call);
     NCCL_TRY(call->device, call->diag, all_gather, at(call, 1),
@@ -592,7 +610,7 @@ static hd_status issue_one(const call_args *call)
     int op = op_of(hd_op_fold(step->op));
 
     if (only_gathers(call->device, step))
-        return gather_operands(call);
+        return gather_operands(call, peer);
     switch (hd_op_move(step->op)) {
     case HD_MOVE_SEND:
         NCCL_TRY(call->device, call->diag, send, at(call, 0), count(call, 0),
@@ -623,6 +641,11 @@ static hd_status issue_one(const call_args *call)
             at(call, step->peer == call->device->rank ? step->op->noutputs : 0),
             at(call, 0), count(call, 0), call->type, peer, call->comm,
             call->stream);
+        return HD_OK;
+    case HD_MOVE_REDUCE:
+        NCCL_TRY(call->device, call->diag, reduce, at(call, step->op->noutputs),
+                 at(call, 0), count(call, 0), call->type, op, peer, call->comm,
+                 call->stream);
         return HD_OK;
     case HD_MOVE_NONE:
     case HD_MOVE_ALL_TO_ALL:
@@ -693,7 +716,7 @@ static void plan_gathers(hd_device *device, const hd_step *steps, int n,
     for (int i = 0; i < n; i++) {
         const hd_step *step = &steps[i];
 
-        if (only_gathers(device, step))
+        if (only_gathers(device, step) && hd_step_reduces(step))
             device->nccl->gathered[step->index] = hd_cuda_need(
                 device, stream, HD_CUDA_SCRATCH,
                 (size_t)device->binding.module->axis[step->op->axis].size *
@@ -728,7 +751,7 @@ static hd_status plan_reductions(hd_device *device, const hd_step *steps, int n,
                                  int stream, hd_diag *diag)
 {
     for (int i = 0; i < n; i++)
-        if (only_gathers(device, &steps[i]))
+        if (only_gathers(device, &steps[i]) && hd_step_reduces(&steps[i]))
             HD_TRY(plan_reduction(device, &steps[i], stream, diag));
     return HD_OK;
 }

@@ -88,8 +88,9 @@ static hd_cuda_at own_share(const hd_device *device, const hd_step *step)
                                 device->peers->share[step->index]};
 }
 
-// Where the result is put: one that lies over this rank's own operand, which
-// the peers read, goes through memory of its own.
+// Where the result is put: one that lies over this rank's own operand goes
+// through memory of its own where peers read that, as of a reduce's root they
+// do not.
 static hd_status place_result(hd_words *words, hd_batch *batch, hd_piece out,
                               hd_cuda_at *at)
 {
@@ -98,7 +99,8 @@ static hd_status place_result(hd_words *words, hd_batch *batch, hd_piece out,
         *at = own_share(words->device, words->step);
         return HD_OK;
     }
-    if (!hd_pieces_overlap(out, hd_piece_of(&words->step->span[1], -1)))
+    if (hd_op_is_rooted(words->step->op) ||
+        !hd_pieces_overlap(out, hd_piece_of(&words->step->span[1], -1)))
         return HD_OK;
     *at =
         hd_cuda_need(words->device, words->stream, HD_CUDA_SCRATCH, out.bytes);

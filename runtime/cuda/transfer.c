@@ -190,8 +190,8 @@ static void count_bytes(hd_device *device, const hd_batch *batch)
 {
     for (int i = 0; i < batch->n; i++) {
         const hd_batch_part *part = &batch->part[i];
-        bool read =
-            part->step->op->noutputs == 0 || hd_step_reduces(part->step);
+        const hd_op *op = part->step->op;
+        bool read = hd_op_touched(op) >= op->noutputs;
 
         if (part->rendezvous.side == HD_SIDE_PUT)
             device->plan->sending += part->rendezvous.bytes;
@@ -467,6 +467,7 @@ static bool is_early(const hd_device *device, const hd_step *step)
     case HD_MOVE_SEND:
     case HD_MOVE_REDUCE_SCATTER:
     case HD_MOVE_ALL_REDUCE:
+    case HD_MOVE_REDUCE:
         return false;
     }
     // What is staged in is written when the run begins.

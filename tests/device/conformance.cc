@@ -426,15 +426,46 @@ TEST(Conformance, Reductions)
     }
 }
 
+// In turn to each rank, and in place to the last; what another rank names as
+// a result stays as it was.
+TEST(Conformance, ReduceToARoot)
+{
+    for (const char *key : {"", " max", " min"}) {
+        std::string text = "mesh tp=2\n"
+                           "in %x : $[size tp@tp, size tp, 700] shared\n"
+                           "out %y : $[size tp@tp, 700]\n"
+                           "inout %z : $[size tp@tp, 700]\n"
+                           "inout %w : $[size tp@tp, 3] shared\n"
+                           "{ for r in 0..size tp { if tp == r {\n"
+                           "    %y[tp] = reduce %x[tp, r] root r~\n"
+                           "} else {\n"
+                           "    reduce %x[tp, r] root r~\n"
+                           "} }\n"
+                           "%z[tp] = reduce %x[tp, 0] root size tp - 1~\n"
+                           "%w[tp] = reduce %w[tp] root size tp - 1~ }";
+
+        Replace('~', key, &text);
+        for (const char *dtype :
+             {"f64", "f32", "f16", "bf16", "i64", "i32", "u8"}) {
+            if (IsQuick())
+                Conforms(text, dtype);
+            else
+                ConformsOnAllRanks(text, dtype);
+        }
+        ConformsOnAllRanks(text, "bf16");
+    }
+}
+
 // In each of the ways to take a maximum or minimum, `~`, of whichever rank the
 // NaN is.
 const char *const kExtremes =
     "heddle 1\nhost program extremes\nmesh tp=3\n"
     "in %x : $[3@tp, 3, 70] shared\n"
-    "out %s : $[3@tp, 70]\nout %a : $[3, 70]\n"
+    "out %s : $[3@tp, 70]\nout %a : $[3, 70]\nout %o : $[3@tp, 70]\n"
     "out %d : $[3@tp, 70]\nout %e : $[3@tp, 70]\nout %r : $[3@tp, 3, 70]\n"
     "{ %s[tp] = reduce_scatter %x[tp] ~\n"
     "  %a = all_reduce %x[tp] ~\n"
+    "  for i in 0..3 { %o[tp] = reduce %x[tp, i] root i ~ }\n"
     "  %d[tp] = ~ %x[tp] dim 0\n"
     "  %e[tp] = ~ %x[tp, 0], %x[tp, 1], %x[tp, 2]\n"
     "  %r[tp] = relu %x[tp] }\n";

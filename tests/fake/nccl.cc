@@ -60,6 +60,7 @@ enum class Kind {
     ALL_GATHER,
     REDUCE_SCATTER,
     ALL_REDUCE,
+    REDUCE,
     BROADCAST,
     SEND,
     RECV
@@ -362,6 +363,14 @@ bool run_all_reduce(Comm &comm, const Op &op)
     });
 }
 
+bool run_reduce(Comm &comm, const Op &op)
+{
+    return show(comm, op.from, op.bytes, [&](size_t at, size_t n) {
+        if (comm.rank == op.what.root)
+            reduce(comm, op.what, n / size_of(op.what.type), op.to + at);
+    });
+}
+
 bool run_broadcast(Comm &comm, const Op &op)
 {
     const char *from = comm.rank == op.what.root ? op.from : nullptr;
@@ -382,6 +391,8 @@ bool run_collective(Comm &comm, const Op &op)
         return run_reduce_scatter(comm, op);
     case Kind::ALL_REDUCE:
         return run_all_reduce(comm, op);
+    case Kind::REDUCE:
+        return run_reduce(comm, op);
     default:
         return run_broadcast(comm, op);
     }
@@ -491,7 +502,10 @@ size_t bytes_written(const Comm &comm, const Op &op)
 {
     if (op.what.kind == Kind::ALL_GATHER)
         return op.bytes * static_cast<size_t>(comm.size);
-    return op.what.kind == Kind::SEND ? 0 : op.bytes;
+    return op.what.kind == Kind::SEND ||
+                   (op.what.kind == Kind::REDUCE && op.what.root != comm.rank)
+               ? 0
+               : op.bytes;
 }
 
 bool reaches(const void *at, size_t bytes)
@@ -862,6 +876,14 @@ int ncclAllReduce(const void *from, void *to, size_t count, int type, int op,
 {
     ENTER_GROUPED();
     return add(comm, {Kind::ALL_REDUCE, count, type, op, 0}, from, to, 0,
+               stream);
+}
+
+int ncclReduce(const void *from, void *to, size_t count, int type, int op,
+               int root, hd_nccl_comm comm, hd_cu_stream stream)
+{
+    ENTER_GROUPED();
+    return add(comm, {Kind::REDUCE, count, type, op, root}, from, to, 0,
                stream);
 }
 

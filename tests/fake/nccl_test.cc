@@ -56,6 +56,7 @@ TEST(FakeNccl, GathersAndReduces)
         hd_cu_ptr most = r.Memory(COUNT * 4), least = r.Memory(COUNT * 4);
         hd_cu_ptr part = r.Memory(COUNT * 4);
         hd_cu_ptr told = r.Memory(COUNT * 4);
+        hd_cu_ptr own = r.Put(Ints(7 + r.rank, COUNT));
         std::vector<int> gathered, sums(COUNT), maxima(COUNT), mine(COUNT);
         std::vector<int> minima(COUNT);
 
@@ -76,6 +77,9 @@ TEST(FakeNccl, GathersAndReduces)
                   0);
         EXPECT_EQ(r.nccl.broadcast(From(from), To(told), COUNT, HD_NCCL_I32, 2,
                                    comm, stream),
+                  0);
+        EXPECT_EQ(r.nccl.reduce(From(from), To(own), COUNT, HD_NCCL_I32,
+                                HD_NCCL_SUM, 1, comm, stream),
                   0);
         EXPECT_EQ(r.cu.stream_synchronize(stream), 0);
         for (size_t rank = 0; rank < n; rank++) {
@@ -98,7 +102,9 @@ TEST(FakeNccl, GathersAndReduces)
         EXPECT_EQ(r.Get<int>(least, COUNT), minima);
         EXPECT_EQ(r.Get<int>(part, COUNT), mine);
         EXPECT_EQ(r.Get<int>(told, COUNT), Ints(2, COUNT));
-        for (hd_cu_ptr at : {from, all, sum, most, least, part, told})
+        EXPECT_EQ(r.Get<int>(own, COUNT),
+                  r.rank == 1 ? sums : Ints(7 + r.rank, COUNT));
+        for (hd_cu_ptr at : {from, all, sum, most, least, part, told, own})
             EXPECT_EQ(r.cu.free(at), 0);
         EXPECT_EQ(r.cu.stream_destroy(stream), 0);
         EXPECT_EQ(r.nccl.comm_destroy(comm), 0);

@@ -65,6 +65,7 @@ TEST(Symmetry, WhatDoesNotTurnIsSeen)
     EXPECT_FALSE(Turns(Copy("tp", "0") + Copy("1", "0")));
     EXPECT_FALSE(Turns("on stream tp / 4 { " + Copy("0", "0") + " }"));
     EXPECT_FALSE(Turns("broadcast@tp %y[0, 0] root 0"));
+    EXPECT_FALSE(Turns("%x = reduce@tp %y root 0"));
     EXPECT_FALSE(Turns("send@tp %y to 3 - tp"));
     EXPECT_FALSE(Turns("send@tp %y to 1"));
 }
