@@ -127,7 +127,7 @@ static void leave(const hd_cpu_blas *blas)
             type *row = c + (ptrdiff_t)i * g->ldc;                            \
                                                                               \
             for (int j = 0; j < g->n; j++)                                    \
-                row[j] = g->beta == 0 ? 0 : (type)g->beta * row[j];           \
+                row[j] = 0;                                                   \
             for (int p = 0; p < g->k; p++) {                                  \
                 type x =                                                      \
                     (type)g->alpha * (g->ta ? a[(ptrdiff_t)p * g->lda + i]    \
@@ -153,8 +153,8 @@ void hd_cpu_blas_sgemm(const hd_cpu_blas *blas, const hd_gemm *gemm,
     enter(blas);
     blas->cblas_sgemm(ROW_MAJOR, gemm->ta ? TRANS : NO_TRANS,
                       gemm->tb ? TRANS : NO_TRANS, gemm->m, gemm->n, gemm->k,
-                      (float)gemm->alpha, a, gemm->lda, b, gemm->ldb,
-                      (float)gemm->beta, c, gemm->ldc);
+                      (float)gemm->alpha, a, gemm->lda, b, gemm->ldb, 0, c,
+                      gemm->ldc);
     leave(blas);
 }
 
@@ -168,7 +168,6 @@ void hd_cpu_blas_dgemm(const hd_cpu_blas *blas, const hd_gemm *gemm,
     enter(blas);
     blas->cblas_dgemm(ROW_MAJOR, gemm->ta ? TRANS : NO_TRANS,
                       gemm->tb ? TRANS : NO_TRANS, gemm->m, gemm->n, gemm->k,
-                      gemm->alpha, a, gemm->lda, b, gemm->ldb, gemm->beta, c,
-                      gemm->ldc);
+                      gemm->alpha, a, gemm->lda, b, gemm->ldb, 0, c, gemm->ldc);
     leave(blas);
 }

@@ -25,13 +25,13 @@ extern const hd_library_info hd_blas_library;
 void hd_cpu_blas_open(hd_cpu_blas *out);
 void hd_cpu_blas_close(hd_cpu_blas *blas);
 
-// C = alpha A B + beta C in row-major order; a transposed operand is stored the
+// C = alpha A B in row-major order; a transposed operand is stored the
 // other way round. Leading dimensions in elements. Extents fit in an int.
 typedef struct hd_gemm {
     bool ta, tb;
     int m, n, k;
     int lda, ldb, ldc;
-    double alpha, beta;
+    double alpha;
 } hd_gemm;
 
 void hd_cpu_blas_sgemm(const hd_cpu_blas *blas, const hd_gemm *gemm,

@@ -3,7 +3,8 @@
 // converted tile by tile into scratch memory. Where the result needs nothing
 // but rounding-free storage BLAS writes it in place; else it goes through
 // scratch, and one pass applies scale, bias, activation and the old value in
-// double precision and rounds once.
+// double precision and rounds once. BLAS itself would add a long sum to the old
+// value part by part, and round each time.
 #include "runtime/cpu/matmul.h"
 
 #include "runtime/cpu/map.h"
@@ -209,7 +210,8 @@ static bool writes_in_place(const hd_product *p, const matrix *part)
 {
     return is_native(p, &part[HD_PRODUCT_C]) &&
            part[HD_PRODUCT_BIAS].at == NULL &&
-           part[HD_PRODUCT_AUX].at == NULL && p->act == HD_ACT_NONE;
+           part[HD_PRODUCT_AUX].at == NULL && p->act == HD_ACT_NONE &&
+           !p->accumulate;
 }
 
 static void run_gemm(const job *job, const hd_gemm *gemm, const void *a,
@@ -243,7 +245,6 @@ static void run_tile(const job *job, const matrix *part, const tile *t,
             : take_part(p, b, 0, t->column, p->k, t->columns, to->b, &gemm.ldb);
     if (writes_in_place(p, part)) {
         gemm.alpha = job->factor;
-        gemm.beta = p->accumulate ? 1 : 0;
         gemm.ldc =
             (int)(c->row_stride > c->columns ? c->row_stride : c->columns);
         run_gemm(job, &gemm, pa, pb,

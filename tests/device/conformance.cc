@@ -348,6 +348,20 @@ TEST(Conformance, MatmulRoundsOnce)
         Conforms(declared + "{\n" + body + "}", dtype);
 }
 
+// What is small in comparison is added to the old value, or to a matrix, at
+// once: parts of it, one by one, would be rounded each time.
+TEST(Conformance, LongSumsAreAddedToLargeValuesAtOnce)
+{
+    for (const char *dtype : {"f64", "f32"})
+        Conforms("in %a : $[16, 4096]\nin %b : $[4096, 16]\n"
+                 "inout %c : $[16, 16]\nout %d : $[16, 16]\n"
+                 "temp %t : $[16, 4096]\ntemp %u : $[16, 16]\n"
+                 "{ %t = scale %a by 0.0000001\n  %u = copy %c\n"
+                 "  %d = matmul %t, %b bias %u\n"
+                 "  %c = matmul %t, %b accumulate }",
+                 dtype);
+}
+
 // Rows of the result are a multiple of 16 bytes apart, and not all of them, or
 // of the matrix, begin at one.
 TEST(Conformance, ProductsAreAddedToMatricesAndRoundedOnce)

@@ -21,7 +21,7 @@ namespace
 
 constexpr int kSide = 192; // large enough that a product needs a buffer
 constexpr hd_gemm kGemm = {false, false, kSide, kSide, kSide,
-                           kSide, kSide, kSide, 1,     0};
+                           kSide, kSide, kSide, 1};
 
 size_t AddressSpace() // in bytes, that this process uses
 {
