@@ -35,7 +35,7 @@ bool hd_op_is_sum(const hd_op *op)
            hd_op_key(op, HD_KEY_ACCUMULATE) != NULL;
 }
 
-static int64_t weight_of(const hd_work_item *item, int64_t k)
+static uint64_t weight_of(const hd_work_item *item, int64_t k)
 {
     const hd_key *key = hd_op_key(item->op, HD_KEY_DIM);
     int64_t dim;
@@ -43,13 +43,14 @@ static int64_t weight_of(const hd_work_item *item, int64_t k)
     if (key == NULL)
         return 1;
     dim = hd_expr_value(item->module, key->expr);
-    return hd_sieve_weight(item->tile[1].unit[dim], k);
+    return (uint64_t)hd_sieve_weight(item->tile[1].unit[dim], k);
 }
 
-static void add_tensor_terms(hd_sums *s, int64_t at, int64_t weight, int depth);
+static void add_tensor_terms(hd_sums *s, int64_t at, uint64_t weight,
+                             int depth);
 
-static void add_operands(hd_sums *s, const hd_op *op, int64_t i, int64_t weight,
-                         int depth)
+static void add_operands(hd_sums *s, const hd_op *op, int64_t i,
+                         uint64_t weight, int depth)
 {
     hd_work_item item = hd_evaluation_op(s->e, op);
 
@@ -62,7 +63,7 @@ static void add_operands(hd_sums *s, const hd_op *op, int64_t i, int64_t weight,
     }
 }
 
-static void add_tensor_terms(hd_sums *s, int64_t at, int64_t weight, int depth)
+static void add_tensor_terms(hd_sums *s, int64_t at, uint64_t weight, int depth)
 {
     const hd_op *op = hd_places_maker(s->places, at);
     int64_t i = at - s->e->dense_at[hd_places_tensor(s->places, at)->id];
@@ -82,9 +83,10 @@ static void add_tensor_terms(hd_sums *s, int64_t at, int64_t weight, int depth)
                  (hd_term){.value = s->e->dense.value[at], .weight = weight});
 }
 
-static void add_host_terms(hd_sums *s, hd_reading l, int64_t weight, int depth);
+static void add_host_terms(hd_sums *s, hd_reading l, uint64_t weight,
+                           int depth);
 
-static void add_reduced(hd_sums *s, const hd_change *c, int64_t weight,
+static void add_reduced(hd_sums *s, const hd_change *c, uint64_t weight,
                         int depth)
 {
     const hd_graph *g = s->e->graph;
@@ -106,7 +108,7 @@ static void add_reduced(hd_sums *s, const hd_change *c, int64_t weight,
 }
 
 // An accumulating product adds itself to what was there.
-static void add_accumulated(hd_sums *s, const hd_change *c, int64_t weight,
+static void add_accumulated(hd_sums *s, const hd_change *c, uint64_t weight,
                             int depth)
 {
     hd_reading old = hd_history_write(s->e, c);
@@ -121,7 +123,7 @@ static void add_accumulated(hd_sums *s, const hd_change *c, int64_t weight,
     add_host_terms(s, old, weight, depth);
 }
 
-static void add_step_terms(hd_sums *s, const hd_change *c, int64_t weight,
+static void add_step_terms(hd_sums *s, const hd_change *c, uint64_t weight,
                            int depth)
 {
     hd_reading l = hd_history_write(s->e, c);
@@ -147,7 +149,7 @@ static void add_step_terms(hd_sums *s, const hd_change *c, int64_t weight,
 }
 
 // The terms of what is read; itself if it is no sum.
-static void add_host_terms(hd_sums *s, hd_reading l, int64_t weight, int depth)
+static void add_host_terms(hd_sums *s, hd_reading l, uint64_t weight, int depth)
 {
     hd_term own = {.value = hd_history_value(s->e, l.at, l.event),
                    .weight = weight,
@@ -227,12 +229,13 @@ static void mark_extra(hd_terms *x, const hd_terms *y)
 
     for (int64_t i = 0; i < x->n; i++) {
         hd_term *own = &x->term[i];
+        uint64_t other;
 
         while (k < y->n && y->term[k].value < own->value)
             k++;
-        own->extra = own->weight > (k < y->n && y->term[k].value == own->value
-                                        ? y->term[k].weight
-                                        : 0);
+        other =
+            k < y->n && y->term[k].value == own->value ? y->term[k].weight : 0;
+        own->extra = (int64_t)(own->weight - other) > 0;
     }
 }
 

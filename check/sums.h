@@ -11,7 +11,7 @@ HD_BEGIN_DECLS
 // What a sum adds.
 typedef struct hd_term {
     uint64_t value;
-    int64_t weight;
+    uint64_t weight; // how often, modulo 2^64: sums of sums have more
     hd_reading from; // `from.at` is -1 for a product
     int64_t order;   // among the terms of its sum, as they are found
     bool extra;      // the other sum has less of it
