@@ -93,8 +93,7 @@ static void set_defaults(bench *bench)
     bench->options.automatic = kind[KIND_AUTO];
 }
 
-// -------------------------------------------------------------- what is
-// measured
+// ---------------------------------------------------------------- contests
 
 // As many ranks as are said, or were started, or the suite was made for.
 static outcome count_ranks(bench *bench)

@@ -206,7 +206,7 @@ static bool is_known(const contest *contest, const contender *new)
         const contender *c = &contest->contender[i];
 
         if (c->part == new->part && c->transport == new->transport &&
-            c->graph == new->graph &&strcmp(c->text, new->text) == 0)
+            c->graph == new->graph && strcmp(c->text, new->text) == 0)
             return true;
     }
     return false;

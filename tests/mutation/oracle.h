@@ -6,9 +6,8 @@
 // marked elements, and either of the two writes, has shown a race. Which
 // schedules are tried is the art:
 //
-//   ORACLE_DELAY    for each step one schedule in which that step never ends
-//   and
-//                   all else goes on as far as it can. What a step waits for is
+//   ORACLE_DELAY    for each step one schedule in which that step never ends,
+//                   and all else goes on as far as it can. What a step waits for is
 //                   fixed by the walk, so whatever may start while it is at
 //                   work does start in that schedule: this finds what any
 //                   schedule would (the unit tests compare it with EVERY).
