@@ -109,8 +109,7 @@ TEST(CudaChains, BetweenTransfersGiveTheSameAnswerWithDelays)
                     "    %y[tp, j] = mul %y[tp, j], %b } } join }\n",
                     3);
 
-    setenv("HEDDLE_CHAOS", "5", 1);
-    setenv("FAKE_CUDA_CHAOS", "5", 1);
+    ScopedSetting host("HEDDLE_CHAOS", "5"), streams("FAKE_CUDA_CHAOS", "5");
     std::vector<Answer> answers = RunRanks(2, [&](Rank &rank) {
         Session session;
 
@@ -129,8 +128,6 @@ TEST(CudaChains, BetweenTransfersGiveTheSameAnswerWithDelays)
         return HD_OK;
     });
 
-    unsetenv("HEDDLE_CHAOS");
-    unsetenv("FAKE_CUDA_CHAOS");
     for (const Answer &answer : answers) {
         EXPECT_TRUE(answer.ended);
         EXPECT_EQ(answer.status, HD_OK) << answer.text;

@@ -106,11 +106,8 @@ TEST(CudaCosts, EachStreamWaitsForOneReadyAndForThoseThatAreLate)
                     "  } join }\n",
                     3);
 
-    setenv("HEDDLE_CHAOS", "3", 1);
-    setenv("FAKE_CUDA_CHAOS", "3", 1);
+    ScopedSetting host("HEDDLE_CHAOS", "3"), streams("FAKE_CUDA_CHAOS", "3");
     EXPECT_EQ(Count(program, CudaOptions(), "word waits"), 2 + 1 + 4);
-    unsetenv("HEDDLE_CHAOS");
-    unsetenv("FAKE_CUDA_CHAOS");
 }
 
 // What a run tells its peer when it begins goes along with what a stream then

@@ -174,7 +174,7 @@ TEST(CudaFaults, OfAPeerDoNotEndACapture)
     hd_session_options options = CudaOptions(10);
 
     options.graph = true;
-    setenv("HEDDLE_CHAOS", "1", 1); // to capture takes a while
+    ScopedSetting host("HEDDLE_CHAOS", "1"); // to capture takes a while
     for (const Symbol &symbol : kSymbols) {
         std::string fault = std::string(symbol.name) + ":1";
 
@@ -188,7 +188,6 @@ TEST(CudaFaults, OfAPeerDoNotEndACapture)
                                }),
                       symbol, fault);
     }
-    unsetenv("HEDDLE_CHAOS");
 }
 
 TEST(CudaFaults, AreToldToBothRanksWithAGraph)
@@ -205,9 +204,8 @@ TEST(CudaFaults, AreToldToBothRanksThatTune)
     hd_session_options options = CudaOptions(10);
 
     options.tune = true;
-    setenv("FAKE_CUBLASLT_PLANS", "4", 1);
+    ScopedSetting lt("FAKE_CUBLASLT_PLANS", "4");
     Sweep(options);
-    unsetenv("FAKE_CUBLASLT_PLANS");
 }
 
 // What is kept on disk is found, or made anew.

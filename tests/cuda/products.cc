@@ -136,11 +136,10 @@ typedef std::vector<long> Row;
 TEST_F(CudaProducts, AreCapturedOnceForEachAddress)
 {
     for (long kernels : {1, 2, 3}) {
-        setenv("FAKE_CUBLASLT_KERNELS", std::to_string(kernels).c_str(), 1);
+        ScopedSetting lt("FAKE_CUBLASLT_KERNELS", std::to_string(kernels));
         Counts counts = RunOn({0, 0, 1, 1, 0, 2, 1});
         const long n = kNamed, m = kNamed * kernels;
 
-        unsetenv("FAKE_CUBLASLT_KERNELS");
         EXPECT_EQ(counts.products, (Row{n, 0, n, 0, 0, n, 0}));
         EXPECT_EQ(counts.set, (Row{m, 0, m, 0, m, m, m}));
         EXPECT_EQ(counts.launched, Row(7, kAll));
@@ -168,9 +167,8 @@ TEST_F(CudaProducts, AreSetInAGraphAsTheyWereCaptured)
 
     options_.graph = true;
     for (const char *kernels : {"1", "2", "3"}) {
-        setenv("FAKE_CUBLASLT_KERNELS", kernels, 1);
+        ScopedSetting lt("FAKE_CUBLASLT_KERNELS", kernels);
         Counts counts = RunOn({0, 0, 1, 1, 0, 1, 0});
-        unsetenv("FAKE_CUBLASLT_KERNELS");
         EXPECT_EQ(counts.products, (Row{kAll, 0, n, 0, n, 0, 0}));
         EXPECT_EQ(counts.launched, Row(7, 1));
     }
@@ -180,7 +178,7 @@ TEST_F(CudaProducts, AreSetInAGraphAsTheyWereCaptured)
 // room for what its first kernel does.
 TEST_F(CudaProducts, OfKernelsThatAreNotToldApartAreIssued)
 {
-    setenv("FAKE_CUBLASLT_KERNELS", "4", 1);
+    ScopedSetting lt("FAKE_CUBLASLT_KERNELS", "4");
     Counts many = RunOn({0, 0, 1, 0});
     EXPECT_EQ(many.products, Row(4, kAll));
     EXPECT_EQ(many.launched, Row(4, 0));
@@ -190,7 +188,6 @@ TEST_F(CudaProducts, OfKernelsThatAreNotToldApartAreIssued)
                                       "in %x : f32[8, 64] in %w : f32[64, 32]\n"
                                       "out %y : f32[8, 32]\n"
                                       "{ %y = matmul %x, %w }\n");
-    unsetenv("FAKE_CUBLASLT_KERNELS");
     EXPECT_EQ(same.products, Row(4, 1));
     EXPECT_EQ(same.launched, Row(4, 0));
 }
@@ -203,9 +200,8 @@ TEST_F(CudaProducts, AreIssuedWhereCudaRefuses)
           "cuGraphGetNodes:1", "cuGraphKernelNodeGetParams:1",
           "cuGraphInstantiateWithFlags:1", "cuGraphUpload:1",
           "cuGraphExecKernelNodeSetParams:1"}) {
-        setenv("FAKE_CUDA_FAIL", call, 1);
+        ScopedSetting fault("FAKE_CUDA_FAIL", call);
         Counts counts = RunOn({0, 0, 1, 1});
-        unsetenv("FAKE_CUDA_FAIL");
         EXPECT_EQ(counts.products[1], 1) << call;
         EXPECT_EQ(counts.products[2], kNamed) << call;
         EXPECT_EQ(counts.products[3], 1) << call;
@@ -244,19 +240,16 @@ TEST_F(CudaProducts, FollowNoArgumentButTheirOwn)
 // The fake tells when two products use a workspace at the same time.
 TEST_F(CudaProducts, HaveTheWorkspaceOfTheStreamThatTheyRunOn)
 {
-    setenv("FAKE_CUBLASLT_SLEEP", "5", 1);
+    ScopedSetting lt("FAKE_CUBLASLT_SLEEP", "5");
     RunOn({0, 0, 1, 0});
-    unsetenv("FAKE_CUBLASLT_SLEEP");
 }
 
 TEST_F(CudaProducts, AreRightWithDelays)
 {
     for (const char *seed : {"1", "2"}) {
-        setenv("HEDDLE_CHAOS", seed, 1);
-        setenv("FAKE_CUDA_CHAOS", seed, 1);
+        ScopedSetting host("HEDDLE_CHAOS", seed),
+            streams("FAKE_CUDA_CHAOS", seed);
         RunOn({0, 1, 1, 2, 0, 2});
-        unsetenv("HEDDLE_CHAOS");
-        unsetenv("FAKE_CUDA_CHAOS");
     }
 }
 

@@ -110,6 +110,25 @@ class Program
     std::unique_ptr<Expected> expected_;
 };
 
+// A setting of the environment that goes away with its scope.
+class ScopedSetting
+{
+  public:
+    ScopedSetting(const char *name, const std::string &value) : name_(name)
+    {
+        setenv(name, value.c_str(), 1);
+    }
+    ScopedSetting(const ScopedSetting &) = delete;
+    ScopedSetting &operator=(const ScopedSetting &) = delete;
+    ~ScopedSetting()
+    {
+        unsetenv(name_);
+    }
+
+  private:
+    const char *name_;
+};
+
 // A session that goes away with its scope.
 class Session
 {

@@ -103,9 +103,8 @@ TEST(CudaGraphs, AreNotReplayedOnMemoryThatCameBack)
 
     EXPECT_GT(CallsOnMemoryThatCameBack("cuGraphExecMemcpyNodeSetParams"), 0);
     EXPECT_EQ(CallsOnMemoryThatCameBack(made), kTurns);
-    setenv("FAKE_CUBLASLT_KERNELS", "4", 1);
+    ScopedSetting lt("FAKE_CUBLASLT_KERNELS", "4");
     EXPECT_EQ(CallsOnMemoryThatCameBack(made), 2 * kTurns);
-    unsetenv("FAKE_CUBLASLT_KERNELS");
 }
 
 // How many graphs a rank makes of the program for more sets of memory than are
@@ -146,9 +145,8 @@ TEST(CudaGraphs, AreMadeOnceForAnyAddresses)
     for (hd_transport way : {HD_TRANSPORT_COPY, HD_TRANSPORT_SM}) {
         options.transport = way;
         for (const char *kernels : {"1", "2", "3"}) {
-            setenv("FAKE_CUBLASLT_KERNELS", kernels, 1);
+            ScopedSetting lt("FAKE_CUBLASLT_KERNELS", kernels);
             EXPECT_EQ(GraphsMade(program, options), kTurns) << kernels;
-            unsetenv("FAKE_CUBLASLT_KERNELS");
         }
     }
 }
@@ -160,9 +158,8 @@ TEST(CudaGraphs, AreMadeForEachSetWhereTheyCannotBeSetAnew)
     hd_session_options options = CudaOptions(10);
 
     options.graph = true;
-    setenv("FAKE_CUBLASLT_KERNELS", "4", 1);
+    ScopedSetting lt("FAKE_CUBLASLT_KERNELS", "4");
     EXPECT_EQ(GraphsMade(program, options), 3 * kSets * kTurns);
-    unsetenv("FAKE_CUBLASLT_KERNELS");
 }
 
 // Of two kernels CUDA does not say which follows which, once.
@@ -172,11 +169,9 @@ TEST(CudaGraphs, AreMadeOnceMoreWhereOneWasNotUnderstood)
     hd_session_options options = CudaOptions(10);
 
     options.graph = true;
-    setenv("FAKE_CUBLASLT_KERNELS", "2", 1);
-    setenv("FAKE_CUDA_FAIL", "cuGraphNodeGetDependencies:1", 1);
+    ScopedSetting lt("FAKE_CUBLASLT_KERNELS", "2");
+    ScopedSetting fault("FAKE_CUDA_FAIL", "cuGraphNodeGetDependencies:1");
     EXPECT_EQ(GraphsMade(program, options), 2 * kTurns);
-    unsetenv("FAKE_CUDA_FAIL");
-    unsetenv("FAKE_CUBLASLT_KERNELS");
 }
 
 // What CUDA refuses to set, or to describe, once is not tried again.
@@ -190,9 +185,8 @@ TEST(CudaGraphs, AreGivenUpWhereTheyCannotBeSet)
          {"cuGraphExecKernelNodeSetParams:2", "cuGraphNodeGetType:1",
           "cuGraphExecMemcpyNodeSetParams:1",
           "cuGraphExecBatchMemOpNodeSetParams:2"}) {
-        setenv("FAKE_CUDA_FAIL", call, 1);
+        ScopedSetting fault("FAKE_CUDA_FAIL", call);
         EXPECT_LE(GraphsMade(program, options), kTurns) << call;
-        unsetenv("FAKE_CUDA_FAIL");
     }
 }
 
@@ -296,10 +290,8 @@ TEST_P(CudaRuns, GiveTheSameBitsWithDelays)
     std::vector<uint64_t> first;
 
     for (const char *seed : {"", "1", "2", "77"}) {
-        if (*seed != '\0') {
-            setenv("HEDDLE_CHAOS", seed, 1);
-            setenv("FAKE_CUDA_CHAOS", seed, 1);
-        }
+        ScopedSetting host("HEDDLE_CHAOS", seed);
+        ScopedSetting streams("FAKE_CUDA_CHAOS", seed);
         std::vector<Answer> answers = RunRanks(2, [&](Rank &rank) {
             Session session;
 
@@ -314,8 +306,6 @@ TEST_P(CudaRuns, GiveTheSameBitsWithDelays)
             return program.Compare(shards, rank.rank);
         });
 
-        unsetenv("HEDDLE_CHAOS");
-        unsetenv("FAKE_CUDA_CHAOS");
         AllAreRight(answers);
         for (size_t i = 0; i < answers.size(); i++) {
             uint64_t hash = uint64_t(answers[i].number);
