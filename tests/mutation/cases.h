@@ -107,6 +107,21 @@ const PlainCase kCases[] = {
      "if tp == 2 { send %i to 1 } } "
      "on stream 1 { if tp == 1 { %w = recv from 2 %t = gelu %x } } join }",
      ORACLE_CLEAN},
+    // The root of a reduce knows that all have started it, the others nothing.
+    {"host program sums mesh tp=2 streams 2 in %x : f32[2] in %i : f32[1] "
+     "temp %t : f32[2] temp %b : f32[2] shared temp %w : f32[1] shared "
+     "{ %b = copy %x fork on stream 0 { if tp == 1 { %t = relu %x } "
+     "if tp == 0 { %b = reduce %b root 0 send %i to 1 } "
+     "else { reduce %b root 0 } } "
+     "on stream 1 { if tp == 1 { %w = recv from 0 %t = gelu %x } } join }",
+     ORACLE_CLEAN},
+    {"host program sums mesh tp=2 streams 2 in %x : f32[2] in %i : f32[1] "
+     "temp %t : f32[2] temp %b : f32[2] shared temp %w : f32[1] shared "
+     "{ %b = copy %x fork on stream 0 { if tp == 1 { %t = relu %x } "
+     "if tp == 1 { %b = reduce %b root 1 } else { reduce %b root 1 "
+     "send %i to 1 } } "
+     "on stream 1 { if tp == 1 { %w = recv from 0 %t = gelu %x } } join }",
+     ORACLE_RACE},
     // Two sends of a group, and one answer: %x has left, of %z nothing is
     // known.
     {"host program half mesh tp=3 streams 2 in %a : f32[2] in %i : f32[1] "

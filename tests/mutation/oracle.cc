@@ -35,7 +35,7 @@ struct Step {
     int fork = -1;               // the last one issued before it, of either run
     int partner = -1;            // of a send or recv
     std::vector<int> rendezvous; // of a collective: the members
-    bool hears_root_only = false;
+    bool hears_root_only = false, hears_nobody = false;
     int root = -1;         // the member that is the root
     int64_t me = 0;        // own coordinate, of a collective
     bool argument = false; // touches one
@@ -239,9 +239,11 @@ class Program
 
             if (span.buffer->type.dtype == HD_EVENT)
                 continue;
-            // What a broadcast sends is the root's to read.
-            if (s->op->code == HD_OP_BROADCAST && from.peer != s->rank &&
-                i == s->op->noutputs)
+            // What a broadcast sends is the root's to read, and what a reduce
+            // makes the root's to write.
+            if (from.peer != s->rank &&
+                ((s->op->code == HD_OP_BROADCAST && i == s->op->noutputs) ||
+                 (s->op->code == HD_OP_REDUCE && i < s->op->noutputs)))
                 continue;
             Access a = {span.buffer->id,
                         from.op->view[i].buffer->id,
@@ -299,6 +301,8 @@ class Program
                     continue;
                 }
                 s.hears_root_only = s.op->code == HD_OP_BROADCAST;
+                s.hears_nobody =
+                    s.op->code == HD_OP_REDUCE && s.rank != root_[id];
                 for (int other : m.second)
                     if (steps[static_cast<size_t>(other)].rank == root_[id])
                         s.root = other;
@@ -517,6 +521,8 @@ class Machine
     {
         const Step &s = S(id);
 
+        if (!rendezvous_ && s.hears_nobody)
+            return true;
         if (!rendezvous_ && s.hears_root_only)
             return Started(s.root);
         for (int other : s.rendezvous)

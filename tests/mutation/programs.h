@@ -206,6 +206,13 @@ inline std::vector<Base> HostBases()
         "out %c : f32[3, 2] shared out %d : f32[3, 2] { %c[tp] = copy %a[tp] "
         "fork for j in 0..3 { on stream j mod 2 { "
         "%c[j] = broadcast %c[tp] root j %d[j] = relu %c[j] } } join }";
+    // Each rank gets the sum of one index; its result is all that it names.
+    static const char *const reduces =
+        "host program reduces mesh tp=3 streams 2 in %a : f32[3, 2] "
+        "out %c : f32[2] out %d : f32[2] temp %p : f32[3, 2] shared "
+        "{ %p = relu %a fork for j in 0..3 { on stream j mod 2 { "
+        "if tp == j { %c = reduce %p[j] root j %d = relu %c } "
+        "else { reduce %p[j] root j } } } join }";
     // What the caller brings is read before a temporary takes its bytes.
     static const char *const taken =
         "host program taken inout %x : f32[2, 2] out %y : f32[2, 2] "
@@ -226,6 +233,7 @@ inline std::vector<Base> HostBases()
         {"chain1", chain, false, none},
         {"lives1", lives, false, none},
         {"broadcasts3", broadcasts, false, none},
+        {"reduces3", reduces, false, none},
         {"taken1", taken, false, none},
         {"many1", ManyNames(), false, none},
     };

@@ -148,10 +148,10 @@ std::string MutateValue(hd_module *module, std::mt19937 &random)
             op->code = op->code == HD_OP_SUB ? HD_OP_ADD : HD_OP_TANH;
         else if (op->code == HD_OP_DIV)
             op->code = HD_OP_MUL;
-        else if (hd_op_move(op) != HD_MOVE_NONE && op->nkeys == 1 &&
-                 hd_op_fold(op) != HD_FOLD_NONE)
-            op->key->code =
-                op->key->code == HD_KEY_MAX ? HD_KEY_MIN : HD_KEY_MAX;
+        for (int i = 0; i < op->nkeys; i++)
+            if (op->key[i].code == HD_KEY_MAX || op->key[i].code == HD_KEY_MIN)
+                op->key[i].code =
+                    op->key[i].code == HD_KEY_MAX ? HD_KEY_MIN : HD_KEY_MAX;
         return "for " + what;
     default:
         if (op->nkeys > 0 && hd_op_is(op, HD_UNIT_COMPUTE))

@@ -51,6 +51,14 @@ const std::vector<Case> kCases = {
      "mesh tp=2 in %x : f32[2] "
      "{ broadcast %x root 0 }",
      {INVALID}},
+    {"reduce without a result",
+     "mesh tp=2 inout %x : f32[2] shared "
+     "{ reduce %x root 0 }",
+     {INVALID}},
+    {"reduce whose root alone names a result",
+     "mesh tp=2 inout %x : f32[2] shared "
+     "{ if tp == 1 { %x = reduce %x root 1 } else { reduce %x root 1 } }",
+     {}},
     // --------------------------------------------------------------- matching
     {"send alone",
      "mesh tp=2 in %x : f32[2] "
@@ -96,6 +104,13 @@ const std::vector<Case> kCases = {
      {}},
     {"different roots",
      "mesh tp=2 inout %x : f32[2] shared { %x = broadcast %x root tp }",
+     {MISMATCH}},
+    {"different roots of a sum",
+     "mesh tp=2 inout %x : f32[2] shared { %x = reduce %x root tp }",
+     {MISMATCH}},
+    {"a sum and a maximum for one root",
+     "mesh tp=2 inout %x : f32[2] shared { if tp == 0 { %x = reduce %x root 0 "
+     "} else { reduce %x root 0 max } }",
      {MISMATCH}},
     {"collective alone",
      "mesh tp=2 inout %x : f32[2] shared "
@@ -225,6 +240,18 @@ const std::vector<Case> kCases = {
      "mesh tp=2 in %x : f32[2] temp %t : f32[2] out %y : f32[2] shared "
      "{ if tp == 0 { %t = copy %x } %y = broadcast %t root 0 }",
      {}},
+    {"result of a reduce on another rank than its root",
+     "mesh tp=2 inout %x : f32[2] shared out %y : f32[2] "
+     "{ %y = reduce %x root 0 }",
+     {HOLE}},
+    {"result of a reduce on another rank, read",
+     "mesh tp=2 inout %x : f32[2] shared temp %t : f32[2] out %y : f32[2] "
+     "{ %t = reduce %x root 0 %y = copy %t }",
+     {UNWRITTEN}},
+    {"operand of a reduce that one rank lacks",
+     "mesh tp=2 in %x : f32[2] temp %t : f32[2] shared inout %y : f32[2] "
+     "{ if tp == 0 { %t = copy %x } %y = reduce %t root 0 }",
+     {UNWRITTEN}},
     {"operand of a broadcast that its root lacks",
      "mesh tp=2 in %x : f32[2] temp %t : f32[2] out %y : f32[2] shared "
      "{ if tp == 1 { %t = copy %x } %y = broadcast %t root 0 }",
@@ -377,6 +404,9 @@ const std::vector<Case> kCases = {
      {IN_PLACE}},
     {"scattered over itself by one rank",
      "mesh tp=1 inout %x : f32[1, 2] shared { %x = reduce_scatter %x }",
+     {}},
+    {"reduced to a root in place",
+     "mesh tp=2 inout %x : f32[2] shared { %x = reduce %x root 1 }",
      {}},
     {"reduced in place",
      "mesh tp=2 inout %x : f32[2] shared { %x = all_reduce %x }",

@@ -90,6 +90,7 @@ class Generator
     void OneWay();
     void Collect();
     void Broadcast();
+    void Reduce();
     void Mixed();
     void Pipeline();
     void Noise();
@@ -660,6 +661,33 @@ void Generator::Broadcast()
                         " root " + root + " }");
 }
 
+void Generator::Reduce()
+{
+    size_t axis;
+    int stream = AnyStream();
+    Pick a, c;
+
+    if (mesh_.empty() || !FindRead(0, "f32", &a) || !FindWrite(0, "f32", &c))
+        return;
+    if (Chance(30))
+        c = a; // in place
+    else if (!Apart(a, c))
+        return;
+    std::string mine = Axis(&axis);
+    std::string root = Str(Below(mesh_[axis].second));
+    std::string op = "reduce@" + mine + " " + a.text + " root " + root +
+                     (Chance(55)   ? ""
+                      : Chance(50) ? " max"
+                                   : " min");
+    c.exact = false; // only the root has it afterwards
+    Step(stream, {a}, {c});
+    if (Chance(40)) // every rank names a result
+        Put(stream, c.text + " = " + op);
+    else
+        Put(stream, "if " + mine + " == " + root + " { " + c.text + " = " + op +
+                        " } else { " + op + " }");
+}
+
 // A collective and an exchange in one group.
 void Generator::Mixed()
 {
@@ -775,12 +803,12 @@ std::string Generator::Run()
     int n = 2 + Below(6);
     for (int i = 0; i < n; i++) {
         void (Generator::*const steps[])() = {
-            &Generator::Compute,  &Generator::Compute,   &Generator::Compute,
-            &Generator::Loop,     &Generator::Shift,     &Generator::Shift,
-            &Generator::OneWay,   &Generator::OneWay,    &Generator::Collect,
-            &Generator::Collect,  &Generator::Broadcast, &Generator::Mixed,
-            &Generator::Pipeline, &Generator::Noise};
-        (this->*steps[Below(14)])();
+            &Generator::Compute, &Generator::Compute,   &Generator::Compute,
+            &Generator::Loop,    &Generator::Shift,     &Generator::Shift,
+            &Generator::OneWay,  &Generator::OneWay,    &Generator::Collect,
+            &Generator::Collect, &Generator::Broadcast, &Generator::Reduce,
+            &Generator::Mixed,   &Generator::Pipeline,  &Generator::Noise};
+        (this->*steps[Below(static_cast<int>(std::size(steps)))])();
         if (Chance(30))
             Record(AnyStream());
     }

@@ -146,7 +146,7 @@ Piece Piece::At(int64_t index) const
 
 const std::set<std::string> kTransfers = {
     "send",       "recv",      "all_gather", "reduce_scatter",
-    "all_reduce", "broadcast", "all_to_all"};
+    "all_reduce", "broadcast", "all_to_all", "reduce"};
 
 class Unroller
 {
@@ -174,6 +174,7 @@ class Unroller
     void Transfer(const Stmt &stmt, Work *work);
     void Collective(const Stmt &stmt, Work *work);
     void Broadcast(const Stmt &stmt, Work *work);
+    void Reduce(const Stmt &stmt, Work *work);
     int64_t KeyValue(const Stmt &stmt, const char *key);
     int64_t Coordinate(const Stmt &stmt, const Work &work, const char *key);
     int DeclOf(const View &view) const;
@@ -342,6 +343,26 @@ void Unroller::Broadcast(const Stmt &stmt, Work *work)
             work->clashes.push_back({work->reads[0], result});
 }
 
+void Unroller::Reduce(const Stmt &stmt, Work *work)
+{
+    int64_t root = Coordinate(stmt, *work, "root");
+    Piece operand = Resolve(stmt.operands.at(0));
+
+    work->root = static_cast<int>(root);
+    work->receives = root == at_[static_cast<size_t>(work->axis)];
+    work->elements = operand.region.Elements();
+    work->reads = {operand.Folded()};
+    if (work->receives && stmt.results.empty())
+        throw Broken(INVALID, "a reduce whose root lacks a result");
+    // What the others name as result is not written, though it must exist.
+    for (const View &view : stmt.results)
+        if (Region region = Resolve(view).Folded(); work->receives)
+            work->writes.push_back(region);
+    for (const Region &result : work->writes)
+        if (!result.SameElements(work->reads[0]))
+            work->clashes.push_back({work->reads[0], result});
+}
+
 void Unroller::Collective(const Stmt &stmt, Work *work)
 {
     if (stmt.operands.empty() || stmt.results.empty())
@@ -385,6 +406,8 @@ void Unroller::Transfer(const Stmt &stmt, Work *work)
     work->dtype = program_.decls[static_cast<size_t>(DeclOf(view))].dtype;
     if (stmt.op == "broadcast")
         return Broadcast(stmt, work);
+    if (stmt.op == "reduce")
+        return Reduce(stmt, work);
     if (stmt.op != "send" && stmt.op != "recv")
         return Collective(stmt, work);
 

@@ -66,7 +66,7 @@ struct Work {
     bool get = false;
     std::string fold;                   // max, min, or nothing for a sum
     int64_t elements = 0;               // that a peer sees
-    bool receives = true, sends = true; // a broadcast's root and the others
+    bool receives = true, sends = true; // of those with a root, who does what
     std::string text;
 };
 

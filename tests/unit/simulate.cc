@@ -217,6 +217,27 @@ TEST(Simulation, CollectivesWaitForAllAndShareTheirLinks)
     EXPECT_DOUBLE_EQ(s.At(0).start, 10);
 }
 
+TEST(Simulation, TheRootOfAReduceReceivesWhatTheOthersBring)
+{
+    const char *const text =
+        "host program reduces mesh tp=3 in %x : u8[4] temp %t : u8[4] shared "
+        "out %y : u8[4] { %t = copy %x if tp == 1 { %y = reduce %t root 1 } "
+        "else { reduce %t root 1 %y = copy %x } }";
+    hd_machine m = Round();
+
+    Simulated links(text, m);
+    EXPECT_DOUBLE_EQ(links.p.time, 8 + 8 + 8); // 2 x 4 bytes come in
+    EXPECT_DOUBLE_EQ(links.p.bytes_gathered, 8);
+    // One of the ranks' processors copies, at the speed of one.
+    m.processors = 3;
+    Simulated processors(text, m);
+    EXPECT_DOUBLE_EQ(processors.p.time, 8 + 8 + 8);
+    // With one processor all copies of elements follow each other.
+    m.processors = 1;
+    Simulated one(text, m);
+    EXPECT_DOUBLE_EQ(one.p.time, 3 * 8 + 8 + 2 * 8);
+}
+
 TEST(Simulation, OverlapIsTheShareOfTransfersThatIsComputedIn)
 {
     // 4 s of transfer, 2 s of compute beside it.
