@@ -8,11 +8,22 @@
 //                                         }
 //                                     }
 //
+// and likewise, where partial results are reduced to the ranks,
+//
+//     %p = matmul %a, %w                      for j in 0..4 {
+//     %c[tp] = reduce_scatter %p[tp]    ->        on stream j mod 2 {
+//                                                     %p[tp, j] = matmul ..
+//                                                     %c[tp] = reduce %p[tp, j]
+//                                                     root j
+//                                                 }
+//                                             }
+//
 // An operation joins the loop before it if both have as many indices, and if
 // whatever it reads of the loop's results it reads at its own index. The gather
-// becomes a broadcast from each rank in turn, which says what an iteration
-// needs and leaves to the next pass how it travels. What does not fit stays
-// outside, where a stream dimension is like any other.
+// becomes a broadcast from each rank in turn, and the reduction one to each
+// rank in turn, which says what an iteration needs or makes and leaves to the
+// next pass how that travels. What does not fit stays outside, where a stream
+// dimension is like any other.
 #include <string.h>
 
 #include "ir/space.h"
@@ -75,6 +86,22 @@ static bool plan_gather(const hd_op *op, int s, plan *p)
     return out->nindex <= s;
 }
 
+// A reduction whose operand is led by the stream dimension: one index of it is
+// the shard of one rank.
+static bool plan_scatter(const hd_op *op, plan *p)
+{
+    const hd_view *in = &op->view[1];
+    int s = stream_dim(&in->buffer->type);
+
+    if (s < 0 || in->nindex != s)
+        return false;
+    for (int i = 0; i < s; i++)
+        if (in->index[i] == HD_EXPR_ALL)
+            return false;
+    *p = (plan){.extent = in->buffer->type.dim[s].extent, .dim = {WHOLE, s}};
+    return true;
+}
+
 // A factor that its operation writes over: an iteration would write its own
 // index of it, and read it whole.
 static bool is_own_factor(const hd_op *op)
@@ -100,6 +127,8 @@ static bool plan_op(const hd_module *module, const hd_stmt *stmt, plan *p)
 
     if (stmt->kind != HD_STMT_OP || op->noutputs != 1)
         return false;
+    if (op->code == HD_OP_REDUCE_SCATTER)
+        return plan_scatter(op, p);
     s = stream_dim(&op->view[0].buffer->type);
     if (s < 0)
         return false;
@@ -130,7 +159,7 @@ typedef struct touched {
     const hd_buffer *buffer;
     int dim;
     bool written;
-    bool gathered; // peers may still be sent it when the iteration computes
+    bool moved; // peers may still be sent it when the iteration computes
 } touched;
 
 typedef struct run {
@@ -138,7 +167,8 @@ typedef struct run {
     hd_arena *scratch;
     hd_stmt *first; // statements of the run, linked
     int64_t extent;
-    int axis; // of its gathers, -1 before the first
+    int axis;      // of its transfers, -1 before the first
+    hd_move moves; // which of both they are, or HD_MOVE_NONE
     touched *touched;
     int ntouched, room;
     int *index; // by buffer id: 1 + position in touched
@@ -159,11 +189,13 @@ static int iteration_dim(const plan *p, int i)
 
 static bool fits(run *r, const hd_op *op, const plan *p)
 {
-    // One pipeline moves along one axis. An iteration begins with its
-    // transfers, so nothing before a gather may have used what it writes: the
-    // old value of an inout is read before it is gathered into.
-    if (op->code == HD_OP_ALL_GATHER &&
-        ((r->axis >= 0 && op->axis != r->axis) ||
+    // One pipeline moves along one axis, in one direction. Iterations of one
+    // that gathers begin with its transfers, so nothing before a gather may
+    // have used what it writes: the old value of an inout is read before it is
+    // gathered into. Those of one that scatters end with them.
+    if (hd_op_is(op, HD_UNIT_TRANSFER) &&
+        ((r->axis >= 0 &&
+          (op->axis != r->axis || hd_op_move(op) != r->moves)) ||
          find_touched(r, hd_buffer_root(op->view[0].buffer)) != NULL))
         return false;
     for (int i = 0; i < op->nviews; i++) {
@@ -173,38 +205,48 @@ static bool fits(run *r, const hd_op *op, const plan *p)
         if (t == NULL || (!writes && !t->written))
             continue;
         if (t->dim == WHOLE || t->dim != iteration_dim(p, i) ||
-            (writes && t->gathered))
+            (writes && t->moved))
             return false;
     }
     return true;
 }
 
+static touched *add_touched(run *r, const hd_buffer *root)
+{
+    if (r->ntouched == r->room) {
+        touched *grown = hd_new_array(r->scratch, touched, 2 * r->room + 8);
+
+        if (r->ntouched > 0)
+            memcpy(grown, r->touched, sizeof *grown * (size_t)r->ntouched);
+        r->touched = grown;
+        r->room = 2 * r->room + 8;
+    }
+    r->touched[r->ntouched++] = (touched){.buffer = root};
+    r->index[root->id] = r->ntouched;
+    return &r->touched[r->ntouched - 1];
+}
+
 static void touch(run *r, const hd_op *op, const plan *p)
 {
-    if (op->code == HD_OP_ALL_GATHER)
+    bool moves = hd_op_is(op, HD_UNIT_TRANSFER);
+
+    if (moves) {
         r->axis = op->axis;
+        r->moves = hd_op_move(op);
+    }
     for (int i = 0; i < op->nviews; i++) {
         const hd_buffer *root = hd_buffer_root(op->view[i].buffer);
         touched *t = find_touched(r, root);
-        bool writes = hd_op_access(op, i) != HD_ACCESS_READ;
+        int dim = iteration_dim(p, i);
 
-        if (t != NULL) {
-            t->written |= writes;
-            t->dim = t->dim == iteration_dim(p, i) ? t->dim : WHOLE;
-            continue;
+        if (t == NULL) {
+            t = add_touched(r, root);
+            t->dim = dim;
         }
-        if (r->ntouched == r->room) {
-            touched *grown = hd_new_array(r->scratch, touched, 2 * r->room + 8);
-
-            if (r->ntouched > 0)
-                memcpy(grown, r->touched, sizeof *grown * (size_t)r->ntouched);
-            r->touched = grown;
-            r->room = 2 * r->room + 8;
-        }
-        r->touched[r->ntouched++] =
-            (touched){root, iteration_dim(p, i), writes,
-                      writes && op->code == HD_OP_ALL_GATHER};
-        r->index[root->id] = r->ntouched;
+        t->dim = t->dim == dim ? dim : WHOLE;
+        t->written |= hd_op_access(op, i) != HD_ACCESS_READ;
+        // Of both what has an index an iteration.
+        t->moved |= moves && dim != WHOLE;
     }
 }
 
@@ -215,6 +257,7 @@ static void forget(run *r)
     r->ntouched = 0;
     r->extent = 0;
     r->axis = -1;
+    r->moves = HD_MOVE_NONE;
 }
 
 // ------------------------------------------------------------------ loops
@@ -240,6 +283,18 @@ static void add_gather(hd_build *b, const hd_op *op, const plan *p, hd_expr j)
                  HD_KEY_ROOT, j);
 }
 
+static void add_reduction(hd_build *b, const hd_op *op, const plan *p,
+                          hd_expr j)
+{
+    hd_op *fresh = hd_build_unary(b, HD_OP_REDUCE, op->axis, op->view[0],
+                                  hd_view_at(op->view[1], p->dim[1], j));
+    hd_key_code key;
+
+    hd_build_key(fresh, HD_KEY_ROOT, j);
+    if (hd_fold_key(hd_op_fold(op), &key))
+        hd_build_key(fresh, key, HD_EXPR_NONE);
+}
+
 // for j in 0..extent { on stream j mod streams { body } }
 static hd_build open_loop(hd_build *b, int64_t extent, int64_t streams,
                           hd_expr *j)
@@ -258,6 +313,25 @@ static void unmark_streams(hd_module *module)
                 b->type.dim[i].mark = HD_LOCAL;
 }
 
+// Whether from a product on partial results are made and reduced. That is a run
+// of its own behind one that gathers: what comes last there is sent first here.
+static bool heads_reduction(const hd_module *module, const hd_stmt *stmt)
+{
+    plan p;
+
+    if (hd_op_family(stmt->op) != HD_FAMILY_PRODUCT)
+        return false;
+    for (stmt = stmt->next; stmt != NULL && plan_op(module, stmt, &p);
+         stmt = stmt->next) {
+        if (stmt->op->code == HD_OP_REDUCE_SCATTER)
+            return true;
+        if (hd_op_family(stmt->op) == HD_FAMILY_PRODUCT ||
+            stmt->op->code == HD_OP_ALL_GATHER)
+            return false;
+    }
+    return false;
+}
+
 // Moves the statements of a run from `stmt` on into one loop; returns what
 // follows.
 static hd_stmt *move_run(run *r, hd_build *b, hd_stmt *stmt, int64_t streams)
@@ -270,14 +344,18 @@ static hd_stmt *move_run(run *r, hd_build *b, hd_stmt *stmt, int64_t streams)
     r->extent = p.extent;
     b->loc = stmt->loc;
     body = open_loop(b, p.extent, streams, &j);
-    while (stmt != NULL && plan_op(r->module, stmt, &p) &&
-           p.extent == r->extent && fits(r, stmt->op, &p)) {
+    while (
+        stmt != NULL && plan_op(r->module, stmt, &p) && p.extent == r->extent &&
+        fits(r, stmt->op, &p) &&
+        !(r->moves == HD_MOVE_ALL_GATHER && heads_reduction(r->module, stmt))) {
         hd_stmt *next = stmt->next;
 
         body.loc = stmt->op->loc;
         touch(r, stmt->op, &p);
         if (stmt->op->code == HD_OP_ALL_GATHER) {
             add_gather(&body, stmt->op, &p, j);
+        } else if (stmt->op->code == HD_OP_REDUCE_SCATTER) {
+            add_reduction(&body, stmt->op, &p, j);
         } else {
             index_views(r->module, stmt->op, &p, j);
             hd_block_append(body.block, stmt);
@@ -288,7 +366,8 @@ static hd_stmt *move_run(run *r, hd_build *b, hd_stmt *stmt, int64_t streams)
     return stmt;
 }
 
-// A gather that nothing in a loop waits for is better left as one collective.
+// A gather that nothing in a loop waits for is better left as one collective,
+// and so is a reduction of what no loop makes.
 static bool starts_run(run *r, const hd_stmt *stmt)
 {
     plan p;
@@ -299,7 +378,7 @@ static bool starts_run(run *r, const hd_stmt *stmt)
             return false;
         extent = p.extent;
         if (stmt->op->code != HD_OP_ALL_GATHER)
-            return true;
+            return stmt->op->code != HD_OP_REDUCE_SCATTER;
     }
     return false;
 }
@@ -354,6 +433,23 @@ static const char *why_no_pipeline(const hd_module *module, const hd_stmt *stmt,
         view->buffer->name);
 }
 
+// Why a reduction to each its shard outside all loops is one collective.
+static const char *why_no_reduction(const hd_stmt *stmt, hd_arena *scratch)
+{
+    const hd_view *in = &stmt->op->view[1];
+    plan p;
+
+    if (plan_scatter(stmt->op, &p))
+        return hd_arena_printf(
+            scratch,
+            "no loop that ends here computes %%%s index by index, and moves "
+            "nothing else",
+            in->buffer->name);
+    return hd_arena_printf(
+        scratch, "dimension %d of %%%s, which it scatters, is not @stream",
+        in->nindex, in->buffer->name);
+}
+
 // A transfer stays outside all loops: what was asked for does nothing here.
 static void report_why(const hd_module *module, const hd_stmt *stmt,
                        hd_arena *scratch, hd_diag *diag, hd_effect *effect)
@@ -366,8 +462,10 @@ static void report_why(const hd_module *module, const hd_stmt *stmt,
     case HD_MOVE_ALL_GATHER:
         reason = why_no_pipeline(module, stmt, scratch);
         break;
-    case HD_MOVE_ALL_REDUCE:
     case HD_MOVE_REDUCE_SCATTER:
+        reason = why_no_reduction(stmt, scratch);
+        break;
+    case HD_MOVE_ALL_REDUCE:
         reason = "a reduction over ranks is one collective";
         break;
     case HD_MOVE_ALL_TO_ALL:

@@ -60,6 +60,8 @@ typedef struct job {
                                // right ones; NULL if nothing is verified
     const char *path;          // borrowed: its file, for messages
     hd_reference *reference[MOST_SETS]; // owned; NULL if not verified
+    hd_reference *rounding[MOST_SETS];  // owned: of the program as it is
+                                        // lowered, once it is needed
     report *report;                     // owned, shared: one a rank
     verdict *verdict;                   // owned, shared: nslots for each rank
     _Atomic uint64_t *nanoseconds; // owned, shared: of the slowest rank, for

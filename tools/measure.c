@@ -313,7 +313,7 @@ static hd_status compare_range(const rank *rank, int i, size_t j,
         return HD_OK;
     }
     return verdict_add(verdict, c->module, j, rank->rank, 1, rank->staging,
-                       rank->contest->reference)
+                       rank->contest->reference, rank->contest->reference)
                ? HD_OK
                : HD_NO_MEMORY;
 }

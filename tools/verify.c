@@ -56,7 +56,8 @@ void verdict_values(verdict *verdict, hd_dtype dtype, const void *got,
 }
 
 bool verdict_add(verdict *verdict, const hd_module *module, size_t i, int rank,
-                 int64_t run, const void *local, const hd_reference *reference)
+                 int64_t run, const void *local, const hd_reference *reference,
+                 const hd_reference *rounding)
 {
     finding place = {.rank = rank, .run = run};
     hd_argument argument;
@@ -66,11 +67,12 @@ bool verdict_add(verdict *verdict, const hd_module *module, size_t i, int rank,
     if (!hd_module_argument(module, i, &argument))
         return false;
     n = argument.local_elements;
-    bytes = 2 * n * sizeof *values;
+    bytes = 3 * n * sizeof *values;
     values = memory_pages(bytes, false);
     if (!values)
         return false;
-    hd_reference_local(reference, i, rank, values, values + n);
+    hd_reference_local(rounding, i, rank, values + 2 * n, values + n);
+    hd_reference_local(reference, i, rank, values, NULL);
     verdict_values(verdict, argument.dtype, local, values, values + n, n,
                    &place);
     memory_free(values, bytes);

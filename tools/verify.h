@@ -21,10 +21,12 @@ typedef struct verdict {
     finding worst;       // the largest ratio
 } verdict;
 
-// Adds the shard of argument `i` that `rank` computed in run `run`. Returns
-// false if there is no memory to do so.
+// Adds the shard of argument `i` that `rank` computed in run `run`: values as
+// `reference` has them, bounds as `rounding` has. Returns false if there is no
+// memory to do so.
 bool verdict_add(verdict *verdict, const hd_module *module, size_t i, int rank,
-                 int64_t run, const void *local, const hd_reference *reference);
+                 int64_t run, const void *local, const hd_reference *reference,
+                 const hd_reference *rounding);
 
 // Adds `n` elements of `dtype` in a row, the first of which `place` names.
 void verdict_values(verdict *verdict, hd_dtype dtype, const void *got,

@@ -1,0 +1,234 @@
+// Gathers: a trip moves a piece, then it computes on one. A rank's local shard
+// is computed on where it lies, unless the gathered buffer is needed whole.
+#include "lower/pipe.h"
+
+// ------------------------------------------------------------------- views
+
+// What is sent or received of a piece.
+static hd_view source_view(hd_pipe *p, const hd_moved *m, const hd_piece *at)
+{
+    return hd_pipe_at_chunk(p, m->op->view[1], m->dim + 1, at->chunk);
+}
+
+static hd_view target_view(hd_pipe *p, const hd_moved *m, const hd_piece *at)
+{
+    hd_view out = hd_pipe_at_shard(p, m->op->view[0], m->dim, at->shard);
+
+    return hd_pipe_at_chunk(p, out, m->dim + 1, at->chunk);
+}
+
+static hd_status check_chunks(hd_pipe *p, const hd_moved *m)
+{
+    return hd_pipe_check_split(p, &m->op->view[0], m->dim + 1, m->op->loc);
+}
+
+// --------------------------------------------------------------- computing
+
+static bool reads_in_place(const hd_pipe *p, const hd_op *op)
+{
+    for (int i = op->noutputs; i < op->nviews; i++)
+        for (int k = 0; k < p->nmoved; k++)
+            if (p->moved[k].in_place &&
+                p->moved[k].op->view[0].buffer == op->view[i].buffer)
+                return true;
+    return false;
+}
+
+// The computation of a trip, which branches where the local shard lies
+// elsewhere.
+static void emit_compute(hd_build *b, const hd_trip *t)
+{
+    hd_build mine = *b, theirs = *b;
+    bool branched = false;
+    hd_piece at = t->at;
+
+    for (hd_stmt *s = t->p->ops; s != NULL; s = s->next) {
+        bool branches = t->own >= 0 && reads_in_place(t->p, s->op);
+
+        if (branches && !branched)
+            mine = hd_build_if(b, t->own, &theirs);
+        branched = branches;
+        if (s->op->code == HD_OP_BROADCAST)
+            continue;
+        at.own = true;
+        if (branches)
+            hd_pipe_clone(t->p, &mine, s->op, &at);
+        at.own = false;
+        hd_pipe_clone(t->p, branches ? &theirs : b, s->op, &at);
+    }
+}
+
+// ------------------------------------------------------------------ moves
+
+// Buffers of chunks are declared in the order in which their views are made.
+static void copy_own(hd_pipe *p, hd_build *b, const hd_moved *m,
+                     const hd_piece *at)
+{
+    hd_view in = source_view(p, m, at), out = target_view(p, m, at);
+
+    hd_build_unary(b, HD_OP_COPY, -1, out, in);
+}
+
+// A send and a recv.
+static void exchange(const hd_trip *t, hd_build *b, const hd_moved *m)
+{
+    hd_pipe *p = t->p;
+    bool relays = p->schedule->relays;
+    hd_piece in = {.shard = p->schedule->arrives(t), .chunk = t->at.chunk};
+    hd_build own = t->mine, others = *b;
+
+    if (!relays && !m->in_place)
+        copy_own(p, &own, m, &t->at);
+    if (relays && m->in_place) {
+        own = hd_build_if(b, t->own, &others);
+        hd_trip_transfer(t, &own, m, HD_OP_SEND, source_view(p, m, &t->at));
+    }
+    hd_trip_transfer(t, &others, m, HD_OP_SEND,
+                     relays ? target_view(p, m, &t->at)
+                            : source_view(p, m, &t->at));
+    hd_trip_transfer(t, b, m, HD_OP_RECV, target_view(p, m, &in));
+}
+
+// From the rank whose shard it is, to all.
+static void broadcast(const hd_trip *t, hd_build *b, const hd_moved *m)
+{
+    hd_pipe *p = t->p;
+    hd_view in = source_view(p, m, &t->at), out = target_view(p, m, &t->at);
+    hd_build mine, theirs;
+
+    if (!m->in_place) {
+        hd_build_key(hd_build_unary(b, HD_OP_BROADCAST, p->axis, out, in),
+                     HD_KEY_ROOT, t->at.shard);
+        return;
+    }
+    mine = hd_build_if(b, t->own, &theirs);
+    hd_build_key(hd_build_op(&mine, HD_OP_BROADCAST, p->axis, 0, 1, &in),
+                 HD_KEY_ROOT, t->at.shard);
+    hd_build_key(hd_build_op(&theirs, HD_OP_BROADCAST, p->axis, 1, 0, &out),
+                 HD_KEY_ROOT, t->at.shard);
+}
+
+// From every rank to all.
+static void collect(const hd_trip *t, hd_build *b, const hd_moved *m)
+{
+    hd_view in = source_view(t->p, m, &t->at);
+    hd_view out = target_view(t->p, m, &t->at);
+
+    hd_build_unary(b, HD_OP_ALL_GATHER, t->p->axis, out, in);
+}
+
+// Where a trip's transfers stand: sends and recvs together, in those trips that
+// have any.
+static hd_build open_moves(hd_build *b, hd_trip *t)
+{
+    const hd_schedule *s = t->p->schedule;
+    hd_expr end = hd_pipe_number(t->p, hd_pipe_end_of_exchanges(t->p));
+    hd_expr more = hd_pipe_binary(t->p, HD_EXPR_LT, t->j, end);
+    hd_build theirs;
+
+    if (s->to == NULL)
+        return *b;
+    t->mine = hd_build_if(b, s->relays ? more : t->own, &theirs);
+    return hd_build_group(s->relays ? &t->mine : &theirs);
+}
+
+static void emit_trip(hd_pipe *p, hd_build *b, hd_expr j)
+{
+    hd_trip t = hd_trip_start(p, b, j);
+    hd_build moves;
+
+    if (p->schedule->move != NULL) {
+        moves = open_moves(b, &t);
+        for (int i = 0; i < p->nmoved; i++) {
+            moves.loc = p->moved[i].op->loc;
+            p->schedule->move(&t, &moves, &p->moved[i]);
+        }
+    }
+    emit_compute(b, &t);
+}
+
+// What is moved or copied before the loop.
+static void emit_before(hd_pipe *p, hd_build *b)
+{
+    hd_piece own = {.shard = hd_pipe_rank(p), .chunk = HD_EXPR_NONE};
+
+    for (int i = 0; i < p->nmoved; i++) {
+        const hd_moved *m = &p->moved[i];
+        hd_view out = m->op->view[0];
+
+        b->loc = m->op->loc;
+        out.nindex = m->dim;
+        if (p->schedule->move == NULL)
+            hd_build_unary(b, HD_OP_ALL_GATHER, p->axis, out, m->op->view[1]);
+        else if (p->schedule->relays && !m->in_place)
+            copy_own(p, b, m, &own);
+    }
+}
+
+static void prepare(hd_pipe *p)
+{
+    for (int i = 0; i < p->nmoved; i++)
+        p->moved[i].in_place =
+            !p->options->copy_own &&
+            hd_pipe_is_alone(p, p->moved[i].op->view[0].buffer);
+}
+
+// --------------------------------------------------------------- pipelines
+
+static hd_expr upwards(const hd_trip *t)
+{
+    return hd_trip_around(t, HD_EXPR_ADD, hd_pipe_rank(t->p), t->step);
+}
+
+static hd_expr downwards(const hd_trip *t)
+{
+    return hd_trip_around(t, HD_EXPR_SUB, hd_pipe_rank(t->p), t->step);
+}
+
+// The rank for which this trip is that of the local shard here.
+static hd_expr mirrored(const hd_trip *t)
+{
+    hd_expr n = hd_pipe_number(t->p, t->p->ranks);
+
+    return hd_trip_around(
+        t, HD_EXPR_SUB,
+        hd_pipe_binary(t->p, HD_EXPR_ADD, n, hd_pipe_rank(t->p)), t->step);
+}
+
+static hd_expr is_of_rank(const hd_trip *t)
+{
+    return hd_pipe_binary(t->p, HD_EXPR_EQ, t->at.shard, hd_pipe_rank(t->p));
+}
+
+static const hd_schedule schedules[] = {
+    // One all_gather before the loop.
+    [HD_TRANSFER_BULK] = {.shard = hd_trip_step},
+    // Trip j gathers chunk j of every shard, and computes on all of them.
+    [HD_TRANSFER_PIPELINED] = {.move = collect},
+    // Rank j sends to all.
+    [HD_TRANSFER_BROADCAST] = {.shard = hd_trip_step,
+                               .own = is_of_rank,
+                               .move = broadcast},
+    // From rank + j, to rank - j.
+    [HD_TRANSFER_DIRECT] = {.shard = upwards,
+                            .own = hd_trip_is_first,
+                            .move = exchange,
+                            .to = mirrored,
+                            .from = hd_trip_shard,
+                            .arrives = hd_trip_shard},
+    // What came from the left neighbour goes on to the right.
+    [HD_TRANSFER_RING] = {.shard = downwards,
+                          .own = hd_trip_is_first,
+                          .move = exchange,
+                          .to = hd_trip_right,
+                          .from = hd_trip_left,
+                          .arrives = hd_trip_shard_below,
+                          .relays = true},
+};
+
+const hd_flow hd_flow_gather = {.schedules = schedules,
+                                .first = 1,
+                                .prepare = prepare,
+                                .before = emit_before,
+                                .trip = emit_trip,
+                                .check_chunks = check_chunks};

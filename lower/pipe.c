@@ -1,0 +1,381 @@
+#include "lower/pipe.h"
+
+#include "ir/space.h"
+
+struct hd_alias {
+    hd_alias *next;
+    hd_buffer *buffer, *split;
+    int dim;
+};
+
+// ------------------------------------------------------------- expressions
+
+hd_expr hd_pipe_number(const hd_pipe *p, int64_t value)
+{
+    return hd_expr_const(p->module, value);
+}
+
+hd_expr hd_pipe_binary(const hd_pipe *p, hd_expr_kind kind, hd_expr a,
+                       hd_expr b)
+{
+    return hd_expr_binary(p->module, kind, a, b);
+}
+
+hd_expr hd_pipe_rank(const hd_pipe *p)
+{
+    return hd_expr_coord(p->module, p->axis);
+}
+
+hd_expr hd_trip_around(const hd_trip *t, hd_expr_kind kind, hd_expr a,
+                       hd_expr b)
+{
+    return hd_expr_mod(t->p->module, hd_pipe_binary(t->p, kind, a, b),
+                       hd_pipe_number(t->p, t->p->ranks));
+}
+
+hd_expr hd_trip_step(const hd_trip *t)
+{
+    return t->step;
+}
+
+hd_expr hd_trip_shard(const hd_trip *t)
+{
+    return t->at.shard;
+}
+
+hd_expr hd_trip_shard_below(const hd_trip *t)
+{
+    return hd_trip_around(t, HD_EXPR_SUB, t->at.shard, hd_pipe_number(t->p, 1));
+}
+
+hd_expr hd_trip_right(const hd_trip *t)
+{
+    return hd_trip_around(t, HD_EXPR_ADD, hd_pipe_rank(t->p),
+                          hd_pipe_number(t->p, 1));
+}
+
+hd_expr hd_trip_left(const hd_trip *t)
+{
+    return hd_trip_around(t, HD_EXPR_SUB, hd_pipe_rank(t->p),
+                          hd_pipe_number(t->p, 1));
+}
+
+hd_expr hd_trip_is_first(const hd_trip *t)
+{
+    return t->p->chunks == 1
+               ? hd_pipe_binary(t->p, HD_EXPR_EQ, t->j, hd_pipe_number(t->p, 0))
+               : hd_pipe_binary(t->p, HD_EXPR_LT, t->j,
+                                hd_pipe_number(t->p, t->p->chunks));
+}
+
+// ------------------------------------------------------------------ chunks
+
+static hd_buffer *split_buffer(hd_pipe *p, hd_buffer *buffer, int dim)
+{
+    hd_type type;
+    hd_alias *a;
+
+    for (a = p->aliases; a != NULL; a = a->next)
+        if (a->buffer == buffer && a->dim == dim)
+            return a->split;
+    type = hd_type_with(&buffer->type, dim, (hd_dim){p->chunks, HD_LOCAL});
+    type.dim[dim + 1].extent /= p->chunks;
+    a = hd_new(p->scratch, hd_alias);
+    *a = (hd_alias){.next = p->aliases, .buffer = buffer, .dim = dim};
+    a->split = hd_module_add_buffer(
+        p->module, hd_arena_printf(p->scratch, "%s_c", buffer->name), HD_TEMP,
+        &type);
+    a->split->of = hd_buffer_root(buffer);
+    p->aliases = a;
+    return a->split;
+}
+
+int hd_pipe_count_uses(const hd_pipe *p, const hd_stmt *end,
+                       const hd_buffer *buffer)
+{
+    int n = 0;
+
+    for (const hd_stmt *s = p->ops; s != end; s = s->next)
+        for (int i = 0; i < s->op->nviews; i++)
+            n += hd_buffer_root(s->op->view[i].buffer) == buffer;
+    return n;
+}
+
+bool hd_pipe_is_alone(const hd_pipe *p, hd_buffer *buffer)
+{
+    const hd_buffer *root = hd_buffer_root(buffer);
+
+    return root->role == HD_TEMP && root == buffer &&
+           hd_pipe_count_uses(p, NULL, root) == p->uses[root->id];
+}
+
+hd_status hd_pipe_check_split(hd_pipe *p, const hd_view *view, int dim,
+                              hd_loc loc)
+{
+    const hd_type *type = &view->buffer->type;
+    const hd_buffer *root = hd_buffer_root(view->buffer);
+
+    // Chunks go by a name of their own, and what the caller has brought by the
+    // argument's, which thereby ends (HD0807).
+    if (root->role == HD_INOUT &&
+        hd_pipe_count_uses(p, NULL, root) != p->uses[root->id])
+        return hd_error(p->diag, HD_E0502, loc,
+                        "%lld chunks: %%%s is an inout argument that is also "
+                        "used outside of this loop",
+                        (long long)p->chunks, root->name);
+    if (dim >= type->ndims || hd_dim_is_sharded(type->dim[dim]))
+        return hd_error(p->diag, HD_E0502, loc,
+                        "%lld chunks: %%%s has no dimension after its stream "
+                        "dimension to split",
+                        (long long)p->chunks, view->buffer->name);
+    if (type->ndims == HD_MAX_DIMS)
+        return hd_error(p->diag, HD_E0502, loc,
+                        "%lld chunks: %%%s has %d dimensions already",
+                        (long long)p->chunks, view->buffer->name, HD_MAX_DIMS);
+    if (type->dim[dim].extent % p->chunks != 0)
+        return hd_error(p->diag, HD_E0501, loc,
+                        "%lld chunks do not divide dimension %d of %%%s, "
+                        "which is %lld",
+                        (long long)p->chunks, dim, view->buffer->name,
+                        (long long)type->dim[dim].extent);
+    return HD_OK;
+}
+
+hd_view hd_pipe_at_chunk(hd_pipe *p, hd_view view, int dim, hd_expr chunk)
+{
+    hd_view result = view;
+
+    if (chunk == HD_EXPR_NONE)
+        return view;
+    result.buffer = split_buffer(p, view.buffer, dim);
+    while (result.nindex < dim)
+        result.index[result.nindex++] = HD_EXPR_ALL;
+    for (int i = result.nindex; i > dim; i--)
+        result.index[i] = result.index[i - 1];
+    result.index[dim] = chunk;
+    result.nindex++;
+    return result;
+}
+
+int hd_pipe_index(const hd_pipe *p, const hd_view *view)
+{
+    for (int i = 0; i < view->nindex; i++)
+        if (view->index[i] >= 0 &&
+            hd_expr_uses_var(p->module, view->index[i], p->loop->var))
+            return i;
+    return -1;
+}
+
+// Whether the loop itself writes the buffer, so that chunk by chunk.
+static bool is_made_here(const hd_pipe *p, hd_buffer *buffer)
+{
+    for (const hd_stmt *s = p->ops; s != NULL; s = s->next)
+        for (int i = 0; i < s->op->nviews; i++)
+            if (hd_op_access(s->op, i) != HD_ACCESS_READ &&
+                hd_buffer_root(s->op->view[i].buffer) == hd_buffer_root(buffer))
+                return true;
+    return false;
+}
+
+// How many dimensions the view keeps before its buffer's `dim`.
+static int kept_ahead(const hd_view *view, int dim)
+{
+    int n = 0;
+
+    for (int i = 0; i < dim; i++)
+        n += i >= view->nindex || view->index[i] == HD_EXPR_ALL;
+    return n;
+}
+
+enum { UNSPLIT = -1, NO_CHUNKS = -2 };
+
+// The dimension of view `i` that chunks split: the result's is the one after
+// its own index of the loop, and where the view has none along that it is
+// UNSPLIT. NO_CHUNKS if that is not how chunks of the view come.
+static int split_dim(const hd_pipe *p, const hd_op *op, int i)
+{
+    const hd_view *view = &op->view[i];
+    int at = hd_pipe_index(p, view), out = hd_pipe_index(p, &op->view[0]);
+    int dim = 0, own;
+    hd_space space;
+
+    if (i == 0)
+        return out + 1;
+    hd_space_of_op(p->module, op, &space);
+    own = space.dim[i][kept_ahead(&op->view[0], out + 1)];
+    if (own == HD_REPEATED)
+        return at >= 0 && is_made_here(p, view->buffer) ? NO_CHUNKS : UNSPLIT;
+    while (kept_ahead(view, dim + 1) <= own)
+        dim++;
+    return at < 0 || dim == at + 1 ? dim : NO_CHUNKS;
+}
+
+static hd_status check_view(hd_pipe *p, const hd_op *op, int i)
+{
+    int dim = split_dim(p, op, i);
+
+    if (dim == NO_CHUNKS)
+        return hd_error(p->diag, HD_E0502, op->loc,
+                        "%s cannot be done in %lld chunks: it needs its shard "
+                        "whole",
+                        hd_op_info_get(op->code)->text, (long long)p->chunks);
+    return dim >= 0 ? hd_pipe_check_split(p, &op->view[i], dim, op->loc)
+                    : HD_OK;
+}
+
+hd_status hd_pipe_check_chunks(hd_pipe *p)
+{
+    for (int i = 0; i < p->nmoved; i++)
+        HD_TRY(p->flow->check_chunks(p, &p->moved[i]));
+    for (const hd_stmt *s = p->ops; s != NULL; s = s->next)
+        for (int i = 0; hd_op_is(s->op, HD_UNIT_COMPUTE) && i < s->op->nviews;
+             i++)
+            HD_TRY(check_view(p, s->op, i));
+    return HD_OK;
+}
+
+// ------------------------------------------------------------------- views
+
+static const hd_moved *moved_into(const hd_pipe *p, const hd_buffer *buffer)
+{
+    for (int i = 0; i < p->nmoved; i++)
+        if (p->moved[i].op->view[0].buffer == buffer)
+            return &p->moved[i];
+    return NULL;
+}
+
+// In which dimension of view `i` shards lie, -1 if in none. Of an operand that
+// repeats, all of them have its one index.
+static int shard_dim(const hd_pipe *p, const hd_op *op, int i)
+{
+    const hd_view *view = &op->view[i];
+    int dim = hd_pipe_index(p, view);
+
+    if (dim >= 0)
+        return dim;
+    dim = hd_space_beside(op, i, hd_pipe_index(p, &op->view[0]));
+    return dim >= 0 && dim < view->nindex &&
+                   view->buffer->type.dim[dim].extent == 1
+               ? dim
+               : -1;
+}
+
+hd_view hd_pipe_at_shard(hd_pipe *p, hd_view view, int dim, hd_expr shard)
+{
+    if (shard == HD_EXPR_ALL && dim >= 0)
+        view.index[dim] = HD_EXPR_ALL;
+    for (int i = 0; i < view.nindex && shard != HD_EXPR_ALL; i++)
+        if (view.index[i] != HD_EXPR_ALL)
+            view.index[i] =
+                hd_expr_replace(p->module, view.index[i], p->loop->var, shard);
+    return view;
+}
+
+// A gathered view of the local shard, where it lies.
+static hd_view own_view(hd_pipe *p, const hd_moved *m, hd_view view)
+{
+    view.buffer = m->op->view[1].buffer;
+    return hd_view_at(view, m->dim, hd_expr_coord(p->module, m->op->axis));
+}
+
+hd_view hd_pipe_view(hd_pipe *p, const hd_op *op, int i, const hd_piece *at)
+{
+    const hd_view *view = &op->view[i];
+    const hd_moved *m = moved_into(p, view->buffer);
+    int split = at->chunk >= 0 ? split_dim(p, op, i) : UNSPLIT;
+    hd_view result =
+        at->own && m != NULL && m->in_place ? own_view(p, m, *view) : *view;
+
+    result = hd_pipe_at_shard(p, result, shard_dim(p, op, i), at->shard);
+    return at->chunk >= 0 && split >= 0
+               ? hd_pipe_at_chunk(p, result, split, at->chunk)
+               : result;
+}
+
+// --------------------------------------------------------------- computing
+
+// Where an operand's dimension of the loop is kept, the one that is reduced is
+// counted with it.
+static void fix_dim_key(hd_pipe *p, const hd_op *from, hd_op *to,
+                        const hd_piece *at)
+{
+    for (int i = 0; i < to->nkeys && at->shard == HD_EXPR_ALL; i++) {
+        hd_expr *dim = &to->key[i].expr;
+        int s = to->key[i].code == HD_KEY_DIM ? hd_pipe_index(p, &from->view[1])
+                                              : -1;
+
+        if (s >= 0 && hd_expr_value(p->module, *dim) >= s)
+            *dim = hd_pipe_binary(p, HD_EXPR_ADD, *dim, hd_pipe_number(p, 1));
+    }
+}
+
+hd_op *hd_pipe_clone(hd_pipe *p, hd_build *b, const hd_op *op,
+                     const hd_piece *at)
+{
+    hd_op *copy = hd_build_copy(b, op);
+
+    for (int i = 0; i < op->nviews; i++)
+        copy->view[i] = hd_pipe_view(p, op, i, at);
+    fix_dim_key(p, op, copy, at);
+    return copy;
+}
+
+// ------------------------------------------------------------------- trips
+
+int64_t hd_pipe_trips(const hd_pipe *p)
+{
+    return (p->schedule->shard != NULL ? p->ranks : 1) * p->chunks;
+}
+
+int64_t hd_pipe_first_exchange(const hd_pipe *p)
+{
+    return p->schedule->relays ? 0 : p->flow->first * p->chunks;
+}
+
+int64_t hd_pipe_end_of_exchanges(const hd_pipe *p)
+{
+    return hd_pipe_first_exchange(p) + (p->ranks - 1) * p->chunks;
+}
+
+hd_trip hd_trip_start(hd_pipe *p, hd_build *b, hd_expr j)
+{
+    const hd_schedule *s = p->schedule;
+    hd_trip t = {.p = p,
+                 .j = j,
+                 .step = j,
+                 .at = {.shard = HD_EXPR_ALL, .chunk = HD_EXPR_NONE},
+                 .own = HD_EXPR_NONE};
+    hd_expr n = hd_pipe_number(p, p->chunks);
+
+    if (p->chunks > 1 && s->shard == NULL) {
+        t.at.chunk = j;
+    } else if (p->chunks > 1) {
+        t.at.chunk = hd_build_let(b, "k", hd_pipe_binary(p, HD_EXPR_MOD, j, n));
+        t.step = hd_pipe_binary(p, HD_EXPR_DIV, j, n);
+    }
+    if (s->shard != NULL)
+        t.at.shard = s->shard(&t);
+    if (s->shard != NULL && t.at.shard != j)
+        t.at.shard = hd_build_let(b, "i", t.at.shard);
+    if (s->own != NULL)
+        t.own = s->own(&t);
+    return t;
+}
+
+void hd_trip_transfer(const hd_trip *t, hd_build *b, const hd_moved *m,
+                      hd_opcode code, hd_view what)
+{
+    const hd_pipe *p = t->p;
+    bool sends = code == HD_OP_SEND;
+    hd_op *op = hd_build_op(b, code, p->axis, !sends, sends, &what);
+
+    if (sends)
+        hd_build_key(op, HD_KEY_TO, p->schedule->to(t));
+    else
+        hd_build_key(op, HD_KEY_FROM, p->schedule->from(t));
+    if (p->options->protocol == HD_GET)
+        hd_build_key(op, HD_KEY_GET, HD_EXPR_NONE);
+    if (sends && m->sent != NULL)
+        hd_build_key_view(op, HD_KEY_DONE,
+                          hd_view_at(hd_view_whole(m->sent, op->loc), 0, t->j));
+}

@@ -1,0 +1,154 @@
+// A loop whose iteration j works on shard j, written anew as the trips of a
+// pipeline, in the order in which shards come or go. A pipeline is a row of its
+// flow's schedules, which says what a trip computes on and what it moves; a
+// flow says in which order: `gather` moves and then computes, `scatter`
+// computes, moves, and adds what has come.
+//
+// Chunks split the first dimension inside a shard: buffers get a second shape
+// with one more dimension (`of`), and a shard has a trip a chunk.
+#ifndef HD_LOWER_PIPE_H
+#define HD_LOWER_PIPE_H
+
+#include "lower/build.h"
+#include "lower/pass.h"
+
+HD_BEGIN_DECLS
+
+// One of the loop's transfers.
+typedef struct hd_moved {
+    hd_op *op;          // %ag[.., j] = broadcast %a[.., x] root j
+                        // %c = reduce %p[.., j] root j
+    int dim;            // which index of that is j
+    bool in_place;      // the local shard is not copied
+    hd_buffer *sent;    // events of deferred sends
+    hd_buffer *arrived; // reduce: shaped as %p, what peers have sent
+    hd_buffer *sums;    // and what goes on to the next, where that is not %p
+    hd_view whole;      // the result, as a product that makes it has it
+    bool fused;         // and the product adds what has arrived by itself
+} hd_moved;
+
+typedef struct hd_alias hd_alias;
+typedef struct hd_schedule hd_schedule;
+typedef struct hd_flow hd_flow;
+
+typedef struct hd_pipe {
+    hd_module *module;
+    const hd_lower_options *options;
+    hd_arena *scratch;
+    hd_diag *diag;
+    hd_stmt *loop; // one after the other, as all below
+    hd_stmt *ops;  // the statements of an iteration
+    hd_moved *moved;
+    int nmoved;
+    int64_t ranks, chunks;
+    int axis;
+    const hd_flow *flow;
+    const hd_schedule *schedule;
+    const hd_transport *transport; // by axis
+    hd_alias *aliases;
+    const int *uses; // by buffer id, in the whole program
+} hd_pipe;
+
+// What a trip works on: the shard's index, and the chunk's (HD_EXPR_NONE if
+// shards are whole). An index of HD_EXPR_ALL is every shard.
+typedef struct hd_piece {
+    hd_expr shard, chunk;
+    bool own;
+} hd_piece;
+
+typedef struct hd_trip {
+    hd_pipe *p;
+    hd_expr j;    // its number
+    hd_expr step; // the number of its shard: j, where shards are whole
+    hd_piece at;  // what it computes on
+    hd_expr own;  // when that is the local shard; HD_EXPR_NONE if that makes no
+                  // difference
+    hd_build mine; // what it does then, where it moves nothing
+} hd_trip;
+
+typedef hd_expr hd_trip_fn(const hd_trip *t);
+typedef void hd_move_fn(const hd_trip *t, hd_build *b, const hd_moved *m);
+
+// What the trips of a pipeline do, for each chunk the same.
+struct hd_schedule {
+    hd_trip_fn *shard; // computed on; NULL: all of them, a chunk a trip
+    hd_trip_fn *own;   // when that is the local one; NULL: no trip has it alone
+    hd_move_fn *move;  // NULL: all is moved at once, outside of the loop
+    // Of what is sent and received: the peers, and the shard that arrives (of a
+    // reduction, the index of `arrived`). One that relays sends on what came
+    // the trip before, and is at it in all trips but the last shard's; another
+    // sends the local shard (of a reduction, that of its peer), in all trips
+    // but the local shard's own.
+    hd_trip_fn *to, *from, *arrives;
+    bool relays;
+};
+
+struct hd_flow {
+    const hd_schedule *schedules; // by hd_transfer
+    int first;                    // shards whose trips come before exchanges
+    void (*prepare)(hd_pipe *p);
+    void (*before)(hd_pipe *p, hd_build *b); // on the caller's stream
+    void (*trip)(hd_pipe *p, hd_build *b, hd_expr j);
+    void (*after)(hd_pipe *p, hd_build *b);
+    // Whether it has views of its own that chunks split, and what keeps it from
+    // that.
+    hd_status (*check_chunks)(hd_pipe *p, const hd_moved *m);
+};
+
+extern const hd_flow hd_flow_gather, hd_flow_scatter;
+
+// ------------------------------------------------------------- expressions
+
+hd_expr hd_pipe_number(const hd_pipe *p, int64_t value);
+hd_expr hd_pipe_binary(const hd_pipe *p, hd_expr_kind kind, hd_expr a,
+                       hd_expr b);
+hd_expr hd_pipe_rank(const hd_pipe *p);
+// a + b or a - b, counted around the ranks
+hd_expr hd_trip_around(const hd_trip *t, hd_expr_kind kind, hd_expr a,
+                       hd_expr b);
+hd_trip_fn hd_trip_step, hd_trip_shard, hd_trip_shard_below;
+// Whether the trip is of the first shard.
+hd_trip_fn hd_trip_is_first;
+// Neighbours: rank + 1, rank - 1.
+hd_trip_fn hd_trip_right, hd_trip_left;
+
+// -------------------------------------------------------- views and chunks
+
+// Which index of the view is the loop variable; -1 if none.
+int hd_pipe_index(const hd_pipe *p, const hd_view *view);
+// By the statements of an iteration before `end`; NULL is all of them.
+int hd_pipe_count_uses(const hd_pipe *p, const hd_stmt *end,
+                       const hd_buffer *buffer);
+// Nothing but this loop needs the buffer.
+bool hd_pipe_is_alone(const hd_pipe *p, hd_buffer *buffer);
+// Whether chunks can split dimension `dim` of what the view is of.
+hd_status hd_pipe_check_split(hd_pipe *p, const hd_view *view, int dim,
+                              hd_loc loc);
+// Of each statement of an iteration that computes, and of what is moved.
+hd_status hd_pipe_check_chunks(hd_pipe *p);
+// The view with the loop's index replaced. With HD_EXPR_ALL that of `dim`.
+hd_view hd_pipe_at_shard(hd_pipe *p, hd_view view, int dim, hd_expr shard);
+// The view of one chunk, or as it is for HD_EXPR_NONE: `dim` is the dimension
+// that is split, all before it are indexed or kept as they were.
+hd_view hd_pipe_at_chunk(hd_pipe *p, hd_view view, int dim, hd_expr chunk);
+// View `i` of a statement of the loop, for a piece.
+hd_view hd_pipe_view(hd_pipe *p, const hd_op *op, int i, const hd_piece *at);
+// The statement, for a piece.
+hd_op *hd_pipe_clone(hd_pipe *p, hd_build *b, const hd_op *op,
+                     const hd_piece *at);
+
+// ------------------------------------------------------------------- trips
+
+int64_t hd_pipe_trips(const hd_pipe *p);
+// The first trip that sends and receives, and the one after the last.
+int64_t hd_pipe_first_exchange(const hd_pipe *p);
+int64_t hd_pipe_end_of_exchanges(const hd_pipe *p);
+// Names the chunk and the shard of trip j.
+hd_trip hd_trip_start(hd_pipe *p, hd_build *b, hd_expr j);
+// A send or a recv of a trip.
+void hd_trip_transfer(const hd_trip *t, hd_build *b, const hd_moved *m,
+                      hd_opcode code, hd_view what);
+
+HD_END_DECLS
+
+#endif

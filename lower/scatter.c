@@ -1,0 +1,428 @@
+// Reductions: a trip computes partial results of a shard, moves a piece of them
+// towards the rank whose shard it is, and what has come is joined to the local
+// ones. The local shard is the last one.
+//
+//     direct   partials go to the rank that joins them; those of all ranks, its
+//              own among them, are joined in the order of the ranks at the end
+//     ring     what came from the left is joined with the local partial, by the
+//              product itself where that can add a bias, and goes to the right
+#include <string.h>
+
+#include "lower/pipe.h"
+
+// ------------------------------------------------------------------- views
+
+static hd_view partial_view(hd_pipe *p, const hd_moved *m, const hd_piece *at)
+{
+    hd_view partial = hd_pipe_at_shard(p, m->op->view[1], m->dim, at->shard);
+
+    return hd_pipe_at_chunk(p, partial, m->dim + 1, at->chunk);
+}
+
+static hd_view result_view(hd_pipe *p, const hd_moved *m, hd_expr chunk)
+{
+    return hd_pipe_at_chunk(p, m->op->view[0], m->op->view[0].nindex, chunk);
+}
+
+// A view of %p in `arrived` or `sums`, which are shaped as it is.
+static hd_view slot_view(hd_pipe *p, const hd_moved *m, hd_buffer *slots,
+                         hd_view like, hd_expr slot, hd_expr chunk)
+{
+    like.buffer = slots;
+    like.index[m->dim] = slot;
+    return hd_pipe_at_chunk(p, like, m->dim + 1, chunk);
+}
+
+// What has arrived for a piece.
+static hd_view arrived_view(const hd_trip *t, const hd_moved *m, hd_view like)
+{
+    return slot_view(t->p, m, m->arrived, like, t->at.shard, t->at.chunk);
+}
+
+// The local partial among those that arrive.
+static hd_view own_view(const hd_trip *t, const hd_moved *m, hd_view like)
+{
+    return slot_view(t->p, m, m->arrived, like, hd_pipe_rank(t->p),
+                     t->at.chunk);
+}
+
+static hd_status check_chunks(hd_pipe *p, const hd_moved *m)
+{
+    const hd_view *out = &m->op->view[0];
+
+    HD_TRY(hd_pipe_check_split(p, &m->op->view[1], m->dim + 1, m->op->loc));
+    return hd_pipe_check_split(p, out, out->nindex, m->op->loc);
+}
+
+// ---------------------------------------------------------------- reducing
+
+static void add_fold_key(const hd_moved *m, hd_op *op)
+{
+    hd_key_code key;
+
+    if (hd_fold_key(hd_op_fold(m->op), &key))
+        hd_build_key(op, key, HD_EXPR_NONE);
+}
+
+static hd_opcode fold_code(const hd_moved *m)
+{
+    switch (hd_op_fold(m->op)) {
+    case HD_FOLD_MAX:
+        return HD_OP_MAX;
+    case HD_FOLD_MIN:
+        return HD_OP_MIN;
+    case HD_FOLD_SUM:
+    case HD_FOLD_NONE:
+        break;
+    }
+    return HD_OP_SUM;
+}
+
+static void reduce_scatter(const hd_moved *m, hd_build *b, hd_view out,
+                           hd_view in)
+{
+    add_fold_key(m,
+                 hd_build_unary(b, HD_OP_REDUCE_SCATTER, m->op->axis, out, in));
+}
+
+// Chunk by chunk of every shard.
+static void spread(const hd_trip *t, hd_build *b, const hd_moved *m)
+{
+    reduce_scatter(m, b, result_view(t->p, m, t->at.chunk),
+                   partial_view(t->p, m, &t->at));
+}
+
+// From all to the rank whose shard it is.
+static void reduce(const hd_trip *t, hd_build *b, const hd_moved *m)
+{
+    hd_view out = result_view(t->p, m, t->at.chunk);
+    hd_op *op = hd_build_unary(b, HD_OP_REDUCE, t->p->axis, out,
+                               partial_view(t->p, m, &t->at));
+
+    hd_build_key(op, HD_KEY_ROOT, t->at.shard);
+    add_fold_key(m, op);
+}
+
+// --------------------------------------------------------------- computing
+
+// What is reduced, if the statement makes it and nothing else needs it.
+static const hd_moved *made_by(const hd_pipe *p, const hd_op *op)
+{
+    for (int i = 0; i < p->nmoved; i++)
+        if (p->moved[i].in_place &&
+            p->moved[i].op->view[1].buffer == op->view[0].buffer)
+            return &p->moved[i];
+    return NULL;
+}
+
+// Trips after those of the first shard; before those of the local one.
+static hd_expr is_past_first(const hd_trip *t)
+{
+    return hd_pipe_binary(t->p, HD_EXPR_LE, hd_pipe_number(t->p, t->p->chunks),
+                          t->j);
+}
+
+static hd_expr is_before_last(const hd_trip *t)
+{
+    hd_pipe *p = t->p;
+    hd_expr end = hd_pipe_number(p, hd_pipe_end_of_exchanges(p));
+
+    return hd_pipe_binary(p, HD_EXPR_LT, t->j, end);
+}
+
+// Makes a partial result with what has arrived for its shard added.
+static hd_op *clone_onto(const hd_trip *t, hd_build *b, const hd_op *op,
+                         const hd_moved *m)
+{
+    hd_op *copy = hd_pipe_clone(t->p, b, op, &t->at);
+
+    hd_build_key_view(copy, HD_KEY_BIAS, arrived_view(t, m, op->view[0]));
+    return copy;
+}
+
+// The first shard's trips have nothing to add, the last one's make the result.
+static void emit_fused(const hd_trip *t, hd_build *b, const hd_op *op,
+                       const hd_moved *m)
+{
+    hd_pipe *p = t->p;
+    hd_build first, between, last = *b;
+    hd_op *copy;
+
+    if (p->ranks > 1) {
+        first = hd_build_if(b, hd_trip_is_first(t), &last);
+        (void)hd_pipe_clone(p, &first, op, &t->at);
+    }
+    if (p->ranks > 2) {
+        hd_build rest = last;
+
+        between = hd_build_if(&rest, is_before_last(t), &last);
+        (void)clone_onto(t, &between, op, m);
+    }
+    copy = p->ranks > 1 ? clone_onto(t, &last, op, m)
+                        : hd_pipe_clone(p, &last, op, &t->at);
+    copy->view[0] =
+        hd_pipe_at_chunk(p, m->whole, m->op->view[0].nindex, t->at.chunk);
+}
+
+static void emit_compute(const hd_trip *t, hd_build *b)
+{
+    hd_pipe *p = t->p;
+
+    for (hd_stmt *s = p->ops; s != NULL; s = s->next) {
+        const hd_moved *m = made_by(p, s->op);
+
+        if (hd_op_is(s->op, HD_UNIT_TRANSFER))
+            continue;
+        if (m != NULL && m->fused) {
+            emit_fused(t, b, s->op, m);
+        } else if (m != NULL && t->own >= 0 && !p->schedule->relays) {
+            hd_build mine, theirs = hd_build_if(b, is_before_last(t), &mine);
+
+            (void)hd_pipe_clone(p, &theirs, s->op, &t->at);
+            hd_pipe_clone(p, &mine, s->op, &t->at)->view[0] =
+                own_view(t, m, s->op->view[0]);
+        } else {
+            (void)hd_pipe_clone(p, b, s->op, &t->at);
+        }
+    }
+}
+
+// Joins what arrived with the local partial, in a ring whose product does not.
+static void emit_join(const hd_trip *t, hd_build *b, const hd_moved *m)
+{
+    hd_pipe *p = t->p;
+    hd_view view[3] = {result_view(p, m, t->at.chunk)};
+    hd_build past, last;
+
+    view[2] = partial_view(p, m, &t->at);
+    if (p->ranks == 1) {
+        hd_build_unary(b, HD_OP_COPY, -1, view[0], view[2]);
+        return;
+    }
+    view[1] = arrived_view(t, m, m->op->view[1]);
+    past = hd_build_if(b, is_past_first(t), &last);
+    last = past;
+    if (p->ranks > 2) {
+        hd_build on = hd_build_if(&past, is_before_last(t), &last);
+
+        view[0] =
+            slot_view(p, m, m->sums, m->op->view[1], t->at.shard, t->at.chunk);
+        hd_build_op(&on, fold_code(m), -1, 1, 2, view);
+    }
+    view[0] = result_view(p, m, t->at.chunk);
+    hd_build_op(&last, fold_code(m), -1, 1, 2, view);
+}
+
+// ------------------------------------------------------------------ moves
+
+// A send and a recv.
+static void exchange(const hd_trip *t, hd_build *b, const hd_moved *m)
+{
+    hd_pipe *p = t->p;
+    hd_view like = m->op->view[1];
+    hd_build first = *b, later;
+
+    if (m->sums != NULL && p->ranks > 2) {
+        first = hd_build_if(b, hd_trip_is_first(t), &later);
+        hd_trip_transfer(
+            t, &later, m, HD_OP_SEND,
+            slot_view(p, m, m->sums, like, t->at.shard, t->at.chunk));
+    }
+    hd_trip_transfer(t, &first, m, HD_OP_SEND, partial_view(p, m, &t->at));
+    hd_trip_transfer(t, b, m, HD_OP_RECV,
+                     slot_view(p, m, m->arrived, like, p->schedule->arrives(t),
+                               t->at.chunk));
+}
+
+static void emit_moves(hd_build *b, const hd_trip *t)
+{
+    hd_pipe *p = t->p;
+    hd_build moves = *b, rest;
+
+    if (p->schedule->move == NULL || (p->schedule->to != NULL && p->ranks == 1))
+        return;
+    if (p->schedule->to != NULL) {
+        moves = hd_build_if(b, is_before_last(t), &rest);
+        moves = hd_build_group(&moves);
+    }
+    for (int i = 0; i < p->nmoved; i++) {
+        moves.loc = p->moved[i].op->loc;
+        p->schedule->move(t, &moves, &p->moved[i]);
+    }
+}
+
+// The local partial, where it is not made among those that arrive.
+static void copy_own(const hd_trip *t, hd_build *b, const hd_moved *m)
+{
+    hd_build theirs, mine = hd_build_if(b, t->own, &theirs);
+    hd_view in = partial_view(t->p, m, &t->at);
+
+    hd_build_unary(&mine, HD_OP_COPY, -1, own_view(t, m, m->op->view[1]), in);
+}
+
+static void emit_trip(hd_pipe *p, hd_build *b, hd_expr j)
+{
+    hd_trip t = hd_trip_start(p, b, j);
+
+    emit_compute(&t, b);
+    for (int i = 0; i < p->nmoved; i++) {
+        const hd_moved *m = &p->moved[i];
+        hd_build at = {p->module, b->block, m->op->loc};
+
+        if (p->schedule->relays && !m->fused)
+            emit_join(&t, &at, m);
+        else if (t.own >= 0 && !p->schedule->relays && !m->in_place)
+            copy_own(&t, &at, m);
+    }
+    emit_moves(b, &t);
+}
+
+// What is reduced after the loop.
+static void emit_after(hd_pipe *p, hd_build *b)
+{
+    for (int i = 0; i < p->nmoved; i++) {
+        const hd_moved *m = &p->moved[i];
+        hd_view out = m->op->view[0], in = m->op->view[1];
+
+        b->loc = m->op->loc;
+        in.nindex = m->dim;
+        if (p->schedule->move == NULL)
+            reduce_scatter(m, b, out, in);
+        if (p->schedule->own == NULL || p->schedule->relays)
+            continue;
+        in.buffer = m->arrived;
+        hd_build_key(hd_build_unary(b, fold_code(m), -1, out, in), HD_KEY_DIM,
+                     hd_pipe_number(p, 0));
+    }
+}
+
+// ----------------------------------------------------------------- buffers
+
+// As many pieces as there are shards of what is reduced.
+static hd_buffer *add_slots(hd_pipe *p, const hd_moved *m, const char *what)
+{
+    const hd_buffer *like = m->op->view[1].buffer;
+
+    return hd_module_add_buffer(
+        p->module, hd_arena_printf(p->scratch, "%s_%s", like->name, what),
+        HD_TEMP, &like->type);
+}
+
+// The one statement of the loop that makes what is reduced, of nothing that was
+// there; NULL if that is needed otherwise.
+static const hd_op *maker_of(const hd_pipe *p, const hd_moved *m)
+{
+    const hd_view *in = &m->op->view[1];
+
+    if (!hd_pipe_is_alone(p, in->buffer) ||
+        hd_pipe_count_uses(p, NULL, in->buffer) != 2)
+        return NULL;
+    for (const hd_stmt *s = p->ops; s != NULL; s = s->next)
+        if (s->op != m->op && s->op->noutputs > 0 &&
+            s->op->view[0].buffer == in->buffer &&
+            hd_op_access(s->op, 0) == HD_ACCESS_WRITE)
+            return s->op;
+    return NULL;
+}
+
+static bool is_alike(const hd_view *a, const hd_view *b)
+{
+    hd_type x = hd_view_type(a), y = hd_view_type(b);
+
+    return x.ndims == y.ndims &&
+           memcmp(x.dim, y.dim, sizeof x.dim[0] * (size_t)x.ndims) == 0;
+}
+
+// The result, with the dimension that is sharded over the axis kept: as a
+// product has it, which keeps that of its operands.
+static hd_view keep_axis(const hd_pipe *p, hd_view view)
+{
+    int dim = hd_type_axis_dim(&view.buffer->type, p->axis);
+
+    if (dim >= 0 && dim < view.nindex)
+        view.index[dim] = HD_EXPR_ALL;
+    return view;
+}
+
+// A product adds what its bias can be, if it does nothing after it.
+static bool can_add(const hd_moved *m, const hd_op *maker)
+{
+    return maker->code == HD_OP_MATMUL && hd_op_fold(m->op) == HD_FOLD_SUM &&
+           hd_op_key(maker, HD_KEY_BIAS) == NULL &&
+           hd_op_key(maker, HD_KEY_ACT) == NULL &&
+           hd_op_key(maker, HD_KEY_AUX) == NULL &&
+           is_alike(&m->whole, &maker->view[0]);
+}
+
+static void prepare(hd_pipe *p)
+{
+    for (int i = 0; i < p->nmoved; i++) {
+        hd_moved *m = &p->moved[i];
+        const hd_op *maker = maker_of(p, m);
+
+        m->whole = keep_axis(p, m->op->view[0]);
+        m->in_place =
+            maker != NULL && (p->schedule->relays || !p->options->copy_own);
+        m->fused = p->schedule->relays && maker != NULL && can_add(m, maker);
+        if (p->schedule->to != NULL)
+            m->arrived = add_slots(p, m, "in");
+        if (p->schedule->relays && !m->fused)
+            m->sums = add_slots(p, m, "sum");
+    }
+}
+
+// --------------------------------------------------------------- pipelines
+
+// rank + 1 + step, and the rank of which this is the shard then.
+static hd_expr past_upwards(const hd_trip *t)
+{
+    hd_expr next = hd_pipe_binary(t->p, HD_EXPR_ADD, hd_pipe_rank(t->p),
+                                  hd_pipe_number(t->p, 1));
+
+    return hd_trip_around(t, HD_EXPR_ADD, next, t->step);
+}
+
+static hd_expr past_downwards(const hd_trip *t)
+{
+    hd_expr last = hd_pipe_binary(t->p, HD_EXPR_ADD, hd_pipe_rank(t->p),
+                                  hd_pipe_number(t->p, t->p->ranks - 1));
+
+    return hd_trip_around(t, HD_EXPR_SUB, last, t->step);
+}
+
+static hd_expr is_last(const hd_trip *t)
+{
+    return hd_pipe_binary(t->p, HD_EXPR_LE,
+                          hd_pipe_number(t->p, hd_pipe_end_of_exchanges(t->p)),
+                          t->j);
+}
+
+static const hd_schedule schedules[] = {
+    // One reduce_scatter after one computation of all.
+    [HD_TRANSFER_BULK] = {0},
+    // Trip j computes chunk j of every shard, and scatters it.
+    [HD_TRANSFER_PIPELINED] = {.move = spread},
+    // Shard j is reduced to rank j.
+    [HD_TRANSFER_BROADCAST] = {.shard = hd_trip_step, .move = reduce},
+    // To rank + 1 + j, from rank - 1 - j.
+    [HD_TRANSFER_DIRECT] = {.shard = past_upwards,
+                            .own = is_last,
+                            .move = exchange,
+                            .to = hd_trip_shard,
+                            .from = past_downwards,
+                            .arrives = past_downwards},
+    // What came from the left neighbour is added to, and goes on to the right.
+    [HD_TRANSFER_RING] = {.shard = past_downwards,
+                          .own = is_last,
+                          .move = exchange,
+                          .to = hd_trip_right,
+                          .from = hd_trip_left,
+                          .arrives = hd_trip_shard_below,
+                          .relays = true},
+};
+
+const hd_flow hd_flow_scatter = {.schedules = schedules,
+                                 .prepare = prepare,
+                                 .trip = emit_trip,
+                                 .after = emit_after,
+                                 .check_chunks = check_chunks};
