@@ -74,7 +74,7 @@ static const char scatter_text[] = "tensor program matmul_rs\n"
                                    "mesh tp=$R\n"
                                    "in %a : $T[$R @tp, $R, $B, $K]\n"
                                    "in %w : $T[$R @tp, $N, $K]\n"
-                                   "temp %p : $T[$R @tp, $R, $B, $N]\n"
+                                   "temp %p : $T[$R @tp, $R @stream, $B, $N]\n"
                                    "out %c : $T[$R @tp, $B, $N]\n"
                                    "{\n"
                                    "    %p = matmul %a, %w tb\n"
@@ -319,6 +319,8 @@ static outcome add_pipelines(maker *maker, judge judge)
                 continue;
             lower.transfer = (hd_transfer)t;
             c.graph = graph;
+            c.hops = lower.transfer == HD_TRANSFER_RING &&
+                     maker->contest->shape.kind != SHAPE_AG;
             TRY(name_pipeline(maker, lower.transfer, &c));
             TRY(add(maker, &c, &lower));
         }
@@ -343,8 +345,10 @@ static void list_others(const maker *maker, other out[OTHERS])
 
 static contender make_bulk(judge judge, const other *other)
 {
-    contender c = {
-        .part = PART_WHOLE, .judge = judge, .transport = other->transport};
+    contender c = {.part = PART_WHOLE,
+                   .judge = judge,
+                   .transport = other->transport,
+                   .hops = other->transport == HD_TRANSPORT_NCCL};
 
     snprintf(c.name, sizeof c.name, "bulk over %s", other->name);
     return c;

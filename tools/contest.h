@@ -30,6 +30,7 @@ typedef struct contender {
     char *text;        // owned: of it, for hd_free
     hd_transport transport;
     bool graph;
+    bool hops;    // sums go from rank to rank, and are rounded at each
     double bytes; // of memory that a rank needs for it
 } contender;
 

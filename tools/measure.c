@@ -298,13 +298,46 @@ static int find_ranges(const rank *rank, int i, const hd_argument *about,
     return n;
 }
 
+// As `heddle run` does: where a value is off by the bounds of the program,
+// those of what it is lowered to count, which may round sums of ranks in
+// between.
+static hd_status compare_argument(const rank *rank, const contender *c,
+                                  size_t j, verdict *verdict)
+{
+    const contest *contest = rank->contest;
+    const void *whole[MOST_ARGUMENTS];
+    hd_reference *rounding;
+    struct verdict found = {0}, rounded = {0};
+    hd_status status;
+
+    if (!verdict_add(&found, c->module, j, rank->rank, 1, rank->staging,
+                     contest->reference, contest->reference))
+        return HD_NO_MEMORY;
+    if (found.off == 0) {
+        verdict_merge(verdict, &found);
+        return HD_OK;
+    }
+    for (size_t i = 0; i < contest->narguments; i++)
+        whole[i] = contest->whole[INPUT_SETS - 1][i].data;
+    status = hd_reference_create(c->module, whole, diag_of(rank), &rounding);
+    if (status != HD_OK)
+        return status;
+    status = verdict_add(&rounded, c->module, j, rank->rank, 1, rank->staging,
+                         contest->reference, rounding)
+                 ? HD_OK
+                 : HD_NO_MEMORY;
+    hd_reference_destroy(rounding);
+    verdict_merge(verdict, &rounded);
+    return status;
+}
+
 static hd_status compare_range(const rank *rank, int i, size_t j,
                                const range *range, verdict *verdict)
 {
     const contender *c = &rank->contest->contender[i];
-    sample_of of = c->judge == JUDGE_OWN               ? SAMPLE_OWN
-                   : c->transport == HD_TRANSPORT_NCCL ? SAMPLE_HOPS
-                                                       : SAMPLE_SUM;
+    sample_of of = c->judge == JUDGE_OWN ? SAMPLE_OWN
+                   : c->hops             ? SAMPLE_HOPS
+                                         : SAMPLE_SUM;
     finding place = {.rank = rank->rank, .run = 1, .index = range->first};
 
     if (range->row >= 0) {
@@ -312,10 +345,7 @@ static hd_status compare_range(const rank *rank, int i, size_t j,
                        verdict);
         return HD_OK;
     }
-    return verdict_add(verdict, c->module, j, rank->rank, 1, rank->staging,
-                       rank->contest->reference, rank->contest->reference)
-               ? HD_OK
-               : HD_NO_MEMORY;
+    return compare_argument(rank, c, j, verdict);
 }
 
 // Fills what will be looked at with NaNs, so that what a run does not write
@@ -402,14 +432,21 @@ static hd_status verify(const rank *rank, int i)
     return judge_outputs(rank, i, true, &verdict);
 }
 
-// What the last of the runs that were timed has left.
+// What the last of the runs that were timed has left: any contender's, since all
+// write to the same memory, so that one of those that round most counts.
 static hd_status verify_last(const rank *rank, int i)
 {
+    const contest *contest = rank->contest;
     verdict verdict = {0};
+    int last = i;
 
     if (changes_inputs(rank, i))
         return HD_OK;
-    DO(judge_outputs(rank, i, false, &verdict));
+    for (int k = 0; k < contest->n; k++)
+        if (contest->contender[k].hops && rank->entry[k].session &&
+            contest->contender[k].judge == contest->contender[i].judge)
+            last = k;
+    DO(judge_outputs(rank, last, false, &verdict));
     return gather_verdict(rank, i, &verdict);
 }
 
