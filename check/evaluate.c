@@ -313,6 +313,9 @@ static hd_status meet(hd_evaluation *e, const hd_node *node)
     case HD_MOVE_ALL_TO_ALL:
     case HD_MOVE_SEND:
     case HD_MOVE_RECV:
+    case HD_MOVE_ALL_GATHER_MATMUL:
+    case HD_MOVE_MATMUL_REDUCE_SCATTER:
+    case HD_MOVE_MATMUL_ALL_REDUCE:
     case HD_MOVE_NONE:
         break;
     }
@@ -404,6 +407,9 @@ static double step_work(const hd_evaluation *e, int rank, int64_t step)
         return 2 * n;
     case HD_MOVE_SEND: // its recv counts
         return 0;
+    case HD_MOVE_ALL_GATHER_MATMUL:
+    case HD_MOVE_MATMUL_REDUCE_SCATTER:
+    case HD_MOVE_MATMUL_ALL_REDUCE:
     case HD_MOVE_NONE:
     case HD_MOVE_RECV:
     case HD_MOVE_ALL_GATHER:

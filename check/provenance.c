@@ -8,6 +8,8 @@
 
 #include "check/blame.h"
 #include "check/history.h"
+#include "ir/parts.h"
+#include "steps/match.h"
 
 enum { MOST_WRITES = 1 << 25 }; // of which changes are kept: 1.3 GB
 
@@ -120,8 +122,8 @@ static hd_status explain(const hd_graph *graph, const hd_module *tensor,
     return status == HD_OK ? HD_INVALID : status;
 }
 
-hd_status hd_provenance_check(const hd_graph *graph, const hd_module *tensor,
-                              hd_diag *diag)
+static hd_status compare(const hd_graph *graph, const hd_module *tensor,
+                         hd_diag *diag)
 {
     hd_evaluation e;
     bool wrong = false, many;
@@ -135,4 +137,26 @@ hd_status hd_provenance_check(const hd_graph *graph, const hd_module *tensor,
         status = report_outputs(&e, diag);
     hd_evaluation_free(&e);
     return wrong && !many ? explain(graph, tensor, diag) : status;
+}
+
+// Values are made by parts, of fused ops too.
+hd_status hd_provenance_check(const hd_graph *graph, const hd_module *tensor,
+                              hd_diag *diag)
+{
+    hd_module *split;
+    hd_graph parts;
+    hd_status status;
+
+    HD_TRY(hd_module_split(graph->module, diag, &split));
+    if (split == NULL)
+        return compare(graph, tensor, diag);
+    status = hd_graph_create(split, diag, &parts);
+    if (status == HD_OK) {
+        status = hd_graph_match(&parts, diag);
+        if (status == HD_OK)
+            status = compare(&parts, tensor, diag);
+        hd_graph_free(&parts);
+    }
+    hd_module_destroy(split);
+    return status;
 }

@@ -34,6 +34,9 @@ static const hd_op_info op_info[HD_NOPS] = {
                       .touched = HD_ENDS_##touched_,                          \
                       .in_place = HD_IN_PLACE_##in_place_,                    \
                       .fold = HD_FOLD_##fold_},
+#define HD_FUSED(code, text, keys, transfer)                      \
+    [HD_OP_##code] = {ROW(text, MOVE, HOST, 1, 1, 2, 2, keys, 0), \
+                      .move = HD_MOVE_##code, .fused = HD_MOVE_##transfer},
 #define HD_SYNC(code, text, outputs, inputs)                        \
     [HD_OP_##code] = {ROW(text, SYNC, HOST, (outputs) > 0, outputs, \
                           (inputs) > 0, inputs, 0, 0),              \
@@ -202,6 +205,11 @@ bool hd_fold_key(hd_fold fold, hd_key_code *out)
 hd_move hd_op_move(const hd_op *op)
 {
     return op_info[op->code].move;
+}
+
+hd_move hd_op_fused(const hd_op *op)
+{
+    return op_info[op->code].fused;
 }
 
 hd_sync hd_op_sync(const hd_op *op)

@@ -128,6 +128,7 @@ typedef struct hd_op_info {
     hd_ends led, touched; // family MOVE; `touched` of a send only with `get`,
                           // of a recv only without
     hd_in_place in_place; // family MOVE; hd_op_in_place answers for all
+    hd_move fused; // which transfer the op is with a matmul in one; else NONE
     hd_sync sync;
 } hd_op_info;
 
@@ -195,6 +196,8 @@ hd_fold hd_op_fold(const hd_op *op);
 // The key by which a transfer folds so; false for a sum, which needs none.
 bool hd_fold_key(hd_fold fold, hd_key_code *out);
 hd_move hd_op_move(const hd_op *op);
+// The transfer that the op joins with a matmul; HD_MOVE_NONE if it does not.
+hd_move hd_op_fused(const hd_op *op);
 hd_sync hd_op_sync(const hd_op *op);
 hd_in_place hd_op_in_place(const hd_op *op);
 // Whether one rank of a line, the root, is not like the others. The side that

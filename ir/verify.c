@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/dtype.h"
+#include "ir/parts.h"
 #include "ir/print.h"
 #include "ir/space.h"
 
@@ -461,16 +462,18 @@ static hd_status check_matmul_dtypes(verifier *v, const hd_op *op,
                                      const hd_type *out, const hd_type *a,
                                      const hd_type *b)
 {
+    const char *text = op_text(op);
+
     if (!hd_dtype_is_float(a->dtype) || !hd_dtype_is_float(b->dtype) ||
         !hd_dtype_is_float(out->dtype))
         return hd_error(v->diag, HD_E0314, op->loc,
-                        "matmul of %s by %s into %s: it works on floating "
+                        "%s of %s by %s into %s: it works on floating "
                         "point",
-                        hd_dtype_text(a->dtype), hd_dtype_text(b->dtype),
+                        text, hd_dtype_text(a->dtype), hd_dtype_text(b->dtype),
                         hd_dtype_text(out->dtype));
     if (a->dtype != b->dtype && !(is_f8(a->dtype) && is_f8(b->dtype)))
         return hd_error(v->diag, HD_E0314, op->loc,
-                        "matmul of %s by %s: dtypes differ",
+                        "%s of %s by %s: dtypes differ", text,
                         hd_dtype_text(a->dtype), hd_dtype_text(b->dtype));
     return HD_OK;
 }
@@ -555,20 +558,25 @@ static void hint_matmul(verifier *v, const hd_op *op, const hd_type *out,
                 "[n@axis, M, N], and `sum` with dim 0 adds them");
 }
 
-static hd_status check_matmul(verifier *v, const hd_op *op)
+// Of a fused op, `out` and `a` are what its matmul has, led by the ranks where
+// its own views are not.
+static hd_status check_matmul(verifier *v, const hd_op *op, hd_type out,
+                              hd_type a)
 {
-    hd_type out = type_of(op, 0), a = type_of(op, 1), b = type_of(op, 2);
+    hd_type b = type_of(op, 2);
     const hd_key *bias = hd_op_key(op, HD_KEY_BIAS);
     const hd_key *aux = hd_op_key(op, HD_KEY_AUX);
     char why[160];
 
     if (!hd_matmul_fits(&out, &a, &b, hd_op_key(op, HD_KEY_TA) != NULL,
                         hd_op_key(op, HD_KEY_TB) != NULL, why)) {
-        hd_status status = hd_error(
-            v->diag, HD_E0313, op->loc, "matmul of %s by %s into %s: %s",
-            type_text(v, &a), type_text(v, &b), type_text(v, &out), why);
+        hd_status status =
+            hd_error(v->diag, HD_E0313, op->loc, "%s of %s by %s into %s: %s",
+                     op_text(op), type_text(v, &a), type_text(v, &b),
+                     type_text(v, &out), why);
 
-        hint_matmul(v, op, &out, &a, &b);
+        if (hd_op_fused(op) == HD_MOVE_NONE)
+            hint_matmul(v, op, &out, &a, &b);
         return status;
     }
     HD_TRY(check_matmul_dtypes(v, op, &out, &a, &b));
@@ -718,7 +726,7 @@ static hd_status check_compute(verifier *v, const hd_op *op)
     case HD_FAMILY_TRANSPOSE:
         return check_transpose(v, op);
     case HD_FAMILY_PRODUCT:
-        return check_matmul(v, op);
+        return check_matmul(v, op, type_of(op, 0), type_of(op, 1));
     case HD_FAMILY_MOVE:
     case HD_FAMILY_SYNC:
         break;
@@ -829,8 +837,31 @@ static hd_status check_pieces(verifier *v, const hd_op *op)
     return HD_OK;
 }
 
+// What its transfer moves is one range of memory, and what its matmul has are
+// its own views, led by the ranks where they are not.
+static hd_status check_fused(verifier *v, const hd_op *op)
+{
+    bool gathers = hd_op_fused(op) == HD_MOVE_ALL_GATHER;
+    hd_type out, a;
+
+    if (v->grouping)
+        return hd_error(v->diag, HD_E0405, op->loc,
+                        "%s in a group: a group holds transfers alone",
+                        op_text(op));
+    if (!hd_fused_types(v->module, op, &out, &a))
+        return hd_error(v->diag, HD_E0105, op->loc,
+                        "%s of more than %d dimensions", op_text(op),
+                        HD_MAX_DIMS - (gathers ? 2 : 1));
+    HD_TRY(check_dense(v, &op->view[gathers ? 1 : 0], false));
+    HD_TRY(check_overlap(v, op));
+    HD_TRY(check_factor(v, op, HD_KEY_SCALE));
+    return check_matmul(v, op, out, a);
+}
+
 static hd_status check_transfer(verifier *v, const hd_op *op)
 {
+    if (hd_op_fused(op) != HD_MOVE_NONE)
+        return check_fused(v, op);
     HD_TRY(check_pieces(v, op));
     if (v->module->stage == HD_STAGE_HOST) // `place` has said what is shared
         HD_TRY(check_reach(v, op));

@@ -475,6 +475,9 @@ static void report_why(const hd_module *module, const hd_stmt *stmt,
     case HD_MOVE_RECV:
     case HD_MOVE_BROADCAST:
     case HD_MOVE_REDUCE:
+    case HD_MOVE_ALL_GATHER_MATMUL:
+    case HD_MOVE_MATMUL_REDUCE_SCATTER:
+    case HD_MOVE_MATMUL_ALL_REDUCE:
     case HD_MOVE_NONE:
         return;
     }

@@ -9,6 +9,7 @@
 
 #include "base/array.h"
 #include "base/dtype.h"
+#include "ir/parts.h"
 #include "ir/space.h"
 #include "oracle/numeric.h"
 #include "steps/execute.h"
@@ -17,7 +18,8 @@
 static const double UNWRITTEN = -1; // a bound that no computation gives
 
 struct hd_reference {
-    const hd_module *module; // borrowed
+    const hd_module *module; // borrowed, or `split`
+    hd_module *split;        // owned; NULL unless the program has fused ops
     bool dense;
     int nranks;
     hd_values *values; // owned: by rank (one if dense) and buffer id
@@ -294,6 +296,9 @@ static hd_status run_rendezvous(const hd_reference *r, int64_t rendezvous)
     case HD_MOVE_ALL_TO_ALL:
     case HD_MOVE_SEND:
     case HD_MOVE_RECV:
+    case HD_MOVE_ALL_GATHER_MATMUL:
+    case HD_MOVE_MATMUL_REDUCE_SCATTER:
+    case HD_MOVE_MATMUL_ALL_REDUCE:
     case HD_MOVE_NONE:
         break;
     }
@@ -442,10 +447,12 @@ hd_status hd_reference_create(const hd_module *module, const void *const *whole,
     r = calloc(1, sizeof *r);
     if (r == NULL)
         return out_of_memory(diag);
-    r->module = module;
     r->dense = module->stage == HD_STAGE_TENSOR;
     r->nranks = (int)module->nranks;
-    status = compute(r, whole, diag);
+    status = hd_module_split(module, diag, &r->split);
+    r->module = r->split != NULL ? r->split : module;
+    if (status == HD_OK)
+        status = compute(r, whole, diag);
     if (status != HD_OK) {
         hd_reference_destroy(r);
         return status;
@@ -469,6 +476,7 @@ void hd_reference_destroy(hd_reference *r)
     for (int i = 0; r->steps != NULL && i < r->nranks; i++)
         hd_steps_free(&r->steps[i]);
     hd_graph_free(&r->graph);
+    hd_module_destroy(r->split);
     free(r->values);
     free(r->steps);
     free(r);

@@ -12,6 +12,7 @@
 #include <xxhash.h>
 
 #include "base/diag.h"
+#include "ir/parts.h"
 #include "ir/print.h"
 #include "runtime/driver.h"
 #include "runtime/range.h"
@@ -46,6 +47,11 @@ struct hd_session {
     hd_device *device; // owned
     hd_binding binding;
     hd_steps steps;    // owned
+    hd_module *split;  // owned; NULL, or what the driver runs in the program's
+                       // place, with the parts of fused ops
+    hd_steps whole;    // owned: the program's, if their times are asked for
+    double *times;     // owned: those of `steps` then
+    double *asked;     // borrowed: where those of `whole` are asked for
     hd_ranges *ranges; // owned; NULL if no tool listens
     size_t narguments;
     given *argument;     // owned
@@ -144,15 +150,57 @@ static hd_status list_arguments(hd_session *session, hd_diag *diag)
     return HD_OK;
 }
 
+// The driver runs the parts, and the caller asks for times of whole steps.
+static hd_status redirect_times(hd_session *session, const hd_module *whole,
+                                hd_diag *diag)
+{
+    hd_binding *binding = &session->binding;
+
+    session->asked = binding->times;
+    binding->times = NULL;
+    if (session->asked == NULL)
+        return HD_OK;
+    HD_TRY(hd_steps_collect(whole, hd_group_rank(binding->group), diag,
+                            &session->whole));
+    session->times =
+        calloc(2 * (size_t)session->steps.nsteps + 1, sizeof *session->times);
+    if (session->times == NULL)
+        return hd_fail(diag, HD_NO_MEMORY, "no memory for times of steps");
+    binding->times = session->times;
+    return HD_OK;
+}
+
+// A fused step begins with its first part and ends with its last.
+static void report_times(const hd_session *session)
+{
+    int64_t part = 0;
+
+    for (int64_t i = 0; i < session->whole.nsteps; i++) {
+        const hd_op *op = session->whole.step[i].op;
+        int n = hd_op_fused(op) != HD_MOVE_NONE ? HD_FUSED_PARTS : 1;
+
+        session->asked[2 * i] = session->times[2 * part];
+        session->asked[2 * i + 1] = session->times[2 * (part + n) - 1];
+        part += n;
+    }
+}
+
 static hd_status build_locally(hd_session *session, hd_diag *diag)
 {
     hd_binding *binding = &session->binding;
     const hd_driver *driver = session->driver;
+    const hd_module *whole = binding->module;
 
+    if (driver->splits)
+        HD_TRY(hd_module_split(whole, diag, &session->split));
+    if (session->split != NULL)
+        binding->module = session->split;
     HD_TRY(list_arguments(session, diag));
     HD_TRY(hd_steps_collect(binding->module, hd_group_rank(binding->group),
                             diag, &session->steps));
     binding->steps = &session->steps;
+    if (session->split != NULL)
+        HD_TRY(redirect_times(session, whole, diag));
     session->ranges = hd_ranges_open(binding->module, binding->steps);
     binding->ranges = session->ranges;
     HD_TRY(driver->open(binding, diag, &session->device));
@@ -388,6 +436,9 @@ void hd_session_destroy(hd_session *session)
     }
     hd_ranges_close(session->ranges);
     hd_steps_free(&session->steps);
+    hd_steps_free(&session->whole);
+    free(session->times);
+    hd_module_destroy(session->split);
     free(session->argument);
     free(session->order);
     free(session);
@@ -543,6 +594,7 @@ hd_status hd_session_finish(hd_session *session, hd_diag *diag)
     status = session->driver->finish(session->device, diag);
     if (status != HD_OK)
         session->dead = true;
+    report_times(session);
     return status;
 }
 

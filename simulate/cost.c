@@ -46,24 +46,36 @@ static double ceil_div(double a, double b)
     return down < quotient ? down + 1 : down;
 }
 
-// What a matmul takes by its products alone, and the share of the processor
-// that its tiles fill.
-static hd_cost matmul_cost(const hd_machine *machine, const hd_step *step)
+// Plain products of matrices.
+typedef struct work {
+    double m, n, k, batch;
+} work;
+
+// What they take by themselves, and the share of the processor that their tiles
+// fill.
+static hd_cost work_cost(const hd_machine *machine, work w, hd_dtype dtype)
 {
-    hd_product p = hd_product_of(step, 0);
-    double rate = matmul_rate(machine, step->span[1].buffer->type.dtype);
+    double rate = matmul_rate(machine, dtype);
     double tiles, full;
 
     if (machine->units == 0)
-        return (hd_cost){.seconds = 2.0 * (double)p.m * (double)p.n *
-                                    (double)p.k * (double)p.batch / rate,
+        return (hd_cost){.seconds = 2.0 * w.m * w.n * w.k * w.batch / rate,
                          .width = 1};
-    tiles = ceil_div((double)p.m, machine->tile_m) *
-            ceil_div((double)p.n, machine->tile_n) * (double)p.batch;
+    tiles = ceil_div(w.m, machine->tile_m) * ceil_div(w.n, machine->tile_n) *
+            w.batch;
     full = tiles > machine->units ? tiles : machine->units;
     return (hd_cost){.seconds = full * 2.0 * machine->tile_m * machine->tile_n *
-                                (double)p.k / rate,
+                                w.k / rate,
                      .width = tiles / full};
+}
+
+static hd_cost matmul_cost(const hd_machine *machine, const hd_step *step)
+{
+    hd_product p = hd_product_of(step, 0);
+
+    return work_cost(
+        machine, (work){(double)p.m, (double)p.n, (double)p.k, (double)p.batch},
+        step->span[1].buffer->type.dtype);
 }
 
 // What keeps the memory busy for half of its time has half of it to spare.
@@ -86,6 +98,24 @@ static hd_cost compute_cost(const hd_machine *machine, const hd_step *step)
     return cost;
 }
 
+// The product of a fused op: all of what is gathered, or a rank's part of what
+// is summed.
+static hd_cost fused_cost(const hd_module *module, const hd_machine *machine,
+                          const hd_step *step)
+{
+    const hd_span *c = &step->span[0], *a = &step->span[1];
+    bool ta = hd_op_key(step->op, HD_KEY_TA) != NULL;
+    bool scatters = hd_op_fused(step->op) == HD_MOVE_REDUCE_SCATTER;
+    double n = (double)c->extent[c->ndims - 1];
+    double rows = (double)hd_span_elements(c) / n *
+                  (scatters ? (double)module->axis[step->op->axis].size : 1);
+    work w = {rows, n, (double)a->extent[a->ndims - (ta ? 2 : 1)], 1};
+    hd_cost cost = work_cost(machine, w, a->buffer->type.dtype);
+
+    cost.seconds += machine->launch;
+    return cost;
+}
+
 // Received by one rank of n.
 static double transfer_bytes(const hd_module *module, const hd_step *step)
 {
@@ -99,7 +129,12 @@ static double transfer_bytes(const hd_module *module, const hd_step *step)
     case HD_MOVE_REDUCE_SCATTER:
     case HD_MOVE_REDUCE: // the root
         return bytes * (n - 1);
+    case HD_MOVE_ALL_GATHER_MATMUL:
+        return bytes_of(&step->span[1]) * (n - 1);
+    case HD_MOVE_MATMUL_REDUCE_SCATTER:
+        return bytes * (n - 1);
     case HD_MOVE_ALL_REDUCE:
+    case HD_MOVE_MATMUL_ALL_REDUCE:
         return 2 * bytes * (n - 1) / n;
     case HD_MOVE_SEND:
     case HD_MOVE_RECV:
@@ -113,12 +148,15 @@ static double transfer_bytes(const hd_module *module, const hd_step *step)
 hd_cost hd_cost_of(const hd_graph *graph, const hd_machine *machine,
                    const hd_node *node)
 {
+    hd_cost cost = {0};
     task task;
 
     recall(graph, node, &task);
     if (hd_op_is(node->op, HD_UNIT_COMPUTE))
         return compute_cost(machine, &task.step);
+    if (hd_op_fused(node->op) != HD_MOVE_NONE)
+        cost = fused_cost(graph->module, machine, &task.step);
     if (hd_op_is(node->op, HD_UNIT_TRANSFER))
-        return (hd_cost){.bytes = transfer_bytes(graph->module, &task.step)};
-    return (hd_cost){0};
+        cost.bytes = transfer_bytes(graph->module, &task.step);
+    return cost;
 }

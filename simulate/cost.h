@@ -7,7 +7,8 @@
 HD_BEGIN_DECLS
 
 typedef struct hd_cost {
-    double seconds; // of a processor, for compute and element-wise work
+    double seconds; // of a processor, for compute and element-wise work, and
+                    // for the product of a fused op
     double width;   // the share of a processor that it keeps busy meanwhile
     double bytes;   // that a transfer brings to a rank
 } hd_cost;

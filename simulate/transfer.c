@@ -33,14 +33,30 @@ static void start_pair(hd_simulation *s, int sender, int64_t send)
                          : s->machine.network_latency);
 }
 
+// What the products of a fused op of `n` ranks take beyond its transfer, which
+// begins when that is left. Where processors copy they multiply first, each for
+// as many ranks as share it.
+static double product_alone(const hd_simulation *s, const hd_cost *cost,
+                            int64_t n)
+{
+    double left = cost->seconds;
+
+    if (!hd_processor_copies(s))
+        left -= cost->bytes / s->machine.collective_bandwidth;
+    else if (n > s->machine.processors)
+        left *= (double)n / s->machine.processors;
+    return left > 0 ? left : 0;
+}
+
 static void start_rendezvous(hd_simulation *s, int64_t rendezvous)
 {
     const hd_graph *g = &s->graph;
     const hd_member *first = &g->member[g->rendezvous[rendezvous]];
     const hd_node *node = hd_graph_node(g, first->rank, first->step);
     int64_t n = g->rendezvous[rendezvous + 1] - g->rendezvous[rendezvous];
-    double bytes = hd_simulation_cost(s, node).bytes * (double)n;
-    double latency = s->machine.collective_latency;
+    hd_cost cost = hd_simulation_cost(s, node);
+    double bytes = cost.bytes * (double)n;
+    double latency = s->machine.collective_latency + product_alone(s, &cost, n);
 
     if (hd_op_move(node->op) == HD_MOVE_BROADCAST)
         bytes -= bytes / (double)n;

@@ -54,6 +54,9 @@ static hd_node_kind kind_of(const hd_op *op)
     case HD_MOVE_BROADCAST:
     case HD_MOVE_REDUCE:
     case HD_MOVE_ALL_TO_ALL:
+    case HD_MOVE_ALL_GATHER_MATMUL:
+    case HD_MOVE_MATMUL_REDUCE_SCATTER:
+    case HD_MOVE_MATMUL_ALL_REDUCE:
         return HD_NODE_COLLECTIVE;
     case HD_MOVE_NONE:
         break;

@@ -42,10 +42,32 @@ static bool same_data(const hd_graph *g, const hd_node *a, const hd_node *b)
            piece_elements(g, a) == piece_elements(g, b);
 }
 
+// Of fused ops all matrices are alike, and what is done with them.
+static bool same_product(const hd_graph *g, const hd_node *a, const hd_node *b)
+{
+    if (a->op == b->op || hd_op_fused(a->op) == HD_MOVE_NONE)
+        return true;
+    if (hd_op_fused(a->op) != hd_op_fused(b->op) ||
+        a->op->nkeys != b->op->nkeys)
+        return false;
+    for (int i = 0; i < a->op->nkeys; i++)
+        if (a->op->key[i].code != b->op->key[i].code)
+            return false;
+    for (int i = 0; i < 3; i++) {
+        const hd_part *x = &g->part[a->part + i], *y = &g->part[b->part + i];
+        hd_span s = hd_part_span(&g->frame[x->buffer], x);
+        hd_span t = hd_part_span(&g->frame[y->buffer], y);
+
+        if (hd_span_elements(&s) != hd_span_elements(&t))
+            return false;
+    }
+    return true;
+}
+
 static bool agree(const hd_graph *g, const hd_node *a, const hd_node *b)
 {
     return same_data(g, a, b) && same_key(a, b, HD_KEY_GET) &&
-           hd_op_fold(a->op) == hd_op_fold(b->op);
+           hd_op_fold(a->op) == hd_op_fold(b->op) && same_product(g, a, b);
 }
 
 static bool same_collective(const hd_graph *g, const hd_node *a,
@@ -211,16 +233,37 @@ static void say(matcher *m, hd_code code, const note *a, const char *what)
     m->failed = failed != HD_OK;
 }
 
-// "4 elements of f32, max"
-static void describe(const hd_graph *g, const note *n, char out[80])
+// ", made of 32 and 24": the operands of a fused op.
+static void describe_operands(const hd_graph *g, const hd_node *node,
+                              char out[60])
 {
+    int64_t n[2] = {0};
+
+    out[0] = '\0';
+    if (hd_op_fused(node->op) == HD_MOVE_NONE)
+        return;
+    for (int i = 0; i < 2; i++) {
+        const hd_part *part = &g->part[node->part + 1 + i];
+        hd_span span = hd_part_span(&g->frame[part->buffer], part);
+
+        n[i] = hd_span_elements(&span);
+    }
+    snprintf(out, 60, ", made of %lld and %lld", (long long)n[0],
+             (long long)n[1]);
+}
+
+// "4 elements of f32, max"
+static void describe(const hd_graph *g, const note *n, char out[140])
+{
+    char operands[60];
     int64_t elements = piece_elements(g, n->node);
     hd_key_code key;
     bool keyed = hd_fold_key(hd_op_fold(n->op), &key);
 
-    snprintf(out, 80, "%lld element%s of %s%s%s%s", (long long)elements,
+    describe_operands(g, n->node, operands);
+    snprintf(out, 140, "%lld element%s of %s%s%s%s%s", (long long)elements,
              elements == 1 ? "" : "s", hd_dtype_text(dtype_of(n->node)),
-             hd_op_key(n->op, HD_KEY_GET) != NULL ? ", get" : "",
+             operands, hd_op_key(n->op, HD_KEY_GET) != NULL ? ", get" : "",
              keyed ? ", " : "", keyed ? hd_key_info_get(key)->text : "");
 }
 
@@ -228,7 +271,7 @@ static void describe(const hd_graph *g, const note *n, char out[80])
 static void report(matcher *m, hd_code code, const note *a, const note *b,
                    const char *what)
 {
-    char theirs[80];
+    char theirs[140];
 
     m->failed = true;
     if (is_told(m, a->op, b->op))
@@ -241,7 +284,7 @@ static void report(matcher *m, hd_code code, const note *a, const note *b,
 
 static void compare_pair(matcher *m, const note *a, const note *b)
 {
-    char mine[80], what[120];
+    char mine[140], what[200];
 
     if (!same_data(m->graph, a->node, b->node)) {
         describe(m->graph, a, mine);
@@ -385,7 +428,7 @@ static void report_lone(matcher *m, const lone *l)
 static void describe_difference(const matcher *m, const note *a, const note *b,
                                 char *what, size_t size)
 {
-    char mine[80];
+    char mine[140];
     int n;
 
     describe(m->graph, a, mine);
@@ -471,7 +514,7 @@ static int64_t match_collective(matcher *m, int64_t i)
 {
     const note *a = &m->note[i], *other = NULL;
     int64_t n = 0;
-    char what[200];
+    char what[260];
 
     for (; i + n < m->nnotes; n++) {
         const note *b = a + n;

@@ -647,6 +647,9 @@ static hd_status issue_one(const call_args *call)
                  at(call, 0), count(call, 0), call->type, op, peer, call->comm,
                  call->stream);
         return HD_OK;
+    case HD_MOVE_ALL_GATHER_MATMUL:
+    case HD_MOVE_MATMUL_REDUCE_SCATTER:
+    case HD_MOVE_MATMUL_ALL_REDUCE:
     case HD_MOVE_NONE:
     case HD_MOVE_ALL_TO_ALL:
         break;

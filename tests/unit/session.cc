@@ -1358,7 +1358,7 @@ void NullClose(hd_device *)
 const hd_driver kNullDriver = {"null",     NullOpen,    NullAlloc, NullExport,
                                NullImport, NullPrepare, NullRun,   NullFinish,
                                NullTake,   NullGive,    NullCopy,  NullStats,
-                               NullClose};
+                               NullClose,  false};
 
 TEST(Session, PreparesItsDriverOnceAndAsksItForRuns)
 {
