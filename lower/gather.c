@@ -203,6 +203,8 @@ static hd_expr is_of_rank(const hd_trip *t)
 static const hd_schedule schedules[] = {
     // One all_gather before the loop.
     [HD_TRANSFER_BULK] = {.shard = hd_trip_step},
+    // What is not fused.
+    [HD_TRANSFER_FUSED] = {.shard = hd_trip_step},
     // Trip j gathers chunk j of every shard, and computes on all of them.
     [HD_TRANSFER_PIPELINED] = {.move = collect},
     // Rank j sends to all.

@@ -39,7 +39,7 @@ static hd_status check_options(const hd_lower_options *options, hd_diag *diag)
         return hd_fail(diag, HD_ARGUMENT,
                        "%d chunks a shard; 1 to 4096 are possible",
                        options->chunks);
-    if ((unsigned)options->transfer > HD_TRANSFER_RING ||
+    if ((unsigned)options->transfer > HD_TRANSFER_FUSED ||
         (unsigned)options->protocol > HD_GET ||
         (unsigned)options->until > HD_STAGE_HOST ||
         options->asked >= 2 * HD_OPTION_CHANGED)

@@ -37,6 +37,10 @@ void hd_effect_none(hd_effect *effect, unsigned options, hd_diag *diag,
 // set and sum between placements become named communication; tensor ops become
 // host ops on the caller's stream.
 hd_pass_fn hd_pass_reshard;
+// What `set` and `sum` became is joined with the matmuls that it serves; the
+// first thing that the next pass does, if asked.
+void hd_fuse(hd_module *module, hd_arena *scratch, hd_diag *diag,
+             hd_effect *effect);
 // Ops over a stream dimension become one loop, an iteration an index;
 // communication that feeds it becomes a broadcast in the loop.
 hd_pass_fn hd_pass_stream;

@@ -400,6 +400,8 @@ static hd_expr is_last(const hd_trip *t)
 static const hd_schedule schedules[] = {
     // One reduce_scatter after one computation of all.
     [HD_TRANSFER_BULK] = {0},
+    // What is not fused.
+    [HD_TRANSFER_FUSED] = {0},
     // Trip j computes chunk j of every shard, and scatters it.
     [HD_TRANSFER_PIPELINED] = {.move = spread},
     // Shard j is reduced to rank j.

@@ -452,7 +452,8 @@ static const char *why_no_reduction(const hd_stmt *stmt, hd_arena *scratch)
 
 // A transfer stays outside all loops: what was asked for does nothing here.
 static void report_why(const hd_module *module, const hd_stmt *stmt,
-                       hd_arena *scratch, hd_diag *diag, hd_effect *effect)
+                       unsigned asked, hd_arena *scratch, hd_diag *diag,
+                       hd_effect *effect)
 {
     const char *reason = NULL;
 
@@ -481,8 +482,7 @@ static void report_why(const hd_module *module, const hd_stmt *stmt,
     case HD_MOVE_NONE:
         return;
     }
-    hd_effect_none(effect, HD_OPTIONS_OF_TRANSFERS, diag, stmt->op->loc,
-                   reason);
+    hd_effect_none(effect, asked, diag, stmt->op->loc, reason);
 }
 
 hd_status hd_pass_stream(hd_module *module, const hd_lower_options *options,
@@ -494,8 +494,14 @@ hd_status hd_pass_stream(hd_module *module, const hd_lower_options *options,
              .index = hd_new_array(scratch, int, module->nbuffers + 1)};
     hd_block done = {0};
     hd_build b = {module, &done, {0}};
-    hd_stmt *stmt = module->body.first;
+    unsigned asked = HD_OPTIONS_OF_TRANSFERS;
+    hd_stmt *stmt;
 
+    if (options->transfer == HD_TRANSFER_FUSED) {
+        hd_fuse(module, scratch, diag, effect);
+        asked &= ~(unsigned)HD_OPTION_TRANSFER; // it has said why
+    }
+    stmt = module->body.first;
     while (stmt != NULL) {
         hd_stmt *next = stmt->next;
 
@@ -504,8 +510,8 @@ hd_status hd_pass_stream(hd_module *module, const hd_lower_options *options,
             module->streams = options->streams + options->comm_stream;
             continue;
         }
-        if ((effect->asked & HD_OPTIONS_OF_TRANSFERS) != 0)
-            report_why(module, stmt, scratch, diag, effect);
+        if ((effect->asked & asked) != 0)
+            report_why(module, stmt, asked, scratch, diag, effect);
         hd_block_append(&done, stmt);
         stmt = next;
     }

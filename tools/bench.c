@@ -349,8 +349,8 @@ static const option bench_options[] = {
 
 static const option kind_options[] = {
     {LIST, "transfer", "KIND,..",
-     "only these of bulk, pipelined, broadcast, direct,\nring, auto, nccl and "
-     "sm (default all but auto)",
+     "only these of bulk, pipelined, broadcast, direct,\nring, fused, auto, "
+     "nccl and sm (default all but\nfused and auto)",
      INTO(bench, make.kind), .choices = kinds,
      .marks = offsetof(bench, options.lower.asked), .mark = HD_OPTION_TRANSFER},
     {.name = NULL},

@@ -68,7 +68,7 @@ typedef struct contest {
 // What `bench --transfer` may list: a pipeline, by its hd_transfer, the one
 // that is predicted to be fastest, or a collective by NCCL or by kernels and
 // then the matmul.
-enum { KIND_AUTO = HD_TRANSFER_RING + 1, KIND_NCCL, KIND_SM, KINDS };
+enum { KIND_AUTO = HD_TRANSFER_FUSED + 1, KIND_NCCL, KIND_SM, KINDS };
 
 // How to make the contenders.
 typedef struct contest_options {

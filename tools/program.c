@@ -77,7 +77,7 @@ static outcome take_transfer(void *to, const char *word, const char *value)
     int kind;
 
     TRY(option_choose(word, value, kinds, &kind));
-    options->automatic = kind > HD_TRANSFER_RING;
+    options->automatic = kind > HD_TRANSFER_FUSED;
     if (!options->automatic)
         options->lower.transfer = (hd_transfer)kind;
     return FINE;
@@ -120,9 +120,9 @@ const option program_define_option[] = {
 
 const option program_transfer_option[] = {
     {TAKEN, "transfer", "KIND",
-     "bulk, pipelined, broadcast, direct, ring\n(the default), or auto, what "
-     "is predicted to be\nfastest (the default of run and simulate\nwith "
-     "--machine)",
+     "bulk, pipelined, broadcast, direct, ring\n(the default), fused, or "
+     "auto, what is predicted\nto be fastest (the default of run and "
+     "simulate\nwith --machine)",
      .take = take_transfer, ASKS(HD_OPTION_TRANSFER)},
     {.name = NULL},
 };

@@ -17,7 +17,7 @@ typedef struct program_options {
 
 // The pipelines, and what stands for a choice among them.
 #define PROGRAM_TRANSFERS \
-    "bulk", "pipelined", "broadcast", "direct", "ring", "auto"
+    "bulk", "pipelined", "broadcast", "direct", "ring", "fused", "auto"
 
 // Rows for a command that holds a program_options: of -D with one value, of
 // --transfer with one kind, of --transport where a program is to go by certain

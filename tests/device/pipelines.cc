@@ -1,4 +1,4 @@
-// The five pipelines with every pair of options on rank processes, against the
+// The pipelines with every pair of options on rank processes, against the
 // dense answer of the tensor program: new inputs at new addresses in every run,
 // so that whatever a run leaves behind shows. Under HEDDLE_CHAOS, which delays
 // every stream at random, each answer is bit for bit the same.
@@ -77,10 +77,11 @@ hd_status RunAll(hd_group *group, const hd_module *module,
     return HD_OK;
 }
 
-void Runs(const Expected &expected, const std::string &dtype, int ranks,
-          const hd_lower_options &options, int runs = kRuns)
+void RunsOf(const char *text, const Expected &expected,
+            const std::string &dtype, int ranks,
+            const hd_lower_options &options, int runs = kRuns)
 {
-    Module module = Parse(kProgram, dtype, ranks);
+    Module module = Parse(text, dtype, ranks);
     hd_diag *diag = hd_diag_create();
 
     ASSERT_EQ(hd_lower(module.get(), &options, nullptr, nullptr, diag), HD_OK)
@@ -95,6 +96,12 @@ void Runs(const Expected &expected, const std::string &dtype, int ranks,
         << options.chunks << " copy_own " << options.copy_own << " defer_sends "
         << options.defer_sends << " comm_stream " << options.comm_stream;
     hd_diag_destroy(diag);
+}
+
+void Runs(const Expected &expected, const std::string &dtype, int ranks,
+          const hd_lower_options &options, int runs = kRuns)
+{
+    RunsOf(kProgram, expected, dtype, ranks, options, runs);
 }
 
 class Pipelines : public testing::TestWithParam<int>
@@ -191,15 +198,68 @@ TEST_P(Pipelines, GiveTheDenseAnswerOnEveryNumberOfRanks)
     }
 }
 
+// Each fused form, an axis between others, what its matmul does besides, and
+// the same op under way on two streams.
+const char *const kFused =
+    "heddle 1 tensor program fused mesh tp=4\n"
+    "in %a : $[size tp @tp, 6, 10] in %w : $[8, 10] in %bias : $[8]\n"
+    "in %b : $[size tp @tp, size tp, 3, 8] in %v : $[size tp @tp, 8, 5]\n"
+    "temp %ag : $[size tp @stream, 6, 10]\n"
+    "out %c : $[size tp @stream, 6, 8]\n"
+    "temp %p : $[size tp @tp, size tp, 3, 5] out %d : $[size tp @tp, 3, 5]\n"
+    "temp %q : $[size tp @tp, size tp, 3, 5] out %e : $[size tp, 3, 5]\n"
+    "{ %ag = set %a %c = matmul %ag, %w tb scale 0.5 bias %bias act gelu\n"
+    "  %p = matmul %b, %v %d = sum %p dim 0\n"
+    "  %q = matmul %b, %v scale 2.0 %e = sum %q dim 0 }\n";
+
+const char *const kFusedOnStreams =
+    "heddle 1 host program streams mesh tp=4 streams 2\n"
+    "in %a : $[6, 4, 5] in %w : $[5, 3] out %c : $[6, size tp, 4, 3]\n"
+    "in %b : $[6, size tp, 4, 5] out %d : $[6, 4, 3] out %e : $[6, 4, 3]\n"
+    "{ fork\n"
+    "  for j in 0..6 { on stream j mod 2 {\n"
+    "    %c[j] = all_gather_matmul %a[j], %w\n"
+    "    %d[j] = matmul_reduce_scatter %b[j], %w scale 0.25\n"
+    "    %e[j] = matmul_all_reduce %a[j], %w } }\n"
+    "  join }\n";
+
+TEST(Fused, GivesTheDenseAnswerOnEveryNumberOfRanks)
+{
+    if (!OnCpu())
+        GTEST_SKIP() << "no provider";
+    for (int ranks : Choose<int>({1, 2, 3, 4, 5, 8}, {1, 2, 3}))
+        for (const char *dtype : {"f32", "bf16", "f16", "f64"}) {
+            Module tensor = Parse(kFused, dtype, ranks);
+            Expected expected(tensor.get(), kRuns, Seed());
+
+            RunsOf(kFused, expected, dtype, ranks,
+                   OptionsOf(HD_TRANSFER_FUSED));
+        }
+}
+
+// The reference has the host program's own answer.
+TEST(Fused, RunsOnSeveralStreamsAtOnce)
+{
+    if (!OnCpu())
+        GTEST_SKIP() << "no provider";
+    for (int ranks : Choose<int>({1, 2, 3, 4, 5, 8}, {1, 2, 3})) {
+        Module host = Parse(kFusedOnStreams, "f32", ranks);
+        Expected expected(host.get(), kRuns, Seed());
+
+        RunsOf(kFusedOnStreams, expected, "f32", ranks,
+               OptionsOf(HD_TRANSFER_FUSED));
+    }
+}
+
 std::string TransferName(const testing::TestParamInfo<int> &info)
 {
-    static const char *const names[] = {"bulk", "pipelined", "broadcast",
-                                        "direct", "ring"};
+    static const char *const names[] = {"bulk",   "pipelined", "broadcast",
+                                        "direct", "ring",      "fused"};
 
     return names[info.param];
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Pipelines, testing::Range(0, 5), TransferName);
+INSTANTIATE_TEST_SUITE_P(All, Pipelines, testing::Range(0, 6), TransferName);
 
 // More sets than are kept of anything, all at once in use.
 TEST(Addresses, OfTenRunsAreTenSets)

@@ -254,7 +254,7 @@ TEST(LowerFaults, EveryTransferAndOptionRunsOutCleanly)
 {
     for (const std::string &text :
          {std::string(kGather), std::string(kReduce), Chain(300)})
-        for (int transfer = HD_TRANSFER_BULK; transfer <= HD_TRANSFER_RING;
+        for (int transfer = HD_TRANSFER_BULK; transfer <= HD_TRANSFER_FUSED;
              transfer++)
             for (int option = 0; option < 4; option++) {
                 Sweep sweep = SweepFaults([&](long k) {

@@ -89,6 +89,7 @@ inline std::vector<Base> TensorBases()
         {"broadcast3x2", Linear(3), true, Options(HD_TRANSFER_BROADCAST, 2)},
         {"bulk8", Linear(8), true, Options(HD_TRANSFER_BULK, 2)},
         {"mlp3", mlp, true, Options(HD_TRANSFER_RING, 2)},
+        {"mlp3fused", mlp, true, Options(HD_TRANSFER_FUSED, 2)},
         {"reduce4", reduce, true, Options(HD_TRANSFER_RING, 2)},
         {"axes2x2", two_axes, true, Options(HD_TRANSFER_RING, 2)},
         {"gathers3", gathers, true, Options(HD_TRANSFER_DIRECT, 2)},

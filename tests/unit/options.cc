@@ -59,7 +59,7 @@ TEST(Options, ValuesThatAreNoneAreRefused)
 {
     hd_lower_options options = hd_lower_defaults();
 
-    options.transfer = static_cast<hd_transfer>(HD_TRANSFER_RING + 1);
+    options.transfer = static_cast<hd_transfer>(HD_TRANSFER_FUSED + 1);
     EXPECT_NE(Refusal(options).find("no such value"), std::string::npos);
     options = hd_lower_defaults();
     options.protocol = static_cast<hd_protocol>(HD_GET + 1);

@@ -134,7 +134,7 @@ static uint8_t *open_choices(const request *request, size_t *length)
 static void print_lowering(const hd_lower_options *o)
 {
     static const char *const transfers[] = {"bulk", "pipelined", "broadcast",
-                                            "direct", "ring"};
+                                            "direct", "ring", "fused"};
 
     printf("// heddle dump --stage host --transfer %s --protocol %s "
            "--streams %d --chunks %d%s%s%s\n",

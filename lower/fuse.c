@@ -1,0 +1,346 @@
+// --transfer fused: a gather and the one matmul that reads it become one op,
+// and so do a matmul and the sum over ranks that alone reads its result:
+//
+//     %ag = all_gather %a[tp]         ->    %c = all_gather_matmul %a[tp], %b
+//     %c = matmul %ag, %b
+//     %p = matmul %a, %b              ->    %c[tp] = matmul_reduce_scatter
+//     %c[tp] = reduce_scatter %p[tp]            %a[tp], %b[tp]
+//
+// The one that is first moves to where the second is, so nothing in between may
+// write what it reads. One walk over the statements knows for each buffer where
+// it was written last.
+#include "ir/parts.h"
+#include "ir/space.h"
+#include "ir/verify.h"
+#include "lower/build.h"
+#include "lower/pass.h"
+
+// What is known of a buffer, by id of its root.
+typedef struct known {
+    int nreads, nwrites; // in the whole program
+    int written;         // the statement that did so last, from 1
+    hd_stmt *by;         // it, if that is an op; NULL once it has been judged
+} known;
+
+typedef struct fuser {
+    hd_module *module;
+    hd_arena *scratch;
+    hd_diag *diag;
+    hd_effect *effect;
+    known *known;
+    bool *gone; // by number of the statement, from 1
+    int now;
+} fuser;
+
+static known *known_of(const fuser *f, const hd_view *view)
+{
+    return &f->known[hd_buffer_root(view->buffer)->id];
+}
+
+static void count_uses(void *context, hd_op *op)
+{
+    const fuser *f = context;
+
+    for (int i = 0; i < op->nviews; i++) {
+        hd_access access = hd_op_access(op, i);
+
+        known_of(f, &op->view[i])->nreads += (access & HD_ACCESS_READ) != 0;
+        known_of(f, &op->view[i])->nwrites += (access & HD_ACCESS_WRITE) != 0;
+    }
+}
+
+// ------------------------------------------------------------------ refusals
+
+static const char *line_text(const fuser *f, const hd_op *op, const char *what)
+{
+    return hd_arena_printf(f->scratch, "'%s' in line %u %s",
+                           hd_op_info_get(op->code)->text, op->loc.line, what);
+}
+
+// Why what stands between the two is more than that: NULL if it is not.
+static const char *why_kept(const fuser *f, const hd_buffer *between)
+{
+    const known *k = &f->known[hd_buffer_root((hd_buffer *)between)->id];
+
+    if (between->role != HD_TEMP)
+        return hd_arena_printf(f->scratch, "%%%s is an argument",
+                               between->name);
+    if (between->of != NULL || k->nwrites != 1)
+        return hd_arena_printf(f->scratch, "%%%s is written more than once",
+                               between->name);
+    if (k->nreads != 1)
+        return hd_arena_printf(
+            f->scratch,
+            "%%%s is read %d times, and a fused op leaves it "
+            "nowhere",
+            between->name, k->nreads);
+    return NULL;
+}
+
+static const char *why_rewritten(const fuser *f, const hd_op *first, int since)
+{
+    for (int i = first->noutputs; i < first->nviews; i++)
+        if (known_of(f, &first->view[i])->written > since)
+            return hd_arena_printf(
+                f->scratch, "%%%s is written again before what it is for",
+                first->view[i].buffer->name);
+    return NULL;
+}
+
+// Why the two cannot be this op.
+static const char *why_unfit(const fuser *f, const hd_op *op)
+{
+    hd_type out, a, b = hd_view_type(&op->view[2]);
+    char why[160];
+
+    for (int i = 1; i < op->nviews; i++)
+        for (int k = 0; k < op->nviews; k++)
+            if (i != k && (k == 0 || hd_op_access(op, k) != HD_ACCESS_READ) &&
+                known_of(f, &op->view[i]) == known_of(f, &op->view[k]))
+                return hd_arena_printf(f->scratch,
+                                       "%%%s would be read and written",
+                                       op->view[i].buffer->name);
+    if (!hd_fused_types(f->module, op, &out, &a))
+        return "it would have too many dimensions";
+    if (!hd_matmul_fits(&out, &a, &b, hd_op_key(op, HD_KEY_TA) != NULL,
+                        hd_op_key(op, HD_KEY_TB) != NULL, why))
+        return hd_arena_printf(f->scratch, "%s", why);
+    return NULL;
+}
+
+static const char *why_key(const fuser *f, hd_opcode code, const hd_op *matmul)
+{
+    for (int i = 0; i < matmul->nkeys; i++)
+        if ((hd_op_info_get(code)->keys >> matmul->key[i].code & 1) == 0)
+            return line_text(
+                f, matmul,
+                hd_arena_printf(f->scratch, "has the key '%s'",
+                                hd_key_info_get(matmul->key[i].code)->text));
+    return NULL;
+}
+
+static void refuse(fuser *f, const hd_op *transfer, const char *reason)
+{
+    hd_effect_none(f->effect, HD_OPTION_TRANSFER, f->diag, transfer->loc,
+                   reason);
+}
+
+// ------------------------------------------------------------------- fusing
+
+// What is picked of view `from`, all views of the product pick along it.
+static bool pick_alike(hd_op *op, int from, const hd_view *picked)
+{
+    hd_shape shape[HD_MAX_VIEWS];
+    hd_space space;
+
+    for (int i = 0; i < op->nviews; i++)
+        shape[i].ndims = hd_view_type(&op->view[i]).ndims;
+    hd_space_map(op, shape, NULL, &space);
+    for (int d = 0; d < space.ndims; d++) {
+        int own = space.dim[from][d];
+
+        if (own < 0 || own >= picked->nindex ||
+            picked->index[own] == HD_EXPR_ALL)
+            continue;
+        if (d == space.nparallel)
+            return false;
+        for (int i = 0; i < op->nviews; i++)
+            if (i != from && space.dim[i][d] >= 0)
+                op->view[i] = hd_view_at(op->view[i], space.dim[i][d],
+                                         picked->index[own]);
+    }
+    return true;
+}
+
+// The matmul as the fused op, `picked` being what the transfer has of its view
+// `at` and `other` what stands there instead.
+static const char *fuse(const fuser *f, hd_opcode code, const hd_op *matmul,
+                        int at, const hd_view *picked, const hd_view *other,
+                        int axis, hd_op *out)
+{
+    const char *reason = why_key(f, code, matmul);
+
+    if (reason != NULL)
+        return reason;
+    for (int i = 0; i < matmul->nviews; i++)
+        if (matmul->view[i].nindex > 0)
+            return line_text(f, matmul, "has a part of a tensor");
+    *out = *matmul;
+    out->view = hd_arena_copy(f->module->arena, matmul->view,
+                              sizeof *matmul->view * (size_t)matmul->nviews);
+    if (!pick_alike(out, at, picked))
+        return line_text(f, matmul, "contracts over what is picked");
+    out->code = code;
+    out->axis = axis;
+    out->view[at] = *other;
+    return why_unfit(f, out);
+}
+
+// `stmt` is the first to read a gather's result since it was gathered.
+static void judge_gather(fuser *f, hd_stmt *stmt, int view, known *k)
+{
+    const hd_op *gather = k->by->op, *matmul = stmt->op;
+    hd_op *fused = hd_new(f->module->arena, hd_op);
+    const char *reason = why_kept(f, gather->view[0].buffer);
+
+    if (reason == NULL && matmul->code != HD_OP_MATMUL)
+        reason = line_text(f, matmul, "is no matmul");
+    if (reason == NULL && view != 1)
+        reason = line_text(f, matmul, "has it not as its first operand");
+    if (reason == NULL)
+        reason = why_rewritten(f, gather, k->written);
+    if (reason == NULL)
+        reason = fuse(f, HD_OP_ALL_GATHER_MATMUL, matmul, 1, &gather->view[0],
+                      &gather->view[1], gather->axis, fused);
+    k->by = NULL;
+    if (reason != NULL) {
+        refuse(f, gather, reason);
+        return;
+    }
+    f->gone[k->written] = true;
+    f->effect->used |= HD_OPTION_TRANSFER;
+    stmt->op = fused;
+}
+
+static void judge_sum(fuser *f, hd_stmt *stmt)
+{
+    const hd_op *sum = stmt->op;
+    known *k = known_of(f, &sum->view[1]);
+    hd_opcode code = sum->code == HD_OP_REDUCE_SCATTER
+                         ? HD_OP_MATMUL_REDUCE_SCATTER
+                         : HD_OP_MATMUL_ALL_REDUCE;
+    hd_op *fused = hd_new(f->module->arena, hd_op);
+    const char *reason = NULL;
+
+    if (hd_op_fold(sum) != HD_FOLD_SUM)
+        reason = "it is no sum";
+    else if (k->by == NULL || k->by->op->code != HD_OP_MATMUL)
+        reason = "what it sums is not what a matmul makes, as it is";
+    else
+        reason = why_kept(f, sum->view[1].buffer);
+    if (reason == NULL)
+        reason = why_rewritten(f, k->by->op, k->written);
+    if (reason == NULL)
+        reason = fuse(f, code, k->by->op, 0, &sum->view[1], &sum->view[0],
+                      sum->axis, fused);
+    if (reason != NULL) {
+        refuse(f, sum, reason);
+        return;
+    }
+    f->gone[k->written] = true;
+    f->effect->used |= HD_OPTION_TRANSFER;
+    stmt->op = fused;
+}
+
+static void judge(fuser *f, hd_stmt *stmt)
+{
+    for (int i = 0; i < stmt->op->nviews; i++) {
+        known *k = known_of(f, &stmt->op->view[i]);
+
+        if ((hd_op_access(stmt->op, i) & HD_ACCESS_READ) != 0 &&
+            k->by != NULL && k->by->op->code == HD_OP_ALL_GATHER)
+            judge_gather(f, stmt, i, k);
+    }
+    switch (hd_op_move(stmt->op)) {
+    case HD_MOVE_REDUCE_SCATTER:
+    case HD_MOVE_ALL_REDUCE:
+        judge_sum(f, stmt);
+        break;
+    case HD_MOVE_ALL_TO_ALL:
+        refuse(f, stmt->op,
+               "a dimension that changes its axis is one all_to_all");
+        break;
+    case HD_MOVE_ALL_GATHER:
+    case HD_MOVE_SEND:
+    case HD_MOVE_RECV:
+    case HD_MOVE_BROADCAST:
+    case HD_MOVE_REDUCE:
+    case HD_MOVE_ALL_GATHER_MATMUL:
+    case HD_MOVE_MATMUL_REDUCE_SCATTER:
+    case HD_MOVE_MATMUL_ALL_REDUCE:
+    case HD_MOVE_NONE:
+        break;
+    }
+}
+
+// Of an op, or of the loop of copies that packs or unpacks.
+static void note_writes(void *context, hd_op *op)
+{
+    const fuser *f = context;
+
+    for (int i = 0; i < op->nviews; i++) {
+        known *k = known_of(f, &op->view[i]);
+
+        if (hd_op_access(op, i) == HD_ACCESS_READ)
+            continue;
+        k->written = f->now;
+        k->by = NULL;
+    }
+}
+
+static void forget_gathers(void *context, hd_op *op)
+{
+    fuser *f = context;
+
+    for (int i = op->noutputs; i < op->nviews; i++) {
+        known *k = known_of(f, &op->view[i]);
+
+        if (k->by != NULL && k->by->op->code == HD_OP_ALL_GATHER)
+            refuse(f, k->by->op, "what it gathers is unpacked by copies");
+        k->by = NULL;
+    }
+}
+
+static void visit(fuser *f, hd_stmt *stmt)
+{
+    if (stmt->kind != HD_STMT_OP) {
+        hd_stmt_each(stmt, forget_gathers, f);
+        hd_stmt_each(stmt, note_writes, f);
+        return;
+    }
+    judge(f, stmt);
+    note_writes(f, stmt->op);
+    for (int i = 0; i < stmt->op->noutputs; i++)
+        known_of(f, &stmt->op->view[i])->by = stmt;
+}
+
+// Gathers that nothing has read.
+static void refuse_rest(fuser *f)
+{
+    for (const hd_buffer *b = f->module->buffers; b != NULL; b = b->next) {
+        const hd_stmt *by = f->known[b->id].by;
+
+        if (by != NULL && by->op->code == HD_OP_ALL_GATHER)
+            refuse(f, by->op, "no matmul reads what it gathers");
+    }
+}
+
+void hd_fuse(hd_module *module, hd_arena *scratch, hd_diag *diag,
+             hd_effect *effect)
+{
+    fuser f = {.module = module,
+               .scratch = scratch,
+               .diag = diag,
+               .effect = effect,
+               .known = hd_new_array(scratch, known, module->nbuffers + 1)};
+    hd_block left = {0};
+    hd_stmt *next;
+    int n = 0;
+
+    for (hd_stmt *stmt = module->body.first; stmt != NULL; stmt = stmt->next)
+        n++;
+    f.gone = hd_new_array(scratch, bool, n + 1);
+    hd_block_each(&module->body, count_uses, &f);
+    for (hd_stmt *stmt = module->body.first; stmt != NULL; stmt = stmt->next) {
+        f.now++;
+        visit(&f, stmt);
+    }
+    refuse_rest(&f);
+    f.now = 0;
+    for (hd_stmt *stmt = module->body.first; stmt != NULL; stmt = next) {
+        next = stmt->next;
+        if (!f.gone[++f.now])
+            hd_block_append(&left, stmt);
+    }
+    module->body = left;
+}
