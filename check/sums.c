@@ -96,11 +96,11 @@ static void add_reduced(hd_sums *s, const hd_change *c, uint64_t weight,
     int64_t i = hd_tile_find(&tile, c->at);
     int64_t me = hd_mesh_coord(g->module, l.rank, node->op->axis);
 
-    l.view = 1;
     for (int64_t j = g->rendezvous[node->link];
          j < g->rendezvous[node->link + 1]; j++) {
         l.rank = g->member[j].rank;
         l.step = g->member[j].step;
+        l.view = hd_graph_node(g, l.rank, l.step)->op->noutputs;
         tile = hd_evaluation_piece(s->e, l.rank, l.step, false, me);
         l.at = hd_tile_place(&tile, i);
         add_host_terms(s, l, weight, depth);

@@ -249,7 +249,7 @@ static hd_status run_reduce(const hd_reference *r, const hd_member *who,
     const hd_step *first = step_of(r, who[0]);
     hd_fold fold = hd_op_fold(first->op);
     bool rooted = hd_op_is_rooted(first->op);
-    bool scatter = !rooted && hd_op_is_led(first->op, 1);
+    bool scatter = hd_op_is_led(first->op, 1);
     hd_span *in = calloc((size_t)n, sizeof *in);
     hd_values **from = calloc((size_t)n, sizeof *from);
     hd_status status = in != NULL && from != NULL ? HD_OK : HD_NO_MEMORY;
