@@ -535,7 +535,7 @@ hd_status CompareSigns(hd_group *group, const hd_module *module,
         HD_TRY(shards.Put(arguments, module, hd_group_rank(group), diag));
         HD_TRY(shards.Run(diag));
         HD_TRY(shards.Get(diag));
-        for (size_t i = 1; i < 5; i++) { // not relu's
+        for (size_t i = 1; i < 6; i++) { // not relu's
             const hd_argument &info = arguments.Info(i);
             std::vector<double> value(info.local_elements);
 
@@ -570,7 +570,8 @@ void TakesTheLastZero(const char *op, const std::string &dtype,
         return CompareSigns(
             group, module.get(), expected,
             [&](size_t i, size_t k) {
-                return i == 1   ? minus[420 + rank * 70 + k] // of rank 2
+                return i == 1 || i == 3
+                           ? minus[420 + rank * 70 + k] // of rank 2
                        : i == 2 ? minus[420 + k]
                                 : minus[rank * 210 + 140 + k];
             },
