@@ -1,0 +1,30 @@
+"""Each program that docs/patterns.md has a prediction for gives the dense answer
+by every pipeline, whole and in chunks, on each number of ranks, of data that is
+new in each run: HEDDLE_TEST_SEED sets it.
+
+usage: verify_patterns.py ROOT HEDDLE
+"""
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import time
+
+root, heddle = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2]).resolve()
+RANKS = [1, 2, 3, 4, 5, 8]
+OPTIONS = ["bulk", "fused", "pipelined --chunks 2", "broadcast --chunks 2", "direct",
+           "direct --chunks 2", "ring --comm-stream", "ring --chunks 2 --defer-sends"]
+seed = os.environ.get("HEDDLE_TEST_SEED") or str(time.time_ns() % 2**31)
+page = (root / "docs/patterns.md").read_text()
+programs = sorted(set(re.findall(r"(?:^\| `|heddle simulate )(examples/\w+\.hd)", page, re.M)))
+assert len(programs) > 10, programs
+for program in programs:
+    for ranks in RANKS:
+        for options in OPTIONS:
+            words = [str(heddle), "run", program, "--verify", "--seed", seed, "-D", f"tp={ranks}",
+                     "-D", "rows=16", "--streams", "3", "--transfer", *options.split()]
+            done = subprocess.run(words, capture_output=True, text=True, cwd=root, timeout=300)
+            if done.returncode != 0:
+                sys.exit(f"{' '.join(words)}\n{done.stdout}{done.stderr}")
+print(f"{len(programs)} programs verified, seed {seed}")
