@@ -364,7 +364,7 @@ const command bench_command = {
         "A file is measured by each of its pipelines; a suite of shapes, "
         "such as\nbench/suite.json, also against its floor. --transfer "
         "takes a list here, of kinds and\nof nccl and sm (the collective by "
-        "NCCL or by kernels, then the matmul);\nwithout it all are "
+        "NCCL or by kernels, then the matmul);\nwithout it all but fused are "
         "measured.\n",
     .groups = {{bench_options, 0},
                {program_define_option, offsetof(bench, options)},

@@ -313,9 +313,10 @@ static outcome add_pipelines(maker *maker, judge judge)
     hd_lower_options lower = options->program->lower;
 
     lower.asked = 0; // some pipelines have a use for what others have not
-    for (int t = HD_TRANSFER_BULK; t <= HD_TRANSFER_RING; t++)
+    for (int t = HD_TRANSFER_BULK; t <= HD_TRANSFER_FUSED; t++)
         for (int graph = 0; graph <= options->graph; graph++) {
-            if (!options->kind[t])
+            // No provider takes part in a graph.
+            if (!options->kind[t] || (graph && t == HD_TRANSFER_FUSED))
                 continue;
             lower.transfer = (hd_transfer)t;
             c.graph = graph;

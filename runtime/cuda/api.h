@@ -247,4 +247,44 @@ typedef struct hd_nccl_api {
 #undef HD_NCCL
 } hd_nccl_api;
 
+// ------------------------------------------------- cuBLASMp and NVSHMEM
+
+typedef struct cublasMpHandle *hd_mp_handle;
+typedef struct cublasMpGrid *hd_mp_grid;
+typedef struct cublasMpMatrixDescriptor *hd_mp_matrix;
+typedef struct cublasMpMatmulDescriptor *hd_mp_desc;
+
+enum { HD_MP_SUCCESS = 0 };
+enum { HD_MP_COLUMN_MAJOR = 0, HD_MP_ROW_MAJOR = 1 }; // cublasMpGridLayout_t
+enum { // cublasMpMatmulDescriptorAttribute_t
+    HD_MP_DESC_TRANSPOSE_A = 0,
+    HD_MP_DESC_TRANSPOSE_B = 1,
+    HD_MP_DESC_ALGORITHM = 3,
+    HD_MP_DESC_EPILOGUE = 5,
+    HD_MP_DESC_BIAS_POINTER = 6,
+};
+enum { // cublasMpMatmulAlgoType_t
+    HD_MP_SPLIT_P2P = 1,
+    HD_MP_NO_OVERLAP = 5,
+};
+enum { // cublasMpMatmulEpilogue_t
+    HD_MP_EPILOGUE_DEFAULT = 0,
+    HD_MP_EPILOGUE_ALL_REDUCE = 1,
+    HD_MP_EPILOGUE_RELU = 2,
+    HD_MP_EPILOGUE_BIAS = 4,
+    HD_MP_EPILOGUE_GELU = 32,
+};
+
+typedef struct hd_mp_api {
+#define HD_MP(symbol, result, name, ...) result (*name)(__VA_ARGS__);
+#include "runtime/cuda/cublasmp.def"
+#undef HD_MP
+} hd_mp_api;
+
+typedef struct hd_shmem_api {
+#define HD_SHMEM(symbol, result, name, ...) result (*name)(__VA_ARGS__);
+#include "runtime/cuda/nvshmem.def"
+#undef HD_SHMEM
+} hd_shmem_api;
+
 #endif

@@ -1,5 +1,6 @@
 // The cuda driver: ranks are processes with a device each, and peers reach each
 // other's memory by CUDA IPC. This file is its table.
+#include "runtime/cuda/fused.h"
 #include "runtime/cuda/cuda.h"
 
 #include <stdio.h>
@@ -95,6 +96,8 @@ static void cuda_stats(const hd_device *device, hd_stats *stats)
     stats->host_waits += device->host_waits;
     stats->transport = device->transports;
     stats->matmul = hd_cuda_products_text(device);
+    if (*stats->matmul == '\0' && device->provider != NULL)
+        stats->matmul = device->provider->text(device);
     hd_cuda_run_stats(device, stats);
 }
 

@@ -72,6 +72,7 @@ typedef struct hd_cuda_peers hd_cuda_peers;
 typedef struct hd_cuda_products hd_cuda_products;
 typedef struct hd_cuda_kernels hd_cuda_kernels;
 typedef struct hd_cuda_nccl hd_cuda_nccl;
+typedef struct hd_cuda_mp hd_cuda_mp;
 typedef struct hd_cuda_watch hd_cuda_watch;
 typedef struct hd_cuda_runs hd_cuda_runs;
 
@@ -105,6 +106,8 @@ struct hd_device {
     hd_cuda_products *products;
     hd_cuda_kernels *kernels;
     hd_cuda_nccl *nccl;
+    const struct hd_cuda_provider *provider; // of fused ops; borrowed
+    hd_cuda_mp *mp;                          // cuBLASMp's
     hd_cuda_watch *watch;
     hd_cuda_runs *run;
 

@@ -77,6 +77,7 @@ static bool address_of(const hd_device *device, const hd_cuda_command *command,
     case HD_CUDA_RECORD_ARGUMENT:
     case HD_CUDA_WAIT_ARGUMENT:
     case HD_CUDA_NCCL:
+    case HD_CUDA_FUSED:
         break;
     }
     if (i < n)
@@ -178,6 +179,7 @@ static bool is_understood(const hd_device *device,
     case HD_CUDA_RECORD_ARGUMENT:
     case HD_CUDA_WAIT_ARGUMENT:
     case HD_CUDA_NCCL:
+    case HD_CUDA_FUSED:
         break;
     }
     return false;

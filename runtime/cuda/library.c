@@ -90,3 +90,51 @@ const hd_library_info hd_nccl_library = {
     .use = "transfers on cuda with --transport nccl",
     .install = "pip install nvidia-nccl-cu13",
     .version = nccl_version};
+
+static const hd_symbol mp_symbols[] = {
+#define HD_MP(symbol, result, name, ...) {#symbol, offsetof(hd_mp_api, name)},
+#include "runtime/cuda/cublasmp.def"
+#undef HD_MP
+};
+
+static bool mp_version(const void *table, char out[HD_LIBRARY_VERSION])
+{
+    int number = 0;
+
+    if (((const hd_mp_api *)table)->version(&number) != HD_MP_SUCCESS)
+        return false;
+    snprintf(out, HD_LIBRARY_VERSION, "%d.%d.%d", number / 1000,
+             number / 100 % 10, number % 100);
+    return true;
+}
+
+// What it needs of NCCL, NVSHMEM and cuBLAS is what its own package names, or
+// what the process has of that name already.
+const hd_library_info hd_mp_library = {
+    .title = "cuBLASMp",
+    .variable = "HEDDLE_CUBLASMP_LIB",
+    .names = NAMES("libcublasmp.so.0"),
+    .folders = NAMES("nvidia/cublasmp/cu13/lib"),
+    SYMBOLS(mp_symbols),
+    .bytes = sizeof(hd_mp_api),
+    .use = "--transfer fused on cuda",
+    .install = "pip install nvidia-cublasmp-cu13==0.7.0.125",
+    .version = mp_version,
+    .oldest = "0.7"};
+
+static const hd_symbol shmem_symbols[] = {
+#define HD_SHMEM(symbol, result, name, ...) \
+    {#symbol, offsetof(hd_shmem_api, name)},
+#include "runtime/cuda/nvshmem.def"
+#undef HD_SHMEM
+};
+
+const hd_library_info hd_shmem_library = {
+    .title = "NVSHMEM",
+    .variable = "HEDDLE_NVSHMEM_LIB",
+    .names = NAMES("libnvshmem_host.so.3"),
+    .folders = NAMES("nvidia/nvshmem/lib"),
+    SYMBOLS(shmem_symbols),
+    .bytes = sizeof(hd_shmem_api),
+    .use = "the memory of cuBLASMp",
+    .install = "pip install nvidia-nvshmem-cu13"};

@@ -9,6 +9,7 @@
 
 #include "base/diag.h"
 #include "base/dtype.h"
+#include "runtime/cuda/fused.h"
 #include "runtime/cuda/library.h"
 #include "runtime/cuda/nccl.h"
 
@@ -78,7 +79,8 @@ static int type_of(hd_dtype dtype, bool reduces)
 
 static bool by_nccl(const hd_device *device, const hd_step *step)
 {
-    return hd_transport_of(&device->binding, step) == HD_TRANSPORT_NCCL;
+    return hd_op_fused(step->op) == HD_MOVE_NONE &&
+           hd_transport_of(&device->binding, step) == HD_TRANSPORT_NCCL;
 }
 
 static int op_of(hd_fold fold)
@@ -137,7 +139,8 @@ static hd_status check_steps(const hd_device *device, hd_diag *diag)
 static bool has_comm(const hd_device *device, int axis)
 {
     return device->binding.module->axis[axis].size > 1 &&
-           device->binding.transport[axis] == HD_TRANSPORT_NCCL;
+           (device->binding.transport[axis] == HD_TRANSPORT_NCCL ||
+            hd_cuda_fused_axis(device) == axis);
 }
 
 typedef struct likeness {
@@ -198,7 +201,7 @@ static hd_status check_gathers(const hd_device *device, hd_diag *diag)
         const hd_step *step = &steps->step[i];
 
         if (step->op->code == HD_OP_ALL_GATHER &&
-            has_comm(device, step->op->axis) &&
+            by_nccl(device, step) &&
             !hd_span_is_dense(&step->span[0]))
             spaced[step->op->axis] = true;
     }
@@ -230,7 +233,7 @@ static hd_status share_ids(hd_device *device, hd_nccl_id *mine, hd_nccl_id *all,
                                  &device->nccl->library);
     for (int a = 0; a < module->naxes && status == HD_OK; a++) {
         int error = hd_mesh_coord(module, device->rank, a) == 0 &&
-                            device->binding.transport[a] == HD_TRANSPORT_NCCL
+                            has_comm(device, a)
                         ? device->nccl->api.unique_id(&mine[a])
                         : HD_NCCL_SUCCESS;
 
@@ -268,7 +271,8 @@ static void find_met(const hd_device *device, int axis, bool *meets)
     for (int64_t i = 0; i < steps->nsteps; i++) {
         const hd_step *step = &steps->step[i];
 
-        if (!hd_op_is(step->op, HD_UNIT_TRANSFER) || step->op->axis != axis)
+        if (!hd_op_is(step->op, HD_UNIT_TRANSFER) || step->op->axis != axis ||
+            !by_nccl(device, step))
             continue;
         if (is_pair(step))
             meets[hd_mesh_coord(module, step->peer, axis)] = true;
@@ -810,6 +814,20 @@ hd_status hd_cuda_nccl_transfer(hd_device *device,
 
     pthread_mutex_lock(&device->nccl->lock);
     status = issue_all(device, command, diag);
+    pthread_mutex_unlock(&device->nccl->lock);
+    return status;
+}
+
+hd_status hd_cuda_nccl_lend(hd_device *device, int axis, hd_cuda_lent *fn,
+                            void *context, hd_diag *diag)
+{
+    hd_nccl_comm comm;
+    hd_status status = HD_OK;
+
+    pthread_mutex_lock(&device->nccl->lock);
+    comm = comm_of(device, axis);
+    if (comm != NULL) // else aborted
+        status = fn(device, comm, context, diag);
     pthread_mutex_unlock(&device->nccl->lock);
     return status;
 }

@@ -22,5 +22,11 @@ void hd_cuda_nccl_abort(hd_device *device);
 hd_status hd_cuda_nccl_check(hd_device *device, hd_diag *diag);
 hd_status hd_cuda_nccl_transfer(hd_device *device,
                                 const hd_cuda_command *command, hd_diag *diag);
+// Calls `fn` with the axis's communicator, which nobody ends meanwhile; not at
+// all if it has been ended.
+typedef hd_status hd_cuda_lent(hd_device *device, hd_nccl_comm comm,
+                               void *context, hd_diag *diag);
+hd_status hd_cuda_nccl_lend(hd_device *device, int axis, hd_cuda_lent *fn,
+                            void *context, hd_diag *diag);
 
 #endif

@@ -53,22 +53,6 @@ static hd_status check_hosts(const hd_binding *binding, hd_diag *diag)
     return HD_OK;
 }
 
-// Nothing here multiplies and meets peers in one.
-static hd_status check_fused(const hd_binding *binding, hd_diag *diag)
-{
-    for (int64_t i = 0; i < binding->steps->nsteps; i++) {
-        const hd_op *op = binding->steps->step[i].op;
-
-        if (hd_op_fused(op) != HD_MOVE_NONE)
-            return hd_fail(diag, HD_UNSUPPORTED,
-                           "'%s' (step %lld, line %u) has no provider on cuda: "
-                           "lower with another --transfer",
-                           hd_op_info_get(op->code)->text, (long long)i,
-                           op->loc.line);
-    }
-    return HD_OK;
-}
-
 // Which of the ranks of its host this one is.
 static int local_rank(const hd_device *device)
 {
@@ -234,7 +218,6 @@ hd_status hd_cuda_open(const hd_binding *binding, hd_diag *diag,
     hd_status status;
 
     HD_TRY(check_hosts(binding, diag));
-    HD_TRY(check_fused(binding, diag));
     device = calloc(1, sizeof *device);
     if (device == NULL)
         return hd_fail(diag, HD_NO_MEMORY, "no memory for a session");

@@ -19,6 +19,7 @@ typedef enum hd_cuda_kind {
     HD_CUDA_RECORD_ARGUMENT,
     HD_CUDA_WAIT_ARGUMENT,
     HD_CUDA_NCCL,
+    HD_CUDA_FUSED,
 } hd_cuda_kind;
 
 // What a stream waits for, for those who wonder why nothing happens: a word of
@@ -59,7 +60,7 @@ typedef struct hd_cuda_command {
     hd_cuda_kind kind;
     int stream;          // index; 0 is the caller's
     const hd_step *step; // borrowed
-    int first, n;        // WORDS: of plan->word
+    int first, n;        // WORDS: of plan->word; FUSED: first is its number
     hd_cuda_at to, from; // COPY
     uint64_t bytes;      // COPY
     int launch;          // KERNEL: of plan->launch
@@ -89,6 +90,7 @@ struct hd_cuda_plan {
     int nwaits, wait_room;
     hd_cu_event *event; // owned
     int nevents;
+    int nfused;       // steps of a provider, so far
     int nmarked;      // steps by NCCL that have a mark, so far
     uint64_t sending; // bytes to peers a run
 };

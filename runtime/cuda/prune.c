@@ -33,6 +33,7 @@ static hd_order order_of(const hd_cuda_command *command)
     case HD_CUDA_RECORD_ARGUMENT:
     case HD_CUDA_WAIT_ARGUMENT:
     case HD_CUDA_NCCL:
+    case HD_CUDA_FUSED:
         break;
     }
     return (hd_order){HD_ORDER_WORK, command->stream, 0, 0};
@@ -78,7 +79,7 @@ static int find_taker(const pruner *pruner, int n)
         if (command->kind == HD_CUDA_WORDS)
             return tied[s] && !begun[s] && command->n + n <= HD_CUDA_BATCH ? i
                                                                            : -1;
-        if (command->kind == HD_CUDA_NCCL)
+        if (command->kind == HD_CUDA_NCCL || command->kind == HD_CUDA_FUSED)
             return -1;
         if (order->kind == HD_ORDER_RECORD && s == 0 && !begun[0])
             beginning = beginning < 0 ? order->event : beginning;

@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "base/diag.h"
+#include "runtime/cuda/fused.h"
 #include "runtime/cuda/graph.h"
 #include "runtime/cuda/nccl.h"
 #include "runtime/cuda/plan.h"
@@ -140,6 +141,8 @@ static hd_status issue_command(hd_device *device,
                    : touch_event(device, command, stream, diag);
     case HD_CUDA_NCCL:
         return hd_cuda_nccl_transfer(device, command, diag);
+    case HD_CUDA_FUSED:
+        return hd_cuda_fused_issue(device, command, diag);
     }
     return HD_INVALID;
 }

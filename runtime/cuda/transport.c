@@ -1,6 +1,7 @@
 // The table of transports, and what is done with all of them.
 #include "runtime/cuda/transport.h"
 
+#include "runtime/cuda/fused.h"
 #include "runtime/cuda/nccl.h"
 
 const hd_cuda_transport hd_cuda_transports[] = {
@@ -17,15 +18,27 @@ const hd_cuda_transport hd_cuda_transports[] = {
                            .check = hd_cuda_nccl_check,
                            .abort = hd_cuda_nccl_abort,
                            .close = hd_cuda_nccl_close},
+    [HD_CUDA_BY_PROVIDER] = {.hosts = true,
+                             .open = hd_cuda_fused_open,
+                             .plan = hd_cuda_fused_plan,
+                             .close = hd_cuda_fused_close},
 };
 
 enum { NTRANSPORTS = sizeof(hd_cuda_transports) / sizeof *hd_cuda_transports };
 
+// A provider works with communicators of NCCL's.
+static bool uses(const hd_device *device, int row)
+{
+    if (row >= HD_TRANSPORT_NCCL && hd_cuda_fused_axis(device) >= 0)
+        return true;
+    return row < HD_CUDA_BY_PROVIDER &&
+           hd_binding_uses(&device->binding, (hd_transport)row);
+}
+
 hd_status hd_cuda_transports_open(hd_device *device, hd_diag *diag)
 {
     for (int i = 0; i < NTRANSPORTS; i++) {
-        if (hd_cuda_transports[i].open != NULL &&
-            hd_binding_uses(&device->binding, (hd_transport)i))
+        if (hd_cuda_transports[i].open != NULL && uses(device, i))
             HD_TRY(hd_cuda_transports[i].open(device, diag));
     }
     return HD_OK;
@@ -81,9 +94,10 @@ void hd_cuda_transports_abort(hd_device *device)
     }
 }
 
+// What works with another row's is closed before that.
 void hd_cuda_transports_close(hd_device *device)
 {
-    for (int i = 0; i < NTRANSPORTS; i++) {
+    for (int i = NTRANSPORTS - 1; i >= 0; i--) {
         if (hd_cuda_transports[i].close != NULL)
             hd_cuda_transports[i].close(device);
     }

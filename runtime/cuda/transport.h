@@ -28,12 +28,19 @@ typedef struct hd_cuda_transport {
     void (*close)(hd_device *device);
 } hd_cuda_transport;
 
-extern const hd_cuda_transport hd_cuda_transports[]; // by hd_transport
+// What a fused op goes by, whatever the transport of its axis.
+enum { HD_CUDA_BY_PROVIDER = HD_TRANSPORT_NCCL + 1 };
+
+// By hd_transport, then that.
+extern const hd_cuda_transport hd_cuda_transports[];
 
 static inline const hd_cuda_transport *
 hd_cuda_transport_of(const hd_device *device, const hd_step *step)
 {
-    return &hd_cuda_transports[hd_transport_of(&device->binding, step)];
+    return &hd_cuda_transports[hd_op_fused(step->op) != HD_MOVE_NONE
+                                   ? HD_CUDA_BY_PROVIDER
+                                   : (int)hd_transport_of(&device->binding,
+                                                          step)];
 }
 
 hd_status hd_cuda_transports_open(hd_device *device, hd_diag *diag);

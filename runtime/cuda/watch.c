@@ -10,6 +10,7 @@
 #include <time.h>
 
 #include "base/diag.h"
+#include "runtime/cuda/fused.h"
 #include "runtime/cuda/peers.h"
 #include "runtime/cuda/transport.h"
 #include "runtime/failure.h"
@@ -131,7 +132,12 @@ static void put_step(hd_line *line, const hd_device *device,
     hd_line_put_step(line, device->binding.module, step->op->code,
                      step->op->loc.line, step->op->loc.column, step->index,
                      wait->stream, hd_cuda_helper(device));
-    hd_line_put(line, "%s)", wait->peer < 0 ? ", by NCCL" : "");
+    if (wait->peer < 0)
+        hd_line_put(line, ", by %s",
+                    hd_op_fused(step->op) != HD_MOVE_NONE
+                        ? device->provider->name
+                        : "NCCL");
+    hd_line_put(line, ")");
 }
 
 static void put_wait(hd_line *line, const hd_device *device,

@@ -9,6 +9,8 @@ int main(int argc, char **argv)
     setenv("HEDDLE_CUBLASLT_LIB", FAKE_CUBLASLT_PATH, 1);
     setenv("HEDDLE_NVRTC_LIB", FAKE_NVRTC_PATH, 1);
     setenv("HEDDLE_NCCL_LIB", FAKE_NCCL_PATH, 1);
+    setenv("HEDDLE_NVSHMEM_LIB", FAKE_NVSHMEM_PATH, 1);
+    setenv("HEDDLE_CUBLASMP_LIB", FAKE_CUBLASMP_PATH, 1);
     setenv("FAKE_NVRTC_CACHE", FAKE_NVRTC_FOLDER, 1);
     setenv("HEDDLE_TEST_DEVICE", "cuda", 1);
     return RUN_ALL_TESTS();
