@@ -146,7 +146,9 @@ class Expected
     std::vector<hd_reference *> reference_;
 };
 
-inline hd_status CompareLocal(const hd_reference *reference, size_t i, int rank,
+// The values are those of `reference`, within the bounds that `bounds` has.
+inline hd_status CompareLocal(const hd_reference *reference,
+                              const hd_reference *bounds, size_t i, int rank,
                               const hd_argument &info, const void *got)
 {
     std::vector<double> want(info.local_elements), bound(info.local_elements),
@@ -154,7 +156,8 @@ inline hd_status CompareLocal(const hd_reference *reference, size_t i, int rank,
 
     if (info.dtype == HD_EVENT)
         return HD_OK;
-    hd_reference_local(reference, i, rank, want.data(), bound.data());
+    hd_reference_local(bounds, i, rank, want.data(), bound.data());
+    hd_reference_local(reference, i, rank, want.data(), nullptr);
     hd_dtype_load(info.dtype, got, info.local_elements, value.data());
     for (size_t k = 0; k < want.size(); k++) {
         double error = std::fabs(value[k] - want[k]);

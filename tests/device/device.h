@@ -57,8 +57,8 @@ inline int CountDevices()
     int status = 0;
 
     if (child == 0) {
-        void *cuda =
-            dlopen(Setting("HEDDLE_CUDA_LIB", "libcuda.so.1").c_str(), RTLD_NOW);
+        void *cuda = dlopen(Setting("HEDDLE_CUDA_LIB", "libcuda.so.1").c_str(),
+                            RTLD_NOW);
         auto init = (int (*)(unsigned))dlsym(cuda, "cuInit");
         auto count = (int (*)(int *))dlsym(cuda, "cuDeviceGetCount");
         int n = 0;
@@ -205,24 +205,33 @@ class Shards
     std::vector<void *> owned_, address_;
 };
 
+// Whether the results are those of set `set` of `expected`, within the bounds
+// of `bounds`.
+inline hd_status Compare(const Shards &shards, const Expected &expected,
+                         const Expected &bounds, int set, int rank)
+{
+    const Arguments &arguments = expected.Inputs(set);
+
+    for (size_t i = 0; i < arguments.Count(); i++)
+        if (arguments.Info(i).role != HD_IN)
+            HD_TRY(CompareLocal(expected.Reference(set), bounds.Reference(set),
+                                i, rank, arguments.Info(i),
+                                shards.Bytes(i).data()));
+    return HD_OK;
+}
+
 // A run of one set of inputs, on memory of its own, whose results are as the
 // reference has them.
 inline hd_status RunAndCompare(hd_session *session, const hd_module *module,
                                const Expected &expected, int set, int rank,
                                hd_diag *diag)
 {
-    const Arguments &arguments = expected.Inputs(set);
     Shards shards(session);
 
-    HD_TRY(shards.Put(arguments, module, rank, diag));
+    HD_TRY(shards.Put(expected.Inputs(set), module, rank, diag));
     HD_TRY(shards.Run(diag));
     HD_TRY(shards.Get(diag));
-    for (size_t i = 0; i < arguments.Count(); i++) {
-        if (arguments.Info(i).role != HD_IN)
-            HD_TRY(CompareLocal(expected.Reference(set), i, rank,
-                                arguments.Info(i), shards.Bytes(i).data()));
-    }
-    return HD_OK;
+    return Compare(shards, expected, expected, set, rank);
 }
 
 #endif

@@ -4,15 +4,11 @@
 // every stream at random, each answer is bit for bit the same.
 #include <gtest/gtest.h>
 
-#include <array>
 #include <cstdlib>
-#include <cstring>
-#include <memory>
-#include <set>
 #include <sys/mman.h>
 
 #include "base/status.h"
-#include "tests/device/device.h"
+#include "tests/device/options.h"
 #include "tests/unit/ranks.h"
 
 namespace
@@ -32,22 +28,6 @@ const char *const kProgram =
     "out %d : $[size tp @tp, size tp @stream, 12, 6]\n"
     "{ %ag = set %a %u = matmul %ag, %w tb bias %bias %c = gelu %u\n"
     "  %d = matmul %ag, %v }\n";
-
-Module Parse(std::string text, const std::string &dtype, int ranks)
-{
-    hd_define size = {"tp", ranks};
-    hd_diag *diag = hd_diag_create();
-    hd_module *module = nullptr;
-
-    for (size_t at; (at = text.find('$')) != std::string::npos;)
-        text.replace(at, 1, dtype);
-    EXPECT_EQ(hd_parse("pipeline.hd", text.data(), text.size(), &size, 1, diag,
-                       &module),
-              HD_OK)
-        << hd_diag_text(diag);
-    hd_diag_destroy(diag);
-    return Module(module);
-}
 
 // Memory that is held from run to run moves the arguments of the next ones.
 hd_status RunAll(hd_group *group, const hd_module *module,
@@ -90,11 +70,7 @@ void RunsOf(const char *text, const Expected &expected,
     Outcome outcome = Launch(ranks, [&](hd_group *group, hd_diag *said) {
         return RunAll(group, module.get(), expected, runs, said);
     });
-    EXPECT_EQ(outcome.status, HD_OK)
-        << outcome.text << "transfer " << options.transfer << " protocol "
-        << options.protocol << " streams " << options.streams << " chunks "
-        << options.chunks << " copy_own " << options.copy_own << " defer_sends "
-        << options.defer_sends << " comm_stream " << options.comm_stream;
+    EXPECT_EQ(outcome.status, HD_OK) << outcome.text << OptionText(options);
     hd_diag_destroy(diag);
 }
 
@@ -107,56 +83,6 @@ void Runs(const Expected &expected, const std::string &dtype, int ranks,
 class Pipelines : public testing::TestWithParam<int>
 {
 };
-
-hd_lower_options OptionsOf(int transfer)
-{
-    hd_lower_options options = hd_lower_defaults();
-
-    options.transfer = static_cast<hd_transfer>(transfer);
-    options.transport = DeviceOptions().transport;
-    return options;
-}
-
-// Every value of every option together with every value of every other one, in
-// few combinations: of some drawn at random the one that has most pairs of
-// values that none before it had, until there are none left.
-std::vector<std::vector<int>> CoverPairs(const std::vector<int> &values,
-                                         std::mt19937 &random)
-{
-    std::set<std::array<int, 4>> left;
-    std::vector<std::vector<int>> rows;
-    auto pairs = [&](const std::vector<int> &row, auto &&each) {
-        for (int i = 0; i < int(row.size()); i++)
-            for (int k = 0; k < i; k++)
-                each(std::array<int, 4>{i, row[i], k, row[k]});
-    };
-
-    for (int i = 0; i < int(values.size()); i++)
-        for (int k = 0; k < i; k++)
-            for (int a = 0; a < values[i]; a++)
-                for (int b = 0; b < values[k]; b++)
-                    left.insert({i, a, k, b});
-    while (!left.empty()) {
-        std::vector<int> best;
-        size_t most = 0;
-
-        for (int n = 0; n < 100 || most == 0; n++) {
-            std::vector<int> row;
-            size_t found = 0;
-
-            for (int value : values)
-                row.push_back(int(random() % unsigned(value)));
-            pairs(row, [&](auto pair) { found += left.count(pair); });
-            if (found > most) {
-                most = found;
-                best = row;
-            }
-        }
-        pairs(best, [&](auto pair) { left.erase(pair); });
-        rows.push_back(best);
-    }
-    return rows;
-}
 
 TEST_P(Pipelines, GiveTheDenseAnswerWithEveryPairOfOptions)
 {
@@ -262,14 +188,6 @@ TEST(Fused, RunsOnSeveralStreamsAtOnce)
         RunsOf(kFusedOnStreams, expected, "f32", ranks,
                OptionsOf(HD_TRANSFER_FUSED));
     }
-}
-
-std::string TransferName(const testing::TestParamInfo<int> &info)
-{
-    static const char *const names[] = {"bulk",   "pipelined", "broadcast",
-                                        "direct", "ring",      "fused"};
-
-    return names[info.param];
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Pipelines, testing::Range(0, 6), TransferName);

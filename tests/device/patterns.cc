@@ -1,0 +1,246 @@
+// What reductions of partial sums to the ranks stand beside in a model, by
+// every pipeline on rank processes: each pattern with every value of every
+// option, number of ranks and dtype, and each of those with every other one.
+// Values are those of the tensor program, within the bounds of the program that
+// runs, since a ring rounds more often. Inputs are new in each run but the
+// last, which repeats the first bit for bit, as does a launch under chaos.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <sys/mman.h>
+
+#include "tests/device/options.h"
+#include "tests/unit/ranks.h"
+
+namespace
+{
+
+enum { SETS = 2, RUNS = 3 };
+
+struct Pattern {
+    const char *name;
+    const char *declarations; // n is the size of tp, $ the dtype
+    const char *body;
+};
+
+#define LINEAR                                          \
+    "in %a : $[n @tp, n, 6, 8] in %w : $[n @tp, 8, 5] " \
+    "out %c : $[n @tp, 6, 5] "
+#define PARTIAL "%p : $[n @tp, n @stream, 6, 5] "
+#define BLOCK                                              \
+    "in %x : $[n @tp, 6, 8] in %u : $[n @tp, 8, 4] "       \
+    "in %w : $[n @tp, 4, 5] temp %g : $[n @stream, 6, 8] " \
+    "temp %h : $[n @tp, n @stream, 6, 4] out %c : $[n @tp, 6, 5] "
+
+const Pattern kPatterns[] = {
+    {"sum", LINEAR "temp " PARTIAL, "%p = matmul %a, %w %c = sum %p dim 0"},
+    {"max", LINEAR "temp " PARTIAL, "%p = matmul %a, %w %c = max %p dim 0"},
+    {"min", LINEAR "temp " PARTIAL, "%p = matmul %a, %w %c = min %p dim 0"},
+    {"integers",
+     "in %a : i32[n @tp, n, 6, 5] in %b : i32[n @tp, n, 6, 5] "
+     "temp %p : i32[n @tp, n @stream, 6, 5] out %c : i32[n @tp, 6, 5] "
+     "out %d : i32[n @tp, 6, 5]",
+     "%p = mul %a, %b %c = sum %p dim 0 %d = min %p dim 0"},
+    {"elements", LINEAR "in %b : $[n @tp, n, 6, 5] temp " PARTIAL,
+     "%p = silu %b %c = sum %p dim 0"},
+    {"activation", LINEAR "in %b : $[5] temp " PARTIAL,
+     "%p = matmul %a, %w bias %b act gelu %c = sum %p dim 0"},
+    {"scaled", LINEAR "temp " PARTIAL,
+     "%p = matmul %a, %w scale 0.75 %c = sum %p dim 0"},
+    {"transposed",
+     "in %a : $[n @tp, n, 6, 8] in %w : $[n @tp, n, 5, 8] temp " PARTIAL
+     "out %c : $[n @tp, 6, 5] ",
+     "%p = matmul %a, %w tb %c = sum %p dim 0"},
+    {"partial_is_an_output", LINEAR "out " PARTIAL,
+     "%p = matmul %a, %w %c = sum %p dim 0"},
+    {"partial_is_updated", LINEAR "inout " PARTIAL,
+     "%p = matmul %a, %w accumulate %c = sum %p dim 0"},
+    {"wide_partial",
+     "in %a : $[n @tp, n, 6, 8] in %w : $[n @tp, 8, 5] "
+     "temp %p : f32[n @tp, n @stream, 6, 5] temp %s : f32[n @tp, 6, 5] "
+     "out %c : $[n @tp, 6, 5]",
+     "%p = matmul %a, %w %s = sum %p dim 0 %c = copy %s"},
+    {"two_sums",
+     LINEAR "in %v : $[n @tp, 8, 5] temp " PARTIAL
+            "temp %q : $[n @tp, n @stream, 6, 5] out %d : $[n @tp, 6, 5]",
+     "%p = matmul %a, %w %q = matmul %a, %v "
+     "%c = sum %p dim 0 %d = max %q dim 0"},
+    {"block", BLOCK "temp " PARTIAL,
+     "%g = set %x %h = matmul %g, %u act gelu %p = matmul %h, %w "
+     "%c = sum %p dim 0"},
+    {"gated_block",
+     BLOCK "temp " PARTIAL "in %v : $[n @tp, 8, 4] "
+           "temp %k : $[n @tp, n @stream, 6, 4] "
+           "temp %s : $[n @tp, n @stream, 6, 4] "
+           "temp %m : $[n @tp, n @stream, 6, 4]",
+     "%g = set %x %h = matmul %g, %u %k = matmul %g, %v %s = silu %h "
+     "%m = mul %s, %k %p = matmul %m, %w %c = sum %p dim 0"},
+    {"residual",
+     "in %a : $[n @tp, n, 6, 8] in %w : $[n @tp, 8, 5] temp " PARTIAL
+     "in %r : $[n @tp, 6, 5] in %b : $[5] temp %s : $[n @tp, 6, 5] "
+     "temp %t : $[n @tp, 6, 5] out %c : $[n @tp, 6, 5]",
+     "%p = matmul %a, %w %s = sum %p dim 0 %t = add %s, %r %c = add %t, %b"},
+    {"two_axes",
+     "in %a : $[2 @dp, n @tp, n, 6, 8] in %w : $[2 @dp, n @tp, 8, 5] "
+     "temp %p : $[2 @dp, n @tp, n @stream, 6, 5] "
+     "out %c : $[2 @dp, n @tp, 6, 5]",
+     "%p = matmul %a, %w %c = sum %p dim 1"},
+};
+
+enum { PATTERNS = sizeof kPatterns / sizeof kPatterns[0] };
+
+bool HasTwoAxes(const Pattern &pattern)
+{
+    return strstr(pattern.declarations, "@dp") != nullptr;
+}
+
+Module ParsePattern(const Pattern &pattern, const std::string &dtype, int tp)
+{
+    std::string text =
+        std::string(pattern.declarations) + " { " + pattern.body + " }\n";
+
+    for (size_t at = 0; (at = text.find("n @", at)) != std::string::npos;)
+        text.replace(at, 1, "size tp");
+    for (size_t at; (at = text.find(" n,")) != std::string::npos;)
+        text.replace(at, 2, " size tp");
+    return Parse(
+        "heddle 1 tensor program pattern mesh " +
+            std::string(HasTwoAxes(pattern) ? "dp=2, tp=2 " : "tp=2 ") + text,
+        dtype, tp);
+}
+
+// What a rank's runs left behind, for the launches to come.
+class Hashes
+{
+  public:
+    Hashes()
+        : hash_(static_cast<uint64_t *>(
+              mmap(nullptr, kBytes, PROT_READ | PROT_WRITE,
+                   MAP_SHARED | MAP_ANONYMOUS, -1, 0)))
+    {
+        EXPECT_NE(hash_, MAP_FAILED);
+    }
+    Hashes(const Hashes &) = delete;
+    Hashes &operator=(const Hashes &) = delete;
+    ~Hashes()
+    {
+        munmap(hash_, kBytes);
+    }
+    // False if it is another one than that of the rank's first run.
+    bool Keep(int rank, uint64_t hash)
+    {
+        if (hash_[rank] == 0)
+            hash_[rank] = hash;
+        return hash_[rank] == hash;
+    }
+
+  private:
+    static constexpr size_t kBytes = 4096;
+    uint64_t *hash_;
+};
+
+struct Case {
+    const hd_module *module;
+    const Expected &expected, &bounds;
+    Hashes hashes;
+};
+
+hd_status RunAll(hd_group *group, Case *c, int runs, hd_diag *diag)
+{
+    const hd_module *module = c->module;
+    hd_session_options options = DeviceOptions();
+    hd_session *session = nullptr;
+    int rank = hd_group_rank(group);
+
+    HD_TRY(hd_session_create(group, module, &options, diag, &session));
+    for (int run = 0; run < runs; run++) {
+        Shards shards(session);
+        int set = run % SETS;
+
+        HD_TRY(shards.Put(c->expected.Inputs(set), module, rank, diag));
+        HD_TRY(shards.Run(diag));
+        HD_TRY(shards.Get(diag));
+        HD_TRY(Compare(shards, c->expected, c->bounds, set, rank));
+        if (set == 0)
+            RANK_EXPECT(c->hashes.Keep(rank, shards.Hash()));
+    }
+    hd_session_destroy(session);
+    return HD_OK;
+}
+
+void Launches(Case *c, const char *chaos, int runs)
+{
+    if (chaos != nullptr)
+        setenv("HEDDLE_CHAOS", chaos, 1);
+    AllEndWell(
+        Launch(hd_module_ranks(c->module), [&](hd_group *group, hd_diag *diag) {
+            return RunAll(group, c, runs, diag);
+        }));
+    unsetenv("HEDDLE_CHAOS");
+}
+
+// All but a ring are held to the bounds of the tensor program itself.
+void LowersAndRuns(const Pattern &pattern, const std::string &dtype, int tp,
+                   const hd_lower_options &options)
+{
+    Module tensor = ParsePattern(pattern, dtype, tp);
+    Module host = ParsePattern(pattern, dtype, tp);
+    hd_diag *diag = hd_diag_create();
+
+    ASSERT_EQ(hd_lower(host.get(), &options, nullptr, nullptr, diag), HD_OK)
+        << hd_diag_text(diag);
+    ASSERT_EQ(CheckHere(host.get(), diag), HD_OK) << hd_diag_text(diag);
+    hd_diag_destroy(diag);
+    Expected expected(tensor.get(), SETS, Seed());
+    Expected rounded(host.get(), SETS, Seed());
+    bool ring = options.transfer == HD_TRANSFER_RING;
+    Case c = {host.get(), expected, ring ? rounded : expected, {}};
+    Launches(&c, nullptr, RUNS);
+    if (!IsQuick())
+        Launches(&c, "5", 1);
+}
+
+class Patterns : public testing::TestWithParam<int>
+{
+};
+
+TEST_P(Patterns, GiveTheDenseAnswerWithEveryPairOfOptions)
+{
+    if (GetParam() == HD_TRANSFER_FUSED && !OnCpu())
+        GTEST_SKIP() << "no provider";
+    const std::vector<int> sizes = Choose<int>({1, 2, 3, 4, 5, 8}, {2, 3});
+    const std::vector<const char *> dtypes =
+        Choose<const char *>({"f32", "f16", "bf16"}, {"f32", "bf16"});
+    const int most = IsQuick() ? 2 : 3;
+    std::mt19937 random(Seed());
+
+    for (const std::vector<int> &row :
+         CoverPairs({PATTERNS, int(sizes.size()), int(dtypes.size()), most,
+                     most, 2, 2, 2, 2},
+                    random)) {
+        const Pattern &pattern = kPatterns[row[0]];
+        const std::string dtype = dtypes[size_t(row[2])];
+        hd_lower_options options = OptionsOf(GetParam());
+        int axes = HasTwoAxes(pattern) ? 2 : 1;
+        int tp = std::min(sizes[size_t(row[1])], MostRanks() / axes);
+
+        // NCCL scatters no view with gaps, as chunks of all shards are.
+        options.chunks = options.transport == HD_TRANSPORT_NCCL &&
+                                 options.transfer == HD_TRANSFER_PIPELINED
+                             ? 1
+                             : 1 + row[3];
+        options.streams = 1 + row[4];
+        options.protocol = static_cast<hd_protocol>(row[5]);
+        options.copy_own = row[6] != 0;
+        options.defer_sends = row[7] != 0;
+        options.comm_stream = row[8] != 0;
+        SCOPED_TRACE(std::string(pattern.name) + " of " + dtype + " on tp=" +
+                     std::to_string(tp) + ", " + OptionText(options));
+        LowersAndRuns(pattern, dtype, tp, options);
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Patterns, testing::Range(0, 6), TransferName);
+
+} // namespace
