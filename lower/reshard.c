@@ -9,7 +9,9 @@
 // in that order, which keeps intermediate tensors small. Collectives take
 // pieces that are contiguous in memory, led by the dimension over ranks; where
 // the tensor's layout has it further in, the pieces are packed or unpacked by a
-// loop of copies.
+// loop of copies. Where nothing but a stream dimension stands in front of it,
+// each index of that is a tile, which is moved by itself in a loop, and nothing
+// is packed.
 #include "lower/build.h"
 #include "lower/pass.h"
 
@@ -48,14 +50,79 @@ static hd_view whole(const hd_build *b, hd_buffer *buffer)
     return hd_view_whole(buffer, b->loc);
 }
 
-// Nothing but single indices stands before `dim` in a rank's memory, so that
-// `dim` leads.
-static bool leads(const hd_type *type, int dim)
+static bool has_index(const hd_view *view, int dim)
+{
+    return dim < view->nindex && view->index[dim] != HD_EXPR_ALL;
+}
+
+// Nothing but single indices, and dimension `beside`, stands before `dim` in
+// what the view is of a rank's memory, so that `dim` leads.
+static bool leads(const hd_view *view, int dim, int beside)
 {
     for (int i = 0; i < dim; i++)
-        if (hd_dim_local(type->dim[i]) != 1)
+        if (i != beside && !has_index(view, i) &&
+            hd_dim_local(view->buffer->type.dim[i]) != 1)
             return false;
     return true;
+}
+
+static int stream_dim(const hd_type *type)
+{
+    for (int i = 0; i < type->ndims; i++)
+        if (type->dim[i].mark == HD_STREAM)
+            return i;
+    return -1;
+}
+
+// What a collective moves between, and where it stands.
+typedef struct sides {
+    hd_build b;
+    hd_view from, to;
+} sides;
+
+// The dimensions that must lead, NONE where none must, and the one of `from`
+// that `to` lacks.
+typedef struct leads_of {
+    int from, to, gone;
+} leads_of;
+
+enum { NONE = -1 };
+
+// The stream dimension of either, that of `to` first, as `from` and `to` count
+// it; false if it is in only one of them, or over ranks.
+static bool find_tiles(const hd_type *from, const hd_type *to, int gone,
+                       int *of_from, int *of_to)
+{
+    int t = stream_dim(to), u = stream_dim(from);
+
+    if (t >= 0)
+        u = gone >= 0 && t >= gone ? t + 1 : t;
+    else if (u >= 0 && u != gone)
+        t = gone >= 0 && u > gone ? u - 1 : u;
+    *of_from = u;
+    *of_to = t;
+    return t >= 0 && !hd_dim_is_sharded(from->dim[u]) &&
+           !hd_dim_is_sharded(to->dim[t]);
+}
+
+// Tiles only where their dimension alone keeps the others from leading.
+static sides find_sides(hd_build *b, hd_buffer *from, hd_buffer *to, leads_of d,
+                        bool tiles)
+{
+    sides s = {*b, whole(b, from), whole(b, to)};
+    hd_expr j;
+    int t, u;
+
+    if (!tiles || !find_tiles(&from->type, &to->type, d.gone, &u, &t) ||
+        u == d.from || t == d.to ||
+        (leads(&s.from, d.from, NONE) && leads(&s.to, d.to, NONE)) ||
+        !leads(&s.from, d.from, u) || !leads(&s.to, d.to, t))
+        return s;
+    s.b = hd_build_for(b, "i", hd_expr_const(b->module, to->type.dim[t].extent),
+                       &j);
+    s.from = hd_view_at(s.from, u, j);
+    s.to = hd_view_at(s.to, t, j);
+    return s;
 }
 
 // The view with every dimension before `dim` fixed that holds one index, except
@@ -112,22 +179,23 @@ static void emit_slice(hd_build *b, hd_buffer *from, hd_buffer *to, int dim,
 }
 
 static void emit_gather(hd_build *b, hd_buffer *from, hd_buffer *to, int dim,
-                        int axis)
+                        int axis, bool tiles)
 {
-    hd_view piece = hd_view_at(whole(b, from), dim, coord(b, axis));
+    sides s = find_sides(b, from, to, (leads_of){NONE, dim, NONE}, tiles);
+    hd_view piece = hd_view_at(s.from, dim, coord(b, axis));
     hd_type rest;
     hd_buffer *packed;
 
-    if (leads(&to->type, dim)) {
-        hd_build_unary(b, HD_OP_ALL_GATHER, axis,
-                       past_lead(b, whole(b, to), dim, dim),
+    if (leads(&s.to, dim, NONE)) {
+        hd_build_unary(&s.b, HD_OP_ALL_GATHER, axis,
+                       past_lead(b, s.to, dim, dim),
                        past_lead(b, piece, dim, dim));
         return;
     }
     rest = hd_view_type(&piece);
     packed = packed_buffer(b, to, &rest, b->module->axis[axis].size);
     hd_build_unary(b, HD_OP_ALL_GATHER, axis, whole(b, packed), piece);
-    move_parts(b, packed, whole(b, to), dim, b->module->axis[axis].size, false);
+    move_parts(b, packed, s.to, dim, b->module->axis[axis].size, false);
 }
 
 // The operand [n, rest..] of a collective: `view`, already past what leads it,
@@ -138,7 +206,7 @@ static hd_view leading(hd_build *b, hd_view view, int dim, int64_t n)
     hd_type rest = hd_view_type(&part);
     hd_buffer *packed;
 
-    if (leads(&view.buffer->type, dim))
+    if (leads(&view, dim, NONE))
         return view;
     packed = packed_buffer(b, view.buffer, &rest, n);
     move_parts(b, packed, view, dim, n, true);
@@ -147,21 +215,20 @@ static hd_view leading(hd_build *b, hd_view view, int dim, int64_t n)
 
 // `axis` moves from dimension `d` of `from` to dimension `e` of `to`.
 static void emit_exchange(hd_build *b, hd_buffer *from, hd_buffer *to, int d,
-                          int e, int axis)
+                          int e, int axis, bool tiles)
 {
     int64_t n = b->module->axis[axis].size;
     int last = d > e ? d : e;
-    hd_view out =
-        past_lead(b, hd_view_at(whole(b, to), e, coord(b, axis)), last, d);
-    hd_view in =
-        past_lead(b, hd_view_at(whole(b, from), d, coord(b, axis)), last, e);
+    sides s = find_sides(b, from, to, (leads_of){e, d, NONE}, tiles);
+    hd_view out = past_lead(b, hd_view_at(s.to, e, coord(b, axis)), last, d);
+    hd_view in = past_lead(b, hd_view_at(s.from, d, coord(b, axis)), last, e);
     hd_view part;
     hd_type rest;
     hd_buffer *packed;
 
     in = leading(b, in, e, n);
-    if (leads(&to->type, d)) {
-        hd_build_unary(b, HD_OP_ALL_TO_ALL, axis, out, in);
+    if (leads(&s.to, d, NONE)) {
+        hd_build_unary(&s.b, HD_OP_ALL_TO_ALL, axis, out, in);
         return;
     }
     part = hd_view_at(out, d, hd_expr_const(b->module, 0));
@@ -204,7 +271,7 @@ static bool find_move(const hd_build *b, const hd_type *type,
 }
 
 static hd_buffer *emit_move(hd_build *b, hd_buffer *from, hd_buffer *goal,
-                            const move *m)
+                            const move *m, bool tiles)
 {
     hd_type type = from->type;
     hd_buffer *to;
@@ -217,13 +284,13 @@ static hd_buffer *emit_move(hd_build *b, hd_buffer *from, hd_buffer *goal,
     if (m->from < 0)
         emit_slice(b, from, to, m->to, m->axis);
     else if (m->to < 0)
-        emit_gather(b, from, to, m->from, m->axis);
+        emit_gather(b, from, to, m->from, m->axis, tiles);
     else
-        emit_exchange(b, from, to, m->from, m->to, m->axis);
+        emit_exchange(b, from, to, m->from, m->to, m->axis, tiles);
     return to;
 }
 
-static void emit_set(hd_build *b, hd_buffer *from, hd_buffer *to)
+static void emit_set(hd_build *b, hd_buffer *from, hd_buffer *to, bool tiles)
 {
     move m;
 
@@ -241,7 +308,7 @@ static void emit_set(hd_build *b, hd_buffer *from, hd_buffer *to)
         from = cast;
     }
     while (find_move(b, &from->type, &to->type, &m))
-        from = emit_move(b, from, to, &m);
+        from = emit_move(b, from, to, &m, tiles);
 }
 
 // -------------------------------------------------------------- reductions
@@ -266,56 +333,58 @@ static hd_buffer *reduce_here(hd_build *b, const hd_op *op, hd_buffer *goal,
 // Over a dimension sharded over `axis`: what each rank holds is a partial
 // result, and the result may be scattered over the same axis.
 static hd_buffer *reduce_across(hd_build *b, const hd_op *op, hd_buffer *goal,
-                                int dim, int axis)
+                                int dim, int axis, bool tiles)
 {
     hd_buffer *from = op->view[1].buffer;
     hd_type rest = hd_type_without(&from->type, dim);
     int e = hd_type_axis_dim(&goal->type, axis);
     bool scatter = e >= 0 && !hd_dim_is_sharded(rest.dim[e]);
-    hd_view in = hd_view_at(whole(b, from), dim, coord(b, axis));
-    hd_view out;
+    int lead = !scatter ? NONE : e < dim ? e : e + 1;
+    hd_view in, out;
     hd_buffer *to;
     hd_op *fresh;
     hd_key_code key;
+    sides s;
 
     if (scatter)
         rest.dim[e].mark = axis;
     to = next_buffer(b, &rest, goal);
-    out = whole(b, to);
+    s = find_sides(b, from, to, (leads_of){lead, NONE, dim}, tiles);
+    in = hd_view_at(s.from, dim, coord(b, axis));
+    out = s.to;
     if (scatter) {
-        int lead = e < dim ? e : e + 1;
-
         in = leading(b, past_lead(b, in, lead, lead), lead,
                      b->module->axis[axis].size);
         out = past_lead(b, hd_view_at(out, e, coord(b, axis)), e, e);
     }
-    fresh = hd_build_unary(b, scatter ? HD_OP_REDUCE_SCATTER : HD_OP_ALL_REDUCE,
-                           axis, out, in);
+    fresh = hd_build_unary(
+        &s.b, scatter ? HD_OP_REDUCE_SCATTER : HD_OP_ALL_REDUCE, axis, out, in);
     if (hd_fold_key(hd_op_fold(op), &key))
         hd_build_key(fresh, key, HD_EXPR_NONE);
     return to;
 }
 
-static void emit_reduction(hd_build *b, const hd_op *op)
+static void emit_reduction(hd_build *b, const hd_op *op, bool tiles)
 {
     hd_buffer *goal = op->view[0].buffer;
     int dim = (int)hd_expr_value(b->module, hd_op_key(op, HD_KEY_DIM)->expr);
     hd_dim reduced = op->view[1].buffer->type.dim[dim];
     hd_buffer *to = hd_dim_is_sharded(reduced)
-                        ? reduce_across(b, op, goal, dim, reduced.mark)
+                        ? reduce_across(b, op, goal, dim, reduced.mark, tiles)
                         : reduce_here(b, op, goal, dim);
 
     if (to != goal)
-        emit_set(b, to, goal);
+        emit_set(b, to, goal, tiles);
 }
 
 hd_status hd_pass_reshard(hd_module *module, const hd_lower_options *options,
                           hd_arena *scratch, hd_diag *diag, hd_effect *effect)
 {
+    bool tiles = options->transfer != HD_TRANSFER_BULK &&
+                 options->transfer != HD_TRANSFER_FUSED;
     hd_block done = {0};
     hd_stmt *next;
 
-    (void)options;
     (void)scratch;
     (void)diag;
     (void)effect;
@@ -324,9 +393,10 @@ hd_status hd_pass_reshard(hd_module *module, const hd_lower_options *options,
 
         next = stmt->next;
         if (stmt->op->code == HD_OP_SET)
-            emit_set(&b, stmt->op->view[1].buffer, stmt->op->view[0].buffer);
+            emit_set(&b, stmt->op->view[1].buffer, stmt->op->view[0].buffer,
+                     tiles);
         else if (hd_op_key(stmt->op, HD_KEY_DIM) != NULL)
-            emit_reduction(&b, stmt->op);
+            emit_reduction(&b, stmt->op, tiles);
         else
             hd_block_append(&done, stmt);
     }

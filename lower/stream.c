@@ -22,8 +22,10 @@
 // whatever it reads of the loop's results it reads at its own index. The gather
 // becomes a broadcast from each rank in turn, and the reduction one to each
 // rank in turn, which says what an iteration needs or makes and leaves to the
-// next pass how that travels. What does not fit stays outside, where a stream
-// dimension is like any other.
+// next pass how that travels. A collective whose operand and result have the
+// stream dimension beside that over ranks is done tile by tile: iteration j
+// does it at index j. What does not fit stays outside, where a stream dimension
+// is like any other.
 #include <string.h>
 
 #include "ir/space.h"
@@ -38,6 +40,7 @@ typedef struct plan {
     int dim[HD_MAX_VIEWS];  // per view the dimension indexed, or WHOLE
     bool one[HD_MAX_VIEWS]; // which has one index, that of every iteration
     int shift;              // what `dim` keys lose: 1 or 0
+    bool tile;              // a collective of each index
 } plan;
 
 static int stream_dim(const hd_type *type)
@@ -102,6 +105,116 @@ static bool plan_scatter(const hd_op *op, plan *p)
     return true;
 }
 
+// A tile of a collective: [n, S] and S are what it moves between, and the
+// stream dimension is the first of S that has more than one index, so that each
+// index of it is moved by itself as it lies.
+static bool is_collective(const hd_op *op)
+{
+    switch (hd_op_move(op)) {
+    case HD_MOVE_ALL_REDUCE:
+    case HD_MOVE_REDUCE_SCATTER:
+    case HD_MOVE_ALL_GATHER:
+    case HD_MOVE_ALL_TO_ALL:
+        return true;
+    case HD_MOVE_SEND:
+    case HD_MOVE_RECV:
+    case HD_MOVE_BROADCAST:
+    case HD_MOVE_REDUCE:
+    case HD_MOVE_ALL_GATHER_MATMUL:
+    case HD_MOVE_MATMUL_REDUCE_SCATTER:
+    case HD_MOVE_MATMUL_ALL_REDUCE:
+    case HD_MOVE_NONE:
+        break;
+    }
+    return false;
+}
+
+// How many dimensions of view `i` stand before S.
+static int ahead_of_piece(const hd_op *op, int i)
+{
+    return op->code == HD_OP_ALL_TO_ALL ||
+           (op->code == HD_OP_ALL_GATHER && i == 0);
+}
+
+// The dimension of view `i`'s buffer that leads S, past those of one index; -1
+// if there is none.
+static int find_lead(const hd_op *op, int i)
+{
+    const hd_view *view = &op->view[i];
+    int skip = ahead_of_piece(op, i);
+
+    for (int d = 0; d < view->buffer->type.ndims; d++) {
+        if (d < view->nindex && view->index[d] != HD_EXPR_ALL)
+            continue;
+        if (skip == 0 && view->buffer->type.dim[d].extent > 1)
+            return d;
+        skip -= skip > 0;
+    }
+    return -1;
+}
+
+static bool plan_tile(const hd_op *op, plan *p)
+{
+    int out, in;
+
+    // Of an operand [n, S] each tile has gaps, which NCCL does not scatter.
+    if (!is_collective(op) || op->code == HD_OP_REDUCE_SCATTER)
+        return false;
+    out = find_lead(op, 0);
+    in = find_lead(op, 1);
+    if (out < 0 || in < 0 ||
+        (out != stream_dim(&op->view[0].buffer->type) &&
+         in != stream_dim(&op->view[1].buffer->type)))
+        return false;
+    *p = (plan){.extent = op->view[0].buffer->type.dim[out].extent,
+                .dim = {out, in},
+                .tile = true};
+    return true;
+}
+
+// The one index of a view that the variable is; -1 if there is no such one.
+static int index_of_var(hd_module *module, const hd_view *view, hd_var var)
+{
+    int found = -1;
+
+    for (int i = 0; i < view->nindex; i++) {
+        if (view->index[i] < 0 ||
+            !hd_expr_uses_var(module, view->index[i], var))
+            continue;
+        if (found >= 0 || view->index[i] != hd_expr_of_var(module, var))
+            return -1;
+        found = i;
+    }
+    return found;
+}
+
+// Tiles as reshard writes them: for VAR in 0..n { a collective }.
+static bool plan_tiles(hd_module *module, const hd_stmt *loop, plan *p)
+{
+    const hd_stmt *stmt = loop->body.first;
+    const hd_op *op;
+
+    if (stmt == NULL || stmt->next != NULL || stmt->kind != HD_STMT_OP ||
+        !is_collective(stmt->op) || !hd_expr_is_const(module, loop->b) ||
+        loop->a != hd_expr_const(module, 0))
+        return false;
+    op = stmt->op;
+    *p = (plan){.extent = hd_expr_value(module, loop->b),
+                .dim = {index_of_var(module, &op->view[0], loop->var),
+                        index_of_var(module, &op->view[1], loop->var)},
+                .tile = true};
+    return p->dim[0] >= 0 && p->dim[1] >= 0 &&
+           (hd_buffer_root(op->view[0].buffer) !=
+                hd_buffer_root(op->view[1].buffer) ||
+            p->dim[0] == p->dim[1]);
+}
+
+// What a statement does, or every iteration of a loop of tiles.
+static hd_stmt *op_of(hd_stmt *stmt)
+{
+    return stmt->kind == HD_STMT_FOR ? stmt->body.first : stmt;
+}
+
 // A factor that its operation writes over: an iteration would write its own
 // index of it, and read it whole.
 static bool is_own_factor(const hd_op *op)
@@ -120,15 +233,19 @@ static bool is_whole(const hd_op *op)
     return true;
 }
 
-static bool plan_op(const hd_module *module, const hd_stmt *stmt, plan *p)
+static bool plan_op(hd_module *module, const hd_stmt *stmt, plan *p)
 {
     const hd_op *op = stmt->op;
     int s;
 
+    if (stmt->kind == HD_STMT_FOR)
+        return plan_tiles(module, stmt, p);
     if (stmt->kind != HD_STMT_OP || op->noutputs != 1)
         return false;
     if (op->code == HD_OP_REDUCE_SCATTER)
         return plan_scatter(op, p);
+    if (plan_tile(op, p))
+        return true;
     s = stream_dim(&op->view[0].buffer->type);
     if (s < 0)
         return false;
@@ -167,8 +284,10 @@ typedef struct run {
     hd_arena *scratch;
     hd_stmt *first; // statements of the run, linked
     int64_t extent;
-    int axis;      // of its transfers, -1 before the first
-    hd_move moves; // which of both they are, or HD_MOVE_NONE
+    int axis;      // of what becomes a pipeline, -1 before the first
+    hd_move moves; // which of both that is, or HD_MOVE_NONE
+    bool tiles;    // it has a collective of each index
+    bool bulk;     // no run has any
     touched *touched;
     int ntouched, room;
     int *index; // by buffer id: 1 + position in touched
@@ -187,13 +306,28 @@ static int iteration_dim(const plan *p, int i)
     return p->one[i] ? WHOLE : p->dim[i];
 }
 
+static bool plan_stmt(const run *r, const hd_stmt *stmt, plan *p)
+{
+    return plan_op(r->module, stmt, p) && !(p->tile && r->bulk);
+}
+
+// Whether the next pass makes a pipeline of it.
+static bool is_piped(const hd_op *op, const plan *p)
+{
+    return hd_op_is(op, HD_UNIT_TRANSFER) && !p->tile;
+}
+
 static bool fits(run *r, const hd_op *op, const plan *p)
 {
+    // Trips of a pipeline come in another order on each rank, collectives in
+    // the same one on all.
+    if (p->tile ? r->axis >= 0 : is_piped(op, p) && r->tiles)
+        return false;
     // One pipeline moves along one axis, in one direction. Iterations of one
     // that gathers begin with its transfers, so nothing before a gather may
     // have used what it writes: the old value of an inout is read before it is
     // gathered into. Those of one that scatters end with them.
-    if (hd_op_is(op, HD_UNIT_TRANSFER) &&
+    if (is_piped(op, p) &&
         ((r->axis >= 0 &&
           (op->axis != r->axis || hd_op_move(op) != r->moves)) ||
          find_touched(r, hd_buffer_root(op->view[0].buffer)) != NULL))
@@ -228,8 +362,9 @@ static touched *add_touched(run *r, const hd_buffer *root)
 
 static void touch(run *r, const hd_op *op, const plan *p)
 {
-    bool moves = hd_op_is(op, HD_UNIT_TRANSFER);
+    bool moves = is_piped(op, p);
 
+    r->tiles |= p->tile;
     if (moves) {
         r->axis = op->axis;
         r->moves = hd_op_move(op);
@@ -258,6 +393,7 @@ static void forget(run *r)
     r->extent = 0;
     r->axis = -1;
     r->moves = HD_MOVE_NONE;
+    r->tiles = false;
 }
 
 // ------------------------------------------------------------------ loops
@@ -315,18 +451,19 @@ static void unmark_streams(hd_module *module)
 
 // Whether from a product on partial results are made and reduced. That is a run
 // of its own behind one that gathers: what comes last there is sent first here.
-static bool heads_reduction(const hd_module *module, const hd_stmt *stmt)
+static bool heads_reduction(hd_module *module, hd_stmt *stmt)
 {
     plan p;
 
-    if (hd_op_family(stmt->op) != HD_FAMILY_PRODUCT)
+    if (hd_op_family(op_of(stmt)->op) != HD_FAMILY_PRODUCT)
         return false;
     for (stmt = stmt->next; stmt != NULL && plan_op(module, stmt, &p);
          stmt = stmt->next) {
-        if (stmt->op->code == HD_OP_REDUCE_SCATTER)
-            return true;
-        if (hd_op_family(stmt->op) == HD_FAMILY_PRODUCT ||
-            stmt->op->code == HD_OP_ALL_GATHER)
+        const hd_op *op = op_of(stmt)->op;
+
+        if (is_piped(op, &p))
+            return op->code == HD_OP_REDUCE_SCATTER;
+        if (hd_op_family(op) == HD_FAMILY_PRODUCT)
             return false;
     }
     return false;
@@ -340,25 +477,25 @@ static hd_stmt *move_run(run *r, hd_build *b, hd_stmt *stmt, int64_t streams)
     hd_build body;
     plan p;
 
-    (void)plan_op(r->module, stmt, &p);
+    (void)plan_stmt(r, stmt, &p);
     r->extent = p.extent;
     b->loc = stmt->loc;
     body = open_loop(b, p.extent, streams, &j);
     while (
-        stmt != NULL && plan_op(r->module, stmt, &p) && p.extent == r->extent &&
-        fits(r, stmt->op, &p) &&
+        stmt != NULL && plan_stmt(r, stmt, &p) && p.extent == r->extent &&
+        fits(r, op_of(stmt)->op, &p) &&
         !(r->moves == HD_MOVE_ALL_GATHER && heads_reduction(r->module, stmt))) {
-        hd_stmt *next = stmt->next;
+        hd_stmt *next = stmt->next, *mine = op_of(stmt);
 
-        body.loc = stmt->op->loc;
-        touch(r, stmt->op, &p);
-        if (stmt->op->code == HD_OP_ALL_GATHER) {
-            add_gather(&body, stmt->op, &p, j);
-        } else if (stmt->op->code == HD_OP_REDUCE_SCATTER) {
-            add_reduction(&body, stmt->op, &p, j);
+        body.loc = mine->op->loc;
+        touch(r, mine->op, &p);
+        if (!is_piped(mine->op, &p)) {
+            index_views(r->module, mine->op, &p, j);
+            hd_block_append(body.block, mine);
+        } else if (mine->op->code == HD_OP_ALL_GATHER) {
+            add_gather(&body, mine->op, &p, j);
         } else {
-            index_views(r->module, stmt->op, &p, j);
-            hd_block_append(body.block, stmt);
+            add_reduction(&body, mine->op, &p, j);
         }
         stmt = next;
     }
@@ -368,23 +505,26 @@ static hd_stmt *move_run(run *r, hd_build *b, hd_stmt *stmt, int64_t streams)
 
 // A gather that nothing in a loop waits for is better left as one collective,
 // and so is a reduction of what no loop makes.
-static bool starts_run(run *r, const hd_stmt *stmt)
+static bool starts_run(run *r, hd_stmt *stmt)
 {
     plan p;
     int64_t extent = 0;
 
-    for (; stmt != NULL && plan_op(r->module, stmt, &p); stmt = stmt->next) {
+    for (; stmt != NULL && plan_stmt(r, stmt, &p); stmt = stmt->next) {
         if (extent != 0 && p.extent != extent)
             return false;
         extent = p.extent;
-        if (stmt->op->code != HD_OP_ALL_GATHER)
-            return stmt->op->code != HD_OP_REDUCE_SCATTER;
+        if (hd_op_is(op_of(stmt)->op, HD_UNIT_COMPUTE))
+            return true;
+        if (is_piped(op_of(stmt)->op, &p) &&
+            op_of(stmt)->op->code == HD_OP_REDUCE_SCATTER)
+            return false;
     }
     return false;
 }
 
 // What keeps the statement after a gather from computing on it index by index.
-static const char *why_alone(const hd_module *module, const hd_stmt *gather,
+static const char *why_alone(hd_module *module, const hd_stmt *gather,
                              const hd_buffer *out, hd_arena *scratch)
 {
     const hd_stmt *next = gather->next;
@@ -413,7 +553,7 @@ static const char *why_alone(const hd_module *module, const hd_stmt *gather,
 }
 
 // Why a gather outside all loops is one collective.
-static const char *why_no_pipeline(const hd_module *module, const hd_stmt *stmt,
+static const char *why_no_pipeline(hd_module *module, const hd_stmt *stmt,
                                    hd_arena *scratch)
 {
     const hd_view *view = &stmt->op->view[0];
@@ -421,7 +561,8 @@ static const char *why_no_pipeline(const hd_module *module, const hd_stmt *stmt,
     plan p;
 
     // Only what reshard packs has a loop of copies right behind it.
-    if (stmt->next != NULL && stmt->next->kind == HD_STMT_FOR)
+    if (stmt->next != NULL && stmt->next->kind == HD_STMT_FOR &&
+        !plan_op(module, stmt->next, &p))
         return "the dimension that it gathers has more than one index in front "
                "of it, so that it is unpacked by copies";
     if (plan_op(module, stmt, &p))
@@ -450,10 +591,22 @@ static const char *why_no_reduction(const hd_stmt *stmt, hd_arena *scratch)
         in->nindex, in->buffer->name);
 }
 
+// Why a collective outside all loops is not done tile by tile.
+static const char *why_no_tiles(hd_module *module, const hd_stmt *stmt)
+{
+    plan p;
+
+    return plan_op(module, stmt, &p)
+               ? "no statement beside it computes on as many tiles, unless in "
+                 "a loop over ranks, which each rank takes in an order of its "
+                 "own"
+               : "what it moves is not led by a @stream dimension beside the "
+                 "one over ranks, so that it is one collective";
+}
+
 // A transfer stays outside all loops: what was asked for does nothing here.
-static void report_why(const hd_module *module, const hd_stmt *stmt,
-                       unsigned asked, hd_arena *scratch, hd_diag *diag,
-                       hd_effect *effect)
+static void report_why(hd_module *module, const hd_stmt *stmt, unsigned asked,
+                       hd_arena *scratch, hd_diag *diag, hd_effect *effect)
 {
     const char *reason = NULL;
 
@@ -467,10 +620,8 @@ static void report_why(const hd_module *module, const hd_stmt *stmt,
         reason = why_no_reduction(stmt, scratch);
         break;
     case HD_MOVE_ALL_REDUCE:
-        reason = "a reduction over ranks is one collective";
-        break;
     case HD_MOVE_ALL_TO_ALL:
-        reason = "a dimension that changes its axis is one all_to_all";
+        reason = why_no_tiles(module, stmt);
         break;
     case HD_MOVE_SEND:
     case HD_MOVE_RECV:
@@ -491,6 +642,8 @@ hd_status hd_pass_stream(hd_module *module, const hd_lower_options *options,
     run r = {.module = module,
              .scratch = scratch,
              .axis = -1,
+             .bulk = options->transfer == HD_TRANSFER_BULK ||
+                     options->transfer == HD_TRANSFER_FUSED,
              .index = hd_new_array(scratch, int, module->nbuffers + 1)};
     hd_block done = {0};
     hd_build b = {module, &done, {0}};

@@ -270,23 +270,33 @@ static void find_moved(hd_pipe *p)
         p->nmoved = 0;
 }
 
+typedef struct transfers {
+    bool any, single; // some are of one rank to another, to all, or of all
+} transfers;
+
 static void note_transfer(void *context, hd_op *op)
 {
-    *(bool *)context |= hd_op_is(op, HD_UNIT_TRANSFER);
+    transfers *t = context;
+    bool moves = hd_op_is(op, HD_UNIT_TRANSFER);
+
+    t->any |= moves;
+    t->single |= moves && (op->code == HD_OP_SEND || op->code == HD_OP_RECV ||
+                           hd_op_key(op, HD_KEY_ROOT) != NULL);
 }
 
 // Transfers that stay as they are, in a loop or branch of another form.
 static void report_form(const hd_pipe *p, hd_effect *effect)
 {
-    bool transfers = false;
+    transfers t = {0};
 
-    hd_stmt_each(p->loop, note_transfer, &transfers);
-    if (transfers && p->loop->kind != HD_STMT_OP)
+    hd_stmt_each(p->loop, note_transfer, &t);
+    if (t.any && p->loop->kind != HD_STMT_OP)
         hd_effect_none(
             effect, HD_OPTIONS_OF_TRANSFERS, p->diag, p->loop->loc,
-            "it is not a loop on streams over all ranks whose "
-            "iteration j gathers from rank j or reduces to it, computes "
-            "on that, and writes at index j alone");
+            !t.single ? "each iteration has collectives of its own"
+                      : "it is not a loop on streams over all ranks whose "
+                        "iteration j gathers from rank j or reduces to it, "
+                        "computes on that, and writes at index j alone");
 }
 
 static hd_status plan_stmt(hd_pipe *p, hd_build *b, hd_effect *effect)

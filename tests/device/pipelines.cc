@@ -29,6 +29,28 @@ const char *const kProgram =
     "{ %ag = set %a %u = matmul %ag, %w tb bias %bias %c = gelu %u\n"
     "  %d = matmul %ag, %v }\n";
 
+// Five tiles of every collective: of partial sums that a product makes, to all
+// and to each its part; gathered ahead of a product, and behind the tiles; a
+// dimension that changes its axis.
+const char *const kTiles =
+    "heddle 1 tensor program tiles mesh tp=4\n"
+    "in %a : $[size tp @tp, 5 @stream, size tp, 6, 16]\n"
+    "in %w : $[size tp @tp, 16, 10]\n"
+    "in %g : $[5, size tp @tp, 6, 8] in %v : $[8, 4]\n"
+    "in %x : $[5, size tp @tp, size tp, 3]\n"
+    "temp %p : $[size tp @tp, 5 @stream, size tp, 6, 10]\n"
+    "temp %s : $[5 @stream, size tp @tp, 6, 10]\n"
+    "temp %r : $[5, size tp, 6, 10]\n"
+    "temp %h : $[5 @stream, size tp, 6, 8]\n"
+    "temp %y : $[5 @stream, size tp, size tp @tp, 3]\n"
+    "out %c : $[5 @stream, size tp @tp, 6, 10]\n"
+    "out %d : $[5 @stream, size tp, 6, 10]\n"
+    "out %e : $[5 @stream, size tp, 6, 4]\n"
+    "out %f : $[5 @stream, size tp, size tp @tp, 3]\n"
+    "{ %p = matmul %a, %w %s = sum %p dim 0 %c = gelu %s %r = sum %p dim 0\n"
+    "  %d = relu %r %h = set %g %e = matmul %h, %v %y = set %x %f = relu %y "
+    "}\n";
+
 // Memory that is held from run to run moves the arguments of the next ones.
 hd_status RunAll(hd_group *group, const hd_module *module,
                  const Expected &expected, int runs, hd_diag *diag)
@@ -187,6 +209,24 @@ TEST(Fused, RunsOnSeveralStreamsAtOnce)
 
         RunsOf(kFusedOnStreams, expected, "f32", ranks,
                OptionsOf(HD_TRANSFER_FUSED));
+    }
+}
+
+TEST(Tiles, GiveTheDenseAnswerOnEveryNumberOfRanks)
+{
+    for (int ranks = 1; ranks <= std::min(5, MostRanks()); ranks++) {
+        Module tensor = Parse(kTiles, "f32", ranks);
+        Expected expected(tensor.get(), kRuns, Seed());
+
+        for (int streams = 1; streams <= 3; streams++)
+            for (int comm = 0; comm < 2; comm++) {
+                hd_lower_options options = OptionsOf(HD_TRANSFER_RING);
+
+                options.streams = streams;
+                options.comm_stream = comm != 0;
+                RunsOf(kTiles, expected, "f32", ranks, options);
+            }
+        RunsOf(kTiles, expected, "f32", ranks, OptionsOf(HD_TRANSFER_BULK));
     }
 }
 

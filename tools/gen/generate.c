@@ -474,6 +474,26 @@ static void make_gather(maker *m)
     gather_input(m);
 }
 
+// An input with a stream dimension beside one over ranks: what is computed on
+// it has collectives a tile.
+static void stream_input(maker *m)
+{
+    tensor t = {.dtype = draw_dtype(m), .size = GENERATE_INPUT};
+    int axis = pick(m, m->naxes), at;
+
+    draw_extents(m, &t);
+    if (t.ndims == HD_MAX_DIMS)
+        return;
+    at = once_in(m, 3);
+    memmove(t.dim + 1, t.dim, sizeof(dim) * (size_t)t.ndims++);
+    t.dim[at] = (dim){m->axis[axis], axis};
+    t.dim[1 - at] = (dim){2 + pick(m, 4), STREAM};
+    if (once_in(m, 2))
+        t.dim[2].extent = m->axis[axis]; // it may be sharded instead
+    if (fits(m, &t))
+        go_on_from(m, add_input(m, &t));
+}
+
 static bool draw_cast(maker *m, tensor *t)
 {
     if (once_in(m, 5))
@@ -535,6 +555,56 @@ static void make_reduction(maker *m, int x)
     // What is kept is local, also where an axis has one rank.
     fprintf(m->body, "    %%t%d = %s %%t%d dim %d\n",
             place_result(m, &t, keeps), folds[fold], x, d);
+}
+
+// A local dimension that the axis can shard; -1 if there is none.
+static int find_local(maker *m, const tensor *t, int axis)
+{
+    int first = pick(m, t->ndims);
+
+    for (int k = 0; k < t->ndims; k++) {
+        int d = (first + k) % t->ndims;
+
+        if (t->dim[d].mark == LOCAL && t->dim[d].extent == m->axis[axis])
+            return d;
+    }
+    return -1;
+}
+
+// A collective over the axis of a sharded dimension that leaves the stream
+// dimension where it is: that dimension is gathered, or changes places with
+// another, or is reduced, perhaps to be scattered.
+static void make_tiles(maker *m, int x)
+{
+    tensor t = m->tensor[x];
+    bool reduces = once_in(m, 2), moves = once_in(m, 2);
+    fold fold = (enum fold)pick(m, NFOLDS);
+    int d = 0, axis, to;
+
+    while (d < t.ndims && t.dim[d].mark < 0)
+        d++;
+    if (d == t.ndims) {
+        if (m->naxes > 0 && m->streams)
+            stream_input(m);
+        return;
+    }
+    axis = t.dim[d].mark;
+    to = moves ? find_local(m, &t, axis) : -1;
+    if (to >= 0)
+        t.dim[to].mark = axis;
+    if (reduces && fold == FOLD_SUM)
+        t.size *= t.dim[d].extent;
+    t.dim[d].mark = LOCAL;
+    if (reduces)
+        drop_dims(&t, d, 1);
+    if (!fits(m, &t))
+        return;
+    read_tensor(m, x);
+    if (reduces)
+        fprintf(m->body, "    %%t%d = %s %%t%d dim %d\n",
+                place_result(m, &t, true), folds[fold], x, d);
+    else
+        emit_set(m, place_result(m, &t, true), x);
 }
 
 // ---------------------------------------------------------- element by element
@@ -1159,16 +1229,20 @@ static void make_op(maker *m)
 {
     // The first CHAIN of them can be in a loop.
     static void (*const ops[])(maker *, int) = {
-        make_matmul, make_map,       make_matmul, make_fold,   make_map,
-        make_copy,   make_update,    make_map,    make_matmul, make_set,
-        make_map,    make_reduction, make_set,    make_update, make_transpose};
-    enum { OPS = sizeof ops / sizeof ops[0], CHAIN = 9 };
+        make_matmul, make_map,      make_tiles, make_matmul,    make_fold,
+        make_map,    make_copy,     make_tiles, make_update,    make_map,
+        make_matmul, make_set,      make_map,   make_reduction, make_set,
+        make_update, make_transpose};
+    enum { OPS = sizeof ops / sizeof ops[0], CHAIN = 11 };
     int n = m->nstreamed < 4 && !m->chain ? 2 * m->nstreamed + 1 : 8;
 
     m->now++;
-    if (m->streams && m->naxes > 0 && (m->nstreamed == 0 || pick(m, n) == 0))
-        make_gather(m);
-    else
+    if (m->streams && m->naxes > 0 && (m->nstreamed == 0 || pick(m, n) == 0)) {
+        if (pick(m, 2) == 1)
+            stream_input(m);
+        else
+            make_gather(m);
+    } else
         ops[pick(m, m->chain ? CHAIN : OPS)](m, draw_operand(m));
 }
 
