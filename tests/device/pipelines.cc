@@ -212,6 +212,39 @@ TEST(Fused, RunsOnSeveralStreamsAtOnce)
     }
 }
 
+// A driver may do a fused step in parts: its times are the whole's.
+TEST(Fused, HasTimesOfItsOwn)
+{
+    if (LacksProvider() || MostRanks() < 2)
+        GTEST_SKIP() << "no provider";
+    Module module = Parse(kFused, "bf16", 2);
+    hd_lower_options lower = OptionsOf(HD_TRANSFER_FUSED);
+
+    ASSERT_EQ(hd_lower(module.get(), &lower, nullptr, nullptr, nullptr), HD_OK);
+    Expected expected(module.get(), 1, Seed());
+    Outcome outcome = Launch(2, [&](hd_group *group, hd_diag *diag) {
+        const int steps = 3;
+        double times[2 * steps + 1];
+        hd_session_options options = DeviceOptions();
+        hd_session *session = nullptr;
+
+        std::fill(std::begin(times), std::end(times), -1);
+        options.times = times;
+        HD_TRY(
+            hd_session_create(group, module.get(), &options, diag, &session));
+        HD_TRY(RunAndCompare(session, module.get(), expected, 0,
+                             hd_group_rank(group), diag));
+        hd_session_destroy(session);
+        for (int i = 0; i < steps; i++) {
+            RANK_EXPECT(times[2 * i] > 0 && times[2 * i + 1] >= times[2 * i]);
+            RANK_EXPECT(i == 0 || times[2 * i] >= times[2 * i - 1]);
+        }
+        RANK_EXPECT(times[2 * steps] == -1);
+        return HD_OK;
+    });
+    EXPECT_EQ(outcome.status, HD_OK) << outcome.text;
+}
+
 TEST(Tiles, GiveTheDenseAnswerOnEveryNumberOfRanks)
 {
     for (int ranks = 1; ranks <= std::min(5, MostRanks()); ranks++) {

@@ -40,7 +40,8 @@ out  %d : f32[3, 4, 4]
 }
 )";
 
-// By hand: every kind of transfer, groups, events and deferred sends.
+// By hand: every kind of transfer, a fused op, groups, events and deferred
+// sends.
 static const char kByHand[] = R"(heddle 1
 host program by_hand
 mesh tp=3
@@ -50,6 +51,8 @@ in   %a  : f32[3@tp, 4]
 out  %b  : f32[3, 4] shared
 out  %s  : f32[4] shared
 out  %r  : f32[3, 4] shared
+out  %f  : f32[4]
+temp %m  : f32[4, 4]
 temp %x  : f32[3, 4] shared
 temp %y  : f32[4] shared
 temp %e  : event[2]
@@ -68,6 +71,8 @@ temp %d  : event[]
         wait %e[0]
     }
     join
+    %m = fill value 0.5
+    %f = matmul_all_reduce %a[tp], %m
     %y = copy %a[tp]
     send %y to (tp + 1) mod 3 done %d
     %r[(tp + 2) mod 3] = recv from (tp + 2) mod 3
