@@ -127,8 +127,19 @@ static void refuse(fuser *f, const hd_op *transfer, const char *reason)
 
 // ------------------------------------------------------------------- fusing
 
+// A view that repeats along the dimension has one index there.
+static hd_view pick(const fuser *f, const hd_view *view, int dim, hd_expr index)
+{
+    hd_dim own = view->buffer->type.dim[dim];
+
+    if (own.extent == 1 && !hd_dim_is_sharded(own))
+        index = hd_expr_const(f->module, 0);
+    return hd_view_at(*view, dim, index);
+}
+
 // What is picked of view `from`, all views of the product pick along it.
-static bool pick_alike(hd_op *op, int from, const hd_view *picked)
+static bool pick_alike(const fuser *f, hd_op *op, int from,
+                       const hd_view *picked)
 {
     hd_shape shape[HD_MAX_VIEWS];
     hd_space space;
@@ -146,8 +157,8 @@ static bool pick_alike(hd_op *op, int from, const hd_view *picked)
             return false;
         for (int i = 0; i < op->nviews; i++)
             if (i != from && space.dim[i][d] >= 0)
-                op->view[i] = hd_view_at(op->view[i], space.dim[i][d],
-                                         picked->index[own]);
+                op->view[i] =
+                    pick(f, &op->view[i], space.dim[i][d], picked->index[own]);
     }
     return true;
 }
@@ -168,7 +179,7 @@ static const char *fuse(const fuser *f, hd_opcode code, const hd_op *matmul,
     *out = *matmul;
     out->view = hd_arena_copy(f->module->arena, matmul->view,
                               sizeof *matmul->view * (size_t)matmul->nviews);
-    if (!pick_alike(out, at, picked))
+    if (!pick_alike(f, out, at, picked))
         return line_text(f, matmul, "contracts over what is picked");
     out->code = code;
     out->axis = axis;
