@@ -72,6 +72,11 @@ const hd_key_info *hd_key_info_get(hd_key_code code)
     return &key_info[code];
 }
 
+bool hd_key_is_dim(hd_key_code code)
+{
+    return code == HD_KEY_DIM || code == HD_KEY_DIM0 || code == HD_KEY_DIM1;
+}
+
 static bool spells(const char *word, const char *text, size_t length)
 {
     // Most words differ in their first letter.

@@ -139,6 +139,8 @@ typedef struct hd_key_info {
 
 const hd_op_info *hd_op_info_get(hd_opcode code);
 const hd_key_info *hd_key_info_get(hd_key_code code);
+// Whether its value is the number of a dimension of the first operand.
+bool hd_key_is_dim(hd_key_code code);
 // False if the text names none.
 bool hd_op_find(const char *text, size_t length, hd_opcode *out);
 bool hd_key_find(const char *text, size_t length, hd_key_code *out);

@@ -294,15 +294,16 @@ hd_view hd_pipe_view(hd_pipe *p, const hd_op *op, int i, const hd_piece *at)
 
 // --------------------------------------------------------------- computing
 
-// Where an operand's dimension of the loop is kept, the one that is reduced is
+// Where an operand's dimension of the loop is kept, those that keys name are
 // counted with it.
-static void fix_dim_key(hd_pipe *p, const hd_op *from, hd_op *to,
-                        const hd_piece *at)
+static void fix_dim_keys(hd_pipe *p, const hd_op *from, hd_op *to,
+                         const hd_piece *at)
 {
     for (int i = 0; i < to->nkeys && at->shard == HD_EXPR_ALL; i++) {
         hd_expr *dim = &to->key[i].expr;
-        int s = to->key[i].code == HD_KEY_DIM ? hd_pipe_index(p, &from->view[1])
-                                              : -1;
+        int s = hd_key_is_dim(to->key[i].code)
+                    ? hd_pipe_index(p, &from->view[1])
+                    : -1;
 
         if (s >= 0 && hd_expr_value(p->module, *dim) >= s)
             *dim = hd_pipe_binary(p, HD_EXPR_ADD, *dim, hd_pipe_number(p, 1));
@@ -316,7 +317,7 @@ hd_op *hd_pipe_clone(hd_pipe *p, hd_build *b, const hd_op *op,
 
     for (int i = 0; i < op->nviews; i++)
         copy->view[i] = hd_pipe_view(p, op, i, at);
-    fix_dim_key(p, op, copy, at);
+    fix_dim_keys(p, op, copy, at);
     return copy;
 }
 

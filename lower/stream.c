@@ -39,7 +39,6 @@ typedef struct plan {
     int64_t extent;         // of the stream dimension
     int dim[HD_MAX_VIEWS];  // per view the dimension indexed, or WHOLE
     bool one[HD_MAX_VIEWS]; // which has one index, that of every iteration
-    int shift;              // what `dim` keys lose: 1 or 0
     bool tile;              // a collective of each index
 } plan;
 
@@ -56,23 +55,22 @@ static int stream_dim(const hd_type *type)
 // Each view is indexed where the result's dimension `s` lies, also where it has
 // one index, and whole where it lacks that. Not along a matmul's rows or
 // columns, the last two dimensions or the last one, which one product has all
-// of.
+// of, nor along a dimension that a transpose moves.
 static bool plan_compute(const hd_module *module, const hd_op *op, int s,
                          plan *p)
 {
-    const hd_key *key = hd_op_key(op, HD_KEY_DIM);
     int rows = hd_op_key(op, HD_KEY_TA) != NULL ? 2 : 1;
     hd_space space;
 
     hd_space_of_op(module, op, &space);
     if (hd_op_family(op) == HD_FAMILY_PRODUCT && s >= space.nparallel - rows)
         return false;
+    if (hd_op_family(op) == HD_FAMILY_TRANSPOSE && space.dim[1][s] != s)
+        return false;
     for (int i = 1; i < op->nviews; i++) {
         p->one[i] = space.dim[i][s] == HD_REPEATED;
         p->dim[i] = p->one[i] ? hd_space_beside(op, i, s) : space.dim[i][s];
     }
-    if (key != NULL && !p->one[1])
-        p->shift = p->dim[1] < hd_expr_value(module, key->expr);
     return true;
 }
 
@@ -259,8 +257,8 @@ static bool plan_op(hd_module *module, const hd_stmt *stmt, plan *p)
     case HD_FAMILY_MAP:
     case HD_FAMILY_FOLD:
     case HD_FAMILY_PRODUCT:
-        return plan_compute(module, op, s, p);
     case HD_FAMILY_TRANSPOSE:
+        return plan_compute(module, op, s, p);
     case HD_FAMILY_MOVE:
     case HD_FAMILY_SYNC:
         break;
@@ -398,17 +396,26 @@ static void forget(run *r)
 
 // ------------------------------------------------------------------ loops
 
+// Keys that name a dimension of the first operand count those that it keeps.
+static void shift_dim_keys(hd_module *module, hd_op *op, const plan *p)
+{
+    for (int i = 0; i < op->nkeys && p->dim[1] != WHOLE; i++) {
+        hd_expr *dim = &op->key[i].expr;
+
+        if (hd_key_is_dim(op->key[i].code) &&
+            hd_expr_value(module, *dim) > p->dim[1])
+            *dim = hd_expr_binary(module, HD_EXPR_SUB, *dim,
+                                  hd_expr_const(module, 1));
+    }
+}
+
 static void index_views(hd_module *module, hd_op *op, const plan *p, hd_expr j)
 {
     for (int i = 0; i < op->nviews; i++)
         if (p->dim[i] != WHOLE)
             op->view[i] = hd_view_at(op->view[i], p->dim[i],
                                      p->one[i] ? hd_expr_const(module, 0) : j);
-    for (int i = 0; i < op->nkeys; i++)
-        if (op->key[i].code == HD_KEY_DIM && p->shift > 0)
-            op->key[i].expr =
-                hd_expr_binary(module, HD_EXPR_SUB, op->key[i].expr,
-                               hd_expr_const(module, p->shift));
+    shift_dim_keys(module, op, p);
 }
 
 static void add_gather(hd_build *b, const hd_op *op, const plan *p, hd_expr j)
