@@ -18,12 +18,14 @@ HD_BEGIN_DECLS
 typedef struct hd_moved {
     hd_op *op;          // %ag[.., j] = broadcast %a[.., x] root j
                         // %c = reduce %p[.., j] root j
+                        // %c[.., j] = all_reduce %p[.., j]
     int dim;            // which index of that is j
     bool in_place;      // the local shard is not copied
     hd_buffer *sent;    // events of deferred sends
     hd_buffer *arrived; // reduce: shaped as %p, what peers have sent
     hd_buffer *sums;    // and what goes on to the next, where that is not %p
     hd_view whole;      // the result, as a product that makes it has it
+    hd_buffer *kept;    // of all_reduce: where peers read the joined shard
     bool fused;         // and the product adds what has arrived by itself
 } hd_moved;
 
@@ -95,7 +97,7 @@ struct hd_flow {
     hd_status (*check_chunks)(hd_pipe *p, const hd_moved *m);
 };
 
-extern const hd_flow hd_flow_gather, hd_flow_scatter;
+extern const hd_flow hd_flow_gather, hd_flow_scatter, hd_flow_all_reduce;
 
 // ------------------------------------------------------------- expressions
 

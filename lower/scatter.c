@@ -6,6 +6,10 @@
 //              own among them, are joined in the order of the ranks at the end
 //     ring     what came from the left is joined with the local partial, by the
 //              product itself where that can add a bias, and goes to the right
+//
+// Of an all_reduce each rank keeps its joined shard where the others read it,
+// straight into their results: those are the caller's, and no peer writes
+// there.
 #include <string.h>
 
 #include "lower/pipe.h"
@@ -19,9 +23,20 @@ static hd_view partial_view(hd_pipe *p, const hd_moved *m, const hd_piece *at)
     return hd_pipe_at_chunk(p, partial, m->dim + 1, at->chunk);
 }
 
-static hd_view result_view(hd_pipe *p, const hd_moved *m, hd_expr chunk)
+// Whether every rank gets all shards.
+static bool is_for_all(const hd_moved *m)
 {
-    return hd_pipe_at_chunk(p, m->op->view[0], m->op->view[0].nindex, chunk);
+    return m->op->code == HD_OP_ALL_REDUCE;
+}
+
+// Where a shard belongs: of a reduction to one rank, in one place.
+static hd_view result_view(hd_pipe *p, const hd_moved *m, hd_expr shard,
+                           hd_expr chunk)
+{
+    const hd_view *out = &m->op->view[0];
+    hd_view at = hd_pipe_at_shard(p, *out, hd_pipe_index(p, out), shard);
+
+    return hd_pipe_at_chunk(p, at, out->nindex, chunk);
 }
 
 // A view of %p in `arrived` or `sums`, which are shaped as it is.
@@ -78,24 +93,24 @@ static hd_opcode fold_code(const hd_moved *m)
     return HD_OP_SUM;
 }
 
-static void reduce_scatter(const hd_moved *m, hd_build *b, hd_view out,
-                           hd_view in)
+static void reduce_all(const hd_moved *m, hd_build *b, hd_view out, hd_view in)
 {
-    add_fold_key(m,
-                 hd_build_unary(b, HD_OP_REDUCE_SCATTER, m->op->axis, out, in));
+    hd_opcode code = is_for_all(m) ? HD_OP_ALL_REDUCE : HD_OP_REDUCE_SCATTER;
+
+    add_fold_key(m, hd_build_unary(b, code, m->op->axis, out, in));
 }
 
-// Chunk by chunk of every shard.
+// Chunk by chunk of every shard; for all, of one after the other.
 static void spread(const hd_trip *t, hd_build *b, const hd_moved *m)
 {
-    reduce_scatter(m, b, result_view(t->p, m, t->at.chunk),
-                   partial_view(t->p, m, &t->at));
+    reduce_all(m, b, result_view(t->p, m, t->at.shard, t->at.chunk),
+               partial_view(t->p, m, &t->at));
 }
 
 // From all to the rank whose shard it is.
 static void reduce(const hd_trip *t, hd_build *b, const hd_moved *m)
 {
-    hd_view out = result_view(t->p, m, t->at.chunk);
+    hd_view out = result_view(t->p, m, t->at.shard, t->at.chunk);
     hd_op *op = hd_build_unary(b, HD_OP_REDUCE, t->p->axis, out,
                                partial_view(t->p, m, &t->at));
 
@@ -152,7 +167,7 @@ static void emit_fused(const hd_trip *t, hd_build *b, const hd_op *op,
         first = hd_build_if(b, hd_trip_is_first(t), &last);
         (void)hd_pipe_clone(p, &first, op, &t->at);
     }
-    if (p->ranks > 2) {
+    if (p->ranks > 2 && m->kept == NULL) {
         hd_build rest = last;
 
         between = hd_build_if(&rest, is_before_last(t), &last);
@@ -160,8 +175,9 @@ static void emit_fused(const hd_trip *t, hd_build *b, const hd_op *op,
     }
     copy = p->ranks > 1 ? clone_onto(t, &last, op, m)
                         : hd_pipe_clone(p, &last, op, &t->at);
-    copy->view[0] =
-        hd_pipe_at_chunk(p, m->whole, m->op->view[0].nindex, t->at.chunk);
+    if (m->kept == NULL)
+        copy->view[0] =
+            hd_pipe_at_chunk(p, m->whole, m->op->view[0].nindex, t->at.chunk);
 }
 
 static void emit_compute(const hd_trip *t, hd_build *b)
@@ -187,11 +203,19 @@ static void emit_compute(const hd_trip *t, hd_build *b)
     }
 }
 
+// Where a ring joins: of an all_reduce every sum is kept alike.
+static hd_view goal_view(const hd_trip *t, const hd_moved *m)
+{
+    return m->kept != NULL ? slot_view(t->p, m, m->kept, m->op->view[1],
+                                       t->at.shard, t->at.chunk)
+                           : result_view(t->p, m, t->at.shard, t->at.chunk);
+}
+
 // Joins what arrived with the local partial, in a ring whose product does not.
 static void emit_join(const hd_trip *t, hd_build *b, const hd_moved *m)
 {
     hd_pipe *p = t->p;
-    hd_view view[3] = {result_view(p, m, t->at.chunk)};
+    hd_view view[3] = {goal_view(t, m)};
     hd_build past, last;
 
     view[2] = partial_view(p, m, &t->at);
@@ -202,14 +226,14 @@ static void emit_join(const hd_trip *t, hd_build *b, const hd_moved *m)
     view[1] = arrived_view(t, m, m->op->view[1]);
     past = hd_build_if(b, is_past_first(t), &last);
     last = past;
-    if (p->ranks > 2) {
+    if (p->ranks > 2 && m->kept == NULL) {
         hd_build on = hd_build_if(&past, is_before_last(t), &last);
 
         view[0] =
             slot_view(p, m, m->sums, m->op->view[1], t->at.shard, t->at.chunk);
         hd_build_op(&on, fold_code(m), -1, 1, 2, view);
     }
-    view[0] = result_view(p, m, t->at.chunk);
+    view[0] = goal_view(t, m);
     hd_build_op(&last, fold_code(m), -1, 1, 2, view);
 }
 
@@ -234,6 +258,39 @@ static void exchange(const hd_trip *t, hd_build *b, const hd_moved *m)
                                t->at.chunk));
 }
 
+// What is kept of the local shard, to all: the others read it.
+static void share(hd_pipe *p, hd_build *b, const hd_moved *m, hd_expr chunk)
+{
+    hd_expr rank = hd_pipe_rank(p), n = hd_pipe_number(p, p->ranks);
+    hd_view kept = slot_view(p, m, m->kept, m->op->view[1], rank, chunk);
+
+    for (int64_t d = 1; d < p->ranks; d++) {
+        hd_expr by = hd_pipe_number(p, d), to, from;
+        hd_view out;
+        hd_op *op;
+
+        to =
+            hd_expr_mod(p->module, hd_pipe_binary(p, HD_EXPR_ADD, rank, by), n);
+        from =
+            hd_expr_mod(p->module, hd_pipe_binary(p, HD_EXPR_SUB, rank, by), n);
+        op = hd_build_op(b, HD_OP_SEND, p->axis, 0, 1, &kept);
+        hd_build_key(op, HD_KEY_TO, to);
+        hd_build_key(op, HD_KEY_GET, HD_EXPR_NONE);
+        out = result_view(p, m, from, chunk);
+        op = hd_build_op(b, HD_OP_RECV, p->axis, 1, 0, &out);
+        hd_build_key(op, HD_KEY_FROM, from);
+        hd_build_key(op, HD_KEY_GET, HD_EXPR_NONE);
+    }
+}
+
+static void copy_kept(hd_pipe *p, hd_build *b, const hd_moved *m, hd_expr chunk)
+{
+    hd_expr rank = hd_pipe_rank(p);
+
+    hd_build_unary(b, HD_OP_COPY, -1, result_view(p, m, rank, chunk),
+                   slot_view(p, m, m->kept, m->op->view[1], rank, chunk));
+}
+
 static void emit_moves(hd_build *b, const hd_trip *t)
 {
     hd_pipe *p = t->p;
@@ -241,13 +298,18 @@ static void emit_moves(hd_build *b, const hd_trip *t)
 
     if (p->schedule->move == NULL || (p->schedule->to != NULL && p->ranks == 1))
         return;
+    rest = moves;
     if (p->schedule->to != NULL) {
         moves = hd_build_if(b, is_before_last(t), &rest);
         moves = hd_build_group(&moves);
     }
+    if (p->schedule->relays && p->moved[0].kept != NULL)
+        rest = hd_build_group(&rest);
     for (int i = 0; i < p->nmoved; i++) {
-        moves.loc = p->moved[i].op->loc;
+        moves.loc = rest.loc = p->moved[i].op->loc;
         p->schedule->move(t, &moves, &p->moved[i]);
+        if (p->schedule->relays && p->moved[i].kept != NULL)
+            share(p, &rest, &p->moved[i], t->at.chunk);
     }
 }
 
@@ -271,10 +333,25 @@ static void emit_trip(hd_pipe *p, hd_build *b, hd_expr j)
 
         if (p->schedule->relays && !m->fused)
             emit_join(&t, &at, m);
-        else if (t.own >= 0 && !p->schedule->relays && !m->in_place)
+        if (p->schedule->relays && m->kept != NULL) {
+            hd_build others, mine = hd_build_if(&at, t.own, &others);
+
+            copy_kept(p, &mine, m, t.at.chunk);
+        }
+        if (t.own >= 0 && !p->schedule->relays && !m->in_place)
             copy_own(&t, &at, m);
     }
     emit_moves(b, &t);
+}
+
+// The result of all shards.
+static hd_view whole_result(const hd_pipe *p, const hd_moved *m)
+{
+    hd_view out = m->op->view[0];
+
+    if (is_for_all(m))
+        out.nindex = hd_pipe_index(p, &out);
+    return out;
 }
 
 // What is reduced after the loop.
@@ -287,12 +364,23 @@ static void emit_after(hd_pipe *p, hd_build *b)
         b->loc = m->op->loc;
         in.nindex = m->dim;
         if (p->schedule->move == NULL)
-            reduce_scatter(m, b, out, in);
+            reduce_all(m, b, whole_result(p, m), in);
         if (p->schedule->own == NULL || p->schedule->relays)
             continue;
         in.buffer = m->arrived;
+        if (m->kept != NULL)
+            out = slot_view(p, m, m->kept, m->op->view[1], hd_pipe_rank(p),
+                            HD_EXPR_NONE);
         hd_build_key(hd_build_unary(b, fold_code(m), -1, out, in), HD_KEY_DIM,
                      hd_pipe_number(p, 0));
+        if (m->kept == NULL)
+            continue;
+        copy_kept(p, b, m, HD_EXPR_NONE);
+        if (p->ranks > 1) {
+            hd_build group = hd_build_group(b);
+
+            share(p, &group, m, HD_EXPR_NONE);
+        }
     }
 }
 
@@ -351,7 +439,17 @@ static bool can_add(const hd_moved *m, const hd_op *maker)
            hd_op_key(maker, HD_KEY_BIAS) == NULL &&
            hd_op_key(maker, HD_KEY_ACT) == NULL &&
            hd_op_key(maker, HD_KEY_AUX) == NULL &&
-           is_alike(&m->whole, &maker->view[0]);
+           (is_for_all(m) || is_alike(&m->whole, &maker->view[0]));
+}
+
+// Partial results that nothing else needs have a slot for the local shard.
+static hd_buffer *keep_in(hd_pipe *p, const hd_moved *m)
+{
+    bool unused = m->fused || (m->in_place && !p->schedule->relays);
+
+    return unused            ? m->op->view[1].buffer
+           : m->sums != NULL ? m->sums
+                             : add_slots(p, m, "sum");
 }
 
 static void prepare(hd_pipe *p)
@@ -368,6 +466,8 @@ static void prepare(hd_pipe *p)
             m->arrived = add_slots(p, m, "in");
         if (p->schedule->relays && !m->fused)
             m->sums = add_slots(p, m, "sum");
+        if (is_for_all(m) && p->schedule->to != NULL)
+            m->kept = keep_in(p, m);
     }
 }
 
@@ -423,8 +523,37 @@ static const hd_schedule schedules[] = {
                           .relays = true},
 };
 
+static const hd_schedule schedules_for_all[] = {
+    // One all_reduce after one computation of all.
+    [HD_TRANSFER_BULK] = {0},
+    [HD_TRANSFER_FUSED] = {0},
+    // Shard j is reduced to all.
+    [HD_TRANSFER_PIPELINED] = {.shard = hd_trip_step, .move = spread},
+    [HD_TRANSFER_BROADCAST] = {.shard = hd_trip_step, .move = spread},
+    // As above, and then from each rank to all.
+    [HD_TRANSFER_DIRECT] = {.shard = past_upwards,
+                            .own = is_last,
+                            .move = exchange,
+                            .to = hd_trip_shard,
+                            .from = past_downwards,
+                            .arrives = past_downwards},
+    [HD_TRANSFER_RING] = {.shard = past_downwards,
+                          .own = is_last,
+                          .move = exchange,
+                          .to = hd_trip_right,
+                          .from = hd_trip_left,
+                          .arrives = hd_trip_shard_below,
+                          .relays = true},
+};
+
 const hd_flow hd_flow_scatter = {.schedules = schedules,
                                  .prepare = prepare,
                                  .trip = emit_trip,
                                  .after = emit_after,
                                  .check_chunks = check_chunks};
+
+const hd_flow hd_flow_all_reduce = {.schedules = schedules_for_all,
+                                    .prepare = prepare,
+                                    .trip = emit_trip,
+                                    .after = emit_after,
+                                    .check_chunks = check_chunks};

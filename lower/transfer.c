@@ -140,15 +140,20 @@ static bool is_loop(const hd_stmt *stmt)
     return true;
 }
 
-// Iteration j of as many as there are ranks is about shard j of rank j.
-static bool is_rooted(const hd_pipe *p, const hd_op *op)
+// There are as many iterations as ranks.
+static bool is_of_shards(const hd_pipe *p, const hd_op *op)
 {
     return op->noutputs == 1 && op->ninputs == 1 &&
-           hd_op_key(op, HD_KEY_ROOT)->expr ==
-               hd_expr_of_var(p->module, p->loop->var) &&
            p->loop->a == hd_pipe_number(p, 0) &&
            p->loop->b == hd_pipe_number(p, p->module->axis[op->axis].size) &&
            (p->nmoved == 0 || op->axis == p->axis);
+}
+
+// Iteration j is about shard j of rank j.
+static bool is_rooted(const hd_pipe *p, const hd_op *op)
+{
+    return is_of_shards(p, op) && hd_op_key(op, HD_KEY_ROOT)->expr ==
+                                      hd_expr_of_var(p->module, p->loop->var);
 }
 
 // It gathers shard j, into what it has not touched before.
@@ -172,20 +177,23 @@ static bool is_written_after(const hd_stmt *stmt, const hd_buffer *root)
 }
 
 // It reduces shard j, whose index is the view's last, to one place that nothing
-// else in the loop touches. What it reduces stays as it is.
+// else in the loop touches, or to its index of that on all ranks. What it
+// reduces stays as it is.
 static bool is_reduction(const hd_pipe *p, const hd_stmt *stmt)
 {
     const hd_op *op = stmt->op;
+    bool all = op->code == HD_OP_ALL_REDUCE;
     const hd_view *out, *in;
 
-    if (op->code != HD_OP_REDUCE || !is_rooted(p, op))
+    if (!(all && is_of_shards(p, op)) &&
+        !(op->code == HD_OP_REDUCE && is_rooted(p, op)))
         return false;
     out = &op->view[0];
     in = &op->view[1];
     for (int i = 0; i < out->nindex; i++)
         if (out->index[i] == HD_EXPR_ALL)
             return false;
-    return hd_pipe_index(p, out) < 0 &&
+    return hd_pipe_index(p, out) == (all ? out->nindex - 1 : -1) &&
            hd_pipe_index(p, in) == in->nindex - 1 &&
            hd_pipe_count_uses(p, NULL, hd_buffer_root(out->buffer)) == 1 &&
            !is_written_after(stmt, hd_buffer_root(in->buffer));
@@ -193,9 +201,12 @@ static bool is_reduction(const hd_pipe *p, const hd_stmt *stmt)
 
 static const hd_flow *flow_of(const hd_pipe *p, const hd_stmt *stmt)
 {
-    return is_gather(p, stmt)      ? &hd_flow_gather
-           : is_reduction(p, stmt) ? &hd_flow_scatter
-                                   : NULL;
+    if (is_gather(p, stmt))
+        return &hd_flow_gather;
+    if (!is_reduction(p, stmt))
+        return NULL;
+    return stmt->op->code == HD_OP_ALL_REDUCE ? &hd_flow_all_reduce
+                                              : &hd_flow_scatter;
 }
 
 // Whether the loop is at index j in iteration j wherever it is at what this

@@ -81,16 +81,17 @@ static const char scatter_text[] = "tensor program matmul_rs\n"
                                    "    %c = sum %p dim 0\n"
                                    "}\n";
 
-static const char reduce_text[] = "tensor program matmul_ar\n"
-                                  "mesh tp=$R\n"
-                                  "in %a : $T[$R @tp, $M, $K]\n"
-                                  "in %w : $T[$R @tp, $N, $K]\n"
-                                  "temp %p : $T[$R @tp, $M, $N]\n"
-                                  "out %c : $T[$M, $N]\n"
-                                  "{\n"
-                                  "    %p = matmul %a, %w tb\n"
-                                  "    %c = sum %p dim 0\n"
-                                  "}\n";
+static const char reduce_text[] =
+    "tensor program matmul_ar\n"
+    "mesh tp=$R\n"
+    "in %a : $T[$R @tp, $R, $B, $K]\n"
+    "in %w : $T[$R @tp, $N, $K]\n"
+    "temp %p : $T[$R @tp, $R @stream, $B, $N]\n"
+    "out %c : $T[$R, $B, $N]\n"
+    "{\n"
+    "    %p = matmul %a, %w tb\n"
+    "    %c = sum %p dim 0\n"
+    "}\n";
 
 static const char reduce_matmul_text[] = "tensor program matmul\n"
                                          "mesh tp=$R\n"
