@@ -57,6 +57,14 @@ static outcome check_usage(const bench *bench)
         return complain(USAGE, "--transfer auto needs a file");
     if (bench->make.graph && !bench->measure.cuda)
         return complain(USAGE, "--graph needs --device cuda");
+    if (bench->options.lower.axes)
+        return complain(USAGE,
+                        "--transport %s: bench takes one transport, for all "
+                        "axes",
+                        bench->options.lower.axes);
+    if (bench->options.lower.transport != HD_TRANSPORT_AUTO &&
+        !bench->measure.cuda)
+        return complain(USAGE, "--transport needs --device cuda");
     if (bench->measure.session.tune && !bench->measure.cuda)
         return complain(USAGE, "--tune needs --device cuda");
     for (int kind = KIND_NCCL; kind < KINDS && !bench->measure.cuda; kind++)
@@ -367,6 +375,7 @@ const command bench_command = {
         "NCCL or by kernels, then the matmul);\nwithout it all but fused are "
         "measured.\n",
     .groups = {{bench_options, 0},
+               {program_transport_option, offsetof(bench, options)},
                {program_define_option, offsetof(bench, options)},
                {kind_options, 0},
                {program_lower_options, offsetof(bench, options)}},

@@ -81,17 +81,16 @@ static const char scatter_text[] = "tensor program matmul_rs\n"
                                    "    %c = sum %p dim 0\n"
                                    "}\n";
 
-static const char reduce_text[] =
-    "tensor program matmul_ar\n"
-    "mesh tp=$R\n"
-    "in %a : $T[$R @tp, $R, $B, $K]\n"
-    "in %w : $T[$R @tp, $N, $K]\n"
-    "temp %p : $T[$R @tp, $R @stream, $B, $N]\n"
-    "out %c : $T[$R, $B, $N]\n"
-    "{\n"
-    "    %p = matmul %a, %w tb\n"
-    "    %c = sum %p dim 0\n"
-    "}\n";
+static const char reduce_text[] = "tensor program matmul_ar\n"
+                                  "mesh tp=$R\n"
+                                  "in %a : $T[$R @tp, $R, $B, $K]\n"
+                                  "in %w : $T[$R @tp, $N, $K]\n"
+                                  "temp %p : $T[$R @tp, $R @stream, $B, $N]\n"
+                                  "out %c : $T[$R, $B, $N]\n"
+                                  "{\n"
+                                  "    %p = matmul %a, %w tb\n"
+                                  "    %c = sum %p dim 0\n"
+                                  "}\n";
 
 static const char reduce_matmul_text[] = "tensor program matmul\n"
                                          "mesh tp=$R\n"
@@ -207,7 +206,7 @@ static bool is_known(const contest *contest, const contender *new)
         const contender *c = &contest->contender[i];
 
         if (c->part == new->part && c->transport == new->transport &&
-            c->graph == new->graph && strcmp(c->text, new->text) == 0)
+            c->graph == new->graph &&strcmp(c->text, new->text) == 0)
             return true;
     }
     return false;
@@ -310,7 +309,9 @@ static outcome name_pipeline(const maker *maker, hd_transfer transfer,
 static outcome add_pipelines(maker *maker, judge judge)
 {
     const contest_options *options = maker->options;
-    contender c = {.part = PART_WHOLE, .judge = judge};
+    contender c = {.part = PART_WHOLE,
+                   .judge = judge,
+                   .transport = options->program->lower.transport};
     hd_lower_options lower = options->program->lower;
 
     lower.asked = 0; // some pipelines have a use for what others have not
@@ -522,7 +523,10 @@ static outcome add_written(maker *maker, judge judge)
     hd_lower_options lower = maker->options->program->lower;
 
     for (int graph = 0; graph <= maker->options->graph; graph++) {
-        contender c = {.part = PART_WHOLE, .judge = judge, .graph = graph};
+        contender c = {.part = PART_WHOLE,
+                       .judge = judge,
+                       .transport = maker->options->program->lower.transport,
+                       .graph = graph};
 
         snprintf(c.name, sizeof c.name, "as written%s", graph ? " graph" : "");
         TRY(add(maker, &c, &lower));
