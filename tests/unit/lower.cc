@@ -943,13 +943,28 @@ TEST(Lower, ARingNeedsNoForkAndOneEventAnIteration)
 
 TEST(Lower, OneStreamNeedsNoEvents)
 {
-    for (int transfer = 0; transfer < 5; transfer++) {
+    for (int transfer = 0; transfer <= HD_TRANSFER_FUSED; transfer++) {
         hd_lower_options options = hd_lower_defaults();
 
         options.transfer = static_cast<hd_transfer>(transfer);
         options.streams = 1;
         EXPECT_EQ(Count(Lowered(kLinear, options), "event["), 0);
     }
+}
+
+TEST(Lower, FusesWhatReshardHasLeftInATextToo)
+{
+    hd_lower_options half = hd_lower_defaults(), rest = half;
+
+    half.until = HD_STAGE_RESHARD;
+    rest.transfer = HD_TRANSFER_FUSED;
+    std::string text = Lowered(kLinear, half);
+    std::string fused = Lowered(text.substr(text.find('\n') + 1), rest);
+
+    EXPECT_EQ(Count(text, "all_gather "), 1) << text;
+    EXPECT_EQ(fused, Lowered(kLinear, rest));
+    EXPECT_EQ(Count(fused, "all_gather_matmul "), 1) << fused;
+    EXPECT_EQ(Count(fused, "%ag"), 0) << fused;
 }
 
 TEST(Lower, ChunksThatDoNotDivideAreRefusedByNumber)
