@@ -94,6 +94,7 @@ typedef struct loop {
     bool *written; // by buffer id
     // What was found.
     bool moves;   // something is transferred
+    bool computes; // and something computed
     bool syncs;   // something waits for an event of the text's own, or records
     bool holds;   // not all of it lets its stream go on before it has left
     bool unknown; // the iterations cannot be evaluated
@@ -101,12 +102,11 @@ typedef struct loop {
     bool varied;             // more than one distance, or none that is known
     const hd_stmt *producer; // the one statement that must come first
     bool many_producers;
-    // With a stream for transfers: whether something that is computed meets a
-    // transfer; whether events do not order all, nor sends apart do; whether an
-    // iteration transfers what it computes on what it has received.
+    // With a stream for transfers: whether events do not order all, nor sends
+    // apart do; whether an iteration transfers what it computes on what it has
+    // received.
     bool split;
     bool taken; // an iteration runs on that stream
-    bool meets;
     bool events_fail, sends_fail, alternates;
 } loop;
 
@@ -208,6 +208,7 @@ static void note_op(void *context, hd_op *op)
 
     l->statement[l->nstatements].moves |= moves;
     l->moves |= moves;
+    l->computes |= hd_op_is(op, HD_UNIT_COMPUTE);
     l->syncs |= hd_op_is(op, HD_UNIT_SYNC);
     l->holds |=
         moves && op->code != HD_OP_RECV && hd_op_key(op, HD_KEY_DONE) == NULL;
@@ -278,8 +279,6 @@ static void note_split(loop *l, const access *first, const access *second)
     }
     l->events_fail |=
         first->of == second->of && first->iteration == second->iteration;
-    l->meets |= hd_op_is(first->op, HD_UNIT_TRANSFER) ||
-                hd_op_is(second->op, HD_UNIT_TRANSFER);
     note_link(l, moves ? &second->of->hop : &second->of->made, first, second);
 }
 
@@ -641,7 +640,7 @@ static const char *why_not_split(const loop *l)
 
 static bool events_order(loop *l)
 {
-    if (l->events_fail || !l->meets || !find_links(l))
+    if (l->events_fail || !l->computes || !find_links(l))
         return false;
     l->alternates = alternates(l);
     return !l->alternates;
