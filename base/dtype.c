@@ -12,14 +12,20 @@ typedef struct row {
     size_t size;
     int fraction;     // bits of it; -1 for what is not floating point
     int min_exponent; // of a normal number
+    int max_exponent; // the largest power of two
 } row;
 
 static const row rows[] = {
-    [HD_F64] = {"f64", 8, 52, -1022},   [HD_F32] = {"f32", 4, 23, -126},
-    [HD_F16] = {"f16", 2, 10, -14},     [HD_BF16] = {"bf16", 2, 7, -126},
-    [HD_F8E4M3] = {"f8e4m3", 1, 3, -6}, [HD_F8E5M2] = {"f8e5m2", 1, 2, -14},
-    [HD_I64] = {"i64", 8, -1, 0},       [HD_I32] = {"i32", 4, -1, 0},
-    [HD_U8] = {"u8", 1, -1, 0},         [HD_EVENT] = {"event", 0, -1, 0},
+    [HD_F64] = {"f64", 8, 52, -1022, 1023},
+    [HD_F32] = {"f32", 4, 23, -126, 127},
+    [HD_F16] = {"f16", 2, 10, -14, 15},
+    [HD_BF16] = {"bf16", 2, 7, -126, 127},
+    [HD_F8E4M3] = {"f8e4m3", 1, 3, -6, 8},
+    [HD_F8E5M2] = {"f8e5m2", 1, 2, -14, 15},
+    [HD_I64] = {"i64", 8, -1, 0, 62},
+    [HD_I32] = {"i32", 4, -1, 0, 30},
+    [HD_U8] = {"u8", 1, -1, 0, 7},
+    [HD_EVENT] = {"event", 0, -1, 0, -1},
 };
 
 enum { NDTYPES = sizeof rows / sizeof *rows };
@@ -53,6 +59,21 @@ bool hd_dtype_is_float(hd_dtype dtype)
 bool hd_dtype_is_integer(hd_dtype dtype)
 {
     return dtype == HD_I64 || dtype == HD_I32 || dtype == HD_U8;
+}
+
+static int significant_bits(hd_dtype dtype)
+{
+    return 1 + (hd_dtype_is_float(dtype) ? rows[dtype].fraction
+                                         : rows[dtype].max_exponent);
+}
+
+bool hd_dtype_holds(hd_dtype dtype, hd_dtype other)
+{
+    if (dtype == other)
+        return true;
+    return significant_bits(other) <= significant_bits(dtype) &&
+           rows[other].max_exponent <= rows[dtype].max_exponent &&
+           (hd_dtype_is_integer(other) || hd_dtype_is_float(dtype));
 }
 
 double hd_dtype_unit(hd_dtype dtype)

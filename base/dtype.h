@@ -11,6 +11,8 @@ HD_BEGIN_DECLS
 bool hd_dtype_find(const char *name, size_t length, hd_dtype *out);
 bool hd_dtype_is_float(hd_dtype dtype);
 bool hd_dtype_is_integer(hd_dtype dtype);
+// Whether every value of `other` is one of `dtype`.
+bool hd_dtype_holds(hd_dtype dtype, hd_dtype other);
 
 // Half the distance between 1 and the next number: the relative error of one
 // rounding to nearest. 0 for integers.

@@ -223,51 +223,9 @@ uint64_t hd_tiles_reduce(hd_values *values, hd_fold fold, const hd_tile *from,
 
 // -------------------------------------------------------------- conversions
 
-typedef struct range {
-    int bits, exponent; // of the significand; the largest power of two
-} range;
-
-static range range_of(hd_dtype dtype)
-{
-    switch (dtype) {
-    case HD_F64:
-        return (range){53, 1023};
-    case HD_F32:
-        return (range){24, 127};
-    case HD_F16:
-        return (range){11, 15};
-    case HD_BF16:
-        return (range){8, 127};
-    case HD_F8E4M3:
-        return (range){4, 8};
-    case HD_F8E5M2:
-        return (range){3, 15};
-    case HD_I64:
-        return (range){63, 62};
-    case HD_I32:
-        return (range){31, 30};
-    case HD_U8:
-        return (range){8, 7};
-    case HD_EVENT:
-        break;
-    }
-    return (range){0, 0};
-}
-
-// Every value of `from` is one of `to`.
-static bool is_exact(hd_dtype from, hd_dtype to)
-{
-    range a = range_of(from), b = range_of(to);
-
-    if (from == to)
-        return true;
-    return a.bits <= b.bits && a.exponent <= b.exponent &&
-           (hd_dtype_is_integer(from) || hd_dtype_is_float(to));
-}
-
 static uint64_t convert(hd_dtype from, hd_dtype to, uint64_t x)
 {
-    return is_exact(from, to) ? x : hd_field_mix(KEY_CONVERT + to, x);
+    return hd_dtype_holds(to, from) ? x : hd_field_mix(KEY_CONVERT + to, x);
 }
 
 static hd_dtype dtype_of(const hd_op *op, int view)
@@ -602,7 +560,7 @@ bool hd_op_is_move(const hd_op *op)
 {
     return hd_op_family(op) == HD_FAMILY_TRANSPOSE ||
            (hd_op_family(op) == HD_FAMILY_COPY &&
-            is_exact(dtype_of(op, 1), dtype_of(op, 0)));
+            hd_dtype_holds(dtype_of(op, 0), dtype_of(op, 1)));
 }
 
 // ------------------------------------------------------------------ origins

@@ -20,6 +20,7 @@ typedef struct hd_moved {
                         // %c = reduce %p[.., j] root j
                         // %c[.., j] = all_reduce %p[.., j]
     int dim;            // which index of that is j
+    const hd_op *maker; // reduce: what makes %p, if nothing else needs it
     bool in_place;      // the local shard is not copied
     hd_buffer *sent;    // events of deferred sends
     hd_buffer *arrived; // reduce: shaped as %p, what peers have sent

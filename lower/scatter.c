@@ -12,6 +12,7 @@
 // there.
 #include <string.h>
 
+#include "base/dtype.h"
 #include "lower/pipe.h"
 
 // ------------------------------------------------------------------- views
@@ -432,13 +433,18 @@ static hd_view keep_axis(const hd_pipe *p, hd_view view)
     return view;
 }
 
-// A product adds what its bias can be, if it does nothing after it.
-static bool can_add(const hd_moved *m, const hd_op *maker)
+// A product adds what its bias can be, if it does nothing after it: a cast to a
+// narrower dtype, too, would be of another sum.
+static bool can_add(const hd_moved *m)
 {
+    const hd_op *maker = m->maker;
+
     return maker->code == HD_OP_MATMUL && hd_op_fold(m->op) == HD_FOLD_SUM &&
            hd_op_key(maker, HD_KEY_BIAS) == NULL &&
            hd_op_key(maker, HD_KEY_ACT) == NULL &&
            hd_op_key(maker, HD_KEY_AUX) == NULL &&
+           hd_dtype_holds(maker->view[0].buffer->type.dtype,
+                          maker->view[1].buffer->type.dtype) &&
            (is_for_all(m) || is_alike(&m->whole, &maker->view[0]));
 }
 
@@ -456,12 +462,12 @@ static void prepare(hd_pipe *p)
 {
     for (int i = 0; i < p->nmoved; i++) {
         hd_moved *m = &p->moved[i];
-        const hd_op *maker = maker_of(p, m);
 
+        m->maker = maker_of(p, m);
         m->whole = keep_axis(p, m->op->view[0]);
         m->in_place =
-            maker != NULL && (p->schedule->relays || !p->options->copy_own);
-        m->fused = p->schedule->relays && maker != NULL && can_add(m, maker);
+            m->maker != NULL && (p->schedule->relays || !p->options->copy_own);
+        m->fused = p->schedule->relays && m->maker != NULL && can_add(m);
         if (p->schedule->to != NULL)
             m->arrived = add_slots(p, m, "in");
         if (p->schedule->relays && !m->fused)

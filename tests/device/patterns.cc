@@ -61,6 +61,10 @@ const Pattern kPatterns[] = {
      "temp %p : f32[n @tp, n @stream, 6, 5] temp %s : f32[n @tp, 6, 5] "
      "out %c : $[n @tp, 6, 5]",
      "%p = matmul %a, %w %s = sum %p dim 0 %c = copy %s"},
+    {"narrow_partial",
+     "in %a : f32[n @tp, n, 6, 8] in %w : f32[n @tp, 8, 5] temp " PARTIAL
+     "out %c : $[n @tp, 6, 5]",
+     "%p = matmul %a, %w %c = sum %p dim 0"},
     {"two_sums",
      LINEAR "in %v : $[n @tp, 8, 5] temp " PARTIAL
             "temp %q : $[n @tp, n @stream, 6, 5] out %d : $[n @tp, 6, 5]",

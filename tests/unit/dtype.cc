@@ -160,6 +160,31 @@ TEST(Dtype, UnitAndTinyAreThoseOfTheCodes)
     EXPECT_EQ(hd_dtype_tiny(HD_EVENT), 0);
 }
 
+TEST(Dtype, OneHoldsAnotherIfEveryNumberOfThatIsOneOfIts)
+{
+    for (const Format &f : formats)
+        for (const Format &g : formats) {
+            std::vector<double> numbers = Table(f), table = Table(g);
+
+            numbers.pop_back(); // infinity, or its double
+            EXPECT_EQ(hd_dtype_holds(g.dtype, f.dtype),
+                      std::includes(table.begin(), table.end(), numbers.begin(),
+                                    numbers.end()))
+                << hd_dtype_text(g.dtype) << " " << hd_dtype_text(f.dtype);
+            EXPECT_TRUE(hd_dtype_holds(HD_F32, f.dtype));
+            EXPECT_FALSE(hd_dtype_holds(f.dtype, HD_F32));
+        }
+    EXPECT_TRUE(hd_dtype_holds(HD_F32, HD_U8));
+    EXPECT_TRUE(hd_dtype_holds(HD_BF16, HD_U8));
+    EXPECT_FALSE(hd_dtype_holds(HD_F8E4M3, HD_U8));
+    EXPECT_FALSE(hd_dtype_holds(HD_F32, HD_I32));
+    EXPECT_TRUE(hd_dtype_holds(HD_F64, HD_I32));
+    EXPECT_FALSE(hd_dtype_holds(HD_F64, HD_I64));
+    EXPECT_TRUE(hd_dtype_holds(HD_I64, HD_I32));
+    EXPECT_FALSE(hd_dtype_holds(HD_U8, HD_I32));
+    EXPECT_FALSE(hd_dtype_holds(HD_I64, HD_F16));
+}
+
 TEST(Dtype, EveryCodeLoadsAsItIsDefined)
 {
     for (const Format &f : formats)
