@@ -81,9 +81,12 @@ static const char *why_no_copy(const hd_pipe *p, const hd_moved *m)
                    ? NULL
                    : "the local shard is copied without it: the gathered "
                      "buffer is an argument, or used outside the loop";
-    return p->schedule->relays
-               ? "a ring joins the local shard where it is computed"
-               : NULL;
+    if (p->schedule->relays)
+        return "a ring joins the local shard where it is computed";
+    return m->maker != NULL
+               ? NULL
+               : "the local partial result is copied without it: it is an "
+                 "argument, or used or made in more places than one";
 }
 
 // What was asked for and this pipeline, or this transfer, has no use for.
@@ -323,9 +326,9 @@ static hd_status plan_stmt(hd_pipe *p, hd_build *b, hd_effect *effect)
     p->chunks = p->schedule->move == NULL ? 1 : p->options->chunks;
     if (p->chunks > 1)
         HD_TRY(hd_pipe_check_chunks(p));
+    p->flow->prepare(p);
     for (int i = 0; i < p->nmoved; i++)
         report_effect(p, &p->moved[i], effect);
-    p->flow->prepare(p);
     add_sent_events(p);
     rebuild_loop(p, b);
     return HD_OK;
