@@ -198,6 +198,8 @@ class Generator
 
         if (!gathered_.empty() && Pick(3) > 0)
             x = gathered_[Pick(gathered_.size())];
+        if (streams_ && Pick(4) == 0)
+            return AddScatter();
         if (streams_ && Pick(gathered_.size() + 1) == 0)
             return AddGather();
         if (tensors_[x].size > 1e5)
@@ -281,6 +283,63 @@ class Generator
                 .name,
             (Pick(2) ? "sum %" : "max %") + t.name + " dim " +
                 std::to_string(d));
+    }
+    // Partial results of a stream dimension, reduced to the ranks: of a tensor
+    // that there is, or of an operation on a new one.
+    void AddScatter()
+    {
+        for (size_t i = tensors_.size(); i-- > 0;)
+            if (tensors_[i].role != "in" && Pick(2) && Scatter(i))
+                return;
+        int axis = static_cast<int>(Pick(size_.size()));
+        int64_t n = size_[static_cast<size_t>(axis)];
+        std::vector<Dim> dims = {{n, axis}, {n, HD_STREAM}};
+
+        for (size_t more = 1 + Pick(2); more > 0; more--)
+            dims.push_back({Extent(), HD_LOCAL});
+        size_t x = NewInput(dims, Pick(5) == 0 ? "i32" : "f32");
+        switch (Pick(5)) {
+        case 0:
+            AddSums(x);
+            break;
+        case 1:
+            AddBinary(x);
+            break;
+        case 2:
+            AddUnary(x);
+            break;
+        default:
+            AddMatmul(x);
+        }
+        read_.insert(x);
+        if (Pick(3) > 0)
+            Scatter(tensors_.size() - 1);
+    }
+    // False if it holds no partial results.
+    bool Scatter(size_t x)
+    {
+        static const char *const folds[] = {"sum %", "sum %", "max %", "min %"};
+        Tensor t = tensors_[x];
+        auto at = [&](auto &&is) {
+            return std::find_if(t.dims.begin(), t.dims.end(), is);
+        };
+        auto stream = at([](const Dim &d) { return d.mark == HD_STREAM; });
+        if (stream == t.dims.end() || t.size > 1e5)
+            return false;
+        auto over = at([&](const Dim &d) {
+            return d.mark >= 0 && d.extent == stream->extent;
+        });
+        if (over == t.dims.end())
+            return false;
+
+        std::string dim = std::to_string(over - t.dims.begin());
+        if (Pick(3) > 0)
+            stream->mark = over->mark; // else every rank gets all of it
+        double size = t.size * static_cast<double>(over->extent);
+        t.dims.erase(over);
+        Say(Result(t.dims, t.dtype, size).name,
+            folds[Pick(4)] + Read(x).name + " dim " + dim);
+        return true;
     }
     void AddSums(size_t x)
     {

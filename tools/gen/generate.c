@@ -6,7 +6,8 @@
 // are. In the end what nobody read becomes an output.
 //
 // Many operations begin from a `set` that turns a sharded dimension into a
-// stream dimension, and go on from there, since that is what becomes a loop.
+// stream dimension, and go on from there, since that is what becomes a loop; or
+// end where partial results with a stream dimension are reduced to the ranks.
 #include "generate.h"
 
 #include <math.h>
@@ -19,7 +20,7 @@ enum {
     MAX_AXES = 4,
     MAX_SUMMANDS = 15,
     EVEN = 6, // an extent that 2 and 3 chunks divide
-    TENSORS_PER_OP = 2 * MAX_SUMMANDS + 2, // at most
+    TENSORS_PER_OP = 2 * MAX_SUMMANDS + 4, // at most
     BYTES_PER_OP = 64,
     MAX_INPUTS = 3, // of an element-wise op
 };
@@ -1208,6 +1209,86 @@ static void make_matmul(maker *m, int x)
     fprintf(m->body, "%s\n", accumulate ? " accumulate" : "");
 }
 
+// --------------------------------------------------- reductions to the ranks
+
+// Whether it is partial results: `over` is sharded, and there is a stream
+// dimension with as many indices, of which each rank may get the sum of one.
+static bool is_partial(const tensor *t, int *over)
+{
+    int s = stream_dim(t);
+
+    for (*over = 0; s >= 0 && *over < t->ndims; ++*over)
+        if (t->dim[*over].mark >= 0 && t->dim[*over].extent == t->dim[s].extent)
+            return true;
+    return false;
+}
+
+// A late one of what was computed, or -1.
+static int find_partial(maker *m, int *over)
+{
+    int skip = once_in(m, 3) ? pick(m, 3) : 0, found = -1, dim;
+
+    for (int i = m->ntensors - 1; i >= 0 && skip >= 0; i--)
+        if (m->tensor[i].role != 'i' && is_partial(&m->tensor[i], &dim)) {
+            found = i;
+            *over = dim;
+            skip--;
+        }
+    return found;
+}
+
+// Made of a new input by an operation that a loop can take.
+static void make_partial(maker *m)
+{
+    static void (*const ops[])(maker *, int) = {
+        make_matmul, make_matmul, make_matmul, make_map,
+        make_fold,   make_copy,   make_update};
+    tensor t = {.dtype = draw_dtype(m)};
+    int axis = pick(m, m->naxes);
+
+    append_dim(&t, (dim){m->axis[axis], axis});
+    if (once_in(m, 4))
+        append_dim(&t, (dim){1, LOCAL});
+    append_dim(&t, (dim){m->axis[axis], STREAM});
+    for (int n = 1 + pick(m, 3); n > 0; n--)
+        append_dim(&t, (dim){draw_extent(m), LOCAL});
+    if (fits(m, &t))
+        ops[pick(m, 7)](m, add_input(m, &t));
+}
+
+// The sum of what all ranks have of each index goes to the rank of that number,
+// or to every rank.
+static void scatter(maker *m, int x, int over)
+{
+    tensor t = m->tensor[x];
+    fold fold = once_in(m, 3) ? (enum fold)pick(m, NFOLDS) : FOLD_SUM;
+
+    if (!once_in(m, 3))
+        t.dim[stream_dim(&t)].mark = t.dim[over].mark;
+    if (fold == FOLD_SUM)
+        t.size *= t.dim[over].extent;
+    drop_dims(&t, over, 1);
+    if (!fits(m, &t))
+        return;
+    read_tensor(m, x);
+    fprintf(m->body, "    %%t%d = %s %%t%d dim %d\n", place_result(m, &t, true),
+            folds[fold], x, over);
+}
+
+static void make_scatter(maker *m)
+{
+    int over, x = find_partial(m, &over);
+
+    if (x < 0) {
+        make_partial(m);
+        if (once_in(m, 3)) // other operations go on from it first
+            return;
+        x = find_partial(m, &over);
+    }
+    if (x >= 0)
+        scatter(m, x, over);
+}
+
 // --------------------------------------------------------------- programs
 
 // Later ones of `n` are taken more often, so that chains grow long.
@@ -1235,14 +1316,14 @@ static void make_op(maker *m)
         make_update, make_transpose};
     enum { OPS = sizeof ops / sizeof ops[0], CHAIN = 11 };
     int n = m->nstreamed < 4 && !m->chain ? 2 * m->nstreamed + 1 : 8;
+    bool streams = m->streams && m->naxes > 0;
 
     m->now++;
-    if (m->streams && m->naxes > 0 && (m->nstreamed == 0 || pick(m, n) == 0)) {
-        if (pick(m, 2) == 1)
-            stream_input(m);
-        else
-            make_gather(m);
-    } else
+    if (streams && once_in(m, 4))
+        make_scatter(m);
+    else if (streams && (m->nstreamed == 0 || pick(m, n) == 0))
+        (pick(m, 2) == 1 ? stream_input : make_gather)(m);
+    else
         ops[pick(m, m->chain ? CHAIN : OPS)](m, draw_operand(m));
 }
 
