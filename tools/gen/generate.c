@@ -1310,11 +1310,11 @@ static void make_op(maker *m)
 {
     // The first CHAIN of them can be in a loop.
     static void (*const ops[])(maker *, int) = {
-        make_matmul, make_map,      make_tiles, make_matmul,    make_fold,
-        make_map,    make_copy,     make_tiles, make_update,    make_map,
-        make_matmul, make_set,      make_map,   make_reduction, make_set,
-        make_update, make_transpose};
-    enum { OPS = sizeof ops / sizeof ops[0], CHAIN = 11 };
+        make_matmul, make_map,    make_tiles,    make_matmul, make_fold,
+        make_map,    make_copy,   make_tiles,    make_update, make_transpose,
+        make_map,    make_matmul, make_set,      make_map,    make_reduction,
+        make_set,    make_update, make_transpose};
+    enum { OPS = sizeof ops / sizeof ops[0], CHAIN = 12 };
     int n = m->nstreamed < 4 && !m->chain ? 2 * m->nstreamed + 1 : 8;
     bool streams = m->streams && m->naxes > 0;
 
