@@ -25,7 +25,8 @@
 // next pass how that travels. A collective whose operand and result have the
 // stream dimension beside that over ranks is done tile by tile: iteration j
 // does it at index j. What does not fit stays outside, where a stream dimension
-// is like any other.
+// is like any other: ahead of the loop, or behind it if it needs what comes
+// before.
 #include <string.h>
 
 #include "ir/space.h"
@@ -277,10 +278,22 @@ typedef struct touched {
     bool moved; // peers may still be sent it when the iteration computes
 } touched;
 
+enum { MOST_BETWEEN = 16 }; // statements of a run that stay outside its loop
+
+typedef enum place { INSIDE, AHEAD, BEHIND } place;
+
+// A statement of a run, and where it goes. `plan` is of those inside.
+typedef struct member {
+    hd_stmt *stmt;
+    place place;
+    plan plan;
+} member;
+
 typedef struct run {
     hd_module *module;
     hd_arena *scratch;
-    hd_stmt *first; // statements of the run, linked
+    member *member; // in their order
+    int nmembers, members_room;
     int64_t extent;
     int axis;      // of what becomes a pipeline, -1 before the first
     hd_move moves; // which of both that is, or HD_MOVE_NONE
@@ -289,9 +302,11 @@ typedef struct run {
     touched *touched;
     int ntouched, room;
     int *index; // by buffer id: 1 + position in touched
+    // By buffer id, of the statements behind the loop.
+    bool *read_behind, *written_behind;
 } run;
 
-static touched *find_touched(run *r, const hd_buffer *buffer)
+static touched *find_touched(const run *r, const hd_buffer *buffer)
 {
     int at = r->index[buffer->id];
 
@@ -458,13 +473,13 @@ static void unmark_streams(hd_module *module)
 
 // Whether from a product on partial results are made and reduced. That is a run
 // of its own behind one that gathers: what comes last there is sent first here.
-static bool heads_reduction(hd_module *module, hd_stmt *stmt)
+static bool heads_reduction(const run *r, hd_stmt *stmt)
 {
     plan p;
 
     if (hd_op_family(op_of(stmt)->op) != HD_FAMILY_PRODUCT)
         return false;
-    for (stmt = stmt->next; stmt != NULL && plan_op(module, stmt, &p);
+    for (stmt = stmt->next; stmt != NULL && plan_stmt(r, stmt, &p);
          stmt = stmt->next) {
         const hd_op *op = op_of(stmt)->op;
 
@@ -476,58 +491,197 @@ static bool heads_reduction(hd_module *module, hd_stmt *stmt)
     return false;
 }
 
-// Moves the statements of a run from `stmt` on into one loop; returns what
-// follows.
-static hd_stmt *move_run(run *r, hd_build *b, hd_stmt *stmt, int64_t streams)
+// ------------------------------------------------ statements of one loop
+
+static void add_member(run *r, hd_stmt *stmt, place place, const plan *p)
 {
-    hd_expr j;
-    hd_build body;
-    plan p;
+    if (r->nmembers == r->members_room) {
+        int room = 2 * r->members_room + 8;
+        member *grown = hd_new_array(r->scratch, member, room);
 
-    (void)plan_stmt(r, stmt, &p);
-    r->extent = p.extent;
-    b->loc = stmt->loc;
-    body = open_loop(b, p.extent, streams, &j);
-    while (
-        stmt != NULL && plan_stmt(r, stmt, &p) && p.extent == r->extent &&
-        fits(r, op_of(stmt)->op, &p) &&
-        !(r->moves == HD_MOVE_ALL_GATHER && heads_reduction(r->module, stmt))) {
-        hd_stmt *next = stmt->next, *mine = op_of(stmt);
-
-        body.loc = mine->op->loc;
-        touch(r, mine->op, &p);
-        if (!is_piped(mine->op, &p)) {
-            index_views(r->module, mine->op, &p, j);
-            hd_block_append(body.block, mine);
-        } else if (mine->op->code == HD_OP_ALL_GATHER) {
-            add_gather(&body, mine->op, &p, j);
-        } else {
-            add_reduction(&body, mine->op, &p, j);
-        }
-        stmt = next;
+        if (r->nmembers > 0)
+            memcpy(grown, r->member, sizeof *grown * (size_t)r->nmembers);
+        r->member = grown;
+        r->members_room = room;
     }
-    forget(r);
-    return stmt;
+    r->member[r->nmembers++] = (member){stmt, place, *p};
 }
 
-// A gather that nothing in a loop waits for is better left as one collective,
-// and so is a reduction of what no loop makes.
-static bool starts_run(run *r, hd_stmt *stmt)
+static void note_behind(void *context, hd_op *op)
 {
-    plan p;
-    int64_t extent = 0;
+    run *r = context;
 
-    for (; stmt != NULL && plan_stmt(r, stmt, &p); stmt = stmt->next) {
-        if (extent != 0 && p.extent != extent)
-            return false;
-        extent = p.extent;
-        if (hd_op_is(op_of(stmt)->op, HD_UNIT_COMPUTE))
+    for (int i = 0; i < op->nviews; i++) {
+        int id = hd_buffer_root(op->view[i].buffer)->id;
+
+        r->read_behind[id] |= hd_op_access(op, i) != HD_ACCESS_WRITE;
+        r->written_behind[id] |= hd_op_access(op, i) != HD_ACCESS_READ;
+    }
+}
+
+static void clear_behind(void *context, hd_op *op)
+{
+    run *r = context;
+
+    for (int i = 0; i < op->nviews; i++) {
+        int id = hd_buffer_root(op->view[i].buffer)->id;
+
+        r->read_behind[id] = r->written_behind[id] = false;
+    }
+}
+
+// Whether it has to stay behind what is behind the loop.
+static bool is_behind(const run *r, const hd_op *op)
+{
+    for (int i = 0; i < op->nviews; i++) {
+        int id = hd_buffer_root(op->view[i].buffer)->id;
+
+        if (r->written_behind[id] ||
+            (r->read_behind[id] && hd_op_access(op, i) != HD_ACCESS_READ))
             return true;
-        if (is_piped(op_of(stmt)->op, &p) &&
-            op_of(stmt)->op->code == HD_OP_REDUCE_SCATTER)
-            return false;
     }
     return false;
+}
+
+typedef struct question {
+    run *run;
+    bool follows, syncs;
+} question;
+
+// Whether the op has to stay behind what comes before it in the run.
+static void ask_op(void *context, hd_op *op)
+{
+    question *q = context;
+
+    q->syncs |= hd_op_is(op, HD_UNIT_SYNC);
+    q->follows |= is_behind(q->run, op);
+    for (int i = 0; i < op->nviews; i++) {
+        const touched *t =
+            find_touched(q->run, hd_buffer_root(op->view[i].buffer));
+
+        q->follows |=
+            t != NULL && (t->written || hd_op_access(op, i) != HD_ACCESS_READ);
+    }
+}
+
+// A statement that no loop takes. False if none may pass it.
+static bool pass_by(run *r, hd_stmt *stmt)
+{
+    question q = {.run = r};
+    plan none = {0};
+
+    if (stmt->kind != HD_STMT_OP && stmt->kind != HD_STMT_FOR)
+        return false;
+    for (const hd_stmt *s = stmt->body.first; s != NULL; s = s->next)
+        if (s->kind != HD_STMT_OP)
+            return false;
+    hd_stmt_each(stmt, ask_op, &q);
+    if (q.syncs)
+        return false;
+    if (q.follows)
+        hd_stmt_each(stmt, note_behind, r);
+    add_member(r, stmt, q.follows ? BEHIND : AHEAD, &none);
+    return true;
+}
+
+static bool joins(run *r, hd_stmt *stmt, const plan *p)
+{
+    const hd_op *op = op_of(stmt)->op;
+
+    if (r->extent == 0) // a reduction of what no loop makes stays outside
+        return !is_piped(op, p) || op->code == HD_OP_ALL_GATHER;
+    return p->extent == r->extent && fits(r, op, p) && !is_behind(r, op) &&
+           !(r->moves == HD_MOVE_ALL_GATHER && heads_reduction(r, stmt));
+}
+
+// Whether it reads what the loop makes.
+static bool reads_run(const run *r, const hd_op *op)
+{
+    for (int i = op->noutputs; i < op->nviews; i++) {
+        const touched *t = find_touched(r, hd_buffer_root(op->view[i].buffer));
+
+        if (t != NULL && t->written)
+            return true;
+    }
+    return false;
+}
+
+// How many statements from `stmt` on are one loop, or between what that takes:
+// none behind the last that follows the one before it, or reads what the loop
+// makes.
+static int find_members(run *r, hd_stmt *stmt)
+{
+    int last = 0;
+    plan p;
+
+    for (; stmt != NULL && r->nmembers - last <= MOST_BETWEEN;
+         stmt = stmt->next) {
+        const hd_op *op;
+
+        if (!plan_stmt(r, stmt, &p)) {
+            if (last == 0 || !pass_by(r, stmt))
+                break;
+            continue;
+        }
+        if (!joins(r, stmt, &p))
+            break;
+        op = op_of(stmt)->op;
+        if (r->nmembers == last || reads_run(r, op))
+            last = r->nmembers + 1;
+        r->extent = p.extent;
+        touch(r, op, &p);
+        add_member(r, stmt, INSIDE, &p);
+    }
+    return last;
+}
+
+// Finds the statements of a loop that begins with `stmt`. False if there is
+// none: a transfer that nothing in a loop computes on is better left as one
+// collective.
+static bool find_run(run *r, hd_stmt *stmt)
+{
+    bool computes = false;
+    int last;
+
+    r->nmembers = 0;
+    last = find_members(r, stmt);
+    for (int i = 0; i < r->nmembers; i++)
+        if (r->member[i].place == BEHIND)
+            hd_stmt_each(r->member[i].stmt, clear_behind, r);
+    r->nmembers = last;
+    for (int i = 0; i < last; i++)
+        computes |= r->member[i].place == INSIDE &&
+                    hd_op_is(op_of(r->member[i].stmt)->op, HD_UNIT_COMPUTE);
+    forget(r);
+    return computes;
+}
+
+static void add_to_loop(run *r, hd_build *body, const member *m, hd_expr j)
+{
+    hd_stmt *mine = op_of(m->stmt);
+
+    body->loc = mine->op->loc;
+    if (!is_piped(mine->op, &m->plan)) {
+        index_views(r->module, mine->op, &m->plan, j);
+        hd_block_append(body->block, mine);
+    } else if (mine->op->code == HD_OP_ALL_GATHER) {
+        add_gather(body, mine->op, &m->plan, j);
+    } else {
+        add_reduction(body, mine->op, &m->plan, j);
+    }
+}
+
+static void emit_loop(run *r, hd_build *b, int64_t streams)
+{
+    const member *first = &r->member[0];
+    hd_build body;
+    hd_expr j;
+
+    b->loc = first->stmt->loc;
+    body = open_loop(b, first->plan.extent, streams, &j);
+    for (int i = 0; i < r->nmembers; i++)
+        if (r->member[i].place == INSIDE)
+            add_to_loop(r, &body, &r->member[i], j);
 }
 
 // What keeps the statement after a gather from computing on it index by index.
@@ -643,6 +797,31 @@ static void report_why(hd_module *module, const hd_stmt *stmt, unsigned asked,
     hd_effect_none(effect, asked, diag, stmt->op->loc, reason);
 }
 
+// What stays outside all loops.
+typedef struct outside {
+    hd_module *module;
+    hd_block *block;
+    unsigned asked;
+    hd_arena *scratch;
+    hd_diag *diag;
+    hd_effect *effect;
+} outside;
+
+static void leave_outside(const outside *out, hd_stmt *stmt)
+{
+    if ((out->effect->asked & out->asked) != 0)
+        report_why(out->module, stmt, out->asked, out->scratch, out->diag,
+                   out->effect);
+    hd_block_append(out->block, stmt);
+}
+
+static void leave(const run *r, const outside *out, place place)
+{
+    for (int i = 0; i < r->nmembers; i++)
+        if (r->member[i].place == place)
+            leave_outside(out, r->member[i].stmt);
+}
+
 hd_status hd_pass_stream(hd_module *module, const hd_lower_options *options,
                          hd_arena *scratch, hd_diag *diag, hd_effect *effect)
 {
@@ -654,25 +833,29 @@ hd_status hd_pass_stream(hd_module *module, const hd_lower_options *options,
              .index = hd_new_array(scratch, int, module->nbuffers + 1)};
     hd_block done = {0};
     hd_build b = {module, &done, {0}};
-    unsigned asked = HD_OPTIONS_OF_TRANSFERS;
+    outside out = {module,  &done, HD_OPTIONS_OF_TRANSFERS,
+                   scratch, diag,  effect};
     hd_stmt *stmt;
 
     if (options->transfer == HD_TRANSFER_FUSED) {
         hd_fuse(module, scratch, diag, effect);
-        asked &= ~(unsigned)HD_OPTION_TRANSFER; // it has said why
+        out.asked &= ~(unsigned)HD_OPTION_TRANSFER; // it has said why
     }
+    r.read_behind = hd_new_array(scratch, bool, module->nbuffers + 1);
+    r.written_behind = hd_new_array(scratch, bool, module->nbuffers + 1);
     stmt = module->body.first;
     while (stmt != NULL) {
         hd_stmt *next = stmt->next;
 
-        if (starts_run(&r, stmt)) {
-            stmt = move_run(&r, &b, stmt, options->streams);
+        if (find_run(&r, stmt)) {
+            next = r.member[r.nmembers - 1].stmt->next;
+            leave(&r, &out, AHEAD);
+            emit_loop(&r, &b, options->streams);
+            leave(&r, &out, BEHIND);
             module->streams = options->streams + options->comm_stream;
-            continue;
+        } else {
+            leave_outside(&out, stmt);
         }
-        if ((effect->asked & asked) != 0)
-            report_why(module, stmt, asked, scratch, diag, effect);
-        hd_block_append(&done, stmt);
         stmt = next;
     }
     module->body = done;
