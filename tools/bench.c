@@ -53,8 +53,6 @@ static outcome check_usage(const bench *bench)
     TRY(outputs_apart("--json", bench->json, "--csv", bench->csv));
     TRY(check_output(bench, "--json", bench->json));
     TRY(check_output(bench, "--csv", bench->csv));
-    if (bench->options.automatic && !bench->path)
-        return complain(USAGE, "--transfer auto needs a file");
     if (bench->make.graph && !bench->measure.cuda)
         return complain(USAGE, "--graph needs --device cuda");
     if (bench->options.lower.axes)

@@ -330,6 +330,28 @@ static outcome add_pipelines(maker *maker, judge judge)
     return FINE;
 }
 
+// The one that is predicted to be fastest, with what streams and chunks it
+// likes best: standard error says which.
+static outcome add_automatic(maker *maker)
+{
+    program_options options = *maker->options->program;
+    content text = {.bytes = (const unsigned char *)maker->text,
+                    .length = maker->length};
+    contender c = {.name = "auto",
+                   .part = PART_WHOLE,
+                   .judge = JUDGE_ROWS,
+                   .transport = options.lower.transport};
+
+    if (!maker->options->kind[KIND_AUTO])
+        return FINE;
+    options.ndefines = 0; // the text has the ranks
+    TRY(choose_best(maker->path, &text, &options));
+    c.hops = options.lower.transfer == HD_TRANSFER_RING &&
+             maker->contest->shape.kind != SHAPE_AG;
+    options.lower.asked = 0;
+    return add(maker, &c, &options.lower);
+}
+
 // A transport other than copies, which only cuda has.
 typedef struct other {
     const char *name;
@@ -440,6 +462,8 @@ static outcome add_shape(maker *maker, const shape *shape, int ranks)
     maker->text = text;
     maker->length = strlen(text);
     result = add_pipelines(maker, JUDGE_ROWS);
+    if (result == FINE)
+        result = add_automatic(maker);
     free(text);
     return result;
 }
