@@ -143,6 +143,17 @@ static hd_view past_lead(hd_build *b, hd_view view, int dim, int skip)
     return view;
 }
 
+// The first dimension of which a rank has more than one index; the last, if it
+// has one of each.
+static int first_long_dim(const hd_type *type)
+{
+    int dim = 0;
+
+    while (dim + 1 < type->ndims && hd_dim_local(type->dim[dim]) == 1)
+        dim++;
+    return dim;
+}
+
 // A packed tensor [n, rest..], and copies between it and the parts of `strided`
 // whose index at `dim` is i. Packing reads `strided`, unpacking writes it.
 static void move_parts(hd_build *b, hd_buffer *packed, hd_view strided, int dim,
@@ -356,6 +367,10 @@ static hd_buffer *reduce_across(hd_build *b, const hd_op *op, hd_buffer *goal,
         in = leading(b, past_lead(b, in, lead, lead), lead,
                      b->module->axis[axis].size);
         out = past_lead(b, hd_view_at(out, e, coord(b, axis)), e, e);
+    } else {
+        lead = first_long_dim(&to->type);
+        in = past_lead(b, in, lead < dim ? lead : lead + 1, NONE);
+        out = past_lead(b, out, lead, NONE);
     }
     fresh = hd_build_unary(
         &s.b, scatter ? HD_OP_REDUCE_SCATTER : HD_OP_ALL_REDUCE, axis, out, in);
