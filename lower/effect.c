@@ -105,7 +105,7 @@ void hd_effect_finish(hd_effect *effect, hd_stage start, hd_stage end,
     rest &= ~late;
     if (end >= HD_STAGE_TRANSFER && (rest & HD_OPTIONS_OF_TRANSFERS) != 0)
         warn(diag, rest & HD_OPTIONS_OF_TRANSFERS, nowhere, "",
-             "no loop of the program computes on what is gathered");
+             "no loop of the program transfers anything");
     rest &= ~HD_OPTIONS_OF_TRANSFERS;
     if (end >= HD_STAGE_EVENT && rest != 0)
         warn(diag, rest, nowhere, "",

@@ -753,11 +753,13 @@ static const char *why_no_reduction(const hd_stmt *stmt, hd_arena *scratch)
 }
 
 // Why a collective outside all loops is not done tile by tile.
-static const char *why_no_tiles(hd_module *module, const hd_stmt *stmt)
+static const char *why_no_tiles(const run *r, const hd_stmt *stmt)
 {
     plan p;
 
-    return plan_op(module, stmt, &p)
+    if (r->bulk)
+        return "bulk, which is also what is not fused, moves all at once";
+    return plan_op(r->module, stmt, &p)
                ? "no statement beside it computes on as many tiles, unless in "
                  "a loop over ranks, which each rank takes in an order of its "
                  "own"
@@ -766,8 +768,8 @@ static const char *why_no_tiles(hd_module *module, const hd_stmt *stmt)
 }
 
 // A transfer stays outside all loops: what was asked for does nothing here.
-static void report_why(hd_module *module, const hd_stmt *stmt, unsigned asked,
-                       hd_arena *scratch, hd_diag *diag, hd_effect *effect)
+static void report_why(const run *r, const hd_stmt *stmt, unsigned asked,
+                       hd_diag *diag, hd_effect *effect)
 {
     const char *reason = NULL;
 
@@ -775,14 +777,14 @@ static void report_why(hd_module *module, const hd_stmt *stmt, unsigned asked,
         return;
     switch (hd_op_move(stmt->op)) {
     case HD_MOVE_ALL_GATHER:
-        reason = why_no_pipeline(module, stmt, scratch);
+        reason = why_no_pipeline(r->module, stmt, r->scratch);
         break;
     case HD_MOVE_REDUCE_SCATTER:
-        reason = why_no_reduction(stmt, scratch);
+        reason = why_no_reduction(stmt, r->scratch);
         break;
     case HD_MOVE_ALL_REDUCE:
     case HD_MOVE_ALL_TO_ALL:
-        reason = why_no_tiles(module, stmt);
+        reason = why_no_tiles(r, stmt);
         break;
     case HD_MOVE_SEND:
     case HD_MOVE_RECV:
@@ -799,10 +801,9 @@ static void report_why(hd_module *module, const hd_stmt *stmt, unsigned asked,
 
 // What stays outside all loops.
 typedef struct outside {
-    hd_module *module;
+    const run *run;
     hd_block *block;
     unsigned asked;
-    hd_arena *scratch;
     hd_diag *diag;
     hd_effect *effect;
 } outside;
@@ -810,13 +811,14 @@ typedef struct outside {
 static void leave_outside(const outside *out, hd_stmt *stmt)
 {
     if ((out->effect->asked & out->asked) != 0)
-        report_why(out->module, stmt, out->asked, out->scratch, out->diag,
-                   out->effect);
+        report_why(out->run, stmt, out->asked, out->diag, out->effect);
     hd_block_append(out->block, stmt);
 }
 
-static void leave(const run *r, const outside *out, place place)
+static void leave(const outside *out, place place)
 {
+    const run *r = out->run;
+
     for (int i = 0; i < r->nmembers; i++)
         if (r->member[i].place == place)
             leave_outside(out, r->member[i].stmt);
@@ -833,8 +835,7 @@ hd_status hd_pass_stream(hd_module *module, const hd_lower_options *options,
              .index = hd_new_array(scratch, int, module->nbuffers + 1)};
     hd_block done = {0};
     hd_build b = {module, &done, {0}};
-    outside out = {module,  &done, HD_OPTIONS_OF_TRANSFERS,
-                   scratch, diag,  effect};
+    outside out = {&r, &done, HD_OPTIONS_OF_TRANSFERS, diag, effect};
     hd_stmt *stmt;
 
     if (options->transfer == HD_TRANSFER_FUSED) {
@@ -849,9 +850,9 @@ hd_status hd_pass_stream(hd_module *module, const hd_lower_options *options,
 
         if (find_run(&r, stmt)) {
             next = r.member[r.nmembers - 1].stmt->next;
-            leave(&r, &out, AHEAD);
+            leave(&out, AHEAD);
             emit_loop(&r, &b, options->streams);
-            leave(&r, &out, BEHIND);
+            leave(&out, BEHIND);
             module->streams = options->streams + options->comm_stream;
         } else {
             leave_outside(&out, stmt);
