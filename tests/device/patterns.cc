@@ -8,6 +8,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <regex>
 #include <sys/mman.h>
 
 #include "tests/device/options.h"
@@ -85,6 +86,21 @@ const Pattern kPatterns[] = {
      "in %r : $[n @tp, 6, 5] in %b : $[5] temp %s : $[n @tp, 6, 5] "
      "temp %t : $[n @tp, 6, 5] out %c : $[n @tp, 6, 5]",
      "%p = matmul %a, %w %s = sum %p dim 0 %t = add %s, %r %c = add %t, %b"},
+    {"for_all",
+     "in %a : $[n @tp, n, 6, 8] in %w : $[n @tp, 8, 5] temp " PARTIAL
+     "out %c : $[n, 6, 5]",
+     "%p = matmul %a, %w %c = sum %p dim 0"},
+    {"for_all_and_for_one",
+     LINEAR "in %b : $[n @tp, n, 6, 5] temp " PARTIAL
+            "temp %q : $[n @tp, n @stream, 6, 5] out %d : $[n, 6, 5] "
+            "out %e : $[n, 6, 5]",
+     "%p = matmul %a, %w act relu %q = mul %b, %b %c = sum %p dim 0 "
+     "%d = sum %q dim 0 %e = max %p dim 0"},
+    {"for_all_then_more",
+     "in %a : $[n @tp, n, 6, 8] in %w : $[n @tp, 8, 5] temp " PARTIAL
+     "temp %s : $[n @stream, 6, 5] in %r : $[n, 6, 5] "
+     "out %c : $[n @stream, 6, 5]",
+     "%p = matmul %a, %w %s = sum %p dim 0 %c = add %s, %r"},
     {"two_axes",
      "in %a : $[2 @dp, n @tp, n, 6, 8] in %w : $[2 @dp, n @tp, 8, 5] "
      "temp %p : $[2 @dp, n @tp, n @stream, 6, 5] "
@@ -104,10 +120,7 @@ Module ParsePattern(const Pattern &pattern, const std::string &dtype, int tp)
     std::string text =
         std::string(pattern.declarations) + " { " + pattern.body + " }\n";
 
-    for (size_t at = 0; (at = text.find("n @", at)) != std::string::npos;)
-        text.replace(at, 1, "size tp");
-    for (size_t at; (at = text.find(" n,")) != std::string::npos;)
-        text.replace(at, 2, " size tp");
+    text = std::regex_replace(text, std::regex("\\bn\\b"), "size tp");
     return Parse(
         "heddle 1 tensor program pattern mesh " +
             std::string(HasTwoAxes(pattern) ? "dp=2, tp=2 " : "tp=2 ") + text,
