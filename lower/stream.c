@@ -684,38 +684,53 @@ static void emit_loop(run *r, hd_build *b, int64_t streams)
             add_to_loop(r, &body, &r->member[i], j);
 }
 
-// What keeps the statement after a gather from computing on it index by index.
-static const char *why_alone(hd_module *module, const hd_stmt *gather,
-                             const hd_buffer *out, hd_arena *scratch)
+static bool reads(const hd_stmt *stmt, const hd_buffer *buffer)
+{
+    for (int i = 0; stmt->kind == HD_STMT_OP && i < stmt->op->nviews; i++)
+        if (stmt->op->view[i].buffer == buffer)
+            return true;
+    return false;
+}
+
+// What keeps the first statement that reads what is gathered from computing on
+// it index by index in one loop with the gather.
+static const char *why_alone(const run *r, const hd_stmt *gather,
+                             const hd_buffer *out)
 {
     const hd_stmt *next = gather->next;
+    const char *name;
+    unsigned line;
     plan p, q;
 
-    while (next != NULL && next->kind == HD_STMT_OP &&
-           next->op->code == HD_OP_ALL_GATHER && plan_op(module, next, &q))
+    while (next != NULL && !reads(next, out))
         next = next->next;
-    if (next == NULL || next->kind != HD_STMT_OP)
+    if (next == NULL)
         return hd_arena_printf(
-            scratch, "no statement after it computes on %%%s index by index",
+            r->scratch, "no statement after it computes on %%%s index by index",
             out->name);
-    if (plan_op(module, gather, &p) && plan_op(module, next, &q) &&
-        p.extent != q.extent)
+    name = hd_op_info_get(next->op->code)->text;
+    line = next->op->loc.line;
+    if (!plan_stmt(r, next, &q))
         return hd_arena_printf(
-            scratch,
-            "'%s' in line %u, which follows it, has %lld indices where %%%s "
-            "has %lld",
-            hd_op_info_get(next->op->code)->text, next->op->loc.line,
-            (long long)q.extent, out->name, (long long)p.extent);
+            r->scratch,
+            "'%s' in line %u, which reads it, is not done index by index of a "
+            "@stream dimension, so that they share no loop",
+            name, line);
+    if (plan_stmt(r, gather, &p) && p.extent != q.extent)
+        return hd_arena_printf(
+            r->scratch,
+            "'%s' in line %u, which reads it, has %lld indices where %%%s has "
+            "%lld",
+            name, line, (long long)q.extent, out->name, (long long)p.extent);
     return hd_arena_printf(
-        scratch,
-        "'%s' in line %u, which follows it, is not done index by index of a "
-        "@stream dimension, so that they share no loop",
-        hd_op_info_get(next->op->code)->text, next->op->loc.line);
+        r->scratch,
+        "'%s' in line %u, which reads it, shares no loop with it for what "
+        "stands between them",
+        name, line);
 }
 
 // Why a gather outside all loops is one collective.
-static const char *why_no_pipeline(hd_module *module, const hd_stmt *stmt,
-                                   hd_arena *scratch)
+static const char *why_no_pipeline(const run *r, const hd_stmt *stmt)
 {
     const hd_view *view = &stmt->op->view[0];
     int dim = 0;
@@ -723,16 +738,16 @@ static const char *why_no_pipeline(hd_module *module, const hd_stmt *stmt,
 
     // Only what reshard packs has a loop of copies right behind it.
     if (stmt->next != NULL && stmt->next->kind == HD_STMT_FOR &&
-        !plan_op(module, stmt->next, &p))
+        !plan_op(r->module, stmt->next, &p))
         return "the dimension that it gathers has more than one index in front "
                "of it, so that it is unpacked by copies";
-    if (plan_op(module, stmt, &p))
-        return why_alone(module, stmt, view->buffer, scratch);
+    if (plan_op(r->module, stmt, &p))
+        return why_alone(r, stmt, view->buffer);
     while (dim < view->nindex && view->index[dim] != HD_EXPR_ALL)
         dim++;
     return hd_arena_printf(
-        scratch, "dimension %d of %%%s, which it gathers, is not @stream", dim,
-        view->buffer->name);
+        r->scratch, "dimension %d of %%%s, which it gathers, is not @stream",
+        dim, view->buffer->name);
 }
 
 // Why a reduction to each its shard outside all loops is one collective.
@@ -777,7 +792,7 @@ static void report_why(const run *r, const hd_stmt *stmt, unsigned asked,
         return;
     switch (hd_op_move(stmt->op)) {
     case HD_MOVE_ALL_GATHER:
-        reason = why_no_pipeline(r->module, stmt, r->scratch);
+        reason = why_no_pipeline(r, stmt);
         break;
     case HD_MOVE_REDUCE_SCATTER:
         reason = why_no_reduction(stmt, r->scratch);
