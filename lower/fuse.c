@@ -137,10 +137,13 @@ static hd_view pick(const fuser *f, const hd_view *view, int dim, hd_expr index)
     return hd_view_at(*view, dim, index);
 }
 
-// What is picked of view `from`, all views of the product pick along it.
-static bool pick_alike(const fuser *f, hd_op *op, int from,
-                       const hd_view *picked)
+// What is picked of view `from`, all views of the product pick along it: of its
+// batch, or of one of the dimensions that make its rows. Returns what it is of,
+// where it is of a matrix: without that, a batch would be taken for it.
+static const char *pick_alike(const fuser *f, hd_op *op, int from,
+                              const hd_view *picked)
 {
+    int matrix = hd_op_key(op, HD_KEY_TA) != NULL ? 2 : 1;
     hd_shape shape[HD_MAX_VIEWS];
     hd_space space;
 
@@ -154,13 +157,15 @@ static bool pick_alike(const fuser *f, hd_op *op, int from,
             picked->index[own] == HD_EXPR_ALL)
             continue;
         if (d == space.nparallel)
-            return false;
+            return "contracts over what is picked";
+        if (d >= space.nparallel - matrix)
+            return "has what is picked as the rows or columns of a matrix";
         for (int i = 0; i < op->nviews; i++)
             if (i != from && space.dim[i][d] >= 0)
                 op->view[i] =
                     pick(f, &op->view[i], space.dim[i][d], picked->index[own]);
     }
-    return true;
+    return NULL;
 }
 
 // The matmul as the fused op, `picked` being what the transfer has of its view
@@ -179,8 +184,9 @@ static const char *fuse(const fuser *f, hd_opcode code, const hd_op *matmul,
     *out = *matmul;
     out->view = hd_arena_copy(f->module->arena, matmul->view,
                               sizeof *matmul->view * (size_t)matmul->nviews);
-    if (!pick_alike(f, out, at, picked))
-        return line_text(f, matmul, "contracts over what is picked");
+    reason = pick_alike(f, out, at, picked);
+    if (reason != NULL)
+        return line_text(f, matmul, reason);
     out->code = code;
     out->axis = axis;
     out->view[at] = *other;
