@@ -226,6 +226,9 @@ TEST_P(Patterns, GiveTheDenseAnswerWithEveryPairOfOptions)
 {
     if (GetParam() == HD_TRANSFER_FUSED && !OnCpu())
         GTEST_SKIP() << "no provider";
+    if (DeviceOptions().graph && GetParam() != HD_TRANSFER_DIRECT &&
+        GetParam() != HD_TRANSFER_RING)
+        GTEST_SKIP() << "graphs of two pipelines are enough";
     const std::vector<int> sizes = Choose<int>({1, 2, 3, 4, 5, 8}, {2, 3});
     const std::vector<const char *> dtypes =
         Choose<const char *>({"f32", "f16", "bf16"}, {"f32", "bf16"});

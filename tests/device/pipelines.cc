@@ -247,11 +247,12 @@ TEST(Fused, HasTimesOfItsOwn)
 
 TEST(Tiles, GiveTheDenseAnswerOnEveryNumberOfRanks)
 {
-    for (int ranks = 1; ranks <= std::min(5, MostRanks()); ranks++) {
+    for (int most : Choose<int>({1, 2, 3, 4, 5}, {2, 3})) {
+        int ranks = std::min(most, MostRanks());
         Module tensor = Parse(kTiles, "f32", ranks);
         Expected expected(tensor.get(), kRuns, Seed());
 
-        for (int streams = 1; streams <= 3; streams++)
+        for (int streams : Choose<int>({1, 2, 3}, {2}))
             for (int comm = 0; comm < 2; comm++) {
                 hd_lower_options options = OptionsOf(HD_TRANSFER_RING);
 
