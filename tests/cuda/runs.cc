@@ -257,7 +257,7 @@ TEST_P(CudaRuns, MayBeLong)
                     "out %y : i32[size tp@tp, 64]\n"
                     "temp %a : i32[64] shared temp %b : i32[64] shared\n"
                     "{ %a = copy %x[tp]\n"
-                    "  for i in 0..300 {\n"
+                    "  for i in 0..150 {\n"
                     "    group { send %a to 1 - tp  %b = recv from 1 - tp }\n"
                     "    %a = copy %b\n"
                     "    %a = add %a, %x[tp]\n"
