@@ -234,6 +234,7 @@ TEST_P(Patterns, GiveTheDenseAnswerWithEveryPairOfOptions)
         Choose<const char *>({"f32", "f16", "bf16"}, {"f32", "bf16"});
     const int most = IsQuick() ? 2 : 3;
     std::mt19937 random(Seed());
+    unsigned n = unsigned(Seed() % 3);
 
     for (const std::vector<int> &row :
          CoverPairs({PATTERNS, int(sizes.size()), int(dtypes.size()), most,
@@ -241,6 +242,11 @@ TEST_P(Patterns, GiveTheDenseAnswerWithEveryPairOfOptions)
                     random)) {
         const Pattern &pattern = kPatterns[row[0]];
         const std::string dtype = dtypes[size_t(row[2])];
+
+        // Devices take a third of them, each time another.
+        if (IsQuick() && n++ % 3 != 0)
+            continue;
+
         hd_lower_options options = OptionsOf(GetParam());
         int axes = HasTwoAxes(pattern) ? 2 : 1;
         int tp = std::min(sizes[size_t(row[1])], MostRanks() / axes);
