@@ -5,6 +5,7 @@
 
 #include "check/alias.h"
 #include "check/deadlock.h"
+#include "check/nccl.h"
 #include "check/provenance.h"
 #include "check/race.h"
 #include "check/waste.h"
@@ -93,6 +94,7 @@ static hd_status prove(const hd_graph *graph, const hd_check_options *options,
 
     HD_TRY(find_serial(graph->module, options, diag, &serial));
     HD_TRY(hd_graph_match(graph, diag));
+    HD_TRY(hd_nccl_check(graph, serial, diag));
     count_waiting(graph, options->waiting_streams, diag);
     HD_TRY(check_deadlock(graph, 0, diag));
     if (serial != 0)

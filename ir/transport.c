@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/diag.h"
+#include "base/dtype.h"
 
 static const char *const names[] = {"auto", "copy", "sm", "nccl"};
 enum { NNAMES = sizeof(names) / sizeof *names };
@@ -81,4 +82,25 @@ hd_status hd_transports_read(const hd_module *module, hd_transport all,
     }
     memcpy(out, found, sizeof found);
     return HD_OK;
+}
+
+bool hd_nccl_only_gathers(const hd_op *op)
+{
+    hd_fold fold = hd_op_fold(op);
+    hd_dtype dtype;
+
+    if (hd_op_move(op) == HD_MOVE_NONE || hd_op_fused(op) != HD_MOVE_NONE ||
+        fold == HD_FOLD_NONE)
+        return false;
+    dtype = op->view[0].buffer->type.dtype;
+    return !hd_dtype_is_integer(dtype) &&
+           (fold != HD_FOLD_SUM || hd_dtype_size(dtype) == 1);
+}
+
+int hd_nccl_pieces(const hd_op *op)
+{
+    if (op->code == HD_OP_ALL_GATHER)
+        return 0;
+    return op->code == HD_OP_REDUCE_SCATTER && !hd_nccl_only_gathers(op) ? 1
+                                                                         : -1;
 }

@@ -8,7 +8,7 @@
 #include <time.h>
 
 #include "base/diag.h"
-#include "base/dtype.h"
+#include "ir/transport.h"
 #include "runtime/cuda/fused.h"
 #include "runtime/cuda/library.h"
 #include "runtime/cuda/nccl.h"
@@ -51,8 +51,8 @@ static hd_status nccl_error(const hd_device *device, int error, hd_diag *diag,
             return nccl_error((device), error_, (diag), #name); \
     } while (0)
 
-// What NCCL does not reduce goes as bytes.
-static int type_of(hd_dtype dtype, bool reduces)
+// What NCCL does not know goes as bytes, and is not reduced there.
+static int type_of(hd_dtype dtype)
 {
     switch (dtype) {
     case HD_F64:
@@ -74,7 +74,7 @@ static int type_of(hd_dtype dtype, bool reduces)
     case HD_EVENT:
         break;
     }
-    return reduces ? -1 : HD_NCCL_U8;
+    return HD_NCCL_U8;
 }
 
 static bool by_nccl(const hd_device *device, const hd_step *step)
@@ -97,43 +97,11 @@ static int op_of(hd_fold fold)
     return HD_NCCL_SUM;
 }
 
-// NCCL's maximum and minimum lose a NaN of any rank but where all have one. So
-// it only gathers what they are of, and a kernel takes them.
+// Whether NCCL only gathers what is reduced, and a kernel does the rest.
 static bool only_gathers(const hd_device *device, const hd_step *step)
 {
-    return hd_step_joins(step) && by_nccl(device, step) &&
-           op_of(hd_op_fold(step->op)) != HD_NCCL_SUM &&
-           !hd_dtype_is_integer(step->span[0].buffer->type.dtype) &&
+    return by_nccl(device, step) && hd_nccl_only_gathers(step->op) &&
            device->binding.module->axis[step->op->axis].size > 1;
-}
-
-// What NCCL has no call for is said before the first run.
-static hd_status check_steps(const hd_device *device, hd_diag *diag)
-{
-    const hd_steps *steps = device->binding.steps;
-
-    for (int64_t i = 0; i < steps->nsteps; i++) {
-        const hd_step *step = &steps->step[i];
-        hd_dtype dtype;
-
-        if (!hd_step_joins(step) || !by_nccl(device, step) ||
-            only_gathers(device, step))
-            continue;
-        dtype = step->span[0].buffer->type.dtype;
-        if (type_of(dtype, true) < 0)
-            return hd_fail(diag, HD_UNSUPPORTED,
-                           "NCCL does not reduce %s (line %u); the copy "
-                           "transport does",
-                           hd_dtype_text(dtype), step->op->loc.line);
-        if (step->op->code == HD_OP_REDUCE_SCATTER &&
-            !hd_span_is_dense(&step->span[1]))
-            return hd_fail(diag, HD_UNSUPPORTED,
-                           "NCCL does not scatter a part of %%%s whose pieces "
-                           "have gaps between them (line %u); the copy "
-                           "transport does",
-                           step->span[1].buffer->name, step->op->loc.line);
-    }
-    return HD_OK;
 }
 
 static bool has_comm(const hd_device *device, int axis)
@@ -143,6 +111,24 @@ static bool has_comm(const hd_device *device, int axis)
             hd_cuda_fused_axis(device) == axis);
 }
 
+// Whether the step is a collective whose pieces NCCL takes one by one where
+// they have gaps between them, and whether these have.
+static bool has_pieces(const hd_step *step, bool *spaced)
+{
+    int view = hd_nccl_pieces(step->op);
+
+    if (view >= 0)
+        *spaced = !hd_span_is_dense(&step->span[view]);
+    return view >= 0;
+}
+
+static bool is_spaced(const hd_step *step)
+{
+    bool spaced = false;
+
+    return has_pieces(step, &spaced) && spaced;
+}
+
 typedef struct likeness {
     const hd_device *device;
     int axis;
@@ -150,48 +136,53 @@ typedef struct likeness {
     hd_diag *diag;
 } likeness;
 
-// Our next all_gather along the axis; NULL after the last.
-static const hd_step *next_gather(likeness *like)
+// Our next collective along the axis that has pieces; NULL after the last.
+static const hd_step *next_pieces(likeness *like)
 {
     const hd_steps *steps = like->device->binding.steps;
 
     while (like->next < steps->nsteps) {
         const hd_step *step = &steps->step[like->next++];
 
-        if (step->op->code == HD_OP_ALL_GATHER && step->op->axis == like->axis)
+        if (step->op->axis == like->axis && hd_nccl_pieces(step->op) >= 0)
             return step;
     }
     return NULL;
 }
 
-static hd_status compare_gathers(void *context, const hd_step *steps, int n)
+static const char *pieces_of(const hd_step *step)
+{
+    return step->span[hd_nccl_pieces(step->op)].buffer->name;
+}
+
+static hd_status compare_pieces(void *context, const hd_step *steps, int n)
 {
     likeness *like = context;
 
     for (int i = 0; i < n; i++) {
         const hd_step *theirs = &steps[i], *ours;
+        bool spaced;
 
-        if (theirs->op->code != HD_OP_ALL_GATHER ||
-            theirs->op->axis != like->axis)
+        if (theirs->op->axis != like->axis || !has_pieces(theirs, &spaced))
             continue;
-        ours = next_gather(like);
-        if (ours == NULL || hd_span_is_dense(&ours->span[0]) ||
-            !hd_span_is_dense(&theirs->span[0]))
+        ours = next_pieces(like);
+        if (ours == NULL || !is_spaced(ours) || spaced)
             continue;
         return hd_fail(like->diag, HD_UNSUPPORTED,
-                       "NCCL does not gather with gaps between the pieces of "
-                       "%%%s on rank %lld (line %u) and without in %%%s on "
-                       "rank %lld (line %u); the copy transport does",
-                       ours->span[0].buffer->name, (long long)ours->rank,
-                       ours->op->loc.line, theirs->span[0].buffer->name,
-                       (long long)theirs->rank, theirs->op->loc.line);
+                       "NCCL does no %s with gaps between the pieces of %%%s "
+                       "on rank %lld (line %u) and without in %%%s on rank "
+                       "%lld (line %u); the copy transport does",
+                       hd_op_info_get(ours->op->code)->text, pieces_of(ours),
+                       (long long)ours->rank, ours->op->loc.line,
+                       pieces_of(theirs), (long long)theirs->rank,
+                       theirs->op->loc.line);
     }
     return HD_OK;
 }
 
 // What has gaps goes piece by piece, so it has to on all ranks alike. A rank
 // looks where its own has some: one of those that differ does.
-static hd_status check_gathers(const hd_device *device, hd_diag *diag)
+static hd_status check_pieces(const hd_device *device, hd_diag *diag)
 {
     const hd_module *module = device->binding.module;
     const hd_steps *steps = device->binding.steps;
@@ -200,9 +191,7 @@ static hd_status check_gathers(const hd_device *device, hd_diag *diag)
     for (int64_t i = 0; i < steps->nsteps; i++) {
         const hd_step *step = &steps->step[i];
 
-        if (step->op->code == HD_OP_ALL_GATHER &&
-            by_nccl(device, step) &&
-            !hd_span_is_dense(&step->span[0]))
+        if (by_nccl(device, step) && is_spaced(step))
             spaced[step->op->axis] = true;
     }
     for (int a = 0; a < module->naxes; a++) {
@@ -211,7 +200,7 @@ static hd_status check_gathers(const hd_device *device, hd_diag *diag)
             likeness like = {device, a, 0, diag};
 
             if (peer != device->rank)
-                HD_TRY(hd_walk(module, peer, diag, compare_gathers, &like));
+                HD_TRY(hd_walk(module, peer, diag, compare_pieces, &like));
         }
     }
     return HD_OK;
@@ -224,10 +213,8 @@ static hd_status share_ids(hd_device *device, hd_nccl_id *mine, hd_nccl_id *all,
     const hd_module *module = device->binding.module;
     hd_exchange exchange = hd_exchange_begin(
         device->binding.group, HD_CALL_SESSION, device->binding.timeout, diag);
-    hd_status status = check_steps(device, diag);
+    hd_status status = check_pieces(device, diag);
 
-    if (status == HD_OK)
-        status = check_gathers(device, diag);
     if (status == HD_OK)
         status = hd_library_open(&hd_nccl_library, &device->nccl->api, diag,
                                  &device->nccl->library);
@@ -251,13 +238,13 @@ static bool is_pair(const hd_step *step)
     return step->op->code == HD_OP_SEND || step->op->code == HD_OP_RECV;
 }
 
-// NCCL's own all_gather leaves no gaps between the ranks' pieces.
-static bool is_piecewise(const hd_device *device, const hd_step *step)
+// What is sent and received, to or from more than one peer. NCCL's own
+// all_gather leaves no gaps between the ranks' pieces.
+static bool is_exchange(const hd_device *device, const hd_step *step)
 {
     return step->op->code == HD_OP_ALL_TO_ALL ||
            (step->op->code != HD_OP_ALL_REDUCE && only_gathers(device, step)) ||
-           (step->op->code == HD_OP_ALL_GATHER &&
-            !hd_span_is_dense(&step->span[0]));
+           (step->op->code == HD_OP_ALL_GATHER && is_spaced(step));
 }
 
 // Whom this rank sends anything to along an axis, or receives from: both sides
@@ -277,7 +264,7 @@ static void find_met(const hd_device *device, int axis, bool *meets)
         if (is_pair(step))
             meets[hd_mesh_coord(module, step->peer, axis)] = true;
         for (int64_t k = 0;
-             is_piecewise(device, step) && k < module->axis[axis].size; k++)
+             is_exchange(device, step) && k < module->axis[axis].size; k++)
             meets[k] = true;
     }
     meets[hd_mesh_coord(module, device->rank, axis)] = false;
@@ -588,6 +575,20 @@ static hd_status gather_operands(const call_args *call, int root)
     return HD_OK;
 }
 
+// Each piece to its owner, from where it lies.
+static hd_status reduce_each(const call_args *call)
+{
+    const hd_step *step = call->step;
+    int n = (int)call->device->binding.module->axis[step->op->axis].size;
+
+    for (int i = 0; i < n; i++)
+        NCCL_TRY(call->device, call->diag, reduce,
+                 (char *)at(call, 1) + (size_t)i * piece_stride(&step->span[1]),
+                 at(call, 0), count(call, 0), call->type,
+                 op_of(hd_op_fold(step->op)), i, call->comm, call->stream);
+    return HD_OK;
+}
+
 // On an axis of one rank there is nobody to talk to, and what a collective
 // brings about is a copy.
 static hd_status copy_own(const call_args *call)
@@ -625,12 +626,14 @@ static hd_status issue_one(const call_args *call)
                  call->type, peer, call->comm, call->stream);
         return HD_OK;
     case HD_MOVE_ALL_GATHER:
-        if (is_piecewise(call->device, step))
+        if (is_exchange(call->device, step))
             return exchange_all(call);
         NCCL_TRY(call->device, call->diag, all_gather, at(call, 1), at(call, 0),
                  count(call, 1), call->type, call->comm, call->stream);
         return HD_OK;
     case HD_MOVE_REDUCE_SCATTER:
+        if (is_spaced(step))
+            return reduce_each(call);
         NCCL_TRY(call->device, call->diag, reduce_scatter, at(call, 1),
                  at(call, 0), count(call, 0), call->type, op, call->comm,
                  call->stream);
@@ -669,7 +672,7 @@ static hd_status issue_step(hd_device *device, const hd_cuda_command *command,
                       .comm = comm_of(device, step->op->axis),
                       .stream = device->stream[command->stream].stream,
                       .diag = diag,
-                      .type = type_of(step->span[0].buffer->type.dtype, false)};
+                      .type = type_of(step->span[0].buffer->type.dtype)};
 
     if (device->binding.module->axis[step->op->axis].size == 1)
         return copy_own(&call);
@@ -701,13 +704,14 @@ static hd_status issue_pairs(hd_device *device, const hd_cuda_command *command,
     return status;
 }
 
+// What is more than one call of NCCL's is one group of its.
 static hd_status issue_alone(hd_device *device, const hd_cuda_command *command,
                              const hd_step *step, hd_diag *diag)
 {
     hd_status status;
     int error;
 
-    if (!is_piecewise(device, step))
+    if (!is_exchange(device, step) && !is_spaced(step))
         return issue_step(device, command, step, diag);
     NCCL_TRY(device, diag, group_start, );
     status = issue_step(device, command, step, diag);
@@ -730,6 +734,8 @@ static void plan_gathers(hd_device *device, const hd_step *steps, int n,
                     hd_piece_of(&step->span[0], -1).bytes);
     }
 }
+
+_Static_assert(HD_NCCL_GATHERED < HD_KERNEL_POINTERS, "and the result");
 
 static hd_status plan_reduction(hd_device *device, const hd_step *step,
                                 int stream, hd_diag *diag)

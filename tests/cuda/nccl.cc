@@ -177,35 +177,50 @@ TEST(CudaNccl, ACommunicatorThatEndsAfterItsSessionFindsNothingGone)
     EXPECT_EQ(answers[0].status, HD_TIMEOUT) << answers[0].text;
 }
 
-// In pieces on the rank whose result has gaps, at once on the other: NCCL would
+// In pieces on the rank whose view has gaps, at once on the other: NCCL would
 // wait without end.
-TEST(CudaNccl, AGatherWithGapsOnOneRankAloneIsRefusedByName)
+void RefusesAndTakes(const std::string &declarations, const std::string &one,
+                     const std::string &dense, const std::string &spaced,
+                     const std::string &words)
 {
-    const char *const texts[] = {"heddle 1\nhost program apart mesh tp=2\n"
-                                 "in %x : f32[64]\nout %y : f32[2, 64] shared\n"
-                                 "temp %z : f32[2, 2, 64] shared\n"
-                                 "{ %y = all_gather %x\n"
-                                 "  if tp == 1 { %z[:, 0] = all_gather %x }\n"
-                                 "  else { %y = all_gather %x } }\n",
-                                 "heddle 1\nhost program alike mesh tp=2\n"
-                                 "in %x : f32[64]\nout %y : f32[2, 64] shared\n"
-                                 "temp %z : f32[2, 2, 64] shared\n"
-                                 "{ %y = all_gather %x\n"
-                                 "  if tp == 1 { %z[:, 0] = all_gather %x }\n"
-                                 "  else { %z[:, 1] = all_gather %x } }\n"};
-    Program apart(texts[0]), alike(texts[1]);
+    const std::string begin = "heddle 1\nhost program apart mesh tp=2\n" +
+                              declarations + "{ if tp == 1 {" + one + "}\n";
+    Program apart((begin + "  else {" + dense + "} }\n").c_str());
+    Program alike((begin + "  else {" + spaced + "} }\n").c_str());
     auto answers = RunOverNccl(apart, 10);
 
+    EXPECT_EQ(Proof(apart), HD_INVALID);
     EXPECT_EQ(answers[1].status, HD_UNSUPPORTED) << answers[1].text;
     for (const Answer &answer : answers) {
         EXPECT_TRUE(answer.ended);
-        EXPECT_TRUE(Has(answer, "gaps between the pieces of %z on rank 1 (line "
-                                "7) and without in %y on rank 0 (line 8)"))
-            << answer.text;
+        EXPECT_TRUE(Has(answer, words.c_str())) << answer.text;
         EXPECT_STREQ(answer.left, "");
     }
+    EXPECT_EQ(Proof(alike), HD_OK);
     for (const Answer &answer : RunOverNccl(alike, 10))
         EXPECT_EQ(answer.status, HD_OK) << answer.text;
+}
+
+TEST(CudaNccl, AGatherWithGapsOnOneRankAloneIsRefusedByName)
+{
+    RefusesAndTakes("in %x : f32[64] out %y : f32[2, 2, 64] shared\n"
+                    "temp %z : f32[2, 64] shared\n",
+                    "%y[:, 0] = all_gather %x %y[:, 1] = all_gather %x",
+                    "%z = all_gather %x %y[:, 0] = copy %z\n"
+                    "%y[:, 1] = all_gather %x",
+                    "%y[:, 1] = all_gather %x %y[:, 0] = all_gather %x",
+                    "all_gather with gaps between the pieces of %y on rank 1 "
+                    "(line 5) and without in %z on rank 0 (line 6)");
+}
+
+TEST(CudaNccl, AScatterWithGapsOnOneRankAloneIsRefusedByName)
+{
+    RefusesAndTakes("in %x : f32[2, 2, 64] shared out %y : f32[64]\n"
+                    "in %z : f32[2, 64] shared\n",
+                    "%y = reduce_scatter %x[:, 0]", "%y = reduce_scatter %z",
+                    "%y = reduce_scatter %x[:, 1]",
+                    "reduce_scatter with gaps between the pieces of %x on rank "
+                    "1 (line 5) and without in %z on rank 0 (line 6)");
 }
 
 } // namespace

@@ -15,6 +15,7 @@
 #include <climits>
 #include <cstdlib>
 #include <dlfcn.h>
+#include <iostream>
 #include <string>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -78,6 +79,15 @@ inline int MostRanks()
             : INT_MAX;
 
     return most;
+}
+
+// Whether a program of that many ranks runs here. What is left out is said.
+inline bool HasDevices(int ranks)
+{
+    if (ranks > MostRanks())
+        std::cout << "left out: " << ranks << " ranks over NCCL, on "
+                  << MostRanks() << " devices\n";
+    return ranks <= MostRanks();
 }
 
 inline hd_session_options DeviceOptions()
