@@ -345,6 +345,20 @@ hd_view hd_view_whole(hd_buffer *buffer, hd_loc loc)
     return (hd_view){.buffer = buffer, .loc = loc};
 }
 
+bool hd_view_picks(const hd_view *view, int dim)
+{
+    return dim < view->nindex && view->index[dim] != HD_EXPR_ALL;
+}
+
+int hd_view_lead(const hd_view *view)
+{
+    int dim = 0;
+
+    while (hd_view_picks(view, dim))
+        dim++;
+    return dim;
+}
+
 // Marks stay with the dimensions that are kept.
 hd_type hd_view_type(const hd_view *view)
 {
@@ -352,7 +366,7 @@ hd_type hd_view_type(const hd_view *view)
     hd_type type = {.dtype = whole->dtype};
 
     for (int i = 0; i < whole->ndims; i++)
-        if (i >= view->nindex || view->index[i] == HD_EXPR_ALL)
+        if (!hd_view_picks(view, i))
             type.dim[type.ndims++] = whole->dim[i];
     return type;
 }

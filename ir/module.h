@@ -148,6 +148,9 @@ hd_stmt *hd_stmt_op(hd_module *module, hd_opcode code, int axis, int noutputs,
 hd_view hd_view_whole(hd_buffer *buffer, hd_loc loc);
 // The dtype and the dimensions that the view keeps.
 hd_type hd_view_type(const hd_view *view);
+// Whether it picks one index of the dimension, and in how many leading ones.
+bool hd_view_picks(const hd_view *view, int dim);
+int hd_view_lead(const hd_view *view);
 
 HD_END_DECLS
 

@@ -223,14 +223,13 @@ static void use_view(finder *f, const hd_view *view)
 static void use_pieces(finder *f, const hd_op *op)
 {
     const hd_view *all = &op->view[hd_op_is_led(op, 0) ? 0 : 1];
-    int d = 0;
+    int d;
 
     if (op->axis != f->axis || hd_op_in_place(op) != HD_IN_PLACE_PIECE ||
         hd_buffer_root(op->view[0].buffer) !=
             hd_buffer_root(op->view[1].buffer))
         return;
-    while (d < all->nindex && all->index[d] != HD_EXPR_ALL)
-        d++;
+    d = hd_view_lead(all);
     if (d < all->buffer->type.ndims)
         use_dim(f, all->buffer, d, IS_TURNING);
     else

@@ -35,18 +35,18 @@ int64_t hd_type_local_elements(const hd_type *type)
     return elements;
 }
 
-bool hd_type_has_stream(const hd_type *type)
-{
-    for (int i = 0; i < type->ndims; i++)
-        if (type->dim[i].mark == HD_STREAM)
-            return true;
-    return false;
-}
-
 int hd_type_axis_dim(const hd_type *type, int axis)
 {
     for (int i = 0; i < type->ndims; i++)
         if (hd_dim_is_sharded(type->dim[i]) && type->dim[i].mark == axis)
+            return i;
+    return -1;
+}
+
+int hd_type_stream_dim(const hd_type *type)
+{
+    for (int i = 0; i < type->ndims; i++)
+        if (type->dim[i].mark == HD_STREAM)
             return i;
     return -1;
 }

@@ -45,10 +45,10 @@ bool hd_dim_same(hd_dim a, hd_dim b);
 
 int64_t hd_type_elements(const hd_type *type);       // of the whole
 int64_t hd_type_local_elements(const hd_type *type); // of one rank
-bool hd_type_has_stream(const hd_type *type);
 
-// The dimension sharded over `axis`, or -1.
+// The dimension sharded over `axis`, and the one marked @stream, or -1.
 int hd_type_axis_dim(const hd_type *type, int axis);
+int hd_type_stream_dim(const hd_type *type);
 
 HD_END_DECLS
 

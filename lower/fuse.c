@@ -153,8 +153,7 @@ static const char *pick_alike(const fuser *f, hd_op *op, int from,
     for (int d = 0; d < space.ndims; d++) {
         int own = space.dim[from][d];
 
-        if (own < 0 || own >= picked->nindex ||
-            picked->index[own] == HD_EXPR_ALL)
+        if (own < 0 || !hd_view_picks(picked, own))
             continue;
         if (d == space.nparallel)
             return "contracts over what is picked";

@@ -183,7 +183,7 @@ static int kept_ahead(const hd_view *view, int dim)
     int n = 0;
 
     for (int i = 0; i < dim; i++)
-        n += i >= view->nindex || view->index[i] == HD_EXPR_ALL;
+        n += !hd_view_picks(view, i);
     return n;
 }
 
@@ -265,7 +265,7 @@ hd_view hd_pipe_at_shard(hd_pipe *p, hd_view view, int dim, hd_expr shard)
     if (shard == HD_EXPR_ALL && dim >= 0)
         view.index[dim] = HD_EXPR_ALL;
     for (int i = 0; i < view.nindex && shard != HD_EXPR_ALL; i++)
-        if (view.index[i] != HD_EXPR_ALL)
+        if (hd_view_picks(&view, i))
             view.index[i] =
                 hd_expr_replace(p->module, view.index[i], p->loop->var, shard);
     return view;

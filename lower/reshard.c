@@ -50,28 +50,15 @@ static hd_view whole(const hd_build *b, hd_buffer *buffer)
     return hd_view_whole(buffer, b->loc);
 }
 
-static bool has_index(const hd_view *view, int dim)
-{
-    return dim < view->nindex && view->index[dim] != HD_EXPR_ALL;
-}
-
 // Nothing but single indices, and dimension `beside`, stands before `dim` in
 // what the view is of a rank's memory, so that `dim` leads.
 static bool leads(const hd_view *view, int dim, int beside)
 {
     for (int i = 0; i < dim; i++)
-        if (i != beside && !has_index(view, i) &&
+        if (i != beside && !hd_view_picks(view, i) &&
             hd_dim_local(view->buffer->type.dim[i]) != 1)
             return false;
     return true;
-}
-
-static int stream_dim(const hd_type *type)
-{
-    for (int i = 0; i < type->ndims; i++)
-        if (type->dim[i].mark == HD_STREAM)
-            return i;
-    return -1;
 }
 
 // What a collective moves between, and where it stands.
@@ -93,7 +80,7 @@ enum { NONE = -1 };
 static bool find_tiles(const hd_type *from, const hd_type *to, int gone,
                        int *of_from, int *of_to)
 {
-    int t = stream_dim(to), u = stream_dim(from);
+    int t = hd_type_stream_dim(to), u = hd_type_stream_dim(from);
 
     if (t >= 0)
         u = gone >= 0 && t >= gone ? t + 1 : t;
@@ -133,8 +120,7 @@ static hd_view past_lead(hd_build *b, hd_view view, int dim, int skip)
     for (int i = 0; i < dim; i++) {
         hd_dim d = view.buffer->type.dim[i];
 
-        if (i == skip || hd_dim_local(d) != 1 ||
-            (i < view.nindex && view.index[i] != HD_EXPR_ALL))
+        if (i == skip || hd_dim_local(d) != 1 || hd_view_picks(&view, i))
             continue;
         view = hd_view_at(view, i,
                           hd_dim_is_sharded(d) ? coord(b, d.mark)

@@ -43,14 +43,6 @@ typedef struct plan {
     bool tile;              // a collective of each index
 } plan;
 
-static int stream_dim(const hd_type *type)
-{
-    for (int i = 0; i < type->ndims; i++)
-        if (type->dim[i].mark == HD_STREAM)
-            return i;
-    return -1;
-}
-
 // ------------------------------------------------------------- which views
 
 // Each view is indexed where the result's dimension `s` lies, also where it has
@@ -75,17 +67,18 @@ static bool plan_compute(const hd_module *module, const hd_op *op, int s,
     return true;
 }
 
+// What the view keeps begins with dimension `s`.
+static bool is_led_by(const hd_view *view, int s)
+{
+    return view->nindex == s && hd_view_lead(view) == s;
+}
+
 // A gather straight into its destination: the output view fixes only
 // dimensions of one index before the stream dimension.
 static bool plan_gather(const hd_op *op, int s, plan *p)
 {
-    const hd_view *out = &op->view[0];
-
-    for (int i = 0; i < s; i++)
-        if (i >= out->nindex || out->index[i] == HD_EXPR_ALL)
-            return false;
     p->dim[1] = WHOLE;
-    return out->nindex <= s;
+    return is_led_by(&op->view[0], s);
 }
 
 // A reduction whose operand is led by the stream dimension: one index of it is
@@ -93,13 +86,10 @@ static bool plan_gather(const hd_op *op, int s, plan *p)
 static bool plan_scatter(const hd_op *op, plan *p)
 {
     const hd_view *in = &op->view[1];
-    int s = stream_dim(&in->buffer->type);
+    int s = hd_type_stream_dim(&in->buffer->type);
 
-    if (s < 0 || in->nindex != s)
+    if (s < 0 || !is_led_by(in, s))
         return false;
-    for (int i = 0; i < s; i++)
-        if (in->index[i] == HD_EXPR_ALL)
-            return false;
     *p = (plan){.extent = in->buffer->type.dim[s].extent, .dim = {WHOLE, s}};
     return true;
 }
@@ -143,7 +133,7 @@ static int find_lead(const hd_op *op, int i)
     int skip = ahead_of_piece(op, i);
 
     for (int d = 0; d < view->buffer->type.ndims; d++) {
-        if (d < view->nindex && view->index[d] != HD_EXPR_ALL)
+        if (hd_view_picks(view, d))
             continue;
         if (skip == 0 && view->buffer->type.dim[d].extent > 1)
             return d;
@@ -162,8 +152,8 @@ static bool plan_tile(const hd_op *op, plan *p)
     out = find_lead(op, 0);
     in = find_lead(op, 1);
     if (out < 0 || in < 0 ||
-        (out != stream_dim(&op->view[0].buffer->type) &&
-         in != stream_dim(&op->view[1].buffer->type)))
+        (out != hd_type_stream_dim(&op->view[0].buffer->type) &&
+         in != hd_type_stream_dim(&op->view[1].buffer->type)))
         return false;
     *p = (plan){.extent = op->view[0].buffer->type.dim[out].extent,
                 .dim = {out, in},
@@ -245,7 +235,7 @@ static bool plan_op(hd_module *module, const hd_stmt *stmt, plan *p)
         return plan_scatter(op, p);
     if (plan_tile(op, p))
         return true;
-    s = stream_dim(&op->view[0].buffer->type);
+    s = hd_type_stream_dim(&op->view[0].buffer->type);
     if (s < 0)
         return false;
     *p = (plan){.extent = op->view[0].buffer->type.dim[s].extent, .dim = {s}};
@@ -733,7 +723,6 @@ static const char *why_alone(const run *r, const hd_stmt *gather,
 static const char *why_no_pipeline(const run *r, const hd_stmt *stmt)
 {
     const hd_view *view = &stmt->op->view[0];
-    int dim = 0;
     plan p;
 
     // Only what reshard packs has a loop of copies right behind it.
@@ -743,11 +732,9 @@ static const char *why_no_pipeline(const run *r, const hd_stmt *stmt)
                "of it, so that it is unpacked by copies";
     if (plan_op(r->module, stmt, &p))
         return why_alone(r, stmt, view->buffer);
-    while (dim < view->nindex && view->index[dim] != HD_EXPR_ALL)
-        dim++;
     return hd_arena_printf(
         r->scratch, "dimension %d of %%%s, which it gathers, is not @stream",
-        dim, view->buffer->name);
+        hd_view_lead(view), view->buffer->name);
 }
 
 // Why a reduction to each its shard outside all loops is one collective.

@@ -193,10 +193,8 @@ static bool is_reduction(const hd_pipe *p, const hd_stmt *stmt)
         return false;
     out = &op->view[0];
     in = &op->view[1];
-    for (int i = 0; i < out->nindex; i++)
-        if (out->index[i] == HD_EXPR_ALL)
-            return false;
-    return hd_pipe_index(p, out) == (all ? out->nindex - 1 : -1) &&
+    return hd_view_lead(out) == out->nindex &&
+           hd_pipe_index(p, out) == (all ? out->nindex - 1 : -1) &&
            hd_pipe_index(p, in) == in->nindex - 1 &&
            hd_pipe_count_uses(p, NULL, hd_buffer_root(out->buffer)) == 1 &&
            !is_written_after(stmt, hd_buffer_root(in->buffer));

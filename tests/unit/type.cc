@@ -20,7 +20,7 @@ TEST(Type, AScalarHasOneElement)
 
     EXPECT_EQ(hd_type_elements(&scalar), 1);
     EXPECT_EQ(hd_type_local_elements(&scalar), 1);
-    EXPECT_FALSE(hd_type_has_stream(&scalar));
+    EXPECT_EQ(hd_type_stream_dim(&scalar), -1);
 }
 
 TEST(Type, ARankHoldsOneIndexOfAShardedDimension)
@@ -29,7 +29,7 @@ TEST(Type, ARankHoldsOneIndexOfAShardedDimension)
 
     EXPECT_EQ(hd_type_elements(&type), 120);
     EXPECT_EQ(hd_type_local_elements(&type), 15);
-    EXPECT_TRUE(hd_type_has_stream(&type));
+    EXPECT_EQ(hd_type_stream_dim(&type), 3);
     EXPECT_EQ(hd_type_axis_dim(&type, 0), 0);
     EXPECT_EQ(hd_type_axis_dim(&type, 1), 2);
     EXPECT_EQ(hd_type_axis_dim(&type, 2), -1);
