@@ -233,6 +233,14 @@ bool hd_op_is_rooted(const hd_op *op)
     return (op_info[op->code].required & K(ROOT)) != 0;
 }
 
+bool hd_op_is_collective(const hd_op *op)
+{
+    const hd_op_info *info = &op_info[op->code];
+
+    return info->family == HD_FAMILY_MOVE &&
+           (info->required & (K(ROOT) | K(TO) | K(FROM))) == 0;
+}
+
 bool hd_op_is_led(const hd_op *op, int i)
 {
     hd_ends side = i < op->noutputs ? HD_ENDS_RESULT : HD_ENDS_OPERAND;

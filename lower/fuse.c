@@ -257,26 +257,11 @@ static void judge(fuser *f, hd_stmt *stmt)
             k->by != NULL && k->by->op->code == HD_OP_ALL_GATHER)
             judge_gather(f, stmt, i, k);
     }
-    switch (hd_op_move(stmt->op)) {
-    case HD_MOVE_REDUCE_SCATTER:
-    case HD_MOVE_ALL_REDUCE:
+    if (hd_op_is_collective(stmt->op) && hd_op_fold(stmt->op) != HD_FOLD_NONE)
         judge_sum(f, stmt);
-        break;
-    case HD_MOVE_ALL_TO_ALL:
+    else if (stmt->op->code == HD_OP_ALL_TO_ALL)
         refuse(f, stmt->op,
                "a dimension that changes its axis is one all_to_all");
-        break;
-    case HD_MOVE_ALL_GATHER:
-    case HD_MOVE_SEND:
-    case HD_MOVE_RECV:
-    case HD_MOVE_BROADCAST:
-    case HD_MOVE_REDUCE:
-    case HD_MOVE_ALL_GATHER_MATMUL:
-    case HD_MOVE_MATMUL_REDUCE_SCATTER:
-    case HD_MOVE_MATMUL_ALL_REDUCE:
-    case HD_MOVE_NONE:
-        break;
-    }
 }
 
 // Of an op, or of the loop of copies that packs or unpacks.

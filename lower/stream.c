@@ -97,25 +97,9 @@ static bool plan_scatter(const hd_op *op, plan *p)
 // A tile of a collective: [n, S] and S are what it moves between, and the
 // stream dimension is the first of S that has more than one index, so that each
 // index of it is moved by itself as it lies.
-static bool is_collective(const hd_op *op)
+static bool is_tiled(const hd_op *op)
 {
-    switch (hd_op_move(op)) {
-    case HD_MOVE_ALL_REDUCE:
-    case HD_MOVE_REDUCE_SCATTER:
-    case HD_MOVE_ALL_GATHER:
-    case HD_MOVE_ALL_TO_ALL:
-        return true;
-    case HD_MOVE_SEND:
-    case HD_MOVE_RECV:
-    case HD_MOVE_BROADCAST:
-    case HD_MOVE_REDUCE:
-    case HD_MOVE_ALL_GATHER_MATMUL:
-    case HD_MOVE_MATMUL_REDUCE_SCATTER:
-    case HD_MOVE_MATMUL_ALL_REDUCE:
-    case HD_MOVE_NONE:
-        break;
-    }
-    return false;
+    return hd_op_is_collective(op) && hd_op_fused(op) == HD_MOVE_NONE;
 }
 
 // How many dimensions of view `i` stand before S.
@@ -147,7 +131,7 @@ static bool plan_tile(const hd_op *op, plan *p)
     int out, in;
 
     // Of an operand [n, S] each tile has gaps, which NCCL does not scatter.
-    if (!is_collective(op) || op->code == HD_OP_REDUCE_SCATTER)
+    if (!is_tiled(op) || op->code == HD_OP_REDUCE_SCATTER)
         return false;
     out = find_lead(op, 0);
     in = find_lead(op, 1);
@@ -184,7 +168,7 @@ static bool plan_tiles(hd_module *module, const hd_stmt *loop, plan *p)
     const hd_op *op;
 
     if (stmt == NULL || stmt->next != NULL || stmt->kind != HD_STMT_OP ||
-        !is_collective(stmt->op) || !hd_expr_is_const(module, loop->b) ||
+        !is_tiled(stmt->op) || !hd_expr_is_const(module, loop->b) ||
         loop->a != hd_expr_const(module, 0))
         return false;
     op = stmt->op;
@@ -773,31 +757,16 @@ static const char *why_no_tiles(const run *r, const hd_stmt *stmt)
 static void report_why(const run *r, const hd_stmt *stmt, unsigned asked,
                        hd_diag *diag, hd_effect *effect)
 {
-    const char *reason = NULL;
+    const char *reason;
 
-    if (stmt->kind != HD_STMT_OP)
+    if (stmt->kind != HD_STMT_OP || !is_tiled(stmt->op))
         return;
-    switch (hd_op_move(stmt->op)) {
-    case HD_MOVE_ALL_GATHER:
+    if (stmt->op->code == HD_OP_ALL_GATHER)
         reason = why_no_pipeline(r, stmt);
-        break;
-    case HD_MOVE_REDUCE_SCATTER:
+    else if (stmt->op->code == HD_OP_REDUCE_SCATTER)
         reason = why_no_reduction(stmt, r->scratch);
-        break;
-    case HD_MOVE_ALL_REDUCE:
-    case HD_MOVE_ALL_TO_ALL:
+    else
         reason = why_no_tiles(r, stmt);
-        break;
-    case HD_MOVE_SEND:
-    case HD_MOVE_RECV:
-    case HD_MOVE_BROADCAST:
-    case HD_MOVE_REDUCE:
-    case HD_MOVE_ALL_GATHER_MATMUL:
-    case HD_MOVE_MATMUL_REDUCE_SCATTER:
-    case HD_MOVE_MATMUL_ALL_REDUCE:
-    case HD_MOVE_NONE:
-        return;
-    }
     hd_effect_none(effect, asked, diag, stmt->op->loc, reason);
 }
 

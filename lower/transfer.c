@@ -292,8 +292,7 @@ static void note_transfer(void *context, hd_op *op)
     bool moves = hd_op_is(op, HD_UNIT_TRANSFER);
 
     t->any |= moves;
-    t->single |= moves && (op->code == HD_OP_SEND || op->code == HD_OP_RECV ||
-                           hd_op_key(op, HD_KEY_ROOT) != NULL);
+    t->single |= moves && !hd_op_is_collective(op);
 }
 
 // Transfers that stay as they are, in a loop or branch of another form.

@@ -117,3 +117,23 @@ TEST_F(OpViews, OfEventsAreRecordedAndWaitedFor)
     EXPECT_EQ(hd_op_access(&op, 0), HD_ACCESS_READ);
     EXPECT_EQ(hd_op_access(&op, 1), HD_ACCESS_RECORD);
 }
+
+TEST(Op, OfACollectiveNoRankIsUnlikeOthers)
+{
+    const hd_opcode all[] = {
+        HD_OP_ALL_GATHER, HD_OP_REDUCE_SCATTER,    HD_OP_ALL_REDUCE,
+        HD_OP_ALL_TO_ALL, HD_OP_ALL_GATHER_MATMUL,
+    };
+    const hd_opcode other[] = {HD_OP_SEND,   HD_OP_RECV,   HD_OP_BROADCAST,
+                               HD_OP_REDUCE, HD_OP_MATMUL, HD_OP_RECORD};
+    hd_op op = {};
+
+    for (hd_opcode code : all) {
+        op.code = code;
+        EXPECT_TRUE(hd_op_is_collective(&op)) << hd_op_info_get(code)->text;
+    }
+    for (hd_opcode code : other) {
+        op.code = code;
+        EXPECT_FALSE(hd_op_is_collective(&op)) << hd_op_info_get(code)->text;
+    }
+}
