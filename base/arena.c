@@ -102,6 +102,19 @@ void *hd_arena_copy(hd_arena *arena, const void *from, size_t bytes)
     return to;
 }
 
+void *hd_arena_grow(hd_arena *arena, void *array, int n, int *room, size_t size)
+{
+    void *grown;
+
+    if (n < *room)
+        return array;
+    *room = *room > 0 ? 2 * *room : 16;
+    grown = hd_arena_alloc(arena, size * (size_t)*room);
+    if (n > 0)
+        memcpy(grown, array, size * (size_t)n);
+    return grown;
+}
+
 char *hd_arena_text(hd_arena *arena, const char *from, size_t length)
 {
     char *to = hd_arena_alloc(arena, length + 1);

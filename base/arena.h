@@ -20,6 +20,10 @@ void hd_arena_destroy(hd_arena *arena);
 // Zeroed, aligned for any type. `bytes` may be 0.
 void *hd_arena_alloc(hd_arena *arena, size_t bytes);
 void *hd_arena_copy(hd_arena *arena, const void *from, size_t bytes);
+// An array with room for one more than `n` elements of `size` bytes: as it is,
+// or copied to where it has twice the room.
+void *hd_arena_grow(hd_arena *arena, void *array, int n, int *room,
+                    size_t size);
 char *hd_arena_text(hd_arena *arena, const char *from, size_t length);
 char *hd_arena_printf(hd_arena *arena, const char *format, ...)
     __attribute__((format(printf, 2, 3)));

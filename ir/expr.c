@@ -39,18 +39,18 @@ static int32_t *find_slot(const hd_module *module, const hd_expr_node *node)
 // Both arrays double; the index stays at most half full.
 static void grow(hd_module *module)
 {
-    int room = module->exprs_room > 0 ? 2 * module->exprs_room : 64;
-    hd_expr_node *exprs = hd_new_array(module->arena, hd_expr_node, room);
+    int32_t *index;
+    int n;
 
-    if (module->nexprs > 0)
-        memcpy(exprs, module->exprs, sizeof *exprs * (size_t)module->nexprs);
-    module->expr_index = hd_new_array(module->arena, int32_t, 2 * room);
-    memset(module->expr_index, -1, sizeof(int32_t) * (size_t)(2 * room));
-    module->expr_index_room = 2 * room;
-    module->exprs = exprs;
-    module->exprs_room = room;
+    module->exprs = hd_arena_grow(module->arena, module->exprs, module->nexprs,
+                                  &module->exprs_room, sizeof *module->exprs);
+    n = 2 * module->exprs_room;
+    index = hd_new_array(module->arena, int32_t, n);
+    memset(index, -1, sizeof *index * (size_t)n);
+    module->expr_index = index;
+    module->expr_index_room = n;
     for (int i = 0; i < module->nexprs; i++)
-        *find_slot(module, &exprs[i]) = i;
+        *find_slot(module, &module->exprs[i]) = i;
 }
 
 // The row that is equal to this one, which is added if there is none.

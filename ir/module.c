@@ -161,16 +161,9 @@ static bool is_free_buffer(const hd_module *module, const char *name,
 
 static void add_argument(hd_module *module, hd_buffer *buffer)
 {
-    if (module->narguments == module->arguments_room) {
-        int room = module->arguments_room > 0 ? 2 * module->arguments_room : 16;
-        hd_buffer **larger = hd_new_array(module->arena, hd_buffer *, room);
-
-        if (module->narguments > 0)
-            memcpy(larger, module->argument,
-                   sizeof *larger * (size_t)module->narguments);
-        module->argument = larger;
-        module->arguments_room = room;
-    }
+    module->argument =
+        hd_arena_grow(module->arena, module->argument, module->narguments,
+                      &module->arguments_room, sizeof *module->argument);
     module->argument[module->narguments++] = buffer;
 }
 
@@ -221,15 +214,8 @@ void hd_module_drop_temps(hd_module *module, const bool *used)
 // The array doubles, and moves: nobody may hold a pointer into it.
 static hd_var add_var(hd_module *module, const char *name, hd_loc loc)
 {
-    if (module->nvars == module->vars_room) {
-        int room = module->vars_room > 0 ? 2 * module->vars_room : 16;
-        hd_var_info *vars = hd_new_array(module->arena, hd_var_info, room);
-
-        if (module->nvars > 0)
-            memcpy(vars, module->vars, sizeof *vars * (size_t)module->nvars);
-        module->vars = vars;
-        module->vars_room = room;
-    }
+    module->vars = hd_arena_grow(module->arena, module->vars, module->nvars,
+                                 &module->vars_room, sizeof *module->vars);
     module->vars[module->nvars] = (hd_var_info){name, loc};
     add_name(module->arena, &module->var_names, name, NULL);
     return module->nvars++;

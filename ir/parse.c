@@ -179,15 +179,12 @@ static void link_scope(parser *p, int i)
 
 static void grow_scopes(parser *p)
 {
-    int room = p->names_room == 0 ? 16 : 2 * p->names_room;
-    scope *names = hd_new_array(p->module->arena, scope, room);
+    hd_arena *arena = p->module->arena;
 
-    if (p->nnames > 0)
-        memcpy(names, p->names, sizeof *names * (size_t)p->nnames);
-    p->names = names;
-    p->names_room = room;
-    p->bucket = hd_new_array(p->module->arena, int, room);
-    memset(p->bucket, 0xff, sizeof *p->bucket * (size_t)room);
+    p->names = hd_arena_grow(arena, p->names, p->nnames, &p->names_room,
+                             sizeof *p->names);
+    p->bucket = hd_new_array(arena, int, p->names_room);
+    memset(p->bucket, 0xff, sizeof *p->bucket * (size_t)p->names_room);
     for (int i = 0; i < p->nnames; i++)
         link_scope(p, i);
 }

@@ -139,14 +139,8 @@ static hd_part find_part(const loop *l, const hd_view *view)
 
 static access *add_access(loop *l)
 {
-    if (l->naccesses == l->room) {
-        access *grown = hd_new_array(l->scratch, access, 2 * l->room + 64);
-
-        if (l->naccesses > 0)
-            memcpy(grown, l->access, sizeof *grown * (size_t)l->naccesses);
-        l->access = grown;
-        l->room = 2 * l->room + 64;
-    }
+    l->access = hd_arena_grow(l->scratch, l->access, l->naccesses, &l->room,
+                              sizeof *l->access);
     return &l->access[l->naccesses++];
 }
 

@@ -27,6 +27,12 @@ hd_lower_options hd_lower_defaults(void)
                               .asked = HD_OPTION_CHANGED};
 }
 
+bool hd_lower_is_bulk(const hd_lower_options *options)
+{
+    return options->transfer == HD_TRANSFER_BULK ||
+           options->transfer == HD_TRANSFER_FUSED;
+}
+
 static hd_status check_options(const hd_lower_options *options, hd_diag *diag)
 {
     if (options->comm_stream && options->streams == 64)

@@ -23,6 +23,10 @@ typedef hd_status hd_pass_fn(hd_module *module, const hd_lower_options *options,
     ((unsigned)(HD_OPTION_TRANSFER | HD_OPTION_PROTOCOL | HD_OPTION_CHUNKS | \
                 HD_OPTION_COPY_OWN | HD_OPTION_DEFER_SENDS))
 
+// Whether a collective moves all at once, as it is written: also what is not
+// fused does.
+bool hd_lower_is_bulk(const hd_lower_options *options);
+
 hd_effect hd_effect_start(const hd_module *module,
                           const hd_lower_options *options);
 // After the passes from stage `start` to `end`: warns of those that nothing was

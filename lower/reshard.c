@@ -381,8 +381,7 @@ static void emit_reduction(hd_build *b, const hd_op *op, bool tiles)
 hd_status hd_pass_reshard(hd_module *module, const hd_lower_options *options,
                           hd_arena *scratch, hd_diag *diag, hd_effect *effect)
 {
-    bool tiles = options->transfer != HD_TRANSFER_BULK &&
-                 options->transfer != HD_TRANSFER_FUSED;
+    bool tiles = !hd_lower_is_bulk(options);
     hd_block done = {0};
     hd_stmt *next;
 

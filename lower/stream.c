@@ -27,8 +27,6 @@
 // does it at index j. What does not fit stays outside, where a stream dimension
 // is like any other: ahead of the loop, or behind it if it needs what comes
 // before.
-#include <string.h>
-
 #include "ir/space.h"
 #include "lower/build.h"
 #include "lower/pass.h"
@@ -102,19 +100,12 @@ static bool is_tiled(const hd_op *op)
     return hd_op_is_collective(op) && hd_op_fused(op) == HD_MOVE_NONE;
 }
 
-// How many dimensions of view `i` stand before S.
-static int ahead_of_piece(const hd_op *op, int i)
-{
-    return op->code == HD_OP_ALL_TO_ALL ||
-           (op->code == HD_OP_ALL_GATHER && i == 0);
-}
-
 // The dimension of view `i`'s buffer that leads S, past those of one index; -1
 // if there is none.
 static int find_lead(const hd_op *op, int i)
 {
     const hd_view *view = &op->view[i];
-    int skip = ahead_of_piece(op, i);
+    int skip = hd_op_is_led(op, i); // dimensions that stand before S
 
     for (int d = 0; d < view->buffer->type.ndims; d++) {
         if (hd_view_picks(view, d))
@@ -243,14 +234,15 @@ static bool plan_op(hd_module *module, const hd_stmt *stmt, plan *p)
 
 // ------------------------------------------------------------------- runs
 
-// Every buffer that the loop touches, and at which dimension; WHOLE for all of
-// it. A buffer is in it once.
-typedef struct touched {
-    const hd_buffer *buffer;
+// What a run does with a buffer, in its loop and behind it.
+typedef struct use {
+    int run;      // what is noted of another run is void
+    bool touched; // by the loop, at this dimension; WHOLE for all of it
     int dim;
     bool written;
     bool moved; // peers may still be sent it when the iteration computes
-} touched;
+    bool read_behind, written_behind;
+} use;
 
 enum { MOST_BETWEEN = 16 }; // statements of a run that stay outside its loop
 
@@ -273,18 +265,17 @@ typedef struct run {
     hd_move moves; // which of both that is, or HD_MOVE_NONE
     bool tiles;    // it has a collective of each index
     bool bulk;     // no run has any
-    touched *touched;
-    int ntouched, room;
-    int *index; // by buffer id: 1 + position in touched
-    // By buffer id, of the statements behind the loop.
-    bool *read_behind, *written_behind;
+    int number;    // of the run, from 1
+    use *use;      // by buffer id
 } run;
 
-static touched *find_touched(const run *r, const hd_buffer *buffer)
+static use *use_of(const run *r, const hd_view *view)
 {
-    int at = r->index[buffer->id];
+    use *u = &r->use[hd_buffer_root(view->buffer)->id];
 
-    return at > 0 ? &r->touched[at - 1] : NULL;
+    if (u->run != r->number)
+        *u = (use){.run = r->number};
+    return u;
 }
 
 // The dimension of which view `i` has as many indices as there are iterations.
@@ -304,7 +295,7 @@ static bool is_piped(const hd_op *op, const plan *p)
     return hd_op_is(op, HD_UNIT_TRANSFER) && !p->tile;
 }
 
-static bool fits(run *r, const hd_op *op, const plan *p)
+static bool fits(const run *r, const hd_op *op, const plan *p)
 {
     // Trips of a pipeline come in another order on each rank, collectives in
     // the same one on all.
@@ -314,37 +305,21 @@ static bool fits(run *r, const hd_op *op, const plan *p)
     // that gathers begin with its transfers, so nothing before a gather may
     // have used what it writes: the old value of an inout is read before it is
     // gathered into. Those of one that scatters end with them.
-    if (is_piped(op, p) &&
-        ((r->axis >= 0 &&
-          (op->axis != r->axis || hd_op_move(op) != r->moves)) ||
-         find_touched(r, hd_buffer_root(op->view[0].buffer)) != NULL))
+    if (is_piped(op, p) && ((r->axis >= 0 && (op->axis != r->axis ||
+                                              hd_op_move(op) != r->moves)) ||
+                            use_of(r, &op->view[0])->touched))
         return false;
     for (int i = 0; i < op->nviews; i++) {
-        const touched *t = find_touched(r, hd_buffer_root(op->view[i].buffer));
+        const use *u = use_of(r, &op->view[i]);
         bool writes = hd_op_access(op, i) != HD_ACCESS_READ;
 
-        if (t == NULL || (!writes && !t->written))
+        if (!u->touched || (!writes && !u->written))
             continue;
-        if (t->dim == WHOLE || t->dim != iteration_dim(p, i) ||
-            (writes && t->moved))
+        if (u->dim == WHOLE || u->dim != iteration_dim(p, i) ||
+            (writes && u->moved))
             return false;
     }
     return true;
-}
-
-static touched *add_touched(run *r, const hd_buffer *root)
-{
-    if (r->ntouched == r->room) {
-        touched *grown = hd_new_array(r->scratch, touched, 2 * r->room + 8);
-
-        if (r->ntouched > 0)
-            memcpy(grown, r->touched, sizeof *grown * (size_t)r->ntouched);
-        r->touched = grown;
-        r->room = 2 * r->room + 8;
-    }
-    r->touched[r->ntouched++] = (touched){.buffer = root};
-    r->index[root->id] = r->ntouched;
-    return &r->touched[r->ntouched - 1];
 }
 
 static void touch(run *r, const hd_op *op, const plan *p)
@@ -357,26 +332,22 @@ static void touch(run *r, const hd_op *op, const plan *p)
         r->moves = hd_op_move(op);
     }
     for (int i = 0; i < op->nviews; i++) {
-        const hd_buffer *root = hd_buffer_root(op->view[i].buffer);
-        touched *t = find_touched(r, root);
+        use *u = use_of(r, &op->view[i]);
         int dim = iteration_dim(p, i);
 
-        if (t == NULL) {
-            t = add_touched(r, root);
-            t->dim = dim;
-        }
-        t->dim = t->dim == dim ? dim : WHOLE;
-        t->written |= hd_op_access(op, i) != HD_ACCESS_READ;
+        u->dim = !u->touched || u->dim == dim ? dim : WHOLE;
+        u->touched = true;
+        u->written |= hd_op_access(op, i) != HD_ACCESS_READ;
         // Of both what has an index an iteration.
-        t->moved |= moves && dim != WHOLE;
+        u->moved |= moves && dim != WHOLE;
     }
 }
 
-static void forget(run *r)
+// Nothing is known of the next one.
+static void start_run(run *r)
 {
-    for (int i = 0; i < r->ntouched; i++)
-        r->index[r->touched[i].buffer->id] = 0;
-    r->ntouched = 0;
+    r->number++;
+    r->nmembers = 0;
     r->extent = 0;
     r->axis = -1;
     r->moves = HD_MOVE_NONE;
@@ -469,38 +440,20 @@ static bool heads_reduction(const run *r, hd_stmt *stmt)
 
 static void add_member(run *r, hd_stmt *stmt, place place, const plan *p)
 {
-    if (r->nmembers == r->members_room) {
-        int room = 2 * r->members_room + 8;
-        member *grown = hd_new_array(r->scratch, member, room);
-
-        if (r->nmembers > 0)
-            memcpy(grown, r->member, sizeof *grown * (size_t)r->nmembers);
-        r->member = grown;
-        r->members_room = room;
-    }
+    r->member = hd_arena_grow(r->scratch, r->member, r->nmembers,
+                              &r->members_room, sizeof *r->member);
     r->member[r->nmembers++] = (member){stmt, place, *p};
 }
 
 static void note_behind(void *context, hd_op *op)
 {
-    run *r = context;
+    const run *r = context;
 
     for (int i = 0; i < op->nviews; i++) {
-        int id = hd_buffer_root(op->view[i].buffer)->id;
+        use *u = use_of(r, &op->view[i]);
 
-        r->read_behind[id] |= hd_op_access(op, i) != HD_ACCESS_WRITE;
-        r->written_behind[id] |= hd_op_access(op, i) != HD_ACCESS_READ;
-    }
-}
-
-static void clear_behind(void *context, hd_op *op)
-{
-    run *r = context;
-
-    for (int i = 0; i < op->nviews; i++) {
-        int id = hd_buffer_root(op->view[i].buffer)->id;
-
-        r->read_behind[id] = r->written_behind[id] = false;
+        u->read_behind |= hd_op_access(op, i) != HD_ACCESS_WRITE;
+        u->written_behind |= hd_op_access(op, i) != HD_ACCESS_READ;
     }
 }
 
@@ -508,10 +461,10 @@ static void clear_behind(void *context, hd_op *op)
 static bool is_behind(const run *r, const hd_op *op)
 {
     for (int i = 0; i < op->nviews; i++) {
-        int id = hd_buffer_root(op->view[i].buffer)->id;
+        const use *u = use_of(r, &op->view[i]);
 
-        if (r->written_behind[id] ||
-            (r->read_behind[id] && hd_op_access(op, i) != HD_ACCESS_READ))
+        if (u->written_behind ||
+            (u->read_behind && hd_op_access(op, i) != HD_ACCESS_READ))
             return true;
     }
     return false;
@@ -530,11 +483,10 @@ static void ask_op(void *context, hd_op *op)
     q->syncs |= hd_op_is(op, HD_UNIT_SYNC);
     q->follows |= is_behind(q->run, op);
     for (int i = 0; i < op->nviews; i++) {
-        const touched *t =
-            find_touched(q->run, hd_buffer_root(op->view[i].buffer));
+        const use *u = use_of(q->run, &op->view[i]);
 
         q->follows |=
-            t != NULL && (t->written || hd_op_access(op, i) != HD_ACCESS_READ);
+            u->touched && (u->written || hd_op_access(op, i) != HD_ACCESS_READ);
     }
 }
 
@@ -571,12 +523,9 @@ static bool joins(run *r, hd_stmt *stmt, const plan *p)
 // Whether it reads what the loop makes.
 static bool reads_run(const run *r, const hd_op *op)
 {
-    for (int i = op->noutputs; i < op->nviews; i++) {
-        const touched *t = find_touched(r, hd_buffer_root(op->view[i].buffer));
-
-        if (t != NULL && t->written)
+    for (int i = op->noutputs; i < op->nviews; i++)
+        if (use_of(r, &op->view[i])->written)
             return true;
-    }
     return false;
 }
 
@@ -617,16 +566,12 @@ static bool find_run(run *r, hd_stmt *stmt)
     bool computes = false;
     int last;
 
-    r->nmembers = 0;
+    start_run(r);
     last = find_members(r, stmt);
-    for (int i = 0; i < r->nmembers; i++)
-        if (r->member[i].place == BEHIND)
-            hd_stmt_each(r->member[i].stmt, clear_behind, r);
     r->nmembers = last;
     for (int i = 0; i < last; i++)
         computes |= r->member[i].place == INSIDE &&
                     hd_op_is(op_of(r->member[i].stmt)->op, HD_UNIT_COMPUTE);
-    forget(r);
     return computes;
 }
 
@@ -800,10 +745,8 @@ hd_status hd_pass_stream(hd_module *module, const hd_lower_options *options,
 {
     run r = {.module = module,
              .scratch = scratch,
-             .axis = -1,
-             .bulk = options->transfer == HD_TRANSFER_BULK ||
-                     options->transfer == HD_TRANSFER_FUSED,
-             .index = hd_new_array(scratch, int, module->nbuffers + 1)};
+             .bulk = hd_lower_is_bulk(options),
+             .use = hd_new_array(scratch, use, module->nbuffers + 1)};
     hd_block done = {0};
     hd_build b = {module, &done, {0}};
     outside out = {&r, &done, HD_OPTIONS_OF_TRANSFERS, diag, effect};
@@ -813,8 +756,6 @@ hd_status hd_pass_stream(hd_module *module, const hd_lower_options *options,
         hd_fuse(module, scratch, diag, effect);
         out.asked &= ~(unsigned)HD_OPTION_TRANSFER; // it has said why
     }
-    r.read_behind = hd_new_array(scratch, bool, module->nbuffers + 1);
-    r.written_behind = hd_new_array(scratch, bool, module->nbuffers + 1);
     stmt = module->body.first;
     while (stmt != NULL) {
         hd_stmt *next = stmt->next;

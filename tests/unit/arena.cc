@@ -46,6 +46,26 @@ TEST(Arena, TextIsCopiedAndEndsInNul)
     hd_arena_destroy(arena);
 }
 
+TEST(Arena, AnArrayGrowsWhereItHasNoRoomAndKeepsWhatItHolds)
+{
+    hd_arena *arena = hd_arena_create();
+    int *array = nullptr, room = 0, moved = 0;
+
+    for (int n = 0; n < 1000; n++) {
+        int *grown = static_cast<int *>(
+            hd_arena_grow(arena, array, n, &room, sizeof *array));
+
+        moved += grown != array;
+        array = grown;
+        ASSERT_GT(room, n);
+        array[n] = 3 * n;
+    }
+    for (int n = 0; n < 1000; n++)
+        EXPECT_EQ(array[n], 3 * n);
+    EXPECT_LE(moved, 10);
+    hd_arena_destroy(arena);
+}
+
 TEST(Arena, RunningOutJumpsToTheGuard)
 {
     hd_arena *arena = hd_arena_create();
