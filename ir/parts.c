@@ -6,7 +6,7 @@
 // may be under way on each.
 #include "ir/parts.h"
 
-#include <string.h>
+#include <assert.h>
 
 typedef struct splitter {
     const hd_module *from;
@@ -19,9 +19,7 @@ static bool lead(hd_type *type, int64_t extent)
 {
     if (type->ndims == HD_MAX_DIMS)
         return false;
-    memmove(type->dim + 1, type->dim, sizeof *type->dim * (size_t)type->ndims);
-    type->dim[0] = (hd_dim){extent, HD_LOCAL};
-    type->ndims++;
+    *type = hd_type_with(type, 0, (hd_dim){extent, HD_LOCAL});
     return true;
 }
 
@@ -100,7 +98,8 @@ static void add_parts(splitter *s, hd_block *to, const hd_op *op)
     hd_view between;
     bool fits = hd_fused_types(s->from, op, &out, &a);
 
-    (void)fits; // verified
+    (void)fits;
+    assert(fits); // verified
     if (hd_op_fused(op) == HD_MOVE_ALL_GATHER) {
         between = add_between(s, a, op);
         add_transfer(s, to, HD_OP_ALL_GATHER, op, between, op->view[1]);

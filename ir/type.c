@@ -2,6 +2,8 @@
 // verifier can compare them with the limit.
 #include "ir/type.h"
 
+#include <string.h>
+
 bool hd_dim_same(hd_dim a, hd_dim b)
 {
     int axis_a = hd_dim_is_sharded(a) ? a.mark : HD_LOCAL;
@@ -49,4 +51,25 @@ int hd_type_stream_dim(const hd_type *type)
         if (type->dim[i].mark == HD_STREAM)
             return i;
     return -1;
+}
+
+hd_type hd_type_without(const hd_type *type, int dim)
+{
+    hd_type result = *type;
+
+    result.ndims--;
+    memmove(result.dim + dim, type->dim + dim + 1,
+            sizeof(hd_dim) * (size_t)(result.ndims - dim));
+    return result;
+}
+
+hd_type hd_type_with(const hd_type *type, int dim, hd_dim added)
+{
+    hd_type result = *type;
+
+    memmove(result.dim + dim + 1, type->dim + dim,
+            sizeof(hd_dim) * (size_t)(type->ndims - dim));
+    result.dim[dim] = added;
+    result.ndims++;
+    return result;
 }

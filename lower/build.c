@@ -1,7 +1,6 @@
 #include "lower/build.h"
 
 #include <assert.h>
-#include <string.h>
 
 hd_op *hd_build_op(hd_build *b, hd_opcode code, int axis, int noutputs,
                    int ninputs, const hd_view *view)
@@ -40,6 +39,14 @@ void hd_build_key(hd_op *op, hd_key_code code, hd_expr expr)
     assert((hd_op_info_get(op->code)->keys >> code & 1) != 0 &&
            (op->nkeys == 0 || op->key[op->nkeys - 1].code < code));
     op->key[op->nkeys++] = (hd_key){code, op->loc, expr, .view = -1};
+}
+
+void hd_build_fold_key(hd_op *op, hd_fold fold)
+{
+    hd_key_code key;
+
+    if (hd_fold_key(fold, &key))
+        hd_build_key(op, key, HD_EXPR_NONE);
 }
 
 void hd_build_key_view(hd_op *op, hd_key_code code, hd_view view)
@@ -105,27 +112,6 @@ hd_view hd_view_at(hd_view view, int dim, hd_expr index)
         view.index[view.nindex++] = HD_EXPR_ALL;
     view.index[dim] = index;
     return view;
-}
-
-hd_type hd_type_without(const hd_type *type, int dim)
-{
-    hd_type result = *type;
-
-    result.ndims--;
-    memmove(result.dim + dim, type->dim + dim + 1,
-            sizeof(hd_dim) * (size_t)(result.ndims - dim));
-    return result;
-}
-
-hd_type hd_type_with(const hd_type *type, int dim, hd_dim added)
-{
-    hd_type result = *type;
-
-    memmove(result.dim + dim + 1, type->dim + dim,
-            sizeof(hd_dim) * (size_t)(type->ndims - dim));
-    result.dim[dim] = added;
-    result.ndims++;
-    return result;
 }
 
 void hd_stmt_each(const hd_stmt *stmt, hd_op_fn *fn, void *context)

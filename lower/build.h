@@ -23,6 +23,8 @@ hd_op *hd_build_unary(hd_build *b, hd_opcode code, int axis, hd_view out,
 hd_op *hd_build_copy(hd_build *b, const hd_op *op);
 // In the order of ops.def.
 void hd_build_key(hd_op *op, hd_key_code code, hd_expr expr);
+// That by which a transfer folds so; none for a sum.
+void hd_build_fold_key(hd_op *op, hd_fold fold);
 void hd_build_key_view(hd_op *op, hd_key_code code, hd_view view);
 // for VAR in 0..n: returns the body to build into, and the variable.
 hd_build hd_build_for(hd_build *b, const char *name, hd_expr n, hd_expr *var);
@@ -36,9 +38,6 @@ hd_build hd_build_into(const hd_build *b, hd_block *block);
 // The view with dimension `dim` fixed; dimensions before it that it did not
 // index are kept.
 hd_view hd_view_at(hd_view view, int dim, hd_expr index);
-// A type that lacks a dimension, or has one more.
-hd_type hd_type_without(const hd_type *type, int dim);
-hd_type hd_type_with(const hd_type *type, int dim, hd_dim added);
 
 // Calls `fn` with every op, also in nested statements.
 typedef void hd_op_fn(void *context, hd_op *op);

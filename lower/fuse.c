@@ -192,6 +192,20 @@ static const char *fuse(const fuser *f, hd_opcode code, const hd_op *matmul,
     return why_unfit(f, out);
 }
 
+// `stmt`, the second of the two, becomes them both, unless there is a reason
+// why not.
+static void settle(fuser *f, hd_stmt *stmt, const known *first,
+                   const hd_op *transfer, hd_op *fused, const char *reason)
+{
+    if (reason != NULL) {
+        refuse(f, transfer, reason);
+        return;
+    }
+    f->gone[first->written] = true;
+    f->effect->used |= HD_OPTION_TRANSFER;
+    stmt->op = fused;
+}
+
 // `stmt` is the first to read a gather's result since it was gathered.
 static void judge_gather(fuser *f, hd_stmt *stmt, int view, known *k)
 {
@@ -209,13 +223,7 @@ static void judge_gather(fuser *f, hd_stmt *stmt, int view, known *k)
         reason = fuse(f, HD_OP_ALL_GATHER_MATMUL, matmul, 1, &gather->view[0],
                       &gather->view[1], gather->axis, fused);
     k->by = NULL;
-    if (reason != NULL) {
-        refuse(f, gather, reason);
-        return;
-    }
-    f->gone[k->written] = true;
-    f->effect->used |= HD_OPTION_TRANSFER;
-    stmt->op = fused;
+    settle(f, stmt, k, gather, fused, reason);
 }
 
 static void judge_sum(fuser *f, hd_stmt *stmt)
@@ -239,13 +247,7 @@ static void judge_sum(fuser *f, hd_stmt *stmt)
     if (reason == NULL)
         reason = fuse(f, code, k->by->op, 0, &sum->view[1], &sum->view[0],
                       sum->axis, fused);
-    if (reason != NULL) {
-        refuse(f, sum, reason);
-        return;
-    }
-    f->gone[k->written] = true;
-    f->effect->used |= HD_OPTION_TRANSFER;
-    stmt->op = fused;
+    settle(f, stmt, k, sum, fused, reason);
 }
 
 static void judge(fuser *f, hd_stmt *stmt)

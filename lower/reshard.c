@@ -33,16 +33,22 @@ static bool same_placement(const hd_type *a, const hd_type *b)
     return true;
 }
 
+// No dimension of it is a stream dimension.
+static hd_buffer *add_temp(hd_build *b, const hd_buffer *like, hd_type type)
+{
+    for (int i = 0; i < type.ndims; i++)
+        type.dim[i].mark = mark_of(type.dim[i]);
+    return hd_module_add_buffer(b->module, like->name, HD_TEMP, &type);
+}
+
 // A temporary for a step towards `goal`, which is taken itself if this is the
 // last step.
-static hd_buffer *next_buffer(hd_build *b, hd_type *type, hd_buffer *goal)
+static hd_buffer *next_buffer(hd_build *b, const hd_type *type, hd_buffer *goal)
 {
-    if (type->ndims == goal->type.ndims && type->dtype == goal->type.dtype &&
-        same_placement(type, &goal->type))
-        return goal;
-    for (int i = 0; i < type->ndims; i++)
-        type->dim[i].mark = mark_of(type->dim[i]);
-    return hd_module_add_buffer(b->module, goal->name, HD_TEMP, type);
+    return type->ndims == goal->type.ndims && type->dtype == goal->type.dtype &&
+                   same_placement(type, &goal->type)
+               ? goal
+               : add_temp(b, goal, *type);
 }
 
 static hd_view whole(const hd_build *b, hd_buffer *buffer)
@@ -155,13 +161,11 @@ static void move_parts(hd_build *b, hd_buffer *packed, hd_view strided, int dim,
 }
 
 static hd_buffer *packed_buffer(hd_build *b, const hd_buffer *like,
-                                const hd_type *rest, int64_t n)
+                                const hd_view *part, int64_t n)
 {
-    hd_type type = hd_type_with(rest, 0, (hd_dim){n, HD_LOCAL});
+    hd_type rest = hd_view_type(part);
 
-    for (int i = 0; i < type.ndims; i++)
-        type.dim[i].mark = mark_of(type.dim[i]);
-    return hd_module_add_buffer(b->module, like->name, HD_TEMP, &type);
+    return add_temp(b, like, hd_type_with(&rest, 0, (hd_dim){n, HD_LOCAL}));
 }
 
 // ------------------------------------------------------------ single moves
@@ -180,7 +184,6 @@ static void emit_gather(hd_build *b, hd_buffer *from, hd_buffer *to, int dim,
 {
     sides s = find_sides(b, from, to, (leads_of){NONE, dim, NONE}, tiles);
     hd_view piece = hd_view_at(s.from, dim, coord(b, axis));
-    hd_type rest;
     hd_buffer *packed;
 
     if (leads(&s.to, dim, NONE)) {
@@ -189,8 +192,7 @@ static void emit_gather(hd_build *b, hd_buffer *from, hd_buffer *to, int dim,
                        past_lead(b, piece, dim, dim));
         return;
     }
-    rest = hd_view_type(&piece);
-    packed = packed_buffer(b, to, &rest, b->module->axis[axis].size);
+    packed = packed_buffer(b, to, &piece, b->module->axis[axis].size);
     hd_build_unary(b, HD_OP_ALL_GATHER, axis, whole(b, packed), piece);
     move_parts(b, packed, s.to, dim, b->module->axis[axis].size, false);
 }
@@ -200,12 +202,11 @@ static void emit_gather(hd_build *b, hd_buffer *from, hd_buffer *to, int dim,
 static hd_view leading(hd_build *b, hd_view view, int dim, int64_t n)
 {
     hd_view part = hd_view_at(view, dim, hd_expr_const(b->module, 0));
-    hd_type rest = hd_view_type(&part);
     hd_buffer *packed;
 
     if (leads(&view, dim, NONE))
         return view;
-    packed = packed_buffer(b, view.buffer, &rest, n);
+    packed = packed_buffer(b, view.buffer, &part, n);
     move_parts(b, packed, view, dim, n, true);
     return whole(b, packed);
 }
@@ -220,7 +221,6 @@ static void emit_exchange(hd_build *b, hd_buffer *from, hd_buffer *to, int d,
     hd_view out = past_lead(b, hd_view_at(s.to, e, coord(b, axis)), last, d);
     hd_view in = past_lead(b, hd_view_at(s.from, d, coord(b, axis)), last, e);
     hd_view part;
-    hd_type rest;
     hd_buffer *packed;
 
     in = leading(b, in, e, n);
@@ -229,8 +229,7 @@ static void emit_exchange(hd_build *b, hd_buffer *from, hd_buffer *to, int d,
         return;
     }
     part = hd_view_at(out, d, hd_expr_const(b->module, 0));
-    rest = hd_view_type(&part);
-    packed = packed_buffer(b, to, &rest, n);
+    packed = packed_buffer(b, to, &part, n);
     hd_build_unary(b, HD_OP_ALL_TO_ALL, axis, whole(b, packed), in);
     move_parts(b, packed, out, d, n, false);
 }
@@ -340,7 +339,6 @@ static hd_buffer *reduce_across(hd_build *b, const hd_op *op, hd_buffer *goal,
     hd_view in, out;
     hd_buffer *to;
     hd_op *fresh;
-    hd_key_code key;
     sides s;
 
     if (scatter)
@@ -360,8 +358,7 @@ static hd_buffer *reduce_across(hd_build *b, const hd_op *op, hd_buffer *goal,
     }
     fresh = hd_build_unary(
         &s.b, scatter ? HD_OP_REDUCE_SCATTER : HD_OP_ALL_REDUCE, axis, out, in);
-    if (hd_fold_key(hd_op_fold(op), &key))
-        hd_build_key(fresh, key, HD_EXPR_NONE);
+    hd_build_fold_key(fresh, hd_op_fold(op));
     return to;
 }
 

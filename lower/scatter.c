@@ -72,14 +72,6 @@ static hd_status check_chunks(hd_pipe *p, const hd_moved *m)
 
 // ---------------------------------------------------------------- reducing
 
-static void add_fold_key(const hd_moved *m, hd_op *op)
-{
-    hd_key_code key;
-
-    if (hd_fold_key(hd_op_fold(m->op), &key))
-        hd_build_key(op, key, HD_EXPR_NONE);
-}
-
 static hd_opcode fold_code(const hd_moved *m)
 {
     switch (hd_op_fold(m->op)) {
@@ -98,7 +90,8 @@ static void reduce_all(const hd_moved *m, hd_build *b, hd_view out, hd_view in)
 {
     hd_opcode code = is_for_all(m) ? HD_OP_ALL_REDUCE : HD_OP_REDUCE_SCATTER;
 
-    add_fold_key(m, hd_build_unary(b, code, m->op->axis, out, in));
+    hd_build_fold_key(hd_build_unary(b, code, m->op->axis, out, in),
+                      hd_op_fold(m->op));
 }
 
 // Chunk by chunk of every shard; for all, of one after the other.
@@ -116,7 +109,7 @@ static void reduce(const hd_trip *t, hd_build *b, const hd_moved *m)
                                partial_view(t->p, m, &t->at));
 
     hd_build_key(op, HD_KEY_ROOT, t->at.shard);
-    add_fold_key(m, op);
+    hd_build_fold_key(op, hd_op_fold(m->op));
 }
 
 // --------------------------------------------------------------- computing

@@ -391,11 +391,9 @@ static void add_reduction(hd_build *b, const hd_op *op, const plan *p,
 {
     hd_op *fresh = hd_build_unary(b, HD_OP_REDUCE, op->axis, op->view[0],
                                   hd_view_at(op->view[1], p->dim[1], j));
-    hd_key_code key;
 
     hd_build_key(fresh, HD_KEY_ROOT, j);
-    if (hd_fold_key(hd_op_fold(op), &key))
-        hd_build_key(fresh, key, HD_EXPR_NONE);
+    hd_build_fold_key(fresh, hd_op_fold(op));
 }
 
 // for j in 0..extent { on stream j mod streams { body } }
