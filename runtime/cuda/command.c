@@ -41,6 +41,7 @@ hd_cuda_command *hd_cuda_add(hd_device *device, hd_cuda_kind kind, int stream,
     command->kind = kind;
     command->stream = stream;
     command->step = step;
+    command->wait = -1;
     return command;
 }
 

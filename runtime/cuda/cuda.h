@@ -2,7 +2,7 @@
 // streams are CUDA streams, and what peers touch lies in one window a rank,
 // device memory that all of them map by CUDA IPC:
 //
-//   | probe words | slots with peer 0 | peer 1 | ... | marks | shared buffers |
+//   | probe words | slots with peer 0 | peer 1 | ... | shared buffers |
 //
 // Every rendezvous of two ranks has one slot in the window of each, at the same
 // place in the pair's list (rendezvous.h). A slot holds two words that only the
@@ -10,8 +10,8 @@
 // "it is done". They count runs and are waited for with >=; with graphs they
 // tell runs apart by turns (plan.h).
 //
-// Marks are words that this rank's streams write for its own watchdog, which
-// the words of a slot do not tell everything: which steps NCCL is done with.
+// The words of a slot do not tell the watchdog everything: that NCCL is done
+// with a step is an event that the stream records behind it, a mark.
 //
 // A program is compiled once into a list of commands a step: words to write and
 // wait for, copies, kernels, products, events. A run issues them and patches in
@@ -33,6 +33,9 @@
 #define HD_CUDA_PROBES 4096     // bytes of the window's head: a word a peer
 #define HD_CUDA_GRAPHS 8        // that are kept, where one does not do
 #define HD_CUDA_STREAMS_MOST 66 // the caller's, 64 work streams, the helper
+// Commands after which the host waits for those that it put into the stream so
+// many earlier: no more than twice as many are under way there.
+#define HD_CUDA_THROTTLE 256
 
 // An address: `offset` into buffer `buffer`, into the caller's own memory for
 // argument `buffer - nbuffers` where it is staged, behind these into the rooms
@@ -53,12 +56,21 @@ typedef enum hd_cuda_room {
     HD_CUDA_ROOMS,
 } hd_cuda_room;
 
+// Of a stream's marks the last `room` have an event each, by turns; those
+// before are over. The counts are for the thread that watches, too.
+typedef struct hd_cuda_marks {
+    int each;        // a run
+    int first, room; // of plan->event
+    _Atomic uint64_t begun, recorded;
+} hd_cuda_marks;
+
 typedef struct hd_cuda_stream {
     hd_cu_stream stream;        // owned, but for the caller's
     uint64_t issued;            // commands
     uint64_t planned;           // commands of a run, so far
     uint64_t handed;            // of these, before its last deferred send
     hd_cu_event mark[2];        // owned: for those who issue far ahead
+    hd_cuda_marks marks;        // of what NCCL is done with
     size_t need[HD_CUDA_ROOMS]; // bytes of memory of its own
     size_t used;                // of its scratch, by what is planned now
 } hd_cuda_stream;
@@ -200,6 +212,9 @@ void hd_cuda_run_stats(const hd_device *device, hd_stats *stats);
 // nobody. 0 also for runs that never do.
 uint64_t hd_cuda_run_in_flight(hd_device *device);
 bool hd_cuda_runs_rest(hd_device *device);
+// Whether the run's stream is past what mark `mark` of a run stands behind.
+bool hd_cuda_run_has_passed(const hd_device *device, uint64_t run, int stream,
+                            int mark);
 // Whether a run's streams are being captured: nobody may ask how far they are.
 bool hd_cuda_runs_capture(const hd_device *device);
 // How many runs are issued whole.

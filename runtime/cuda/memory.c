@@ -64,19 +64,6 @@ static hd_status count_slots(hd_device *device, hd_diag *diag)
     return HD_OK;
 }
 
-// One for each step that NCCL may be given, and none in a graph, where each
-// would be a node of its own.
-static size_t count_marks(const hd_device *device)
-{
-    const hd_steps *steps = device->binding.steps;
-    size_t n = 0;
-
-    for (int64_t i = 0; i < steps->nsteps && !device->binding.graph; i++)
-        n += hd_op_is(steps->step[i].op, HD_UNIT_TRANSFER) &&
-             !hd_cuda_transport_of(device, &steps->step[i])->windows;
-    return n;
-}
-
 static void lay_out_window(hd_device *device)
 {
     size_t at = HD_CUDA_PROBES;
@@ -89,9 +76,6 @@ static void lay_out_window(hd_device *device)
         at +=
             hd_pair_slots(&device->peers->peer[i].pair) * sizeof(hd_cuda_slot);
     }
-    device->peers->marks = at;
-    at +=
-        align_up(count_marks(device) * sizeof(uint32_t), sizeof(hd_cuda_slot));
     device->peers->slot_bytes = at - device->peers->slots;
     for (int i = 0; i < device->nbuffers; i++) {
         hd_root *buffer = &device->buffer[i];

@@ -782,12 +782,12 @@ hd_status hd_cuda_nccl_plan(hd_device *device, const hd_step *steps, int n,
     if (command == NULL)
         return hd_cuda_no_room(device, diag);
     command->n = n;
+    HD_TRY(hd_cuda_mark_nccl(device, steps, n, stream, diag));
     for (int i = 0; i < n; i++) {
         if (hd_step_defers(&steps[i]) && by_nccl(device, &steps[i]))
             HD_TRY(
                 hd_cuda_plan_record(device, stream, &steps[i], events, diag));
     }
-    HD_TRY(hd_cuda_mark_nccl(device, steps, n, stream, diag));
     return plan_reductions(device, steps, n, stream, diag);
 }
 

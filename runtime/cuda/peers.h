@@ -34,8 +34,7 @@ struct hd_cuda_peers {
     hd_cu_ptr window; // owned
     size_t window_bytes;
     size_t slots;       // offset in the window
-    size_t marks;       // likewise: how far our own streams have come
-    size_t slot_bytes;  // of all slots and marks
+    size_t slot_bytes;  // of all of them
     uint32_t *snapshot; // owned, pinned: the slots
     uint64_t *share;    // owned, by step: our share of its result in the window
     bool *early;        // owned, by step: "ready" as soon as a run begins

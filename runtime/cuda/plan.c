@@ -334,6 +334,39 @@ static hd_status make(hd_device *device, hd_diag *diag)
     return status;
 }
 
+// A mark is needed until its run is over, or so many commands of its stream
+// later that the host has waited for it.
+static hd_status open_marks(hd_device *device, hd_cuda_marks *marks,
+                            hd_diag *diag)
+{
+    const int most = 2 * HD_CUDA_THROTTLE;
+    int event = 0;
+
+    marks->first = device->plan->nevents;
+    marks->room =
+        marks->each < most / HD_CUDA_RUNS ? marks->each * HD_CUDA_RUNS : most;
+    for (int i = 0; marks->each > 0 && i < marks->room; i++)
+        HD_TRY(hd_cuda_new_event(device, diag, &event));
+    return HD_OK;
+}
+
+// On the streams that are left of those that were planned.
+static hd_status plan_marks(hd_device *device, hd_diag *diag)
+{
+    for (int i = 0; i < device->plan->ncommands; i++) {
+        const hd_cuda_command *command = &device->plan->command[i];
+
+        if (command->wait < 0)
+            continue;
+        device->plan->wait[command->wait].marked = command->stream;
+        device->plan->wait[command->wait].mark =
+            device->stream[command->stream].marks.each++;
+    }
+    for (int i = 0; i < device->nstreams; i++)
+        HD_TRY(open_marks(device, &device->stream[i].marks, diag));
+    return HD_OK;
+}
+
 hd_status hd_cuda_plan_make(hd_device *device, hd_diag *diag)
 {
     device->plan = calloc(1, sizeof *device->plan);
@@ -343,7 +376,9 @@ hd_status hd_cuda_plan_make(hd_device *device, hd_diag *diag)
     HD_TRY(hd_cuda_alloc_rooms(device, diag));
     hd_cuda_settle(device);
     // Times are of steps as they are written.
-    return device->binding.times == NULL ? hd_cuda_prune(device, diag) : HD_OK;
+    if (device->binding.times == NULL)
+        HD_TRY(hd_cuda_prune(device, diag));
+    return plan_marks(device, diag);
 }
 
 void hd_cuda_plan_free(hd_device *device)

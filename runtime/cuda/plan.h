@@ -23,13 +23,15 @@ typedef enum hd_cuda_kind {
 } hd_cuda_kind;
 
 // What a stream waits for, for those who wonder why nothing happens: a word of
-// a peer's, or what NCCL does, which this rank's stream itself marks as over.
+// a peer's, or what NCCL does, behind which the stream has a mark.
 typedef struct hd_cuda_wait {
     const hd_step *step; // borrowed
     int n;               // of steps, where NCCL does a group
     int peer;            // -1: NCCL waits, for any that the steps name
     int stream;
-    uint64_t offset; // of the word in our window; 0 if nothing marks it
+    uint64_t offset; // of the word in our window; 0: NCCL's, which has none
+    int marked;      // the stream that has its mark, where streams were joined
+    int mark;        // which of that stream's in a run; -1: none, in a graph
 } hd_cuda_wait;
 
 // What a run writes into a launch's parameters: an address of the caller's, or
@@ -69,6 +71,7 @@ typedef struct hd_cuda_command {
     double alpha, beta;
     struct hd_cuda_single *single; // PRODUCT: borrowed from device->products
     int event; // RECORD, WAIT: of plan->event; ..ARGUMENT: of the arguments
+    int wait;  // NCCL, FUSED: of plan->wait, with a mark behind it; or -1
 } hd_cuda_command;
 
 struct hd_cuda_plan {
@@ -91,7 +94,6 @@ struct hd_cuda_plan {
     hd_cu_event *event; // owned
     int nevents;
     int nfused;       // steps of a provider, so far
-    int nmarked;      // steps by NCCL that have a mark, so far
     uint64_t sending; // bytes to peers a run
 };
 
@@ -206,7 +208,7 @@ hd_status hd_cuda_plan_batch(hd_device *device, const hd_step *steps, int n,
 // Which steps signal "ready" at the start of a run: peers->early.
 void hd_cuda_find_early(hd_device *device);
 hd_status hd_cuda_signal_early(hd_device *device, hd_diag *diag);
-// Of `n` steps, a group, that NCCL was just given those that are its.
+// Of `n` steps, a group, those that NCCL is given with the last command.
 hd_status hd_cuda_mark_nccl(hd_device *device, const hd_step *steps, int n,
                             int stream, hd_diag *diag);
 // Whether it may be this rank that the wait is for.

@@ -15,7 +15,6 @@
 #include "runtime/cuda/transport.h"
 
 #define ARGUMENT_ALIGNMENT 16
-#define THROTTLE 256 // commands between marks on a stream
 
 typedef struct ends {
     hd_cu_event start, end; // owned
@@ -108,6 +107,27 @@ static hd_status touch_event(hd_device *device, const hd_cuda_command *command,
     return HD_OK;
 }
 
+// Counted before and after: so who watches knows which mark an event stands
+// for.
+static hd_status record_mark(hd_device *device, const hd_cuda_command *command,
+                             hd_diag *diag)
+{
+    hd_cuda_stream *stream = &device->stream[command->stream];
+    hd_cuda_marks *marks = &stream->marks;
+    uint64_t n = atomic_load_explicit(&marks->begun, memory_order_relaxed);
+
+    if (command->wait < 0)
+        return HD_OK;
+    // These pair with those in hd_cuda_run_has_passed.
+    atomic_store_explicit(&marks->begun, n + 1, memory_order_release);
+    HD_CUDA_TRY(
+        device, diag, event_record,
+        device->plan->event[(uint64_t)marks->first + n % (unsigned)marks->room],
+        stream->stream);
+    atomic_store_explicit(&marks->recorded, n + 1, memory_order_release);
+    return HD_OK;
+}
+
 static hd_status issue_command(hd_device *device,
                                const hd_cuda_command *command, hd_diag *diag)
 {
@@ -140,9 +160,11 @@ static hd_status issue_command(hd_device *device,
                    ? HD_OK
                    : touch_event(device, command, stream, diag);
     case HD_CUDA_NCCL:
-        return hd_cuda_nccl_transfer(device, command, diag);
+        HD_TRY(hd_cuda_nccl_transfer(device, command, diag));
+        return record_mark(device, command, diag);
     case HD_CUDA_FUSED:
-        return hd_cuda_fused_issue(device, command, diag);
+        HD_TRY(hd_cuda_fused_issue(device, command, diag));
+        return record_mark(device, command, diag);
     }
     return HD_INVALID;
 }
@@ -152,9 +174,9 @@ static hd_status issue_command(hd_device *device,
 static hd_status throttle(hd_device *device, hd_cuda_stream *stream,
                           hd_diag *diag)
 {
-    uint64_t turn = ++stream->issued / THROTTLE;
+    uint64_t turn = ++stream->issued / HD_CUDA_THROTTLE;
 
-    if (stream->issued % THROTTLE != 0 || is_capturing(device))
+    if (stream->issued % HD_CUDA_THROTTLE != 0 || is_capturing(device))
         return HD_OK;
     if (turn > 1)
         HD_TRY(hd_cuda_await(device, stream->mark[(turn + 1) % 2], diag));
@@ -635,7 +657,7 @@ hd_status hd_cuda_finish(hd_device *device, hd_diag *diag)
 
 // ------------------------------------------------------ for the watcher
 
-// Pairs with the releases in begin and run.
+// Pairs with the releases in begin, run and record_mark.
 static uint64_t load_count(const _Atomic uint64_t *count)
 {
     return atomic_load_explicit(count, memory_order_acquire);
@@ -683,6 +705,24 @@ uint64_t hd_cuda_run_in_flight(hd_device *device)
         return device->cu.event_query(run->start) == HD_CU_NOT_READY ? 0 : n;
     }
     return 0;
+}
+
+// An event that has come to stand for a later mark tells nothing of this one,
+// which is over by then.
+bool hd_cuda_run_has_passed(const hd_device *device, uint64_t run, int stream,
+                            int mark)
+{
+    const hd_cuda_marks *marks = &device->stream[stream].marks;
+    uint64_t n = (run - 1) * (unsigned)marks->each + (unsigned)mark;
+    uint64_t room = (unsigned)marks->room;
+
+    if (load_count(&marks->recorded) <= n)
+        return false;
+    return load_count(&marks->begun) > n + room ||
+           device->cu.event_query(
+               device->plan->event[(uint64_t)marks->first + n % room]) !=
+               HD_CU_NOT_READY ||
+           load_count(&marks->begun) > n + room;
 }
 
 // ----------------------------------------------------- opening, closing

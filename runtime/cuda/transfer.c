@@ -98,8 +98,8 @@ hd_status hd_cuda_await_word(hd_words *words, const hd_rendezvous *rendezvous,
                          .n = 1,
                          .peer = rendezvous->peer,
                          .stream = words->stream,
-                         .offset =
-                             word_at(peer->mine, peer, rendezvous, which)};
+                         .offset = word_at(peer->mine, peer, rendezvous, which),
+                         .mark = -1};
 
     HD_TRY(add_wait(words, &wait));
     return add_word(words, HD_CU_OP_WAIT_32,
@@ -143,13 +143,14 @@ bool hd_cuda_waits_for(const hd_device *device, const hd_cuda_wait *wait,
     return false;
 }
 
-// NCCL's kernels tell nothing, so the stream writes a word after each call.
+// NCCL's kernels tell nothing, so the stream has a mark behind each call. In a
+// graph each would be a node.
 hd_status hd_cuda_mark_nccl(hd_device *device, const hd_step *steps, int n,
                             int stream, hd_diag *diag)
 {
     hd_words words = {device, steps, stream, device->plan->ncommands, diag};
     hd_cuda_wait wait = {
-        .step = steps, .n = n, .peer = -1, .stream = stream, .offset = 0};
+        .step = steps, .n = n, .peer = -1, .stream = stream, .mark = -1};
     bool alone = true;
 
     for (int i = 0; i < device->size; i++)
@@ -157,13 +158,9 @@ hd_status hd_cuda_mark_nccl(hd_device *device, const hd_step *steps, int n,
     if (alone)
         return HD_OK;
     if (!device->binding.graph)
-        wait.offset = device->peers->marks +
-                      (size_t)device->plan->nmarked++ * sizeof(uint32_t);
-    HD_TRY(add_wait(&words, &wait));
-    return device->binding.graph
-               ? HD_OK
-               : add_word(&words, HD_CU_OP_WRITE_32,
-                          device->peers->window + wait.offset);
+        device->plan->command[device->plan->ncommands - 1].wait =
+            device->plan->nwaits;
+    return add_wait(&words, &wait);
 }
 
 // ----------------------------------------------------------- transfers

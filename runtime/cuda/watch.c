@@ -207,28 +207,39 @@ static uint32_t word_of(const hd_device *device, size_t offset)
                                    sizeof *device->peers->snapshot];
 }
 
+static bool is_told(const hd_cuda_wait *wait)
+{
+    return wait->offset != 0 || wait->mark >= 0;
+}
+
 static bool is_missing(const hd_device *device, const hd_cuda_wait *wait,
                        uint64_t run)
 {
-    // Without a word it cannot be told.
-    return wait->offset != 0 &&
-           !hd_cuda_has_come(device, word_of(device, wait->offset), run);
+    if (wait->offset != 0)
+        return !hd_cuda_has_come(device, word_of(device, wait->offset), run);
+    return is_told(wait) &&
+           !hd_cuda_run_has_passed(device, run, wait->marked, wait->mark);
 }
 
 // In a graph what NCCL does is not marked: the first of it.
 static const hd_cuda_wait *find_unnamed(const hd_device *device)
 {
     for (int i = 0; i < device->plan->nwaits; i++) {
-        if (device->plan->wait[i].offset == 0)
+        if (!is_told(&device->plan->wait[i]))
             return &device->plan->wait[i];
     }
     return NULL;
 }
 
-// The first wait of each stream that nothing answered. Returns the first of
-// all, NULL if none is missing.
+static uint64_t mix(uint64_t hash, uint64_t value)
+{
+    return (hash ^ value) * 1099511628211u;
+}
+
+// The first wait of each stream that nothing answered, which `hash` is of too.
+// Returns the first of all, NULL if none is missing.
 static const hd_cuda_wait *list_missing(hd_device *device, uint64_t run,
-                                        hd_line *lines)
+                                        hd_line *lines, uint64_t *hash)
 {
     const hd_cuda_wait *first = NULL;
     bool seen[HD_CUDA_STREAMS_MOST] = {false};
@@ -239,6 +250,7 @@ static const hd_cuda_wait *list_missing(hd_device *device, uint64_t run,
         if (seen[wait->stream] || !is_missing(device, wait, run))
             continue;
         seen[wait->stream] = true;
+        *hash = mix(*hash, (uint64_t)i);
         if (first == NULL)
             first = wait;
         put_wait(lines, device, wait);
@@ -259,7 +271,7 @@ static uint64_t hash_slots(const hd_device *device)
 
     for (size_t i = 0;
          i < device->peers->slot_bytes / sizeof *device->peers->snapshot; i++)
-        hash = (hash ^ device->peers->snapshot[i]) * 1099511628211u;
+        hash = mix(hash, device->peers->snapshot[i]);
     return hash;
 }
 
@@ -298,7 +310,7 @@ static void fail_unnamed(hd_device *device, const hd_cuda_wait *first,
     hd_line line = {text, sizeof text};
 
     for (int i = 0; i < device->plan->nwaits && departed < 0; i++) {
-        if (device->plan->wait[i].offset == 0)
+        if (!is_told(&device->plan->wait[i]))
             departed = find_departed(device, &device->plan->wait[i]);
     }
     if (departed >= 0)
@@ -326,13 +338,14 @@ static const hd_cuda_wait *find_abandoned(hd_device *device,
                                           const hd_cuda_wait *missing)
 {
     hd_line nowhere = {NULL, 0};
+    uint64_t hash = 0;
 
     if (missing == NULL || find_departed(device, missing) < 0)
         return NULL;
     if (missing->peer < 0)
         return is_late(device, progress) ? missing : NULL;
-    return take_snapshot(device) &&
-                   list_missing(device, progress->run, &nowhere) == missing
+    return take_snapshot(device) && list_missing(device, progress->run,
+                                                 &nowhere, &hash) == missing
                ? missing
                : NULL;
 }
@@ -363,7 +376,7 @@ static void look(hd_device *device, hd_progress *progress)
         return;
     }
     hash = hash_slots(device);
-    missing = list_missing(device, run, &lines);
+    missing = list_missing(device, run, &lines, &hash);
     if ((missing == NULL && unnamed == NULL) || run != progress->run ||
         hash != progress->hash) {
         *progress = (hd_progress){run, hash, hd_clock()};

@@ -180,6 +180,26 @@ TEST(CudaCosts, APipelineOfTwoRanksHasFewEvents)
     }
 }
 
+// A mark behind each step by NCCL is an event, beside those of a run's start
+// and end: a word would hold up its stream.
+TEST(CudaCosts, WhatNcclIsDoneWithIsMarkedByAnEvent)
+{
+    Program program("heddle 1\nhost program marks mesh tp=2\n"
+                    "in %x : f32[64] shared temp %y : f32[64] shared\n"
+                    "out %z : f32[64]\n"
+                    "{ %y = all_reduce %x %z = all_reduce %y\n"
+                    "  %y = all_reduce %x %z = all_reduce %y }\n",
+                    3);
+    hd_session_options options = CudaOptions();
+
+    options.transport = HD_TRANSPORT_NCCL;
+    for (bool graph : {false, true}) {
+        options.graph = graph;
+        EXPECT_EQ(Count(program, options, "cuEventRecord"), graph ? 2 : 2 + 4);
+        EXPECT_EQ(Count(program, options, "cuStreamBatchMemOp_v2"), 0);
+    }
+}
+
 std::string Matmul(const std::string &body)
 {
     return "heddle 1\nhost program one streams 1\n"

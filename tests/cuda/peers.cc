@@ -202,36 +202,44 @@ TEST_P(CudaPeers, WhoseStreamsAreBusyForLongerThanTheTimeoutAreNotLate)
     }
 }
 
-// Four ranks that meet in pairs: on line 7 along b, on line 9 along a.
-const char *const kSquare = "heddle 1\n"
-                            "host program square mesh a=2, b=2 streams 1\n"
-                            "in %x : f32[size a@a, size b@b, 64] shared\n"
-                            "out %y : f32[size a@a, size b@b, 64] shared\n"
-                            "out %z : f32[size a@a, size b@b, 64] shared\n"
-                            "{ fork on stream 0 {\n"
-                            "    group { send@b %x[a, b] to 1 - b\n"
-                            "            %y[a, b] = recv@b from 1 - b }\n"
-                            "    group { send@a %x[a, b] to 1 - a\n"
-                            "            %z[a, b] = recv@a from 1 - a }\n"
-                            "  } join }\n";
-
-// Ranks 0 and 1 have come through line 7, where rank 2 still is, when rank
-// `hasty` finds that nothing moves.
-std::vector<Answer> WaitForRank3(const hd_session_options &options, int hasty)
+// Four ranks that meet in pairs: on line 7 along b, so often, on line 9 along
+// a.
+std::string Square(int times = 1)
 {
-    Program program(kSquare);
+    return "heddle 1\n"
+           "host program square mesh a=2, b=2 streams 1\n"
+           "in %x : f32[size a@a, size b@b, 64] shared\n"
+           "out %y : f32[size a@a, size b@b, 64] shared\n"
+           "out %z : f32[size a@a, size b@b, 64] shared\n"
+           "{ fork on stream 0 { for i in 0.." +
+           std::to_string(times) +
+           " {\n"
+           "    group { send@b %x[a, b] to 1 - b\n"
+           "            %y[a, b] = recv@b from 1 - b } }\n"
+           "    group { send@a %x[a, b] to 1 - a\n"
+           "            %z[a, b] = recv@a from 1 - a }\n"
+           "  } join }\n";
+}
 
+// Of so many runs rank 3 takes part in the first half. Ranks 0 and 1 have come
+// through line 7, where rank 2 still is, when rank `hasty` finds that nothing
+// moves.
+std::vector<Answer> WaitForRank3(const Program &program,
+                                 const hd_session_options &options, int hasty,
+                                 int runs = 1)
+{
     return RunRanks(4, [&](Rank &rank) {
         hd_session_options mine = options;
 
         mine.timeout = rank.rank == hasty ? 2 : 15;
         return AfterOneRun(rank, program, mine,
                            [&](Session &, Shards &shards, Caller &) {
+                               int all = rank.rank == 3 ? runs / 2 : runs;
                                hd_status status = HD_OK;
 
-                               if (rank.rank != 3)
+                               for (int i = 0; i < all && status == HD_OK; i++)
                                    status = shards.Run(rank.diag);
-                               if (rank.rank != 3 && status == HD_OK)
+                               if (status == HD_OK)
                                    status = shards.Get(rank.diag);
                                HD_TRY(Meet(rank));
                                return status;
@@ -245,7 +253,8 @@ TEST_P(CudaPeers, AreNamedWithTheStepThatWaitsAndNotAnEarlierOne)
     const std::string step = nccl ? ", stream 0, by NCCL)" : ", stream 0)";
 
     for (int hasty : {0, 2}) {
-        std::vector<Answer> answers = WaitForRank3(Options(0), hasty);
+        std::vector<Answer> answers =
+            WaitForRank3(Program(Square()), Options(0), hasty);
         const Answer &answer = answers[size_t(hasty)];
         // The neighbour along the axis on which it waits.
         int peer = hasty == 0 ? 2 : 3;
@@ -280,10 +289,33 @@ TEST_P(CudaPeers, AreNamedWithTheStepThatWaitsAndNotAnEarlierOne)
     }
 }
 
+// A mark's event has stood for others before, and others come behind it: a run
+// has more marks than there are events, or a few runs in a row have.
+TEST(CudaMarks, OfManyRunsNameTheStepThatWaits)
+{
+    hd_session_options options = CudaOptions();
+
+    options.transport = HD_TRANSPORT_NCCL;
+    for (int times : {1, 100, 600}) {
+        Program program(Square(times));
+        const int runs = times == 1 ? 40 : 7;
+        std::vector<Answer> answers = WaitForRank3(program, options, 0, runs);
+        const Answer &answer = answers[0];
+        std::string step = "(step " + std::to_string(2 * times + 1);
+
+        Ended(answer, 0);
+        EXPECT_EQ(answer.status, HD_TIMEOUT) << answer.text;
+        EXPECT_TRUE(Has(answer, "rank 0 waits for rank 2: "
+                                "send at program.hd:9:13 " +
+                                    step))
+            << answer.text;
+    }
+}
+
 // Each step takes less than the timeout, and the run more.
 TEST_P(CudaPeers, ThatComeOneByOneAreNotLate)
 {
-    Program program(kSquare);
+    Program program(Square());
     const unsigned kPause = 1800000;
 
     if (GetParam().transport == HD_TRANSPORT_NCCL && GetParam().graph)
@@ -313,7 +345,7 @@ TEST(CudaMixedGraphs, TellThatNcclMayBeWhatWaits)
 
     options.graph = true;
     options.axes = "a=nccl,b=copy";
-    std::vector<Answer> answers = WaitForRank3(options, 2);
+    std::vector<Answer> answers = WaitForRank3(Program(Square()), options, 2);
 
     EXPECT_EQ(answers[2].status, HD_TIMEOUT) << answers[2].text;
     EXPECT_TRUE(Has(answers[2], "error: rank 2 waits for rank 3: "))
