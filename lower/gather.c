@@ -7,19 +7,16 @@
 // What is sent or received of a piece.
 static hd_view source_view(hd_pipe *p, const hd_moved *m, const hd_piece *at)
 {
-    return hd_pipe_at_chunk(p, m->op->view[1], m->dim + 1, at->chunk);
+    return hd_pipe_at_chunk(p, m->op->view[1],
+                            hd_pipe_chunk_dim(&m->op->view[1]), at->chunk);
 }
 
 static hd_view target_view(hd_pipe *p, const hd_moved *m, const hd_piece *at)
 {
     hd_view out = hd_pipe_at_shard(p, m->op->view[0], m->dim, at->shard);
 
-    return hd_pipe_at_chunk(p, out, m->dim + 1, at->chunk);
-}
-
-static hd_status check_chunks(hd_pipe *p, const hd_moved *m)
-{
-    return hd_pipe_check_split(p, &m->op->view[0], m->dim + 1, m->op->loc);
+    return hd_pipe_at_chunk(p, out, hd_pipe_chunk_dim(&m->op->view[0]),
+                            at->chunk);
 }
 
 // --------------------------------------------------------------- computing
@@ -232,5 +229,4 @@ const hd_flow hd_flow_gather = {.schedules = schedules,
                                 .first = 1,
                                 .prepare = prepare,
                                 .before = emit_before,
-                                .trip = emit_trip,
-                                .check_chunks = check_chunks};
+                                .trip = emit_trip};

@@ -109,8 +109,9 @@ bool hd_pipe_is_alone(const hd_pipe *p, hd_buffer *buffer)
            hd_pipe_count_uses(p, NULL, root) == p->uses[root->id];
 }
 
-hd_status hd_pipe_check_split(hd_pipe *p, const hd_view *view, int dim,
-                              hd_loc loc)
+// Whether chunks can split dimension `dim` of what the view is of.
+static hd_status check_split(hd_pipe *p, const hd_view *view, int dim,
+                             hd_loc loc)
 {
     const hd_type *type = &view->buffer->type;
     const hd_buffer *root = hd_buffer_root(view->buffer);
@@ -123,10 +124,10 @@ hd_status hd_pipe_check_split(hd_pipe *p, const hd_view *view, int dim,
                         "%lld chunks: %%%s is an inout argument that is also "
                         "used outside of this loop",
                         (long long)p->chunks, root->name);
-    if (dim >= type->ndims || hd_dim_is_sharded(type->dim[dim]))
+    if (dim >= type->ndims)
         return hd_error(p->diag, HD_E0502, loc,
-                        "%lld chunks: %%%s has no dimension after its stream "
-                        "dimension to split",
+                        "%lld chunks: %%%s has no dimension of several indices "
+                        "after its stream dimension to split",
                         (long long)p->chunks, view->buffer->name);
     if (type->ndims == HD_MAX_DIMS)
         return hd_error(p->diag, HD_E0502, loc,
@@ -166,17 +167,6 @@ int hd_pipe_index(const hd_pipe *p, const hd_view *view)
     return -1;
 }
 
-// Whether the loop itself writes the buffer, so that chunk by chunk.
-static bool is_made_here(const hd_pipe *p, hd_buffer *buffer)
-{
-    for (const hd_stmt *s = p->ops; s != NULL; s = s->next)
-        for (int i = 0; i < s->op->nviews; i++)
-            if (hd_op_access(s->op, i) != HD_ACCESS_READ &&
-                hd_buffer_root(s->op->view[i].buffer) == hd_buffer_root(buffer))
-                return true;
-    return false;
-}
-
 // How many dimensions the view keeps before its buffer's `dim`.
 static int kept_ahead(const hd_view *view, int dim)
 {
@@ -187,46 +177,165 @@ static int kept_ahead(const hd_view *view, int dim)
     return n;
 }
 
-enum { UNSPLIT = -1, NO_CHUNKS = -2 };
+int hd_pipe_chunk_dim(const hd_view *piece)
+{
+    const hd_type *type = &piece->buffer->type;
+    int dim = 0;
 
-// The dimension of view `i` that chunks split: the result's is the one after
-// its own index of the loop, and where the view has none along that it is
-// UNSPLIT. NO_CHUNKS if that is not how chunks of the view come.
+    while (dim < type->ndims &&
+           (hd_view_picks(piece, dim) || hd_dim_local(type->dim[dim]) == 1))
+        dim++;
+    return dim;
+}
+
+enum { UNSPLIT = -1, NO_CHUNKS = -2, NOT_MADE = -3 };
+
+// The dimension of an op's space that is its view `i`'s dimension `dim`; -1 if
+// it has no such one.
+static int along(const hd_op *op, const hd_space *space, int i, int dim)
+{
+    int own = kept_ahead(&op->view[i], dim), d = 0;
+
+    while (d < space->ndims && space->dim[i][d] != own)
+        d++;
+    return d < space->ndims ? d : -1;
+}
+
+// The dimension of view `i` that lies along `d` of an op's space.
+static int dim_along(const hd_op *op, const hd_space *space, int i, int d)
+{
+    int dim = 0;
+
+    if (space->dim[i][d] == HD_REPEATED)
+        return UNSPLIT;
+    while (kept_ahead(&op->view[i], dim + 1) <= space->dim[i][d])
+        dim++;
+    return dim;
+}
+
+// The dimension of an op's space that it is done in chunks of: that of its
+// result, or where this has none yet, of the first operand that has one; -1 if
+// there is none.
+static int chunks_along(const hd_pipe *p, const hd_op *op,
+                        const hd_space *space)
+{
+    for (int i = 0; i < op->nviews; i++)
+        if (p->split[op->view[i].buffer->id] >= 0)
+            return along(op, space, i, p->split[op->view[i].buffer->id]);
+    return -1;
+}
+
+// Names the chunks of what an op reads or makes after those of another view.
+// True if that was not known.
+static bool pass_on_chunks(hd_pipe *p, const hd_op *op)
+{
+    bool news = false;
+    hd_space space;
+    int d;
+
+    hd_space_of_op(p->module, op, &space);
+    d = chunks_along(p, op, &space);
+    for (int i = 0; i < op->nviews && d >= 0; i++) {
+        int *split = &p->split[op->view[i].buffer->id];
+
+        if (*split != UNSPLIT)
+            continue;
+        *split = dim_along(op, &space, i, d);
+        news |= *split != UNSPLIT;
+    }
+    return news;
+}
+
+// The first dimension of more than one index after that of the loop.
+static int dim_after_loop(const hd_pipe *p, const hd_view *view)
+{
+    const hd_type *type = &view->buffer->type;
+    int dim = hd_pipe_index(p, view) + 1;
+
+    while (dim < type->ndims && hd_dim_local(type->dim[dim]) == 1)
+        dim++;
+    return dim;
+}
+
+// Before any is named: what the loop makes, and what is moved, which leads.
+static void start_splits(hd_pipe *p)
+{
+    p->split = hd_new_array(p->scratch, int, p->module->nbuffers);
+    for (int i = 0; i < p->module->nbuffers; i++)
+        p->split[i] = NOT_MADE;
+    for (const hd_stmt *s = p->ops; s != NULL; s = s->next)
+        for (int i = 0; i < s->op->nviews; i++)
+            if (hd_op_access(s->op, i) != HD_ACCESS_READ)
+                p->split[s->op->view[i].buffer->id] = UNSPLIT;
+    for (int i = 0; i < p->nmoved; i++) {
+        const hd_view *piece = &p->moved[i].op->view[p->flow->piece];
+
+        p->split[piece->buffer->id] = hd_pipe_chunk_dim(piece);
+    }
+}
+
+// Chunks of what the loop makes are split as what is moved, of which or for
+// which it is made; where it has nothing to do with that, after the loop's
+// dimension.
+static void find_splits(hd_pipe *p)
+{
+    bool news = true;
+
+    start_splits(p);
+    while (news) {
+        news = false;
+        for (const hd_stmt *s = p->ops; s != NULL; s = s->next)
+            if (hd_op_is(s->op, HD_UNIT_COMPUTE))
+                news |= pass_on_chunks(p, s->op);
+    }
+    for (const hd_stmt *s = p->ops; s != NULL; s = s->next) {
+        int *split = &p->split[s->op->view[0].buffer->id];
+
+        if (*split == UNSPLIT && hd_op_is(s->op, HD_UNIT_COMPUTE))
+            *split = dim_after_loop(p, &s->op->view[0]);
+    }
+}
+
+// The dimension of view `i` that chunks split; where it has none along that it
+// is UNSPLIT. NO_CHUNKS if that is not how chunks of what the loop gathers or
+// makes come.
 static int split_dim(const hd_pipe *p, const hd_op *op, int i)
 {
-    const hd_view *view = &op->view[i];
-    int at = hd_pipe_index(p, view), out = hd_pipe_index(p, &op->view[0]);
-    int dim = 0, own;
+    int made = p->split[op->view[i].buffer->id], d, dim;
     hd_space space;
 
-    if (i == 0)
-        return out + 1;
     hd_space_of_op(p->module, op, &space);
-    own = space.dim[i][kept_ahead(&op->view[0], out + 1)];
-    if (own == HD_REPEATED)
-        return at >= 0 && is_made_here(p, view->buffer) ? NO_CHUNKS : UNSPLIT;
-    while (kept_ahead(view, dim + 1) <= own)
-        dim++;
-    return at < 0 || dim == at + 1 ? dim : NO_CHUNKS;
+    d = chunks_along(p, op, &space);
+    if (d < 0)
+        return made;
+    dim = dim_along(op, &space, i, d);
+    return made < 0 || made == dim ? dim : NO_CHUNKS;
 }
 
 static hd_status check_view(hd_pipe *p, const hd_op *op, int i)
 {
+    const hd_buffer *buffer = op->view[i].buffer;
     int dim = split_dim(p, op, i);
 
     if (dim == NO_CHUNKS)
         return hd_error(p->diag, HD_E0502, op->loc,
-                        "%s cannot be done in %lld chunks: it needs its shard "
-                        "whole",
-                        hd_op_info_get(op->code)->text, (long long)p->chunks);
-    return dim >= 0 ? hd_pipe_check_split(p, &op->view[i], dim, op->loc)
-                    : HD_OK;
+                        "%s cannot be done in %lld chunks: those of %%%s split "
+                        "its dimension %d, which it needs whole",
+                        hd_op_info_get(op->code)->text, (long long)p->chunks,
+                        buffer->name, p->split[buffer->id]);
+    return dim >= 0 ? check_split(p, &op->view[i], dim, op->loc) : HD_OK;
 }
 
 hd_status hd_pipe_check_chunks(hd_pipe *p)
 {
+    find_splits(p);
     for (int i = 0; i < p->nmoved; i++)
-        HD_TRY(p->flow->check_chunks(p, &p->moved[i]));
+        for (int k = p->flow->piece; k >= 0; k--) {
+            const hd_view *piece = &p->moved[i].op->view[k];
+
+            HD_TRY(check_split(p, piece, hd_pipe_chunk_dim(piece),
+                               p->moved[i].op->loc));
+        }
     for (const hd_stmt *s = p->ops; s != NULL; s = s->next)
         for (int i = 0; hd_op_is(s->op, HD_UNIT_COMPUTE) && i < s->op->nviews;
              i++)

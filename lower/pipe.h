@@ -50,6 +50,9 @@ typedef struct hd_pipe {
     const hd_transport *transport; // by axis
     hd_alias *aliases;
     const int *uses; // by buffer id, in the whole program
+    // By buffer id, of what the loop moves and makes: the dimension that chunks
+    // split.
+    int *split;
 } hd_pipe;
 
 // What a trip works on: the shard's index, and the chunk's (HD_EXPR_NONE if
@@ -89,13 +92,11 @@ struct hd_schedule {
 struct hd_flow {
     const hd_schedule *schedules; // by hd_transfer
     int first;                    // shards whose trips come before exchanges
+    int piece; // which view of what is moved has an index of the loop
     void (*prepare)(hd_pipe *p);
     void (*before)(hd_pipe *p, hd_build *b); // on the caller's stream
     void (*trip)(hd_pipe *p, hd_build *b, hd_expr j);
     void (*after)(hd_pipe *p, hd_build *b);
-    // Whether it has views of its own that chunks split, and what keeps it from
-    // that.
-    hd_status (*check_chunks)(hd_pipe *p, const hd_moved *m);
 };
 
 extern const hd_flow hd_flow_gather, hd_flow_scatter, hd_flow_all_reduce;
@@ -124,9 +125,9 @@ int hd_pipe_count_uses(const hd_pipe *p, const hd_stmt *end,
                        const hd_buffer *buffer);
 // Nothing but this loop needs the buffer.
 bool hd_pipe_is_alone(const hd_pipe *p, hd_buffer *buffer);
-// Whether chunks can split dimension `dim` of what the view is of.
-hd_status hd_pipe_check_split(hd_pipe *p, const hd_view *view, int dim,
-                              hd_loc loc);
+// The dimension that chunks of what is moved split: the first that a piece
+// keeps of more than one index, so that they are contiguous, too.
+int hd_pipe_chunk_dim(const hd_view *piece);
 // Of each statement of an iteration that computes, and of what is moved.
 hd_status hd_pipe_check_chunks(hd_pipe *p);
 // The view with the loop's index replaced. With HD_EXPR_ALL that of `dim`.

@@ -21,7 +21,8 @@ static hd_view partial_view(hd_pipe *p, const hd_moved *m, const hd_piece *at)
 {
     hd_view partial = hd_pipe_at_shard(p, m->op->view[1], m->dim, at->shard);
 
-    return hd_pipe_at_chunk(p, partial, m->dim + 1, at->chunk);
+    return hd_pipe_at_chunk(p, partial, hd_pipe_chunk_dim(&m->op->view[1]),
+                            at->chunk);
 }
 
 // Whether every rank gets all shards.
@@ -37,7 +38,7 @@ static hd_view result_view(hd_pipe *p, const hd_moved *m, hd_expr shard,
     const hd_view *out = &m->op->view[0];
     hd_view at = hd_pipe_at_shard(p, *out, hd_pipe_index(p, out), shard);
 
-    return hd_pipe_at_chunk(p, at, out->nindex, chunk);
+    return hd_pipe_at_chunk(p, at, hd_pipe_chunk_dim(out), chunk);
 }
 
 // A view of %p in `arrived` or `sums`, which are shaped as it is.
@@ -46,7 +47,7 @@ static hd_view slot_view(hd_pipe *p, const hd_moved *m, hd_buffer *slots,
 {
     like.buffer = slots;
     like.index[m->dim] = slot;
-    return hd_pipe_at_chunk(p, like, m->dim + 1, chunk);
+    return hd_pipe_at_chunk(p, like, hd_pipe_chunk_dim(&m->op->view[1]), chunk);
 }
 
 // What has arrived for a piece.
@@ -60,14 +61,6 @@ static hd_view own_view(const hd_trip *t, const hd_moved *m, hd_view like)
 {
     return slot_view(t->p, m, m->arrived, like, hd_pipe_rank(t->p),
                      t->at.chunk);
-}
-
-static hd_status check_chunks(hd_pipe *p, const hd_moved *m)
-{
-    const hd_view *out = &m->op->view[0];
-
-    HD_TRY(hd_pipe_check_split(p, &m->op->view[1], m->dim + 1, m->op->loc));
-    return hd_pipe_check_split(p, out, out->nindex, m->op->loc);
 }
 
 // ---------------------------------------------------------------- reducing
@@ -170,8 +163,8 @@ static void emit_fused(const hd_trip *t, hd_build *b, const hd_op *op,
     copy = p->ranks > 1 ? clone_onto(t, &last, op, m)
                         : hd_pipe_clone(p, &last, op, &t->at);
     if (m->kept == NULL)
-        copy->view[0] =
-            hd_pipe_at_chunk(p, m->whole, m->op->view[0].nindex, t->at.chunk);
+        copy->view[0] = hd_pipe_at_chunk(
+            p, m->whole, hd_pipe_chunk_dim(&m->op->view[0]), t->at.chunk);
 }
 
 static void emit_compute(const hd_trip *t, hd_build *b)
@@ -549,10 +542,10 @@ const hd_flow hd_flow_scatter = {.schedules = schedules,
                                  .prepare = prepare,
                                  .trip = emit_trip,
                                  .after = emit_after,
-                                 .check_chunks = check_chunks};
+                                 .piece = 1};
 
 const hd_flow hd_flow_all_reduce = {.schedules = schedules_for_all,
                                     .prepare = prepare,
                                     .trip = emit_trip,
                                     .after = emit_after,
-                                    .check_chunks = check_chunks};
+                                    .piece = 1};

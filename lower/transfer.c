@@ -119,14 +119,12 @@ static void report_effect(const hd_pipe *p, const hd_moved *m,
 
 static void add_moved(hd_pipe *p, hd_op *op, const hd_flow *flow)
 {
-    int view = flow == &hd_flow_gather ? 0 : 1;
-
     p->axis = op->axis;
     p->ranks = p->module->axis[op->axis].size;
     p->flow = flow;
     p->schedule = &flow->schedules[p->options->transfer];
     p->moved[p->nmoved++] =
-        (hd_moved){.op = op, .dim = hd_pipe_index(p, &op->view[view])};
+        (hd_moved){.op = op, .dim = hd_pipe_index(p, &op->view[flow->piece])};
 }
 
 // for ON { .. }, of operations alone

@@ -53,6 +53,14 @@ const Pattern kPatterns[] = {
      "in %a : $[n @tp, n, 6, 8] in %w : $[n @tp, n, 5, 8] temp " PARTIAL
      "out %c : $[n @tp, 6, 5] ",
      "%p = matmul %a, %w tb %c = sum %p dim 0"},
+    {"stored_transposed",
+     "in %a : $[n @tp, n, 8, 6] in %w : $[n @tp, n, 8, 5] temp " PARTIAL
+     "out %c : $[n @tp, 6, 5] ",
+     "%p = matmul %a, %w ta %c = sum %p dim 0"},
+    {"turned",
+     "in %a : $[n @tp, n, 6, 8] in %w : $[n @tp, n, 8, 5] temp " PARTIAL
+     "temp %t : $[n @tp, n @stream, 8, 6] out %c : $[n @tp, 6, 5] ",
+     "%t = transpose %a %p = matmul %t, %w ta %c = sum %p dim 0"},
     {"partial_is_an_output", LINEAR "out " PARTIAL,
      "%p = matmul %a, %w %c = sum %p dim 0"},
     {"partial_is_updated", LINEAR "inout " PARTIAL,
@@ -106,6 +114,11 @@ const Pattern kPatterns[] = {
      "temp %p : $[2 @dp, n @tp, n @stream, 6, 5] "
      "out %c : $[2 @dp, n @tp, 6, 5]",
      "%p = matmul %a, %w %c = sum %p dim 1"},
+    {"inner_axis",
+     "in %a : $[n @tp, n, 2 @dp, 6, 8] in %w : $[n @tp, 8, 5] "
+     "temp %p : $[n @tp, n @stream, 2 @dp, 6, 5] "
+     "out %c : $[n @tp, 2 @dp, 6, 5]",
+     "%p = matmul %a, %w %c = sum %p dim 0"},
 };
 
 enum { PATTERNS = sizeof kPatterns / sizeof kPatterns[0] };
