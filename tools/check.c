@@ -163,14 +163,14 @@ static outcome put_program(const check *check, const char *path,
         const hd_define *define = &check->options.defines[i];
         char *name = need_utf8(define->name);
 
-        json_number(defines, name, (double)define->value);
+        json_integer(defines, name, define->value);
         free(name);
     }
     json_text(object, "status", hd_status_text(status));
     if (status == HD_OK) {
         json_number(object, "ranks", s->ranks);
-        json_number(object, "least_steps", (double)s->least);
-        json_number(object, "most_steps", (double)s->most);
+        json_integer(object, "least_steps", s->least);
+        json_integer(object, "most_steps", s->most);
     }
     put_messages(json_array(object, "findings"), check->diag);
     hd_diag_clear(check->diag);

@@ -207,7 +207,7 @@ static void put_host(cJSON *root, const environment *e)
 
     put_text(host, "name", e->host);
     json_number(host, "cores", e->cores);
-    json_number(host, "memory_bytes", (double)e->memory);
+    json_integer(host, "memory_bytes", e->memory);
 }
 
 static void put_library(cJSON *in, const hd_env_library *l)
@@ -236,7 +236,7 @@ static void put_devices(cJSON *root, const environment *e)
 
         json_number(device, "index", i);
         put_text(device, "name", d->name);
-        json_number(device, "memory_bytes", (double)d->memory);
+        json_integer(device, "memory_bytes", d->memory);
         put_text(device, "capability", d->capability);
         json_number(device, "sms", d->sms);
         put_text(device, "bus", d->bus);
@@ -297,8 +297,8 @@ static void put_cache(cJSON *root, const hd_env_cache *c)
 
     json_flag(cache, "usable", !*c->reason);
     put_text(cache, "folder", c->folder);
-    json_number(cache, "entries", (double)c->entries);
-    json_number(cache, "bytes", (double)c->bytes);
+    json_integer(cache, "entries", c->entries);
+    json_integer(cache, "bytes", c->bytes);
     put_text(cache, "variable", c->variable);
     put_text(cache, "reason", c->reason);
 }

@@ -4,6 +4,8 @@
 #include "plain.h"
 #include "tool.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 cJSON *json_need(cJSON *item)
@@ -35,6 +37,14 @@ cJSON *json_array(cJSON *in, const char *name)
 void json_number(cJSON *in, const char *name, double value)
 {
     json_put(in, name, cJSON_CreateNumber(value));
+}
+
+void json_integer(cJSON *in, const char *name, int64_t value)
+{
+    char text[32];
+
+    snprintf(text, sizeof text, "%" PRId64, value);
+    json_put(in, name, cJSON_CreateRaw(text));
 }
 
 void json_flag(cJSON *in, const char *name, bool value)

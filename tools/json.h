@@ -5,6 +5,7 @@
 
 #include <cjson/cJSON.h>
 #include <stdbool.h>
+#include <stdint.h>
 
 cJSON *json_need(cJSON *item);
 
@@ -14,6 +15,8 @@ cJSON *json_put(cJSON *in, const char *name, cJSON *item);
 cJSON *json_object(cJSON *in, const char *name);
 cJSON *json_array(cJSON *in, const char *name);
 void json_number(cJSON *in, const char *name, double value);
+// All digits, of which a double keeps the first 15.
+void json_integer(cJSON *in, const char *name, int64_t value);
 void json_flag(cJSON *in, const char *name, bool value);
 // Made UTF-8, since a name from outside may be none; NULL is null.
 void json_text(cJSON *in, const char *name, const char *value);

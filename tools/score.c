@@ -261,9 +261,9 @@ static void put_contest(cJSON *array, const scoreboard *board,
     if (!contest->program) {
         json_text(object, "kind", shape_kind_name(contest->shape.kind));
         json_text(object, "dtype", hd_dtype_text(contest->shape.dtype));
-        json_number(object, "m", (double)contest->shape.m);
-        json_number(object, "n", (double)contest->shape.n);
-        json_number(object, "k", (double)contest->shape.k);
+        json_integer(object, "m", contest->shape.m);
+        json_integer(object, "n", contest->shape.n);
+        json_integer(object, "k", contest->shape.k);
         json_number(object, "bytes_in", contest->bytes_in);
     }
     if (floor > 0)
@@ -292,9 +292,9 @@ static cJSON *make_json(const scoreboard *board)
     if (board->machine)
         env_libraries(root, board->machine);
     json_number(root, "ranks", measure->ranks);
-    json_number(root, "rounds", (double)measure->rounds);
-    json_number(root, "iters", (double)measure->iters);
-    json_number(root, "queue", (double)measure->queue);
+    json_integer(root, "rounds", measure->rounds);
+    json_integer(root, "iters", measure->iters);
+    json_integer(root, "queue", measure->queue);
     json_number(root, "link_rate", score_rate(board));
     shapes = json_array(root, "shapes");
     for (int i = board->probed; i < measure->n; i++)
