@@ -13,10 +13,11 @@ const char *choose_name(hd_transfer transfer)
     return names[transfer];
 }
 
-// False if the options do not fit the program; `diag` may be NULL.
+// The program that the options make is `lowered`, to be freed. False if they do
+// not fit the program; `diag` may be NULL.
 static bool predict(const char *path, const content *text,
                     const program_options *options, const hd_machine *machine,
-                    hd_diag *diag, candidate *c)
+                    hd_diag *diag, candidate *c, char **lowered)
 {
     hd_module *module = NULL;
     hd_simulation *simulation = NULL;
@@ -24,6 +25,7 @@ static bool predict(const char *path, const content *text,
         hd_parse(path, (const char *)text->bytes, text->length,
                  options->defines, options->ndefines, diag, &module) == HD_OK &&
         hd_lower(module, &c->lower, NULL, NULL, diag) == HD_OK &&
+        hd_print(module, lowered) == HD_OK &&
         hd_simulate(module, machine, diag, &simulation) == HD_OK;
 
     if (fits)
@@ -56,6 +58,7 @@ static int list_options(const hd_lower_options *base,
     out[n] = *base;
     out[n].transfer = HD_TRANSFER_BULK;
     out[n].streams = out[n].chunks = 1;
+    out[n].comm_stream = out[n].defer_sends = false;
     n++;
     for (int t = HD_TRANSFER_PIPELINED; t <= HD_TRANSFER_RING; t++)
         for (int i = 0; i < nstreams * nchunks; i++, n++) {
@@ -97,12 +100,39 @@ static outcome tell_why(const char *path, const content *text,
 {
     candidate c = {.lower = options->lower};
     hd_diag *diag = need_diag();
+    char *lowered = NULL;
 
-    predict(path, text, options, machine, diag, &c);
+    predict(path, text, options, machine, diag, &c, &lowered);
+    hd_free(lowered);
     tell(diag, HD_OK, path);
     hd_diag_destroy(diag);
     return complain(WRONG, "%s: no pipeline fits this program",
                     program_name(path));
+}
+
+// The number of the same text; `n` if there is none.
+static int find_same(const char *lowered, char **others, int n)
+{
+    int i = 0;
+
+    while (i < n && strcmp(lowered, others[i]) != 0)
+        i++;
+    return i;
+}
+
+// The last of `out` is new, or another way to what is there.
+static void add_candidate(candidate *out, char *made, char **lowered, int *n)
+{
+    hd_transfer transfer = out[*n].lower.transfer;
+    int same = find_same(made, lowered, *n);
+
+    if (same == *n) {
+        lowered[(*n)++] = made;
+        return;
+    }
+    if (out[same].lower.transfer != transfer)
+        out[same].also |= 1u << transfer;
+    hd_free(made);
 }
 
 outcome choose_all(const char *path, const content *text,
@@ -110,20 +140,28 @@ outcome choose_all(const char *path, const content *text,
                    candidate out[MOST_CANDIDATES], int *n)
 {
     hd_lower_options list[MOST_CANDIDATES];
+    char *lowered[MOST_CANDIDATES];
     int all = list_options(&options->lower, list);
     double start = seconds();
     bool shown = false;
 
     *n = 0;
     for (int i = 0; i < all; i++) {
+        char *made = NULL;
+
         // Of many ranks each takes seconds.
         shown = seconds() - start > 1;
         if (shown)
             progress("%s: predicting %d of %d: %s", program_name(path), i + 1,
                      all, choose_name(list[i].transfer));
-        out[*n].lower = list[i];
-        *n += predict(path, text, options, machine, NULL, &out[*n]);
+        out[*n] = (candidate){.lower = list[i]};
+        if (predict(path, text, options, machine, NULL, &out[*n], &made))
+            add_candidate(out, made, lowered, n);
+        else
+            hd_free(made);
     }
+    for (int i = 0; i < *n; i++)
+        hd_free(lowered[i]);
     if (shown)
         progress_end();
     if (*n == 0)
@@ -145,42 +183,17 @@ static bool is_complete(const char *path, const content *text,
     return complete;
 }
 
-// The program that the options make, as text to be freed; NULL if they do not
-// fit it.
-static char *lowered(const char *path, const content *text,
-                     const program_options *options,
-                     const hd_lower_options *lower)
+// What was asked for in vain is a warning of lowering's.
+static void ask_bulk(const hd_lower_options *given, hd_lower_options *best)
 {
-    hd_module *module = NULL;
-    char *whole = NULL;
-
-    if (hd_parse(path, (const char *)text->bytes, text->length,
-                 options->defines, options->ndefines, NULL, &module) != HD_OK ||
-        hd_lower(module, lower, NULL, NULL, NULL) != HD_OK ||
-        hd_print(module, &whole) != HD_OK)
-        whole = NULL;
-    hd_module_destroy(module);
-    return whole;
-}
-
-// A pipeline that changes nothing is called what it is: bulk.
-static void call_bulk(const char *path, const content *text,
-                      const program_options *options, hd_lower_options *best)
-{
-    hd_lower_options bulk = options->lower;
-    char *a, *b;
-
-    bulk.transfer = HD_TRANSFER_BULK;
-    if (!(bulk.asked & HD_OPTION_STREAMS))
-        bulk.streams = 1;
-    if (!(bulk.asked & HD_OPTION_CHUNKS))
-        bulk.chunks = 1;
-    a = lowered(path, text, options, &bulk);
-    b = lowered(path, text, options, best);
-    if (a && b && strcmp(a, b) == 0)
-        *best = bulk; // and what was asked for in vain is a warning
-    hd_free(a);
-    hd_free(b);
+    if (best->transfer != HD_TRANSFER_BULK)
+        return;
+    *best = *given;
+    best->transfer = HD_TRANSFER_BULK;
+    if (!(given->asked & HD_OPTION_STREAMS))
+        best->streams = 1;
+    if (!(given->asked & HD_OPTION_CHUNKS))
+        best->chunks = 1;
 }
 
 outcome choose_best(const char *path, const content *text,
@@ -195,7 +208,7 @@ outcome choose_best(const char *path, const content *text,
         return FINE;
     TRY(machine_open(options->machine, &machine));
     TRY(choose_all(path, text, options, &machine, candidates, &n));
-    call_bulk(path, text, options, &candidates[0].lower);
+    ask_bulk(&options->lower, &candidates[0].lower);
     options->lower = candidates[0].lower;
     options->lower.asked &= ~(unsigned)HD_OPTION_TRANSFER; // it was chosen
     if (options->quiet)

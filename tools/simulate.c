@@ -186,6 +186,24 @@ static outcome simulate_module(simulate *s, hd_module *module)
 
 // ---------------------------------------------------------------- compare
 
+// The names of the other pipelines that make the same program.
+static void put_also(cJSON *object, const candidate *c)
+{
+    cJSON *also = json_array(object, "also");
+
+    for (int t = 0; t <= HD_TRANSFER_RING; t++)
+        if (c->also & 1u << t)
+            json_text(also, NULL, choose_name((hd_transfer)t));
+}
+
+static void print_also(const candidate *c)
+{
+    for (int t = 0; t <= HD_TRANSFER_RING; t++)
+        if (c->also & 1u << t)
+            printf("  = %s", choose_name((hd_transfer)t));
+    putchar('\n');
+}
+
 static void compare_json(const simulate *s, const candidate *candidates, int n)
 {
     cJSON *array = json_need(cJSON_CreateArray());
@@ -195,6 +213,7 @@ static void compare_json(const simulate *s, const candidate *candidates, int n)
         const hd_lower_options *lower = &candidates[i].lower;
 
         json_text(object, "transfer", choose_name(lower->transfer));
+        put_also(object, &candidates[i]);
         json_number(object, "streams", lower->streams);
         json_number(object, "chunks", lower->chunks);
         json_flag(object, "comm_stream", lower->comm_stream);
@@ -222,13 +241,14 @@ static outcome compare_pipelines(simulate *s, const content *text)
     for (int i = 0; i < n; i++) {
         const candidate *c = &candidates[i];
 
-        printf("%-10s  %7d  %6d  %4s  %12.1f  %8.2f  %5.0f %%\n",
+        printf("%-10s  %7d  %6d  %4s  %12.1f  %8.2f  %5.0f %%",
                choose_name(c->lower.transfer), c->lower.streams,
                c->lower.chunks, c->lower.comm_stream ? "own" : "-",
                c->prediction.time * 1e6,
                // A program that does nothing takes no time by any of them.
                best > 0 ? c->prediction.time / best : 1,
                c->prediction.overlap * 100);
+        print_also(c);
     }
     return FINE;
 }
