@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
 #include <memory>
 
 #include "tests/cuda/caller.h"
@@ -155,6 +156,36 @@ TEST(CudaCosts, ARunAsksForTheMemoryThatIsCopiedAlone)
     for (bool graph : {false, true}) {
         options.graph = graph;
         EXPECT_EQ(Count(program, options, "cuPointerGetAttribute"), graph);
+    }
+}
+
+// The thread that watches asks for events and streams at times of its own, and
+// copies.
+TEST(CudaCosts, AReplayedRunIsNineCallsOfTheDriver)
+{
+    const std::map<std::string, int> wanted = {
+        {"cuCtxPushCurrent_v2", 1}, {"cuThreadExchangeStreamCaptureMode", 2},
+        {"cuStreamIsCapturing", 1}, {"cuEventRecord", 2},
+        {"cuGraphLaunch", 1},       {"cuPointerGetAttribute", 1},
+        {"cuCtxPopCurrent_v2", 1}};
+    static const char *const symbols[] = {
+#define HD_CU(symbol, name, ...) #symbol,
+#include "runtime/cuda/cuda.def"
+#undef HD_CU
+    };
+    hd_lower_options lower = Pipeline(HD_TRANSFER_DIRECT);
+    Program program(Gather(2), 3, &lower);
+    hd_session_options options = CudaOptions();
+
+    options.graph = true;
+    for (std::string symbol : symbols) {
+        if (symbol == "cuEventQuery" || symbol == "cuStreamQuery" ||
+            symbol == "cuMemcpyAsync")
+            continue;
+        auto found = wanted.find(symbol);
+        EXPECT_EQ(Count(program, options, symbol.c_str()),
+                  found == wanted.end() ? 0 : found->second)
+            << symbol;
     }
 }
 
