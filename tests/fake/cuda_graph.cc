@@ -334,12 +334,13 @@ hd_cu_result fake::set_work(hd_cu_graph_exec exec, hd_cu_node node, Work work)
         world().graphs.count(exec->graph) == 0 ||
         !has_node(*exec->graph->nodes, node))
         return INVALID_VALUE;
-    auto nodes = std::make_shared<std::vector<Node>>(*exec->nodes);
-    for (Node &one : *nodes) {
+    if (exec->shared)
+        exec->nodes = std::make_shared<std::vector<Node>>(*exec->nodes);
+    exec->shared = false;
+    for (const Node &one : *exec->nodes) {
         if (one.name.get() == node)
-            one.work = std::move(work);
+            const_cast<Node &>(one).work = std::move(work);
     }
-    exec->nodes = nodes;
     return SUCCESS;
 }
 
@@ -381,7 +382,7 @@ hd_cu_result cuGraphInstantiateWithFlags(hd_cu_graph_exec *out,
 
     if (world().graphs.count(graph) == 0 || flags != 0)
         return INVALID_VALUE;
-    *out = new CUgraphExec_st{graph, graph->nodes, nullptr};
+    *out = new CUgraphExec_st{graph, nullptr, graph->nodes};
     world().execs.insert(*out);
     return SUCCESS;
 }
@@ -417,6 +418,7 @@ hd_cu_result cuGraphLaunch(hd_cu_graph_exec graph, hd_cu_stream handle)
             return CAPTURE_UNSUPPORTED;
         }
         nodes = graph->nodes;
+        graph->shared = true;
         before = graph->last;
         graph->last = record;
     }

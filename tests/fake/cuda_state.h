@@ -118,8 +118,9 @@ struct CUgraph_st {
 
 struct CUgraphExec_st {
     hd_cu_graph graph;                  // that it was made from
-    fake::Nodes nodes;                  // replaced when a node is set anew
     std::shared_ptr<fake::Record> last; // of its launches
+    fake::Nodes nodes;
+    bool shared = true; // with the graph, or a launch: replaced to set one anew
 };
 
 namespace fake
