@@ -357,7 +357,7 @@ static void *end_comm(void *context)
     return NULL;
 }
 
-// Without a thread its kernels go on, and the device is found not to rest.
+// Where no thread is to be had, another one is asked for when all is closed.
 static void begin_end(hd_device *device, int axis, hd_nccl_comm comm)
 {
     ending *ending = &device->nccl->ending[axis];
@@ -369,9 +369,12 @@ static void begin_end(hd_device *device, int axis, hd_nccl_comm comm)
 }
 
 // False if NCCL has not come to an end by the deadline: its thread is left
-// alone then, and goes on using what it has.
+// alone then, and goes on using what it has. So does NCCL itself where there is
+// no thread.
 static bool has_ended(ending *ending, int64_t deadline)
 {
+    if (ending->comm == NULL)
+        return true;
     // Pairs with the release in end_comm.
     while (ending->begun &&
            !atomic_load_explicit(&ending->done, memory_order_acquire)) {
@@ -383,7 +386,7 @@ static bool has_ended(ending *ending, int64_t deadline)
     }
     if (ending->begun)
         pthread_join(ending->thread, NULL);
-    return true;
+    return ending->begun;
 }
 
 // By now the graphs are gone.
@@ -396,12 +399,15 @@ void hd_cuda_nccl_close(hd_device *device)
     if (nccl == NULL)
         return;
     for (int a = 0; a < HD_MAX_AXES; a++) {
+        const ending *ending = &nccl->ending[a];
         hd_nccl_comm comm = take_comm(device, a);
 
-        if (comm != NULL && hd_cuda_has_failed(device))
-            begin_end(device, a, comm);
-        else if (comm != NULL)
+        if (comm != NULL && !hd_cuda_has_failed(device))
             nccl->api.comm_destroy(comm);
+        else if (comm != NULL)
+            begin_end(device, a, comm);
+        else if (ending->comm != NULL && !ending->begun)
+            begin_end(device, a, ending->comm);
     }
     for (int a = 0; a < HD_MAX_AXES; a++)
         ended = has_ended(&nccl->ending[a], deadline) && ended;

@@ -4,6 +4,7 @@
 #include <malloc.h>
 
 #include "tests/cuda/program.h"
+#include "tests/cuda/system.h"
 
 namespace
 {
@@ -146,6 +147,43 @@ TEST(CudaNccl, APeerThatFailsWhileOneStillJoinsLeavesNothing)
     for (const Answer &answer : answers) {
         EXPECT_TRUE(answer.ended);
         EXPECT_STREQ(answer.left, "");
+    }
+}
+
+// A communicator is ended on a thread of its own. Where there is none when the
+// peer dies, there may be one when the session ends; and if not, NCCL stays.
+TEST(CudaNccl, ACommunicatorThatNoThreadEndsKeepsWhatItHas)
+{
+    Program program(kSides);
+
+    for (bool forever : {false, true}) {
+        auto answers = RunRanks(2, [&](Rank &rank) {
+            {
+                Session session;
+
+                HD_TRY(session.Open(rank, program, NcclOptions(5)));
+                Shards shards(session);
+                HD_TRY(shards.Put(program.Inputs(), program.Module(), rank.rank,
+                                  rank.diag));
+                HD_TRY(shards.Run(rank.diag));
+                HD_TRY(shards.Get(rank.diag));
+                RefuseThreads(true);
+                HD_TRY(Meet(rank));
+                if (rank.rank == 1)
+                    raise(SIGKILL);
+                usleep(500000);
+                rank.answer->status = shards.Get(rank.diag);
+                RefuseThreads(forever);
+            }
+            return rank.answer->status;
+        });
+
+        EXPECT_TRUE(answers[0].ended);
+        EXPECT_EQ(answers[0].status, HD_PEER) << answers[0].text;
+        // As the device does, which NCCL may still work on.
+        std::string left = answers[0].left;
+        EXPECT_EQ(left.empty(), !forever) << left;
+        EXPECT_EQ(left.find("streams") != left.npos, forever) << left;
     }
 }
 

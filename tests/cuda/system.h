@@ -1,0 +1,12 @@
+// What the library asks of the system, where a test has it otherwise: the
+// linker sends its calls here first (see CMakeLists.txt).
+#ifndef HD_TESTS_CUDA_SYSTEM_H
+#define HD_TESTS_CUDA_SYSTEM_H
+
+// From now on the process starts no threads, or does.
+void RefuseThreads(bool refuse);
+
+// The next nap of this thread takes so long.
+void NapFor(double seconds);
+
+#endif
