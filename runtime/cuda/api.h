@@ -23,6 +23,8 @@ typedef struct CUgraph_st *hd_cu_graph;
 typedef struct CUgraphExec_st *hd_cu_graph_exec;
 typedef struct CUgraphNode_st *hd_cu_node;
 
+#define HD_CU_STREAM_PER_THREAD ((hd_cu_stream)2)
+
 enum {
     HD_CU_SUCCESS = 0,
     HD_CU_OUT_OF_MEMORY = 2,

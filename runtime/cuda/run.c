@@ -422,8 +422,10 @@ static hd_status begin(hd_device *device, void *stream, hd_diag *diag)
         HD_TRY(hd_cuda_await(device, ends_of(device, n - HD_CUDA_RUNS)->end,
                              diag));
     HD_TRY(hd_cuda_report(device, diag));
-    // Runs follow each other also where the caller's streams do not.
-    if (before > 0 && stream != device->run->caller)
+    // Runs follow each other also where the caller's streams do not, and one
+    // handle stands for a stream of each thread.
+    if (before > 0 &&
+        (stream != device->run->caller || stream == HD_CU_STREAM_PER_THREAD))
         HD_CUDA_TRY(device, diag, stream_wait_event, stream,
                     ends_of(device, before)->end, 0);
     if (alone)

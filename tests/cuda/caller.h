@@ -55,6 +55,10 @@ class Caller
         cu.primary_release(device_);
     }
 
+    hd_cu_context Context() const
+    {
+        return context_;
+    }
     hd_cu_stream Stream()
     {
         hd_cu_stream stream = nullptr;

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <random>
+#include <thread>
 
 #include "tests/cuda/caller.h"
 #include "tests/cuda/way.h"
@@ -220,6 +221,45 @@ TEST_P(CudaRuns, FollowTheCallersStreams)
     };
 
     AllAreRight(RunRanks(2, body, 60));
+}
+
+// The handle of a thread's own stream is the same on all threads, and the
+// stream is not.
+TEST(CudaThreads, RunsOnTheirOwnStreamsFollowEachOther)
+{
+    Program program("heddle 1\nhost program one\nin %a : f32[64]\n"
+                    "out %c : f32[64]\n{ %c = gelu %a }\n",
+                    2);
+    std::vector<Answer> answers = RunRanks(1, [&](Rank &rank) {
+        Caller caller;
+        Session session;
+        Memory memory;
+
+        HD_TRY(caller.Open(rank));
+        HD_TRY(session.Open(rank, program, CudaOptions()));
+        HD_TRY(Fill(memory, rank, program, session, 2));
+        HD_TRY(caller.HoldUp(HD_CU_STREAM_PER_THREAD));
+        HD_TRY(memory[0]->RunOn(HD_CU_STREAM_PER_THREAD, rank.diag));
+        hd_status status = HD_INVALID;
+        std::thread other([&] {
+            status = memory[1]->RunOn(HD_CU_STREAM_PER_THREAD, rank.diag);
+            usleep(50000);
+            if (caller.cu.context_push(caller.Context()) != 0 ||
+                caller.IsIdle(HD_CU_STREAM_PER_THREAD))
+                status = HD_INVALID;
+        });
+        other.join();
+        caller.LetGo();
+        HD_TRY(status);
+        for (int i = 0; i < 2; i++) {
+            HD_TRY(memory[size_t(i)]->Get(rank.diag));
+            HD_TRY(program.Compare(*memory[size_t(i)], 0, i));
+        }
+        memory.clear();
+        return HD_OK;
+    });
+
+    AllAreRight(answers);
 }
 
 TEST_P(CudaRuns, QueueUpWithoutAnyoneWaiting)

@@ -143,11 +143,12 @@ struct Region {
 struct CUctx_st {
     int device;
     int retained = 0;
-    std::atomic<hd_cu_result> failed{0}; // sticky
-    int blocked = 0;                     // waits in progress
-    CUstream_st *ordinary = nullptr;     // the NULL stream
-    std::set<CUstream_st *> streams;     // those that have threads
-    std::set<CUctx_st *> peers;          // whose memory it may touch
+    std::atomic<hd_cu_result> failed{0};          // sticky
+    int blocked = 0;                              // waits in progress
+    CUstream_st *ordinary = nullptr;              // the NULL stream
+    std::map<std::thread::id, CUstream_st *> own; // of threads
+    std::set<CUstream_st *> streams;              // those that have threads
+    std::set<CUctx_st *> peers;                   // whose memory it may touch
 };
 
 struct CUstream_st {

@@ -302,6 +302,19 @@ bool fake::is_implied(const CUctx_st *context)
     return false;
 }
 
+// The stream that one handle stands for on each thread. The caller holds the
+// lock.
+static CUstream_st *own_stream(CUctx_st *context)
+{
+    CUstream_st *&stream = context->own[std::this_thread::get_id()];
+
+    if (stream == nullptr) {
+        stream = make_stream(context);
+        stream->blocking = true;
+    }
+    return stream;
+}
+
 hd_cu_result fake::resolve(hd_cu_stream handle, CUstream_st **out)
 {
     CUctx_st *context;
@@ -310,8 +323,10 @@ hd_cu_result fake::resolve(hd_cu_stream handle, CUstream_st **out)
     if (result != SUCCESS)
         return result;
     Guard guard(world().lock);
-    // 1 and 2 are the names of the ordinary stream, and of a thread's own.
-    if (reinterpret_cast<uintptr_t>(handle) <= 2) {
+    // 1 is another name of the ordinary stream.
+    if (handle == HD_CU_STREAM_PER_THREAD) {
+        handle = own_stream(context);
+    } else if (reinterpret_cast<uintptr_t>(handle) <= 1) {
         if (is_implied(context)) {
             for (CUstream_st *stream : context->streams) {
                 if (stream->blocking && stream->capture != nullptr)
@@ -376,6 +391,8 @@ void fake::stop_streams(CUctx_st *context)
         context->failed = CONTEXT_IS_DESTROYED;
     if (context->ordinary != nullptr)
         context->ordinary->closing = true;
+    for (auto &entry : context->own)
+        entry.second->closing = true;
     for (CUstream_st *stream : context->streams)
         stream->more.notify_all();
     world().change.notify_all();
