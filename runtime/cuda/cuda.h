@@ -215,8 +215,9 @@ bool hd_cuda_runs_rest(hd_device *device);
 // Whether the run's stream is past what mark `mark` of a run stands behind.
 bool hd_cuda_run_has_passed(const hd_device *device, uint64_t run, int stream,
                             int mark);
-// Whether a run's streams are being captured: nobody may ask how far they are.
-bool hd_cuda_runs_capture(const hd_device *device);
+// Whether the host is in the middle of a run: more is to come on its streams,
+// or they are being captured, and nobody may ask how far they are.
+bool hd_cuda_runs_issue(const hd_device *device);
 // How many runs are issued whole.
 uint64_t hd_cuda_runs_begun(const hd_device *device);
 

@@ -39,13 +39,12 @@ struct hd_cuda_runs {
     hd_cu_event *mark;     // owned: two a step, if times are asked for
     uint64_t random;       // of chaos
     double seconds;
-    // For the thread that watches: runs of which something is issued, the
-    // stream that the caller gave the last of them, and runs that are issued
-    // whole.
+    bool capturing;
+    // For the thread that watches: runs of which something is issued, those
+    // whose end is recorded, and whether the host is between the two.
     _Atomic uint64_t entered;
-    _Atomic(hd_cu_stream) entered_on;
     _Atomic uint64_t begun;
-    _Atomic bool capturing; // for it too
+    atomic_bool issuing;
 };
 
 static const ends *ends_of(const hd_device *device, uint64_t n)
@@ -57,9 +56,17 @@ static const ends *ends_of(const hd_device *device, uint64_t n)
                       : &device->run->ends[n % HD_CUDA_RUNS];
 }
 
-static bool is_capturing(const hd_device *device)
+// Pairs with the releases in begin, tell_begun and record_mark.
+static uint64_t load_count(const _Atomic uint64_t *count)
 {
-    return atomic_load_explicit(&device->run->capturing, memory_order_relaxed);
+    return atomic_load_explicit(count, memory_order_acquire);
+}
+
+// Sequentially consistent, as the failure is: who comes second of this and the
+// thread that watches sees the other.
+static void tell_issuing(hd_device *device, bool issuing)
+{
+    atomic_store_explicit(&device->run->issuing, issuing, memory_order_seq_cst);
 }
 
 // ------------------------------------------------------------- commands
@@ -156,7 +163,7 @@ static hd_status issue_command(hd_device *device,
         return HD_OK;
     case HD_CUDA_RECORD_ARGUMENT:
     case HD_CUDA_WAIT_ARGUMENT:
-        return is_capturing(device)
+        return device->run->capturing
                    ? HD_OK
                    : touch_event(device, command, stream, diag);
     case HD_CUDA_NCCL:
@@ -176,7 +183,7 @@ static hd_status throttle(hd_device *device, hd_cuda_stream *stream,
 {
     uint64_t turn = ++stream->issued / HD_CUDA_THROTTLE;
 
-    if (stream->issued % HD_CUDA_THROTTLE != 0 || is_capturing(device))
+    if (stream->issued % HD_CUDA_THROTTLE != 0 || device->run->capturing)
         return HD_OK;
     if (turn > 1)
         HD_TRY(hd_cuda_await(device, stream->mark[(turn + 1) % 2], diag));
@@ -205,7 +212,7 @@ static hd_status issue(hd_device *device, int first, int end, hd_diag *diag)
 
         delay(device);
         HD_TRY(issue_command(device, command, diag));
-        if (is_capturing(device))
+        if (device->run->capturing)
             hd_cuda_graph_note(device, device->run->replay, i);
         HD_TRY(throttle(device, &device->stream[command->stream], diag));
     }
@@ -217,7 +224,7 @@ static hd_status issue(hd_device *device, int first, int end, hd_diag *diag)
 static hd_status mark(hd_device *device, const hd_step *step, int n, int which,
                       hd_diag *diag)
 {
-    if (device->run->mark == NULL || is_capturing(device))
+    if (device->run->mark == NULL || device->run->capturing)
         return HD_OK;
     for (int i = 0; i < n; i++)
         HD_CUDA_TRY(device, diag, event_record,
@@ -322,14 +329,6 @@ static hd_cuda_graph *find_graph(hd_device *device, hd_diag *diag)
     return NULL;
 }
 
-// Sequentially consistent, as the failure is: who comes second of this and the
-// thread that watches sees the other.
-static void capture(hd_device *device, bool begins)
-{
-    atomic_store_explicit(&device->run->capturing, begins,
-                          memory_order_seq_cst);
-}
-
 // The oldest goes when there is no room for one more.
 static hd_status new_graph(hd_device *device, hd_diag *diag)
 {
@@ -338,13 +337,7 @@ static hd_status new_graph(hd_device *device, hd_diag *diag)
     device->run->replay = &device->run->graph[device->run->ngraphs];
     HD_TRY(hd_cuda_graph_new(device, diag, device->run->replay));
     device->run->ngraphs++;
-    capture(device, true);
-    // The thread that watches asks streams how far they are once there is a
-    // failure, which would end a capture of them.
-    if (hd_cuda_has_failed(device)) {
-        capture(device, false);
-        return hd_cuda_report(device, diag);
-    }
+    device->run->capturing = true;
     device->stream[0].stream = device->capture;
     HD_CUDA_TRY(device, diag, capture_begin, device->capture,
                 HD_CU_CAPTURE_RELAXED);
@@ -367,7 +360,7 @@ static hd_status end_capture(hd_device *device, hd_diag *diag)
     hd_cu_result result =
         device->cu.capture_end(device->capture, &graph->graph);
 
-    capture(device, false);
+    device->run->capturing = false;
     if (result != HD_CU_SUCCESS)
         return hd_cuda_error(device, result, diag, "capture_end");
     note_held(device);
@@ -437,8 +430,6 @@ static hd_status begin(hd_device *device, void *stream, hd_diag *diag)
     if (alone || has_start(device))
         HD_CUDA_TRY(device, diag, event_record, ends_of(device, n)->start,
                     stream);
-    atomic_store_explicit(&device->run->entered_on, stream,
-                          memory_order_relaxed);
     atomic_store_explicit(&device->run->entered, device->run->n,
                           memory_order_release);
     return HD_OK;
@@ -482,17 +473,47 @@ static hd_status run_graph(hd_device *device, hd_diag *diag)
     return launch_graph(device, diag);
 }
 
+// Nothing more of the run is issued, and its end is there to be seen.
+static void tell_begun(hd_device *device)
+{
+    atomic_store_explicit(&device->run->begun, device->run->n,
+                          memory_order_release);
+    tell_issuing(device, false);
+}
+
 static hd_status run(hd_device *device, void *stream, hd_diag *diag)
 {
+    tell_issuing(device, true);
     HD_TRY(begin(device, stream, diag));
     HD_TRY(device->binding.graph && !device->run->rigid
                ? run_graph(device, diag)
                : issue_all(device, diag));
     HD_CUDA_TRY(device, diag, event_record,
                 ends_of(device, device->run->n)->end, stream);
-    atomic_store_explicit(&device->run->begun, device->run->n,
-                          memory_order_release);
+    tell_begun(device);
     return HD_OK;
+}
+
+static void abandon_capture(hd_device *device)
+{
+    hd_cu_graph graph = NULL;
+
+    device->cu.capture_end(device->capture, &graph);
+    device->run->capturing = false;
+    if (graph != NULL)
+        device->cu.graph_destroy(graph);
+}
+
+// What was issued of a run waits for peers on the caller's stream too: so its
+// end is recorded all the same, but on a device that does nothing any more.
+static void abandon_rest(hd_device *device)
+{
+    hd_cu_stream stream = device->run->caller;
+
+    if (device->cu.event_record(ends_of(device, device->run->n)->end, stream) ==
+            HD_CU_SUCCESS ||
+        device->cu.stream_query(stream) != HD_CU_NOT_READY)
+        tell_begun(device);
 }
 
 // A run that fails half way leaves peers waiting for the rest of it, and a
@@ -501,18 +522,15 @@ static hd_status run(hd_device *device, void *stream, hd_diag *diag)
 static void abandon(hd_device *device, hd_status status, const char *part)
 {
     char text[HD_GROUP_TEXT] = "";
-    hd_cu_graph graph = NULL;
 
-    if (is_capturing(device)) {
-        device->cu.capture_end(device->capture, &graph);
-        capture(device, false);
-        if (graph != NULL)
-            device->cu.graph_destroy(graph);
-    }
+    if (device->run->capturing)
+        abandon_capture(device);
+    if (load_count(&device->run->entered) > load_count(&device->run->begun))
+        abandon_rest(device);
+    tell_issuing(device, false);
     snprintf(text, sizeof text, "rank %d could not %s its run", device->rank,
              part);
     hd_cuda_fail(device, status, text, ""); // unless something else has
-    // What was issued of it may wait for peers, on the caller's stream too.
     status = hd_cuda_report(device, NULL);
     (void)status;
 }
@@ -659,36 +677,24 @@ hd_status hd_cuda_finish(hd_device *device, hd_diag *diag)
 
 // ------------------------------------------------------ for the watcher
 
-// Pairs with the releases in begin, run and record_mark.
-static uint64_t load_count(const _Atomic uint64_t *count)
-{
-    return atomic_load_explicit(count, memory_order_acquire);
-}
-
 uint64_t hd_cuda_runs_begun(const hd_device *device)
 {
     return load_count(&device->run->begun);
 }
 
-bool hd_cuda_runs_capture(const hd_device *device)
+bool hd_cuda_runs_issue(const hd_device *device)
 {
-    return atomic_load_explicit(&device->run->capturing, memory_order_seq_cst);
+    return atomic_load_explicit(&device->run->issuing, memory_order_seq_cst);
 }
 
-// Of a run that is issued in part, the end is not to be seen on the caller's
-// stream yet.
+// A run that was entered and not begun has an end that nobody sees.
 bool hd_cuda_runs_rest(hd_device *device)
 {
-    uint64_t entered = load_count(&device->run->entered);
     uint64_t begun = load_count(&device->run->begun);
 
-    // Stored before `entered`, which was acquired.
-    if (entered > begun &&
-        device->cu.stream_query(atomic_load_explicit(
-            &device->run->entered_on, memory_order_relaxed)) == HD_CU_NOT_READY)
-        return false;
-    return begun == 0 || device->cu.event_query(ends_of(device, begun)->end) !=
-                             HD_CU_NOT_READY;
+    return load_count(&device->run->entered) == begun &&
+           (begun == 0 || device->cu.event_query(ends_of(device, begun)->end) !=
+                              HD_CU_NOT_READY);
 }
 
 // The host may wait in the middle of the last one, whose end is not recorded

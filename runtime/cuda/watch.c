@@ -61,8 +61,9 @@ hd_status hd_cuda_report(hd_device *device, hd_diag *diag)
     if (!hd_cuda_has_failed(device))
         return HD_OK;
     // No stream may touch the caller's memory any more when the caller learns
-    // of it.
+    // of it: not as long as a run is issued, which is abandoned then.
     while (
+        !hd_cuda_runs_issue(device) &&
         !atomic_load_explicit(&device->watch->rested, memory_order_acquire) &&
         hd_clock() < deadline)
         nap(MILLISECOND);
@@ -189,7 +190,7 @@ static void release(hd_device *device)
 
 static bool at_rest(hd_device *device)
 {
-    if (hd_cuda_runs_capture(device))
+    if (hd_cuda_runs_issue(device))
         return false;
     for (int i = 1; i < device->nstreams; i++) {
         if (device->cu.stream_query(device->stream[i].stream) ==
@@ -394,13 +395,17 @@ static void look(hd_device *device, hd_progress *progress)
 static void come_to_rest(hd_device *device)
 {
     int64_t deadline = hd_clock() + REST;
+    bool rests;
 
     hd_cuda_transports_abort(device);
     do {
         release(device);
         nap(MILLISECOND);
-    } while (!at_rest(device) && hd_clock() < deadline);
-    hd_cuda_set_stuck(device, !at_rest(device));
+        if (hd_cuda_runs_issue(device)) // graphs may be made
+            deadline = hd_clock() + REST;
+        rests = at_rest(device);
+    } while (!rests && hd_clock() < deadline);
+    hd_cuda_set_stuck(device, !rests);
     atomic_store_explicit(&device->watch->rested, true, memory_order_release);
 }
 

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "tests/cuda/caller.h"
+#include "tests/cuda/system.h"
 #include "tests/cuda/way.h"
 
 namespace
@@ -419,6 +420,39 @@ TEST_P(CudaPeers, AreNotWaitedForByARunThatWasIssuedInPart)
     EXPECT_TRUE(Has(answers[0], "refused 'launch'")) << answers[0].text;
     Ended(answers[1], 1);
     EXPECT_EQ(answers[1].status, HD_OK) << answers[1].text;
+}
+
+// Rank 1 dies while rank 0 takes a break in the middle of issuing: nothing is
+// under way for a while, and then a product that takes longer than the rest.
+TEST_P(CudaPeers, ThatDieWhileARunIsIssuedLeaveItToEnd)
+{
+    Program program("heddle 1\n"
+                    "host program part mesh tp=2\n"
+                    "in %x : f32[size tp@tp, 8, 8] shared\n"
+                    "out %y : f32[size tp@tp, 8, 8] shared\n"
+                    "out %z : f32[size tp@tp, 8, 8]\n"
+                    "{ for i in 0..20 {\n"
+                    "    group { send %x[tp] to 1 - tp\n"
+                    "            %y[tp] = recv from 1 - tp } }\n"
+                    "  %z[tp] = matmul %x[tp], %x[tp] }\n");
+    ScopedSetting host("HEDDLE_CHAOS", "1"); // naps between commands
+    ScopedSetting lt("FAKE_CUBLASLT_SLEEP", "500");
+    std::vector<Answer> answers = RunRanks(2, [&](Rank &rank) {
+        return AfterOneRun(rank, program, Options(10),
+                           [&](Session &, Shards &shards, Caller &) {
+                               if (rank.rank == 1) {
+                                   usleep(100000);
+                                   raise(SIGKILL);
+                               }
+                               NapFor(0.6);
+                               hd_status status = shards.Run(rank.diag);
+                               return status != HD_OK ? status
+                                                      : shards.Get(rank.diag);
+                           });
+    });
+
+    Ended(answers[0], 0);
+    EXPECT_EQ(answers[0].status, HD_PEER) << answers[0].text;
 }
 
 const char *const kPush = "cuCtxPushCurrent_v2";
