@@ -127,3 +127,17 @@ void hd_block_each(const hd_block *block, hd_op_fn *fn, void *context)
     for (const hd_stmt *stmt = block->first; stmt != NULL; stmt = stmt->next)
         hd_stmt_each(stmt, fn, context);
 }
+
+static bool has_stream(const hd_block *block)
+{
+    for (const hd_stmt *s = block->first; s != NULL; s = s->next)
+        if (hd_stmt_has_stream(s))
+            return true;
+    return false;
+}
+
+bool hd_stmt_has_stream(const hd_stmt *stmt)
+{
+    return stmt->kind == HD_STMT_ON || has_stream(&stmt->body) ||
+           has_stream(&stmt->otherwise);
+}

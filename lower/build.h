@@ -43,6 +43,8 @@ hd_view hd_view_at(hd_view view, int dim, hd_expr index);
 typedef void hd_op_fn(void *context, hd_op *op);
 void hd_stmt_each(const hd_stmt *stmt, hd_op_fn *fn, void *context);
 void hd_block_each(const hd_block *block, hd_op_fn *fn, void *context);
+// Whether any of it is `on stream`.
+bool hd_stmt_has_stream(const hd_stmt *stmt);
 
 HD_END_DECLS
 

@@ -39,8 +39,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lower/body.h"
 #include "lower/build.h"
-#include "lower/pass.h"
 #include "steps/part.h"
 
 enum {
@@ -93,11 +93,11 @@ typedef struct loop {
     int naccesses, room;
     bool *written; // by buffer id
     // What was found.
-    bool moves;   // something is transferred
+    bool moves;    // something is transferred
     bool computes; // and something computed
-    bool syncs;   // something waits for an event of the text's own, or records
-    bool holds;   // not all of it lets its stream go on before it has left
-    bool unknown; // the iterations cannot be evaluated
+    bool syncs;    // something waits for an event of the text's own, or records
+    bool holds;    // not all of it lets its stream go on before it has left
+    bool unknown;  // the iterations cannot be evaluated
     int64_t distance;
     bool varied;             // more than one distance, or none that is known
     const hd_stmt *producer; // the one statement that must come first
@@ -550,15 +550,27 @@ static bool alternates(const loop *l)
     return false;
 }
 
-static void name_events(loop *l)
+// Whether what is computed waits for any.
+static bool name_events(loop *l)
 {
+    bool hops = false;
+
     for (int i = 0; i < l->nstatements; i++)
         for (int arrives = 0; arrives < 2; arrives++) {
             link *k = link_of(l, i, arrives);
 
             if (k->lag >= 0)
                 k->event = add_event(l, arrives ? "hop" : "made");
+            hops |= k->lag >= 0 && arrives;
         }
+    return hops;
+}
+
+// Of the last iteration's.
+static hd_expr stream_of_last(const loop *l)
+{
+    return hd_expr_replace(l->module, l->on->a, l->stmt->var,
+                           hd_expr_const(l->module, l->iterations - 1));
 }
 
 // One of the two parts of statement `i`, on its stream: behind what is on that
@@ -641,16 +653,18 @@ static bool events_order(loop *l)
 }
 
 // False if no such order is enough: nothing is changed then.
-static bool split_loop(loop *l, hd_build *b)
+static bool split_loop(loop *l, hd_ordered *out)
 {
+    hd_build b = {l->module, &out->block, l->stmt->loc};
     bool apart = !l->sends_fail && !l->holds;
 
     if (!l->moves || l->syncs || l->unknown || l->taken ||
         (!apart && !events_order(l)))
         return false;
-    hd_build_op(b, HD_OP_FORK, -1, 0, 0, NULL);
+    hd_build_op(&b, HD_OP_FORK, -1, 0, 0, NULL);
+    out->forks = true;
     if (!apart)
-        name_events(l);
+        out->behind = name_events(l) ? HD_EXPR_NONE : stream_of_last(l);
     split_iteration(l, apart);
     return true;
 }
@@ -668,8 +682,9 @@ static void report_one_stream(const loop *l, hd_effect *effect)
                             "distances, which no one event orders");
 }
 
-static void order_loop(loop *l, hd_build *b, hd_effect *effect)
+static void order_loop(loop *l, hd_ordered *out, hd_effect *effect)
 {
+    hd_build b = {l->module, &out->block, l->stmt->loc};
     bool chained = l->distance == 1 && !l->varied && !l->unknown;
     link hop = {.lag = l->distance, .from = l->distance, .end = l->iterations};
 
@@ -678,13 +693,14 @@ static void order_loop(loop *l, hd_build *b, hd_effect *effect)
         l->on->a = hd_expr_const(l->module, 0);
         l->distance = 0;
     }
+    out->forks = !chained;
     if (!chained)
-        hd_build_op(b, HD_OP_FORK, -1, 0, 0, NULL);
+        hd_build_op(&b, HD_OP_FORK, -1, 0, 0, NULL);
     if (l->distance == 0)
         return;
     hop.event = add_event(l, "hop");
     if (chained)
-        emit_event(b, HD_OP_RECORD, hop.event, hd_expr_const(l->module, 0));
+        emit_event(&b, HD_OP_RECORD, hop.event, hd_expr_const(l->module, 0));
     add_events(l, &hop, chained);
 }
 
@@ -707,20 +723,33 @@ static bool is_loop(loop *l, hd_stmt *stmt)
     return true;
 }
 
-static void order(loop *l, hd_build *b, hd_effect *effect)
+static void order(loop *l, hd_ordered *out, hd_effect *effect)
 {
     if (l->iterations == 1 && l->module->nranks > 1)
         hd_effect_none(effect, HD_OPTION_STREAMS, l->diag, l->stmt->loc,
                        "the loop has one iteration");
-    if (l->split && split_loop(l, b)) {
+    if (l->split && split_loop(l, out)) {
         effect->used |= HD_OPTION_COMM_STREAM | HD_OPTION_STREAMS;
         return;
     }
     if (l->split)
         hd_effect_none(effect, HD_OPTION_COMM_STREAM, l->diag, l->stmt->loc,
                        why_not_split(l));
-    order_loop(l, b, effect);
+    order_loop(l, out, effect);
     effect->used |= HD_OPTION_STREAMS;
+}
+
+static void add_loop(loop *l, hd_body *body, hd_effect *effect)
+{
+    hd_ordered out = {.behind = HD_EXPR_NONE};
+
+    note_statements(l);
+    find_conflicts(l);
+    order(l, &out, effect);
+    out.moves = l->moves;
+    out.syncs = l->syncs;
+    hd_block_append(&out.block, l->stmt);
+    hd_body_add_loop(body, &out);
 }
 
 // Nothing else is held where the arena may run out.
@@ -739,8 +768,7 @@ static hd_status find_frames(loop *l)
 hd_status hd_pass_event(hd_module *module, const hd_lower_options *options,
                         hd_arena *scratch, hd_diag *diag, hd_effect *effect)
 {
-    hd_block done = {0};
-    hd_build b = {module, &done, {0}};
+    hd_body *body = hd_body_create(module, scratch);
     hd_stmt *next;
     loop base = {.module = module,
                  .scratch = scratch,
@@ -756,17 +784,11 @@ hd_status hd_pass_event(hd_module *module, const hd_lower_options *options,
         next = stmt->next;
         // What a variable of the whole program holds is not evaluated here.
         base.unknown |= stmt->kind == HD_STMT_LET;
-        if (!is_loop(&l, stmt)) {
-            hd_block_append(&done, stmt);
-            continue;
-        }
-        b.loc = stmt->loc;
-        note_statements(&l);
-        find_conflicts(&l);
-        order(&l, &b, effect);
-        hd_block_append(&done, stmt);
-        hd_build_op(&b, HD_OP_JOIN, -1, 0, 0, NULL);
+        if (is_loop(&l, stmt))
+            add_loop(&l, body, effect);
+        else
+            hd_body_add(body, stmt);
     }
-    module->body = done;
+    hd_body_finish(body, options->comm_stream, effect, diag);
     return HD_OK;
 }

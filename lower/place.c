@@ -51,22 +51,11 @@ static void note_life(void *context, hd_op *op)
     }
 }
 
-static bool has_stream(const hd_stmt *stmt)
-{
-    for (; stmt != NULL; stmt = stmt->next)
-        if (stmt->kind == HD_STMT_ON || has_stream(stmt->body.first) ||
-            has_stream(stmt->otherwise.first))
-            return true;
-    return false;
-}
-
 static void find_lives(hd_module *module, lives *all)
 {
     for (hd_stmt *stmt = module->body.first; stmt != NULL; stmt = stmt->next) {
         all->now++;
-        all->elsewhere = stmt->kind == HD_STMT_ON ||
-                         has_stream(stmt->body.first) ||
-                         has_stream(stmt->otherwise.first);
+        all->elsewhere = hd_stmt_has_stream(stmt);
         hd_stmt_each(stmt, note_life, all);
     }
     for (hd_buffer *b = module->buffers; b != NULL; b = b->next)

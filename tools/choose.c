@@ -43,7 +43,8 @@ static int list_counts(bool asked, int given, int out[3])
     return asked ? 1 : 3;
 }
 
-// Streams and chunks that are tried: a bulk collective has no use for either.
+// Streams and chunks that are tried: a bulk collective has no use for either,
+// but may travel beside what has nothing to do with it.
 // What sends by itself is also tried with a stream for transfers, and sends
 // that are deferred, which over NCCL none is.
 static int list_options(const hd_lower_options *base,
@@ -60,6 +61,8 @@ static int list_options(const hd_lower_options *base,
     out[n].streams = out[n].chunks = 1;
     out[n].comm_stream = out[n].defer_sends = false;
     n++;
+    out[n] = out[0];
+    out[n++].comm_stream = true;
     for (int t = HD_TRANSFER_PIPELINED; t <= HD_TRANSFER_RING; t++)
         for (int i = 0; i < nstreams * nchunks; i++, n++) {
             out[n] = *base;
@@ -120,17 +123,24 @@ static int find_same(const char *lowered, char **others, int n)
     return i;
 }
 
+// A stream for transfers that a bulk collective gains nothing from.
+static bool gains_nothing(const candidate *c, int i)
+{
+    return i == 1 && c[i].lower.transfer == HD_TRANSFER_BULK &&
+           c[i].prediction.time >= c[0].prediction.time;
+}
+
 // The last of `out` is new, or another way to what is there.
 static void add_candidate(candidate *out, char *made, char **lowered, int *n)
 {
     hd_transfer transfer = out[*n].lower.transfer;
     int same = find_same(made, lowered, *n);
 
-    if (same == *n) {
+    if (same == *n && !gains_nothing(out, *n)) {
         lowered[(*n)++] = made;
         return;
     }
-    if (out[same].lower.transfer != transfer)
+    if (same < *n && out[same].lower.transfer != transfer)
         out[same].also |= 1u << transfer;
     hd_free(made);
 }

@@ -109,6 +109,19 @@ const Pattern kPatterns[] = {
      "temp %s : $[n @stream, 6, 5] in %r : $[n, 6, 5] "
      "out %c : $[n @stream, 6, 5]",
      "%p = matmul %a, %w %s = sum %p dim 0 %c = add %s, %r"},
+    {"beside",
+     LINEAR "temp " PARTIAL "in %x : $[7, 6] in %g : $[7, 4] "
+            "inout %u : f32[6, 4] out %r : $[7, 6]",
+     "%r = silu %x %p = matmul %a, %w %c = sum %p dim 0 "
+     "%u = matmul %x, %g ta accumulate"},
+    {"beside_collectives",
+     "in %a : $[n @tp, n, 6, 8] in %w : $[n @tp, 8, 5] "
+     "temp %p : $[n @tp, n, 6, 5] temp %s : $[n @tp, 6, 5] "
+     "out %c : $[n @tp, 6, 5] in %x : $[n @tp, 3, 5] temp %g : $[n, 3, 5] "
+     "out %y : $[n, 3, 4] in %v : $[5, 4] inout %u : f32[5, 4] "
+     "in %q : $[7, 5] in %k : $[7, 4]",
+     "%g = set %x %p = matmul %a, %w %y = matmul %g, %v %s = sum %p dim 0 "
+     "%u = matmul %q, %k ta accumulate %c = relu %s"},
     {"two_axes",
      "in %a : $[2 @dp, n @tp, n, 6, 8] in %w : $[2 @dp, n @tp, 8, 5] "
      "temp %p : $[2 @dp, n @tp, n @stream, 6, 5] "

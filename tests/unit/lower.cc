@@ -5,6 +5,7 @@
 #include <map>
 #include <random>
 #include <set>
+#include <sstream>
 
 #include "tests/seed.h"
 #include "tests/unit/program.h"
@@ -1189,6 +1190,133 @@ TEST(Lower, RandomLoopsKeepTheirAnswer)
     }
     EXPECT_GT(split, 10);
     EXPECT_GT(made, 5);
+}
+
+// Statements of a body on buffers that conflict as they like: products,
+// collectives, and loops on streams, which `join` ends where that is given.
+std::string RandomBody(std::mt19937 *random, const std::string &stream,
+                       const std::string &fork, const std::string &join)
+{
+    static const char *const names[] = {"%u", "%v", "%x", "%y", "%z"};
+    std::string text;
+
+    for (unsigned n = 3 + (*random)() % 6; n > 0; n--) {
+        unsigned to = (*random)() % 5, from = (to + 1 + (*random)() % 4) % 5;
+        std::string out = names[to], in = names[from];
+
+        switch ((*random)() % 6) {
+        case 0:
+        case 1:
+            text += out + " = all_reduce " + in + " ";
+            break;
+        case 2:
+            text += fork + "for j in 0..4 { on stream " + stream + " { " + out +
+                    "[j] = all_reduce " + in + "[j] } } " + join;
+            break;
+        default:
+            text += out + " = relu " + in + " ";
+        }
+    }
+    return text;
+}
+
+Program BodyProgram(unsigned seed, bool lowered)
+{
+    std::mt19937 random(seed);
+    std::string args;
+
+    for (const char *name : {"%u", "%v", "%x", "%y", "%z"})
+        args += std::string("inout ") + name + " : f32[4, 3] shared ";
+    return Program(
+        lowered ? "host program t after transfer mesh tp=2 streams 3 " + args +
+                      "{ " + RandomBody(&random, "j mod 2", "", "") + "}"
+                : "host program t mesh tp=2 streams 1 " + args + "{ " +
+                      RandomBody(&random, "0", "fork ", "join ") + "}");
+}
+
+// Whatever of a body is computed beside loops and collectives, no answer
+// changes.
+TEST(Lower, RandomBodiesKeepTheirAnswer)
+{
+    hd_lower_options options = hd_lower_defaults();
+    unsigned first = SeedFrom(1);
+    int beside = 0, passed = 0;
+
+    for (unsigned seed = first; seed < first + 400; seed++) {
+        Program want = BodyProgram(seed, false), have = BodyProgram(seed, true);
+
+        options.comm_stream = seed % 4 != 0;
+        ASSERT_EQ(want.status, HD_OK) << want.Said();
+        ASSERT_EQ(have.status, HD_OK) << have.Said();
+        ASSERT_EQ(hd_check(want.module, want.diag), HD_OK) << want.Said();
+        ASSERT_EQ(hd_lower(have.module, &options, nullptr, nullptr, have.diag),
+                  HD_OK);
+        beside += have.Print().find("%hop[0] = record") != std::string::npos;
+        passed += have.Print().find("}\n    %") != std::string::npos;
+        ASSERT_EQ(hd_check(have.module, have.diag), HD_OK)
+            << "seed " << seed << "\n"
+            << have.Said() << have.Print();
+        auto data = RandomData(want.module, seed);
+        ASSERT_EQ(Answer(want.module, data).Differs(Answer(have.module, data)),
+                  "")
+            << "seed " << seed << "\n"
+            << have.Print();
+    }
+    EXPECT_GT(beside, 50);
+    EXPECT_GT(passed, 50);
+}
+
+// The text without its line number `line`, if that orders something.
+std::string WithoutOrder(const std::string &text, int line)
+{
+    std::istringstream lines(text);
+    std::string rest, one;
+    bool found = false;
+
+    for (int i = 0; std::getline(lines, one); i++) {
+        bool orders = one.find(" wait %") != std::string::npos ||
+                      one.find("= record") != std::string::npos ||
+                      one.find(" join") != std::string::npos ||
+                      one.find(" fork") != std::string::npos;
+
+        found |= i == line && orders;
+        if (i != line || !orders)
+            rest += one + "\n";
+    }
+    return found ? rest : "";
+}
+
+TEST(Lower, EachEventBesideACollectiveIsNeeded)
+{
+    const char *const text =
+        "tensor program t mesh tp=4 in %x : f32[size tp @tp, 4, 8] "
+        "out %xg : f32[size tp, 4, 8] in %g : f32[size tp @tp, size tp, 4, 6] "
+        "in %w : f32[size tp @tp, 6, 8] "
+        "temp %p : f32[size tp @tp, size tp, 4, 8] "
+        "out %gx : f32[size tp @tp, 4, 8] in %a : f32[16, 8] "
+        "in %b : f32[16, 6] inout %gw : f32[8, 6] out %y : f32[size tp, 4, 8] "
+        "{ %xg = set %x %p = matmul %g, %w %gx = sum %p dim 0 "
+        "%gw = matmul %a, %b ta accumulate %y = relu %xg }";
+    hd_lower_options options = hd_lower_defaults();
+    int removed = 0;
+
+    options.transfer = HD_TRANSFER_BULK;
+    options.comm_stream = true;
+    std::string whole = Lowered(text, options);
+    ASSERT_EQ(hd_check(Program(whole.substr(9)).module, nullptr), HD_OK)
+        << whole;
+    for (int line = 0; line < Count(whole, "\n"); line++) {
+        std::string less = WithoutOrder(whole, line);
+
+        if (less.empty())
+            continue;
+        Program broken(less.substr(9));
+        EXPECT_TRUE(broken.status != HD_OK ||
+                    hd_check(broken.module, broken.diag) != HD_OK)
+            << less;
+        removed++;
+    }
+    EXPECT_EQ(removed, 8) << whole;
 }
 
 // Gathers that feed activations, `ops` in a row; returns the seconds of this

@@ -1,0 +1,502 @@
+// Outside of loops, too, what is computed need not wait for what travels. The
+// last transfers of a loop are under way when its last product has been issued;
+// so what has nothing to do with the loop comes before the caller's stream
+// joins its streams, and what needs it, and what needs that, comes after:
+//
+//     fork  for ..  %gw = matmul ..  join  %gx = sum ..
+//
+// It is on the caller's stream, beside the loop, if products of that wait for
+// what travels and leave gaps. If they do not, they come first, so that what
+// they make is on its way, and it is behind them, on their stream.
+//
+// A collective by itself goes to the stream for transfers and waits there for
+// what it needs; the caller's stream waits for it where it first touches the
+// same:
+//
+//     %p = matmul ..
+//     %made[0] = record
+//     on stream S:   wait %made[0]  %gx = reduce_scatter %p  %hop[0] = record
+//     %gw = matmul ..
+//     wait %hop[0]
+//
+// It does so if something else is computed between what it needs and what needs
+// it. What is touched is a whole buffer here.
+#include "lower/body.h"
+
+#include <string.h>
+
+#include "lower/build.h"
+
+// A statement; or a loop with its fork, its join and what stands between, which
+// to the caller's stream are one.
+typedef struct item {
+    hd_block block;
+    bool computes;   // and moves nothing
+    bool travels;    // a collective by itself
+    bool holds;      // nothing may pass it
+    bool loops;      // it ends with a join
+    bool forks;      // and begins with a fork
+    bool beside;     // a collective that goes to the stream for transfers
+    int first, last; // of a collective: the items that it must be between
+    hd_block before; // what orders it
+} item;
+
+// The last item that touched a buffer, counted from 1; 0 is none.
+typedef struct seen {
+    int read, write;
+} seen;
+
+struct hd_body {
+    hd_module *module;
+    hd_arena *scratch;
+    int nbuffers; // without the events that order loops
+    item *item;
+    int nitems, room;
+    // A loop that has not been joined yet.
+    bool open;
+    int nloops; // its number, from 1
+    hd_ordered loop;
+    seen *apart;   // by buffer id, and the loop's number: what is left alone
+                   // before the join
+    seen *ahead;   // likewise by what was before the loop and begins behind it
+    hd_block late; // what comes after the join
+};
+
+// ------------------------------------------------------ what touches the same
+
+// `seen`, of an item at `at`; and the last one `found` there that it must not
+// pass.
+typedef struct glance {
+    seen *seen; // by buffer id
+    int nbuffers;
+    int at, found;
+} glance;
+
+static int larger(int a, int b)
+{
+    return a > b ? a : b;
+}
+
+// NULL for the events that order loops.
+static seen *glance_at(const glance *g, const hd_view *view)
+{
+    int id = hd_buffer_root(view->buffer)->id;
+
+    return id < g->nbuffers ? &g->seen[id] : NULL;
+}
+
+static void look(void *context, hd_op *op)
+{
+    glance *g = context;
+
+    for (int i = 0; i < op->nviews; i++) {
+        const seen *s = glance_at(g, &op->view[i]);
+
+        if (s == NULL)
+            continue;
+        g->found = larger(g->found, s->write);
+        if (hd_op_access(op, i) != HD_ACCESS_READ)
+            g->found = larger(g->found, s->read);
+    }
+}
+
+static void mark(void *context, hd_op *op)
+{
+    glance *g = context;
+
+    for (int i = 0; i < op->nviews; i++) {
+        seen *s = glance_at(g, &op->view[i]);
+        bool reads = hd_op_access(op, i) == HD_ACCESS_READ;
+
+        if (s == NULL)
+            continue;
+        if (reads)
+            s->read = larger(s->read, g->at);
+        else
+            s->write = larger(s->write, g->at);
+    }
+}
+
+static seen *see_nothing(const hd_body *body)
+{
+    return hd_new_array(body->scratch, seen, body->nbuffers + 1);
+}
+
+static glance glance_start(const hd_body *body, seen *table, int at)
+{
+    return (glance){.seen = table, .nbuffers = body->nbuffers, .at = at};
+}
+
+// ------------------------------------------------------------------ the items
+
+typedef struct traits {
+    const hd_body *body;
+    bool computes, moves, syncs;
+} traits;
+
+// A wait for a send of the open loop orders nothing else.
+static bool waits_for_loop(const hd_body *body, const hd_op *op)
+{
+    if (!body->open || op->code != HD_OP_WAIT)
+        return false;
+    for (int i = 0; i < op->nviews; i++)
+        if (body->apart[hd_buffer_root(op->view[i].buffer)->id].write !=
+            body->nloops)
+            return false;
+    return true;
+}
+
+static void note_traits(void *context, hd_op *op)
+{
+    traits *t = context;
+
+    t->computes |= hd_op_is(op, HD_UNIT_COMPUTE);
+    t->moves |= hd_op_is(op, HD_UNIT_TRANSFER);
+    t->syncs |= hd_op_is(op, HD_UNIT_SYNC) && !waits_for_loop(t->body, op);
+}
+
+static bool is_collective(const hd_module *module, const hd_stmt *stmt)
+{
+    const hd_op *op = stmt->op;
+
+    return stmt->kind == HD_STMT_OP && hd_op_is_collective(op) &&
+           hd_op_fused(op) == HD_MOVE_NONE && module->axis[op->axis].size > 1;
+}
+
+static item *add_item(hd_body *body)
+{
+    body->item = hd_arena_grow(body->scratch, body->item, body->nitems,
+                               &body->room, sizeof *body->item);
+    body->item[body->nitems] = (item){0};
+    return &body->item[body->nitems++];
+}
+
+static void add_stmt(hd_body *body, hd_stmt *stmt)
+{
+    traits t = {.body = body};
+    item *it = add_item(body);
+
+    hd_stmt_each(stmt, note_traits, &t);
+    it->travels = is_collective(body->module, stmt);
+    it->holds = t.syncs || hd_stmt_has_stream(stmt);
+    it->computes = t.computes && !t.moves;
+    hd_block_append(&it->block, stmt);
+}
+
+// -------------------------------------------------------- what passes the join
+
+static void close_loop(hd_body *body)
+{
+    hd_build b = {body->module, &body->loop.block, {0}};
+    hd_stmt *next;
+    item *it;
+
+    if (!body->open)
+        return;
+    body->open = false;
+    b.loc = b.block->last->loc;
+    hd_build_op(&b, HD_OP_JOIN, -1, 0, 0, NULL);
+    it = add_item(body);
+    *it = (item){.block = body->loop.block,
+                 .computes = true,
+                 .loops = true,
+                 .forks = body->loop.forks,
+                 .holds = body->loop.syncs};
+    for (hd_stmt *s = body->late.first; s != NULL; s = next) {
+        next = s->next;
+        add_stmt(body, s);
+    }
+    body->late = (hd_block){0};
+}
+
+// Before the join: on the caller's stream, or on that of the last products.
+static void pass_join(hd_body *body, hd_stmt *stmt)
+{
+    hd_build b = {body->module, &body->loop.block, stmt->loc};
+    hd_expr stream = body->loop.behind;
+
+    if (stream != HD_EXPR_NONE &&
+        (b.block->last->kind != HD_STMT_ON || b.block->last->a != stream))
+        (void)hd_build_on(&b, stream);
+    hd_block_append(stream != HD_EXPR_NONE ? &b.block->last->body : b.block,
+                    stmt);
+}
+
+void hd_body_add(hd_body *body, hd_stmt *stmt)
+{
+    glance g = glance_start(body, body->apart, body->nloops);
+    traits t = {.body = body};
+
+    if (body->open) {
+        hd_stmt_each(stmt, note_traits, &t);
+        if (stmt->kind == HD_STMT_LET || t.syncs || hd_stmt_has_stream(stmt))
+            close_loop(body);
+    }
+    if (!body->open) {
+        add_stmt(body, stmt);
+        return;
+    }
+    hd_stmt_each(stmt, look, &g);
+    if (t.computes && !t.moves && g.found < g.at) {
+        pass_join(body, stmt);
+        return;
+    }
+    hd_stmt_each(stmt, mark, &g);
+    hd_block_append(&body->late, stmt);
+}
+
+// What stands before the loop and computes nothing that it needs begins no
+// earlier than the loop either.
+static void pass_fork(hd_body *body)
+{
+    glance g = glance_start(body, body->ahead, body->nloops);
+    hd_block passes = {0};
+    int from = body->nitems, to;
+    hd_stmt *next;
+
+    hd_block_each(&body->loop.block, mark, &g);
+    while (from > 0 && body->item[from - 1].computes &&
+           !body->item[from - 1].loops && !body->item[from - 1].holds)
+        from--;
+    to = body->nitems;
+    for (int i = body->nitems - 1; i >= from; i--) {
+        item *it = &body->item[i];
+
+        g.found = 0;
+        hd_block_each(&it->block, look, &g);
+        if (g.found < g.at) {
+            hd_block_insert(&passes, NULL, it->block.first);
+            continue;
+        }
+        hd_block_each(&it->block, mark, &g);
+        body->item[--to] = *it;
+    }
+    memmove(&body->item[from], &body->item[to],
+            sizeof(item) * (size_t)(body->nitems - to));
+    body->nitems = from + body->nitems - to;
+    for (hd_stmt *s = passes.first; s != NULL; s = next) {
+        next = s->next;
+        pass_join(body, s);
+    }
+}
+
+void hd_body_add_loop(hd_body *body, const hd_ordered *loop)
+{
+    glance g;
+
+    close_loop(body);
+    g = glance_start(body, body->apart, ++body->nloops);
+    hd_block_each(&loop->block, mark, &g);
+    body->loop = *loop;
+    body->open = true;
+    if (loop->moves && !loop->syncs)
+        pass_fork(body);
+    else
+        close_loop(body);
+}
+
+// --------------------------------------------------- collectives by themselves
+
+static int number_of(const hd_body *body, int i, bool back)
+{
+    return back ? body->nitems - i : i + 1;
+}
+
+// Where collectives may begin, or looking `back` from the end, where they must
+// have ended. They stay in their order themselves, on one stream: what holds of
+// one holds of those that follow from it.
+static void find_bounds(hd_body *body, bool back)
+{
+    glance g = glance_start(body, see_nothing(body), 0);
+    int held = 0;
+
+    for (int k = 0; k < body->nitems; k++) {
+        int i = back ? body->nitems - 1 - k : k;
+        item *it = &body->item[i];
+
+        g.at = number_of(body, i, back);
+        held = it->holds ? g.at : held;
+        if (it->travels) {
+            g.found = held;
+            hd_block_each(&it->block, look, &g);
+            g.at = g.found;
+            *(back ? &it->last : &it->first) =
+                back ? body->nitems - g.found : g.found - 1;
+        }
+        hd_block_each(&it->block, mark, &g);
+    }
+}
+
+// Those beside which nothing is computed stay on the caller's stream.
+static void choose_collectives(hd_body *body)
+{
+    int *computed = hd_new_array(body->scratch, int, body->nitems + 1);
+
+    for (int i = 0; i < body->nitems; i++)
+        computed[i + 1] = computed[i] + body->item[i].computes;
+    for (int i = 0; i < body->nitems; i++) {
+        item *it = &body->item[i];
+
+        it->beside =
+            it->travels && computed[it->last] > computed[it->first + 1];
+    }
+}
+
+// Events outside of loops are used once each: recorded there, waited for here.
+typedef struct events {
+    const char *name;
+    hd_buffer *buffer; // NULL before the first one
+} events;
+
+typedef struct split {
+    hd_body *body;
+    glance caller, other; // who touched what: items, and by their number those
+                          // that went to the stream for transfers
+    hd_block **on;        // of the latter, what that stream does
+    int nothers;
+    int ready, done; // how much of the first the second has waited for,
+                     // and of the second the first
+    int held;
+    events made, hop;
+} split;
+
+static void emit_event(split *s, events *of, hd_block *records, hd_block *waits,
+                       hd_loc loc)
+{
+    hd_build b = {s->body->module, records, loc};
+    hd_type type = {.dtype = HD_EVENT, .ndims = 1};
+    hd_view event;
+
+    if (of->buffer == NULL) {
+        of->buffer = hd_module_add_buffer(b.module, of->name, HD_TEMP, &type);
+        of->buffer->type.dim[0].mark = HD_LOCAL;
+        of->buffer->loc = loc;
+    }
+    event =
+        hd_view_at(hd_view_whole(of->buffer, loc), 0,
+                   hd_expr_const(b.module, of->buffer->type.dim[0].extent++));
+    hd_build_op(&b, HD_OP_RECORD, -1, 1, 0, &event);
+    b.block = waits;
+    hd_build_op(&b, HD_OP_WAIT, -1, 0, 1, &event);
+}
+
+// On the stream for transfers, as early as may be: the caller's records where
+// the last item ends that it must not pass.
+static void emit_beside(split *s, item *it)
+{
+    hd_module *m = s->body->module;
+    hd_stmt *stmt = it->block.first;
+    hd_build b = {m, &it->block, stmt->loc}, body;
+    hd_block record = {0};
+    glance *g = &s->caller;
+
+    it->block = (hd_block){0};
+    m->streams = m->streams > 0 ? m->streams : 1;
+    body = hd_build_on(&b, hd_expr_const(m, m->streams - 1));
+    g->found = s->held;
+    hd_stmt_each(stmt, look, g);
+    if (g->found > s->ready) {
+        emit_event(s, &s->made, &record, body.block, stmt->loc);
+        hd_block_insert(&s->body->item[g->found].before, NULL, record.first);
+        s->ready = g->found;
+    }
+    hd_block_append(body.block, stmt);
+    s->on[++s->nothers] = body.block;
+    s->other.at = s->nothers;
+    hd_stmt_each(stmt, mark, &s->other);
+}
+
+// On the caller's stream.
+static void emit_in_line(split *s, item *it, int at)
+{
+    glance *g = &s->other;
+
+    g->found = it->holds ? s->nothers : 0;
+    hd_block_each(&it->block, look, g);
+    if (g->found > s->done) {
+        emit_event(s, &s->hop, s->on[g->found], &it->before,
+                   s->on[g->found]->last->loc);
+        s->done = g->found;
+    }
+    if (it->forks)
+        s->ready = at - 1;
+    if (it->loops)
+        s->done = s->nothers;
+    s->held = it->holds ? at : s->held;
+    s->caller.at = at;
+    hd_block_each(&it->block, mark, &s->caller);
+}
+
+// If nobody could use the stream for transfers.
+static void report_collectives(const hd_body *body, hd_effect *effect,
+                               hd_diag *diag)
+{
+    if ((effect->used & HD_OPTION_COMM_STREAM) != 0)
+        return;
+    for (int i = 0; i < body->nitems; i++)
+        if (body->item[i].travels)
+            hd_effect_none(effect, HD_OPTION_COMM_STREAM, diag,
+                           body->item[i].block.first->loc,
+                           "nothing is computed between what makes what it "
+                           "moves and what reads that");
+}
+
+static void split_body(hd_body *body, hd_effect *effect, hd_diag *diag)
+{
+    split s = {.body = body,
+               .caller = glance_start(body, see_nothing(body), 0),
+               .other = glance_start(body, see_nothing(body), 0),
+               .on = hd_new_array(body->scratch, hd_block *, body->nitems + 1),
+               .ready = -1,
+               .made.name = "made",
+               .hop.name = "hop"};
+
+    find_bounds(body, false);
+    find_bounds(body, true);
+    choose_collectives(body);
+    for (int i = 0; i < body->nitems; i++)
+        if (body->item[i].beside) {
+            emit_beside(&s, &body->item[i]);
+            effect->used |= HD_OPTION_COMM_STREAM;
+        } else {
+            emit_in_line(&s, &body->item[i], i + 1);
+        }
+    report_collectives(body, effect, diag);
+}
+
+static void append_all(hd_block *out, const hd_block *block)
+{
+    hd_stmt *next;
+
+    for (hd_stmt *s = block->first; s != NULL; s = next) {
+        next = s->next;
+        hd_block_append(out, s);
+    }
+}
+
+hd_body *hd_body_create(hd_module *module, hd_arena *scratch)
+{
+    hd_body *body = hd_new(scratch, hd_body);
+
+    body->module = module;
+    body->scratch = scratch;
+    body->nbuffers = module->nbuffers;
+    body->apart = see_nothing(body);
+    body->ahead = see_nothing(body);
+    return body;
+}
+
+void hd_body_finish(hd_body *body, bool split, hd_effect *effect, hd_diag *diag)
+{
+    hd_block *out = &body->module->body;
+
+    close_loop(body);
+    *add_item(body) = (item){.holds = true}; // the end
+    if (split)
+        split_body(body, effect, diag);
+    *out = (hd_block){0};
+    for (int i = 0; i < body->nitems; i++) {
+        append_all(out, &body->item[i].before);
+        append_all(out, &body->item[i].block);
+    }
+}
