@@ -174,15 +174,22 @@ outcome job_draw(job *job)
     return FINE;
 }
 
-static hd_status make_reference(const job *job, const hd_module *module,
-                                int set, hd_reference **out)
+// The inputs of a set, by argument; to be freed.
+static const void **list_inputs(const job *job, int set)
 {
     const void **whole = need(job->nslots, sizeof *whole);
-    hd_status status;
 
     for (size_t i = 0; i < job->nslots; i++)
         whole[i] = job->slot[i].whole[set].data;
-    status = hd_reference_create(module, whole, job->diag, out);
+    return whole;
+}
+
+static hd_status make_reference(job *job, int set)
+{
+    const void **whole = list_inputs(job, set);
+    hd_status status = hd_reference_create(job->expected, whole, job->diag,
+                                           &job->reference[set]);
+
     free(whole);
     return status;
 }
@@ -193,10 +200,7 @@ outcome job_expect(job *job)
 
     for (int set = 0; job->expected && set < job->nsets && result == FINE;
          set++)
-        result =
-            tell(job->diag,
-                 make_reference(job, job->expected, set, &job->reference[set]),
-                 job->path);
+        result = tell(job->diag, make_reference(job, set), job->path);
     return result;
 }
 
@@ -258,37 +262,23 @@ static void keep_longest(_Atomic uint64_t *longest, uint64_t time)
         ;
 }
 
-// Against the bounds of what is expected; where these are too narrow, against
-// those of the program as it is lowered, which may round sums of ranks in
-// between.
 static hd_status check_answer(const rank *rank, int64_t run, size_t i)
 {
     job *job = rank->job;
     int set = (int)(run % job->nsets);
-    const hd_reference *reference = job->reference[set];
-    const void *local = job_local(job, i, rank->rank);
-    verdict *all = &job->verdict[(size_t)rank->rank * job->nslots + i];
-    verdict found = {0}, rounded = {0};
+    const void **whole = list_inputs(job, set);
+    standard standard = {
+        .module = job->module,
+        .reference = job->reference[set],
+        .whole = whole,
+        .own = job->module == job->expected ? NULL : &job->rounding[set]};
+    hd_status status =
+        verdict_add(&job->verdict[(size_t)rank->rank * job->nslots + i],
+                    &standard, i, rank->rank, run + 1,
+                    job_local(job, i, rank->rank), job->diag);
 
-    if (!verdict_add(&found, job->module, i, rank->rank, run + 1, local,
-                     reference, reference))
-        return HD_NO_MEMORY;
-    if (found.off == 0 || job->module == job->expected) {
-        verdict_merge(all, &found);
-        return HD_OK;
-    }
-    if (!job->rounding[set]) {
-        hd_status status =
-            make_reference(job, job->module, set, &job->rounding[set]);
-
-        if (status != HD_OK)
-            return status;
-    }
-    if (!verdict_add(&rounded, job->module, i, rank->rank, run + 1, local,
-                     reference, job->rounding[set]))
-        return HD_NO_MEMORY;
-    verdict_merge(all, &rounded);
-    return HD_OK;
+    free(whole);
+    return status;
 }
 
 static hd_status check_answers(const rank *rank, int64_t run)

@@ -298,36 +298,23 @@ static int find_ranges(const rank *rank, int i, const hd_argument *about,
     return n;
 }
 
-// As `heddle run` does: where a value is off by the bounds of the program,
-// those of what it is lowered to count, which may round sums of ranks in
-// between.
 static hd_status compare_argument(const rank *rank, const contender *c,
                                   size_t j, verdict *verdict)
 {
     const contest *contest = rank->contest;
     const void *whole[MOST_ARGUMENTS];
-    hd_reference *rounding;
-    struct verdict found = {0}, rounded = {0};
+    hd_reference *own = NULL;
+    standard standard = {.module = c->module,
+                         .reference = contest->reference,
+                         .whole = whole,
+                         .own = &own};
     hd_status status;
 
-    if (!verdict_add(&found, c->module, j, rank->rank, 1, rank->staging,
-                     contest->reference, contest->reference))
-        return HD_NO_MEMORY;
-    if (found.off == 0) {
-        verdict_merge(verdict, &found);
-        return HD_OK;
-    }
     for (size_t i = 0; i < contest->narguments; i++)
         whole[i] = contest->whole[INPUT_SETS - 1][i].data;
-    status = hd_reference_create(c->module, whole, diag_of(rank), &rounding);
-    if (status != HD_OK)
-        return status;
-    status = verdict_add(&rounded, c->module, j, rank->rank, 1, rank->staging,
-                         contest->reference, rounding)
-                 ? HD_OK
-                 : HD_NO_MEMORY;
-    hd_reference_destroy(rounding);
-    verdict_merge(verdict, &rounded);
+    status = verdict_add(verdict, &standard, j, rank->rank, 1, rank->staging,
+                         diag_of(rank));
+    hd_reference_destroy(own);
     return status;
 }
 

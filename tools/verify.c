@@ -55,30 +55,6 @@ void verdict_values(verdict *verdict, hd_dtype dtype, const void *got,
     }
 }
 
-bool verdict_add(verdict *verdict, const hd_module *module, size_t i, int rank,
-                 int64_t run, const void *local, const hd_reference *reference,
-                 const hd_reference *rounding)
-{
-    finding place = {.rank = rank, .run = run};
-    hd_argument argument;
-    size_t n, bytes;
-    double *values;
-
-    if (!hd_module_argument(module, i, &argument))
-        return false;
-    n = argument.local_elements;
-    bytes = 3 * n * sizeof *values;
-    values = memory_pages(bytes, false);
-    if (!values)
-        return false;
-    hd_reference_local(rounding, i, rank, values + 2 * n, values + n);
-    hd_reference_local(reference, i, rank, values, NULL);
-    verdict_values(verdict, argument.dtype, local, values, values + n, n,
-                   &place);
-    memory_free(values, bytes);
-    return true;
-}
-
 void verdict_merge(verdict *verdict, const struct verdict *other)
 {
     bool first = verdict->checked == 0;
@@ -89,6 +65,52 @@ void verdict_merge(verdict *verdict, const struct verdict *other)
         verdict->largest = other->largest;
     if (first || other->worst.ratio > verdict->worst.ratio)
         verdict->worst = other->worst;
+}
+
+// Values as `reference` has them, bounds as `rounding` has.
+static hd_status compare_shard(const standard *standard,
+                               const hd_reference *rounding, size_t i,
+                               const finding *place, const void *local,
+                               verdict *out)
+{
+    hd_argument argument;
+    size_t n, bytes;
+    double *values;
+
+    if (!hd_module_argument(standard->module, i, &argument))
+        return HD_ARGUMENT;
+    n = argument.local_elements;
+    bytes = 3 * n * sizeof *values;
+    values = memory_pages(bytes, false);
+    if (!values)
+        return HD_NO_MEMORY;
+    hd_reference_local(rounding, i, place->rank, values + 2 * n, values + n);
+    hd_reference_local(standard->reference, i, place->rank, values, NULL);
+    verdict_values(out, argument.dtype, local, values, values + n, n, place);
+    memory_free(values, bytes);
+    return HD_OK;
+}
+
+hd_status verdict_add(verdict *verdict, const standard *standard, size_t i,
+                      int rank, int64_t run, const void *local, hd_diag *diag)
+{
+    finding place = {.rank = rank, .run = run};
+    struct verdict found = {0}, rounded = {0};
+    hd_status status = compare_shard(standard, standard->reference, i, &place,
+                                     local, &found);
+
+    if (status != HD_OK || found.off == 0 || !standard->own) {
+        verdict_merge(verdict, &found);
+        return status;
+    }
+    if (!*standard->own)
+        status = hd_reference_create(standard->module, standard->whole, diag,
+                                     standard->own);
+    if (status == HD_OK)
+        status = compare_shard(standard, *standard->own, i, &place, local,
+                               &rounded);
+    verdict_merge(verdict, &rounded);
+    return status;
 }
 
 // "rank 3 [0, 2, 5]": the index counts within the rank's shard.

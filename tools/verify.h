@@ -21,12 +21,21 @@ typedef struct verdict {
     finding worst;       // the largest ratio
 } verdict;
 
-// Adds the shard of argument `i` that `rank` computed in run `run`: values as
-// `reference` has them, bounds as `rounding` has. Returns false if there is no
-// memory to do so.
-bool verdict_add(verdict *verdict, const hd_module *module, size_t i, int rank,
-                 int64_t run, const void *local, const hd_reference *reference,
-                 const hd_reference *rounding);
+// What a program's answers are held to.
+typedef struct standard {
+    const hd_module *module;       // the program that runs
+    const hd_reference *reference; // of what it should compute
+    const void *const *whole;      // its inputs
+    // The program's own reference, made where it is wanted, for the caller to
+    // destroy. NULL if `reference` is that.
+    hd_reference **own;
+} standard;
+
+// Adds the shard of argument `i` that `rank` computed in run `run`: by the
+// bounds of what it should compute; where these are too narrow, by those of the
+// program itself, which may round sums of ranks in between.
+hd_status verdict_add(verdict *verdict, const standard *standard, size_t i,
+                      int rank, int64_t run, const void *local, hd_diag *diag);
 
 // Adds `n` elements of `dtype` in a row, the first of which `place` names.
 void verdict_values(verdict *verdict, hd_dtype dtype, const void *got,
