@@ -10,7 +10,7 @@
 
 #include "generate.h"
 
-enum { FINE = 0, USAGE = 2, FAILED = 3 }; // exit codes, as heddle's
+enum { FINE = 0, WRONG = 1, USAGE = 2, FAILED = 3 }; // exit codes, as heddle's
 
 enum { MAX_FILE = 1 << 20 };
 
@@ -96,39 +96,63 @@ static int read_request(int argc, char **argv, request *out)
             return USAGE; // getopt has said why
         }
     }
-    if (optind == argc)
-        return -1;
-    fprintf(stderr, "heddle-gen: it takes no operands, and '%.40s' is one\n",
-            argv[optind]);
-    return USAGE;
+    if (optind < argc) {
+        fprintf(stderr,
+                "heddle-gen: it takes no operands, and '%.40s' is one\n",
+                argv[optind]);
+        return USAGE;
+    }
+    if (out->from != NULL && out->seeded)
+        fprintf(stderr, "heddle-gen: --seed has no effect with --from\n");
+    return -1;
 }
 
-// The choices of a request, as bytes that the caller frees; NULL if there are
-// none, which it said why.
-static uint8_t *open_choices(const request *request, size_t *length)
+static int run_out(void)
 {
-    int ops = request->options.ops > 0 ? request->options.ops : 16;
-    size_t room = request->from != NULL ? MAX_FILE : generate_bytes(ops);
-    uint8_t *bytes = malloc(room);
-    FILE *file;
+    fprintf(stderr, "heddle-gen: out of memory\n");
+    return FAILED;
+}
 
-    *length = room;
-    if (request->from == NULL) {
-        if (bytes != NULL)
-            choices_fill(request->seed, bytes, room);
-        return bytes;
+// A file that is longer is an error, as its rest would not count.
+static int read_choices(const char *path, uint8_t *bytes, size_t *length)
+{
+    FILE *file = fopen(path, "rb");
+    bool read = false;
+
+    if (file != NULL) {
+        errno = 0;
+        *length = fread(bytes, 1, *length, file);
+        if (!ferror(file) && fgetc(file) != EOF)
+            errno = EFBIG;
+        read = errno == 0;
     }
-    file = fopen(request->from, "rb");
-    if (file != NULL && bytes != NULL)
-        *length = fread(bytes, 1, room, file);
-    if (file == NULL || ferror(file)) {
-        fprintf(stderr, "heddle-gen: %s: %s\n", request->from, strerror(errno));
-        free(bytes);
-        bytes = NULL;
-    }
+    if (!read)
+        fprintf(stderr, "heddle-gen: %s: %s\n", path, strerror(errno));
     if (file != NULL)
         fclose(file);
-    return bytes;
+    return read ? FINE : WRONG;
+}
+
+// The choices of a request, as bytes that the caller frees. An exit code.
+static int open_choices(const request *request, uint8_t **out, size_t *length)
+{
+    int ops = request->options.ops > 0 ? request->options.ops : 16;
+    uint8_t *bytes;
+    int code = FINE;
+
+    *length = request->from != NULL ? MAX_FILE : generate_bytes(ops);
+    bytes = malloc(*length);
+    if (bytes == NULL)
+        return run_out();
+    if (request->from != NULL)
+        code = read_choices(request->from, bytes, length);
+    else
+        choices_fill(request->seed, bytes, *length);
+    if (code == FINE)
+        *out = bytes;
+    else
+        free(bytes);
+    return code;
 }
 
 static void print_lowering(const hd_lower_options *o)
@@ -195,17 +219,16 @@ int main(int argc, char **argv)
     choices choices = {0};
     int code = read_request(argc, argv, &request);
     uint8_t *bytes;
-    bool printed;
 
     if (code >= 0)
         return finish(code);
     if (!request.seeded)
         request.seed = (uint64_t)time(NULL);
-    bytes = open_choices(&request, &choices.length);
-    if (bytes == NULL)
-        return FAILED;
+    code = open_choices(&request, &bytes, &choices.length);
+    if (code != FINE)
+        return code;
     choices.byte = bytes;
-    printed = print_program(&request, &choices);
+    code = print_program(&request, &choices) ? FINE : run_out();
     free(bytes);
-    return finish(printed ? FINE : FAILED);
+    return finish(code);
 }
