@@ -140,6 +140,12 @@ static outcome dump_program(dump *dump)
 static outcome check_usage(const dump *dump)
 {
     program_heed_machine(&dump->options);
+    if (dump->options.lower.asked != 0 && dump->stage <= HD_STAGE_RESHARD &&
+        dump->after == NO_PASS)
+        complain(FINE,
+                 "options of lowering have no effect: --stage %s comes before "
+                 "what they decide",
+                 stages[dump->stage]);
     if (dump->rank >= 0 && dump->stage != STEPS)
         return complain(USAGE, "--rank needs --stage steps");
     if (dump->after != NO_PASS && dump->stage == STEPS)
