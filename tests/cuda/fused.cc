@@ -26,13 +26,7 @@ std::vector<Answer> RunFused(const Program &program,
 
         setenv(variable, value.c_str(), 1);
         HD_TRY(session.Open(rank, program, options));
-        Shards shards(session);
-        HD_TRY(shards.Put(program.Inputs(), program.Module(), rank.rank,
-                          rank.diag));
-        for (int run = 0; run < 3; run++)
-            HD_TRY(shards.Run(rank.diag));
-        HD_TRY(shards.Get(rank.diag));
-        return program.Compare(shards, rank.rank);
+        return RunAndCompare(rank, program, session, 3);
     });
 }
 

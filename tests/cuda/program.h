@@ -149,6 +149,20 @@ class Session
     hd_session *session_ = nullptr;
 };
 
+// So many runs on the same inputs, the last of which is compared.
+inline hd_status RunAndCompare(const Rank &rank, const Program &program,
+                               hd_session *session, int runs)
+{
+    Shards shards(session);
+
+    HD_TRY(
+        shards.Put(program.Inputs(), program.Module(), rank.rank, rank.diag));
+    for (int run = 0; run < runs; run++)
+        HD_TRY(shards.Run(rank.diag));
+    HD_TRY(shards.Get(rank.diag));
+    return program.Compare(shards, rank.rank);
+}
+
 // Memory for the arguments of several runs.
 typedef std::vector<std::unique_ptr<Shards>> Memory;
 

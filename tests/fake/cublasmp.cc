@@ -178,6 +178,20 @@ int sum_ranks(Form form, int type, const Work &part, char *d, hd_nccl_comm comm,
                : EXECUTION_FAILED;
 }
 
+template <class T> int give(T *made, const char *what, T **out)
+{
+    *out = made;
+    fake::account(what, 1);
+    return SUCCESS;
+}
+
+template <class T> int take_back(T *made, const char *what)
+{
+    delete made;
+    fake::account(what, -1);
+    return SUCCESS;
+}
+
 } // namespace
 
 int cublasMpGetVersion(int *out)
@@ -192,16 +206,12 @@ int cublasMpCreate(hd_mp_handle *out, hd_cu_stream stream)
 {
     if (fake::fails("cublasMpCreate"))
         return EXECUTION_FAILED;
-    *out = new cublasMpHandle{stream};
-    fake::account("cuBLASMp handle", 1);
-    return SUCCESS;
+    return give(new cublasMpHandle{stream}, "cuBLASMp handle", out);
 }
 
 int cublasMpDestroy(hd_mp_handle handle)
 {
-    delete handle;
-    fake::account("cuBLASMp handle", -1);
-    return SUCCESS;
+    return take_back(handle, "cuBLASMp handle");
 }
 
 int cublasMpStreamSet(hd_mp_handle handle, hd_cu_stream stream)
@@ -216,16 +226,12 @@ int cublasMpGridCreate(int64_t rows, int64_t columns, int layout,
     (void)layout;
     if (fake::fails("cublasMpGridCreate") || comm == nullptr)
         return INVALID_VALUE;
-    *out = new cublasMpGrid{rows, columns, comm};
-    fake::account("cuBLASMp grid", 1);
-    return SUCCESS;
+    return give(new cublasMpGrid{rows, columns, comm}, "cuBLASMp grid", out);
 }
 
 int cublasMpGridDestroy(hd_mp_grid grid)
 {
-    delete grid;
-    fake::account("cuBLASMp grid", -1);
-    return SUCCESS;
+    return take_back(grid, "cuBLASMp grid");
 }
 
 int cublasMpMatrixDescriptorCreate(int64_t m, int64_t n, int64_t mb, int64_t nb,
@@ -234,32 +240,26 @@ int cublasMpMatrixDescriptorCreate(int64_t m, int64_t n, int64_t mb, int64_t nb,
 {
     if (type != HD_LT_BF16 && type != HD_LT_F16)
         return NOT_SUPPORTED;
-    *out = new cublasMpMatrixDescriptor{m, n, mb, nb, lld, type, grid};
-    fake::account("cuBLASMp matrix", 1);
-    return SUCCESS;
+    return give(
+        new cublasMpMatrixDescriptor{m, n, mb, nb, lld, type, grid},
+        "cuBLASMp matrix", out);
 }
 
 int cublasMpMatrixDescriptorDestroy(hd_mp_matrix matrix)
 {
-    delete matrix;
-    fake::account("cuBLASMp matrix", -1);
-    return SUCCESS;
+    return take_back(matrix, "cuBLASMp matrix");
 }
 
 int cublasMpMatmulDescriptorCreate(hd_mp_desc *out, int compute)
 {
     if (compute != 68)
         return NOT_SUPPORTED;
-    *out = new cublasMpMatmulDescriptor;
-    fake::account("cuBLASMp product", 1);
-    return SUCCESS;
+    return give(new cublasMpMatmulDescriptor, "cuBLASMp product", out);
 }
 
 int cublasMpMatmulDescriptorDestroy(hd_mp_desc desc)
 {
-    delete desc;
-    fake::account("cuBLASMp product", -1);
-    return SUCCESS;
+    return take_back(desc, "cuBLASMp product");
 }
 
 int cublasMpMatmulDescriptorAttributeSet(hd_mp_desc desc, int attribute,

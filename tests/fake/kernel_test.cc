@@ -394,12 +394,13 @@ TEST(FakeProduct, IsAPlainSum)
     });
 }
 
+// A product in fp32 that is added to what is there.
+const Case kAdding = {
+    HD_LT_F32, HD_LT_F32, HD_F32, HD_F32, 0, 0, HD_LT_EPILOGUE_DEFAULT, 1, 1};
+
 TEST(FakeProduct, AddsAMatrixThatItDoesNotTouch)
 {
     InChildren(1, [](Rank &r) {
-        Case what = {
-            HD_LT_F32, HD_LT_F32, HD_F32, HD_F32, 0, 0, HD_LT_EPILOGUE_DEFAULT,
-            1,         1};
         hd_cu_ptr a = r.Put(std::vector<float>(M * K, 1));
         hd_cu_ptr b = r.Put(std::vector<float>(K * N, 2));
         Numbers c(HD_F32, kApart * N, 5);
@@ -408,7 +409,7 @@ TEST(FakeProduct, AddsAMatrixThatItDoesNotTouch)
         hd_cu_stream stream = r.Stream();
 
         {
-            Product p(r, what);
+            Product p(r, kAdding);
 
             ASSERT_EQ(p.Ask(3), 0);
             EXPECT_EQ(p.Add(a, b, more, 3, d, workspace, stream), 0);
@@ -455,9 +456,6 @@ TEST(FakeProduct, RefusesWhatTheRealOneDoes)
 TEST(FakeProduct, IsCapturedAndReplayed)
 {
     InChildren(1, [](Rank &r) {
-        Case c = {
-            HD_LT_F32, HD_LT_F32, HD_F32, HD_F32, 0, 0, HD_LT_EPILOGUE_DEFAULT,
-            1,         1};
         hd_cu_ptr a = r.Put(std::vector<float>(M * K, 1));
         hd_cu_ptr b = r.Put(std::vector<float>(K * N, 2));
         hd_cu_ptr d = r.Put(std::vector<float>(M * N, 0));
@@ -467,7 +465,7 @@ TEST(FakeProduct, IsCapturedAndReplayed)
         hd_cu_graph_exec exec = nullptr;
 
         {
-            Product p(r, c);
+            Product p(r, kAdding);
 
             ASSERT_EQ(p.Ask(), 0);
             EXPECT_EQ(r.cu.capture_begin(stream, HD_CU_CAPTURE_RELAXED), 0);
