@@ -33,6 +33,7 @@ typedef struct flat {
 
 // A fused step, as cuBLASMp has it.
 typedef struct entry {
+    const hd_step *step; // borrowed
     hd_move move;
     int64_t m, n, k; // of all ranks
     int64_t lda, ldb, ldd;
@@ -61,7 +62,8 @@ struct hd_cuda_mp {
     entry *entry;             // owned
     int nentries;
     const char *call; // that failed in the thread; NULL if none did
-    int error;
+    int error;        // of it; 0 if there was no memory
+    int at;           // the entry that it was for, or the first
     atomic_bool done; // by the thread
 };
 
@@ -165,6 +167,7 @@ static hd_status read_step(const hd_device *device, const hd_step *step,
               "spaced";
     if (why != NULL)
         return hd_cuda_fused_refuse(step, diag, why);
+    out->step = step;
     out->move = hd_op_fused(step->op);
     out->type = type_of(step->span[0].buffer->type.dtype);
     out->epilogue = epilogue_of(step);
@@ -250,8 +253,8 @@ static bool make_entry(hd_cuda_mp *mp, entry *e)
         MP_TRY(mp, desc_set, e->desc, HD_MP_DESC_BIAS_POINTER, &bias,
                sizeof bias);
     MP_TRY(mp, matmul_size, mp->handle, e->desc, e->m, e->n, e->k, &e->alpha,
-           at, 1, 1, e->a, at, 1, 1, e->b, &zero, at, 1, 1, e->d, (void *)bias,
-           1, 1, e->d, &bytes, &e->host_bytes);
+           at, 1, 1, e->a, at, 1, 1, e->b, &zero, at, 1, 1, e->d, bias, 1, 1,
+           e->d, &bytes, &e->host_bytes);
     mp->bytes = bytes > mp->bytes ? bytes : mp->bytes;
     e->host = malloc(e->host_bytes + 1);
     return e->host != NULL || fail_call(mp, "malloc", 0);
@@ -264,9 +267,11 @@ static bool make_all(hd_cuda_mp *mp)
            &mp->rows);
     MP_TRY(mp, grid_create, 1, mp->size, HD_MP_ROW_MAJOR, mp->comm,
            &mp->columns);
-    for (int i = 0; i < mp->nentries; i++)
+    for (int i = 0; i < mp->nentries; i++) {
+        mp->at = i;
         if (!make_entry(mp, &mp->entry[i]))
             return false;
+    }
     if (mp->bytes > 0)
         mp->workspace = mp->shmem.alloc(mp->bytes);
     return mp->bytes == 0 || mp->workspace != NULL ||
@@ -309,8 +314,7 @@ static void *run_open(void *context)
     hd_cuda_mp *mp = context;
 
     enter(mp);
-    if (!make_all(mp) && mp->call == NULL)
-        fail_call(mp, "open", 0);
+    (void)make_all(mp); // `call` says whether
     // Pairs with the acquire in is_done.
     atomic_store_explicit(&mp->done, true, memory_order_release);
     return NULL;
@@ -332,15 +336,18 @@ static bool is_done(const hd_cuda_mp *mp)
     return atomic_load_explicit(&mp->done, memory_order_acquire);
 }
 
-// False if the thread is left alone, with all that it works on.
-static bool run_apart(hd_device *device, void *(*fn)(void *), double seconds)
+// False if there is no thread, and *error says why; or if it is left alone, with
+// all that it works on.
+static bool run_apart(hd_device *device, void *(*fn)(void *), double seconds,
+                      int *error)
 {
     hd_cuda_mp *mp = device->mp;
     int64_t deadline = hd_clock_after(seconds);
     pthread_t thread;
 
     atomic_store_explicit(&mp->done, false, memory_order_relaxed);
-    if (pthread_create(&thread, NULL, fn, mp) != 0)
+    *error = pthread_create(&thread, NULL, fn, mp);
+    if (*error != 0)
         return false;
     while (!is_done(mp) && hd_clock() < deadline &&
            !hd_group_failed(device->binding.group))
@@ -390,12 +397,17 @@ static hd_status prepare(hd_device *device, hd_diag *diag)
 static hd_status report(const hd_device *device, const hd_cuda_mp *mp,
                         hd_diag *diag)
 {
+    char why[120];
+
     if (mp->call == NULL)
         return HD_OK;
-    return hd_fail(diag, HD_UNSUPPORTED,
-                   "rank %d: %s refused '%s' (%d); lower with another "
-                   "--transfer",
-                   device->rank, mp->text, mp->call, mp->error);
+    if (mp->error != 0)
+        snprintf(why, sizeof why, "%s of rank %d refused '%s' (%d)", mp->text,
+                 device->rank, mp->call, mp->error);
+    else
+        snprintf(why, sizeof why, "'%s' of rank %d has no memory", mp->call,
+                 device->rank);
+    return hd_cuda_fused_refuse(mp->entry[mp->at].step, diag, why);
 }
 
 static hd_status keep_comm(hd_device *device, hd_nccl_comm comm, void *context,
@@ -413,6 +425,7 @@ static hd_status open_mp(hd_device *device, hd_diag *diag)
     hd_exchange exchange = hd_exchange_begin(group, HD_CALL_SESSION,
                                              device->binding.timeout, diag);
     char text[HD_GROUP_TEXT];
+    int error;
 
     device->mp = calloc(1, sizeof *device->mp);
     HD_TRY(hd_exchange_agree(&exchange, prepare(device, diag)));
@@ -420,8 +433,14 @@ static hd_status open_mp(hd_device *device, hd_diag *diag)
     setenv("NVSHMEM_DISABLE_NVLS", "1", 0);
     HD_TRY(hd_cuda_nccl_lend(device, hd_cuda_fused_axis(device), keep_comm,
                              NULL, diag));
-    if (run_apart(device, run_open, device->binding.timeout))
+    if (run_apart(device, run_open, device->binding.timeout, &error))
         return hd_exchange_agree(&exchange, report(device, device->mp, diag));
+    if (error != 0) {
+        snprintf(text, sizeof text, "rank %d: no thread to open cuBLASMp: %s",
+                 device->rank, strerror(error));
+        hd_group_fail(group, text);
+        return hd_fail(diag, HD_SYSTEM, "%s", text);
+    }
     if (hd_group_failed(group)) {
         hd_status status = hd_group_failure(group, text);
 
@@ -447,11 +466,14 @@ static void *at(const hd_device *device, const hd_step *step, int view)
         device, hd_cuda_at_span(&step->span[view]));
 }
 
-static hd_status mp_error(const hd_device *device, const char *name, int error,
-                          hd_diag *diag)
+static hd_status mp_error(const hd_device *device, const hd_step *step,
+                          const char *name, int error, hd_diag *diag)
 {
-    return hd_fail(diag, HD_SYSTEM, "rank %d: %s refused '%s': %d",
-                   device->rank, device->mp->text, name, error);
+    return hd_fail(diag, HD_SYSTEM,
+                   "rank %d: %s refused '%s' for '%s' (step %lld, line %u): %d",
+                   device->rank, device->mp->text, name,
+                   hd_op_info_get(step->op->code)->text, (long long)step->index,
+                   step->op->loc.line, error);
 }
 
 static hd_status multiply(hd_device *device, hd_nccl_comm comm, void *context,
@@ -470,20 +492,21 @@ static hd_status multiply(hd_device *device, hd_nccl_comm comm, void *context,
     error = mp->api.stream_set(mp->handle,
                                device->stream[c->command->stream].stream);
     if (error != HD_MP_SUCCESS)
-        return mp_error(device, "stream_set", error, diag);
+        return mp_error(device, step, "stream_set", error, diag);
     if (bias >= 0) {
         row = at(device, step, bias);
         error = mp->api.desc_set(e->desc, HD_MP_DESC_BIAS_POINTER, &row,
                                  sizeof row);
         if (error != HD_MP_SUCCESS)
-            return mp_error(device, "desc_set", error, diag);
+            return mp_error(device, step, "desc_set", error, diag);
     }
     error = mp->api.matmul(mp->handle, e->desc, e->m, e->n, e->k, &e->alpha,
                            at(device, step, 2), 1, 1, e->a, at(device, step, 1),
                            1, 1, e->b, &zero, d, 1, 1, e->d, d, 1, 1, e->d,
                            mp->workspace, mp->bytes, e->host, e->host_bytes);
-    return error == HD_MP_SUCCESS ? HD_OK
-                                  : mp_error(device, "matmul", error, diag);
+    return error == HD_MP_SUCCESS
+               ? HD_OK
+               : mp_error(device, step, "matmul", error, diag);
 }
 
 static hd_status issue_mp(hd_device *device, const hd_cuda_command *command,
@@ -506,9 +529,10 @@ static void close_mp(hd_device *device)
 {
     hd_cuda_mp *mp = device->mp;
     bool left = hd_cuda_is_stuck(device) || hd_cuda_has_failed(device);
+    int error;
 
     if (mp == NULL || left ||
-        (mp->handle != NULL && !run_apart(device, run_end, ENDING)))
+        (mp->handle != NULL && !run_apart(device, run_end, ENDING, &error)))
         return;
     hd_library_close(&mp->library);
     hd_library_close(&mp->shmem_library);

@@ -64,6 +64,12 @@ static hd_status check_steps(const hd_device *device, hd_diag *diag)
     return HD_OK;
 }
 
+void hd_cuda_fused_close(hd_device *device)
+{
+    if (device->provider != NULL)
+        device->provider->close(device);
+}
+
 // Of several that do not take it, the last says why.
 hd_status hd_cuda_fused_open(hd_device *device, hd_diag *diag)
 {
@@ -71,6 +77,7 @@ hd_status hd_cuda_fused_open(hd_device *device, hd_diag *diag)
 
     HD_TRY(check_steps(device, diag)); // alike on all ranks
     for (int i = 0; i < NPROVIDERS && status == HD_UNSUPPORTED; i++) {
+        hd_cuda_fused_close(device); // of the one before
         device->provider = providers[i];
         status = providers[i]->open(device, diag);
     }
@@ -96,10 +103,4 @@ hd_status hd_cuda_fused_issue(hd_device *device, const hd_cuda_command *command,
                               hd_diag *diag)
 {
     return device->provider->issue(device, command, diag);
-}
-
-void hd_cuda_fused_close(hd_device *device)
-{
-    if (device->provider != NULL)
-        device->provider->close(device);
 }

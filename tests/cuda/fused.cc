@@ -30,13 +30,15 @@ std::vector<Answer> RunFused(const Program &program,
     });
 }
 
-void Refuses(const std::vector<Answer> &answers, const std::string &words)
+void Refuses(const std::vector<Answer> &answers, const std::string &words,
+             const char *place = "")
 {
     for (const Answer &answer : answers) {
         EXPECT_TRUE(answer.ended);
         EXPECT_EQ(answer.status, HD_UNSUPPORTED) << answer.text;
         EXPECT_STREQ(answer.left, "");
         EXPECT_TRUE(Has(answer, words.c_str())) << answer.text;
+        EXPECT_TRUE(Has(answer, place)) << answer.text;
     }
 }
 
@@ -125,12 +127,13 @@ TEST(CudaFused, AFailingCallOfTheProviderIsNamed)
                              "cublasMpMatmul_bufferSize", "nvshmem_malloc"})
         Refuses(RunFused(program, CudaOptions(), "FAKE_CUDA_FAIL",
                          std::string(call) + ":1"),
-                "another --transfer");
+                "another --transfer", "line ");
     for (const Answer &answer : RunFused(
              program, CudaOptions(), "FAKE_CUDA_FAIL", "cublasMpMatmul:2")) {
         EXPECT_TRUE(answer.ended);
         EXPECT_TRUE(answer.status == HD_SYSTEM || answer.status == HD_PEER)
             << answer.text;
+        EXPECT_TRUE(Has(answer, "line ")) << answer.text;
     }
 }
 
