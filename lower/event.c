@@ -33,6 +33,7 @@
 //     on stream S:         send
 //     on stream j mod S:   recv  ..  compute
 //
+// What an iteration computes on what it received, and sends, stays where it is.
 // Neither is done unless the views of every iteration say that it orders them
 // all. What is a transfer its op says, and what follows what its views: a loop
 // that a text has is ordered as one that the pass before has just written.
@@ -63,6 +64,7 @@ typedef struct link {
 typedef struct statement {
     const hd_stmt *stmt;
     bool moves; // some of it is a transfer
+    bool stays; // on the iteration's stream, all the same
     link made, hop;
 } statement;
 
@@ -103,11 +105,10 @@ typedef struct loop {
     const hd_stmt *producer; // the one statement that must come first
     bool many_producers;
     // With a stream for transfers: whether events do not order all, nor sends
-    // apart do; whether an iteration transfers what it computes on what it has
-    // received.
+    // apart do.
     bool split;
     bool taken; // an iteration runs on that stream
-    bool events_fail, sends_fail, alternates;
+    bool events_fail, sends_fail;
 } loop;
 
 // Nothing that is still to be found would change what is done.
@@ -233,8 +234,8 @@ static void note_statements(loop *l)
 // one, which moves the local shard.
 static bool is_moved(const statement *of, const hd_op *op)
 {
-    return hd_op_is(op, HD_UNIT_TRANSFER) ||
-           (of->moves && hd_op_family(op) == HD_FAMILY_COPY);
+    return !of->stays && (hd_op_is(op, HD_UNIT_TRANSFER) ||
+                          (of->moves && hd_op_family(op) == HD_FAMILY_COPY));
 }
 
 // What is computed waits for the iterations that it has a conflict with, each
@@ -533,23 +534,6 @@ static bool find_links(loop *l)
     return true;
 }
 
-// Whether an iteration sends what it has computed on what it received: on one
-// stream the next one would receive nothing until then.
-static bool alternates(const loop *l)
-{
-    int received = l->nstatements;
-
-    for (int i = 0; i < l->nstatements; i++) {
-        const statement *s = &l->statement[i];
-
-        if (s->hop.lag == 0 && i < received)
-            received = i;
-        if (s->made.lag == 0 && s->made.last >= received)
-            return true;
-    }
-    return false;
-}
-
 // Whether what is computed waits for any.
 static bool name_events(loop *l)
 {
@@ -636,20 +620,8 @@ static const char *why_not_split(const loop *l)
            : l->unknown ? "what its iterations touch is not known here"
            : l->taken   ? "its iterations run on the last stream of the "
                           "program, which would be for transfers"
-           : l->alternates
-               ? "its iterations transfer what they compute on what they "
-                 "received, so that on one stream each would wait for the one "
-                 "before it"
-               : "no event an iteration would order its transfers "
-                 "and what it computes";
-}
-
-static bool events_order(loop *l)
-{
-    if (l->events_fail || !l->computes || !find_links(l))
-        return false;
-    l->alternates = alternates(l);
-    return !l->alternates;
+                        : "no event an iteration would order its transfers "
+                          "and what it computes";
 }
 
 // False if no such order is enough: nothing is changed then.
@@ -659,7 +631,7 @@ static bool split_loop(loop *l, hd_ordered *out)
     bool apart = !l->sends_fail && !l->holds;
 
     if (!l->moves || l->syncs || l->unknown || l->taken ||
-        (!apart && !events_order(l)))
+        (!apart && (l->events_fail || !l->computes || !find_links(l))))
         return false;
     hd_build_op(&b, HD_OP_FORK, -1, 0, 0, NULL);
     out->forks = true;
@@ -739,12 +711,44 @@ static void order(loop *l, hd_ordered *out, hd_effect *effect)
     effect->used |= HD_OPTION_STREAMS;
 }
 
+// What an iteration computes on what it received, and transfers, stays on its
+// stream: on that for transfers the next iteration would receive nothing until
+// then. Whether anything does that did not before.
+static bool keep_departures(loop *l)
+{
+    int received = l->nstatements;
+    bool any = false;
+
+    for (int i = 0; i < l->nstatements; i++) {
+        statement *s = &l->statement[i];
+
+        if (s->hop.lag == 0 && i < received)
+            received = i;
+        if (s->made.lag == 0 && s->made.last >= received)
+            any = s->stays = true;
+    }
+    return any;
+}
+
+static void find_order(loop *l)
+{
+    const loop fresh = *l;
+
+    find_conflicts(l);
+    while (l->split && (l->sends_fail || l->holds) && keep_departures(l)) {
+        *l = fresh;
+        for (int i = 0; i < l->nstatements; i++)
+            l->statement[i].made.lag = l->statement[i].hop.lag = -1;
+        find_conflicts(l);
+    }
+}
+
 static void add_loop(loop *l, hd_body *body, hd_effect *effect)
 {
     hd_ordered out = {.behind = HD_EXPR_NONE};
 
     note_statements(l);
-    find_conflicts(l);
+    find_order(l);
     order(l, &out, effect);
     out.moves = l->moves;
     out.syncs = l->syncs;

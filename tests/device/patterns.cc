@@ -109,6 +109,14 @@ const Pattern kPatterns[] = {
      "temp %s : $[n @stream, 6, 5] in %r : $[n, 6, 5] "
      "out %c : $[n @stream, 6, 5]",
      "%p = matmul %a, %w %s = sum %p dim 0 %c = add %s, %r"},
+    {"tiles_in_and_out",
+     "in %x : $[3, n @tp, 6, 8] in %u : $[n @tp, 8, 4] "
+     "in %w : $[n @tp, 4, 5] temp %g : $[3 @stream, n, 6, 8] "
+     "temp %h : $[n @tp, 3 @stream, n, 6, 4] "
+     "temp %p : $[n @tp, 3 @stream, n, 6, 5] "
+     "out %c : $[3 @stream, n @tp, 6, 5]",
+     "%g = set %x %h = matmul %g, %u act gelu %p = matmul %h, %w "
+     "%c = sum %p dim 0"},
     {"beside",
      LINEAR "temp " PARTIAL "in %x : $[7, 6] in %g : $[7, 4] "
             "inout %u : f32[6, 4] out %r : $[7, 6]",
