@@ -6,8 +6,8 @@
 //
 // A kernel is `extern "C" __global__ void hd_kernel(const hd_kernel_args
 // args)`, whose one parameter is `struct { u64 at[pointers]; }` by value. Its
-// threads are independent, but for those of hd_emit_spread: they neither share
-// memory nor wait for one another.
+// threads are independent, but for those of hd_emit_spread and hd_emit_oneshot:
+// they neither share memory nor wait for one another.
 #ifndef HD_CODEGEN_EMIT_H
 #define HD_CODEGEN_EMIT_H
 
@@ -57,6 +57,24 @@ hd_status hd_emit_reduce(hd_dtype dtype, hd_fold fold, int operands,
 // blocks that are done are counted there.
 hd_status hd_emit_spread(int copies, int flags, int64_t bytes, hd_diag *diag,
                          hd_text *out, hd_kernel_grid *grid);
+
+// at[0][i] = at[1 + k][i] over k < ranks joined as by hd_emit_reduce, by a
+// kernel that meets the peers by itself, of few blocks. Each group of words
+// below has one of 32 bits for each of the ranks - 1 peers, in the same order.
+// What is told is at[5 * ranks - 3]: a number, and what is waited
+// for is that or one beyond it; where turns > 1 one of so many bits, and what
+// is waited for is it or the next.
+//     at[1 + ranks ..]        of the peers: told when the kernel begins
+//     at[2 * ranks ..]        of ours: waited for before an operand is read
+//     at[3 * ranks - 1 ..]    of the peers: told when their operands were read
+//     at[4 * ranks - 2 ..]    of ours: waited for at the end
+// The word behind what is told, in this device's memory, is 0 before and after.
+// at[0] may be this rank's own operand only where no peer reads that.
+hd_status hd_emit_oneshot(hd_dtype dtype, hd_fold fold, int ranks, int turns,
+                          int64_t elements, hd_diag *diag, hd_text *out,
+                          hd_kernel_grid *grid);
+// Of the kernel's at[].
+int hd_oneshot_pointers(int ranks);
 
 HD_END_DECLS
 

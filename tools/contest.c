@@ -23,7 +23,7 @@ static const char gather_text[] = "tensor program ag_matmul\n"
                                   "    %c = matmul %ag, %w tb\n"
                                   "}\n";
 
-// As a rival without pipelines has it: one collective, then one matmul.
+// As a rival without pipelines has it: one collective and one matmul.
 static const char gather_whole_text[] = "tensor program ag_matmul\n"
                                         "mesh tp=$R\n"
                                         "in %a : $T[$R @tp, $B, $K]\n"
@@ -91,6 +91,28 @@ static const char reduce_text[] = "tensor program matmul_ar\n"
                                   "    %p = matmul %a, %w tb\n"
                                   "    %c = sum %p dim 0\n"
                                   "}\n";
+
+static const char scatter_whole_text[] = "tensor program matmul_rs\n"
+                                         "mesh tp=$R\n"
+                                         "in %a : $T[$R @tp, $R, $B, $K]\n"
+                                         "in %w : $T[$R @tp, $N, $K]\n"
+                                         "temp %p : $T[$R @tp, $R, $B, $N]\n"
+                                         "out %c : $T[$R @tp, $B, $N]\n"
+                                         "{\n"
+                                         "    %p = matmul %a, %w tb\n"
+                                         "    %c = sum %p dim 0\n"
+                                         "}\n";
+
+static const char reduce_whole_text[] = "tensor program matmul_ar\n"
+                                        "mesh tp=$R\n"
+                                        "in %a : $T[$R @tp, $R, $B, $K]\n"
+                                        "in %w : $T[$R @tp, $N, $K]\n"
+                                        "temp %p : $T[$R @tp, $R, $B, $N]\n"
+                                        "out %c : $T[$R, $B, $N]\n"
+                                        "{\n"
+                                        "    %p = matmul %a, %w tb\n"
+                                        "    %c = sum %p dim 0\n"
+                                        "}\n";
 
 static const char reduce_matmul_text[] = "tensor program matmul\n"
                                          "mesh tp=$R\n"
@@ -434,8 +456,8 @@ static outcome add_shape(maker *maker, const shape *shape, int ranks)
 {
     static const char *const wholes[] = {gather_text, scatter_text,
                                          reduce_text};
-    static const char *const collectives[] = {gather_whole_text, scatter_text,
-                                              reduce_text};
+    static const char *const collectives[] = {
+        gather_whole_text, scatter_whole_text, reduce_whole_text};
     static const char *const bulks[] = {gather_bulk_text, scatter_link_text,
                                         reduce_link_text};
     bool gather = shape->kind == SHAPE_AG;

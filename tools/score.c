@@ -141,7 +141,7 @@ void score_head(const scoreboard *board, const contest *first, FILE *to)
             " run%s in a row\n\n",
             measure->rounds, measure->iters, measure->queue,
             measure->queue == 1 ? "" : "s");
-    fprintf(to, "%-*s  %-16s  %10s  %10s  %10s  %10s  %9s  %10s\n",
+    fprintf(to, "%-*s  %-20s  %10s  %10s  %10s  %10s  %9s  %10s\n",
             (int)board->width, "shape", "candidate", "median ms", "p5", "p95",
             "alone ms", "issue us", "floor/time");
 }
@@ -165,7 +165,7 @@ static void print_row(const scoreboard *board, const contest *contest, int i,
     const score *s = &contest->score[i];
     const contender *c = &contest->contender[i];
 
-    fprintf(to, "%-*s  %-16s  ", (int)board->width, contest->id, c->name);
+    fprintf(to, "%-*s  %-20s  ", (int)board->width, contest->id, c->name);
     if (!s->ran) {
         fprintf(to, "skipped: %s\n", s->why);
         return;
@@ -186,7 +186,7 @@ void score_rows(const scoreboard *board, const contest *contest, FILE *to)
     double floor = contest_floor(contest, score_rate(board));
 
     if (floor > 0)
-        fprintf(to, "%-*s  %-16s  %10.4f\n", (int)board->width, contest->id,
+        fprintf(to, "%-*s  %-20s  %10.4f\n", (int)board->width, contest->id,
                 "floor", floor * 1e3);
     for (int i = 0; i < contest->n; i++)
         print_row(board, contest, i, floor, to);

@@ -39,6 +39,7 @@ typedef struct hd_batch {
     int n, room;
     hd_landing *landing; // owned
     int nlandings, landing_room;
+    bool oneshot; // its kernel tells and awaits its words
 } hd_batch;
 
 // ------------------------------------------------ cuda/transfer.c
@@ -48,6 +49,11 @@ hd_status hd_cuda_signal(hd_words *words, const hd_rendezvous *rendezvous,
                          int which);
 hd_status hd_cuda_await_word(hd_words *words, const hd_rendezvous *rendezvous,
                              int which);
+// What these write and wait for, for a kernel that does.
+hd_cuda_at hd_cuda_their_word(const hd_words *words,
+                              const hd_rendezvous *rendezvous, int which);
+hd_status hd_cuda_note_wait(hd_words *words, const hd_rendezvous *rendezvous,
+                            int which, hd_cuda_at *word);
 hd_status hd_cuda_signal_all(hd_words *words, const hd_batch *batch,
                              hd_side side, int which);
 const hd_cuda_slot *hd_cuda_slot_of(const hd_device *device,
@@ -62,6 +68,8 @@ hd_status hd_cuda_land(hd_words *words, hd_batch *batch, hd_cuda_at to,
 
 // Bytes of this rank's memory that the peer of an offer reads.
 uint64_t hd_cuda_reads(const hd_device *device, const hd_batch_part *part);
+// Whether one kernel reduces and meets the peers by itself.
+bool hd_cuda_is_oneshot(const hd_device *device, const hd_batch *batch);
 // What reduces the step whose rendezvous begin at `first`.
 hd_status hd_cuda_reduce(hd_words *words, hd_batch *batch, int first);
 // The rest of those results that every rank has a share of.

@@ -273,6 +273,7 @@ static hd_status alloc_all(hd_device *device, hd_diag *diag)
     HD_TRY(count_slots(device, diag));
     lay_out_window(device);
     hd_cuda_find_early(device);
+    device->peers->reducing = hd_cuda_find_reducing(device);
     HD_TRY(alloc_private(device, diag));
     HD_TRY(open_bases(device, diag));
     HD_CUDA_TRY(device, diag, host_alloc, &snapshot,

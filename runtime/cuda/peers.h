@@ -39,6 +39,7 @@ struct hd_cuda_peers {
     uint64_t *share;    // owned, by step: our share of its result in the window
     bool *early;        // owned, by step: "ready" as soon as a run begins
     hd_cuda_peer *peer; // owned, by rank
+    int reducing; // the stream of all reductions; -1 if there are several
 };
 
 // ------------------------------------------------- cuda/reduce.c
@@ -46,5 +47,7 @@ struct hd_cuda_peers {
 // Bytes of the window that this rank's share of the step's result takes; 0 if
 // it reduces all of it, or the step does not reduce.
 uint64_t hd_cuda_share_bytes(const hd_device *device, const hd_step *step);
+// The stream that all reductions are on; -1 if there are several.
+int hd_cuda_find_reducing(const hd_device *device);
 
 #endif

@@ -66,6 +66,7 @@ typedef struct hd_cuda_command {
     hd_cuda_at to, from; // COPY
     uint64_t bytes;      // COPY
     int launch;          // KERNEL: of plan->launch
+    bool meets;          // KERNEL: it waits for peers
     int product;         // PRODUCT: of device->products
     hd_cuda_at a, b, c, bias, workspace;
     double alpha, beta;

@@ -79,7 +79,8 @@ static int find_taker(const pruner *pruner, int n)
         if (command->kind == HD_CUDA_WORDS)
             return tied[s] && !begun[s] && command->n + n <= HD_CUDA_BATCH ? i
                                                                            : -1;
-        if (command->kind == HD_CUDA_NCCL || command->kind == HD_CUDA_FUSED)
+        if (command->kind == HD_CUDA_NCCL || command->kind == HD_CUDA_FUSED ||
+            command->meets)
             return -1;
         if (order->kind == HD_ORDER_RECORD && s == 0 && !begun[0])
             beginning = beginning < 0 ? order->event : beginning;

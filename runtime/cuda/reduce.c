@@ -11,6 +11,8 @@
 #define SHARE_ALIGNMENT 16
 // Bytes that need not come over a rank's links for shares to be worth it.
 #define SHARES_SAVE ((uint64_t)8 << 20)
+// Bytes over a rank's links up to which a reduction meets the peers by itself.
+#define ONESHOT_MOST ((uint64_t)32 << 20)
 
 // A range of the result, in bytes.
 typedef struct share {
@@ -116,6 +118,84 @@ static share reduced(const hd_device *device, const hd_step *step)
                : (share){0, hd_piece_of(&step->span[0], -1).bytes};
 }
 
+int hd_cuda_find_reducing(const hd_device *device)
+{
+    const hd_steps *steps = device->binding.steps;
+    int stream = -1;
+
+    for (int64_t i = 0; i < steps->nsteps; i++) {
+        const hd_step *step = &steps->step[i];
+
+        if (!hd_op_is(step->op, HD_UNIT_TRANSFER) || !hd_step_reduces(step))
+            continue;
+        if (stream >= 0 && stream != step->stream)
+            return -1;
+        stream = step->stream;
+    }
+    return stream;
+}
+
+// All of the batch is one reduction.
+bool hd_cuda_is_oneshot(const hd_device *device, const hd_batch *batch)
+{
+    const hd_step *step = batch->n > 0 ? batch->part[0].step : NULL;
+    int n;
+
+    if (step == NULL || batch->part[batch->n - 1].step != step ||
+        !hd_step_reduces(step) || hd_op_is_rooted(step->op) ||
+        is_shared(device, step) || device->peers->reducing != step->stream)
+        return false;
+    n = ranks_of(device, step);
+    return n > 1 && hd_oneshot_pointers(n) <= HD_KERNEL_POINTERS &&
+           (uint64_t)(n - 1) * hd_piece_of(&step->span[0], -1).bytes <=
+               ONESHOT_MOST;
+}
+
+// The words of the batch become the kernel's, in the groups that it takes.
+static hd_status give_words(hd_words *words, const hd_batch *batch,
+                            hd_cuda_at *at)
+{
+    int n = ranks_of(words->device, words->step);
+    int ready = 1 + n, heard = 2 * n, done = 3 * n - 1, read = 4 * n - 2;
+
+    for (int i = 0; i < batch->n; i++) {
+        const hd_rendezvous *rendezvous = &batch->part[i].rendezvous;
+        bool reads = rendezvous->side == HD_SIDE_READ;
+
+        at[reads ? done++ : ready++] = hd_cuda_their_word(
+            words, rendezvous, reads ? HD_CUDA_DONE : HD_CUDA_READY);
+        HD_TRY(hd_cuda_note_wait(words, rendezvous,
+                                 reads ? HD_CUDA_READY : HD_CUDA_DONE,
+                                 &at[reads ? heard++ : read++]));
+    }
+    return HD_OK;
+}
+
+static hd_status add_oneshot(hd_words *words, const hd_batch *batch,
+                             hd_cuda_at *at)
+{
+    hd_device *device = words->device;
+    const hd_step *step = words->step;
+    hd_dtype dtype = step->span[0].buffer->type.dtype;
+    int n = ranks_of(device, step), pointers = hd_oneshot_pointers(n);
+    uint64_t bytes = hd_piece_of(&step->span[0], -1).bytes;
+    hd_text text = {0};
+    hd_kernel_grid grid = {0};
+
+    HD_TRY(give_words(words, batch, at));
+    at[pointers - 2] = (hd_cuda_at){HD_CUDA_WORD_VALUE, 0};
+    at[pointers - 1] =
+        hd_cuda_need(device, words->stream, HD_CUDA_COUNTER, sizeof(uint32_t));
+    HD_TRY(hd_emit_oneshot(dtype, hd_op_fold(step->op), n,
+                           device->binding.graph ? HD_CUDA_TURNS : 1,
+                           (int64_t)(bytes / hd_dtype_size(dtype)), words->diag,
+                           &text, &grid));
+    HD_TRY(hd_cuda_add_kernel(device, words->stream, step, &text, grid, at,
+                              pointers, words->diag));
+    device->plan->command[device->plan->ncommands - 1].meets = true;
+    return HD_OK;
+}
+
 hd_status hd_cuda_reduce(hd_words *words, hd_batch *batch, int first)
 {
     hd_device *device = words->device;
@@ -142,10 +222,13 @@ hd_status hd_cuda_reduce(hd_words *words, hd_batch *batch, int first)
 
         if (rendezvous->side != HD_SIDE_READ)
             continue;
-        HD_TRY(hd_cuda_await_word(words, rendezvous, HD_CUDA_READY));
+        if (!batch->oneshot)
+            HD_TRY(hd_cuda_await_word(words, rendezvous, HD_CUDA_READY));
         at[1 + coordinate(device, step, rendezvous->peer)] =
             plus(hd_cuda_remote(device, rendezvous), part.offset);
     }
+    if (batch->oneshot)
+        return add_oneshot(words, batch, at);
     if (part.bytes == 0)
         return HD_OK;
     HD_TRY(hd_emit_reduce(dtype, hd_op_fold(step->op), n,

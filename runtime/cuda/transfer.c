@@ -63,19 +63,20 @@ static uint64_t word_at(uint64_t slots, const hd_cuda_peer *peer,
            (uint64_t)which * sizeof(uint32_t);
 }
 
-static hd_cu_ptr their_word(const hd_words *words,
-                            const hd_rendezvous *rendezvous, int which)
+hd_cuda_at hd_cuda_their_word(const hd_words *words,
+                              const hd_rendezvous *rendezvous, int which)
 {
     const hd_cuda_peer *peer = &words->device->peers->peer[rendezvous->peer];
 
-    return peer->window + word_at(peer->theirs, peer, rendezvous, which);
+    return (hd_cuda_at){-1, peer->window +
+                                word_at(peer->theirs, peer, rendezvous, which)};
 }
 
 hd_status hd_cuda_signal(hd_words *words, const hd_rendezvous *rendezvous,
                          int which)
 {
     return add_word(words, HD_CU_OP_WRITE_32,
-                    their_word(words, rendezvous, which));
+                    hd_cuda_their_word(words, rendezvous, which).offset);
 }
 
 static hd_status add_wait(hd_words *words, const hd_cuda_wait *wait)
@@ -89,8 +90,8 @@ static hd_status add_wait(hd_words *words, const hd_cuda_wait *wait)
     return HD_OK;
 }
 
-hd_status hd_cuda_await_word(hd_words *words, const hd_rendezvous *rendezvous,
-                             int which)
+hd_status hd_cuda_note_wait(hd_words *words, const hd_rendezvous *rendezvous,
+                            int which, hd_cuda_at *word)
 {
     hd_device *device = words->device;
     const hd_cuda_peer *peer = &device->peers->peer[rendezvous->peer];
@@ -101,9 +102,17 @@ hd_status hd_cuda_await_word(hd_words *words, const hd_rendezvous *rendezvous,
                          .offset = word_at(peer->mine, peer, rendezvous, which),
                          .mark = -1};
 
-    HD_TRY(add_wait(words, &wait));
-    return add_word(words, HD_CU_OP_WAIT_32,
-                    device->peers->window + wait.offset);
+    *word = (hd_cuda_at){-1, device->peers->window + wait.offset};
+    return add_wait(words, &wait);
+}
+
+hd_status hd_cuda_await_word(hd_words *words, const hd_rendezvous *rendezvous,
+                             int which)
+{
+    hd_cuda_at word;
+
+    HD_TRY(hd_cuda_note_wait(words, rendezvous, which, &word));
+    return add_word(words, HD_CU_OP_WAIT_32, word.offset);
 }
 
 // Until what is put may be put.
@@ -223,7 +232,7 @@ typedef struct push {
     hd_cuda_at from;
     uint64_t bytes;
     hd_cuda_at to[HD_KERNEL_POINTERS];
-    hd_cu_ptr word[HD_KERNEL_POINTERS];
+    hd_cuda_at word[HD_KERNEL_POINTERS];
     int copies, words;
 } push;
 
@@ -236,7 +245,7 @@ static hd_status add_push(hd_words *words, const push *p)
 
     if (p->bytes == 0) {
         for (int i = 0; i < p->words; i++)
-            HD_TRY(add_word(words, HD_CU_OP_WRITE_32, p->word[i]));
+            HD_TRY(add_word(words, HD_CU_OP_WRITE_32, p->word[i].offset));
         return HD_OK;
     }
     HD_TRY(hd_emit_spread(p->copies, p->words, (int64_t)p->bytes, words->diag,
@@ -245,7 +254,7 @@ static hd_status add_push(hd_words *words, const push *p)
         at[n++] = p->to[i];
     at[n++] = p->from;
     for (int i = 0; i < p->words; i++)
-        at[n++] = (hd_cuda_at){-1, p->word[i]};
+        at[n++] = p->word[i];
     at[n++] = (hd_cuda_at){HD_CUDA_WORD_VALUE, 0};
     // Kernels of one stream follow each other: one counter does for all.
     at[n++] = hd_cuda_need(words->device, words->stream, HD_CUDA_COUNTER,
@@ -288,7 +297,7 @@ static hd_status spread(hd_words *words, const hd_batch *batch, int first)
                            PUSH_PEERS);
         HD_TRY(await_ready(words, rendezvous));
         p.to[p.copies++] = hd_cuda_remote(words->device, rendezvous);
-        p.word[p.words++] = their_word(words, rendezvous, HD_CUDA_DONE);
+        p.word[p.words++] = hd_cuda_their_word(words, rendezvous, HD_CUDA_DONE);
     }
     if (hd_rendezvous_own(&words->device->binding, words->step, &own, &from))
         p.to[p.copies++] = hd_cuda_at_place(own.place);
@@ -307,7 +316,7 @@ static hd_status move(hd_words *words, const hd_rendezvous *rendezvous)
         push p = {.from = from,
                   .bytes = rendezvous->bytes,
                   .to = {to},
-                  .word = {their_word(words, rendezvous, HD_CUDA_DONE)},
+                  .word = {hd_cuda_their_word(words, rendezvous, HD_CUDA_DONE)},
                   .copies = 1,
                   .words = 1};
 
@@ -550,15 +559,19 @@ static hd_status plan_batch(hd_device *device, const hd_step *steps, int n,
 
     HD_TRY(meet(device, steps, n, deferred, diag, batch));
     count_bytes(device, batch);
-    HD_TRY(signal_ready(&words, batch));
+    batch->oneshot = hd_cuda_is_oneshot(device, batch);
+    if (!batch->oneshot)
+        HD_TRY(signal_ready(&words, batch));
     for (int i = 0; i < n; i++) {
         if (hd_step_defers(&steps[i]) == deferred &&
             hd_cuda_transport_of(device, &steps[i])->windows)
             HD_TRY(copy_own(&words, &steps[i]));
     }
     HD_TRY(plan_moves(&words, batch));
-    HD_TRY(hd_cuda_signal_all(&words, batch, HD_SIDE_READ, HD_CUDA_DONE));
-    HD_TRY(await_all(&words, batch));
+    if (!batch->oneshot) {
+        HD_TRY(hd_cuda_signal_all(&words, batch, HD_SIDE_READ, HD_CUDA_DONE));
+        HD_TRY(await_all(&words, batch));
+    }
     HD_TRY(hd_cuda_fetch_shares(&words, batch));
     return land(device, stream, batch, diag);
 }

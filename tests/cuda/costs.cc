@@ -231,6 +231,30 @@ TEST(CudaCosts, WhatNcclIsDoneWithIsMarkedByAnEvent)
     }
 }
 
+// The words that tell peers of a small reduction are its kernel's. Where two
+// streams reduce they are the streams': as many kernels might wait for peers
+// as fill a device.
+TEST(CudaCosts, ASmallReductionIsOneKernel)
+{
+    const std::string head = "heddle 1\nhost program small mesh tp=2 "
+                             "streams 2\n"
+                             "in %x : f32[64] shared temp %y : f32[64] shared\n"
+                             "out %z : f32[64]\n";
+    Program together(head + "{ %y = all_reduce %x %z = all_reduce %y }\n", 3);
+    Program apart(head + "{ fork on stream 0 { %y = all_reduce %x }\n"
+                         "  on stream 1 { %z = all_reduce %x } join }\n",
+                  3);
+    hd_session_options options = CudaOptions();
+
+    for (hd_transport transport : {HD_TRANSPORT_COPY, HD_TRANSPORT_SM}) {
+        options.transport = transport;
+        EXPECT_EQ(Count(together, options, "cuLaunchKernelEx"), 2);
+        EXPECT_EQ(Count(together, options, "cuStreamBatchMemOp_v2"), 0);
+        EXPECT_EQ(Count(apart, options, "cuLaunchKernelEx"), 2);
+        EXPECT_GT(Count(apart, options, "cuStreamBatchMemOp_v2"), 0);
+    }
+}
+
 std::string Matmul(const std::string &body)
 {
     return "heddle 1\nhost program one streams 1\n"

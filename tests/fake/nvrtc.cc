@@ -1,7 +1,7 @@
 // A fake of NVRTC: CUDA C is compiled by the host's compiler, behind a few
 // words that make it C++, and in front of a function that runs a kernel block
 // after block. That finds what a kernel computes, not what a GPU's compiler
-// thinks of it; a kernel whose threads meet cannot be had.
+// thinks of it; a kernel whose threads wait for one another cannot be had.
 #include "image.h"
 
 #include <cctype>
@@ -76,6 +76,8 @@ const char prelude[] =
     "float ldexpf(float, int) noexcept;\n"
     "long long llrint(double) noexcept;\n"
     "}\n"
+    "extern \"C\" int usleep(unsigned us) noexcept;\n"
+    "static inline void __nanosleep(unsigned) { usleep(1); }\n"
     "static inline void __threadfence_system()\n"
     "{ __atomic_thread_fence(__ATOMIC_SEQ_CST); }\n"
     // The threads of a block take turns, the last after all others.

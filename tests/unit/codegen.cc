@@ -903,6 +903,102 @@ TEST(Codegen, RanksAreReducedInOrderAndRoundedOnce)
     }
 }
 
+Kernel Oneshot(hd_dtype dtype, hd_fold fold, int ranks, int turns, int64_t n)
+{
+    return Emit([=](hd_text *out, hd_kernel_grid *grid) {
+        return hd_emit_oneshot(dtype, fold, ranks, turns, n, nullptr, out,
+                               grid);
+    });
+}
+
+// One launch of a kernel that meets its peers, whose words have come.
+struct Meeting {
+    const int ranks, turns;
+    const uint32_t told; // of the last turn, so that the next is the first
+    std::vector<uint32_t> words;
+    uint32_t counter = 0;
+    Addresses args = {};
+
+    Meeting(int n, int t)
+        : ranks(n), turns(t), told(t > 1 ? 8 : 0x80000000u),
+          words(static_cast<size_t>(4 * (n - 1)), 0)
+    {
+        for (size_t i = 0; i < words.size(); i++) {
+            bool ours = i / static_cast<size_t>(n - 1) % 2 == 1;
+
+            if (ours) // a peer may be a run ahead
+                words[i] = i % 2 == 0 ? told : t > 1 ? 1 : told + 1;
+            args.at[1 + static_cast<size_t>(n) + i] =
+                reinterpret_cast<uint64_t>(&words[i]);
+        }
+        args.at[5 * n - 3] = told;
+        args.at[5 * n - 2] = reinterpret_cast<uint64_t>(&counter);
+    }
+    void Expect() const
+    {
+        size_t peers = static_cast<size_t>(ranks - 1);
+
+        EXPECT_EQ(counter, 0u);
+        for (size_t i = 0; i < peers; i++) {
+            EXPECT_EQ(words[i], told);
+            EXPECT_EQ(words[2 * peers + i], told);
+        }
+    }
+};
+
+TEST(Codegen, AKernelThatMeetsItsPeersReducesLikeOneThatDoesNot)
+{
+    const int ranks[] = {2, 3, 16};
+    // Of f64 the larger takes more than one vector a thread.
+    const int64_t sizes[] = {5, 70011};
+    std::mt19937 random(std::random_device{}());
+    std::vector<Kernel> kernels;
+
+    for (size_t i = 0; i < kDtypes.size() * 6; i++) {
+        hd_dtype d = kDtypes[i / 6];
+        hd_fold fold = i / 3 % 2 == 0 ? HD_FOLD_SUM : HD_FOLD_MAX;
+        int n = ranks[i % 3];
+
+        for (int64_t size : sizes) {
+            kernels.push_back(Reduce(d, fold, n, size));
+            kernels.push_back(Oneshot(d, fold, n, i % 2 == 0 ? 1 : 4, size));
+        }
+    }
+    Host host(kernels);
+    for (size_t k = 0; k < kernels.size(); k += 2) {
+        size_t i = k / 4, n = static_cast<size_t>(ranks[i % 3]);
+        hd_dtype d = kDtypes[i / 6];
+        size_t elements = static_cast<size_t>(sizes[k / 2 % 2]);
+        size_t odd = random() % 2; // an element past what vectors fit
+        std::vector<double> values(elements + 2);
+        std::vector<std::vector<double>> in(n), to(2);
+        Meeting meeting(static_cast<int>(n), i % 2 == 0 ? 1 : 4);
+        Addresses plain = {};
+
+        for (std::vector<double> &one : in) {
+            for (double &v : values)
+                v = static_cast<double>(random() % 4001) / 16 - 125;
+            one.resize(values.size());
+            hd_dtype_store(d, values.data(), values.size(), one.data());
+        }
+        for (std::vector<double> &one : to)
+            one.assign(values.size(), NAN);
+        for (size_t r = 0; r < n; r++)
+            meeting.args.at[1 + r] = plain.at[1 + r] =
+                reinterpret_cast<uint64_t>(in[r].data()) +
+                odd * hd_dtype_size(d);
+        plain.at[0] = reinterpret_cast<uint64_t>(to[0].data());
+        meeting.args.at[0] = reinterpret_cast<uint64_t>(to[1].data());
+        host.Launch(k, plain, kernels[k].grid);
+        host.Launch(k + 1, meeting.args, kernels[k + 1].grid);
+        meeting.Expect();
+        EXPECT_EQ(std::memcmp(to[0].data(), to[1].data(),
+                              to[0].size() * sizeof(double)),
+                  0)
+            << hd_dtype_text(d) << ", " << n << " ranks, " << elements;
+    }
+}
+
 TEST(Codegen, MoreRanksThanAKernelHasPointersForAreRefused)
 {
     hd_diag *diag = hd_diag_create();
@@ -914,6 +1010,13 @@ TEST(Codegen, MoreRanksThanAKernelHasPointersForAreRefused)
     EXPECT_STREQ(hd_diag_text(diag),
                  "heddle: error: a reduction over 80 ranks; a "
                  "kernel takes 1 to 79\n");
+    hd_diag_clear(diag);
+    EXPECT_EQ(
+        hd_emit_oneshot(HD_F32, HD_FOLD_SUM, 17, 1, 10, diag, &text, &grid),
+        HD_UNSUPPORTED);
+    EXPECT_STREQ(hd_diag_text(diag),
+                 "heddle: error: a reduction in one kernel over 17 ranks; it "
+                 "takes 2 to 16\n");
     hd_diag_destroy(diag);
     hd_text_free(&text);
 }
@@ -1016,6 +1119,11 @@ TEST_F(Nvrtc, CompilesKernelsForThreeGenerations)
     for (const char *arch : archs)
         EXPECT_FALSE(Compile(Spread(7, 6, 1003).text, arch).empty())
             << arch << ": " << hd_diag_text(diag_);
+    for (const char *arch : archs)
+        for (hd_dtype d : kDtypes)
+            EXPECT_FALSE(
+                Compile(Oneshot(d, HD_FOLD_SUM, 8, 4, 1003).text, arch).empty())
+                << arch << ": " << hd_diag_text(diag_);
 }
 
 TEST_F(Nvrtc, ErrorsHaveTheFirstLinesOfTheLog)

@@ -37,6 +37,7 @@ static place threadIdx, blockIdx, blockDim, gridDim;
 // The threads of a block take turns, the last after all others.
 static inline void __syncthreads() {}
 static inline void __threadfence_system() {}
+static inline void __nanosleep(unsigned) {}
 static inline unsigned atomicAdd(unsigned *at, unsigned n)
 {
     unsigned before = *at;
