@@ -390,15 +390,31 @@ static void list_others(const maker *maker, other out[OTHERS])
     out[1] = (other){"sm", HD_TRANSPORT_SM, maker->options->kind[KIND_SM]};
 }
 
-static contender make_bulk(judge judge, const other *other)
+// The whole program in one collective, by each other transport.
+static outcome add_bulks(maker *maker, judge judge)
 {
-    contender c = {.part = PART_WHOLE,
-                   .judge = judge,
-                   .transport = other->transport,
-                   .hops = other->transport == HD_TRANSPORT_NCCL};
+    hd_lower_options bulk = maker->options->program->lower;
+    other others[OTHERS];
 
-    snprintf(c.name, sizeof c.name, "bulk over %s", other->name);
-    return c;
+    bulk.transfer = HD_TRANSFER_BULK;
+    bulk.streams = bulk.chunks = 1;
+    bulk.asked = 0;
+    list_others(maker, others);
+    for (int i = 0; i < OTHERS; i++) {
+        for (int graph = 0; graph <= maker->options->graph; graph++) {
+            contender c = {.part = PART_WHOLE,
+                           .judge = judge,
+                           .transport = others[i].transport,
+                           .graph = graph,
+                           .hops = others[i].transport == HD_TRANSPORT_NCCL};
+
+            snprintf(c.name, sizeof c.name, "bulk over %s%s", others[i].name,
+                     graph ? " graph" : "");
+            if (others[i].wanted)
+                TRY(add(maker, &c, &bulk));
+        }
+    }
+    return FINE;
 }
 
 // Transfers alone, by each transport.
@@ -464,7 +480,6 @@ static outcome add_shape(maker *maker, const shape *shape, int ranks)
     contender matmul = {.name = "matmul",
                         .part = PART_MATMUL,
                         .judge = gather ? JUDGE_ROWS : JUDGE_OWN};
-    other others[OTHERS];
     char *text;
     outcome result;
 
@@ -472,13 +487,13 @@ static outcome add_shape(maker *maker, const shape *shape, int ranks)
                  &matmul));
     TRY(add_links(maker, ranks, bulks[shape->kind],
                   gather ? gather_ring_text : NULL));
-    list_others(maker, others);
-    for (int i = 0; i < OTHERS; i++) {
-        contender bulk = make_bulk(JUDGE_ROWS, &others[i]);
-
-        if (others[i].wanted)
-            TRY(add_text(maker, collectives[shape->kind], ranks, &bulk));
-    }
+    text = fill(collectives[shape->kind], shape, ranks);
+    maker->path = shape->id;
+    maker->text = text;
+    maker->length = strlen(text);
+    result = add_bulks(maker, JUDGE_ROWS);
+    free(text);
+    TRY(result);
     text = fill(wholes[shape->kind], shape, ranks);
     maker->path = shape->id;
     maker->text = text;
@@ -584,13 +599,8 @@ static outcome add_written(maker *maker, judge judge)
 static outcome read_contenders(maker *maker, const content *text)
 {
     contest *contest = maker->contest;
-    other others[OTHERS];
-    hd_lower_options bulk = maker->options->program->lower;
     judge judge;
 
-    bulk.transfer = HD_TRANSFER_BULK;
-    bulk.streams = bulk.chunks = 1;
-    bulk.asked = 0;
     maker->text = (const char *)text->bytes;
     maker->length = text->length;
     TRY(parse(maker, &contest->program));
@@ -601,13 +611,7 @@ static outcome read_contenders(maker *maker, const content *text)
     judge = judge_of(contest);
     if (hd_module_stage(contest->program) == HD_STAGE_HOST)
         return add_written(maker, judge);
-    list_others(maker, others);
-    for (int i = 0; i < OTHERS; i++) {
-        contender c = make_bulk(judge, &others[i]);
-
-        if (others[i].wanted)
-            TRY(add(maker, &c, &bulk));
-    }
+    TRY(add_bulks(maker, judge));
     return add_pipelines(maker, judge);
 }
 
