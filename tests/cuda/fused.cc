@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/cuda/program.h"
+#include "tests/cuda/system.h"
 
 namespace
 {
@@ -56,6 +57,25 @@ TEST(CudaFused, GivesTheAnswerRunAfterRunByEachTransport)
         for (const Answer &answer : answers)
             EXPECT_STREQ(answer.left, "");
     }
+}
+
+// NCCL has had the one that there is.
+TEST(CudaFused, SaysThatThereIsNoThreadToOpenItsProvider)
+{
+    Program program(kFused);
+    std::vector<Answer> answers = RunRanks(2, [&](Rank &rank) {
+        Session session;
+
+        if (rank.rank == 0)
+            StartThreads(1);
+        return session.Open(rank, program, CudaOptions(5));
+    });
+
+    EXPECT_TRUE(answers[0].ended && answers[1].ended);
+    EXPECT_EQ(answers[0].status, HD_SYSTEM) << answers[0].text;
+    EXPECT_TRUE(Has(answers[0], "no thread to open cuBLASMp"))
+        << answers[0].text;
+    EXPECT_EQ(answers[1].status, HD_PEER) << answers[1].text;
 }
 
 TEST(CudaFused, SaysWhatItsProviderDoesNotTake)

@@ -161,13 +161,13 @@ TEST(CudaNccl, ACommunicatorThatNoThreadEndsKeepsWhatItHas)
                                   rank.diag));
                 HD_TRY(shards.Run(rank.diag));
                 HD_TRY(shards.Get(rank.diag));
-                RefuseThreads(true);
+                StartThreads(0);
                 HD_TRY(Meet(rank));
                 if (rank.rank == 1)
                     raise(SIGKILL);
                 usleep(500000);
                 rank.answer->status = shards.Get(rank.diag);
-                RefuseThreads(forever);
+                StartThreads(forever ? 0 : 10);
             }
             return rank.answer->status;
         });

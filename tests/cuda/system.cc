@@ -2,20 +2,21 @@
 
 #include <atomic>
 #include <cerrno>
+#include <climits>
 #include <ctime>
 #include <pthread.h>
 
 namespace
 {
 
-std::atomic<bool> refuses{false};
+std::atomic<int> threads{INT_MAX};
 thread_local timespec longer{};
 
 } // namespace
 
-void RefuseThreads(bool refuse)
+void StartThreads(int most)
 {
-    refuses = refuse;
+    threads = most;
 }
 
 void NapFor(double seconds)
@@ -33,8 +34,9 @@ int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes,
 int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes,
                           void *(*body)(void *), void *context)
 {
-    return refuses ? EAGAIN
-                   : __real_pthread_create(thread, attributes, body, context);
+    return threads-- <= 0
+               ? EAGAIN
+               : __real_pthread_create(thread, attributes, body, context);
 }
 
 int __real_nanosleep(const timespec *time, timespec *left);

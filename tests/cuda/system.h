@@ -3,8 +3,8 @@
 #ifndef HD_TESTS_CUDA_SYSTEM_H
 #define HD_TESTS_CUDA_SYSTEM_H
 
-// From now on the process starts no threads, or does.
-void RefuseThreads(bool refuse);
+// From now on the process starts so many threads and no more.
+void StartThreads(int most);
 
 // The next nap of this thread takes so long.
 void NapFor(double seconds);
