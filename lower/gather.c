@@ -119,13 +119,12 @@ static void collect(const hd_trip *t, hd_build *b, const hd_moved *m)
 static hd_build open_moves(hd_build *b, hd_trip *t)
 {
     const hd_schedule *s = t->p->schedule;
-    hd_expr end = hd_pipe_number(t->p, hd_pipe_end_of_exchanges(t->p));
-    hd_expr more = hd_pipe_binary(t->p, HD_EXPR_LT, t->j, end);
     hd_build theirs;
 
     if (s->to == NULL)
         return *b;
-    t->mine = hd_build_if(b, s->relays ? more : t->own, &theirs);
+    t->mine =
+        hd_build_if(b, s->relays ? hd_trip_is_before_end(t) : t->own, &theirs);
     return hd_build_group(s->relays ? &t->mine : &theirs);
 }
 
@@ -174,12 +173,12 @@ static void prepare(hd_pipe *p)
 
 static hd_expr upwards(const hd_trip *t)
 {
-    return hd_trip_around(t, HD_EXPR_ADD, hd_pipe_rank(t->p), t->step);
+    return hd_pipe_around(t->p, HD_EXPR_ADD, hd_pipe_rank(t->p), t->step);
 }
 
 static hd_expr downwards(const hd_trip *t)
 {
-    return hd_trip_around(t, HD_EXPR_SUB, hd_pipe_rank(t->p), t->step);
+    return hd_pipe_around(t->p, HD_EXPR_SUB, hd_pipe_rank(t->p), t->step);
 }
 
 // The rank for which this trip is that of the local shard here.
@@ -187,8 +186,8 @@ static hd_expr mirrored(const hd_trip *t)
 {
     hd_expr n = hd_pipe_number(t->p, t->p->ranks);
 
-    return hd_trip_around(
-        t, HD_EXPR_SUB,
+    return hd_pipe_around(
+        t->p, HD_EXPR_SUB,
         hd_pipe_binary(t->p, HD_EXPR_ADD, n, hd_pipe_rank(t->p)), t->step);
 }
 
@@ -197,32 +196,33 @@ static hd_expr is_of_rank(const hd_trip *t)
     return hd_pipe_binary(t->p, HD_EXPR_EQ, t->at.shard, hd_pipe_rank(t->p));
 }
 
-static const hd_schedule schedules[] = {
-    // One all_gather before the loop.
-    [HD_TRANSFER_BULK] = {.shard = hd_trip_step},
-    // What is not fused.
-    [HD_TRANSFER_FUSED] = {.shard = hd_trip_step},
-    // Trip j gathers chunk j of every shard, and computes on all of them.
-    [HD_TRANSFER_PIPELINED] = {.move = collect},
-    // Rank j sends to all.
-    [HD_TRANSFER_BROADCAST] = {.shard = hd_trip_step,
-                               .own = is_of_rank,
-                               .move = broadcast},
-    // From rank + j, to rank - j.
-    [HD_TRANSFER_DIRECT] = {.shard = upwards,
-                            .own = hd_trip_is_first,
-                            .move = exchange,
-                            .to = mirrored,
-                            .from = hd_trip_shard,
-                            .arrives = hd_trip_shard},
-    // What came from the left neighbour goes on to the right.
-    [HD_TRANSFER_RING] = {.shard = downwards,
-                          .own = hd_trip_is_first,
-                          .move = exchange,
-                          .to = hd_trip_right,
-                          .from = hd_trip_left,
-                          .arrives = hd_trip_shard_below,
-                          .relays = true},
+// One all_gather before the loop: what is not fused, too.
+static const hd_schedule bulk = {.shard = hd_trip_step};
+// Trip j gathers chunk j of every shard, and computes on all of them.
+static const hd_schedule pipelined = {.move = collect};
+// Rank j sends to all.
+static const hd_schedule rooted = {
+    .shard = hd_trip_step, .own = is_of_rank, .move = broadcast};
+// From rank + j, to rank - j.
+static const hd_schedule direct = {.shard = upwards,
+                                   .own = hd_trip_is_first,
+                                   .move = exchange,
+                                   .to = mirrored,
+                                   .from = hd_trip_shard,
+                                   .arrives = hd_trip_shard};
+// What came from the left neighbour goes on to the right.
+static const hd_schedule ring = {.shard = downwards,
+                                 .own = hd_trip_is_first,
+                                 .move = exchange,
+                                 .to = hd_trip_right,
+                                 .from = hd_trip_left,
+                                 .arrives = hd_trip_shard_below,
+                                 .relays = true};
+
+static const hd_schedule *const schedules[] = {
+    [HD_TRANSFER_BULK] = &bulk,           [HD_TRANSFER_FUSED] = &bulk,
+    [HD_TRANSFER_PIPELINED] = &pipelined, [HD_TRANSFER_BROADCAST] = &rooted,
+    [HD_TRANSFER_DIRECT] = &direct,       [HD_TRANSFER_RING] = &ring,
 };
 
 const hd_flow hd_flow_gather = {.schedules = schedules,

@@ -26,11 +26,11 @@ hd_expr hd_pipe_rank(const hd_pipe *p)
     return hd_expr_coord(p->module, p->axis);
 }
 
-hd_expr hd_trip_around(const hd_trip *t, hd_expr_kind kind, hd_expr a,
+hd_expr hd_pipe_around(const hd_pipe *p, hd_expr_kind kind, hd_expr a,
                        hd_expr b)
 {
-    return hd_expr_mod(t->p->module, hd_pipe_binary(t->p, kind, a, b),
-                       hd_pipe_number(t->p, t->p->ranks));
+    return hd_expr_mod(p->module, hd_pipe_binary(p, kind, a, b),
+                       hd_pipe_number(p, p->ranks));
 }
 
 hd_expr hd_trip_step(const hd_trip *t)
@@ -45,18 +45,19 @@ hd_expr hd_trip_shard(const hd_trip *t)
 
 hd_expr hd_trip_shard_below(const hd_trip *t)
 {
-    return hd_trip_around(t, HD_EXPR_SUB, t->at.shard, hd_pipe_number(t->p, 1));
+    return hd_pipe_around(t->p, HD_EXPR_SUB, t->at.shard,
+                          hd_pipe_number(t->p, 1));
 }
 
 hd_expr hd_trip_right(const hd_trip *t)
 {
-    return hd_trip_around(t, HD_EXPR_ADD, hd_pipe_rank(t->p),
+    return hd_pipe_around(t->p, HD_EXPR_ADD, hd_pipe_rank(t->p),
                           hd_pipe_number(t->p, 1));
 }
 
 hd_expr hd_trip_left(const hd_trip *t)
 {
-    return hd_trip_around(t, HD_EXPR_SUB, hd_pipe_rank(t->p),
+    return hd_pipe_around(t->p, HD_EXPR_SUB, hd_pipe_rank(t->p),
                           hd_pipe_number(t->p, 1));
 }
 
@@ -66,6 +67,19 @@ hd_expr hd_trip_is_first(const hd_trip *t)
                ? hd_pipe_binary(t->p, HD_EXPR_EQ, t->j, hd_pipe_number(t->p, 0))
                : hd_pipe_binary(t->p, HD_EXPR_LT, t->j,
                                 hd_pipe_number(t->p, t->p->chunks));
+}
+
+hd_expr hd_trip_is_before_end(const hd_trip *t)
+{
+    return hd_pipe_binary(t->p, HD_EXPR_LT, t->j,
+                          hd_pipe_number(t->p, hd_pipe_end_of_exchanges(t->p)));
+}
+
+hd_expr hd_trip_is_past_end(const hd_trip *t)
+{
+    return hd_pipe_binary(t->p, HD_EXPR_LE,
+                          hd_pipe_number(t->p, hd_pipe_end_of_exchanges(t->p)),
+                          t->j);
 }
 
 // ------------------------------------------------------------------ chunks
@@ -472,19 +486,27 @@ hd_trip hd_trip_start(hd_pipe *p, hd_build *b, hd_expr j)
     return t;
 }
 
+hd_op *hd_pipe_transfer(const hd_pipe *p, hd_build *b, hd_opcode code,
+                        hd_view what, hd_expr peer, bool get)
+{
+    bool sends = code == HD_OP_SEND;
+    hd_op *op = hd_build_op(b, code, p->axis, !sends, sends, &what);
+
+    hd_build_key(op, sends ? HD_KEY_TO : HD_KEY_FROM, peer);
+    if (get)
+        hd_build_key(op, HD_KEY_GET, HD_EXPR_NONE);
+    return op;
+}
+
 void hd_trip_transfer(const hd_trip *t, hd_build *b, const hd_moved *m,
                       hd_opcode code, hd_view what)
 {
     const hd_pipe *p = t->p;
     bool sends = code == HD_OP_SEND;
-    hd_op *op = hd_build_op(b, code, p->axis, !sends, sends, &what);
+    hd_op *op = hd_pipe_transfer(
+        p, b, code, what, sends ? p->schedule->to(t) : p->schedule->from(t),
+        p->options->protocol == HD_GET);
 
-    if (sends)
-        hd_build_key(op, HD_KEY_TO, p->schedule->to(t));
-    else
-        hd_build_key(op, HD_KEY_FROM, p->schedule->from(t));
-    if (p->options->protocol == HD_GET)
-        hd_build_key(op, HD_KEY_GET, HD_EXPR_NONE);
     if (sends && m->sent != NULL)
         hd_build_key_view(op, HD_KEY_DONE,
                           hd_view_at(hd_view_whole(m->sent, op->loc), 0, t->j));

@@ -1,8 +1,8 @@
 // A loop whose iteration j works on shard j, written anew as the trips of a
-// pipeline, in the order in which shards come or go. A pipeline is a row of its
+// pipeline, in the order in which shards come or go. A pipeline is one of its
 // flow's schedules, which says what a trip computes on and what it moves; a
-// flow says in which order: `gather` moves and then computes, `scatter`
-// computes, moves, and adds what has come.
+// flow says in which order: `gather` moves and then computes, `scatter` and
+// `all_reduce` compute, move, and add what has come, the latter for all ranks.
 //
 // Chunks split the first dimension inside a shard: buffers get a second shape
 // with one more dimension (`of`), and a shard has a trip a chunk.
@@ -16,18 +16,20 @@ HD_BEGIN_DECLS
 
 // One of the loop's transfers.
 typedef struct hd_moved {
-    hd_op *op;          // %ag[.., j] = broadcast %a[.., x] root j
-                        // %c = reduce %p[.., j] root j
-                        // %c[.., j] = all_reduce %p[.., j]
-    int dim;            // which index of that is j
-    const hd_op *maker; // reduce: what makes %p, if nothing else needs it
-    bool in_place;      // the local shard is not copied
-    hd_buffer *sent;    // events of deferred sends
-    hd_buffer *arrived; // reduce: shaped as %p, what peers have sent
-    hd_buffer *sums;    // and what goes on to the next, where that is not %p
+    hd_op *op;       // %ag[.., j] = broadcast %a[.., x] root j
+                     // %c = reduce %p[.., j] root j
+                     // %c[.., j] = all_reduce %p[.., j]
+    int dim;         // which index of %ag or %p is j
+    bool in_place;   // the local shard is not copied
+    hd_buffer *sent; // events of deferred sends; NULL if none is
+
+    // Of the last two. Buffers are shaped as %p, and NULL where there are none.
+    const hd_op *maker; // what makes %p, if nothing else needs it
+    bool fused;         // it is a product, which adds what has arrived
+    hd_buffer *arrived; // what peers have sent
+    hd_buffer *sums;    // what goes on to the next, where that is not %p
+    hd_buffer *kept;    // all_reduce: where peers read the joined shard
     hd_view whole;      // the result, as a product that makes it has it
-    hd_buffer *kept;    // of all_reduce: where peers read the joined shard
-    bool fused;         // and the product adds what has arrived by itself
 } hd_moved;
 
 typedef struct hd_alias hd_alias;
@@ -90,8 +92,8 @@ struct hd_schedule {
 };
 
 struct hd_flow {
-    const hd_schedule *schedules; // by hd_transfer
-    int first;                    // shards whose trips come before exchanges
+    const hd_schedule *const *schedules; // by hd_transfer
+    int first; // shards whose trips come before exchanges
     int piece; // which view of what is moved has an index of the loop
     void (*prepare)(hd_pipe *p);
     void (*before)(hd_pipe *p, hd_build *b); // on the caller's stream
@@ -108,11 +110,12 @@ hd_expr hd_pipe_binary(const hd_pipe *p, hd_expr_kind kind, hd_expr a,
                        hd_expr b);
 hd_expr hd_pipe_rank(const hd_pipe *p);
 // a + b or a - b, counted around the ranks
-hd_expr hd_trip_around(const hd_trip *t, hd_expr_kind kind, hd_expr a,
+hd_expr hd_pipe_around(const hd_pipe *p, hd_expr_kind kind, hd_expr a,
                        hd_expr b);
 hd_trip_fn hd_trip_step, hd_trip_shard, hd_trip_shard_below;
-// Whether the trip is of the first shard.
-hd_trip_fn hd_trip_is_first;
+// Whether the trip is of the first shard; and whether it comes before those
+// that exchange nothing any more, or is one of them.
+hd_trip_fn hd_trip_is_first, hd_trip_is_before_end, hd_trip_is_past_end;
 // Neighbours: rank + 1, rank - 1.
 hd_trip_fn hd_trip_right, hd_trip_left;
 
@@ -149,7 +152,10 @@ int64_t hd_pipe_first_exchange(const hd_pipe *p);
 int64_t hd_pipe_end_of_exchanges(const hd_pipe *p);
 // Names the chunk and the shard of trip j.
 hd_trip hd_trip_start(hd_pipe *p, hd_build *b, hd_expr j);
-// A send or a recv of a trip.
+// A send to, or a recv from, the rank `peer`; `get`: the receiver reads.
+hd_op *hd_pipe_transfer(const hd_pipe *p, hd_build *b, hd_opcode code,
+                        hd_view what, hd_expr peer, bool get);
+// The same as its schedule and the options say.
 void hd_trip_transfer(const hd_trip *t, hd_build *b, const hd_moved *m,
                       hd_opcode code, hd_view what);
 

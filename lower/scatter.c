@@ -117,19 +117,10 @@ static const hd_moved *made_by(const hd_pipe *p, const hd_op *op)
     return NULL;
 }
 
-// Trips after those of the first shard; before those of the local one.
 static hd_expr is_past_first(const hd_trip *t)
 {
     return hd_pipe_binary(t->p, HD_EXPR_LE, hd_pipe_number(t->p, t->p->chunks),
                           t->j);
-}
-
-static hd_expr is_before_last(const hd_trip *t)
-{
-    hd_pipe *p = t->p;
-    hd_expr end = hd_pipe_number(p, hd_pipe_end_of_exchanges(p));
-
-    return hd_pipe_binary(p, HD_EXPR_LT, t->j, end);
 }
 
 // Makes a partial result with what has arrived for its shard added.
@@ -157,7 +148,7 @@ static void emit_fused(const hd_trip *t, hd_build *b, const hd_op *op,
     if (p->ranks > 2 && m->kept == NULL) {
         hd_build rest = last;
 
-        between = hd_build_if(&rest, is_before_last(t), &last);
+        between = hd_build_if(&rest, hd_trip_is_before_end(t), &last);
         (void)clone_onto(t, &between, op, m);
     }
     copy = p->ranks > 1 ? clone_onto(t, &last, op, m)
@@ -179,7 +170,8 @@ static void emit_compute(const hd_trip *t, hd_build *b)
         if (m != NULL && m->fused) {
             emit_fused(t, b, s->op, m);
         } else if (m != NULL && t->own >= 0 && !p->schedule->relays) {
-            hd_build mine, theirs = hd_build_if(b, is_before_last(t), &mine);
+            hd_build mine,
+                theirs = hd_build_if(b, hd_trip_is_before_end(t), &mine);
 
             (void)hd_pipe_clone(p, &theirs, s->op, &t->at);
             hd_pipe_clone(p, &mine, s->op, &t->at)->view[0] =
@@ -214,7 +206,7 @@ static void emit_join(const hd_trip *t, hd_build *b, const hd_moved *m)
     past = hd_build_if(b, is_past_first(t), &last);
     last = past;
     if (p->ranks > 2 && m->kept == NULL) {
-        hd_build on = hd_build_if(&past, is_before_last(t), &last);
+        hd_build on = hd_build_if(&past, hd_trip_is_before_end(t), &last);
 
         view[0] =
             slot_view(p, m, m->sums, m->op->view[1], t->at.shard, t->at.chunk);
@@ -248,25 +240,17 @@ static void exchange(const hd_trip *t, hd_build *b, const hd_moved *m)
 // What is kept of the local shard, to all: the others read it.
 static void share(hd_pipe *p, hd_build *b, const hd_moved *m, hd_expr chunk)
 {
-    hd_expr rank = hd_pipe_rank(p), n = hd_pipe_number(p, p->ranks);
+    hd_expr rank = hd_pipe_rank(p);
     hd_view kept = slot_view(p, m, m->kept, m->op->view[1], rank, chunk);
 
     for (int64_t d = 1; d < p->ranks; d++) {
-        hd_expr by = hd_pipe_number(p, d), to, from;
-        hd_view out;
-        hd_op *op;
+        hd_expr by = hd_pipe_number(p, d);
+        hd_expr to = hd_pipe_around(p, HD_EXPR_ADD, rank, by);
+        hd_expr from = hd_pipe_around(p, HD_EXPR_SUB, rank, by);
 
-        to =
-            hd_expr_mod(p->module, hd_pipe_binary(p, HD_EXPR_ADD, rank, by), n);
-        from =
-            hd_expr_mod(p->module, hd_pipe_binary(p, HD_EXPR_SUB, rank, by), n);
-        op = hd_build_op(b, HD_OP_SEND, p->axis, 0, 1, &kept);
-        hd_build_key(op, HD_KEY_TO, to);
-        hd_build_key(op, HD_KEY_GET, HD_EXPR_NONE);
-        out = result_view(p, m, from, chunk);
-        op = hd_build_op(b, HD_OP_RECV, p->axis, 1, 0, &out);
-        hd_build_key(op, HD_KEY_FROM, from);
-        hd_build_key(op, HD_KEY_GET, HD_EXPR_NONE);
+        hd_pipe_transfer(p, b, HD_OP_SEND, kept, to, true);
+        hd_pipe_transfer(p, b, HD_OP_RECV, result_view(p, m, from, chunk), from,
+                         true);
     }
 }
 
@@ -287,7 +271,7 @@ static void emit_moves(hd_build *b, const hd_trip *t)
         return;
     rest = moves;
     if (p->schedule->to != NULL) {
-        moves = hd_build_if(b, is_before_last(t), &rest);
+        moves = hd_build_if(b, hd_trip_is_before_end(t), &rest);
         moves = hd_build_group(&moves);
     }
     if (p->schedule->relays && p->moved[0].kept != NULL)
@@ -471,7 +455,7 @@ static hd_expr past_upwards(const hd_trip *t)
     hd_expr next = hd_pipe_binary(t->p, HD_EXPR_ADD, hd_pipe_rank(t->p),
                                   hd_pipe_number(t->p, 1));
 
-    return hd_trip_around(t, HD_EXPR_ADD, next, t->step);
+    return hd_pipe_around(t->p, HD_EXPR_ADD, next, t->step);
 }
 
 static hd_expr past_downwards(const hd_trip *t)
@@ -479,73 +463,47 @@ static hd_expr past_downwards(const hd_trip *t)
     hd_expr last = hd_pipe_binary(t->p, HD_EXPR_ADD, hd_pipe_rank(t->p),
                                   hd_pipe_number(t->p, t->p->ranks - 1));
 
-    return hd_trip_around(t, HD_EXPR_SUB, last, t->step);
+    return hd_pipe_around(t->p, HD_EXPR_SUB, last, t->step);
 }
 
-static hd_expr is_last(const hd_trip *t)
-{
-    return hd_pipe_binary(t->p, HD_EXPR_LE,
-                          hd_pipe_number(t->p, hd_pipe_end_of_exchanges(t->p)),
-                          t->j);
-}
+// One collective after one computation of all: what is not fused, too.
+static const hd_schedule bulk = {0};
+// Trip j computes chunk j of every shard, and scatters it.
+static const hd_schedule pipelined = {.move = spread};
+// Shard j is reduced to rank j, or to all.
+static const hd_schedule rooted = {.shard = hd_trip_step, .move = reduce};
+static const hd_schedule for_all = {.shard = hd_trip_step, .move = spread};
+// To rank + 1 + j, from rank - 1 - j.
+static const hd_schedule direct = {.shard = past_upwards,
+                                   .own = hd_trip_is_past_end,
+                                   .move = exchange,
+                                   .to = hd_trip_shard,
+                                   .from = past_downwards,
+                                   .arrives = past_downwards};
+// What came from the left neighbour is added to, and goes on to the right.
+static const hd_schedule ring = {.shard = past_downwards,
+                                 .own = hd_trip_is_past_end,
+                                 .move = exchange,
+                                 .to = hd_trip_right,
+                                 .from = hd_trip_left,
+                                 .arrives = hd_trip_shard_below,
+                                 .relays = true};
 
-static const hd_schedule schedules[] = {
-    // One reduce_scatter after one computation of all.
-    [HD_TRANSFER_BULK] = {0},
-    // What is not fused.
-    [HD_TRANSFER_FUSED] = {0},
-    // Trip j computes chunk j of every shard, and scatters it.
-    [HD_TRANSFER_PIPELINED] = {.move = spread},
-    // Shard j is reduced to rank j.
-    [HD_TRANSFER_BROADCAST] = {.shard = hd_trip_step, .move = reduce},
-    // To rank + 1 + j, from rank - 1 - j.
-    [HD_TRANSFER_DIRECT] = {.shard = past_upwards,
-                            .own = is_last,
-                            .move = exchange,
-                            .to = hd_trip_shard,
-                            .from = past_downwards,
-                            .arrives = past_downwards},
-    // What came from the left neighbour is added to, and goes on to the right.
-    [HD_TRANSFER_RING] = {.shard = past_downwards,
-                          .own = is_last,
-                          .move = exchange,
-                          .to = hd_trip_right,
-                          .from = hd_trip_left,
-                          .arrives = hd_trip_shard_below,
-                          .relays = true},
+static const hd_schedule *const to_one[] = {
+    [HD_TRANSFER_BULK] = &bulk,           [HD_TRANSFER_FUSED] = &bulk,
+    [HD_TRANSFER_PIPELINED] = &pipelined, [HD_TRANSFER_BROADCAST] = &rooted,
+    [HD_TRANSFER_DIRECT] = &direct,       [HD_TRANSFER_RING] = &ring,
 };
 
-static const hd_schedule schedules_for_all[] = {
-    // One all_reduce after one computation of all.
-    [HD_TRANSFER_BULK] = {0},
-    [HD_TRANSFER_FUSED] = {0},
-    // Shard j is reduced to all.
-    [HD_TRANSFER_PIPELINED] = {.shard = hd_trip_step, .move = spread},
-    [HD_TRANSFER_BROADCAST] = {.shard = hd_trip_step, .move = spread},
-    // As above, and then from each rank to all.
-    [HD_TRANSFER_DIRECT] = {.shard = past_upwards,
-                            .own = is_last,
-                            .move = exchange,
-                            .to = hd_trip_shard,
-                            .from = past_downwards,
-                            .arrives = past_downwards},
-    [HD_TRANSFER_RING] = {.shard = past_downwards,
-                          .own = is_last,
-                          .move = exchange,
-                          .to = hd_trip_right,
-                          .from = hd_trip_left,
-                          .arrives = hd_trip_shard_below,
-                          .relays = true},
+// The last two as above, and then from each rank to all.
+static const hd_schedule *const to_all[] = {
+    [HD_TRANSFER_BULK] = &bulk,         [HD_TRANSFER_FUSED] = &bulk,
+    [HD_TRANSFER_PIPELINED] = &for_all, [HD_TRANSFER_BROADCAST] = &for_all,
+    [HD_TRANSFER_DIRECT] = &direct,     [HD_TRANSFER_RING] = &ring,
 };
 
-const hd_flow hd_flow_scatter = {.schedules = schedules,
-                                 .prepare = prepare,
-                                 .trip = emit_trip,
-                                 .after = emit_after,
-                                 .piece = 1};
+#define REDUCING \
+    .prepare = prepare, .trip = emit_trip, .after = emit_after, .piece = 1
 
-const hd_flow hd_flow_all_reduce = {.schedules = schedules_for_all,
-                                    .prepare = prepare,
-                                    .trip = emit_trip,
-                                    .after = emit_after,
-                                    .piece = 1};
+const hd_flow hd_flow_scatter = {.schedules = to_one, REDUCING};
+const hd_flow hd_flow_all_reduce = {.schedules = to_all, REDUCING};

@@ -122,7 +122,7 @@ static void add_moved(hd_pipe *p, hd_op *op, const hd_flow *flow)
     p->axis = op->axis;
     p->ranks = p->module->axis[op->axis].size;
     p->flow = flow;
-    p->schedule = &flow->schedules[p->options->transfer];
+    p->schedule = flow->schedules[p->options->transfer];
     p->moved[p->nmoved++] =
         (hd_moved){.op = op, .dim = hd_pipe_index(p, &op->view[flow->piece])};
 }
