@@ -5,12 +5,12 @@
 
 #include "lower/pass.h"
 
-enum { NOPTIONS = 7 };
+enum { NOPTIONS = 8 };
 
 // By bit of hd_option, as the command line spells them.
 static const char *const names[NOPTIONS] = {
     "transfer", "protocol",    "streams",     "chunks",
-    "copy-own", "defer-sends", "comm-stream",
+    "copy-own", "defer-sends", "comm-stream", "wire",
 };
 
 // "options 'transfer' and 'chunks' have"
@@ -59,7 +59,8 @@ static unsigned changed_options(const hd_lower_options *o)
            (o->chunks != usual.chunks) * HD_OPTION_CHUNKS |
            (o->copy_own != usual.copy_own) * HD_OPTION_COPY_OWN |
            (o->defer_sends != usual.defer_sends) * HD_OPTION_DEFER_SENDS |
-           (o->comm_stream != usual.comm_stream) * HD_OPTION_COMM_STREAM;
+           (o->comm_stream != usual.comm_stream) * HD_OPTION_COMM_STREAM |
+           (o->wire != usual.wire) * HD_OPTION_WIRE;
 }
 
 hd_effect hd_effect_start(const hd_module *module,
@@ -70,13 +71,15 @@ hd_effect hd_effect_start(const hd_module *module,
     if ((effect.asked & HD_OPTION_CHANGED) != 0)
         effect.asked |= changed_options(options);
     effect.asked &= ~(unsigned)HD_OPTION_CHANGED;
-    // One collective, one chunk and one stream are what is left where there is
-    // no pipeline, unless there is one already.
+    // One collective, one chunk, one stream and sums of the result's dtype are
+    // what is left where there is no pipeline, unless there is one already.
     if (options->transfer == HD_TRANSFER_BULK &&
         module->stage < HD_STAGE_TRANSFER)
         effect.asked &= ~(unsigned)HD_OPTION_TRANSFER;
     if (options->chunks == 1 && module->stage < HD_STAGE_TRANSFER)
         effect.asked &= ~(unsigned)HD_OPTION_CHUNKS;
+    if (options->wire == HD_WIRE_RESULT && module->stage < HD_STAGE_TRANSFER)
+        effect.asked &= ~(unsigned)HD_OPTION_WIRE;
     if (options->streams == 1 && module->stage < HD_STAGE_STREAM)
         effect.asked &= ~(unsigned)HD_OPTION_STREAMS;
     return effect;

@@ -47,6 +47,7 @@ static hd_status check_options(const hd_lower_options *options, hd_diag *diag)
                        options->chunks);
     if ((unsigned)options->transfer > HD_TRANSFER_FUSED ||
         (unsigned)options->protocol > HD_GET ||
+        (unsigned)options->wire > HD_WIRE_F32 ||
         (unsigned)options->until > HD_STAGE_HOST ||
         options->asked >= 2 * HD_OPTION_CHANGED)
         return hd_fail(diag, HD_ARGUMENT, "an option has no such value");

@@ -18,10 +18,11 @@ typedef hd_status hd_pass_fn(hd_module *module, const hd_lower_options *options,
                              hd_arena *scratch, hd_diag *diag,
                              hd_effect *effect);
 
-// What decides how a gather travels, and does nothing where none is pipelined.
+// What decides how a gather or a reduction travels, and does nothing where none
+// is pipelined.
 #define HD_OPTIONS_OF_TRANSFERS                                              \
     ((unsigned)(HD_OPTION_TRANSFER | HD_OPTION_PROTOCOL | HD_OPTION_CHUNKS | \
-                HD_OPTION_COPY_OWN | HD_OPTION_DEFER_SENDS))
+                HD_OPTION_COPY_OWN | HD_OPTION_DEFER_SENDS | HD_OPTION_WIRE))
 
 // Whether a collective moves all at once, as it is written: also what is not
 // fused does.

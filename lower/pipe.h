@@ -24,6 +24,7 @@ typedef struct hd_moved {
     hd_buffer *sent; // events of deferred sends; NULL if none is
 
     // Of the last two. Buffers are shaped as %p, and NULL where there are none.
+    // Where the wire is wider than the result, the first two are of its dtype.
     const hd_op *maker; // what makes %p, if nothing else needs it
     bool fused;         // it is a product, which adds what has arrived
     hd_buffer *arrived; // what peers have sent

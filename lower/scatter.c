@@ -7,6 +7,9 @@
 //     ring     what came from the left is joined with the local partial, by the
 //              product itself where that can add a bias, and goes to the right
 //
+// Such a product of a ring can make sums wider than the result, which travel so
+// (--wire) and which the last product rounds.
+//
 // Of an all_reduce each rank keeps its joined shard where the others read it,
 // straight into their results: those are the caller's, and no peer writes
 // there.
@@ -123,6 +126,12 @@ static hd_expr is_past_first(const hd_trip *t)
                           t->j);
 }
 
+// What goes on for a piece.
+static hd_view sum_view(const hd_trip *t, const hd_moved *m, hd_view like)
+{
+    return slot_view(t->p, m, m->sums, like, t->at.shard, t->at.chunk);
+}
+
 // Makes a partial result with what has arrived for its shard added.
 static hd_op *clone_onto(const hd_trip *t, hd_build *b, const hd_op *op,
                          const hd_moved *m)
@@ -131,6 +140,17 @@ static hd_op *clone_onto(const hd_trip *t, hd_build *b, const hd_op *op,
 
     hd_build_key_view(copy, HD_KEY_BIAS, arrived_view(t, m, op->view[0]));
     return copy;
+}
+
+// A sum that goes on.
+static void make_sum(const hd_trip *t, hd_build *b, const hd_op *op,
+                     const hd_moved *m, bool adds)
+{
+    hd_op *copy =
+        adds ? clone_onto(t, b, op, m) : hd_pipe_clone(t->p, b, op, &t->at);
+
+    if (m->sums != NULL)
+        copy->view[0] = sum_view(t, m, op->view[0]);
 }
 
 // The first shard's trips have nothing to add, the last one's make the result.
@@ -143,13 +163,13 @@ static void emit_fused(const hd_trip *t, hd_build *b, const hd_op *op,
 
     if (p->ranks > 1) {
         first = hd_build_if(b, hd_trip_is_first(t), &last);
-        (void)hd_pipe_clone(p, &first, op, &t->at);
+        make_sum(t, &first, op, m, false);
     }
-    if (p->ranks > 2 && m->kept == NULL) {
+    if (p->ranks > 2 && (m->kept == NULL || m->sums != NULL)) {
         hd_build rest = last;
 
         between = hd_build_if(&rest, hd_trip_is_before_end(t), &last);
-        (void)clone_onto(t, &between, op, m);
+        make_sum(t, &between, op, m, true);
     }
     copy = p->ranks > 1 ? clone_onto(t, &last, op, m)
                         : hd_pipe_clone(p, &last, op, &t->at);
@@ -208,8 +228,7 @@ static void emit_join(const hd_trip *t, hd_build *b, const hd_moved *m)
     if (p->ranks > 2 && m->kept == NULL) {
         hd_build on = hd_build_if(&past, hd_trip_is_before_end(t), &last);
 
-        view[0] =
-            slot_view(p, m, m->sums, m->op->view[1], t->at.shard, t->at.chunk);
+        view[0] = sum_view(t, m, m->op->view[1]);
         hd_build_op(&on, fold_code(m), -1, 1, 2, view);
     }
     view[0] = goal_view(t, m);
@@ -223,15 +242,16 @@ static void exchange(const hd_trip *t, hd_build *b, const hd_moved *m)
 {
     hd_pipe *p = t->p;
     hd_view like = m->op->view[1];
+    hd_view made = partial_view(p, m, &t->at);
     hd_build first = *b, later;
 
-    if (m->sums != NULL && p->ranks > 2) {
+    if (m->sums != NULL && m->fused) {
+        made = sum_view(t, m, like);
+    } else if (m->sums != NULL && p->ranks > 2) {
         first = hd_build_if(b, hd_trip_is_first(t), &later);
-        hd_trip_transfer(
-            t, &later, m, HD_OP_SEND,
-            slot_view(p, m, m->sums, like, t->at.shard, t->at.chunk));
+        hd_trip_transfer(t, &later, m, HD_OP_SEND, sum_view(t, m, like));
     }
-    hd_trip_transfer(t, &first, m, HD_OP_SEND, partial_view(p, m, &t->at));
+    hd_trip_transfer(t, &first, m, HD_OP_SEND, made);
     hd_trip_transfer(t, b, m, HD_OP_RECV,
                      slot_view(p, m, m->arrived, like, p->schedule->arrives(t),
                                t->at.chunk));
@@ -358,13 +378,16 @@ static void emit_after(hd_pipe *p, hd_build *b)
 // ----------------------------------------------------------------- buffers
 
 // As many pieces as there are shards of what is reduced.
-static hd_buffer *add_slots(hd_pipe *p, const hd_moved *m, const char *what)
+static hd_buffer *add_slots(hd_pipe *p, const hd_moved *m, const char *what,
+                            hd_dtype dtype)
 {
     const hd_buffer *like = m->op->view[1].buffer;
+    hd_type type = like->type;
 
+    type.dtype = dtype;
     return hd_module_add_buffer(
         p->module, hd_arena_printf(p->scratch, "%s_%s", like->name, what),
-        HD_TEMP, &like->type);
+        HD_TEMP, &type);
 }
 
 // The one statement of the loop that makes what is reduced, of nothing that was
@@ -418,6 +441,11 @@ static bool can_add(const hd_moved *m)
            (is_for_all(m) || is_alike(&m->whole, &maker->view[0]));
 }
 
+static hd_dtype dtype_of(const hd_moved *m)
+{
+    return m->op->view[1].buffer->type.dtype;
+}
+
 // Partial results that nothing else needs have a slot for the local shard.
 static hd_buffer *keep_in(hd_pipe *p, const hd_moved *m)
 {
@@ -425,23 +453,34 @@ static hd_buffer *keep_in(hd_pipe *p, const hd_moved *m)
 
     return unused            ? m->op->view[1].buffer
            : m->sums != NULL ? m->sums
-                             : add_slots(p, m, "sum");
+                             : add_slots(p, m, "sum", dtype_of(m));
+}
+
+// What partial sums travel as.
+static hd_dtype wire_of(const hd_pipe *p, const hd_moved *m)
+{
+    bool wider = p->options->wire == HD_WIRE_F32 && p->ranks > 1 && m->fused &&
+                 !hd_dtype_holds(dtype_of(m), HD_F32);
+
+    return wider ? HD_F32 : dtype_of(m);
 }
 
 static void prepare(hd_pipe *p)
 {
     for (int i = 0; i < p->nmoved; i++) {
         hd_moved *m = &p->moved[i];
+        hd_dtype wire;
 
         m->maker = maker_of(p, m);
         m->whole = keep_axis(p, m->op->view[0]);
         m->in_place =
             m->maker != NULL && (p->schedule->relays || !p->options->copy_own);
         m->fused = p->schedule->relays && m->maker != NULL && can_add(m);
+        wire = wire_of(p, m);
         if (p->schedule->to != NULL)
-            m->arrived = add_slots(p, m, "in");
-        if (p->schedule->relays && !m->fused)
-            m->sums = add_slots(p, m, "sum");
+            m->arrived = add_slots(p, m, "in", wire);
+        if (p->schedule->relays && (!m->fused || wire != dtype_of(m)))
+            m->sums = add_slots(p, m, "sum", wire);
         if (is_for_all(m) && p->schedule->to != NULL)
             m->kept = keep_in(p, m);
     }

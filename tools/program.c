@@ -137,6 +137,7 @@ const option program_transport_option[] = {
 };
 
 static const char *const protocols[] = {"put", "get", NULL};
+static const char *const wires[] = {"result", "f32", NULL};
 
 const option program_lower_options[] = {
     {CHOICE, "protocol", "KIND",
@@ -158,6 +159,10 @@ const option program_lower_options[] = {
     {FLAG, "comm-stream", NULL,
      "transfers on one more stream, before what\ncomputes",
      INTO(program_options, lower.comm_stream), ASKS(HD_OPTION_COMM_STREAM)},
+    {CHOICE, "wire", "DTYPE",
+     "what a ring's partial sums travel as: result\n(the dtype of the result, "
+     "the default) or f32",
+     INTO(program_options, lower.wire), .choices = wires, ASKS(HD_OPTION_WIRE)},
     {TEXT, "machine", "FILE",
      "what the device at hand costs, for --transfer\nauto and simulate "
      "(default 8 x H200)",

@@ -242,6 +242,12 @@ typedef enum hd_protocol {
     HD_GET, // the receiver reads from the sender's
 } hd_protocol;
 
+// The dtype in which a ring sends its partial sums on.
+typedef enum hd_wire_dtype {
+    HD_WIRE_RESULT, // the result's: one rounding a rank
+    HD_WIRE_F32,    // f32, rounded once, by the last product
+} hd_wire_dtype;
+
 // The options of hd_lower, as bits.
 typedef enum hd_option {
     HD_OPTION_TRANSFER = 1,
@@ -251,7 +257,8 @@ typedef enum hd_option {
     HD_OPTION_COPY_OWN = 16,
     HD_OPTION_DEFER_SENDS = 32,
     HD_OPTION_COMM_STREAM = 64,
-    HD_OPTION_CHANGED = 128, // those that differ from hd_lower_defaults
+    HD_OPTION_WIRE = 128,
+    HD_OPTION_CHANGED = 256, // those that differ from hd_lower_defaults
 } hd_option;
 
 typedef struct hd_lower_options {
@@ -263,6 +270,7 @@ typedef struct hd_lower_options {
     bool copy_own; // copy the local shard instead of computing on it in place
     bool defer_sends; // wait for sends at the end of the loop, not in place
     bool comm_stream; // transfers on one more stream, ahead of what computes
+    hd_wire_dtype wire;
     hd_transport transport; // that the program will go by. Over NCCL a send
                             // ends with its recv, so none is deferred
     const char *axes;       // NULL, or transports of some axes, "node=nccl"
@@ -271,8 +279,8 @@ typedef struct hd_lower_options {
                     // no effect on the program is a warning, with its reason
 } hd_lower_options;
 
-// ring, put, 2 streams, 1 chunk, local shard in place, waits in place, for
-// copies, to the end; HD_OPTION_CHANGED are asked for
+// ring, put, 2 streams, 1 chunk, local shard in place, waits in place, sums in
+// the result's dtype, for copies, to the end; HD_OPTION_CHANGED are asked for
 HD_API hd_lower_options hd_lower_defaults(void);
 
 // Called after each pass that ran, with the module as it left it.

@@ -40,7 +40,7 @@ inline std::string OptionText(const hd_lower_options &o)
            std::to_string(o.streams) + " chunks " + std::to_string(o.chunks) +
            " copy_own " + std::to_string(o.copy_own) + " defer_sends " +
            std::to_string(o.defer_sends) + " comm_stream " +
-           std::to_string(o.comm_stream);
+           std::to_string(o.comm_stream) + " wire " + std::to_string(o.wire);
 }
 
 inline std::string TransferName(const testing::TestParamInfo<int> &info)

@@ -272,7 +272,7 @@ TEST_P(Patterns, GiveTheDenseAnswerWithEveryPairOfOptions)
 
     for (const std::vector<int> &row :
          CoverPairs({PATTERNS, int(sizes.size()), int(dtypes.size()), most,
-                     most, 2, 2, 2, 2},
+                     most, 2, 2, 2, 2, 2},
                     random)) {
         const Pattern &pattern = kPatterns[row[0]];
         const std::string dtype = dtypes[size_t(row[2])];
@@ -293,6 +293,7 @@ TEST_P(Patterns, GiveTheDenseAnswerWithEveryPairOfOptions)
         options.copy_own = row[6] != 0;
         options.defer_sends = row[7] != 0;
         options.comm_stream = row[8] != 0;
+        options.wire = static_cast<hd_wire_dtype>(row[9]);
         SCOPED_TRACE(std::string(pattern.name) + " of " + dtype + " on tp=" +
                      std::to_string(tp) + ", " + OptionText(options));
         LowersAndRuns(pattern, dtype, tp, options);

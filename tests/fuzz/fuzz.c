@@ -158,9 +158,9 @@ static void print_context(const char *text, const hd_lower_options *o)
 {
     fprintf(stderr,
             "%s\ntransfer %d protocol %d streams %d chunks %d copy_own %d "
-            "defer_sends %d comm_stream %d\n",
+            "defer_sends %d comm_stream %d wire %d\n",
             text, o->transfer, o->protocol, o->streams, o->chunks, o->copy_own,
-            o->defer_sends, o->comm_stream);
+            o->defer_sends, o->comm_stream, o->wire);
 }
 
 // It neither deadlocks nor races, and makes what the program `text` does.

@@ -10,6 +10,10 @@
 #include "tests/seed.h"
 #include "tests/unit/program.h"
 
+extern "C" {
+#include "lower/build.h"
+}
+
 namespace
 {
 
@@ -871,6 +875,7 @@ hd_lower_options RandomOptions(Generator *g)
     o.copy_own = g->Pick(2);
     o.defer_sends = g->Pick(2);
     o.comm_stream = g->Pick(2);
+    o.wire = static_cast<hd_wire_dtype>(g->Pick(2));
     o.transport = g->Pick(2) ? HD_TRANSPORT_NCCL : HD_TRANSPORT_COPY;
     return o;
 }
@@ -882,7 +887,8 @@ std::string OptionText(const hd_lower_options &o)
            std::to_string(o.streams) + " chunks " + std::to_string(o.chunks) +
            " copy_own " + std::to_string(o.copy_own) + " defer " +
            std::to_string(o.defer_sends) + " comm_stream " +
-           std::to_string(o.comm_stream) + " transport " +
+           std::to_string(o.comm_stream) + " wire " + std::to_string(o.wire) +
+           " transport " +
            std::to_string(o.transport);
 }
 
@@ -975,6 +981,69 @@ TEST(Lower, TheOwnShardIsComputedOnInPlace)
     EXPECT_EQ(Count(Lowered(kLinear), "matmul %a[tp], %w"), 1);
     options.copy_own = true;
     EXPECT_EQ(Count(Lowered(kLinear, options), " copy "), 1);
+}
+
+const char *const kPartial =
+    "tensor program t mesh tp=5 in %a : bf16[5@tp, 5, 6, 8] "
+    "in %w : bf16[5@tp, 8, 4] temp %p : bf16[5@tp, 5@stream, 6, 4] "
+    "out %c : bf16[5@tp, 6, 4] { %p = matmul %a, %w %c = sum %p dim 0 }";
+
+void ExpectSendsOf(void *context, hd_op *op)
+{
+    if (op->code == HD_OP_SEND || op->code == HD_OP_RECV) {
+        EXPECT_EQ(op->view[0].buffer->type.dtype,
+                  *static_cast<hd_dtype *>(context));
+    }
+}
+
+// Of all ranks, each value's.
+std::vector<double> BoundsOfRing(const char *text, hd_wire_dtype wire,
+                                 hd_dtype sent, std::vector<double> *values)
+{
+    hd_lower_options options = hd_lower_defaults();
+    Program p(text);
+    auto data = RandomData(p.module, Seed());
+    std::vector<const void *> whole;
+    std::vector<double> bounds(5 * 24);
+    hd_reference *reference = nullptr;
+
+    values->resize(bounds.size());
+    for (const auto &bytes : data)
+        whole.push_back(bytes.data());
+    options.wire = wire;
+    EXPECT_EQ(hd_lower(p.module, &options, nullptr, nullptr, p.diag), HD_OK)
+        << p.Said();
+    EXPECT_EQ(p.Said(), "");
+    hd_block_each(&p.module->body, ExpectSendsOf, &sent);
+    EXPECT_EQ(hd_check(p.module, p.diag), HD_OK) << p.Said();
+    EXPECT_EQ(hd_reference_create(p.module, whole.data(), p.diag, &reference),
+              HD_OK)
+        << p.Said();
+    for (int r = 0; r < 5; r++)
+        hd_reference_local(reference, 2, r, values->data() + r * 24,
+                           bounds.data() + r * 24);
+    hd_reference_destroy(reference);
+    return bounds;
+}
+
+// Half a step of bf16 is at most 2^-8 of a value. In f32 a value is off by at
+// most 6 sqrt(40) units of 2^-24 of what 40 products of at most 4 add up to, and
+// by one more a rank.
+TEST(Lower, ARingOverAnF32WireRoundsToTheResultOnce)
+{
+    const double fp32 = (6 * std::sqrt(40.0) + 5) * 0x1p-24 * 40 * 4;
+    std::vector<double> narrow, wide;
+    auto narrow_bounds =
+        BoundsOfRing(kPartial, HD_WIRE_RESULT, HD_BF16, &narrow);
+    auto wide_bounds = BoundsOfRing(kPartial, HD_WIRE_F32, HD_F32, &wide);
+
+    for (size_t i = 0; i < wide.size(); i++) {
+        EXPECT_NEAR(wide[i], narrow[i], narrow_bounds[i] + wide_bounds[i]);
+        EXPECT_LE(wide_bounds[i],
+                  (std::abs(wide[i]) + fp32) * 0x1p-8 + fp32 + 0x1p-130)
+            << i;
+        EXPECT_GT(narrow_bounds[i], wide_bounds[i]);
+    }
 }
 
 TEST(Lower, AGatheredBufferThatIsNeededWholeGetsTheOwnShard)

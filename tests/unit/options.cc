@@ -68,6 +68,9 @@ TEST(Options, ValuesThatAreNoneAreRefused)
     options.until = static_cast<hd_stage>(HD_STAGE_HOST + 1);
     EXPECT_NE(Refusal(options).find("no such value"), std::string::npos);
     options = hd_lower_defaults();
+    options.wire = static_cast<hd_wire_dtype>(2);
+    EXPECT_NE(Refusal(options).find("no such value"), std::string::npos);
+    options = hd_lower_defaults();
     options.asked = 2 * HD_OPTION_CHANGED;
     EXPECT_NE(Refusal(options).find("no such value"), std::string::npos);
 }

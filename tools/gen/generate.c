@@ -1446,5 +1446,6 @@ hd_lower_options generate_lowering(choices *choices)
     o.copy_own = choices_pick(choices, 2) == 1;
     o.defer_sends = choices_pick(choices, 2) == 1;
     o.comm_stream = choices_pick(choices, 2) == 1;
+    o.wire = choices_pick(choices, 2) == 1 ? HD_WIRE_F32 : HD_WIRE_RESULT;
     return o;
 }

@@ -161,11 +161,12 @@ static void print_lowering(const hd_lower_options *o)
                                             "direct", "ring", "fused"};
 
     printf("// heddle dump --stage host --transfer %s --protocol %s "
-           "--streams %d --chunks %d%s%s%s\n",
+           "--streams %d --chunks %d%s%s%s%s\n",
            transfers[o->transfer], o->protocol == HD_GET ? "get" : "put",
            o->streams, o->chunks, o->copy_own ? " --copy-own" : "",
            o->defer_sends ? " --defer-sends" : "",
-           o->comm_stream ? " --comm-stream" : "");
+           o->comm_stream ? " --comm-stream" : "",
+           o->wire == HD_WIRE_F32 ? " --wire f32" : "");
 }
 
 static void print_request(const request *request)
