@@ -52,7 +52,7 @@ static outcome take_number(const char *path, const char *key,
         return complain(WRONG, "%s: %s is not a number", path, key);
     *out = value->valuedouble;
     if (*out < low || *out > high)
-        return complain(WRONG, "%s: %s is %g; it lies between %g and %g", path,
+        return complain(WRONG, "%s: %s is %.15g; it lies between %.15g and %.15g", path,
                         key, *out, low, high);
     return FINE;
 }
@@ -72,7 +72,7 @@ static outcome take_field(const char *path, const field *field,
     }
     whole = (int)number;
     if (whole != number)
-        return complain(WRONG, "%s: %s is %g; it is a whole number", path,
+        return complain(WRONG, "%s: %s is %.15g; it is a whole number", path,
                         field->name, number);
     memcpy(at, &whole, sizeof whole);
     return FINE;

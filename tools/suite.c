@@ -152,7 +152,7 @@ static outcome take_extent(const reader *reader, int kind, int i,
     place = name_place(reader, kinds[kind], i, value->string);
     if (!cJSON_IsNumber(value))
         return refuse(place, " is not a number");
-    return refuse(place, " is %g; it is a whole number from 1 to %d", number,
+    return refuse(place, " is %.15g; it is a whole number from 1 to %d", number,
                   LARGEST);
 }
 
