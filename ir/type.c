@@ -53,6 +53,14 @@ int hd_type_stream_dim(const hd_type *type)
     return -1;
 }
 
+bool hd_type_same_dims(const hd_type *a, const hd_type *b)
+{
+    for (int i = 0; i < a->ndims && i < b->ndims; i++)
+        if (!hd_dim_same(a->dim[i], b->dim[i]))
+            return false;
+    return a->ndims == b->ndims;
+}
+
 hd_type hd_type_without(const hd_type *type, int dim)
 {
     hd_type result = *type;
@@ -72,4 +80,11 @@ hd_type hd_type_with(const hd_type *type, int dim, hd_dim added)
     result.dim[dim] = added;
     result.ndims++;
     return result;
+}
+
+hd_type hd_type_moved(const hd_type *type, int from, int to)
+{
+    hd_type rest = hd_type_without(type, from);
+
+    return hd_type_with(&rest, to, type->dim[from]);
 }

@@ -49,9 +49,13 @@ int64_t hd_type_local_elements(const hd_type *type); // of one rank
 // The dimension sharded over `axis`, and the one marked @stream, or -1.
 int hd_type_axis_dim(const hd_type *type, int axis);
 int hd_type_stream_dim(const hd_type *type);
+// Dimension by dimension.
+bool hd_type_same_dims(const hd_type *a, const hd_type *b);
 // A type that lacks a dimension, or has one more; there is room for it.
 hd_type hd_type_without(const hd_type *type, int dim);
 hd_type hd_type_with(const hd_type *type, int dim, hd_dim added);
+// The same with dimension `from` at `to`.
+hd_type hd_type_moved(const hd_type *type, int from, int to);
 
 HD_END_DECLS
 

@@ -114,6 +114,20 @@ hd_view hd_view_at(hd_view view, int dim, hd_expr index)
     return view;
 }
 
+hd_view hd_view_moved(hd_view view, hd_buffer *buffer, int from, int to)
+{
+    hd_view moved = {.buffer = buffer, .loc = view.loc};
+
+    for (int i = 0; i < view.nindex; i++) {
+        int past = i > from ? i - 1 : i;
+
+        if (hd_view_picks(&view, i))
+            moved = hd_view_at(moved, i == from ? to : past + (past >= to),
+                               view.index[i]);
+    }
+    return moved;
+}
+
 void hd_stmt_each(const hd_stmt *stmt, hd_op_fn *fn, void *context)
 {
     if (stmt->kind == HD_STMT_OP)
@@ -140,4 +154,18 @@ bool hd_stmt_has_stream(const hd_stmt *stmt)
 {
     return stmt->kind == HD_STMT_ON || has_stream(&stmt->body) ||
            has_stream(&stmt->otherwise);
+}
+
+static void count_views(void *context, hd_op *op)
+{
+    for (int i = 0; i < op->nviews; i++)
+        ((int *)context)[hd_buffer_root(op->view[i].buffer)->id]++;
+}
+
+const int *hd_module_count_views(const hd_module *module, hd_arena *scratch)
+{
+    int *uses = hd_new_array(scratch, int, module->nbuffers + 1);
+
+    hd_block_each(&module->body, count_views, uses);
+    return uses;
 }

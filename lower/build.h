@@ -38,6 +38,9 @@ hd_build hd_build_into(const hd_build *b, hd_block *block);
 // The view with dimension `dim` fixed; dimensions before it that it did not
 // index are kept.
 hd_view hd_view_at(hd_view view, int dim, hd_expr index);
+// The view of a buffer in which dimension `from` stands at `to`, and the others
+// lie as they did.
+hd_view hd_view_moved(hd_view view, hd_buffer *buffer, int from, int to);
 
 // Calls `fn` with every op, also in nested statements.
 typedef void hd_op_fn(void *context, hd_op *op);
@@ -45,6 +48,8 @@ void hd_stmt_each(const hd_stmt *stmt, hd_op_fn *fn, void *context);
 void hd_block_each(const hd_block *block, hd_op_fn *fn, void *context);
 // Whether any of it is `on stream`.
 bool hd_stmt_has_stream(const hd_stmt *stmt);
+// How many views there are of each buffer, by its id.
+const int *hd_module_count_views(const hd_module *module, hd_arena *scratch);
 
 HD_END_DECLS
 

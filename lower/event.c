@@ -100,6 +100,7 @@ typedef struct loop {
     bool syncs;    // something waits for an event of the text's own, or records
     bool holds;    // not all of it lets its stream go on before it has left
     bool unknown;  // the iterations cannot be evaluated
+    bool inside;   // a loop in an iteration is evaluated
     int64_t distance;
     bool varied;             // more than one distance, or none that is known
     const hd_stmt *producer; // the one statement that must come first
@@ -166,6 +167,23 @@ static void evaluate_op(loop *l, const hd_op *op, statement *of)
     }
 }
 
+static void evaluate_block(loop *l, const hd_block *block, statement *of);
+
+// A loop over shards in an iteration; no pass makes one in that.
+static void evaluate_for(loop *l, const hd_stmt *stmt, statement *of)
+{
+    int64_t *i = &l->vars[stmt->var], end = 0;
+
+    l->unknown |= l->inside || !hd_expr_eval(l->module, stmt->a, &l->env, i) ||
+                  !hd_expr_eval(l->module, stmt->b, &l->env, &end) ||
+                  (*i < end &&
+                   (*i < 0 || end - *i > MANY_ITERATIONS / l->iterations));
+    l->inside = true;
+    for (; *i < end && !l->unknown; (*i)++)
+        evaluate_block(l, &stmt->body, of);
+    l->inside = false;
+}
+
 // Of an iteration itself, `of` is each of its statements in turn.
 static void evaluate_block(loop *l, const hd_block *block, statement *of)
 {
@@ -186,8 +204,8 @@ static void evaluate_block(loop *l, const hd_block *block, statement *of)
             (void)hd_expr_eval(l->module, s->a, &l->env, &value);
             evaluate_block(l, value != 0 ? &s->body : &s->otherwise, in);
             break;
-        case HD_STMT_FOR: // no pass makes one inside an iteration
-            l->unknown = true;
+        case HD_STMT_FOR:
+            evaluate_for(l, s, in);
             break;
         case HD_STMT_ON:
         case HD_STMT_GROUP:

@@ -1,5 +1,7 @@
 // Gathers: a trip moves a piece, then it computes on one. A rank's local shard
 // is computed on where it lies, unless the gathered buffer is needed whole.
+#include <string.h>
+
 #include "lower/pipe.h"
 
 // ------------------------------------------------------------------- views
@@ -33,11 +35,12 @@ static bool reads_in_place(const hd_pipe *p, const hd_op *op)
 
 // The computation of a trip, which branches where the local shard lies
 // elsewhere.
-static void emit_compute(hd_build *b, const hd_trip *t)
+static void emit_compute(hd_build *all, const hd_trip *t)
 {
+    hd_piece at = t->at;
+    hd_build own = hd_pipe_open_shards(t->p, all, &at), *b = &own;
     hd_build mine = *b, theirs = *b;
     bool branched = false;
-    hd_piece at = t->at;
 
     for (hd_stmt *s = t->p->ops; s != NULL; s = s->next) {
         bool branches = t->own >= 0 && reads_in_place(t->p, s->op);
@@ -161,11 +164,32 @@ static void emit_before(hd_pipe *p, hd_build *b)
     }
 }
 
+// Whether the local shard lies as the gathered ones do, but for where those
+// have their index: a text may gather a part of something else.
+static bool lies_alike(const hd_pipe *p, const hd_moved *m)
+{
+    const hd_view *to = &m->op->view[0], *from = &m->op->view[1];
+    int dim = hd_type_axis_dim(&from->buffer->type, p->axis);
+    hd_type type;
+    hd_view view;
+
+    if (dim < 0 || from->buffer->type.ndims != to->buffer->type.ndims)
+        return false;
+    type = hd_type_moved(&from->buffer->type, dim, m->dim);
+    type.dim[m->dim] = to->buffer->type.dim[m->dim];
+    view = hd_view_moved(*from, to->buffer, dim, m->dim);
+    view = hd_view_at(view, m->dim, to->index[m->dim]);
+    return hd_type_same_dims(&type, &to->buffer->type) &&
+           view.nindex == to->nindex &&
+           memcmp(view.index, to->index,
+                  sizeof view.index[0] * (size_t)view.nindex) == 0;
+}
+
 static void prepare(hd_pipe *p)
 {
     for (int i = 0; i < p->nmoved; i++)
         p->moved[i].in_place =
-            !p->options->copy_own &&
+            !p->options->copy_own && lies_alike(p, &p->moved[i]) &&
             hd_pipe_is_alone(p, p->moved[i].op->view[0].buffer);
 }
 

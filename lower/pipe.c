@@ -397,17 +397,22 @@ hd_view hd_pipe_at_shard(hd_pipe *p, hd_view view, int dim, hd_expr shard)
 // A gathered view of the local shard, where it lies.
 static hd_view own_view(hd_pipe *p, const hd_moved *m, hd_view view)
 {
-    view.buffer = m->op->view[1].buffer;
-    return hd_view_at(view, m->dim, hd_expr_coord(p->module, m->op->axis));
+    hd_buffer *local = m->op->view[1].buffer;
+    int dim = hd_type_axis_dim(&local->type, m->op->axis);
+
+    return hd_view_at(hd_view_moved(view, local, m->dim, dim), dim,
+                      hd_expr_coord(p->module, m->op->axis));
 }
 
 hd_view hd_pipe_view(hd_pipe *p, const hd_op *op, int i, const hd_piece *at)
 {
     const hd_view *view = &op->view[i];
     const hd_moved *m = moved_into(p, view->buffer);
-    int split = at->chunk >= 0 ? split_dim(p, op, i) : UNSPLIT;
-    hd_view result =
-        at->own && m != NULL && m->in_place ? own_view(p, m, *view) : *view;
+    bool own = at->own && m != NULL && m->in_place;
+    int split = at->chunk < 0 ? UNSPLIT
+                : own         ? hd_pipe_chunk_dim(&m->op->view[1])
+                              : split_dim(p, op, i);
+    hd_view result = own ? own_view(p, m, *view) : *view;
 
     result = hd_pipe_at_shard(p, result, shard_dim(p, op, i), at->shard);
     return at->chunk >= 0 && split >= 0
@@ -442,6 +447,38 @@ hd_op *hd_pipe_clone(hd_pipe *p, hd_build *b, const hd_op *op,
         copy->view[i] = hd_pipe_view(p, op, i, at);
     fix_dim_keys(p, op, copy, at);
     return copy;
+}
+
+// Whether view `i` has its index of the loop between other dimensions than the
+// result has it.
+static bool is_turned(const hd_pipe *p, const hd_op *op, int i)
+{
+    int at = hd_pipe_index(p, &op->view[i]);
+    int lead = at < 0 ? 0 : kept_ahead(&op->view[i], at);
+    int out = kept_ahead(&op->view[0], hd_pipe_index(p, &op->view[0]));
+    hd_space space;
+
+    hd_space_of_op(p->module, op, &space);
+    for (int d = 0; d < space.nparallel && at >= 0; d++) {
+        int own = space.dim[i][d];
+
+        if (own != HD_REPEATED && (own < lead) != (d < out))
+            return true;
+    }
+    return false;
+}
+
+hd_build hd_pipe_open_shards(hd_pipe *p, hd_build *b, hd_piece *at)
+{
+    bool turned = false;
+
+    for (const hd_stmt *s = p->ops; s != NULL && at->shard < 0; s = s->next)
+        for (int i = 1; hd_op_is(s->op, HD_UNIT_COMPUTE) && i < s->op->nviews;
+             i++)
+            turned |= is_turned(p, s->op, i);
+    return turned
+               ? hd_build_for(b, "i", hd_pipe_number(p, p->ranks), &at->shard)
+               : *b;
 }
 
 // ------------------------------------------------------------------- trips

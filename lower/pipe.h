@@ -145,6 +145,11 @@ hd_view hd_pipe_view(hd_pipe *p, const hd_op *op, int i, const hd_piece *at);
 hd_op *hd_pipe_clone(hd_pipe *p, hd_build *b, const hd_op *op,
                      const hd_piece *at);
 
+// What is computed of all shards is so at once or, where an operand does not
+// have them in the order of dimensions of the result, in a loop that is opened
+// here, one after the other.
+hd_build hd_pipe_open_shards(hd_pipe *p, hd_build *b, hd_piece *at);
+
 // ------------------------------------------------------------------- trips
 
 int64_t hd_pipe_trips(const hd_pipe *p);

@@ -9,9 +9,9 @@
 // in that order, which keeps intermediate tensors small. Collectives take
 // pieces that are contiguous in memory, led by the dimension over ranks; where
 // the tensor's layout has it further in, the pieces are packed or unpacked by a
-// loop of copies. Where nothing but a stream dimension stands in front of it,
-// each index of that is a tile, which is moved by itself in a loop, and nothing
-// is packed.
+// loop of copies, which the next pass takes away where it can. Where nothing
+// but a stream dimension stands in front of it, each index of that is a tile,
+// which is moved by itself in a loop, and nothing is packed.
 #include "lower/build.h"
 #include "lower/pass.h"
 
@@ -146,26 +146,31 @@ static int first_long_dim(const hd_type *type)
     return dim;
 }
 
-// A packed tensor [n, rest..], and copies between it and the parts of `strided`
-// whose index at `dim` is i. Packing reads `strided`, unpacking writes it.
+// Copies between a packed tensor and `strided`, an index i of dimension `dim`
+// after the other. Packing reads `strided`, unpacking writes it.
 static void move_parts(hd_build *b, hd_buffer *packed, hd_view strided, int dim,
-                       int64_t n, bool pack)
+                       bool pack)
 {
-    hd_expr i;
-    hd_build body = hd_build_for(b, "i", hd_expr_const(b->module, n), &i);
-    hd_view inner = hd_view_at(whole(b, packed), 0, i);
+    const hd_type *type = &strided.buffer->type;
+    hd_expr n = hd_expr_const(b->module, type->dim[dim].extent), i;
+    hd_build body = hd_build_for(b, "i", n, &i);
     hd_view outer = hd_view_at(strided, dim, i);
+    hd_view inner = hd_view_moved(outer, packed, dim, first_long_dim(type));
 
     hd_build_unary(&body, HD_OP_COPY, -1, pack ? inner : outer,
                    pack ? outer : inner);
 }
 
-static hd_buffer *packed_buffer(hd_build *b, const hd_buffer *like,
-                                const hd_view *part, int64_t n)
+// The same tensor with dimension `dim` in front of all of more than one index;
+// it stays a stream dimension.
+static hd_buffer *packed_buffer(hd_build *b, const hd_buffer *like, int dim)
 {
-    hd_type rest = hd_view_type(part);
+    int lead = first_long_dim(&like->type);
+    hd_type type = hd_type_moved(&like->type, dim, lead);
+    hd_buffer *packed = add_temp(b, like, type);
 
-    return add_temp(b, like, hd_type_with(&rest, 0, (hd_dim){n, HD_LOCAL}));
+    packed->type.dim[lead].mark = type.dim[lead].mark;
+    return packed;
 }
 
 // ------------------------------------------------------------ single moves
@@ -184,6 +189,7 @@ static void emit_gather(hd_build *b, hd_buffer *from, hd_buffer *to, int dim,
 {
     sides s = find_sides(b, from, to, (leads_of){NONE, dim, NONE}, tiles);
     hd_view piece = hd_view_at(s.from, dim, coord(b, axis));
+    int lead = first_long_dim(&to->type);
     hd_buffer *packed;
 
     if (leads(&s.to, dim, NONE)) {
@@ -192,46 +198,45 @@ static void emit_gather(hd_build *b, hd_buffer *from, hd_buffer *to, int dim,
                        past_lead(b, piece, dim, dim));
         return;
     }
-    packed = packed_buffer(b, to, &piece, b->module->axis[axis].size);
-    hd_build_unary(b, HD_OP_ALL_GATHER, axis, whole(b, packed), piece);
-    move_parts(b, packed, s.to, dim, b->module->axis[axis].size, false);
+    packed = packed_buffer(b, to, dim);
+    hd_build_unary(b, HD_OP_ALL_GATHER, axis,
+                   past_lead(b, whole(b, packed), lead, NONE),
+                   past_lead(b, piece, lead, NONE));
+    move_parts(b, packed, s.to, dim, false);
 }
 
 // The operand [n, rest..] of a collective: `view`, already past what leads it,
 // with `dim` leading, packed if it must be.
-static hd_view leading(hd_build *b, hd_view view, int dim, int64_t n)
+static hd_view leading(hd_build *b, hd_view view, int dim)
 {
-    hd_view part = hd_view_at(view, dim, hd_expr_const(b->module, 0));
     hd_buffer *packed;
 
     if (leads(&view, dim, NONE))
         return view;
-    packed = packed_buffer(b, view.buffer, &part, n);
-    move_parts(b, packed, view, dim, n, true);
-    return whole(b, packed);
+    packed = packed_buffer(b, view.buffer, dim);
+    move_parts(b, packed, view, dim, true);
+    return hd_view_moved(view, packed, dim, first_long_dim(&view.buffer->type));
 }
 
 // `axis` moves from dimension `d` of `from` to dimension `e` of `to`.
 static void emit_exchange(hd_build *b, hd_buffer *from, hd_buffer *to, int d,
                           int e, int axis, bool tiles)
 {
-    int64_t n = b->module->axis[axis].size;
-    int last = d > e ? d : e;
+    int last = d > e ? d : e, lead = first_long_dim(&to->type);
     sides s = find_sides(b, from, to, (leads_of){e, d, NONE}, tiles);
     hd_view out = past_lead(b, hd_view_at(s.to, e, coord(b, axis)), last, d);
     hd_view in = past_lead(b, hd_view_at(s.from, d, coord(b, axis)), last, e);
-    hd_view part;
     hd_buffer *packed;
 
-    in = leading(b, in, e, n);
+    in = leading(b, in, e);
     if (leads(&s.to, d, NONE)) {
         hd_build_unary(&s.b, HD_OP_ALL_TO_ALL, axis, out, in);
         return;
     }
-    part = hd_view_at(out, d, hd_expr_const(b->module, 0));
-    packed = packed_buffer(b, to, &part, n);
-    hd_build_unary(b, HD_OP_ALL_TO_ALL, axis, whole(b, packed), in);
-    move_parts(b, packed, out, d, n, false);
+    packed = packed_buffer(b, to, d);
+    hd_build_unary(b, HD_OP_ALL_TO_ALL, axis,
+                   hd_view_moved(out, packed, d, lead), in);
+    move_parts(b, packed, out, d, false);
 }
 
 // -------------------------------------------------------------------- set
@@ -348,8 +353,7 @@ static hd_buffer *reduce_across(hd_build *b, const hd_op *op, hd_buffer *goal,
     in = hd_view_at(s.from, dim, coord(b, axis));
     out = s.to;
     if (scatter) {
-        in = leading(b, past_lead(b, in, lead, lead), lead,
-                     b->module->axis[axis].size);
+        in = leading(b, past_lead(b, in, lead, lead), lead);
         out = past_lead(b, hd_view_at(out, e, coord(b, axis)), e, e);
     } else {
         lead = first_long_dim(&to->type);

@@ -13,8 +13,6 @@
 // Of an all_reduce each rank keeps its joined shard where the others read it,
 // straight into their results: those are the caller's, and no peer writes
 // there.
-#include <string.h>
-
 #include "base/dtype.h"
 #include "lower/pipe.h"
 
@@ -178,9 +176,11 @@ static void emit_fused(const hd_trip *t, hd_build *b, const hd_op *op,
             p, m->whole, hd_pipe_chunk_dim(&m->op->view[0]), t->at.chunk);
 }
 
-static void emit_compute(const hd_trip *t, hd_build *b)
+static void emit_compute(const hd_trip *t, hd_build *all)
 {
     hd_pipe *p = t->p;
+    hd_piece at = t->at;
+    hd_build each = hd_pipe_open_shards(p, all, &at), *b = &each;
 
     for (hd_stmt *s = p->ops; s != NULL; s = s->next) {
         const hd_moved *m = made_by(p, s->op);
@@ -193,11 +193,11 @@ static void emit_compute(const hd_trip *t, hd_build *b)
             hd_build mine,
                 theirs = hd_build_if(b, hd_trip_is_before_end(t), &mine);
 
-            (void)hd_pipe_clone(p, &theirs, s->op, &t->at);
-            hd_pipe_clone(p, &mine, s->op, &t->at)->view[0] =
+            (void)hd_pipe_clone(p, &theirs, s->op, &at);
+            hd_pipe_clone(p, &mine, s->op, &at)->view[0] =
                 own_view(t, m, s->op->view[0]);
         } else {
-            (void)hd_pipe_clone(p, b, s->op, &t->at);
+            (void)hd_pipe_clone(p, b, s->op, &at);
         }
     }
 }
@@ -411,8 +411,7 @@ static bool is_alike(const hd_view *a, const hd_view *b)
 {
     hd_type x = hd_view_type(a), y = hd_view_type(b);
 
-    return x.ndims == y.ndims &&
-           memcmp(x.dim, y.dim, sizeof x.dim[0] * (size_t)x.ndims) == 0;
+    return hd_type_same_dims(&x, &y);
 }
 
 // The result, with the dimension that is sharded over the axis kept: as a

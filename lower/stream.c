@@ -24,7 +24,7 @@
 // rank in turn, which says what an iteration needs or makes and leaves to the
 // next pass how that travels. A collective whose operand and result have the
 // stream dimension beside that over ranks is done tile by tile: iteration j
-// does it at index j. What does not fit stays outside, where a stream dimension
+// does it at index j; copies that pack or unpack likewise. What does not fit stays outside, where a stream dimension
 // is like any other: ahead of the loop, or behind it if it needs what comes
 // before.
 #include "ir/space.h"
@@ -152,22 +152,32 @@ static int index_of_var(hd_module *module, const hd_view *view, hd_var var)
     return found;
 }
 
-// Tiles as reshard writes them: for VAR in 0..n { a collective }.
+// Whether the view is indexed at its stream dimension.
+static bool is_streamed(const hd_view *view, int dim)
+{
+    return hd_type_stream_dim(&view->buffer->type) == dim;
+}
+
+// Tiles as reshard writes them: for VAR in 0..n { a collective }, or a copy
+// that packs or unpacks what has a stream dimension.
 static bool plan_tiles(hd_module *module, const hd_stmt *loop, plan *p)
 {
     const hd_stmt *stmt = loop->body.first;
     const hd_op *op;
 
     if (stmt == NULL || stmt->next != NULL || stmt->kind != HD_STMT_OP ||
-        !is_tiled(stmt->op) || !hd_expr_is_const(module, loop->b) ||
+        !(is_tiled(stmt->op) || stmt->op->code == HD_OP_COPY) ||
+        !hd_expr_is_const(module, loop->b) ||
         loop->a != hd_expr_const(module, 0))
         return false;
     op = stmt->op;
     *p = (plan){.extent = hd_expr_value(module, loop->b),
                 .dim = {index_of_var(module, &op->view[0], loop->var),
                         index_of_var(module, &op->view[1], loop->var)},
-                .tile = true};
+                .tile = is_tiled(op)};
     return p->dim[0] >= 0 && p->dim[1] >= 0 &&
+           (p->tile || is_streamed(&op->view[0], p->dim[0]) ||
+            is_streamed(&op->view[1], p->dim[1])) &&
            (hd_buffer_root(op->view[0].buffer) !=
                 hd_buffer_root(op->view[1].buffer) ||
             p->dim[0] == p->dim[1]);
@@ -261,12 +271,13 @@ typedef struct run {
     member *member; // in their order
     int nmembers, members_room;
     int64_t extent;
-    int axis;      // of what becomes a pipeline, -1 before the first
-    hd_move moves; // which of both that is, or HD_MOVE_NONE
-    bool tiles;    // it has a collective of each index
-    bool bulk;     // no run has any
-    int number;    // of the run, from 1
-    use *use;      // by buffer id
+    int axis;        // of what becomes a pipeline, -1 before the first
+    hd_move moves;   // which of both that is, or HD_MOVE_NONE
+    bool tiles;      // it has a collective of each index
+    bool bulk;       // no run has any
+    int number;      // of the run, from 1
+    use *use;        // by buffer id
+    const int *uses; // by buffer id, in the whole program
 } run;
 
 static use *use_of(const run *r, const hd_view *view)
@@ -569,7 +580,8 @@ static bool find_run(run *r, hd_stmt *stmt)
     r->nmembers = last;
     for (int i = 0; i < last; i++)
         computes |= r->member[i].place == INSIDE &&
-                    hd_op_is(op_of(r->member[i].stmt)->op, HD_UNIT_COMPUTE);
+                    r->member[i].stmt->kind == HD_STMT_OP &&
+                    hd_op_is(r->member[i].stmt->op, HD_UNIT_COMPUTE);
     return computes;
 }
 
@@ -599,12 +611,31 @@ static void emit_loop(run *r, hd_build *b, int64_t streams)
     for (int i = 0; i < r->nmembers; i++)
         if (r->member[i].place == INSIDE)
             add_to_loop(r, &body, &r->member[i], j);
+    hd_forward(body.block, j, r->uses);
+}
+
+// The copy of each index of a tensor that the statement is; NULL if it is none.
+static const hd_op *copies_of(const hd_stmt *stmt)
+{
+    const hd_stmt *body = stmt == NULL ? NULL : stmt->body.first;
+
+    return body != NULL && stmt->kind == HD_STMT_FOR &&
+                   body->kind == HD_STMT_OP && body->op->code == HD_OP_COPY
+               ? body->op
+               : NULL;
+}
+
+static const hd_op *done_by(const hd_stmt *stmt)
+{
+    return stmt->kind == HD_STMT_OP ? stmt->op : copies_of(stmt);
 }
 
 static bool reads(const hd_stmt *stmt, const hd_buffer *buffer)
 {
-    for (int i = 0; stmt->kind == HD_STMT_OP && i < stmt->op->nviews; i++)
-        if (stmt->op->view[i].buffer == buffer)
+    const hd_op *op = done_by(stmt);
+
+    for (int i = 0; op != NULL && i < op->nviews; i++)
+        if (op->view[i].buffer == buffer)
             return true;
     return false;
 }
@@ -625,8 +656,8 @@ static const char *why_alone(const run *r, const hd_stmt *gather,
         return hd_arena_printf(
             r->scratch, "no statement after it computes on %%%s index by index",
             out->name);
-    name = hd_op_info_get(next->op->code)->text;
-    line = next->op->loc.line;
+    name = hd_op_info_get(done_by(next)->code)->text;
+    line = done_by(next)->loc.line;
     if (!plan_stmt(r, next, &q))
         return hd_arena_printf(
             r->scratch,
@@ -650,35 +681,45 @@ static const char *why_alone(const run *r, const hd_stmt *gather,
 static const char *why_no_pipeline(const run *r, const hd_stmt *stmt)
 {
     const hd_view *view = &stmt->op->view[0];
+    const hd_op *copy = copies_of(stmt->next);
+    int dim = hd_view_lead(view);
     plan p;
 
-    // Only what reshard packs has a loop of copies right behind it.
-    if (stmt->next != NULL && stmt->next->kind == HD_STMT_FOR &&
-        !plan_op(r->module, stmt->next, &p))
-        return "the dimension that it gathers has more than one index in front "
-               "of it, so that it is unpacked by copies";
+    if (copy != NULL && copy->view[1].buffer == view->buffer) { // unpacks it
+        stmt = stmt->next;
+        view = &copy->view[0];
+        dim = index_of_var(r->module, view, stmt->var);
+    }
     if (plan_op(r->module, stmt, &p))
         return why_alone(r, stmt, view->buffer);
     return hd_arena_printf(
         r->scratch, "dimension %d of %%%s, which it gathers, is not @stream",
-        hd_view_lead(view), view->buffer->name);
+        dim, view->buffer->name);
 }
 
-// Why a reduction to each its shard outside all loops is one collective.
-static const char *why_no_reduction(const hd_stmt *stmt, hd_arena *scratch)
+// Why a reduction to each its shard outside all loops is one collective;
+// `before` is the statement before it.
+static const char *why_no_reduction(const run *r, const hd_stmt *stmt,
+                                    const hd_stmt *before)
 {
     const hd_view *in = &stmt->op->view[1];
+    const hd_op *copy = copies_of(before);
+    int dim = in->nindex;
     plan p;
 
     if (plan_scatter(stmt->op, &p))
         return hd_arena_printf(
-            scratch,
+            r->scratch,
             "no loop that ends here computes %%%s index by index, and moves "
             "nothing else",
             in->buffer->name);
+    if (copy != NULL && copy->view[0].buffer == in->buffer) { // packs it
+        in = &copy->view[1];
+        dim = index_of_var(r->module, in, before->var);
+    }
     return hd_arena_printf(
-        scratch, "dimension %d of %%%s, which it scatters, is not @stream",
-        in->nindex, in->buffer->name);
+        r->scratch, "dimension %d of %%%s, which it scatters, is not @stream",
+        dim, in->buffer->name);
 }
 
 // Why a collective outside all loops is not done tile by tile.
@@ -697,8 +738,8 @@ static const char *why_no_tiles(const run *r, const hd_stmt *stmt)
 }
 
 // A transfer stays outside all loops: what was asked for does nothing here.
-static void report_why(const run *r, const hd_stmt *stmt, unsigned asked,
-                       hd_diag *diag, hd_effect *effect)
+static void report_why(const run *r, const hd_stmt *stmt, const hd_stmt *before,
+                       unsigned asked, hd_diag *diag, hd_effect *effect)
 {
     const char *reason;
 
@@ -707,7 +748,7 @@ static void report_why(const run *r, const hd_stmt *stmt, unsigned asked,
     if (stmt->op->code == HD_OP_ALL_GATHER)
         reason = why_no_pipeline(r, stmt);
     else if (stmt->op->code == HD_OP_REDUCE_SCATTER)
-        reason = why_no_reduction(stmt, r->scratch);
+        reason = why_no_reduction(r, stmt, before);
     else
         reason = why_no_tiles(r, stmt);
     hd_effect_none(effect, asked, diag, stmt->op->loc, reason);
@@ -725,7 +766,8 @@ typedef struct outside {
 static void leave_outside(const outside *out, hd_stmt *stmt)
 {
     if ((out->effect->asked & out->asked) != 0)
-        report_why(out->run, stmt, out->asked, out->diag, out->effect);
+        report_why(out->run, stmt, out->block->last, out->asked, out->diag,
+                   out->effect);
     hd_block_append(out->block, stmt);
 }
 
@@ -754,6 +796,7 @@ hd_status hd_pass_stream(hd_module *module, const hd_lower_options *options,
         hd_fuse(module, scratch, diag, effect);
         out.asked &= ~(unsigned)HD_OPTION_TRANSFER; // it has said why
     }
+    r.uses = hd_module_count_views(module, scratch);
     stmt = module->body.first;
     while (stmt != NULL) {
         hd_stmt *next = stmt->next;

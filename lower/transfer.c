@@ -62,12 +62,6 @@ static void rebuild_loop(hd_pipe *p, hd_build *b)
 
 // ------------------------------------------------------------ finding loops
 
-static void count_views(void *context, hd_op *op)
-{
-    for (int i = 0; i < op->nviews; i++)
-        ((int *)context)[hd_buffer_root(op->view[i].buffer)->id]++;
-}
-
 // What keeps --copy-own from changing anything; NULL if nothing does.
 static const char *why_no_copy(const hd_pipe *p, const hd_moved *m)
 {
@@ -226,8 +220,9 @@ static bool is_reduction(const hd_pipe *p, const hd_stmt *stmt)
         return false;
     out = &op->view[0];
     in = &op->view[1];
-    return hd_view_lead(out) == out->nindex &&
-           hd_pipe_index(p, out) == (all ? out->nindex - 1 : -1) &&
+    return (all ? hd_view_lead(out) == out->nindex &&
+                      hd_pipe_index(p, out) == out->nindex - 1
+                : hd_pipe_index(p, out) < 0) &&
            hd_pipe_index(p, in) == in->nindex - 1 &&
            hd_pipe_count_uses(p, NULL, hd_buffer_root(out->buffer)) == 1 &&
            !is_written_after(stmt, hd_buffer_root(in->buffer));
@@ -367,7 +362,6 @@ static hd_status plan_stmt(hd_pipe *p, hd_build *b, hd_effect *effect)
 hd_status hd_pass_transfer(hd_module *module, const hd_lower_options *options,
                            hd_arena *scratch, hd_diag *diag, hd_effect *effect)
 {
-    int *uses = hd_new_array(scratch, int, module->nbuffers + 1);
     hd_transport transport[HD_MAX_AXES];
     hd_block done = {0};
     hd_stmt *next;
@@ -376,11 +370,10 @@ hd_status hd_pass_transfer(hd_module *module, const hd_lower_options *options,
                  .scratch = scratch,
                  .diag = diag,
                  .transport = transport,
-                 .uses = uses};
+                 .uses = hd_module_count_views(module, scratch)};
 
     HD_TRY(hd_transports_read(module, options->transport, options->axes, diag,
                               transport));
-    hd_block_each(&module->body, count_views, uses);
     for (hd_stmt *stmt = module->body.first; stmt != NULL; stmt = next) {
         hd_build b = {module, &done, stmt->loc};
 

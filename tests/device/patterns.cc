@@ -82,6 +82,18 @@ const Pattern kPatterns[] = {
     {"block", BLOCK "temp " PARTIAL,
      "%g = set %x %h = matmul %g, %u act gelu %p = matmul %h, %w "
      "%c = sum %p dim 0"},
+    {"batch_in_front",
+     "in %x : $[6, n @tp, 2, 8] in %u : $[n @tp, 8, 4] "
+     "in %w : $[n @tp, 4, 5] temp %g : $[6, n @stream, 2, 8] "
+     "temp %h : $[n @tp, 6, n @stream, 2, 4] "
+     "temp %p : $[n @tp, 6, n @stream, 2, 5] out %c : $[6, n @tp, 2, 5]",
+     "%g = set %x %h = matmul %g, %u act gelu %p = matmul %h, %w "
+     "%c = sum %p dim 0"},
+    {"batch_that_is_kept",
+     "in %x : $[6, n @tp, 2, 8] in %w : $[n @tp, 8, 5] "
+     "out %g : $[6, n @stream, 2, 8] out %p : $[n @tp, 6, n @stream, 2, 5] "
+     "out %c : $[6, n @tp, 2, 5] out %d : $[6, n @tp, 2, 5]",
+     "%g = set %x %p = matmul %g, %w %c = sum %p dim 0 %d = max %p dim 0"},
     {"gated_block",
      BLOCK "temp " PARTIAL "in %v : $[n @tp, 8, 4] "
            "temp %k : $[n @tp, n @stream, 6, 4] "

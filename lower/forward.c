@@ -1,0 +1,105 @@
+// Reshard packs what a collective moves where the dimension over ranks is not
+// the first, and unpacks it likewise. In a loop, whose iterations have one
+// index of that dimension, those copies are not needed: a temporary that only
+// the loop computes with may as well lie as the packed one does.
+//
+//     %packed[j] = broadcast ..             %packed[j] = broadcast ..
+//     %xg[:, j] = copy %packed[j]     ->
+//     %y[:, j] = matmul %xg[:, j], ..       %y[:, j] = matmul %packed[j], ..
+#include "lower/build.h"
+#include "lower/pass.h"
+
+// A copy between a tensor and one that lies otherwise, in a loop over j.
+typedef struct packing {
+    hd_buffer *plain, *packed;
+    int from, to; // where j stands in either
+} packing;
+
+typedef struct forwarder {
+    hd_block *body;
+    hd_expr j;
+    const int *uses; // by buffer id, in the whole program
+} forwarder;
+
+static int index_of(const hd_view *view, hd_expr j)
+{
+    for (int i = 0; i < view->nindex; i++)
+        if (view->index[i] == j)
+            return i;
+    return -1;
+}
+
+// The same but for the place of one dimension.
+static bool is_moved(const hd_type *from, const hd_type *to, int at, int goal)
+{
+    hd_type moved = hd_type_moved(from, at, goal);
+
+    return moved.dtype == to->dtype && hd_type_same_dims(&moved, to);
+}
+
+// Nothing but statements of the loop that compute knows the buffer, each its
+// own index of it, and one of them writes it.
+static bool is_plain(const forwarder *f, const hd_buffer *buffer, int dim)
+{
+    int uses = 0, writes = 0;
+
+    for (const hd_stmt *s = f->body->first; s != NULL; s = s->next)
+        for (int i = 0; i < s->op->nviews; i++) {
+            const hd_view *view = &s->op->view[i];
+
+            if (view->buffer != buffer)
+                continue;
+            if (!hd_op_is(s->op, HD_UNIT_COMPUTE) ||
+                index_of(view, f->j) != dim)
+                return false;
+            uses++;
+            writes += hd_op_access(s->op, i) != HD_ACCESS_READ;
+        }
+    return buffer->role == HD_TEMP && buffer->of == NULL &&
+           uses == f->uses[buffer->id] && writes == 1;
+}
+
+// Whether view `i` of the copy is of a tensor that may lie as the other does,
+// which nothing but the copy and one statement knows.
+static bool find_packing(const forwarder *f, const hd_op *copy, int i,
+                         packing *out)
+{
+    const hd_view *plain = &copy->view[i], *packed = &copy->view[1 - i];
+
+    *out = (packing){plain->buffer, packed->buffer, index_of(plain, f->j),
+                     index_of(packed, f->j)};
+    return out->from >= 0 && out->to >= 0 && out->from != out->to &&
+           is_plain(f, out->plain, out->from) && out->packed->role == HD_TEMP &&
+           f->uses[out->packed->id] == 2 &&
+           is_moved(&out->plain->type, &out->packed->type, out->from, out->to);
+}
+
+static void rename_views(const forwarder *f, const packing *p)
+{
+    for (hd_stmt *s = f->body->first; s != NULL; s = s->next)
+        for (int i = 0; i < s->op->nviews; i++)
+            if (s->op->view[i].buffer == p->plain)
+                s->op->view[i] =
+                    hd_view_moved(s->op->view[i], p->packed, p->from, p->to);
+}
+
+void hd_forward(hd_block *body, hd_expr j, const int *uses)
+{
+    forwarder f = {body, j, uses};
+    hd_stmt **link = &body->first;
+    packing p;
+
+    body->last = NULL;
+    while (*link != NULL) {
+        const hd_op *op = (*link)->op;
+
+        if (op->code == HD_OP_COPY &&
+            (find_packing(&f, op, 0, &p) || find_packing(&f, op, 1, &p))) {
+            rename_views(&f, &p);
+            *link = (*link)->next;
+        } else {
+            body->last = *link;
+            link = &(*link)->next;
+        }
+    }
+}
