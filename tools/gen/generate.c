@@ -153,25 +153,24 @@ static bool has_axis(const tensor *t, int axis)
     return false;
 }
 
-// Stream dimensions do not place data, so they count as local.
-static bool same_dims(const tensor *a, const tensor *b)
-{
-    if (a->ndims != b->ndims)
-        return false;
-    for (int i = 0; i < a->ndims; i++)
-        if (a->dim[i].extent != b->dim[i].extent ||
-            (a->dim[i].mark != b->dim[i].mark &&
-             (a->dim[i].mark >= 0 || b->dim[i].mark >= 0)))
-            return false;
-    return true;
-}
-
 static bool same_extents(const tensor *a, const tensor *b)
 {
     if (a->ndims != b->ndims)
         return false;
     for (int i = 0; i < a->ndims; i++)
         if (a->dim[i].extent != b->dim[i].extent)
+            return false;
+    return true;
+}
+
+// Stream dimensions do not place data, so they count as local.
+static bool same_dims(const tensor *a, const tensor *b)
+{
+    if (!same_extents(a, b))
+        return false;
+    for (int i = 0; i < a->ndims; i++)
+        if (a->dim[i].mark != b->dim[i].mark &&
+            (a->dim[i].mark >= 0 || b->dim[i].mark >= 0))
             return false;
     return true;
 }
