@@ -233,6 +233,13 @@ bool hd_op_is_rooted(const hd_op *op)
     return (op_info[op->code].required & K(ROOT)) != 0;
 }
 
+bool hd_op_touches(const hd_op *op, int view, bool root)
+{
+    hd_ends side = view < op->noutputs ? HD_ENDS_RESULT : HD_ENDS_OPERAND;
+
+    return root || !hd_op_is_rooted(op) || op_info[op->code].touched == side;
+}
+
 bool hd_op_is_collective(const hd_op *op)
 {
     const hd_op_info *info = &op_info[op->code];

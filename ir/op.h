@@ -205,6 +205,8 @@ hd_in_place hd_op_in_place(const hd_op *op);
 // Whether one rank of a line, the root, is not like the others. The side that
 // peers do not touch is the root's alone.
 bool hd_op_is_rooted(const hd_op *op);
+// Whether a rank, the `root` or another, does anything with a view.
+bool hd_op_touches(const hd_op *op, int view, bool root);
 // Whether all ranks of a line are alike in it: it names no root and no peer.
 bool hd_op_is_collective(const hd_op *op);
 // Whether view `i` leads with a dimension over the ranks of the op's axis.

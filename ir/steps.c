@@ -190,11 +190,7 @@ int hd_steps_together(const hd_steps *steps, int64_t i)
 
 bool hd_step_touches(const hd_step *step, int view)
 {
-    const hd_op *op = step->op;
-    hd_ends side = view < op->noutputs ? HD_ENDS_RESULT : HD_ENDS_OPERAND;
-
-    return !hd_op_is_rooted(op) || step->peer == step->rank ||
-           hd_op_info_get(op->code)->touched == side;
+    return hd_op_touches(step->op, view, step->peer == step->rank);
 }
 
 int64_t hd_span_elements(const hd_span *span)

@@ -108,7 +108,7 @@ typedef struct loop {
     // With a stream for transfers: whether events do not order all, nor sends
     // apart do.
     bool split;
-    bool taken; // an iteration runs on that stream
+    bool taken;  // an iteration runs on that stream
     bool events_fail, sends_fail;
 } loop;
 
@@ -146,17 +146,31 @@ static access *add_access(loop *l)
     return &l->access[l->naccesses++];
 }
 
+// A root without a value is reported by the walk.
+static bool is_root(const loop *l, const hd_op *op)
+{
+    int64_t root = -1;
+
+    if (hd_op_is_rooted(op))
+        (void)hd_expr_eval(l->module, hd_op_key(op, HD_KEY_ROOT)->expr, &l->env,
+                           &root);
+    return root >= 0 && root == l->env.coord[op->axis];
+}
+
 static void evaluate_op(loop *l, const hd_op *op, statement *of)
 {
+    bool root = is_root(l, op);
+
     for (int i = 0; i < op->nviews; i++) {
-        hd_buffer *root = hd_buffer_root(op->view[i].buffer);
+        hd_buffer *whole = hd_buffer_root(op->view[i].buffer);
         access *a;
 
-        if (!l->written[root->id] || root->type.dtype == HD_EVENT)
+        if (!l->written[whole->id] || whole->type.dtype == HD_EVENT ||
+            !hd_op_touches(op, i, root))
             continue;
         a = add_access(l);
         *a = (access){.part = find_part(l, &op->view[i]),
-                      .root = root->id,
+                      .root = whole->id,
                       .iteration = l->vars[l->stmt->var],
                       .stream = l->stream,
                       .of = of,

@@ -604,12 +604,18 @@ class Order
             break;
         }
     }
+    static bool IsOfRootAlone(const hd_step &s, int v)
+    {
+        return s.peer != s.rank &&
+               (v == 0 ? s.op->code == HD_OP_REDUCE && s.op->noutputs == 1
+                       : s.op->code == HD_OP_BROADCAST);
+    }
     void Touch(const hd_step &s, const Epoch &epoch, const Clock &before)
     {
         for (int v = 0; v < s.op->nviews; v++) {
             int access = hd_op_access(s.op, v);
 
-            if (s.span[v].buffer->type.dtype == HD_EVENT)
+            if (s.span[v].buffer->type.dtype == HD_EVENT || IsOfRootAlone(s, v))
                 continue;
             Elements(s.span[v], 0, s.span[v].offset, s, epoch, before,
                      (access & HD_ACCESS_WRITE) != 0);
@@ -1217,6 +1223,22 @@ std::string RandomIteration(std::mt19937 *random)
         }
     }
     return text;
+}
+
+// What a reduce leaves is its root's alone, so that iterations with other roots
+// do not wait for each other.
+TEST(Lower, ReductionsToEachRankKeepTheirStreams)
+{
+    hd_lower_options options = hd_lower_defaults();
+
+    options.transfer = HD_TRANSFER_BROADCAST;
+    std::string text = Lowered(
+        "tensor program t mesh tp=4 in %a : f32[4@tp, 4, 6, 8] "
+        "in %w : f32[4@tp, 8, 5] temp %p : f32[4@tp, 4@stream, 6, 5] "
+        "out %c : f32[4@tp, 6, 5] { %p = matmul %a, %w %c = sum %p dim 0 }",
+        options);
+    EXPECT_EQ(Count(text, "on stream j mod 2"), 1) << text;
+    EXPECT_EQ(Count(text, "wait"), 0) << text;
 }
 
 // A stream for transfers is given to loops of a text wherever that changes no
