@@ -163,6 +163,14 @@ static bool is_collective(const hd_module *module, const hd_stmt *stmt)
            hd_op_fused(op) == HD_MOVE_NONE && module->axis[op->axis].size > 1;
 }
 
+bool hd_body_has_collectives(const hd_module *module)
+{
+    for (const hd_stmt *s = module->body.first; s != NULL; s = s->next)
+        if (is_collective(module, s))
+            return true;
+    return false;
+}
+
 static item *add_item(hd_body *body)
 {
     body->item = hd_arena_grow(body->scratch, body->item, body->nitems,

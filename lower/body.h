@@ -20,6 +20,8 @@ typedef struct hd_ordered {
                     // nothing that travels; else HD_EXPR_NONE
 } hd_ordered;
 
+// Whether any collective stands outside of loops.
+bool hd_body_has_collectives(const hd_module *module);
 hd_body *hd_body_create(hd_module *module, hd_arena *scratch);
 void hd_body_add(hd_body *body, hd_stmt *stmt);
 void hd_body_add_loop(hd_body *body, const hd_ordered *loop);

@@ -108,6 +108,7 @@ typedef struct loop {
     // With a stream for transfers: whether events do not order all, nor sends
     // apart do.
     bool split;
+    bool others; // collectives outside of loops may use it
     bool taken;  // an iteration runs on that stream
     bool events_fail, sends_fail;
 } loop;
@@ -736,7 +737,7 @@ static void order(loop *l, hd_ordered *out, hd_effect *effect)
         effect->used |= HD_OPTION_COMM_STREAM | HD_OPTION_STREAMS;
         return;
     }
-    if (l->split)
+    if (l->split && (l->moves || !l->others))
         hd_effect_none(effect, HD_OPTION_COMM_STREAM, l->diag, l->stmt->loc,
                        why_not_split(l));
     order_loop(l, out, effect);
@@ -809,7 +810,8 @@ hd_status hd_pass_event(hd_module *module, const hd_lower_options *options,
     loop base = {.module = module,
                  .scratch = scratch,
                  .diag = diag,
-                 .split = options->comm_stream};
+                 .split = options->comm_stream,
+                 .others = hd_body_has_collectives(module)};
 
     base.vars = hd_new_array(scratch, int64_t, module->nvars + 1);
     base.env.var = base.vars;
