@@ -24,9 +24,9 @@
 // rank in turn, which says what an iteration needs or makes and leaves to the
 // next pass how that travels. A collective whose operand and result have the
 // stream dimension beside that over ranks is done tile by tile: iteration j
-// does it at index j; copies that pack or unpack likewise. What does not fit stays outside, where a stream dimension
-// is like any other: ahead of the loop, or behind it if it needs what comes
-// before.
+// does it at index j; copies that pack or unpack likewise. What does not fit
+// stays outside, where a stream dimension is like any other: ahead of the loop,
+// or behind it if it needs what comes before.
 #include "ir/space.h"
 #include "lower/build.h"
 #include "lower/pass.h"
@@ -425,22 +425,43 @@ static void unmark_streams(hd_module *module)
                 b->type.dim[i].mark = HD_LOCAL;
 }
 
-// Whether from a product on partial results are made and reduced. That is a run
-// of its own behind one that gathers: what comes last there is sent first here.
+enum { MOST_AHEAD = 64 }; // statements that are looked through
+
+static bool reads_any(const hd_op *op, const hd_buffer *const *made, int n)
+{
+    for (int i = op->noutputs; i < op->nviews; i++)
+        for (int k = 0; k < n; k++)
+            if (hd_buffer_root(op->view[i].buffer) == made[k])
+                return true;
+    return false;
+}
+
+// Whether what is reduced is made from a product on, without another one. That
+// is a run of its own behind one that gathers: what comes last there is sent
+// first here.
 static bool heads_reduction(const run *r, hd_stmt *stmt)
 {
+    const hd_buffer *made[MOST_AHEAD + 1];
+    const hd_op *op = op_of(stmt)->op;
+    int n = 0;
     plan p;
 
-    if (hd_op_family(op_of(stmt)->op) != HD_FAMILY_PRODUCT)
+    if (hd_op_family(op) != HD_FAMILY_PRODUCT)
         return false;
-    for (stmt = stmt->next; stmt != NULL && plan_stmt(r, stmt, &p);
-         stmt = stmt->next) {
-        const hd_op *op = op_of(stmt)->op;
-
-        if (is_piped(op, &p))
-            return op->code == HD_OP_REDUCE_SCATTER;
-        if (hd_op_family(op) == HD_FAMILY_PRODUCT)
+    made[n++] = hd_buffer_root(op->view[0].buffer);
+    stmt = stmt->next;
+    for (int i = 0; i < MOST_AHEAD && stmt != NULL; i++, stmt = stmt->next) {
+        if (!plan_stmt(r, stmt, &p))
+            continue;
+        op = op_of(stmt)->op;
+        if (is_piped(op, &p) && op->code != HD_OP_REDUCE_SCATTER)
             return false;
+        if (!reads_any(op, made, n))
+            continue;
+        if (is_piped(op, &p))
+            return true;
+        if (hd_op_family(op) != HD_FAMILY_PRODUCT)
+            made[n++] = hd_buffer_root(op->view[0].buffer);
     }
     return false;
 }
