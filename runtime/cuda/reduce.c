@@ -151,22 +151,21 @@ bool hd_cuda_is_oneshot(const hd_device *device, const hd_batch *batch)
                ONESHOT_MOST;
 }
 
-// The words of the batch become the kernel's, in the groups that it takes.
+// The words that belong to one side of the batch become the kernel's, in the
+// groups that it takes: what it tells the peers, and what it awaits of them.
 static hd_status give_words(hd_words *words, const hd_batch *batch,
-                            hd_cuda_at *at)
+                            hd_side side, int tells, int awaits,
+                            hd_cuda_at *told, hd_cuda_at *awaited)
 {
-    int n = ranks_of(words->device, words->step);
-    int ready = 1 + n, heard = 2 * n, done = 3 * n - 1, read = 4 * n - 2;
+    int n = 0;
 
     for (int i = 0; i < batch->n; i++) {
         const hd_rendezvous *rendezvous = &batch->part[i].rendezvous;
-        bool reads = rendezvous->side == HD_SIDE_READ;
 
-        at[reads ? done++ : ready++] = hd_cuda_their_word(
-            words, rendezvous, reads ? HD_CUDA_DONE : HD_CUDA_READY);
-        HD_TRY(hd_cuda_note_wait(words, rendezvous,
-                                 reads ? HD_CUDA_READY : HD_CUDA_DONE,
-                                 &at[reads ? heard++ : read++]));
+        if (rendezvous->side != side)
+            continue;
+        told[n] = hd_cuda_their_word(words, rendezvous, tells);
+        HD_TRY(hd_cuda_note_wait(words, rendezvous, awaits, &awaited[n++]));
     }
     return HD_OK;
 }
@@ -182,7 +181,11 @@ static hd_status add_oneshot(hd_words *words, const hd_batch *batch,
     hd_text text = {0};
     hd_kernel_grid grid = {0};
 
-    HD_TRY(give_words(words, batch, at));
+    // Waits are noted in their order: the first that nothing answers is blamed.
+    HD_TRY(give_words(words, batch, HD_SIDE_READ, HD_CUDA_DONE, HD_CUDA_READY,
+                      &at[3 * n - 1], &at[2 * n]));
+    HD_TRY(give_words(words, batch, HD_SIDE_OFFER, HD_CUDA_READY, HD_CUDA_DONE,
+                      &at[1 + n], &at[4 * n - 2]));
     at[pointers - 2] = (hd_cuda_at){HD_CUDA_WORD_VALUE, 0};
     at[pointers - 1] =
         hd_cuda_need(device, words->stream, HD_CUDA_COUNTER, sizeof(uint32_t));

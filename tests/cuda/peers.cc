@@ -203,6 +203,48 @@ TEST_P(CudaPeers, WhoseStreamsAreBusyForLongerThanTheTimeoutAreNotLate)
     }
 }
 
+// Ranks 0 and 1 have told each other that they are there, and neither ends
+// before rank 2 comes: it is rank 2 that both wait for.
+TEST_P(CudaPeers, OfAReductionNameTheRankThatHasNotCome)
+{
+    Program program("heddle 1\n"
+                    "host program sum mesh tp=3\n"
+                    "in %x : f32[64] shared\n"
+                    "out %y : f32[64]\n"
+                    "{ %y = all_reduce %x }\n");
+
+    if (GetParam().transport == HD_TRANSPORT_NCCL)
+        GTEST_SKIP() << "it does not tell which of them";
+    for (bool leaves : {false, true}) {
+        std::vector<Answer> answers = RunRanks(3, [&](Rank &rank) {
+            return AfterOneRun(rank, program, Options(2),
+                               [&](Session &, Shards &shards, Caller &) {
+                                   hd_status status = HD_OK;
+
+                                   if (rank.rank != 2)
+                                       status = shards.Run(rank.diag);
+                                   if (rank.rank != 2 && status == HD_OK)
+                                       status = shards.Get(rank.diag);
+                                   if (!leaves)
+                                       HD_TRY(Meet(rank));
+                                   return status;
+                               });
+        });
+
+        EXPECT_EQ(answers[2].status, HD_OK) << answers[2].text;
+        for (int i = 0; i < 2; i++) {
+            const Answer &answer = answers[size_t(i)];
+
+            Ended(answer, i);
+            EXPECT_TRUE(Has(answer, "waits for rank 2: all_reduce at "
+                                    "program.hd:5:8 "))
+                << answer.text;
+            EXPECT_EQ(Has(answer, "rank 2 has left the group"), leaves)
+                << answer.text;
+        }
+    }
+}
+
 // Four ranks that meet in pairs: on line 7 along b, so often, on line 9 along
 // a.
 std::string Square(int times = 1)
