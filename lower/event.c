@@ -583,9 +583,11 @@ static bool name_events(loop *l)
     return hops;
 }
 
-// Of the last iteration's.
+// Of the last iteration's, if there is any.
 static hd_expr stream_of_last(const loop *l)
 {
+    if (l->iterations == 0)
+        return HD_EXPR_NONE;
     return hd_expr_replace(l->module, l->on->a, l->stmt->var,
                            hd_expr_const(l->module, l->iterations - 1));
 }
