@@ -279,9 +279,9 @@ static void pass_fork(hd_body *body)
         hd_block_each(&it->block, mark, &g);
         body->item[--to] = *it;
     }
-    memmove(&body->item[from], &body->item[to],
-            sizeof(item) * (size_t)(body->nitems - to));
-    body->nitems = from + body->nitems - to;
+    while (to < body->nitems)
+        body->item[from++] = body->item[to++];
+    body->nitems = from;
     for (hd_stmt *s = passes.first; s != NULL; s = next) {
         next = s->next;
         pass_join(body, s);
