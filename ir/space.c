@@ -164,11 +164,10 @@ void hd_space_dims(const hd_module *module, const hd_op *op, int ndims,
     dim[1] = dim_value(module, op, HD_KEY_DIM1, ndims - 1);
 }
 
-void hd_space_of_op(const hd_module *module, const hd_op *op, hd_space *out)
+// Of the dimensions that the op's views keep.
+static void shape_op(const hd_module *module, const hd_op *op, hd_shape *view,
+                     int8_t dim[2])
 {
-    hd_shape view[HD_MAX_VIEWS];
-    int8_t dim[2];
-
     for (int i = 0; i < op->nviews; i++) {
         hd_type type = hd_view_type(&op->view[i]);
 
@@ -178,7 +177,24 @@ void hd_space_of_op(const hd_module *module, const hd_op *op, hd_space *out)
     }
     hd_space_dims(module, op, op->ninputs > 0 ? view[op->noutputs].ndims : 0,
                   dim);
+}
+
+void hd_space_of_op(const hd_module *module, const hd_op *op, hd_space *out)
+{
+    hd_shape view[HD_MAX_VIEWS];
+    int8_t dim[2];
+
+    shape_op(module, op, view, dim);
     hd_space_of(op, view, dim, out);
+}
+
+void hd_space_map_op(const hd_module *module, const hd_op *op, hd_space *out)
+{
+    hd_shape view[HD_MAX_VIEWS];
+    int8_t dim[2];
+
+    shape_op(module, op, view, dim);
+    hd_space_map(op, view, dim, out);
 }
 
 void hd_space_strides(const hd_space *space, int view, const int64_t *stride,

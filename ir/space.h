@@ -48,6 +48,8 @@ void hd_space_of(const hd_op *op, const hd_shape *view, const int8_t *dim,
 void hd_space_of_step(const hd_step *step, hd_space *out);
 // Of the dimensions that its views keep, all ranks' of those that are sharded.
 void hd_space_of_op(const hd_module *module, const hd_op *op, hd_space *out);
+// Likewise, as hd_space_map has it: a view's dimension of one index is one.
+void hd_space_map_op(const hd_module *module, const hd_op *op, hd_space *out);
 // Which dimension of view `i` lies along `d` of the result where the view lies
 // along its last ones, whether it repeats there or not; -1 if none does. Both
 // are counted in the buffers' dimensions.

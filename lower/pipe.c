@@ -450,7 +450,7 @@ hd_op *hd_pipe_clone(hd_pipe *p, hd_build *b, const hd_op *op,
 }
 
 // Whether view `i` has its index of the loop between other dimensions than the
-// result has it.
+// result has it, those of one index, too.
 static bool is_turned(const hd_pipe *p, const hd_op *op, int i)
 {
     int at = hd_pipe_index(p, &op->view[i]);
@@ -458,7 +458,7 @@ static bool is_turned(const hd_pipe *p, const hd_op *op, int i)
     int out = kept_ahead(&op->view[0], hd_pipe_index(p, &op->view[0]));
     hd_space space;
 
-    hd_space_of_op(p->module, op, &space);
+    hd_space_map_op(p->module, op, &space);
     for (int d = 0; d < space.nparallel && at >= 0; d++) {
         int own = space.dim[i][d];
 
