@@ -29,7 +29,14 @@ static const char wait[] =
     "}\n";
 
 static const char kernel[] =
-    "extern \"C\" __global__ void hd_kernel(const hd_kernel_args args)\n"
+    // No more registers than all threads of a block can have.
+    "#if defined(__CUDA_ARCH__)\n"
+    "#define HD_THREADS __launch_bounds__(512)\n"
+    "#else\n"
+    "#define HD_THREADS\n"
+    "#endif\n"
+    "extern \"C\" __global__ void HD_THREADS\n"
+    "hd_kernel(const hd_kernel_args args)\n"
     "{\n"
     "    const u64 step = (u64)gridDim.x * blockDim.x;\n"
     "    const u64 first = (u64)blockIdx.x * blockDim.x + threadIdx.x;\n"
