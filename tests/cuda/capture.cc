@@ -166,7 +166,8 @@ TEST_P(CudaCaptures, OnOneRankForGoodIsATimeoutThatNamesIt)
     auto body = [&](Rank &rank) {
         Scene scene;
 
-        HD_TRY(scene.Open(rank, program, Options(1)));
+        // Kernels may have to be compiled first.
+        HD_TRY(scene.Open(rank, program, Options(5)));
         HD_TRY(RunRight(*scene.shards, program, rank, scene.stream, 0));
         if (rank.rank == 0) {
             HD_TRY(scene.BeRefused(rank, GLOBAL));
