@@ -288,25 +288,33 @@ static void start_splits(hd_pipe *p)
     }
 }
 
-// Chunks of what the loop makes are split as what is moved, of which or for
-// which it is made; where it has nothing to do with that, after the loop's
-// dimension.
-static void find_splits(hd_pipe *p)
+// Until nothing more is known of it.
+static void pass_on_all(hd_pipe *p)
 {
     bool news = true;
 
-    start_splits(p);
     while (news) {
         news = false;
         for (const hd_stmt *s = p->ops; s != NULL; s = s->next)
             if (hd_op_is(s->op, HD_UNIT_COMPUTE))
                 news |= pass_on_chunks(p, s->op);
     }
+}
+
+// Chunks of what the loop makes are split as what is moved, of which or for
+// which it is made; where it has nothing to do with that, after the loop's
+// dimension, and so is what else is made of it or with it.
+static void find_splits(hd_pipe *p)
+{
+    start_splits(p);
+    pass_on_all(p);
     for (const hd_stmt *s = p->ops; s != NULL; s = s->next) {
         int *split = &p->split[s->op->view[0].buffer->id];
 
-        if (*split == UNSPLIT && hd_op_is(s->op, HD_UNIT_COMPUTE))
-            *split = dim_after_loop(p, &s->op->view[0]);
+        if (*split != UNSPLIT || !hd_op_is(s->op, HD_UNIT_COMPUTE))
+            continue;
+        *split = dim_after_loop(p, &s->op->view[0]);
+        pass_on_all(p);
     }
 }
 
