@@ -6,6 +6,7 @@
 #include "codegen/body.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/dtype.h"
@@ -185,6 +186,23 @@ void hd_body_store(hd_text *body, hd_lane lane, hd_dtype dtype, const char *to)
     hd_text_printf(body, "    %s = ", to);
     hd_prelude_store(body, dtype, lane, "y");
     hd_text_puts(body, ";\n");
+}
+
+void hd_body_reduce(hd_text *body, hd_dtype dtype, hd_fold fold, int operands,
+                    const char *format, int first, const char *to)
+{
+    hd_lane lane = hd_body_lane(dtype);
+
+    for (int i = 0; i < operands; i++) {
+        char code[16];
+
+        snprintf(code, sizeof code, format, first + i);
+        if (i == 0)
+            hd_body_begin(body, lane, dtype, code);
+        else
+            hd_body_join(body, lane, dtype, fold, code);
+    }
+    hd_body_store(body, lane, dtype, to);
 }
 
 hd_status hd_body_emit(hd_nest *nest, const hd_text *body, hd_text *out,

@@ -32,6 +32,11 @@ void hd_body_scale(hd_text *body, hd_lane lane, const hd_key *key,
                    const char *factor);
 // y is stored in `to`.
 void hd_body_store(hd_text *body, hd_lane lane, hd_dtype dtype, const char *to);
+// The whole function: what operands of a dtype are joined, in their order, is
+// stored in `to`. `format` makes the code of each of its number: from `first`
+// on.
+void hd_body_reduce(hd_text *body, hd_dtype dtype, hd_fold fold, int operands,
+                    const char *format, int first, const char *to);
 
 // Emits the nest with this body.
 hd_status hd_body_emit(hd_nest *nest, const hd_text *body, hd_text *out,

@@ -265,7 +265,6 @@ hd_status hd_emit_reduce(hd_dtype dtype, hd_fold fold, int operands,
 {
     hd_nest nest = {.ndims = 1, .extent = {elements}, .factor = -1};
     const int64_t dense = 1;
-    hd_lane lane = hd_body_lane(dtype);
     hd_text body = {0};
     hd_status status;
 
@@ -277,14 +276,7 @@ hd_status hd_emit_reduce(hd_dtype dtype, hd_fold fold, int operands,
         hd_nest_add(&nest, i, dtype, &dense);
     nest.operand[0].write = true;
     nest.operand[0].read = false;
-    hd_body_begin(&body, lane, dtype, "c1");
-    for (int i = 2; i <= operands; i++) {
-        char code[16];
-
-        snprintf(code, sizeof code, "c%d", i);
-        hd_body_join(&body, lane, dtype, fold, code);
-    }
-    hd_body_store(&body, lane, dtype, "*c0");
+    hd_body_reduce(&body, dtype, fold, operands, "c%d", 1, "*c0");
     status = hd_body_emit(&nest, &body, out, grid);
     hd_text_free(&body);
     return status;

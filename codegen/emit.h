@@ -61,9 +61,9 @@ hd_status hd_emit_spread(int copies, int flags, int64_t bytes, hd_diag *diag,
 // at[0][i] = at[1 + k][i] over k < ranks joined as by hd_emit_reduce, by a
 // kernel that meets the peers by itself, of few blocks. Each group of words
 // below has one of 32 bits for each of the ranks - 1 peers, in the same order.
-// What is told is at[5 * ranks - 3]: a number, and what is waited
-// for is that or one beyond it; where turns > 1 one of so many bits, and what
-// is waited for is it or the next.
+// What is told is at[5 * ranks - 3]: a number, and what is waited for is that
+// or one beyond it; where turns > 1 one of so many bits, and what is waited for
+// is it or the next.
 //     at[1 + ranks ..]        of the peers: told when the kernel begins
 //     at[2 * ranks ..]        of ours: waited for before an operand is read
 //     at[3 * ranks - 1 ..]    of the peers: told when their operands were read

@@ -6,8 +6,6 @@
 // No more blocks than the device surely runs at once: each waits for the peers,
 // none for another block of its own. Of the blocks the last to end tells the
 // peers and waits for them.
-#include <stdio.h>
-
 #include "base/diag.h"
 #include "codegen/body.h"
 #include "codegen/emit.h"
@@ -29,13 +27,7 @@ static const char wait[] =
     "}\n";
 
 static const char kernel[] =
-    // No more registers than all threads of a block can have.
-    "#if defined(__CUDA_ARCH__)\n"
-    "#define HD_THREADS __launch_bounds__(512)\n"
-    "#else\n"
-    "#define HD_THREADS\n"
-    "#endif\n"
-    "extern \"C\" __global__ void HD_THREADS\n"
+    "extern \"C\" __global__ void HD_THREADS(THREADS)\n"
     "hd_kernel(const hd_kernel_args args)\n"
     "{\n"
     "    const u64 step = (u64)gridDim.x * blockDim.x;\n"
@@ -97,24 +89,6 @@ static const char kernel[] =
     "    }\n"
     "}\n";
 
-// What is computed of one element of each rank's.
-static void add_element(hd_dtype dtype, hd_fold fold, int ranks, hd_text *text)
-{
-    hd_lane lane = hd_body_lane(dtype);
-
-    hd_text_puts(text, "static inline void reduce(code *to, const code *c)\n"
-                       "{\n");
-    hd_body_begin(text, lane, dtype, "c[0]");
-    for (int k = 1; k < ranks; k++) {
-        char code[16];
-
-        snprintf(code, sizeof code, "c[%d]", k);
-        hd_body_join(text, lane, dtype, fold, code);
-    }
-    hd_body_store(text, lane, dtype, "*to");
-    hd_text_puts(text, "}\n");
-}
-
 int hd_oneshot_pointers(int ranks)
 {
     return 5 * ranks - 1;
@@ -137,6 +111,7 @@ hd_status hd_emit_oneshot(hd_dtype dtype, hd_fold fold, int ranks, int turns,
     hd_text_printf(
         &rest,
         "enum { RANKS = %d, LANES = %d, FLIGHT = %d, TURNS = %d };\n"
+        "enum { THREADS = %d };\n"
         "enum { READY = 1 + RANKS, HEARD = READY + RANKS - 1,\n"
         "       DONE = HEARD + RANKS - 1, READ = DONE + RANKS - 1,\n"
         "       VALUE = READ + RANKS - 1 };\n"
@@ -146,9 +121,12 @@ hd_status hd_emit_oneshot(hd_dtype dtype, hd_fold fold, int ranks, int turns,
         "    struct alignas(16) { u64 a, b; } bits;\n"
         "    code at[LANES];\n"
         "};\n",
-        ranks, lanes, flight, turns > 1 ? turns : 1, (long long)elements,
-        hd_code_text(dtype));
-    add_element(dtype, fold, ranks, &rest);
+        ranks, lanes, flight, turns > 1 ? turns : 1, THREADS,
+        (long long)elements, hd_code_text(dtype));
+    hd_text_puts(&rest, "static inline void reduce(code *to, const code *c)\n"
+                        "{\n");
+    hd_body_reduce(&rest, dtype, fold, ranks, "c[%d]", 0, "*to");
+    hd_text_puts(&rest, "}\n");
     hd_text_puts(&rest, wait);
     hd_text_puts(&rest, kernel);
     if (!rest.failed) {

@@ -19,11 +19,15 @@ static const char types[] =
     "typedef unsigned int u32;\n"
     "typedef unsigned long long u64;\n"
     "typedef long long i64;\n"
-    // So few registers a thread that `n` blocks run on a processor at once.
+    // HD_BOUNDS: so few registers a thread that `n` blocks run on a processor
+    // at once.
+    // HD_THREADS: no more than all `n` threads of a block can have.
     "#if defined(__CUDA_ARCH__)\n"
     "#define HD_BOUNDS(n) __launch_bounds__(256, n)\n"
+    "#define HD_THREADS(n) __launch_bounds__(n)\n"
     "#else\n"
     "#define HD_BOUNDS(n)\n"
+    "#define HD_THREADS(n)\n"
     "#endif\n";
 
 // Products and sums that are rounded for themselves: a compiler for GPUs makes
