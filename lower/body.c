@@ -372,20 +372,14 @@ static void emit_event(split *s, events *of, hd_block *records, hd_block *waits,
                        hd_loc loc)
 {
     hd_build b = {s->body->module, records, loc};
-    hd_type type = {.dtype = HD_EVENT, .ndims = 1};
-    hd_view event;
+    hd_expr index;
 
-    if (of->buffer == NULL) {
-        of->buffer = hd_module_add_buffer(b.module, of->name, HD_TEMP, &type);
-        of->buffer->type.dim[0].mark = HD_LOCAL;
-        of->buffer->loc = loc;
-    }
-    event =
-        hd_view_at(hd_view_whole(of->buffer, loc), 0,
-                   hd_expr_const(b.module, of->buffer->type.dim[0].extent++));
-    hd_build_op(&b, HD_OP_RECORD, -1, 1, 0, &event);
+    if (of->buffer == NULL)
+        of->buffer = hd_build_events(b.module, of->name, 0, loc);
+    index = hd_expr_const(b.module, of->buffer->type.dim[0].extent++);
+    hd_build_event(&b, HD_OP_RECORD, of->buffer, index);
     b.block = waits;
-    hd_build_op(&b, HD_OP_WAIT, -1, 0, 1, &event);
+    hd_build_event(&b, HD_OP_WAIT, of->buffer, index);
 }
 
 // On the stream for transfers, as early as may be: the caller's records where

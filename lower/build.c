@@ -106,6 +106,25 @@ hd_expr hd_build_let(hd_build *b, const char *name, hd_expr value)
     return hd_expr_of_var(b->module, stmt->var);
 }
 
+hd_buffer *hd_build_events(hd_module *module, const char *name, int64_t n,
+                           hd_loc loc)
+{
+    hd_type type = {.dtype = HD_EVENT, .ndims = 1, .dim[0] = {n, HD_LOCAL}};
+    hd_buffer *events = hd_module_add_buffer(module, name, HD_TEMP, &type);
+
+    events->loc = loc;
+    return events;
+}
+
+void hd_build_event(hd_build *b, hd_opcode code, hd_buffer *events,
+                    hd_expr index)
+{
+    hd_view event = hd_view_at(hd_view_whole(events, b->loc), 0, index);
+    bool records = code == HD_OP_RECORD;
+
+    hd_build_op(b, code, -1, records, !records, &event);
+}
+
 hd_view hd_view_at(hd_view view, int dim, hd_expr index)
 {
     while (view.nindex <= dim)

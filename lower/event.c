@@ -377,26 +377,6 @@ static void find_conflicts(loop *l)
 
 // ------------------------------------------------------------------ events
 
-static hd_buffer *add_event(const loop *l, const char *name)
-{
-    hd_type type = {.dtype = HD_EVENT, .ndims = 1};
-    hd_buffer *event;
-
-    type.dim[0] = (hd_dim){l->iterations, HD_LOCAL};
-    event = hd_module_add_buffer(l->module, name, HD_TEMP, &type);
-    event->loc = l->stmt->loc;
-    return event;
-}
-
-static void emit_event(hd_build *b, hd_opcode code, hd_buffer *hop,
-                       hd_expr index)
-{
-    hd_view event = hd_view_at(hd_view_whole(hop, b->loc), 0, index);
-    bool records = code == HD_OP_RECORD;
-
-    hd_build_op(b, code, -1, records, !records, &event);
-}
-
 // That the iteration is from `from` on and before `end`; HD_EXPR_NONE if all
 // are.
 static hd_expr within(const loop *l, int64_t from, int64_t end)
@@ -419,8 +399,8 @@ static void emit_wait(const loop *l, hd_build b, const link *k)
 
     if (some != HD_EXPR_NONE)
         b = hd_build_if(&b, some, &none);
-    emit_event(&b, HD_OP_WAIT, k->event,
-               hd_expr_of_var(l->module, l->stmt->var));
+    hd_build_event(&b, HD_OP_WAIT, k->event,
+                   hd_expr_of_var(l->module, l->stmt->var));
 }
 
 // For the iteration `lag` later, if that waits. What follows `after`, which has
@@ -440,7 +420,7 @@ static void emit_record(const loop *l, hd_build b, const link *k,
         b = hd_build_if(&b, some, &none);
     if (k->lag > 0)
         j = hd_expr_binary(m, HD_EXPR_ADD, j, hd_expr_const(m, k->lag));
-    emit_event(&b, HD_OP_RECORD, k->event, j);
+    hd_build_event(&b, HD_OP_RECORD, k->event, j);
 }
 
 // A wait before everything that touches memory in an iteration, after its lets,
@@ -577,7 +557,8 @@ static bool name_events(loop *l)
             link *k = link_of(l, i, arrives);
 
             if (k->lag >= 0)
-                k->event = add_event(l, arrives ? "hop" : "made");
+                k->event = hd_build_events(l->module, arrives ? "hop" : "made",
+                                           l->iterations, l->stmt->loc);
             hops |= k->lag >= 0 && arrives;
         }
     return hops;
@@ -705,9 +686,10 @@ static void order_loop(loop *l, hd_ordered *out, hd_effect *effect)
         hd_build_op(&b, HD_OP_FORK, -1, 0, 0, NULL);
     if (l->distance == 0)
         return;
-    hop.event = add_event(l, "hop");
+    hop.event = hd_build_events(l->module, "hop", l->iterations, l->stmt->loc);
     if (chained)
-        emit_event(&b, HD_OP_RECORD, hop.event, hd_expr_const(l->module, 0));
+        hd_build_event(&b, HD_OP_RECORD, hop.event,
+                       hd_expr_const(l->module, 0));
     add_events(l, &hop, chained);
 }
 

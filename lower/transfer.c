@@ -11,15 +11,13 @@ static void wait_for_sends(hd_pipe *p, hd_build *b)
     for (int i = 0; i < p->nmoved && p->ranks > 1; i++) {
         hd_expr t;
         hd_build body;
-        hd_view event;
 
         if (p->moved[i].sent == NULL)
             continue;
         body = hd_build_for(b, "t",
                             hd_pipe_number(p, hd_pipe_end_of_exchanges(p)), &t);
         b->block->last->a = hd_pipe_number(p, hd_pipe_first_exchange(p));
-        event = hd_view_at(hd_view_whole(p->moved[i].sent, b->loc), 0, t);
-        hd_build_op(&body, HD_OP_WAIT, -1, 0, 1, &event);
+        hd_build_event(&body, HD_OP_WAIT, p->moved[i].sent, t);
     }
 }
 
@@ -27,15 +25,12 @@ static void wait_for_sends(hd_pipe *p, hd_build *b)
 // then: there the two stay in one group, and none is deferred.
 static void add_sent_events(hd_pipe *p)
 {
-    hd_type type = {.dtype = HD_EVENT, .ndims = 1};
-
     if (!p->options->defer_sends || p->schedule->to == NULL ||
         p->transport[p->axis] == HD_TRANSPORT_NCCL)
         return;
-    type.dim[0] = (hd_dim){hd_pipe_trips(p), HD_LOCAL};
     for (int i = 0; i < p->nmoved; i++)
-        p->moved[i].sent =
-            hd_module_add_buffer(p->module, "sent", HD_TEMP, &type);
+        p->moved[i].sent = hd_build_events(p->module, "sent", hd_pipe_trips(p),
+                                           p->moved[i].op->loc);
 }
 
 // A pipeline that moves all at once, and computes all at once, needs no loop.
