@@ -1241,6 +1241,19 @@ TEST(Lower, ReductionsToEachRankKeepTheirStreams)
     EXPECT_EQ(Count(text, "wait"), 0) << text;
 }
 
+// `have` is correct, and on random data does what `want` does.
+void CheckSameAnswer(Program *want, Program *have, unsigned seed)
+{
+    ASSERT_EQ(hd_check(have->module, have->diag), HD_OK)
+        << "seed " << seed << "\n"
+        << have->Said() << have->Print();
+    auto data = RandomData(want->module, seed);
+    ASSERT_EQ(Answer(want->module, data).Differs(Answer(have->module, data)),
+              "")
+        << "seed " << seed << "\n"
+        << have->Print();
+}
+
 // A stream for transfers is given to loops of a text wherever that changes no
 // answer, and only there.
 TEST(Lower, RandomLoopsKeepTheirAnswer)
@@ -1270,14 +1283,7 @@ TEST(Lower, RandomLoopsKeepTheirAnswer)
         made += have.Print().find("wait %made") != std::string::npos;
         if (hd_check(want.module, want.diag) != HD_OK)
             continue;
-        ASSERT_EQ(hd_check(have.module, have.diag), HD_OK)
-            << "seed " << seed << "\n"
-            << have.Said() << have.Print();
-        auto data = RandomData(want.module, seed);
-        ASSERT_EQ(Answer(want.module, data).Differs(Answer(have.module, data)),
-                  "")
-            << "seed " << seed << "\n"
-            << have.Print();
+        ASSERT_NO_FATAL_FAILURE(CheckSameAnswer(&want, &have, seed));
     }
     EXPECT_GT(split, 10);
     EXPECT_GT(made, 5);
@@ -1344,14 +1350,7 @@ TEST(Lower, RandomBodiesKeepTheirAnswer)
                   HD_OK);
         beside += have.Print().find("%hop[0] = record") != std::string::npos;
         passed += have.Print().find("}\n    %") != std::string::npos;
-        ASSERT_EQ(hd_check(have.module, have.diag), HD_OK)
-            << "seed " << seed << "\n"
-            << have.Said() << have.Print();
-        auto data = RandomData(want.module, seed);
-        ASSERT_EQ(Answer(want.module, data).Differs(Answer(have.module, data)),
-                  "")
-            << "seed " << seed << "\n"
-            << have.Print();
+        ASSERT_NO_FATAL_FAILURE(CheckSameAnswer(&want, &have, seed));
     }
     EXPECT_GT(beside, 50);
     EXPECT_GT(passed, 50);
