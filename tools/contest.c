@@ -285,20 +285,37 @@ static outcome add(maker *maker, const contender *like,
     return FINE;
 }
 
+// One collective a transfer, whatever else was asked for.
+static hd_lower_options bulk_of(const maker *maker)
+{
+    hd_lower_options bulk = maker->options->program->lower;
+
+    bulk.transfer = HD_TRANSFER_BULK;
+    bulk.streams = bulk.chunks = 1;
+    bulk.asked = 0;
+    return bulk;
+}
+
+// Returns the text of the shape, which the maker has from now on: the caller
+// frees it.
+static char *take_text(maker *maker, const char *path, const char *text,
+                       int ranks)
+{
+    char *filled = fill(text, &maker->contest->shape, ranks);
+
+    maker->path = path;
+    maker->text = filled;
+    maker->length = strlen(filled);
+    return filled;
+}
+
 static outcome add_text(maker *maker, const char *text, int ranks,
                         const contender *like)
 {
-    hd_lower_options lower = maker->options->program->lower;
-    char *filled = fill(text, &maker->contest->shape, ranks);
-    outcome result;
+    hd_lower_options bulk = bulk_of(maker);
+    char *filled = take_text(maker, like->name, text, ranks);
+    outcome result = add(maker, like, &bulk);
 
-    lower.transfer = HD_TRANSFER_BULK;
-    lower.streams = lower.chunks = 1;
-    lower.asked = 0;
-    maker->path = like->name;
-    maker->text = filled;
-    maker->length = strlen(filled);
-    result = add(maker, like, &lower);
     free(filled);
     return result;
 }
@@ -393,12 +410,9 @@ static void list_others(const maker *maker, other out[OTHERS])
 // The whole program in one collective, by each other transport.
 static outcome add_bulks(maker *maker, judge judge)
 {
-    hd_lower_options bulk = maker->options->program->lower;
+    hd_lower_options bulk = bulk_of(maker);
     other others[OTHERS];
 
-    bulk.transfer = HD_TRANSFER_BULK;
-    bulk.streams = bulk.chunks = 1;
-    bulk.asked = 0;
     list_others(maker, others);
     for (int i = 0; i < OTHERS; i++) {
         for (int graph = 0; graph <= maker->options->graph; graph++) {
@@ -487,17 +501,11 @@ static outcome add_shape(maker *maker, const shape *shape, int ranks)
                  &matmul));
     TRY(add_links(maker, ranks, bulks[shape->kind],
                   gather ? gather_ring_text : NULL));
-    text = fill(collectives[shape->kind], shape, ranks);
-    maker->path = shape->id;
-    maker->text = text;
-    maker->length = strlen(text);
+    text = take_text(maker, shape->id, collectives[shape->kind], ranks);
     result = add_bulks(maker, JUDGE_ROWS);
     free(text);
     TRY(result);
-    text = fill(wholes[shape->kind], shape, ranks);
-    maker->path = shape->id;
-    maker->text = text;
-    maker->length = strlen(text);
+    text = take_text(maker, shape->id, wholes[shape->kind], ranks);
     result = add_pipelines(maker, JUDGE_ROWS);
     if (result == FINE)
         result = add_automatic(maker);
