@@ -57,6 +57,16 @@ static const char *line_text(const fuser *f, const hd_op *op, const char *what)
                            hd_op_info_get(op->code)->text, op->loc.line, what);
 }
 
+// No provider works with one rank, which has all that there is to gather.
+static const char *why_alone(const fuser *f, const hd_op *transfer)
+{
+    const hd_axis *axis = &f->module->axis[transfer->axis];
+
+    return axis->size > 1
+               ? NULL
+               : hd_arena_printf(f->scratch, "%s has one rank", axis->name);
+}
+
 // Why what stands between the two is more than that: NULL if it is not.
 static const char *why_kept(const fuser *f, const hd_buffer *between)
 {
@@ -119,10 +129,14 @@ static const char *why_key(const fuser *f, hd_opcode code, const hd_op *matmul)
     return NULL;
 }
 
+// A program of one rank in all is as good with any pipeline: nobody is told.
 static void refuse(fuser *f, const hd_op *transfer, const char *reason)
 {
-    hd_effect_none(f->effect, HD_OPTION_TRANSFER, f->diag, transfer->loc,
-                   reason);
+    if (f->module->nranks == 1)
+        f->effect->used |= HD_OPTION_TRANSFER;
+    else
+        hd_effect_none(f->effect, HD_OPTION_TRANSFER, f->diag, transfer->loc,
+                       reason);
 }
 
 // ------------------------------------------------------------------- fusing
@@ -211,8 +225,10 @@ static void judge_gather(fuser *f, hd_stmt *stmt, int view, known *k)
 {
     const hd_op *gather = k->by->op, *matmul = stmt->op;
     hd_op *fused = hd_new(f->module->arena, hd_op);
-    const char *reason = why_kept(f, gather->view[0].buffer);
+    const char *reason = why_alone(f, gather);
 
+    if (reason == NULL)
+        reason = why_kept(f, gather->view[0].buffer);
     if (reason == NULL && matmul->code != HD_OP_MATMUL)
         reason = line_text(f, matmul, "is no matmul");
     if (reason == NULL && view != 1)
@@ -234,13 +250,13 @@ static void judge_sum(fuser *f, hd_stmt *stmt)
                          ? HD_OP_MATMUL_REDUCE_SCATTER
                          : HD_OP_MATMUL_ALL_REDUCE;
     hd_op *fused = hd_new(f->module->arena, hd_op);
-    const char *reason = NULL;
+    const char *reason = why_alone(f, sum);
 
-    if (hd_op_fold(sum) != HD_FOLD_SUM)
+    if (reason == NULL && hd_op_fold(sum) != HD_FOLD_SUM)
         reason = "it is no sum";
-    else if (k->by == NULL || k->by->op->code != HD_OP_MATMUL)
+    if (reason == NULL && (k->by == NULL || k->by->op->code != HD_OP_MATMUL))
         reason = "what it sums is not what a matmul makes, as it is";
-    else
+    if (reason == NULL)
         reason = why_kept(f, sum->view[1].buffer);
     if (reason == NULL)
         reason = why_rewritten(f, k->by->op, k->written);

@@ -116,14 +116,17 @@ static void report_effect(const hd_pipe *p, const hd_moved *m,
 {
     const hd_schedule *s = p->schedule;
     unsigned of_sends = HD_OPTION_PROTOCOL | HD_OPTION_DEFER_SENDS;
+    unsigned of_kind = p->options->transfer == HD_TRANSFER_FUSED
+                           ? 0 // it has said why
+                           : HD_OPTION_TRANSFER;
     hd_loc loc = m->op->loc;
 
     if (s->move == NULL)
         hd_effect_none(effect, HD_OPTION_CHUNKS, p->diag, loc,
                        "this pipeline moves shards whole, in one collective");
     if (p->ranks == 1 && p->module->nranks > 1)
-        hd_effect_none(effect, HD_OPTION_TRANSFER | HD_OPTION_WIRE | of_sends,
-                       p->diag, loc,
+        hd_effect_none(effect, of_kind | HD_OPTION_WIRE | of_sends, p->diag,
+                       loc,
                        hd_arena_printf(p->scratch, "%s has one rank",
                                        p->module->axis[p->axis].name));
     else if (s->to == NULL)
