@@ -78,14 +78,11 @@ long CallsOfPlan(int plan)
     return Calls("plan " + std::to_string(plan));
 }
 
-hd_status RunOnce(Rank &rank, const Program &program,
-                  const hd_session_options &options)
+hd_status RunOnce(Rank &rank, const Program &program, Session &session)
 {
     long *calls = rank.answer->calls;
     hd_stats stats;
-    Session session;
 
-    HD_TRY(session.Open(rank, program, options));
     calls[COMPILED] = Calls("nvrtcCompileProgram");
     calls[ASKED] = Calls("cublasLtMatmulAlgoGetHeuristic");
     calls[TIMED] = 0;
@@ -107,7 +104,7 @@ hd_status RunOnce(Rank &rank, const Program &program,
 
 hd_session_options Tuning()
 {
-    hd_session_options options = CudaOptions(60);
+    hd_session_options options = CudaOptions();
 
     options.tune = true;
     return options;
@@ -142,8 +139,12 @@ class CudaCache : public testing::Test
         Program program(text);
         std::vector<Deeds> deeds;
 
-        answers_ = RunRanks(
-            2, [&](Rank &rank) { return RunOnce(rank, program, options); });
+        answers_ = RunRanks(2, [&](Rank &rank) {
+            Session session;
+
+            HD_TRY(session.Open(rank, program, options));
+            return RunOnce(rank, program, session);
+        });
         for (const Answer &answer : answers_) {
             Deeds one = {answer.calls[COMPILED], answer.calls[ASKED],
                          answer.calls[TIMED],    {},
@@ -176,23 +177,23 @@ class CudaCache : public testing::Test
 
 TEST_F(CudaCache, KernelsAreCompiledOnce)
 {
-    std::vector<Deeds> first = Do(CudaOptions(60));
+    std::vector<Deeds> first = Do(CudaOptions());
     size_t kernels = Files().size();
 
     EXPECT_GT(kernels, 1u);
     EXPECT_GE(first[0].compiled + first[1].compiled, long(kernels));
-    for (const Deeds &one : Do(CudaOptions(60)))
+    for (const Deeds &one : Do(CudaOptions()))
         EXPECT_EQ(one.compiled, 0);
     setenv("HEDDLE_CACHE_DIR", "off", 1);
-    for (const Deeds &one : Do(CudaOptions(60)))
+    for (const Deeds &one : Do(CudaOptions()))
         EXPECT_EQ(one.compiled, long(kernels));
 }
 
 TEST_F(CudaCache, KernelThatTheDriverRefusesIsCompiledAnew)
 {
-    Do(CudaOptions(60));
+    Do(CudaOptions());
     setenv("FAKE_CUDA_FAIL", "cuModuleLoadData:1", 1);
-    for (const Deeds &one : Do(CudaOptions(60)))
+    for (const Deeds &one : Do(CudaOptions()))
         EXPECT_EQ(one.compiled, 1);
 }
 
@@ -208,7 +209,7 @@ TEST_F(CudaCache, FastestPlanIsChosenAndKept)
         EXPECT_TRUE(one.told);
     }
     for (bool tune : {false, true}) {
-        for (const Deeds &one : Do(tune ? Tuning() : CudaOptions(60))) {
+        for (const Deeds &one : Do(tune ? Tuning() : CudaOptions())) {
             EXPECT_EQ(one.timed, 0);
             EXPECT_EQ(one.asked, 0);
             EXPECT_EQ(one.Used(kFastest), 1);
@@ -220,7 +221,7 @@ TEST_F(CudaCache, FastestPlanIsChosenAndKept)
 TEST_F(CudaCache, NothingIsTimedUnlessItIsAskedFor)
 {
     for (int session = 0; session < 2; session++) {
-        for (const Deeds &one : Do(CudaOptions(60))) {
+        for (const Deeds &one : Do(CudaOptions())) {
             EXPECT_EQ(one.timed, 0);
             EXPECT_EQ(one.asked, 1);
             EXPECT_EQ(one.Used(0), 1);
@@ -234,7 +235,7 @@ TEST_F(CudaCache, TunesWithoutAFolder)
     setenv("HEDDLE_CACHE_DIR", "off", 1);
     for (const Deeds &one : Do(Tuning()))
         EXPECT_EQ(one.Used(kFastest), 1);
-    for (const Deeds &one : Do(CudaOptions(60)))
+    for (const Deeds &one : Do(CudaOptions()))
         EXPECT_EQ(one.Used(0), 1);
 }
 
@@ -253,7 +254,7 @@ TEST_F(CudaCache, AllKindsOfProductsAreTuned)
 {
     for (bool tune : {true, false}) {
         std::vector<Deeds> both =
-            Do(tune ? Tuning() : CudaOptions(60), kProducts);
+            Do(tune ? Tuning() : CudaOptions(), kProducts);
 
         EXPECT_EQ(both[0].timed + both[1].timed > 0, tune);
         for (const Deeds &one : both)
@@ -283,7 +284,7 @@ TEST_F(CudaCache, PlanOfAnotherVersionIsNotUsed)
     Do(Tuning());
     for (const auto &other : others) {
         setenv(other.first, other.second, 1);
-        for (const Deeds &one : Do(CudaOptions(60))) {
+        for (const Deeds &one : Do(CudaOptions())) {
             EXPECT_EQ(one.Used(0), 1) << other.first;
             EXPECT_EQ(one.asked, 1) << other.first;
             EXPECT_FALSE(one.told);
@@ -291,7 +292,7 @@ TEST_F(CudaCache, PlanOfAnotherVersionIsNotUsed)
         unsetenv(other.first);
     }
     setenv("FAKE_CUBLASLT_PLANS", std::to_string(kPlans).c_str(), 1);
-    for (const Deeds &one : Do(CudaOptions(60)))
+    for (const Deeds &one : Do(CudaOptions()))
         EXPECT_EQ(one.Used(kFastest), 1);
 }
 
@@ -302,15 +303,14 @@ TEST_F(CudaCache, TuningEndsBeforeThePeersGiveUp)
     Program program(kProducts);
 
     setenv("FAKE_CUBLASLT_SLEEP", "40", 1);
-    answers_ = RunRanks(
-        2,
-        [&](Rank &rank) {
-            hd_session_options options = CudaOptions(5);
+    answers_ = RunRanks(2, [&](Rank &rank) {
+        hd_session_options options = CudaOptions(12);
+        Session session;
 
-            options.tune = rank.rank == 0;
-            return RunOnce(rank, program, options);
-        },
-        60);
+        options.tune = rank.rank == 0;
+        HD_TRY(session.Create(rank, program, options));
+        return RunOnce(rank, program, session);
+    });
     for (const Answer &answer : answers_) {
         EXPECT_TRUE(answer.ended);
         EXPECT_EQ(answer.status, HD_OK) << answer.text;
@@ -326,10 +326,10 @@ TEST_F(CudaCache, PlanThatDoesNotEndIsGivenUp)
 {
     Program program(kEverything);
 
-    setenv("FAKE_CUBLASLT_SLEEP", "6000", 1);
+    setenv("FAKE_CUBLASLT_SLEEP", "15000", 1); // beyond kLate, and then some
     answers_ = RunRanks(2, [&](Rank &rank) {
         Session session;
-        hd_session_options options = CudaOptions(2);
+        hd_session_options options = CudaOptions(kLate);
 
         options.tune = true;
         return session.Open(rank, program, options);
@@ -337,8 +337,9 @@ TEST_F(CudaCache, PlanThatDoesNotEndIsGivenUp)
     for (const Answer &answer : answers_) {
         EXPECT_TRUE(answer.ended);
         EXPECT_EQ(answer.status, HD_TIMEOUT) << answer.text;
-        EXPECT_NE(std::string(answer.text).find("has not ended in 2.0 s"),
-                  std::string::npos)
+        EXPECT_NE(
+            std::string(answer.text).find("has not ended in " + TextOfLate()),
+            std::string::npos)
             << answer.text;
     }
 }

@@ -137,7 +137,7 @@ TEST_P(CudaCaptures, OfTheStreamIsRefusedAndNothingHasBegun)
         rank.answer->number = int64_t(stats.runs);
         return HD_OK;
     };
-    std::vector<Answer> answers = RunRanks(2, body, 60);
+    std::vector<Answer> answers = RunRanks(2, body);
 
     AllAreRight(answers);
     EXPECT_EQ(answers[0].number, 3);
@@ -157,7 +157,7 @@ TEST_P(CudaCaptures, OnOneRankAloneHoldsUpTheOthersUntilItRuns)
         return RunRight(*scene.shards, program, rank, scene.stream, 1);
     };
 
-    AllAreRight(RunRanks(2, body, 60));
+    AllAreRight(RunRanks(2, body));
 }
 
 TEST_P(CudaCaptures, OnOneRankForGoodIsATimeoutThatNamesIt)
@@ -166,8 +166,7 @@ TEST_P(CudaCaptures, OnOneRankForGoodIsATimeoutThatNamesIt)
     auto body = [&](Rank &rank) {
         Scene scene;
 
-        // Kernels may have to be compiled first.
-        HD_TRY(scene.Open(rank, program, Options(5)));
+        HD_TRY(scene.Open(rank, program, Options(kLate)));
         HD_TRY(RunRight(*scene.shards, program, rank, scene.stream, 0));
         if (rank.rank == 0) {
             HD_TRY(scene.BeRefused(rank, GLOBAL));
@@ -179,7 +178,7 @@ TEST_P(CudaCaptures, OnOneRankForGoodIsATimeoutThatNamesIt)
         HD_TRY(Meet(rank));
         return status;
     };
-    std::vector<Answer> answers = RunRanks(2, body, 60);
+    std::vector<Answer> answers = RunRanks(2, body);
 
     EXPECT_TRUE(answers[0].ended && answers[1].ended) << "hangs";
     EXPECT_EQ(answers[0].status, HD_OK) << answers[0].text;
@@ -213,7 +212,7 @@ TEST_P(CudaCaptures, ThatTheDefaultStreamIsInOrderWithIsRefused)
         return RunRight(*scene.shards, program, rank, nullptr, 1);
     };
 
-    AllAreRight(RunRanks(2, body, 60));
+    AllAreRight(RunRanks(2, body));
 }
 
 // Sessions are made, run, waited for and ended, and memory is taken, copied and
@@ -270,7 +269,7 @@ TEST_P(CudaCaptures, OfAnotherStreamIsLeftAlone)
         return HD_OK;
     };
 
-    AllAreRight(RunRanks(2, body, 60));
+    AllAreRight(RunRanks(2, body));
 }
 
 TEST(CudaCapture, IsLeftAloneByWhoAsksWhatAMachineOffers)
@@ -289,7 +288,7 @@ TEST(CudaCapture, IsLeftAloneByWhoAsksWhatAMachineOffers)
         return graph.End() && verified ? HD_OK : Wrong(rank, "it failed");
     };
 
-    AllAreRight(RunRanks(1, body, 60));
+    AllAreRight(RunRanks(1, body));
 }
 
 TEST_P(CudaCaptures, ThatAnEventWasRecordedInIsRefused)
@@ -334,7 +333,7 @@ TEST_P(CudaCaptures, ThatAnEventWasRecordedInIsRefused)
         return HD_OK;
     };
 
-    AllAreRight(RunRanks(2, body, 60));
+    AllAreRight(RunRanks(2, body));
 }
 
 } // namespace

@@ -113,7 +113,7 @@ TEST(CudaChains, BetweenTransfersGiveTheSameAnswerWithDelays)
     std::vector<Answer> answers = RunRanks(2, [&](Rank &rank) {
         Session session;
 
-        HD_TRY(session.Open(rank, program, CudaOptions(10)));
+        HD_TRY(session.Open(rank, program, CudaOptions()));
         auto *calls = Extra<decltype(fake_cuda_calls)>("fake_cuda_calls");
         for (int set = 0; set < 3; set++) {
             Shards shards(session);

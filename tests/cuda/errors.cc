@@ -22,7 +22,7 @@ std::vector<Answer> Create(const hd_session_options &options,
 
         for (const auto &setting : environment)
             setenv(setting.first, setting.second.c_str(), 1);
-        return session.Open(rank, program, options);
+        return session.Create(rank, program, options);
     });
 }
 
@@ -169,12 +169,12 @@ TEST(CudaErrors, OfRanksThatDisagreeOnTheTransportHangNobody)
 {
     Program program(kEverything);
     std::vector<Answer> answers = RunRanks(2, [&](Rank &rank) {
-        hd_session_options options = CudaOptions(2);
+        hd_session_options options = CudaOptions();
         Session session;
 
         if (rank.rank == 1)
             options.transport = HD_TRANSPORT_NCCL;
-        return session.Open(rank, program, options);
+        return session.Create(rank, program, options);
     });
 
     for (const Answer &answer : answers) {
@@ -343,7 +343,7 @@ TEST(CudaEvents, OfTheCallerOrderRuns)
 
     for (bool graph : {false, true}) {
         std::vector<Answer> answers = RunRanks(1, [&](Rank &rank) {
-            hd_session_options options = CudaOptions(5);
+            hd_session_options options = CudaOptions();
             Caller caller;
             Session session;
 

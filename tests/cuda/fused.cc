@@ -68,7 +68,7 @@ TEST(CudaFused, SaysThatThereIsNoThreadToOpenItsProvider)
 
         if (rank.rank == 0)
             StartThreads(1);
-        return session.Open(rank, program, CudaOptions(5));
+        return session.Open(rank, program, CudaOptions());
     });
 
     EXPECT_TRUE(answers[0].ended && answers[1].ended);
@@ -166,7 +166,7 @@ TEST(CudaFused, ARankThatWaitsForAnotherIsNamedWithItsProvider)
     bool named = false;
 
     for (const Answer &answer : RunRanks(2, [&](Rank &rank) {
-             hd_session_options options = CudaOptions(1.5);
+             hd_session_options options = CudaOptions(kLate);
              Session session;
 
              HD_TRY(session.Open(rank, program, options));
@@ -177,7 +177,7 @@ TEST(CudaFused, ARankThatWaitsForAnotherIsNamedWithItsProvider)
              if (rank.rank == 0)
                  HD_TRY(shards.Run(rank.diag));
              else
-                 sleep(3);
+                 SleepFor(kLate + 2);
              return shards.Get(rank.diag);
          })) {
         EXPECT_TRUE(answer.ended);

@@ -9,7 +9,7 @@
 namespace
 {
 
-hd_session_options NcclOptions(double timeout)
+hd_session_options NcclOptions(double timeout = kPatience)
 {
     hd_session_options options = CudaOptions(timeout);
 
@@ -17,17 +17,20 @@ hd_session_options NcclOptions(double timeout)
     return options;
 }
 
-std::vector<Answer> RunOverNccl(const Program &program, double timeout,
-                                bool graph = false)
+std::vector<Answer> RunOverNccl(const Program &program,
+                                const hd_session_options &options)
 {
     return RunRanks(2, [&](Rank &rank) {
-        hd_session_options options = NcclOptions(timeout);
         Session session;
 
-        options.graph = graph;
         HD_TRY(session.Open(rank, program, options));
         return RunAndCompare(rank, program, session, 3);
     });
+}
+
+std::string Milliseconds(double seconds)
+{
+    return std::to_string(long(seconds * 1e3));
 }
 
 hd_status Proof(const Program &program)
@@ -51,7 +54,10 @@ TEST(CudaNccl, RanksThatMeetInDifferentGroupsAreConnectedBoth)
 
     EXPECT_EQ(Proof(program), HD_OK);
     for (bool graph : {false, true}) {
-        for (const Answer &answer : RunOverNccl(program, 10, graph)) {
+        hd_session_options options = NcclOptions();
+
+        options.graph = graph;
+        for (const Answer &answer : RunOverNccl(program, options)) {
             EXPECT_TRUE(answer.ended);
             EXPECT_EQ(answer.status, HD_OK) << answer.text;
             EXPECT_STREQ(answer.left, "");
@@ -78,7 +84,7 @@ TEST(CudaNccl, WhatTheProofRefusesHangsAndIsNamed)
         bool named = false;
 
         EXPECT_EQ(Proof(program), HD_INVALID) << text;
-        for (const Answer &answer : RunOverNccl(program, 1.5)) {
+        for (const Answer &answer : RunOverNccl(program, NcclOptions(kLate))) {
             EXPECT_TRUE(answer.ended);
             EXPECT_TRUE(answer.status == HD_TIMEOUT || answer.status == HD_PEER)
                 << answer.text;
@@ -103,10 +109,11 @@ TEST(CudaNccl, ACommunicatorThatIsJoinedTooLateIsEnded)
         Session session;
 
         if (rank.rank == 0)
-            setenv("FAKE_NCCL_LATE", "4000", 1);
-        hd_status status = session.Open(rank, program, NcclOptions(1.5));
+            setenv("FAKE_NCCL_LATE", Milliseconds(2 * kLate).c_str(), 1);
+        hd_status status = session.Open(rank, program, NcclOptions(kLate));
         auto *calls = Extra<decltype(fake_cuda_calls)>("fake_cuda_calls");
-        for (int i = 0; rank.rank == 0 && i < 1000; i++) {
+        double deadline = Now() + kPatience;
+        while (rank.rank == 0 && Now() < deadline) {
             if (calls("ncclCommAbort") > 0)
                 return status;
             usleep(5000);
@@ -133,7 +140,7 @@ TEST(CudaNccl, APeerThatFailsWhileOneStillJoinsLeavesNothing)
             setenv("FAKE_CUDA_FAIL", "ncclRecv:1", 1);
         else
             setenv("FAKE_NCCL_LATE", "300", 1);
-        return session.Open(rank, program, NcclOptions(5));
+        return session.Open(rank, program, NcclOptions());
     });
 
     EXPECT_EQ(answers[0].status, HD_SYSTEM) << answers[0].text;
@@ -155,7 +162,7 @@ TEST(CudaNccl, ACommunicatorThatNoThreadEndsKeepsWhatItHas)
             {
                 Session session;
 
-                HD_TRY(session.Open(rank, program, NcclOptions(5)));
+                HD_TRY(session.Open(rank, program, NcclOptions()));
                 Shards shards(session);
                 HD_TRY(shards.Put(program.Inputs(), program.Module(), rank.rank,
                                   rank.diag));
@@ -192,13 +199,14 @@ TEST(CudaNccl, ACommunicatorThatEndsAfterItsSessionFindsNothingGone)
         {
             Session session;
 
-            HD_TRY(session.Open(rank, program, NcclOptions(1)));
+            HD_TRY(session.Open(rank, program, NcclOptions(kLate)));
             Shards shards(session);
             HD_TRY(shards.Put(program.Inputs(), program.Module(), rank.rank,
                               rank.diag));
             if (rank.rank == 0)
                 (void)shards.Run(rank.diag);
             rank.answer->status = shards.Get(rank.diag);
+            HD_TRY(Meet(rank)); // whoever leaves is named before
         }
         usleep(2500000);
         return rank.answer->status;
@@ -219,7 +227,7 @@ void RefusesAndTakes(const std::string &declarations, const std::string &one,
                               declarations + "{ if tp == 1 {" + one + "}\n";
     Program apart((begin + "  else {" + dense + "} }\n").c_str());
     Program alike((begin + "  else {" + spaced + "} }\n").c_str());
-    auto answers = RunOverNccl(apart, 10);
+    auto answers = RunOverNccl(apart, NcclOptions());
 
     EXPECT_EQ(Proof(apart), HD_INVALID);
     EXPECT_EQ(answers[1].status, HD_UNSUPPORTED) << answers[1].text;
@@ -229,7 +237,7 @@ void RefusesAndTakes(const std::string &declarations, const std::string &one,
         EXPECT_STREQ(answer.left, "");
     }
     EXPECT_EQ(Proof(alike), HD_OK);
-    for (const Answer &answer : RunOverNccl(alike, 10))
+    for (const Answer &answer : RunOverNccl(alike, NcclOptions()))
         EXPECT_EQ(answer.status, HD_OK) << answer.text;
 }
 

@@ -17,6 +17,9 @@ class CudaPeers : public CudaWays
 
 INSTANTIATE_TEST_SUITE_P(All, CudaPeers, testing::ValuesIn(kWays), NameOfWay);
 
+// Seconds, a few of which a busy machine takes, and far fewer than a run waits.
+const double kAtOnce = kPatience / 4;
+
 // All ranks have done one run; then `last` says what becomes of each, and the
 // ranks must be at rest when it fails.
 hd_status
@@ -48,7 +51,7 @@ TEST_P(CudaPeers, OfAKilledRankEndAtOnceAndNameIt)
 {
     Program program(kRing);
     std::vector<Answer> answers = RunRanks(3, [&](Rank &rank) {
-        return AfterOneRun(rank, program, Options(10),
+        return AfterOneRun(rank, program, Options(),
                            [&](Session &, Shards &shards, Caller &caller) {
                                // Rank 2 dies with a run in its stream that has
                                // not begun.
@@ -73,16 +76,15 @@ TEST_P(CudaPeers, OfAKilledRankEndAtOnceAndNameIt)
             << answers[size_t(i)].text;
         EXPECT_TRUE(Has(answers[size_t(i)], "rank 2"))
             << answers[size_t(i)].text;
-        EXPECT_LT(answers[size_t(i)].seconds - answers[2].seconds, 2);
+        EXPECT_LT(answers[size_t(i)].seconds - answers[2].seconds, kAtOnce);
     }
 }
 
 TEST_P(CudaPeers, OfARankThatNeverRunsEndInTime)
 {
     Program program(kRing);
-    const double kTimeout = 2;
     std::vector<Answer> answers = RunRanks(3, [&](Rank &rank) {
-        return AfterOneRun(rank, program, Options(kTimeout),
+        return AfterOneRun(rank, program, Options(kLate),
                            [&](Session &, Shards &shards, Caller &) {
                                double start = Now();
                                hd_status status = HD_OK;
@@ -103,14 +105,14 @@ TEST_P(CudaPeers, OfARankThatNeverRunsEndInTime)
         const Answer &answer = answers[size_t(i)];
 
         Ended(answer, i);
-        EXPECT_LT(answer.seconds, kTimeout + 4);
+        EXPECT_LT(answer.seconds, kLate + kAtOnce);
         // Who is told of the other's timeout ends with HD_PEER.
         EXPECT_TRUE(answer.status == HD_TIMEOUT || answer.status == HD_PEER)
             << answer.text;
         if (answer.status != HD_TIMEOUT)
             continue;
         late++;
-        EXPECT_GT(answer.seconds, kTimeout * 0.9);
+        EXPECT_GT(answer.seconds, kLate * 0.9);
         if (GetParam().transport == HD_TRANSPORT_NCCL && GetParam().graph) {
             EXPECT_TRUE(Has(answer, "NCCL")) << answer.text;
             continue;
@@ -122,7 +124,7 @@ TEST_P(CudaPeers, OfARankThatNeverRunsEndInTime)
                     Has(answer, "recv at program.hd:8:22") ||
                     Has(answer, "all_reduce at program.hd:9:10"))
             << answer.text;
-        EXPECT_TRUE(Has(answer, "for 2.0 s")) << answer.text;
+        EXPECT_TRUE(Has(answer, " for " + TextOfLate())) << answer.text;
     }
     EXPECT_GT(late, 0);
 }
@@ -131,7 +133,7 @@ TEST_P(CudaPeers, OfARankThatHasLeftAreToldSo)
 {
     Program program(kRing);
     std::vector<Answer> answers = RunRanks(3, [&](Rank &rank) {
-        return AfterOneRun(rank, program, Options(2),
+        return AfterOneRun(rank, program, Options(kLate),
                            [&](Session &, Shards &shards, Caller &) {
                                if (rank.rank == 2)
                                    return HD_OK;
@@ -160,7 +162,7 @@ TEST_P(CudaPeers, OfARankThatLeavesInGoodOrderAreNotDisturbed)
 
     for (int late = 0; late < 3; late++) {
         std::vector<Answer> answers = RunRanks(3, [&](Rank &rank) {
-            return AfterOneRun(rank, program, Options(5),
+            return AfterOneRun(rank, program, Options(),
                                [&](Session &, Shards &shards, Caller &caller) {
                                    if (rank.rank == late)
                                        HD_TRY(caller.HoldUp(nullptr));
@@ -185,12 +187,12 @@ TEST_P(CudaPeers, WhoseStreamsAreBusyForLongerThanTheTimeoutAreNotLate)
 {
     Program program(kRing);
     std::vector<Answer> answers = RunRanks(3, [&](Rank &rank) {
-        return AfterOneRun(rank, program, Options(1),
+        return AfterOneRun(rank, program, Options(kLate),
                            [&](Session &, Shards &shards, Caller &caller) {
                                HD_TRY(caller.HoldUp(nullptr));
                                HD_TRY(shards.Run(rank.diag));
                                HD_TRY(Meet(rank));
-                               usleep(2000000);
+                               SleepFor(kLate + 1);
                                caller.LetGo();
                                HD_TRY(shards.Get(rank.diag));
                                return program.Compare(shards, rank.rank);
@@ -217,7 +219,7 @@ TEST_P(CudaPeers, OfAReductionNameTheRankThatHasNotCome)
         GTEST_SKIP() << "it does not tell which of them";
     for (bool leaves : {false, true}) {
         std::vector<Answer> answers = RunRanks(3, [&](Rank &rank) {
-            return AfterOneRun(rank, program, Options(2),
+            return AfterOneRun(rank, program, Options(kLate),
                                [&](Session &, Shards &shards, Caller &) {
                                    hd_status status = HD_OK;
 
@@ -274,7 +276,7 @@ std::vector<Answer> WaitForRank3(const Program &program,
     return RunRanks(4, [&](Rank &rank) {
         hd_session_options mine = options;
 
-        mine.timeout = rank.rank == hasty ? 2 : 15;
+        mine.timeout = rank.rank == hasty ? kLate : kPatience;
         return AfterOneRun(rank, program, mine,
                            [&](Session &, Shards &shards, Caller &) {
                                int all = rank.rank == 3 ? runs / 2 : runs;
@@ -297,7 +299,7 @@ TEST_P(CudaPeers, AreNamedWithTheStepThatWaitsAndNotAnEarlierOne)
 
     for (int hasty : {0, 2}) {
         std::vector<Answer> answers =
-            WaitForRank3(Program(Square()), Options(0), hasty);
+            WaitForRank3(Program(Square()), Options(), hasty);
         const Answer &answer = answers[size_t(hasty)];
         // The neighbour along the axis on which it waits.
         int peer = hasty == 0 ? 2 : 3;
@@ -306,10 +308,11 @@ TEST_P(CudaPeers, AreNamedWithTheStepThatWaitsAndNotAnEarlierOne)
         Ended(answer, hasty);
         EXPECT_EQ(answer.status, HD_TIMEOUT) << answer.text;
         if (nccl && GetParam().graph) {
-            EXPECT_TRUE(
-                Has(answer, "run 2 of rank " + std::to_string(hasty) +
-                                " has not ended for 2.0 s: it waits at or "
-                                "after send at program.hd:7:13 (step 1"))
+            EXPECT_TRUE(Has(
+                answer,
+                "run 2 of rank " + std::to_string(hasty) +
+                    " has not ended for " + TextOfLate() +
+                    ": it waits at or after send at program.hd:7:13 (step 1"))
                 << answer.text;
             EXPECT_TRUE(Has(answer, "without the graph the step is named"))
                 << answer.text;
@@ -324,7 +327,7 @@ TEST_P(CudaPeers, AreNamedWithTheStepThatWaitsAndNotAnEarlierOne)
             Has(answer, " at program.hd:" + std::to_string(line) + ":") ||
             Has(answer, " at program.hd:" + std::to_string(line + 1) + ":"))
             << answer.text;
-        EXPECT_TRUE(Has(answer, step + " for 2.0 s")) << answer.text;
+        EXPECT_TRUE(Has(answer, step + " for " + TextOfLate())) << answer.text;
         EXPECT_TRUE(line == 7 || !Has(answer, " at program.hd:7:"))
             << answer.text;
         EXPECT_TRUE(line == 7 || !Has(answer, " at program.hd:8:"))
@@ -359,19 +362,20 @@ TEST(CudaMarks, OfManyRunsNameTheStepThatWaits)
 TEST_P(CudaPeers, ThatComeOneByOneAreNotLate)
 {
     Program program(Square());
-    const unsigned kPause = 1800000;
+    const double kPause = 0.6 * kLate;
 
     if (GetParam().transport == HD_TRANSPORT_NCCL && GetParam().graph)
         GTEST_SKIP() << "nothing is seen to move there";
     std::vector<Answer> answers = RunRanks(4, [&](Rank &rank) {
-        return AfterOneRun(
-            rank, program, Options(3),
-            [&](Session &, Shards &shards, Caller &) {
-                usleep(kPause * (rank.rank == 0 ? 0 : rank.rank == 1 ? 1 : 2));
-                HD_TRY(shards.Run(rank.diag));
-                HD_TRY(shards.Get(rank.diag));
-                return program.Compare(shards, rank.rank);
-            });
+        return AfterOneRun(rank, program, Options(kLate),
+                           [&](Session &, Shards &shards, Caller &) {
+                               SleepFor(kPause * (rank.rank == 0   ? 0
+                                                  : rank.rank == 1 ? 1
+                                                                   : 2));
+                               HD_TRY(shards.Run(rank.diag));
+                               HD_TRY(shards.Get(rank.diag));
+                               return program.Compare(shards, rank.rank);
+                           });
     });
 
     for (int i = 0; i < 4; i++) {
@@ -384,7 +388,7 @@ TEST_P(CudaPeers, ThatComeOneByOneAreNotLate)
 // word is missing too.
 TEST(CudaMixedGraphs, TellThatNcclMayBeWhatWaits)
 {
-    hd_session_options options = CudaOptions(5);
+    hd_session_options options = CudaOptions();
 
     options.graph = true;
     options.axes = "a=nccl,b=copy";
@@ -411,7 +415,7 @@ TEST_P(CudaPeers, OfARankThatNeverRunsEndInTheMiddleOfIssuing)
                     "    group { send %x[tp] to 1 - tp\n"
                     "            %y[tp] = recv from 1 - tp } } }\n");
     std::vector<Answer> answers = RunRanks(2, [&](Rank &rank) {
-        return AfterOneRun(rank, program, Options(2.5),
+        return AfterOneRun(rank, program, Options(kLate),
                            [&](Session &, Shards &shards, Caller &) {
                                hd_status status = HD_OK;
 
@@ -446,7 +450,7 @@ TEST_P(CudaPeers, AreNotWaitedForByARunThatWasIssuedInPart)
     std::vector<Answer> answers = RunRanks(2, [&](Rank &rank) {
         if (rank.rank == 0)
             setenv("FAKE_CUDA_FAIL", "cuLaunchKernelEx:2", 1);
-        return AfterOneRun(rank, program, Options(10),
+        return AfterOneRun(rank, program, Options(),
                            [&](Session &, Shards &shards, Caller &) {
                                hd_status status = HD_OK;
 
@@ -480,17 +484,16 @@ TEST_P(CudaPeers, ThatDieWhileARunIsIssuedLeaveItToEnd)
     ScopedSetting host("HEDDLE_CHAOS", "1"); // naps between commands
     ScopedSetting lt("FAKE_CUBLASLT_SLEEP", "500");
     std::vector<Answer> answers = RunRanks(2, [&](Rank &rank) {
-        return AfterOneRun(rank, program, Options(10),
-                           [&](Session &, Shards &shards, Caller &) {
-                               if (rank.rank == 1) {
-                                   usleep(100000);
-                                   raise(SIGKILL);
-                               }
-                               NapFor(0.6);
-                               hd_status status = shards.Run(rank.diag);
-                               return status != HD_OK ? status
-                                                      : shards.Get(rank.diag);
-                           });
+        return AfterOneRun(
+            rank, program, Options(), [&](Session &, Shards &shards, Caller &) {
+                if (rank.rank == 1) {
+                    usleep(100000);
+                    raise(SIGKILL);
+                }
+                NapFor(0.6);
+                hd_status status = shards.Run(rank.diag);
+                return status != HD_OK ? status : shards.Get(rank.diag);
+            });
     });
 
     Ended(answers[0], 0);
@@ -536,9 +539,9 @@ std::vector<Answer> FailToEnter(const hd_session_options &options, long push,
 TEST_P(CudaPeers, AreNotWaitedForByARankThatCannotEnterItsContext)
 {
     for (bool waits : {false, true}) {
-        std::vector<Answer> counted = FailToEnter(Options(5), 0, waits);
+        std::vector<Answer> counted = FailToEnter(Options(), 0, waits);
         std::vector<Answer> answers =
-            FailToEnter(Options(5), long(counted[0].number) + 2, waits);
+            FailToEnter(Options(), long(counted[0].number) + 2, waits);
 
         Ended(answers[0], 0);
         EXPECT_EQ(answers[0].status, HD_SYSTEM) << answers[0].text;

@@ -64,22 +64,19 @@ struct Counts {
 class CudaProducts : public testing::Test
 {
   protected:
-    hd_session_options options_ = CudaOptions(10);
+    hd_session_options options_ = CudaOptions();
 
     // Runs on these sets of memory in turn, each with the right answer.
     Counts RunOn(const std::vector<int> &sets, const char *text = kProducts)
     {
         int n = 1 + *std::max_element(sets.begin(), sets.end());
         Program program(text, n);
-        std::vector<Answer> answers = RunRanks(
-            2,
-            [&](Rank &rank) {
-                Session session;
+        std::vector<Answer> answers = RunRanks(2, [&](Rank &rank) {
+            Session session;
 
-                HD_TRY(session.Open(rank, program, options_));
-                return RunThem(rank, program, session, sets, n);
-            },
-            60);
+            HD_TRY(session.Open(rank, program, options_));
+            return RunThem(rank, program, session, sets, n);
+        });
 
         AllAreRight(answers);
         Counts counts;

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/driver.h"
 #include "tests/cuda/ranks.h"
 #include "tests/device/device.h"
 
@@ -123,6 +124,18 @@ class ScopedSetting
     const char *name_;
 };
 
+// How long a session's runs wait, and the cuda driver with runs that do.
+inline double g_timeout_of_runs;
+
+inline hd_status OpenForRuns(const hd_binding *binding, hd_diag *diag,
+                             hd_device **out)
+{
+    hd_binding mine = *binding;
+
+    mine.timeout = g_timeout_of_runs;
+    return hd_driver_cuda.open(&mine, diag, out);
+}
+
 // A session that goes away with its scope.
 class Session
 {
@@ -134,8 +147,27 @@ class Session
     {
         hd_session_destroy(session_);
     }
+    // On cuda. Its runs wait for as long as the options say, but ranks wait
+    // with patience until all have made it.
     hd_status Open(const Rank &rank, const Program &program,
                    const hd_session_options &options)
+    {
+        static const hd_driver driver = [] {
+            hd_driver patient = hd_driver_cuda;
+
+            patient.open = OpenForRuns;
+            return patient;
+        }();
+        hd_session_options making = options;
+
+        making.timeout = kPatience;
+        g_timeout_of_runs = options.timeout;
+        return hd_session_open(rank.group, program.Module(), &making, &driver,
+                               rank.diag, &session_);
+    }
+    // As a user does.
+    hd_status Create(const Rank &rank, const Program &program,
+                     const hd_session_options &options)
     {
         return hd_session_create(rank.group, program.Module(), &options,
                                  rank.diag, &session_);
@@ -190,7 +222,25 @@ const char *const kRing = "heddle 1\n"
                           "    %z = all_reduce %x[tp]\n"
                           "  } join }\n";
 
-inline hd_session_options CudaOptions(double timeout = 20)
+// Seconds that a run waits where a test waits until it does not any more: it
+// must not be over while a busy machine gets round to ranks that do come.
+const double kLate = 5;
+
+// As messages tell it.
+inline std::string TextOfLate()
+{
+    char text[32];
+
+    snprintf(text, sizeof(text), "%.1f s", kLate);
+    return text;
+}
+
+inline void SleepFor(double seconds)
+{
+    usleep(useconds_t(seconds * 1e6));
+}
+
+inline hd_session_options CudaOptions(double timeout = kPatience)
 {
     hd_session_options options = hd_session_defaults();
 

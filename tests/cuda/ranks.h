@@ -28,6 +28,12 @@
 const int kRanksMost = 4;
 const int kSymbolsMost = 160;
 
+// Seconds within which ranks come that nobody waits for in vain: a busy machine
+// takes a while to start them and to compile their kernels.
+const double kPatience = 60;
+// Seconds after which a rank hangs: it may have been patient twice.
+const unsigned kHangs = 150;
+
 inline double Now()
 {
     timespec t;
@@ -86,7 +92,7 @@ struct Rank {
 // False if they have not come after a while: one that ends early never does.
 inline bool HaveCome(const std::atomic<int> &came, int all)
 {
-    double deadline = Now() + 10;
+    double deadline = Now() + kPatience;
 
     while (came < all) {
         if (Now() > deadline)
@@ -145,7 +151,8 @@ inline void RunOneRank(Rank rank, const RankBody &body)
 
     rank.answer = &rank.page->answer[rank.rank];
     rank.diag = hd_diag_create();
-    rank.answer->status = hd_group_create(&oob, 10, rank.diag, &rank.group);
+    rank.answer->status =
+        hd_group_create(&oob, kPatience, rank.diag, &rank.group);
     if (rank.answer->status == HD_OK)
         rank.answer->status = body(rank);
     snprintf(rank.answer->text, sizeof(rank.answer->text), "%s",
@@ -159,10 +166,9 @@ inline void RunOneRank(Rank rank, const RankBody &body)
     fflush(nullptr);
 }
 
-// `body` as each of `size` ranks, which an alarm ends after `limit` seconds: a
-// rank that hangs has not ended. Each may be said to be on a host of that name.
+// `body` as each of `size` ranks, of which an alarm ends those that hang: they
+// have not ended. Each may be said to be on a host of that name.
 inline std::vector<Answer> RunRanks(int size, const RankBody &body,
-                                    unsigned limit = 20,
                                     const std::vector<std::string> &hosts = {})
 {
     void *memory = mmap(nullptr, sizeof(SharedPage), PROT_READ | PROT_WRITE,
@@ -181,7 +187,7 @@ inline std::vector<Answer> RunRanks(int size, const RankBody &body,
         if (child < 0)
             abort();
         if (child == 0) {
-            alarm(limit);
+            alarm(kHangs);
             if (!hosts.empty())
                 setenv("HEDDLE_HOST", hosts[size_t(i)].c_str(), 1);
             RunOneRank(Rank{i, size, page}, body);

@@ -38,7 +38,7 @@ TEST_P(CudaRuns, FollowInputsAndAddresses)
         HD_TRY(caller.Open(rank));
         HD_TRY(session.Open(rank, program, Options()));
         // One that is not replayed, on the same devices, takes turns with it.
-        HD_TRY(other.Open(rank, program, CudaOptions(10)));
+        HD_TRY(other.Open(rank, program, CudaOptions()));
         HD_TRY(Fill(memory, rank, program, session, kSets));
         HD_TRY(Fill(apart, rank, program, other, 2));
         for (int n = 0; n < 100; n++) {
@@ -61,7 +61,7 @@ TEST_P(CudaRuns, FollowInputsAndAddresses)
         return HD_OK;
     };
 
-    AllAreRight(RunRanks(2, body, 60));
+    AllAreRight(RunRanks(2, body));
 }
 
 // How often rank 0 calls `what` in six runs, of which the last three are on
@@ -70,7 +70,7 @@ int64_t CallsOnMemoryThatCameBack(const char *what)
 {
     Program program(kEverything, 1);
     auto body = [&](Rank &rank) {
-        hd_session_options options = CudaOptions(10);
+        hd_session_options options = CudaOptions();
         Session session;
 
         options.graph = true;
@@ -140,7 +140,7 @@ int64_t GraphsMade(const Program &program, const hd_session_options &options)
 TEST(CudaGraphs, AreMadeOnceForAnyAddresses)
 {
     Program program(kEverything, kSets);
-    hd_session_options options = CudaOptions(10);
+    hd_session_options options = CudaOptions();
 
     options.graph = true;
     for (hd_transport way : {HD_TRANSPORT_COPY, HD_TRANSPORT_SM}) {
@@ -156,7 +156,7 @@ TEST(CudaGraphs, AreMadeOnceForAnyAddresses)
 TEST(CudaGraphs, AreMadeForEachSetWhereTheyCannotBeSetAnew)
 {
     Program program(kEverything, kSets);
-    hd_session_options options = CudaOptions(10);
+    hd_session_options options = CudaOptions();
 
     options.graph = true;
     ScopedSetting lt("FAKE_CUBLASLT_KERNELS", "4");
@@ -167,7 +167,7 @@ TEST(CudaGraphs, AreMadeForEachSetWhereTheyCannotBeSetAnew)
 TEST(CudaGraphs, AreMadeOnceMoreWhereOneWasNotUnderstood)
 {
     Program program(kEverything, kSets);
-    hd_session_options options = CudaOptions(10);
+    hd_session_options options = CudaOptions();
 
     options.graph = true;
     ScopedSetting lt("FAKE_CUBLASLT_KERNELS", "2");
@@ -179,7 +179,7 @@ TEST(CudaGraphs, AreMadeOnceMoreWhereOneWasNotUnderstood)
 TEST(CudaGraphs, AreGivenUpWhereTheyCannotBeSet)
 {
     Program program(kEverything, kSets);
-    hd_session_options options = CudaOptions(10);
+    hd_session_options options = CudaOptions();
 
     options.graph = true;
     for (const char *call :
@@ -220,7 +220,7 @@ TEST_P(CudaRuns, FollowTheCallersStreams)
         return HD_OK;
     };
 
-    AllAreRight(RunRanks(2, body, 60));
+    AllAreRight(RunRanks(2, body));
 }
 
 // The handle of a thread's own stream is the same on all threads, and the
@@ -285,7 +285,7 @@ TEST_P(CudaRuns, QueueUpWithoutAnyoneWaiting)
         return HD_OK;
     };
 
-    AllAreRight(RunRanks(2, body, 60));
+    AllAreRight(RunRanks(2, body));
 }
 
 // More commands than the driver puts into a stream unseen.
@@ -309,7 +309,7 @@ TEST_P(CudaRuns, MayBeLong)
         Memory memory;
 
         // One rank may have made its graphs long before the other.
-        HD_TRY(session.Open(rank, program, Options(40)));
+        HD_TRY(session.Open(rank, program, Options()));
         HD_TRY(Fill(memory, rank, program, session, 2));
         for (int n = 0; n < 4; n++)
             HD_TRY(memory[size_t(n % 2)]->Run(rank.diag));
@@ -321,7 +321,7 @@ TEST_P(CudaRuns, MayBeLong)
         return HD_OK;
     };
 
-    AllAreRight(RunRanks(2, body, 60));
+    AllAreRight(RunRanks(2, body));
 }
 
 // On the host and in the device's streams.

@@ -28,7 +28,7 @@ const Way kWays[] = {{"copy", HD_TRANSPORT_COPY, false},
 class CudaWays : public testing::TestWithParam<Way>
 {
   public:
-    hd_session_options Options(double timeout = 10) const
+    hd_session_options Options(double timeout = kPatience) const
     {
         hd_session_options options = CudaOptions(timeout);
 

@@ -106,7 +106,7 @@ hd_status FailFirst(hd_group *group, hd_diag *diag)
     void *of_next[] = {big[1], big[0], big[2]};
     Bound sum, next;
 
-    HD_TRY(sum.Open(group, kSum, diag, 0.5));
+    HD_TRY(sum.Open(group, kSum, diag, 5));
     HD_TRY(next.Open(group, kNext, diag));
     if (hd_group_rank(group) == 1)
         return hd_group_allgather(group, nullptr, 0, nullptr, diag);

@@ -19,7 +19,9 @@ namespace
 {
 
 const int kRanks = 3;
-const double kPatience = 20; // nobody may need it
+const double kPatience = 60; // seconds, which nobody may need
+// The others may wait in vain for whoever cannot make its group.
+const double kPatienceForGroups = 8;
 
 double Now()
 {
@@ -155,8 +157,9 @@ bool LiveAsRank(Story *story, const hd_oob &oob, const hd_module *module,
 {
     hd_diag *diag = hd_diag_create();
     hd_group *group = Sentinel<hd_group>();
-    bool failed = Fails(story, "group_create",
-                        hd_group_create(&oob, 1.0, diag, &group), diag);
+    bool failed =
+        Fails(story, "group_create",
+              hd_group_create(&oob, kPatienceForGroups, diag, &group), diag);
 
     if (failed) {
         story->touched = group != Sentinel<hd_group>();
@@ -278,8 +281,9 @@ bool MeetRemote(Story *story, const hd_oob &oob)
     hd_oob remote = {&seat, oob.rank, oob.size, GatherRemote};
     hd_group *group = Sentinel<hd_group>();
     hd_diag *diag = hd_diag_create();
-    bool made = !Fails(story, "group_create",
-                       hd_group_create(&remote, 1.0, diag, &group), diag);
+    bool made = !Fails(
+        story, "group_create",
+        hd_group_create(&remote, kPatienceForGroups, diag, &group), diag);
 
     if (made) {
         EXPECT_EQ(hd_group_leader(group, oob.rank), oob.rank);
@@ -447,7 +451,7 @@ TEST(NoFaults, RunsAskForNothing)
         hd_group *group = nullptr;
         hd_session *session = nullptr;
 
-        EXPECT_EQ(hd_group_create(&oob, 5, nullptr, &group), HD_OK);
+        EXPECT_EQ(hd_group_create(&oob, kPatience, nullptr, &group), HD_OK);
         EXPECT_EQ(hd_session_create(group, module, nullptr, nullptr, &session),
                   HD_OK);
         if (rank == 1)

@@ -38,7 +38,7 @@ void AllAreFine(const std::vector<Answer> &answers)
 
 std::vector<Answer> RunOn(const Names &hosts, const RankBody &body)
 {
-    return RunRanks(int(hosts.size()), body, 30, hosts);
+    return RunRanks(int(hosts.size()), body, hosts);
 }
 
 // What rank `rank` brings into a gathering.
