@@ -84,7 +84,8 @@ static void check_rendezvous(const hd_graph *graph, const hd_member *member,
     const hd_member *spaced = NULL, *dense = NULL;
     const hd_op *op = node_of(graph, &member[0])->op;
 
-    if (n > HD_NCCL_GATHERED && hd_nccl_only_gathers(op) && is_new(reported, op))
+    if (n > HD_NCCL_GATHERED && hd_nccl_only_gathers(op) &&
+        is_new(reported, op))
         reported->status = report_ranks(graph, member, n, diag);
     if (hd_nccl_pieces(op) < 0)
         return;

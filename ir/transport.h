@@ -15,8 +15,8 @@ hd_status hd_transports_read(const hd_module *module, hd_transport all,
                              hd_transport out[HD_MAX_AXES]);
 
 // Whether NCCL only gathers what the transfer reduces, for a kernel to reduce
-// it: its maximum and minimum lose a NaN of any rank but where all have one, and
-// it adds no f8. Up to HD_NCCL_GATHERED ranks.
+// it: its maximum and minimum lose a NaN of any rank but where all have one,
+// and it adds no f8. Up to HD_NCCL_GATHERED ranks.
 bool hd_nccl_only_gathers(const hd_op *op);
 #define HD_NCCL_GATHERED 79
 

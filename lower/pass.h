@@ -49,10 +49,12 @@ void hd_fuse(hd_module *module, hd_arena *scratch, hd_diag *diag,
 // Takes copies that pack or unpack an index j of a tensor out of the body of a
 // loop; the last thing that pass does with one. `uses` counts views by buffer.
 void hd_forward(hd_block *body, hd_expr j, const int *uses);
-// Ops over a stream dimension become one loop, an iteration an index;
-// communication that feeds it becomes a broadcast in the loop.
+// Ops over a stream dimension become one loop, an iteration an index; a gather
+// that feeds it becomes a broadcast in the loop, a reduction that it feeds a
+// reduce.
 hd_pass_fn hd_pass_stream;
-// Each broadcast of a loop becomes the pipeline that the options choose.
+// The broadcasts or reductions of a loop become the pipeline that the options
+// choose.
 hd_pass_fn hd_pass_transfer;
 // Forks, joins, records and waits that order the streams.
 hd_pass_fn hd_pass_event;

@@ -121,7 +121,7 @@ static bool plan_tile(const hd_op *op, plan *p)
 {
     int out, in;
 
-    // Of an operand [n, S] each tile has gaps, which NCCL does not scatter.
+    // Of an operand [n, S] each tile has gaps: NCCL would take a call a piece.
     if (!is_tiled(op) || op->code == HD_OP_REDUCE_SCATTER)
         return false;
     out = find_lead(op, 0);

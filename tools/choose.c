@@ -44,9 +44,9 @@ static int list_counts(bool asked, int given, int out[3])
 }
 
 // Streams and chunks that are tried: a bulk collective has no use for either,
-// but may travel beside what has nothing to do with it.
-// What sends by itself is also tried with a stream for transfers, and sends
-// that are deferred, which over NCCL none is.
+// but may travel beside what has nothing to do with it. What sends by itself is
+// also tried with a stream for transfers, and sends that are deferred, which
+// over NCCL none is.
 static int list_options(const hd_lower_options *base,
                         hd_lower_options out[MOST_CANDIDATES])
 {

@@ -52,8 +52,9 @@ static outcome take_number(const char *path, const char *key,
         return complain(WRONG, "%s: %s is not a number", path, key);
     *out = value->valuedouble;
     if (*out < low || *out > high)
-        return complain(WRONG, "%s: %s is %.15g; it lies between %.15g and %.15g", path,
-                        key, *out, low, high);
+        return complain(WRONG,
+                        "%s: %s is %.15g; it lies between %.15g and %.15g",
+                        path, key, *out, low, high);
     return FINE;
 }
 

@@ -419,8 +419,8 @@ static hd_status verify(const rank *rank, int i)
     return judge_outputs(rank, i, true, &verdict);
 }
 
-// What the last of the runs that were timed has left: any contender's, since all
-// write to the same memory, so that one of those that round most counts.
+// What the last of the runs that were timed has left: any contender's, since
+// all write to the same memory, so that one of those that round most counts.
 static hd_status verify_last(const rank *rank, int i)
 {
     const contest *contest = rank->contest;

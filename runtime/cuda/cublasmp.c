@@ -336,8 +336,8 @@ static bool is_done(const hd_cuda_mp *mp)
     return atomic_load_explicit(&mp->done, memory_order_acquire);
 }
 
-// False if there is no thread, and *error says why; or if it is left alone, with
-// all that it works on.
+// False if there is no thread, and *error says why; or if it is left alone,
+// with all that it works on.
 static bool run_apart(hd_device *device, void *(*fn)(void *), double seconds,
                       int *error)
 {

@@ -39,7 +39,7 @@ struct hd_cuda_peers {
     uint64_t *share;    // owned, by step: our share of its result in the window
     bool *early;        // owned, by step: "ready" as soon as a run begins
     hd_cuda_peer *peer; // owned, by rank
-    int reducing; // the stream of all reductions; -1 if there are several
+    int reducing;       // the stream of all reductions; -1 if there are several
 };
 
 // ------------------------------------------------- cuda/reduce.c
