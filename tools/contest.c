@@ -344,6 +344,13 @@ static outcome name_pipeline(const maker *maker, hd_transfer transfer,
     return result;
 }
 
+// Whether partial sums go from rank to rank, and are rounded at each.
+static bool has_hops(const maker *maker, hd_transfer transfer)
+{
+    return transfer == HD_TRANSFER_RING &&
+           maker->contest->shape.kind != SHAPE_AG;
+}
+
 // The whole program by each pipeline that is asked for.
 static outcome add_pipelines(maker *maker, judge judge)
 {
@@ -361,8 +368,7 @@ static outcome add_pipelines(maker *maker, judge judge)
                 continue;
             lower.transfer = (hd_transfer)t;
             c.graph = graph;
-            c.hops = lower.transfer == HD_TRANSFER_RING &&
-                     maker->contest->shape.kind != SHAPE_AG;
+            c.hops = has_hops(maker, lower.transfer);
             TRY(name_pipeline(maker, lower.transfer, &c));
             TRY(add(maker, &c, &lower));
         }
@@ -385,8 +391,7 @@ static outcome add_automatic(maker *maker)
         return FINE;
     options.ndefines = 0; // the text has the ranks
     TRY(choose_best(maker->path, &text, &options));
-    c.hops = options.lower.transfer == HD_TRANSFER_RING &&
-             maker->contest->shape.kind != SHAPE_AG;
+    c.hops = has_hops(maker, options.lower.transfer);
     options.lower.asked = 0;
     return add(maker, &c, &options.lower);
 }
