@@ -69,7 +69,7 @@ typedef struct hd_cuda_stream {
     uint64_t issued;            // commands
     uint64_t planned;           // commands of a run, so far
     uint64_t handed;            // of these, before its last deferred send
-    hd_cu_event mark[2];        // owned: for those who issue far ahead
+    hd_cu_event pace[2];        // owned: for those who issue far ahead
     hd_cuda_marks marks;        // of what NCCL is done with
     size_t need[HD_CUDA_ROOMS]; // bytes of memory of its own
     size_t used;                // of its scratch, by what is planned now

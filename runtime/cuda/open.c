@@ -186,7 +186,7 @@ static hd_status open_streams(hd_device *device, hd_diag *diag)
                     HD_CU_STREAM_NON_BLOCKING, 0);
     for (int i = 0; i < n; i++) {
         for (int k = 0; k < 2; k++)
-            HD_CUDA_TRY(device, diag, event_create, &device->stream[i].mark[k],
+            HD_CUDA_TRY(device, diag, event_create, &device->stream[i].pace[k],
                         HD_CU_EVENT_DISABLE_TIMING);
     }
     HD_CUDA_TRY(device, diag, stream_create, &device->rescue,
@@ -243,8 +243,8 @@ static void close_streams(hd_device *device)
         hd_cuda_stream *stream = &device->stream[i];
 
         for (int k = 0; k < 2; k++) {
-            if (stream->mark[k] != NULL)
-                device->cu.event_destroy(stream->mark[k]);
+            if (stream->pace[k] != NULL)
+                device->cu.event_destroy(stream->pace[k]);
         }
         if (i > 0 && stream->stream != NULL)
             device->cu.stream_destroy(stream->stream);

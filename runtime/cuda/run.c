@@ -36,7 +36,7 @@ struct hd_cuda_runs {
     hd_cuda_graph *replay; // of this run; NULL if steps are issued
     bool rigid;            // nodes cannot be set: no graphs are made
     bool takes_events;     // among its arguments
-    hd_cu_event *mark;     // owned: two a step, if times are asked for
+    hd_cu_event *moment;   // owned: two a step, if times are asked for
     uint64_t random;       // of chaos
     double seconds;
     bool capturing;
@@ -186,8 +186,8 @@ static hd_status throttle(hd_device *device, hd_cuda_stream *stream,
     if (stream->issued % HD_CUDA_THROTTLE != 0 || device->run->capturing)
         return HD_OK;
     if (turn > 1)
-        HD_TRY(hd_cuda_await(device, stream->mark[(turn + 1) % 2], diag));
-    HD_CUDA_TRY(device, diag, event_record, stream->mark[turn % 2],
+        HD_TRY(hd_cuda_await(device, stream->pace[(turn + 1) % 2], diag));
+    HD_CUDA_TRY(device, diag, event_record, stream->pace[turn % 2],
                 stream->stream);
     return HD_OK;
 }
@@ -221,14 +221,14 @@ static hd_status issue(hd_device *device, int first, int end, hd_diag *diag)
 
 // The events that tell when a step, or a group of `n`, started (which 0) or
 // ended (1).
-static hd_status mark(hd_device *device, const hd_step *step, int n, int which,
-                      hd_diag *diag)
+static hd_status note_moment(hd_device *device, const hd_step *step, int n,
+                             int which, hd_diag *diag)
 {
-    if (device->run->mark == NULL || device->run->capturing)
+    if (device->run->moment == NULL || device->run->capturing)
         return HD_OK;
     for (int i = 0; i < n; i++)
         HD_CUDA_TRY(device, diag, event_record,
-                    device->run->mark[2 * (step->index + i) + which],
+                    device->run->moment[2 * (step->index + i) + which],
                     device->stream[step->stream + 1].stream);
     return HD_OK;
 }
@@ -239,9 +239,9 @@ static hd_status issue_step(hd_device *device, const hd_step *step, int n,
 {
     const int *first = &device->plan->first[step->index];
 
-    HD_TRY(mark(device, step, n, 0, diag));
+    HD_TRY(note_moment(device, step, n, 0, diag));
     HD_TRY(issue(device, first[0], first[n], diag));
-    return mark(device, step, n, 1, diag);
+    return note_moment(device, step, n, 1, diag);
 }
 
 // Step by step, for those who want to know what belongs to which.
@@ -266,7 +266,7 @@ static hd_status issue_all(hd_device *device, hd_diag *diag)
 {
     int64_t nsteps = device->binding.steps->nsteps;
 
-    if (device->run->mark == NULL && device->binding.ranges == NULL)
+    if (device->run->moment == NULL && device->binding.ranges == NULL)
         return issue(device, 0, device->plan->ncommands, diag);
     HD_TRY(issue(device, 0, device->plan->first[0], diag));
     HD_TRY(issue_steps(device, diag));
@@ -640,10 +640,10 @@ static hd_status read_times(hd_device *device, hd_diag *diag)
     HD_CUDA_TRY(device, diag, event_elapsed, &ms, run->start, run->end);
     device->run->seconds = (double)ms * 1e-3;
     for (int64_t i = 0;
-         i < 2 * device->binding.steps->nsteps && device->run->mark != NULL;
+         i < 2 * device->binding.steps->nsteps && device->run->moment != NULL;
          i++) {
         HD_CUDA_TRY(device, diag, event_elapsed, &ms, run->start,
-                    device->run->mark[i]);
+                    device->run->moment[i]);
         device->binding.times[i] =
             seen - device->run->seconds + (double)ms * 1e-3;
     }
@@ -735,7 +735,7 @@ bool hd_cuda_run_has_passed(const hd_device *device, uint64_t run, int stream,
 
 // ----------------------------------------------------- opening, closing
 
-static hd_status open_marks(hd_device *device, hd_diag *diag)
+static hd_status open_moments(hd_device *device, hd_diag *diag)
 {
     int64_t n = 2 * device->binding.steps->nsteps;
 
@@ -745,11 +745,11 @@ static hd_status open_marks(hd_device *device, hd_diag *diag)
         return hd_fail(diag, HD_UNSUPPORTED,
                        "the steps of a CUDA graph have no times of their own: "
                        "ask for times, or for a graph");
-    device->run->mark = calloc((size_t)n + 1, sizeof *device->run->mark);
-    if (device->run->mark == NULL)
+    device->run->moment = calloc((size_t)n + 1, sizeof *device->run->moment);
+    if (device->run->moment == NULL)
         return hd_fail(diag, HD_NO_MEMORY, "no memory for the steps' times");
     for (int64_t i = 0; i < n; i++)
-        HD_CUDA_TRY(device, diag, event_create, &device->run->mark[i],
+        HD_CUDA_TRY(device, diag, event_create, &device->run->moment[i],
                     HD_CU_EVENT_DEFAULT);
     return HD_OK;
 }
@@ -780,7 +780,7 @@ hd_status hd_cuda_runs_open(hd_device *device, hd_diag *diag)
     for (int i = 0; i < HD_CUDA_RUNS; i++)
         HD_TRY(open_ends(device, device->binding.times != NULL, diag,
                          &runs->ends[i]));
-    return open_marks(device, diag);
+    return open_moments(device, diag);
 }
 
 static void destroy_event(const hd_device *device, hd_cu_event event)
@@ -798,18 +798,18 @@ static void close_ends(const hd_device *device, const ends *ends)
 void hd_cuda_runs_close(hd_device *device)
 {
     hd_cuda_runs *runs = device->run;
-    int64_t nmarks = 2 * device->binding.steps->nsteps;
+    int64_t nmoments = 2 * device->binding.steps->nsteps;
 
     if (runs == NULL)
         return;
     for (int i = 0; i < runs->ngraphs; i++)
         hd_cuda_graph_free(device, &runs->graph[i]);
-    for (int64_t i = 0; runs->mark != NULL && i < nmarks; i++)
-        destroy_event(device, runs->mark[i]);
+    for (int64_t i = 0; runs->moment != NULL && i < nmoments; i++)
+        destroy_event(device, runs->moment[i]);
     close_ends(device, &runs->alone);
     for (int i = 0; i < HD_CUDA_RUNS; i++)
         close_ends(device, &runs->ends[i]);
-    free(runs->mark);
+    free(runs->moment);
     free(runs->argument);
     free(runs->held);
     free(runs);
