@@ -236,31 +236,19 @@ hd_expr hd_expr_mod(hd_module *module, hd_expr a, hd_expr b)
     return hd_expr_binary(module, HD_EXPR_MOD, a, b);
 }
 
-// Does a node of this kind, and of this `a` unless it is -1, occur?
-static bool uses(const hd_module *module, hd_expr expr, hd_expr_kind kind,
-                 int32_t a)
+bool hd_expr_uses_var(const hd_module *module, hd_expr expr, hd_var var)
 {
     const hd_expr_node *node;
 
     if (expr < 0)
         return false;
     node = &module->exprs[expr];
-    if (node->kind == kind)
-        return a < 0 || node->a == a;
+    if (node->kind == HD_EXPR_VAR)
+        return node->a == var;
     if (node->kind < HD_EXPR_NOT)
         return false;
-    return uses(module, node->a, kind, a) ||
-           (node->kind > HD_EXPR_NOT && uses(module, node->b, kind, a));
-}
-
-bool hd_expr_uses_var(const hd_module *module, hd_expr expr, hd_var var)
-{
-    return uses(module, expr, HD_EXPR_VAR, var);
-}
-
-bool hd_expr_uses_coord(const hd_module *module, hd_expr expr)
-{
-    return uses(module, expr, HD_EXPR_COORD, -1);
+    return hd_expr_uses_var(module, node->a, var) ||
+           (node->kind > HD_EXPR_NOT && hd_expr_uses_var(module, node->b, var));
 }
 
 hd_expr hd_expr_replace(hd_module *module, hd_expr expr, hd_var var, hd_expr by)

@@ -74,7 +74,6 @@ int hd_expr_depth(const hd_module *module, hd_expr expr);
 bool hd_expr_is_const(const hd_module *module, hd_expr expr);
 int64_t hd_expr_value(const hd_module *module, hd_expr expr); // of a constant
 bool hd_expr_uses_var(const hd_module *module, hd_expr expr, hd_var var);
-bool hd_expr_uses_coord(const hd_module *module, hd_expr expr);
 // `expr` with every use of `var` replaced.
 hd_expr hd_expr_replace(hd_module *module, hd_expr expr, hd_var var,
                         hd_expr by);

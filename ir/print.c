@@ -21,7 +21,8 @@ void hd_type_print(const hd_module *module, const hd_type *type, hd_text *text)
     hd_text_puts(text, "]");
 }
 
-void hd_view_print(const hd_module *module, const hd_view *view, hd_text *text)
+static void print_view(const hd_module *module, const hd_view *view,
+                       hd_text *text)
 {
     hd_text_printf(text, "%%%s", view->buffer->name);
     for (int i = 0; i < view->nindex; i++) {
@@ -61,7 +62,7 @@ static void print_key(const hd_module *module, const hd_op *op,
         return;
     hd_text_puts(text, " ");
     if (key->view >= 0)
-        hd_view_print(module, &op->view[key->view], text);
+        print_view(module, &op->view[key->view], text);
     else if (info->value == HD_VALUE_EXPR)
         hd_expr_print(module, key->expr, text);
     else if (info->value == HD_VALUE_ACT)
@@ -70,11 +71,11 @@ static void print_key(const hd_module *module, const hd_op *op,
         print_number(key->number, text);
 }
 
-void hd_op_print(const hd_module *module, const hd_op *op, hd_text *text)
+static void print_op(const hd_module *module, const hd_op *op, hd_text *text)
 {
     for (int i = 0; i < op->noutputs; i++) {
         hd_text_puts(text, i > 0 ? ", " : "");
-        hd_view_print(module, &op->view[i], text);
+        print_view(module, &op->view[i], text);
     }
     hd_text_printf(text, "%s%s", op->noutputs > 0 ? " = " : "",
                    hd_op_info_get(op->code)->text);
@@ -82,7 +83,7 @@ void hd_op_print(const hd_module *module, const hd_op *op, hd_text *text)
         hd_text_printf(text, "@%s", module->axis[op->axis].name);
     for (int i = 0; i < op->ninputs; i++) {
         hd_text_puts(text, i > 0 ? ", " : " ");
-        hd_view_print(module, &op->view[op->noutputs + i], text);
+        print_view(module, &op->view[op->noutputs + i], text);
     }
     for (int i = 0; i < op->nkeys; i++)
         print_key(module, op, &op->key[i], text);
@@ -123,7 +124,7 @@ static void print_stmt(const hd_module *module, const hd_stmt *stmt, int depth,
 {
     switch (stmt->kind) {
     case HD_STMT_OP:
-        hd_op_print(module, stmt->op, text);
+        print_op(module, stmt->op, text);
         break;
     case HD_STMT_LET:
         hd_text_printf(text, "let %s = ", module->vars[stmt->var].name);

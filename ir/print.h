@@ -8,8 +8,6 @@
 HD_BEGIN_DECLS
 
 void hd_module_print(const hd_module *module, hd_text *text);
-void hd_op_print(const hd_module *module, const hd_op *op, hd_text *text);
-void hd_view_print(const hd_module *module, const hd_view *view, hd_text *text);
 void hd_type_print(const hd_module *module, const hd_type *type, hd_text *text);
 
 HD_END_DECLS

@@ -64,7 +64,9 @@ static void print_key(const hd_module *module, const hd_step *step,
     }
 }
 
-void hd_step_print(const hd_module *module, const hd_step *step, hd_text *text)
+// "%c[3] = matmul %ag[3], %w"
+static void print_step(const hd_module *module, const hd_step *step,
+                       hd_text *text)
 {
     const hd_op *op = step->op;
 
@@ -101,7 +103,7 @@ static hd_status print_line(void *context, const hd_step *steps, int n)
         hd_text_printf(&p->text, "%5lld  %-6s %s ", (long long)steps[i].index,
                        steps[i].stream == HD_CALLER_STREAM ? "caller" : stream,
                        group);
-        hd_step_print(p->module, &steps[i], &p->text);
+        print_step(p->module, &steps[i], &p->text);
         hd_text_puts(&p->text, "\n");
     }
     return HD_OK;

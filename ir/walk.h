@@ -105,8 +105,6 @@ int64_t hd_span_offset(const hd_span *span, int from, int to, int64_t i);
 // "%ag[3]": a view of a step of `rank`, with numbers for its indices.
 void hd_span_print(const hd_module *module, int64_t rank, const hd_view *view,
                    const hd_span *span, hd_text *text);
-// "%c[3] = matmul %ag[3], %w": all of the step likewise.
-void hd_step_print(const hd_module *module, const hd_step *step, hd_text *text);
 
 HD_END_DECLS
 

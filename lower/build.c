@@ -56,7 +56,7 @@ void hd_build_key_view(hd_op *op, hd_key_code code, hd_view view)
     op->view[op->nviews++] = view;
 }
 
-hd_build hd_build_into(const hd_build *b, hd_block *block)
+static hd_build build_into(const hd_build *b, hd_block *block)
 {
     return (hd_build){b->module, block, b->loc};
 }
@@ -77,25 +77,25 @@ hd_build hd_build_for(hd_build *b, const char *name, hd_expr n, hd_expr *var)
     stmt->b = n;
     stmt->var = hd_module_add_var(b->module, name, b->loc);
     *var = hd_expr_of_var(b->module, stmt->var);
-    return hd_build_into(b, &stmt->body);
+    return build_into(b, &stmt->body);
 }
 
 hd_build hd_build_on(hd_build *b, hd_expr stream)
 {
-    return hd_build_into(b, &append(b, HD_STMT_ON, stream)->body);
+    return build_into(b, &append(b, HD_STMT_ON, stream)->body);
 }
 
 hd_build hd_build_if(hd_build *b, hd_expr condition, hd_build *otherwise)
 {
     hd_stmt *branch = append(b, HD_STMT_IF, condition);
 
-    *otherwise = hd_build_into(b, &branch->otherwise);
-    return hd_build_into(b, &branch->body);
+    *otherwise = build_into(b, &branch->otherwise);
+    return build_into(b, &branch->body);
 }
 
 hd_build hd_build_group(hd_build *b)
 {
-    return hd_build_into(b, &append(b, HD_STMT_GROUP, HD_EXPR_NONE)->body);
+    return build_into(b, &append(b, HD_STMT_GROUP, HD_EXPR_NONE)->body);
 }
 
 hd_expr hd_build_let(hd_build *b, const char *name, hd_expr value)

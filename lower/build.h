@@ -33,7 +33,6 @@ hd_build hd_build_on(hd_build *b, hd_expr stream);
 hd_build hd_build_if(hd_build *b, hd_expr condition, hd_build *otherwise);
 hd_build hd_build_group(hd_build *b);
 hd_expr hd_build_let(hd_build *b, const char *name, hd_expr value);
-hd_build hd_build_into(const hd_build *b, hd_block *block);
 // A buffer of `n` events.
 hd_buffer *hd_build_events(hd_module *module, const char *name, int64_t n,
                            hd_loc loc);

@@ -412,7 +412,8 @@ static hd_view own_view(hd_pipe *p, const hd_moved *m, hd_view view)
                       hd_expr_coord(p->module, m->op->axis));
 }
 
-hd_view hd_pipe_view(hd_pipe *p, const hd_op *op, int i, const hd_piece *at)
+// View `i` of a statement of the loop, for a piece.
+static hd_view view_for(hd_pipe *p, const hd_op *op, int i, const hd_piece *at)
 {
     const hd_view *view = &op->view[i];
     const hd_moved *m = moved_into(p, view->buffer);
@@ -452,7 +453,7 @@ hd_op *hd_pipe_clone(hd_pipe *p, hd_build *b, const hd_op *op,
     hd_op *copy = hd_build_copy(b, op);
 
     for (int i = 0; i < op->nviews; i++)
-        copy->view[i] = hd_pipe_view(p, op, i, at);
+        copy->view[i] = view_for(p, op, i, at);
     fix_dim_keys(p, op, copy, at);
     return copy;
 }

@@ -139,8 +139,6 @@ hd_view hd_pipe_at_shard(hd_pipe *p, hd_view view, int dim, hd_expr shard);
 // The view of one chunk, or as it is for HD_EXPR_NONE: `dim` is the dimension
 // that is split, all before it are indexed or kept as they were.
 hd_view hd_pipe_at_chunk(hd_pipe *p, hd_view view, int dim, hd_expr chunk);
-// View `i` of a statement of the loop, for a piece.
-hd_view hd_pipe_view(hd_pipe *p, const hd_op *op, int i, const hd_piece *at);
 // The statement, for a piece.
 hd_op *hd_pipe_clone(hd_pipe *p, hd_build *b, const hd_op *op,
                      const hd_piece *at);

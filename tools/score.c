@@ -103,7 +103,8 @@ void score_libraries(scoreboard *board, FILE *to)
 
 // --------------------------------------------------------------------- table
 
-double score_rate(const scoreboard *board)
+// bytes/s that a link carries, 0 if not known.
+static double rate_of(const scoreboard *board)
 {
     const contest *probe = board->measure->contest;
 
@@ -133,9 +134,9 @@ void score_head(const scoreboard *board, const contest *first, FILE *to)
             board->devices[0] ? ")" : "", measure->ranks,
             measure->ranks == 1 ? "" : "s");
     fprintf(to, "matmul   %s\n", library_of(first));
-    if (score_rate(board) > 0)
+    if (rate_of(board) > 0)
         fprintf(to, "link     %.1f GB/s to a neighbour\n",
-                score_rate(board) * 1e-9);
+                rate_of(board) * 1e-9);
     fprintf(to,
             "samples  %" PRId64 " rounds of %" PRId64 ", each %" PRId64
             " run%s in a row\n\n",
@@ -183,7 +184,7 @@ static void print_row(const scoreboard *board, const contest *contest, int i,
 
 void score_rows(const scoreboard *board, const contest *contest, FILE *to)
 {
-    double floor = contest_floor(contest, score_rate(board));
+    double floor = contest_floor(contest, rate_of(board));
 
     if (floor > 0)
         fprintf(to, "%-*s  %-20s  %10.4f\n", (int)board->width, contest->id,
@@ -254,7 +255,7 @@ static void put_contest(cJSON *array, const scoreboard *board,
                         const contest *contest)
 {
     cJSON *object = json_object(array, NULL);
-    double floor = contest_floor(contest, score_rate(board));
+    double floor = contest_floor(contest, rate_of(board));
     cJSON *candidates;
 
     json_text(object, "id", contest->id);
@@ -295,7 +296,7 @@ static cJSON *make_json(const scoreboard *board)
     json_integer(root, "rounds", measure->rounds);
     json_integer(root, "iters", measure->iters);
     json_integer(root, "queue", measure->queue);
-    json_number(root, "link_rate", score_rate(board));
+    json_number(root, "link_rate", rate_of(board));
     shapes = json_array(root, "shapes");
     for (int i = board->probed; i < measure->n; i++)
         put_contest(shapes, board, &measure->contest[i]);
@@ -326,7 +327,7 @@ outcome score_json(const scoreboard *board, const char *path)
 static void print_rows(const scoreboard *board, const contest *contest,
                        FILE *to)
 {
-    double floor = contest_floor(contest, score_rate(board));
+    double floor = contest_floor(contest, rate_of(board));
 
     for (int i = 0; i < contest->n; i++) {
         const score *s = &contest->score[i];

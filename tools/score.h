@@ -25,9 +25,6 @@ void score_close(scoreboard *board);
 // driver in this process, so it stands behind the launch.
 void score_libraries(scoreboard *board, FILE *to);
 
-// bytes/s that a link carries, 0 if not known.
-double score_rate(const scoreboard *board);
-
 void score_head(const scoreboard *board, const contest *first, FILE *to);
 void score_rows(const scoreboard *board, const contest *contest, FILE *to);
 // FAILED, and why on `to`, if any contender's results are wrong.

@@ -54,8 +54,6 @@ hd_cuda_at hd_cuda_their_word(const hd_words *words,
                               const hd_rendezvous *rendezvous, int which);
 hd_status hd_cuda_note_wait(hd_words *words, const hd_rendezvous *rendezvous,
                             int which, hd_cuda_at *word);
-hd_status hd_cuda_signal_all(hd_words *words, const hd_batch *batch,
-                             hd_side side, int which);
 const hd_cuda_slot *hd_cuda_slot_of(const hd_device *device,
                                     const hd_rendezvous *rendezvous);
 // What the peer lets this rank touch.

@@ -373,8 +373,8 @@ static hd_status land(hd_device *device, int stream, const hd_batch *batch,
     return HD_OK;
 }
 
-hd_status hd_cuda_signal_all(hd_words *words, const hd_batch *batch,
-                             hd_side side, int which)
+static hd_status signal_all(hd_words *words, const hd_batch *batch,
+                            hd_side side, int which)
 {
     for (int i = 0; i < batch->n; i++) {
         words->step = batch->part[i].step;
@@ -569,7 +569,7 @@ static hd_status plan_batch(hd_device *device, const hd_step *steps, int n,
     }
     HD_TRY(plan_moves(&words, batch));
     if (!batch->oneshot) {
-        HD_TRY(hd_cuda_signal_all(&words, batch, HD_SIDE_READ, HD_CUDA_DONE));
+        HD_TRY(signal_all(&words, batch, HD_SIDE_READ, HD_CUDA_DONE));
         HD_TRY(await_all(&words, batch));
     }
     HD_TRY(hd_cuda_fetch_shares(&words, batch));

@@ -116,7 +116,8 @@ bool hd_group_note_failure(hd_group *group, hd_status status, const char *text)
     return first;
 }
 
-void hd_group_notify(hd_group *group, hd_frame_kind kind, const char *text)
+// A frame of this kind to every peer, as far as that goes within 100 ms.
+static void notify(hd_group *group, hd_frame_kind kind, const char *text)
 {
     hd_frame frame = {.kind = (uint32_t)kind,
                       .rank = (uint32_t)group->rank,
@@ -135,7 +136,7 @@ void hd_group_notify(hd_group *group, hd_frame_kind kind, const char *text)
 void hd_group_fail(hd_group *group, const char *text)
 {
     if (hd_group_note_failure(group, HD_PEER, text))
-        hd_group_notify(group, HD_FRAME_FAILED, text);
+        notify(group, HD_FRAME_FAILED, text);
 }
 
 void hd_group_run_out(hd_group *group)
@@ -144,7 +145,7 @@ void hd_group_run_out(hd_group *group)
 
     snprintf(text, sizeof text, "rank %d failed: memory ran out", group->rank);
     if (hd_group_note_failure(group, HD_NO_MEMORY, text))
-        hd_group_notify(group, HD_FRAME_FAILED, text);
+        notify(group, HD_FRAME_FAILED, text);
 }
 
 hd_status hd_group_status(hd_status returned, const char *whose, int rank,
@@ -740,9 +741,9 @@ static void drop_mail(hd_link *link)
 static void take_leave(hd_group *group)
 {
     if (hd_group_failed(group))
-        hd_group_notify(group, HD_FRAME_FAILED, group->failure);
+        notify(group, HD_FRAME_FAILED, group->failure);
     else
-        hd_group_notify(group, HD_FRAME_GOODBYE, "");
+        notify(group, HD_FRAME_GOODBYE, "");
 }
 
 static void close_link(hd_link *link)

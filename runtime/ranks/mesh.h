@@ -84,7 +84,5 @@ void hd_watch_stop(hd_group *group);
 bool hd_group_note_failure(hd_group *group, hd_status status, const char *text);
 // Wakes whoever waits for mail or on a doorbell of the group. The lock is held.
 void hd_group_wake(hd_group *group);
-// A frame of this kind to every peer, as far as that goes within 100 ms.
-void hd_group_notify(hd_group *group, hd_frame_kind kind, const char *text);
 
 #endif

@@ -368,10 +368,8 @@ TEST_F(Expr, UsesAreFound)
 
     EXPECT_TRUE(hd_expr_uses_var(module, expr, 0));
     EXPECT_FALSE(hd_expr_uses_var(module, expr, 1));
-    EXPECT_TRUE(hd_expr_uses_coord(module, expr));
-    EXPECT_FALSE(hd_expr_uses_coord(module, Read("x + y")));
     EXPECT_FALSE(hd_expr_uses_var(module, HD_EXPR_ALL, 0));
-    EXPECT_FALSE(hd_expr_uses_coord(module, HD_EXPR_NONE));
+    EXPECT_FALSE(hd_expr_uses_var(module, HD_EXPR_NONE, 0));
 }
 
 TEST_F(Expr, ReplacingFoldsAgain)
