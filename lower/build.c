@@ -181,7 +181,7 @@ static void count_views(void *context, hd_op *op)
         ((int *)context)[hd_buffer_root(op->view[i].buffer)->id]++;
 }
 
-const int *hd_module_count_views(const hd_module *module, hd_arena *scratch)
+int *hd_module_count_views(const hd_module *module, hd_arena *scratch)
 {
     int *uses = hd_new_array(scratch, int, module->nbuffers + 1);
 

@@ -54,7 +54,7 @@ void hd_block_each(const hd_block *block, hd_op_fn *fn, void *context);
 // Whether any of it is `on stream`.
 bool hd_stmt_has_stream(const hd_stmt *stmt);
 // How many views there are of each buffer, by its id.
-const int *hd_module_count_views(const hd_module *module, hd_arena *scratch);
+int *hd_module_count_views(const hd_module *module, hd_arena *scratch);
 
 HD_END_DECLS
 

@@ -38,7 +38,8 @@ static bool reads_in_place(const hd_pipe *p, const hd_op *op)
 static void emit_compute(hd_build *all, const hd_trip *t)
 {
     hd_piece at = t->at;
-    hd_build own = hd_pipe_open_shards(t->p, all, &at), *b = &own;
+    hd_build own = hd_pipe_open_shards(t->p, all, t->p->ops, NULL, &at);
+    hd_build *b = &own;
     hd_build mine = *b, theirs = *b;
     bool branched = false;
 

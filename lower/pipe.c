@@ -281,11 +281,12 @@ static void start_splits(hd_pipe *p)
         for (int i = 0; i < s->op->nviews; i++)
             if (hd_op_access(s->op, i) != HD_ACCESS_READ)
                 p->split[s->op->view[i].buffer->id] = UNSPLIT;
-    for (int i = 0; i < p->nmoved; i++) {
-        const hd_view *piece = &p->moved[i].op->view[p->flow->piece];
+    for (int i = 0; i < p->nmoved; i++)
+        for (int k = p->flow->piece; k >= 0; k--) {
+            const hd_view *piece = &p->moved[i].op->view[k];
 
-        p->split[piece->buffer->id] = hd_pipe_chunk_dim(piece);
-    }
+            p->split[piece->buffer->id] = hd_pipe_chunk_dim(piece);
+        }
 }
 
 // Until nothing more is known of it.
@@ -477,11 +478,12 @@ static bool is_turned(const hd_pipe *p, const hd_op *op, int i)
     return false;
 }
 
-hd_build hd_pipe_open_shards(hd_pipe *p, hd_build *b, hd_piece *at)
+hd_build hd_pipe_open_shards(hd_pipe *p, hd_build *b, const hd_stmt *ops,
+                             const hd_stmt *end, hd_piece *at)
 {
     bool turned = false;
 
-    for (const hd_stmt *s = p->ops; s != NULL && at->shard < 0; s = s->next)
+    for (const hd_stmt *s = ops; s != end && at->shard < 0; s = s->next)
         for (int i = 1; hd_op_is(s->op, HD_UNIT_COMPUTE) && i < s->op->nviews;
              i++)
             turned |= is_turned(p, s->op, i);

@@ -44,6 +44,9 @@ typedef struct hd_pipe {
     hd_diag *diag;
     hd_stmt *loop; // one after the other, as all below
     hd_stmt *ops;  // the statements of an iteration
+    // The first of those that come after what is moved, which are the last
+    // ones; NULL if none do.
+    hd_stmt *behind;
     hd_moved *moved;
     int nmoved;
     int64_t ranks, chunks;
@@ -143,10 +146,11 @@ hd_view hd_pipe_at_chunk(hd_pipe *p, hd_view view, int dim, hd_expr chunk);
 hd_op *hd_pipe_clone(hd_pipe *p, hd_build *b, const hd_op *op,
                      const hd_piece *at);
 
-// What is computed of all shards is so at once or, where an operand does not
-// have them in the order of dimensions of the result, in a loop that is opened
-// here, one after the other.
-hd_build hd_pipe_open_shards(hd_pipe *p, hd_build *b, hd_piece *at);
+// What statements before `end` compute of all shards they do at once or, where
+// an operand does not have them in the order of dimensions of the result, in a
+// loop that is opened here, one after the other.
+hd_build hd_pipe_open_shards(hd_pipe *p, hd_build *b, const hd_stmt *ops,
+                             const hd_stmt *end, hd_piece *at);
 
 // ------------------------------------------------------------------- trips
 

@@ -180,9 +180,10 @@ static void emit_compute(const hd_trip *t, hd_build *all)
 {
     hd_pipe *p = t->p;
     hd_piece at = t->at;
-    hd_build each = hd_pipe_open_shards(p, all, &at), *b = &each;
+    hd_build each = hd_pipe_open_shards(p, all, p->ops, p->behind, &at);
+    hd_build *b = &each;
 
-    for (hd_stmt *s = p->ops; s != NULL; s = s->next) {
+    for (hd_stmt *s = p->ops; s != p->behind; s = s->next) {
         const hd_moved *m = made_by(p, s->op);
 
         if (hd_op_is(s->op, HD_UNIT_TRANSFER))
@@ -282,26 +283,43 @@ static void copy_kept(hd_pipe *p, hd_build *b, const hd_moved *m, hd_expr chunk)
                    slot_view(p, m, m->kept, m->op->view[1], rank, chunk));
 }
 
-static void emit_moves(hd_build *b, const hd_trip *t)
+// `rest` is what the trips do that exchange nothing any more.
+static void emit_moves(hd_build *b, const hd_trip *t, hd_build *rest)
 {
     hd_pipe *p = t->p;
-    hd_build moves = *b, rest;
+    hd_build moves = *b, shares;
 
+    *rest = *b;
     if (p->schedule->move == NULL || (p->schedule->to != NULL && p->ranks == 1))
         return;
-    rest = moves;
     if (p->schedule->to != NULL) {
-        moves = hd_build_if(b, hd_trip_is_before_end(t), &rest);
+        moves = hd_build_if(b, hd_trip_is_before_end(t), rest);
         moves = hd_build_group(&moves);
     }
+    shares = *rest;
     if (p->schedule->relays && p->moved[0].kept != NULL)
-        rest = hd_build_group(&rest);
+        shares = hd_build_group(rest);
     for (int i = 0; i < p->nmoved; i++) {
-        moves.loc = rest.loc = p->moved[i].op->loc;
+        moves.loc = shares.loc = p->moved[i].op->loc;
         p->schedule->move(t, &moves, &p->moved[i]);
         if (p->schedule->relays && p->moved[i].kept != NULL)
-            share(p, &rest, &p->moved[i], t->at.chunk);
+            share(p, &shares, &p->moved[i], t->at.chunk);
     }
+}
+
+// Whether trips end what they move; else it ends after the loop.
+static bool ends_in_trips(const hd_schedule *s)
+{
+    return s->move != NULL && (s->to == NULL || s->relays);
+}
+
+// What all ranks do with the result.
+static void emit_behind(hd_pipe *p, hd_build *b, hd_piece at)
+{
+    hd_build each = hd_pipe_open_shards(p, b, p->behind, NULL, &at);
+
+    for (hd_stmt *s = p->behind; s != NULL; s = s->next)
+        (void)hd_pipe_clone(p, &each, s->op, &at);
 }
 
 // The local partial, where it is not made among those that arrive.
@@ -316,6 +334,8 @@ static void copy_own(const hd_trip *t, hd_build *b, const hd_moved *m)
 static void emit_trip(hd_pipe *p, hd_build *b, hd_expr j)
 {
     hd_trip t = hd_trip_start(p, b, j);
+    hd_piece ended = t.at;
+    hd_build rest;
 
     emit_compute(&t, b);
     for (int i = 0; i < p->nmoved; i++) {
@@ -332,7 +352,11 @@ static void emit_trip(hd_pipe *p, hd_build *b, hd_expr j)
         if (t.own >= 0 && !p->schedule->relays && !m->in_place)
             copy_own(&t, &at, m);
     }
-    emit_moves(b, &t);
+    emit_moves(b, &t, &rest);
+    if (p->schedule->relays) // a chunk of all shards
+        ended.shard = HD_EXPR_ALL;
+    if (ends_in_trips(p->schedule))
+        emit_behind(p, &rest, ended);
 }
 
 // The result of all shards.
@@ -348,16 +372,20 @@ static hd_view whole_result(const hd_pipe *p, const hd_moved *m)
 // What is reduced after the loop.
 static void emit_after(hd_pipe *p, hd_build *b)
 {
+    hd_piece all = {.shard = HD_EXPR_ALL, .chunk = HD_EXPR_NONE};
+
+    if (ends_in_trips(p->schedule))
+        return;
     for (int i = 0; i < p->nmoved; i++) {
         const hd_moved *m = &p->moved[i];
         hd_view out = m->op->view[0], in = m->op->view[1];
 
         b->loc = m->op->loc;
         in.nindex = m->dim;
-        if (p->schedule->move == NULL)
+        if (p->schedule->move == NULL) {
             reduce_all(m, b, whole_result(p, m), in);
-        if (p->schedule->own == NULL || p->schedule->relays)
             continue;
+        }
         in.buffer = m->arrived;
         if (m->kept != NULL)
             out = slot_view(p, m, m->kept, m->op->view[1], hd_pipe_rank(p),
@@ -373,6 +401,7 @@ static void emit_after(hd_pipe *p, hd_build *b)
             share(p, &group, m, HD_EXPR_NONE);
         }
     }
+    emit_behind(p, b, all);
 }
 
 // ----------------------------------------------------------------- buffers
@@ -399,7 +428,7 @@ static const hd_op *maker_of(const hd_pipe *p, const hd_moved *m)
     if (!hd_pipe_is_alone(p, in->buffer) ||
         hd_pipe_count_uses(p, NULL, in->buffer) != 2)
         return NULL;
-    for (const hd_stmt *s = p->ops; s != NULL; s = s->next)
+    for (const hd_stmt *s = p->ops; s != p->behind; s = s->next)
         if (s->op != m->op && s->op->noutputs > 0 &&
             s->op->view[0].buffer == in->buffer &&
             hd_op_access(s->op, 0) == HD_ACCESS_WRITE)

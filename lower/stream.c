@@ -39,6 +39,7 @@ typedef struct plan {
     int dim[HD_MAX_VIEWS];  // per view the dimension indexed, or WHOLE
     bool one[HD_MAX_VIEWS]; // which has one index, that of every iteration
     bool tile;              // a collective of each index
+    bool packs;             // which moves it packed
 } plan;
 
 // ------------------------------------------------------------- which views
@@ -136,6 +137,39 @@ static bool plan_tile(const hd_op *op, plan *p)
     return true;
 }
 
+// The dimension of the view's buffer that is the view's own `n`-th.
+static int kept_dim(const hd_view *view, int n)
+{
+    int dim = 0;
+
+    for (; n > 0 || hd_view_picks(view, dim); dim++)
+        n -= !hd_view_picks(view, dim);
+    return dim;
+}
+
+// An all_reduce with the stream dimension behind others, as behind a batch: an
+// index of it lies in pieces, and is moved packed.
+static bool plan_packed(const hd_op *op, plan *p)
+{
+    hd_type out, in;
+    int s;
+
+    if (op->code != HD_OP_ALL_REDUCE)
+        return false;
+    out = hd_view_type(&op->view[0]);
+    in = hd_view_type(&op->view[1]);
+    s = hd_type_stream_dim(&out);
+    if (s < 0)
+        s = hd_type_stream_dim(&in);
+    if (s < 0 || out.dim[s].extent == 1 || !hd_type_same_dims(&out, &in))
+        return false;
+    *p = (plan){.extent = out.dim[s].extent,
+                .dim = {kept_dim(&op->view[0], s), kept_dim(&op->view[1], s)},
+                .tile = true,
+                .packs = true};
+    return true;
+}
+
 // The one index of a view that the variable is; -1 if there is no such one.
 static int index_of_var(hd_module *module, const hd_view *view, hd_var var)
 {
@@ -218,7 +252,7 @@ static bool plan_op(hd_module *module, const hd_stmt *stmt, plan *p)
         return false;
     if (op->code == HD_OP_REDUCE_SCATTER)
         return plan_scatter(op, p);
-    if (plan_tile(op, p))
+    if (plan_tile(op, p) || plan_packed(op, p))
         return true;
     s = hd_type_stream_dim(&op->view[0].buffer->type);
     if (s < 0)
@@ -271,13 +305,14 @@ typedef struct run {
     member *member; // in their order
     int nmembers, members_room;
     int64_t extent;
-    int axis;        // of what becomes a pipeline, -1 before the first
-    hd_move moves;   // which of both that is, or HD_MOVE_NONE
-    bool tiles;      // it has a collective of each index
-    bool bulk;       // no run has any
-    int number;      // of the run, from 1
-    use *use;        // by buffer id
-    const int *uses; // by buffer id, in the whole program
+    int axis;      // of what becomes a pipeline, -1 before the first
+    hd_move moves; // which of both that is, or HD_MOVE_NONE
+    bool tiles;    // it has a collective of each index
+    bool bulk;     // no run has any
+    int number;    // of the run, from 1
+    use *use;      // by buffer id
+    int *uses;     // by buffer id, in the whole program
+    int uses_room;
 } run;
 
 static use *use_of(const run *r, const hd_view *view)
@@ -405,6 +440,37 @@ static void add_reduction(hd_build *b, const hd_op *op, const plan *p,
 
     hd_build_key(fresh, HD_KEY_ROOT, j);
     hd_build_fold_key(fresh, hd_op_fold(op));
+}
+
+// View `i` of an op at index j, in a new temporary where that leads.
+static hd_view pack_view(run *r, const hd_op *op, const plan *p, int i,
+                         hd_expr j)
+{
+    hd_view view = op->view[i];
+    int lead = find_lead(op, i);
+    hd_type type = hd_type_moved(&view.buffer->type, p->dim[i], lead);
+    hd_buffer *packed =
+        hd_module_add_buffer(r->module, view.buffer->name, HD_TEMP, &type);
+
+    r->uses = hd_arena_grow(r->scratch, r->uses, packed->id, &r->uses_room,
+                            sizeof *r->uses);
+    r->uses[packed->id] = 2;
+    return hd_view_at(hd_view_moved(view, packed, p->dim[i], lead), lead, j);
+}
+
+// The collective, of copies on either side of it.
+static void add_packed(run *r, hd_build *b, hd_stmt *stmt, const plan *p,
+                       hd_expr j)
+{
+    hd_op *op = stmt->op;
+    hd_view in = pack_view(r, op, p, 1, j), out = pack_view(r, op, p, 0, j);
+
+    index_views(r->module, op, p, j);
+    hd_build_unary(b, HD_OP_COPY, -1, in, op->view[1]);
+    hd_block_append(b->block, stmt);
+    hd_build_unary(b, HD_OP_COPY, -1, op->view[0], out);
+    op->view[0] = out;
+    op->view[1] = in;
 }
 
 // for j in 0..extent { on stream j mod streams { body } }
@@ -611,7 +677,9 @@ static void add_to_loop(run *r, hd_build *body, const member *m, hd_expr j)
     hd_stmt *mine = op_of(m->stmt);
 
     body->loc = mine->op->loc;
-    if (!is_piped(mine->op, &m->plan)) {
+    if (m->plan.packs) {
+        add_packed(r, body, mine, &m->plan, j);
+    } else if (!is_piped(mine->op, &m->plan)) {
         index_views(r->module, mine->op, &m->plan, j);
         hd_block_append(body->block, mine);
     } else if (mine->op->code == HD_OP_ALL_GATHER) {
@@ -818,6 +886,7 @@ hd_status hd_pass_stream(hd_module *module, const hd_lower_options *options,
         out.asked &= ~(unsigned)HD_OPTION_TRANSFER; // it has said why
     }
     r.uses = hd_module_count_views(module, scratch);
+    r.uses_room = module->nbuffers;
     stmt = module->body.first;
     while (stmt != NULL) {
         hd_stmt *next = stmt->next;

@@ -205,12 +205,13 @@ static bool is_written_after(const hd_stmt *stmt, const hd_buffer *root)
 }
 
 // It reduces shard j, whose index is the view's last, to one place that nothing
-// else in the loop touches, or to its index of that on all ranks. What it
-// reduces stays as it is.
+// else in the loop touches, or to its index of that on all ranks, which the
+// statements behind it may read. What it reduces stays as it is.
 static bool is_reduction(const hd_pipe *p, const hd_stmt *stmt)
 {
     const hd_op *op = stmt->op;
     bool all = op->code == HD_OP_ALL_REDUCE;
+    const hd_buffer *result;
     const hd_view *out, *in;
 
     if (!(all && is_of_shards(p, op)) &&
@@ -218,11 +219,13 @@ static bool is_reduction(const hd_pipe *p, const hd_stmt *stmt)
         return false;
     out = &op->view[0];
     in = &op->view[1];
+    result = hd_buffer_root(out->buffer);
     return (all ? hd_view_lead(out) == out->nindex &&
                       hd_pipe_index(p, out) == out->nindex - 1
                 : hd_pipe_index(p, out) < 0) &&
            hd_pipe_index(p, in) == in->nindex - 1 &&
-           hd_pipe_count_uses(p, NULL, hd_buffer_root(out->buffer)) == 1 &&
+           hd_pipe_count_uses(p, all ? stmt->next : NULL, result) == 1 &&
+           !is_written_after(stmt, result) &&
            !is_written_after(stmt, hd_buffer_root(in->buffer));
 }
 
@@ -280,6 +283,62 @@ static bool is_in_step(const hd_pipe *p, const hd_op *op)
     return true;
 }
 
+static bool touches(const hd_op *op, const hd_buffer *root, bool writing)
+{
+    for (int i = 0; i < op->nviews; i++)
+        if (hd_buffer_root(op->view[i].buffer) == root &&
+            (!writing || hd_op_access(op, i) != HD_ACCESS_READ))
+            return true;
+    return false;
+}
+
+// Whether both touch the same, and one of them writes it.
+static bool conflicts(const hd_op *a, const hd_op *b)
+{
+    for (int i = 0; i < a->nviews; i++)
+        if (touches(b, hd_buffer_root(a->view[i].buffer),
+                    hd_op_access(a, i) == HD_ACCESS_READ))
+            return true;
+    return false;
+}
+
+// Whether it needs what a reduction for all ranks makes, or has to stay behind
+// a statement that does.
+static bool follows(const hd_pipe *p, const hd_op *op, const hd_block *behind)
+{
+    for (int i = 0; i < p->nmoved; i++)
+        if (p->moved[i].op != op &&
+            touches(op, hd_buffer_root(p->moved[i].op->view[0].buffer), false))
+            return true;
+    for (const hd_stmt *s = behind->first; s != NULL; s = s->next)
+        if (conflicts(s->op, op))
+            return true;
+    return false;
+}
+
+// Puts those last. False if one of them moves something.
+static bool find_behind(hd_pipe *p)
+{
+    hd_block *on = &p->loop->body.first->body, ahead = {0}, behind = {0};
+    bool fits = true;
+
+    if (p->flow != &hd_flow_all_reduce)
+        return true;
+    for (hd_stmt *s = p->ops, *next; s != NULL; s = next) {
+        bool last = follows(p, s->op, &behind);
+
+        next = s->next;
+        fits &= !last || hd_op_is(s->op, HD_UNIT_COMPUTE);
+        hd_block_append(last ? &behind : &ahead, s);
+    }
+    p->behind = behind.first;
+    ahead.last->next = behind.first;
+    *on =
+        (hd_block){ahead.first, behind.last != NULL ? behind.last : ahead.last};
+    p->ops = on->first;
+    return fits;
+}
+
 // None if the loop is not as the stream pass writes it: trips, which come in
 // another order, and all move first or all compute first, would not have its
 // meaning.
@@ -304,7 +363,7 @@ static void find_moved(hd_pipe *p)
         else
             add_moved(p, s->op, flow);
     }
-    if (!fits)
+    if (!fits || (p->nmoved > 0 && !find_behind(p)))
         p->nmoved = 0;
 }
 
@@ -339,6 +398,7 @@ static void report_form(const hd_pipe *p, hd_effect *effect)
 static hd_status plan_stmt(hd_pipe *p, hd_build *b, hd_effect *effect)
 {
     p->nmoved = 0;
+    p->behind = NULL;
     if (is_loop(p->loop))
         find_moved(p);
     if (p->nmoved == 0) {

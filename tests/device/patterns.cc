@@ -121,6 +121,13 @@ const Pattern kPatterns[] = {
      "temp %s : $[n @stream, 6, 5] in %r : $[n, 6, 5] "
      "out %c : $[n @stream, 6, 5]",
      "%p = matmul %a, %w %s = sum %p dim 0 %c = add %s, %r"},
+    {"batch_for_all",
+     "in %a : $[n @tp, 6, n, 2, 8] in %w : $[n @tp, 8, 5] "
+     "temp %p : $[n @tp, 6, n @stream, 2, 5] in %r : $[6, n, 2, 5] "
+     "temp %s : $[6, n @stream, 2, 5] out %c : $[6, n @stream, 2, 5] "
+     "out %d : $[6, n, 2, 5]",
+     "%p = matmul %a, %w %s = sum %p dim 0 %d = max %p dim 0 "
+     "%c = add %s, %r"},
     {"tiles_in_and_out",
      "in %x : $[3, n @tp, 6, 8] in %u : $[n @tp, 8, 4] "
      "in %w : $[n @tp, 4, 5] temp %g : $[3 @stream, n, 6, 8] "

@@ -300,6 +300,8 @@ class Generator
         int64_t n = size_[static_cast<size_t>(axis)];
         std::vector<Dim> dims = {{n, axis}, {n, HD_STREAM}};
 
+        if (Pick(3) == 0)
+            dims.insert(dims.begin() + 1, {Extent(), HD_LOCAL}); // a batch
         for (size_t more = 1 + Pick(2); more > 0; more--)
             dims.push_back({Extent(), HD_LOCAL});
         size_t x = NewInput(dims, Pick(5) == 0 ? "i32" : "f32");
@@ -342,6 +344,8 @@ class Generator
             stream->mark = over->mark; // else every rank gets all of it
         double size = t.size * static_cast<double>(over->extent);
         t.dims.erase(over);
+        if (HasStream(t))
+            gathered_.push_back(tensors_.size());
         Say(Result(t.dims, t.dtype, size).name,
             folds[Pick(4)] + Read(x).name + " dim " + dim);
         return true;
@@ -1050,6 +1054,35 @@ TEST(Lower, ARingOverAnF32WireRoundsToTheResultOnce)
             << i;
         EXPECT_GT(narrow_bounds[i], wide_bounds[i]);
     }
+}
+
+const char *const kBatch =
+    "tensor program t mesh tp=3 in %a : f32[3@tp, 4, 3, 6, 8] "
+    "in %w : f32[3@tp, 8, 5] in %r : f32[4, 3, 6, 5] "
+    "temp %p : f32[3@tp, 4, 3@stream, 6, 5] temp %s : f32[4, 3@stream, 6, 5] "
+    "out %c : f32[4, 3@stream, 6, 5] "
+    "{ %p = matmul %a, %w %s = sum %p dim 0 %c = add %s, %r }";
+
+// What is summed is moved as it lies, packed, and read from there.
+TEST(Lower, ASumBehindABatchForAllRanksHasEveryPipeline)
+{
+    hd_lower_options options = hd_lower_defaults();
+    std::string text = Lowered(kBatch, options);
+
+    EXPECT_EQ(Count(text, "all_reduce"), 0) << text;
+    EXPECT_EQ(Count(text, " get\n"), 4) << text;
+    EXPECT_EQ(Count(text, " copy "), 1) << text; // of the local sum
+    options.transfer = HD_TRANSFER_DIRECT;
+    text = Lowered(kBatch, options);
+    EXPECT_EQ(Count(text, "all_reduce"), 0) << text;
+    EXPECT_EQ(Count(text, " copy "), 1) << text;
+    options.transfer = HD_TRANSFER_PIPELINED;
+    text = Lowered(kBatch, options);
+    EXPECT_EQ(Count(text, "[j] = all_reduce "), 1) << text;
+    EXPECT_EQ(Count(text, " copy "), 0) << text;
+    options.transfer = HD_TRANSFER_BULK;
+    text = Lowered(kBatch, options);
+    EXPECT_EQ(Count(text, "%s = all_reduce "), 1) << text;
 }
 
 TEST(Lower, AGatheredBufferThatIsNeededWholeGetsTheOwnShard)
