@@ -12,6 +12,7 @@
 #include <set>
 #include <spawn.h>
 #include <string>
+#include <sys/file.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -197,9 +198,12 @@ bool compile(const std::string &from, const std::string &to,
     const char *chosen = getenv("CXX");
 
     for (const char *compiler : {chosen, "c++", "g++"}) {
-        const char *argv[] = {compiler, "-x",         "c++",        "-O1",
-                              "-w",     "-std=c++17", "-fPIC",      "-shared",
-                              "-o",     to.c_str(),   from.c_str(), nullptr};
+        // Libraries are this process's own: to link them takes as long as to
+        // compile a kernel.
+        const char *argv[] = {
+            compiler,     "-x",         "c++",     "-O0",       "-w",
+            "-std=c++17", "-fPIC",      "-shared", "-nostdlib", "-o",
+            to.c_str(),   from.c_str(), "-lgcc",   nullptr};
         posix_spawn_file_actions_t actions;
         pid_t child;
         int failed;
@@ -264,6 +268,26 @@ void keep(const std::string &path, const std::string &object)
         unlink(part.c_str());
 }
 
+// Ranks want the same kernels at the same time: one of them compiles, and the
+// others wait for what it keeps. Whoever dies lets go of the lock.
+bool build_alone(const std::string &path, const std::string &text,
+                 std::string *object, std::string *log)
+{
+    const std::string lock = path + ".lock";
+    int fd = open(lock.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
+    bool fine = fd >= 0 && flock(fd, LOCK_EX) == 0 && read_file(path, object);
+
+    if (!fine) {
+        fine = build(text, object, log);
+        if (fine)
+            keep(path, *object);
+    }
+    unlink(lock.c_str());
+    if (fd >= 0)
+        close(fd);
+    return fine;
+}
+
 bool build_once(const std::string &text, std::string *object, std::string *log)
 {
     const char *cache = getenv("FAKE_NVRTC_CACHE");
@@ -272,12 +296,7 @@ bool build_once(const std::string &text, std::string *object, std::string *log)
     if (cache == nullptr || *cache == '\0')
         return build(text, object, log);
     path = std::string(cache) + "/" + hash_of(text);
-    if (read_file(path, object))
-        return true;
-    if (!build(text, object, log))
-        return false;
-    keep(path, *object);
-    return true;
+    return read_file(path, object) || build_alone(path, text, object, log);
 }
 
 } // namespace
