@@ -29,7 +29,8 @@ typedef struct hd_moved {
     bool fused;         // it is a product, which adds what has arrived
     hd_buffer *arrived; // what peers have sent
     hd_buffer *sums;    // what goes on to the next, where that is not %p
-    hd_buffer *kept;    // all_reduce: where peers read the joined shard
+    hd_buffer *kept;    // where the joined shard is copied to the result from;
+                        // of an all_reduce, peers read it there
     hd_view whole;      // the result, as a product that makes it has it
 } hd_moved;
 

@@ -297,12 +297,12 @@ static void emit_moves(hd_build *b, const hd_trip *t, hd_build *rest)
         moves = hd_build_group(&moves);
     }
     shares = *rest;
-    if (p->schedule->relays && p->moved[0].kept != NULL)
+    if (p->schedule->relays && is_for_all(&p->moved[0]))
         shares = hd_build_group(rest);
     for (int i = 0; i < p->nmoved; i++) {
         moves.loc = shares.loc = p->moved[i].op->loc;
         p->schedule->move(t, &moves, &p->moved[i]);
-        if (p->schedule->relays && p->moved[i].kept != NULL)
+        if (p->schedule->relays && is_for_all(&p->moved[i]))
             share(p, &shares, &p->moved[i], t->at.chunk);
     }
 }
@@ -465,13 +465,21 @@ static bool can_add(const hd_moved *m)
            hd_op_key(maker, HD_KEY_ACT) == NULL &&
            hd_op_key(maker, HD_KEY_AUX) == NULL &&
            hd_dtype_holds(maker->view[0].buffer->type.dtype,
-                          maker->view[1].buffer->type.dtype) &&
-           (is_for_all(m) || is_alike(&m->whole, &maker->view[0]));
+                          maker->view[1].buffer->type.dtype);
 }
 
 static hd_dtype dtype_of(const hd_moved *m)
 {
     return m->op->view[1].buffer->type.dtype;
+}
+
+// Whether the joined shard is not made where it belongs: peers read that of an
+// all_reduce, and a product's may lie otherwise than the result, as behind a
+// batch.
+static bool is_kept(const hd_pipe *p, const hd_moved *m)
+{
+    return is_for_all(m) ? p->schedule->to != NULL
+                         : m->fused && !is_alike(&m->whole, &m->maker->view[0]);
 }
 
 // Partial results that nothing else needs have a slot for the local shard.
@@ -509,7 +517,7 @@ static void prepare(hd_pipe *p)
             m->arrived = add_slots(p, m, "in", wire);
         if (p->schedule->relays && (!m->fused || wire != dtype_of(m)))
             m->sums = add_slots(p, m, "sum", wire);
-        if (is_for_all(m) && p->schedule->to != NULL)
+        if (is_kept(p, m))
             m->kept = keep_in(p, m);
     }
 }

@@ -998,6 +998,11 @@ const char *const kPartial =
     "in %w : bf16[5@tp, 8, 4] temp %p : bf16[5@tp, 5@stream, 6, 4] "
     "out %c : bf16[5@tp, 6, 4] { %p = matmul %a, %w %c = sum %p dim 0 }";
 
+const char *const kPartialOfABatch =
+    "tensor program t mesh tp=5 in %a : bf16[5@tp, 2, 5, 3, 8] "
+    "in %w : bf16[5@tp, 8, 4] temp %p : bf16[5@tp, 2, 5@stream, 3, 4] "
+    "out %c : bf16[2, 5@tp, 3, 4] { %p = matmul %a, %w %c = sum %p dim 0 }";
+
 void ExpectSendsOf(void *context, hd_op *op)
 {
     if (op->code == HD_OP_SEND || op->code == HD_OP_RECV) {
@@ -1042,17 +1047,20 @@ std::vector<double> BoundsOfRing(const char *text, hd_wire_dtype wire,
 TEST(Lower, ARingOverAnF32WireRoundsToTheResultOnce)
 {
     const double fp32 = (6 * std::sqrt(40.0) + 5) * 0x1p-24 * 40 * 4;
-    std::vector<double> narrow, wide;
-    auto narrow_bounds =
-        BoundsOfRing(kPartial, HD_WIRE_RESULT, HD_BF16, &narrow);
-    auto wide_bounds = BoundsOfRing(kPartial, HD_WIRE_F32, HD_F32, &wide);
 
-    for (size_t i = 0; i < wide.size(); i++) {
-        EXPECT_NEAR(wide[i], narrow[i], narrow_bounds[i] + wide_bounds[i]);
-        EXPECT_LE(wide_bounds[i],
-                  (std::abs(wide[i]) + fp32) * 0x1p-8 + fp32 + 0x1p-130)
-            << i;
-        EXPECT_GT(narrow_bounds[i], wide_bounds[i]);
+    for (const char *text : {kPartial, kPartialOfABatch}) {
+        std::vector<double> narrow, wide;
+        auto narrow_bounds =
+            BoundsOfRing(text, HD_WIRE_RESULT, HD_BF16, &narrow);
+        auto wide_bounds = BoundsOfRing(text, HD_WIRE_F32, HD_F32, &wide);
+
+        for (size_t i = 0; i < wide.size(); i++) {
+            EXPECT_NEAR(wide[i], narrow[i], narrow_bounds[i] + wide_bounds[i]);
+            EXPECT_LE(wide_bounds[i],
+                      (std::abs(wide[i]) + fp32) * 0x1p-8 + fp32 + 0x1p-130)
+                << i;
+            EXPECT_GT(narrow_bounds[i], wide_bounds[i]);
+        }
     }
 }
 
