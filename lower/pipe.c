@@ -1,6 +1,7 @@
 #include "lower/pipe.h"
 
 #include "ir/space.h"
+#include "ir/verify.h"
 
 struct hd_alias {
     hd_alias *next;
@@ -478,15 +479,36 @@ static bool is_turned(const hd_pipe *p, const hd_op *op, int i)
     return false;
 }
 
+// Whether a product of all shards at once has them where its result has them: a
+// batch of the second operand alone comes before all dimensions of the first.
+static bool is_product(hd_pipe *p, const hd_op *op)
+{
+    hd_type type[3];
+    char why[160];
+
+    for (int i = 0; i < 3; i++) {
+        hd_view view = hd_pipe_at_shard(p, op->view[i], shard_dim(p, op, i),
+                                        HD_EXPR_ALL);
+
+        type[i] = hd_view_type(&view);
+    }
+    return hd_matmul_fits(&type[0], &type[1], &type[2],
+                          hd_op_key(op, HD_KEY_TA) != NULL,
+                          hd_op_key(op, HD_KEY_TB) != NULL, why);
+}
+
 hd_build hd_pipe_open_shards(hd_pipe *p, hd_build *b, const hd_stmt *ops,
                              const hd_stmt *end, hd_piece *at)
 {
     bool turned = false;
 
-    for (const hd_stmt *s = ops; s != end && at->shard < 0; s = s->next)
+    for (const hd_stmt *s = ops; s != end && at->shard < 0; s = s->next) {
         for (int i = 1; hd_op_is(s->op, HD_UNIT_COMPUTE) && i < s->op->nviews;
              i++)
             turned |= is_turned(p, s->op, i);
+        turned |= hd_op_family(s->op) == HD_FAMILY_PRODUCT &&
+                  !is_product(p, s->op);
+    }
     return turned
                ? hd_build_for(b, "i", hd_pipe_number(p, p->ranks), &at->shard)
                : *b;
