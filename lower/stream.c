@@ -26,7 +26,8 @@
 // stream dimension beside that over ranks is done tile by tile: iteration j
 // does it at index j; copies that pack or unpack likewise. What does not fit
 // stays outside, where a stream dimension is like any other: ahead of the loop,
-// or behind it if it needs what comes before.
+// or behind it if it needs what comes before. A gather passes what is of other
+// loops, which come behind its own, until something computes on it.
 #include "ir/space.h"
 #include "lower/build.h"
 #include "lower/pass.h"
@@ -586,10 +587,11 @@ static void ask_op(void *context, hd_op *op)
     }
 }
 
-// A statement that no loop takes. False if none may pass it.
-static bool pass_by(run *r, hd_stmt *stmt)
+// A statement that the loop does not take, behind it if asked. False if none
+// may pass it.
+static bool pass_by(run *r, hd_stmt *stmt, bool behind)
 {
-    question q = {.run = r};
+    question q = {.run = r, .follows = behind};
     plan none = {0};
 
     if (stmt->kind != HD_STMT_OP && stmt->kind != HD_STMT_FOR)
@@ -625,26 +627,33 @@ static bool reads_run(const run *r, const hd_op *op)
     return false;
 }
 
+static bool computes(const hd_stmt *stmt)
+{
+    return stmt->kind == HD_STMT_OP && hd_op_is(stmt->op, HD_UNIT_COMPUTE);
+}
+
 // How many statements from `stmt` on are one loop, or between what that takes:
 // none behind the last that follows the one before it, or reads what the loop
-// makes.
+// makes. What would be of another loop is passed until something computes on
+// what is moved.
 static int find_members(run *r, hd_stmt *stmt)
 {
     int last = 0;
+    bool waits = true;
     plan p;
 
     for (; stmt != NULL && r->nmembers - last <= MOST_BETWEEN;
          stmt = stmt->next) {
+        bool planned = plan_stmt(r, stmt, &p);
         const hd_op *op;
 
-        if (!plan_stmt(r, stmt, &p)) {
-            if (last == 0 || !pass_by(r, stmt))
+        if (!planned || !joins(r, stmt, &p)) {
+            if (last == 0 || (planned && !waits) || !pass_by(r, stmt, planned))
                 break;
             continue;
         }
-        if (!joins(r, stmt, &p))
-            break;
         op = op_of(stmt)->op;
+        waits &= !computes(stmt) || (r->nmembers > 0 && !reads_run(r, op));
         if (r->nmembers == last || reads_run(r, op))
             last = r->nmembers + 1;
         r->extent = p.extent;
@@ -659,17 +668,15 @@ static int find_members(run *r, hd_stmt *stmt)
 // collective.
 static bool find_run(run *r, hd_stmt *stmt)
 {
-    bool computes = false;
+    bool any = false;
     int last;
 
     start_run(r);
     last = find_members(r, stmt);
     r->nmembers = last;
     for (int i = 0; i < last; i++)
-        computes |= r->member[i].place == INSIDE &&
-                    r->member[i].stmt->kind == HD_STMT_OP &&
-                    hd_op_is(r->member[i].stmt->op, HD_UNIT_COMPUTE);
-    return computes;
+        any |= r->member[i].place == INSIDE && computes(r->member[i].stmt);
+    return any;
 }
 
 static void add_to_loop(run *r, hd_build *body, const member *m, hd_expr j)
@@ -860,13 +867,24 @@ static void leave_outside(const outside *out, hd_stmt *stmt)
     hd_block_append(out->block, stmt);
 }
 
-static void leave(const outside *out, place place)
+static void leave_ahead(const outside *out)
 {
     const run *r = out->run;
 
     for (int i = 0; i < r->nmembers; i++)
-        if (r->member[i].place == place)
+        if (r->member[i].place == AHEAD)
             leave_outside(out, r->member[i].stmt);
+}
+
+// What comes behind the loop, of which others may be made.
+static hd_stmt *put_behind(const run *r, hd_stmt *next)
+{
+    for (int i = r->nmembers - 1; i >= 0; i--)
+        if (r->member[i].place == BEHIND) {
+            r->member[i].stmt->next = next;
+            next = r->member[i].stmt;
+        }
+    return next;
 }
 
 hd_status hd_pass_stream(hd_module *module, const hd_lower_options *options,
@@ -893,9 +911,9 @@ hd_status hd_pass_stream(hd_module *module, const hd_lower_options *options,
 
         if (find_run(&r, stmt)) {
             next = r.member[r.nmembers - 1].stmt->next;
-            leave(&out, AHEAD);
+            next = put_behind(&r, next);
+            leave_ahead(&out);
             emit_loop(&r, &b, options->streams);
-            leave(&out, BEHIND);
             module->streams = options->streams + options->comm_stream;
         } else {
             leave_outside(&out, stmt);

@@ -1203,6 +1203,26 @@ std::string Ordered(const std::string &text, std::string *lowered)
     return Order(p.module).Check(0);
 }
 
+TEST(Lower, AGatherPassesLoopsThatStandBeforeItsReader)
+{
+    std::string text = Lowered(
+        "tensor program t mesh tp=4 in %a : f32[4@tp, 12, 8] "
+        "in %w : f32[8, 8] in %b : f32[4@tp, 4, 6, 8] out %c : f32[4@tp, 6, 8] "
+        "temp %p : f32[4@tp, 4@stream, 6, 8] temp %ag : f32[4@stream, 12, 8] "
+        "out %d : f32[4@stream, 12, 8] in %e : f32[3, 8] "
+        "out %f : f32[3@stream, 8] { %ag = set %a %p = matmul %b, %w "
+        "%c = sum %p dim 0 %f = relu %e %d = matmul %ag, %w }");
+
+    EXPECT_EQ(Count(text, "all_gather"), 0) << text;
+    EXPECT_EQ(Count(text, " for "), 3) << text;
+    EXPECT_LT(text.find("= recv"), text.find("matmul %b")) << text;
+    text = Lowered("tensor program t mesh tp=4 in %a : f32[4@tp, 12, 8] "
+                   "in %w : f32[8, 8] temp %ag : f32[4@stream, 12, 8] "
+                   "temp %v : f32[8@stream, 8] out %d : f32[4@stream, 12, 8] "
+                   "{ %ag = set %a %v = relu %w %d = matmul %ag, %v }");
+    EXPECT_LT(text.find("all_gather"), text.find("relu")) << text;
+}
+
 TEST(Lower, ConflictsAtSeveralDistancesGetOneStream)
 {
     std::string text;
