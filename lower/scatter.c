@@ -12,7 +12,7 @@
 //
 // Of an all_reduce each rank keeps its joined shard where the others read it,
 // straight into their results: those are the caller's, and no peer writes
-// there.
+// there. A temporary that the loop alone computes on is kept as it is.
 #include "base/dtype.h"
 #include "lower/pipe.h"
 
@@ -258,11 +258,21 @@ static void exchange(const hd_trip *t, hd_build *b, const hd_moved *m)
                                t->at.chunk));
 }
 
-// What is kept of the local shard, to all: the others read it.
+// Where peers read the joined local shard.
+static hd_view kept_view(hd_pipe *p, const hd_moved *m, hd_expr chunk)
+{
+    hd_expr rank = hd_pipe_rank(p);
+
+    return m->kept != NULL
+               ? slot_view(p, m, m->kept, m->op->view[1], rank, chunk)
+               : result_view(p, m, rank, chunk);
+}
+
+// That to all: the others read it.
 static void share(hd_pipe *p, hd_build *b, const hd_moved *m, hd_expr chunk)
 {
     hd_expr rank = hd_pipe_rank(p);
-    hd_view kept = slot_view(p, m, m->kept, m->op->view[1], rank, chunk);
+    hd_view kept = kept_view(p, m, chunk);
 
     for (int64_t d = 1; d < p->ranks; d++) {
         hd_expr by = hd_pipe_number(p, d);
@@ -277,10 +287,10 @@ static void share(hd_pipe *p, hd_build *b, const hd_moved *m, hd_expr chunk)
 
 static void copy_kept(hd_pipe *p, hd_build *b, const hd_moved *m, hd_expr chunk)
 {
-    hd_expr rank = hd_pipe_rank(p);
-
-    hd_build_unary(b, HD_OP_COPY, -1, result_view(p, m, rank, chunk),
-                   slot_view(p, m, m->kept, m->op->view[1], rank, chunk));
+    if (m->kept != NULL)
+        hd_build_unary(b, HD_OP_COPY, -1,
+                       result_view(p, m, hd_pipe_rank(p), chunk),
+                       kept_view(p, m, chunk));
 }
 
 // `rest` is what the trips do that exchange nothing any more.
@@ -387,12 +397,11 @@ static void emit_after(hd_pipe *p, hd_build *b)
             continue;
         }
         in.buffer = m->arrived;
-        if (m->kept != NULL)
-            out = slot_view(p, m, m->kept, m->op->view[1], hd_pipe_rank(p),
-                            HD_EXPR_NONE);
+        if (is_for_all(m))
+            out = kept_view(p, m, HD_EXPR_NONE);
         hd_build_key(hd_build_unary(b, fold_code(m), -1, out, in), HD_KEY_DIM,
                      hd_pipe_number(p, 0));
-        if (m->kept == NULL)
+        if (!is_for_all(m))
             continue;
         copy_kept(p, b, m, HD_EXPR_NONE);
         if (p->ranks > 1) {
@@ -473,13 +482,16 @@ static hd_dtype dtype_of(const hd_moved *m)
     return m->op->view[1].buffer->type.dtype;
 }
 
-// Whether the joined shard is not made where it belongs: peers read that of an
-// all_reduce, and a product's may lie otherwise than the result, as behind a
-// batch.
+// Whether the joined shard is not made where it belongs: a product's may lie
+// otherwise than the result, as behind a batch, and of an all_reduce peers read
+// it, but in a temporary, where they may do so.
 static bool is_kept(const hd_pipe *p, const hd_moved *m)
 {
-    return is_for_all(m) ? p->schedule->to != NULL
-                         : m->fused && !is_alike(&m->whole, &m->maker->view[0]);
+    if (p->schedule->to == NULL)
+        return false;
+    if (is_for_all(m))
+        return m->fused || !hd_pipe_is_alone(p, m->op->view[0].buffer);
+    return m->fused && !is_alike(&m->whole, &m->maker->view[0]);
 }
 
 // Partial results that nothing else needs have a slot for the local shard.
