@@ -18,20 +18,18 @@ static int64_t elements(const hd_frame *frame, const hd_part *part)
     int64_t n = 1;
 
     for (int d = 0; d < frame->ndims; d++)
-        n *= (part->kept >> d & 1) != 0 ? frame->extent[d] : 1;
+        n *= hd_part_extent(frame, part, d);
     return n;
 }
 
-// The dimensions that the part keeps whole and that have more than one index.
-static unsigned wide(const hd_frame *frame, const hd_part *part)
+// Of one shape, and of each dimension as many indices.
+static bool has_lengths_of(const hd_frame *fa, const hd_part *a,
+                           const hd_frame *fb, const hd_part *b)
 {
-    unsigned kept = part->kept;
-
-    for (int d = 0; d < frame->ndims; d++) {
-        if (frame->extent[d] == 1)
-            kept &= ~(1u << d);
-    }
-    return kept;
+    for (int d = 0; d < fa->ndims; d++)
+        if (hd_part_extent(fa, a, d) != hd_part_extent(fb, b, d))
+            return false;
+    return true;
 }
 
 // Both are one contiguous range with equal ends, or pick the same of one shape.
@@ -41,7 +39,7 @@ static bool are_same(const hd_frame *frames, const hd_part *a, const hd_part *b)
     int64_t low[2], high[2];
 
     if (fa->shape == fb->shape)
-        return a->offset == b->offset && wide(fa, a) == wide(fb, b);
+        return a->offset == b->offset && has_lengths_of(fa, a, fb, b);
     hd_part_range(fa, a, &low[0], &high[0]);
     hd_part_range(fb, b, &low[1], &high[1]);
     return low[0] == low[1] && high[0] == high[1] &&
@@ -59,10 +57,10 @@ static bool is_piece(const hd_frame *frames, const hd_part *all, int64_t i,
 
     while (d < frame->ndims && (all->kept >> d & 1) == 0)
         d++;
-    if (d == frame->ndims)
+    if (d == frame->ndims || all->ranges != 0)
         return false;
     own.offset += i * frame->stride[d];
-    own.kept = (uint8_t)(own.kept & ~(1u << d));
+    own.kept &= ~(1u << d) & 0xff;
     return are_same(frames, &own, piece);
 }
 

@@ -131,6 +131,10 @@ static hd_tile tile_of(const hd_evaluation *e, int rank, const hd_part *part)
             continue;
         }
         tile.extent[tile.ndims] = sieve->extent[d];
+        if (hd_part_extent(frame, part, d) < frame->extent[d]) {
+            tile.at += hd_part_index(frame, part, d) * sieve->stride[d];
+            tile.extent[tile.ndims] = hd_part_extent(frame, part, d);
+        }
         tile.stride[tile.ndims] = sieve->stride[d];
         tile.unit[tile.ndims++] = sieve->unit[d];
     }

@@ -92,11 +92,15 @@ static shape shape_of(const builder *b, bool dense, const hd_view *view)
 {
     shape s = {.ndims = 0};
 
-    for (int d = 0; d < view->buffer->type.ndims; d++)
-        if (d >= view->nindex || view->index[d] == HD_EXPR_ALL) {
-            s.dim[s.ndims] = number_of(b, dense, view->buffer, d);
-            s.extent[s.ndims++] = extent_of(dense, view->buffer, d);
-        }
+    for (int d = 0; d < view->buffer->type.ndims; d++) {
+        const hd_range *range = hd_view_range(view, d);
+
+        if (hd_view_picks(view, d))
+            continue;
+        s.dim[s.ndims] = number_of(b, dense, view->buffer, d);
+        s.extent[s.ndims++] =
+            range != NULL ? range->extent : extent_of(dense, view->buffer, d);
+    }
     return s;
 }
 
@@ -127,11 +131,25 @@ static shape without_ones(const shape *s)
     shape rest = {.ndims = 0};
 
     for (int d = 0; d < s->ndims; d++)
-        if (s->extent[d] > 1) {
+        if (s->extent[d] != 1) {
             rest.dim[rest.ndims] = s->dim[d];
             rest.extent[rest.ndims++] = s->extent[d];
         }
     return rest;
+}
+
+static bool is_counted(const shape *s)
+{
+    for (int d = 0; d < s->ndims; d++)
+        if (s->extent[d] < 0)
+            return true;
+    return false;
+}
+
+static void tell_all_apart(const builder *b, const shape *s)
+{
+    for (int d = 0; d < s->ndims; d++)
+        narrow(b, s->dim[d], 1);
 }
 
 // Both hold the same elements in the same order, or the first ones of the
@@ -145,6 +163,11 @@ static hd_status align(builder *b, const shape *x, const shape *y)
         same = a.extent[d] == c.extent[d];
     if (same) {
         join_last(b, &a, &c);
+        return HD_OK;
+    }
+    if (is_counted(&a) || is_counted(&c)) {
+        tell_all_apart(b, &a);
+        tell_all_apart(b, &c);
         return HD_OK;
     }
     HD_TRY(hd_grow((void **)&b->line, &b->lines_room, b->nlines + 2,
@@ -196,7 +219,7 @@ static void pair_op(const builder *b, bool dense, const hd_op *op)
 
         s[i] = shape_of(b, dense, view);
         for (int d = 0; d < view->nindex; d++)
-            if (view->index[d] != HD_EXPR_ALL)
+            if (hd_view_picks(view, d) || hd_view_range(view, d) != NULL)
                 narrow(b, number_of(b, dense, view->buffer, d), 1);
     }
     if (hd_op_is(op, HD_UNIT_COMPUTE))

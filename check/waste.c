@@ -177,11 +177,10 @@ static bool leaves_data(const hd_op *op)
 // What came is not meant to be read: that it came orders what follows.
 static bool is_acknowledgement(const hd_op *op)
 {
-    hd_type type = op->view[0].buffer->type;
+    hd_type type = hd_view_type(&op->view[0]);
 
     for (int d = 0; d < type.ndims; d++)
-        if ((d >= op->view[0].nindex || op->view[0].index[d] == HD_EXPR_ALL) &&
-            hd_dim_local(type.dim[d]) > 1)
+        if (hd_dim_local(type.dim[d]) != 1)
             return false;
     return op->code == HD_OP_RECV;
 }

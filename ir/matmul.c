@@ -20,6 +20,11 @@ static bool check_inner(const hd_type *a, const hd_type *b, bool ta, bool tb,
     hd_dim ka = a->dim[a->ndims - (ta ? 2 : 1)];
     hd_dim kb = b->dim[b->ndims - (tb ? 1 : 2)];
 
+    if (ka.extent != kb.extent &&
+        (hd_dim_is_counted(ka) || hd_dim_is_counted(kb)))
+        return complain(why, "the operands contract over ranges that are not "
+                             "as long as each other",
+                        0, 0);
     if (ka.extent != kb.extent)
         return complain(why,
                         "the first operand contracts over %lld, the "
@@ -82,6 +87,11 @@ bool hd_matmul_fits(const hd_type *out, const hd_type *a, const hd_type *b,
                         "or of the result, with which it pairs",
                         misfit, misfit);
     n = b->dim[space.dim[2][out->ndims - 1]];
+    if (!hd_dim_same(out->dim[out->ndims - 1], n) &&
+        (hd_dim_is_counted(n) || hd_dim_is_counted(out->dim[out->ndims - 1])))
+        return complain(why, "the columns of the result and of the product are "
+                             "not as many",
+                        0, 0);
     if (!hd_dim_same(out->dim[out->ndims - 1], n))
         return complain(why,
                         "the result has %lld columns, the product %lld "

@@ -331,6 +331,52 @@ hd_view hd_view_whole(hd_buffer *buffer, hd_loc loc)
     return (hd_view){.buffer = buffer, .loc = loc};
 }
 
+// past - low, which is written low + n where it has a name.
+static hd_expr count_of(hd_module *module, hd_expr low, hd_expr past)
+{
+    const hd_expr_node *node = hd_expr_get(module, past);
+
+    if (node->kind == HD_EXPR_ADD && node->a == low)
+        return node->b;
+    if (node->kind == HD_EXPR_ADD && node->b == low)
+        return node->a;
+    return hd_expr_binary(module, HD_EXPR_SUB, past, low);
+}
+
+// As that of an hd_dim; 0 for less than 1.
+static int64_t extent_of(const hd_module *module, hd_expr count)
+{
+    int64_t n;
+
+    if (!hd_expr_is_const(module, count))
+        return hd_dim_counted(count);
+    n = hd_expr_value(module, count);
+    return n < 0 ? 0 : n;
+}
+
+void hd_view_keep(hd_module *module, hd_view *view, int dim, hd_expr low,
+                  hd_expr past)
+{
+    hd_range *range = hd_new_array(module->arena, hd_range, HD_MAX_DIMS);
+    hd_expr count = count_of(module, low, past);
+
+    for (int i = 0; i < HD_MAX_DIMS; i++)
+        range[i] = view->range != NULL
+                       ? view->range[i]
+                       : (hd_range){HD_EXPR_NONE, HD_EXPR_NONE, 0};
+    range[dim] = (hd_range){low, past, extent_of(module, count)};
+    view->index[dim] = HD_EXPR_ALL;
+    view->range = range;
+}
+
+const hd_range *hd_view_range(const hd_view *view, int dim)
+{
+    return view->range != NULL && dim < view->nindex &&
+                   view->range[dim].past != HD_EXPR_NONE
+               ? &view->range[dim]
+               : NULL;
+}
+
 bool hd_view_picks(const hd_view *view, int dim)
 {
     return dim < view->nindex && view->index[dim] != HD_EXPR_ALL;
@@ -352,7 +398,13 @@ hd_type hd_view_type(const hd_view *view)
     hd_type type = {.dtype = whole->dtype};
 
     for (int i = 0; i < whole->ndims; i++)
-        if (!hd_view_picks(view, i))
-            type.dim[type.ndims++] = whole->dim[i];
+        if (!hd_view_picks(view, i)) {
+            const hd_range *range = hd_view_range(view, i);
+
+            type.dim[type.ndims] = whole->dim[i];
+            if (range != NULL)
+                type.dim[type.ndims].extent = range->extent;
+            type.ndims++;
+        }
     return type;
 }

@@ -146,8 +146,14 @@ void hd_block_remove(hd_block *block, hd_stmt *before, hd_stmt *stmt);
 hd_stmt *hd_stmt_op(hd_module *module, hd_opcode code, int axis, int noutputs,
                     int ninputs, int nkeys, hd_loc loc);
 hd_view hd_view_whole(hd_buffer *buffer, hd_loc loc);
-// The dtype and the dimensions that the view keeps.
+// The dtype and the dimensions that the view keeps. One of which it keeps a
+// range is as long as that or, if that is no constant, counted.
 hd_type hd_view_type(const hd_view *view);
+// Keeps a range of dimension `dim` of those that it has indices for.
+void hd_view_keep(hd_module *module, hd_view *view, int dim, hd_expr low,
+                  hd_expr past);
+// The range that it keeps of a dimension, NULL if it keeps all of it or none.
+const hd_range *hd_view_range(const hd_view *view, int dim);
 // Whether it picks one index of the dimension, and in how many leading ones.
 bool hd_view_picks(const hd_view *view, int dim);
 int hd_view_lead(const hd_view *view);

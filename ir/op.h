@@ -152,6 +152,13 @@ const char *hd_map_text(hd_map map);
 
 typedef struct hd_buffer hd_buffer;
 
+// Some indices of a dimension, from `low` to before `past`; none where `past`
+// is HD_EXPR_NONE. `extent` says how many, as that of an hd_dim; 0 is none.
+typedef struct hd_range {
+    hd_expr low, past;
+    int64_t extent;
+} hd_range;
+
 // An alias of a part of a buffer, one expression a leading dimension:
 // HD_EXPR_ALL keeps it, anything else picks an index and drops the dimension.
 // Dimensions past nindex are kept.
@@ -159,6 +166,9 @@ typedef struct hd_view {
     hd_buffer *buffer;
     int nindex;
     hd_expr index[HD_MAX_DIMS];
+    // NULL, or for each index the range that an HD_EXPR_ALL keeps of its
+    // dimension.
+    const hd_range *range;
     hd_loc loc;
 } hd_view;
 

@@ -527,6 +527,24 @@ static hd_status unknown_buffer(parser *p)
     return unknown(p, HD_E0201, "buffer", "%", &near);
 }
 
+// What is picked of the next dimension, or kept: all of it or low .. past.
+static hd_status parse_index(parser *p, hd_view *view)
+{
+    int dim = view->nindex++;
+    hd_expr past;
+
+    if (accept_mark(p, ":")) {
+        view->index[dim] = HD_EXPR_ALL;
+        return HD_OK;
+    }
+    HD_TRY(parse_expr(p, &view->index[dim]));
+    if (!accept_mark(p, ".."))
+        return HD_OK;
+    HD_TRY(parse_expr(p, &past));
+    hd_view_keep(p->module, view, dim, view->index[dim], past);
+    return HD_OK;
+}
+
 static hd_status parse_view(parser *p, hd_view *out)
 {
     hd_view view = {.loc = p->token.loc};
@@ -541,11 +559,7 @@ static hd_status parse_view(parser *p, hd_view *out)
         do {
             if (view.nindex == HD_MAX_DIMS)
                 return too_many(p, "indices", HD_MAX_DIMS);
-            if (accept_mark(p, ":"))
-                view.index[view.nindex] = HD_EXPR_ALL;
-            else
-                HD_TRY(parse_expr(p, &view.index[view.nindex]));
-            view.nindex++;
+            HD_TRY(parse_index(p, &view));
         } while (accept_mark(p, ","));
         HD_TRY(expect_mark(p, "]", "',' or ']'"));
     }

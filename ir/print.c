@@ -5,14 +5,22 @@
 #include <stdlib.h>
 #include <string.h>
 
+void hd_dim_print(const hd_module *module, hd_dim dim, hd_text *text)
+{
+    if (hd_dim_is_counted(dim))
+        hd_expr_print(module, (hd_expr)~dim.extent, text);
+    else
+        hd_text_printf(text, "%lld", (long long)dim.extent);
+}
+
 void hd_type_print(const hd_module *module, const hd_type *type, hd_text *text)
 {
     hd_text_printf(text, "%s[", hd_dtype_text(type->dtype));
     for (int i = 0; i < type->ndims; i++) {
         int mark = type->dim[i].mark;
 
-        hd_text_printf(text, "%s%lld", i > 0 ? ", " : "",
-                       (long long)type->dim[i].extent);
+        hd_text_puts(text, i > 0 ? ", " : "");
+        hd_dim_print(module, type->dim[i], text);
         if (mark != HD_LOCAL)
             hd_text_printf(text, "@%s",
                            mark == HD_STREAM ? "stream"
@@ -21,16 +29,29 @@ void hd_type_print(const hd_module *module, const hd_type *type, hd_text *text)
     hd_text_puts(text, "]");
 }
 
+static void print_index(const hd_module *module, const hd_view *view, int i,
+                        hd_text *text)
+{
+    const hd_range *range = hd_view_range(view, i);
+
+    if (range != NULL) {
+        hd_expr_print(module, range->low, text);
+        hd_text_puts(text, "..");
+        hd_expr_print(module, range->past, text);
+    } else if (view->index[i] == HD_EXPR_ALL) {
+        hd_text_puts(text, ":");
+    } else {
+        hd_expr_print(module, view->index[i], text);
+    }
+}
+
 static void print_view(const hd_module *module, const hd_view *view,
                        hd_text *text)
 {
     hd_text_printf(text, "%%%s", view->buffer->name);
     for (int i = 0; i < view->nindex; i++) {
         hd_text_puts(text, i > 0 ? ", " : "[");
-        if (view->index[i] == HD_EXPR_ALL)
-            hd_text_puts(text, ":");
-        else
-            hd_expr_print(module, view->index[i], text);
+        print_index(module, view, i, text);
     }
     if (view->nindex > 0)
         hd_text_puts(text, "]");

@@ -13,6 +13,7 @@ void hd_span_print(const hd_module *module, int64_t rank, const hd_view *view,
     const hd_type *type = &view->buffer->type;
     int64_t stride = hd_type_local_elements(type);
     int64_t rest = span->offset;
+    int kept = 0;
 
     hd_text_printf(text, "%%%s", view->buffer->name);
     for (int i = 0; i < view->nindex; i++) {
@@ -20,12 +21,18 @@ void hd_span_print(const hd_module *module, int64_t rank, const hd_view *view,
 
         stride /= hd_dim_local(type->dim[i]);
         hd_text_puts(text, i == 0 ? "[" : ", ");
-        if (view->index[i] == HD_EXPR_ALL) {
-            hd_text_puts(text, ":");
-            continue;
-        }
         index = rest / stride;
         rest %= stride;
+        if (hd_view_range(view, i) != NULL) {
+            hd_text_printf(text, "%lld..%lld", (long long)index,
+                           (long long)(index + span->extent[kept++]));
+            continue;
+        }
+        if (!hd_view_picks(view, i)) {
+            hd_text_puts(text, ":");
+            kept++;
+            continue;
+        }
         if (hd_dim_is_sharded(type->dim[i]))
             index = hd_mesh_coord(module, rank, type->dim[i].mark);
         hd_text_printf(text, "%lld", (long long)index);

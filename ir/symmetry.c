@@ -209,13 +209,26 @@ static void use_index(finder *f, const hd_buffer *buffer, int d, hd_expr index)
     }
 }
 
+// Ranges turn by nothing.
+static void use_range(finder *f, const hd_buffer *buffer, int d,
+                      const hd_range *range)
+{
+    use_dim(f, buffer, d, IS_FIXED);
+    f->turns &= is_fixed(f, range->low) && is_fixed(f, range->past);
+}
+
 static void use_view(finder *f, const hd_view *view)
 {
     f->usage[view->buffer->id].used = true;
-    for (int d = 0; d < view->nindex; d++)
-        if (view->index[d] != HD_EXPR_ALL &&
-            !hd_dim_is_sharded(view->buffer->type.dim[d]))
+    for (int d = 0; d < view->nindex; d++) {
+        const hd_range *range = hd_view_range(view, d);
+
+        if (range != NULL)
+            use_range(f, view->buffer, d, range);
+        else if (hd_view_picks(view, d) &&
+                 !hd_dim_is_sharded(view->buffer->type.dim[d]))
             use_index(f, view->buffer, d, view->index[d]);
+    }
 }
 
 // A collective whose result and operand share bytes may do so only over the

@@ -13,7 +13,8 @@ enum {
 };
 
 typedef struct hd_dim {
-    int64_t extent; // of the whole dimension, at least 1
+    int64_t extent; // of the whole dimension, at least 1; of one that a view
+                    // keeps by a count that is no constant hd_dim_counted
     int mark;       // HD_LOCAL, HD_STREAM, or the axis it is sharded over,
                     // whose size is then the extent: a rank holds one index
 } hd_dim;
@@ -27,6 +28,18 @@ typedef struct hd_type {
 // No buffer has more elements than this, so that offsets in bytes fit in 63
 // bits and sums of a few of them too.
 #define HD_MAX_ELEMENTS ((int64_t)1 << 48)
+
+// The extent of a dimension that is as long as an expression says, of index
+// `count` in its module's table: equal expressions are one extent.
+static inline int64_t hd_dim_counted(int32_t count)
+{
+    return ~(int64_t)count;
+}
+
+static inline bool hd_dim_is_counted(hd_dim dim)
+{
+    return dim.extent < 0;
+}
 
 static inline bool hd_dim_is_sharded(hd_dim dim)
 {

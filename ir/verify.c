@@ -13,7 +13,7 @@
 
 enum {
     MAX_STREAMS = 64,
-    TEXTS = 3, // types that one message names
+    TEXTS = 4, // types and extents that one message names
     WHY = 256, // bytes of a reason
 };
 
@@ -40,6 +40,16 @@ static const char *type_text(verifier *v, const hd_type *type)
     hd_text_free(text);
     hd_type_print(v->module, type, text);
     return text->failed ? "a type" : text->bytes;
+}
+
+// "4", "m - lo", likewise.
+static const char *dim_text(verifier *v, hd_dim dim)
+{
+    hd_text *text = &v->text[v->ntexts++ % TEXTS];
+
+    hd_text_free(text);
+    hd_dim_print(v->module, dim, text);
+    return text->failed ? "a number" : text->bytes;
 }
 
 static const char *op_text(const hd_op *op)
@@ -115,6 +125,50 @@ static hd_status check_form(verifier *v, const hd_op *op)
 
 // ------------------------------------------------------------------ views
 
+// What constants say of a range; the rest the walk finds.
+static hd_status check_range(verifier *v, const hd_view *view, int i)
+{
+    const hd_range *range = hd_view_range(view, i);
+    hd_dim dim = view->buffer->type.dim[i];
+
+    if (v->module->stage != HD_STAGE_HOST)
+        return hd_error(v->diag, HD_E0317, view->loc,
+                        "a range of %%%s in a program that is lowered further: "
+                        "passes know none",
+                        view->buffer->name);
+    if (hd_dim_is_sharded(dim))
+        return hd_error(v->diag, HD_E0317, view->loc,
+                        "a range of dimension %d of %%%s, which is sharded "
+                        "over %s: a rank has one index of it",
+                        i, view->buffer->name, v->module->axis[dim.mark].name);
+    if (range->extent == 0 || range->extent > dim.extent)
+        return hd_error(v->diag, HD_E0317, view->loc,
+                        "a range of %lld indices in dimension %d of %%%s; it "
+                        "may have 1 to %lld",
+                        (long long)range->extent, i, view->buffer->name,
+                        (long long)dim.extent);
+    return HD_OK;
+}
+
+static hd_status check_index(verifier *v, const hd_view *view, int i)
+{
+    hd_dim dim = view->buffer->type.dim[i];
+    const hd_expr_node *node;
+
+    if (hd_view_range(view, i) != NULL)
+        return check_range(v, view, i);
+    if (!hd_view_picks(view, i) || !hd_dim_is_sharded(dim))
+        return HD_OK;
+    node = hd_expr_get(v->module, view->index[i]);
+    if (node->kind == HD_EXPR_COORD && node->a == dim.mark)
+        return HD_OK;
+    return hd_error(v->diag, HD_E0307, view->loc,
+                    "dimension %d of %%%s is sharded over %s and is indexed by "
+                    "%s alone",
+                    i, view->buffer->name, v->module->axis[dim.mark].name,
+                    v->module->axis[dim.mark].name);
+}
+
 static hd_status check_view(verifier *v, const hd_view *view)
 {
     const hd_type *type = &view->buffer->type;
@@ -128,20 +182,8 @@ static hd_status check_view(verifier *v, const hd_view *view)
         return hd_error(v->diag, HD_E0306, view->loc,
                         "a tensor program works on whole tensors; write %%%s",
                         view->buffer->name);
-    for (int i = 0; i < view->nindex; i++) {
-        const hd_expr_node *node;
-
-        if (view->index[i] == HD_EXPR_ALL || !hd_dim_is_sharded(type->dim[i]))
-            continue;
-        node = hd_expr_get(v->module, view->index[i]);
-        if (node->kind != HD_EXPR_COORD || node->a != type->dim[i].mark)
-            return hd_error(v->diag, HD_E0307, view->loc,
-                            "dimension %d of %%%s is sharded over %s and is "
-                            "indexed by %s alone",
-                            i, view->buffer->name,
-                            v->module->axis[type->dim[i].mark].name,
-                            v->module->axis[type->dim[i].mark].name);
-    }
+    for (int i = 0; i < view->nindex; i++)
+        HD_TRY(check_index(v, view, i));
     return HD_OK;
 }
 
@@ -232,7 +274,7 @@ static const char *placement_text(const verifier *v, hd_dim dim)
 
 // Which dimension keeps `in` from having the shape `part` of the result, and
 // what mends it; both have one where they differ.
-static const char *difference(const verifier *v, const hd_type *part,
+static const char *difference(verifier *v, const hd_type *part,
                               const hd_type *in, char out[WHY])
 {
     int i = 0;
@@ -248,10 +290,9 @@ static const char *difference(const verifier *v, const hd_type *part,
         return "the dtypes differ, and only `copy` and `set` cast";
     if (part->dim[i].extent != in->dim[i].extent)
         snprintf(out, WHY,
-                 "dimension %d is %lld in the operand and %lld in "
+                 "dimension %d is %.64s in the operand and %.64s in "
                  "the result",
-                 i, (long long)in->dim[i].extent,
-                 (long long)part->dim[i].extent);
+                 i, dim_text(v, in->dim[i]), dim_text(v, part->dim[i]));
     else
         snprintf(out, WHY,
                  "dimension %d is sharded over %.32s in the operand "
@@ -508,15 +549,16 @@ static hd_status check_bias(verifier *v, const hd_op *op, const hd_key *bias,
     hd_type type = type_of(op, bias->view);
     hd_dim columns = out->dim[out->ndims - 1];
 
+    if (!is_tensor(v) && hd_dim_is_sharded(columns))
+        columns = (hd_dim){hd_dim_local(columns), HD_LOCAL};
     if (!bias_fits(v, type, *out))
-        return hd_error(
-            v->diag, HD_E0313, bias->loc, "a bias of %s for %lld columns%s",
-            type_text(v, &type),
-            (long long)(is_tensor(v) ? columns.extent : hd_dim_local(columns)),
-            is_tensor(v) && type.ndims == 1 &&
-                    type.dim[0].extent == columns.extent
-                ? ", which are placed differently"
-                : "");
+        return hd_error(v->diag, HD_E0313, bias->loc,
+                        "a bias of %s for %s columns%s", type_text(v, &type),
+                        dim_text(v, columns),
+                        is_tensor(v) && type.ndims == 1 &&
+                                type.dim[0].extent == columns.extent
+                            ? ", which are placed differently"
+                            : "");
     return check_bias_dtype(v, bias, type.dtype, out->dtype, a->dtype);
 }
 
@@ -597,6 +639,14 @@ static hd_status check_matmul(verifier *v, const hd_op *op, hd_type out,
     return HD_OK;
 }
 
+static bool has_counted(const hd_type *type)
+{
+    for (int i = 0; i < type->ndims; i++)
+        if (hd_dim_is_counted(type->dim[i]))
+            return true;
+    return false;
+}
+
 // The factor of `scale`, a number or one f32: the same one on every rank.
 static hd_status check_factor(verifier *v, const hd_op *op, hd_key_code code)
 {
@@ -606,13 +656,21 @@ static hd_status check_factor(verifier *v, const hd_op *op, hd_key_code code)
     if (key == NULL || key->view < 0)
         return HD_OK;
     type = type_of(op, key->view);
-    if (type.dtype == HD_F32 &&
+    if (type.dtype == HD_F32 && !has_counted(&type) &&
         (is_tensor(v) ? hd_type_elements(&type)
                       : hd_type_local_elements(&type)) == 1)
         return HD_OK;
     return hd_error(v->diag, HD_E0315, key->loc,
                     "a factor of %s; it is a number or one element of f32",
                     type_text(v, &type));
+}
+
+static bool same_range(const hd_view *a, const hd_view *b, int i)
+{
+    const hd_range *x = hd_view_range(a, i), *y = hd_view_range(b, i);
+
+    return x == NULL || y == NULL ? x == y
+                                  : x->low == y->low && x->past == y->past;
 }
 
 // An alias of its buffer's shape has the same elements at the same indices.
@@ -624,7 +682,7 @@ static bool same_view(const hd_view *a, const hd_view *b)
         a->nindex != b->nindex)
         return false;
     for (int i = 0; i < a->nindex; i++)
-        if (a->index[i] != b->index[i])
+        if (a->index[i] != b->index[i] || !same_range(a, b, i))
             return false;
     return true;
 }
@@ -782,6 +840,11 @@ static hd_status check_collective(verifier *v, const hd_op *op)
         return HD_OK;
     a = type_of(op, 0);
     b = type_of(op, 1);
+    if (has_counted(&a) || has_counted(&b))
+        return hd_error(v->diag, HD_E0317, op->loc,
+                        "%s of %s into %s: its ranks move as much as each "
+                        "other, by a constant",
+                        op_text(op), type_text(v, &b), type_text(v, &a));
     switch (hd_op_info_get(op->code)->led) {
     case HD_ENDS_NONE:
         fits = same_local_shape(&a, &b);
@@ -817,8 +880,13 @@ static hd_status check_dense(verifier *v, const hd_view *view, bool led)
     int kept = 0;
 
     for (int i = 0; i < view->nindex; i++) {
-        if (view->index[i] == HD_EXPR_ALL) {
-            kept += hd_dim_local(type->dim[i]) > 1 || (led && kept == 0);
+        const hd_range *range = hd_view_range(view, i);
+        bool all = range == NULL || range->extent == type->dim[i].extent;
+
+        if (!hd_view_picks(view, i) && (all || kept <= (led ? 1 : 0))) {
+            kept += (range != NULL ? range->extent != 1
+                                   : hd_dim_local(type->dim[i]) > 1) ||
+                    (led && kept == 0);
             continue;
         }
         if (hd_dim_local(type->dim[i]) > 1 && kept > (led ? 1 : 0))
@@ -848,6 +916,11 @@ static hd_status check_fused(verifier *v, const hd_op *op)
         return hd_error(v->diag, HD_E0405, op->loc,
                         "%s in a group: a group holds transfers alone",
                         op_text(op));
+    for (int i = 0; i < op->nviews; i++)
+        if (op->view[i].range != NULL)
+            return hd_error(v->diag, HD_E0317, op->view[i].loc,
+                            "a range of %%%s: %s takes none",
+                            op->view[i].buffer->name, op_text(op));
     if (!hd_fused_types(v->module, op, &out, &a))
         return hd_error(v->diag, HD_E0105, op->loc,
                         "%s of more than %d dimensions", op_text(op),

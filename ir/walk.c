@@ -94,6 +94,25 @@ static hd_status pick_index(walker *w, const hd_view *view, int i,
                     i, (long long)dim.extent);
 }
 
+// Which indices a range keeps: at least one.
+static hd_status keep_range(walker *w, const hd_view *view, int i,
+                            const hd_range *range, int64_t *low, int64_t *n)
+{
+    int64_t extent = view->buffer->type.dim[i].extent, past;
+
+    HD_TRY(evaluate(w, range->low, view->loc, low));
+    HD_TRY(evaluate(w, range->past, view->loc, &past));
+    *n = past - *low;
+    if (*low >= 0 && *low < past && past <= extent)
+        return HD_OK;
+    return hd_error(w->diag, HD_E0601, view->loc,
+                    "indices %lld..%lld of %%%s on rank %lld%s; its dimension "
+                    "%d has extent %lld",
+                    (long long)*low, (long long)past, view->buffer->name,
+                    (long long)w->rank, *low < past ? "" : ", which are none",
+                    i, (long long)extent);
+}
+
 static hd_status make_span(walker *w, const hd_view *view, hd_span *span)
 {
     const hd_type *type = &view->buffer->type;
@@ -108,14 +127,19 @@ static hd_status make_span(walker *w, const hd_view *view, hd_span *span)
         next *= hd_dim_local(type->dim[i]);
     }
     for (int i = 0; i < type->ndims; i++) {
-        int64_t index;
+        const hd_range *range = hd_view_range(view, i);
+        int64_t index = 0;
 
-        if (i >= view->nindex || view->index[i] == HD_EXPR_ALL) {
-            span->extent[span->ndims] = hd_dim_local(type->dim[i]);
-            span->stride[span->ndims++] = stride[i];
+        if (hd_view_picks(view, i)) {
+            HD_TRY(pick_index(w, view, i, &index));
+            span->offset += index * stride[i];
             continue;
         }
-        HD_TRY(pick_index(w, view, i, &index));
+        span->extent[span->ndims] = hd_dim_local(type->dim[i]);
+        if (range != NULL)
+            HD_TRY(keep_range(w, view, i, range, &index,
+                              &span->extent[span->ndims]));
+        span->stride[span->ndims++] = stride[i];
         span->offset += index * stride[i];
     }
     return HD_OK;

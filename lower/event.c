@@ -177,7 +177,7 @@ static void evaluate_op(loop *l, const hd_op *op, statement *of)
                       .of = of,
                       .op = op,
                       .place = l->naccesses};
-        a->part.access = (uint8_t)hd_op_access(op, i);
+        a->part.access = hd_op_access(op, i) & 3;
         hd_part_range(&l->frame[a->part.buffer], &a->part, &a->low, &a->high);
     }
 }
@@ -781,7 +781,7 @@ static hd_status find_frames(loop *l)
 
     HD_TRY(hd_frames_create(l->module, l->diag, &found));
     memcpy(kept, found, sizeof *kept * n);
-    free(found);
+    hd_frames_free(found);
     l->frame = kept;
     return HD_OK;
 }

@@ -1,8 +1,8 @@
 // Where all names of the bytes have one shape, a dimension that no part fixes
-// takes no cells of its own. Where shapes differ, a cell is as many elements as
-// divide the start, length and distance of every contiguous range of every
-// part; or if that would be many more, what lies between two places where
-// ranges begin or end:
+// takes no cells of its own. Where shapes differ, or parts keep ranges, a cell
+// is as many elements as divide the start, length and distance of every
+// contiguous range of every part; or if that would be many more, what lies
+// between two places where ranges begin or end:
 //
 //     %x : f32[3, 5]    x[1]           |----|----|----|
 //     %y : f32[5, 3]    y[3] of %x     |--------|--|--|    5 cells, not 15
@@ -72,10 +72,14 @@ static void narrow_unit(const hd_cells *cells, const hd_part *part)
     const hd_frame *frame = &cells->graph->frame[part->buffer];
     int64_t *unit = &cells->unit[frame->root], length = 1;
     int d = frame->ndims;
+    bool whole = true; // a range ends what is contiguous
 
     *unit = gcd(*unit, part->offset);
-    for (; d > 0 && (keeps(part, d - 1) || frame->extent[d - 1] == 1); d--)
-        length *= frame->extent[d - 1];
+    for (; d > 0 && whole && (keeps(part, d - 1) || frame->extent[d - 1] == 1);
+         d--) {
+        length *= hd_part_extent(frame, part, d - 1);
+        whole = hd_part_extent(frame, part, d - 1) == frame->extent[d - 1];
+    }
     *unit = gcd(*unit, length);
     for (; d > 0; d--)
         if (keeps(part, d - 1))
@@ -110,12 +114,14 @@ typedef struct cutter {
 
 static sized *find_lately(sized *lately, const hd_part *part)
 {
-    uint64_t hash = ((uint64_t)part->offset << 8 | part->kept) * 31 +
-                    (uint64_t)part->buffer;
+    uint64_t hash =
+        (((uint64_t)part->offset << 8 | part->kept) * 31 + part->ranges) * 31 +
+        (uint64_t)part->buffer;
     sized *found = &lately[(hash * 0x9e3779b97f4a7c15) >> 52];
 
     if (found->part.offset != part->offset ||
-        found->part.buffer != part->buffer || found->part.kept != part->kept)
+        found->part.buffer != part->buffer || found->part.kept != part->kept ||
+        found->part.ranges != part->ranges)
         *found = (sized){.part = *part};
     return found;
 }
@@ -259,7 +265,8 @@ static void find_shapes(const hd_cells *cells)
         const hd_frame *frame = &g->frame[b->id];
         const hd_frame *root = &g->frame[frame->root];
 
-        cells->mixed[root->root] |= frame->shape != root->shape;
+        cells->mixed[root->root] |=
+            frame->shape != root->shape || frame->nlengths > 0;
         cells->unit[root->root] = elements(root);
     }
 }
@@ -342,7 +349,7 @@ static double size_of(const hd_cells *cells, sized *lately, const hd_part *part)
     }
     for (int d = 0; d < frame->ndims; d++)
         if (keeps(part, d) && stride[d] != 0)
-            n *= (double)frame->extent[d];
+            n *= (double)hd_part_extent(frame, part, d);
     return n / (double)cells->unit[frame->root];
 }
 

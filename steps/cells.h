@@ -19,7 +19,8 @@ typedef struct hd_cells {
     const hd_graph *graph; // borrowed
     int64_t *first;        // owned, by id of the root: its first cell
     int64_t *count;        // owned, by id of the root: 0 of events
-    bool *mixed;           // owned, by id of the root: names differ in shape
+    bool *mixed;           // owned, by id of the root: names differ in shape,
+                           // or have ranges
     int64_t *unit;         // owned, by id of the root: strides a cell
     int64_t *base;         // owned, by id of the root: elements of those before
     int64_t *cut;          // owned: where ranges begin and end, counted over

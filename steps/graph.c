@@ -97,14 +97,15 @@ static hd_status add_parts(builder *b, const hd_step *step)
     HD_TRY(hd_grow((void **)&g->part, &b->parts_room, g->nparts + n,
                    sizeof *g->part, b->diag));
     for (int i = 0; i < n; i++) {
-        const hd_frame *frame = &g->frame[view[i].buffer->id];
+        hd_frame *frame = &g->frame[view[i].buffer->id];
         hd_part part;
 
         if (frame->buffer->type.dtype == HD_EVENT || !hd_step_touches(step, i))
             continue;
-        part = hd_part_make(frame, &view[i], &step->span[i]);
-        part.access = (uint8_t)hd_op_access(step->op, i);
-        part.view = (uint8_t)i;
+        HD_TRY(
+            hd_part_of_view(frame, &view[i], &step->span[i], b->diag, &part));
+        part.access = hd_op_access(step->op, i) & 3;
+        part.view = (uint32_t)i & 31;
         g->part[g->nparts++] = part;
     }
     return HD_OK;
@@ -483,7 +484,7 @@ hd_status hd_graph_fold(const hd_module *module, const hd_symmetry *symmetry,
 void hd_graph_free(hd_graph *graph)
 {
     free(graph->number);
-    free(graph->frame);
+    hd_frames_free(graph->frame);
     free(graph->node);
     free(graph->first);
     free(graph->order);

@@ -4,6 +4,7 @@
 #include "steps/part.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/array.h"
 
@@ -53,8 +54,8 @@ hd_status hd_frames_create(const hd_module *module, hd_diag *diag,
 {
     hd_frame *frames;
     int *last;
-    hd_status status = hd_clear_array(module->nbuffers, sizeof *frames, diag,
-                                      (void **)&frames);
+    hd_status status = hd_clear_array(module->nbuffers + 1, sizeof *frames,
+                                      diag, (void **)&frames);
 
     HD_TRY(status);
     status =
@@ -77,15 +78,59 @@ hd_status hd_frames_create(const hd_module *module, hd_diag *diag,
     return HD_OK;
 }
 
+void hd_frames_free(hd_frame *frames)
+{
+    for (hd_frame *f = frames; f != NULL && f->buffer != NULL; f++)
+        free(f->lengths);
+    free(frames);
+}
+
 hd_part hd_part_make(const hd_frame *frame, const hd_view *view,
                      const hd_span *span)
 {
     hd_part part = {.offset = span->offset, .buffer = view->buffer->id};
 
     for (int d = 0; d < frame->ndims; d++)
-        if (d >= view->nindex || view->index[d] == HD_EXPR_ALL)
-            part.kept |= (uint8_t)(1u << d);
+        if (!hd_view_picks(view, d))
+            part.kept |= 1u << d & 0xff;
     return part;
+}
+
+// From the last one back: steps one after the other have the same as a rule.
+static int64_t find_lengths(const hd_frame *frame, const hd_lengths *lengths)
+{
+    int64_t i = frame->nlengths;
+
+    while (i > 0 && memcmp(&frame->lengths[i - 1], lengths, sizeof *lengths))
+        i--;
+    return i;
+}
+
+hd_status hd_part_of_view(hd_frame *frame, const hd_view *view,
+                          const hd_span *span, hd_diag *diag, hd_part *out)
+{
+    hd_lengths lengths = {{0}};
+    int64_t found;
+    int kept = 0;
+
+    *out = hd_part_make(frame, view, span);
+    if (view->range == NULL)
+        return HD_OK;
+    for (int d = 0; d < frame->ndims; d++)
+        lengths.extent[d] = hd_view_picks(view, d) ? 1 : span->extent[kept++];
+    found = find_lengths(frame, &lengths);
+    if (found == 0) {
+        if (frame->nlengths + 1 == HD_MAX_LENGTHS)
+            return hd_error(diag, HD_E0105, view->loc,
+                            "ranges of %%%s of more than %d different lengths",
+                            frame->buffer->name, HD_MAX_LENGTHS - 1);
+        HD_TRY(hd_grow((void **)&frame->lengths, &frame->lengths_room,
+                       frame->nlengths + 1, sizeof lengths, diag));
+        frame->lengths[frame->nlengths++] = lengths;
+        found = frame->nlengths;
+    }
+    out->ranges = (uint32_t)found & (HD_MAX_LENGTHS - 1);
+    return HD_OK;
 }
 
 static bool keeps(const hd_part *part, int d)
@@ -101,7 +146,7 @@ hd_span hd_part_span(const hd_frame *frame, const hd_part *part)
 
     for (int d = 0; d < frame->ndims; d++)
         if (keeps(part, d)) {
-            span.extent[span.ndims] = frame->extent[d];
+            span.extent[span.ndims] = hd_part_extent(frame, part, d);
             span.stride[span.ndims++] = frame->stride[d];
         }
     return span;
@@ -113,8 +158,7 @@ void hd_part_range(const hd_frame *frame, const hd_part *part, int64_t *low,
     int64_t last = part->offset;
 
     for (int d = 0; d < frame->ndims; d++)
-        if (keeps(part, d))
-            last += (frame->extent[d] - 1) * frame->stride[d];
+        last += (hd_part_extent(frame, part, d) - 1) * frame->stride[d];
     *low = part->offset;
     *high = last + 1;
 }
@@ -134,7 +178,7 @@ static int64_t count_runs(const hd_frame *frame, const hd_part *part,
             continue;
         if (!keeps(part, d - 1) || stride[d - 1] != next)
             break;
-        next *= frame->extent[d - 1];
+        next *= hd_part_extent(frame, part, d - 1);
     }
     *tail = d;
     *length = next;
@@ -142,7 +186,7 @@ static int64_t count_runs(const hd_frame *frame, const hd_part *part,
         if (keeps(part, d - 1) && stride[d - 1] != 0) {
             if (n > INT64_MAX / frame->extent[d - 1])
                 return INT64_MAX;
-            n *= frame->extent[d - 1];
+            n *= hd_part_extent(frame, part, d - 1);
         }
     return n;
 }
@@ -156,9 +200,9 @@ static bool next_run(const hd_frame *frame, const hd_part *part,
         if (!keeps(part, d) || stride[d] == 0)
             continue;
         *at += stride[d];
-        if (++index[d] < frame->extent[d])
+        if (++index[d] < hd_part_extent(frame, part, d))
             return true;
-        *at -= frame->extent[d] * stride[d];
+        *at -= index[d] * stride[d];
         index[d] = 0;
     }
     return false;
@@ -172,7 +216,7 @@ bool hd_part_runs(const hd_frame *frame, const hd_part *part,
     int tail;
 
     for (int d = 0; d < frame->ndims; d++)
-        if (!keeps(part, d) && stride[d] != 0)
+        if ((!keeps(part, d) || part->ranges != 0) && stride[d] != 0)
             at += hd_part_index(frame, part, d) * stride[d];
     n = count_runs(frame, part, stride, &tail, &length);
     for (int64_t i = 0; i < n && i < limit; i++) {
@@ -199,12 +243,14 @@ static int64_t least_from(const hd_frame *frame, const hd_part *part, int d,
     if (d == frame->ndims)
         return -1;
     index = x / frame->stride[d];
-    if (index >= frame->extent[d])
+    if (index >= hd_part_extent(frame, part, d))
         return -1;
     rest = least_from(frame, part, d + 1, x - index * frame->stride[d]);
     if (rest >= 0)
         return index * frame->stride[d] + rest;
-    return index + 1 < frame->extent[d] ? (index + 1) * frame->stride[d] : -1;
+    return index + 1 < hd_part_extent(frame, part, d)
+               ? (index + 1) * frame->stride[d]
+               : -1;
 }
 
 typedef struct lookup {
@@ -242,13 +288,23 @@ static int64_t runs_of(const hd_frame *frames, const hd_part *part)
     return count_runs(frame, part, frame->stride, &tail, &length);
 }
 
-static bool overlap_in_shape(const hd_frame *frame, const hd_part *a,
-                             const hd_part *b)
+// `fa` and `fb` are of one shape.
+static bool overlap_in_shape(const hd_frame *fa, const hd_part *a,
+                             const hd_frame *fb, const hd_part *b)
 {
-    for (int d = 0; d < frame->ndims; d++)
-        if (!keeps(a, d) && !keeps(b, d) &&
-            hd_part_index(frame, a, d) != hd_part_index(frame, b, d))
+    bool ranges = a->ranges != 0 || b->ranges != 0;
+
+    for (int d = 0; d < fa->ndims; d++) {
+        int64_t i, k;
+
+        if (!ranges && (keeps(a, d) || keeps(b, d)))
+            continue;
+        i = hd_part_index(fa, a, d);
+        k = hd_part_index(fb, b, d);
+        if (i + hd_part_extent(fa, a, d) <= k ||
+            k + hd_part_extent(fb, b, d) <= i)
             return false;
+    }
     return true;
 }
 
@@ -261,8 +317,9 @@ bool hd_parts_overlap(const hd_frame *frames, const hd_part *a,
     if (fa->root != fb->root)
         return false;
     if (fa->shape == fb->shape)
-        return a->kept == b->kept ? a->offset == b->offset
-                                  : overlap_in_shape(fa, a, b);
+        return a->kept == b->kept && a->ranges == 0 && b->ranges == 0
+                   ? a->offset == b->offset
+                   : overlap_in_shape(fa, a, fb, b);
     hd_part_range(fa, a, &low_a, &high_a);
     hd_part_range(fb, b, &low_b, &high_b);
     if (low_a >= high_b || low_b >= high_a)
@@ -276,12 +333,18 @@ void hd_part_print(const hd_frame *frame, const hd_part *part, hd_text *text)
 {
     int n = frame->ndims;
 
-    while (n > 0 && keeps(part, n - 1))
+    while (n > 0 && keeps(part, n - 1) &&
+           hd_part_extent(frame, part, n - 1) == frame->extent[n - 1])
         n--;
     hd_text_printf(text, "%%%s", frame->buffer->name);
     for (int d = 0; d < n; d++) {
         hd_text_puts(text, d == 0 ? "[" : ", ");
-        if (keeps(part, d))
+        if (keeps(part, d) && hd_part_extent(frame, part, d) < frame->extent[d])
+            hd_text_printf(text, "%lld..%lld",
+                           (long long)hd_part_index(frame, part, d),
+                           (long long)(hd_part_index(frame, part, d) +
+                                       hd_part_extent(frame, part, d)));
+        else if (keeps(part, d))
             hd_text_puts(text, ":");
         else if (hd_dim_is_sharded(frame->buffer->type.dim[d]))
             hd_text_puts(text, "own");

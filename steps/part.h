@@ -1,7 +1,9 @@
 // Parts of buffers: what a step reads or writes, as few bytes as can say it. A
 // view fixes some dimensions of a row-major shape and keeps the others, so a
 // part is an offset and a bit a dimension; two parts of one shape overlap
-// unless a dimension that both fix has different indices.
+// unless there is a dimension of which they have no index in common. Where
+// views keep ranges, how long these are stands in a table of the buffer's, and
+// the offset is that of their first indices.
 #ifndef HD_STEPS_PART_H
 #define HD_STEPS_PART_H
 
@@ -18,21 +20,37 @@ typedef struct hd_frame {
     int ndims;
     int64_t extent[HD_MAX_DIMS]; // local
     int64_t stride[HD_MAX_DIMS];
+    struct hd_lengths *lengths; // owned: what parts with ranges keep
+    int64_t nlengths, lengths_room;
 } hd_frame;
 
+// Of each dimension, 1 where it is not kept.
+typedef struct hd_lengths {
+    int64_t extent[HD_MAX_DIMS];
+} hd_lengths;
+
+#define HD_MAX_LENGTHS (1 << 17) // of one buffer, less 1
+
 typedef struct hd_part {
-    int64_t offset; // in elements
-    int32_t buffer; // id of the declared buffer: its frame
-    uint8_t kept;   // bit d: dimension d is kept whole
-    uint8_t access; // hd_access: READ, WRITE or UPDATE
-    uint8_t view;   // its number in the step
+    int64_t offset;       // in elements
+    int32_t buffer;       // id of the declared buffer: its frame
+    uint32_t kept : 8;    // bit d: dimension d is kept
+    uint32_t access : 2;  // hd_access: READ, WRITE or UPDATE
+    uint32_t view : 5;    // its number in the step
+    uint32_t ranges : 17; // 0: all of what it keeps; else one of its frame's
+                          // lengths, from 1
 } hd_part;
 
-// One frame a buffer, by id; the caller frees it.
+// One frame a buffer, by id, and one without a buffer at the end.
 hd_status hd_frames_create(const hd_module *module, hd_diag *diag,
                            hd_frame **out);
+void hd_frames_free(hd_frame *frames);
+// Of a view without ranges.
 hd_part hd_part_make(const hd_frame *frame, const hd_view *view,
                      const hd_span *span);
+// Of any view.
+hd_status hd_part_of_view(hd_frame *frame, const hd_view *view,
+                          const hd_span *span, hd_diag *diag, hd_part *out);
 // The span that it was made of.
 hd_span hd_part_span(const hd_frame *frame, const hd_part *part);
 
@@ -46,7 +64,16 @@ static inline bool hd_part_reads(const hd_part *part)
     return (part->access & HD_ACCESS_READ) != 0;
 }
 
-// The index that the part picks of a dimension that it does not keep.
+// How many indices of a dimension the part has: 1 if it does not keep it.
+static inline int64_t hd_part_extent(const hd_frame *frame, const hd_part *part,
+                                     int d)
+{
+    if (part->ranges != 0)
+        return frame->lengths[part->ranges - 1].extent[d];
+    return (part->kept >> d & 1) != 0 ? frame->extent[d] : 1;
+}
+
+// The first index that the part has of a dimension.
 static inline int64_t hd_part_index(const hd_frame *frame, const hd_part *part,
                                     int d)
 {

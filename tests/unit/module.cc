@@ -294,3 +294,31 @@ TEST_F(Module, NoneIsMadeWithoutMemory)
         return hd_module_create() == nullptr;
     }));
 }
+
+// Lengths are compared as numbers where they are constants, and else by the
+// expression that is added to the first index.
+TEST_F(Module, RangesAreAsLongAsTheirCountSays)
+{
+    hd_buffer *b = Add("b", HD_IN, {{8, HD_LOCAL}, {5, HD_LOCAL}}, HD_F32);
+    hd_view x = hd_view_whole(b, {1, 2, 3}), y = x;
+    hd_expr two = hd_expr_const(module, 2), five = hd_expr_const(module, 5);
+    hd_expr n = hd_expr_coord(module, 0), at = hd_expr_coord(module, 1);
+
+    x.nindex = 1;
+    hd_view_keep(module, &x, 0, two, five);
+    EXPECT_FALSE(hd_view_picks(&x, 0));
+    EXPECT_EQ(hd_view_type(&x).dim[0].extent, 3);
+    EXPECT_EQ(hd_view_type(&x).dim[1].extent, 5);
+    EXPECT_EQ(hd_view_range(&x, 1), nullptr);
+    y.nindex = 1;
+    hd_view_keep(module, &x, 0, two,
+                 hd_expr_binary(module, HD_EXPR_ADD, two, n));
+    hd_view_keep(module, &y, 0, at, hd_expr_binary(module, HD_EXPR_ADD, n, at));
+    EXPECT_TRUE(hd_dim_is_counted(hd_view_type(&x).dim[0]));
+    EXPECT_TRUE(hd_dim_same(hd_view_type(&x).dim[0], hd_view_type(&y).dim[0]));
+    hd_view_keep(module, &y, 0, at,
+                 hd_expr_binary(module, HD_EXPR_ADD, at, at));
+    EXPECT_FALSE(hd_dim_same(hd_view_type(&x).dim[0], hd_view_type(&y).dim[0]));
+    hd_view_keep(module, &y, 0, five, two);
+    EXPECT_EQ(hd_view_type(&y).dim[0].extent, 0);
+}

@@ -57,6 +57,9 @@ TEST(Symmetry, WhatDoesNotTurnIsSeen)
     EXPECT_FALSE(Turns(Copy("tp / 2", "0")));
     EXPECT_FALSE(Turns(Copy("(tp + 1) mod 8 / 2", "0")));
     EXPECT_FALSE(Turns("if tp == 0 { " + Copy("0", "0") + " }"));
+    EXPECT_FALSE(Turns("%x[tp..tp + 1] = copy %y[0..1]"));
+    EXPECT_FALSE(Turns(Copy("tp", "tp") + " %x[0..1] = copy %y[0..1]"));
+    EXPECT_TRUE(Turns("%x[0..3] = copy %y[1..4]"));
     EXPECT_FALSE(Turns("for i in 0..tp { " + Copy("i", "i") + " }"));
     EXPECT_FALSE(Turns("let a = 1 / (tp - 2)"));
     // Some ranks overflow.

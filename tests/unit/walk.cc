@@ -194,6 +194,47 @@ TEST(Walk, KeptDimensionsKeepTheirStride)
     EXPECT_EQ(hd_span_elements(&x), 20);
 }
 
+TEST(Walk, RangesKeepTheirStrideAndBeginAtTheirFirstIndex)
+{
+    Program p("host program r mesh tp=3 in %x : f32[4, 6, 5] out %y : f32[3, 5]"
+              "{ let n = tp + 1 %y[0..n] = copy %x[2, tp..tp + n] }");
+
+    for (int64_t rank = 0; rank < 3; rank++) {
+        Seen seen = Walk(p, rank);
+        const hd_span &y = seen.spans[0][0], &x = seen.spans[0][1];
+
+        EXPECT_EQ(y.offset, 0);
+        EXPECT_EQ(x.offset, 2 * 30 + 5 * rank);
+        EXPECT_EQ(x.ndims, 2);
+        EXPECT_EQ(x.extent[0], rank + 1);
+        EXPECT_EQ(y.extent[0], rank + 1);
+        EXPECT_EQ(x.extent[1], 5);
+        EXPECT_EQ(x.stride[0], 5);
+        EXPECT_EQ(x.stride[1], 1);
+    }
+}
+
+TEST(Walk, RangesThatAreNoneOrEndPastTheDimensionAreReported)
+{
+    std::string said;
+
+    EXPECT_EQ(WalkFails("host program r mesh tp=2 in %x : f32[4] out %y : "
+                        "f32[4] { let n = 1 - tp %y[0..n] = copy %x[0..n] }",
+                        &said),
+              HD_INVALID);
+    EXPECT_NE(said.find("indices 0..0 of %y on rank 1, which are none"),
+              std::string::npos)
+        << said;
+    EXPECT_EQ(WalkFails("host program r mesh tp=2 in %x : f32[4] out %y : "
+                        "f32[4] { %y[0..2] = copy %x[tp + 2..tp + 2 + 2] }",
+                        &said),
+              HD_INVALID);
+    EXPECT_NE(said.find("indices 3..5 of %x on rank 1; its dimension 0 has "
+                        "extent 4"),
+              std::string::npos)
+        << said;
+}
+
 TEST(Walk, WhatDependsOnTheRankIsReportedAtItsPlace)
 {
     std::string said;
