@@ -13,55 +13,72 @@ typedef struct reported {
     int n;
 } reported;
 
-static int64_t elements(const hd_frame *frame, const hd_part *part)
-{
-    int64_t n = 1;
+// A part, as its indices say it.
+typedef struct box {
+    const hd_frame *frame;
+    int64_t offset, extent[HD_MAX_DIMS];
+} box;
 
-    for (int d = 0; d < frame->ndims; d++)
-        n *= hd_part_extent(frame, part, d);
-    return n;
+static box box_of(const hd_frame *frames, const hd_part *part)
+{
+    box b = {.frame = &frames[part->buffer], .offset = part->offset};
+
+    for (int d = 0; d < b.frame->ndims; d++)
+        b.extent[d] = hd_part_extent(b.frame, part, d);
+    return b;
 }
 
-// Of one shape, and of each dimension as many indices.
-static bool has_lengths_of(const hd_frame *fa, const hd_part *a,
-                           const hd_frame *fb, const hd_part *b)
+static bool has_lengths_of(const box *a, const box *b)
 {
-    for (int d = 0; d < fa->ndims; d++)
-        if (hd_part_extent(fa, a, d) != hd_part_extent(fb, b, d))
+    for (int d = 0; d < a->frame->ndims; d++)
+        if (a->extent[d] != b->extent[d])
             return false;
     return true;
 }
 
-// Both are one contiguous range with equal ends, or pick the same of one shape.
-static bool are_same(const hd_frame *frames, const hd_part *a, const hd_part *b)
+// The elements from the first to the last, if that is all of them; otherwise 0.
+static int64_t count_dense(const box *b)
 {
-    const hd_frame *fa = &frames[a->buffer], *fb = &frames[b->buffer];
-    int64_t low[2], high[2];
+    int64_t n = 1, last = 0;
 
-    if (fa->shape == fb->shape)
-        return a->offset == b->offset && has_lengths_of(fa, a, fb, b);
-    hd_part_range(fa, a, &low[0], &high[0]);
-    hd_part_range(fb, b, &low[1], &high[1]);
-    return low[0] == low[1] && high[0] == high[1] &&
-           elements(fa, a) == high[0] - low[0] &&
-           elements(fb, b) == high[1] - low[1];
+    for (int d = 0; d < b->frame->ndims; d++) {
+        n *= b->extent[d];
+        last += (b->extent[d] - 1) * b->frame->stride[d];
+    }
+    return last + 1 == n ? n : 0;
+}
+
+// Both are one contiguous range with equal ends, or pick the same of one shape.
+static bool are_same(const box *a, const box *b)
+{
+    if (a->offset != b->offset)
+        return false;
+    if (a->frame->shape == b->frame->shape)
+        return has_lengths_of(a, b);
+    return count_dense(a) > 0 && count_dense(a) == count_dense(b);
 }
 
 // `piece` is index `i` of the first dimension of `all`.
 static bool is_piece(const hd_frame *frames, const hd_part *all, int64_t i,
                      const hd_part *piece)
 {
-    const hd_frame *frame = &frames[all->buffer];
-    hd_part own = *all;
+    box own = box_of(frames, all), other = box_of(frames, piece);
     int d = 0;
 
-    while (d < frame->ndims && (all->kept >> d & 1) == 0)
+    while (d < own.frame->ndims && (all->kept >> d & 1) == 0)
         d++;
-    if (d == frame->ndims || all->ranges != 0)
+    if (d == own.frame->ndims)
         return false;
-    own.offset += i * frame->stride[d];
-    own.kept &= ~(1u << d) & 0xff;
-    return are_same(frames, &own, piece);
+    own.offset += i * own.frame->stride[d];
+    own.extent[d] = 1;
+    return are_same(&own, &other);
+}
+
+static bool is_same(const hd_frame *frames, const hd_part *a, const hd_part *b)
+{
+    box x = box_of(frames, a), y = box_of(frames, b);
+
+    return are_same(&x, &y);
 }
 
 static bool is_allowed(const hd_graph *graph, int rank, const hd_op *op,
@@ -77,7 +94,7 @@ static bool is_allowed(const hd_graph *graph, int rank, const hd_op *op,
     case HD_IN_PLACE_NEVER:
         break;
     case HD_IN_PLACE_SAME:
-        return are_same(graph->frame, result, operand);
+        return is_same(graph->frame, result, operand);
     case HD_IN_PLACE_PIECE:
         return hd_op_is_led(op, 0)
                    ? is_piece(graph->frame, result, me, operand)

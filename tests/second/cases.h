@@ -411,6 +411,104 @@ const std::vector<Case> kCases = {
     {"reduced in place",
      "mesh tp=2 inout %x : f32[2] shared { %x = all_reduce %x }",
      {}},
+    // ----------------------------------------------------------------- ranges
+    {"a range past the end",
+     "mesh tp=2 in %x : f32[3] out %y : f32[2] { %y = copy %x[tp * 2..tp * 2 + "
+     "2] }",
+     {INVALID}},
+    {"a range before the beginning",
+     "mesh tp=2 in %x : f32[3] out %y : f32[2] { %y = copy %x[tp - 1..tp - 1 + "
+     "2] "
+     "}",
+     {INVALID}},
+    {"a range of none",
+     "mesh tp=2 in %x : f32[3] inout %y : f32[3] { %y[0..tp] = copy %x[0..tp] "
+     "}",
+     {INVALID}},
+    {"a range that ends before it begins",
+     "mesh tp=2 in %x : f32[3] inout %y : f32[3] "
+     "{ %y[2 - tp..tp + 1] = copy %x[2 - tp..tp + 1] }",
+     {INVALID}},
+    {"whole in ranges",
+     "mesh tp=2 in %x : f32[3] out %y : f32[3] { let n = tp + 1 "
+     "%y[0..n] = copy %x[0..n] %y[n..3] = relu %x[n..3] }",
+     {}},
+    {"a hole between ranges",
+     "mesh tp=2 in %x : f32[4] out %y : f32[4] { let n = tp + 1 "
+     "%y[0..n] = copy %x[0..n] %y[2..4] = relu %x[2..4] }",
+     {HOLE}},
+    {"two writers of ranges apart",
+     "streams 2 in %x : f32[3, 3] out %y : f32[3, 3] { fork on stream 0 { "
+     "%y[:, 0..1] = relu %x[:, 0..1] } on stream 1 { "
+     "%y[:, 1..3] = gelu %x[:, 1..3] } join }",
+     {}},
+    {"two writers of ranges that meet",
+     "streams 2 in %x : f32[3, 3] out %y : f32[3, 3] { fork on stream 0 { "
+     "%y[:, 0..2] = relu %x[:, 0..2] } on stream 1 { "
+     "%y[:, 1..3] = gelu %x[:, 1..3] } join }",
+     {RACE}},
+    {"two writers that meet in a corner",
+     "streams 2 in %x : f32[3, 3] inout %y : f32[3, 3] { fork on stream 0 { "
+     "%y[0..2, 0..2] = relu %x[0..2, 0..2] } on stream 1 { "
+     "%y[1..3, 1..3] = gelu %x[1..3, 1..3] } join }",
+     {RACE}},
+    {"two writers whose rows meet alone",
+     "streams 2 in %x : f32[3, 3] inout %y : f32[3, 3] { fork on stream 0 { "
+     "%y[0..2, 0..2] = relu %x[0..2, 0..2] } on stream 1 { "
+     "%y[1..3, 2..3] = gelu %x[1..3, 2..3] } join }",
+     {}},
+    {"a range and an index of it",
+     "streams 2 in %x : f32[4] inout %y : f32[4] { fork on stream 0 { "
+     "%y[1..3] = relu %x[1..3] } on stream 1 { %y[2] = gelu %x[2] } join }",
+     {RACE}},
+    {"a range and the index behind it",
+     "streams 2 in %x : f32[4] inout %y : f32[4] { fork on stream 0 { "
+     "%y[1..3] = relu %x[1..3] } on stream 1 { %y[3] = gelu %x[3] } join }",
+     {}},
+    {"a range and the same bytes by another name",
+     "streams 2 in %x : f32[2, 3] inout %y : f32[2, 3] temp %z : f32[6] of %y "
+     "{ fork on stream 0 { %y[:, 1..3] = relu %x[:, 1..3] } on stream 1 { "
+     "%z[2..4] = gelu %x[0, 0..2] } join }",
+     {RACE}},
+    {"a range and the bytes beside it by another name",
+     "streams 2 in %x : f32[2, 3] inout %y : f32[2, 3] temp %z : f32[6] of %y "
+     "{ fork on stream 0 { %y[:, 1..3] = relu %x[:, 1..3] } on stream 1 { "
+     "%z[3..4] = gelu %x[0, 0..1] } join }",
+     {}},
+    {"half of a range is written",
+     "in %x : f32[4] out %y : f32[4] temp %t : f32[4] { "
+     "%t[0..2] = relu %x[0..2] %y[0..3] = copy %t[0..3] %y[3] = copy %x[3] }",
+     {UNWRITTEN}},
+    {"a lifetime ends in a range",
+     "in %x : f32[4] out %y : f32[2] temp %a : f32[4] temp %b : f32[2, 2] of "
+     "%a { %a = relu %x %b[1..2, 0..1] = gelu %x[0..1] %y = copy %a[1..3] }",
+     {LIFETIME}},
+    {"a lifetime ends beside a range",
+     "in %x : f32[4] out %y : f32[2] temp %a : f32[4] temp %b : f32[2, 2] of "
+     "%a { %a = relu %x %b[1..2, 0..1] = gelu %x[0..1] %y = copy %a[0..2] }",
+     {}},
+    {"a range over itself",
+     "mesh tp=2 inout %x : f32[3] { let n = tp + 1 %x[1..1 + n] = relu "
+     "%x[1..1 + n] }",
+     {}},
+    {"a range over its neighbour",
+     "mesh tp=2 inout %x : f32[3] { %x[tp..tp + 2] = relu %x[1..3] }",
+     {IN_PLACE}},
+    {"ranges as long as they are sent",
+     "mesh tp=2 in %x : f32[2] inout %y : f32[2] shared { group { "
+     "send %x[0..tp + 1] to 1 - tp %y[0..2 - tp] = recv from 1 - tp } }",
+     {}},
+    {"ranges longer than they are sent",
+     "mesh tp=2 in %x : f32[2] inout %y : f32[2] shared { group { "
+     "send %x[0..tp + 1] to 1 - tp %y[0..tp + 1] = recv from 1 - tp } }",
+     {MISMATCH}},
+    {"gathered over a range whose piece it reads",
+     "mesh tp=2 inout %x : f32[4, 2] shared { %x[1..3] = all_gather %x[tp + 1] "
+     "}",
+     {}},
+    {"gathered over a range whose neighbour it reads",
+     "mesh tp=2 inout %x : f32[4, 2] shared { %x[1..3] = all_gather %x[tp] }",
+     {IN_PLACE}},
 };
 
 } // namespace second

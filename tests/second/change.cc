@@ -80,6 +80,7 @@ class Slipper
     void Overlay();
     void ChangeNumber();
     void ChangeView();
+    void ChangeRange();
     void ChangeKey();
     void ChangeOp();
     void ChangeDecl();
@@ -195,6 +196,14 @@ void Slipper::Rename()
     }
 }
 
+// Both ends of a range go along.
+void PutAt(Index *index, const Expr &at)
+{
+    for (Expr &past : index->past)
+        past = Make("+", at, Make("-", past, index->at));
+    index->at = at;
+}
+
 void Numbers(Expr *e, std::vector<Expr *> *out)
 {
     if (e->op == "number")
@@ -236,10 +245,10 @@ void Slipper::Overlay()
         // Where the two meet is for each rank to find out.
         for (Index &index : moved.index)
             if (!index.all && !program_->mesh.empty())
-                index.at = Make("mod",
-                                Make("+", Name(program_->mesh[0].first),
-                                     Number(static_cast<int64_t>(Below(2)))),
-                                Number(2 + static_cast<int64_t>(Below(2))));
+                PutAt(&index, Make("mod",
+                                   Make("+", Name(program_->mesh[0].first),
+                                        Number(static_cast<int64_t>(Below(2)))),
+                                   Number(2 + static_cast<int64_t>(Below(2)))));
         return;
     }
 }
@@ -255,8 +264,11 @@ void Slipper::ChangeNumber()
         for (Expr &e : key.expr)
             Numbers(&e, &numbers);
     for (View *view : Views(&stmt))
-        for (Index &index : view->index)
+        for (Index &index : view->index) {
             Numbers(&index.at, &numbers);
+            for (Expr &past : index.past)
+                Numbers(&past, &numbers);
+        }
     if (numbers.empty())
         return;
     Expr *e = numbers[Below(numbers.size())];
@@ -289,14 +301,54 @@ void Slipper::ChangeView()
 
         if (Below(2) && !index.all) {
             // The neighbour's in place of the own.
-            index.at = Make("mod", Make("+", index.at, Number(1)),
-                            Number(2 + static_cast<int64_t>(Below(2))));
+            PutAt(&index, Make("mod", Make("+", index.at, Number(1)),
+                               Number(2 + static_cast<int64_t>(Below(2)))));
             return;
         }
+        index.past.clear();
         index.all = Below(8) == 0;
         index.at = Number(static_cast<int64_t>(Below(4)));
         if (Below(2) && !program_->mesh.empty())
             index.at = Name(program_->mesh[Below(program_->mesh.size())].first);
+    }
+}
+
+// A range goes a step aside, or all of a statement begin or end elsewhere; or
+// where nothing or one index was picked there is one.
+void Slipper::ChangeRange()
+{
+    for (int tries = 0; tries < 30; tries++) {
+        std::vector<View *> views = Views(&Any().Get());
+        std::vector<Index *> ranges;
+
+        for (View *view : views)
+            for (Index &index : view->index)
+                if (!index.past.empty())
+                    ranges.push_back(&index);
+        if (ranges.empty() && tries < 25)
+            continue;
+        if (ranges.empty()) {
+            for (View *view : views) {
+                if (view->index.empty())
+                    view->index.emplace_back();
+                view->index[0].all = false;
+                if (view->index[0].at.op.empty())
+                    view->index[0].at = Number(0);
+                view->index[0].past = {Make("+", view->index[0].at, Number(1))};
+            }
+            return;
+        }
+        std::string way = Below(2) ? "+" : "-";
+        size_t which = Below(4);
+        Index *one = ranges[Below(ranges.size())];
+        if (which < 2)
+            return PutAt(one, Make(way, one->at, Number(1)));
+        for (Index *range : ranges) {
+            Expr &end = which == 2 ? range->at : range->past[0];
+
+            end = Make(way, end, Number(1));
+        }
+        return;
     }
 }
 
@@ -371,7 +423,7 @@ void Slipper::Once()
     if (places_.empty())
         return;
     Place place = Any();
-    switch (Below(24)) {
+    switch (Below(28)) {
     case 0:
         return Erase(place);
     case 1: {
@@ -417,6 +469,11 @@ void Slipper::Once()
     case 19:
     case 20:
         return Overlay();
+    case 21:
+    case 22:
+    case 23:
+    case 24:
+        return ChangeRange();
     default:
         return AnySync();
     }

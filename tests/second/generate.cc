@@ -14,7 +14,8 @@ namespace
 struct Buffer {
     std::string name, role, dtype, axis; // axis: one piece a rank, of k ranks
     int k = 0;
-    int root = 0; // of another name: the buffer's index
+    int root = 0;      // of another name: the buffer's index
+    bool flat = false; // of one dimension, whatever a piece has
 };
 
 // What is known of one piece of a root.
@@ -30,6 +31,7 @@ struct Pick {
     std::vector<size_t> slots;
     bool exact = true;
     std::string text;
+    int low = 0; // the first of the pieces that it keeps
 };
 
 std::string Str(int n)
@@ -66,9 +68,21 @@ class Generator
     bool Readable(const Pick &pick) const;
     Pick OnePiece(int buffer);
     Pick AllPieces(int buffer);
+    Pick SomePieces(int buffer, int pieces);
+    Pick Counted(int buffer, const std::string &axis, int most);
+    static bool IsTurned(const Pick &pick)
+    {
+        return pick.text.find(" mod ") != std::string::npos;
+    }
+    std::string At(const Pick &pick, const std::string &index) const;
+    void Narrow(Pick *pick, const std::vector<int> &lengths);
+    std::vector<int> Lengths() const;
+    int PieceElements() const;
+    Pick FlatRange(int buffer, int length);
     bool FindRead(int pieces, const std::string &dtype, Pick *out);
     bool FindWrite(int pieces, const std::string &dtype, Pick *out);
     bool Apart(const Pick &a, const Pick &b) const;
+    bool Disjoint(const Pick &a, const Pick &b) const;
 
     void Put(int stream, const std::string &text);
     void Need(const Pick &pick, bool write, std::set<int> *out);
@@ -85,6 +99,12 @@ class Generator
     void Join();
 
     void Compute();
+    void Ranges();
+    void Product();
+    void Uneven();
+    void Split();
+    void Flat();
+    int AnyPieces();
     void Loop();
     void Shift();
     void OneWay();
@@ -126,7 +146,7 @@ void Generator::ChooseMesh()
         mesh_ = {{"dp", two[0]}, {"tp", two[1]}};
     }
     streams_ = Below(4);
-    piece_ = Chance(60) ? "2" : Chance(50) ? "2, 2" : "1";
+    piece_ = Chance(50) ? "2" : Chance(40) ? "2, 2" : Chance(50) ? "1" : "3";
 }
 
 int Generator::AddBuffer(const std::string &role, int k,
@@ -186,6 +206,18 @@ void Generator::Declare()
             b.k--;
         buffers_.push_back(b);
     }
+    for (size_t root = 0; root < slots_.size(); root++) {
+        Buffer b = buffers_[root];
+
+        if (b.role == "in" || !b.axis.empty() || b.dtype != "f32" ||
+            !Chance(25))
+            continue;
+        b.root = static_cast<int>(root);
+        b.role = "temp";
+        b.name = "f" + Str(static_cast<int>(root));
+        b.flat = true;
+        buffers_.push_back(b);
+    }
     go_ = Chance(15);
     done_ = Chance(15);
 }
@@ -194,9 +226,9 @@ std::string Generator::Declaration(const Buffer &b) const
 {
     std::string text = b.role + " %" + b.name + " : " + b.dtype + "[";
 
-    if (b.k > 0)
+    if (b.k > 0 && !b.flat)
         text += Str(b.k) + (b.axis.empty() ? "" : "@" + b.axis) + ", ";
-    text += piece_ + "]";
+    text += (b.flat ? Str(std::max(b.k, 1) * PieceElements()) : piece_) + "]";
     const Buffer &root = buffers_[static_cast<size_t>(b.root)];
     if (root.name != b.name)
         return text + " of %" + root.name;
@@ -258,6 +290,114 @@ Pick Generator::AllPieces(int buffer)
     return pick;
 }
 
+// As many neighbours, where they begin known or each rank's own.
+Pick Generator::SomePieces(int buffer, int pieces)
+{
+    const Buffer &b = buffers_[static_cast<size_t>(buffer)];
+    Pick pick = AllPieces(buffer);
+    int places = b.k - pieces + 1;
+
+    if (places == 1 && Chance(75))
+        return pick;
+    if (!mesh_.empty() && Chance(25)) {
+        size_t axis;
+        std::string low =
+            "(" + Axis(&axis) + " + " + Str(Below(3)) + ") mod " + Str(places);
+
+        pick.exact = places == 1;
+        pick.text += "[" + low + ".." + low + " + " + Str(pieces) + "]";
+        return pick;
+    }
+    pick.low = Below(places);
+    pick.slots.clear();
+    for (int i = 0; i < pieces; i++)
+        pick.slots.push_back(static_cast<size_t>(pick.low + i));
+    pick.text += "[" + Str(pick.low) + ".." + Str(pick.low + pieces) + "]";
+    return pick;
+}
+
+// On each rank one piece more than its coordinate, at most `most`.
+Pick Generator::Counted(int buffer, const std::string &axis, int most)
+{
+    const Buffer &b = buffers_[static_cast<size_t>(buffer)];
+    Pick pick = AllPieces(buffer);
+    std::string low = Str(Below(b.k - most + 1)), count = "(" + axis + " + 1)";
+
+    pick.exact = false;
+    pick.text += "[" + low + ".." + low + " + " + count + "]";
+    return pick;
+}
+
+// One of the pieces of a view that keeps a known range of them.
+std::string Generator::At(const Pick &pick, const std::string &index) const
+{
+    return "%" + buffers_[static_cast<size_t>(pick.buffer)].name + "[" +
+           (pick.low > 0 ? Str(pick.low) + " + " : "") + index + "]";
+}
+
+// How much to keep of each dimension of a piece.
+std::vector<int> Generator::Lengths() const
+{
+    std::vector<int> lengths;
+
+    for (char c : piece_)
+        if (c >= '0' && c <= '9')
+            lengths.push_back(c - '0');
+    return lengths;
+}
+
+int Generator::PieceElements() const
+{
+    int n = 1;
+
+    for (int length : Lengths())
+        n *= length;
+    return n;
+}
+
+// So many elements of a flat name, which may begin and end within pieces.
+Pick Generator::FlatRange(int buffer, int length)
+{
+    const Buffer &b = buffers_[static_cast<size_t>(buffer)];
+    int of = PieceElements(), n = std::max(b.k, 1) * of;
+    int low = Below(n - length + 1);
+    Pick pick;
+
+    if (Chance(50))
+        low = low / of * of;
+    pick.buffer = buffer;
+    for (int i = low / of; i * of < low + length; i++)
+        pick.slots.push_back(static_cast<size_t>(i));
+    pick.exact = low % of == 0 && length % of == 0;
+    pick.text = "%" + b.name + "[" + Str(low) + ".." + Str(low + length) + "]";
+    return pick;
+}
+
+// Of a view of pieces alone: ranges of so many indices of their dimensions.
+void Generator::Narrow(Pick *pick, const std::vector<int> &lengths)
+{
+    std::vector<int> all = Lengths();
+    std::string inner;
+
+    for (size_t i = 0; i < all.size(); i++) {
+        int low = Below(all[i] - lengths[i] + 1);
+
+        pick->exact &= lengths[i] == all[i];
+        inner += (i ? ", " : "") + Str(low) + ".." + Str(low + lengths[i]);
+    }
+    if (pick->text.back() == ']') {
+        pick->text.back() = ',';
+        pick->text += " ";
+    } else {
+        pick->text +=
+            buffers_[static_cast<size_t>(pick->buffer)].k > 0 &&
+                    buffers_[static_cast<size_t>(pick->buffer)].axis.empty()
+                ? "[:, "
+                : "[";
+    }
+    pick->text += inner + "]";
+}
+
 // `pieces` is 0 for one piece alone, else the extent of the first dimension.
 bool Generator::FindRead(int pieces, const std::string &dtype, Pick *out)
 {
@@ -265,10 +405,10 @@ bool Generator::FindRead(int pieces, const std::string &dtype, Pick *out)
         int id = Below(static_cast<int>(buffers_.size()));
         const Buffer &b = buffers_[static_cast<size_t>(id)];
 
-        if ((!dtype.empty() && b.dtype != dtype) ||
-            (pieces > 0 && (b.k != pieces || !b.axis.empty())))
+        if (b.flat || (!dtype.empty() && b.dtype != dtype) ||
+            (pieces > 0 && (b.k < pieces || !b.axis.empty())))
             continue;
-        *out = pieces > 0 ? AllPieces(id) : OnePiece(id);
+        *out = pieces > 0 ? SomePieces(id, pieces) : OnePiece(id);
         if (Readable(*out))
             return true;
     }
@@ -281,10 +421,10 @@ bool Generator::FindWrite(int pieces, const std::string &dtype, Pick *out)
         int id = Below(static_cast<int>(buffers_.size()));
         const Buffer &b = buffers_[static_cast<size_t>(id)];
 
-        if (b.role == "in" || (!dtype.empty() && b.dtype != dtype) ||
-            (pieces > 0 && (b.k != pieces || !b.axis.empty())))
+        if (b.flat || b.role == "in" || (!dtype.empty() && b.dtype != dtype) ||
+            (pieces > 0 && (b.k < pieces || !b.axis.empty())))
             continue;
-        *out = pieces > 0 ? AllPieces(id) : OnePiece(id);
+        *out = pieces > 0 ? SomePieces(id, pieces) : OnePiece(id);
         return true;
     }
     return false;
@@ -294,6 +434,14 @@ bool Generator::Apart(const Pick &a, const Pick &b) const
 {
     return buffers_[static_cast<size_t>(a.buffer)].root !=
            buffers_[static_cast<size_t>(b.buffer)].root;
+}
+
+bool Generator::Disjoint(const Pick &a, const Pick &b) const
+{
+    return Apart(a, b) ||
+           std::none_of(a.slots.begin(), a.slots.end(), [&b](size_t slot) {
+               return std::count(b.slots.begin(), b.slots.end(), slot) > 0;
+           });
 }
 
 // --------------------------------------------------------------------- order
@@ -469,8 +617,16 @@ void Generator::Compute()
     bool same = dtype(a) == dtype(c) && dtype(a) == "f32";
     if (!fits)
         return;
-    if (same && Chance(40) && FindRead(0, "f32", &b) &&
-        (Apart(b, c) || b.text == c.text)) {
+    if (same && Apart(a, c) && Chance(25)) {
+        std::vector<int> lengths = Lengths();
+
+        for (int &n : lengths)
+            n -= Below(n);
+        Narrow(&a, lengths);
+        Narrow(&c, lengths);
+    }
+    if (same && c.text.find("..") == std::string::npos && Chance(40) &&
+        FindRead(0, "f32", &b) && (Apart(b, c) || b.text == c.text)) {
         bool product =
             piece_ == "2, 2" && Apart(a, c) && Apart(b, c) && Chance(50);
         bool more = product && Chance(40) && Readable(c);
@@ -484,7 +640,8 @@ void Generator::Compute()
     }
     Step(stream, {a}, {c});
     std::string op = same ? unary[Below(4)] : "copy";
-    if (same && piece_ == "2, 2" && Apart(a, c) && Chance(30))
+    if (same && piece_ == "2, 2" && Apart(a, c) && Chance(30) &&
+        c.text.find("..") == std::string::npos)
         op = "transpose";
     std::string text = c.text + " = " + op + " " + a.text;
     if (!mesh_.empty() && Chance(10)) {
@@ -497,19 +654,187 @@ void Generator::Compute()
     Put(stream, Repeat(text));
 }
 
-void Generator::Loop()
+// Several pieces at once: as many on all ranks, or each rank's own number.
+void Generator::Ranges()
 {
+    static const char *const unary[] = {"relu", "copy", "exp", "sum"};
+    static const char *const binary[] = {"add", "sub", "min", "max"};
+    int stream = AnyStream(), n = 1 + Below(3);
+    size_t axis;
+    std::string mine;
+    Pick a, b, c;
+
+    if (!mesh_.empty() && Chance(30)) {
+        mine = Axis(&axis);
+        n = mesh_[axis].second;
+    }
+    if (!FindRead(n, "f32", &a) || !FindRead(n, "f32", &b))
+        return;
+    bool both = Chance(40), folds = Chance(20);
+    if (!FindWrite(folds ? 0 : n, "f32", &c))
+        return;
+    if (!mine.empty()) {
+        for (Pick *pick : {&a, &b})
+            *pick = Counted(pick->buffer, mine, n);
+        if (!folds)
+            c = Counted(c.buffer, mine, n);
+    }
+    std::vector<int> lengths = Lengths();
+    if (Chance(30) && !folds) {
+        for (int &length : lengths)
+            length -= Below(length);
+        for (Pick *pick : {&a, &b, &c})
+            Narrow(pick, lengths);
+    }
+    if (!Readable(a) || !Readable(b) || (!Disjoint(a, c) && a.text != c.text) ||
+        (!Disjoint(b, c) && b.text != c.text))
+        return;
+    if (folds) {
+        if (!Disjoint(a, c))
+            return;
+        Step(stream, {a}, {c});
+        Put(stream, Repeat(c.text + " = sum " + a.text + " dim 0"));
+    } else if (both) {
+        Step(stream, {a, b}, {c});
+        Put(stream, Repeat(c.text + " = " + binary[Below(4)] + " " + a.text +
+                           ", " + b.text));
+    } else {
+        Step(stream, {a}, {c});
+        Put(stream, Repeat(c.text + " = " + unary[Below(4)] + " " + a.text));
+    }
+}
+
+// Rows, columns and what is summed over are ranges.
+void Generator::Product()
+{
+    int stream = AnyStream(), rows = 1 + Below(3), k, columns;
+    std::vector<int> whole = Lengths();
+    Pick a, b, c;
+
+    if (whole.size() != 1)
+        return;
+    k = whole[0] - Below(whole[0]);
+    columns = whole[0] - Below(whole[0]);
+    if (!FindRead(rows, "f32", &a) || !FindRead(k, "f32", &b) ||
+        !FindWrite(rows, "f32", &c) || !Disjoint(a, c) || !Disjoint(b, c))
+        return;
+    Narrow(&a, {k});
+    Narrow(&b, {columns});
+    Narrow(&c, {columns});
+    bool more = Chance(40) && Readable(c);
+    Step(stream, more ? std::vector<Pick>{a, b, c} : std::vector<Pick>{a, b},
+         {c});
+    Put(stream, Repeat(c.text + " = matmul " + a.text + ", " + b.text +
+                       (more ? " accumulate" : "")));
+}
+
+// Through names of another shape.
+void Generator::Flat()
+{
+    std::vector<int> flat;
+    int stream = AnyStream();
+
+    for (size_t i = 0; i < buffers_.size(); i++)
+        if (buffers_[i].flat)
+            flat.push_back(static_cast<int>(i));
+    if (flat.empty())
+        return;
+    int n = static_cast<int>(flat.size()), of = PieceElements();
+    int from = flat[static_cast<size_t>(Below(n))];
+    int to = flat[static_cast<size_t>(Below(n))];
+    int length =
+        1 +
+        Below(of * std::max(1, std::min(buffers_[static_cast<size_t>(from)].k,
+                                        buffers_[static_cast<size_t>(to)].k)));
+    if (Chance(60))
+        length = (length + of - 1) / of * of;
+    Pick a = FlatRange(from, length), c = FlatRange(to, length);
+    if (!Readable(a) || (!Disjoint(a, c) && a.text != c.text))
+        return;
+    Step(stream, {a}, {c});
+    Put(stream, Repeat(c.text + " = relu " + a.text));
+}
+
+// A piece in two halves, side by side on two streams.
+void Generator::Split()
+{
+    int one = AnyStream(), two = AnyStream();
+    std::vector<int> all = Lengths();
+    std::set<int> needs = {0};
+    Pick a, c;
+
+    if (all[0] < 2 || !FindRead(0, "f32", &a) || !FindWrite(0, "f32", &c) ||
+        !Apart(a, c))
+        return;
+    std::string at = Str(1 + Below(all[0] - 1)), end = Str(all[0]);
+    auto part = [](const std::string &text, const std::string &low,
+                   const std::string &past) {
+        bool more = text.back() == ']';
+
+        return (more ? text.substr(0, text.size() - 1) + ", " : text + "[") +
+               low + ".." + past + "]";
+    };
+    Need(a, false, &needs);
+    Need(c, true, &needs);
+    Await(one, needs);
+    Await(two, needs);
+    NewStep(one, {a}, {c});
+    Put(one, part(c.text, "0", at) + " = relu " + part(a.text, "0", at));
+    c.exact = false;
+    NewStep(two, {a}, {c});
+    Put(two, part(c.text, at, end) + " = copy " + part(a.text, at, end));
+}
+
+// Each rank sends as many pieces as it has, and receives as many as the other
+// has.
+void Generator::Uneven()
+{
+    size_t axis;
     int stream = AnyStream();
     Pick a, c;
 
-    if (!FindRead(2 + Below(2), "f32", &a))
+    if (mesh_.empty())
         return;
-    int k = buffers_[static_cast<size_t>(a.buffer)].k;
-    if (!FindWrite(k, "f32", &c) || (!Apart(a, c) && a.text != c.text))
+    std::string mine = Axis(&axis), at = "@" + mine;
+    int n = mesh_[axis].second;
+    if (n < 2 || !FindRead(n, "f32", &a) || !FindWrite(n, "f32", &c) ||
+        !Disjoint(a, c))
+        return;
+    std::string size = Str(n), d = Str(1 + Below(n - 1));
+    std::string from = "(" + mine + " - " + d + ") mod " + size;
+    a = Counted(a.buffer, mine, n);
+    c = Counted(c.buffer, from, n);
+    if (!Readable(a) || !Disjoint(a, c))
         return;
     Step(stream, {a}, {c});
-    Put(stream, "for i in 0.." + Str(k) + " { " + c.text + "[i] = relu " +
-                    a.text + "[i] }");
+    Put(stream, Repeat("group { send" + at + " " + a.text + " to (" + mine +
+                       " + " + d + ") mod " + size + " " + c.text + " = recv" +
+                       at + " from " + from + " }"));
+}
+
+// How many pieces a transfer moves; 0 is one alone.
+int Generator::AnyPieces()
+{
+    return Chance(30) ? 1 + Below(3) : 0;
+}
+
+void Generator::Loop()
+{
+    int stream = AnyStream(), k = 2 + Below(2);
+    Pick a, c;
+
+    if (!FindRead(k, "f32", &a) || !FindWrite(k, "f32", &c) ||
+        (!Disjoint(a, c) && a.text != c.text) || IsTurned(a) || IsTurned(c))
+        return;
+    std::string i = Chance(50) ? "i" : "i..i + 1";
+    auto piece = [&](const Pick &pick) {
+        std::string low = pick.low > 0 ? Str(pick.low) + " + i" : "i";
+
+        return At(pick, i == "i" ? i : "i.." + low + " + 1");
+    };
+    Step(stream, {a}, {c});
+    Put(stream, "for i in 0.." + Str(k) + " { " + piece(c) + " = relu " +
+                    piece(a) + " }");
 }
 
 // Each rank sends to a neighbour and receives from the other.
@@ -523,8 +848,9 @@ void Generator::Shift()
         return;
     std::string mine = Axis(&axis), at = "@" + mine;
     int n = mesh_[axis].second;
-    if (n < 2 || !FindRead(0, "f32", &a) || !FindWrite(0, "f32", &c) ||
-        !Apart(a, c))
+    int pieces = AnyPieces();
+    if (n < 2 || !FindRead(pieces, "f32", &a) ||
+        !FindWrite(pieces, "f32", &c) || !Disjoint(a, c))
         return;
     std::string d = Str(1 + Below(n - 1)), size = Str(n);
     std::string get = Chance(25) ? " get" : "";
@@ -564,7 +890,8 @@ void Generator::OneWay()
         return;
     std::string mine = Axis(&axis), at = "@" + mine;
     int n = mesh_[axis].second;
-    if (n < 2 || !FindRead(0, "f32", &a) || !FindWrite(0, "f32", &c))
+    int pieces = AnyPieces();
+    if (n < 2 || !FindRead(pieces, "f32", &a) || !FindWrite(pieces, "f32", &c))
         return;
     int i = Below(n), j = (i + 1 + Below(n - 1)) % n;
     std::string get = Chance(25) ? " get" : "";
@@ -611,7 +938,7 @@ void Generator::Fuse()
     int n = mesh_[axis].second;
     if (!FindRead(which == 1 ? n : 0, "f32", &a) || !FindRead(0, "f32", &b) ||
         !FindWrite(which == 0 ? n : 0, "f32", &c) || !Apart(a, c) ||
-        !Apart(b, c))
+        !Apart(b, c) || (a.text + c.text).find("..") != std::string::npos)
         return;
     Step(stream, {a, b}, {c});
     Put(stream, Repeat(c.text + " = " + ops[which] + "@" + mine + " " + a.text +
@@ -648,9 +975,10 @@ void Generator::Collect()
             c = a, c.exact = false;
         else
             return;
-        if (!Readable(a))
+        Pick &piece = which == 0 ? a : c;
+        if (!Readable(a) || IsTurned(a))
             return;
-        (which == 0 ? a : c).text += "[" + mine + "]";
+        piece.text = At(piece, mine);
     }
     Step(stream, {a}, {c});
     Put(stream, Repeat(c.text + " = " + ops[which] + "@" + mine + " " + a.text +
@@ -662,11 +990,11 @@ void Generator::Collect()
 void Generator::Broadcast()
 {
     size_t axis;
-    int stream = AnyStream();
+    int stream = AnyStream(), pieces = AnyPieces();
     Pick a, c;
 
-    if (mesh_.empty() || !FindRead(0, "f32", &a) || !FindWrite(0, "f32", &c) ||
-        !Apart(a, c))
+    if (mesh_.empty() || !FindRead(pieces, "f32", &a) ||
+        !FindWrite(pieces, "f32", &c) || !Disjoint(a, c))
         return;
     std::string mine = Axis(&axis);
     std::string root = Str(Below(mesh_[axis].second));
@@ -687,14 +1015,15 @@ void Generator::Broadcast()
 void Generator::Reduce()
 {
     size_t axis;
-    int stream = AnyStream();
+    int stream = AnyStream(), pieces = AnyPieces();
     Pick a, c;
 
-    if (mesh_.empty() || !FindRead(0, "f32", &a) || !FindWrite(0, "f32", &c))
+    if (mesh_.empty() || !FindRead(pieces, "f32", &a) ||
+        !FindWrite(pieces, "f32", &c))
         return;
-    if (Chance(30))
+    if (Chance(30) && buffers_[static_cast<size_t>(a.buffer)].role != "in")
         c = a; // in place
-    else if (!Apart(a, c))
+    else if (!Disjoint(a, c))
         return;
     std::string mine = Axis(&axis);
     std::string root = Str(Below(mesh_[axis].second));
@@ -741,7 +1070,8 @@ void Generator::Pipeline()
     if (streams_ < 2 || !FindRead(3, "f32", &source) ||
         !FindWrite(3, "f32", &result) || !FindWrite(2, "f32", &slots) ||
         !Apart(source, result) || !Apart(source, slots) ||
-        !Apart(slots, result))
+        !Apart(slots, result) || IsTurned(source) || IsTurned(slots) ||
+        IsTurned(result))
         return;
     int base = nevents_;
     std::string full = "%e[" + Str(base) + " + i]";
@@ -756,11 +1086,11 @@ void Generator::Pipeline()
     int first = NewStep(0, {source}, {slots});
     NewStep(1, {slots}, {result});
     known_[2].insert(first);
-    Put(-1, "for i in 0..3 { on stream 0 { if i > 1 { wait " + free +
-                " - 2] } " + slots.text + "[i mod 2] = copy " + source.text +
-                "[i] " + full + " = record } on stream 1 { wait " + full + " " +
-                result.text + "[i] = relu " + slots.text + "[i mod 2] " + free +
-                "] = record } }");
+    Put(-1,
+        "for i in 0..3 { on stream 0 { if i > 1 { wait " + free + " - 2] } " +
+            At(slots, "i mod 2") + " = copy " + At(source, "i") + " " + full +
+            " = record } on stream 1 { wait " + full + " " + At(result, "i") +
+            " = relu " + At(slots, "i mod 2") + " " + free + "] = record } }");
 }
 
 void Generator::Noise()
@@ -830,7 +1160,10 @@ std::string Generator::Run()
             &Generator::Loop,    &Generator::Shift,     &Generator::Shift,
             &Generator::OneWay,  &Generator::OneWay,    &Generator::Collect,
             &Generator::Collect, &Generator::Broadcast, &Generator::Reduce,
-            &Generator::Mixed,   &Generator::Pipeline,  &Generator::Noise};
+            &Generator::Mixed,   &Generator::Pipeline,  &Generator::Noise,
+            &Generator::Ranges,  &Generator::Ranges,    &Generator::Product,
+            &Generator::Split,   &Generator::Uneven,    &Generator::Flat,
+            &Generator::Flat};
         (this->*steps[Below(static_cast<int>(std::size(steps)))])();
         if (Chance(30))
             Record(AnyStream());

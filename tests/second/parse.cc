@@ -226,6 +226,8 @@ View Parser::ParseView()
             index.all = Take(":");
             if (!index.all)
                 index.at = ParseExpr();
+            if (!index.all && Take(".."))
+                index.past = {ParseExpr()};
             view.index.push_back(index);
             Take(",");
         }
@@ -400,13 +402,21 @@ std::string Text(const Expr &e)
     return "(" + Text(e.args[0]) + " " + e.op + " " + Text(e.args[1]) + ")";
 }
 
+std::string Text(const Index &index)
+{
+    std::string text = index.all ? ":" : Text(index.at);
+
+    for (const Expr &past : index.past)
+        text += ".." + Text(past);
+    return text;
+}
+
 std::string Text(const View &view)
 {
     std::string text;
 
     for (const Index &index : view.index)
-        text += (text.empty() ? "[" : ", ") +
-                (index.all ? std::string(":") : Text(index.at));
+        text += (text.empty() ? "[" : ", ") + Text(index);
     return "%" + view.name + text + (text.empty() ? "" : "]");
 }
 

@@ -47,8 +47,9 @@ struct Decl {
 };
 
 struct Index {
-    bool all = false; // `:`
-    Expr at;
+    bool all = false;       // `:`
+    Expr at;                // or the first of a range
+    std::vector<Expr> past; // one, of a range
 };
 
 struct View {

@@ -319,6 +319,9 @@ TEST(Second, ProgramsFromNothingAreRight)
         std::mt19937 random(seed);
         std::string text = Generate(random);
 
+        Checked checked(text);
+        EXPECT_TRUE(checked.parsed) << "seed " << seed << "\n"
+                                    << checked.said << text;
         EXPECT_EQ(Judge(Parse(text), schedules).Text(), "clean")
             << "seed " << seed << "\n"
             << text;

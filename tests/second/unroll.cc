@@ -232,7 +232,15 @@ Piece Unroller::Resolve(const View &view)
         const Dim &dim = decl.dims[i];
         int64_t local = Local(dim);
 
-        if (i < view.index.size() && !view.index[i].all) {
+        if (i < view.index.size() && !view.index[i].past.empty()) {
+            int64_t low = values_.Value(view.index[i].at);
+            int64_t past = values_.Value(view.index[i].past[0]);
+
+            if (low < 0 || low >= past || past > local)
+                throw Broken(INVALID, "range of %" + decl.name);
+            region.offset += low * stride;
+            region.dims.insert(region.dims.begin(), {past - low, stride});
+        } else if (i < view.index.size() && !view.index[i].all) {
             int64_t v = values_.Value(view.index[i].at);
 
             if (v < 0 || v >= values_.Value(dim.extent))
@@ -292,6 +300,20 @@ const std::set<std::string> kElementwise = {
     "relu",   "gelu", "silu",    "relu_grad", "gelu_grad", "silu_grad",
     "select", "fill", "sigmoid", "scale"};
 
+// Shapes agree before loops are unrolled; here they have numbers. What is read
+// along a dimension is as long as that, or one for all of it.
+void CheckShapes(const Region &operand, const Region &result)
+{
+    size_t n = operand.dims.size(), more = result.dims.size() - n;
+
+    if (n > result.dims.size())
+        throw Unreadable("an operand of more dimensions than the result");
+    for (size_t i = 0; i < n; i++)
+        if (operand.dims[i].first != result.dims[more + i].first &&
+            operand.dims[i].first != 1)
+            throw Unreadable("an operand as long as the result in no way");
+}
+
 // A result may lie exactly over an operand where the operation goes element by
 // element, and over none anywhere else.
 void Unroller::Compute(const Stmt &stmt, Work *work)
@@ -302,8 +324,11 @@ void Unroller::Compute(const Stmt &stmt, Work *work)
          !stmt.Find("dim"));
     std::vector<Region> operands, results;
 
-    for (const View &view : stmt.operands)
+    for (const View &view : stmt.operands) {
         operands.push_back(Resolve(view).Folded());
+        if (elementwise && !stmt.results.empty())
+            CheckShapes(Resolve(view).region, Resolve(stmt.results[0]).region);
+    }
     for (const char *key : {"bias", "scale", "by", "value"})
         if (stmt.Find(key))
             for (const View &view : stmt.Find(key)->view)
