@@ -22,7 +22,7 @@ class Mutator
     }
     std::string Run()
     {
-        switch (Pick(27)) {
+        switch (Pick(30)) {
         case 0:
         case 1:
             return Drop();
@@ -66,6 +66,10 @@ class Mutator
         case 23:
         case 24:
             return Lists();
+        case 25:
+        case 26:
+        case 27:
+            return Range();
         default:
             return Group();
         }
@@ -358,6 +362,57 @@ class Mutator
                  ? hd_expr_mod(module_, *e, hd_expr_const(module_, n - 1))
                  : Shift(*e, n);
         return std::string("index of %") + f.view->buffer->name;
+    }
+    // A range goes one index aside, or it, or all of its operation, begin or
+    // end one index elsewhere.
+    std::string Range()
+    {
+        struct Found {
+            hd_op *op;
+            hd_view *view;
+            int dim;
+        };
+        std::vector<Found> found;
+
+        for (const Place &p : places_)
+            for (int i = 0; IsOp(p.stmt) && i < p.stmt->op->nviews; i++) {
+                hd_view *view = &p.stmt->op->view[i];
+
+                for (int d = 0; d < view->nindex; d++)
+                    if (hd_view_range(view, d) != nullptr)
+                        found.push_back({p.stmt->op, view, d});
+            }
+        if (found.empty())
+            return "";
+        Found f = found[Pick(found.size())];
+        hd_range range = *hd_view_range(f.view, f.dim);
+        hd_expr by = hd_expr_const(module_, Pick(2) ? 1 : -1);
+        size_t way = Pick(4);
+        bool alone = way == 0 || Pick(3) == 0;
+        for (const Found &other : found) {
+            if (other.op != f.op ||
+                (alone && (other.view != f.view || other.dim != f.dim)))
+                continue;
+            range = *hd_view_range(other.view, other.dim);
+            hd_expr low = Plus(range.low, by), past = Plus(range.past, by);
+            if (way <= 1) {
+                hd_expr count = range.extent >= 0
+                                    ? hd_expr_const(module_, range.extent)
+                                    : static_cast<hd_expr>(~range.extent);
+
+                hd_view_keep(module_, other.view, other.dim, low,
+                             Plus(low, count));
+            } else {
+                hd_view_keep(module_, other.view, other.dim,
+                             way == 2 ? low : range.low,
+                             way == 2 ? range.past : past);
+            }
+        }
+        return std::string("range of %") + f.view->buffer->name;
+    }
+    hd_expr Plus(hd_expr a, hd_expr b)
+    {
+        return hd_expr_binary(module_, HD_EXPR_ADD, a, b);
     }
     std::string Stream()
     {

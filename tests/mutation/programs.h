@@ -220,6 +220,41 @@ inline std::vector<Base> HostBases()
         "temp %a : f32[2, 2] temp %b : f32[2, 2] of %x "
         "temp %c : f32[4] of %x { %a = relu %x %y = scale %x by 2 "
         "%b = gelu %a %y = add %y, %b %x = add %y, %a }";
+    // Ranks have shares of 2 and 1 rows, which all gather; what came and what
+    // is the rank's own go on side by side.
+    static const char *const uneven =
+        "host program uneven mesh tp=2 streams 2 in %a : f32[2, 2] "
+        "in %b : f32[2, 2] out %c : f32[3, 2] temp %g : f32[3, 2] shared "
+        "{ let lo = tp * 2 let n = 2 - tp let low = 2 - tp * 2 let m = tp + 1 "
+        "%g[lo..lo + n] = copy %a[0..n] fork on stream 0 { "
+        "group { send %g[lo..lo + n] to 1 - tp "
+        "%g[low..low + m] = recv from 1 - tp } "
+        "%c[low..low + m] = matmul %g[low..low + m], %b } on stream 1 { "
+        "%c[lo..lo + n] = matmul %g[lo..lo + n], %b } join }";
+    // Two streams have the columns of a matrix, each some and then others.
+    static const char *const columns =
+        "host program columns streams 2 in %x : f32[3, 4] out %y : f32[3, 4] "
+        "temp %t : f32[3, 4] temp %e : event[2] { fork on stream 0 { "
+        "%t[:, 0..2] = relu %x[:, 0..2] %e[0] = record } on stream 1 { "
+        "%t[:, 2..4] = gelu %x[:, 2..4] %e[1] = record wait %e[0] "
+        "%y[0..3, 1..4] = copy %t[:, 1..4] } on stream 0 { wait %e[1] "
+        "%y[:, 0..1] = relu %t[:, 3..4] } join }";
+    // A window of two rows, which steps by one, and the same bytes in a row.
+    static const char *const window =
+        "host program window streams 1 in %x : f32[4, 2] out %y : f32[8] "
+        "temp %t : f32[4, 2] temp %f : f32[8] of %t temp %g : f32[4, 2] of %y "
+        "{ for i in 0..3 { %t[i..i + 2] = scale %x[i..i + 2] by 2 } fork "
+        "for i in 0..2 { on stream 0 { %g[2 * i..2 * i + 1, 0..2] = "
+        "relu %t[2 * i..2 * i + 1] } %g[2 * i + 1] = copy %t[2 * i + 1] } "
+        "join %f[1..3] = relu %x[1..3, 0] %y[7..8] = copy %f[1..2] }";
+    // Pieces of rows in place, gathered, summed and left to one rank.
+    static const char *const places =
+        "host program places mesh tp=2 in %x : f32[4, 2] inout %y : f32[4, 2] "
+        "shared temp %z : f32[8] of %y { %y[1..3] = all_gather %y[tp + 1] "
+        "%y[tp + 1..tp + 3] = copy %x[tp + 1..tp + 3] "
+        "%y[0..2] = all_reduce %y[0..2] %y[tp] = reduce_scatter %y[0..2] "
+        "%y[2..4] = broadcast %y[2..4] root 1 "
+        "%y[0..1] = reduce %y[0..1] root 0 }";
     hd_lower_options none = hd_lower_defaults();
 
     std::vector<Base> bases = {
@@ -236,6 +271,10 @@ inline std::vector<Base> HostBases()
         {"broadcasts3", broadcasts, false, none},
         {"reduces3", reduces, false, none},
         {"taken1", taken, false, none},
+        {"uneven2", uneven, false, none},
+        {"columns1", columns, false, none},
+        {"window1", window, false, none},
+        {"places2", places, false, none},
         {"many1", ManyNames(), false, none},
     };
     return bases;
