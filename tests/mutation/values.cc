@@ -21,6 +21,53 @@ long Number(const char *name, long otherwise)
     return value != nullptr ? std::atol(value) : otherwise;
 }
 
+// Host programs with ranges, as a person writes them for a tensor program.
+struct Written {
+    const char *name, *tensor, *host;
+};
+
+const Written kWritten[] = {
+    {"product",
+     "tensor program t in %x : f32[4, 6] in %w : f32[6, 5] in %b : f32[5] "
+     "out %y : f32[4, 5] { %y = matmul %x, %w bias %b act relu }",
+     "host program t in %x : f32[4, 6] in %w : f32[6, 5] in %b : f32[5] "
+     "out %y : f32[4, 5] { for i in 0..2 { "
+     "%y[2 * i..2 * i + 2, 0..3] = matmul %x[2 * i..2 * i + 2], %w[:, 0..3] "
+     "bias %b[0..3] act relu } "
+     "%y[0..3, 3..5] = matmul %x[0..3], %w[:, 3..5] bias %b[3..5] act relu "
+     "%y[3..4, 3..5] = matmul %x[3..4], %w[0..6, 3..5] bias %b[3..5] act relu "
+     "}"},
+    {"triangle",
+     "tensor program t in %x : f32[4, 4] in %w : f32[4, 4] out %y : f32[4, 4] "
+     "temp %e : f32[4, 4] { %e = exp %x %y = mul %e, %w }",
+     "host program t in %x : f32[4, 4] in %w : f32[4, 4] out %y : f32[4, 4] "
+     "temp %e : f32[4, 4] { for i in 0..4 { "
+     "%e[i, 0..i + 1] = exp %x[i, 0..i + 1] "
+     "%y[i, 0..i + 1] = mul %e[i, 0..i + 1], %w[i, 0..i + 1] } "
+     "for i in 0..3 { %e[i..i + 1, i + 1..4] = exp %x[i..i + 1, i + 1..4] "
+     "%y[i, i + 1..4] = mul %e[i, i + 1..4], %w[i, i + 1..4] } }"},
+    {"rows",
+     "tensor program t in %x : f32[5, 3] out %m : f32[5] out %s : f32[3] "
+     "out %r : f32[3, 5] { %m = max %x dim 1 %s = sum %x dim 0 "
+     "%r = transpose %x }",
+     "host program t in %x : f32[5, 3] out %m : f32[5] out %s : f32[3] "
+     "out %r : f32[3, 5] { %m[0..2] = max %x[0..2] dim 1 "
+     "%m[2..5] = max %x[2..5] dim 1 %s[0..1] = sum %x[:, 0..1] dim 0 "
+     "%s[1..3] = sum %x[0..5, 1..3] dim 0 %r[:, 0..2] = transpose %x[0..2] "
+     "%r[0..2, 2..5] = transpose %x[2..5, 0..2] "
+     "%r[2..3, 2..5] = transpose %x[2..5, 2..3] }"},
+    {"gather",
+     "tensor program t mesh tp=2 in %x : f32[2@tp, 3, 2] "
+     "out %y : f32[2, 3, 2] temp %g : f32[2, 3, 2] { %g = set %x "
+     "%y = tanh %g }",
+     "host program t mesh tp=2 in %x : f32[2@tp, 3, 2] out %y : f32[2, 3, 2] "
+     "temp %g : f32[2, 3, 2] shared temp %f : f32[12] of %g "
+     "{ let p = 1 - tp let n = tp + 1 let m = p + 1 %g[tp] = copy %x[tp] "
+     "group { send %g[tp, 0..n] to p %g[p, 0..m] = recv from p } "
+     "group { send %g[tp, n..3] to p %g[p, m..3] = recv from p } "
+     "%y[:, 1..3] = tanh %g[:, 1..3] %y[:, 0..1] = tanh %g[0..2, 0..1] }"},
+};
+
 // The whole arrays of the arguments, drawn anew; all are f32.
 std::vector<std::vector<float>> Draw(const hd_module *module,
                                      std::mt19937 &random)
@@ -104,6 +151,22 @@ void Shift(hd_module *module, hd_view *view, std::mt19937 &random)
     for (int d = 0; d < view->nindex; d++) {
         hd_dim dim = view->buffer->type.dim[d];
 
+        if (const hd_range *range = hd_view_range(view, d)) {
+            int64_t places = dim.extent - range->extent + 1;
+
+            if (range->extent < 0 || places < 2)
+                continue;
+            hd_expr low = hd_expr_mod(
+                module,
+                hd_expr_binary(
+                    module, HD_EXPR_ADD, range->low,
+                    hd_expr_const(module, 1 + random() % (places - 1))),
+                hd_expr_const(module, places));
+            hd_view_keep(module, view, d, low,
+                         hd_expr_binary(module, HD_EXPR_ADD, low,
+                                        hd_expr_const(module, range->extent)));
+            return;
+        }
         if (view->index[d] < 0 || hd_dim_is_sharded(dim))
             continue;
         view->index[d] =
@@ -166,10 +229,11 @@ struct Found {
 
 // Whether the verdict on values is that of the execution. What the proof
 // refuses does not count.
-::testing::AssertionResult Judge(const Base &base, const std::string &mutant,
+::testing::AssertionResult Judge(const std::string &text,
+                                 const std::string &mutant,
                                  std::mt19937 &random, Found *found)
 {
-    Program tensor(base.text), host(mutant);
+    Program tensor(text), host(mutant);
     hd_check_options options = hd_check_defaults();
 
     if (host.status != HD_OK || hd_check(host.module, host.diag) != HD_OK)
@@ -185,6 +249,38 @@ struct Found {
     return ::testing::AssertionFailure()
            << (right ? "right and rejected: " : "wrong and accepted: ")
            << host.Said();
+}
+
+TEST(Mutation, ValuesInRangesAreJudgedAsTheExecutionShows)
+{
+    const size_t n = sizeof kWritten / sizeof *kWritten;
+    long count = Number("HEDDLE_MUTANTS", 500);
+    long seed = SeedFrom(1);
+    Found found;
+
+    for (long done = 0; done < count; done++, seed++) {
+        std::mt19937 random(static_cast<unsigned>(seed));
+        const Written &base = kWritten[random() % n];
+        Program p(base.host);
+
+        ASSERT_EQ(p.status, HD_OK) << p.Said();
+        // The first are the programs themselves.
+        std::string what = done < 20           ? ""
+                           : random() % 4 == 0 ? Mutate(p.module, random)
+                                               : MutateValue(p.module, random);
+        std::string mutant = p.Print();
+
+        mutant = mutant.substr(mutant.find('\n') + 1);
+        ASSERT_TRUE(Judge(base.tensor, mutant, random, &found))
+            << "seed " << seed << ", " << base.name << ", " << what << "\n"
+            << mutant;
+        if (done == 19) {
+            ASSERT_EQ(found.wrong, 0) << "one of the programs themselves";
+        }
+    }
+    printf("values in ranges: %d right, %d wrong\n", found.right, found.wrong);
+    EXPECT_GT(found.right, count / 50);
+    EXPECT_GT(found.wrong, count / 50);
 }
 
 TEST(Mutation, ValuesAreJudgedAsTheExecutionShows)
@@ -209,7 +305,7 @@ TEST(Mutation, ValuesAreJudgedAsTheExecutionShows)
         std::string mutant = p.Print();
 
         mutant = mutant.substr(mutant.find('\n') + 1);
-        ASSERT_TRUE(Judge(base, mutant, random, &found))
+        ASSERT_TRUE(Judge(base.text, mutant, random, &found))
             << "seed " << seed << ", " << base.name << ", " << what << "\n"
             << mutant;
     }
