@@ -80,9 +80,53 @@ static hd_expr change_expr(mutator *m, hd_expr expr)
     return hd_expr_binary(m->module, kinds[pick(m, 8)], expr, pick_number(m));
 }
 
+static hd_expr plus(mutator *m, hd_expr expr, hd_expr more)
+{
+    return hd_expr_depth(m->module, expr) >= HD_MAX_EXPR_DEPTH / 2
+               ? expr
+               : hd_expr_binary(m->module, HD_EXPR_ADD, expr, more);
+}
+
+// What stands there becomes a range, or a range is moved or begins or ends
+// elsewhere.
+static void change_range(mutator *m, hd_view *view, int i)
+{
+    const hd_range *range = hd_view_range(view, i);
+    hd_expr number = pick_number(m), low = number, past = pick_number(m);
+
+    if (range == NULL && view->index[i] >= 0) {
+        low = view->index[i];
+        past = plus(m, low, number);
+    } else if (range != NULL && pick(m, 2) == 0) {
+        bool moves = pick(m, 2) == 0;
+
+        low = moves ? plus(m, range->low, number) : range->low;
+        past = plus(m, range->past, number);
+    } else if (range != NULL) {
+        low = change_expr(m, range->low);
+        past = range->past;
+    }
+    hd_view_keep(m->module, view, i, low, past);
+}
+
+// An index, or HD_EXPR_ALL, in place of what stands there.
+static void put_index(mutator *m, hd_view *view, int i, hd_expr index)
+{
+    hd_range *range;
+
+    view->index[i] = index;
+    if (view->range == NULL)
+        return;
+    range = hd_new_array(m->module->arena, hd_range, HD_MAX_DIMS);
+    for (int d = 0; d < HD_MAX_DIMS; d++)
+        range[d] = view->range[d];
+    range[i].past = HD_EXPR_NONE;
+    view->range = range;
+}
+
 static void change_view(mutator *m, hd_view *view)
 {
-    switch (pick(m, 4)) {
+    switch (pick(m, 5)) {
     case 0:
         view->buffer = pick_buffer(m);
         break;
@@ -90,16 +134,23 @@ static void change_view(mutator *m, hd_view *view)
         view->nindex = pick(m, view->nindex + 1);
         break;
     case 2:
-        if (view->nindex < HD_MAX_DIMS)
-            view->index[view->nindex++] =
-                pick(m, 2) == 0 ? HD_EXPR_ALL : pick_number(m);
+        if (view->nindex > 0)
+            change_range(m, view, pick(m, view->nindex));
+        break;
+    case 3:
+        if (view->nindex < HD_MAX_DIMS) {
+            put_index(m, view, view->nindex,
+                      pick(m, 2) == 0 ? HD_EXPR_ALL : pick_number(m));
+            view->nindex++;
+        }
         break;
     default:
         if (view->nindex > 0) {
             int i = pick(m, view->nindex);
 
-            view->index[i] =
-                pick(m, 4) == 0 ? HD_EXPR_ALL : change_expr(m, view->index[i]);
+            put_index(m, view, i,
+                      pick(m, 4) == 0 ? HD_EXPR_ALL
+                                      : change_expr(m, view->index[i]));
         }
     }
 }
@@ -308,11 +359,27 @@ static hd_expr turn(mutator *m, hd_expr expr, int64_t extent)
                        hd_expr_const(m->module, extent));
 }
 
+// As long as it was.
+static void turn_range(mutator *m, hd_view *view, int i)
+{
+    const hd_range *range = hd_view_range(view, i);
+    int64_t places = view->buffer->type.dim[i].extent - range->extent + 1;
+    hd_expr low = range->low;
+
+    if (range->extent > 0 && places > 1)
+        low = turn(m, low, places);
+    if (low != range->low)
+        hd_view_keep(m->module, view, i, low,
+                     plus(m, low, hd_expr_const(m->module, range->extent)));
+}
+
 static void turn_view(mutator *m, hd_view *view)
 {
     int i = pick(m, view->nindex);
 
-    if (view->nindex > 0 && !hd_dim_is_sharded(view->buffer->type.dim[i]))
+    if (hd_view_range(view, i) != NULL)
+        turn_range(m, view, i);
+    else if (view->nindex > 0 && !hd_dim_is_sharded(view->buffer->type.dim[i]))
         view->index[i] =
             turn(m, view->index[i], view->buffer->type.dim[i].extent);
 }
