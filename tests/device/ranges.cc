@@ -1,0 +1,118 @@
+// Host programs whose views keep ranges: ranks have shares of different sizes,
+// which they gather, and rows, columns and what is summed over are computed
+// with in pieces. Sizes are drawn anew in each run of the test.
+#include <gtest/gtest.h>
+
+#include <regex>
+
+#include "tests/device/options.h"
+#include "tests/unit/ranks.h"
+
+namespace
+{
+
+// A rank has B rows, the last one L. Q is the number of ranks less 1, T of rows
+// of all; D columns stand before the others of C, J before those of K.
+const char kProgram[] =
+    "heddle 1 host program uneven mesh tp=2 streams 2 "
+    "in %a : $[size tp @tp, B, K] in %w : $[K, C] in %b : $[C] "
+    "inout %h : $[T, C] out %c : $[T, C] out %t : $[C, T] out %m : $[T] "
+    "out %s : $[K] temp %g : $[T, K] shared { "
+    "let lo = tp * B let n = B - tp / Q * (B - L) "
+    "%g[lo..lo + n] = copy %a[tp, 0..n] fork "
+    "on stream 0 { for j in 1..size tp { let to = (tp + j) mod size tp "
+    "let from = (tp - j) mod size tp let low = from * B "
+    "let m = B - from / Q * (B - L) group { send %g[lo..lo + n] to to "
+    "%g[low..low + m] = recv from from } } } "
+    "on stream 1 { %h[lo..lo + n, 0..D] = "
+    "add %h[lo..lo + n, 0..D], %h[lo..lo + n, C - D..C - D + D] "
+    "%s[0..J] = sum %g[lo..lo + n, 0..J] dim 0 "
+    "%s[J..K] = max %g[lo..lo + n, J..K] dim 0 } join "
+    "for i in 0..size tp { let low = i * B let m = B - i / Q * (B - L) "
+    "%c[low..low + m, 0..D] = "
+    "matmul %g[low..low + m], %w[:, 0..D] bias %b[0..D] act gelu "
+    "%c[low..low + m, D..C] = matmul %g[low..low + m, 0..J], %w[0..J, D..C] "
+    "%c[low..low + m, D..C] = "
+    "matmul %g[low..low + m, J..K], %w[J..K, D..C] accumulate "
+    "%t[:, low..low + m] = transpose %c[low..low + m] "
+    "%m[low..low + m] = max %g[low..low + m, J..K] dim 1 } "
+    "%h[lo..lo + n] = mul %h[lo..lo + n], %c[lo..lo + n] }";
+
+struct Sizes {
+    int ranks, block, last, k, c, first_k, first_c;
+};
+
+int Between(int low, int high, std::mt19937 &random)
+{
+    return low + int(random() % unsigned(high - low + 1));
+}
+
+Sizes Draw(std::mt19937 &random)
+{
+    Sizes s = {};
+
+    s.ranks = std::min(Between(2, IsQuick() ? 3 : 5, random), MostRanks());
+    s.block = Between(1, 9, random);
+    s.last = Between(1, s.block, random);
+    s.k = Between(2, 24, random);
+    s.c = Between(2, 24, random);
+    s.first_k = Between(1, s.k - 1, random);
+    s.first_c = Between(1, s.c / 2, random);
+    return s;
+}
+
+std::string TextOf(const Sizes &s)
+{
+    const std::pair<const char *, int> values[] = {
+        {"B", s.block},     {"L", s.last},
+        {"Q", s.ranks - 1}, {"T", (s.ranks - 1) * s.block + s.last},
+        {"K", s.k},         {"C", s.c},
+        {"J", s.first_k},   {"D", s.first_c}};
+    std::string text = kProgram;
+
+    for (const auto &value : values)
+        text = std::regex_replace(
+            text, std::regex(std::string("\\b") + value.first + "\\b"),
+            std::to_string(value.second));
+    return text;
+}
+
+TEST(Ranges, OfDifferentLengthsGiveTheDenseAnswer)
+{
+    const std::vector<const char *> dtypes =
+        Choose<const char *>({"f32", "f16", "bf16", "f64"}, {"f32", "bf16"});
+    std::mt19937 random(Seed());
+
+    if (!HasDevices(2))
+        return;
+    for (const char *dtype : dtypes)
+        for (int draw = 0; draw < (IsQuick() ? 1 : 3); draw++) {
+            Sizes sizes = Draw(random);
+            std::string text = TextOf(sizes);
+            Module module = Parse(text, dtype, sizes.ranks);
+            hd_diag *diag = hd_diag_create();
+
+            SCOPED_TRACE(std::string(dtype) + ", " +
+                         std::to_string(sizes.ranks) + " ranks: " + text);
+            ASSERT_NE(module, nullptr);
+            ASSERT_EQ(CheckHere(module.get(), diag), HD_OK)
+                << hd_diag_text(diag);
+            hd_diag_destroy(diag);
+            Expected expected(module.get(), 2, Seed() + unsigned(draw));
+            AllEndWell(Launch(sizes.ranks, [&](hd_group *group, hd_diag *said) {
+                hd_session_options options = DeviceOptions();
+                hd_session *session = nullptr;
+                int rank = hd_group_rank(group);
+
+                HD_TRY(hd_session_create(group, module.get(), &options, said,
+                                         &session));
+                for (int set = 0; set < 2; set++)
+                    HD_TRY(RunAndCompare(session, module.get(), expected, set,
+                                         rank, said));
+                hd_session_destroy(session);
+                return HD_OK;
+            }));
+        }
+}
+
+} // namespace
