@@ -475,6 +475,24 @@ const std::vector<Case> kCases = {
      "{ fork on stream 0 { %y[:, 1..3] = relu %x[:, 1..3] } on stream 1 { "
      "%z[3..4] = gelu %x[0, 0..1] } join }",
      {}},
+    {"ranges of three dimensions and what is between them",
+     "streams 2 in %x : f32[2, 3, 2] inout %y : f32[2, 3, 2] { fork on stream "
+     "0 { %y[:, 0..2, 0..1] = relu %x[:, 0..2, 0..1] } on stream 1 { "
+     "%y[:, 2..3] = gelu %x[:, 2..3] %y[0..2, 0..3, 1..2] = "
+     "copy %x[0..2, 0..3, 1..2] } join }",
+     {}},
+    {"ranges of three dimensions that are read when one is not written",
+     "in %x : f32[2, 3, 2] inout %y : f32[2, 3, 2] temp %t : f32[2, 3, 2] { "
+     "%t[:, 0..2, 0..1] = relu %x[:, 0..2, 0..1] "
+     "%y[:, 2..3, 0..1] = copy %t[:, 1..2, 0..1] "
+     "%y[1..2, 0..2, 0..1] = copy %t[1..2, 1..3, 0..1] }",
+     {UNWRITTEN}},
+    {"ranges of three dimensions that are read as they are written",
+     "in %x : f32[2, 3, 2] inout %y : f32[2, 3, 2] temp %t : f32[2, 3, 2] { "
+     "%t[:, 0..2, 0..1] = relu %x[:, 0..2, 0..1] "
+     "%y[:, 2..3, 0..1] = copy %t[:, 1..2, 0..1] "
+     "%y[1..2, 0..2, 0..1] = copy %t[1..2, 0..2, 0..1] }",
+     {}},
     {"half of a range is written",
      "in %x : f32[4] out %y : f32[4] temp %t : f32[4] { "
      "%t[0..2] = relu %x[0..2] %y[0..3] = copy %t[0..3] %y[3] = copy %x[3] }",
