@@ -102,9 +102,10 @@ static hd_status keep_range(walker *w, const hd_view *view, int i,
 
     HD_TRY(evaluate(w, range->low, view->loc, low));
     HD_TRY(evaluate(w, range->past, view->loc, &past));
-    *n = past - *low;
-    if (*low >= 0 && *low < past && past <= extent)
+    if (*low >= 0 && *low < past && past <= extent) {
+        *n = past - *low;
         return HD_OK;
+    }
     return hd_error(w->diag, HD_E0601, view->loc,
                     "indices %lld..%lld of %%%s on rank %lld%s; its dimension "
                     "%d has extent %lld",

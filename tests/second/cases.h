@@ -429,6 +429,11 @@ const std::vector<Case> kCases = {
      "mesh tp=2 in %x : f32[3] inout %y : f32[3] "
      "{ %y[2 - tp..tp + 1] = copy %x[2 - tp..tp + 1] }",
      {INVALID}},
+    {"a range of more than 64 bits can count",
+     "mesh tp=2 inout %x : f32[3] { "
+     "%x[tp - 9223372036854775807..9223372036854775807] = relu "
+     "%x[tp - 9223372036854775807..9223372036854775807] }",
+     {INVALID}},
     {"whole in ranges",
      "mesh tp=2 in %x : f32[3] out %y : f32[3] { let n = tp + 1 "
      "%y[0..n] = copy %x[0..n] %y[n..3] = relu %x[n..3] }",
