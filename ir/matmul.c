@@ -22,8 +22,9 @@ static bool check_inner(const hd_type *a, const hd_type *b, bool ta, bool tb,
 
     if (ka.extent != kb.extent &&
         (hd_dim_is_counted(ka) || hd_dim_is_counted(kb)))
-        return complain(why, "the operands contract over ranges that are not "
-                             "known to be as long as each other",
+        return complain(why,
+                        "the operands contract over ranges that are not "
+                        "known to be as long as each other",
                         0, 0);
     if (ka.extent != kb.extent)
         return complain(why,
@@ -89,8 +90,9 @@ bool hd_matmul_fits(const hd_type *out, const hd_type *a, const hd_type *b,
     n = b->dim[space.dim[2][out->ndims - 1]];
     if (!hd_dim_same(out->dim[out->ndims - 1], n) &&
         (hd_dim_is_counted(n) || hd_dim_is_counted(out->dim[out->ndims - 1])))
-        return complain(why, "the columns of the result and of the product are "
-                             "not known to be as many",
+        return complain(why,
+                        "the columns of the result and of the product are "
+                        "not known to be as many",
                         0, 0);
     if (!hd_dim_same(out->dim[out->ndims - 1], n))
         return complain(why,

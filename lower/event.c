@@ -189,10 +189,10 @@ static void evaluate_for(loop *l, const hd_stmt *stmt, statement *of)
 {
     int64_t *i = &l->vars[stmt->var], end = 0;
 
-    l->unknown |= l->inside || !hd_expr_eval(l->module, stmt->a, &l->env, i) ||
-                  !hd_expr_eval(l->module, stmt->b, &l->env, &end) ||
-                  (*i < end &&
-                   (*i < 0 || end - *i > MANY_ITERATIONS / l->iterations));
+    l->unknown |=
+        l->inside || !hd_expr_eval(l->module, stmt->a, &l->env, i) ||
+        !hd_expr_eval(l->module, stmt->b, &l->env, &end) ||
+        (*i < end && (*i < 0 || end - *i > MANY_ITERATIONS / l->iterations));
     l->inside = true;
     for (; *i < end && !l->unknown; (*i)++)
         evaluate_block(l, &stmt->body, of);

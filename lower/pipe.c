@@ -487,8 +487,8 @@ static bool is_product(hd_pipe *p, const hd_op *op)
     char why[160];
 
     for (int i = 0; i < 3; i++) {
-        hd_view view = hd_pipe_at_shard(p, op->view[i], shard_dim(p, op, i),
-                                        HD_EXPR_ALL);
+        hd_view view =
+            hd_pipe_at_shard(p, op->view[i], shard_dim(p, op, i), HD_EXPR_ALL);
 
         type[i] = hd_view_type(&view);
     }
@@ -506,8 +506,8 @@ hd_build hd_pipe_open_shards(hd_pipe *p, hd_build *b, const hd_stmt *ops,
         for (int i = 1; hd_op_is(s->op, HD_UNIT_COMPUTE) && i < s->op->nviews;
              i++)
             turned |= is_turned(p, s->op, i);
-        turned |= hd_op_family(s->op) == HD_FAMILY_PRODUCT &&
-                  !is_product(p, s->op);
+        turned |=
+            hd_op_family(s->op) == HD_FAMILY_PRODUCT && !is_product(p, s->op);
     }
     return turned
                ? hd_build_for(b, "i", hd_pipe_number(p, p->ranks), &at->shard)

@@ -898,8 +898,7 @@ std::string OptionText(const hd_lower_options &o)
            " copy_own " + std::to_string(o.copy_own) + " defer " +
            std::to_string(o.defer_sends) + " comm_stream " +
            std::to_string(o.comm_stream) + " wire " + std::to_string(o.wire) +
-           " transport " +
-           std::to_string(o.transport);
+           " transport " + std::to_string(o.transport);
 }
 
 // Lowers the text, and says what is wrong with the result. Chunks may be
@@ -1042,8 +1041,8 @@ std::vector<double> BoundsOfRing(const char *text, hd_wire_dtype wire,
 }
 
 // Half a step of bf16 is at most 2^-8 of a value. In f32 a value is off by at
-// most 6 sqrt(40) units of 2^-24 of what 40 products of at most 4 add up to, and
-// by one more a rank.
+// most 6 sqrt(40) units of 2^-24 of what 40 products of at most 4 add up to,
+// and by one more a rank.
 TEST(Lower, ARingOverAnF32WireRoundsToTheResultOnce)
 {
     const double fp32 = (6 * std::sqrt(40.0) + 5) * 0x1p-24 * 40 * 4;
