@@ -97,7 +97,7 @@ inline bool HaveCome(const std::atomic<int> &came, int all)
     while (came < all) {
         if (Now() > deadline)
             return false;
-        usleep(50);
+        usleep(500);
     }
     return true;
 }

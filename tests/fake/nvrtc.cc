@@ -277,14 +277,17 @@ bool build_alone(const std::string &path, const std::string &text,
     int fd = open(lock.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
     bool fine = fd >= 0 && flock(fd, LOCK_EX) == 0 && read_file(path, object);
 
+    if (fd < 0) { // every kernel would be compiled by each who wants it
+        *log = "FAKE_NVRTC_CACHE names no folder to write to: " + lock;
+        return false;
+    }
     if (!fine) {
         fine = build(text, object, log);
         if (fine)
             keep(path, *object);
     }
     unlink(lock.c_str());
-    if (fd >= 0)
-        close(fd);
+    close(fd);
     return fine;
 }
 
