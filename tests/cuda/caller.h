@@ -120,8 +120,12 @@ class Caller
         __atomic_store_n(gate_, 1, __ATOMIC_RELEASE);
     }
 
+    // Within a second: an event of a stream's last command is seen a moment
+    // before the command counts as done.
     bool IsIdle(hd_cu_stream stream)
     {
+        for (int i = 0; i < 1000 && cu.stream_query(stream) != 0; i++)
+            usleep(1000);
         return cu.stream_query(stream) == 0;
     }
 
