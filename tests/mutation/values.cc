@@ -251,6 +251,20 @@ struct Found {
            << host.Said();
 }
 
+// Judge, of the program with an edit, or as it is.
+::testing::AssertionResult JudgeEdited(const std::string &text, Program &p,
+                                       bool edit, std::mt19937 &random,
+                                       Found *found)
+{
+    std::string what = !edit               ? ""
+                       : random() % 4 == 0 ? Mutate(p.module, random)
+                                           : MutateValue(p.module, random);
+    std::string mutant = p.Print();
+
+    mutant = mutant.substr(mutant.find('\n') + 1);
+    return Judge(text, mutant, random, found) << what << "\n" << mutant;
+}
+
 TEST(Mutation, ValuesInRangesAreJudgedAsTheExecutionShows)
 {
     const size_t n = sizeof kWritten / sizeof *kWritten;
@@ -265,15 +279,8 @@ TEST(Mutation, ValuesInRangesAreJudgedAsTheExecutionShows)
 
         ASSERT_EQ(p.status, HD_OK) << p.Said();
         // The first are the programs themselves.
-        std::string what = done < 20           ? ""
-                           : random() % 4 == 0 ? Mutate(p.module, random)
-                                               : MutateValue(p.module, random);
-        std::string mutant = p.Print();
-
-        mutant = mutant.substr(mutant.find('\n') + 1);
-        ASSERT_TRUE(Judge(base.tensor, mutant, random, &found))
-            << "seed " << seed << ", " << base.name << ", " << what << "\n"
-            << mutant;
+        ASSERT_TRUE(JudgeEdited(base.tensor, p, done >= 20, random, &found))
+            << "seed " << seed << ", " << base.name;
         if (done == 19) {
             ASSERT_EQ(found.wrong, 0) << "one of the programs themselves";
         }
@@ -300,14 +307,8 @@ TEST(Mutation, ValuesAreJudgedAsTheExecutionShows)
         ASSERT_EQ(hd_lower(p.module, &base.options, nullptr, nullptr, p.diag),
                   HD_OK)
             << p.Said();
-        std::string what = random() % 4 == 0 ? Mutate(p.module, random)
-                                             : MutateValue(p.module, random);
-        std::string mutant = p.Print();
-
-        mutant = mutant.substr(mutant.find('\n') + 1);
-        ASSERT_TRUE(Judge(base.text, mutant, random, &found))
-            << "seed " << seed << ", " << base.name << ", " << what << "\n"
-            << mutant;
+        ASSERT_TRUE(JudgeEdited(base.text, p, true, random, &found))
+            << "seed " << seed << ", " << base.name;
     }
     printf("values of mutants: %d right, %d wrong\n", found.right, found.wrong);
     EXPECT_GT(found.right, count / 50);
