@@ -88,7 +88,12 @@ int hd_expr_depth(const hd_module *module, hd_expr expr)
     return module->exprs[expr].depth;
 }
 
-// C rounds towards zero; the language rounds down.
+bool hd_expr_divides(hd_expr_kind kind)
+{
+    return kind == HD_EXPR_DIV || kind == HD_EXPR_MOD || kind == HD_EXPR_CDIV;
+}
+
+// C rounds towards zero; the language rounds down, or up where it says so.
 static bool divide(hd_expr_kind kind, int64_t a, int64_t b, int64_t *out)
 {
     int64_t quotient, rest;
@@ -101,7 +106,9 @@ static bool divide(hd_expr_kind kind, int64_t a, int64_t b, int64_t *out)
         quotient--;
         rest += b;
     }
-    *out = kind == HD_EXPR_DIV ? quotient : rest;
+    if (kind == HD_EXPR_CDIV)
+        quotient += rest > 0;
+    *out = kind == HD_EXPR_MOD ? rest : quotient;
     return true;
 }
 
@@ -130,6 +137,7 @@ static bool apply(hd_expr_kind kind, int64_t a, int64_t b, int64_t *out)
         break;
     case HD_EXPR_DIV:
     case HD_EXPR_MOD:
+    case HD_EXPR_CDIV:
         if (!divide(kind, a, b, &value))
             return false;
         break;
@@ -150,6 +158,12 @@ static bool apply(hd_expr_kind kind, int64_t a, int64_t b, int64_t *out)
         break;
     case HD_EXPR_OR:
         value = a != 0 || b != 0;
+        break;
+    case HD_EXPR_MIN:
+        value = a < b ? a : b;
+        break;
+    case HD_EXPR_MAX:
+        value = a > b ? a : b;
         break;
     case HD_EXPR_CONST:
     case HD_EXPR_COORD:
@@ -200,6 +214,8 @@ static hd_expr find_identity(const hd_module *module, hd_expr_kind kind,
     bool is_sum = kind == HD_EXPR_ADD;
     bool is_product = kind == HD_EXPR_MUL;
 
+    if ((kind == HD_EXPR_MIN || kind == HD_EXPR_MAX) && a == b)
+        return a;
     if ((is_sum || kind == HD_EXPR_SUB) && is_value(module, b, 0))
         return a;
     if (is_product && is_value(module, b, 1))
@@ -322,7 +338,8 @@ typedef enum level {
     LEVEL_ATOM,
 } level;
 
-// Each side of an operator takes what holds at least this tightly.
+// Each side of an operator takes what holds at least this tightly. A function
+// is an atom, and its arguments are anything.
 typedef struct syntax {
     const char *text;
     level own, left, right;
@@ -340,6 +357,9 @@ static const syntax syntax_of[] = {
     [HD_EXPR_NE] = {"!=", LEVEL_COMPARE, LEVEL_SUM, LEVEL_SUM},
     [HD_EXPR_AND] = {"and", LEVEL_AND, LEVEL_AND, LEVEL_NOT},
     [HD_EXPR_OR] = {"or", LEVEL_OR, LEVEL_OR, LEVEL_AND},
+    [HD_EXPR_MIN] = {"min", LEVEL_ATOM, LEVEL_OR, LEVEL_OR},
+    [HD_EXPR_MAX] = {"max", LEVEL_ATOM, LEVEL_OR, LEVEL_OR},
+    [HD_EXPR_CDIV] = {"cdiv", LEVEL_ATOM, LEVEL_OR, LEVEL_OR},
 };
 
 static level level_of(const hd_expr_node *node)
@@ -376,11 +396,25 @@ static void print_at(const hd_module *module, hd_expr expr, level least,
         hd_text_puts(text, ")");
 }
 
+// As `a + b`, or as `min(a, b)`.
+static void print_binary(const hd_module *module, const hd_expr_node *node,
+                         hd_text *text)
+{
+    const syntax *s = &syntax_of[node->kind];
+    bool calls = s->own == LEVEL_ATOM;
+
+    if (calls)
+        hd_text_printf(text, "%s(", s->text);
+    print_at(module, node->a, s->left, text);
+    hd_text_printf(text, calls ? ", " : " %s ", s->text);
+    print_at(module, node->b, s->right, text);
+    if (calls)
+        hd_text_puts(text, ")");
+}
+
 static void print_bare(const hd_module *module, const hd_expr_node *node,
                        hd_text *text)
 {
-    const syntax *s;
-
     switch (hd_expr_form_of(node->kind)) {
     case HD_FORM_CONST:
         // The smallest number has no positive counterpart to negate.
@@ -400,10 +434,7 @@ static void print_bare(const hd_module *module, const hd_expr_node *node,
         print_at(module, node->a, LEVEL_COMPARE, text);
         return;
     case HD_FORM_BINARY:
-        s = &syntax_of[node->kind];
-        print_at(module, node->a, s->left, text);
-        hd_text_printf(text, " %s ", s->text);
-        print_at(module, node->b, s->right, text);
+        print_binary(module, node, text);
     }
 }
 

@@ -1,8 +1,8 @@
 // Integer expressions over loop variables, lets and this rank's coordinates.
 // An hd_expr is an index into its module's table; equal expressions have equal
 // indices, and constants are folded as they are built. Division rounds down and
-// `mod` is never negative for a positive divisor; comparisons and logic give 0
-// or 1.
+// `mod` is never negative for a positive divisor, `cdiv` rounds up; comparisons
+// and logic give 0 or 1.
 #ifndef HD_IR_EXPR_H
 #define HD_IR_EXPR_H
 
@@ -37,6 +37,9 @@ typedef enum hd_expr_kind {
     HD_EXPR_NE,
     HD_EXPR_AND,
     HD_EXPR_OR,
+    HD_EXPR_MIN,
+    HD_EXPR_MAX,
+    HD_EXPR_CDIV,
 } hd_expr_kind;
 
 // All operators of two operands have one form; another kind is its own.
@@ -61,11 +64,13 @@ hd_expr hd_expr_coord(hd_module *module, int axis);
 hd_expr hd_expr_of_var(hd_module *module, hd_var var);
 hd_expr hd_expr_not(hd_module *module, hd_expr a);
 // Any kind from HD_EXPR_ADD on. Folds constants and the identities x + 0,
-// 0 + x, x * 1, 1 * x, x - 0; what overflows or divides by zero is left
+// 0 + x, x * 1, 1 * x, x - 0, min(x, x), max(x, x); what overflows or divides by zero is left
 // unfolded, for hd_expr_eval to report.
 hd_expr hd_expr_binary(hd_module *module, hd_expr_kind kind, hd_expr a,
                        hd_expr b);
 hd_expr hd_expr_mod(hd_module *module, hd_expr a, hd_expr b);
+// Has it a divisor, which must be positive?
+bool hd_expr_divides(hd_expr_kind kind);
 
 const hd_expr_node *hd_expr_get(const hd_module *module, hd_expr expr);
 // Functions here recurse this deep; the parser refuses more than the limit.

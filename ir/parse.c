@@ -1,6 +1,7 @@
 // A parser by recursive descent, one function a rule of docs/text-form.md. It
-// looks one token ahead. After an error it skips to the next line that can
-// begin a statement or a declaration, so that each mistake is reported once.
+// looks one token ahead, and two at a name in an expression. After an error it
+// skips to the next line that can begin a statement or a declaration, so that
+// each mistake is reported once.
 #include "ir/parse.h"
 
 #include <errno.h>
@@ -15,6 +16,8 @@
 #include "ir/print.h"
 #include "ir/suggest.h"
 #include "ir/verify.h"
+
+#define COUNT(table) (sizeof(table) / sizeof(table)[0])
 
 enum {
     MAX_DEPTH = 64,
@@ -316,8 +319,6 @@ static hd_status parse_name(parser *p, hd_expr *out)
     const scope *known = find_scope(p, p->token.text, p->token.length);
     int axis;
 
-    if (is_text(&p->token, "size"))
-        return parse_size(p, out);
     if (known != NULL) {
         *out = known->value;
         advance(p);
@@ -338,12 +339,95 @@ static hd_status parse_name(parser *p, hd_expr *out)
     return HD_OK;
 }
 
+// An operator, or a function of two arguments.
+typedef struct infix {
+    const char *text;
+    hd_expr_kind kind;
+    bool swapped; // a > b is b < a
+} infix;
+
+static const infix products[] = {{"*", HD_EXPR_MUL, false},
+                                 {"/", HD_EXPR_DIV, false},
+                                 {"mod", HD_EXPR_MOD, false}};
+static const infix sums[] = {{"+", HD_EXPR_ADD, false},
+                             {"-", HD_EXPR_SUB, false}};
+static const infix comparisons[] = {
+    {"==", HD_EXPR_EQ, false}, {"!=", HD_EXPR_NE, false},
+    {"<=", HD_EXPR_LE, false}, {"<", HD_EXPR_LT, false},
+    {">=", HD_EXPR_LE, true},  {">", HD_EXPR_LT, true}};
+static const infix ands[] = {{"and", HD_EXPR_AND, false}};
+static const infix ors[] = {{"or", HD_EXPR_OR, false}};
+
+static const infix functions[] = {{"min", HD_EXPR_MIN, false},
+                                  {"max", HD_EXPR_MAX, false},
+                                  {"cdiv", HD_EXPR_CDIV, false}};
+
+static const infix *accept_infix(parser *p, const infix *table, size_t n)
+{
+    if (p->token.kind != HD_TOKEN_MARK && p->token.kind != HD_TOKEN_NAME)
+        return NULL;
+    for (size_t i = 0; i < n; i++)
+        if (is_text(&p->token, table[i].text)) {
+            advance(p);
+            return &table[i];
+        }
+    return NULL;
+}
+
+static hd_status fold(parser *p, const infix *op, hd_expr *left, hd_expr right)
+{
+    *left = op->swapped ? hd_expr_binary(p->module, op->kind, right, *left)
+                        : hd_expr_binary(p->module, op->kind, *left, right);
+    if (hd_expr_depth(p->module, *left) <= MAX_EXPR_DEPTH)
+        return HD_OK;
+    p->failed = true;
+    return hd_error(p->diag, HD_E0105, p->token.loc,
+                    "an expression of more than %d nested operators",
+                    MAX_EXPR_DEPTH);
+}
+
+// Whether the name that stands here is called: no other name has a parenthesis
+// behind it, so that parameters, keys and operations may be called the same.
+static bool at_call(const parser *p)
+{
+    hd_lexer ahead = p->lexer;
+    hd_token next = hd_lexer_next(&ahead);
+
+    return next.kind == HD_TOKEN_MARK && is_text(&next, "(");
+}
+
+static hd_status unknown_function(parser *p)
+{
+    hd_suggestion near = hd_suggest(p->token.text, p->token.length);
+
+    for (size_t i = 0; i < COUNT(functions); i++)
+        hd_suggest_consider(&near, functions[i].text);
+    return unknown(p, HD_E0208, "function", "", &near);
+}
+
+static hd_status parse_call(parser *p, hd_expr *out)
+{
+    const infix *function = accept_infix(p, functions, COUNT(functions));
+    hd_expr second;
+
+    if (function == NULL)
+        return unknown_function(p);
+    HD_TRY(expect_mark(p, "(", "'('"));
+    HD_TRY(parse_expr(p, out));
+    HD_TRY(expect_mark(p, ",", "',' and a second argument"));
+    HD_TRY(parse_expr(p, &second));
+    HD_TRY(expect_mark(p, ")", "')'"));
+    return fold(p, function, out, second);
+}
+
 static hd_status parse_atom(parser *p, hd_expr *out)
 {
     int64_t value;
 
+    if (at_word(p, "size"))
+        return parse_size(p, out);
     if (p->token.kind == HD_TOKEN_NAME)
-        return parse_name(p, out);
+        return at_call(p) ? parse_call(p, out) : parse_name(p, out);
     if (p->token.kind == HD_TOKEN_INT) {
         HD_TRY(parse_int(p, &value));
         *out = hd_expr_const(p->module, value);
@@ -378,48 +462,6 @@ static hd_status parse_unary(parser *p, hd_expr *out)
     return HD_OK;
 }
 
-typedef struct infix {
-    const char *text;
-    hd_expr_kind kind;
-    bool swapped; // a > b is b < a
-} infix;
-
-static const infix products[] = {{"*", HD_EXPR_MUL, false},
-                                 {"/", HD_EXPR_DIV, false},
-                                 {"mod", HD_EXPR_MOD, false}};
-static const infix sums[] = {{"+", HD_EXPR_ADD, false},
-                             {"-", HD_EXPR_SUB, false}};
-static const infix comparisons[] = {
-    {"==", HD_EXPR_EQ, false}, {"!=", HD_EXPR_NE, false},
-    {"<=", HD_EXPR_LE, false}, {"<", HD_EXPR_LT, false},
-    {">=", HD_EXPR_LE, true},  {">", HD_EXPR_LT, true}};
-static const infix ands[] = {{"and", HD_EXPR_AND, false}};
-static const infix ors[] = {{"or", HD_EXPR_OR, false}};
-
-static const infix *accept_infix(parser *p, const infix *table, size_t n)
-{
-    if (p->token.kind != HD_TOKEN_MARK && p->token.kind != HD_TOKEN_NAME)
-        return NULL;
-    for (size_t i = 0; i < n; i++)
-        if (is_text(&p->token, table[i].text)) {
-            advance(p);
-            return &table[i];
-        }
-    return NULL;
-}
-
-static hd_status fold(parser *p, const infix *op, hd_expr *left, hd_expr right)
-{
-    *left = op->swapped ? hd_expr_binary(p->module, op->kind, right, *left)
-                        : hd_expr_binary(p->module, op->kind, *left, right);
-    if (hd_expr_depth(p->module, *left) <= MAX_EXPR_DEPTH)
-        return HD_OK;
-    p->failed = true;
-    return hd_error(p->diag, HD_E0105, p->token.loc,
-                    "an expression of more than %d nested operators",
-                    MAX_EXPR_DEPTH);
-}
-
 // An extent that silently lost its remainder would be a program for fewer rows;
 // indices and loops may well mean to round down.
 static hd_status check_quotient(parser *p, const infix *op, hd_expr left,
@@ -438,8 +480,9 @@ static hd_status check_quotient(parser *p, const infix *op, hd_expr left,
     p->failed = true;
     return hd_error(p->diag, HD_E0213, loc,
                     "%" PRId64 " / %" PRId64 " leaves a remainder of %" PRId64
-                    "; a declaration divides without one",
-                    a, b, a % b < 0 ? a % b + b : a % b);
+                    "; a declaration divides without one, and cdiv(%" PRId64
+                    ", %" PRId64 ") rounds up",
+                    a, b, a % b < 0 ? a % b + b : a % b, a, b);
 }
 
 static hd_status parse_chain(parser *p, const infix *table, size_t n,
@@ -458,8 +501,6 @@ static hd_status parse_chain(parser *p, const infix *table, size_t n,
     }
     return HD_OK;
 }
-
-#define COUNT(table) (sizeof(table) / sizeof(table)[0])
 
 static hd_status parse_product(parser *p, hd_expr *out)
 {

@@ -119,6 +119,9 @@ static sort sort_mixed(const finder *f, const hd_expr_node *node, sort a,
     case HD_EXPR_LE:
     case HD_EXPR_AND:
     case HD_EXPR_OR:
+    case HD_EXPR_MIN:
+    case HD_EXPR_MAX:
+    case HD_EXPR_CDIV:
         break;
     }
     return other;
@@ -132,7 +135,11 @@ static double bound_fixed(const hd_expr_node *node, sort a, sort b)
         return a.bound + b.bound;
     case HD_EXPR_MUL:
         return a.bound * b.bound;
+    case HD_EXPR_MIN:
+    case HD_EXPR_MAX:
+        return a.bound > b.bound ? a.bound : b.bound;
     case HD_EXPR_DIV:
+    case HD_EXPR_CDIV:
         return a.bound + 1;
     case HD_EXPR_MOD:
         return b.bound;

@@ -51,7 +51,7 @@ static hd_status report_valueless(const walker *w, hd_expr expr, hd_loc loc)
     if (!hd_expr_eval(w->module, node->b, &w->env, &value))
         return report_valueless(w, node->b, loc);
     hd_expr_print(w->module, expr, &text);
-    if (node->kind == HD_EXPR_DIV || node->kind == HD_EXPR_MOD)
+    if (hd_expr_divides(node->kind))
         status = hd_error(w->diag, HD_E0608, loc,
                           "%s on rank %lld divides by %lld; it must be at "
                           "least 1",

@@ -67,7 +67,8 @@ static hd_expr change_expr(mutator *m, hd_expr expr)
 {
     static const hd_expr_kind kinds[] = {HD_EXPR_ADD, HD_EXPR_SUB, HD_EXPR_MUL,
                                          HD_EXPR_DIV, HD_EXPR_MOD, HD_EXPR_LT,
-                                         HD_EXPR_EQ,  HD_EXPR_AND};
+                                         HD_EXPR_EQ,  HD_EXPR_AND, HD_EXPR_MIN,
+                                         HD_EXPR_MAX, HD_EXPR_CDIV};
     int how = pick(m, 3);
 
     if (expr < 0 || how == 0)
@@ -77,7 +78,7 @@ static hd_expr change_expr(mutator *m, hd_expr expr)
     // As deep as the parser lets it be, or printing it would not parse.
     if (hd_expr_depth(m->module, expr) >= HD_MAX_EXPR_DEPTH / 2)
         return expr;
-    return hd_expr_binary(m->module, kinds[pick(m, 8)], expr, pick_number(m));
+    return hd_expr_binary(m->module, kinds[pick(m, 11)], expr, pick_number(m));
 }
 
 static hd_expr plus(mutator *m, hd_expr expr, hd_expr more)

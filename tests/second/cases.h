@@ -47,6 +47,22 @@ const std::vector<Case> kCases = {
      "mesh tp=2 in %x : f32[2] out %y : f32[2] "
      "{ if tp > 0 and 4 / tp > 3 { %y = relu %x } else { %y = copy %x } }",
      {}},
+    {"divisor of a ceiling",
+     "mesh tp=2 in %x : f32[2, 2] out %y : f32[2] "
+     "{ %y = copy %x[cdiv(0, tp)] }",
+     {INVALID}},
+    {"the smaller and the larger",
+     "mesh tp=3 in %x : f32[2, 2] out %y : f32[cdiv(7, 4)] "
+     "{ %y = copy %x[min(tp, 1)] %y = copy %x[max(tp, 1) - cdiv(tp, 2)] }",
+     {}},
+    {"neither the smaller nor the larger",
+     "mesh tp=3 in %x : f32[2, 2] out %y : f32[2] "
+     "{ %y = copy %x[max(tp, 1)] }",
+     {INVALID}},
+    {"a ceiling too high",
+     "mesh tp=3 in %x : f32[2, 2] out %y : f32[2] "
+     "{ %y = copy %x[cdiv(tp + 1, 2)] }",
+     {INVALID}},
     {"broadcast without a view",
      "mesh tp=2 in %x : f32[2] "
      "{ broadcast %x root 0 }",

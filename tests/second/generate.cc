@@ -31,7 +31,8 @@ struct Pick {
     std::vector<size_t> slots;
     bool exact = true;
     std::string text;
-    int low = 0; // the first of the pieces that it keeps
+    int low = 0;         // the first of the pieces that it keeps
+    bool turned = false; // where it begins is each rank's own
 };
 
 std::string Str(int n)
@@ -70,10 +71,7 @@ class Generator
     Pick AllPieces(int buffer);
     Pick SomePieces(int buffer, int pieces);
     Pick Counted(int buffer, const std::string &axis, int most);
-    static bool IsTurned(const Pick &pick)
-    {
-        return pick.text.find(" mod ") != std::string::npos;
-    }
+    std::string Turned(int n);
     std::string At(const Pick &pick, const std::string &index) const;
     void Narrow(Pick *pick, const std::vector<int> &lengths);
     std::vector<int> Lengths() const;
@@ -251,6 +249,25 @@ bool Generator::Readable(const Pick &pick) const
     return true;
 }
 
+// Each rank's own number below `n`.
+std::string Generator::Turned(int n)
+{
+    size_t axis;
+    std::string at = Axis(&axis) + " + " + Str(Below(3));
+    std::string last = Str(n - 1), by = Str(1 + Below(3));
+
+    switch (Below(5)) {
+    case 0:
+        return "min(" + at + ", " + last + ")";
+    case 1:
+        return "max(" + last + " - (" + at + "), 0)";
+    case 2:
+        return "min(" + last + ", cdiv(" + at + ", " + by + "))";
+    default:
+        return "(" + at + ") mod " + Str(n);
+    }
+}
+
 Pick Generator::OnePiece(int buffer)
 {
     const Buffer &b = buffers_[static_cast<size_t>(buffer)];
@@ -265,13 +282,10 @@ Pick Generator::OnePiece(int buffer)
         pick.slots = {static_cast<size_t>(Below(b.k))};
         pick.text += "[" + Str(static_cast<int>(pick.slots[0])) + "]";
     } else if (b.k > 0) {
-        size_t axis;
-        std::string coordinate = Axis(&axis);
-
         pick = AllPieces(buffer);
         pick.exact = false;
-        pick.text += "[(" + coordinate + " + " + Str(Below(3)) + ") mod " +
-                     Str(b.k) + "]";
+        pick.turned = true;
+        pick.text += "[" + Turned(b.k) + "]";
     }
     return pick;
 }
@@ -300,11 +314,10 @@ Pick Generator::SomePieces(int buffer, int pieces)
     if (places == 1 && Chance(75))
         return pick;
     if (!mesh_.empty() && Chance(25)) {
-        size_t axis;
-        std::string low =
-            "(" + Axis(&axis) + " + " + Str(Below(3)) + ") mod " + Str(places);
+        std::string low = Turned(places);
 
         pick.exact = places == 1;
+        pick.turned = true;
         pick.text += "[" + low + ".." + low + " + " + Str(pieces) + "]";
         return pick;
     }
@@ -824,7 +837,7 @@ void Generator::Loop()
     Pick a, c;
 
     if (!FindRead(k, "f32", &a) || !FindWrite(k, "f32", &c) ||
-        (!Disjoint(a, c) && a.text != c.text) || IsTurned(a) || IsTurned(c))
+        (!Disjoint(a, c) && a.text != c.text) || a.turned || c.turned)
         return;
     std::string i = Chance(50) ? "i" : "i..i + 1";
     auto piece = [&](const Pick &pick) {
@@ -976,7 +989,7 @@ void Generator::Collect()
         else
             return;
         Pick &piece = which == 0 ? a : c;
-        if (!Readable(a) || IsTurned(a))
+        if (!Readable(a) || a.turned)
             return;
         piece.text = At(piece, mine);
     }
@@ -1070,8 +1083,7 @@ void Generator::Pipeline()
     if (streams_ < 2 || !FindRead(3, "f32", &source) ||
         !FindWrite(3, "f32", &result) || !FindWrite(2, "f32", &slots) ||
         !Apart(source, result) || !Apart(source, slots) ||
-        !Apart(slots, result) || IsTurned(source) || IsTurned(slots) ||
-        IsTurned(result))
+        !Apart(slots, result) || source.turned || slots.turned || result.turned)
         return;
     int base = nevents_;
     std::string full = "%e[" + Str(base) + " + i]";

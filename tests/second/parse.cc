@@ -142,6 +142,8 @@ const std::vector<std::vector<std::string>> kLevels = {
     {"+", "-"},
     {"*", "/", "mod"}};
 
+const std::set<std::string> kFunctions = {"min", "max", "cdiv"};
+
 Expr Parser::ParseExpr(int level)
 {
     if (level == 5)
@@ -178,6 +180,14 @@ Expr Parser::ParseUnary()
     } else if (Take("size")) {
         e.op = "size";
         e.name = Word(Token::NAME);
+    } else if (kFunctions.count(Peek().text) && tokens_[at_ + 1].text == "(") {
+        std::string function = Word(Token::NAME);
+
+        Expect("(");
+        Expr first = ParseExpr();
+        Expect(",");
+        e = Make(function, first, ParseExpr());
+        Expect(")");
     } else if (Peek().kind == Token::NUMBER) {
         e = Number(ToNumber(Word(Token::NUMBER)));
     } else {
@@ -399,6 +409,8 @@ std::string Text(const Expr &e)
         return "(-" + Text(e.args[0]) + ")";
     if (e.op == "not")
         return "(not " + Text(e.args[0]) + ")";
+    if (kFunctions.count(e.op))
+        return e.op + "(" + Text(e.args[0]) + ", " + Text(e.args[1]) + ")";
     return "(" + Text(e.args[0]) + " " + e.op + " " + Text(e.args[1]) + ")";
 }
 

@@ -26,7 +26,8 @@ struct TooLarge : Unreadable {
     using Unreadable::Unreadable;
 };
 
-// `op` is "number", "name", "size", "neg", "not", or an operator of the text.
+// `op` is "number", "name", "size", "neg", "not", or an operator or a function
+// of the text.
 struct Expr {
     std::string op;
     int64_t number = 0;

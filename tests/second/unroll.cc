@@ -40,13 +40,14 @@ namespace
 
 using Scope = std::vector<std::pair<std::string, int64_t>>;
 
-// Both round down.
+// `/` and `mod` round down, `cdiv` up.
 int64_t Divide(const std::string &op, int64_t a, int64_t b)
 {
     if (b <= 0)
         throw Broken(INVALID, "a divisor that is not positive");
     int64_t rest = a % b < 0 ? a % b + b : a % b;
-    return op == "mod" ? rest : a / b - (a % b < 0);
+    int64_t down = a / b - (a % b < 0);
+    return op == "mod" ? rest : op == "cdiv" && rest > 0 ? down + 1 : down;
 }
 
 int64_t Arithmetic(const std::string &op, int64_t a, int64_t b)
@@ -61,8 +62,10 @@ int64_t Arithmetic(const std::string &op, int64_t a, int64_t b)
         throw Broken(INVALID, "a number beyond 64 bits");
     if (op == "+" || op == "-" || op == "*")
         return r;
-    if (op == "/" || op == "mod")
+    if (op == "/" || op == "mod" || op == "cdiv")
         return Divide(op, a, b);
+    if (op == "min" || op == "max")
+        return (a < b) == (op == "min") ? a : b;
     return op == "=="   ? a == b
            : op == "!=" ? a != b
            : op == "<"  ? a < b

@@ -127,9 +127,26 @@ class Reader
         return Atom();
     }
 
+    // Behind its name.
+    hd_expr Call(hd_expr_kind kind)
+    {
+        failed = failed || !Take("(");
+        hd_expr a = Or();
+        failed = failed || !Take(",");
+        hd_expr b = Or();
+        failed = failed || !Take(")");
+        return Binary(kind, a, b);
+    }
+
     hd_expr Atom()
     {
         Skip();
+        if (Take("min"))
+            return Call(HD_EXPR_MIN);
+        if (Take("max"))
+            return Call(HD_EXPR_MAX);
+        if (Take("cdiv"))
+            return Call(HD_EXPR_CDIV);
         if (Take("(")) {
             hd_expr inner = Or();
             failed = failed || !Take(")");
@@ -215,7 +232,7 @@ class Expr : public testing::Test
         case 3:
             return hd_expr_not(module, Random(depth - 1));
         default:
-            auto kind = static_cast<hd_expr_kind>(HD_EXPR_ADD + random() % 11);
+            auto kind = static_cast<hd_expr_kind>(HD_EXPR_ADD + random() % 14);
             hd_expr a = Random(depth - 1);
             return hd_expr_binary(module, kind, a, Random(depth - 1));
         }
@@ -234,6 +251,11 @@ TEST_F(Expr, ConstantsFold)
     EXPECT_EQ(Read("x + 0"), Read("x"));
     EXPECT_EQ(Read("0 + x"), Read("x"));
     EXPECT_EQ(Read("1 * x * 1 - 0"), Read("x"));
+    EXPECT_EQ(Read("min(x * tp, x * tp)"), Read("x * tp"));
+    EXPECT_EQ(Read("max(x, 0 + x)"), Read("x"));
+    EXPECT_NE(Read("min(x, y)"), Read("max(x, y)"));
+    EXPECT_EQ(hd_expr_value(module, Read("max(min(7, 3), -2) + cdiv(5, 2)")),
+              6);
     EXPECT_FALSE(hd_expr_is_const(module, HD_EXPR_NONE));
     EXPECT_FALSE(hd_expr_is_const(module, HD_EXPR_ALL));
 }
@@ -247,6 +269,24 @@ TEST_F(Expr, ModIsNeverNegative)
     EXPECT_EQ(hd_expr_value(module, Read("7 / 4")), 1);
     hd_expr least = hd_expr_const(module, INT64_MIN);
     EXPECT_EQ(hd_expr_value(module, hd_expr_mod(module, least, Read("7"))), 6);
+}
+
+TEST_F(Expr, CdivRoundsUp)
+{
+    EXPECT_EQ(hd_expr_value(module, Read("cdiv(0, 4)")), 0);
+    EXPECT_EQ(hd_expr_value(module, Read("cdiv(1, 4)")), 1);
+    EXPECT_EQ(hd_expr_value(module, Read("cdiv(8, 4)")), 2);
+    EXPECT_EQ(hd_expr_value(module, Read("cdiv(9, 4)")), 3);
+    EXPECT_EQ(hd_expr_value(module, Read("cdiv(-1, 4)")), 0);
+    EXPECT_EQ(hd_expr_value(module, Read("cdiv(-9, 4)")), -2);
+    EXPECT_EQ(hd_expr_value(module, Read("cdiv(9223372036854775807, 2)")),
+              int64_t{1} << 62);
+    EXPECT_EQ(hd_expr_value(module, Read("cdiv(9223372036854775807, 1)")),
+              INT64_MAX);
+    hd_expr least = hd_expr_const(module, INT64_MIN);
+    EXPECT_EQ(hd_expr_value(module, hd_expr_binary(module, HD_EXPR_CDIV, least,
+                                                   Read("1"))),
+              INT64_MIN);
 }
 
 TEST_F(Expr, EqualOnesAreOne)
@@ -287,6 +327,12 @@ TEST_F(Expr, ValuesAreThoseOfTheRankAndItsVariables)
     EXPECT_EQ(Value("x <= 10 and y <= -5"), "0");
     EXPECT_EQ(Value("2 and 3"), "1");
     EXPECT_EQ(Value("not 7"), "0");
+    EXPECT_EQ(Value("min(x, y) * 100 + max(x, y)"), "-390");
+    EXPECT_EQ(Value("min(y, x)"), "-4");
+    EXPECT_EQ(Value("max(y, x)"), "10");
+    EXPECT_EQ(Value("cdiv(x, tp)"), "4");
+    EXPECT_EQ(Value("cdiv(y, tp)"), "-1");
+    EXPECT_EQ(Value("cdiv(y, dp)"), "-4");
 }
 
 TEST_F(Expr, WhatHasNoValueIsSaidToHaveNone)
@@ -298,6 +344,10 @@ TEST_F(Expr, WhatHasNoValueIsSaidToHaveNone)
     EXPECT_EQ(Value("-9223372036854775807 - x"), "none");
     EXPECT_EQ(Value("9223372036854775807 * x"), "none");
     EXPECT_EQ(Value("not 1 / 0"), "none");
+    EXPECT_EQ(Value("cdiv(x, 0)"), "none");
+    EXPECT_EQ(Value("cdiv(1, y)"), "none");
+    EXPECT_EQ(Value("min(0, 1 / 0)"), "none");
+    EXPECT_EQ(Value("max(9223372036854775807 + 1, 0)"), "none");
     EXPECT_EQ(Value("y < 0 and 1 / 0"), "none");
 }
 
@@ -334,6 +384,10 @@ TEST_F(Expr, PrintsWithTheFewestParentheses)
                              "0 - (x - y)",
                              "not (x and y)",
                              "1 / 0",
+                             "min(x or y, x + 1) * 2",
+                             "max(x, min(y, 1)) - 1 < x",
+                             "not cdiv(x, 2)",
+                             "cdiv(1, 0)",
                              "9223372036854775807 + x"})
         EXPECT_EQ(Print(Read(text)), text);
     EXPECT_EQ(Print(hd_expr_const(module, INT64_MIN)),

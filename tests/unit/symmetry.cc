@@ -46,6 +46,10 @@ TEST(Symmetry, IndicesTurnWithTheRank)
                       Copy("i", "(i - tp) mod 4") + " }"));
     EXPECT_TRUE(Turns("if (tp + 1) mod 4 == tp { } " + Copy("tp", "tp")));
     EXPECT_TRUE(Turns("%e[tp] = record wait %e[tp]"));
+    EXPECT_TRUE(Turns(Copy("(tp + min(1, cdiv(3, 2))) mod 4", "tp")));
+    EXPECT_TRUE(
+        Turns("for j in 0..max(2, 3) { let i = (tp + min(j, 2)) mod 4 " +
+              Copy("i", "tp") + " }"));
 }
 
 TEST(Symmetry, WhatDoesNotTurnIsSeen)
@@ -55,6 +59,9 @@ TEST(Symmetry, WhatDoesNotTurnIsSeen)
     EXPECT_FALSE(Turns(Copy("(2 * tp) mod 4", "0")));
     EXPECT_FALSE(Turns(Copy("tp mod 2", "0")));
     EXPECT_FALSE(Turns(Copy("tp / 2", "0")));
+    EXPECT_FALSE(Turns(Copy("cdiv(tp, 2)", "0")));
+    EXPECT_FALSE(Turns(Copy("min(tp, 2)", "0")));
+    EXPECT_FALSE(Turns(Copy("max(1, tp)", "0")));
     EXPECT_FALSE(Turns(Copy("(tp + 1) mod 8 / 2", "0")));
     EXPECT_FALSE(Turns("if tp == 0 { " + Copy("0", "0") + " }"));
     EXPECT_FALSE(Turns("%x[tp..tp + 1] = copy %y[0..1]"));
@@ -64,6 +71,10 @@ TEST(Symmetry, WhatDoesNotTurnIsSeen)
     EXPECT_FALSE(Turns("let a = 1 / (tp - 2)"));
     // Some ranks overflow.
     EXPECT_FALSE(Turns(Copy("(tp + 9223372036854775806) mod 4", "0")));
+    EXPECT_FALSE(Turns("let n = 9223372036854775807 for j in 0..2 { " +
+                       Copy("(tp + max(n - 1, j)) mod 4", "0") + " }"));
+    EXPECT_FALSE(Turns("let n = 9223372036854775807 for j in 0..2 { " +
+                       Copy("(tp + cdiv(n - j, 1)) mod 4", "0") + " }"));
     // One index that turns and one that does not, of one dimension.
     EXPECT_FALSE(Turns(Copy("tp", "0") + Copy("1", "0")));
     EXPECT_FALSE(Turns("on stream tp / 4 { " + Copy("0", "0") + " }"));
