@@ -67,9 +67,10 @@ static void write_fold(const hd_step *step, const names *names, hd_text *body)
     hd_dtype dtype = dtype_of(step, 0);
     hd_lane lane = hd_body_lane(dtype);
 
-    hd_body_begin(body, lane, dtype, names->span[1]);
+    hd_body_begin(body, lane, dtype_of(step, 1), names->span[1]);
     for (int i = 2; i <= step->op->ninputs; i++)
-        hd_body_join(body, lane, dtype, hd_op_fold(step->op), names->span[i]);
+        hd_body_join(body, lane, dtype_of(step, i), hd_op_fold(step->op),
+                     names->span[i]);
     hd_body_store(body, lane, dtype, names->span[0]);
 }
 

@@ -386,6 +386,21 @@ static hd_status check_alike(verifier *v, const hd_op *op, bool marks)
                : shapes_differ(v, op, &out, &in, difference(v, &out, &in, why));
 }
 
+// A sum of several takes numbers of f32 among those of a narrower result, which
+// it rounds once, and narrower ones for a result of f32.
+static bool takes_dtype(const hd_op *op, hd_dtype dtype, hd_dtype in)
+{
+    hd_dtype other = dtype == HD_F32 ? in : dtype;
+    bool own = dtype == HD_F32;
+
+    if (in == dtype || op->code != HD_OP_SUM || op->ninputs == 1)
+        return in == dtype;
+    for (int i = 1; i <= op->ninputs; i++)
+        own |= op->view[i].buffer->type.dtype == dtype;
+    return own && (dtype == HD_F32 || in == HD_F32) &&
+           hd_dtype_is_float(other) && hd_dtype_holds(HD_F32, other);
+}
+
 // Operands lie along the result, and may repeat along dimensions of it.
 static hd_status check_operands(verifier *v, const hd_op *op, hd_dtype dtype,
                                 int first)
@@ -398,7 +413,7 @@ static hd_status check_operands(verifier *v, const hd_op *op, hd_dtype dtype,
         hd_type part = in.ndims < out.ndims ? last_dims(&out, in.ndims) : out;
 
         part.dtype = dtype;
-        if (fits_along(&in, &out) && in.dtype == dtype)
+        if (fits_along(&in, &out) && takes_dtype(op, dtype, in.dtype))
             continue;
         return shapes_differ(v, op, &out, &in,
                              difference(v, &part, &wide, why));

@@ -161,6 +161,8 @@ int64_t hd_pipe_first_exchange(const hd_pipe *p);
 int64_t hd_pipe_end_of_exchanges(const hd_pipe *p);
 // Names the chunk and the shard of trip j.
 hd_trip hd_trip_start(hd_pipe *p, hd_build *b, hd_expr j);
+// What keeps --wire from changing anything; NULL if nothing does.
+const char *hd_pipe_why_no_wire(const hd_pipe *p, const hd_moved *m);
 // A send to, or a recv from, the rank `peer`; `get`: the receiver reads.
 hd_op *hd_pipe_transfer(const hd_pipe *p, hd_build *b, hd_opcode code,
                         hd_view what, hd_expr peer, bool get);

@@ -7,8 +7,8 @@
 //     ring     what came from the left is joined with the local partial, by the
 //              product itself where that can add a bias, and goes to the right
 //
-// Such a product of a ring can make sums wider than the result, which travel so
-// (--wire) and which the last product rounds.
+// Sums of a ring can be wider than the result: they travel so (--wire), and the
+// last product or sum rounds them.
 //
 // Of an all_reduce each rank keeps its joined shard where the others read it,
 // straight into their results: those are the caller's, and no peer writes
@@ -65,6 +65,17 @@ static hd_view own_view(const hd_trip *t, const hd_moved *m, hd_view like)
 }
 
 // ---------------------------------------------------------------- reducing
+
+static hd_dtype dtype_of(const hd_moved *m)
+{
+    return m->op->view[1].buffer->type.dtype;
+}
+
+// Sums of a ring travel as another dtype than they are of.
+static bool is_wide(const hd_moved *m)
+{
+    return m->arrived->type.dtype != dtype_of(m);
+}
 
 static hd_opcode fold_code(const hd_moved *m)
 {
@@ -212,6 +223,7 @@ static hd_view goal_view(const hd_trip *t, const hd_moved *m)
 }
 
 // Joins what arrived with the local partial, in a ring whose product does not.
+// The first of them goes as it is, or is widened.
 static void emit_join(const hd_trip *t, hd_build *b, const hd_moved *m)
 {
     hd_pipe *p = t->p;
@@ -225,8 +237,11 @@ static void emit_join(const hd_trip *t, hd_build *b, const hd_moved *m)
     }
     view[1] = arrived_view(t, m, m->op->view[1]);
     past = hd_build_if(b, is_past_first(t), &last);
+    if (is_wide(m))
+        hd_build_unary(&last, HD_OP_COPY, -1, sum_view(t, m, m->op->view[1]),
+                       view[2]);
     last = past;
-    if (p->ranks > 2 && m->kept == NULL) {
+    if (p->ranks > 2 && m->kept != m->sums) {
         hd_build on = hd_build_if(&past, hd_trip_is_before_end(t), &last);
 
         view[0] = sum_view(t, m, m->op->view[1]);
@@ -246,7 +261,7 @@ static void exchange(const hd_trip *t, hd_build *b, const hd_moved *m)
     hd_view made = partial_view(p, m, &t->at);
     hd_build first = *b, later;
 
-    if (m->sums != NULL && m->fused) {
+    if (is_wide(m)) {
         made = sum_view(t, m, like);
     } else if (m->sums != NULL && p->ranks > 2) {
         first = hd_build_if(b, hd_trip_is_first(t), &later);
@@ -477,11 +492,6 @@ static bool can_add(const hd_moved *m)
                           maker->view[1].buffer->type.dtype);
 }
 
-static hd_dtype dtype_of(const hd_moved *m)
-{
-    return m->op->view[1].buffer->type.dtype;
-}
-
 // Whether the joined shard is not made where it belongs: a product's may lie
 // otherwise than the result, as behind a batch, and of an all_reduce peers read
 // it, but in a temporary, where they may do so.
@@ -494,21 +504,44 @@ static bool is_kept(const hd_pipe *p, const hd_moved *m)
     return m->fused && !is_alike(&m->whole, &m->maker->view[0]);
 }
 
-// Partial results that nothing else needs have a slot for the local shard.
+// Partial results that nothing else needs have a slot for the local shard, and
+// so have sums of their dtype.
 static hd_buffer *keep_in(hd_pipe *p, const hd_moved *m)
 {
-    bool unused = m->fused || (m->in_place && !p->schedule->relays);
+    bool sums = m->sums != NULL && !is_wide(m);
+    bool unused = m->fused || (m->in_place && !sums);
 
-    return unused            ? m->op->view[1].buffer
-           : m->sums != NULL ? m->sums
-                             : add_slots(p, m, "sum", dtype_of(m));
+    return unused ? m->op->view[1].buffer
+           : sums ? m->sums
+                  : add_slots(p, m, "sum", dtype_of(m));
+}
+
+const char *hd_pipe_why_no_wire(const hd_pipe *p, const hd_moved *m)
+{
+    const char *dtype = hd_dtype_text(dtype_of(m));
+
+    if (p->flow == &hd_flow_gather)
+        return "what is gathered is not added up";
+    if (p->schedule->to == NULL)
+        return "this pipeline adds up in collectives, and sends no partial "
+               "sums";
+    if (!p->schedule->relays)
+        return "what arrives is added up at once, with one rounding";
+    if (hd_op_fold(m->op) != HD_FOLD_SUM)
+        return "a maximum or minimum is not rounded";
+    if (!hd_dtype_is_float(dtype_of(m)))
+        return "sums of integers are not rounded";
+    return hd_dtype_holds(dtype_of(m), HD_F32)
+               ? hd_arena_printf(p->scratch, "partial sums of %s travel as %s",
+                                 dtype, dtype)
+               : NULL;
 }
 
 // What partial sums travel as.
 static hd_dtype wire_of(const hd_pipe *p, const hd_moved *m)
 {
-    bool wider = p->options->wire == HD_WIRE_F32 && p->ranks > 1 && m->fused &&
-                 !hd_dtype_holds(dtype_of(m), HD_F32);
+    bool wider = p->options->wire == HD_WIRE_F32 && p->ranks > 1 &&
+                 hd_pipe_why_no_wire(p, m) == NULL;
 
     return wider ? HD_F32 : dtype_of(m);
 }

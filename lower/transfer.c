@@ -1,7 +1,6 @@
 // Gives the transfers of each loop the pipeline that the options choose. The
 // loop that `stream` made works on shard j in iteration j; here its iterations
 // become the trips of a pipeline, as lower/pipe.h tells.
-#include "base/dtype.h"
 #include "ir/transport.h"
 #include "lower/pipe.h"
 
@@ -79,37 +78,6 @@ static const char *why_no_copy(const hd_pipe *p, const hd_moved *m)
                  "argument, or used or made in more places than one";
 }
 
-// What keeps --wire from changing anything; NULL if nothing does.
-static const char *why_no_wire(const hd_pipe *p, const hd_moved *m)
-{
-    const hd_buffer *partial = m->op->view[1].buffer;
-    hd_dtype dtype = partial->type.dtype;
-
-    if (p->flow == &hd_flow_gather)
-        return "what is gathered is not added up";
-    if (p->schedule->to == NULL)
-        return "this pipeline adds up in collectives, and sends no partial "
-               "sums";
-    if (!p->schedule->relays)
-        return "what arrives is added up at once, with one rounding";
-    if (hd_op_fold(m->op) != HD_FOLD_SUM)
-        return "a maximum or minimum is not rounded";
-    if (!hd_dtype_is_float(dtype))
-        return "sums of integers are not rounded";
-    if (hd_dtype_holds(dtype, HD_F32))
-        return hd_arena_printf(p->scratch, "partial sums of %s travel as %s",
-                               hd_dtype_text(dtype), hd_dtype_text(dtype));
-    return m->fused
-               ? NULL
-               : hd_arena_printf(
-                     p->scratch,
-                     "what arrives is added by a 'sum' of its own, in "
-                     "%s: only a matmul that makes %%%s for this alone, "
-                     "without bias, act and aux and of operands that %s "
-                     "holds, adds it itself",
-                     hd_dtype_text(dtype), partial->name, hd_dtype_text(dtype));
-}
-
 // What was asked for and this pipeline, or this transfer, has no use for.
 static void report_effect(const hd_pipe *p, const hd_moved *m,
                           hd_effect *effect)
@@ -139,8 +107,9 @@ static void report_effect(const hd_pipe *p, const hd_moved *m,
     if (why_no_copy(p, m) != NULL)
         hd_effect_none(effect, HD_OPTION_COPY_OWN, p->diag, loc,
                        why_no_copy(p, m));
-    if (p->ranks > 1 && why_no_wire(p, m) != NULL)
-        hd_effect_none(effect, HD_OPTION_WIRE, p->diag, loc, why_no_wire(p, m));
+    if (p->ranks > 1 && hd_pipe_why_no_wire(p, m) != NULL)
+        hd_effect_none(effect, HD_OPTION_WIRE, p->diag, loc,
+                       hd_pipe_why_no_wire(p, m));
     effect->used |= HD_OPTIONS_OF_TRANSFERS;
 }
 

@@ -228,6 +228,17 @@ TEST(Conformance, OperandsRepeatAlongAnyDimension)
                  dtype);
 }
 
+TEST(Conformance, SumsTakeF32BesideANarrowerDtype)
+{
+    for (const char *dtype : {"f16", "bf16", "f8e4m3", "f8e5m2"})
+        Conforms("in %x : $[3, 40]\nin %f : f32[3, 40]\nin %r : f32[40]\n"
+                 "out %a : $[3, 40]\nout %b : $[3, 40]\n"
+                 "out %c : f32[3, 40]\nout %d : f32[3, 40]\n"
+                 "{ %a = sum %f, %x  %b = sum %x, %f, %r, %x\n"
+                 "  %c = sum %x, %f  %d = sum %x, %x }",
+                 dtype);
+}
+
 TEST(Conformance, BiasesRepeatAlongRowsColumnsAndProducts)
 {
     for (const char *dtype : {"f32", "bf16"})

@@ -407,6 +407,22 @@ TEST(Codegen, InfinitiesAndNaNsAreTheCpus)
     CheckAll(cases);
 }
 
+// Each is loaded as it is stored, into f32, and the sum is rounded once.
+TEST(Codegen, SumsTakeF32BesideANarrowerDtype)
+{
+    std::vector<Case> cases;
+
+    for (const char *d : {"f16", "bf16", "f8e4m3", "f8e5m2"})
+        for (const char *op :
+             {"%y = sum %a, %b", "%y = sum %b, %a, %a, %b", "%z = sum %b, %a",
+              "%z = sum %b, %b", "%y = sum %c, %b"})
+            cases.push_back({std::string("in %a : f32[6, 37] in %b : ") + d +
+                                 "[6, 37] in %c : f32[37] out %y : " + d +
+                                 "[6, 37] out %z : f32[6, 37] { " + op + " }",
+                             19, false, "", true});
+    CheckAll(cases);
+}
+
 TEST(Codegen, AResultMayLieOverAnOperand)
 {
     std::vector<Case> cases;

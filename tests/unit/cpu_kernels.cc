@@ -140,6 +140,23 @@ TEST(CpuKernels, ElementWiseOperationsInEveryDtype)
                     << d << ": " << op;
 }
 
+TEST(CpuKernels, SumsTakeF32BesideANarrowerDtype)
+{
+    for (const char *d : {"f16", "bf16", "f8e4m3", "f8e5m2"})
+        for (const char *op : {"%y[:, 2] = sum %a[0], %b, %a[2]",
+                               "%y[:, 1] = sum %b, %a[1]"})
+            for (unsigned seed = 1; seed <= 3; seed++)
+                for (int s = 0; s < 2; s++) {
+                    std::string text =
+                        Buffers(s == 0 ? "f32" : d, s == 0 ? d : "f32");
+                    size_t b = text.find("in %b : ") + 8;
+
+                    text.replace(b, text.find('[', b) - b, d);
+                    EXPECT_EQ(Try(text + "{ " + op + " }", seed), "")
+                        << d << ": " << op;
+                }
+}
+
 TEST(CpuKernels, ScaleTakesANumberOrAFactorInMemory)
 {
     for (const std::string &d : kFloats)

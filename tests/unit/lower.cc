@@ -997,6 +997,12 @@ const char *const kPartial =
     "in %w : bf16[5@tp, 8, 4] temp %p : bf16[5@tp, 5@stream, 6, 4] "
     "out %c : bf16[5@tp, 6, 4] { %p = matmul %a, %w %c = sum %p dim 0 }";
 
+// What no product adds: the partial results are exact.
+const char *const kTransposed =
+    "tensor program t mesh tp=5 in %a : bf16[5@tp, 5, 4, 6] "
+    "in %b : bf16[5] temp %p : bf16[5@tp, 5@stream, 6, 4] "
+    "out %c : bf16[5@tp, 6, 4] { %p = transpose %a %c = sum %p dim 0 }";
+
 const char *const kPartialOfABatch =
     "tensor program t mesh tp=5 in %a : bf16[5@tp, 2, 5, 3, 8] "
     "in %w : bf16[5@tp, 8, 4] temp %p : bf16[5@tp, 2, 5@stream, 3, 4] "
@@ -1047,7 +1053,7 @@ TEST(Lower, ARingOverAnF32WireRoundsToTheResultOnce)
 {
     const double fp32 = (6 * std::sqrt(40.0) + 5) * 0x1p-24 * 40 * 4;
 
-    for (const char *text : {kPartial, kPartialOfABatch}) {
+    for (const char *text : {kPartial, kPartialOfABatch, kTransposed}) {
         std::vector<double> narrow, wide;
         auto narrow_bounds =
             BoundsOfRing(text, HD_WIRE_RESULT, HD_BF16, &narrow);

@@ -48,6 +48,29 @@ TEST(Value, SumsMayBeInAnyOrderAndNoTermTwice)
     EXPECT_FALSE(Same("%y = add %b, %a", "%y = sum %a, %b, %c"));
 }
 
+// A sum that is rounded is taken for exact, as it is where it is stored; what is
+// no sum, or a sum that is cast down, is another value.
+TEST(Value, SumsOfF32AndANarrowerDtypeAreSums)
+{
+    const std::string head = " program t in %a : bf16[8] in %b : bf16[8] "
+                             "temp %f : f32[8] temp %g : f32[8] "
+                             "out %y : bf16[8] ";
+    auto same = [&head](const char *text) {
+        Program h("host" + head + "{ " + text + " }");
+        Program t("tensor" + head + "{ %y = sum %a, %b, %b }");
+        hd_check_options how = hd_check_defaults();
+
+        EXPECT_EQ(h.status, HD_OK) << h.Said();
+        how.against = t.module;
+        return hd_check_with(h.module, &how, h.diag);
+    };
+
+    EXPECT_EQ(same("%f = sum %a, %b %y = sum %f, %b"), HD_OK);
+    EXPECT_EQ(same("%f = copy %b %g = sum %f, %b %y = sum %g, %a"), HD_OK);
+    EXPECT_NE(same("%f = sum %a, %b %y = sum %f, %a"), HD_OK);
+    EXPECT_NE(same("%f = sum %a, %b, %b %y = copy %f"), HD_OK);
+}
+
 TEST(Value, MaximaMayBeInAnyOrderAndAreNoSums)
 {
     EXPECT_TRUE(Same("%t = max %c, %a %y = max %b, %t", "%y = max %a, %b, %c"));

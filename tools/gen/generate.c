@@ -858,6 +858,16 @@ static void map_onto(maker *m, int x, bool over)
     fprintf(m->body, "%s%s\n", keys[maps[map].key], text);
 }
 
+// What a sum takes beside a dtype: f32, and beside that a narrower one.
+static dtype draw_beside(maker *m, dtype dtype)
+{
+    bool fits = dtypes[dtype].floating && dtype != F64;
+
+    if (!fits || !once_in(m, 3))
+        return dtype;
+    return dtype != F32 ? F32 : once_in(m, 2) ? BF16 : F16;
+}
+
 // Several operands joined to one.
 static void fold_onto(maker *m, int x, bool over)
 {
@@ -874,11 +884,13 @@ static void fold_onto(maker *m, int x, bool over)
     t.positive = true;
     for (int i = 0; i < n; i++) {
         const tensor *held;
+        tensor like = m->tensor[x];
 
-        operand[i] = i == at ? read_tensor(m, x)
-                     : once_in(m, 4)
-                         ? draw_operand_of(m, &m->tensor[x], t.dtype)
-                         : supply(m, &m->tensor[x]);
+        if (i != at && fold == FOLD_SUM)
+            like.dtype = draw_beside(m, t.dtype);
+        operand[i] = i == at          ? read_tensor(m, x)
+                     : once_in(m, 4) ? draw_operand_of(m, &like, like.dtype)
+                                     : supply(m, &like);
         held = &m->tensor[operand[i]];
         t.size =
             fold == FOLD_SUM ? t.size + held->size : fmax(t.size, held->size);
