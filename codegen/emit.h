@@ -6,8 +6,8 @@
 //
 // A kernel is `extern "C" __global__ void hd_kernel(const hd_kernel_args
 // args)`, whose one parameter is `struct { u64 at[pointers]; }` by value. Its
-// threads are independent, but for those of hd_emit_spread and hd_emit_oneshot:
-// they neither share memory nor wait for one another.
+// threads are independent, but for those of hd_emit_spread, hd_emit_oneshot and
+// hd_emit_twoshot: they neither share memory nor wait for one another.
 #ifndef HD_CODEGEN_EMIT_H
 #define HD_CODEGEN_EMIT_H
 
@@ -73,8 +73,23 @@ hd_status hd_emit_spread(int copies, int flags, int64_t bytes, hd_diag *diag,
 hd_status hd_emit_oneshot(hd_dtype dtype, hd_fold fold, int ranks, int turns,
                           int64_t elements, hd_diag *diag, hd_text *out,
                           hd_kernel_grid *grid);
-// Of the kernel's at[].
+// The same where every rank joins `share` elements, a multiple of 16 bytes, or
+// what is left of them for the last ranks, and puts the result to all peers.
+// at[0] is all of the result; the operands, and what they are put to, begin
+// with this rank's share.
+//     at[1 ..]                operands, by rank
+//     at[1 + ranks]           where the peers put theirs: all of a result
+//     at[2 + ranks ..]        of the peers: where they have that
+//     at[1 + 2 * ranks ..]    words, as above; what is told, at 6 * ranks - 3
+// Behind the counter stands which element the share begins with. at[0] may be
+// this rank's own operand: no rank reads of it but its share, and what the
+// others read is written when they have told so.
+hd_status hd_emit_twoshot(hd_dtype dtype, hd_fold fold, int ranks, int turns,
+                          int64_t elements, int64_t share, hd_diag *diag,
+                          hd_text *out, hd_kernel_grid *grid);
+// Of the kernels' at[].
 int hd_oneshot_pointers(int ranks);
+int hd_twoshot_pointers(int ranks);
 
 HD_END_DECLS
 

@@ -128,6 +128,8 @@ static const variable variables[] = {
     {"HEDDLE_CACHE_DIR",
      "where kernels and tuned plans are kept; off: nowhere"},
     {"HEDDLE_CHAOS", "delays every stream at random, with this seed"},
+    {"HEDDLE_SHOTS", "1 or 2: how often a small all_reduce on cuda goes over "
+                     "the links"},
     {"HEDDLE_ADDR", "where rank 0 is found under a launcher"},
     {"HEDDLE_HOST", "names the host that this rank is on"},
     {"CUDA_VISIBLE_DEVICES", "the devices that CUDA shows, in their order"},

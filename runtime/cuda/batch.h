@@ -39,7 +39,7 @@ typedef struct hd_batch {
     int n, room;
     hd_landing *landing; // owned
     int nlandings, landing_room;
-    bool oneshot; // its kernel tells and awaits its words
+    bool meets; // its kernel tells and awaits its words
 } hd_batch;
 
 // ------------------------------------------------ cuda/transfer.c
@@ -67,7 +67,7 @@ hd_status hd_cuda_land(hd_words *words, hd_batch *batch, hd_cuda_at to,
 // Bytes of this rank's memory that the peer of an offer reads.
 uint64_t hd_cuda_reads(const hd_device *device, const hd_batch_part *part);
 // Whether one kernel reduces and meets the peers by itself.
-bool hd_cuda_is_oneshot(const hd_device *device, const hd_batch *batch);
+bool hd_cuda_meets(const hd_device *device, const hd_batch *batch);
 // What reduces the step whose rendezvous begin at `first`.
 hd_status hd_cuda_reduce(hd_words *words, hd_batch *batch, int first);
 // The rest of those results that every rank has a share of.

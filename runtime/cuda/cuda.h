@@ -75,6 +75,14 @@ typedef struct hd_cuda_stream {
     size_t used;                // of its scratch, by what is planned now
 } hd_cuda_stream;
 
+// Of the kernels that reduce over ranks and meet them by themselves: which does
+// it, where both can. By size and ranks, or as HEDDLE_SHOTS says.
+typedef enum hd_cuda_shots {
+    HD_CUDA_SHOTS_AUTO,
+    HD_CUDA_SHOTS_ONE,
+    HD_CUDA_SHOTS_TWO,
+} hd_cuda_shots;
+
 // The parts of a device, each known to the files that work with it: commands
 // (cuda/plan.h), what peers touch (cuda/peers.h), cuBLASLt's products
 // (cuda/products.h); and those of one file each: loaded kernels, NCCL's
@@ -99,6 +107,7 @@ struct hd_device {
     bool retained;        // the context is ours to release
     char arch[16];        // "sm_90a"
     char transports[256]; // "node=nccl,tp=copy"
+    hd_cuda_shots shots;  // of small reductions
     hd_cache cache;       // of kernels and tuned plans
 
     hd_root *buffer; // owned, by id; offsets are in the window or the memory

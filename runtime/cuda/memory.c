@@ -271,9 +271,9 @@ static hd_status alloc_all(hd_device *device, hd_diag *diag)
                          &device->narguments));
     device->nbuffers = device->binding.module->nbuffers;
     HD_TRY(count_slots(device, diag));
+    device->peers->reducing = hd_cuda_find_reducing(device);
     lay_out_window(device);
     hd_cuda_find_early(device);
-    device->peers->reducing = hd_cuda_find_reducing(device);
     HD_TRY(alloc_private(device, diag));
     HD_TRY(open_bases(device, diag));
     HD_CUDA_TRY(device, diag, host_alloc, &snapshot,

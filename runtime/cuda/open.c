@@ -211,17 +211,37 @@ static hd_status open_all(hd_device *device, hd_diag *diag)
     return status;
 }
 
+// A test of one kernel that is of the other would prove nothing.
+static hd_status read_shots(hd_diag *diag, hd_cuda_shots *out)
+{
+    const char *text = getenv("HEDDLE_SHOTS");
+
+    if (text == NULL || *text == '\0')
+        *out = HD_CUDA_SHOTS_AUTO;
+    else if (strcmp(text, "1") == 0)
+        *out = HD_CUDA_SHOTS_ONE;
+    else if (strcmp(text, "2") == 0)
+        *out = HD_CUDA_SHOTS_TWO;
+    else
+        return hd_fail(diag, HD_ARGUMENT, "HEDDLE_SHOTS is '%s', not 1 or 2",
+                       text);
+    return HD_OK;
+}
+
 hd_status hd_cuda_open(const hd_binding *binding, hd_diag *diag,
                        hd_device **out)
 {
     hd_device *device;
+    hd_cuda_shots shots;
     hd_status status;
 
+    HD_TRY(read_shots(diag, &shots));
     HD_TRY(check_hosts(binding, diag));
     device = calloc(1, sizeof *device);
     if (device == NULL)
         return hd_fail(diag, HD_NO_MEMORY, "no memory for a session");
     device->binding = *binding;
+    device->shots = shots;
     hd_cache_open(&device->cache);
     device->rank = hd_group_rank(binding->group);
     device->size = hd_group_size(binding->group);

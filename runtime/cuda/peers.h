@@ -10,7 +10,9 @@ typedef struct hd_cuda_slot {
     // early, which is "ready" for all that it receives early.
     uint32_t word[4];
     hd_offer offer;
-    uint64_t share; // offset of this side's share of a result; 0 for none
+    // Offset of this side's share of a result, or of where peers put theirs; 0
+    // for none.
+    uint64_t share;
     uint64_t early; // this side receives, and its "early" stands for "ready"
     uint64_t unused;
 } hd_cuda_slot;
@@ -36,18 +38,19 @@ struct hd_cuda_peers {
     size_t slots;       // offset in the window
     size_t slot_bytes;  // of all of them
     uint32_t *snapshot; // owned, pinned: the slots
-    uint64_t *share;    // owned, by step: our share of its result in the window
+    uint64_t *share;    // owned, by step: the slots' `share`
     bool *early;        // owned, by step: "ready" as soon as a run begins
     hd_cuda_peer *peer; // owned, by rank
-    int reducing;       // the stream of all reductions; -1 if there are several
+    int reducing;       // the stream of all reductions
 };
 
 // ------------------------------------------------- cuda/reduce.c
 
-// Bytes of the window that this rank's share of the step's result takes; 0 if
-// it reduces all of it, or the step does not reduce.
+// Bytes of the window that this rank's share of the step's result takes, or
+// those of the peers; 0 if it reduces all of it, or the step does not reduce.
 uint64_t hd_cuda_share_bytes(const hd_device *device, const hd_step *step);
-// The stream that all reductions are on; -1 if there are several.
+// The stream that all reductions stand on, the same for all ranks; else one
+// that no step is on.
 int hd_cuda_find_reducing(const hd_device *device);
 
 #endif

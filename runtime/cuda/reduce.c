@@ -5,6 +5,14 @@
 // the others from there: over the links go 2 (n-1)/n of an operand in place of
 // n-1, for as many more copies. A rank signals "done" when it has read the
 // peers' operands and its share is there, "fetched" when it has theirs.
+//
+// A small reduction is one kernel that meets the peers by itself: one-shot it
+// reads all operands, two-shot the share of them, which it then puts into the
+// peers' windows. Two-shot a rank signals "done" when it has put its share too.
+// No more is needed. A rank puts into a window when it has heard "ready", which
+// its owner tells at the beginning of its next kernel, when the last one, on
+// the same stream, has taken from there what came in the last run. And a rank
+// that has heard "done" of all may leave: nobody touches its window any more.
 #include "base/diag.h"
 #include "runtime/cuda/batch.h"
 
@@ -12,7 +20,10 @@
 // Bytes that need not come over a rank's links for shares to be worth it.
 #define SHARES_SAVE ((uint64_t)8 << 20)
 // Bytes over a rank's links up to which a reduction meets the peers by itself.
-#define ONESHOT_MOST ((uint64_t)32 << 20)
+#define MEETING_MOST ((uint64_t)32 << 20)
+// Bytes that need not come over a rank's links for a second half of the kernel
+// to be worth it: it takes some 3 us, in which 350 GB/s move as much.
+#define TWOSHOT_SAVES ((uint64_t)1 << 20)
 
 // A range of the result, in bytes.
 typedef struct share {
@@ -26,17 +37,49 @@ static int ranks_of(const hd_device *device, const hd_step *step)
                : 1;
 }
 
-// n - 1 operands come in, or 2 (n - 1) shares of one.
-static bool is_shared(const hd_device *device, const hd_step *step)
+// An all_reduce, n ranks of which take n - 1 operands in, or 2 (n - 1) shares
+// of one: how many bytes fewer that is.
+static uint64_t saved_by_shares(const hd_device *device, const hd_step *step)
 {
     uint64_t n = (uint64_t)ranks_of(device, step);
-    uint64_t bytes;
 
-    if (step->op->code != HD_OP_ALL_REDUCE || n < 3 ||
-        !hd_cuda_transport_of(device, step)->windows)
+    return n < 2 ? 0
+                 : (n - 1) * (n - 2) *
+                       (hd_piece_of(&step->span[0], -1).bytes / n);
+}
+
+// What decides it is the same on all ranks of the axis.
+static bool may_share(const hd_device *device, const hd_step *step)
+{
+    return step->op->code == HD_OP_ALL_REDUCE && ranks_of(device, step) > 1 &&
+           hd_cuda_transport_of(device, step)->windows;
+}
+
+static bool is_twoshot(const hd_device *device, const hd_step *step)
+{
+    uint64_t n = (uint64_t)ranks_of(device, step);
+
+    if (!may_share(device, step) || step->group != 0 ||
+        device->peers->reducing != step->stream ||
+        hd_twoshot_pointers((int)n) > HD_KERNEL_POINTERS ||
+        2 * (n - 1) * (hd_piece_of(&step->span[0], -1).bytes / n) >
+            MEETING_MOST)
         return false;
-    bytes = hd_piece_of(&step->span[0], -1).bytes;
-    return (n - 1) * (n - 2) * (bytes / n) >= SHARES_SAVE;
+    switch (device->shots) {
+    case HD_CUDA_SHOTS_AUTO:
+        break;
+    case HD_CUDA_SHOTS_ONE:
+        return false;
+    case HD_CUDA_SHOTS_TWO:
+        return true;
+    }
+    return saved_by_shares(device, step) >= TWOSHOT_SAVES;
+}
+
+static bool is_shared(const hd_device *device, const hd_step *step)
+{
+    return may_share(device, step) && !is_twoshot(device, step) &&
+           saved_by_shares(device, step) >= SHARES_SAVE;
 }
 
 // The last ranks may have none.
@@ -62,6 +105,8 @@ static int64_t coordinate(const hd_device *device, const hd_step *step,
 
 uint64_t hd_cuda_share_bytes(const hd_device *device, const hd_step *step)
 {
+    if (is_twoshot(device, step))
+        return hd_piece_of(&step->span[0], -1).bytes;
     if (!is_shared(device, step))
         return 0;
     return share_of(device, step, coordinate(device, step, device->rank)).bytes;
@@ -70,13 +115,13 @@ uint64_t hd_cuda_share_bytes(const hd_device *device, const hd_step *step)
 uint64_t hd_cuda_reads(const hd_device *device, const hd_batch_part *part)
 {
     const hd_step *step = part->step;
+    int64_t me = coordinate(device, step, device->rank);
+    int64_t peer = coordinate(device, step, part->rendezvous.peer);
 
-    if (!is_shared(device, step))
+    if (!is_shared(device, step) && !is_twoshot(device, step))
         return part->rendezvous.bytes;
-    return share_of(device, step,
-                    coordinate(device, step, part->rendezvous.peer))
-               .bytes +
-           hd_cuda_share_bytes(device, step);
+    return share_of(device, step, peer).bytes +
+           share_of(device, step, me).bytes;
 }
 
 static hd_cuda_at plus(hd_cuda_at at, uint64_t offset)
@@ -92,7 +137,7 @@ static hd_cuda_at own_share(const hd_device *device, const hd_step *step)
 
 // Where the result is put: one that lies over this rank's own operand goes
 // through memory of its own where peers read that, as of a reduce's root they
-// do not.
+// do not, nor, two-shot, what is written before they have told so.
 static hd_status place_result(hd_words *words, hd_batch *batch, hd_piece out,
                               hd_cuda_at *at)
 {
@@ -102,6 +147,7 @@ static hd_status place_result(hd_words *words, hd_batch *batch, hd_piece out,
         return HD_OK;
     }
     if (hd_op_is_rooted(words->step->op) ||
+        is_twoshot(words->device, words->step) ||
         !hd_pieces_overlap(out, hd_piece_of(&words->step->span[1], -1)))
         return HD_OK;
     *at =
@@ -113,30 +159,49 @@ static hd_status place_result(hd_words *words, hd_batch *batch, hd_piece out,
 // The part of each operand that this rank reduces.
 static share reduced(const hd_device *device, const hd_step *step)
 {
-    return is_shared(device, step)
+    return is_shared(device, step) || is_twoshot(device, step)
                ? share_of(device, step, coordinate(device, step, device->rank))
                : (share){0, hd_piece_of(&step->span[0], -1).bytes};
 }
 
+// Beside the numbers of streams: found none yet, and one that is not the same
+// in every step.
+enum { NO_STREAM = HD_CALLER_STREAM - 1, SEVERAL = HD_CALLER_STREAM - 2 };
+
+static void find_in(const hd_module *module, const hd_block *block, int stream,
+                    int *found)
+{
+    for (const hd_stmt *s = block->first; s != NULL; s = s->next) {
+        int inside = stream;
+
+        if (s->kind == HD_STMT_OP) {
+            if (hd_op_is(s->op, HD_UNIT_TRANSFER) &&
+                hd_op_fold(s->op) != HD_FOLD_NONE)
+                *found =
+                    *found == NO_STREAM || *found == stream ? stream : SEVERAL;
+            continue;
+        }
+        if (s->kind == HD_STMT_ON)
+            inside = hd_expr_is_const(module, s->a)
+                         ? (int)hd_expr_value(module, s->a)
+                         : SEVERAL;
+        find_in(module, &s->body, inside, found);
+        find_in(module, &s->otherwise, inside, found);
+    }
+}
+
+// The text decides: what a rank does on other axes is its own.
 int hd_cuda_find_reducing(const hd_device *device)
 {
-    const hd_steps *steps = device->binding.steps;
-    int stream = -1;
+    const hd_module *module = device->binding.module;
+    int found = NO_STREAM;
 
-    for (int64_t i = 0; i < steps->nsteps; i++) {
-        const hd_step *step = &steps->step[i];
-
-        if (!hd_op_is(step->op, HD_UNIT_TRANSFER) || !hd_step_reduces(step))
-            continue;
-        if (stream >= 0 && stream != step->stream)
-            return -1;
-        stream = step->stream;
-    }
-    return stream;
+    find_in(module, &module->body, HD_CALLER_STREAM, &found);
+    return found;
 }
 
 // All of the batch is one reduction.
-bool hd_cuda_is_oneshot(const hd_device *device, const hd_batch *batch)
+bool hd_cuda_meets(const hd_device *device, const hd_batch *batch)
 {
     const hd_step *step = batch->n > 0 ? batch->part[0].step : NULL;
     int n;
@@ -146,9 +211,10 @@ bool hd_cuda_is_oneshot(const hd_device *device, const hd_batch *batch)
         is_shared(device, step) || device->peers->reducing != step->stream)
         return false;
     n = ranks_of(device, step);
-    return n > 1 && hd_oneshot_pointers(n) <= HD_KERNEL_POINTERS &&
-           (uint64_t)(n - 1) * hd_piece_of(&step->span[0], -1).bytes <=
-               ONESHOT_MOST;
+    return is_twoshot(device, step) ||
+           (n > 1 && hd_oneshot_pointers(n) <= HD_KERNEL_POINTERS &&
+            (uint64_t)(n - 1) * hd_piece_of(&step->span[0], -1).bytes <=
+                MEETING_MOST);
 }
 
 // The words that belong to one side of the batch become the kernel's, in the
@@ -170,31 +236,73 @@ static hd_status give_words(hd_words *words, const hd_batch *batch,
     return HD_OK;
 }
 
-static hd_status add_oneshot(hd_words *words, const hd_batch *batch,
-                             hd_cuda_at *at)
+// Where in the peer's window `bytes` of the step's shares are.
+static hd_status find_their_share(const hd_words *words,
+                                  const hd_rendezvous *rendezvous,
+                                  uint64_t bytes, hd_cuda_at *out)
+{
+    const hd_cuda_peer *peer = &words->device->peers->peer[rendezvous->peer];
+    uint64_t at = hd_cuda_slot_of(words->device, rendezvous)->share;
+
+    if (bytes > 0 && (at == 0 || at > peer->bytes || bytes > peer->bytes - at))
+        return hd_fail(words->diag, HD_PEER,
+                       "the window of rank %d makes no sense",
+                       rendezvous->peer);
+    *out = (hd_cuda_at){-1, peer->window + at};
+    return HD_OK;
+}
+
+// Where the shares of all ranks are put: here, and by this rank.
+static hd_status place_shares(const hd_words *words, const hd_batch *batch,
+                              uint64_t offset, hd_cuda_at *at)
+{
+    uint64_t bytes = hd_cuda_share_bytes(words->device, words->step);
+
+    *at++ = own_share(words->device, words->step);
+    for (int i = 0; i < batch->n; i++) {
+        const hd_rendezvous *rendezvous = &batch->part[i].rendezvous;
+
+        if (rendezvous->side != HD_SIDE_READ)
+            continue;
+        HD_TRY(find_their_share(words, rendezvous, bytes, at));
+        *at = plus(*at, offset);
+        at++;
+    }
+    return HD_OK;
+}
+
+static hd_status add_meeting(hd_words *words, const hd_batch *batch, int n,
+                             bool twice, hd_cuda_at *at)
 {
     hd_device *device = words->device;
     const hd_step *step = words->step;
     hd_dtype dtype = step->span[0].buffer->type.dtype;
-    int n = ranks_of(device, step), pointers = hd_oneshot_pointers(n);
-    uint64_t bytes = hd_piece_of(&step->span[0], -1).bytes;
+    uint64_t size = hd_dtype_size(dtype);
+    int64_t elements = hd_span_elements(&step->span[0]);
+    int64_t share = (int64_t)(share_of(device, step, 0).bytes / size);
+    uint64_t offset = reduced(device, step).offset;
+    int turns = device->binding.graph ? HD_CUDA_TURNS : 1;
+    int word = twice ? 1 + 2 * n : 1 + n, last = word + 4 * (n - 1);
     hd_text text = {0};
     hd_kernel_grid grid = {0};
 
+    if (twice)
+        HD_TRY(place_shares(words, batch, offset, &at[1 + n]));
     // Waits are noted in their order: the first that nothing answers is blamed.
     HD_TRY(give_words(words, batch, HD_SIDE_READ, HD_CUDA_DONE, HD_CUDA_READY,
-                      &at[3 * n - 1], &at[2 * n]));
+                      &at[word + 2 * (n - 1)], &at[word + n - 1]));
     HD_TRY(give_words(words, batch, HD_SIDE_OFFER, HD_CUDA_READY, HD_CUDA_DONE,
-                      &at[1 + n], &at[4 * n - 2]));
-    at[pointers - 2] = (hd_cuda_at){HD_CUDA_WORD_VALUE, 0};
-    at[pointers - 1] =
+                      &at[word], &at[word + 3 * (n - 1)]));
+    at[last] = (hd_cuda_at){HD_CUDA_WORD_VALUE, 0};
+    at[last + 1] =
         hd_cuda_need(device, words->stream, HD_CUDA_COUNTER, sizeof(uint32_t));
-    HD_TRY(hd_emit_oneshot(dtype, hd_op_fold(step->op), n,
-                           device->binding.graph ? HD_CUDA_TURNS : 1,
-                           (int64_t)(bytes / hd_dtype_size(dtype)), words->diag,
-                           &text, &grid));
+    at[last + 2] = (hd_cuda_at){-1, offset / size}; // two-shot alone
+    HD_TRY(twice ? hd_emit_twoshot(dtype, hd_op_fold(step->op), n, turns,
+                                   elements, share, words->diag, &text, &grid)
+                 : hd_emit_oneshot(dtype, hd_op_fold(step->op), n, turns,
+                                   elements, words->diag, &text, &grid));
     HD_TRY(hd_cuda_add_kernel(device, words->stream, step, &text, grid, at,
-                              pointers, words->diag));
+                              grid.pointers, words->diag));
     device->plan->command[device->plan->ncommands - 1].meets = true;
     return HD_OK;
 }
@@ -225,13 +333,13 @@ hd_status hd_cuda_reduce(hd_words *words, hd_batch *batch, int first)
 
         if (rendezvous->side != HD_SIDE_READ)
             continue;
-        if (!batch->oneshot)
+        if (!batch->meets)
             HD_TRY(hd_cuda_await_word(words, rendezvous, HD_CUDA_READY));
         at[1 + coordinate(device, step, rendezvous->peer)] =
             plus(hd_cuda_remote(device, rendezvous), part.offset);
     }
-    if (batch->oneshot)
-        return add_oneshot(words, batch, at);
+    if (batch->meets)
+        return add_meeting(words, batch, n, is_twoshot(device, step), at);
     if (part.bytes == 0)
         return HD_OK;
     HD_TRY(hd_emit_reduce(dtype, hd_op_fold(step->op), n,
@@ -246,21 +354,16 @@ static hd_status fetch(hd_words *words, const hd_rendezvous *rendezvous)
 {
     hd_device *device = words->device;
     const hd_step *step = words->step;
-    const hd_cuda_peer *peer = &device->peers->peer[rendezvous->peer];
-    uint64_t at = hd_cuda_slot_of(device, rendezvous)->share;
     share share =
         share_of(device, step, coordinate(device, step, rendezvous->peer));
+    hd_cuda_at from;
 
-    if (share.bytes > 0 &&
-        (at == 0 || at > peer->bytes || share.bytes > peer->bytes - at))
-        return hd_fail(words->diag, HD_PEER,
-                       "the window of rank %d makes no sense",
-                       rendezvous->peer);
+    HD_TRY(find_their_share(words, rendezvous, share.bytes, &from));
     return hd_cuda_add_copy(
         device, words->stream, step,
         plus(hd_cuda_at_place(hd_piece_of(&step->span[0], -1).place),
              share.offset),
-        (hd_cuda_at){-1, peer->window + at}, share.bytes, words->diag);
+        from, share.bytes, words->diag);
 }
 
 static hd_status fetch_own(hd_words *words)

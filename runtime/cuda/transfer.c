@@ -559,8 +559,8 @@ static hd_status plan_batch(hd_device *device, const hd_step *steps, int n,
 
     HD_TRY(meet(device, steps, n, deferred, diag, batch));
     count_bytes(device, batch);
-    batch->oneshot = hd_cuda_is_oneshot(device, batch);
-    if (!batch->oneshot)
+    batch->meets = hd_cuda_meets(device, batch);
+    if (!batch->meets)
         HD_TRY(signal_ready(&words, batch));
     for (int i = 0; i < n; i++) {
         if (hd_step_defers(&steps[i]) == deferred &&
@@ -568,7 +568,7 @@ static hd_status plan_batch(hd_device *device, const hd_step *steps, int n,
             HD_TRY(copy_own(&words, &steps[i]));
     }
     HD_TRY(plan_moves(&words, batch));
-    if (!batch->oneshot) {
+    if (!batch->meets) {
         HD_TRY(signal_all(&words, batch, HD_SIDE_READ, HD_CUDA_DONE));
         HD_TRY(await_all(&words, batch));
     }

@@ -255,6 +255,57 @@ TEST(CudaCosts, ASmallReductionIsOneKernel)
     }
 }
 
+int64_t BytesSent(const Program &program, const hd_session_options &options)
+{
+    std::vector<Answer> answers = RunRanks(program.Ranks(), [&](Rank &rank) {
+        Session session;
+        hd_stats stats;
+
+        HD_TRY(session.Open(rank, program, options));
+        HD_TRY(RunAndCompare(rank, program, session, 2));
+        hd_session_stats(session, &stats);
+        rank.answer->number = static_cast<int64_t>(stats.bytes_sent);
+        return HD_OK;
+    });
+
+    for (const Answer &answer : answers)
+        EXPECT_EQ(answer.status, HD_OK) << answer.text;
+    return answers[0].number;
+}
+
+// What rank 0 sends in a run of an all_reduce of f32, whose answer is right.
+int64_t Sent(int ranks, int elements)
+{
+    std::string n = std::to_string(elements);
+    Program program(
+        "heddle 1\nhost program sum mesh tp=" + std::to_string(ranks) +
+            "\nin %x : f32[" + n + "] shared out %y : f32[" + n +
+            "]\n{ %y = all_reduce %x }\n",
+        3);
+    hd_session_options options = CudaOptions();
+
+    EXPECT_EQ(Count(program, options, "cuLaunchKernelEx"), 1);
+    EXPECT_EQ(Count(program, options, "cuStreamBatchMemOp_v2"), 0);
+    return BytesSent(program, options);
+}
+
+// As many bytes as a second half of its kernel takes time for, or as asked.
+TEST(CudaCosts, AnAllReduceIsInSharesWhereThatSavesEnough)
+{
+    const int least = 174763; // of 4 ranks: 6 quarters of them are 1 MiB
+    const int64_t share = 174768, last = 4 * least - 3 * share;
+
+    EXPECT_EQ(Sent(4, least - 1), 3 * 4 * (least - 1));
+    EXPECT_EQ(Sent(4, least), 2 * (share + share) + last + share);
+    EXPECT_EQ(Sent(2, 1 << 20), 4 << 20);
+    setenv("HEDDLE_SHOTS", "1", 1);
+    EXPECT_EQ(Sent(4, least), 3 * 4 * least);
+    setenv("HEDDLE_SHOTS", "2", 1);
+    EXPECT_EQ(Sent(4, 8), 16 + 3 * 16); // two ranks have none
+    EXPECT_EQ(Sent(2, 1001), 4 * 1001);
+    unsetenv("HEDDLE_SHOTS");
+}
+
 std::string Matmul(const std::string &body)
 {
     return "heddle 1\nhost program one streams 1\n"

@@ -647,13 +647,18 @@ TEST(Conformance, ANanIsTheMinimumAndComparesWithNothing)
 }
 
 // Results so large that a driver may have each rank reduce a part of them, in
-// parts that are not alike, and in place.
+// parts that are not alike, and in place; on one stream and on two.
 TEST(Conformance, LargeReductions)
 {
-    Conforms("mesh tp=8\n"
-             "inout %x : $[size tp@tp, 200003] shared\n"
-             "out %y : $[200003]\n"
-             "{ %y = all_reduce %x[tp] max  %x[tp] = all_reduce %x[tp] }",
+    const std::string head = "mesh tp=8 streams 1\n"
+                             "inout %x : $[size tp@tp, 200003] shared\n"
+                             "out %y : $[200003]\n";
+
+    Conforms(head + "{ %y = all_reduce %x[tp] max\n"
+                    "  %x[tp] = all_reduce %x[tp] }",
+             "f64");
+    Conforms(head + "{ %y = all_reduce %x[tp] max\n"
+                    "  fork on stream 0 { %x[tp] = all_reduce %x[tp] } join }",
              "f64");
 }
 

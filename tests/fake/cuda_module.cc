@@ -1,9 +1,11 @@
 // Modules and kernels: shared objects that fake_nvrtc has made.
 #include "image.h"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <dlfcn.h>
+#include <pthread.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -60,6 +62,48 @@ struct Launch {
     std::vector<uint64_t> parameters;
 };
 
+// Where all threads of a block meet.
+class Barrier
+{
+  public:
+    explicit Barrier(unsigned threads)
+    {
+        pthread_barrier_init(&barrier_, nullptr, threads);
+    }
+    Barrier(const Barrier &) = delete;
+    Barrier &operator=(const Barrier &) = delete;
+    ~Barrier()
+    {
+        pthread_barrier_destroy(&barrier_);
+    }
+    static void Meet(void *barrier)
+    {
+        pthread_barrier_wait(&static_cast<Barrier *>(barrier)->barrier_);
+    }
+
+  private:
+    pthread_barrier_t barrier_;
+};
+
+// Few threads that run at once: what generated kernels answer is the same on
+// any grid.
+void run_together(const Launch &launch)
+{
+    const unsigned blocks = std::min(launch.grid[0], 2u), threads = 2;
+    std::vector<std::unique_ptr<Barrier>> barriers;
+    std::vector<std::thread> all;
+
+    for (unsigned b = 0; b < blocks; b++) {
+        barriers.push_back(std::make_unique<Barrier>(threads));
+        for (unsigned t = 0; t < threads; t++)
+            all.emplace_back(launch.function->thread, launch.parameters.data(),
+                             blocks, threads, b, t, Barrier::Meet,
+                             barriers.back().get());
+    }
+    for (std::thread &thread : all)
+        thread.join();
+}
+
 bool run_kernel(const Launch &launch)
 {
     // What 32 bits hold is a number.
@@ -67,8 +111,11 @@ bool run_kernel(const Launch &launch)
         if (at > UINT32_MAX && !is_reachable(at))
             return false;
     }
-    launch.function->run(launch.parameters.data(), launch.grid.data(),
-                         launch.block.data());
+    if (launch.function->waits)
+        run_together(launch);
+    else
+        launch.function->run(launch.parameters.data(), launch.grid.data(),
+                             launch.block.data());
     return true;
 }
 
@@ -197,19 +244,25 @@ hd_cu_result cuModuleGetFunction(hd_cu_function *out, hd_cu_module module,
 {
     FAKE_ENTER();
     Guard guard(world().lock);
-    void *run, *bytes;
+    void *run, *thread, *waits, *bytes;
 
     if (world().modules.count(module) == 0)
         return INVALID_HANDLE;
     run = dlsym(module->library, (std::string(name) + "_fake_run").c_str());
+    thread =
+        dlsym(module->library, (std::string(name) + "_fake_thread").c_str());
     bytes = dlsym(module->library, (std::string(name) + "_fake_bytes").c_str());
-    if (run == nullptr || bytes == nullptr)
+    waits = dlsym(module->library, "fake_waits");
+    if (run == nullptr || thread == nullptr || bytes == nullptr ||
+        waits == nullptr)
         return NOT_FOUND;
     auto &function = module->functions[name];
     if (function == nullptr) {
         function = std::make_unique<CUfunc_st>();
         function->context = module->context;
         memcpy(&function->run, &run, sizeof(run));
+        memcpy(&function->thread, &thread, sizeof(thread));
+        function->waits = *static_cast<const bool *>(waits);
         function->bytes = *static_cast<const unsigned long *>(bytes);
         world().functions.insert(function.get());
     }

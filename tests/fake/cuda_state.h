@@ -174,6 +174,10 @@ struct CUevent_st {
 struct CUfunc_st {
     CUctx_st *context;
     void (*run)(const void *args, const unsigned *grid, const unsigned *block);
+    void (*thread)(const void *args, unsigned blocks, unsigned threads,
+                   unsigned block, unsigned thread, void (*meet)(void *),
+                   void *barrier);
+    bool waits;   // its threads for those of other kernels
     size_t bytes; // of its parameters
 };
 

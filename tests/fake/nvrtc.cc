@@ -1,7 +1,7 @@
 // A fake of NVRTC: CUDA C is compiled by the host's compiler, behind a few
-// words that make it C++, and in front of a function that runs a kernel block
-// after block. That finds what a kernel computes, not what a GPU's compiler
-// thinks of it; a kernel whose threads wait for one another cannot be had.
+// words that make it C++, and in front of functions that run a kernel block
+// after block, and one thread of it, beside others that it waits for. That
+// finds what a kernel computes, not what a GPU's compiler thinks of it.
 #include "image.h"
 
 #include <cctype>
@@ -81,8 +81,11 @@ const char prelude[] =
     "static inline void __nanosleep(unsigned) { usleep(1); }\n"
     "static inline void __threadfence_system()\n"
     "{ __atomic_thread_fence(__ATOMIC_SEQ_CST); }\n"
-    // The threads of a block take turns, the last after all others.
-    "static inline void __syncthreads() {}\n"
+    // Where the threads of a block take turns the last comes after all others.
+    "static __thread void (*fake_meet)(void *);\n"
+    "static __thread void *fake_block;\n"
+    "static inline void __syncthreads()\n"
+    "{ if (fake_meet != nullptr) fake_meet(fake_block); }\n"
     "static inline unsigned atomicAdd(unsigned *at, unsigned n)\n"
     "{ return __atomic_fetch_add(at, n, __ATOMIC_SEQ_CST); }\n"
     "#line 1\n";
@@ -98,12 +101,25 @@ const char trampoline[] =
     "    blockDim = {block[0], block[1], block[2]};\n"
     "    for (unsigned b = 0; b < blocks; b++)\n"
     "        for (unsigned t = 0; t < threads; t++) {\n"
-    "            blockIdx = {b %% grid[0], b / grid[0] %% grid[1],\n"
+    "            blockIdx = {b % grid[0], b / grid[0] % grid[1],\n"
     "                        b / grid[0] / grid[1]};\n"
-    "            threadIdx = {t %% block[0], t / block[0] %% block[1],\n"
+    "            threadIdx = {t % block[0], t / block[0] % block[1],\n"
     "                         t / block[0] / block[1]};\n"
     "            %s(*args);\n"
     "        }\n"
+    "}\n"
+    "extern \"C\" __attribute__((visibility(\"default\"))) void\n"
+    "%s_fake_thread(const hd_kernel_args *args, unsigned blocks,\n"
+    "    unsigned threads, unsigned b, unsigned t, void (*meet)(void *),\n"
+    "    void *block)\n"
+    "{\n"
+    "    gridDim = {blocks, 1, 1};\n"
+    "    blockDim = {threads, 1, 1};\n"
+    "    blockIdx = {b, 0, 0};\n"
+    "    threadIdx = {t, 0, 0};\n"
+    "    fake_meet = meet;\n"
+    "    fake_block = block;\n"
+    "    %s(*args);\n"
     "}\n"
     "extern \"C\" __attribute__((visibility(\"default\"))) const\n"
     "unsigned long %s_fake_bytes = sizeof(hd_kernel_args);\n";
@@ -140,11 +156,16 @@ std::string whole_text(const std::string &source)
          at = source.find(mark, at + 1))
         names.insert(name_after(source, at));
     names.erase("");
+    text += "\nextern \"C\" __attribute__((visibility(\"default\"))) const "
+            "bool fake_waits = " +
+            std::string(source.find("__nanosleep") == std::string::npos
+                            ? "false;\n"
+                            : "true;\n");
     for (const std::string &name : names) {
-        char one[sizeof(trampoline) + 512];
+        std::string one = trampoline;
 
-        snprintf(one, sizeof(one), trampoline, name.c_str(), name.c_str(),
-                 name.c_str());
+        for (size_t at; (at = one.find("%s")) != std::string::npos;)
+            one.replace(at, 2, name);
         text += one;
     }
     return text;

@@ -7,6 +7,7 @@
 
 #include "base/diag.h"
 #include "oracle/numeric.h"
+#include "tests/seed.h"
 #include "tests/unit/kernels.h"
 
 namespace
@@ -1015,6 +1016,194 @@ TEST(Codegen, AKernelThatMeetsItsPeersReducesLikeOneThatDoesNot)
     }
 }
 
+Kernel Twoshot(hd_dtype dtype, hd_fold fold, int ranks, int turns, int64_t n,
+               int64_t share)
+{
+    return Emit([=](hd_text *out, hd_kernel_grid *grid) {
+        return hd_emit_twoshot(dtype, fold, ranks, turns, n, share, nullptr,
+                               out, grid);
+    });
+}
+
+// Ranks whose kernels run beside each other, run after run, each as soon as its
+// own last one has ended.
+class Line
+{
+  public:
+    Line(hd_dtype dtype, int ranks, int turns, size_t elements, size_t share,
+         size_t odd, bool in_place)
+        : size_(hd_dtype_size(dtype)), ranks_(static_cast<size_t>(ranks)),
+          turns_(turns), elements_(elements), share_(share), odd_(odd),
+          in_place_(in_place), words_(ranks_ * ranks_ * 2), counters_(ranks_)
+    {
+        // An operand, a result and what the peers put, by rank, then run.
+        for (std::vector<Memory> *one : {&in_, &out_, &landing_})
+            for (size_t r = 0; r < ranks_; r++)
+                one->emplace_back(elements + 2);
+        if (turns > 1) // of the run before
+            std::fill(words_.begin(), words_.end(), 1u << (turns - 1));
+    }
+    // Fills the operands anew, and returns what they are.
+    void *Operand(size_t rank)
+    {
+        return Bytes(in_[rank]);
+    }
+    void *Result(size_t rank)
+    {
+        return in_place_ ? Bytes(in_[rank]) : Bytes(out_[rank]);
+    }
+    void Poison(size_t rank)
+    {
+        std::fill(out_[rank].begin(), out_[rank].end(), NAN);
+    }
+    size_t Bytes() const
+    {
+        return elements_ * size_;
+    }
+    // What rank `me` gives its kernel in a run.
+    Addresses Args(size_t me, unsigned run)
+    {
+        const size_t n = ranks_;
+        const size_t base = std::min(me * share_, elements_);
+        Addresses args = {};
+        size_t peer = 0;
+
+        args.at[0] = Address(Result(me));
+        for (size_t r = 0; r < n; r++)
+            args.at[1 + r] = Address(Operand(r)) + base * size_;
+        args.at[1 + n] = Address(landing_[me].data());
+        for (size_t r = 0; r < n; r++) {
+            if (r == me)
+                continue;
+            uint64_t *word = &args.at[1 + 2 * n + peer];
+
+            args.at[2 + n + peer] = Address(landing_[r].data()) + base * size_;
+            for (size_t which : {0, 1}) { // ready, done
+                word[2 * which * (n - 1)] = Word(me, r, which);
+                word[(2 * which + 1) * (n - 1)] = Word(r, me, which);
+            }
+            peer++;
+        }
+        args.at[6 * n - 3] =
+            turns_ > 1 ? 1u << run % unsigned(turns_) : run + 1;
+        args.at[6 * n - 2] = Address(&counters_[me]);
+        args.at[6 * n - 1] = base;
+        return args;
+    }
+
+  private:
+    using Memory = std::vector<double>;
+
+    static uint64_t Address(void *at)
+    {
+        return reinterpret_cast<uint64_t>(at);
+    }
+    char *Bytes(Memory &memory) const
+    {
+        return reinterpret_cast<char *>(memory.data()) + odd_ * size_;
+    }
+    uint64_t Word(size_t from, size_t to, size_t which)
+    {
+        return Address(&words_[(from * ranks_ + to) * 2 + which]);
+    }
+
+    size_t size_, ranks_;
+    int turns_;
+    size_t elements_, share_, odd_;
+    bool in_place_;
+    std::vector<Memory> in_, out_, landing_;
+    std::vector<uint32_t> words_, counters_;
+};
+
+// Each rank's operand in each run, and what the plain kernel makes of them.
+struct Runs {
+    std::vector<std::vector<std::vector<char>>> in; // by run and rank
+    std::vector<std::vector<char>> want;            // by run
+};
+
+Runs Draw(const Host &host, size_t plain, hd_kernel_grid grid, hd_dtype d,
+          size_t ranks, size_t elements, std::mt19937 &random)
+{
+    Runs runs;
+
+    for (int run = 0; run < 6; run++) {
+        std::vector<double> values(elements);
+        Addresses args = {};
+
+        runs.in.emplace_back();
+        for (size_t r = 0; r < ranks; r++) {
+            for (double &v : values)
+                v = static_cast<double>(random() % 4001) / 16 - 125;
+            runs.in.back().emplace_back(elements * hd_dtype_size(d) + 16);
+            hd_dtype_store(d, values.data(), elements,
+                           runs.in.back().back().data());
+        }
+        for (size_t r = 0; r < ranks; r++)
+            args.at[1 + r] =
+                reinterpret_cast<uint64_t>(runs.in.back()[r].data());
+        runs.want.emplace_back(elements * hd_dtype_size(d));
+        args.at[0] = reinterpret_cast<uint64_t>(runs.want.back().data());
+        host.Launch(plain, args, grid);
+    }
+    return runs;
+}
+
+TEST(Codegen, RanksThatReduceTheirSharesAgreeInEveryRun)
+{
+    struct Shape {
+        int ranks;
+        size_t elements; // shares that are alike, shorter, empty
+    };
+    const std::vector<Shape> shapes = {{2, 512}, {2, 1003}, {3, 4097},
+                                       {5, 3},   {8, 8190}, {13, 700}};
+    const hd_fold folds[] = {HD_FOLD_SUM, HD_FOLD_MAX, HD_FOLD_MIN};
+    std::mt19937 random(Seed());
+    std::vector<Kernel> kernels;
+    std::vector<size_t> shares;
+
+    for (size_t i = 0; i < kDtypes.size() * shapes.size(); i++) {
+        hd_dtype d = kDtypes[i / shapes.size()];
+        Shape s = shapes[i % shapes.size()];
+        size_t n = static_cast<size_t>(s.ranks), lanes = 16 / hd_dtype_size(d);
+        size_t share = ((s.elements + n - 1) / n + lanes - 1) / lanes * lanes;
+        int64_t elements = static_cast<int64_t>(s.elements);
+
+        shares.push_back(share);
+        kernels.push_back(Reduce(d, folds[i % 3], s.ranks, elements));
+        kernels.push_back(Twoshot(d, folds[i % 3], s.ranks,
+                                  i / 3 % 2 == 0 ? 1 : 4, elements,
+                                  static_cast<int64_t>(share)));
+    }
+    Host host(kernels);
+    for (size_t i = 0; i < shares.size(); i++) {
+        hd_dtype d = kDtypes[i / shapes.size()];
+        Shape s = shapes[i % shapes.size()];
+        size_t ranks = static_cast<size_t>(s.ranks);
+        Runs runs = Draw(host, 2 * i, kernels[2 * i].grid, d, ranks, s.elements,
+                         random);
+        Line line(d, s.ranks, i / 3 % 2 == 0 ? 1 : 4, s.elements, shares[i],
+                  random() % 2, random() % 2 != 0);
+        std::vector<int> wrong(ranks, 0);
+        std::vector<std::thread> all;
+
+        for (size_t r = 0; r < ranks; r++)
+            all.emplace_back([&, r] {
+                for (unsigned run = 0; run < runs.in.size(); run++) {
+                    line.Poison(r);
+                    memcpy(line.Operand(r), runs.in[run][r].data(),
+                           line.Bytes());
+                    host.LaunchTogether(2 * i + 1, line.Args(r, run), 2, 2);
+                    wrong[r] += memcmp(line.Result(r), runs.want[run].data(),
+                                       line.Bytes()) != 0;
+                }
+            });
+        for (std::thread &rank : all)
+            rank.join();
+        EXPECT_EQ(wrong, std::vector<int>(ranks, 0))
+            << hd_dtype_text(d) << ", " << s.ranks << " ranks, " << s.elements;
+    }
+}
+
 TEST(Codegen, MoreRanksThanAKernelHasPointersForAreRefused)
 {
     hd_diag *diag = hd_diag_create();
@@ -1033,6 +1222,13 @@ TEST(Codegen, MoreRanksThanAKernelHasPointersForAreRefused)
     EXPECT_STREQ(hd_diag_text(diag),
                  "heddle: error: a reduction in one kernel over 17 ranks; it "
                  "takes 2 to 16\n");
+    hd_diag_clear(diag);
+    EXPECT_EQ(
+        hd_emit_twoshot(HD_F32, HD_FOLD_SUM, 14, 1, 10, 4, diag, &text, &grid),
+        HD_UNSUPPORTED);
+    EXPECT_STREQ(hd_diag_text(diag),
+                 "heddle: error: a reduction in one kernel over 14 ranks; it "
+                 "takes 2 to 13\n");
     hd_diag_destroy(diag);
     hd_text_free(&text);
 }
@@ -1139,6 +1335,12 @@ TEST_F(Nvrtc, CompilesKernelsForThreeGenerations)
         for (hd_dtype d : kDtypes)
             EXPECT_FALSE(
                 Compile(Oneshot(d, HD_FOLD_SUM, 8, 4, 1003).text, arch).empty())
+                << arch << ": " << hd_diag_text(diag_);
+    for (const char *arch : archs)
+        for (hd_dtype d : kDtypes)
+            EXPECT_FALSE(
+                Compile(Twoshot(d, HD_FOLD_SUM, 8, 4, 1003, 128).text, arch)
+                    .empty())
                 << arch << ": " << hd_diag_text(diag_);
 }
 

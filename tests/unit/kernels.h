@@ -1,13 +1,16 @@
-// Emitted kernels compiled for the host and run a thread at a time, the memory
-// that they work on, and NVRTC for tests.
+// Emitted kernels compiled for the host and run a thread at a time, or in
+// threads that wait for each other, the memory that they work on, and NVRTC for
+// tests.
 #ifndef HD_TESTS_UNIT_KERNELS_H
 #define HD_TESTS_UNIT_KERNELS_H
 
 #include <dlfcn.h>
+#include <pthread.h>
 
 #include <cmath>
 #include <functional>
 #include <random>
+#include <thread>
 
 #include "base/dtype.h"
 #include "codegen/emit.h"
@@ -32,18 +35,28 @@ struct Kernel {
 const char kHost[] = R"(
 #include <math.h>
 #define __global__
+extern "C" int sched_yield(void) noexcept;
+extern "C" int pthread_barrier_wait(void *) noexcept;
 struct place { unsigned x; };
-static place threadIdx, blockIdx, blockDim, gridDim;
-// The threads of a block take turns, the last after all others.
-static inline void __syncthreads() {}
-static inline void __threadfence_system() {}
-static inline void __nanosleep(unsigned) {}
+static thread_local place threadIdx, blockIdx, blockDim, gridDim;
+// Of the block. Without one its threads take turns, the last after all others.
+static thread_local void *barrier;
+static inline void __syncthreads()
+{
+    if (barrier != nullptr)
+        pthread_barrier_wait(barrier);
+}
+static inline void __threadfence_system()
+{
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+}
+static inline void __nanosleep(unsigned)
+{
+    sched_yield();
+}
 static inline unsigned atomicAdd(unsigned *at, unsigned n)
 {
-    unsigned before = *at;
-
-    *at += n;
-    return before;
+    return __atomic_fetch_add(at, n, __ATOMIC_SEQ_CST);
 }
 )";
 
@@ -76,6 +89,21 @@ class Host
                    n +
                    "(*(const hd_kernel_args *)args);\n"
                    "        }\n"
+                   "}\n"
+                   "extern \"C\" void thread" +
+                   n +
+                   "(const void *args, unsigned blocks, unsigned threads,\n"
+                   "    unsigned b, unsigned t, void *meet)\n"
+                   "{\n"
+                   "    gridDim.x = blocks;\n"
+                   "    blockDim.x = threads;\n"
+                   "    blockIdx.x = b;\n"
+                   "    threadIdx.x = t;\n"
+                   "    barrier = meet;\n"
+                   "    kernel" +
+                   n +
+                   "(*(const hd_kernel_args *)args);\n"
+                   "    barrier = nullptr;\n"
                    "}\n#undef hd_kernel\n}\n";
         }
         library_ = dlopen(folder_.Compile(all, "kernels.so", kFlags).c_str(),
@@ -91,16 +119,44 @@ class Host
     }
     void Launch(size_t i, const Addresses &args, hd_kernel_grid grid) const
     {
-        std::string name = "launch" + std::to_string(i);
-        void *address =
-            library_ != nullptr ? dlsym(library_, name.c_str()) : nullptr;
+        void *address = Find("launch", i);
 
-        ASSERT_NE(address, nullptr) << name;
+        ASSERT_NE(address, nullptr) << i;
         reinterpret_cast<void (*)(const void *, unsigned, unsigned)>(address)(
             &args, grid.blocks, grid.threads);
     }
+    // All threads of it at once.
+    void LaunchTogether(size_t i, const Addresses &args, unsigned blocks,
+                        unsigned threads) const
+    {
+        void *address = Find("thread", i);
+        std::vector<pthread_barrier_t> barriers(blocks);
+        std::vector<std::thread> all;
+
+        ASSERT_NE(address, nullptr) << i;
+        for (unsigned b = 0; b < blocks; b++) {
+            pthread_barrier_init(&barriers[b], nullptr, threads);
+            for (unsigned t = 0; t < threads; t++)
+                all.emplace_back(
+                    reinterpret_cast<void (*)(const void *, unsigned, unsigned,
+                                              unsigned, unsigned, void *)>(
+                        address),
+                    &args, blocks, threads, b, t, &barriers[b]);
+        }
+        for (std::thread &thread : all)
+            thread.join();
+        for (pthread_barrier_t &barrier : barriers)
+            pthread_barrier_destroy(&barrier);
+    }
 
   private:
+    void *Find(const char *what, size_t i) const
+    {
+        std::string name = what + std::to_string(i);
+
+        return library_ != nullptr ? dlsym(library_, name.c_str()) : nullptr;
+    }
+
     Folder folder_;
     void *library_;
 };
