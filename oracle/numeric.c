@@ -544,9 +544,17 @@ static hd_status compute_fold(const hd_step *step, const hd_space *space,
 typedef struct dense {
     int64_t m, n, k;
     double *a, *da, *b, *db; // owned
-    double *row;             // owned: four rows of n sums
+    double *row;             // owned: ROWS rows of n sums
     bool exact;              // all bounds are zero
+    bool f8;                 // both operands are
 } dense;
+
+enum {
+    ROWS = 8,     // see multiply_row and add_lost
+    WINDOW = 128, // f8 products that tensor cores add up before fp32 is used
+    GROUP = 16,   // the fewest of them that one instruction takes
+    BITS = 13     // of a fraction that an instruction keeps
+};
 
 static bool allocate(dense *p)
 {
@@ -556,7 +564,7 @@ static bool allocate(dense *p)
     p->da = calloc(a, sizeof(double));
     p->b = calloc(b, sizeof(double));
     p->db = calloc(b, sizeof(double));
-    p->row = calloc((size_t)p->n * 4, sizeof(double));
+    p->row = calloc((size_t)p->n * ROWS, sizeof(double));
     return p->a != NULL && p->da != NULL && p->b != NULL && p->db != NULL &&
            p->row != NULL;
 }
@@ -586,12 +594,62 @@ static void take_matrix(dense *p, const hd_matrix *m, bool transposed,
         }
 }
 
+// What the last bit is worth that is kept beside a number as large as x.
+static double last_bit(double x)
+{
+    int exponent;
+
+    if (!(x > 0) || !isfinite(x))
+        return 0;
+    (void)frexp(x, &exponent); // x is in [2^(exponent - 1), 2^exponent)
+    return ldexp(1, exponent - 1 - BITS);
+}
+
+// What is lost of x, not negative, cut to a multiple of `last`: adding a number
+// whose own last bit that is rounds it there.
+static double cut_off(double x, double last)
+{
+    double large = last * 0x1.8p52;
+    double rest = x - ((x + large) - large);
+
+    return rest < 0 ? rest + last : rest;
+}
+
+// What tensor cores may lose of the f8 products [first, end) of row i. Each of
+// their instructions cuts its products, the sum so far and the new one to bits
+// that the largest of them has. Wherever a sum begins, all of these are the
+// difference of two running sums, so none is larger than the range of those.
+static void add_lost(const dense *p, int64_t i, int64_t first, int64_t end)
+{
+    double *lost = p->row + 4 * p->n, *sum = lost + p->n;
+    double *low = sum + p->n, *high = low + p->n, *last = high;
+    const double *a = &p->a[i * p->k];
+    double cuts = 2 * ceil((double)(end - first) / GROUP);
+
+    memset(sum, 0, sizeof(double) * 3 * (size_t)p->n);
+    for (int64_t k = first; k < end; k++)
+        for (int64_t j = 0; j < p->n; j++) {
+            sum[j] += a[k] * p->b[k * p->n + j];
+            low[j] = sum[j] < low[j] ? sum[j] : low[j];
+            high[j] = sum[j] > high[j] ? sum[j] : high[j];
+        }
+    for (int64_t j = 0; j < p->n; j++) {
+        last[j] = last_bit(high[j] - low[j]);
+        lost[j] += cuts * last[j];
+    }
+    for (int64_t k = first; k < end; k++)
+        for (int64_t j = 0; j < p->n; j++)
+            lost[j] += cut_off(fabs(a[k] * p->b[k * p->n + j]), last[j]);
+}
+
 static void multiply_row(const dense *p, int64_t i)
 {
     double *total = p->row, *magnitude = total + p->n;
     double *square = magnitude + p->n, *straight = square + p->n;
 
-    memset(p->row, 0, sizeof(double) * 4 * (size_t)p->n);
+    memset(p->row, 0, sizeof(double) * ROWS * (size_t)p->n);
+    for (int64_t k = 0; p->f8 && k < p->k; k += WINDOW)
+        add_lost(p, i, k, k + WINDOW < p->k ? k + WINDOW : p->k);
     for (int64_t k = 0; k < p->k; k++) {
         double a = p->a[i * p->k + k], da = p->da[i * p->k + k];
         const double *b = &p->b[k * p->n], *db = &p->db[k * p->n];
@@ -626,6 +684,7 @@ static void finish_row(const dense *dense, const hd_product *p, item factor,
         item x = summed(dense->row[j], dense->row[n + j], dense->row[2 * n + j],
                         dense->row[3 * n + j], dense->k, unit);
 
+        x.bound += dense->row[4 * n + j];
         if (p->scale != NULL)
             x = multiply(x, factor, unit);
         if (bias->view >= 0)
@@ -640,13 +699,23 @@ static void finish_row(const dense *dense, const hd_product *p, item factor,
     }
 }
 
+static bool is_f8(const hd_span *span)
+{
+    hd_dtype dtype = span->buffer->type.dtype;
+
+    return hd_dtype_is_float(dtype) && hd_dtype_size(dtype) == 1;
+}
+
 static hd_status compute_matmul(const hd_step *step, hd_values *const *values)
 {
     hd_product p = hd_product_of(step, HD_PRODUCT_PARTS);
     const hd_matrix *a = &p.part[HD_PRODUCT_A].matrix;
     const hd_matrix *b = &p.part[HD_PRODUCT_B].matrix;
     item factor = factor_of(step, HD_KEY_SCALE, values);
-    dense d = {.m = p.part[HD_PRODUCT_C].matrix.rows, .n = p.n, .k = p.k};
+    dense d = {.m = p.part[HD_PRODUCT_C].matrix.rows,
+               .n = p.n,
+               .k = p.k,
+               .f8 = is_f8(&step->span[1]) && is_f8(&step->span[2])};
 
     if (!allocate(&d)) {
         release(&d);

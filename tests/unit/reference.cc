@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <random>
 
 #include "tests/seed.h"
@@ -183,6 +184,167 @@ TEST(Reference, AnErrorInOneElementExceedsTheBound)
     }
 }
 
+// How Hopper's tensor cores add products of f8: an instruction cuts them and
+// the sum so far to 13 bits below the largest exponent, that of a product being
+// its operands' together, adds them exactly and cuts the sum to a fraction of
+// 13 bits. Every `window` products that is added to a sum in fp32.
+struct TensorCores {
+    size_t group, window;
+
+    static double Cut(double x, int exponent)
+    {
+        double last = std::ldexp(1, exponent - 13);
+
+        return std::trunc(x / last) * last;
+    }
+    static double Instruction(double sum, const double *a, const double *b,
+                              size_t n)
+    {
+        int most = sum != 0 ? std::ilogb(sum) : -1000;
+
+        for (size_t i = 0; i < n; i++)
+            if (a[i] * b[i] != 0)
+                most = std::max(most, std::ilogb(a[i]) + std::ilogb(b[i]));
+        sum = Cut(sum, most);
+        for (size_t i = 0; i < n; i++)
+            sum += Cut(a[i] * b[i], most);
+        return sum != 0 ? Cut(sum, std::ilogb(sum)) : 0;
+    }
+    double Sum(const std::vector<double> &a, const std::vector<double> &b) const
+    {
+        size_t n = a.size();
+        float total = 0;
+        double part = 0;
+
+        for (size_t k = 0; k < n; k += group) {
+            part = Instruction(part, &a[k], &b[k], std::min(group, n - k));
+            if ((k + group) % window == 0 || k + group >= n) {
+                total += static_cast<float>(part);
+                part = 0;
+            }
+        }
+        return total;
+    }
+};
+
+// A row of k by the columns of another matrix, of f8.
+struct F8Product {
+    static constexpr size_t n = 64;
+    size_t k;
+    std::vector<double> a, b; // b: column after column
+    Answer right;
+
+    F8Product(const std::string &dtype, size_t k, bool positive) : k(k)
+    {
+        hd_dtype code = dtype == "f8e4m3" ? HD_F8E4M3 : HD_F8E5M2;
+        std::string size = std::to_string(k);
+        Program p("tensor program t in %a : " + dtype + "[1, " + size +
+                  "] in %b : " + dtype + "[64, " + size +
+                  "] out %c : f32[1, 64] { %c = matmul %a, %b tb }");
+        std::vector<uint8_t> first = Fill(code, k, positive, Seed(), a);
+        std::vector<uint8_t> second =
+            Fill(code, k * n, positive, Seed() + 1, b);
+
+        right = Reference(p, {first.data(), second.data(), nullptr}, 2, 0);
+    }
+    static std::vector<uint8_t> Fill(hd_dtype dtype, size_t n, bool positive,
+                                     unsigned seed, std::vector<double> &values)
+    {
+        std::vector<float> random = Random(n, seed);
+        std::vector<uint8_t> bytes(n);
+
+        values.assign(random.begin(), random.end());
+        for (double &x : values)
+            x = positive ? std::fabs(x) : x;
+        hd_dtype_store(dtype, values.data(), n, bytes.data());
+        hd_dtype_load(dtype, bytes.data(), n, values.data());
+        return bytes;
+    }
+    // The largest error beside its bound, where k is taken in that order.
+    double WorstRatio(const TensorCores &cores,
+                      const std::vector<size_t> &order) const
+    {
+        std::vector<double> x(k), y(k);
+        double worst = 0;
+
+        for (size_t j = 0; j < n; j++) {
+            for (size_t i = 0; i < k; i++) {
+                x[i] = a[order[i]];
+                y[i] = b[j * k + order[i]];
+            }
+            worst =
+                std::max(worst, std::fabs(cores.Sum(x, y) - right.value[j]) /
+                                    right.bound[j]);
+        }
+        return worst;
+    }
+};
+
+// Of any sign, where what is lost is of any too, and of one, where it adds up.
+TEST(Reference, TensorCoresAreWithinTheBoundOfF8)
+{
+    for (const char *dtype : {"f8e4m3", "f8e5m2"})
+        for (bool positive : {false, true})
+            for (size_t k : {16, 48, 64, 100, 1000}) {
+                F8Product p(dtype, k, positive);
+                std::vector<size_t> order(k);
+                double worst = 0;
+
+                std::iota(order.begin(), order.end(), size_t(0));
+                for (int times = 0; times < 2; times++) {
+                    for (TensorCores cores :
+                         {TensorCores{16, 64}, {16, 128}, {32, 128}})
+                        worst = std::max(worst, p.WorstRatio(cores, order));
+                    std::reverse(order.begin(), order.end());
+                }
+                EXPECT_LE(worst, 1) << dtype << " k " << k;
+                // Of few products all bits may be kept.
+                EXPECT_GE(worst, k > 16 ? 0.01 : 0) << dtype << " k " << k;
+            }
+}
+
+// Nearly every product shows if it is left out, all those that matter.
+TEST(Reference, AMissingProductOfF8ExceedsTheBound)
+{
+    F8Product p("f8e4m3", 48, false);
+    size_t seen = 0;
+
+    for (size_t j = 0; j < p.n; j++)
+        for (size_t k = 0; k < p.k; k++) {
+            std::vector<double> column(&p.b[j * p.k], &p.b[j * p.k] + p.k);
+            double product = p.a[k] * column[k], got;
+
+            column[k] = 0;
+            got = TensorCores{32, 128}.Sum(p.a, column);
+            bool off = std::fabs(got - p.right.value[j]) > p.right.bound[j];
+            seen += off;
+            EXPECT_TRUE(off || std::fabs(product) < 0.1) << product;
+        }
+    EXPECT_GT(seen, p.n * p.k * 9 / 10);
+}
+
+// 128 products of 1, which eight instructions add up: 16 cuts at 13 bits below
+// 128. Then 1 and 3 2^-15: two cuts at 2^-13, and all of the last product.
+TEST(Reference, TheBoundOfF8IsAsDerived)
+{
+    Program p("tensor program t in %a : f8e4m3[1, 130] in %b : f8e4m3[1, 130] "
+              "out %c : f32[1, 1] { %c = matmul %a, %b tb }");
+    std::vector<double> a(130, 1), b(130, 1);
+    uint8_t first[130], second[130];
+
+    a[129] = 3 * 0x1p-9;
+    b[129] = 0x1p-6;
+    hd_dtype_store(HD_F8E4M3, a.data(), 130, first);
+    hd_dtype_store(HD_F8E4M3, b.data(), 130, second);
+    Answer c = Reference(p, {first, second, nullptr}, 2, 0);
+    double lost = 16 * 0x1p-6 + 2 * 0x1p-13 + 3 * 0x1p-15;
+    double sum = 6 * std::sqrt(130) * 0x1p-24 * c.value[0];
+    double derived = lost + sum + 0x1p-17;
+
+    EXPECT_EQ(c.value[0], 129 + 3 * 0x1p-15);
+    EXPECT_NEAR(c.bound[0], derived, 1e-9 * derived);
+}
+
 TEST(Reference, OneStepOfTheFormatExceedsTheBound)
 {
     Program p("tensor program t in %a : f32[512] out %c : bf16[512] "
@@ -259,8 +421,8 @@ TEST(Reference, AroundZeroAnExactOperandIsJudgedAndAnotherIsNot)
               "{ %q = div %a, %b %l = log %b %d = exp %a %e = exp %a "
               "%z = sub %d, %e %u = div %a, %z %v = mul %u, %z }");
     std::vector<float> a = {1, -1, 0}, b = {0, 0, -2};
-    std::vector<const void *> whole = {a.data(),  b.data(), nullptr,
-                                       nullptr, nullptr,  nullptr};
+    std::vector<const void *> whole = {a.data(), b.data(), nullptr,
+                                       nullptr,  nullptr,  nullptr};
     std::vector<double> none(3, NAN), zero(3, 0);
     Answer q = Reference(p, whole, 2, 0), l = Reference(p, whole, 3, 0);
     Answer u = Reference(p, whole, 4, 0), v = Reference(p, whole, 5, 0);
