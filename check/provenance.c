@@ -147,7 +147,7 @@ hd_status hd_provenance_check(const hd_graph *graph, const hd_module *tensor,
     hd_graph parts;
     hd_status status;
 
-    HD_TRY(hd_module_split(graph->module, diag, &split));
+    HD_TRY(hd_module_split(graph->module, HD_MAX_RANKS, diag, &split));
     if (split == NULL)
         return compare(graph, tensor, diag);
     status = hd_graph_create(split, diag, &parts);

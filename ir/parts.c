@@ -11,6 +11,7 @@
 typedef struct splitter {
     const hd_module *from;
     hd_module *to;
+    int64_t most;       // ranks along the axis of an op that is split
     hd_buffer **buffer; // of the copy, by id
     hd_expr stream;     // of the `on` around, HD_EXPR_NONE outside
 } splitter;
@@ -38,6 +39,12 @@ bool hd_fused_types(const hd_module *module, const hd_op *op, hd_type *out,
     // What stands between the parts may have an index a stream.
     between = hd_op_fused(op) == HD_MOVE_ALL_GATHER ? *a : *out;
     return lead(&between, 1);
+}
+
+bool hd_op_splits(const hd_module *module, const hd_op *op, int64_t most)
+{
+    return hd_op_fused(op) != HD_MOVE_NONE &&
+           module->axis[op->axis].size <= most;
 }
 
 // ------------------------------------------------------------------- parts
@@ -135,7 +142,8 @@ static void copy_block(splitter *s, const hd_block *from, hd_block *to)
         hd_expr outer = s->stream;
         hd_stmt *copy;
 
-        if (stmt->kind == HD_STMT_OP && hd_op_fused(stmt->op) != HD_MOVE_NONE) {
+        if (stmt->kind == HD_STMT_OP &&
+            hd_op_splits(s->from, stmt->op, s->most)) {
             add_parts(s, to, copy_op(s, stmt->op));
             continue;
         }
@@ -174,24 +182,26 @@ static void copy_buffers(splitter *s)
         to->argument[i] = s->buffer[from->argument[i]->id];
 }
 
-static bool is_fused(const hd_block *block)
+static bool any_splits(const hd_module *module, const hd_block *block,
+                       int64_t most)
 {
     for (const hd_stmt *s = block->first; s != NULL; s = s->next)
-        if ((s->kind == HD_STMT_OP && hd_op_fused(s->op) != HD_MOVE_NONE) ||
-            is_fused(&s->body) || is_fused(&s->otherwise))
+        if ((s->kind == HD_STMT_OP && hd_op_splits(module, s->op, most)) ||
+            any_splits(module, &s->body, most) ||
+            any_splits(module, &s->otherwise, most))
             return true;
     return false;
 }
 
-hd_status hd_module_split(const hd_module *module, hd_diag *diag,
+hd_status hd_module_split(const hd_module *module, int64_t most, hd_diag *diag,
                           hd_module **out)
 {
-    splitter s = {.from = module, .stream = HD_EXPR_NONE};
+    splitter s = {.from = module, .most = most, .stream = HD_EXPR_NONE};
     hd_arena *arena;
     jmp_buf guard;
 
     *out = NULL;
-    if (!is_fused(&module->body))
+    if (!any_splits(module, &module->body, most))
         return HD_OK;
     s.to = hd_module_create();
     if (s.to == NULL)

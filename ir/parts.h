@@ -23,9 +23,11 @@ enum { HD_FUSED_PARTS = 2 }; // statements, and steps, of one
 bool hd_fused_types(const hd_module *module, const hd_op *op, hd_type *out,
                     hd_type *a);
 
-// The same program with fused ops as their parts, to be walked; NULL if there
+// Whether it is a fused op of an axis of `most` ranks or fewer.
+bool hd_op_splits(const hd_module *module, const hd_op *op, int64_t most);
+// The same program with such ops as their parts, to be walked; NULL if there
 // are none. It borrows from `module`, which must outlive it.
-hd_status hd_module_split(const hd_module *module, hd_diag *diag,
+hd_status hd_module_split(const hd_module *module, int64_t most, hd_diag *diag,
                           hd_module **out);
 
 HD_END_DECLS

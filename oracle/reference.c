@@ -449,7 +449,7 @@ hd_status hd_reference_create(const hd_module *module, const void *const *whole,
         return out_of_memory(diag);
     r->dense = module->stage == HD_STAGE_TENSOR;
     r->nranks = (int)module->nranks;
-    status = hd_module_split(module, diag, &r->split);
+    status = hd_module_split(module, HD_MAX_RANKS, diag, &r->split);
     r->module = r->split != NULL ? r->split : module;
     if (status == HD_OK)
         status = compute(r, whole, diag);

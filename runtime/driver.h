@@ -93,7 +93,9 @@ typedef struct hd_driver {
     void (*stats)(const hd_device *device, hd_stats *stats);
     // Takes a device that is open half way too.
     void (*close)(hd_device *device);
-    bool splits; // is given fused ops as their parts: ir/parts.h
+    // Is given fused ops of axes of so many ranks, and fewer, as their parts:
+    // ir/parts.h.
+    int splits;
 } hd_driver;
 
 extern const hd_driver hd_driver_cpu;

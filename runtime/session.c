@@ -48,7 +48,7 @@ struct hd_session {
     hd_binding binding;
     hd_steps steps;    // owned
     hd_module *split;  // owned; NULL, or what the driver runs in the program's
-                       // place, with the parts of fused ops
+                       // place, with parts of fused ops
     hd_steps whole;    // owned: the program's, if their times are asked for
     double *times;     // owned: those of `steps` then
     double *asked;     // borrowed: where those of `whole` are asked for
@@ -176,8 +176,10 @@ static void report_times(const hd_session *session)
     int64_t part = 0;
 
     for (int64_t i = 0; i < session->whole.nsteps; i++) {
-        const hd_op *op = session->whole.step[i].op;
-        int n = hd_op_fused(op) != HD_MOVE_NONE ? HD_FUSED_PARTS : 1;
+        int n = hd_op_splits(session->binding.module, session->whole.step[i].op,
+                             session->driver->splits)
+                    ? HD_FUSED_PARTS
+                    : 1;
 
         session->asked[2 * i] = session->times[2 * part];
         session->asked[2 * i + 1] = session->times[2 * (part + n) - 1];
@@ -191,8 +193,7 @@ static hd_status build_locally(hd_session *session, hd_diag *diag)
     const hd_driver *driver = session->driver;
     const hd_module *whole = binding->module;
 
-    if (driver->splits)
-        HD_TRY(hd_module_split(whole, diag, &session->split));
+    HD_TRY(hd_module_split(whole, driver->splits, diag, &session->split));
     if (session->split != NULL)
         binding->module = session->split;
     HD_TRY(list_arguments(session, diag));

@@ -199,5 +199,5 @@ const hd_driver hd_driver_cpu = {
     .copy = cpu_copy,
     .stats = cpu_stats,
     .close = cpu_close,
-    .splits = true,
+    .splits = HD_MAX_RANKS,
 };

@@ -115,4 +115,5 @@ const hd_driver hd_driver_cuda = {
     .copy = cuda_copy,
     .stats = cuda_stats,
     .close = hd_cuda_close,
+    .splits = 1, // no provider works with one rank
 };

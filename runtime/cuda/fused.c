@@ -45,10 +45,6 @@ static hd_status check_steps(const hd_device *device, hd_diag *diag)
     if (device->binding.graph)
         return hd_cuda_fused_refuse(first, diag,
                                     "no provider takes part in a graph");
-    if (device->binding.module->axis[first->op->axis].size == 1)
-        return hd_cuda_fused_refuse(first, diag,
-                                    "its axis has one rank, and no provider "
-                                    "works with one");
     for (int64_t i = first->index; i < steps->nsteps; i++) {
         const hd_step *step = &steps->step[i];
 

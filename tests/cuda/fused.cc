@@ -78,6 +78,37 @@ TEST(CudaFused, SaysThatThereIsNoThreadToOpenItsProvider)
     EXPECT_EQ(answers[1].status, HD_PEER) << answers[1].text;
 }
 
+// Along an axis of one rank it is its parts, whatever a provider takes.
+TEST(CudaFused, IsAPlainProductWhereItsAxisHasOneRank)
+{
+    const std::string head = "heddle 1\nhost program alone mesh dp=2, tp=1\n"
+                             "streams 1\n";
+    Program alone(head +
+                  "in %x : f32[8, 16] in %w : f32[16, 12]\n"
+                  "in %u : f32[1, 3, 24] in %v : f32[24, 16]\n"
+                  "out %c : f32[1, 8, 12] out %d : f32[3, 16]\n"
+                  "out %e : f32[1, 3, 16]\n"
+                  "{ %c = all_gather_matmul@tp %x, %w act silu\n"
+                  "  fork on stream 0 {\n"
+                  "    %d = matmul_reduce_scatter@tp %u, %v scale 0.5 }\n"
+                  "  join %e = matmul_all_reduce@tp %u, %v }\n");
+    Program beside(head + "in %x : bf16[8, 16] in %w : bf16[12, 16]\n"
+                          "out %c : bf16[2, 8, 12] out %d : bf16[8, 12]\n"
+                          "{ %c = all_gather_matmul@dp %x, %w tb\n"
+                          "  %d = matmul_all_reduce@tp %x, %w tb }\n");
+    hd_session_options options = CudaOptions();
+
+    for (hd_transport transport :
+         {HD_TRANSPORT_COPY, HD_TRANSPORT_SM, HD_TRANSPORT_NCCL}) {
+        options.transport = transport;
+        options.graph = false;
+        AllAreRight(RunFused(beside, options));
+        AllAreRight(RunFused(alone, options));
+        options.graph = true;
+        AllAreRight(RunFused(alone, options));
+    }
+}
+
 TEST(CudaFused, SaysWhatItsProviderDoesNotTake)
 {
     const struct {
