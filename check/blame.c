@@ -233,7 +233,8 @@ static const hd_change *find_misplaced(const trail *t)
     for (int64_t i = 0; i < e->grain.local[mine->id].elements; i++) {
         int64_t whole = hd_evaluation_whole(e, t->tensor, rank, i);
 
-        if (e->local.value[first + i] == want && e->dense.value[whole] != want)
+        if (whole >= 0 && e->local.value[first + i] == want &&
+            e->dense.value[whole] != want)
             return hd_history_last(e, first + i, INT64_MAX);
     }
     return NULL;
@@ -264,10 +265,9 @@ static hd_status report_unwritten(trail *t)
 
     hd_places_print(t->places, output->at, &place);
     hd_places_print_value(t->places, output->want, &value);
-    status =
-        hd_error(t->diag, HD_E0901, t->e->argument[t->tensor->id]->loc,
-                 "%s on rank %d is wrong: no step writes it; expected %s",
-                 text_of(&place), output->rank, text_of(&value));
+    status = hd_error(t->diag, HD_E0901, t->e->argument[t->tensor->id]->loc,
+                      "%s on rank %d is wrong: no step writes it; expected %s",
+                      text_of(&place), output->rank, text_of(&value));
     hd_text_free(&place);
     hd_text_free(&value);
     note_tensor(t, output->want);

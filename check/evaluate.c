@@ -132,8 +132,10 @@ static hd_tile tile_of(const hd_evaluation *e, int rank, const hd_part *part)
         }
         tile.extent[tile.ndims] = sieve->extent[d];
         if (hd_part_extent(frame, part, d) < frame->extent[d]) {
-            tile.at += hd_part_index(frame, part, d) * sieve->stride[d];
-            tile.extent[tile.ndims] = hd_part_extent(frame, part, d);
+            tile.at += hd_sieve_index(sieve, d, hd_part_index(frame, part, d)) *
+                       sieve->stride[d];
+            tile.extent[tile.ndims] =
+                hd_sieve_index(sieve, d, hd_part_extent(frame, part, d));
         }
         tile.stride[tile.ndims] = sieve->stride[d];
         tile.unit[tile.ndims++] = sieve->unit[d];
@@ -195,10 +197,13 @@ int64_t hd_evaluation_whole(const hd_evaluation *e, const hd_buffer *tensor,
 
     for (int d = local->ndims - 1; d >= 0; d--) {
         hd_dim dim = mine->type.dim[d];
-        int64_t index = hd_dim_is_sharded(dim)
-                            ? hd_mesh_coord(e->graph->module, rank, dim.mark)
-                            : i % local->extent[d];
+        int64_t index = i % local->extent[d];
 
+        if (hd_dim_is_sharded(dim))
+            index += hd_mesh_coord(e->graph->module, rank, dim.mark) *
+                     local->extent[d];
+        if (index >= whole->extent[d])
+            return -1;
         at += index * whole->stride[d];
         i /= local->extent[d];
     }
@@ -474,9 +479,14 @@ static void fill_inputs(hd_evaluation *e)
             continue;
         n = e->grain.local[mine->id].elements;
         for (int rank = 0; rank < e->graph->nranks; rank++)
-            for (int64_t i = 0; i < n; i++)
-                e->local.value[rank * e->share + e->local_at[mine->id] + i] =
-                    e->dense.value[hd_evaluation_whole(e, b, rank, i)];
+            for (int64_t i = 0; i < n; i++) {
+                int64_t whole = hd_evaluation_whole(e, b, rank, i);
+
+                if (whole >= 0)
+                    e->local
+                        .value[rank * e->share + e->local_at[mine->id] + i] =
+                        e->dense.value[whole];
+            }
     }
 }
 

@@ -209,6 +209,22 @@ static void pair_dims(const builder *b, const hd_module *module,
     }
 }
 
+// What blocks of `dim` begin and end at multiples of.
+static int64_t piece_of_blocks(int64_t extent, int64_t blocks)
+{
+    return gcd((extent - 1) / blocks + 1, extent);
+}
+
+// What the view begins and ends at multiples of in a dimension: 0 for all.
+static int64_t piece_of_dim(const hd_view *view, int d)
+{
+    const hd_range *range = hd_view_range(view, d);
+
+    if (range != NULL && range->block != HD_EXPR_NONE)
+        return piece_of_blocks(view->buffer->type.dim[d].extent, range->blocks);
+    return range != NULL || hd_view_picks(view, d) ? 1 : 0;
+}
+
 static void pair_op(const builder *b, bool dense, const hd_op *op)
 {
     const hd_module *module = dense ? b->tensor : b->graph->module;
@@ -219,8 +235,8 @@ static void pair_op(const builder *b, bool dense, const hd_op *op)
 
         s[i] = shape_of(b, dense, view);
         for (int d = 0; d < view->nindex; d++)
-            if (hd_view_picks(view, d) || hd_view_range(view, d) != NULL)
-                narrow(b, number_of(b, dense, view->buffer, d), 1);
+            narrow(b, number_of(b, dense, view->buffer, d),
+                   piece_of_dim(view, d));
     }
     if (hd_op_is(op, HD_UNIT_COMPUTE))
         pair_dims(b, module, op, s, op->nviews);
@@ -320,10 +336,15 @@ static void pair_arguments(const builder *b, const hd_buffer *const *argument)
         for (int d = 0; d < x->type.ndims; d++) {
             int32_t whole = number_of(b, true, x, d);
 
-            if (y != NULL && !hd_dim_is_sharded(y->type.dim[d]))
+            if (y == NULL)
+                continue;
+            if (hd_dim_is_sharded(y->type.dim[d]))
+                narrow(b, whole,
+                       piece_of_blocks(x->type.dim[d].extent,
+                                       hd_dim_blocks(y->type.dim[d])));
+            if (!hd_dim_is_sharded(y->type.dim[d]) ||
+                hd_dim_is_cut(y->type.dim[d]))
                 join(b, whole, number_of(b, false, y, d));
-            else
-                narrow(b, whole, y != NULL ? 1 : x->type.dim[d].extent);
         }
     }
 }

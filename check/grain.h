@@ -42,6 +42,12 @@ static inline int64_t hd_sieve_weight(int64_t unit, int64_t index)
     return unit == 1 || index % 2 != 0 ? 1 : unit - 1;
 }
 
+// How many of the first `n` indices of a dimension, some units, are kept.
+static inline int64_t hd_sieve_index(const hd_sieve *sieve, int d, int64_t n)
+{
+    return sieve->unit[d] == 1 ? n : n / sieve->unit[d] * 2;
+}
+
 HD_END_DECLS
 
 #endif

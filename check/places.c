@@ -113,11 +113,12 @@ bool hd_places_belongs(const hd_places *places, int64_t at, uint64_t want)
     place = e->dense_at[b->id];
     for (int d = 0; d < local->ndims; d++) {
         hd_dim dim = root->type.dim[d];
-        int64_t index = hd_dim_is_sharded(dim)
-                            ? hd_mesh_coord(e->graph->module,
-                                            hd_history_rank(e, at), dim.mark)
-                            : i / local->stride[d] % local->extent[d];
+        int64_t index = i / local->stride[d] % local->extent[d];
 
+        if (hd_dim_is_sharded(dim))
+            index += hd_mesh_coord(e->graph->module, hd_history_rank(e, at),
+                                   dim.mark) *
+                     local->extent[d];
         if (dim.extent != b->type.dim[d].extent || index >= whole->extent[d])
             return false;
         place += index * whole->stride[d];

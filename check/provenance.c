@@ -31,14 +31,12 @@ static int64_t place_of(const hd_evaluation *e, const output *o)
            o->i;
 }
 
-static uint64_t wanted(const hd_evaluation *e, const output *o)
-{
-    return e->dense.value[hd_evaluation_whole(e, o->tensor, o->rank, o->i)];
-}
-
+// Where a rank has room for more indices than it has, nothing is wanted.
 static bool is_right(const hd_evaluation *e, const output *o)
 {
-    return e->local.value[place_of(e, o)] == wanted(e, o);
+    int64_t whole = hd_evaluation_whole(e, o->tensor, o->rank, o->i);
+
+    return whole < 0 || e->local.value[place_of(e, o)] == e->dense.value[whole];
 }
 
 static int64_t count_elements(const hd_evaluation *e, const hd_buffer *tensor)

@@ -685,6 +685,13 @@ static void report_output(scan *s, const hd_buffer *buffer, const char *words)
     say(s, HD_E0707, buffer->loc, words);
 }
 
+static bool is_hole(const scan *s, const hd_buffer *buffer, int64_t at)
+{
+    return s->cell[at].write == 0 &&
+           !hd_cells_is_room(&s->cells, &s->graph->frame[buffer->id], at,
+                             s->rank);
+}
+
 static void report_hole(scan *s, const hd_buffer *buffer, int64_t at)
 {
     hd_text text = {0};
@@ -728,7 +735,7 @@ static void check_outputs(scan *s)
         if (b->type.dtype == HD_EVENT)
             check_recorded(s, b);
         for (int64_t i = 0; i < cells->count[b->id]; i++)
-            if (s->cell[cells->first[b->id] + i].write == 0) {
+            if (is_hole(s, b, cells->first[b->id] + i)) {
                 report_hole(s, b, cells->first[b->id] + i);
                 break;
             }

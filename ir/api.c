@@ -62,7 +62,9 @@ bool hd_module_argument(const hd_module *module, size_t i, hd_argument *out)
     return true;
 }
 
-// Two arrays of the same local shape, each with strides of its own, in bytes.
+// What a rank has of an array, there and in the whole, each with strides of
+// its own, in bytes: the last ranks may have fewer indices than they have room
+// for, or none.
 // Dimensions after the last sharded one are dense in both: one contiguous
 // range.
 typedef struct shard {
@@ -87,14 +89,19 @@ static shard find_shard(const hd_module *module, const hd_type *type, int rank)
     whole = local = s.range;
     while (d-- > 0) {
         hd_dim dim = type->dim[d];
+        int64_t coord, first;
 
         s.extent[d] = (size_t)hd_dim_local(dim);
         s.whole[d] = whole;
         s.local[d] = local;
-        if (hd_dim_is_sharded(dim))
-            s.offset += whole * (size_t)hd_mesh_coord(module, rank, dim.mark);
+        if (hd_dim_is_sharded(dim)) {
+            coord = hd_mesh_coord(module, rank, dim.mark);
+            first = coord * hd_dim_block(dim);
+            s.extent[d] = (size_t)hd_dim_block_length(dim, coord);
+            s.offset += s.extent[d] > 0 ? whole * (size_t)first : 0;
+        }
         whole *= (size_t)dim.extent;
-        local *= s.extent[d];
+        local *= (size_t)hd_dim_local(dim);
     }
     return s;
 }

@@ -354,19 +354,45 @@ static int64_t extent_of(const hd_module *module, hd_expr count)
     return n < 0 ? 0 : n;
 }
 
+static void keep(hd_module *module, hd_view *view, int dim, hd_range kept)
+{
+    hd_range *range = hd_new_array(module->arena, hd_range, HD_MAX_DIMS);
+    hd_expr count = count_of(module, kept.low, kept.past);
+
+    kept.extent = extent_of(module, count);
+    for (int i = 0; i < HD_MAX_DIMS; i++)
+        range[i] = view->range != NULL ? view->range[i]
+                                       : (hd_range){.past = HD_EXPR_NONE,
+                                                    .block = HD_EXPR_NONE};
+    range[dim] = kept;
+    view->index[dim] = HD_EXPR_ALL;
+    view->range = range;
+}
+
 void hd_view_keep(hd_module *module, hd_view *view, int dim, hd_expr low,
                   hd_expr past)
 {
-    hd_range *range = hd_new_array(module->arena, hd_range, HD_MAX_DIMS);
-    hd_expr count = count_of(module, low, past);
+    keep(module, view, dim,
+         (hd_range){.low = low, .past = past, .block = HD_EXPR_NONE});
+}
 
-    for (int i = 0; i < HD_MAX_DIMS; i++)
-        range[i] = view->range != NULL
-                       ? view->range[i]
-                       : (hd_range){HD_EXPR_NONE, HD_EXPR_NONE, 0};
-    range[dim] = (hd_range){low, past, extent_of(module, count)};
-    view->index[dim] = HD_EXPR_ALL;
-    view->range = range;
+// No operator is written where none is needed: in a dimension that blocks
+// divide, none is shorter than the others; where each has an index at least,
+// none begins past the end.
+void hd_view_keep_block(hd_module *module, hd_view *view, int dim,
+                        hd_expr block, int64_t blocks)
+{
+    int64_t n = view->buffer->type.dim[dim].extent;
+    int64_t each = (n - 1) / blocks + 1;
+    hd_expr size = hd_expr_const(module, each), end = hd_expr_const(module, n);
+    hd_expr low = hd_expr_binary(module, HD_EXPR_MUL, block, size);
+    hd_expr past = hd_expr_binary(module, HD_EXPR_ADD, low, size);
+
+    if (n % blocks != 0)
+        past = hd_expr_binary(module, HD_EXPR_MIN, past, end);
+    if (each * (blocks - 1) > n)
+        low = hd_expr_binary(module, HD_EXPR_MIN, low, end);
+    keep(module, view, dim, (hd_range){low, past, 0, block, blocks});
 }
 
 const hd_range *hd_view_range(const hd_view *view, int dim)
@@ -391,7 +417,7 @@ int hd_view_lead(const hd_view *view)
     return dim;
 }
 
-// Marks stay with the dimensions that are kept.
+// Marks stay with the dimensions that are kept whole.
 hd_type hd_view_type(const hd_view *view)
 {
     const hd_type *whole = &view->buffer->type;
@@ -403,7 +429,7 @@ hd_type hd_view_type(const hd_view *view)
 
             type.dim[type.ndims] = whole->dim[i];
             if (range != NULL)
-                type.dim[type.ndims].extent = range->extent;
+                type.dim[type.ndims] = hd_dim_whole(range->extent);
             type.ndims++;
         }
     return type;

@@ -157,6 +157,10 @@ typedef struct hd_buffer hd_buffer;
 typedef struct hd_range {
     hd_expr low, past;
     int64_t extent;
+    // Where it is a block of the dimension: which one, and of how many; else
+    // HD_EXPR_NONE.
+    hd_expr block;
+    int64_t blocks;
 } hd_range;
 
 // An alias of a part of a buffer, one expression a leading dimension:

@@ -568,7 +568,40 @@ static hd_status unknown_buffer(parser *p)
     return unknown(p, HD_E0201, "buffer", "%", &near);
 }
 
-// What is picked of the next dimension, or kept: all of it or low .. past.
+// An extent, or into how many blocks it is cut.
+static hd_status parse_positive(parser *p, const char *what, int64_t *out)
+{
+    hd_loc loc = p->token.loc;
+    hd_expr size;
+
+    HD_TRY(parse_sum(p, &size));
+    if (!hd_expr_is_const(p->module, size)) {
+        p->failed = true;
+        return hd_error(p->diag, HD_E0202, loc, "%s has no value here", what);
+    }
+    *out = hd_expr_value(p->module, size);
+    if (*out >= 1)
+        return HD_OK;
+    p->failed = true;
+    return hd_error(p->diag, HD_E0202, loc,
+                    "%s %" PRId64 "; it must be at least 1",
+                    strchr(what, ' ') + 1, *out);
+}
+
+// Of a dimension that a view has too many of, verify says so.
+static hd_status parse_blocks(parser *p, hd_view *view, int dim)
+{
+    hd_expr block = view->index[dim];
+    int64_t blocks;
+
+    HD_TRY(parse_positive(p, "a number of blocks", &blocks));
+    if (dim < view->buffer->type.ndims)
+        hd_view_keep_block(p->module, view, dim, block, blocks);
+    return HD_OK;
+}
+
+// What is picked of the next dimension, or kept: all of it, low .. past or a
+// block.
 static hd_status parse_index(parser *p, hd_view *view)
 {
     int dim = view->nindex++;
@@ -579,6 +612,8 @@ static hd_status parse_index(parser *p, hd_view *view)
         return HD_OK;
     }
     HD_TRY(parse_expr(p, &view->index[dim]));
+    if (accept_word(p, "of"))
+        return parse_blocks(p, view, dim);
     if (!accept_mark(p, ".."))
         return HD_OK;
     HD_TRY(parse_expr(p, &past));
@@ -966,27 +1001,31 @@ static hd_status parse_block(parser *p, hd_block *block)
 
 static hd_status parse_dim(parser *p, hd_dim *out)
 {
-    hd_loc loc = p->token.loc;
-    hd_expr extent;
+    hd_loc loc;
+    int64_t blocks = 0, size;
 
-    HD_TRY(parse_sum(p, &extent));
-    if (!hd_expr_is_const(p->module, extent)) {
-        p->failed = true;
-        return hd_error(p->diag, HD_E0202, loc, "an extent has no value here");
-    }
-    if (hd_expr_value(p->module, extent) < 1) {
-        p->failed = true;
-        return hd_error(p->diag, HD_E0202, loc,
-                        "extent %" PRId64 "; it must be at least 1",
-                        hd_expr_value(p->module, extent));
-    }
-    *out = (hd_dim){hd_expr_value(p->module, extent), HD_LOCAL};
+    *out = hd_dim_whole(0);
+    HD_TRY(parse_positive(p, "an extent", &out->extent));
+    loc = p->token.loc;
+    if (accept_word(p, "in"))
+        HD_TRY(parse_positive(p, "a number of blocks", &blocks));
+    *out = hd_dim_cut(*out, blocks);
     if (!accept_mark(p, "@"))
         return HD_OK;
-    if (!accept_word(p, "stream"))
-        return parse_axis_name(p, &out->mark);
-    out->mark = HD_STREAM;
-    return HD_OK;
+    if (accept_word(p, "stream")) {
+        out->mark = HD_STREAM;
+        return HD_OK;
+    }
+    HD_TRY(parse_axis_name(p, &out->mark));
+    size = p->module->axis[out->mark].size;
+    *out = hd_dim_cut(*out, size);
+    if (blocks == 0 || blocks == size)
+        return HD_OK;
+    p->failed = true;
+    return hd_error(p->diag, HD_E0205, loc,
+                    "%" PRId64 " blocks over %s, whose size is %" PRId64
+                    ": a rank has one",
+                    blocks, p->module->axis[out->mark].name, size);
 }
 
 static hd_status parse_type(parser *p, hd_type *out)
@@ -1038,49 +1077,6 @@ static hd_status decl_error(parser *p, hd_code code, hd_loc loc,
     return hd_error(p->diag, code, loc, "%s", what);
 }
 
-static hd_type split_dim(const hd_type *type, int dim, int64_t n)
-{
-    hd_type split = *type;
-
-    split.ndims++;
-    memmove(split.dim + dim + 1, type->dim + dim,
-            sizeof split.dim[0] * (size_t)(type->ndims - dim));
-    split.dim[dim].extent = n;
-    split.dim[dim + 1] = (hd_dim){type->dim[dim].extent / n, HD_LOCAL};
-    return split;
-}
-
-// The extent that may be sharded is the number of ranks: what each of them
-// holds of an array lies in the dimensions after it.
-static hd_status wrong_shard(parser *p, const hd_type *type, int dim,
-                             hd_loc loc)
-{
-    const hd_axis *axis = &p->module->axis[type->dim[dim].mark];
-    int64_t extent = type->dim[dim].extent;
-    hd_status status;
-    hd_type split;
-    hd_text text = {0};
-
-    p->failed = true;
-    status = hd_error(p->diag, HD_E0205, loc,
-                      "extent %" PRId64 " is sharded over %s, whose size is "
-                      "%" PRId64,
-                      extent, axis->name, axis->size);
-    if (extent % axis->size != 0 || type->ndims == HD_MAX_DIMS) {
-        hd_note(p->diag, loc,
-                "a sharded dimension has an index a rank, and %" PRId64
-                " is no multiple of %" PRId64,
-                extent, axis->size);
-        return status;
-    }
-    split = split_dim(type, dim, axis->size);
-    hd_type_print(p->module, &split, &text);
-    hd_note(p->diag, loc, "a sharded dimension has an index a rank: write %s",
-            text.failed ? "the rest as a dimension after it" : text.bytes);
-    hd_text_free(&text);
-    return status;
-}
-
 static hd_status check_shards(parser *p, const hd_type *type, hd_loc loc)
 {
     hd_module *m = p->module;
@@ -1090,8 +1086,6 @@ static hd_status check_shards(parser *p, const hd_type *type, hd_loc loc)
 
         if (mark < 0)
             continue;
-        if (type->dim[i].extent != m->axis[mark].size)
-            return wrong_shard(p, type, i, loc);
         if (hd_type_axis_dim(type, mark) != i)
             return decl_error(p, HD_E0206, loc,
                               hd_arena_printf(m->arena,

@@ -20,7 +20,7 @@ static bool lead(hd_type *type, int64_t extent)
 {
     if (type->ndims == HD_MAX_DIMS)
         return false;
-    *type = hd_type_with(type, 0, (hd_dim){extent, HD_LOCAL});
+    *type = hd_type_with(type, 0, hd_dim_whole(extent));
     return true;
 }
 

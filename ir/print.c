@@ -21,6 +21,8 @@ void hd_type_print(const hd_module *module, const hd_type *type, hd_text *text)
 
         hd_text_puts(text, i > 0 ? ", " : "");
         hd_dim_print(module, type->dim[i], text);
+        if (mark < 0 && hd_dim_is_cut(type->dim[i]))
+            hd_text_printf(text, " in %lld", (long long)type->dim[i].blocks);
         if (mark != HD_LOCAL)
             hd_text_printf(text, "@%s",
                            mark == HD_STREAM ? "stream"
@@ -34,7 +36,10 @@ static void print_index(const hd_module *module, const hd_view *view, int i,
 {
     const hd_range *range = hd_view_range(view, i);
 
-    if (range != NULL) {
+    if (range != NULL && range->block != HD_EXPR_NONE) {
+        hd_expr_print(module, range->block, text);
+        hd_text_printf(text, " of %lld", (long long)range->blocks);
+    } else if (range != NULL) {
         hd_expr_print(module, range->low, text);
         hd_text_puts(text, "..");
         hd_expr_print(module, range->past, text);

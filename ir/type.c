@@ -12,6 +12,14 @@ bool hd_dim_same(hd_dim a, hd_dim b)
     return a.extent == b.extent && axis_a == axis_b;
 }
 
+int64_t hd_dim_block_length(hd_dim dim, int64_t block)
+{
+    int64_t size = hd_dim_block(dim), low = block * size;
+    int64_t rest = dim.extent > low ? dim.extent - low : 0;
+
+    return rest < size ? rest : size;
+}
+
 static int64_t multiply(int64_t a, int64_t b)
 {
     int64_t product;

@@ -15,8 +15,11 @@ enum {
 typedef struct hd_dim {
     int64_t extent; // of the whole dimension, at least 1; of one that a view
                     // keeps by a count that is no constant hd_dim_counted
-    int mark;       // HD_LOCAL, HD_STREAM, or the axis it is sharded over,
-                    // whose size is then the extent: a rank holds one index
+    int mark;       // HD_LOCAL, HD_STREAM, or the axis it is sharded over
+    // 0, or into how many blocks of as many indices each it is cut, the last
+    // ones of fewer or none: of a sharded one a block a rank, of a stream one a
+    // block an iteration, where each would else have one index.
+    int64_t blocks;
 } hd_dim;
 
 typedef struct hd_type {
@@ -46,11 +49,46 @@ static inline bool hd_dim_is_sharded(hd_dim dim)
     return dim.mark >= 0;
 }
 
-// What one rank holds of a dimension.
+// A dimension that is neither sharded nor a stream one.
+static inline hd_dim hd_dim_whole(int64_t extent)
+{
+    hd_dim dim = {extent, HD_LOCAL, 0};
+
+    return dim;
+}
+
+static inline bool hd_dim_is_cut(hd_dim dim)
+{
+    return dim.blocks > 0;
+}
+
+// The same in blocks, without any where each would be one index.
+static inline hd_dim hd_dim_cut(hd_dim dim, int64_t blocks)
+{
+    dim.blocks = blocks == dim.extent ? 0 : blocks;
+    return dim;
+}
+
+// How many indices a rank has, or an iteration; the last ones perhaps fewer.
+static inline int64_t hd_dim_block(hd_dim dim)
+{
+    return hd_dim_is_cut(dim) ? (dim.extent - 1) / dim.blocks + 1 : 1;
+}
+
+// How many ranks or iterations that is.
+static inline int64_t hd_dim_blocks(hd_dim dim)
+{
+    return hd_dim_is_cut(dim) ? dim.blocks : dim.extent;
+}
+
+// How many indices a rank has room for.
 static inline int64_t hd_dim_local(hd_dim dim)
 {
-    return hd_dim_is_sharded(dim) ? 1 : dim.extent;
+    return hd_dim_is_sharded(dim) ? hd_dim_block(dim) : dim.extent;
 }
+
+// How many block `block` has: 0 to hd_dim_block.
+int64_t hd_dim_block_length(hd_dim dim, int64_t block);
 
 // Two dimensions can be computed on together: same extent, and sharded over
 // the same axis or not at all (a stream dimension counts as local).

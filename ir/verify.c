@@ -125,12 +125,38 @@ static hd_status check_form(verifier *v, const hd_op *op)
 
 // ------------------------------------------------------------------ views
 
+static bool is_coordinate(const verifier *v, hd_expr expr, int axis)
+{
+    const hd_expr_node *node = hd_expr_get(v->module, expr);
+
+    return node->kind == HD_EXPR_COORD && node->a == axis;
+}
+
+// Of a sharded dimension a rank has its own block.
+static hd_status check_own(verifier *v, const hd_view *view, int i,
+                           const hd_range *range)
+{
+    hd_dim dim = view->buffer->type.dim[i];
+    const char *axis;
+
+    if (!hd_dim_is_sharded(dim) || (is_coordinate(v, range->block, dim.mark) &&
+                                    range->blocks == dim.blocks))
+        return HD_OK;
+    axis = v->module->axis[dim.mark].name;
+    return hd_error(v->diag, HD_E0307, view->loc,
+                    "dimension %d of %%%s is sharded over %s: a rank has block "
+                    "%s of %lld alone",
+                    i, view->buffer->name, axis, axis, (long long)dim.blocks);
+}
+
 // What constants say of a range; the rest the walk finds.
 static hd_status check_range(verifier *v, const hd_view *view, int i)
 {
     const hd_range *range = hd_view_range(view, i);
     hd_dim dim = view->buffer->type.dim[i];
 
+    if (range->block != HD_EXPR_NONE)
+        return check_own(v, view, i, range);
     if (v->module->stage != HD_STAGE_HOST)
         return hd_error(v->diag, HD_E0317, view->loc,
                         "a range of %%%s in a program that is lowered further: "
@@ -139,7 +165,7 @@ static hd_status check_range(verifier *v, const hd_view *view, int i)
     if (hd_dim_is_sharded(dim))
         return hd_error(v->diag, HD_E0317, view->loc,
                         "a range of dimension %d of %%%s, which is sharded "
-                        "over %s: a rank has one index of it",
+                        "over %s: a rank has its own block of it",
                         i, view->buffer->name, v->module->axis[dim.mark].name);
     if (range->extent == 0 || range->extent > dim.extent)
         return hd_error(v->diag, HD_E0317, view->loc,
@@ -153,20 +179,25 @@ static hd_status check_range(verifier *v, const hd_view *view, int i)
 static hd_status check_index(verifier *v, const hd_view *view, int i)
 {
     hd_dim dim = view->buffer->type.dim[i];
-    const hd_expr_node *node;
+    const char *axis;
 
     if (hd_view_range(view, i) != NULL)
         return check_range(v, view, i);
-    if (!hd_view_picks(view, i) || !hd_dim_is_sharded(dim))
+    if (!hd_dim_is_sharded(dim))
         return HD_OK;
-    node = hd_expr_get(v->module, view->index[i]);
-    if (node->kind == HD_EXPR_COORD && node->a == dim.mark)
+    axis = v->module->axis[dim.mark].name;
+    if (hd_dim_is_cut(dim))
+        return hd_error(v->diag, HD_E0307, view->loc,
+                        "a rank has a block of dimension %d of %%%s, which is "
+                        "sharded over %s: write '%s of %lld' for it",
+                        i, view->buffer->name, axis, axis,
+                        (long long)dim.blocks);
+    if (!hd_view_picks(view, i) || is_coordinate(v, view->index[i], dim.mark))
         return HD_OK;
     return hd_error(v->diag, HD_E0307, view->loc,
                     "dimension %d of %%%s is sharded over %s and is indexed by "
                     "%s alone",
-                    i, view->buffer->name, v->module->axis[dim.mark].name,
-                    v->module->axis[dim.mark].name);
+                    i, view->buffer->name, axis, axis);
 }
 
 static hd_status check_view(verifier *v, const hd_view *view)
@@ -182,7 +213,7 @@ static hd_status check_view(verifier *v, const hd_view *view)
         return hd_error(v->diag, HD_E0306, view->loc,
                         "a tensor program works on whole tensors; write %%%s",
                         view->buffer->name);
-    for (int i = 0; i < view->nindex; i++)
+    for (int i = 0; i < type->ndims && !is_tensor(v); i++)
         HD_TRY(check_index(v, view, i));
     return HD_OK;
 }
@@ -552,9 +583,9 @@ static hd_status check_bias_dtype(verifier *v, const hd_key *bias,
 static bool bias_fits(const verifier *v, hd_type bias, hd_type out)
 {
     for (int d = 0; d < bias.ndims && !is_tensor(v); d++)
-        bias.dim[d] = (hd_dim){hd_dim_local(bias.dim[d]), HD_LOCAL};
+        bias.dim[d] = hd_dim_whole(hd_dim_local(bias.dim[d]));
     for (int d = 0; d < out.ndims && !is_tensor(v); d++)
-        out.dim[d] = (hd_dim){hd_dim_local(out.dim[d]), HD_LOCAL};
+        out.dim[d] = hd_dim_whole(hd_dim_local(out.dim[d]));
     return bias.ndims > 0 && fits_along(&bias, &out);
 }
 
@@ -565,7 +596,7 @@ static hd_status check_bias(verifier *v, const hd_op *op, const hd_key *bias,
     hd_dim columns = out->dim[out->ndims - 1];
 
     if (!is_tensor(v) && hd_dim_is_sharded(columns))
-        columns = (hd_dim){hd_dim_local(columns), HD_LOCAL};
+        columns = hd_dim_whole(hd_dim_local(columns));
     if (!bias_fits(v, type, *out))
         return hd_error(v->diag, HD_E0313, bias->loc,
                         "a bias of %s for %s columns%s", type_text(v, &type),

@@ -94,16 +94,36 @@ static hd_status pick_index(walker *w, const hd_view *view, int i,
                     i, (long long)dim.extent);
 }
 
+static hd_status check_block(walker *w, const hd_view *view, int i,
+                             const hd_range *range)
+{
+    int64_t block;
+
+    HD_TRY(evaluate(w, range->block, view->loc, &block));
+    if (block >= 0 && block < range->blocks)
+        return HD_OK;
+    return hd_error(w->diag, HD_E0601, view->loc,
+                    "block %lld of dimension %d of %%%s on rank %lld; it has "
+                    "blocks 0 to %lld",
+                    (long long)block, i, view->buffer->name, (long long)w->rank,
+                    (long long)range->blocks - 1);
+}
+
 // Which indices a range keeps: at least one.
 static hd_status keep_range(walker *w, const hd_view *view, int i,
                             const hd_range *range, int64_t *low, int64_t *n)
 {
-    int64_t extent = view->buffer->type.dim[i].extent, past;
+    hd_dim dim = view->buffer->type.dim[i];
+    int64_t extent = dim.extent, past;
 
+    if (range->block != HD_EXPR_NONE)
+        HD_TRY(check_block(w, view, i, range));
     HD_TRY(evaluate(w, range->low, view->loc, low));
     HD_TRY(evaluate(w, range->past, view->loc, &past));
     if (*low >= 0 && *low < past && past <= extent) {
         *n = past - *low;
+        if (hd_dim_is_sharded(dim)) // the own block begins the rank's memory
+            *low = 0;
         return HD_OK;
     }
     return hd_error(w->diag, HD_E0601, view->loc,

@@ -93,7 +93,7 @@ static hd_buffer *split_buffer(hd_pipe *p, hd_buffer *buffer, int dim)
     for (a = p->aliases; a != NULL; a = a->next)
         if (a->buffer == buffer && a->dim == dim)
             return a->split;
-    type = hd_type_with(&buffer->type, dim, (hd_dim){p->chunks, HD_LOCAL});
+    type = hd_type_with(&buffer->type, dim, hd_dim_whole(p->chunks));
     type.dim[dim + 1].extent /= p->chunks;
     a = hd_new(p->scratch, hd_alias);
     *a = (hd_alias){.next = p->aliases, .buffer = buffer, .dim = dim};

@@ -322,7 +322,7 @@ static hd_buffer *reduce_here(hd_build *b, const hd_op *op, hd_buffer *goal,
     hd_buffer *to;
 
     if (goal->type.ndims == rest.ndims)
-        rest.dim[dim] = (hd_dim){1, HD_LOCAL};
+        rest.dim[dim] = hd_dim_whole(1);
     else
         rest = hd_type_without(&rest, dim);
     to = next_buffer(b, &rest, goal);

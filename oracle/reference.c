@@ -70,7 +70,8 @@ static hd_status allocate_values(hd_reference *r, int rank,
     return HD_OK;
 }
 
-// The row-major position in the whole array of element i of a rank's shard.
+// The row-major position in the whole array of element i of a rank's shard; -1
+// where its room is for more indices than it has.
 static int64_t whole_position(const hd_module *module, const hd_type *type,
                               int rank, int64_t i)
 {
@@ -78,10 +79,12 @@ static int64_t whole_position(const hd_module *module, const hd_type *type,
 
     for (int d = type->ndims - 1; d >= 0; d--) {
         int64_t local = hd_dim_local(type->dim[d]);
-        int64_t index = hd_dim_is_sharded(type->dim[d])
-                            ? hd_mesh_coord(module, rank, type->dim[d].mark)
-                            : i % local;
+        int64_t index = i % local;
 
+        if (hd_dim_is_sharded(type->dim[d]))
+            index += local * hd_mesh_coord(module, rank, type->dim[d].mark);
+        if (index >= type->dim[d].extent)
+            return -1;
         i /= local;
         position += index * scale;
         scale *= type->dim[d].extent;
@@ -103,6 +106,10 @@ static void fill_values(hd_reference *r, int rank, const hd_buffer *buffer,
             r->dense ? i : whole_position(r->module, &buffer->type, rank, i);
         const char *from = (const char *)whole + (size_t)at * size;
 
+        if (at < 0) {
+            v->bound[i] = UNWRITTEN;
+            continue;
+        }
         hd_dtype_load(dtype, from, 1, &v->value[i]);
         if (v->whole != NULL)
             hd_dtype_load_integers(dtype, from, 1, &v->whole[i]);
@@ -388,7 +395,8 @@ static hd_status check_written(const hd_reference *r, hd_diag *diag)
             continue;
         for (int rank = 0; rank < (r->dense ? 1 : r->nranks); rank++)
             for (int64_t i = 0; i < n && status == HD_OK; i++)
-                if (values_of(r, rank, b)->bound[i] == UNWRITTEN)
+                if (values_of(r, rank, b)->bound[i] == UNWRITTEN &&
+                    whole_position(r->module, &b->type, rank, i) >= 0)
                     status = hd_error(diag, HD_E0707, b->loc,
                                       "element %lld of output %%%s is never "
                                       "written on rank %d",
@@ -507,11 +515,11 @@ void hd_reference_local(const hd_reference *r, size_t i, int rank,
     v = values_of(r, r->dense ? 0 : rank, root);
     n = hd_type_local_elements(&buffer->type);
     for (int64_t k = 0; k < n; k++) {
-        int64_t at =
-            r->dense ? whole_position(r->module, &buffer->type, rank, k) : k;
+        int64_t whole = whole_position(r->module, &buffer->type, rank, k);
+        int64_t at = r->dense || whole < 0 ? whole : k;
 
-        values[k] = v->value[at];
+        values[k] = at < 0 ? NAN : v->value[at];
         if (bounds != NULL)
-            bounds[k] = v->bound[at];
+            bounds[k] = at < 0 ? UNWRITTEN : v->bound[at];
     }
 }

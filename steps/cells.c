@@ -492,6 +492,26 @@ static int64_t element_of(const hd_cells *cells, int root, int64_t cell)
                    : cells->cut[cut + i] - cells->base[root];
 }
 
+bool hd_cells_is_room(const hd_cells *cells, const hd_frame *root, int64_t cell,
+                      int64_t rank)
+{
+    const int64_t *stride = strides_of(cells, root->root);
+    int64_t at = element_of(cells, root->root, cell);
+
+    for (int d = 0; d < root->ndims; d++) {
+        hd_dim dim = root->buffer->type.dim[d];
+        int64_t index = stride[d] != 0 ? at / stride[d] % root->extent[d] : 0;
+        int64_t coord;
+
+        if (!hd_dim_is_sharded(dim))
+            continue;
+        coord = hd_mesh_coord(cells->graph->module, rank, dim.mark);
+        if (index >= hd_dim_block_length(dim, coord))
+            return true;
+    }
+    return false;
+}
+
 void hd_cells_print(const hd_cells *cells, const hd_frame *root, int64_t cell,
                     hd_text *text)
 {

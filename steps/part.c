@@ -110,14 +110,19 @@ hd_status hd_part_of_view(hd_frame *frame, const hd_view *view,
                           const hd_span *span, hd_diag *diag, hd_part *out)
 {
     hd_lengths lengths = {{0}};
+    bool all = true;
     int64_t found;
     int kept = 0;
 
     *out = hd_part_make(frame, view, span);
     if (view->range == NULL)
         return HD_OK;
-    for (int d = 0; d < frame->ndims; d++)
+    for (int d = 0; d < frame->ndims; d++) {
         lengths.extent[d] = hd_view_picks(view, d) ? 1 : span->extent[kept++];
+        all &= hd_view_picks(view, d) || lengths.extent[d] == frame->extent[d];
+    }
+    if (all)
+        return HD_OK;
     found = find_lengths(frame, &lengths);
     if (found == 0) {
         if (frame->nlengths + 1 == HD_MAX_LENGTHS)

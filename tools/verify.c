@@ -47,6 +47,8 @@ void verdict_values(verdict *verdict, hd_dtype dtype, const void *got,
         for (size_t j = 0; j < count; j++) {
             finding f = compare(batch[j], values[i + j], bounds[i + j]);
 
+            if (bounds[i + j] < 0) // room that the rank has no element for
+                continue;
             f.rank = place->rank;
             f.run = place->run;
             f.index = place->index + i + j;
@@ -96,8 +98,8 @@ hd_status verdict_add(verdict *verdict, const standard *standard, size_t i,
 {
     finding place = {.rank = rank, .run = run};
     struct verdict found = {0}, rounded = {0};
-    hd_status status = compare_shard(standard, standard->reference, i, &place,
-                                     local, &found);
+    hd_status status =
+        compare_shard(standard, standard->reference, i, &place, local, &found);
 
     if (status != HD_OK || found.off == 0 || !standard->own) {
         verdict_merge(verdict, &found);
@@ -107,8 +109,8 @@ hd_status verdict_add(verdict *verdict, const standard *standard, size_t i,
         status = hd_reference_create(standard->module, standard->whole, diag,
                                      standard->own);
     if (status == HD_OK)
-        status = compare_shard(standard, *standard->own, i, &place, local,
-                               &rounded);
+        status =
+            compare_shard(standard, *standard->own, i, &place, local, &rounded);
     verdict_merge(verdict, &rounded);
     return status;
 }

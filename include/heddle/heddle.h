@@ -194,7 +194,9 @@ typedef struct hd_argument {
     hd_dtype dtype;
     int ndims;
     int64_t extent[HD_MAX_DIMS]; // of the whole array
-    int64_t local[HD_MAX_DIMS];  // of one rank's shard: 1 where sharded
+    // What a rank has room for: where sharded, ceil(extent / size of the axis),
+    // of which the last ranks have fewer indices, from 0 on, or none.
+    int64_t local[HD_MAX_DIMS];
     int axis[HD_MAX_DIMS]; // of the mesh that shards it, -1 where none does
     size_t elements;       // of the whole array
     size_t local_elements;
@@ -206,7 +208,8 @@ HD_API bool hd_module_argument(const hd_module *module, size_t i,
                                hd_argument *out);
 
 // Between the whole array of argument `i` and the shard of `rank`. Sizes are
-// hd_argument's; a replicated array is copied whole.
+// hd_argument's; a replicated array is copied whole, and what a rank has room
+// for alone is left as it is.
 HD_API void hd_shard(const hd_module *module, size_t i, int rank,
                      const void *whole, void *local);
 HD_API void hd_unshard(const hd_module *module, size_t i, int rank,
@@ -430,7 +433,8 @@ HD_API HD_MUST_USE hd_status hd_reference_create(const hd_module *module,
 HD_API void hd_reference_destroy(hd_reference *reference);
 
 // The shard of argument `i` (`out` or `inout`) that `rank` should hold; both
-// arrays have hd_argument's local_elements. `bounds` may be NULL.
+// arrays have hd_argument's local_elements. `bounds` may be NULL. Of elements
+// that the rank has room for alone, the value is a NaN and the bound -1.
 HD_API void hd_reference_local(const hd_reference *reference, size_t i,
                                int rank, double *values, double *bounds);
 
