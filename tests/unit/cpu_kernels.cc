@@ -143,8 +143,8 @@ TEST(CpuKernels, ElementWiseOperationsInEveryDtype)
 TEST(CpuKernels, SumsTakeF32BesideANarrowerDtype)
 {
     for (const char *d : {"f16", "bf16", "f8e4m3", "f8e5m2"})
-        for (const char *op : {"%y[:, 2] = sum %a[0], %b, %a[2]",
-                               "%y[:, 1] = sum %b, %a[1]"})
+        for (const char *op :
+             {"%y[:, 2] = sum %a[0], %b, %a[2]", "%y[:, 1] = sum %b, %a[1]"})
             for (unsigned seed = 1; seed <= 3; seed++)
                 for (int s = 0; s < 2; s++) {
                     std::string text =

@@ -48,8 +48,8 @@ TEST(Value, SumsMayBeInAnyOrderAndNoTermTwice)
     EXPECT_FALSE(Same("%y = add %b, %a", "%y = sum %a, %b, %c"));
 }
 
-// A sum that is rounded is taken for exact, as it is where it is stored; what is
-// no sum, or a sum that is cast down, is another value.
+// A sum that is rounded is taken for exact, as it is where it is stored; what
+// is no sum, or a sum that is cast down, is another value.
 TEST(Value, SumsOfF32AndANarrowerDtypeAreSums)
 {
     const std::string head = " program t in %a : bf16[8] in %b : bf16[8] "
