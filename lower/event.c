@@ -47,6 +47,7 @@
 enum {
     MANY_RANKS = 64,           // beyond it, three ranks stand for all
     MANY_ITERATIONS = 1 << 18, // beyond it, a loop gets one stream
+    MOST_DISTANCES = 8,        // that are told apart
 };
 
 // Before a statement of the iterations from `from` on and before `end`, its
@@ -101,8 +102,10 @@ typedef struct loop {
     bool holds;    // not all of it lets its stream go on before it has left
     bool unknown;  // the iterations cannot be evaluated
     bool inside;   // a loop in an iteration is evaluated
-    int64_t distance;
-    bool varied;             // more than one distance, or none that is known
+    // How many iterations apart, from the least on; if there are as many as
+    // there is room for, there may be more.
+    int64_t distance[MOST_DISTANCES];
+    int ndistances;
     const hd_stmt *producer; // the one statement that must come first
     bool many_producers;
     // With a stream for transfers: whether events do not order all, nor sends
@@ -116,8 +119,8 @@ typedef struct loop {
 // Nothing that is still to be found would change what is done.
 static bool is_settled(const loop *l)
 {
-    return l->unknown ||
-           (l->varied && (!l->split || (l->events_fail && l->sends_fail)));
+    return l->unknown || (l->ndistances == MOST_DISTANCES &&
+                          (!l->split || (l->events_fail && l->sends_fail)));
 }
 
 // -------------------------------------------------------------- evaluation
@@ -310,6 +313,20 @@ static void note_split(loop *l, const access *first, const access *second)
     note_link(l, moves ? &second->of->hop : &second->of->made, first, second);
 }
 
+static void note_distance(loop *l, int64_t distance)
+{
+    int i = 0, n = l->ndistances;
+
+    while (i < n && l->distance[i] < distance)
+        i++;
+    if (n == MOST_DISTANCES || (i < n && l->distance[i] == distance))
+        return;
+    memmove(&l->distance[i + 1], &l->distance[i],
+            sizeof *l->distance * (size_t)(n - i));
+    l->distance[i] = distance;
+    l->ndistances++;
+}
+
 static void note_conflict(loop *l, const access *a, const access *b)
 {
     const access *first = a->place < b->place ? a : b;
@@ -321,8 +338,7 @@ static void note_conflict(loop *l, const access *a, const access *b)
     note_split(l, first, first == a ? b : a);
     if (a->stream == b->stream)
         return;
-    l->varied |= l->distance != 0 && l->distance != distance;
-    l->distance = distance;
+    note_distance(l, distance);
     l->many_producers |= l->producer != NULL && l->producer != first->of->stmt;
     l->producer = first->of->stmt;
 }
@@ -657,34 +673,53 @@ static bool split_loop(loop *l, hd_ordered *out)
     return true;
 }
 
+// "1, 2 and 4"; where there may be more than are known, they "and more".
+static const char *distances_text(const loop *l)
+{
+    bool all = l->ndistances < MOST_DISTANCES;
+    const char *text = "";
+
+    for (int i = 0; i < l->ndistances; i++)
+        text = hd_arena_printf(l->scratch, "%s%s%lld", text,
+                               i == 0                          ? ""
+                               : all && i == l->ndistances - 1 ? " and "
+                                                               : ", ",
+                               (long long)l->distance[i]);
+    return all ? text : hd_arena_printf(l->scratch, "%s and more", text);
+}
+
 // The loop loses its streams: those who asked for anything hear of it.
 static void report_one_stream(const loop *l, hd_effect *effect)
 {
     effect->warned |= HD_OPTION_STREAMS;
     if (effect->asked == 0 || hd_expr_is_const(l->module, l->on->a))
         return;
-    hd_warning(l->diag, HD_E0504, l->stmt->loc,
-               "the loop runs on one stream: %s",
-               l->unknown ? "what its iterations touch is not known here"
-                          : "its iterations wait for each other at several "
-                            "distances, which no one event orders");
+    hd_warning(
+        l->diag, HD_E0504, l->stmt->loc, "the loop runs on one stream: %s",
+        l->unknown ? "what its iterations touch is not known here"
+                   : hd_arena_printf(
+                         l->scratch,
+                         "its iterations wait for each other at distances %s, "
+                         "which no one event orders",
+                         distances_text(l)));
 }
 
 static void order_loop(loop *l, hd_ordered *out, hd_effect *effect)
 {
     hd_build b = {l->module, &out->block, l->stmt->loc};
-    bool chained = l->distance == 1 && !l->varied && !l->unknown;
-    link hop = {.lag = l->distance, .from = l->distance, .end = l->iterations};
+    bool one = l->ndistances <= 1 && !l->unknown;
+    int64_t distance = one ? l->distance[0] : 0; // 0: nothing waits
+    bool chained = distance == 1;
+    link hop = {.lag = distance, .from = distance, .end = l->iterations};
 
-    if (l->varied || l->unknown) {
+    if (!one) {
         report_one_stream(l, effect);
         l->on->a = hd_expr_const(l->module, 0);
-        l->distance = 0;
     }
     out->forks = !chained;
     if (!chained)
         hd_build_op(&b, HD_OP_FORK, -1, 0, 0, NULL);
-    if (l->distance == 0)
+    if (distance == 0)
         return;
     hop.event = hd_build_events(l->module, "hop", l->iterations, l->stmt->loc);
     if (chained)
