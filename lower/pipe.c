@@ -479,22 +479,28 @@ static bool is_turned(const hd_pipe *p, const hd_op *op, int i)
     return false;
 }
 
-// Whether a product of all shards at once has them where its result has them: a
-// batch of the second operand alone comes before all dimensions of the first.
-static bool is_product(hd_pipe *p, const hd_op *op)
+bool hd_pipe_is_product(const hd_op *op, const hd_view *view)
 {
     hd_type type[3];
     char why[160];
 
-    for (int i = 0; i < 3; i++) {
-        hd_view view =
-            hd_pipe_at_shard(p, op->view[i], shard_dim(p, op, i), HD_EXPR_ALL);
-
-        type[i] = hd_view_type(&view);
-    }
+    for (int i = 0; i < 3; i++)
+        type[i] = hd_view_type(&view[i]);
     return hd_matmul_fits(&type[0], &type[1], &type[2],
                           hd_op_key(op, HD_KEY_TA) != NULL,
                           hd_op_key(op, HD_KEY_TB) != NULL, why);
+}
+
+// Whether a product of all shards at once has them where its result has them: a
+// batch of the second operand alone comes before all dimensions of the first.
+static bool is_product(hd_pipe *p, const hd_op *op)
+{
+    hd_view view[3];
+
+    for (int i = 0; i < 3; i++)
+        view[i] =
+            hd_pipe_at_shard(p, op->view[i], shard_dim(p, op, i), HD_EXPR_ALL);
+    return hd_pipe_is_product(op, view);
 }
 
 hd_build hd_pipe_open_shards(hd_pipe *p, hd_build *b, const hd_stmt *ops,

@@ -32,6 +32,7 @@ typedef struct hd_moved {
     hd_buffer *kept;    // where the joined shard is copied to the result from;
                         // of an all_reduce, peers read it there
     hd_view whole;      // the result, as a product that makes it has it
+    bool picks;         // such a one has the rank's own index alone of operands
 } hd_moved;
 
 typedef struct hd_alias hd_alias;
@@ -146,6 +147,8 @@ hd_view hd_pipe_at_chunk(hd_pipe *p, hd_view view, int dim, hd_expr chunk);
 // The statement, for a piece.
 hd_op *hd_pipe_clone(hd_pipe *p, hd_build *b, const hd_op *op,
                      const hd_piece *at);
+// Whether a matmul may have these three views.
+bool hd_pipe_is_product(const hd_op *op, const hd_view *view);
 
 // What statements before `end` compute of all shards they do at once or, where
 // an operand does not have them in the order of dimensions of the result, in a

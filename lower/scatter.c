@@ -32,6 +32,14 @@ static bool is_for_all(const hd_moved *m)
     return m->op->code == HD_OP_ALL_REDUCE;
 }
 
+// The rank's own index of the dimension over ranks.
+static hd_view pick_rank(const hd_pipe *p, hd_view view)
+{
+    int dim = hd_type_axis_dim(&view.buffer->type, p->axis);
+
+    return dim >= 0 ? hd_view_at(view, dim, hd_pipe_rank(p)) : view;
+}
+
 // Where a shard belongs: of a reduction to one rank, in one place.
 static hd_view result_view(hd_pipe *p, const hd_moved *m, hd_expr shard,
                            hd_expr chunk)
@@ -162,6 +170,18 @@ static void make_sum(const hd_trip *t, hd_build *b, const hd_op *op,
         copy->view[0] = sum_view(t, m, op->view[0]);
 }
 
+// The product that makes the result where it belongs.
+static void make_result(const hd_trip *t, hd_op *op, const hd_moved *m)
+{
+    op->view[0] =
+        m->picks
+            ? result_view(t->p, m, t->at.shard, t->at.chunk)
+            : hd_pipe_at_chunk(t->p, m->whole,
+                               hd_pipe_chunk_dim(&m->op->view[0]), t->at.chunk);
+    for (int i = 1; i < op->nviews && m->picks; i++)
+        op->view[i] = pick_rank(t->p, op->view[i]);
+}
+
 // The first shard's trips have nothing to add, the last one's make the result.
 static void emit_fused(const hd_trip *t, hd_build *b, const hd_op *op,
                        const hd_moved *m)
@@ -183,8 +203,7 @@ static void emit_fused(const hd_trip *t, hd_build *b, const hd_op *op,
     copy = p->ranks > 1 ? clone_onto(t, &last, op, m)
                         : hd_pipe_clone(p, &last, op, &t->at);
     if (m->kept == NULL)
-        copy->view[0] = hd_pipe_at_chunk(
-            p, m->whole, hd_pipe_chunk_dim(&m->op->view[0]), t->at.chunk);
+        make_result(t, copy, m);
 }
 
 static void emit_compute(const hd_trip *t, hd_build *all)
@@ -492,16 +511,30 @@ static bool can_add(const hd_moved *m)
                           maker->view[1].buffer->type.dtype);
 }
 
-// Whether the joined shard is not made where it belongs: a product's may lie
-// otherwise than the result, as behind a batch, and of an all_reduce peers read
-// it, but in a temporary, where they may do so.
+// Whether the product of the rank's own indices has the result's shape, where
+// it lies otherwise with the dimension over ranks, as behind a batch.
+static bool can_pick(const hd_pipe *p, const hd_moved *m)
+{
+    hd_view view[3];
+
+    if (is_alike(&m->whole, &m->maker->view[0]))
+        return false;
+    for (int i = 0; i < 3; i++)
+        view[i] = pick_rank(p, m->maker->view[i]);
+    return is_alike(&m->op->view[0], &view[0]) &&
+           hd_pipe_is_product(m->maker, view);
+}
+
+// Whether the joined shard is not made where it belongs: a product's may have
+// another shape than the result, and of an all_reduce peers read it, but in a
+// temporary, where they may do so.
 static bool is_kept(const hd_pipe *p, const hd_moved *m)
 {
     if (p->schedule->to == NULL)
         return false;
-    if (is_for_all(m))
-        return m->fused || !hd_pipe_is_alone(p, m->op->view[0].buffer);
-    return m->fused && !is_alike(&m->whole, &m->maker->view[0]);
+    if (is_for_all(m) && !hd_pipe_is_alone(p, m->op->view[0].buffer))
+        return true;
+    return m->fused && !m->picks && !is_alike(&m->whole, &m->maker->view[0]);
 }
 
 // Partial results that nothing else needs have a slot for the local shard, and
@@ -557,6 +590,7 @@ static void prepare(hd_pipe *p)
         m->in_place =
             m->maker != NULL && (p->schedule->relays || !p->options->copy_own);
         m->fused = p->schedule->relays && m->maker != NULL && can_add(m);
+        m->picks = m->fused && can_pick(p, m);
         wire = wire_of(p, m);
         if (p->schedule->to != NULL)
             m->arrived = add_slots(p, m, "in", wire);
