@@ -1246,7 +1246,7 @@ static hd_status parse_program(parser *p)
 static hd_status parse_param(parser *p)
 {
     hd_token name;
-    int64_t value;
+    int64_t value = 0;
     bool negative;
 
     HD_TRY(parse_variable(p, &name));

@@ -232,7 +232,7 @@ hd_status hd_cuda_open(const hd_binding *binding, hd_diag *diag,
                        hd_device **out)
 {
     hd_device *device;
-    hd_cuda_shots shots;
+    hd_cuda_shots shots = HD_CUDA_SHOTS_AUTO;
     hd_status status;
 
     HD_TRY(read_shots(diag, &shots));
