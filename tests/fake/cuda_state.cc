@@ -17,7 +17,7 @@ namespace
 struct Faults {
     std::mutex lock;
     pid_t pid = getpid();
-    std::map<std::string, long> calls;
+    std::map<std::string, long, std::less<>> calls;
     std::string symbol;                // that will fail
     long left = 0;                     // at this call from now; 0: none
     std::map<std::string, int> others; // what other fakes have made
@@ -68,7 +68,10 @@ hd_cu_result count(const char *symbol)
         all.calls.clear();
         all.others.clear();
     }
-    all.calls[symbol]++;
+    auto found = all.calls.find(symbol);
+    if (found == all.calls.end())
+        found = all.calls.emplace(symbol, 0).first;
+    found->second++;
     if (all.left < 1 || !is_named(all.symbol, symbol) || --all.left > 0)
         return SUCCESS;
     if (is_named("cuMemAlloc", symbol) || is_named("cuMemHostAlloc", symbol))
