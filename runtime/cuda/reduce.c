@@ -247,7 +247,8 @@ static hd_status find_their_share(const hd_words *words,
 
     if (bytes > 0 && (at == 0 || at > peer->bytes || bytes > peer->bytes - at))
         return hd_fail(words->diag, HD_PEER,
-                       "the window of rank %d makes no sense",
+                       "the window of rank %d makes no sense: its HEDDLE_SHOTS "
+                       "is another one, or its program",
                        rendezvous->peer);
     *out = (hd_cuda_at){-1, peer->window + at};
     return HD_OK;
