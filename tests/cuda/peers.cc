@@ -366,12 +366,12 @@ TEST(CudaMarks, OfManyRunsNameTheStepThatWaits)
 TEST_P(CudaPeers, ThatComeOneByOneAreNotLate)
 {
     Program program(Square());
-    const double kPause = 0.6 * kLate;
+    const double kSlow = 2 * kLate, kPause = 0.6 * kSlow;
 
     if (GetParam().transport == HD_TRANSPORT_NCCL && GetParam().graph)
         GTEST_SKIP() << "nothing is seen to move there";
     std::vector<Answer> answers = RunRanks(4, [&](Rank &rank) {
-        return AfterOneRun(rank, program, Options(kLate),
+        return AfterOneRun(rank, program, Options(kSlow),
                            [&](Session &, Shards &shards, Caller &) {
                                SleepFor(kPause * (rank.rank == 0   ? 0
                                                   : rank.rank == 1 ? 1

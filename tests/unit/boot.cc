@@ -690,12 +690,12 @@ TEST(Boot, ARankThatNeverComesIsNamedOnAllRanks)
 
         places.erase(places.begin() + 2);
         ended = RunPlaces(places, [](const hd_place &place, hd_diag *diag) {
-            return Connect(place, diag, 1);
+            return Connect(place, diag, 3);
         });
         took = std::chrono::steady_clock::now() - start;
         for (const Ended &end : ended)
             ExpectWords(end, HD_TIMEOUT, "rank 2 of 4 did not come to rank 0");
-        EXPECT_LT(took.count(), 5);
+        EXPECT_LT(took.count(), 30);
     }
 }
 
@@ -914,14 +914,14 @@ TEST(Boot, ARankThatDoesNotGatherIsNamedInTime)
         auto function = [idle](const hd_place &place, hd_diag *diag) {
             hd_boot *boot = nullptr;
             char all[3], mine = 'm';
-            hd_status status = hd_boot_connect(&place, 1, diag, &boot);
+            hd_status status = hd_boot_connect(&place, 3, diag, &boot);
             const hd_oob *oob;
 
             if (status != HD_OK)
                 return status;
             oob = hd_boot_oob(boot);
             if (place.rank == idle)
-                usleep(2500000); // beyond their patience
+                usleep(7500000); // beyond their patience
             else
                 status = oob->allgather(oob->context, &mine, 1, all);
             hd_boot_destroy(boot);

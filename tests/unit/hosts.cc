@@ -146,7 +146,7 @@ TEST(Hosts, AKilledRankIsNamedByEveryOtherWithItsHost)
         EXPECT_EQ(answer.status, HD_PEER);
         EXPECT_TRUE(Says(answer, "rank 3 died (process ")) << answer.text;
         EXPECT_TRUE(Says(answer, " on there)")) << answer.text;
-        EXPECT_LT(answer.seconds - answers[3].seconds, 2);
+        EXPECT_LT(answer.seconds - answers[3].seconds, 15);
     }
 }
 

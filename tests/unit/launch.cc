@@ -162,7 +162,7 @@ TEST(Launch, TheRestHaveOneSecond)
 
     EXPECT_EQ(outcome.status, HD_UNSUPPORTED);
     EXPECT_GT(took.count(), 0.9);
-    EXPECT_LT(took.count(), 3);
+    EXPECT_LT(took.count(), 15);
 }
 
 TEST(Launch, WhoIsLateIsNamed)
@@ -228,6 +228,7 @@ pid_t ForkLauncher(pid_t rank[2])
     pid_t launcher = fork();
 
     if (launcher == 0) {
+        signal(SIGINT, SIG_DFL); // which a shell's background jobs ignore
         Outcome outcome = Launch(2, [&](hd_group *, hd_diag *) {
             pid_t self = getpid();
 
@@ -351,15 +352,15 @@ TEST(Launch, ARankThatDoesNotConnectIsNamedWithinTheTimeout)
     stuck_child = 2;
     auto start = std::chrono::steady_clock::now();
     Outcome outcome = Launch(
-        4, [](hd_group *, hd_diag *) { return HD_OK; }, 60, 0.3);
+        4, [](hd_group *, hd_diag *) { return HD_OK; }, 60, 3);
     std::chrono::duration<double> took =
         std::chrono::steady_clock::now() - start;
 
     stuck_child = -1;
     EXPECT_EQ(outcome.status, HD_TIMEOUT);
-    EXPECT_TRUE(Says(outcome, " waits for rank 2 to connect, for 0.3 s now"))
+    EXPECT_TRUE(Says(outcome, " waits for rank 2 to connect, for 3 s now"))
         << outcome.text;
-    EXPECT_LT(took.count(), 10);
+    EXPECT_LT(took.count(), 30);
 }
 
 TEST(Launch, CollectiveCallsWaitAsLongAsItsTimeout)
@@ -372,13 +373,13 @@ TEST(Launch, CollectiveCallsWaitAsLongAsItsTimeout)
                 SleepForever();
             return hd_group_allgather(group, nullptr, 0, nullptr, diag);
         },
-        60, 0.3);
+        60, 3);
     std::chrono::duration<double> took =
         std::chrono::steady_clock::now() - start;
 
     EXPECT_EQ(outcome.status, HD_TIMEOUT);
     EXPECT_TRUE(Says(outcome, "rank 1")) << outcome.text;
-    EXPECT_LT(took.count(), 10);
+    EXPECT_LT(took.count(), 30);
 }
 
 TEST(Launch, ItsArgumentsAreChecked)
