@@ -140,13 +140,14 @@ static hd_status check_own(verifier *v, const hd_view *view, int i,
     const char *axis;
 
     if (!hd_dim_is_sharded(dim) || (is_coordinate(v, range->block, dim.mark) &&
-                                    range->blocks == dim.blocks))
+                                    range->blocks == hd_dim_blocks(dim)))
         return HD_OK;
     axis = v->module->axis[dim.mark].name;
     return hd_error(v->diag, HD_E0307, view->loc,
                     "dimension %d of %%%s is sharded over %s: a rank has block "
                     "%s of %lld alone",
-                    i, view->buffer->name, axis, axis, (long long)dim.blocks);
+                    i, view->buffer->name, axis, axis,
+                    (long long)hd_dim_blocks(dim));
 }
 
 // What constants say of a range; the rest the walk finds.
