@@ -1113,6 +1113,38 @@ static hd_status check_type(parser *p, const hd_type *type, hd_loc loc)
     return check_shards(p, type, loc);
 }
 
+// The next dimension from `dim` on down of which some ranks have fewer indices
+// than they have room for, -1 if none is left, and how far these are apart.
+static int find_uneven(const hd_type *type, int dim, int64_t *stride)
+{
+    for (; dim >= 0; dim--) {
+        hd_dim d = type->dim[dim];
+
+        if (hd_dim_is_sharded(d) && d.extent % hd_dim_blocks(d) != 0)
+            break;
+        *stride *= hd_dim_local(d);
+    }
+    return dim;
+}
+
+// Whether what a rank has of the one is what it has of the other: what it has
+// room for alone is nobody's, by another name as well.
+static bool same_room(const hd_type *a, const hd_type *b)
+{
+    int i = a->ndims, k = b->ndims;
+    int64_t here = 1, there = 1;
+
+    do {
+        i = find_uneven(a, i - 1, &here);
+        k = find_uneven(b, k - 1, &there);
+        if (i < 0 || k < 0)
+            return i < 0 && k < 0;
+        here *= hd_dim_local(a->dim[i]);
+        there *= hd_dim_local(b->dim[k]);
+    } while (here == there && hd_dim_same(a->dim[i], b->dim[k]));
+    return false;
+}
+
 // A second shape over the bytes of another buffer.
 static hd_status check_of(parser *p, const hd_buffer *buffer)
 {
@@ -1146,6 +1178,15 @@ static hd_status check_of(parser *p, const hd_buffer *buffer)
                           hd_arena_printf(p->module->arena,
                                           "%%%s renames %%%s: only host "
                                           "programs have aliases",
+                                          buffer->name, of->name));
+    if (of->role != HD_TEMP && mine == theirs &&
+        !same_room(&buffer->type, &of->type))
+        return decl_error(p, HD_E0207, buffer->loc,
+                          hd_arena_printf(p->module->arena,
+                                          "%%%s renames %%%s, of which some "
+                                          "ranks have less than they have room "
+                                          "for: its dimensions in blocks must "
+                                          "be here too, as far from the end",
                                           buffer->name, of->name));
     if (of->role == HD_TEMP ? mine <= theirs : mine == theirs)
         return HD_OK;
