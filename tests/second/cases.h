@@ -548,6 +548,77 @@ const std::vector<Case> kCases = {
     {"gathered over a range whose neighbour it reads",
      "mesh tp=2 inout %x : f32[4, 2] shared { %x[1..3] = all_gather %x[tp] }",
      {IN_PLACE}},
+    // ----------------------------------------------------------------- blocks
+    {"own blocks",
+     "mesh tp=2 in %x : f32[3@tp] out %y : f32[3@tp] "
+     "{ %y[tp of 2] = relu %x[tp of 2] }",
+     {}},
+    {"an own block that a rank lacks",
+     "mesh tp=2 in %x : f32[3@tp] out %y : f32[3@tp] "
+     "{ if tp == 0 { %y[tp of 2] = relu %x[tp of 2] } }",
+     {HOLE}},
+    {"own blocks of two axes",
+     "mesh dp=2, tp=3 in %x : f32[5@tp, 2, 3@dp] out %y : f32[5@tp, 2, 3@dp] "
+     "{ %y[tp of 3, 0..1, dp of 2] = relu %x[tp of 3, 0..1, dp of 2] "
+     "%y[tp of 3, 1, dp of 2] = relu %x[tp of 3, 1, dp of 2] }",
+     {}},
+    {"own blocks of two axes, in part",
+     "mesh dp=2, tp=3 in %x : f32[5@tp, 2, 3@dp] out %y : f32[5@tp, 2, 3@dp] "
+     "{ %y[tp of 3, 0..1, dp of 2] = relu %x[tp of 3, 0..1, dp of 2] "
+     "if tp + dp != 3 { "
+     "%y[tp of 3, 1, dp of 2] = relu %x[tp of 3, 1, dp of 2] } }",
+     {HOLE}},
+    {"a block past the last",
+     "mesh tp=3 in %x : f32[3] inout %y : f32[3] "
+     "{ %y[tp of 2] = relu %x[tp of 2] }",
+     {INVALID}},
+    {"a block before the first",
+     "mesh tp=2 in %x : f32[3] inout %y : f32[3] "
+     "{ %y[tp - 1 of 2] = relu %x[tp - 1 of 2] }",
+     {INVALID}},
+    {"a block beyond 64 bits",
+     "mesh tp=2 in %x : f32[3] inout %y : f32[3] "
+     "{ %y[tp + 9223372036854775806 of 2] = "
+     "relu %x[tp + 9223372036854775806 of 2] }",
+     {INVALID}},
+    {"whole in blocks",
+     "streams 2 in %x : f32[5] out %y : f32[5] { fork "
+     "on stream 0 { %y[0 of 2] = relu %x[0 of 2] } "
+     "on stream 1 { %y[1 of 2] = gelu %x[1 of 2] } join }",
+     {}},
+    {"blocks of other lengths that meet",
+     "streams 2 in %x : f32[5] inout %y : f32[5] { fork "
+     "on stream 0 { %y[0 of 2] = relu %x[0 of 2] } "
+     "on stream 1 { %y[1 of 3] = gelu %x[1 of 3] } join }",
+     {RACE}},
+    {"blocks of other lengths apart",
+     "streams 2 in %x : f32[5] inout %y : f32[5] { fork "
+     "on stream 0 { %y[0 of 2] = relu %x[0 of 2] } "
+     "on stream 1 { %y[2 of 3] = gelu %x[2 of 3] } join }",
+     {}},
+    {"blocks exchanged",
+     "mesh tp=2 in %x : f32[3@tp] out %y : f32[3] shared { group { "
+     "send %x[tp of 2] to 1 - tp %y[1 - tp of 2] = recv from 1 - tp } "
+     "%y[tp of 2] = copy %x[tp of 2] }",
+     {}},
+    {"a block sent into a shorter one",
+     "mesh tp=2 in %x : f32[3@tp] inout %y : f32[3] shared { group { "
+     "send %x[tp of 2] to 1 - tp %y[tp of 2] = recv from 1 - tp } }",
+     {MISMATCH}},
+    {"blocks as long everywhere in a collective",
+     "mesh tp=2 in %x : f32[4@tp] shared out %y : f32[4] "
+     "{ for i in 0..2 { %y[i of 2] = all_reduce %x[tp of 2] } }",
+     {}},
+    {"room by another name",
+     "mesh tp=2 in %x : f32[3@tp] inout %y : f32[2] temp %t : f32[3@tp] "
+     "temp %n : f32[2] of %t "
+     "{ %t[tp of 2] = relu %x[tp of 2] %y = copy %n }",
+     {UNWRITTEN}},
+    {"room put to use",
+     "mesh tp=2 in %x : f32[3@tp] out %y : f32[2] temp %t : f32[3@tp] "
+     "temp %n : f32[2] of %t { %t[tp of 2] = relu %x[tp of 2] "
+     "if tp == 1 { %n[1..2] = relu %n[0..1] } %y = copy %n }",
+     {}},
 };
 
 } // namespace second

@@ -268,6 +268,8 @@ void Slipper::ChangeNumber()
             Numbers(&index.at, &numbers);
             for (Expr &past : index.past)
                 Numbers(&past, &numbers);
+            for (Expr &of : index.of)
+                Numbers(&of, &numbers);
         }
     if (numbers.empty())
         return;
@@ -306,6 +308,7 @@ void Slipper::ChangeView()
             return;
         }
         index.past.clear();
+        index.of.clear();
         index.all = Below(8) == 0;
         index.at = Number(static_cast<int64_t>(Below(4)));
         if (Below(2) && !program_->mesh.empty())
@@ -332,6 +335,7 @@ void Slipper::ChangeRange()
                 if (view->index.empty())
                     view->index.emplace_back();
                 view->index[0].all = false;
+                view->index[0].of.clear();
                 if (view->index[0].at.op.empty())
                     view->index[0].at = Number(0);
                 view->index[0].past = {Make("+", view->index[0].at, Number(1))};
@@ -408,7 +412,7 @@ void Slipper::ChangeDecl()
         break;
     case 2:
         for (Dim &dim : decl.dims)
-            if (dim.mark.empty() && dim.extent.op == "number" && Below(2))
+            if (dim.extent.op == "number" && Below(2))
                 dim.extent.number += static_cast<int64_t>(Below(2)) * 2 - 1;
         break;
     case 3:

@@ -207,7 +207,7 @@ int Graph::RootOf(int decl) const
 
 int64_t Graph::RootElements(int rank, int decl) const
 {
-    return Whole(program, shape, rank, RootOf(decl)).Elements();
+    return RoomElements(program, shape, rank, RootOf(decl));
 }
 
 void Graph::CollectMemory(int rank)

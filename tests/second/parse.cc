@@ -209,6 +209,8 @@ Decl Parser::ParseDecl()
         Dim dim;
 
         dim.extent = ParseExpr(3);
+        if (Take("in"))
+            dim.blocks = {ParseExpr(3)};
         if (Take("@"))
             dim.mark = Word(Token::NAME);
         decl.dims.push_back(dim);
@@ -238,6 +240,8 @@ View Parser::ParseView()
                 index.at = ParseExpr();
             if (!index.all && Take(".."))
                 index.past = {ParseExpr()};
+            else if (!index.all && Take("of"))
+                index.of = {ParseExpr(3)};
             view.index.push_back(index);
             Take(",");
         }
@@ -420,6 +424,8 @@ std::string Text(const Index &index)
 
     for (const Expr &past : index.past)
         text += ".." + Text(past);
+    for (const Expr &blocks : index.of)
+        text += " of " + Text(blocks);
     return text;
 }
 
@@ -459,8 +465,10 @@ std::string Text(const Decl &decl)
     for (size_t i = 0; i < decl.dims.size(); i++) {
         const Dim &dim = decl.dims[i];
 
-        text += (i ? ", " : "") + Text(dim.extent) +
-                (dim.mark.empty() ? "" : "@" + dim.mark);
+        text += (i ? ", " : "") + Text(dim.extent);
+        for (const Expr &blocks : dim.blocks)
+            text += " in " + Text(blocks);
+        text += dim.mark.empty() ? "" : "@" + dim.mark;
     }
     return text + "]" + (decl.shared ? " shared" : "") +
            (decl.of.empty() ? "" : " of %" + decl.of);

@@ -37,7 +37,8 @@ struct Expr {
 
 struct Dim {
     Expr extent;
-    std::string mark; // the axis, "stream", or ""
+    std::vector<Expr> blocks; // one, of `n in s`
+    std::string mark;         // the axis, "stream", or ""
 };
 
 struct Decl {
@@ -49,8 +50,9 @@ struct Decl {
 
 struct Index {
     bool all = false;       // `:`
-    Expr at;                // or the first of a range
+    Expr at;                // or the first of a range, or a block
     std::vector<Expr> past; // one, of a range
+    std::vector<Expr> of;   // one, of a block: of how many
 };
 
 struct View {

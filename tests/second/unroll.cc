@@ -2,7 +2,9 @@
 // down what that rank issues.
 #include "tests/second/unroll.h"
 
+#include <algorithm>
 #include <set>
+#include <tuple>
 
 namespace second
 {
@@ -122,6 +124,11 @@ Region Piece::Folded() const
     auto &dims = folded.dims;
 
     dims.clear();
+    if (region.Elements() == 0) {
+        folded.offset = 0;
+        dims = {{0, 1}};
+        return folded;
+    }
     for (size_t i = region.dims.size(); i-- > 0;) {
         auto dim = region.dims[i];
 
@@ -169,6 +176,7 @@ class Unroller
     }
     std::vector<Step> Run();
     Region All(int decl);
+    int64_t AllRoom(int decl);
 
   private:
     void Block(const std::vector<Stmt> &block);
@@ -186,7 +194,10 @@ class Unroller
     int64_t Coordinate(const Stmt &stmt, const Work &work, const char *key);
     int DeclOf(const View &view) const;
     Piece Resolve(const View &view);
-    int64_t Local(const Dim &dim);
+    int64_t Room(const Dim &dim);
+    std::pair<int64_t, int64_t> BlockOf(const Dim &dim, int64_t e, int64_t of);
+    std::pair<int64_t, int64_t> Kept(const Decl &decl, const Dim &dim,
+                                     const Index &index);
     EventId Event(const View &view);
     void Emit(Step step);
 
@@ -214,9 +225,54 @@ bool Sharded(const Dim &dim)
     return !dim.mark.empty() && dim.mark != "stream";
 }
 
-int64_t Unroller::Local(const Dim &dim)
+// How many indices a rank has room for.
+int64_t Unroller::Room(const Dim &dim)
 {
-    return Sharded(dim) ? 1 : values_.Value(dim.extent);
+    int64_t n = values_.Value(dim.extent);
+
+    for (const auto &axis : shape_.mesh)
+        if (axis.first == dim.mark)
+            return Divide("cdiv", n, axis.second);
+    return n;
+}
+
+// Where block `e` of so many begins, and where it ends.
+std::pair<int64_t, int64_t> Unroller::BlockOf(const Dim &dim, int64_t e,
+                                              int64_t of)
+{
+    int64_t n = values_.Value(dim.extent), each = Divide("cdiv", n, of);
+    int64_t low = std::min(n, Arithmetic("*", e, each));
+
+    return {low, std::min(n, low + each)};
+}
+
+// The first of the indices that are kept, as the rank counts them, and how
+// many they are. Of a sharded dimension it has its own block.
+std::pair<int64_t, int64_t> Unroller::Kept(const Decl &decl, const Dim &dim,
+                                           const Index &index)
+{
+    int64_t n = values_.Value(dim.extent), low = 0, past = n, size = 0;
+
+    for (const auto &axis : shape_.mesh)
+        if (axis.first == dim.mark)
+            size = axis.second;
+    if (!index.of.empty()) {
+        int64_t e = values_.Value(index.at), of = values_.Value(index.of[0]);
+
+        if (e < 0 || e >= of ||
+            (size > 0 && (of != size || e != values_.Value(Name(dim.mark)))))
+            throw Broken(INVALID, "a block of %" + decl.name);
+        std::tie(low, past) = BlockOf(dim, e, of);
+    } else if (!index.past.empty()) {
+        low = values_.Value(index.at);
+        past = values_.Value(index.past[0]);
+    } else if (size > 0) {
+        std::tie(low, past) = BlockOf(dim, values_.Value(Name(dim.mark)), size);
+        return {0, past - low};
+    }
+    if (low < 0 || low >= past || past > n)
+        throw Broken(INVALID, "range of %" + decl.name);
+    return {size > 0 ? 0 : low, past - low};
 }
 
 Piece Unroller::Resolve(const View &view)
@@ -231,20 +287,21 @@ Piece Unroller::Resolve(const View &view)
     if (view.index.size() > decl.dims.size())
         throw Unreadable("too many indices");
     int64_t stride = 1;
+    Index all;
+    all.all = true;
     for (size_t i = decl.dims.size(); i-- > 0;) {
         const Dim &dim = decl.dims[i];
-        int64_t local = Local(dim);
+        Index index = all;
 
-        if (i < view.index.size() && !view.index[i].past.empty()) {
-            int64_t low = values_.Value(view.index[i].at);
-            int64_t past = values_.Value(view.index[i].past[0]);
+        if (i < view.index.size())
+            index = view.index[i];
+        if (index.all || !index.past.empty() || !index.of.empty()) {
+            auto kept = Kept(decl, dim, index);
 
-            if (low < 0 || low >= past || past > local)
-                throw Broken(INVALID, "range of %" + decl.name);
-            region.offset += low * stride;
-            region.dims.insert(region.dims.begin(), {past - low, stride});
-        } else if (i < view.index.size() && !view.index[i].all) {
-            int64_t v = values_.Value(view.index[i].at);
+            region.offset += kept.first * stride;
+            region.dims.insert(region.dims.begin(), {kept.second, stride});
+        } else {
+            int64_t v = values_.Value(index.at);
 
             if (v < 0 || v >= values_.Value(dim.extent))
                 throw Broken(INVALID, "index of %" + decl.name);
@@ -252,10 +309,8 @@ Piece Unroller::Resolve(const View &view)
                 region.offset += v * stride;
             else if (v != values_.Value(Name(dim.mark)))
                 throw Broken(INVALID, "a peer's shard of %" + decl.name);
-        } else {
-            region.dims.insert(region.dims.begin(), {local, stride});
         }
-        stride *= local;
+        stride *= Room(dim);
     }
     return piece;
 }
@@ -266,6 +321,15 @@ Region Unroller::All(int decl)
 
     view.name = program_.decls[static_cast<size_t>(decl)].name;
     return Resolve(view).Folded();
+}
+
+int64_t Unroller::AllRoom(int decl)
+{
+    int64_t n = 1;
+
+    for (const Dim &dim : program_.decls[static_cast<size_t>(decl)].dims)
+        n *= Room(dim);
+    return n;
 }
 
 EventId Unroller::Event(const View &view)
@@ -640,6 +704,12 @@ std::vector<Step> Unroll(const Program &program, const Shape &shape, int rank)
 Region Whole(const Program &program, const Shape &shape, int rank, int decl)
 {
     return Unroller(program, shape, rank).All(decl);
+}
+
+int64_t RoomElements(const Program &program, const Shape &shape, int rank,
+                     int decl)
+{
+    return Unroller(program, shape, rank).AllRoom(decl);
 }
 
 } // namespace second

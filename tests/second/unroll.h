@@ -92,8 +92,11 @@ struct Shape {
 
 // Throws Broken for what has no meaning on this rank (INVALID).
 std::vector<Step> Unroll(const Program &program, const Shape &shape, int rank);
-// All of a declared buffer, as `rank` holds it.
+// All that `rank` has of a declared buffer, and how many elements it has room
+// for: where a dimension is cut into blocks, the last ranks have fewer indices.
 Region Whole(const Program &program, const Shape &shape, int rank, int decl);
+int64_t RoomElements(const Program &program, const Shape &shape, int rank,
+                     int decl);
 
 } // namespace second
 
