@@ -376,6 +376,19 @@ void hd_view_keep(hd_module *module, hd_view *view, int dim, hd_expr low,
          (hd_range){.low = low, .past = past, .block = HD_EXPR_NONE});
 }
 
+void hd_view_keep_all(hd_module *module, hd_view *view, int dim)
+{
+    hd_range *range;
+
+    view->index[dim] = HD_EXPR_ALL;
+    if (hd_view_range(view, dim) == NULL)
+        return;
+    range = hd_new_array(module->arena, hd_range, HD_MAX_DIMS);
+    memcpy(range, view->range, sizeof *range * HD_MAX_DIMS);
+    range[dim].past = HD_EXPR_NONE;
+    view->range = range;
+}
+
 // No operator is written where none is needed: in a dimension that blocks
 // divide, none is shorter than the others; where each has an index at least,
 // none begins past the end.

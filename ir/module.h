@@ -155,6 +155,8 @@ void hd_view_keep(hd_module *module, hd_view *view, int dim, hd_expr low,
 // Keeps block `block` of as many as its extent is cut into.
 void hd_view_keep_block(hd_module *module, hd_view *view, int dim,
                         hd_expr block, int64_t blocks);
+// Keeps all of the dimension.
+void hd_view_keep_all(hd_module *module, hd_view *view, int dim);
 // The range that it keeps of a dimension, NULL if it keeps all of it or none.
 const hd_range *hd_view_range(const hd_view *view, int dim);
 // Whether it picks one index of the dimension, and in how many leading ones.

@@ -158,7 +158,7 @@ static hd_status check_range(verifier *v, const hd_view *view, int i)
 
     if (range->block != HD_EXPR_NONE)
         return check_own(v, view, i, range);
-    if (v->module->stage != HD_STAGE_HOST)
+    if (v->module->stage < HD_STAGE_TRANSFER)
         return hd_error(v->diag, HD_E0317, view->loc,
                         "a range of %%%s in a program that is lowered further: "
                         "passes know none",
@@ -875,6 +875,25 @@ static bool same_local_shape(const hd_type *a, const hd_type *b)
     return true;
 }
 
+// Whether both may be as long where one's dimension is counted: of what one
+// rank has and what it names of others only the walk knows.
+static bool fits_counted(const hd_type *a, const hd_type *b)
+{
+    bool any = false;
+
+    if (a->ndims != b->ndims)
+        return false;
+    for (int i = 0; i < a->ndims; i++) {
+        bool counted =
+            hd_dim_is_counted(a->dim[i]) || hd_dim_is_counted(b->dim[i]);
+
+        any |= counted;
+        if (!counted && hd_dim_local(a->dim[i]) != hd_dim_local(b->dim[i]))
+            return false;
+    }
+    return any;
+}
+
 static hd_status check_collective(verifier *v, const hd_op *op)
 {
     int64_t n = v->module->axis[op->axis].size;
@@ -887,6 +906,8 @@ static hd_status check_collective(verifier *v, const hd_op *op)
         return HD_OK;
     a = type_of(op, 0);
     b = type_of(op, 1);
+    if (hd_op_is_rooted(op) && fits_counted(&a, &b) && a.dtype == b.dtype)
+        return HD_OK;
     if (has_counted(&a) || has_counted(&b))
         return hd_error(v->diag, HD_E0317, op->loc,
                         "%s of %s into %s: its ranks move as much as each "

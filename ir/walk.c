@@ -190,6 +190,25 @@ static hd_status find_peer(walker *w, const hd_op *op, hd_key_code code,
     return HD_OK;
 }
 
+// What a root names twice is as long, also where it depends on the rank.
+static hd_status check_sides(walker *w, const hd_step *step)
+{
+    const hd_op *op = step->op;
+    int64_t out, in;
+
+    if (step->peer != w->rank || op->noutputs + op->ninputs < 2)
+        return HD_OK;
+    out = hd_span_elements(&step->span[0]);
+    in = hd_span_elements(&step->span[1]);
+    if (out == in)
+        return HD_OK;
+    return hd_error(w->diag, HD_E0606, op->loc,
+                    "rank %lld is the root here, and its operand has %lld "
+                    "element%s where its result has %lld",
+                    (long long)w->rank, (long long)in, in == 1 ? "" : "s",
+                    (long long)out);
+}
+
 // The root of a broadcast sends and the others receive, of a reduce the other
 // way round.
 static hd_status check_root(walker *w, const hd_step *step)
@@ -199,7 +218,7 @@ static hd_status check_root(walker *w, const hd_step *step)
     bool spreads = hd_op_fold(op) == HD_FOLD_NONE;
 
     if ((root == spreads ? op->ninputs : op->noutputs) == 1)
-        return HD_OK;
+        return check_sides(w, step);
     return hd_error(w->diag, HD_E0606, op->loc,
                     "rank %lld is %sthe root here and names nothing to %s",
                     (long long)w->rank, root ? "" : "not ",

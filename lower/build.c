@@ -133,16 +133,54 @@ hd_view hd_view_at(hd_view view, int dim, hd_expr index)
     return view;
 }
 
-hd_view hd_view_moved(hd_view view, hd_buffer *buffer, int from, int to)
+hd_view hd_view_block(hd_module *module, hd_view view, int dim, hd_expr block,
+                      int64_t blocks)
+{
+    if (view.buffer->type.dim[dim].extent == blocks)
+        return hd_view_at(view, dim, block);
+    view = hd_view_at(view, dim, HD_EXPR_ALL);
+    hd_view_keep_block(module, &view, dim, block, blocks);
+    return view;
+}
+
+hd_view hd_view_own(hd_module *module, hd_buffer *buffer, hd_loc loc)
+{
+    hd_view view = hd_view_whole(buffer, loc);
+
+    for (int i = 0; i < buffer->type.ndims; i++) {
+        hd_dim dim = buffer->type.dim[i];
+
+        if (hd_dim_is_sharded(dim) && hd_dim_is_cut(dim))
+            view = hd_view_block(module, view, i,
+                                 hd_expr_coord(module, dim.mark), dim.blocks);
+    }
+    return view;
+}
+
+hd_expr hd_view_index(const hd_view *view, int dim)
+{
+    const hd_range *range = hd_view_range(view, dim);
+
+    if (range != NULL && range->block != HD_EXPR_NONE)
+        return range->block;
+    return hd_view_picks(view, dim) ? view->index[dim] : HD_EXPR_ALL;
+}
+
+hd_view hd_view_moved(hd_module *module, hd_view view, hd_buffer *buffer,
+                      int from, int to)
 {
     hd_view moved = {.buffer = buffer, .loc = view.loc};
 
     for (int i = 0; i < view.nindex; i++) {
+        const hd_range *range = hd_view_range(&view, i);
         int past = i > from ? i - 1 : i;
+        int at = i == from ? to : past + (past >= to);
 
-        if (hd_view_picks(&view, i))
-            moved = hd_view_at(moved, i == from ? to : past + (past >= to),
-                               view.index[i]);
+        if (range != NULL)
+            moved =
+                hd_view_block(module, moved, at, range->block, range->blocks);
+        else if (hd_view_picks(&view, i))
+            moved = hd_view_at(moved, at, view.index[i]);
     }
     return moved;
 }

@@ -43,9 +43,19 @@ void hd_build_event(hd_build *b, hd_opcode code, hd_buffer *events,
 // The view with dimension `dim` fixed; dimensions before it that it did not
 // index are kept.
 hd_view hd_view_at(hd_view view, int dim, hd_expr index);
+// The view of one of as many blocks as dimension `dim` is cut into: where each
+// is one index, that is fixed; else the block is kept.
+hd_view hd_view_block(hd_module *module, hd_view view, int dim, hd_expr block,
+                      int64_t blocks);
+// What a rank has of a buffer: its own blocks.
+hd_view hd_view_own(hd_module *module, hd_buffer *buffer, hd_loc loc);
+// The index that is fixed of a dimension, or the block that is kept of it;
+// HD_EXPR_ALL if neither.
+hd_expr hd_view_index(const hd_view *view, int dim);
 // The view of a buffer in which dimension `from` stands at `to`, and the others
 // lie as they did.
-hd_view hd_view_moved(hd_view view, hd_buffer *buffer, int from, int to);
+hd_view hd_view_moved(hd_module *module, hd_view view, hd_buffer *buffer,
+                      int from, int to);
 
 // Calls `fn` with every op, also in nested statements.
 typedef void hd_op_fn(void *context, hd_op *op);

@@ -89,7 +89,7 @@ typedef struct loop {
     int64_t stream; // of the iteration that is evaluated
     int64_t *vars;
     hd_env env;
-    const hd_frame *frame; // by buffer id
+    hd_frame *frame; // by buffer id
     statement *statement;
     int nstatements;
     access *access;
@@ -125,22 +125,73 @@ static bool is_settled(const loop *l)
 
 // -------------------------------------------------------------- evaluation
 
-// An index that has no value is reported by the walk.
-static hd_part find_part(const loop *l, const hd_view *view)
+// What the view keeps of a dimension; true if that is nothing.
+static bool is_empty(const loop *l, const hd_view *view, int i, int64_t *low,
+                     int64_t *extent)
 {
-    const hd_frame *frame = &l->frame[view->buffer->id];
-    hd_span span = {.buffer = view->buffer};
+    const hd_range *range = hd_view_range(view, i);
+    int64_t past = 0;
 
-    for (int i = 0; i < frame->ndims && i < view->nindex; i++) {
+    if (range == NULL)
+        return false;
+    (void)hd_expr_eval(l->module, range->low, &l->env, low);
+    (void)hd_expr_eval(l->module, range->past, &l->env, &past);
+    *extent = past - *low;
+    if (hd_dim_is_sharded(view->buffer->type.dim[i]))
+        *low = 0;
+    return *extent <= 0;
+}
+
+// The number of what a part with ranges keeps, in a table of its frame.
+static uint32_t number_lengths(loop *l, hd_frame *frame,
+                               const hd_lengths *lengths)
+{
+    int64_t i = frame->nlengths;
+
+    while (i > 0 && memcmp(&frame->lengths[i - 1], lengths, sizeof *lengths))
+        i--;
+    if (i > 0)
+        return (uint32_t)i;
+    if (frame->nlengths == frame->lengths_room) {
+        hd_lengths *more;
+
+        frame->lengths_room = 2 * frame->lengths_room + 4;
+        more = hd_new_array(l->scratch, hd_lengths, frame->lengths_room);
+        if (frame->nlengths > 0)
+            memcpy(more, frame->lengths,
+                   sizeof *more * (size_t)frame->nlengths);
+        frame->lengths = more;
+    }
+    frame->lengths[frame->nlengths++] = *lengths;
+    l->unknown |= frame->nlengths == HD_MAX_LENGTHS;
+    return (uint32_t)frame->nlengths;
+}
+
+// An index that has no value is reported by the walk. False of a view that
+// keeps nothing.
+static bool find_part(loop *l, const hd_view *view, hd_part *out)
+{
+    hd_frame *frame = &l->frame[view->buffer->id];
+    hd_span span = {.buffer = view->buffer};
+    hd_lengths lengths = {{0}};
+    bool all = true;
+
+    for (int i = 0; i < frame->ndims; i++) {
         int64_t value = 0;
 
-        if (view->index[i] == HD_EXPR_ALL ||
-            hd_dim_is_sharded(view->buffer->type.dim[i]))
-            continue;
-        (void)hd_expr_eval(l->module, view->index[i], &l->env, &value);
+        lengths.extent[i] = hd_view_picks(view, i) ? 1 : frame->extent[i];
+        if (is_empty(l, view, i, &value, &lengths.extent[i]))
+            return false;
+        if (hd_view_picks(view, i) &&
+            !hd_dim_is_sharded(view->buffer->type.dim[i]))
+            (void)hd_expr_eval(l->module, view->index[i], &l->env, &value);
+        all &= hd_view_picks(view, i) || lengths.extent[i] == frame->extent[i];
         span.offset += value * frame->stride[i];
     }
-    return hd_part_make(frame, view, &span);
+    *out = hd_part_make(frame, view, &span);
+    if (!all)
+        out->ranges = number_lengths(l, frame, &lengths) & (HD_MAX_LENGTHS - 1);
+    return true;
 }
 
 static access *add_access(loop *l)
@@ -168,12 +219,13 @@ static void evaluate_op(loop *l, const hd_op *op, statement *of)
     for (int i = 0; i < op->nviews; i++) {
         hd_buffer *whole = hd_buffer_root(op->view[i].buffer);
         access *a;
+        hd_part part;
 
         if (!l->written[whole->id] || whole->type.dtype == HD_EVENT ||
-            !hd_op_touches(op, i, root))
+            !hd_op_touches(op, i, root) || !find_part(l, &op->view[i], &part))
             continue;
         a = add_access(l);
-        *a = (access){.part = find_part(l, &op->view[i]),
+        *a = (access){.part = part,
                       .root = whole->id,
                       .iteration = l->vars[l->stmt->var],
                       .stream = l->stream,

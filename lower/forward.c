@@ -16,6 +16,7 @@ typedef struct packing {
 } packing;
 
 typedef struct forwarder {
+    hd_module *module;
     hd_block *body;
     hd_expr j;
     const int *uses; // by buffer id, in the whole program
@@ -79,13 +80,13 @@ static void rename_views(const forwarder *f, const packing *p)
     for (hd_stmt *s = f->body->first; s != NULL; s = s->next)
         for (int i = 0; i < s->op->nviews; i++)
             if (s->op->view[i].buffer == p->plain)
-                s->op->view[i] =
-                    hd_view_moved(s->op->view[i], p->packed, p->from, p->to);
+                s->op->view[i] = hd_view_moved(f->module, s->op->view[i],
+                                               p->packed, p->from, p->to);
 }
 
-void hd_forward(hd_block *body, hd_expr j, const int *uses)
+void hd_forward(hd_module *module, hd_block *body, hd_expr j, const int *uses)
 {
-    forwarder f = {body, j, uses};
+    forwarder f = {module, body, j, uses};
     hd_stmt **link = &body->first;
     packing p;
 

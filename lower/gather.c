@@ -1,7 +1,5 @@
 // Gathers: a trip moves a piece, then it computes on one. A rank's local shard
 // is computed on where it lies, unless the gathered buffer is needed whole.
-#include <string.h>
-
 #include "lower/pipe.h"
 
 // ------------------------------------------------------------------- views
@@ -42,7 +40,12 @@ static void emit_compute(hd_build *all, const hd_trip *t)
     hd_build *b = &own;
     hd_build mine = *b, theirs = *b;
     bool branched = false;
+    hd_piece local = at;
 
+    local.own = true;
+    // Blocks are as long as each other by their numbers alone.
+    if (at.shard != HD_EXPR_ALL && t->p->moved[0].cut)
+        local.shard = hd_pipe_rank(t->p);
     for (hd_stmt *s = t->p->ops; s != NULL; s = s->next) {
         bool branches = t->own >= 0 && reads_in_place(t->p, s->op);
 
@@ -51,10 +54,8 @@ static void emit_compute(hd_build *all, const hd_trip *t)
         branched = branches;
         if (s->op->code == HD_OP_BROADCAST)
             continue;
-        at.own = true;
         if (branches)
-            hd_pipe_clone(t->p, &mine, s->op, &at);
-        at.own = false;
+            hd_pipe_clone(t->p, &mine, s->op, &local);
         hd_pipe_clone(t->p, branches ? &theirs : b, s->op, &at);
     }
 }
@@ -77,9 +78,12 @@ static void exchange(const hd_trip *t, hd_build *b, const hd_moved *m)
     bool relays = p->schedule->relays;
     hd_piece in = {.shard = p->schedule->arrives(t), .chunk = t->at.chunk};
     hd_build own = t->mine, others = *b;
+    hd_piece mine = t->at;
 
+    if (m->cut)
+        mine.shard = hd_pipe_rank(p);
     if (!relays && !m->in_place)
-        copy_own(p, &own, m, &t->at);
+        copy_own(p, &own, m, &mine);
     if (relays && m->in_place) {
         own = hd_build_if(b, t->own, &others);
         hd_trip_transfer(t, &own, m, HD_OP_SEND, source_view(p, m, &t->at));
@@ -147,6 +151,18 @@ static void emit_trip(hd_pipe *p, hd_build *b, hd_expr j)
     emit_compute(b, &t);
 }
 
+// Of blocks, which need not be as long, one after the other.
+static void gather_blocks(hd_pipe *p, hd_build *b, const hd_moved *m)
+{
+    hd_expr i;
+    hd_build body = hd_build_for(b, "i", hd_pipe_number(p, p->ranks), &i);
+    hd_view out = hd_pipe_at_shard(p, m->op->view[0], m->dim, i);
+
+    hd_build_key(
+        hd_build_unary(&body, HD_OP_BROADCAST, p->axis, out, m->op->view[1]),
+        HD_KEY_ROOT, i);
+}
+
 // What is moved or copied before the loop.
 static void emit_before(hd_pipe *p, hd_build *b)
 {
@@ -158,11 +174,25 @@ static void emit_before(hd_pipe *p, hd_build *b)
 
         b->loc = m->op->loc;
         out.nindex = m->dim;
-        if (p->schedule->move == NULL)
+        if (p->schedule->move == NULL && m->cut)
+            gather_blocks(p, b, m);
+        else if (p->schedule->move == NULL)
             hd_build_unary(b, HD_OP_ALL_GATHER, p->axis, out, m->op->view[1]);
         else if (p->schedule->relays && !m->in_place)
             copy_own(p, b, m, &own);
     }
+}
+
+static bool picks_alike(const hd_view *a, const hd_view *b)
+{
+    for (int i = 0; i < a->nindex || i < b->nindex; i++) {
+        hd_expr x = i < a->nindex ? hd_view_index(a, i) : HD_EXPR_ALL;
+        hd_expr y = i < b->nindex ? hd_view_index(b, i) : HD_EXPR_ALL;
+
+        if (x != y)
+            return false;
+    }
+    return true;
 }
 
 // Whether the local shard lies as the gathered ones do, but for where those
@@ -178,12 +208,11 @@ static bool lies_alike(const hd_pipe *p, const hd_moved *m)
         return false;
     type = hd_type_moved(&from->buffer->type, dim, m->dim);
     type.dim[m->dim] = to->buffer->type.dim[m->dim];
-    view = hd_view_moved(*from, to->buffer, dim, m->dim);
-    view = hd_view_at(view, m->dim, to->index[m->dim]);
+    view = hd_view_moved(p->module, *from, to->buffer, dim, m->dim);
+    view = hd_view_block(p->module, view, m->dim,
+                         hd_expr_of_var(p->module, p->loop->var), p->ranks);
     return hd_type_same_dims(&type, &to->buffer->type) &&
-           view.nindex == to->nindex &&
-           memcmp(view.index, to->index,
-                  sizeof view.index[0] * (size_t)view.nindex) == 0;
+           picks_alike(&view, to);
 }
 
 static void prepare(hd_pipe *p)

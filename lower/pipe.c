@@ -175,10 +175,12 @@ hd_view hd_pipe_at_chunk(hd_pipe *p, hd_view view, int dim, hd_expr chunk)
 
 int hd_pipe_index(const hd_pipe *p, const hd_view *view)
 {
-    for (int i = 0; i < view->nindex; i++)
-        if (view->index[i] >= 0 &&
-            hd_expr_uses_var(p->module, view->index[i], p->loop->var))
+    for (int i = 0; i < view->nindex; i++) {
+        hd_expr index = hd_view_index(view, i);
+
+        if (index >= 0 && hd_expr_uses_var(p->module, index, p->loop->var))
             return i;
+    }
     return -1;
 }
 
@@ -396,11 +398,19 @@ static int shard_dim(const hd_pipe *p, const hd_op *op, int i)
 hd_view hd_pipe_at_shard(hd_pipe *p, hd_view view, int dim, hd_expr shard)
 {
     if (shard == HD_EXPR_ALL && dim >= 0)
-        view.index[dim] = HD_EXPR_ALL;
-    for (int i = 0; i < view.nindex && shard != HD_EXPR_ALL; i++)
-        if (hd_view_picks(&view, i))
-            view.index[i] =
-                hd_expr_replace(p->module, view.index[i], p->loop->var, shard);
+        hd_view_keep_all(p->module, &view, dim);
+    for (int i = 0; i < view.nindex && shard != HD_EXPR_ALL; i++) {
+        const hd_range *range = hd_view_range(&view, i);
+        hd_expr index = hd_view_index(&view, i);
+
+        if (index == HD_EXPR_ALL)
+            continue;
+        index = hd_expr_replace(p->module, index, p->loop->var, shard);
+        if (range == NULL)
+            view.index[i] = index;
+        else
+            hd_view_keep_block(p->module, &view, i, index, range->blocks);
+    }
     return view;
 }
 
@@ -410,8 +420,9 @@ static hd_view own_view(hd_pipe *p, const hd_moved *m, hd_view view)
     hd_buffer *local = m->op->view[1].buffer;
     int dim = hd_type_axis_dim(&local->type, m->op->axis);
 
-    return hd_view_at(hd_view_moved(view, local, m->dim, dim), dim,
-                      hd_expr_coord(p->module, m->op->axis));
+    return hd_view_block(p->module,
+                         hd_view_moved(p->module, view, local, m->dim, dim),
+                         dim, hd_pipe_rank(p), p->ranks);
 }
 
 // View `i` of a statement of the loop, for a piece.

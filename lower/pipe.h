@@ -20,6 +20,7 @@ typedef struct hd_moved {
                      // %c = reduce %p[.., j] root j
                      // %c[.., j] = all_reduce %p[.., j]
     int dim;         // which index of %ag or %p is j
+    bool cut;        // j is a block's number
     bool in_place;   // the local shard is not copied
     hd_buffer *sent; // events of deferred sends; NULL if none is
 
@@ -52,6 +53,7 @@ typedef struct hd_pipe {
     hd_moved *moved;
     int nmoved;
     int64_t ranks, chunks;
+    bool cut; // some of what is moved comes in blocks
     int axis;
     const hd_flow *flow;
     const hd_schedule *schedule;

@@ -53,7 +53,25 @@ static hd_buffer *next_buffer(hd_build *b, const hd_type *type, hd_buffer *goal)
 
 static hd_view whole(const hd_build *b, hd_buffer *buffer)
 {
-    return hd_view_whole(buffer, b->loc);
+    return hd_view_own(b->module, buffer, b->loc);
+}
+
+static int64_t ranks_of(const hd_build *b, int axis)
+{
+    return b->module->axis[axis].size;
+}
+
+// The part of dimension `dim` that is the rank's.
+static hd_view own(hd_build *b, hd_view view, int dim, int axis)
+{
+    return hd_view_block(b->module, view, dim, coord(b, axis),
+                         ranks_of(b, axis));
+}
+
+static hd_dim sharded(const hd_build *b, hd_dim dim, int axis)
+{
+    dim.mark = axis;
+    return hd_dim_cut(dim, ranks_of(b, axis));
 }
 
 // Nothing but single indices, and dimension `beside`, stands before `dim` in
@@ -155,7 +173,8 @@ static void move_parts(hd_build *b, hd_buffer *packed, hd_view strided, int dim,
     hd_expr n = hd_expr_const(b->module, type->dim[dim].extent), i;
     hd_build body = hd_build_for(b, "i", n, &i);
     hd_view outer = hd_view_at(strided, dim, i);
-    hd_view inner = hd_view_moved(outer, packed, dim, first_long_dim(type));
+    hd_view inner =
+        hd_view_moved(b->module, outer, packed, dim, first_long_dim(type));
 
     hd_build_unary(&body, HD_OP_COPY, -1, pack ? inner : outer,
                    pack ? outer : inner);
@@ -179,19 +198,57 @@ static hd_buffer *packed_buffer(hd_build *b, const hd_buffer *like, int dim)
 static void emit_slice(hd_build *b, hd_buffer *from, hd_buffer *to, int dim,
                        int axis)
 {
-    hd_build_unary(b, HD_OP_COPY, -1,
-                   hd_view_at(whole(b, to), dim, coord(b, axis)),
-                   hd_view_at(whole(b, from), dim, coord(b, axis)));
+    hd_build_unary(b, HD_OP_COPY, -1, own(b, whole(b, to), dim, axis),
+                   own(b, whole(b, from), dim, axis));
+}
+
+// One loop in another over the indices of the dimensions before `dim` of which
+// there are several, so that what is left of both views is contiguous.
+static hd_build each_before(hd_build *b, int dim, hd_view *x, hd_view *y)
+{
+    hd_build inner = *b;
+    hd_expr i;
+
+    for (int d = 0; d < dim; d++) {
+        int64_t n = hd_dim_local(x->buffer->type.dim[d]);
+
+        if (n == 1 || hd_view_picks(x, d))
+            continue;
+        inner = hd_build_for(&inner, "i", hd_expr_const(b->module, n), &i);
+        *x = hd_view_at(*x, d, i);
+        *y = hd_view_at(*y, d, i);
+    }
+    return inner;
+}
+
+// Blocks need not have as many indices: each comes from its own rank.
+static void gather_blocks(hd_build *b, hd_buffer *from, hd_buffer *to, int dim,
+                          int axis)
+{
+    int64_t n = ranks_of(b, axis);
+    hd_view in = whole(b, from), out = whole(b, to);
+    hd_expr i;
+    hd_build body = hd_build_for(b, "i", hd_expr_const(b->module, n), &i);
+    hd_build inner;
+
+    out = hd_view_block(b->module, out, dim, i, n);
+    inner = each_before(&body, dim, &out, &in);
+    hd_build_key(hd_build_unary(&inner, HD_OP_BROADCAST, axis, out, in),
+                 HD_KEY_ROOT, i);
 }
 
 static void emit_gather(hd_build *b, hd_buffer *from, hd_buffer *to, int dim,
                         int axis, bool tiles)
 {
     sides s = find_sides(b, from, to, (leads_of){NONE, dim, NONE}, tiles);
-    hd_view piece = hd_view_at(s.from, dim, coord(b, axis));
+    hd_view piece = own(b, s.from, dim, axis);
     int lead = first_long_dim(&to->type);
     hd_buffer *packed;
 
+    if (hd_dim_is_cut(from->type.dim[dim])) {
+        gather_blocks(b, from, to, dim, axis);
+        return;
+    }
     if (leads(&s.to, dim, NONE)) {
         hd_build_unary(&s.b, HD_OP_ALL_GATHER, axis,
                        past_lead(b, s.to, dim, dim),
@@ -215,7 +272,8 @@ static hd_view leading(hd_build *b, hd_view view, int dim)
         return view;
     packed = packed_buffer(b, view.buffer, dim);
     move_parts(b, packed, view, dim, true);
-    return hd_view_moved(view, packed, dim, first_long_dim(&view.buffer->type));
+    return hd_view_moved(b->module, view, packed, dim,
+                         first_long_dim(&view.buffer->type));
 }
 
 // `axis` moves from dimension `d` of `from` to dimension `e` of `to`.
@@ -224,8 +282,8 @@ static void emit_exchange(hd_build *b, hd_buffer *from, hd_buffer *to, int d,
 {
     int last = d > e ? d : e, lead = first_long_dim(&to->type);
     sides s = find_sides(b, from, to, (leads_of){e, d, NONE}, tiles);
-    hd_view out = past_lead(b, hd_view_at(s.to, e, coord(b, axis)), last, d);
-    hd_view in = past_lead(b, hd_view_at(s.from, d, coord(b, axis)), last, e);
+    hd_view out = past_lead(b, own(b, s.to, e, axis), last, d);
+    hd_view in = past_lead(b, own(b, s.from, d, axis), last, e);
     hd_buffer *packed;
 
     in = leading(b, in, e);
@@ -235,7 +293,7 @@ static void emit_exchange(hd_build *b, hd_buffer *from, hd_buffer *to, int d,
     }
     packed = packed_buffer(b, to, d);
     hd_build_unary(b, HD_OP_ALL_TO_ALL, axis,
-                   hd_view_moved(out, packed, d, lead), in);
+                   hd_view_moved(b->module, out, packed, d, lead), in);
     move_parts(b, packed, out, d, false);
 }
 
@@ -257,11 +315,13 @@ static bool find_move(const hd_build *b, const hd_type *type,
             int from = hd_type_axis_dim(type, axis);
             int to = hd_type_axis_dim(goal, axis);
             bool free = to >= 0 && !hd_dim_is_sharded(type->dim[to]);
+            // Of blocks, a gather and a slice make it.
+            bool one = free && from >= 0 && !hd_dim_is_cut(type->dim[from]) &&
+                       !hd_dim_is_cut(goal->dim[to]);
 
             if (from == to)
                 continue;
-            if ((kind == 0 && from < 0 && free) ||
-                (kind == 1 && from >= 0 && free) ||
+            if ((kind == 0 && from < 0 && free) || (kind == 1 && one) ||
                 (kind == 2 && from >= 0 && to < 0) ||
                 (kind == 3 && from >= 0)) {
                 *out = (move){axis, from, kind < 2 ? to : -1};
@@ -278,9 +338,9 @@ static hd_buffer *emit_move(hd_build *b, hd_buffer *from, hd_buffer *goal,
     hd_buffer *to;
 
     if (m->from >= 0)
-        type.dim[m->from].mark = HD_LOCAL;
+        type.dim[m->from] = hd_dim_whole(type.dim[m->from].extent);
     if (m->to >= 0)
-        type.dim[m->to].mark = m->axis;
+        type.dim[m->to] = sharded(b, type.dim[m->to], m->axis);
     to = next_buffer(b, &type, goal);
     if (m->from < 0)
         emit_slice(b, from, to, m->to, m->axis);
@@ -326,17 +386,50 @@ static hd_buffer *reduce_here(hd_build *b, const hd_op *op, hd_buffer *goal,
     else
         rest = hd_type_without(&rest, dim);
     to = next_buffer(b, &rest, goal);
-    hd_build_key(hd_build_unary(b, op->code, -1, whole(b, to), op->view[1]),
+    hd_build_key(hd_build_unary(b, op->code, -1, whole(b, to),
+                                whole(b, op->view[1].buffer)),
+                 HD_KEY_DIM, hd_op_key(op, HD_KEY_DIM)->expr);
+    return to;
+}
+
+// Each block of dimension `dim` of `in` goes to its own rank.
+static void scatter_blocks(hd_build *b, const hd_op *op, hd_view in,
+                           hd_view out, int dim, int axis)
+{
+    int64_t n = ranks_of(b, axis);
+    hd_expr i;
+    hd_build body = hd_build_for(b, "i", hd_expr_const(b->module, n), &i);
+    hd_op *fresh;
+
+    in = hd_view_block(b->module, in, dim, i, n);
+    fresh = hd_build_unary(&body, HD_OP_REDUCE, axis, out, in);
+    hd_build_key(fresh, HD_KEY_ROOT, i);
+    hd_build_fold_key(fresh, hd_op_fold(op));
+}
+
+// What a rank has of a dimension in blocks, folded to one index, which it has
+// instead.
+static hd_buffer *reduce_block(hd_build *b, const hd_op *op, int dim, int axis)
+{
+    hd_buffer *from = op->view[1].buffer;
+    hd_type type = from->type;
+    hd_buffer *to;
+
+    type.dim[dim].extent = ranks_of(b, axis);
+    type.dim[dim].blocks = 0;
+    to = add_temp(b, from, type);
+    hd_build_key(hd_build_unary(b, op->code, -1,
+                                own(b, whole(b, to), dim, axis),
+                                whole(b, from)),
                  HD_KEY_DIM, hd_op_key(op, HD_KEY_DIM)->expr);
     return to;
 }
 
 // Over a dimension sharded over `axis`: what each rank holds is a partial
 // result, and the result may be scattered over the same axis.
-static hd_buffer *reduce_across(hd_build *b, const hd_op *op, hd_buffer *goal,
-                                int dim, int axis, bool tiles)
+static hd_buffer *reduce_across(hd_build *b, const hd_op *op, hd_buffer *from,
+                                hd_buffer *goal, int dim, int axis, bool tiles)
 {
-    hd_buffer *from = op->view[1].buffer;
     hd_type rest = hd_type_without(&from->type, dim);
     int e = hd_type_axis_dim(&goal->type, axis);
     bool scatter = e >= 0 && !hd_dim_is_sharded(rest.dim[e]);
@@ -347,14 +440,18 @@ static hd_buffer *reduce_across(hd_build *b, const hd_op *op, hd_buffer *goal,
     sides s;
 
     if (scatter)
-        rest.dim[e].mark = axis;
+        rest.dim[e] = sharded(b, rest.dim[e], axis);
     to = next_buffer(b, &rest, goal);
     s = find_sides(b, from, to, (leads_of){lead, NONE, dim}, tiles);
-    in = hd_view_at(s.from, dim, coord(b, axis));
+    in = own(b, s.from, dim, axis);
     out = s.to;
+    if (scatter && hd_dim_is_cut(rest.dim[e])) {
+        scatter_blocks(b, op, in, out, lead, axis);
+        return to;
+    }
     if (scatter) {
         in = leading(b, past_lead(b, in, lead, lead), lead);
-        out = past_lead(b, hd_view_at(out, e, coord(b, axis)), e, e);
+        out = past_lead(b, own(b, out, e, axis), e, e);
     } else {
         lead = first_long_dim(&to->type);
         in = past_lead(b, in, lead < dim ? lead : lead + 1, NONE);
@@ -370,13 +467,25 @@ static void emit_reduction(hd_build *b, const hd_op *op, bool tiles)
 {
     hd_buffer *goal = op->view[0].buffer;
     int dim = (int)hd_expr_value(b->module, hd_op_key(op, HD_KEY_DIM)->expr);
-    hd_dim reduced = op->view[1].buffer->type.dim[dim];
-    hd_buffer *to = hd_dim_is_sharded(reduced)
-                        ? reduce_across(b, op, goal, dim, reduced.mark, tiles)
-                        : reduce_here(b, op, goal, dim);
+    hd_buffer *from = op->view[1].buffer, *to;
+    hd_dim reduced = from->type.dim[dim];
 
+    if (hd_dim_is_sharded(reduced) && hd_dim_is_cut(reduced))
+        from = reduce_block(b, op, dim, reduced.mark);
+    to = hd_dim_is_sharded(reduced)
+             ? reduce_across(b, op, from, goal, dim, reduced.mark, tiles)
+             : reduce_here(b, op, goal, dim);
     if (to != goal)
         emit_set(b, to, goal, tiles);
+}
+
+// An op that every rank does alone, on what it has.
+static void keep_op(hd_module *module, hd_block *done, hd_stmt *stmt)
+{
+    for (int i = 0; i < stmt->op->nviews; i++)
+        stmt->op->view[i] = hd_view_own(module, stmt->op->view[i].buffer,
+                                        stmt->op->view[i].loc);
+    hd_block_append(done, stmt);
 }
 
 hd_status hd_pass_reshard(hd_module *module, const hd_lower_options *options,
@@ -399,7 +508,7 @@ hd_status hd_pass_reshard(hd_module *module, const hd_lower_options *options,
         else if (hd_op_key(stmt->op, HD_KEY_DIM) != NULL)
             emit_reduction(&b, stmt->op, tiles);
         else
-            hd_block_append(&done, stmt);
+            keep_op(module, &done, stmt);
     }
     module->body = done;
     return HD_OK;

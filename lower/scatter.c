@@ -32,12 +32,15 @@ static bool is_for_all(const hd_moved *m)
     return m->op->code == HD_OP_ALL_REDUCE;
 }
 
-// The rank's own index of the dimension over ranks.
+// The rank's own index of the dimension over ranks. Of one in blocks a result
+// has its own already.
 static hd_view pick_rank(const hd_pipe *p, hd_view view)
 {
     int dim = hd_type_axis_dim(&view.buffer->type, p->axis);
 
-    return dim >= 0 ? hd_view_at(view, dim, hd_pipe_rank(p)) : view;
+    return dim < 0 || hd_dim_is_cut(view.buffer->type.dim[dim])
+               ? view
+               : hd_view_at(view, dim, hd_pipe_rank(p));
 }
 
 // Where a shard belongs: of a reduction to one rank, in one place.
@@ -50,10 +53,37 @@ static hd_view result_view(hd_pipe *p, const hd_moved *m, hd_expr shard,
     return hd_pipe_at_chunk(p, at, hd_pipe_chunk_dim(out), chunk);
 }
 
-// A view of %p in `arrived` or `sums`, which are shaped as it is.
+// Of slots that blocks fit in, which may have fewer indices. In a ring each is
+// of the shard of its number, else all are of the local one.
+static hd_view part_of_slot(hd_pipe *p, const hd_moved *m, hd_buffer *slots,
+                            hd_view like, hd_expr slot)
+{
+    hd_view block = like;
+    hd_expr zero = hd_pipe_number(p, 0);
+    const hd_range *range;
+
+    hd_view_keep_block(p->module, &block, m->dim,
+                       p->schedule->relays ? slot : hd_pipe_rank(p), p->ranks);
+    range = hd_view_range(&block, m->dim);
+    hd_view_keep_all(p->module, &like, m->dim);
+    like.buffer = slots;
+    like = hd_view_at(hd_view_at(like, m->dim, slot), m->dim + 1, HD_EXPR_ALL);
+    hd_view_keep(p->module, &like, m->dim + 1, zero,
+                 range->extent > 0
+                     ? hd_pipe_number(p, range->extent)
+                     : hd_pipe_binary(p, HD_EXPR_SUB, range->past, range->low));
+    return like;
+}
+
+// A view of %p in `arrived` or `sums`, which are shaped as it is; slots of
+// blocks lie in two dimensions.
 static hd_view slot_view(hd_pipe *p, const hd_moved *m, hd_buffer *slots,
                          hd_view like, hd_expr slot, hd_expr chunk)
 {
+    if (m->cut && slots == m->op->view[1].buffer)
+        return hd_pipe_at_shard(p, like, m->dim, slot);
+    if (m->cut)
+        return part_of_slot(p, m, slots, like, slot);
     like.buffer = slots;
     like.index[m->dim] = slot;
     return hd_pipe_at_chunk(p, like, hd_pipe_chunk_dim(&m->op->view[1]), chunk);
@@ -149,6 +179,17 @@ static hd_view sum_view(const hd_trip *t, const hd_moved *m, hd_view like)
     return slot_view(t->p, m, m->sums, like, t->at.shard, t->at.chunk);
 }
 
+// The same trip where its shard is known to be the local one, by whose number
+// blocks are as long as each other.
+static hd_trip own_trip(const hd_trip *t, const hd_moved *m)
+{
+    hd_trip own = *t;
+
+    if (m->cut)
+        own.at.shard = hd_pipe_rank(t->p);
+    return own;
+}
+
 // Makes a partial result with what has arrived for its shard added.
 static hd_op *clone_onto(const hd_trip *t, hd_build *b, const hd_op *op,
                          const hd_moved *m)
@@ -188,6 +229,7 @@ static void emit_fused(const hd_trip *t, hd_build *b, const hd_op *op,
 {
     hd_pipe *p = t->p;
     hd_build first, between, last = *b;
+    hd_trip own = m->kept == NULL ? own_trip(t, m) : *t;
     hd_op *copy;
 
     if (p->ranks > 1) {
@@ -200,10 +242,10 @@ static void emit_fused(const hd_trip *t, hd_build *b, const hd_op *op,
         between = hd_build_if(&rest, hd_trip_is_before_end(t), &last);
         make_sum(t, &between, op, m, true);
     }
-    copy = p->ranks > 1 ? clone_onto(t, &last, op, m)
-                        : hd_pipe_clone(p, &last, op, &t->at);
+    copy = p->ranks > 1 ? clone_onto(&own, &last, op, m)
+                        : hd_pipe_clone(p, &last, op, &own.at);
     if (m->kept == NULL)
-        make_result(t, copy, m);
+        make_result(&own, copy, m);
 }
 
 static void emit_compute(const hd_trip *t, hd_build *all)
@@ -221,11 +263,14 @@ static void emit_compute(const hd_trip *t, hd_build *all)
         if (m != NULL && m->fused) {
             emit_fused(t, b, s->op, m);
         } else if (m != NULL && t->own >= 0 && !p->schedule->relays) {
+            hd_piece own = at;
             hd_build mine,
                 theirs = hd_build_if(b, hd_trip_is_before_end(t), &mine);
 
+            if (m->cut)
+                own.shard = hd_pipe_rank(p);
             (void)hd_pipe_clone(p, &theirs, s->op, &at);
-            hd_pipe_clone(p, &mine, s->op, &at)->view[0] =
+            hd_pipe_clone(p, &mine, s->op, &own)->view[0] =
                 own_view(t, m, s->op->view[0]);
         } else {
             (void)hd_pipe_clone(p, b, s->op, &at);
@@ -248,6 +293,7 @@ static void emit_join(const hd_trip *t, hd_build *b, const hd_moved *m)
     hd_pipe *p = t->p;
     hd_view view[3] = {goal_view(t, m)};
     hd_build past, last;
+    hd_trip own;
 
     view[2] = partial_view(p, m, &t->at);
     if (p->ranks == 1) {
@@ -266,7 +312,10 @@ static void emit_join(const hd_trip *t, hd_build *b, const hd_moved *m)
         view[0] = sum_view(t, m, m->op->view[1]);
         hd_build_op(&on, fold_code(m), -1, 1, 2, view);
     }
-    view[0] = goal_view(t, m);
+    own = own_trip(t, m);
+    view[0] = goal_view(&own, m);
+    view[1] = arrived_view(&own, m, m->op->view[1]);
+    view[2] = partial_view(p, m, &own.at);
     hd_build_op(&last, fold_code(m), -1, 1, 2, view);
 }
 
@@ -370,7 +419,8 @@ static void emit_behind(hd_pipe *p, hd_build *b, hd_piece at)
 static void copy_own(const hd_trip *t, hd_build *b, const hd_moved *m)
 {
     hd_build theirs, mine = hd_build_if(b, t->own, &theirs);
-    hd_view in = partial_view(t->p, m, &t->at);
+    hd_trip own = own_trip(t, m);
+    hd_view in = partial_view(t->p, m, &own.at);
 
     hd_build_unary(&mine, HD_OP_COPY, -1, own_view(t, m, m->op->view[1]), in);
 }
@@ -413,6 +463,19 @@ static hd_view whole_result(const hd_pipe *p, const hd_moved *m)
     return out;
 }
 
+// Of blocks, which need not be as long, one after the other.
+static void scatter_blocks(hd_pipe *p, hd_build *b, const hd_moved *m)
+{
+    hd_expr i;
+    hd_build body = hd_build_for(b, "i", hd_pipe_number(p, p->ranks), &i);
+    hd_view in = hd_pipe_at_shard(p, m->op->view[1], m->dim, i);
+    hd_op *op =
+        hd_build_unary(&body, HD_OP_REDUCE, p->axis, m->op->view[0], in);
+
+    hd_build_key(op, HD_KEY_ROOT, i);
+    hd_build_fold_key(op, hd_op_fold(m->op));
+}
+
 // What is reduced after the loop.
 static void emit_after(hd_pipe *p, hd_build *b)
 {
@@ -425,7 +488,17 @@ static void emit_after(hd_pipe *p, hd_build *b)
         hd_view out = m->op->view[0], in = m->op->view[1];
 
         b->loc = m->op->loc;
-        in.nindex = m->dim;
+        if (p->schedule->move == NULL && m->cut) {
+            scatter_blocks(p, b, m);
+            continue;
+        }
+        if (m->cut && !is_for_all(m))
+            in = slot_view(p, m, m->arrived, in, hd_pipe_number(p, 0),
+                           HD_EXPR_NONE);
+        if (m->cut)
+            in.index[m->dim] = HD_EXPR_ALL;
+        else
+            in.nindex = m->dim;
         if (p->schedule->move == NULL) {
             reduce_all(m, b, whole_result(p, m), in);
             continue;
@@ -455,7 +528,12 @@ static hd_buffer *add_slots(hd_pipe *p, const hd_moved *m, const char *what,
 {
     const hd_buffer *like = m->op->view[1].buffer;
     hd_type type = like->type;
+    hd_dim dim = hd_dim_cut(type.dim[m->dim], p->ranks);
 
+    if (m->cut) {
+        type.dim[m->dim] = hd_dim_whole(p->ranks);
+        type = hd_type_with(&type, m->dim + 1, hd_dim_whole(hd_dim_block(dim)));
+    }
     type.dtype = dtype;
     return hd_module_add_buffer(
         p->module, hd_arena_printf(p->scratch, "%s_%s", like->name, what),
@@ -511,16 +589,24 @@ static bool can_add(const hd_moved *m)
                           maker->view[1].buffer->type.dtype);
 }
 
+// Of the local shard, where it is a block, as long as the result.
+static hd_view own_shard(hd_pipe *p, const hd_moved *m, hd_view view)
+{
+    return m->cut ? hd_pipe_at_shard(p, view, m->dim, hd_pipe_rank(p)) : view;
+}
+
 // Whether the product of the rank's own indices has the result's shape, where
 // it lies otherwise with the dimension over ranks, as behind a batch.
-static bool can_pick(const hd_pipe *p, const hd_moved *m)
+static bool can_pick(hd_pipe *p, const hd_moved *m)
 {
     hd_view view[3];
 
-    if (is_alike(&m->whole, &m->maker->view[0]))
+    for (int i = 0; i < 3; i++)
+        view[i] = own_shard(p, m, m->maker->view[i]);
+    if (is_alike(&m->whole, &view[0]))
         return false;
     for (int i = 0; i < 3; i++)
-        view[i] = pick_rank(p, m->maker->view[i]);
+        view[i] = pick_rank(p, view[i]);
     return is_alike(&m->op->view[0], &view[0]) &&
            hd_pipe_is_product(m->maker, view);
 }
@@ -528,13 +614,18 @@ static bool can_pick(const hd_pipe *p, const hd_moved *m)
 // Whether the joined shard is not made where it belongs: a product's may have
 // another shape than the result, and of an all_reduce peers read it, but in a
 // temporary, where they may do so.
-static bool is_kept(const hd_pipe *p, const hd_moved *m)
+static bool is_kept(hd_pipe *p, const hd_moved *m)
 {
+    hd_view made;
+
     if (p->schedule->to == NULL)
         return false;
     if (is_for_all(m) && !hd_pipe_is_alone(p, m->op->view[0].buffer))
         return true;
-    return m->fused && !m->picks && !is_alike(&m->whole, &m->maker->view[0]);
+    if (!m->fused || m->picks)
+        return false;
+    made = own_shard(p, m, m->maker->view[0]);
+    return !is_alike(&m->whole, &made);
 }
 
 // Partial results that nothing else needs have a slot for the local shard, and

@@ -36,7 +36,7 @@
 enum { WHOLE = -1 };
 
 typedef struct plan {
-    int64_t extent;         // of the stream dimension
+    int64_t extent;         // of the stream dimension, or how many blocks
     int dim[HD_MAX_VIEWS];  // per view the dimension indexed, or WHOLE
     bool one[HD_MAX_VIEWS]; // which has one index, that of every iteration
     bool tile;              // a collective of each index
@@ -52,6 +52,7 @@ typedef struct plan {
 static bool plan_compute(const hd_module *module, const hd_op *op, int s,
                          plan *p)
 {
+    bool cut = hd_dim_is_cut(op->view[0].buffer->type.dim[s]);
     int rows = hd_op_key(op, HD_KEY_TA) != NULL ? 2 : 1;
     hd_space space;
 
@@ -61,8 +62,13 @@ static bool plan_compute(const hd_module *module, const hd_op *op, int s,
     if (hd_op_family(op) == HD_FAMILY_TRANSPOSE && space.dim[1][s] != s)
         return false;
     for (int i = 1; i < op->nviews; i++) {
-        p->one[i] = space.dim[i][s] == HD_REPEATED;
-        p->dim[i] = p->one[i] ? hd_space_beside(op, i, s) : space.dim[i][s];
+        bool one = space.dim[i][s] == HD_REPEATED;
+
+        // Blocks keep the dimension, along which one index repeats.
+        p->one[i] = one && !cut;
+        p->dim[i] = !one  ? space.dim[i][s]
+                    : cut ? WHOLE
+                          : hd_space_beside(op, i, s);
     }
     return true;
 }
@@ -71,6 +77,41 @@ static bool plan_compute(const hd_module *module, const hd_op *op, int s,
 static bool is_led_by(const hd_view *view, int s)
 {
     return view->nindex == s && hd_view_lead(view) == s;
+}
+
+// Blocks as reshard writes them: for VAR in 0..n { a broadcast of block VAR
+// from rank VAR, or a reduction of it to that }.
+static bool plan_blocks(hd_module *module, const hd_stmt *loop, plan *p)
+{
+    const hd_stmt *stmt = loop->body.first;
+    const hd_op *op;
+    int piece, dim = 0;
+
+    if (stmt == NULL || stmt->next != NULL || stmt->kind != HD_STMT_OP ||
+        (stmt->op->code != HD_OP_BROADCAST && stmt->op->code != HD_OP_REDUCE))
+        return false;
+    op = stmt->op;
+    piece = op->code == HD_OP_REDUCE;
+    while (dim < op->view[piece].nindex &&
+           hd_view_index(&op->view[piece], dim) !=
+               hd_expr_of_var(module, loop->var))
+        dim++;
+    if (dim == op->view[piece].nindex)
+        return false;
+    *p = (plan){.extent = hd_expr_value(module, loop->b),
+                .dim = {piece == 0 ? dim : WHOLE, piece == 0 ? WHOLE : dim}};
+    return true;
+}
+
+// Whether it gathers, or scatters what it reduces, in blocks or not.
+static bool gathers(const hd_op *op)
+{
+    return op->code == HD_OP_ALL_GATHER || op->code == HD_OP_BROADCAST;
+}
+
+static bool scatters(const hd_op *op)
+{
+    return op->code == HD_OP_REDUCE_SCATTER || op->code == HD_OP_REDUCE;
 }
 
 // A gather straight into its destination: the output view fixes only
@@ -88,7 +129,7 @@ static bool plan_scatter(const hd_op *op, plan *p)
     const hd_view *in = &op->view[1];
     int s = hd_type_stream_dim(&in->buffer->type);
 
-    if (s < 0 || !is_led_by(in, s))
+    if (s < 0 || !is_led_by(in, s) || hd_dim_is_cut(in->buffer->type.dim[s]))
         return false;
     *p = (plan){.extent = in->buffer->type.dim[s].extent, .dim = {WHOLE, s}};
     return true;
@@ -130,7 +171,9 @@ static bool plan_tile(const hd_op *op, plan *p)
     in = find_lead(op, 1);
     if (out < 0 || in < 0 ||
         (out != hd_type_stream_dim(&op->view[0].buffer->type) &&
-         in != hd_type_stream_dim(&op->view[1].buffer->type)))
+         in != hd_type_stream_dim(&op->view[1].buffer->type)) ||
+        hd_dim_is_cut(op->view[0].buffer->type.dim[out]) ||
+        hd_dim_is_cut(op->view[1].buffer->type.dim[in]))
         return false;
     *p = (plan){.extent = op->view[0].buffer->type.dim[out].extent,
                 .dim = {out, in},
@@ -162,7 +205,8 @@ static bool plan_packed(const hd_op *op, plan *p)
     s = hd_type_stream_dim(&out);
     if (s < 0)
         s = hd_type_stream_dim(&in);
-    if (s < 0 || out.dim[s].extent == 1 || !hd_type_same_dims(&out, &in))
+    if (s < 0 || out.dim[s].extent == 1 || !hd_type_same_dims(&out, &in) ||
+        hd_dim_is_cut(out.dim[s]) || hd_dim_is_cut(in.dim[s]))
         return false;
     *p = (plan){.extent = out.dim[s].extent,
                 .dim = {kept_dim(&op->view[0], s), kept_dim(&op->view[1], s)},
@@ -234,11 +278,13 @@ static bool is_own_factor(const hd_op *op)
     return false;
 }
 
+// Of what a rank has.
 static bool is_whole(const hd_op *op)
 {
     for (int i = 0; i < op->noutputs + op->ninputs; i++)
-        if (op->view[i].nindex > 0)
-            return false;
+        for (int d = 0; d < op->view[i].nindex; d++)
+            if (hd_view_picks(&op->view[i], d))
+                return false;
     return true;
 }
 
@@ -248,7 +294,7 @@ static bool plan_op(hd_module *module, const hd_stmt *stmt, plan *p)
     int s;
 
     if (stmt->kind == HD_STMT_FOR)
-        return plan_tiles(module, stmt, p);
+        return plan_tiles(module, stmt, p) || plan_blocks(module, stmt, p);
     if (stmt->kind != HD_STMT_OP || op->noutputs != 1)
         return false;
     if (op->code == HD_OP_REDUCE_SCATTER)
@@ -258,7 +304,8 @@ static bool plan_op(hd_module *module, const hd_stmt *stmt, plan *p)
     s = hd_type_stream_dim(&op->view[0].buffer->type);
     if (s < 0)
         return false;
-    *p = (plan){.extent = op->view[0].buffer->type.dim[s].extent, .dim = {s}};
+    *p = (plan){.extent = hd_dim_blocks(op->view[0].buffer->type.dim[s]),
+                .dim = {s}};
     if (op->code == HD_OP_ALL_GATHER)
         return plan_gather(op, s, p);
     if (!hd_op_is(op, HD_UNIT_COMPUTE) || !is_whole(op) || is_own_factor(op))
@@ -342,6 +389,13 @@ static bool is_piped(const hd_op *op, const plan *p)
     return hd_op_is(op, HD_UNIT_TRANSFER) && !p->tile;
 }
 
+static hd_move move_of(const hd_op *op)
+{
+    return gathers(op)    ? HD_MOVE_ALL_GATHER
+           : scatters(op) ? HD_MOVE_REDUCE_SCATTER
+                          : hd_op_move(op);
+}
+
 static bool fits(const run *r, const hd_op *op, const plan *p)
 {
     // Trips of a pipeline come in another order on each rank, collectives in
@@ -352,9 +406,9 @@ static bool fits(const run *r, const hd_op *op, const plan *p)
     // that gathers begin with its transfers, so nothing before a gather may
     // have used what it writes: the old value of an inout is read before it is
     // gathered into. Those of one that scatters end with them.
-    if (is_piped(op, p) && ((r->axis >= 0 && (op->axis != r->axis ||
-                                              hd_op_move(op) != r->moves)) ||
-                            use_of(r, &op->view[0])->touched))
+    if (is_piped(op, p) &&
+        ((r->axis >= 0 && (op->axis != r->axis || move_of(op) != r->moves)) ||
+         use_of(r, &op->view[0])->touched))
         return false;
     for (int i = 0; i < op->nviews; i++) {
         const use *u = use_of(r, &op->view[i]);
@@ -376,7 +430,7 @@ static void touch(run *r, const hd_op *op, const plan *p)
     r->tiles |= p->tile;
     if (moves) {
         r->axis = op->axis;
-        r->moves = hd_op_move(op);
+        r->moves = move_of(op);
     }
     for (int i = 0; i < op->nviews; i++) {
         use *u = use_of(r, &op->view[i]);
@@ -410,6 +464,7 @@ static void shift_dim_keys(hd_module *module, hd_op *op, const plan *p)
         hd_expr *dim = &op->key[i].expr;
 
         if (hd_key_is_dim(op->key[i].code) &&
+            hd_view_picks(&op->view[1], p->dim[1]) &&
             hd_expr_value(module, *dim) > p->dim[1])
             *dim = hd_expr_binary(module, HD_EXPR_SUB, *dim,
                                   hd_expr_const(module, 1));
@@ -420,14 +475,17 @@ static void index_views(hd_module *module, hd_op *op, const plan *p, hd_expr j)
 {
     for (int i = 0; i < op->nviews; i++)
         if (p->dim[i] != WHOLE)
-            op->view[i] = hd_view_at(op->view[i], p->dim[i],
-                                     p->one[i] ? hd_expr_const(module, 0) : j);
+            op->view[i] = p->one[i] ? hd_view_at(op->view[i], p->dim[i],
+                                                 hd_expr_const(module, 0))
+                                    : hd_view_block(module, op->view[i],
+                                                    p->dim[i], j, p->extent);
     shift_dim_keys(module, op, p);
 }
 
 static void add_gather(hd_build *b, const hd_op *op, const plan *p, hd_expr j)
 {
-    hd_view out = hd_view_at(op->view[0], p->dim[0], j);
+    hd_view out =
+        hd_view_block(b->module, op->view[0], p->dim[0], j, p->extent);
 
     hd_build_key(hd_build_unary(b, HD_OP_BROADCAST, op->axis, out, op->view[1]),
                  HD_KEY_ROOT, j);
@@ -436,8 +494,9 @@ static void add_gather(hd_build *b, const hd_op *op, const plan *p, hd_expr j)
 static void add_reduction(hd_build *b, const hd_op *op, const plan *p,
                           hd_expr j)
 {
-    hd_op *fresh = hd_build_unary(b, HD_OP_REDUCE, op->axis, op->view[0],
-                                  hd_view_at(op->view[1], p->dim[1], j));
+    hd_op *fresh = hd_build_unary(
+        b, HD_OP_REDUCE, op->axis, op->view[0],
+        hd_view_block(b->module, op->view[1], p->dim[1], j, p->extent));
 
     hd_build_key(fresh, HD_KEY_ROOT, j);
     hd_build_fold_key(fresh, hd_op_fold(op));
@@ -456,7 +515,8 @@ static hd_view pack_view(run *r, const hd_op *op, const plan *p, int i,
     r->uses = hd_arena_grow(r->scratch, r->uses, packed->id, &r->uses_room,
                             sizeof *r->uses);
     r->uses[packed->id] = 2;
-    return hd_view_at(hd_view_moved(view, packed, p->dim[i], lead), lead, j);
+    return hd_view_at(hd_view_moved(r->module, view, packed, p->dim[i], lead),
+                      lead, j);
 }
 
 // The collective, of copies on either side of it.
@@ -489,7 +549,7 @@ static void unmark_streams(hd_module *module)
     for (hd_buffer *b = module->buffers; b != NULL; b = b->next)
         for (int i = 0; i < b->type.ndims; i++)
             if (b->type.dim[i].mark == HD_STREAM)
-                b->type.dim[i].mark = HD_LOCAL;
+                b->type.dim[i] = hd_dim_whole(b->type.dim[i].extent);
 }
 
 enum { MOST_AHEAD = 64 }; // statements that are looked through
@@ -521,7 +581,7 @@ static bool heads_reduction(const run *r, hd_stmt *stmt)
         if (!plan_stmt(r, stmt, &p))
             continue;
         op = op_of(stmt)->op;
-        if (is_piped(op, &p) && op->code != HD_OP_REDUCE_SCATTER)
+        if (is_piped(op, &p) && !scatters(op))
             return false;
         if (!reads_any(op, made, n))
             continue;
@@ -613,7 +673,7 @@ static bool joins(run *r, hd_stmt *stmt, const plan *p)
     const hd_op *op = op_of(stmt)->op;
 
     if (r->extent == 0) // a reduction of what no loop makes stays outside
-        return !is_piped(op, p) || op->code == HD_OP_ALL_GATHER;
+        return !is_piped(op, p) || gathers(op);
     return p->extent == r->extent && fits(r, op, p) && !is_behind(r, op) &&
            !(r->moves == HD_MOVE_ALL_GATHER && heads_reduction(r, stmt));
 }
@@ -689,7 +749,7 @@ static void add_to_loop(run *r, hd_build *body, const member *m, hd_expr j)
     } else if (!is_piped(mine->op, &m->plan)) {
         index_views(r->module, mine->op, &m->plan, j);
         hd_block_append(body->block, mine);
-    } else if (mine->op->code == HD_OP_ALL_GATHER) {
+    } else if (gathers(mine->op)) {
         add_gather(body, mine->op, &m->plan, j);
     } else {
         add_reduction(body, mine->op, &m->plan, j);
@@ -707,7 +767,7 @@ static void emit_loop(run *r, hd_build *b, int64_t streams)
     for (int i = 0; i < r->nmembers; i++)
         if (r->member[i].place == INSIDE)
             add_to_loop(r, &body, &r->member[i], j);
-    hd_forward(body.block, j, r->uses);
+    hd_forward(r->module, body.block, j, r->uses);
 }
 
 // The copy of each index of a tensor that the statement is; NULL if it is none.

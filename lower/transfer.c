@@ -92,6 +92,14 @@ static void report_effect(const hd_pipe *p, const hd_moved *m,
     if (s->move == NULL)
         hd_effect_none(effect, HD_OPTION_CHUNKS, p->diag, loc,
                        "this pipeline moves shards whole, in one collective");
+    else if (p->cut)
+        hd_effect_none(effect, HD_OPTION_CHUNKS, p->diag, loc,
+                       "blocks move whole: chunks of some would be longer "
+                       "than of others");
+    if (p->cut && p->options->transfer == HD_TRANSFER_PIPELINED)
+        hd_effect_none(effect, HD_OPTION_TRANSFER, p->diag, loc,
+                       "a block has no chunk of each rank's: it moves as with "
+                       "broadcast");
     if (p->ranks == 1 && p->module->nranks > 1)
         hd_effect_none(effect, of_kind | HD_OPTION_WIRE | of_sends, p->diag,
                        loc,
@@ -115,12 +123,20 @@ static void report_effect(const hd_pipe *p, const hd_moved *m,
 
 static void add_moved(hd_pipe *p, hd_op *op, const hd_flow *flow)
 {
+    hd_moved *m;
+
     p->axis = op->axis;
     p->ranks = p->module->axis[op->axis].size;
     p->flow = flow;
     p->schedule = flow->schedules[p->options->transfer];
-    p->moved[p->nmoved++] =
-        (hd_moved){.op = op, .dim = hd_pipe_index(p, &op->view[flow->piece])};
+    m = &p->moved[p->nmoved++];
+    *m = (hd_moved){.op = op, .dim = hd_pipe_index(p, &op->view[flow->piece])};
+    m->cut = hd_view_range(&op->view[flow->piece], m->dim) != NULL;
+    p->cut |= m->cut;
+    // Of blocks nothing has a chunk of each, and slots take a dimension more.
+    if (m->cut && ((p->schedule->shard == NULL && p->schedule->move != NULL) ||
+                   op->view[flow->piece].buffer->type.ndims == HD_MAX_DIMS))
+        p->schedule = flow->schedules[HD_TRANSFER_BROADCAST];
 }
 
 // for ON { .. }, of operations alone
@@ -243,7 +259,7 @@ static bool is_in_step(const hd_pipe *p, const hd_op *op)
 
     for (int i = 0; i < op->nviews; i++)
         for (int k = 0; k < op->view[i].nindex; k++) {
-            hd_expr index = op->view[i].index[k];
+            hd_expr index = hd_view_index(&op->view[i], k);
 
             if (index >= 0 && hd_expr_uses_var(p->module, index, j) &&
                 index != hd_expr_of_var(p->module, j))
@@ -367,6 +383,7 @@ static void report_form(const hd_pipe *p, hd_effect *effect)
 static hd_status plan_stmt(hd_pipe *p, hd_build *b, hd_effect *effect)
 {
     p->nmoved = 0;
+    p->cut = false;
     p->behind = NULL;
     if (is_loop(p->loop))
         find_moved(p);
@@ -375,7 +392,7 @@ static hd_status plan_stmt(hd_pipe *p, hd_build *b, hd_effect *effect)
         hd_block_append(b->block, p->loop);
         return HD_OK;
     }
-    p->chunks = p->schedule->move == NULL ? 1 : p->options->chunks;
+    p->chunks = p->schedule->move == NULL || p->cut ? 1 : p->options->chunks;
     if (p->chunks > 1)
         HD_TRY(hd_pipe_check_chunks(p));
     p->flow->prepare(p);
