@@ -503,11 +503,17 @@ bool hd_pipe_is_product(const hd_op *op, const hd_view *view)
 }
 
 // Whether a product of all shards at once has them where its result has them: a
-// batch of the second operand alone comes before all dimensions of the first.
+// batch of the second operand alone comes before all dimensions of the first,
+// also where as many as there are shards would be taken for them.
 static bool is_product(hd_pipe *p, const hd_op *op)
 {
+    int batch = hd_view_type(&op->view[2]).ndims - 2;
+    int at = hd_pipe_index(p, &op->view[0]);
     hd_view view[3];
 
+    if (at >= 0 && kept_ahead(&op->view[0], at) < batch &&
+        hd_pipe_index(p, &op->view[2]) < 0)
+        return false;
     for (int i = 0; i < 3; i++)
         view[i] =
             hd_pipe_at_shard(p, op->view[i], shard_dim(p, op, i), HD_EXPR_ALL);
