@@ -10,12 +10,14 @@ namespace second
 namespace
 {
 
-// Pieces of one shape: [k, piece], or one piece where k is 0.
+// Pieces of one shape: [k, piece], or one piece where k is 0. With rows it is
+// [rows, piece] in k blocks, over the axis or whole.
 struct Buffer {
     std::string name, role, dtype, axis; // axis: one piece a rank, of k ranks
     int k = 0;
     int root = 0;      // of another name: the buffer's index
     bool flat = false; // of one dimension, whatever a piece has
+    int rows = 0;
 };
 
 // What is known of one piece of a root.
@@ -63,6 +65,7 @@ class Generator
     }
     void ChooseMesh();
     void Declare();
+    void DeclareBlocks();
     int AddBuffer(const std::string &role, int k, const std::string &axis);
     std::string Declaration(const Buffer &b) const;
 
@@ -77,6 +80,12 @@ class Generator
     std::vector<int> Lengths() const;
     int PieceElements() const;
     Pick FlatRange(int buffer, int length);
+    std::string Range(int low, int n, int all);
+    static bool HasRange(const Pick &pick);
+    Pick Block(int buffer, const std::string &block);
+    bool FindBlock(bool write, int axis, const std::string &block, Pick *out);
+    std::string AnyBlock();
+    std::string Guarded(const std::string &block, const std::string &text);
     bool FindRead(int pieces, const std::string &dtype, Pick *out);
     bool FindWrite(int pieces, const std::string &dtype, Pick *out);
     bool Apart(const Pick &a, const Pick &b) const;
@@ -103,6 +112,12 @@ class Generator
     void Split();
     void Flat();
     int AnyPieces();
+    void Blocks();
+    void BlockProduct();
+    void BlockSum();
+    void BlockGather();
+    void BlockShift();
+    void BlockRoot();
     void Loop();
     void Shift();
     void OneWay();
@@ -129,6 +144,9 @@ class Generator
     std::vector<std::set<int>> told_;               // by that event
     std::vector<std::pair<int, std::string>> body_; // stream, statement
     bool go_ = false, done_ = false;
+    // Rows in blocks: over which axis, of what size, and the blocks of any.
+    std::string cut_;
+    int cuts_ = 0, rows_ = 0, full_ = 0;
 };
 
 void Generator::ChooseMesh()
@@ -192,23 +210,26 @@ void Generator::Declare()
         }
         AddBuffer(role, k, axis);
     }
+    if (!mesh_.empty() && Chance(45))
+        DeclareBlocks();
     for (size_t root = 0; root < slots_.size(); root++) {
         Buffer b = buffers_[root];
 
-        if (b.role == "in" || !b.axis.empty() || !Chance(30))
+        if (b.role == "in" || (!b.axis.empty() && b.rows == 0) || !Chance(30))
             continue;
         b.root = static_cast<int>(root);
         b.role = "temp";
         b.name = "n" + Str(static_cast<int>(root));
-        if (b.k > 1 && Chance(40) && buffers_[root].role == "temp")
+        if (b.k > 1 && b.rows == 0 && Chance(40) &&
+            buffers_[root].role == "temp")
             b.k--;
         buffers_.push_back(b);
     }
     for (size_t root = 0; root < slots_.size(); root++) {
         Buffer b = buffers_[root];
 
-        if (b.role == "in" || !b.axis.empty() || b.dtype != "f32" ||
-            !Chance(25))
+        if (b.role == "in" || !b.axis.empty() || b.rows > 0 ||
+            b.dtype != "f32" || !Chance(25))
             continue;
         b.root = static_cast<int>(root);
         b.role = "temp";
@@ -220,12 +241,36 @@ void Generator::Declare()
     done_ = Chance(15);
 }
 
+void Generator::DeclareBlocks()
+{
+    static const char *const roles[] = {"in", "inout", "out", "temp", "temp"};
+    const auto &axis =
+        mesh_[static_cast<size_t>(Below(static_cast<int>(mesh_.size())))];
+    int n = 3 + Below(3);
+
+    cut_ = axis.first;
+    cuts_ = axis.second;
+    rows_ = 1 + Below(3 * cuts_ + 1);
+    int each = (rows_ - 1) / cuts_ + 1;
+    full_ = (rows_ - 1) / each + 1;
+    for (int i = 0; i < n; i++) {
+        bool shards = i < 2 || Chance(40);
+        AddBuffer(i == 0 ? "in" : roles[Below(5)], full_, shards ? cut_ : "");
+
+        buffers_.back().dtype = "f32";
+        buffers_.back().rows = rows_;
+    }
+}
+
 std::string Generator::Declaration(const Buffer &b) const
 {
     std::string text = b.role + " %" + b.name + " : " + b.dtype + "[";
 
     if (b.k > 0 && !b.flat)
-        text += Str(b.k) + (b.axis.empty() ? "" : "@" + b.axis) + ", ";
+        text +=
+            Str(b.rows > 0 ? b.rows : b.k) +
+            (b.axis.empty() ? b.root % 5 == 3 ? " in 2" : "" : "@" + b.axis) +
+            ", ";
     text += (b.flat ? Str(std::max(b.k, 1) * PieceElements()) : piece_) + "]";
     const Buffer &root = buffers_[static_cast<size_t>(b.root)];
     if (root.name != b.name)
@@ -304,6 +349,24 @@ Pick Generator::AllPieces(int buffer)
     return pick;
 }
 
+// Of so many indices: as a block, if they are one.
+std::string Generator::Range(int low, int n, int all)
+{
+    for (int of = 1; of <= all + 1 && Chance(80); of++) {
+        int each = (all - 1) / of + 1;
+
+        if (low % each == 0 && n == std::min(each, all - low))
+            return Str(low / each) + " of " + Str(of);
+    }
+    return Str(low) + ".." + Str(low + n);
+}
+
+bool Generator::HasRange(const Pick &pick)
+{
+    return pick.text.find("..") != std::string::npos ||
+           pick.text.find(" of ") != std::string::npos;
+}
+
 // As many neighbours, where they begin known or each rank's own.
 Pick Generator::SomePieces(int buffer, int pieces)
 {
@@ -313,6 +376,14 @@ Pick Generator::SomePieces(int buffer, int pieces)
 
     if (places == 1 && Chance(75))
         return pick;
+    if (!mesh_.empty() && b.k % pieces == 0 && Chance(20)) {
+        int of = b.k / pieces;
+
+        pick.exact = of == 1;
+        pick.turned = true;
+        pick.text += "[" + Turned(of) + " of " + Str(of) + "]";
+        return pick;
+    }
     if (!mesh_.empty() && Chance(25)) {
         std::string low = Turned(places);
 
@@ -325,7 +396,7 @@ Pick Generator::SomePieces(int buffer, int pieces)
     pick.slots.clear();
     for (int i = 0; i < pieces; i++)
         pick.slots.push_back(static_cast<size_t>(pick.low + i));
-    pick.text += "[" + Str(pick.low) + ".." + Str(pick.low + pieces) + "]";
+    pick.text += "[" + Range(pick.low, pieces, b.k) + "]";
     return pick;
 }
 
@@ -382,7 +453,7 @@ Pick Generator::FlatRange(int buffer, int length)
     for (int i = low / of; i * of < low + length; i++)
         pick.slots.push_back(static_cast<size_t>(i));
     pick.exact = low % of == 0 && length % of == 0;
-    pick.text = "%" + b.name + "[" + Str(low) + ".." + Str(low + length) + "]";
+    pick.text = "%" + b.name + "[" + Range(low, length, n) + "]";
     return pick;
 }
 
@@ -396,7 +467,7 @@ void Generator::Narrow(Pick *pick, const std::vector<int> &lengths)
         int low = Below(all[i] - lengths[i] + 1);
 
         pick->exact &= lengths[i] == all[i];
-        inner += (i ? ", " : "") + Str(low) + ".." + Str(low + lengths[i]);
+        inner += (i ? ", " : "") + Range(low, lengths[i], all[i]);
     }
     if (pick->text.back() == ']') {
         pick->text.back() = ',';
@@ -418,7 +489,7 @@ bool Generator::FindRead(int pieces, const std::string &dtype, Pick *out)
         int id = Below(static_cast<int>(buffers_.size()));
         const Buffer &b = buffers_[static_cast<size_t>(id)];
 
-        if (b.flat || (!dtype.empty() && b.dtype != dtype) ||
+        if (b.flat || b.rows > 0 || (!dtype.empty() && b.dtype != dtype) ||
             (pieces > 0 && (b.k < pieces || !b.axis.empty())))
             continue;
         *out = pieces > 0 ? SomePieces(id, pieces) : OnePiece(id);
@@ -434,7 +505,8 @@ bool Generator::FindWrite(int pieces, const std::string &dtype, Pick *out)
         int id = Below(static_cast<int>(buffers_.size()));
         const Buffer &b = buffers_[static_cast<size_t>(id)];
 
-        if (b.flat || b.role == "in" || (!dtype.empty() && b.dtype != dtype) ||
+        if (b.flat || b.rows > 0 || b.role == "in" ||
+            (!dtype.empty() && b.dtype != dtype) ||
             (pieces > 0 && (b.k < pieces || !b.axis.empty())))
             continue;
         *out = pieces > 0 ? SomePieces(id, pieces) : OnePiece(id);
@@ -638,8 +710,8 @@ void Generator::Compute()
         Narrow(&a, lengths);
         Narrow(&c, lengths);
     }
-    if (same && c.text.find("..") == std::string::npos && Chance(40) &&
-        FindRead(0, "f32", &b) && (Apart(b, c) || b.text == c.text)) {
+    if (same && !HasRange(c) && Chance(40) && FindRead(0, "f32", &b) &&
+        (Apart(b, c) || b.text == c.text)) {
         bool product =
             piece_ == "2, 2" && Apart(a, c) && Apart(b, c) && Chance(50);
         bool more = product && Chance(40) && Readable(c);
@@ -653,8 +725,7 @@ void Generator::Compute()
     }
     Step(stream, {a}, {c});
     std::string op = same ? unary[Below(4)] : "copy";
-    if (same && piece_ == "2, 2" && Apart(a, c) && Chance(30) &&
-        c.text.find("..") == std::string::npos)
+    if (same && piece_ == "2, 2" && Apart(a, c) && Chance(30) && !HasRange(c))
         op = "transpose";
     std::string text = c.text + " = " + op + " " + a.text;
     if (!mesh_.empty() && Chance(10)) {
@@ -825,6 +896,192 @@ void Generator::Uneven()
                        at + " from " + from + " }"));
 }
 
+// -------------------------------------------------------------------- blocks
+
+// One block of rows: of what is sharded the own, else any.
+Pick Generator::Block(int buffer, const std::string &block)
+{
+    const Buffer &b = buffers_[static_cast<size_t>(buffer)];
+    Pick pick = AllPieces(buffer);
+
+    if (!b.axis.empty()) {
+        pick.text = "%" + b.name + "[" + cut_ + " of " + Str(cuts_) + "]";
+        return pick;
+    }
+    if (block.size() == 1 && block[0] >= '0' && block[0] <= '9')
+        pick.slots = {static_cast<size_t>(block[0] - '0')};
+    pick.exact = pick.slots.size() == 1 && (block != cut_ || cuts_ == 1);
+    pick.turned = true;
+    pick.text = "%" + b.name + "[" + block + " of " + Str(cuts_) + "]";
+    return pick;
+}
+
+// `axis`: 1 for what is sharded, 0 for what is not, -1 for either.
+bool Generator::FindBlock(bool write, int axis, const std::string &block,
+                          Pick *out)
+{
+    for (int tries = 0; tries < 20; tries++) {
+        int id = Below(static_cast<int>(buffers_.size()));
+        const Buffer &b = buffers_[static_cast<size_t>(id)];
+
+        if (b.rows == 0 || (write && b.role == "in") ||
+            (axis >= 0 && b.axis.empty() != (axis == 0)))
+            continue;
+        *out = Block(id, block);
+        if (write || Readable(*out))
+            return true;
+    }
+    return false;
+}
+
+std::string Generator::AnyBlock()
+{
+    return Chance(40) ? cut_ : Chance(50) ? Str(Below(full_)) : Turned(full_);
+}
+
+// Only ranks that have rows have a block of them.
+std::string Generator::Guarded(const std::string &block,
+                               const std::string &text)
+{
+    if (full_ == cuts_ || block != cut_)
+        return text;
+    return "if " + cut_ + " < " + Str(full_) + " { " + text + " }";
+}
+
+void Generator::Blocks()
+{
+    static const char *const unary[] = {"relu", "copy", "exp", "sum"};
+    static const char *const binary[] = {"add", "sub", "min", "max"};
+    std::string block = rows_ > 0 ? AnyBlock() : "";
+    int stream = AnyStream(), axis = block == cut_ ? -1 : 0;
+    std::vector<int> lengths = Lengths();
+    bool both = Chance(40);
+    Pick a, b, c;
+
+    if (rows_ == 0 || !FindBlock(false, axis, block, &a) ||
+        !FindBlock(false, axis, block, &b) || !FindBlock(true, axis, block, &c))
+        return;
+    if (Chance(30)) {
+        for (int &length : lengths)
+            length -= Below(length);
+        for (Pick *pick : {&a, &b, &c})
+            Narrow(pick, lengths);
+    }
+    if ((!Disjoint(a, c) && a.text != c.text) ||
+        (both && !Disjoint(b, c) && b.text != c.text))
+        return;
+    std::string text = c.text + " = " + (both ? binary : unary)[Below(4)] +
+                       " " + a.text + (both ? ", " + b.text : "");
+    Step(stream, both ? std::vector<Pick>{a, b} : std::vector<Pick>{a}, {c});
+    Put(stream, Repeat(Guarded(block, text)));
+}
+
+// Rows in blocks by a matrix that all have.
+void Generator::BlockProduct()
+{
+    std::string block = rows_ > 0 ? AnyBlock() : "";
+    int stream = AnyStream(), axis = block == cut_ ? -1 : 0;
+    std::vector<int> whole = Lengths();
+    Pick a, b, c;
+
+    if (rows_ == 0 || whole.size() != 1 || !FindBlock(false, axis, block, &a) ||
+        !FindRead(whole[0], "f32", &b) || !FindBlock(true, axis, block, &c) ||
+        !Disjoint(a, c))
+        return;
+    bool more = Chance(40) && Readable(c);
+    Step(stream, more ? std::vector<Pick>{a, b, c} : std::vector<Pick>{a, b},
+         {c});
+    Put(stream,
+        Repeat(Guarded(block, c.text + " = matmul " + a.text + ", " + b.text +
+                                  (more ? " accumulate" : ""))));
+}
+
+// As many rows as a block has are one piece then.
+void Generator::BlockSum()
+{
+    std::string block = rows_ > 0 ? AnyBlock() : "";
+    int stream = AnyStream();
+    Pick a, c;
+
+    if (rows_ == 0 || !FindBlock(false, block == cut_ ? -1 : 0, block, &a) ||
+        !FindWrite(0, "f32", &c) || HasRange(c))
+        return;
+    c.exact &= Guarded(block, "").empty();
+    Step(stream, {a}, {c});
+    Put(stream,
+        Repeat(Guarded(block, c.text + " = " + (Chance(50) ? "sum " : "max ") +
+                                  a.text + " dim 0")));
+}
+
+// Each rank gives its rows to all others.
+void Generator::BlockGather()
+{
+    int stream = AnyStream();
+    std::string size = Str(cuts_), at = "@" + cut_;
+    Pick a, c, own, other;
+
+    if (rows_ == 0 || !FindBlock(false, 1, cut_, &a) ||
+        !FindBlock(true, 0, cut_, &c))
+        return;
+    own = c;
+    other = Block(c.buffer, "i");
+    c.exact = true;
+    Step(stream, {a}, {c});
+    Put(stream, "for i in 0.." + Str(full_) + " { if i == " + cut_ + " { " +
+                    own.text + " = copy " + a.text + " for j in 1.." + size +
+                    " { send" + at + " " + own.text + " to (" + cut_ +
+                    " + j) mod " + size + " } } else { " + other.text +
+                    " = recv" + at + " from i } }");
+}
+
+// Those that have rows send them, and receive from those that have some.
+void Generator::BlockShift()
+{
+    int stream = AnyStream();
+    std::string size = Str(cuts_), at = "@" + cut_;
+    bool even = rows_ > 0 && rows_ % cuts_ == 0;
+    Pick a, c;
+
+    if (rows_ == 0 || cuts_ < 2 || !FindBlock(false, -1, cut_, &a))
+        return;
+    std::string d = Str(1 + Below(cuts_ - 1));
+    std::string from = "(" + cut_ + " - " + d + ") mod " + size;
+    std::string get = Chance(25) ? " get" : "";
+    if (!FindBlock(true, even ? -1 : 0, from, &c) || !Disjoint(a, c))
+        return;
+    std::string recv = c.text + " = recv" + at + " from " + from + get;
+    if (full_ < cuts_)
+        recv = "if " + from + " < " + Str(full_) + " { " + recv + " }";
+    c.exact &= full_ == cuts_;
+    Step(stream, {a}, {c});
+    Put(stream, "group { " +
+                    Guarded(cut_, "send" + at + " " + a.text + " to (" + cut_ +
+                                      " + " + d + ") mod " + size + get) +
+                    " " + recv + " }");
+}
+
+// A block that all ranks name, in a collective.
+void Generator::BlockRoot()
+{
+    int stream = AnyStream(), which = Below(3);
+    std::string block = rows_ > 0 ? Str(Below(full_)) : "";
+    size_t axis;
+    Pick a, c;
+
+    if (rows_ == 0 || !FindBlock(false, 0, block, &a) ||
+        !FindBlock(true, 0, block, &c) || !Disjoint(a, c))
+        return;
+    std::string mine = Axis(&axis);
+    std::string root = " root " + Str(Below(mesh_[axis].second));
+    c.exact &= which != 1; // only the root has it afterwards
+    Step(stream, {a}, {c});
+    Put(stream,
+        Repeat(c.text + " = " +
+               (which == 0   ? "all_reduce@" + mine + " " + a.text
+                : which == 1 ? "reduce@" + mine + " " + a.text + root
+                             : "broadcast@" + mine + " " + a.text + root)));
+}
+
 // How many pieces a transfer moves; 0 is one alone.
 int Generator::AnyPieces()
 {
@@ -951,7 +1208,7 @@ void Generator::Fuse()
     int n = mesh_[axis].second;
     if (!FindRead(which == 1 ? n : 0, "f32", &a) || !FindRead(0, "f32", &b) ||
         !FindWrite(which == 0 ? n : 0, "f32", &c) || !Apart(a, c) ||
-        !Apart(b, c) || (a.text + c.text).find("..") != std::string::npos)
+        !Apart(b, c) || HasRange(a) || HasRange(c))
         return;
     Step(stream, {a, b}, {c});
     Put(stream, Repeat(c.text + " = " + ops[which] + "@" + mine + " " + a.text +
@@ -1132,6 +1389,16 @@ void Generator::Finish()
 
             if (slots_[id][i].last >= 0)
                 continue;
+            if (b.rows > 0) {
+                std::string block =
+                    b.axis.empty() ? Str(static_cast<int>(i)) : cut_;
+                int stream = AnyStream();
+
+                to = Block(static_cast<int>(id), block);
+                Step(stream, {}, {to});
+                Put(stream, Guarded(block, to.text + " = fill value 1"));
+                continue;
+            }
             to.buffer = static_cast<int>(id);
             to.slots = {i};
             to.text = "%" + b.name;
@@ -1168,15 +1435,23 @@ std::string Generator::Run()
     int n = 2 + Below(6);
     for (int i = 0; i < n; i++) {
         void (Generator::*const steps[])() = {
-            &Generator::Compute, &Generator::Compute,   &Generator::Compute,
-            &Generator::Loop,    &Generator::Shift,     &Generator::Shift,
-            &Generator::OneWay,  &Generator::OneWay,    &Generator::Collect,
-            &Generator::Collect, &Generator::Broadcast, &Generator::Reduce,
-            &Generator::Mixed,   &Generator::Pipeline,  &Generator::Noise,
-            &Generator::Ranges,  &Generator::Ranges,    &Generator::Product,
-            &Generator::Split,   &Generator::Uneven,    &Generator::Flat,
-            &Generator::Flat};
-        (this->*steps[Below(static_cast<int>(std::size(steps)))])();
+            &Generator::Compute,      &Generator::Compute,
+            &Generator::Compute,      &Generator::Loop,
+            &Generator::Shift,        &Generator::Shift,
+            &Generator::OneWay,       &Generator::OneWay,
+            &Generator::Collect,      &Generator::Collect,
+            &Generator::Broadcast,    &Generator::Reduce,
+            &Generator::Mixed,        &Generator::Pipeline,
+            &Generator::Noise,        &Generator::Ranges,
+            &Generator::Ranges,       &Generator::Product,
+            &Generator::Split,        &Generator::Uneven,
+            &Generator::Flat,         &Generator::Flat,
+            &Generator::Blocks,       &Generator::BlockSum,
+            &Generator::BlockProduct, &Generator::BlockGather,
+            &Generator::BlockShift,   &Generator::BlockRoot};
+        int all = static_cast<int>(std::size(steps));
+        (this->*steps[rows_ > 0 && Chance(40) ? all - 1 - Below(6)
+                                              : Below(all)])();
         if (Chance(30))
             Record(AnyStream());
     }

@@ -264,7 +264,8 @@ const std::set<std::string> kFlags = {"ta",  "tb",  "accumulate",
                                       "max", "min", "get"};
 const std::set<std::string> kExprs = {"dim", "dim0", "dim1",
                                       "to",  "from", "root"};
-const std::set<std::string> kViews = {"bias", "aux", "done", "scale", "by"};
+const std::set<std::string> kViews = {"bias",  "aux", "done",
+                                      "scale", "by",  "value"};
 
 bool Parser::AtKey() const
 {
