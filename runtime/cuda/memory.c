@@ -64,6 +64,30 @@ static hd_status count_slots(hd_device *device, hd_diag *diag)
     return HD_OK;
 }
 
+// Of each step whose ranks have shares, and behind them what peers put.
+static size_t lay_out_shares(hd_device *device, size_t at)
+{
+    const hd_steps *steps = device->binding.steps;
+    size_t most = 0;
+
+    for (int64_t i = 0; i < steps->nsteps; i++) {
+        uint64_t bytes = hd_cuda_share_bytes(device, &steps->step[i]);
+
+        if (hd_cuda_is_twoshot(device, &steps->step[i])) {
+            most = bytes > most ? bytes : most;
+        } else if (bytes > 0) {
+            device->peers->share[i] = at = align_up(at, 512);
+            at += bytes;
+        }
+    }
+    at = align_up(at, 512);
+    for (int64_t i = 0; i < steps->nsteps; i++) {
+        if (hd_cuda_is_twoshot(device, &steps->step[i]))
+            device->peers->share[i] = at;
+    }
+    return at + most;
+}
+
 static void lay_out_window(hd_device *device)
 {
     size_t at = HD_CUDA_PROBES;
@@ -85,16 +109,8 @@ static void lay_out_window(hd_device *device)
         buffer->offset = at = align_up(at, 512);
         at += buffer->bytes;
     }
-    for (int64_t i = 0; i < device->binding.steps->nsteps; i++) {
-        uint64_t bytes =
-            hd_cuda_share_bytes(device, &device->binding.steps->step[i]);
-
-        if (bytes == 0)
-            continue;
-        device->peers->share[i] = at = align_up(at, 512);
-        at += bytes;
-    }
-    device->peers->window_bytes = align_up(at, BLOCK);
+    device->peers->window_bytes =
+        align_up(lay_out_shares(device, at), BLOCK);
 }
 
 // Of `bytes` the session already holds `held`.

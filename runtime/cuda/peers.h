@@ -49,6 +49,9 @@ struct hd_cuda_peers {
 // Bytes of the window that this rank's share of the step's result takes, or
 // those of the peers; 0 if it reduces all of it, or the step does not reduce.
 uint64_t hd_cuda_share_bytes(const hd_device *device, const hd_step *step);
+// Whether these are the peers', until the step ends: all such steps have one
+// place in the window.
+bool hd_cuda_is_twoshot(const hd_device *device, const hd_step *step);
 // The stream that all reductions stand on, the same for all ranks; else one
 // that no step is on.
 int hd_cuda_find_reducing(const hd_device *device);

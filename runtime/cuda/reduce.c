@@ -11,8 +11,9 @@
 // peers' windows. Two-shot a rank signals "done" when it has put its share too.
 // No more is needed. A rank puts into a window when it has heard "ready", which
 // its owner tells at the beginning of its next kernel, when the last one, on
-// the same stream, has taken from there what came in the last run. And a rank
-// that has heard "done" of all may leave: nobody touches its window any more.
+// the same stream, has taken what came there: so one place does for all of
+// them, whatever their peers. And a rank that has heard "done" of all may
+// leave: nobody touches its window any more.
 #include "base/diag.h"
 #include "runtime/cuda/batch.h"
 
@@ -55,7 +56,7 @@ static bool may_share(const hd_device *device, const hd_step *step)
            hd_cuda_transport_of(device, step)->windows;
 }
 
-static bool is_twoshot(const hd_device *device, const hd_step *step)
+bool hd_cuda_is_twoshot(const hd_device *device, const hd_step *step)
 {
     uint64_t n = (uint64_t)ranks_of(device, step);
 
@@ -78,7 +79,7 @@ static bool is_twoshot(const hd_device *device, const hd_step *step)
 
 static bool is_shared(const hd_device *device, const hd_step *step)
 {
-    return may_share(device, step) && !is_twoshot(device, step) &&
+    return may_share(device, step) && !hd_cuda_is_twoshot(device, step) &&
            saved_by_shares(device, step) >= SHARES_SAVE;
 }
 
@@ -105,7 +106,7 @@ static int64_t coordinate(const hd_device *device, const hd_step *step,
 
 uint64_t hd_cuda_share_bytes(const hd_device *device, const hd_step *step)
 {
-    if (is_twoshot(device, step))
+    if (hd_cuda_is_twoshot(device, step))
         return hd_piece_of(&step->span[0], -1).bytes;
     if (!is_shared(device, step))
         return 0;
@@ -118,7 +119,7 @@ uint64_t hd_cuda_reads(const hd_device *device, const hd_batch_part *part)
     int64_t me = coordinate(device, step, device->rank);
     int64_t peer = coordinate(device, step, part->rendezvous.peer);
 
-    if (!is_shared(device, step) && !is_twoshot(device, step))
+    if (!is_shared(device, step) && !hd_cuda_is_twoshot(device, step))
         return part->rendezvous.bytes;
     return share_of(device, step, peer).bytes +
            share_of(device, step, me).bytes;
@@ -147,7 +148,7 @@ static hd_status place_result(hd_words *words, hd_batch *batch, hd_piece out,
         return HD_OK;
     }
     if (hd_op_is_rooted(words->step->op) ||
-        is_twoshot(words->device, words->step) ||
+        hd_cuda_is_twoshot(words->device, words->step) ||
         !hd_pieces_overlap(out, hd_piece_of(&words->step->span[1], -1)))
         return HD_OK;
     *at =
@@ -159,7 +160,7 @@ static hd_status place_result(hd_words *words, hd_batch *batch, hd_piece out,
 // The part of each operand that this rank reduces.
 static share reduced(const hd_device *device, const hd_step *step)
 {
-    return is_shared(device, step) || is_twoshot(device, step)
+    return is_shared(device, step) || hd_cuda_is_twoshot(device, step)
                ? share_of(device, step, coordinate(device, step, device->rank))
                : (share){0, hd_piece_of(&step->span[0], -1).bytes};
 }
@@ -211,7 +212,7 @@ bool hd_cuda_meets(const hd_device *device, const hd_batch *batch)
         is_shared(device, step) || device->peers->reducing != step->stream)
         return false;
     n = ranks_of(device, step);
-    return is_twoshot(device, step) ||
+    return hd_cuda_is_twoshot(device, step) ||
            (n > 1 && hd_oneshot_pointers(n) <= HD_KERNEL_POINTERS &&
             (uint64_t)(n - 1) * hd_piece_of(&step->span[0], -1).bytes <=
                 MEETING_MOST);
@@ -246,7 +247,8 @@ static hd_status find_their_share(const hd_words *words,
 
     if (bytes > 0 && (at == 0 || at > peer->bytes || bytes > peer->bytes - at))
         return hd_fail(words->diag, HD_PEER,
-                       "the window of rank %d makes no sense",
+                       "the window of rank %d makes no sense: its HEDDLE_SHOTS "
+                       "is another one, or its program",
                        rendezvous->peer);
     *out = (hd_cuda_at){-1, peer->window + at};
     return HD_OK;
@@ -339,7 +341,8 @@ hd_status hd_cuda_reduce(hd_words *words, hd_batch *batch, int first)
             plus(hd_cuda_remote(device, rendezvous), part.offset);
     }
     if (batch->meets)
-        return add_meeting(words, batch, n, is_twoshot(device, step), at);
+        return add_meeting(words, batch, n, hd_cuda_is_twoshot(device, step),
+                           at);
     if (part.bytes == 0)
         return HD_OK;
     HD_TRY(hd_emit_reduce(dtype, hd_op_fold(step->op), n,

@@ -40,6 +40,24 @@ void Fails(const std::vector<Answer> &answers, hd_status status,
     }
 }
 
+TEST(CudaErrors, OfShotsThatAreNoneAndOfRanksThatDisagreeOnThemAreTold)
+{
+    Program program(kEverything);
+
+    Fails(Create(CudaOptions(), {{"HEDDLE_SHOTS", "3"}}), HD_ARGUMENT,
+          {"HEDDLE_SHOTS is '3', not 1 or 2"});
+    std::vector<Answer> answers = RunRanks(2, [&](Rank &rank) {
+        Session session;
+
+        setenv("HEDDLE_SHOTS", rank.rank == 0 ? "1" : "2", 1);
+        return session.Create(rank, program, CudaOptions());
+    });
+    Fails(answers, HD_PEER, {});
+    EXPECT_TRUE(Has(answers[1], "the window of rank 0 makes no sense: its "
+                                "HEDDLE_SHOTS"))
+        << answers[1].text;
+}
+
 // ------------------------------------------------- libraries and devices
 
 TEST(CudaErrors, NameALibraryThatIsNotThere)

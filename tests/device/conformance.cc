@@ -459,6 +459,21 @@ TEST(Conformance, Reductions)
             "{ %y[tp] = reduce_scatter %x[tp]~  %z = all_reduce %x[tp]~ }");
 }
 
+// One behind the other, of several sizes, along two axes, in every run.
+TEST(Conformance, ReductionsFollowEachOther)
+{
+    for (int rows : {1, 2, 3})
+        Conforms("mesh dp=2, tp=2\n"
+                 "in %x : f32[size dp@dp, size tp@tp, 70] shared\n"
+                 "temp %t : f32[70] shared\nout %y : f32[3, 70]\n"
+                 "inout %z : f32[size dp@dp, size tp@tp, 9] shared\n"
+                 "{ for i in 0..3 {\n"
+                 "    %t = all_reduce@tp %x[dp, tp]\n"
+                 "    %z[dp, tp] = all_reduce@dp %z[dp, tp] max\n"
+                 "    %y[i] = all_reduce@dp %t } }",
+                 "f32", {{"dp", rows}});
+}
+
 // The pieces lie apart, and in place too.
 TEST(Conformance, ScatteredPiecesHaveGapsBetweenThem)
 {
