@@ -36,7 +36,8 @@ typedef struct scan {
     const hd_graph *graph;
     hd_cells cells;
     hd_diag *diag;
-    seen *seen; // owned: one a statement, by address of the op
+    seen *seen; // owned: one a statement, by address of the op, and one for
+                // the records that sends of nothing leave of an event's buffer
     int64_t nseen, room;
     left *left;      // owned, by step
     int32_t *writer; // owned, by cell: the last one's number + 1; 0 is none
@@ -48,14 +49,19 @@ typedef struct scan {
 
 // --------------------------------------------------------------- statements
 
+static hd_status list_op(scan *s, const hd_op *op, uint32_t useful)
+{
+    HD_TRY(hd_grow((void **)&s->seen, &s->room, s->nseen + 1, sizeof *s->seen,
+                   s->diag));
+    s->seen[s->nseen++] = (seen){.op = op, .useful = useful};
+    return HD_OK;
+}
+
 static hd_status list_ops(scan *s, const hd_block *block)
 {
     for (const hd_stmt *stmt = block->first; stmt != NULL; stmt = stmt->next) {
-        if (stmt->kind == HD_STMT_OP) {
-            HD_TRY(hd_grow((void **)&s->seen, &s->room, s->nseen + 1,
-                           sizeof *s->seen, s->diag));
-            s->seen[s->nseen++] = (seen){.op = stmt->op};
-        }
+        if (stmt->kind == HD_STMT_OP)
+            HD_TRY(list_op(s, stmt->op, 0));
         HD_TRY(list_ops(s, &stmt->body));
         HD_TRY(list_ops(s, &stmt->otherwise));
     }
@@ -330,6 +336,9 @@ static hd_status look(scan *s)
     const hd_graph *g = s->graph;
 
     HD_TRY(list_ops(s, &g->module->body));
+    for (const hd_buffer *b = g->module->buffers; b != NULL; b = b->next)
+        if (b->record != NULL)
+            HD_TRY(list_op(s, b->record, 1));
     if (s->nseen > 0)
         qsort(s->seen, (size_t)s->nseen, sizeof *s->seen, compare_seen);
     HD_TRY(hd_cells_create(g, s->diag, &s->cells));

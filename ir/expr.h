@@ -64,8 +64,8 @@ hd_expr hd_expr_coord(hd_module *module, int axis);
 hd_expr hd_expr_of_var(hd_module *module, hd_var var);
 hd_expr hd_expr_not(hd_module *module, hd_expr a);
 // Any kind from HD_EXPR_ADD on. Folds constants and the identities x + 0,
-// 0 + x, x * 1, 1 * x, x - 0, min(x, x), max(x, x); what overflows or divides by zero is left
-// unfolded, for hd_expr_eval to report.
+// 0 + x, x * 1, 1 * x, x - 0, min(x, x), max(x, x); what overflows or divides
+// by zero is left unfolded, for hd_expr_eval to report.
 hd_expr hd_expr_binary(hd_module *module, hd_expr_kind kind, hd_expr a,
                        hd_expr b);
 hd_expr hd_expr_mod(hd_module *module, hd_expr a, hd_expr b);

@@ -177,6 +177,20 @@ static void link_buffer(hd_module *module, hd_buffer *buffer)
     module->last_buffer = buffer;
 }
 
+// Of one event, whichever the step that has it says.
+static hd_op *record_of(hd_module *module, hd_buffer *event)
+{
+    hd_op *op = hd_new(module->arena, hd_op);
+
+    op->code = HD_OP_RECORD;
+    op->axis = -1;
+    op->noutputs = op->nviews = 1;
+    op->view = hd_new(module->arena, hd_view);
+    *op->view = hd_view_whole(event, event->loc);
+    op->view->nindex = event->type.ndims;
+    return op;
+}
+
 hd_buffer *hd_module_add_buffer(hd_module *module, const char *name,
                                 hd_role role, const hd_type *type)
 {
@@ -189,6 +203,8 @@ hd_buffer *hd_module_add_buffer(hd_module *module, const char *name,
     if (role != HD_TEMP)
         add_argument(module, buffer);
     link_buffer(module, buffer);
+    if (type->dtype == HD_EVENT)
+        buffer->record = record_of(module, buffer);
     return buffer;
 }
 
@@ -343,7 +359,7 @@ static hd_expr count_of(hd_module *module, hd_expr low, hd_expr past)
     return hd_expr_binary(module, HD_EXPR_SUB, past, low);
 }
 
-// As that of an hd_dim; 0 for less than 1.
+// As that of an hd_dim; 0 for less than that, too, which the walk refuses.
 static int64_t extent_of(const hd_module *module, hd_expr count)
 {
     int64_t n;

@@ -25,6 +25,7 @@ struct hd_buffer {
                    // dtype, and of a temp at most as many local elements as
                    // `of`, of an argument exactly as many; never chained
     int id;        // position in the order of declaration
+    hd_op *record; // of events: what a send of nothing leaves of its `done`
     hd_loc loc;
     hd_buffer *next;
 };

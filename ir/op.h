@@ -153,7 +153,7 @@ const char *hd_map_text(hd_map map);
 typedef struct hd_buffer hd_buffer;
 
 // Some indices of a dimension, from `low` to before `past`; none where `past`
-// is HD_EXPR_NONE. `extent` says how many, as that of an hd_dim; 0 is none.
+// is HD_EXPR_NONE. `extent` says how many, as that of an hd_dim, or 0.
 typedef struct hd_range {
     hd_expr low, past;
     int64_t extent;

@@ -1240,6 +1240,8 @@ static hd_status parse_declaration(parser *p)
     text = hd_arena_text(p->module->arena, name.text, name.length);
     buffer = hd_module_add_buffer(p->module, text, role, &type);
     buffer->loc = name.loc;
+    if (buffer->record != NULL)
+        buffer->record->loc = name.loc;
     HD_TRY(status); // declared all the same, so that its uses are no errors
     HD_TRY(parse_attributes(p, buffer));
     return check_of(p, buffer);

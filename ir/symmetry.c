@@ -216,12 +216,14 @@ static void use_index(finder *f, const hd_buffer *buffer, int d, hd_expr index)
     }
 }
 
-// Ranges turn by nothing.
+// Ranges turn by nothing. Whether a step is issued may hang on their length.
 static void use_range(finder *f, const hd_buffer *buffer, int d,
                       const hd_range *range)
 {
     use_dim(f, buffer, d, IS_FIXED);
     f->turns &= is_fixed(f, range->low) && is_fixed(f, range->past);
+    if (range->extent < 0)
+        f->control &= is_fixed(f, (hd_expr)~range->extent);
 }
 
 static void use_view(finder *f, const hd_view *view)

@@ -168,10 +168,20 @@ static hd_status check_range(verifier *v, const hd_view *view, int i)
                         "a range of dimension %d of %%%s, which is sharded "
                         "over %s: a rank has its own block of it",
                         i, view->buffer->name, v->module->axis[dim.mark].name);
-    if (range->extent == 0 || range->extent > dim.extent)
+    if (hd_expr_is_const(v->module, range->low) &&
+        hd_expr_is_const(v->module, range->past) &&
+        hd_expr_value(v->module, range->past) <
+            hd_expr_value(v->module, range->low))
+        return hd_error(v->diag, HD_E0317, view->loc,
+                        "a range in dimension %d of %%%s that ends before it "
+                        "begins: %lld..%lld",
+                        i, view->buffer->name,
+                        (long long)hd_expr_value(v->module, range->low),
+                        (long long)hd_expr_value(v->module, range->past));
+    if (range->extent > dim.extent)
         return hd_error(v->diag, HD_E0317, view->loc,
                         "a range of %lld indices in dimension %d of %%%s; it "
-                        "may have 1 to %lld",
+                        "may have 0 to %lld",
                         (long long)range->extent, i, view->buffer->name,
                         (long long)dim.extent);
     return HD_OK;

@@ -17,13 +17,14 @@ enum { MAX_EVENTS = 1 << 24 };
 typedef struct walker {
     const hd_module *module;
     hd_diag *diag;
-    hd_step_fn *fn; // NULL: steps are only counted
+    hd_step_fn *fn;    // NULL: steps are only counted
+    hd_step_fn *empty; // NULL: nobody asks what is not issued
     void *context;
     int64_t rank;
     hd_env env;
     int64_t *vars; // owned: env.var
     int stream;
-    int64_t nsteps, niterations, nidle;
+    int64_t nsteps, nskipped, niterations, nidle;
     int ngroups;
     bool grouping;
     hd_step *member; // owned: the current step, or the group's so far
@@ -109,7 +110,7 @@ static hd_status check_block(walker *w, const hd_view *view, int i,
                     (long long)range->blocks - 1);
 }
 
-// Which indices a range keeps: at least one.
+// Which indices a range keeps, if any.
 static hd_status keep_range(walker *w, const hd_view *view, int i,
                             const hd_range *range, int64_t *low, int64_t *n)
 {
@@ -120,7 +121,7 @@ static hd_status keep_range(walker *w, const hd_view *view, int i,
         HD_TRY(check_block(w, view, i, range));
     HD_TRY(evaluate(w, range->low, view->loc, low));
     HD_TRY(evaluate(w, range->past, view->loc, &past));
-    if (*low >= 0 && *low < past && past <= extent) {
+    if (*low >= 0 && *low <= past && past <= extent) {
         *n = past - *low;
         if (hd_dim_is_sharded(dim)) // the own block begins the rank's memory
             *low = 0;
@@ -130,8 +131,9 @@ static hd_status keep_range(walker *w, const hd_view *view, int i,
                     "indices %lld..%lld of %%%s on rank %lld%s; its dimension "
                     "%d has extent %lld",
                     (long long)*low, (long long)past, view->buffer->name,
-                    (long long)w->rank, *low < past ? "" : ", which are none",
-                    i, (long long)extent);
+                    (long long)w->rank,
+                    *low <= past ? "" : ", which begin behind their end", i,
+                    (long long)extent);
 }
 
 static hd_status make_span(walker *w, const hd_view *view, hd_span *span)
@@ -362,38 +364,160 @@ static hd_status flush(walker *w)
     return n == 0 ? HD_OK : w->fn(w->context, w->member, n);
 }
 
-static hd_status count_step(walker *w, const hd_op *op)
+// What is skipped counts, too: it takes time.
+static hd_status check_steps(const walker *w, const hd_op *op)
 {
-    if (++w->nsteps <= HD_MAX_STEPS)
+    if (w->nsteps + w->nskipped < HD_MAX_STEPS)
         return HD_OK;
     return hd_error(w->diag, HD_E0607, op->loc,
                     "rank %lld has more than %lld steps", (long long)w->rank,
                     (long long)HD_MAX_STEPS);
 }
 
-static hd_status walk_op(walker *w, const hd_op *op)
-{
-    hd_step *step;
-    hd_span *span;
+// ------------------------------------------------------------ what is empty
 
-    HD_TRY(count_step(w, op));
+static bool has_ranges(const hd_op *op)
+{
+    for (int i = 0; i < op->nviews; i++)
+        if (op->view[i].range != NULL)
+            return true;
+    return false;
+}
+
+static bool is_point(const hd_op *op)
+{
+    return hd_op_move(op) == HD_MOVE_SEND || hd_op_move(op) == HD_MOVE_RECV;
+}
+
+// A dimension that is joined has to have something to join, and a collective
+// something to move.
+static hd_status report_empty(walker *w, const hd_op *op, const hd_view *view)
+{
+    int64_t low = 0, past = 1;
+
+    for (int i = 0; i < view->nindex && low < past; i++) {
+        const hd_range *range = hd_view_range(view, i);
+
+        if (range == NULL)
+            continue;
+        HD_TRY(evaluate(w, range->low, view->loc, &low));
+        HD_TRY(evaluate(w, range->past, view->loc, &past));
+    }
+    return hd_error(
+        w->diag, HD_E0601, view->loc,
+        "indices %lld..%lld of %%%s on rank %lld are none; %s "
+        "takes at least one%s",
+        (long long)low, (long long)past, view->buffer->name, (long long)w->rank,
+        hd_op_info_get(op->code)->text,
+        hd_op_is(op, HD_UNIT_TRANSFER) ? "" : " where its result is not empty");
+}
+
+// Whether the step does nothing: what it would write or move has no elements.
+static hd_status find_empty(walker *w, const hd_step *step, bool *empty)
+{
+    const hd_op *op = step->op;
+
+    *empty = false;
+    for (int i = 0; i < op->nviews; i++) {
+        if (hd_span_elements(&step->span[i]) > 0)
+            continue;
+        if (is_point(op) || (hd_op_is(op, HD_UNIT_COMPUTE) &&
+                             hd_op_access(op, i) != HD_ACCESS_READ)) {
+            *empty = true;
+            return HD_OK;
+        }
+        return report_empty(w, op, &op->view[i]);
+    }
+    return HD_OK;
+}
+
+static hd_step start_step(const walker *w, const hd_op *op)
+{
+    return (hd_step){.op = op,
+                     .rank = (int32_t)w->rank,
+                     .index = (int32_t)w->nsteps,
+                     .stream = (int8_t)w->stream,
+                     .group = w->grouping ? w->ngroups : 0,
+                     .span = &w->span[w->nmembers * HD_MAX_VIEWS],
+                     .peer = -1,
+                     .dim = {-1, -1}};
+}
+
+// Puts a step before the members of the group so far.
+static hd_status shift_members(walker *w)
+{
+    for (int m = 0; m < w->nmembers; m++) {
+        hd_step *step = &w->member[m];
+        int done = hd_op_key_view(step->op, HD_KEY_DONE);
+        hd_record *last;
+
+        if (done >= 0) {
+            HD_TRY(find_recorded(w, &step->span[done], &last));
+            last->step += last->step == step->index + 1;
+        }
+        step->index++;
+    }
+    return HD_OK;
+}
+
+// What a send that sends nothing leaves of its `done`: the event is recorded
+// ahead of the group, since nothing of the group stands before it. A member
+// that records the same event does so after it.
+static hd_status record_done(walker *w, const hd_step *send)
+{
+    int done = hd_op_key_view(send->op, HD_KEY_DONE);
+    const hd_buffer *event = send->op->view[done].buffer;
+    hd_span span = send->span[done];
+    hd_step step = start_step(w, event->record);
+    hd_record *last;
+
+    w->nsteps++;
     if (w->fn == NULL)
         return HD_OK;
+    step.index -= w->nmembers;
+    step.group = 0;
+    step.span = &span;
+    HD_TRY(shift_members(w));
+    HD_TRY(find_recorded(w, &span, &last));
+    if (last->step <= step.index)
+        *last = (hd_record){step.index + 1, 0};
+    return w->fn(w->context, &step, 1);
+}
+
+static hd_status skip_step(walker *w, const hd_step *step)
+{
+    w->nskipped++;
+    if (w->empty != NULL && is_point(step->op))
+        HD_TRY(w->empty(w->context, step, 1));
+    return hd_op_key(step->op, HD_KEY_DONE) != NULL ? record_done(w, step)
+                                                    : HD_OK;
+}
+
+static hd_status walk_op(walker *w, const hd_op *op)
+{
+    bool counts = w->fn == NULL, empty;
+    hd_step *step;
+
+    HD_TRY(check_steps(w, op));
+    if (counts && !has_ranges(op)) {
+        w->nsteps++;
+        return HD_OK;
+    }
     HD_TRY(reserve_member(w));
-    span = &w->span[w->nmembers * HD_MAX_VIEWS];
     step = &w->member[w->nmembers];
-    *step = (hd_step){.op = op,
-                      .rank = (int32_t)w->rank,
-                      .index = (int32_t)w->nsteps - 1,
-                      .stream = (int8_t)w->stream,
-                      .group = w->grouping ? w->ngroups : 0,
-                      .span = span,
-                      .peer = -1};
-    for (int i = 0; i < step->op->nviews; i++)
-        HD_TRY(make_span(w, &op->view[i], &span[i]));
-    if (hd_op_is(op, HD_UNIT_TRANSFER))
+    *step = start_step(w, op);
+    for (int i = 0; i < op->nviews; i++)
+        HD_TRY(make_span(w, &op->view[i],
+                         &w->span[w->nmembers * HD_MAX_VIEWS + i]));
+    if (!counts && hd_op_is(op, HD_UNIT_TRANSFER))
         HD_TRY(number_transfer(w, step));
-    hd_space_dims(w->module, op, step->op->nviews > 0 ? span[0].ndims : 0,
+    HD_TRY(find_empty(w, step, &empty));
+    if (empty)
+        return skip_step(w, step);
+    w->nsteps++;
+    if (counts)
+        return HD_OK;
+    hd_space_dims(w->module, op, op->nviews > 0 ? step->span[0].ndims : 0,
                   step->dim);
     HD_TRY(resolve_events(w, step));
     w->nmembers++;
@@ -523,9 +647,16 @@ static hd_status walk_rank(walker *w)
 hd_status hd_walk(const hd_module *module, int64_t rank, hd_diag *diag,
                   hd_step_fn *fn, void *context)
 {
+    return hd_walk_all(module, rank, diag, fn, NULL, context);
+}
+
+hd_status hd_walk_all(const hd_module *module, int64_t rank, hd_diag *diag,
+                      hd_step_fn *fn, hd_step_fn *empty, void *context)
+{
     walker w = {.module = module,
                 .diag = diag,
                 .fn = fn,
+                .empty = empty,
                 .context = context,
                 .rank = rank,
                 .stream = HD_CALLER_STREAM};

@@ -73,7 +73,8 @@ static hd_status make_arrays(hd_simulation *s, hd_diag *diag)
                           (void **)&s->processor));
     HD_TRY(hd_clear_array(g->nrendezvous, sizeof *s->pending, diag,
                           (void **)&s->pending));
-    for (s->cost_room = 16; s->cost_room < 2 * count_ops(&g->module->body);)
+    n = count_ops(&g->module->body) + g->module->nbuffers; // and their records
+    for (s->cost_room = 16; s->cost_room < 2 * n;)
         s->cost_room *= 2;
     return hd_clear_array(s->cost_room, sizeof *s->cost, diag,
                           (void **)&s->cost);

@@ -1,7 +1,8 @@
 // What ranks must agree on. Rendezvous and pairs stand in the graph; where they
-// do not agree, its transfers are noted, and the notes sorted so that what
-// should match lies side by side: sends and recvs by (sender, receiver, axis,
-// seq), collectives by (line of the mesh, axis, seq).
+// do not agree, transfers are noted, those too that are not issued since they
+// move nothing, and the notes sorted so that what should match lies side by
+// side: sends and recvs by (sender, receiver, axis, seq), collectives by (line
+// of the mesh, axis, seq).
 #include "steps/match.h"
 
 #include <assert.h>
@@ -31,14 +32,14 @@ static bool same_key(const hd_node *a, const hd_node *b, hd_key_code key)
            (hd_op_key(a->op, key) != NULL) == (hd_op_key(b->op, key) != NULL);
 }
 
-static hd_dtype dtype_of(const hd_node *node)
+static hd_dtype dtype_of(const hd_op *op)
 {
-    return node->op->view[0].buffer->type.dtype;
+    return op->view[0].buffer->type.dtype;
 }
 
 static bool same_data(const hd_graph *g, const hd_node *a, const hd_node *b)
 {
-    return dtype_of(a) == dtype_of(b) &&
+    return dtype_of(a->op) == dtype_of(b->op) &&
            piece_elements(g, a) == piece_elements(g, b);
 }
 
@@ -129,8 +130,8 @@ typedef struct note {
     int32_t seq;      // among those of its rank, axis and peer
     int32_t rank;     // who issues it
     int32_t step;
-    const hd_node *node;
-    const hd_op *op; // its
+    const hd_node *node; // NULL: it moves nothing
+    const hd_op *op;
 } note;
 
 // A send or recv that the other side does not answer, and how many of its kind
@@ -152,7 +153,7 @@ typedef struct matcher {
     const hd_module *module;
     hd_diag *diag;
     note *note; // owned
-    int64_t nnotes;
+    int64_t nnotes, notes_room;
     lone *lone; // owned
     int64_t nlone, lone_room;
     // The last collective that was reported to differ, and the last one from
@@ -168,20 +169,20 @@ static bool is_point(const hd_op *op)
     return op->code == HD_OP_SEND || op->code == HD_OP_RECV;
 }
 
-static note note_of(const matcher *m, int rank, int64_t step)
+static note note_of(const matcher *m, const hd_step *step)
 {
-    const hd_node *node = hd_graph_node(m->graph, rank, step);
-    note n = {.axis = node->op->axis,
-              .rank = rank,
-              .step = (int32_t)step,
-              .node = node,
-              .op = node->op};
+    bool sends = step->op->code == HD_OP_SEND;
+    note n = {.axis = step->op->axis,
+              .seq = step->seq,
+              .rank = step->rank,
+              .step = step->index,
+              .op = step->op};
 
     if (is_point(n.op)) {
-        n.from = node->kind == HD_NODE_SEND ? rank : node->peer;
-        n.to = node->kind == HD_NODE_SEND ? node->peer : rank;
+        n.from = sends ? step->rank : step->peer;
+        n.to = sends ? step->peer : step->rank;
     } else {
-        n.from = n.to = (int32_t)hd_mesh_peer(m->module, rank, n.axis, 0);
+        n.from = n.to = (int32_t)hd_mesh_peer(m->module, n.rank, n.axis, 0);
     }
     return n;
 }
@@ -234,16 +235,15 @@ static void say(matcher *m, hd_code code, const note *a, const char *what)
 }
 
 // ", made of 32 and 24": the operands of a fused op.
-static void describe_operands(const hd_graph *g, const hd_node *node,
-                              char out[60])
+static void describe_operands(const hd_graph *g, const note *a, char out[60])
 {
     int64_t n[2] = {0};
 
     out[0] = '\0';
-    if (hd_op_fused(node->op) == HD_MOVE_NONE)
+    if (hd_op_fused(a->op) == HD_MOVE_NONE)
         return;
     for (int i = 0; i < 2; i++) {
-        const hd_part *part = &g->part[node->part + 1 + i];
+        const hd_part *part = &g->part[a->node->part + 1 + i];
         hd_span span = hd_part_span(&g->frame[part->buffer], part);
 
         n[i] = hd_span_elements(&span);
@@ -256,14 +256,14 @@ static void describe_operands(const hd_graph *g, const hd_node *node,
 static void describe(const hd_graph *g, const note *n, char out[140])
 {
     char operands[60];
-    int64_t elements = piece_elements(g, n->node);
+    int64_t elements = n->node != NULL ? piece_elements(g, n->node) : 0;
     hd_key_code key;
     bool keyed = hd_fold_key(hd_op_fold(n->op), &key);
 
-    describe_operands(g, n->node, operands);
+    describe_operands(g, n, operands);
     snprintf(out, 140, "%lld element%s of %s%s%s%s%s", (long long)elements,
-             elements == 1 ? "" : "s", hd_dtype_text(dtype_of(n->node)),
-             operands, hd_op_key(n->op, HD_KEY_GET) != NULL ? ", get" : "",
+             elements == 1 ? "" : "s", hd_dtype_text(dtype_of(n->op)), operands,
+             hd_op_key(n->op, HD_KEY_GET) != NULL ? ", get" : "",
              keyed ? ", " : "", keyed ? hd_key_info_get(key)->text : "");
 }
 
@@ -286,7 +286,10 @@ static void compare_pair(matcher *m, const note *a, const note *b)
 {
     char mine[140], what[200];
 
-    if (!same_data(m->graph, a->node, b->node)) {
+    if (a->node == NULL && b->node == NULL)
+        return;
+    if (a->node == NULL || b->node == NULL ||
+        !same_data(m->graph, a->node, b->node)) {
         describe(m->graph, a, mine);
         snprintf(what, sizeof what, "%s do not match the other side", mine);
         report(m, HD_E0702, a, b, what);
@@ -327,7 +330,8 @@ static hd_status match_point(matcher *m, int64_t *i)
         *i += 2;
         return HD_OK;
     }
-    HD_TRY(add_lone(m, *i));
+    if (a->node != NULL)
+        HD_TRY(add_lone(m, *i));
     ++*i;
     return HD_OK;
 }
@@ -555,41 +559,42 @@ static hd_status match_notes(matcher *m)
 
 // ------------------------------------------------------------------- whole
 
-static hd_status take_notes(matcher *m)
+static hd_status add_note(matcher *m, note n)
 {
-    const hd_graph *g = m->graph;
-
-    HD_TRY(hd_clear_array(g->first[g->nranks], sizeof *m->note, m->diag,
-                          (void **)&m->note));
-    for (int rank = 0; rank < g->nranks; rank++)
-        for (int64_t i = 0; i < hd_graph_steps(g, rank); i++)
-            if (hd_graph_node(g, rank, i)->kind >= HD_NODE_SEND)
-                m->note[m->nnotes++] = note_of(m, rank, i);
+    HD_TRY(hd_grow((void **)&m->note, &m->notes_room, m->nnotes + 1,
+                   sizeof *m->note, m->diag));
+    m->note[m->nnotes++] = n;
     return HD_OK;
 }
 
-static bool same_list(const note *a, const note *b)
+static hd_status note_steps(void *context, const hd_step *steps, int n)
 {
-    return is_point(a->op) == is_point(b->op) && a->from == b->from &&
-           a->to == b->to && a->axis == b->axis && a->rank == b->rank;
+    matcher *m = context;
+
+    for (int i = 0; i < n; i++) {
+        note note;
+
+        if (!hd_op_is(steps[i].op, HD_UNIT_TRANSFER))
+            continue;
+        note = note_of(m, &steps[i]);
+        note.node = hd_graph_node(m->graph, note.rank, note.step);
+        HD_TRY(add_note(m, note));
+    }
+    return HD_OK;
 }
 
-// Without numbers they are sorted by rank, each rank's as they are issued.
-static void sort_notes(matcher *m)
+static hd_status note_empty(void *context, const hd_step *steps, int n)
 {
-    size_t n = (size_t)m->nnotes;
-
-    qsort(m->note, n, sizeof *m->note, compare_notes);
-    for (size_t i = 1; i < n; i++)
-        if (same_list(&m->note[i - 1], &m->note[i]))
-            m->note[i].seq = m->note[i - 1].seq + 1;
-    qsort(m->note, n, sizeof *m->note, compare_notes);
+    (void)n; // one at a time
+    return add_note(context, note_of(context, steps));
 }
 
 static hd_status put_in_words(matcher *m)
 {
-    HD_TRY(take_notes(m));
-    sort_notes(m);
+    for (int rank = 0; rank < m->graph->nranks; rank++)
+        HD_TRY(
+            hd_walk_all(m->module, rank, m->diag, note_steps, note_empty, m));
+    qsort(m->note, (size_t)m->nnotes, sizeof *m->note, compare_notes);
     HD_TRY(match_notes(m));
     assert(m->failed);
     return HD_INVALID;

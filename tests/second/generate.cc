@@ -73,7 +73,7 @@ class Generator
     Pick OnePiece(int buffer);
     Pick AllPieces(int buffer);
     Pick SomePieces(int buffer, int pieces);
-    Pick Counted(int buffer, const std::string &axis, int most);
+    Pick Counted(int buffer, const std::string &count, int most);
     std::string Turned(int n);
     std::string At(const Pick &pick, const std::string &index) const;
     void Narrow(Pick *pick, const std::vector<int> &lengths);
@@ -108,6 +108,8 @@ class Generator
     void Compute();
     void Ranges();
     void Product();
+    void Exchange(size_t axis, const std::string &d, const Pick &a,
+                  const Pick &c);
     void Uneven();
     void Split();
     void Flat();
@@ -400,12 +402,12 @@ Pick Generator::SomePieces(int buffer, int pieces)
     return pick;
 }
 
-// On each rank one piece more than its coordinate, at most `most`.
-Pick Generator::Counted(int buffer, const std::string &axis, int most)
+// So many pieces, at most `most`; on some ranks there may be none.
+Pick Generator::Counted(int buffer, const std::string &count, int most)
 {
     const Buffer &b = buffers_[static_cast<size_t>(buffer)];
     Pick pick = AllPieces(buffer);
-    std::string low = Str(Below(b.k - most + 1)), count = "(" + axis + " + 1)";
+    std::string low = Str(Below(b.k - most + 1));
 
     pick.exact = false;
     pick.text += "[" + low + ".." + low + " + " + count + "]";
@@ -738,30 +740,32 @@ void Generator::Compute()
     Put(stream, Repeat(text));
 }
 
-// Several pieces at once: as many on all ranks, or each rank's own number.
+// Several pieces at once: as many on all ranks, each rank's own number, or in
+// each round of a loop one more, from none on.
 void Generator::Ranges()
 {
     static const char *const unary[] = {"relu", "copy", "exp", "sum"};
     static const char *const binary[] = {"add", "sub", "min", "max"};
     int stream = AnyStream(), n = 1 + Below(3);
+    bool both = Chance(40), folds = Chance(20), loops = !folds && Chance(20);
     size_t axis;
-    std::string mine;
+    std::string count = loops ? "i" : "";
     Pick a, b, c;
 
-    if (!mesh_.empty() && Chance(30)) {
-        mine = Axis(&axis);
+    if (!mesh_.empty() && !loops && Chance(40)) {
+        std::string mine = Axis(&axis);
+
         n = mesh_[axis].second;
+        count = folds || Chance(50) ? "(" + mine + " + 1)" : mine;
     }
-    if (!FindRead(n, "f32", &a) || !FindRead(n, "f32", &b))
+    if (!FindRead(n, "f32", &a) || !FindRead(n, "f32", &b) ||
+        !FindWrite(folds ? 0 : n, "f32", &c))
         return;
-    bool both = Chance(40), folds = Chance(20);
-    if (!FindWrite(folds ? 0 : n, "f32", &c))
-        return;
-    if (!mine.empty()) {
+    if (!count.empty()) {
         for (Pick *pick : {&a, &b})
-            *pick = Counted(pick->buffer, mine, n);
+            *pick = Counted(pick->buffer, count, n);
         if (!folds)
-            c = Counted(c.buffer, mine, n);
+            c = Counted(c.buffer, count, n);
     }
     std::vector<int> lengths = Lengths();
     if (Chance(30) && !folds) {
@@ -773,6 +777,10 @@ void Generator::Ranges()
     if (!Readable(a) || !Readable(b) || (!Disjoint(a, c) && a.text != c.text) ||
         (!Disjoint(b, c) && b.text != c.text))
         return;
+    auto around = [&](const std::string &text) {
+        return loops ? "for i in 0.." + Str(n + 1) + " { " + text + " }"
+                     : Repeat(text);
+    };
     if (folds) {
         if (!Disjoint(a, c))
             return;
@@ -780,11 +788,11 @@ void Generator::Ranges()
         Put(stream, Repeat(c.text + " = sum " + a.text + " dim 0"));
     } else if (both) {
         Step(stream, {a, b}, {c});
-        Put(stream, Repeat(c.text + " = " + binary[Below(4)] + " " + a.text +
+        Put(stream, around(c.text + " = " + binary[Below(4)] + " " + a.text +
                            ", " + b.text));
     } else {
         Step(stream, {a}, {c});
-        Put(stream, Repeat(c.text + " = " + unary[Below(4)] + " " + a.text));
+        Put(stream, around(c.text + " = " + unary[Below(4)] + " " + a.text));
     }
 }
 
@@ -867,33 +875,6 @@ void Generator::Split()
     c.exact = false;
     NewStep(two, {a}, {c});
     Put(two, part(c.text, at, end) + " = copy " + part(a.text, at, end));
-}
-
-// Each rank sends as many pieces as it has, and receives as many as the other
-// has.
-void Generator::Uneven()
-{
-    size_t axis;
-    int stream = AnyStream();
-    Pick a, c;
-
-    if (mesh_.empty())
-        return;
-    std::string mine = Axis(&axis), at = "@" + mine;
-    int n = mesh_[axis].second;
-    if (n < 2 || !FindRead(n, "f32", &a) || !FindWrite(n, "f32", &c) ||
-        !Disjoint(a, c))
-        return;
-    std::string size = Str(n), d = Str(1 + Below(n - 1));
-    std::string from = "(" + mine + " - " + d + ") mod " + size;
-    a = Counted(a.buffer, mine, n);
-    c = Counted(c.buffer, from, n);
-    if (!Readable(a) || !Disjoint(a, c))
-        return;
-    Step(stream, {a}, {c});
-    Put(stream, Repeat("group { send" + at + " " + a.text + " to (" + mine +
-                       " + " + d + ") mod " + size + " " + c.text + " = recv" +
-                       at + " from " + from + " }"));
 }
 
 // -------------------------------------------------------------------- blocks
@@ -1107,25 +1088,17 @@ void Generator::Loop()
                     piece(a) + " }");
 }
 
-// Each rank sends to a neighbour and receives from the other.
-void Generator::Shift()
+// Each rank sends to the one `d` further along the axis, and receives from the
+// one that is as far behind.
+void Generator::Exchange(size_t axis, const std::string &d, const Pick &a,
+                         const Pick &c)
 {
-    size_t axis;
-    int stream = AnyStream();
-    Pick a, c;
-
-    if (mesh_.empty())
-        return;
-    std::string mine = Axis(&axis), at = "@" + mine;
-    int n = mesh_[axis].second;
-    int pieces = AnyPieces();
-    if (n < 2 || !FindRead(pieces, "f32", &a) ||
-        !FindWrite(pieces, "f32", &c) || !Disjoint(a, c))
-        return;
-    std::string d = Str(1 + Below(n - 1)), size = Str(n);
+    std::string mine = mesh_[axis].first, at = "@" + mine;
+    std::string size = Str(mesh_[axis].second);
     std::string get = Chance(25) ? " get" : "";
     bool deferred = Chance(30);
     std::string event = deferred ? NewEvent() : "";
+    int stream = AnyStream();
     int sent = Step(stream, {a}, {});
     std::string send = "send" + at + " " + a.text + " to (" + mine + " + " + d +
                        ") mod " + size + get +
@@ -1147,6 +1120,44 @@ void Generator::Shift()
     }
     std::string group = "group { " + text + " }";
     Put(stream, deferred ? group : Repeat(group));
+}
+
+// As many pieces on all ranks.
+void Generator::Shift()
+{
+    size_t axis;
+    Pick a, c;
+
+    if (mesh_.empty())
+        return;
+    Axis(&axis);
+    int n = mesh_[axis].second, pieces = AnyPieces();
+    if (n < 2 || !FindRead(pieces, "f32", &a) ||
+        !FindWrite(pieces, "f32", &c) || !Disjoint(a, c))
+        return;
+    Exchange(axis, Str(1 + Below(n - 1)), a, c);
+}
+
+// Each rank sends as many pieces as it has, and receives as many as the other
+// has.
+void Generator::Uneven()
+{
+    size_t axis;
+    Pick a, c;
+
+    if (mesh_.empty())
+        return;
+    std::string mine = Axis(&axis);
+    int n = mesh_[axis].second;
+    if (n < 2 || !FindRead(n, "f32", &a) || !FindWrite(n, "f32", &c))
+        return;
+    std::string d = Str(1 + Below(n - 1)), more = Chance(50) ? " + 1" : "";
+    a = Counted(a.buffer, "(" + mine + more + ")", n);
+    c = Counted(c.buffer,
+                "((" + mine + " - " + d + ") mod " + Str(n) + more + ")", n);
+    if (!Readable(a) || !Disjoint(a, c))
+        return;
+    Exchange(axis, d, a, c);
 }
 
 // One rank sends, another receives, on streams of their own.

@@ -283,6 +283,13 @@ void Graph::BuildCaller(int rank, int run, Frontier *stream)
     caller[static_cast<size_t>(rank)].push_back(id);
 }
 
+// A transfer of nothing is not issued; what the other side has is asked all the
+// same.
+bool IsEmpty(const Work &work)
+{
+    return work.transfer && work.elements == 0;
+}
+
 // Stream i stands at index i + 1, the caller's at 0.
 void Graph::BuildStep(int rank, int run, const Step &step,
                       std::vector<Frontier> *streams,
@@ -303,30 +310,38 @@ void Graph::BuildStep(int rank, int run, const Step &step,
         for (size_t s = 1; s < streams->size(); s++)
             Merge(&(*streams)[0], (*streams)[s]);
     } else {
-        int begin = AddNode(mine);
+        bool some = false;
 
-        mine = {begin};
+        for (const Work &work : step.work)
+            some |= !IsEmpty(work);
+        int begin = some ? AddNode(mine) : -1;
+        if (some)
+            mine = {begin};
         for (const Work &work : step.work) {
-            int id = AddAccess(rank, run, &work, begin);
-            int end = accesses[static_cast<size_t>(id)].end;
+            int id = -1;
 
-            if (work.deferred)
-                (*events)[work.event] = {end};
-            else
-                mine.push_back(end);
+            if (!IsEmpty(work)) {
+                id = AddAccess(rank, run, &work, begin);
+                int end = accesses[static_cast<size_t>(id)].end;
+
+                if (work.deferred)
+                    (*events)[work.event] = {end};
+                else
+                    mine.push_back(end);
+            }
             if (!work.transfer)
                 continue;
             if (work.op == "send")
-                sends_[{rank, work.peer, work.axis}].push_back(id);
+                sends_[{run, rank, work.peer, work.axis}].push_back(id);
             else if (work.op == "recv")
-                recvs_[{work.peer, rank, work.axis}].push_back(id);
+                recvs_[{run, work.peer, rank, work.axis}].push_back(id);
             else {
                 auto at = shape.Coordinates(rank);
                 at[static_cast<size_t>(work.axis)] = 0;
                 collectives_[{shape.Rank(at), work.axis}][rank].push_back(id);
             }
         }
-        if (step.work[0].transfer) {
+        if (some && step.work[0].transfer) {
             if (*last >= 0) // transfers of a rank start in issue order
                 nodes[static_cast<size_t>(begin)].driver.push_back(*last);
             *last = begin;
@@ -352,14 +367,21 @@ void Graph::BuildRank(int rank)
 void Graph::MatchPairs()
 {
     for (auto &entry : recvs_)
-        if (sends_[entry.first].size() != entry.second.size())
-            throw Broken(MISMATCH, "a recv without its send");
+        sends_[entry.first];
     for (auto &entry : sends_) {
-        const auto &recvs = recvs_[entry.first];
+        auto &recvs = recvs_[entry.first];
 
+        // Of nothing more on one side there is nothing to say.
+        for (auto *list : {&entry.second, &recvs})
+            while (!list->empty() && list->back() < 0)
+                list->pop_back();
         if (recvs.size() != entry.second.size())
-            throw Broken(MISMATCH, "a send without its recv");
+            throw Broken(MISMATCH, "a send or recv without the other");
         for (size_t i = 0; i < recvs.size(); i++) {
+            if (recvs[i] < 0 && entry.second[i] < 0)
+                continue;
+            if (recvs[i] < 0 || entry.second[i] < 0)
+                throw Broken(MISMATCH, "a send and its recv differ in size");
             Access &s = accesses[static_cast<size_t>(entry.second[i])];
             Access &r = accesses[static_cast<size_t>(recvs[i])];
 

@@ -270,7 +270,7 @@ std::pair<int64_t, int64_t> Unroller::Kept(const Decl &decl, const Dim &dim,
         std::tie(low, past) = BlockOf(dim, values_.Value(Name(dim.mark)), size);
         return {0, past - low};
     }
-    if (low < 0 || low >= past || past > n)
+    if (low < 0 || low > past || past > n)
         throw Broken(INVALID, "range of %" + decl.name);
     return {size > 0 ? 0 : low, past - low};
 }
@@ -381,6 +381,22 @@ void CheckShapes(const Region &operand, const Region &result)
             throw Unreadable("an operand as long as the result in no way");
 }
 
+// A root has as many elements on both sides.
+void CheckRoot(const Work &work)
+{
+    if (!work.reads.empty() && !work.writes.empty() &&
+        work.reads[0].Elements() != work.writes[0].Elements())
+        throw Broken(INVALID, "a root whose sides differ");
+}
+
+// Something to join or to move, where there is a result.
+void CheckSome(const std::vector<Region> &regions, const std::string &op)
+{
+    for (const Region &region : regions)
+        if (region.Elements() == 0)
+            throw Broken(INVALID, "a " + op + " of nothing");
+}
+
 // A result may lie exactly over an operand where the operation goes element by
 // element, and over none anywhere else.
 void Unroller::Compute(const Stmt &stmt, Work *work)
@@ -404,6 +420,8 @@ void Unroller::Compute(const Stmt &stmt, Work *work)
         results.push_back(Resolve(view).Folded());
     if (stmt.Find("aux"))
         results.push_back(Resolve(stmt.Find("aux")->view[0]).Folded());
+    if (!results.empty() && results[0].Elements() > 0)
+        CheckSome(operands, stmt.op);
     work->reads = operands;
     if (stmt.Find("accumulate"))
         work->reads.push_back(results[0]);
@@ -434,6 +452,7 @@ void Unroller::Broadcast(const Stmt &stmt, Work *work)
             work->reads.push_back(region);
     for (const View &view : stmt.results)
         work->writes.push_back(Resolve(view).Folded());
+    CheckRoot(*work);
     for (const Region &result : work->writes)
         if (mine && !result.SameElements(work->reads[0]))
             work->clashes.push_back({work->reads[0], result});
@@ -454,6 +473,7 @@ void Unroller::Reduce(const Stmt &stmt, Work *work)
     for (const View &view : stmt.results)
         if (Region region = Resolve(view).Folded(); work->receives)
             work->writes.push_back(region);
+    CheckRoot(*work);
     for (const Region &result : work->writes)
         if (!result.SameElements(work->reads[0]))
             work->clashes.push_back({work->reads[0], result});
@@ -512,12 +532,16 @@ void Unroller::Transfer(const Stmt &stmt, Work *work)
             work->fold += key.name + " ";
         return Compute(stmt, work);
     }
-    if (stmt.op == "broadcast")
-        return Broadcast(stmt, work);
-    if (stmt.op == "reduce")
-        return Reduce(stmt, work);
-    if (stmt.op != "send" && stmt.op != "recv")
+    if (stmt.op != "send" && stmt.op != "recv") {
+        for (const std::vector<View> *views : {&stmt.results, &stmt.operands})
+            for (const View &v : *views)
+                CheckSome({Resolve(v).region}, stmt.op);
+        if (stmt.op == "broadcast")
+            return Broadcast(stmt, work);
+        if (stmt.op == "reduce")
+            return Reduce(stmt, work);
         return Collective(stmt, work);
+    }
 
     work->sends = stmt.op == "send";
     work->receives = !work->sends;
@@ -530,9 +554,16 @@ void Unroller::Transfer(const Stmt &stmt, Work *work)
     work->elements = region.Elements();
     (work->sends ? work->reads : work->writes) = {region};
     if (const Key *done = stmt.Find("done")) {
-        work->deferred = true;
         work->event = Event(done->view[0]);
         recorded_.insert(work->event);
+        work->deferred = work->elements > 0;
+        if (!work->deferred) { // recorded ahead of its group
+            Step record;
+
+            record.kind = Step::RECORD;
+            record.events = {work->event};
+            Emit(record);
+        }
     }
 }
 
@@ -576,6 +607,9 @@ void Unroller::Operation(const Stmt &stmt)
         Transfer(stmt, &work);
     else
         Compute(stmt, &work);
+    if (!work.transfer && !work.writes.empty() &&
+        work.writes[0].Elements() == 0)
+        return;
     if (group_ != nullptr) {
         group_->work.push_back(work);
     } else {

@@ -65,7 +65,8 @@ struct Work {
     int axis = -1, size = 1, peer = -1, root = -1;
     bool get = false;
     std::string fold;                   // max, min, or nothing for a sum
-    int64_t elements = 0;               // that a peer sees
+    int64_t elements = 0;               // that a peer sees; 0: not issued, but
+                                        // the peer must agree
     bool receives = true, sends = true; // of those with a root, who does what
     std::string text;
 };
