@@ -363,6 +363,17 @@ class Mutator
                  : Shift(*e, n);
         return std::string("index of %") + f.view->buffer->name;
     }
+    // Another block, or one of more or fewer.
+    std::string Block(hd_view *view, int dim, hd_range range)
+    {
+        bool other = Pick(3) > 0;
+        int64_t blocks = other ? range.blocks : range.blocks % 5 + 1;
+
+        hd_view_keep_block(module_, view, dim,
+                           other ? Shift(range.block, blocks) : range.block,
+                           blocks);
+        return std::string("block of %") + view->buffer->name;
+    }
     // A range goes one index aside, or it, or all of its operation, begin or
     // end one index elsewhere.
     std::string Range()
@@ -386,6 +397,10 @@ class Mutator
             return "";
         Found f = found[Pick(found.size())];
         hd_range range = *hd_view_range(f.view, f.dim);
+        if (hd_dim_is_sharded(f.view->buffer->type.dim[f.dim]))
+            return ""; // of which there is the own block alone
+        if (range.block != HD_EXPR_NONE && Pick(2))
+            return Block(f.view, f.dim, range);
         hd_expr by = hd_expr_const(module_, Pick(2) ? 1 : -1);
         size_t way = Pick(4);
         bool alone = way == 0 || Pick(3) == 0;
@@ -394,6 +409,8 @@ class Mutator
                 (alone && (other.view != f.view || other.dim != f.dim)))
                 continue;
             range = *hd_view_range(other.view, other.dim);
+            if (hd_dim_is_sharded(other.view->buffer->type.dim[other.dim]))
+                continue;
             hd_expr low = Plus(range.low, by), past = Plus(range.past, by);
             if (way <= 1) {
                 hd_expr count = range.extent >= 0
@@ -497,7 +514,9 @@ class Mutator
         if (a.dtype != b.dtype || a.ndims != b.ndims)
             return false;
         for (int d = 0; d < a.ndims; d++)
-            if (hd_dim_local(a.dim[d]) != hd_dim_local(b.dim[d]))
+            if (hd_dim_local(a.dim[d]) != hd_dim_local(b.dim[d]) ||
+                hd_dim_is_cut(a.dim[d]) != hd_dim_is_cut(b.dim[d]) ||
+                (hd_dim_is_cut(a.dim[d]) && a.dim[d].extent != b.dim[d].extent))
                 return false;
         return true;
     }

@@ -144,6 +144,28 @@ class Program
     {
         return caller_[static_cast<size_t>(rank)];
     }
+    // Whether the rank has the element, or room for it alone.
+    bool Has(int rank, int cell) const
+    {
+        const hd_buffer *b = owner[static_cast<size_t>(cell)];
+        int64_t at = cell - first_.at(b);
+
+        for (int d = b->type.ndims - 1; d >= 0; d--) {
+            hd_dim dim = b->type.dim[d];
+            int64_t room = dim.extent, before = 0;
+
+            if (dim.mark >= 0) {
+                int64_t ranks = module_->axis[dim.mark].size;
+
+                room = dim.extent / ranks + (dim.extent % ranks > 0);
+                before = hd_mesh_coord(module_, rank, dim.mark) * room;
+            }
+            if (before + at % room >= dim.extent)
+                return false;
+            at /= room;
+        }
+        return true;
+    }
     // An event that the caller is to get and that the rank never records.
     const hd_buffer *Unrecorded(int rank) const
     {
@@ -411,7 +433,8 @@ class Machine
     {
         for (int rank = 0; rank < p_.nranks; rank++)
             for (int c = 0; c < p_.ncells; c++)
-                if (p_.owner[I(c)]->role == HD_OUT && !At(rank, c).written)
+                if (p_.owner[I(c)]->role == HD_OUT && !At(rank, c).written &&
+                    p_.Has(rank, c))
                     Fail(ORACLE_HOLE, std::string("%") + p_.owner[I(c)]->name +
                                           " of rank " + std::to_string(rank));
         for (int rank = 0; rank < p_.nranks; rank++)

@@ -75,7 +75,16 @@ inline std::vector<Base> TensorBases()
         "{ %g = set %x %m = max %g dim 2 %d = sub %g, %m %y = exp %d "
         "%z = div %d, %y }";
 
+    static const char *const block =
+        "tensor program block mesh tp=3 in %x : f32[5@tp, 2] "
+        "in %w : f32[3@tp, 2, 2] temp %g : f32[5 in 3@stream, 2] "
+        "temp %h : f32[3@tp, 5 in 3@stream, 2] out %y : f32[5@tp, 2] "
+        "{ %g = set %x %h = matmul %g, %w %y = sum %h dim 0 }";
+
     return {
+        {"block3", block, true, Options(HD_TRANSFER_RING, 2)},
+        {"block3direct", block, true, Options(HD_TRANSFER_DIRECT, 2)},
+        {"block3broadcast", block, true, Options(HD_TRANSFER_BROADCAST, 2)},
         {"less3", less, true, Options(HD_TRANSFER_RING, 2)},
         {"ring4x2", Linear(4), true, Options(HD_TRANSFER_RING, 2)},
         {"ring3x3c2", Linear(3), true, Options(HD_TRANSFER_RING, 3, 2)},
@@ -255,6 +264,28 @@ inline std::vector<Base> HostBases()
         "%y[0..2] = all_reduce %y[0..2] %y[tp] = reduce_scatter %y[0..2] "
         "%y[2..4] = broadcast %y[2..4] root 1 "
         "%y[0..1] = reduce %y[0..1] root 0 }";
+    // Ranks have 3, 3 and 1 rows; a gather of them on one stream, block by
+    // block, and what is made of it on another.
+    static const char *const blocks =
+        "host program blocks mesh tp=3 streams 2 in %a : f32[7@tp, 2] "
+        "in %b : f32[2, 2] out %c : f32[7 in 3, 2] out %d : f32[7@tp, 2] "
+        "temp %g : f32[7, 2] shared temp %e : event[3] temp %w : event[1] { "
+        "%g[tp of 3] = copy %a[tp of 3] fork for j in 1..3 { "
+        "let i = (tp - j) mod 3 on stream 0 { group { "
+        "send %g[tp of 3] to (tp + j) mod 3 %g[i of 3] = recv from i } "
+        "%e[j] = record } on stream 1 { if j == 1 { "
+        "%d[tp of 3] = matmul %a[tp of 3], %b %c[tp of 3] = relu %g[tp of 3] } "
+        "wait %e[j] %c[i of 3] = matmul %g[i of 3], %b } } join }";
+    // Blocks in both dimensions, by columns, and by fewer than there are ranks.
+    static const char *const squares =
+        "host program squares mesh dp=2, tp=2 streams 1 "
+        "in %x : f32[3@dp, 5@tp] inout %y : f32[3@dp, 5@tp] "
+        "out %z : f32[4, 3] temp %t : f32[3@dp, 5@tp] temp %f : f32[6] of %t "
+        "{ %t[dp of 2, tp of 2] = relu %x[dp of 2, tp of 2] fork "
+        "on stream 0 { %y[dp of 2, tp of 2] = add %y[dp of 2, tp of 2], "
+        "%t[dp of 2, tp of 2] } %z[:, 0 of 2] = fill value 2 "
+        "%z[0 of 3, 1 of 2] = fill value 3 %z[1 of 2, 2 of 3] = fill value 4 "
+        "join %f[1 of 4] = copy %f[0 of 4] }";
     hd_lower_options none = hd_lower_defaults();
 
     std::vector<Base> bases = {
@@ -275,6 +306,8 @@ inline std::vector<Base> HostBases()
         {"columns1", columns, false, none},
         {"window1", window, false, none},
         {"places2", places, false, none},
+        {"blocks3", blocks, false, none},
+        {"squares2x2", squares, false, none},
         {"many1", ManyNames(), false, none},
     };
     return bases;
