@@ -88,6 +88,23 @@ static hd_expr plus(mutator *m, hd_expr expr, hd_expr more)
                : hd_expr_binary(m->module, HD_EXPR_ADD, expr, more);
 }
 
+// What stands there becomes a block, or a block is another one or one of more
+// or fewer.
+static void change_block_of(mutator *m, hd_view *view, int i)
+{
+    const hd_range *range = hd_view_range(view, i);
+    bool is_block = range != NULL && range->block != HD_EXPR_NONE;
+    hd_expr block = is_block        ? range->block
+                    : range != NULL ? range->low
+                                    : view->index[i];
+
+    if (!is_block || pick(m, 2) == 0)
+        block = change_expr(m, block);
+    hd_view_keep_block(m->module, view, i, block,
+                       is_block && pick(m, 2) == 0 ? range->blocks
+                                                   : 1 + pick(m, 6));
+}
+
 // What stands there becomes a range, or a range is moved or begins or ends
 // elsewhere.
 static void change_range(mutator *m, hd_view *view, int i)
@@ -125,18 +142,40 @@ static void put_index(mutator *m, hd_view *view, int i, hd_expr index)
     view->range = range;
 }
 
+// Where they begin and end depends on the buffer.
+static void renew_blocks(mutator *m, hd_view *view)
+{
+    for (int i = 0; i < view->nindex; i++) {
+        const hd_range *range = hd_view_range(view, i);
+
+        if (range == NULL || range->block == HD_EXPR_NONE)
+            continue;
+        if (i < view->buffer->type.ndims)
+            hd_view_keep_block(m->module, view, i, range->block, range->blocks);
+        else
+            put_index(m, view, i, range->block);
+    }
+}
+
 static void change_view(mutator *m, hd_view *view)
 {
+    int at;
+
     switch (pick(m, 5)) {
     case 0:
         view->buffer = pick_buffer(m);
+        renew_blocks(m, view);
         break;
     case 1:
         view->nindex = pick(m, view->nindex + 1);
         break;
     case 2:
-        if (view->nindex > 0)
-            change_range(m, view, pick(m, view->nindex));
+        at = pick(m, view->nindex);
+        if (at < view->nindex && at < view->buffer->type.ndims &&
+            pick(m, 2) == 0)
+            change_block_of(m, view, at);
+        else if (view->nindex > 0)
+            change_range(m, view, at);
         break;
     case 3:
         if (view->nindex < HD_MAX_DIMS) {
@@ -367,6 +406,13 @@ static void turn_range(mutator *m, hd_view *view, int i)
     int64_t places = view->buffer->type.dim[i].extent - range->extent + 1;
     hd_expr low = range->low;
 
+    if (hd_dim_is_sharded(view->buffer->type.dim[i]))
+        return; // of which there is the own block alone
+    if (range->block != HD_EXPR_NONE && pick(m, 2) == 0) {
+        hd_view_keep_block(m->module, view, i,
+                           turn(m, range->block, range->blocks), range->blocks);
+        return;
+    }
     if (range->extent > 0 && places > 1)
         low = turn(m, low, places);
     if (low != range->low)

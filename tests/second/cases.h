@@ -664,6 +664,18 @@ const std::vector<Case> kCases = {
      "mesh tp=2 in %x : f32[4@tp] shared out %y : f32[4] "
      "{ for i in 0..2 { %y[i of 2] = all_reduce %x[tp of 2] } }",
      {}},
+    {"a root that has as much as it names of all",
+     "mesh tp=3 in %x : f32[5@tp] out %y : f32[5] shared "
+     "{ for i in 0..3 { %y[i of 3] = broadcast %x[tp of 3] root i } }",
+     {}},
+    {"a root that has less than it names of all",
+     "mesh tp=3 in %x : f32[5@tp] inout %y : f32[5] shared "
+     "{ %y[0 of 3] = broadcast %x[tp of 3] root 2 }",
+     {INVALID}},
+    {"a root of a reduce that has less than it names of all",
+     "mesh tp=3 inout %x : f32[5] shared inout %y : f32[5@tp] "
+     "{ %y[tp of 3] = reduce %x[0 of 3] root 2 }",
+     {INVALID}},
     {"room by another name",
      "mesh tp=2 in %x : f32[3@tp] inout %y : f32[2] temp %t : f32[3@tp] "
      "temp %n : f32[2] of %t "
