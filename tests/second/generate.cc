@@ -84,8 +84,9 @@ class Generator
     static bool HasRange(const Pick &pick);
     Pick Block(int buffer, const std::string &block);
     bool FindBlock(bool write, int axis, const std::string &block, Pick *out);
-    std::string AnyBlock();
-    std::string Guarded(const std::string &block, const std::string &text);
+    std::string AnyBlock(int n);
+    std::string Guarded(const std::string &block, const std::string &text,
+                        bool must = false);
     bool FindRead(int pieces, const std::string &dtype, Pick *out);
     bool FindWrite(int pieces, const std::string &dtype, Pick *out);
     bool Apart(const Pick &a, const Pick &b) const;
@@ -890,7 +891,8 @@ Pick Generator::Block(int buffer, const std::string &block)
         return pick;
     }
     if (block.size() == 1 && block[0] >= '0' && block[0] <= '9')
-        pick.slots = {static_cast<size_t>(block[0] - '0')};
+        pick.slots.assign(block[0] - '0' < full_,
+                          static_cast<size_t>(block[0] - '0'));
     pick.exact = pick.slots.size() == 1 && (block != cut_ || cuts_ == 1);
     pick.turned = true;
     pick.text = "%" + b.name + "[" + block + " of " + Str(cuts_) + "]";
@@ -915,16 +917,17 @@ bool Generator::FindBlock(bool write, int axis, const std::string &block,
     return false;
 }
 
-std::string Generator::AnyBlock()
+// One of the first `n`, or the own one.
+std::string Generator::AnyBlock(int n)
 {
-    return Chance(40) ? cut_ : Chance(50) ? Str(Below(full_)) : Turned(full_);
+    return Chance(40) ? cut_ : Chance(50) ? Str(Below(n)) : Turned(n);
 }
 
-// Only ranks that have rows have a block of them.
+// Only ranks that have rows do it; on the others it would do nothing.
 std::string Generator::Guarded(const std::string &block,
-                               const std::string &text)
+                               const std::string &text, bool must)
 {
-    if (full_ == cuts_ || block != cut_)
+    if (full_ == cuts_ || block != cut_ || (!must && Chance(60)))
         return text;
     return "if " + cut_ + " < " + Str(full_) + " { " + text + " }";
 }
@@ -933,7 +936,7 @@ void Generator::Blocks()
 {
     static const char *const unary[] = {"relu", "copy", "exp", "sum"};
     static const char *const binary[] = {"add", "sub", "min", "max"};
-    std::string block = rows_ > 0 ? AnyBlock() : "";
+    std::string block = rows_ > 0 ? AnyBlock(cuts_) : "";
     int stream = AnyStream(), axis = block == cut_ ? -1 : 0;
     std::vector<int> lengths = Lengths();
     bool both = Chance(40);
@@ -960,7 +963,7 @@ void Generator::Blocks()
 // Rows in blocks by a matrix that all have.
 void Generator::BlockProduct()
 {
-    std::string block = rows_ > 0 ? AnyBlock() : "";
+    std::string block = rows_ > 0 ? AnyBlock(cuts_) : "";
     int stream = AnyStream(), axis = block == cut_ ? -1 : 0;
     std::vector<int> whole = Lengths();
     Pick a, b, c;
@@ -980,18 +983,19 @@ void Generator::BlockProduct()
 // As many rows as a block has are one piece then.
 void Generator::BlockSum()
 {
-    std::string block = rows_ > 0 ? AnyBlock() : "";
+    std::string block = rows_ > 0 ? AnyBlock(full_) : "";
     int stream = AnyStream();
     Pick a, c;
 
     if (rows_ == 0 || !FindBlock(false, block == cut_ ? -1 : 0, block, &a) ||
         !FindWrite(0, "f32", &c) || HasRange(c))
         return;
-    c.exact &= Guarded(block, "").empty();
+    c.exact &= full_ == cuts_ || block != cut_;
     Step(stream, {a}, {c});
-    Put(stream,
-        Repeat(Guarded(block, c.text + " = " + (Chance(50) ? "sum " : "max ") +
-                                  a.text + " dim 0")));
+    Put(stream, Repeat(Guarded(block,
+                               c.text + " = " + (Chance(50) ? "sum " : "max ") +
+                                   a.text + " dim 0",
+                               true)));
 }
 
 // Each rank gives its rows to all others.
@@ -1008,11 +1012,12 @@ void Generator::BlockGather()
     other = Block(c.buffer, "i");
     c.exact = true;
     Step(stream, {a}, {c});
-    Put(stream, "for i in 0.." + Str(full_) + " { if i == " + cut_ + " { " +
-                    own.text + " = copy " + a.text + " for j in 1.." + size +
-                    " { send" + at + " " + own.text + " to (" + cut_ +
-                    " + j) mod " + size + " } } else { " + other.text +
-                    " = recv" + at + " from i } }");
+    Put(stream, "for i in 0.." + Str(Chance(50) ? full_ : cuts_) +
+                    " { if i == " + cut_ + " { " + own.text + " = copy " +
+                    a.text + " for j in 1.." + size + " { send" + at + " " +
+                    own.text + " to (" + cut_ + " + j) mod " + size +
+                    " } } else { " + other.text + " = recv" + at +
+                    " from i } }");
 }
 
 // Those that have rows send them, and receive from those that have some.
@@ -1031,14 +1036,15 @@ void Generator::BlockShift()
     if (!FindBlock(true, even ? -1 : 0, from, &c) || !Disjoint(a, c))
         return;
     std::string recv = c.text + " = recv" + at + " from " + from + get;
-    if (full_ < cuts_)
+    bool guards = full_ < cuts_ && Chance(50); // both sides alike
+    if (guards)
         recv = "if " + from + " < " + Str(full_) + " { " + recv + " }";
     c.exact &= full_ == cuts_;
     Step(stream, {a}, {c});
-    Put(stream, "group { " +
-                    Guarded(cut_, "send" + at + " " + a.text + " to (" + cut_ +
-                                      " + " + d + ") mod " + size + get) +
-                    " " + recv + " }");
+    std::string send = "send" + at + " " + a.text + " to (" + cut_ + " + " + d +
+                       ") mod " + size + get;
+    Put(stream, "group { " + (guards ? Guarded(cut_, send, true) : send) + " " +
+                    recv + " }");
 }
 
 // A block that all ranks name, in a collective.

@@ -434,13 +434,6 @@ void Unroller::Compute(const Stmt &stmt, Work *work)
         work->clashes.push_back({results[0], results[i]});
 }
 
-// What a root names of both is as long.
-void CheckRoot(const Piece &operand, const Piece &result)
-{
-    if (operand.region.Elements() != result.region.Elements())
-        throw Broken(INVALID, "a root whose two views differ in length");
-}
-
 void Unroller::Broadcast(const Stmt &stmt, Work *work)
 {
     int64_t root = Coordinate(stmt, *work, "root");
@@ -453,8 +446,6 @@ void Unroller::Broadcast(const Stmt &stmt, Work *work)
         throw Broken(INVALID, "a broadcast that lacks a view");
     Piece piece = Resolve((mine ? stmt.operands : stmt.results)[0]);
     work->elements = piece.region.Elements();
-    if (mine && !stmt.results.empty())
-        CheckRoot(piece, Resolve(stmt.results[0]));
     // What the others name as operand is not read, though it must exist.
     for (const View &view : stmt.operands)
         if (Region region = Resolve(view).Folded(); mine)
@@ -478,8 +469,6 @@ void Unroller::Reduce(const Stmt &stmt, Work *work)
     work->reads = {operand.Folded()};
     if (work->receives && stmt.results.empty())
         throw Broken(INVALID, "a reduce whose root lacks a result");
-    if (work->receives)
-        CheckRoot(operand, Resolve(stmt.results[0]));
     // What the others name as result is not written, though it must exist.
     for (const View &view : stmt.results)
         if (Region region = Resolve(view).Folded(); work->receives)
