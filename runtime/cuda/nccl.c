@@ -655,10 +655,10 @@ static hd_status issue_one(const call_args *call)
             at(call, 0), count(call, 0), call->type, peer, call->comm,
             call->stream);
         return HD_OK;
-    case HD_MOVE_REDUCE:
+    case HD_MOVE_REDUCE: // what is no root's result may have another length
         NCCL_TRY(call->device, call->diag, reduce, at(call, step->op->noutputs),
-                 at(call, 0), count(call, 0), call->type, op, peer, call->comm,
-                 call->stream);
+                 at(call, 0), count(call, step->op->noutputs), call->type, op,
+                 peer, call->comm, call->stream);
         return HD_OK;
     case HD_MOVE_ALL_GATHER_MATMUL:
     case HD_MOVE_MATMUL_REDUCE_SCATTER:
