@@ -119,4 +119,74 @@ TEST(Ranges, OfDifferentLengthsGiveTheDenseAnswer)
         }
 }
 
+// Dimensions over ranks in blocks, by rows and columns and over two axes. What
+// a rank has room for alone holds NaNs, which reach no result, and keeps them.
+// There are T rows over the P ranks of tp and R over the Q ranks of dp.
+const char kBlocks[] =
+    "heddle 1 host program blocks mesh dp=Q, tp=2 streams 2 "
+    "in %a : $[T@tp, K] in %w : $[K, C] in %x : $[R@dp, T@tp] "
+    "inout %h : $[T@tp, C] out %c : $[T, C] out %p : $[C, T@tp] "
+    "out %q : $[R@dp, T@tp] out %m : $[2, T@tp] temp %g : $[T, K] shared { "
+    "%g[tp of P] = copy %a[tp of P] fork "
+    "on stream 0 { for j in 1..P { let from = (tp - j) mod P group { "
+    "send@tp %g[tp of P] to (tp + j) mod P "
+    "%g[from of P] = recv@tp from from } } } "
+    "on stream 1 { %h[tp of P] = matmul %a[tp of P], %w accumulate "
+    "%p[:, tp of P] = transpose %h[tp of P] "
+    "%q[dp of Q, tp of P] = scale %x[dp of Q, tp of P] by 2 "
+    "%m[0, tp of P] = max %h[tp of P] dim 1 "
+    "%m[1, tp of P] = sum %h[tp of P, 0 of 2] dim 1 } join "
+    "for i in 0..P { %c[i of P] = matmul %g[i of P], %w act gelu } }";
+
+TEST(Ranges, WhatARankHasRoomForAloneIsNobodys)
+{
+    const std::vector<const char *> dtypes =
+        Choose<const char *>({"f32", "f16", "bf16", "f64"}, {"f32", "bf16"});
+    std::mt19937 random(Seed());
+
+    if (!HasDevices(2))
+        return;
+    for (const char *dtype : dtypes)
+        for (int draw = 0; draw < (IsQuick() ? 1 : 4); draw++) {
+            int most = std::min(IsQuick() ? 3 : 5, MostRanks());
+            int dp = most >= 4 ? Between(1, 2, random) : 1;
+            int tp = Between(2, most / dp, random);
+            const std::pair<const char *, int> values[] = {
+                {"P", tp},
+                {"Q", dp},
+                {"T", Between(1, 3 * tp + 1, random)},
+                {"R", Between(1, 3 * dp + 1, random)},
+                {"K", Between(1, 20, random)},
+                {"C", Between(1, 20, random)}};
+            std::string text = kBlocks;
+
+            for (const auto &value : values)
+                text = std::regex_replace(
+                    text, std::regex(std::string("\\b") + value.first + "\\b"),
+                    std::to_string(value.second));
+            Module module = Parse(text, dtype, tp);
+            hd_diag *diag = hd_diag_create();
+
+            SCOPED_TRACE(std::string(dtype) + ": " + text);
+            ASSERT_NE(module, nullptr);
+            ASSERT_EQ(CheckHere(module.get(), diag), HD_OK)
+                << hd_diag_text(diag);
+            hd_diag_destroy(diag);
+            Expected expected(module.get(), 2, Seed() + unsigned(draw));
+            AllEndWell(Launch(dp * tp, [&](hd_group *group, hd_diag *said) {
+                hd_session_options options = DeviceOptions();
+                hd_session *session = nullptr;
+                int rank = hd_group_rank(group);
+
+                HD_TRY(hd_session_create(group, module.get(), &options, said,
+                                         &session));
+                for (int set = 0; set < 2; set++)
+                    HD_TRY(RunAndCompare(session, module.get(), expected, set,
+                                         rank, said));
+                hd_session_destroy(session);
+                return HD_OK;
+            }));
+        }
+}
+
 } // namespace
