@@ -951,7 +951,8 @@ static hd_status check_collective(verifier *v, const hd_op *op)
 
 // A piece is one contiguous range of memory: behind a dimension of more than
 // one index that is kept, none may be picked. `led` lets the first kept
-// dimension be spaced, the one over ranks.
+// dimension be spaced, the one over ranks. The own block of a dimension is all
+// of it where ranks have as many indices as they have room for.
 static hd_status check_dense(verifier *v, const hd_view *view, bool led)
 {
     const hd_type *type = &view->buffer->type;
@@ -959,7 +960,7 @@ static hd_status check_dense(verifier *v, const hd_view *view, bool led)
 
     for (int i = 0; i < view->nindex; i++) {
         const hd_range *range = hd_view_range(view, i);
-        bool all = range == NULL || range->extent == type->dim[i].extent;
+        bool all = range == NULL || range->extent == hd_dim_local(type->dim[i]);
 
         if (!hd_view_picks(view, i) && (all || kept <= (led ? 1 : 0))) {
             kept += (range != NULL ? range->extent != 1

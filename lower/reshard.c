@@ -11,7 +11,9 @@
 // the tensor's layout has it further in, the pieces are packed or unpacked by a
 // loop of copies, which the next pass takes away where it can. Where nothing
 // but a stream dimension stands in front of it, each index of that is a tile,
-// which is moved by itself in a loop, and nothing is packed.
+// which is moved by itself in a loop, and nothing is packed. Where ranks have
+// unevenly many indices of any dimension, pieces are broadcast and reduced, one
+// after the other.
 #include "lower/build.h"
 #include "lower/pass.h"
 
@@ -202,39 +204,162 @@ static void emit_slice(hd_build *b, hd_buffer *from, hd_buffer *to, int dim,
                    own(b, whole(b, from), dim, axis));
 }
 
-// One loop in another over the indices of the dimensions before `dim` of which
-// there are several, so that what is left of both views is contiguous.
-static hd_build each_before(hd_build *b, int dim, hd_view *x, hd_view *y)
+// Of a dimension in blocks, those of some ranks are shorter.
+static bool is_uneven(const hd_type *type)
+{
+    for (int i = 0; i < type->ndims; i++)
+        if (hd_dim_is_sharded(type->dim[i]) &&
+            type->dim[i].extent % hd_dim_blocks(type->dim[i]) != 0)
+            return true;
+    return false;
+}
+
+// The last dimension of whose indices the view has a part; what lies behind it
+// is contiguous.
+static int last_part(const hd_view *view)
+{
+    int last = 0;
+
+    for (int i = 0; i < view->nindex; i++) {
+        const hd_range *range = hd_view_range(view, i);
+        int64_t n = hd_dim_local(view->buffer->type.dim[i]);
+
+        if (range != NULL ? range->extent != n
+                          : hd_view_picks(view, i) && n > 1)
+            last = i;
+    }
+    return last;
+}
+
+// The next dimension that both views keep, from dx and dy on. False if both are
+// contiguous from there.
+static bool next_kept(const hd_view *x, const hd_view *y, int *dx, int *dy)
+{
+    while (hd_view_picks(x, *dx))
+        ++*dx;
+    while (hd_view_picks(y, *dy))
+        ++*dy;
+    return *dx < last_part(x) || *dy < last_part(y);
+}
+
+// Index i of those that the view keeps of a dimension.
+static hd_view pick(hd_build *b, hd_view view, int dim, hd_expr i)
+{
+    const hd_range *range = hd_view_range(&view, dim);
+
+    if (range != NULL)
+        i = hd_expr_binary(b->module, HD_EXPR_ADD, range->low, i);
+    hd_view_keep_all(b->module, &view, dim);
+    return hd_view_at(view, dim, i);
+}
+
+static hd_expr length(hd_build *b, const hd_view *view, int dim)
+{
+    const hd_range *range = hd_view_range(view, dim);
+
+    return range != NULL
+               ? hd_expr_binary(b->module, HD_EXPR_SUB, range->past, range->low)
+               : hd_expr_const(b->module,
+                               hd_dim_local(view->buffer->type.dim[dim]));
+}
+
+// One loop in another over the indices of dimensions of which there are
+// several, so that what is left of both views is contiguous.
+static hd_build each_piece(hd_build *b, hd_view *x, hd_view *y)
 {
     hd_build inner = *b;
-    hd_expr i;
 
-    for (int d = 0; d < dim; d++) {
-        int64_t n = hd_dim_local(x->buffer->type.dim[d]);
+    for (int dx = 0, dy = 0; next_kept(x, y, &dx, &dy); dx++, dy++) {
+        hd_expr n = length(b, x, dx), i;
 
-        if (n == 1 || hd_view_picks(x, d))
+        if (n == hd_expr_const(b->module, 1))
             continue;
-        inner = hd_build_for(&inner, "i", hd_expr_const(b->module, n), &i);
-        *x = hd_view_at(*x, d, i);
-        *y = hd_view_at(*y, d, i);
+        inner = hd_build_for(&inner, "i", n, &i);
+        *x = pick(b, *x, dx, i);
+        *y = pick(b, *y, dy, i);
     }
     return inner;
+}
+
+// Whether these loops are over a rank's block of either, which is named whole.
+static bool splits_own(const hd_view *x, const hd_view *y)
+{
+    for (int dx = 0, dy = 0; next_kept(x, y, &dx, &dy); dx++, dy++)
+        if (hd_dim_is_sharded(x->buffer->type.dim[dx]) ||
+            hd_dim_is_sharded(y->buffer->type.dim[dy]))
+            return true;
+    return false;
+}
+
+// What a rank has of a tensor of type `like`, in a buffer that may have room
+// for what others have.
+static hd_view part_of(hd_build *b, hd_buffer *buffer, const hd_type *like)
+{
+    hd_view view = hd_view_whole(buffer, b->loc);
+
+    for (int i = 0; i < like->ndims; i++)
+        if (hd_dim_is_sharded(like->dim[i]))
+            view = own(b, view, i, like->dim[i].mark);
+    return view;
+}
+
+// A temporary with room for all of a tensor, any index of which can be named.
+static hd_buffer *add_room(hd_build *b, const hd_buffer *like)
+{
+    hd_type type = like->type;
+
+    for (int i = 0; i < type.ndims; i++)
+        type.dim[i] = hd_dim_whole(type.dim[i].extent);
+    return add_temp(b, like, type);
+}
+
+static void copy_part(hd_build *b, hd_buffer *from, hd_buffer *to,
+                      const hd_type *like)
+{
+    hd_build_unary(b, HD_OP_COPY, -1, part_of(b, to, like),
+                   part_of(b, from, like));
+}
+
+// The part of a dimension that rank `i` has; where the buffer has no room for
+// that of others, the own one.
+static hd_view part_at(hd_build *b, hd_view view, int dim, hd_expr i, int axis)
+{
+    return hd_dim_is_sharded(view.buffer->type.dim[dim])
+               ? own(b, view, dim, axis)
+               : hd_view_block(b->module, view, dim, i, ranks_of(b, axis));
+}
+
+static void broadcast_parts(hd_build *b, hd_view from, hd_view to, int dim,
+                            int axis)
+{
+    hd_expr i, n = hd_expr_const(b->module, ranks_of(b, axis));
+    hd_build body = hd_build_for(b, "i", n, &i);
+    hd_build inner;
+
+    to = part_at(b, to, dim, i, axis);
+    from = part_at(b, from, dim, i, axis);
+    inner = each_piece(&body, &to, &from);
+    hd_build_key(hd_build_unary(&inner, HD_OP_BROADCAST, axis, to, from),
+                 HD_KEY_ROOT, i);
 }
 
 // Blocks need not have as many indices: each comes from its own rank.
 static void gather_blocks(hd_build *b, hd_buffer *from, hd_buffer *to, int dim,
                           int axis)
 {
-    int64_t n = ranks_of(b, axis);
-    hd_view in = whole(b, from), out = whole(b, to);
-    hd_expr i;
-    hd_build body = hd_build_for(b, "i", hd_expr_const(b->module, n), &i);
-    hd_build inner;
+    hd_view in = part_of(b, from, &from->type), out = part_of(b, to, &to->type);
+    hd_view first = part_at(b, out, dim, hd_expr_const(b->module, 0), axis);
+    hd_buffer *room;
 
-    out = hd_view_block(b->module, out, dim, i, n);
-    inner = each_before(&body, dim, &out, &in);
-    hd_build_key(hd_build_unary(&inner, HD_OP_BROADCAST, axis, out, in),
-                 HD_KEY_ROOT, i);
+    if (!splits_own(&first, &in)) {
+        broadcast_parts(b, in, out, dim, axis);
+        return;
+    }
+    room = add_room(b, from);
+    copy_part(b, from, room, &from->type);
+    in = part_of(b, room, &to->type);
+    broadcast_parts(b, in, in, dim, axis);
+    copy_part(b, room, to, &to->type);
 }
 
 static void emit_gather(hd_build *b, hd_buffer *from, hd_buffer *to, int dim,
@@ -245,10 +370,6 @@ static void emit_gather(hd_build *b, hd_buffer *from, hd_buffer *to, int dim,
     int lead = first_long_dim(&to->type);
     hd_buffer *packed;
 
-    if (hd_dim_is_cut(from->type.dim[dim])) {
-        gather_blocks(b, from, to, dim, axis);
-        return;
-    }
     if (leads(&s.to, dim, NONE)) {
         hd_build_unary(&s.b, HD_OP_ALL_GATHER, axis,
                        past_lead(b, s.to, dim, dim),
@@ -260,6 +381,15 @@ static void emit_gather(hd_build *b, hd_buffer *from, hd_buffer *to, int dim,
                    past_lead(b, whole(b, packed), lead, NONE),
                    past_lead(b, piece, lead, NONE));
     move_parts(b, packed, s.to, dim, false);
+}
+
+static void gather(hd_build *b, hd_buffer *from, hd_buffer *to, int dim,
+                   int axis, bool tiles)
+{
+    if (hd_dim_is_cut(from->type.dim[dim]) || is_uneven(&from->type))
+        gather_blocks(b, from, to, dim, axis);
+    else
+        emit_gather(b, from, to, dim, axis, tiles);
 }
 
 // The operand [n, rest..] of a collective: `view`, already past what leads it,
@@ -317,7 +447,7 @@ static bool find_move(const hd_build *b, const hd_type *type,
             bool free = to >= 0 && !hd_dim_is_sharded(type->dim[to]);
             // Of blocks, a gather and a slice make it.
             bool one = free && from >= 0 && !hd_dim_is_cut(type->dim[from]) &&
-                       !hd_dim_is_cut(goal->dim[to]);
+                       !hd_dim_is_cut(goal->dim[to]) && !is_uneven(type);
 
             if (from == to)
                 continue;
@@ -345,7 +475,7 @@ static hd_buffer *emit_move(hd_build *b, hd_buffer *from, hd_buffer *goal,
     if (m->from < 0)
         emit_slice(b, from, to, m->to, m->axis);
     else if (m->to < 0)
-        emit_gather(b, from, to, m->from, m->axis, tiles);
+        gather(b, from, to, m->from, m->axis, tiles);
     else
         emit_exchange(b, from, to, m->from, m->to, m->axis, tiles);
     return to;
@@ -392,19 +522,19 @@ static hd_buffer *reduce_here(hd_build *b, const hd_op *op, hd_buffer *goal,
     return to;
 }
 
-// Each block of dimension `dim` of `in` goes to its own rank.
-static void scatter_blocks(hd_build *b, const hd_op *op, hd_view in,
-                           hd_view out, int dim, int axis)
+// What ranks have, joined on the root, piece by piece, and sent to all from
+// there if asked.
+static void reduce_parts(hd_build *b, const hd_op *op, hd_view in, hd_view out,
+                         int axis, hd_expr root, bool to_all)
 {
-    int64_t n = ranks_of(b, axis);
-    hd_expr i;
-    hd_build body = hd_build_for(b, "i", hd_expr_const(b->module, n), &i);
-    hd_op *fresh;
+    hd_build inner = each_piece(b, &in, &out);
+    hd_op *fresh = hd_build_unary(&inner, HD_OP_REDUCE, axis, out, in);
 
-    in = hd_view_block(b->module, in, dim, i, n);
-    fresh = hd_build_unary(&body, HD_OP_REDUCE, axis, out, in);
-    hd_build_key(fresh, HD_KEY_ROOT, i);
+    hd_build_key(fresh, HD_KEY_ROOT, root);
     hd_build_fold_key(fresh, hd_op_fold(op));
+    if (to_all)
+        hd_build_key(hd_build_unary(&inner, HD_OP_BROADCAST, axis, out, out),
+                     HD_KEY_ROOT, root);
 }
 
 // What a rank has of a dimension in blocks, folded to one index, which it has
@@ -425,6 +555,79 @@ static hd_buffer *reduce_block(hd_build *b, const hd_op *op, int dim, int axis)
     return to;
 }
 
+// A reduction over dimension `dim`, which is sharded over `axis`, to dimension
+// `e` of the result, `lead` of the operand, over the same axis; both NONE where
+// every rank wants all of it.
+typedef struct reduction {
+    const hd_op *op;
+    int dim, axis, e, lead;
+} reduction;
+
+// Each block of dimension `lead` of what ranks have goes to its own rank.
+static void scatter_blocks(hd_build *b, const reduction *r, hd_view in,
+                           hd_view out)
+{
+    hd_expr i, n = hd_expr_const(b->module, ranks_of(b, r->axis));
+    hd_build body = hd_build_for(b, "i", n, &i);
+
+    reduce_parts(&body, r->op, part_at(b, in, r->lead, i, r->axis),
+                 part_at(b, out, r->e, i, r->axis), r->axis, i, false);
+}
+
+static void reduce_to(hd_build *b, const reduction *r, hd_view in, hd_view out)
+{
+    if (r->lead != NONE)
+        scatter_blocks(b, r, in, out);
+    else
+        reduce_parts(b, r->op, in, out, r->axis, hd_expr_const(b->module, 0),
+                     true);
+}
+
+// Blocks are reduced to a rank at a time, since ranks need not have as much.
+static void reduce_blocks(hd_build *b, const reduction *r, hd_buffer *from,
+                          hd_buffer *to)
+{
+    hd_view in = part_of(b, from, &from->type), out = part_of(b, to, &to->type);
+    hd_view first = in;
+    hd_buffer *from_room, *to_room;
+
+    if (r->lead != NONE)
+        first = part_at(b, in, r->lead, hd_expr_const(b->module, 0), r->axis);
+    if (!splits_own(&first, &out)) {
+        reduce_to(b, r, in, out);
+        return;
+    }
+    from_room = add_room(b, from);
+    to_room = add_room(b, to);
+    copy_part(b, from, from_room, &from->type);
+    reduce_to(b, r, part_of(b, from_room, &from->type),
+              part_of(b, to_room, &to->type));
+    copy_part(b, to_room, to, &to->type);
+}
+
+static void reduce_whole(hd_build *b, const reduction *r, hd_buffer *from,
+                         hd_buffer *to, bool tiles)
+{
+    sides s = find_sides(b, from, to, (leads_of){r->lead, NONE, r->dim}, tiles);
+    hd_view in = own(b, s.from, r->dim, r->axis), out = s.to;
+    bool scatter = r->lead != NONE;
+    hd_op *fresh;
+
+    if (scatter) {
+        in = leading(b, past_lead(b, in, r->lead, r->lead), r->lead);
+        out = past_lead(b, own(b, out, r->e, r->axis), r->e, r->e);
+    } else {
+        int lead = first_long_dim(&to->type);
+
+        in = past_lead(b, in, lead < r->dim ? lead : lead + 1, NONE);
+        out = past_lead(b, out, lead, NONE);
+    }
+    fresh =
+        hd_build_unary(&s.b, scatter ? HD_OP_REDUCE_SCATTER : HD_OP_ALL_REDUCE,
+                       r->axis, out, in);
+    hd_build_fold_key(fresh, hd_op_fold(r->op));
+}
+
 // Over a dimension sharded over `axis`: what each rank holds is a partial
 // result, and the result may be scattered over the same axis.
 static hd_buffer *reduce_across(hd_build *b, const hd_op *op, hd_buffer *from,
@@ -432,34 +635,19 @@ static hd_buffer *reduce_across(hd_build *b, const hd_op *op, hd_buffer *from,
 {
     hd_type rest = hd_type_without(&from->type, dim);
     int e = hd_type_axis_dim(&goal->type, axis);
-    bool scatter = e >= 0 && !hd_dim_is_sharded(rest.dim[e]);
-    int lead = !scatter ? NONE : e < dim ? e : e + 1;
-    hd_view in, out;
+    reduction r = {op, dim, axis, NONE, NONE};
     hd_buffer *to;
-    hd_op *fresh;
-    sides s;
 
-    if (scatter)
+    if (e >= 0 && !hd_dim_is_sharded(rest.dim[e])) {
+        r.e = e;
+        r.lead = e < dim ? e : e + 1;
         rest.dim[e] = sharded(b, rest.dim[e], axis);
+    }
     to = next_buffer(b, &rest, goal);
-    s = find_sides(b, from, to, (leads_of){lead, NONE, dim}, tiles);
-    in = own(b, s.from, dim, axis);
-    out = s.to;
-    if (scatter && hd_dim_is_cut(rest.dim[e])) {
-        scatter_blocks(b, op, in, out, lead, axis);
-        return to;
-    }
-    if (scatter) {
-        in = leading(b, past_lead(b, in, lead, lead), lead);
-        out = past_lead(b, own(b, out, e, axis), e, e);
-    } else {
-        lead = first_long_dim(&to->type);
-        in = past_lead(b, in, lead < dim ? lead : lead + 1, NONE);
-        out = past_lead(b, out, lead, NONE);
-    }
-    fresh = hd_build_unary(
-        &s.b, scatter ? HD_OP_REDUCE_SCATTER : HD_OP_ALL_REDUCE, axis, out, in);
-    hd_build_fold_key(fresh, hd_op_fold(op));
+    if (is_uneven(&rest) || (r.e != NONE && hd_dim_is_cut(rest.dim[e])))
+        reduce_blocks(b, &r, from, to);
+    else
+        reduce_whole(b, &r, from, to, tiles);
     return to;
 }
 
