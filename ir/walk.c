@@ -390,7 +390,7 @@ static bool is_point(const hd_op *op)
 }
 
 // A dimension that is joined has to have something to join, and a collective
-// something to move.
+// that all ranks bring something to has something to move.
 static hd_status report_empty(walker *w, const hd_op *op, const hd_view *view)
 {
     int64_t low = 0, past = 1;
@@ -412,17 +412,24 @@ static hd_status report_empty(walker *w, const hd_op *op, const hd_view *view)
         hd_op_is(op, HD_UNIT_TRANSFER) ? "" : " where its result is not empty");
 }
 
-// Whether the step does nothing: what it would write or move has no elements.
+// Whether an op does nothing if this view has no elements: it is what the op
+// would write or move.
+static bool does_nothing_without(const hd_op *op, int view)
+{
+    return is_point(op) || hd_op_is_rooted(op) ||
+           (hd_op_is(op, HD_UNIT_COMPUTE) &&
+            hd_op_access(op, view) != HD_ACCESS_READ);
+}
+
 static hd_status find_empty(walker *w, const hd_step *step, bool *empty)
 {
     const hd_op *op = step->op;
 
     *empty = false;
     for (int i = 0; i < op->nviews; i++) {
-        if (hd_span_elements(&step->span[i]) > 0)
+        if (hd_span_elements(&step->span[i]) > 0 || !hd_step_touches(step, i))
             continue;
-        if (is_point(op) || (hd_op_is(op, HD_UNIT_COMPUTE) &&
-                             hd_op_access(op, i) != HD_ACCESS_READ)) {
+        if (does_nothing_without(op, i)) {
             *empty = true;
             return HD_OK;
         }
@@ -487,7 +494,7 @@ static hd_status record_done(walker *w, const hd_step *send)
 static hd_status skip_step(walker *w, const hd_step *step)
 {
     w->nskipped++;
-    if (w->empty != NULL && is_point(step->op))
+    if (w->empty != NULL && hd_op_is(step->op, HD_UNIT_TRANSFER))
         HD_TRY(w->empty(w->context, step, 1));
     return hd_op_key(step->op, HD_KEY_DONE) != NULL ? record_done(w, step)
                                                     : HD_OK;
@@ -509,7 +516,7 @@ static hd_status walk_op(walker *w, const hd_op *op)
     for (int i = 0; i < op->nviews; i++)
         HD_TRY(make_span(w, &op->view[i],
                          &w->span[w->nmembers * HD_MAX_VIEWS + i]));
-    if (!counts && hd_op_is(op, HD_UNIT_TRANSFER))
+    if (hd_op_is(op, HD_UNIT_TRANSFER))
         HD_TRY(number_transfer(w, step));
     HD_TRY(find_empty(w, step, &empty));
     if (empty)

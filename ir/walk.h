@@ -46,7 +46,7 @@ typedef struct hd_step {
     // counts from 0: sends and recvs per (peer, axis), collectives per axis;
     // the send and the recv with equal numbers match, and so do collectives.
     int32_t peer;
-    int32_t seq;   // of sends and recvs that are not issued, too
+    int32_t seq;   // of what is not issued since it moves nothing, too
     int8_t stream; // 0 .. streams - 1, or HD_CALLER_STREAM
     // sum and max over a dimension: dim[0], else -1. transpose: both.
     int8_t dim[2];
@@ -61,8 +61,9 @@ typedef hd_status hd_step_fn(void *context, const hd_step *steps, int n);
 
 // Calls `fn` with each step that `rank` issues, in issue order. Stops at the
 // first status that is not HD_OK, and returns it. What has no elements is not
-// issued: a compute op without results, a send or recv; of a send with `done`
-// its record is left, which comes before the group that the send is in. What
+// issued: a compute op without results, a send, recv, broadcast or reduce; of a
+// send with `done` its record is left, which comes before the group that the
+// send is in. What
 // depends on the rank is checked here and reported at its place: indices and
 // streams in range, sharded dimensions at the own coordinate, peers on the axis
 // and not oneself, a wait with no record before it, the views that a root needs
@@ -70,7 +71,7 @@ typedef hd_status hd_step_fn(void *context, const hd_step *steps, int n);
 // above.
 hd_status hd_walk(const hd_module *module, int64_t rank, hd_diag *diag,
                   hd_step_fn *fn, void *context);
-// The same, and each send and recv that is not issued goes to `empty`.
+// The same, and each transfer that is not issued goes to `empty`.
 hd_status hd_walk_all(const hd_module *module, int64_t rank, hd_diag *diag,
                       hd_step_fn *fn, hd_step_fn *empty, void *context);
 
@@ -79,8 +80,8 @@ typedef struct hd_tally {
     int64_t idle; // loop iterations that issue no step
 } hd_tally;
 
-// How many steps that is. Only what control flow and ranges need is computed
-// and checked.
+// How many steps that is. Only what control flow and steps with ranges need is
+// computed and checked.
 hd_status hd_walk_count(const hd_module *module, int64_t rank, hd_diag *diag,
                         hd_tally *out);
 

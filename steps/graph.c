@@ -295,22 +295,39 @@ static void number_lines(const builder *b, int64_t *base)
     }
 }
 
+// Counts one for each rendezvous that some rank issues.
+static void mark_issued(const builder *b, int64_t *base, int64_t *issued)
+{
+    const hd_graph *g = b->graph;
+
+    for (int rank = 0; rank < g->nranks; rank++)
+        for (int64_t i = g->first[rank]; i < g->first[rank + 1]; i++)
+            if (g->node[i].kind == HD_NODE_COLLECTIVE)
+                issued[*line_of(b, base, rank, g->node[i].op->axis) +
+                       g->node[i].link] = 1;
+}
+
 // Rendezvous follow each other in the order of lines, so the sizes of their
-// axes give the places of their members.
-static hd_status place_members(const builder *b, const int64_t *base)
+// axes give the places of their members. Those that no rank issues have none.
+static hd_status place_members(const builder *b, int64_t *base)
 {
     hd_graph *g = b->graph;
     int64_t last = (int64_t)g->module->naxes * g->nranks, n = 0;
 
     HD_TRY(hd_clear_array(g->nrendezvous + 1, sizeof *g->rendezvous, b->diag,
                           (void **)&g->rendezvous));
+    mark_issued(b, base, g->rendezvous);
     for (int64_t line = 0; line < last; line++) {
         int64_t end = line + 1 < last ? base[line + 1] : g->nrendezvous;
         int64_t axis = line / g->nranks;
         int64_t size = b->symmetry.turns[axis] ? 1 : g->module->axis[axis].size;
 
-        for (int64_t i = base[line]; i < end; i++, n += size)
+        for (int64_t i = base[line]; i < end; i++) {
+            bool issued = g->rendezvous[i] != 0;
+
             g->rendezvous[i] = n;
+            n += issued ? size : 0;
+        }
     }
     g->rendezvous[g->nrendezvous] = n;
     HD_TRY(hd_clear_array(n, sizeof *g->member, b->diag, (void **)&g->member));

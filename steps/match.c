@@ -71,9 +71,12 @@ static bool agree(const hd_graph *g, const hd_node *a, const hd_node *b)
            hd_op_fold(a->op) == hd_op_fold(b->op) && same_product(g, a, b);
 }
 
+// NULL are those that move nothing.
 static bool same_collective(const hd_graph *g, const hd_node *a,
                             const hd_node *b)
 {
+    if (a == NULL || b == NULL)
+        return a == b;
     return a->op->code == b->op->code && a->peer == b->peer && agree(g, a, b);
 }
 
@@ -440,7 +443,8 @@ static void describe_difference(const matcher *m, const note *a, const note *b,
                  "collective %lld along %s, of %s, is another on rank %lld",
                  (long long)a->seq + 1, m->module->axis[a->axis].name, mine,
                  (long long)b->rank);
-    if (a->op->code == b->op->code && a->node->peer != b->node->peer)
+    if (a->op->code == b->op->code && a->node != NULL && b->node != NULL &&
+        a->node->peer != b->node->peer)
         snprintf(what + n, size - (size_t)n, ", root %lld and not %lld",
                  (long long)hd_mesh_coord(m->module, b->node->peer, a->axis),
                  (long long)hd_mesh_coord(m->module, a->node->peer, a->axis));
@@ -529,6 +533,8 @@ static int64_t match_collective(matcher *m, int64_t i)
             other = b;
     }
     if (m->shifted != NULL && same_line(m->shifted, a))
+        return i + n;
+    if (other == NULL && a->node == NULL) // none of them moves anything
         return i + n;
     if (other != NULL) {
         describe_difference(m, a, other, what, sizeof what);

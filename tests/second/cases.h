@@ -84,11 +84,11 @@ const std::vector<Case> kCases = {
      "mesh tp=2 in %x : f32[2, 2] out %y : f32[2] "
      "{ %y = copy %x[0] %y[0..tp] = sum %x[0..tp, 0..tp] dim 0 }",
      {}},
-    {"nothing to broadcast",
+    {"nothing to broadcast, something to receive",
      "mesh tp=2 in %x : f32[2] out %y : f32[2] shared "
      "{ %y = copy %x if tp == 0 { broadcast %x[0..tp] root 0 } else "
      "{ %y[0..tp] = broadcast root 0 } }",
-     {INVALID}},
+     {MISMATCH}},
     {"an output of nothing",
      "mesh tp=2 in %x : f32[2] out %y : f32[2] { %y[0..2 * tp] = copy "
      "%x[0..2 * tp] }",
@@ -676,6 +676,26 @@ const std::vector<Case> kCases = {
      "mesh tp=3 inout %x : f32[5] shared inout %y : f32[5@tp] "
      "{ %y[tp of 3] = reduce %x[0 of 3] root 2 }",
      {INVALID}},
+    {"ranks without blocks to broadcast or reduce to",
+     "mesh tp=4 in %x : f32[2@tp] out %y : f32[2] shared "
+     "in %p : f32[2] shared out %z : f32[2@tp] { for i in 0..4 { "
+     "%y[i of 4] = broadcast %x[tp of 4] root i "
+     "%z[tp of 4] = reduce %p[i of 4] root i } }",
+     {}},
+    {"nothing more to broadcast on one rank",
+     "mesh tp=2 inout %y : f32[2] shared "
+     "{ if tp == 0 { broadcast %y[1..1] root 0 } }",
+     {}},
+    {"a broadcast of nothing to a rank that expects some",
+     "mesh tp=2 in %x : f32[2] inout %y : f32[2] shared "
+     "{ for i in 0..2 { if tp == 0 { broadcast %x[0..i] root 0 } "
+     "else { %y[0..1 - i] = broadcast root 0 } } }",
+     {MISMATCH}},
+    {"a reduce of nothing, and then of something",
+     "mesh tp=2 in %x : f32[2] shared inout %y : f32[2] "
+     "{ %y[0..tp] = reduce %x[0..tp] root 1 "
+     "%y[0..1] = reduce %x[0..1] root 1 }",
+     {MISMATCH}},
     {"room by another name",
      "mesh tp=2 in %x : f32[3@tp] inout %y : f32[2] temp %t : f32[3@tp] "
      "temp %n : f32[2] of %t "

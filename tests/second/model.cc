@@ -338,7 +338,8 @@ void Graph::BuildStep(int rank, int run, const Step &step,
             else {
                 auto at = shape.Coordinates(rank);
                 at[static_cast<size_t>(work.axis)] = 0;
-                collectives_[{shape.Rank(at), work.axis}][rank].push_back(id);
+                collectives_[{run, shape.Rank(at), work.axis}][rank].push_back(
+                    id);
             }
         }
         if (some && step.work[0].transfer) {
@@ -424,20 +425,30 @@ void Graph::MatchCollectives()
 {
     for (auto &entry : collectives_) {
         auto &lists = entry.second;
-        const auto &first = lists.begin()->second;
-        int size = accesses[static_cast<size_t>(first[0])].work->size;
+        size_t n = 0;
+        size_t size = static_cast<size_t>(
+            shape.mesh[static_cast<size_t>(entry.first[2])].second);
 
+        for (auto &list : lists) {
+            while (!list.second.empty() && list.second.back() < 0)
+                list.second.pop_back();
+            n = std::max(n, list.second.size());
+        }
         for (auto &list : lists)
-            if (lists.size() != static_cast<size_t>(size) ||
-                list.second.size() != first.size())
+            if (n > 0 && (list.second.size() != n || lists.size() != size))
                 throw Broken(MISMATCH, "a collective that some do not issue");
-        if (lists.size() != static_cast<size_t>(size))
-            throw Broken(MISMATCH, "a collective that some do not issue");
-        for (size_t i = 0; i < first.size(); i++) {
+        for (size_t i = 0; i < n; i++) {
             std::vector<int> members;
+            size_t nothing = 0;
 
-            for (auto &list : lists)
+            for (auto &list : lists) {
                 members.push_back(list.second[i]);
+                nothing += list.second[i] < 0;
+            }
+            if (nothing == size)
+                continue;
+            if (nothing > 0)
+                throw Broken(MISMATCH, "ranks issue different collectives");
             Join(members);
         }
     }

@@ -532,14 +532,14 @@ void Unroller::Transfer(const Stmt &stmt, Work *work)
             work->fold += key.name + " ";
         return Compute(stmt, work);
     }
+    if (stmt.op == "broadcast")
+        return Broadcast(stmt, work);
+    if (stmt.op == "reduce")
+        return Reduce(stmt, work);
     if (stmt.op != "send" && stmt.op != "recv") {
         for (const std::vector<View> *views : {&stmt.results, &stmt.operands})
             for (const View &v : *views)
                 CheckSome({Resolve(v).region}, stmt.op);
-        if (stmt.op == "broadcast")
-            return Broadcast(stmt, work);
-        if (stmt.op == "reduce")
-            return Reduce(stmt, work);
         return Collective(stmt, work);
     }
 
