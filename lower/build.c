@@ -56,6 +56,12 @@ void hd_build_key_view(hd_op *op, hd_key_code code, hd_view view)
     op->view[op->nviews++] = view;
 }
 
+void hd_build_number(hd_op *op, hd_key_code code, double number)
+{
+    hd_build_key(op, code, HD_EXPR_NONE);
+    op->key[op->nkeys - 1].number = number;
+}
+
 static hd_build build_into(const hd_build *b, hd_block *block)
 {
     return (hd_build){b->module, block, b->loc};

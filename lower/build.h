@@ -25,6 +25,7 @@ hd_op *hd_build_copy(hd_build *b, const hd_op *op);
 void hd_build_key(hd_op *op, hd_key_code code, hd_expr expr);
 // That by which a transfer folds so; none for a sum.
 void hd_build_fold_key(hd_op *op, hd_fold fold);
+void hd_build_number(hd_op *op, hd_key_code code, double number);
 void hd_build_key_view(hd_op *op, hd_key_code code, hd_view view);
 // for VAR in 0..n: returns the body to build into, and the variable.
 hd_build hd_build_for(hd_build *b, const char *name, hd_expr n, hd_expr *var);

@@ -14,6 +14,8 @@
 // which is moved by itself in a loop, and nothing is packed. Where ranks have
 // unevenly many indices of any dimension, pieces are broadcast and reduced, one
 // after the other.
+#include <float.h>
+
 #include "lower/build.h"
 #include "lower/pass.h"
 
@@ -537,20 +539,45 @@ static void reduce_parts(hd_build *b, const hd_op *op, hd_view in, hd_view out,
                      HD_KEY_ROOT, root);
 }
 
+// What changes nothing that it is folded with: zero of a sum, else what is
+// beyond every number of the dtype. A cast saturates or makes an infinity, and
+// of f64 twice the largest number is one.
+static void fill_neutral(hd_build *b, hd_fold fold, hd_view out)
+{
+    double far = fold == HD_FOLD_MAX ? -DBL_MAX : DBL_MAX;
+    hd_op *fill = hd_build_op(b, HD_OP_FILL, -1, 1, 0, &out);
+
+    hd_build_number(fill, HD_KEY_VALUE, fold == HD_FOLD_SUM ? 0 : far);
+    if (fold != HD_FOLD_SUM && out.buffer->type.dtype == HD_F64)
+        hd_build_number(hd_build_unary(b, HD_OP_SCALE, -1, out, out), HD_KEY_BY,
+                        2);
+}
+
 // What a rank has of a dimension in blocks, folded to one index, which it has
-// instead.
+// instead. The last ranks may have nothing to fold.
 static hd_buffer *reduce_block(hd_build *b, const hd_op *op, int dim, int axis)
 {
     hd_buffer *from = op->view[1].buffer;
+    hd_dim all = from->type.dim[dim];
+    int64_t n = ranks_of(b, axis);
+    int64_t some = (all.extent - 1) / hd_dim_local(all) + 1;
     hd_type type = from->type;
+    hd_build here = *b, none;
     hd_buffer *to;
+    hd_view out;
 
-    type.dim[dim].extent = ranks_of(b, axis);
+    type.dim[dim].extent = n;
     type.dim[dim].blocks = 0;
     to = add_temp(b, from, type);
-    hd_build_key(hd_build_unary(b, op->code, -1,
-                                own(b, whole(b, to), dim, axis),
-                                whole(b, from)),
+    out = own(b, whole(b, to), dim, axis);
+    if (some < n) {
+        here = hd_build_if(b,
+                           hd_expr_binary(b->module, HD_EXPR_LT, coord(b, axis),
+                                          hd_expr_const(b->module, some)),
+                           &none);
+        fill_neutral(&none, hd_op_fold(op), out);
+    }
+    hd_build_key(hd_build_unary(&here, op->code, -1, out, whole(b, from)),
                  HD_KEY_DIM, hd_op_key(op, HD_KEY_DIM)->expr);
     return to;
 }
