@@ -1,9 +1,11 @@
 // Whatever is linear is computed in the field. Activations, conversions that
 // lose something, and what integers drop are random functions of their operand.
 // So is the maximum of several, of a set: it is the same in any order, and a
-// maximum of maxima is one of all that they are of.
+// maximum of maxima is one of all that they are of. What lies below all numbers
+// of a dtype is in none, and the maximum of one is that one.
 #include "check/value.h"
 
+#include <float.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,7 +21,8 @@ enum {
     KEY_FOLD = 300,    // of a set, and the fold
     KEY_OPERAND = 400, // of a set's member
     KEY_TRUNCATE,
-    KEY_LEFT, // of an integer product: the factor
+    KEY_LEFT,    // of an integer product: the factor
+    KEY_NEUTRAL, // and the fold
 };
 
 // ------------------------------------------------------------------- memory
@@ -197,28 +200,61 @@ void hd_tile_copy(hd_values *values, const hd_tile *to, const hd_tile *from)
         hd_values_put(values, hd_tile_place(to, i), load(values, from, i));
 }
 
-// What an operand adds to what is joined of several, and what that becomes.
-static uint64_t part_of(const hd_values *values, hd_fold fold, uint64_t x)
+static uint64_t neutral_of(hd_fold fold)
 {
-    return fold == HD_FOLD_SUM ? x : part_of_maximum(values, fold, x);
+    return hd_field_mix(KEY_NEUTRAL, (uint64_t)fold);
 }
 
-static uint64_t whole_of(hd_values *values, hd_fold fold, uint64_t parts)
+// What is beyond all numbers of its dtype as a cast makes it of the largest, or
+// of f64, which has that, twice the largest.
+static bool is_neutral(hd_fold fold, uint64_t x)
 {
-    return fold == HD_FOLD_SUM ? parts : make_maximum(values, fold, parts);
+    double far = fold == HD_FOLD_MAX ? -DBL_MAX : DBL_MAX;
+
+    return fold != HD_FOLD_SUM &&
+           (x == neutral_of(fold) ||
+            x == hd_field_multiply(hd_field_of_double(far),
+                                   hd_field_of_double(2)));
+}
+
+// What is joined of several.
+typedef struct joined {
+    uint64_t parts, last;
+    int64_t n;
+} joined;
+
+static void join_value(const hd_values *values, hd_fold fold, uint64_t x,
+                       int64_t times, joined *out)
+{
+    uint64_t part = x;
+
+    if (is_neutral(fold, x))
+        return;
+    if (fold != HD_FOLD_SUM)
+        part = part_of_maximum(values, fold, x);
+    if (times > 1)
+        part = hd_field_multiply(part, hd_field_of_integer(times));
+    out->parts = hd_field_add(out->parts, part);
+    out->last = x;
+    out->n += times;
+}
+
+static uint64_t joined_value(hd_values *values, hd_fold fold, const joined *all)
+{
+    return fold == HD_FOLD_SUM ? all->parts
+           : all->n == 0       ? neutral_of(fold)
+           : all->n == 1       ? all->last
+                               : make_maximum(values, fold, all->parts);
 }
 
 uint64_t hd_tiles_reduce(hd_values *values, hd_fold fold, const hd_tile *from,
                          int64_t n, int64_t i)
 {
-    uint64_t total = 0;
+    joined all = {0};
 
-    if (n == 1)
-        return load(values, &from[0], i);
     for (int64_t k = 0; k < n; k++)
-        total = hd_field_add(total,
-                             part_of(values, fold, load(values, &from[k], i)));
-    return whole_of(values, fold, total);
+        join_value(values, fold, load(values, &from[k], i), 1, &all);
+    return joined_value(values, fold, &all);
 }
 
 // -------------------------------------------------------------- conversions
@@ -350,36 +386,45 @@ static uint64_t map_values(hd_map map, const uint64_t *x, bool whole)
     return x[0];
 }
 
+static double rounded(hd_dtype dtype, double number)
+{
+    unsigned char code[8];
+    double stored;
+
+    hd_dtype_store(dtype, &number, 1, code);
+    hd_dtype_load(dtype, code, 1, &stored);
+    return stored;
+}
+
 // A number that the dtype does not hold is rounded.
 static uint64_t filled(const hd_values *values, const hd_work_item *item)
 {
     const hd_key *key = hd_op_key(item->op, HD_KEY_VALUE);
     hd_dtype dtype = dtype_of(item->op, 0);
     uint64_t value = factor_of(values, item, HD_KEY_VALUE);
-    unsigned char code[8];
     double stored;
 
     if (key->view >= 0)
         return convert(HD_F32, dtype, value);
-    hd_dtype_store(dtype, &key->number, 1, code);
-    hd_dtype_load(dtype, code, 1, &stored);
-    return stored >= key->number && stored <= key->number
-               ? value
-               : hd_field_mix(KEY_CONVERT + dtype, value);
+    stored = rounded(dtype, key->number);
+    if (stored >= key->number && stored <= key->number)
+        return value;
+    if (stored <= rounded(dtype, -DBL_MAX))
+        return neutral_of(HD_FOLD_MAX);
+    if (stored >= rounded(dtype, DBL_MAX))
+        return neutral_of(HD_FOLD_MIN);
+    return hd_field_mix(KEY_CONVERT + dtype, value);
 }
 
 static uint64_t fold_elements(hd_values *values, const hd_work_item *item,
                               const hd_tile *in, int64_t i)
 {
     hd_fold fold = hd_op_fold(item->op);
-    uint64_t total = 0;
+    joined all = {0};
 
-    if (item->op->ninputs == 1)
-        return load(values, &in[1], i);
     for (int k = 1; k <= item->op->ninputs; k++)
-        total =
-            hd_field_add(total, part_of(values, fold, load(values, &in[k], i)));
-    return whole_of(values, fold, total);
+        join_value(values, fold, load(values, &in[k], i), 1, &all);
+    return joined_value(values, fold, &all);
 }
 
 static uint64_t map_element(const hd_values *values, const hd_work_item *item,
@@ -440,20 +485,14 @@ static void compute_reduction(hd_values *values, const hd_work_item *item)
     in = along_result(item, &space, 1);
     for (int64_t i = 0; i < n; i++) {
         int64_t terms = item->tile[1].extent[dim], at = hd_tile_place(&in, i);
-        uint64_t total = 0;
+        joined all = {0};
 
-        for (int64_t k = 0; k < terms; k++) {
-            uint64_t x = values->value[at + k * item->tile[1].stride[dim]];
-            int64_t weight = hd_sieve_weight(item->tile[1].unit[dim], k);
-
-            if (terms > 1)
-                x = part_of(values, fold, x);
-            total = hd_field_add(
-                total, hd_field_multiply(x, hd_field_of_integer(weight)));
-        }
-        if (terms > 1)
-            total = whole_of(values, fold, total);
-        hd_values_put(values, hd_tile_place(out, i), total);
+        for (int64_t k = 0; k < terms; k++)
+            join_value(values, fold,
+                       values->value[at + k * item->tile[1].stride[dim]],
+                       hd_sieve_weight(item->tile[1].unit[dim], k), &all);
+        hd_values_put(values, hd_tile_place(out, i),
+                      joined_value(values, fold, &all));
     }
 }
 
