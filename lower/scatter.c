@@ -476,6 +476,21 @@ static void scatter_blocks(hd_pipe *p, hd_build *b, const hd_moved *m)
     hd_build_fold_key(op, hd_op_fold(m->op));
 }
 
+// What has arrived from all ranks.
+static hd_view all_slots(hd_pipe *p, const hd_moved *m)
+{
+    hd_view all = m->op->view[1];
+
+    if (m->cut) { // as many indices as the local shard
+        all = part_of_slot(p, m, m->arrived, all, hd_pipe_number(p, 0));
+        all.index[m->dim] = HD_EXPR_ALL;
+        return all;
+    }
+    all.buffer = m->arrived;
+    all.nindex = m->dim;
+    return all;
+}
+
 // What is reduced after the loop.
 static void emit_after(hd_pipe *p, hd_build *b)
 {
@@ -492,18 +507,12 @@ static void emit_after(hd_pipe *p, hd_build *b)
             scatter_blocks(p, b, m);
             continue;
         }
-        if (m->cut && !is_for_all(m))
-            in = slot_view(p, m, m->arrived, in, hd_pipe_number(p, 0),
-                           HD_EXPR_NONE);
-        if (m->cut)
-            in.index[m->dim] = HD_EXPR_ALL;
-        else
-            in.nindex = m->dim;
+        in.nindex = m->dim;
         if (p->schedule->move == NULL) {
             reduce_all(m, b, whole_result(p, m), in);
             continue;
         }
-        in.buffer = m->arrived;
+        in = all_slots(p, m);
         if (is_for_all(m))
             out = kept_view(p, m, HD_EXPR_NONE);
         hd_build_key(hd_build_unary(b, fold_code(m), -1, out, in), HD_KEY_DIM,
