@@ -184,8 +184,7 @@ int hd_pipe_index(const hd_pipe *p, const hd_view *view)
     return -1;
 }
 
-// How many dimensions the view keeps before its buffer's `dim`.
-static int kept_ahead(const hd_view *view, int dim)
+int hd_pipe_kept_ahead(const hd_view *view, int dim)
 {
     int n = 0;
 
@@ -211,7 +210,7 @@ enum { UNSPLIT = -1, NO_CHUNKS = -2, NOT_MADE = -3 };
 // it has no such one.
 static int along(const hd_op *op, const hd_space *space, int i, int dim)
 {
-    int own = kept_ahead(&op->view[i], dim), d = 0;
+    int own = hd_pipe_kept_ahead(&op->view[i], dim), d = 0;
 
     while (d < space->ndims && space->dim[i][d] != own)
         d++;
@@ -225,7 +224,7 @@ static int dim_along(const hd_op *op, const hd_space *space, int i, int d)
 
     if (space->dim[i][d] == HD_REPEATED)
         return UNSPLIT;
-    while (kept_ahead(&op->view[i], dim + 1) <= space->dim[i][d])
+    while (hd_pipe_kept_ahead(&op->view[i], dim + 1) <= space->dim[i][d])
         dim++;
     return dim;
 }
@@ -476,8 +475,8 @@ hd_op *hd_pipe_clone(hd_pipe *p, hd_build *b, const hd_op *op,
 static bool is_turned(const hd_pipe *p, const hd_op *op, int i)
 {
     int at = hd_pipe_index(p, &op->view[i]);
-    int lead = at < 0 ? 0 : kept_ahead(&op->view[i], at);
-    int out = kept_ahead(&op->view[0], hd_pipe_index(p, &op->view[0]));
+    int lead = at < 0 ? 0 : hd_pipe_kept_ahead(&op->view[i], at);
+    int out = hd_pipe_kept_ahead(&op->view[0], hd_pipe_index(p, &op->view[0]));
     hd_space space;
 
     hd_space_map_op(p->module, op, &space);
@@ -511,7 +510,7 @@ static bool is_product(hd_pipe *p, const hd_op *op)
     int at = hd_pipe_index(p, &op->view[0]);
     hd_view view[3];
 
-    if (at >= 0 && kept_ahead(&op->view[0], at) < batch &&
+    if (at >= 0 && hd_pipe_kept_ahead(&op->view[0], at) < batch &&
         hd_pipe_index(p, &op->view[2]) < 0)
         return false;
     for (int i = 0; i < 3; i++)
