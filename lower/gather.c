@@ -44,7 +44,7 @@ static void emit_compute(hd_build *all, const hd_trip *t)
 
     local.own = true;
     // Blocks are as long as each other by their numbers alone.
-    if (at.shard != HD_EXPR_ALL && t->p->moved[0].cut)
+    if (at.shard != HD_EXPR_ALL && t->p->cut)
         local.shard = hd_pipe_rank(t->p);
     for (hd_stmt *s = t->p->ops; s != NULL; s = s->next) {
         bool branches = t->own >= 0 && reads_in_place(t->p, s->op);

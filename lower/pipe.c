@@ -443,18 +443,18 @@ static hd_view view_for(hd_pipe *p, const hd_op *op, int i, const hd_piece *at)
 
 // --------------------------------------------------------------- computing
 
-// Where an operand's dimension of the loop is kept, those that keys name are
-// counted with it.
+// Where an operand's dimension of the loop, which an index picks of, is kept,
+// those that keys name are counted with it.
 static void fix_dim_keys(hd_pipe *p, const hd_op *from, hd_op *to,
                          const hd_piece *at)
 {
     for (int i = 0; i < to->nkeys && at->shard == HD_EXPR_ALL; i++) {
+        const hd_view *view = &from->view[1];
         hd_expr *dim = &to->key[i].expr;
-        int s = hd_key_is_dim(to->key[i].code)
-                    ? hd_pipe_index(p, &from->view[1])
-                    : -1;
+        int s = hd_key_is_dim(to->key[i].code) ? hd_pipe_index(p, view) : -1;
 
-        if (s >= 0 && hd_expr_value(p->module, *dim) >= s)
+        if (s >= 0 && hd_view_picks(view, s) &&
+            hd_expr_value(p->module, *dim) >= hd_pipe_kept_ahead(view, s))
             *dim = hd_pipe_binary(p, HD_EXPR_ADD, *dim, hd_pipe_number(p, 1));
     }
 }

@@ -115,11 +115,13 @@ static bool scatters(const hd_op *op)
 }
 
 // A gather straight into its destination: the output view fixes only
-// dimensions of one index before the stream dimension.
+// dimensions of one index before the stream dimension, of which each index
+// comes from a rank.
 static bool plan_gather(const hd_op *op, int s, plan *p)
 {
     p->dim[1] = WHOLE;
-    return is_led_by(&op->view[0], s);
+    return is_led_by(&op->view[0], s) &&
+           !hd_dim_is_cut(op->view[0].buffer->type.dim[s]);
 }
 
 // A reduction whose operand is led by the stream dimension: one index of it is
@@ -848,6 +850,13 @@ static const char *why_no_pipeline(const run *r, const hd_stmt *stmt)
     }
     if (plan_op(r->module, stmt, &p))
         return why_alone(r, stmt, view->buffer);
+    if (hd_dim_is_cut(view->buffer->type.dim[dim]))
+        return hd_arena_printf(
+            r->scratch,
+            "dimension %d of %%%s, of which each rank has one index, is "
+            "@stream in %lld blocks",
+            dim, view->buffer->name,
+            (long long)view->buffer->type.dim[dim].blocks);
     return hd_arena_printf(
         r->scratch, "dimension %d of %%%s, which it gathers, is not @stream",
         dim, view->buffer->name);

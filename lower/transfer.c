@@ -128,12 +128,14 @@ static void add_moved(hd_pipe *p, hd_op *op, const hd_flow *flow)
     p->axis = op->axis;
     p->ranks = p->module->axis[op->axis].size;
     p->flow = flow;
-    p->schedule = flow->schedules[p->options->transfer];
+    if (p->nmoved == 0)
+        p->schedule = flow->schedules[p->options->transfer];
     m = &p->moved[p->nmoved++];
     *m = (hd_moved){.op = op, .dim = hd_pipe_index(p, &op->view[flow->piece])};
     m->cut = hd_view_range(&op->view[flow->piece], m->dim) != NULL;
     p->cut |= m->cut;
-    // Of blocks nothing has a chunk of each, and slots take a dimension more.
+    // Of blocks nothing has a chunk of each, and slots take a dimension more;
+    // all of the loop moves alike.
     if (m->cut && ((p->schedule->shard == NULL && p->schedule->move != NULL) ||
                    op->view[flow->piece].buffer->type.ndims == HD_MAX_DIMS))
         p->schedule = flow->schedules[HD_TRANSFER_BROADCAST];
