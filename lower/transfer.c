@@ -96,6 +96,10 @@ static void report_effect(const hd_pipe *p, const hd_moved *m,
         hd_effect_none(effect, HD_OPTION_CHUNKS, p->diag, loc,
                        "blocks move whole: chunks of some would be longer "
                        "than of others");
+    if (m->cut && p->options->transfer == HD_TRANSFER_FUSED)
+        hd_effect_none(effect, HD_OPTION_TRANSFER, p->diag, loc,
+                       "no fused op takes blocks, which need not be as long as "
+                       "each other: they move as with bulk");
     if (p->cut && p->options->transfer == HD_TRANSFER_PIPELINED)
         hd_effect_none(effect, HD_OPTION_TRANSFER, p->diag, loc,
                        "a block has no chunk of each rank's: it moves as with "
