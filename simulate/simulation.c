@@ -6,21 +6,48 @@
 #include "base/array.h"
 #include "steps/match.h"
 
+enum { COSTS_PER_OP = 16 }; // half of them stay empty
+
+// Steps of an op that keep as much of each view cost the same.
+static bool same_lengths(const hd_graph *g, const hd_node *a, const hd_node *b)
+{
+    int64_t n = a[1].part - a->part;
+
+    if (n != b[1].part - b->part)
+        return false;
+    for (int64_t i = 0; i < n; i++)
+        if (g->part[a->part + i].ranges != g->part[b->part + i].ranges)
+            return false;
+    return true;
+}
+
+static uint64_t hash_lengths(const hd_graph *g, const hd_node *node)
+{
+    uint64_t hash = (uintptr_t)node->op >> 4;
+
+    for (int64_t i = node->part; i < node[1].part; i++)
+        hash = (hash ^ g->part[i].ranges) * 0x9e3779b97f4a7c15u;
+    return hash * 0x9e3779b97f4a7c15u >> 20;
+}
+
 hd_cost hd_simulation_cost(hd_simulation *s, const hd_node *node)
 {
-    uint64_t at = ((uintptr_t)node->op >> 4) * 0x9e3779b97f4a7c15u >> 20;
+    uint64_t at = hash_lengths(&s->graph, node);
+    hd_op_cost *c;
 
     for (;; at++) {
-        hd_op_cost *c = &s->cost[at & (uint64_t)(s->cost_room - 1)];
-
-        if (c->op == node->op)
+        c = &s->cost[at & (uint64_t)(s->cost_room - 1)];
+        if (c->node == NULL)
+            break;
+        if (c->node->op == node->op && same_lengths(&s->graph, c->node, node))
             return c->cost;
-        if (c->op != NULL)
-            continue;
-        c->op = node->op;
-        c->cost = hd_cost_of(&s->graph, &s->machine, node);
-        return c->cost;
     }
+    if (2 * s->ncosts >= s->cost_room) // there are too many to keep them all
+        return hd_cost_of(&s->graph, &s->machine, node);
+    s->ncosts++;
+    c->node = node;
+    c->cost = hd_cost_of(&s->graph, &s->machine, node);
+    return c->cost;
 }
 
 void hd_simulation_settle(hd_simulation *s, int rank)
@@ -74,7 +101,7 @@ static hd_status make_arrays(hd_simulation *s, hd_diag *diag)
     HD_TRY(hd_clear_array(g->nrendezvous, sizeof *s->pending, diag,
                           (void **)&s->pending));
     n = count_ops(&g->module->body) + g->module->nbuffers; // and their records
-    for (s->cost_room = 16; s->cost_room < 2 * n;)
+    for (s->cost_room = 16; s->cost_room < COSTS_PER_OP * n;)
         s->cost_room *= 2;
     return hd_clear_array(s->cost_room, sizeof *s->cost, diag,
                           (void **)&s->cost);

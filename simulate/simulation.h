@@ -63,7 +63,7 @@ typedef struct hd_step_time {
 } hd_step_time;
 
 typedef struct hd_op_cost {
-    const hd_op *op;
+    const hd_node *node; // the first of its op with such lengths; NULL: none
     hd_cost cost;
 } hd_op_cost;
 
@@ -79,8 +79,8 @@ struct hd_simulation {
     hd_activity *activity;   // owned, by rank
     hd_processor *processor; // owned, by rank, or by node if its ranks share it
     int32_t *pending;        // owned, by rendezvous: tasks left
-    hd_op_cost *cost;        // owned: a hash by op
-    int64_t cost_room;
+    hd_op_cost *cost;        // owned: a hash by op and lengths of its views
+    int64_t ncosts, cost_room;
     hd_prediction prediction;
 };
 
@@ -107,7 +107,8 @@ static inline int hd_simulation_way(const hd_simulation *s, int from, int to)
                                                                     : HD_FAR;
 }
 
-// Each op's is found once: all its steps have the same shapes.
+// Of steps of an op whose views are as long it is found once, unless there are
+// very many lengths.
 hd_cost hd_simulation_cost(hd_simulation *s, const hd_node *node);
 // Brings the account of what the rank does up to now.
 void hd_simulation_settle(hd_simulation *s, int rank);

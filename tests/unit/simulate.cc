@@ -74,6 +74,31 @@ TEST(Simulation, StepsOfAStreamFollowEachOther)
     EXPECT_TRUE(s.At(0).critical && s.At(1).critical);
 }
 
+TEST(Simulation, StepsTakeAsLongAsWhatTheyHaveOfADimension)
+{
+    // Three rows, then one; rank 1 has the one alone.
+    Simulated blocks("host program blocks in %x : u8[4] out %y : u8[4] "
+                     "{ for i in 0..2 { %y[i * 3..i + 3] = "
+                     "copy %x[i * 3..i + 3] } }");
+
+    EXPECT_DOUBLE_EQ(blocks.p.time, 8);
+    EXPECT_DOUBLE_EQ(blocks.At(1).start, 6);
+
+    Simulated ranks("host program ranks mesh tp=2 in %x : u8[5@tp] "
+                    "out %y : u8[5@tp] "
+                    "{ %y[tp of 2] = copy %x[tp of 2] }");
+
+    EXPECT_DOUBLE_EQ(ranks.At(0).end, 6);
+    EXPECT_DOUBLE_EQ(ranks.At(1).end, 4);
+
+    // More lengths than are kept.
+    Simulated many("host program many in %x : u8[100] out %y : u8[100, 100] "
+                   "{ for i in 0..100 { %y[i, 0..i + 1] = copy %x[0..i + 1] "
+                   "%y[i, i + 1..100] = fill value 0 } }");
+
+    EXPECT_DOUBLE_EQ(many.p.compute, 2 * 5050 + 4950);
+}
+
 TEST(Simulation, WhatWorksAtTheSameTimeSharesTheProcessor)
 {
     // 2 bytes of work and 6. On a processor of its own the first to start has
