@@ -4,6 +4,7 @@
 // Values are those of the tensor program, within the bounds of the program that
 // runs, since a ring rounds more often. Inputs are new in each run but the
 // last, which repeats the first bit for bit, as does a launch under chaos.
+// Likewise over rows that ranks do not divide.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -163,21 +164,79 @@ const Pattern kPatterns[] = {
 
 enum { PATTERNS = sizeof kPatterns / sizeof kPatterns[0] };
 
+// The same over m rows that the ranks need not divide, and that may be fewer
+// than they: what a rank has room for alone holds NaNs.
+#define ROWS                                         \
+    "in %a : $[n @tp, m, 8] in %w : $[n @tp, 8, 5] " \
+    "temp %p : $[n @tp, m in n @stream, 5] "
+const Pattern kBlocks[] = {
+    {"gathered",
+     "in %x : $[m @tp, 8] in %w : $[8, 5] in %b : $[5] "
+     "temp %g : $[m in n @stream, 8] out %c : $[m in n @stream, 5]",
+     "%g = set %x %c = matmul %g, %w bias %b act gelu"},
+    {"gathered_behind_a_batch",
+     "in %x : $[3, m @tp, 8] in %w : $[8, 5] "
+     "temp %g : $[3, m in n @stream, 8] out %c : $[3, m in n @stream, 5]",
+     "%g = set %x %c = matmul %g, %w"},
+    {"gathered_whole", "in %x : $[4, m @tp] out %y : $[4, m] out %z : $[m, 4]",
+     "%y = set %x %z = transpose %y"},
+    {"scattered", ROWS "out %c : $[m @tp, 5]",
+     "%p = matmul %a, %w %c = sum %p dim 0"},
+    {"scattered_max",
+     ROWS "in %r : $[m @tp, 5] temp %s : $[m @tp, 5] "
+          "out %c : $[m @tp, 5]",
+     "%p = matmul %a, %w act relu %s = max %p dim 0 %c = add %s, %r"},
+    {"for_all", ROWS "out %c : $[m, 5]",
+     "%p = matmul %a, %w %c = sum %p dim 0"},
+    {"block",
+     "in %x : $[m @tp, 8] in %u : $[n @tp, 8, 4] in %w : $[n @tp, 4, 5] "
+     "temp %g : $[m in n @stream, 8] temp %h : $[n @tp, m in n @stream, 4] "
+     "temp %p : $[n @tp, m in n @stream, 5] out %c : $[m @tp, 5]",
+     "%g = set %x %h = matmul %g, %u act gelu %p = matmul %h, %w "
+     "%c = sum %p dim 0"},
+    {"over_rows",
+     "in %x : $[m @tp, 6] out %s : $[6] out %t : $[6] out %u : $[6]",
+     "%s = sum %x dim 0 %t = max %x dim 0 %u = min %x dim 0"},
+    {"integers_over_rows",
+     "in %x : i32[6, m @tp] out %s : i32[6] out %t : i32[6] out %u : i32[6]",
+     "%s = sum %x dim 1 %t = max %x dim 1 %u = min %x dim 1"},
+    {"moved_to_columns", "in %x : $[m @tp, 7] out %y : $[m, 7 @tp]",
+     "%y = set %x"},
+    {"two_axes",
+     "in %x : $[5 @dp, m @tp, 8] in %w : $[8, 4] "
+     "temp %g : $[5 @dp, m in n @stream, 8] "
+     "out %c : $[5 @dp, m in n @stream, 4]",
+     "%g = set %x %c = matmul %g, %w"},
+};
+
+enum { BLOCKS = sizeof kBlocks / sizeof kBlocks[0] };
+
 bool HasTwoAxes(const Pattern &pattern)
 {
     return strstr(pattern.declarations, "@dp") != nullptr;
 }
 
-Module ParsePattern(const Pattern &pattern, const std::string &dtype, int tp)
+// A pattern on so many ranks, over so many rows if it has blocks.
+struct Drawn {
+    const Pattern &pattern;
+    std::string dtype;
+    int tp, rows;
+};
+
+Module ParsePattern(const Drawn &drawn)
 {
+    const Pattern &pattern = drawn.pattern;
     std::string text =
         std::string(pattern.declarations) + " { " + pattern.body + " }\n";
 
     text = std::regex_replace(text, std::regex("\\bn\\b"), "size tp");
+    if (drawn.rows > 0)
+        text = std::regex_replace(text, std::regex("\\bm\\b"),
+                                  std::to_string(drawn.rows));
     return Parse(
         "heddle 1 tensor program pattern mesh " +
             std::string(HasTwoAxes(pattern) ? "dp=2, tp=2 " : "tp=2 ") + text,
-        dtype, tp);
+        drawn.dtype, drawn.tp);
 }
 
 // What a rank's runs left behind, for the launches to come.
@@ -251,11 +310,10 @@ void Launches(Case *c, const char *chaos, int runs)
 }
 
 // All but a ring are held to the bounds of the tensor program itself.
-void LowersAndRuns(const Pattern &pattern, const std::string &dtype, int tp,
-                   const hd_lower_options &options)
+void LowersAndRuns(const Drawn &drawn, const hd_lower_options &options)
 {
-    Module tensor = ParsePattern(pattern, dtype, tp);
-    Module host = ParsePattern(pattern, dtype, tp);
+    Module tensor = ParsePattern(drawn);
+    Module host = ParsePattern(drawn);
     hd_diag *diag = hd_diag_create();
 
     ASSERT_EQ(hd_lower(host.get(), &options, nullptr, nullptr, diag), HD_OK)
@@ -316,7 +374,51 @@ TEST_P(Patterns, GiveTheDenseAnswerWithEveryPairOfOptions)
         options.wire = static_cast<hd_wire_dtype>(row[9]);
         SCOPED_TRACE(std::string(pattern.name) + " of " + dtype + " on tp=" +
                      std::to_string(tp) + ", " + OptionText(options));
-        LowersAndRuns(pattern, dtype, tp, options);
+        LowersAndRuns({pattern, dtype, tp, 0}, options);
+    }
+}
+
+TEST_P(Patterns, OverRowsInBlocksGiveTheDenseAnswer)
+{
+    if (GetParam() == HD_TRANSFER_FUSED && !OnCpu())
+        GTEST_SKIP() << "no provider";
+    if (DeviceOptions().graph && GetParam() != HD_TRANSFER_DIRECT &&
+        GetParam() != HD_TRANSFER_RING)
+        GTEST_SKIP() << "graphs of two pipelines are enough";
+    const std::vector<int> sizes =
+        Choose<int>({1, 2, 3, 5, 2, 3, 5, 8}, {1, 2, 3, 5});
+    const std::vector<const char *> dtypes =
+        Choose<const char *>({"f32", "f64", "bf16"}, {"f32", "bf16"});
+    std::mt19937 random(Seed());
+    const unsigned share = IsQuick() ? 16 : 6;
+    unsigned n = unsigned(Seed() % share);
+
+    for (const std::vector<int> &row :
+         CoverPairs({BLOCKS, int(sizes.size()), 4, int(dtypes.size()), 2, 2, 2,
+                     2, 2, 2},
+                    random)) {
+        if (n++ % share != 0)
+            continue;
+
+        const Pattern &pattern = kBlocks[row[0]];
+        hd_lower_options options = OptionsOf(GetParam());
+        int axes = HasTwoAxes(pattern) ? 2 : 1;
+        int tp = std::min(sizes[size_t(row[1])], MostRanks() / axes);
+        const int rows[] = {1, std::max(1, tp - 1), 13, 17};
+
+        if (!HasDevices(axes))
+            continue;
+        options.streams = 1 + row[4];
+        options.protocol = static_cast<hd_protocol>(row[5]);
+        options.copy_own = row[6] != 0;
+        options.defer_sends = row[7] != 0;
+        options.comm_stream = row[8] != 0;
+        options.wire = static_cast<hd_wire_dtype>(row[9]);
+        Drawn drawn = {pattern, dtypes[size_t(row[3])], tp, rows[row[2]]};
+        SCOPED_TRACE(std::string(pattern.name) + " of " + drawn.dtype + ", " +
+                     std::to_string(drawn.rows) + " rows on tp=" +
+                     std::to_string(tp) + ", " + OptionText(options));
+        LowersAndRuns(drawn, options);
     }
 }
 
