@@ -53,7 +53,7 @@ typedef struct hd_pipe {
     hd_moved *moved;
     int nmoved;
     int64_t ranks, chunks;
-    bool cut; // some of what is moved comes in blocks
+    bool cut; // some of what is moved comes in blocks, of any dimension
     int axis;
     const hd_flow *flow;
     const hd_schedule *schedule;

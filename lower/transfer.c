@@ -125,9 +125,21 @@ static void report_effect(const hd_pipe *p, const hd_moved *m,
     effect->used |= HD_OPTIONS_OF_TRANSFERS;
 }
 
+// Of another dimension some ranks have less.
+static bool is_uneven(const hd_view *view, int dim)
+{
+    for (int i = 0; i < view->nindex; i++)
+        if (i != dim && hd_view_range(view, i) != NULL &&
+            hd_view_range(view, i)->extent < 0)
+            return true;
+    return false;
+}
+
 static void add_moved(hd_pipe *p, hd_op *op, const hd_flow *flow)
 {
+    const hd_view *piece = &op->view[flow->piece];
     hd_moved *m;
+    bool uneven;
 
     p->axis = op->axis;
     p->ranks = p->module->axis[op->axis].size;
@@ -135,13 +147,15 @@ static void add_moved(hd_pipe *p, hd_op *op, const hd_flow *flow)
     if (p->nmoved == 0)
         p->schedule = flow->schedules[p->options->transfer];
     m = &p->moved[p->nmoved++];
-    *m = (hd_moved){.op = op, .dim = hd_pipe_index(p, &op->view[flow->piece])};
-    m->cut = hd_view_range(&op->view[flow->piece], m->dim) != NULL;
-    p->cut |= m->cut;
+    *m = (hd_moved){.op = op, .dim = hd_pipe_index(p, piece)};
+    m->cut = hd_view_range(piece, m->dim) != NULL;
+    uneven = !m->cut && is_uneven(piece, m->dim);
+    p->cut |= m->cut || uneven;
     // Of blocks nothing has a chunk of each, and slots take a dimension more;
     // all of the loop moves alike.
-    if (m->cut && ((p->schedule->shard == NULL && p->schedule->move != NULL) ||
-                   op->view[flow->piece].buffer->type.ndims == HD_MAX_DIMS))
+    if ((uneven && (p->schedule->shard == NULL || p->schedule->move == NULL)) ||
+        (m->cut && ((p->schedule->shard == NULL && p->schedule->move != NULL) ||
+                    piece->buffer->type.ndims == HD_MAX_DIMS)))
         p->schedule = flow->schedules[HD_TRANSFER_BROADCAST];
 }
 
