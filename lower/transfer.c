@@ -92,7 +92,7 @@ static void report_effect(const hd_pipe *p, const hd_moved *m,
     if (s->move == NULL)
         hd_effect_none(effect, HD_OPTION_CHUNKS, p->diag, loc,
                        "this pipeline moves shards whole, in one collective");
-    else if (p->cut)
+    else if (p->chunks < p->options->chunks)
         hd_effect_none(effect, HD_OPTION_CHUNKS, p->diag, loc,
                        "blocks move whole: chunks of some would be longer "
                        "than of others");
@@ -400,6 +400,17 @@ static void report_form(const hd_pipe *p, hd_effect *effect)
                         "computes on that, and writes at index j alone");
 }
 
+// Whether a statement of an iteration has a block of anything, which a chunk
+// cannot be of: it is a range by its own number.
+static bool has_blocks(const hd_pipe *p)
+{
+    for (const hd_stmt *s = p->ops; s != NULL; s = s->next)
+        for (int i = 0; i < s->op->nviews; i++)
+            if (s->op->view[i].range != NULL)
+                return true;
+    return false;
+}
+
 static hd_status plan_stmt(hd_pipe *p, hd_build *b, hd_effect *effect)
 {
     p->nmoved = 0;
@@ -412,7 +423,8 @@ static hd_status plan_stmt(hd_pipe *p, hd_build *b, hd_effect *effect)
         hd_block_append(b->block, p->loop);
         return HD_OK;
     }
-    p->chunks = p->schedule->move == NULL || p->cut ? 1 : p->options->chunks;
+    p->chunks =
+        p->schedule->move == NULL || has_blocks(p) ? 1 : p->options->chunks;
     if (p->chunks > 1)
         HD_TRY(hd_pipe_check_chunks(p));
     p->flow->prepare(p);

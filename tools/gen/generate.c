@@ -89,6 +89,7 @@ static const char *const folds[] = {
 typedef struct dim {
     int extent;
     int mark;
+    int blocks; // of a stream dimension, 0 for one an index
 } dim;
 
 typedef struct tensor {
@@ -107,6 +108,7 @@ typedef struct maker {
     int naxes;
     int axis[MAX_AXES]; // sizes
     bool streams;       // stream dimensions may be drawn
+    bool blocks;        // dimensions over ranks have any extent
     bool chain; // operations mostly go on from each other, as in one long loop
     int now;    // the number of the operation that is made, from 1
     int ntensors;
@@ -198,6 +200,11 @@ static int draw_extent(maker *m)
     return extents[pick(m, 7)];
 }
 
+static bool can_shard(const maker *m, dim d, int axis)
+{
+    return d.mark < 0 && (m->blocks || d.extent == m->axis[axis]);
+}
+
 static void draw_stream(maker *m, tensor *t)
 {
     dim *d;
@@ -222,8 +229,7 @@ static void draw_marks(maker *m, tensor *t)
 
         if (once_in(m, 3))
             continue;
-        while (at < t->ndims &&
-               (t->dim[at].mark >= 0 || t->dim[at].extent != m->axis[axis]))
+        while (at < t->ndims && !can_shard(m, t->dim[at], axis))
             at++;
         if (at < t->ndims)
             t->dim[at].mark = axis;
@@ -349,8 +355,7 @@ static bool find_shardable(maker *m, const tensor *t, int *at, int *axis)
     for (int k = 0; k < t->ndims; k++)
         for (*axis = 0; *axis < m->naxes; ++*axis) {
             *at = (first + k) % t->ndims;
-            if (t->dim[*at].mark < 0 && !has_axis(t, *axis) &&
-                t->dim[*at].extent == m->axis[*axis])
+            if (!has_axis(t, *axis) && can_shard(m, t->dim[*at], *axis))
                 return true;
         }
     return false;
@@ -365,6 +370,7 @@ static int gather_into(maker *m, int x, int at, bool fresh)
     for (int i = 0; i < t.ndims; i++)
         if (t.dim[i].mark == STREAM)
             t.dim[i].mark = LOCAL;
+    t.dim[at].blocks = once_in(m, 4) ? 0 : m->axis[t.dim[at].mark];
     t.dim[at].mark = STREAM;
     read_tensor(m, x);
     to = fresh ? add_tensor(m, &t, 't') : place_result(m, &t, true);
@@ -437,10 +443,10 @@ static int supply(maker *m, const tensor *like)
 static void draw_extents(maker *m, tensor *t)
 {
     for (int n = 2 + pick(m, 3); n > 0; n--)
-        append_dim(t, (dim){draw_extent(m), LOCAL});
+        append_dim(t, (dim){draw_extent(m), LOCAL, 0});
     if (once_in(m, 12))
         for (int n = 1 + pick(m, HD_MAX_DIMS - t->ndims); n > 0; n--)
-            append_dim(t, (dim){1 + once_in(m, 4), LOCAL});
+            append_dim(t, (dim){1 + once_in(m, 4), LOCAL, 0});
 }
 
 static void gather_input(maker *m)
@@ -454,7 +460,9 @@ static void gather_input(maker *m)
         if (t.dim[i].mark == axis)
             t.dim[i].mark = LOCAL;
     at = once_in(m, 4) ? pick(m, t.ndims) : 0;
-    t.dim[at] = (dim){m->axis[axis], axis};
+    t.dim[at].mark = axis;
+    if (!m->blocks || once_in(m, 3))
+        t.dim[at].extent = m->axis[axis];
     if (fits(m, &t))
         gather_into(m, add_input(m, &t), at, false);
 }
@@ -486,8 +494,8 @@ static void stream_input(maker *m)
         return;
     at = once_in(m, 3);
     memmove(t.dim + 1, t.dim, sizeof(dim) * (size_t)t.ndims++);
-    t.dim[at] = (dim){m->axis[axis], axis};
-    t.dim[1 - at] = (dim){2 + pick(m, 4), STREAM};
+    t.dim[at] = (dim){m->axis[axis], axis, 0};
+    t.dim[1 - at] = (dim){2 + pick(m, 4), STREAM, 0};
     if (once_in(m, 2))
         t.dim[2].extent = m->axis[axis]; // it may be sharded instead
     if (fits(m, &t))
@@ -541,7 +549,7 @@ static void make_reduction(maker *m, int x)
     lost = t.dim[d];
     keeps = lost.mark < 0 && once_in(m, 3);
     if (keeps) {
-        t.dim[d] = (dim){1, LOCAL};
+        t.dim[d] = (dim){1, LOCAL, 0};
     } else {
         drop_dims(&t, d, 1);
         if (lost.mark >= 0 || once_in(m, 4))
@@ -565,7 +573,7 @@ static int find_local(maker *m, const tensor *t, int axis)
     for (int k = 0; k < t->ndims; k++) {
         int d = (first + k) % t->ndims;
 
-        if (t->dim[d].mark == LOCAL && t->dim[d].extent == m->axis[axis])
+        if (t->dim[d].mark == LOCAL && can_shard(m, t->dim[d], axis))
             return d;
     }
     return -1;
@@ -620,14 +628,14 @@ static int draw_operand_of(maker *m, const tensor *t, dtype dtype)
         drop_dims(&tail, 0, 1 + pick(m, t->ndims));
     for (int i = 0; i < tail.ndims; i++)
         if (once_in(m, 6))
-            tail.dim[i] = (dim){1, LOCAL};
+            tail.dim[i] = (dim){1, LOCAL, 0};
     return supply(m, &tail);
 }
 
 // The result of an operand that repeats along it.
 static void widen(maker *m, tensor *t)
 {
-    dim more = {draw_extent(m), LOCAL};
+    dim more = {draw_extent(m), LOCAL, 0};
 
     for (int i = 0; i < t->ndims; i++)
         if (t->dim[i].extent == 1 && t->dim[i].mark == LOCAL)
@@ -651,7 +659,7 @@ static void draw_factor(maker *m, char text[24], double *size)
     if (i == 4) {
         tensor t = {.dtype = F32, .ndims = pick(m, 3)};
 
-        t.dim[0] = t.dim[1] = (dim){1, LOCAL};
+        t.dim[0] = t.dim[1] = (dim){1, LOCAL, 0};
         i = supply(m, &t);
         *size *= m->tensor[i].size;
         snprintf(text, 24, "%%t%d", i);
@@ -888,7 +896,7 @@ static void fold_onto(maker *m, int x, bool over)
 
         if (i != at && fold == FOLD_SUM)
             like.dtype = draw_beside(m, t.dtype);
-        operand[i] = i == at          ? read_tensor(m, x)
+        operand[i] = i == at         ? read_tensor(m, x)
                      : once_in(m, 4) ? draw_operand_of(m, &like, like.dtype)
                                      : supply(m, &like);
         held = &m->tensor[operand[i]];
@@ -1019,11 +1027,11 @@ static bool pair_operands(product *p)
 // A dimension that only `b` has, perhaps on an axis that is not in use.
 static dim draw_free_dim(maker *m, const product *p)
 {
-    dim d = {draw_extent(m), LOCAL};
+    dim d = {draw_extent(m), LOCAL, 0};
     int axis = pick(m, m->naxes);
 
     if (m->naxes > 0 && !has_axis(&p->a, axis) && !has_axis(&p->b, axis) &&
-        d.extent == m->axis[axis] && once_in(m, 2))
+        can_shard(m, d, axis) && once_in(m, 2))
         d.mark = axis;
     return d;
 }
@@ -1126,7 +1134,7 @@ static int draw_bias(maker *m, const product *p)
     drop_dims(&t, 0, once_in(m, 3) ? pick(m, t.ndims) : t.ndims - 1);
     for (int i = 0; i < t.ndims; i++)
         if (t.ndims > 1 && once_in(m, 2))
-            t.dim[i] = (dim){1, LOCAL};
+            t.dim[i] = (dim){1, LOCAL, 0};
     return supply(m, &t);
 }
 
@@ -1223,13 +1231,15 @@ static void make_matmul(maker *m, int x)
 // --------------------------------------------------- reductions to the ranks
 
 // Whether it is partial results: `over` is sharded, and there is a stream
-// dimension with as many indices, of which each rank may get the sum of one.
+// dimension with as many indices or blocks, of which each rank may get the sum
+// of one.
 static bool is_partial(const tensor *t, int *over)
 {
     int s = stream_dim(t);
 
     for (*over = 0; s >= 0 && *over < t->ndims; ++*over)
-        if (t->dim[*over].mark >= 0 && t->dim[*over].extent == t->dim[s].extent)
+        if (t->dim[*over].mark >= 0 &&
+            (t->dim[*over].extent == t->dim[s].extent || t->dim[s].blocks > 0))
             return true;
     return false;
 }
@@ -1257,12 +1267,13 @@ static void make_partial(maker *m)
     tensor t = {.dtype = draw_dtype(m)};
     int axis = pick(m, m->naxes);
 
-    append_dim(&t, (dim){m->axis[axis], axis});
+    append_dim(&t, (dim){m->axis[axis], axis, 0});
     if (once_in(m, 4))
-        append_dim(&t, (dim){1, LOCAL});
-    append_dim(&t, (dim){m->axis[axis], STREAM});
+        append_dim(&t, (dim){1, LOCAL, 0});
+    append_dim(&t, m->blocks ? (dim){draw_extent(m), STREAM, m->axis[axis]}
+                             : (dim){m->axis[axis], STREAM, 0});
     for (int n = 1 + pick(m, 3); n > 0; n--)
-        append_dim(&t, (dim){draw_extent(m), LOCAL});
+        append_dim(&t, (dim){draw_extent(m), LOCAL, 0});
     if (fits(m, &t))
         ops[pick(m, 7)](m, add_input(m, &t));
 }
@@ -1352,6 +1363,7 @@ static void draw_mesh(maker *m)
     }
     m->streams = !once_in(m, 4);
     m->chain = once_in(m, 2);
+    m->blocks = once_in(m, 3);
 }
 
 static void draw_first_input(maker *m)
@@ -1381,10 +1393,12 @@ static void write_declaration(maker *m, int i, FILE *to)
         int mark = t->dim[d].mark;
 
         fprintf(to, "%s", d > 0 ? ", " : "");
-        if (mark >= 0 && once_in(m, 4))
+        if (mark >= 0 && t->dim[d].extent == m->axis[mark] && once_in(m, 4))
             fprintf(to, "size %s", axis_names[mark]);
         else
             fprintf(to, "%d", t->dim[d].extent);
+        if (mark == STREAM && t->dim[d].blocks > 0)
+            fprintf(to, " in %d", t->dim[d].blocks);
         if (mark != LOCAL)
             fprintf(to, " @%s", mark >= 0 ? axis_names[mark] : "stream");
     }
