@@ -166,7 +166,7 @@ static void print_index(const hd_evaluation *e, const hd_sieve *s,
     hd_text_puts(text, last > 0 ? "]" : "");
 }
 
-// The only dimension with an index, if it is sharded; else -1.
+// The only dimension with an index, if each is of another rank; else -1.
 static int only_shard(const hd_evaluation *e, const hd_buffer *b)
 {
     const hd_sieve *s = &e->grain.dense[b->id];
@@ -175,7 +175,8 @@ static int only_shard(const hd_evaluation *e, const hd_buffer *b)
     for (int d = 0; d < s->ndims; d++) {
         if (!is_distinguished(s, d))
             continue;
-        if (shard >= 0 || !hd_dim_is_sharded(b->type.dim[d]))
+        if (shard >= 0 || !hd_dim_is_sharded(b->type.dim[d]) ||
+            hd_dim_is_cut(b->type.dim[d]))
             return -1;
         shard = d;
     }
