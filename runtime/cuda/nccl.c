@@ -555,15 +555,15 @@ static hd_status gather_at_root(const call_args *call, int root)
     const hd_step *step = call->step;
     const hd_module *module = call->device->binding.module;
     int n = (int)module->axis[step->op->axis].size;
-    size_t bytes =
-        count(call, 0) * hd_dtype_size(step->span[0].buffer->type.dtype);
+    size_t each = count(call, step->op->noutputs); // as for ncclReduce
+    size_t bytes = each * hd_dtype_size(step->span[0].buffer->type.dtype);
 
-    NCCL_TRY(call->device, call->diag, send, at(call, step->op->noutputs),
-             count(call, 0), call->type, root, call->comm, call->stream);
+    NCCL_TRY(call->device, call->diag, send, at(call, step->op->noutputs), each,
+             call->type, root, call->comm, call->stream);
     for (int i = 0; hd_step_reduces(step) && i < n; i++)
         NCCL_TRY(call->device, call->diag, recv,
                  (char *)(uintptr_t)gathered_at(call) + (size_t)i * bytes,
-                 count(call, 0), call->type, i, call->comm, call->stream);
+                 each, call->type, i, call->comm, call->stream);
     return HD_OK;
 }
 
