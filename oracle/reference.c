@@ -104,12 +104,13 @@ static void fill_values(hd_reference *r, int rank, const hd_buffer *buffer,
     for (int64_t i = 0; i < n; i++) {
         int64_t at =
             r->dense ? i : whole_position(r->module, &buffer->type, rank, i);
-        const char *from = (const char *)whole + (size_t)at * size;
+        const char *from;
 
         if (at < 0) {
             v->bound[i] = UNWRITTEN;
             continue;
         }
+        from = (const char *)whole + (size_t)at * size;
         hd_dtype_load(dtype, from, 1, &v->value[i]);
         if (v->whole != NULL)
             hd_dtype_load_integers(dtype, from, 1, &v->whole[i]);
