@@ -486,7 +486,10 @@ static bool is_turned(const hd_pipe *p, const hd_op *op, int i)
         if (own != HD_REPEATED && (own < lead) != (d < out))
             return true;
     }
-    return false;
+    // Operands end where the result does: one that lacks a dimension behind
+    // that of the loop would have its own in the place of another.
+    return at >= 0 && hd_op_is_elementwise(op) &&
+           hd_view_type(&op->view[i]).ndims - lead != space.nparallel - out;
 }
 
 bool hd_pipe_is_product(const hd_op *op, const hd_view *view)
