@@ -209,10 +209,10 @@ static void pair_dims(const builder *b, const hd_module *module,
     }
 }
 
-// What blocks of `dim` begin and end at multiples of.
+// What blocks of a dimension begin and end at multiples of.
 static int64_t piece_of_blocks(int64_t extent, int64_t blocks)
 {
-    return gcd((extent - 1) / blocks + 1, extent);
+    return gcd(hd_block_size(extent, blocks), extent);
 }
 
 // What the view begins and ends at multiples of in a dimension: 0 for all.

@@ -412,7 +412,7 @@ void hd_view_keep_block(hd_module *module, hd_view *view, int dim,
                         hd_expr block, int64_t blocks)
 {
     int64_t n = view->buffer->type.dim[dim].extent;
-    int64_t each = (n - 1) / blocks + 1;
+    int64_t each = hd_block_size(n, blocks);
     hd_expr size = hd_expr_const(module, each), end = hd_expr_const(module, n);
     hd_expr low = hd_expr_binary(module, HD_EXPR_MUL, block, size);
     hd_expr past = hd_expr_binary(module, HD_EXPR_ADD, low, size);

@@ -69,10 +69,16 @@ static inline hd_dim hd_dim_cut(hd_dim dim, int64_t blocks)
     return dim;
 }
 
+// How many indices each of `blocks` blocks has; the last ones perhaps fewer.
+static inline int64_t hd_block_size(int64_t extent, int64_t blocks)
+{
+    return (extent - 1) / blocks + 1;
+}
+
 // How many indices a rank has, or an iteration; the last ones perhaps fewer.
 static inline int64_t hd_dim_block(hd_dim dim)
 {
-    return hd_dim_is_cut(dim) ? (dim.extent - 1) / dim.blocks + 1 : 1;
+    return hd_dim_is_cut(dim) ? hd_block_size(dim.extent, dim.blocks) : 1;
 }
 
 // How many ranks or iterations that is.

@@ -63,12 +63,11 @@ typedef hd_status hd_step_fn(void *context, const hd_step *steps, int n);
 // first status that is not HD_OK, and returns it. What has no elements is not
 // issued: a compute op without results, a send, recv, broadcast or reduce; of a
 // send with `done` its record is left, which comes before the group that the
-// send is in. What
-// depends on the rank is checked here and reported at its place: indices and
-// streams in range, sharded dimensions at the own coordinate, peers on the axis
-// and not oneself, a wait with no record before it, the views that a root needs
-// and the others, operands that are empty where a result is not, and the limits
-// above.
+// send is in. What depends on the rank is checked here and reported at its
+// place: indices and streams in range, sharded dimensions at the own
+// coordinate, peers on the axis and not oneself, a wait with no record before
+// it, the views that a root needs and the others, operands that are empty where
+// a result is not, and the limits above.
 hd_status hd_walk(const hd_module *module, int64_t rank, hd_diag *diag,
                   hd_step_fn *fn, void *context);
 // The same, and each transfer that is not issued goes to `empty`.
