@@ -406,7 +406,7 @@ static bool turns(const trail *t, const hd_reading *made, const hd_op *tensor)
     if (tensor->ninputs == 0) // a fill
         return false;
     same = item.tile[host->noutputs].ndims ==
-           tensor->view[tensor->noutputs].buffer->type.ndims;
+           hd_view_type(&tensor->view[tensor->noutputs]).ndims;
     for (size_t i = 0; i < (same ? sizeof codes / sizeof *codes : 2); i++)
         if (!same_key(t, host, tensor, codes[i]))
             return true;

@@ -107,14 +107,23 @@ static hd_status match_arguments(hd_evaluation *e)
 
 // ------------------------------------------------------------------- places
 
-static hd_tile whole_tile(const hd_sieve *sieve, int64_t at)
+static hd_tile dense_tile(const hd_evaluation *e, const hd_view *view)
 {
-    hd_tile tile = {.at = at, .ndims = sieve->ndims};
+    const hd_sieve *sieve = &e->grain.dense[view->buffer->id];
+    hd_tile tile = {.at = e->dense_at[view->buffer->id]};
 
     for (int d = 0; d < sieve->ndims; d++) {
-        tile.extent[d] = sieve->extent[d];
-        tile.stride[d] = sieve->stride[d];
-        tile.unit[d] = sieve->unit[d];
+        const hd_range *range = hd_view_range(view, d);
+        int64_t first = hd_view_first(e->tensor, view, d);
+
+        tile.at += hd_sieve_index(sieve, d, first) * sieve->stride[d];
+        if (hd_view_picks(view, d))
+            continue;
+        tile.extent[tile.ndims] = range != NULL
+                                      ? hd_sieve_index(sieve, d, range->extent)
+                                      : sieve->extent[d];
+        tile.stride[tile.ndims] = sieve->stride[d];
+        tile.unit[tile.ndims++] = sieve->unit[d];
     }
     return tile;
 }
@@ -161,11 +170,8 @@ hd_work_item hd_evaluation_op(const hd_evaluation *e, const hd_op *op)
 {
     hd_work_item item = {.op = op, .module = e->tensor, .ntiles = op->nviews};
 
-    for (int i = 0; i < item.ntiles; i++) {
-        int id = op->view[i].buffer->id;
-
-        item.tile[i] = whole_tile(&e->grain.dense[id], e->dense_at[id]);
-    }
+    for (int i = 0; i < item.ntiles; i++)
+        item.tile[i] = dense_tile(e, &op->view[i]);
     return item;
 }
 

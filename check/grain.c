@@ -216,12 +216,16 @@ static int64_t piece_of_blocks(int64_t extent, int64_t blocks)
 }
 
 // What the view begins and ends at multiples of in a dimension: 0 for all.
-static int64_t piece_of_dim(const hd_view *view, int d)
+static int64_t piece_of_dim(const hd_module *module, const hd_view *view, int d)
 {
     const hd_range *range = hd_view_range(view, d);
 
     if (range != NULL && range->block != HD_EXPR_NONE)
         return piece_of_blocks(view->buffer->type.dim[d].extent, range->blocks);
+    if (range != NULL && hd_expr_is_const(module, range->low) &&
+        hd_expr_is_const(module, range->past))
+        return gcd(hd_expr_value(module, range->past),
+                   hd_expr_value(module, range->low));
     return range != NULL || hd_view_picks(view, d) ? 1 : 0;
 }
 
@@ -236,7 +240,7 @@ static void pair_op(const builder *b, bool dense, const hd_op *op)
         s[i] = shape_of(b, dense, view);
         for (int d = 0; d < view->nindex; d++)
             narrow(b, number_of(b, dense, view->buffer, d),
-                   piece_of_dim(view, d));
+                   piece_of_dim(module, view, d));
     }
     if (hd_op_is(op, HD_UNIT_COMPUTE))
         pair_dims(b, module, op, s, op->nviews);

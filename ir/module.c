@@ -437,6 +437,16 @@ bool hd_view_picks(const hd_view *view, int dim)
     return dim < view->nindex && view->index[dim] != HD_EXPR_ALL;
 }
 
+int64_t hd_view_first(const hd_module *module, const hd_view *view, int dim)
+{
+    const hd_range *range = hd_view_range(view, dim);
+
+    if (range != NULL)
+        return hd_expr_value(module, range->low);
+    return hd_view_picks(view, dim) ? hd_expr_value(module, view->index[dim])
+                                    : 0;
+}
+
 int hd_view_lead(const hd_view *view)
 {
     int dim = 0;
@@ -444,6 +454,15 @@ int hd_view_lead(const hd_view *view)
     while (hd_view_picks(view, dim))
         dim++;
     return dim;
+}
+
+int hd_view_kept_ahead(const hd_view *view, int dim)
+{
+    int n = 0;
+
+    for (int i = 0; i < dim; i++)
+        n += !hd_view_picks(view, i);
+    return n;
 }
 
 // Marks stay with the dimensions that are kept whole.

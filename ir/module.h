@@ -162,7 +162,11 @@ void hd_view_keep_all(hd_module *module, hd_view *view, int dim);
 const hd_range *hd_view_range(const hd_view *view, int dim);
 // Whether it picks one index of the dimension, and in how many leading ones.
 bool hd_view_picks(const hd_view *view, int dim);
+// Of a view by constants the first index that it has of a dimension.
+int64_t hd_view_first(const hd_module *module, const hd_view *view, int dim);
 int hd_view_lead(const hd_view *view);
+// How many dimensions the view keeps before its buffer's `dim`.
+int hd_view_kept_ahead(const hd_view *view, int dim);
 
 HD_END_DECLS
 

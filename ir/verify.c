@@ -150,6 +150,16 @@ static hd_status check_own(verifier *v, const hd_view *view, int i,
                     (long long)hd_dim_blocks(dim));
 }
 
+static bool is_constant(const verifier *v, const hd_view *view, int i)
+{
+    const hd_range *range = hd_view_range(view, i);
+
+    if (range != NULL)
+        return hd_expr_is_const(v->module, range->low) &&
+               hd_expr_is_const(v->module, range->past);
+    return hd_expr_is_const(v->module, view->index[i]);
+}
+
 // What constants say of a range; the rest the walk finds.
 static hd_status check_range(verifier *v, const hd_view *view, int i)
 {
@@ -158,20 +168,18 @@ static hd_status check_range(verifier *v, const hd_view *view, int i)
 
     if (range->block != HD_EXPR_NONE)
         return check_own(v, view, i, range);
-    if (v->module->stage < HD_STAGE_TRANSFER)
+    if (v->module->stage < HD_STAGE_TRANSFER && !is_constant(v, view, i))
         return hd_error(v->diag, HD_E0317, view->loc,
-                        "a range of %%%s in a program that is lowered further: "
-                        "passes know none",
+                        "a range of %%%s that is no constant in a program that "
+                        "is lowered further: passes know none",
                         view->buffer->name);
     if (hd_dim_is_sharded(dim))
         return hd_error(v->diag, HD_E0317, view->loc,
                         "a range of dimension %d of %%%s, which is sharded "
                         "over %s: a rank has its own block of it",
                         i, view->buffer->name, v->module->axis[dim.mark].name);
-    if (hd_expr_is_const(v->module, range->low) &&
-        hd_expr_is_const(v->module, range->past) &&
-        hd_expr_value(v->module, range->past) <
-            hd_expr_value(v->module, range->low))
+    if (is_constant(v, view, i) && hd_expr_value(v->module, range->past) <
+                                       hd_expr_value(v->module, range->low))
         return hd_error(v->diag, HD_E0317, view->loc,
                         "a range in dimension %d of %%%s that ends before it "
                         "begins: %lld..%lld",
@@ -211,6 +219,57 @@ static hd_status check_index(verifier *v, const hd_view *view, int i)
                     i, view->buffer->name, axis, axis);
 }
 
+static hd_status refuse_range(verifier *v, const hd_view *view, int i)
+{
+    const hd_range *range = hd_view_range(view, i);
+    int64_t low = hd_expr_value(v->module, range->low);
+    int64_t past = hd_expr_value(v->module, range->past);
+
+    if (past <= low)
+        return hd_error(v->diag, HD_E0306, view->loc,
+                        "indices %lld..%lld of dimension %d of %%%s are none; "
+                        "a part of a tensor has at least one",
+                        (long long)low, (long long)past, i, view->buffer->name);
+    return hd_error(v->diag, HD_E0601, view->loc,
+                    "indices %lld..%lld of %%%s; its dimension %d has extent "
+                    "%lld",
+                    (long long)low, (long long)past, view->buffer->name, i,
+                    (long long)view->buffer->type.dim[i].extent);
+}
+
+// A part of a tensor is the same one on every rank, so that it is by constants,
+// and of a dimension over ranks has all.
+static hd_status check_part(verifier *v, const hd_view *view, int i)
+{
+    hd_dim dim = view->buffer->type.dim[i];
+    const hd_range *range = hd_view_range(view, i);
+    int64_t first, past;
+
+    if (range == NULL && !hd_view_picks(view, i))
+        return HD_OK;
+    if (hd_dim_is_sharded(dim))
+        return hd_error(v->diag, HD_E0306, view->loc,
+                        "a part of dimension %d of %%%s, which is sharded over "
+                        "%s; `set` %%%s to a placement without %s first",
+                        i, view->buffer->name, v->module->axis[dim.mark].name,
+                        view->buffer->name, v->module->axis[dim.mark].name);
+    if (!is_constant(v, view, i))
+        return hd_error(v->diag, HD_E0306, view->loc,
+                        "a part of dimension %d of %%%s that is no constant; a "
+                        "tensor program has the same on every rank",
+                        i, view->buffer->name);
+    first = hd_view_first(v->module, view, i);
+    past = range != NULL ? hd_expr_value(v->module, range->past) : first + 1;
+    if (first >= 0 && first < past && past <= dim.extent)
+        return HD_OK;
+    if (range != NULL)
+        return refuse_range(v, view, i);
+    return hd_error(v->diag, HD_E0601, view->loc,
+                    "index %lld of %%%s; its dimension %d has extent %lld",
+                    (long long)first, view->buffer->name, i,
+                    (long long)dim.extent);
+}
+
 static hd_status check_view(verifier *v, const hd_view *view)
 {
     const hd_type *type = &view->buffer->type;
@@ -220,12 +279,8 @@ static hd_status check_view(verifier *v, const hd_view *view)
                         "%d ind%s of %%%s, which has %d dimension%s",
                         view->nindex, view->nindex == 1 ? "ex" : "ices",
                         view->buffer->name, type->ndims, plural(type->ndims));
-    if (is_tensor(v) && view->nindex > 0)
-        return hd_error(v->diag, HD_E0306, view->loc,
-                        "a tensor program works on whole tensors; write %%%s",
-                        view->buffer->name);
-    for (int i = 0; i < type->ndims && !is_tensor(v); i++)
-        HD_TRY(check_index(v, view, i));
+    for (int i = 0; i < type->ndims; i++)
+        HD_TRY(is_tensor(v) ? check_part(v, view, i) : check_index(v, view, i));
     return HD_OK;
 }
 
@@ -238,6 +293,10 @@ static hd_status check_write(verifier *v, const hd_view *view)
                         "%%%s is an input and may not be %s", root->name,
                         root->type.dtype == HD_EVENT ? "recorded" : "written");
     if (is_tensor(v)) {
+        if (view->nindex > 0)
+            return hd_error(v->diag, HD_E0306, view->loc,
+                            "a tensor program writes whole tensors; write %%%s",
+                            root->name);
         if (v->written[root->id] && root->role != HD_INOUT)
             return hd_error(v->diag, HD_E0309, view->loc,
                             "%%%s is written twice; a tensor program writes "

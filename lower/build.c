@@ -149,13 +149,14 @@ hd_view hd_view_block(hd_module *module, hd_view view, int dim, hd_expr block,
     return view;
 }
 
-hd_view hd_view_own(hd_module *module, hd_buffer *buffer, hd_loc loc)
+hd_view hd_view_own(hd_module *module, hd_view view)
 {
-    hd_view view = hd_view_whole(buffer, loc);
+    for (int i = 0; i < view.buffer->type.ndims; i++) {
+        hd_dim dim = view.buffer->type.dim[i];
+        const hd_range *range = hd_view_range(&view, i);
 
-    for (int i = 0; i < buffer->type.ndims; i++) {
-        hd_dim dim = buffer->type.dim[i];
-
+        if (range != NULL) // passes know no block but of a rank or an iteration
+            hd_view_keep(module, &view, i, range->low, range->past);
         if (hd_dim_is_sharded(dim) && hd_dim_is_cut(dim))
             view = hd_view_block(module, view, i,
                                  hd_expr_coord(module, dim.mark), dim.blocks);
@@ -172,6 +173,18 @@ hd_expr hd_view_index(const hd_view *view, int dim)
     return hd_view_picks(view, dim) ? view->index[dim] : HD_EXPR_ALL;
 }
 
+bool hd_op_has_ranges(const hd_op *op)
+{
+    for (int i = 0; i < op->nviews; i++)
+        for (int d = 0; d < op->view[i].nindex; d++) {
+            const hd_range *range = hd_view_range(&op->view[i], d);
+
+            if (range != NULL && range->block == HD_EXPR_NONE)
+                return true;
+        }
+    return false;
+}
+
 hd_view hd_view_moved(hd_module *module, hd_view view, hd_buffer *buffer,
                       int from, int to)
 {
@@ -182,7 +195,10 @@ hd_view hd_view_moved(hd_module *module, hd_view view, hd_buffer *buffer,
         int past = i > from ? i - 1 : i;
         int at = i == from ? to : past + (past >= to);
 
-        if (range != NULL)
+        if (range != NULL && range->block == HD_EXPR_NONE) {
+            moved = hd_view_at(moved, at, HD_EXPR_ALL);
+            hd_view_keep(module, &moved, at, range->low, range->past);
+        } else if (range != NULL)
             moved =
                 hd_view_block(module, moved, at, range->block, range->blocks);
         else if (hd_view_picks(&view, i))

@@ -48,11 +48,13 @@ hd_view hd_view_at(hd_view view, int dim, hd_expr index);
 // is one index, that is fixed; else the block is kept.
 hd_view hd_view_block(hd_module *module, hd_view view, int dim, hd_expr block,
                       int64_t blocks);
-// What a rank has of a buffer: its own blocks.
-hd_view hd_view_own(hd_module *module, hd_buffer *buffer, hd_loc loc);
+// What a rank has of what a view of a tensor program names: its own blocks.
+hd_view hd_view_own(hd_module *module, hd_view view);
 // The index that is fixed of a dimension, or the block that is kept of it;
 // HD_EXPR_ALL if neither.
 hd_expr hd_view_index(const hd_view *view, int dim);
+// Whether any view has a range that is no block.
+bool hd_op_has_ranges(const hd_op *op);
 // The view of a buffer in which dimension `from` stands at `to`, and the others
 // lie as they did.
 hd_view hd_view_moved(hd_module *module, hd_view view, hd_buffer *buffer,

@@ -33,8 +33,11 @@ static int index_of(const hd_view *view, hd_expr j)
 // The same but for the place of one dimension.
 static bool is_moved(const hd_type *from, const hd_type *to, int at, int goal)
 {
-    hd_type moved = hd_type_moved(from, at, goal);
+    hd_type moved;
 
+    if (from->ndims != to->ndims) // one of them has more, and this is a part
+        return false;
+    moved = hd_type_moved(from, at, goal);
     return moved.dtype == to->dtype && hd_type_same_dims(&moved, to);
 }
 
@@ -94,7 +97,7 @@ void hd_forward(hd_module *module, hd_block *body, hd_expr j, const int *uses)
     while (*link != NULL) {
         const hd_op *op = (*link)->op;
 
-        if (op->code == HD_OP_COPY &&
+        if (op->code == HD_OP_COPY && !hd_op_has_ranges(op) &&
             (find_packing(&f, op, 0, &p) || find_packing(&f, op, 1, &p))) {
             rename_views(&f, &p);
             *link = (*link)->next;

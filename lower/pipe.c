@@ -139,6 +139,11 @@ static hd_status check_split(hd_pipe *p, const hd_view *view, int dim,
                         "%lld chunks: %%%s is an inout argument that is also "
                         "used outside of this loop",
                         (long long)p->chunks, root->name);
+    if (hd_view_range(view, dim) != NULL)
+        return hd_error(p->diag, HD_E0502, loc,
+                        "%lld chunks: they would split dimension %d of %%%s, "
+                        "of which this takes a part",
+                        (long long)p->chunks, dim, view->buffer->name);
     if (dim >= type->ndims)
         return hd_error(p->diag, HD_E0502, loc,
                         "%lld chunks: %%%s has no dimension of several indices "
@@ -159,18 +164,20 @@ static hd_status check_split(hd_pipe *p, const hd_view *view, int dim,
 
 hd_view hd_pipe_at_chunk(hd_pipe *p, hd_view view, int dim, hd_expr chunk)
 {
-    hd_view result = view;
+    hd_view result = {.loc = view.loc};
 
     if (chunk == HD_EXPR_NONE)
         return view;
     result.buffer = split_buffer(p, view.buffer, dim);
-    while (result.nindex < dim)
-        result.index[result.nindex++] = HD_EXPR_ALL;
-    for (int i = result.nindex; i > dim; i--)
-        result.index[i] = result.index[i - 1];
-    result.index[dim] = chunk;
-    result.nindex++;
-    return result;
+    for (int i = 0; i < view.nindex; i++) {
+        const hd_range *range = hd_view_range(&view, i);
+        int at = i < dim ? i : i + 1;
+
+        result = hd_view_at(result, at, view.index[i]);
+        if (range != NULL)
+            hd_view_keep(p->module, &result, at, range->low, range->past);
+    }
+    return hd_view_at(result, dim, chunk);
 }
 
 int hd_pipe_index(const hd_pipe *p, const hd_view *view)
@@ -182,15 +189,6 @@ int hd_pipe_index(const hd_pipe *p, const hd_view *view)
             return i;
     }
     return -1;
-}
-
-int hd_pipe_kept_ahead(const hd_view *view, int dim)
-{
-    int n = 0;
-
-    for (int i = 0; i < dim; i++)
-        n += !hd_view_picks(view, i);
-    return n;
 }
 
 int hd_pipe_chunk_dim(const hd_view *piece)
@@ -210,7 +208,7 @@ enum { UNSPLIT = -1, NO_CHUNKS = -2, NOT_MADE = -3 };
 // it has no such one.
 static int along(const hd_op *op, const hd_space *space, int i, int dim)
 {
-    int own = hd_pipe_kept_ahead(&op->view[i], dim), d = 0;
+    int own = hd_view_kept_ahead(&op->view[i], dim), d = 0;
 
     while (d < space->ndims && space->dim[i][d] != own)
         d++;
@@ -224,7 +222,7 @@ static int dim_along(const hd_op *op, const hd_space *space, int i, int d)
 
     if (space->dim[i][d] == HD_REPEATED)
         return UNSPLIT;
-    while (hd_pipe_kept_ahead(&op->view[i], dim + 1) <= space->dim[i][d])
+    while (hd_view_kept_ahead(&op->view[i], dim + 1) <= space->dim[i][d])
         dim++;
     return dim;
 }
@@ -454,7 +452,7 @@ static void fix_dim_keys(hd_pipe *p, const hd_op *from, hd_op *to,
         int s = hd_key_is_dim(to->key[i].code) ? hd_pipe_index(p, view) : -1;
 
         if (s >= 0 && hd_view_picks(view, s) &&
-            hd_expr_value(p->module, *dim) >= hd_pipe_kept_ahead(view, s))
+            hd_expr_value(p->module, *dim) >= hd_view_kept_ahead(view, s))
             *dim = hd_pipe_binary(p, HD_EXPR_ADD, *dim, hd_pipe_number(p, 1));
     }
 }
@@ -475,8 +473,8 @@ hd_op *hd_pipe_clone(hd_pipe *p, hd_build *b, const hd_op *op,
 static bool is_turned(const hd_pipe *p, const hd_op *op, int i)
 {
     int at = hd_pipe_index(p, &op->view[i]);
-    int lead = at < 0 ? 0 : hd_pipe_kept_ahead(&op->view[i], at);
-    int out = hd_pipe_kept_ahead(&op->view[0], hd_pipe_index(p, &op->view[0]));
+    int lead = at < 0 ? 0 : hd_view_kept_ahead(&op->view[i], at);
+    int out = hd_view_kept_ahead(&op->view[0], hd_pipe_index(p, &op->view[0]));
     hd_space space;
 
     hd_space_map_op(p->module, op, &space);
@@ -513,7 +511,7 @@ static bool is_product(hd_pipe *p, const hd_op *op)
     int at = hd_pipe_index(p, &op->view[0]);
     hd_view view[3];
 
-    if (at >= 0 && hd_pipe_kept_ahead(&op->view[0], at) < batch &&
+    if (at >= 0 && hd_view_kept_ahead(&op->view[0], at) < batch &&
         hd_pipe_index(p, &op->view[2]) < 0)
         return false;
     for (int i = 0; i < 3; i++)

@@ -131,8 +131,6 @@ hd_trip_fn hd_trip_right, hd_trip_left;
 
 // Which index of the view is the loop variable; -1 if none.
 int hd_pipe_index(const hd_pipe *p, const hd_view *view);
-// How many dimensions the view keeps before its buffer's `dim`.
-int hd_pipe_kept_ahead(const hd_view *view, int dim);
 // By the statements of an iteration before `end`; NULL is all of them.
 int hd_pipe_count_uses(const hd_pipe *p, const hd_stmt *end,
                        const hd_buffer *buffer);

@@ -16,6 +16,7 @@
 // after the other.
 #include <float.h>
 
+#include "ir/space.h"
 #include "lower/build.h"
 #include "lower/pass.h"
 
@@ -57,7 +58,7 @@ static hd_buffer *next_buffer(hd_build *b, const hd_type *type, hd_buffer *goal)
 
 static hd_view whole(const hd_build *b, hd_buffer *buffer)
 {
-    return hd_view_own(b->module, buffer, b->loc);
+    return hd_view_own(b->module, hd_view_whole(buffer, b->loc));
 }
 
 static int64_t ranks_of(const hd_build *b, int axis)
@@ -194,6 +195,52 @@ static hd_buffer *packed_buffer(hd_build *b, const hd_buffer *like, int dim)
 
     packed->type.dim[lead].mark = type.dim[lead].mark;
     return packed;
+}
+
+// ------------------------------------------------------------------- parts
+
+static bool is_part(const hd_view *view)
+{
+    return view->nindex > 0;
+}
+
+// A tensor of its own for what a view has.
+static hd_buffer *part_buffer(hd_build *b, const hd_view *view)
+{
+    hd_buffer *part;
+
+    if (!is_part(view))
+        return view->buffer;
+    part = add_temp(b, view->buffer, hd_view_type(view));
+    hd_build_unary(b, HD_OP_COPY, -1, whole(b, part),
+                   hd_view_own(b->module, *view));
+    return part;
+}
+
+// Whether a loop over the result's stream dimension has no way to name what an
+// iteration needs of an operand: an index of some of those of a dimension, or
+// the one that repeats beside dimensions that the part lacks.
+static bool has_own_stream(const hd_build *b, const hd_op *op, int i)
+{
+    const hd_view *view = &op->view[i];
+    int s = hd_type_stream_dim(&op->view[0].buffer->type), dim = 0;
+    hd_space space;
+
+    if (s < 0 || !is_part(view))
+        return false;
+    hd_space_map_op(b->module, op, &space);
+    for (int kept = space.dim[i][s]; dim < view->buffer->type.ndims; dim++)
+        if (!hd_view_picks(view, dim) && kept-- == 0)
+            return hd_view_range(view, dim) != NULL ||
+                   view->buffer->type.dim[dim].extent == 1;
+    return false;
+}
+
+// View `i` of an op that every rank does alone.
+static hd_view own_view(hd_build *b, const hd_op *op, int i)
+{
+    return has_own_stream(b, op, i) ? whole(b, part_buffer(b, &op->view[i]))
+                                    : hd_view_own(b->module, op->view[i]);
 }
 
 // ------------------------------------------------------------ single moves
@@ -487,10 +534,6 @@ static void emit_set(hd_build *b, hd_buffer *from, hd_buffer *to, bool tiles)
 {
     move m;
 
-    if (same_placement(&from->type, &to->type)) {
-        hd_build_unary(b, HD_OP_COPY, -1, whole(b, to), whole(b, from));
-        return;
-    }
     if (from->type.dtype != to->type.dtype) {
         hd_type type = from->type;
         hd_buffer *cast;
@@ -504,13 +547,26 @@ static void emit_set(hd_build *b, hd_buffer *from, hd_buffer *to, bool tiles)
         from = emit_move(b, from, to, &m, tiles);
 }
 
+// A part that stays where it is, is copied once.
+static void emit_set_of(hd_build *b, const hd_op *op, bool tiles)
+{
+    hd_type type = hd_view_type(&op->view[1]);
+    hd_buffer *to = op->view[0].buffer;
+
+    if (same_placement(&type, &to->type))
+        hd_build_unary(b, HD_OP_COPY, -1, whole(b, to), own_view(b, op, 1));
+    else
+        emit_set(b, part_buffer(b, &op->view[1]), to, tiles);
+}
+
 // -------------------------------------------------------------- reductions
 
 // Over a dimension that every rank holds whole.
 static hd_buffer *reduce_here(hd_build *b, const hd_op *op, hd_buffer *goal,
                               int dim)
 {
-    hd_type rest = op->view[1].buffer->type;
+    hd_type rest = hd_view_type(&op->view[1]);
+    hd_view in = own_view(b, op, 1);
     hd_buffer *to;
 
     if (goal->type.ndims == rest.ndims)
@@ -518,9 +574,8 @@ static hd_buffer *reduce_here(hd_build *b, const hd_op *op, hd_buffer *goal,
     else
         rest = hd_type_without(&rest, dim);
     to = next_buffer(b, &rest, goal);
-    hd_build_key(hd_build_unary(b, op->code, -1, whole(b, to),
-                                whole(b, op->view[1].buffer)),
-                 HD_KEY_DIM, hd_op_key(op, HD_KEY_DIM)->expr);
+    hd_build_key(hd_build_unary(b, op->code, -1, whole(b, to), in), HD_KEY_DIM,
+                 hd_op_key(op, HD_KEY_DIM)->expr);
     return to;
 }
 
@@ -555,9 +610,9 @@ static void fill_neutral(hd_build *b, hd_fold fold, hd_view out)
 
 // What a rank has of a dimension in blocks, folded to one index, which it has
 // instead. The last ranks may have nothing to fold.
-static hd_buffer *reduce_block(hd_build *b, const hd_op *op, int dim, int axis)
+static hd_buffer *reduce_block(hd_build *b, const hd_op *op, hd_buffer *from,
+                               int dim, int axis)
 {
-    hd_buffer *from = op->view[1].buffer;
     hd_dim all = from->type.dim[dim];
     int64_t n = ranks_of(b, axis);
     int64_t some = (all.extent - 1) / hd_dim_local(all) + 1;
@@ -682,25 +737,32 @@ static void emit_reduction(hd_build *b, const hd_op *op, bool tiles)
 {
     hd_buffer *goal = op->view[0].buffer;
     int dim = (int)hd_expr_value(b->module, hd_op_key(op, HD_KEY_DIM)->expr);
-    hd_buffer *from = op->view[1].buffer, *to;
-    hd_dim reduced = from->type.dim[dim];
+    hd_dim reduced = hd_view_type(&op->view[1]).dim[dim];
+    hd_buffer *to;
 
-    if (hd_dim_is_sharded(reduced) && hd_dim_is_cut(reduced))
-        from = reduce_block(b, op, dim, reduced.mark);
-    to = hd_dim_is_sharded(reduced)
-             ? reduce_across(b, op, from, goal, dim, reduced.mark, tiles)
-             : reduce_here(b, op, goal, dim);
+    if (hd_dim_is_sharded(reduced)) {
+        hd_buffer *from = part_buffer(b, &op->view[1]);
+
+        if (hd_dim_is_cut(reduced))
+            from = reduce_block(b, op, from, dim, reduced.mark);
+        to = reduce_across(b, op, from, goal, dim, reduced.mark, tiles);
+    } else {
+        to = reduce_here(b, op, goal, dim);
+    }
     if (to != goal)
         emit_set(b, to, goal, tiles);
 }
 
 // An op that every rank does alone, on what it has.
-static void keep_op(hd_module *module, hd_block *done, hd_stmt *stmt)
+static void keep_op(hd_build *b, hd_stmt *stmt)
 {
+    hd_view view[HD_MAX_VIEWS];
+
     for (int i = 0; i < stmt->op->nviews; i++)
-        stmt->op->view[i] = hd_view_own(module, stmt->op->view[i].buffer,
-                                        stmt->op->view[i].loc);
-    hd_block_append(done, stmt);
+        view[i] = own_view(b, stmt->op, i);
+    for (int i = 0; i < stmt->op->nviews; i++)
+        stmt->op->view[i] = view[i];
+    hd_block_append(b->block, stmt);
 }
 
 hd_status hd_pass_reshard(hd_module *module, const hd_lower_options *options,
@@ -718,12 +780,11 @@ hd_status hd_pass_reshard(hd_module *module, const hd_lower_options *options,
 
         next = stmt->next;
         if (stmt->op->code == HD_OP_SET)
-            emit_set(&b, stmt->op->view[1].buffer, stmt->op->view[0].buffer,
-                     tiles);
+            emit_set_of(&b, stmt->op, tiles);
         else if (hd_op_key(stmt->op, HD_KEY_DIM) != NULL)
             emit_reduction(&b, stmt->op, tiles);
         else
-            keep_op(module, &done, stmt);
+            keep_op(&b, stmt);
     }
     module->body = done;
     return HD_OK;

@@ -45,6 +45,26 @@ typedef struct plan {
 
 // ------------------------------------------------------------- which views
 
+// The dimension of the view's buffer that is the view's own `n`-th.
+static int kept_dim(const hd_view *view, int n)
+{
+    int dim = 0;
+
+    for (; n > 0 || hd_view_picks(view, dim); dim++)
+        n -= !hd_view_picks(view, dim);
+    return dim;
+}
+
+// The dimension in which an operand that repeats along `s` has one index; WHOLE
+// if it has none, as a part of a tensor does.
+static int repeated_dim(const hd_op *op, int i, int s)
+{
+    for (int d = 0; d < op->view[i].nindex; d++)
+        if (hd_view_picks(&op->view[i], d))
+            return WHOLE;
+    return hd_space_beside(op, i, s);
+}
+
 // Each view is indexed where the result's dimension `s` lies, also where it has
 // one index, and whole where it lacks that. Not along a matmul's rows or
 // columns, the last two dimensions or the last one, which one product has all
@@ -66,9 +86,9 @@ static bool plan_compute(const hd_module *module, const hd_op *op, int s,
 
         // Blocks keep the dimension, along which one index repeats.
         p->one[i] = one && !cut;
-        p->dim[i] = !one  ? space.dim[i][s]
+        p->dim[i] = !one  ? kept_dim(&op->view[i], space.dim[i][s])
                     : cut ? WHOLE
-                          : hd_space_beside(op, i, s);
+                          : repeated_dim(op, i, s);
     }
     return true;
 }
@@ -88,7 +108,8 @@ static bool plan_blocks(hd_module *module, const hd_stmt *loop, plan *p)
     int piece, dim = 0;
 
     if (stmt == NULL || stmt->next != NULL || stmt->kind != HD_STMT_OP ||
-        (stmt->op->code != HD_OP_BROADCAST && stmt->op->code != HD_OP_REDUCE))
+        (stmt->op->code != HD_OP_BROADCAST && stmt->op->code != HD_OP_REDUCE) ||
+        hd_op_has_ranges(stmt->op))
         return false;
     op = stmt->op;
     piece = op->code == HD_OP_REDUCE;
@@ -183,16 +204,6 @@ static bool plan_tile(const hd_op *op, plan *p)
     return true;
 }
 
-// The dimension of the view's buffer that is the view's own `n`-th.
-static int kept_dim(const hd_view *view, int n)
-{
-    int dim = 0;
-
-    for (; n > 0 || hd_view_picks(view, dim); dim++)
-        n -= !hd_view_picks(view, dim);
-    return dim;
-}
-
 // An all_reduce with the stream dimension behind others, as behind a batch: an
 // index of it lies in pieces, and is moved packed.
 static bool plan_packed(const hd_op *op, plan *p)
@@ -249,7 +260,7 @@ static bool plan_tiles(hd_module *module, const hd_stmt *loop, plan *p)
     if (stmt == NULL || stmt->next != NULL || stmt->kind != HD_STMT_OP ||
         !(is_tiled(stmt->op) || stmt->op->code == HD_OP_COPY) ||
         !hd_expr_is_const(module, loop->b) ||
-        loop->a != hd_expr_const(module, 0))
+        loop->a != hd_expr_const(module, 0) || hd_op_has_ranges(stmt->op))
         return false;
     op = stmt->op;
     *p = (plan){.extent = hd_expr_value(module, loop->b),
@@ -280,12 +291,14 @@ static bool is_own_factor(const hd_op *op)
     return false;
 }
 
-// Of what a rank has.
-static bool is_whole(const hd_op *op)
+// Of what a rank has, all or a part that is the same one in each iteration.
+static bool is_whole(const hd_module *module, const hd_op *op)
 {
     for (int i = 0; i < op->noutputs + op->ninputs; i++)
         for (int d = 0; d < op->view[i].nindex; d++)
-            if (hd_view_picks(&op->view[i], d))
+            if (hd_view_picks(&op->view[i], d) &&
+                (i < op->noutputs ||
+                 !hd_expr_is_const(module, op->view[i].index[d])))
                 return false;
     return true;
 }
@@ -297,7 +310,8 @@ static bool plan_op(hd_module *module, const hd_stmt *stmt, plan *p)
 
     if (stmt->kind == HD_STMT_FOR)
         return plan_tiles(module, stmt, p) || plan_blocks(module, stmt, p);
-    if (stmt->kind != HD_STMT_OP || op->noutputs != 1)
+    if (stmt->kind != HD_STMT_OP || op->noutputs != 1 ||
+        (hd_op_is(op, HD_UNIT_TRANSFER) && hd_op_has_ranges(op)))
         return false;
     if (op->code == HD_OP_REDUCE_SCATTER)
         return plan_scatter(op, p);
@@ -310,7 +324,8 @@ static bool plan_op(hd_module *module, const hd_stmt *stmt, plan *p)
                 .dim = {s}};
     if (op->code == HD_OP_ALL_GATHER)
         return plan_gather(op, s, p);
-    if (!hd_op_is(op, HD_UNIT_COMPUTE) || !is_whole(op) || is_own_factor(op))
+    if (!hd_op_is(op, HD_UNIT_COMPUTE) || !is_whole(module, op) ||
+        is_own_factor(op))
         return false;
     switch (hd_op_family(op)) {
     case HD_FAMILY_COPY:
@@ -467,7 +482,8 @@ static void shift_dim_keys(hd_module *module, hd_op *op, const plan *p)
 
         if (hd_key_is_dim(op->key[i].code) &&
             hd_view_picks(&op->view[1], p->dim[1]) &&
-            hd_expr_value(module, *dim) > p->dim[1])
+            hd_expr_value(module, *dim) >
+                hd_view_kept_ahead(&op->view[1], p->dim[1]))
             *dim = hd_expr_binary(module, HD_EXPR_SUB, *dim,
                                   hd_expr_const(module, 1));
     }

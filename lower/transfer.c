@@ -363,6 +363,8 @@ static void find_moved(hd_pipe *p)
                 (flow == &hd_flow_scatter || writes_apart(p, s->op));
         if (flow == NULL)
             fits &= hd_op_is(s->op, HD_UNIT_COMPUTE);
+        else if (hd_op_has_ranges(s->op))
+            fits = false;
         else if (p->nmoved > 0 && flow != p->flow)
             fits = false;
         else
@@ -406,8 +408,12 @@ static bool has_blocks(const hd_pipe *p)
 {
     for (const hd_stmt *s = p->ops; s != NULL; s = s->next)
         for (int i = 0; i < s->op->nviews; i++)
-            if (s->op->view[i].range != NULL)
-                return true;
+            for (int d = 0; d < s->op->view[i].nindex; d++) {
+                const hd_range *range = hd_view_range(&s->op->view[i], d);
+
+                if (range != NULL && range->block != HD_EXPR_NONE)
+                    return true;
+            }
     return false;
 }
 

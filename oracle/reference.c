@@ -152,15 +152,21 @@ static hd_status compute_step(const hd_reference *r, int rank,
 
 // ----------------------------------------------------------- dense programs
 
-static hd_span whole_span(const hd_buffer *buffer)
+// All ranks' elements that a view of a tensor has.
+static hd_span dense_span(const hd_module *module, const hd_view *view)
 {
-    hd_span span = {.buffer = buffer, .ndims = buffer->type.ndims};
+    const hd_type *whole = &view->buffer->type;
+    hd_type type = hd_view_type(view);
+    hd_span span = {.buffer = view->buffer, .ndims = type.ndims};
     int64_t stride = 1;
 
-    for (int d = span.ndims - 1; d >= 0; d--) {
-        span.extent[d] = buffer->type.dim[d].extent;
-        span.stride[d] = stride;
-        stride *= span.extent[d];
+    for (int d = whole->ndims - 1, i = span.ndims - 1; d >= 0; d--) {
+        span.offset += hd_view_first(module, view, d) * stride;
+        if (!hd_view_picks(view, d)) {
+            span.extent[i] = type.dim[i].extent;
+            span.stride[i--] = stride;
+        }
+        stride *= whole->dim[d].extent;
     }
     return span;
 }
@@ -172,7 +178,7 @@ static hd_status run_dense(hd_reference *r)
         hd_step step = {.op = s->op, .span = spans};
 
         for (int i = 0; i < step.op->nviews; i++)
-            spans[i] = whole_span(s->op->view[i].buffer);
+            spans[i] = dense_span(r->module, &s->op->view[i]);
         hd_space_dims(r->module, s->op, spans[0].ndims, step.dim);
         HD_TRY(compute_step(r, 0, &step));
     }

@@ -84,6 +84,13 @@ const Pattern kPatterns[] = {
     {"block", BLOCK "temp " PARTIAL,
      "%g = set %x %h = matmul %g, %u act gelu %p = matmul %h, %w "
      "%c = sum %p dim 0"},
+    {"parts_of_weights",
+     "in %x : $[n @tp, 6, 8] in %u : $[n @tp, 3, 8, 4] in %b : $[4, 4] "
+     "in %w : $[n @tp, 2, 4, 6] temp %g : $[n @stream, 6, 8] "
+     "temp %h : $[n @tp, n @stream, 6, 4] temp " PARTIAL
+     "out %c : $[n @tp, 6, 5]",
+     "%g = set %x %h = matmul %g, %u[:, 1] bias %b[2] act gelu "
+     "%p = matmul %h, %w[:, 0, :, 1..6] %c = sum %p dim 0"},
     {"batch_in_front",
      "in %x : $[6, n @tp, 2, 8] in %u : $[n @tp, 8, 4] "
      "in %w : $[n @tp, 4, 5] temp %g : $[6, n @stream, 2, 8] "

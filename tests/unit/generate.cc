@@ -33,13 +33,28 @@ Module Generate(uint64_t seed, bool integers)
     return Module(module);
 }
 
+// Whether an operand is a part of a tensor.
+bool HasPart(const hd_op *op)
+{
+    for (int i = op->noutputs; i < op->nviews; i++)
+        if (op->view[i].nindex > 0)
+            return true;
+    return false;
+}
+
+int64_t Elements(const hd_view &view)
+{
+    hd_type type = hd_view_type(&view);
+
+    return hd_type_elements(&type);
+}
+
 bool Repeats(const hd_op *op)
 {
     bool repeats = false;
 
     for (int i = 1; i <= op->ninputs; i++)
-        repeats |= hd_type_elements(&op->view[i].buffer->type) <
-                   hd_type_elements(&op->view[0].buffer->type);
+        repeats |= Elements(op->view[i]) < Elements(op->view[0]);
     return repeats;
 }
 
@@ -49,12 +64,12 @@ bool IsOverRanks(const hd_module *module, const hd_op *op)
     const hd_key *dim = hd_op_key(op, HD_KEY_DIM);
 
     return dim != nullptr &&
-           hd_dim_is_sharded(
-               op->view[1].buffer->type.dim[hd_expr_value(module, dim->expr)]);
+           hd_dim_is_sharded(hd_view_type(&op->view[1])
+                                 .dim[hd_expr_value(module, dim->expr)]);
 }
 
 // The words of all that is drawn: an op, an op's key, an op with an operand
-// that repeats, one over ranks.
+// that repeats or is a part, one over ranks.
 std::set<std::string> Drawn(bool integers, uint64_t seed)
 {
     std::set<std::string> drawn;
@@ -71,6 +86,8 @@ std::set<std::string> Drawn(bool integers, uint64_t seed)
                              hd_key_info_get(s->op->key[k].code)->text);
             if (hd_op_is_elementwise(s->op) && Repeats(s->op))
                 drawn.insert(op + " repeated");
+            if (HasPart(s->op))
+                drawn.insert(op + " of a part");
             if (IsOverRanks(module.get(), s->op))
                 drawn.insert(op + " over ranks");
         }
@@ -100,6 +117,8 @@ void ExpectAll(bool integers, uint64_t seed)
             (integers && !IsExact(info)))
             continue;
         expect(op);
+        if (info->map == HD_MAP_NONE) // maps may be of positive numbers alone
+            expect(op + " of a part");
         if (info->map != HD_MAP_NONE && info->max_inputs > 1)
             expect(op + " repeated");
         if (info->fold != HD_FOLD_NONE)

@@ -20,7 +20,7 @@ enum {
     MAX_AXES = 4,
     MAX_SUMMANDS = 15,
     EVEN = 6, // an extent that 2 and 3 chunks divide
-    TENSORS_PER_OP = 2 * MAX_SUMMANDS + 4, // at most
+    TENSORS_PER_OP = 2 * MAX_SUMMANDS + 5, // at most
     BYTES_PER_OP = 64,
     MAX_INPUTS = 3, // of an element-wise op
 };
@@ -98,8 +98,10 @@ typedef struct tensor {
     dim dim[HD_MAX_DIMS];
     double size;   // no element is larger
     bool positive; // none is less than LEAST
-    char role;     // 'i'n, 'o'ut, 't'emp or inout, 'b'oth
+    char role;     // 'i'n, 'o'ut, 't'emp or inout, 'b'oth; 'p'art of another
     int read;      // the number of the operation that read it last; 0 for none
+    int of;        // of a part, whose
+    char view[8 * HD_MAX_DIMS]; // and which: what stands behind the name
 } tensor;
 
 typedef struct maker {
@@ -272,6 +274,8 @@ static int add_tensor(maker *m, const tensor *t, char role)
     m->tensor[m->ntensors] = *t;
     m->tensor[m->ntensors].role = role;
     m->tensor[m->ntensors].read = 0;
+    if (role != 'p')
+        m->tensor[m->ntensors].view[0] = '\0';
     return m->ntensors++;
 }
 
@@ -334,7 +338,95 @@ static int place_result(maker *m, const tensor *t, bool placed)
 static int read_tensor(maker *m, int i)
 {
     m->tensor[i].read = m->now;
+    if (m->tensor[i].role == 'p')
+        m->tensor[m->tensor[i].of].read = m->now;
     return i;
+}
+
+// ------------------------------------------------------------------ parts
+
+// Adds an index or some of them, of a dimension of which there are `n`, to a
+// part's view.
+static void view_dim(tensor *part, int first, int count, int n, bool picks)
+{
+    size_t length = strlen(part->view);
+    char *at = part->view + length;
+    size_t room = sizeof part->view - length;
+    const char *before = length == 0 ? "[" : ", ";
+
+    if (picks)
+        snprintf(at, room, "%s%d", before, first);
+    else if (count == n)
+        snprintf(at, room, "%s:", before);
+    else
+        snprintf(at, room, "%s%d..%d", before, first, first + count);
+}
+
+static int add_part(maker *m, const tensor *t, int of)
+{
+    int i = add_tensor(m, t, 'p');
+
+    strcat(m->tensor[i].view, "]");
+    m->tensor[i].of = of;
+    m->tensor[i].size = m->tensor[of].size;
+    m->tensor[i].positive = m->tensor[of].positive;
+    return i;
+}
+
+// Some of what a tensor has, by constants. An inout's elements may become
+// larger than those of a part say.
+static int draw_part(maker *m, int x)
+{
+    const tensor *whole = &m->tensor[x];
+    tensor part = *whole;
+
+    if (whole->role == 'p' || whole->role == 'b' || whole->ndims == 0)
+        return x;
+    part.ndims = 0;
+    part.view[0] = '\0';
+    for (int d = 0; d < whole->ndims; d++) {
+        dim kept = whole->dim[d];
+        int n = kept.extent, first = 0;
+        bool picks = kept.mark < 0 && once_in(m, 4);
+
+        if (kept.mark < 0 && !picks && once_in(m, 2)) {
+            kept = (dim){1 + pick(m, n), LOCAL, 0};
+            first = pick(m, n - kept.extent + 1);
+        } else if (picks) {
+            first = pick(m, n);
+        }
+        view_dim(&part, first, kept.extent, n, picks);
+        if (!picks)
+            append_dim(&part, kept);
+    }
+    return add_part(m, &part, x);
+}
+
+// A part of a new input that has more.
+static int add_input_part(maker *m, const tensor *like)
+{
+    tensor whole = *like, part = *like;
+    int at = pick(m, like->ndims + 1), more = 1 + pick(m, 3);
+    bool picks =
+        like->ndims < HD_MAX_DIMS &&
+        (at == like->ndims || like->dim[at].mark >= 0 || once_in(m, 2));
+
+    if (picks) {
+        memmove(whole.dim + at + 1, whole.dim + at,
+                sizeof(dim) * (size_t)(whole.ndims++ - at));
+        whole.dim[at] = (dim){1 + more, LOCAL, 0};
+    } else if (at < like->ndims && like->dim[at].mark < 0) {
+        whole.dim[at] = (dim){like->dim[at].extent + more, LOCAL, 0};
+        part.dim[at] = (dim){like->dim[at].extent, LOCAL, 0};
+    }
+    if (!fits(m, &whole) || same_extents(&whole, like))
+        return add_input(m, like);
+    part.view[0] = '\0';
+    for (int d = 0; d <= at; d++)
+        view_dim(&part, d == at ? pick(m, more + 1) : 0,
+                 d == at && !picks ? part.dim[d].extent : whole.dim[d].extent,
+                 whole.dim[d].extent, picks && d == at);
+    return add_part(m, &part, add_input(m, &whole));
 }
 
 // --------------------------------------------------------------- operands
@@ -434,7 +526,9 @@ static int supply(maker *m, const tensor *like)
     else if (how == 3)
         found = place_alike(m, like);
     if (found < 0)
-        found = how == 0 ? add_input(m, like) : add_gathered(m, like);
+        found = how == 0   ? add_input(m, like)
+                : how == 1 ? add_input_part(m, like)
+                           : add_gathered(m, like);
     return read_tensor(m, found);
 }
 
@@ -1323,9 +1417,11 @@ static int draw_late(maker *m, int n)
 
 static int draw_operand(maker *m)
 {
-    if (m->nstreamed > 0 && (m->chain || pick(m, 4) > 0))
-        return m->streamed[draw_late(m, m->nstreamed)];
-    return draw_late(m, m->ntensors);
+    int x = m->nstreamed > 0 && (m->chain || pick(m, 4) > 0)
+                ? m->streamed[draw_late(m, m->nstreamed)]
+                : draw_late(m, m->ntensors);
+
+    return once_in(m, 8) ? draw_part(m, x) : x;
 }
 
 static void make_op(maker *m)
@@ -1405,6 +1501,24 @@ static void write_declaration(maker *m, int i, FILE *to)
     fprintf(to, "]%s\n", once_in(m, 8) ? " shared" : "");
 }
 
+// Statements name a part by its number as they name tensors.
+static void write_body(const maker *m, const char *body, FILE *to)
+{
+    while (*body != '\0') {
+        const tensor *t = NULL;
+        char *end = NULL;
+
+        if (body[0] == '%' && body[1] == 't')
+            t = &m->tensor[strtol(body + 2, &end, 10)];
+        if (t != NULL && t->role == 'p') {
+            fprintf(to, "%%t%d%s", t->of, t->view);
+            body = end;
+        } else {
+            fputc(*body++, to);
+        }
+    }
+}
+
 static void write_program(maker *m, const char *body, FILE *to)
 {
     fprintf(to, "heddle 1\ntensor program generated\n");
@@ -1413,8 +1527,11 @@ static void write_program(maker *m, const char *body, FILE *to)
                 m->axis[i]);
     fprintf(to, "\n");
     for (int i = 0; i < m->ntensors; i++)
-        write_declaration(m, i, to);
-    fprintf(to, "{\n%s}\n", body);
+        if (m->tensor[i].role != 'p')
+            write_declaration(m, i, to);
+    fprintf(to, "{\n");
+    write_body(m, body, to);
+    fprintf(to, "}\n");
 }
 
 static char *make_program(maker *m, int nops)
