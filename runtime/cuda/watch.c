@@ -18,6 +18,7 @@
 #define MILLISECOND INT64_C(1000000)
 #define REST (2000 * MILLISECOND) // that a released device has to come to rest
 #define SPINS 2000                // looks at an event before the first nap
+#define SHORT_NAP 20000           // ns, the first
 #define RELEASED 0x40000000u      // added to the run: far ahead of any word
 #define NAMED 8                   // ranks, of which one is waited for
 #define UNNAMED "NCCL does not tell in a graph what it waits for"
@@ -85,8 +86,19 @@ static hd_status fail_device(hd_device *device, hd_cu_result result,
     return hd_cuda_report(device, diag);
 }
 
+// A nap is about a 64th of what was waited, so that long waits cost little and
+// end late by little.
+static void nap_longer(int64_t *ns)
+{
+    nap(*ns);
+    *ns += *ns / 64;
+    *ns = *ns > MILLISECOND ? MILLISECOND : *ns;
+}
+
 hd_status hd_cuda_await(hd_device *device, hd_cu_event event, hd_diag *diag)
 {
+    int64_t ns = SHORT_NAP;
+
     for (int i = 0;; i++) {
         hd_cu_result result = device->cu.event_query(event);
 
@@ -99,7 +111,7 @@ hd_status hd_cuda_await(hd_device *device, hd_cu_event event, hd_diag *diag)
         if (i == 0)
             device->host_waits++;
         if (i > SPINS)
-            nap(20000);
+            nap_longer(&ns);
     }
 }
 

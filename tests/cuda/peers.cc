@@ -80,13 +80,22 @@ TEST_P(CudaPeers, OfAKilledRankEndAtOnceAndNameIt)
     }
 }
 
+// Seconds that this thread was on a processor.
+double Work()
+{
+    timespec time;
+
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return double(time.tv_sec) + 1e-9 * double(time.tv_nsec);
+}
+
 TEST_P(CudaPeers, OfARankThatNeverRunsEndInTime)
 {
     Program program(kRing);
     std::vector<Answer> answers = RunRanks(3, [&](Rank &rank) {
         return AfterOneRun(rank, program, Options(kLate),
                            [&](Session &, Shards &shards, Caller &) {
-                               double start = Now();
+                               double start = Now(), work = Work();
                                hd_status status = HD_OK;
 
                                if (rank.rank != 2)
@@ -94,6 +103,7 @@ TEST_P(CudaPeers, OfARankThatNeverRunsEndInTime)
                                if (rank.rank != 2 && status == HD_OK)
                                    status = shards.Get(rank.diag);
                                rank.answer->seconds = Now() - start;
+                               rank.answer->sum = Work() - work;
                                HD_TRY(Meet(rank));
                                return status;
                            });
@@ -106,6 +116,7 @@ TEST_P(CudaPeers, OfARankThatNeverRunsEndInTime)
 
         Ended(answer, i);
         EXPECT_LT(answer.seconds, kLate + kAtOnce);
+        EXPECT_LT(answer.sum, kLate / 12); // it sleeps most of the time
         // Who is told of the other's timeout ends with HD_PEER.
         EXPECT_TRUE(answer.status == HD_TIMEOUT || answer.status == HD_PEER)
             << answer.text;
