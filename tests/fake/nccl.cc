@@ -195,7 +195,7 @@ template <class Met> bool wait_until(Comm &comm, Met met)
     double limit = 0;
 
     for (int i = 0; !met(); i++) {
-        timespec pause = {0, 50000};
+        timespec pause = {0, i < 100 ? 50000 : 1000000};
 
         if (comm.aborted)
             return false;
