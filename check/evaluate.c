@@ -166,12 +166,26 @@ hd_work_item hd_evaluation_step(const hd_evaluation *e, int rank, int64_t step)
     return item;
 }
 
+// What stands for a tensor's elements stands for those of its other shape, in
+// the same order.
+static hd_tile flat_tile(const hd_evaluation *e, const hd_view *view)
+{
+    int id = view->buffer->id;
+
+    return (hd_tile){.at = e->dense_at[id],
+                     .ndims = 1,
+                     .extent = {e->grain.dense[id].elements},
+                     .stride = {1},
+                     .unit = {1}};
+}
+
 hd_work_item hd_evaluation_op(const hd_evaluation *e, const hd_op *op)
 {
     hd_work_item item = {.op = op, .module = e->tensor, .ntiles = op->nviews};
 
     for (int i = 0; i < item.ntiles; i++)
-        item.tile[i] = dense_tile(e, &op->view[i]);
+        item.tile[i] = op->code == HD_OP_RESHAPE ? flat_tile(e, &op->view[i])
+                                                 : dense_tile(e, &op->view[i]);
     return item;
 }
 

@@ -242,7 +242,7 @@ static void pair_op(const builder *b, bool dense, const hd_op *op)
             narrow(b, number_of(b, dense, view->buffer, d),
                    piece_of_dim(module, view, d));
     }
-    if (hd_op_is(op, HD_UNIT_COMPUTE))
+    if (hd_op_is(op, HD_UNIT_COMPUTE) && op->code != HD_OP_RESHAPE)
         pair_dims(b, module, op, s, op->nviews);
 }
 
@@ -328,6 +328,21 @@ static hd_status pair_names(builder *b)
         s = shape_of(b, false, &name);
         of = shape_of(b, false, &root);
         HD_TRY(align(b, &s, &of));
+    }
+    return HD_OK;
+}
+
+// A reshape has the same elements by two names.
+static hd_status pair_shapes(builder *b)
+{
+    for (const hd_stmt *s = b->tensor->body.first; s != NULL; s = s->next) {
+        shape to, from;
+
+        if (s->op->code != HD_OP_RESHAPE)
+            continue;
+        to = shape_of(b, true, &s->op->view[0]);
+        from = shape_of(b, true, &s->op->view[1]);
+        HD_TRY(align(b, &to, &from));
     }
     return HD_OK;
 }
@@ -442,6 +457,7 @@ static hd_status build(builder *b, const hd_buffer *const *argument,
     pair_block(b, false, &b->graph->module->body);
     pair_arguments(b, argument);
     HD_TRY(pair_names(b));
+    HD_TRY(pair_shapes(b));
     HD_TRY(pair_transfers(b));
     narrow_lines(b);
     HD_TRY(make_sieves(b, true, b->tensor, &out->dense));

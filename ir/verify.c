@@ -2,6 +2,7 @@
 // and one function for each family of operations.
 #include "ir/verify.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -609,6 +610,138 @@ static hd_status check_transpose(verifier *v, const hd_op *op)
     return HD_OK;
 }
 
+// How many of `a`, and how many of `b`, are the fewest that have as many
+// indices together, one of each at least where there is one.
+static void find_factors(const hd_dim *a, int most_a, const hd_dim *b,
+                         int most_b, int *na, int *nb)
+{
+    int64_t n, m;
+
+    *na = most_a > 0;
+    *nb = most_b > 0;
+    n = most_a > 0 ? a->extent : 1;
+    m = most_b > 0 ? b->extent : 1;
+    while (n != m) {
+        assert(n < m ? *na < most_a : *nb < most_b); // both have as many in all
+        if (n < m)
+            n *= a[(*na)++].extent;
+        else
+            m *= b[(*nb)++].extent;
+    }
+}
+
+static bool is_uneven(hd_dim dim)
+{
+    return hd_dim_is_sharded(dim) && dim.extent % hd_dim_blocks(dim) != 0;
+}
+
+// Of factors, how many indices a rank has.
+static int64_t local_factors(const hd_dim *dim, int n)
+{
+    int64_t local = 1;
+
+    for (int i = 0; i < n; i++)
+        local *= hd_dim_local(dim[i]);
+    return local;
+}
+
+// The first one over ranks behind the one that leads, or else that one; NULL if
+// there is none.
+static const hd_dim *find_sharded(const hd_dim *dim, int n)
+{
+    for (int i = 1; i < n; i++)
+        if (hd_dim_is_sharded(dim[i]))
+            return &dim[i];
+    return n > 0 && hd_dim_is_sharded(dim[0]) ? dim : NULL;
+}
+
+// Whether each rank has the same elements of both: a dimension over ranks leads
+// the factors of its indices on both sides, and has as much of them.
+static bool same_share(const hd_dim *a, int na, const hd_dim *b, int nb)
+{
+    const hd_dim *x = find_sharded(a, na), *y = find_sharded(b, nb);
+
+    if (x == NULL || y == NULL)
+        return x == y;
+    return x == a && y == b && x->mark == y->mark &&
+           local_factors(a, na) == local_factors(b, nb) &&
+           (x->extent == y->extent || (!is_uneven(*x) && !is_uneven(*y)));
+}
+
+static hd_type without_ones(const hd_type *type, int place[HD_MAX_DIMS])
+{
+    hd_type rest = {.dtype = type->dtype};
+
+    for (int d = 0; d < type->ndims; d++)
+        if (type->dim[d].extent != 1 || hd_dim_is_sharded(type->dim[d])) {
+            place[rest.ndims] = d;
+            rest.dim[rest.ndims++] = type->dim[d];
+        }
+    return rest;
+}
+
+static hd_status refuse_reshape(verifier *v, const hd_op *op,
+                                const hd_type *out, const hd_type *in,
+                                bool of_result, int dim)
+{
+    const hd_type *type = of_result ? out : in;
+    const char *axis = v->module->axis[type->dim[dim].mark].name;
+    char why[WHY];
+
+    snprintf(why, sizeof why,
+             "dimension %d of the %s is over %.32s, and leads no dimension of "
+             "the %s over %.32s with as much on each rank; %s",
+             dim, of_result ? "result" : "operand", axis,
+             of_result ? "operand" : "result", axis,
+             of_result ? "reshape to a local one and `set` that"
+                       : "`set` it to a local one first");
+    return shapes_differ(v, op, out, in, why);
+}
+
+static hd_status check_shares(verifier *v, const hd_op *op, const hd_type *out,
+                              const hd_type *in)
+{
+    int of_out[HD_MAX_DIMS], of_in[HD_MAX_DIMS], na, nb;
+    hd_type a = without_ones(out, of_out), b = without_ones(in, of_in);
+
+    for (int i = 0, k = 0; i < a.ndims || k < b.ndims; i += na, k += nb) {
+        const hd_dim *x = a.dim + i, *y = b.dim + k;
+
+        find_factors(x, a.ndims - i, y, b.ndims - k, &na, &nb);
+        if (same_share(x, na, y, nb))
+            continue;
+        x = find_sharded(x, na);
+        y = find_sharded(y, nb);
+        return y != NULL
+                   ? refuse_reshape(v, op, out, in, false, of_in[y - b.dim])
+                   : refuse_reshape(v, op, out, in, true, of_out[x - a.dim]);
+    }
+    return HD_OK;
+}
+
+static hd_status check_reshape(verifier *v, const hd_op *op)
+{
+    hd_type out = type_of(op, 0), in = type_of(op, 1);
+    char why[WHY];
+
+    for (int i = 0; i < 2; i++)
+        if (op->view[i].nindex > 0)
+            return hd_error(v->diag, HD_E0306, op->view[i].loc,
+                            "a part of %%%s: reshape takes all of a tensor; "
+                            "`copy` the part to one of its own",
+                            op->view[i].buffer->name);
+    if (out.dtype != in.dtype)
+        return shapes_differ(v, op, &out, &in,
+                             "the dtypes differ, and only `copy` and `set` "
+                             "cast");
+    if (hd_type_elements(&out) == hd_type_elements(&in))
+        return check_shares(v, op, &out, &in);
+    snprintf(why, sizeof why, "%lld elements for %lld",
+             (long long)hd_type_elements(&in),
+             (long long)hd_type_elements(&out));
+    return shapes_differ(v, op, &out, &in, why);
+}
+
 static bool is_f8(hd_dtype dtype)
 {
     return dtype == HD_F8E4M3 || dtype == HD_F8E5M2;
@@ -892,7 +1025,9 @@ static hd_status check_compute(verifier *v, const hd_op *op)
     HD_TRY(check_factor(v, op, HD_KEY_VALUE));
     switch (hd_op_family(op)) {
     case HD_FAMILY_COPY:
-        return check_alike(v, op, op->code != HD_OP_SET);
+        return op->code == HD_OP_RESHAPE
+                   ? check_reshape(v, op)
+                   : check_alike(v, op, op->code != HD_OP_SET);
     case HD_FAMILY_MAP:
         return check_map(v, op);
     case HD_FAMILY_FOLD:

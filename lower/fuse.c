@@ -233,6 +233,8 @@ static void judge_gather(fuser *f, hd_stmt *stmt, int view, known *k)
         reason = line_text(f, matmul, "is no matmul");
     if (reason == NULL && view != 1)
         reason = line_text(f, matmul, "has it not as its first operand");
+    if (reason == NULL && matmul->view[1].buffer != gather->view[0].buffer)
+        reason = line_text(f, matmul, "has it in another shape");
     if (reason == NULL)
         reason = why_rewritten(f, gather, k->written);
     if (reason == NULL)
@@ -254,7 +256,8 @@ static void judge_sum(fuser *f, hd_stmt *stmt)
 
     if (reason == NULL && hd_op_fold(sum) != HD_FOLD_SUM)
         reason = "it is no sum";
-    if (reason == NULL && (k->by == NULL || k->by->op->code != HD_OP_MATMUL))
+    if (reason == NULL && (k->by == NULL || k->by->op->code != HD_OP_MATMUL ||
+                           k->by->op->view[0].buffer != sum->view[1].buffer))
         reason = "what it sums is not what a matmul makes, as it is";
     if (reason == NULL)
         reason = why_kept(f, sum->view[1].buffer);

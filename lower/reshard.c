@@ -559,6 +559,91 @@ static void emit_set_of(hd_build *b, const hd_op *op, bool tiles)
         emit_set(b, part_buffer(b, &op->view[1]), to, tiles);
 }
 
+// ---------------------------------------------------------------- reshape
+
+typedef struct renaming {
+    const hd_buffer *from;
+    hd_buffer *to;
+} renaming;
+
+static void rename_views(void *context, hd_op *op)
+{
+    const renaming *r = context;
+
+    for (int i = 0; i < op->nviews; i++)
+        if (op->view[i].buffer == r->from)
+            op->view[i].buffer = r->to;
+}
+
+// A temporary becomes another name of the bytes of `root`. Names are declared
+// behind what they rename: where it stands ahead, another takes its place.
+static void give_bytes(hd_build *b, hd_buffer *temp, hd_buffer *root,
+                       const hd_stmt *rest)
+{
+    renaming r = {temp, temp};
+
+    if (temp->id < root->id) {
+        r.to =
+            hd_module_add_buffer(b->module, temp->name, HD_TEMP, &temp->type);
+        hd_block_each(b->block, rename_views, &r);
+        for (; rest != NULL; rest = rest->next)
+            hd_stmt_each(rest, rename_views, &r);
+    }
+    r.to->of = root;
+    root->shared |= r.to->shared;
+    r.to->shared = false;
+}
+
+// So do all names of its bytes.
+static void give_names(hd_build *b, const hd_buffer *temp, hd_buffer *root,
+                       const hd_stmt *rest)
+{
+    for (hd_buffer *n = b->module->buffers; n != NULL; n = n->next)
+        if (n == temp || n->of == temp)
+            give_bytes(b, n, root, rest);
+}
+
+// Another name of a buffer's bytes.
+static hd_buffer *name_of(hd_build *b, hd_buffer *buffer, const hd_type *type)
+{
+    hd_buffer *name =
+        hd_module_add_buffer(b->module, buffer->name, HD_TEMP, type);
+
+    name->of = hd_buffer_root(buffer);
+    return name;
+}
+
+// What the caller brings in an inout goes by its own name, on either side.
+static void copy_reshaped(hd_build *b, hd_buffer *from, hd_buffer *to)
+{
+    hd_buffer *temp = from;
+
+    if (hd_buffer_root(from)->role == HD_INOUT) {
+        temp = to->role == HD_INOUT ? add_temp(b, to, from->type)
+                                    : name_of(b, to, &from->type);
+        hd_build_unary(b, HD_OP_COPY, -1, whole(b, temp), whole(b, from));
+    }
+    if (temp == from || to->role == HD_INOUT)
+        hd_build_unary(b, HD_OP_COPY, -1, whole(b, to),
+                       whole(b, name_of(b, temp, &to->type)));
+}
+
+// A tensor is written once, so that both may be the same bytes from the first
+// write on; but an inout, which the caller has written before and others may
+// write again. `rest` are the statements behind it.
+static void emit_reshape(hd_build *b, const hd_op *op, const hd_stmt *rest)
+{
+    hd_buffer *from = op->view[1].buffer, *to = op->view[0].buffer;
+    hd_buffer *root = hd_buffer_root(from);
+
+    if (to->role == HD_TEMP && root->role != HD_INOUT)
+        give_bytes(b, to, root, rest);
+    else if (to->role == HD_OUT && root->role == HD_TEMP)
+        give_names(b, root, to, rest);
+    else if (from != to)
+        copy_reshaped(b, from, to);
+}
+
 // -------------------------------------------------------------- reductions
 
 // Over a dimension that every rank holds whole.
@@ -781,6 +866,8 @@ hd_status hd_pass_reshard(hd_module *module, const hd_lower_options *options,
         next = stmt->next;
         if (stmt->op->code == HD_OP_SET)
             emit_set_of(&b, stmt->op, tiles);
+        else if (stmt->op->code == HD_OP_RESHAPE)
+            emit_reshape(&b, stmt->op, next);
         else if (hd_op_key(stmt->op, HD_KEY_DIM) != NULL)
             emit_reduction(&b, stmt->op, tiles);
         else

@@ -345,7 +345,8 @@ static bool plan_op(hd_module *module, const hd_stmt *stmt, plan *p)
 
 // What a run does with a buffer, in its loop and behind it.
 typedef struct use {
-    int run;      // what is noted of another run is void
+    int run;               // what is noted of another run is void
+    const hd_buffer *name; // by which the loop touches it first
     bool touched; // by the loop, at this dimension; WHOLE for all of it
     int dim;
     bool written;
@@ -433,8 +434,8 @@ static bool fits(const run *r, const hd_op *op, const plan *p)
 
         if (!u->touched || (!writes && !u->written))
             continue;
-        if (u->dim == WHOLE || u->dim != iteration_dim(p, i) ||
-            (writes && u->moved))
+        if (u->name != op->view[i].buffer || u->dim == WHOLE ||
+            u->dim != iteration_dim(p, i) || (writes && u->moved))
             return false;
     }
     return true;
@@ -454,6 +455,8 @@ static void touch(run *r, const hd_op *op, const plan *p)
         int dim = iteration_dim(p, i);
 
         u->dim = !u->touched || u->dim == dim ? dim : WHOLE;
+        if (!u->touched)
+            u->name = op->view[i].buffer;
         u->touched = true;
         u->written |= hd_op_access(op, i) != HD_ACCESS_READ;
         // Of both what has an index an iteration.

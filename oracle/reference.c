@@ -152,6 +152,15 @@ static hd_status compute_step(const hd_reference *r, int rank,
 
 // ----------------------------------------------------------- dense programs
 
+// A reshape is a copy of as many elements, in their order.
+static hd_span flat_span(const hd_buffer *buffer)
+{
+    return (hd_span){.buffer = buffer,
+                     .ndims = 1,
+                     .extent = {hd_type_elements(&buffer->type)},
+                     .stride = {1}};
+}
+
 // All ranks' elements that a view of a tensor has.
 static hd_span dense_span(const hd_module *module, const hd_view *view)
 {
@@ -178,7 +187,9 @@ static hd_status run_dense(hd_reference *r)
         hd_step step = {.op = s->op, .span = spans};
 
         for (int i = 0; i < step.op->nviews; i++)
-            spans[i] = dense_span(r->module, &s->op->view[i]);
+            spans[i] = s->op->code == HD_OP_RESHAPE
+                           ? flat_span(s->op->view[i].buffer)
+                           : dense_span(r->module, &s->op->view[i]);
         hd_space_dims(r->module, s->op, spans[0].ndims, step.dim);
         HD_TRY(compute_step(r, 0, &step));
     }

@@ -117,7 +117,8 @@ void ExpectAll(bool integers, uint64_t seed)
             (integers && !IsExact(info)))
             continue;
         expect(op);
-        if (info->map == HD_MAP_NONE) // maps may be of positive numbers alone
+        // Maps may be of positive numbers alone.
+        if (info->map == HD_MAP_NONE && code != HD_OP_RESHAPE)
             expect(op + " of a part");
         if (info->map != HD_MAP_NONE && info->max_inputs > 1)
             expect(op + " repeated");

@@ -1057,6 +1057,52 @@ static void make_transpose(maker *m, int x)
     fprintf(m->body, "\n");
 }
 
+// Whether ranks have as many indices of it as each other.
+static bool is_even(const maker *m, dim d)
+{
+    return d.mark < 0 || d.extent % m->axis[d.mark] == 0;
+}
+
+static void merge_dims(maker *m, tensor *t, int at)
+{
+    dim *d = &t->dim[at];
+
+    if (at + 1 >= t->ndims || d[1].mark >= 0 ||
+        (!is_even(m, *d) && d[1].extent > 1))
+        return;
+    *d = (dim){d->extent * d[1].extent, d->mark, 0};
+    drop_dims(t, at + 1, 1);
+}
+
+static void split_dim(maker *m, tensor *t, int at)
+{
+    dim *d = &t->dim[at];
+    int factor = 1 + pick(m, 4);
+    dim outer = {d->extent / factor, d->mark, 0};
+
+    if (t->ndims == HD_MAX_DIMS || d->extent % factor != 0 ||
+        (factor > 1 && !(is_even(m, *d) && is_even(m, outer))))
+        return;
+    if (factor == 1)
+        outer.blocks = d->blocks;
+    memmove(d + 1, d, sizeof(dim) * (size_t)(t->ndims++ - at));
+    d[0] = outer;
+    d[1] = (dim){factor, LOCAL, 0};
+}
+
+static void make_reshape(maker *m, int x)
+{
+    tensor t = m->tensor[x];
+
+    if (t.role == 'p')
+        return;
+    for (int n = 1 + pick(m, 3); n > 0 && t.ndims > 0; n--)
+        (once_in(m, 2) ? merge_dims : split_dim)(m, &t, pick(m, t.ndims));
+    read_tensor(m, x);
+    fprintf(m->body, "    %%t%d = reshape %%t%d\n", place_result(m, &t, true),
+            x);
+}
+
 // ---------------------------------------------------------------- matmul
 
 typedef struct product {
@@ -1428,10 +1474,10 @@ static void make_op(maker *m)
 {
     // The first CHAIN of them can be in a loop.
     static void (*const ops[])(maker *, int) = {
-        make_matmul, make_map,    make_tiles,    make_matmul, make_fold,
-        make_map,    make_copy,   make_tiles,    make_update, make_transpose,
-        make_map,    make_matmul, make_set,      make_map,    make_reduction,
-        make_set,    make_update, make_transpose};
+        make_matmul, make_map,    make_tiles,     make_matmul,  make_fold,
+        make_map,    make_copy,   make_tiles,     make_update,  make_transpose,
+        make_map,    make_matmul, make_set,       make_map,     make_reduction,
+        make_set,    make_update, make_transpose, make_reshape, make_reshape};
     enum { OPS = sizeof ops / sizeof ops[0], CHAIN = 12 };
     int n = m->nstreamed < 4 && !m->chain ? 2 * m->nstreamed + 1 : 8;
     bool streams = m->streams && m->naxes > 0;
