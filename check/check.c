@@ -1,5 +1,8 @@
 // What can be said of a program without running it.
 #include "check/prove.h"
+
+#include <string.h>
+
 #include "ir/verify.h"
 
 hd_check_options hd_check_defaults(void)
@@ -26,11 +29,34 @@ static hd_status check_against(const hd_module *module,
     return hd_check(against, diag);
 }
 
+// A dimension whose length a run says has as many indices in both.
+static hd_status check_sizes(const hd_module *module, const hd_module *against,
+                             hd_diag *diag)
+{
+    bool same = module->nsizes == against->nsizes;
+
+    for (int i = 0; i < module->nsizes && same; i++) {
+        const hd_size *a = &module->size[i], *b = &against->size[i];
+
+        same = strcmp(a->name, b->name) == 0 && a->low == b->low &&
+               a->high == b->high && a->room == b->room;
+    }
+    if (same)
+        return HD_OK;
+    return hd_fail(diag, HD_ARGUMENT,
+                   "runs of '%s' and of '%s' are not given the same sizes, or "
+                   "these are cut into other numbers of blocks",
+                   module->name, against->name);
+}
+
+// What holds where each block is full holds in every run: docs/checking.md.
 hd_status hd_check_with(const hd_module *module,
                         const hd_check_options *options, hd_diag *diag)
 {
     const hd_check_options usual = hd_check_defaults();
     const hd_source *outer;
+    hd_module full, against;
+    hd_check_options with;
     hd_status status;
 
     HD_REQUIRE(diag, module);
@@ -43,9 +69,16 @@ hd_status hd_check_with(const hd_module *module,
     outer = hd_diag_source(diag, &module->source);
     status = hd_verify(module, diag);
     hd_diag_source(diag, outer);
-    return status == HD_OK && module->stage == HD_STAGE_HOST
-               ? hd_prove(module, options, diag)
-               : status;
+    if (status != HD_OK || module->stage != HD_STAGE_HOST)
+        return status;
+    with = *options;
+    full = hd_module_full(module);
+    if (with.against != NULL) {
+        HD_TRY(check_sizes(module, with.against, diag));
+        against = hd_module_full(with.against);
+        with.against = &against;
+    }
+    return hd_prove(&full, &with, diag);
 }
 
 hd_status hd_check(const hd_module *module, hd_diag *diag)

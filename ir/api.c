@@ -50,12 +50,13 @@ bool hd_module_argument(const hd_module *module, size_t i, hd_argument *out)
         .role = buffer->role,
         .dtype = type->dtype,
         .ndims = type->ndims,
-        .elements = (size_t)hd_type_elements(type),
+        .elements = 1,
         .local_elements = (size_t)hd_type_local_elements(type),
     };
     out->local_bytes = out->local_elements * hd_dtype_size(type->dtype);
     for (int d = 0; d < type->ndims; d++) {
-        out->extent[d] = type->dim[d].extent;
+        out->extent[d] = hd_module_extent(module, type->dim[d]);
+        out->elements *= (size_t)out->extent[d];
         out->local[d] = hd_dim_local(type->dim[d]);
         out->axis[d] = hd_dim_is_sharded(type->dim[d]) ? type->dim[d].mark : -1;
     }
@@ -64,7 +65,7 @@ bool hd_module_argument(const hd_module *module, size_t i, hd_argument *out)
 
 // What a rank has of an array, there and in the whole, each with strides of
 // its own, in bytes: the last ranks may have fewer indices than they have room
-// for, or none.
+// for, or none, and so may all where a run says the length.
 // Dimensions after the last sharded one are dense in both: one contiguous
 // range.
 typedef struct shard {
@@ -83,24 +84,28 @@ static shard find_shard(const hd_module *module, const hd_type *type, int rank)
     int d = type->ndims;
 
     // Trailing dimensions that no axis cuts are copied at one go.
-    for (; d > 0 && !hd_dim_is_sharded(type->dim[d - 1]); d--)
+    for (; d > 0 && !hd_dim_is_sharded(type->dim[d - 1]) &&
+           !hd_dim_is_sized(type->dim[d - 1]);
+         d--)
         s.range *= (size_t)type->dim[d - 1].extent;
     s.ndims = d;
     whole = local = s.range;
     while (d-- > 0) {
         hd_dim dim = type->dim[d];
+        hd_dim now = dim; // as long as it is now
         int64_t coord, first;
 
-        s.extent[d] = (size_t)hd_dim_local(dim);
+        now.extent = hd_module_extent(module, dim);
+        s.extent[d] = (size_t)hd_dim_local(now);
         s.whole[d] = whole;
         s.local[d] = local;
         if (hd_dim_is_sharded(dim)) {
             coord = hd_mesh_coord(module, rank, dim.mark);
-            first = coord * hd_dim_block(dim);
-            s.extent[d] = (size_t)hd_dim_block_length(dim, coord);
+            first = coord * hd_dim_block(now);
+            s.extent[d] = (size_t)hd_dim_block_length(now, coord);
             s.offset += s.extent[d] > 0 ? whole * (size_t)first : 0;
         }
-        whole *= (size_t)dim.extent;
+        whole *= (size_t)now.extent;
         local *= (size_t)hd_dim_local(dim);
     }
     return s;

@@ -168,6 +168,7 @@ static bool apply(hd_expr_kind kind, int64_t a, int64_t b, int64_t *out)
     case HD_EXPR_CONST:
     case HD_EXPR_COORD:
     case HD_EXPR_VAR:
+    case HD_EXPR_SIZE:
     case HD_EXPR_NOT:
         return false;
     }
@@ -189,6 +190,11 @@ hd_expr hd_expr_coord(hd_module *module, int axis)
 hd_expr hd_expr_of_var(hd_module *module, hd_var var)
 {
     return intern(module, (hd_expr_node){.kind = HD_EXPR_VAR, .a = var});
+}
+
+hd_expr hd_expr_size(hd_module *module, int size)
+{
+    return intern(module, (hd_expr_node){.kind = HD_EXPR_SIZE, .a = size});
 }
 
 hd_expr hd_expr_not(hd_module *module, hd_expr a)
@@ -304,6 +310,9 @@ bool hd_expr_eval(const hd_module *module, hd_expr expr, const hd_env *env,
     case HD_FORM_VAR:
         *out = env->var[node->a];
         return true;
+    case HD_FORM_SIZE:
+        *out = module->size[node->a].now;
+        return true;
     case HD_FORM_NOT:
         if (!hd_expr_eval(module, node->a, env, &a))
             return false;
@@ -371,6 +380,7 @@ static level level_of(const hd_expr_node *node)
         return node->value < 0 ? LEVEL_UNARY : LEVEL_ATOM;
     case HD_FORM_COORD:
     case HD_FORM_VAR:
+    case HD_FORM_SIZE:
         return LEVEL_ATOM;
     case HD_FORM_NOT:
         return LEVEL_NOT;
@@ -428,6 +438,9 @@ static void print_bare(const hd_module *module, const hd_expr_node *node,
         return;
     case HD_FORM_VAR:
         hd_text_puts(text, module->vars[node->a].name);
+        return;
+    case HD_FORM_SIZE:
+        hd_text_puts(text, module->size[node->a].name);
         return;
     case HD_FORM_NOT:
         hd_text_puts(text, "not ");

@@ -25,6 +25,7 @@ typedef enum hd_expr_kind {
     HD_EXPR_CONST, // value
     HD_EXPR_COORD, // a: axis
     HD_EXPR_VAR,   // a: variable
+    HD_EXPR_SIZE,  // a: which of the module's sizes
     HD_EXPR_NOT,   // a: operand, likewise a and b below
     HD_EXPR_ADD,
     HD_EXPR_SUB,
@@ -47,6 +48,7 @@ typedef enum hd_expr_form {
     HD_FORM_CONST = HD_EXPR_CONST,
     HD_FORM_COORD = HD_EXPR_COORD,
     HD_FORM_VAR = HD_EXPR_VAR,
+    HD_FORM_SIZE = HD_EXPR_SIZE,
     HD_FORM_NOT = HD_EXPR_NOT,
     HD_FORM_BINARY = HD_EXPR_ADD,
 } hd_expr_form;
@@ -62,6 +64,7 @@ hd_expr_form hd_expr_form_of(hd_expr_kind kind);
 hd_expr hd_expr_const(hd_module *module, int64_t value);
 hd_expr hd_expr_coord(hd_module *module, int axis);
 hd_expr hd_expr_of_var(hd_module *module, hd_var var);
+hd_expr hd_expr_size(hd_module *module, int size);
 hd_expr hd_expr_not(hd_module *module, hd_expr a);
 // Any kind from HD_EXPR_ADD on. Folds constants and the identities x + 0,
 // 0 + x, x * 1, 1 * x, x - 0, min(x, x), max(x, x); what overflows or divides

@@ -287,6 +287,39 @@ int64_t hd_mesh_peer(const hd_module *module, int64_t rank, int axis,
     return rank + (coord - own) * axis_stride(module, axis);
 }
 
+int64_t hd_module_extent(const hd_module *module, hd_dim dim)
+{
+    return hd_dim_is_sized(dim) ? dim.times * module->size[dim.size - 1].now
+                                : dim.extent;
+}
+
+hd_expr hd_module_count(hd_module *module, hd_dim dim)
+{
+    return hd_dim_is_sized(dim)
+               ? hd_expr_binary(module, HD_EXPR_MUL,
+                                hd_expr_const(module, dim.times),
+                                hd_expr_size(module, dim.size - 1))
+               : hd_expr_const(module, dim.extent);
+}
+
+hd_module hd_module_sized(const hd_module *module, const int64_t *sizes)
+{
+    hd_module sized = *module;
+
+    for (int i = 0; i < module->nsizes; i++)
+        sized.size[i].now = sizes[i];
+    return sized;
+}
+
+hd_module hd_module_full(const hd_module *module)
+{
+    hd_module full = *module;
+
+    for (int i = 0; i < module->nsizes; i++)
+        full.size[i].now = module->size[i].room;
+    return full;
+}
+
 hd_stmt *hd_stmt_new(hd_module *module, hd_stmt_kind kind, hd_loc loc)
 {
     hd_stmt *stmt = hd_new(module->arena, hd_stmt);
@@ -411,15 +444,18 @@ void hd_view_keep_all(hd_module *module, hd_view *view, int dim)
 void hd_view_keep_block(hd_module *module, hd_view *view, int dim,
                         hd_expr block, int64_t blocks)
 {
-    int64_t n = view->buffer->type.dim[dim].extent;
-    int64_t each = hd_block_size(n, blocks);
-    hd_expr size = hd_expr_const(module, each), end = hd_expr_const(module, n);
+    hd_dim all = view->buffer->type.dim[dim];
+    int64_t n = all.extent, each = hd_block_size(n, blocks);
+    bool sized = hd_dim_is_sized(all);
+    hd_expr end = hd_module_count(module, all);
+    hd_expr size = hd_expr_binary(module, HD_EXPR_CDIV, end,
+                                  hd_expr_const(module, blocks));
     hd_expr low = hd_expr_binary(module, HD_EXPR_MUL, block, size);
     hd_expr past = hd_expr_binary(module, HD_EXPR_ADD, low, size);
 
-    if (n % blocks != 0)
+    if (sized || n % blocks != 0)
         past = hd_expr_binary(module, HD_EXPR_MIN, past, end);
-    if (each * (blocks - 1) > n)
+    if (sized || each * (blocks - 1) > n)
         low = hd_expr_binary(module, HD_EXPR_MIN, low, end);
     keep(module, view, dim, (hd_range){low, past, 0, block, blocks});
 }

@@ -16,6 +16,21 @@ typedef struct hd_axis {
     hd_loc loc;
 } hd_axis;
 
+// A number that each run is given: how many indices dimensions have. Their room
+// is for `room`, which is `high` or a little more: as many blocks of one length
+// as it is cut into, so that what is proven of that holds for every value.
+#define HD_MAX_SIZES 16
+
+typedef struct hd_size {
+    const char *name;
+    int64_t low, high; // its least and its greatest value
+    int64_t blocks;    // how many each dimension of it is cut into; 0: none is
+    hd_loc cut;        // the first one that is
+    int64_t room;
+    int64_t now; // with which the program is walked
+    hd_loc loc;
+} hd_size;
+
 struct hd_buffer {
     const char *name; // without %
     hd_role role;
@@ -80,6 +95,8 @@ struct hd_module {
     int naxes;
     hd_axis axis[HD_MAX_AXES];
     int64_t nranks;  // product of the axes; 1 without a mesh
+    int nsizes;      // that runs are given
+    hd_size size[HD_MAX_SIZES];
     int64_t streams; // work streams; 0 if the program has none
     hd_loc streams_loc;
     hd_buffer *buffers;
@@ -122,6 +139,16 @@ uint32_t hd_name_hash(const char *name, size_t length);
 bool hd_name_is_reserved(const char *name, size_t length);
 int hd_module_axis(const hd_module *module, const char *name,
                    size_t length); // -1 if there is none
+
+// How many indices of a dimension there are now.
+int64_t hd_module_extent(const hd_module *module, hd_dim dim);
+// An expression of as many; `dim` is of a buffer.
+hd_expr hd_module_count(hd_module *module, hd_dim dim);
+// The same program with other sizes, in the order of the module's: everything
+// but these is the module's, which it must not outlive.
+hd_module hd_module_sized(const hd_module *module, const int64_t *sizes);
+// With as many indices as there is room for: all that is issued has elements.
+hd_module hd_module_full(const hd_module *module);
 
 // The buffer whose bytes these are.
 static inline hd_buffer *hd_buffer_root(hd_buffer *buffer)

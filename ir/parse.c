@@ -49,7 +49,8 @@ typedef struct parser {
     int nnames, names_room;
     int nparams;
     int depth, expr_depth;
-    bool in_body; // coordinates may stand here
+    bool in_body;   // coordinates may stand here
+    bool in_extent; // sizes of runs may
     bool failed;
     bool gave_up; // past a limit nothing more is said
 } parser;
@@ -247,16 +248,26 @@ static hd_status unknown_variable(parser *p)
                    &near);
 }
 
-// The value of the last -D for this name, or `value`.
-static int64_t defined(parser *p, const hd_token *name, int64_t value)
+// The last -D for this name; NULL if there is none.
+static const hd_define *find_define(parser *p, const hd_token *name)
 {
+    const hd_define *last = NULL;
+
     for (size_t i = 0; i < p->ndefines; i++)
         if (strlen(p->defines[i].name) == name->length &&
             memcmp(p->defines[i].name, name->text, name->length) == 0) {
             p->used[i] = true;
-            value = p->defines[i].value;
+            last = &p->defines[i];
         }
-    return value;
+    return last;
+}
+
+// What it says, or `value`.
+static int64_t defined(parser *p, const hd_token *name, int64_t value)
+{
+    const hd_define *define = find_define(p, name);
+
+    return define != NULL ? define->value : value;
 }
 
 // ------------------------------------------------------------ expressions
@@ -314,16 +325,29 @@ static hd_status parse_size(parser *p, hd_expr *out)
     return HD_OK;
 }
 
+// What is issued does not depend on what a run is given.
+static hd_status parse_known(parser *p, const scope *known, hd_expr *out)
+{
+    if (hd_expr_get(p->module, known->value)->kind == HD_EXPR_SIZE &&
+        !p->in_extent) {
+        p->failed = true;
+        return hd_error(p->diag, HD_E0208, p->token.loc,
+                        "%s is known only when the program runs: it may be the "
+                        "extent of a dimension alone",
+                        token_text(p));
+    }
+    *out = known->value;
+    advance(p);
+    return HD_OK;
+}
+
 static hd_status parse_name(parser *p, hd_expr *out)
 {
     const scope *known = find_scope(p, p->token.text, p->token.length);
     int axis;
 
-    if (known != NULL) {
-        *out = known->value;
-        advance(p);
-        return HD_OK;
-    }
+    if (known != NULL)
+        return parse_known(p, known, out);
     axis = hd_module_axis(p->module, p->token.text, p->token.length);
     if (axis >= 0 && !p->in_body) {
         p->failed = true;
@@ -568,13 +592,16 @@ static hd_status unknown_buffer(parser *p)
     return unknown(p, HD_E0201, "buffer", "%", &near);
 }
 
-// An extent, or into how many blocks it is cut.
-static hd_status parse_positive(parser *p, const char *what, int64_t *out)
+static hd_status take_positive(parser *p, const char *what, hd_expr size,
+                               hd_loc loc, int64_t *out)
 {
-    hd_loc loc = p->token.loc;
-    hd_expr size;
-
-    HD_TRY(parse_sum(p, &size));
+    if (!hd_expr_is_const(p->module, size) && p->module->nsizes > 0) {
+        p->failed = true;
+        return hd_error(p->diag, HD_E0202, loc,
+                        "%s has no value here; of what a run is given it may "
+                        "be one, or a number times one",
+                        what);
+    }
     if (!hd_expr_is_const(p->module, size)) {
         p->failed = true;
         return hd_error(p->diag, HD_E0202, loc, "%s has no value here", what);
@@ -586,6 +613,16 @@ static hd_status parse_positive(parser *p, const char *what, int64_t *out)
     return hd_error(p->diag, HD_E0202, loc,
                     "%s %" PRId64 "; it must be at least 1",
                     strchr(what, ' ') + 1, *out);
+}
+
+// Into how many blocks a dimension is cut.
+static hd_status parse_positive(parser *p, const char *what, int64_t *out)
+{
+    hd_loc loc = p->token.loc;
+    hd_expr size;
+
+    HD_TRY(parse_sum(p, &size));
+    return take_positive(p, what, size, loc, out);
 }
 
 // Of a dimension that a view has too many of, verify says so.
@@ -999,14 +1036,91 @@ static hd_status parse_block(parser *p, hd_block *block)
 
 // ----------------------------------------------------------- declarations
 
-static hd_status parse_dim(parser *p, hd_dim *out)
+// An extent `m` or `2 * m`.
+static bool is_sized(const hd_module *module, hd_expr extent, hd_dim *out)
 {
-    hd_loc loc;
+    const hd_expr_node *node = hd_expr_get(module, extent);
+    hd_expr a = extent, times = HD_EXPR_NONE;
+
+    if (node->kind == HD_EXPR_MUL) {
+        bool second = hd_expr_is_const(module, node->a);
+
+        a = second ? node->b : node->a;
+        times = second ? node->a : node->b;
+        if (!hd_expr_is_const(module, times))
+            return false;
+        node = hd_expr_get(module, a);
+    }
+    if (node->kind != HD_EXPR_SIZE)
+        return false;
+    out->size = node->a + 1;
+    out->times = times == HD_EXPR_NONE ? 1 : hd_expr_value(module, times);
+    return true;
+}
+
+// The room that it has is known once it is known what it is cut into.
+static hd_status parse_extent(parser *p, hd_dim *out)
+{
+    hd_loc loc = p->token.loc;
+    hd_expr extent;
+    hd_status status;
+    int64_t high;
+
+    p->in_extent = true;
+    status = parse_sum(p, &extent);
+    p->in_extent = false;
+    HD_TRY(status);
+    *out = hd_dim_whole(0);
+    if (!is_sized(p->module, extent, out))
+        return take_positive(p, "an extent", extent, loc, &out->extent);
+    high = p->module->size[out->size - 1].high;
+    if (out->times >= 1 && out->times <= HD_MAX_ELEMENTS / high) {
+        out->extent = out->times * high;
+        return HD_OK;
+    }
+    p->failed = true;
+    return hd_error(p->diag, HD_E0202, loc,
+                    "extent %" PRId64 " * %s; it must be at least 1, and no "
+                    "more than %" PRId64 " where %s is %" PRId64,
+                    out->times, p->module->size[out->size - 1].name,
+                    HD_MAX_ELEMENTS, p->module->size[out->size - 1].name, high);
+}
+
+// All dimensions of a size are cut alike, or not at all: what is proven of as
+// many blocks holds for each of its values.
+static hd_status cut_size(parser *p, hd_dim dim, hd_loc loc)
+{
+    hd_size *size = &p->module->size[dim.size - 1];
+    hd_status status;
+
+    if (dim.mark == HD_STREAM && dim.blocks == 0) {
+        p->failed = true;
+        return hd_error(p->diag, HD_E0318, loc,
+                        "%s@stream, whose length is known only when the "
+                        "program runs: say in how many blocks, as in "
+                        "'%s in 4@stream'",
+                        size->name, size->name);
+    }
+    if (dim.blocks == 0 || size->blocks == 0 || size->blocks == dim.blocks) {
+        size->cut = dim.blocks > 0 && size->blocks == 0 ? loc : size->cut;
+        size->blocks = dim.blocks > 0 ? dim.blocks : size->blocks;
+        return HD_OK;
+    }
+    p->failed = true;
+    status = hd_error(p->diag, HD_E0318, loc,
+                      "%s in %" PRId64 " blocks, and in %" PRId64
+                      " elsewhere: what a run says the length of is cut into "
+                      "one number of blocks",
+                      size->name, dim.blocks, size->blocks);
+    hd_note(p->diag, size->cut, "in %" PRId64 " here", size->blocks);
+    return status;
+}
+
+static hd_status parse_mark(parser *p, hd_dim *out)
+{
+    hd_loc loc = p->token.loc;
     int64_t blocks = 0, size;
 
-    *out = hd_dim_whole(0);
-    HD_TRY(parse_positive(p, "an extent", &out->extent));
-    loc = p->token.loc;
     if (accept_word(p, "in"))
         HD_TRY(parse_positive(p, "a number of blocks", &blocks));
     *out = hd_dim_cut(*out, blocks);
@@ -1026,6 +1140,15 @@ static hd_status parse_dim(parser *p, hd_dim *out)
                     "%" PRId64 " blocks over %s, whose size is %" PRId64
                     ": a rank has one",
                     blocks, p->module->axis[out->mark].name, size);
+}
+
+static hd_status parse_dim(parser *p, hd_dim *out)
+{
+    hd_loc loc = p->token.loc;
+
+    HD_TRY(parse_extent(p, out));
+    HD_TRY(parse_mark(p, out));
+    return hd_dim_is_sized(*out) ? cut_size(p, *out, loc) : HD_OK;
 }
 
 static hd_status parse_type(parser *p, hd_type *out)
@@ -1077,16 +1200,20 @@ static hd_status decl_error(parser *p, hd_code code, hd_loc loc,
     return hd_error(p->diag, code, loc, "%s", what);
 }
 
-static hd_status check_shards(parser *p, const hd_type *type, hd_loc loc)
+// A host program may keep what all ranks bring to a rank's own block beside its
+// own index of what it brings: in temporaries an axis shards both.
+static hd_status check_shards(parser *p, hd_role role, const hd_type *type,
+                              hd_loc loc)
 {
     hd_module *m = p->module;
+    bool once = role != HD_TEMP || m->stage == HD_STAGE_TENSOR;
 
     for (int i = 0; i < type->ndims; i++) {
         int mark = type->dim[i].mark;
 
         if (mark < 0)
             continue;
-        if (hd_type_axis_dim(type, mark) != i)
+        if (once && hd_type_axis_dim(type, mark) != i)
             return decl_error(p, HD_E0206, loc,
                               hd_arena_printf(m->arena,
                                               "%s shards two dimensions",
@@ -1097,20 +1224,25 @@ static hd_status check_shards(parser *p, const hd_type *type, hd_loc loc)
     return HD_OK;
 }
 
-static hd_status check_type(parser *p, const hd_type *type, hd_loc loc)
+static hd_status check_elements(parser *p, const hd_type *type, hd_loc loc)
 {
-    int64_t n = hd_type_elements(type);
+    if (hd_type_elements(type) <= HD_MAX_ELEMENTS)
+        return HD_OK;
+    return decl_error(p, HD_E0105, loc,
+                      hd_arena_printf(p->module->arena,
+                                      "more than %lld elements",
+                                      (long long)HD_MAX_ELEMENTS));
+}
 
-    if (n > HD_MAX_ELEMENTS)
-        return decl_error(p, HD_E0105, loc,
-                          hd_arena_printf(p->module->arena,
-                                          "more than %lld elements",
-                                          (long long)HD_MAX_ELEMENTS));
+static hd_status check_type(parser *p, hd_role role, const hd_type *type,
+                            hd_loc loc)
+{
+    HD_TRY(check_elements(p, type, loc));
     if (p->module->nbuffers >= MAX_BUFFERS)
         return decl_error(p, HD_E0105, loc,
                           hd_arena_printf(p->module->arena,
                                           "more than %d buffers", MAX_BUFFERS));
-    return check_shards(p, type, loc);
+    return check_shards(p, role, type, loc);
 }
 
 // The next dimension from `dim` on down of which some ranks have fewer indices
@@ -1120,7 +1252,7 @@ static int find_uneven(const hd_type *type, int dim, int64_t *stride)
     for (; dim >= 0; dim--) {
         hd_dim d = type->dim[dim];
 
-        if (hd_dim_is_sharded(d) && d.extent % hd_dim_blocks(d) != 0)
+        if (hd_dim_is_uneven(d))
             break;
         *stride *= hd_dim_local(d);
     }
@@ -1143,6 +1275,19 @@ static bool same_room(const hd_type *a, const hd_type *b)
         there *= hd_dim_local(b->dim[k]);
     } while (here == there && hd_dim_same(a->dim[i], b->dim[k]));
     return false;
+}
+
+// Where a run says how long one is, which bytes an index has follows from all
+// dimensions before it: only the same shape has it there in every run.
+static bool same_sizes(const hd_type *a, const hd_type *b)
+{
+    bool sized = false;
+
+    for (int i = 0; i < a->ndims; i++)
+        sized |= hd_dim_is_sized(a->dim[i]);
+    for (int i = 0; i < b->ndims; i++)
+        sized |= hd_dim_is_sized(b->dim[i]);
+    return !sized || hd_type_same_dims(a, b);
 }
 
 // A second shape over the bytes of another buffer.
@@ -1188,6 +1333,13 @@ static hd_status check_of(parser *p, const hd_buffer *buffer)
                                           "for: its dimensions in blocks must "
                                           "be here too, as far from the end",
                                           buffer->name, of->name));
+    if (!same_sizes(&buffer->type, &of->type))
+        return decl_error(p, HD_E0207, buffer->loc,
+                          hd_arena_printf(p->module->arena,
+                                          "%%%s renames %%%s, whose length a "
+                                          "run says: both have the same "
+                                          "dimensions",
+                                          buffer->name, of->name));
     if (of->role == HD_TEMP ? mine <= theirs : mine == theirs)
         return HD_OK;
     return decl_error(p, HD_E0207, buffer->loc,
@@ -1228,7 +1380,7 @@ static hd_status parse_declaration(parser *p)
     HD_TRY(expect_mark(p, ":", "':'"));
     status = parse_type(p, &type);
     if (status == HD_OK)
-        status = check_type(p, &type, name.loc);
+        status = check_type(p, role, &type, name.loc);
     known = hd_module_buffer(p->module, name.text, name.length);
     if (known != NULL) {
         p->failed = true;
@@ -1244,7 +1396,30 @@ static hd_status parse_declaration(parser *p)
         buffer->record->loc = name.loc;
     HD_TRY(status); // declared all the same, so that its uses are no errors
     HD_TRY(parse_attributes(p, buffer));
-    return check_of(p, buffer);
+    return p->module->nsizes > 0 ? HD_OK : check_of(p, buffer);
+}
+
+// Blocks of one length, as many as it is cut into, hold each value of a size.
+static hd_status give_room(parser *p)
+{
+    hd_module *m = p->module;
+
+    for (int i = 0; i < m->nsizes; i++) {
+        int64_t blocks = m->size[i].blocks > 0 ? m->size[i].blocks : 1;
+
+        m->size[i].room = hd_block_size(m->size[i].high, blocks) * blocks;
+    }
+    for (hd_buffer *b = m->buffers; b != NULL && m->nsizes > 0; b = b->next) {
+        for (int i = 0; i < b->type.ndims; i++) {
+            hd_dim *dim = &b->type.dim[i];
+
+            if (hd_dim_is_sized(*dim))
+                dim->extent = dim->times * m->size[dim->size - 1].room;
+        }
+        HD_TRY(check_elements(p, &b->type, b->loc));
+        HD_TRY(check_of(p, b));
+    }
+    return HD_OK;
 }
 
 // ----------------------------------------------------------------- header
@@ -1286,6 +1461,45 @@ static hd_status parse_program(parser *p)
     return accept_word(p, "after") ? parse_stage(p) : HD_OK;
 }
 
+// What a run is given: `in`, its least and its greatest value. With -D it is
+// one of these.
+static hd_status parse_run_size(parser *p, const hd_token *name)
+{
+    hd_module *m = p->module;
+    hd_size size = {.loc = name->loc};
+    hd_loc loc = p->token.loc;
+    const hd_define *define;
+
+    HD_TRY(parse_int(p, &size.low));
+    HD_TRY(expect_mark(p, "..", "'..'"));
+    HD_TRY(parse_int(p, &size.high));
+    size.name = hd_arena_text(m->arena, name->text, name->length);
+    size.now = size.room = size.high;
+    if (size.low < 1 || size.high < size.low || size.high > HD_MAX_ELEMENTS) {
+        p->failed = true;
+        return hd_error(p->diag, HD_E0202, loc,
+                        "%s in %" PRId64 "..%" PRId64
+                        "; a size is at least 1, no more than %" PRId64
+                        ", and its least value comes first",
+                        size.name, size.low, size.high, HD_MAX_ELEMENTS);
+    }
+    define = find_define(p, name);
+    if (define == NULL) {
+        if (m->nsizes == HD_MAX_SIZES)
+            return too_many(p, "sizes that runs are given", HD_MAX_SIZES);
+        m->size[m->nsizes] = size;
+        push_scope(p, name, hd_expr_size(m, m->nsizes++));
+        return HD_OK;
+    }
+    push_scope(p, name, hd_expr_const(m, define->value));
+    if (define->value >= size.low && define->value <= size.high)
+        return HD_OK;
+    p->failed = true;
+    return hd_error(p->diag, HD_E0202, name->loc,
+                    "-D %s=%" PRId64 ": it is in %" PRId64 "..%" PRId64 " here",
+                    size.name, define->value, size.low, size.high);
+}
+
 static hd_status parse_param(parser *p)
 {
     hd_token name;
@@ -1293,6 +1507,8 @@ static hd_status parse_param(parser *p)
     bool negative;
 
     HD_TRY(parse_variable(p, &name));
+    if (accept_word(p, "in"))
+        return parse_run_size(p, &name);
     HD_TRY(expect_mark(p, "=", "'='"));
     negative = accept_mark(p, "-");
     HD_TRY(parse_int(p, &value));
@@ -1382,6 +1598,7 @@ static hd_status parse_file(parser *p)
         if (parse_declaration(p) != HD_OK)
             skip_declaration(p, start);
     }
+    HD_TRY(give_room(p));
     p->in_body = true;
     HD_TRY(parse_block(p, &p->module->body));
     if (p->token.kind != HD_TOKEN_END)

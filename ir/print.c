@@ -9,6 +9,11 @@ void hd_dim_print(const hd_module *module, hd_dim dim, hd_text *text)
 {
     if (hd_dim_is_counted(dim))
         hd_expr_print(module, (hd_expr)~dim.extent, text);
+    else if (hd_dim_is_sized(dim) && dim.times > 1)
+        hd_text_printf(text, "%lld * %s", (long long)dim.times,
+                       module->size[dim.size - 1].name);
+    else if (hd_dim_is_sized(dim))
+        hd_text_puts(text, module->size[dim.size - 1].name);
     else
         hd_text_printf(text, "%lld", (long long)dim.extent);
 }
@@ -230,6 +235,10 @@ void hd_module_print(const hd_module *module, hd_text *text)
         text, "heddle %d\n%s program %s%s\n", HD_FORMAT,
         module->stage == HD_STAGE_TENSOR ? "tensor" : "host", module->name,
         module->stage == HD_STAGE_TENSOR ? "" : stages[module->stage]);
+    for (int i = 0; i < module->nsizes; i++)
+        hd_text_printf(text, "param %s in %lld..%lld\n", module->size[i].name,
+                       (long long)module->size[i].low,
+                       (long long)module->size[i].high);
     for (int i = 0; i < module->naxes; i++)
         hd_text_printf(text, "%s%s=%lld%s", i == 0 ? "mesh " : ", ",
                        module->axis[i].name, (long long)module->axis[i].size,

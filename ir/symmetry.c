@@ -113,6 +113,7 @@ static sort sort_mixed(const finder *f, const hd_expr_node *node, sort a,
     case HD_EXPR_CONST:
     case HD_EXPR_COORD:
     case HD_EXPR_VAR:
+    case HD_EXPR_SIZE:
     case HD_EXPR_NOT:
     case HD_EXPR_DIV:
     case HD_EXPR_LT:
@@ -146,6 +147,7 @@ static double bound_fixed(const hd_expr_node *node, sort a, sort b)
     case HD_EXPR_CONST:
     case HD_EXPR_COORD:
     case HD_EXPR_VAR:
+    case HD_EXPR_SIZE:
     case HD_EXPR_NOT:
     case HD_EXPR_LT:
     case HD_EXPR_LE:
@@ -171,6 +173,8 @@ static sort sort_expr(const finder *f, hd_expr expr)
                                   : fixed(HD_MAX_RANKS);
     case HD_FORM_VAR:
         return f->var[node->a];
+    case HD_FORM_SIZE:
+        return fixed((double)f->module->size[node->a].room);
     case HD_FORM_NOT:
         return sort_expr(f, node->a).kind == FIXED ? fixed(1) : other;
     case HD_FORM_BINARY:

@@ -9,7 +9,8 @@ bool hd_dim_same(hd_dim a, hd_dim b)
     int axis_a = hd_dim_is_sharded(a) ? a.mark : HD_LOCAL;
     int axis_b = hd_dim_is_sharded(b) ? b.mark : HD_LOCAL;
 
-    return a.extent == b.extent && axis_a == axis_b;
+    return a.extent == b.extent && axis_a == axis_b && a.size == b.size &&
+           a.times == b.times;
 }
 
 int64_t hd_dim_block_length(hd_dim dim, int64_t block)

@@ -20,6 +20,10 @@ typedef struct hd_dim {
     // ones of fewer or none: of a sharded one a block a rank, of a stream one a
     // block an iteration, where each would else have one index.
     int64_t blocks;
+    // 0, or which of the module's sizes, from 1, says how many of its indices
+    // there are in a run: `times` as many. `extent` is the room for them.
+    int size;
+    int64_t times;
 } hd_dim;
 
 typedef struct hd_type {
@@ -52,9 +56,23 @@ static inline bool hd_dim_is_sharded(hd_dim dim)
 // A dimension that is neither sharded nor a stream one.
 static inline hd_dim hd_dim_whole(int64_t extent)
 {
-    hd_dim dim = {extent, HD_LOCAL, 0};
+    hd_dim dim = {extent, HD_LOCAL, 0, 0, 0};
 
     return dim;
+}
+
+// As many indices, of which every rank has all.
+static inline hd_dim hd_dim_unmarked(hd_dim dim)
+{
+    dim.mark = HD_LOCAL;
+    dim.blocks = 0;
+    return dim;
+}
+
+// Whether a run says how many of its indices there are.
+static inline bool hd_dim_is_sized(hd_dim dim)
+{
+    return dim.size > 0;
 }
 
 static inline bool hd_dim_is_cut(hd_dim dim)
@@ -62,10 +80,10 @@ static inline bool hd_dim_is_cut(hd_dim dim)
     return dim.blocks > 0;
 }
 
-// The same in blocks, without any where each would be one index.
+// The same in blocks, without any where each would always be one index.
 static inline hd_dim hd_dim_cut(hd_dim dim, int64_t blocks)
 {
-    dim.blocks = blocks == dim.extent ? 0 : blocks;
+    dim.blocks = blocks == dim.extent && !hd_dim_is_sized(dim) ? 0 : blocks;
     return dim;
 }
 
@@ -91,6 +109,13 @@ static inline int64_t hd_dim_blocks(hd_dim dim)
 static inline int64_t hd_dim_local(hd_dim dim)
 {
     return hd_dim_is_sharded(dim) ? hd_dim_block(dim) : dim.extent;
+}
+
+// Whether some ranks may have fewer indices than they have room for.
+static inline bool hd_dim_is_uneven(hd_dim dim)
+{
+    return hd_dim_is_sharded(dim) &&
+           (hd_dim_is_sized(dim) || dim.extent % hd_dim_blocks(dim) != 0);
 }
 
 // How many block `block` has: 0 to hd_dim_block.

@@ -161,6 +161,31 @@ static bool is_constant(const verifier *v, const hd_view *view, int i)
     return hd_expr_is_const(v->module, view->index[i]);
 }
 
+// Of a dimension whose length a run says views keep all, or a block: those are
+// there in every run.
+static hd_status check_sized(verifier *v, const hd_view *view, int i)
+{
+    const hd_range *range = hd_view_range(view, i);
+    const hd_size *size = &v->module->size[view->buffer->type.dim[i].size - 1];
+
+    if (range != NULL && range->block != HD_EXPR_NONE) {
+        if (range->blocks == size->blocks)
+            return HD_OK;
+        return hd_error(v->diag, HD_E0318, view->loc,
+                        "a block of %lld of dimension %d of %%%s: %s is cut "
+                        "into %lld",
+                        (long long)range->blocks, i, view->buffer->name,
+                        size->name, (long long)size->blocks);
+    }
+    if (range == NULL && !hd_view_picks(view, i))
+        return HD_OK;
+    return hd_error(v->diag, HD_E0318, view->loc,
+                    "%s of dimension %d of %%%s, whose length %s is known only "
+                    "when the program runs: keep all of it, or a block",
+                    range != NULL ? "a range" : "an index", i,
+                    view->buffer->name, size->name);
+}
+
 // What constants say of a range; the rest the walk finds.
 static hd_status check_range(verifier *v, const hd_view *view, int i)
 {
@@ -201,6 +226,8 @@ static hd_status check_index(verifier *v, const hd_view *view, int i)
     hd_dim dim = view->buffer->type.dim[i];
     const char *axis;
 
+    if (hd_dim_is_sized(dim))
+        HD_TRY(check_sized(v, view, i));
     if (hd_view_range(view, i) != NULL)
         return check_range(v, view, i);
     if (!hd_dim_is_sharded(dim))
@@ -248,6 +275,8 @@ static hd_status check_part(verifier *v, const hd_view *view, int i)
 
     if (range == NULL && !hd_view_picks(view, i))
         return HD_OK;
+    if (hd_dim_is_sized(dim))
+        HD_TRY(check_sized(v, view, i));
     if (hd_dim_is_sharded(dim))
         return hd_error(v->diag, HD_E0306, view->loc,
                         "a part of dimension %d of %%%s, which is sharded over "
@@ -390,7 +419,9 @@ static const char *difference(verifier *v, const hd_type *part,
         i++;
     if (i == part->ndims)
         return "the dtypes differ, and only `copy` and `set` cast";
-    if (part->dim[i].extent != in->dim[i].extent)
+    if (part->dim[i].extent != in->dim[i].extent ||
+        part->dim[i].size != in->dim[i].size ||
+        part->dim[i].times != in->dim[i].times)
         snprintf(out, WHY,
                  "dimension %d is %.64s in the operand and %.64s in "
                  "the result",
@@ -1061,10 +1092,31 @@ static hd_status check_reach(verifier *v, const hd_op *op)
     return touched >= 0 ? check_shared(v, &op->view[touched]) : HD_OK;
 }
 
+// The next dimension from `i` on whose length a run says.
+static int next_sized(const hd_type *type, int i)
+{
+    while (i < type->ndims && !hd_dim_is_sized(type->dim[i]))
+        i++;
+    return i;
+}
+
+// Of as many elements in every run.
+static bool same_sizes(const hd_type *a, const hd_type *b)
+{
+    int i = next_sized(a, 0), k = next_sized(b, 0);
+
+    while (i < a->ndims && k < b->ndims && hd_dim_same(a->dim[i], b->dim[k])) {
+        i = next_sized(a, i + 1);
+        k = next_sized(b, k + 1);
+    }
+    return i == a->ndims && k == b->ndims;
+}
+
 // Pieces match in number; how each side shapes them is its own affair.
 static bool is_row_of(const hd_type *whole, const hd_type *piece, int64_t n)
 {
     return whole->ndims > 0 && hd_dim_local(whole->dim[0]) == n &&
+           !hd_dim_is_sized(whole->dim[0]) && same_sizes(whole, piece) &&
            hd_type_local_elements(whole) == n * hd_type_local_elements(piece);
 }
 
@@ -1076,7 +1128,7 @@ static bool same_local_shape(const hd_type *a, const hd_type *b)
     for (int i = 0; i < a->ndims; i++)
         if (hd_dim_local(a->dim[i]) != hd_dim_local(b->dim[i]))
             return false;
-    return true;
+    return same_sizes(a, b);
 }
 
 // Whether both may be as long where one's dimension is counted: of what one
@@ -1152,9 +1204,11 @@ static hd_status check_dense(verifier *v, const hd_view *view, bool led)
     const hd_type *type = &view->buffer->type;
     int kept = 0;
 
-    for (int i = 0; i < view->nindex; i++) {
+    for (int i = 0; i < type->ndims; i++) {
         const hd_range *range = hd_view_range(view, i);
-        bool all = range == NULL || range->extent == hd_dim_local(type->dim[i]);
+        bool all =
+            !hd_dim_is_sized(type->dim[i]) &&
+            (range == NULL || range->extent == hd_dim_local(type->dim[i]));
 
         if (!hd_view_picks(view, i) && (all || kept <= (led ? 1 : 0))) {
             kept += (range != NULL ? range->extent != 1

@@ -115,7 +115,7 @@ static hd_status keep_range(walker *w, const hd_view *view, int i,
                             const hd_range *range, int64_t *low, int64_t *n)
 {
     hd_dim dim = view->buffer->type.dim[i];
-    int64_t extent = dim.extent, past;
+    int64_t extent = hd_module_extent(w->module, dim), past;
 
     if (range->block != HD_EXPR_NONE)
         HD_TRY(check_block(w, view, i, range));
@@ -158,7 +158,10 @@ static hd_status make_span(walker *w, const hd_view *view, hd_span *span)
             span->offset += index * stride[i];
             continue;
         }
-        span->extent[span->ndims] = hd_dim_local(type->dim[i]);
+        span->extent[span->ndims] =
+            hd_dim_is_sharded(type->dim[i])
+                ? hd_dim_local(type->dim[i])
+                : hd_module_extent(w->module, type->dim[i]);
         if (range != NULL)
             HD_TRY(keep_range(w, view, i, range, &index,
                               &span->extent[span->ndims]));
@@ -421,13 +424,28 @@ static bool does_nothing_without(const hd_op *op, int view)
             hd_op_access(op, view) != HD_ACCESS_READ);
 }
 
+// Whether the view has no elements, whatever a run says: what is issued does
+// not depend on that.
+static bool is_empty(const hd_view *view, const hd_span *span)
+{
+    const hd_type *type = &view->buffer->type;
+    int kept = 0;
+
+    for (int d = 0; d < type->ndims; d++)
+        if (!hd_view_picks(view, d) && span->extent[kept++] == 0 &&
+            !hd_dim_is_sized(type->dim[d]))
+            return true;
+    return false;
+}
+
 static hd_status find_empty(walker *w, const hd_step *step, bool *empty)
 {
     const hd_op *op = step->op;
 
     *empty = false;
     for (int i = 0; i < op->nviews; i++) {
-        if (hd_span_elements(&step->span[i]) > 0 || !hd_step_touches(step, i))
+        if (!is_empty(&op->view[i], &step->span[i]) ||
+            !hd_step_touches(step, i))
             continue;
         if (does_nothing_without(op, i)) {
             *empty = true;

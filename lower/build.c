@@ -142,7 +142,9 @@ hd_view hd_view_at(hd_view view, int dim, hd_expr index)
 hd_view hd_view_block(hd_module *module, hd_view view, int dim, hd_expr block,
                       int64_t blocks)
 {
-    if (view.buffer->type.dim[dim].extent == blocks)
+    hd_dim all = view.buffer->type.dim[dim];
+
+    if (all.extent == blocks && !hd_dim_is_sized(all))
         return hd_view_at(view, dim, block);
     view = hd_view_at(view, dim, HD_EXPR_ALL);
     hd_view_keep_block(module, &view, dim, block, blocks);

@@ -257,8 +257,7 @@ static void emit_slice(hd_build *b, hd_buffer *from, hd_buffer *to, int dim,
 static bool is_uneven(const hd_type *type)
 {
     for (int i = 0; i < type->ndims; i++)
-        if (hd_dim_is_sharded(type->dim[i]) &&
-            type->dim[i].extent % hd_dim_blocks(type->dim[i]) != 0)
+        if (hd_dim_is_uneven(type->dim[i]))
             return true;
     return false;
 }
@@ -358,7 +357,7 @@ static hd_buffer *add_room(hd_build *b, const hd_buffer *like)
     hd_type type = like->type;
 
     for (int i = 0; i < type.ndims; i++)
-        type.dim[i] = hd_dim_whole(type.dim[i].extent);
+        type.dim[i] = hd_dim_unmarked(type.dim[i]);
     return add_temp(b, like, type);
 }
 
@@ -517,7 +516,7 @@ static hd_buffer *emit_move(hd_build *b, hd_buffer *from, hd_buffer *goal,
     hd_buffer *to;
 
     if (m->from >= 0)
-        type.dim[m->from] = hd_dim_whole(type.dim[m->from].extent);
+        type.dim[m->from] = hd_dim_unmarked(type.dim[m->from]);
     if (m->to >= 0)
         type.dim[m->to] = sharded(b, type.dim[m->to], m->axis);
     to = next_buffer(b, &type, goal);
@@ -706,8 +705,7 @@ static hd_buffer *reduce_block(hd_build *b, const hd_op *op, hd_buffer *from,
     hd_buffer *to;
     hd_view out;
 
-    type.dim[dim].extent = n;
-    type.dim[dim].blocks = 0;
+    type.dim[dim] = sharded(b, hd_dim_whole(n), axis);
     to = add_temp(b, from, type);
     out = own(b, whole(b, to), dim, axis);
     if (some < n) {

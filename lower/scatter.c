@@ -53,38 +53,39 @@ static hd_view result_view(hd_pipe *p, const hd_moved *m, hd_expr shard,
     return hd_pipe_at_chunk(p, at, hd_pipe_chunk_dim(out), chunk);
 }
 
-// Of slots that blocks fit in, which may have fewer indices. In a ring each is
-// of the shard of its number, else all are of the local one.
-static hd_view part_of_slot(hd_pipe *p, const hd_moved *m, hd_buffer *slots,
-                            hd_view like, hd_expr slot)
+// Of blocks that are the local shard of every rank; HD_EXPR_ALL is all of them.
+static hd_view local_slot(hd_pipe *p, const hd_moved *m, hd_view like,
+                          hd_expr slot)
 {
-    hd_view block = like;
-    hd_expr zero = hd_pipe_number(p, 0);
-    const hd_range *range;
+    hd_view view =
+        hd_view_at(hd_view_whole(m->arrived, like.loc), m->dim, slot);
 
-    hd_view_keep_block(p->module, &block, m->dim,
-                       p->schedule->relays ? slot : hd_pipe_rank(p), p->ranks);
-    range = hd_view_range(&block, m->dim);
-    hd_view_keep_all(p->module, &like, m->dim);
-    like.buffer = slots;
-    like = hd_view_at(hd_view_at(like, m->dim, slot), m->dim + 1, HD_EXPR_ALL);
-    hd_view_keep(p->module, &like, m->dim + 1, zero,
-                 range->extent > 0
-                     ? hd_pipe_number(p, range->extent)
-                     : hd_pipe_binary(p, HD_EXPR_SUB, range->past, range->low));
-    return like;
+    for (int i = 0; i < like.nindex; i++) {
+        const hd_range *range = hd_view_range(&like, i);
+        int at = i < m->dim ? i : i + 1;
+
+        if (i == m->dim)
+            view =
+                hd_view_block(p->module, view, at, hd_pipe_rank(p), p->ranks);
+        else if (range != NULL)
+            view =
+                hd_view_block(p->module, view, at, range->block, range->blocks);
+        else if (hd_view_picks(&like, i))
+            view = hd_view_at(view, at, like.index[i]);
+    }
+    return view;
 }
 
-// A view of %p in `arrived` or `sums`, which are shaped as it is; slots of
-// blocks lie in two dimensions.
+// A view of %p in `arrived` or `sums`, which are shaped as it is, but for
+// blocks that are all of the local shard.
 static hd_view slot_view(hd_pipe *p, const hd_moved *m, hd_buffer *slots,
                          hd_view like, hd_expr slot, hd_expr chunk)
 {
-    if (m->cut && slots == m->op->view[1].buffer)
-        return hd_pipe_at_shard(p, like, m->dim, slot);
-    if (m->cut)
-        return part_of_slot(p, m, slots, like, slot);
+    if (m->cut && slots != m->op->view[1].buffer && !p->schedule->relays)
+        return local_slot(p, m, like, slot);
     like.buffer = slots;
+    if (m->cut)
+        return hd_pipe_at_shard(p, like, m->dim, slot);
     like.index[m->dim] = slot;
     return hd_pipe_at_chunk(p, like, hd_pipe_chunk_dim(&m->op->view[1]), chunk);
 }
@@ -481,11 +482,8 @@ static hd_view all_slots(hd_pipe *p, const hd_moved *m)
 {
     hd_view all = m->op->view[1];
 
-    if (m->cut) { // as many indices as the local shard
-        all = part_of_slot(p, m, m->arrived, all, hd_pipe_number(p, 0));
-        all.index[m->dim] = HD_EXPR_ALL;
-        return all;
-    }
+    if (m->cut)
+        return local_slot(p, m, all, HD_EXPR_ALL);
     all.buffer = m->arrived;
     all.nindex = m->dim;
     return all;
@@ -537,11 +535,12 @@ static hd_buffer *add_slots(hd_pipe *p, const hd_moved *m, const char *what,
 {
     const hd_buffer *like = m->op->view[1].buffer;
     hd_type type = like->type;
-    hd_dim dim = hd_dim_cut(type.dim[m->dim], p->ranks);
+    hd_dim shard = type.dim[m->dim];
 
-    if (m->cut) {
-        type.dim[m->dim] = hd_dim_whole(p->ranks);
-        type = hd_type_with(&type, m->dim + 1, hd_dim_whole(hd_dim_block(dim)));
+    shard.mark = p->axis;
+    if (m->cut && !p->schedule->relays) {
+        type.dim[m->dim] = hd_dim_cut(shard, p->ranks);
+        type = hd_type_with(&type, m->dim, hd_dim_whole(p->ranks));
     }
     type.dtype = dtype;
     return hd_module_add_buffer(

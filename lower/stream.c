@@ -565,12 +565,20 @@ static hd_build open_loop(hd_build *b, int64_t extent, int64_t streams,
     return hd_build_on(&body, hd_expr_mod(m, *j, hd_expr_const(m, streams)));
 }
 
+// How many blocks a size is cut into stays known.
+static void unmark_stream(hd_dim *dim)
+{
+    if (dim->mark != HD_STREAM)
+        return;
+    dim->mark = HD_LOCAL;
+    dim->blocks = hd_dim_is_sized(*dim) ? dim->blocks : 0;
+}
+
 static void unmark_streams(hd_module *module)
 {
     for (hd_buffer *b = module->buffers; b != NULL; b = b->next)
         for (int i = 0; i < b->type.ndims; i++)
-            if (b->type.dim[i].mark == HD_STREAM)
-                b->type.dim[i] = hd_dim_whole(b->type.dim[i].extent);
+            unmark_stream(&b->type.dim[i]);
 }
 
 enum { MOST_AHEAD = 64 }; // statements that are looked through

@@ -23,7 +23,8 @@ struct hd_reference {
     bool dense;
     int nranks;
     hd_values *values; // owned: by rank (one if dense) and buffer id
-    hd_graph graph;    // owned; empty if dense
+    hd_module full;    // with room for all sizes; of host programs
+    hd_graph graph;    // owned, of it; empty if dense
     hd_steps *steps;   // owned, by rank; NULL if dense
 };
 
@@ -42,8 +43,13 @@ static hd_values *values_of(const hd_reference *r, int rank,
 
 static int64_t elements_of(const hd_reference *r, const hd_buffer *buffer)
 {
-    return r->dense ? hd_type_elements(&buffer->type)
-                    : hd_type_local_elements(&buffer->type);
+    int64_t n = 1;
+
+    if (!r->dense)
+        return hd_type_local_elements(&buffer->type);
+    for (int d = 0; d < buffer->type.ndims; d++)
+        n *= hd_module_extent(r->module, buffer->type.dim[d]);
+    return n;
 }
 
 static hd_status allocate_values(hd_reference *r, int rank,
@@ -78,16 +84,20 @@ static int64_t whole_position(const hd_module *module, const hd_type *type,
     int64_t position = 0, scale = 1;
 
     for (int d = type->ndims - 1; d >= 0; d--) {
-        int64_t local = hd_dim_local(type->dim[d]);
-        int64_t index = i % local;
+        int64_t room = hd_dim_local(type->dim[d]);
+        hd_dim now = type->dim[d];
+        int64_t index = i % room;
 
-        if (hd_dim_is_sharded(type->dim[d]))
-            index += local * hd_mesh_coord(module, rank, type->dim[d].mark);
-        if (index >= type->dim[d].extent)
+        now.extent = hd_module_extent(module, now);
+        if (index >= hd_dim_local(now))
             return -1;
-        i /= local;
+        if (hd_dim_is_sharded(now))
+            index += hd_dim_local(now) * hd_mesh_coord(module, rank, now.mark);
+        if (index >= now.extent)
+            return -1;
+        i /= room;
         position += index * scale;
-        scale *= type->dim[d].extent;
+        scale *= now.extent;
     }
     return position;
 }
@@ -172,10 +182,10 @@ static hd_span dense_span(const hd_module *module, const hd_view *view)
     for (int d = whole->ndims - 1, i = span.ndims - 1; d >= 0; d--) {
         span.offset += hd_view_first(module, view, d) * stride;
         if (!hd_view_picks(view, d)) {
-            span.extent[i] = type.dim[i].extent;
+            span.extent[i] = hd_module_extent(module, type.dim[i]);
             span.stride[i--] = stride;
         }
-        stride *= whole->dim[d].extent;
+        stride *= hd_module_extent(module, whole->dim[d]);
     }
     return span;
 }
@@ -389,7 +399,8 @@ static hd_status run_host(hd_reference *r, hd_diag *diag)
 // Says itself what fails, as do the walks that it makes.
 static hd_status prepare_ranks(hd_reference *r, hd_diag *diag)
 {
-    HD_TRY(hd_graph_create(r->module, diag, &r->graph));
+    r->full = hd_module_full(r->module);
+    HD_TRY(hd_graph_create(&r->full, diag, &r->graph));
     HD_TRY(hd_graph_match(&r->graph, diag));
     HD_TRY(
         hd_clear_array(r->nranks, sizeof *r->steps, diag, (void **)&r->steps));

@@ -111,7 +111,8 @@ hd_status hd_simulation_open(hd_simulation *s, const hd_module *module,
                              hd_diag *diag)
 {
     s->agenda.diag = diag;
-    HD_TRY(hd_graph_create(module, diag, &s->graph));
+    s->full = hd_module_full(module);
+    HD_TRY(hd_graph_create(&s->full, diag, &s->graph));
     HD_TRY(hd_graph_match(&s->graph, diag));
     HD_TRY(hd_schedule_open(&s->graph, 1, diag, &s->schedule));
     return make_arrays(s, diag);

@@ -68,7 +68,8 @@ typedef struct hd_op_cost {
 } hd_op_cost;
 
 struct hd_simulation {
-    hd_graph graph;       // owned
+    hd_module full;       // the program with room for all sizes of runs
+    hd_graph graph;       // owned, of it
     hd_schedule schedule; // owned, of the graph
     hd_machine machine;
     hd_agenda agenda;        // owned

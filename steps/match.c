@@ -65,9 +65,82 @@ static bool same_product(const hd_graph *g, const hd_node *a, const hd_node *b)
     return true;
 }
 
+static int rank_of(const hd_graph *g, const hd_node *node)
+{
+    int low = 0, high = g->nranks;
+
+    while (high - low > 1) {
+        int middle = (low + high) / 2;
+
+        if (g->first[middle] <= node - g->node)
+            low = middle;
+        else
+            high = middle;
+    }
+    return g->number[low];
+}
+
+// The lengths that a run says, in the order of dimensions: of each the size,
+// how many times it, and which block of it, -1 for all. What is checked has
+// blocks of one length: which one follows from where it begins.
+typedef struct lengths {
+    int n;
+    struct length {
+        int size;
+        int64_t times, block;
+    } of[HD_MAX_DIMS];
+} lengths;
+
+static int64_t block_of(const hd_graph *g, const hd_node *node,
+                        const hd_part *part, int d)
+{
+    const hd_frame *frame = &g->frame[part->buffer];
+    hd_dim dim = frame->buffer->type.dim[d];
+    int64_t blocks = g->module->size[dim.size - 1].blocks;
+
+    if (hd_dim_is_sharded(dim))
+        return hd_mesh_coord(g->module, rank_of(g, node), dim.mark);
+    if (hd_part_extent(frame, part, d) == dim.extent)
+        return -1;
+    return hd_part_index(frame, part, d) / (dim.extent / blocks);
+}
+
+// Of the side whose elements are counted, or the one that lacks a dimension.
+static lengths lengths_of(const hd_graph *g, const hd_node *node)
+{
+    const hd_part *part = &g->part[node->part];
+    const hd_type *type;
+    lengths l = {0};
+
+    if (hd_op_info_get(node->op->code)->led == HD_ENDS_RESULT)
+        part++;
+    type = &g->frame[part->buffer].buffer->type;
+    for (int d = 0; d < type->ndims; d++)
+        if (hd_dim_is_sized(type->dim[d]) && (part->kept >> d & 1) != 0)
+            l.of[l.n++] = (struct length){type->dim[d].size, type->dim[d].times,
+                                          block_of(g, node, part, d)};
+    return l;
+}
+
+static bool same_lengths(const hd_graph *g, const hd_node *a, const hd_node *b)
+{
+    lengths x, y;
+
+    if (g->module->nsizes == 0 || a->part == a[1].part || b->part == b[1].part)
+        return true;
+    x = lengths_of(g, a);
+    y = lengths_of(g, b);
+    for (int i = 0; i < x.n && i < y.n; i++)
+        if (x.of[i].size != y.of[i].size || x.of[i].times != y.of[i].times ||
+            x.of[i].block != y.of[i].block)
+            return false;
+    return x.n == y.n;
+}
+
 static bool agree(const hd_graph *g, const hd_node *a, const hd_node *b)
 {
-    return same_data(g, a, b) && same_key(a, b, HD_KEY_GET) &&
+    return same_data(g, a, b) && same_lengths(g, a, b) &&
+           same_key(a, b, HD_KEY_GET) &&
            hd_op_fold(a->op) == hd_op_fold(b->op) && same_product(g, a, b);
 }
 
@@ -255,18 +328,42 @@ static void describe_operands(const hd_graph *g, const note *a, char out[60])
              (long long)n[1]);
 }
 
-// "4 elements of f32, max"
-static void describe(const hd_graph *g, const note *n, char out[140])
+// ", block 2 of 4 of m": what a run says the length of.
+static void describe_lengths(const hd_graph *g, const note *n, char out[80])
 {
-    char operands[60];
+    lengths l = {0};
+    int at = 0;
+
+    if (g->module->nsizes > 0 && n->node != NULL &&
+        n->node->part < n->node[1].part)
+        l = lengths_of(g, n->node);
+    out[0] = '\0';
+    for (int i = 0; i < l.n && at < 40; i++) {
+        const hd_size *size = &g->module->size[l.of[i].size - 1];
+
+        if (l.of[i].block < 0)
+            at +=
+                snprintf(out + at, 80 - (size_t)at, ", %.16s long", size->name);
+        else
+            at += snprintf(
+                out + at, 80 - (size_t)at, ", block %lld of %lld of %.16s",
+                (long long)l.of[i].block, (long long)size->blocks, size->name);
+    }
+}
+
+// "4 elements of f32, max"
+static void describe(const hd_graph *g, const note *n, char out[220])
+{
+    char operands[60], terms[80];
     int64_t elements = n->node != NULL ? piece_elements(g, n->node) : 0;
     hd_key_code key;
     bool keyed = hd_fold_key(hd_op_fold(n->op), &key);
 
     describe_operands(g, n, operands);
-    snprintf(out, 140, "%lld element%s of %s%s%s%s%s", (long long)elements,
+    describe_lengths(g, n, terms);
+    snprintf(out, 220, "%lld element%s of %s%s%s%s%s%s", (long long)elements,
              elements == 1 ? "" : "s", hd_dtype_text(dtype_of(n->op)), operands,
-             hd_op_key(n->op, HD_KEY_GET) != NULL ? ", get" : "",
+             terms, hd_op_key(n->op, HD_KEY_GET) != NULL ? ", get" : "",
              keyed ? ", " : "", keyed ? hd_key_info_get(key)->text : "");
 }
 
@@ -274,7 +371,7 @@ static void describe(const hd_graph *g, const note *n, char out[140])
 static void report(matcher *m, hd_code code, const note *a, const note *b,
                    const char *what)
 {
-    char theirs[140];
+    char theirs[220];
 
     m->failed = true;
     if (is_told(m, a->op, b->op))
@@ -287,12 +384,13 @@ static void report(matcher *m, hd_code code, const note *a, const note *b,
 
 static void compare_pair(matcher *m, const note *a, const note *b)
 {
-    char mine[140], what[200];
+    char mine[220], what[280];
 
     if (a->node == NULL && b->node == NULL)
         return;
     if (a->node == NULL || b->node == NULL ||
-        !same_data(m->graph, a->node, b->node)) {
+        !same_data(m->graph, a->node, b->node) ||
+        !same_lengths(m->graph, a->node, b->node)) {
         describe(m->graph, a, mine);
         snprintf(what, sizeof what, "%s do not match the other side", mine);
         report(m, HD_E0702, a, b, what);
@@ -435,7 +533,7 @@ static void report_lone(matcher *m, const lone *l)
 static void describe_difference(const matcher *m, const note *a, const note *b,
                                 char *what, size_t size)
 {
-    char mine[140];
+    char mine[220];
     int n;
 
     describe(m->graph, a, mine);

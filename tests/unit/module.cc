@@ -195,9 +195,12 @@ TEST_F(Module, AnOpStatementHasRoomForItsParts)
 
 TEST_F(Module, AViewKeepsWhatItDoesNotIndex)
 {
-    hd_buffer *b = Add(
-        "b", HD_IN, {{2, 0, 0}, {3, HD_STREAM, 0}, {4, HD_LOCAL, 0}, {5, 1, 0}},
-        HD_BF16);
+    hd_buffer *b = Add("b", HD_IN,
+                       {{2, 0, 0, 0, 0},
+                        {3, HD_STREAM, 0, 0, 0},
+                        {4, HD_LOCAL, 0, 0, 0},
+                        {5, 1, 0, 0, 0}},
+                       HD_BF16);
     hd_view view = hd_view_whole(b, {1, 2, 3});
     hd_type type = hd_view_type(&view);
 
@@ -219,8 +222,8 @@ TEST_F(Module, ArgumentsAreTheBuffersOfTheCaller)
 {
     hd_argument a;
 
-    Add("x", HD_IN, {{3, 1, 0}, {7, HD_LOCAL, 0}}, HD_BF16);
-    Add("t", HD_TEMP, {{9, HD_LOCAL, 0}});
+    Add("x", HD_IN, {{3, 1, 0, 0, 0}, {7, HD_LOCAL, 0, 0, 0}}, HD_BF16);
+    Add("t", HD_TEMP, {{9, HD_LOCAL, 0, 0, 0}});
     Add("go", HD_IN, {}, HD_EVENT);
     Add("y", HD_INOUT, {});
     ASSERT_EQ(hd_module_arguments(module), 3u);
@@ -245,7 +248,11 @@ TEST_F(Module, ArgumentsAreTheBuffersOfTheCaller)
 TEST_F(Module, ShardsHoldTheIndexOfTheirCoordinate)
 {
     Add("a", HD_IN,
-        {{5, HD_LOCAL, 0}, {3, 1, 0}, {2, HD_STREAM, 0}, {2, 0, 0}, {4, -1, 0}},
+        {{5, HD_LOCAL, 0, 0, 0},
+         {3, 1, 0, 0, 0},
+         {2, HD_STREAM, 0, 0, 0},
+         {2, 0, 0, 0, 0},
+         {4, -1, 0, 0, 0}},
         HD_I32);
     std::vector<int32_t> whole(5 * 3 * 2 * 2 * 4), back(whole.size(), -1);
 
@@ -272,8 +279,8 @@ TEST_F(Module, ShardsHoldTheIndexOfTheirCoordinate)
 TEST_F(Module, ReplicatedArraysAreCopiedWhole)
 {
     Add("s", HD_IN, {}, HD_F64);
-    Add("r", HD_IN, {{3, HD_LOCAL, 0}, {2, HD_STREAM, 0}}, HD_U8);
-    Add("e", HD_IN, {{3, HD_LOCAL, 0}}, HD_EVENT);
+    Add("r", HD_IN, {{3, HD_LOCAL, 0, 0, 0}, {2, HD_STREAM, 0, 0, 0}}, HD_U8);
+    Add("e", HD_IN, {{3, HD_LOCAL, 0, 0, 0}}, HD_EVENT);
     double scalar = 2.5, got = -1;
     char whole[] = "abcdef", local[] = "......";
 
@@ -301,8 +308,8 @@ TEST_F(Module, NoneIsMadeWithoutMemory)
 // expression that is added to the first index.
 TEST_F(Module, RangesAreAsLongAsTheirCountSays)
 {
-    hd_buffer *b =
-        Add("b", HD_IN, {{8, HD_LOCAL, 0}, {5, HD_LOCAL, 0}}, HD_F32);
+    hd_buffer *b = Add(
+        "b", HD_IN, {{8, HD_LOCAL, 0, 0, 0}, {5, HD_LOCAL, 0, 0, 0}}, HD_F32);
     hd_view x = hd_view_whole(b, {1, 2, 3}), y = x;
     hd_expr two = hd_expr_const(module, 2), five = hd_expr_const(module, 5);
     hd_expr n = hd_expr_coord(module, 0), at = hd_expr_coord(module, 1);

@@ -25,8 +25,10 @@ TEST(Type, AScalarHasOneElement)
 
 TEST(Type, ARankHoldsOneIndexOfAShardedDimension)
 {
-    hd_type type =
-        MakeType({{4, 0, 0}, {3, HD_LOCAL, 0}, {2, 1, 0}, {5, HD_STREAM, 0}});
+    hd_type type = MakeType({{4, 0, 0, 0, 0},
+                             {3, HD_LOCAL, 0, 0, 0},
+                             {2, 1, 0, 0, 0},
+                             {5, HD_STREAM, 0, 0, 0}});
 
     EXPECT_EQ(hd_type_elements(&type), 120);
     EXPECT_EQ(hd_type_local_elements(&type), 15);
@@ -38,8 +40,8 @@ TEST(Type, ARankHoldsOneIndexOfAShardedDimension)
 
 TEST(Type, HugeProductsSaturate)
 {
-    hd_type type =
-        MakeType({{INT64_MAX, HD_LOCAL, 0}, {INT64_MAX, HD_LOCAL, 0}});
+    hd_type type = MakeType(
+        {{INT64_MAX, HD_LOCAL, 0, 0, 0}, {INT64_MAX, HD_LOCAL, 0, 0, 0}});
 
     EXPECT_EQ(hd_type_elements(&type), INT64_MAX);
     EXPECT_EQ(hd_type_local_elements(&type), INT64_MAX);
@@ -47,9 +49,9 @@ TEST(Type, HugeProductsSaturate)
 
 TEST(Type, AStreamDimensionCountsAsLocal)
 {
-    EXPECT_TRUE(hd_dim_same({4, HD_STREAM, 0}, {4, HD_LOCAL, 0}));
-    EXPECT_TRUE(hd_dim_same({4, 1, 0}, {4, 1, 0}));
-    EXPECT_FALSE(hd_dim_same({4, 1, 0}, {4, 0, 0}));
-    EXPECT_FALSE(hd_dim_same({4, 1, 0}, {4, HD_STREAM, 0}));
-    EXPECT_FALSE(hd_dim_same({4, HD_LOCAL, 0}, {5, HD_LOCAL, 0}));
+    EXPECT_TRUE(hd_dim_same({4, HD_STREAM, 0, 0, 0}, {4, HD_LOCAL, 0, 0, 0}));
+    EXPECT_TRUE(hd_dim_same({4, 1, 0, 0, 0}, {4, 1, 0, 0, 0}));
+    EXPECT_FALSE(hd_dim_same({4, 1, 0, 0, 0}, {4, 0, 0, 0, 0}));
+    EXPECT_FALSE(hd_dim_same({4, 1, 0, 0, 0}, {4, HD_STREAM, 0, 0, 0}));
+    EXPECT_FALSE(hd_dim_same({4, HD_LOCAL, 0, 0, 0}, {5, HD_LOCAL, 0, 0, 0}));
 }
