@@ -341,7 +341,7 @@ static bool find_operand(const trail *t, const hd_reading *made, int64_t at,
     hd_work_item item = hd_evaluation_step(t->e, made->rank, made->step);
     hd_work_item dense = hd_evaluation_op(t->e, op);
     int64_t i = hd_tile_find(&item.tile[0], at);
-    int64_t j = there - t->e->dense_at[hd_places_tensor(t->places, there)->id];
+    int64_t j = hd_tile_find(&dense.tile[0], there);
 
     for (int view = item.op->noutputs; view < item.ntiles; view++) {
         int other = same_view(item.op, view, op);

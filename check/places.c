@@ -27,8 +27,12 @@ static void find_makers(hd_places *places)
          s = s->next) {
         n++;
         for (int i = 0; i < s->op->nviews; i++)
-            if (hd_op_access(s->op, i) & HD_ACCESS_WRITE)
-                places->maker[s->op->view[i].buffer->id] = (hd_maker){s->op, n};
+            if (hd_op_access(s->op, i) & HD_ACCESS_WRITE) {
+                hd_maker *maker = &places->maker[s->op->view[i].buffer->id];
+
+                *maker = (hd_maker){s->op, n,
+                                    maker->parts || s->op->view[i].nindex > 0};
+            }
     }
 }
 
@@ -87,9 +91,31 @@ const hd_buffer *hd_places_tensor(const hd_places *places, int64_t at)
     return buffer_at(places->tensor, places->ntensors, places->e->dense_at, at);
 }
 
+// Of a tensor whose parts are made by several.
+static const hd_op *find_maker(const hd_places *places, const hd_buffer *tensor,
+                               int64_t at)
+{
+    const hd_op *last = NULL;
+
+    for (const hd_stmt *s = places->e->tensor->body.first; s != NULL;
+         s = s->next) {
+        hd_work_item item;
+
+        if (s->op->view[0].buffer != tensor)
+            continue;
+        item = hd_evaluation_op(places->e, s->op);
+        if (hd_tile_find(&item.tile[0], at) >= 0)
+            last = s->op;
+    }
+    return last;
+}
+
 const hd_op *hd_places_maker(const hd_places *places, int64_t at)
 {
-    return places->maker[hd_places_tensor(places, at)->id].op;
+    const hd_buffer *tensor = hd_places_tensor(places, at);
+    const hd_maker *maker = &places->maker[tensor->id];
+
+    return maker->parts ? find_maker(places, tensor, at) : maker->op;
 }
 
 const hd_buffer *hd_places_root(const hd_places *places, int64_t at)

@@ -19,6 +19,7 @@ typedef struct hd_known {
 typedef struct hd_maker {
     const hd_op *op;
     int64_t order; // counted from 1
+    bool parts;    // several make it, each a part
 } hd_maker;
 
 typedef struct hd_places {

@@ -49,10 +49,11 @@ static uint64_t weight_of(const hd_work_item *item, int64_t k)
 static void add_tensor_terms(hd_sums *s, int64_t at, uint64_t weight,
                              int depth);
 
-static void add_operands(hd_sums *s, const hd_op *op, int64_t i,
+static void add_operands(hd_sums *s, const hd_op *op, int64_t at,
                          uint64_t weight, int depth)
 {
     hd_work_item item = hd_evaluation_op(s->e, op);
+    int64_t i = hd_tile_find(&item.tile[0], at);
 
     for (int view = 1; view < 1 + op->ninputs; view++) {
         int64_t n = hd_compute_terms(&item, view);
@@ -66,15 +67,15 @@ static void add_operands(hd_sums *s, const hd_op *op, int64_t i,
 static void add_tensor_terms(hd_sums *s, int64_t at, uint64_t weight, int depth)
 {
     const hd_op *op = hd_places_maker(s->places, at);
-    int64_t i = at - s->e->dense_at[hd_places_tensor(s->places, at)->id];
 
     if (s->status != HD_OK) // there are too many already
         return;
     if (op != NULL && hd_op_is_sum(op) &&
         hd_op_family(op) != HD_FAMILY_PRODUCT && depth < HD_MAX_EXPR_DEPTH)
-        add_operands(s, op, i, weight, depth + 1);
+        add_operands(s, op, at, weight, depth + 1);
     else if (op != NULL && hd_op_is_move(op) && depth < HD_MAX_EXPR_DEPTH) {
         hd_work_item item = hd_evaluation_op(s->e, op);
+        int64_t i = hd_tile_find(&item.tile[0], at);
 
         add_tensor_terms(s, hd_compute_place(&item, i, 1, 0), weight,
                          depth + 1);

@@ -81,9 +81,10 @@ static bool lies_last(const hd_op *op, int i)
 
 int hd_space_beside(const hd_op *op, int i, int d)
 {
-    int own =
-        d - (op->view[0].buffer->type.ndims - op->view[i].buffer->type.ndims);
+    int own = op->view[i].buffer->type.ndims - 1;
 
+    for (int k = d + 1; k < op->view[0].buffer->type.ndims; k++)
+        own -= !hd_view_picks(&op->view[0], k);
     return lies_last(op, i) && own >= 0 ? own : -1;
 }
 

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/dtype.h"
 #include "ir/parts.h"
 #include "ir/print.h"
@@ -14,16 +15,29 @@
 
 enum {
     MAX_STREAMS = 64,
-    TEXTS = 4, // types and extents that one message names
-    WHY = 256, // bytes of a reason
+    TEXTS = 4,         // types and extents that one message names
+    WHY = 256,         // bytes of a reason
+    MOST_PARTS = 4096, // of a tensor that are written by themselves
 };
+
+// The indices of each dimension that a part of a tensor has.
+typedef struct box {
+    int64_t low[HD_MAX_DIMS], past[HD_MAX_DIMS];
+    hd_loc loc;
+} box;
+
+// What of a tensor statements have written so far: no element twice.
+typedef struct written {
+    box *box; // owned
+    int64_t n, room;
+} written;
 
 typedef struct verifier {
     const hd_module *module;
     hd_diag *diag;
     bool failed;
     bool on_stream, grouping;
-    bool *written; // owned, by buffer id: a tensor program's values so far
+    written *written; // owned, by buffer id: a tensor program's values so far
     hd_text text[TEXTS]; // owned: what type_text gave last
     int ntexts;
 } verifier;
@@ -314,6 +328,143 @@ static hd_status check_view(verifier *v, const hd_view *view)
     return HD_OK;
 }
 
+// ----------------------------------------------------------- written parts
+
+static box box_of(const verifier *v, const hd_view *view)
+{
+    box all = {.loc = view->loc};
+
+    for (int d = 0; d < view->buffer->type.ndims; d++) {
+        const hd_range *range = hd_view_range(view, d);
+        int64_t n = range != NULL            ? range->extent
+                    : hd_view_picks(view, d) ? 1
+                                             : view->buffer->type.dim[d].extent;
+
+        all.low[d] = hd_view_first(v->module, view, d);
+        all.past[d] = all.low[d] + n;
+    }
+    return all;
+}
+
+// What two parts of a tensor have in common; false if that is nothing.
+static bool find_common(const box *a, const box *b, int ndims, box *out)
+{
+    for (int d = 0; d < ndims; d++) {
+        out->low[d] = a->low[d] > b->low[d] ? a->low[d] : b->low[d];
+        out->past[d] = a->past[d] < b->past[d] ? a->past[d] : b->past[d];
+        if (out->low[d] >= out->past[d])
+            return false;
+    }
+    return true;
+}
+
+static int64_t count_elements(const box *all, int ndims)
+{
+    int64_t n = 1;
+
+    for (int d = 0; d < ndims; d++)
+        n *= all->past[d] - all->low[d];
+    return n;
+}
+
+// As no element is written twice, numbers of elements say it.
+static bool is_written(const written *w, const box *part, int ndims)
+{
+    int64_t left = count_elements(part, ndims);
+    box common;
+
+    for (int64_t i = 0; i < w->n && left > 0; i++)
+        if (find_common(&w->box[i], part, ndims, &common))
+            left -= count_elements(&common, ndims);
+    return left == 0;
+}
+
+// The next index behind `at` at which a part begins or ends.
+static int64_t next_edge(const written *w, int d, int64_t at)
+{
+    int64_t next = INT64_MAX;
+
+    for (int64_t i = 0; i < w->n; i++) {
+        const box *b = &w->box[i];
+
+        if (b->low[d] > at && b->low[d] < next)
+            next = b->low[d];
+        if (b->past[d] > at && b->past[d] < next)
+            next = b->past[d];
+    }
+    return next;
+}
+
+// The first element of a part that is not written; there is one. Of indices
+// between edges one is as good as another.
+static box find_unwritten(const written *w, const box *part, int ndims)
+{
+    box one = *part;
+
+    for (int d = 0; d < ndims; d++) {
+        one.past[d] = one.low[d] + 1;
+        while (is_written(w, &one, ndims)) {
+            one.low[d] = next_edge(w, d, one.low[d]);
+            one.past[d] = one.low[d] + 1;
+        }
+    }
+    return one;
+}
+
+// "%y[8, 0]". Stands until TEXTS more are asked for.
+static const char *element_text(verifier *v, const hd_buffer *buffer,
+                                const box *at)
+{
+    hd_text *text = &v->text[v->ntexts++ % TEXTS];
+
+    hd_text_free(text);
+    hd_text_printf(text, "%%%s", buffer->name);
+    for (int d = 0; d < buffer->type.ndims; d++)
+        hd_text_printf(text, "%s%lld", d == 0 ? "[" : ", ",
+                       (long long)at->low[d]);
+    hd_text_puts(text, buffer->type.ndims > 0 ? "]" : "");
+    return text->failed ? "an element" : text->bytes;
+}
+
+static hd_status refuse_twice(verifier *v, const hd_view *view,
+                              const box *before, const box *common)
+{
+    hd_status status;
+
+    if (count_elements(common, view->buffer->type.ndims) ==
+        hd_type_elements(&view->buffer->type))
+        return hd_error(v->diag, HD_E0309, view->loc,
+                        "%%%s is written twice; a tensor program writes "
+                        "each tensor once",
+                        view->buffer->name);
+    status = hd_error(v->diag, HD_E0309, view->loc,
+                      "%s is written twice; a tensor program writes each "
+                      "element once",
+                      element_text(v, view->buffer, common));
+    hd_note(v->diag, before->loc, "it is written here before");
+    return status;
+}
+
+// An inout has its elements from the caller, and may be written again.
+static hd_status note_written(verifier *v, const hd_view *view)
+{
+    written *w = &v->written[view->buffer->id];
+    box all = box_of(v, view), common;
+
+    if (view->buffer->role == HD_INOUT)
+        return HD_OK;
+    for (int64_t i = 0; i < w->n; i++)
+        if (find_common(&w->box[i], &all, view->buffer->type.ndims, &common))
+            return refuse_twice(v, view, &w->box[i], &common);
+    if (w->n == MOST_PARTS)
+        return hd_error(v->diag, HD_E0105, view->loc,
+                        "more than %d parts of %%%s are written", MOST_PARTS,
+                        view->buffer->name);
+    HD_TRY(hd_grow((void **)&w->box, &w->room, w->n + 1, sizeof all, v->diag));
+    w->box[w->n++] = all;
+    return HD_OK;
+}
+
 static hd_status check_write(verifier *v, const hd_view *view)
 {
     hd_buffer *root = hd_buffer_root(view->buffer);
@@ -322,30 +473,28 @@ static hd_status check_write(verifier *v, const hd_view *view)
         return hd_error(v->diag, HD_E0308, view->loc,
                         "%%%s is an input and may not be %s", root->name,
                         root->type.dtype == HD_EVENT ? "recorded" : "written");
-    if (is_tensor(v)) {
-        if (view->nindex > 0)
-            return hd_error(v->diag, HD_E0306, view->loc,
-                            "a tensor program writes whole tensors; write %%%s",
-                            root->name);
-        if (v->written[root->id] && root->role != HD_INOUT)
-            return hd_error(v->diag, HD_E0309, view->loc,
-                            "%%%s is written twice; a tensor program writes "
-                            "each tensor once",
-                            root->name);
-        v->written[root->id] = true;
-    }
-    return HD_OK;
+    return is_tensor(v) ? note_written(v, view) : HD_OK;
 }
 
 static hd_status check_read(verifier *v, const hd_view *view)
 {
-    hd_buffer *root = hd_buffer_root(view->buffer);
+    const hd_buffer *buffer = view->buffer;
+    const written *w = &v->written[buffer->id];
+    int ndims = buffer->type.ndims;
+    box all, first;
 
-    if (is_tensor(v) && !v->written[root->id] && root->role != HD_IN &&
-        root->role != HD_INOUT)
+    if (!is_tensor(v) || buffer->role == HD_IN || buffer->role == HD_INOUT)
+        return HD_OK;
+    all = box_of(v, view);
+    if (is_written(w, &all, ndims))
+        return HD_OK;
+    first = find_unwritten(w, &all, ndims);
+    if (w->n == 0)
         return hd_error(v->diag, HD_E0310, view->loc,
-                        "%%%s is read before it is written", root->name);
-    return HD_OK;
+                        "%%%s is read before it is written", buffer->name);
+    return hd_error(v->diag, HD_E0310, view->loc,
+                    "%s is read before it is written",
+                    element_text(v, buffer, &first));
 }
 
 static hd_status check_event(verifier *v, const hd_view *view, bool wanted)
@@ -366,6 +515,17 @@ static hd_status check_event(verifier *v, const hd_view *view, bool wanted)
     return HD_OK;
 }
 
+// What a key keeps beside a result is a whole tensor.
+static hd_status check_kept(verifier *v, const hd_op *op, int i)
+{
+    if (!is_tensor(v) || i < op->noutputs || op->view[i].nindex == 0)
+        return HD_OK;
+    return hd_error(v->diag, HD_E0306, op->view[i].loc,
+                    "a part of %%%s: what %s keeps beside its result is all "
+                    "of a tensor",
+                    op->view[i].buffer->name, op_text(op));
+}
+
 static hd_status check_views(verifier *v, const hd_op *op)
 {
     for (int i = 0; i < op->nviews; i++) {
@@ -379,8 +539,10 @@ static hd_status check_views(verifier *v, const hd_op *op)
             HD_TRY(check_read(v, &op->view[i]));
     }
     for (int i = 0; i < op->nviews; i++)
-        if ((hd_op_access(op, i) & (HD_ACCESS_WRITE | HD_ACCESS_RECORD)) != 0)
+        if ((hd_op_access(op, i) & (HD_ACCESS_WRITE | HD_ACCESS_RECORD)) != 0) {
+            HD_TRY(check_kept(v, op, i));
             HD_TRY(check_write(v, &op->view[i]));
+        }
     return HD_OK;
 }
 
@@ -981,6 +1143,19 @@ static hd_status check_list(verifier *v, const hd_op *op)
     return HD_OK;
 }
 
+// Whether two views of a buffer have elements in common; of a host program,
+// whether indices leave no doubt of that.
+static bool may_meet(const verifier *v, const hd_view *x, const hd_view *y)
+{
+    box a, b, common;
+
+    if (!is_tensor(v))
+        return x->nindex == 0 || y->nindex == 0;
+    a = box_of(v, x);
+    b = box_of(v, y);
+    return find_common(&a, &b, x->buffer->type.ndims, &common);
+}
+
 // A result may lie exactly over an operand where each element depends on that
 // operand's alone. What indices decide is the checker's to find.
 static hd_status check_overlap(verifier *v, const hd_op *op)
@@ -991,14 +1166,13 @@ static hd_status check_overlap(verifier *v, const hd_op *op)
         for (int k = 0; k < op->nviews; k++) {
             const hd_view *result = &op->view[i], *other = &op->view[k];
             hd_buffer *a = hd_buffer_root(result->buffer);
-            bool whole = result->nindex == 0 || other->nindex == 0;
 
             if (i == k || hd_op_access(op, i) == HD_ACCESS_READ ||
                 a != hd_buffer_root(other->buffer))
                 continue;
             if (same_view(result, other)
                     ? elementwise && hd_op_access(op, k) == HD_ACCESS_READ
-                    : !whole)
+                    : !may_meet(v, result, other))
                 continue;
             return hd_error(v->diag, HD_E0316, op->loc,
                             "%s writes %%%s, which it also uses otherwise",
@@ -1383,16 +1557,31 @@ static void check_arguments(verifier *v)
         }
 }
 
+static void check_output(verifier *v, const hd_buffer *b)
+{
+    const written *w = &v->written[b->id];
+    hd_view view = {.buffer = (hd_buffer *)b};
+    box all = box_of(v, &view);
+    hd_status ignored;
+
+    if (is_written(w, &all, b->type.ndims))
+        return;
+    v->failed = true;
+    all = find_unwritten(w, &all, b->type.ndims);
+    ignored = w->n == 0
+                  ? hd_error(v->diag, HD_E0310, b->loc,
+                             "%%%s is an output and is never written", b->name)
+                  : hd_error(v->diag, HD_E0310, b->loc,
+                             "%%%s is an output, and %s is never written",
+                             b->name, element_text(v, b, &all));
+    (void)ignored;
+}
+
 static void check_outputs(verifier *v)
 {
     for (const hd_buffer *b = v->module->buffers; b != NULL; b = b->next)
-        if (b->role == HD_OUT && is_tensor(v) && !v->written[b->id]) {
-            v->failed = true;
-            hd_status ignored =
-                hd_error(v->diag, HD_E0310, b->loc,
-                         "%%%s is an output and is never written", b->name);
-            (void)ignored;
-        }
+        if (b->role == HD_OUT && is_tensor(v))
+            check_output(v, b);
 }
 
 hd_status hd_verify(const hd_module *module, hd_diag *diag)
@@ -1412,6 +1601,8 @@ hd_status hd_verify(const hd_module *module, hd_diag *diag)
     hd_diag_source(diag, outer);
     for (int i = 0; i < TEXTS; i++)
         hd_text_free(&v.text[i]);
+    for (int i = 0; i < module->nbuffers; i++)
+        free(v.written[i].box);
     free(v.written);
     return v.failed ? HD_INVALID : HD_OK;
 }

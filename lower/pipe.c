@@ -139,7 +139,7 @@ static hd_status check_split(hd_pipe *p, const hd_view *view, int dim,
                         "%lld chunks: %%%s is an inout argument that is also "
                         "used outside of this loop",
                         (long long)p->chunks, root->name);
-    if (hd_view_range(view, dim) != NULL)
+    if (hd_view_range(view, dim) != NULL || hd_view_picks(view, dim))
         return hd_error(p->diag, HD_E0502, loc,
                         "%lld chunks: they would split dimension %d of %%%s, "
                         "of which this takes a part",
@@ -266,7 +266,8 @@ static int dim_after_loop(const hd_pipe *p, const hd_view *view)
     const hd_type *type = &view->buffer->type;
     int dim = hd_pipe_index(p, view) + 1;
 
-    while (dim < type->ndims && hd_dim_local(type->dim[dim]) == 1)
+    while (dim < type->ndims &&
+           (hd_view_picks(view, dim) || hd_dim_local(type->dim[dim]) == 1))
         dim++;
     return dim;
 }

@@ -223,13 +223,15 @@ static hd_buffer *part_buffer(hd_build *b, const hd_view *view)
 static bool has_own_stream(const hd_build *b, const hd_op *op, int i)
 {
     const hd_view *view = &op->view[i];
-    int s = hd_type_stream_dim(&op->view[0].buffer->type), dim = 0;
+    const hd_view *out = &op->view[0];
+    int s = hd_type_stream_dim(&out->buffer->type), dim = 0;
     hd_space space;
 
-    if (s < 0 || !is_part(view))
+    if (s < 0 || i == 0 || !is_part(view) || hd_view_picks(out, s))
         return false;
     hd_space_map_op(b->module, op, &space);
-    for (int kept = space.dim[i][s]; dim < view->buffer->type.ndims; dim++)
+    for (int kept = space.dim[i][hd_view_kept_ahead(out, s)];
+         dim < view->buffer->type.ndims; dim++)
         if (!hd_view_picks(view, dim) && kept-- == 0)
             return hd_view_range(view, dim) != NULL ||
                    view->buffer->type.dim[dim].extent == 1;
@@ -241,6 +243,22 @@ static hd_view own_view(hd_build *b, const hd_op *op, int i)
 {
     return has_own_stream(b, op, i) ? whole(b, part_buffer(b, &op->view[i]))
                                     : hd_view_own(b->module, op->view[i]);
+}
+
+// Where a result goes once it has moved: a part of a tensor has one of its own
+// until then.
+static hd_buffer *goal_of(hd_build *b, const hd_op *op)
+{
+    const hd_view *out = &op->view[0];
+
+    return is_part(out) ? add_temp(b, out->buffer, hd_view_type(out))
+                        : out->buffer;
+}
+
+static void reach_goal(hd_build *b, const hd_op *op, hd_buffer *goal)
+{
+    if (goal != op->view[0].buffer)
+        hd_build_unary(b, HD_OP_COPY, -1, own_view(b, op, 0), whole(b, goal));
 }
 
 // ------------------------------------------------------------ single moves
@@ -546,16 +564,20 @@ static void emit_set(hd_build *b, hd_buffer *from, hd_buffer *to, bool tiles)
         from = emit_move(b, from, to, &m, tiles);
 }
 
-// A part that stays where it is, is copied once.
+// What stays where it is, is copied once.
 static void emit_set_of(hd_build *b, const hd_op *op, bool tiles)
 {
-    hd_type type = hd_view_type(&op->view[1]);
-    hd_buffer *to = op->view[0].buffer;
+    hd_type from = hd_view_type(&op->view[1]), to = hd_view_type(&op->view[0]);
+    hd_buffer *goal;
 
-    if (same_placement(&type, &to->type))
-        hd_build_unary(b, HD_OP_COPY, -1, whole(b, to), own_view(b, op, 1));
-    else
-        emit_set(b, part_buffer(b, &op->view[1]), to, tiles);
+    if (same_placement(&from, &to)) {
+        hd_build_unary(b, HD_OP_COPY, -1, own_view(b, op, 0),
+                       own_view(b, op, 1));
+        return;
+    }
+    goal = goal_of(b, op);
+    emit_set(b, part_buffer(b, &op->view[1]), goal, tiles);
+    reach_goal(b, op, goal);
 }
 
 // ---------------------------------------------------------------- reshape
@@ -645,22 +667,23 @@ static void emit_reshape(hd_build *b, const hd_op *op, const hd_stmt *rest)
 
 // -------------------------------------------------------------- reductions
 
-// Over a dimension that every rank holds whole.
-static hd_buffer *reduce_here(hd_build *b, const hd_op *op, hd_buffer *goal,
-                              int dim)
+// What is left of a dimension that every rank holds whole.
+static hd_type reduced_here(const hd_op *op, int dim)
 {
     hd_type rest = hd_view_type(&op->view[1]);
-    hd_view in = own_view(b, op, 1);
-    hd_buffer *to;
 
-    if (goal->type.ndims == rest.ndims)
-        rest.dim[dim] = hd_dim_whole(1);
-    else
-        rest = hd_type_without(&rest, dim);
-    to = next_buffer(b, &rest, goal);
-    hd_build_key(hd_build_unary(b, op->code, -1, whole(b, to), in), HD_KEY_DIM,
+    if (hd_view_type(&op->view[0]).ndims < rest.ndims)
+        return hd_type_without(&rest, dim);
+    rest.dim[dim] = hd_dim_whole(1);
+    return rest;
+}
+
+static void reduce_here(hd_build *b, const hd_op *op, hd_view out)
+{
+    hd_view in = own_view(b, op, 1);
+
+    hd_build_key(hd_build_unary(b, op->code, -1, out, in), HD_KEY_DIM,
                  hd_op_key(op, HD_KEY_DIM)->expr);
-    return to;
 }
 
 // What ranks have, joined on the root, piece by piece, and sent to all from
@@ -818,11 +841,16 @@ static hd_buffer *reduce_across(hd_build *b, const hd_op *op, hd_buffer *from,
 
 static void emit_reduction(hd_build *b, const hd_op *op, bool tiles)
 {
-    hd_buffer *goal = op->view[0].buffer;
     int dim = (int)hd_expr_value(b->module, hd_op_key(op, HD_KEY_DIM)->expr);
+    hd_type out = hd_view_type(&op->view[0]), rest = reduced_here(op, dim);
     hd_dim reduced = hd_view_type(&op->view[1]).dim[dim];
-    hd_buffer *to;
+    hd_buffer *goal, *to;
 
+    if (!hd_dim_is_sharded(reduced) && same_placement(&rest, &out)) {
+        reduce_here(b, op, own_view(b, op, 0));
+        return;
+    }
+    goal = goal_of(b, op);
     if (hd_dim_is_sharded(reduced)) {
         hd_buffer *from = part_buffer(b, &op->view[1]);
 
@@ -830,10 +858,12 @@ static void emit_reduction(hd_build *b, const hd_op *op, bool tiles)
             from = reduce_block(b, op, from, dim, reduced.mark);
         to = reduce_across(b, op, from, goal, dim, reduced.mark, tiles);
     } else {
-        to = reduce_here(b, op, goal, dim);
+        to = add_temp(b, goal, rest);
+        reduce_here(b, op, whole(b, to));
     }
     if (to != goal)
         emit_set(b, to, goal, tiles);
+    reach_goal(b, op, goal);
 }
 
 // An op that every rank does alone, on what it has.

@@ -74,19 +74,21 @@ static bool plan_compute(const hd_module *module, const hd_op *op, int s,
 {
     bool cut = hd_dim_is_cut(op->view[0].buffer->type.dim[s]);
     int rows = hd_op_key(op, HD_KEY_TA) != NULL ? 2 : 1;
+    int along = hd_view_kept_ahead(&op->view[0], s);
     hd_space space;
 
     hd_space_of_op(module, op, &space);
-    if (hd_op_family(op) == HD_FAMILY_PRODUCT && s >= space.nparallel - rows)
+    if (hd_op_family(op) == HD_FAMILY_PRODUCT &&
+        along >= space.nparallel - rows)
         return false;
-    if (hd_op_family(op) == HD_FAMILY_TRANSPOSE && space.dim[1][s] != s)
+    if (hd_op_family(op) == HD_FAMILY_TRANSPOSE && space.dim[1][along] != along)
         return false;
     for (int i = 1; i < op->nviews; i++) {
-        bool one = space.dim[i][s] == HD_REPEATED;
+        bool one = space.dim[i][along] == HD_REPEATED;
 
         // Blocks keep the dimension, along which one index repeats.
         p->one[i] = one && !cut;
-        p->dim[i] = !one  ? kept_dim(&op->view[i], space.dim[i][s])
+        p->dim[i] = !one  ? kept_dim(&op->view[i], space.dim[i][along])
                     : cut ? WHOLE
                           : repeated_dim(op, i, s);
     }
@@ -297,8 +299,7 @@ static bool is_whole(const hd_module *module, const hd_op *op)
     for (int i = 0; i < op->noutputs + op->ninputs; i++)
         for (int d = 0; d < op->view[i].nindex; d++)
             if (hd_view_picks(&op->view[i], d) &&
-                (i < op->noutputs ||
-                 !hd_expr_is_const(module, op->view[i].index[d])))
+                !hd_expr_is_const(module, op->view[i].index[d]))
                 return false;
     return true;
 }
@@ -318,7 +319,8 @@ static bool plan_op(hd_module *module, const hd_stmt *stmt, plan *p)
     if (plan_tile(op, p) || plan_packed(op, p))
         return true;
     s = hd_type_stream_dim(&op->view[0].buffer->type);
-    if (s < 0)
+    if (s < 0 || hd_view_picks(&op->view[0], s) ||
+        hd_view_range(&op->view[0], s) != NULL)
         return false;
     *p = (plan){.extent = hd_dim_blocks(op->view[0].buffer->type.dim[s]),
                 .dim = {s}};

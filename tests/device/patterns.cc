@@ -91,6 +91,22 @@ const Pattern kPatterns[] = {
      "out %c : $[n @tp, 6, 5]",
      "%g = set %x %h = matmul %g, %u[:, 1] bias %b[2] act gelu "
      "%p = matmul %h, %w[:, 0, :, 1..6] %c = sum %p dim 0"},
+    {"parts_of_results",
+     BLOCK "in %v : $[n @tp, 8, 2] temp " PARTIAL
+           "temp %k : $[n @tp, n @stream, 6, 6] in %y : $[n @tp, 6, 5] "
+           "temp %j : $[n @tp, 8, 5] out %d : $[n @tp, 8, 5]",
+     "%g = set %x %k[:, :, :, 0..4] = matmul %g, %u "
+     "%k[:, :, :, 4..6] = matmul %g, %v %h = silu %k[:, :, :, 1..5] "
+     "%p = matmul %h, %w %c = sum %p dim 0 %j[:, 2..8] = add %c, %y "
+     "%j[:, 0..2] = fill value 0.5 %d = relu %j"},
+    {"reshaped",
+     "in %x : $[n @tp, 6, 8] in %w : $[n @tp, 2, 2, 10] "
+     "temp %g : $[n @stream, 6, 8] temp %f : $[n, 3, 2, 8] "
+     "temp %u : $[n @tp, 8, 5] temp %k : $[n @tp, n @stream, 6, 5] "
+     "temp %l : $[n @tp, n @stream, 30] out %c : $[n @tp, 30] "
+     "out %o : $[n * 6, 8]",
+     "%g = set %x %f = reshape %g %u = reshape %w %k = matmul %g, %u "
+     "%l = reshape %k %c = sum %l dim 0 %o = reshape %f"},
     {"batch_in_front",
      "in %x : $[6, n @tp, 2, 8] in %u : $[n @tp, 8, 4] "
      "in %w : $[n @tp, 4, 5] temp %g : $[6, n @stream, 2, 8] "

@@ -86,6 +86,8 @@ std::set<std::string> Drawn(bool integers, uint64_t seed)
                              hd_key_info_get(s->op->key[k].code)->text);
             if (hd_op_is_elementwise(s->op) && Repeats(s->op))
                 drawn.insert(op + " repeated");
+            if (s->op->view[0].nindex > 0)
+                drawn.insert(op + " into a part");
             if (HasPart(s->op))
                 drawn.insert(op + " of a part");
             if (IsOverRanks(module.get(), s->op))
@@ -118,8 +120,10 @@ void ExpectAll(bool integers, uint64_t seed)
             continue;
         expect(op);
         // Maps may be of positive numbers alone.
-        if (info->map == HD_MAP_NONE && code != HD_OP_RESHAPE)
+        if (info->map == HD_MAP_NONE && code != HD_OP_RESHAPE) {
             expect(op + " of a part");
+            expect(op + " into a part");
+        }
         if (info->map != HD_MAP_NONE && info->max_inputs > 1)
             expect(op + " repeated");
         if (info->fold != HD_FOLD_NONE)

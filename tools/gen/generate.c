@@ -20,7 +20,7 @@ enum {
     MAX_AXES = 4,
     MAX_SUMMANDS = 15,
     EVEN = 6, // an extent that 2 and 3 chunks divide
-    TENSORS_PER_OP = 2 * MAX_SUMMANDS + 5, // at most
+    TENSORS_PER_OP = 2 * MAX_SUMMANDS + 7, // at most
     BYTES_PER_OP = 64,
     MAX_INPUTS = 3, // of an element-wise op
 };
@@ -319,9 +319,50 @@ static void go_on_from(maker *m, int i)
         m->streamed[m->nstreamed++] = i;
 }
 
+static int add_part(maker *m, const tensor *t, int of);
+static void view_dim(tensor *part, int first, int count, int n, bool picks);
+
+// A part of a new tensor, whose rest a statement before fills with a number; -1
+// if it would have too many elements.
+static int place_part(maker *m, const tensor *t)
+{
+    tensor whole = *t, part = *t, rest = *t;
+    int at = pick(m, t->ndims + 1), more = 1 + pick(m, 3);
+    bool behind = once_in(m, 2), picks = at == t->ndims || t->dim[at].mark >= 0;
+    int n, of, filled;
+
+    if (t->ndims == HD_MAX_DIMS)
+        return -1;
+    if (picks) {
+        memmove(whole.dim + at + 1, whole.dim + at,
+                sizeof(dim) * (size_t)(whole.ndims++ - at));
+        whole.dim[at] = (dim){2, LOCAL, 0};
+    } else {
+        whole.dim[at] = (dim){t->dim[at].extent + more, LOCAL, 0};
+        part.dim[at] = (dim){t->dim[at].extent, LOCAL, 0};
+        rest.dim[at] = (dim){more, LOCAL, 0};
+    }
+    if (!fits(m, &whole))
+        return -1;
+    n = whole.dim[at].extent;
+    part.view[0] = rest.view[0] = '\0';
+    for (int d = 0; d < at; d++) {
+        view_dim(&part, 0, whole.dim[d].extent, whole.dim[d].extent, false);
+        view_dim(&rest, 0, whole.dim[d].extent, whole.dim[d].extent, false);
+    }
+    more = picks ? 1 : more;
+    view_dim(&part, behind ? more : 0, n - more, n, picks);
+    view_dim(&rest, behind ? 0 : n - more, more, n, picks);
+    whole.size = fmax(t->size, 2);
+    of = add_tensor(m, &whole, 't');
+    filled = add_part(m, &rest, of);
+    fprintf(m->body, "    %%t%d = fill value 2\n", filled);
+    return add_part(m, &part, of);
+}
+
 // Where a result goes once all operands are read: one time in six over an
 // inout, which may have been read before; a new one if there is none.
-static int place_result(maker *m, const tensor *t, bool placed)
+static int place_whole(maker *m, const tensor *t, bool placed)
 {
     bool over = once_in(m, 6);
     int found = over ? find_inout(m, t, placed) : -1;
@@ -331,6 +372,18 @@ static int place_result(maker *m, const tensor *t, bool placed)
     m->tensor[found].size = t->size;
     m->tensor[found].positive = t->positive;
     if (m->chain || once_in(m, 2))
+        go_on_from(m, found);
+    return found;
+}
+
+// Likewise, or to a part of a tensor.
+static int place_result(maker *m, const tensor *t, bool placed)
+{
+    int found = once_in(m, 10) ? place_part(m, t) : -1;
+
+    if (found < 0)
+        found = place_whole(m, t, placed);
+    else if (m->chain || once_in(m, 2))
         go_on_from(m, found);
     return found;
 }
@@ -1099,7 +1152,7 @@ static void make_reshape(maker *m, int x)
     for (int n = 1 + pick(m, 3); n > 0 && t.ndims > 0; n--)
         (once_in(m, 2) ? merge_dims : split_dim)(m, &t, pick(m, t.ndims));
     read_tensor(m, x);
-    fprintf(m->body, "    %%t%d = reshape %%t%d\n", place_result(m, &t, true),
+    fprintf(m->body, "    %%t%d = reshape %%t%d\n", place_whole(m, &t, true),
             x);
 }
 
@@ -1310,7 +1363,7 @@ static int draw_aux(maker *m, const product *p)
         t.dtype = any[pick(m, 4)];
     if (!fits(m, &t))
         t.dtype = p->c.dtype;
-    aux = place_result(m, &t, true);
+    aux = place_whole(m, &t, true);
     if (m->tensor[aux].role == 'b')
         read_tensor(m, aux); // not the product's place too
     return aux;
