@@ -229,6 +229,17 @@ static int64_t piece_of_dim(const hd_module *module, const hd_view *view, int d)
     return range != NULL || hd_view_picks(view, d) ? 1 : 0;
 }
 
+// Of a grouped product the counts are along the matrices, which lie along
+// nothing there.
+static void pair_groups(const builder *b, const hd_op *op, const shape *s)
+{
+    int counts = hd_op_key_view(op, HD_KEY_GROUPS);
+    int matrices = hd_op_key(op, HD_KEY_TA) != NULL ? 0 : 2;
+
+    if (counts >= 0)
+        join(b, s[counts].dim[0], s[matrices].dim[0]);
+}
+
 static void pair_op(const builder *b, bool dense, const hd_op *op)
 {
     const hd_module *module = dense ? b->tensor : b->graph->module;
@@ -242,8 +253,10 @@ static void pair_op(const builder *b, bool dense, const hd_op *op)
             narrow(b, number_of(b, dense, view->buffer, d),
                    piece_of_dim(module, view, d));
     }
-    if (hd_op_is(op, HD_UNIT_COMPUTE) && op->code != HD_OP_RESHAPE)
+    if (hd_op_is(op, HD_UNIT_COMPUTE) && op->code != HD_OP_RESHAPE) {
         pair_dims(b, module, op, s, op->nviews);
+        pair_groups(b, op, s);
+    }
 }
 
 static void pair_block(const builder *b, bool dense, const hd_block *block)

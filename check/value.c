@@ -23,6 +23,8 @@ enum {
     KEY_TRUNCATE,
     KEY_LEFT,    // of an integer product: the factor
     KEY_NEUTRAL, // and the fold
+    KEY_GROUP,   // of a row among groups: which, by the counts
+    KEY_NO_GROUP,
 };
 
 // ------------------------------------------------------------------- memory
@@ -537,6 +539,88 @@ static uint64_t dot(const hd_values *values, const product *p, int64_t i)
     return total;
 }
 
+// The counts of a grouped product decide which matrix a row takes, and are not
+// known: each matrix has a share in each row, a random function of all counts,
+// of how many rows there are, of the row and of the matrix. So the product of a
+// part of the rows is another one, as it is with data: its counts may not fit.
+typedef struct grouping {
+    int64_t matrices, stride; // of b; 1 with `ta`
+    int64_t each; // elements of the result that are of one row, with
+                  // `ta` of one matrix
+    uint64_t counts;
+    bool ta;
+} grouping;
+
+static bool is_grouped(const hd_work_item *item)
+{
+    return hd_op_key(item->op, HD_KEY_GROUPS) != NULL;
+}
+
+// Whether every element is of all matrices of the second operand.
+static bool is_stacked(const hd_work_item *item)
+{
+    return is_grouped(item) && hd_op_key(item->op, HD_KEY_TA) == NULL;
+}
+
+// Of a dimension of which some indices stand for all.
+static int64_t whole_extent(const hd_tile *tile, int d)
+{
+    return tile->unit[d] == 1 ? tile->extent[d]
+                              : tile->extent[d] / 2 * tile->unit[d];
+}
+
+static grouping grouping_of(const hd_values *values, const hd_work_item *item)
+{
+    const hd_tile *out = &item->tile[0], *b = &item->tile[2];
+    const hd_tile *counts =
+        &item->tile[hd_op_key_view(item->op, HD_KEY_GROUPS)];
+    grouping g = {.matrices = 1,
+                  .each = hd_tile_elements(out) / out->extent[0],
+                  .ta = !is_stacked(item)};
+
+    if (!g.ta) {
+        g.matrices = b->extent[0];
+        g.stride = b->stride[0];
+    }
+    g.counts = (uint64_t)whole_extent(&item->tile[1], 0);
+    for (int64_t i = 0; i < counts->extent[0]; i++)
+        g.counts = mix_pair(KEY_GROUP, load(values, counts, i), g.counts);
+    return g;
+}
+
+static uint64_t share_of(const grouping *g, int64_t row, int64_t matrix)
+{
+    return mix_pair(KEY_GROUP, g->counts,
+                    mix_pair(KEY_GROUP, (uint64_t)row, (uint64_t)matrix));
+}
+
+// What element i has of its old value where rows of no group are kept.
+static uint64_t kept_share(const grouping *g, int64_t i)
+{
+    return mix_pair(KEY_NO_GROUP, g->counts, (uint64_t)(i / g->each));
+}
+
+static uint64_t grouped_dot(const hd_values *values, const product *p,
+                            const grouping *g, int64_t i)
+{
+    const uint64_t *left = &values->value[hd_tile_place(&p->a, i)];
+    const uint64_t *right = &values->value[hd_tile_place(&p->b, i)];
+    uint64_t total = 0;
+
+    for (int64_t m = 0; m < g->matrices; m++)
+        for (int64_t k = 0; k < p->k; k++) {
+            uint64_t x = hd_field_multiply(
+                left[k * p->a_stride], right[k * p->b_stride + m * g->stride]);
+            uint64_t share = g->ta ? share_of(g, k, i / g->each)
+                                   : share_of(g, i / g->each, m);
+
+            x = hd_field_multiply(
+                x, hd_field_of_integer(hd_sieve_weight(p->unit, k)));
+            total = hd_field_add(total, hd_field_multiply(x, share));
+        }
+    return total;
+}
+
 static void compute_matmul(hd_values *values, const hd_work_item *item)
 {
     const hd_op *op = item->op;
@@ -546,6 +630,7 @@ static void compute_matmul(hd_values *values, const hd_work_item *item)
     int aux = hd_op_key_view(op, HD_KEY_AUX);
     uint64_t factor = factor_of(values, item, HD_KEY_SCALE);
     int64_t n = hd_tile_elements(out);
+    grouping groups = {0};
     hd_space space;
     hd_tile bias;
     product p;
@@ -553,9 +638,13 @@ static void compute_matmul(hd_values *values, const hd_work_item *item)
     space_of(item, &space);
     p = product_of(item, &space);
     bias = along_result(item, &space, of_bias >= 0 ? of_bias : 0);
+    if (is_grouped(item))
+        groups = grouping_of(values, item);
     for (int64_t i = 0; i < n; i++) {
-        uint64_t x = hd_field_multiply(dot(values, &p, i), factor);
+        uint64_t x = is_grouped(item) ? grouped_dot(values, &p, &groups, i)
+                                      : dot(values, &p, i);
 
+        x = hd_field_multiply(x, factor);
         if (of_bias >= 0)
             x = hd_field_add(x, load(values, &bias, i));
         if (aux >= 0)
@@ -565,6 +654,9 @@ static void compute_matmul(hd_values *values, const hd_work_item *item)
             x = map_values(hd_act_map(act->act), &x, false);
         if (hd_op_key(op, HD_KEY_ACCUMULATE) != NULL)
             x = hd_field_add(x, load(values, out, i));
+        if (hd_op_key(op, HD_KEY_KEEP) != NULL)
+            x = hd_field_add(x, hd_field_multiply(kept_share(&groups, i),
+                                                  load(values, out, i)));
         hd_values_put(values, hd_tile_place(out, i),
                       convert(dtype_of(op, 1), dtype_of(op, 0), x));
     }
@@ -604,6 +696,7 @@ bool hd_op_is_move(const hd_op *op)
 
 // ------------------------------------------------------------------ origins
 
+// Of the reduced dimension.
 static int64_t terms_of(const hd_space *space, int view)
 {
     return space->ndims > space->nparallel &&
@@ -612,20 +705,28 @@ static int64_t terms_of(const hd_space *space, int view)
                : 1;
 }
 
+static bool is_counts(const hd_work_item *item, int view)
+{
+    return is_grouped(item) && hd_op_key_view(item->op, HD_KEY_GROUPS) == view;
+}
+
 int64_t hd_compute_terms(const hd_work_item *item, int view)
 {
     hd_space space;
 
     if (!hd_op_is(item->op, HD_UNIT_COMPUTE))
         return 1;
+    if (is_counts(item, view))
+        return hd_tile_elements(&item->tile[view]);
     space_of(item, &space);
-    return terms_of(&space, view);
+    return terms_of(&space, view) *
+           (view == 2 && is_stacked(item) ? item->tile[2].extent[0] : 1);
 }
 
 double hd_compute_work(const hd_work_item *item)
 {
     return (double)hd_tile_elements(&item->tile[0]) *
-           (double)hd_compute_terms(item, 1);
+           (double)hd_compute_terms(item, is_stacked(item) ? 2 : 1);
 }
 
 int64_t hd_compute_place(const hd_work_item *item, int64_t i, int view,
@@ -634,13 +735,17 @@ int64_t hd_compute_place(const hd_work_item *item, int64_t i, int view,
     const hd_tile *tile = &item->tile[view];
     hd_tile along;
     hd_space space;
+    int64_t n, at;
 
     if (!hd_op_is(item->op, HD_UNIT_COMPUTE))
         return hd_tile_place(tile, i % hd_tile_elements(tile));
+    if (is_counts(item, view))
+        return hd_tile_place(tile, k);
     space_of(item, &space);
     along = along_result(item, &space, view);
-    return hd_tile_place(&along, i) +
-           (terms_of(&space, view) > 1
-                ? k * tile->stride[space.dim[view][space.nparallel]]
-                : 0);
+    n = terms_of(&space, view);
+    at = hd_tile_place(&along, i);
+    if (n > 1)
+        at += k % n * tile->stride[space.dim[view][space.nparallel]];
+    return view == 2 && is_stacked(item) ? at + k / n * tile->stride[0] : at;
 }

@@ -295,7 +295,9 @@ hd_status hd_emit_step(const hd_step *step, hd_diag *diag, hd_text *out,
         return step->dim[0] >= 0 ? emit_reduction(step, out, grid)
                                  : emit_elementwise(step, out, grid);
     case HD_FAMILY_PRODUCT:
-        return hd_matmul_emit(step, out, grid);
+        return hd_op_key(step->op, HD_KEY_GROUPS) != NULL
+                   ? hd_groups_emit(step, out, grid)
+                   : hd_matmul_emit(step, out, grid);
     case HD_FAMILY_MOVE:
     case HD_FAMILY_SYNC:
         break;

@@ -19,6 +19,13 @@ HD_BEGIN_DECLS
 #define HD_KERNEL_NAME "hd_kernel"
 #define HD_KERNEL_POINTERS 80 // at most
 
+// What a kernel tells of the first count of groups that does not fit, if there
+// is nothing told yet: words in the device's memory, all 0 before.
+typedef struct hd_kernel_miscount {
+    int64_t step; // and one more
+    int64_t group, count, left;
+} hd_kernel_miscount;
+
 // How a kernel is started.
 typedef struct hd_kernel_grid {
     unsigned blocks, threads;
@@ -27,7 +34,8 @@ typedef struct hd_kernel_grid {
 
 // The kernel of one step of unit COMPUTE, matmuls included (plainly, an output
 // element a thread). at[i] is the address of the first element of span i of the
-// step (its offset included), a view each.
+// step (its offset included), a view each. Of a grouped product at[nviews] is
+// that of an hd_kernel_miscount, and at[nviews + 1] the step's number.
 hd_status hd_emit_step(const hd_step *step, hd_diag *diag, hd_text *out,
                        hd_kernel_grid *grid);
 

@@ -35,6 +35,30 @@ static const hd_buffer *find_argument(const hd_module *module, size_t i)
     return i < (size_t)module->narguments ? module->argument[i] : NULL;
 }
 
+// The fewest rows that a grouped matmul has whose counts are in the buffer; 0:
+// there is none. Blocks nest as deep as the parser lets them.
+static int64_t find_rows(const hd_block *block, const hd_buffer *counts)
+{
+    int64_t least = 0;
+
+    for (const hd_stmt *s = block->first; s != NULL; s = s->next) {
+        const hd_op *op = s->kind == HD_STMT_OP ? s->op : NULL;
+        int view = op != NULL ? hd_op_key_view(op, HD_KEY_GROUPS) : -1;
+        bool found =
+            view >= 0 && hd_buffer_root(op->view[view].buffer) == counts;
+        int64_t rows[] = {
+            found ? hd_view_type(&op->view[1]).dim[0].extent : 0,
+            find_rows(&s->body, counts),
+            find_rows(&s->otherwise, counts),
+        };
+
+        for (int i = 0; i < 3; i++)
+            if (rows[i] > 0 && (least == 0 || rows[i] < least))
+                least = rows[i];
+    }
+    return least;
+}
+
 bool hd_module_argument(const hd_module *module, size_t i, hd_argument *out)
 {
     const hd_buffer *buffer;
@@ -52,6 +76,7 @@ bool hd_module_argument(const hd_module *module, size_t i, hd_argument *out)
         .ndims = type->ndims,
         .elements = 1,
         .local_elements = (size_t)hd_type_local_elements(type),
+        .grouped_rows = find_rows(&module->body, buffer),
     };
     out->local_bytes = out->local_elements * hd_dtype_size(type->dtype);
     for (int d = 0; d < type->ndims; d++) {

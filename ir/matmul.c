@@ -76,7 +76,7 @@ bool hd_matmul_fits(const hd_type *out, const hd_type *a, const hd_type *b,
                         "with ta the first operand has two dimensions "
                         "after the batch, not %lld",
                         a->ndims - nbatch, 0);
-    hd_space_map_product(out->ndims, a->ndims, b->ndims, ta, tb, &space);
+    hd_space_map_product(out->ndims, a->ndims, b->ndims, ta, tb, false, &space);
     while (misfit < out->ndims &&
            lies_along(out->dim[misfit], a, space.dim[1][misfit]) &&
            lies_along(out->dim[misfit], b, space.dim[2][misfit]))
@@ -106,4 +106,69 @@ bool hd_matmul_fits(const hd_type *out, const hd_type *a, const hd_type *b,
                         "differ in extent or placement",
                         0, 0);
     return true;
+}
+
+// ----------------------------------------------------------------- groups
+
+// What two views of a grouped product have alike.
+typedef struct pairing {
+    const char *what;
+    hd_dim x, y;
+} pairing;
+
+static bool agree(const pairing *p, char why[160])
+{
+    bool counted = hd_dim_is_counted(p->x) || hd_dim_is_counted(p->y);
+
+    if (p->x.extent != p->y.extent && !counted)
+        snprintf(why, 160, "the %s differ: %lld and %lld", p->what,
+                 (long long)p->x.extent, (long long)p->y.extent);
+    else if (!hd_dim_same(p->x, p->y))
+        snprintf(why, 160, "the %s differ in %s", p->what,
+                 counted ? "extent" : "placement");
+    else if (hd_dim_is_sharded(p->x))
+        snprintf(why, 160,
+                 "the %s are sharded; a grouped product has them on each rank: "
+                 "set them to local ones first",
+                 p->what);
+    else
+        return true;
+    return false;
+}
+
+// `rows` is the other view of rows, `matrices` that of a matrix a group.
+static bool check_groups(const hd_type *a, const hd_type *rows,
+                         const hd_type *matrices, const hd_type *counts,
+                         bool ta, bool tb, char why[160])
+{
+    const pairing pairs[] = {
+        {"rows", a->dim[0], rows->dim[0]},
+        {ta ? "columns of the first operand and rows of the matrices"
+            : "contracted dimensions",
+         a->dim[1], matrices->dim[tb ? 2 : 1]},
+        {"counts and the matrices", counts->dim[0], matrices->dim[0]},
+    };
+
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
+        if (!agree(&pairs[i], why))
+            return false;
+    return hd_dim_same(rows->dim[1], matrices->dim[tb ? 1 : 2]) ||
+           complain(why, "the columns differ in extent or placement", 0, 0);
+}
+
+bool hd_groups_fit(const hd_type *out, const hd_type *a, const hd_type *b,
+                   const hd_type *counts, bool ta, bool tb, char why[160])
+{
+    const hd_type *matrices = ta ? out : b, *rows = ta ? b : out;
+
+    if (ta && tb)
+        return complain(why, "with groups and ta there is no tb", 0, 0);
+    if (a->ndims != 2 || rows->ndims != 2 || matrices->ndims != 3)
+        return complain(why,
+                        ta ? "with groups and ta it is of [rows, k] by "
+                             "[rows, n] into [e, k, n]"
+                           : "with groups it is of [rows, k] by [e, k, n], or "
+                             "[e, n, k] with tb, into [rows, n]",
+                        0, 0);
+    return check_groups(a, rows, matrices, counts, ta, tb, why);
 }

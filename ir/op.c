@@ -272,7 +272,8 @@ static hd_access access_of_output(const hd_op *op)
 {
     if (op->code == HD_OP_RECORD)
         return HD_ACCESS_RECORD;
-    if (hd_op_key(op, HD_KEY_ACCUMULATE) != NULL)
+    if (hd_op_key(op, HD_KEY_ACCUMULATE) != NULL ||
+        hd_op_key(op, HD_KEY_KEEP) != NULL)
         return HD_ACCESS_UPDATE;
     return HD_ACCESS_WRITE;
 }
@@ -289,6 +290,7 @@ static hd_access access_of_key(hd_key_code code)
     case HD_VALUE_EXPR:
     case HD_VALUE_READ:
     case HD_VALUE_FACTOR:
+    case HD_VALUE_COUNTS:
     case HD_VALUE_ACT:
         break;
     }

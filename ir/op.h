@@ -80,6 +80,7 @@ typedef enum hd_value_kind {
     HD_VALUE_WRITE,
     HD_VALUE_EVENT,
     HD_VALUE_FACTOR,
+    HD_VALUE_COUNTS,
     HD_VALUE_ACT,
 } hd_value_kind;
 
@@ -180,7 +181,8 @@ typedef struct hd_key {
     hd_key_code code;
     hd_loc loc;
     hd_expr expr;  // EXPR; HD_EXPR_NONE for others
-    int view;      // READ, WRITE, EVENT, FACTOR: which one; -1 for others
+    int view;      // READ, WRITE, EVENT, FACTOR, COUNTS: which one; -1 for
+                   // others
     double number; // FACTOR without a view
     hd_act act;    // ACT
 } hd_key;
@@ -231,7 +233,7 @@ int hd_op_touched(const hd_op *op);
 typedef enum hd_access {
     HD_ACCESS_READ = 1,
     HD_ACCESS_WRITE = 2,
-    HD_ACCESS_UPDATE = 3, // reads what it writes over: `accumulate`
+    HD_ACCESS_UPDATE = 3, // reads what it writes over: `accumulate`, `keep`
     HD_ACCESS_RECORD = 4, // of an event
     HD_ACCESS_WAIT = 8,   // of an event
 } hd_access;

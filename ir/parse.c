@@ -725,6 +725,7 @@ static hd_status parse_value(parser *p, hd_view *views, int *n, hd_key *key)
     case HD_VALUE_READ:
     case HD_VALUE_WRITE:
     case HD_VALUE_EVENT:
+    case HD_VALUE_COUNTS:
         key->view = (*n)++;
         return parse_view(p, &views[key->view]);
     case HD_VALUE_FACTOR:

@@ -61,14 +61,36 @@ static void add_parts(hd_product *p, const hd_step *step, int even)
                 matrix_of(p, step, i, count(&p->space, p->outer, last));
 }
 
+// Each row is multiplied once, whichever group it is of.
+static void add_groups(hd_product *p, const hd_step *step)
+{
+    int matrices = p->ta ? HD_PRODUCT_C : HD_PRODUCT_B;
+
+    if (p->counts < 0)
+        return;
+    p->rows = p->ta ? p->k : p->m;
+    p->groups = step->span[p->counts].extent[0];
+    p->to_group = step->span[matrices].stride[0];
+    p->batch = 1;
+}
+
+// How many dimensions of the result are ahead of those of its matrices.
+static int batch_dims(const hd_step *step, bool grouped)
+{
+    return step->span[grouped ? 0 : 2].ndims - 2;
+}
+
 hd_product hd_product_of(const hd_step *step, int even)
 {
     const hd_op *op = step->op;
     const hd_key *act = hd_op_key(op, HD_KEY_ACT);
-    hd_product p = {.outer = step->span[2].ndims - 2,
+    int counts = hd_op_key_view(op, HD_KEY_GROUPS);
+    hd_product p = {.outer = batch_dims(step, counts >= 0),
                     .ta = hd_op_key(op, HD_KEY_TA) != NULL,
                     .tb = hd_op_key(op, HD_KEY_TB) != NULL,
                     .accumulate = hd_op_key(op, HD_KEY_ACCUMULATE) != NULL,
+                    .keep = hd_op_key(op, HD_KEY_KEEP) != NULL,
+                    .counts = counts,
                     .wide = step->span[1].buffer->type.dtype == HD_F64,
                     .scale = hd_op_key(op, HD_KEY_SCALE),
                     .act = act != NULL ? act->act : HD_ACT_NONE};
@@ -86,6 +108,7 @@ hd_product hd_product_of(const hd_step *step, int even)
     p.k = p.space.extent[last + 1];
     add_parts(&p, step, even);
     p.pieces = count(&p.space, 0, p.outer);
+    add_groups(&p, step);
     return p;
 }
 

@@ -11,6 +11,13 @@
 //
 //     %c[batch, r0, r1, columns]       r0 and r1 even: a piece a batch index
 //        '--------' outer              else: one for each index of r0 too
+//
+// A grouped product has a piece for each group of rows, which are data: the
+// rows of group g begin behind those of the groups ahead of it.
+//
+//     c[rows, N] = a[rows, K] b[e, K, N]       of a and c some rows, of b one
+//                                              matrix
+//     c[e, M, N] = a[rows, M] b[rows, N] ta    of a and b some rows, of c one
 #ifndef HD_IR_PRODUCT_H
 #define HD_IR_PRODUCT_H
 
@@ -46,6 +53,12 @@ typedef struct hd_product {
     int outer;              // dimensions of the result that number the pieces
     int64_t pieces;
     bool ta, tb, accumulate;
+    bool keep;           // rows of no group stay as they are
+    int counts;          // the view of `groups`; -1: the product is not grouped
+    int64_t groups;      // how many there are; with `counts`
+    int64_t rows;        // that they share
+    int64_t to_group;    // from one group's matrix to the next, in elements: of
+                         // b, with `ta` of c
     bool wide;           // multiplied in f64
     const hd_key *scale; // NULL: none
     hd_act act;
@@ -57,7 +70,8 @@ typedef struct hd_product {
 // for whoever does not look at pieces.
 hd_product hd_product_of(const hd_step *step, int even);
 
-// Where a part of piece `i` begins, in elements of its buffer.
+// Where a part of piece `i` begins, in elements of its buffer; of a grouped
+// product's piece 0.
 int64_t hd_product_offset(const hd_product *product, int part, int64_t i);
 
 HD_END_DECLS

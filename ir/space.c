@@ -1,5 +1,5 @@
 // Each family maps its views in its own way; keys' views lie along the result,
-// but for a factor, which has one element, whatever its dimensions.
+// but for a factor, which has one element, whatever its dimensions, and counts.
 #include "ir/space.h"
 
 #include <assert.h>
@@ -56,13 +56,15 @@ static void lay_reduced(hd_space *space, int ndims, int dim)
 //                 batch            rows       columns   reduced
 //     a   paired, else none     its own          none        K
 //     b             its own        none       its own        K
+//
+// A grouped b has no batch: each row takes one of its matrices.
 void hd_space_map_product(int ndims, int a, int b, bool ta, bool tb,
-                          hd_space *out)
+                          bool grouped, hd_space *out)
 {
     *out = space_over(ndims);
     for (int d = 0; d + 1 < ndims; d++) {
         lay(out, 1, a, d, ta && d == ndims - 2 ? a - 1 : d - (ndims - a));
-        lay(out, 2, b - 2, d, d);
+        lay(out, 2, grouped ? 0 : b - 2, d, d);
     }
     out->dim[2][ndims - 1] = (int8_t)(b - (tb ? 2 : 1));
     out->dim[1][ndims] = (int8_t)(a - (ta ? 2 : 1));
@@ -74,8 +76,11 @@ void hd_space_map_product(int ndims, int a, int b, bool ta, bool tb,
 static bool lies_last(const hd_op *op, int i)
 {
     for (int k = 0; k < op->nkeys; k++)
-        if (op->key[k].view == i)
-            return hd_key_info_get(op->key[k].code)->value != HD_VALUE_FACTOR;
+        if (op->key[k].view == i) {
+            hd_value_kind value = hd_key_info_get(op->key[k].code)->value;
+
+            return value != HD_VALUE_FACTOR && value != HD_VALUE_COUNTS;
+        }
     return hd_op_is_elementwise(op);
 }
 
@@ -106,7 +111,8 @@ void hd_space_map(const hd_op *op, const hd_shape *view, const int8_t *dim,
     case HD_FAMILY_PRODUCT:
         hd_space_map_product(view[0].ndims, view[1].ndims, view[2].ndims,
                              hd_op_key(op, HD_KEY_TA) != NULL,
-                             hd_op_key(op, HD_KEY_TB) != NULL, out);
+                             hd_op_key(op, HD_KEY_TB) != NULL,
+                             hd_op_key(op, HD_KEY_GROUPS) != NULL, out);
         break;
     case HD_FAMILY_MOVE:
     case HD_FAMILY_SYNC:

@@ -9,7 +9,9 @@
 //     %b       -            1            0
 //     %d       -            0            -
 //
-// A view repeats along a dimension that it has not, or has with one index.
+// A view repeats along a dimension that it has not, or has with one index. Of a
+// grouped product the matrices' dimension of the groups lies along nothing:
+// which of them a row takes is data.
 #ifndef HD_IR_SPACE_H
 #define HD_IR_SPACE_H
 
@@ -41,7 +43,7 @@ void hd_space_map(const hd_op *op, const hd_shape *view, const int8_t *dim,
                   hd_space *out);
 // Likewise of a matmul whose result and operands have so many dimensions.
 void hd_space_map_product(int ndims, int a, int b, bool ta, bool tb,
-                          hd_space *out);
+                          bool grouped, hd_space *out);
 // Of a verified op whose views have these shapes.
 void hd_space_of(const hd_op *op, const hd_shape *view, const int8_t *dim,
                  hd_space *out);

@@ -91,6 +91,36 @@ static hd_status check_count(verifier *v, const hd_op *op, int n, int least,
                     op_text(op), least, most, what, n);
 }
 
+// What goes with `groups`: whatever is of a row, or of all groups alike.
+static hd_status check_grouped_keys(verifier *v, const hd_op *op)
+{
+    const hd_key *keep = hd_op_key(op, HD_KEY_KEEP);
+    bool ta = hd_op_key(op, HD_KEY_TA) != NULL;
+
+    if (hd_op_key(op, HD_KEY_GROUPS) == NULL)
+        return keep == NULL
+                   ? HD_OK
+                   : hd_error(v->diag, HD_E0302, keep->loc,
+                              "%s takes keep with groups only", op_text(op));
+    if (keep != NULL && hd_op_key(op, HD_KEY_ACCUMULATE) != NULL)
+        return hd_error(v->diag, HD_E0302, keep->loc,
+                        "%s takes keep or accumulate, not both: what "
+                        "accumulates keeps rows of no group",
+                        op_text(op));
+    for (int i = 0; i < op->nkeys; i++) {
+        hd_key_code code = op->key[i].code;
+
+        if (code == HD_KEY_BIAS ||
+            (ta &&
+             (code == HD_KEY_ACT || code == HD_KEY_AUX || code == HD_KEY_KEEP)))
+            return hd_error(v->diag, HD_E0302, op->key[i].loc,
+                            "%s takes no key %s with groups%s", op_text(op),
+                            hd_key_info_get(code)->text,
+                            code == HD_KEY_BIAS ? "" : " and ta");
+    }
+    return HD_OK;
+}
+
 static hd_status check_keys(verifier *v, const hd_op *op)
 {
     const hd_op_info *info = hd_op_info_get(op->code);
@@ -108,7 +138,7 @@ static hd_status check_keys(verifier *v, const hd_op *op)
         if ((info->required & 1u << code) != 0 && hd_op_key(op, code) == NULL)
             return hd_error(v->diag, HD_E0302, op->loc, "%s needs the key %s",
                             info->text, hd_key_info_get(code)->text);
-    return HD_OK;
+    return check_grouped_keys(v, op);
 }
 
 static hd_status check_form(verifier *v, const hd_op *op)
@@ -1042,6 +1072,42 @@ static void hint_matmul(verifier *v, const hd_op *op, const hd_type *out,
                 "[n@axis, M, N], and `sum` with dim 0 adds them");
 }
 
+static hd_status check_counts(verifier *v, const hd_key *groups,
+                              const hd_type *type)
+{
+    if (type->dtype == HD_I32 && type->ndims == 1)
+        return HD_OK;
+    return hd_error(v->diag, type->ndims == 1 ? HD_E0314 : HD_E0313,
+                    groups->loc, "groups of %s; it is i32[e], a count a group",
+                    type_text(v, type));
+}
+
+static hd_status check_shapes(verifier *v, const hd_op *op, const hd_type *out,
+                              const hd_type *a, const hd_type *b)
+{
+    const hd_key *groups = hd_op_key(op, HD_KEY_GROUPS);
+    bool ta = hd_op_key(op, HD_KEY_TA) != NULL;
+    bool tb = hd_op_key(op, HD_KEY_TB) != NULL;
+    hd_status status;
+    hd_type counts;
+    char why[160];
+
+    if (groups != NULL) {
+        counts = type_of(op, groups->view);
+        HD_TRY(check_counts(v, groups, &counts));
+        if (hd_groups_fit(out, a, b, &counts, ta, tb, why))
+            return HD_OK;
+    } else if (hd_matmul_fits(out, a, b, ta, tb, why)) {
+        return HD_OK;
+    }
+    status = hd_error(v->diag, HD_E0313, op->loc, "%s of %s by %s into %s: %s",
+                      op_text(op), type_text(v, a), type_text(v, b),
+                      type_text(v, out), why);
+    if (groups == NULL && hd_op_fused(op) == HD_MOVE_NONE)
+        hint_matmul(v, op, out, a, b);
+    return status;
+}
+
 // Of a fused op, `out` and `a` are what its matmul has, led by the ranks where
 // its own views are not.
 static hd_status check_matmul(verifier *v, const hd_op *op, hd_type out,
@@ -1050,19 +1116,8 @@ static hd_status check_matmul(verifier *v, const hd_op *op, hd_type out,
     hd_type b = type_of(op, 2);
     const hd_key *bias = hd_op_key(op, HD_KEY_BIAS);
     const hd_key *aux = hd_op_key(op, HD_KEY_AUX);
-    char why[160];
 
-    if (!hd_matmul_fits(&out, &a, &b, hd_op_key(op, HD_KEY_TA) != NULL,
-                        hd_op_key(op, HD_KEY_TB) != NULL, why)) {
-        hd_status status =
-            hd_error(v->diag, HD_E0313, op->loc, "%s of %s by %s into %s: %s",
-                     op_text(op), type_text(v, &a), type_text(v, &b),
-                     type_text(v, &out), why);
-
-        if (hd_op_fused(op) == HD_MOVE_NONE)
-            hint_matmul(v, op, &out, &a, &b);
-        return status;
-    }
+    HD_TRY(check_shapes(v, op, &out, &a, &b));
     HD_TRY(check_matmul_dtypes(v, op, &out, &a, &b));
     if (bias != NULL)
         HD_TRY(check_bias(v, op, bias, &out, &a));

@@ -25,6 +25,13 @@ hd_status hd_verify(const hd_module *module, hd_diag *diag);
 bool hd_matmul_fits(const hd_type *out, const hd_type *a, const hd_type *b,
                     bool ta, bool tb, char why[160]);
 
+// Likewise of one with `groups`, whose counts are of one dimension:
+//
+//   a [rows, K]   b [e, K, N]    out [rows, N]
+//   a [rows, M]   b [rows, N]    out [e, M, N]    with `ta`
+bool hd_groups_fit(const hd_type *out, const hd_type *a, const hd_type *b,
+                   const hd_type *counts, bool ta, bool tb, char why[160]);
+
 HD_END_DECLS
 
 #endif

@@ -68,7 +68,8 @@ static int repeated_dim(const hd_op *op, int i, int s)
 // Each view is indexed where the result's dimension `s` lies, also where it has
 // one index, and whole where it lacks that. Not along a matmul's rows or
 // columns, the last two dimensions or the last one, which one product has all
-// of, nor along a dimension that a transpose moves.
+// of, nor along a dimension that a transpose moves. Which
+// rows a group has is data, so a grouped product has all of everything.
 static bool plan_compute(const hd_module *module, const hd_op *op, int s,
                          plan *p)
 {
@@ -77,6 +78,8 @@ static bool plan_compute(const hd_module *module, const hd_op *op, int s,
     int along = hd_view_kept_ahead(&op->view[0], s);
     hd_space space;
 
+    if (hd_op_key(op, HD_KEY_GROUPS) != NULL)
+        return false;
     hd_space_of_op(module, op, &space);
     if (hd_op_family(op) == HD_FAMILY_PRODUCT &&
         along >= space.nparallel - rows)

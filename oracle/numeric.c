@@ -706,11 +706,110 @@ static bool is_f8(const hd_span *span)
     return hd_dtype_is_float(dtype) && hd_dtype_size(dtype) == 1;
 }
 
+// The rows of the result from number `from` on.
+static void multiply_rows(dense *d, const hd_product *p, item factor,
+                          hd_values *const *values, int64_t from)
+{
+    for (int64_t i = 0; i < d->m; i++) {
+        multiply_row(d, i);
+        finish_row(d, p, factor, values, from + i);
+    }
+}
+
+// Rows of A and B as `a` and `b` have them, which begin at these elements.
+static void take_operands(dense *d, const hd_product *p, const hd_matrix *a,
+                          int64_t a_at, const hd_matrix *b, int64_t b_at,
+                          hd_values *const *values)
+{
+    d->exact = true;
+    take_matrix(d, a, p->ta, values[1], a_at, d->a, d->da);
+    take_matrix(d, b, p->tb, values[2], b_at, d->b, d->db);
+}
+
+// A count as it is taken: no group has less than no rows, nor more than are
+// left.
+static int64_t rows_of_group(const hd_step *step, const hd_product *p,
+                             hd_values *const *values, int64_t group,
+                             int64_t left)
+{
+    int64_t rows = load(&step->span[p->counts], values[p->counts], group).whole;
+
+    if (rows < 0)
+        return 0;
+    return rows < left ? rows : left;
+}
+
+// Rows that no matrix is for.
+static void clear_rows(const hd_product *p, hd_values *const *values,
+                       int64_t from, int64_t end)
+{
+    const hd_product_part *c = &p->part[HD_PRODUCT_C];
+    const hd_product_part *aux = &p->part[HD_PRODUCT_AUX];
+
+    for (int64_t i = from * p->n; i < end * p->n; i++) {
+        if (!p->accumulate && !p->keep)
+            store(&c->span, values[0], i, (item){0});
+        if (aux->view >= 0)
+            store(&aux->span, values[aux->view], i, (item){0});
+    }
+}
+
+// `from` is the first of the group's rows; `d->m` and `d->k` are as of all.
+static void compute_group(dense *d, const hd_product *p, item factor,
+                          hd_values *const *values, int64_t group, int64_t from,
+                          int64_t rows)
+{
+    hd_matrix a = p->part[HD_PRODUCT_A].matrix;
+    hd_matrix b = p->part[HD_PRODUCT_B].matrix;
+    int64_t a_at = hd_product_offset(p, HD_PRODUCT_A, 0) + from * a.row_stride;
+    int64_t b_at = hd_product_offset(p, HD_PRODUCT_B, 0);
+
+    a.rows = rows;
+    if (!p->ta) {
+        d->m = rows;
+        take_operands(d, p, &a, a_at, &b, b_at + group * p->to_group, values);
+        multiply_rows(d, p, factor, values, from);
+        return;
+    }
+    b.rows = d->k = rows;
+    if (rows == 0) {
+        clear_rows(p, values, group * d->m, (group + 1) * d->m);
+        return;
+    }
+    take_operands(d, p, &a, a_at, &b, b_at + from * b.row_stride, values);
+    multiply_rows(d, p, factor, values, group * d->m);
+}
+
+static void compute_groups(dense *d, const hd_step *step, const hd_product *p,
+                           item factor, hd_values *const *values)
+{
+    int64_t from = 0;
+
+    for (int64_t g = 0; g < p->groups; g++) {
+        int64_t rows = rows_of_group(step, p, values, g, p->rows - from);
+
+        compute_group(d, p, factor, values, g, from, rows);
+        from += rows;
+    }
+    if (!p->ta)
+        clear_rows(p, values, from, p->rows);
+}
+
+static void compute_pieces(dense *d, const hd_product *p, item factor,
+                           hd_values *const *values)
+{
+    for (int64_t piece = 0; piece < p->pieces; piece++) {
+        take_operands(d, p, &p->part[HD_PRODUCT_A].matrix,
+                      hd_product_offset(p, HD_PRODUCT_A, piece),
+                      &p->part[HD_PRODUCT_B].matrix,
+                      hd_product_offset(p, HD_PRODUCT_B, piece), values);
+        multiply_rows(d, p, factor, values, piece * d->m);
+    }
+}
+
 static hd_status compute_matmul(const hd_step *step, hd_values *const *values)
 {
     hd_product p = hd_product_of(step, HD_PRODUCT_PARTS);
-    const hd_matrix *a = &p.part[HD_PRODUCT_A].matrix;
-    const hd_matrix *b = &p.part[HD_PRODUCT_B].matrix;
     item factor = factor_of(step, HD_KEY_SCALE, values);
     dense d = {.m = p.part[HD_PRODUCT_C].matrix.rows,
                .n = p.n,
@@ -721,17 +820,10 @@ static hd_status compute_matmul(const hd_step *step, hd_values *const *values)
         release(&d);
         return HD_NO_MEMORY;
     }
-    for (int64_t piece = 0; piece < p.pieces; piece++) {
-        d.exact = true;
-        take_matrix(&d, a, p.ta, values[1],
-                    hd_product_offset(&p, HD_PRODUCT_A, piece), d.a, d.da);
-        take_matrix(&d, b, p.tb, values[2],
-                    hd_product_offset(&p, HD_PRODUCT_B, piece), d.b, d.db);
-        for (int64_t i = 0; i < d.m; i++) {
-            multiply_row(&d, i);
-            finish_row(&d, &p, factor, values, piece * d.m + i);
-        }
-    }
+    if (p.counts >= 0)
+        compute_groups(&d, step, &p, factor, values);
+    else
+        compute_pieces(&d, &p, factor, values);
     release(&d);
     return HD_OK;
 }

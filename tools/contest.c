@@ -656,8 +656,8 @@ static outcome draw(contest *contest, size_t i, int set, uint64_t seed)
     out->data = out->memory;
     out->bytes = bytes;
     // Arguments are far apart, so that seeds may follow each other.
-    random_fill(about.dtype, seed + (uint64_t)set + ((uint64_t)i << 40),
-                about.elements, out->memory);
+    random_input(&about, seed + (uint64_t)set + ((uint64_t)i << 40),
+                 out->memory);
     return FINE;
 }
 

@@ -152,7 +152,7 @@ static outcome draw(slot *slot, uint64_t seed, whole *out)
     if (!memory)
         return complain(FAILED, "no memory for the %zu bytes of %%%s", bytes,
                         slot->about.name);
-    random_fill(slot->about.dtype, seed, slot->about.elements, memory);
+    random_input(&slot->about, seed, memory);
     *out = (whole){memory, memory, bytes};
     return FINE;
 }
@@ -272,10 +272,9 @@ static hd_status check_answer(const rank *rank, int64_t run, size_t i)
         .reference = job->reference[set],
         .whole = whole,
         .own = job->module == job->expected ? NULL : &job->rounding[set]};
-    hd_status status =
-        verdict_add(&job->verdict[(size_t)rank->rank * job->nslots + i],
-                    &standard, i, rank->rank, run + 1,
-                    job_local(job, i, rank->rank), job->diag);
+    hd_status status = verdict_add(
+        &job->verdict[(size_t)rank->rank * job->nslots + i], &standard, i,
+        rank->rank, run + 1, job_local(job, i, rank->rank), job->diag);
 
     free(whole);
     return status;

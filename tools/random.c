@@ -42,6 +42,48 @@ void random_fill(hd_dtype dtype, uint64_t seed, size_t n, void *to)
     }
 }
 
+// Shares of 0 to 15 of what is shared out, half of them of nothing.
+static void share_out(uint64_t stream, size_t groups, int64_t rows, int32_t *to)
+{
+    uint64_t bits = random_mix(stream);
+    int64_t all = bits % 3 == 0 ? (int64_t)(bits >> 32) * rows >> 32 : rows;
+    size_t last = bits >> 8 & 0xffffff;
+    int64_t total = 0, left = all;
+
+    for (size_t g = 0; g < groups; g++) {
+        bits = random_mix(stream + (g + 1) * 0x9e3779b97f4a7c15);
+        to[g] = (bits & 1) == 0 ? 0 : (int32_t)(bits >> 60);
+        total += to[g];
+    }
+    for (size_t g = 0; g < groups; g++) {
+        to[g] = total > 0 ? (int32_t)(to[g] * all / total) : 0;
+        left -= to[g];
+    }
+    to[last % groups] += (int32_t)left;
+}
+
+void random_counts(uint64_t seed, size_t n, size_t groups, int64_t rows,
+                   int32_t *to)
+{
+    uint64_t stream = random_mix(seed + 0x9e3779b97f4a7c15);
+
+    if (rows > INT32_MAX)
+        rows = INT32_MAX;
+    for (size_t i = 0; i < n; i += groups)
+        share_out(random_mix(stream + i), groups, rows, to + i);
+}
+
+void random_input(const hd_argument *argument, uint64_t seed, void *to)
+{
+    int last = argument->ndims - 1;
+
+    if (argument->grouped_rows == 0)
+        random_fill(argument->dtype, seed, argument->elements, to);
+    else
+        random_counts(seed, argument->elements, (size_t)argument->extent[last],
+                      argument->grouped_rows, to);
+}
+
 void random_order(uint64_t seed, int n, int *order)
 {
     uint64_t stream = random_mix(seed + 0x9e3779b97f4a7c15);

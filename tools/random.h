@@ -9,6 +9,14 @@
 // rounded to the dtype; integers from -8 to 7 (u8: 0 to 15).
 void random_fill(hd_dtype dtype, uint64_t seed, size_t n, void *to);
 
+// `n` counts in vectors of `groups`, each of which shares `rows` rows out, all
+// of them or some. Many groups have none, and some vectors one that has any.
+void random_counts(uint64_t seed, size_t n, size_t groups, int64_t rows,
+                   int32_t *to);
+
+// An input as the program needs it: counts of a grouped matmul fit its rows.
+void random_input(const hd_argument *argument, uint64_t seed, void *to);
+
 // The numbers 0 to n - 1, each once, in any order.
 void random_order(uint64_t seed, int n, int *order);
 

@@ -201,6 +201,9 @@ typedef struct hd_argument {
     size_t elements;       // of the whole array
     size_t local_elements;
     size_t local_bytes; // local_elements times the size of the dtype
+    // Where the argument is the counts of a grouped matmul: how many rows the
+    // groups along its last dimension have together, at most. Else 0.
+    int64_t grouped_rows;
 } hd_argument;
 
 HD_API size_t hd_module_arguments(const hd_module *module);

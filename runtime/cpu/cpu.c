@@ -19,6 +19,7 @@ static void cpu_close(hd_device *device)
     hd_cpu_free(device);
     hd_cpu_blas_close(&device->blas);
     pthread_mutex_destroy(&device->failure.lock);
+    pthread_mutex_destroy(&device->miscount.lock);
     free(device->stream);
     free(device);
 }
@@ -62,6 +63,7 @@ static hd_status cpu_open(const hd_binding *binding, hd_diag *diag,
     if (device == NULL)
         return hd_fail(diag, HD_NO_MEMORY, "no memory for a session");
     pthread_mutex_init(&device->failure.lock, NULL);
+    pthread_mutex_init(&device->miscount.lock, NULL);
     if (multiplies(binding->steps))
         hd_cpu_blas_open(&device->blas);
     device->binding = *binding;
@@ -149,7 +151,10 @@ static hd_status cpu_run(hd_device *device, void *stream,
 static hd_status cpu_finish(hd_device *device, hd_diag *diag)
 {
     hd_cpu_await_run(device, device->runs);
-    return report(device, diag);
+    HD_TRY(report(device, diag));
+    return hd_failure_is_set(&device->miscount)
+               ? hd_failure_report(&device->miscount, diag)
+               : HD_OK;
 }
 
 static hd_status cpu_take(hd_device *device, size_t bytes, hd_diag *diag,

@@ -181,6 +181,7 @@ struct hd_device {
 
     atomic_bool closing;
     hd_failure failure;
+    hd_failure miscount; // of a run that ends: the first that was seen
 
     uint64_t allocations, host_waits;
 };

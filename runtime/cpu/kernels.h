@@ -4,6 +4,7 @@
 
 #include "ir/walk.h"
 #include "runtime/cpu/blas.h"
+#include "runtime/miscount.h"
 
 HD_BEGIN_DECLS
 
@@ -13,6 +14,7 @@ typedef struct hd_cpu_scratch {
     const hd_cpu_blas *blas; // borrowed
     void *memory;            // owned
     size_t bytes;
+    hd_miscount miscount; // of grouped products, until who computes has seen it
 } hd_cpu_scratch;
 
 // Makes room for what `step` needs, so that computing it allocates nothing.

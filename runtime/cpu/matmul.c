@@ -4,7 +4,8 @@
 // but rounding-free storage BLAS writes it in place; else it goes through
 // scratch, and one pass applies scale, bias, activation and the old value in
 // double precision and rounds once. BLAS itself would add a long sum to the old
-// value part by part, and round each time.
+// value part by part, and round each time. A grouped product is one of these
+// for each group that has rows.
 #include "runtime/cpu/matmul.h"
 
 #include "runtime/cpu/map.h"
@@ -288,6 +289,89 @@ static void run_piece(const job *job, const matrix *part)
         }
 }
 
+// ----------------------------------------------------------------- groups
+
+static void store_zeros(const matrix *m, int64_t from, int64_t end)
+{
+    static const double zeros[TILE_COLUMNS];
+
+    for (int64_t i = from; m->at != NULL && i < end; i++)
+        for (int64_t j = 0; j < m->columns; j += TILE_COLUMNS)
+            store_row(m, i, j, (size_t)least(m->columns - j, TILE_COLUMNS),
+                      zeros);
+}
+
+// What no row is multiplied for.
+static void clear(const job *job, const matrix *part, int64_t from, int64_t end)
+{
+    if (!job->product.accumulate && !job->product.keep)
+        store_zeros(&part[HD_PRODUCT_C], from, end);
+    store_zeros(&part[HD_PRODUCT_AUX], from, end);
+}
+
+static void narrow(matrix *m, int64_t from, int64_t rows)
+{
+    m->at += from * m->row_stride * (int64_t)m->size;
+    m->rows = rows;
+}
+
+// The rows of one group, by its matrix or into it. `whole` is of all rows and
+// of the first matrix.
+static void run_group(const job *job, const matrix *whole, int64_t group,
+                      int64_t from, int64_t rows)
+{
+    bool ta = job->product.ta;
+    int matrices = ta ? HD_PRODUCT_C : HD_PRODUCT_B;
+    matrix part[HD_PRODUCT_PARTS];
+    struct job own = *job;
+
+    memcpy(part, whole, sizeof part);
+    part[matrices].at +=
+        group * job->product.to_group * (int64_t)part[matrices].size;
+    if (ta && rows == 0) {
+        clear(job, part, 0, part[HD_PRODUCT_C].rows);
+        return;
+    }
+    narrow(&part[HD_PRODUCT_A], from, rows);
+    narrow(&part[ta ? HD_PRODUCT_B : HD_PRODUCT_C], from, rows);
+    if (part[HD_PRODUCT_AUX].at != NULL)
+        narrow(&part[HD_PRODUCT_AUX], from, rows);
+    if (ta)
+        own.product.k = rows;
+    run_piece(&own, part);
+}
+
+static int32_t count_of(const hd_span *counts, const char *base, int64_t group)
+{
+    int32_t count;
+
+    memcpy(&count,
+           base + (counts->offset + group * counts->stride[0]) *
+                      (int64_t)sizeof count,
+           sizeof count);
+    return count;
+}
+
+// `part` is as run_group has it.
+static void run_groups(const job *job, const matrix *part, const hd_step *step,
+                       void *const *base)
+{
+    const hd_product *p = &job->product;
+    int64_t from = 0;
+
+    for (int64_t g = 0; g < p->groups; g++) {
+        int64_t count = count_of(&step->span[p->counts], base[p->counts], g);
+        int64_t rows = hd_miscount_clamp(&job->scratch->miscount, g, count,
+                                         p->rows - from);
+
+        if (rows > 0 || p->ta)
+            run_group(job, part, g, from, rows);
+        from += rows;
+    }
+    if (!p->ta)
+        clear(job, part, from, p->rows);
+}
+
 // ------------------------------------------------------------------ entry
 
 hd_status hd_cpu_matmul_reserve(hd_cpu_scratch *scratch, const hd_step *step)
@@ -343,12 +427,15 @@ void hd_cpu_matmul(hd_cpu_scratch *scratch, const hd_step *step,
     job job = {.product = hd_product_of(step, HD_PRODUCT_PARTS),
                .scratch = scratch,
                .factor = hd_cpu_factor(step, HD_KEY_SCALE, base)};
+    matrix part[HD_PRODUCT_PARTS];
+    bool grouped = job.product.counts >= 0;
 
-    for (int64_t i = 0; i < job.product.pieces; i++) {
-        matrix part[HD_PRODUCT_PARTS];
-
+    for (int64_t i = 0; i < (grouped ? 1 : job.product.pieces); i++) {
         for (int k = 0; k < HD_PRODUCT_PARTS; k++)
             part[k] = matrix_of(&job.product, k, i, base);
-        run_piece(&job, part);
+        if (grouped)
+            run_groups(&job, part, step, base);
+        else
+            run_piece(&job, part);
     }
 }

@@ -195,6 +195,18 @@ static void reach_record(hd_device *device, const hd_cpu_entry *entry,
                        run->reaches[entry->target] + (uint64_t)entry->event);
 }
 
+// The run goes on; the host's next wait tells of the first such count.
+static void note_miscount(hd_cpu_stream *stream, const hd_step *step)
+{
+    hd_device *device = stream->device;
+    char text[HD_GROUP_TEXT] = "";
+
+    hd_miscount_print(device->binding.module, device->rank, step,
+                      &stream->scratch.miscount, text);
+    hd_failure_set(&device->miscount, HD_ARGUMENT, text, "");
+    stream->scratch.miscount.found = false;
+}
+
 static void compute(hd_cpu_stream *stream, const hd_step *step, uint64_t n)
 {
     const hd_cpu_run *run = hd_cpu_run_of(stream->device, n);
@@ -203,6 +215,8 @@ static void compute(hd_cpu_stream *stream, const hd_step *step, uint64_t n)
     for (int i = 0; i < step->op->nviews; i++)
         base[i] = run->base[step->span[i].buffer->id];
     hd_cpu_compute(&stream->scratch, step, base);
+    if (stream->scratch.miscount.found)
+        note_miscount(stream, step);
 }
 
 // Arguments that peers touch live in the window; the caller's own memory is

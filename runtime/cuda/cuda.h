@@ -53,6 +53,7 @@ typedef enum hd_cuda_room {
     HD_CUDA_SCRATCH,
     HD_CUDA_WORKSPACE, // of cuBLASLt
     HD_CUDA_COUNTER,   // of blocks that are done: 0 between kernels
+    HD_CUDA_MISCOUNT,  // an hd_kernel_miscount: 0 until there is one
     HD_CUDA_ROOMS,
 } hd_cuda_room;
 
@@ -194,6 +195,7 @@ hd_status hd_cuda_check_probes(hd_device *device, hd_diag *diag);
 // lies side by side, and the next one's takes its place.
 hd_cuda_at hd_cuda_need(hd_device *device, int stream, hd_cuda_room room,
                         size_t bytes);
+int hd_cuda_room_of(const hd_device *device, int stream, hd_cuda_room room);
 hd_status hd_cuda_alloc_rooms(hd_device *device, hd_diag *diag);
 // Copies and waits, on the rescue stream.
 hd_status hd_cuda_copy_now(hd_device *device, hd_cu_ptr to, hd_cu_ptr from,

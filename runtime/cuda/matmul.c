@@ -491,12 +491,18 @@ static hd_status add_plain(const job *j)
     hd_cuda_at at[HD_KERNEL_POINTERS];
     hd_text text = {0};
     hd_kernel_grid grid = {0};
+    int n = j->step->op->nviews;
 
-    for (int i = 0; i < j->step->op->nviews; i++)
+    for (int i = 0; i < n; i++)
         at[i] = hd_cuda_at_span(&j->step->span[i]);
+    if (j->product.counts >= 0) {
+        at[n++] = hd_cuda_need(j->device, j->stream, HD_CUDA_MISCOUNT,
+                               sizeof(hd_kernel_miscount));
+        at[n++] = (hd_cuda_at){-1, (uint64_t)j->step->index};
+    }
     HD_TRY(hd_emit_step(j->step, j->diag, &text, &grid));
-    return hd_cuda_add_kernel(j->device, j->stream, j->step, &text, grid, at,
-                              j->step->op->nviews, j->diag);
+    return hd_cuda_add_kernel(j->device, j->stream, j->step, &text, grid, at, n,
+                              j->diag);
 }
 
 static hd_status add_scratched(const job *j, int product)
@@ -526,7 +532,7 @@ hd_status hd_cuda_plan_matmul(hd_device *device, int stream,
     int epilogue = 0, product = -1;
     hd_cuda_shape shape;
 
-    if (j.product.k == 0)
+    if (j.product.k == 0 || j.product.counts >= 0)
         return add_plain(&j);
     HD_TRY(open_lt(device, diag));
     if (own_epilogue(&j, &epilogue)) {

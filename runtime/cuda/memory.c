@@ -109,8 +109,7 @@ static void lay_out_window(hd_device *device)
         buffer->offset = at = align_up(at, 512);
         at += buffer->bytes;
     }
-    device->peers->window_bytes =
-        align_up(lay_out_shares(device, at), BLOCK);
+    device->peers->window_bytes = align_up(lay_out_shares(device, at), BLOCK);
 }
 
 // Of `bytes` the session already holds `held`.
@@ -185,10 +184,10 @@ static hd_status open_bases(hd_device *device, hd_diag *diag)
 
 // -------------------------------------------------------------- rooms
 
-static int room_of(const hd_device *device, int stream, int room)
+int hd_cuda_room_of(const hd_device *device, int stream, hd_cuda_room room)
 {
     return device->nbuffers + device->narguments + stream * HD_CUDA_ROOMS +
-           room;
+           (int)room;
 }
 
 hd_cuda_at hd_cuda_need(hd_device *device, int stream, hd_cuda_room room,
@@ -201,10 +200,10 @@ hd_cuda_at hd_cuda_need(hd_device *device, int stream, hd_cuda_room room,
         mine->used = at + bytes;
     if (mine->need[room] < at + bytes)
         mine->need[room] = at + bytes;
-    return (hd_cuda_at){room_of(device, stream, (int)room), at};
+    return (hd_cuda_at){hd_cuda_room_of(device, stream, room), at};
 }
 
-// All counters come first, so that one call clears them.
+// All that is 0 at first comes first, so that one call clears it.
 hd_status hd_cuda_alloc_rooms(hd_device *device, hd_diag *diag)
 {
     size_t at = 0, counters = 0;
@@ -213,7 +212,8 @@ hd_status hd_cuda_alloc_rooms(hd_device *device, hd_diag *diag)
     for (int room = HD_CUDA_ROOMS - 1; room >= 0; room--) {
         for (int i = 0; i < device->nstreams; i++) {
             // Not an address yet.
-            device->base[room_of(device, i, room)] = at = align_up(at, 512);
+            device->base[hd_cuda_room_of(device, i, room)] = at =
+                align_up(at, 512);
             at += device->stream[i].need[room];
         }
         if (room == HD_CUDA_COUNTER)
@@ -225,7 +225,7 @@ hd_status hd_cuda_alloc_rooms(hd_device *device, hd_diag *diag)
     HD_CUDA_TRY(device, diag, alloc, &device->rooms, at);
     device->allocations++;
     for (int i = 0; i < device->nstreams * HD_CUDA_ROOMS; i++)
-        device->base[room_of(device, 0, i)] += device->rooms;
+        device->base[hd_cuda_room_of(device, 0, i)] += device->rooms;
     if (counters == 0)
         return HD_OK;
     HD_CUDA_TRY(device, diag, fill8, device->rooms, 0, counters,

@@ -13,6 +13,7 @@
 #include "runtime/cuda/plan.h"
 #include "runtime/cuda/products.h"
 #include "runtime/cuda/transport.h"
+#include "runtime/miscount.h"
 
 #define ARGUMENT_ALIGNMENT 16
 
@@ -650,6 +651,38 @@ static hd_status read_times(hd_device *device, hd_diag *diag)
     return HD_OK;
 }
 
+// What the stream's kernels told of counts, of the first step; 0 if nothing.
+static hd_status read_miscount(hd_device *device, int stream, hd_diag *diag,
+                               hd_kernel_miscount *out)
+{
+    hd_cuda_at at = {hd_cuda_room_of(device, stream, HD_CUDA_MISCOUNT), 0};
+
+    *out = (hd_kernel_miscount){0};
+    if (device->stream[stream].need[HD_CUDA_MISCOUNT] == 0)
+        return HD_OK;
+    return hd_cuda_copy_now(device, (hd_cu_ptr)(uintptr_t)out,
+                            hd_cuda_address(device, at), sizeof *out, diag);
+}
+
+// Runs that are over had counts of groups that were taken for others.
+static hd_status check_counts(hd_device *device, hd_diag *diag)
+{
+    hd_kernel_miscount first = {0}, told;
+    hd_miscount miscount;
+
+    for (int i = 0; i < device->nstreams; i++) {
+        HD_TRY(read_miscount(device, i, diag, &told));
+        if (told.step > 0 && (first.step == 0 || told.step < first.step))
+            first = told;
+    }
+    if (first.step == 0)
+        return HD_OK;
+    miscount = (hd_miscount){true, first.group, first.count, first.left};
+    return hd_miscount_report(device->binding.module, device->rank,
+                              &device->binding.steps->step[first.step - 1],
+                              &miscount, diag);
+}
+
 static hd_status finish(hd_device *device, hd_diag *diag)
 {
     if (device->run->n == 0)
@@ -658,7 +691,7 @@ static hd_status finish(hd_device *device, hd_diag *diag)
     HD_TRY(hd_cuda_transports_check(device, diag));
     HD_TRY(read_times(device, diag));
     device->run->finished = device->run->n;
-    return HD_OK;
+    return check_counts(device, diag);
 }
 
 hd_status hd_cuda_finish(hd_device *device, hd_diag *diag)

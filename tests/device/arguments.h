@@ -14,7 +14,8 @@
 
 #include "heddle/heddle.h"
 
-// A program's arguments, whole: random, never zero.
+// A program's arguments, whole: random, never zero but for counts of groups,
+// which fit their rows.
 class Arguments
 {
   public:
@@ -32,6 +33,8 @@ class Arguments
                                     hd_dtype_size(argument.dtype));
             for (double &value : values)
                 value = Draw(argument.dtype, number(random), random());
+            if (argument.grouped_rows > 0)
+                MakeCounts(argument, random, &values);
             if (argument.dtype != HD_EVENT)
                 hd_dtype_store(argument.dtype, values.data(), values.size(),
                                bytes.data());
@@ -79,6 +82,21 @@ class Arguments
     }
 
   private:
+    static void MakeCounts(const hd_argument &argument, std::mt19937 &random,
+                           std::vector<double> *values)
+    {
+        size_t groups = size_t(argument.extent[argument.ndims - 1]);
+        int64_t left = 0;
+
+        for (size_t i = 0; i < values->size(); i++) {
+            if (i % groups == 0)
+                left = argument.grouped_rows;
+            int64_t n = int64_t(random() % size_t(left + 1));
+            (*values)[i] = double(n);
+            left -= n;
+        }
+    }
+
     static double Draw(hd_dtype dtype, double number, size_t random)
     {
         if (dtype == HD_U8)

@@ -12,6 +12,23 @@ hd_argument argument_of(const hd_module *module, size_t i)
     return argument;
 }
 
+// Of groups that fit their rows, no larger than they were.
+static void make_counts(const hd_argument *a, double *values)
+{
+    size_t groups = (size_t)a->extent[a->ndims - 1];
+    double left = 0;
+
+    for (size_t k = 0; k < a->elements; k++) {
+        if (k % groups == 0)
+            left = (double)a->grouped_rows;
+        if (values[k] < 0)
+            values[k] = 0;
+        if (values[k] > left)
+            values[k] = left;
+        left -= values[k];
+    }
+}
+
 arrays draw_arrays(const hd_module *module, uint64_t seed)
 {
     arrays arrays = {.n = hd_module_arguments(module)};
@@ -25,6 +42,8 @@ arrays draw_arrays(const hd_module *module, uint64_t seed)
         choices_fill(seed + i * 1000003, bytes, a.elements);
         for (size_t k = 0; k < a.elements; k++)
             values[k] = bytes[k] % (2 * GENERATE_INPUT + 1) - GENERATE_INPUT;
+        if (a.grouped_rows > 0)
+            make_counts(&a, values);
         arrays.whole[i] = malloc(a.elements * hd_dtype_size(a.dtype));
         hd_dtype_store(a.dtype, values, a.elements, arrays.whole[i]);
         free(values);

@@ -45,7 +45,7 @@ class Memory
     hd_status Compute(const hd_step &step)
     {
         hd_cpu_blas loops = {}; // no library
-        hd_cpu_scratch scratch = {&loops, nullptr, 0};
+        hd_cpu_scratch scratch = {&loops, nullptr, 0, {}};
         void *base[HD_MAX_VIEWS];
         hd_values *values[HD_MAX_VIEWS];
         hd_status status = hd_cpu_scratch_reserve(&scratch, &step);

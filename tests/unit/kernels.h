@@ -262,7 +262,7 @@ inline double At(hd_dtype dtype, const void *from, size_t i)
 inline void Compute(const hd_step &step, const Buffers &buffers)
 {
     hd_cpu_blas loops = {}; // no library
-    hd_cpu_scratch scratch = {&loops, nullptr, 0};
+    hd_cpu_scratch scratch = {&loops, nullptr, 0, {}};
     void *base[HD_MAX_VIEWS];
 
     for (int i = 0; i < step.op->nviews; i++)

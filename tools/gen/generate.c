@@ -1388,6 +1388,75 @@ static int draw_target(maker *m, const product *p)
     return read_tensor(m, to);
 }
 
+// An operand of two dimensions that each rank has whole; another one, if `x` is
+// none.
+static int draw_rows(maker *m, int x)
+{
+    tensor t = m->tensor[x];
+
+    if (t.ndims != 2 || t.dim[0].mark >= 0 || t.dim[1].mark >= 0) {
+        t.ndims = 0;
+        append_dim(&t, (dim){draw_extent(m), LOCAL, 0});
+        append_dim(&t, (dim){draw_extent(m), LOCAL, 0});
+        x = supply(m, &t);
+    }
+    return read_tensor(m, x);
+}
+
+// The shapes of the second operand and of the result, columns being over ranks
+// or not.
+static void draw_groups(maker *m, product *p, dim groups)
+{
+    dim columns = draw_free_dim(m, p), rows = p->a.dim[0], k = p->a.dim[1];
+
+    rows.mark = k.mark = LOCAL;
+    p->ta = once_in(m, 3);
+    p->tb = !p->ta && once_in(m, 2);
+    p->b = p->c = (tensor){.dtype = p->a.dtype, .size = GENERATE_INPUT};
+    append_dim(p->ta ? &p->c : &p->b, groups);
+    append_dim(&p->b, p->ta ? rows : p->tb ? columns : k);
+    append_dim(&p->b, p->tb ? k : columns);
+    append_dim(&p->c, p->ta ? k : rows);
+    append_dim(&p->c, columns);
+}
+
+// The counts are an input of their own: nothing else makes them fit.
+static void make_grouped(maker *m, int x)
+{
+    dim groups = {draw_extent(m), LOCAL, 0};
+    tensor n = {.dtype = I32, .ndims = 1, .dim = {groups}};
+    product p = {0};
+    const char *act = once_in(m, 3) ? " act relu" : "";
+    int b, to = -1, aux = -1, counts;
+    bool keeps = once_in(m, 3), adds = once_in(m, 2);
+
+    x = draw_rows(m, x);
+    p.a = m->tensor[x];
+    draw_groups(m, &p, groups);
+    if (!fits(m, &p.b))
+        return;
+    b = supply(m, &p.b);
+    p.b = m->tensor[b];
+    p.c.size = p.a.size * p.b.size * p.a.dim[p.ta ? 0 : 1].extent;
+    if (!fits_product(m, &p, p.c.dtype))
+        return;
+    if (keeps)
+        to = draw_target(m, &p);
+    keeps = to >= 0;
+    if (!p.ta && once_in(m, 3))
+        aux = draw_aux(m, &p);
+    if (!keeps)
+        to = place_result(m, &p.c, true);
+    counts = add_input(m, &n);
+    fprintf(m->body, "    %%t%d = matmul %%t%d, %%t%d%s%s%s", to, x, b,
+            p.ta ? " ta" : "", p.tb ? " tb" : "", p.ta ? "" : act);
+    if (aux >= 0)
+        fprintf(m->body, " aux %%t%d", aux);
+    fprintf(m->body, "%s groups %%t%d%s\n",
+            keeps && (adds || p.ta) ? " accumulate" : "", counts,
+            keeps && !adds && !p.ta ? " keep" : "");
+}
+
 static void make_matmul(maker *m, int x)
 {
     product p = {.a = m->tensor[x]};
@@ -1396,6 +1465,10 @@ static void make_matmul(maker *m, int x)
     int b, to = -1, aux = -1;
     bool accumulate;
 
+    if (dtypes[p.a.dtype].floating && once_in(m, 8)) {
+        make_grouped(m, x);
+        return;
+    }
     if (!dtypes[p.a.dtype].floating || p.a.ndims < 1)
         return;
     read_tensor(m, x);

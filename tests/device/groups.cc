@@ -1,0 +1,370 @@
+// Grouped products: the rows of each group are data, drawn anew in each run.
+// Rows of no group hold NaNs, which reach no result; what lies beside what the
+// step names stays as it was, also where a count does not fit.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+#include <regex>
+
+#include "base/diag.h"
+#include "tests/device/options.h"
+#include "tests/unit/ranks.h"
+
+namespace
+{
+
+struct Sizes {
+    int groups, rows, k, n;
+};
+
+int Between(int low, int high, std::mt19937 &random)
+{
+    return low + int(random() % unsigned(high - low + 1));
+}
+
+Sizes Draw(int groups, std::mt19937 &random)
+{
+    auto size = [&](int most) {
+        int n = Between(1, most, random);
+
+        return n == 3 ? most : n; // of views alone
+    };
+
+    return {groups, size(70), size(20), size(20)};
+}
+
+// Results lie between others; %x, %n and the result begin the arguments.
+struct Form {
+    const char *arguments, *step;
+    bool keeps; // rows of no group, or matrices of none
+    bool ta;
+};
+
+const Form kForms[] = {
+    {"in %x : $[3, R, K] in %n : i32[3, E] inout %y : $[3, R, N] "
+     "in %w : $[E, K, N]",
+     "%y[1] = matmul %x[1], %w groups %n[1]", false, false},
+    {"in %x : $[3, R, K] in %n : i32[3, E] inout %y : f32[3, R, N] "
+     "in %w : $[2, E, N, K] inout %h : $[3, R, N]",
+     "%y[1] = matmul %x[1], %w[1] tb scale 0.5 act silu aux %h[1] groups %n[1]",
+     false, false},
+    {"in %x : $[3, R, K] in %n : i32[3, E] inout %y : $[R, 3, N] "
+     "in %w : $[E, K, N] in %f : f32[1]",
+     "%y[:, 1] = matmul %x[1], %w scale %f accumulate groups %n[1]", true,
+     false},
+    {"in %x : $[R, 3, K] in %n : i32[E, 3] inout %y : $[3, R, N] "
+     "in %w : $[E, 2, N, K]",
+     "%y[1] = matmul %x[:, 1], %w[:, 1] tb act relu groups %n[:, 1] keep", true,
+     false},
+    {"in %x : $[3, R, K] in %n : i32[3, E] inout %y : $[3, E, K, N] "
+     "in %g : $[3, R, N]",
+     "%y[1] = matmul %x[1], %g[1] ta scale 2 groups %n[1]", false, true},
+    {"in %x : $[R, 3, K] in %n : i32[E, 3] inout %y : f32[E, 3, K, N] "
+     "in %g : $[3, R, N]",
+     "%y[:, 1] = matmul %x[:, 1], %g[1] ta accumulate groups %n[:, 1]", true,
+     true},
+};
+
+std::string TextOf(const Form &form, const Sizes &s)
+{
+    const std::pair<const char *, int> values[] = {
+        {"R", s.rows}, {"K", s.k}, {"N", s.n}, {"E", s.groups}};
+    std::string text = std::string("heddle 1 host program grouped ") +
+                       form.arguments + " { " + form.step + " }";
+
+    for (const auto &value : values)
+        text = std::regex_replace(
+            text, std::regex(std::string("\\b") + value.first + "\\b"),
+            std::to_string(value.second));
+    return text;
+}
+
+Module Read(std::string text, const std::string &dtype)
+{
+    hd_diag *diag = hd_diag_create();
+    hd_module *module = nullptr;
+
+    for (size_t at; (at = text.find('$')) != std::string::npos;)
+        text.replace(at, 1, dtype);
+    EXPECT_EQ(hd_parse("groups.hd", text.data(), text.size(), nullptr, 0, diag,
+                       &module),
+              HD_OK)
+        << hd_diag_text(diag);
+    if (module != nullptr) {
+        EXPECT_EQ(hd_check(module, diag), HD_OK) << hd_diag_text(diag);
+    }
+    hd_diag_destroy(diag);
+    return Module(module);
+}
+
+// Counts that fit: of all rows or of some, of one group, or of none.
+std::vector<int> Counts(const Sizes &s, std::mt19937 &random)
+{
+    std::vector<int> counts(size_t(s.groups), 0);
+    int kind = Between(0, 4, random);
+    int left = kind == 0 ? 0 : kind == 1 ? Between(0, s.rows, random) : s.rows;
+    int only = Between(0, s.groups - 1, random);
+
+    for (; left > 0; left--)
+        counts[kind == 2 ? size_t(only)
+                         : size_t(Between(0, s.groups - 1, random))]++;
+    return counts;
+}
+
+// The elements of index 1 of the dimension of three, in order.
+std::vector<size_t> Picked(const hd_argument &info)
+{
+    std::vector<size_t> places;
+    int dim = 0;
+    size_t inner = 1;
+
+    while (info.extent[dim] != 3)
+        dim++;
+    for (int d = info.ndims - 1; d > dim; d--)
+        inner *= size_t(info.extent[d]);
+    for (size_t i = 0; i < info.elements; i++)
+        if (i / inner % size_t(info.extent[dim]) == 1)
+            places.push_back(i);
+    return places;
+}
+
+void SetPicked(Arguments *arguments, size_t argument, double value,
+               size_t from = 0)
+{
+    const hd_argument &info = arguments->Info(argument);
+    std::vector<size_t> places = Picked(info);
+
+    for (size_t i = from; i < places.size(); i++)
+        arguments->Set(argument, places[i], value);
+}
+
+// Rows of no group, and what is written whole, are NaNs.
+void Poison(const Form &form, const Sizes &s, size_t rows, Arguments *arguments)
+{
+    for (size_t i = 0; i < arguments->Count(); i++) {
+        std::string name = arguments->Info(i).name;
+
+        if (name == "x")
+            SetPicked(arguments, i, NAN, rows * size_t(s.k));
+        if (name == "g")
+            SetPicked(arguments, i, NAN, rows * size_t(s.n));
+        if (name == "h" || (name == "y" && !form.keeps))
+            SetPicked(arguments, i, NAN);
+    }
+}
+
+void SetCounts(const std::vector<int> &counts, Arguments *arguments)
+{
+    std::vector<size_t> places = Picked(arguments->Info(1));
+
+    for (size_t g = 0; g < counts.size(); g++)
+        arguments->Set(1, places[g], counts[g]);
+}
+
+// Runs of the sets one after the other, at one place, so that graphs are
+// replayed as they are. `bytes`, if there is one, gets what each run left.
+hd_status RunAll(hd_group *group, const Module &module,
+                 const Expected &expected, bool graph, hd_diag *diag,
+                 std::vector<uint64_t> *left = nullptr)
+{
+    hd_session_options options = DeviceOptions();
+    hd_session *session = nullptr;
+
+    options.graph = graph;
+    HD_TRY(hd_session_create(group, module.get(), &options, diag, &session));
+    {
+        Shards shards(session);
+
+        HD_TRY(shards.Put(expected.Inputs(0), module.get(), 0, diag));
+        for (int run = 0; run < expected.Count(); run++) {
+            HD_TRY(shards.Set(expected.Inputs(run), module.get(), 0, diag));
+            HD_TRY(shards.Run(diag));
+            HD_TRY(shards.Get(diag));
+            HD_TRY(Compare(shards, expected, expected, run, 0));
+            if (left != nullptr)
+                left->push_back(shards.Hash());
+        }
+    }
+    hd_session_destroy(session);
+    return HD_OK;
+}
+
+// Sets of counts that fit, and of other random arguments.
+class Drawn
+{
+  public:
+    Drawn(int groups, const Form &form, const std::string &dtype, int runs,
+          std::mt19937 &random)
+        : sizes_(Draw(groups, random)), text_(TextOf(form, sizes_)),
+          module_(Read(text_, dtype)),
+          expected_(module_.get(), runs, Seed(), [&](Arguments *arguments) {
+              std::vector<int> counts = Counts(sizes_, random);
+
+              SetCounts(counts, arguments);
+              Poison(form, sizes_,
+                     size_t(std::accumulate(counts.begin(), counts.end(), 0)),
+                     arguments);
+          })
+    {
+    }
+    const std::string &Text() const
+    {
+        return text_;
+    }
+    const Module &Program() const
+    {
+        return module_;
+    }
+    const Expected &Sets() const
+    {
+        return expected_;
+    }
+
+  private:
+    Sizes sizes_;
+    std::string text_;
+    Module module_;
+    Expected expected_;
+};
+
+TEST(Groups, OfAnyCountsGiveTheDenseAnswer)
+{
+    const std::vector<const char *> dtypes = Choose<const char *>(
+        {"f32", "f16", "bf16", "f64", "f8e4m3"}, {"f32", "bf16"});
+    std::mt19937 random(Seed());
+
+    for (int groups : Choose<int>({1, 2, 8, 32, 64, 257}, {2, 64}))
+        for (const Form &form : kForms) {
+            const char *dtype = dtypes[random() % dtypes.size()];
+            Drawn drawn(groups, form, dtype, 6, random);
+
+            SCOPED_TRACE(std::string(dtype) + ": " + drawn.Text());
+            AllEndWell(Launch(1, [&](hd_group *group, hd_diag *said) {
+                return RunAll(group, drawn.Program(), drawn.Sets(),
+                              DeviceOptions().graph, said);
+            }));
+        }
+}
+
+TEST(Groups, ReplaysWithOtherCountsAreAsRunsWithoutGraphs)
+{
+    std::mt19937 random(Seed());
+
+    if (OnCpu())
+        return;
+    for (const Form &form : kForms) {
+        Drawn drawn(8, form, "f32", 8, random);
+
+        SCOPED_TRACE(drawn.Text());
+        AllEndWell(Launch(1, [&](hd_group *group, hd_diag *said) {
+            std::vector<uint64_t> replayed, eager;
+
+            HD_TRY(RunAll(group, drawn.Program(), drawn.Sets(), true, said,
+                          &replayed));
+            HD_TRY(RunAll(group, drawn.Program(), drawn.Sets(), false, said,
+                          &eager));
+            return replayed == eager
+                       ? HD_OK
+                       : hd_fail(said, HD_INVALID, "a replay differs");
+        }));
+    }
+}
+
+// One count is negative or beyond what is left, sometimes two: the first is
+// told.
+struct Miscount {
+    std::vector<int> counts;
+    int group, left;
+};
+
+Miscount DrawMiscount(const Sizes &s, std::mt19937 &random)
+{
+    Miscount m = {Counts(s, random), Between(0, s.groups - 1, random), s.rows};
+    int &wrong = m.counts[size_t(m.group)];
+
+    for (int g = 0; g < m.group; g++)
+        m.left -= m.counts[size_t(g)];
+    switch (Between(0, 3, random)) {
+    case 0:
+        wrong = -Between(1, 100, random);
+        break;
+    case 1:
+        wrong = m.left + Between(1, 100, random);
+        break;
+    case 2:
+        wrong = INT_MIN;
+        break;
+    default:
+        wrong = INT_MAX;
+        break;
+    }
+    if (m.group + 1 < s.groups && random() % 2 == 0)
+        m.counts.back() = -7;
+    return m;
+}
+
+std::string Told(const Sizes &s, const Miscount &m)
+{
+    return "group " + std::to_string(m.group) + " of %n has " +
+           std::to_string(m.counts[size_t(m.group)]) +
+           " rows; it may have 0 to " + std::to_string(m.left) +
+           ", what the groups before it leave of " + std::to_string(s.rows);
+}
+
+// What the run makes is that of the counts as they are taken. A driver that
+// copies hands nothing out after the failure.
+hd_status Miscounted(hd_group *group, const Module &module,
+                     const Expected &expected, const std::string &told,
+                     hd_diag *diag)
+{
+    hd_session_options options = DeviceOptions();
+    hd_session *session = nullptr;
+    hd_diag *said = hd_diag_create();
+    hd_status status;
+
+    HD_TRY(hd_session_create(group, module.get(), &options, diag, &session));
+    {
+        Shards shards(session);
+
+        HD_TRY(shards.Put(expected.Inputs(0), module.get(), 0, diag));
+        HD_TRY(shards.Run(diag));
+        status = hd_session_finish(session, said);
+        if (status != HD_ARGUMENT ||
+            std::string(hd_diag_text(said)).find(told) == std::string::npos)
+            return hd_fail(diag, HD_INVALID, "%d: '%s', not '%s'", int(status),
+                           hd_diag_text(said), told.c_str());
+        if (shards.Run(said) != HD_ARGUMENT)
+            return hd_fail(diag, HD_INVALID, "the session goes on");
+        if (OnCpu())
+            HD_TRY(Compare(shards, expected, expected, 0, 0));
+    }
+    hd_session_destroy(session);
+    hd_diag_destroy(said);
+    return HD_OK;
+}
+
+TEST(Groups, CountsThatDoNotFitAreClampedAndTold)
+{
+    std::mt19937 random(Seed());
+
+    for (int groups : Choose<int>({1, 2, 8, 64, 257}, {2, 8}))
+        for (const Form &form : kForms)
+            for (int draw = 0; draw < (IsQuick() ? 1 : 3); draw++) {
+                Sizes s = Draw(groups, random);
+                Miscount m = DrawMiscount(s, random);
+                Module module = Read(TextOf(form, s), "f32");
+
+                SCOPED_TRACE(TextOf(form, s) + ": " + Told(s, m));
+                Expected expected(module.get(), 1, Seed(),
+                                  [&](Arguments *arguments) {
+                                      SetCounts(m.counts, arguments);
+                                  });
+                AllEndWell(Launch(1, [&](hd_group *group, hd_diag *diag) {
+                    return Miscounted(group, module, expected, Told(s, m),
+                                      diag);
+                }));
+            }
+}
+
+} // namespace
