@@ -339,6 +339,29 @@ const std::vector<Case> kCases = {
      "in %x : f32[2, 2] out %y : f32[2, 2] "
      "{ %y = copy %x %y = matmul %x, %x accumulate }",
      {}},
+    {"kept",
+     "in %x : f32[2, 2] in %w : f32[3, 2, 2] in %n : i32[3] "
+     "out %y : f32[2, 2] { %y = matmul %x, %w groups %n keep }",
+     {UNWRITTEN}},
+    {"kept afterwards",
+     "in %x : f32[2, 2] in %w : f32[3, 2, 2] in %n : i32[3] "
+     "out %y : f32[2, 2] "
+     "{ %y = copy %x %y = matmul %x, %w groups %n keep }",
+     {}},
+    {"of a group each",
+     "in %x : f32[4, 2] in %g : f32[4, 2] in %n : i32[3] "
+     "out %y : f32[3, 2, 2] { %y = matmul %x, %g ta groups %n }",
+     {}},
+    {"counts that are not there",
+     "in %x : f32[2, 2] in %w : f32[3, 2, 2] in %n : i32[3] temp %m : i32[3] "
+     "out %y : f32[2, 2] { %m[0..2] = copy %n[0..2] "
+     "%y = matmul %x, %w groups %m }",
+     {UNWRITTEN}},
+    {"counts that are not there yet",
+     "streams 1 in %x : f32[2, 2] in %w : f32[3, 2, 2] inout %n : i32[3] "
+     "out %y : f32[2, 2] { fork on stream 0 { %n = fill value 0 } "
+     "%y = matmul %x, %w groups %n join }",
+     {RACE}},
     {"in place", "inout %x : f32[2] { %x = relu %x }", {}},
     // ------------------------------------------- the beginning and the end
     {"unjoined",

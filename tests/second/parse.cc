@@ -260,12 +260,12 @@ std::vector<View> Parser::ParseViews()
     return views;
 }
 
-const std::set<std::string> kFlags = {"ta",  "tb",  "accumulate",
+const std::set<std::string> kFlags = {"ta",  "tb",  "accumulate", "keep",
                                       "max", "min", "get"};
 const std::set<std::string> kExprs = {"dim", "dim0", "dim1",
                                       "to",  "from", "root"};
-const std::set<std::string> kViews = {"bias",  "aux", "done",
-                                      "scale", "by",  "value"};
+const std::set<std::string> kViews = {"bias", "aux",   "done",  "scale",
+                                      "by",   "value", "groups"};
 
 bool Parser::AtKey() const
 {

@@ -412,7 +412,7 @@ void Unroller::Compute(const Stmt &stmt, Work *work)
         if (elementwise && !stmt.results.empty())
             CheckShapes(Resolve(view).region, Resolve(stmt.results[0]).region);
     }
-    for (const char *key : {"bias", "scale", "by", "value"})
+    for (const char *key : {"bias", "scale", "by", "value", "groups"})
         if (stmt.Find(key))
             for (const View &view : stmt.Find(key)->view)
                 operands.push_back(Resolve(view).Folded());
@@ -423,7 +423,7 @@ void Unroller::Compute(const Stmt &stmt, Work *work)
     if (!results.empty() && results[0].Elements() > 0)
         CheckSome(operands, stmt.op);
     work->reads = operands;
-    if (stmt.Find("accumulate"))
+    if (stmt.Find("accumulate") || stmt.Find("keep"))
         work->reads.push_back(results[0]);
     work->writes = results;
     for (const Region &operand : operands)
