@@ -387,6 +387,48 @@ static void note_transfer(void *context, hd_op *op)
     t->single |= moves && !hd_op_is_collective(op);
 }
 
+static bool has_block(const hd_view *view)
+{
+    for (int i = 0; i < view->nindex; i++)
+        if (hd_view_range(view, i) != NULL)
+            return true;
+    return false;
+}
+
+// What moves in pieces, as reshard writes blocks that are not contiguous: in
+// loops over what stands in front of them, in one over the ranks. NULL if the
+// loop is not that.
+static const hd_buffer *find_pieces(const hd_stmt *loop)
+{
+    const hd_stmt *stmt = loop->body.first;
+    const hd_view *view;
+
+    if (loop->kind != HD_STMT_FOR || stmt == NULL || stmt->kind != HD_STMT_FOR)
+        return NULL;
+    while (stmt != NULL && stmt->kind == HD_STMT_FOR)
+        stmt = stmt->body.first;
+    if (stmt == NULL || stmt->kind != HD_STMT_OP ||
+        (stmt->op->code != HD_OP_BROADCAST && stmt->op->code != HD_OP_REDUCE))
+        return NULL;
+    view = &stmt->op->view[stmt->op->code == HD_OP_REDUCE];
+    return has_block(view) ? view->buffer : NULL;
+}
+
+static const char *why_form(const hd_pipe *p, const transfers *t)
+{
+    const hd_buffer *pieces = find_pieces(p->loop);
+
+    if (pieces != NULL)
+        return hd_arena_printf(p->scratch,
+                               "a block of %%%s is not contiguous, and moves "
+                               "piece by piece, which no pipeline does",
+                               pieces->name);
+    return t->single ? "it is not a loop on streams over all ranks whose "
+                       "iteration j gathers from rank j or reduces to it, "
+                       "computes on that, and writes at index j alone"
+                     : "each iteration has collectives of its own";
+}
+
 // Transfers that stay as they are, in a loop or branch of another form.
 static void report_form(const hd_pipe *p, hd_effect *effect)
 {
@@ -394,12 +436,8 @@ static void report_form(const hd_pipe *p, hd_effect *effect)
 
     hd_stmt_each(p->loop, note_transfer, &t);
     if (t.any && p->loop->kind != HD_STMT_OP)
-        hd_effect_none(
-            effect, HD_OPTIONS_OF_TRANSFERS, p->diag, p->loop->loc,
-            !t.single ? "each iteration has collectives of its own"
-                      : "it is not a loop on streams over all ranks whose "
-                        "iteration j gathers from rank j or reduces to it, "
-                        "computes on that, and writes at index j alone");
+        hd_effect_none(effect, HD_OPTIONS_OF_TRANSFERS, p->diag, p->loop->loc,
+                       why_form(p, &t));
 }
 
 // Whether a statement of an iteration has a block of anything, which a chunk
