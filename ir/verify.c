@@ -712,13 +712,16 @@ static hd_status check_alike(verifier *v, const hd_op *op, bool marks)
 }
 
 // A sum of several takes numbers of f32 among those of a narrower result, which
-// it rounds once, and narrower ones for a result of f32.
-static bool takes_dtype(const hd_op *op, hd_dtype dtype, hd_dtype in)
+// it rounds once, and narrower ones for a result of f32. In a host program a
+// sum of one does so too, which begins or ends one that ranks make in f32.
+static bool takes_dtype(const verifier *v, const hd_op *op, hd_dtype dtype,
+                        hd_dtype in)
 {
     hd_dtype other = dtype == HD_F32 ? in : dtype;
-    bool own = dtype == HD_F32;
+    bool own = dtype == HD_F32 || op->ninputs == 1;
 
-    if (in == dtype || op->code != HD_OP_SUM || op->ninputs == 1)
+    if (in == dtype || op->code != HD_OP_SUM ||
+        (op->ninputs == 1 && is_tensor(v)))
         return in == dtype;
     for (int i = 1; i <= op->ninputs; i++)
         own |= op->view[i].buffer->type.dtype == dtype;
@@ -738,7 +741,7 @@ static hd_status check_operands(verifier *v, const hd_op *op, hd_dtype dtype,
         hd_type part = in.ndims < out.ndims ? last_dims(&out, in.ndims) : out;
 
         part.dtype = dtype;
-        if (fits_along(&in, &out) && takes_dtype(op, dtype, in.dtype))
+        if (fits_along(&in, &out) && takes_dtype(v, op, dtype, in.dtype))
             continue;
         return shapes_differ(v, op, &out, &in,
                              difference(v, &part, &wide, why));
@@ -810,7 +813,8 @@ static hd_status check_reduction(verifier *v, const hd_op *op)
     keeps = out.ndims == in.ndims && repeats(out.dim[dim]);
     rest = result_of(op, in.ndims - !keeps, &dim);
     HD_TRY(check_reduced_ranks(v, op, &out, &in, dim));
-    if (!same_shape(&out, &rest, !is_tensor(v)) || out.dtype != in.dtype ||
+    if (!same_shape(&out, &rest, !is_tensor(v)) ||
+        !takes_dtype(v, op, out.dtype, in.dtype) ||
         (!is_tensor(v) && hd_dim_is_sharded(in.dim[dim])))
         return !is_tensor(v) && hd_dim_is_sharded(in.dim[dim])
                    ? shapes_differ(v, op, &out, &in,

@@ -16,6 +16,7 @@
 // after the other.
 #include <float.h>
 
+#include "base/dtype.h"
 #include "ir/space.h"
 #include "lower/build.h"
 #include "lower/pass.h"
@@ -715,6 +716,18 @@ static void fill_neutral(hd_build *b, hd_fold fold, hd_view out)
                         2);
 }
 
+// Sums of a narrower dtype are wider until those of all ranks have met, so that
+// they are rounded once.
+static hd_dtype partial_dtype(const hd_op *op)
+{
+    hd_dtype dtype = op->view[1].buffer->type.dtype;
+
+    return hd_op_fold(op) == HD_FOLD_SUM && hd_dtype_is_float(dtype) &&
+                   hd_dtype_holds(HD_F32, dtype)
+               ? HD_F32
+               : dtype;
+}
+
 // What a rank has of a dimension in blocks, folded to one index, which it has
 // instead. The last ranks may have nothing to fold.
 static hd_buffer *reduce_block(hd_build *b, const hd_op *op, hd_buffer *from,
@@ -729,6 +742,7 @@ static hd_buffer *reduce_block(hd_build *b, const hd_op *op, hd_buffer *from,
     hd_view out;
 
     type.dim[dim] = sharded(b, hd_dim_whole(n), axis);
+    type.dtype = partial_dtype(op);
     to = add_temp(b, from, type);
     out = own(b, whole(b, to), dim, axis);
     if (some < n) {
@@ -839,6 +853,20 @@ static hd_buffer *reduce_across(hd_build *b, const hd_op *op, hd_buffer *from,
     return to;
 }
 
+// A sum that was made wider than the result, rounded to its dtype.
+static hd_buffer *round_sum(hd_build *b, hd_buffer *from, hd_buffer *goal)
+{
+    hd_type type = from->type;
+    hd_buffer *to;
+
+    if (type.dtype == goal->type.dtype)
+        return from;
+    type.dtype = goal->type.dtype;
+    to = next_buffer(b, &type, goal);
+    hd_build_unary(b, HD_OP_SUM, -1, whole(b, to), whole(b, from));
+    return to;
+}
+
 static void emit_reduction(hd_build *b, const hd_op *op, bool tiles)
 {
     int dim = (int)hd_expr_value(b->module, hd_op_key(op, HD_KEY_DIM)->expr);
@@ -857,6 +885,7 @@ static void emit_reduction(hd_build *b, const hd_op *op, bool tiles)
         if (hd_dim_is_cut(reduced))
             from = reduce_block(b, op, from, dim, reduced.mark);
         to = reduce_across(b, op, from, goal, dim, reduced.mark, tiles);
+        to = round_sum(b, to, goal);
     } else {
         to = add_temp(b, goal, rest);
         reduce_here(b, op, whole(b, to));
