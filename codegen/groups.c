@@ -13,7 +13,7 @@
 #include "codegen/prelude.h"
 #include "ir/product.h"
 
-enum { TILE_ROWS = 4, TILE_COLUMNS = 4, THREADS = 128, MOST_BLOCKS = 132 * 8 };
+enum { TILE_ROWS = 4, TILE_COLUMNS = 4, THREADS = 256, MOST_BLOCKS = 132 * 4 };
 
 typedef struct kernel {
     const hd_step *step;
@@ -110,7 +110,7 @@ static void add_loads(const kernel *k, hd_text *text)
 
     for (int i = 0; i < 2; i++) {
         hd_text_printf(text,
-                       "static __device__ lane take_%s(code_%s code)\n"
+                       "static inline lane take_%s(code_%s code)\n"
                        "{\n    return ",
                        name[i], name[i]);
         hd_prelude_load(text, dtype_of(k, HD_PRODUCT_A + i), k->lane, "code");
@@ -125,7 +125,7 @@ static void add_rest(const kernel *k, hd_text *text)
     hd_dtype c = dtype_of(k, HD_PRODUCT_C);
 
     hd_text_printf(text,
-                   "static __device__ void finish(lane sum, code_c *c, "
+                   "static inline void finish(lane sum, code_c *c, "
                    "code_x *x, float f)\n"
                    "{\n    %s y = sum;\n",
                    hd_lane_text(k->rest));
@@ -142,7 +142,7 @@ static void add_rest(const kernel *k, hd_text *text)
     hd_body_store(text, k->rest, c, "*c");
     hd_text_printf(text,
                    "}\n"
-                   "static __device__ void clear(code_c *c, code_x *x)\n"
+                   "static inline void clear(code_c *c, code_x *x)\n"
                    "{\n"
                    "    if (!KEEP)\n"
                    "        *c = 0;\n"
@@ -152,7 +152,7 @@ static void add_rest(const kernel *k, hd_text *text)
 
 static const char shared_text[] =
     // `m` rows of a tile, from where a, c and x point.
-    "static __device__ void multiply(const code_a *a, const code_b *b,\n"
+    "static inline void multiply(const code_a *a, const code_b *b,\n"
     "    code_c *c, code_x *x, float f, int m, i64 column, i64 k)\n"
     "{\n"
     "    lane sum[TILE_M][TILE_N] = {};\n"
@@ -182,7 +182,7 @@ static const char shared_text[] =
     "                       x + i * X_M + n * X_N, f);\n"
     "        }\n"
     "}\n"
-    "static __device__ void clear_rows(code_c *c, code_x *x, int m,\n"
+    "static inline void clear_rows(code_c *c, code_x *x, int m,\n"
     "    i64 column)\n"
     "{\n"
     "    for (int i = 0; i < m; i++)\n"
@@ -190,13 +190,13 @@ static const char shared_text[] =
     "            clear(c + i * C_M + n * C_N, x + i * X_M + n * X_N);\n"
     "}\n"
     // What a count is taken for.
-    "static __device__ i64 rows_of(i64 count, i64 left)\n"
+    "static inline i64 rows_of(i64 count, i64 left)\n"
     "{\n"
     "    return count < 0 ? 0 : count > left ? left : count;\n"
     "}\n"
     // The first count that is taken for another number, unless one of an
     // earlier step is told already.
-    "static __device__ void check(const int *counts, i64 *told, i64 step)\n"
+    "static inline void check(const int *counts, i64 *told, i64 step)\n"
     "{\n"
     "    i64 from = 0;\n"
     "    for (i64 g = 0; g < GROUPS && told[0] == 0; g++) {\n"
@@ -213,7 +213,7 @@ static const char shared_text[] =
     "}\n";
 
 static const char rows_text[] =
-    "static __device__ void make_tile(const code_a *a, const code_b *b,\n"
+    "static inline void make_tile(const code_a *a, const code_b *b,\n"
     "    code_c *c, code_x *x, float f, const int *counts, i64 tile)\n"
     "{\n"
     "    const i64 column = tile % ACROSS, first = tile / ACROSS * TILE_M;\n"
@@ -237,7 +237,7 @@ static const char rows_text[] =
     "}\n";
 
 static const char matrices_text[] =
-    "static __device__ void make_tile(const code_a *a, const code_b *b,\n"
+    "static inline void make_tile(const code_a *a, const code_b *b,\n"
     "    code_c *c, code_x *x, float f, const int *counts, i64 tile)\n"
     "{\n"
     "    const i64 column = tile % ACROSS, down = (M + TILE_M - 1) / TILE_M;\n"
@@ -261,16 +261,15 @@ static void add_kernel(const kernel *k, hd_text *text)
     const hd_product *p = &k->product;
     int n = k->step->op->nviews;
 
-    hd_text_printf(
-        text,
-        "extern \"C\" __global__ void __launch_bounds__(%d) " HD_KERNEL_NAME
-        "(const hd_kernel_args args)\n"
-        "{\n"
-        "    const int *counts = (const int *)args.at[%d];\n"
-        "    const i64 step = (i64)gridDim.x * blockDim.x;\n"
-        "    const i64 first = (i64)blockIdx.x * blockDim.x + "
-        "threadIdx.x;\n",
-        THREADS, p->counts);
+    hd_text_printf(text,
+                   "extern \"C\" __global__ void HD_BOUNDS(2) " HD_KERNEL_NAME
+                   "(const hd_kernel_args args)\n"
+                   "{\n"
+                   "    const int *counts = (const int *)args.at[%d];\n"
+                   "    const i64 step = (i64)gridDim.x * blockDim.x;\n"
+                   "    const i64 first = (i64)blockIdx.x * blockDim.x + "
+                   "threadIdx.x;\n",
+                   p->counts);
     if (p->scale != NULL && p->scale->view >= 0)
         hd_text_printf(text,
                        "    const float f = *(const float *)args.at[%d];\n",

@@ -320,6 +320,13 @@ static void find_splits(hd_pipe *p)
     }
 }
 
+// Whether the op needs whole what is split along `d` of its space, or along
+// what lies along nothing there: which rows and matrices go together is data.
+static bool needs_whole(const hd_op *op, const hd_space *space, int d)
+{
+    return hd_op_key(op, HD_KEY_GROUPS) != NULL && d != space->nparallel - 1;
+}
+
 // The dimension of view `i` that chunks split; where it has none along that it
 // is UNSPLIT. NO_CHUNKS if that is not how chunks of what the loop gathers or
 // makes come.
@@ -330,6 +337,8 @@ static int split_dim(const hd_pipe *p, const hd_op *op, int i)
 
     hd_space_of_op(p->module, op, &space);
     d = chunks_along(p, op, &space);
+    if (made >= 0 && needs_whole(op, &space, d))
+        return NO_CHUNKS;
     if (d < 0)
         return made;
     dim = dim_along(op, &space, i, d);

@@ -92,9 +92,19 @@ class Checked
             args.at[Step().op->nviews] =
                 reinterpret_cast<uint64_t>(product.data());
         }
+        hd_kernel_miscount told = {0, -1, -1, -1};
+        if (hd_op_key(Step().op, HD_KEY_GROUPS) != nullptr) {
+            args.at[Step().op->nviews] = reinterpret_cast<uint64_t>(&told);
+            args.at[Step().op->nviews + 1] = 41;
+        }
         host.Launch(i, args, grid);
         oracle.Compute(Step());
-        Compute(Step(), want);
+        hd_miscount miscount = Compute(Step(), want);
+        if ((told.step == 42) != miscount.found ||
+            (miscount.found &&
+             (told.group != miscount.group || told.count != miscount.count ||
+              told.left != miscount.left)))
+            return "another count is told than the cpu's";
         if (!have.GuardsAreWhole())
             return "bytes outside of the buffers are written";
         return Differs(have, want, oracle);
@@ -619,6 +629,49 @@ std::vector<Case> Matmuls()
 TEST(Codegen, MatmulsOfEveryShapeAndDtype)
 {
     CheckAll(Matmuls());
+}
+
+// Counts are drawn without regard to the rows: most do not fit.
+std::vector<Case> GroupedMatmuls()
+{
+    static const char *const forms[] = {
+        "in %a : X[3, 9, 7] in %b : W[4, 7, 5] in %n : i32[2, 4] "
+        "inout %c : Y[3, 9, 5] { %c[1] = matmul %a[1], %b groups %n[1] }",
+        "in %a : X[9, 3, 7] in %b : W[4, 3, 5, 7] in %n : i32[4, 2] "
+        "inout %c : Y[9, 3, 5] inout %z : Y[3, 9, 5] in %f : f32[1] "
+        "{ %c[:, 1] = matmul %a[:, 1], %b[:, 1] tb scale %f act silu "
+        "aux %z[1] groups %n[:, 1] keep }",
+        "in %a : X[9, 7] in %b : W[4, 7, 5] in %n : i32[4] "
+        "inout %c : Y[9, 5] inout %z : Y[9, 5] { %c = "
+        "matmul %a, %b scale 0.3 act relu aux %z accumulate groups %n }",
+        "in %a : X[3, 9, 7] in %b : W[9, 3, 5] in %n : i32[2, 4] "
+        "inout %c : Y[4, 3, 7, 5] { %c[:, 1] = "
+        "matmul %a[1], %b[:, 1] ta scale 0.5 groups %n[1] }",
+        "in %a : X[9, 7] in %b : W[9, 5] in %n : i32[4] "
+        "inout %c : Y[4, 7, 5] "
+        "{ %c = matmul %a, %b ta accumulate groups %n }",
+    };
+    std::vector<Case> cases;
+    unsigned seed = Seed();
+
+    for (size_t i = 0; i < kMixes.size(); i++)
+        for (size_t k = 0; k < 5; k++) {
+            std::string text = forms[k];
+            const std::pair<char, const char *> dtypes[] = {
+                {'X', kMixes[i].a}, {'W', kMixes[i].b}, {'Y', kMixes[i].c}};
+
+            for (const auto &dtype : dtypes)
+                for (size_t at;
+                     (at = text.find(dtype.first)) != std::string::npos;)
+                    text.replace(at, 1, dtype.second);
+            cases.push_back({text, seed + unsigned(5 * i + k), false, ""});
+        }
+    return cases;
+}
+
+TEST(Codegen, GroupedMatmulsTakeAnyCountsWithinTheirRows)
+{
+    CheckAll(GroupedMatmuls());
 }
 
 // The extents of what an output view has.
@@ -1313,8 +1366,8 @@ TEST_F(Nvrtc, CompilesKernelsForThreeGenerations)
     const char *archs[] = {"sm_80", "sm_90a", "sm_100"};
     size_t n = 0;
 
-    for (const auto &some :
-         {ElementWise(), Activations(), Casts(), Matmuls(), Epilogues()})
+    for (const auto &some : {ElementWise(), Activations(), Casts(), Matmuls(),
+                             Epilogues(), GroupedMatmuls()})
         cases.insert(cases.end(), some.begin(), some.end());
     size_t stride = all ? 1 : cases.size() / 40;
     for (size_t i = 0; i < cases.size(); i += stride, n++) {

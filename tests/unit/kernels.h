@@ -258,8 +258,8 @@ inline double At(hd_dtype dtype, const void *from, size_t i)
     return value;
 }
 
-// The step on the cpu.
-inline void Compute(const hd_step &step, const Buffers &buffers)
+// The step on the cpu, and the first count of it that does not fit.
+inline hd_miscount Compute(const hd_step &step, const Buffers &buffers)
 {
     hd_cpu_blas loops = {}; // no library
     hd_cpu_scratch scratch = {&loops, nullptr, 0, {}};
@@ -270,6 +270,7 @@ inline void Compute(const hd_step &step, const Buffers &buffers)
     EXPECT_EQ(hd_cpu_scratch_reserve(&scratch, &step), HD_OK);
     hd_cpu_compute(&scratch, &step, base);
     hd_cpu_scratch_free(&scratch);
+    return scratch.miscount;
 }
 
 // -------------------------------------------------------------------- NVRTC

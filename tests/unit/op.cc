@@ -95,9 +95,11 @@ TEST_F(OpViews, HaveTheAccessOfTheirPlace)
     EXPECT_EQ(hd_op_access(&op, 2), HD_ACCESS_READ);
     EXPECT_EQ(hd_op_access(&op, 3), HD_ACCESS_READ);  // bias
     EXPECT_EQ(hd_op_access(&op, 4), HD_ACCESS_WRITE); // aux
-    key[0].code = HD_KEY_ACCUMULATE;
-    EXPECT_EQ(hd_op_access(&op, 0), HD_ACCESS_UPDATE);
-    EXPECT_EQ(hd_op_access(&op, 4), HD_ACCESS_WRITE);
+    for (hd_key_code code : {HD_KEY_ACCUMULATE, HD_KEY_KEEP}) {
+        key[0].code = code;
+        EXPECT_EQ(hd_op_access(&op, 0), HD_ACCESS_UPDATE);
+        EXPECT_EQ(hd_op_access(&op, 4), HD_ACCESS_WRITE);
+    }
 }
 
 TEST_F(OpViews, OfEventsAreRecordedAndWaitedFor)

@@ -79,6 +79,7 @@ TEST(Product, OfTwoMatricesIsOnePiece)
     EXPECT_EQ(x.p.part[HD_PRODUCT_BIAS].view, -1);
     EXPECT_EQ(x.p.part[HD_PRODUCT_AUX].view, -1);
     EXPECT_FALSE(x.p.ta || x.p.tb || x.p.accumulate || x.p.wide);
+    EXPECT_EQ(x.p.counts, -1);
     EXPECT_EQ(x.p.scale, nullptr);
     EXPECT_EQ(x.p.act, HD_ACT_NONE);
 }
@@ -210,6 +211,32 @@ TEST(Product, WhatFollowsIsFoundByItsKey)
     ASSERT_NE(number.p.scale, nullptr);
     EXPECT_EQ(number.p.scale->number, 0.25);
     EXPECT_EQ(number.p.scale->view, -1);
+}
+
+TEST(Product, GroupsHaveSomeRowsAndOneMatrixEach)
+{
+    Product rows("in %a : f32[6, 2, 4] in %b : f32[2, 3, 5, 4] in %n : i32[3] "
+                 "out %c : f32[6, 5] "
+                 "{ %c = matmul %a[:, 1], %b[1] tb groups %n }");
+    Product matrices("in %a : f32[6, 4] in %b : f32[6, 5] in %n : i32[3] "
+                     "out %c : f32[3, 2, 4, 5] "
+                     "{ %c[:, 1] = matmul %a, %b ta groups %n }");
+
+    EXPECT_EQ(rows.Shape(), "1 of 6x5x4");
+    EXPECT_EQ(rows.p.counts, 3);
+    EXPECT_EQ(rows.p.groups, 3);
+    EXPECT_EQ(rows.p.rows, 6);
+    EXPECT_EQ(rows.p.to_group, 20);
+    EXPECT_EQ(rows.Matrix(HD_PRODUCT_A), "6x4 by 8 and 1");
+    EXPECT_EQ(rows.Matrix(HD_PRODUCT_B), "5x4 by 4 and 1");
+    EXPECT_EQ(rows.Matrix(HD_PRODUCT_C), "6x5 by 5 and 1");
+    EXPECT_EQ(matrices.Shape(), "1 of 4x5x6");
+    EXPECT_EQ(matrices.p.groups, 3);
+    EXPECT_EQ(matrices.p.rows, 6);
+    EXPECT_EQ(matrices.p.to_group, 40);
+    EXPECT_EQ(matrices.Matrix(HD_PRODUCT_A), "6x4 by 4 and 1");
+    EXPECT_EQ(matrices.Matrix(HD_PRODUCT_B), "6x5 by 5 and 1");
+    EXPECT_EQ(matrices.Matrix(HD_PRODUCT_C), "4x5 by 5 and 1");
 }
 
 TEST(Product, OfAShardHasTheExtentsThatTheRankHolds)

@@ -1,4 +1,4 @@
-// In what order a benchmark's candidates take turns.
+// In what order a benchmark's candidates take turns, and counts that fit.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -34,6 +34,39 @@ TEST(Random, OrdersHaveEachOnceAndAnyBehindAnyOther)
             ASSERT_EQ(sorted[i], i);
     }
     EXPECT_EQ(neighbours.size(), size_t(n * (n - 1)));
+}
+
+TEST(Random, CountsFitTheirRowsAndAreOfAllOrSomeOfThem)
+{
+    unsigned seed = Seed();
+
+    for (int groups : {1, 2, 8, 64, 257})
+        for (int64_t rows : {1, 7, 4096, 1 << 30}) {
+            int full = 0, fewer = 0, none = 0;
+
+            for (unsigned draw = 0; draw < 200; draw++) {
+                std::vector<int32_t> counts(size_t(3 * groups));
+
+                random_counts(seed + draw, counts.size(), size_t(groups), rows,
+                              counts.data());
+                for (auto at = counts.begin(); at != counts.end();
+                     at += groups) {
+                    int64_t sum = 0;
+
+                    for (auto n = at; n != at + groups; n++) {
+                        ASSERT_GE(*n, 0);
+                        none += *n == 0;
+                        sum += *n;
+                    }
+                    ASSERT_LE(sum, rows);
+                    full += sum == rows;
+                    fewer += sum < rows;
+                }
+            }
+            EXPECT_GT(full, 300);
+            EXPECT_GT(fewer, 100);
+            EXPECT_TRUE(groups == 1 || none > 100 * groups);
+        }
 }
 
 } // namespace
