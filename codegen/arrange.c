@@ -1,5 +1,7 @@
 // Dimensions are joined, so that dense operands are one, and then either rows
-// are cut into vectors or two dimensions into tiles.
+// are cut into vectors or two dimensions into tiles. What is done must do in
+// every run, so that a length that a run says counts with its room, and what
+// divides it is what divides it in every run.
 #include "codegen/arrange.h"
 
 enum {
@@ -7,20 +9,25 @@ enum {
     TILE = 16, // its square is a block's threads
 };
 
+// Behind each index of `d` there would be a gap, of one that a run says.
 static bool joins(const hd_nest *nest, int d)
 {
-    for (int i = 0; i < nest->n; i++)
-        if (nest->operand[i].stride[d] !=
-            nest->operand[i].stride[d + 1] * nest->extent[d + 1])
+    hd_length next = nest->length[d + 1];
+
+    for (int i = 0; i < nest->n; i++) {
+        const hd_operand *o = &nest->operand[i];
+
+        if (!o->dense && o->stride[d] != o->stride[d + 1] * next.room)
             return false;
-    return true;
+    }
+    return !next.sized;
 }
 
 static void drop_dim(hd_nest *nest, int d)
 {
     nest->ndims--;
     for (int i = d; i < nest->ndims; i++) {
-        nest->extent[i] = nest->extent[i + 1];
+        nest->length[i] = nest->length[i + 1];
         for (int k = 0; k < nest->n; k++)
             nest->operand[k].stride[i] = nest->operand[k].stride[i + 1];
     }
@@ -30,17 +37,18 @@ static void drop_dim(hd_nest *nest, int d)
 static void join_dims(hd_nest *nest)
 {
     for (int d = nest->ndims - 1; d >= 0; d--)
-        if (nest->extent[d] == 1)
+        if (nest->length[d].room == 1 && !nest->length[d].sized)
             drop_dim(nest, d);
     for (int d = nest->ndims - 2; d >= 0; d--)
         if (joins(nest, d)) {
-            nest->extent[d + 1] *= nest->extent[d];
+            nest->length[d + 1] =
+                hd_length_times(nest->length[d], nest->length[d + 1].room);
             drop_dim(nest, d);
         }
     if (nest->ndims > 0)
         return;
     nest->ndims = 1;
-    nest->extent[0] = 1;
+    nest->length[0] = hd_length_fixed(1);
     for (int i = 0; i < nest->n; i++)
         nest->operand[i].stride[0] = 1;
 }
@@ -50,8 +58,10 @@ static void split_dim(hd_nest *nest, int d)
 {
     int last = nest->ndims++;
 
-    nest->extent[last] = TILE;
-    nest->extent[d] /= TILE;
+    nest->length[last] = hd_length_fixed(TILE);
+    nest->length[d].now /= TILE;
+    nest->length[d].room /= TILE;
+    nest->length[d].unit /= TILE;
     for (int i = 0; i < nest->n; i++) {
         nest->operand[i].stride[last] = nest->operand[i].stride[d];
         nest->operand[i].stride[d] *= TILE;
@@ -66,16 +76,28 @@ static void tile_dims(hd_nest *nest)
     int last = nest->ndims - 1;
 
     if (nest->inner != HD_INNER_NONE || nest->ndims + 2 > HD_MAX_DIMS ||
-        nest->extent[last] % TILE != 0)
+        nest->length[last].unit % TILE != 0)
         return;
+    for (int i = 0; i < nest->n; i++)
+        if (nest->operand[i].dense)
+            return;
     for (int i = 0; i < nest->n; i++)
         for (int d = 0; d < last; d++)
             if (nest->operand[i].stride[d] == 1 &&
-                nest->extent[d] % TILE == 0) {
+                nest->length[d].unit % TILE == 0) {
                 split_dim(nest, d);
                 split_dim(nest, last);
                 return;
             }
+}
+
+int64_t hd_nest_room(const hd_nest *nest)
+{
+    int64_t n = 1;
+
+    for (int d = 0; d < nest->ndims; d++)
+        n *= nest->length[d].room;
+    return n;
 }
 
 int64_t hd_nest_elements(const hd_nest *nest)
@@ -83,13 +105,15 @@ int64_t hd_nest_elements(const hd_nest *nest)
     int64_t n = 1;
 
     for (int d = 0; d < nest->ndims; d++)
-        n *= nest->extent[d];
+        n *= nest->length[d].now;
     return n;
 }
 
 // Every row of the operand begins at a multiple of `width` elements.
 static bool rows_align(const hd_nest *nest, const hd_operand *o, int width)
 {
+    if (o->dense)
+        return true; // as rows are whole vectors, where there are several
     if (o->stride[nest->ndims - 1] != 1)
         return hd_nest_repeats(nest, o) && !o->write && !o->walked;
     for (int d = 0; d + 1 < nest->ndims; d++)
@@ -109,8 +133,8 @@ static int vector_width(const hd_nest *nest)
 
         width = fit > width ? fit : width;
     }
-    if (nest->inner == HD_INNER_DOT || hd_nest_elements(nest) < width ||
-        (nest->ndims > 1 && nest->extent[nest->ndims - 1] % width != 0))
+    if (nest->inner == HD_INNER_DOT || hd_nest_room(nest) < width ||
+        (nest->ndims > 1 && nest->length[nest->ndims - 1].unit % width != 0))
         return 1;
     for (int i = 0; i < nest->n; i++)
         if (!rows_align(nest, &nest->operand[i], width))

@@ -10,6 +10,8 @@ HD_BEGIN_DECLS
 // are moved as one vector by an operand that does not repeat; 1: none are.
 int hd_nest_arrange(hd_nest *nest);
 
+// In no run more; and those of the step at hand.
+int64_t hd_nest_room(const hd_nest *nest);
 int64_t hd_nest_elements(const hd_nest *nest);
 
 // The operand is the same along the last dimension.

@@ -10,12 +10,14 @@
 // Views of one buffer are therefore either equal, element for element, or they
 // do not meet, or nothing writes them. Memory of different buffers is never the
 // same.
+//
+// Two blocks that are as long at room may be one longer than the other in a
+// run, so that lengths are equal if they are by their terms. All else that
+// holds of elements at room holds in every run, which has some of them.
 #include "codegen/chain.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-#include "ir/space.h"
 
 _Static_assert(HD_CHAIN_VALUES >= HD_MAX_VIEWS, "one step fits");
 
@@ -28,7 +30,7 @@ static bool is_plain_copy(const hd_step *step)
 
     return step->op->code == HD_OP_COPY &&
            to->buffer->type.dtype == from->buffer->type.dtype &&
-           hd_span_is_dense(to) && hd_span_is_dense(from);
+           hd_length_is_dense(step, 0) && hd_length_is_dense(step, 1);
 }
 
 // Whether the step orders the stream, or is a part of it that is no chain's. A
@@ -42,6 +44,12 @@ static bool ends_stream(const hd_step *step, int stream)
 
 // ------------------------------------------------------------------ values
 
+// Not of one index in every run.
+static bool counts(hd_length length)
+{
+    return length.sized || length.room != 1;
+}
+
 // What the step's span `i` is along the dimensions of its result.
 static hd_chain_value value_of(const hd_step *step, const hd_space *space,
                                int i)
@@ -52,7 +60,7 @@ static hd_chain_value value_of(const hd_step *step, const hd_space *space,
 
     hd_space_strides(space, i, step->span[i].stride, stride);
     for (int d = 0; d < space->nparallel; d++)
-        if (space->extent[d] != 1)
+        if (counts(hd_length_of(step, 0, d)))
             value.stride[n++] = stride[d];
     return value;
 }
@@ -71,7 +79,7 @@ static int64_t last_element(const hd_chain *chain, const hd_chain_value *value)
     int64_t last = value->span->offset;
 
     for (int d = 0; d < chain->ndims; d++)
-        last += value->stride[d] * (chain->extent[d] - 1);
+        last += value->stride[d] * (chain->dim[d].length.room - 1);
     return last;
 }
 
@@ -89,7 +97,7 @@ static bool strides_meet(const hd_chain *chain, const int64_t *stride, int d,
         return apart == 0;
     k = apart / stride[d] - (apart % stride[d] < 0);
     for (int i = 0; i < 2; i++, k++) {
-        if (k > -chain->extent[d] && k < chain->extent[d] &&
+        if (k > -chain->dim[d].length.room && k < chain->dim[d].length.room &&
             strides_meet(chain, stride, d + 1, apart - k * stride[d]))
             return true;
     }
@@ -140,35 +148,66 @@ static int add_value(hd_chain *chain, const hd_step *step,
 
 // ------------------------------------------------------------------ chains
 
+// Dimension `d` of the step's result. At room the blocks of what a run says are
+// as long as each other, so that where one begins says which it is; of a
+// sharded dimension, the axis does.
+static hd_chain_dim dim_of(const hd_step *step, int d)
+{
+    const hd_view *view = &step->op->view[0];
+    int own = hd_length_dim(step, 0, d);
+    hd_dim dim = view->buffer->type.dim[own];
+    hd_chain_dim out = {.length = hd_length_of(step, 0, d)};
+
+    if (!hd_dim_is_sized(dim))
+        return out;
+    out.size = dim.size;
+    out.times = dim.times;
+    out.block = -1;
+    if (hd_dim_is_sharded(dim))
+        out.block = -2 - dim.mark;
+    else if (hd_view_range(view, own) != NULL)
+        out.block = step->span[0].offset / step->span[0].stride[d] %
+                    dim.extent / out.length.room;
+    return out;
+}
+
+static bool same_dim(const hd_chain_dim *a, const hd_chain_dim *b)
+{
+    return a->length.room == b->length.room && a->size == b->size &&
+           a->times == b->times && a->block == b->block;
+}
+
 // The first step says which elements the chain is over, the others have as
 // many.
 static bool fits(hd_chain *chain, const hd_step *step)
 {
-    const hd_span *out = &step->span[0];
-    int64_t extent[HD_MAX_DIMS];
+    hd_chain_dim dim[HD_MAX_DIMS];
     int n = 0;
 
-    for (int d = 0; d < out->ndims; d++)
-        if (out->extent[d] != 1)
-            extent[n++] = out->extent[d];
+    for (int d = 0; d < step->span[0].ndims; d++)
+        if (counts(hd_length_of(step, 0, d)))
+            dim[n++] = dim_of(step, d);
     if (chain->nsteps == 0) {
         chain->ndims = n;
-        memcpy(chain->extent, extent, (size_t)n * sizeof *extent);
+        memcpy(chain->dim, dim, (size_t)n * sizeof *dim);
     }
-    return n == chain->ndims &&
-           memcmp(chain->extent, extent, (size_t)n * sizeof *extent) == 0;
+    for (int d = 0; d < n && d < chain->ndims; d++)
+        if (!same_dim(&dim[d], &chain->dim[d]))
+            return false;
+    return n == chain->ndims;
 }
 
 // What a step reads counts before what it writes.
 static bool add_step(hd_chain *chain, const hd_step *step)
 {
+    hd_length length[HD_SPACE_DIMS];
     hd_space space;
     int *of;
 
     if (chain->nsteps == HD_CHAIN_STEPS || !hd_op_is_elementwise(step->op) ||
         !fits(chain, step))
         return false;
-    hd_space_of_step(step, &space);
+    hd_length_space(step, &space, length);
     of = chain->of[chain->nsteps];
     for (int i = step->op->nviews - 1; i >= 0; i--) {
         of[i] = add_value(chain, step, &space, i, i == 0);
@@ -301,4 +340,26 @@ void hd_chains_find(const hd_chains *chains, const hd_steps *steps,
             !chains->read[buffer->id])
             out->value[i].stored = false;
     }
+}
+
+// -------------------------------------------------------------- in a run
+
+hd_chain hd_chain_now(const hd_chain *chain, const hd_steps *room,
+                      const hd_steps *now)
+{
+    hd_chain out = *chain;
+    int n = 0;
+
+    for (int k = chain->nsteps - 1; k >= 0; k--) {
+        out.step[k] = &now->step[chain->step[k] - room->step];
+        for (int i = 0; i < out.step[k]->op->nviews; i++)
+            out.value[out.of[k][i]].span = &out.step[k]->span[i];
+    }
+    for (int d = 0; d < out.step[0]->span[0].ndims; d++) {
+        hd_length length = hd_length_of(out.step[0], 0, d);
+
+        if (counts(length))
+            out.dim[n++].length = length;
+    }
+    return out;
 }

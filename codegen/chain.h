@@ -4,7 +4,7 @@
 #ifndef HD_CODEGEN_CHAIN_H
 #define HD_CODEGEN_CHAIN_H
 
-#include "ir/walk.h"
+#include "codegen/length.h"
 
 HD_BEGIN_DECLS
 
@@ -21,11 +21,20 @@ typedef struct hd_chain_value {
     bool stored; // false if nobody ever reads what is written
 } hd_chain_value;
 
+// Of how many indices a chain's dimension is, and where a run says it, of
+// which: so many times the module's size `size`, from 1, or a block of that.
+typedef struct hd_chain_dim {
+    hd_length length;
+    int size;
+    int64_t times;
+    int64_t block; // -1: all; from -2 down: this rank's block of each axis
+} hd_chain_dim;
+
 typedef struct hd_chain {
     int nsteps;
     const hd_step *step[HD_CHAIN_STEPS]; // borrowed
-    int ndims;                           // those of extent 1 are dropped
-    int64_t extent[HD_MAX_DIMS];
+    int ndims; // those that have one index in every run are dropped
+    hd_chain_dim dim[HD_MAX_DIMS];
     int nvalues;
     hd_chain_value value[HD_CHAIN_VALUES];
     int of[HD_CHAIN_STEPS][HD_MAX_VIEWS]; // numbers of the steps' values
@@ -33,7 +42,8 @@ typedef struct hd_chain {
 
 // The longest chain that begins with step number `start` of a rank's list; of
 // one step, or of none, if nothing may join it. Steps of other streams may lie
-// in between.
+// in between. The list is that of hd_module_full: what is a chain at room is
+// one in every run, and so is said once for all of them.
 void hd_chain_find(const hd_steps *steps, int64_t start, hd_chain *out);
 
 // All chains of a rank: each begins with the first step that is in none yet.
@@ -49,6 +59,10 @@ void hd_chains_free(hd_chains *chains);
 // hd_chain_find, without stores into temporaries that nothing reads.
 void hd_chains_find(const hd_chains *chains, const hd_steps *steps,
                     int64_t start, hd_chain *out);
+
+// A chain of the steps at room, as it is in the same list `now`.
+hd_chain hd_chain_now(const hd_chain *chain, const hd_steps *room,
+                      const hd_steps *now);
 
 HD_END_DECLS
 

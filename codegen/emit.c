@@ -19,9 +19,9 @@ static hd_dtype dtype_of(const hd_step *step, int i)
 }
 
 // The result alone.
-static hd_nest nest_of(const hd_step *step, const hd_space *space)
+static hd_nest nest_of(const hd_step *step, hd_space *space)
 {
-    hd_nest nest = hd_nest_over(space);
+    hd_nest nest = hd_nest_over(step, space);
     hd_operand *o = hd_nest_add_span(&nest, step, space, 0);
 
     o->write = true;
@@ -129,7 +129,6 @@ static hd_status emit_elementwise(const hd_step *step, hd_text *out,
     hd_text body = {0};
     hd_status status;
 
-    hd_space_of_step(step, &space);
     nest = nest_of(step, &space);
     for (int i = 1; i <= step->op->ninputs; i++)
         hd_nest_add_span(&nest, step, &space, i);
@@ -158,7 +157,8 @@ static hd_nest nest_of_chain(const hd_chain *chain)
 {
     hd_nest nest = {.ndims = chain->ndims, .factor = -1, .roomy = true};
 
-    memcpy(nest.extent, chain->extent, sizeof nest.extent);
+    for (int d = 0; d < chain->ndims; d++)
+        nest.length[d] = chain->dim[d].length;
     for (int i = 0; i < chain->nvalues; i++) {
         const hd_chain_value *value = &chain->value[i];
         hd_operand *o = &nest.operand[nest.n];
@@ -244,12 +244,10 @@ static hd_status emit_reduction(const hd_step *step, hd_text *out,
     hd_text body = {0};
     hd_status status;
 
-    hd_space_of_step(step, &space);
     nest = nest_of(step, &space);
     hd_nest_add_span(&nest, step, &space, 1)->walked = true;
     nest.inner = HD_INNER_FOLD;
     nest.fold = hd_op_fold(step->op);
-    nest.iterations = space.extent[space.nparallel];
     nest.lane = hd_body_lane(dtype);
     hd_text_printf(&body, "    %s y = x;\n", hd_lane_text(nest.lane));
     hd_body_store(&body, nest.lane, dtype, "*c0");
@@ -261,10 +259,10 @@ static hd_status emit_reduction(const hd_step *step, hd_text *out,
 // ------------------------------------------------------------------- entry
 
 hd_status hd_emit_reduce(hd_dtype dtype, hd_fold fold, int operands,
-                         int64_t elements, hd_diag *diag, hd_text *out,
+                         hd_length elements, hd_diag *diag, hd_text *out,
                          hd_kernel_grid *grid)
 {
-    hd_nest nest = {.ndims = 1, .extent = {elements}, .factor = -1};
+    hd_nest nest = {.ndims = 1, .length = {elements}, .factor = -1};
     const int64_t dense = 1;
     hd_text body = {0};
     hd_status status;

@@ -1,23 +1,33 @@
 // CUDA C for the steps that no vendor library does: element-wise operations,
 // reductions over a dimension, transposes, copies of any stride, reductions
 // over ranks, plain matmuls of any dtype, and epilogues. Everything but
-// addresses is a constant in the text - extents, strides, dtypes, factors - so
-// that the compiler sees it all; no name of the program's ever gets there.
+// addresses and lengths that a run says is a constant in the text - extents,
+// strides, dtypes, factors - so that the compiler sees it all; no name of the
+// program's ever gets there.
 //
 // A kernel is `extern "C" __global__ void hd_kernel(const hd_kernel_args
-// args)`, whose one parameter is `struct { u64 at[pointers]; }` by value. Its
-// threads are independent, but for those of hd_emit_spread, hd_emit_oneshot and
-// hd_emit_twoshot: they neither share memory nor wait for one another.
+// args)`, whose one parameter is `struct { u64 at[pointers], size[sizes]; }` by
+// value, without `size` where there are none. Its threads are independent, but
+// for those of hd_emit_spread, hd_emit_oneshot and hd_emit_twoshot: they
+// neither share memory nor wait for one another.
+//
+// The step of a program with sizes (codegen/length.h) has the same text at each
+// of their values; the grid, and `size` in it, are those of the step at hand.
+// Where it has no elements, one block finds nothing to do. A sum over no index
+// is 0, a maximum the least number of the dtype, a minimum the greatest.
+// Grouped products alone have their lengths in the text.
 #ifndef HD_CODEGEN_EMIT_H
 #define HD_CODEGEN_EMIT_H
 
 #include "base/text.h"
 #include "codegen/chain.h"
+#include "codegen/length.h"
 
 HD_BEGIN_DECLS
 
 #define HD_KERNEL_NAME "hd_kernel"
-#define HD_KERNEL_POINTERS 80 // at most
+#define HD_KERNEL_POINTERS 80             // at most
+#define HD_KERNEL_SIZES (HD_MAX_DIMS + 1) // at most
 
 // What a kernel tells of the first count of groups that does not fit, if there
 // is nothing told yet: words in the device's memory, all 0 before.
@@ -30,6 +40,8 @@ typedef struct hd_kernel_miscount {
 typedef struct hd_kernel_grid {
     unsigned blocks, threads;
     int pointers; // of at[], addresses on the device
+    int sizes;    // of size[], numbers that follow them
+    int64_t size[HD_KERNEL_SIZES];
 } hd_kernel_grid;
 
 // The kernel of one step of unit COMPUTE, matmuls included (plainly, an output
@@ -55,7 +67,7 @@ hd_status hd_emit_epilogue(const hd_step *step, hd_diag *diag, hd_text *out,
 // for `elements` elements; accumulated in f32 (f64 and integers in their own
 // type) and rounded once. at[0] may be one of the operands.
 hd_status hd_emit_reduce(hd_dtype dtype, hd_fold fold, int operands,
-                         int64_t elements, hd_diag *diag, hd_text *out,
+                         hd_length elements, hd_diag *diag, hd_text *out,
                          hd_kernel_grid *grid);
 
 // at[k][i] = at[copies][i] for `bytes` bytes and k < copies, on few SMs. When
@@ -63,7 +75,7 @@ hd_status hd_emit_reduce(hd_dtype dtype, hd_fold fold, int operands,
 // at[copies + 1 + f] become at[copies + 1 + flags]. The word of 32 bits at
 // at[copies + 2 + flags], in this device's memory, is 0 before and after:
 // blocks that are done are counted there.
-hd_status hd_emit_spread(int copies, int flags, int64_t bytes, hd_diag *diag,
+hd_status hd_emit_spread(int copies, int flags, hd_length bytes, hd_diag *diag,
                          hd_text *out, hd_kernel_grid *grid);
 
 // at[0][i] = at[1 + k][i] over k < ranks joined as by hd_emit_reduce, by a
@@ -79,7 +91,7 @@ hd_status hd_emit_spread(int copies, int flags, int64_t bytes, hd_diag *diag,
 // The word behind what is told, in this device's memory, is 0 before and after.
 // at[0] may be this rank's own operand only where no peer reads that.
 hd_status hd_emit_oneshot(hd_dtype dtype, hd_fold fold, int ranks, int turns,
-                          int64_t elements, hd_diag *diag, hd_text *out,
+                          hd_length elements, hd_diag *diag, hd_text *out,
                           hd_kernel_grid *grid);
 // The same where every rank joins `share` elements, a multiple of 16 bytes, or
 // what is left of them for the last ranks, and puts the result to all peers.
@@ -93,7 +105,7 @@ hd_status hd_emit_oneshot(hd_dtype dtype, hd_fold fold, int ranks, int turns,
 // this rank's own operand: no rank reads of it but its share, and what the
 // others read is written when they have told so.
 hd_status hd_emit_twoshot(hd_dtype dtype, hd_fold fold, int ranks, int turns,
-                          int64_t elements, int64_t share, hd_diag *diag,
+                          hd_length elements, hd_length share, hd_diag *diag,
                           hd_text *out, hd_kernel_grid *grid);
 // Of the kernels' at[].
 int hd_oneshot_pointers(int ranks);

@@ -305,7 +305,7 @@ hd_status hd_groups_emit(const hd_step *step, hd_text *out,
     hd_text_puts(&rest, k.product.ta ? matrices_text : rows_text);
     add_kernel(&k, &rest);
     if (!rest.failed) {
-        hd_prelude_add(out, rest.bytes, pointers);
+        hd_prelude_add(out, rest.bytes, pointers, 0);
         hd_text_add(out, rest.bytes, rest.length);
     }
     out->failed |= rest.failed;
@@ -314,8 +314,8 @@ hd_status hd_groups_emit(const hd_step *step, hd_text *out,
         hd_text_free(out); // a caller has nothing to free then
         return HD_NO_MEMORY;
     }
+    blocks = blocks < 1 ? 1 : blocks < MOST_BLOCKS ? blocks : MOST_BLOCKS;
     *grid = (hd_kernel_grid){
-        (unsigned)(blocks < MOST_BLOCKS ? blocks : MOST_BLOCKS), THREADS,
-        pointers};
+        .blocks = (unsigned)blocks, .threads = THREADS, .pointers = pointers};
     return HD_OK;
 }

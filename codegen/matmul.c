@@ -34,7 +34,7 @@ static kernel kernel_of(const hd_step *step)
     kernel k = {.product = hd_product_of(step, 0), .lane = HD_LANE_FLOAT};
     hd_operand *o;
 
-    k.nest = hd_nest_over(&k.product.space);
+    k.nest = hd_nest_over(step, &k.product.space);
     k.nest.factor = k.product.scale != NULL ? k.product.scale->view : -1;
     for (int i = 0; i < HD_PRODUCT_PARTS; i++)
         if (is_wide(&k.product, i))
@@ -109,7 +109,6 @@ hd_status hd_matmul_emit(const hd_step *step, hd_text *out,
 
     k.nest.inner = HD_INNER_DOT;
     k.nest.lane = k.product.wide ? HD_LANE_DOUBLE : HD_LANE_FLOAT;
-    k.nest.iterations = k.product.k;
     add_part(&k, step, HD_PRODUCT_A)->walked = true;
     add_part(&k, step, HD_PRODUCT_B)->walked = true;
     hd_text_printf(&body, "    %s y = x;\n", hd_lane_text(k.lane));
@@ -123,14 +122,17 @@ hd_status hd_matmul_finish(const hd_step *step, hd_text *out,
     kernel k = kernel_of(step);
     hd_dtype dtype = k.product.wide ? HD_F64 : HD_F32;
     int64_t stride[HD_MAX_DIMS], next = 1;
+    bool sized = false;
     hd_text body = {0};
     char name[16];
 
     for (int d = k.nest.ndims - 1; d >= 0; d--) {
         stride[d] = next;
-        next *= k.nest.extent[d];
+        next *= k.nest.length[d].room;
+        sized |= k.nest.length[d].sized;
     }
-    hd_nest_add(&k.nest, step->op->nviews, dtype, stride);
+    hd_nest_add(&k.nest, step->op->nviews, dtype, stride)->dense = sized;
+    k.nest.iterations = hd_length_fixed(0); // they are over
     hd_body_begin(&body, k.lane, dtype, name_of(&k.nest, k.nest.n - 1, name));
     return emit_rest(&k, &body, out, grid);
 }

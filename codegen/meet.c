@@ -34,10 +34,12 @@ static const char meeting[] =
     "            __nanosleep(20);\n"
     "}\n";
 
-static const char head[] =
+static const char signature[] =
     "extern \"C\" __global__ void HD_THREADS(THREADS)\n"
     "hd_kernel(const hd_kernel_args args)\n"
-    "{\n"
+    "{\n";
+
+static const char head[] =
     "    const u64 step = (u64)gridDim.x * blockDim.x;\n"
     "    const u64 first = (u64)blockIdx.x * blockDim.x + threadIdx.x;\n"
     "    const u32 told = (u32)args.at[VALUE];\n"
@@ -153,10 +155,28 @@ int hd_twoshot_pointers(int ranks)
     return 6 * ranks;
 }
 
-static void add_constants(hd_text *text, hd_dtype dtype, int ranks, int turns,
-                          int64_t elements, int64_t share)
+// ELEMENTS and SHARE: of the whole text, or of the kernel where a run says
+// them.
+static void add_lengths(hd_text *text, hd_length elements,
+                        const hd_length *share)
 {
-    bool twice = share > 0;
+    if (elements.sized)
+        hd_text_printf(text,
+                       "    const u64 ELEMENTS = args.size[0], "
+                       "SHARE = args.size[%d];\n",
+                       share != NULL ? 1 : 0);
+    else
+        hd_text_printf(
+            text, "static constexpr u64 ELEMENTS = %lldu, SHARE = %lldu;\n",
+            (long long)elements.now,
+            (long long)(share != NULL ? share->now : elements.now));
+}
+
+// Two-shot where ranks have shares.
+static void add_constants(hd_text *text, hd_dtype dtype, int ranks, int turns,
+                          hd_length elements, const hd_length *share)
+{
+    bool twice = share != NULL;
 
     hd_text_printf(
         text,
@@ -165,17 +185,19 @@ static void add_constants(hd_text *text, hd_dtype dtype, int ranks, int turns,
         "enum { PUT = 2 + RANKS, PUTS = SHOTS > 1 ? RANKS - 1 : 0,\n"
         "       READY = SHOTS > 1 ? PUT + PUTS : 1 + RANKS,\n"
         "       HEARD = READY + RANKS - 1, DONE = HEARD + RANKS - 1,\n"
-        "       READ = DONE + RANKS - 1, VALUE = READ + RANKS - 1 };\n"
-        "static constexpr u64 ELEMENTS = %lldu, SHARE = %lldu;\n"
-        "typedef %s code;\n"
-        "union alignas(16) vector {\n"
-        "    struct alignas(16) { u64 a, b; } bits;\n"
-        "    code at[LANES];\n"
-        "};\n",
+        "       READ = DONE + RANKS - 1, VALUE = READ + RANKS - 1 };\n",
         ranks, VECTOR / (int)hd_dtype_size(dtype),
         ranks < FLIGHT ? FLIGHT / ranks : 1, turns > 1 ? turns : 1, THREADS,
-        twice ? 2 : 1, FLIGHT, (long long)elements,
-        (long long)(twice ? share : elements), hd_code_text(dtype));
+        twice ? 2 : 1, FLIGHT);
+    if (!elements.sized)
+        add_lengths(text, elements, share);
+    hd_text_printf(text,
+                   "typedef %s code;\n"
+                   "union alignas(16) vector {\n"
+                   "    struct alignas(16) { u64 a, b; } bits;\n"
+                   "    code at[LANES];\n"
+                   "};\n",
+                   hd_code_text(dtype));
 }
 
 // So many that each thread has a vector of the larger half, if they are few.
@@ -189,11 +211,13 @@ static unsigned blocks_of(hd_dtype dtype, int64_t elements, int64_t share)
     return (unsigned)(n < 1 ? 1 : n > most ? most : n);
 }
 
-// Two-shot where ranks have shares.
 static hd_status emit_meeting(hd_dtype dtype, hd_fold fold, int ranks,
-                              int turns, int64_t elements, int64_t share,
-                              int pointers, hd_text *out, hd_kernel_grid *grid)
+                              int turns, hd_length elements,
+                              const hd_length *share, int pointers,
+                              hd_text *out, hd_kernel_grid *grid)
 {
+    int64_t half = share != NULL ? share->now : 0;
+    int sizes = !elements.sized ? 0 : share != NULL ? 2 : 1;
     hd_text rest = {0};
 
     add_constants(&rest, dtype, ranks, turns, elements, share);
@@ -202,17 +226,23 @@ static hd_status emit_meeting(hd_dtype dtype, hd_fold fold, int ranks,
     hd_body_reduce(&rest, dtype, fold, ranks, "c[%d]", 0, "*to");
     hd_text_puts(&rest, "}\n");
     hd_text_puts(&rest, meeting);
+    hd_text_puts(&rest, signature);
+    if (elements.sized)
+        add_lengths(&rest, elements, share);
     hd_text_puts(&rest, head);
-    hd_text_puts(&rest, share > 0 ? second_half : "");
+    hd_text_puts(&rest, share != NULL ? second_half : "");
     hd_text_puts(&rest, "}\n");
     if (!rest.failed) {
-        hd_prelude_add(out, rest.bytes, pointers);
+        hd_prelude_add(out, rest.bytes, pointers, sizes);
         hd_text_add(out, rest.bytes, rest.length);
     }
     out->failed |= rest.failed;
     hd_text_free(&rest);
-    *grid =
-        (hd_kernel_grid){blocks_of(dtype, elements, share), THREADS, pointers};
+    *grid = (hd_kernel_grid){.blocks = blocks_of(dtype, elements.now, half),
+                             .threads = THREADS,
+                             .pointers = pointers,
+                             .sizes = sizes,
+                             .size = {elements.now, half}};
     return HD_OK;
 }
 
@@ -226,19 +256,19 @@ static hd_status check_ranks(int ranks, int most, hd_diag *diag)
 }
 
 hd_status hd_emit_oneshot(hd_dtype dtype, hd_fold fold, int ranks, int turns,
-                          int64_t elements, hd_diag *diag, hd_text *out,
+                          hd_length elements, hd_diag *diag, hd_text *out,
                           hd_kernel_grid *grid)
 {
     HD_TRY(check_ranks(ranks, (HD_KERNEL_POINTERS + 1) / 5, diag));
-    return emit_meeting(dtype, fold, ranks, turns, elements, 0,
+    return emit_meeting(dtype, fold, ranks, turns, elements, NULL,
                         hd_oneshot_pointers(ranks), out, grid);
 }
 
 hd_status hd_emit_twoshot(hd_dtype dtype, hd_fold fold, int ranks, int turns,
-                          int64_t elements, int64_t share, hd_diag *diag,
+                          hd_length elements, hd_length share, hd_diag *diag,
                           hd_text *out, hd_kernel_grid *grid)
 {
     HD_TRY(check_ranks(ranks, HD_KERNEL_POINTERS / 6, diag));
-    return emit_meeting(dtype, fold, ranks, turns, elements, share,
+    return emit_meeting(dtype, fold, ranks, turns, elements, &share,
                         hd_twoshot_pointers(ranks), out, grid);
 }

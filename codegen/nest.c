@@ -2,6 +2,9 @@
 // along the last dimension without gaps, a second loop before it moves 16
 // bytes of each operand at a time, if at run time all addresses allow it; the
 // plain loop then does what is left over.
+//
+// Lengths that a run says are variables of the kernel: n0, n1, .. of
+// dimensions, n of all elements, and m of the inner loop.
 #include "codegen/nest.h"
 
 #include <assert.h>
@@ -12,12 +15,16 @@
 
 enum { THREADS = 256, PROCESSORS = 132 };
 
-hd_nest hd_nest_over(const hd_space *space)
+hd_nest hd_nest_over(const hd_step *step, hd_space *space)
 {
-    hd_nest nest = {.ndims = space->nparallel, .factor = -1};
+    hd_nest nest = {.factor = -1};
+    hd_length length[HD_SPACE_DIMS];
 
-    memcpy(nest.extent, space->extent,
-           sizeof *nest.extent * (size_t)nest.ndims);
+    hd_length_space(step, space, length);
+    nest.ndims = space->nparallel;
+    memcpy(nest.length, length, sizeof *length * (size_t)nest.ndims);
+    if (space->ndims > space->nparallel)
+        nest.iterations = length[space->nparallel];
     return nest;
 }
 
@@ -51,23 +58,94 @@ hd_operand *hd_nest_add_span(hd_nest *nest, const hd_step *step,
 // step of the grid.
 static bool fits_u32(const hd_nest *nest)
 {
-    const int64_t limit = (int64_t)1 << 31;
+    const int64_t limit = (int64_t)1 << 31, iterations = nest->iterations.room;
 
     for (int i = 0; i < nest->n; i++) {
         const hd_operand *o = &nest->operand[i];
-        int64_t last = o->walked ? o->walk * (nest->iterations - 1) : 0;
+        int64_t last = o->walked ? o->walk * (iterations - 1) : 0;
 
-        for (int d = 0; d < nest->ndims; d++)
-            last += o->stride[d] * (nest->extent[d] - 1);
+        for (int d = 0; d < nest->ndims && !o->dense; d++)
+            last += o->stride[d] * (nest->length[d].room - 1);
         if (last >= limit)
             return false;
     }
-    return hd_nest_elements(nest) < limit && nest->iterations < limit;
+    return hd_nest_room(nest) < limit && iterations < limit;
 }
 
 static const char *index_type(const hd_nest *nest)
 {
     return fits_u32(nest) ? "u32" : "u64";
+}
+
+static bool is_sized(const hd_nest *nest)
+{
+    for (int d = 0; d < nest->ndims; d++)
+        if (nest->length[d].sized)
+            return true;
+    return false;
+}
+
+// The length of dimension `d`.
+static void add_length(const hd_nest *nest, int d, hd_text *text)
+{
+    if (nest->length[d].sized)
+        hd_text_printf(text, "n%d", d);
+    else
+        hd_text_printf(text, "%lldu", (long long)nest->length[d].room);
+}
+
+// How many vectors there are, or elements.
+static void add_count(const hd_nest *nest, int width, hd_text *text)
+{
+    if (!is_sized(nest))
+        hd_text_printf(text, "%lldu", (long long)(hd_nest_room(nest) / width));
+    else if (width > 1)
+        hd_text_printf(text, "n / %du", width);
+    else
+        hd_text_puts(text, "n");
+}
+
+static void add_iterations(const hd_nest *nest, hd_text *text)
+{
+    if (nest->iterations.sized)
+        hd_text_puts(text, "m");
+    else
+        hd_text_printf(text, "%lldu", (long long)nest->iterations.room);
+}
+
+// Declares the lengths that a run says. The grid has them in this order.
+static void add_sizes(const hd_nest *nest, hd_text *text)
+{
+    const char *type = index_type(nest);
+    int n = 0;
+
+    for (int d = 0; d < nest->ndims; d++)
+        if (nest->length[d].sized)
+            hd_text_printf(text, "    const %s n%d = (%s)args.size[%d];\n",
+                           type, d, type, n++);
+    if (nest->iterations.sized)
+        hd_text_printf(text, "    const %s m = (%s)args.size[%d];\n", type,
+                       type, n);
+    if (!is_sized(nest))
+        return;
+    hd_text_printf(text, "    const %s n = ", type);
+    for (int d = 0; d < nest->ndims; d++) {
+        hd_text_puts(text, d == 0 ? "" : " * ");
+        add_length(nest, d, text);
+    }
+    hd_text_puts(text, ";\n");
+}
+
+static int list_sizes(const hd_nest *nest, int64_t size[HD_KERNEL_SIZES])
+{
+    int n = 0;
+
+    for (int d = 0; d < nest->ndims; d++)
+        if (nest->length[d].sized)
+            size[n++] = nest->length[d].now;
+    if (nest->iterations.sized)
+        size[n++] = nest->iterations.now;
+    return n;
 }
 
 static void add_function(const hd_nest *nest, const char *body, hd_text *text)
@@ -109,18 +187,22 @@ static void add_offsets(const hd_nest *nest, hd_text *text)
 
     hd_text_printf(text, "        %s r = i;\n", type);
     for (int d = nest->ndims - 1; d >= 0; d--) {
-        if (d == 0)
+        if (d == 0) {
             hd_text_printf(text, "        const %s i0 = r;\n", type);
-        else
-            hd_text_printf(text,
-                           "        const %s i%d = r %% %lldu;\n"
-                           "        r /= %lldu;\n",
-                           type, d, (long long)nest->extent[d],
-                           (long long)nest->extent[d]);
+            continue;
+        }
+        hd_text_printf(text, "        const %s i%d = r %% ", type, d);
+        add_length(nest, d, text);
+        hd_text_puts(text, ";\n        r /= ");
+        add_length(nest, d, text);
+        hd_text_puts(text, ";\n");
     }
     for (int i = 0; i < nest->n; i++) {
-        hd_text_printf(text, "        const %s o%d = 0", type, i);
-        for (int d = 0; d < nest->ndims; d++) {
+        bool dense = nest->operand[i].dense;
+
+        hd_text_printf(text, "        const %s o%d = %s", type, i,
+                       dense ? "i" : "0");
+        for (int d = 0; d < nest->ndims && !dense; d++) {
             long long stride = (long long)nest->operand[i].stride[d];
 
             if (stride == 1)
@@ -201,9 +283,9 @@ static void add_dot(const hd_nest *nest, hd_text *text)
     const char *type = index_type(nest);
 
     hd_text_printf(text, "        %s x = 0;\n", hd_lane_text(nest->lane));
-    hd_text_printf(text, "        for (%s s = 0; s < %lldu; s++)\n", type,
-                   (long long)nest->iterations);
-    hd_text_puts(text, "            x += ");
+    hd_text_printf(text, "        for (%s s = 0; s < ", type);
+    add_iterations(nest, text);
+    hd_text_puts(text, "; s++)\n            x += ");
     for (int i = 0; i < 2; i++) {
         const hd_operand *o = &nest->operand[i == 0 ? a : b];
         char code[64];
@@ -213,6 +295,16 @@ static void add_dot(const hd_nest *nest, hd_text *text)
         hd_prelude_load(text, o->dtype, nest->lane, code);
         hd_text_puts(text, i == 0 ? " * " : ";\n");
     }
+}
+
+// What nothing is joined to is, where a run may have no iteration.
+static void add_identity(const hd_nest *nest, bool vectors, hd_text *text)
+{
+    hd_text_puts(text, vectors ? "        for (int e = 0; e < W; e++)\n"
+                                 "            x[e] = "
+                               : "        x = ");
+    hd_prelude_identity(text, nest->fold, nest->lane, nest->operand[0].dtype);
+    hd_text_puts(text, ";\n");
 }
 
 // The value of the first iteration, then each other one's joined to it.
@@ -231,8 +323,11 @@ static void add_reduction(const hd_nest *nest, int width, hd_text *text)
         hd_text_printf(text, "        %s x[W];\n", lane);
     else
         hd_text_printf(text, "        %s x;\n", lane);
-    hd_text_printf(text, "        for (%s s = 0; s < %lldu; s++) {\n", type,
-                   (long long)nest->iterations);
+    if (nest->iterations.sized)
+        add_identity(nest, vectors, text);
+    hd_text_printf(text, "        for (%s s = 0; s < ", type);
+    add_iterations(nest, text);
+    hd_text_puts(text, "; s++) {\n");
     if (vectors)
         hd_text_printf(text,
                        "            const vector%d v = *(const vector%d *)(p%d "
@@ -282,7 +377,6 @@ static void add_iteration(const hd_nest *nest, int width, hd_text *text)
 static void add_vector_loop(const hd_nest *nest, int width, hd_text *text)
 {
     const char *type = index_type(nest), * or = "";
-    long long n = (long long)(hd_nest_elements(nest) / width);
 
     hd_text_puts(text, "    if (((");
     for (int i = 0; i < nest->n; i++) {
@@ -294,11 +388,23 @@ static void add_vector_loop(const hd_nest *nest, int width, hd_text *text)
     hd_text_printf(text,
                    ") & 15) == 0) {\n"
                    "    enum { W = %d };\n"
-                   "    for (%s v = first; v < %lldu; v += step) {\n"
+                   "    for (%s v = first; v < ",
+                   width, type);
+    add_count(nest, width, text);
+    hd_text_printf(text,
+                   "; v += step) {\n"
                    "        const %s i = v * %du;\n",
-                   width, type, n, type, width);
+                   type, width);
     add_iteration(nest, width, text);
-    hd_text_printf(text, "    }\n    start = %lldu;\n    }\n", n * width);
+    hd_text_puts(text, "    }\n    start = ");
+    if (is_sized(nest)) {
+        add_count(nest, width, text);
+        hd_text_printf(text, " * %du", width);
+    } else {
+        hd_text_printf(text, "%lldu",
+                       (long long)(hd_nest_room(nest) / width * width));
+    }
+    hd_text_puts(text, ";\n    }\n");
 }
 
 // How many blocks a processor is to run at once. It has 65536 registers, so
@@ -345,12 +451,12 @@ static void add_kernel(const hd_nest *nest, int width, hd_text *text)
                    "threadIdx.x;\n"
                    "    %s start = 0;\n",
                    type, type, type, type, type);
+    add_sizes(nest, text);
     if (width > 1)
         add_vector_loop(nest, width, text);
-    hd_text_printf(text,
-                   "    for (%s i = start + first; i < %lldu; "
-                   "i += step) {\n",
-                   type, (long long)hd_nest_elements(nest));
+    hd_text_printf(text, "    for (%s i = start + first; i < ", type);
+    add_count(nest, 1, text);
+    hd_text_puts(text, "; i += step) {\n");
     add_iteration(nest, 1, text);
     hd_text_puts(text, "    }\n}\n");
 }
@@ -364,14 +470,18 @@ static int count_pointers(const hd_nest *nest)
     return n;
 }
 
+// At least one block, which all are if there is nothing to do.
 static hd_kernel_grid grid_of(const hd_nest *nest, int width)
 {
+    hd_kernel_grid grid = {.threads = THREADS,
+                           .pointers = count_pointers(nest)};
     int64_t iterations = hd_nest_elements(nest) / width;
     int64_t blocks = (iterations + THREADS - 1) / THREADS;
     int64_t most = PROCESSORS * blocks_at_once(nest, width);
 
-    return (hd_kernel_grid){(unsigned)(blocks < most ? blocks : most), THREADS,
-                            count_pointers(nest)};
+    grid.blocks = (unsigned)(blocks < 1 ? 1 : blocks < most ? blocks : most);
+    grid.sizes = list_sizes(nest, grid.size);
+    return grid;
 }
 
 hd_status hd_nest_emit(hd_nest *nest, const char *body, hd_text *out,
@@ -379,12 +489,13 @@ hd_status hd_nest_emit(hd_nest *nest, const char *body, hd_text *out,
 {
     hd_text rest = {0};
     int width = hd_nest_arrange(nest);
+    hd_kernel_grid arranged = grid_of(nest, width);
 
     add_function(nest, body, &rest);
     add_vectors(nest, width, &rest);
     add_kernel(nest, width, &rest);
     if (!rest.failed) {
-        hd_prelude_add(out, rest.bytes, count_pointers(nest));
+        hd_prelude_add(out, rest.bytes, arranged.pointers, arranged.sizes);
         hd_text_add(out, rest.bytes, rest.length);
     }
     out->failed |= rest.failed;
@@ -393,6 +504,6 @@ hd_status hd_nest_emit(hd_nest *nest, const char *body, hd_text *out,
         hd_text_free(out); // a caller has nothing to free then
         return HD_NO_MEMORY;
     }
-    *grid = grid_of(nest, width);
+    *grid = arranged;
     return HD_OK;
 }

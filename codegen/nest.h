@@ -22,25 +22,27 @@ typedef struct hd_operand {
     bool write;  // the function gets a pointer to the code, else the code
     bool read;   // the code is loaded first; always, if it is not written
     bool walked; // by the inner loop, and the function does not get it
+    bool dense;  // in the nest's order, whatever its lengths; no strides
     int64_t stride[HD_MAX_DIMS]; // in elements; 0 repeats it
     int64_t walk;                // stride of the inner loop
 } hd_operand;
 
 typedef struct hd_nest {
     int ndims;
-    int64_t extent[HD_MAX_DIMS];
+    hd_length length[HD_MAX_DIMS];
     int n;
     hd_operand operand[HD_KERNEL_POINTERS];
     int factor; // number of the address of an f32 that the function gets, or -1
     hd_inner inner;
-    hd_fold fold;       // of HD_INNER_FOLD
-    int64_t iterations; // of the inner loop
-    hd_lane lane;       // of the inner loop, and of the value that it yields
+    hd_fold fold;         // of HD_INNER_FOLD
+    hd_length iterations; // of the inner loop
+    hd_lane lane;         // of the inner loop, and of the value that it yields
     bool roomy; // many operands: threads get more registers, if they need it
 } hd_nest;
 
-// A nest over what the step's result has, with no operands yet.
-hd_nest hd_nest_over(const hd_space *space);
+// A nest over what the step's result has, with no operands yet, that reduces
+// what the step does; and the space of it, at room.
+hd_nest hd_nest_over(const hd_step *step, hd_space *space);
 // Adds the operand of address `at` with strides along the nest's dimensions.
 hd_operand *hd_nest_add(hd_nest *nest, int at, hd_dtype dtype,
                         const int64_t *stride);

@@ -362,7 +362,36 @@ void hd_prelude_fold(hd_text *text, hd_fold fold, hd_lane lane, const char *x,
     assert(false && "it joins nothing");
 }
 
-void hd_prelude_add(hd_text *text, const char *body, int pointers)
+// The least number of the dtype, or the greatest.
+static const char *extreme(hd_lane lane, hd_dtype dtype, bool least)
+{
+    switch (lane) {
+    case HD_LANE_FLOAT:
+        return least ? "-float_of_bits(0x7f800000u)"
+                     : "float_of_bits(0x7f800000u)";
+    case HD_LANE_DOUBLE:
+        return least ? "-double_of_bits(0x7ff0000000000000ull)"
+                     : "double_of_bits(0x7ff0000000000000ull)";
+    case HD_LANE_INTEGER:
+        break;
+    }
+    if (dtype == HD_U8)
+        return least ? "0" : "255";
+    if (dtype == HD_I32)
+        return least ? "-2147483647 - 1" : "2147483647";
+    return least ? "-0x7fffffffffffffffll - 1" : "0x7fffffffffffffffll";
+}
+
+void hd_prelude_identity(hd_text *text, hd_fold fold, hd_lane lane,
+                         hd_dtype dtype)
+{
+    assert(fold != HD_FOLD_NONE);
+    hd_text_puts(text, fold == HD_FOLD_SUM
+                           ? "0"
+                           : extreme(lane, dtype, fold == HD_FOLD_MAX));
+}
+
+void hd_prelude_add(hd_text *text, const char *body, int pointers, int sizes)
 {
     bool wanted[NSNIPPETS];
 
@@ -376,9 +405,11 @@ void hd_prelude_add(hd_text *text, const char *body, int pointers)
     hd_text_puts(text, types);
     hd_text_printf(text,
                    "typedef struct hd_kernel_args {\n"
-                   "    u64 at[%d];\n"
-                   "} hd_kernel_args;\n",
+                   "    u64 at[%d];\n",
                    pointers);
+    if (sizes > 0)
+        hd_text_printf(text, "    u64 size[%d];\n", sizes);
+    hd_text_puts(text, "} hd_kernel_args;\n");
     for (int i = 0; i < NSNIPPETS; i++)
         if (wanted[i])
             hd_text_puts(text, snippets[i].text);

@@ -28,9 +28,13 @@ void hd_prelude_store(hd_text *text, hd_dtype dtype, hd_lane lane,
 void hd_prelude_fold(hd_text *text, hd_fold fold, hd_lane lane, const char *x,
                      const char *y);
 
-// Adds the types that a kernel of so many pointers needs, and the functions
-// that `body` calls.
-void hd_prelude_add(hd_text *text, const char *body, int pointers);
+// Adds what they are together where there are none, of a dtype's values.
+void hd_prelude_identity(hd_text *text, hd_fold fold, hd_lane lane,
+                         hd_dtype dtype);
+
+// Adds the types that a kernel of so many pointers and sizes needs, and the
+// functions that `body` calls.
+void hd_prelude_add(hd_text *text, const char *body, int pointers, int sizes);
 
 HD_END_DECLS
 

@@ -12,9 +12,11 @@ static const char head[] = "typedef unsigned long long u64;\n"
                            "    u64 a, b;\n"
                            "};\n";
 
-static const char body[] =
+static const char signature[] =
     "extern \"C\" __global__ void hd_kernel(const hd_kernel_args args)\n"
-    "{\n"
+    "{\n";
+
+static const char body[] =
     "    const u64 step = (u64)gridDim.x * blockDim.x;\n"
     "    const u64 first = (u64)blockIdx.x * blockDim.x + threadIdx.x;\n"
     "    const word *from = (const word *)args.at[COPIES];\n"
@@ -54,7 +56,7 @@ static const char body[] =
     "    }\n"
     "}\n";
 
-hd_status hd_emit_spread(int copies, int flags, int64_t bytes, hd_diag *diag,
+hd_status hd_emit_spread(int copies, int flags, hd_length bytes, hd_diag *diag,
                          hd_text *out, hd_kernel_grid *grid)
 {
     if (copies < 1 || copies + flags + 3 > HD_KERNEL_POINTERS)
@@ -66,11 +68,24 @@ hd_status hd_emit_spread(int copies, int flags, int64_t bytes, hd_diag *diag,
     hd_text_printf(out,
                    "enum { COPIES = %d, FLAGS = %d };\n"
                    "typedef struct hd_kernel_args {\n"
-                   "    u64 at[COPIES + FLAGS + 3];\n"
-                   "} hd_kernel_args;\n"
-                   "static constexpr u64 BYTES = %lldu, WORDS = BYTES / 16;\n",
-                   copies, flags, (long long)bytes);
+                   "    u64 at[COPIES + FLAGS + 3];\n",
+                   copies, flags);
+    hd_text_puts(out, bytes.sized ? "    u64 size[1];\n" : "");
+    hd_text_puts(out, "} hd_kernel_args;\n");
+    if (!bytes.sized)
+        hd_text_printf(out,
+                       "static constexpr u64 BYTES = %lldu, WORDS = BYTES / "
+                       "16;\n",
+                       (long long)bytes.now);
+    hd_text_puts(out, signature);
+    if (bytes.sized)
+        hd_text_puts(out, "    const u64 BYTES = args.size[0];\n"
+                          "    const u64 WORDS = BYTES / 16;\n");
     hd_text_puts(out, body);
-    *grid = (hd_kernel_grid){BLOCKS, THREADS, copies + flags + 3};
+    *grid = (hd_kernel_grid){.blocks = BLOCKS,
+                             .threads = THREADS,
+                             .pointers = copies + flags + 3,
+                             .sizes = bytes.sized ? 1 : 0,
+                             .size = {bytes.now}};
     return HD_OK;
 }

@@ -167,7 +167,8 @@ static hd_status add_launch(hd_device *device, hd_cu_function function,
     hd_cuda_launch launch = {.function = function,
                              .grid = {grid.blocks, 1, 1},
                              .block = {grid.threads, 1, 1},
-                             .bytes = (size_t)grid.pointers * sizeof(uint64_t),
+                             .bytes = (size_t)(grid.pointers + grid.sizes) *
+                                      sizeof(uint64_t),
                              .patch = plan->npatches};
 
     if (!hd_cuda_grow((void **)&plan->launch, plan->nlaunches,
@@ -176,6 +177,8 @@ static hd_status add_launch(hd_device *device, hd_cu_function function,
         return hd_cuda_no_room(device, diag);
     for (int i = 0; i < grid.pointers; i++)
         HD_TRY(add_parameter(device, &launch, i, at[i], diag));
+    memcpy(plan->blob + launch.blob + (size_t)grid.pointers * sizeof *grid.size,
+           grid.size, (size_t)grid.sizes * sizeof *grid.size);
     plan->launch[plan->nlaunches++] = launch;
     return HD_OK;
 }

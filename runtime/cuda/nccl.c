@@ -750,14 +750,16 @@ static hd_status plan_reduction(hd_device *device, const hd_step *step,
     hd_piece out = hd_piece_of(&step->span[0], -1);
     hd_dtype dtype = step->span[0].buffer->type.dtype;
     hd_cuda_at at[HD_KERNEL_POINTERS] = {hd_cuda_at_place(out.place)};
+    int64_t elements;
     hd_text text = {0};
     hd_kernel_grid grid = {0};
 
     if (out.bytes == 0)
         return HD_OK;
+    elements = (int64_t)(out.bytes / hd_dtype_size(dtype));
     HD_TRY(hd_emit_reduce(dtype, hd_op_fold(step->op), n,
-                          (int64_t)(out.bytes / hd_dtype_size(dtype)), diag,
-                          &text, &grid));
+                          hd_length_of_part(step, elements), diag, &text,
+                          &grid));
     for (int i = 0; i < n; i++) {
         at[1 + i] = device->nccl->gathered[step->index];
         at[1 + i].offset += (uint64_t)i * out.bytes;

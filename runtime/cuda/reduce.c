@@ -300,9 +300,12 @@ static hd_status add_meeting(hd_words *words, const hd_batch *batch, int n,
         hd_cuda_need(device, words->stream, HD_CUDA_COUNTER, sizeof(uint32_t));
     at[last + 2] = (hd_cuda_at){-1, offset / size}; // two-shot alone
     HD_TRY(twice ? hd_emit_twoshot(dtype, hd_op_fold(step->op), n, turns,
-                                   elements, share, words->diag, &text, &grid)
+                                   hd_length_of_part(step, elements),
+                                   hd_length_of_part(step, share), words->diag,
+                                   &text, &grid)
                  : hd_emit_oneshot(dtype, hd_op_fold(step->op), n, turns,
-                                   elements, words->diag, &text, &grid));
+                                   hd_length_of_part(step, elements),
+                                   words->diag, &text, &grid));
     HD_TRY(hd_cuda_add_kernel(device, words->stream, step, &text, grid, at,
                               grid.pointers, words->diag));
     device->plan->command[device->plan->ncommands - 1].meets = true;
@@ -318,6 +321,7 @@ hd_status hd_cuda_reduce(hd_words *words, hd_batch *batch, int first)
     bool scatter = step->op->code == HD_OP_REDUCE_SCATTER;
     share part = reduced(device, step);
     hd_dtype dtype = step->span[0].buffer->type.dtype;
+    int64_t elements = (int64_t)(part.bytes / hd_dtype_size(dtype));
     hd_cuda_at at[HD_KERNEL_POINTERS];
     hd_text text = {0};
     hd_kernel_grid grid = {0};
@@ -346,8 +350,8 @@ hd_status hd_cuda_reduce(hd_words *words, hd_batch *batch, int first)
     if (part.bytes == 0)
         return HD_OK;
     HD_TRY(hd_emit_reduce(dtype, hd_op_fold(step->op), n,
-                          (int64_t)(part.bytes / hd_dtype_size(dtype)),
-                          words->diag, &text, &grid));
+                          hd_length_of_part(step, elements), words->diag, &text,
+                          &grid));
     return hd_cuda_add_kernel(device, words->stream, step, &text, grid, at,
                               n + 1, words->diag);
 }

@@ -248,8 +248,9 @@ static hd_status add_push(hd_words *words, const push *p)
             HD_TRY(add_word(words, HD_CU_OP_WRITE_32, p->word[i].offset));
         return HD_OK;
     }
-    HD_TRY(hd_emit_spread(p->copies, p->words, (int64_t)p->bytes, words->diag,
-                          &text, &grid));
+    HD_TRY(hd_emit_spread(p->copies, p->words,
+                          hd_length_of_part(words->step, (int64_t)p->bytes),
+                          words->diag, &text, &grid));
     for (int i = 0; i < p->copies; i++)
         at[n++] = p->to[i];
     at[n++] = p->from;

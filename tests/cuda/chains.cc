@@ -20,9 +20,10 @@ const char kDecls[] = "heddle 1\n"
 
 // One rank's answers to three runs on other memory each, with how many kernels
 // the last one started, or set anew in its graph.
-std::vector<Answer> RunThrice(const std::string &body, bool graph = false)
+std::vector<Answer> RunThrice(const std::string &body, bool graph = false,
+                              const char *decls = kDecls)
 {
-    Program program(kDecls + body);
+    Program program(decls + body);
 
     return RunRanks(1, [&](Rank &rank) {
         hd_session_options options = CudaOptions();
@@ -47,9 +48,10 @@ std::vector<Answer> RunThrice(const std::string &body, bool graph = false)
     });
 }
 
-void Starts(int64_t kernels, const std::string &body, bool graph = false)
+void Starts(int64_t kernels, const std::string &body, bool graph = false,
+            const char *decls = kDecls)
 {
-    std::vector<Answer> answers = RunThrice(body, graph);
+    std::vector<Answer> answers = RunThrice(body, graph, decls);
 
     EXPECT_EQ(answers[0].status, HD_OK) << answers[0].text << body;
     EXPECT_STREQ(answers[0].left, "");
@@ -60,6 +62,22 @@ TEST(CudaChains, OfFiveStepsAreOneKernel)
 {
     Starts(1, "{ %t = add %x, %bias  %t = gelu %t  %t = scale %t by %f\n"
               "  %t = add %t, %r  %y = copy %t }\n");
+}
+
+// Kernels are given what a run says beside their addresses.
+TEST(CudaChains, LengthsThatARunSaysAreParameters)
+{
+    const char decls[] = "heddle 1\n"
+                         "host program chain param m in 1..6 param n in 1..9\n"
+                         "in %x : bf16[m, 64] in %bias : bf16[64]\n"
+                         "out %y : f32[m, 64] inout %z : f32[5, m, n]\n"
+                         "out %s : f32[5, n] temp %t : bf16[m, 64]\n";
+
+    for (bool graph : {false, true})
+        Starts(3,
+               "{ %t = add %x, %bias  %y = copy %t  %z = relu %z\n"
+               "  %s = sum %z dim 1 }\n",
+               graph, decls);
 }
 
 TEST(CudaChains, WhatOthersMayWaitForIsAKernelOfItsOwn)

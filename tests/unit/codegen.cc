@@ -227,7 +227,8 @@ void CheckAll(const std::vector<Case> &cases)
 
         EXPECT_EQ(checked[i]->Wrong(host, i, kernels[i].grid, 0), "") << said;
         EXPECT_EQ(checked[i]->Wrong(host, i, kernels[i].grid, 1), "") << said;
-        EXPECT_EQ(checked[i]->Wrong(host, i, {2, 3, 0}, 0), "") << said;
+        EXPECT_EQ(checked[i]->Wrong(host, i, Few(kernels[i].grid), 0), "")
+            << said;
     }
 }
 
@@ -861,17 +862,25 @@ TEST(Codegen, EveryDtypeIsStoredAsByTheLibrary)
 
 // -------------------------------------------------------------- over ranks
 
-Kernel Reduce(hd_dtype dtype, hd_fold fold, int operands, int64_t n)
+// A number in the text, or a parameter.
+hd_length Length(int64_t n, bool sized)
+{
+    return sized ? hd_length{n, 2 * n + 100, 1, true} : hd_length_fixed(n);
+}
+
+Kernel Reduce(hd_dtype dtype, hd_fold fold, int operands, int64_t n, bool sized)
 {
     return Emit([=](hd_text *out, hd_kernel_grid *grid) {
-        return hd_emit_reduce(dtype, fold, operands, n, nullptr, out, grid);
+        return hd_emit_reduce(dtype, fold, operands, Length(n, sized), nullptr,
+                              out, grid);
     });
 }
 
-Kernel Spread(int copies, int flags, int64_t bytes)
+Kernel Spread(int copies, int flags, int64_t bytes, bool sized)
 {
     return Emit([=](hd_text *out, hd_kernel_grid *grid) {
-        return hd_emit_spread(copies, flags, bytes, nullptr, out, grid);
+        return hd_emit_spread(copies, flags, Length(bytes, sized), nullptr, out,
+                              grid);
     });
 }
 
@@ -880,9 +889,12 @@ TEST(Codegen, OneRangeIsCopiedToAllPlacesAndNowhereElse)
     const int64_t sizes[] = {1, 15, 16, 1003, 16 * 16384 * 4 + 48};
     std::vector<Kernel> kernels;
 
+    std::mt19937 coin(Seed());
+
     for (int64_t bytes : sizes)
         for (int copies : {1, 3})
-            kernels.push_back(Spread(copies, copies - 1, bytes));
+            kernels.push_back(
+                Spread(copies, copies - 1, bytes, coin() % 2 != 0));
     Host host(kernels);
     for (size_t i = 0; i < kernels.size() * 2; i++) {
         size_t bytes = static_cast<size_t>(sizes[i / 4]);
@@ -926,11 +938,13 @@ TEST(Codegen, RanksAreReducedInOrderAndRoundedOnce)
     const size_t n = 1003;
     const hd_fold folds[] = {HD_FOLD_SUM, HD_FOLD_MAX, HD_FOLD_MIN};
     std::vector<Kernel> kernels;
+    std::mt19937 coin(Seed());
 
     for (hd_dtype d : kDtypes)
         for (int operands : {1, 3, 16})
             for (hd_fold fold : folds)
-                kernels.push_back(Reduce(d, fold, operands, n));
+                kernels.push_back(
+                    Reduce(d, fold, operands, n, coin() % 2 != 0));
     Host host(kernels);
     for (size_t i = 0; i < kernels.size(); i++) {
         hd_dtype d = kDtypes[i / 9];
@@ -973,11 +987,12 @@ TEST(Codegen, RanksAreReducedInOrderAndRoundedOnce)
     }
 }
 
-Kernel Oneshot(hd_dtype dtype, hd_fold fold, int ranks, int turns, int64_t n)
+Kernel Oneshot(hd_dtype dtype, hd_fold fold, int ranks, int turns, int64_t n,
+               bool sized)
 {
     return Emit([=](hd_text *out, hd_kernel_grid *grid) {
-        return hd_emit_oneshot(dtype, fold, ranks, turns, n, nullptr, out,
-                               grid);
+        return hd_emit_oneshot(dtype, fold, ranks, turns, Length(n, sized),
+                               nullptr, out, grid);
     });
 }
 
@@ -1030,8 +1045,9 @@ TEST(Codegen, AKernelThatMeetsItsPeersReducesLikeOneThatDoesNot)
         int n = ranks[i % 3];
 
         for (int64_t size : sizes) {
-            kernels.push_back(Reduce(d, fold, n, size));
-            kernels.push_back(Oneshot(d, fold, n, i % 2 == 0 ? 1 : 4, size));
+            kernels.push_back(Reduce(d, fold, n, size, false));
+            kernels.push_back(Oneshot(d, fold, n, i % 2 == 0 ? 1 : 4, size,
+                                      random() % 2 != 0));
         }
     }
     Host host(kernels);
@@ -1070,11 +1086,11 @@ TEST(Codegen, AKernelThatMeetsItsPeersReducesLikeOneThatDoesNot)
 }
 
 Kernel Twoshot(hd_dtype dtype, hd_fold fold, int ranks, int turns, int64_t n,
-               int64_t share)
+               int64_t share, bool sized)
 {
     return Emit([=](hd_text *out, hd_kernel_grid *grid) {
-        return hd_emit_twoshot(dtype, fold, ranks, turns, n, share, nullptr,
-                               out, grid);
+        return hd_emit_twoshot(dtype, fold, ranks, turns, Length(n, sized),
+                               Length(share, sized), nullptr, out, grid);
     });
 }
 
@@ -1222,10 +1238,10 @@ TEST(Codegen, RanksThatReduceTheirSharesAgreeInEveryRun)
         int64_t elements = static_cast<int64_t>(s.elements);
 
         shares.push_back(share);
-        kernels.push_back(Reduce(d, folds[i % 3], s.ranks, elements));
-        kernels.push_back(Twoshot(d, folds[i % 3], s.ranks,
-                                  i / 3 % 2 == 0 ? 1 : 4, elements,
-                                  static_cast<int64_t>(share)));
+        kernels.push_back(Reduce(d, folds[i % 3], s.ranks, elements, false));
+        kernels.push_back(
+            Twoshot(d, folds[i % 3], s.ranks, i / 3 % 2 == 0 ? 1 : 4, elements,
+                    static_cast<int64_t>(share), random() % 2 != 0));
     }
     Host host(kernels);
     for (size_t i = 0; i < shares.size(); i++) {
@@ -1236,16 +1252,18 @@ TEST(Codegen, RanksThatReduceTheirSharesAgreeInEveryRun)
                          random);
         Line line(d, s.ranks, i / 3 % 2 == 0 ? 1 : 4, s.elements, shares[i],
                   random() % 2, random() % 2 != 0);
+        hd_kernel_grid grid = kernels[2 * i + 1].grid;
         std::vector<int> wrong(ranks, 0);
         std::vector<std::thread> all;
 
+        grid.blocks = grid.threads = 2;
         for (size_t r = 0; r < ranks; r++)
             all.emplace_back([&, r] {
                 for (unsigned run = 0; run < runs.in.size(); run++) {
                     line.Poison(r);
                     memcpy(line.Operand(r), runs.in[run][r].data(),
                            line.Bytes());
-                    host.LaunchTogether(2 * i + 1, line.Args(r, run), 2, 2);
+                    host.LaunchTogether(2 * i + 1, line.Args(r, run), grid);
                     wrong[r] += memcmp(line.Result(r), runs.want[run].data(),
                                        line.Bytes()) != 0;
                 }
@@ -1261,24 +1279,25 @@ TEST(Codegen, MoreRanksThanAKernelHasPointersForAreRefused)
 {
     hd_diag *diag = hd_diag_create();
     hd_text text = {};
+    hd_length ten = hd_length_fixed(10);
     hd_kernel_grid grid;
 
-    EXPECT_EQ(hd_emit_reduce(HD_F32, HD_FOLD_SUM, 80, 10, diag, &text, &grid),
+    EXPECT_EQ(hd_emit_reduce(HD_F32, HD_FOLD_SUM, 80, ten, diag, &text, &grid),
               HD_UNSUPPORTED);
     EXPECT_STREQ(hd_diag_text(diag),
                  "heddle: error: a reduction over 80 ranks; a "
                  "kernel takes 1 to 79\n");
     hd_diag_clear(diag);
     EXPECT_EQ(
-        hd_emit_oneshot(HD_F32, HD_FOLD_SUM, 17, 1, 10, diag, &text, &grid),
+        hd_emit_oneshot(HD_F32, HD_FOLD_SUM, 17, 1, ten, diag, &text, &grid),
         HD_UNSUPPORTED);
     EXPECT_STREQ(hd_diag_text(diag),
                  "heddle: error: a reduction in one kernel over 17 ranks; it "
                  "takes 2 to 16\n");
     hd_diag_clear(diag);
-    EXPECT_EQ(
-        hd_emit_twoshot(HD_F32, HD_FOLD_SUM, 14, 1, 10, 4, diag, &text, &grid),
-        HD_UNSUPPORTED);
+    EXPECT_EQ(hd_emit_twoshot(HD_F32, HD_FOLD_SUM, 14, 1, ten, ten, diag, &text,
+                              &grid),
+              HD_UNSUPPORTED);
     EXPECT_STREQ(hd_diag_text(diag),
                  "heddle: error: a reduction in one kernel over 14 ranks; it "
                  "takes 2 to 13\n");
@@ -1382,15 +1401,16 @@ TEST_F(Nvrtc, CompilesKernelsForThreeGenerations)
     }
     EXPECT_GE(n, 40u);
     for (const char *arch : archs)
-        EXPECT_FALSE(Compile(Spread(7, 6, 1003).text, arch).empty())
-            << arch << ": " << hd_diag_text(diag_);
+        for (bool sized : {false, true})
+            EXPECT_FALSE(Compile(Spread(7, 6, 1003, sized).text, arch).empty())
+                << arch << ": " << hd_diag_text(diag_);
     for (hd_dtype d : kDtypes)
         for (size_t a = 0; a < 3; a++) {
             if (!all && size_t(d) % 3 != a)
                 continue;
             for (const Kernel &kernel :
-                 {Oneshot(d, HD_FOLD_SUM, 8, 4, 1003),
-                  Twoshot(d, HD_FOLD_SUM, 8, 4, 1003, 128)})
+                 {Oneshot(d, HD_FOLD_SUM, 8, 4, 1003, d % 2 == 0),
+                  Twoshot(d, HD_FOLD_SUM, 8, 4, 1003, 128, d % 2 == 0)})
                 EXPECT_FALSE(Compile(kernel.text, archs[a]).empty())
                     << archs[a] << ": " << hd_diag_text(diag_);
         }

@@ -68,14 +68,14 @@ class Chained
     }
     // Empty, or what is off.
     std::string Wrong(const Host &host, unsigned seed, size_t shift,
-                      hd_kernel_grid grid = {0, 0, 0}) const
+                      bool few = false) const
     {
         Buffers have(program_.module, seed, false, shift);
         Buffers want(program_.module, seed, false, 0);
         Buffers before(program_.module, seed, false, 0);
 
         for (size_t i = 0; i < chain_.size(); i++)
-            Launch(host, i, grid, have);
+            Launch(host, i, few, have);
         for (int64_t i = 0; i < steps_.nsteps; i++)
             Step(host, i, want);
         if (!have.GuardsAreWhole())
@@ -112,10 +112,11 @@ class Chained
         return reinterpret_cast<uint64_t>(buffers.At(span)) +
                static_cast<uint64_t>(span.offset * size);
     }
-    void Launch(const Host &host, size_t i, hd_kernel_grid grid,
+    void Launch(const Host &host, size_t i, bool few,
                 const Buffers &buffers) const
     {
         const hd_chain &chain = chain_[i];
+        hd_kernel_grid grid = (*kernels_)[first_ + i].grid;
         Addresses args;
 
         // What is not an operand is nobody's address.
@@ -123,8 +124,7 @@ class Chained
         for (int k = 0; k < chain.nvalues; k++)
             if (chain.value[k].loaded || chain.value[k].stored)
                 args.at[k] = Address(buffers, *chain.value[k].span);
-        host.Launch(first_ + i, args,
-                    grid.threads > 0 ? grid : (*kernels_)[first_ + i].grid);
+        host.Launch(first_ + i, args, few ? Few(grid) : grid);
     }
     void Step(const Host &host, int64_t i, const Buffers &buffers) const
     {
@@ -194,7 +194,7 @@ int CheckAll(const std::vector<std::string> &bodies, bool cpu)
 
         EXPECT_EQ(all[i]->Wrong(host, seed, 0), "") << bodies[i];
         EXPECT_EQ(all[i]->Wrong(host, seed, 1), "") << bodies[i];
-        EXPECT_EQ(all[i]->Wrong(host, seed, 0, {2, 3, 0}), "") << bodies[i];
+        EXPECT_EQ(all[i]->Wrong(host, seed, 0, true), "") << bodies[i];
     }
     return joined;
 }

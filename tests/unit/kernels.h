@@ -21,15 +21,30 @@
 
 // ---------------------------------------------------------------- compiling
 
-// What the kernels of the tests take at most, by value.
+// What the kernels of the tests take at most, by value; of a grid the sizes
+// come after the pointers that it has.
 struct Addresses {
-    uint64_t at[HD_KERNEL_POINTERS];
+    uint64_t at[HD_KERNEL_POINTERS + HD_KERNEL_SIZES];
+
+    void Size(const hd_kernel_grid &grid)
+    {
+        for (int i = 0; i < grid.sizes; i++)
+            at[grid.pointers + i] = static_cast<uint64_t>(grid.size[i]);
+    }
 };
 
 struct Kernel {
     std::string text;
-    hd_kernel_grid grid = {0, 0, 0};
+    hd_kernel_grid grid = {};
 };
+
+// The same on a few threads.
+inline hd_kernel_grid Few(hd_kernel_grid grid)
+{
+    grid.blocks = 2;
+    grid.threads = 3;
+    return grid;
+}
 
 // What CUDA gives a kernel.
 const char kHost[] = R"(
@@ -117,23 +132,25 @@ class Host
         if (library_ != nullptr)
             dlclose(library_);
     }
-    void Launch(size_t i, const Addresses &args, hd_kernel_grid grid) const
+    void Launch(size_t i, Addresses args, hd_kernel_grid grid) const
     {
         void *address = Find("launch", i);
 
+        args.Size(grid);
         ASSERT_NE(address, nullptr) << i;
         reinterpret_cast<void (*)(const void *, unsigned, unsigned)>(address)(
             &args, grid.blocks, grid.threads);
     }
     // All threads of it at once.
-    void LaunchTogether(size_t i, const Addresses &args, unsigned blocks,
-                        unsigned threads) const
+    void LaunchTogether(size_t i, Addresses args, hd_kernel_grid grid) const
     {
+        const unsigned blocks = grid.blocks, threads = grid.threads;
         void *address = Find("thread", i);
         std::vector<pthread_barrier_t> barriers(blocks);
         std::vector<std::thread> all;
 
         ASSERT_NE(address, nullptr) << i;
+        args.Size(grid);
         for (unsigned b = 0; b < blocks; b++) {
             pthread_barrier_init(&barriers[b], nullptr, threads);
             for (unsigned t = 0; t < threads; t++)
