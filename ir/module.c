@@ -501,6 +501,15 @@ int hd_view_kept_ahead(const hd_view *view, int dim)
     return n;
 }
 
+int hd_view_kept_dim(const hd_view *view, int n)
+{
+    int dim = 0;
+
+    for (; n > 0 || hd_view_picks(view, dim); dim++)
+        n -= !hd_view_picks(view, dim);
+    return dim;
+}
+
 // Marks stay with the dimensions that are kept whole.
 hd_type hd_view_type(const hd_view *view)
 {

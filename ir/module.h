@@ -94,8 +94,8 @@ struct hd_module {
     hd_stage stage;
     int naxes;
     hd_axis axis[HD_MAX_AXES];
-    int64_t nranks;  // product of the axes; 1 without a mesh
-    int nsizes;      // that runs are given
+    int64_t nranks; // product of the axes; 1 without a mesh
+    int nsizes;     // that runs are given
     hd_size size[HD_MAX_SIZES];
     int64_t streams; // work streams; 0 if the program has none
     hd_loc streams_loc;
@@ -194,6 +194,8 @@ int64_t hd_view_first(const hd_module *module, const hd_view *view, int dim);
 int hd_view_lead(const hd_view *view);
 // How many dimensions the view keeps before its buffer's `dim`.
 int hd_view_kept_ahead(const hd_view *view, int dim);
+// The dimension of its buffer that is the `n`-th that the view keeps.
+int hd_view_kept_dim(const hd_view *view, int n);
 
 HD_END_DECLS
 

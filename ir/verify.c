@@ -857,11 +857,6 @@ static void find_factors(const hd_dim *a, int most_a, const hd_dim *b,
     }
 }
 
-static bool is_uneven(hd_dim dim)
-{
-    return hd_dim_is_sharded(dim) && dim.extent % hd_dim_blocks(dim) != 0;
-}
-
 // Of factors, how many indices a rank has.
 static int64_t local_factors(const hd_dim *dim, int n)
 {
@@ -892,7 +887,8 @@ static bool same_share(const hd_dim *a, int na, const hd_dim *b, int nb)
         return x == y;
     return x == a && y == b && x->mark == y->mark &&
            local_factors(a, na) == local_factors(b, nb) &&
-           (x->extent == y->extent || (!is_uneven(*x) && !is_uneven(*y)));
+           (x->extent == y->extent ||
+            (!hd_dim_is_uneven(*x) && !hd_dim_is_uneven(*y)));
 }
 
 static hd_type without_ones(const hd_type *type, int place[HD_MAX_DIMS])
@@ -957,6 +953,14 @@ static hd_status check_reshape(verifier *v, const hd_op *op)
                             "a part of %%%s: reshape takes all of a tensor; "
                             "`copy` the part to one of its own",
                             op->view[i].buffer->name);
+    for (int i = 0; i < 2; i++)
+        for (int d = 0; d < op->view[i].buffer->type.ndims; d++)
+            if (hd_dim_is_sized(op->view[i].buffer->type.dim[d]))
+                return hd_error(v->diag, HD_E0318, op->view[i].loc,
+                                "reshape of %%%s, of whose dimension %d the "
+                                "length is known only when the program runs: "
+                                "it has one name alone",
+                                op->view[i].buffer->name, d);
     if (out.dtype != in.dtype)
         return shapes_differ(v, op, &out, &in,
                              "the dtypes differ, and only `copy` and `set` "

@@ -154,8 +154,8 @@ static hd_view pick(const fuser *f, const hd_view *view, int dim, hd_expr index)
 // What is picked of view `from`, all views of the product pick along it: of its
 // batch, or of one of the dimensions that make its rows. Returns what it is of,
 // where it is of a matrix: without that, a batch would be taken for it.
-static const char *pick_alike(const fuser *f, hd_op *op, int from,
-                              const hd_view *picked)
+static const char *pick_alike(const fuser *f, const hd_op *matmul, hd_op *op,
+                              int from, const hd_view *picked)
 {
     int matrix = hd_op_key(op, HD_KEY_TA) != NULL ? 2 : 1;
     hd_shape shape[HD_MAX_VIEWS];
@@ -176,7 +176,9 @@ static const char *pick_alike(const fuser *f, hd_op *op, int from,
         for (int i = 0; i < op->nviews; i++)
             if (i != from && space.dim[i][d] >= 0)
                 op->view[i] =
-                    pick(f, &op->view[i], space.dim[i][d], picked->index[own]);
+                    pick(f, &op->view[i],
+                         hd_view_kept_dim(&matmul->view[i], space.dim[i][d]),
+                         picked->index[own]);
     }
     return NULL;
 }
@@ -192,12 +194,13 @@ static const char *fuse(const fuser *f, hd_opcode code, const hd_op *matmul,
     if (reason != NULL)
         return reason;
     for (int i = 0; i < matmul->nviews; i++)
-        if (matmul->view[i].nindex > 0)
+        if (matmul->view[i].nindex > 0 &&
+            (i == at || matmul->view[i].range != NULL))
             return line_text(f, matmul, "has a part of a tensor");
     *out = *matmul;
     out->view = hd_arena_copy(f->module->arena, matmul->view,
                               sizeof *matmul->view * (size_t)matmul->nviews);
-    reason = pick_alike(f, out, at, picked);
+    reason = pick_alike(f, matmul, out, at, picked);
     if (reason != NULL)
         return line_text(f, matmul, reason);
     out->code = code;

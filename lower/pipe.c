@@ -105,6 +105,11 @@ static hd_buffer *split_buffer(hd_pipe *p, hd_buffer *buffer, int dim)
     return a->split;
 }
 
+bool hd_pipe_ends_in_trips(const hd_schedule *s)
+{
+    return s->move != NULL && (s->to == NULL || s->relays);
+}
+
 int hd_pipe_count_uses(const hd_pipe *p, const hd_stmt *end,
                        const hd_buffer *buffer)
 {
@@ -124,6 +129,16 @@ bool hd_pipe_is_alone(const hd_pipe *p, hd_buffer *buffer)
            hd_pipe_count_uses(p, NULL, root) == p->uses[root->id];
 }
 
+// Whether trips use it, and what comes outside of them too, which names it
+// whole.
+static bool is_used_beyond(const hd_pipe *p, const hd_buffer *root)
+{
+    int in_trips = hd_pipe_count_uses(
+        p, hd_pipe_ends_in_trips(p->schedule) ? NULL : p->behind, root);
+
+    return in_trips > 0 && in_trips != p->uses[root->id];
+}
+
 // Whether chunks can split dimension `dim` of what the view is of.
 static hd_status check_split(hd_pipe *p, const hd_view *view, int dim,
                              hd_loc loc)
@@ -133,8 +148,7 @@ static hd_status check_split(hd_pipe *p, const hd_view *view, int dim,
 
     // Chunks go by a name of their own, and what the caller has brought by the
     // argument's, which thereby ends (HD0807).
-    if (root->role == HD_INOUT &&
-        hd_pipe_count_uses(p, NULL, root) != p->uses[root->id])
+    if (root->role == HD_INOUT && is_used_beyond(p, root))
         return hd_error(p->diag, HD_E0502, loc,
                         "%lld chunks: %%%s is an inout argument that is also "
                         "used outside of this loop",

@@ -131,6 +131,8 @@ hd_trip_fn hd_trip_right, hd_trip_left;
 
 // Which index of the view is the loop variable; -1 if none.
 int hd_pipe_index(const hd_pipe *p, const hd_view *view);
+// Whether trips end what they move; else it ends after the loop.
+bool hd_pipe_ends_in_trips(const hd_schedule *s);
 // By the statements of an iteration before `end`; NULL is all of them.
 int hd_pipe_count_uses(const hd_pipe *p, const hd_stmt *end,
                        const hd_buffer *buffer);

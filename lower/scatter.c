@@ -401,12 +401,6 @@ static void emit_moves(hd_build *b, const hd_trip *t, hd_build *rest)
     }
 }
 
-// Whether trips end what they move; else it ends after the loop.
-static bool ends_in_trips(const hd_schedule *s)
-{
-    return s->move != NULL && (s->to == NULL || s->relays);
-}
-
 // What all ranks do with the result.
 static void emit_behind(hd_pipe *p, hd_build *b, hd_piece at)
 {
@@ -450,7 +444,7 @@ static void emit_trip(hd_pipe *p, hd_build *b, hd_expr j)
     emit_moves(b, &t, &rest);
     if (p->schedule->relays) // a chunk of all shards
         ended.shard = HD_EXPR_ALL;
-    if (ends_in_trips(p->schedule))
+    if (hd_pipe_ends_in_trips(p->schedule))
         emit_behind(p, &rest, ended);
 }
 
@@ -494,7 +488,7 @@ static void emit_after(hd_pipe *p, hd_build *b)
 {
     hd_piece all = {.shard = HD_EXPR_ALL, .chunk = HD_EXPR_NONE};
 
-    if (ends_in_trips(p->schedule))
+    if (hd_pipe_ends_in_trips(p->schedule))
         return;
     for (int i = 0; i < p->nmoved; i++) {
         const hd_moved *m = &p->moved[i];

@@ -45,16 +45,6 @@ typedef struct plan {
 
 // ------------------------------------------------------------- which views
 
-// The dimension of the view's buffer that is the view's own `n`-th.
-static int kept_dim(const hd_view *view, int n)
-{
-    int dim = 0;
-
-    for (; n > 0 || hd_view_picks(view, dim); dim++)
-        n -= !hd_view_picks(view, dim);
-    return dim;
-}
-
 // The dimension in which an operand that repeats along `s` has one index; WHOLE
 // if it has none, as a part of a tensor does.
 static int repeated_dim(const hd_op *op, int i, int s)
@@ -91,7 +81,7 @@ static bool plan_compute(const hd_module *module, const hd_op *op, int s,
 
         // Blocks keep the dimension, along which one index repeats.
         p->one[i] = one && !cut;
-        p->dim[i] = !one  ? kept_dim(&op->view[i], space.dim[i][along])
+        p->dim[i] = !one  ? hd_view_kept_dim(&op->view[i], space.dim[i][along])
                     : cut ? WHOLE
                           : repeated_dim(op, i, s);
     }
@@ -227,7 +217,8 @@ static bool plan_packed(const hd_op *op, plan *p)
         hd_dim_is_cut(out.dim[s]) || hd_dim_is_cut(in.dim[s]))
         return false;
     *p = (plan){.extent = out.dim[s].extent,
-                .dim = {kept_dim(&op->view[0], s), kept_dim(&op->view[1], s)},
+                .dim = {hd_view_kept_dim(&op->view[0], s),
+                        hd_view_kept_dim(&op->view[1], s)},
                 .tile = true,
                 .packs = true};
     return true;

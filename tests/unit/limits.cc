@@ -56,6 +56,25 @@ TEST(Limits, AProgramHas65536Buffers)
     EXPECT_NE(more.Said().find("65536"), std::string::npos) << more.Said();
 }
 
+// Of a tensor of so many single elements.
+TEST(Limits, ATensorIsWrittenIn4096Parts)
+{
+    auto parts = [](int n) {
+        std::string text = "tensor program t in %x : u8[]\nout %y : u8[" +
+                           std::to_string(n) + "] {\n";
+
+        for (int i = 0; i < n; i++)
+            text += "%y[" + std::to_string(i) + "] = copy %x\n";
+        return text + "}";
+    };
+    Program most(parts(4096)), more(parts(4097));
+
+    EXPECT_EQ(most.status, HD_OK) << most.Said();
+    EXPECT_EQ(more.status, HD_INVALID);
+    EXPECT_NE(more.Said().find("more than 4096 parts of %y"), std::string::npos)
+        << more.Said();
+}
+
 // Operators nest as deep as parentheses do, also without any.
 TEST(Limits, ExpressionsNest200Operators)
 {
