@@ -857,16 +857,6 @@ static void find_factors(const hd_dim *a, int most_a, const hd_dim *b,
     }
 }
 
-// Of factors, how many indices a rank has.
-static int64_t local_factors(const hd_dim *dim, int n)
-{
-    int64_t local = 1;
-
-    for (int i = 0; i < n; i++)
-        local *= hd_dim_local(dim[i]);
-    return local;
-}
-
 // The first one over ranks behind the one that leads, or else that one; NULL if
 // there is none.
 static const hd_dim *find_sharded(const hd_dim *dim, int n)
@@ -878,7 +868,8 @@ static const hd_dim *find_sharded(const hd_dim *dim, int n)
 }
 
 // Whether each rank has the same elements of both: a dimension over ranks leads
-// the factors of its indices on both sides, and has as much of them.
+// the factors of its indices on both sides, and ranks have as many of them as
+// each other, or those of the same blocks.
 static bool same_share(const hd_dim *a, int na, const hd_dim *b, int nb)
 {
     const hd_dim *x = find_sharded(a, na), *y = find_sharded(b, nb);
@@ -886,7 +877,6 @@ static bool same_share(const hd_dim *a, int na, const hd_dim *b, int nb)
     if (x == NULL || y == NULL)
         return x == y;
     return x == a && y == b && x->mark == y->mark &&
-           local_factors(a, na) == local_factors(b, nb) &&
            (x->extent == y->extent ||
             (!hd_dim_is_uneven(*x) && !hd_dim_is_uneven(*y)));
 }

@@ -338,7 +338,7 @@ static int place_part(maker *m, const tensor *t)
                 sizeof(dim) * (size_t)(whole.ndims++ - at));
         whole.dim[at] = (dim){2, LOCAL, 0};
     } else {
-        whole.dim[at] = (dim){t->dim[at].extent + more, LOCAL, 0};
+        whole.dim[at] = (dim){t->dim[at].extent + more, t->dim[at].mark, 0};
         part.dim[at] = (dim){t->dim[at].extent, LOCAL, 0};
         rest.dim[at] = (dim){more, LOCAL, 0};
     }
