@@ -88,6 +88,54 @@ bool hd_module_argument(const hd_module *module, size_t i, hd_argument *out)
     return true;
 }
 
+size_t hd_module_sizes(const hd_module *module)
+{
+    assert(module != NULL);
+    return (size_t)module->nsizes;
+}
+
+bool hd_module_size(const hd_module *module, size_t i, hd_size_info *out)
+{
+    assert(module != NULL && out != NULL);
+    if (i >= (size_t)module->nsizes)
+        return false;
+    *out = (hd_size_info){module->size[i].name, module->size[i].low,
+                          module->size[i].high, module->size[i].now};
+    return true;
+}
+
+hd_status hd_module_check_sizes(const hd_module *module, const int64_t *sizes,
+                                size_t nsizes, hd_diag *diag)
+{
+    if (nsizes != (size_t)module->nsizes)
+        return hd_fail(diag, HD_ARGUMENT,
+                       "a run of '%s' is given %d size%s, not %zu",
+                       module->name, module->nsizes,
+                       module->nsizes == 1 ? "" : "s", nsizes);
+    if (nsizes > 0)
+        HD_REQUIRE(diag, sizes);
+    for (size_t i = 0; i < nsizes; i++) {
+        const hd_size *size = &module->size[i];
+
+        if (sizes[i] < size->low || sizes[i] > size->high)
+            return hd_fail(diag, HD_ARGUMENT,
+                           "%s is %lld, and of '%s' it is in %lld..%lld",
+                           size->name, (long long)sizes[i], module->name,
+                           (long long)size->low, (long long)size->high);
+    }
+    return HD_OK;
+}
+
+hd_status hd_module_resize(hd_module *module, const int64_t *sizes,
+                           size_t nsizes, hd_diag *diag)
+{
+    HD_REQUIRE(diag, module);
+    HD_TRY(hd_module_check_sizes(module, sizes, nsizes, diag));
+    for (size_t i = 0; i < nsizes; i++)
+        module->size[i].now = sizes[i];
+    return HD_OK;
+}
+
 // What a rank has of an array, there and in the whole, each with strides of
 // its own, in bytes: the last ranks may have fewer indices than they have room
 // for, or none, and so may all where a run says the length.
@@ -155,6 +203,14 @@ static bool can_shard(const hd_module *module, const hd_buffer *buffer,
 {
     return buffer != NULL && rank >= 0 && rank < module->nranks &&
            hd_dtype_size(buffer->type.dtype) > 0;
+}
+
+void hd_buffer_copy(const hd_module *module, const hd_buffer *buffer, int rank,
+                    const void *from, void *to)
+{
+    shard s = find_shard(module, &buffer->type, rank);
+
+    copy_strided(&s, 0, s.local, from, s.local, to);
 }
 
 void hd_shard(const hd_module *module, size_t i, int rank, const void *whole,

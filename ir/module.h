@@ -144,6 +144,13 @@ int hd_module_axis(const hd_module *module, const char *name,
 int64_t hd_module_extent(const hd_module *module, hd_dim dim);
 // An expression of as many; `dim` is of a buffer.
 hd_expr hd_module_count(hd_module *module, hd_dim dim);
+// Copies what rank `rank` has of an argument, from memory that lies as its own
+// does to another such: what is room alone is left as it was.
+void hd_buffer_copy(const hd_module *module, const hd_buffer *buffer, int rank,
+                    const void *from, void *to);
+// HD_ARGUMENT unless these are as many as it is given, each in its range.
+hd_status hd_module_check_sizes(const hd_module *module, const int64_t *sizes,
+                                size_t nsizes, hd_diag *diag);
 // The same program with other sizes, in the order of the module's: everything
 // but these is the module's, which it must not outlive.
 hd_module hd_module_sized(const hd_module *module, const int64_t *sizes);

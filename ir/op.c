@@ -1,6 +1,7 @@
 // The rows of ops.def as tables, and what follows from them for one op.
 #include "ir/op.h"
 
+#include <math.h>
 #include <string.h>
 
 #define K(code) (1u << HD_KEY_##code)
@@ -315,4 +316,18 @@ int hd_op_key_view(const hd_op *op, hd_key_code code)
     const hd_key *key = hd_op_key(op, code);
 
     return key != NULL ? key->view : -1;
+}
+
+void hd_fold_neutral(hd_fold fold, hd_dtype dtype, double *value,
+                     int64_t *whole)
+{
+    int64_t low = dtype == HD_U8 ? 0 : dtype == HD_I32 ? INT32_MIN : INT64_MIN;
+    int64_t high = dtype == HD_U8    ? UINT8_MAX
+                   : dtype == HD_I32 ? INT32_MAX
+                                     : INT64_MAX;
+
+    *value = fold == HD_FOLD_SUM   ? 0
+             : fold == HD_FOLD_MAX ? -INFINITY
+                                   : INFINITY;
+    *whole = fold == HD_FOLD_SUM ? 0 : fold == HD_FOLD_MAX ? low : high;
 }

@@ -214,6 +214,10 @@ hd_fold hd_op_fold(const hd_op *op);
 // The key by which a transfer folds so; false for a sum, which needs none.
 bool hd_fold_key(hd_fold fold, hd_key_code *out);
 hd_move hd_op_move(const hd_op *op);
+// What changes nothing that it is folded with, as floating point and as an
+// integer of the dtype: 0 of a sum, of a max what is below every number.
+void hd_fold_neutral(hd_fold fold, hd_dtype dtype, double *value,
+                     int64_t *whole);
 // The transfer that the op joins with a matmul; HD_MOVE_NONE if it does not.
 hd_move hd_op_fused(const hd_op *op);
 hd_sync hd_op_sync(const hd_op *op);

@@ -1278,19 +1278,6 @@ static bool same_room(const hd_type *a, const hd_type *b)
     return false;
 }
 
-// Where a run says how long one is, which bytes an index has follows from all
-// dimensions before it: only the same shape has it there in every run.
-static bool same_sizes(const hd_type *a, const hd_type *b)
-{
-    bool sized = false;
-
-    for (int i = 0; i < a->ndims; i++)
-        sized |= hd_dim_is_sized(a->dim[i]);
-    for (int i = 0; i < b->ndims; i++)
-        sized |= hd_dim_is_sized(b->dim[i]);
-    return !sized || hd_type_same_dims(a, b);
-}
-
 // A second shape over the bytes of another buffer.
 static hd_status check_of(parser *p, const hd_buffer *buffer)
 {
@@ -1334,12 +1321,12 @@ static hd_status check_of(parser *p, const hd_buffer *buffer)
                                           "for: its dimensions in blocks must "
                                           "be here too, as far from the end",
                                           buffer->name, of->name));
-    if (!same_sizes(&buffer->type, &of->type))
+    if (!hd_type_same_sizes(&buffer->type, &of->type))
         return decl_error(p, HD_E0207, buffer->loc,
                           hd_arena_printf(p->module->arena,
-                                          "%%%s renames %%%s, whose length a "
-                                          "run says: both have the same "
-                                          "dimensions",
+                                          "%%%s renames %%%s, and not all "
+                                          "dimensions whose length a run says "
+                                          "are in both, as far from the end",
                                           buffer->name, of->name));
     if (of->role == HD_TEMP ? mine <= theirs : mine == theirs)
         return HD_OK;

@@ -70,6 +70,29 @@ bool hd_type_same_dims(const hd_type *a, const hd_type *b)
     return a->ndims == b->ndims;
 }
 
+// The next dimension from `dim` on down whose length a run says, -1 if none is
+// left; `behind` becomes the room of those that are passed.
+static int find_sized(const hd_type *type, int dim, int64_t *behind)
+{
+    for (; dim >= 0 && !hd_dim_is_sized(type->dim[dim]); dim--)
+        *behind *= hd_dim_local(type->dim[dim]);
+    return dim;
+}
+
+bool hd_type_same_sizes(const hd_type *a, const hd_type *b)
+{
+    int i = a->ndims, k = b->ndims;
+    int64_t here = 1, there = 1;
+
+    do {
+        i = find_sized(a, i - 1, &here);
+        k = find_sized(b, k - 1, &there);
+        if (i < 0 || k < 0)
+            return i < 0 && k < 0;
+    } while (here == there && hd_dim_same(a->dim[i], b->dim[k]));
+    return false;
+}
+
 hd_type hd_type_without(const hd_type *type, int dim)
 {
     hd_type result = *type;

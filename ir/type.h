@@ -133,6 +133,10 @@ int hd_type_axis_dim(const hd_type *type, int axis);
 int hd_type_stream_dim(const hd_type *type);
 // Dimension by dimension.
 bool hd_type_same_dims(const hd_type *a, const hd_type *b);
+// The dimensions whose length a run says are the same ones, with the same room
+// behind each: then an element that both shapes over the same bytes have in one
+// run is as far from the others in every run.
+bool hd_type_same_sizes(const hd_type *a, const hd_type *b);
 // A type that lacks a dimension, or has one more; there is room for it.
 hd_type hd_type_without(const hd_type *type, int dim);
 hd_type hd_type_with(const hd_type *type, int dim, hd_dim added);

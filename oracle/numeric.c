@@ -479,6 +479,17 @@ void hd_numeric_copy(const hd_span *to, hd_values *to_values,
     }
 }
 
+// Of nothing, which a run may have of what is reduced.
+static item neutral(hd_fold fold, hd_dtype dtype)
+{
+    item none = {0};
+
+    hd_fold_neutral(fold, dtype, &none.value, &none.whole);
+    if (hd_dtype_is_integer(dtype))
+        none.value = (double)none.whole;
+    return none;
+}
+
 hd_status hd_numeric_reduce(hd_fold fold, const hd_span *to,
                             hd_values *to_values, int n, const hd_span *from,
                             hd_values *const *from_values)
@@ -489,7 +500,7 @@ hd_status hd_numeric_reduce(hd_fold fold, const hd_span *to,
 
     for (int64_t i = 0; i < elements; i++) {
         double total = 0, magnitude = 0, square = 0, straight = 0;
-        item best = load(&from[0], from_values[0], i);
+        item best = neutral(fold, dtype);
         uint64_t whole = 0; // wraps
         item sum;
 
@@ -516,8 +527,8 @@ static hd_status compute_fold(const hd_step *step, const hd_space *space,
 {
     bool reduces = space->ndims > space->nparallel;
     int64_t n = reduces ? space->extent[space->nparallel] : step->op->ninputs;
-    hd_span *parts = calloc((size_t)n, sizeof *parts);
-    hd_values **from = calloc((size_t)n, sizeof *from);
+    hd_span *parts = calloc((size_t)n + 1, sizeof *parts);
+    hd_values **from = calloc((size_t)n + 1, sizeof *from);
     hd_status status = HD_NO_MEMORY;
 
     if (parts != NULL && from != NULL) {

@@ -1,7 +1,8 @@
 // What a session asks of a device. A driver is one table, every method filled.
 //
 //   open -> alloc -> [export, import with every peer] -> prepare
-//   then `run` as often as it is asked for, and `finish`
+//   then `run` as often as it is asked for, and `finish`; of a program that is
+//   given sizes each run follows a variant that `vary` was told of before
 //   close, at any point after open
 //
 // `prepare` makes the program what the device repeats, so that a run names no
@@ -19,11 +20,15 @@ HD_BEGIN_DECLS
 
 typedef struct hd_device hd_device; // each driver's own
 
+// The sizes that runs may have had last, at most: more than runs that may be
+// under way.
+#define HD_VARIANTS 18
+
 // What the device works for. Borrowed: outlives the device.
 typedef struct hd_binding {
     hd_group *group;
-    const hd_module *module;
-    const hd_steps *steps;   // of this rank
+    const hd_module *module; // with room for all sizes of runs
+    const hd_steps *steps;   // of this rank, likewise
     const hd_ranges *ranges; // NULL if no tool listens
     double timeout;          // seconds that any wait for a peer may take
     double *times;           // NULL, or where steps note their start and end
@@ -78,10 +83,17 @@ typedef struct hd_driver {
                                const hd_handle *handle, hd_diag *diag);
     // Everything that can be settled before the first run.
     hd_status (*prepare)(hd_device *device, hd_diag *diag);
+    // From now on variant `variant` is these sizes, with which `module` is the
+    // program and `steps` its steps: those of the binding, some of other
+    // lengths. No run that is under way has the variant; both are there until
+    // the next call for it.
+    hd_status (*vary)(hd_device *device, int variant, const hd_module *module,
+                      const hd_steps *steps, hd_diag *diag);
     // `arguments` is one pointer an argument of the module, none of them NULL.
     // HD_ARGUMENT refuses what was given: nothing has begun.
+    // `variant` is -1 where runs are given no sizes.
     hd_status (*run)(hd_device *device, void *stream, void *const *arguments,
-                     hd_diag *diag);
+                     int variant, hd_diag *diag);
     hd_status (*finish)(hd_device *device, hd_diag *diag);
     // Memory for arguments, of a device that is prepared and at rest.
     hd_status (*take)(hd_device *device, size_t bytes, hd_diag *diag,

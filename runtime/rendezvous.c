@@ -115,7 +115,10 @@ static hd_status check_dense(const hd_step *step, bool pieces, int i,
                              hd_diag *diag)
 {
     const hd_span *span = &step->span[i];
-    int64_t stride = 1;
+    int64_t stride = hd_span_elements(span) > 0 ? 1 : 0;
+
+    if (stride == 0) // in runs that have nothing of it
+        return HD_OK;
 
     for (int d = span->ndims - 1; d >= (pieces ? 1 : 0); d--) {
         if (span->extent[d] != 1 && span->stride[d] != stride)

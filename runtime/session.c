@@ -42,11 +42,20 @@ typedef struct given {
     const char *at; // in the last run that was looked at
 } given;
 
+// The program as runs of these sizes have it.
+typedef struct variant {
+    hd_module module;
+    hd_steps steps; // owned
+    uint64_t used;  // the last run that had it; 0 if none is here
+} variant;
+
 struct hd_session {
     const hd_driver *driver;
     hd_device *device; // owned
     hd_binding binding;
-    hd_steps steps;    // owned
+    hd_module full;    // with room for all sizes
+    hd_steps steps;    // owned, of that
+    variant *variant;  // owned: HD_VARIANTS; NULL if runs are given no sizes
     hd_module *split;  // owned; NULL, or what the driver runs in the program's
                        // place, with parts of fused ops
     hd_steps whole;    // owned: the program's, if their times are asked for
@@ -187,6 +196,16 @@ static void report_times(const hd_session *session)
     }
 }
 
+static hd_status open_variants(hd_session *session, hd_diag *diag)
+{
+    if (session->full.nsizes == 0)
+        return HD_OK;
+    session->variant = calloc(HD_VARIANTS, sizeof *session->variant);
+    if (session->variant == NULL)
+        return hd_fail(diag, HD_NO_MEMORY, "no memory for sizes of runs");
+    return HD_OK;
+}
+
 static hd_status build_locally(hd_session *session, hd_diag *diag)
 {
     hd_binding *binding = &session->binding;
@@ -194,8 +213,10 @@ static hd_status build_locally(hd_session *session, hd_diag *diag)
     const hd_module *whole = binding->module;
 
     HD_TRY(hd_module_split(whole, driver->splits, diag, &session->split));
-    if (session->split != NULL)
-        binding->module = session->split;
+    session->full =
+        hd_module_full(session->split != NULL ? session->split : whole);
+    binding->module = &session->full;
+    HD_TRY(open_variants(session, diag));
     HD_TRY(list_arguments(session, diag));
     HD_TRY(hd_steps_collect(binding->module, hd_group_rank(binding->group),
                             diag, &session->steps));
@@ -436,6 +457,9 @@ void hd_session_destroy(hd_session *session)
         session->driver->close(session->device);
     }
     hd_ranges_close(session->ranges);
+    for (int i = 0; session->variant != NULL && i < HD_VARIANTS; i++)
+        hd_steps_free(&session->variant[i].steps);
+    free(session->variant);
     hd_steps_free(&session->steps);
     hd_steps_free(&session->whole);
     free(session->times);
@@ -561,17 +585,72 @@ static hd_status check_arguments(hd_session *session, void *const *arguments,
     return check_addresses(session, arguments, diag);
 }
 
-hd_status hd_session_run_on(hd_session *session, void *stream,
-                            void *const *arguments, size_t narguments,
-                            hd_diag *diag)
+static bool has_sizes(const variant *v, const int64_t *sizes)
+{
+    for (int i = 0; i < v->module.nsizes; i++)
+        if (v->module.size[i].now != sizes[i])
+            return false;
+    return v->used > 0;
+}
+
+// The one that has these sizes or, if none has, was used the longest ago: there
+// are more than runs under way, so that none of these has it.
+static int find_variant(const hd_session *session, const int64_t *sizes)
+{
+    int oldest = 0;
+
+    for (int i = 0; i < HD_VARIANTS; i++) {
+        const variant *v = &session->variant[i];
+
+        if (has_sizes(v, sizes))
+            return i;
+        if (v->used < session->variant[oldest].used)
+            oldest = i;
+    }
+    return oldest;
+}
+
+static hd_status take_sizes(hd_session *session, const int64_t *sizes,
+                            hd_diag *diag, int *out)
+{
+    variant *v;
+
+    *out = -1;
+    if (session->variant == NULL)
+        return HD_OK;
+    *out = find_variant(session, sizes);
+    v = &session->variant[*out];
+    if (!has_sizes(v, sizes)) {
+        v->used = 0;
+        hd_steps_free(&v->steps);
+        v->steps = (hd_steps){0};
+        v->module = hd_module_sized(&session->full, sizes);
+        HD_TRY(hd_steps_collect(&v->module,
+                                hd_group_rank(session->binding.group), diag,
+                                &v->steps));
+        HD_TRY(session->driver->vary(session->device, *out, &v->module,
+                                     &v->steps, diag));
+    }
+    v->used = session->runs + 1;
+    return HD_OK;
+}
+
+hd_status hd_session_run_with(hd_session *session, void *stream,
+                              const int64_t *sizes, size_t nsizes,
+                              void *const *arguments, size_t narguments,
+                              hd_diag *diag)
 {
     hd_status status;
+    int variant = -1;
 
     HD_REQUIRE(diag, session);
     HD_TRY(check_arguments(session, arguments, narguments, diag));
+    HD_TRY(hd_module_check_sizes(&session->full, sizes, nsizes, diag));
+    HD_TRY(take_sizes(session, sizes, diag, &variant));
     session->runs++;
     hd_ranges_run(session->ranges, session->runs);
-    status = session->driver->run(session->device, stream, arguments, diag);
+    status =
+        session->driver->run(session->device, stream, arguments, variant, diag);
     hd_ranges_end(session->ranges);
     // A driver refuses what it was given before it begins anything.
     if (status == HD_ARGUMENT)
@@ -579,6 +658,14 @@ hd_status hd_session_run_on(hd_session *session, void *stream,
     else
         session->dead = status != HD_OK;
     return status;
+}
+
+hd_status hd_session_run_on(hd_session *session, void *stream,
+                            void *const *arguments, size_t narguments,
+                            hd_diag *diag)
+{
+    return hd_session_run_with(session, stream, NULL, 0, arguments, narguments,
+                               diag);
 }
 
 hd_status hd_session_run(hd_session *session, void *const *arguments,

@@ -184,11 +184,24 @@ static const void **list_inputs(const job *job, int set)
     return whole;
 }
 
+// Both programs as run `run` has them: of the same sizes.
+static hd_status take_sizes(const job *job, int64_t run)
+{
+    hd_status status = sizes_set(job->sizes, job->module, run, job->diag);
+
+    if (status == HD_OK && job->expected)
+        status = sizes_set(job->sizes, job->expected, run, job->diag);
+    return status;
+}
+
 static hd_status make_reference(job *job, int set)
 {
     const void **whole = list_inputs(job, set);
-    hd_status status = hd_reference_create(job->expected, whole, job->diag,
-                                           &job->reference[set]);
+    hd_status status = take_sizes(job, set);
+
+    if (status == HD_OK)
+        status = hd_reference_create(job->expected, whole, job->diag,
+                                     &job->reference[set]);
 
     free(whole);
     return status;
@@ -301,16 +314,24 @@ static hd_status check_answers(const rank *rank, int64_t run)
 static hd_status run_once(const rank *rank, int64_t run)
 {
     job *job = rank->job;
-    hd_status status = set_arguments(rank, run);
+    hd_status status = take_sizes(job, run);
+    size_t nsizes = hd_module_sizes(job->module);
+    int64_t *size = need(nsizes, sizeof *size);
     double start;
+
+    sizes_of_run(job->sizes, job->module, run, size);
+    if (status == HD_OK)
+        status = set_arguments(rank, run);
 
     if (status == HD_OK && job->timed) // so that a time is the program's alone
         status =
             hd_group_allgather(rank->group, NULL, 0, NULL, rank->job->diag);
     start = seconds();
     if (status == HD_OK)
-        status = hd_session_run(rank->session, rank->argument, job->nslots,
-                                rank->job->diag);
+        status =
+            hd_session_run_with(rank->session, NULL, size, nsizes,
+                                rank->argument, job->nslots, rank->job->diag);
+    free(size);
     if (status == HD_OK)
         status = hd_session_finish(rank->session, rank->job->diag);
     if (status != HD_OK)

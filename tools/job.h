@@ -14,12 +14,14 @@
 #define HD_TOOLS_JOB_H
 
 #include "array.h"
+#include "sizes.h"
 #include "verify.h"
 
 // Inputs are drawn anew for each run that is verified, so that what an earlier
 // run left behind shows; but a reference is large, so no more sets than this
 // are kept, and used in turn.
-enum { MOST_SETS = 4 };
+// Runs of other sizes have other sets.
+enum { FEW_SETS = 4, MOST_SETS = MOST_SIZES };
 
 typedef struct slot {
     hd_argument about;
@@ -39,7 +41,8 @@ typedef struct report {
 } report;
 
 typedef struct job {
-    const hd_module *module; // borrowed: complete
+    hd_module *module;     // borrowed: complete
+    const sizes *sizes;    // borrowed: what runs are given
     hd_diag *diag;         // borrowed; hd_launch brings a rank's messages here
     const hd_place *place; // borrowed: of this process, where a launcher has
                            // started the ranks; NULL where they are forked
@@ -56,9 +59,9 @@ typedef struct job {
     double *times;      // owned, shared: two a step, rank after rank
     size_t *first_step; // owned, by rank and one more
     int nsets;
-    const hd_module *expected; // borrowed: the program whose answers are the
-                               // right ones; NULL if nothing is verified
-    const char *path;          // borrowed: its file, for messages
+    hd_module *expected; // borrowed: the program whose answers are the
+                         // right ones; NULL if nothing is verified
+    const char *path;    // borrowed: its file, for messages
     hd_reference *reference[MOST_SETS]; // owned; NULL if not verified
     hd_reference *rounding[MOST_SETS];  // owned: of the program as it is
                                         // lowered, once it is needed

@@ -17,6 +17,8 @@ typedef struct run {
     const char *path;
     program_options options;
     bindings in, out;
+    sizes sizes;
+    unsigned counted; // whether --iters was given
     bool cast, verify, stats;
     unsigned seeded; // whether --seed was given
     bool unchecked;  // --no-check
@@ -171,6 +173,24 @@ static outcome open_program(run *run)
     return result;
 }
 
+// Arrays in files have one shape.
+static outcome check_sizes(run *run)
+{
+    TRY(sizes_check(&run->sizes, run->module));
+    if (run->sizes.runs > 1 && run->in.n + run->out.n > 0)
+        return complain(USAGE,
+                        "--run: arrays of --in and --out are of one "
+                        "size, not of %zu",
+                        run->sizes.runs);
+    if (run->sizes.runs > 0 && !run->counted)
+        run->job.iters = (int64_t)run->sizes.runs;
+    // Of several sizes arrays are drawn with room for the greatest.
+    if (run->sizes.runs != 1)
+        return FINE;
+    return tell(run->diag, sizes_set(&run->sizes, run->module, 0, run->diag),
+                run->path);
+}
+
 static outcome check_bindings(const run *run)
 {
     TRY(bindings_check(&run->in, run->module));
@@ -185,6 +205,7 @@ static void list_slots(run *run)
     job *job = &run->job;
 
     job->module = run->module;
+    job->sizes = &run->sizes;
     job->diag = run->diag;
     job->nslots = hd_module_arguments(run->module);
     job->slot = need(job->nslots, sizeof *job->slot);
@@ -250,7 +271,7 @@ static bool are_alike(const hd_module *x, const hd_module *y)
 
 // The dense answer. Of a tensor program with its arguments elsewhere it is that
 // of the host program, which makes the same values: they have been compared.
-static const hd_module *expected_of(const run *run)
+static hd_module *expected_of(const run *run)
 {
     return run->program && are_alike(run->module, run->program) ? run->program
                                                                 : run->module;
@@ -270,7 +291,9 @@ static outcome launch(run *run)
         job->expected = expected_of(run);
     job->path = run->path;
     if (run->verify && draws(job))
-        job->nsets = job->iters < MOST_SETS ? (int)job->iters : MOST_SETS;
+        job->nsets = job->iters < FEW_SETS ? (int)job->iters : FEW_SETS;
+    if (run->verify && run->sizes.runs > 0)
+        job->nsets = (int)run->sizes.runs;
     TRY(job_open(job));
     TRY(read_inputs(run));
     TRY(job_draw(job));
@@ -383,6 +406,7 @@ static outcome run_program(run *run)
     TRY(open_program(run));
     if (run->job.place)
         TRY(ranks_check(run->job.place, run->module));
+    TRY(check_sizes(run));
     TRY(check_bindings(run));
     TRY(launch(run));
     if (run->verify)
@@ -406,6 +430,7 @@ static void close_run(run *run)
     hd_diag_destroy(run->diag);
     bindings_free(&run->in);
     bindings_free(&run->out);
+    sizes_free(&run->sizes);
     program_options_free(&run->options);
 }
 
@@ -437,6 +462,10 @@ static const option run_options[] = {
      INTO(run, in), .take = bindings_take},
     {TAKEN, "out", "NAME=FILE", "write an output as npy; - is standard output",
      INTO(run, out), .take = bindings_take},
+    {TAKEN, "run", "NAME=VALUE,..",
+     "sizes that runs are given, one after the other; a\nsize that is not "
+     "named has its greatest value",
+     INTO(run, sizes), .take = sizes_take},
     {FLAG, "cast", NULL, "round inputs that hold another dtype",
      INTO(run, cast)},
     {FLAG, "verify", NULL,
@@ -447,8 +476,9 @@ static const option run_options[] = {
      "a tensor program: proves first that outputs are\nmade of the same inputs "
      "by the same operations,\nand verifies with its answer",
      INTO(run, against)},
-    {NUMBER, "iters", "N", "runs in a row (default 1)", INTO(run, job.iters),
-     .low = 1, .high = 1000000},
+    {NUMBER, "iters", "N", "runs in a row (default 1, or what --run names)",
+     INTO(run, job.iters), .low = 1, .high = 1000000,
+     .marks = offsetof(run, counted), .mark = 1},
     {NUMBER, "seed", "N", "of random inputs (default 1)", INTO(run, job.seed),
      .high = INT64_MAX, .marks = offsetof(run, seeded), .mark = 1},
     {FLAG, "stats", NULL, "print counts and times", INTO(run, stats)},

@@ -210,6 +210,24 @@ HD_API size_t hd_module_arguments(const hd_module *module);
 HD_API bool hd_module_argument(const hd_module *module, size_t i,
                                hd_argument *out);
 
+// What runs are given (`param m in 1..4096`).
+typedef struct hd_size_info {
+    const char *name;  // the module's
+    int64_t low, high; // its least and its greatest value
+    int64_t now;       // with which all below works; `high` until it is set
+} hd_size_info;
+
+HD_API size_t hd_module_sizes(const hd_module *module);
+// False if there are not so many.
+HD_API bool hd_module_size(const hd_module *module, size_t i,
+                           hd_size_info *out);
+// From now on hd_module_argument, hd_shard, hd_unshard and the reference take
+// the program to have these sizes, one a size in their order. Sessions and
+// proofs are of all sizes. HD_ARGUMENT if one is out of its range.
+HD_API HD_MUST_USE hd_status hd_module_resize(hd_module *module,
+                                              const int64_t *sizes,
+                                              size_t nsizes, hd_diag *diag);
+
 // Between the whole array of argument `i` and the shard of `rank`. Sizes are
 // hd_argument's; a replicated array is copied whole, and what a rank has room
 // for alone is left as it is.
@@ -601,6 +619,18 @@ HD_API HD_MUST_USE hd_status hd_session_run_on(hd_session *session,
                                                void *const *arguments,
                                                size_t narguments,
                                                hd_diag *diag);
+
+// As above, of a program that is given sizes (`param m in 1..4096`): one a
+// size, in their order, the same on all ranks. Arguments lie as if every size
+// were its greatest: a dimension has its first indices there, of blocks each
+// rank its own. What is made anew for sizes that have not been there lately is
+// a list of lengths and offsets: nothing is allocated on the device, and no
+// rank hears of it. HD_ARGUMENT if a size is out of its range, or there are not
+// as many as the program is given. Ranks that are given other sizes than each
+// other make the run fail, with their names and values.
+HD_API HD_MUST_USE hd_status hd_session_run_with(
+    hd_session *session, void *stream, const int64_t *sizes, size_t nsizes,
+    void *const *arguments, size_t narguments, hd_diag *diag);
 
 // Memory of the session's device, for callers who have none of their own. It is
 // freed by hd_session_free at the latest before the session is destroyed.

@@ -131,8 +131,32 @@ static void take_arguments(hd_device *device, void *const *arguments)
         hd_group_issue_run(device->binding.group, device, &run->after);
 }
 
+static hd_status cpu_vary(hd_device *device, int variant,
+                          const hd_module *module, const hd_steps *steps,
+                          hd_diag *diag)
+{
+    (void)diag;
+    device->variant[variant].module = module;
+    device->variant[variant].steps = steps;
+    return HD_OK;
+}
+
+static void take_sizes(hd_device *device, int variant)
+{
+    hd_cpu_run *run = hd_cpu_run_of(device, device->runs);
+
+    run->module =
+        variant >= 0 ? device->variant[variant].module : device->binding.module;
+    run->steps =
+        variant >= 0 ? device->variant[variant].steps : device->binding.steps;
+    for (int i = 0; i < run->module->nsizes; i++)
+        atomic_store_explicit(
+            &device->header->sizes[device->runs % (2 * HD_CPU_RUNS)][i],
+            run->module->size[i].now, memory_order_relaxed);
+}
+
 static hd_status cpu_run(hd_device *device, void *stream,
-                         void *const *arguments, hd_diag *diag)
+                         void *const *arguments, int variant, hd_diag *diag)
 {
     uint64_t n = device->runs + 1;
 
@@ -143,6 +167,7 @@ static hd_status cpu_run(hd_device *device, void *stream,
     HD_TRY(report(device, diag));
     device->runs = n;
     take_arguments(device, arguments);
+    take_sizes(device, variant);
     atomic_store_explicit(&device->header->runs, n, memory_order_seq_cst);
     hd_doorbell_ring(&device->begun);
     return HD_OK;
@@ -197,6 +222,7 @@ const hd_driver hd_driver_cpu = {
     .export_handle = hd_cpu_export,
     .import_handle = hd_cpu_import,
     .prepare = cpu_prepare,
+    .vary = cpu_vary,
     .run = cpu_run,
     .finish = cpu_finish,
     .take = cpu_take,

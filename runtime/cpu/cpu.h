@@ -45,6 +45,10 @@ typedef struct hd_cpu_header {
     hd_doorbell doorbell;  // of everything that this rank's streams wait for
     _Atomic uint64_t runs; // begun: their arguments are there
     hd_cpu_mark mark[HD_CPU_STREAMS];
+    // Of runs, by number: what they were given. Their rank writes them before
+    // the run begins, and peers that move data for it read them before they say
+    // that it is done.
+    _Atomic int64_t sizes[2 * HD_CPU_RUNS][HD_MAX_SIZES];
 } hd_cpu_header;
 
 typedef struct hd_cpu_slot {
@@ -66,6 +70,7 @@ typedef struct hd_cpu_part {
     void *remote;     // PUT, PULL, READ
     size_t bytes;
     struct hd_cpu_reduce *reduce; // READ
+    int operand;                  // READ: which of the reduce's
     bool over;                    // in this run
 } hd_cpu_part;
 
@@ -102,7 +107,10 @@ typedef struct hd_cpu_transfer {
     hd_cpu_part *part;     // owned
     hd_cpu_reduce *reduce; // owned
     int nparts, nreduces;
-    int left; // parts that are not over in this run
+    int64_t first; // of its steps
+    int nsteps;
+    bool deferred; // it has those that are, or the others
+    int left;      // parts that are not over in this run
     // DEFER: runs for which its stream asked, and those that are sent.
     _Atomic uint64_t asked;
     uint64_t begun;
@@ -139,6 +147,9 @@ typedef struct hd_cpu_run {
     uint64_t *reaches; // owned, by argument: number of the first record
     uint64_t number;   // among the runs of the group
     uint64_t after;    // which of them must be over before this begins, or 0
+    // Borrowed: the program at its sizes, and the steps.
+    const hd_module *module;
+    const hd_steps *steps;
 } hd_cpu_run;
 
 typedef struct hd_cpu_stream {
@@ -168,6 +179,10 @@ struct hd_device {
     int nstreams;
     _Atomic uint64_t *recorded; // owned, by step: the last run that recorded
     hd_cpu_run run[HD_CPU_RUNS];
+    struct {
+        const hd_module *module; // borrowed
+        const hd_steps *steps;   // borrowed
+    } variant[HD_VARIANTS];
     uint64_t runs;    // begun
     uint64_t sending; // bytes to peers a run
 
@@ -200,6 +215,13 @@ static inline hd_cpu_slot *hd_cpu_slot_of(hd_cpu_slot *first,
     return &first[hd_pair_slot(&peer->pair, rendezvous)];
 }
 
+// The step as the run has it.
+static inline const hd_step *hd_cpu_step_of(const hd_cpu_run *run,
+                                            const hd_step *step)
+{
+    return &run->steps->step[step->index];
+}
+
 static inline void *hd_cpu_address(const hd_cpu_run *run, hd_location place)
 {
     return (char *)run->base[place.buffer] + place.offset;
@@ -218,6 +240,9 @@ hd_status hd_cpu_import(hd_device *device, int peer, const hd_handle *handle,
 
 hd_status hd_cpu_plan(hd_device *device, hd_diag *diag);
 void hd_cpu_plan_free(hd_device *device);
+// Gives a transfer the lengths and places that a run's sizes make of it.
+void hd_cpu_plan_again(hd_device *device, hd_cpu_transfer *transfer,
+                       const hd_steps *steps);
 
 // --------------------------------------------- cpu/transfer.c
 

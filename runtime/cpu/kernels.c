@@ -296,6 +296,20 @@ static void compute_copy(const hd_step *step, const hd_space *space,
 
 // -------------------------------------------------------------- reductions
 
+static void fill_neutral(const job *job, hd_dtype dtype, size_t n, lane *out)
+{
+    double value;
+    int64_t whole;
+
+    hd_fold_neutral(job->fold, dtype, &value, &whole);
+    for (size_t i = 0; i < n; i++) {
+        if (job->integers)
+            out->i[i] = whole;
+        else
+            out->d[i] = value;
+    }
+}
+
 static void reduce_block(const loop *l, const job *job, int64_t n_slices,
                          int64_t slice_stride, char *to, const char *from,
                          size_t n)
@@ -303,6 +317,8 @@ static void reduce_block(const loop *l, const job *job, int64_t n_slices,
     const operand *in = &l->operand[1];
     lane result, next;
 
+    if (n_slices == 0) // a run may have none
+        fill_neutral(job, l->operand[0].dtype, n, &result);
     for (int64_t s = 0; s < n_slices; s++) {
         load_block(in, from + s * slice_stride * (int64_t)in->size,
                    row_stride(l, 1), n, job->integers,
@@ -353,6 +369,8 @@ void hd_cpu_compute(hd_cpu_scratch *scratch, const hd_step *step,
 {
     hd_space space;
 
+    if (hd_span_elements(&step->span[0]) == 0) // as a run may have it
+        return;
     if (hd_op_family(step->op) == HD_FAMILY_PRODUCT) {
         hd_cpu_matmul(scratch, step, base); // which lays out its own
         return;

@@ -4,6 +4,7 @@
 // Forks and joins become waits for positions: a stream that must wait for what
 // another was given before waits until that one has done as many entries as it
 // had been given by then.
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -145,9 +146,10 @@ static void link_reduce(hd_device *device, const hd_step *step,
 
         if (part->side != HD_SIDE_READ)
             continue;
-        reduce->operand[hd_mesh_coord(device->binding.module, part->peer,
-                                      step->op->axis)] = part->remote;
+        part->operand = (int)hd_mesh_coord(device->binding.module, part->peer,
+                                           step->op->axis);
         part->reduce = reduce;
+        reduce->operand[part->operand] = part->remote;
         reduce->nparts++;
     }
 }
@@ -181,6 +183,9 @@ static hd_status plan_steps(hd_device *device, hd_cpu_entry *entry, int n,
     if (transfer == NULL)
         return no_memory(device, diag);
     entry->transfer = transfer;
+    transfer->first = entry->step->index;
+    transfer->nsteps = n;
+    transfer->deferred = deferred;
     transfer->reduce = calloc((size_t)n, sizeof *transfer->reduce);
     if (transfer->reduce == NULL)
         return no_memory(device, diag);
@@ -189,6 +194,66 @@ static hd_status plan_steps(hd_device *device, hd_cpu_entry *entry, int n,
             HD_TRY(plan_one(device, &entry->step[i], &parts, diag));
     }
     return HD_OK;
+}
+
+// ------------------------------------------------- as a run's sizes have it
+
+// The part that comes next: they come in the order in which they were found.
+static hd_status place_again(hd_device *device, const hd_step *step,
+                             const hd_rendezvous *rendezvous, hd_diag *diag,
+                             void *context)
+{
+    hd_cpu_part **next = context, *part = (*next)++;
+    hd_status status = HD_OK;
+
+    part->place = rendezvous->place;
+    part->bytes = rendezvous->bytes;
+    // The peer reads it when it has seen that we are ready.
+    if (part->side == HD_SIDE_OFFER)
+        status = hd_offer_fill(device->buffer, step, rendezvous, diag,
+                               &part->mine->offer);
+    return status;
+}
+
+static void reduce_again(const hd_step *step, hd_cpu_reduce *reduce)
+{
+    bool scatter = step->op->code == HD_OP_REDUCE_SCATTER;
+    hd_piece out = hd_piece_of(&step->span[0], -1);
+
+    reduce->out = out.place;
+    reduce->own =
+        hd_piece_of(&step->span[1], scatter ? reduce->own_index : -1).place;
+    reduce->elements = out.bytes / hd_dtype_size(reduce->dtype);
+}
+
+// What was planned with room for all sizes can be planned with less.
+void hd_cpu_plan_again(hd_device *device, hd_cpu_transfer *transfer,
+                       const hd_steps *steps)
+{
+    hd_cpu_part *next = transfer->part;
+    hd_cpu_reduce *reduce = transfer->reduce;
+    hd_status status = HD_OK;
+
+    for (int i = 0; i < transfer->nsteps; i++) {
+        const hd_step *step = &steps->step[transfer->first + i];
+        hd_piece to, from;
+
+        if (hd_step_defers(step) != transfer->deferred)
+            continue;
+        if (hd_step_reduces(step))
+            reduce_again(step, reduce++);
+        if (hd_rendezvous_own(&device->binding, step, &to, &from)) {
+            next->place = to.place;
+            next->from = from.place;
+            next->bytes = to.bytes;
+            next++;
+        }
+        if (status == HD_OK)
+            status = hd_rendezvous_each(device, &device->binding, step, NULL,
+                                        place_again, &next);
+    }
+    assert(status == HD_OK && next == transfer->part + transfer->nparts);
+    (void)status;
 }
 
 // -------------------------------------------------------------- steps

@@ -207,9 +207,10 @@ static void note_miscount(hd_cpu_stream *stream, const hd_step *step)
     stream->scratch.miscount.found = false;
 }
 
-static void compute(hd_cpu_stream *stream, const hd_step *step, uint64_t n)
+static void compute(hd_cpu_stream *stream, const hd_step *planned, uint64_t n)
 {
     const hd_cpu_run *run = hd_cpu_run_of(stream->device, n);
+    const hd_step *step = hd_cpu_step_of(run, planned);
     void *base[HD_MAX_VIEWS];
 
     for (int i = 0; i < step->op->nviews; i++)
@@ -232,11 +233,11 @@ static void stage(hd_device *device, bool in, uint64_t n)
         if (!buffer->shared || buffer->argument < 0)
             continue;
         if (in && role != HD_OUT)
-            memcpy(run->base[i], run->argument[buffer->argument],
-                   buffer->bytes);
+            hd_buffer_copy(run->module, buffer->buffer, device->rank,
+                           run->argument[buffer->argument], run->base[i]);
         if (!in && role != HD_IN)
-            memcpy(run->argument[buffer->argument], run->base[i],
-                   buffer->bytes);
+            hd_buffer_copy(run->module, buffer->buffer, device->rank,
+                           run->base[i], run->argument[buffer->argument]);
     }
 }
 

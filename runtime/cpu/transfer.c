@@ -10,6 +10,8 @@
 // For get, and for reductions, the roles of the two words are the same with
 // sides exchanged: whoever owns the memory signals "ready", whoever touches it
 // signals "done".
+#include <assert.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/dtype.h"
@@ -123,6 +125,8 @@ void hd_cpu_begin_parts(hd_device *device, hd_cpu_transfer *transfer,
 {
     const hd_cpu_run *run = hd_cpu_run_of(device, n);
 
+    if (run->steps != device->binding.steps)
+        hd_cpu_plan_again(device, transfer, run->steps);
     transfer->left = transfer->nparts;
     for (int i = 0; i < transfer->nreduces; i++)
         transfer->reduce[i].missing = transfer->reduce[i].nparts;
@@ -143,6 +147,52 @@ void hd_cpu_begin_parts(hd_device *device, hd_cpu_transfer *transfer,
         if (transfer->reduce[i].missing == 0)
             reduce_all(device, transfer, &transfer->reduce[i], n);
     }
+}
+
+// The mover of every part looks, so that any two ranks that meet are compared,
+// before either touches what is the other's.
+static bool have_same_sizes(hd_device *device, const hd_module *module,
+                            int peer, uint64_t n)
+{
+    _Atomic int64_t *theirs =
+        device->peer[peer].header->sizes[n % (2 * HD_CPU_RUNS)];
+
+    for (int i = 0; i < module->nsizes; i++) {
+        const hd_size *size = &module->size[i];
+        int64_t other = atomic_load_explicit(&theirs[i], memory_order_relaxed);
+        char text[HD_GROUP_TEXT];
+
+        if (other == size->now)
+            continue;
+        snprintf(text, sizeof text,
+                 "run %llu of '%s': %.40s is %lld on rank %d and %lld on rank "
+                 "%d; all ranks are given the same sizes",
+                 (unsigned long long)n, module->name, size->name,
+                 (long long)size->now, device->rank, (long long)other, peer);
+        hd_cpu_fail(device, HD_INVALID, text, "");
+        return false;
+    }
+    return true;
+}
+
+// Where the peer's part is in this run, which it has said before it was ready.
+// False, and the end of the device, if it was given other sizes.
+static bool find_remote(hd_device *device, hd_cpu_part *part, uint64_t n)
+{
+    hd_cpu_peer *peer = &device->peer[part->peer];
+    const hd_module *module = hd_cpu_run_of(device, n)->module;
+    const hd_offer *offer = &part->theirs->offer;
+
+    if (part->side == HD_SIDE_OFFER || module->nsizes == 0)
+        return true;
+    if (!have_same_sizes(device, module, part->peer, n))
+        return false;
+    assert(offer->bytes == part->bytes && offer->offset <= peer->window.bytes &&
+           part->bytes <= peer->window.bytes - offer->offset);
+    part->remote = (char *)peer->window.base + offer->offset;
+    if (part->reduce != NULL)
+        part->reduce->operand[part->operand] = part->remote;
+    return true;
 }
 
 static void finish_part(hd_device *device, hd_cpu_transfer *transfer,
@@ -186,6 +236,8 @@ bool hd_cpu_move_parts(hd_device *device, hd_cpu_transfer *transfer, uint64_t n,
                 *peer = part->peer;
             continue;
         }
+        if (!find_remote(device, part, n))
+            return false;
         if (part->side == HD_SIDE_READ)
             note_ready(device, transfer, part, n);
         else

@@ -101,6 +101,18 @@ static void cuda_stats(const hd_device *device, hd_stats *stats)
     hd_cuda_run_stats(device, stats);
 }
 
+static hd_status cuda_vary(hd_device *device, int variant,
+                           const hd_module *module, const hd_steps *steps,
+                           hd_diag *diag)
+{
+    (void)device;
+    (void)variant;
+    (void)steps;
+    return hd_fail(diag, HD_UNSUPPORTED,
+                   "'%s' is given sizes, which the cuda driver does not take",
+                   module->name);
+}
+
 const hd_driver hd_driver_cuda = {
     .name = "cuda",
     .open = hd_cuda_open,
@@ -108,6 +120,7 @@ const hd_driver hd_driver_cuda = {
     .export_handle = hd_cuda_export,
     .import_handle = hd_cuda_import,
     .prepare = cuda_prepare,
+    .vary = cuda_vary,
     .run = hd_cuda_run,
     .finish = hd_cuda_finish,
     .take = cuda_take,

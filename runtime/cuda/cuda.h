@@ -214,7 +214,7 @@ hd_status hd_cuda_runs_open(hd_device *device, hd_diag *diag);
 void hd_cuda_runs_close(hd_device *device);
 // Issues a run on the caller's `stream`.
 hd_status hd_cuda_run(hd_device *device, void *stream, void *const *arguments,
-                      hd_diag *diag);
+                      int variant, hd_diag *diag);
 // Blocks until all runs are over.
 hd_status hd_cuda_finish(hd_device *device, hd_diag *diag);
 void hd_cuda_run_stats(const hd_device *device, hd_stats *stats);

@@ -596,12 +596,13 @@ static hd_status check_events(hd_device *device, hd_diag *diag)
 }
 
 hd_status hd_cuda_run(hd_device *device, void *stream, void *const *arguments,
-                      hd_diag *diag)
+                      int variant, hd_diag *diag)
 {
     hd_status status;
     bool entered;
     int mode;
 
+    (void)variant;
     HD_TRY(take_arguments(device, arguments, diag));
     status = hd_cuda_enter(device, diag, &mode);
     entered = status == HD_OK;

@@ -1052,13 +1052,13 @@ int fatal;
 bool issued;
 
 hd_status RunOrDie(hd_device *device, void *stream, void *const *arguments,
-                   hd_diag *diag)
+                   int variant, hd_diag *diag)
 {
     hd_status status;
 
     if (fatal == 0 && !issued)
         raise(SIGKILL);
-    status = hd_driver_cpu.run(device, stream, arguments, diag);
+    status = hd_driver_cpu.run(device, stream, arguments, variant, diag);
     if (fatal-- == 0)
         raise(SIGKILL);
     return status;
@@ -1352,7 +1352,13 @@ hd_status NullPrepare(hd_device *, hd_diag *)
     asked->append("p");
     return HD_OK;
 }
-hd_status NullRun(hd_device *, void *, void *const *, hd_diag *)
+hd_status NullVary(hd_device *, int, const hd_module *, const hd_steps *,
+                   hd_diag *)
+{
+    asked->append("v");
+    return HD_OK;
+}
+hd_status NullRun(hd_device *, void *, void *const *, int, hd_diag *)
 {
     asked->append("r");
     return HD_OK;
@@ -1382,9 +1388,9 @@ void NullClose(hd_device *)
 }
 
 const hd_driver kNullDriver = {"null",     NullOpen,    NullAlloc, NullExport,
-                               NullImport, NullPrepare, NullRun,   NullFinish,
-                               NullTake,   NullGive,    NullCopy,  NullStats,
-                               NullClose,  false};
+                               NullImport, NullPrepare, NullVary,  NullRun,
+                               NullFinish, NullTake,    NullGive,  NullCopy,
+                               NullStats,  NullClose,   false};
 
 TEST(Session, PreparesItsDriverOnceAndAsksItForRuns)
 {
