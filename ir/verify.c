@@ -1461,6 +1461,22 @@ static hd_status check_pieces(verifier *v, const hd_op *op)
 
 // What its transfer moves is one range of memory, and what its matmul has are
 // its own views, led by the ranks where they are not.
+static hd_status check_constant(verifier *v, const hd_op *op,
+                                const hd_view *view)
+{
+    const hd_type *type = &view->buffer->type;
+
+    for (int d = 0; d < type->ndims; d++)
+        if (hd_dim_is_sized(type->dim[d]) && !hd_view_picks(view, d))
+            return hd_error(
+                v->diag, HD_E0318, view->loc,
+                "how many indices %%%s has is said by each run (%s), and %s "
+                "is made ready for one number: lower with another --transfer",
+                view->buffer->name, v->module->size[type->dim[d].size - 1].name,
+                op_text(op));
+    return HD_OK;
+}
+
 static hd_status check_fused(verifier *v, const hd_op *op)
 {
     bool gathers = hd_op_fused(op) == HD_MOVE_ALL_GATHER;
@@ -1475,6 +1491,8 @@ static hd_status check_fused(verifier *v, const hd_op *op)
             return hd_error(v->diag, HD_E0317, op->view[i].loc,
                             "a range of %%%s: %s takes none",
                             op->view[i].buffer->name, op_text(op));
+    for (int i = 0; i < op->nviews; i++)
+        HD_TRY(check_constant(v, op, &op->view[i]));
     if (!hd_fused_types(v->module, op, &out, &a))
         return hd_error(v->diag, HD_E0105, op->loc,
                         "%s of more than %d dimensions", op_text(op),

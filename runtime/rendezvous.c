@@ -183,7 +183,7 @@ hd_status hd_rendezvous_each(hd_device *device, const hd_binding *binding,
     const hd_module *module = binding->module;
     hd_opcode code = step->op->code;
     rendezvous_list all = {.device = device,
-                           .rank = hd_group_rank(binding->group),
+                           .rank = step->rank,
                            .step = step,
                            .diag = diag,
                            .fn = fn,

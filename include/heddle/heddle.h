@@ -658,6 +658,8 @@ typedef struct hd_stats {
     const char *matmul;        // what multiplies: "OpenBLAS 0.3.21 (path)"
     const char *transport;     // by axis of the mesh, "node=nccl,tp=copy"; ""
                                // on the cpu
+    uint64_t plans; // lists of what a run issues that were made, on cuda: one,
+                    // and one for sizes that no run has had lately
     double seconds; // that the last finished run took of those that began with
                     // none under way, as the first after hd_session_finish (of
                     // all, with options.times): from its start on the caller's

@@ -210,20 +210,23 @@ hd_status hd_cuda_add_kernel(hd_device *device, int stream, const hd_step *step,
 
 hd_status hd_cuda_new_event(hd_device *device, hd_diag *diag, int *out)
 {
-    size_t room = (size_t)device->plan->nevents + 1;
+    size_t room = (size_t)device->nevents + 1;
     hd_cu_event *grown;
 
+    *out = device->plan->nevents++;
+    // Runs follow each other: plans have events in common.
+    if (*out < device->nevents)
+        return HD_OK;
     // A power of two is where there is no room left.
-    if ((device->plan->nevents & (device->plan->nevents - 1)) == 0) {
-        grown = realloc(device->plan->event, room * 2 * sizeof *grown);
+    if ((device->nevents & (device->nevents - 1)) == 0) {
+        grown = realloc(device->event, room * 2 * sizeof *grown);
         if (grown == NULL)
             return hd_cuda_no_room(device, diag);
-        device->plan->event = grown;
+        device->event = grown;
     }
-    HD_CUDA_TRY(device, diag, event_create,
-                &device->plan->event[device->plan->nevents],
+    HD_CUDA_TRY(device, diag, event_create, &device->event[device->nevents],
                 HD_CU_EVENT_DISABLE_TIMING);
-    *out = device->plan->nevents++;
+    device->nevents++;
     return HD_OK;
 }
 

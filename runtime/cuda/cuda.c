@@ -1,7 +1,7 @@
 // The cuda driver: ranks are processes with a device each, and peers reach each
 // other's memory by CUDA IPC. This file is its table.
-#include "runtime/cuda/fused.h"
 #include "runtime/cuda/cuda.h"
+#include "runtime/cuda/fused.h"
 
 #include <stdio.h>
 
@@ -65,6 +65,7 @@ static hd_status prepare(hd_device *device, hd_diag *diag)
     // Before anything else that may fail here: it is collective.
     HD_TRY(hd_cuda_transports_open(device, diag));
     HD_TRY(status);
+    HD_TRY(hd_cuda_find_roots(device, diag));
     HD_TRY(hd_cuda_runs_open(device, diag));
     HD_TRY(hd_cuda_plan_make(device, diag));
     HD_TRY(hd_cuda_singles_open(device, diag));
@@ -94,23 +95,12 @@ static void cuda_stats(const hd_device *device, hd_stats *stats)
 {
     stats->allocations += device->allocations;
     stats->host_waits += device->host_waits;
+    stats->plans += device->plans;
     stats->transport = device->transports;
     stats->matmul = hd_cuda_products_text(device);
     if (*stats->matmul == '\0' && device->provider != NULL)
         stats->matmul = device->provider->text(device);
     hd_cuda_run_stats(device, stats);
-}
-
-static hd_status cuda_vary(hd_device *device, int variant,
-                           const hd_module *module, const hd_steps *steps,
-                           hd_diag *diag)
-{
-    (void)device;
-    (void)variant;
-    (void)steps;
-    return hd_fail(diag, HD_UNSUPPORTED,
-                   "'%s' is given sizes, which the cuda driver does not take",
-                   module->name);
 }
 
 const hd_driver hd_driver_cuda = {
@@ -120,7 +110,7 @@ const hd_driver hd_driver_cuda = {
     .export_handle = hd_cuda_export,
     .import_handle = hd_cuda_import,
     .prepare = cuda_prepare,
-    .vary = cuda_vary,
+    .vary = hd_cuda_vary,
     .run = hd_cuda_run,
     .finish = hd_cuda_finish,
     .take = cuda_take,

@@ -60,8 +60,9 @@ typedef enum hd_cuda_room {
 // Of a stream's marks the last `room` have an event each, by turns; those
 // before are over. The counts are for the thread that watches, too.
 typedef struct hd_cuda_marks {
-    int each;        // a run
-    int first, room; // of plan->event
+    int each;           // a run
+    int room;           // of them
+    hd_cu_event *event; // owned: an event each
     _Atomic uint64_t begun, recorded;
 } hd_cuda_marks;
 
@@ -84,6 +85,14 @@ typedef enum hd_cuda_shots {
     HD_CUDA_SHOTS_TWO,
 } hd_cuda_shots;
 
+// What a plan's streams wait for, the same in all plans of a session: their
+// commands differ in what is moved and computed alone. Complete before the
+// thread that watches begins.
+typedef struct hd_cuda_waits {
+    struct hd_cuda_wait *wait; // owned
+    int n, room;
+} hd_cuda_waits;
+
 // The parts of a device, each known to the files that work with it: commands
 // (cuda/plan.h), what peers touch (cuda/peers.h), cuBLASLt's products
 // (cuda/products.h); and those of one file each: loaded kernels, NCCL's
@@ -96,6 +105,7 @@ typedef struct hd_cuda_nccl hd_cuda_nccl;
 typedef struct hd_cuda_mp hd_cuda_mp;
 typedef struct hd_cuda_watch hd_cuda_watch;
 typedef struct hd_cuda_runs hd_cuda_runs;
+typedef struct hd_cuda_said hd_cuda_said;
 
 struct hd_device {
     hd_binding binding;
@@ -124,7 +134,13 @@ struct hd_device {
 
     // Owned; NULL until they are needed.
     hd_cuda_peers *peers;
-    hd_cuda_plan *plan;
+    hd_cuda_plan *plan;  // borrowed: that is made, or issued
+    hd_cuda_plan *whole; // of the binding's steps: others need no more room
+    hd_cuda_plan *variant[HD_VARIANTS];
+    hd_cuda_waits waits;
+    hd_cu_event *event; // owned: between commands of any plan
+    int nevents;
+    hd_cuda_said *said; // of runs with sizes
     hd_cuda_products *products;
     hd_cuda_kernels *kernels;
     hd_cuda_nccl *nccl;
@@ -135,6 +151,7 @@ struct hd_device {
 
     atomic_bool stuck; // the device did not come to rest: nothing is freed
     uint64_t allocations, host_waits;
+    uint64_t plans; // made
 };
 
 // The flag alone crosses threads: nothing that it says is read with it.
@@ -191,15 +208,26 @@ hd_status hd_cuda_import(hd_device *device, int peer, const hd_handle *handle,
 // Whether the words that the peers wrote have come.
 hd_status hd_cuda_check_probes(hd_device *device, hd_diag *diag);
 // A room of the stream for as many bytes; its memory is there once all of the
-// plan is known. Scratch is the stream's next: what one step or group takes
-// lies side by side, and the next one's takes its place.
+// plan is known: of the binding's steps, other plans need no more. Scratch is
+// the stream's next: what one step or group takes lies side by side, and the
+// next one's takes its place.
 hd_cuda_at hd_cuda_need(hd_device *device, int stream, hd_cuda_room room,
                         size_t bytes);
 int hd_cuda_room_of(const hd_device *device, int stream, hd_cuda_room room);
+// Whether the stream has room for a product, and for so much more scratch.
+bool hd_cuda_has_room(const hd_device *device, int stream, size_t scratch);
 hd_status hd_cuda_alloc_rooms(hd_device *device, hd_diag *diag);
 // Copies and waits, on the rescue stream.
 hd_status hd_cuda_copy_now(hd_device *device, hd_cu_ptr to, hd_cu_ptr from,
                            size_t bytes, hd_diag *diag);
+
+// --------------------------------------------------- cuda/vary.c
+
+// Where in their windows the buffers begin that peers offer parts of, while
+// slots are as they told them.
+hd_status hd_cuda_find_roots(hd_device *device, hd_diag *diag);
+hd_status hd_cuda_vary(hd_device *device, int variant, const hd_module *module,
+                       const hd_steps *steps, hd_diag *diag);
 
 // ------------------------------------------------- cuda/kernel.c
 
@@ -215,6 +243,8 @@ void hd_cuda_runs_close(hd_device *device);
 // Issues a run on the caller's `stream`.
 hd_status hd_cuda_run(hd_device *device, void *stream, void *const *arguments,
                       int variant, hd_diag *diag);
+// Destroys the graphs of a plan that no run is under way with.
+void hd_cuda_runs_forget(hd_device *device, const hd_cuda_plan *plan);
 // Blocks until all runs are over.
 hd_status hd_cuda_finish(hd_device *device, hd_diag *diag);
 void hd_cuda_run_stats(const hd_device *device, hd_stats *stats);

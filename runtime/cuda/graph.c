@@ -16,6 +16,7 @@ hd_status hd_cuda_graph_new(const hd_device *device, hd_diag *diag,
 {
     size_t n = (size_t)device->narguments + 1;
     hd_cuda_graph graph = {
+        .plan = device->plan,
         .argument = calloc(n * HD_CUDA_TURNS, sizeof *graph.argument),
         .fixed = calloc(n, sizeof *graph.fixed),
         .held = calloc(n, sizeof *graph.held),

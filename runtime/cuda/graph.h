@@ -16,6 +16,7 @@ typedef struct hd_cuda_argument {
 } hd_cuda_argument;
 
 typedef struct hd_cuda_graph {
+    const hd_cuda_plan *plan;   // borrowed: its commands
     hd_cuda_argument *argument; // owned, by turn: those that it is set for
     bool *fixed; // owned, by argument: what cannot be set anew names it
     bool *held;  // owned, by argument: what is no kernel names it

@@ -39,12 +39,12 @@ static void describe_library(hd_device *device)
 
     n = snprintf(device->products->text, sizeof device->products->text,
                  "cuBLASLt %s (%.120s)", library->version, library->path);
-    for (int i = 0; i < device->products->nproducts; i++)
-        tuned += device->products->product[i].tuned;
+    for (int i = 0; i < device->plan->nproducts; i++)
+        tuned += device->plan->product[i].tuned;
     if (tuned > 0)
         snprintf(device->products->text + n,
                  sizeof device->products->text - (size_t)n,
-                 ", %d of %d plans tuned", tuned, device->products->nproducts);
+                 ", %d of %d plans tuned", tuned, device->plan->nproducts);
 }
 
 static hd_status open_lt(hd_device *device, hd_diag *diag)
@@ -156,12 +156,57 @@ static hd_status ask(hd_device *device, const hd_cuda_product *product,
     return HD_OK;
 }
 
-// `found` tells whether cuBLASLt has a way at all.
-static hd_status choose(hd_device *device, hd_cuda_product *product,
-                        hd_diag *diag, bool *found)
+static int64_t power_of_two(int64_t n)
+{
+    int64_t power = 1;
+
+    while (power < n)
+        power *= 2;
+    return power;
+}
+
+// The shapes that one choice is for, told by one of them.
+static hd_cuda_shape likes_of(const hd_cuda_shape *shape)
+{
+    hd_cuda_shape likes = *shape;
+
+    likes.m = power_of_two(shape->m);
+    likes.n = power_of_two(shape->n);
+    likes.k = power_of_two(shape->k);
+    likes.lda = likes.ldb = likes.ldc = 0;
+    likes.ld_addend = shape->ld_addend > 0;
+    return likes;
+}
+
+static bool recall(hd_device *device, hd_cuda_product *product)
+{
+    hd_cuda_products *products = device->products;
+    hd_cuda_shape likes = likes_of(&product->shape);
+
+    for (unsigned i = 0; i < products->nchoices && i < HD_CUDA_CHOICES; i++) {
+        hd_cuda_choice *choice = &products->choice[i];
+
+        if (memcmp(&choice->shape, &likes, sizeof likes) == 0 &&
+            hd_cuda_take(device, product, &choice->algo))
+            return true;
+    }
+    return false;
+}
+
+static void remember(hd_device *device, const hd_cuda_product *product)
+{
+    hd_cuda_products *products = device->products;
+
+    products->choice[products->nchoices++ % HD_CUDA_CHOICES] =
+        (hd_cuda_choice){likes_of(&product->shape), product->algo};
+}
+
+// As cuBLASLt expects, or as it is found out.
+static hd_status choose_anew(hd_device *device, hd_cuda_product *product,
+                             hd_diag *diag, bool *found)
 {
     hd_lt_heuristic plan[HD_CUDA_PLANS];
-    bool tune = device->binding.tune;
+    bool tune = device->binding.tune && device->plan == device->whole;
     int n = 0;
 
     *found = hd_cuda_tuned(device, product);
@@ -176,6 +221,20 @@ static hd_status choose(hd_device *device, hd_cuda_product *product,
     return tune ? hd_cuda_tune(device, product, plan, n, diag) : HD_OK;
 }
 
+// `found` tells whether cuBLASLt has a way at all. A variant is made between
+// runs: there nothing is timed, and what is known of its likes does.
+static hd_status choose(hd_device *device, hd_cuda_product *product,
+                        hd_diag *diag, bool *found)
+{
+    *found = device->plan != device->whole && recall(device, product);
+    if (*found)
+        return HD_OK;
+    HD_TRY(choose_anew(device, product, diag, found));
+    if (*found)
+        remember(device, product);
+    return HD_OK;
+}
+
 // The product of this shape, or -1 if cuBLASLt has none.
 static hd_status find_product(hd_device *device, const hd_cuda_shape *shape,
                               hd_diag *diag, int *out)
@@ -185,16 +244,15 @@ static hd_status find_product(hd_device *device, const hd_cuda_shape *shape,
     hd_status status;
 
     *out = -1;
-    for (int i = 0; i < device->products->nproducts; i++) {
-        if (memcmp(&device->products->product[i].shape, shape, sizeof *shape) ==
+    for (int i = 0; i < device->plan->nproducts; i++) {
+        if (memcmp(&device->plan->product[i].shape, shape, sizeof *shape) ==
             0) {
             *out = i;
             return HD_OK;
         }
     }
-    if (!hd_cuda_grow((void **)&device->products->product,
-                      device->products->nproducts,
-                      &device->products->product_room, sizeof(product)))
+    if (!hd_cuda_grow((void **)&device->plan->product, device->plan->nproducts,
+                      &device->plan->product_room, sizeof(product)))
         return hd_fail(diag, HD_NO_MEMORY, "no memory for a product");
     status = describe(device, &product, diag);
     if (status == HD_OK)
@@ -203,10 +261,18 @@ static hd_status find_product(hd_device *device, const hd_cuda_shape *shape,
         free_product(device, &product);
         return status;
     }
-    device->products->product[device->products->nproducts] = product;
-    *out = device->products->nproducts++;
-    describe_library(device);
+    device->plan->product[device->plan->nproducts] = product;
+    *out = device->plan->nproducts++;
+    if (device->plan == device->whole)
+        describe_library(device);
     return HD_OK;
+}
+
+void hd_cuda_products_free(hd_device *device, hd_cuda_plan *plan)
+{
+    for (int i = 0; i < plan->nproducts; i++)
+        free_product(device, &plan->product[i]);
+    free(plan->product);
 }
 
 void hd_cuda_products_close(hd_device *device)
@@ -215,13 +281,9 @@ void hd_cuda_products_close(hd_device *device)
 
     if (products == NULL)
         return;
-    hd_cuda_singles_close(device);
-    for (int i = 0; i < products->nproducts; i++)
-        free_product(device, &products->product[i]);
     if (products->blas != NULL)
         products->lt.destroy(products->blas);
     hd_library_close(&products->library);
-    free(products->product);
     free(products);
 }
 
@@ -505,6 +567,12 @@ static hd_status add_plain(const job *j)
                               j->diag);
 }
 
+static size_t scratch_bytes(const job *j)
+{
+    return (size_t)hd_span_elements(&j->step->span[0]) *
+           (j->product.wide ? sizeof(double) : sizeof(float));
+}
+
 static hd_status add_scratched(const job *j, int product)
 {
     hd_cuda_at at[HD_KERNEL_POINTERS];
@@ -512,9 +580,7 @@ static hd_status add_scratched(const job *j, int product)
     hd_kernel_grid grid = {0};
     int n = j->step->op->nviews;
     hd_cuda_at scratch =
-        hd_cuda_need(j->device, j->stream, HD_CUDA_SCRATCH,
-                     (size_t)hd_span_elements(&j->step->span[0]) *
-                         (j->product.wide ? sizeof(double) : sizeof(float)));
+        hd_cuda_need(j->device, j->stream, HD_CUDA_SCRATCH, scratch_bytes(j));
 
     HD_TRY(add_products(j, product, &scratch));
     for (int i = 0; i < n; i++)
@@ -532,7 +598,8 @@ hd_status hd_cuda_plan_matmul(hd_device *device, int stream,
     int epilogue = 0, product = -1;
     hd_cuda_shape shape;
 
-    if (j.product.k == 0 || j.product.counts >= 0)
+    if (j.product.k == 0 || j.product.counts >= 0 ||
+        !hd_cuda_has_room(device, stream, 0))
         return add_plain(&j);
     HD_TRY(open_lt(device, diag));
     if (own_epilogue(&j, &epilogue)) {
@@ -545,7 +612,8 @@ hd_status hd_cuda_plan_matmul(hd_device *device, int stream,
     j.scratched = true;
     j.adds = false;
     j.c.row_stride = j.product.n;
-    if (fit(&j.a, &j.product.ta) && fit(&j.b, &j.product.tb)) {
+    if (fit(&j.a, &j.product.ta) && fit(&j.b, &j.product.tb) &&
+        hd_cuda_has_room(device, stream, scratch_bytes(&j))) {
         shape = shape_of(&j, j.product.wide ? HD_LT_F64 : HD_LT_F32,
                          j.product.n, HD_LT_EPILOGUE_DEFAULT, -1);
         HD_TRY(find_product(device, &shape, diag, &product));
@@ -563,8 +631,7 @@ static void *address(const hd_device *device, hd_cuda_at at)
 hd_status hd_cuda_multiply(hd_device *device, const hd_cuda_command *command,
                            hd_cu_stream stream, hd_diag *diag)
 {
-    const hd_cuda_product *product =
-        &device->products->product[command->product];
+    const hd_cuda_product *product = &device->plan->product[command->product];
     float alpha = (float)command->alpha, beta = (float)command->beta;
     bool wide = product->shape.wide;
     void *c = address(device, command->c);

@@ -4,13 +4,14 @@
 // Each rank writes a word into every window it maps before it is used; what
 // has not come when all have written says that peer-to-peer copies cannot be
 // trusted between the two.
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/diag.h"
 #include "runtime/cuda/peers.h"
 #include "runtime/cuda/plan.h"
+#include "runtime/cuda/sizes.h"
 #include "runtime/cuda/transport.h"
 
 #define BLOCK \
@@ -198,9 +199,20 @@ hd_cuda_at hd_cuda_need(hd_device *device, int stream, hd_cuda_room room,
 
     if (room == HD_CUDA_SCRATCH)
         mine->used = at + bytes;
+    assert(device->plan == device->whole || at + bytes <= mine->need[room]);
     if (mine->need[room] < at + bytes)
         mine->need[room] = at + bytes;
     return (hd_cuda_at){hd_cuda_room_of(device, stream, room), at};
+}
+
+bool hd_cuda_has_room(const hd_device *device, int stream, size_t scratch)
+{
+    const hd_cuda_stream *mine = &device->stream[stream];
+
+    return device->plan == device->whole ||
+           (align_up(mine->used, 512) + scratch <=
+                mine->need[HD_CUDA_SCRATCH] &&
+            mine->need[HD_CUDA_WORKSPACE] > 0);
 }
 
 // All that is 0 at first comes first, so that one call clears it.
@@ -317,6 +329,7 @@ hd_status hd_cuda_alloc(hd_device *device, hd_diag *diag)
     if ((size_t)device->size * sizeof(uint32_t) > HD_CUDA_PROBES)
         return hd_fail(diag, HD_UNSUPPORTED, "%d ranks on CUDA IPC; at most %d",
                        device->size, HD_CUDA_PROBES / 4);
+    HD_TRY(hd_cuda_sizes_open(device, diag));
     HD_TRY(hd_cuda_enter(device, diag, &mode));
     status = alloc_all(device, diag);
     hd_cuda_leave(device, mode);
@@ -334,6 +347,7 @@ static void free_peers(hd_device *device)
             device->cu.ipc_close(peers->peer[i].window);
         free(peers->peer[i].own);
         free(peers->peer[i].slot);
+        free(peers->peer[i].root);
     }
     if (peers->window != 0)
         device->cu.free(peers->window);
@@ -372,7 +386,7 @@ hd_status hd_cuda_export(hd_device *device, int peer, hd_diag *diag,
     hd_cu_result result;
     int mode;
 
-    out->fd = -1;
+    out->fd = hd_cuda_sizes_export(device, peer);
     if (meets(device, peer)) {
         HD_TRY(hd_cuda_enter(device, diag, &mode));
         result = device->cu.ipc_export(&handle.ipc, device->peers->window);
@@ -421,8 +435,7 @@ hd_status hd_cuda_import(hd_device *device, int peer, const hd_handle *handle,
     hd_status status;
     int mode;
 
-    if (handle->fd >= 0)
-        close(handle->fd);
+    HD_TRY(hd_cuda_sizes_import(device, peer, handle->fd, diag));
     memcpy(&theirs, handle->bytes, sizeof theirs);
     HD_TRY(hd_pair_compare(&device->binding, peer, &pair->pair, &theirs.pair,
                            diag));

@@ -111,14 +111,27 @@ static bool has_comm(const hd_device *device, int axis)
             hd_cuda_fused_axis(device) == axis);
 }
 
+// Whether the view has fewer elements in some runs than there is room for.
+static bool is_sized(const hd_view *view)
+{
+    const hd_type *type = &view->buffer->type;
+
+    for (int d = 0; d < type->ndims; d++)
+        if (hd_dim_is_sized(type->dim[d]) && !hd_view_picks(view, d))
+            return true;
+    return false;
+}
+
 // Whether the step is a collective whose pieces NCCL takes one by one where
-// they have gaps between them, and whether these have.
+// they have gaps between them, and whether these have: in every run, if they
+// do in some.
 static bool has_pieces(const hd_step *step, bool *spaced)
 {
     int view = hd_nccl_pieces(step->op);
 
     if (view >= 0)
-        *spaced = !hd_span_is_dense(&step->span[view]);
+        *spaced = !hd_span_is_dense(&step->span[view]) ||
+                  is_sized(&step->op->view[view]);
     return view >= 0;
 }
 
@@ -219,10 +232,10 @@ static hd_status share_ids(hd_device *device, hd_nccl_id *mine, hd_nccl_id *all,
         status = hd_library_open(&hd_nccl_library, &device->nccl->api, diag,
                                  &device->nccl->library);
     for (int a = 0; a < module->naxes && status == HD_OK; a++) {
-        int error = hd_mesh_coord(module, device->rank, a) == 0 &&
-                            has_comm(device, a)
-                        ? device->nccl->api.unique_id(&mine[a])
-                        : HD_NCCL_SUCCESS;
+        int error =
+            hd_mesh_coord(module, device->rank, a) == 0 && has_comm(device, a)
+                ? device->nccl->api.unique_id(&mine[a])
+                : HD_NCCL_SUCCESS;
 
         if (error != HD_NCCL_SUCCESS)
             status = nccl_error(device, error, diag, "unique_id");
@@ -562,8 +575,8 @@ static hd_status gather_at_root(const call_args *call, int root)
              call->type, root, call->comm, call->stream);
     for (int i = 0; hd_step_reduces(step) && i < n; i++)
         NCCL_TRY(call->device, call->diag, recv,
-                 (char *)(uintptr_t)gathered_at(call) + (size_t)i * bytes,
-                 each, call->type, i, call->comm, call->stream);
+                 (char *)(uintptr_t)gathered_at(call) + (size_t)i * bytes, each,
+                 call->type, i, call->comm, call->stream);
     return HD_OK;
 }
 
@@ -733,11 +746,13 @@ static void plan_gathers(hd_device *device, const hd_step *steps, int n,
     for (int i = 0; i < n; i++) {
         const hd_step *step = &steps[i];
 
+        // At one place, whatever the sizes.
         if (only_gathers(device, step) && hd_step_reduces(step))
             device->nccl->gathered[step->index] = hd_cuda_need(
                 device, stream, HD_CUDA_SCRATCH,
                 (size_t)device->binding.module->axis[step->op->axis].size *
-                    hd_piece_of(&step->span[0], -1).bytes);
+                    hd_piece_of(&hd_cuda_whole(device, step)->span[0], -1)
+                        .bytes);
     }
 }
 

@@ -8,6 +8,7 @@
 #include "runtime/cuda/cuda.h"
 #include "runtime/cuda/library.h"
 #include "runtime/cuda/products.h"
+#include "runtime/cuda/sizes.h"
 #include "runtime/cuda/transport.h"
 
 // -------------------------------------------------------------- hosts
@@ -266,6 +267,12 @@ static void close_streams(hd_device *device)
             if (stream->pace[k] != NULL)
                 device->cu.event_destroy(stream->pace[k]);
         }
+        for (int k = 0; stream->marks.event != NULL && k < stream->marks.room;
+             k++) {
+            if (stream->marks.event[k] != NULL)
+                device->cu.event_destroy(stream->marks.event[k]);
+        }
+        free(stream->marks.event);
         if (i > 0 && stream->stream != NULL)
             device->cu.stream_destroy(stream->stream);
     }
@@ -277,7 +284,7 @@ static void close_streams(hd_device *device)
 
 static void free_all(hd_device *device)
 {
-    hd_cuda_plan_free(device);
+    hd_cuda_plans_free(device);
     hd_cuda_products_close(device);
     hd_cuda_kernels_close(device);
     hd_cuda_free(device);
@@ -306,6 +313,7 @@ void hd_cuda_close(hd_device *device)
     if (device == NULL)
         return;
     hd_cuda_watch_stop(device); // may yet find that the device is stuck
+    hd_cuda_sizes_close(device);
     if (device->context != NULL && !hd_cuda_is_stuck(device))
         close_device(device);
     if (!hd_cuda_is_stuck(device))

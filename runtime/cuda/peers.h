@@ -27,6 +27,9 @@ typedef struct hd_cuda_peer {
     hd_cu_ptr window;   // owned: imported; 0 if not
     hd_cuda_slot *slot; // owned: copies of theirs, while planning
     hd_cuda_slot *own;  // owned: copies of ours, while planning
+    // Owned, by slot: where in their window the buffer begins that they offer a
+    // part of; NULL where a run has no sizes.
+    uint64_t *root;
     // While planning: whether this rank writes "early" there, and which of its
     // streams wait for theirs.
     bool told, heard[HD_CUDA_STREAMS_MOST];

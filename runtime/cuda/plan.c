@@ -1,5 +1,6 @@
 // Compiles a rank's steps into commands, once. What crosses streams becomes
 // events; what crosses ranks is cuda/transfer.c's.
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -155,13 +156,16 @@ static hd_status plan_single(hd_device *device, const hd_step *step,
 static hd_status plan_compute(hd_device *device, const hd_step *step,
                               const hd_chains *chains, hd_diag *diag)
 {
+    const hd_steps *room = device->binding.steps;
     hd_chain chain;
 
     if (chains->joined[step->index])
         return HD_OK;
-    hd_chains_find(chains, device->binding.steps, step->index, &chain);
-    return chain.nsteps > 1 ? plan_chain(device, &chain, diag)
-                            : plan_single(device, step, diag);
+    hd_chains_find(chains, room, step->index, &chain);
+    if (chain.nsteps <= 1)
+        return plan_single(device, step, diag);
+    chain = hd_chain_now(&chain, room, device->plan->steps);
+    return plan_chain(device, &chain, diag);
 }
 
 // ----------------------------------------------------- a run's ends
@@ -171,19 +175,71 @@ static bool is_staged(const hd_root *buffer)
     return buffer->shared && buffer->argument >= 0 && buffer->bytes > 0;
 }
 
+// Whether runs have only some indices of a dimension inside of another: room
+// that they have nothing in lies in between.
+static bool has_gaps(const hd_type *type)
+{
+    bool inside = false;
+
+    for (int d = 0; d < type->ndims; d++) {
+        if (inside && hd_dim_is_sized(type->dim[d]))
+            return true;
+        inside |= hd_dim_local(type->dim[d]) > 1;
+    }
+    return false;
+}
+
+bool hd_cuda_is_staged_in(const hd_root *buffer)
+{
+    return is_staged(buffer) &&
+           (buffer->buffer->role != HD_OUT || has_gaps(&buffer->buffer->type));
+}
+
+// Indices of the dimension that this rank has at the plan's sizes.
+static int64_t length_of(const hd_device *device, hd_dim dim)
+{
+    const hd_module *module = device->plan->module;
+
+    dim.extent = hd_module_extent(module, dim);
+    return hd_dim_is_sharded(dim)
+               ? hd_dim_block_length(
+                     dim, hd_mesh_coord(module, device->rank, dim.mark))
+               : dim.extent;
+}
+
+// Bytes from the buffer's beginning to the end of what a run has in it.
+static uint64_t used_bytes(const hd_device *device, const hd_root *buffer)
+{
+    const hd_type *type = &buffer->buffer->type;
+
+    for (int d = 0; d < type->ndims; d++) {
+        uint64_t room = (uint64_t)hd_dim_local(type->dim[d]);
+
+        if (hd_dim_is_sized(type->dim[d]))
+            return buffer->bytes / room *
+                   (uint64_t)length_of(device, type->dim[d]);
+        if (room > 1)
+            break;
+    }
+    return buffer->bytes;
+}
+
 // A shared argument is worked on in the window: peers never map the caller's
-// own memory, whose address may change from run to run on one rank alone.
-static hd_status plan_staging(hd_device *device, hd_role skipped, bool in,
-                              hd_diag *diag)
+// own memory, whose address may change from run to run on one rank alone. What
+// is room alone is left as the caller has it: where that lies in between, by
+// bringing it along.
+static hd_status plan_staging(hd_device *device, bool in, hd_diag *diag)
 {
     for (int i = 0; i < device->nbuffers; i++) {
         const hd_root *buffer = &device->buffer[i];
         hd_cuda_at window = {i, 0};
         hd_cuda_at theirs = {device->nbuffers + buffer->argument, 0};
 
-        if (is_staged(buffer) && buffer->buffer->role != skipped)
+        if (in ? hd_cuda_is_staged_in(buffer)
+               : is_staged(buffer) && buffer->buffer->role != HD_IN)
             HD_TRY(hd_cuda_add_copy(device, 0, NULL, in ? window : theirs,
-                                    in ? theirs : window, buffer->bytes, diag));
+                                    in ? theirs : window,
+                                    used_bytes(device, buffer), diag));
     }
     return HD_OK;
 }
@@ -212,7 +268,7 @@ static bool follow_records(const hd_steps *steps, const hd_step *wait,
 // after its last step, or the caller's stream waits for its last record.
 static void find_ties(const hd_device *device, bool *starts, bool *ends)
 {
-    const hd_steps *steps = device->binding.steps;
+    const hd_steps *steps = device->plan->steps;
     bool forked = false;
     bool begun[HD_CUDA_STREAMS_MOST] = {false};
 
@@ -243,7 +299,7 @@ static void find_ties(const hd_device *device, bool *starts, bool *ends)
 static hd_status plan_head(hd_device *device, const bool *starts, hd_diag *diag)
 {
     HD_TRY(hd_cuda_signal_early(device, diag));
-    HD_TRY(plan_staging(device, HD_OUT, true, diag));
+    HD_TRY(plan_staging(device, true, diag));
     for (int i = 1; i < hd_cuda_helper(device); i++) {
         if (!starts[i])
             HD_TRY(hd_cuda_tie(device, 0, i, NULL, diag));
@@ -262,7 +318,7 @@ static hd_status plan_tail(hd_device *device, const bool *ends, hd_diag *diag)
     }
     if (device->stream[helper].planned > 0)
         HD_TRY(hd_cuda_tie(device, helper, 0, NULL, diag));
-    HD_TRY(plan_staging(device, HD_IN, false, diag));
+    HD_TRY(plan_staging(device, false, diag));
     return HD_OK;
 }
 
@@ -271,7 +327,7 @@ static hd_status plan_tail(hd_device *device, const bool *ends, hd_diag *diag)
 static hd_status plan_steps(hd_device *device, int *events,
                             const hd_chains *chains, hd_diag *diag)
 {
-    const hd_steps *steps = device->binding.steps;
+    const hd_steps *steps = device->plan->steps;
     int n;
 
     for (int64_t i = 0; i < steps->nsteps; i += n) {
@@ -295,7 +351,7 @@ static hd_status plan_steps(hd_device *device, int *events,
 static hd_status plan_all(hd_device *device, int *events,
                           const hd_chains *chains, hd_diag *diag)
 {
-    const hd_steps *steps = device->binding.steps;
+    const hd_steps *steps = device->plan->steps;
     bool starts[HD_CUDA_STREAMS_MOST] = {false};
     bool ends[HD_CUDA_STREAMS_MOST] = {false};
 
@@ -317,12 +373,15 @@ static hd_status plan_all(hd_device *device, int *events,
 
 static hd_status make(hd_device *device, hd_diag *diag)
 {
-    size_t n = (size_t)device->binding.steps->nsteps + 1;
     hd_cuda_plan *plan = device->plan;
+    size_t n = (size_t)plan->steps->nsteps + 1;
     int *events = calloc(n, sizeof *events);
     hd_chains chains = {0};
     hd_status status;
 
+    for (int i = 0; i < device->nstreams; i++)
+        device->stream[i].planned = device->stream[i].handed = 0;
+    hd_cuda_hear_anew(device);
     plan->first = calloc(n, sizeof *plan->first);
     status = plan->first == NULL || events == NULL ||
                      !hd_chains_collect(device->binding.steps, device->nbuffers,
@@ -334,68 +393,116 @@ static hd_status make(hd_device *device, hd_diag *diag)
     return status;
 }
 
+// Times are of steps as they are written.
+static hd_status finish(hd_device *device, hd_diag *diag)
+{
+    hd_cuda_settle(device);
+    device->plans++;
+    return device->binding.times == NULL ? hd_cuda_prune(device, diag) : HD_OK;
+}
+
 // A mark is needed until its run is over, or so many commands of its stream
 // later that the host has waited for it.
 static hd_status open_marks(hd_device *device, hd_cuda_marks *marks,
                             hd_diag *diag)
 {
     const int most = 2 * HD_CUDA_THROTTLE;
-    int event = 0;
 
-    marks->first = device->plan->nevents;
     marks->room =
         marks->each < most / HD_CUDA_RUNS ? marks->each * HD_CUDA_RUNS : most;
+    marks->event = calloc((size_t)marks->room + 1, sizeof *marks->event);
+    if (marks->event == NULL)
+        return hd_cuda_no_room(device, diag);
     for (int i = 0; marks->each > 0 && i < marks->room; i++)
-        HD_TRY(hd_cuda_new_event(device, diag, &event));
+        HD_CUDA_TRY(device, diag, event_create, &marks->event[i],
+                    HD_CU_EVENT_DISABLE_TIMING);
     return HD_OK;
 }
 
-// On the streams that are left of those that were planned.
+// On the streams that are left of those that were planned. In a variant others
+// may be: each has as many marks in the same order, wherever they are recorded.
 static hd_status plan_marks(hd_device *device, hd_diag *diag)
 {
     for (int i = 0; i < device->plan->ncommands; i++) {
         const hd_cuda_command *command = &device->plan->command[i];
+        hd_cuda_wait *wait;
 
         if (command->wait < 0)
             continue;
-        device->plan->wait[command->wait].marked = command->stream;
-        device->plan->wait[command->wait].mark =
-            device->stream[command->stream].marks.each++;
+        wait = &device->waits.wait[command->wait];
+        wait->marked = command->stream;
+        wait->mark = device->stream[command->stream].marks.each++;
     }
     for (int i = 0; i < device->nstreams; i++)
         HD_TRY(open_marks(device, &device->stream[i].marks, diag));
     return HD_OK;
 }
 
+static hd_cuda_plan *new_plan(const hd_module *module, const hd_steps *steps)
+{
+    hd_cuda_plan *plan = calloc(1, sizeof *plan);
+
+    if (plan == NULL)
+        return NULL;
+    plan->module = module;
+    plan->steps = steps;
+    for (int i = 0; i < module->nsizes; i++)
+        plan->size[i] = module->size[i].now;
+    return plan;
+}
+
 hd_status hd_cuda_plan_make(hd_device *device, hd_diag *diag)
 {
-    device->plan = calloc(1, sizeof *device->plan);
+    device->plan = device->whole =
+        new_plan(device->binding.module, device->binding.steps);
     if (device->plan == NULL)
         return hd_cuda_no_room(device, diag);
     HD_TRY(make(device, diag));
     HD_TRY(hd_cuda_alloc_rooms(device, diag));
-    hd_cuda_settle(device);
-    // Times are of steps as they are written.
-    if (device->binding.times == NULL)
-        HD_TRY(hd_cuda_prune(device, diag));
+    HD_TRY(finish(device, diag));
     return plan_marks(device, diag);
 }
 
-void hd_cuda_plan_free(hd_device *device)
+static void free_plan(hd_device *device, hd_cuda_plan *plan)
 {
-    hd_cuda_plan *plan = device->plan;
-
     if (plan == NULL)
         return;
-    for (int i = 0; i < plan->nevents; i++)
-        device->cu.event_destroy(plan->event[i]);
-    free(plan->event);
+    hd_cuda_singles_close(device, plan);
+    hd_cuda_products_free(device, plan);
     free(plan->first);
     free(plan->command);
     free(plan->word);
     free(plan->launch);
     free(plan->blob);
     free(plan->patch);
-    free(plan->wait);
     free(plan);
+}
+
+hd_status hd_cuda_plan_vary(hd_device *device, int variant,
+                            const hd_module *module, const hd_steps *steps,
+                            hd_diag *diag)
+{
+    hd_cuda_plan **plan = &device->variant[variant];
+
+    if (*plan != NULL)
+        hd_cuda_runs_forget(device, *plan);
+    free_plan(device, *plan);
+    device->plan = *plan = new_plan(module, steps);
+    if (*plan == NULL)
+        return hd_cuda_no_room(device, diag);
+    HD_TRY(make(device, diag));
+    assert((*plan)->nwaits == device->waits.n); // its steps are the same
+    HD_TRY(finish(device, diag));
+    return hd_cuda_singles_open(device, diag);
+}
+
+void hd_cuda_plans_free(hd_device *device)
+{
+    for (int i = 0; i < HD_VARIANTS; i++)
+        free_plan(device, device->variant[i]);
+    free_plan(device, device->whole);
+    for (int i = 0; i < device->nevents; i++)
+        device->cu.event_destroy(device->event[i]);
+    free(device->event);
+    free(device->waits.wait);
 }

@@ -30,7 +30,7 @@ typedef struct hd_cuda_wait {
     int peer;            // -1: NCCL waits, for any that the steps name
     int stream;
     uint64_t offset; // of the word in our window; 0: NCCL's, which has none
-    int marked;      // the stream that has its mark, where streams were joined
+    int marked;      // the stream whose marks it has one of
     int mark;        // which of that stream's in a run; -1: none, in a graph
 } hd_cuda_wait;
 
@@ -67,15 +67,21 @@ typedef struct hd_cuda_command {
     uint64_t bytes;      // COPY
     int launch;          // KERNEL: of plan->launch
     bool meets;          // KERNEL: it waits for peers
-    int product;         // PRODUCT: of device->products
+    int product;         // PRODUCT: of plan->product
     hd_cuda_at a, b, c, bias, workspace;
     double alpha, beta;
-    struct hd_cuda_single *single; // PRODUCT: borrowed from device->products
-    int event; // RECORD, WAIT: of plan->event; ..ARGUMENT: of the arguments
-    int wait;  // NCCL, FUSED: of plan->wait, with a mark behind it; or -1
+    struct hd_cuda_single *single; // PRODUCT: borrowed from the plan
+    int event; // RECORD, WAIT: of device->event; ..ARGUMENT: of the arguments
+    int wait;  // NCCL, FUSED: of device->waits, with a mark behind it; or -1
 } hd_cuda_command;
 
+// The commands of a list of steps. There is one for the binding's steps, which
+// has a session's rooms, waits and marks made, and one for each variant, which
+// uses them.
 struct hd_cuda_plan {
+    const hd_module *module;    // borrowed, with the sizes of now
+    const hd_steps *steps;      // borrowed
+    int64_t size[HD_MAX_SIZES]; // of runs, by size of the module
     // Owned, by step: the first of its commands, or of its group's at the first
     // step; at the end, the first after them all. Commands ahead and behind
     // are a run's own.
@@ -90,18 +96,33 @@ struct hd_cuda_plan {
     size_t blob_bytes, blob_room;
     hd_cuda_patch *patch; // owned
     int npatches, patch_room;
-    hd_cuda_wait *wait; // owned
-    int nwaits, wait_room;
-    hd_cu_event *event; // owned
-    int nevents;
+    struct hd_cuda_product *product; // owned
+    int nproducts, product_room;
+    struct hd_cuda_single *single; // owned: a product command
+    int nsingles;
+    int nwaits;       // of the device's, so far
+    int nevents;      // likewise
     int nfused;       // steps of a provider, so far
     uint64_t sending; // bytes to peers a run
 };
 
 // --------------------------------------------------- cuda/plan.c
 
+// That of the binding's steps, and all that a session's plans have in common.
 hd_status hd_cuda_plan_make(hd_device *device, hd_diag *diag);
-void hd_cuda_plan_free(hd_device *device);
+// These steps, at the sizes of `module`, in place of what the variant was.
+hd_status hd_cuda_plan_vary(hd_device *device, int variant,
+                            const hd_module *module, const hd_steps *steps,
+                            hd_diag *diag);
+void hd_cuda_plans_free(hd_device *device);
+// The step of the binding that a step of any plan is, with room for all.
+static inline const hd_step *hd_cuda_whole(const hd_device *device,
+                                           const hd_step *step)
+{
+    return &device->binding.steps->step[step->index];
+}
+// Whether the caller's argument is copied into the window when a run begins.
+bool hd_cuda_is_staged_in(const hd_root *buffer);
 // The event that the step records, into events[step] if anything waits for it.
 hd_status hd_cuda_plan_record(hd_device *device, int stream,
                               const hd_step *step, int *events, hd_diag *diag);
@@ -208,6 +229,8 @@ hd_status hd_cuda_plan_batch(hd_device *device, const hd_step *steps, int n,
                              int stream, bool deferred, hd_diag *diag);
 // Which steps signal "ready" at the start of a run: peers->early.
 void hd_cuda_find_early(hd_device *device);
+// No stream of a plan has waited for what peers tell early.
+void hd_cuda_hear_anew(hd_device *device);
 hd_status hd_cuda_signal_early(hd_device *device, hd_diag *diag);
 // Of `n` steps, a group, those that NCCL is given with the last command.
 hd_status hd_cuda_mark_nccl(hd_device *device, const hd_step *steps, int n,

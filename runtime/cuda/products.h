@@ -30,6 +30,13 @@ typedef struct hd_cuda_product {
     bool tuned;
 } hd_cuda_product;
 
+// What was chosen for sizes of runs of a range: extents up to a power of two.
+#define HD_CUDA_CHOICES 256
+typedef struct hd_cuda_choice {
+    hd_cuda_shape shape; // with these in the place of extents
+    hd_lt_algo algo;
+} hd_cuda_choice;
+
 // A product of the plan on a set of addresses, as the kernels that it is, no
 // two of which are the same.
 typedef struct hd_cuda_captured {
@@ -52,13 +59,11 @@ typedef struct hd_cuda_single {
 struct hd_cuda_products {
     hd_library library;
     hd_lt_api lt;
-    hd_lt_handle blas;        // owned
-    char text[200];           // cuBLASLt's name and version, and what was tuned
-    double tuning;            // seconds that it took so far
-    hd_cuda_product *product; // owned
-    int nproducts, product_room;
-    hd_cuda_single *single; // owned: a product of the plan
-    int nsingles;
+    hd_lt_handle blas; // owned
+    char text[200];    // cuBLASLt's name and version, and what was tuned
+    double tuning;     // seconds that it took so far
+    hd_cuda_choice choice[HD_CUDA_CHOICES]; // by turns
+    unsigned nchoices;                      // made
 };
 
 // ------------------------------------------------- cuda/matmul.c
@@ -73,16 +78,17 @@ static inline hd_lt_layout hd_cuda_added(const hd_cuda_product *product)
 // By cuBLASLt's call.
 hd_status hd_cuda_multiply(hd_device *device, const hd_cuda_command *command,
                            hd_cu_stream stream, hd_diag *diag);
+void hd_cuda_products_free(hd_device *device, hd_cuda_plan *plan);
 void hd_cuda_products_close(hd_device *device);
 // For those who ask what multiplies; "" if nothing does.
 const char *hd_cuda_products_text(const hd_device *device);
 
 // -------------------------------------------------- cuda/single.c
 
-// Makes those of the plan's products, which it has until they are closed; the
-// caller's memory is not known yet.
+// Makes those of the plan's products, which it has until they are closed; those
+// of a variant have no graphs of their own, since runs are under way.
 hd_status hd_cuda_singles_open(hd_device *device, hd_diag *diag);
-void hd_cuda_singles_close(hd_device *device);
+void hd_cuda_singles_close(hd_device *device, hd_cuda_plan *plan);
 // By its own graph, or else by cuBLASLt's call.
 hd_status hd_cuda_issue_product(hd_device *device,
                                 const hd_cuda_command *command,
@@ -98,6 +104,9 @@ bool hd_cuda_single_set(hd_device *device, const hd_cuda_command *command,
 
 // --------------------------------------------------- cuda/tune.c
 
+// Whether cuBLASLt takes the algorithm for the product, which it then has.
+bool hd_cuda_take(hd_device *device, hd_cuda_product *product,
+                  const hd_lt_algo *algo);
 // Whether a plan for the product is on disk, which it then has.
 bool hd_cuda_tuned(hd_device *device, hd_cuda_product *product);
 // Gives the product the fastest of `n` plans, and keeps it on disk. It stays as

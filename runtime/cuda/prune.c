@@ -97,7 +97,7 @@ static int find_taker(const pruner *pruner, int n)
 static void hand_on_words(pruner *pruner)
 {
     hd_cuda_plan *plan = pruner->device->plan;
-    int to, steps = (int)pruner->device->binding.steps->nsteps;
+    int to, steps = (int)pruner->device->plan->steps->nsteps;
     hd_cuda_command words;
     hd_order order;
 
@@ -204,7 +204,7 @@ static void close_gaps(pruner *pruner)
     }
     pruner->at[device->plan->ncommands] = kept;
     device->plan->ncommands = kept;
-    for (int64_t i = 0; i <= device->binding.steps->nsteps; i++)
+    for (int64_t i = 0; i <= device->plan->steps->nsteps; i++)
         device->plan->first[i] = pruner->at[device->plan->first[i]];
 }
 

@@ -38,15 +38,18 @@ static int ranks_of(const hd_device *device, const hd_step *step)
                : 1;
 }
 
+static uint64_t bytes_of(const hd_step *step)
+{
+    return hd_piece_of(&step->span[0], -1).bytes;
+}
+
 // An all_reduce, n ranks of which take n - 1 operands in, or 2 (n - 1) shares
 // of one: how many bytes fewer that is.
 static uint64_t saved_by_shares(const hd_device *device, const hd_step *step)
 {
     uint64_t n = (uint64_t)ranks_of(device, step);
 
-    return n < 2 ? 0
-                 : (n - 1) * (n - 2) *
-                       (hd_piece_of(&step->span[0], -1).bytes / n);
+    return n < 2 ? 0 : (n - 1) * (n - 2) * (bytes_of(step) / n);
 }
 
 // What decides it is the same on all ranks of the axis.
@@ -56,16 +59,18 @@ static bool may_share(const hd_device *device, const hd_step *step)
            hd_cuda_transport_of(device, step)->windows;
 }
 
-bool hd_cuda_is_twoshot(const hd_device *device, const hd_step *step)
+static bool may_twoshot(const hd_device *device, const hd_step *step)
 {
     uint64_t n = (uint64_t)ranks_of(device, step);
 
-    if (!may_share(device, step) || step->group != 0 ||
-        device->peers->reducing != step->stream ||
-        hd_twoshot_pointers((int)n) > HD_KERNEL_POINTERS ||
-        2 * (n - 1) * (hd_piece_of(&step->span[0], -1).bytes / n) >
-            MEETING_MOST)
-        return false;
+    return may_share(device, step) && step->group == 0 &&
+           device->peers->reducing == step->stream &&
+           hd_twoshot_pointers((int)n) <= HD_KERNEL_POINTERS &&
+           2 * (n - 1) * (bytes_of(step) / n) <= MEETING_MOST;
+}
+
+static bool saves_by_twoshot(const hd_device *device, const hd_step *step)
+{
     switch (device->shots) {
     case HD_CUDA_SHOTS_AUTO:
         break;
@@ -75,12 +80,6 @@ bool hd_cuda_is_twoshot(const hd_device *device, const hd_step *step)
         return true;
     }
     return saved_by_shares(device, step) >= TWOSHOT_SAVES;
-}
-
-static bool is_shared(const hd_device *device, const hd_step *step)
-{
-    return may_share(device, step) && !hd_cuda_is_twoshot(device, step) &&
-           saved_by_shares(device, step) >= SHARES_SAVE;
 }
 
 // The last ranks may have none.
@@ -98,6 +97,41 @@ static share share_of(const hd_device *device, const hd_step *step,
     return (share){offset, most < all - offset ? most : all - offset};
 }
 
+static bool is_twoshot_at_room(const hd_device *device, const hd_step *whole)
+{
+    return may_twoshot(device, whole) && saves_by_twoshot(device, whole);
+}
+
+// In runs of all sizes its words are told that go with shares.
+static bool is_shared_at_room(const hd_device *device, const hd_step *step)
+{
+    const hd_step *whole = hd_cuda_whole(device, step);
+
+    return may_share(device, whole) && !is_twoshot_at_room(device, whole) &&
+           saved_by_shares(device, whole) >= SHARES_SAVE;
+}
+
+static bool is_shared(const hd_device *device, const hd_step *step)
+{
+    return is_shared_at_room(device, step) &&
+           (saved_by_shares(device, step) >= SHARES_SAVE || step->group != 0 ||
+            device->peers->reducing != step->stream ||
+            hd_oneshot_pointers(ranks_of(device, step)) > HD_KERNEL_POINTERS);
+}
+
+// Where the greatest size is two-shot, or in shares, there is a place for what
+// peers put.
+bool hd_cuda_is_twoshot(const hd_device *device, const hd_step *step)
+{
+    const hd_step *whole = hd_cuda_whole(device, step);
+
+    if (!may_twoshot(device, step) || !saves_by_twoshot(device, step))
+        return false;
+    return is_twoshot_at_room(device, whole) ||
+           (is_shared_at_room(device, step) && !is_shared(device, step) &&
+            bytes_of(step) <= share_of(device, whole, 0).bytes);
+}
+
 static int64_t coordinate(const hd_device *device, const hd_step *step,
                           int rank)
 {
@@ -110,7 +144,7 @@ uint64_t hd_cuda_share_bytes(const hd_device *device, const hd_step *step)
         return hd_piece_of(&step->span[0], -1).bytes;
     if (!is_shared(device, step))
         return 0;
-    return share_of(device, step, coordinate(device, step, device->rank)).bytes;
+    return share_of(device, step, 0).bytes; // no rank ever has more
 }
 
 uint64_t hd_cuda_reads(const hd_device *device, const hd_batch_part *part)
@@ -136,12 +170,26 @@ static hd_cuda_at own_share(const hd_device *device, const hd_step *step)
                                 device->peers->share[step->index]};
 }
 
+// What a run of less may need that goes by another kernel.
+static void need_for_less(hd_words *words, hd_piece out)
+{
+    hd_device *device = words->device;
+    uint64_t most = out.bytes < MEETING_MOST ? out.bytes : MEETING_MOST;
+
+    if (device->plan != device->whole || device->binding.module->nsizes == 0)
+        return;
+    hd_cuda_need(device, words->stream, HD_CUDA_COUNTER, sizeof(uint32_t));
+    if (hd_pieces_overlap(out, hd_piece_of(&words->step->span[1], -1)))
+        hd_cuda_need(device, words->stream, HD_CUDA_SCRATCH, most);
+}
+
 // Where the result is put: one that lies over this rank's own operand goes
 // through memory of its own where peers read that, as of a reduce's root they
 // do not, nor, two-shot, what is written before they have told so.
 static hd_status place_result(hd_words *words, hd_batch *batch, hd_piece out,
                               hd_cuda_at *at)
 {
+    need_for_less(words, out);
     *at = hd_cuda_at_place(out.place);
     if (is_shared(words->device, words->step)) {
         *at = own_share(words->device, words->step);
@@ -214,8 +262,7 @@ bool hd_cuda_meets(const hd_device *device, const hd_batch *batch)
     n = ranks_of(device, step);
     return hd_cuda_is_twoshot(device, step) ||
            (n > 1 && hd_oneshot_pointers(n) <= HD_KERNEL_POINTERS &&
-            (uint64_t)(n - 1) * hd_piece_of(&step->span[0], -1).bytes <=
-                MEETING_MOST);
+            (uint64_t)(n - 1) * bytes_of(step) <= MEETING_MOST);
 }
 
 // The words that belong to one side of the batch become the kernel's, in the
@@ -393,13 +440,15 @@ static hd_status each_shared(hd_words *words, const hd_batch *batch, int phase)
     for (int i = 0; i < batch->n; i++) {
         const hd_rendezvous *rendezvous = &batch->part[i].rendezvous;
         bool first = i == 0 || batch->part[i - 1].step != batch->part[i].step;
+        bool shared;
 
         words->step = batch->part[i].step;
-        if (!is_shared(words->device, words->step))
+        if (!is_shared_at_room(words->device, words->step))
             continue;
-        if (first && phase == FETCH)
+        shared = is_shared(words->device, words->step);
+        if (first && phase == FETCH && shared)
             HD_TRY(fetch_own(words));
-        if (rendezvous->side == HD_SIDE_READ && phase == FETCH)
+        if (rendezvous->side == HD_SIDE_READ && phase == FETCH && shared)
             HD_TRY(fetch(words, rendezvous));
         if (rendezvous->side == HD_SIDE_READ && phase == SAY_FETCHED)
             HD_TRY(hd_cuda_signal(words, rendezvous, HD_CUDA_FETCHED));

@@ -12,6 +12,7 @@
 #include "runtime/cuda/nccl.h"
 #include "runtime/cuda/plan.h"
 #include "runtime/cuda/products.h"
+#include "runtime/cuda/sizes.h"
 #include "runtime/cuda/transport.h"
 #include "runtime/miscount.h"
 
@@ -120,18 +121,18 @@ static hd_status touch_event(hd_device *device, const hd_cuda_command *command,
 static hd_status record_mark(hd_device *device, const hd_cuda_command *command,
                              hd_diag *diag)
 {
-    hd_cuda_stream *stream = &device->stream[command->stream];
-    hd_cuda_marks *marks = &stream->marks;
-    uint64_t n = atomic_load_explicit(&marks->begun, memory_order_relaxed);
+    hd_cuda_marks *marks;
+    uint64_t n;
 
     if (command->wait < 0)
         return HD_OK;
+    marks = &device->stream[device->waits.wait[command->wait].marked].marks;
+    n = atomic_load_explicit(&marks->begun, memory_order_relaxed);
     // These pair with those in hd_cuda_run_has_passed.
     atomic_store_explicit(&marks->begun, n + 1, memory_order_release);
-    HD_CUDA_TRY(
-        device, diag, event_record,
-        device->plan->event[(uint64_t)marks->first + n % (unsigned)marks->room],
-        stream->stream);
+    HD_CUDA_TRY(device, diag, event_record,
+                marks->event[n % (unsigned)marks->room],
+                device->stream[command->stream].stream);
     atomic_store_explicit(&marks->recorded, n + 1, memory_order_release);
     return HD_OK;
 }
@@ -155,12 +156,12 @@ static hd_status issue_command(hd_device *device,
     case HD_CUDA_PRODUCT:
         return hd_cuda_issue_product(device, command, stream, diag);
     case HD_CUDA_RECORD:
-        HD_CUDA_TRY(device, diag, event_record,
-                    device->plan->event[command->event], stream);
+        HD_CUDA_TRY(device, diag, event_record, device->event[command->event],
+                    stream);
         return HD_OK;
     case HD_CUDA_WAIT:
         HD_CUDA_TRY(device, diag, stream_wait_event, stream,
-                    device->plan->event[command->event], 0);
+                    device->event[command->event], 0);
         return HD_OK;
     case HD_CUDA_RECORD_ARGUMENT:
     case HD_CUDA_WAIT_ARGUMENT:
@@ -249,13 +250,14 @@ static hd_status issue_step(hd_device *device, const hd_step *step, int n,
 static hd_status issue_steps(hd_device *device, hd_diag *diag)
 {
     const hd_binding *binding = &device->binding;
+    const hd_steps *steps = device->plan->steps;
     hd_status status = HD_OK;
     int n;
 
-    for (int64_t i = 0; i < binding->steps->nsteps && status == HD_OK; i += n) {
-        const hd_step *step = &binding->steps->step[i];
+    for (int64_t i = 0; i < steps->nsteps && status == HD_OK; i += n) {
+        const hd_step *step = &steps->step[i];
 
-        n = hd_steps_together(binding->steps, i);
+        n = hd_steps_together(steps, i);
         hd_ranges_step(binding->ranges, step);
         status = issue_step(device, step, n, diag);
         hd_ranges_end(binding->ranges);
@@ -265,7 +267,7 @@ static hd_status issue_steps(hd_device *device, hd_diag *diag)
 
 static hd_status issue_all(hd_device *device, hd_diag *diag)
 {
-    int64_t nsteps = device->binding.steps->nsteps;
+    int64_t nsteps = device->plan->steps->nsteps;
 
     if (device->run->moment == NULL && device->binding.ranges == NULL)
         return issue(device, 0, device->plan->ncommands, diag);
@@ -311,6 +313,26 @@ static void give_up_graphs(hd_device *device, hd_diag *diag)
                device->rank);
 }
 
+// Those that were used lately are dropped last.
+static hd_cuda_graph *use_last(hd_cuda_runs *runs, int i)
+{
+    hd_cuda_graph used = runs->graph[i];
+    int last = runs->ngraphs - 1;
+
+    memmove(&runs->graph[i], &runs->graph[i + 1],
+            sizeof used * (size_t)(last - i));
+    runs->graph[last] = used;
+    return &runs->graph[last];
+}
+
+void hd_cuda_runs_forget(hd_device *device, const hd_cuda_plan *plan)
+{
+    for (int i = device->run->ngraphs - 1; i >= 0; i--) {
+        if (device->run->graph[i].plan == plan)
+            drop_graph(device, i);
+    }
+}
+
 // One that is, or can be, set for this run.
 static hd_cuda_graph *find_graph(hd_device *device, hd_diag *diag)
 {
@@ -319,10 +341,11 @@ static hd_cuda_graph *find_graph(hd_device *device, hd_diag *diag)
     for (int i = 0; i < runs->ngraphs; i++) {
         hd_cuda_graph *graph = &runs->graph[i];
 
-        if (!hd_cuda_graph_fits(device, graph, runs->argument))
+        if (graph->plan != device->plan ||
+            !hd_cuda_graph_fits(device, graph, runs->argument))
             continue;
         if (hd_cuda_graph_set(device, graph, runs->argument, runs->n))
-            return graph;
+            return use_last(runs, i);
         give_up_graphs(device, diag);
         drop_graph(device, i);
         return NULL;
@@ -330,7 +353,8 @@ static hd_cuda_graph *find_graph(hd_device *device, hd_diag *diag)
     return NULL;
 }
 
-// The oldest goes when there is no room for one more.
+// The one that was not used for longest goes when there is no room for one
+// more.
 static hd_status new_graph(hd_device *device, hd_diag *diag)
 {
     if (device->run->ngraphs == HD_CUDA_GRAPHS)
@@ -402,7 +426,7 @@ static hd_status take_arguments(hd_device *device, void *const *arguments,
 // For times, and for who watches that a run does not wait for too long.
 static bool has_start(const hd_device *device)
 {
-    return device->binding.times != NULL || device->plan->nwaits > 0;
+    return device->binding.times != NULL || device->waits.n > 0;
 }
 
 // Waits for the run that had its place, and for those before it.
@@ -426,6 +450,7 @@ static hd_status begin(hd_device *device, void *stream, hd_diag *diag)
         atomic_store_explicit(&device->run->last_alone, n,
                               memory_order_relaxed);
     device->run->n = n;
+    hd_cuda_sizes_say(device, n);
     device->run->caller = stream;
     device->stream[0].stream = stream;
     if (alone || has_start(device))
@@ -602,7 +627,7 @@ hd_status hd_cuda_run(hd_device *device, void *stream, void *const *arguments,
     bool entered;
     int mode;
 
-    (void)variant;
+    device->plan = variant < 0 ? device->whole : device->variant[variant];
     HD_TRY(take_arguments(device, arguments, diag));
     status = hd_cuda_enter(device, diag, &mode);
     entered = status == HD_OK;
@@ -684,11 +709,22 @@ static hd_status check_counts(hd_device *device, hd_diag *diag)
                               &miscount, diag);
 }
 
+static hd_status check_sizes(hd_device *device, hd_diag *diag)
+{
+    char text[HD_GROUP_TEXT];
+
+    if (!hd_cuda_sizes_differ(device, text, sizeof text))
+        return HD_OK;
+    hd_cuda_fail(device, HD_PEER, text, "");
+    return hd_cuda_report(device, diag);
+}
+
 static hd_status finish(hd_device *device, hd_diag *diag)
 {
     if (device->run->n == 0)
         return hd_cuda_report(device, diag);
     HD_TRY(hd_cuda_await(device, ends_of(device, device->run->n)->end, diag));
+    HD_TRY(check_sizes(device, diag));
     HD_TRY(hd_cuda_transports_check(device, diag));
     HD_TRY(read_times(device, diag));
     device->run->finished = device->run->n;
@@ -739,7 +775,7 @@ uint64_t hd_cuda_run_in_flight(hd_device *device)
     uint64_t begun = load_count(&device->run->begun);
     uint64_t n = begun > HD_CUDA_RUNS ? begun - HD_CUDA_RUNS + 1 : 1;
 
-    for (; n <= entered && device->plan->nwaits > 0; n++) {
+    for (; n <= entered && device->waits.n > 0; n++) {
         const ends *run = ends_of(device, n);
 
         if (n <= begun && device->cu.event_query(run->end) != HD_CU_NOT_READY)
@@ -761,9 +797,7 @@ bool hd_cuda_run_has_passed(const hd_device *device, uint64_t run, int stream,
     if (load_count(&marks->recorded) <= n)
         return false;
     return load_count(&marks->begun) > n + room ||
-           device->cu.event_query(
-               device->plan->event[(uint64_t)marks->first + n % room]) !=
-               HD_CU_NOT_READY ||
+           device->cu.event_query(marks->event[n % room]) != HD_CU_NOT_READY ||
            load_count(&marks->begun) > n + room;
 }
 

@@ -198,34 +198,32 @@ static void make_graph(hd_device *device, const hd_cuda_command *command)
 
 hd_status hd_cuda_singles_open(hd_device *device, hd_diag *diag)
 {
-    hd_cuda_products *products = device->products;
     hd_cuda_plan *plan = device->plan;
+    bool graphs = !device->binding.graph && plan == device->whole;
 
-    if (products == NULL)
+    if (plan->nproducts == 0)
         return HD_OK;
-    products->single =
-        calloc((size_t)plan->ncommands + 1, sizeof *products->single);
-    if (products->single == NULL)
+    plan->single = calloc((size_t)plan->ncommands + 1, sizeof *plan->single);
+    if (plan->single == NULL)
         return hd_fail(diag, HD_NO_MEMORY, "no memory for products");
-    stand_in(device);
+    if (graphs)
+        stand_in(device);
     for (int i = 0; i < plan->ncommands; i++) {
         hd_cuda_command *command = &plan->command[i];
 
         if (command->kind != HD_CUDA_PRODUCT)
             continue;
-        command->single = &products->single[products->nsingles++];
-        if (!device->binding.graph && products->nsingles <= GRAPHS_MOST)
+        command->single = &plan->single[plan->nsingles++];
+        if (graphs && plan->nsingles <= GRAPHS_MOST)
             make_graph(device, command);
     }
     return HD_OK;
 }
 
-void hd_cuda_singles_close(hd_device *device)
+void hd_cuda_singles_close(hd_device *device, hd_cuda_plan *plan)
 {
-    hd_cuda_products *products = device->products;
-
-    for (int i = 0; i < products->nsingles; i++) {
-        hd_cuda_single *single = &products->single[i];
+    for (int i = 0; i < plan->nsingles; i++) {
+        hd_cuda_single *single = &plan->single[i];
 
         if (single->exec != NULL)
             device->cu.graph_exec_destroy(single->exec);
@@ -233,7 +231,7 @@ void hd_cuda_singles_close(hd_device *device)
             device->cu.graph_destroy(single->captured[k].graph);
         free(single->captured);
     }
-    free(products->single);
+    free(plan->single);
 }
 
 // Set for the addresses of now. One that cannot be set is given up, but kept:

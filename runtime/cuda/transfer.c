@@ -79,14 +79,18 @@ hd_status hd_cuda_signal(hd_words *words, const hd_rendezvous *rendezvous,
                     hd_cuda_their_word(words, rendezvous, which).offset);
 }
 
+// Variants wait for the same in the same order.
 static hd_status add_wait(hd_words *words, const hd_cuda_wait *wait)
 {
     hd_device *device = words->device;
+    hd_cuda_waits *waits = &device->waits;
 
-    if (!hd_cuda_grow((void **)&device->plan->wait, device->plan->nwaits,
-                      &device->plan->wait_room, sizeof *device->plan->wait))
+    if (device->plan->nwaits++ < waits->n)
+        return HD_OK;
+    if (!hd_cuda_grow((void **)&waits->wait, waits->n, &waits->room,
+                      sizeof *waits->wait))
         return hd_cuda_no_room(device, words->diag);
-    device->plan->wait[device->plan->nwaits++] = *wait;
+    waits->wait[waits->n++] = *wait;
     return HD_OK;
 }
 
@@ -481,7 +485,7 @@ static bool is_early(const hd_device *device, const hd_step *step)
         return false;
     }
     // What is staged in is written when the run begins.
-    if (buffer->argument >= 0 && buffer->buffer->role != HD_OUT)
+    if (hd_cuda_is_staged_in(buffer))
         return false;
     for (int64_t i = 0; i < step->index; i++) {
         if (touches(&device->binding.steps->step[i], &s))
@@ -516,9 +520,19 @@ static hd_status signal_early(hd_device *device, const hd_step *step,
     return hd_cuda_signal(context, rendezvous, HD_CUDA_EARLY);
 }
 
+void hd_cuda_hear_anew(hd_device *device)
+{
+    for (int i = 0; i < device->size; i++) {
+        hd_cuda_peer *peer = &device->peers->peer[i];
+
+        peer->told = false;
+        memset(peer->heard, 0, sizeof peer->heard);
+    }
+}
+
 hd_status hd_cuda_signal_early(hd_device *device, hd_diag *diag)
 {
-    const hd_steps *steps = device->binding.steps;
+    const hd_steps *steps = device->plan->steps;
     hd_words words = {device, NULL, 0, device->plan->ncommands, diag};
 
     for (int64_t i = 0; i < steps->nsteps; i++) {

@@ -71,20 +71,19 @@ static bool make_key(hd_device *device, const hd_cuda_shape *s, hd_text *out)
 }
 
 // cuBLASLt has the last word: what it does not take is as if it were not there.
-static bool take_plan(hd_device *device, hd_cuda_product *product,
-                      const kept *plan)
+bool hd_cuda_take(hd_device *device, hd_cuda_product *product,
+                  const hd_lt_algo *algo)
 {
     hd_lt_heuristic checked = {.state = -1};
 
     if (device->products->lt.check(device->products->blas, product->desc,
                                    product->layout[0], product->layout[1],
                                    hd_cuda_added(product), product->layout[2],
-                                   &plan->algo, &checked) != 0 ||
+                                   algo, &checked) != 0 ||
         checked.state != 0 || checked.workspace > HD_CUDA_WORKSPACE_BYTES)
         return false;
-    product->algo = plan->algo;
+    product->algo = *algo;
     product->workspace = checked.workspace;
-    product->tuned = true;
     return true;
 }
 
@@ -103,7 +102,8 @@ bool hd_cuda_tuned(hd_device *device, hd_cuda_product *product)
         memcpy(&plan, payload, sizeof(plan));
     free(payload);
     hd_text_free(&key);
-    return found && take_plan(device, product, &plan);
+    product->tuned = found && hd_cuda_take(device, product, &plan.algo);
+    return product->tuned;
 }
 
 static void keep(hd_device *device, const hd_cuda_product *product)

@@ -12,6 +12,7 @@
 #include "base/diag.h"
 #include "runtime/cuda/fused.h"
 #include "runtime/cuda/peers.h"
+#include "runtime/cuda/sizes.h"
 #include "runtime/cuda/transport.h"
 #include "runtime/failure.h"
 
@@ -237,9 +238,9 @@ static bool is_missing(const hd_device *device, const hd_cuda_wait *wait,
 // In a graph what NCCL does is not marked: the first of it.
 static const hd_cuda_wait *find_unnamed(const hd_device *device)
 {
-    for (int i = 0; i < device->plan->nwaits; i++) {
-        if (!is_told(&device->plan->wait[i]))
-            return &device->plan->wait[i];
+    for (int i = 0; i < device->waits.n; i++) {
+        if (!is_told(&device->waits.wait[i]))
+            return &device->waits.wait[i];
     }
     return NULL;
 }
@@ -257,8 +258,8 @@ static const hd_cuda_wait *list_missing(hd_device *device, uint64_t run,
     const hd_cuda_wait *first = NULL;
     bool seen[HD_CUDA_STREAMS_MOST] = {false};
 
-    for (int i = 0; i < device->plan->nwaits; i++) {
-        const hd_cuda_wait *wait = &device->plan->wait[i];
+    for (int i = 0; i < device->waits.n; i++) {
+        const hd_cuda_wait *wait = &device->waits.wait[i];
 
         if (seen[wait->stream] || !is_missing(device, wait, run))
             continue;
@@ -322,9 +323,9 @@ static void fail_unnamed(hd_device *device, const hd_cuda_wait *first,
     char text[HD_GROUP_TEXT] = "";
     hd_line line = {text, sizeof text};
 
-    for (int i = 0; i < device->plan->nwaits && departed < 0; i++) {
-        if (!is_told(&device->plan->wait[i]))
-            departed = find_departed(device, &device->plan->wait[i]);
+    for (int i = 0; i < device->waits.n && departed < 0; i++) {
+        if (!is_told(&device->waits.wait[i]))
+            departed = find_departed(device, &device->waits.wait[i]);
     }
     if (departed >= 0)
         hd_line_put(&line, "rank %d has left the group; ", departed);
@@ -450,6 +451,9 @@ static void *watch_device(void *context)
 
             hd_cuda_fail(device, status, text, "");
         }
+        if (!hd_cuda_has_failed(device) &&
+            hd_cuda_sizes_differ(device, text, sizeof text))
+            hd_cuda_fail(device, HD_PEER, text, "");
         if (hd_cuda_has_failed(device)) {
             come_to_rest(device);
             break;

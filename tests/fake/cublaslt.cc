@@ -563,11 +563,22 @@ double number(int scale_type, const void *at)
 }
 
 // A product's mark in the algorithm: one for another product is not taken.
+uint64_t likes_of(uint64_t extent)
+{
+    uint64_t power = 1;
+
+    while (power < extent)
+        power *= 2;
+    return power;
+}
+
+// A way is one for products of about that size.
 uint64_t mark_of(const Product &p)
 {
     uint64_t mark = 0x68656464;
 
-    for (uint64_t part : {p.m, p.n, p.k, static_cast<uint64_t>(p.a.layout.ld),
+    for (uint64_t part : {likes_of(p.m), likes_of(p.n), likes_of(p.k),
+                          static_cast<uint64_t>(p.a.layout.ld),
                           static_cast<uint64_t>(p.b.layout.ld),
                           static_cast<uint64_t>(p.c.layout.ld),
                           static_cast<uint64_t>(p.layout_d.ld),
