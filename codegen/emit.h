@@ -15,7 +15,6 @@
 // of their values; the grid, and `size` in it, are those of the step at hand.
 // Where it has no elements, one block finds nothing to do. A sum over no index
 // is 0, a maximum the least number of the dtype, a minimum the greatest.
-// Grouped products alone have their lengths in the text.
 #ifndef HD_CODEGEN_EMIT_H
 #define HD_CODEGEN_EMIT_H
 

@@ -9,6 +9,8 @@
 // neighbours load neighbours.
 #include "codegen/matmul.h"
 
+#include <string.h>
+
 #include "codegen/body.h"
 #include "codegen/prelude.h"
 #include "ir/product.h"
@@ -21,7 +23,43 @@ typedef struct kernel {
     hd_lane lane, rest; // of the product, and of what follows it
     int64_t across;     // threads
     int64_t tiles;
+    bool sized; // a run says some length: all are parameters
 } kernel;
+
+// Lengths, in the order of the kernel's sizes. Where they are parameters, the
+// functions take all but the last.
+enum { LENGTHS = 7 };
+static const char *const names[LENGTHS] = {"ROWS", "GROUPS", "M",    "N",
+                                           "K",    "ACROSS", "TILES"};
+static const char parameters[] =
+    ",\n    i64 ROWS, i64 GROUPS, i64 M, i64 N, i64 K, i64 ACROSS";
+static const char arguments[] = ", ROWS, GROUPS, M, N, K, ACROSS";
+
+static void list_lengths(const kernel *k, int64_t out[LENGTHS])
+{
+    const hd_product *p = &k->product;
+    const int64_t lengths[LENGTHS] = {p->rows, p->groups, p->m,    p->n,
+                                      p->k,    k->across, k->tiles};
+
+    memcpy(out, lengths, sizeof lengths);
+}
+
+static bool is_sized(const hd_step *step)
+{
+    for (int i = 0; i < step->op->nviews; i++)
+        for (int d = 0; d < step->span[i].ndims; d++)
+            if (hd_length_of(step, i, d).sized)
+                return true;
+    return false;
+}
+
+static bool is_length(const char *name)
+{
+    for (int i = 0; i < LENGTHS; i++)
+        if (strcmp(names[i], name) == 0)
+            return true;
+    return false;
+}
 
 static hd_dtype dtype_of(const kernel *k, int part)
 {
@@ -50,6 +88,7 @@ static kernel kernel_of(const hd_step *step)
                  : HD_LANE_FLOAT;
     k.across = cover(p->n, TILE_COLUMNS);
     k.tiles = cover(p->m, TILE_ROWS) * k.across * (p->ta ? p->groups : 1);
+    k.sized = is_sized(step);
     return k;
 }
 
@@ -88,8 +127,9 @@ static void add_numbers(const kernel *k, hd_text *text)
     };
 
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        hd_text_printf(text, "static constexpr i64 %s = %lld;\n", all[i].name,
-                       (long long)all[i].number);
+        if (!k->sized || !is_length(all[i].name))
+            hd_text_printf(text, "static constexpr i64 %s = %lld;\n",
+                           all[i].name, (long long)all[i].number);
     hd_text_printf(
         text,
         "enum { TILE_M = %d, TILE_N = %d, KEEP = %d };\n"
@@ -153,7 +193,7 @@ static void add_rest(const kernel *k, hd_text *text)
 static const char shared_text[] =
     // `m` rows of a tile, from where a, c and x point.
     "static inline void multiply(const code_a *a, const code_b *b,\n"
-    "    code_c *c, code_x *x, float f, int m, i64 column, i64 k)\n"
+    "    code_c *c, code_x *x, float f, int m, i64 column, i64 k@)\n"
     "{\n"
     "    lane sum[TILE_M][TILE_N] = {};\n"
     "    for (i64 s = 0; s < k; s++) {\n"
@@ -183,7 +223,7 @@ static const char shared_text[] =
     "        }\n"
     "}\n"
     "static inline void clear_rows(code_c *c, code_x *x, int m,\n"
-    "    i64 column)\n"
+    "    i64 column@)\n"
     "{\n"
     "    for (int i = 0; i < m; i++)\n"
     "        for (i64 n = column; n < N; n += ACROSS)\n"
@@ -196,7 +236,7 @@ static const char shared_text[] =
     "}\n"
     // The first count that is taken for another number, unless one of an
     // earlier step is told already.
-    "static inline void check(const int *counts, i64 *told, i64 step)\n"
+    "static inline void check(const int *counts, i64 *told, i64 step@)\n"
     "{\n"
     "    i64 from = 0;\n"
     "    for (i64 g = 0; g < GROUPS && told[0] == 0; g++) {\n"
@@ -214,7 +254,7 @@ static const char shared_text[] =
 
 static const char rows_text[] =
     "static inline void make_tile(const code_a *a, const code_b *b,\n"
-    "    code_c *c, code_x *x, float f, const int *counts, i64 tile)\n"
+    "    code_c *c, code_x *x, float f, const int *counts, i64 tile@)\n"
     "{\n"
     "    const i64 column = tile % ACROSS, first = tile / ACROSS * TILE_M;\n"
     "    const i64 end = first + TILE_M < M ? first + TILE_M : M;\n"
@@ -226,19 +266,19 @@ static const char rows_text[] =
     "        }\n"
     "        if (past <= row) {\n"
     "            clear_rows(c + row * C_M, x + row * X_M, (int)(end - row),\n"
-    "                       column);\n"
+    "                       column$);\n"
     "            return;\n"
     "        }\n"
     "        const int m = (int)((past < end ? past : end) - row);\n"
     "        multiply(a + row * A_M, b + group * TO_GROUP, c + row * C_M,\n"
-    "                 x + row * X_M, f, m, column, K);\n"
+    "                 x + row * X_M, f, m, column, K$);\n"
     "        row += m;\n"
     "    }\n"
     "}\n";
 
 static const char matrices_text[] =
     "static inline void make_tile(const code_a *a, const code_b *b,\n"
-    "    code_c *c, code_x *x, float f, const int *counts, i64 tile)\n"
+    "    code_c *c, code_x *x, float f, const int *counts, i64 tile@)\n"
     "{\n"
     "    const i64 column = tile % ACROSS, down = (M + TILE_M - 1) / TILE_M;\n"
     "    const i64 group = tile / ACROSS / down;\n"
@@ -250,16 +290,27 @@ static const char matrices_text[] =
     "    rows = rows_of(counts[group * TO_COUNT], ROWS - from);\n"
     "    c += group * TO_GROUP + first * C_M;\n"
     "    if (rows == 0)\n"
-    "        clear_rows(c, x, m, column);\n"
+    "        clear_rows(c, x, m, column$);\n"
     "    else\n"
     "        multiply(a + from * A_K + first * A_M, b + from * B_K, c, x, f,\n"
-    "                 m, column, rows);\n"
+    "                 m, column, rows$);\n"
     "}\n";
+
+// The text with parameters for `@` and arguments for `$`.
+static void add_functions(const kernel *k, const char *from, hd_text *text)
+{
+    for (; *from != '\0'; from++)
+        if (*from != '@' && *from != '$')
+            hd_text_add(text, from, 1);
+        else if (k->sized)
+            hd_text_puts(text, *from == '@' ? parameters : arguments);
+}
 
 static void add_kernel(const kernel *k, hd_text *text)
 {
     const hd_product *p = &k->product;
     int n = k->step->op->nviews;
+    const char *more = k->sized ? arguments : "";
 
     hd_text_printf(text,
                    "extern \"C\" __global__ void HD_BOUNDS(2) " HD_KERNEL_NAME
@@ -270,6 +321,9 @@ static void add_kernel(const kernel *k, hd_text *text)
                    "    const i64 first = (i64)blockIdx.x * blockDim.x + "
                    "threadIdx.x;\n",
                    p->counts);
+    for (int i = 0; k->sized && i < LENGTHS; i++)
+        hd_text_printf(text, "    const i64 %s = (i64)args.size[%d];\n",
+                       names[i], i);
     if (p->scale != NULL && p->scale->view >= 0)
         hd_text_printf(text,
                        "    const float f = *(const float *)args.at[%d];\n",
@@ -279,15 +333,16 @@ static void add_kernel(const kernel *k, hd_text *text)
     hd_text_printf(text,
                    "    if (first == 0)\n"
                    "        check(counts, (i64 *)args.at[%d], "
-                   "(i64)args.at[%d]);\n"
+                   "(i64)args.at[%d]%s);\n"
                    "    for (i64 tile = first; tile < TILES; tile += step)\n"
                    "        make_tile((const code_a *)args.at[1],\n"
                    "                  (const code_b *)args.at[2],\n"
                    "                  (code_c *)args.at[0],\n"
                    "                  (code_x *)args.at[%d], f, counts, "
-                   "tile);\n"
+                   "tile%s);\n"
                    "}\n",
-                   n, n + 1, has_aux(k) ? p->part[HD_PRODUCT_AUX].view : 0);
+                   n, n + 1, more,
+                   has_aux(k) ? p->part[HD_PRODUCT_AUX].view : 0, more);
 }
 
 hd_status hd_groups_emit(const hd_step *step, hd_text *out,
@@ -301,11 +356,11 @@ hd_status hd_groups_emit(const hd_step *step, hd_text *out,
     add_numbers(&k, &rest);
     add_loads(&k, &rest);
     add_rest(&k, &rest);
-    hd_text_puts(&rest, shared_text);
-    hd_text_puts(&rest, k.product.ta ? matrices_text : rows_text);
+    add_functions(&k, shared_text, &rest);
+    add_functions(&k, k.product.ta ? matrices_text : rows_text, &rest);
     add_kernel(&k, &rest);
     if (!rest.failed) {
-        hd_prelude_add(out, rest.bytes, pointers, 0);
+        hd_prelude_add(out, rest.bytes, pointers, k.sized ? LENGTHS : 0);
         hd_text_add(out, rest.bytes, rest.length);
     }
     out->failed |= rest.failed;
@@ -315,7 +370,10 @@ hd_status hd_groups_emit(const hd_step *step, hd_text *out,
         return HD_NO_MEMORY;
     }
     blocks = blocks < 1 ? 1 : blocks < MOST_BLOCKS ? blocks : MOST_BLOCKS;
-    *grid = (hd_kernel_grid){
-        .blocks = (unsigned)blocks, .threads = THREADS, .pointers = pointers};
+    *grid = (hd_kernel_grid){.blocks = (unsigned)blocks,
+                             .threads = THREADS,
+                             .pointers = pointers,
+                             .sizes = k.sized ? LENGTHS : 0};
+    list_lengths(&k, grid->size);
     return HD_OK;
 }

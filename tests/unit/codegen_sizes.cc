@@ -476,7 +476,7 @@ void CheckAll(const std::vector<std::string> &bodies, bool chains)
 TEST(CodegenSizes, ElementWiseOperationsAreTheCpus)
 {
     for (const char *d : {"bf16", "i32"})
-        CheckAll(ElementWise(d, 45), false);
+        CheckAll(ElementWise(d, 48), false);
 }
 
 TEST(CodegenSizes, BlocksAreThoseOfTheRun)
@@ -649,6 +649,63 @@ TEST(CodegenSizes, EpiloguesReadADenseProduct)
     }
 }
 
+// ---------------------------------------------------------------- groups
+
+std::vector<std::string> Grouped(const std::string &d, int64_t high)
+{
+    std::string m = "param m in 1.." + std::to_string(high) + " ";
+
+    return {m + "in %x : " + d + "[m, 8] in %w : " + d +
+                "[3, 8, 9] in %n : i32[3] out %y : " + d +
+                "[m, 9] { %y = matmul %x, %w act relu groups %n }",
+            m + "in %x : " + d + "[m, 8] in %g : " + d +
+                "[m, 9] in %n : i32[3] out %w : " + d +
+                "[3, 8, 9] { %w = matmul %x, %g ta groups %n }"};
+}
+
+// Rows that no count names are there too.
+TEST(CodegenSizes, GroupedProductsAreTheCpus)
+{
+    std::mt19937 random(Seed());
+    std::vector<std::unique_ptr<Sized>> programs;
+    std::vector<Kernel> kernels;
+
+    for (const std::string &body : Grouped("f64", 45)) {
+        programs.push_back(std::make_unique<Sized>(body));
+        if (HasFailure())
+            return;
+        kernels.push_back(programs.back()->Kernels({45}, false)[0]);
+    }
+    Host host(kernels);
+    for (size_t i = 0; i < 10; i++) {
+        Sized &program = *programs[i % 2];
+        Sizes sizes = program.Draw(random);
+        const hd_step &step = program.Steps(sizes).step[0];
+        Kernel kernel = program.Kernels(sizes, false)[0];
+        unsigned seed = static_cast<unsigned>(random());
+        int32_t count[3];
+        int64_t told[4] = {};
+        Addresses args = {};
+        Buffers have(program.Module(), seed, false, 0);
+        Buffers want(program.Module(), seed, false, 0);
+
+        for (int32_t &one : count)
+            one = static_cast<int32_t>(random() % 20);
+        for (const Buffers *one : {&have, &want}) {
+            Fill(*one, program.Module(), program.Steps(sizes), seed);
+            std::memcpy(one->At(step.span[3]), count, sizeof count);
+        }
+        for (int k = 0; k < step.op->nviews; k++)
+            args.at[k] = Address(have, step.span[k]);
+        args.at[step.op->nviews] = reinterpret_cast<uint64_t>(told);
+        EXPECT_EQ(kernel.text, kernels[i % 2].text) << Text(sizes);
+        host.Launch(i % 2, args, kernel.grid);
+        Compute(step, want);
+        EXPECT_EQ(Differs(program.Module(), have, want), "")
+            << program.Body() << " at" << Text(sizes);
+    }
+}
+
 // ------------------------------------------------------------- transfers
 
 TEST(CodegenSizes, LengthsOfTransfersAreParametersWhereAViewIsOfASize)
@@ -685,6 +742,8 @@ TEST_F(CodegenSizesNvrtc, CompilesTheTexts)
 {
     std::vector<std::string> all = Chained(4096);
 
+    for (const std::string &body : Grouped("bf16", 4096))
+        all.push_back(body);
     for (const std::vector<std::string> &some :
          {ElementWise("bf16", 4096), Products("bf16", 4096), InBlocks(4096)})
         for (size_t i = 0; i < some.size(); i += 6)
