@@ -51,7 +51,7 @@ static bool has_same_type(const hd_buffer *x, const hd_buffer *y)
         x->type.dtype == y->type.dtype && x->type.ndims == y->type.ndims;
 
     for (int d = 0; d < x->type.ndims && same; d++)
-        same = x->type.dim[d].extent == y->type.dim[d].extent;
+        same = hd_dim_as_long(x->type.dim[d], y->type.dim[d]);
     return same;
 }
 

@@ -20,11 +20,16 @@ static bool check_inner(const hd_type *a, const hd_type *b, bool ta, bool tb,
     hd_dim ka = a->dim[a->ndims - (ta ? 2 : 1)];
     hd_dim kb = b->dim[b->ndims - (tb ? 1 : 2)];
 
-    if (ka.extent != kb.extent &&
+    if (!hd_dim_as_long(ka, kb) &&
         (hd_dim_is_counted(ka) || hd_dim_is_counted(kb)))
         return complain(why,
                         "the operands contract over ranges that are not "
                         "known to be as long as each other",
+                        0, 0);
+    if (!hd_dim_as_long(ka, kb) && (hd_dim_is_sized(ka) || hd_dim_is_sized(kb)))
+        return complain(why,
+                        "the operands contract over dimensions that are not "
+                        "as long as each other in every run",
                         0, 0);
     if (ka.extent != kb.extent)
         return complain(why,

@@ -1246,38 +1246,6 @@ static hd_status check_type(parser *p, hd_role role, const hd_type *type,
     return check_shards(p, role, type, loc);
 }
 
-// The next dimension from `dim` on down of which some ranks have fewer indices
-// than they have room for, -1 if none is left, and how far these are apart.
-static int find_uneven(const hd_type *type, int dim, int64_t *stride)
-{
-    for (; dim >= 0; dim--) {
-        hd_dim d = type->dim[dim];
-
-        if (hd_dim_is_uneven(d))
-            break;
-        *stride *= hd_dim_local(d);
-    }
-    return dim;
-}
-
-// Whether what a rank has of the one is what it has of the other: what it has
-// room for alone is nobody's, by another name as well.
-static bool same_room(const hd_type *a, const hd_type *b)
-{
-    int i = a->ndims, k = b->ndims;
-    int64_t here = 1, there = 1;
-
-    do {
-        i = find_uneven(a, i - 1, &here);
-        k = find_uneven(b, k - 1, &there);
-        if (i < 0 || k < 0)
-            return i < 0 && k < 0;
-        here *= hd_dim_local(a->dim[i]);
-        there *= hd_dim_local(b->dim[k]);
-    } while (here == there && hd_dim_same(a->dim[i], b->dim[k]));
-    return false;
-}
-
 // A second shape over the bytes of another buffer.
 static hd_status check_of(parser *p, const hd_buffer *buffer)
 {
@@ -1313,7 +1281,7 @@ static hd_status check_of(parser *p, const hd_buffer *buffer)
                                           "programs have aliases",
                                           buffer->name, of->name));
     if (of->role != HD_TEMP && mine == theirs &&
-        !same_room(&buffer->type, &of->type))
+        !hd_type_same_room(&buffer->type, &of->type))
         return decl_error(p, HD_E0207, buffer->loc,
                           hd_arena_printf(p->module->arena,
                                           "%%%s renames %%%s, of which some "
@@ -1321,12 +1289,12 @@ static hd_status check_of(parser *p, const hd_buffer *buffer)
                                           "for: its dimensions in blocks must "
                                           "be here too, as far from the end",
                                           buffer->name, of->name));
-    if (!hd_type_same_sizes(&buffer->type, &of->type))
+    if (!hd_type_may_rename(&buffer->type, &of->type))
         return decl_error(p, HD_E0207, buffer->loc,
                           hd_arena_printf(p->module->arena,
-                                          "%%%s renames %%%s, and not all "
-                                          "dimensions whose length a run says "
-                                          "are in both, as far from the end",
+                                          "%%%s renames %%%s: the dimensions "
+                                          "whose length a run says must be in "
+                                          "both, as far from the end",
                                           buffer->name, of->name));
     if (of->role == HD_TEMP ? mine <= theirs : mine == theirs)
         return HD_OK;
@@ -1388,6 +1356,8 @@ static hd_status parse_declaration(parser *p)
 }
 
 // Blocks of one length, as many as it is cut into, hold each value of a size.
+// There is room for two indices, so that what has room for one has it in every
+// run, and repeats.
 static hd_status give_room(parser *p)
 {
     hd_module *m = p->module;
@@ -1396,6 +1366,7 @@ static hd_status give_room(parser *p)
         int64_t blocks = m->size[i].blocks > 0 ? m->size[i].blocks : 1;
 
         m->size[i].room = hd_block_size(m->size[i].high, blocks) * blocks;
+        m->size[i].room = m->size[i].room > 1 ? m->size[i].room : 2;
     }
     for (hd_buffer *b = m->buffers; b != NULL && m->nsizes > 0; b = b->next) {
         for (int i = 0; i < b->type.ndims; i++) {

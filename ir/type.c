@@ -4,13 +4,17 @@
 
 #include <string.h>
 
+bool hd_dim_as_long(hd_dim a, hd_dim b)
+{
+    return a.extent == b.extent && a.size == b.size && a.times == b.times;
+}
+
 bool hd_dim_same(hd_dim a, hd_dim b)
 {
     int axis_a = hd_dim_is_sharded(a) ? a.mark : HD_LOCAL;
     int axis_b = hd_dim_is_sharded(b) ? b.mark : HD_LOCAL;
 
-    return a.extent == b.extent && axis_a == axis_b && a.size == b.size &&
-           a.times == b.times;
+    return hd_dim_as_long(a, b) && axis_a == axis_b;
 }
 
 int64_t hd_dim_block_length(hd_dim dim, int64_t block)
@@ -70,27 +74,47 @@ bool hd_type_same_dims(const hd_type *a, const hd_type *b)
     return a->ndims == b->ndims;
 }
 
-// The next dimension from `dim` on down whose length a run says, -1 if none is
-// left; `behind` becomes the room of those that are passed.
-static int find_sized(const hd_type *type, int dim, int64_t *behind)
+static bool is_sized(const hd_type *type)
 {
-    for (; dim >= 0 && !hd_dim_is_sized(type->dim[dim]); dim--)
-        *behind *= hd_dim_local(type->dim[dim]);
+    for (int i = 0; i < type->ndims; i++)
+        if (hd_dim_is_sized(type->dim[i]))
+            return true;
+    return false;
+}
+
+// The next dimension from `dim` on down that may have fewer indices than there
+// is room for, -1 if none is left, and how far these are apart.
+static int find_uneven(const hd_type *type, int dim, int64_t *stride)
+{
+    for (; dim >= 0; dim--) {
+        hd_dim d = type->dim[dim];
+
+        if (hd_dim_is_uneven(d) || hd_dim_is_sized(d))
+            break;
+        *stride *= hd_dim_local(d);
+    }
     return dim;
 }
 
-bool hd_type_same_sizes(const hd_type *a, const hd_type *b)
+bool hd_type_same_room(const hd_type *a, const hd_type *b)
 {
     int i = a->ndims, k = b->ndims;
     int64_t here = 1, there = 1;
 
     do {
-        i = find_sized(a, i - 1, &here);
-        k = find_sized(b, k - 1, &there);
+        i = find_uneven(a, i - 1, &here);
+        k = find_uneven(b, k - 1, &there);
         if (i < 0 || k < 0)
             return i < 0 && k < 0;
+        here *= hd_dim_local(a->dim[i]);
+        there *= hd_dim_local(b->dim[k]);
     } while (here == there && hd_dim_same(a->dim[i], b->dim[k]));
     return false;
+}
+
+bool hd_type_may_rename(const hd_type *a, const hd_type *b)
+{
+    return (!is_sized(a) && !is_sized(b)) || hd_type_same_room(a, b);
 }
 
 hd_type hd_type_without(const hd_type *type, int dim)

@@ -75,6 +75,12 @@ static inline bool hd_dim_is_sized(hd_dim dim)
     return dim.size > 0;
 }
 
+// One index, which every rank has: what repeats has it.
+static inline bool hd_dim_is_one(hd_dim dim)
+{
+    return dim.extent == 1 && !hd_dim_is_sharded(dim);
+}
+
 static inline bool hd_dim_is_cut(hd_dim dim)
 {
     return dim.blocks > 0;
@@ -121,6 +127,8 @@ static inline bool hd_dim_is_uneven(hd_dim dim)
 // How many block `block` has: 0 to hd_dim_block.
 int64_t hd_dim_block_length(hd_dim dim, int64_t block);
 
+// Of as many indices, in every run.
+bool hd_dim_as_long(hd_dim a, hd_dim b);
 // Two dimensions can be computed on together: same extent, and sharded over
 // the same axis or not at all (a stream dimension counts as local).
 bool hd_dim_same(hd_dim a, hd_dim b);
@@ -133,10 +141,12 @@ int hd_type_axis_dim(const hd_type *type, int axis);
 int hd_type_stream_dim(const hd_type *type);
 // Dimension by dimension.
 bool hd_type_same_dims(const hd_type *a, const hd_type *b);
-// The dimensions whose length a run says are the same ones, with the same room
-// behind each: then an element that both shapes over the same bytes have in one
-// run is as far from the others in every run.
-bool hd_type_same_sizes(const hd_type *a, const hd_type *b);
+// Whether what a rank has of the one is what it has of the other: what it has
+// room for alone is nobody's, by another name as well.
+bool hd_type_same_room(const hd_type *a, const hd_type *b);
+// Whether one may be a name for bytes of the other: where a run says how long
+// a dimension is, another shape has other ones of the room.
+bool hd_type_may_rename(const hd_type *a, const hd_type *b);
 // A type that lacks a dimension, or has one more; there is room for it.
 hd_type hd_type_without(const hd_type *type, int dim);
 hd_type hd_type_with(const hd_type *type, int dim, hd_dim added);

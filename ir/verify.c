@@ -611,9 +611,7 @@ static const char *difference(verifier *v, const hd_type *part,
         i++;
     if (i == part->ndims)
         return "the dtypes differ, and only `copy` and `set` cast";
-    if (part->dim[i].extent != in->dim[i].extent ||
-        part->dim[i].size != in->dim[i].size ||
-        part->dim[i].times != in->dim[i].times)
+    if (!hd_dim_as_long(part->dim[i], in->dim[i]))
         snprintf(out, WHY,
                  "dimension %d is %.64s in the operand and %.64s in "
                  "the result",
@@ -649,21 +647,9 @@ static bool same_shape(const hd_type *a, const hd_type *b, bool marks)
         return false;
     for (int i = 0; i < a->ndims; i++)
         if (marks ? !hd_dim_same(a->dim[i], b->dim[i])
-                  : a->dim[i].extent != b->dim[i].extent)
+                  : !hd_dim_as_long(a->dim[i], b->dim[i]))
             return false;
     return true;
-}
-
-// What an operand may have where the result has `dim`.
-static bool lies_along(hd_dim dim, hd_dim own, bool marks)
-{
-    return marks ? hd_dim_same(dim, own) : dim.extent == own.extent;
-}
-
-// The operand has one index there, which every rank has.
-static bool repeats(hd_dim dim)
-{
-    return dim.extent == 1 && !hd_dim_is_sharded(dim);
 }
 
 // The dimensions of an operand that repeats along others are the last ones of
@@ -674,7 +660,7 @@ static hd_type spread(const hd_type *in, const hd_type *out)
     int lead = out->ndims - in->ndims;
 
     for (int d = 0; d < in->ndims && lead >= 0; d++)
-        if (repeats(in->dim[d]))
+        if (hd_dim_is_one(in->dim[d]))
             wide.dim[d] = out->dim[lead + d];
     return wide;
 }
@@ -685,7 +671,7 @@ static bool fits_along(const hd_type *in, const hd_type *out)
     int lead = out->ndims - in->ndims;
 
     for (int d = 0; d < in->ndims && lead >= 0; d++)
-        if (!lies_along(out->dim[lead + d], wide.dim[d], true))
+        if (!hd_dim_same(out->dim[lead + d], wide.dim[d]))
             return false;
     return lead >= 0;
 }
@@ -810,7 +796,7 @@ static hd_status check_reduction(verifier *v, const hd_op *op)
         return check_operands(v, op, out.dtype, 1);
     HD_TRY(check_count(v, op, op->ninputs, 1, 1, "operand with dim"));
     HD_TRY(dim_value(v, op, HD_KEY_DIM, in.ndims, 0, &dim));
-    keeps = out.ndims == in.ndims && repeats(out.dim[dim]);
+    keeps = out.ndims == in.ndims && hd_dim_is_one(out.dim[dim]);
     rest = result_of(op, in.ndims - !keeps, &dim);
     HD_TRY(check_reduced_ranks(v, op, &out, &in, dim));
     if (!same_shape(&out, &rest, !is_tensor(v)) ||
@@ -1026,7 +1012,7 @@ static hd_status check_bias(verifier *v, const hd_op *op, const hd_key *bias,
                         "a bias of %s for %s columns%s", type_text(v, &type),
                         dim_text(v, columns),
                         is_tensor(v) && type.ndims == 1 &&
-                                type.dim[0].extent == columns.extent
+                                hd_dim_as_long(type.dim[0], columns)
                             ? ", which are placed differently"
                             : "");
     return check_bias_dtype(v, bias, type.dtype, out->dtype, a->dtype);

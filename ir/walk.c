@@ -195,18 +195,61 @@ static hd_status find_peer(walker *w, const hd_op *op, hd_key_code code,
     return HD_OK;
 }
 
+// The next dimension from `*i` on that the view keeps and whose length a run
+// says, without a size if there is none; which block of it, -1 for all.
+static hd_status next_length(walker *w, const hd_view *view, int *i,
+                             hd_dim *dim, int64_t *block)
+{
+    const hd_type *type = &view->buffer->type;
+    const hd_range *range;
+
+    while (*i < type->ndims &&
+           (hd_view_picks(view, *i) || !hd_dim_is_sized(type->dim[*i])))
+        ++*i;
+    *dim = hd_dim_whole(1);
+    *block = -1;
+    if (*i == type->ndims)
+        return HD_OK;
+    *dim = type->dim[*i];
+    range = hd_view_range(view, (*i)++);
+    return range != NULL ? evaluate(w, range->block, view->loc, block) : HD_OK;
+}
+
+// Both keep the same blocks, so that they are as long in every run.
+static hd_status compare_lengths(walker *w, const hd_view *a, const hd_view *b,
+                                 bool *same)
+{
+    int i = 0, k = 0;
+    int64_t x, y;
+    hd_dim mine, other;
+
+    do {
+        HD_TRY(next_length(w, a, &i, &mine, &x));
+        HD_TRY(next_length(w, b, &k, &other, &y));
+        *same = mine.size == other.size && mine.times == other.times && x == y;
+    } while (*same && hd_dim_is_sized(mine));
+    return HD_OK;
+}
+
 // What a root names twice is as long, also where it depends on the rank.
 static hd_status check_sides(walker *w, const hd_step *step)
 {
     const hd_op *op = step->op;
     int64_t out, in;
+    bool same;
 
     if (step->peer != w->rank || op->noutputs + op->ninputs < 2)
         return HD_OK;
     out = hd_span_elements(&step->span[0]);
     in = hd_span_elements(&step->span[1]);
-    if (out == in)
+    HD_TRY(compare_lengths(w, &op->view[0], &op->view[1], &same));
+    if (out == in && same)
         return HD_OK;
+    if (out == in)
+        return hd_error(w->diag, HD_E0606, op->loc,
+                        "rank %lld is the root here, and its operand is not as "
+                        "long as its result in every run",
+                        (long long)w->rank);
     return hd_error(w->diag, HD_E0606, op->loc,
                     "rank %lld is the root here, and its operand has %lld "
                     "element%s where its result has %lld",

@@ -165,7 +165,7 @@ static hd_view pick(const fuser *f, const hd_view *view, int dim, hd_expr index)
 {
     hd_dim own = view->buffer->type.dim[dim];
 
-    if (own.extent == 1 && !hd_dim_is_sharded(own))
+    if (hd_dim_is_one(own))
         index = hd_expr_const(f->module, 0);
     return hd_view_at(*view, dim, index);
 }

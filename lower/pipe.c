@@ -167,6 +167,11 @@ static hd_status check_split(hd_pipe *p, const hd_view *view, int dim,
         return hd_error(p->diag, HD_E0502, loc,
                         "%lld chunks: %%%s has %d dimensions already",
                         (long long)p->chunks, view->buffer->name, HD_MAX_DIMS);
+    if (hd_dim_is_sized(type->dim[dim]))
+        return hd_error(p->diag, HD_E0502, loc,
+                        "%lld chunks: they would split dimension %d of %%%s, "
+                        "whose length a run says",
+                        (long long)p->chunks, dim, view->buffer->name);
     if (type->dim[dim].extent % p->chunks != 0)
         return hd_error(p->diag, HD_E0501, loc,
                         "%lld chunks do not divide dimension %d of %%%s, "

@@ -75,8 +75,8 @@ static hd_buffer *find_lender(const lives *all, hd_buffer *lenders,
 {
     for (hd_buffer *l = lenders; l != NULL; l = all->life[l->id].next)
         if (l->type.dtype == b->type.dtype &&
+            hd_type_may_rename(&b->type, &l->type) &&
             all->life[l->id].last < all->life[b->id].first &&
-            hd_type_same_sizes(&l->type, &b->type) &&
             hd_type_local_elements(&l->type) >=
                 hd_type_local_elements(&b->type))
             return l;
