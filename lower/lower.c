@@ -75,6 +75,16 @@ static hd_status run_passes(hd_module *module, const hd_lower_options *options,
     return HD_OK;
 }
 
+// Passes look at a program all of whose blocks are full: what they leave out
+// because a block is empty in one run is needed in another, and by the proof.
+static void fill_sizes(hd_module *module, int64_t now[HD_MAX_SIZES])
+{
+    for (int i = 0; i < module->nsizes; i++) {
+        now[i] = module->size[i].now;
+        module->size[i].now = module->size[i].room;
+    }
+}
+
 // Everything that allocates from the arenas: they unwind to here.
 static hd_status run_guarded(hd_module *module, const hd_lower_options *options,
                              hd_lower_hook *hook, void *context,
@@ -96,6 +106,7 @@ hd_status hd_lower(hd_module *module, const hd_lower_options *options,
     const hd_source *outer;
     hd_arena *scratch;
     hd_status status;
+    int64_t now[HD_MAX_SIZES];
 
     HD_REQUIRE(diag, module);
     if (options == NULL)
@@ -105,7 +116,10 @@ hd_status hd_lower(hd_module *module, const hd_lower_options *options,
     if (scratch == NULL)
         return hd_fail(diag, HD_NO_MEMORY, "out of memory");
     outer = hd_diag_source(diag, &module->source);
+    fill_sizes(module, now);
     status = run_guarded(module, options, hook, context, scratch, diag);
+    for (int i = 0; i < module->nsizes; i++)
+        module->size[i].now = now[i];
     hd_arena_guard(module->arena, NULL);
     hd_diag_source(diag, outer);
     hd_arena_destroy(scratch);
