@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "ir/module.h"
+
 hd_argument argument_of(const hd_module *module, size_t i)
 {
     hd_argument argument;
@@ -26,6 +28,21 @@ static void make_counts(const hd_argument *a, double *values)
         if (values[k] > left)
             values[k] = left;
         left -= values[k];
+    }
+}
+
+void give_sizes(hd_module *tensor, hd_module *host, uint64_t seed)
+{
+    uint8_t byte[HD_MAX_SIZES];
+
+    choices_fill(seed, byte, sizeof byte);
+    for (int i = 0; i < tensor->nsizes; i++) {
+        hd_size *size = &tensor->size[i];
+
+        size->now = seed == 0
+                        ? size->high
+                        : size->low + byte[i] % (size->high - size->low + 1);
+        host->size[i].now = size->now;
     }
 }
 

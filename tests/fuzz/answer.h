@@ -16,6 +16,9 @@ typedef struct arrays {
 
 hd_argument argument_of(const hd_module *module, size_t i);
 
+// What this run is given, the same for both: with seed 0 the greatest values.
+void give_sizes(hd_module *tensor, hd_module *host, uint64_t seed);
+
 // Whole numbers that the generator's bounds allow.
 arrays draw_arrays(const hd_module *module, uint64_t seed);
 void free_arrays(arrays *arrays);

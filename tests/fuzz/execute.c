@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ir/module.h"
 #include "tests/fuzz/answer.h"
 #include "tests/fuzz/rendezvous.h"
 
@@ -108,6 +109,25 @@ static void run_ranks(const hd_module *module, const arrays *arrays,
     free(m);
 }
 
+// Run `run` of sizes of their own, the first of the greatest ones.
+static void execute(hd_module *tensor, hd_module *host, uint64_t seed,
+                    uint64_t run, bool on_threads)
+{
+    arrays arrays;
+    hd_reference *want, *have;
+
+    give_sizes(tensor, host, run * (seed + 1));
+    arrays = draw_arrays(tensor, seed);
+    want = compute(tensor, &arrays);
+    have = compute(host, &arrays);
+    must_agree(tensor, host, want, have, true);
+    if (on_threads)
+        run_ranks(host, &arrays, want);
+    hd_reference_destroy(have);
+    hd_reference_destroy(want);
+    free_arrays(&arrays);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     choices choices = {data, size, 0};
@@ -117,18 +137,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     hd_module *tensor = generate_module(&choices, true, &text);
     hd_module *host = lower_text(text, &options);
 
-    if (host != NULL) {
-        arrays arrays = draw_arrays(tensor, size);
-        hd_reference *want = compute(tensor, &arrays);
-        hd_reference *have = compute(host, &arrays);
-
-        must_agree(tensor, host, want, have, true);
-        if (on_threads)
-            run_ranks(host, &arrays, want);
-        hd_reference_destroy(have);
-        hd_reference_destroy(want);
-        free_arrays(&arrays);
-    }
+    for (uint64_t run = 0; host != NULL && run < (tensor->nsizes ? 4 : 1);
+         run++)
+        execute(tensor, host, size, run, on_threads && run == 0);
     hd_module_destroy(host);
     hd_module_destroy(tensor);
     free(text);

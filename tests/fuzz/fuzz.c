@@ -194,12 +194,17 @@ hd_module *lower_text(const char *text, const hd_lower_options *options)
     must(status == HD_OK, "what parsed once parses", hd_diag_text(diag));
     status = hd_lower(module, options, NULL, NULL, diag);
     must_explain(status, diag, "hd_lower");
-    fine =
-        status == HD_OK || (options->chunks > 1 &&
-                            strstr(hd_diag_text(diag), "error[HD05") != NULL);
+    // What lies apart because a run says how long it is cannot be moved.
+    fine = status == HD_OK ||
+           (options->chunks > 1 &&
+            strstr(hd_diag_text(diag), "error[HD05") != NULL) ||
+           (module->nsizes > 0 &&
+            (strstr(hd_diag_text(diag), "error[HD0407") != NULL ||
+             strstr(hd_diag_text(diag), "error[HD0318") != NULL));
     if (!fine)
         print_context(text, options);
-    must(fine, "only chunks may be refused", hd_diag_text(diag));
+    must(fine, "only chunks may be refused, and to move what lies apart",
+         hd_diag_text(diag));
     if (status == HD_OK)
         must_check(module, text, options, diag);
     hd_diag_destroy(diag);

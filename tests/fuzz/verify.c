@@ -35,16 +35,20 @@ static void walk_ranks(const hd_module *module)
 }
 
 // A tensor program's meaning is that of its dense form.
-static void lower_tensor(const hd_module *tensor, choices *choices)
+static void lower_tensor(hd_module *tensor, choices *choices)
 {
     hd_lower_options options = generate_lowering(choices);
     char *text = print_module(tensor);
     hd_module *host = lower_text(text, &options);
 
     if (host != NULL && hd_module_arguments(tensor) <= MAX_ARGUMENTS) {
-        arrays arrays = draw_arrays(tensor, strlen(text));
-        hd_reference *want = compute(tensor, &arrays);
-        hd_reference *have = compute(host, &arrays);
+        hd_reference *want, *have;
+        arrays arrays;
+
+        give_sizes(tensor, host, strlen(text));
+        arrays = draw_arrays(tensor, strlen(text));
+        want = compute(tensor, &arrays);
+        have = compute(host, &arrays);
 
         must_agree(tensor, host, want, have, false);
         hd_reference_destroy(have);
@@ -82,7 +86,7 @@ static void match_ranks(const hd_module *module)
     hd_diag_destroy(diag);
 }
 
-static void use_module(const hd_module *module, choices *choices)
+static void use_module(hd_module *module, choices *choices)
 {
     must_reparse(module);
     if (module->stage == HD_STAGE_TENSOR) {

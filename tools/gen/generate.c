@@ -18,6 +18,7 @@
 enum {
     MAX_ELEMENTS = 4096, // of one tensor
     MAX_AXES = 4,
+    MAX_SIZES = 3,
     MAX_SUMMANDS = 15,
     EVEN = 6, // an extent that 2 and 3 chunks divide
     TENSORS_PER_OP = 2 * MAX_SUMMANDS + 7, // at most
@@ -30,6 +31,11 @@ enum {
 static const double LEAST = 1.0 / 64;
 
 enum { LOCAL = -1, STREAM = -2 }; // marks that are no axis
+
+// From here on an extent stands for what a run says: MANY times the size's
+// number, from 1, and how many times it. So extents are equal where they are
+// in every run.
+enum { MANY = 1000 };
 
 typedef enum dtype { F64, F32, F16, BF16, F8E4M3, F8E5M2, I64, I32, U8 } dtype;
 
@@ -92,6 +98,13 @@ typedef struct dim {
     int blocks; // of a stream dimension, 0 for one an index
 } dim;
 
+// What runs are given, and into how many blocks all dimensions of it are cut,
+// 0 for none.
+typedef struct size {
+    int low, high;
+    int blocks;
+} size;
+
 typedef struct tensor {
     dtype dtype;
     int ndims;
@@ -109,8 +122,10 @@ typedef struct maker {
     bool integers;
     int naxes;
     int axis[MAX_AXES]; // sizes
-    bool streams;       // stream dimensions may be drawn
-    bool blocks;        // dimensions over ranks have any extent
+    int nsizes;
+    size size[MAX_SIZES];
+    bool streams; // stream dimensions may be drawn
+    bool blocks;  // dimensions over ranks have any extent
     bool chain; // operations mostly go on from each other, as in one long loop
     int now;    // the number of the operation that is made, from 1
     int ntensors;
@@ -191,10 +206,25 @@ static void append_dim(tensor *t, dim d)
     t->dim[t->ndims++] = d;
 }
 
+static const size *size_of(const maker *m, int extent)
+{
+    return extent < MANY ? NULL : &m->size[extent / MANY - 1];
+}
+
+// How many indices there are at most.
+static int count_of(const maker *m, int extent)
+{
+    const size *size = size_of(m, extent);
+
+    return size == NULL ? extent : extent % MANY * size->high;
+}
+
 static int draw_extent(maker *m)
 {
     static const int extents[] = {1, 2, 3, 4, 5, 6, 8};
 
+    if (m->nsizes > 0 && once_in(m, 2))
+        return MANY * (1 + pick(m, m->nsizes)) + 1 + once_in(m, 4);
     if (m->chain && pick(m, 2) == 1)
         return EVEN;
     if (m->naxes > 0 && pick(m, 3) > 0)
@@ -204,7 +234,18 @@ static int draw_extent(maker *m)
 
 static bool can_shard(const maker *m, dim d, int axis)
 {
+    const size *size = size_of(m, d.extent);
+
+    if (size != NULL)
+        return d.mark < 0 && size->blocks == m->axis[axis];
     return d.mark < 0 && (m->blocks || d.extent == m->axis[axis]);
+}
+
+static bool can_stream(const maker *m, dim d)
+{
+    const size *size = size_of(m, d.extent);
+
+    return d.mark == LOCAL && (size == NULL || size->blocks > 0);
 }
 
 static void draw_stream(maker *m, tensor *t)
@@ -217,7 +258,7 @@ static void draw_stream(maker *m, tensor *t)
     if (!m->streams || t->ndims == 0 || once_in(m, 4))
         return;
     d = &t->dim[pick(m, 2) * pick(m, t->ndims)];
-    if (d->mark == LOCAL)
+    if (can_stream(m, *d))
         d->mark = STREAM;
 }
 
@@ -262,7 +303,7 @@ static bool fits(const maker *m, const tensor *t)
     if (t->ndims > HD_MAX_DIMS)
         return false;
     for (int i = 0; i < t->ndims; i++) {
-        elements *= t->dim[i].extent;
+        elements *= count_of(m, t->dim[i].extent);
         if (elements > MAX_ELEMENTS)
             return false;
     }
@@ -440,9 +481,10 @@ static int draw_part(maker *m, int x)
     for (int d = 0; d < whole->ndims; d++) {
         dim kept = whole->dim[d];
         int n = kept.extent, first = 0;
-        bool picks = kept.mark < 0 && once_in(m, 4);
+        bool some = kept.mark < 0 && n < MANY; // may be kept
+        bool picks = some && once_in(m, 4);
 
-        if (kept.mark < 0 && !picks && once_in(m, 2)) {
+        if (some && !picks && once_in(m, 2)) {
             kept = (dim){1 + pick(m, n), LOCAL, 0};
             first = pick(m, n - kept.extent + 1);
         } else if (picks) {
@@ -460,15 +502,16 @@ static int add_input_part(maker *m, const tensor *like)
 {
     tensor whole = *like, part = *like;
     int at = pick(m, like->ndims + 1), more = 1 + pick(m, 3);
-    bool picks =
-        like->ndims < HD_MAX_DIMS &&
-        (at == like->ndims || like->dim[at].mark >= 0 || once_in(m, 2));
+    bool picks = like->ndims < HD_MAX_DIMS &&
+                 (at == like->ndims || like->dim[at].mark >= 0 ||
+                  like->dim[at].extent >= MANY || once_in(m, 2));
 
     if (picks) {
         memmove(whole.dim + at + 1, whole.dim + at,
                 sizeof(dim) * (size_t)(whole.ndims++ - at));
         whole.dim[at] = (dim){1 + more, LOCAL, 0};
-    } else if (at < like->ndims && like->dim[at].mark < 0) {
+    } else if (at < like->ndims && like->dim[at].mark < 0 &&
+               like->dim[at].extent < MANY) {
         whole.dim[at] = (dim){like->dim[at].extent + more, LOCAL, 0};
         part.dim[at] = (dim){like->dim[at].extent, LOCAL, 0};
     }
@@ -607,9 +650,11 @@ static void gather_input(maker *m)
         if (t.dim[i].mark == axis)
             t.dim[i].mark = LOCAL;
     at = once_in(m, 4) ? pick(m, t.ndims) : 0;
-    t.dim[at].mark = axis;
-    if (!m->blocks || once_in(m, 3))
+    t.dim[at].mark = LOCAL;
+    if ((!m->blocks && t.dim[at].extent < MANY) ||
+        !can_shard(m, t.dim[at], axis) || once_in(m, 3))
         t.dim[at].extent = m->axis[axis];
+    t.dim[at].mark = axis;
     if (fits(m, &t))
         gather_into(m, add_input(m, &t), at, false);
 }
@@ -703,7 +748,7 @@ static void make_reduction(maker *m, int x)
             draw_marks(m, &t);
     }
     if (fold == FOLD_SUM)
-        t.size *= lost.extent;
+        t.size *= count_of(m, lost.extent);
     if (!fits(m, &t))
         return;
     read_tensor(m, x);
@@ -748,7 +793,7 @@ static void make_tiles(maker *m, int x)
     if (to >= 0)
         t.dim[to].mark = axis;
     if (reduces && fold == FOLD_SUM)
-        t.size *= t.dim[d].extent;
+        t.size *= count_of(m, t.dim[d].extent);
     t.dim[d].mark = LOCAL;
     if (reduces)
         drop_dims(&t, d, 1);
@@ -1308,8 +1353,8 @@ static void type_product(maker *m, product *p)
     dtype other = p->a.dtype == F64 ? F64 : F32;
 
     p->c.positive = false;
-    p->c.size =
-        p->a.size * p->b.size * p->a.dim[p->a.ndims - (p->ta ? 2 : 1)].extent;
+    p->c.size = p->a.size * p->b.size *
+                count_of(m, p->a.dim[p->a.ndims - (p->ta ? 2 : 1)].extent);
     if (once_in(m, 6))
         other = any[pick(m, 4)];
     p->c.dtype = p->a.dtype;
@@ -1499,13 +1544,16 @@ static void make_matmul(maker *m, int x)
 // Whether it is partial results: `over` is sharded, and there is a stream
 // dimension with as many indices or blocks, of which each rank may get the sum
 // of one.
-static bool is_partial(const tensor *t, int *over)
+static bool is_partial(const maker *m, const tensor *t, int *over)
 {
     int s = stream_dim(t);
+    const size *size = s >= 0 ? size_of(m, t->dim[s].extent) : NULL;
 
     for (*over = 0; s >= 0 && *over < t->ndims; ++*over)
         if (t->dim[*over].mark >= 0 &&
-            (t->dim[*over].extent == t->dim[s].extent || t->dim[s].blocks > 0))
+            (size != NULL ? size->blocks == m->axis[t->dim[*over].mark]
+                          : t->dim[*over].extent == t->dim[s].extent ||
+                                t->dim[s].blocks > 0))
             return true;
     return false;
 }
@@ -1516,7 +1564,7 @@ static int find_partial(maker *m, int *over)
     int skip = once_in(m, 3) ? pick(m, 3) : 0, found = -1, dim;
 
     for (int i = m->ntensors - 1; i >= 0 && skip >= 0; i--)
-        if (m->tensor[i].role != 'i' && is_partial(&m->tensor[i], &dim)) {
+        if (m->tensor[i].role != 'i' && is_partial(m, &m->tensor[i], &dim)) {
             found = i;
             *over = dim;
             skip--;
@@ -1532,12 +1580,16 @@ static void make_partial(maker *m)
         make_fold,   make_copy,   make_update};
     tensor t = {.dtype = draw_dtype(m)};
     int axis = pick(m, m->naxes);
+    dim rows;
 
     append_dim(&t, (dim){m->axis[axis], axis, 0});
     if (once_in(m, 4))
         append_dim(&t, (dim){1, LOCAL, 0});
-    append_dim(&t, m->blocks ? (dim){draw_extent(m), STREAM, m->axis[axis]}
-                             : (dim){m->axis[axis], STREAM, 0});
+    rows = (dim){draw_extent(m), LOCAL, m->axis[axis]};
+    if (!can_shard(m, rows, axis))
+        rows = (dim){m->axis[axis], LOCAL, 0};
+    rows.mark = STREAM;
+    append_dim(&t, rows);
     for (int n = 1 + pick(m, 3); n > 0; n--)
         append_dim(&t, (dim){draw_extent(m), LOCAL, 0});
     if (fits(m, &t))
@@ -1554,7 +1606,7 @@ static void scatter(maker *m, int x, int over)
     if (!once_in(m, 3))
         t.dim[stream_dim(&t)].mark = t.dim[over].mark;
     if (fold == FOLD_SUM)
-        t.size *= t.dim[over].extent;
+        t.size *= count_of(m, t.dim[over].extent);
     drop_dims(&t, over, 1);
     if (!fits(m, &t))
         return;
@@ -1617,6 +1669,24 @@ static void make_op(maker *m)
         ops[pick(m, m->chain ? CHAIN : OPS)](m, draw_operand(m));
 }
 
+// Small ones, so that each value is often one that differs: a block or more
+// without indices, the last one with fewer, all of them full.
+static void draw_sizes(maker *m)
+{
+    static const int high[] = {3, 5, 9, 1, 2, 4, 7, 8};
+
+    m->nsizes = 1 + pick(m, MAX_SIZES);
+    for (int i = 0; i < m->nsizes; i++) {
+        size *size = &m->size[i];
+
+        size->high = high[pick(m, 8)];
+        size->low = once_in(m, 4) ? 1 + pick(m, size->high) : 1;
+        size->blocks = m->naxes > 0 && !once_in(m, 4)
+                           ? m->axis[pick(m, m->naxes)]
+                           : pick(m, 5);
+    }
+}
+
 static void draw_mesh(maker *m)
 {
     static const int meshes[][MAX_AXES] = {
@@ -1624,6 +1694,7 @@ static void draw_mesh(maker *m)
         {1, 0, 0}, {0, 0, 0}, {5, 0, 0},    {8, 0, 0}, {1, 2, 0}, {2, 2, 2},
         {4, 2, 0}, {2, 1, 4}, {2, 1, 2, 2}, {6, 0, 0}};
     const int *mesh = meshes[pick(m, 16)];
+    int kind;
 
     while (m->naxes < MAX_AXES && mesh[m->naxes] > 0) {
         m->axis[m->naxes] = mesh[m->naxes];
@@ -1631,7 +1702,10 @@ static void draw_mesh(maker *m)
     }
     m->streams = !once_in(m, 4);
     m->chain = once_in(m, 2);
-    m->blocks = once_in(m, 3);
+    kind = pick(m, 12);
+    m->blocks = kind % 3 == 2;
+    if (kind >= 9)
+        draw_sizes(m);
 }
 
 static void draw_first_input(maker *m)
@@ -1643,6 +1717,33 @@ static void draw_first_input(maker *m)
     if (!fits(m, &t))
         t.ndims = 2;
     add_input(m, &t);
+}
+
+static void write_sized(maker *m, dim d, FILE *to)
+{
+    const size *size = size_of(m, d.extent);
+    int times = d.extent % MANY;
+
+    if (times > 1)
+        fprintf(to, "%d * ", times);
+    fprintf(to, "m%d", (int)(size - m->size));
+    if (size->blocks > 0 &&
+        (d.mark == STREAM || (d.mark == LOCAL && once_in(m, 4))))
+        fprintf(to, " in %d", size->blocks);
+}
+
+static void write_dim(maker *m, dim d, FILE *to)
+{
+    if (d.extent >= MANY)
+        write_sized(m, d, to);
+    else if (d.mark >= 0 && d.extent == m->axis[d.mark] && once_in(m, 4))
+        fprintf(to, "size %s", axis_names[d.mark]);
+    else
+        fprintf(to, "%d", d.extent);
+    if (d.extent < MANY && d.mark == STREAM && d.blocks > 0)
+        fprintf(to, " in %d", d.blocks);
+    if (d.mark != LOCAL)
+        fprintf(to, " @%s", d.mark >= 0 ? axis_names[d.mark] : "stream");
 }
 
 static void write_declaration(maker *m, int i, FILE *to)
@@ -1658,17 +1759,8 @@ static void write_declaration(maker *m, int i, FILE *to)
                              : "temp",
             i, dtypes[t->dtype].text);
     for (int d = 0; d < t->ndims; d++) {
-        int mark = t->dim[d].mark;
-
         fprintf(to, "%s", d > 0 ? ", " : "");
-        if (mark >= 0 && t->dim[d].extent == m->axis[mark] && once_in(m, 4))
-            fprintf(to, "size %s", axis_names[mark]);
-        else
-            fprintf(to, "%d", t->dim[d].extent);
-        if (mark == STREAM && t->dim[d].blocks > 0)
-            fprintf(to, " in %d", t->dim[d].blocks);
-        if (mark != LOCAL)
-            fprintf(to, " @%s", mark >= 0 ? axis_names[mark] : "stream");
+        write_dim(m, t->dim[d], to);
     }
     fprintf(to, "]%s\n", once_in(m, 8) ? " shared" : "");
 }
@@ -1694,6 +1786,9 @@ static void write_body(const maker *m, const char *body, FILE *to)
 static void write_program(maker *m, const char *body, FILE *to)
 {
     fprintf(to, "heddle 1\ntensor program generated\n");
+    for (int i = 0; i < m->nsizes; i++)
+        fprintf(to, "param m%d in %d..%d\n", i, m->size[i].low,
+                m->size[i].high);
     for (int i = 0; i < m->naxes; i++)
         fprintf(to, "%s %s=%d", i == 0 ? "mesh" : ",", axis_names[i],
                 m->axis[i]);
