@@ -287,7 +287,7 @@ void Graph::BuildCaller(int rank, int run, Frontier *stream)
 // same.
 bool IsEmpty(const Work &work)
 {
-    return work.transfer && work.elements == 0;
+    return work.transfer && work.nothing;
 }
 
 // Stream i stands at index i + 1, the caller's at 0.

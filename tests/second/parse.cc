@@ -288,10 +288,12 @@ Key Parser::ParseKey()
     } else if (key.name == "act") {
         key.word = Word(Token::NAME);
     } else if (kViews.count(key.name)) {
-        if (Peek().kind == Token::BUFFER)
+        if (Peek().kind == Token::BUFFER) {
             key.view = {ParseView()};
-        else
-            key.word = (Take("-") ? "-" : "") + Word(Token::NUMBER);
+        } else {
+            key.word = Take("-") ? "-" : "";
+            key.word += Word(Token::NUMBER);
+        }
     }
     return key;
 }
@@ -379,6 +381,16 @@ Program Parser::ParseProgram()
     while (Take("param")) {
         std::string name = Word(Token::NAME);
 
+        if (Take("in")) {
+            Size size;
+
+            size.name = name;
+            size.low = ToNumber(Word(Token::NUMBER));
+            Expect("..");
+            size.high = size.now = ToNumber(Word(Token::NUMBER));
+            p.sizes.push_back(size);
+            continue;
+        }
         Expect("=");
         int64_t sign = Take("-") ? -1 : 1;
         p.params.push_back({name, sign * ToNumber(Word(Token::NUMBER))});
@@ -572,6 +584,9 @@ std::string Print(const Program &p)
     for (const auto &param : p.params)
         text += "param " + param.first + " = " + std::to_string(param.second) +
                 "\n";
+    for (const Size &size : p.sizes)
+        text += "param " + size.name + " in " + std::to_string(size.low) +
+                ".." + std::to_string(size.high) + "\n";
     for (size_t i = 0; i < p.mesh.size(); i++)
         text += (i ? ", " : "mesh ") + p.mesh[i].first + "=" +
                 Text(p.mesh[i].second);

@@ -81,9 +81,16 @@ struct Stmt {
     const Key *Find(const std::string &key) const;
 };
 
+// What each run is given: `now`, from low to high.
+struct Size {
+    std::string name;
+    int64_t low = 1, high = 1, now = 1;
+};
+
 struct Program {
     std::string level, name, after;
     std::vector<std::pair<std::string, int64_t>> params;
+    std::vector<Size> sizes;
     std::vector<std::pair<std::string, Expr>> mesh;
     std::vector<Expr> streams; // one, or none
     std::vector<Decl> decls;

@@ -169,8 +169,14 @@ class Unroller
         : program_(program), shape_(shape), at_(shape.Coordinates(rank))
     {
         values_.shape = &shape;
+        room_.shape = &shape;
         for (const auto &param : program.params)
             values_.scope.push_back(param);
+        room_.scope = values_.scope;
+        for (const Size &size : program.sizes) {
+            values_.scope.push_back({size.name, size.now});
+            room_.scope.push_back({size.name, RoomOf(size)});
+        }
         for (size_t i = 0; i < shape.mesh.size(); i++)
             values_.scope.push_back({shape.mesh[i].first, at_[i]});
     }
@@ -194,6 +200,7 @@ class Unroller
     int64_t Coordinate(const Stmt &stmt, const Work &work, const char *key);
     int DeclOf(const View &view) const;
     Piece Resolve(const View &view);
+    int64_t RoomOf(const Size &size);
     int64_t Room(const Dim &dim);
     std::pair<int64_t, int64_t> BlockOf(const Dim &dim, int64_t e, int64_t of);
     std::pair<int64_t, int64_t> Kept(const Decl &decl, const Dim &dim,
@@ -204,7 +211,7 @@ class Unroller
     const Program &program_;
     const Shape &shape_;
     std::vector<int64_t> at_; // this rank's coordinates
-    Values values_;
+    Values values_, room_;    // as this run has it, and as memory has room
     int stream_ = -1;
     Step *group_ = nullptr;
     std::set<EventId> recorded_;
@@ -225,10 +232,44 @@ bool Sharded(const Dim &dim)
     return !dim.mark.empty() && dim.mark != "stream";
 }
 
+bool Names(const Expr &e, const std::string &name)
+{
+    for (const Expr &arg : e.args)
+        if (Names(arg, name))
+            return true;
+    return e.op == "name" && e.name == name;
+}
+
+bool IsSized(const Program &program, const Dim &dim)
+{
+    for (const Size &size : program.sizes)
+        if (Names(dim.extent, size.name))
+            return true;
+    return false;
+}
+
+// Its greatest value, rounded up to blocks of one length.
+int64_t Unroller::RoomOf(const Size &size)
+{
+    int64_t blocks = 1;
+
+    for (const Decl &decl : program_.decls)
+        for (const Dim &dim : decl.dims) {
+            if (!Names(dim.extent, size.name))
+                continue;
+            for (const Expr &of : dim.blocks)
+                blocks = room_.Value(of);
+            for (const auto &axis : shape_.mesh)
+                if (axis.first == dim.mark)
+                    blocks = axis.second;
+        }
+    return Divide("cdiv", size.high, blocks) * blocks;
+}
+
 // How many indices a rank has room for.
 int64_t Unroller::Room(const Dim &dim)
 {
-    int64_t n = values_.Value(dim.extent);
+    int64_t n = room_.Value(dim.extent);
 
     for (const auto &axis : shape_.mesh)
         if (axis.first == dim.mark)
@@ -298,6 +339,7 @@ Piece Unroller::Resolve(const View &view)
         if (index.all || !index.past.empty() || !index.of.empty()) {
             auto kept = Kept(decl, dim, index);
 
+            region.nothing |= kept.second == 0 && !IsSized(program_, dim);
             region.offset += kept.first * stride;
             region.dims.insert(region.dims.begin(), {kept.second, stride});
         } else {
@@ -393,7 +435,7 @@ void CheckRoot(const Work &work)
 void CheckSome(const std::vector<Region> &regions, const std::string &op)
 {
     for (const Region &region : regions)
-        if (region.Elements() == 0)
+        if (region.nothing)
             throw Broken(INVALID, "a " + op + " of nothing");
 }
 
@@ -446,6 +488,7 @@ void Unroller::Broadcast(const Stmt &stmt, Work *work)
         throw Broken(INVALID, "a broadcast that lacks a view");
     Piece piece = Resolve((mine ? stmt.operands : stmt.results)[0]);
     work->elements = piece.region.Elements();
+    work->nothing = piece.region.nothing;
     // What the others name as operand is not read, though it must exist.
     for (const View &view : stmt.operands)
         if (Region region = Resolve(view).Folded(); mine)
@@ -466,6 +509,7 @@ void Unroller::Reduce(const Stmt &stmt, Work *work)
     work->root = static_cast<int>(root);
     work->receives = root == at_[static_cast<size_t>(work->axis)];
     work->elements = operand.region.Elements();
+    work->nothing = operand.region.nothing;
     work->reads = {operand.Folded()};
     if (work->receives && stmt.results.empty())
         throw Broken(INVALID, "a reduce whose root lacks a result");
@@ -552,11 +596,12 @@ void Unroller::Transfer(const Stmt &stmt, Work *work)
     work->peer = shape_.Rank(peer);
     Region region = Resolve(view).Folded();
     work->elements = region.Elements();
+    work->nothing = region.nothing;
     (work->sends ? work->reads : work->writes) = {region};
     if (const Key *done = stmt.Find("done")) {
         work->event = Event(done->view[0]);
         recorded_.insert(work->event);
-        work->deferred = work->elements > 0;
+        work->deferred = !work->nothing;
         if (!work->deferred) { // recorded ahead of its group
             Step record;
 

@@ -41,6 +41,9 @@ struct Region {
     int root = 0; // the name that owns the bytes
     int64_t offset = 0;
     std::vector<std::pair<int64_t, int64_t>> dims; // extent, stride
+    // Whether a range is empty in every run: what is of that is not issued,
+    // unlike what has no elements because of what this run is given.
+    bool nothing = false;
 
     int64_t Elements() const;
     std::vector<int64_t> Offsets() const;
@@ -65,8 +68,8 @@ struct Work {
     int axis = -1, size = 1, peer = -1, root = -1;
     bool get = false;
     std::string fold;                   // max, min, or nothing for a sum
-    int64_t elements = 0;               // that a peer sees; 0: not issued, but
-                                        // the peer must agree
+    int64_t elements = 0;               // that a peer sees
+    bool nothing = false;               // not issued, but the peer must agree
     bool receives = true, sends = true; // of those with a root, who does what
     std::string text;
 };

@@ -1,0 +1,203 @@
+// What the checker says once of all runs, by looking at the one in which all
+// blocks are full, held to what each run is: for every value of the sizes the
+// oracle orders that run by itself, and the reference computes it. Programs are
+// lowered from random tensor programs, and mutants of those.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <set>
+
+#include "ir/module.h"
+#include "tests/second/change.h"
+#include "tests/second/model.h"
+#include "tests/seed.h"
+#include "tools/gen/generate.h"
+
+namespace second
+{
+
+namespace
+{
+
+const int kRunsOfEach = 24; // values at most, of a program
+
+using Values = std::vector<int64_t>;
+
+struct Module {
+    hd_module *it = nullptr;
+    hd_diag *diag = hd_diag_create();
+
+    explicit Module(const std::string &text)
+    {
+        if (hd_parse("t", text.data(), text.size(), nullptr, 0, diag, &it) !=
+            HD_OK)
+            it = nullptr;
+    }
+    Module(const Module &) = delete;
+    Module &operator=(const Module &) = delete;
+    ~Module()
+    {
+        hd_module_destroy(it);
+        hd_diag_destroy(diag);
+    }
+    std::string Text() const
+    {
+        char *printed = nullptr;
+        std::string text;
+
+        if (hd_print(it, &printed) == HD_OK)
+            text = printed;
+        hd_free(printed);
+        return text;
+    }
+    void Give(const Values &values)
+    {
+        for (size_t i = 0; i < values.size(); i++)
+            it->size[i].now = values[i];
+    }
+};
+
+// All of them if they are few, else those at the ends and some between.
+std::vector<Values> ValuesOf(const hd_module *module, std::mt19937 &random)
+{
+    std::set<Values> all;
+    Values low, high;
+    double count = 1;
+
+    for (int i = 0; i < module->nsizes; i++) {
+        low.push_back(module->size[i].low);
+        high.push_back(module->size[i].high);
+        count *= static_cast<double>(high.back() - low.back() + 1);
+    }
+    all = {low, high};
+    for (int tries = 0; tries < 40 * kRunsOfEach &&
+                        all.size() < std::min<double>(count, kRunsOfEach);
+         tries++) {
+        Values values = low;
+
+        for (size_t i = 0; i < values.size(); i++)
+            values[i] += static_cast<int64_t>(
+                random() % static_cast<uint64_t>(high[i] - low[i] + 1));
+        all.insert(values);
+    }
+    return {all.begin(), all.end()};
+}
+
+// Whole numbers for each argument of this run.
+class Answers
+{
+  public:
+    Answers(Module *tensor, Module *host, std::mt19937 &random)
+    {
+        hd_argument a;
+
+        for (size_t i = 0; hd_module_argument(tensor->it, i, &a); i++) {
+            std::vector<double> values(a.elements);
+
+            for (double &v : values)
+                v = static_cast<double>(random() % (2 * GENERATE_INPUT + 1)) -
+                    GENERATE_INPUT;
+            bytes_.emplace_back(a.elements * hd_dtype_size(a.dtype) + 1);
+            hd_dtype_store(a.dtype, values.data(), a.elements,
+                           bytes_.back().data());
+        }
+        for (size_t i = 0; i < bytes_.size(); i++) {
+            hd_module_argument(tensor->it, i, &a);
+            whole_.push_back(a.role == HD_OUT ? nullptr : bytes_[i].data());
+        }
+        Compare(tensor, host);
+    }
+    std::string different; // where
+
+  private:
+    void Compare(Module *tensor, Module *host)
+    {
+        hd_reference *want = nullptr, *have = nullptr;
+        hd_argument a;
+
+        if (hd_reference_create(tensor->it, whole_.data(), tensor->diag,
+                                &want) != HD_OK)
+            different = "the tensor program does not compute";
+        else if (hd_reference_create(host->it, whole_.data(), host->diag,
+                                     &have) != HD_OK)
+            different =
+                "it does not compute: " + std::string(hd_diag_text(host->diag));
+        for (size_t i = 0;
+             different.empty() && hd_module_argument(tensor->it, i, &a); i++)
+            for (int rank = 0; rank < hd_module_ranks(tensor->it); rank++)
+                if (a.role == HD_OUT || a.role == HD_INOUT)
+                    CompareOne(want, have, i, rank, a);
+        hd_reference_destroy(want);
+        hd_reference_destroy(have);
+    }
+    void CompareOne(hd_reference *want, hd_reference *have, size_t i, int rank,
+                    const hd_argument &a)
+    {
+        std::vector<double> x(a.local_elements), y(a.local_elements);
+
+        hd_reference_local(want, i, rank, x.data(), nullptr);
+        hd_reference_local(have, i, rank, y.data(), nullptr);
+        for (size_t k = 0; k < x.size(); k++)
+            if (!std::isnan(x[k]) && x[k] != y[k]) // else room
+                different = std::string("%") + a.name + " of rank " +
+                            std::to_string(rank) + " element " +
+                            std::to_string(k) + " is " + std::to_string(y[k]) +
+                            ", not " + std::to_string(x[k]);
+    }
+
+    std::vector<std::vector<char>> bytes_;
+    std::vector<const void *> whole_;
+};
+
+std::string TextOf(const Values &values)
+{
+    std::string text = "at";
+
+    for (int64_t v : values)
+        text += " " + std::to_string(v);
+    return text + ": ";
+}
+
+bool SameArguments(const hd_module *tensor, const hd_module *host)
+{
+    hd_argument a, b;
+
+    for (size_t i = 0; hd_module_argument(tensor, i, &a); i++) {
+        hd_module_argument(host, i, &b);
+        bool same = a.role == b.role && a.dtype == b.dtype &&
+                    a.ndims == b.ndims && strcmp(a.name, b.name) == 0;
+        for (int d = 0; d < a.ndims && same; d++)
+            same = a.extent[d] == b.extent[d] && a.local[d] == b.local[d] &&
+                   a.axis[d] == b.axis[d];
+        if (!same)
+            return false;
+    }
+    return true;
+}
+
+// What is wrong with this run; nothing if all is well.
+std::string RunIsWrong(Module *tensor, Module *host, const Program &program,
+                       const Values &values, std::mt19937 &random)
+{
+    Schedules schedules;
+    Program at = program;
+
+    if (!SameArguments(tensor->it, host->it))
+        return "arguments";
+
+    tensor->Give(values);
+    host->Give(values);
+    for (size_t i = 0; i < values.size(); i++)
+        at.sizes[i].now = values[i];
+    schedules.random = 1;
+    try {
+        Verdict verdict = Judge(at, schedules);
+
+        if (!verdict.Clean() || !verdict.inconsistent.empty())
+            return TextOf(values) + verdict.Text() + verdict.inconsistent;
+    } catch (const TooLarge &) {
+    } catch (const Unreadable &unreadable) {
+        return TextOf(values) + unreadable.what();
+    }
