@@ -369,7 +369,9 @@ static int place_part(maker *m, const tensor *t)
 {
     tensor whole = *t, part = *t, rest = *t;
     int at = pick(m, t->ndims + 1), more = 1 + pick(m, 3);
-    bool behind = once_in(m, 2), picks = at == t->ndims || t->dim[at].mark >= 0;
+    bool behind = once_in(m, 2);
+    bool picks =
+        at == t->ndims || t->dim[at].mark >= 0 || t->dim[at].extent >= MANY;
     int n, of, filled;
 
     if (t->ndims == HD_MAX_DIMS)
@@ -1165,8 +1167,8 @@ static void merge_dims(maker *m, tensor *t, int at)
 {
     dim *d = &t->dim[at];
 
-    if (at + 1 >= t->ndims || d[1].mark >= 0 ||
-        (!is_even(m, *d) && d[1].extent > 1))
+    if (at + 1 >= t->ndims || d[1].mark >= 0 || d->extent >= MANY ||
+        d[1].extent >= MANY || (!is_even(m, *d) && d[1].extent > 1))
         return;
     *d = (dim){d->extent * d[1].extent, d->mark, 0};
     drop_dims(t, at + 1, 1);
@@ -1178,7 +1180,8 @@ static void split_dim(maker *m, tensor *t, int at)
     int factor = 1 + pick(m, 4);
     dim outer = {d->extent / factor, d->mark, 0};
 
-    if (t->ndims == HD_MAX_DIMS || d->extent % factor != 0 ||
+    if (t->ndims == HD_MAX_DIMS || d->extent >= MANY ||
+        d->extent % factor != 0 ||
         (factor > 1 && !(is_even(m, *d) && is_even(m, outer))))
         return;
     if (factor == 1)
@@ -1510,7 +1513,7 @@ static void make_matmul(maker *m, int x)
     int b, to = -1, aux = -1;
     bool accumulate;
 
-    if (dtypes[p.a.dtype].floating && once_in(m, 8)) {
+    if (dtypes[p.a.dtype].floating && m->nsizes == 0 && once_in(m, 8)) {
         make_grouped(m, x);
         return;
     }
