@@ -163,11 +163,11 @@ static hd_status compute_step(const hd_reference *r, int rank,
 // ----------------------------------------------------------- dense programs
 
 // A reshape is a copy of as many elements, in their order.
-static hd_span flat_span(const hd_buffer *buffer)
+static hd_span flat_span(const hd_reference *r, const hd_buffer *buffer)
 {
     return (hd_span){.buffer = buffer,
                      .ndims = 1,
-                     .extent = {hd_type_elements(&buffer->type)},
+                     .extent = {elements_of(r, buffer)},
                      .stride = {1}};
 }
 
@@ -198,7 +198,7 @@ static hd_status run_dense(hd_reference *r)
 
         for (int i = 0; i < step.op->nviews; i++)
             spans[i] = s->op->code == HD_OP_RESHAPE
-                           ? flat_span(s->op->view[i].buffer)
+                           ? flat_span(r, s->op->view[i].buffer)
                            : dense_span(r->module, &s->op->view[i]);
         hd_space_dims(r->module, s->op, spans[0].ndims, step.dim);
         HD_TRY(compute_step(r, 0, &step));
