@@ -22,9 +22,12 @@ page = (root / "docs/patterns.md").read_text()
 programs = sorted(set(re.findall(r"(?:^\| `|heddle simulate )(examples/\w+\.hd)", page, re.M)))
 assert len(programs) > 10, programs
 for program in programs:
+    text = (root / program).read_text()
+    rows = (["--run", f"m={drawn.randint(1, 32)},1,16"] if "param m in" in text
+            else ["-D", "rows=16"])
     for options in OPTIONS:
         words = [str(heddle), "run", program, "--verify", "--seed", seed, "-D",
-                 f"tp={drawn.choice(RANKS)}", "-D", "rows=16", "--streams", "3",
+                 f"tp={drawn.choice(RANKS)}", *rows, "--streams", "3",
                  "--transfer", *options.split()]
         done = subprocess.run(words, capture_output=True, text=True, cwd=root, timeout=300)
         refused = "chunks" in options and "error[HD0502]" in done.stderr
