@@ -493,8 +493,9 @@ long CallsOfAll(const char *const *names, size_t n)
 
 // Eight runs at a time are under way, each of a size of its own, of more sizes
 // than are remembered.
-hd_status ManyRuns(const Rank &rank, const SizedProgram &program,
-                   hd_session *session, int runs, uint64_t seed)
+hd_status ManyRuns(const Rank &rank, const Case &all,
+                   const SizedProgram &program, hd_session *session, int runs,
+                   uint64_t seed)
 {
     std::mt19937_64 random(seed);
     std::vector<std::unique_ptr<Sized>> memory;
@@ -502,8 +503,7 @@ hd_status ManyRuns(const Rank &rank, const SizedProgram &program,
     long before = 0;
 
     for (int i = 0; i < 8; i++) {
-        memory.push_back(
-            std::make_unique<Sized>(kCaseOfGather, program.module, session));
+        memory.push_back(std::make_unique<Sized>(all, program.module, session));
         HD_TRY(memory.back()->Take(rank.diag));
     }
     for (int n = 0; n < runs; n += 8) {
@@ -532,11 +532,14 @@ hd_status ManyRuns(const Rank &rank, const SizedProgram &program,
     return HD_OK;
 }
 
-TEST(CudaSizes, RunsUnderWayTakeNothingAndMeetNobody)
+void TakesNothing(const Case &all, hd_transfer how, hd_transport way)
 {
     hd_lower_options lower = hd_lower_defaults();
-    hd_session_options options = By(HD_TRANSPORT_COPY);
-    SizedProgram program(kGather, &lower, HD_TRANSPORT_COPY);
+    hd_session_options options = By(way);
+
+    lower.transfer = how;
+    lower.transport = way;
+    SizedProgram program(all.text, &lower, way);
     uint64_t seed = Seed();
     std::vector<Answer> answers = RunRanks(kRanks, [&](Rank &rank) {
         hd_session *session = nullptr;
@@ -544,7 +547,7 @@ TEST(CudaSizes, RunsUnderWayTakeNothingAndMeetNobody)
                                              &options, rank.diag, &session);
 
         if (status == HD_OK)
-            status = ManyRuns(rank, program, session, 304, seed);
+            status = ManyRuns(rank, all, program, session, 304, seed);
         hd_session_destroy(session);
         return status;
     });
@@ -552,6 +555,13 @@ TEST(CudaSizes, RunsUnderWayTakeNothingAndMeetNobody)
     AllAreRight(answers);
     for (const Answer &answer : answers)
         EXPECT_EQ(answer.number, 0);
+}
+
+TEST(CudaSizes, RunsUnderWayTakeNothingAndMeetNobody)
+{
+    TakesNothing(kCaseOfGather, HD_TRANSFER_RING, HD_TRANSPORT_COPY);
+    TakesNothing(kCaseOfReduce, HD_TRANSFER_BULK, HD_TRANSPORT_SM);
+    TakesNothing(kCaseOfReduce, HD_TRANSFER_DIRECT, HD_TRANSPORT_NCCL);
 }
 
 // Rank 1 is wrong in its third run.

@@ -129,7 +129,7 @@ class Shards
             hd_session_free(session_, memory);
     }
 
-    // Takes memory, and fills it.
+    // Takes memory, and fills it. Runs are given the greatest sizes.
     hd_status Put(const Arguments &arguments, const hd_module *module, int rank,
                   hd_diag *diag)
     {
@@ -144,6 +144,9 @@ class Shards
             }
             address_.push_back(at);
         }
+        hd_size_info size;
+        for (size_t i = 0; hd_module_size(module, i, &size); i++)
+            sizes_.push_back(size.high);
         return Set(arguments, module, rank, diag);
     }
 
@@ -178,8 +181,9 @@ class Shards
     }
     hd_status RunOn(void *stream, hd_diag *diag)
     {
-        return hd_session_run_on(session_, stream, address_.data(),
-                                 address_.size(), diag);
+        return hd_session_run_with(session_, stream, sizes_.data(),
+                                   sizes_.size(), address_.data(),
+                                   address_.size(), diag);
     }
 
     uint64_t Hash() const
@@ -213,6 +217,7 @@ class Shards
     hd_session *session_;
     std::vector<std::vector<char>> bytes_;
     std::vector<void *> owned_, address_;
+    std::vector<int64_t> sizes_; // of runs
 };
 
 // Whether the results are those of set `set` of `expected`, within the bounds

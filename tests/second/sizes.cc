@@ -201,3 +201,137 @@ std::string RunIsWrong(Module *tensor, Module *host, const Program &program,
     } catch (const Unreadable &unreadable) {
         return TextOf(values) + unreadable.what();
     }
+    Answers answers(tensor, host, random);
+    return answers.different.empty() ? "" : TextOf(values) + answers.different;
+}
+
+struct Tally {
+    int programs = 0, refused = 0, accepted = 0, rejected = 0;
+    std::map<std::string, int> strict; // rejected, and right in every run
+};
+
+// Of a program that is accepted every run is right.
+std::string Judged(const std::string &tensor_text, const std::string &text,
+                   std::mt19937 &random, Tally *tally)
+{
+    Module tensor(tensor_text), host(text);
+    hd_check_options options = hd_check_defaults();
+    std::string wrong;
+    hd_message message = {};
+
+    if (host.it == nullptr || host.it->nsizes != tensor.it->nsizes ||
+        hd_module_stage(host.it) != HD_STAGE_HOST ||
+        hd_module_arguments(host.it) != hd_module_arguments(tensor.it)) {
+        tally->refused++;
+        return "";
+    }
+    options.against = tensor.it;
+    hd_status status = hd_check_with(host.it, &options, host.diag);
+    if (status != HD_OK && status != HD_INVALID) {
+        tally->refused++;
+        return "";
+    }
+    (status == HD_OK ? tally->accepted : tally->rejected)++;
+    for (size_t i = 0;
+         status != HD_OK && hd_diag_message(host.diag, i, &message); i++)
+        if (message.severity == HD_ERROR)
+            break;
+    Program program = Parse(host.Text());
+    for (const Values &values : ValuesOf(host.it, random)) {
+        if (status != HD_OK && !wrong.empty())
+            break;
+        wrong = RunIsWrong(&tensor, &host, program, values, random);
+        if (status == HD_OK && !wrong.empty())
+            return wrong;
+    }
+    if (status != HD_OK && wrong.empty())
+        tally->strict[message.code]++;
+    return "";
+}
+
+// A dimension takes another size, or another number of them.
+void ChangeSize(Program *program, std::mt19937 &random)
+{
+    for (int tries = 0; tries < 30; tries++) {
+        Decl &decl = program->decls[random() % program->decls.size()];
+
+        if (decl.dims.empty())
+            continue;
+        Dim &dim = decl.dims[random() % decl.dims.size()];
+        const Size &size = program->sizes[random() % program->sizes.size()];
+        if (dim.extent.op != "name" && dim.extent.op != "*" && tries < 20)
+            continue;
+        dim.extent = Name(size.name);
+        if (random() % 3 == 0)
+            dim.extent = Make("*", Number(2), dim.extent);
+        if (random() % 6 == 0)
+            dim.extent = Number(size.high);
+        return;
+    }
+}
+
+// A sized tensor program and what it is lowered to; false if it has no sizes
+// or is refused.
+bool Draw(unsigned seed, std::string *tensor, std::string *host)
+{
+    uint8_t bytes[320];
+    generate_options generating = {true, 0};
+
+    choices_fill(seed, bytes, sizeof bytes);
+    choices choices = {bytes, sizeof bytes, 0};
+    hd_lower_options options = generate_lowering(&choices);
+    char *text = generate_program(&choices, &generating);
+    *tensor = text;
+    free(text);
+    Module module(*tensor);
+    options.asked = 0;
+    if (module.it == nullptr || module.it->nsizes == 0 ||
+        hd_lower(module.it, &options, nullptr, nullptr, module.diag) != HD_OK)
+        return false;
+    *host = module.Text();
+    return true;
+}
+
+TEST(Second, WhatIsProvenOfAllSizesHoldsAtEach)
+{
+    const char *setting = std::getenv("HEDDLE_SECOND_SIZES");
+    long count = setting != nullptr ? std::atol(setting) : 20;
+    unsigned first = static_cast<unsigned>(SeedFrom(1)), seed = first;
+    Tally tally, mutants;
+
+    for (; tally.programs < count; seed++) {
+        std::string tensor, host;
+        std::mt19937 random(seed);
+
+        if (!Draw(seed, &tensor, &host))
+            continue;
+        tally.programs++;
+        ASSERT_EQ(Judged(tensor, host, random, &tally), "")
+            << "seed " << seed << "\n"
+            << tensor << host;
+        ASSERT_EQ(tally.rejected, 0) << "seed " << seed;
+        for (int i = 0; i < 6; i++) {
+            Program mutant = Parse(host);
+
+            if (random() % 5 == 0)
+                ChangeSize(&mutant, random);
+            else
+                Slip(&mutant, random);
+            std::string text = Print(mutant);
+            ASSERT_EQ(Judged(tensor, text, random, &mutants), "")
+                << "seed " << seed << "\n"
+                << tensor << text;
+        }
+    }
+    printf("%d programs from seed %u; of mutants %d accepted, %d rejected, %d "
+           "refused; right and rejected:",
+           tally.programs, first, mutants.accepted, mutants.rejected,
+           mutants.refused);
+    for (const auto &entry : mutants.strict)
+        printf(" %s %d", entry.first.c_str(), entry.second);
+    printf("\n");
+}
+
+} // namespace
+
+} // namespace second
