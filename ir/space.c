@@ -62,9 +62,11 @@ void hd_space_map_product(int ndims, int a, int b, bool ta, bool tb,
                           bool grouped, hd_space *out)
 {
     *out = space_over(ndims);
-    for (int d = 0; d + 1 < ndims; d++) {
+    // The second bound is the limit of `ndims`, which gcc 12 does not see.
+    for (int d = 0; d + 1 < ndims && d < HD_MAX_DIMS; d++) {
         lay(out, 1, a, d, ta && d == ndims - 2 ? a - 1 : d - (ndims - a));
-        lay(out, 2, grouped ? 0 : b - 2, d, d);
+        if (!grouped)
+            lay(out, 2, b - 2, d, d);
     }
     out->dim[2][ndims - 1] = (int8_t)(b - (tb ? 2 : 1));
     out->dim[1][ndims] = (int8_t)(a - (ta ? 2 : 1));

@@ -13,14 +13,6 @@ namespace
 
 const int64_t kHigh = 61;
 
-// Whether the device takes programs that runs are given sizes.
-bool TakesSizes()
-{
-    if (!OnCpu())
-        std::cout << "left out: the cuda driver takes no sizes of runs\n";
-    return OnCpu();
-}
-
 // An all-gather before a product, one after it, and both as a layer of an MLP.
 const char *const kPrograms[] = {
     "heddle 1 tensor program gather param m in 1..61 mesh tp=2 "
@@ -147,8 +139,6 @@ TEST(Sizes, OfEachRunGiveTheDenseAnswer)
 {
     std::mt19937 random(Seed());
 
-    if (!TakesSizes())
-        return;
     for (int ranks : Choose<int>({1, 2, 3, 5}, {2, 3}))
         for (const char *text : kPrograms)
             for (hd_transfer transfer :
@@ -182,7 +172,7 @@ TEST(Sizes, DrawnForEachOfManyRunsNeedNothingNew)
     Module module = Lowered(kPrograms[2], "f32", 2, HD_TRANSFER_RING);
     unsigned seed = unsigned(random());
 
-    if (!TakesSizes() || !HasDevices(2))
+    if (!HasDevices(2))
         return;
     AllEndWell(Launch(2, [&](hd_group *group, hd_diag *said) {
         hd_session_options options = DeviceOptions();
@@ -225,7 +215,7 @@ TEST(Sizes, OutOfTheirRangeAreRefusedAndTheSessionGoesOn)
 {
     Module module = Lowered(kPrograms[0], "f32", 2, HD_TRANSFER_RING);
 
-    if (!TakesSizes() || !HasDevices(2))
+    if (!HasDevices(2))
         return;
     AllEndWell(Launch(2, [&](hd_group *group, hd_diag *said) {
         hd_session_options options = DeviceOptions();
@@ -257,7 +247,7 @@ TEST(Sizes, OtherOnesOnOtherRanksAreToldByName)
 {
     Module module = Lowered(kPrograms[0], "f32", 2, HD_TRANSFER_RING);
 
-    if (!TakesSizes() || !HasDevices(2))
+    if (!HasDevices(2))
         return;
     AllEndWell(Launch(2, [&](hd_group *group, hd_diag *said) {
         hd_session_options options = DeviceOptions();
