@@ -715,7 +715,7 @@ static hd_status check_sizes(hd_device *device, hd_diag *diag)
 
     if (!hd_cuda_sizes_differ(device, text, sizeof text))
         return HD_OK;
-    hd_cuda_fail(device, HD_PEER, text, "");
+    hd_cuda_fail(device, HD_INVALID, text, "");
     return hd_cuda_report(device, diag);
 }
 

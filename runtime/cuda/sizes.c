@@ -156,10 +156,10 @@ static bool tell(const hd_device *device, int peer, uint64_t run,
         if (ours->size[i] == theirs->size[i])
             continue;
         snprintf(text, bytes,
-                 "run %llu is of %s = %lld on rank %d and of %s = %lld on rank "
-                 "%d: all ranks give a run the same sizes",
-                 (unsigned long long)run, module->size[i].name,
-                 (long long)ours->size[i], device->rank, module->size[i].name,
+                 "run %llu of '%s': %.40s is %lld on rank %d and %lld on rank "
+                 "%d; all ranks are given the same sizes",
+                 (unsigned long long)run, module->name, module->size[i].name,
+                 (long long)ours->size[i], device->rank,
                  (long long)theirs->size[i], peer);
         return true;
     }
@@ -180,9 +180,10 @@ static void tell_first(const hd_device *device, int peer, uint64_t last,
             tell(device, peer, run, &ours, &theirs, text, bytes))
             return;
     snprintf(text, bytes,
-             "before run %llu ranks %d and %d were given other sizes: all "
-             "ranks give a run the same sizes",
-             (unsigned long long)last, device->rank, peer);
+             "before run %llu of '%s' rank %d was given other sizes than rank "
+             "%d; all ranks are given the same sizes",
+             (unsigned long long)last, device->binding.module->name,
+             device->rank, peer);
 }
 
 bool hd_cuda_sizes_differ(const hd_device *device, char *text, size_t bytes)

@@ -453,7 +453,7 @@ static void *watch_device(void *context)
         }
         if (!hd_cuda_has_failed(device) &&
             hd_cuda_sizes_differ(device, text, sizeof text))
-            hd_cuda_fail(device, HD_PEER, text, "");
+            hd_cuda_fail(device, HD_INVALID, text, "");
         if (hd_cuda_has_failed(device)) {
             come_to_rest(device);
             break;
