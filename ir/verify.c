@@ -36,6 +36,7 @@ typedef struct verifier {
     const hd_module *module;
     hd_diag *diag;
     bool failed;
+    bool ran_out; // of memory
     bool on_stream, grouping;
     written *written; // owned, by buffer id: a tensor program's values so far
     hd_text text[TEXTS]; // owned: what type_text gave last
@@ -1585,11 +1586,16 @@ static hd_status check_stmt(verifier *v, const hd_stmt *stmt)
     return HD_OK;
 }
 
+// Without memory for what is written nothing after it can be judged.
 static void check_block(verifier *v, const hd_block *block)
 {
-    for (const hd_stmt *stmt = block->first; stmt != NULL; stmt = stmt->next)
-        if (check_stmt(v, stmt) != HD_OK)
-            v->failed = true;
+    for (const hd_stmt *stmt = block->first; stmt != NULL && !v->ran_out;
+         stmt = stmt->next) {
+        hd_status status = check_stmt(v, stmt);
+
+        v->failed |= status != HD_OK;
+        v->ran_out |= status == HD_NO_MEMORY;
+    }
 }
 
 static hd_status check_streams(verifier *v)
@@ -1665,5 +1671,5 @@ hd_status hd_verify(const hd_module *module, hd_diag *diag)
     for (int i = 0; i < module->nbuffers; i++)
         free(v.written[i].box);
     free(v.written);
-    return v.failed ? HD_INVALID : HD_OK;
+    return v.ran_out ? HD_NO_MEMORY : v.failed ? HD_INVALID : HD_OK;
 }

@@ -55,11 +55,16 @@ static void check_shards(const seat *seat, void **shard)
 static void run_twice(const seat *seat, hd_session *session, hd_diag *diag)
 {
     void *shard[RUNS][MAX_ARGUMENTS];
+    int64_t sizes[HD_MAX_SIZES];
     hd_status status = HD_OK;
 
+    for (int i = 0; i < seat->module->nsizes; i++)
+        sizes[i] = seat->module->size[i].now;
     for (int run = 0; run < RUNS && status == HD_OK; run++) {
         make_shards(seat, shard[run]);
-        status = hd_session_run(session, shard[run], seat->arrays->n, diag);
+        status = hd_session_run_with(session, NULL, sizes,
+                                     (size_t)seat->module->nsizes, shard[run],
+                                     seat->arrays->n, diag);
     }
     if (status == HD_OK)
         status = hd_session_finish(session, diag);
@@ -139,7 +144,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
     for (uint64_t run = 0; host != NULL && run < (tensor->nsizes ? 4 : 1);
          run++)
-        execute(tensor, host, size, run, on_threads && run == 0);
+        execute(tensor, host, size, run, on_threads);
     hd_module_destroy(host);
     hd_module_destroy(tensor);
     free(text);

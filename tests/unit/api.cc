@@ -129,6 +129,8 @@ std::map<std::string, Row> Rows()
     static hd_boot *boot;
     static hd_group *group;
     static hd_argument argument;
+    static hd_size_info size;
+    static const int64_t one = 1;
     static hd_message message;
     static hd_prediction prediction;
     static hd_interval interval;
@@ -227,6 +229,17 @@ std::map<std::string, Row> Rows()
           {DOES((void)hd_module_argument(nullptr, 0, &argument)),
            DOES((void)hd_module_argument(w.module, 0, nullptr))},
           {DOES(EXPECT_FALSE(hd_module_argument(w.module, 2, &argument)))}}},
+        {"hd_module_sizes", {{}, {DOES((void)hd_module_sizes(nullptr))}, {}}},
+        {"hd_module_size",
+         {{},
+          {DOES((void)hd_module_size(nullptr, 0, &size)),
+           DOES((void)hd_module_size(w.module, 0, nullptr))},
+          {DOES(EXPECT_FALSE(hd_module_size(w.module, 0, &size)))}}},
+        {"hd_module_resize",
+         {{REFUSED(hd_module_resize(nullptr, &one, 1, w.diag)),
+           REFUSED(hd_module_resize(w.module, &one, 1, w.diag))},
+          {},
+          {}}},
         {"hd_shard",
          {{},
           {DOES(hd_shard(nullptr, 0, 0, w.x, w.y)),
@@ -384,6 +397,15 @@ std::map<std::string, Row> Rows()
          {{REFUSED(hd_session_run_on(nullptr, nullptr, w.arguments, 2, w.diag)),
            REFUSED(hd_session_run_on(w.session, nullptr, nullptr, 2, w.diag)),
            REFUSED(hd_session_run_on(w.session, w.x, w.arguments, 2, w.diag))},
+          {},
+          {}}},
+        {"hd_session_run_with",
+         {{REFUSED(hd_session_run_with(nullptr, nullptr, nullptr, 0,
+                                       w.arguments, 2, w.diag)),
+           REFUSED(hd_session_run_with(w.session, nullptr, nullptr, 0, nullptr,
+                                       2, w.diag)),
+           REFUSED(hd_session_run_with(w.session, nullptr, &one, 1, w.arguments,
+                                       2, w.diag))},
           {},
           {}}},
         {"hd_session_alloc",

@@ -160,9 +160,12 @@ TEST(Generate, MostOfWhatIsComputedHasAFiniteBound)
                 continue;
             hd_reference_local(expected.Reference(0), k, 0, value.data(),
                                bound.data());
-            for (size_t e = 0; e < value.size(); e++)
+            for (size_t e = 0; e < value.size(); e++) {
+                if (bound[e] < 0) // room that the rank has no element for
+                    continue;
                 judged += std::isfinite(value[e]) && std::isfinite(bound[e]);
-            all += value.size();
+                all++;
+            }
         }
     }
     EXPECT_GT(double(judged), 0.95 * double(all));

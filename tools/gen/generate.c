@@ -1191,11 +1191,20 @@ static void split_dim(maker *m, tensor *t, int at)
     d[1] = (dim){factor, LOCAL, 0};
 }
 
+// A run says how long one of its dimensions is.
+static bool is_many(const tensor *t)
+{
+    for (int i = 0; i < t->ndims; i++)
+        if (t->dim[i].extent >= MANY)
+            return true;
+    return false;
+}
+
 static void make_reshape(maker *m, int x)
 {
     tensor t = m->tensor[x];
 
-    if (t.role == 'p')
+    if (t.role == 'p' || is_many(&t))
         return;
     for (int n = 1 + pick(m, 3); n > 0 && t.ndims > 0; n--)
         (once_in(m, 2) ? merge_dims : split_dim)(m, &t, pick(m, t.ndims));
