@@ -35,7 +35,7 @@ enum { LOCAL = -1, STREAM = -2 }; // marks that are no axis
 // From here on an extent stands for what a run says: MANY times the size's
 // number, from 1, and how many times it. So extents are equal where they are
 // in every run.
-enum { MANY = 1000 };
+enum { MANY = 1 << 24 };
 
 typedef enum dtype { F64, F32, F16, BF16, F8E4M3, F8E5M2, I64, I32, U8 } dtype;
 
