@@ -113,7 +113,7 @@ static hd_status describe(hd_device *device, hd_cuda_product *product,
 }
 
 static hd_status set_preference(hd_device *device, hd_lt_preference preference,
-                                int align, hd_diag *diag)
+                                int64_t align, hd_diag *diag)
 {
     uint64_t room = HD_CUDA_WORKSPACE_BYTES;
     uint32_t bytes = (uint32_t)align;
@@ -406,7 +406,7 @@ static uint64_t scratch_offset(const job *j, int64_t i)
 
 // The alignment that every operand of every product has: arguments begin at
 // multiples of 16 bytes, buffers of the session at more.
-static int alignment(const job *j)
+static int64_t alignment(const job *j)
 {
     uint64_t bits = 16;
 
@@ -416,7 +416,7 @@ static int alignment(const job *j)
                         ? scratch_offset(j, i)
                         : (uint64_t)hd_product_offset(&j->product, k, i) *
                               hd_dtype_size(dtype_of(j, k));
-    return (int)(bits & -bits);
+    return (int64_t)(bits & -bits);
 }
 
 static hd_cuda_shape shape_of(const job *j, int type_c, int64_t ldc,
@@ -424,7 +424,6 @@ static hd_cuda_shape shape_of(const job *j, int type_c, int64_t ldc,
 {
     hd_cuda_shape shape;
 
-    memset(&shape, 0, sizeof(shape)); // compared as bytes
     shape.m = j->product.n;
     shape.n = j->c.rows;
     shape.k = j->product.k;

@@ -17,9 +17,11 @@ typedef struct hd_cuda_shape {
     int ta, tb;
     int type_a, type_b, type_c, type_bias; // cudaDataType_t
     int epilogue;
-    int wide;  // f64
-    int align; // bytes that every operand is aligned to
+    int wide;      // f64
+    int64_t align; // bytes that every operand is aligned to
 } hd_cuda_shape;
+_Static_assert(sizeof(hd_cuda_shape) == 8 * sizeof(int64_t) + 8 * sizeof(int),
+               "compared as bytes: there are none between its members");
 
 typedef struct hd_cuda_product {
     hd_cuda_shape shape;

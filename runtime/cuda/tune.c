@@ -66,7 +66,8 @@ static bool make_key(hd_device *device, const hd_cuda_shape *s, hd_text *out)
                    "ta %d tb %d a %d b %d c %d bias %d epilogue %d wide %d "
                    "align %d workspace %zu\n",
                    s->ta, s->tb, s->type_a, s->type_b, s->type_c, s->type_bias,
-                   s->epilogue, s->wide, s->align, HD_CUDA_WORKSPACE_BYTES);
+                   s->epilogue, s->wide, (int)s->align,
+                   HD_CUDA_WORKSPACE_BYTES);
     return !out->failed;
 }
 
