@@ -533,6 +533,18 @@ outcome contest_shape(const shape *shape, const contest_options *options,
     return FINE;
 }
 
+// Contenders are measured at one size.
+static outcome check_sizes(const hd_module *program)
+{
+    hd_size_info about;
+
+    if (!hd_module_size(program, 0, &about))
+        return FINE;
+    return complain(USAGE,
+                    "bench: runs of %s are given %s: say one with -D %s=N",
+                    hd_module_name(program), about.name, about.name);
+}
+
 outcome contest_probe(int64_t bytes, const contest_options *options, int ranks,
                       contest *out)
 {
@@ -617,6 +629,7 @@ static outcome read_contenders(maker *maker, const content *text)
     maker->text = (const char *)text->bytes;
     maker->length = text->length;
     TRY(parse(maker, &contest->program));
+    TRY(check_sizes(contest->program));
     snprintf(contest->id, sizeof contest->id, "%s",
              hd_module_name(contest->program));
     list_arguments(contest);
