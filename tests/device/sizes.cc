@@ -199,7 +199,7 @@ TEST(Sizes, DrawnForEachOfManyRunsNeedNothingNew)
             hd_session_stats(session, &after);
             RANK_EXPECT(after.allocations == before.allocations);
             RANK_EXPECT(after.handle_exchanges == before.handle_exchanges);
-#ifndef __SANITIZE_ADDRESS__
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
             RANK_EXPECT(Resident() - resident < 1 << 20);
 #else
             (void)resident;
