@@ -213,7 +213,7 @@ hd_status hd_cuda_check_probes(hd_device *device, hd_diag *diag);
 // next one's takes its place.
 hd_cuda_at hd_cuda_need(hd_device *device, int stream, hd_cuda_room room,
                         size_t bytes);
-int hd_cuda_room_of(const hd_device *device, int stream, hd_cuda_room room);
+int hd_cuda_room_of(const hd_device *device, int stream, int room);
 // Whether the stream has room for a product, and for so much more scratch.
 bool hd_cuda_has_room(const hd_device *device, int stream, size_t scratch);
 hd_status hd_cuda_alloc_rooms(hd_device *device, hd_diag *diag);

@@ -185,7 +185,7 @@ static hd_status open_bases(hd_device *device, hd_diag *diag)
 
 // -------------------------------------------------------------- rooms
 
-int hd_cuda_room_of(const hd_device *device, int stream, hd_cuda_room room)
+int hd_cuda_room_of(const hd_device *device, int stream, int room)
 {
     return device->nbuffers + device->narguments + stream * HD_CUDA_ROOMS +
            (int)room;
