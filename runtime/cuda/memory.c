@@ -202,7 +202,7 @@ hd_cuda_at hd_cuda_need(hd_device *device, int stream, hd_cuda_room room,
     assert(device->plan == device->whole || at + bytes <= mine->need[room]);
     if (mine->need[room] < at + bytes)
         mine->need[room] = at + bytes;
-    return (hd_cuda_at){hd_cuda_room_of(device, stream, room), at};
+    return (hd_cuda_at){hd_cuda_room_of(device, stream, (int)room), at};
 }
 
 bool hd_cuda_has_room(const hd_device *device, int stream, size_t scratch)

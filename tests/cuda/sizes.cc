@@ -9,7 +9,7 @@
 namespace
 {
 
-const int kRanks = 4, kHigh = 21, kK = 6, kN = 5, kRoom = 24;
+const int kRanks = 4, kHigh = 21, kK = 6, kN = 5;
 const std::vector<int64_t> kSizes = {1, kRanks - 1, 13, kHigh};
 
 const char *const kGather =
