@@ -152,15 +152,14 @@ class Program
 
         for (int d = b->type.ndims - 1; d >= 0; d--) {
             hd_dim dim = b->type.dim[d];
-            int64_t room = dim.extent, before = 0;
+            int64_t extent = hd_module_extent(module_, dim);
+            int64_t ranks = dim.mark < 0 ? 1 : module_->axis[dim.mark].size;
+            int64_t coord =
+                dim.mark < 0 ? 0 : hd_mesh_coord(module_, rank, dim.mark);
+            int64_t room = dim.extent / ranks + (dim.extent % ranks > 0);
+            int64_t block = extent / ranks + (extent % ranks > 0);
 
-            if (dim.mark >= 0) {
-                int64_t ranks = module_->axis[dim.mark].size;
-
-                room = dim.extent / ranks + (dim.extent % ranks > 0);
-                before = hd_mesh_coord(module_, rank, dim.mark) * room;
-            }
-            if (before + at % room >= dim.extent)
+            if (at % room >= block || coord * block + at % room >= extent)
                 return false;
             at /= room;
         }
