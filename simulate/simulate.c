@@ -103,21 +103,6 @@ int64_t hd_simulation_intervals(const hd_simulation *s)
     return s->graph.first[s->graph.nranks];
 }
 
-static int rank_of(const hd_graph *g, int64_t node)
-{
-    int low = 0, high = g->nranks - 1;
-
-    while (low < high) {
-        int middle = low + (high - low + 1) / 2;
-
-        if (g->first[middle] <= node)
-            low = middle;
-        else
-            high = middle - 1;
-    }
-    return low;
-}
-
 static inline bool is_interval(const hd_simulation *s, int64_t i)
 {
     return s != NULL && i >= 0 && i < s->graph.first[s->graph.nranks];
@@ -132,7 +117,7 @@ void hd_simulation_interval(const hd_simulation *s, int64_t i, hd_interval *out)
     assert(out != NULL && is_interval(s, i));
     node = hd_simulation_node(s, i);
     point = node->kind == HD_NODE_SEND || node->kind == HD_NODE_RECV;
-    rank = rank_of(&s->graph, i);
+    rank = hd_graph_rank(&s->graph, i);
     *out =
         (hd_interval){.rank = rank,
                       .stream = node->stream - 1,

@@ -515,6 +515,21 @@ void hd_graph_free(hd_graph *graph)
 
 // ---------------------------------------------------------------- queries
 
+int hd_graph_rank(const hd_graph *graph, int64_t node)
+{
+    int low = 0, high = graph->nranks;
+
+    while (high - low > 1) {
+        int middle = low + (high - low) / 2;
+
+        if (graph->first[middle] <= node)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
 int64_t hd_graph_at(const hd_graph *graph, int rank, int stream, int64_t place)
 {
     int64_t length = hd_graph_length(graph, rank, stream);

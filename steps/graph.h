@@ -80,6 +80,9 @@ static inline int64_t hd_graph_steps(const hd_graph *graph, int rank)
     return graph->first[rank + 1] - graph->first[rank];
 }
 
+// Whose node `node` is: a rank of the graph.
+int hd_graph_rank(const hd_graph *graph, int64_t node);
+
 // Of either run.
 static inline const hd_node *hd_graph_node(const hd_graph *graph, int rank,
                                            int64_t step)

@@ -65,21 +65,6 @@ static bool same_product(const hd_graph *g, const hd_node *a, const hd_node *b)
     return true;
 }
 
-static int rank_of(const hd_graph *g, const hd_node *node)
-{
-    int low = 0, high = g->nranks;
-
-    while (high - low > 1) {
-        int middle = (low + high) / 2;
-
-        if (g->first[middle] <= node - g->node)
-            low = middle;
-        else
-            high = middle;
-    }
-    return g->number[low];
-}
-
 // The lengths that a run says, in the order of dimensions: of each the size,
 // how many times it, and which block of it, -1 for all. What is checked has
 // blocks of one length: which one follows from where it begins.
@@ -99,7 +84,8 @@ static int64_t block_of(const hd_graph *g, const hd_node *node,
     int64_t blocks = g->module->size[dim.size - 1].blocks;
 
     if (hd_dim_is_sharded(dim))
-        return hd_mesh_coord(g->module, rank_of(g, node), dim.mark);
+        return hd_mesh_coord(
+            g->module, g->number[hd_graph_rank(g, node - g->node)], dim.mark);
     if (hd_part_extent(frame, part, d) == dim.extent)
         return -1;
     return hd_part_index(frame, part, d) / (dim.extent / blocks);
