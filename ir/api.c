@@ -35,9 +35,10 @@ static const hd_buffer *find_argument(const hd_module *module, size_t i)
     return i < (size_t)module->narguments ? module->argument[i] : NULL;
 }
 
-// The fewest rows that a grouped matmul has whose counts are in the buffer; 0:
-// there is none. Blocks nest as deep as the parser lets them.
-static int64_t find_rows(const hd_block *block, const hd_buffer *counts)
+// The fewest rows that a grouped matmul now has whose counts are in the buffer;
+// 0: there is none. Blocks nest as deep as the parser lets them.
+static int64_t find_rows(const hd_module *module, const hd_block *block,
+                         const hd_buffer *counts)
 {
     int64_t least = 0;
 
@@ -47,9 +48,10 @@ static int64_t find_rows(const hd_block *block, const hd_buffer *counts)
         bool found =
             view >= 0 && hd_buffer_root(op->view[view].buffer) == counts;
         int64_t rows[] = {
-            found ? hd_view_type(&op->view[1]).dim[0].extent : 0,
-            find_rows(&s->body, counts),
-            find_rows(&s->otherwise, counts),
+            found ? hd_module_extent(module, hd_view_type(&op->view[1]).dim[0])
+                  : 0,
+            find_rows(module, &s->body, counts),
+            find_rows(module, &s->otherwise, counts),
         };
 
         for (int i = 0; i < 3; i++)
@@ -76,8 +78,9 @@ bool hd_module_argument(const hd_module *module, size_t i, hd_argument *out)
         .ndims = type->ndims,
         .elements = 1,
         .local_elements = (size_t)hd_type_local_elements(type),
-        .grouped_rows = find_rows(&module->body, buffer),
     };
+    if (type->dtype == HD_I32) // counts are
+        out->grouped_rows = find_rows(module, &module->body, buffer);
     out->local_bytes = out->local_elements * hd_dtype_size(type->dtype);
     for (int d = 0; d < type->ndims; d++) {
         out->extent[d] = hd_module_extent(module, type->dim[d]);

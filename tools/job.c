@@ -144,7 +144,9 @@ void job_close(job *job)
     free(job->slot);
 }
 
-static outcome draw(slot *slot, uint64_t seed, whole *out)
+// As many elements as the argument has now, in memory for those of `slot`.
+static outcome draw(const slot *slot, const hd_argument *now, uint64_t seed,
+                    whole *out)
 {
     size_t bytes = whole_bytes(slot);
     void *memory = memory_pages(bytes, false);
@@ -152,25 +154,35 @@ static outcome draw(slot *slot, uint64_t seed, whole *out)
     if (!memory)
         return complain(FAILED, "no memory for the %zu bytes of %%%s", bytes,
                         slot->about.name);
-    random_input(&slot->about, seed, memory);
+    random_input(now, seed, memory);
     *out = (whole){memory, memory, bytes};
+    return FINE;
+}
+
+static outcome draw_set(job *job, int set)
+{
+    hd_argument now;
+
+    TRY(tell(job->diag, sizes_set(job->sizes, job->module, set, job->diag),
+             job->path));
+    for (size_t i = 0; hd_module_argument(job->module, i, &now); i++) {
+        slot *slot = &job->slot[i];
+
+        if (slot->given)
+            slot->whole[set] = slot->whole[0];
+        else if (is_input(slot))
+            // Arguments are far apart, so that seeds may follow each other.
+            TRY(draw(slot, &now,
+                     job->seed + (uint64_t)set + ((uint64_t)i << 40),
+                     &slot->whole[set]));
+    }
     return FINE;
 }
 
 outcome job_draw(job *job)
 {
-    for (size_t i = 0; i < job->nslots; i++) {
-        slot *slot = &job->slot[i];
-
-        for (int set = 0; set < job->nsets && is_input(slot); set++) {
-            if (slot->given)
-                slot->whole[set] = slot->whole[0];
-            else
-                // Arguments are far apart, so that seeds may follow each other.
-                TRY(draw(slot, job->seed + (uint64_t)set + ((uint64_t)i << 40),
-                         &slot->whole[set]));
-        }
-    }
+    for (int set = 0; set < job->nsets; set++)
+        TRY(draw_set(job, set));
     return FINE;
 }
 

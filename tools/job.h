@@ -19,8 +19,8 @@
 
 // Inputs are drawn anew for each run that is verified, so that what an earlier
 // run left behind shows; but a reference is large, so no more sets than this
-// are kept, and used in turn.
-// Runs of other sizes have other sets.
+// are kept, and used in turn. Runs of other sizes have sets of their own,
+// verified or not: counts of groups fit the rows of theirs.
 enum { FEW_SETS = 4, MOST_SETS = MOST_SIZES };
 
 typedef struct slot {

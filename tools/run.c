@@ -292,7 +292,7 @@ static outcome launch(run *run)
     job->path = run->path;
     if (run->verify && draws(job))
         job->nsets = job->iters < FEW_SETS ? (int)job->iters : FEW_SETS;
-    if (run->verify && run->sizes.runs > 0)
+    if (run->sizes.runs > 0)
         job->nsets = (int)run->sizes.runs;
     TRY(job_open(job));
     TRY(read_inputs(run));

@@ -22,8 +22,7 @@ typedef struct sizes {
 // NAME=VALUE,VALUE,..: an option's.
 outcome sizes_take(void *to, const char *option, const char *word);
 void sizes_free(sizes *sizes);
-// Each size of the module has values, in its range; `option` is named where one
-// has none and `sizes` has others.
+// Each has the name of a size of the module, and values in its range.
 outcome sizes_check(sizes *sizes, const hd_module *module);
 // What run `run`, from 0, is given: the greatest of a size that is not named.
 // `out` has room for as many as the module has.

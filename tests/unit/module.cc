@@ -1,6 +1,7 @@
 // Building a module by hand, and the public questions about it.
 #include "ir/module.h"
 
+#include <algorithm>
 #include <cstring>
 #include <gtest/gtest.h>
 #include <numeric>
@@ -8,6 +9,7 @@
 #include <vector>
 
 #include "memory.h"
+#include "tests/unit/program.h"
 
 // A program on a mesh dp=2, tp=3.
 class Module : public testing::Test
@@ -242,6 +244,31 @@ TEST_F(Module, ArgumentsAreTheBuffersOfTheCaller)
     EXPECT_EQ(a.role, HD_INOUT);
     EXPECT_EQ(a.local_bytes, 4u);
     EXPECT_FALSE(hd_module_argument(module, 3, &a));
+}
+
+TEST(Argument, CountsAreOfTheFewestRowsThatAProductHasNow)
+{
+    Program p("tensor program p\nparam m in 2..40\n"
+              "in %x : f32[3 * m, 4]\nin %w : f32[2, 4, 4]\n"
+              "in %n : i32[2]\nin %k : i32[2]\nin %z : f32[50, 4]\n"
+              "out %y : f32[3 * m, 4]\nout %u : f32[50, 4]\n"
+              "out %v : f32[50, 4]\n{\n"
+              "    %y = matmul %x, %w groups %n\n"
+              "    %u = matmul %z, %w groups %n\n"
+              "    %v = matmul %z, %w groups %k\n}\n");
+    auto rows = [&p](size_t i) {
+        hd_argument a = {};
+
+        EXPECT_TRUE(hd_module_argument(p.module, i, &a));
+        return a.grouped_rows;
+    };
+
+    for (int64_t m : {40, 16, 17, 2}) {
+        ASSERT_EQ(hd_module_resize(p.module, &m, 1, p.diag), HD_OK);
+        EXPECT_EQ(rows(0), 0);
+        EXPECT_EQ(rows(2), std::min<int64_t>(3 * m, 50)) << m;
+        EXPECT_EQ(rows(3), 50) << m;
+    }
 }
 
 // Element (i, j, k, l) of the whole, computed by hand for each rank.
