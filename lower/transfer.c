@@ -389,9 +389,12 @@ static void note_transfer(void *context, hd_op *op)
 
 static bool has_block(const hd_view *view)
 {
-    for (int i = 0; i < view->nindex; i++)
-        if (hd_view_range(view, i) != NULL)
+    for (int i = 0; i < view->nindex; i++) {
+        const hd_range *range = hd_view_range(view, i);
+
+        if (range != NULL && range->block != HD_EXPR_NONE)
             return true;
+    }
     return false;
 }
 
@@ -446,12 +449,8 @@ static bool has_blocks(const hd_pipe *p)
 {
     for (const hd_stmt *s = p->ops; s != NULL; s = s->next)
         for (int i = 0; i < s->op->nviews; i++)
-            for (int d = 0; d < s->op->view[i].nindex; d++) {
-                const hd_range *range = hd_view_range(&s->op->view[i], d);
-
-                if (range != NULL && range->block != HD_EXPR_NONE)
-                    return true;
-            }
+            if (has_block(&s->op->view[i]))
+                return true;
     return false;
 }
 
