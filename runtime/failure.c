@@ -37,6 +37,16 @@ void hd_line_put_step(hd_line *line, const hd_module *module, hd_opcode code,
         hd_line_put(line, "stream %d", stream - 1);
 }
 
+void hd_line_put_sizes(hd_line *line, const hd_module *module, uint64_t run,
+                       int i, int rank, int64_t own, int peer, int64_t other)
+{
+    hd_line_put(line,
+                "run %llu of '%s': %.40s is %lld on rank %d and %lld on rank "
+                "%d; all ranks are given the same sizes",
+                (unsigned long long)run, module->name, module->size[i].name,
+                (long long)own, rank, (long long)other, peer);
+}
+
 bool hd_failure_set(hd_failure *failure, hd_status status, const char *text,
                     const char *notes)
 {

@@ -24,6 +24,9 @@ void hd_line_put(hd_line *line, const char *format, ...)
 void hd_line_put_step(hd_line *line, const hd_module *module, hd_opcode code,
                       unsigned at_line, unsigned at_column, int64_t step,
                       int stream, int helper);
+// Size `i` of run `run` where this rank and a peer were given others.
+void hd_line_put_sizes(hd_line *line, const hd_module *module, uint64_t run,
+                       int i, int rank, int64_t own, int peer, int64_t other);
 
 typedef struct hd_failure {
     atomic_bool failed;   // written once, under the lock

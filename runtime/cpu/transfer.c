@@ -11,7 +11,6 @@
 // sides exchanged: whoever owns the memory signals "ready", whoever touches it
 // signals "done".
 #include <assert.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/dtype.h"
@@ -158,17 +157,14 @@ static bool have_same_sizes(hd_device *device, const hd_module *module,
         device->peer[peer].header->sizes[n % (2 * HD_CPU_RUNS)];
 
     for (int i = 0; i < module->nsizes; i++) {
-        const hd_size *size = &module->size[i];
+        int64_t own = module->size[i].now;
         int64_t other = atomic_load_explicit(&theirs[i], memory_order_relaxed);
         char text[HD_GROUP_TEXT];
+        hd_line line = {text, sizeof text};
 
-        if (other == size->now)
+        if (other == own)
             continue;
-        snprintf(text, sizeof text,
-                 "run %llu of '%s': %.40s is %lld on rank %d and %lld on rank "
-                 "%d; all ranks are given the same sizes",
-                 (unsigned long long)n, module->name, size->name,
-                 (long long)size->now, device->rank, (long long)other, peer);
+        hd_line_put_sizes(&line, module, n, i, device->rank, own, peer, other);
         hd_cpu_fail(device, HD_INVALID, text, "");
         return false;
     }

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/diag.h"
+#include "runtime/failure.h"
 #include "runtime/ranks/window.h"
 
 #define KEPT 64 // runs that a rank tells of
@@ -155,12 +156,8 @@ static bool tell(const hd_device *device, int peer, uint64_t run,
     for (int i = 0; i < module->nsizes; i++) {
         if (ours->size[i] == theirs->size[i])
             continue;
-        snprintf(text, bytes,
-                 "run %llu of '%s': %.40s is %lld on rank %d and %lld on rank "
-                 "%d; all ranks are given the same sizes",
-                 (unsigned long long)run, module->name, module->size[i].name,
-                 (long long)ours->size[i], device->rank,
-                 (long long)theirs->size[i], peer);
+        hd_line_put_sizes(&(hd_line){text, bytes}, module, run, i, device->rank,
+                          ours->size[i], peer, theirs->size[i]);
         return true;
     }
     return false;
