@@ -13,7 +13,7 @@
 // but a stream dimension stands in front of it, each index of that is a tile,
 // which is moved by itself in a loop, and nothing is packed. Where ranks have
 // unevenly many indices of any dimension, pieces are broadcast and reduced, one
-// after the other.
+// after the other, and exchanged by pairs of ranks.
 #include <float.h>
 
 #include "base/dtype.h"
@@ -495,12 +495,103 @@ static void emit_exchange(hd_build *b, hd_buffer *from, hd_buffer *to, int d,
     move_parts(b, packed, out, d, false);
 }
 
+// What rank `peer` gets of `from`, or what comes from it into `to`.
+static hd_view piece_for(hd_build *b, hd_buffer *buffer, int dim, hd_expr peer,
+                         int axis)
+{
+    return hd_view_block(b->module, part_of(b, buffer, &buffer->type), dim,
+                         peer, ranks_of(b, axis));
+}
+
+// Whether the pieces that go to ranks, or come from them, by blocks of
+// dimension `dim`, are contiguous: in front of the last dimension that they
+// have a part of, they have one index of each.
+static bool has_contiguous_blocks(const hd_build *b, const hd_type *type,
+                                  int dim, int axis)
+{
+    bool is_part = false;
+
+    for (int i = type->ndims - 1; i >= 0; i--) {
+        hd_dim d = i == dim ? sharded(b, type->dim[i], axis) : type->dim[i];
+
+        if (is_part && (hd_dim_local(d) != 1 || hd_dim_is_uneven(d)))
+            return false;
+        is_part |= i == dim || hd_dim_is_uneven(d);
+    }
+    return true;
+}
+
+// The rank that stands i + 1 behind the own one on the axis, or ahead of it.
+static hd_expr rank_at(hd_build *b, hd_expr_kind to, hd_expr i, int axis)
+{
+    hd_module *m = b->module;
+    hd_expr rank = hd_expr_binary(m, to, coord(b, axis), i);
+
+    rank = hd_expr_binary(m, to, rank, hd_expr_const(m, 1));
+    return hd_expr_binary(m, HD_EXPR_MOD, rank,
+                          hd_expr_const(m, ranks_of(b, axis)));
+}
+
+// The same of blocks, which need not have as many indices, nor any. In each
+// round a rank sends to one and receives from one, so that none is waited for
+// by two.
+static void exchange_blocks(hd_build *b, hd_buffer *from, hd_buffer *to, int d,
+                            int e, int axis)
+{
+    hd_module *m = b->module;
+    int64_t n = ranks_of(b, axis);
+    hd_expr own = coord(b, axis), i, behind, ahead;
+    hd_view sent, received;
+    hd_build body;
+
+    hd_build_unary(b, HD_OP_COPY, -1, piece_for(b, to, d, own, axis),
+                   piece_for(b, from, e, own, axis));
+    if (n == 1)
+        return;
+    body = hd_build_for(b, "i", hd_expr_const(m, n - 1), &i);
+    behind = hd_build_let(&body, "dest", rank_at(b, HD_EXPR_ADD, i, axis));
+    ahead = hd_build_let(&body, "source", rank_at(b, HD_EXPR_SUB, i, axis));
+    body = hd_build_group(&body);
+    sent = piece_for(b, from, e, behind, axis);
+    received = piece_for(b, to, d, ahead, axis);
+    hd_build_key(hd_build_op(&body, HD_OP_SEND, axis, 0, 1, &sent), HD_KEY_TO,
+                 behind);
+    hd_build_key(hd_build_op(&body, HD_OP_RECV, axis, 1, 0, &received),
+                 HD_KEY_FROM, ahead);
+}
+
 // -------------------------------------------------------------------- set
 
 typedef struct move {
     int axis;
     int from, to; // dimensions, -1 for none
 } move;
+
+// The type once each mark of a move is set.
+static hd_type moved_type(const hd_build *b, hd_type type, const move *m)
+{
+    if (m->from >= 0)
+        type.dim[m->from] = hd_dim_unmarked(type.dim[m->from]);
+    if (m->to >= 0)
+        type.dim[m->to] = sharded(b, type.dim[m->to], m->axis);
+    return type;
+}
+
+static bool moves_blocks(const hd_type *from, const hd_type *to, const move *m)
+{
+    return is_uneven(from) || hd_dim_is_cut(from->dim[m->from]) ||
+           hd_dim_is_cut(to->dim[m->to]);
+}
+
+// Of blocks that are not contiguous, a gather and a slice make it.
+static bool is_exchange(const hd_build *b, const hd_type *from, const move *m)
+{
+    hd_type to = moved_type(b, *from, m);
+
+    return !moves_blocks(from, &to, m) ||
+           (has_contiguous_blocks(b, from, m->to, m->axis) &&
+            has_contiguous_blocks(b, &to, m->from, m->axis));
+}
 
 // The next change of one mark on the way from `type` to `goal`: slices, then
 // exchanges, then gathers; where only a cycle of axes is left, a gather opens
@@ -513,16 +604,15 @@ static bool find_move(const hd_build *b, const hd_type *type,
             int from = hd_type_axis_dim(type, axis);
             int to = hd_type_axis_dim(goal, axis);
             bool free = to >= 0 && !hd_dim_is_sharded(type->dim[to]);
-            // Of blocks, a gather and a slice make it.
-            bool one = free && from >= 0 && !hd_dim_is_cut(type->dim[from]) &&
-                       !hd_dim_is_cut(goal->dim[to]) && !is_uneven(type);
+            move m = {axis, from, kind < 2 ? to : -1};
 
             if (from == to)
                 continue;
-            if ((kind == 0 && from < 0 && free) || (kind == 1 && one) ||
+            if ((kind == 0 && from < 0 && free) ||
+                (kind == 1 && from >= 0 && free && is_exchange(b, type, &m)) ||
                 (kind == 2 && from >= 0 && to < 0) ||
                 (kind == 3 && from >= 0)) {
-                *out = (move){axis, from, kind < 2 ? to : -1};
+                *out = m;
                 return true;
             }
         }
@@ -532,18 +622,15 @@ static bool find_move(const hd_build *b, const hd_type *type,
 static hd_buffer *emit_move(hd_build *b, hd_buffer *from, hd_buffer *goal,
                             const move *m, bool tiles)
 {
-    hd_type type = from->type;
-    hd_buffer *to;
+    hd_type type = moved_type(b, from->type, m);
+    hd_buffer *to = next_buffer(b, &type, goal);
 
-    if (m->from >= 0)
-        type.dim[m->from] = hd_dim_unmarked(type.dim[m->from]);
-    if (m->to >= 0)
-        type.dim[m->to] = sharded(b, type.dim[m->to], m->axis);
-    to = next_buffer(b, &type, goal);
     if (m->from < 0)
         emit_slice(b, from, to, m->to, m->axis);
     else if (m->to < 0)
         gather(b, from, to, m->from, m->axis, tiles);
+    else if (moves_blocks(&from->type, &type, m))
+        exchange_blocks(b, from, to, m->from, m->to, m->axis);
     else
         emit_exchange(b, from, to, m->from, m->to, m->axis, tiles);
     return to;

@@ -225,6 +225,11 @@ const Pattern kBlocks[] = {
      "%s = sum %x dim 1 %t = max %x dim 1 %u = min %x dim 1"},
     {"moved_to_columns", "in %x : $[m @tp, 7] out %y : $[m, 7 @tp]",
      "%y = set %x"},
+    {"exchanged",
+     "in %x : $[n @tp, m, 7] in %u : i32[m @tp, n, 3] temp %t : $[n, m @tp, 7] "
+     "out %y : $[n @tp, m, 7] out %v : i32[m, n @tp, 3] out %w : $[n, m @tp, "
+     "7]",
+     "%t = set %x %y = set %t %w = relu %t %v = set %u"},
     {"led_by_another_axis",
      "in %x : $[n @tp, m @dp, 8] in %w : $[8, 4] "
      "temp %g : $[n @stream, m @dp, 8] out %c : $[n @stream, m @dp, 4]",
