@@ -350,7 +350,7 @@ hd_status hd_groups_emit(const hd_step *step, hd_text *out,
 {
     kernel k = kernel_of(step);
     int64_t blocks = cover(k.tiles, THREADS);
-    int pointers = step->op->nviews + 2;
+    int pointers = step->op->nviews + 2, sizes = k.sized ? LENGTHS : 0;
     hd_text rest = {0};
 
     add_numbers(&k, &rest);
@@ -359,21 +359,12 @@ hd_status hd_groups_emit(const hd_step *step, hd_text *out,
     add_functions(&k, shared_text, &rest);
     add_functions(&k, k.product.ta ? matrices_text : rows_text, &rest);
     add_kernel(&k, &rest);
-    if (!rest.failed) {
-        hd_prelude_add(out, rest.bytes, pointers, k.sized ? LENGTHS : 0);
-        hd_text_add(out, rest.bytes, rest.length);
-    }
-    out->failed |= rest.failed;
-    hd_text_free(&rest);
-    if (out->failed) {
-        hd_text_free(out); // a caller has nothing to free then
-        return HD_NO_MEMORY;
-    }
+    HD_TRY(hd_prelude_finish(out, &rest, pointers, sizes));
     blocks = blocks < 1 ? 1 : blocks < MOST_BLOCKS ? blocks : MOST_BLOCKS;
     *grid = (hd_kernel_grid){.blocks = (unsigned)blocks,
                              .threads = THREADS,
                              .pointers = pointers,
-                             .sizes = k.sized ? LENGTHS : 0};
+                             .sizes = sizes};
     list_lengths(&k, grid->size);
     return HD_OK;
 }

@@ -232,12 +232,7 @@ static hd_status emit_meeting(hd_dtype dtype, hd_fold fold, int ranks,
     hd_text_puts(&rest, head);
     hd_text_puts(&rest, share != NULL ? second_half : "");
     hd_text_puts(&rest, "}\n");
-    if (!rest.failed) {
-        hd_prelude_add(out, rest.bytes, pointers, sizes);
-        hd_text_add(out, rest.bytes, rest.length);
-    }
-    out->failed |= rest.failed;
-    hd_text_free(&rest);
+    HD_TRY(hd_prelude_finish(out, &rest, pointers, sizes));
     *grid = (hd_kernel_grid){.blocks = blocks_of(dtype, elements.now, half),
                              .threads = THREADS,
                              .pointers = pointers,

@@ -494,16 +494,7 @@ hd_status hd_nest_emit(hd_nest *nest, const char *body, hd_text *out,
     add_function(nest, body, &rest);
     add_vectors(nest, width, &rest);
     add_kernel(nest, width, &rest);
-    if (!rest.failed) {
-        hd_prelude_add(out, rest.bytes, arranged.pointers, arranged.sizes);
-        hd_text_add(out, rest.bytes, rest.length);
-    }
-    out->failed |= rest.failed;
-    hd_text_free(&rest);
-    if (out->failed) {
-        hd_text_free(out); // a caller has nothing to free then
-        return HD_NO_MEMORY;
-    }
+    HD_TRY(hd_prelude_finish(out, &rest, arranged.pointers, arranged.sizes));
     *grid = arranged;
     return HD_OK;
 }

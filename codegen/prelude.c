@@ -391,26 +391,42 @@ void hd_prelude_identity(hd_text *text, hd_fold fold, hd_lane lane,
                            : extreme(lane, dtype, fold == HD_FOLD_MAX));
 }
 
-void hd_prelude_add(hd_text *text, const char *body, int pointers, int sizes)
+// The functions that the kernel calls.
+static void add_snippets(hd_text *text, const char *kernel)
 {
     bool wanted[NSNIPPETS];
 
     // From the last to the first, as callers stand below what they call.
     for (int i = NSNIPPETS - 1; i >= 0; i--) {
-        wanted[i] = strstr(body, snippets[i].name) != NULL;
+        wanted[i] = strstr(kernel, snippets[i].name) != NULL;
         for (int k = i + 1; k < NSNIPPETS && !wanted[i]; k++)
             wanted[i] =
                 wanted[k] && strstr(snippets[k].text, snippets[i].name) != NULL;
     }
-    hd_text_puts(text, types);
-    hd_text_printf(text,
+    for (int i = 0; i < NSNIPPETS; i++)
+        if (wanted[i])
+            hd_text_puts(text, snippets[i].text);
+}
+
+hd_status hd_prelude_finish(hd_text *out, hd_text *kernel, int pointers,
+                            int sizes)
+{
+    hd_text_puts(out, types);
+    hd_text_printf(out,
                    "typedef struct hd_kernel_args {\n"
                    "    u64 at[%d];\n",
                    pointers);
     if (sizes > 0)
-        hd_text_printf(text, "    u64 size[%d];\n", sizes);
-    hd_text_puts(text, "} hd_kernel_args;\n");
-    for (int i = 0; i < NSNIPPETS; i++)
-        if (wanted[i])
-            hd_text_puts(text, snippets[i].text);
+        hd_text_printf(out, "    u64 size[%d];\n", sizes);
+    hd_text_puts(out, "} hd_kernel_args;\n");
+    if (!kernel->failed) {
+        add_snippets(out, kernel->bytes);
+        hd_text_add(out, kernel->bytes, kernel->length);
+    }
+    out->failed |= kernel->failed;
+    hd_text_free(kernel);
+    if (!out->failed)
+        return HD_OK;
+    hd_text_free(out);
+    return HD_NO_MEMORY;
 }

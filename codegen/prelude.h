@@ -32,9 +32,11 @@ void hd_prelude_fold(hd_text *text, hd_fold fold, hd_lane lane, const char *x,
 void hd_prelude_identity(hd_text *text, hd_fold fold, hd_lane lane,
                          hd_dtype dtype);
 
-// Adds the types that a kernel of so many pointers and sizes needs, and the
-// functions that `body` calls.
-void hd_prelude_add(hd_text *text, const char *body, int pointers, int sizes);
+// Adds to `out` the text of a kernel of so many pointers and sizes: the types
+// that it needs, the functions that it calls, and itself, which is freed.
+// Without memory `out` is freed, too.
+hd_status hd_prelude_finish(hd_text *out, hd_text *kernel, int pointers,
+                            int sizes);
 
 HD_END_DECLS
 
