@@ -403,32 +403,31 @@ void AnswersAreRight(const Case &all, const hd_lower_options *lower,
 const hd_transport kWays[] = {HD_TRANSPORT_COPY, HD_TRANSPORT_SM,
                               HD_TRANSPORT_NCCL};
 
-TEST(CudaSizes, GathersOfAnySizeAreRight)
+void AnswersAreRightEachWay(const Case &all,
+                            const std::vector<hd_transfer> &pipelines)
 {
     for (hd_transport way : kWays)
-        for (hd_transfer how : {HD_TRANSFER_RING, HD_TRANSFER_DIRECT,
-                                HD_TRANSFER_BULK, HD_TRANSFER_BROADCAST}) {
+        for (hd_transfer how : pipelines) {
             hd_lower_options lower = hd_lower_defaults();
 
             SCOPED_TRACE(testing::Message() << "way " << way << " how " << how);
             lower.transfer = how;
             lower.transport = way;
-            AnswersAreRight(kCaseOfGather, &lower, By(way));
+            AnswersAreRight(all, &lower, By(way));
         }
+}
+
+TEST(CudaSizes, GathersOfAnySizeAreRight)
+{
+    AnswersAreRightEachWay(kCaseOfGather,
+                           {HD_TRANSFER_RING, HD_TRANSFER_DIRECT,
+                            HD_TRANSFER_BULK, HD_TRANSFER_BROADCAST});
 }
 
 TEST(CudaSizes, ReductionsOfAnySizeAreRight)
 {
-    for (hd_transport way : kWays)
-        for (hd_transfer how :
-             {HD_TRANSFER_RING, HD_TRANSFER_DIRECT, HD_TRANSFER_BULK}) {
-            hd_lower_options lower = hd_lower_defaults();
-
-            SCOPED_TRACE(testing::Message() << "way " << way << " how " << how);
-            lower.transfer = how;
-            lower.transport = way;
-            AnswersAreRight(kCaseOfReduce, &lower, By(way));
-        }
+    AnswersAreRightEachWay(kCaseOfReduce, {HD_TRANSFER_RING, HD_TRANSFER_DIRECT,
+                                           HD_TRANSFER_BULK});
 }
 
 TEST(CudaSizes, WhatIsReducedWholeIsRight)

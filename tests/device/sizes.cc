@@ -4,6 +4,7 @@
 
 #include <cstring>
 #include <fstream>
+#include <functional>
 
 #include "tests/device/options.h"
 #include "tests/unit/ranks.h"
@@ -90,12 +91,43 @@ class SizedRun
                                    address.size(), diag);
     }
 
+    hd_session *Session() const
+    {
+        return session_;
+    }
+    int Rank() const
+    {
+        return rank_;
+    }
+
   private:
     hd_session *session_;
     hd_module *module_;
     int rank_;
     std::unique_ptr<Shards> shards_;
 };
+
+// Each rank opens a session, and `body` runs it. The memory that it takes goes
+// before the session does.
+void RunSessions(const Module &module, int ranks,
+                 const hd_session_options &options,
+                 const std::function<hd_status(SizedRun &, hd_diag *)> &body)
+{
+    AllEndWell(Launch(ranks, [&](hd_group *group, hd_diag *said) {
+        hd_session *session = nullptr;
+        hd_status status;
+
+        HD_TRY(
+            hd_session_create(group, module.get(), &options, said, &session));
+        {
+            SizedRun run(session, module.get(), hd_group_rank(group));
+
+            status = body(run, said);
+        }
+        hd_session_destroy(session);
+        return status;
+    }));
+}
 
 std::vector<int64_t> DrawSizes(int ranks, std::mt19937 &random)
 {
@@ -114,25 +146,17 @@ void RunAllSizes(const char *text, const char *dtype, int ranks,
     std::vector<int64_t> sizes = DrawSizes(ranks, random);
     unsigned seed = unsigned(random());
 
-    AllEndWell(Launch(ranks, [&](hd_group *group, hd_diag *said) {
-        hd_session_options options = DeviceOptions();
-        hd_session *session = nullptr;
-        hd_status status = HD_OK;
-
-        HD_TRY(
-            hd_session_create(group, module.get(), &options, said, &session));
-        {
-            SizedRun run(session, module.get(), hd_group_rank(group));
+    RunSessions(
+        module, ranks, DeviceOptions(), [&](SizedRun &run, hd_diag *said) {
+            hd_status status = HD_OK;
 
             for (size_t i = 0; i < sizes.size() && status == HD_OK; i++) {
                 status = run.RunAndCompare(sizes[i], seed + unsigned(i), said);
                 if (status != HD_OK)
                     fprintf(stderr, "with m = %d\n", int(sizes[i]));
             }
-        }
-        hd_session_destroy(session);
-        return status;
-    }));
+            return status;
+        });
 }
 
 TEST(Sizes, OfEachRunGiveTheDenseAnswer)
@@ -174,41 +198,32 @@ TEST(Sizes, DrawnForEachOfManyRunsNeedNothingNew)
 
     if (!HasDevices(2))
         return;
-    AllEndWell(Launch(2, [&](hd_group *group, hd_diag *said) {
-        hd_session_options options = DeviceOptions();
-        hd_session *session = nullptr;
+    RunSessions(module, 2, DeviceOptions(), [&](SizedRun &run, hd_diag *said) {
+        hd_session *session = run.Session();
         hd_stats before = {}, after = {};
         std::mt19937 same(seed);
         long resident = 0;
 
-        HD_TRY(
-            hd_session_create(group, module.get(), &options, said, &session));
-        {
-            SizedRun run(session, module.get(), hd_group_rank(group));
-
-            HD_TRY(run.RunAndCompare(kHigh, 1, said));
-            for (int i = 0; i < runs; i++) {
-                if (i == runs / 2) {
-                    HD_TRY(hd_session_finish(session, said));
-                    hd_session_stats(session, &before);
-                    resident = Resident();
-                }
-                HD_TRY(run.Run(1 + int64_t(same() % uint64_t(kHigh)), said));
+        HD_TRY(run.RunAndCompare(kHigh, 1, said));
+        for (int i = 0; i < runs; i++) {
+            if (i == runs / 2) {
+                HD_TRY(hd_session_finish(session, said));
+                hd_session_stats(session, &before);
+                resident = Resident();
             }
-            HD_TRY(hd_session_finish(session, said));
-            hd_session_stats(session, &after);
-            RANK_EXPECT(after.allocations == before.allocations);
-            RANK_EXPECT(after.handle_exchanges == before.handle_exchanges);
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-            RANK_EXPECT(Resident() - resident < 1 << 20);
-#else
-            (void)resident;
-#endif
-            HD_TRY(run.RunAndCompare(7, 2, said));
+            HD_TRY(run.Run(1 + int64_t(same() % uint64_t(kHigh)), said));
         }
-        hd_session_destroy(session);
-        return HD_OK;
-    }));
+        HD_TRY(hd_session_finish(session, said));
+        hd_session_stats(session, &after);
+        RANK_EXPECT(after.allocations == before.allocations);
+        RANK_EXPECT(after.handle_exchanges == before.handle_exchanges);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+        RANK_EXPECT(Resident() - resident < 1 << 20);
+#else
+        (void)resident;
+#endif
+        return run.RunAndCompare(7, 2, said);
+    });
 }
 
 TEST(Sizes, OutOfTheirRangeAreRefusedAndTheSessionGoesOn)
@@ -217,63 +232,44 @@ TEST(Sizes, OutOfTheirRangeAreRefusedAndTheSessionGoesOn)
 
     if (!HasDevices(2))
         return;
-    AllEndWell(Launch(2, [&](hd_group *group, hd_diag *said) {
-        hd_session_options options = DeviceOptions();
-        hd_session *session = nullptr;
+    RunSessions(module, 2, DeviceOptions(), [&](SizedRun &run, hd_diag *said) {
+        hd_diag *diag = hd_diag_create();
 
-        HD_TRY(
-            hd_session_create(group, module.get(), &options, said, &session));
-        {
-            SizedRun run(session, module.get(), hd_group_rank(group));
-            hd_diag *diag = hd_diag_create();
-
-            HD_TRY(run.RunAndCompare(5, 1, said));
-            RANK_EXPECT(run.Run(kHigh + 1, diag) == HD_ARGUMENT);
-            RANK_EXPECT(strstr(hd_diag_text(diag), "m is 62, and of 'gather' "
-                                                   "it is in 1..61"));
-            hd_diag_clear(diag);
-            RANK_EXPECT(hd_session_run(session, nullptr, 0, diag) ==
-                        HD_ARGUMENT);
-            RANK_EXPECT(run.Run(0, diag) == HD_ARGUMENT);
-            hd_diag_destroy(diag);
-            HD_TRY(run.RunAndCompare(6, 2, said));
-        }
-        hd_session_destroy(session);
-        return HD_OK;
-    }));
+        HD_TRY(run.RunAndCompare(5, 1, said));
+        RANK_EXPECT(run.Run(kHigh + 1, diag) == HD_ARGUMENT);
+        RANK_EXPECT(strstr(hd_diag_text(diag),
+                           "m is 62, and of 'gather' it is in 1..61"));
+        hd_diag_clear(diag);
+        RANK_EXPECT(hd_session_run(run.Session(), nullptr, 0, diag) ==
+                    HD_ARGUMENT);
+        RANK_EXPECT(run.Run(0, diag) == HD_ARGUMENT);
+        hd_diag_destroy(diag);
+        return run.RunAndCompare(6, 2, said);
+    });
 }
 
 TEST(Sizes, OtherOnesOnOtherRanksAreToldByName)
 {
     Module module = Lowered(kPrograms[0], "f32", 2, HD_TRANSFER_RING);
+    hd_session_options options = DeviceOptions();
 
     if (!HasDevices(2))
         return;
-    AllEndWell(Launch(2, [&](hd_group *group, hd_diag *said) {
-        hd_session_options options = DeviceOptions();
-        hd_session *session = nullptr;
+    options.timeout = 20;
+    RunSessions(module, 2, options, [&](SizedRun &run, hd_diag *said) {
+        hd_diag *diag = hd_diag_create();
+        hd_status status;
 
-        options.timeout = 20;
-        HD_TRY(
-            hd_session_create(group, module.get(), &options, said, &session));
-        {
-            int rank = hd_group_rank(group);
-            SizedRun run(session, module.get(), rank);
-            hd_diag *diag = hd_diag_create();
-            hd_status status;
-
-            HD_TRY(run.RunAndCompare(5, 1, said));
-            status = run.Run(40 + rank, diag);
-            if (status == HD_OK)
-                status = hd_session_finish(session, diag);
-            RANK_EXPECT(status != HD_OK);
-            RANK_EXPECT(strstr(hd_diag_text(diag), "m is 4"));
-            RANK_EXPECT(strstr(hd_diag_text(diag), "on rank "));
-            hd_diag_destroy(diag);
-        }
-        hd_session_destroy(session);
+        HD_TRY(run.RunAndCompare(5, 1, said));
+        status = run.Run(40 + run.Rank(), diag);
+        if (status == HD_OK)
+            status = hd_session_finish(run.Session(), diag);
+        RANK_EXPECT(status != HD_OK);
+        RANK_EXPECT(strstr(hd_diag_text(diag), "m is 4"));
+        RANK_EXPECT(strstr(hd_diag_text(diag), "on rank "));
+        hd_diag_destroy(diag);
         return HD_OK;
-    }));
+    });
 }
 
 } // namespace
