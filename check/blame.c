@@ -329,7 +329,7 @@ static const hd_op *find_like(const trail *t, const hd_reading *made,
     hd_work_item item = hd_evaluation_step(t->e, made->rank, made->step);
 
     return op != NULL && op->code == item.op->code &&
-                   hd_tile_find(&item.tile[0], at) >= 0
+                   hd_compute_find(&item, at) >= 0
                ? op
                : NULL;
 }
@@ -340,8 +340,8 @@ static bool find_operand(const trail *t, const hd_reading *made, int64_t at,
 {
     hd_work_item item = hd_evaluation_step(t->e, made->rank, made->step);
     hd_work_item dense = hd_evaluation_op(t->e, op);
-    int64_t i = hd_tile_find(&item.tile[0], at);
-    int64_t j = hd_tile_find(&dense.tile[0], there);
+    int64_t i = hd_compute_find(&item, at);
+    int64_t j = hd_compute_find(&dense, there);
 
     for (int view = item.op->noutputs; view < item.ntiles; view++) {
         int other = same_view(item.op, view, op);

@@ -91,6 +91,14 @@ const hd_buffer *hd_places_tensor(const hd_places *places, int64_t at)
     return buffer_at(places->tensor, places->ntensors, places->e->dense_at, at);
 }
 
+static bool makes(const hd_op *op, const hd_buffer *tensor)
+{
+    for (int i = 0; i < op->noutputs; i++)
+        if (op->view[i].buffer == tensor)
+            return true;
+    return false;
+}
+
 // Of a tensor whose parts are made by several.
 static const hd_op *find_maker(const hd_places *places, const hd_buffer *tensor,
                                int64_t at)
@@ -101,10 +109,10 @@ static const hd_op *find_maker(const hd_places *places, const hd_buffer *tensor,
          s = s->next) {
         hd_work_item item;
 
-        if (s->op->view[0].buffer != tensor)
+        if (!makes(s->op, tensor))
             continue;
         item = hd_evaluation_op(places->e, s->op);
-        if (hd_tile_find(&item.tile[0], at) >= 0)
+        if (hd_compute_find(&item, at) >= 0)
             last = s->op;
     }
     return last;

@@ -25,6 +25,7 @@ enum {
     KEY_NEUTRAL, // and the fold
     KEY_GROUP,   // of a row among groups: which, by the counts
     KEY_NO_GROUP,
+    KEY_PICK, // and the result's number
 };
 
 // ------------------------------------------------------------------- memory
@@ -662,6 +663,70 @@ static void compute_matmul(hd_values *values, const hd_work_item *item)
     }
 }
 
+// --------------------------------------------------------------------- pick
+
+// A view's elements of one element of the batch.
+static hd_tile tile_of_batch(const hd_work_item *item, int view, int64_t number)
+{
+    const hd_tile *all = &item->tile[view];
+    int batch = hd_op_batch(item->op, view, all->ndims);
+    hd_tile tile = *all;
+
+    for (int d = batch - 1; d >= 0; d--) {
+        tile.at += number % all->extent[d] * all->stride[d];
+        number /= all->extent[d];
+    }
+    for (int d = 0; d < batch; d++)
+        tile = hd_tile_slice(&tile, 0, 0);
+    return tile;
+}
+
+static int64_t batch_of(const hd_work_item *item)
+{
+    hd_tile all = item->tile[0];
+
+    all.ndims = hd_op_batch(item->op, 0, all.ndims);
+    return hd_tile_elements(&all);
+}
+
+// A random function of all that the element of the batch is made of, and of how
+// much that and the results are in each dimension.
+static uint64_t digest_of(const hd_values *values, const hd_work_item *item,
+                          int64_t number)
+{
+    uint64_t x = 0;
+
+    for (int view = 0; view < item->ntiles; view++) {
+        hd_tile tile = tile_of_batch(item, view, number);
+
+        for (int d = 0; d < tile.ndims; d++)
+            x = mix_pair(KEY_PICK, (uint64_t)whole_extent(&tile, d), x);
+        for (int64_t i = 0;
+             view >= item->op->noutputs && i < hd_tile_elements(&tile); i++)
+            x = mix_pair(KEY_PICK, load(values, &tile, i), x);
+    }
+    return x;
+}
+
+// Each element of a result is a random function of that, of where it is and of
+// which result.
+static void compute_picks(hd_values *values, const hd_work_item *item)
+{
+    for (int64_t b = 0; b < batch_of(item); b++) {
+        uint64_t digest = digest_of(values, item, b);
+
+        for (int view = 0; view < item->op->noutputs; view++) {
+            hd_tile out = tile_of_batch(item, view, b);
+            uint64_t key = mix_pair(KEY_PICK, digest, (uint64_t)view);
+            int64_t n = hd_tile_elements(&out);
+
+            for (int64_t i = 0; i < n; i++)
+                hd_values_put(values, hd_tile_place(&out, i),
+                              mix_pair(KEY_PICK, key, (uint64_t)i));
+        }
+    }
+}
+
 // -------------------------------------------------------------------- whole
 
 void hd_compute(hd_values *values, const hd_work_item *item)
@@ -680,6 +745,9 @@ void hd_compute(hd_values *values, const hd_work_item *item)
         return;
     case HD_FAMILY_PRODUCT:
         compute_matmul(values, item);
+        return;
+    case HD_FAMILY_PICK:
+        compute_picks(values, item);
         return;
     case HD_FAMILY_MOVE:
     case HD_FAMILY_SYNC:
@@ -710,6 +778,22 @@ static bool is_counts(const hd_work_item *item, int view)
     return is_grouped(item) && hd_op_key_view(item->op, HD_KEY_GROUPS) == view;
 }
 
+static bool is_pick(const hd_work_item *item)
+{
+    return hd_op_family(item->op) == HD_FAMILY_PICK;
+}
+
+int64_t hd_compute_find(const hd_work_item *item, int64_t at)
+{
+    for (int view = 0; is_pick(item) && view < item->op->noutputs; view++) {
+        int64_t i = hd_tile_find(&item->tile[view], at);
+
+        if (i >= 0)
+            return i / (hd_tile_elements(&item->tile[view]) / batch_of(item));
+    }
+    return is_pick(item) ? -1 : hd_tile_find(&item->tile[0], at);
+}
+
 int64_t hd_compute_terms(const hd_work_item *item, int view)
 {
     hd_space space;
@@ -718,6 +802,11 @@ int64_t hd_compute_terms(const hd_work_item *item, int view)
         return 1;
     if (is_counts(item, view))
         return hd_tile_elements(&item->tile[view]);
+    if (is_pick(item)) {
+        hd_tile tile = tile_of_batch(item, view, 0);
+
+        return hd_tile_elements(&tile);
+    }
     space_of(item, &space);
     return terms_of(&space, view) *
            (view == 2 && is_stacked(item) ? item->tile[2].extent[0] : 1);
@@ -725,6 +814,12 @@ int64_t hd_compute_terms(const hd_work_item *item, int view)
 
 double hd_compute_work(const hd_work_item *item)
 {
+    double n = 0;
+
+    for (int view = 0; is_pick(item) && view < item->ntiles; view++)
+        n += (double)hd_tile_elements(&item->tile[view]);
+    if (is_pick(item))
+        return n;
     return (double)hd_tile_elements(&item->tile[0]) *
            (double)hd_compute_terms(item, is_stacked(item) ? 2 : 1);
 }
@@ -741,6 +836,10 @@ int64_t hd_compute_place(const hd_work_item *item, int64_t i, int view,
         return hd_tile_place(tile, i % hd_tile_elements(tile));
     if (is_counts(item, view))
         return hd_tile_place(tile, k);
+    if (is_pick(item)) {
+        along = tile_of_batch(item, view, i);
+        return hd_tile_place(&along, k);
+    }
     space_of(item, &space);
     along = along_result(item, &space, view);
     n = terms_of(&space, view);

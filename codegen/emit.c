@@ -12,6 +12,7 @@
 #include "codegen/body.h"
 #include "codegen/matmul.h"
 #include "codegen/nest.h"
+#include "codegen/pick.h"
 
 static hd_dtype dtype_of(const hd_step *step, int i)
 {
@@ -111,6 +112,7 @@ static void write_step(const hd_step *step, const names *names, hd_text *body)
         write_fold(step, names, body);
         return;
     case HD_FAMILY_PRODUCT:
+    case HD_FAMILY_PICK:
     case HD_FAMILY_MOVE:
     case HD_FAMILY_SYNC:
         break;
@@ -296,6 +298,8 @@ hd_status hd_emit_step(const hd_step *step, hd_diag *diag, hd_text *out,
         return hd_op_key(step->op, HD_KEY_GROUPS) != NULL
                    ? hd_groups_emit(step, out, grid)
                    : hd_matmul_emit(step, out, grid);
+    case HD_FAMILY_PICK:
+        return hd_pick_emit(step, out, grid);
     case HD_FAMILY_MOVE:
     case HD_FAMILY_SYNC:
         break;

@@ -26,7 +26,7 @@ HD_BEGIN_DECLS
 
 #define HD_KERNEL_NAME "hd_kernel"
 #define HD_KERNEL_POINTERS 80             // at most
-#define HD_KERNEL_SIZES (HD_MAX_DIMS + 1) // at most
+#define HD_KERNEL_SIZES (HD_MAX_DIMS + 2) // at most
 
 // What a kernel tells of the first count of groups that does not fit, if there
 // is nothing told yet: words in the device's memory, all 0 before.

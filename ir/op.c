@@ -26,6 +26,10 @@ static const hd_op_info op_info[HD_NOPS] = {
     [HD_OP_##code] = {                                                  \
         ROW(text, FOLD, BOTH, 1, 1, 1, HD_MAX_OPERANDS - 1, K(DIM), 0), \
         .fold = HD_FOLD_##code},
+#define HD_PICK(code, text, outputs, inputs, ...)                      \
+    [HD_OP_##code] = {                                                 \
+        ROW(text, PICK, BOTH, outputs, outputs, inputs, inputs, 0, 0), \
+        .pick = HD_PICK_##code, .inner = {__VA_ARGS__}},
 #define HD_MOVE(code, text, min_out, max_out, min_in, max_in, keys, required, \
                 led_, touched_, in_place_, fold_)                             \
     [HD_OP_##code] = {ROW(text, MOVE, HOST, min_out, max_out, min_in, max_in, \
@@ -153,6 +157,7 @@ hd_unit hd_op_unit(const hd_op *op)
     case HD_FAMILY_FOLD:
     case HD_FAMILY_TRANSPOSE:
     case HD_FAMILY_PRODUCT:
+    case HD_FAMILY_PICK:
         return HD_UNIT_COMPUTE;
     case HD_FAMILY_MOVE:
         return HD_UNIT_TRANSFER;
@@ -177,6 +182,7 @@ bool hd_op_is_elementwise(const hd_op *op)
         return hd_op_key(op, HD_KEY_DIM) == NULL;
     case HD_FAMILY_TRANSPOSE:
     case HD_FAMILY_PRODUCT:
+    case HD_FAMILY_PICK:
     case HD_FAMILY_MOVE:
     case HD_FAMILY_SYNC:
         break;
@@ -206,6 +212,16 @@ bool hd_fold_key(hd_fold fold, hd_key_code *out)
         break;
     }
     return false;
+}
+
+hd_pick hd_op_pick(const hd_op *op)
+{
+    return op_info[op->code].pick;
+}
+
+int hd_op_batch(const hd_op *op, int i, int ndims)
+{
+    return ndims - op_info[op->code].inner[i];
 }
 
 hd_move hd_op_move(const hd_op *op)

@@ -21,6 +21,7 @@ typedef enum hd_family {
     HD_FAMILY_FOLD,      // operands, or the indices of a dimension, joined
     HD_FAMILY_TRANSPOSE, // two dimensions change places
     HD_FAMILY_PRODUCT,   // a matmul and what follows it
+    HD_FAMILY_PICK,      // data decides what goes where
     HD_FAMILY_MOVE,      // between ranks
     HD_FAMILY_SYNC,      // orders streams
 } hd_family;
@@ -40,6 +41,13 @@ typedef enum hd_fold {
 #define HD_FOLD(code, ...) HD_FOLD_##code,
 #include "ir/ops.def"
 } hd_fold;
+
+typedef enum hd_pick {
+    HD_PICK_NONE,
+#define HD_OP(...)
+#define HD_PICK(code, ...) HD_PICK_##code,
+#include "ir/ops.def"
+} hd_pick;
 
 typedef enum hd_move {
     HD_MOVE_NONE,
@@ -114,6 +122,8 @@ typedef enum hd_in_place {
     HD_IN_PLACE_PIECE, // one is the own piece of the other, which leads
 } hd_in_place;
 
+#define HD_PICK_VIEWS 4 // results and operands of an op of family PICK, at most
+
 typedef struct hd_op_info {
     const char *text;
     hd_family family;
@@ -125,6 +135,9 @@ typedef struct hd_op_info {
     hd_numbers numbers; // family MAP
     bool linear;        // family MAP: in one operand at least
     hd_fold fold;       // also of a transfer that reduces, without a key
+    hd_pick pick;
+    int8_t inner[HD_PICK_VIEWS]; // family PICK: the last dimensions of a view
+                                 // that are of no batch
     hd_move move;
     hd_ends led, touched; // family MOVE; `touched` of a send only with `get`,
                           // of a recv only without
@@ -213,6 +226,10 @@ bool hd_op_is_elementwise(const hd_op *op);
 hd_fold hd_op_fold(const hd_op *op);
 // The key by which a transfer folds so; false for a sum, which needs none.
 bool hd_fold_key(hd_fold fold, hd_key_code *out);
+hd_pick hd_op_pick(const hd_op *op);
+// Of an op of family PICK: how many dimensions of the batch view `i` leads
+// with, of the `ndims` that it keeps.
+int hd_op_batch(const hd_op *op, int i, int ndims);
 hd_move hd_op_move(const hd_op *op);
 // What changes nothing that it is folded with, as floating point and as an
 // integer of the dtype: 0 of a sum, of a max what is below every number.

@@ -74,6 +74,16 @@ void hd_space_map_product(int ndims, int a, int b, bool ta, bool tb,
     out->ndims++;
 }
 
+// What is of the batch lies along the result's; the rest is of one view alone.
+static void lay_batch(const hd_op *op, const hd_shape *view, hd_space *space)
+{
+    int batch = hd_op_batch(op, 0, view[0].ndims);
+
+    for (int i = 1; i < op->nviews; i++)
+        for (int d = 0; d < batch; d++)
+            lay(space, i, hd_op_batch(op, i, view[i].ndims), d, d);
+}
+
 // Whether view `i` lies along the result's last dimensions, whatever they are.
 static bool lies_last(const hd_op *op, int i)
 {
@@ -115,6 +125,9 @@ void hd_space_map(const hd_op *op, const hd_shape *view, const int8_t *dim,
                              hd_op_key(op, HD_KEY_TA) != NULL,
                              hd_op_key(op, HD_KEY_TB) != NULL,
                              hd_op_key(op, HD_KEY_GROUPS) != NULL, out);
+        break;
+    case HD_FAMILY_PICK:
+        lay_batch(op, view, out);
         break;
     case HD_FAMILY_MOVE:
     case HD_FAMILY_SYNC:

@@ -11,7 +11,8 @@
 //
 // A view repeats along a dimension that it has not, or has with one index. Of a
 // grouped product the matrices' dimension of the groups lies along nothing:
-// which of them a row takes is data.
+// which of them a row takes is data. Of an op of family PICK views lie along
+// the dimensions of the batch alone.
 #ifndef HD_IR_SPACE_H
 #define HD_IR_SPACE_H
 

@@ -1262,6 +1262,104 @@ static hd_status check_map(verifier *v, const hd_op *op)
     return check_operands(v, op, dtype, 1);
 }
 
+static hd_status check_dtype(verifier *v, const hd_op *op, int i,
+                             hd_dtype dtype)
+{
+    const hd_buffer *b = op->view[i].buffer;
+
+    if (b->type.dtype == dtype)
+        return HD_OK;
+    return hd_error(v->diag, HD_E0314, op->view[i].loc, "%%%s is %s; %s %s %s",
+                    b->name, hd_dtype_text(b->type.dtype), op_text(op),
+                    i < op->noutputs ? "makes" : "takes", hd_dtype_text(dtype));
+}
+
+static hd_type first_dims(const hd_type *type, int n)
+{
+    hd_type part = *type;
+
+    part.ndims = n;
+    return part;
+}
+
+// All results' views lead with the dimensions of the operand's batch, and each
+// rank has all of what is behind those. `form` says what that is in each view.
+static hd_status check_batch(verifier *v, const hd_op *op,
+                             const char *const *form)
+{
+    int n = op->noutputs, batch;
+    hd_type in = type_of(op, n);
+    char why[WHY];
+
+    batch = hd_op_batch(op, n, in.ndims);
+    for (int i = n; i >= 0; i--) {
+        hd_type out = type_of(op, i), part, lead;
+        int rest = out.ndims - hd_op_batch(op, i, out.ndims);
+
+        if (batch < 0 || out.ndims - rest != batch)
+            return shapes_differ(v, op, &out, &in, form[i]);
+        part = first_dims(&out, batch);
+        lead = first_dims(&in, batch);
+        if (!same_shape(&part, &lead, true))
+            return shapes_differ(v, op, &out, &in,
+                                 difference(v, &part, &lead, why));
+        for (int d = batch; d < out.ndims; d++)
+            if (hd_dim_is_sharded(out.dim[d]))
+                return hd_error(v->diag, HD_E0311, op->view[i].loc,
+                                "dimension %d of %s is sharded over %s, and %s "
+                                "has all of it on each rank: `set` it to a "
+                                "local one first",
+                                d, type_text(v, &out),
+                                v->module->axis[out.dim[d].mark].name,
+                                op_text(op));
+    }
+    return HD_OK;
+}
+
+// The views are token, slot, n and expert.
+static hd_status check_route(verifier *v, const hd_op *op)
+{
+    static const char *const form[] = {
+        "the first result is [.., E, cap], what token is in each place",
+        "the second result is [.., t, k], which place each entry got",
+        "the third result is [.., E], how many each expert got",
+        "the operand is [.., t, k], the experts that each token wants"};
+    hd_type token = type_of(op, 0), slot = type_of(op, 1);
+    hd_type n = type_of(op, 2), expert = type_of(op, 3), experts;
+    char why[WHY];
+
+    for (int i = op->nviews - 1; i >= 0; i--)
+        HD_TRY(check_dtype(v, op, i, HD_I32));
+    HD_TRY(check_batch(v, op, form));
+    if (!same_shape(&slot, &expert, true))
+        return shapes_differ(v, op, &slot, &expert,
+                             difference(v, &slot, &expert, why));
+    if (token.dim[token.ndims - 2].extent >
+            INT32_MAX / token.dim[token.ndims - 1].extent ||
+        slot.dim[slot.ndims - 2].extent > INT32_MAX)
+        return shapes_differ(v, op, &token, &expert,
+                             "i32 numbers no more than 2147483647 places, or "
+                             "tokens");
+    experts = first_dims(&token, token.ndims - 1);
+    if (same_shape(&n, &experts, true))
+        return HD_OK;
+    snprintf(why, sizeof why, "%.64s places of experts and %.64s counts",
+             dim_text(v, token.dim[token.ndims - 2]),
+             dim_text(v, n.dim[n.ndims - 1]));
+    return shapes_differ(v, op, &n, &expert, why);
+}
+
+static hd_status check_pick(verifier *v, const hd_op *op)
+{
+    switch (hd_op_pick(op)) {
+    case HD_PICK_ROUTE:
+        return check_route(v, op);
+    case HD_PICK_NONE:
+        break;
+    }
+    return HD_OK;
+}
+
 static hd_status check_compute(verifier *v, const hd_op *op)
 {
     HD_TRY(check_overlap(v, op));
@@ -1281,6 +1379,8 @@ static hd_status check_compute(verifier *v, const hd_op *op)
         return check_transpose(v, op);
     case HD_FAMILY_PRODUCT:
         return check_matmul(v, op, type_of(op, 0), type_of(op, 1));
+    case HD_FAMILY_PICK:
+        return check_pick(v, op);
     case HD_FAMILY_MOVE:
     case HD_FAMILY_SYNC:
         break;

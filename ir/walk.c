@@ -464,6 +464,7 @@ static bool does_nothing_without(const hd_op *op, int view)
 {
     return is_point(op) || hd_op_is_rooted(op) ||
            (hd_op_is(op, HD_UNIT_COMPUTE) &&
+            hd_op_family(op) != HD_FAMILY_PICK &&
             hd_op_access(op, view) != HD_ACCESS_READ);
 }
 
@@ -481,11 +482,23 @@ static bool is_empty(const hd_view *view, const hd_span *span)
     return false;
 }
 
+// Without elements of a batch there is nothing in any view; what else a view
+// has, it has one of at least.
+static bool is_all_empty(const hd_step *step)
+{
+    for (int i = 0; i < step->op->nviews; i++)
+        if (!is_empty(&step->op->view[i], &step->span[i]))
+            return false;
+    return true;
+}
+
 static hd_status find_empty(walker *w, const hd_step *step, bool *empty)
 {
     const hd_op *op = step->op;
 
-    *empty = false;
+    *empty = hd_op_family(op) == HD_FAMILY_PICK && is_all_empty(step);
+    if (*empty)
+        return HD_OK;
     for (int i = 0; i < op->nviews; i++) {
         if (!is_empty(&op->view[i], &step->span[i]) ||
             !hd_step_touches(step, i))

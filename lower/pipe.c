@@ -340,9 +340,12 @@ static void find_splits(hd_pipe *p)
 }
 
 // Whether the op needs whole what is split along `d` of its space, or along
-// what lies along nothing there: which rows and matrices go together is data.
+// what lies along nothing there: which rows and matrices go together, and what
+// goes where in each element of a batch, is data.
 static bool needs_whole(const hd_op *op, const hd_space *space, int d)
 {
+    if (hd_op_family(op) == HD_FAMILY_PICK)
+        return d < 0 || d >= hd_op_batch(op, 0, space->nparallel);
     return hd_op_key(op, HD_KEY_GROUPS) != NULL && d != space->nparallel - 1;
 }
 
@@ -560,6 +563,7 @@ hd_build hd_pipe_open_shards(hd_pipe *p, hd_build *b, const hd_stmt *ops,
             turned |= is_turned(p, s->op, i);
         turned |=
             hd_op_family(s->op) == HD_FAMILY_PRODUCT && !is_product(p, s->op);
+        turned |= hd_op_family(s->op) == HD_FAMILY_PICK;
     }
     return turned
                ? hd_build_for(b, "i", hd_pipe_number(p, p->ranks), &at->shard)

@@ -228,7 +228,7 @@ static bool has_own_stream(const hd_build *b, const hd_op *op, int i)
     int s = hd_type_stream_dim(&out->buffer->type), dim = 0;
     hd_space space;
 
-    if (s < 0 || i == 0 || !is_part(view) || hd_view_picks(out, s) ||
+    if (s < 0 || i < op->noutputs || !is_part(view) || hd_view_picks(out, s) ||
         hd_view_range(out, s) != NULL)
         return false;
     hd_space_map_op(b->module, op, &space);

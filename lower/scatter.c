@@ -542,8 +542,8 @@ static hd_buffer *add_slots(hd_pipe *p, const hd_moved *m, const char *what,
         HD_TEMP, &type);
 }
 
-// The one statement of the loop that makes what is reduced, of nothing that was
-// there; NULL if that is needed otherwise.
+// The one statement of the loop that makes what is reduced alone, of nothing
+// that was there; NULL if that is needed otherwise.
 static const hd_op *maker_of(const hd_pipe *p, const hd_moved *m)
 {
     const hd_view *in = &m->op->view[1];
@@ -552,7 +552,7 @@ static const hd_op *maker_of(const hd_pipe *p, const hd_moved *m)
         hd_pipe_count_uses(p, NULL, in->buffer) != 2)
         return NULL;
     for (const hd_stmt *s = p->ops; s != p->behind; s = s->next)
-        if (s->op != m->op && s->op->noutputs > 0 &&
+        if (s->op != m->op && s->op->noutputs == 1 &&
             s->op->view[0].buffer == in->buffer &&
             hd_op_access(s->op, 0) == HD_ACCESS_WRITE)
             return s->op;

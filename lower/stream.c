@@ -330,6 +330,7 @@ static bool plan_op(hd_module *module, const hd_stmt *stmt, plan *p)
     case HD_FAMILY_PRODUCT:
     case HD_FAMILY_TRANSPOSE:
         return plan_compute(module, op, s, p);
+    case HD_FAMILY_PICK: // of several results, that is
     case HD_FAMILY_MOVE:
     case HD_FAMILY_SYNC:
         break;

@@ -839,6 +839,100 @@ static hd_status compute_matmul(const hd_step *step, hd_values *const *values)
     return HD_OK;
 }
 
+// ------------------------------------------------------------------- picks
+
+// What of a view is of one element of the batch.
+static hd_span span_of_batch(const hd_step *step, int view, int64_t number)
+{
+    hd_span span = step->span[view];
+    int batch = hd_op_batch(step->op, view, span.ndims);
+
+    span.offset += hd_span_offset(&span, 0, batch, number);
+    span.ndims -= batch;
+    memmove(span.extent, span.extent + batch,
+            sizeof *span.extent * (size_t)span.ndims);
+    memmove(span.stride, span.stride + batch,
+            sizeof *span.stride * (size_t)span.ndims);
+    return span;
+}
+
+static int64_t batch_of(const hd_step *step)
+{
+    hd_span all = step->span[0];
+
+    all.ndims = hd_op_batch(step->op, 0, all.ndims);
+    return hd_span_elements(&all);
+}
+
+static bool is_exact(const hd_span *span, const hd_values *values)
+{
+    for (int64_t i = 0; i < hd_span_elements(span); i++)
+        if (load(span, values, i).bound > 0)
+            return false;
+    return true;
+}
+
+// Places are asked one by one for who gets them: of those who want an expert
+// the one that as many came before.
+static void route_batch(const hd_span *token, const hd_span *slot,
+                        const hd_span *count, const hd_span *expert,
+                        hd_values *const *values)
+{
+    int64_t cap = token->extent[1], k = expert->extent[1];
+    item x = {.bound = is_exact(expert, values[3]) ? 0 : INFINITY};
+
+    x.whole = -1;
+    for (int64_t i = 0; i < hd_span_elements(slot); i++)
+        store(slot, values[1], i, x);
+    for (int64_t e = 0; e < token->extent[0]; e++) {
+        int64_t next = 0;
+
+        for (int64_t c = 0; c < cap; c++) {
+            while (next < hd_span_elements(expert) &&
+                   load(expert, values[3], next).whole != e)
+                next++;
+            if (next == hd_span_elements(expert))
+                break;
+            x.whole = next / k;
+            store(token, values[0], e * cap + c, x);
+            x.whole = e * cap + c;
+            store(slot, values[1], next++, x);
+            x.whole = c + 1;
+            store(count, values[2], e, x);
+        }
+    }
+}
+
+static void compute_route(const hd_step *step, hd_values *const *values,
+                          int64_t number)
+{
+    hd_span view[HD_PICK_VIEWS];
+    item none = {0};
+
+    for (int i = 0; i < step->op->nviews; i++)
+        view[i] = span_of_batch(step, i, number);
+    if (!is_exact(&view[3], values[3]))
+        none.bound = INFINITY;
+    for (int64_t i = 0; i < hd_span_elements(&view[2]); i++)
+        store(&view[2], values[2], i, none);
+    none.whole = -1;
+    for (int64_t i = 0; i < hd_span_elements(&view[0]); i++)
+        store(&view[0], values[0], i, none);
+    route_batch(&view[0], &view[1], &view[2], &view[3], values);
+}
+
+static void compute_pick(const hd_step *step, hd_values *const *values)
+{
+    for (int64_t b = 0; b < batch_of(step); b++)
+        switch (hd_op_pick(step->op)) {
+        case HD_PICK_ROUTE:
+            compute_route(step, values, b);
+            break;
+        case HD_PICK_NONE:
+            break;
+        }
+}
+
 hd_status hd_numeric_compute(const hd_step *step, hd_values *const *values)
 {
     hd_space space;
@@ -856,6 +950,9 @@ hd_status hd_numeric_compute(const hd_step *step, hd_values *const *values)
         return HD_OK;
     case HD_FAMILY_FOLD:
         return compute_fold(step, &space, values);
+    case HD_FAMILY_PICK:
+        compute_pick(step, values);
+        return HD_OK;
     case HD_FAMILY_PRODUCT: // above
     case HD_FAMILY_MOVE:
     case HD_FAMILY_SYNC:

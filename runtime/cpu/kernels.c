@@ -12,6 +12,7 @@
 #include "ir/space.h"
 #include "runtime/cpu/map.h"
 #include "runtime/cpu/matmul.h"
+#include "runtime/cpu/pick.h"
 
 enum { BLOCK = 512, MAP_OPERANDS = 3 };
 
@@ -369,6 +370,10 @@ void hd_cpu_compute(hd_cpu_scratch *scratch, const hd_step *step,
 {
     hd_space space;
 
+    if (hd_op_family(step->op) == HD_FAMILY_PICK) {
+        hd_cpu_pick(step, base); // of which any result may have no elements
+        return;
+    }
     if (hd_span_elements(&step->span[0]) == 0) // as a run may have it
         return;
     if (hd_op_family(step->op) == HD_FAMILY_PRODUCT) {
@@ -391,6 +396,7 @@ void hd_cpu_compute(hd_cpu_scratch *scratch, const hd_step *step,
             compute_elementwise(step, &space, base);
         return;
     case HD_FAMILY_PRODUCT: // above
+    case HD_FAMILY_PICK:
     case HD_FAMILY_MOVE:
     case HD_FAMILY_SYNC:
         break;

@@ -138,6 +138,8 @@ static hd_status plan_single(hd_device *device, const hd_step *step,
 {
     const hd_span *to = &step->span[0], *from = &step->span[1];
 
+    if (hd_op_family(step->op) == HD_FAMILY_PICK)
+        return plan_kernel(device, step, diag); // any result may be empty
     if (hd_span_elements(to) == 0)
         return HD_OK;
     if (step->op->code == HD_OP_MATMUL)

@@ -362,6 +362,20 @@ const std::vector<Case> kCases = {
      "out %y : f32[2, 2] { fork on stream 0 { %n = fill value 0 } "
      "%y = matmul %x, %w groups %n join }",
      {RACE}},
+    {"routed",
+     "in %x : i32[4, 2] out %p : i32[3, 2] out %s : i32[4, 2] out %n : i32[3] "
+     "{ %p, %s, %n = route %x }",
+     {}},
+    {"routed before there is what is routed",
+     "in %a : i32[4, 2] temp %x : i32[4, 2] out %p : i32[3, 2] "
+     "out %s : i32[4, 2] out %n : i32[3] "
+     "{ %x[0..3] = copy %a[0..3] %p, %s, %n = route %x }",
+     {UNWRITTEN}},
+    {"the last result is read too early",
+     "streams 1 in %x : i32[4, 2] out %p : i32[3, 2] out %s : i32[4, 2] "
+     "out %n : i32[3] out %y : i32[3] "
+     "{ fork on stream 0 { %p, %s, %n = route %x } %y = copy %n join }",
+     {RACE, UNWRITTEN}},
     {"in place", "inout %x : f32[2] { %x = relu %x }", {}},
     // ------------------------------------------- the beginning and the end
     {"unjoined",

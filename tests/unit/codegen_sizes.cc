@@ -706,6 +706,64 @@ TEST(CodegenSizes, GroupedProductsAreTheCpus)
     }
 }
 
+// ----------------------------------------------------------------- picks
+
+std::vector<std::string> Picked(int64_t high)
+{
+    std::string m = "param m in 1.." + std::to_string(high) + " ";
+
+    return {m + "in %x : i32[2, m, 3] out %p : i32[2, 5, 7] "
+                "out %s : i32[2, m, 3] out %n : i32[2, 5] "
+                "{ %p, %s, %n = route %x }",
+            m + "in %x : i32[m, 6, 3] out %p : i32[m, 2 * m, m] "
+                "out %s : i32[m, 6, 3] out %n : i32[m, 2 * m] "
+                "{ %p, %s, %n = route %x }"};
+}
+
+// Numbers are few, so that most are experts that there are.
+TEST(CodegenSizes, PicksAreTheCpus)
+{
+    std::mt19937 random(Seed());
+    std::vector<std::unique_ptr<Sized>> programs;
+    std::vector<Kernel> kernels;
+
+    for (const std::string &body : Picked(9)) {
+        programs.push_back(std::make_unique<Sized>(body));
+        if (HasFailure())
+            return;
+        kernels.push_back(programs.back()->Kernels({9}, false)[0]);
+    }
+    Host host(kernels);
+    for (size_t i = 0; i < 10 * programs.size(); i++) {
+        size_t which = i % programs.size();
+        Sized &program = *programs[which];
+        Sizes sizes = program.Draw(random);
+        const hd_step &step = program.Steps(sizes).step[0];
+        const hd_span &x = step.span[step.op->noutputs];
+        Kernel kernel = program.Kernels(sizes, false)[0];
+        unsigned seed = static_cast<unsigned>(random());
+        std::vector<int32_t> few(
+            static_cast<size_t>(hd_type_local_elements(&x.buffer->type)));
+        Addresses args = {};
+        Buffers have(program.Module(), seed, false, 0);
+        Buffers want(program.Module(), seed, false, 0);
+
+        for (int32_t &one : few)
+            one = static_cast<int32_t>(random() % 7) - 1;
+        for (const Buffers *one : {&have, &want}) {
+            Fill(*one, program.Module(), program.Steps(sizes), seed);
+            std::memcpy(one->At(x), few.data(), few.size() * sizeof few[0]);
+        }
+        for (int k = 0; k < step.op->nviews; k++)
+            args.at[k] = Address(have, step.span[k]);
+        EXPECT_EQ(kernel.text, kernels[which].text) << Text(sizes);
+        host.Launch(which, args, kernel.grid);
+        Compute(step, want);
+        EXPECT_EQ(Differs(program.Module(), have, want), "")
+            << program.Body() << " at" << Text(sizes);
+    }
+}
+
 // ------------------------------------------------------------- transfers
 
 TEST(CodegenSizes, LengthsOfTransfersAreParametersWhereAViewIsOfASize)
@@ -743,6 +801,8 @@ TEST_F(CodegenSizesNvrtc, CompilesTheTexts)
     std::vector<std::string> all = Chained(4096);
 
     for (const std::string &body : Grouped("bf16", 4096))
+        all.push_back(body);
+    for (const std::string &body : Picked(400))
         all.push_back(body);
     for (const std::vector<std::string> &some :
          {ElementWise("bf16", 4096), Products("bf16", 4096), InBlocks(4096)})

@@ -1514,6 +1514,61 @@ static void make_grouped(maker *m, int x)
             keeps && !adds && !p.ta ? " keep" : "");
 }
 
+// What its experts are, an operand of i32 that ends with two dimensions that
+// each rank has whole; another one, if `x` is none.
+static int draw_experts(maker *m, int x)
+{
+    tensor t = m->tensor[x];
+    bool fitting = t.dtype == I32 && t.ndims >= 2;
+
+    while (t.ndims < 2)
+        append_dim(&t, (dim){draw_extent(m), LOCAL, 0});
+    for (int d = t.ndims - 2; d < t.ndims; d++) {
+        fitting &= t.dim[d].mark < 0;
+        t.dim[d].mark = LOCAL;
+    }
+    t.dtype = I32;
+    t.size = GENERATE_INPUT;
+    return fitting ? read_tensor(m, x) : fits(m, &t) ? supply(m, &t) : -1;
+}
+
+// A result that is no other one's place.
+static int place_beside(maker *m, const tensor *t)
+{
+    int to = place_result(m, t, true);
+
+    if (m->tensor[to].role == 'b')
+        read_tensor(m, to);
+    return to;
+}
+
+static void make_route(maker *m, int x)
+{
+    tensor token, slot, n;
+    int last, to[3];
+
+    x = draw_experts(m, x);
+    if (x < 0)
+        return;
+    slot = token = m->tensor[x];
+    slot.positive = token.positive = false;
+    last = token.ndims - 1;
+    token.size = count_of(m, token.dim[last - 1].extent);
+    token.dim[last - 1] = (dim){draw_extent(m), LOCAL, 0};
+    token.dim[last] = (dim){draw_extent(m), LOCAL, 0};
+    n = token;
+    drop_dims(&n, last, 1);
+    n.size = count_of(m, token.dim[last].extent);
+    slot.size = n.size * count_of(m, token.dim[last - 1].extent);
+    if (!fits(m, &token) || !fits(m, &slot))
+        return;
+    to[0] = place_beside(m, &token);
+    to[1] = place_beside(m, &slot);
+    to[2] = place_beside(m, &n);
+    fprintf(m->body, "    %%t%d, %%t%d, %%t%d = route %%t%d\n", to[0], to[1],
+            to[2], x);
+}
+
 static void make_matmul(maker *m, int x)
 {
     product p = {.a = m->tensor[x]};
@@ -1667,7 +1722,8 @@ static void make_op(maker *m)
         make_matmul, make_map,    make_tiles,     make_matmul,  make_fold,
         make_map,    make_copy,   make_tiles,     make_update,  make_transpose,
         make_map,    make_matmul, make_set,       make_map,     make_reduction,
-        make_set,    make_update, make_transpose, make_reshape, make_reshape};
+        make_set,    make_update, make_transpose, make_reshape, make_reshape,
+        make_route};
     enum { OPS = sizeof ops / sizeof ops[0], CHAIN = 12 };
     int n = m->nstreamed < 4 && !m->chain ? 2 * m->nstreamed + 1 : 8;
     bool streams = m->streams && m->naxes > 0;

@@ -1,0 +1,228 @@
+// Kernels that read data and say by it what goes where. Threads know nothing of
+// one another: each reads all that what it writes depends on, so that the
+// answer is the same whatever the grid is.
+//
+//     route   a thread has some of the entries for one expert: it counts those
+//             before them, and goes on from there. All threads count alike, so
+//             that each of them knows which places are left over.
+#include "codegen/pick.h"
+
+#include <stdio.h>
+
+#include "codegen/prelude.h"
+
+enum { PARTS = 32, THREADS = 256, MOST_BLOCKS = 132 * 4 };
+
+// The text so far, and the lengths that a run says, which are parameters.
+typedef struct kernel {
+    const hd_step *step;
+    hd_text text; // owned
+    int64_t size[HD_KERNEL_SIZES];
+    int sizes;
+} kernel;
+
+static int64_t cover(int64_t n, int64_t tile)
+{
+    return (n + tile - 1) / tile;
+}
+
+static int batch_dims(const kernel *k)
+{
+    return hd_op_batch(k->step->op, 0, k->step->span[0].ndims);
+}
+
+// How long dimension `d` of a view is, by name; returns how long it is now.
+static int64_t add_length(kernel *k, const char *name, int view, int d)
+{
+    hd_length length = hd_length_of(k->step, view, d);
+
+    if (length.sized) {
+        hd_text_printf(&k->text, "    const i64 %s = (i64)args.size[%d];\n",
+                       name, k->sizes);
+        k->size[k->sizes++] = length.now;
+    } else {
+        hd_text_printf(&k->text, "    const i64 %s = %lld;\n", name,
+                       (long long)length.now);
+    }
+    return length.now;
+}
+
+// B0, B1, .. of the batch.
+static int64_t add_batch(kernel *k)
+{
+    int64_t n = 1;
+
+    for (int d = 0; d < batch_dims(k); d++) {
+        char name[16];
+
+        snprintf(name, sizeof name, "B%d", d);
+        n *= add_length(k, name, 0, d);
+    }
+    return n;
+}
+
+// All of a view's elements are within reach of an int.
+static bool is_short(const kernel *k, int view)
+{
+    const hd_span *span = &k->step->span[view];
+    int64_t last = 0;
+
+    for (int d = batch_dims(k); d < span->ndims; d++)
+        last += (hd_length_of(k->step, view, d).room - 1) * span->stride[d];
+    return last < INT32_MAX / 2;
+}
+
+static const char *const names[HD_PICK_VIEWS] = {"v0", "v1", "v2", "v3"};
+
+// Pointers to what the views have of element `b` of the batch.
+static void add_views(kernel *k)
+{
+    const hd_step *step = k->step;
+    int n = step->op->nviews;
+
+    for (int i = 0; i < n; i++)
+        hd_text_printf(&k->text, "        %s%s *%s = (%s%s *)args.at[%d];\n",
+                       i < step->op->noutputs ? "" : "const ",
+                       hd_code_text(step->span[i].buffer->type.dtype), names[i],
+                       i < step->op->noutputs ? "" : "const ",
+                       hd_code_text(step->span[i].buffer->type.dtype), i);
+    for (int d = batch_dims(k) - 1; d >= 0; d--) {
+        for (int i = 0; i < n; i++)
+            hd_text_printf(&k->text, "        %s += b %% B%d * %lld;\n",
+                           names[i], d, (long long)step->span[i].stride[d]);
+        hd_text_printf(&k->text, "        b /= B%d;\n", d);
+    }
+}
+
+static void begin_kernel(kernel *k)
+{
+    hd_text_puts(&k->text,
+                 "extern \"C\" __global__ void HD_BOUNDS(4) " HD_KERNEL_NAME
+                 "(const hd_kernel_args args)\n"
+                 "{\n"
+                 "    const i64 step = (i64)gridDim.x * "
+                 "blockDim.x;\n"
+                 "    const i64 first = (i64)blockIdx.x * "
+                 "blockDim.x + threadIdx.x;\n");
+}
+
+static hd_status end_kernel(kernel *k, int64_t threads, hd_text *out,
+                            hd_kernel_grid *grid)
+{
+    int64_t blocks = cover(threads, THREADS);
+
+    HD_TRY(hd_prelude_finish(out, &k->text, k->step->op->nviews, k->sizes));
+    blocks = blocks < 1 ? 1 : blocks < MOST_BLOCKS ? blocks : MOST_BLOCKS;
+    *grid = (hd_kernel_grid){.blocks = (unsigned)blocks,
+                             .threads = THREADS,
+                             .pointers = k->step->op->nviews,
+                             .sizes = k->sizes};
+    for (int i = 0; i < k->sizes; i++)
+        grid->size[i] = k->size[i];
+    return HD_OK;
+}
+
+// ------------------------------------------------------------------ route
+
+// Entry `j` of the two dimensions that are last in view `i`.
+static void add_entry(kernel *k, const char *name, int i)
+{
+    int d = batch_dims(k);
+    long long rows = k->step->span[i].stride[d];
+    long long columns = k->step->span[i].stride[d + 1];
+    hd_length across = hd_length_of(k->step, i, d + 1);
+
+    if (!across.sized && rows == across.now * columns)
+        hd_text_printf(&k->text, "#define %s(j) %s[(j) * (index)%lld]\n", name,
+                       names[i], columns);
+    else
+        hd_text_printf(&k->text,
+                       "#define %s(j) %s[(j) / (index)K * %lld + "
+                       "(j) %% (index)K * %lld]\n",
+                       name, names[i], rows, columns);
+}
+
+static const char route_text[] =
+    "        const index all = (index)(T * K);\n"
+    "        const index share = (all + PARTS - 1) / PARTS;\n"
+    "        const index from = part * share < all ? part * share : all;\n"
+    "        const index past = all - from < share ? all : from + share;\n"
+    "        index n = 0, j = 0;\n"
+    "#pragma unroll 8\n"
+    "        for (; j < from; j++)\n"
+    "            n += EXPERT(j) == e;\n"
+    "        for (; j < past; j++) {\n"
+    "            const index who = EXPERT(j);\n"
+    "            i64 place = -1;\n"
+    // Who wants no expert that there is, is told so by those of the first one.
+    "            const bool mine = who == e && e < E;\n"
+    "            if (!mine && (e > 0 || (who >= 0 && who < E)))\n"
+    "                continue;\n"
+    "            if (mine && n++ < CAP) {\n"
+    "                TOKEN(n - 1) = (int)(j / (index)K);\n"
+    "                place = e * CAP + n - 1;\n"
+    "            }\n"
+    "            SLOT(j) = (int)place;\n"
+    "        }\n"
+    "#pragma unroll 8\n"
+    "        for (; j < all; j++)\n"
+    "            n += EXPERT(j) == e;\n"
+    "        const i64 kept = n < CAP ? n : CAP;\n"
+    "        for (i64 c = kept + part; c < CAP && e < E; c += PARTS)\n"
+    "            TOKEN(c) = -1;\n"
+    "        if (part == 0 && e < E)\n"
+    "            COUNT = (int)kept;\n"
+    "    }\n"
+    "}\n"
+    "#undef EXPERT\n"
+    "#undef SLOT\n"
+    "#undef TOKEN\n"
+    "#undef COUNT\n";
+
+static hd_status emit_route(const hd_step *step, hd_text *out,
+                            hd_kernel_grid *grid)
+{
+    kernel k = {.step = step};
+    int d = batch_dims(&k);
+    const hd_span *token = &step->span[0];
+    int64_t batch, experts;
+
+    hd_text_printf(&k.text, "typedef %s index;\nenum { PARTS = %d };\n",
+                   is_short(&k, 1) && is_short(&k, 3) ? "int" : "i64", PARTS);
+    add_entry(&k, "EXPERT", 3);
+    add_entry(&k, "SLOT", 1);
+    hd_text_printf(&k.text,
+                   "#define TOKEN(c) v0[e * %lld + (c) * (i64)%lld]\n"
+                   "#define COUNT v2[e * %lld]\n",
+                   (long long)token->stride[d], (long long)token->stride[d + 1],
+                   (long long)step->span[2].stride[d]);
+    begin_kernel(&k);
+    batch = add_batch(&k);
+    experts = add_length(&k, "E", 0, d);
+    add_length(&k, "CAP", 0, d + 1);
+    add_length(&k, "T", 3, d);
+    add_length(&k, "K", 3, d + 1);
+    hd_text_puts(&k.text, "    const i64 ROWS = E > 0 ? E : 1;\n"
+                          "    for (i64 i = first; i < PARTS * ROWS");
+    for (int i = 0; i < d; i++)
+        hd_text_printf(&k.text, " * B%d", i);
+    hd_text_puts(&k.text, "; i += step) {\n"
+                          "        const int part = (int)(i % PARTS);\n"
+                          "        const i64 e = i / PARTS % ROWS;\n");
+    hd_text_puts(&k.text, d > 0 ? "        i64 b = i / PARTS / ROWS;\n" : "");
+    add_views(&k);
+    hd_text_puts(&k.text, route_text);
+    return end_kernel(&k, batch * (experts > 0 ? experts : 1) * PARTS, out,
+                      grid);
+}
+
+hd_status hd_pick_emit(const hd_step *step, hd_text *out, hd_kernel_grid *grid)
+{
+    switch (hd_op_pick(step->op)) {
+    case HD_PICK_ROUTE:
+        return emit_route(step, out, grid);
+    case HD_PICK_NONE:
+        break;
+    }
+    return HD_UNSUPPORTED; // hd_emit_step asks for ops of the family alone
+}

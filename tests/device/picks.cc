@@ -1,0 +1,135 @@
+// What data decides, drawn anew in each run: every element exactly as the
+// reference has it, and what lies beside what a step names as it was.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <regex>
+
+#include "base/diag.h"
+#include "tests/device/options.h"
+#include "tests/unit/ranks.h"
+
+namespace
+{
+
+int Between(int low, int high, std::mt19937 &random)
+{
+    return low + int(random() % unsigned(high - low + 1));
+}
+
+// One-letter extents, which a text has numbers for.
+using Extents = std::map<char, int>;
+
+std::string Filled(std::string text, const Extents &extents)
+{
+    for (const auto &one : extents)
+        text = std::regex_replace(
+            text, std::regex(std::string("\\b") + one.first + "\\b"),
+            std::to_string(one.second));
+    return text;
+}
+
+using Change = std::function<void(Arguments *)>;
+
+// Runs of sets one after the other, in one session.
+hd_status RunAll(hd_group *group, const hd_module *module,
+                 const Expected &expected, hd_diag *diag)
+{
+    hd_session_options options = DeviceOptions();
+    hd_session *session = nullptr;
+    int rank = hd_group_rank(group);
+
+    HD_TRY(hd_session_create(group, module, &options, diag, &session));
+    {
+        Shards shards(session);
+
+        HD_TRY(shards.Put(expected.Inputs(0), module, rank, diag));
+        for (int run = 0; run < expected.Count(); run++) {
+            HD_TRY(shards.Set(expected.Inputs(run), module, rank, diag));
+            HD_TRY(shards.Run(diag));
+            HD_TRY(shards.Get(diag));
+            HD_TRY(Compare(shards, expected, expected, run, rank));
+        }
+    }
+    hd_session_destroy(session);
+    return HD_OK;
+}
+
+void Runs(const std::string &text, const std::string &dtype, int ranks,
+          const Change &change)
+{
+    enum { RUNS = 4 };
+    Module tensor = Parse(text, dtype, ranks);
+    Module host = Parse(text, dtype, ranks);
+    hd_lower_options options = OptionsOf(HD_TRANSFER_BULK);
+    hd_check_options check = hd_check_defaults();
+    hd_diag *diag = hd_diag_create();
+
+    SCOPED_TRACE(text);
+    ASSERT_EQ(hd_lower(host.get(), &options, nullptr, nullptr, diag), HD_OK)
+        << hd_diag_text(diag);
+    check.against = tensor.get();
+    check.transport = DeviceOptions().transport;
+    ASSERT_EQ(hd_check_with(host.get(), &check, diag), HD_OK)
+        << hd_diag_text(diag);
+    hd_diag_destroy(diag);
+    Expected expected(tensor.get(), RUNS, Seed(), change);
+    AllEndWell(Launch(ranks, [&](hd_group *group, hd_diag *said) {
+        return RunAll(group, host.get(), expected, said);
+    }));
+}
+
+// ------------------------------------------------------------------- route
+
+const char *const kRoutes[] = {
+    "in %x : i32[B@tp, T, K] out %p : i32[B@tp, E, C] out %s : i32[B@tp, T, K] "
+    "out %n : i32[B@tp, E] { %p, %s, %n = route %x }",
+    "in %x : i32[T, K] out %p : i32[E, C] out %s : i32[T, K] out %n : i32[E] "
+    "{ %p, %s, %n = route %x }",
+    "in %x : i32[2, B@tp, T, K] inout %p : i32[3, 2, B@tp, E, C] "
+    "inout %s : i32[2, B@tp, T, 2 * K] out %n : i32[2, B@tp, E] "
+    "{ %p[1], %s[:, :, :, K..2 * K], %n = route %x }",
+};
+
+// All wish for one expert; some for experts that there are not; any numbers;
+// fewer experts; all alike.
+void SetExperts(size_t argument, int e, std::mt19937 &random,
+                Arguments *arguments)
+{
+    int kind = Between(0, 4, random), one = Between(0, e - 1, random);
+
+    for (size_t i = 0; i < arguments->Info(argument).elements; i++)
+        arguments->Set(argument, i,
+                       kind == 0   ? one
+                       : kind == 1 ? Between(-2, e + 1, random)
+                       : kind == 2 ? int(random())
+                       : kind == 3 ? e - 1 - Between(0, e - 1, random) / 3
+                                   : Between(0, e - 1, random));
+}
+
+TEST(Picks, RoutesOfAnyExpertsGiveTheDenseAnswer)
+{
+    std::mt19937 random(Seed());
+
+    for (int ranks : Choose<int>({1, 2, 3, 8}, {2}))
+        for (const char *form : kRoutes)
+            for (int e : Choose<int>({1, 2, 8, 64, 257}, {8})) {
+                int t = Between(1, 300, random), k = Between(1, 8, random);
+                Extents extents = {
+                    {'B', Between(1, 9, random)},
+                    {'T', t},
+                    {'K', k},
+                    {'E', e},
+                    {'C', random() % 3 == 0 ? t : Between(1, 40, random)}};
+
+                Runs(Filled(std::string("heddle 1 tensor program routes mesh "
+                                        "tp=1 ") +
+                                form,
+                            extents),
+                     "i32", ranks, [&](Arguments *arguments) {
+                         SetExperts(0, e, random, arguments);
+                     });
+            }
+}
+
+} // namespace

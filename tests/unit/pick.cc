@@ -1,0 +1,313 @@
+// What data decides: the cpu, the oracle and the emitted kernels against what
+// is said in the fewest words here, on random shapes, strides and numbers.
+#include <algorithm>
+#include <regex>
+
+#include "oracle/numeric.h"
+#include "tests/seed.h"
+#include "tests/unit/kernels.h"
+
+namespace
+{
+
+int Between(int low, int high, std::mt19937 &random)
+{
+    return low + int(random() % unsigned(high - low + 1));
+}
+
+// One-letter extents of a text, which are numbers in it.
+using Extents = std::vector<std::pair<char, int>>;
+
+std::string Filled(std::string text, const Extents &extents)
+{
+    for (const auto &one : extents)
+        text = std::regex_replace(
+            text, std::regex(std::string("\\b") + one.first + "\\b"),
+            std::to_string(one.second));
+    return text;
+}
+
+// A step in memory of its own.
+class Step
+{
+  public:
+    explicit Step(const std::string &text)
+        : program_("host program picks " + text)
+    {
+        EXPECT_EQ(program_.status, HD_OK) << program_.Said() << text;
+        EXPECT_EQ(hd_steps_collect(program_.module, 0, program_.diag, &steps_),
+                  HD_OK)
+            << program_.Said();
+    }
+    Step(const Step &) = delete;
+    Step &operator=(const Step &) = delete;
+    ~Step()
+    {
+        hd_steps_free(&steps_);
+    }
+    const hd_module *Module() const
+    {
+        return program_.module;
+    }
+    const hd_step &Get() const
+    {
+        return steps_.step[0];
+    }
+    Kernel Emitted() const
+    {
+        return Emit([this](hd_text *out, hd_kernel_grid *grid) {
+            return hd_emit_step(&Get(), program_.diag, out, grid);
+        });
+    }
+
+  private:
+    Program program_;
+    hd_steps steps_ = {};
+};
+
+size_t Place(const hd_span &span, size_t i)
+{
+    return size_t(span.offset +
+                  hd_span_offset(&span, 0, span.ndims, int64_t(i)));
+}
+
+// A view's elements, of up to 64 bits each, in row-major order.
+std::vector<uint64_t> Codes(const Buffers &from, const hd_span &span)
+{
+    size_t size = hd_dtype_size(span.buffer->type.dtype);
+    std::vector<uint64_t> codes(size_t(hd_span_elements(&span)));
+
+    for (size_t i = 0; i < codes.size(); i++)
+        std::memcpy(&codes[i],
+                    static_cast<char *>(from.At(span)) + Place(span, i) * size,
+                    size);
+    return codes;
+}
+
+void Put(const Buffers &to, const hd_span &span,
+         const std::vector<uint64_t> &codes)
+{
+    size_t size = hd_dtype_size(span.buffer->type.dtype);
+
+    for (size_t i = 0; i < codes.size(); i++)
+        std::memcpy(static_cast<char *>(to.At(span)) + Place(span, i) * size,
+                    &codes[i], size);
+}
+
+// What the step makes, by view.
+using Results = std::vector<std::vector<uint64_t>>;
+
+Results ResultsOf(const Step &step, const Buffers &from)
+{
+    Results results;
+
+    for (int i = 0; i < step.Get().op->noutputs; i++)
+        results.push_back(Codes(from, step.Get().span[i]));
+    return results;
+}
+
+// The elements that no view of the step's results names.
+std::vector<std::vector<char>> Rest(const Step &step, const Buffers &from)
+{
+    std::vector<std::vector<char>> rest;
+
+    for (const hd_buffer *b = step.Module()->buffers; b; b = b->next) {
+        const char *at = static_cast<const char *>(from.At(b));
+        size_t size = hd_dtype_size(b->type.dtype);
+
+        rest.emplace_back(at, at + size * size_t(hd_type_elements(&b->type)));
+    }
+    for (int i = 0; i < step.Get().op->noutputs; i++) {
+        const hd_span &span = step.Get().span[i];
+        size_t size = hd_dtype_size(span.buffer->type.dtype);
+
+        for (size_t k = 0; k < size_t(hd_span_elements(&span)); k++)
+            std::fill_n(rest[size_t(span.buffer->id)].begin() +
+                            long(Place(span, k) * size),
+                        size, '\0');
+    }
+    return rest;
+}
+
+// The oracle on the buffers, whose numbers it leaves there.
+void Judge(const Step &step, const Buffers &buffers)
+{
+    std::vector<std::vector<double>> value, bound;
+    std::vector<std::vector<int64_t>> whole;
+    std::vector<hd_values> of;
+    hd_values *values[HD_MAX_VIEWS];
+
+    for (const hd_buffer *b = step.Module()->buffers; b; b = b->next) {
+        size_t n = size_t(hd_type_elements(&b->type));
+
+        value.emplace_back(n);
+        bound.emplace_back(n, 0.0);
+        whole.emplace_back(n);
+        hd_dtype_load(b->type.dtype, buffers.At(b), n, value.back().data());
+        if (hd_dtype_is_integer(b->type.dtype))
+            hd_dtype_load_integers(b->type.dtype, buffers.At(b), n,
+                                   whole.back().data());
+    }
+    for (const hd_buffer *b = step.Module()->buffers; b; b = b->next) {
+        size_t i = size_t(b->id);
+
+        of.push_back(
+            {value[i].data(),
+             hd_dtype_is_integer(b->type.dtype) ? whole[i].data() : nullptr,
+             bound[i].data()});
+    }
+    for (int i = 0; i < step.Get().op->nviews; i++)
+        values[i] = &of[size_t(step.Get().span[i].buffer->id)];
+    ASSERT_EQ(hd_numeric_compute(&step.Get(), values), HD_OK);
+    for (int i = 0; i < step.Get().op->noutputs; i++) {
+        const hd_buffer *b = step.Get().span[i].buffer;
+        size_t id = size_t(b->id);
+
+        for (double one : bound[id])
+            EXPECT_EQ(one, 0) << b->name;
+        if (hd_dtype_is_integer(b->type.dtype))
+            hd_dtype_store_integers(b->type.dtype, whole[id].data(),
+                                    whole[id].size(), buffers.At(b));
+        else
+            hd_dtype_store(b->type.dtype, value[id].data(), value[id].size(),
+                           buffers.At(b));
+    }
+}
+
+struct Case {
+    std::string text;
+    std::vector<uint64_t> operand;
+    Results want;
+};
+
+void CheckAll(const std::vector<Case> &cases, unsigned seed)
+{
+    std::vector<std::unique_ptr<Step>> steps;
+    std::vector<Kernel> kernels;
+
+    for (const Case &c : cases) {
+        steps.push_back(std::make_unique<Step>(c.text));
+        if (::testing::Test::HasFailure())
+            return;
+        kernels.push_back(steps.back()->Emitted());
+    }
+    Host host(kernels);
+    for (size_t i = 0; i < cases.size(); i++) {
+        const Step &step = *steps[i];
+        const hd_step &of = step.Get();
+        Buffers cpu(step.Module(), seed, false, 0);
+        Buffers oracle(step.Module(), seed, false, 0);
+        Buffers device(step.Module(), seed, false, 1);
+        Buffers few(step.Module(), seed, false, 0);
+        std::vector<std::vector<char>> rest;
+
+        SCOPED_TRACE(cases[i].text);
+        for (const Buffers *one : {&cpu, &oracle, &device, &few})
+            Put(*one, of.span[of.op->noutputs], cases[i].operand);
+        rest = Rest(step, cpu);
+        Compute(of, cpu);
+        Judge(step, oracle);
+        for (const Buffers *one : {&device, &few}) {
+            Addresses args = {};
+
+            for (int k = 0; k < of.op->nviews; k++)
+                args.at[k] = reinterpret_cast<uint64_t>(one->At(of.span[k])) +
+                             uint64_t(of.span[k].offset) *
+                                 hd_dtype_size(of.span[k].buffer->type.dtype);
+            host.Launch(i, args,
+                        one == &few ? Few(kernels[i].grid) : kernels[i].grid);
+        }
+        EXPECT_EQ(ResultsOf(step, cpu), cases[i].want) << "the cpu";
+        EXPECT_EQ(ResultsOf(step, oracle), cases[i].want) << "the oracle";
+        EXPECT_EQ(ResultsOf(step, device), cases[i].want) << "the kernel";
+        EXPECT_EQ(ResultsOf(step, few), cases[i].want) << "few threads";
+        for (const Buffers *one : {&cpu, &device, &few}) {
+            EXPECT_EQ(Rest(step, *one), rest) << "what lies beside";
+            EXPECT_TRUE(one->GuardsAreWhole());
+        }
+    }
+}
+
+// ------------------------------------------------------------------- route
+
+const char *const kRoutes[] = {
+    "in %x : i32[B, T, K] out %p : i32[B, E, C] out %s : i32[B, T, K] "
+    "out %n : i32[B, E] { %p, %s, %n = route %x }",
+    "in %x : i32[T, 3, K] inout %p : i32[E, 3, C] inout %s : i32[3, T, K] "
+    "inout %n : i32[2, E] { %p[:, 1], %s[2], %n[1] = route %x[:, 1] }",
+    "in %x : i32[2, B, T, K, 3] inout %p : i32[2, B, E, C, 3] "
+    "inout %s : i32[2, B, T, 2, K] inout %n : i32[2, B, 3, E] "
+    "{ %p[:, :, :, :, 1], %s[:, :, :, 1], %n[:, :, 2] = "
+    "route %x[:, :, :, :, 0] }",
+};
+
+// Of a batch of so many: entry by entry, whether there is room.
+Results Routed(const std::vector<int> &expert, int batch, int t, int k, int e,
+               int cap)
+{
+    std::vector<int> token(size_t(batch * e * cap), -1);
+    std::vector<int> slot(size_t(batch * t * k), -1);
+    std::vector<int> count(size_t(batch * e), 0);
+    Results results;
+
+    for (int i = 0; i < batch * t * k; i++) {
+        int who = expert[size_t(i)], b = i / (t * k);
+
+        if (who < 0 || who >= e || count[size_t(b * e + who)] == cap)
+            continue;
+        slot[size_t(i)] = who * cap + count[size_t(b * e + who)]++;
+        token[size_t(b * e * cap + slot[size_t(i)])] = i % (t * k) / k;
+    }
+    for (const std::vector<int> *one : {&token, &slot, &count}) {
+        results.emplace_back();
+        for (int number : *one)
+            results.back().push_back(uint32_t(number));
+    }
+    return results;
+}
+
+// Of all experts, of few of them, of one, of some that there are not.
+std::vector<int> Experts(int n, int e, std::mt19937 &random)
+{
+    std::vector<int> expert;
+    int kind = Between(0, 4, random), one = Between(0, e - 1, random);
+
+    for (int i = 0; i < n; i++)
+        expert.push_back(kind == 0   ? one
+                         : kind == 1 ? Between(-2, e + 1, random)
+                         : kind == 2 ? int(random())
+                         : kind == 3 ? e - 1 - Between(0, e - 1, random) / 3
+                                     : Between(0, e - 1, random));
+    return expert;
+}
+
+Case DrawRoute(const char *form, std::mt19937 &random)
+{
+    int b = Between(1, 4, random), t = Between(1, 40, random);
+    int k = Between(1, 4, random), e = Between(1, 9, random);
+    int cap = random() % 3 == 0 ? t * k : Between(1, 12, random);
+    std::string text =
+        Filled(form, {{'B', b}, {'T', t}, {'K', k}, {'E', e}, {'C', cap}});
+    Step step(text);
+    int batch = int(hd_span_elements(&step.Get().span[3])) / (t * k);
+    std::vector<int> expert = Experts(batch * t * k, e, random);
+    Case c = {text, {}, Routed(expert, batch, t, k, e, cap)};
+
+    for (int one : expert)
+        c.operand.push_back(uint32_t(one));
+    return c;
+}
+
+TEST(Pick, RouteGivesEntriesPlacesInTheirOrder)
+{
+    unsigned seed = Seed();
+    std::mt19937 random(seed);
+    std::vector<Case> cases;
+
+    for (int i = 0; i < 10; i++)
+        for (const char *form : kRoutes)
+            cases.push_back(DrawRoute(form, random));
+    CheckAll(cases, seed);
+}
+
+} // namespace
