@@ -128,12 +128,11 @@ bool IsNan(float f)
     return bits == UINT32_MAX;
 }
 
-Floats Poison(size_t n)
+// Whole arrays are filled and compared as bytes: where each access is watched,
+// a loop over them takes most of the time of a test.
+void Poison(Floats &all)
 {
-    Floats all(n);
-
-    memset(all.data(), 0xff, n * sizeof(float));
-    return all;
+    memset(all.data(), 0xff, all.size() * sizeof(float));
 }
 
 // The block of m rows that a rank has.
@@ -244,11 +243,13 @@ void FillMoves(int64_t m, int rank, uint64_t seed,
 void FillLarge(int64_t m, int rank, uint64_t seed,
                std::vector<Floats> &arguments)
 {
-    for (size_t i = 0; i < size_t(m) * kWide; i++) {
-        float x = float((i * 2654435761u + seed) % 1021);
+    float *x = arguments[0].data(), *y = arguments[1].data();
 
-        arguments[0][i] = x * float(rank + 1);
-        arguments[1][i] = x * (kRanks * (kRanks + 1) / 2);
+    for (size_t i = 0; i < size_t(m) * kWide; i++) {
+        float drawn = float((i * 2654435761u + seed) % 1021);
+
+        x[i] = drawn * float(rank + 1);
+        y[i] = drawn * (kRanks * (kRanks + 1) / 2);
     }
 }
 
@@ -283,8 +284,9 @@ class Sized
 
             HD_TRY(hd_session_alloc(session_, argument.local_bytes, diag, &at));
             owned_.push_back(at);
-            floats_.push_back(argument.local_bytes / sizeof(float));
+            expected_.emplace_back(argument.local_bytes / sizeof(float));
         }
+        got_ = expected_;
         return HD_OK;
     }
 
@@ -297,12 +299,12 @@ class Sized
     // What a run of `m` takes.
     hd_status Put(int64_t m, const Rank &rank, uint64_t seed)
     {
-        expected_.clear();
-        for (size_t n : floats_)
-            expected_.push_back(Poison(n));
+        for (std::vector<Floats> *all : {&expected_, &got_})
+            for (Floats &one : *all)
+                Poison(one);
         case_.fill(m, rank.rank, seed, expected_);
         for (size_t i = 0; i < owned_.size(); i++) {
-            Floats first = i < case_.inputs ? expected_[i] : Poison(floats_[i]);
+            const Floats &first = i < case_.inputs ? expected_[i] : got_[i];
 
             HD_TRY(hd_session_copy(session_, owned_[i], first.data(),
                                    first.size() * sizeof(float), rank.diag));
@@ -330,10 +332,13 @@ class Sized
     hd_status Compare(size_t argument, int64_t m, const Floats &expected,
                       const Rank &rank)
     {
-        Floats got(floats_[argument]);
+        Floats &got = got_[argument];
+        size_t bytes = got.size() * sizeof(float);
 
-        HD_TRY(hd_session_copy(session_, got.data(), owned_[argument],
-                               got.size() * sizeof(float), rank.diag));
+        HD_TRY(hd_session_copy(session_, got.data(), owned_[argument], bytes,
+                               rank.diag));
+        if (memcmp(got.data(), expected.data(), bytes) == 0)
+            return HD_OK;
         for (size_t i = 0; i < got.size(); i++) {
             if (IsNan(expected[i]) ? IsNan(got[i]) : got[i] == expected[i])
                 continue;
@@ -351,8 +356,7 @@ class Sized
     const hd_module *module_;
     hd_session *session_;
     std::vector<void *> owned_;
-    std::vector<size_t> floats_;
-    std::vector<Floats> expected_;
+    std::vector<Floats> expected_, got_; // by argument
 };
 
 hd_session_options By(hd_transport way)
@@ -419,15 +423,20 @@ void AnswersAreRightEachWay(const Case &all,
 
 TEST(CudaSizes, GathersOfAnySizeAreRight)
 {
-    AnswersAreRightEachWay(kCaseOfGather,
-                           {HD_TRANSFER_RING, HD_TRANSFER_DIRECT,
-                            HD_TRANSFER_BULK, HD_TRANSFER_BROADCAST});
+    AnswersAreRightEachWay(
+        kCaseOfGather,
+        Choose<hd_transfer>({HD_TRANSFER_RING, HD_TRANSFER_DIRECT,
+                             HD_TRANSFER_BULK, HD_TRANSFER_BROADCAST},
+                            {HD_TRANSFER_RING, HD_TRANSFER_BROADCAST}));
 }
 
 TEST(CudaSizes, ReductionsOfAnySizeAreRight)
 {
-    AnswersAreRightEachWay(kCaseOfReduce, {HD_TRANSFER_RING, HD_TRANSFER_DIRECT,
-                                           HD_TRANSFER_BULK});
+    AnswersAreRightEachWay(
+        kCaseOfReduce,
+        Choose<hd_transfer>(
+            {HD_TRANSFER_RING, HD_TRANSFER_DIRECT, HD_TRANSFER_BULK},
+            {HD_TRANSFER_DIRECT, HD_TRANSFER_BULK}));
 }
 
 TEST(CudaSizes, WhatIsReducedWholeIsRight)
@@ -457,8 +466,7 @@ TEST(CudaSizes, WhatIsReducedInSharesIsRight)
 // Words are told by turns, of which each variant has all.
 TEST(CudaSizes, GraphsOfOtherSizesTakeTurns)
 {
-    for (const Case *one :
-         {&kCaseOfGather, &kCaseOfReduce, &kCaseOfWhole, &kCaseOfLarge}) {
+    for (const Case *one : {&kCaseOfGather, &kCaseOfReduce, &kCaseOfWhole}) {
         hd_lower_options lower = hd_lower_defaults();
         hd_session_options options = By(HD_TRANSPORT_COPY);
 
@@ -466,6 +474,14 @@ TEST(CudaSizes, GraphsOfOtherSizesTakeTurns)
         AnswersAreRight(*one, strstr(one->text, "tensor") ? &lower : nullptr,
                         options);
     }
+}
+
+TEST(CudaSizes, WhatIsReducedInSharesByGraphsIsRight)
+{
+    hd_session_options options = By(HD_TRANSPORT_COPY);
+
+    options.graph = true;
+    AnswersAreRight(kCaseOfLarge, nullptr, options);
 }
 
 // Calls that take or give up what a run may not.
@@ -539,6 +555,7 @@ void TakesNothing(const Case &all, hd_transfer how, hd_transport way)
     lower.transfer = how;
     lower.transport = way;
     SizedProgram program(all.text, &lower, way);
+    const int runs = IsQuick() ? 80 : 304;
     uint64_t seed = Seed();
     std::vector<Answer> answers = RunRanks(kRanks, [&](Rank &rank) {
         hd_session *session = nullptr;
@@ -546,7 +563,7 @@ void TakesNothing(const Case &all, hd_transfer how, hd_transport way)
                                              &options, rank.diag, &session);
 
         if (status == HD_OK)
-            status = ManyRuns(rank, all, program, session, 304, seed);
+            status = ManyRuns(rank, all, program, session, runs, seed);
         hd_session_destroy(session);
         return status;
     });
