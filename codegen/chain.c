@@ -154,7 +154,7 @@ static int add_value(hd_chain *chain, const hd_step *step,
 static hd_chain_dim dim_of(const hd_step *step, int d)
 {
     const hd_view *view = &step->op->view[0];
-    int own = hd_length_dim(step, 0, d);
+    int own = hd_view_kept_dim(view, d);
     hd_dim dim = view->buffer->type.dim[own];
     hd_chain_dim out = {.length = hd_length_of(step, 0, d)};
 

@@ -44,15 +44,6 @@ static void list_lengths(const kernel *k, int64_t out[LENGTHS])
     memcpy(out, lengths, sizeof lengths);
 }
 
-static bool is_sized(const hd_step *step)
-{
-    for (int i = 0; i < step->op->nviews; i++)
-        for (int d = 0; d < step->span[i].ndims; d++)
-            if (hd_length_of(step, i, d).sized)
-                return true;
-    return false;
-}
-
 static bool is_length(const char *name)
 {
     for (int i = 0; i < LENGTHS; i++)
@@ -88,7 +79,8 @@ static kernel kernel_of(const hd_step *step)
                  : HD_LANE_FLOAT;
     k.across = cover(p->n, TILE_COLUMNS);
     k.tiles = cover(p->m, TILE_ROWS) * k.across * (p->ta ? p->groups : 1);
-    k.sized = is_sized(step);
+    for (int i = 0; i < step->op->nviews; i++)
+        k.sized |= hd_view_is_sized(&step->op->view[i]);
     return k;
 }
 

@@ -3,8 +3,6 @@
 // in every run, say how a kernel is arranged.
 #include "codegen/length.h"
 
-#include <assert.h>
-
 hd_length hd_length_fixed(int64_t n)
 {
     return (hd_length){n, n, n, false};
@@ -16,21 +14,10 @@ hd_length hd_length_times(hd_length length, int64_t n)
                        length.sized};
 }
 
-int hd_length_dim(const hd_step *step, int i, int d)
-{
-    const hd_view *view = &step->op->view[i];
-    int own = 0;
-
-    while (hd_view_picks(view, own) || d-- > 0)
-        own++;
-    assert(own < view->buffer->type.ndims); // spans have what views keep
-    return own;
-}
-
 hd_length hd_length_of(const hd_step *step, int i, int d)
 {
     const hd_view *view = &step->op->view[i];
-    int own = hd_length_dim(step, i, d);
+    int own = hd_view_kept_dim(view, d);
     hd_dim dim = view->buffer->type.dim[own];
     const hd_range *range = hd_view_range(view, own);
     int64_t now = step->span[i].extent[d];
@@ -53,8 +40,7 @@ hd_length hd_length_of_part(const hd_step *step, int64_t n)
         int64_t room =
             hd_type_local_elements(type) * (int64_t)hd_dtype_size(type->dtype);
 
-        for (int d = 0; d < type->ndims; d++)
-            length.sized |= hd_dim_is_sized(type->dim[d]);
+        length.sized |= hd_view_is_sized(&step->op->view[i]);
         length.room = room > length.room ? room : length.room;
     }
     return length.sized ? (hd_length){n, length.room, 1, true}

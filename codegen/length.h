@@ -18,9 +18,7 @@ hd_length hd_length_fixed(int64_t n);
 // So many times as long.
 hd_length hd_length_times(hd_length length, int64_t n);
 
-// Which dimension of its buffer the step's span `i` has as its dimension `d`.
-int hd_length_dim(const hd_step *step, int i, int d);
-// How long that is.
+// How long dimension `d` of the step's span `i` is.
 hd_length hd_length_of(const hd_step *step, int i, int d);
 // Of `n` elements or bytes, which are some of those that the step has now.
 hd_length hd_length_of_part(const hd_step *step, int64_t n);

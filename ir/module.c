@@ -527,3 +527,18 @@ hd_type hd_view_type(const hd_view *view)
         }
     return type;
 }
+
+int hd_view_next_sized(const hd_view *view, int dim)
+{
+    const hd_type *type = &view->buffer->type;
+
+    while (dim < type->ndims &&
+           (hd_view_picks(view, dim) || !hd_dim_is_sized(type->dim[dim])))
+        dim++;
+    return dim;
+}
+
+bool hd_view_is_sized(const hd_view *view)
+{
+    return hd_view_next_sized(view, 0) < view->buffer->type.ndims;
+}

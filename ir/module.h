@@ -201,8 +201,12 @@ int64_t hd_view_first(const hd_module *module, const hd_view *view, int dim);
 int hd_view_lead(const hd_view *view);
 // How many dimensions the view keeps before its buffer's `dim`.
 int hd_view_kept_ahead(const hd_view *view, int dim);
-// The dimension of its buffer that is the `n`-th that the view keeps.
+// The dimension of its buffer that is the `n`-th that the view keeps, from 0.
 int hd_view_kept_dim(const hd_view *view, int n);
+// The next dimension of its buffer from `dim` on that the view keeps, all of it
+// or a block, and whose length a run says; past the last one if there is none.
+int hd_view_next_sized(const hd_view *view, int dim);
+bool hd_view_is_sized(const hd_view *view);
 
 HD_END_DECLS
 

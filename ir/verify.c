@@ -1552,16 +1552,16 @@ static hd_status check_constant(verifier *v, const hd_op *op,
                                 const hd_view *view)
 {
     const hd_type *type = &view->buffer->type;
+    int d = hd_view_next_sized(view, 0);
 
-    for (int d = 0; d < type->ndims; d++)
-        if (hd_dim_is_sized(type->dim[d]) && !hd_view_picks(view, d))
-            return hd_error(
-                v->diag, HD_E0318, view->loc,
-                "how many indices %%%s has is said by each run (%s), and %s "
-                "is made ready for one number: lower with another --transfer",
-                view->buffer->name, v->module->size[type->dim[d].size - 1].name,
-                op_text(op));
-    return HD_OK;
+    if (d == type->ndims)
+        return HD_OK;
+    return hd_error(v->diag, HD_E0318, view->loc,
+                    "how many indices %%%s has is said by each run (%s), and "
+                    "%s is made ready for one number: lower with another "
+                    "--transfer",
+                    view->buffer->name,
+                    v->module->size[type->dim[d].size - 1].name, op_text(op));
 }
 
 static hd_status check_fused(verifier *v, const hd_op *op)

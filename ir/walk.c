@@ -203,9 +203,7 @@ static hd_status next_length(walker *w, const hd_view *view, int *i,
     const hd_type *type = &view->buffer->type;
     const hd_range *range;
 
-    while (*i < type->ndims &&
-           (hd_view_picks(view, *i) || !hd_dim_is_sized(type->dim[*i])))
-        ++*i;
+    *i = hd_view_next_sized(view, *i);
     *dim = hd_dim_whole(1);
     *block = -1;
     if (*i == type->ndims)

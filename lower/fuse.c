@@ -97,17 +97,15 @@ static const char *why_rewritten(const fuser *f, const hd_op *first, int since)
     return NULL;
 }
 
-static const char *why_sized(const fuser *f, const hd_view *view)
+static const char *why_sized(const fuser *f, const hd_op *op)
 {
-    const hd_type *type = &view->buffer->type;
-
-    for (int d = 0; d < type->ndims; d++)
-        if (hd_dim_is_sized(type->dim[d]) && !hd_view_picks(view, d))
+    for (int i = 0; i < op->nviews; i++)
+        if (hd_view_is_sized(&op->view[i]))
             return hd_arena_printf(
                 f->scratch,
                 "how many indices %%%s has is said by each run, and a fused op "
                 "is made ready for one number",
-                view->buffer->name);
+                op->view[i].buffer->name);
     return NULL;
 }
 
@@ -116,10 +114,8 @@ static const char *why_unfit(const fuser *f, const hd_op *op)
 {
     hd_type out, a, b = hd_view_type(&op->view[2]);
     char why[160];
-    const char *sized = NULL;
+    const char *sized = why_sized(f, op);
 
-    for (int i = 0; i < op->nviews && sized == NULL; i++)
-        sized = why_sized(f, &op->view[i]);
     if (sized != NULL)
         return sized;
     for (int i = 1; i < op->nviews; i++)

@@ -111,17 +111,6 @@ static bool has_comm(const hd_device *device, int axis)
             hd_cuda_fused_axis(device) == axis);
 }
 
-// Whether the view has fewer elements in some runs than there is room for.
-static bool is_sized(const hd_view *view)
-{
-    const hd_type *type = &view->buffer->type;
-
-    for (int d = 0; d < type->ndims; d++)
-        if (hd_dim_is_sized(type->dim[d]) && !hd_view_picks(view, d))
-            return true;
-    return false;
-}
-
 // Whether the step is a collective whose pieces NCCL takes one by one where
 // they have gaps between them, and whether these have: in every run, if they
 // do in some.
@@ -131,7 +120,7 @@ static bool has_pieces(const hd_step *step, bool *spaced)
 
     if (view >= 0)
         *spaced = !hd_span_is_dense(&step->span[view]) ||
-                  is_sized(&step->op->view[view]);
+                  hd_view_is_sized(&step->op->view[view]);
     return view >= 0;
 }
 
