@@ -156,25 +156,26 @@ static hd_chain_dim dim_of(const hd_step *step, int d)
     const hd_view *view = &step->op->view[0];
     int own = hd_view_kept_dim(view, d);
     hd_dim dim = view->buffer->type.dim[own];
+    const hd_range *range = hd_view_range(view, own);
     hd_chain_dim out = {.length = hd_length_of(step, 0, d)};
+    int64_t block = -1;
 
     if (!hd_dim_is_sized(dim))
         return out;
-    out.size = dim.size;
-    out.times = dim.times;
-    out.block = -1;
     if (hd_dim_is_sharded(dim))
-        out.block = -2 - dim.mark;
-    else if (hd_view_range(view, own) != NULL)
-        out.block = step->span[0].offset / step->span[0].stride[d] %
-                    dim.extent / out.length.room;
+        block = -2 - dim.mark;
+    else if (range != NULL)
+        block = step->span[0].offset / step->span[0].stride[d] % dim.extent /
+                out.length.room;
+    out.terms =
+        hd_dim_terms_of(dim, block, range != NULL ? range->blocks : dim.blocks);
     return out;
 }
 
 static bool same_dim(const hd_chain_dim *a, const hd_chain_dim *b)
 {
-    return a->length.room == b->length.room && a->size == b->size &&
-           a->times == b->times && a->block == b->block;
+    return a->length.room == b->length.room &&
+           hd_dim_same_terms(a->terms, b->terms);
 }
 
 // The first step says which elements the chain is over, the others have as

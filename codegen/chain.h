@@ -21,13 +21,11 @@ typedef struct hd_chain_value {
     bool stored; // false if nobody ever reads what is written
 } hd_chain_value;
 
-// Of how many indices a chain's dimension is, and where a run says it, of
-// which: so many times the module's size `size`, from 1, or a block of that.
+// Of how many indices a chain's dimension is, and where a run says it, by which
+// terms; a block of them from -2 down is this rank's along an axis.
 typedef struct hd_chain_dim {
     hd_length length;
-    int size;
-    int64_t times;
-    int64_t block; // -1: all; from -2 down: this rank's block of each axis
+    hd_dim_terms terms;
 } hd_chain_dim;
 
 typedef struct hd_chain {

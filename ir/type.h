@@ -133,6 +133,27 @@ bool hd_dim_as_long(hd_dim a, hd_dim b);
 // the same axis or not at all (a stream dimension counts as local).
 bool hd_dim_same(hd_dim a, hd_dim b);
 
+// What is as long at room and by the same terms is as long in every run.
+typedef struct hd_dim_terms {
+    int size;      // the dimension's
+    int64_t times; // likewise
+    int64_t block; // which one of the dimension, -1: all of it
+} hd_dim_terms;
+
+// Of block `block` of `blocks`: the only one is all.
+static inline hd_dim_terms hd_dim_terms_of(hd_dim dim, int64_t block,
+                                           int64_t blocks)
+{
+    hd_dim_terms terms = {dim.size, dim.times, blocks == 1 ? -1 : block};
+
+    return terms;
+}
+
+static inline bool hd_dim_same_terms(hd_dim_terms a, hd_dim_terms b)
+{
+    return a.size == b.size && a.times == b.times && a.block == b.block;
+}
+
 int64_t hd_type_elements(const hd_type *type);       // of the whole
 int64_t hd_type_local_elements(const hd_type *type); // of one rank
 

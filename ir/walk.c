@@ -195,22 +195,23 @@ static hd_status find_peer(walker *w, const hd_op *op, hd_key_code code,
     return HD_OK;
 }
 
-// The next dimension from `*i` on that the view keeps and whose length a run
-// says, without a size if there is none; which block of it, -1 for all.
-static hd_status next_length(walker *w, const hd_view *view, int *i,
-                             hd_dim *dim, int64_t *block)
+// Of the next dimension from `*i` on that the view keeps and whose length a run
+// says; of no size if there is none.
+static hd_status next_terms(walker *w, const hd_view *view, int *i,
+                            hd_dim_terms *out)
 {
     const hd_type *type = &view->buffer->type;
-    const hd_range *range;
+    int d = hd_view_next_sized(view, *i);
+    const hd_range *range = hd_view_range(view, d);
+    int64_t block = -1;
 
-    *i = hd_view_next_sized(view, *i);
-    *dim = hd_dim_whole(1);
-    *block = -1;
-    if (*i == type->ndims)
-        return HD_OK;
-    *dim = type->dim[*i];
-    range = hd_view_range(view, (*i)++);
-    return range != NULL ? evaluate(w, range->block, view->loc, block) : HD_OK;
+    if (range != NULL)
+        HD_TRY(evaluate(w, range->block, view->loc, &block));
+    *i = d + 1;
+    *out = d < type->ndims ? hd_dim_terms_of(type->dim[d], block,
+                                             range != NULL ? range->blocks : 0)
+                           : (hd_dim_terms){0};
+    return HD_OK;
 }
 
 // Both keep the same blocks, so that they are as long in every run.
@@ -218,14 +219,13 @@ static hd_status compare_lengths(walker *w, const hd_view *a, const hd_view *b,
                                  bool *same)
 {
     int i = 0, k = 0;
-    int64_t x, y;
-    hd_dim mine, other;
+    hd_dim_terms x, y;
 
     do {
-        HD_TRY(next_length(w, a, &i, &mine, &x));
-        HD_TRY(next_length(w, b, &k, &other, &y));
-        *same = mine.size == other.size && mine.times == other.times && x == y;
-    } while (*same && hd_dim_is_sized(mine));
+        HD_TRY(next_terms(w, a, &i, &x));
+        HD_TRY(next_terms(w, b, &k, &y));
+        *same = hd_dim_same_terms(x, y);
+    } while (*same && x.size > 0);
     return HD_OK;
 }
 

@@ -65,30 +65,26 @@ static bool same_product(const hd_graph *g, const hd_node *a, const hd_node *b)
     return true;
 }
 
-// The lengths that a run says, in the order of dimensions: of each the size,
-// how many times it, and which block of it, -1 for all. What is checked has
+// The lengths that a run says, in the order of dimensions. What is checked has
 // blocks of one length: which one follows from where it begins.
 typedef struct lengths {
     int n;
-    struct length {
-        int size;
-        int64_t times, block;
-    } of[HD_MAX_DIMS];
+    hd_dim_terms of[HD_MAX_DIMS];
 } lengths;
 
-static int64_t block_of(const hd_graph *g, const hd_node *node,
-                        const hd_part *part, int d)
+static hd_dim_terms terms_of(const hd_graph *g, const hd_node *node,
+                             const hd_part *part, int d)
 {
     const hd_frame *frame = &g->frame[part->buffer];
     hd_dim dim = frame->buffer->type.dim[d];
-    int64_t blocks = g->module->size[dim.size - 1].blocks;
+    int64_t blocks = g->module->size[dim.size - 1].blocks, block = -1;
 
     if (hd_dim_is_sharded(dim))
-        return hd_mesh_coord(
+        block = hd_mesh_coord(
             g->module, g->number[hd_graph_rank(g, node - g->node)], dim.mark);
-    if (hd_part_extent(frame, part, d) == dim.extent)
-        return -1;
-    return hd_part_index(frame, part, d) / (dim.extent / blocks);
+    else if (hd_part_extent(frame, part, d) < dim.extent)
+        block = hd_part_index(frame, part, d) / (dim.extent / blocks);
+    return hd_dim_terms_of(dim, block, blocks);
 }
 
 // Of the side whose elements are counted, or the one that lacks a dimension.
@@ -103,8 +99,7 @@ static lengths lengths_of(const hd_graph *g, const hd_node *node)
     type = &g->frame[part->buffer].buffer->type;
     for (int d = 0; d < type->ndims; d++)
         if (hd_dim_is_sized(type->dim[d]) && (part->kept >> d & 1) != 0)
-            l.of[l.n++] = (struct length){type->dim[d].size, type->dim[d].times,
-                                          block_of(g, node, part, d)};
+            l.of[l.n++] = terms_of(g, node, part, d);
     return l;
 }
 
@@ -117,8 +112,7 @@ static bool same_lengths(const hd_graph *g, const hd_node *a, const hd_node *b)
     x = lengths_of(g, a);
     y = lengths_of(g, b);
     for (int i = 0; i < x.n && i < y.n; i++)
-        if (x.of[i].size != y.of[i].size || x.of[i].times != y.of[i].times ||
-            x.of[i].block != y.of[i].block)
+        if (!hd_dim_same_terms(x.of[i], y.of[i]))
             return false;
     return x.n == y.n;
 }
