@@ -138,6 +138,7 @@ static hd_status cpu_vary(hd_device *device, int variant,
     (void)diag;
     device->variant[variant].module = module;
     device->variant[variant].steps = steps;
+    device->variant[variant].sizes = ++device->varied;
     return HD_OK;
 }
 
@@ -149,6 +150,7 @@ static void take_sizes(hd_device *device, int variant)
         variant >= 0 ? device->variant[variant].module : device->binding.module;
     run->steps =
         variant >= 0 ? device->variant[variant].steps : device->binding.steps;
+    run->sizes = variant >= 0 ? device->variant[variant].sizes : 0;
     for (int i = 0; i < run->module->nsizes; i++)
         atomic_store_explicit(
             &device->header->sizes[device->runs % (2 * HD_CPU_RUNS)][i],

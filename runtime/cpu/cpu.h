@@ -109,8 +109,9 @@ typedef struct hd_cpu_transfer {
     int nparts, nreduces;
     int64_t first; // of its steps
     int nsteps;
-    bool deferred; // it has those that are, or the others
-    int left;      // parts that are not over in this run
+    bool deferred;  // it has those that are, or the others
+    uint64_t sizes; // of the run that its parts are as in
+    int left;       // parts that are not over in this run
     // DEFER: runs for which its stream asked, and those that are sent.
     _Atomic uint64_t asked;
     uint64_t begun;
@@ -150,6 +151,7 @@ typedef struct hd_cpu_run {
     // Borrowed: the program at its sizes, and the steps.
     const hd_module *module;
     const hd_steps *steps;
+    uint64_t sizes; // the variant's, 0: those of the binding
 } hd_cpu_run;
 
 typedef struct hd_cpu_stream {
@@ -182,7 +184,9 @@ struct hd_device {
     struct {
         const hd_module *module; // borrowed
         const hd_steps *steps;   // borrowed
+        uint64_t sizes;          // `varied` with these
     } variant[HD_VARIANTS];
+    uint64_t varied;  // times that a variant was given sizes
     uint64_t runs;    // begun
     uint64_t sending; // bytes to peers a run
 
@@ -242,7 +246,7 @@ hd_status hd_cpu_plan(hd_device *device, hd_diag *diag);
 void hd_cpu_plan_free(hd_device *device);
 // Gives a transfer the lengths and places that a run's sizes make of it.
 void hd_cpu_plan_again(hd_device *device, hd_cpu_transfer *transfer,
-                       const hd_steps *steps);
+                       const hd_cpu_run *run);
 
 // --------------------------------------------- cpu/transfer.c
 

@@ -228,14 +228,14 @@ static void reduce_again(const hd_step *step, hd_cpu_reduce *reduce)
 
 // What was planned with room for all sizes can be planned with less.
 void hd_cpu_plan_again(hd_device *device, hd_cpu_transfer *transfer,
-                       const hd_steps *steps)
+                       const hd_cpu_run *run)
 {
     hd_cpu_part *next = transfer->part;
     hd_cpu_reduce *reduce = transfer->reduce;
     hd_status status = HD_OK;
 
     for (int i = 0; i < transfer->nsteps; i++) {
-        const hd_step *step = &steps->step[transfer->first + i];
+        const hd_step *step = &run->steps->step[transfer->first + i];
         hd_piece to, from;
 
         if (hd_step_defers(step) != transfer->deferred)
@@ -254,6 +254,7 @@ void hd_cpu_plan_again(hd_device *device, hd_cpu_transfer *transfer,
     }
     assert(status == HD_OK && next == transfer->part + transfer->nparts);
     (void)status;
+    transfer->sizes = run->sizes;
 }
 
 // -------------------------------------------------------------- steps

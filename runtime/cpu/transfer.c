@@ -124,8 +124,8 @@ void hd_cpu_begin_parts(hd_device *device, hd_cpu_transfer *transfer,
 {
     const hd_cpu_run *run = hd_cpu_run_of(device, n);
 
-    if (run->steps != device->binding.steps)
-        hd_cpu_plan_again(device, transfer, run->steps);
+    if (run->sizes != transfer->sizes)
+        hd_cpu_plan_again(device, transfer, run);
     transfer->left = transfer->nparts;
     for (int i = 0; i < transfer->nreduces; i++)
         transfer->reduce[i].missing = transfer->reduce[i].nparts;
