@@ -448,9 +448,11 @@ void hd_view_keep_block(hd_module *module, hd_view *view, int dim,
     int64_t n = all.extent, each = hd_block_size(n, blocks);
     bool sized = hd_dim_is_sized(all);
     hd_expr end = hd_module_count(module, all);
+    // The only block, whatever its number is called, is as long as all.
+    hd_expr number = blocks == 1 ? hd_expr_const(module, 0) : block;
     hd_expr size = hd_expr_binary(module, HD_EXPR_CDIV, end,
                                   hd_expr_const(module, blocks));
-    hd_expr low = hd_expr_binary(module, HD_EXPR_MUL, block, size);
+    hd_expr low = hd_expr_binary(module, HD_EXPR_MUL, number, size);
     hd_expr past = hd_expr_binary(module, HD_EXPR_ADD, low, size);
 
     if (sized || n % blocks != 0)
