@@ -26,6 +26,7 @@ enum {
     KEY_GROUP,   // of a row among groups: which, by the counts
     KEY_NO_GROUP,
     KEY_PICK, // and the result's number
+    KEY_TAKE, // of an element among those of a dimension: which, by an index
 };
 
 // ------------------------------------------------------------------- memory
@@ -499,6 +500,37 @@ static void compute_reduction(hd_values *values, const hd_work_item *item)
     }
 }
 
+// What an index takes is not known: each element of the dimension has a share,
+// a random function of the index and of where the element stands. What is zero
+// adds nothing, as an index beyond the end does.
+static void compute_take(hd_values *values, const hd_work_item *item)
+{
+    const hd_tile *out = &item->tile[0], *from = &item->tile[1];
+    int64_t n = hd_tile_elements(out);
+    hd_tile in, indices;
+    hd_space space;
+    int dim;
+
+    space_of(item, &space);
+    dim = space.dim[1][space.nparallel];
+    in = along_result(item, &space, 1);
+    indices = along_result(item, &space, 2);
+    for (int64_t i = 0; i < n; i++) {
+        const uint64_t *x = &values->value[hd_tile_place(&in, i)];
+        uint64_t index = load(values, &indices, i), total = 0;
+
+        for (int64_t k = 0; k < from->extent[dim]; k++) {
+            uint64_t share = mix_pair(KEY_TAKE, index, (uint64_t)k);
+            int64_t weight = hd_sieve_weight(from->unit[dim], k);
+
+            share = hd_field_multiply(share, hd_field_of_integer(weight));
+            total = hd_field_add(
+                total, hd_field_multiply(share, x[k * from->stride[dim]]));
+        }
+        hd_values_put(values, hd_tile_place(out, i), total);
+    }
+}
+
 // ------------------------------------------------------------------- matmul
 
 // The terms of one element, each a product; the contracted dimension is taken
@@ -742,6 +774,9 @@ void hd_compute(hd_values *values, const hd_work_item *item)
             compute_reduction(values, item);
         else
             compute_elements(values, item);
+        return;
+    case HD_FAMILY_TAKE:
+        compute_take(values, item);
         return;
     case HD_FAMILY_PRODUCT:
         compute_matmul(values, item);

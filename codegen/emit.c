@@ -111,6 +111,7 @@ static void write_step(const hd_step *step, const names *names, hd_text *body)
     case HD_FAMILY_FOLD:
         write_fold(step, names, body);
         return;
+    case HD_FAMILY_TAKE:
     case HD_FAMILY_PRODUCT:
     case HD_FAMILY_PICK:
     case HD_FAMILY_MOVE:
@@ -258,6 +259,21 @@ static hd_status emit_reduction(const hd_step *step, hd_text *out,
     return status;
 }
 
+// -------------------------------------------------------- what indices say
+
+// Codes are moved as they are.
+static hd_status emit_take(const hd_step *step, hd_text *out,
+                           hd_kernel_grid *grid)
+{
+    hd_space space;
+    hd_nest nest = nest_of(step, &space);
+
+    hd_nest_add_span(&nest, step, &space, 1)->walked = true;
+    hd_nest_add_span(&nest, step, &space, 2)->picks = true;
+    nest.inner = HD_INNER_TAKE;
+    return hd_nest_emit(&nest, "    *c0 = x;\n", out, grid);
+}
+
 // ------------------------------------------------------------------- entry
 
 hd_status hd_emit_reduce(hd_dtype dtype, hd_fold fold, int operands,
@@ -294,6 +310,8 @@ hd_status hd_emit_step(const hd_step *step, hd_diag *diag, hd_text *out,
     case HD_FAMILY_FOLD:
         return step->dim[0] >= 0 ? emit_reduction(step, out, grid)
                                  : emit_elementwise(step, out, grid);
+    case HD_FAMILY_TAKE:
+        return emit_take(step, out, grid);
     case HD_FAMILY_PRODUCT:
         return hd_op_key(step->op, HD_KEY_GROUPS) != NULL
                    ? hd_groups_emit(step, out, grid)

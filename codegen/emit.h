@@ -1,9 +1,9 @@
 // CUDA C for the steps that no vendor library does: element-wise operations,
-// reductions over a dimension, transposes, copies of any stride, reductions
-// over ranks, plain matmuls of any dtype, and epilogues. Everything but
-// addresses and lengths that a run says is a constant in the text - extents,
-// strides, dtypes, factors - so that the compiler sees it all; no name of the
-// program's ever gets there.
+// reductions over a dimension, transposes, what indices take, copies of any
+// stride, reductions over ranks, plain matmuls of any dtype, and epilogues.
+// Everything but addresses and lengths that a run says is a constant in the
+// text - extents, strides, dtypes, factors - so that the compiler sees it all;
+// no name of the program's ever gets there.
 //
 // A kernel is `extern "C" __global__ void hd_kernel(const hd_kernel_args
 // args)`, whose one parameter is `struct { u64 at[pointers], size[sizes]; }` by

@@ -148,6 +148,19 @@ static int list_sizes(const hd_nest *nest, int64_t size[HD_KERNEL_SIZES])
     return n;
 }
 
+// Whether the function gets it.
+static bool is_passed(const hd_operand *o)
+{
+    return !o->walked && !o->picks;
+}
+
+// Of what the function gets of an inner loop.
+static const char *inner_type(const hd_nest *nest)
+{
+    return nest->inner == HD_INNER_TAKE ? hd_code_text(nest->operand[0].dtype)
+                                        : hd_lane_text(nest->lane);
+}
+
 static void add_function(const hd_nest *nest, const char *body, hd_text *text)
 {
     const char *comma = "";
@@ -156,7 +169,7 @@ static void add_function(const hd_nest *nest, const char *body, hd_text *text)
     for (int i = 0; i < nest->n; i++) {
         const hd_operand *o = &nest->operand[i];
 
-        if (o->walked)
+        if (!is_passed(o))
             continue;
         hd_text_printf(text, "%s%s %sc%d", comma, hd_code_text(o->dtype),
                        o->write ? "*" : "", i);
@@ -165,7 +178,7 @@ static void add_function(const hd_nest *nest, const char *body, hd_text *text)
     if (nest->factor >= 0)
         hd_text_printf(text, "%sfloat f", comma);
     if (nest->inner != HD_INNER_NONE)
-        hd_text_printf(text, "%s%s x", comma, hd_lane_text(nest->lane));
+        hd_text_printf(text, "%s%s x", comma, inner_type(nest));
     hd_text_printf(text, ")\n{\n%s}\n", body);
 }
 
@@ -223,7 +236,7 @@ static void add_call(const hd_nest *nest, bool vectors, hd_text *text)
     for (int i = 0; i < nest->n; i++) {
         const hd_operand *o = &nest->operand[i];
 
-        if (o->walked)
+        if (!is_passed(o))
             continue;
         hd_text_printf(text, "%s%sv%d%s", comma, o->write ? "&" : "", i,
                        vectors && !hd_nest_repeats(nest, o) ? ".e[e]" : "");
@@ -344,6 +357,36 @@ static void add_reduction(const hd_nest *nest, int width, hd_text *text)
     hd_text_puts(text, ";\n            }\n        }\n");
 }
 
+// The code that the index says, or 0; of vectors all have one index.
+static void add_taken(const hd_nest *nest, int width, hd_text *text)
+{
+    int a = find_walked(nest, 0), i = 0;
+    const char *code = inner_type(nest), *type = index_type(nest);
+    bool vectors = width > 1;
+
+    while (!nest->operand[i].picks)
+        i++;
+    assert(!vectors || hd_nest_repeats(nest, &nest->operand[i]));
+    hd_text_printf(text, "        %s x%s;\n        if (v%d >= 0 && (%s)v%d < ",
+                   code, vectors ? "[W] = {0}" : " = 0", i, type, i);
+    add_iterations(nest, text);
+    hd_text_puts(text, vectors ? ") {\n" : ")\n");
+    if (vectors)
+        hd_text_printf(text,
+                       "            const vector%d v = *(const vector%d *)(p%d "
+                       "+ o%d",
+                       a, a, a, a);
+    else
+        hd_text_printf(text, "            x = p%d[o%d", a, a);
+    hd_text_printf(text, " + (%s)v%d * %lldu", type, i,
+                   (long long)nest->operand[a].walk);
+    hd_text_puts(text, vectors ? ");\n#pragma unroll\n"
+                                 "            for (int e = 0; e < W; e++)\n"
+                                 "                x[e] = v.e[e];\n"
+                                 "        }\n"
+                               : "];\n");
+}
+
 static void add_inner(const hd_nest *nest, int width, hd_text *text)
 {
     switch (nest->inner) {
@@ -354,6 +397,9 @@ static void add_inner(const hd_nest *nest, int width, hd_text *text)
         return;
     case HD_INNER_FOLD:
         add_reduction(nest, width, text);
+        return;
+    case HD_INNER_TAKE:
+        add_taken(nest, width, text);
         return;
     }
 }

@@ -14,6 +14,7 @@ typedef enum hd_inner {
     HD_INNER_NONE,
     HD_INNER_FOLD, // over `walk` of one operand
     HD_INNER_DOT,  // the sum of the products of two
+    HD_INNER_TAKE, // the code at the index along `walk` that another one says
 } hd_inner;
 
 typedef struct hd_operand {
@@ -22,6 +23,7 @@ typedef struct hd_operand {
     bool write;  // the function gets a pointer to the code, else the code
     bool read;   // the code is loaded first; always, if it is not written
     bool walked; // by the inner loop, and the function does not get it
+    bool picks;  // the i32 index of HD_INNER_TAKE; it does not get that either
     bool dense;  // in the nest's order, whatever its lengths; no strides
     int64_t stride[HD_MAX_DIMS]; // in elements; 0 repeats it
     int64_t walk;                // stride of the inner loop

@@ -5,6 +5,8 @@
 #include <assert.h>
 #include <string.h>
 
+#include "ir/space.h"
+
 const char *hd_module_name(const hd_module *module)
 {
     assert(module != NULL);
@@ -35,28 +37,53 @@ static const hd_buffer *find_argument(const hd_module *module, size_t i)
     return i < (size_t)module->narguments ? module->argument[i] : NULL;
 }
 
-// The fewest rows that a grouped matmul now has whose counts are in the buffer;
-// 0: there is none. Blocks nest as deep as the parser lets them.
-static int64_t find_rows(const hd_module *module, const hd_block *block,
-                         const hd_buffer *counts)
+// Of how many the numbers in view `*view` now count or pick some; 0: of none.
+typedef int64_t limit_fn(const hd_module *module, const hd_op *op, int *view);
+
+static int64_t rows_of_counts(const hd_module *module, const hd_op *op,
+                              int *view)
+{
+    *view = hd_op_key_view(op, HD_KEY_GROUPS);
+    return *view >= 0
+               ? hd_module_extent(module, hd_view_type(&op->view[1]).dim[0])
+               : 0;
+}
+
+static int64_t extent_of_indices(const hd_module *module, const hd_op *op,
+                                 int *view)
+{
+    hd_type from;
+    int8_t dim[2];
+
+    if (hd_op_family(op) != HD_FAMILY_TAKE)
+        return 0;
+    *view = 2;
+    from = hd_view_type(&op->view[1]);
+    hd_space_dims(module, op, from.ndims, dim);
+    return hd_module_extent(module, from.dim[dim[0]]);
+}
+
+// The least of what ops say that have the buffer there; 0: there is none.
+// Blocks nest as deep as the parser lets them.
+static int64_t find_limit(const hd_module *module, const hd_block *block,
+                          const hd_buffer *buffer, limit_fn *limit)
 {
     int64_t least = 0;
 
     for (const hd_stmt *s = block->first; s != NULL; s = s->next) {
-        const hd_op *op = s->kind == HD_STMT_OP ? s->op : NULL;
-        int view = op != NULL ? hd_op_key_view(op, HD_KEY_GROUPS) : -1;
+        int view = -1;
+        int64_t own = s->kind == HD_STMT_OP ? limit(module, s->op, &view) : 0;
         bool found =
-            view >= 0 && hd_buffer_root(op->view[view].buffer) == counts;
-        int64_t rows[] = {
-            found ? hd_module_extent(module, hd_view_type(&op->view[1]).dim[0])
-                  : 0,
-            find_rows(module, &s->body, counts),
-            find_rows(module, &s->otherwise, counts),
+            own > 0 && hd_buffer_root(s->op->view[view].buffer) == buffer;
+        int64_t limits[] = {
+            found ? own : 0,
+            find_limit(module, &s->body, buffer, limit),
+            find_limit(module, &s->otherwise, buffer, limit),
         };
 
         for (int i = 0; i < 3; i++)
-            if (rows[i] > 0 && (least == 0 || rows[i] < least))
-                least = rows[i];
+            if (limits[i] > 0 && (least == 0 || limits[i] < least))
+                least = limits[i];
     }
     return least;
 }
@@ -79,8 +106,12 @@ bool hd_module_argument(const hd_module *module, size_t i, hd_argument *out)
         .elements = 1,
         .local_elements = (size_t)hd_type_local_elements(type),
     };
-    if (type->dtype == HD_I32) // counts are
-        out->grouped_rows = find_rows(module, &module->body, buffer);
+    if (type->dtype == HD_I32) { // counts are, and indices
+        out->grouped_rows =
+            find_limit(module, &module->body, buffer, rows_of_counts);
+        out->taken_extent =
+            find_limit(module, &module->body, buffer, extent_of_indices);
+    }
     out->local_bytes = out->local_elements * hd_dtype_size(type->dtype);
     for (int d = 0; d < type->ndims; d++) {
         out->extent[d] = hd_module_extent(module, type->dim[d]);

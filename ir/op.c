@@ -156,6 +156,7 @@ hd_unit hd_op_unit(const hd_op *op)
     case HD_FAMILY_MAP:
     case HD_FAMILY_FOLD:
     case HD_FAMILY_TRANSPOSE:
+    case HD_FAMILY_TAKE:
     case HD_FAMILY_PRODUCT:
     case HD_FAMILY_PICK:
         return HD_UNIT_COMPUTE;
@@ -181,6 +182,7 @@ bool hd_op_is_elementwise(const hd_op *op)
     case HD_FAMILY_FOLD:
         return hd_op_key(op, HD_KEY_DIM) == NULL;
     case HD_FAMILY_TRANSPOSE:
+    case HD_FAMILY_TAKE:
     case HD_FAMILY_PRODUCT:
     case HD_FAMILY_PICK:
     case HD_FAMILY_MOVE:

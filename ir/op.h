@@ -20,6 +20,7 @@ typedef enum hd_family {
     HD_FAMILY_MAP,       // each element of the operands' elements there
     HD_FAMILY_FOLD,      // operands, or the indices of a dimension, joined
     HD_FAMILY_TRANSPOSE, // two dimensions change places
+    HD_FAMILY_TAKE,      // indices of a dimension that other data say
     HD_FAMILY_PRODUCT,   // a matmul and what follows it
     HD_FAMILY_PICK,      // data decides what goes where
     HD_FAMILY_MOVE,      // between ranks

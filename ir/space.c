@@ -51,6 +51,17 @@ static void lay_reduced(hd_space *space, int ndims, int dim)
     space->dim[1][space->ndims++] = (int8_t)dim;
 }
 
+// The result has the indices' dimensions in place of the one that they are of.
+static void lay_taken(hd_space *space, int ndims, int indices, int dim)
+{
+    for (int d = 0; d < space->nparallel; d++) {
+        lay(space, 2, indices, d, d);
+        if (d < dim || d >= indices)
+            lay(space, 1, ndims, d, d < dim ? d : d - indices + dim + 1);
+    }
+    space->dim[1][space->ndims++] = (int8_t)dim;
+}
+
 // With b of nbatch leading dimensions
 //
 //                 batch            rows       columns   reduced
@@ -119,6 +130,9 @@ void hd_space_map(const hd_op *op, const hd_shape *view, const int8_t *dim,
         break;
     case HD_FAMILY_TRANSPOSE:
         lay_transposed(out, view[1].ndims, dim);
+        break;
+    case HD_FAMILY_TAKE:
+        lay_taken(out, view[1].ndims, view[2].ndims, dim[0]);
         break;
     case HD_FAMILY_PRODUCT:
         hd_space_map_product(view[0].ndims, view[1].ndims, view[2].ndims,

@@ -11,8 +11,9 @@
 //
 // A view repeats along a dimension that it has not, or has with one index. Of a
 // grouped product the matrices' dimension of the groups lies along nothing:
-// which of them a row takes is data. Of an op of family PICK views lie along
-// the dimensions of the batch alone.
+// which of them a row takes is data. The dimension that `take` takes from is
+// the reduced one: one term of it, or none, is not zero. Of an op of family
+// PICK views lie along the dimensions of the batch alone.
 #ifndef HD_IR_SPACE_H
 #define HD_IR_SPACE_H
 
@@ -39,7 +40,8 @@ typedef struct hd_shape {
 
 // How the dimensions of an op of unit COMPUTE lie, whether their extents fit or
 // not: it says no extents, and views repeat along what they lack alone. `dim`
-// holds the reduced dimension, or the two that change places, as hd_step does.
+// holds the reduced dimension, that which `take` takes from, or the two that
+// change places, as hd_step does.
 void hd_space_map(const hd_op *op, const hd_shape *view, const int8_t *dim,
                   hd_space *out);
 // Likewise of a matmul whose result and operands have so many dimensions.

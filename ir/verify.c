@@ -824,6 +824,102 @@ static hd_status check_transpose(verifier *v, const hd_op *op)
     return HD_OK;
 }
 
+bool hd_take_fits(const hd_type *out, const hd_type *in, const hd_type *indices,
+                  int dim)
+{
+    int behind = in->ndims - dim - 1;
+
+    if (indices->ndims < dim || out->ndims != indices->ndims + behind)
+        return false;
+    for (int d = 0; d < indices->ndims; d++)
+        if (!hd_dim_same(out->dim[d], indices->dim[d]) ||
+            (d < dim && !hd_dim_same(in->dim[d], indices->dim[d])))
+            return false;
+    for (int d = 0; d < behind; d++)
+        if (!hd_dim_same(out->dim[indices->ndims + d], in->dim[dim + 1 + d]))
+            return false;
+    return true;
+}
+
+// What keeps the indices from being those of the operand, or NULL.
+static const char *misfit_of_indices(verifier *v, const hd_type *in,
+                                     const hd_type *indices, int dim,
+                                     char out[WHY])
+{
+    int d = 0;
+
+    if (indices->ndims < dim) {
+        snprintf(out, WHY,
+                 "the indices lack dimension %d, which is ahead of "
+                 "what is taken from",
+                 indices->ndims);
+        return out;
+    }
+    while (d < dim && hd_dim_same(in->dim[d], indices->dim[d]))
+        d++;
+    if (d == dim)
+        return NULL;
+    if (!hd_dim_as_long(in->dim[d], indices->dim[d]))
+        snprintf(out, WHY,
+                 "dimension %d, ahead of what is taken from, is "
+                 "%.64s in the operand and %.64s in the indices",
+                 d, dim_text(v, in->dim[d]), dim_text(v, indices->dim[d]));
+    else
+        snprintf(out, WHY,
+                 "dimension %d, ahead of what is taken from, is "
+                 "sharded over %.32s in the operand and over %.32s in the "
+                 "indices",
+                 d, placement_text(v, in->dim[d]),
+                 placement_text(v, indices->dim[d]));
+    return out;
+}
+
+static hd_status check_indices(verifier *v, const hd_op *op, const hd_type *in,
+                               const hd_type *indices, int dim)
+{
+    const char *why;
+    char text[WHY];
+
+    if (indices->dtype != HD_I32)
+        return hd_error(v->diag, HD_E0314, op->view[2].loc,
+                        "%s by indices of %s; they are i32", op_text(op),
+                        hd_dtype_text(indices->dtype));
+    if (hd_dim_is_sharded(in->dim[dim]))
+        return hd_error(
+            v->diag, HD_E0311, op->view[1].loc,
+            "%s from dimension %d of %s, which is sharded over "
+            "%s; an index may be any, so each rank needs all of "
+            "it: %s",
+            op_text(op), dim, type_text(v, in), placement_text(v, in->dim[dim]),
+            is_tensor(v) ? "`set` it to a local one first" : "gather it first");
+    why = misfit_of_indices(v, in, indices, dim, text);
+    return why == NULL ? HD_OK
+                       : hd_error(v->diag, HD_E0311, op->view[2].loc,
+                                  "%s from %s by %s: %s", op_text(op),
+                                  type_text(v, in), type_text(v, indices), why);
+}
+
+static hd_status check_take(verifier *v, const hd_op *op)
+{
+    hd_type out = type_of(op, 0), in = type_of(op, 1), indices = type_of(op, 2);
+    hd_type want;
+    int8_t dim;
+    int ndims;
+
+    HD_TRY(dim_value(v, op, HD_KEY_DIM, in.ndims, 0, &dim));
+    HD_TRY(check_indices(v, op, &in, &indices, dim));
+    if (out.dtype == in.dtype && hd_take_fits(&out, &in, &indices, dim))
+        return HD_OK;
+    ndims = indices.ndims + in.ndims - dim - 1;
+    if (ndims > HD_MAX_DIMS)
+        return hd_error(v->diag, HD_E0105, op->loc,
+                        "%s has a result of %d dimensions; a tensor has at "
+                        "most %d",
+                        op_text(op), ndims, HD_MAX_DIMS);
+    want = result_of(op, ndims, &dim);
+    return wrong_result(v, op, &out, &in, &want);
+}
+
 // How many of `a`, and how many of `b`, are the fewest that have as many
 // indices together, one of each at least where there is one.
 static void find_factors(const hd_dim *a, int most_a, const hd_dim *b,
@@ -1377,6 +1473,8 @@ static hd_status check_compute(verifier *v, const hd_op *op)
         return check_reduction(v, op);
     case HD_FAMILY_TRANSPOSE:
         return check_transpose(v, op);
+    case HD_FAMILY_TAKE:
+        return check_take(v, op);
     case HD_FAMILY_PRODUCT:
         return check_matmul(v, op, type_of(op, 0), type_of(op, 1));
     case HD_FAMILY_PICK:

@@ -32,6 +32,11 @@ bool hd_matmul_fits(const hd_type *out, const hd_type *a, const hd_type *b,
 bool hd_groups_fit(const hd_type *out, const hd_type *a, const hd_type *b,
                    const hd_type *counts, bool ta, bool tb, char why[160]);
 
+// Whether `take` by the indices, from dimension `dim` of `in`, makes that: `in`
+// is [B.., R, S..], the indices [B.., I..] and the result [B.., I.., S..].
+bool hd_take_fits(const hd_type *out, const hd_type *in, const hd_type *indices,
+                  int dim);
+
 HD_END_DECLS
 
 #endif

@@ -48,7 +48,7 @@ typedef struct hd_step {
     int32_t peer;
     int32_t seq;   // of what is not issued since it moves nothing, too
     int8_t stream; // 0 .. streams - 1, or HD_CALLER_STREAM
-    // sum and max over a dimension: dim[0], else -1. transpose: both.
+    // sum and max over a dimension, take: dim[0], else -1. transpose: both.
     int8_t dim[2];
 } hd_step;
 

@@ -473,20 +473,26 @@ static hd_view view_for(hd_pipe *p, const hd_op *op, int i, const hd_piece *at)
 
 // --------------------------------------------------------------- computing
 
-// Where an operand's dimension of the loop, which an index picks of, is kept,
-// those that keys name are counted with it.
+// Whether the dimension that a key names has that of the loop, which an index
+// picks of, ahead of it.
+static bool is_behind_shards(const hd_pipe *p, const hd_op *op,
+                             const hd_key *key)
+{
+    const hd_view *view = &op->view[1];
+    int s = hd_key_is_dim(key->code) ? hd_pipe_index(p, view) : -1;
+
+    return s >= 0 && hd_view_picks(view, s) &&
+           hd_expr_value(p->module, key->expr) >= hd_view_kept_ahead(view, s);
+}
+
+// Where that is kept, it counts.
 static void fix_dim_keys(hd_pipe *p, const hd_op *from, hd_op *to,
                          const hd_piece *at)
 {
-    for (int i = 0; i < to->nkeys && at->shard == HD_EXPR_ALL; i++) {
-        const hd_view *view = &from->view[1];
-        hd_expr *dim = &to->key[i].expr;
-        int s = hd_key_is_dim(to->key[i].code) ? hd_pipe_index(p, view) : -1;
-
-        if (s >= 0 && hd_view_picks(view, s) &&
-            hd_expr_value(p->module, *dim) >= hd_view_kept_ahead(view, s))
-            *dim = hd_pipe_binary(p, HD_EXPR_ADD, *dim, hd_pipe_number(p, 1));
-    }
+    for (int i = 0; i < to->nkeys && at->shard == HD_EXPR_ALL; i++)
+        if (is_behind_shards(p, from, &from->key[i]))
+            to->key[i].expr = hd_pipe_binary(p, HD_EXPR_ADD, to->key[i].expr,
+                                             hd_pipe_number(p, 1));
 }
 
 hd_op *hd_pipe_clone(hd_pipe *p, hd_build *b, const hd_op *op,
@@ -552,6 +558,45 @@ static bool is_product(hd_pipe *p, const hd_op *op)
     return hd_pipe_is_product(op, view);
 }
 
+// Likewise of what is taken: where the indices are the same for all shards of
+// a batch, there is no one `take` of it.
+static bool is_take(hd_pipe *p, const hd_op *op)
+{
+    const hd_key *dim = hd_op_key(op, HD_KEY_DIM);
+    hd_type type[3];
+
+    for (int i = 0; i < 3; i++) {
+        hd_view view =
+            hd_pipe_at_shard(p, op->view[i], shard_dim(p, op, i), HD_EXPR_ALL);
+
+        type[i] = hd_view_type(&view);
+    }
+    return hd_take_fits(&type[0], &type[1], &type[2],
+                        (int)hd_expr_value(p->module, dim->expr) +
+                            is_behind_shards(p, op, dim));
+}
+
+// Whether the op does all shards at once as it does one.
+static bool takes_all_shards(hd_pipe *p, const hd_op *op)
+{
+    switch (hd_op_family(op)) {
+    case HD_FAMILY_PRODUCT:
+        return is_product(p, op);
+    case HD_FAMILY_TAKE:
+        return is_take(p, op);
+    case HD_FAMILY_PICK:
+        return false;
+    case HD_FAMILY_COPY:
+    case HD_FAMILY_MAP:
+    case HD_FAMILY_FOLD:
+    case HD_FAMILY_TRANSPOSE:
+    case HD_FAMILY_MOVE:
+    case HD_FAMILY_SYNC:
+        break;
+    }
+    return true;
+}
+
 hd_build hd_pipe_open_shards(hd_pipe *p, hd_build *b, const hd_stmt *ops,
                              const hd_stmt *end, hd_piece *at)
 {
@@ -561,9 +606,7 @@ hd_build hd_pipe_open_shards(hd_pipe *p, hd_build *b, const hd_stmt *ops,
         for (int i = 1; hd_op_is(s->op, HD_UNIT_COMPUTE) && i < s->op->nviews;
              i++)
             turned |= is_turned(p, s->op, i);
-        turned |=
-            hd_op_family(s->op) == HD_FAMILY_PRODUCT && !is_product(p, s->op);
-        turned |= hd_op_family(s->op) == HD_FAMILY_PICK;
+        turned |= !takes_all_shards(p, s->op);
     }
     return turned
                ? hd_build_for(b, "i", hd_pipe_number(p, p->ranks), &at->shard)

@@ -1013,7 +1013,8 @@ hd_status hd_pass_reshard(hd_module *module, const hd_lower_options *options,
             emit_set_of(&b, stmt->op, tiles);
         else if (stmt->op->code == HD_OP_RESHAPE)
             emit_reshape(&b, stmt->op, next);
-        else if (hd_op_key(stmt->op, HD_KEY_DIM) != NULL)
+        else if (hd_op_family(stmt->op) == HD_FAMILY_FOLD &&
+                 hd_op_key(stmt->op, HD_KEY_DIM) != NULL)
             emit_reduction(&b, stmt->op, tiles);
         else
             keep_op(&b, stmt);

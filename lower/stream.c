@@ -329,6 +329,7 @@ static bool plan_op(hd_module *module, const hd_stmt *stmt, plan *p)
     case HD_FAMILY_FOLD:
     case HD_FAMILY_PRODUCT:
     case HD_FAMILY_TRANSPOSE:
+    case HD_FAMILY_TAKE:
         return plan_compute(module, op, s, p);
     case HD_FAMILY_PICK: // of several results, that is
     case HD_FAMILY_MOVE:

@@ -479,6 +479,73 @@ void hd_numeric_copy(const hd_span *to, hd_values *to_values,
     }
 }
 
+static int64_t elements_behind(const hd_span *span, int dim)
+{
+    int64_t n = 1;
+
+    while (++dim < span->ndims)
+        n *= span->extent[dim];
+    return n;
+}
+
+// A place in the operand that an index says: `first` is that of index 0 of the
+// dimension taken from, and the next one so many elements on.
+typedef struct pick {
+    const hd_span *span;
+    const hd_values *values;
+    int64_t first, step, extent;
+} pick;
+
+static item item_at(const pick *p, int64_t index)
+{
+    return index >= 0 && index < p->extent
+               ? load(p->span, p->values, p->first + index * p->step)
+               : (item){0};
+}
+
+// An index that may be another one, since what it was made from was rounded,
+// may take what lies there.
+static item taken(const pick *p, item index)
+{
+    item x = item_at(p, index.whole), other;
+    double low = (double)index.whole - index.bound;
+    double high = (double)index.whole + index.bound;
+    int64_t from = low < -1 ? -1 : (int64_t)low;
+    int64_t to = high > (double)p->extent ? p->extent : (int64_t)high;
+    double bound = x.bound;
+
+    for (; index.bound > 0 && from <= to; from++) {
+        other = item_at(p, from);
+        bound = fmax(bound, fabs(other.value - x.value) + other.bound);
+    }
+    x.bound = isnan(x.value - x.value) && index.bound > 0 ? INFINITY : bound;
+    return x;
+}
+
+// Elements are counted in row-major order, of the result as of its operands.
+static void compute_take(const hd_step *step, hd_values *const *values)
+{
+    const hd_span *out = &step->span[0], *indices = &step->span[2];
+    pick p = {.span = &step->span[1], .values = values[1]};
+    int64_t behind = elements_behind(indices, step->dim[0] - 1);
+    int64_t n = hd_span_elements(out);
+
+    p.extent = p.span->extent[step->dim[0]];
+    p.step = elements_behind(p.span, step->dim[0]);
+    for (int64_t i = 0; i < n; i++) {
+        int64_t index = i / p.step, batch = index / behind;
+        int64_t at = place(out, i);
+        item x;
+
+        p.first = batch * p.extent * p.step + i % p.step;
+        x = taken(&p, load(indices, values[2], index));
+        values[0]->value[at] = x.value;
+        values[0]->bound[at] = x.bound;
+        if (values[0]->whole != NULL)
+            values[0]->whole[at] = x.whole;
+    }
+}
+
 // Of nothing, which a run may have of what is reduced.
 static item neutral(hd_fold fold, hd_dtype dtype)
 {
@@ -947,6 +1014,9 @@ hd_status hd_numeric_compute(const hd_step *step, hd_values *const *values)
         return HD_OK;
     case HD_FAMILY_MAP:
         compute_map(step, &space, values);
+        return HD_OK;
+    case HD_FAMILY_TAKE:
+        compute_take(step, values);
         return HD_OK;
     case HD_FAMILY_FOLD:
         return compute_fold(step, &space, values);

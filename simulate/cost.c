@@ -78,6 +78,15 @@ static hd_cost matmul_cost(const hd_machine *machine, const hd_step *step)
         step->span[1].buffer->type.dtype);
 }
 
+// What is read or written of a view: of what is taken from no more than is
+// taken.
+static double bytes_moved(const hd_step *step, int i)
+{
+    bool from = hd_op_family(step->op) == HD_FAMILY_TAKE && i == 1;
+
+    return bytes_of(&step->span[from ? 0 : i]);
+}
+
 // What keeps the memory busy for half of its time has half of it to spare.
 static hd_cost compute_cost(const hd_machine *machine, const hd_step *step)
 {
@@ -86,7 +95,7 @@ static hd_cost compute_cost(const hd_machine *machine, const hd_step *step)
 
     for (int i = 0; i < step->op->nviews; i++)
         bytes += (hd_op_access(step->op, i) == HD_ACCESS_UPDATE ? 2 : 1) *
-                 bytes_of(&step->span[i]);
+                 bytes_moved(step, i);
     bound = bytes / machine->memory;
     if (hd_op_family(step->op) == HD_FAMILY_PRODUCT)
         cost = matmul_cost(machine, step);

@@ -73,15 +73,32 @@ void random_counts(uint64_t seed, size_t n, size_t groups, int64_t rows,
         share_out(random_mix(stream + i), groups, rows, to + i);
 }
 
+void random_indices(uint64_t seed, size_t n, int64_t extent, int32_t *to)
+{
+    uint64_t stream = random_mix(seed + 0x9e3779b97f4a7c15);
+
+    if (extent > INT32_MAX)
+        extent = INT32_MAX;
+    for (size_t i = 0; i < n; i++) {
+        uint64_t bits = random_mix(stream + i * 0x9e3779b97f4a7c15);
+
+        to[i] = bits >> 60 == 0   ? -1
+                : bits >> 60 == 1 ? (int32_t)extent
+                                  : (int32_t)(bits % (uint64_t)extent);
+    }
+}
+
 void random_input(const hd_argument *argument, uint64_t seed, void *to)
 {
     int last = argument->ndims - 1;
 
-    if (argument->grouped_rows == 0)
-        random_fill(argument->dtype, seed, argument->elements, to);
-    else
+    if (argument->grouped_rows > 0)
         random_counts(seed, argument->elements, (size_t)argument->extent[last],
                       argument->grouped_rows, to);
+    else if (argument->taken_extent > 0)
+        random_indices(seed, argument->elements, argument->taken_extent, to);
+    else
+        random_fill(argument->dtype, seed, argument->elements, to);
 }
 
 void random_order(uint64_t seed, int n, int *order)

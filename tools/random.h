@@ -14,7 +14,12 @@ void random_fill(hd_dtype dtype, uint64_t seed, size_t n, void *to);
 void random_counts(uint64_t seed, size_t n, size_t groups, int64_t rows,
                    int32_t *to);
 
-// An input as the program needs it: counts of a grouped matmul fit its rows.
+// `n` indices of a dimension of that extent: a few are none of it, ahead of it
+// or behind.
+void random_indices(uint64_t seed, size_t n, int64_t extent, int32_t *to);
+
+// An input as the program needs it: counts of a grouped matmul fit its rows,
+// and indices mostly what `take` takes from.
 void random_input(const hd_argument *argument, uint64_t seed, void *to);
 
 // The numbers 0 to n - 1, each once, in any order.

@@ -204,6 +204,9 @@ typedef struct hd_argument {
     // Where the argument is the counts of a grouped matmul: how many rows the
     // groups along its last dimension have together, at most. Else 0.
     int64_t grouped_rows;
+    // Where the argument is the indices of a take: the extent of the dimension
+    // that it takes from, at most. Else 0.
+    int64_t taken_extent;
 } hd_argument;
 
 HD_API size_t hd_module_arguments(const hd_module *module);

@@ -295,6 +295,62 @@ static void compute_copy(const hd_step *step, const hd_space *space,
     run_copy(&l);
 }
 
+// -------------------------------------------------------- what indices say
+
+// What one index of the dimension says of a row: where it begins, NULL where
+// the dimension has no such index.
+static const char *find_taken(const operand *in, const char *from,
+                              int64_t extent, int64_t stride, const char *index)
+{
+    int32_t i;
+
+    memcpy(&i, index, sizeof i);
+    return i >= 0 && i < extent ? from + i * stride * (int64_t)in->size : NULL;
+}
+
+static void copy_row(const loop *l, const char *from, size_t n, char *to)
+{
+    size_t size = l->operand[0].size;
+
+    if (from == NULL)
+        for (size_t i = 0; i < n; i++)
+            memset(to + (int64_t)(i * size) * row_stride(l, 0), 0, size);
+    else if (row_stride(l, 0) == 1 && row_stride(l, 1) == 1)
+        memcpy(to, from, n * size);
+    else
+        for (size_t i = 0; i < n; i++)
+            memcpy(to + (int64_t)(i * size) * row_stride(l, 0),
+                   from + (int64_t)(i * size) * row_stride(l, 1), size);
+}
+
+// A row has one index, or one for each of its elements.
+static void compute_take(const hd_step *step, const hd_space *space,
+                         void *const *base)
+{
+    loop l = loop_of(step, space, base);
+    int64_t extent = space->extent[space->nparallel];
+    int64_t stride = l.operand[1].stride[space->nparallel];
+    int64_t length, apart;
+
+    join_dims(&l);
+    length = l.extent[l.ndims - 1];
+    apart = row_stride(&l, 2) == 0 ? length : 1;
+    for (int64_t r = 0; r < count_rows(&l); r++)
+        for (int64_t at = 0; at < length; at += apart) {
+            const char *index =
+                find_row(&l, 2, r) +
+                at * row_stride(&l, 2) * (int64_t)sizeof(int32_t);
+            const char *from =
+                find_row(&l, 1, r) +
+                at * row_stride(&l, 1) * (int64_t)l.operand[1].size;
+            char *to = find_row(&l, 0, r) +
+                       at * row_stride(&l, 0) * (int64_t)l.operand[0].size;
+
+            copy_row(&l, find_taken(&l.operand[1], from, extent, stride, index),
+                     (size_t)apart, to);
+        }
+}
+
 // -------------------------------------------------------------- reductions
 
 static void fill_neutral(const job *job, hd_dtype dtype, size_t n, lane *out)
@@ -385,6 +441,9 @@ void hd_cpu_compute(hd_cpu_scratch *scratch, const hd_step *step,
     case HD_FAMILY_COPY:
     case HD_FAMILY_TRANSPOSE:
         compute_copy(step, &space, base);
+        return;
+    case HD_FAMILY_TAKE:
+        compute_take(step, &space, base);
         return;
     case HD_FAMILY_MAP:
         compute_elementwise(step, &space, base);

@@ -15,7 +15,8 @@
 #include "heddle/heddle.h"
 
 // A program's arguments, whole: random, never zero but for counts of groups,
-// which fit their rows.
+// which fit their rows, and indices, of which some are none of what they take
+// from.
 class Arguments
 {
   public:
@@ -35,6 +36,8 @@ class Arguments
                 value = Draw(argument.dtype, number(random), random());
             if (argument.grouped_rows > 0)
                 MakeCounts(argument, random, &values);
+            else if (argument.taken_extent > 0)
+                MakeIndices(argument, random, &values);
             if (argument.dtype != HD_EVENT)
                 hd_dtype_store(argument.dtype, values.data(), values.size(),
                                bytes.data());
@@ -94,6 +97,21 @@ class Arguments
             int64_t n = int64_t(random() % size_t(left + 1));
             (*values)[i] = double(n);
             left -= n;
+        }
+    }
+
+    // Two of an extent and two are none of it.
+    static void MakeIndices(const hd_argument &argument, std::mt19937 &random,
+                            std::vector<double> *values)
+    {
+        const double odd[] = {-1, -2147483648., 2147483647.,
+                              double(argument.taken_extent)};
+        size_t extent = size_t(argument.taken_extent);
+
+        for (double &value : *values) {
+            size_t number = random() % (extent + 2);
+
+            value = number < extent ? double(number) : odd[random() % 4];
         }
     }
 

@@ -56,7 +56,8 @@ Module Parse(std::string text, const std::string &dtype,
 
 // `text` with each "$" replaced, run on every rank of its mesh and compared.
 void Conforms(const std::string &text, const std::string &dtype,
-              const std::vector<hd_define> &defines = {})
+              const std::vector<hd_define> &defines = {},
+              const std::function<void(Arguments *)> &change = nullptr)
 {
     Module module =
         Parse("heddle 1\nhost program conforms\n" + text, dtype, "", defines);
@@ -67,7 +68,7 @@ void Conforms(const std::string &text, const std::string &dtype,
     hd_diag_destroy(diag);
     if (!HasDevices(hd_module_ranks(module.get())))
         return;
-    Expected expected(module.get(), 2, Seed());
+    Expected expected(module.get(), 2, Seed(), change);
     Outcome outcome = Launch(
         hd_module_ranks(module.get()), [&](hd_group *group, hd_diag *said) {
             return RunOnRank(group, module.get(), expected, said);
@@ -290,6 +291,37 @@ TEST(Conformance, Transpose)
                  "{ %y = transpose %x  %z = transpose %x dim0 0 dim1 2 }",
                  dtype);
     }
+}
+
+// NaNs stand around what is taken from, where indices of none would find them;
+// and the second run's indices are others.
+TEST(Conformance, TakesByIndicesOfAllAndOfNone)
+{
+    const std::vector<const char *> dtypes = {
+        "f64", "f32", "f16", "bf16", "f8e4m3", "f8e5m2", "i64", "i32", "u8"};
+
+    for (const char *dtype : dtypes)
+        Conforms("in %x : $[3, 9, 16]\nin %b : $[3, 9, 16]\n"
+                 "in %i : i32[3, 70]\nin %j : i32[2, 5]\n"
+                 "in %k : i32[3, 9, 4]\nin %s : i32[]\n"
+                 "in %n : i32[2, 7]\n"
+                 "out %c : $[3, 70, 16]\nout %d : $[2, 3, 5, 5]\n"
+                 "out %e : $[3, 9, 4]\nout %f : $[16]\n"
+                 "out %g : $[7, 16]\n"
+                 "{ %c = take %b, %i dim 1\n"
+                 "  %d[:, 0] = take %x[1, :, 3..8], %j dim 0\n"
+                 "  %d[:, 1] = take %x[1, 2..7, 3..8], %j dim 0\n"
+                 "  %d[:, 2] = take %x[1, 8..9, 11..16], %j dim 0\n"
+                 "  %e = take %b, %k dim 2\n"
+                 "  %f = take %x[1], %s dim 0\n"
+                 "  %g = take %x[1], %n[1] dim 0\n"
+                 "}",
+                 dtype, {}, [](Arguments *arguments) {
+                     for (size_t i = 0; i < 144; i++) {
+                         arguments->Set(0, i, NAN);
+                         arguments->Set(0, 288 + i, NAN);
+                     }
+                 });
 }
 
 TEST(Conformance, ScalesOfIntegers)

@@ -31,6 +31,15 @@ static void make_counts(const hd_argument *a, double *values)
     }
 }
 
+// From one ahead of what is taken from to one behind it.
+static void make_indices(const hd_argument *a, double *values)
+{
+    for (size_t k = 0; k < a->elements; k++)
+        values[k] = (double)(((int64_t)values[k] + GENERATE_INPUT) %
+                             (a->taken_extent + 2)) -
+                    1;
+}
+
 void give_sizes(hd_module *tensor, hd_module *host, uint64_t seed)
 {
     uint8_t byte[HD_MAX_SIZES];
@@ -61,6 +70,8 @@ arrays draw_arrays(const hd_module *module, uint64_t seed)
             values[k] = bytes[k] % (2 * GENERATE_INPUT + 1) - GENERATE_INPUT;
         if (a.grouped_rows > 0)
             make_counts(&a, values);
+        else if (a.taken_extent > 0)
+            make_indices(&a, values);
         arrays.whole[i] = malloc(a.elements * hd_dtype_size(a.dtype));
         hd_dtype_store(a.dtype, values, a.elements, arrays.whole[i]);
         free(values);

@@ -491,6 +491,14 @@ const std::vector<Case> kCases = {
     {"over a shifted operand",
      "mesh tp=2 inout %z : f32[2, 2, 2] { %z[0] = transpose %z[tp] }",
      {IN_PLACE}},
+    {"taken over what is taken from",
+     "mesh tp=2 inout %z : i32[2, 2, 2] in %i : i32[2] "
+     "{ %z[0] = take %z[tp], %i dim 0 }",
+     {IN_PLACE}},
+    {"taken over the indices",
+     "mesh tp=2 in %x : i32[2] inout %z : i32[2, 2] "
+     "{ %z[0] = take %x, %z[tp] dim 0 }",
+     {IN_PLACE}},
     {"gathered over another's index",
      "mesh tp=2 inout %x : f32[2, 2] shared { %x = all_gather %x[0] }",
      {IN_PLACE}},

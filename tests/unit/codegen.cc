@@ -469,6 +469,58 @@ TEST(Codegen, RowsThatVectorsDoNotFit)
     CheckAll(cases);
 }
 
+// Rows that vectors fit in, and that they do not; one index an element, of a
+// batch, or for all; what lies apart, and is turned.
+std::vector<Case> Takes()
+{
+    std::vector<Case> cases;
+
+    for (const std::string &d : kAll)
+        for (const char *program :
+             {"in %a : $[3, 7, 5, 16] in %i : i32[3, 4] "
+              "out %y : $[3, 4, 5, 16] { %y = take %a, %i dim 1 }",
+              "in %a : $[9, 48] in %i : i32[2, 40] out %y : $[2, 40, 48] "
+              "{ %y = take %a, %i dim 0 }",
+              "in %a : $[9, 11] in %i : i32[37] out %y : $[37, 11] "
+              "{ %y = take %a, %i dim 0 }",
+              "in %a : $[4, 9] in %i : i32[4, 2, 16] out %y : $[4, 2, 16] "
+              "{ %y = take %a, %i dim 1 }",
+              "in %a : $[5] in %i : i32[] out %y : $[] "
+              "{ %y = take %a, %i dim 0 }",
+              "in %a : $[5, 1] in %i : i32[5] out %y : $[5] "
+              "{ %y = take %a, %i dim 1 }",
+              "in %a : $[2, 5, 3, 16] in %i : i32[4, 3, 2] "
+              "out %y : $[4, 3, 16] "
+              "{ %y[:, 1] = take %a[1, :, 2], %i[:, 1, 0] dim 0 }",
+              "in %a : $[6, 5, 7] in %i : i32[6, 5, 9] out %y : $[6, 5, 9] "
+              "{ %y[1..4, :, 2..7] = take %a[1..4, :, 2..6], "
+              "%i[1..4, :, 4..9] dim 2 }"}) {
+            std::string text = program;
+
+            for (size_t at; (at = text.find('$')) != std::string::npos;)
+                text.replace(at, 1, d);
+            cases.push_back({text, 53, true, "", true, 0});
+        }
+    return cases;
+}
+
+TEST(Codegen, TakesOfEveryShapeAreTheCpusBitByBit)
+{
+    std::vector<Case> cases = Takes();
+    std::string text;
+
+    CheckAll(cases);
+    for (const Case &c : cases) // rows of f16, in vectors of 8
+        if (c.program.find(": f16[9, 48]") != std::string::npos)
+            text = Checked(c).Emitted().text;
+    EXPECT_NE(text.find("enum { W = 8 }"), std::string::npos) << text;
+    EXPECT_NE(text.find("if (v2 >= 0 && (u32)v2 < 9u) {\n"
+                        "            const vector1 v = *(const vector1 *)"
+                        "(p1 + o1 + (u32)v2 * 48u);"),
+              std::string::npos)
+        << text;
+}
+
 // Elements are taken in square tiles where those fit.
 TEST(Codegen, TransposesOfEveryShape)
 {
@@ -1386,7 +1438,7 @@ TEST_F(Nvrtc, CompilesKernelsForThreeGenerations)
     size_t n = 0;
 
     for (const auto &some : {ElementWise(), Activations(), Casts(), Matmuls(),
-                             Epilogues(), GroupedMatmuls()})
+                             Epilogues(), GroupedMatmuls(), Takes()})
         cases.insert(cases.end(), some.begin(), some.end());
     size_t stride = all ? 1 : cases.size() / 40;
     for (size_t i = 0; i < cases.size(); i += stride, n++) {

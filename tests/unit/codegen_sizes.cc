@@ -176,10 +176,14 @@ void Fill(const Buffers &buffers, const hd_module *module,
 
             if (span.buffer->role != HD_IN && span.buffer->role != HD_INOUT)
                 continue;
+            bool picks =
+                hd_op_family(steps.step[i].op) == HD_FAMILY_TAKE && k == 2;
             Each(span, [&](size_t at) {
                 double v = static_cast<double>(random() % 256) / 16 - 8;
 
-                if (hd_dtype_is_integer(dtype))
+                if (picks) // some of another run's, or of none
+                    v = static_cast<double>(random() % 50) - 1;
+                else if (hd_dtype_is_integer(dtype))
                     v = static_cast<double>(random() % 250);
                 hd_dtype_store(dtype, &v, 1, base + at * hd_dtype_size(dtype));
             });
@@ -295,6 +299,27 @@ std::vector<std::string> ElementWise(const std::string &d, int64_t high)
     return all;
 }
 
+// Of what a run has: batches, indices, what is taken from, and rows.
+std::vector<std::string> Takes(const std::string &d, int64_t high)
+{
+    std::string m = "param m in 1.." + std::to_string(high) + " ";
+    std::string k = "param k in 1.." + std::to_string(high) + " ";
+    auto program = [&](const std::string &a, const std::string &i,
+                       const std::string &y, const std::string &dim) {
+        return m + k + "in %a : " + d + "[" + a + "] in %i : i32[" + i +
+               "] out %y : " + d + "[" + y + "] { %y = take %a, %i dim " + dim +
+               " }";
+    };
+
+    return {program("m, 48", "5", "5, 48", "0"),
+            program("7, 48", "m", "m, 48", "0"),
+            program("3, m", "3, k", "3, k", "1"),
+            program("m, 7, 16", "m, 3", "m, 3, 16", "1"),
+            program("m, k, 5", "m, 3, m", "m, 3, m, 5", "1"),
+            program("7, 16 * m", "k", "k, 16 * m", "0"),
+            program("m, m", "m", "m, m", "0")};
+}
+
 std::string Blocks(int64_t high)
 {
     return "param m in 1.." + std::to_string(high) +
@@ -394,8 +419,8 @@ TEST(CodegenSizes, OneTextDoesForAllRuns)
     std::vector<std::string> all = Chained(4096);
 
     for (const char *d : {"bf16", "f32", "u8"})
-        for (const std::string &body : ElementWise(d, 4096))
-            all.push_back(body);
+        for (const auto &some : {ElementWise(d, 4096), Takes(d, 4096)})
+            all.insert(all.end(), some.begin(), some.end());
     for (const std::string &body : InBlocks(4096))
         all.push_back(body);
     for (const std::string &body : Products("bf16", 4096))
@@ -477,6 +502,12 @@ TEST(CodegenSizes, ElementWiseOperationsAreTheCpus)
 {
     for (const char *d : {"bf16", "i32"})
         CheckAll(ElementWise(d, 48), false);
+}
+
+TEST(CodegenSizes, TakesAreTheCpus)
+{
+    for (const char *d : {"bf16", "f64", "u8"})
+        CheckAll(Takes(d, 48), false);
 }
 
 TEST(CodegenSizes, BlocksAreThoseOfTheRun)
@@ -805,7 +836,8 @@ TEST_F(CodegenSizesNvrtc, CompilesTheTexts)
     for (const std::string &body : Picked(400))
         all.push_back(body);
     for (const std::vector<std::string> &some :
-         {ElementWise("bf16", 4096), Products("bf16", 4096), InBlocks(4096)})
+         {ElementWise("bf16", 4096), Products("bf16", 4096), InBlocks(4096),
+          Takes("bf16", 4096)})
         for (size_t i = 0; i < some.size(); i += 6)
             all.push_back(some[i]);
     for (const std::string &body : all) {

@@ -25,6 +25,9 @@ class Memory
 
             for (double &v : values)
                 v = Draw(b->type.dtype);
+            std::vector<double> indices = DrawIndices(module, b, random_);
+            if (!indices.empty())
+                values = indices;
             bytes_.emplace_back(n * size);
             hd_dtype_store(b->type.dtype, values.data(), n,
                            bytes_.back().data());
@@ -138,6 +141,30 @@ TEST(CpuKernels, ElementWiseOperationsInEveryDtype)
             for (unsigned seed = 1; seed <= 3; seed++)
                 EXPECT_EQ(Try(Buffers(d, d) + "{ " + op + " }", seed), "")
                     << d << ": " << op;
+}
+
+TEST(CpuKernels, TakesOfEveryShapeInEveryDtype)
+{
+    for (const std::string &d : kAll)
+        for (const char *program :
+             {"in %a : $[3, 7, 5, 4] in %i : i32[3, 6] out %y : $[3, 6, 5, 4] "
+              "{ %y = take %a, %i dim 1 }",
+              "in %a : $[4, 9] in %i : i32[4, 2, 3] out %y : $[4, 2, 3] "
+              "{ %y = take %a, %i dim 1 }",
+              "in %a : $[5] in %i : i32[] out %y : $[] "
+              "{ %y = take %a, %i dim 0 }",
+              "in %a : $[2, 5, 3, 8] in %i : i32[4, 3, 2] out %y : $[4, 3, 8] "
+              "{ %y[:, 1] = take %a[1, :, 2], %i[:, 1, 0] dim 0 }",
+              "in %a : $[6, 5, 7] in %i : i32[6, 5, 9] out %y : $[6, 5, 9] "
+              "{ %y[1..4, :, 2..7] = take %a[1..4, :, 2..6], "
+              "%i[1..4, :, 4..9] dim 2 }"})
+            for (unsigned seed = 1; seed <= 3; seed++) {
+                std::string text = program;
+
+                for (size_t at; (at = text.find('$')) != std::string::npos;)
+                    text.replace(at, 1, d);
+                EXPECT_EQ(Try(text, seed), "") << text;
+            }
 }
 
 TEST(CpuKernels, SumsTakeF32BesideANarrowerDtype)

@@ -210,6 +210,9 @@ class Buffers
 
             for (double &v : values)
                 v = Draw(random, b->type.dtype, special);
+            std::vector<double> indices = DrawIndices(module, b, random);
+            if (!indices.empty())
+                values = indices;
             memory_.emplace_back((n * size + 4 * GUARD) / 64 + 1);
             for (Line &line : memory_.back())
                 std::memset(line.byte, 0x5a, sizeof line.byte);

@@ -36,6 +36,25 @@ TEST(Random, OrdersHaveEachOnceAndAnyBehindAnyOther)
     EXPECT_EQ(neighbours.size(), size_t(n * (n - 1)));
 }
 
+TEST(Random, IndicesAreOfAllOfAnExtentAndSomeOfNone)
+{
+    unsigned seed = Seed();
+
+    for (int64_t extent : {1, 2, 17}) {
+        std::vector<int32_t> indices(4000);
+        std::vector<int> times(size_t(extent) + 2);
+
+        random_indices(seed, indices.size(), extent, indices.data());
+        for (int32_t i : indices) {
+            ASSERT_GE(i, -1);
+            ASSERT_LE(i, extent);
+            times[size_t(i + 1)]++;
+        }
+        for (int n : times) // that one has fewer has a chance of 10^-20
+            EXPECT_GT(n, 80);
+    }
+}
+
 TEST(Random, CountsFitTheirRowsAndAreOfAllOrSomeOfThem)
 {
     unsigned seed = Seed();

@@ -71,6 +71,20 @@ TEST(Space, TransposedDimensionsChangePlaces)
               "2 1 0");
 }
 
+TEST(Space, TakenDimensionsAreTheIndicesInPlaceOfOne)
+{
+    hd_space space =
+        SpaceOf("in %a : f32[2, 7, 3] in %i : i32[2, 4, 5] "
+                "out %c : f32[2, 4, 5, 3] { %c = take %a, %i dim 1 }");
+
+    EXPECT_EQ(space.ndims, 5);
+    EXPECT_EQ(space.nparallel, 4);
+    EXPECT_EQ(space.extent[4], 7);
+    EXPECT_EQ(Along(space, 0), "0 1 2 3 -");
+    EXPECT_EQ(Along(space, 1), "0 - - 2 1");
+    EXPECT_EQ(Along(space, 2), "0 1 2 - -");
+}
+
 TEST(Space, OfAProductPairedAndCrossedAndTransposed)
 {
     hd_space paired =

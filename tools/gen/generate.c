@@ -1569,6 +1569,51 @@ static void make_route(maker *m, int x)
             to[2], x);
 }
 
+// ------------------------------------------------------- what indices say
+
+// The dimension to take from, which each rank has whole; -1 if there is none.
+static int draw_taken(maker *m, const tensor *t)
+{
+    int dim = t->ndims > 0 ? pick(m, t->ndims) : 0;
+
+    while (dim < t->ndims && t->dim[dim].mark >= 0)
+        dim++;
+    return dim < t->ndims ? dim : -1;
+}
+
+// Indices that other data say, in place of one dimension. Those of an input are
+// drawn so that most are in it.
+static void make_take(maker *m, int x)
+{
+    tensor t = m->tensor[x], i = {.dtype = I32, .size = GENERATE_INPUT};
+    tensor own = {0}, result = t;
+    int at = draw_taken(m, &t), n = pick(m, 3), indices;
+
+    if (at < 0 || t.ndims - 1 + n > HD_MAX_DIMS)
+        return;
+    while (own.ndims < n)
+        append_dim(&own, (dim){draw_extent(m), LOCAL, 0});
+    draw_marks(m, &own);
+    for (int d = 0; d < at; d++)
+        append_dim(&i, t.dim[d]);
+    for (int d = 0; d < n; d++)
+        append_dim(&i, own.dim[d]);
+    result.ndims = 0;
+    for (int d = 0; d < i.ndims; d++)
+        append_dim(&result, i.dim[d]);
+    for (int d = at + 1; d < t.ndims; d++)
+        append_dim(&result, t.dim[d]);
+    result.positive = false; // an index of none takes zeros
+    keep_stream(&i);
+    keep_stream(&result);
+    if (!one_axis_each(&result) || !fits(m, &result) || !fits(m, &i))
+        return;
+    read_tensor(m, x);
+    indices = once_in(m, 3) ? supply(m, &i) : read_tensor(m, add_input(m, &i));
+    fprintf(m->body, "    %%t%d = take %%t%d, %%t%d dim %d\n",
+            place_result(m, &result, true), x, indices, at);
+}
+
 static void make_matmul(maker *m, int x)
 {
     product p = {.a = m->tensor[x]};
@@ -1723,7 +1768,7 @@ static void make_op(maker *m)
         make_map,    make_copy,   make_tiles,     make_update,  make_transpose,
         make_map,    make_matmul, make_set,       make_map,     make_reduction,
         make_set,    make_update, make_transpose, make_reshape, make_reshape,
-        make_route};
+        make_route,  make_take};
     enum { OPS = sizeof ops / sizeof ops[0], CHAIN = 12 };
     int n = m->nstreamed < 4 && !m->chain ? 2 * m->nstreamed + 1 : 8;
     bool streams = m->streams && m->naxes > 0;
