@@ -500,9 +500,57 @@ static void compute_reduction(hd_values *values, const hd_work_item *item)
     }
 }
 
-// What an index takes is not known: each element of the dimension has a share,
-// a random function of the index and of where the element stands. What is zero
-// adds nothing, as an index beyond the end does.
+// What an index takes is not known: the k-th element of the dimension, from 1
+// on, has a share, the k-th power of a random function of the index. So what
+// stands for others has the sum of theirs, however finely a dimension is told
+// apart. What is zero adds nothing, as an index beyond the end does.
+typedef struct shares {
+    uint64_t base;
+    int64_t unit;
+    uint64_t many; // of the first unit - 1 elements
+    uint64_t step; // the share of the one behind those
+} shares;
+
+// 1 + x + .. + x^(n - 1), and x^n, by the bits of n.
+static void sum_powers(uint64_t x, int64_t n, uint64_t *sum, uint64_t *power)
+{
+    *sum = 0;
+    *power = 1;
+    for (int bit = 62; bit >= 0; bit--) {
+        if (n >> bit == 0)
+            continue;
+        *sum = hd_field_multiply(*sum, hd_field_add(*power, 1));
+        *power = hd_field_multiply(*power, *power);
+        if ((n >> bit & 1) == 0)
+            continue;
+        *sum = hd_field_add(*sum, *power);
+        *power = hd_field_multiply(*power, x);
+    }
+}
+
+static shares shares_of(uint64_t index, int64_t unit)
+{
+    shares s = {.base = hd_field_mix(KEY_TAKE, index), .unit = unit};
+
+    sum_powers(s.base, unit - 1, &s.many, &s.step);
+    return s;
+}
+
+static uint64_t taken(const shares *s, const uint64_t *x, int64_t stride,
+                      int64_t n)
+{
+    uint64_t total = 0, power = s->base;
+
+    for (int64_t k = 0; k < n; k++) {
+        bool one = s->unit == 1 || k % 2 != 0;
+        uint64_t share = one ? power : hd_field_multiply(power, s->many);
+
+        total = hd_field_add(total, hd_field_multiply(share, x[k * stride]));
+        power = hd_field_multiply(power, one ? s->base : s->step);
+    }
+    return total;
+}
+
 static void compute_take(hd_values *values, const hd_work_item *item)
 {
     const hd_tile *out = &item->tile[0], *from = &item->tile[1];
@@ -516,18 +564,11 @@ static void compute_take(hd_values *values, const hd_work_item *item)
     in = along_result(item, &space, 1);
     indices = along_result(item, &space, 2);
     for (int64_t i = 0; i < n; i++) {
-        const uint64_t *x = &values->value[hd_tile_place(&in, i)];
-        uint64_t index = load(values, &indices, i), total = 0;
+        shares s = shares_of(load(values, &indices, i), from->unit[dim]);
 
-        for (int64_t k = 0; k < from->extent[dim]; k++) {
-            uint64_t share = mix_pair(KEY_TAKE, index, (uint64_t)k);
-            int64_t weight = hd_sieve_weight(from->unit[dim], k);
-
-            share = hd_field_multiply(share, hd_field_of_integer(weight));
-            total = hd_field_add(
-                total, hd_field_multiply(share, x[k * from->stride[dim]]));
-        }
-        hd_values_put(values, hd_tile_place(out, i), total);
+        hd_values_put(values, hd_tile_place(out, i),
+                      taken(&s, &values->value[hd_tile_place(&in, i)],
+                            from->stride[dim], from->extent[dim]));
     }
 }
 
