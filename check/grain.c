@@ -251,6 +251,9 @@ static void pair_picked(const builder *b, const hd_op *op, const shape *s)
         join(b, s[1].dim[last - 1], s[3].dim[last - 1]);
         join(b, s[1].dim[last], s[3].dim[last]);
         break;
+    case HD_PICK_TOP_K:
+        join(b, s[0].dim[last], s[1].dim[last]);
+        break;
     case HD_PICK_NONE:
         break;
     }

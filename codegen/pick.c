@@ -5,10 +5,13 @@
 //     route   a thread has some of the entries for one expert: it counts those
 //             before them, and goes on from there. All threads count alike, so
 //             that each of them knows which places are left over.
+//     top_k   a thread has a row: the greatest of those that come after the
+//             one before, again and again.
 #include "codegen/pick.h"
 
 #include <stdio.h>
 
+#include "codegen/body.h"
 #include "codegen/prelude.h"
 
 enum { PARTS = 32, THREADS = 256, MOST_BLOCKS = 132 * 4 };
@@ -59,6 +62,13 @@ static int64_t add_batch(kernel *k)
         n *= add_length(k, name, 0, d);
     }
     return n;
+}
+
+// " * B0 * B1 ..", all of the batch.
+static void add_product(kernel *k)
+{
+    for (int d = 0; d < batch_dims(k); d++)
+        hd_text_printf(&k->text, " * B%d", d);
 }
 
 // All of a view's elements are within reach of an int.
@@ -204,8 +214,7 @@ static hd_status emit_route(const hd_step *step, hd_text *out,
     add_length(&k, "K", 3, d + 1);
     hd_text_puts(&k.text, "    const i64 ROWS = E > 0 ? E : 1;\n"
                           "    for (i64 i = first; i < PARTS * ROWS");
-    for (int i = 0; i < d; i++)
-        hd_text_printf(&k.text, " * B%d", i);
+    add_product(&k);
     hd_text_puts(&k.text, "; i += step) {\n"
                           "        const int part = (int)(i % PARTS);\n"
                           "        const i64 e = i / PARTS % ROWS;\n");
@@ -216,11 +225,80 @@ static hd_status emit_route(const hd_step *step, hd_text *out,
                       grid);
 }
 
+// ------------------------------------------------------------------ top_k
+
+static const char greater_text[] =
+    // A NaN is greater than every number.
+    "static inline bool is_greater(lane x, lane y)\n"
+    "{\n"
+    "    return x > y || (x != x && y == y);\n"
+    "}\n"
+    "static inline lane value(code x)\n"
+    "{\n"
+    "    return ";
+
+static const char top_k_text[] =
+    "        lane last = 0, best = 0;\n"
+    "        i64 before = -1;\n"
+    "        for (i64 j = 0; j < K; j++) {\n"
+    "            i64 found = -1;\n"
+    "            for (i64 c = 0; c < N; c++) {\n"
+    "                const lane x = value(v2[c * X_N]);\n"
+    "                if (before >= 0 && (is_greater(x, last) ||\n"
+    "                    (c <= before && !is_greater(last, x))))\n"
+    "                    continue;\n"
+    "                if (found < 0 || is_greater(x, best)) {\n"
+    "                    best = x;\n"
+    "                    found = c;\n"
+    "                }\n"
+    "            }\n"
+    "            v0[j * V_K] = v2[found * X_N];\n"
+    "            v1[j * I_K] = (int)found;\n"
+    "            last = best;\n"
+    "            before = found;\n"
+    "        }\n"
+    "    }\n"
+    "}\n";
+
+static hd_status emit_top_k(const hd_step *step, hd_text *out,
+                            hd_kernel_grid *grid)
+{
+    kernel k = {.step = step};
+    hd_dtype dtype = step->span[2].buffer->type.dtype;
+    hd_lane lane = hd_body_lane(dtype);
+    int d = batch_dims(&k);
+    int64_t batch;
+
+    hd_text_printf(&k.text,
+                   "typedef %s code;\ntypedef %s lane;\n"
+                   "static constexpr i64 V_K = %lld, I_K = %lld, X_N = %lld;\n",
+                   hd_code_text(dtype), hd_lane_text(lane),
+                   (long long)step->span[0].stride[d],
+                   (long long)step->span[1].stride[d],
+                   (long long)step->span[2].stride[d]);
+    hd_text_puts(&k.text, greater_text);
+    hd_prelude_load(&k.text, dtype, lane, "x");
+    hd_text_puts(&k.text, ";\n}\n");
+    begin_kernel(&k);
+    batch = add_batch(&k);
+    add_length(&k, "K", 0, d);
+    add_length(&k, "N", 2, d);
+    hd_text_puts(&k.text, "    for (i64 i = first; i < 1");
+    add_product(&k);
+    hd_text_puts(&k.text, "; i += step) {\n");
+    hd_text_puts(&k.text, d > 0 ? "        i64 b = i;\n" : "");
+    add_views(&k);
+    hd_text_puts(&k.text, top_k_text);
+    return end_kernel(&k, batch, out, grid);
+}
+
 hd_status hd_pick_emit(const hd_step *step, hd_text *out, hd_kernel_grid *grid)
 {
     switch (hd_op_pick(step->op)) {
     case HD_PICK_ROUTE:
         return emit_route(step, out, grid);
+    case HD_PICK_TOP_K:
+        return emit_top_k(step, out, grid);
     case HD_PICK_NONE:
         break;
     }

@@ -1445,9 +1445,59 @@ static hd_status check_route(verifier *v, const hd_op *op)
     return shapes_differ(v, op, &n, &expert, why);
 }
 
+// Whether one dimension has no more indices than another, in every run and on
+// every rank.
+static bool is_within(const verifier *v, const hd_view *in, hd_dim k, hd_dim n)
+{
+    int last = in->buffer->type.ndims - 1;
+
+    while (hd_view_picks(in, last))
+        last--;
+    if (hd_dim_is_counted(k) || hd_dim_is_counted(n) ||
+        (hd_view_range(in, last) != NULL &&
+         hd_dim_is_sized(in->buffer->type.dim[last])))
+        return false;
+    if (hd_dim_is_sized(n) && k.size == n.size)
+        return k.times <= n.times;
+    return k.extent <= (hd_dim_is_sized(n)
+                            ? n.times * v->module->size[n.size - 1].low
+                            : n.extent);
+}
+
+// The views are the greatest, where they were, and the operand.
+static hd_status check_top_k(verifier *v, const hd_op *op)
+{
+    static const char *const form[] = {
+        "the first result is [.., k], the greatest of [.., n]",
+        "the second result is [.., k], where those were",
+        "the operand is [.., n], of which the greatest are picked"};
+    hd_type best = type_of(op, 0), where = type_of(op, 1), in = type_of(op, 2);
+    hd_dim k, n;
+    char why[WHY];
+
+    HD_TRY(check_dtype(v, op, 0, in.dtype));
+    HD_TRY(check_dtype(v, op, 1, HD_I32));
+    HD_TRY(check_batch(v, op, form));
+    if (!same_shape(&where, &best, true))
+        return shapes_differ(v, op, &where, &best,
+                             difference(v, &where, &best, why));
+    k = best.dim[best.ndims - 1];
+    n = in.dim[in.ndims - 1];
+    if (is_within(v, &op->view[2], k, n) && n.extent <= INT32_MAX)
+        return HD_OK;
+    snprintf(why, sizeof why,
+             n.extent > INT32_MAX
+                 ? "the greatest of %.0s%.64s, which i32 does not number"
+                 : "the %.64s greatest of %.64s: there may be fewer",
+             dim_text(v, k), dim_text(v, n));
+    return shapes_differ(v, op, &best, &in, why);
+}
+
 static hd_status check_pick(verifier *v, const hd_op *op)
 {
     switch (hd_op_pick(op)) {
+    case HD_PICK_TOP_K:
+        return check_top_k(v, op);
     case HD_PICK_ROUTE:
         return check_route(v, op);
     case HD_PICK_NONE:

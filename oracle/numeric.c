@@ -939,65 +939,149 @@ static bool is_exact(const hd_span *span, const hd_values *values)
     return true;
 }
 
+static void fill_whole(const hd_span *span, hd_values *values, item x)
+{
+    for (int64_t i = 0; i < hd_span_elements(span); i++)
+        store(span, values, i, x);
+}
+
 // Places are asked one by one for who gets them: of those who want an expert
-// the one that as many came before.
-static void route_batch(const hd_span *token, const hd_span *slot,
-                        const hd_span *count, const hd_span *expert,
+// the one that as many came before. Where experts may be others, so may all
+// else, within what it can be.
+static void route_batch(const hd_span view[HD_PICK_VIEWS],
                         hd_values *const *values)
 {
-    int64_t cap = token->extent[1], k = expert->extent[1];
-    item x = {.bound = is_exact(expert, values[3]) ? 0 : INFINITY};
+    const hd_span *token = &view[0], *slot = &view[1], *expert = &view[3];
+    int64_t k = expert->extent[1], cap = token->extent[1], next;
+    double loose = is_exact(expert, values[3]) ? 0 : 1;
+    item t = {.whole = -1, .bound = loose * (double)expert->extent[0]};
+    item s = {.whole = -1, .bound = loose * (double)hd_span_elements(token)};
+    item n = {.whole = 0, .bound = loose * (double)cap};
 
-    x.whole = -1;
-    for (int64_t i = 0; i < hd_span_elements(slot); i++)
-        store(slot, values[1], i, x);
+    fill_whole(token, values[0], t);
+    fill_whole(slot, values[1], s);
+    fill_whole(&view[2], values[2], n);
     for (int64_t e = 0; e < token->extent[0]; e++) {
-        int64_t next = 0;
-
-        for (int64_t c = 0; c < cap; c++) {
+        next = 0;
+        for (n.whole = 0; n.whole < cap; store(&view[2], values[2], e, n)) {
             while (next < hd_span_elements(expert) &&
                    load(expert, values[3], next).whole != e)
                 next++;
             if (next == hd_span_elements(expert))
                 break;
-            x.whole = next / k;
-            store(token, values[0], e * cap + c, x);
-            x.whole = e * cap + c;
-            store(slot, values[1], next++, x);
-            x.whole = c + 1;
-            store(count, values[2], e, x);
+            t.whole = next / k;
+            s.whole = e * cap + n.whole++;
+            store(token, values[0], s.whole, t);
+            store(slot, values[1], next++, s);
         }
     }
 }
 
-static void compute_route(const hd_step *step, hd_values *const *values,
-                          int64_t number)
+static void compute_route(const hd_step *step, hd_values *const *values)
 {
     hd_span view[HD_PICK_VIEWS];
-    item none = {0};
 
-    for (int i = 0; i < step->op->nviews; i++)
-        view[i] = span_of_batch(step, i, number);
-    if (!is_exact(&view[3], values[3]))
-        none.bound = INFINITY;
-    for (int64_t i = 0; i < hd_span_elements(&view[2]); i++)
-        store(&view[2], values[2], i, none);
-    none.whole = -1;
-    for (int64_t i = 0; i < hd_span_elements(&view[0]); i++)
-        store(&view[0], values[0], i, none);
-    route_batch(&view[0], &view[1], &view[2], &view[3], values);
+    for (int64_t b = 0; b < batch_of(step); b++) {
+        for (int i = 0; i < step->op->nviews; i++)
+            view[i] = span_of_batch(step, i, b);
+        route_batch(view, values);
+    }
 }
 
-static void compute_pick(const hd_step *step, hd_values *const *values)
+// One of a row, as qsort has it.
+typedef struct candidate {
+    item x;
+    int64_t index;
+} candidate;
+
+static int compare_values(const item *x, const item *y)
 {
-    for (int64_t b = 0; b < batch_of(step); b++)
-        switch (hd_op_pick(step->op)) {
-        case HD_PICK_ROUTE:
-            compute_route(step, values, b);
-            break;
-        case HD_PICK_NONE:
-            break;
-        }
+    if (isnan(x->value) || isnan(y->value))
+        return (isnan(x->value) != 0) - (isnan(y->value) != 0);
+    if (x->whole != y->whole) // both 0 but of integers
+        return x->whole > y->whole ? 1 : -1;
+    return (x->value > y->value) - (x->value < y->value);
+}
+
+// The greater one first, of equal ones that which is first.
+static int compare_candidates(const void *a, const void *b)
+{
+    const candidate *x = a, *y = b;
+    int greater = compare_values(&x->x, &y->x);
+
+    if (greater != 0)
+        return -greater;
+    return (x->index > y->index) - (x->index < y->index);
+}
+
+// Whether errors may exchange two that are next to each other.
+static bool may_turn(const candidate *c, double error)
+{
+    return error > 0 && !(c[0].x.value - c[1].x.value > 2 * error);
+}
+
+// If every one of a row errs by so much at most, so does the j-th greatest.
+static void sort_row(candidate *row, const hd_span *in, const hd_values *from,
+                     double *error)
+{
+    *error = 0;
+    for (int64_t i = 0; i < in->extent[0]; i++) {
+        row[i] = (candidate){load(in, from, i), i};
+        *error = fmax(*error, row[i].x.bound);
+    }
+    qsort(row, (size_t)in->extent[0], sizeof *row, compare_candidates);
+}
+
+static void pick_row(const candidate *row, int64_t n, double error,
+                     const hd_span *best, const hd_span *where,
+                     hd_values *const *values)
+{
+    for (int64_t j = 0; j < best->extent[0]; j++) {
+        int64_t at = place(best, j);
+        bool turns = (j > 0 && may_turn(&row[j - 1], error)) ||
+                     (j + 1 < n && may_turn(&row[j], error));
+
+        values[0]->value[at] = row[j].x.value; // which is not rounded again
+        values[0]->bound[at] = error;
+        if (values[0]->whole != NULL)
+            values[0]->whole[at] = row[j].x.whole;
+        store(where, values[1], j,
+              (item){.whole = row[j].index, .bound = turns ? (double)n : 0});
+    }
+}
+
+static hd_status compute_top_k(const hd_step *step, hd_values *const *values)
+{
+    int64_t n = step->span[2].extent[step->span[2].ndims - 1];
+    candidate *row = calloc((size_t)n + 1, sizeof *row);
+    double error;
+
+    if (row == NULL)
+        return HD_NO_MEMORY;
+    for (int64_t b = 0; b < batch_of(step); b++) {
+        hd_span in = span_of_batch(step, 2, b);
+        hd_span best = span_of_batch(step, 0, b);
+        hd_span where = span_of_batch(step, 1, b);
+
+        sort_row(row, &in, values[2], &error);
+        pick_row(row, n, error, &best, &where, values);
+    }
+    free(row);
+    return HD_OK;
+}
+
+static hd_status compute_pick(const hd_step *step, hd_values *const *values)
+{
+    switch (hd_op_pick(step->op)) {
+    case HD_PICK_ROUTE:
+        compute_route(step, values);
+        return HD_OK;
+    case HD_PICK_TOP_K:
+        return compute_top_k(step, values);
+    case HD_PICK_NONE:
+        break;
+    }
+    return HD_OK;
 }
 
 hd_status hd_numeric_compute(const hd_step *step, hd_values *const *values)
@@ -1021,8 +1105,7 @@ hd_status hd_numeric_compute(const hd_step *step, hd_values *const *values)
     case HD_FAMILY_FOLD:
         return compute_fold(step, &space, values);
     case HD_FAMILY_PICK:
-        compute_pick(step, values);
-        return HD_OK;
+        return compute_pick(step, values);
     case HD_FAMILY_PRODUCT: // above
     case HD_FAMILY_MOVE:
     case HD_FAMILY_SYNC:

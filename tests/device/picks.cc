@@ -132,4 +132,51 @@ TEST(Picks, RoutesOfAnyExpertsGiveTheDenseAnswer)
             }
 }
 
+// ------------------------------------------------------------------- top_k
+
+const char *const kTops[] = {
+    "in %x : $[B@tp, T, N] out %v : $[B@tp, T, K] out %i : i32[B@tp, T, K] "
+    "{ %v, %i = top_k %x }",
+    "in %x : $[N] out %v : $[K] out %i : i32[K] { %v, %i = top_k %x }",
+    "in %x : $[B@tp, T, 2 * N] inout %v : $[B@tp, 2, T, K] "
+    "inout %i : i32[B@tp, T, 2 * K] "
+    "{ %v[:, 1], %i[:, :, K..2 * K] = top_k %x[:, :, N..2 * N] }",
+};
+
+// Many of them are equal, or none of them is a number.
+void SetFew(std::mt19937 &random, Arguments *arguments)
+{
+    static const double few[] = {NAN, 64, -64, 0, -0.0, 1, 2, -3};
+    int kind = Between(0, 3, random);
+
+    for (size_t i = 0; i < arguments->Info(0).elements && kind > 0; i++)
+        if (random() % 4 != 0 || kind == 3)
+            arguments->Set(0, i, kind == 3 ? NAN : few[random() % 8]);
+}
+
+TEST(Picks, TheGreatestOfAnyRowsAreTheReferences)
+{
+    const std::vector<const char *> dtypes = Choose<const char *>(
+        {"f64", "f32", "f16", "bf16", "f8e4m3", "f8e5m2", "i64", "i32", "u8"},
+        {"f32", "bf16", "i32"});
+    std::mt19937 random(Seed());
+
+    for (int ranks : Choose<int>({1, 2, 3, 8}, {2}))
+        for (const char *form : kTops)
+            for (const char *dtype : dtypes) {
+                int n = Between(1, 300, random);
+                Extents extents = {{'B', Between(1, 9, random)},
+                                   {'T', Between(1, 40, random)},
+                                   {'N', n},
+                                   {'K', Between(1, std::min(n, 9), random)}};
+
+                Runs(Filled(std::string("heddle 1 tensor program tops mesh "
+                                        "tp=1 ") +
+                                form,
+                            extents),
+                     dtype, ranks,
+                     [&](Arguments *arguments) { SetFew(random, arguments); });
+            }
+}
+
 } // namespace

@@ -746,6 +746,10 @@ std::vector<std::string> Picked(int64_t high)
     return {m + "in %x : i32[2, m, 3] out %p : i32[2, 5, 7] "
                 "out %s : i32[2, m, 3] out %n : i32[2, 5] "
                 "{ %p, %s, %n = route %x }",
+            m + "in %x : f32[m, 9] out %v : f32[m, 4] out %i : i32[m, 4] "
+                "{ %v, %i = top_k %x }",
+            m + "in %x : i32[3, 2 * m] out %v : i32[3, m] "
+                "out %i : i32[3, m] { %v, %i = top_k %x }",
             m + "in %x : i32[m, 6, 3] out %p : i32[m, 2 * m, m] "
                 "out %s : i32[m, 6, 3] out %n : i32[m, 2 * m] "
                 "{ %p, %s, %n = route %x }"};

@@ -310,4 +310,97 @@ TEST(Pick, RouteGivesEntriesPlacesInTheirOrder)
     CheckAll(cases, seed);
 }
 
+// ------------------------------------------------------------------- top_k
+
+const char *const kTops[] = {
+    "in %x : D[B, N] out %v : D[B, K] out %i : i32[B, K] "
+    "{ %v, %i = top_k %x }",
+    "in %x : D[B, 2, N, 3] inout %v : D[B, 2, 2, K] inout %i : i32[B, 2, K, 2] "
+    "{ %v[:, :, 1], %i[:, :, :, 0] = top_k %x[:, :, :, 2] }",
+};
+
+// Of few numbers, so that many are equal, or of any.
+uint64_t Number(hd_dtype dtype, bool few, std::mt19937 &random)
+{
+    static const double odd[] = {NAN, INFINITY, -INFINITY, 0.0,  -0.0,
+                                 1,   -1,       0.5,       1e-3, 100};
+    double value = few ? odd[random() % 10] : double(random() % 8192) / 64 - 64;
+    int64_t whole = int64_t(random() % (few ? 5 : 200)) - 2 * (dtype != HD_U8);
+    uint64_t code = 0;
+
+    if (dtype == HD_I64) // a double has not all of it
+        whole += whole % 2 == 0 ? int64_t(1) << 60 : -(int64_t(1) << 60);
+    if (hd_dtype_is_integer(dtype))
+        hd_dtype_store_integers(dtype, &whole, 1, &code);
+    else
+        hd_dtype_store(dtype, &value, 1, &code);
+    return code;
+}
+
+bool Greater(hd_dtype dtype, uint64_t a, uint64_t b)
+{
+    if (hd_dtype_is_integer(dtype)) {
+        int64_t x, y;
+
+        hd_dtype_load_integers(dtype, &a, 1, &x);
+        hd_dtype_load_integers(dtype, &b, 1, &y);
+        return x > y;
+    }
+    double x = At(dtype, &a, 0), y = At(dtype, &b, 0);
+    return std::isnan(x) ? !std::isnan(y) : x > y;
+}
+
+// What is sorted stays in its order where it is equal.
+Results Sorted(hd_dtype dtype, const std::vector<uint64_t> &all, size_t n,
+               size_t k)
+{
+    Results results(2);
+
+    for (size_t row = 0; row < all.size(); row += n) {
+        std::vector<size_t> order;
+
+        for (size_t i = 0; i < n; i++)
+            order.push_back(i);
+        std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+            return Greater(dtype, all[row + a], all[row + b]);
+        });
+        for (size_t j = 0; j < k; j++) {
+            results[0].push_back(all[row + order[j]]);
+            results[1].push_back(order[j]);
+        }
+    }
+    return results;
+}
+
+Case DrawTop(const char *form, const char *dtype, std::mt19937 &random)
+{
+    int n = Between(1, 40, random), k = Between(1, n, random);
+    std::string text = std::regex_replace(form, std::regex("D"), dtype);
+
+    text = Filled(text, {{'B', Between(1, 5, random)}, {'N', n}, {'K', k}});
+    Step step(text);
+    hd_dtype of = step.Get().span[2].buffer->type.dtype;
+    bool few = random() % 2 == 0;
+    Case c = {text, {}, {}};
+
+    for (int64_t i = 0; i < hd_span_elements(&step.Get().span[2]); i++)
+        c.operand.push_back(Number(of, few, random));
+    c.want = Sorted(of, c.operand, size_t(n), size_t(k));
+    return c;
+}
+
+TEST(Pick, TopKPicksTheGreatestAndOfEqualOnesTheFirst)
+{
+    unsigned seed = Seed();
+    std::mt19937 random(seed);
+    std::vector<Case> cases;
+
+    for (const char *dtype :
+         {"f64", "f32", "f16", "bf16", "f8e4m3", "f8e5m2", "i64", "i32", "u8"})
+        for (const char *form : kTops)
+            for (int i = 0; i < 3; i++)
+                cases.push_back(DrawTop(form, dtype, random));
+    CheckAll(cases, seed);
+}
+
 } // namespace

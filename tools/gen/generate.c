@@ -1569,6 +1569,26 @@ static void make_route(maker *m, int x)
             to[2], x);
 }
 
+// The greatest of the last dimension, which each rank has whole.
+static void make_top_k(maker *m, int x)
+{
+    tensor best = m->tensor[x], where;
+    int last = best.ndims - 1, to[2];
+
+    if (last < 0 || best.dim[last].mark >= 0 || best.dim[last].extent >= MANY)
+        return;
+    read_tensor(m, x);
+    where = best;
+    where.dtype = I32;
+    where.size = best.dim[last].extent;
+    where.positive = false;
+    best.dim[last] = where.dim[last] =
+        (dim){1 + pick(m, best.dim[last].extent), LOCAL, 0};
+    to[0] = place_beside(m, &best);
+    to[1] = place_beside(m, &where);
+    fprintf(m->body, "    %%t%d, %%t%d = top_k %%t%d\n", to[0], to[1], x);
+}
+
 // ------------------------------------------------------- what indices say
 
 // The dimension to take from, which each rank has whole; -1 if there is none.
@@ -1768,7 +1788,7 @@ static void make_op(maker *m)
         make_map,    make_copy,   make_tiles,     make_update,  make_transpose,
         make_map,    make_matmul, make_set,       make_map,     make_reduction,
         make_set,    make_update, make_transpose, make_reshape, make_reshape,
-        make_route,  make_take};
+        make_route,  make_take,   make_top_k};
     enum { OPS = sizeof ops / sizeof ops[0], CHAIN = 12 };
     int n = m->nstreamed < 4 && !m->chain ? 2 * m->nstreamed + 1 : 8;
     bool streams = m->streams && m->naxes > 0;
