@@ -595,13 +595,6 @@ static hd_status unknown_buffer(parser *p)
 static hd_status take_positive(parser *p, const char *what, hd_expr size,
                                hd_loc loc, int64_t *out)
 {
-    if (!hd_expr_is_const(p->module, size) && p->module->nsizes > 0) {
-        p->failed = true;
-        return hd_error(p->diag, HD_E0202, loc,
-                        "%s has no value here; of what a run is given it may "
-                        "be one, or a number times one",
-                        what);
-    }
     if (!hd_expr_is_const(p->module, size)) {
         p->failed = true;
         return hd_error(p->diag, HD_E0202, loc, "%s has no value here", what);
@@ -1072,8 +1065,14 @@ static hd_status parse_extent(parser *p, hd_dim *out)
     p->in_extent = false;
     HD_TRY(status);
     *out = hd_dim_whole(0);
-    if (!is_sized(p->module, extent, out))
-        return take_positive(p, "an extent", extent, loc, &out->extent);
+    if (!is_sized(p->module, extent, out)) {
+        if (hd_expr_is_const(p->module, extent) || p->module->nsizes == 0)
+            return take_positive(p, "an extent", extent, loc, &out->extent);
+        p->failed = true;
+        return hd_error(p->diag, HD_E0202, loc,
+                        "an extent has no value here; of what a run is given "
+                        "it may be one, or a number times one");
+    }
     high = p->module->size[out->size - 1].high;
     if (out->times >= 1 && out->times <= HD_MAX_ELEMENTS / high) {
         out->extent = out->times * high;
@@ -1352,7 +1351,17 @@ static hd_status parse_declaration(parser *p)
         buffer->record->loc = name.loc;
     HD_TRY(status); // declared all the same, so that its uses are no errors
     HD_TRY(parse_attributes(p, buffer));
+    // With sizes, when it is known how much room buffers take.
     return p->module->nsizes > 0 ? HD_OK : check_of(p, buffer);
+}
+
+// What would be too much is one more than may be.
+static void give_dim_room(const hd_module *module, hd_dim *dim)
+{
+    int64_t room = module->size[dim->size - 1].room;
+
+    dim->extent = room <= HD_MAX_ELEMENTS / dim->times ? room * dim->times
+                                                       : HD_MAX_ELEMENTS + 1;
 }
 
 // Blocks of one length, as many as it is cut into, hold each value of a size.
@@ -1369,13 +1378,13 @@ static hd_status give_room(parser *p)
         m->size[i].room = m->size[i].room > 1 ? m->size[i].room : 2;
     }
     for (hd_buffer *b = m->buffers; b != NULL && m->nsizes > 0; b = b->next) {
-        for (int i = 0; i < b->type.ndims; i++) {
-            hd_dim *dim = &b->type.dim[i];
+        bool told = hd_type_elements(&b->type) > HD_MAX_ELEMENTS;
 
-            if (hd_dim_is_sized(*dim))
-                dim->extent = dim->times * m->size[dim->size - 1].room;
-        }
-        HD_TRY(check_elements(p, &b->type, b->loc));
+        for (int i = 0; i < b->type.ndims; i++)
+            if (hd_dim_is_sized(b->type.dim[i]))
+                give_dim_room(m, &b->type.dim[i]);
+        if (!told)
+            HD_TRY(check_elements(p, &b->type, b->loc));
         HD_TRY(check_of(p, b));
     }
     return HD_OK;
