@@ -114,7 +114,8 @@ typedef struct tensor {
     char role;     // 'i'n, 'o'ut, 't'emp or inout, 'b'oth; 'p'art of another
     int read;      // the number of the operation that read it last; 0 for none
     int of;        // of a part, whose
-    char view[8 * HD_MAX_DIMS]; // and which: what stands behind the name
+    // And which: what stands behind the name. MAX_ELEMENTS bounds its numbers.
+    char view[8 * HD_MAX_DIMS];
 } tensor;
 
 typedef struct maker {
@@ -360,8 +361,33 @@ static void go_on_from(maker *m, int i)
         m->streamed[m->nstreamed++] = i;
 }
 
-static int add_part(maker *m, const tensor *t, int of);
-static void view_dim(tensor *part, int first, int count, int n, bool picks);
+// Adds an index or some of them, of a dimension of which there are `n`, to a
+// part's view.
+static void view_dim(tensor *part, int first, int count, int n, bool picks)
+{
+    size_t length = strlen(part->view);
+    char *at = part->view + length;
+    size_t room = sizeof part->view - length;
+    const char *before = length == 0 ? "[" : ", ";
+
+    if (picks)
+        snprintf(at, room, "%s%d", before, first);
+    else if (count == n)
+        snprintf(at, room, "%s:", before);
+    else
+        snprintf(at, room, "%s%d..%d", before, first, first + count);
+}
+
+static int add_part(maker *m, const tensor *t, int of)
+{
+    int i = add_tensor(m, t, 'p');
+
+    strcat(m->tensor[i].view, "]");
+    m->tensor[i].of = of;
+    m->tensor[i].size = m->tensor[of].size;
+    m->tensor[i].positive = m->tensor[of].positive;
+    return i;
+}
 
 // A part of a new tensor, whose rest a statement before fills with a number; -1
 // if it would have too many elements.
@@ -440,34 +466,6 @@ static int read_tensor(maker *m, int i)
 }
 
 // ------------------------------------------------------------------ parts
-
-// Adds an index or some of them, of a dimension of which there are `n`, to a
-// part's view.
-static void view_dim(tensor *part, int first, int count, int n, bool picks)
-{
-    size_t length = strlen(part->view);
-    char *at = part->view + length;
-    size_t room = sizeof part->view - length;
-    const char *before = length == 0 ? "[" : ", ";
-
-    if (picks)
-        snprintf(at, room, "%s%d", before, first);
-    else if (count == n)
-        snprintf(at, room, "%s:", before);
-    else
-        snprintf(at, room, "%s%d..%d", before, first, first + count);
-}
-
-static int add_part(maker *m, const tensor *t, int of)
-{
-    int i = add_tensor(m, t, 'p');
-
-    strcat(m->tensor[i].view, "]");
-    m->tensor[i].of = of;
-    m->tensor[i].size = m->tensor[of].size;
-    m->tensor[i].positive = m->tensor[of].positive;
-    return i;
-}
 
 // Some of what a tensor has, by constants. An inout's elements may become
 // larger than those of a part say.
@@ -1835,7 +1833,7 @@ static void draw_mesh(maker *m)
     }
     m->streams = !once_in(m, 4);
     m->chain = once_in(m, 2);
-    kind = pick(m, 12);
+    kind = pick(m, 12); // one in three has blocks, one in four sizes
     m->blocks = kind % 3 == 2;
     if (kind >= 9)
         draw_sizes(m);
