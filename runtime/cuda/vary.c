@@ -13,7 +13,7 @@
 typedef struct offers {
     hd_device *device;
     int peer;
-    bool roots; // those that it told are of the walk
+    bool roots; // are to be found: its slots are as it filled them
     hd_diag *diag;
 } offers;
 
