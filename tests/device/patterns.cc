@@ -382,7 +382,7 @@ TEST_P(Patterns, GiveTheDenseAnswerWithEveryPairOfOptions)
         Choose<const char *>({"f32", "f16", "bf16"}, {"f32", "bf16"});
     const int most = IsQuick() ? 2 : 3;
     std::mt19937 random(Seed());
-    const unsigned share = IsQuick() ? 6 : 3;
+    const unsigned share = IsQuick() ? 6 : 5;
     unsigned n = unsigned(Seed() % share);
 
     for (const std::vector<int> &row :
