@@ -88,6 +88,21 @@ static int64_t find_limit(const hd_module *module, const hd_block *block,
     return least;
 }
 
+// The least extent of a dimension that the buffer counts; 0: there is none.
+static int64_t find_counted(const hd_module *module, const hd_buffer *counts)
+{
+    int64_t least = 0;
+
+    for (const hd_buffer *b = module->buffers; b != NULL; b = b->next) {
+        bool found = b->by != NULL && hd_buffer_root(b->by) == counts;
+        int64_t extent = found ? b->type.dim[b->counted].extent : 0;
+
+        if (found && (least == 0 || extent < least))
+            least = extent;
+    }
+    return least;
+}
+
 bool hd_module_argument(const hd_module *module, size_t i, hd_argument *out)
 {
     const hd_buffer *buffer;
@@ -111,6 +126,7 @@ bool hd_module_argument(const hd_module *module, size_t i, hd_argument *out)
             find_limit(module, &module->body, buffer, rows_of_counts);
         out->taken_extent =
             find_limit(module, &module->body, buffer, extent_of_indices);
+        out->counted = find_counted(module, buffer);
     }
     out->local_bytes = out->local_elements * hd_dtype_size(type->dtype);
     for (int d = 0; d < type->ndims; d++) {

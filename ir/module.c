@@ -494,6 +494,14 @@ int hd_view_lead(const hd_view *view)
     return dim;
 }
 
+int hd_op_counted(const hd_op *op)
+{
+    for (int i = 0; i < op->nviews; i++)
+        if (op->view[i].buffer->by != NULL)
+            return i;
+    return -1;
+}
+
 int hd_view_kept_ahead(const hd_view *view, int dim)
 {
     int n = 0;

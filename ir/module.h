@@ -39,6 +39,8 @@ struct hd_buffer {
     hd_buffer *of; // NULL, or the buffer whose bytes this one renames: same
                    // dtype, and of a temp at most as many local elements as
                    // `of`, of an argument exactly as many; never chained
+    hd_buffer *by; // NULL, or how many indices of dimension `counted` there
+    int counted;   // are: i32, its dimensions are the first ones of this
     int id;        // position in the order of declaration
     hd_op *record; // of events: what a send of nothing leaves of its `done`
     hd_loc loc;
@@ -192,6 +194,8 @@ void hd_view_keep_block(hd_module *module, hd_view *view, int dim,
                         hd_expr block, int64_t blocks);
 // Keeps all of the dimension.
 void hd_view_keep_all(hd_module *module, hd_view *view, int dim);
+// The first view of the op whose buffer has counts; -1 if none has.
+int hd_op_counted(const hd_op *op);
 // The range that it keeps of a dimension, NULL if it keeps all of it or none.
 const hd_range *hd_view_range(const hd_view *view, int dim);
 // Whether it picks one index of the dimension, and in how many leading ones.

@@ -311,6 +311,7 @@ static hd_access access_of_key(hd_key_code code)
     case HD_VALUE_FACTOR:
     case HD_VALUE_COUNTS:
     case HD_VALUE_ACT:
+    case HD_VALUE_BY:
         break;
     }
     return HD_ACCESS_READ;

@@ -91,6 +91,7 @@ typedef enum hd_value_kind {
     HD_VALUE_FACTOR,
     HD_VALUE_COUNTS,
     HD_VALUE_ACT,
+    HD_VALUE_BY,
 } hd_value_kind;
 
 // What a matmul's `act` may be: some of the ops of one operand.
@@ -195,7 +196,7 @@ typedef struct hd_key {
     hd_key_code code;
     hd_loc loc;
     hd_expr expr;  // EXPR; HD_EXPR_NONE for others
-    int view;      // READ, WRITE, EVENT, FACTOR, COUNTS: which one; -1 for
+    int view;      // READ, WRITE, EVENT, FACTOR, COUNTS, BY: which one; -1 for
                    // others
     double number; // FACTOR without a view
     hd_act act;    // ACT

@@ -12,6 +12,7 @@
 
 #include "base/dtype.h"
 #include "base/text.h"
+#include "ir/counts.h"
 #include "ir/lex.h"
 #include "ir/print.h"
 #include "ir/suggest.h"
@@ -712,6 +713,7 @@ static hd_status parse_value(parser *p, hd_view *views, int *n, hd_key *key)
 {
     switch (hd_key_info_get(key->code)->value) {
     case HD_VALUE_FLAG:
+    case HD_VALUE_BY: // no text has it
         return HD_OK;
     case HD_VALUE_EXPR:
         return parse_expr(p, &key->expr);
@@ -855,6 +857,7 @@ static hd_status parse_op(parser *p, hd_stmt *stmt)
     op->ninputs = op->nviews - op->noutputs;
     stmt->op = op;
     HD_TRY(parse_keys(p, op, views));
+    hd_op_add_counts(p->module, op);
     if (p->token.kind == HD_TOKEN_NAME && !p->token.first &&
         !begins_statement(&p->token))
         return unknown_key(p, op);
@@ -1142,6 +1145,74 @@ static hd_status parse_mark(parser *p, hd_dim *out)
                     blocks, p->module->axis[out->mark].name, size);
 }
 
+static hd_status decl_error(parser *p, hd_code code, hd_loc loc,
+                            const char *what);
+
+// The counts of a dimension, and which one it is.
+typedef struct counted {
+    hd_buffer *by;
+    int dim;
+    hd_loc loc;
+} counted;
+
+static hd_status refuse_counts(parser *p, const counted *c, const char *why)
+{
+    return decl_error(
+        p, HD_E0214, c->loc,
+        hd_arena_printf(p->module->arena, "by %%%s, %s", c->by->name, why));
+}
+
+// What counts lead with is what the buffer leads with.
+static hd_status check_counts(parser *p, const hd_type *type, const counted *c)
+{
+    const hd_type *counts = &c->by->type;
+    hd_dim dim = type->dim[c->dim];
+
+    if (counts->dtype != HD_I32)
+        return refuse_counts(p, c,
+                             hd_arena_printf(p->module->arena,
+                                             "which is %s: counts are i32",
+                                             hd_dtype_text(counts->dtype)));
+    if (c->by->by != NULL || type->dtype == HD_EVENT)
+        return refuse_counts(
+            p, c, c->by->by != NULL ? "which has counts itself" : "of events");
+    if (dim.mark != HD_LOCAL || hd_dim_is_cut(dim) || hd_dim_is_sized(dim))
+        return refuse_counts(p, c,
+                             "of a dimension in pieces, or of a run's length: "
+                             "what is counted is local, and of a constant "
+                             "extent");
+    for (int d = 0; d < counts->ndims; d++)
+        if (d >= c->dim || !hd_dim_same(counts->dim[d], type->dim[d]))
+            return refuse_counts(
+                p, c,
+                hd_arena_printf(
+                    p->module->arena,
+                    "whose dimension %d differs: counts have the first "
+                    "dimensions of the buffer, placed alike, all "
+                    "ahead of the one that they count",
+                    d));
+    return HD_OK;
+}
+
+static hd_status parse_by(parser *p, int dim, counted *out)
+{
+    hd_loc loc = p->token.loc;
+
+    if (!accept_word(p, "by"))
+        return HD_OK;
+    if (out->by != NULL)
+        return decl_error(p, HD_E0214, loc,
+                          "a second dimension with counts; a buffer has one");
+    *out = (counted){.dim = dim, .loc = p->token.loc};
+    if (p->token.kind != HD_TOKEN_BUFFER)
+        return expected(p, "a buffer");
+    out->by = hd_module_buffer(p->module, p->token.text, p->token.length);
+    if (out->by == NULL)
+        return unknown_buffer(p);
+    advance(p);
+    return HD_OK;
+}
+
 static hd_status parse_dim(parser *p, hd_dim *out)
 {
     hd_loc loc = p->token.loc;
@@ -1151,7 +1222,7 @@ static hd_status parse_dim(parser *p, hd_dim *out)
     return hd_dim_is_sized(*out) ? cut_size(p, *out, loc) : HD_OK;
 }
 
-static hd_status parse_type(parser *p, hd_type *out)
+static hd_status parse_type(parser *p, hd_type *out, counted *by)
 {
     if (p->token.kind != HD_TOKEN_NAME ||
         !hd_dtype_find(p->token.text, p->token.length, &out->dtype))
@@ -1164,9 +1235,11 @@ static hd_status parse_type(parser *p, hd_type *out)
         if (out->ndims == HD_MAX_DIMS)
             return too_many(p, "dimensions", HD_MAX_DIMS);
         HD_TRY(parse_dim(p, &out->dim[out->ndims]));
+        HD_TRY(parse_by(p, out->ndims, by));
         out->ndims++;
     } while (accept_mark(p, ","));
-    return expect_mark(p, "]", "',' or ']'");
+    HD_TRY(expect_mark(p, "]", "',' or ']'"));
+    return by->by != NULL ? check_counts(p, out, by) : HD_OK;
 }
 
 static hd_status parse_attributes(parser *p, hd_buffer *buffer)
@@ -1322,6 +1395,7 @@ static hd_status parse_declaration(parser *p)
     hd_role role;
     hd_token name;
     hd_type type = {0};
+    counted by = {0};
     hd_buffer *buffer, *known;
     hd_status status;
     char *text;
@@ -1333,7 +1407,7 @@ static hd_status parse_declaration(parser *p)
         return expected(p, "a buffer");
     advance(p);
     HD_TRY(expect_mark(p, ":", "':'"));
-    status = parse_type(p, &type);
+    status = parse_type(p, &type, &by);
     if (status == HD_OK)
         status = check_type(p, role, &type, name.loc);
     known = hd_module_buffer(p->module, name.text, name.length);
@@ -1350,6 +1424,8 @@ static hd_status parse_declaration(parser *p)
     if (buffer->record != NULL)
         buffer->record->loc = name.loc;
     HD_TRY(status); // declared all the same, so that its uses are no errors
+    buffer->by = by.by;
+    buffer->counted = by.dim;
     HD_TRY(parse_attributes(p, buffer));
     // With sizes, when it is known how much room buffers take.
     return p->module->nsizes > 0 ? HD_OK : check_of(p, buffer);

@@ -18,7 +18,8 @@ void hd_dim_print(const hd_module *module, hd_dim dim, hd_text *text)
         hd_text_printf(text, "%lld", (long long)dim.extent);
 }
 
-void hd_type_print(const hd_module *module, const hd_type *type, hd_text *text)
+static void print_dims(const hd_module *module, const hd_type *type,
+                       const hd_buffer *by, int counted, hd_text *text)
 {
     hd_text_printf(text, "%s[", hd_dtype_text(type->dtype));
     for (int i = 0; i < type->ndims; i++) {
@@ -32,8 +33,15 @@ void hd_type_print(const hd_module *module, const hd_type *type, hd_text *text)
             hd_text_printf(text, "@%s",
                            mark == HD_STREAM ? "stream"
                                              : module->axis[mark].name);
+        if (by != NULL && i == counted)
+            hd_text_printf(text, " by %%%s", by->name);
     }
     hd_text_puts(text, "]");
+}
+
+void hd_type_print(const hd_module *module, const hd_type *type, hd_text *text)
+{
+    print_dims(module, type, NULL, 0, text);
 }
 
 static void print_index(const hd_module *module, const hd_view *view, int i,
@@ -117,7 +125,8 @@ static void print_op(const hd_module *module, const hd_op *op, hd_text *text)
         print_view(module, &op->view[op->noutputs + i], text);
     }
     for (int i = 0; i < op->nkeys; i++)
-        print_key(module, op, &op->key[i], text);
+        if (op->key[i].code != HD_KEY_COUNTS)
+            print_key(module, op, &op->key[i], text);
 }
 
 static void print_block(const hd_module *module, const hd_block *block,
@@ -214,7 +223,7 @@ static void print_buffers(const hd_module *module, hd_text *text)
     for (const hd_buffer *b = module->buffers; b != NULL; b = b->next) {
         hd_text_printf(text, "%-*s %%%-*s : ", roles, role_text(b->role), names,
                        b->name);
-        hd_type_print(module, &b->type, text);
+        print_dims(module, &b->type, b->by, b->counted, text);
         hd_text_puts(text, b->shared ? " shared" : "");
         if (b->of != NULL)
             hd_text_printf(text, " of %%%s", b->of->name);

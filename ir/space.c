@@ -7,7 +7,8 @@
 
 static hd_space space_over(int nparallel)
 {
-    hd_space space = {.ndims = nparallel, .nparallel = nparallel};
+    hd_space space = {
+        .ndims = nparallel, .nparallel = nparallel, .counted = -1};
 
     assert(nparallel <= HD_MAX_DIMS);
     for (int i = 0; i < HD_MAX_VIEWS; i++)
@@ -102,7 +103,8 @@ static bool lies_last(const hd_op *op, int i)
         if (op->key[k].view == i) {
             hd_value_kind value = hd_key_info_get(op->key[k].code)->value;
 
-            return value != HD_VALUE_FACTOR && value != HD_VALUE_COUNTS;
+            return value != HD_VALUE_FACTOR && value != HD_VALUE_COUNTS &&
+                   value != HD_VALUE_BY;
         }
     return hd_op_is_elementwise(op);
 }
@@ -114,6 +116,34 @@ int hd_space_beside(const hd_op *op, int i, int d)
     for (int k = d + 1; k < op->view[0].buffer->type.ndims; k++)
         own -= !hd_view_picks(&op->view[0], k);
     return lies_last(op, i) && own >= 0 ? own : -1;
+}
+
+int hd_space_along(const hd_space *space, int view, int own)
+{
+    for (int d = 0; d < space->ndims; d++)
+        if (space->dim[view][d] == own)
+            return d;
+    return -1;
+}
+
+// The first dimensions of the view that has the counts are theirs.
+static void lay_counts(hd_space *space, const hd_op *op)
+{
+    int counts = hd_op_key_view(op, HD_KEY_COUNTS), of = hd_op_counted(op);
+    const hd_view *view;
+
+    if (counts < 0 || of < 0)
+        return;
+    view = &op->view[of];
+    for (int own = 0;
+         own < hd_view_kept_ahead(view, view->buffer->by->type.ndims); own++) {
+        int d = hd_space_along(space, of, own);
+
+        if (d >= 0)
+            space->dim[counts][d] = (int8_t)own;
+    }
+    space->counted = hd_space_along(
+        space, of, hd_view_kept_ahead(view, view->buffer->counted));
 }
 
 void hd_space_map(const hd_op *op, const hd_shape *view, const int8_t *dim,
@@ -150,6 +180,7 @@ void hd_space_map(const hd_op *op, const hd_shape *view, const int8_t *dim,
     for (int i = 1; i < op->nviews; i++)
         if (lies_last(op, i))
             lay_last(out, i, view[i].ndims);
+    lay_counts(out, op);
 }
 
 // A view repeats, too, where it has one index and the space has more.

@@ -14,6 +14,7 @@
 // which of them a row takes is data. The dimension that `take` takes from is
 // the reduced one: one term of it, or none, is not zero. Of an op of family
 // PICK views lie along the dimensions of the batch alone.
+// Counts of a dimension lie as their dimensions do in the view that has them.
 #ifndef HD_IR_SPACE_H
 #define HD_IR_SPACE_H
 
@@ -27,6 +28,7 @@ HD_BEGIN_DECLS
 typedef struct hd_space {
     int ndims;     // the parallel ones, then the reduced one if there is one
     int nparallel; // those of the result, in its order
+    int counted;   // the one of which the key COUNTS says how many; -1: none
     int64_t extent[HD_SPACE_DIMS];
     // Per view and dimension of the space: the view's dimension that lies along
     // it, or HD_REPEATED.
@@ -59,6 +61,9 @@ void hd_space_map_op(const hd_module *module, const hd_op *op, hd_space *out);
 // along its last ones, whether it repeats there or not; -1 if none does. Both
 // are counted in the buffers' dimensions.
 int hd_space_beside(const hd_op *op, int i, int d);
+// The dimension of the space that dimension `own` of view `view` lies along, -1
+// if it repeats there.
+int hd_space_along(const hd_space *space, int view, int own);
 // What `dim` is for an op of a verified module; `ndims` of its first operand.
 void hd_space_dims(const hd_module *module, const hd_op *op, int ndims,
                    int8_t dim[2]);

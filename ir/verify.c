@@ -128,7 +128,8 @@ static hd_status check_keys(verifier *v, const hd_op *op)
     const hd_key *min = hd_op_key(op, HD_KEY_MIN);
 
     for (int i = 0; i < op->nkeys; i++)
-        if ((info->keys & 1u << op->key[i].code) == 0)
+        if (op->key[i].code != HD_KEY_COUNTS &&
+            (info->keys & 1u << op->key[i].code) == 0)
             return hd_error(v->diag, HD_E0302, op->key[i].loc,
                             "%s takes no key %s", info->text,
                             hd_key_info_get(op->key[i].code)->text);
@@ -1506,12 +1507,118 @@ static hd_status check_pick(verifier *v, const hd_op *op)
     return HD_OK;
 }
 
-static hd_status check_compute(verifier *v, const hd_op *op)
+// ----------------------------------------------------- counted dimensions
+
+// Where the dimension that a view counts, and those of its counts, lie in what
+// the op iterates over.
+typedef struct counted {
+    int dim, ndims;
+    int along[HD_MAX_DIMS];
+} counted;
+
+static counted lay_counted(const hd_space *space, const hd_op *op, int i)
 {
-    HD_TRY(check_overlap(v, op));
-    HD_TRY(check_factor(v, op, HD_KEY_BY));
-    HD_TRY(check_factor(v, op, HD_KEY_SCALE));
-    HD_TRY(check_factor(v, op, HD_KEY_VALUE));
+    const hd_view *view = &op->view[i];
+    counted c = {
+        .dim = hd_space_along(space, i,
+                              hd_view_kept_ahead(view, view->buffer->counted)),
+        .ndims = hd_view_kept_ahead(view, view->buffer->by->type.ndims)};
+
+    for (int d = 0; d < c.ndims; d++)
+        c.along[d] = hd_space_along(space, i, d);
+    return c;
+}
+
+// The counts by which one view is cut are those of every other.
+static bool same_counts(const hd_op *op, int i, const counted *a, int k,
+                        const counted *b)
+{
+    hd_view x = op->view[i], y = op->view[k];
+
+    if (x.buffer->by != y.buffer->by || a->dim != b->dim ||
+        a->ndims != b->ndims ||
+        memcmp(a->along, b->along, sizeof a->along) != 0)
+        return false;
+    for (int d = 0; d < x.buffer->by->type.ndims; d++)
+        if (hd_view_picks(&x, d) != hd_view_picks(&y, d) ||
+            (hd_view_picks(&x, d) && x.index[d] != y.index[d]) ||
+            !same_range(&x, &y, d))
+            return false;
+    return true;
+}
+
+// All that is counted is there, and each of its counts is of one slab of what
+// the op makes.
+static hd_status check_counted_view(verifier *v, const hd_op *op,
+                                    const hd_space *space, int i)
+{
+    const hd_view *view = &op->view[i];
+    const hd_buffer *x = view->buffer;
+    counted c = lay_counted(space, op, i);
+
+    if (hd_view_picks(view, x->counted) ||
+        hd_view_range(view, x->counted) != NULL)
+        return hd_error(v->diag, HD_E0319, view->loc,
+                        "a part of dimension %d of %%%s, of which %%%s says "
+                        "how many there are: %s takes all of it",
+                        x->counted, x->name, x->by->name, op_text(op));
+    if (c.dim < 0)
+        return hd_error(v->diag, HD_E0319, view->loc,
+                        "dimension %d of %%%s, which %%%s counts, repeats in "
+                        "%s",
+                        x->counted, x->name, x->by->name, op_text(op));
+    for (int d = 0; d < c.ndims; d++)
+        if (c.along[d] < 0 || c.along[d] >= space->nparallel)
+            return hd_error(v->diag, HD_E0319, view->loc,
+                            "dimension %d of %%%s has a count each of %%%s: "
+                            "the result of %s has it, too",
+                            hd_view_kept_dim(view, d), x->name, x->by->name,
+                            op_text(op));
+    return HD_OK;
+}
+
+static hd_status check_counted(verifier *v, const hd_op *op)
+{
+    int first = hd_op_counted(op);
+    hd_space space;
+    counted one, other;
+
+    if (first < 0)
+        return HD_OK;
+    if (op->code == HD_OP_RESHAPE || hd_op_key(op, HD_KEY_GROUPS) != NULL ||
+        hd_op_family(op) == HD_FAMILY_PICK)
+        return hd_error(
+            v->diag, HD_E0319, op->view[first].loc,
+            "%%%s has counts, %%%s: %s takes none; `copy` it to a "
+            "tensor without",
+            op->view[first].buffer->name, op->view[first].buffer->by->name,
+            hd_op_family(op) == HD_FAMILY_PRODUCT ? "a grouped matmul"
+                                                  : op_text(op));
+    hd_space_of_op(v->module, op, &space);
+    HD_TRY(check_counted_view(v, op, &space, first));
+    one = lay_counted(&space, op, first);
+    for (int i = first + 1; i < op->nviews; i++) {
+        const hd_view *view = &op->view[i];
+
+        if (view->buffer->by == NULL)
+            continue;
+        HD_TRY(check_counted_view(v, op, &space, i));
+        other = lay_counted(&space, op, i);
+        if (same_counts(op, first, &one, i, &other))
+            continue;
+        return hd_error(v->diag, HD_E0319, view->loc,
+                        "%%%s has counts %%%s, and %%%s has %%%s: those of an "
+                        "operation are the same ones, of one dimension; `copy` "
+                        "to a tensor without",
+                        view->buffer->name, view->buffer->by->name,
+                        op->view[first].buffer->name,
+                        op->view[first].buffer->by->name);
+    }
+    return HD_OK;
+}
+
+static hd_status check_family(verifier *v, const hd_op *op)
+{
     switch (hd_op_family(op)) {
     case HD_FAMILY_COPY:
         return op->code == HD_OP_RESHAPE
@@ -1534,6 +1641,16 @@ static hd_status check_compute(verifier *v, const hd_op *op)
         break;
     }
     return HD_OK;
+}
+
+static hd_status check_compute(verifier *v, const hd_op *op)
+{
+    HD_TRY(check_overlap(v, op));
+    HD_TRY(check_factor(v, op, HD_KEY_BY));
+    HD_TRY(check_factor(v, op, HD_KEY_SCALE));
+    HD_TRY(check_factor(v, op, HD_KEY_VALUE));
+    HD_TRY(check_family(v, op));
+    return check_counted(v, op);
 }
 
 // --------------------------------------------------------------- transfers

@@ -1,4 +1,5 @@
 // Runs the passes that a module still needs, and verifies after each.
+#include "ir/counts.h"
 #include "ir/verify.h"
 #include "lower/pass.h"
 
@@ -66,6 +67,7 @@ static hd_status run_passes(hd_module *module, const hd_lower_options *options,
             passes[i].stage > options->until)
             continue;
         HD_TRY(passes[i].run(module, options, scratch, diag, &effect));
+        hd_module_add_counts(module);
         module->stage = passes[i].stage;
         HD_TRY(hd_verify(module, diag));
         if (hook != NULL)

@@ -346,7 +346,9 @@ static bool needs_whole(const hd_op *op, const hd_space *space, int d)
 {
     if (hd_op_family(op) == HD_FAMILY_PICK)
         return d < 0 || d >= hd_op_batch(op, 0, space->nparallel);
-    return hd_op_key(op, HD_KEY_GROUPS) != NULL && d != space->nparallel - 1;
+    return (hd_op_key(op, HD_KEY_GROUPS) != NULL &&
+            d != space->nparallel - 1) ||
+           hd_op_key(op, HD_KEY_COUNTS) != NULL;
 }
 
 // The dimension of view `i` that chunks split; where it has none along that it

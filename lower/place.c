@@ -16,6 +16,9 @@ static void place_op(void *context, hd_op *op)
     for (int i = 0; i < op->nviews; i++) {
         used[op->view[i].buffer->id] = true;
         used[hd_buffer_root(op->view[i].buffer)->id] = true;
+        if (op->view[i].buffer->by != NULL) // which a transfer does not read
+            used[hd_buffer_root(op->view[i].buffer->by)->id] =
+                used[op->view[i].buffer->by->id] = true;
     }
     if (touched >= 0)
         hd_buffer_root(op->view[touched].buffer)->shared = true;

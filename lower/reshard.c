@@ -205,12 +205,19 @@ static bool is_part(const hd_view *view)
     return view->nindex > 0;
 }
 
+// Whether it moves by way of a tensor of its own: a part, or what counts of a
+// dimension leave of one, which is zero beyond them.
+static bool moves_as_copy(const hd_view *view)
+{
+    return is_part(view) || view->buffer->by != NULL;
+}
+
 // A tensor of its own for what a view has.
 static hd_buffer *part_buffer(hd_build *b, const hd_view *view)
 {
     hd_buffer *part;
 
-    if (!is_part(view))
+    if (!moves_as_copy(view))
         return view->buffer;
     part = add_temp(b, view->buffer, hd_view_type(view));
     hd_build_unary(b, HD_OP_COPY, -1, whole(b, part),
@@ -253,8 +260,8 @@ static hd_buffer *goal_of(hd_build *b, const hd_op *op)
 {
     const hd_view *out = &op->view[0];
 
-    return is_part(out) ? add_temp(b, out->buffer, hd_view_type(out))
-                        : out->buffer;
+    return moves_as_copy(out) ? add_temp(b, out->buffer, hd_view_type(out))
+                              : out->buffer;
 }
 
 static void reach_goal(hd_build *b, const hd_op *op, hd_buffer *goal)
@@ -738,6 +745,15 @@ static void copy_reshaped(hd_build *b, hd_buffer *from, hd_buffer *to)
                        whole(b, name_of(b, temp, &to->type)));
 }
 
+// What is counted by a name is declared behind it, so that it keeps its place.
+static bool is_counts(const hd_module *module, const hd_buffer *buffer)
+{
+    for (const hd_buffer *b = module->buffers; b != NULL; b = b->next)
+        if (b->by == buffer)
+            return true;
+    return false;
+}
+
 // A tensor is written once, so that both may be the same bytes from the first
 // write on; but an inout, which the caller has written before and others may
 // write again. `rest` are the statements behind it.
@@ -746,9 +762,11 @@ static void emit_reshape(hd_build *b, const hd_op *op, const hd_stmt *rest)
     hd_buffer *from = op->view[1].buffer, *to = op->view[0].buffer;
     hd_buffer *root = hd_buffer_root(from);
 
-    if (to->role == HD_TEMP && root->role != HD_INOUT)
+    bool fixed = is_counts(b->module, to) || is_counts(b->module, root);
+
+    if (!fixed && to->role == HD_TEMP && root->role != HD_INOUT)
         give_bytes(b, to, root, rest);
-    else if (to->role == HD_OUT && root->role == HD_TEMP)
+    else if (!fixed && to->role == HD_OUT && root->role == HD_TEMP)
         give_names(b, root, to, rest);
     else if (from != to)
         copy_reshaped(b, from, to);

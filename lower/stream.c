@@ -68,7 +68,8 @@ static bool plan_compute(const hd_module *module, const hd_op *op, int s,
     int along = hd_view_kept_ahead(&op->view[0], s);
     hd_space space;
 
-    if (hd_op_key(op, HD_KEY_GROUPS) != NULL)
+    if (hd_op_key(op, HD_KEY_GROUPS) != NULL ||
+        hd_op_key(op, HD_KEY_COUNTS) != NULL)
         return false;
     hd_space_of_op(module, op, &space);
     if (hd_op_family(op) == HD_FAMILY_PRODUCT &&
@@ -246,6 +247,12 @@ static bool is_streamed(const hd_view *view, int dim)
     return hd_type_stream_dim(&view->buffer->type) == dim;
 }
 
+// A copy of what counts leave of a tensor is more than one of its bytes.
+static bool is_packing(const hd_op *op)
+{
+    return op->code == HD_OP_COPY && hd_op_key(op, HD_KEY_COUNTS) == NULL;
+}
+
 // Tiles as reshard writes them: for VAR in 0..n { a collective }, or a copy
 // that packs or unpacks what has a stream dimension.
 static bool plan_tiles(hd_module *module, const hd_stmt *loop, plan *p)
@@ -254,7 +261,7 @@ static bool plan_tiles(hd_module *module, const hd_stmt *loop, plan *p)
     const hd_op *op;
 
     if (stmt == NULL || stmt->next != NULL || stmt->kind != HD_STMT_OP ||
-        !(is_tiled(stmt->op) || stmt->op->code == HD_OP_COPY) ||
+        !(is_tiled(stmt->op) || is_packing(stmt->op)) ||
         !hd_expr_is_const(module, loop->b) ||
         loop->a != hd_expr_const(module, 0) || hd_op_has_ranges(stmt->op))
         return false;
@@ -803,7 +810,7 @@ static const hd_op *copies_of(const hd_stmt *stmt)
     const hd_stmt *body = stmt == NULL ? NULL : stmt->body.first;
 
     return body != NULL && stmt->kind == HD_STMT_FOR &&
-                   body->kind == HD_STMT_OP && body->op->code == HD_OP_COPY
+                   body->kind == HD_STMT_OP && is_packing(body->op)
                ? body->op
                : NULL;
 }

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/dtype.h"
+#include "ir/counts.h"
 #include "ir/product.h"
 
 // How many standard deviations independent errors may add up to.
@@ -1084,7 +1085,7 @@ static hd_status compute_pick(const hd_step *step, hd_values *const *values)
     return HD_OK;
 }
 
-hd_status hd_numeric_compute(const hd_step *step, hd_values *const *values)
+static hd_status compute_whole(const hd_step *step, hd_values *const *values)
 {
     hd_space space;
 
@@ -1113,4 +1114,56 @@ hd_status hd_numeric_compute(const hd_step *step, hd_values *const *values)
     }
     assert(false && "no computation");
     return HD_UNSUPPORTED;
+}
+
+// Zeros that nothing rounds.
+static void clear_span(const hd_span *span, hd_values *values)
+{
+    for (int64_t i = 0; i < hd_span_elements(span); i++) {
+        int64_t at = place(span, i);
+
+        values->value[at] = values->bound[at] = 0;
+        if (values->whole != NULL)
+            values->whole[at] = 0;
+    }
+}
+
+// A count as it is taken: of no less than no indices, of no more than there is
+// room for.
+static int64_t count_of(const hd_slabs *slabs, hd_values *const *values,
+                        int64_t i)
+{
+    const hd_values *counts = values[slabs->view];
+    int64_t n = counts->whole[hd_slab_count(slabs, i)];
+
+    return n < 0 ? 0 : n < slabs->room ? n : slabs->room;
+}
+
+// Each slab has the indices that are counted, and zeros behind them.
+static hd_status compute_slabs(const hd_step *step, hd_values *const *values)
+{
+    hd_slabs slabs = hd_slabs_of(step);
+    hd_span span[HD_MAX_VIEWS];
+    hd_step slab = *step;
+
+    slab.span = span;
+    for (int64_t i = 0; i < slabs.n; i++) {
+        int64_t n = count_of(&slabs, values, i);
+
+        hd_slab_spans(&slabs, i, n, slabs.room, span);
+        for (int v = 0; v < step->op->nviews; v++)
+            if (hd_slabs_clear(&slabs, v))
+                clear_span(&span[v], values[v]);
+        hd_slab_spans(&slabs, i, 0, n, span);
+        if (hd_span_elements(&span[0]) > 0)
+            HD_TRY(compute_whole(&slab, values));
+    }
+    return HD_OK;
+}
+
+hd_status hd_numeric_compute(const hd_step *step, hd_values *const *values)
+{
+    return hd_op_key(step->op, HD_KEY_COUNTS) != NULL
+               ? compute_slabs(step, values)
+               : compute_whole(step, values);
 }

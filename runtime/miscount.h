@@ -1,5 +1,6 @@
-// Counts of grouped products that do not fit: what they are taken for, and what
-// is said of them. The run goes on; the host's next wait for it fails.
+// Counts of grouped products, and of dimensions, that do not fit: what they are
+// taken for, and what is said of them. The run goes on; the host's next wait
+// for it fails.
 #ifndef HD_RUNTIME_MISCOUNT_H
 #define HD_RUNTIME_MISCOUNT_H
 
@@ -8,16 +9,17 @@
 
 HD_BEGIN_DECLS
 
-// A count of a grouped product that is no number of rows it may have: the first
-// in the order of groups. All zero: there is none.
+// A count of a grouped product that is no number of rows it may have, or one of
+// a dimension that is no number of its indices: the first in the order of the
+// groups, or of the counts that the step reads. All zero: there is none.
 typedef struct hd_miscount {
     bool found;
-    int64_t group, count;
-    int64_t left; // rows that the groups before it leave
+    int64_t group, count; // which one it is, and what it says
+    int64_t left;         // rows that the groups before it leave, or indices
 } hd_miscount;
 
-// The rows that the group is taken to have; notes the first that are others
-// than the count.
+// The rows that the group is taken to have, or the indices of the dimension;
+// notes the first that are others than the count.
 static inline int64_t hd_miscount_clamp(hd_miscount *miscount, int64_t group,
                                         int64_t count, int64_t left)
 {

@@ -88,11 +88,29 @@ void random_indices(uint64_t seed, size_t n, int64_t extent, int32_t *to)
     }
 }
 
+void random_lengths(uint64_t seed, size_t n, int64_t most, int32_t *to)
+{
+    uint64_t stream = random_mix(seed + 0x9e3779b97f4a7c15);
+
+    if (most > INT32_MAX)
+        most = INT32_MAX;
+    for (size_t i = 0; i < n; i++) {
+        uint64_t bits = random_mix(stream + i * 0x9e3779b97f4a7c15);
+        uint64_t some = (bits >> 8) % (uint64_t)(most + 1);
+
+        to[i] = (int32_t)((bits & 7) == 0   ? 0
+                          : (bits & 7) == 1 ? (uint64_t)most
+                                            : some);
+    }
+}
+
 void random_input(const hd_argument *argument, uint64_t seed, void *to)
 {
     int last = argument->ndims - 1;
 
-    if (argument->grouped_rows > 0)
+    if (argument->counted > 0)
+        random_lengths(seed, argument->elements, argument->counted, to);
+    else if (argument->grouped_rows > 0)
         random_counts(seed, argument->elements, (size_t)argument->extent[last],
                       argument->grouped_rows, to);
     else if (argument->taken_extent > 0)

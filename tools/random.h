@@ -18,8 +18,11 @@ void random_counts(uint64_t seed, size_t n, size_t groups, int64_t rows,
 // or behind.
 void random_indices(uint64_t seed, size_t n, int64_t extent, int32_t *to);
 
+// `n` counts of a dimension of extent `most`: none, all or some of its indices.
+void random_lengths(uint64_t seed, size_t n, int64_t most, int32_t *to);
+
 // An input as the program needs it: counts of a grouped matmul fit its rows,
-// and indices mostly what `take` takes from.
+// those of a dimension fit that, and indices mostly what `take` takes from.
 void random_input(const hd_argument *argument, uint64_t seed, void *to);
 
 // The numbers 0 to n - 1, each once, in any order.

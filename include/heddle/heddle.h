@@ -207,6 +207,9 @@ typedef struct hd_argument {
     // Where the argument is the indices of a take: the extent of the dimension
     // that it takes from, at most. Else 0.
     int64_t taken_extent;
+    // Where the argument is the counts of a dimension (`[e, cap by %n, k]`): its
+    // extent, of several the least. Else 0.
+    int64_t counted;
 } hd_argument;
 
 HD_API size_t hd_module_arguments(const hd_module *module);

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/dtype.h"
-#include "ir/space.h"
+#include "ir/counts.h"
 #include "runtime/cpu/map.h"
 #include "runtime/cpu/matmul.h"
 #include "runtime/cpu/pick.h"
@@ -421,8 +421,8 @@ hd_status hd_cpu_scratch_reserve(hd_cpu_scratch *scratch, const hd_step *step)
     return hd_cpu_matmul_reserve(scratch, step);
 }
 
-void hd_cpu_compute(hd_cpu_scratch *scratch, const hd_step *step,
-                    void *const *base)
+static void compute_whole(hd_cpu_scratch *scratch, const hd_step *step,
+                          void *const *base)
 {
     hd_space space;
 
@@ -461,4 +461,58 @@ void hd_cpu_compute(hd_cpu_scratch *scratch, const hd_step *step,
         break;
     }
     assert(false && "no computation");
+}
+
+// Of every dtype a zero is bytes of zeros.
+static void clear_span(const hd_span *span, char *base)
+{
+    size_t size = hd_dtype_size(span->buffer->type.dtype);
+    int64_t n = hd_span_elements(span);
+
+    for (int64_t i = 0; i < n; i++)
+        memset(base + (span->offset + hd_span_offset(span, 0, span->ndims, i)) *
+                          (int64_t)size,
+               0, size);
+}
+
+// What results hold behind the indices that are counted was never counted: it
+// is zero.
+static void clear_rest(const hd_slabs *slabs, int64_t i, int64_t n,
+                       void *const *base)
+{
+    hd_span span[HD_MAX_VIEWS];
+
+    hd_slab_spans(slabs, i, n, slabs->room, span);
+    for (int v = 0; v < slabs->step->op->nviews; v++)
+        if (hd_slabs_clear(slabs, v))
+            clear_span(&span[v], base[v]);
+}
+
+static void compute_slabs(hd_cpu_scratch *scratch, const hd_step *step,
+                          void *const *base)
+{
+    hd_slabs slabs = hd_slabs_of(step);
+    const int32_t *counts = base[slabs.view];
+    hd_span span[HD_MAX_VIEWS];
+    hd_step slab = *step;
+
+    slab.span = span;
+    for (int64_t i = 0; i < slabs.n; i++) {
+        int64_t n =
+            hd_miscount_clamp(&scratch->miscount, i,
+                              counts[hd_slab_count(&slabs, i)], slabs.room);
+
+        clear_rest(&slabs, i, n, base);
+        hd_slab_spans(&slabs, i, 0, n, span);
+        compute_whole(scratch, &slab, base);
+    }
+}
+
+void hd_cpu_compute(hd_cpu_scratch *scratch, const hd_step *step,
+                    void *const *base)
+{
+    if (hd_op_key(step->op, HD_KEY_COUNTS) != NULL)
+        compute_slabs(scratch, step, base);
+    else
+        compute_whole(scratch, step, base);
 }

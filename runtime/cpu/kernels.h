@@ -14,7 +14,7 @@ typedef struct hd_cpu_scratch {
     const hd_cpu_blas *blas; // borrowed
     void *memory;            // owned
     size_t bytes;
-    hd_miscount miscount; // of grouped products, until who computes has seen it
+    hd_miscount miscount; // until who computes has seen it
 } hd_cpu_scratch;
 
 // Makes room for what `step` needs, so that computing it allocates nothing.

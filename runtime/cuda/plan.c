@@ -155,12 +155,26 @@ static hd_status plan_single(hd_device *device, const hd_step *step,
     return plan_kernel(device, step, diag);
 }
 
+// Kernels are of all the indices that there is room for.
+static hd_status refuse_counts(const hd_step *step, hd_diag *diag)
+{
+    const hd_buffer *of = step->op->view[hd_op_counted(step->op)].buffer;
+
+    return hd_fail(diag, HD_UNSUPPORTED,
+                   "'%s' (step %lld, line %u) is of the indices of %%%s that "
+                   "%%%s counts: cuda has no kernel for that yet, the cpu has",
+                   hd_op_info_get(step->op->code)->text, (long long)step->index,
+                   step->op->loc.line, of->name, of->by->name);
+}
+
 static hd_status plan_compute(hd_device *device, const hd_step *step,
                               const hd_chains *chains, hd_diag *diag)
 {
     const hd_steps *room = device->binding.steps;
     hd_chain chain;
 
+    if (hd_op_key(step->op, HD_KEY_COUNTS) != NULL)
+        return refuse_counts(step, diag);
     if (chains->joined[step->index])
         return HD_OK;
     hd_chains_find(chains, room, step->index, &chain);

@@ -34,7 +34,10 @@ class Arguments
                                     hd_dtype_size(argument.dtype));
             for (double &value : values)
                 value = Draw(argument.dtype, number(random), random());
-            if (argument.grouped_rows > 0)
+            if (argument.counted > 0)
+                for (double &value : values)
+                    value = Length(argument.counted, random);
+            else if (argument.grouped_rows > 0)
                 MakeCounts(argument, random, &values);
             else if (argument.taken_extent > 0)
                 MakeIndices(argument, random, &values);
@@ -112,6 +115,19 @@ class Arguments
             size_t number = random() % (extent + 2);
 
             value = number < extent ? double(number) : odd[random() % 4];
+        }
+    }
+
+    // None, all or some.
+    static double Length(int64_t most, std::mt19937 &random)
+    {
+        switch (random() % 4) {
+        case 0:
+            return 0;
+        case 1:
+            return double(most);
+        default:
+            return double(random() % size_t(most + 1));
         }
     }
 

@@ -40,6 +40,16 @@ static void make_indices(const hd_argument *a, double *values)
                     1;
 }
 
+// Of a dimension, from none to all of its indices.
+static void make_lengths(const hd_argument *a, double *values)
+{
+    for (size_t k = 0; k < a->elements; k++) {
+        double n = values[k] < 0 ? -values[k] : values[k];
+
+        values[k] = n < (double)a->counted ? n : (double)a->counted;
+    }
+}
+
 void give_sizes(hd_module *tensor, hd_module *host, uint64_t seed)
 {
     uint8_t byte[HD_MAX_SIZES];
@@ -68,7 +78,9 @@ arrays draw_arrays(const hd_module *module, uint64_t seed)
         choices_fill(seed + i * 1000003, bytes, a.elements);
         for (size_t k = 0; k < a.elements; k++)
             values[k] = bytes[k] % (2 * GENERATE_INPUT + 1) - GENERATE_INPUT;
-        if (a.grouped_rows > 0)
+        if (a.counted > 0)
+            make_lengths(&a, values);
+        else if (a.grouped_rows > 0)
             make_counts(&a, values);
         else if (a.taken_extent > 0)
             make_indices(&a, values);

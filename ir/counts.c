@@ -1,0 +1,121 @@
+#include "ir/counts.h"
+
+#include <string.h>
+
+// ------------------------------------------------------------------ the key
+
+static void drop_key(hd_op *op)
+{
+    if (hd_op_key(op, HD_KEY_COUNTS) == NULL)
+        return;
+    op->nkeys--; // the last one, and so is its view
+    op->nviews--;
+}
+
+// The indices that a view has of the first dimensions are those of the counts.
+static hd_view counts_of(const hd_view *view)
+{
+    hd_view counts = *view;
+
+    counts.buffer = view->buffer->by;
+    if (counts.nindex > counts.buffer->type.ndims)
+        counts.nindex = counts.buffer->type.ndims;
+    return counts;
+}
+
+void hd_op_add_counts(hd_module *module, hd_op *op)
+{
+    int counted = hd_op_counted(op);
+    hd_view *view;
+    hd_key *key;
+
+    drop_key(op);
+    if (counted < 0 || !hd_op_is(op, HD_UNIT_COMPUTE))
+        return;
+    view = hd_new_array(module->arena, hd_view, op->nviews + 1);
+    key = hd_new_array(module->arena, hd_key, op->nkeys + 1);
+    memcpy(view, op->view, sizeof *view * (size_t)op->nviews);
+    if (op->nkeys > 0)
+        memcpy(key, op->key, sizeof *key * (size_t)op->nkeys);
+    view[op->nviews] = counts_of(&view[counted]);
+    key[op->nkeys++] = (hd_key){HD_KEY_COUNTS, view[counted].loc, HD_EXPR_NONE,
+                                .view = op->nviews++};
+    op->view = view;
+    op->key = key;
+}
+
+static void add_to_block(hd_module *module, const hd_block *block)
+{
+    for (const hd_stmt *s = block->first; s != NULL; s = s->next) {
+        if (s->kind == HD_STMT_OP)
+            hd_op_add_counts(module, s->op);
+        add_to_block(module, &s->body);
+        add_to_block(module, &s->otherwise);
+    }
+}
+
+void hd_module_add_counts(hd_module *module)
+{
+    add_to_block(module, &module->body);
+}
+
+// -------------------------------------------------------------------- slabs
+
+hd_slabs hd_slabs_of(const hd_step *step)
+{
+    hd_slabs slabs = {.step = step,
+                      .view = hd_op_key_view(step->op, HD_KEY_COUNTS)};
+
+    hd_space_of_step(step, &slabs.space);
+    slabs.n = hd_span_elements(&step->span[slabs.view]);
+    slabs.room = slabs.space.extent[slabs.space.counted];
+    return slabs;
+}
+
+int64_t hd_slab_count(const hd_slabs *slabs, int64_t i)
+{
+    const hd_span *counts = &slabs->step->span[slabs->view];
+
+    return counts->offset + hd_span_offset(counts, 0, counts->ndims, i);
+}
+
+// Of dimension `d` of the space indices [from, end) alone.
+static void narrow(const hd_slabs *slabs, int d, int64_t from, int64_t end,
+                   hd_span *span)
+{
+    for (int v = 0; v < slabs->step->op->nviews; v++) {
+        int own = slabs->space.dim[v][d];
+
+        if (own == HD_REPEATED)
+            continue;
+        span[v].offset += from * span[v].stride[own];
+        span[v].extent[own] = end - from;
+    }
+}
+
+void hd_slab_spans(const hd_slabs *slabs, int64_t i, int64_t from, int64_t end,
+                   hd_span out[HD_MAX_VIEWS])
+{
+    const hd_space *space = &slabs->space;
+    const hd_span *counts = &slabs->step->span[slabs->view];
+
+    memcpy(out, slabs->step->span,
+           sizeof *out * (size_t)slabs->step->op->nviews);
+    for (int own = counts->ndims - 1; own >= 0; own--) {
+        int64_t at = i % counts->extent[own];
+
+        for (int d = 0; d < space->nparallel; d++)
+            if (space->dim[slabs->view][d] == own)
+                narrow(slabs, d, at, at + 1, out);
+        i /= counts->extent[own];
+    }
+    narrow(slabs, space->counted, from, end, out);
+}
+
+// `accumulate` and `keep` leave the result as it was; what is kept beside it is
+// written whole.
+bool hd_slabs_clear(const hd_slabs *slabs, int v)
+{
+    return slabs->space.counted < slabs->space.nparallel &&
+           hd_op_access(slabs->step->op, v) == HD_ACCESS_WRITE;
+}

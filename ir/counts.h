@@ -1,0 +1,42 @@
+// Counts of a dimension: of `%x : bf16[e, cap by %n, k]` only the first `%n[i]`
+// rows of index i hold anything. Counts are data, read when a step runs: what
+// is issued, moved and proven is of all the rows that there is room for.
+//
+// An op that has a view of such a buffer reads the counts, as its key COUNTS
+// says, which no text has: the index of each of their dimensions is that of the
+// view. They lie along the op as the view's own dimensions do, so that whatever
+// asks who reads what, and of where, sees them. A step is done slab by slab, an
+// index of the counts each, as if it had the rows alone that the count says.
+#ifndef HD_IR_COUNTS_H
+#define HD_IR_COUNTS_H
+
+#include "ir/space.h"
+
+HD_BEGIN_DECLS
+
+// Gives the op the key if a view asks for it, instead of the one it has.
+void hd_op_add_counts(hd_module *module, hd_op *op);
+void hd_module_add_counts(hd_module *module);
+
+// A step with the key COUNTS, apart: each slab is of one count.
+typedef struct hd_slabs {
+    const hd_step *step;
+    int view; // the counts
+    int64_t n;
+    int64_t room; // how many indices there are of the dimension
+    hd_space space;
+} hd_slabs;
+
+hd_slabs hd_slabs_of(const hd_step *step);
+// Which element of the counts' buffer has the count of slab `i`.
+int64_t hd_slab_count(const hd_slabs *slabs, int64_t i);
+// The step's views of slab `i`, with indices [from, end) of the dimension.
+void hd_slab_spans(const hd_slabs *slabs, int64_t i, int64_t from, int64_t end,
+                   hd_span out[HD_MAX_VIEWS]);
+// Whether view `v` has indices behind those counted to which nothing is written
+// but zeros.
+bool hd_slabs_clear(const hd_slabs *slabs, int v);
+
+HD_END_DECLS
+
+#endif

@@ -1,0 +1,448 @@
+// Dimensions of which data says how many indices there are. What lies behind
+// them holds NaNs, which reach no result. The answers are held to those of the
+// same program without counts, whose operands have there what changes nothing:
+// looked up element by element, apart from what tells kernels and reference
+// where a slab lies.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <regex>
+
+#include "base/diag.h"
+#include "tests/device/options.h"
+#include "tests/unit/ranks.h"
+
+namespace
+{
+
+// %n is the first argument. Of an argument and its dimension that is counted,
+// "x1", the ones ahead are those of %n, or of its index 1 where it has one
+// more.
+struct Form {
+    const char *arguments, *step;
+    std::vector<const char *> counted; // operands: poisoned
+    std::vector<const char *> zeros; // results that are zero where they are not
+    double nothing; // what operands have there in the program without counts
+};
+
+const Form kForms[] = {
+    {"in %n : i32[E] in %x : $[E, C by %n, K] in %b : $[K] "
+     "out %y : $[E, C by %n, K]",
+     "%y = add %x, %b",
+     {"x1"},
+     {"y1"},
+     0},
+    {"in %n : i32[E] in %x : $[E, C by %n, K] out %y : f64[E, C, K]",
+     "%y = copy %x",
+     {"x1"},
+     {"y1"},
+     0},
+    {"in %n : i32[E] in %x : $[E, C, K] out %y : $[E, C by %n, K]",
+     "%y = copy %x",
+     {"x1"},
+     {"y1"},
+     0},
+    {"in %n : i32[3, E] in %x : $[3, E, C by %n, K] in %z : $[E, C, K] "
+     "out %y : $[E, C, K]",
+     "%y = sum %z, %x[1], %z",
+     {"x2", "z1"},
+     {"y1"},
+     0},
+    {"in %n : i32[E] inout %x : $[E, C by %n, K]",
+     "%x = relu %x",
+     {"x1"},
+     {"x1"},
+     0},
+    {"in %n : i32[] in %x : $[C by %n, K] out %y : u8[C by %n, K] "
+     "in %z : $[1, K]",
+     "%y = lt %x, %z",
+     {"x0"},
+     {"y0"},
+     0},
+    {"in %n : i32[E] in %x : $[E, K, C by %n] in %m : u8[C] "
+     "out %y : $[E, K, C by %n]",
+     "%y = select %m, %x, %x",
+     {"x2"},
+     {"y2"},
+     0},
+    {"in %n : i32[E] out %y : $[E, C by %n]",
+     "%y = fill value 3",
+     {},
+     {"y1"},
+     0},
+    {"in %n : i32[E] in %x : $[E, C by %n, K] out %y : $[E, K, C by %n]",
+     "%y = transpose %x",
+     {"x1"},
+     {"y2"},
+     0},
+    {"in %n : i32[E] in %x : $[E, C by %n, K] out %y : $[C, E, K]",
+     "%y = transpose %x dim0 0 dim1 1",
+     {"x1"},
+     {},
+     0},
+    {"in %n : i32[E] in %x : $[E, C by %n, K] out %y : $[E, K]",
+     "%y = sum %x dim 1",
+     {"x1"},
+     {},
+     0},
+    {"in %n : i32[E] in %x : $[E, C by %n, K] out %y : $[E, 1, K]",
+     "%y = max %x dim 1",
+     {"x1"},
+     {},
+     -INFINITY},
+    {"in %n : i32[3, E] in %x : $[3, E, C by %n, K] out %y : $[E, K]",
+     "%y = min %x[1] dim 1",
+     {"x2"},
+     {},
+     INFINITY},
+    {"in %n : i32[E] in %x : i32[E, C by %n] out %y : i32[E]",
+     "%y = max %x dim 1",
+     {"x1"},
+     {},
+     INT_MIN},
+    {"in %n : i32[E] in %x : $[E, C by %n, K] out %y : $[E, C by %n]",
+     "%y = sum %x dim 2",
+     {"x1"},
+     {"y1"},
+     0},
+    {"in %n : i32[E] in %x : $[E, C by %n, K] in %w : $[E, K, N] "
+     "out %y : $[E, C by %n, N]",
+     "%y = matmul %x, %w",
+     {"x1"},
+     {"y1"},
+     0},
+    {"in %n : i32[E] in %x : $[E, C by %n, K] in %w : $[E, N, K] "
+     "out %y : $[E, C, N] out %h : f32[E, C, N] in %b : $[E, 1, N]",
+     "%y = matmul %x, %w tb scale 0.5 bias %b act gelu aux %h",
+     {"x1"},
+     {"y1", "h1"},
+     0},
+    {"in %n : i32[3, E] in %x : $[3, E, C by %n, K] in %z : $[E, C, N] "
+     "out %y : f32[E, K, N]",
+     "%y = matmul %x[1], %z ta",
+     {"x2", "z1"},
+     {},
+     0},
+    {"in %n : i32[E] in %x : $[E, K, C by %n] in %w : $[E, C, N] "
+     "inout %y : $[E, K, N]",
+     "%y = matmul %x, %w accumulate",
+     {"x2", "w1"},
+     {},
+     0},
+    {"in %n : i32[] in %x : $[C by %n, K] in %w : $[K, N] "
+     "inout %y : $[C, N]",
+     "%y = matmul %x, %w accumulate",
+     {"x0"},
+     {},
+     0},
+    {"in %n : i32[E] in %x : $[E, C by %n] in %w : $[C, N] out %y : $[E, N]",
+     "%y = matmul %x, %w",
+     {"x1"},
+     {},
+     0},
+};
+
+int Between(int low, int high, std::mt19937 &random)
+{
+    return low + int(random() % unsigned(high - low + 1));
+}
+
+std::string TextOf(const Form &form, std::mt19937 &random)
+{
+    const std::pair<const char *, int> values[] = {
+        {"E", Between(1, 5, random)},
+        {"C", Between(1, 40, random)},
+        {"K", Between(1, 20, random)},
+        {"N", Between(1, 20, random)}};
+    std::string text = std::string("heddle 1 host program counted ") +
+                       form.arguments + " { " + form.step + " }";
+
+    for (const auto &value : values)
+        text = std::regex_replace(
+            text, std::regex(std::string("\\b") + value.first + "\\b"),
+            std::to_string(value.second));
+    return text;
+}
+
+std::string WithoutCounts(const std::string &text)
+{
+    return std::regex_replace(text, std::regex(" by %n"), "");
+}
+
+Module Read(std::string text, const std::string &dtype)
+{
+    hd_diag *diag = hd_diag_create();
+    hd_module *module = nullptr;
+
+    for (size_t at; (at = text.find('$')) != std::string::npos;)
+        text.replace(at, 1, dtype);
+    EXPECT_EQ(hd_parse("counts.hd", text.data(), text.size(), nullptr, 0, diag,
+                       &module),
+              HD_OK)
+        << hd_diag_text(diag);
+    if (module != nullptr) {
+        EXPECT_EQ(hd_check(module, diag), HD_OK) << hd_diag_text(diag);
+    }
+    hd_diag_destroy(diag);
+    return Module(module);
+}
+
+size_t Find(const Arguments &arguments, char name)
+{
+    size_t i = 0;
+
+    while (*arguments.Info(i).name != name)
+        i++;
+    return i;
+}
+
+// The elements that are not counted of the argument that `counted` names.
+std::vector<size_t> Rest(const Arguments &arguments, const char *counted)
+{
+    const hd_argument &info = arguments.Info(Find(arguments, *counted));
+    const hd_argument &n = arguments.Info(0);
+    int dim = counted[1] - '0';
+    size_t lead = n.ndims > dim ? n.elements / size_t(n.extent[0]) : 0;
+    size_t inner = 1, extent = size_t(info.extent[dim]);
+    std::vector<double> counts(n.elements);
+    std::vector<size_t> rest;
+
+    hd_dtype_load(HD_I32, arguments.Whole()[0], n.elements, counts.data());
+    for (int d = dim + 1; d < info.ndims; d++)
+        inner *= size_t(info.extent[d]);
+    for (size_t i = 0; i < info.elements; i++)
+        if (double(i / inner % extent) >= counts[lead + i / inner / extent])
+            rest.push_back(i);
+    return rest;
+}
+
+// NaNs; of integers what would be found.
+void Poison(const Form &form, Arguments *arguments)
+{
+    for (const char *counted : form.counted) {
+        size_t i = Find(*arguments, *counted);
+        bool whole = arguments->Info(i).dtype == HD_I32;
+
+        for (size_t element : Rest(*arguments, counted))
+            arguments->Set(i, element, whole ? INT_MAX : NAN);
+    }
+}
+
+// What the reference makes of the program without counts, and zeros.
+void ExpectAnswers(const Form &form, const Module &plain,
+                   const Expected &expected)
+{
+    Arguments arguments = expected.Inputs(0);
+    hd_reference *made = nullptr;
+
+    for (const char *counted : form.counted)
+        for (size_t element : Rest(arguments, counted))
+            arguments.Set(Find(arguments, *counted), element, form.nothing);
+    ASSERT_EQ(hd_reference_create(plain.get(), arguments.Whole().data(),
+                                  nullptr, &made),
+              HD_OK);
+    for (size_t i = 0; i < arguments.Count(); i++) {
+        const hd_argument &info = arguments.Info(i);
+        std::vector<double> want(info.elements), got(info.elements);
+
+        if (info.role == HD_IN)
+            continue;
+        hd_reference_local(made, i, 0, want.data(), nullptr);
+        hd_reference_local(expected.Reference(0), i, 0, got.data(), nullptr);
+        for (const char *zeros : form.zeros)
+            if (*zeros == *info.name)
+                for (size_t element : Rest(arguments, zeros))
+                    want[element] = 0;
+        EXPECT_EQ(want, got) << info.name;
+    }
+    hd_reference_destroy(made);
+}
+
+hd_status RunOnce(hd_group *group, const Module &module,
+                  const Expected &expected, hd_diag *diag)
+{
+    hd_session_options options = DeviceOptions();
+    hd_session *session = nullptr;
+
+    HD_TRY(hd_session_create(group, module.get(), &options, diag, &session));
+    {
+        Shards shards(session);
+
+        HD_TRY(shards.Put(expected.Inputs(0), module.get(), 0, diag));
+        HD_TRY(shards.Run(diag));
+        HD_TRY(shards.Get(diag));
+        HD_TRY(Compare(shards, expected, expected, 0, 0));
+    }
+    hd_session_destroy(session);
+    return HD_OK;
+}
+
+TEST(Counts, WhatIsNotCountedReachesNoResult)
+{
+    const std::vector<const char *> dtypes = {"f32", "f16", "bf16", "f64"};
+    std::mt19937 random(Seed());
+
+    if (!OnCpu())
+        return;
+    for (const Form &form : kForms)
+        for (int draw = 0; draw < 6; draw++) {
+            const char *dtype = dtypes[random() % dtypes.size()];
+            std::string text = TextOf(form, random);
+
+            SCOPED_TRACE(std::string(dtype) + ": " + text);
+            Module module = Read(text, dtype);
+            Module plain = Read(WithoutCounts(text), dtype);
+            Expected expected(
+                module.get(), 1, unsigned(random()),
+                [&](Arguments *arguments) { Poison(form, arguments); });
+            ExpectAnswers(form, plain, expected);
+            AllEndWell(Launch(1, [&](hd_group *group, hd_diag *said) {
+                return RunOnce(group, module, expected, said);
+            }));
+        }
+}
+
+// The first count that does not fit is told, with its indices; the run goes on
+// with what it is taken for.
+std::string Spoil(Arguments *arguments, std::mt19937 &random)
+{
+    const hd_argument &n = arguments->Info(0);
+    size_t slabs = n.ndims > 1 ? size_t(n.extent[1]) : n.elements;
+    size_t lead = n.elements - slabs > 0 ? slabs : 0, at = random() % slabs;
+    double wrong[] = {-1 - double(random() % 100),
+                      double(n.counted + 1 + int64_t(random() % 100)), INT_MIN,
+                      INT_MAX};
+    double count = wrong[random() % 4];
+
+    arguments->Set(0, lead + at, count);
+    if (at + 1 < slabs && random() % 2 == 0)
+        arguments->Set(0, lead + slabs - 1, -7);
+    return "count " +
+           (n.ndims > 0 ? "[" + std::to_string(at) + "] " : std::string()) +
+           "of %n is " + std::to_string(int(count)) + "; dimension ";
+}
+
+hd_status Miscounted(hd_group *group, const Module &module,
+                     const Expected &expected, const std::string &told,
+                     hd_diag *diag)
+{
+    hd_session_options options = DeviceOptions();
+    hd_session *session = nullptr;
+    hd_diag *said = hd_diag_create();
+    hd_status status;
+
+    HD_TRY(hd_session_create(group, module.get(), &options, diag, &session));
+    {
+        Shards shards(session);
+
+        HD_TRY(shards.Put(expected.Inputs(0), module.get(), 0, diag));
+        HD_TRY(shards.Run(diag));
+        status = hd_session_finish(session, said);
+        if (status != HD_ARGUMENT ||
+            std::string(hd_diag_text(said)).find(told) == std::string::npos)
+            return hd_fail(diag, HD_INVALID, "%d: '%s', not '%s'", int(status),
+                           hd_diag_text(said), told.c_str());
+        HD_TRY(Compare(shards, expected, expected, 0, 0));
+    }
+    hd_session_destroy(session);
+    hd_diag_destroy(said);
+    return HD_OK;
+}
+
+TEST(Counts, ThatDoNotFitAreClampedAndTold)
+{
+    std::mt19937 random(Seed());
+
+    if (!OnCpu())
+        return;
+    for (const Form &form : kForms)
+        for (int draw = 0; draw < 3; draw++) {
+            std::string text = TextOf(form, random), told;
+
+            Module module = Read(text, "f32");
+            Expected expected(
+                module.get(), 1, unsigned(random()),
+                [&](Arguments *arguments) { told = Spoil(arguments, random); });
+            SCOPED_TRACE(text + ": " + told);
+            AllEndWell(Launch(1, [&](hd_group *group, hd_diag *diag) {
+                return Miscounted(group, module, expected, told, diag);
+            }));
+        }
+}
+
+// What ranks hold of counted rows moves as a dense copy.
+const char kRanks[] =
+    "heddle 1 tensor program moved mesh tp=2 "
+    "in %n : i32[4@tp] in %x : $[4@tp, 9 by %n, 6] in %w : $[4@tp, 6, 5] "
+    "in %l : i32[3] in %v : $[3, 8 by %l, 6@tp] "
+    "temp %h : $[4@tp, 9 by %n, 5] temp %d : $[4, 9, 5] "
+    "out %m : i32[4] out %y : $[4, 9 by %m, 5] out %s : $[4, 5] "
+    "out %a : $[3, 8 by %l, 6] out %r : $[3, 8 by %l] "
+    "{ %h = matmul %x, %w %d = set %h %m = set %n %y = copy %d "
+    "%s = sum %h dim 1 %a = set %v %r = sum %v dim 2 }";
+
+hd_status RunRank(hd_group *group, const Module &module,
+                  const Expected &expected, hd_diag *diag)
+{
+    hd_session_options options = DeviceOptions();
+    hd_session *session = nullptr;
+
+    HD_TRY(hd_session_create(group, module.get(), &options, diag, &session));
+    for (int set = 0; set < expected.Count(); set++)
+        HD_TRY(RunAndCompare(session, module.get(), expected, set,
+                             hd_group_rank(group), diag));
+    hd_session_destroy(session);
+    return HD_OK;
+}
+
+TEST(Counts, OfRanksMoveByTheirRows)
+{
+    if (!OnCpu())
+        return;
+    for (int ranks = 1; ranks <= 4; ranks++)
+        for (int transfer : {HD_TRANSFER_BULK, HD_TRANSFER_RING}) {
+            Module tensor = Parse(kRanks, "f32", ranks);
+            Module module = Parse(kRanks, "f32", ranks);
+            hd_lower_options options = OptionsOf(transfer);
+            hd_diag *diag = hd_diag_create();
+
+            EXPECT_EQ(hd_lower(module.get(), &options, nullptr, nullptr, diag),
+                      HD_OK)
+                << hd_diag_text(diag);
+            EXPECT_EQ(hd_check_against(module.get(), tensor.get(), diag), HD_OK)
+                << hd_diag_text(diag);
+            hd_diag_destroy(diag);
+            Expected expected(tensor.get(), 3, Seed());
+            AllEndWell(Launch(ranks, [&](hd_group *group, hd_diag *said) {
+                return RunRank(group, module, expected, said);
+            }));
+        }
+}
+
+TEST(Counts, OnCudaAreRefused)
+{
+    if (OnCpu())
+        return;
+    Module module = Read("heddle 1 host program counted in %n : i32[4] "
+                         "in %x : f32[4, 8 by %n] out %y : f32[4, 8 by %n] "
+                         "{ %y = copy %x }",
+                         "f32");
+
+    AllEndWell(Launch(1, [&](hd_group *group, hd_diag *diag) {
+        hd_session_options options = DeviceOptions();
+        hd_session *session = nullptr;
+        hd_diag *said = hd_diag_create();
+        hd_status status =
+            hd_session_create(group, module.get(), &options, said, &session);
+        bool named =
+            std::string(hd_diag_text(said))
+                .find("the indices of %y that %n counts") != std::string::npos;
+
+        hd_diag_destroy(said);
+        return status == HD_UNSUPPORTED && named
+                   ? HD_OK
+                   : hd_fail(diag, HD_INVALID, "not refused: %d", int(status));
+    }));
+}
+
+} // namespace
