@@ -27,6 +27,7 @@ enum {
     KEY_NO_GROUP,
     KEY_PICK, // and the result's number
     KEY_TAKE, // of an element among those of a dimension: which, by an index
+    KEY_COUNT, // of an index: whether it is counted
 };
 
 // ------------------------------------------------------------------- memory
@@ -325,18 +326,67 @@ static hd_tile along_result(const hd_work_item *item, const hd_space *space,
     return tile;
 }
 
+// ------------------------------------------------------------------- counts
+
+// A random function of two, in this order.
+static uint64_t mix_pair(uint64_t key, uint64_t x, uint64_t y)
+{
+    return hd_field_mix(key, hd_field_add(x, hd_field_mix(KEY_LEFT, y)));
+}
+
+// Of a dimension with counts each index is counted or not, a random function of
+// the count and of the index: all or nothing, so that what is counted twice by
+// one count is what is counted once.
+typedef struct counting {
+    bool any;              // the op has counts
+    hd_tile counts;        // along the result
+    int64_t inner, extent; // of the result's dimension; 0: it is joined
+} counting;
+
+static counting counting_of(const hd_work_item *item, const hd_space *space)
+{
+    int view = hd_op_key_view(item->op, HD_KEY_COUNTS);
+    counting c = {.any = view >= 0, .inner = 1};
+
+    if (!c.any)
+        return c;
+    c.counts = along_result(item, space, view);
+    if (space->counted >= space->nparallel)
+        return c;
+    c.extent = space->extent[space->counted];
+    for (int d = space->counted + 1; d < space->nparallel; d++)
+        c.inner *= space->extent[d];
+    return c;
+}
+
+static bool counts_index(const hd_values *values, const counting *c, int64_t i,
+                         int64_t index)
+{
+    return (mix_pair(KEY_COUNT, load(values, &c->counts, i), (uint64_t)index) &
+            1) == 0;
+}
+
+// Whether element i of the result is of a counted index.
+static bool counts_element(const hd_values *values, const counting *c,
+                           int64_t i)
+{
+    return !c->any || c->extent == 0 ||
+           counts_index(values, c, i, i / c->inner % c->extent);
+}
+
+// Whether term k of element i is, of what is joined or contracted.
+static bool counts_term(const hd_values *values, const counting *c, int64_t i,
+                        int64_t k)
+{
+    return !c->any || c->extent > 0 || counts_index(values, c, i, k);
+}
+
 // Whatever rows there are beside it, so that findings stay what they are.
 static uint64_t key_of(hd_map map)
 {
     const char *text = hd_map_text(map);
 
     return KEY_MAP + ((uint64_t)hd_name_hash(text, strlen(text)) << 16);
-}
-
-// A random function of two, in this order.
-static uint64_t mix_pair(uint64_t key, uint64_t x, uint64_t y)
-{
-    return hd_field_mix(key, hd_field_add(x, hd_field_mix(KEY_LEFT, y)));
 }
 
 // A mask that is the same takes of each as much: so what is selected of equal
@@ -464,13 +514,17 @@ static void compute_elements(hd_values *values, const hd_work_item *item)
     int64_t n = hd_tile_elements(&item->tile[0]);
     hd_tile in[HD_MAX_OPERANDS];
     hd_space space;
+    counting counted;
 
     space_of(item, &space);
+    counted = counting_of(item, &space);
     for (int k = 1; k <= item->op->ninputs; k++)
         in[k] = along_result(item, &space, k);
     for (int64_t i = 0; i < n; i++)
         hd_values_put(values, hd_tile_place(&item->tile[0], i),
-                      compute_element(values, item, in, i));
+                      counts_element(values, &counted, i)
+                          ? compute_element(values, item, in, i)
+                          : 0);
 }
 
 // ---------------------------------------------------------------- reduction
@@ -481,10 +535,12 @@ static void compute_reduction(hd_values *values, const hd_work_item *item)
     hd_fold fold = hd_op_fold(item->op);
     int64_t n = hd_tile_elements(out);
     hd_space space;
+    counting counted;
     hd_tile in;
     int dim;
 
     space_of(item, &space);
+    counted = counting_of(item, &space);
     dim = space.dim[1][space.nparallel];
     in = along_result(item, &space, 1);
     for (int64_t i = 0; i < n; i++) {
@@ -492,11 +548,14 @@ static void compute_reduction(hd_values *values, const hd_work_item *item)
         joined all = {0};
 
         for (int64_t k = 0; k < terms; k++)
-            join_value(values, fold,
-                       values->value[at + k * item->tile[1].stride[dim]],
-                       hd_sieve_weight(item->tile[1].unit[dim], k), &all);
+            if (counts_term(values, &counted, i, k))
+                join_value(values, fold,
+                           values->value[at + k * item->tile[1].stride[dim]],
+                           hd_sieve_weight(item->tile[1].unit[dim], k), &all);
         hd_values_put(values, hd_tile_place(out, i),
-                      joined_value(values, fold, &all));
+                      counts_element(values, &counted, i)
+                          ? joined_value(values, fold, &all)
+                          : 0);
     }
 }
 
@@ -580,6 +639,7 @@ typedef struct product {
     hd_tile a, b;               // along the result
     int64_t a_stride, b_stride; // along the contracted dimension
     int64_t k, unit;
+    counting counted;
 } product;
 
 static product product_of(const hd_work_item *item, const hd_space *space)
@@ -592,7 +652,8 @@ static product product_of(const hd_work_item *item, const hd_space *space)
                      .a_stride = a->stride[space->dim[1][k]],
                      .b_stride = b->stride[space->dim[2][k]],
                      .k = space->extent[k],
-                     .unit = a->unit[space->dim[1][k]]};
+                     .unit = a->unit[space->dim[1][k]],
+                     .counted = counting_of(item, space)};
 }
 
 static uint64_t dot(const hd_values *values, const product *p, int64_t i)
@@ -605,6 +666,8 @@ static uint64_t dot(const hd_values *values, const product *p, int64_t i)
         uint64_t a = left[k * p->a_stride];
         int64_t weight = hd_sieve_weight(p->unit, k);
 
+        if (!counts_term(values, &p->counted, i, k))
+            continue;
         if (weight > 1)
             a = hd_field_multiply(a, hd_field_of_integer(weight));
         total =
@@ -715,6 +778,7 @@ static void compute_matmul(hd_values *values, const hd_work_item *item)
     if (is_grouped(item))
         groups = grouping_of(values, item);
     for (int64_t i = 0; i < n; i++) {
+        bool counted = counts_element(values, &p.counted, i);
         uint64_t x = is_grouped(item) ? grouped_dot(values, &p, &groups, i)
                                       : dot(values, &p, i);
 
@@ -722,8 +786,9 @@ static void compute_matmul(hd_values *values, const hd_work_item *item)
         if (of_bias >= 0)
             x = hd_field_add(x, load(values, &bias, i));
         if (aux >= 0)
-            hd_values_put(values, hd_tile_place(&item->tile[aux], i),
-                          convert(dtype_of(op, 1), dtype_of(op, aux), x));
+            hd_values_put(
+                values, hd_tile_place(&item->tile[aux], i),
+                counted ? convert(dtype_of(op, 1), dtype_of(op, aux), x) : 0);
         if (act != NULL)
             x = map_values(hd_act_map(act->act), &x, false);
         if (hd_op_key(op, HD_KEY_ACCUMULATE) != NULL)
@@ -731,8 +796,11 @@ static void compute_matmul(hd_values *values, const hd_work_item *item)
         if (hd_op_key(op, HD_KEY_KEEP) != NULL)
             x = hd_field_add(x, hd_field_multiply(kept_share(&groups, i),
                                                   load(values, out, i)));
-        hd_values_put(values, hd_tile_place(out, i),
-                      convert(dtype_of(op, 1), dtype_of(op, 0), x));
+        x = convert(dtype_of(op, 1), dtype_of(op, 0), x);
+        if (!counted)
+            x = hd_op_access(op, 0) == HD_ACCESS_UPDATE ? load(values, out, i)
+                                                        : 0;
+        hd_values_put(values, hd_tile_place(out, i), x);
     }
 }
 
@@ -835,6 +903,7 @@ bool hd_op_is_move(const hd_op *op)
 {
     return hd_op_family(op) == HD_FAMILY_TRANSPOSE ||
            (hd_op_family(op) == HD_FAMILY_COPY &&
+            hd_op_key(op, HD_KEY_COUNTS) == NULL &&
             hd_dtype_holds(dtype_of(op, 0), dtype_of(op, 1)));
 }
 

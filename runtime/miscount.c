@@ -3,17 +3,17 @@
 #include "base/diag.h"
 #include "runtime/failure.h"
 
-// "2, 0": the indices of a count among those that the step reads.
+// " [2, 0]": the indices of a count among those that the step reads.
 static void put_indices(hd_line *line, const hd_span *counts, int64_t i)
 {
     int64_t inner = hd_span_elements(counts);
 
     for (int d = 0; d < counts->ndims; d++) {
         inner /= counts->extent[d];
-        hd_line_put(line, "%s%lld", d == 0 ? "[" : ", ",
+        hd_line_put(line, "%s%lld", d == 0 ? " [" : ", ",
                     (long long)(i / inner % counts->extent[d]));
     }
-    hd_line_put(line, counts->ndims > 0 ? "] " : " ");
+    hd_line_put(line, "%s", counts->ndims > 0 ? "]" : "");
 }
 
 // A count of a dimension, in the buffer that has it.
@@ -22,9 +22,9 @@ static void put_count(hd_line *line, const hd_step *step, int view,
 {
     const hd_buffer *of = step->op->view[hd_op_counted(step->op)].buffer;
 
-    hd_line_put(line, "): count ");
+    hd_line_put(line, "): count");
     put_indices(line, &step->span[view], miscount->group);
-    hd_line_put(line, "of %%%s is %lld; dimension %d of %%%s has 0 to %lld",
+    hd_line_put(line, " of %%%s is %lld; dimension %d of %%%s has 0 to %lld",
                 step->op->view[view].buffer->name, (long long)miscount->count,
                 of->counted, of->name, (long long)miscount->left);
 }

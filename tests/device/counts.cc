@@ -202,16 +202,20 @@ std::vector<size_t> Rest(const Arguments &arguments, const char *counted)
     const hd_argument &info = arguments.Info(Find(arguments, *counted));
     const hd_argument &n = arguments.Info(0);
     int dim = counted[1] - '0';
-    size_t lead = n.ndims > dim ? n.elements / size_t(n.extent[0]) : 0;
-    size_t inner = 1, extent = size_t(info.extent[dim]);
+    bool picked = n.ndims > dim;
+    size_t lead = picked ? n.elements / size_t(n.extent[0]) : 0;
+    size_t inner = 1, slab = info.elements;
     std::vector<double> counts(n.elements);
     std::vector<size_t> rest;
 
     hd_dtype_load(HD_I32, arguments.Whole()[0], n.elements, counts.data());
+    for (int d = 0; d < n.ndims - picked; d++)
+        slab /= size_t(info.extent[d]);
     for (int d = dim + 1; d < info.ndims; d++)
         inner *= size_t(info.extent[d]);
     for (size_t i = 0; i < info.elements; i++)
-        if (double(i / inner % extent) >= counts[lead + i / inner / extent])
+        if (double(i / inner % size_t(info.extent[dim])) >=
+            counts[lead + i / slab])
             rest.push_back(i);
     return rest;
 }
@@ -404,12 +408,14 @@ TEST(Counts, OfRanksMoveByTheirRows)
             Module tensor = Parse(kRanks, "f32", ranks);
             Module module = Parse(kRanks, "f32", ranks);
             hd_lower_options options = OptionsOf(transfer);
+            hd_check_options check = hd_check_defaults();
             hd_diag *diag = hd_diag_create();
 
             EXPECT_EQ(hd_lower(module.get(), &options, nullptr, nullptr, diag),
                       HD_OK)
                 << hd_diag_text(diag);
-            EXPECT_EQ(hd_check_against(module.get(), tensor.get(), diag), HD_OK)
+            check.against = tensor.get();
+            EXPECT_EQ(hd_check_with(module.get(), &check, diag), HD_OK)
                 << hd_diag_text(diag);
             hd_diag_destroy(diag);
             Expected expected(tensor.get(), 3, Seed());
