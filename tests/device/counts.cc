@@ -129,6 +129,12 @@ const Form kForms[] = {
      {"x2", "w1"},
      {},
      0},
+    {"in %n : i32[E, 3] in %x : $[E, 3, C by %n, 7, K] in %w : $[K, N] "
+     "out %y : $[E, C, 7, N]",
+     "%y = matmul %x[:, 1], %w",
+     {"x2"},
+     {},
+     0},
     {"in %n : i32[] in %x : $[C by %n, K] in %w : $[K, N] "
      "inout %y : $[C, N]",
      "%y = matmul %x, %w accumulate",
@@ -308,19 +314,23 @@ TEST(Counts, WhatIsNotCountedReachesNoResult)
 
 // The first count that does not fit is told, with its indices; the run goes on
 // with what it is taken for.
-std::string Spoil(Arguments *arguments, std::mt19937 &random)
+// `picks` is the dimension of %n of which the step picks index 1 of 3, or -1.
+std::string Spoil(Arguments *arguments, int picks, std::mt19937 &random)
 {
     const hd_argument &n = arguments->Info(0);
-    size_t slabs = n.ndims > 1 ? size_t(n.extent[1]) : n.elements;
-    size_t lead = n.elements - slabs > 0 ? slabs : 0, at = random() % slabs;
+    size_t slabs = picks < 0 ? n.elements : n.elements / 3;
+    size_t at = random() % slabs;
+    auto place = [&](size_t i) {
+        return picks < 0 ? i : picks == 0 ? slabs + i : 3 * i + 1;
+    };
     double wrong[] = {-1 - double(random() % 100),
                       double(n.counted + 1 + int64_t(random() % 100)), INT_MIN,
                       INT_MAX};
     double count = wrong[random() % 4];
 
-    arguments->Set(0, lead + at, count);
+    arguments->Set(0, place(at), count);
     if (at + 1 < slabs && random() % 2 == 0)
-        arguments->Set(0, lead + slabs - 1, -7);
+        arguments->Set(0, place(slabs - 1), -7);
     return "count " +
            (n.ndims > 0 ? "[" + std::to_string(at) + "] " : std::string()) +
            "of %n is " + std::to_string(int(count)) + "; dimension ";
@@ -362,11 +372,16 @@ TEST(Counts, ThatDoNotFitAreClampedAndTold)
     for (const Form &form : kForms)
         for (int draw = 0; draw < 3; draw++) {
             std::string text = TextOf(form, random), told;
+            std::string counts(form.arguments, strcspn(form.arguments, "]"));
+            int picks = counts.back() == '3'                        ? 1
+                        : counts.find('3', 12) != std::string::npos ? 0
+                                                                    : -1;
 
             Module module = Read(text, "f32");
-            Expected expected(
-                module.get(), 1, unsigned(random()),
-                [&](Arguments *arguments) { told = Spoil(arguments, random); });
+            Expected expected(module.get(), 1, unsigned(random()),
+                              [&](Arguments *arguments) {
+                                  told = Spoil(arguments, picks, random);
+                              });
             SCOPED_TRACE(text + ": " + told);
             AllEndWell(Launch(1, [&](hd_group *group, hd_diag *diag) {
                 return Miscounted(group, module, expected, told, diag);

@@ -132,6 +132,8 @@ void ExpectAll(bool integers, uint64_t seed)
             if ((info->keys & 1u << key) != 0)
                 expect(op + " " + hd_key_info_get(hd_key_code(key))->text);
     }
+    for (const char *op : {"copy", "set", "max", "sum"})
+        expect(op + std::string(" by")); // of counted dimensions
 }
 
 TEST(Generate, EveryOpOfATensorProgramIsDrawn)

@@ -134,6 +134,8 @@ typedef struct maker {
     int nstreamed;
     int *streamed; // owned: what may be made in a loop
     FILE *body;    // owned
+    int ncounted;  // tensors with counts, which have names of their own
+    FILE *counted; // owned: their declarations
 } maker;
 
 static const char *const axis_names[MAX_AXES] = {"tp", "dp", "pp", "ep"};
@@ -718,10 +720,90 @@ static void make_set(maker *m, int x)
     emit_set(m, place_result(m, &t, false), x);
 }
 
+// A dimension that may have counts: local, and as long in every run; -1 if
+// there is none.
+static int find_countable(maker *m, const tensor *t)
+{
+    int first = pick(m, t->ndims);
+
+    for (int k = 0; k < t->ndims; k++) {
+        int d = (first + k) % t->ndims;
+
+        if (t->dim[d].mark == LOCAL && t->dim[d].extent < MANY)
+            return d;
+    }
+    return -1;
+}
+
+static void write_dim(maker *m, dim d, FILE *to);
+
+static int declare_counted(maker *m, const tensor *t, int d, int counts)
+{
+    fprintf(m->counted, "temp %%c%d : %s[", m->ncounted, dtypes[t->dtype].text);
+    for (int i = 0; i < t->ndims; i++) {
+        fprintf(m->counted, "%s", i > 0 ? ", " : "");
+        write_dim(m, t->dim[i], m->counted);
+        if (i == d)
+            fprintf(m->counted, " by %%t%d", counts);
+    }
+    fprintf(m->counted, "]\n");
+    return m->ncounted++;
+}
+
+// What is left of a tensor with counts of `lead` dimensions: dense, placed
+// otherwise or summed.
+static void leave_counted(maker *m, tensor t, int c, int lead)
+{
+    int over = lead + pick(m, t.ndims - lead);
+    tensor sum = t;
+
+    sum.size *= count_of(m, t.dim[over].extent);
+    drop_dims(&sum, over, 1);
+    if (once_in(m, 2) && fits(m, &sum)) {
+        fprintf(m->body, "    %%t%d = sum %%c%d dim %d\n",
+                place_result(m, &sum, false), c, over);
+    } else if (once_in(m, 2)) {
+        draw_marks(m, &t);
+        fprintf(m->body, "    %%t%d = set %%c%d\n", place_result(m, &t, false),
+                c);
+    } else {
+        fprintf(m->body, "    %%t%d = copy %%c%d\n", place_result(m, &t, true),
+                c);
+    }
+}
+
+// The counts are an input of their own: nothing else makes them fit.
+static void make_counted(maker *m, int x)
+{
+    tensor t = m->tensor[x], n = {.dtype = I32};
+    int d = find_countable(m, &t), counts, c;
+
+    if (d < 0)
+        return;
+    for (n.ndims = 0; n.ndims < d && !once_in(m, 4); n.ndims++) {
+        n.dim[n.ndims] = t.dim[n.ndims];
+        if (t.dim[n.ndims].mark == STREAM)
+            n.dim[n.ndims].mark = LOCAL;
+    }
+    counts = read_tensor(m, add_input(m, &n));
+    t.positive = false;
+    c = declare_counted(m, &t, d, counts);
+    fprintf(m->body, "    %%c%d = copy %%t%d\n", c, read_tensor(m, x));
+    if (once_in(m, 2)) {
+        fprintf(m->body, "    %%c%d = max %%c%d, %%t%d\n", m->ncounted, c, x);
+        c = declare_counted(m, &t, d, counts);
+    }
+    leave_counted(m, t, c, n.ndims);
+}
+
 static void make_copy(maker *m, int x)
 {
     tensor t = m->tensor[x];
 
+    if (once_in(m, 4)) {
+        make_counted(m, x);
+        return;
+    }
     if (!draw_cast(m, &t))
         return;
     read_tensor(m, x);
@@ -1914,7 +1996,8 @@ static void write_body(const maker *m, const char *body, FILE *to)
     }
 }
 
-static void write_program(maker *m, const char *body, FILE *to)
+static void write_program(maker *m, const char *body, const char *counted,
+                          FILE *to)
 {
     fprintf(to, "heddle 1\ntensor program generated\n");
     for (int i = 0; i < m->nsizes; i++)
@@ -1927,31 +2010,45 @@ static void write_program(maker *m, const char *body, FILE *to)
     for (int i = 0; i < m->ntensors; i++)
         if (m->tensor[i].role != 'p')
             write_declaration(m, i, to);
-    fprintf(to, "{\n");
+    fprintf(to, "%s{\n", counted);
     write_body(m, body, to);
     fprintf(to, "}\n");
 }
 
+static char *print_program(maker *m, const char *body, const char *counted)
+{
+    char *text = NULL;
+    size_t length;
+    FILE *to = open_memstream(&text, &length);
+
+    if (to == NULL)
+        return NULL;
+    write_program(m, body, counted, to);
+    fclose(to);
+    return text;
+}
+
 static char *make_program(maker *m, int nops)
 {
-    char *body = NULL, *text = NULL;
-    size_t length;
-    FILE *to;
+    char *body = NULL, *counted = NULL, *text = NULL;
+    size_t body_length, counted_length;
 
-    m->body = open_memstream(&body, &length);
-    if (m->body == NULL)
-        return NULL;
-    draw_mesh(m);
-    draw_first_input(m);
-    for (int i = 0; i < nops && (i == 0 || !choices_ended(m->choices)); i++)
-        make_op(m);
-    fclose(m->body);
-    to = open_memstream(&text, &length);
-    if (body != NULL && to != NULL)
-        write_program(m, body, to);
-    if (to != NULL)
-        fclose(to);
+    m->body = open_memstream(&body, &body_length);
+    m->counted = open_memstream(&counted, &counted_length);
+    if (m->body != NULL && m->counted != NULL) {
+        draw_mesh(m);
+        draw_first_input(m);
+        for (int i = 0; i < nops && (i == 0 || !choices_ended(m->choices)); i++)
+            make_op(m);
+    }
+    if (m->body != NULL)
+        fclose(m->body);
+    if (m->counted != NULL)
+        fclose(m->counted);
+    if (body != NULL && counted != NULL)
+        text = print_program(m, body, counted);
     free(body);
+    free(counted);
     return text;
 }
 
