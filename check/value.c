@@ -25,9 +25,9 @@ enum {
     KEY_NEUTRAL, // and the fold
     KEY_GROUP,   // of a row among groups: which, by the counts
     KEY_NO_GROUP,
-    KEY_PICK,  // and the result's number
-    KEY_TAKE,  // of an element among those of a dimension: which, by an index
-    KEY_COUNT, // of an index: whether it is counted
+    KEY_PICK, // and the result's number
+    KEY_TAKE, // of an element among those of a dimension: which, by an index
+    KEY_COUNT = 500, // of an index: whether it is counted
 };
 
 // ------------------------------------------------------------------- memory
