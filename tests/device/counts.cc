@@ -32,6 +32,12 @@ const Form kForms[] = {
      {"x1"},
      {"y1"},
      0},
+    {"in %n : i32[E, 2] in %x : $[E, 2, C by %n, K] "
+     "out %y : $[E, 2, C by %n, K]",
+     "%y = neg %x",
+     {"x2"},
+     {"y2"},
+     0},
     {"in %n : i32[E] in %x : $[E, C by %n, K] out %y : f64[E, C, K]",
      "%y = copy %x",
      {"x1"},
@@ -331,8 +337,11 @@ std::string Spoil(Arguments *arguments, int picks, std::mt19937 &random)
     arguments->Set(0, place(at), count);
     if (at + 1 < slabs && random() % 2 == 0)
         arguments->Set(0, place(slabs - 1), -7);
-    return "count " +
-           (n.ndims > 0 ? "[" + std::to_string(at) + "] " : std::string()) +
+    std::string index = std::to_string(
+        picks < 0 && n.ndims > 1 ? at / size_t(n.extent[1]) : at);
+    if (picks < 0 && n.ndims > 1)
+        index += ", " + std::to_string(at % size_t(n.extent[1]));
+    return "count " + (n.ndims > 0 ? "[" + index + "] " : std::string()) +
            "of %n is " + std::to_string(int(count)) + "; dimension ";
 }
 
