@@ -334,9 +334,10 @@ static uint64_t mix_pair(uint64_t key, uint64_t x, uint64_t y)
     return hd_field_mix(key, hd_field_add(x, hd_field_mix(KEY_LEFT, y)));
 }
 
-// Of a dimension with counts each index is counted or not, a random function of
-// the count and of the index: all or nothing, so that what is counted twice by
-// one count is what is counted once.
+// Of a dimension with counts each index is counted or not: all or nothing, so
+// that what is counted twice by one count is what is counted once. Of each two
+// one is, which one is a random function of the count, so that no program gets
+// by that counts none, or all.
 typedef struct counting {
     bool any;              // the op has counts
     hd_tile counts;        // along the result
@@ -362,8 +363,10 @@ static counting counting_of(const hd_work_item *item, const hd_space *space)
 static bool counts_index(const hd_values *values, const counting *c, int64_t i,
                          int64_t index)
 {
-    return (mix_pair(KEY_COUNT, load(values, &c->counts, i), (uint64_t)index) &
-            1) == 0;
+    uint64_t pair =
+        mix_pair(KEY_COUNT, load(values, &c->counts, i), (uint64_t)index >> 1);
+
+    return ((pair ^ (uint64_t)index) & 1) == 0;
 }
 
 // Whether element i of the result is of a counted index.
