@@ -20,7 +20,7 @@ static bool joins(const hd_nest *nest, int d)
         if (!o->dense && o->stride[d] != o->stride[d + 1] * next.room)
             return false;
     }
-    return !next.sized;
+    return !next.sized && nest->counts.place[d + 1] == 0;
 }
 
 static void drop_dim(hd_nest *nest, int d)
@@ -28,23 +28,34 @@ static void drop_dim(hd_nest *nest, int d)
     nest->ndims--;
     for (int i = d; i < nest->ndims; i++) {
         nest->length[i] = nest->length[i + 1];
+        nest->counts.place[i] = nest->counts.place[i + 1];
         for (int k = 0; k < nest->n; k++)
             nest->operand[k].stride[i] = nest->operand[k].stride[i + 1];
     }
+}
+
+// An index that is counted, or not, is all of what is joined behind it.
+static void join_dim(hd_nest *nest, int d)
+{
+    int64_t n = nest->length[d + 1].room;
+
+    nest->length[d + 1] = hd_length_times(nest->length[d], n);
+    nest->counts.place[d + 1] = nest->counts.place[d];
+    if (nest->counts.place[d] != 0)
+        nest->counts.times *= n;
+    drop_dim(nest, d);
 }
 
 // Leaves at least one dimension.
 static void join_dims(hd_nest *nest)
 {
     for (int d = nest->ndims - 1; d >= 0; d--)
-        if (nest->length[d].room == 1 && !nest->length[d].sized)
+        if (nest->length[d].room == 1 && !nest->length[d].sized &&
+            nest->counts.place[d] == 0)
             drop_dim(nest, d);
     for (int d = nest->ndims - 2; d >= 0; d--)
-        if (joins(nest, d)) {
-            nest->length[d + 1] =
-                hd_length_times(nest->length[d], nest->length[d + 1].room);
-            drop_dim(nest, d);
-        }
+        if (joins(nest, d))
+            join_dim(nest, d);
     if (nest->ndims > 0)
         return;
     nest->ndims = 1;
@@ -62,6 +73,8 @@ static void split_dim(hd_nest *nest, int d)
     nest->length[d].now /= TILE;
     nest->length[d].room /= TILE;
     nest->length[d].unit /= TILE;
+    nest->counts.place[last] = nest->counts.place[d];
+    nest->counts.place[d] *= TILE;
     for (int i = 0; i < nest->n; i++) {
         nest->operand[i].stride[last] = nest->operand[i].stride[d];
         nest->operand[i].stride[d] *= TILE;
@@ -83,7 +96,7 @@ static void tile_dims(hd_nest *nest)
             return;
     for (int i = 0; i < nest->n; i++)
         for (int d = 0; d < last; d++)
-            if (nest->operand[i].stride[d] == 1 &&
+            if (nest->operand[i].stride[d] == 1 && !nest->operand[i].counts &&
                 nest->length[d].unit % TILE == 0) {
                 split_dim(nest, d);
                 split_dim(nest, last);
@@ -122,6 +135,17 @@ static bool rows_align(const hd_nest *nest, const hd_operand *o, int width)
     return o->walk % width == 0;
 }
 
+// The elements of a vector are counted, or not, alike.
+static bool counts_vectors(const hd_nest *nest, int width)
+{
+    const hd_nest_counts *counts = &nest->counts;
+
+    if (counts->operand == 0)
+        return true;
+    return hd_nest_repeats(nest, &nest->operand[counts->operand]) &&
+           (counts->place[nest->ndims - 1] == 0 || counts->times % width == 0);
+}
+
 // Elements a vector: 16 bytes of the narrowest operand. 1 if there are no
 // vectors.
 static int vector_width(const hd_nest *nest)
@@ -134,7 +158,8 @@ static int vector_width(const hd_nest *nest)
         width = fit > width ? fit : width;
     }
     if (nest->inner == HD_INNER_DOT || hd_nest_room(nest) < width ||
-        (nest->ndims > 1 && nest->length[nest->ndims - 1].unit % width != 0))
+        (nest->ndims > 1 && nest->length[nest->ndims - 1].unit % width != 0) ||
+        !counts_vectors(nest, width))
         return 1;
     for (int i = 0; i < nest->n; i++)
         if (!rows_align(nest, &nest->operand[i], width))

@@ -23,6 +23,13 @@ _Static_assert(HD_CHAIN_VALUES >= HD_MAX_VIEWS, "one step fits");
 
 // ------------------------------------------------------------------- steps
 
+// A kernel of one step alone reads counts.
+static bool can_join(const hd_step *step)
+{
+    return hd_op_is_elementwise(step->op) &&
+           hd_op_key(step->op, HD_KEY_COUNTS) == NULL;
+}
+
 // A copy of one contiguous range of bytes to another, which needs no kernel.
 static bool is_plain_copy(const hd_step *step)
 {
@@ -39,7 +46,7 @@ static bool ends_stream(const hd_step *step, int stream)
 {
     return hd_op_sync(step->op) == HD_SYNC_FORK ||
            hd_op_sync(step->op) == HD_SYNC_JOIN ||
-           (step->stream == stream && !hd_op_is_elementwise(step->op));
+           (step->stream == stream && !can_join(step));
 }
 
 // ------------------------------------------------------------------ values
@@ -205,8 +212,7 @@ static bool add_step(hd_chain *chain, const hd_step *step)
     hd_space space;
     int *of;
 
-    if (chain->nsteps == HD_CHAIN_STEPS || !hd_op_is_elementwise(step->op) ||
-        !fits(chain, step))
+    if (chain->nsteps == HD_CHAIN_STEPS || !fits(chain, step))
         return false;
     hd_length_space(step, &space, length);
     of = chain->of[chain->nsteps];
@@ -259,7 +265,7 @@ void hd_chain_find(const hd_steps *steps, int64_t start, hd_chain *out)
     const hd_step *first = &steps->step[start];
 
     *out = (hd_chain){0};
-    if (!hd_op_is_elementwise(first->op) || !join(out, first))
+    if (!can_join(first) || !join(out, first))
         return;
     for (int64_t i = start + 1; i < steps->nsteps; i++) {
         const hd_step *step = &steps->step[i];

@@ -121,6 +121,14 @@ static void write_step(const hd_step *step, const names *names, hd_text *body)
     assert(false && "a kernel of one element's function");
 }
 
+// The view of it, or -1.
+static int factor_of(const hd_op *op)
+{
+    int view = hd_op_key_view(op, HD_KEY_BY);
+
+    return view >= 0 ? view : hd_op_key_view(op, HD_KEY_VALUE);
+}
+
 // Copies and transposes too: each element of the result is of one of each
 // operand, wherever that lies.
 static hd_status emit_elementwise(const hd_step *step, hd_text *out,
@@ -137,8 +145,8 @@ static hd_status emit_elementwise(const hd_step *step, hd_text *out,
         hd_nest_add_span(&nest, step, &space, i);
     for (int i = 0; i <= step->op->ninputs; i++)
         snprintf(names.span[i], sizeof *names.span, i == 0 ? "*c%d" : "c%d", i);
-    if (step->op->nviews > step->op->noutputs + step->op->ninputs)
-        nest.factor = step->op->nviews - 1; // the one key with a view
+    nest.factor = factor_of(step->op);
+    hd_nest_add_counts(&nest, step, &space);
     write_step(step, &names, &body);
     status = hd_body_emit(&nest, &body, out, grid);
     hd_text_free(&body);
@@ -249,6 +257,7 @@ static hd_status emit_reduction(const hd_step *step, hd_text *out,
 
     nest = nest_of(step, &space);
     hd_nest_add_span(&nest, step, &space, 1)->walked = true;
+    hd_nest_add_counts(&nest, step, &space);
     nest.inner = HD_INNER_FOLD;
     nest.fold = hd_op_fold(step->op);
     nest.lane = hd_body_lane(dtype);
@@ -270,6 +279,7 @@ static hd_status emit_take(const hd_step *step, hd_text *out,
 
     hd_nest_add_span(&nest, step, &space, 1)->walked = true;
     hd_nest_add_span(&nest, step, &space, 2)->picks = true;
+    hd_nest_add_counts(&nest, step, &space);
     nest.inner = HD_INNER_TAKE;
     return hd_nest_emit(&nest, "    *c0 = x;\n", out, grid);
 }
@@ -297,6 +307,12 @@ hd_status hd_emit_reduce(hd_dtype dtype, hd_fold fold, int operands,
     status = hd_body_emit(&nest, &body, out, grid);
     hd_text_free(&body);
     return status;
+}
+
+bool hd_emit_tells(const hd_step *step)
+{
+    return hd_op_key(step->op, HD_KEY_GROUPS) != NULL ||
+           hd_op_key(step->op, HD_KEY_COUNTS) != NULL;
 }
 
 hd_status hd_emit_step(const hd_step *step, hd_diag *diag, hd_text *out,

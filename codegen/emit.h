@@ -25,11 +25,12 @@
 HD_BEGIN_DECLS
 
 #define HD_KERNEL_NAME "hd_kernel"
-#define HD_KERNEL_POINTERS 80             // at most
-#define HD_KERNEL_SIZES (HD_MAX_DIMS + 2) // at most
+#define HD_KERNEL_POINTERS 80                 // at most
+#define HD_KERNEL_SIZES (2 * HD_MAX_DIMS + 2) // at most
 
-// What a kernel tells of the first count of groups that does not fit, if there
-// is nothing told yet: words in the device's memory, all 0 before.
+// What a kernel tells of the first count that does not fit, of groups or of a
+// dimension, if there is nothing told yet: words in the device's memory, all 0
+// before. A dimension's counts are numbered in the room that they have.
 typedef struct hd_kernel_miscount {
     int64_t step; // and one more
     int64_t group, count, left;
@@ -45,10 +46,12 @@ typedef struct hd_kernel_grid {
 
 // The kernel of one step of unit COMPUTE, matmuls included (plainly, an output
 // element a thread). at[i] is the address of the first element of span i of the
-// step (its offset included), a view each. Of a grouped product at[nviews] is
-// that of an hd_kernel_miscount, and at[nviews + 1] the step's number.
+// step (its offset included), a view each. Of one that reads counts at[nviews]
+// is that of an hd_kernel_miscount, and at[nviews + 1] the step's number.
 hd_status hd_emit_step(const hd_step *step, hd_diag *diag, hd_text *out,
                        hd_kernel_grid *grid);
+// Whether it reads counts.
+bool hd_emit_tells(const hd_step *step);
 
 // The kernel of all steps of a chain. at[i] is the address of the first element
 // of value i.

@@ -111,6 +111,7 @@ hd_status hd_matmul_emit(const hd_step *step, hd_text *out,
     k.nest.lane = k.product.wide ? HD_LANE_DOUBLE : HD_LANE_FLOAT;
     add_part(&k, step, HD_PRODUCT_A)->walked = true;
     add_part(&k, step, HD_PRODUCT_B)->walked = true;
+    hd_nest_add_counts(&k.nest, step, &k.product.space);
     hd_text_printf(&body, "    %s y = x;\n", hd_lane_text(k.lane));
     return emit_rest(&k, &body, out, grid);
 }

@@ -4,7 +4,8 @@
 // plain loop then does what is left over.
 //
 // Lengths that a run says are variables of the kernel: n0, n1, .. of
-// dimensions, n of all elements, and m of the inner loop.
+// dimensions, n of all elements, and m of the inner loop. Where a step has
+// counts, most is how many there are of them, of elements or of iterations.
 #include "codegen/nest.h"
 
 #include <assert.h>
@@ -12,6 +13,7 @@
 #include <string.h>
 
 #include "codegen/arrange.h"
+#include "codegen/counts.h"
 
 enum { THREADS = 256, PROCESSORS = 132 };
 
@@ -52,7 +54,33 @@ hd_operand *hd_nest_add_span(hd_nest *nest, const hd_step *step,
     return o;
 }
 
+void hd_nest_add_counts(hd_nest *nest, const hd_step *step,
+                        const hd_space *space)
+{
+    hd_nest_counts *counts = &nest->counts;
+    int view = hd_op_key_view(step->op, HD_KEY_COUNTS);
+
+    if (view < 0)
+        return;
+    hd_nest_add_span(nest, step, space, view)->counts = true;
+    counts->operand = nest->n - 1;
+    counts->inner = space->counted >= space->nparallel;
+    counts->room = space->extent[space->counted];
+    counts->times = 1;
+    if (!counts->inner)
+        counts->place[space->counted] = 1;
+    counts->span = step->span[view];
+    for (int d = 0; d < counts->span.ndims; d++)
+        counts->length[d] = hd_length_of(step, view, d);
+}
+
 // -------------------------------------------------------------------- text
+
+// The function has a parameter for it.
+static bool is_passed(const hd_operand *o)
+{
+    return !o->walked && !o->counts && !o->picks;
+}
 
 // All numbers of elements, and of an operand's elements, fit with room for one
 // step of the grid.
@@ -107,7 +135,9 @@ static void add_count(const hd_nest *nest, int width, hd_text *text)
 
 static void add_iterations(const hd_nest *nest, hd_text *text)
 {
-    if (nest->iterations.sized)
+    if (nest->counts.inner)
+        hd_text_puts(text, "most");
+    else if (nest->iterations.sized)
         hd_text_puts(text, "m");
     else
         hd_text_printf(text, "%lldu", (long long)nest->iterations.room);
@@ -125,7 +155,8 @@ static void add_sizes(const hd_nest *nest, hd_text *text)
                            type, d, type, n++);
     if (nest->iterations.sized)
         hd_text_printf(text, "    const %s m = (%s)args.size[%d];\n", type,
-                       type, n);
+                       type, n++);
+    hd_counts_sizes(nest, n, text);
     if (!is_sized(nest))
         return;
     hd_text_printf(text, "    const %s n = ", type);
@@ -145,13 +176,10 @@ static int list_sizes(const hd_nest *nest, int64_t size[HD_KERNEL_SIZES])
             size[n++] = nest->length[d].now;
     if (nest->iterations.sized)
         size[n++] = nest->iterations.now;
+    for (int d = 0; d < nest->counts.span.ndims; d++)
+        if (nest->counts.length[d].sized)
+            size[n++] = nest->counts.length[d].now;
     return n;
-}
-
-// Whether the function gets it.
-static bool is_passed(const hd_operand *o)
-{
-    return !o->walked && !o->picks;
 }
 
 // Of what the function gets of an inner loop.
@@ -254,7 +282,7 @@ static void add_loads(const hd_nest *nest, bool vectors, hd_text *text)
     for (int i = 0; i < nest->n; i++) {
         const hd_operand *o = &nest->operand[i];
 
-        if (o->walked)
+        if (o->walked || o->counts)
             continue;
         if (vectors && !hd_nest_repeats(nest, o)) {
             hd_text_printf(text, "        vector%d v%d", i, i);
@@ -281,6 +309,37 @@ static void add_stores(const hd_nest *nest, bool vectors, hd_text *text)
         else
             hd_text_printf(text, "        p%d[o%d] = v%d;\n", i, i, i);
     }
+}
+
+// Leaves what is behind the elements that are counted, and clears results.
+static void add_guard(const hd_nest *nest, bool vectors, hd_text *text)
+{
+    const hd_nest_counts *counts = &nest->counts;
+    int at = counts->operand;
+
+    if (at == 0)
+        return;
+    hd_text_printf(
+        text, "        const %s most = (%s)indices_of(p%d[o%d]) * %lldu;\n",
+        index_type(nest), index_type(nest), at, at, (long long)counts->times);
+    if (counts->inner)
+        return;
+    hd_text_puts(text, "        if (0");
+    for (int d = 0; d < nest->ndims; d++)
+        if (counts->place[d] != 0)
+            hd_text_printf(text, " + i%d * %lldu", d,
+                           (long long)counts->place[d]);
+    hd_text_puts(text, " >= most) {\n");
+    for (int i = 0; i < nest->n; i++) {
+        if (!nest->operand[i].write || nest->operand[i].read)
+            continue;
+        if (vectors)
+            hd_text_printf(text, "            *(vector%d *)(p%d + o%d) = {};\n",
+                           i, i, i);
+        else
+            hd_text_printf(text, "            p%d[o%d] = 0;\n", i, i);
+    }
+    hd_text_puts(text, "            continue;\n        }\n");
 }
 
 static int find_walked(const hd_nest *nest, int from)
@@ -336,7 +395,7 @@ static void add_reduction(const hd_nest *nest, int width, hd_text *text)
         hd_text_printf(text, "        %s x[W];\n", lane);
     else
         hd_text_printf(text, "        %s x;\n", lane);
-    if (nest->iterations.sized)
+    if (nest->iterations.sized || nest->counts.inner)
         add_identity(nest, vectors, text);
     hd_text_printf(text, "        for (%s s = 0; s < ", type);
     add_iterations(nest, text);
@@ -410,6 +469,7 @@ static void add_iteration(const hd_nest *nest, int width, hd_text *text)
     bool vectors = width > 1;
 
     add_offsets(nest, text);
+    add_guard(nest, vectors, text);
     add_loads(nest, vectors, text);
     add_inner(nest, width, text);
     hd_text_puts(text, vectors ? "#pragma unroll\n        "
@@ -498,6 +558,7 @@ static void add_kernel(const hd_nest *nest, int width, hd_text *text)
                    "    %s start = 0;\n",
                    type, type, type, type, type);
     add_sizes(nest, text);
+    hd_counts_check(nest, text);
     if (width > 1)
         add_vector_loop(nest, width, text);
     hd_text_printf(text, "    for (%s i = start + first; i < ", type);
@@ -513,7 +574,7 @@ static int count_pointers(const hd_nest *nest)
 
     for (int i = 0; i < nest->n; i++)
         n = nest->operand[i].at >= n ? nest->operand[i].at + 1 : n;
-    return n;
+    return nest->counts.operand > 0 ? n + HD_COUNTS_POINTERS : n;
 }
 
 // At least one block, which all are if there is nothing to do.
@@ -539,6 +600,7 @@ hd_status hd_nest_emit(hd_nest *nest, const char *body, hd_text *out,
 
     add_function(nest, body, &rest);
     add_vectors(nest, width, &rest);
+    hd_counts_functions(nest, &rest);
     add_kernel(nest, width, &rest);
     HD_TRY(hd_prelude_finish(out, &rest, arranged.pointers, arranged.sizes));
     *grid = arranged;

@@ -24,10 +24,23 @@ typedef struct hd_operand {
     bool read;   // the code is loaded first; always, if it is not written
     bool walked; // by the inner loop, and the function does not get it
     bool picks;  // the i32 index of HD_INNER_TAKE; it does not get that either
+    bool counts; // the nest's, which the function does not get
     bool dense;  // in the nest's order, whatever its lengths; no strides
     int64_t stride[HD_MAX_DIMS]; // in elements; 0 repeats it
     int64_t walk;                // stride of the inner loop
 } hd_operand;
+
+// How many indices of a dimension there are, of a step with the key COUNTS.
+// Behind them nothing is read, and what is not read first is cleared.
+typedef struct hd_nest_counts {
+    int operand;   // of the nest: the count of each element; 0: there is none
+    bool inner;    // of the inner loop
+    int64_t room;  // of the dimension
+    int64_t times; // places that one index has: neighbours may be joined to it
+    int64_t place[HD_MAX_DIMS];    // strides of an element's place
+    hd_span span;                  // which counts the step reads, dimensions of
+    hd_length length[HD_MAX_DIMS]; // so many
+} hd_nest_counts;
 
 typedef struct hd_nest {
     int ndims;
@@ -40,6 +53,7 @@ typedef struct hd_nest {
     hd_length iterations; // of the inner loop
     hd_lane lane;         // of the inner loop, and of the value that it yields
     bool roomy; // many operands: threads get more registers, if they need it
+    hd_nest_counts counts;
 } hd_nest;
 
 // A nest over what the step's result has, with no operands yet, that reduces
@@ -51,10 +65,13 @@ hd_operand *hd_nest_add(hd_nest *nest, int at, hd_dtype dtype,
 // Adds span `i` of the step, whose address that is.
 hd_operand *hd_nest_add_span(hd_nest *nest, const hd_step *step,
                              const hd_space *space, int i);
+// Adds the counts of the step, if it has any, behind all other operands.
+void hd_nest_add_counts(hd_nest *nest, const hd_step *step,
+                        const hd_space *space);
 
 // Writes the kernel that calls the function of body `body` for each element.
-// Its parameters: c0, c1, .. for the operands that are not walked; f, the
-// factor, if there is one; x, the inner loop's value, if there is one.
+// Its parameters: c0, c1, .. for the operands but those walked and the counts;
+// f, the factor, if there is one; x, the inner loop's value, if there is one.
 hd_status hd_nest_emit(hd_nest *nest, const char *body, hd_text *out,
                        hd_kernel_grid *grid);
 

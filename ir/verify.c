@@ -1597,6 +1597,13 @@ static hd_status check_counted(verifier *v, const hd_op *op)
     hd_space_of_op(v->module, op, &space);
     HD_TRY(check_counted_view(v, op, &space, first));
     one = lay_counted(&space, op, first);
+    if (hd_op_family(op) == HD_FAMILY_TAKE && one.dim >= space.nparallel)
+        return hd_error(v->diag, HD_E0319, op->view[first].loc,
+                        "%s takes from dimension %d of %%%s, which has counts, "
+                        "%%%s; `copy` it to a tensor without",
+                        op_text(op), op->view[first].buffer->counted,
+                        op->view[first].buffer->name,
+                        op->view[first].buffer->by->name);
     for (int i = first + 1; i < op->nviews; i++) {
         const hd_view *view = &op->view[i];
 

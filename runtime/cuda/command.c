@@ -206,6 +206,25 @@ hd_status hd_cuda_add_kernel(hd_device *device, int stream, const hd_step *step,
     return HD_OK;
 }
 
+hd_status hd_cuda_add_step(hd_device *device, int stream, const hd_step *step,
+                           hd_diag *diag)
+{
+    hd_cuda_at at[HD_KERNEL_POINTERS];
+    hd_text text = {0};
+    hd_kernel_grid grid = {0};
+    int n = step->op->nviews;
+
+    for (int i = 0; i < n; i++)
+        at[i] = hd_cuda_at_span(&step->span[i]);
+    if (hd_emit_tells(step)) {
+        at[n++] = hd_cuda_need(device, stream, HD_CUDA_MISCOUNT,
+                               sizeof(hd_kernel_miscount));
+        at[n++] = (hd_cuda_at){-1, (uint64_t)step->index};
+    }
+    HD_TRY(hd_emit_step(step, diag, &text, &grid));
+    return hd_cuda_add_kernel(device, stream, step, &text, grid, at, n, diag);
+}
+
 // -------------------------------------------------------------- events
 
 hd_status hd_cuda_new_event(hd_device *device, hd_diag *diag, int *out)

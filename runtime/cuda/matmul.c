@@ -547,25 +547,6 @@ static hd_status add_products(const job *j, int product,
     return HD_OK;
 }
 
-static hd_status add_plain(const job *j)
-{
-    hd_cuda_at at[HD_KERNEL_POINTERS];
-    hd_text text = {0};
-    hd_kernel_grid grid = {0};
-    int n = j->step->op->nviews;
-
-    for (int i = 0; i < n; i++)
-        at[i] = hd_cuda_at_span(&j->step->span[i]);
-    if (j->product.counts >= 0) {
-        at[n++] = hd_cuda_need(j->device, j->stream, HD_CUDA_MISCOUNT,
-                               sizeof(hd_kernel_miscount));
-        at[n++] = (hd_cuda_at){-1, (uint64_t)j->step->index};
-    }
-    HD_TRY(hd_emit_step(j->step, j->diag, &text, &grid));
-    return hd_cuda_add_kernel(j->device, j->stream, j->step, &text, grid, at, n,
-                              j->diag);
-}
-
 static size_t scratch_bytes(const job *j)
 {
     return (size_t)hd_span_elements(&j->step->span[0]) *
@@ -599,7 +580,7 @@ hd_status hd_cuda_plan_matmul(hd_device *device, int stream,
 
     if (j.product.k == 0 || j.product.counts >= 0 ||
         !hd_cuda_has_room(device, stream, 0))
-        return add_plain(&j);
+        return hd_cuda_add_step(device, stream, step, diag);
     HD_TRY(open_lt(device, diag));
     if (own_epilogue(&j, &epilogue)) {
         shape = shape_of(&j, lt_type(dtype_of(&j, HD_PRODUCT_C)),
@@ -617,7 +598,8 @@ hd_status hd_cuda_plan_matmul(hd_device *device, int stream,
                          j.product.n, HD_LT_EPILOGUE_DEFAULT, -1);
         HD_TRY(find_product(device, &shape, diag, &product));
     }
-    return product >= 0 ? add_scratched(&j, product) : add_plain(&j);
+    return product >= 0 ? add_scratched(&j, product)
+                        : hd_cuda_add_step(device, stream, step, diag);
 }
 
 // --------------------------------------------------------------- running

@@ -103,20 +103,6 @@ static hd_status plan_sync(hd_device *device, const hd_step *step, int *events,
 
 // ------------------------------------------------------------- compute
 
-static hd_status plan_kernel(hd_device *device, const hd_step *step,
-                             hd_diag *diag)
-{
-    hd_cuda_at at[HD_KERNEL_POINTERS];
-    hd_text text = {0};
-    hd_kernel_grid grid = {0};
-
-    for (int i = 0; i < step->op->nviews; i++)
-        at[i] = hd_cuda_at_span(&step->span[i]);
-    HD_TRY(hd_emit_step(step, diag, &text, &grid));
-    return hd_cuda_add_kernel(device, stream_of(step), step, &text, grid, at,
-                              step->op->nviews, diag);
-}
-
 // All its steps' work is the first one's.
 static hd_status plan_chain(hd_device *device, const hd_chain *chain,
                             hd_diag *diag)
@@ -138,8 +124,10 @@ static hd_status plan_single(hd_device *device, const hd_step *step,
 {
     const hd_span *to = &step->span[0], *from = &step->span[1];
 
-    if (hd_op_family(step->op) == HD_FAMILY_PICK)
-        return plan_kernel(device, step, diag); // any result may be empty
+    // Any result of these may be empty, and counts that are read are checked.
+    if (hd_op_family(step->op) == HD_FAMILY_PICK ||
+        hd_op_key(step->op, HD_KEY_COUNTS) != NULL)
+        return hd_cuda_add_step(device, stream_of(step), step, diag);
     if (hd_span_elements(to) == 0)
         return HD_OK;
     if (step->op->code == HD_OP_MATMUL)
@@ -152,19 +140,7 @@ static hd_status plan_single(hd_device *device, const hd_step *step,
                                 (uint64_t)hd_span_elements(to) *
                                     hd_dtype_size(to->buffer->type.dtype),
                                 diag);
-    return plan_kernel(device, step, diag);
-}
-
-// Kernels are of all the indices that there is room for.
-static hd_status refuse_counts(const hd_step *step, hd_diag *diag)
-{
-    const hd_buffer *of = step->op->view[hd_op_counted(step->op)].buffer;
-
-    return hd_fail(diag, HD_UNSUPPORTED,
-                   "'%s' (step %lld, line %u) is of the indices of %%%s that "
-                   "%%%s counts: cuda has no kernel for that yet, the cpu has",
-                   hd_op_info_get(step->op->code)->text, (long long)step->index,
-                   step->op->loc.line, of->name, of->by->name);
+    return hd_cuda_add_step(device, stream_of(step), step, diag);
 }
 
 static hd_status plan_compute(hd_device *device, const hd_step *step,
@@ -173,8 +149,6 @@ static hd_status plan_compute(hd_device *device, const hd_step *step,
     const hd_steps *room = device->binding.steps;
     hd_chain chain;
 
-    if (hd_op_key(step->op, HD_KEY_COUNTS) != NULL)
-        return refuse_counts(step, diag);
     if (chains->joined[step->index])
         return HD_OK;
     hd_chains_find(chains, room, step->index, &chain);

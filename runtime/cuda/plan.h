@@ -149,6 +149,9 @@ hd_status hd_cuda_add_copy(hd_device *device, int stream, const hd_step *step,
 hd_status hd_cuda_add_kernel(hd_device *device, int stream, const hd_step *step,
                              hd_text *text, hd_kernel_grid grid,
                              const hd_cuda_at *at, int n, hd_diag *diag);
+// The kernel of all that a step of unit COMPUTE does.
+hd_status hd_cuda_add_step(hd_device *device, int stream, const hd_step *step,
+                           hd_diag *diag);
 hd_status hd_cuda_new_event(hd_device *device, hd_diag *diag, int *out);
 hd_status hd_cuda_add_event(hd_device *device, hd_cuda_kind kind, int stream,
                             const hd_step *step, int event, hd_diag *diag);

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "base/diag.h"
+#include "ir/counts.h"
 #include "oracle/numeric.h"
 #include "tests/seed.h"
 #include "tests/unit/kernels.h"
@@ -23,6 +24,9 @@ const std::vector<std::string> kAll = {"f64",    "f32", "f16", "bf16", "f8e4m3",
 
 // ---------------------------------------------------------------------- cases
 
+// What counts of a dimension are drawn as.
+enum class Counts { Any, Fitting, OneOff };
+
 // One step, computed by the cpu, by the oracle, and by its kernel. A matmul's
 // kernel may be its epilogue alone: `product` is then the program of the plain
 // product, whose second output is scratch memory.
@@ -33,6 +37,7 @@ struct Case {
     std::string product; // empty: the whole step
     bool exact = false;  // the cpu's bits, whatever the bounds
     int64_t columns = 0; // of every span, fewer than the program says
+    Counts counts = Counts::Any;
 };
 
 class Checked
@@ -70,10 +75,12 @@ class Checked
     }
     // Empty, or what is off.
     std::string Wrong(const Host &host, size_t i, hd_kernel_grid grid,
-                      size_t shift) const
+                      size_t shift, bool backwards = false) const
     {
         Buffers have(program_.module, case_.seed, case_.special, shift);
         Buffers want(program_.module, case_.seed, case_.special, 0);
+        for (const Buffers *one : {&have, &want})
+            DrawCounts(*one);
         Values oracle(program_.module, want);
         std::vector<double> product;
         Addresses args;
@@ -93,11 +100,14 @@ class Checked
                 reinterpret_cast<uint64_t>(product.data());
         }
         hd_kernel_miscount told = {0, -1, -1, -1};
-        if (hd_op_key(Step().op, HD_KEY_GROUPS) != nullptr) {
+        if (hd_emit_tells(&Step())) {
             args.at[Step().op->nviews] = reinterpret_cast<uint64_t>(&told);
             args.at[Step().op->nviews + 1] = 41;
         }
-        host.Launch(i, args, grid);
+        if (backwards)
+            host.LaunchBackwards(i, args, grid);
+        else
+            host.Launch(i, args, grid);
         oracle.Compute(Step());
         hd_miscount miscount = Compute(Step(), want);
         if ((told.step == 42) != miscount.found ||
@@ -149,6 +159,49 @@ class Checked
     Case case_;
     Program program_;
     hd_steps steps_ = {};
+
+    // What is not counted is a NaN; of integers it is what it was drawn as.
+    void Poison(const Buffers &buffers, const hd_slabs &slabs, int64_t i,
+                int64_t n) const
+    {
+        hd_span span[HD_MAX_VIEWS];
+        const double nan = NAN;
+
+        hd_slab_spans(&slabs, i, n, slabs.room, span);
+        for (int v = Step().op->noutputs; v < slabs.view; v++) {
+            hd_dtype dtype = span[v].buffer->type.dtype;
+            char *base = static_cast<char *>(buffers.At(span[v]));
+
+            if (span[v].buffer->by == nullptr || hd_dtype_is_integer(dtype))
+                continue;
+            for (int64_t k = 0; k < hd_span_elements(&span[v]); k++)
+                hd_dtype_store(dtype, &nan, 1,
+                               base + size_t(span[v].offset +
+                                             hd_span_offset(&span[v], 0,
+                                                            span[v].ndims, k)) *
+                                          hd_dtype_size(dtype));
+        }
+    }
+    void DrawCounts(const Buffers &buffers) const
+    {
+        std::mt19937 random(case_.seed);
+
+        if (hd_op_key(Step().op, HD_KEY_COUNTS) == nullptr ||
+            case_.counts == Counts::Any)
+            return;
+        hd_slabs slabs = hd_slabs_of(&Step());
+        int32_t *counts =
+            static_cast<int32_t *>(buffers.At(Step().span[slabs.view]));
+        int64_t odd = int64_t(random()) % slabs.n;
+        for (int64_t i = 0; i < slabs.n; i++) {
+            int64_t n = int64_t(random()) % (slabs.room + 1);
+
+            Poison(buffers, slabs, i, n);
+            if (i == odd && case_.counts == Counts::OneOff)
+                n = random() % 2 == 0 ? -1 : slabs.room + 1;
+            counts[hd_slab_count(&slabs, i)] = int32_t(n);
+        }
+    }
 
     // The plain product as a library leaves it, in room for doubles. The
     // buffers are the same but for one more after them.
@@ -229,6 +282,11 @@ void CheckAll(const std::vector<Case> &cases)
         EXPECT_EQ(checked[i]->Wrong(host, i, kernels[i].grid, 1), "") << said;
         EXPECT_EQ(checked[i]->Wrong(host, i, Few(kernels[i].grid), 0), "")
             << said;
+        // Which count is told does not depend on which thread is the first.
+        if (hd_emit_tells(&checked[i]->Step())) {
+            EXPECT_EQ(checked[i]->Wrong(host, i, kernels[i].grid, 0, true), "")
+                << said;
+        }
     }
 }
 
@@ -725,6 +783,103 @@ std::vector<Case> GroupedMatmuls()
 TEST(Codegen, GroupedMatmulsTakeAnyCountsWithinTheirRows)
 {
     CheckAll(GroupedMatmuls());
+}
+
+// ------------------------------------------------------------------- counts
+
+// Rows that are joined to vectors, that are not, in tiles, behind what is
+// reduced and multiplied, and what is reduced and multiplied itself.
+const std::vector<std::string> kCounted = {
+    "in %a : $[3, 5, 24 by %n, 16] in %v : $[16] inout %y : $[5, 24, 16] "
+    "{ %y = add %a[1], %v }",
+    "in %a : $[3, 5, 24 by %n, 7] in %b : $[5, 24, 7] inout %y : $[5, 24, 7] "
+    "{ %y = sum %b, %a[2] }",
+    "in %a : $[3, 5, 24 by %n, 3, 4] inout %y : $[3, 5, 24 by %n, 3, 4] "
+    "{ %y[0] = max %a[0], %y[0] }",
+    "in %a : $[3, 5, 32 by %n, 48] inout %y : $[5, 48, 32] "
+    "{ %y = transpose %a[1] }",
+    "in %a : $[3, 5, 16 by %n, 2] inout %y : $[16, 5, 2] "
+    "{ %y = transpose %a[0] dim0 0 dim1 1 }",
+    "in %a : $[3, 5, 7, 48 by %n] inout %y : $[3, 5, 7, 48 by %n] "
+    "{ %y = copy %a }",
+    "in %a : $[3, 5, 1 by %n, 4] inout %y : $[3, 5, 1, 4] { %y = copy %a }",
+    "in %a : $[3, 5, 24 by %n, 8] in %f : f32[1] inout %y : $[3, 5, 24, 8] "
+    "{ %y = scale %a by %f }",
+    "inout %y : $[3, 5, 24 by %n, 8] in %f : f32[1] { %y = fill value %f }",
+    "in %a : $[24 by %l, 8] inout %y : $[24, 8] { %y = copy %a }",
+    "in %a : $[3, 5, 24 by %n, 16] inout %y : $[3, 5, 16] "
+    "{ %y = sum %a dim 2 }",
+    "in %a : $[3, 5, 24 by %n, 7] inout %y : $[5, 1, 7] "
+    "{ %y = max %a[1] dim 1 }",
+    "in %a : $[3, 5, 7, 24 by %n] inout %y : $[3, 7] "
+    "{ %y = min %a[:, 4] dim 2 }",
+    "in %a : $[3, 5, 24 by %n, 16] inout %y : $[3, 5, 24] "
+    "{ %y = sum %a dim 3 }",
+};
+
+const std::vector<std::string> kCountedMatmuls = {
+    "in %a : X[3, 5, 9 by %n, 7] in %b : W[5, 7, 6] inout %c : Y[5, 9, 6] "
+    "{ %c = matmul %a[1], %b }",
+    "in %a : X[3, 5, 9 by %n, 7] in %b : W[5, 6, 7] in %v : Y[6] "
+    "inout %c : Y[5, 9, 6] inout %z : Y[5, 9, 6] in %f : f32[1] "
+    "{ %c = matmul %a[0], %b tb scale %f bias %v act relu aux %z accumulate }",
+    "in %a : X[3, 5, 9 by %n, 7] in %b : W[5, 9, 6] inout %c : Y[5, 7, 6] "
+    "{ %c = matmul %a[2], %b ta scale 0.5 }",
+    "in %a : X[5, 7, 9] in %b : W[3, 5, 9 by %n, 6] inout %c : Y[5, 7, 6] "
+    "{ %c = matmul %a, %b[1] accumulate }",
+};
+
+// Counts of every kind: all fit, or nearly all do, or hardly any.
+std::vector<Case> CountedBy(const std::vector<std::string> &bodies,
+                            std::pair<char, std::string> x,
+                            std::pair<char, std::string> w,
+                            std::pair<char, std::string> y, unsigned seed)
+{
+    std::vector<Case> cases;
+
+    for (std::string body : bodies) {
+        for (const auto &dtype : {x, w, y})
+            for (size_t at; (at = body.find(dtype.first)) != std::string::npos;)
+                body.replace(at, 1, dtype.second);
+        for (Counts counts : {Counts::Fitting, Counts::OneOff, Counts::Any})
+            cases.push_back({"in %n : i32[3, 5] in %l : i32[] " + body, seed++,
+                             false, "", false, 0, counts});
+    }
+    return cases;
+}
+
+std::vector<Case> Counted()
+{
+    unsigned seed = Seed();
+    std::vector<Case> cases;
+
+    for (const std::string &d : kAll)
+        for (const Case &c :
+             CountedBy(kCounted, {'$', d}, {'$', d}, {'$', d}, seed += 97))
+            cases.push_back(c);
+    return cases;
+}
+
+TEST(Codegen, CountedDimensionsAreTheCpusInEveryDtype)
+{
+    CheckAll(Counted());
+}
+
+std::vector<Case> CountedMatmuls()
+{
+    unsigned seed = Seed();
+    std::vector<Case> cases;
+
+    for (const Mix &m : kMixes)
+        for (const Case &c : CountedBy(kCountedMatmuls, {'X', m.a}, {'W', m.b},
+                                       {'Y', m.c}, seed += 97))
+            cases.push_back(c);
+    return cases;
+}
+
+TEST(Codegen, CountedMatmulsAreTheCpusInEveryDtype)
+{
+    CheckAll(CountedMatmuls());
 }
 
 // The extents of what an output view has.
@@ -1437,8 +1592,9 @@ TEST_F(Nvrtc, CompilesKernelsForThreeGenerations)
     const char *archs[] = {"sm_80", "sm_90a", "sm_100"};
     size_t n = 0;
 
-    for (const auto &some : {ElementWise(), Activations(), Casts(), Matmuls(),
-                             Epilogues(), GroupedMatmuls(), Takes()})
+    for (const auto &some :
+         {ElementWise(), Activations(), Casts(), Matmuls(), Epilogues(),
+          GroupedMatmuls(), Takes(), Counted(), CountedMatmuls()})
         cases.insert(cases.end(), some.begin(), some.end());
     size_t stride = all ? 1 : cases.size() / 40;
     for (size_t i = 0; i < cases.size(); i += stride, n++) {

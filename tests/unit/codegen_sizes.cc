@@ -737,6 +737,76 @@ TEST(CodegenSizes, GroupedProductsAreTheCpus)
     }
 }
 
+// ---------------------------------------------------------------- counts
+
+// Of rows, of vectors, of what is reduced and of what is multiplied; the
+// counts of as many as a run says.
+std::vector<std::string> Counted(const std::string &d, int64_t high)
+{
+    std::string m = "param m in 1.." + std::to_string(high) + " ";
+    std::string n = " in %n : i32[3, m, 2] ";
+
+    return {m + n + "in %x : " + d + "[3, m, 2, 6 by %n, 8] out %y : " + d +
+                "[3, m, 2, 6, 8] { %y = copy %x }",
+            m + n + "in %x : " + d + "[3, m, 2, 6 by %n, 8] out %y : " + d +
+                "[3, m, 2, 8] { %y = max %x dim 3 }",
+            m + n + "in %x : " + d + "[3, m, 2, 6 by %n, 8] in %w : " + d +
+                "[3, m, 2, 8, m] out %y : " + d +
+                "[3, m, 2, 6, m] { %y = matmul %x, %w }"};
+}
+
+TEST(CodegenSizes, CountedDimensionsAreTheCpus)
+{
+    std::mt19937 random(Seed());
+    std::vector<std::unique_ptr<Sized>> programs;
+    std::vector<Kernel> kernels;
+
+    for (const std::string &body : Counted("f64", 5)) {
+        programs.push_back(std::make_unique<Sized>(body));
+        if (HasFailure())
+            return;
+        kernels.push_back(programs.back()->Kernels({5}, false)[0]);
+    }
+    Host host(kernels);
+    for (size_t i = 0; i < 30; i++) {
+        size_t which = i % 3;
+        Sized &program = *programs[which];
+        Sizes sizes = program.Draw(random);
+        const hd_step &step = program.Steps(sizes).step[0];
+        Kernel kernel = program.Kernels(sizes, false)[0];
+        unsigned seed = static_cast<unsigned>(random());
+        int32_t count[3 * 5 * 2];
+        hd_kernel_miscount told = {};
+        Addresses args = {};
+        Buffers have(program.Module(), seed, false, 0);
+        Buffers want(program.Module(), seed, false, 0);
+
+        for (int32_t &one : count)
+            one = static_cast<int32_t>(random() % (random() % 2 ? 7 : 8));
+        for (const Buffers *one : {&have, &want}) {
+            Fill(*one, program.Module(), program.Steps(sizes), seed);
+            std::memcpy(one->At(step.span[step.op->nviews - 1]), count,
+                        sizeof count);
+        }
+        for (int k = 0; k < step.op->nviews; k++)
+            args.at[k] = Address(have, step.span[k]);
+        args.at[step.op->nviews] = reinterpret_cast<uint64_t>(&told);
+        EXPECT_EQ(kernel.text, kernels[which].text) << Text(sizes);
+        host.Launch(which, args, kernel.grid);
+        hd_miscount miscount = Compute(step, want);
+        EXPECT_EQ(Differs(program.Module(), have, want), "")
+            << program.Body() << " at" << Text(sizes);
+        // The number of a count that is told is that at room.
+        int64_t at = miscount.group / 2, m = sizes[0];
+        EXPECT_EQ(told.step, miscount.found) << Text(sizes);
+        if (miscount.found) {
+            EXPECT_EQ(told.group,
+                      (at / m * 5 + at % m) * 2 + miscount.group % 2);
+            EXPECT_EQ(told.count, miscount.count);
+        }
+    }
+}
+
 // ----------------------------------------------------------------- picks
 
 std::vector<std::string> Picked(int64_t high)

@@ -141,6 +141,19 @@ class Host
         reinterpret_cast<void (*)(const void *, unsigned, unsigned)>(address)(
             &args, grid.blocks, grid.threads);
     }
+    // One thread after the other, the last one first.
+    void LaunchBackwards(size_t i, Addresses args, hd_kernel_grid grid) const
+    {
+        void *address = Find("thread", i);
+
+        args.Size(grid);
+        ASSERT_NE(address, nullptr) << i;
+        for (unsigned n = grid.blocks * grid.threads; n-- > 0;)
+            reinterpret_cast<void (*)(const void *, unsigned, unsigned,
+                                      unsigned, unsigned, void *)>(address)(
+                &args, grid.blocks, grid.threads, n / grid.threads,
+                n % grid.threads, nullptr);
+    }
     // All threads of it at once.
     void LaunchTogether(size_t i, Addresses args, hd_kernel_grid grid) const
     {
