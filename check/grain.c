@@ -240,23 +240,14 @@ static void pair_groups(const builder *b, const hd_op *op, const shape *s)
         join(b, s[counts].dim[0], s[matrices].dim[0]);
 }
 
-// What of two views is alike behind the batch, which space knows nothing of.
-static void pair_picked(const builder *b, const hd_op *op, const shape *s)
+// Each element of what is picked is a value of its own, wherever it stands.
+static void tell_picked_apart(const builder *b, const hd_op *op, const shape *s)
 {
-    int last = s[0].ndims - 1;
-
-    switch (hd_op_pick(op)) {
-    case HD_PICK_ROUTE:
-        join(b, s[0].dim[last - 1], s[2].dim[last - 1]);
-        join(b, s[1].dim[last - 1], s[3].dim[last - 1]);
-        join(b, s[1].dim[last], s[3].dim[last]);
-        break;
-    case HD_PICK_TOP_K:
-        join(b, s[0].dim[last], s[1].dim[last]);
-        break;
-    case HD_PICK_NONE:
-        break;
-    }
+    if (hd_op_pick(op) == HD_PICK_NONE)
+        return;
+    for (int i = 0; i < op->nviews; i++)
+        for (int d = hd_op_batch(op, i, s[i].ndims); d < s[i].ndims; d++)
+            narrow(b, s[i].dim[d], 1);
 }
 
 static void pair_op(const builder *b, bool dense, const hd_op *op)
@@ -275,7 +266,7 @@ static void pair_op(const builder *b, bool dense, const hd_op *op)
     if (hd_op_is(op, HD_UNIT_COMPUTE) && op->code != HD_OP_RESHAPE) {
         pair_dims(b, module, op, s, op->nviews);
         pair_groups(b, op, s);
-        pair_picked(b, op, s);
+        tell_picked_apart(b, op, s);
     }
 }
 
