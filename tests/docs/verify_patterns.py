@@ -1,6 +1,7 @@
-"""Each tensor program that docs/patterns.md has a prediction for gives the dense answer
-by every pipeline, whole and in chunks (or these are refused, HD0502). Its
-number of ranks and its data are new in each run: HEDDLE_TEST_SEED sets them.
+"""Each tensor program over tp that docs/patterns.md has a prediction for gives
+the dense answer by every pipeline, whole and in chunks (or these are refused,
+HD0502). Its number of ranks and its data are new in each run: HEDDLE_TEST_SEED
+sets them.
 
 usage: verify_patterns.py ROOT HEDDLE
 """
@@ -20,7 +21,7 @@ seed = os.environ.get("HEDDLE_TEST_SEED") or str(time.time_ns() % 2**31)
 drawn = random.Random(seed)
 page = (root / "docs/patterns.md").read_text()
 programs = sorted(set(re.findall(r"(?:^\| `|heddle simulate )(examples/\w+\.hd)", page, re.M)))
-programs = [p for p in programs if "\ntensor program" in (root / p).read_text()]
+programs = [p for p in programs if re.search(r"\ntensor (.*\n)*mesh .*\btp=", (root / p).read_text())]
 assert len(programs) > 10, programs
 for program in programs:
     text = (root / program).read_text()
