@@ -375,7 +375,21 @@ const std::vector<Case> kCases = {
      "streams 1 in %x : i32[4, 2] out %p : i32[3, 2] out %s : i32[4, 2] "
      "out %n : i32[3] out %y : i32[3] "
      "{ fork on stream 0 { %p, %s, %n = route %x } %y = copy %n join }",
-     {RACE, UNWRITTEN}},
+     {RACE}},
+    {"counted",
+     "in %n : i32[2] in %x : f32[2, 3 by %n] out %y : f32[2, 3] "
+     "{ %y = relu %x }",
+     {}},
+    {"counted by what was not written",
+     "in %m : i32[2] in %x : f32[2, 3] temp %n : i32[2] "
+     "temp %z : f32[2, 3 by %n] out %y : f32[2, 3] "
+     "{ %n[0] = copy %m[0] %z[0] = copy %x[0] %z[1] = copy %x[1] "
+     "%y = copy %z }",
+     {UNWRITTEN}},
+    {"counted too early",
+     "streams 1 in %x : f32[2, 3] temp %n : i32[2] out %y : f32[2, 3 by %n] "
+     "{ fork on stream 0 { %n = fill value 1 } %y = copy %x join }",
+     {RACE}},
     {"in place", "inout %x : f32[2] { %x = relu %x }", {}},
     // ------------------------------------------- the beginning and the end
     {"unjoined",

@@ -213,6 +213,8 @@ Decl Parser::ParseDecl()
             dim.blocks = {ParseExpr(3)};
         if (Take("@"))
             dim.mark = Word(Token::NAME);
+        if (Take("by"))
+            dim.by = Word(Token::BUFFER);
         decl.dims.push_back(dim);
         Take(",");
     }
@@ -482,6 +484,7 @@ std::string Text(const Decl &decl)
         for (const Expr &blocks : dim.blocks)
             text += " in " + Text(blocks);
         text += dim.mark.empty() ? "" : "@" + dim.mark;
+        text += dim.by.empty() ? "" : " by %" + dim.by;
     }
     return text + "]" + (decl.shared ? " shared" : "") +
            (decl.of.empty() ? "" : " of %" + decl.of);

@@ -39,6 +39,7 @@ struct Dim {
     Expr extent;
     std::vector<Expr> blocks; // one, of `n in s`
     std::string mark;         // the axis, "stream", or ""
+    std::string by;           // of whose indices there are, or ""
 };
 
 struct Decl {

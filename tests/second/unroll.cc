@@ -181,6 +181,7 @@ class Unroller
             values_.scope.push_back({shape.mesh[i].first, at_[i]});
     }
     std::vector<Step> Run();
+    std::vector<View> CountsOf(const View &view);
     Region All(int decl);
     int64_t AllRoom(int decl);
 
@@ -439,6 +440,26 @@ void CheckSome(const std::vector<Region> &regions, const std::string &op)
             throw Broken(INVALID, "a " + op + " of nothing");
 }
 
+// What says how many indices a dimension of the view has: as many dimensions as
+// it has itself, picked as the view's first ones are.
+std::vector<View> Unroller::CountsOf(const View &view)
+{
+    std::vector<View> counts;
+
+    for (const Dim &dim :
+         program_.decls[static_cast<size_t>(DeclOf(view))].dims)
+        if (!dim.by.empty()) {
+            View by = view;
+
+            by.name = dim.by;
+            by.index.resize(std::min(
+                by.index.size(),
+                program_.decls[static_cast<size_t>(DeclOf(by))].dims.size()));
+            counts.push_back(by);
+        }
+    return counts;
+}
+
 // A result may lie exactly over an operand where the operation goes element by
 // element, and over none anywhere else.
 void Unroller::Compute(const Stmt &stmt, Work *work)
@@ -458,6 +479,10 @@ void Unroller::Compute(const Stmt &stmt, Work *work)
         if (stmt.Find(key))
             for (const View &view : stmt.Find(key)->view)
                 operands.push_back(Resolve(view).Folded());
+    for (const std::vector<View> &views : {stmt.operands, stmt.results})
+        for (const View &view : views)
+            for (const View &counts : CountsOf(view))
+                operands.push_back(Resolve(counts).Folded());
     for (const View &view : stmt.results)
         results.push_back(Resolve(view).Folded());
     if (stmt.Find("aux"))

@@ -133,7 +133,7 @@ void ExpectAll(bool integers, uint64_t seed)
                 expect(op + " " + hd_key_info_get(hd_key_code(key))->text);
     }
     for (const char *op : {"copy", "set", "max", "sum"})
-        expect(op + std::string(" by")); // of counted dimensions
+        expect(op + std::string(" [by]")); // of counted dimensions
 }
 
 TEST(Generate, EveryOpOfATensorProgramIsDrawn)
