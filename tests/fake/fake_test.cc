@@ -148,6 +148,8 @@ TEST(FakeEvent, MeasuresTimeUnlessToldNotTo)
         EXPECT_EQ(r.Wait(stream, word, 1), 0);
         EXPECT_EQ(r.cu.event_record(end, stream), 0);
         EXPECT_EQ(r.cu.event_record(other, nullptr), 0);
+        for (int i = 0; i < 10000 && r.cu.event_query(start) != 0; i++)
+            usleep(1000);
         usleep(20000);
         EXPECT_EQ(r.cu.event_elapsed(&ms, start, end), HD_CU_NOT_READY);
         EXPECT_EQ(r.Say(nullptr, word, 1), 0);
