@@ -8,8 +8,8 @@
 #include <cmath>
 #include <regex>
 
-#include "base/diag.h"
 #include "tests/device/options.h"
+#include "tests/draw.h"
 #include "tests/unit/ranks.h"
 
 namespace
@@ -160,49 +160,21 @@ const Form kForms[] = {
      0},
 };
 
-int Between(int low, int high, std::mt19937 &random)
-{
-    return low + int(random() % unsigned(high - low + 1));
-}
-
 std::string TextOf(const Form &form, std::mt19937 &random)
 {
-    const std::pair<const char *, int> values[] = {
-        {"E", Between(1, 5, random)},
-        {"C", Between(1, 40, random)},
-        {"K", Between(1, 20, random)},
-        {"N", Between(1, 20, random)}};
-    std::string text = std::string("heddle 1 host program counted ") +
-                       form.arguments + " { " + form.step + " }";
+    Extents extents;
 
-    for (const auto &value : values)
-        text = std::regex_replace(
-            text, std::regex(std::string("\\b") + value.first + "\\b"),
-            std::to_string(value.second));
-    return text;
+    for (const auto &most :
+         {std::pair<char, int>('E', 5), {'C', 40}, {'K', 20}, {'N', 20}})
+        extents[most.first] = Between(1, most.second, random);
+    return Filled(std::string("heddle 1 host program counted ") +
+                      form.arguments + " { " + form.step + " }",
+                  extents);
 }
 
 std::string WithoutCounts(const std::string &text)
 {
     return std::regex_replace(text, std::regex(" by %n"), "");
-}
-
-Module Read(std::string text, const std::string &dtype)
-{
-    hd_diag *diag = hd_diag_create();
-    hd_module *module = nullptr;
-
-    for (size_t at; (at = text.find('$')) != std::string::npos;)
-        text.replace(at, 1, dtype);
-    EXPECT_EQ(hd_parse("counts.hd", text.data(), text.size(), nullptr, 0, diag,
-                       &module),
-              HD_OK)
-        << hd_diag_text(diag);
-    if (module != nullptr) {
-        EXPECT_EQ(hd_check(module, diag), HD_OK) << hd_diag_text(diag);
-    }
-    hd_diag_destroy(diag);
-    return Module(module);
 }
 
 size_t Find(const Arguments &arguments, char name)
@@ -280,25 +252,6 @@ void ExpectAnswers(const Form &form, const Module &plain,
     hd_reference_destroy(made);
 }
 
-hd_status RunOnce(hd_group *group, const Module &module,
-                  const Expected &expected, hd_diag *diag)
-{
-    hd_session_options options = DeviceOptions();
-    hd_session *session = nullptr;
-
-    HD_TRY(hd_session_create(group, module.get(), &options, diag, &session));
-    {
-        Shards shards(session);
-
-        HD_TRY(shards.Put(expected.Inputs(0), module.get(), 0, diag));
-        HD_TRY(shards.Run(diag));
-        HD_TRY(shards.Get(diag));
-        HD_TRY(Compare(shards, expected, expected, 0, 0));
-    }
-    hd_session_destroy(session);
-    return HD_OK;
-}
-
 TEST(Counts, WhatIsNotCountedReachesNoResult)
 {
     const std::vector<const char *> dtypes = {"f32", "f16", "bf16", "f64"};
@@ -317,35 +270,14 @@ TEST(Counts, WhatIsNotCountedReachesNoResult)
                 [&](Arguments *arguments) { Poison(form, arguments); });
             ExpectAnswers(form, plain, expected);
             AllEndWell(Launch(1, [&](hd_group *group, hd_diag *said) {
-                return RunOnce(group, module, expected, said);
+                return RunSets(group, module.get(), expected, DeviceOptions(),
+                               said);
             }));
         }
 }
 
 // Runs in a row, each with other counts in the same memory, which replays of a
 // graph read anew.
-hd_status RunInTurn(hd_group *group, const Module &module,
-                    const Expected &expected, hd_diag *diag)
-{
-    hd_session_options options = DeviceOptions();
-    hd_session *session = nullptr;
-
-    HD_TRY(hd_session_create(group, module.get(), &options, diag, &session));
-    {
-        Shards shards(session);
-
-        HD_TRY(shards.Put(expected.Inputs(0), module.get(), 0, diag));
-        for (int set = 0; set < expected.Count(); set++) {
-            HD_TRY(shards.Set(expected.Inputs(set), module.get(), 0, diag));
-            HD_TRY(shards.Run(diag));
-            HD_TRY(shards.Get(diag));
-            HD_TRY(Compare(shards, expected, expected, set, 0));
-        }
-    }
-    hd_session_destroy(session);
-    return HD_OK;
-}
-
 TEST(Counts, AreThoseOfTheirRun)
 {
     std::mt19937 random(Seed());
@@ -358,7 +290,7 @@ TEST(Counts, AreThoseOfTheirRun)
     Expected expected(module.get(), 6, unsigned(random()));
 
     AllEndWell(Launch(1, [&](hd_group *group, hd_diag *said) {
-        return RunInTurn(group, module, expected, said);
+        return RunSets(group, module.get(), expected, DeviceOptions(), said);
     }));
 }
 
@@ -389,36 +321,6 @@ std::string Spoil(Arguments *arguments, int picks, std::mt19937 &random)
            "of %n is " + std::to_string(int(count)) + "; dimension ";
 }
 
-hd_status Miscounted(hd_group *group, const Module &module,
-                     const Expected &expected, const std::string &told,
-                     hd_diag *diag)
-{
-    hd_session_options options = DeviceOptions();
-    hd_session *session = nullptr;
-    hd_diag *said = hd_diag_create();
-    hd_status status;
-
-    HD_TRY(hd_session_create(group, module.get(), &options, diag, &session));
-    {
-        Shards shards(session);
-
-        HD_TRY(shards.Put(expected.Inputs(0), module.get(), 0, diag));
-        HD_TRY(shards.Run(diag));
-        status = hd_session_finish(session, said);
-        if (status != HD_ARGUMENT ||
-            std::string(hd_diag_text(said)).find(told) == std::string::npos)
-            return hd_fail(diag, HD_INVALID, "%d: '%s', not '%s'", int(status),
-                           hd_diag_text(said), told.c_str());
-        // What a session that failed has on a device is not to be had: there
-        // tests/unit/codegen.cc holds kernels to what counts are taken for.
-        if (OnCpu())
-            HD_TRY(Compare(shards, expected, expected, 0, 0));
-    }
-    hd_session_destroy(session);
-    hd_diag_destroy(said);
-    return HD_OK;
-}
-
 TEST(Counts, ThatDoNotFitAreClampedAndTold)
 {
     std::mt19937 random(Seed());
@@ -438,7 +340,7 @@ TEST(Counts, ThatDoNotFitAreClampedAndTold)
                               });
             SCOPED_TRACE(text + ": " + told);
             AllEndWell(Launch(1, [&](hd_group *group, hd_diag *diag) {
-                return Miscounted(group, module, expected, told, diag);
+                return RunMiscounted(group, module.get(), expected, told, diag);
             }));
         }
 }

@@ -21,6 +21,7 @@
 #include <unistd.h>
 #include <vector>
 
+#include "base/diag.h"
 #include "base/status.h"
 #include "tests/device/arguments.h"
 #include "tests/seed.h"
@@ -247,6 +248,68 @@ inline hd_status RunAndCompare(hd_session *session, const hd_module *module,
     HD_TRY(shards.Run(diag));
     HD_TRY(shards.Get(diag));
     return Compare(shards, expected, expected, set, rank);
+}
+
+// Runs of all sets one after the other, at one place, so that graphs are
+// replayed as they are. `left`, if there is one, gets what each run left.
+inline hd_status RunSets(hd_group *group, const hd_module *module,
+                         const Expected &expected,
+                         const hd_session_options &options, hd_diag *diag,
+                         std::vector<uint64_t> *left = nullptr)
+{
+    hd_session *session = nullptr;
+    int rank = hd_group_rank(group);
+
+    HD_TRY(hd_session_create(group, module, &options, diag, &session));
+    {
+        Shards shards(session);
+
+        HD_TRY(shards.Put(expected.Inputs(0), module, rank, diag));
+        for (int run = 0; run < expected.Count(); run++) {
+            HD_TRY(shards.Set(expected.Inputs(run), module, rank, diag));
+            HD_TRY(shards.Run(diag));
+            HD_TRY(shards.Get(diag));
+            HD_TRY(Compare(shards, expected, expected, run, rank));
+            if (left != nullptr)
+                left->push_back(shards.Hash());
+        }
+    }
+    hd_session_destroy(session);
+    return HD_OK;
+}
+
+// A run of one rank with counts that do not fit: `told` is said of them, and
+// what it makes is that of the counts as they are taken. A driver that copies
+// hands nothing out after the failure: there tests/unit/codegen.cc holds
+// kernels to that.
+inline hd_status RunMiscounted(hd_group *group, const hd_module *module,
+                               const Expected &expected,
+                               const std::string &told, hd_diag *diag)
+{
+    hd_session_options options = DeviceOptions();
+    hd_session *session = nullptr;
+    hd_diag *said = hd_diag_create();
+    hd_status status;
+
+    HD_TRY(hd_session_create(group, module, &options, diag, &session));
+    {
+        Shards shards(session);
+
+        HD_TRY(shards.Put(expected.Inputs(0), module, 0, diag));
+        HD_TRY(shards.Run(diag));
+        status = hd_session_finish(session, said);
+        if (status != HD_ARGUMENT ||
+            std::string(hd_diag_text(said)).find(told) == std::string::npos)
+            return hd_fail(diag, HD_INVALID, "%d: '%s', not '%s'", int(status),
+                           hd_diag_text(said), told.c_str());
+        if (shards.Run(said) != HD_ARGUMENT)
+            return hd_fail(diag, HD_INVALID, "the session goes on");
+        if (OnCpu())
+            HD_TRY(Compare(shards, expected, expected, 0, 0));
+    }
+    hd_session_destroy(session);
+    hd_diag_destroy(said);
+    return HD_OK;
 }
 
 #endif

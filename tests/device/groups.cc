@@ -5,10 +5,9 @@
 
 #include <algorithm>
 #include <numeric>
-#include <regex>
 
-#include "base/diag.h"
 #include "tests/device/options.h"
+#include "tests/draw.h"
 #include "tests/unit/ranks.h"
 
 namespace
@@ -17,11 +16,6 @@ namespace
 struct Sizes {
     int groups, rows, k, n;
 };
-
-int Between(int low, int high, std::mt19937 &random)
-{
-    return low + int(random() % unsigned(high - low + 1));
-}
 
 Sizes Draw(int groups, std::mt19937 &random)
 {
@@ -68,34 +62,9 @@ const Form kForms[] = {
 
 std::string TextOf(const Form &form, const Sizes &s)
 {
-    const std::pair<const char *, int> values[] = {
-        {"R", s.rows}, {"K", s.k}, {"N", s.n}, {"E", s.groups}};
-    std::string text = std::string("heddle 1 host program grouped ") +
-                       form.arguments + " { " + form.step + " }";
-
-    for (const auto &value : values)
-        text = std::regex_replace(
-            text, std::regex(std::string("\\b") + value.first + "\\b"),
-            std::to_string(value.second));
-    return text;
-}
-
-Module Read(std::string text, const std::string &dtype)
-{
-    hd_diag *diag = hd_diag_create();
-    hd_module *module = nullptr;
-
-    for (size_t at; (at = text.find('$')) != std::string::npos;)
-        text.replace(at, 1, dtype);
-    EXPECT_EQ(hd_parse("groups.hd", text.data(), text.size(), nullptr, 0, diag,
-                       &module),
-              HD_OK)
-        << hd_diag_text(diag);
-    if (module != nullptr) {
-        EXPECT_EQ(hd_check(module, diag), HD_OK) << hd_diag_text(diag);
-    }
-    hd_diag_destroy(diag);
-    return Module(module);
+    return Filled(std::string("heddle 1 host program grouped ") +
+                      form.arguments + " { " + form.step + " }",
+                  {{'R', s.rows}, {'K', s.k}, {'N', s.n}, {'E', s.groups}});
 }
 
 // Counts that fit: of all rows or of some, of one group, or of none.
@@ -162,32 +131,12 @@ void SetCounts(const std::vector<int> &counts, Arguments *arguments)
         arguments->Set(1, places[g], counts[g]);
 }
 
-// Runs of the sets one after the other, at one place, so that graphs are
-// replayed as they are. `bytes`, if there is one, gets what each run left.
-hd_status RunAll(hd_group *group, const Module &module,
-                 const Expected &expected, bool graph, hd_diag *diag,
-                 std::vector<uint64_t> *left = nullptr)
+hd_session_options WithGraphs(bool graph)
 {
     hd_session_options options = DeviceOptions();
-    hd_session *session = nullptr;
 
     options.graph = graph;
-    HD_TRY(hd_session_create(group, module.get(), &options, diag, &session));
-    {
-        Shards shards(session);
-
-        HD_TRY(shards.Put(expected.Inputs(0), module.get(), 0, diag));
-        for (int run = 0; run < expected.Count(); run++) {
-            HD_TRY(shards.Set(expected.Inputs(run), module.get(), 0, diag));
-            HD_TRY(shards.Run(diag));
-            HD_TRY(shards.Get(diag));
-            HD_TRY(Compare(shards, expected, expected, run, 0));
-            if (left != nullptr)
-                left->push_back(shards.Hash());
-        }
-    }
-    hd_session_destroy(session);
-    return HD_OK;
+    return options;
 }
 
 // Sets of counts that fit, and of other random arguments.
@@ -241,8 +190,8 @@ TEST(Groups, OfAnyCountsGiveTheDenseAnswer)
 
             SCOPED_TRACE(std::string(dtype) + ": " + drawn.Text());
             AllEndWell(Launch(1, [&](hd_group *group, hd_diag *said) {
-                return RunAll(group, drawn.Program(), drawn.Sets(),
-                              DeviceOptions().graph, said);
+                return RunSets(group, drawn.Program().get(), drawn.Sets(),
+                               DeviceOptions(), said);
             }));
         }
 }
@@ -260,10 +209,10 @@ TEST(Groups, ReplaysWithOtherCountsAreAsRunsWithoutGraphs)
         AllEndWell(Launch(1, [&](hd_group *group, hd_diag *said) {
             std::vector<uint64_t> replayed, eager;
 
-            HD_TRY(RunAll(group, drawn.Program(), drawn.Sets(), true, said,
-                          &replayed));
-            HD_TRY(RunAll(group, drawn.Program(), drawn.Sets(), false, said,
-                          &eager));
+            HD_TRY(RunSets(group, drawn.Program().get(), drawn.Sets(),
+                           WithGraphs(true), said, &replayed));
+            HD_TRY(RunSets(group, drawn.Program().get(), drawn.Sets(),
+                           WithGraphs(false), said, &eager));
             return replayed == eager
                        ? HD_OK
                        : hd_fail(said, HD_INVALID, "a replay differs");
@@ -312,38 +261,6 @@ std::string Told(const Sizes &s, const Miscount &m)
            ", what the groups before it leave of " + std::to_string(s.rows);
 }
 
-// What the run makes is that of the counts as they are taken. A driver that
-// copies hands nothing out after the failure.
-hd_status Miscounted(hd_group *group, const Module &module,
-                     const Expected &expected, const std::string &told,
-                     hd_diag *diag)
-{
-    hd_session_options options = DeviceOptions();
-    hd_session *session = nullptr;
-    hd_diag *said = hd_diag_create();
-    hd_status status;
-
-    HD_TRY(hd_session_create(group, module.get(), &options, diag, &session));
-    {
-        Shards shards(session);
-
-        HD_TRY(shards.Put(expected.Inputs(0), module.get(), 0, diag));
-        HD_TRY(shards.Run(diag));
-        status = hd_session_finish(session, said);
-        if (status != HD_ARGUMENT ||
-            std::string(hd_diag_text(said)).find(told) == std::string::npos)
-            return hd_fail(diag, HD_INVALID, "%d: '%s', not '%s'", int(status),
-                           hd_diag_text(said), told.c_str());
-        if (shards.Run(said) != HD_ARGUMENT)
-            return hd_fail(diag, HD_INVALID, "the session goes on");
-        if (OnCpu())
-            HD_TRY(Compare(shards, expected, expected, 0, 0));
-    }
-    hd_session_destroy(session);
-    hd_diag_destroy(said);
-    return HD_OK;
-}
-
 TEST(Groups, CountsThatDoNotFitAreClampedAndTold)
 {
     std::mt19937 random(Seed());
@@ -361,8 +278,8 @@ TEST(Groups, CountsThatDoNotFitAreClampedAndTold)
                                       SetCounts(m.counts, arguments);
                                   });
                 AllEndWell(Launch(1, [&](hd_group *group, hd_diag *diag) {
-                    return Miscounted(group, module, expected, Told(s, m),
-                                      diag);
+                    return RunMiscounted(group, module.get(), expected,
+                                         Told(s, m), diag);
                 }));
             }
 }

@@ -24,6 +24,25 @@ inline Module Parse(std::string text, const std::string &dtype, int ranks)
     return Module(module);
 }
 
+// A host program of one rank, with `dtype` for each $, proven.
+inline Module Read(std::string text, const std::string &dtype)
+{
+    hd_diag *diag = hd_diag_create();
+    hd_module *module = nullptr;
+
+    for (size_t at; (at = text.find('$')) != std::string::npos;)
+        text.replace(at, 1, dtype);
+    EXPECT_EQ(hd_parse("program.hd", text.data(), text.size(), nullptr, 0, diag,
+                       &module),
+              HD_OK)
+        << hd_diag_text(diag);
+    if (module != nullptr) {
+        EXPECT_EQ(hd_check(module, diag), HD_OK) << hd_diag_text(diag);
+    }
+    hd_diag_destroy(diag);
+    return Module(module);
+}
+
 inline hd_lower_options OptionsOf(int transfer)
 {
     hd_lower_options options = hd_lower_defaults();

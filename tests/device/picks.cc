@@ -2,58 +2,15 @@
 // reference has it, and what lies beside what a step names as it was.
 #include <gtest/gtest.h>
 
-#include <map>
-#include <regex>
-
 #include "base/diag.h"
 #include "tests/device/options.h"
+#include "tests/draw.h"
 #include "tests/unit/ranks.h"
 
 namespace
 {
 
-int Between(int low, int high, std::mt19937 &random)
-{
-    return low + int(random() % unsigned(high - low + 1));
-}
-
-// One-letter extents, which a text has numbers for.
-using Extents = std::map<char, int>;
-
-std::string Filled(std::string text, const Extents &extents)
-{
-    for (const auto &one : extents)
-        text = std::regex_replace(
-            text, std::regex(std::string("\\b") + one.first + "\\b"),
-            std::to_string(one.second));
-    return text;
-}
-
 using Change = std::function<void(Arguments *)>;
-
-// Runs of sets one after the other, in one session.
-hd_status RunAll(hd_group *group, const hd_module *module,
-                 const Expected &expected, hd_diag *diag)
-{
-    hd_session_options options = DeviceOptions();
-    hd_session *session = nullptr;
-    int rank = hd_group_rank(group);
-
-    HD_TRY(hd_session_create(group, module, &options, diag, &session));
-    {
-        Shards shards(session);
-
-        HD_TRY(shards.Put(expected.Inputs(0), module, rank, diag));
-        for (int run = 0; run < expected.Count(); run++) {
-            HD_TRY(shards.Set(expected.Inputs(run), module, rank, diag));
-            HD_TRY(shards.Run(diag));
-            HD_TRY(shards.Get(diag));
-            HD_TRY(Compare(shards, expected, expected, run, rank));
-        }
-    }
-    hd_session_destroy(session);
-    return HD_OK;
-}
 
 void Runs(const std::string &text, const std::string &dtype, int ranks,
           const Change &change)
@@ -75,7 +32,7 @@ void Runs(const std::string &text, const std::string &dtype, int ranks,
     hd_diag_destroy(diag);
     Expected expected(tensor.get(), RUNS, Seed(), change);
     AllEndWell(Launch(ranks, [&](hd_group *group, hd_diag *said) {
-        return RunAll(group, host.get(), expected, said);
+        return RunSets(group, host.get(), expected, DeviceOptions(), said);
     }));
 }
 

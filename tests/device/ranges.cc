@@ -6,6 +6,7 @@
 #include <regex>
 
 #include "tests/device/options.h"
+#include "tests/draw.h"
 #include "tests/unit/ranks.h"
 
 namespace
@@ -47,11 +48,6 @@ struct Sizes {
     int ranks, block, rows, k, c, first_k, first_c;
 };
 
-int Between(int low, int high, std::mt19937 &random)
-{
-    return low + int(random() % unsigned(high - low + 1));
-}
-
 Sizes Draw(std::mt19937 &random)
 {
     Sizes s = {};
@@ -69,16 +65,12 @@ Sizes Draw(std::mt19937 &random)
 
 std::string TextOf(const Sizes &s)
 {
-    const std::pair<const char *, int> values[] = {
-        {"B", s.block}, {"T", s.rows},    {"K", s.k},
-        {"C", s.c},     {"J", s.first_k}, {"D", s.first_c}};
-    std::string text = kProgram;
-
-    for (const auto &value : values)
-        text = std::regex_replace(
-            text, std::regex(std::string("\\b") + value.first + "\\b"),
-            std::to_string(value.second));
-    return text;
+    return Filled(kProgram, {{'B', s.block},
+                             {'T', s.rows},
+                             {'K', s.k},
+                             {'C', s.c},
+                             {'J', s.first_k},
+                             {'D', s.first_c}});
 }
 
 TEST(Ranges, OfDifferentLengthsGiveTheDenseAnswer)

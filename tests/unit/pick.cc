@@ -4,28 +4,12 @@
 #include <regex>
 
 #include "oracle/numeric.h"
+#include "tests/draw.h"
 #include "tests/seed.h"
 #include "tests/unit/kernels.h"
 
 namespace
 {
-
-int Between(int low, int high, std::mt19937 &random)
-{
-    return low + int(random() % unsigned(high - low + 1));
-}
-
-// One-letter extents of a text, which are numbers in it.
-using Extents = std::vector<std::pair<char, int>>;
-
-std::string Filled(std::string text, const Extents &extents)
-{
-    for (const auto &one : extents)
-        text = std::regex_replace(
-            text, std::regex(std::string("\\b") + one.first + "\\b"),
-            std::to_string(one.second));
-    return text;
-}
 
 // A step in memory of its own.
 class Step
