@@ -237,25 +237,36 @@ static void run_loop(loop *l, const job *job)
     }
 }
 
+// Some of a row's elements, or all.
+static void copy_row(const loop *l, const char *from, size_t n, char *to)
+{
+    size_t size = l->operand[0].size;
+
+    if (row_stride(l, 0) == 1 && row_stride(l, 1) == 1)
+        memmove(to, from, n * size);
+    else
+        for (size_t i = 0; i < n; i++)
+            memcpy(to + (int64_t)(i * size) * row_stride(l, 0),
+                   from + (int64_t)(i * size) * row_stride(l, 1), size);
+}
+
+// Of every dtype a zero is bytes of zeros.
+static void clear_row(char *to, int64_t stride, size_t size, size_t n)
+{
+    if (stride == 1)
+        memset(to, 0, n * size);
+    else
+        for (size_t i = 0; i < n; i++)
+            memset(to + (int64_t)(i * size) * stride, 0, size);
+}
+
 // The same dtype on both sides: bytes, no conversion.
 static void copy_bytes(loop *l)
 {
-    size_t size = l->operand[0].size;
-    size_t length;
-
     join_dims(l);
-    length = (size_t)l->extent[l->ndims - 1];
-    for (int64_t r = 0; r < count_rows(l); r++) {
-        char *to = find_row(l, 0, r);
-        const char *from = find_row(l, 1, r);
-
-        if (row_stride(l, 0) == 1 && row_stride(l, 1) == 1)
-            memmove(to, from, length * size);
-        else
-            for (size_t i = 0; i < length; i++)
-                memcpy(to + (int64_t)(i * size) * row_stride(l, 0),
-                       from + (int64_t)(i * size) * row_stride(l, 1), size);
-    }
+    for (int64_t r = 0; r < count_rows(l); r++)
+        copy_row(l, find_row(l, 1, r), (size_t)l->extent[l->ndims - 1],
+                 find_row(l, 0, r));
 }
 
 static void run_copy(loop *l)
@@ -308,21 +319,6 @@ static const char *find_taken(const operand *in, const char *from,
     return i >= 0 && i < extent ? from + i * stride * (int64_t)in->size : NULL;
 }
 
-static void copy_row(const loop *l, const char *from, size_t n, char *to)
-{
-    size_t size = l->operand[0].size;
-
-    if (from == NULL)
-        for (size_t i = 0; i < n; i++)
-            memset(to + (int64_t)(i * size) * row_stride(l, 0), 0, size);
-    else if (row_stride(l, 0) == 1 && row_stride(l, 1) == 1)
-        memcpy(to, from, n * size);
-    else
-        for (size_t i = 0; i < n; i++)
-            memcpy(to + (int64_t)(i * size) * row_stride(l, 0),
-                   from + (int64_t)(i * size) * row_stride(l, 1), size);
-}
-
 // A row has one index, or one for each of its elements.
 static void compute_take(const hd_step *step, const hd_space *space,
                          void *const *base)
@@ -346,8 +342,12 @@ static void compute_take(const hd_step *step, const hd_space *space,
             char *to = find_row(&l, 0, r) +
                        at * row_stride(&l, 0) * (int64_t)l.operand[0].size;
 
-            copy_row(&l, find_taken(&l.operand[1], from, extent, stride, index),
-                     (size_t)apart, to);
+            from = find_taken(&l.operand[1], from, extent, stride, index);
+            if (from != NULL)
+                copy_row(&l, from, (size_t)apart, to);
+            else
+                clear_row(to, row_stride(&l, 0), l.operand[0].size,
+                          (size_t)apart);
         }
 }
 
@@ -474,16 +474,18 @@ static void compute_whole(hd_cpu_scratch *scratch, const hd_step *step,
     assert(false && "no computation");
 }
 
-// Of every dtype a zero is bytes of zeros.
+// A span with the dimension that is counted, so that it has a last one.
 static void clear_span(const hd_span *span, char *base)
 {
     size_t size = hd_dtype_size(span->buffer->type.dtype);
-    int64_t n = hd_span_elements(span);
+    int last = span->ndims - 1;
+    int64_t n = span->extent[last];
+    int64_t rows = n > 0 ? hd_span_elements(span) / n : 0;
 
-    for (int64_t i = 0; i < n; i++)
-        memset(base + (span->offset + hd_span_offset(span, 0, span->ndims, i)) *
-                          (int64_t)size,
-               0, size);
+    for (int64_t r = 0; r < rows; r++)
+        clear_row(base + (span->offset + hd_span_offset(span, 0, last, r)) *
+                             (int64_t)size,
+                  span->stride[last], size, (size_t)n);
 }
 
 // What results hold behind the indices that are counted was never counted: it
