@@ -121,7 +121,7 @@ static void write_step(const hd_step *step, const names *names, hd_text *body)
     assert(false && "a kernel of one element's function");
 }
 
-// The view of it, or -1.
+// The view of the number that the op scales by or fills with, or -1.
 static int factor_of(const hd_op *op)
 {
     int view = hd_op_key_view(op, HD_KEY_BY);

@@ -15,7 +15,7 @@
 #include "codegen/prelude.h"
 #include "ir/product.h"
 
-enum { TILE_ROWS = 4, TILE_COLUMNS = 4, THREADS = 256, MOST_BLOCKS = 132 * 4 };
+enum { TILE_ROWS = 4, TILE_COLUMNS = 4, BLOCKS_AT_ONCE = 4 };
 
 typedef struct kernel {
     const hd_step *step;
@@ -341,7 +341,6 @@ hd_status hd_groups_emit(const hd_step *step, hd_text *out,
                          hd_kernel_grid *grid)
 {
     kernel k = kernel_of(step);
-    int64_t blocks = cover(k.tiles, THREADS);
     int pointers = step->op->nviews + 2, sizes = k.sized ? LENGTHS : 0;
     hd_text rest = {0};
 
@@ -352,11 +351,9 @@ hd_status hd_groups_emit(const hd_step *step, hd_text *out,
     add_functions(&k, k.product.ta ? matrices_text : rows_text, &rest);
     add_kernel(&k, &rest);
     HD_TRY(hd_prelude_finish(out, &rest, pointers, sizes));
-    blocks = blocks < 1 ? 1 : blocks < MOST_BLOCKS ? blocks : MOST_BLOCKS;
-    *grid = (hd_kernel_grid){.blocks = (unsigned)blocks,
-                             .threads = THREADS,
-                             .pointers = pointers,
-                             .sizes = sizes};
+    *grid = hd_prelude_grid(k.tiles, BLOCKS_AT_ONCE);
+    grid->pointers = pointers;
+    grid->sizes = sizes;
     list_lengths(&k, grid->size);
     return HD_OK;
 }

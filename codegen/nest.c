@@ -15,8 +15,6 @@
 #include "codegen/arrange.h"
 #include "codegen/counts.h"
 
-enum { THREADS = 256, PROCESSORS = 132 };
-
 hd_nest hd_nest_over(const hd_step *step, hd_space *space)
 {
     hd_nest nest = {.factor = -1};
@@ -577,16 +575,12 @@ static int count_pointers(const hd_nest *nest)
     return nest->counts.operand > 0 ? n + HD_COUNTS_POINTERS : n;
 }
 
-// At least one block, which all are if there is nothing to do.
 static hd_kernel_grid grid_of(const hd_nest *nest, int width)
 {
-    hd_kernel_grid grid = {.threads = THREADS,
-                           .pointers = count_pointers(nest)};
-    int64_t iterations = hd_nest_elements(nest) / width;
-    int64_t blocks = (iterations + THREADS - 1) / THREADS;
-    int64_t most = PROCESSORS * blocks_at_once(nest, width);
+    hd_kernel_grid grid = hd_prelude_grid(hd_nest_elements(nest) / width,
+                                          blocks_at_once(nest, width));
 
-    grid.blocks = (unsigned)(blocks < 1 ? 1 : blocks < most ? blocks : most);
+    grid.pointers = count_pointers(nest);
     grid.sizes = list_sizes(nest, grid.size);
     return grid;
 }

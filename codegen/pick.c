@@ -14,7 +14,7 @@
 #include "codegen/body.h"
 #include "codegen/prelude.h"
 
-enum { PARTS = 32, THREADS = 256, MOST_BLOCKS = 132 * 4 };
+enum { PARTS = 32, BLOCKS_AT_ONCE = 4 };
 
 // The text so far, and the lengths that a run says, which are parameters.
 typedef struct kernel {
@@ -23,11 +23,6 @@ typedef struct kernel {
     int64_t size[HD_KERNEL_SIZES];
     int sizes;
 } kernel;
-
-static int64_t cover(int64_t n, int64_t tile)
-{
-    return (n + tile - 1) / tile;
-}
 
 static int batch_dims(const kernel *k)
 {
@@ -119,14 +114,10 @@ static void begin_kernel(kernel *k)
 static hd_status end_kernel(kernel *k, int64_t threads, hd_text *out,
                             hd_kernel_grid *grid)
 {
-    int64_t blocks = cover(threads, THREADS);
-
     HD_TRY(hd_prelude_finish(out, &k->text, k->step->op->nviews, k->sizes));
-    blocks = blocks < 1 ? 1 : blocks < MOST_BLOCKS ? blocks : MOST_BLOCKS;
-    *grid = (hd_kernel_grid){.blocks = (unsigned)blocks,
-                             .threads = THREADS,
-                             .pointers = k->step->op->nviews,
-                             .sizes = k->sizes};
+    *grid = hd_prelude_grid(threads, BLOCKS_AT_ONCE);
+    grid->pointers = k->step->op->nviews;
+    grid->sizes = k->sizes;
     for (int i = 0; i < k->sizes; i++)
         grid->size[i] = k->size[i];
     return HD_OK;

@@ -6,8 +6,6 @@
 #include <assert.h>
 #include <string.h>
 
-#include "codegen/emit.h"
-
 typedef struct snippet {
     const char *name;
     const char *text;
@@ -429,4 +427,14 @@ hd_status hd_prelude_finish(hd_text *out, hd_text *kernel, int pointers,
         return HD_OK;
     hd_text_free(out);
     return HD_NO_MEMORY;
+}
+
+hd_kernel_grid hd_prelude_grid(int64_t threads, int at_once)
+{
+    enum { THREADS = 256, PROCESSORS = 132 };
+    int64_t blocks = (threads + THREADS - 1) / THREADS;
+    int64_t most = PROCESSORS * at_once;
+
+    blocks = blocks < 1 ? 1 : blocks < most ? blocks : most;
+    return (hd_kernel_grid){.blocks = (unsigned)blocks, .threads = THREADS};
 }

@@ -3,8 +3,7 @@
 #ifndef HD_CODEGEN_PRELUDE_H
 #define HD_CODEGEN_PRELUDE_H
 
-#include "base/text.h"
-#include "ir/op.h"
+#include "codegen/emit.h"
 
 HD_BEGIN_DECLS
 
@@ -37,6 +36,11 @@ void hd_prelude_identity(hd_text *text, hd_fold fold, hd_lane lane,
 // Without memory `out` is freed, too.
 hd_status hd_prelude_finish(hd_text *out, hd_text *kernel, int pointers,
                             int sizes);
+
+// The grid for the work of so many threads, a thread each or, where blocks are
+// more than 132 processors run `at_once` of, in turns: one block at least. Its
+// pointers and sizes are the caller's.
+hd_kernel_grid hd_prelude_grid(int64_t threads, int at_once);
 
 HD_END_DECLS
 
