@@ -10,6 +10,23 @@ uint64_t random_mix(uint64_t x)
     return x ^ x >> 31;
 }
 
+#define STEP 0x9e3779b97f4a7c15
+
+static uint64_t stream_of(uint64_t seed)
+{
+    return random_mix(seed + STEP);
+}
+
+static uint64_t bits_of(uint64_t stream, uint64_t i)
+{
+    return random_mix(stream + i * STEP);
+}
+
+static int64_t at_most_i32(int64_t n)
+{
+    return n < INT32_MAX ? n : INT32_MAX;
+}
+
 // The sum of four even distributions is close to a normal one, and has no tail
 // that could overflow a narrow dtype: |x| < 3.47.
 static double bell(uint64_t bits)
@@ -25,7 +42,7 @@ void random_fill(hd_dtype dtype, uint64_t seed, size_t n, void *to)
 {
     enum { BATCH = 1024 };
     double values[BATCH];
-    uint64_t stream = random_mix(seed + 0x9e3779b97f4a7c15);
+    uint64_t stream = stream_of(seed);
     bool whole = dtype == HD_I64 || dtype == HD_I32 || dtype == HD_U8;
     double low = dtype == HD_U8 ? 0 : -8;
 
@@ -33,7 +50,7 @@ void random_fill(hd_dtype dtype, uint64_t seed, size_t n, void *to)
         size_t count = n - i < BATCH ? n - i : BATCH;
 
         for (size_t j = 0; j < count; j++) {
-            uint64_t bits = random_mix(stream + (i + j) * 0x9e3779b97f4a7c15);
+            uint64_t bits = bits_of(stream, i + j);
 
             values[j] = whole ? (double)(bits >> 60) + low : bell(bits);
         }
@@ -51,7 +68,7 @@ static void share_out(uint64_t stream, size_t groups, int64_t rows, int32_t *to)
     int64_t total = 0, left = all;
 
     for (size_t g = 0; g < groups; g++) {
-        bits = random_mix(stream + (g + 1) * 0x9e3779b97f4a7c15);
+        bits = bits_of(stream, g + 1);
         to[g] = (bits & 1) == 0 ? 0 : (int32_t)(bits >> 60);
         total += to[g];
     }
@@ -65,22 +82,20 @@ static void share_out(uint64_t stream, size_t groups, int64_t rows, int32_t *to)
 void random_counts(uint64_t seed, size_t n, size_t groups, int64_t rows,
                    int32_t *to)
 {
-    uint64_t stream = random_mix(seed + 0x9e3779b97f4a7c15);
+    uint64_t stream = stream_of(seed);
 
-    if (rows > INT32_MAX)
-        rows = INT32_MAX;
+    rows = at_most_i32(rows);
     for (size_t i = 0; i < n; i += groups)
         share_out(random_mix(stream + i), groups, rows, to + i);
 }
 
 void random_indices(uint64_t seed, size_t n, int64_t extent, int32_t *to)
 {
-    uint64_t stream = random_mix(seed + 0x9e3779b97f4a7c15);
+    uint64_t stream = stream_of(seed);
 
-    if (extent > INT32_MAX)
-        extent = INT32_MAX;
+    extent = at_most_i32(extent);
     for (size_t i = 0; i < n; i++) {
-        uint64_t bits = random_mix(stream + i * 0x9e3779b97f4a7c15);
+        uint64_t bits = bits_of(stream, i);
 
         to[i] = bits >> 60 == 0   ? -1
                 : bits >> 60 == 1 ? (int32_t)extent
@@ -90,12 +105,11 @@ void random_indices(uint64_t seed, size_t n, int64_t extent, int32_t *to)
 
 void random_lengths(uint64_t seed, size_t n, int64_t most, int32_t *to)
 {
-    uint64_t stream = random_mix(seed + 0x9e3779b97f4a7c15);
+    uint64_t stream = stream_of(seed);
 
-    if (most > INT32_MAX)
-        most = INT32_MAX;
+    most = at_most_i32(most);
     for (size_t i = 0; i < n; i++) {
-        uint64_t bits = random_mix(stream + i * 0x9e3779b97f4a7c15);
+        uint64_t bits = bits_of(stream, i);
         uint64_t some = (bits >> 8) % (uint64_t)(most + 1);
 
         to[i] = (int32_t)((bits & 7) == 0   ? 0
@@ -121,10 +135,10 @@ void random_input(const hd_argument *argument, uint64_t seed, void *to)
 
 void random_order(uint64_t seed, int n, int *order)
 {
-    uint64_t stream = random_mix(seed + 0x9e3779b97f4a7c15);
+    uint64_t stream = stream_of(seed);
 
     for (int i = 0; i < n; i++) {
-        uint64_t bits = random_mix(stream + (uint64_t)i * 0x9e3779b97f4a7c15);
+        uint64_t bits = bits_of(stream, (uint64_t)i);
         uint64_t at = bits % (uint64_t)(i + 1);
 
         order[i] = i;

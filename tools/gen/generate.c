@@ -735,7 +735,32 @@ static int find_countable(maker *m, const tensor *t)
     return -1;
 }
 
-static void write_dim(maker *m, dim d, FILE *to);
+static void write_sized(maker *m, dim d, FILE *to)
+{
+    const size *size = size_of(m, d.extent);
+    int times = d.extent % MANY;
+
+    if (times > 1)
+        fprintf(to, "%d * ", times);
+    fprintf(to, "m%d", (int)(size - m->size));
+    if (size->blocks > 0 &&
+        (d.mark == STREAM || (d.mark == LOCAL && once_in(m, 4))))
+        fprintf(to, " in %d", size->blocks);
+}
+
+static void write_dim(maker *m, dim d, FILE *to)
+{
+    if (d.extent >= MANY)
+        write_sized(m, d, to);
+    else if (d.mark >= 0 && d.extent == m->axis[d.mark] && once_in(m, 4))
+        fprintf(to, "size %s", axis_names[d.mark]);
+    else
+        fprintf(to, "%d", d.extent);
+    if (d.extent < MANY && d.mark == STREAM && d.blocks > 0)
+        fprintf(to, " in %d", d.blocks);
+    if (d.mark != LOCAL)
+        fprintf(to, " @%s", d.mark >= 0 ? axis_names[d.mark] : "stream");
+}
 
 static int declare_counted(maker *m, const tensor *t, int d, int counts)
 {
@@ -1930,33 +1955,6 @@ static void draw_first_input(maker *m)
     if (!fits(m, &t))
         t.ndims = 2;
     add_input(m, &t);
-}
-
-static void write_sized(maker *m, dim d, FILE *to)
-{
-    const size *size = size_of(m, d.extent);
-    int times = d.extent % MANY;
-
-    if (times > 1)
-        fprintf(to, "%d * ", times);
-    fprintf(to, "m%d", (int)(size - m->size));
-    if (size->blocks > 0 &&
-        (d.mark == STREAM || (d.mark == LOCAL && once_in(m, 4))))
-        fprintf(to, " in %d", size->blocks);
-}
-
-static void write_dim(maker *m, dim d, FILE *to)
-{
-    if (d.extent >= MANY)
-        write_sized(m, d, to);
-    else if (d.mark >= 0 && d.extent == m->axis[d.mark] && once_in(m, 4))
-        fprintf(to, "size %s", axis_names[d.mark]);
-    else
-        fprintf(to, "%d", d.extent);
-    if (d.extent < MANY && d.mark == STREAM && d.blocks > 0)
-        fprintf(to, " in %d", d.blocks);
-    if (d.mark != LOCAL)
-        fprintf(to, " @%s", d.mark >= 0 ? axis_names[d.mark] : "stream");
 }
 
 static void write_declaration(maker *m, int i, FILE *to)
