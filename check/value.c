@@ -933,13 +933,15 @@ static bool is_pick(const hd_work_item *item)
 
 int64_t hd_compute_find(const hd_work_item *item, int64_t at)
 {
-    for (int view = 0; is_pick(item) && view < item->op->noutputs; view++) {
+    if (!is_pick(item))
+        return hd_tile_find(&item->tile[0], at);
+    for (int view = 0; view < item->op->noutputs; view++) {
         int64_t i = hd_tile_find(&item->tile[view], at);
 
         if (i >= 0)
             return i / (hd_tile_elements(&item->tile[view]) / batch_of(item));
     }
-    return is_pick(item) ? -1 : hd_tile_find(&item->tile[0], at);
+    return -1;
 }
 
 int64_t hd_compute_terms(const hd_work_item *item, int view)
@@ -964,12 +966,12 @@ double hd_compute_work(const hd_work_item *item)
 {
     double n = 0;
 
-    for (int view = 0; is_pick(item) && view < item->ntiles; view++)
+    if (!is_pick(item))
+        return (double)hd_tile_elements(&item->tile[0]) *
+               (double)hd_compute_terms(item, is_stacked(item) ? 2 : 1);
+    for (int view = 0; view < item->ntiles; view++)
         n += (double)hd_tile_elements(&item->tile[view]);
-    if (is_pick(item))
-        return n;
-    return (double)hd_tile_elements(&item->tile[0]) *
-           (double)hd_compute_terms(item, is_stacked(item) ? 2 : 1);
+    return n;
 }
 
 int64_t hd_compute_place(const hd_work_item *item, int64_t i, int view,

@@ -1,5 +1,6 @@
 #include "ir/counts.h"
 
+#include <assert.h>
 #include <string.h>
 
 // ------------------------------------------------------------------ the key
@@ -8,7 +9,9 @@ static void drop_key(hd_op *op)
 {
     if (hd_op_key(op, HD_KEY_COUNTS) == NULL)
         return;
-    op->nkeys--; // the last one, and so is its view
+    assert(op->key[op->nkeys - 1].code == HD_KEY_COUNTS &&
+           op->key[op->nkeys - 1].view == op->nviews - 1);
+    op->nkeys--;
     op->nviews--;
 }
 

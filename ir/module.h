@@ -28,7 +28,6 @@ typedef struct hd_size {
     hd_loc cut;        // the first one that is
     int64_t room;
     int64_t now; // with which the program is walked
-    hd_loc loc;
 } hd_size;
 
 struct hd_buffer {

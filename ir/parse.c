@@ -1510,7 +1510,7 @@ static hd_status parse_program(parser *p)
 static hd_status parse_run_size(parser *p, const hd_token *name)
 {
     hd_module *m = p->module;
-    hd_size size = {.loc = name->loc};
+    hd_size size = {0};
     hd_loc loc = p->token.loc;
     const hd_define *define;
 

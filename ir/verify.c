@@ -1486,11 +1486,14 @@ static hd_status check_top_k(verifier *v, const hd_op *op)
     n = in.dim[in.ndims - 1];
     if (is_within(v, &op->view[2], k, n) && n.extent <= INT32_MAX)
         return HD_OK;
-    snprintf(why, sizeof why,
-             n.extent > INT32_MAX
-                 ? "the greatest of %.0s%.64s, which i32 does not number"
-                 : "the %.64s greatest of %.64s: there may be fewer",
-             dim_text(v, k), dim_text(v, n));
+    if (n.extent > INT32_MAX)
+        snprintf(why, sizeof why,
+                 "the greatest of %.64s, which i32 does not number",
+                 dim_text(v, n));
+    else
+        snprintf(why, sizeof why,
+                 "the %.64s greatest of %.64s: there may be fewer",
+                 dim_text(v, k), dim_text(v, n));
     return shapes_differ(v, op, &best, &in, why);
 }
 

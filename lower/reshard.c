@@ -528,7 +528,7 @@ static bool has_contiguous_blocks(const hd_build *b, const hd_type *type,
     return true;
 }
 
-// The rank that stands i + 1 behind the own one on the axis, or ahead of it.
+// The coordinate that is i + 1 more than the own one on the axis, or less.
 static hd_expr rank_at(hd_build *b, hd_expr_kind to, hd_expr i, int axis)
 {
     hd_module *m = b->module;
@@ -547,7 +547,7 @@ static void exchange_blocks(hd_build *b, hd_buffer *from, hd_buffer *to, int d,
 {
     hd_module *m = b->module;
     int64_t n = ranks_of(b, axis);
-    hd_expr own = coord(b, axis), i, behind, ahead;
+    hd_expr own = coord(b, axis), i, dest, source;
     hd_view sent, received;
     hd_build body;
 
@@ -556,15 +556,15 @@ static void exchange_blocks(hd_build *b, hd_buffer *from, hd_buffer *to, int d,
     if (n == 1)
         return;
     body = hd_build_for(b, "i", hd_expr_const(m, n - 1), &i);
-    behind = hd_build_let(&body, "dest", rank_at(b, HD_EXPR_ADD, i, axis));
-    ahead = hd_build_let(&body, "source", rank_at(b, HD_EXPR_SUB, i, axis));
+    dest = hd_build_let(&body, "dest", rank_at(b, HD_EXPR_ADD, i, axis));
+    source = hd_build_let(&body, "source", rank_at(b, HD_EXPR_SUB, i, axis));
     body = hd_build_group(&body);
-    sent = piece_for(b, from, e, behind, axis);
-    received = piece_for(b, to, d, ahead, axis);
+    sent = piece_for(b, from, e, dest, axis);
+    received = piece_for(b, to, d, source, axis);
     hd_build_key(hd_build_op(&body, HD_OP_SEND, axis, 0, 1, &sent), HD_KEY_TO,
-                 behind);
+                 dest);
     hd_build_key(hd_build_op(&body, HD_OP_RECV, axis, 1, 0, &received),
-                 HD_KEY_FROM, ahead);
+                 HD_KEY_FROM, source);
 }
 
 // -------------------------------------------------------------------- set
@@ -761,7 +761,6 @@ static void emit_reshape(hd_build *b, const hd_op *op, const hd_stmt *rest)
 {
     hd_buffer *from = op->view[1].buffer, *to = op->view[0].buffer;
     hd_buffer *root = hd_buffer_root(from);
-
     bool fixed = is_counts(b->module, to) || is_counts(b->module, root);
 
     if (!fixed && to->role == HD_TEMP && root->role != HD_INOUT)

@@ -188,7 +188,7 @@ static hd_status open_bases(hd_device *device, hd_diag *diag)
 int hd_cuda_room_of(const hd_device *device, int stream, int room)
 {
     return device->nbuffers + device->narguments + stream * HD_CUDA_ROOMS +
-           (int)room;
+           room;
 }
 
 hd_cuda_at hd_cuda_need(hd_device *device, int stream, hd_cuda_room room,
