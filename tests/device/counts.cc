@@ -256,6 +256,7 @@ TEST(Counts, WhatIsNotCountedReachesNoResult)
 {
     const std::vector<const char *> dtypes = {"f32", "f16", "bf16", "f64"};
     std::mt19937 random(Seed());
+    std::deque<Case> cases;
 
     for (const Form &form : kForms)
         for (int draw = 0; draw < (IsQuick() ? 2 : 6); draw++) {
@@ -263,17 +264,14 @@ TEST(Counts, WhatIsNotCountedReachesNoResult)
             std::string text = TextOf(form, random);
 
             SCOPED_TRACE(std::string(dtype) + ": " + text);
-            Module module = Read(text, dtype);
             Module plain = Read(WithoutCounts(text), dtype);
-            Expected expected(
-                module.get(), 1, unsigned(random()),
+            cases.emplace_back(
+                Read(text, dtype), std::string(dtype) + ": " + text, 1,
+                unsigned(random()),
                 [&](Arguments *arguments) { Poison(form, arguments); });
-            ExpectAnswers(form, plain, expected);
-            AllEndWell(Launch(1, [&](hd_group *group, hd_diag *said) {
-                return RunSets(group, module.get(), expected, DeviceOptions(),
-                               said);
-            }));
+            ExpectAnswers(form, plain, cases.back().expected);
         }
+    RunCases(cases, RunSetsOf);
 }
 
 // Runs in a row, each with other counts in the same memory, which replays of a
@@ -324,25 +322,23 @@ std::string Spoil(Arguments *arguments, int picks, std::mt19937 &random)
 TEST(Counts, ThatDoNotFitAreClampedAndTold)
 {
     std::mt19937 random(Seed());
+    std::deque<Case> cases;
 
     for (const Form &form : kForms)
         for (int draw = 0; draw < (IsQuick() ? 1 : 3); draw++) {
-            std::string text = TextOf(form, random), told;
             std::string counts(form.arguments, strcspn(form.arguments, "]"));
             int picks = counts.back() == '3'                        ? 1
                         : counts.find('3', 12) != std::string::npos ? 0
                                                                     : -1;
+            std::string text = TextOf(form, random), told;
 
-            Module module = Read(text, "f32");
-            Expected expected(module.get(), 1, unsigned(random()),
-                              [&](Arguments *arguments) {
-                                  told = Spoil(arguments, picks, random);
-                              });
-            SCOPED_TRACE(text + ": " + told);
-            AllEndWell(Launch(1, [&](hd_group *group, hd_diag *diag) {
-                return RunMiscounted(group, module.get(), expected, told, diag);
-            }));
+            cases.emplace_back(Read(text, "f32"), text, 1, unsigned(random()),
+                               [&](Arguments *arguments) {
+                                   told = Spoil(arguments, picks, random);
+                               });
+            cases.back().told = told;
         }
+    RunCases(cases, RunMiscounted);
 }
 
 // What ranks hold of counted rows moves as a dense copy.

@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <climits>
 #include <cstdlib>
+#include <deque>
 #include <dlfcn.h>
 #include <iostream>
 #include <string>
@@ -25,6 +26,7 @@
 #include "base/status.h"
 #include "tests/device/arguments.h"
 #include "tests/seed.h"
+#include "tests/unit/ranks.h"
 
 inline std::string Setting(const char *name, const char *otherwise)
 {
@@ -278,34 +280,69 @@ inline hd_status RunSets(hd_group *group, const hd_module *module,
     return HD_OK;
 }
 
+// A program of one rank, the sets of arguments that it is run with, and what
+// it has to say.
+struct Case {
+    Case(Module program, const std::string &title, int sets, unsigned seed,
+         const std::function<void(Arguments *)> &change)
+        : module(std::move(program)), text(title),
+          expected(module.get(), sets, seed, change)
+    {
+    }
+    Module module;
+    std::string text, told;
+    Expected expected;
+};
+
+// All in one process: on a GPU most of the time of one is its start.
+template <typename Run>
+void RunCases(const std::deque<Case> &cases, const Run &run)
+{
+    AllEndWell(Launch(1, [&](hd_group *group, hd_diag *diag) {
+        for (const Case &each : cases) {
+            hd_status status = run(group, each, diag);
+
+            if (status != HD_OK)
+                return hd_fail(diag, status, "%s", each.text.c_str());
+        }
+        return HD_OK;
+    }));
+}
+
+inline hd_status RunSetsOf(hd_group *group, const Case &each, hd_diag *diag)
+{
+    return RunSets(group, each.module.get(), each.expected, DeviceOptions(),
+                   diag);
+}
+
 // A run of one rank with counts that do not fit: `told` is said of them, and
 // what it makes is that of the counts as they are taken. A driver that copies
 // hands nothing out after the failure: there tests/unit/codegen.cc holds
 // kernels to that.
-inline hd_status RunMiscounted(hd_group *group, const hd_module *module,
-                               const Expected &expected,
-                               const std::string &told, hd_diag *diag)
+inline hd_status RunMiscounted(hd_group *group, const Case &each, hd_diag *diag)
 {
     hd_session_options options = DeviceOptions();
     hd_session *session = nullptr;
     hd_diag *said = hd_diag_create();
     hd_status status;
 
-    HD_TRY(hd_session_create(group, module, &options, diag, &session));
+    HD_TRY(
+        hd_session_create(group, each.module.get(), &options, diag, &session));
     {
         Shards shards(session);
 
-        HD_TRY(shards.Put(expected.Inputs(0), module, 0, diag));
+        HD_TRY(shards.Put(each.expected.Inputs(0), each.module.get(), 0, diag));
         HD_TRY(shards.Run(diag));
         status = hd_session_finish(session, said);
         if (status != HD_ARGUMENT ||
-            std::string(hd_diag_text(said)).find(told) == std::string::npos)
+            std::string(hd_diag_text(said)).find(each.told) ==
+                std::string::npos)
             return hd_fail(diag, HD_INVALID, "%d: '%s', not '%s'", int(status),
-                           hd_diag_text(said), told.c_str());
+                           hd_diag_text(said), each.told.c_str());
         if (shards.Run(said) != HD_ARGUMENT)
             return hd_fail(diag, HD_INVALID, "the session goes on");
         if (OnCpu())
-            HD_TRY(Compare(shards, expected, expected, 0, 0));
+            HD_TRY(Compare(shards, each.expected, each.expected, 0, 0));
     }
     hd_session_destroy(session);
     hd_diag_destroy(said);

@@ -139,85 +139,59 @@ hd_session_options WithGraphs(bool graph)
     return options;
 }
 
-// Sets of counts that fit, and of other random arguments.
-class Drawn
+// Adds a program of sets of counts that fit, and of other random arguments.
+void Add(int groups, const Form &form, const char *dtype, int sets,
+         std::mt19937 &random, std::deque<Case> *cases)
 {
-  public:
-    Drawn(int groups, const Form &form, const std::string &dtype, int runs,
-          std::mt19937 &random)
-        : sizes_(Draw(groups, random)), text_(TextOf(form, sizes_)),
-          module_(Read(text_, dtype)),
-          expected_(module_.get(), runs, Seed(), [&](Arguments *arguments) {
-              std::vector<int> counts = Counts(sizes_, random);
+    Sizes sizes = Draw(groups, random);
+    std::string text = TextOf(form, sizes);
 
-              SetCounts(counts, arguments);
-              Poison(form, sizes_,
-                     size_t(std::accumulate(counts.begin(), counts.end(), 0)),
-                     arguments);
-          })
-    {
-    }
-    const std::string &Text() const
-    {
-        return text_;
-    }
-    const Module &Program() const
-    {
-        return module_;
-    }
-    const Expected &Sets() const
-    {
-        return expected_;
-    }
+    cases->emplace_back(
+        Read(text, dtype), std::string(dtype) + ": " + text, sets, Seed(),
+        [&](Arguments *arguments) {
+            std::vector<int> counts = Counts(sizes, random);
 
-  private:
-    Sizes sizes_;
-    std::string text_;
-    Module module_;
-    Expected expected_;
-};
+            SetCounts(counts, arguments);
+            Poison(form, sizes,
+                   size_t(std::accumulate(counts.begin(), counts.end(), 0)),
+                   arguments);
+        });
+}
 
 TEST(Groups, OfAnyCountsGiveTheDenseAnswer)
 {
     const std::vector<const char *> dtypes = Choose<const char *>(
         {"f32", "f16", "bf16", "f64", "f8e4m3"}, {"f32", "bf16"});
     std::mt19937 random(Seed());
+    std::deque<Case> cases;
 
     for (int groups : Choose<int>({1, 2, 8, 32, 64, 257}, {2, 64}))
-        for (const Form &form : kForms) {
-            const char *dtype = dtypes[random() % dtypes.size()];
-            Drawn drawn(groups, form, dtype, 6, random);
-
-            SCOPED_TRACE(std::string(dtype) + ": " + drawn.Text());
-            AllEndWell(Launch(1, [&](hd_group *group, hd_diag *said) {
-                return RunSets(group, drawn.Program().get(), drawn.Sets(),
-                               DeviceOptions(), said);
-            }));
-        }
+        for (const Form &form : kForms)
+            Add(groups, form, dtypes[random() % dtypes.size()], 6, random,
+                &cases);
+    RunCases(cases, RunSetsOf);
 }
 
 TEST(Groups, ReplaysWithOtherCountsAreAsRunsWithoutGraphs)
 {
     std::mt19937 random(Seed());
+    std::deque<Case> cases;
 
     if (OnCpu())
         return;
-    for (const Form &form : kForms) {
-        Drawn drawn(8, form, "f32", 8, random);
+    for (const Form &form : kForms)
+        Add(8, form, "f32", 8, random, &cases);
+    RunCases(cases, [](hd_group *group, const Case &each, hd_diag *diag) {
+        std::vector<uint64_t> replayed, eager;
 
-        SCOPED_TRACE(drawn.Text());
-        AllEndWell(Launch(1, [&](hd_group *group, hd_diag *said) {
-            std::vector<uint64_t> replayed, eager;
-
-            HD_TRY(RunSets(group, drawn.Program().get(), drawn.Sets(),
-                           WithGraphs(true), said, &replayed));
-            HD_TRY(RunSets(group, drawn.Program().get(), drawn.Sets(),
-                           WithGraphs(false), said, &eager));
-            return replayed == eager
-                       ? HD_OK
-                       : hd_fail(said, HD_INVALID, "a replay differs");
-        }));
-    }
+        HD_TRY(RunSets(group, each.module.get(), each.expected,
+                       WithGraphs(true), diag, &replayed));
+        HD_TRY(RunSets(group, each.module.get(), each.expected,
+                       WithGraphs(false), diag, &eager));
+        return replayed == eager
+                   ? HD_OK
+                   : hd_fail(diag, HD_INVALID, "a replay differs");
+    });
 }
 
 // One count is negative or beyond what is left, sometimes two: the first is
@@ -264,24 +238,22 @@ std::string Told(const Sizes &s, const Miscount &m)
 TEST(Groups, CountsThatDoNotFitAreClampedAndTold)
 {
     std::mt19937 random(Seed());
+    std::deque<Case> cases;
 
     for (int groups : Choose<int>({1, 2, 8, 64, 257}, {2, 8}))
         for (const Form &form : kForms)
             for (int draw = 0; draw < (IsQuick() ? 1 : 3); draw++) {
                 Sizes s = Draw(groups, random);
                 Miscount m = DrawMiscount(s, random);
-                Module module = Read(TextOf(form, s), "f32");
 
-                SCOPED_TRACE(TextOf(form, s) + ": " + Told(s, m));
-                Expected expected(module.get(), 1, Seed(),
-                                  [&](Arguments *arguments) {
-                                      SetCounts(m.counts, arguments);
-                                  });
-                AllEndWell(Launch(1, [&](hd_group *group, hd_diag *diag) {
-                    return RunMiscounted(group, module.get(), expected,
-                                         Told(s, m), diag);
-                }));
+                cases.emplace_back(Read(TextOf(form, s), "f32"),
+                                   TextOf(form, s), 1, Seed(),
+                                   [&](Arguments *arguments) {
+                                       SetCounts(m.counts, arguments);
+                                   });
+                cases.back().told = Told(s, m);
             }
+    RunCases(cases, RunMiscounted);
 }
 
 } // namespace
