@@ -320,6 +320,26 @@ hd_module hd_module_full(const hd_module *module)
     return full;
 }
 
+hd_ranks hd_ranks_of(const hd_module *module, int axis, int64_t low,
+                     int64_t past)
+{
+    hd_ranks ranks = {axis, low, past};
+
+    return low == 0 && past == module->axis[axis].size ? (hd_ranks){0} : ranks;
+}
+
+bool hd_ranks_same(hd_ranks a, hd_ranks b)
+{
+    return a.axis == b.axis && a.low == b.low && a.past == b.past;
+}
+
+bool hd_ranks_cover(hd_ranks ranks, hd_ranks some)
+{
+    return hd_ranks_are_all(ranks) ||
+           (!hd_ranks_are_all(some) && ranks.axis == some.axis &&
+            ranks.low <= some.low && some.past <= ranks.past);
+}
+
 hd_stmt *hd_stmt_new(hd_module *module, hd_stmt_kind kind, hd_loc loc)
 {
     hd_stmt *stmt = hd_new(module->arena, hd_stmt);
@@ -483,6 +503,22 @@ int64_t hd_view_first(const hd_module *module, const hd_view *view, int dim)
         return hd_expr_value(module, range->low);
     return hd_view_picks(view, dim) ? hd_expr_value(module, view->index[dim])
                                     : 0;
+}
+
+hd_ranks hd_view_ranks(const hd_module *module, const hd_view *view)
+{
+    const hd_buffer *buffer = view->buffer;
+
+    for (int i = 0; i < view->nindex; i++) {
+        hd_dim dim = buffer->type.dim[i];
+        int64_t rank;
+
+        if (!hd_dim_is_sharded(dim) || !hd_view_picks(view, i))
+            continue;
+        rank = hd_view_first(module, view, i);
+        return hd_ranks_of(module, dim.mark, rank, rank + 1);
+    }
+    return buffer->on;
 }
 
 int hd_view_lead(const hd_view *view)

@@ -30,6 +30,13 @@ typedef struct hd_size {
     int64_t now; // with which the program is walked
 } hd_size;
 
+// The ranks whose coordinate on an axis is from `low` to before `past`; where
+// `past` is 0, all ranks.
+typedef struct hd_ranks {
+    int axis;
+    int64_t low, past;
+} hd_ranks;
+
 struct hd_buffer {
     const char *name; // without %
     hd_role role;
@@ -40,6 +47,7 @@ struct hd_buffer {
                    // `of`, of an argument exactly as many; never chained
     hd_buffer *by; // NULL, or how many indices of dimension `counted` there
     int counted;   // are: i32, its dimensions are the first ones of this
+    hd_ranks on;   // of a temp of a tensor program: which ranks have it
     int id;        // position in the order of declaration
     hd_op *record; // of events: what a send of nothing leaves of its `done`
     hd_loc loc;
@@ -170,6 +178,17 @@ int64_t hd_mesh_coord(const hd_module *module, int64_t rank, int axis);
 int64_t hd_mesh_peer(const hd_module *module, int64_t rank, int axis,
                      int64_t coord);
 
+// All ranks, where they are those of the whole axis.
+hd_ranks hd_ranks_of(const hd_module *module, int axis, int64_t low,
+                     int64_t past);
+static inline bool hd_ranks_are_all(hd_ranks ranks)
+{
+    return ranks.past == 0;
+}
+bool hd_ranks_same(hd_ranks a, hd_ranks b);
+// Whether each of `some` is one of `ranks`.
+bool hd_ranks_cover(hd_ranks ranks, hd_ranks some);
+
 // Statements. New ones carry `loc`, the place of what they were made from, so
 // that findings in lowered programs point into the text the user wrote.
 hd_stmt *hd_stmt_new(hd_module *module, hd_stmt_kind kind, hd_loc loc);
@@ -202,6 +221,9 @@ bool hd_view_picks(const hd_view *view, int dim);
 // Of a view by constants the first index that it has of a dimension.
 int64_t hd_view_first(const hd_module *module, const hd_view *view, int dim);
 int hd_view_lead(const hd_view *view);
+// Of a view of a tensor program the ranks that have what it names: those that
+// its buffer is on, or the one whose index of a dimension over ranks it picks.
+hd_ranks hd_view_ranks(const hd_module *module, const hd_view *view);
 // How many dimensions the view keeps before its buffer's `dim`.
 int hd_view_kept_ahead(const hd_view *view, int dim);
 // The dimension of its buffer that is the `n`-th that the view keeps, from 0.

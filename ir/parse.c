@@ -1242,11 +1242,88 @@ static hd_status parse_type(parser *p, hd_type *out, counted *by)
     return by->by != NULL ? check_counts(p, out, by) : HD_OK;
 }
 
+static hd_status refuse_ranks(parser *p, const hd_buffer *buffer, hd_loc loc,
+                              const char *why)
+{
+    return decl_error(
+        p, HD_E0215, loc,
+        hd_arena_printf(p->module->arena, "%%%s on %s", buffer->name, why));
+}
+
+// A coordinate, which is a constant.
+static hd_status parse_coordinate(parser *p, int64_t *out)
+{
+    hd_loc loc = p->token.loc;
+    hd_expr value;
+
+    HD_TRY(parse_sum(p, &value));
+    if (!hd_expr_is_const(p->module, value))
+        return decl_error(p, HD_E0215, loc,
+                          "a coordinate that has no value here");
+    *out = hd_expr_value(p->module, value);
+    return HD_OK;
+}
+
+// AXIS low, or low..past.
+static hd_status parse_ranks(parser *p, hd_ranks *out)
+{
+    HD_TRY(parse_axis_name(p, &out->axis));
+    HD_TRY(parse_coordinate(p, &out->low));
+    out->past = out->low + 1;
+    return accept_mark(p, "..") ? parse_coordinate(p, &out->past) : HD_OK;
+}
+
+static hd_status check_ranks(parser *p, const hd_buffer *buffer, hd_loc loc,
+                             hd_ranks on)
+{
+    const hd_axis *axis = &p->module->axis[on.axis];
+
+    if (p->module->stage != HD_STAGE_TENSOR)
+        return refuse_ranks(p, buffer, loc,
+                            "some ranks of a host program, where `if` says "
+                            "which rank does what");
+    if (buffer->role != HD_TEMP)
+        return refuse_ranks(p, buffer, loc,
+                            "some ranks: an argument is on all; `set` it to a "
+                            "temp that is not");
+    if (!hd_ranks_are_all(buffer->on))
+        return refuse_ranks(p, buffer, loc, "ranks twice");
+    if (on.low < 0 || on.past <= on.low || on.past > axis->size)
+        return refuse_ranks(
+            p, buffer, loc,
+            hd_arena_printf(p->module->arena,
+                            "%s %lld..%lld, of which there are 0..%lld",
+                            axis->name, (long long)on.low, (long long)on.past,
+                            (long long)axis->size));
+    if (hd_type_axis_dim(&buffer->type, on.axis) >= 0)
+        return refuse_ranks(
+            p, buffer, loc,
+            hd_arena_printf(p->module->arena,
+                            "ranks of %s, over which its dimension %d is "
+                            "sharded: all of these have a part",
+                            axis->name,
+                            hd_type_axis_dim(&buffer->type, on.axis)));
+    return HD_OK;
+}
+
+static hd_status parse_on(parser *p, hd_buffer *buffer)
+{
+    hd_loc loc = p->token.loc;
+    hd_ranks on;
+
+    HD_TRY(parse_ranks(p, &on));
+    HD_TRY(check_ranks(p, buffer, loc, on));
+    buffer->on = hd_ranks_of(p->module, on.axis, on.low, on.past);
+    return HD_OK;
+}
+
 static hd_status parse_attributes(parser *p, hd_buffer *buffer)
 {
     for (;;) {
         if (accept_word(p, "shared")) {
             buffer->shared = true;
+        } else if (accept_word(p, "on")) {
+            HD_TRY(parse_on(p, buffer));
         } else if (accept_word(p, "of")) {
             if (p->token.kind != HD_TOKEN_BUFFER)
                 return expected(p, "a buffer");

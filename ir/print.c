@@ -44,6 +44,18 @@ void hd_type_print(const hd_module *module, const hd_type *type, hd_text *text)
     print_dims(module, type, NULL, 0, text);
 }
 
+void hd_ranks_print(const hd_module *module, hd_ranks ranks, hd_text *text)
+{
+    if (hd_ranks_are_all(ranks)) {
+        hd_text_puts(text, "all ranks");
+        return;
+    }
+    hd_text_printf(text, "%s %lld", module->axis[ranks.axis].name,
+                   (long long)ranks.low);
+    if (ranks.past > ranks.low + 1)
+        hd_text_printf(text, "..%lld", (long long)ranks.past);
+}
+
 static void print_index(const hd_module *module, const hd_view *view, int i,
                         hd_text *text)
 {
@@ -227,6 +239,10 @@ static void print_buffers(const hd_module *module, hd_text *text)
         hd_text_puts(text, b->shared ? " shared" : "");
         if (b->of != NULL)
             hd_text_printf(text, " of %%%s", b->of->name);
+        if (!hd_ranks_are_all(b->on)) {
+            hd_text_puts(text, " on ");
+            hd_ranks_print(module, b->on, text);
+        }
         hd_text_puts(text, "\n");
     }
 }

@@ -311,39 +311,79 @@ static hd_status refuse_range(verifier *v, const hd_view *view, int i)
                     (long long)view->buffer->type.dim[i].extent);
 }
 
-// A part of a tensor is the same one on every rank, so that it is by constants,
-// and of a dimension over ranks has all.
-static hd_status check_part(verifier *v, const hd_view *view, int i)
+static hd_status check_bounds(verifier *v, const hd_view *view, int i)
 {
-    hd_dim dim = view->buffer->type.dim[i];
     const hd_range *range = hd_view_range(view, i);
-    int64_t first, past;
+    int64_t first = hd_view_first(v->module, view, i);
+    int64_t past =
+        range != NULL ? hd_expr_value(v->module, range->past) : first + 1;
 
-    if (range == NULL && !hd_view_picks(view, i))
-        return HD_OK;
-    if (hd_dim_is_sized(dim))
-        HD_TRY(check_sized(v, view, i));
-    if (hd_dim_is_sharded(dim))
-        return hd_error(v->diag, HD_E0306, view->loc,
-                        "a part of dimension %d of %%%s, which is sharded over "
-                        "%s; `set` %%%s to a placement without %s first",
-                        i, view->buffer->name, v->module->axis[dim.mark].name,
-                        view->buffer->name, v->module->axis[dim.mark].name);
-    if (!is_constant(v, view, i))
-        return hd_error(v->diag, HD_E0306, view->loc,
-                        "a part of dimension %d of %%%s that is no constant; a "
-                        "tensor program has the same on every rank",
-                        i, view->buffer->name);
-    first = hd_view_first(v->module, view, i);
-    past = range != NULL ? hd_expr_value(v->module, range->past) : first + 1;
-    if (first >= 0 && first < past && past <= dim.extent)
+    if (first >= 0 && first < past && past <= view->buffer->type.dim[i].extent)
         return HD_OK;
     if (range != NULL)
         return refuse_range(v, view, i);
     return hd_error(v->diag, HD_E0601, view->loc,
                     "index %lld of %%%s; its dimension %d has extent %lld",
                     (long long)first, view->buffer->name, i,
-                    (long long)dim.extent);
+                    (long long)view->buffer->type.dim[i].extent);
+}
+
+// "pp 1", likewise.
+static const char *ranks_text(verifier *v, hd_ranks ranks)
+{
+    hd_text *text = &v->text[v->ntexts++ % TEXTS];
+
+    hd_text_free(text);
+    hd_ranks_print(v->module, ranks, text);
+    return text->failed ? "some ranks" : text->bytes;
+}
+
+// One index of a dimension over ranks is on the one rank that has it; of a
+// tensor that is on some ranks of one axis that would be another axis.
+static hd_status check_part_of_ranks(verifier *v, const hd_view *view, int i)
+{
+    hd_dim dim = view->buffer->type.dim[i];
+    const char *axis = v->module->axis[dim.mark].name;
+    bool another = !hd_ranks_are_all(view->buffer->on);
+
+    for (int d = 0; d < i; d++)
+        another |= hd_dim_is_sharded(view->buffer->type.dim[d]) &&
+                   hd_view_picks(view, d);
+    if (!hd_view_picks(view, i) || hd_dim_is_cut(dim) ||
+        !is_constant(v, view, i))
+        return hd_error(v->diag, HD_E0306, view->loc,
+                        "a part of dimension %d of %%%s, which is sharded over "
+                        "%s; `set` %%%s to a placement without %s first",
+                        i, view->buffer->name, axis, view->buffer->name, axis);
+    if (another)
+        return hd_error(
+            v->diag, HD_E0306, view->loc,
+            "an index of dimension %d of %%%s, which is sharded "
+            "over %s, beside ranks of another axis; `set` %%%s to a "
+            "placement without %s first",
+            i, view->buffer->name, axis, view->buffer->name, axis);
+    return HD_OK;
+}
+
+// A part of a tensor is the same one on every rank, so that it is by constants,
+// and of a dimension over ranks has all, or one rank's index.
+static hd_status check_part(verifier *v, const hd_view *view, int i)
+{
+    hd_dim dim = view->buffer->type.dim[i];
+    const hd_range *range = hd_view_range(view, i);
+
+    if (range == NULL && !hd_view_picks(view, i))
+        return HD_OK;
+    if (hd_dim_is_sized(dim))
+        HD_TRY(check_sized(v, view, i));
+    if (hd_dim_is_sharded(dim))
+        HD_TRY(check_part_of_ranks(v, view, i));
+    if (!is_constant(v, view, i))
+        return hd_error(v->diag, HD_E0306, view->loc,
+                        "a part of dimension %d of %%%s that is no constant; a "
+                        "tensor program has the same on every rank",
+                        i, view->buffer->name);
+    return check_bounds(v, view, i);
 }
 
 static hd_status check_view(verifier *v, const hd_view *view)
@@ -575,6 +615,54 @@ static hd_status check_views(verifier *v, const hd_op *op)
             HD_TRY(check_kept(v, op, i));
             HD_TRY(check_write(v, &op->view[i]));
         }
+    return HD_OK;
+}
+
+// ------------------------------------------------------------------ ranks
+
+// What another rank has of a dimension is not on those that do the operation.
+static hd_status check_shards(verifier *v, const hd_op *op, const hd_view *view,
+                              hd_ranks place)
+{
+    hd_type type = hd_view_type(view);
+    int dim = hd_type_axis_dim(&type, place.axis);
+
+    if (hd_ranks_are_all(place) || dim < 0)
+        return HD_OK;
+    return hd_error(v->diag, HD_E0320, view->loc,
+                    "%s makes %%%s on %s, and dimension %d of %%%s is sharded "
+                    "over %s; `set` it to a placement without %s first",
+                    op_text(op), op->view[0].buffer->name, ranks_text(v, place),
+                    dim, view->buffer->name, v->module->axis[place.axis].name,
+                    v->module->axis[place.axis].name);
+}
+
+// An operation is done by the ranks that have its results, with what they have;
+// `set` alone moves.
+static hd_status check_ranks(verifier *v, const hd_op *op)
+{
+    hd_ranks place;
+
+    if (!is_tensor(v) || op->code == HD_OP_SET || op->noutputs == 0)
+        return HD_OK;
+    place = hd_view_ranks(v->module, &op->view[0]);
+    for (int i = 1; i < op->nviews; i++) {
+        const hd_view *view = &op->view[i];
+        hd_ranks ranks = hd_view_ranks(v->module, view);
+        bool result = (hd_op_access(op, i) & HD_ACCESS_WRITE) != 0;
+
+        if (result ? !hd_ranks_same(ranks, place)
+                   : !hd_ranks_cover(ranks, place))
+            return hd_error(
+                v->diag, HD_E0320, view->loc,
+                "%s makes %%%s on %s, and %s%%%s is on %s%s", op_text(op),
+                op->view[0].buffer->name, ranks_text(v, place),
+                hd_ranks_same(ranks, view->buffer->on) ? "" : "this index of ",
+                view->buffer->name, ranks_text(v, ranks),
+                result ? ": all results are on the same ranks"
+                       : "; `set` it to them first");
+        HD_TRY(check_shards(v, op, view, place));
+    }
     return HD_OK;
 }
 
@@ -1892,6 +1980,7 @@ static hd_status check_op(verifier *v, const hd_op *op)
 {
     HD_TRY(check_form(v, op));
     HD_TRY(check_views(v, op));
+    HD_TRY(check_ranks(v, op));
     HD_TRY(check_list(v, op));
     if (v->grouping && !hd_op_is(op, HD_UNIT_TRANSFER))
         return hd_error(v->diag, HD_E0405, op->loc,

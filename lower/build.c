@@ -157,6 +157,8 @@ hd_view hd_view_own(hd_module *module, hd_view view)
         hd_dim dim = view.buffer->type.dim[i];
         const hd_range *range = hd_view_range(&view, i);
 
+        if (hd_dim_is_sharded(dim) && hd_view_picks(&view, i))
+            view.index[i] = hd_expr_coord(module, dim.mark);
         if (range != NULL) // passes know no block but of a rank or an iteration
             hd_view_keep(module, &view, i, range->low, range->past);
         if (hd_dim_is_sharded(dim) && hd_dim_is_cut(dim))

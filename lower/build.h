@@ -48,7 +48,8 @@ hd_view hd_view_at(hd_view view, int dim, hd_expr index);
 // is one index, that is fixed; else the block is kept.
 hd_view hd_view_block(hd_module *module, hd_view view, int dim, hd_expr block,
                       int64_t blocks);
-// What a rank has of what a view of a tensor program names: its own blocks.
+// What a rank has of what a view of a tensor program names: its own blocks, and
+// its own index where one is picked of a dimension over ranks.
 hd_view hd_view_own(hd_module *module, hd_view view);
 // The index that is fixed of a dimension, or the block that is kept of it;
 // HD_EXPR_ALL if neither.

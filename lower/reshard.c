@@ -661,7 +661,7 @@ static void emit_set(hd_build *b, hd_buffer *from, hd_buffer *to, bool tiles)
 }
 
 // What stays where it is, is copied once.
-static void emit_set_of(hd_build *b, const hd_op *op, bool tiles)
+static void set_in_place(hd_build *b, const hd_op *op, bool tiles)
 {
     hd_type from = hd_view_type(&op->view[1]), to = hd_view_type(&op->view[0]);
     hd_buffer *goal;
@@ -674,6 +674,226 @@ static void emit_set_of(hd_build *b, const hd_op *op, bool tiles)
     goal = goal_of(b, op);
     emit_set(b, part_buffer(b, &op->view[1]), goal, tiles);
     reach_goal(b, op, goal);
+}
+
+// ------------------------------------------------- from some ranks to others
+
+// That a coordinate is one of these.
+static hd_expr is_among(hd_build *b, hd_ranks ranks)
+{
+    hd_module *m = b->module;
+    hd_expr at = coord(b, ranks.axis);
+    hd_expr low = hd_expr_const(m, ranks.low);
+    hd_expr past = hd_expr_const(m, ranks.past);
+
+    if (ranks.past == ranks.low + 1)
+        return hd_expr_binary(m, HD_EXPR_EQ, at, low);
+    low = hd_expr_binary(m, HD_EXPR_LE, low, at);
+    past = hd_expr_binary(m, HD_EXPR_LT, at, past);
+    if (ranks.past == ranks_of(b, ranks.axis))
+        return low;
+    return ranks.low == 0 ? past : hd_expr_binary(m, HD_EXPR_AND, low, past);
+}
+
+// What is built there these ranks do alone.
+static hd_build on_ranks(hd_build *b, hd_ranks ranks)
+{
+    hd_build none;
+
+    return hd_ranks_are_all(ranks) ? *b
+                                   : hd_build_if(b, is_among(b, ranks), &none);
+}
+
+// A buffer and the same on another rank, named as a transfer moves it.
+typedef struct point {
+    hd_buffer *from, *to;
+    int axis;
+    hd_expr source, dest;
+} point;
+
+// A view that one side has, whole or each contiguous piece of it.
+static void move_point(hd_build *b, const point *p)
+{
+    hd_view in = part_of(b, p->from, &p->from->type);
+    hd_view out = part_of(b, p->to, &p->to->type);
+    hd_expr at = coord(b, p->axis);
+    hd_build inner = each_piece(b, &in, &out), sends, receives, none;
+
+    sends = hd_build_if(&inner,
+                        hd_expr_binary(b->module, HD_EXPR_EQ, at, p->source),
+                        &receives);
+    receives = hd_build_if(
+        &receives, hd_expr_binary(b->module, HD_EXPR_EQ, at, p->dest), &none);
+    hd_build_key(hd_build_op(&sends, HD_OP_SEND, p->axis, 0, 1, &in), HD_KEY_TO,
+                 p->dest);
+    hd_build_key(hd_build_op(&receives, HD_OP_RECV, p->axis, 1, 0, &out),
+                 HD_KEY_FROM, p->source);
+}
+
+// To the ranks from `low` to before `past`, none of which is in `have`, from
+// those in turn.
+static void send_to(hd_build *b, point p, hd_ranks have, int64_t low,
+                    int64_t past)
+{
+    hd_module *m = b->module;
+    hd_expr n = hd_expr_const(m, have.past - have.low);
+    hd_expr i = hd_expr_const(m, 0);
+    hd_build body = *b;
+
+    if (low >= past)
+        return;
+    if (past - low > 1)
+        body = hd_build_for(b, "i", hd_expr_const(m, past - low), &i);
+    p.source = hd_expr_const(m, have.low);
+    if (have.past > have.low + 1)
+        p.source =
+            hd_expr_binary(m, HD_EXPR_ADD, p.source, hd_expr_mod(m, i, n));
+    p.dest = hd_expr_binary(m, HD_EXPR_ADD, hd_expr_const(m, low), i);
+    move_point(&body, &p);
+}
+
+// From the only rank that has it to all.
+static void broadcast_rank(hd_build *b, hd_buffer *from, hd_buffer *to,
+                           hd_ranks have)
+{
+    hd_view in = part_of(b, from, &from->type);
+    hd_view out = part_of(b, to, &to->type);
+    hd_build inner = each_piece(b, &in, &out);
+
+    hd_build_key(hd_build_unary(&inner, HD_OP_BROADCAST, have.axis, out, in),
+                 HD_KEY_ROOT, hd_expr_const(b->module, have.low));
+}
+
+// What the ranks of `have` hold alike, to those of `want`, on the same axis or
+// all of it: `from` and `to` are placed alike.
+static void spread_ranks(hd_build *b, hd_buffer *from, hd_buffer *to,
+                         hd_ranks have, hd_ranks want)
+{
+    int64_t n = ranks_of(b, have.axis);
+    int64_t low = hd_ranks_are_all(want) ? 0 : want.low;
+    int64_t past = hd_ranks_are_all(want) ? n : want.past;
+    hd_ranks both = {have.axis, low > have.low ? low : have.low,
+                     past < have.past ? past : have.past};
+    point p = {.from = from, .to = to, .axis = have.axis};
+
+    if (hd_ranks_are_all(want) && have.past == have.low + 1) {
+        broadcast_rank(b, from, to, have);
+        return;
+    }
+    if (both.low < both.past) {
+        hd_build here = on_ranks(b, both);
+
+        copy_part(&here, from, to, &to->type);
+    }
+    send_to(b, p, have, low, past < have.low ? past : have.low);
+    send_to(b, p, have, low > have.past ? low : have.past, past);
+}
+
+// Where a loop over pieces would be over a block of another axis, whole buffers
+// of which any index can be named are moved.
+static void move_ranks(hd_build *b, hd_buffer *from, hd_buffer *to,
+                       hd_ranks have, hd_ranks want)
+{
+    hd_view in = part_of(b, from, &from->type);
+    hd_view out = part_of(b, to, &to->type);
+    hd_buffer *from_room, *to_room;
+    hd_build here;
+
+    if (!splits_own(&in, &out)) {
+        spread_ranks(b, from, to, have, want);
+        return;
+    }
+    from_room = add_room(b, from);
+    to_room = add_room(b, to);
+    here = on_ranks(b, have);
+    copy_part(&here, from, from_room, &from->type);
+    spread_ranks(b, from_room, to_room, have, want);
+    here = on_ranks(b, want);
+    copy_part(&here, to_room, to, &to->type);
+}
+
+// The type of what arrives: placed as the result, but not over `axis`, all of
+// whose ranks send or receive all of it.
+static hd_type arriving(const hd_view *out, int axis)
+{
+    hd_type type = hd_view_type(out);
+    int dim = hd_type_axis_dim(&type, axis);
+
+    if (dim >= 0)
+        type.dim[dim] = hd_dim_unmarked(type.dim[dim]);
+    return type;
+}
+
+// What ranks have of an operand, as a buffer of this type.
+static hd_buffer *place_on(hd_build *b, hd_ranks ranks, const hd_view *view,
+                           const hd_type *type, bool tiles)
+{
+    hd_type from = hd_view_type(view);
+    bool same = same_placement(&from, type) && from.dtype == type->dtype;
+    hd_buffer *part, *placed;
+    hd_build here;
+
+    if (same && !moves_as_copy(view))
+        return view->buffer;
+    here = on_ranks(b, ranks);
+    part = part_buffer(&here, view);
+    if (same)
+        return part;
+    placed = add_temp(b, view->buffer, *type);
+    emit_set(&here, part, placed, tiles);
+    return placed;
+}
+
+// From the ranks of `have`, where some of `want` do not have what they need.
+// What is over other axes changes its placement where it is.
+static void set_apart(hd_build *b, const hd_op *op, hd_ranks have,
+                      hd_ranks want, bool tiles)
+{
+    hd_type type = arriving(&op->view[0], have.axis);
+    hd_buffer *from = place_on(b, have, &op->view[1], &type, tiles);
+    bool across = !hd_ranks_are_all(want) && want.axis != have.axis;
+    hd_build here = across ? on_ranks(b, want) : *b;
+    hd_buffer *goal = goal_of(b, op), *to = next_buffer(b, &type, goal);
+
+    move_ranks(&here, from, to, have, across ? (hd_ranks){0} : want);
+    if (to == goal && goal == op->view[0].buffer)
+        return;
+    here = on_ranks(b, want);
+    if (to != goal)
+        emit_set(&here, to, goal, tiles);
+    reach_goal(&here, op, goal);
+}
+
+// All ranks have a part of what some of them need.
+static void set_gathered(hd_build *b, const hd_op *op, hd_ranks want,
+                         bool tiles)
+{
+    hd_buffer *all =
+        add_temp(b, op->view[0].buffer, hd_view_type(&op->view[0]));
+    hd_build here;
+
+    emit_set(b, part_buffer(b, &op->view[1]), all, tiles);
+    here = on_ranks(b, want);
+    hd_build_unary(&here, HD_OP_COPY, -1, own_view(&here, op, 0),
+                   whole(&here, all));
+}
+
+static void emit_set_of(hd_build *b, const hd_op *op, bool tiles)
+{
+    hd_ranks have = hd_view_ranks(b->module, &op->view[1]);
+    hd_ranks want = hd_view_ranks(b->module, &op->view[0]);
+    hd_type from = hd_view_type(&op->view[1]);
+    hd_build here;
+
+    if (!hd_ranks_cover(have, want)) {
+        set_apart(b, op, have, want, tiles);
+    } else if (!hd_ranks_are_all(want) &&
+               hd_type_axis_dim(&from, want.axis) >= 0) {
+        set_gathered(b, op, want, tiles);
+    } else {
+        here = on_ranks(b, want);
+        set_in_place(&here, op, tiles);
+    }
 }
 
 // ---------------------------------------------------------------- reshape
@@ -702,6 +922,7 @@ static void give_bytes(hd_build *b, hd_buffer *temp, hd_buffer *root,
     if (temp->id < root->id) {
         r.to =
             hd_module_add_buffer(b->module, temp->name, HD_TEMP, &temp->type);
+        r.to->on = temp->on;
         hd_block_each(b->block, rename_views, &r);
         for (; rest != NULL; rest = rest->next)
             hd_stmt_each(rest, rename_views, &r);
@@ -760,6 +981,7 @@ static bool is_counts(const hd_module *module, const hd_buffer *buffer)
 static void emit_reshape(hd_build *b, const hd_op *op, const hd_stmt *rest)
 {
     hd_buffer *from = op->view[1].buffer, *to = op->view[0].buffer;
+    hd_build here;
     hd_buffer *root = hd_buffer_root(from);
     bool fixed = is_counts(b->module, to) || is_counts(b->module, root);
 
@@ -767,8 +989,10 @@ static void emit_reshape(hd_build *b, const hd_op *op, const hd_stmt *rest)
         give_bytes(b, to, root, rest);
     else if (!fixed && to->role == HD_OUT && root->role == HD_TEMP)
         give_names(b, root, to, rest);
-    else if (from != to)
-        copy_reshaped(b, from, to);
+    else if (from != to) {
+        here = on_ranks(b, to->on);
+        copy_reshaped(&here, from, to);
+    }
 }
 
 // -------------------------------------------------------------- reductions
@@ -1012,6 +1236,19 @@ static void keep_op(hd_build *b, hd_stmt *stmt)
     hd_block_append(b->block, stmt);
 }
 
+// The ranks that have its results do it.
+static void emit_on_ranks(hd_build *b, hd_stmt *stmt, bool tiles)
+{
+    hd_ranks ranks = hd_view_ranks(b->module, &stmt->op->view[0]);
+    hd_build here = on_ranks(b, ranks);
+
+    if (hd_op_family(stmt->op) == HD_FAMILY_FOLD &&
+        hd_op_key(stmt->op, HD_KEY_DIM) != NULL)
+        emit_reduction(&here, stmt->op, tiles);
+    else
+        keep_op(&here, stmt);
+}
+
 hd_status hd_pass_reshard(hd_module *module, const hd_lower_options *options,
                           hd_arena *scratch, hd_diag *diag, hd_effect *effect)
 {
@@ -1030,12 +1267,11 @@ hd_status hd_pass_reshard(hd_module *module, const hd_lower_options *options,
             emit_set_of(&b, stmt->op, tiles);
         else if (stmt->op->code == HD_OP_RESHAPE)
             emit_reshape(&b, stmt->op, next);
-        else if (hd_op_family(stmt->op) == HD_FAMILY_FOLD &&
-                 hd_op_key(stmt->op, HD_KEY_DIM) != NULL)
-            emit_reduction(&b, stmt->op, tiles);
         else
-            keep_op(&b, stmt);
+            emit_on_ranks(&b, stmt, tiles);
     }
     module->body = done;
+    for (hd_buffer *b = module->buffers; b != NULL; b = b->next)
+        b->on = (hd_ranks){0}; // the branches say it
     return HD_OK;
 }
