@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "codegen/body.h"
+#include "codegen/emit.h"
 #include "codegen/prelude.h"
 #include "ir/product.h"
 
@@ -29,6 +30,7 @@ typedef struct kernel {
 // Lengths, in the order of the kernel's sizes. Where they are parameters, the
 // functions take all but the last.
 enum { LENGTHS = 7 };
+_Static_assert(LENGTHS <= HD_KERNEL_SIZES, "each is a parameter");
 static const char *const names[LENGTHS] = {"ROWS", "GROUPS", "M",    "N",
                                            "K",    "ACROSS", "TILES"};
 static const char parameters[] =
