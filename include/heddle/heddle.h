@@ -207,8 +207,8 @@ typedef struct hd_argument {
     // Where the argument is the indices of a take: the extent of the dimension
     // that it takes from, at most. Else 0.
     int64_t taken_extent;
-    // Where the argument is the counts of a dimension (`[e, cap by %n, k]`): its
-    // extent, of several the least. Else 0.
+    // Where the argument is the counts of a dimension (`[e, cap by %n, k]`):
+    // its extent, of several the least. Else 0.
     int64_t counted;
 } hd_argument;
 
@@ -664,8 +664,10 @@ typedef struct hd_stats {
     const char *matmul;        // what multiplies: "OpenBLAS 0.3.21 (path)"
     const char *transport;     // by axis of the mesh, "node=nccl,tp=copy"; ""
                                // on the cpu
-    uint64_t plans; // lists of what a run issues that were made, on cuda: one,
-                    // and one for sizes that no run has had lately
+    uint64_t plans;  // lists of what a run issues that were made, on cuda: one,
+                     // and one for sizes that no run has had lately
+    uint64_t graphs; // CUDA graphs of runs that were instantiated
+    uint64_t patches; // updates of such a graph to other sizes or addresses
     double seconds; // that the last finished run took of those that began with
                     // none under way, as the first after hd_session_finish (of
                     // all, with options.times): from its start on the caller's

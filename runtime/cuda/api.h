@@ -98,6 +98,11 @@ typedef union hd_cu_memop { // CUstreamBatchMemOpParams
 } hd_cu_memop;
 _Static_assert(sizeof(hd_cu_memop) == 48, "CUstreamBatchMemOpParams");
 
+typedef struct hd_cu_update_result { // CUgraphExecUpdateResultInfo
+    int result;
+    hd_cu_node node, from;
+} hd_cu_update_result;
+
 typedef struct hd_cu_launch_attribute { // CUlaunchAttribute
     int id;
     char pad[4];

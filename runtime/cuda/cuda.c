@@ -96,6 +96,8 @@ static void cuda_stats(const hd_device *device, hd_stats *stats)
     stats->allocations += device->allocations;
     stats->host_waits += device->host_waits;
     stats->plans += device->plans;
+    stats->graphs += device->graphs;
+    stats->patches += device->patches;
     stats->transport = device->transports;
     stats->matmul = hd_cuda_products_text(device);
     if (*stats->matmul == '\0' && device->provider != NULL)

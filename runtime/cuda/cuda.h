@@ -151,7 +151,8 @@ struct hd_device {
 
     atomic_bool stuck; // the device did not come to rest: nothing is freed
     uint64_t allocations, host_waits;
-    uint64_t plans; // made
+    uint64_t plans;           // made
+    uint64_t graphs, patches; // executables made; updated to another capture
 };
 
 // The flag alone crosses threads: nothing that it says is read with it.

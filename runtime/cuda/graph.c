@@ -20,11 +20,11 @@ hd_status hd_cuda_graph_new(const hd_device *device, hd_diag *diag,
         .argument = calloc(n * HD_CUDA_TURNS, sizeof *graph.argument),
         .fixed = calloc(n, sizeof *graph.fixed),
         .held = calloc(n, sizeof *graph.held),
-        .nodes =
-            calloc((size_t)device->plan->ncommands + 1, sizeof *graph.nodes)};
+        .now.nodes = calloc((size_t)device->plan->ncommands + 1,
+                            sizeof *graph.now.nodes)};
 
     if (graph.argument == NULL || graph.fixed == NULL || graph.held == NULL ||
-        graph.nodes == NULL) {
+        graph.now.nodes == NULL) {
         hd_cuda_graph_free(device, &graph);
         return hd_fail(diag, HD_NO_MEMORY, "no memory for a graph");
     }
@@ -32,18 +32,26 @@ hd_status hd_cuda_graph_new(const hd_device *device, hd_diag *diag,
     return HD_OK;
 }
 
+static void free_capture(const hd_device *device, hd_cuda_capture *capture)
+{
+    if (capture->graph != NULL)
+        device->cu.graph_destroy(capture->graph);
+    free(capture->nodes);
+    *capture = (hd_cuda_capture){0};
+}
+
 void hd_cuda_graph_free(const hd_device *device, hd_cuda_graph *graph)
 {
-    for (int i = 0; i < graph->nturns; i++) {
+    for (int i = 0; i < HD_CUDA_TURNS; i++) {
         if (graph->exec[i] != NULL)
             device->cu.graph_exec_destroy(graph->exec[i]);
     }
-    if (graph->graph != NULL)
-        device->cu.graph_destroy(graph->graph);
+    if (graph->first.nodes != graph->now.nodes)
+        free_capture(device, &graph->first);
+    free_capture(device, &graph->now);
     free(graph->argument);
     free(graph->fixed);
     free(graph->held);
-    free(graph->nodes);
 }
 
 // The `i`th address that a run writes into the command; false after the last.
@@ -209,7 +217,7 @@ void hd_cuda_graph_note(hd_device *device, hd_cuda_graph *graph, int command)
     bool understood = is_understood(device, c, &nodes);
 
     if (understood) {
-        graph->nodes[command] = nodes;
+        graph->now.nodes[command] = nodes;
     } else {
         graph->numberless |= carries_number(device, c);
         mark_named(device, c, graph->fixed);
@@ -225,6 +233,16 @@ static hd_cu_graph_exec exec_of(const hd_cuda_graph *graph, uint64_t run)
     return graph->exec[run % (unsigned)graph->nturns];
 }
 
+static bool update(hd_device *device, hd_cu_graph_exec exec, hd_cu_graph to)
+{
+    hd_cu_update_result result;
+
+    if (device->cu.graph_update(exec, to, &result) != HD_CU_SUCCESS)
+        return false;
+    device->patches++;
+    return true;
+}
+
 static bool set_words(hd_device *device, hd_cu_graph_exec exec,
                       const hd_cuda_command *command, hd_cu_node node,
                       uint64_t run)
@@ -238,11 +256,12 @@ static bool set_words(hd_device *device, hd_cu_graph_exec exec,
 }
 
 static bool set_copy(hd_device *device, hd_cu_graph_exec exec,
-                     const hd_cuda_command *command, hd_cu_node node)
+                     const hd_cuda_command *command, hd_cu_node node,
+                     hd_cu_node like)
 {
     hd_cu_copy_node copy;
 
-    if (device->cu.copy_node(node, &copy) != HD_CU_SUCCESS)
+    if (device->cu.copy_node(like, &copy) != HD_CU_SUCCESS)
         return false;
     copy.from.x = copy.to.x = 0;
     copy.from.device = hd_cuda_address(device, command->from);
@@ -271,16 +290,17 @@ static bool set_nodes(hd_device *device, const hd_cuda_graph *graph, int i,
                       uint64_t run)
 {
     const hd_cuda_command *command = &device->plan->command[i];
-    const hd_cuda_nodes *nodes = &graph->nodes[i];
+    const hd_cuda_nodes *nodes = &graph->first.nodes[i];
+    const hd_cuda_nodes *like = &graph->now.nodes[i];
     hd_cu_graph_exec exec = exec_of(graph, run);
 
     if (command->kind == HD_CUDA_WORDS)
         return set_words(device, exec, command, nodes->at[0], run);
     if (command->kind == HD_CUDA_COPY)
-        return set_copy(device, exec, command, nodes->at[0]);
+        return set_copy(device, exec, command, nodes->at[0], like->at[0]);
     if (command->kind == HD_CUDA_KERNEL)
         return set_kernel(device, exec, command, nodes->at[0], run);
-    return hd_cuda_single_set(device, command, exec, nodes);
+    return hd_cuda_single_set(device, command, exec, nodes, like);
 }
 
 static bool set_numbers(hd_device *device, const hd_cuda_graph *graph,
@@ -315,15 +335,61 @@ hd_status hd_cuda_graph_make(hd_device *device, hd_cuda_graph *graph,
                              const hd_cuda_argument *argument, uint64_t run,
                              hd_diag *diag)
 {
+    graph->first = graph->now;
     graph->nturns = count_turns(device, graph);
     for (uint64_t i = run; i < run + (unsigned)graph->nturns; i++) {
         HD_CUDA_TRY(device, diag, graph_instantiate,
-                    &graph->exec[i % (unsigned)graph->nturns], graph->graph, 0);
+                    &graph->exec[i % (unsigned)graph->nturns],
+                    graph->first.graph, 0);
+        device->graphs++;
         memcpy(arguments_of(device, graph, i), argument,
                (size_t)device->narguments * sizeof *argument);
         graph->numberless |= i > run && !set_numbers(device, graph, i);
     }
     return HD_OK;
+}
+
+bool hd_cuda_graph_is_alike(const hd_device *device, const hd_cuda_graph *graph,
+                            const hd_cuda_graph *other)
+{
+    int n = graph->plan->ncommands;
+
+    if (graph->nnodes == SIZE_MAX || graph->nnodes != other->nnodes ||
+        graph->numberless || other->plan->ncommands != n ||
+        count_turns(device, graph) != other->nturns)
+        return false;
+    for (int i = 0; i < n; i++) {
+        const hd_cuda_command *a = &graph->plan->command[i];
+        const hd_cuda_command *b = &other->plan->command[i];
+
+        if (a->kind != b->kind || a->stream != b->stream ||
+            a->event != b->event || a->n != b->n || a->kind == HD_CUDA_NCCL ||
+            graph->now.nodes[i].n != other->now.nodes[i].n)
+            return false;
+    }
+    return true;
+}
+
+bool hd_cuda_graph_patch(hd_device *device, hd_cuda_graph *graph,
+                         hd_cuda_graph *old, const hd_cuda_argument *argument,
+                         uint64_t run)
+{
+    if (!update(device, exec_of(old, run), graph->now.graph))
+        return false;
+    graph->nturns = old->nturns;
+    memcpy(graph->exec, old->exec, sizeof graph->exec);
+    memset(old->exec, 0, sizeof old->exec);
+    graph->first = old->first;
+    if (old->first.nodes == old->now.nodes)
+        old->now = (hd_cuda_capture){0};
+    old->first = (hd_cuda_capture){0};
+    for (int i = 0; i < graph->nturns; i++) {
+        memcpy(arguments_of(device, graph, (unsigned)i), argument,
+               (size_t)device->narguments * sizeof *argument);
+        graph->stale[i] = true;
+    }
+    graph->stale[run % (unsigned)graph->nturns] = false;
+    return true;
 }
 
 static bool is_as_it_was(const hd_cuda_graph *graph,
@@ -362,16 +428,30 @@ static bool names_changed(const hd_device *device, const hd_cuda_graph *graph,
     return false;
 }
 
+// What was captured names the arguments of then, and is of another turn.
+static bool freshen(hd_device *device, hd_cuda_graph *graph, uint64_t run)
+{
+    bool *stale = &graph->stale[run % (unsigned)graph->nturns];
+
+    if (!*stale)
+        return true;
+    *stale = false;
+    return update(device, exec_of(graph, run), graph->now.graph) &&
+           set_numbers(device, graph, run);
+}
+
 bool hd_cuda_graph_set(hd_device *device, hd_cuda_graph *graph,
                        const hd_cuda_argument *argument, uint64_t run)
 {
     size_t bytes = (size_t)device->narguments * sizeof *argument;
     hd_cuda_argument *was = arguments_of(device, graph, run);
 
+    if (!freshen(device, graph, run))
+        return false;
     if (memcmp(was, argument, bytes) == 0)
         return true;
     for (int i = 0; i < device->plan->ncommands; i++) {
-        if (graph->nodes[i].n > 0 &&
+        if (graph->now.nodes[i].n > 0 &&
             names_changed(device, graph, was, argument, i) &&
             !set_nodes(device, graph, i, run))
             return false;

@@ -99,10 +99,11 @@ hd_status hd_cuda_issue_product(hd_device *device,
 // which it could not be told which is to be given what.
 bool hd_cuda_single_kernels(const hd_device *device, const hd_cuda_nodes *nodes,
                             hd_cu_kernel_node *out);
-// Sets the product's nodes in a graph for the addresses of now. False if they
-// cannot be set.
+// Sets the product's nodes in a graph, which are kernels like those of `like`,
+// for the addresses of now. False if they cannot be set.
 bool hd_cuda_single_set(hd_device *device, const hd_cuda_command *command,
-                        hd_cu_graph_exec exec, const hd_cuda_nodes *nodes);
+                        hd_cu_graph_exec exec, const hd_cuda_nodes *nodes,
+                        const hd_cuda_nodes *like);
 
 // --------------------------------------------------- cuda/tune.c
 

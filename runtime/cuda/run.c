@@ -33,7 +33,7 @@ struct hd_cuda_runs {
     hd_cuda_argument *argument;  // owned: of this run
     bool *held;          // owned, by argument: a graph has held its allocation
     hd_cu_stream caller; // of this run
-    hd_cuda_graph graph[HD_CUDA_GRAPHS];
+    hd_cuda_graph graph[HD_CUDA_GRAPHS + 1]; // one more while it is made
     int ngraphs;
     hd_cuda_graph *replay; // of this run; NULL if steps are issued
     bool rigid;            // nodes cannot be set: no graphs are made
@@ -353,12 +353,8 @@ static hd_cuda_graph *find_graph(hd_device *device, hd_diag *diag)
     return NULL;
 }
 
-// The one that was not used for longest goes when there is no room for one
-// more.
 static hd_status new_graph(hd_device *device, hd_diag *diag)
 {
-    if (device->run->ngraphs == HD_CUDA_GRAPHS)
-        drop_graph(device, 0);
     device->run->replay = &device->run->graph[device->run->ngraphs];
     HD_TRY(hd_cuda_graph_new(device, diag, device->run->replay));
     device->run->ngraphs++;
@@ -379,19 +375,43 @@ static void note_held(hd_device *device)
     number_allocations(device);
 }
 
+// Where there is no room for one more, the one that was not used for longest
+// goes: of those alike, whose executables are then patched, or of all.
+static bool take_place(hd_device *device)
+{
+    hd_cuda_runs *runs = device->run;
+    hd_cuda_graph *graph = &runs->graph[HD_CUDA_GRAPHS];
+    bool patched = false;
+    int i = 0;
+
+    if (runs->ngraphs <= HD_CUDA_GRAPHS)
+        return false;
+    while (i < HD_CUDA_GRAPHS &&
+           !hd_cuda_graph_is_alike(device, graph, &runs->graph[i]))
+        i++;
+    if (i < HD_CUDA_GRAPHS)
+        patched = hd_cuda_graph_patch(device, graph, &runs->graph[i],
+                                      runs->argument, runs->n);
+    drop_graph(device, i % HD_CUDA_GRAPHS);
+    runs->replay = &runs->graph[runs->ngraphs - 1];
+    return patched;
+}
+
 static hd_status end_capture(hd_device *device, hd_diag *diag)
 {
-    hd_cuda_graph *graph = device->run->replay;
+    hd_cuda_runs *runs = device->run;
     hd_cu_result result =
-        device->cu.capture_end(device->capture, &graph->graph);
+        device->cu.capture_end(device->capture, &runs->replay->now.graph);
 
-    device->run->capturing = false;
+    runs->capturing = false;
     if (result != HD_CU_SUCCESS)
         return hd_cuda_error(device, result, diag, "capture_end");
     note_held(device);
-    HD_TRY(hd_cuda_graph_make(device, graph, device->run->argument,
-                              device->run->n, diag));
-    if (graph->numberless)
+    if (take_place(device))
+        return HD_OK;
+    HD_TRY(hd_cuda_graph_make(device, runs->replay, runs->argument, runs->n,
+                              diag));
+    if (runs->replay->numberless)
         give_up_graphs(device, diag);
     return HD_OK;
 }

@@ -139,13 +139,14 @@ static const hd_cuda_captured *capture_now(hd_device *device,
 }
 
 bool hd_cuda_single_set(hd_device *device, const hd_cuda_command *command,
-                        hd_cu_graph_exec exec, const hd_cuda_nodes *nodes)
+                        hd_cu_graph_exec exec, const hd_cuda_nodes *nodes,
+                        const hd_cuda_nodes *like)
 {
     const hd_cuda_captured *now = capture_now(device, command);
     hd_cu_kernel_node before[HD_CUDA_NODES_MOST];
 
     if (now == NULL || now->nkernels != nodes->n ||
-        !hd_cuda_single_kernels(device, nodes, before))
+        !hd_cuda_single_kernels(device, like, before))
         return false;
     for (size_t i = 0; i < nodes->n; i++) {
         const hd_cu_kernel_node *kernel =
@@ -246,8 +247,8 @@ static bool is_ready(hd_device *device, const hd_cuda_command *command)
     find_operands(device, command, operand);
     if (memcmp(operand, single->operand, sizeof operand) == 0)
         return true;
-    single->refused =
-        !hd_cuda_single_set(device, command, single->exec, &single->nodes);
+    single->refused = !hd_cuda_single_set(device, command, single->exec,
+                                          &single->nodes, &single->nodes);
     memcpy(single->operand, operand, sizeof operand);
     return !single->refused;
 }

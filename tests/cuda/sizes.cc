@@ -1,7 +1,9 @@
 // Runs of other sizes in one session, against answers that are computed here:
 // whole numbers, so that any order of sums gives the same. What is room alone
 // holds NaNs, which nothing reads or replaces.
+#include <algorithm>
 #include <cstring>
+#include <functional>
 #include <random>
 
 #include "tests/cuda/program.h"
@@ -482,6 +484,137 @@ TEST(CudaSizes, WhatIsReducedInSharesByGraphsIsRight)
 
     options.graph = true;
     AnswersAreRight(kCaseOfLarge, nullptr, options);
+}
+
+// Sizes of which no rank's block is empty, so that all graphs of them have the
+// same nodes: more than are kept.
+const std::vector<int64_t> kFull = {4,  7,  8,  10, 11, 12, 13, 14,
+                                    15, 16, 17, 18, 19, 20, 21};
+const int64_t kTurns = 4, kKept = 8; // graphs of a capture, and captures
+
+// Each size on two sets of memory; runs of three sizes are under way at a time.
+hd_status RunInTurns(const Rank &rank, const Case &all, const hd_module *module,
+                     hd_session *session, uint64_t seed)
+{
+    std::mt19937_64 random(seed);
+    std::vector<int64_t> sizes = kFull;
+    std::vector<std::unique_ptr<Sized>> memory;
+
+    for (size_t i = 0; i < 3; i++) {
+        memory.push_back(std::make_unique<Sized>(all, module, session));
+        HD_TRY(memory.back()->Take(rank.diag));
+    }
+    for (size_t n = 0; n < 6 * sizes.size(); n += 3) {
+        size_t at = n / 2 / 3 * 3 % sizes.size();
+
+        if (at == 0 && n % 2 == 0)
+            std::shuffle(sizes.begin(), sizes.end(), random);
+        for (size_t i = 0; i < 3; i++)
+            HD_TRY(memory[(i + n / 3) % 3]->Put(sizes[at + i], rank,
+                                                seed + n + i));
+        for (size_t i = 0; i < 3; i++)
+            HD_TRY(memory[(i + n / 3) % 3]->Start(sizes[at + i], rank.diag));
+        for (size_t i = 0; i < 3; i++)
+            HD_TRY(memory[(i + n / 3) % 3]->Check(sizes[at + i], rank));
+    }
+    return HD_OK;
+}
+
+using RunsOf =
+    std::function<hd_status(const Rank &rank, const hd_module *, hd_session *)>;
+
+// An answer's number is of graphs that were made, its first count of patches.
+std::vector<Answer> GraphsOf(const Case &all, hd_transport way,
+                             const RunsOf &runs)
+{
+    hd_lower_options lower = hd_lower_defaults();
+    hd_session_options options = By(way);
+
+    options.graph = true;
+    lower.transport = way;
+    SizedProgram program(all.text,
+                         strstr(all.text, "tensor") ? &lower : nullptr, way);
+    std::vector<Answer> answers = RunRanks(kRanks, [&](Rank &rank) {
+        hd_session *session = nullptr;
+        hd_status status = hd_session_create(rank.group, program.module,
+                                             &options, rank.diag, &session);
+
+        if (status == HD_OK) {
+            hd_stats stats;
+
+            status = runs(rank, program.module, session);
+            hd_session_stats(session, &stats);
+            rank.answer->number = int64_t(stats.graphs);
+            rank.answer->calls[0] = long(stats.patches);
+        }
+        hd_session_destroy(session);
+        return status;
+    });
+
+    AllAreRight(answers);
+    return answers;
+}
+
+std::vector<Answer> GraphsInTurns(const Case &all, hd_transport way)
+{
+    uint64_t seed = Seed();
+
+    return GraphsOf(
+        all, way,
+        [&](const Rank &rank, const hd_module *module, hd_session *session) {
+            return RunInTurns(rank, all, module, session, seed);
+        });
+}
+
+TEST(CudaSizes, GraphsOfMoreSizesThanAreKeptArePatched)
+{
+    for (const Case *one : {&kCaseOfGather, &kCaseOfReduce, &kCaseOfWhole})
+        for (hd_transport way : {HD_TRANSPORT_COPY, HD_TRANSPORT_SM}) {
+            SCOPED_TRACE(testing::Message() << one->text << way);
+            for (const Answer &answer : GraphsInTurns(*one, way)) {
+                EXPECT_EQ(answer.number, kKept * kTurns);
+                EXPECT_GE(answer.calls[0], 15);
+            }
+        }
+}
+
+// Blocks of one row are empty on three ranks: another graph, used last of all
+// when the ninth comes, which stays since its executables do not fit.
+TEST(CudaSizes, AGraphOfOtherNodesIsNotPatched)
+{
+    const std::vector<int64_t> order = {1, 4, 7, 8, 10, 11, 12, 13, 14, 1, 4};
+    uint64_t seed = Seed();
+    auto runs = [&](const Rank &rank, const hd_module *module,
+                    hd_session *session) {
+        Sized sized(kCaseOfGather, module, session);
+
+        HD_TRY(sized.Take(rank.diag));
+        for (size_t i = 0; i < order.size(); i++)
+            HD_TRY(sized.Run(order[i], rank, seed + i));
+        return HD_OK;
+    };
+
+    for (const Answer &answer :
+         GraphsOf(kCaseOfGather, HD_TRANSPORT_COPY, runs)) {
+        EXPECT_EQ(answer.number, kKept * kTurns);
+        EXPECT_EQ(answer.calls[0], 2);
+    }
+}
+
+// The ninth size is patched for its first run, and for the turn of its second
+// one; the tenth comes next. Refused at once, one is made; refused in a later
+// turn, runs go without.
+TEST(CudaSizes, GraphsThatCudaDoesNotPatchAreMade)
+{
+    for (int k : {1, 2, 3}) {
+        ScopedSetting fault("FAKE_CUDA_FAIL",
+                            "cuGraphExecUpdate_v2:" + std::to_string(k));
+
+        for (const Answer &answer :
+             GraphsInTurns(kCaseOfGather, HD_TRANSPORT_COPY)) {
+            EXPECT_EQ(answer.number, (k == 2 ? kKept : kKept + 1) * kTurns);
+        }
+    }
 }
 
 // Calls that take or give up what a run may not.

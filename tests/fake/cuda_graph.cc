@@ -344,6 +344,20 @@ hd_cu_result fake::set_work(hd_cu_graph_exec exec, hd_cu_node node, Work work)
     return SUCCESS;
 }
 
+// What the copy is that the node stands for there; NULL if it is none. The
+// caller holds the lock.
+static const hd_cu_copy_node *find_copy(hd_cu_graph_exec exec, hd_cu_node node)
+{
+    if (world().execs.count(exec) == 0 ||
+        find_node(node, HD_CU_NODE_COPY) == nullptr)
+        return nullptr;
+    for (const Node &one : *exec->nodes) {
+        if (one.name.get() == node)
+            return &(one.like == nullptr ? one.name : one.like)->detail.copy;
+    }
+    return nullptr;
+}
+
 // Bytes in a row, of as many as before, from and to the same device's memory.
 hd_cu_result cuGraphExecMemcpyNodeSetParams(hd_cu_graph_exec exec,
                                             hd_cu_node node,
@@ -357,12 +371,12 @@ hd_cu_result cuGraphExecMemcpyNodeSetParams(hd_cu_graph_exec exec,
 
     {
         Guard guard(world().lock);
+        const hd_cu_copy_node *was = find_copy(exec, node);
 
-        if (world().contexts.count(context) == 0 ||
-            find_node(node, HD_CU_NODE_COPY) == nullptr ||
-            to->bytes != node->detail.copy.bytes || to->height > 1 ||
-            to->depth > 1 || to->to.memory != node->detail.copy.to.memory ||
-            to->from.memory != node->detail.copy.from.memory)
+        if (world().contexts.count(context) == 0 || was == nullptr ||
+            to->bytes != was->bytes || to->height > 1 || to->depth > 1 ||
+            to->to.memory != was->to.memory ||
+            to->from.memory != was->from.memory)
             return INVALID_VALUE;
     }
     if (locate(target, bytes) != Place::DEVICE ||
@@ -384,6 +398,49 @@ hd_cu_result cuGraphInstantiateWithFlags(hd_cu_graph_exec *out,
         return INVALID_VALUE;
     *out = new CUgraphExec_st{graph, nullptr, graph->nodes};
     world().execs.insert(*out);
+    return SUCCESS;
+}
+
+static bool is_alike(const Node &node, const Node &other)
+{
+    const Detail &a = node.name->detail, &b = other.name->detail;
+
+    if (a.type != b.type || node.after != other.after ||
+        a.words.size() != b.words.size())
+        return false;
+    for (size_t i = 0; i < a.words.size(); i++) {
+        if (a.words[i].operation != b.words[i].operation)
+            return false;
+    }
+    return true;
+}
+
+// Nodes keep their names. What was launched before keeps its work.
+hd_cu_result cuGraphExecUpdate_v2(hd_cu_graph_exec exec, hd_cu_graph to,
+                                  hd_cu_update_result *out)
+{
+    FAKE_ENTER();
+    Guard guard(world().lock);
+
+    if (world().execs.count(exec) == 0 || world().graphs.count(to) == 0 ||
+        out == nullptr)
+        return INVALID_VALUE;
+    auto nodes = std::make_shared<std::vector<Node>>(*exec->nodes);
+
+    *out = {2, nullptr, nullptr}; // the topology is another
+    if (nodes->size() != to->nodes->size())
+        return UPDATE_FAILURE;
+    for (size_t i = 0; i < nodes->size(); i++) {
+        const Node &from = (*to->nodes)[i];
+
+        if (!is_alike((*nodes)[i], from))
+            return UPDATE_FAILURE;
+        (*nodes)[i].work = from.work;
+        (*nodes)[i].like = from.name;
+    }
+    exec->nodes = nodes;
+    exec->shared = false;
+    *out = {0, nullptr, nullptr};
     return SUCCESS;
 }
 

@@ -56,6 +56,7 @@ constexpr hd_cu_result CAPTURE_IMPLICIT = HD_CU_CAPTURE_IMPLICIT;
 constexpr hd_cu_result CAPTURED_EVENT = HD_CU_CAPTURED_EVENT;
 constexpr hd_cu_result CAPTURE_WRONG_THREAD = 908;
 constexpr hd_cu_result UNKNOWN = 999;
+constexpr hd_cu_result UPDATE_FAILURE = 910;
 
 constexpr int CAPTURE_GLOBAL = 0; // CUstreamCaptureMode
 constexpr int OTHER_NODE = -1;    // one that nobody asks for
@@ -89,6 +90,7 @@ struct Node {
     Work work;
     std::set<size_t> after;
     std::shared_ptr<CUgraphNode_st> name; // the same in all that is made of it
+    std::shared_ptr<CUgraphNode_st> like{}; // that it was updated to, or NULL
 };
 
 using Nodes = std::shared_ptr<const std::vector<Node>>;
