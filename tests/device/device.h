@@ -280,25 +280,26 @@ inline hd_status RunSets(hd_group *group, const hd_module *module,
     return HD_OK;
 }
 
-// A program of one rank, the sets of arguments that it is run with, and what
-// it has to say.
+// A program, the sets of arguments that it is run with, and what it has to say.
+// `tensor`, if there is one, is what it was made from and has to answer as.
 struct Case {
     Case(Module program, const std::string &title, int sets, unsigned seed,
-         const std::function<void(Arguments *)> &change)
-        : module(std::move(program)), text(title),
-          expected(module.get(), sets, seed, change)
+         const std::function<void(Arguments *)> &change,
+         Module made_from = nullptr)
+        : module(std::move(program)), tensor(std::move(made_from)), text(title),
+          expected(tensor ? tensor.get() : module.get(), sets, seed, change)
     {
     }
-    Module module;
+    Module module, tensor;
     std::string text, told;
     Expected expected;
 };
 
-// All in one process: on a GPU most of the time of one is its start.
+// All in one process a rank: on a GPU most of the time of one is its start.
 template <typename Run>
-void RunCases(const std::deque<Case> &cases, const Run &run)
+void RunCases(const std::deque<Case> &cases, const Run &run, int ranks = 1)
 {
-    AllEndWell(Launch(1, [&](hd_group *group, hd_diag *diag) {
+    AllEndWell(Launch(ranks, [&](hd_group *group, hd_diag *diag) {
         for (const Case &each : cases) {
             hd_status status = run(group, each, diag);
 

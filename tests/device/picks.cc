@@ -12,18 +12,16 @@ namespace
 
 using Change = std::function<void(Arguments *)>;
 
-void Runs(const std::string &text, const std::string &dtype, int ranks,
-          const Change &change)
+// Adds the program and four sets of its arguments, once it is proven.
+void Add(const std::string &text, const std::string &dtype, int ranks,
+         const Change &change, std::deque<Case> *cases)
 {
-    enum { RUNS = 4 };
     Module tensor = Parse(text, dtype, ranks);
     Module host = Parse(text, dtype, ranks);
     hd_lower_options options = OptionsOf(HD_TRANSFER_BULK);
     hd_check_options check = hd_check_defaults();
     hd_diag *diag = hd_diag_create();
 
-    if (!HasDevices(ranks))
-        return;
     SCOPED_TRACE(text);
     ASSERT_EQ(hd_lower(host.get(), &options, nullptr, nullptr, diag), HD_OK)
         << hd_diag_text(diag);
@@ -32,10 +30,8 @@ void Runs(const std::string &text, const std::string &dtype, int ranks,
     ASSERT_EQ(hd_check_with(host.get(), &check, diag), HD_OK)
         << hd_diag_text(diag);
     hd_diag_destroy(diag);
-    Expected expected(tensor.get(), RUNS, Seed(), change);
-    AllEndWell(Launch(ranks, [&](hd_group *group, hd_diag *said) {
-        return RunSets(group, host.get(), expected, DeviceOptions(), said);
-    }));
+    cases->emplace_back(std::move(host), dtype + ": " + text, 4, Seed(), change,
+                        std::move(tensor));
 }
 
 // ------------------------------------------------------------------- route
@@ -70,7 +66,11 @@ TEST(Picks, RoutesOfAnyExpertsGiveTheDenseAnswer)
 {
     std::mt19937 random(Seed());
 
-    for (int ranks : Choose<int>({1, 2, 3, 8}, {2}))
+    for (int ranks : Choose<int>({1, 2, 3, 8}, {2})) {
+        std::deque<Case> cases;
+
+        if (!HasDevices(ranks))
+            continue;
         for (const char *form : kRoutes)
             for (int e : Choose<int>({1, 2, 8, 64, 257}, {8})) {
                 int t = Between(1, 300, random), k = Between(1, 8, random);
@@ -81,14 +81,19 @@ TEST(Picks, RoutesOfAnyExpertsGiveTheDenseAnswer)
                     {'E', e},
                     {'C', random() % 3 == 0 ? t : Between(1, 40, random)}};
 
-                Runs(Filled(std::string("heddle 1 tensor program routes mesh "
-                                        "tp=1 ") +
-                                form,
-                            extents),
-                     "i32", ranks, [&](Arguments *arguments) {
-                         SetExperts(0, e, random, arguments);
-                     });
+                Add(
+                    Filled(std::string("heddle 1 tensor program routes mesh "
+                                       "tp=1 ") +
+                               form,
+                           extents),
+                    "i32", ranks,
+                    [&](Arguments *arguments) {
+                        SetExperts(0, e, random, arguments);
+                    },
+                    &cases);
             }
+        RunCases(cases, RunSetsOf, ranks);
+    }
 }
 
 // ------------------------------------------------------------------- top_k
@@ -120,7 +125,11 @@ TEST(Picks, TheGreatestOfAnyRowsAreTheReferences)
         {"f32", "bf16", "i32"});
     std::mt19937 random(Seed());
 
-    for (int ranks : Choose<int>({1, 2, 3, 8}, {2}))
+    for (int ranks : Choose<int>({1, 2, 3, 8}, {2})) {
+        std::deque<Case> cases;
+
+        if (!HasDevices(ranks))
+            continue;
         for (const char *form : kTops)
             for (const char *dtype : dtypes) {
                 int n = Between(1, 300, random);
@@ -129,13 +138,17 @@ TEST(Picks, TheGreatestOfAnyRowsAreTheReferences)
                                    {'N', n},
                                    {'K', Between(1, std::min(n, 9), random)}};
 
-                Runs(Filled(std::string("heddle 1 tensor program tops mesh "
-                                        "tp=1 ") +
-                                form,
-                            extents),
-                     dtype, ranks,
-                     [&](Arguments *arguments) { SetFew(random, arguments); });
+                Add(
+                    Filled(std::string("heddle 1 tensor program tops mesh "
+                                       "tp=1 ") +
+                               form,
+                           extents),
+                    dtype, ranks,
+                    [&](Arguments *arguments) { SetFew(random, arguments); },
+                    &cases);
             }
+        RunCases(cases, RunSetsOf, ranks);
+    }
 }
 
 } // namespace
