@@ -5,6 +5,7 @@
 #include <cstring>
 #include <fstream>
 #include <functional>
+#include <regex>
 
 #include "tests/device/options.h"
 #include "tests/unit/ranks.h"
@@ -191,9 +192,12 @@ long Resident()
 // and the lists of lengths take turns in memory that is there.
 TEST(Sizes, DrawnForEachOfManyRunsNeedNothingNew)
 {
-    const int runs = IsQuick() ? 120 : 4000;
+    const int runs = IsQuick() ? 120 : 4000, settled = 50;
+    const int64_t high = 4096;
     std::mt19937 random(Seed());
-    Module module = Lowered(kPrograms[2], "f32", 2, HD_TRANSFER_RING);
+    std::string text = std::regex_replace(kPrograms[2], std::regex("1..61"),
+                                          "1.." + std::to_string(high));
+    Module module = Lowered(text.c_str(), "f32", 2, HD_TRANSFER_RING);
     unsigned seed = unsigned(random());
 
     if (!HasDevices(2))
@@ -204,14 +208,14 @@ TEST(Sizes, DrawnForEachOfManyRunsNeedNothingNew)
         std::mt19937 same(seed);
         long resident = 0;
 
-        HD_TRY(run.RunAndCompare(kHigh, 1, said));
+        HD_TRY(run.RunAndCompare(high, 1, said));
         for (int i = 0; i < runs; i++) {
-            if (i == runs / 2) {
+            if (i == settled) {
                 HD_TRY(hd_session_finish(session, said));
                 hd_session_stats(session, &before);
                 resident = Resident();
             }
-            HD_TRY(run.Run(1 + int64_t(same() % uint64_t(kHigh)), said));
+            HD_TRY(run.Run(1 + int64_t(same() % uint64_t(high)), said));
         }
         HD_TRY(hd_session_finish(session, said));
         hd_session_stats(session, &after);
