@@ -287,18 +287,44 @@ static void reduce(hd_evaluation *e, const hd_member *member, int64_t n,
     }
 }
 
+// The counts of what a step moves for rank `i` of a line, and which dimension
+// of that they count.
+static hd_tile counts_of(const hd_evaluation *e, hd_member who, int64_t i,
+                         int *dim)
+{
+    const hd_op *op = hd_graph_node(e->graph, who.rank, who.step)->op;
+    hd_work_item item = hd_evaluation_step(e, who.rank, who.step);
+    const hd_view *view = &op->view[hd_op_counted(op)];
+    hd_tile counts = item.tile[hd_op_key_view(op, HD_KEY_COUNTS)];
+    bool led = hd_op_is_led(op, op->noutputs);
+
+    *dim = hd_view_kept_ahead(view, view->buffer->counted) - led;
+    return led ? hd_tile_slice(&counts, 0, i) : counts;
+}
+
+// What `from` has for rank `i` of a line goes to place `j` of `to`.
+static void carry(hd_evaluation *e, hd_member to, int64_t j, hd_member from,
+                  int64_t i)
+{
+    hd_tile there = hd_evaluation_piece(e, to.rank, to.step, true, j);
+    hd_tile here = hd_evaluation_piece(e, from.rank, from.step, false, i);
+    hd_tile counts;
+    int dim;
+
+    if (hd_op_counted(hd_graph_node(e->graph, from.rank, from.step)->op) < 0) {
+        hd_tile_copy(&e->local, &there, &here);
+        return;
+    }
+    counts = counts_of(e, from, i, &dim);
+    hd_tile_copy_counted(&e->local, &there, &here, &counts, dim);
+}
+
 static void exchange(hd_evaluation *e, const hd_member *member, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {
         write_as(e, member[i]);
-        for (int64_t j = 0; j < n; j++) {
-            hd_tile to =
-                hd_evaluation_piece(e, member[i].rank, member[i].step, true, j);
-            hd_tile from = hd_evaluation_piece(e, member[j].rank,
-                                               member[j].step, false, i);
-
-            hd_tile_copy(&e->local, &to, &from);
-        }
+        for (int64_t j = 0; j < n; j++)
+            carry(e, member[i], j, member[j], i);
     }
 }
 
@@ -356,15 +382,13 @@ static hd_status evaluate_step(void *context, int rank, int64_t step)
 {
     hd_evaluation *e = context;
     const hd_node *node = hd_graph_node(e->graph, rank, step);
-    hd_tile to, from;
     hd_work_item item;
 
     e->local.event++;
     e->local.node = e->graph->first[rank] + step;
     if (node->kind == HD_NODE_RECV) {
-        to = hd_evaluation_piece(e, rank, step, true, 0);
-        from = hd_evaluation_piece(e, node->peer, node->link, false, 0);
-        hd_tile_copy(&e->local, &to, &from);
+        carry(e, (hd_member){rank, (int32_t)step}, 0,
+              (hd_member){node->peer, node->link}, 0);
     } else if (node->kind == HD_NODE_COLLECTIVE) {
         HD_TRY(meet(e, node));
     } else {

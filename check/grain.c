@@ -240,6 +240,16 @@ static void pair_groups(const builder *b, const hd_op *op, const shape *s)
         join(b, s[counts].dim[0], s[matrices].dim[0]);
 }
 
+// Counts of what is moved are along the first dimensions of that.
+static void pair_rows(const builder *b, const hd_op *op, const shape *s)
+{
+    int moved = hd_op_counted(op);
+    int counts = hd_op_key_view(op, HD_KEY_COUNTS);
+
+    for (int d = 0; moved >= 0 && d < s[counts].ndims; d++)
+        join(b, s[counts].dim[d], s[moved].dim[d]);
+}
+
 // Each element of what is picked is a value of its own, wherever it stands.
 static void tell_picked_apart(const builder *b, const hd_op *op, const shape *s)
 {
@@ -267,6 +277,8 @@ static void pair_op(const builder *b, bool dense, const hd_op *op)
         pair_dims(b, module, op, s, op->nviews);
         pair_groups(b, op, s);
         tell_picked_apart(b, op, s);
+    } else if (hd_op_is(op, HD_UNIT_TRANSFER)) {
+        pair_rows(b, op, s);
     }
 }
 

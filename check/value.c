@@ -28,6 +28,7 @@ enum {
     KEY_PICK, // and the result's number
     KEY_TAKE, // of an element among those of a dimension: which, by an index
     KEY_COUNT = 500, // of an index: whether it is counted
+    KEY_BEHIND,      // of what is moved to where nothing is counted
 };
 
 // ------------------------------------------------------------------- memory
@@ -360,13 +361,17 @@ static counting counting_of(const hd_work_item *item, const hd_space *space)
     return c;
 }
 
+static bool is_index_counted(uint64_t count, int64_t index)
+{
+    uint64_t pair = mix_pair(KEY_COUNT, count, (uint64_t)index >> 1);
+
+    return ((pair ^ (uint64_t)index) & 1) == 0;
+}
+
 static bool counts_index(const hd_values *values, const counting *c, int64_t i,
                          int64_t index)
 {
-    uint64_t pair =
-        mix_pair(KEY_COUNT, load(values, &c->counts, i), (uint64_t)index >> 1);
-
-    return ((pair ^ (uint64_t)index) & 1) == 0;
+    return is_index_counted(load(values, &c->counts, i), index);
 }
 
 // Whether element i of the result is of a counted index.
@@ -382,6 +387,26 @@ static bool counts_term(const hd_values *values, const counting *c, int64_t i,
                         int64_t k)
 {
     return !c->any || c->extent > 0 || counts_index(values, c, i, k);
+}
+
+void hd_tile_copy_counted(hd_values *values, const hd_tile *to,
+                          const hd_tile *from, const hd_tile *counts, int dim)
+{
+    int64_t n = hd_tile_elements(to), room = from->extent[dim], row = 1;
+    int64_t each;
+
+    for (int d = dim + 1; d < from->ndims; d++)
+        row *= from->extent[d];
+    each = n / row / room / hd_tile_elements(counts);
+    for (int64_t i = 0; i < n; i++) {
+        int64_t slab = i / row / room;
+        uint64_t x = load(values, from, i);
+
+        if (!is_index_counted(load(values, counts, slab / each),
+                              i / row % room))
+            x = hd_field_mix(KEY_BEHIND, x);
+        hd_values_put(values, hd_tile_place(to, i), x);
+    }
 }
 
 // Whatever rows there are beside it, so that findings stay what they are.

@@ -67,6 +67,10 @@ int64_t hd_tile_find(const hd_tile *tile, int64_t at);
 hd_tile hd_tile_slice(const hd_tile *tile, int d, int64_t i);
 
 void hd_tile_copy(hd_values *values, const hd_tile *to, const hd_tile *from);
+// Of `from` the indices of dimension `dim` that are counted; of the others what
+// is no value of a tensor program.
+void hd_tile_copy_counted(hd_values *values, const hd_tile *to,
+                          const hd_tile *from, const hd_tile *counts, int dim);
 // Element i of each, joined.
 uint64_t hd_tiles_reduce(hd_values *values, hd_fold fold, const hd_tile *from,
                          int64_t n, int64_t i);

@@ -33,7 +33,7 @@ void hd_op_add_counts(hd_module *module, hd_op *op)
     hd_key *key;
 
     drop_key(op);
-    if (counted < 0 || !hd_op_is(op, HD_UNIT_COMPUTE))
+    if (counted < 0)
         return;
     view = hd_new_array(module->arena, hd_view, op->nviews + 1);
     key = hd_new_array(module->arena, hd_key, op->nkeys + 1);
@@ -121,4 +121,43 @@ bool hd_slabs_clear(const hd_slabs *slabs, int v)
 {
     return slabs->space.counted < slabs->space.nparallel &&
            hd_op_access(slabs->step->op, v) == HD_ACCESS_WRITE;
+}
+
+// ---------------------------------------------------------------- transfers
+
+hd_rows hd_rows_of(const hd_step *step, int64_t piece)
+{
+    const hd_op *op = step->op;
+    int v = hd_op_counted(op);
+    const hd_view *view = &op->view[v];
+    const hd_span *span = &step->span[v];
+    hd_rows rows = {
+        .counts = &step->span[hd_op_key_view(op, HD_KEY_COUNTS)],
+        .dim = hd_view_kept_ahead(view, view->buffer->counted),
+        .n = 1,
+        .row = 1,
+    };
+    int64_t all = 1, counts = hd_span_elements(rows.counts);
+
+    rows.room = span->extent[rows.dim];
+    for (int d = 0; d < rows.dim; d++)
+        all *= span->extent[d];
+    for (int d = rows.dim + 1; d < span->ndims; d++)
+        rows.row *= span->extent[d];
+    rows.n = piece >= 0 && all > 0 ? all / span->extent[0] : all;
+    rows.first = piece >= 0 ? piece * rows.n : 0;
+    rows.each = counts > 0 ? all / counts : 1;
+    return rows;
+}
+
+int64_t hd_rows_number(const hd_rows *rows, int64_t i)
+{
+    return (rows->first + i) / rows->each;
+}
+
+int64_t hd_rows_count(const hd_rows *rows, int64_t i)
+{
+    return rows->counts->offset + hd_span_offset(rows->counts, 0,
+                                                 rows->counts->ndims,
+                                                 hd_rows_number(rows, i));
 }

@@ -1,6 +1,6 @@
 // Counts of a dimension: of `%x : bf16[e, cap by %n, k]` only the first `%n[i]`
 // rows of index i hold anything. Counts are data, read when a step runs: what
-// is issued, moved and proven is of all the rows that there is room for.
+// is issued and proven is of all the rows that there is room for.
 //
 // An op that has a view of such a buffer reads the counts, as its key COUNTS
 // says, which no text has: the index of each of their dimensions is that of the
@@ -36,6 +36,25 @@ void hd_slab_spans(const hd_slabs *slabs, int64_t i, int64_t from, int64_t end,
 // Whether view `v` has indices behind those counted to which nothing is written
 // but zeros.
 bool hd_slabs_clear(const hd_slabs *slabs, int v);
+
+// What a transfer with the key COUNTS moves of its operand, or of the piece of
+// it that goes to rank `piece` of a line: the first rows of slabs, which lie
+// one behind the other, as many of each as its count says.
+//
+//     piece   [slab 0: counted | behind][slab 1: counted | behind] ..
+typedef struct hd_rows {
+    const hd_span *counts; // borrowed: the step's
+    int dim;               // of the operand's span: the one that is counted
+    int64_t n, room, row;  // slabs, rows that a slab has, elements of a row
+    int64_t first, each; // slab of the operand it begins with; a count's slabs
+} hd_rows;
+
+// `piece` is -1 of all of the operand.
+hd_rows hd_rows_of(const hd_step *step, int64_t piece);
+// Which count of those that the step reads slab `i` has, and which element of
+// the counts' buffer that is.
+int64_t hd_rows_number(const hd_rows *rows, int64_t i);
+int64_t hd_rows_count(const hd_rows *rows, int64_t i);
 
 HD_END_DECLS
 

@@ -532,7 +532,13 @@ int hd_view_lead(const hd_view *view)
 
 int hd_op_counted(const hd_op *op)
 {
-    for (int i = 0; i < op->nviews; i++)
+    int i = 0, end = op->nviews;
+
+    if (!hd_op_is(op, HD_UNIT_COMPUTE)) {
+        i = op->noutputs;
+        end = hd_op_moves_counted(op) ? i + op->ninputs : i;
+    }
+    for (; i < end; i++)
         if (op->view[i].buffer->by != NULL)
             return i;
     return -1;

@@ -212,7 +212,8 @@ void hd_view_keep_block(hd_module *module, hd_view *view, int dim,
                         hd_expr block, int64_t blocks);
 // Keeps all of the dimension.
 void hd_view_keep_all(hd_module *module, hd_view *view, int dim);
-// The first view of the op whose buffer has counts; -1 if none has.
+// The first view of the op whose buffer has counts; -1 if none has. Of what
+// moves between ranks the operand, where it is moved by them.
 int hd_op_counted(const hd_op *op);
 // The range that it keeps of a dimension, NULL if it keeps all of it or none.
 const hd_range *hd_view_range(const hd_view *view, int dim);

@@ -246,6 +246,9 @@ hd_in_place hd_op_in_place(const hd_op *op);
 bool hd_op_is_rooted(const hd_op *op);
 // Whether a rank, the `root` or another, does anything with a view.
 bool hd_op_touches(const hd_op *op, int view, bool root);
+// Whether it writes a piece of its own for each rank that gets one, of which it
+// may leave out what counts leave out.
+bool hd_op_moves_counted(const hd_op *op);
 // Whether all ranks of a line are alike in it: it names no root and no peer.
 bool hd_op_is_collective(const hd_op *op);
 // Whether view `i` leads with a dimension over the ranks of the op's axis.

@@ -1638,6 +1638,63 @@ static bool same_counts(const hd_op *op, int i, const counted *a, int k,
     return true;
 }
 
+// Whether it may have another value by the time that counts are read again.
+static bool is_rewritten(const hd_buffer *counts)
+{
+    return counts->role == HD_INOUT;
+}
+
+static bool is_whole(const hd_view *view)
+{
+    return view->nindex == 0;
+}
+
+// Whether `made` is `op` done to its counts, there or back: the same dimensions
+// change places, and marks go from one side's to the other's.
+static bool makes_counts_of(const verifier *v, const hd_op *op,
+                            const hd_op *made)
+{
+    const hd_buffer *to = op->view[0].buffer->by,
+                    *from = op->view[1].buffer->by;
+    const hd_buffer *a = made->view[0].buffer, *b = made->view[1].buffer;
+    int8_t dim[2] = {-1, -1}, other[2] = {-1, -1};
+
+    if (made->code != op->code || !is_whole(&made->view[0]) ||
+        !is_whole(&made->view[1]) ||
+        !((a == to && b == from) || (a == from && b == to)))
+        return false;
+    if (op->code == HD_OP_SET)
+        return true;
+    hd_space_dims(v->module, op, op->view[1].buffer->type.ndims, dim);
+    hd_space_dims(v->module, made, from->type.ndims, other);
+    return (dim[0] == other[0] && dim[1] == other[1]) ||
+           (dim[0] == other[1] && dim[1] == other[0]);
+}
+
+// Whether both sides of a `set` or a `transpose` have counts of which the one
+// side's are what the same op, ahead of it, makes of the other's: the same
+// counts, seen from elsewhere. Each has one value, since neither is an inout.
+// Of a host program `--against` proves that.
+static bool counts_follow(const verifier *v, const hd_op *op)
+{
+    const hd_view *to = &op->view[0], *from = &op->view[1];
+
+    if ((op->code != HD_OP_SET && op->code != HD_OP_TRANSPOSE &&
+         (is_tensor(v) || op->code != HD_OP_COPY)) ||
+        to->buffer->by == NULL || from->buffer->by == NULL)
+        return false;
+    if (!is_tensor(v))
+        return true;
+    if (!is_whole(to) || !is_whole(from) || is_rewritten(to->buffer->by) ||
+        is_rewritten(from->buffer->by))
+        return false;
+    for (const hd_stmt *s = v->module->body.first; s != NULL && s->op != op;
+         s = s->next)
+        if (s->kind == HD_STMT_OP && makes_counts_of(v, op, s->op))
+            return true;
+    return false;
+}
+
 // All that is counted is there, and each of its counts is of one slab of what
 // the op makes.
 static hd_status check_counted_view(verifier *v, const hd_op *op,
@@ -1666,6 +1723,32 @@ static hd_status check_counted_view(verifier *v, const hd_op *op,
                             hd_view_kept_dim(view, d), x->name, x->by->name,
                             op_text(op));
     return HD_OK;
+}
+
+// The counts of `view` are others than those of `first`.
+static hd_status counts_differ(verifier *v, const hd_op *op,
+                               const hd_view *view, const hd_buffer *first)
+{
+    const hd_buffer *x = view->buffer;
+    bool rewritten = is_rewritten(x->by) || is_rewritten(first->by);
+    char why[WHY];
+
+    if (op->code != HD_OP_SET && op->code != HD_OP_TRANSPOSE)
+        snprintf(why, sizeof why,
+                 "those of an operation are the same ones, of one dimension; "
+                 "`copy` to a tensor without");
+    else if (rewritten)
+        snprintf(why, sizeof why,
+                 "what is an inout may be others by then; `copy` to a tensor "
+                 "without");
+    else
+        snprintf(why, sizeof why,
+                 "the same %s is to make these of the others, `%%%.64s = %s "
+                 "%%%.64s` ahead of it; or `copy` to a tensor without",
+                 op_text(op), first->by->name, op_text(op), x->by->name);
+    return hd_error(v->diag, HD_E0319, view->loc,
+                    "%%%s has counts %%%s, and %%%s has %%%s: %s", x->name,
+                    x->by->name, first->name, first->by->name, why);
 }
 
 static hd_status check_counted(verifier *v, const hd_op *op)
@@ -1702,15 +1785,11 @@ static hd_status check_counted(verifier *v, const hd_op *op)
             continue;
         HD_TRY(check_counted_view(v, op, &space, i));
         other = lay_counted(&space, op, i);
-        if (same_counts(op, first, &one, i, &other))
+        if (same_counts(op, first, &one, i, &other) ||
+            (counts_follow(v, op) && one.dim == other.dim &&
+             one.ndims == other.ndims))
             continue;
-        return hd_error(v->diag, HD_E0319, view->loc,
-                        "%%%s has counts %%%s, and %%%s has %%%s: those of an "
-                        "operation are the same ones, of one dimension; `copy` "
-                        "to a tensor without",
-                        view->buffer->name, view->buffer->by->name,
-                        op->view[first].buffer->name,
-                        op->view[first].buffer->by->name);
+        return counts_differ(v, op, view, op->view[first].buffer);
     }
     return HD_OK;
 }
@@ -1953,6 +2032,32 @@ static hd_status check_fused(verifier *v, const hd_op *op)
     return check_matmul(v, op, out, a);
 }
 
+// What is moved by counts is the first rows of each of its slabs, and each
+// rank's piece has slabs of its own.
+static hd_status check_rows(verifier *v, const hd_op *op)
+{
+    int i = hd_op_counted(op);
+    const hd_view *view = &op->view[i];
+    const hd_buffer *x;
+
+    if (i < 0)
+        return HD_OK;
+    x = view->buffer;
+    if (hd_view_picks(view, x->counted) ||
+        hd_view_range(view, x->counted) != NULL)
+        return hd_error(v->diag, HD_E0319, view->loc,
+                        "a part of dimension %d of %%%s, of which %%%s says "
+                        "how many there are: %s takes all of it",
+                        x->counted, x->name, x->by->name, op_text(op));
+    if (hd_op_is_led(op, i) && hd_view_lead(view) >= x->by->type.ndims)
+        return hd_error(v->diag, HD_E0319, view->loc,
+                        "%s gives each rank an index of dimension %d of %%%s, "
+                        "which %%%s has no count of; `copy` to a tensor "
+                        "without",
+                        op_text(op), hd_view_lead(view), x->name, x->by->name);
+    return HD_OK;
+}
+
 static hd_status check_transfer(verifier *v, const hd_op *op)
 {
     if (hd_op_fused(op) != HD_MOVE_NONE)
@@ -1960,6 +2065,7 @@ static hd_status check_transfer(verifier *v, const hd_op *op)
     HD_TRY(check_pieces(v, op));
     if (v->module->stage == HD_STAGE_HOST) // `place` has said what is shared
         HD_TRY(check_reach(v, op));
+    HD_TRY(check_rows(v, op));
     return check_collective(v, op);
 }
 

@@ -660,15 +660,44 @@ static void emit_set(hd_build *b, hd_buffer *from, hd_buffer *to, bool tiles)
         from = emit_move(b, from, to, &m, tiles);
 }
 
+// Whether a change of one mark makes it, from temporary to temporary, of counts
+// that made the same change: each rank then sends of a slab the rows that its
+// counts say, as they lie. What lies behind them is then of no meaning on the
+// other side, which an argument would show.
+static bool moves_rows(hd_build *b, const hd_op *op, move *m)
+{
+    hd_buffer *from = op->view[1].buffer, *to = op->view[0].buffer;
+    hd_type type;
+    hd_view in, out;
+
+    if (is_part(&op->view[0]) || is_part(&op->view[1]) || from->by == NULL ||
+        to->by == NULL || to->role != HD_TEMP ||
+        from->type.dtype != to->type.dtype ||
+        !find_move(b, &from->type, &to->type, m) || m->from < 0 || m->to < 0 ||
+        m->from >= from->by->type.ndims || m->to >= from->by->type.ndims)
+        return false;
+    type = moved_type(b, from->type, m);
+    in = whole(b, from);
+    out = whole(b, to);
+    return same_placement(&type, &to->type) &&
+           (moves_blocks(&from->type, &type, m) ||
+            (leads(&in, m->to, NONE) && leads(&out, m->from, NONE)));
+}
+
 // What stays where it is, is copied once.
 static void set_in_place(hd_build *b, const hd_op *op, bool tiles)
 {
     hd_type from = hd_view_type(&op->view[1]), to = hd_view_type(&op->view[0]);
     hd_buffer *goal;
+    move m;
 
     if (same_placement(&from, &to)) {
         hd_build_unary(b, HD_OP_COPY, -1, own_view(b, op, 0),
                        own_view(b, op, 1));
+        return;
+    }
+    if (moves_rows(b, op, &m)) {
+        emit_move(b, op->view[1].buffer, op->view[0].buffer, &m, false);
         return;
     }
     goal = goal_of(b, op);

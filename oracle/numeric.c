@@ -480,6 +480,20 @@ void hd_numeric_copy(const hd_span *to, hd_values *to_values,
     }
 }
 
+// An integer that has none is one that no count or index is.
+void hd_numeric_forget(const hd_span *span, hd_values *values, int64_t from,
+                       int64_t end)
+{
+    for (int64_t i = from; i < end; i++) {
+        int64_t at = place(span, i);
+
+        values->value[at] = NAN;
+        values->bound[at] = HD_UNWRITTEN;
+        if (values->whole != NULL)
+            values->whole[at] = INT64_MIN;
+    }
+}
+
 static int64_t elements_behind(const hd_span *span, int dim)
 {
     int64_t n = 1;

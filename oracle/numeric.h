@@ -12,8 +12,10 @@ typedef struct hd_values {
     double *value;  // owned; NaN until written
     int64_t *whole; // owned: of an integer dtype exactly what `value` is
                     // nearest to; else NULL
-    double *bound; // owned
+    double *bound;  // owned
 } hd_values;
+
+#define HD_UNWRITTEN (-1.0) // a bound that no computation gives
 
 // Computes a step of unit COMPUTE: values[i] are those of the root buffer of
 // span[i]. HD_NO_MEMORY if it runs out.
@@ -24,9 +26,13 @@ hd_status hd_numeric_compute(const hd_step *step, hd_values *const *values);
 void hd_numeric_copy(const hd_span *to, hd_values *to_values,
                      const hd_span *from, const hd_values *from_values);
 
+// Elements [from, end) of what `span` picks have no value from here on.
+void hd_numeric_forget(const hd_span *span, hd_values *values, int64_t from,
+                       int64_t end);
+
 // to = n operands of equal shape, joined in order.
-hd_status hd_numeric_reduce(hd_fold fold, const hd_span *to, hd_values *to_values,
-                            int n, const hd_span *from,
+hd_status hd_numeric_reduce(hd_fold fold, const hd_span *to,
+                            hd_values *to_values, int n, const hd_span *from,
                             hd_values *const *from_values);
 
 HD_END_DECLS

@@ -9,13 +9,12 @@
 
 #include "base/array.h"
 #include "base/dtype.h"
+#include "ir/counts.h"
 #include "ir/parts.h"
 #include "ir/space.h"
 #include "oracle/numeric.h"
 #include "steps/execute.h"
 #include "steps/match.h"
-
-static const double UNWRITTEN = -1; // a bound that no computation gives
 
 struct hd_reference {
     const hd_module *module; // borrowed, or `split`
@@ -71,7 +70,7 @@ static hd_status allocate_values(hd_reference *r, int rank,
     }
     for (size_t i = 0; i < n; i++) {
         v->value[i] = NAN;
-        v->bound[i] = UNWRITTEN;
+        v->bound[i] = HD_UNWRITTEN;
     }
     return HD_OK;
 }
@@ -117,7 +116,7 @@ static void fill_values(hd_reference *r, int rank, const hd_buffer *buffer,
         const char *from;
 
         if (at < 0) {
-            v->bound[i] = UNWRITTEN;
+            v->bound[i] = HD_UNWRITTEN;
             continue;
         }
         from = (const char *)whole + (size_t)at * size;
@@ -238,12 +237,37 @@ static void move(const hd_reference *r, int to_rank, const hd_span *to,
                     values_of(r, from_rank, from->buffer));
 }
 
+// What a step of `from` moves by counts to `to`, in piece `piece`: behind the
+// rows that are counted there is no value.
+static void forget_rest(const hd_reference *r, int from_rank,
+                        const hd_step *from, int64_t piece, int to_rank,
+                        const hd_span *to)
+{
+    hd_rows rows;
+    const hd_values *counts;
+
+    if (hd_op_counted(from->op) < 0)
+        return;
+    rows = hd_rows_of(from, piece);
+    counts = values_of(r, from_rank, rows.counts->buffer);
+    for (int64_t i = 0; i < rows.n; i++) {
+        int64_t n = counts->whole[hd_rows_count(&rows, i)];
+        int64_t first = i * rows.room + (n < 0 ? 0 : n);
+
+        if (n < rows.room)
+            hd_numeric_forget(to, values_of(r, to_rank, to->buffer),
+                              first * rows.row, (i + 1) * rows.room * rows.row);
+    }
+}
+
 static void run_point(const hd_reference *r, int rank, int64_t recv)
 {
     const hd_node *node = hd_graph_node(&r->graph, rank, recv);
+    const hd_step *sent = &r->steps[node->peer].step[node->link];
+    const hd_span *to = &r->steps[rank].step[recv].span[0];
 
-    move(r, rank, &r->steps[rank].step[recv].span[0], node->peer,
-         &r->steps[node->peer].step[node->link].span[0]);
+    move(r, rank, to, node->peer, &sent->span[0]);
+    forget_rest(r, node->peer, sent, -1, rank, to);
 }
 
 // Member i's part of what every rank gathers, or of what each one sends it.
@@ -257,6 +281,7 @@ static void run_exchange(const hd_reference *r, const hd_member *who, int64_t n)
                                                    : *input_span(from);
 
             move(r, who[i].rank, &out, who[j].rank, &in);
+            forget_rest(r, who[j].rank, from, i, who[i].rank, &out);
         }
 }
 
@@ -424,7 +449,7 @@ static hd_status check_written(const hd_reference *r, hd_diag *diag)
             continue;
         for (int rank = 0; rank < (r->dense ? 1 : r->nranks); rank++)
             for (int64_t i = 0; i < n && status == HD_OK; i++)
-                if (values_of(r, rank, b)->bound[i] == UNWRITTEN &&
+                if (values_of(r, rank, b)->bound[i] == HD_UNWRITTEN &&
                     whole_position(r->module, &b->type, rank, i) >= 0)
                     status = hd_error(diag, HD_E0707, b->loc,
                                       "element %lld of output %%%s is never "
@@ -549,6 +574,6 @@ void hd_reference_local(const hd_reference *r, size_t i, int rank,
 
         values[k] = at < 0 ? NAN : v->value[at];
         if (bounds != NULL)
-            bounds[k] = at < 0 ? UNWRITTEN : v->bound[at];
+            bounds[k] = at < 0 ? HD_UNWRITTEN : v->bound[at];
     }
 }

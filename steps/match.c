@@ -11,9 +11,11 @@
 
 #include "base/array.h"
 
-// Of the smaller side of a gather or scatter.
+// Of the smaller side of a gather or scatter. What it is counted by, which may
+// be less, is not moved.
 static int64_t piece_elements(const hd_graph *g, const hd_node *node)
 {
+    int counts = hd_op_key_view(node->op, HD_KEY_COUNTS);
     int64_t least = INT64_MAX;
 
     for (int64_t i = node->part; i < node[1].part; i++) {
@@ -21,7 +23,7 @@ static int64_t piece_elements(const hd_graph *g, const hd_node *node)
         hd_span span = hd_part_span(&g->frame[part->buffer], part);
         int64_t n = hd_span_elements(&span);
 
-        least = n < least ? n : least;
+        least = n < least && (int)part->view != counts ? n : least;
     }
     return least;
 }

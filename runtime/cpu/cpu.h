@@ -69,6 +69,8 @@ typedef struct hd_cpu_part {
     hd_location from; // of a copy
     void *remote;     // PUT, PULL, READ
     size_t bytes;
+    const hd_step *counted; // borrowed: moves what its counts say; NULL: all
+    int64_t piece;          // of its operand; -1: all of that
     struct hd_cpu_reduce *reduce; // READ
     int operand;                  // READ: which of the reduce's
     bool over;                    // in this run
@@ -259,6 +261,10 @@ bool hd_cpu_move_parts(hd_device *device, hd_cpu_transfer *transfer, uint64_t n,
                        int *peer);
 
 // ----------------------------------------------- cpu/stream.c
+
+// The run goes on; the host's next wait tells of the first such count.
+void hd_cpu_note_miscount(hd_device *device, const hd_step *step,
+                          const hd_miscount *miscount);
 
 // A wait of a stream. `ready` may do work, and is called until it is true.
 typedef struct hd_cpu_wait {

@@ -65,6 +65,21 @@ static hd_status add_part(hd_device *device, parts *parts, hd_diag *diag,
     return HD_OK;
 }
 
+// What goes to `rank` goes by counts where the operand has them.
+static void count_part(const hd_device *device, const hd_step *step, int rank,
+                       hd_cpu_part *part)
+{
+    int view = hd_op_counted(step->op);
+
+    if (view < 0)
+        return;
+    part->counted = step;
+    part->piece =
+        hd_op_is_led(step->op, view)
+            ? hd_mesh_coord(device->binding.module, rank, step->op->axis)
+            : -1;
+}
+
 static hd_status plan_rendezvous(hd_device *device, const hd_step *step,
                                  const hd_rendezvous *rendezvous, hd_diag *diag,
                                  void *context)
@@ -83,6 +98,8 @@ static hd_status plan_rendezvous(hd_device *device, const hd_step *step,
                                  &part->theirs->offer, peer->window.bytes,
                                  diag));
     part->remote = (char *)peer->window.base + part->theirs->offer.offset;
+    if (rendezvous->side == HD_SIDE_PUT)
+        count_part(device, step, rendezvous->peer, part);
     if (rendezvous->side == HD_SIDE_PUT ||
         (rendezvous->side == HD_SIDE_OFFER &&
          hd_op_touched(step->op) >= step->op->noutputs))
@@ -90,8 +107,8 @@ static hd_status plan_rendezvous(hd_device *device, const hd_step *step,
     return HD_OK;
 }
 
-static hd_status add_copy(hd_device *device, parts *parts, hd_piece to,
-                          hd_piece from, hd_diag *diag)
+static hd_status add_copy(hd_device *device, const hd_step *step, parts *parts,
+                          hd_piece to, hd_piece from, hd_diag *diag)
 {
     hd_cpu_part *part = NULL;
 
@@ -101,6 +118,7 @@ static hd_status add_copy(hd_device *device, parts *parts, hd_piece to,
                           .place = to.place,
                           .from = from.place,
                           .bytes = to.bytes};
+    count_part(device, step, device->rank, part);
     return HD_OK;
 }
 
@@ -165,7 +183,7 @@ static hd_status plan_one(hd_device *device, const hd_step *step, parts *parts,
         HD_TRY(plan_reduce(device, step,
                            &transfer->reduce[transfer->nreduces++], diag));
     if (hd_rendezvous_own(&device->binding, step, &to, &from))
-        HD_TRY(add_copy(device, parts, to, from, diag));
+        HD_TRY(add_copy(device, step, parts, to, from, diag));
     HD_TRY(hd_rendezvous_each(device, &device->binding, step, diag,
                               plan_rendezvous, parts));
     if (hd_step_reduces(step))

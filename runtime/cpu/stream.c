@@ -195,16 +195,14 @@ static void reach_record(hd_device *device, const hd_cpu_entry *entry,
                        run->reaches[entry->target] + (uint64_t)entry->event);
 }
 
-// The run goes on; the host's next wait tells of the first such count.
-static void note_miscount(hd_cpu_stream *stream, const hd_step *step)
+void hd_cpu_note_miscount(hd_device *device, const hd_step *step,
+                          const hd_miscount *miscount)
 {
-    hd_device *device = stream->device;
     char text[HD_GROUP_TEXT] = "";
 
-    hd_miscount_print(device->binding.module, device->rank, step,
-                      &stream->scratch.miscount, text);
+    hd_miscount_print(device->binding.module, device->rank, step, miscount,
+                      text);
     hd_failure_set(&device->miscount, HD_ARGUMENT, text, "");
-    stream->scratch.miscount.found = false;
 }
 
 static void compute(hd_cpu_stream *stream, const hd_step *planned, uint64_t n)
@@ -216,8 +214,10 @@ static void compute(hd_cpu_stream *stream, const hd_step *planned, uint64_t n)
     for (int i = 0; i < step->op->nviews; i++)
         base[i] = run->base[step->span[i].buffer->id];
     hd_cpu_compute(&stream->scratch, step, base);
-    if (stream->scratch.miscount.found)
-        note_miscount(stream, step);
+    if (!stream->scratch.miscount.found)
+        return;
+    hd_cpu_note_miscount(stream->device, step, &stream->scratch.miscount);
+    stream->scratch.miscount.found = false;
 }
 
 // Arguments that peers touch live in the window; the caller's own memory is

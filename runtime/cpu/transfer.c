@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "base/dtype.h"
+#include "ir/counts.h"
 #include "runtime/cpu/cpu.h"
 #include "runtime/cpu/map.h"
 
@@ -119,6 +120,57 @@ static void land_scratch(hd_device *device, const hd_cpu_transfer *transfer,
 
 // ------------------------------------------------------------- parts
 
+static int64_t rows_of_slab(const hd_cpu_run *run, const hd_rows *rows,
+                            int64_t i, hd_miscount *miscount)
+{
+    const int32_t *counts = run->base[rows->counts->buffer->id];
+
+    return hd_miscount_clamp(miscount, hd_rows_number(rows, i),
+                             counts[hd_rows_count(rows, i)], rows->room);
+}
+
+// The first of the step's, whichever piece found one.
+static void tell_miscount(hd_device *device, const hd_cpu_run *run,
+                          const hd_step *step)
+{
+    hd_rows rows = hd_rows_of(step, -1);
+    hd_miscount first = {0};
+
+    for (int64_t i = 0; i < rows.n; i++)
+        rows_of_slab(run, &rows, i, &first);
+    hd_cpu_note_miscount(device, step, &first);
+}
+
+// The rows of each slab that its count says, or what that is taken for.
+static void move_rows(hd_device *device, const hd_cpu_run *run,
+                      const hd_cpu_part *part, char *to, const char *from)
+{
+    const hd_step *step = hd_cpu_step_of(run, part->counted);
+    hd_rows rows = hd_rows_of(step, part->piece);
+    size_t row =
+        (size_t)rows.row *
+        hd_dtype_size(step->span[hd_op_counted(step->op)].buffer->type.dtype);
+    hd_miscount miscount = {0};
+
+    for (int64_t i = 0; i < rows.n; i++) {
+        size_t at = (size_t)(i * rows.room) * row;
+
+        memcpy(to + at, from + at,
+               (size_t)rows_of_slab(run, &rows, i, &miscount) * row);
+    }
+    if (miscount.found)
+        tell_miscount(device, run, step);
+}
+
+static void move_part(hd_device *device, const hd_cpu_run *run,
+                      const hd_cpu_part *part, void *to, const void *from)
+{
+    if (part->counted != NULL)
+        move_rows(device, run, part, to, from);
+    else
+        memmove(to, from, part->bytes);
+}
+
 void hd_cpu_begin_parts(hd_device *device, hd_cpu_transfer *transfer,
                         uint64_t n)
 {
@@ -137,8 +189,8 @@ void hd_cpu_begin_parts(hd_device *device, hd_cpu_transfer *transfer,
             signal_peer(device, part, READY, n);
         if (part->side != HD_SIDE_NONE)
             continue;
-        memmove(hd_cpu_address(run, part->place),
-                hd_cpu_address(run, part->from), part->bytes);
+        move_part(device, run, part, hd_cpu_address(run, part->place),
+                  hd_cpu_address(run, part->from));
         transfer->left--;
     }
     // With no peers there is nobody whose operand could be missing.
@@ -194,10 +246,11 @@ static bool find_remote(hd_device *device, hd_cpu_part *part, uint64_t n)
 static void finish_part(hd_device *device, hd_cpu_transfer *transfer,
                         hd_cpu_part *part, uint64_t n)
 {
-    void *local = hd_cpu_address(hd_cpu_run_of(device, n), part->place);
+    const hd_cpu_run *run = hd_cpu_run_of(device, n);
+    void *local = hd_cpu_address(run, part->place);
 
     if (part->side == HD_SIDE_PUT)
-        memcpy(part->remote, local, part->bytes);
+        move_part(device, run, part, part->remote, local);
     else if (part->side == HD_SIDE_PULL)
         memcpy(local, part->remote, part->bytes);
     if (part->side != HD_SIDE_OFFER)

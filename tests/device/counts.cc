@@ -341,7 +341,7 @@ TEST(Counts, ThatDoNotFitAreClampedAndTold)
     RunCases(cases, RunMiscounted);
 }
 
-// What ranks hold of counted rows moves as a dense copy.
+// Of what has no counts on the other side ranks move a dense copy.
 const char kRanks[] =
     "heddle 1 tensor program moved mesh tp=2 "
     "in %n : i32[4@tp] in %x : $[4@tp, 9 by %n, 6] in %w : $[4@tp, 6, 5] "
@@ -366,7 +366,7 @@ hd_status RunRank(hd_group *group, const Module &module,
     return HD_OK;
 }
 
-TEST(Counts, OfRanksMoveByTheirRows)
+TEST(Counts, OfOneSideMoveAsZeros)
 {
     for (int ranks = 1; ranks <= 4 && HasDevices(ranks); ranks++)
         for (int transfer : {HD_TRANSFER_BULK, HD_TRANSFER_RING}) {
@@ -388,6 +388,173 @@ TEST(Counts, OfRanksMoveByTheirRows)
                 return RunRank(group, module, expected, said);
             }));
         }
+}
+
+// There by counts, by an index a rank or by blocks of which some ranks have
+// fewer or none, with the dimensions of the counts in another order while they
+// are there, and back.
+const char kThereAndBack[] =
+    "heddle 1 tensor program moved mesh tp=2 "
+    "in %n : i32[size tp @tp, E] in %x : $[size tp @tp, E, C by %n, K] "
+    "temp %c : i32[size tp, E @tp] "
+    "temp %there : $[size tp, E @tp, C by %c, K] "
+    "temp %t : i32[E @tp, size tp] "
+    "temp %turned : $[E @tp, size tp, C by %t, K] "
+    "temp %h : $[E @tp, size tp, C by %t, K] "
+    "temp %again : $[size tp, E @tp, C by %c, K] "
+    "temp %back : $[size tp @tp, E, C by %n, K] "
+    "out %a : $[size tp @tp, E, C, K] out %s : $[E @tp, size tp, K] "
+    "out %d : $[size tp, E @tp, C, K] out %y : $[size tp @tp, E, C by %n, K] "
+    "{ %c = set %n %there = set %x %d = copy %there %t = transpose %c "
+    "%turned = transpose %there dim0 1 dim1 0 %s = sum %turned dim 2 "
+    "%h = neg %turned %again = transpose %h dim0 0 dim1 1 %back = set %again "
+    "%a = copy %back %y = abs %back }";
+
+// As they are drawn, none, all, or all of one expert's.
+void DrawCounts(Arguments *arguments, std::mt19937 &random)
+{
+    const hd_argument &n = arguments->Info(0);
+    unsigned how = random() % 4;
+    size_t expert = random() % size_t(n.extent[1]);
+
+    for (size_t i = 0; i < n.elements && how > 0; i++)
+        arguments->Set(0, i,
+                       how == 1                            ? 0
+                       : how == 2                          ? double(n.counted)
+                       : i % size_t(n.extent[1]) == expert ? double(n.counted)
+                                                           : 0);
+    for (size_t element : Rest(*arguments, "x2"))
+        arguments->Set(1, element, NAN);
+}
+
+Module Lowered(const Module &tensor, Module module)
+{
+    hd_lower_options options = OptionsOf(HD_TRANSFER_BULK);
+    hd_check_options check = hd_check_defaults();
+    hd_diag *diag = hd_diag_create();
+
+    EXPECT_EQ(hd_lower(module.get(), &options, nullptr, nullptr, diag), HD_OK)
+        << hd_diag_text(diag);
+    check.against = tensor.get();
+    EXPECT_EQ(hd_check_with(module.get(), &check, diag), HD_OK)
+        << hd_diag_text(diag);
+    hd_diag_destroy(diag);
+    return module;
+}
+
+TEST(Counts, OfBothSidesMoveTheirRowsAlone)
+{
+    std::mt19937 random(Seed());
+
+    for (int ranks = 1; ranks <= std::min(IsQuick() ? 3 : 5, MostRanks());
+         ranks++)
+        for (int draw = 0; draw < (IsQuick() ? 2 : 5); draw++) {
+            const char *dtypes[] = {"f32", "bf16", "f64", "f16"};
+            const char *dtype = dtypes[random() % 4];
+            std::string text =
+                Filled(kThereAndBack,
+                       {{'E', draw == 0 ? ranks : Between(1, 7, random)},
+                        {'C', Between(1, 9, random)},
+                        {'K', random() % 2 == 0 ? 8 : Between(1, 9, random)}});
+
+            SCOPED_TRACE(std::string(dtype) + ": " + text);
+            Module tensor = Parse(text, dtype, ranks);
+            Module module = Lowered(tensor, Parse(text, dtype, ranks));
+            Expected expected(
+                tensor.get(), 4, unsigned(random()),
+                [&](Arguments *arguments) { DrawCounts(arguments, random); });
+            AllEndWell(Launch(ranks, [&](hd_group *group, hd_diag *said) {
+                return RunRank(group, module, expected, said);
+            }));
+        }
+}
+
+// A transport that knows the counts writes nothing behind them: what was there
+// stays. A rank's own piece may be copied whole.
+const char kBehind[] =
+    "heddle 1 host program behind mesh tp=2 in %n : i32[size tp @tp, size tp] "
+    "in %x : f32[size tp @tp, size tp, C by %n, K] "
+    "in %was : f32[size tp, size tp @tp, C, K] "
+    "in %mask : u8[size tp, size tp @tp, C, K] "
+    "out %y : f32[size tp, size tp @tp, C, K] "
+    "temp %z : f32[size tp, size tp @tp, C, K] shared "
+    "{ %z = copy %was %z[:, tp] = all_to_all %x[tp] %y = copy %z }";
+const char kSelected[] = "heddle 1 tensor program behind mesh tp=2 "
+                         "in %n : i32[size tp @tp, size tp] "
+                         "in %x : f32[size tp @tp, size tp, C by %n, K] "
+                         "in %was : f32[size tp, size tp @tp, C, K] "
+                         "in %mask : u8[size tp, size tp @tp, C, K] "
+                         "out %y : f32[size tp, size tp @tp, C, K] "
+                         "temp %z : f32[size tp, size tp @tp, C, K] "
+                         "{ %z = set %x %y = select %mask, %z, %was }";
+
+bool MovesByCounts()
+{
+    return OnCpu();
+}
+
+void DrawMask(Arguments *arguments)
+{
+    const hd_argument &mask = arguments->Info(3);
+    size_t ranks = size_t(mask.extent[0]);
+
+    for (size_t i = 0; i < ranks; i++)
+        arguments->Set(0, i * ranks + i, double(mask.extent[2]));
+    for (size_t i = 0; i < mask.elements; i++)
+        arguments->Set(3, i, 1);
+    for (size_t element : Rest(*arguments, "x2")) {
+        arguments->Set(1, element, NAN);
+        arguments->Set(3, element, 0);
+    }
+}
+
+TEST(Counts, WriteNothingWhereNothingIsCounted)
+{
+    std::mt19937 random(Seed());
+
+    if (!MovesByCounts())
+        GTEST_SKIP() << "this transport moves all there is room for";
+    for (int ranks = 2; ranks <= std::min(3, MostRanks()); ranks++)
+        for (int draw = 0; draw < (IsQuick() ? 2 : 5); draw++) {
+            Extents extents = {{'C', Between(1, 40, random)},
+                               {'K', Between(1, 300, random)}};
+            Module module = Parse(Filled(kBehind, extents), "f32", ranks);
+            Module want = Parse(Filled(kSelected, extents), "f32", ranks);
+            Expected expected(want.get(), 3, unsigned(random()), DrawMask);
+
+            AllEndWell(Launch(ranks, [&](hd_group *group, hd_diag *said) {
+                return RunSets(group, module.get(), expected, DeviceOptions(),
+                               said);
+            }));
+        }
+}
+
+// The first count of the step, whichever peer comes first. What it is taken for
+// is moved, so that all ranks end.
+TEST(Counts, ThatAreMovedByAndDoNotFitAreTold)
+{
+    const char text[] = "heddle 1 host program told mesh tp=3 "
+                        "in %n : i32[size tp @tp, size tp] "
+                        "in %x : f32[size tp @tp, size tp, 5 by %n, 3] "
+                        "out %y : f32[3] temp %z : f32[size tp, 5, 3] shared "
+                        "{ %z = all_to_all %x[tp] %y = fill value 1 }";
+    std::mt19937 random(Seed());
+
+    if (!MovesByCounts())
+        GTEST_SKIP() << "this transport moves all there is room for";
+    for (double wrong : {-1.0, 6.0, double(INT_MIN), double(INT_MAX)}) {
+        Case each(Parse(text, "f32", 3), text, 1, unsigned(random()),
+                  [&](Arguments *arguments) {
+                      for (size_t i = 0; i < 9; i++)
+                          arguments->Set(0, i, wrong);
+                  });
+
+        each.told = "count [0] of %n is " + std::to_string(int(wrong)) +
+                    "; dimension 2 of %x has 0 to 5";
+        AllEndWell(Launch(3, [&](hd_group *group, hd_diag *diag) {
+            return RunMiscounted(group, each, diag);
+        }));
+    }
 }
 
 } // namespace

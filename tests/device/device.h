@@ -316,7 +316,7 @@ inline hd_status RunSetsOf(hd_group *group, const Case &each, hd_diag *diag)
                    diag);
 }
 
-// A run of one rank with counts that do not fit: `told` is said of them, and
+// A run of a rank with counts that do not fit: `told` is said of them, and
 // what it makes is that of the counts as they are taken. A driver that copies
 // hands nothing out after the failure: there tests/unit/codegen.cc holds
 // kernels to that.
@@ -325,6 +325,7 @@ inline hd_status RunMiscounted(hd_group *group, const Case &each, hd_diag *diag)
     hd_session_options options = DeviceOptions();
     hd_session *session = nullptr;
     hd_diag *said = hd_diag_create();
+    int rank = hd_group_rank(group);
     hd_status status;
 
     HD_TRY(
@@ -332,7 +333,8 @@ inline hd_status RunMiscounted(hd_group *group, const Case &each, hd_diag *diag)
     {
         Shards shards(session);
 
-        HD_TRY(shards.Put(each.expected.Inputs(0), each.module.get(), 0, diag));
+        HD_TRY(
+            shards.Put(each.expected.Inputs(0), each.module.get(), rank, diag));
         HD_TRY(shards.Run(diag));
         status = hd_session_finish(session, said);
         if (status != HD_ARGUMENT ||
@@ -343,7 +345,7 @@ inline hd_status RunMiscounted(hd_group *group, const Case &each, hd_diag *diag)
         if (shards.Run(said) != HD_ARGUMENT)
             return hd_fail(diag, HD_INVALID, "the session goes on");
         if (OnCpu())
-            HD_TRY(Compare(shards, each.expected, each.expected, 0, 0));
+            HD_TRY(Compare(shards, each.expected, each.expected, 0, rank));
     }
     hd_session_destroy(session);
     hd_diag_destroy(said);

@@ -564,6 +564,9 @@ void Unroller::Collective(const Stmt &stmt, Work *work)
     else if (stmt.op == "all_reduce")
         over = operand.Folded().SameElements(result.Folded());
     work->reads = {operand.Folded()};
+    if (stmt.op == "all_to_all")
+        for (const View &counts : CountsOf(stmt.operands[0]))
+            work->reads.push_back(Resolve(counts).Folded());
     work->writes = {result.Folded()};
     work->elements = stmt.op == "all_gather" ? operand.region.Elements()
                                              : result.region.Elements();
@@ -623,6 +626,9 @@ void Unroller::Transfer(const Stmt &stmt, Work *work)
     work->elements = region.Elements();
     work->nothing = region.nothing;
     (work->sends ? work->reads : work->writes) = {region};
+    if (work->sends && !work->get)
+        for (const View &counts : CountsOf(view))
+            work->reads.push_back(Resolve(counts).Folded());
     if (const Key *done = stmt.Find("done")) {
         work->event = Event(done->view[0]);
         recorded_.insert(work->event);
