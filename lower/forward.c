@@ -87,12 +87,23 @@ static void rename_views(const forwarder *f, const packing *p)
                                                p->packed, p->from, p->to);
 }
 
+// Nothing is renamed where some ranks do what others do not.
+static bool has_branches(const hd_block *body)
+{
+    for (const hd_stmt *s = body->first; s != NULL; s = s->next)
+        if (s->kind != HD_STMT_OP)
+            return true;
+    return false;
+}
+
 void hd_forward(hd_module *module, hd_block *body, hd_expr j, const int *uses)
 {
     forwarder f = {module, body, j, uses};
     hd_stmt **link = &body->first;
     packing p;
 
+    if (has_branches(body))
+        return;
     body->last = NULL;
     while (*link != NULL) {
         const hd_op *op = (*link)->op;

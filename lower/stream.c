@@ -26,8 +26,19 @@
 // stream dimension beside that over ranks is done tile by tile: iteration j
 // does it at index j; copies that pack or unpack likewise. What does not fit
 // stays outside, where a stream dimension is like any other: ahead of the loop,
-// or behind it if it needs what comes before. A gather passes what is of other
+// or behind it if it needs what comes before. What some ranks do, a branch of
+// one operation, or of a send and its recv, is in a loop as what all do is; all
+// such sends of one loop go the same way along an axis, so that no rank waits
+// in an iteration for what needs its own of that iteration:
+//
+//     if pp == 0 { %y = relu %x }               %y[j] = relu %x[j]
+//     if pp == 0 { send %y to 1 }        ->     send %y[j] to 1
+//     else if pp == 1 { %z = recv from 0 }      %z[j] = recv from 0
+//
+// A gather passes what is of other
 // loops, which come behind its own, until something computes on it.
+#include <string.h>
+
 #include "ir/space.h"
 #include "lower/build.h"
 #include "lower/pass.h"
@@ -41,6 +52,7 @@ typedef struct plan {
     bool one[HD_MAX_VIEWS]; // which has one index, that of every iteration
     bool tile;              // a collective of each index
     bool packs;             // which moves it packed
+    int way; // of a send and its recv: 1 to a greater coordinate, else -1
 } plan;
 
 // ------------------------------------------------------------- which views
@@ -278,10 +290,34 @@ static bool plan_tiles(hd_module *module, const hd_stmt *loop, plan *p)
             p->dim[0] == p->dim[1]);
 }
 
-// What a statement does, or every iteration of a loop of tiles.
+// What a statement does, or every iteration of a loop of tiles, or the first
+// branch of what some ranks do.
 static hd_stmt *op_of(hd_stmt *stmt)
 {
-    return stmt->kind == HD_STMT_FOR ? stmt->body.first : stmt;
+    return stmt->kind == HD_STMT_OP ? stmt : stmt->body.first;
+}
+
+static const hd_stmt *only(const hd_block *block)
+{
+    const hd_stmt *stmt = block->first;
+
+    return stmt != NULL && stmt == block->last ? stmt : NULL;
+}
+
+// The recv of a send that a statement is for some ranks, NULL if it is none:
+// if CONDITION { send } else if CONDITION { recv }.
+static hd_op *recv_of(const hd_stmt *stmt)
+{
+    const hd_stmt *send = only(&stmt->body), *other = only(&stmt->otherwise);
+    const hd_stmt *recv = other == NULL ? NULL : only(&other->body);
+
+    return stmt->kind == HD_STMT_IF && send != NULL &&
+                   send->kind == HD_STMT_OP && send->op->code == HD_OP_SEND &&
+                   other->kind == HD_STMT_IF &&
+                   other->otherwise.first == NULL && recv != NULL &&
+                   recv->kind == HD_STMT_OP && recv->op->code == HD_OP_RECV
+               ? recv->op
+               : NULL;
 }
 
 // A factor that its operation writes over: an iteration would write its own
@@ -294,32 +330,24 @@ static bool is_own_factor(const hd_op *op)
     return false;
 }
 
-// Of what a rank has, all or a part that is the same one in each iteration.
-static bool is_whole(const hd_module *module, const hd_op *op)
+// Of what a rank has, all or a part that is the same one in each iteration;
+// what some ranks do may take their own index.
+static bool is_whole(const hd_module *module, const hd_op *op, bool some)
 {
     for (int i = 0; i < op->noutputs + op->ninputs; i++)
         for (int d = 0; d < op->view[i].nindex; d++)
             if (hd_view_picks(&op->view[i], d) &&
+                !(some && hd_dim_is_sharded(op->view[i].buffer->type.dim[d])) &&
                 !hd_expr_is_const(module, op->view[i].index[d]))
                 return false;
     return true;
 }
 
-static bool plan_op(hd_module *module, const hd_stmt *stmt, plan *p)
+static bool plan_by_index(hd_module *module, const hd_op *op, bool some,
+                          plan *p)
 {
-    const hd_op *op = stmt->op;
-    int s;
+    int s = hd_type_stream_dim(&op->view[0].buffer->type);
 
-    if (stmt->kind == HD_STMT_FOR)
-        return plan_tiles(module, stmt, p) || plan_blocks(module, stmt, p);
-    if (stmt->kind != HD_STMT_OP || op->noutputs != 1 ||
-        (hd_op_is(op, HD_UNIT_TRANSFER) && hd_op_has_ranges(op)))
-        return false;
-    if (op->code == HD_OP_REDUCE_SCATTER)
-        return plan_scatter(op, p);
-    if (plan_tile(op, p) || plan_packed(op, p))
-        return true;
-    s = hd_type_stream_dim(&op->view[0].buffer->type);
     if (s < 0 || hd_view_picks(&op->view[0], s) ||
         hd_view_range(&op->view[0], s) != NULL)
         return false;
@@ -327,7 +355,7 @@ static bool plan_op(hd_module *module, const hd_stmt *stmt, plan *p)
                 .dim = {s}};
     if (op->code == HD_OP_ALL_GATHER)
         return plan_gather(op, s, p);
-    if (!hd_op_is(op, HD_UNIT_COMPUTE) || !is_whole(module, op) ||
+    if (!hd_op_is(op, HD_UNIT_COMPUTE) || !is_whole(module, op, some) ||
         is_own_factor(op))
         return false;
     switch (hd_op_family(op)) {
@@ -344,6 +372,80 @@ static bool plan_op(hd_module *module, const hd_stmt *stmt, plan *p)
         break;
     }
     return false;
+}
+
+// What the view has of each index of dimension `s` is one piece, of which both
+// sides have the same: all that a rank has of it.
+static bool is_pieces(const hd_op *op, int s)
+{
+    const hd_view *view = &op->view[0];
+
+    return hd_view_lead(view) == s && hd_view_range(view, s) == NULL &&
+           !hd_op_has_ranges(op) && hd_op_key(op, HD_KEY_DONE) == NULL;
+}
+
+// A send of each index and its recv.
+static bool plan_point(const hd_module *module, const hd_op *send,
+                       const hd_op *recv, plan *p)
+{
+    const hd_type *from = &send->view[0].buffer->type;
+    const hd_type *to = &recv->view[0].buffer->type;
+    hd_expr dest = hd_op_key(send, HD_KEY_TO)->expr;
+    hd_expr source = hd_op_key(recv, HD_KEY_FROM)->expr;
+    int s = hd_type_stream_dim(to);
+    const hd_type *marked = s >= 0 ? to : from;
+
+    s = hd_type_stream_dim(marked);
+    if (s < 0 || !hd_type_same_dims(from, to) || send->axis != recv->axis ||
+        !is_pieces(send, s) || !is_pieces(recv, s) ||
+        !hd_expr_is_const(module, dest) || !hd_expr_is_const(module, source))
+        return false;
+    *p = (plan){.extent = hd_dim_blocks(marked->dim[s]),
+                .dim = {s},
+                .tile = true,
+                .way =
+                    hd_expr_value(module, dest) > hd_expr_value(module, source)
+                        ? 1
+                        : -1};
+    return true;
+}
+
+// What some ranks do is in no loop with a pipeline, whose trips come in another
+// order on each rank.
+static bool plan_branch(hd_module *module, const hd_stmt *stmt, plan *p)
+{
+    const hd_stmt *first = only(&stmt->body);
+    const hd_op *recv = recv_of(stmt);
+    bool tile;
+
+    if (recv != NULL)
+        return plan_point(module, first->op, recv, p);
+    if (first == NULL || first->kind != HD_STMT_OP ||
+        stmt->otherwise.first != NULL || first->op->noutputs != 1)
+        return false;
+    tile = plan_tile(first->op, p);
+    if (!tile && (!hd_op_is(first->op, HD_UNIT_COMPUTE) ||
+                  !plan_by_index(module, first->op, true, p)))
+        return false;
+    p->tile = true;
+    return true;
+}
+
+static bool plan_op(hd_module *module, const hd_stmt *stmt, plan *p)
+{
+    const hd_op *op = stmt->op;
+
+    if (stmt->kind == HD_STMT_FOR)
+        return plan_tiles(module, stmt, p) || plan_blocks(module, stmt, p);
+    if (stmt->kind == HD_STMT_IF)
+        return plan_branch(module, stmt, p);
+    if (stmt->kind != HD_STMT_OP || op->noutputs != 1 ||
+        (hd_op_is(op, HD_UNIT_TRANSFER) && hd_op_has_ranges(op)))
+        return false;
+    if (op->code == HD_OP_REDUCE_SCATTER)
+        return plan_scatter(op, p);
+    return plan_tile(op, p) || plan_packed(op, p) ||
+           plan_by_index(module, op, false, p);
 }
 
 // ------------------------------------------------------------------- runs
@@ -378,11 +480,12 @@ typedef struct run {
     int64_t extent;
     int axis;      // of what becomes a pipeline, -1 before the first
     hd_move moves; // which of both that is, or HD_MOVE_NONE
-    bool tiles;    // it has a collective of each index
-    bool bulk;     // no run has any
-    int number;    // of the run, from 1
-    use *use;      // by buffer id
-    int *uses;     // by buffer id, in the whole program
+    bool tiles;    // it has a collective of each index, or what some ranks do
+    int way[HD_MAX_AXES]; // in which its sends go; 0 before the first
+    bool bulk;            // no run has any
+    int number;           // of the run, from 1
+    use *use;             // by buffer id
+    int *uses;            // by buffer id, in the whole program
     int uses_room;
 } run;
 
@@ -421,6 +524,8 @@ static hd_move move_of(const hd_op *op)
 
 static bool fits(const run *r, const hd_op *op, const plan *p)
 {
+    if (p->way != 0 && r->way[op->axis] == -p->way)
+        return false;
     // Trips of a pipeline come in another order on each rank, collectives in
     // the same one on all.
     if (p->tile ? r->axis >= 0 : is_piped(op, p) && r->tiles)
@@ -451,6 +556,8 @@ static void touch(run *r, const hd_op *op, const plan *p)
     bool moves = is_piped(op, p);
 
     r->tiles |= p->tile;
+    if (p->way != 0)
+        r->way[op->axis] = p->way;
     if (moves) {
         r->axis = op->axis;
         r->moves = move_of(op);
@@ -478,6 +585,7 @@ static void start_run(run *r)
     r->axis = -1;
     r->moves = HD_MOVE_NONE;
     r->tiles = false;
+    memset(r->way, 0, sizeof r->way);
 }
 
 // ------------------------------------------------------------------ loops
@@ -688,11 +796,10 @@ static bool pass_by(run *r, hd_stmt *stmt, bool behind)
     question q = {.run = r, .follows = behind};
     plan none = {0};
 
-    if (stmt->kind != HD_STMT_OP && stmt->kind != HD_STMT_FOR)
+    if ((stmt->kind != HD_STMT_OP && stmt->kind != HD_STMT_FOR &&
+         stmt->kind != HD_STMT_IF) ||
+        hd_stmt_has_stream(stmt))
         return false;
-    for (const hd_stmt *s = stmt->body.first; s != NULL; s = s->next)
-        if (s->kind != HD_STMT_OP)
-            return false;
     hd_stmt_each(stmt, ask_op, &q);
     if (q.syncs)
         return false;
@@ -704,11 +811,12 @@ static bool pass_by(run *r, hd_stmt *stmt, bool behind)
 
 static bool joins(run *r, hd_stmt *stmt, const plan *p)
 {
-    const hd_op *op = op_of(stmt)->op;
+    const hd_op *op = op_of(stmt)->op, *recv = recv_of(stmt);
 
     if (r->extent == 0) // a reduction of what no loop makes stays outside
         return !is_piped(op, p) || gathers(op);
     return p->extent == r->extent && fits(r, op, p) && !is_behind(r, op) &&
+           (recv == NULL || (fits(r, recv, p) && !is_behind(r, recv))) &&
            !(r->moves == HD_MOVE_ALL_GATHER && heads_reduction(r, stmt));
 }
 
@@ -723,6 +831,10 @@ static bool reads_run(const run *r, const hd_op *op)
 
 static bool computes(const hd_stmt *stmt)
 {
+    const hd_stmt *first = only(&stmt->body);
+
+    if (stmt->kind == HD_STMT_IF && first != NULL)
+        stmt = first;
     return stmt->kind == HD_STMT_OP && hd_op_is(stmt->op, HD_UNIT_COMPUTE);
 }
 
@@ -752,6 +864,8 @@ static int find_members(run *r, hd_stmt *stmt)
             last = r->nmembers + 1;
         r->extent = p.extent;
         touch(r, op, &p);
+        if (recv_of(stmt) != NULL)
+            touch(r, recv_of(stmt), &p);
         add_member(r, stmt, INSIDE, &p);
     }
     return last;
@@ -780,6 +894,11 @@ static void add_to_loop(run *r, hd_build *body, const member *m, hd_expr j)
     body->loc = mine->op->loc;
     if (m->plan.packs) {
         add_packed(r, body, mine, &m->plan, j);
+    } else if (m->stmt->kind == HD_STMT_IF) {
+        index_views(r->module, mine->op, &m->plan, j);
+        if (recv_of(m->stmt) != NULL)
+            index_views(r->module, recv_of(m->stmt), &m->plan, j);
+        hd_block_append(body->block, m->stmt);
     } else if (!is_piped(mine->op, &m->plan)) {
         index_views(r->module, mine->op, &m->plan, j);
         hd_block_append(body->block, mine);
