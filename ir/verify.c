@@ -12,6 +12,7 @@
 #include "ir/parts.h"
 #include "ir/print.h"
 #include "ir/space.h"
+#include "ir/written.h"
 
 enum {
     MAX_STREAMS = 64,
@@ -20,25 +21,13 @@ enum {
     MOST_PARTS = 4096, // of a tensor that are written by themselves
 };
 
-// The indices of each dimension that a part of a tensor has.
-typedef struct box {
-    int64_t low[HD_MAX_DIMS], past[HD_MAX_DIMS];
-    hd_loc loc;
-} box;
-
-// What of a tensor statements have written so far: no element twice.
-typedef struct written {
-    box *box; // owned
-    int64_t n, room;
-} written;
-
 typedef struct verifier {
     const hd_module *module;
     hd_diag *diag;
     bool failed;
     bool ran_out; // of memory
     bool on_stream, grouping;
-    written *written; // owned, by buffer id: a tensor program's values so far
+    hd_written *written; // owned, by buffer id: of a tensor program, so far
     hd_text text[TEXTS]; // owned: what type_text gave last
     int ntexts;
 } verifier;
@@ -402,90 +391,9 @@ static hd_status check_view(verifier *v, const hd_view *view)
 
 // ----------------------------------------------------------- written parts
 
-static box box_of(const verifier *v, const hd_view *view)
-{
-    box all = {.loc = view->loc};
-
-    for (int d = 0; d < view->buffer->type.ndims; d++) {
-        const hd_range *range = hd_view_range(view, d);
-        int64_t n = range != NULL            ? range->extent
-                    : hd_view_picks(view, d) ? 1
-                                             : view->buffer->type.dim[d].extent;
-
-        all.low[d] = hd_view_first(v->module, view, d);
-        all.past[d] = all.low[d] + n;
-    }
-    return all;
-}
-
-// What two parts of a tensor have in common; false if that is nothing.
-static bool find_common(const box *a, const box *b, int ndims, box *out)
-{
-    for (int d = 0; d < ndims; d++) {
-        out->low[d] = a->low[d] > b->low[d] ? a->low[d] : b->low[d];
-        out->past[d] = a->past[d] < b->past[d] ? a->past[d] : b->past[d];
-        if (out->low[d] >= out->past[d])
-            return false;
-    }
-    return true;
-}
-
-static int64_t count_elements(const box *all, int ndims)
-{
-    int64_t n = 1;
-
-    for (int d = 0; d < ndims; d++)
-        n *= all->past[d] - all->low[d];
-    return n;
-}
-
-// As no element is written twice, numbers of elements say it.
-static bool is_written(const written *w, const box *part, int ndims)
-{
-    int64_t left = count_elements(part, ndims);
-    box common;
-
-    for (int64_t i = 0; i < w->n && left > 0; i++)
-        if (find_common(&w->box[i], part, ndims, &common))
-            left -= count_elements(&common, ndims);
-    return left == 0;
-}
-
-// The next index behind `at` at which a part begins or ends.
-static int64_t next_edge(const written *w, int d, int64_t at)
-{
-    int64_t next = INT64_MAX;
-
-    for (int64_t i = 0; i < w->n; i++) {
-        const box *b = &w->box[i];
-
-        if (b->low[d] > at && b->low[d] < next)
-            next = b->low[d];
-        if (b->past[d] > at && b->past[d] < next)
-            next = b->past[d];
-    }
-    return next;
-}
-
-// The first element of a part that is not written; there is one. Of indices
-// between edges one is as good as another.
-static box find_unwritten(const written *w, const box *part, int ndims)
-{
-    box one = *part;
-
-    for (int d = 0; d < ndims; d++) {
-        one.past[d] = one.low[d] + 1;
-        while (is_written(w, &one, ndims)) {
-            one.low[d] = next_edge(w, d, one.low[d]);
-            one.past[d] = one.low[d] + 1;
-        }
-    }
-    return one;
-}
-
 // "%y[8, 0]". Stands until TEXTS more are asked for.
 static const char *element_text(verifier *v, const hd_buffer *buffer,
-                                const box *at)
+                                const hd_box *at)
 {
     hd_text *text = &v->text[v->ntexts++ % TEXTS];
 
@@ -499,11 +407,11 @@ static const char *element_text(verifier *v, const hd_buffer *buffer,
 }
 
 static hd_status refuse_twice(verifier *v, const hd_view *view,
-                              const box *before, const box *common)
+                              const hd_box *before, const hd_box *common)
 {
     hd_status status;
 
-    if (count_elements(common, view->buffer->type.ndims) ==
+    if (hd_box_elements(common, view->buffer->type.ndims) ==
         hd_type_elements(&view->buffer->type))
         return hd_error(v->diag, HD_E0309, view->loc,
                         "%%%s is written twice; a tensor program writes "
@@ -520,13 +428,13 @@ static hd_status refuse_twice(verifier *v, const hd_view *view,
 // An inout has its elements from the caller, and may be written again.
 static hd_status note_written(verifier *v, const hd_view *view)
 {
-    written *w = &v->written[view->buffer->id];
-    box all = box_of(v, view), common;
+    hd_written *w = &v->written[view->buffer->id];
+    hd_box all = hd_box_of(v->module, view), common;
 
     if (view->buffer->role == HD_INOUT)
         return HD_OK;
     for (int64_t i = 0; i < w->n; i++)
-        if (find_common(&w->box[i], &all, view->buffer->type.ndims, &common))
+        if (hd_box_meet(&w->box[i], &all, view->buffer->type.ndims, &common))
             return refuse_twice(v, view, &w->box[i], &common);
     if (w->n == MOST_PARTS)
         return hd_error(v->diag, HD_E0105, view->loc,
@@ -551,16 +459,16 @@ static hd_status check_write(verifier *v, const hd_view *view)
 static hd_status check_read(verifier *v, const hd_view *view)
 {
     const hd_buffer *buffer = view->buffer;
-    const written *w = &v->written[buffer->id];
+    const hd_written *w = &v->written[buffer->id];
     int ndims = buffer->type.ndims;
-    box all, first;
+    hd_box all, first;
 
     if (!is_tensor(v) || buffer->role == HD_IN || buffer->role == HD_INOUT)
         return HD_OK;
-    all = box_of(v, view);
-    if (is_written(w, &all, ndims))
+    all = hd_box_of(v->module, view);
+    if (hd_written_has(w, &all, ndims))
         return HD_OK;
-    first = find_unwritten(w, &all, ndims);
+    first = hd_written_first_gap(w, &all, ndims);
     if (w->n == 0)
         return hd_error(v->diag, HD_E0310, view->loc,
                         "%%%s is read before it is written", buffer->name);
@@ -1372,13 +1280,13 @@ static hd_status check_list(verifier *v, const hd_op *op)
 // whether indices leave no doubt of that.
 static bool may_meet(const verifier *v, const hd_view *x, const hd_view *y)
 {
-    box a, b, common;
+    hd_box a, b, common;
 
     if (!is_tensor(v))
         return x->nindex == 0 || y->nindex == 0;
-    a = box_of(v, x);
-    b = box_of(v, y);
-    return find_common(&a, &b, x->buffer->type.ndims, &common);
+    a = hd_box_of(v->module, x);
+    b = hd_box_of(v->module, y);
+    return hd_box_meet(&a, &b, x->buffer->type.ndims, &common);
 }
 
 // A result may lie exactly over an operand where each element depends on that
@@ -2192,15 +2100,15 @@ static void check_arguments(verifier *v)
 
 static void check_output(verifier *v, const hd_buffer *b)
 {
-    const written *w = &v->written[b->id];
+    const hd_written *w = &v->written[b->id];
     hd_view view = {.buffer = (hd_buffer *)b};
-    box all = box_of(v, &view);
+    hd_box all = hd_box_of(v->module, &view);
     hd_status ignored;
 
-    if (is_written(w, &all, b->type.ndims))
+    if (hd_written_has(w, &all, b->type.ndims))
         return;
     v->failed = true;
-    all = find_unwritten(w, &all, b->type.ndims);
+    all = hd_written_first_gap(w, &all, b->type.ndims);
     ignored = w->n == 0
                   ? hd_error(v->diag, HD_E0310, b->loc,
                              "%%%s is an output and is never written", b->name)
