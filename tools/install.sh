@@ -73,6 +73,7 @@ missing_packages() {
         has_header gtest/gtest.h || echo libgtest-dev
         has_lit || lit_package
         has_command git || echo git
+        has_command pkg-config || echo pkg-config
     fi
     if [ "$1" = fuzz ]; then
         has_fuzzer || fuzzer_packages

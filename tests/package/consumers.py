@@ -1,0 +1,144 @@
+"""Programs of others find, compile, link and run what is installed, by
+find_package and by pkg-config, shared and static, where it was installed and
+where it was moved to; and a project of others takes this tree as a part.
+
+usage: consumers.py SOURCE BUILD WORK PROGRAM
+
+BUILD is what is installed from, PROGRAM one in C that prints `2 4 2 4`.
+"""
+import pathlib
+import shutil
+import subprocess
+import sys
+
+source, build, work, program = map(pathlib.Path, sys.argv[1:5])
+consumer = pathlib.Path(__file__).parent / "consumer"
+cache = dict(line.split("=", 1) for line in (build / "CMakeCache.txt").read_text().splitlines()
+             if "=" in line and line[0] not in "/#")
+CC, CXX, LAUNCHER = (next((v for k, v in cache.items() if k.startswith(name + ":")), "")
+                     for name in ("CMAKE_C_COMPILER", "CMAKE_CXX_COMPILER", "CMAKE_C_COMPILER_LAUNCHER"))
+
+
+def run(*words, **more):
+    done = subprocess.run([str(word) for word in words], text=True, timeout=250,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **more)
+    if done.returncode != 0:
+        sys.exit(f"{' '.join(map(str, words))}\nexit code {done.returncode}:\n{done.stdout}")
+    return done.stdout
+
+
+def needs_library(binary):
+    return "libheddle.so.0.1]" in run("readelf", "-d", binary)
+
+
+def judge(binary, shared, **more):
+    said = run(binary, **more)
+    if said != "2 4 2 4\n":
+        sys.exit(f"{binary} printed {said!r}")
+    if needs_library(binary) != shared:
+        sys.exit(f"{binary}: linked {'statically' if shared else 'with the shared library'}")
+
+
+def configure(name, *options):
+    folder = work / name
+    run("cmake", "-S", consumer, "-B", folder, "-G", "Ninja", f"-DCMAKE_C_COMPILER={CC}",
+        f"-DCMAKE_CXX_COMPILER={CXX}", f"-DPROGRAM={program}",
+        "-DCMAKE_C_FLAGS=-Wall -Wextra -Werror", "-DCMAKE_CXX_FLAGS=-Wall -Wextra -Werror",
+        "-DCMAKE_FIND_USE_PACKAGE_REGISTRY=OFF", *options)
+    return folder
+
+
+def build_consumer(folder, shared):
+    run("cmake", "--build", folder)
+    for binary in ("in_c", "in_cxx"):
+        judge(folder / binary, shared)
+
+
+def find_package(name, prefix, shared, *options):
+    folder = configure(name, "-DMODE=package", f"-DCMAKE_PREFIX_PATH={prefix}", *options)
+    build_consumer(folder, shared)
+
+
+def pkg_config(name, prefix, shared, *options):
+    path = {"PKG_CONFIG_PATH": prefix / "lib/pkgconfig", "PATH": "/usr/bin:/bin",
+            "LD_LIBRARY_PATH": prefix / "lib"}
+    path = {key: str(value) for key, value in path.items()}
+    words = run("pkg-config", *options, "--cflags", "--libs", "heddle", env=path).split()
+    if any("//" in word or not str(prefix.resolve()) in str(pathlib.Path(word[2:]).resolve())
+           for word in words if word[:2] in ("-I", "-L")):
+        sys.exit(f"pkg-config leads out of {prefix}: {words}")
+    for compiler, text in ((CC, program), (CXX, consumer / "main.cc")):
+        binary = work / f"{name}_{text.suffix[1:]}"
+        run(compiler, "-Wall", "-Wextra", "-Werror", text, "-o", binary, *words)
+        judge(binary, shared, env=path)
+
+
+def check_installed(prefix):
+    """Nothing names the folder that it was built in or the one that it was
+    installed to, and what is there is what is meant to be."""
+    for file in prefix.rglob("*"):
+        content = file.read_bytes() if file.is_file() else b""
+        if content[:4] in (b"\x7fELF", b"!<ar"):  # whose debugging information does
+            continue
+        for folder in (build, source, prefix):
+            if str(folder).encode() in content:
+                sys.exit(f"{file} names {folder}")
+    for name in ("bin/heddle", "lib/libheddle.so.0.1", "lib/libheddle.a", "include/heddle/heddle.h",
+                 "libexec/heddle/heddle-gen", "share/heddle/examples/machines/h200x8.json",
+                 "share/doc/heddle/LICENSE", "share/doc/heddle/docs/cli.md"):
+        if not (prefix / name).exists():
+            sys.exit(f"{name} is not installed")
+    if [file.name for file in (prefix / "bin").iterdir()] != ["heddle"]:
+        sys.exit("bin has more than heddle")
+    if "RUNPATH" in run("readelf", "-d", prefix / "bin/heddle"):
+        sys.exit("bin/heddle has a RUNPATH")
+
+
+def installed():
+    first, moved = work / "prefix", work / "moved"
+    run("cmake", "--install", build, "--prefix", first)
+    check_installed(first)
+    find_package("shared", first, True)
+    find_package("static", first, False, "-DBUILD_SHARED_LIBS=OFF")
+    pkg_config("pc", first, True)
+    first.rename(moved)
+    find_package("moved_static", moved, False, "-DCOMPONENTS=static;tools")
+    find_package("moved_shared", moved, True, "-DCOMPONENTS=shared")
+    pkg_config("moved_pc", moved, True)
+    # Where there is the static library alone, -lheddle is that.
+    for file in (moved / "lib").glob("libheddle.so*"):
+        file.unlink()
+    (moved / "lib/cmake/heddle/heddle-shared.cmake").unlink()
+    pkg_config("static_pc", moved, False, "--static")
+    find_package("static_alone", moved, False)
+
+
+def subproject():
+    """It is built and not installed, needs neither GoogleTest nor cJSON, and
+    its targets are those of the library; the rest is there for who asks."""
+    hidden = [f"-DCMAKE_DISABLE_FIND_PACKAGE_{name}=ON" for name in ("GTest", "Python3")]
+    folder = configure("subproject", "-DMODE=subproject", f"-DSOURCE={source}", "-DCJSON_LIBRARY=/none",
+                       f"-DCMAKE_C_COMPILER_LAUNCHER={LAUNCHER}", *hidden)
+    build_consumer(folder, False)
+    run("cmake", "--install", folder, "--prefix", work / "only")
+    files = sorted(str(f.relative_to(work / "only")) for f in (work / "only").rglob("*") if f.is_file())
+    if files != ["bin/in_c"]:
+        sys.exit(f"the subproject installs {files}")
+    others = [f for f in folder.rglob("*") if f.is_file() and f.stat().st_mode & 0o111
+              and f.name not in ("in_c", "in_cxx") and "CMakeFiles" not in f.parts]
+    if others:
+        sys.exit(f"the subproject builds {others}")
+    run("cmake", folder, "-DBUILD_SHARED_LIBS=ON", "-DHEDDLE_TOOLS=ON", "-DHEDDLE_INSTALL=ON", "-UCJSON_LIBRARY")
+    build_consumer(folder, True)
+    run("cmake", "--install", folder, "--prefix", work / "whole")
+    (work / "whole").rename(work / "elsewhere")
+    tool = work / "elsewhere/bin/heddle"
+    if not run(tool, "version").startswith("heddle 0.1") or not needs_library(tool):
+        sys.exit("the command is not linked with the shared library")
+    run(work / "elsewhere/libexec/heddle/heddle-gen", "--seed", 1)
+
+
+shutil.rmtree(work, ignore_errors=True)
+work.mkdir(parents=True)
+installed()
+subproject()
