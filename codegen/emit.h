@@ -8,7 +8,8 @@
 // A kernel is `extern "C" __global__ void hd_kernel(const hd_kernel_args
 // args)`, whose one parameter is `struct { u64 at[pointers], size[sizes]; }` by
 // value, without `size` where there are none. Its threads are independent, but
-// for those of hd_emit_spread, hd_emit_oneshot and hd_emit_twoshot: they
+// for those of hd_emit_spread, hd_emit_rows, hd_emit_oneshot and
+// hd_emit_twoshot: they
 // neither share memory nor wait for one another.
 //
 // The step of a program with sizes (codegen/length.h) has the same text at each
@@ -21,6 +22,7 @@
 #include "base/text.h"
 #include "codegen/chain.h"
 #include "codegen/length.h"
+#include "ir/counts.h"
 
 HD_BEGIN_DECLS
 
@@ -79,6 +81,15 @@ hd_status hd_emit_reduce(hd_dtype dtype, hd_fold fold, int operands,
 // blocks that are done are counted there.
 hd_status hd_emit_spread(int copies, int flags, hd_length bytes, hd_diag *diag,
                          hd_text *out, hd_kernel_grid *grid);
+
+// Copies the rows that are counted, where they lie, from at[1] to at[0], as
+// hd_emit_spread does with its words: at[2 ..] are `flags` flags, what they
+// become, and the counter. Behind these stand the address of the first slab's
+// count, of an hd_kernel_miscount, the step's number, and that of the count
+// among those that the step reads.
+enum { HD_ROWS_POINTERS = 8 }; // beside the flags
+void hd_emit_rows(const hd_rows *rows, hd_dtype dtype, int flags, hd_text *out,
+                  hd_kernel_grid *grid);
 
 // at[0][i] = at[1 + k][i] over k < ranks joined as by hd_emit_reduce, by a
 // kernel that meets the peers by itself, of few blocks. Each group of words

@@ -1,8 +1,9 @@
-// The kernel that copies one contiguous range of memory to several places: of
-// peers, so that all their links are fed at once. A thread keeps several words
-// in flight, since each takes a while to get there. Of the blocks the last to
-// end tells the peers.
+// The kernels that copy to peers: one contiguous range to several places, so
+// that all their links are fed at once, or to one the rows of a range that are
+// counted. A thread keeps several words in flight, since each takes a while to
+// get there. Of the blocks the last to end tells the peers.
 #include "base/diag.h"
+#include "base/dtype.h"
 #include "codegen/emit.h"
 
 enum { BLOCKS = 32, THREADS = 512 };
@@ -41,7 +42,9 @@ static const char body[] =
     "    for (u64 i = start + first; i < BYTES; i += step)\n"
     "        for (int k = 0; k < COPIES; k++)\n"
     "            ((unsigned char *)args.at[k])[i] =\n"
-    "                ((const unsigned char *)from)[i];\n"
+    "                ((const unsigned char *)from)[i];\n";
+
+static const char tail[] =
     "    __syncthreads();\n"
     "    if (FLAGS > 0 && threadIdx.x == blockDim.x - 1) {\n"
     "        unsigned *done = (unsigned *)args.at[COPIES + FLAGS + 2];\n"
@@ -82,10 +85,101 @@ hd_status hd_emit_spread(int copies, int flags, hd_length bytes, hd_diag *diag,
         hd_text_puts(out, "    const u64 BYTES = args.size[0];\n"
                           "    const u64 WORDS = BYTES / 16;\n");
     hd_text_puts(out, body);
+    hd_text_puts(out, tail);
     *grid = (hd_kernel_grid){.blocks = BLOCKS,
                              .threads = THREADS,
                              .pointers = copies + flags + 3,
                              .sizes = bytes.sized ? 1 : 0,
                              .size = {bytes.now}};
     return HD_OK;
+}
+
+// ------------------------------------------------------------- rows, by counts
+
+// Blocks take the chunks of all slabs in turns, whatever slabs have: each adds
+// up how many chunks those before have.
+static const char rows_body[] =
+    "static inline u64 rows_of(i64 count)\n"
+    "{\n"
+    "    return count < 0 ? 0 : (u64)count > ROOM ? ROOM : (u64)count;\n"
+    "}\n"
+    "static inline bool fits(i64 count)\n"
+    "{\n"
+    "    return (i64)rows_of(count) == count;\n"
+    "}\n"
+    "static inline void tell(const int *counts, u64 *told, u64 step,\n"
+    "                        u64 first, u64 c)\n"
+    "{\n"
+    "    if (fits(counts[c]) ||\n"
+    "        (told[0] != 0 && (told[0] != step + 1 || told[1] <= first + c)))\n"
+    "        return;\n"
+    "    for (u64 k = 0; k < c; k++)\n"
+    "        if (!fits(counts[k]))\n"
+    "            return;\n"
+    "    told[1] = first + c;\n"
+    "    told[2] = (u64)(i64)counts[c];\n"
+    "    told[3] = ROOM;\n"
+    "    told[0] = step + 1;\n"
+    "}\n"
+    "static inline void copy(char *to, const char *from, u64 bytes, bool "
+    "wide)\n"
+    "{\n"
+    "    const u64 words = wide ? bytes / 16 : 0, step = blockDim.x;\n"
+    "    for (u64 i = threadIdx.x; i < words; i += 4 * step) {\n"
+    "        word w[4] = {};\n"
+    "        for (int u = 0; u < 4; u++)\n"
+    "            if (i + u * step < words)\n"
+    "                w[u] = ((const word *)from)[i + u * step];\n"
+    "        for (int u = 0; u < 4; u++)\n"
+    "            if (i + u * step < words)\n"
+    "                ((word *)to)[i + u * step] = w[u];\n"
+    "    }\n"
+    "    for (u64 i = words * 16 + threadIdx.x; i < bytes; i += step)\n"
+    "        to[i] = from[i];\n"
+    "}\n";
+
+static const char rows_kernel[] =
+    "    const int *counts = (const int *)args.at[FLAGS + 4];\n"
+    "    const bool wide = ((args.at[0] | args.at[1] | SLAB) & 15) == 0;\n"
+    "    u64 before = 0;\n"
+    "    if (blockIdx.x == 0)\n"
+    "        for (u64 c = threadIdx.x; c < SLABS / EACH; c += blockDim.x)\n"
+    "            tell(counts, (u64 *)args.at[FLAGS + 5], args.at[FLAGS + 6],\n"
+    "                 args.at[FLAGS + 7], c);\n"
+    "    for (u64 slab = 0; slab < SLABS; slab++) {\n"
+    "        const u64 bytes = rows_of(counts[slab / EACH]) * ROW;\n"
+    "        char *to = (char *)args.at[0] + slab * SLAB;\n"
+    "        const char *from = (const char *)args.at[1] + slab * SLAB;\n"
+    "        u64 at = (blockIdx.x + gridDim.x - before % gridDim.x) %\n"
+    "                 gridDim.x * CHUNK;\n"
+    "        for (; at < bytes; at += gridDim.x * CHUNK)\n"
+    "            copy(to + at, from + at,\n"
+    "                 bytes - at < CHUNK ? bytes - at : CHUNK, wide);\n"
+    "        before += (bytes + CHUNK - 1) / CHUNK;\n"
+    "    }\n";
+
+void hd_emit_rows(const hd_rows *rows, hd_dtype dtype, int flags, hd_text *out,
+                  hd_kernel_grid *grid)
+{
+    long long row = (long long)rows->row * (long long)hd_dtype_size(dtype);
+
+    hd_text_puts(out, head);
+    hd_text_printf(out,
+                   "typedef long long i64;\n"
+                   "enum { COPIES = 1, FLAGS = %d };\n"
+                   "typedef struct hd_kernel_args {\n"
+                   "    u64 at[FLAGS + %d];\n"
+                   "} hd_kernel_args;\n"
+                   "static constexpr u64 SLABS = %lldu, ROOM = %lldu, ROW = "
+                   "%lldu, SLAB = ROOM * ROW, EACH = %lldu, CHUNK = %du;\n",
+                   flags, HD_ROWS_POINTERS, (long long)rows->n,
+                   (long long)rows->room, row, (long long)rows->each,
+                   THREADS * 4 * 16);
+    hd_text_puts(out, rows_body);
+    hd_text_puts(out, signature);
+    hd_text_puts(out, rows_kernel);
+    hd_text_puts(out, tail);
+    *grid = (hd_kernel_grid){.blocks = BLOCKS,
+                             .threads = THREADS,
+                             .pointers = flags + HD_ROWS_POINTERS};
 }

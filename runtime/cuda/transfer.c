@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/diag.h"
+#include "codegen/emit.h"
 #include "runtime/cuda/batch.h"
 
 #define EARLY_STEPS 4096 // of a program that is searched for early "ready"s
@@ -268,6 +269,50 @@ static hd_status add_push(hd_words *words, const push *p)
                               grid, at, n, words->diag);
 }
 
+// Whether a kernel, which can read counts, moves the step by them. Of what a
+// run says the length of, all the room is moved.
+static bool moves_rows(const hd_words *words, const hd_step *step)
+{
+    return hd_op_counted(step->op) >= 0 &&
+           hd_cuda_transport_of(words->device, step)->kernels &&
+           !hd_length_of_part(step, 0).sized;
+}
+
+// The rows of what goes to `rank`, who is told by `word` if there is one.
+static hd_status add_rows(hd_words *words, const hd_step *step, int rank,
+                          hd_cuda_at to, hd_cuda_at from,
+                          const hd_cuda_at *word)
+{
+    hd_device *device = words->device;
+    int view = hd_op_counted(step->op), n = 0;
+    hd_rows rows = hd_rows_of(
+        step, hd_op_is_led(step->op, view)
+                  ? hd_mesh_coord(device->binding.module, rank, step->op->axis)
+                  : -1);
+    hd_location counts = {rows.counts->buffer->id,
+                          (size_t)hd_rows_count(&rows, 0) * sizeof(int32_t)};
+    hd_cuda_at at[1 + HD_ROWS_POINTERS];
+    hd_text text = {0};
+    hd_kernel_grid grid = {0};
+
+    at[n++] = to;
+    at[n++] = from;
+    if (word != NULL)
+        at[n++] = *word;
+    at[n++] = (hd_cuda_at){HD_CUDA_WORD_VALUE, 0};
+    at[n++] =
+        hd_cuda_need(device, words->stream, HD_CUDA_COUNTER, sizeof(uint32_t));
+    at[n++] = hd_cuda_at_place(counts);
+    at[n++] = hd_cuda_need(device, words->stream, HD_CUDA_MISCOUNT,
+                           sizeof(hd_kernel_miscount));
+    at[n++] = (hd_cuda_at){-1, (uint64_t)step->index};
+    at[n++] = (hd_cuda_at){-1, (uint64_t)hd_rows_number(&rows, 0)};
+    hd_emit_rows(&rows, step->span[view].buffer->type.dtype, word != NULL,
+                 &text, &grid);
+    return hd_cuda_add_kernel(device, words->stream, step, &text, grid, at, n,
+                              words->diag);
+}
+
 // Where one piece goes to all peers, one kernel feeds all links at once, and
 // the own result too.
 static bool spreads(const hd_device *device, const hd_step *step)
@@ -316,12 +361,16 @@ static hd_status move(hd_words *words, const hd_rendezvous *rendezvous)
     bool put = rendezvous->side == HD_SIDE_PUT;
     hd_cuda_at to = put ? there : here, from = put ? here : there;
 
+    hd_cuda_at done = hd_cuda_their_word(words, rendezvous, HD_CUDA_DONE);
+
     HD_TRY(await_ready(words, rendezvous));
+    if (put && moves_rows(words, words->step))
+        return add_rows(words, words->step, rendezvous->peer, to, from, &done);
     if (is_pushed(words)) {
         push p = {.from = from,
                   .bytes = rendezvous->bytes,
                   .to = {to},
-                  .word = {hd_cuda_their_word(words, rendezvous, HD_CUDA_DONE)},
+                  .word = {done},
                   .copies = 1,
                   .words = 1};
 
@@ -561,6 +610,9 @@ static hd_status copy_own(hd_words *words, const hd_step *step)
     }
     if (!own)
         return HD_OK;
+    if (moves_rows(words, step))
+        return add_rows(words, step, device->rank, hd_cuda_at_place(to.place),
+                        hd_cuda_at_place(from.place), NULL);
     return hd_cuda_add_copy(
         device, words->stream, step, hd_cuda_at_place(to.place),
         hd_cuda_at_place(from.place), to.bytes, words->diag);

@@ -1140,6 +1140,90 @@ TEST(Codegen, OneRangeIsCopiedToAllPlacesAndNowhereElse)
     }
 }
 
+Kernel Rows(const hd_rows &rows, int flags)
+{
+    return Emit([=](hd_text *out, hd_kernel_grid *grid) {
+        hd_emit_rows(&rows, HD_BF16, flags, out, grid);
+        return HD_OK;
+    });
+}
+
+hd_rows SomeRows(int64_t n = 8, int64_t room = 12, int64_t row = 16,
+                 int64_t each = 1)
+{
+    hd_rows rows = {};
+
+    rows.n = n;
+    rows.room = room;
+    rows.row = row;
+    rows.each = each;
+    return rows;
+}
+
+// Slabs with none, one and all of their rows, one count of several slabs, rows
+// that vectors fit and others, and counts that are taken for others.
+TEST(Codegen, RowsThatAreCountedAreCopiedAndNothingElse)
+{
+    struct Shape {
+        int64_t n, room, row, each;
+    };
+    const Shape shapes[] = {
+        {5, 7, 8, 1}, {6, 3, 5, 2}, {3, 40, 1024, 1}, {1, 300, 1001, 1}};
+    std::vector<Kernel> kernels;
+    std::mt19937 random(Seed());
+
+    for (const Shape &s : shapes)
+        for (int flags : {0, 1})
+            kernels.push_back(
+                Rows(SomeRows(s.n, s.room, s.row, s.each), flags));
+    Host host(kernels);
+    for (size_t i = 0; i < 4 * kernels.size(); i++) {
+        const Shape &s = shapes[i / 4 / 2];
+        size_t flags = i / 4 % 2;
+        size_t slab = size_t(s.room * s.row);
+        std::vector<uint16_t> from(size_t(s.n) * slab + 8);
+        std::vector<uint16_t> to(from.size(), 0x5a5a), want = to;
+        std::vector<int> counts(size_t(s.n / s.each));
+        int64_t told[4] = {}, bad = -1;
+        uint32_t word = 7, counter = 0;
+        Addresses args = {};
+
+        for (uint16_t &code : from)
+            code = uint16_t(random());
+        for (int &count : counts)
+            count = random() % 3 == 0   ? 0
+                    : random() % 3 == 0 ? int(s.room)
+                                        : int(random() % unsigned(s.room + 1));
+        if (i % 4 > 1) {
+            bad = int64_t(random() % counts.size());
+            counts[size_t(bad)] = i % 4 == 2 ? -3 : int(s.room) + 1;
+        }
+        for (size_t k = 0; k < size_t(s.n); k++) {
+            int64_t n =
+                std::clamp<int64_t>(counts[k / size_t(s.each)], 0, s.room);
+
+            std::copy_n(&from[k * slab], size_t(n * s.row), &want[k * slab]);
+        }
+        args.at[0] = reinterpret_cast<uint64_t>(to.data());
+        args.at[1] = reinterpret_cast<uint64_t>(from.data());
+        args.at[2] = reinterpret_cast<uint64_t>(&word);
+        args.at[2 + flags] = 11;
+        args.at[3 + flags] = reinterpret_cast<uint64_t>(&counter);
+        args.at[4 + flags] = reinterpret_cast<uint64_t>(counts.data());
+        args.at[5 + flags] = reinterpret_cast<uint64_t>(told);
+        args.at[6 + flags] = 20;
+        args.at[7 + flags] = 100;
+        host.Launch(i / 4, args, kernels[i / 4].grid);
+        EXPECT_EQ(to, want) << "shape " << i / 8;
+        EXPECT_EQ(word, flags > 0 ? 11u : 7u);
+        EXPECT_EQ(counter, 0u);
+        EXPECT_EQ(told[0], bad < 0 ? 0 : 21);
+        EXPECT_EQ(told[1], bad < 0 ? 0 : 100 + bad);
+        EXPECT_EQ(told[2], bad < 0 ? 0 : counts[size_t(bad)]);
+        EXPECT_EQ(told[3], bad < 0 ? 0 : s.room);
+    }
+}
+
 TEST(Codegen, RanksAreReducedInOrderAndRoundedOnce)
 {
     const size_t n = 1003;
@@ -1608,10 +1692,13 @@ TEST_F(Nvrtc, CompilesKernelsForThreeGenerations)
         }
     }
     EXPECT_GE(n, 40u);
-    for (const char *arch : archs)
+    for (const char *arch : archs) {
         for (bool sized : {false, true})
             EXPECT_FALSE(Compile(Spread(7, 6, 1003, sized).text, arch).empty())
                 << arch << ": " << hd_diag_text(diag_);
+        EXPECT_FALSE(Compile(Rows(SomeRows(), 1).text, arch).empty())
+            << arch << ": " << hd_diag_text(diag_);
+    }
     for (hd_dtype d : kDtypes)
         for (size_t a = 0; a < 3; a++) {
             if (!all && size_t(d) % 3 != a)
