@@ -733,18 +733,23 @@ static hd_build on_ranks(hd_build *b, hd_ranks ranks)
                                    : hd_build_if(b, is_among(b, ranks), &none);
 }
 
-// A buffer and the same on another rank, named as a transfer moves it.
-typedef struct point {
+// What a rank has of a tensor of type `like`, in buffers that may have room for
+// what others have.
+typedef struct carried {
     hd_buffer *from, *to;
+    const hd_type *like;
+} carried;
+
+typedef struct point {
     int axis;
     hd_expr source, dest;
 } point;
 
-// A view that one side has, whole or each contiguous piece of it.
-static void move_point(hd_build *b, const point *p)
+// All of it, or each contiguous piece.
+static void move_point(hd_build *b, const carried *what, const point *p)
 {
-    hd_view in = part_of(b, p->from, &p->from->type);
-    hd_view out = part_of(b, p->to, &p->to->type);
+    hd_view in = part_of(b, what->from, what->like);
+    hd_view out = part_of(b, what->to, what->like);
     hd_expr at = coord(b, p->axis);
     hd_build inner = each_piece(b, &in, &out), sends, receives, none;
 
@@ -761,13 +766,14 @@ static void move_point(hd_build *b, const point *p)
 
 // To the ranks from `low` to before `past`, none of which is in `have`, from
 // those in turn.
-static void send_to(hd_build *b, point p, hd_ranks have, int64_t low,
-                    int64_t past)
+static void send_to(hd_build *b, const carried *what, hd_ranks have,
+                    int64_t low, int64_t past)
 {
     hd_module *m = b->module;
     hd_expr n = hd_expr_const(m, have.past - have.low);
     hd_expr i = hd_expr_const(m, 0);
     hd_build body = *b;
+    point p = {.axis = have.axis};
 
     if (low >= past)
         return;
@@ -778,15 +784,14 @@ static void send_to(hd_build *b, point p, hd_ranks have, int64_t low,
         p.source =
             hd_expr_binary(m, HD_EXPR_ADD, p.source, hd_expr_mod(m, i, n));
     p.dest = hd_expr_binary(m, HD_EXPR_ADD, hd_expr_const(m, low), i);
-    move_point(&body, &p);
+    move_point(&body, what, &p);
 }
 
 // From the only rank that has it to all.
-static void broadcast_rank(hd_build *b, hd_buffer *from, hd_buffer *to,
-                           hd_ranks have)
+static void broadcast_rank(hd_build *b, const carried *what, hd_ranks have)
 {
-    hd_view in = part_of(b, from, &from->type);
-    hd_view out = part_of(b, to, &to->type);
+    hd_view in = part_of(b, what->from, what->like);
+    hd_view out = part_of(b, what->to, what->like);
     hd_build inner = each_piece(b, &in, &out);
 
     hd_build_key(hd_build_unary(&inner, HD_OP_BROADCAST, have.axis, out, in),
@@ -794,28 +799,27 @@ static void broadcast_rank(hd_build *b, hd_buffer *from, hd_buffer *to,
 }
 
 // What the ranks of `have` hold alike, to those of `want`, on the same axis or
-// all of it: `from` and `to` are placed alike.
-static void spread_ranks(hd_build *b, hd_buffer *from, hd_buffer *to,
-                         hd_ranks have, hd_ranks want)
+// all of it.
+static void spread_ranks(hd_build *b, const carried *what, hd_ranks have,
+                         hd_ranks want)
 {
     int64_t n = ranks_of(b, have.axis);
     int64_t low = hd_ranks_are_all(want) ? 0 : want.low;
     int64_t past = hd_ranks_are_all(want) ? n : want.past;
     hd_ranks both = {have.axis, low > have.low ? low : have.low,
                      past < have.past ? past : have.past};
-    point p = {.from = from, .to = to, .axis = have.axis};
 
     if (hd_ranks_are_all(want) && have.past == have.low + 1) {
-        broadcast_rank(b, from, to, have);
+        broadcast_rank(b, what, have);
         return;
     }
     if (both.low < both.past) {
         hd_build here = on_ranks(b, both);
 
-        copy_part(&here, from, to, &to->type);
+        copy_part(&here, what->from, what->to, what->like);
     }
-    send_to(b, p, have, low, past < have.low ? past : have.low);
-    send_to(b, p, have, low > have.past ? low : have.past, past);
+    send_to(b, what, have, low, past < have.low ? past : have.low);
+    send_to(b, what, have, low > have.past ? low : have.past, past);
 }
 
 // Where a loop over pieces would be over a block of another axis, whole buffers
@@ -829,14 +833,14 @@ static void move_ranks(hd_build *b, hd_buffer *from, hd_buffer *to,
     hd_build here;
 
     if (!splits_own(&in, &out)) {
-        spread_ranks(b, from, to, have, want);
+        spread_ranks(b, &(carried){from, to, &to->type}, have, want);
         return;
     }
     from_room = add_room(b, from);
     to_room = add_room(b, to);
     here = on_ranks(b, have);
     copy_part(&here, from, from_room, &from->type);
-    spread_ranks(b, from_room, to_room, have, want);
+    spread_ranks(b, &(carried){from_room, to_room, &to->type}, have, want);
     here = on_ranks(b, want);
     copy_part(&here, to_room, to, &to->type);
 }

@@ -134,8 +134,10 @@ typedef struct maker {
     int nstreamed;
     int *streamed; // owned: what may be made in a loop
     FILE *body;    // owned
-    int ncounted;  // tensors with counts, which have names of their own
-    FILE *counted; // owned: their declarations
+    // Tensors with counts, or on some ranks, which have names of their own, and
+    // their declarations.
+    int ncounted, nstaged;
+    FILE *counted; // owned
 } maker;
 
 static const char *const axis_names[MAX_AXES] = {"tp", "dp", "pp", "ep"};
@@ -704,6 +706,122 @@ static bool draw_cast(maker *m, tensor *t)
     return fits(m, t);
 }
 
+static void write_sized(maker *m, dim d, FILE *to)
+{
+    const size *size = size_of(m, d.extent);
+    int times = d.extent % MANY;
+
+    if (times > 1)
+        fprintf(to, "%d * ", times);
+    fprintf(to, "m%d", (int)(size - m->size));
+    if (size->blocks > 0 &&
+        (d.mark == STREAM || (d.mark == LOCAL && once_in(m, 4))))
+        fprintf(to, " in %d", size->blocks);
+}
+
+static void write_dim(maker *m, dim d, FILE *to)
+{
+    if (d.extent >= MANY)
+        write_sized(m, d, to);
+    else if (d.mark >= 0 && d.extent == m->axis[d.mark] && once_in(m, 4))
+        fprintf(to, "size %s", axis_names[d.mark]);
+    else
+        fprintf(to, "%d", d.extent);
+    if (d.extent < MANY && d.mark == STREAM && d.blocks > 0)
+        fprintf(to, " in %d", d.blocks);
+    if (d.mark != LOCAL)
+        fprintf(to, " @%s", d.mark >= 0 ? axis_names[d.mark] : "stream");
+}
+
+// The ranks from `low` on of an axis.
+typedef struct ranks {
+    int axis, low, n;
+} ranks;
+
+static ranks draw_ranks(maker *m, int axis)
+{
+    int low = pick(m, m->axis[axis]);
+
+    return (ranks){axis, low,
+                   once_in(m, 3) ? 1 + pick(m, m->axis[axis] - low) : 1};
+}
+
+// On ranks of an axis, which does not shard it.
+static int declare_staged(maker *m, tensor *t, ranks on)
+{
+    fprintf(m->counted, "temp %%s%d : %s[", m->nstaged, dtypes[t->dtype].text);
+    for (int d = 0; d < t->ndims; d++) {
+        if (t->dim[d].mark == on.axis)
+            t->dim[d].mark = LOCAL;
+        fprintf(m->counted, "%s", d > 0 ? ", " : "");
+        write_dim(m, t->dim[d], m->counted);
+    }
+    fprintf(m->counted, "] on %s %d", axis_names[on.axis], on.low);
+    if (on.n > 1)
+        fprintf(m->counted, "..%d", on.low + on.n);
+    fprintf(m->counted, "\n");
+    return m->nstaged++;
+}
+
+// Perhaps one rank's index of a dimension of which each has one: no tensor that
+// others may read, as it is on that rank alone.
+static tensor draw_index(maker *m, int x)
+{
+    tensor part = m->tensor[x];
+    int at = 0, n = part.ndims;
+
+    part.view[0] = '\0';
+    while (at < n && (part.dim[at].mark < 0 ||
+                      part.dim[at].extent != m->axis[part.dim[at].mark]))
+        at++;
+    if (at == n || !once_in(m, 3))
+        return part;
+    for (int d = 0; d < n; d++)
+        view_dim(&part, d == at ? pick(m, part.dim[d].extent) : 0,
+                 part.dim[d].extent, part.dim[d].extent, d == at);
+    strcat(part.view, "]");
+    drop_dims(&part, at, 1);
+    return part;
+}
+
+// What is on some ranks is computed on there, or moved to others, mostly of the
+// same axis.
+static void go_on_staged(maker *m, tensor *t, ranks *on)
+{
+    int from = m->nstaged - 1;
+
+    if (once_in(m, 2)) {
+        fprintf(m->body, "    %%s%d = max %%s%d, %%s%d\n",
+                declare_staged(m, t, *on), from, from);
+        return;
+    }
+    *on = draw_ranks(m, once_in(m, 5) ? pick(m, m->naxes) : on->axis);
+    if (once_in(m, 3))
+        draw_marks(m, t);
+    fprintf(m->body, "    %%s%d = set %%s%d\n", declare_staged(m, t, *on),
+            from);
+}
+
+// In the end it is moved to all.
+static void make_staged(maker *m, int x)
+{
+    ranks on;
+    tensor t;
+
+    if (m->naxes == 0 || m->tensor[x].role == 'p')
+        return;
+    on = draw_ranks(m, pick(m, m->naxes));
+    t = draw_index(m, x);
+    fprintf(m->body, "    %%s%d = set %%t%d%s\n", declare_staged(m, &t, on),
+            read_tensor(m, x), t.view);
+    for (int n = pick(m, 6); n > 0; n--)
+        go_on_staged(m, &t, &on);
+    if (!once_in(m, 3))
+        draw_marks(m, &t);
+    fprintf(m->body, "    %%t%d = set %%s%d\n", place_result(m, &t, false),
+            m->nstaged - 1);
+}
+
 static void make_set(maker *m, int x)
 {
     tensor t = m->tensor[x];
@@ -733,33 +851,6 @@ static int find_countable(maker *m, const tensor *t)
             return d;
     }
     return -1;
-}
-
-static void write_sized(maker *m, dim d, FILE *to)
-{
-    const size *size = size_of(m, d.extent);
-    int times = d.extent % MANY;
-
-    if (times > 1)
-        fprintf(to, "%d * ", times);
-    fprintf(to, "m%d", (int)(size - m->size));
-    if (size->blocks > 0 &&
-        (d.mark == STREAM || (d.mark == LOCAL && once_in(m, 4))))
-        fprintf(to, " in %d", size->blocks);
-}
-
-static void write_dim(maker *m, dim d, FILE *to)
-{
-    if (d.extent >= MANY)
-        write_sized(m, d, to);
-    else if (d.mark >= 0 && d.extent == m->axis[d.mark] && once_in(m, 4))
-        fprintf(to, "size %s", axis_names[d.mark]);
-    else
-        fprintf(to, "%d", d.extent);
-    if (d.extent < MANY && d.mark == STREAM && d.blocks > 0)
-        fprintf(to, " in %d", d.blocks);
-    if (d.mark != LOCAL)
-        fprintf(to, " @%s", d.mark >= 0 ? axis_names[d.mark] : "stream");
 }
 
 static int declare_counted(maker *m, const tensor *t, int d, int counts)
@@ -1889,12 +1980,13 @@ static void make_op(maker *m)
 {
     // The first CHAIN of them can be in a loop.
     static void (*const ops[])(maker *, int) = {
-        make_matmul, make_map,    make_tiles,     make_matmul,  make_fold,
-        make_map,    make_copy,   make_tiles,     make_update,  make_transpose,
-        make_map,    make_matmul, make_set,       make_map,     make_reduction,
-        make_set,    make_update, make_transpose, make_reshape, make_reshape,
-        make_route,  make_take,   make_top_k};
-    enum { OPS = sizeof ops / sizeof ops[0], CHAIN = 12 };
+        make_matmul,  make_map,       make_tiles,     make_matmul,
+        make_fold,    make_map,       make_copy,      make_tiles,
+        make_update,  make_transpose, make_map,       make_matmul,
+        make_staged,  make_set,       make_map,       make_reduction,
+        make_set,     make_update,    make_transpose, make_reshape,
+        make_reshape, make_route,     make_take,      make_top_k};
+    enum { OPS = sizeof ops / sizeof ops[0], CHAIN = 13 };
     int n = m->nstreamed < 4 && !m->chain ? 2 * m->nstreamed + 1 : 8;
     bool streams = m->streams && m->naxes > 0;
 
