@@ -343,9 +343,32 @@ hd_status hd_pair_check(const hd_pair *pair, int peer, uint64_t slots,
 
 // ------------------------------------------------------------- memory
 
-hd_status hd_roots_list(const hd_module *module, hd_diag *diag, hd_root **out,
+static size_t bytes_of(const hd_buffer *buffer)
+{
+    return (size_t)hd_type_local_elements(&buffer->type) *
+           hd_dtype_size(buffer->type.dtype);
+}
+
+// A temp that only other ranks name takes no memory here: peers touch what a
+// step of this rank offers.
+static void size_temps(const hd_steps *steps, hd_root *roots)
+{
+    for (int64_t i = 0; i < steps->nsteps; i++) {
+        const hd_op *op = steps->step[i].op;
+
+        for (int v = 0; v < op->nviews; v++) {
+            const hd_buffer *root = hd_buffer_root(op->view[v].buffer);
+
+            if (root->role == HD_TEMP)
+                roots[root->id].bytes = bytes_of(root);
+        }
+    }
+}
+
+hd_status hd_roots_list(const hd_binding *binding, hd_diag *diag, hd_root **out,
                         int *narguments)
 {
+    const hd_module *module = binding->module;
     hd_root *roots = calloc((size_t)module->nbuffers + 1, sizeof *roots);
 
     if (roots == NULL)
@@ -357,9 +380,8 @@ hd_status hd_roots_list(const hd_module *module, hd_diag *diag, hd_root **out,
 
         root->buffer = b;
         root->argument = b->role != HD_TEMP ? (*narguments)++ : -1;
-        if (b->of == NULL)
-            root->bytes = (size_t)hd_type_local_elements(&b->type) *
-                          hd_dtype_size(b->type.dtype);
+        if (b->of == NULL && b->role != HD_TEMP)
+            root->bytes = bytes_of(b);
         else if (b->role != HD_TEMP)
             return hd_fail(diag, HD_UNSUPPORTED,
                            "argument %%%s may not rename %%%s", b->name,
@@ -368,6 +390,7 @@ hd_status hd_roots_list(const hd_module *module, hd_diag *diag, hd_root **out,
         if (b->shared)
             roots[hd_buffer_root(b)->id].shared = true;
     }
+    size_temps(binding->steps, roots);
     return HD_OK;
 }
 

@@ -15,12 +15,12 @@ HD_BEGIN_DECLS
 typedef struct hd_root {
     const hd_buffer *buffer; // borrowed
     bool shared;             // it, or another name of its bytes
-    size_t bytes;            // 0 for another name
+    size_t bytes;            // 0 for another name, and for what no step names
     size_t offset;           // where the driver has put it
     int argument;            // its position, -1 for a temp
 } hd_root;
 
-hd_status hd_roots_list(const hd_module *module, hd_diag *diag, hd_root **out,
+hd_status hd_roots_list(const hd_binding *binding, hd_diag *diag, hd_root **out,
                         int *narguments);
 
 // A send that does not hold up its stream.

@@ -10,6 +10,57 @@
 #include "simulate/machine.h"
 #include "simulate/overlap.h"
 
+static double bytes_of(const hd_buffer *buffer)
+{
+    return buffer->type.dtype == HD_EVENT
+               ? 0
+               : (double)hd_type_local_elements(&buffer->type) *
+                     (double)hd_dtype_size(buffer->type.dtype);
+}
+
+// Temps that the rank's steps name: what others have alone takes no memory.
+// `by` says for each which rank, from 1, has named it last.
+static double sum_temps(const hd_graph *graph, int rank, int *by)
+{
+    int64_t n = hd_graph_steps(graph, rank);
+    double bytes = 0;
+
+    for (int64_t i = 0; i < n; i++) {
+        const hd_op *op = hd_graph_node(graph, rank, i)->op;
+
+        for (int v = 0; v < op->nviews; v++) {
+            const hd_buffer *root = hd_buffer_root(op->view[v].buffer);
+
+            if (root->role != HD_TEMP || by[root->id] == rank + 1)
+                continue;
+            by[root->id] = rank + 1;
+            bytes += bytes_of(root);
+        }
+    }
+    return bytes;
+}
+
+// Of the rank that takes most.
+static hd_status sum_memory(hd_simulation *s, hd_diag *diag)
+{
+    const hd_module *module = s->graph.module;
+    int *by = calloc((size_t)module->nbuffers + 1, sizeof *by);
+    double most = 0;
+
+    if (by == NULL)
+        return hd_fail(diag, HD_NO_MEMORY, "out of memory in the simulator");
+    for (int rank = 0; rank < s->graph.nranks; rank++) {
+        double bytes = sum_temps(&s->graph, rank, by);
+
+        most = bytes > most ? bytes : most;
+    }
+    free(by);
+    for (int i = 0; i < module->narguments; i++)
+        most += bytes_of(module->argument[i]);
+    s->prediction.memory = most;
+    return HD_OK;
+}
+
 static void sum_up(hd_simulation *s)
 {
     double transferring = 0, both = 0;
@@ -19,10 +70,6 @@ static void sum_up(hd_simulation *s)
         both += s->activity[rank].both;
     }
     s->prediction.overlap = transferring > 0 ? both / transferring : 0;
-    for (const hd_buffer *b = s->graph.module->buffers; b != NULL; b = b->next)
-        if (b->of == NULL && b->type.dtype != HD_EVENT)
-            s->prediction.memory += (double)hd_type_local_elements(&b->type) *
-                                    (double)hd_dtype_size(b->type.dtype);
     hd_critical_follow(s);
 }
 
@@ -37,6 +84,7 @@ static hd_status simulate(hd_simulation *s, const hd_module *module,
     if (!over)
         return hd_fail(diag, HD_INVALID, "%s deadlocks; hd_check shows where",
                        module->name);
+    HD_TRY(sum_memory(s, diag));
     sum_up(s);
     return s->prediction.overlap > 0 ? HD_OK : hd_overlap_lint(&s->graph, diag);
 }

@@ -411,7 +411,8 @@ typedef struct hd_prediction {
     double bytes_copied;   // within nodes, by send and recv, all ranks
     double bytes_gathered; // by collectives, all ranks
     double bytes_networked; // between nodes, all ranks
-    double memory;          // bytes of arguments and temporaries of one rank
+    double memory;          // bytes of arguments and temporaries of the rank
+                            // that has most
 } hd_prediction;
 
 // Predicts one run of a complete host program that hd_check has accepted, from

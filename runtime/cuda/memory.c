@@ -295,7 +295,7 @@ static hd_status alloc_all(hd_device *device, hd_diag *diag)
 {
     void *snapshot = NULL;
 
-    HD_TRY(hd_roots_list(device->binding.module, diag, &device->buffer,
+    HD_TRY(hd_roots_list(&device->binding, diag, &device->buffer,
                          &device->narguments));
     device->nbuffers = device->binding.module->nbuffers;
     HD_TRY(count_slots(device, diag));

@@ -62,6 +62,16 @@ struct Simulated {
     }
 };
 
+TEST(Simulation, ATempTakesMemoryOnTheRanksThatNameIt)
+{
+    Simulated s("host program apart mesh pp=2 in %x : u8[3] out %y : u8[3] "
+                "temp %a : u8[3] temp %b : u8[3] temp %c : u8[3] { "
+                "if pp == 0 { %a = copy %x %y = copy %a } else { "
+                "%b = copy %x %c = copy %b %y = copy %c } }");
+
+    EXPECT_DOUBLE_EQ(s.p.memory, 12); // not 15: rank 1 has no %a
+}
+
 TEST(Simulation, StepsOfAStreamFollowEachOther)
 {
     Simulated s("host program chain in %x : u8[3] out %y : u8[3] "
