@@ -63,6 +63,11 @@ if(HEDDLE_TOOLS)
     DESTINATION ${package_folder})
   install(TARGETS heddle_gen RUNTIME COMPONENT tools
     DESTINATION ${programs_folder})
+  set(pages ${CMAKE_CURRENT_BINARY_DIR}/tools/pages)
+  install(DIRECTORY ${pages}/man1 COMPONENT tools
+    DESTINATION ${CMAKE_INSTALL_MANDIR})
+  install(DIRECTORY ${pages}/bash-completion ${pages}/zsh ${pages}/fish
+    DESTINATION ${CMAKE_INSTALL_DATADIR} COMPONENT tools)
   install(DIRECTORY examples DESTINATION ${share_folder} COMPONENT tools)
 endif()
 

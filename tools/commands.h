@@ -1,4 +1,5 @@
-// The commands; each is the last thing in its own file.
+// The commands; each is the last thing in its own file but for the two that
+// tell of the others.
 #ifndef HD_TOOLS_COMMANDS_H
 #define HD_TOOLS_COMMANDS_H
 
@@ -10,5 +11,16 @@ extern const command simulate_command;
 extern const command run_command;
 extern const command bench_command;
 extern const command env_command;
+extern const command version_command;
+extern const command help_command;
+
+extern const command *const commands[]; // NULL ends them
+
+// What each exit code means, by its number; NULL ends them.
+extern const char *const outcome_meaning[];
+
+void command_overview(FILE *to);
+// The command of that name, or a complaint that may name a similar one.
+outcome command_find(const char *name, const command **out);
 
 #endif

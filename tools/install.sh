@@ -74,6 +74,7 @@ missing_packages() {
         has_lit || lit_package
         has_command git || echo git
         has_command pkg-config || echo pkg-config
+        has_command groff || echo groff-base
     fi
     if [ "$1" = fuzz ]; then
         has_fuzzer || fuzzer_packages

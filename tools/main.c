@@ -1,5 +1,5 @@
-// The heddle command: finds the command that is asked for, and sees to it that
-// what it printed arrived.
+// The heddle command: from a command line to the command that is asked for, and
+// sees to it that what it printed arrived.
 #include "commands.h"
 
 #include <errno.h>
@@ -7,87 +7,6 @@
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>
-
-static outcome run_version(const command *command, int argc, char **argv);
-static outcome run_help(const command *command, int argc, char **argv);
-
-static const command version_command = {
-    .name = "version",
-    .operands = "",
-    .summary = "Prints the version of the tool and of the text form.",
-    .about = "",
-    .run = run_version,
-};
-
-static const command help_command = {
-    .name = "help",
-    .operands = "[COMMAND]",
-    .summary = "Explains a command, or lists them all.",
-    .about = "",
-    .run = run_help,
-};
-
-static const command *const commands[] = {
-    &dump_command,  &check_command, &simulate_command, &run_command,
-    &bench_command, &env_command,   &version_command,  &help_command,
-};
-enum { NCOMMANDS = sizeof commands / sizeof *commands };
-
-static void print_overview(FILE *to)
-{
-    fprintf(to,
-            "usage: heddle COMMAND [options] [FILE]\n\n"
-            "A host-IR compiler and runtime for pipelined communication.\n\n"
-            "commands:\n");
-    for (int i = 0; i < NCOMMANDS; i++)
-        fprintf(to, "  %-8s  %s\n", commands[i]->name, commands[i]->summary);
-    fprintf(to, "\n'heddle help COMMAND' explains one.\n"
-                "exit codes: 0 fine, 1 a program or file is wrong, 2 usage,\n"
-                "            3 the run failed, 4 it timed out\n");
-}
-
-static outcome find_command(const char *name, const command **out)
-{
-    const char *names[NCOMMANDS];
-    const char *guess;
-
-    for (int i = 0; i < NCOMMANDS; i++) {
-        names[i] = commands[i]->name;
-        if (strcmp(name, names[i]) == 0) {
-            *out = commands[i];
-            return FINE;
-        }
-    }
-    guess = nearest(name, names, NCOMMANDS);
-    if (guess)
-        return complain(USAGE, "unknown command '%s'; did you mean '%s'?", name,
-                        guess);
-    return complain(USAGE, "unknown command '%s'; 'heddle help' lists them",
-                    name);
-}
-
-static outcome run_version(const command *command, int argc, char **argv)
-{
-    int n;
-
-    TRY(options_take(command, argc, argv, NULL, &n));
-    printf("heddle %s (text form %d)\n", hd_version(), HD_FORMAT);
-    return FINE;
-}
-
-static outcome run_help(const command *command, int argc, char **argv)
-{
-    const char *name;
-
-    TRY(options_take_one(command, argc, argv, NULL, &name));
-    if (!name) {
-        print_overview(stdout);
-        return FINE;
-    }
-    TRY(find_command(name, &command));
-    command_help(command);
-    return FINE;
-}
 
 // --help wins wherever it stands before `--`, even beside an option that is
 // wrong.
@@ -104,17 +23,17 @@ static outcome run_command_line(int argc, char **argv)
     const command *command = NULL;
 
     if (argc < 2) {
-        print_overview(stderr);
+        command_overview(stderr);
         return USAGE;
     }
     if (strcmp(argv[1], "--version") == 0)
-        return run_version(&version_command, argc - 2, argv + 2);
+        return version_command.run(&version_command, argc - 2, argv + 2);
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)
-        return run_help(&help_command, 0, NULL);
+        return help_command.run(&help_command, 0, NULL);
     if (argv[1][0] == '-')
         return complain(
             USAGE, "unknown option '%s'; options follow the command", argv[1]);
-    TRY(find_command(argv[1], &command));
+    TRY(command_find(argv[1], &command));
     if (wants_help(argc - 2, argv + 2)) {
         command_help(command);
         return FINE;

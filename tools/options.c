@@ -31,6 +31,13 @@ static const option *row_at(const command *command, size_t i, size_t *at)
     return NULL;
 }
 
+const option *command_option(const command *command, size_t i)
+{
+    size_t at;
+
+    return row_at(command, i, &at);
+}
+
 // ----------------------------------------------------------------- values
 
 outcome option_choose(const char *word, const char *value,
@@ -141,6 +148,8 @@ static outcome take_value(const option *row, const char *word,
     }
     return USAGE;
 }
+
+const char *const option_devices[] = {"cpu", "cuda", NULL};
 
 outcome option_device(void *to, const char *word, const char *value)
 {
@@ -306,8 +315,7 @@ static void print_option(const option *o)
 
 void command_help(const command *command)
 {
-    size_t at;
-    const option *row = row_at(command, 0, &at);
+    const option *row = command_option(command, 0);
 
     printf("usage: heddle %s%s%s%s\n\n%s\n", command->name,
            row ? " [options]" : "", *command->operands ? " " : "",
@@ -316,6 +324,6 @@ void command_help(const command *command)
         printf("\n%s", command->about);
     if (row)
         printf("\noptions:\n");
-    for (size_t i = 0; (row = row_at(command, i, &at)) != NULL; i++)
+    for (size_t i = 0; (row = command_option(command, i)) != NULL; i++)
         print_option(row);
 }

@@ -1,5 +1,5 @@
 // The command line as rows: what an option is called, what its value may be and
-// where it goes. The parser and --help read the same rows.
+// where it goes. The parser, --help and tools/pages read the same rows.
 #ifndef HD_TOOLS_OPTIONS_H
 #define HD_TOOLS_OPTIONS_H
 
@@ -24,7 +24,9 @@ typedef struct option {
     char letter;     // 0 if it has none
     size_t to, size; // the member that is set: see INTO
     int64_t low, high;
-    const char *const *choices; // NULL ends them
+    // NULL ends them. Those of TAKEN are what a shell completes, and may not be
+    // all.
+    const char *const *choices;
     // `word` is the option as it was written, for messages.
     outcome (*take)(void *to, const char *word, const char *value);
     size_t marks;  // where an unsigned keeps `mark`, if that is not 0, of an
@@ -66,8 +68,11 @@ outcome option_choose(const char *word, const char *value,
 
 // The value of --device, for TAKEN. Whether the device is there, the session
 // says.
+extern const char *const option_devices[];
 outcome option_device(void *to, const char *word, const char *value);
 
+// Row `i` of a command, in the order of --help; NULL beyond the last.
+const option *command_option(const command *command, size_t i);
 void command_help(const command *command);
 
 #endif

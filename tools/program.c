@@ -70,13 +70,14 @@ static outcome take_define(void *to, const char *option, const char *word)
     return FINE;
 }
 
+static const char *const transfers[] = {PROGRAM_TRANSFERS, NULL};
+
 static outcome take_transfer(void *to, const char *word, const char *value)
 {
-    static const char *const kinds[] = {PROGRAM_TRANSFERS, NULL};
     program_options *options = to;
     int kind;
 
-    TRY(option_choose(word, value, kinds, &kind));
+    TRY(option_choose(word, value, transfers, &kind));
     options->automatic = kind > HD_TRANSFER_FUSED;
     if (!options->automatic)
         options->lower.transfer = (hd_transfer)kind;
@@ -123,7 +124,7 @@ const option program_transfer_option[] = {
      "bulk, pipelined, broadcast, direct, ring\n(the default), fused, or "
      "auto, what is predicted\nto be fastest (the default of run and "
      "simulate\nwith --machine)",
-     .take = take_transfer, ASKS(HD_OPTION_TRANSFER)},
+     .choices = transfers, .take = take_transfer, ASKS(HD_OPTION_TRANSFER)},
     {.name = NULL},
 };
 

@@ -85,6 +85,8 @@ def check_installed(prefix):
                 sys.exit(f"{file} names {folder}")
     for name in ("bin/heddle", "lib/libheddle.so.0.1", "lib/libheddle.a", "include/heddle/heddle.h",
                  "libexec/heddle/heddle-gen", "share/heddle/examples/machines/h200x8.json",
+                 "share/man/man1/heddle-run.1", "share/bash-completion/completions/heddle",
+                 "share/zsh/site-functions/_heddle", "share/fish/vendor_completions.d/heddle.fish",
                  "share/doc/heddle/LICENSE", "share/doc/heddle/docs/cli.md"):
         if not (prefix / name).exists():
             sys.exit(f"{name} is not installed")
