@@ -995,18 +995,31 @@ TEST(Session, AnUnknownDeviceIsNamed)
     });
 }
 
+// A temp that no machine has memory for, and statements.
+Outcome RunHuge(const std::string &body)
+{
+    return RunText(1,
+                   "heddle 1\nhost program huge\n"
+                   "in %x : f32[4]\nout %y : f32[4]\n"
+                   "temp %t : f32[0x100000, 0x100000]\n{\n" +
+                       body + "}\n",
+                   [](hd_session *, int, hd_diag *) { return HD_OK; });
+}
+
 TEST(Session, ATempThatNoMachineHasIsRefused)
 {
     Outcome outcome =
-        RunText(1,
-                "heddle 1\nhost program huge\n"
-                "in %x : f32[4]\nout %y : f32[4]\n"
-                "temp %t : f32[0x100000, 0x100000]\n"
-                "{\n    %y = copy %x\n}\n",
-                [](hd_session *, int, hd_diag *) { return HD_OK; });
+        RunHuge("    %t[0, 0..4] = copy %x\n    %y = copy %t[0, 0..4]\n");
 
     EXPECT_EQ(outcome.status, HD_NO_MEMORY);
     EXPECT_NE(outcome.text.find("%t"), std::string::npos) << outcome.text;
+}
+
+TEST(Session, ATempThatNoStepNamesTakesNoMemory)
+{
+    Outcome outcome = RunHuge("    %y = copy %x\n");
+
+    EXPECT_EQ(outcome.status, HD_OK) << outcome.text;
 }
 
 // Rank `victim` ends by `signal` before its run number `when`.
