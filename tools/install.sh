@@ -75,6 +75,8 @@ missing_packages() {
         has_command git || echo git
         has_command pkg-config || echo pkg-config
         has_command groff || echo groff-base
+        has_command dpkg-shlibdeps || echo dpkg-dev
+        has_command file || echo file
     fi
     if [ "$1" = fuzz ]; then
         has_fuzzer || fuzzer_packages

@@ -2,7 +2,7 @@
 find_package and by pkg-config, shared and static, where it was installed and
 where it was moved to; and a project of others takes this tree as a part.
 
-usage: consumers.py SOURCE BUILD WORK PROGRAM
+usage: consumers.py SOURCE BUILD WORK PROGRAM VERSION
 
 BUILD is what is installed from, PROGRAM one in C that prints `2 4 2 4`.
 """
@@ -12,6 +12,8 @@ import subprocess
 import sys
 
 source, build, work, program = map(pathlib.Path, sys.argv[1:5])
+version = sys.argv[5]
+abi = version.rsplit(".", 1)[0]
 consumer = pathlib.Path(__file__).parent / "consumer"
 cache = dict(line.split("=", 1) for line in (build / "CMakeCache.txt").read_text().splitlines()
              if "=" in line and line[0] not in "/#")
@@ -28,7 +30,7 @@ def run(*words, **more):
 
 
 def needs_library(binary):
-    return "libheddle.so.0.1]" in run("readelf", "-d", binary)
+    return f"libheddle.so.{abi}]" in run("readelf", "-d", binary)
 
 
 def judge(binary, shared, **more):
@@ -42,7 +44,7 @@ def judge(binary, shared, **more):
 def configure(name, *options):
     folder = work / name
     run("cmake", "-S", consumer, "-B", folder, "-G", "Ninja", f"-DCMAKE_C_COMPILER={CC}",
-        f"-DCMAKE_CXX_COMPILER={CXX}", f"-DPROGRAM={program}",
+        f"-DCMAKE_CXX_COMPILER={CXX}", f"-DPROGRAM={program}", f"-DWANTED={abi}",
         "-DCMAKE_C_FLAGS=-Wall -Wextra -Werror", "-DCMAKE_CXX_FLAGS=-Wall -Wextra -Werror",
         "-DCMAKE_FIND_USE_PACKAGE_REGISTRY=OFF", *options)
     return folder
@@ -83,7 +85,7 @@ def check_installed(prefix):
         for folder in (build, source, prefix):
             if str(folder).encode() in content:
                 sys.exit(f"{file} names {folder}")
-    for name in ("bin/heddle", "lib/libheddle.so.0.1", "lib/libheddle.a", "include/heddle/heddle.h",
+    for name in ("bin/heddle", f"lib/libheddle.so.{abi}", "lib/libheddle.a", "include/heddle/heddle.h",
                  "libexec/heddle/heddle-gen", "share/heddle/examples/machines/h200x8.json",
                  "share/man/man1/heddle-run.1", "share/bash-completion/completions/heddle",
                  "share/zsh/site-functions/_heddle", "share/fish/vendor_completions.d/heddle.fish",
@@ -135,7 +137,7 @@ def subproject():
     run("cmake", "--install", folder, "--prefix", work / "whole")
     (work / "whole").rename(work / "elsewhere")
     tool = work / "elsewhere/bin/heddle"
-    if not run(tool, "version").startswith("heddle 0.1") or not needs_library(tool):
+    if not run(tool, "version").startswith(f"heddle {version} ") or not needs_library(tool):
         sys.exit("the command is not linked with the shared library")
     run(work / "elsewhere/libexec/heddle/heddle-gen", "--seed", 1)
 

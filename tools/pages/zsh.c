@@ -50,6 +50,14 @@ static void print_option(const option *row)
     putchar('\'');
 }
 
+static void print_commands(void)
+{
+    printf(" \\\n            '1:command:(");
+    for (int i = 0; commands[i]; i++)
+        printf("%s%s", i ? " " : "", commands[i]->name);
+    printf(")'");
+}
+
 static void print_command(const command *command)
 {
     const char *operands = command->operands;
@@ -63,7 +71,7 @@ static void print_command(const command *command)
         printf(" \\\n            '%s:file:_files'",
                operands[4] == '.' ? "*" : "1");
     else if (*operands)
-        printf(" \\\n            \"1:command:(${names%%%%:*})\"");
+        print_commands();
     printf("\n        ;;\n");
 }
 
