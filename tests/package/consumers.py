@@ -47,6 +47,8 @@ def configure(name, *options):
         f"-DCMAKE_CXX_COMPILER={CXX}", f"-DPROGRAM={program}", f"-DWANTED={abi}",
         "-DCMAKE_C_FLAGS=-Wall -Wextra -Werror", "-DCMAKE_CXX_FLAGS=-Wall -Wextra -Werror",
         "-DCMAKE_FIND_USE_PACKAGE_REGISTRY=OFF", *options)
+    if (folder / "reached").read_text():
+        sys.exit(f"{name}: what is linked with heddle is compiled with {(folder / 'reached').read_text()}")
     return folder
 
 
@@ -61,9 +63,9 @@ def find_package(name, prefix, shared, *options):
     build_consumer(folder, shared)
 
 
-def pkg_config(name, prefix, shared, *options):
-    path = {"PKG_CONFIG_PATH": prefix / "lib/pkgconfig", "PATH": "/usr/bin:/bin",
-            "LD_LIBRARY_PATH": prefix / "lib"}
+def pkg_config(name, prefix, shared, *options, lib="lib"):
+    path = {"PKG_CONFIG_PATH": prefix / lib / "pkgconfig", "PATH": "/usr/bin:/bin",
+            "LD_LIBRARY_PATH": prefix / lib}
     path = {key: str(value) for key, value in path.items()}
     words = run("pkg-config", *options, "--cflags", "--libs", "heddle", env=path).split()
     if any("//" in word or not str(prefix.resolve()) in str(pathlib.Path(word[2:]).resolve())
@@ -132,13 +134,17 @@ def subproject():
               and f.name not in ("in_c", "in_cxx") and "CMakeFiles" not in f.parts]
     if others:
         sys.exit(f"the subproject builds {others}")
-    run("cmake", folder, "-DBUILD_SHARED_LIBS=ON", "-DHEDDLE_TOOLS=ON", "-DHEDDLE_INSTALL=ON", "-UCJSON_LIBRARY")
+    run("cmake", folder, "-DBUILD_SHARED_LIBS=ON", "-DHEDDLE_TOOLS=ON", "-DHEDDLE_INSTALL=ON", "-UCJSON_LIBRARY",
+        "-DCMAKE_INSTALL_LIBDIR=lib/machine")
     build_consumer(folder, True)
     run("cmake", "--install", folder, "--prefix", work / "whole")
     (work / "whole").rename(work / "elsewhere")
     tool = work / "elsewhere/bin/heddle"
     if not run(tool, "version").startswith(f"heddle {version} ") or not needs_library(tool):
         sys.exit("the command is not linked with the shared library")
+    pkg_config("elsewhere_pc", work / "elsewhere", True, lib="lib/machine")
+    find_package("elsewhere_shared", work / "elsewhere", True,
+                 f"-Dheddle_DIR={work}/elsewhere/lib/machine/cmake/heddle")
     run(work / "elsewhere/libexec/heddle/heddle-gen", "--seed", 1)
 
 
