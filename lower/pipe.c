@@ -560,11 +560,27 @@ static bool is_product(hd_pipe *p, const hd_op *op)
     return hd_pipe_is_product(op, view);
 }
 
+// Where `take` of all shards has these in its result: as its indices have them
+// or, where they are not taken from, as its operand has them beside these.
+static int taken_at(const hd_pipe *p, const hd_op *op, const hd_type *type,
+                    int dim)
+{
+    int from = hd_pipe_index(p, &op->view[1]);
+    int ahead = from >= 0 ? hd_view_kept_ahead(&op->view[1], from) : 0;
+
+    if (from < 0)
+        return hd_view_kept_ahead(&op->view[2], hd_pipe_index(p, &op->view[2]));
+    return ahead < dim ? ahead : ahead + type[0].ndims - type[1].ndims;
+}
+
 // Likewise of what is taken: where the indices are the same for all shards of
 // a batch, there is no one `take` of it.
 static bool is_take(hd_pipe *p, const hd_op *op)
 {
-    const hd_key *dim = hd_op_key(op, HD_KEY_DIM);
+    const hd_key *key = hd_op_key(op, HD_KEY_DIM);
+    int dim =
+        (int)hd_expr_value(p->module, key->expr) + is_behind_shards(p, op, key);
+    int at = hd_view_kept_ahead(&op->view[0], hd_pipe_index(p, &op->view[0]));
     hd_type type[3];
 
     for (int i = 0; i < 3; i++) {
@@ -573,9 +589,8 @@ static bool is_take(hd_pipe *p, const hd_op *op)
 
         type[i] = hd_view_type(&view);
     }
-    return hd_take_fits(&type[0], &type[1], &type[2],
-                        (int)hd_expr_value(p->module, dim->expr) +
-                            is_behind_shards(p, op, dim));
+    return taken_at(p, op, type, dim) == at &&
+           hd_take_fits(&type[0], &type[1], &type[2], dim);
 }
 
 // Whether the op does all shards at once as it does one.
