@@ -1,6 +1,6 @@
 // The cpu driver: ranks are processes of one host, streams are threads, and
 // peers reach each other's memory through windows. This file is its table, and
-// what the host does for a run: it moves a count.
+// what the host does for a run: it gives each stream's thread a job.
 #include <stdlib.h>
 #include <string.h>
 
@@ -79,7 +79,7 @@ static hd_status cpu_open(const hd_binding *binding, hd_diag *diag,
     }
     for (int i = 0; i < device->nstreams; i++)
         init_stream(device, &device->stream[i], i);
-    init_stream(device, &device->helper, HD_CPU_STREAMS - 1);
+    init_stream(device, &device->helper, HD_CPU_HELPER);
     *out = device;
     return HD_OK;
 }
@@ -96,7 +96,7 @@ static hd_status cpu_prepare(hd_device *device, hd_diag *diag)
 // --------------------------------------------------------------- runs
 
 // After a failure no stream may touch the caller's memory any more when the
-// caller learns of it: the threads are ended first.
+// caller learns of it: what they follow is ended first.
 static hd_status report(hd_device *device, hd_diag *diag)
 {
     if (!hd_failure_is_set(&device->failure))
@@ -127,8 +127,6 @@ static void take_arguments(hd_device *device, void *const *arguments)
             run->base[i] = argument;
         }
     }
-    run->number =
-        hd_group_issue_run(device->binding.group, device, &run->after);
 }
 
 static hd_status cpu_vary(hd_device *device, int variant,
@@ -170,8 +168,8 @@ static hd_status cpu_run(hd_device *device, void *stream,
     device->runs = n;
     take_arguments(device, arguments);
     take_sizes(device, variant);
-    atomic_store_explicit(&device->header->runs, n, memory_order_seq_cst);
-    hd_doorbell_ring(&device->begun);
+    atomic_store_explicit(&device->header->runs, n, memory_order_relaxed);
+    hd_cpu_issue_run(device, n);
     return HD_OK;
 }
 

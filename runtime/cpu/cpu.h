@@ -11,9 +11,12 @@
 // the peer finds the data stands in the slot too, so no rank needs to walk
 // another's program.
 //
-// A program is compiled once into a list of entries a stream, which its thread
-// follows from beginning to end once for each run that has begun. So a run
-// costs the host a count: no queue, no lock and no allocation.
+// A program is compiled once into a list of entries a stream. The threads that
+// follow them are the group's, one an index of streams (runtime/ranks/workers),
+// and each is given a job a run: to follow its stream's entries from beginning
+// to end. All threads are given runs of all sessions in the order of their
+// issue, which is the same on all ranks. So runs of a group happen in order,
+// and no thread waits for a run behind the one that it is at.
 #ifndef HD_RUNTIME_CPU_H
 #define HD_RUNTIME_CPU_H
 
@@ -27,10 +30,13 @@
 #include "runtime/ranks/doorbell.h"
 #include "runtime/ranks/group.h"
 #include "runtime/ranks/window.h"
+#include "runtime/ranks/workers.h"
 #include "runtime/rendezvous.h"
 
 #define HD_CPU_RUNS 16    // that may be in flight
 #define HD_CPU_STREAMS 66 // 64 work streams, the caller's, the helper
+#define HD_CPU_HELPER (HD_CPU_STREAMS - 1)
+_Static_assert(HD_CPU_STREAMS == HD_WORKERS, "a thread a stream");
 
 // ------------------------------------------------- in shared memory
 
@@ -43,7 +49,8 @@ typedef struct hd_cpu_mark {
 
 typedef struct hd_cpu_header {
     hd_doorbell doorbell;  // of everything that this rank's streams wait for
-    _Atomic uint64_t runs; // begun: their arguments are there
+    _Atomic uint64_t runs; // issued: their arguments are there
+    _Atomic uint64_t over; // ended, on the caller's stream
     hd_cpu_mark mark[HD_CPU_STREAMS];
     // Of runs, by number: what they were given. Their rank writes them before
     // the run begins, and peers that move data for it read them before they say
@@ -99,8 +106,8 @@ typedef enum hd_cpu_entry_kind {
     HD_CPU_WAIT,        // for what step `target` records
     HD_CPU_WAIT_CALLER, // for what the caller recorded in argument `target`
     HD_CPU_WAIT_STREAM, // until stream `target` has done `position` entries
-    HD_CPU_BEGIN,       // of a run: waits for those of other sessions, copies
-                        // arguments that are shared into the window
+    HD_CPU_BEGIN,       // of a run: copies arguments that are shared into the
+                        // window
     HD_CPU_END,         // of a run: copies them out
 } hd_cpu_entry_kind;
 
@@ -148,8 +155,6 @@ typedef struct hd_cpu_run {
     void **argument;   // owned, by argument
     uint64_t *event;   // owned, by argument: what to wait for
     uint64_t *reaches; // owned, by argument: number of the first record
-    uint64_t number;   // among the runs of the group
-    uint64_t after;    // which of them must be over before this begins, or 0
     // Borrowed: the program at its sizes, and the steps.
     const hd_module *module;
     const hd_steps *steps;
@@ -162,9 +167,8 @@ typedef struct hd_cpu_stream {
     hd_cpu_entry *entry; // owned
     size_t nentries, room;
     _Atomic uint64_t finished; // entries done, over all runs
-    hd_cpu_scratch scratch;    // its thread's
-    pthread_t thread;
-    bool started;
+    hd_cpu_scratch scratch;    // of whoever follows it
+    hd_job job[HD_CPU_RUNS];
     uint64_t chaos; // state of its random numbers
 } hd_cpu_stream;
 
@@ -189,16 +193,14 @@ struct hd_device {
         uint64_t sizes;          // `varied` with these
     } variant[HD_VARIANTS];
     uint64_t varied;  // times that a variant was given sizes
-    uint64_t runs;    // begun
+    uint64_t runs;    // issued
     uint64_t sending; // bytes to peers a run
 
     hd_cpu_entry **deferred; // owned, of borrowed: sends the helper makes
     size_t ndeferred;
-    _Atomic uint64_t asked; // of the helper, over all runs
-    _Atomic uint64_t sent;  // by it
-    hd_cpu_stream helper;   // its entries are those of the streams
-    hd_doorbell begun;      // rung when a run begins
-    hd_doorbell host;       // rung when a stream ends a run, or the helper sent
+    size_t unsent;        // of them, in its run: the helper's own
+    hd_cpu_stream helper; // its entries are those of the streams
+    hd_doorbell host;     // rung when a stream ends a run, or the helper sent
 
     atomic_bool closing;
     hd_failure failure;
@@ -270,7 +272,7 @@ void hd_cpu_note_miscount(hd_device *device, const hd_step *step,
 typedef struct hd_cpu_wait {
     bool (*ready)(struct hd_cpu_wait *wait);
     hd_cpu_stream *stream;
-    hd_cpu_entry *entry; // NULL: for something to do
+    hd_cpu_entry *entry; // NULL: for a send to make
     uint64_t run;
     hd_doorbell *doorbell; // rung when `ready` may have become true
     bool timed;            // ends at the deadline
@@ -278,6 +280,9 @@ typedef struct hd_cpu_wait {
 } hd_cpu_wait;
 
 hd_status hd_cpu_start(hd_device *device, hd_diag *diag);
+// Has the group's threads begin run n.
+void hd_cpu_issue_run(hd_device *device, uint64_t n);
+// What was issued and is not over ends where it is.
 void hd_cpu_stop(hd_device *device);
 // Blocks the host until run n, or all of them, are over, or the device failed.
 void hd_cpu_await_run(hd_device *device, uint64_t n);

@@ -59,13 +59,11 @@ static void put_place(hd_line *line, const hd_device *device,
     const hd_module *module = device->binding.module;
 
     if (sight->step < 0 || sight->opcode >= HD_NOPS) {
-        hd_line_put(line, sight->state == HD_CPU_LOCAL
-                              ? "the runs of other sessions before it"
-                              : "the arguments' copies");
+        hd_line_put(line, "the arguments' copies");
         return;
     }
     hd_line_put_step(line, module, (hd_opcode)sight->opcode, sight->line,
-                     sight->column, sight->step, stream, HD_CPU_STREAMS - 1);
+                     sight->column, sight->step, stream, HD_CPU_HELPER);
     hd_line_put(line, ")");
 }
 
@@ -99,6 +97,21 @@ static bool put_streams(hd_line *line, const hd_device *device, int rank,
     return found;
 }
 
+// A rank of which no stream does anything for this session: its threads are
+// at the runs of others that were issued before, or there is nothing to do.
+static void put_idle(hd_line *line, const hd_cpu_header *header, int rank,
+                     uint64_t runs)
+{
+    if (atomic_load_explicit(&header->over, memory_order_relaxed) < runs)
+        hd_line_put(line,
+                    "rank %d waits for itself: the runs of other sessions "
+                    "before it\n",
+                    rank);
+    else
+        hd_line_put(line, "rank %d has done all of its %llu runs\n", rank,
+                    (unsigned long long)runs);
+}
+
 // Whom a rank waits for; or that its host has not come this far; or what its
 // streams are busy with, or wait for among themselves.
 static void put_rank(hd_line *line, const hd_device *device, int rank,
@@ -114,15 +127,13 @@ static void put_rank(hd_line *line, const hd_device *device, int rank,
                     rank, (unsigned long long)runs);
     else if (!put_streams(line, device, rank, header, HD_CPU_BUSY) &&
              !put_streams(line, device, rank, header, HD_CPU_LOCAL))
-        hd_line_put(line, "rank %d has done all of its %llu runs\n", rank,
-                    (unsigned long long)theirs);
+        put_idle(line, header, rank, theirs);
 }
 
 void hd_cpu_wake(hd_device *device)
 {
     if (device->header != NULL)
         hd_doorbell_wake(&device->header->doorbell);
-    hd_doorbell_wake(&device->begun);
     hd_doorbell_wake(&device->host);
 }
 

@@ -1,13 +1,10 @@
-// Streams of the cpu driver: threads that follow their list of entries, run
-// after run.
+// Streams of the cpu driver: lists of entries, which threads of the group
+// follow run after run, those of one session among those of others.
 //
 // A thread that must wait looks a few times, lets others run, and then sleeps:
 // there are many more threads than cores. Every wait for a peer ends at the
 // deadline, when the group fails, or when that peer has left.
-#include <errno.h>
 #include <sched.h>
-#include <signal.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "base/diag.h"
@@ -23,21 +20,25 @@ static bool is_over(const hd_device *device)
            atomic_load_explicit(&device->closing, memory_order_seq_cst);
 }
 
+static void fail_with_group(hd_device *device)
+{
+    char text[HD_GROUP_TEXT];
+    hd_status status = hd_group_failure(device->binding.group, text);
+
+    hd_cpu_fail(device, status, text, "");
+}
+
 // ------------------------------------------------------------- waits
 
 // Whether the wait must end without what it waits for. Reports why.
 static bool must_end(hd_cpu_wait *wait, bool left, int64_t deadline)
 {
     hd_device *device = wait->stream->device;
-    hd_group *group = device->binding.group;
-    char text[HD_GROUP_TEXT];
 
     if (is_over(device))
         return true;
-    if (wait->entry != NULL && hd_group_failed(group)) {
-        hd_status status = hd_group_failure(group, text);
-
-        hd_cpu_fail(device, status, text, "");
+    if (hd_group_failed(device->binding.group)) {
+        fail_with_group(device);
         return true;
     }
     if (left) {
@@ -65,8 +66,7 @@ static void mark_wait(const hd_cpu_wait *wait)
 static bool sleep_until_ready(hd_cpu_wait *wait)
 {
     const hd_device *device = wait->stream->device;
-    bool ours = wait->doorbell == &device->header->doorbell ||
-                wait->doorbell == &device->begun;
+    bool ours = wait->doorbell == &device->header->doorbell;
     int64_t deadline = hd_clock_after(device->binding.timeout);
 
     for (;;) {
@@ -131,30 +131,10 @@ static bool caller_is_there(hd_cpu_wait *wait)
     return hd_event_has_reached(run->argument[i], run->event[i]);
 }
 
-// No deadline of its own: the waits of the runs before have theirs, and if one
-// fails, so does the group.
-static bool is_its_turn(hd_cpu_wait *wait)
-{
-    const hd_device *device = wait->stream->device;
-
-    return hd_group_run_is_over(
-        device->binding.group,
-        hd_cpu_run_of(wait->stream->device, wait->run)->after);
-}
-
 static bool parts_are_over(hd_cpu_wait *wait)
 {
     return hd_cpu_move_parts(wait->stream->device, wait->entry->transfer,
                              wait->run, &wait->peer);
-}
-
-static bool has_begun(hd_cpu_wait *wait)
-{
-    const hd_device *device = wait->stream->device;
-
-    return is_over(device) ||
-           atomic_load_explicit(&device->header->runs, memory_order_seq_cst) >=
-               wait->run;
 }
 
 // ----------------------------------------------------------- entries
@@ -244,9 +224,26 @@ static void stage(hd_device *device, bool in, uint64_t n)
 static bool hand_over(hd_device *device, hd_cpu_entry *entry, uint64_t n)
 {
     atomic_store_explicit(&entry->transfer->asked, n, memory_order_seq_cst);
-    atomic_fetch_add_explicit(&device->asked, 1, memory_order_seq_cst);
     hd_doorbell_ring(&device->header->doorbell);
     return true;
+}
+
+// What a run of this session reads, one of another may have been to write: if
+// that failed, so did the group.
+static bool begin_run(hd_device *device, uint64_t n)
+{
+    if (hd_group_failed(device->binding.group)) {
+        fail_with_group(device);
+        return false;
+    }
+    stage(device, true, n);
+    return true;
+}
+
+static void end_run(hd_device *device, uint64_t n)
+{
+    stage(device, false, n);
+    atomic_store_explicit(&device->header->over, n, memory_order_relaxed);
 }
 
 // A join, and what records or waits for several events, has several entries.
@@ -298,16 +295,9 @@ static bool follow(hd_cpu_stream *stream, hd_cpu_entry *entry, uint64_t n)
         wait.ready = stream_is_there;
         return await(&wait);
     case HD_CPU_BEGIN:
-        wait.ready = is_its_turn;
-        wait.doorbell = hd_group_order(device->binding.group);
-        if (!await(&wait))
-            return false;
-        stage(device, true, n);
-        return true;
+        return begin_run(device, n);
     case HD_CPU_END:
-        stage(device, false, n);
-        hd_group_end_run(device->binding.group,
-                         hd_cpu_run_of(device, n)->number);
+        end_run(device, n);
         return true;
     }
     return false;
@@ -327,7 +317,7 @@ static bool follow_in_range(hd_cpu_stream *stream, hd_cpu_entry *entry,
     return done;
 }
 
-// ----------------------------------------------------------- threads
+// -------------------------------------------------------------- jobs
 
 static uint64_t next_random(uint64_t *state)
 {
@@ -354,170 +344,201 @@ static void pause_at_random(hd_cpu_stream *stream)
         usleep((useconds_t)(x >> 32) % 200);
 }
 
-static void *run_stream(void *context)
+static bool follow_all(hd_cpu_stream *stream, uint64_t n)
+{
+    hd_device *device = stream->device;
+    uint64_t finished = (n - 1) * stream->nentries;
+
+    for (size_t i = 0; i < stream->nentries; i++) {
+        if (is_over(device))
+            return false;
+        pause_at_random(stream);
+        if (!follow_in_range(stream, &stream->entry[i], n))
+            return false;
+        if (stream->entry[i].kind != HD_CPU_DEFER)
+            note_time(device, &stream->entry[i], 1);
+        atomic_store_explicit(&stream->finished, ++finished,
+                              memory_order_seq_cst);
+        if (stream->entry[i].watched)
+            hd_doorbell_ring(&device->header->doorbell);
+    }
+    return true;
+}
+
+// Who fails a device tells the group a moment later. The thread that goes on
+// with other sessions' runs must not be faster: they may read what this one was
+// to write. A second telling changes nothing.
+static void end_job(hd_cpu_stream *stream, bool done)
+{
+    hd_device *device = stream->device;
+
+    if (done)
+        hd_cpu_set_mark(stream, HD_CPU_IDLE, NULL, -1);
+    else if (hd_failure_is_set(&device->failure))
+        hd_group_fail(device->binding.group, device->failure.text);
+}
+
+static void follow_run(void *context, uint64_t n)
 {
     hd_cpu_stream *stream = context;
     hd_device *device = stream->device;
-    hd_cpu_wait wait = {.ready = has_begun,
-                        .stream = stream,
-                        .doorbell = &device->begun,
-                        .peer = -1};
-    uint64_t finished = 0;
 
-    for (uint64_t n = 1;; n++) {
-        wait.run = n;
-        hd_cpu_set_mark(stream, HD_CPU_IDLE, NULL, -1);
-        if (!await(&wait))
-            return NULL;
-        for (size_t i = 0; i < stream->nentries; i++) {
-            if (is_over(device))
-                return NULL;
-            pause_at_random(stream);
-            if (!follow_in_range(stream, &stream->entry[i], n))
-                return NULL;
-            if (stream->entry[i].kind != HD_CPU_DEFER)
-                note_time(device, &stream->entry[i], 1);
-            atomic_store_explicit(&stream->finished, ++finished,
-                                  memory_order_seq_cst);
-            if (stream->entry[i].watched)
-                hd_doorbell_ring(&device->header->doorbell);
-        }
-        hd_doorbell_ring(&device->host);
-    }
+    end_job(stream, follow_all(stream, n));
+    hd_doorbell_ring(&device->host);
 }
 
 // ------------------------------------------------------------ helper
+
+static bool is_asked_for(const hd_cpu_transfer *transfer, uint64_t n)
+{
+    return atomic_load_explicit(&transfer->sent, memory_order_relaxed) < n &&
+           atomic_load_explicit(&transfer->asked, memory_order_seq_cst) >= n;
+}
 
 static bool is_asked(hd_cpu_wait *wait)
 {
     const hd_device *device = wait->stream->device;
 
-    return is_over(device) ||
-           atomic_load_explicit(&device->asked, memory_order_seq_cst) >
-               atomic_load_explicit(&device->sent, memory_order_relaxed);
+    for (size_t i = 0; i < device->ndeferred; i++)
+        if (is_asked_for(device->deferred[i]->transfer, wait->run))
+            return true;
+    return false;
 }
 
-// Tries one send for as many runs as it is asked for. True if one was made.
+// True if it was made.
 static bool try_send(hd_cpu_wait *wait, hd_cpu_entry *entry)
 {
     hd_device *device = wait->stream->device;
     hd_cpu_transfer *transfer = entry->transfer;
-    bool moved = false;
+    uint64_t n = wait->run;
+    int peer = -1;
 
-    while (atomic_load_explicit(&transfer->asked, memory_order_seq_cst) >
-           atomic_load_explicit(&transfer->sent, memory_order_relaxed)) {
-        uint64_t n =
-            atomic_load_explicit(&transfer->sent, memory_order_relaxed) + 1;
-        int peer = -1;
-
-        if (transfer->begun < n)
-            hd_cpu_begin_parts(device, transfer, n);
-        transfer->begun = n;
-        if (!hd_cpu_move_parts(device, transfer, n, &peer)) {
-            if (wait->peer < 0) {
-                wait->peer = peer;
-                wait->entry = entry;
-                wait->run = n;
-            }
-            break;
+    if (transfer->begun < n)
+        hd_cpu_begin_parts(device, transfer, n);
+    transfer->begun = n;
+    if (!hd_cpu_move_parts(device, transfer, n, &peer)) {
+        if (wait->peer < 0) {
+            wait->peer = peer;
+            wait->entry = entry;
         }
-        atomic_store_explicit(&transfer->sent, n, memory_order_seq_cst);
-        note_time(device, entry, 1);
-        reach_record(device, entry, n);
-        atomic_fetch_add_explicit(&device->sent, 1, memory_order_seq_cst);
-        hd_doorbell_ring(&device->host);
-        moved = true;
+        return false;
     }
-    return moved;
+    atomic_store_explicit(&transfer->sent, n, memory_order_seq_cst);
+    note_time(device, entry, 1);
+    reach_record(device, entry, n);
+    hd_doorbell_ring(&device->host);
+    return true;
 }
 
 static bool send_some(hd_cpu_wait *wait)
 {
     hd_device *device = wait->stream->device;
-    bool moved = false;
+    size_t unsent = device->unsent;
 
     wait->peer = -1;
-    for (size_t i = 0; i < device->ndeferred; i++)
-        moved |= try_send(wait, device->deferred[i]);
-    return moved;
+    for (size_t i = 0; i < device->ndeferred; i++) {
+        hd_cpu_entry *entry = device->deferred[i];
+
+        if (is_asked_for(entry->transfer, wait->run))
+            device->unsent -= try_send(wait, entry);
+    }
+    return device->unsent < unsent;
 }
 
-// Makes the sends that hold up no stream, whichever is ready, in the order in
-// which they were issued.
-static void *run_helper(void *context)
+static bool send_all(hd_cpu_stream *helper, uint64_t n)
 {
-    hd_cpu_stream *helper = context;
     hd_device *device = helper->device;
 
-    for (;;) {
+    device->unsent = device->ndeferred;
+    while (device->unsent > 0) {
         hd_cpu_wait idle = {.ready = is_asked,
                             .stream = helper,
+                            .run = n,
                             .doorbell = &device->header->doorbell,
                             .peer = -1};
-        hd_cpu_wait busy = {.ready = send_some,
-                            .stream = helper,
-                            .entry = device->deferred[0],
-                            .doorbell = &device->header->doorbell,
-                            .timed = true,
-                            .peer = -1};
+        hd_cpu_wait busy = idle;
 
-        if (!await(&idle) || is_over(device))
-            return NULL;
+        busy.ready = send_some;
+        busy.entry = device->deferred[0];
+        busy.timed = true;
+        hd_cpu_set_mark(helper, HD_CPU_IDLE, NULL, -1);
+        if (is_over(device) || !await(&idle))
+            return false;
         pause_at_random(helper);
         if (!await(&busy))
-            return NULL;
+            return false;
     }
+    return true;
 }
 
-static hd_status start_thread(hd_device *device, hd_cpu_stream *stream,
-                              void *(*body)(void *), hd_diag *diag)
+// Makes the sends of a run that hold up no stream, whichever is ready, in the
+// order in which they were issued.
+static void make_sends(void *context, uint64_t n)
 {
-    const hd_binding *binding = &device->binding;
-    int code;
+    hd_cpu_stream *helper = context;
 
-    stream->chaos = binding->seed * 0x2545f4914f6cdd1du +
+    end_job(helper, send_all(helper, n));
+}
+
+// ----------------------------------------------------------- threads
+
+static hd_workers *workers_of(const hd_device *device)
+{
+    return hd_group_workers(device->binding.group);
+}
+
+static hd_status start_stream(hd_device *device, hd_cpu_stream *stream,
+                              void (*run)(void *, uint64_t), hd_diag *diag)
+{
+    stream->chaos = device->binding.seed * 0x2545f4914f6cdd1du +
                     (uint64_t)device->rank * 1000 + (uint64_t)stream->index;
-    code = pthread_create(&stream->thread, NULL, body, stream);
-    if (code != 0) {
-        errno = code;
-        return hd_system_error(diag, "a thread for a stream");
-    }
-    stream->started = true;
-    return HD_OK;
+    for (int i = 0; i < HD_CPU_RUNS; i++)
+        stream->job[i] = (hd_job){.run = run, .owner = stream};
+    return hd_workers_need(workers_of(device), stream->index, diag);
 }
 
 hd_status hd_cpu_start(hd_device *device, hd_diag *diag)
 {
-    hd_status status = HD_OK;
-    sigset_t all, before;
-
-    // The program's signals are its own threads' business.
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    for (int i = 0; i < device->nstreams && status == HD_OK; i++) {
+    for (int i = 0; i < device->nstreams; i++) {
         if (device->stream[i].nentries > 0)
-            status = start_thread(device, &device->stream[i], run_stream, diag);
+            HD_TRY(start_stream(device, &device->stream[i], follow_run, diag));
     }
-    if (status == HD_OK && device->ndeferred > 0)
-        status = start_thread(device, &device->helper, run_helper, diag);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return status;
+    if (device->ndeferred > 0)
+        HD_TRY(start_stream(device, &device->helper, make_sends, diag));
+    return HD_OK;
 }
 
-static void join_thread(hd_cpu_stream *stream)
+static void give_run(hd_cpu_stream *stream, uint64_t n)
 {
-    if (stream->started)
-        pthread_join(stream->thread, NULL);
-    stream->started = false;
+    hd_job *job = &stream->job[n % HD_CPU_RUNS];
+
+    job->n = n;
+    hd_workers_give(workers_of(stream->device), stream->index, job);
+}
+
+void hd_cpu_issue_run(hd_device *device, uint64_t n)
+{
+    hd_workers *workers = workers_of(device);
+
+    hd_workers_lock(workers);
+    for (int i = 0; i < device->nstreams; i++) {
+        if (device->stream[i].nentries > 0)
+            give_run(&device->stream[i], n);
+    }
+    if (device->ndeferred > 0)
+        give_run(&device->helper, n);
+    hd_workers_unlock(workers);
 }
 
 void hd_cpu_stop(hd_device *device)
 {
+    hd_workers *workers = workers_of(device);
+
     atomic_store_explicit(&device->closing, true, memory_order_seq_cst);
     hd_cpu_wake(device);
     for (int i = 0; i < device->nstreams; i++)
-        join_thread(&device->stream[i]);
-    join_thread(&device->helper);
+        hd_workers_drop(workers, i, &device->stream[i]);
+    hd_workers_drop(workers, HD_CPU_HELPER, &device->helper);
 }
 
 // -------------------------------------------------------------- host

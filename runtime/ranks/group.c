@@ -95,7 +95,6 @@ hd_status hd_group_failure(hd_group *group, char out[HD_GROUP_TEXT])
 void hd_group_wake(hd_group *group)
 {
     pthread_cond_broadcast(&group->news);
-    hd_doorbell_wake(&group->order);
     for (int i = 0; i < group->ndoorbells; i++)
         hd_doorbell_wake(group->doorbell[i]);
 }
@@ -189,36 +188,9 @@ void hd_group_remove_doorbell(hd_group *group, hd_doorbell *doorbell)
     pthread_mutex_unlock(&group->lock);
 }
 
-// --------------------------------------------------------------- runs
-
-uint64_t hd_group_issue_run(hd_group *group, const void *runner,
-                            uint64_t *after)
+hd_workers *hd_group_workers(hd_group *group)
 {
-    uint64_t number;
-
-    pthread_mutex_lock(&group->lock);
-    *after = group->last_runner != runner ? group->issued : 0;
-    group->last_runner = runner;
-    number = ++group->issued;
-    pthread_mutex_unlock(&group->lock);
-    return number;
-}
-
-// Each run begins after those before it have ended, so this only grows.
-void hd_group_end_run(hd_group *group, uint64_t number)
-{
-    atomic_store_explicit(&group->over, number, memory_order_seq_cst);
-    hd_doorbell_ring(&group->order);
-}
-
-bool hd_group_run_is_over(const hd_group *group, uint64_t number)
-{
-    return atomic_load_explicit(&group->over, memory_order_seq_cst) >= number;
-}
-
-hd_doorbell *hd_group_order(hd_group *group)
-{
-    return &group->order;
+    return group->workers;
 }
 
 // ------------------------------------------------------------- memory
@@ -659,7 +631,10 @@ static hd_group *new_group(const hd_oob *oob, double timeout)
     if (group == NULL)
         return NULL;
     group->link = calloc((size_t)oob->size, sizeof *group->link);
-    if (group->link == NULL) {
+    group->workers = hd_workers_create();
+    if (group->link == NULL || group->workers == NULL) {
+        hd_workers_destroy(group->workers);
+        free(group->link);
         free(group);
         return NULL;
     }
@@ -758,6 +733,7 @@ void hd_group_destroy(hd_group *group)
 {
     if (group == NULL)
         return;
+    hd_workers_destroy(group->workers);
     hd_watch_stop(group);
     take_leave(group);
     for (int i = 0; i < group->size; i++)

@@ -11,6 +11,7 @@
 HD_BEGIN_DECLS
 
 typedef struct hd_doorbell hd_doorbell;
+typedef struct hd_workers hd_workers;
 
 #define HD_GROUP_TEXT 512 // bytes of a failure's message, with the NUL
 
@@ -85,16 +86,9 @@ const char *hd_group_host(const hd_group *group, int rank);
 hd_status hd_group_add_doorbell(hd_group *group, hd_doorbell *doorbell);
 void hd_group_remove_doorbell(hd_group *group, hd_doorbell *doorbell);
 
-// The order of runs on the group's own stream, which its sessions share where a
-// device has none. A run that is issued gets the next number, from 1; `after`
-// becomes the number of the run that it must not begin before the end of, or 0
-// if that is one of the same runner's, whose runs are in order anyway.
-uint64_t hd_group_issue_run(hd_group *group, const void *runner,
-                            uint64_t *after);
-void hd_group_end_run(hd_group *group, uint64_t number);
-bool hd_group_run_is_over(const hd_group *group, uint64_t number);
-// Rung when a run is over.
-hd_doorbell *hd_group_order(hd_group *group);
+// Threads that sessions of this group share, where a device has no streams of
+// its own.
+hd_workers *hd_group_workers(hd_group *group);
 
 // Memory that sessions of this group use one after another: 256-byte aligned.
 // What is given back is kept for later sessions, as long as what they use and

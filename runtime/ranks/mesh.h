@@ -12,6 +12,7 @@
 #include "runtime/ranks/frame.h"
 #include "runtime/ranks/group.h"
 #include "runtime/ranks/host.h"
+#include "runtime/ranks/workers.h"
 
 typedef struct hd_mail {
     struct hd_mail *next;
@@ -60,14 +61,12 @@ struct hd_group {
     pthread_cond_t news;  // mail has come, or a peer's state has changed
     atomic_bool failed;   // written once, under the lock
     char failure[HD_GROUP_TEXT];
-    hd_status status;      // what goes with `failure`
-    hd_doorbell order;     // rung when a run is over
-    _Atomic uint64_t over; // runs, of all sessions, in the order of their issue
-    uint64_t issued;       // likewise; guarded by the lock
-    const void *last_runner; // likewise: who issued the last one
-    hd_doorbell **doorbell;  // owned array of borrowed doorbells
+    hd_status status;       // what goes with `failure`
+    hd_doorbell **doorbell; // owned array of borrowed doorbells
     int ndoorbells;
     hd_group_memory memory;
+
+    hd_workers *workers; // owned: of its sessions on the cpu
 };
 
 // Connects the ranks pairwise, wherever they are: fills in `link`. What is open

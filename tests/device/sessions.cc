@@ -4,11 +4,18 @@
 #include <gtest/gtest.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <random>
 
 #include "tests/device/device.h"
 #include "tests/unit/ranks.h"
+
+extern "C" {
+uint64_t hd_event_issue(hd_event *event, uint64_t n);
+void hd_event_reach(hd_event *event, uint64_t number);
+}
 
 namespace
 {
@@ -290,6 +297,168 @@ TEST(Sessions, WhatASessionMapsGoesWithIt)
         RANK_EXPECT(MappedFiles() == after_first);
         return HD_OK;
     }));
+}
+
+// %z of both ranks, in place: what the peer has and twice its own, on `streams`
+// streams, and by a send that no stream waits for.
+std::string Mix(int n, int streams)
+{
+    std::string type = " : i32[" + std::to_string(n) + "]";
+    std::string text = "mesh tp=2\nstreams " + std::to_string(streams) +
+                       "\ninout %z" + type + "\n";
+    std::string last = std::to_string(streams - 1);
+
+    for (std::string name : {"%t", "%s"})
+        text += "temp " + name + type + " shared\n";
+    return text + "temp %u" + type +
+           "\ntemp %e : event[]\n{\n    %s = copy %z\n    fork\n"
+           "    on stream 0 {\n        group {\n"
+           "            send %s to 1 - tp done %e\n"
+           "            %t = recv from 1 - tp\n        }\n"
+           "        wait %e\n    }\n"
+           "    on stream " +
+           last + " { %u = add %z, %z }\n    join\n    %z = add %t, %u\n}\n";
+}
+
+// What such a run makes of both ranks' numbers, which wrap.
+void MixHere(std::vector<uint32_t> z[2], int n)
+{
+    for (int i = 0; i < n; i++) {
+        uint32_t a = z[0][i], b = z[1][i];
+
+        z[0][i] = b + 2 * a;
+        z[1][i] = a + 2 * b;
+    }
+}
+
+int CountThreads()
+{
+    char line[256];
+    int n = -1;
+    FILE *file = fopen("/proc/self/status", "r");
+
+    while (file != nullptr && fgets(line, sizeof line, file) != nullptr)
+        if (strncmp(line, "Threads:", 8) == 0)
+            n = atoi(line + 8);
+    if (file != nullptr)
+        fclose(file);
+    return n;
+}
+
+// A session often, in turns with each of the others; then one of more streams
+// that was created last, beside one that goes.
+hd_status MixInTurns(hd_group *group, unsigned seed, int nsessions,
+                     hd_diag *diag)
+{
+    constexpr int n = 1024;
+    std::mt19937 random(seed);
+    std::vector<uint32_t> want[2], z;
+    std::deque<Bound> sessions(nsessions);
+    int rank = hd_group_rank(group), before = CountThreads();
+
+    for (int i = 0; i < n; i++)
+        for (std::vector<uint32_t> &of_rank : want)
+            of_rank.push_back(uint32_t(random()));
+    z = want[rank];
+    void *at[] = {z.data()};
+    for (int i = 0; i < nsessions; i++)
+        HD_TRY(sessions[i].Open(group, Mix(i + 1, 2), diag));
+    // Two work streams, the caller's, and the sends' helper.
+    RANK_EXPECT(CountThreads() == before + 4);
+    for (int i = 0; i < nsessions; i++) {
+        for (int k : {0, i}) {
+            HD_TRY(hd_session_run(sessions[k].session, at, 1, diag));
+            MixHere(want, k + 1);
+        }
+    }
+    Bound wide;
+    HD_TRY(wide.Open(group, Mix(n, 6), diag));
+    RANK_EXPECT(CountThreads() == before + 8);
+    for (int i = 0; i < 20; i++) {
+        int k = int(random() % unsigned(nsessions));
+        Bound *each = i % 2 == 0 ? &wide : &sessions[k];
+
+        HD_TRY(hd_session_run(each->session, at, 1, diag));
+        MixHere(want, i % 2 == 0 ? n : k + 1);
+    }
+    HD_TRY(hd_session_finish(wide.session, diag));
+    for (Bound &each : sessions)
+        HD_TRY(hd_session_finish(each.session, diag));
+    RANK_EXPECT(z == want[rank]);
+    RANK_EXPECT(CountThreads() == before + 8);
+    return HD_OK;
+}
+
+TEST(Cpu, SessionsOfOneGroupShareItsThreads)
+{
+    unsigned seed = Seed();
+    int nsessions = IsQuick() ? 40 : 200;
+    AllEndWell(Launch(2, [&](hd_group *group, hd_diag *diag) {
+        return MixInTurns(group, seed, nsessions, diag);
+    }));
+}
+
+const char kAwait[] = "mesh tp=1\nin %go : event[]\ninout %z : f64[8]\n{\n"
+                      "    wait %go\n    %z = add %z, %z\n}\n";
+const char kTwice[] = "mesh tp=1\ninout %z : f64[8]\n{\n"
+                      "    %z = add %z, %z\n}\n";
+
+// One session waits for its caller on the thread that they share.
+TEST(Cpu, ASessionIsDestroyedWhileTheRunOfAnotherWaits)
+{
+    AllEndWell(Launch(1, [&](hd_group *group, hd_diag *diag) {
+        std::vector<double> z(8, 3.0);
+        hd_event *go = hd_event_create();
+        void *of_stuck[] = {go, z.data()}, *of_other[] = {z.data()};
+        Bound stuck, other, idle;
+
+        HD_TRY(stuck.Open(group, kAwait, diag));
+        HD_TRY(other.Open(group, kTwice, diag));
+        HD_TRY(idle.Open(group, kTwice, diag));
+        HD_TRY(hd_session_run(other.session, of_other, 1, diag));
+        HD_TRY(hd_session_finish(other.session, diag));
+        uint64_t number = hd_event_issue(go, 1);
+        HD_TRY(hd_session_run(stuck.session, of_stuck, 2, diag));
+        hd_session_destroy(other.session);
+        hd_session_destroy(idle.session);
+        other.session = idle.session = nullptr;
+        RANK_EXPECT(z[7] == 6.0);
+        hd_event_reach(go, number);
+        HD_TRY(hd_session_finish(stuck.session, diag));
+        RANK_EXPECT(z[7] == 12.0);
+        hd_event_destroy(go);
+        return HD_OK;
+    }));
+}
+
+// Its deadline passes while runs of both are behind it. What follows it in
+// order never begins: it would read what was not written.
+TEST(Cpu, WhatIsIssuedBehindAFailureFailsAndLeavesItsMemoryAlone)
+{
+    Outcome outcome = Launch(1, [&](hd_group *group, hd_diag *diag) {
+        std::vector<double> z(8, 3.0);
+        hd_event *go = hd_event_create();
+        void *of_stuck[] = {go, z.data()}, *of_other[] = {z.data()};
+        Bound stuck, other;
+
+        HD_TRY(stuck.Open(group, kAwait, diag, 0.2));
+        HD_TRY(other.Open(group, kTwice, diag));
+        hd_event_issue(go, 1);
+        for (int i = 0; i < 6; i++) {
+            HD_TRY(hd_session_run(stuck.session, of_stuck, 2, diag));
+            HD_TRY(hd_session_run(other.session, of_other, 1, diag));
+        }
+        RANK_EXPECT(hd_session_finish(other.session, nullptr) == HD_PEER);
+        hd_session_destroy(other.session);
+        other.session = nullptr;
+        RANK_EXPECT(z == std::vector<double>(8, 3.0));
+        return hd_session_finish(stuck.session, diag);
+    });
+
+    EXPECT_EQ(outcome.status, HD_TIMEOUT);
+    EXPECT_NE(outcome.text.find("rank 0 waits for itself: wait at"),
+              std::string::npos)
+        << outcome.text;
 }
 
 } // namespace
