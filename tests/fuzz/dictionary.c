@@ -61,6 +61,8 @@ static const char *const words[] = {
     "%a : f32[4@tp, 8]",
     "%a : f32[13@tp, 3]",
     "13 in 4",
+    "8 by %n",
+    "] on tp 1..3",
     "tp of 4",
     "1 of 3",
     "%e : event[4]",

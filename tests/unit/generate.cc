@@ -58,6 +58,15 @@ bool Repeats(const hd_op *op)
     return repeats;
 }
 
+// Whether its result and its operand have counts of their own.
+bool MovesCounted(const hd_op *op)
+{
+    const hd_buffer *to = op->view[0].buffer->by;
+    const hd_buffer *from = op->nviews > 1 ? op->view[1].buffer->by : nullptr;
+
+    return to != nullptr && from != nullptr && to != from;
+}
+
 // Whether it reduces a dimension that is sharded.
 bool IsOverRanks(const hd_module *module, const hd_op *op)
 {
@@ -69,7 +78,7 @@ bool IsOverRanks(const hd_module *module, const hd_op *op)
 }
 
 // The words of all that is drawn: an op, an op's key, an op with an operand
-// that repeats or is a part, one over ranks.
+// that repeats or is a part, one over ranks, one from counts to others.
 std::set<std::string> Drawn(bool integers, uint64_t seed)
 {
     std::set<std::string> drawn;
@@ -92,6 +101,8 @@ std::set<std::string> Drawn(bool integers, uint64_t seed)
                 drawn.insert(op + " of a part");
             if (IsOverRanks(module.get(), s->op))
                 drawn.insert(op + " over ranks");
+            if (MovesCounted(s->op))
+                drawn.insert(op + " to other counts");
         }
     }
     return drawn;
@@ -132,8 +143,10 @@ void ExpectAll(bool integers, uint64_t seed)
             if ((info->keys & 1u << key) != 0)
                 expect(op + " " + hd_key_info_get(hd_key_code(key))->text);
     }
-    for (const char *op : {"copy", "set", "max", "sum"})
+    for (const char *op : {"copy", "set", "max", "sum", "matmul", "transpose"})
         expect(op + std::string(" [by]")); // of counted dimensions
+    for (const char *op : {"set", "transpose"})
+        expect(op + std::string(" to other counts"));
 }
 
 TEST(Generate, EveryOpOfATensorProgramIsDrawn)

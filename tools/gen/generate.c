@@ -853,9 +853,11 @@ static int find_countable(maker *m, const tensor *t)
     return -1;
 }
 
-static int declare_counted(maker *m, const tensor *t, int d, int counts)
+static int declare_counted(maker *m, const char *role, const tensor *t, int d,
+                           int counts)
 {
-    fprintf(m->counted, "temp %%c%d : %s[", m->ncounted, dtypes[t->dtype].text);
+    fprintf(m->counted, "%s %%c%d : %s[", role, m->ncounted,
+            dtypes[t->dtype].text);
     for (int i = 0; i < t->ndims; i++) {
         fprintf(m->counted, "%s", i > 0 ? ", " : "");
         write_dim(m, t->dim[i], m->counted);
@@ -903,11 +905,11 @@ static void make_counted(maker *m, int x)
     }
     counts = read_tensor(m, add_input(m, &n));
     t.positive = false;
-    c = declare_counted(m, &t, d, counts);
+    c = declare_counted(m, "temp", &t, d, counts);
     fprintf(m->body, "    %%c%d = copy %%t%d\n", c, read_tensor(m, x));
     if (once_in(m, 2)) {
         fprintf(m->body, "    %%c%d = max %%c%d, %%t%d\n", m->ncounted, c, x);
-        c = declare_counted(m, &t, d, counts);
+        c = declare_counted(m, "temp", &t, d, counts);
     }
     leave_counted(m, t, c, n.ndims);
 }
@@ -1710,6 +1712,171 @@ static void make_grouped(maker *m, int x)
             keeps && !adds && !p.ta ? " keep" : "");
 }
 
+// ------------------------------------------------------ counts from elsewhere
+
+// A tensor with counts: which dimension has them, whose they are, of how many
+// dimensions, and its own number.
+typedef struct counting {
+    tensor t;
+    int dim, lead;
+    int counts, number;
+} counting;
+
+// What counts of the first dimensions are, placed as these are.
+static tensor counts_of(const counting *c)
+{
+    tensor n = {.dtype = I32, .ndims = c->lead};
+
+    for (int d = 0; d < n.ndims; d++) {
+        n.dim[d] = c->t.dim[d];
+        if (n.dim[d].mark == STREAM)
+            n.dim[d].mark = LOCAL;
+    }
+    return n;
+}
+
+// What experts have of each rank: the first two dimensions may be on one axis.
+static tensor draw_slots(maker *m)
+{
+    tensor t = {.dtype = draw_dtype(m), .size = GENERATE_INPUT};
+    int axis = pick(m, m->naxes);
+
+    append_dim(&t, (dim){m->axis[axis], axis, 0});
+    append_dim(&t, (dim){m->axis[axis], LOCAL, 0});
+    if (m->blocks)
+        t.dim[0].extent = 1 + pick(m, 7);
+    if (m->blocks)
+        t.dim[1].extent = 1 + pick(m, 7);
+    append_dim(&t, (dim){1 + pick(m, 6), LOCAL, 0});
+    append_dim(&t, (dim){1 + pick(m, 4), LOCAL, 0});
+    return t;
+}
+
+// A mark goes from one of the counts' dimensions to another, or any placement
+// that leaves what is counted whole.
+static void move_marks(maker *m, counting *c)
+{
+    tensor n = counts_of(c);
+    int from = 0, to = -1, axis = LOCAL;
+
+    while (from < n.ndims && n.dim[from].mark < 0)
+        from++;
+    if (from < n.ndims && !once_in(m, 4)) {
+        axis = n.dim[from].mark;
+        to = find_local(m, &n, axis);
+    }
+    if (to >= 0) {
+        c->t.dim[from].mark = LOCAL;
+        c->t.dim[to].mark = axis;
+        return;
+    }
+    draw_marks(m, &c->t);
+    c->t.dim[c->dim].mark = LOCAL;
+}
+
+// Two of the counts' dimensions change places.
+static void swap_dims(counting *c, int i, int j)
+{
+    dim kept = c->t.dim[i];
+
+    c->t.dim[i] = c->t.dim[j];
+    c->t.dim[j] = kept;
+}
+
+// Both the counts and what they count are moved, or both are transposed.
+static void move_counted(maker *m, counting *c)
+{
+    counting from = *c;
+    const char *op = "set";
+    char keys[32] = "";
+    tensor n;
+
+    if (c->lead > 1 && once_in(m, 4)) {
+        int i = pick(m, c->lead), j = (i + 1 + pick(m, c->lead - 1)) % c->lead;
+
+        swap_dims(c, i, j);
+        op = "transpose";
+        snprintf(keys, sizeof keys, " dim0 %d dim1 %d", i, j);
+    } else {
+        move_marks(m, c);
+    }
+    n = counts_of(c);
+    c->counts = read_tensor(m, add_tensor(m, &n, 't'));
+    c->number = declare_counted(m, once_in(m, 6) ? "out" : "temp", &c->t,
+                                c->dim, c->counts);
+    fprintf(m->body, "    %%t%d = %s %%t%d%s\n", c->counts, op, from.counts,
+            keys);
+    fprintf(m->body, "    %%c%d = %s %%c%d%s\n", c->number, op, from.number,
+            keys);
+}
+
+// Rows that are counted, each by a matrix. False if none fits.
+static bool multiply_counted(maker *m, const counting *c)
+{
+    product p = {.a = c->t, .c = c->t};
+    dim k = c->t.dim[c->t.ndims - 1], columns = {draw_extent(m), LOCAL, 0};
+    int b;
+
+    if (!dtypes[c->t.dtype].floating || c->dim == c->t.ndims - 1 || k.mark >= 0)
+        return false;
+    k.mark = LOCAL;
+    p.b = (tensor){.dtype = c->t.dtype, .ndims = 2, .dim = {k, columns}};
+    p.b.size = GENERATE_INPUT;
+    if (!fits(m, &p.b))
+        return false;
+    b = supply(m, &p.b);
+    p.b = m->tensor[b];
+    p.c.dim[p.c.ndims - 1] = columns;
+    type_product(m, &p);
+    if (!fits_product(m, &p, p.c.dtype))
+        return false;
+    fprintf(m->body, "    %%t%d = matmul %%c%d, %%t%d\n",
+            place_result(m, &p.c, true), c->number, b);
+    return true;
+}
+
+// Of `x` or of an argument.
+static void begin_counted(maker *m, counting *c, int x)
+{
+    tensor n = counts_of(c);
+    bool argument = x < 0 || once_in(m, 4);
+
+    c->counts = read_tensor(m, add_input(m, &n));
+    c->t.positive = false;
+    if (argument)
+        c->t.size = GENERATE_INPUT;
+    c->number =
+        declare_counted(m, argument ? "in" : "temp", &c->t, c->dim, c->counts);
+    if (!argument)
+        fprintf(m->body, "    %%c%d = copy %%t%d\n", c->number,
+                read_tensor(m, x));
+}
+
+// What has counts is seen from elsewhere by counts that were moved alike.
+static void make_moved(maker *m, int x)
+{
+    counting c = {.t = m->tensor[x]};
+
+    if (m->naxes > 0 && !once_in(m, 3)) {
+        c.t = draw_slots(m);
+        c.dim = 2;
+        if (!fits(m, &c.t))
+            return;
+        x = once_in(m, 3) ? -1 : add_input(m, &c.t);
+    } else {
+        c.dim = find_countable(m, &c.t);
+    }
+    if (c.dim < 1)
+        return;
+    c.lead = once_in(m, 5) ? 1 + pick(m, c.dim) : c.dim;
+    begin_counted(m, &c, x);
+    for (int n = 1 + pick(m, 3); n > 0; n--)
+        move_counted(m, &c);
+    if (once_in(m, 3) && multiply_counted(m, &c))
+        return;
+    leave_counted(m, c.t, c.number, c.lead);
+}
+
 // What its experts are, an operand of i32 that ends with two dimensions that
 // each rank has whole; another one, if `x` is none.
 static int draw_experts(maker *m, int x)
@@ -1985,7 +2152,8 @@ static void make_op(maker *m)
         make_update,  make_transpose, make_map,       make_matmul,
         make_staged,  make_set,       make_map,       make_reduction,
         make_set,     make_update,    make_transpose, make_reshape,
-        make_reshape, make_route,     make_take,      make_top_k};
+        make_reshape, make_route,     make_take,      make_top_k,
+        make_moved};
     enum { OPS = sizeof ops / sizeof ops[0], CHAIN = 13 };
     int n = m->nstreamed < 4 && !m->chain ? 2 * m->nstreamed + 1 : 8;
     bool streams = m->streams && m->naxes > 0;
