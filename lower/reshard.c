@@ -652,7 +652,7 @@ static void emit_set(hd_build *b, hd_buffer *from, hd_buffer *to, bool tiles)
         hd_buffer *cast;
 
         type.dtype = to->type.dtype;
-        cast = hd_module_add_buffer(b->module, to->name, HD_TEMP, &type);
+        cast = next_buffer(b, &type, to);
         hd_build_unary(b, HD_OP_COPY, -1, whole(b, cast), whole(b, from));
         from = cast;
     }
