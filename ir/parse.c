@@ -1269,8 +1269,11 @@ static hd_status parse_ranks(parser *p, hd_ranks *out)
 {
     HD_TRY(parse_axis_name(p, &out->axis));
     HD_TRY(parse_coordinate(p, &out->low));
-    out->past = out->low + 1;
-    return accept_mark(p, "..") ? parse_coordinate(p, &out->past) : HD_OK;
+    if (accept_mark(p, ".."))
+        return parse_coordinate(p, &out->past);
+    // No axis is as large as the number behind which there is none.
+    out->past = out->low < INT64_MAX ? out->low + 1 : out->low;
+    return HD_OK;
 }
 
 static hd_status check_ranks(parser *p, const hd_buffer *buffer, hd_loc loc,
@@ -1467,6 +1470,25 @@ static bool accept_role(parser *p, hd_role *out)
     return false;
 }
 
+// Who has rows has their counts.
+static hd_status check_counted_ranks(parser *p, const hd_buffer *buffer,
+                                     const counted *c)
+{
+    hd_text text = {0};
+    hd_status status;
+
+    if (c->by == NULL || hd_ranks_cover(c->by->on, buffer->on))
+        return HD_OK;
+    hd_text_puts(&text, "which is on ");
+    hd_ranks_print(p->module, c->by->on, &text);
+    hd_text_printf(&text, ", and %%%s on ", buffer->name);
+    hd_ranks_print(p->module, buffer->on, &text);
+    hd_text_puts(&text, ": who has rows has their counts");
+    status = refuse_counts(p, c, text.failed ? "on other ranks" : text.bytes);
+    hd_text_free(&text);
+    return status;
+}
+
 static hd_status parse_declaration(parser *p)
 {
     hd_role role;
@@ -1504,6 +1526,7 @@ static hd_status parse_declaration(parser *p)
     buffer->by = by.by;
     buffer->counted = by.dim;
     HD_TRY(parse_attributes(p, buffer));
+    HD_TRY(check_counted_ranks(p, buffer, &by));
     // With sizes, when it is known how much room buffers take.
     return p->module->nsizes > 0 ? HD_OK : check_of(p, buffer);
 }
