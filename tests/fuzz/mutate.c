@@ -3,6 +3,8 @@
 // stays as it is, since every pass relies on that.
 #include "tests/fuzz/mutate.h"
 
+#include "ir/counts.h"
+
 enum {
     MOST_STATEMENTS = 4096,
     MOST_EDITS = 16, // bytes
@@ -459,9 +461,9 @@ static void edit_gently(mutator *m)
 static int mutate(hd_module *module, choices *choices, int most,
                   void (*edit)(mutator *))
 {
-    int n = 1 + choices_pick(choices, most);
+    int n = 1 + choices_pick(choices, most), done = 0;
 
-    for (int i = 0; i < n; i++) {
+    for (; done < n; done++) {
         mutator m;
 
         m.module = module;
@@ -469,10 +471,12 @@ static int mutate(hd_module *module, choices *choices, int most,
         m.nplaces = 0;
         list_places(&m, &module->body);
         if (m.nplaces == 0 || choices_ended(choices))
-            return i;
+            break;
         edit(&m);
     }
-    return n;
+    // As a parser of the edited text would have it.
+    hd_module_add_counts(module);
+    return done;
 }
 
 int mutate_module(hd_module *module, choices *choices, int most)
