@@ -1859,6 +1859,16 @@ static hd_status check_collective(verifier *v, const hd_op *op)
     return shapes_differ(v, op, &a, &b, why);
 }
 
+// Of a dimension that is cut into more blocks than it has indices each has one
+// at most.
+static bool keeps_several(hd_dim dim, const hd_range *range)
+{
+    if (range == NULL)
+        return hd_dim_local(dim) > 1;
+    return range->extent != 1 &&
+           (range->block == HD_EXPR_NONE || dim.extent > range->blocks);
+}
+
 // A piece is one contiguous range of memory: behind a dimension of more than
 // one index that is kept, none may be picked. `led` lets the first kept
 // dimension be spaced, the one over ranks. The own block of a dimension is all
@@ -1875,9 +1885,7 @@ static hd_status check_dense(verifier *v, const hd_view *view, bool led)
             (range == NULL || range->extent == hd_dim_local(type->dim[i]));
 
         if (!hd_view_picks(view, i) && (all || kept <= (led ? 1 : 0))) {
-            kept += (range != NULL ? range->extent != 1
-                                   : hd_dim_local(type->dim[i]) > 1) ||
-                    (led && kept == 0);
+            kept += keeps_several(type->dim[i], range) || (led && kept == 0);
             continue;
         }
         if (hd_dim_local(type->dim[i]) > 1 && kept > (led ? 1 : 0))
