@@ -1276,6 +1276,15 @@ static hd_status parse_ranks(parser *p, hd_ranks *out)
     return HD_OK;
 }
 
+// "1", or "1..3".
+static const char *coordinates_text(parser *p, hd_ranks on)
+{
+    return on.past == on.low + 1
+               ? hd_arena_printf(p->module->arena, "%lld", (long long)on.low)
+               : hd_arena_printf(p->module->arena, "%lld..%lld",
+                                 (long long)on.low, (long long)on.past);
+}
+
 static hd_status check_ranks(parser *p, const hd_buffer *buffer, hd_loc loc,
                              hd_ranks on)
 {
@@ -1292,12 +1301,11 @@ static hd_status check_ranks(parser *p, const hd_buffer *buffer, hd_loc loc,
     if (!hd_ranks_are_all(buffer->on))
         return refuse_ranks(p, buffer, loc, "ranks twice");
     if (on.low < 0 || on.past <= on.low || on.past > axis->size)
-        return refuse_ranks(
-            p, buffer, loc,
-            hd_arena_printf(p->module->arena,
-                            "%s %lld..%lld, of which there are 0..%lld",
-                            axis->name, (long long)on.low, (long long)on.past,
-                            (long long)axis->size));
+        return refuse_ranks(p, buffer, loc,
+                            hd_arena_printf(p->module->arena,
+                                            "%s %s: coordinates are 0 to %lld",
+                                            axis->name, coordinates_text(p, on),
+                                            (long long)axis->size - 1));
     if (hd_type_axis_dim(&buffer->type, on.axis) >= 0)
         return refuse_ranks(
             p, buffer, loc,
