@@ -108,7 +108,8 @@ static bool is_led_by(const hd_view *view, int s)
 }
 
 // Blocks as reshard writes them: for VAR in 0..n { a broadcast of block VAR
-// from rank VAR, or a reduction of it to that }.
+// from rank VAR, or a reduction of it to that }. What one rank alone has comes
+// from that in every iteration, and is none.
 static bool plan_blocks(hd_module *module, const hd_stmt *loop, plan *p)
 {
     const hd_stmt *stmt = loop->body.first;
@@ -117,7 +118,9 @@ static bool plan_blocks(hd_module *module, const hd_stmt *loop, plan *p)
 
     if (stmt == NULL || stmt->next != NULL || stmt->kind != HD_STMT_OP ||
         (stmt->op->code != HD_OP_BROADCAST && stmt->op->code != HD_OP_REDUCE) ||
-        hd_op_has_ranges(stmt->op))
+        hd_op_has_ranges(stmt->op) ||
+        hd_op_key(stmt->op, HD_KEY_ROOT)->expr !=
+            hd_expr_of_var(module, loop->var))
         return false;
     op = stmt->op;
     piece = op->code == HD_OP_REDUCE;
