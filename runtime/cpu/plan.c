@@ -249,6 +249,7 @@ void hd_cpu_plan_again(hd_device *device, hd_cpu_transfer *transfer,
                        const hd_cpu_run *run)
 {
     hd_cpu_part *next = transfer->part;
+    hd_cpu_part *end = transfer->nparts > 0 ? next + transfer->nparts : next;
     hd_cpu_reduce *reduce = transfer->reduce;
     hd_status status = HD_OK;
 
@@ -270,8 +271,9 @@ void hd_cpu_plan_again(hd_device *device, hd_cpu_transfer *transfer,
             status = hd_rendezvous_each(device, &device->binding, step, NULL,
                                         place_again, &next);
     }
-    assert(status == HD_OK && next == transfer->part + transfer->nparts);
+    assert(status == HD_OK && next == end);
     (void)status;
+    (void)end;
     transfer->sizes = run->sizes;
 }
 
