@@ -1279,7 +1279,7 @@ static hd_status parse_ranks(parser *p, hd_ranks *out)
 // "1", or "1..3".
 static const char *coordinates_text(parser *p, hd_ranks on)
 {
-    return on.past == on.low + 1
+    return (uint64_t)on.past - (uint64_t)on.low == 1
                ? hd_arena_printf(p->module->arena, "%lld", (long long)on.low)
                : hd_arena_printf(p->module->arena, "%lld..%lld",
                                  (long long)on.low, (long long)on.past);
