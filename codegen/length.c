@@ -37,8 +37,7 @@ hd_length hd_length_of_part(const hd_step *step, int64_t n)
 
     for (int i = 0; i < step->op->nviews; i++) {
         const hd_type *type = &step->op->view[i].buffer->type;
-        int64_t room =
-            hd_type_local_elements(type) * (int64_t)hd_dtype_size(type->dtype);
+        int64_t room = hd_type_local_bytes(type);
 
         length.sized |= hd_view_is_sized(&step->op->view[i]);
         length.room = room > length.room ? room : length.room;

@@ -128,7 +128,7 @@ bool hd_module_argument(const hd_module *module, size_t i, hd_argument *out)
             find_limit(module, &module->body, buffer, extent_of_indices);
         out->counted = find_counted(module, buffer);
     }
-    out->local_bytes = out->local_elements * hd_dtype_size(type->dtype);
+    out->local_bytes = (size_t)hd_type_local_bytes(type);
     for (int d = 0; d < type->ndims; d++) {
         out->extent[d] = hd_module_extent(module, type->dim[d]);
         out->elements *= (size_t)out->extent[d];

@@ -50,6 +50,12 @@ int64_t hd_type_local_elements(const hd_type *type)
     return elements;
 }
 
+int64_t hd_type_local_bytes(const hd_type *type)
+{
+    return multiply(hd_type_local_elements(type),
+                    (int64_t)hd_dtype_size(type->dtype));
+}
+
 int hd_type_axis_dim(const hd_type *type, int axis)
 {
     for (int i = 0; i < type->ndims; i++)

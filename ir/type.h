@@ -156,6 +156,7 @@ static inline bool hd_dim_same_terms(hd_dim_terms a, hd_dim_terms b)
 
 int64_t hd_type_elements(const hd_type *type);       // of the whole
 int64_t hd_type_local_elements(const hd_type *type); // of one rank
+int64_t hd_type_local_bytes(const hd_type *type);    // 0 of events
 
 // The dimension sharded over `axis`, and the one marked @stream, or -1.
 int hd_type_axis_dim(const hd_type *type, int axis);

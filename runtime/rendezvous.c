@@ -343,12 +343,6 @@ hd_status hd_pair_check(const hd_pair *pair, int peer, uint64_t slots,
 
 // ------------------------------------------------------------- memory
 
-static size_t bytes_of(const hd_buffer *buffer)
-{
-    return (size_t)hd_type_local_elements(&buffer->type) *
-           hd_dtype_size(buffer->type.dtype);
-}
-
 // A temp that only other ranks name takes no memory here: peers touch what a
 // step of this rank offers.
 static void size_temps(const hd_steps *steps, hd_root *roots)
@@ -360,7 +354,8 @@ static void size_temps(const hd_steps *steps, hd_root *roots)
             const hd_buffer *root = hd_buffer_root(op->view[v].buffer);
 
             if (root->role == HD_TEMP)
-                roots[root->id].bytes = bytes_of(root);
+                roots[root->id].bytes =
+                    (size_t)hd_type_local_bytes(&root->type);
         }
     }
 }
@@ -381,7 +376,7 @@ hd_status hd_roots_list(const hd_binding *binding, hd_diag *diag, hd_root **out,
         root->buffer = b;
         root->argument = b->role != HD_TEMP ? (*narguments)++ : -1;
         if (b->of == NULL && b->role != HD_TEMP)
-            root->bytes = bytes_of(b);
+            root->bytes = (size_t)hd_type_local_bytes(&b->type);
         else if (b->role != HD_TEMP)
             return hd_fail(diag, HD_UNSUPPORTED,
                            "argument %%%s may not rename %%%s", b->name,

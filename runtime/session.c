@@ -152,8 +152,7 @@ static hd_status list_arguments(hd_session *session, hd_diag *diag)
             &session->argument[session->narguments];
         session->argument[session->narguments++] =
             (given){.name = b->name,
-                    .bytes = (size_t)hd_type_local_elements(&b->type) *
-                             hd_dtype_size(b->type.dtype),
+                    .bytes = (size_t)hd_type_local_bytes(&b->type),
                     .written = b->role != HD_IN};
     }
     return HD_OK;

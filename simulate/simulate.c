@@ -10,14 +10,6 @@
 #include "simulate/machine.h"
 #include "simulate/overlap.h"
 
-static double bytes_of(const hd_buffer *buffer)
-{
-    return buffer->type.dtype == HD_EVENT
-               ? 0
-               : (double)hd_type_local_elements(&buffer->type) *
-                     (double)hd_dtype_size(buffer->type.dtype);
-}
-
 // Temps that the rank's steps name: what others have alone takes no memory.
 // `by` says for each which rank, from 1, has named it last.
 static double sum_temps(const hd_graph *graph, int rank, int *by)
@@ -34,7 +26,7 @@ static double sum_temps(const hd_graph *graph, int rank, int *by)
             if (root->role != HD_TEMP || by[root->id] == rank + 1)
                 continue;
             by[root->id] = rank + 1;
-            bytes += bytes_of(root);
+            bytes += (double)hd_type_local_bytes(&root->type);
         }
     }
     return bytes;
@@ -56,7 +48,7 @@ static hd_status sum_memory(hd_simulation *s, hd_diag *diag)
     }
     free(by);
     for (int i = 0; i < module->narguments; i++)
-        most += bytes_of(module->argument[i]);
+        most += (double)hd_type_local_bytes(&module->argument[i]->type);
     s->prediction.memory = most;
     return HD_OK;
 }
