@@ -125,6 +125,13 @@ bool hd_slabs_clear(const hd_slabs *slabs, int v)
 
 // ---------------------------------------------------------------- transfers
 
+int64_t hd_rows_piece(const hd_module *module, const hd_op *op, int rank)
+{
+    return hd_op_is_led(op, hd_op_counted(op))
+               ? hd_mesh_coord(module, rank, op->axis)
+               : -1;
+}
+
 hd_rows hd_rows_of(const hd_step *step, int64_t piece)
 {
     const hd_op *op = step->op;

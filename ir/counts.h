@@ -49,6 +49,8 @@ typedef struct hd_rows {
     int64_t first, each; // slab of the operand it begins with; a count's slabs
 } hd_rows;
 
+// Which piece of its operand a transfer moves to a rank; -1 where that is all.
+int64_t hd_rows_piece(const hd_module *module, const hd_op *op, int rank);
 // `piece` is -1 of all of the operand.
 hd_rows hd_rows_of(const hd_step *step, int64_t piece);
 // Which count of those that the step reads slab `i` has, and which element of

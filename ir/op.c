@@ -261,24 +261,11 @@ bool hd_op_touches(const hd_op *op, int view, bool root)
 
 bool hd_op_moves_counted(const hd_op *op)
 {
-    switch (hd_op_move(op)) {
-    case HD_MOVE_SEND:
-        return hd_op_key(op, HD_KEY_GET) == NULL;
-    case HD_MOVE_ALL_TO_ALL:
-        return true;
-    case HD_MOVE_NONE:
-    case HD_MOVE_RECV:
-    case HD_MOVE_ALL_GATHER:
-    case HD_MOVE_BROADCAST:
-    case HD_MOVE_REDUCE_SCATTER:
-    case HD_MOVE_ALL_REDUCE:
-    case HD_MOVE_REDUCE:
-    case HD_MOVE_ALL_GATHER_MATMUL:
-    case HD_MOVE_MATMUL_REDUCE_SCATTER:
-    case HD_MOVE_MATMUL_ALL_REDUCE:
-        break;
-    }
-    return false;
+    hd_move move = hd_op_move(op);
+
+    return move == HD_MOVE_SEND
+               ? hd_op_key(op, HD_KEY_GET) == NULL
+               : move != HD_MOVE_NONE && op_info[op->code].led == HD_ENDS_BOTH;
 }
 
 bool hd_op_is_collective(const hd_op *op)

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/diag.h"
+#include "ir/counts.h"
 #include "runtime/cpu/cpu.h"
 
 static hd_status no_memory(const hd_device *device, hd_diag *diag)
@@ -69,15 +70,10 @@ static hd_status add_part(hd_device *device, parts *parts, hd_diag *diag,
 static void count_part(const hd_device *device, const hd_step *step, int rank,
                        hd_cpu_part *part)
 {
-    int view = hd_op_counted(step->op);
-
-    if (view < 0)
+    if (hd_op_counted(step->op) < 0)
         return;
     part->counted = step;
-    part->piece =
-        hd_op_is_led(step->op, view)
-            ? hd_mesh_coord(device->binding.module, rank, step->op->axis)
-            : -1;
+    part->piece = hd_rows_piece(device->binding.module, step->op, rank);
 }
 
 static hd_status plan_rendezvous(hd_device *device, const hd_step *step,

@@ -285,10 +285,8 @@ static hd_status add_rows(hd_words *words, const hd_step *step, int rank,
 {
     hd_device *device = words->device;
     int view = hd_op_counted(step->op), n = 0;
-    hd_rows rows = hd_rows_of(
-        step, hd_op_is_led(step->op, view)
-                  ? hd_mesh_coord(device->binding.module, rank, step->op->axis)
-                  : -1);
+    hd_rows rows =
+        hd_rows_of(step, hd_rows_piece(device->binding.module, step->op, rank));
     hd_location counts = {rows.counts->buffer->id,
                           (size_t)hd_rows_count(&rows, 0) * sizeof(int32_t)};
     hd_cuda_at at[1 + HD_ROWS_POINTERS];
