@@ -1603,6 +1603,20 @@ static bool counts_follow(const verifier *v, const hd_op *op)
     return false;
 }
 
+static hd_status check_all_counted(verifier *v, const hd_op *op,
+                                   const hd_view *view)
+{
+    const hd_buffer *x = view->buffer;
+
+    if (hd_view_picks(view, x->counted) ||
+        hd_view_range(view, x->counted) != NULL)
+        return hd_error(v->diag, HD_E0319, view->loc,
+                        "a part of dimension %d of %%%s, of which %%%s says "
+                        "how many there are: %s takes all of it",
+                        x->counted, x->name, x->by->name, op_text(op));
+    return HD_OK;
+}
+
 // All that is counted is there, and each of its counts is of one slab of what
 // the op makes.
 static hd_status check_counted_view(verifier *v, const hd_op *op,
@@ -1612,12 +1626,7 @@ static hd_status check_counted_view(verifier *v, const hd_op *op,
     const hd_buffer *x = view->buffer;
     counted c = lay_counted(space, op, i);
 
-    if (hd_view_picks(view, x->counted) ||
-        hd_view_range(view, x->counted) != NULL)
-        return hd_error(v->diag, HD_E0319, view->loc,
-                        "a part of dimension %d of %%%s, of which %%%s says "
-                        "how many there are: %s takes all of it",
-                        x->counted, x->name, x->by->name, op_text(op));
+    HD_TRY(check_all_counted(v, op, view));
     if (c.dim < 0)
         return hd_error(v->diag, HD_E0319, view->loc,
                         "dimension %d of %%%s, which %%%s counts, repeats in "
@@ -1959,12 +1968,7 @@ static hd_status check_rows(verifier *v, const hd_op *op)
     if (i < 0)
         return HD_OK;
     x = view->buffer;
-    if (hd_view_picks(view, x->counted) ||
-        hd_view_range(view, x->counted) != NULL)
-        return hd_error(v->diag, HD_E0319, view->loc,
-                        "a part of dimension %d of %%%s, of which %%%s says "
-                        "how many there are: %s takes all of it",
-                        x->counted, x->name, x->by->name, op_text(op));
+    HD_TRY(check_all_counted(v, op, view));
     if (hd_op_is_led(op, i) && hd_view_lead(view) >= x->by->type.ndims)
         return hd_error(v->diag, HD_E0319, view->loc,
                         "%s gives each rank an index of dimension %d of %%%s, "
