@@ -371,18 +371,8 @@ TEST(Counts, OfOneSideMoveAsZeros)
     for (int ranks = 1; ranks <= 4 && HasDevices(ranks); ranks++)
         for (int transfer : {HD_TRANSFER_BULK, HD_TRANSFER_RING}) {
             Module tensor = Parse(kRanks, "f32", ranks);
-            Module module = Parse(kRanks, "f32", ranks);
-            hd_lower_options options = OptionsOf(transfer);
-            hd_check_options check = hd_check_defaults();
-            hd_diag *diag = hd_diag_create();
-
-            EXPECT_EQ(hd_lower(module.get(), &options, nullptr, nullptr, diag),
-                      HD_OK)
-                << hd_diag_text(diag);
-            check.against = tensor.get();
-            EXPECT_EQ(hd_check_with(module.get(), &check, diag), HD_OK)
-                << hd_diag_text(diag);
-            hd_diag_destroy(diag);
+            Module module =
+                Proven(tensor, Parse(kRanks, "f32", ranks), transfer);
             Expected expected(tensor.get(), 3, Seed());
             AllEndWell(Launch(ranks, [&](hd_group *group, hd_diag *said) {
                 return RunRank(group, module, expected, said);
@@ -427,21 +417,6 @@ void DrawCounts(Arguments *arguments, std::mt19937 &random)
         arguments->Set(1, element, NAN);
 }
 
-Module Lowered(const Module &tensor, Module module)
-{
-    hd_lower_options options = OptionsOf(HD_TRANSFER_BULK);
-    hd_check_options check = hd_check_defaults();
-    hd_diag *diag = hd_diag_create();
-
-    EXPECT_EQ(hd_lower(module.get(), &options, nullptr, nullptr, diag), HD_OK)
-        << hd_diag_text(diag);
-    check.against = tensor.get();
-    EXPECT_EQ(hd_check_with(module.get(), &check, diag), HD_OK)
-        << hd_diag_text(diag);
-    hd_diag_destroy(diag);
-    return module;
-}
-
 TEST(Counts, OfBothSidesMoveTheirRowsAlone)
 {
     std::mt19937 random(Seed());
@@ -459,7 +434,8 @@ TEST(Counts, OfBothSidesMoveTheirRowsAlone)
 
             SCOPED_TRACE(std::string(dtype) + ": " + text);
             Module tensor = Parse(text, dtype, ranks);
-            Module module = Lowered(tensor, Parse(text, dtype, ranks));
+            Module module =
+                Proven(tensor, Parse(text, dtype, ranks), HD_TRANSFER_BULK);
             Expected expected(
                 tensor.get(), 4, unsigned(random()),
                 [&](Arguments *arguments) { DrawCounts(arguments, random); });

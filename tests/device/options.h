@@ -52,6 +52,23 @@ inline hd_lower_options OptionsOf(int transfer)
     return options;
 }
 
+// `host` lowered, and proven to make what `tensor`, the same program, says.
+inline Module Proven(const Module &tensor, Module host, int transfer)
+{
+    hd_lower_options options = OptionsOf(transfer);
+    hd_check_options check = hd_check_defaults();
+    hd_diag *diag = hd_diag_create();
+
+    EXPECT_EQ(hd_lower(host.get(), &options, nullptr, nullptr, diag), HD_OK)
+        << hd_diag_text(diag);
+    check.against = tensor.get();
+    check.transport = options.transport;
+    EXPECT_EQ(hd_check_with(host.get(), &check, diag), HD_OK)
+        << hd_diag_text(diag);
+    hd_diag_destroy(diag);
+    return host;
+}
+
 inline std::string OptionText(const hd_lower_options &o)
 {
     return "transfer " + std::to_string(o.transfer) + " protocol " +

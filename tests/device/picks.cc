@@ -16,20 +16,10 @@ using Change = std::function<void(Arguments *)>;
 void Add(const std::string &text, const std::string &dtype, int ranks,
          const Change &change, std::deque<Case> *cases)
 {
-    Module tensor = Parse(text, dtype, ranks);
-    Module host = Parse(text, dtype, ranks);
-    hd_lower_options options = OptionsOf(HD_TRANSFER_BULK);
-    hd_check_options check = hd_check_defaults();
-    hd_diag *diag = hd_diag_create();
-
     SCOPED_TRACE(text);
-    ASSERT_EQ(hd_lower(host.get(), &options, nullptr, nullptr, diag), HD_OK)
-        << hd_diag_text(diag);
-    check.against = tensor.get();
-    check.transport = DeviceOptions().transport;
-    ASSERT_EQ(hd_check_with(host.get(), &check, diag), HD_OK)
-        << hd_diag_text(diag);
-    hd_diag_destroy(diag);
+    Module tensor = Parse(text, dtype, ranks);
+    Module host = Proven(tensor, Parse(text, dtype, ranks), HD_TRANSFER_BULK);
+
     cases->emplace_back(std::move(host), dtype + ": " + text, 4, Seed(), change,
                         std::move(tensor));
 }
