@@ -26,7 +26,8 @@ static hd_status list_buffers(hd_device *device, hd_diag *diag)
     const hd_module *module = device->binding.module;
     size_t n = (size_t)module->nbuffers + 1;
 
-    HD_TRY(hd_roots_list(&device->binding, diag, &device->buffer, &device->narguments));
+    HD_TRY(hd_roots_list(&device->binding, diag, &device->buffer,
+                         &device->narguments));
     device->nbuffers = module->nbuffers;
     device->memory = calloc(n, sizeof *device->memory);
     device->events = calloc(n, sizeof *device->events);

@@ -39,6 +39,7 @@ void hd_workers_give(hd_workers *workers, int i, hd_job *job);
 // Forgets the owner's jobs that thread `i`, if it is there, has not begun, and
 // waits until the one that it has begun is done. None is given meanwhile.
 void hd_workers_drop(hd_workers *workers, int i, const void *owner);
+
 HD_END_DECLS
 
 #endif
