@@ -34,7 +34,7 @@ size_t hd_arena_bytes(const hd_arena *arena);
 // Where to go when memory runs out. The guard is set by a public entry point:
 //
 //   jmp_buf guard;
-//   if (setjmp(guard) != 0) { ... undo; return HD_NO_MEMORY; }
+//   if (setjmp(guard) != 0) { ... undo; return HD_ERROR_NO_MEMORY; }
 //   jmp_buf *outer = hd_arena_guard(arena, &guard);
 //   ... work ...
 //   hd_arena_guard(arena, outer);

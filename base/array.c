@@ -15,7 +15,7 @@ hd_status hd_grow(void **array, int64_t *room, int64_t need, size_t size,
         larger *= 2;
     grown = realloc(*array, size * (size_t)larger);
     if (grown == NULL)
-        return hd_fail(diag, HD_NO_MEMORY, "out of memory");
+        return hd_fail(diag, HD_ERROR_NO_MEMORY, "out of memory");
     *array = grown;
     *room = larger;
     return HD_OK;
@@ -26,7 +26,7 @@ hd_status hd_clear_array(int64_t n, size_t size, hd_diag *diag, void **out)
     void *array = calloc((size_t)n + 1, size);
 
     if (array == NULL)
-        return hd_fail(diag, HD_NO_MEMORY, "out of memory");
+        return hd_fail(diag, HD_ERROR_NO_MEMORY, "out of memory");
     *out = array;
     return HD_OK;
 }

@@ -425,14 +425,14 @@ static void add_message(hd_diag *diag, hd_severity severity, hd_code code,
 static bool admit(hd_diag *diag, hd_severity severity)
 {
     switch (severity) {
-    case HD_ERROR:
+    case HD_SEVERITY_ERROR:
         diag->dropping = ++diag->errors > MAX_ERRORS;
         diag->dropped += diag->dropping;
         break;
-    case HD_WARNING:
+    case HD_SEVERITY_WARNING:
         diag->dropping = ++diag->warnings > MAX_WARNINGS;
         break;
-    case HD_NOTE:
+    case HD_SEVERITY_NOTE:
         break;
     }
     return !diag->dropping;
@@ -491,9 +491,9 @@ hd_status hd_error(hd_diag *diag, hd_code code, hd_loc loc, const char *format,
     va_list args;
 
     va_start(args, format);
-    report_wrong(diag, HD_ERROR, code, loc, format, args);
+    report_wrong(diag, HD_SEVERITY_ERROR, code, loc, format, args);
     va_end(args);
-    return HD_INVALID;
+    return HD_ERROR_INVALID;
 }
 
 void hd_warning(hd_diag *diag, hd_code code, hd_loc loc, const char *format,
@@ -502,7 +502,7 @@ void hd_warning(hd_diag *diag, hd_code code, hd_loc loc, const char *format,
     va_list args;
 
     va_start(args, format);
-    report_wrong(diag, HD_WARNING, code, loc, format, args);
+    report_wrong(diag, HD_SEVERITY_WARNING, code, loc, format, args);
     va_end(args);
 }
 
@@ -511,7 +511,7 @@ void hd_note(hd_diag *diag, hd_loc loc, const char *format, ...)
     va_list args;
 
     va_start(args, format);
-    report_wrong(diag, HD_NOTE, HD_CODE_NONE, loc, format, args);
+    report_wrong(diag, HD_SEVERITY_NOTE, HD_CODE_NONE, loc, format, args);
     va_end(args);
 }
 
@@ -520,7 +520,7 @@ hd_status hd_fail(hd_diag *diag, hd_status status, const char *format, ...)
     va_list args;
 
     va_start(args, format);
-    report(diag, HD_ERROR, HD_CODE_NONE, nowhere, "", format, args);
+    report(diag, HD_SEVERITY_ERROR, HD_CODE_NONE, nowhere, "", format, args);
     va_end(args);
     return status;
 }
@@ -534,9 +534,10 @@ hd_status hd_system_error(hd_diag *diag, const char *format, ...)
     snprintf(suffix, sizeof suffix, ": %s",
              strerror_r(errno, words, sizeof words));
     va_start(args, format);
-    report(diag, HD_ERROR, HD_CODE_NONE, nowhere, suffix, format, args);
+    report(diag, HD_SEVERITY_ERROR, HD_CODE_NONE, nowhere, suffix, format,
+           args);
     va_end(args);
-    return HD_SYSTEM;
+    return HD_ERROR_SYSTEM;
 }
 
 size_t hd_diag_count(const hd_diag *diag)
@@ -572,8 +573,9 @@ bool hd_diag_message(const hd_diag *diag, size_t i, hd_message *out)
 
 static void print_message(const message *m, hd_text *text)
 {
-    static const char *const word[] = {
-        [HD_ERROR] = "error", [HD_WARNING] = "warning", [HD_NOTE] = "note"};
+    static const char *const word[] = {[HD_SEVERITY_ERROR] = "error",
+                                       [HD_SEVERITY_WARNING] = "warning",
+                                       [HD_SEVERITY_NOTE] = "note"};
 
     hd_text_puts(text, m->file[0] != '\0' ? m->file : "heddle");
     if (m->loc.line > 0)

@@ -41,7 +41,7 @@ const char *hd_code_summary(hd_code code);
 // one before, so that it can be put back.
 const hd_source *hd_diag_source(hd_diag *diag, const hd_source *source);
 
-// Each adds one message and returns a status to pass on: HD_INVALID for
+// Each adds one message and returns a status to pass on: HD_ERROR_INVALID for
 // hd_error. After 20 errors one line says that the rest were dropped. A diag of
 // NULL drops all. hd_note belongs to the message before it, and is dropped with
 // it.
@@ -63,17 +63,18 @@ bool hd_diag_is_full(const hd_diag *diag);
 // For failures with no place in a text: returns `status`.
 hd_status hd_fail(hd_diag *diag, hd_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-// The same with errno's message appended (": No such file"): returns HD_SYSTEM.
+// The same with errno's message appended (": No such file"): returns
+// HD_ERROR_SYSTEM.
 hd_status hd_system_error(hd_diag *diag, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
 // Refuses a NULL that a public function was given, in that function. Public
 // functions that have no status to refuse with assert.
-#define HD_REQUIRE(diag, pointer)                                             \
-    do {                                                                      \
-        if ((pointer) == NULL)                                                \
-            return hd_fail((diag), HD_ARGUMENT, "%s: '%s' is NULL", __func__, \
-                           #pointer);                                         \
+#define HD_REQUIRE(diag, pointer)                                         \
+    do {                                                                  \
+        if ((pointer) == NULL)                                            \
+            return hd_fail((diag), HD_ERROR_ARGUMENT, "%s: '%s' is NULL", \
+                           __func__, #pointer);                           \
     } while (0)
 
 HD_END_DECLS

@@ -16,16 +16,16 @@ typedef struct row {
 } row;
 
 static const row rows[] = {
-    [HD_F64] = {"f64", 8, 52, -1022, 1023},
-    [HD_F32] = {"f32", 4, 23, -126, 127},
-    [HD_F16] = {"f16", 2, 10, -14, 15},
-    [HD_BF16] = {"bf16", 2, 7, -126, 127},
-    [HD_F8E4M3] = {"f8e4m3", 1, 3, -6, 8},
-    [HD_F8E5M2] = {"f8e5m2", 1, 2, -14, 15},
-    [HD_I64] = {"i64", 8, -1, 0, 62},
-    [HD_I32] = {"i32", 4, -1, 0, 30},
-    [HD_U8] = {"u8", 1, -1, 0, 7},
-    [HD_EVENT] = {"event", 0, -1, 0, -1},
+    [HD_DTYPE_F64] = {"f64", 8, 52, -1022, 1023},
+    [HD_DTYPE_F32] = {"f32", 4, 23, -126, 127},
+    [HD_DTYPE_F16] = {"f16", 2, 10, -14, 15},
+    [HD_DTYPE_BF16] = {"bf16", 2, 7, -126, 127},
+    [HD_DTYPE_F8E4M3] = {"f8e4m3", 1, 3, -6, 8},
+    [HD_DTYPE_F8E5M2] = {"f8e5m2", 1, 2, -14, 15},
+    [HD_DTYPE_I64] = {"i64", 8, -1, 0, 62},
+    [HD_DTYPE_I32] = {"i32", 4, -1, 0, 30},
+    [HD_DTYPE_U8] = {"u8", 1, -1, 0, 7},
+    [HD_DTYPE_EVENT] = {"event", 0, -1, 0, -1},
 };
 
 enum { NDTYPES = sizeof rows / sizeof *rows };
@@ -58,7 +58,8 @@ bool hd_dtype_is_float(hd_dtype dtype)
 
 bool hd_dtype_is_integer(hd_dtype dtype)
 {
-    return dtype == HD_I64 || dtype == HD_I32 || dtype == HD_U8;
+    return dtype == HD_DTYPE_I64 || dtype == HD_DTYPE_I32 ||
+           dtype == HD_DTYPE_U8;
 }
 
 static int significant_bits(hd_dtype dtype)
@@ -313,50 +314,50 @@ INLINE void store_i64(void *to, size_t i, int64_t x)
 
 // The cases of a load into an array of `type`.
 #define LOAD_CASES(type, from, n, to)                 \
-    case HD_F64:                                      \
+    case HD_DTYPE_F64:                                \
         EACH(n, to[i] = (type)load_f64(from, i));     \
-    case HD_F32:                                      \
+    case HD_DTYPE_F32:                                \
         EACH(n, to[i] = load_f32(from, i));           \
-    case HD_F16:                                      \
+    case HD_DTYPE_F16:                                \
         EACH(n, to[i] = widen(f16, load2(from, i)));  \
-    case HD_BF16:                                     \
+    case HD_DTYPE_BF16:                               \
         EACH(n, to[i] = widen(bf16, load2(from, i))); \
-    case HD_F8E4M3:                                   \
+    case HD_DTYPE_F8E4M3:                             \
         EACH(n, to[i] = widen(e4m3, load1(from, i))); \
-    case HD_F8E5M2:                                   \
+    case HD_DTYPE_F8E5M2:                             \
         EACH(n, to[i] = widen(e5m2, load1(from, i))); \
-    case HD_I64:                                      \
+    case HD_DTYPE_I64:                                \
         EACH(n, to[i] = (type)load_i64(from, i));     \
-    case HD_I32:                                      \
+    case HD_DTYPE_I32:                                \
         EACH(n, to[i] = (type)load_i32(from, i));     \
-    case HD_U8:                                       \
+    case HD_DTYPE_U8:                                 \
         EACH(n, to[i] = (type)load1(from, i));        \
-    case HD_EVENT:                                    \
+    case HD_DTYPE_EVENT:                              \
         return
 
 // The cases of a store from an array, whose narrowing is `narrow`.
 #define STORE_CASES(narrow, from, n, to)                                     \
-    case HD_F64:                                                             \
+    case HD_DTYPE_F64:                                                       \
         EACH(n, store_f64(to, i, from[i]));                                  \
-    case HD_F32:                                                             \
+    case HD_DTYPE_F32:                                                       \
         EACH(n, store_f32(to, i, (float)from[i]));                           \
-    case HD_F16:                                                             \
+    case HD_DTYPE_F16:                                                       \
         EACH(n, store2(to, i, narrow(f16, from[i])));                        \
-    case HD_BF16:                                                            \
+    case HD_DTYPE_BF16:                                                      \
         EACH(n, store2(to, i, narrow(bf16, from[i])));                       \
-    case HD_F8E4M3:                                                          \
+    case HD_DTYPE_F8E4M3:                                                    \
         EACH(n, store1(to, i, narrow(e4m3, from[i])));                       \
-    case HD_F8E5M2:                                                          \
+    case HD_DTYPE_F8E5M2:                                                    \
         EACH(n, store1(to, i, narrow(e5m2, from[i])));                       \
-    case HD_I64:                                                             \
+    case HD_DTYPE_I64:                                                       \
         EACH(n, store_i64(to, i, to_i64(from[i])));                          \
-    case HD_I32:                                                             \
+    case HD_DTYPE_I32:                                                       \
         EACH(n,                                                              \
              store_i32(to, i,                                                \
                        (int32_t)to_integer(from[i], INT32_MIN, INT32_MAX))); \
-    case HD_U8:                                                              \
+    case HD_DTYPE_U8:                                                        \
         EACH(n, store1(to, i, (uint32_t)to_integer(from[i], 0, 255)));       \
-    case HD_EVENT:                                                           \
+    case HD_DTYPE_EVENT:                                                     \
         return
 
 void hd_dtype_load(hd_dtype dtype, const void *from, size_t n, double *to)
@@ -395,19 +396,19 @@ void hd_dtype_load_integers(hd_dtype dtype, const void *from, size_t n,
                             int64_t *to)
 {
     switch (dtype) {
-    case HD_I64:
+    case HD_DTYPE_I64:
         EACH(n, to[i] = load_i64(from, i));
-    case HD_I32:
+    case HD_DTYPE_I32:
         EACH(n, to[i] = load_i32(from, i));
-    case HD_U8:
+    case HD_DTYPE_U8:
         EACH(n, to[i] = load1(from, i));
-    case HD_F64:
-    case HD_F32:
-    case HD_F16:
-    case HD_BF16:
-    case HD_F8E4M3:
-    case HD_F8E5M2:
-    case HD_EVENT:
+    case HD_DTYPE_F64:
+    case HD_DTYPE_F32:
+    case HD_DTYPE_F16:
+    case HD_DTYPE_BF16:
+    case HD_DTYPE_F8E4M3:
+    case HD_DTYPE_F8E5M2:
+    case HD_DTYPE_EVENT:
         return;
     }
 }
@@ -416,19 +417,19 @@ void hd_dtype_store_integers(hd_dtype dtype, const int64_t *from, size_t n,
                              void *to)
 {
     switch (dtype) {
-    case HD_I64:
+    case HD_DTYPE_I64:
         EACH(n, store_i64(to, i, from[i]));
-    case HD_I32:
+    case HD_DTYPE_I32:
         EACH(n, store_i32(to, i, (int32_t)(uint32_t)(uint64_t)from[i]));
-    case HD_U8:
+    case HD_DTYPE_U8:
         EACH(n, store1(to, i, (uint32_t)(uint64_t)from[i]));
-    case HD_F64:
-    case HD_F32:
-    case HD_F16:
-    case HD_BF16:
-    case HD_F8E4M3:
-    case HD_F8E5M2:
-    case HD_EVENT:
+    case HD_DTYPE_F64:
+    case HD_DTYPE_F32:
+    case HD_DTYPE_F16:
+    case HD_DTYPE_BF16:
+    case HD_DTYPE_F8E4M3:
+    case HD_DTYPE_F8E5M2:
+    case HD_DTYPE_EVENT:
         return;
     }
 }

@@ -117,20 +117,20 @@ static hd_status find_library(const hd_library_info *info, hd_diag *diag,
         return HD_OK;
     if (chosen != NULL && *chosen != '\0') {
         if (never_opens(chosen))
-            return hd_fail(diag, HD_UNSUPPORTED,
+            return hd_fail(diag, HD_ERROR_UNSUPPORTED,
                            "%s is needed, and %s is no such library: %s is no "
                            "regular file",
                            info->title, info->variable, chosen);
         if (try_path(library, chosen, RTLD_NOW))
             return HD_OK;
-        return hd_fail(diag, HD_UNSUPPORTED,
+        return hd_fail(diag, HD_ERROR_UNSUPPORTED,
                        "%s is needed, and %s is no such "
                        "library: %s",
                        info->title, info->variable, dlerror());
     }
     if (try_packages(info, library) || try_names(info, library))
         return HD_OK;
-    return hd_fail(diag, HD_UNSUPPORTED,
+    return hd_fail(diag, HD_ERROR_UNSUPPORTED,
                    "%s is needed, and neither python3's packages nor the "
                    "system's libraries hold %s; %s may name the file",
                    info->title, info->names[0], info->variable);
@@ -144,7 +144,7 @@ static hd_status load_symbols(const hd_library_info *info, void *table,
         void *address = dlsym(library->handle, symbol->name);
 
         if (address == NULL)
-            return hd_fail(diag, HD_UNSUPPORTED,
+            return hd_fail(diag, HD_ERROR_UNSUPPORTED,
                            "%s at %s is too old: it has no %s", info->title,
                            library->path, symbol->name);
         memcpy((char *)table + symbol->offset, &address, sizeof address);
@@ -158,12 +158,12 @@ static hd_status check_version(const hd_library_info *info, const void *table,
     if (info->version == NULL)
         return HD_OK;
     if (!info->version(table, library->version))
-        return hd_fail(diag, HD_SYSTEM,
+        return hd_fail(diag, HD_ERROR_SYSTEM,
                        "%s at %s does not tell its "
                        "version",
                        info->title, library->path);
     if (info->oldest != NULL && strverscmp(library->version, info->oldest) < 0)
-        return hd_fail(diag, HD_UNSUPPORTED,
+        return hd_fail(diag, HD_ERROR_UNSUPPORTED,
                        "%s at %s is too old: it is %s, and %s or newer is "
                        "needed",
                        info->title, library->path, library->version,

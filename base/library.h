@@ -46,10 +46,11 @@ typedef struct hd_library {
 // Looks for the library where the process has loaded one already, then at the
 // file that the variable names (and then nowhere else), then in the
 // site-packages of the python3 on PATH, then where the loader looks; and fills
-// in `table`. HD_UNSUPPORTED, in one line that names paths, versions and what
-// is lacking, if there is none that will do; of one that is too old `out` has
-// path and version; HD_SYSTEM if it does not tell its version. All zero is a
-// library that is not open. What was loaded stays in the process until its end.
+// in `table`. HD_ERROR_UNSUPPORTED, in one line that names paths, versions and
+// what is lacking, if there is none that will do; of one that is too old `out`
+// has path and version; HD_ERROR_SYSTEM if it does not tell its version. All
+// zero is a library that is not open. What was loaded stays in the process
+// until its end.
 hd_status hd_library_open(const hd_library_info *info, void *table,
                           hd_diag *diag, hd_library *out);
 void hd_library_close(hd_library *library);

@@ -8,19 +8,19 @@ const char *hd_status_text(hd_status status)
     switch (status) {
     case HD_OK:
         return "ok";
-    case HD_INVALID:
+    case HD_ERROR_INVALID:
         return "invalid program";
-    case HD_ARGUMENT:
+    case HD_ERROR_ARGUMENT:
         return "invalid argument";
-    case HD_NO_MEMORY:
+    case HD_ERROR_NO_MEMORY:
         return "out of memory";
-    case HD_SYSTEM:
+    case HD_ERROR_SYSTEM:
         return "system error";
-    case HD_UNSUPPORTED:
+    case HD_ERROR_UNSUPPORTED:
         return "not supported";
-    case HD_PEER:
+    case HD_ERROR_PEER:
         return "another rank failed";
-    case HD_TIMEOUT:
+    case HD_ERROR_TIMEOUT:
         return "timed out";
     }
     return "unknown status";

@@ -166,7 +166,7 @@ static hd_status report_choice(trail *t, const hd_reading *l, int64_t elsewhere)
     hd_status status;
 
     if (is_reported(t->blame, op_of(t, l)))
-        return HD_INVALID;
+        return HD_ERROR_INVALID;
     hd_text_puts(&words, "takes ");
     print_view(t->e, l, &words);
     hd_text_puts(&words, ", which holds ");
@@ -194,7 +194,7 @@ static hd_status report_op(trail *t, const hd_reading *l, const char *words)
     hd_status status;
 
     if (is_reported(t->blame, op_of(t, l)))
-        return HD_INVALID;
+        return HD_ERROR_INVALID;
     hd_text_printf(&text, "%s; expected ", words);
     hd_places_print_value(t->places, l->want, &text);
     status = report(t, l, op_of(t, l)->loc, text_of(&text));
@@ -209,7 +209,7 @@ static hd_status report_term(trail *t, const hd_term *extra)
     hd_reading l = extra->from;
 
     if (is_reported(t->blame, op_of(t, &l)))
-        return HD_INVALID;
+        return HD_ERROR_INVALID;
     hd_text_puts(&text, "adds ");
     hd_places_print_value(t->places, extra->value, &text);
     hd_text_puts(&text, " once more than the tensor program");
@@ -247,7 +247,7 @@ static hd_status report_misplaced(trail *t, const hd_change *c)
     hd_status status;
 
     if (is_reported(t->blame, op_of(t, &l)))
-        return HD_INVALID;
+        return HD_ERROR_INVALID;
     l.want = t->link[0].want;
     hd_text_puts(&words, "writes that to ");
     hd_places_print(t->places, c->at, &words);
@@ -575,7 +575,7 @@ static hd_status judge_sum(trail *t, const hd_reading *made, const hd_change *c)
     if (find_other_operand(t, made, there, c->at, &next))
         return go_on(t, next);
     status = hd_sums_compare(&t->sums, c, there);
-    if (status == HD_UNSUPPORTED)
+    if (status == HD_ERROR_UNSUPPORTED)
         return report_op(t, made, "makes something else");
     HD_TRY(status);
     extra = hd_terms_extra(&t->sums.have);
@@ -650,7 +650,7 @@ hd_status hd_blame_report(hd_blame *blame, const hd_buffer *tensor, int rank,
 
     if (t == NULL) {
         hd_diag_source(diag, outer);
-        return hd_fail(diag, HD_NO_MEMORY, "out of memory");
+        return hd_fail(diag, HD_ERROR_NO_MEMORY, "out of memory");
     }
     t->blame = blame;
     t->e = e;
@@ -664,5 +664,5 @@ hd_status hd_blame_report(hd_blame *blame, const hd_buffer *tensor, int rank,
     hd_sums_free(&t->sums);
     free(t);
     hd_diag_source(diag, outer);
-    return status == HD_INVALID ? HD_OK : status;
+    return status == HD_ERROR_INVALID ? HD_OK : status;
 }

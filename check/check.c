@@ -17,12 +17,12 @@ static hd_status check_against(const hd_module *module,
     if (against == NULL)
         return HD_OK;
     if (against->stage != HD_STAGE_TENSOR)
-        return hd_fail(diag, HD_ARGUMENT,
+        return hd_fail(diag, HD_ERROR_ARGUMENT,
                        "values are compared with those of a tensor program; "
                        "%s is none",
                        against->name);
     if (module->stage != HD_STAGE_HOST)
-        return hd_fail(diag, HD_ARGUMENT,
+        return hd_fail(diag, HD_ERROR_ARGUMENT,
                        "values of a complete host program are compared; %s is "
                        "none",
                        module->name);
@@ -43,7 +43,7 @@ static hd_status check_sizes(const hd_module *module, const hd_module *against,
     }
     if (same)
         return HD_OK;
-    return hd_fail(diag, HD_ARGUMENT,
+    return hd_fail(diag, HD_ERROR_ARGUMENT,
                    "runs of '%s' and of '%s' are not given the same sizes, or "
                    "these are cut into other numbers of blocks",
                    module->name, against->name);
@@ -63,7 +63,7 @@ hd_status hd_check_with(const hd_module *module,
     if (options == NULL)
         options = &usual;
     if (hd_transport_text(options->transport) == NULL)
-        return hd_fail(diag, HD_ARGUMENT, "there is no transport %d",
+        return hd_fail(diag, HD_ERROR_ARGUMENT, "there is no transport %d",
                        (int)options->transport);
     HD_TRY(check_against(module, options->against, diag));
     outer = hd_diag_source(diag, &module->source);

@@ -6,7 +6,7 @@
 
 HD_BEGIN_DECLS
 
-// Reports the cycle, each edge at its place. Returns HD_INVALID.
+// Reports the cycle, each edge at its place. Returns HD_ERROR_INVALID.
 hd_status hd_deadlock_report(const hd_replay *replay, hd_diag *diag);
 
 HD_END_DECLS

@@ -26,7 +26,7 @@ static const hd_buffer *find_argument(const hd_module *module, const char *name)
 {
     const hd_buffer *b = hd_module_buffer(module, name, strlen(name));
 
-    return b != NULL && b->role != HD_TEMP ? b : NULL;
+    return b != NULL && b->role != HD_ROLE_TEMP ? b : NULL;
 }
 
 static hd_status report_missing(const hd_evaluation *e, const hd_buffer *b,
@@ -89,7 +89,7 @@ static hd_status match_arguments(hd_evaluation *e)
     for (const hd_buffer *x = e->tensor->buffers; x != NULL; x = x->next) {
         const hd_buffer *y = find_argument(e->graph->module, x->name);
 
-        if (x->role == HD_TEMP || x->type.dtype == HD_EVENT)
+        if (x->role == HD_ROLE_TEMP || x->type.dtype == HD_DTYPE_EVENT)
             continue;
         if (y == NULL)
             status = report_missing(e, x, true);
@@ -99,7 +99,7 @@ static hd_status match_arguments(hd_evaluation *e)
             e->argument[x->id] = y;
     }
     for (const hd_buffer *y = e->graph->module->buffers; y != NULL; y = y->next)
-        if (y->role != HD_TEMP && y->type.dtype != HD_EVENT &&
+        if (y->role != HD_ROLE_TEMP && y->type.dtype != HD_DTYPE_EVENT &&
             find_argument(e->tensor, y->name) == NULL)
             status = report_missing(e, y, false);
     return status;
@@ -421,7 +421,7 @@ static void place_buffers(hd_evaluation *e)
         const hd_buffer *root = b->of != NULL ? b->of : b;
 
         e->local_at[b->id] = b->of != NULL ? e->local_at[root->id] : e->share;
-        if (b->of == NULL && b->type.dtype != HD_EVENT)
+        if (b->of == NULL && b->type.dtype != HD_DTYPE_EVENT)
             e->share = more(e->share, e->grain.local[b->id].elements);
     }
 }
@@ -519,7 +519,7 @@ static void fill_inputs(hd_evaluation *e)
         const hd_buffer *mine = e->argument[b->id];
         int64_t n;
 
-        if (mine == NULL || b->role == HD_OUT)
+        if (mine == NULL || b->role == HD_ROLE_OUT)
             continue;
         n = e->grain.local[mine->id].elements;
         for (int rank = 0; rank < e->graph->nranks; rank++)

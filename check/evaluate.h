@@ -20,7 +20,7 @@ typedef struct hd_evaluation {
     hd_diag *diag;
 } hd_evaluation;
 
-// HD_INVALID if the two have different arguments. `keep`s what every step
+// HD_ERROR_INVALID if the two have different arguments. `keep`s what every step
 // writes, to say later where a value came from.
 hd_status hd_evaluate(const hd_graph *graph, const hd_module *tensor, bool keep,
                       hd_diag *diag, hd_evaluation *out);

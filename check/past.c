@@ -390,7 +390,7 @@ static hd_status allocate_rank(hd_past *p)
     int64_t w = p->graph->nstreams;
 
     if ((2 * n + 1) * w > MOST_COUNTS)
-        return HD_UNSUPPORTED;
+        return HD_ERROR_UNSUPPORTED;
     HD_TRY(number_columns(p));
     HD_TRY(hd_clear_array((2 * n + 1) * w, sizeof *p->own, p->diag,
                           (void **)&p->own));

@@ -54,7 +54,8 @@ void hd_past_free(hd_past *past);
 
 // Visits the steps of both runs, each after all that precede it. Clocks have
 // what the rank decides alone, as hd_order_each has it, and counts of loose
-// sends behind it. HD_UNSUPPORTED, without a word, if they would be too many.
+// sends behind it. HD_ERROR_UNSUPPORTED, without a word, if they would be too
+// many.
 hd_status hd_past_each(hd_past *past, const hd_watch *watch);
 
 // Called by `fn`, or for what was visited last: completes the clock that it was

@@ -278,7 +278,7 @@ hd_status hd_places_create(const hd_evaluation *e, hd_places *out)
     for (const hd_buffer *b = e->tensor->buffers; b != NULL; b = b->next)
         add_tensor(out, b);
     for (const hd_buffer *b = e->graph->module->buffers; b != NULL; b = b->next)
-        if (b->of == NULL && b->type.dtype != HD_EVENT)
+        if (b->of == NULL && b->type.dtype != HD_DTYPE_EVENT)
             out->root[out->nroots++] = b;
     qsort(out->known, (size_t)out->nknown, sizeof *out->known, compare_known);
     return HD_OK;

@@ -115,12 +115,12 @@ static hd_status look(const hd_graph *graph, hd_diag *diag, bool *right)
     bool over, found;
 
     if (!hd_graph_is_matched(graph))
-        return HD_INVALID;
+        return HD_ERROR_INVALID;
     HD_TRY(hd_replay_run(graph, 0, diag, &replay));
     over = hd_schedule_is_over(&replay.schedule);
     hd_replay_free(&replay);
     if (!over)
-        return HD_INVALID;
+        return HD_ERROR_INVALID;
     HD_TRY(hd_alias_check(graph, diag));
     HD_TRY(hd_race_look(graph, diag, &found));
     *right = !found;
@@ -142,7 +142,7 @@ static hd_status look_at_first(const hd_module *module,
             hd_graph_free(graph);
     }
     hd_diag_mute(diag, muted);
-    return status == HD_INVALID ? HD_OK : status;
+    return status == HD_ERROR_INVALID ? HD_OK : status;
 }
 
 hd_status hd_prove_first(const hd_module *module,

@@ -7,7 +7,7 @@
 
 HD_BEGIN_DECLS
 
-// HD_INVALID if it is refuted.
+// HD_ERROR_INVALID if it is refuted.
 hd_status hd_prove(const hd_module *module, const hd_check_options *options,
                    hd_diag *diag);
 

@@ -22,7 +22,7 @@ typedef struct output {
 
 static bool is_output(const hd_evaluation *e, const hd_buffer *tensor)
 {
-    return e->argument[tensor->id] != NULL && tensor->role != HD_IN;
+    return e->argument[tensor->id] != NULL && tensor->role != HD_ROLE_IN;
 }
 
 static int64_t place_of(const hd_evaluation *e, const output *o)
@@ -117,7 +117,7 @@ static hd_status explain(const hd_graph *graph, const hd_module *tensor,
     }
     hd_blame_free(&blame);
     hd_evaluation_free(&e);
-    return status == HD_OK ? HD_INVALID : status;
+    return status == HD_OK ? HD_ERROR_INVALID : status;
 }
 
 static hd_status compare(const hd_graph *graph, const hd_module *tensor,

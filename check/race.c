@@ -117,7 +117,8 @@ static bool is_reported(const scan *s, hd_code code, const hd_op *first,
 static bool report(scan *s, phase phase, hd_code code, const hd_op *first,
                    const hd_op *second)
 {
-    if (s->status == HD_NO_MEMORY || is_reported(s, code, first, second) ||
+    if (s->status == HD_ERROR_NO_MEMORY ||
+        is_reported(s, code, first, second) ||
         (s->phase != LOOK && s->phase != phase))
         return false;
     s->found = true;
@@ -232,7 +233,7 @@ static bool is_by_caller(const scan *s, const hd_part *part)
 {
     hd_role role = root_of(s, part)->role;
 
-    return role == HD_IN || role == HD_INOUT;
+    return role == HD_ROLE_IN || role == HD_ROLE_INOUT;
 }
 
 static void report_unwritten(scan *s, int64_t at)
@@ -501,7 +502,7 @@ static void add_loose_read(scan *s, cell *c)
 {
     hd_status status;
 
-    if (s->status == HD_NO_MEMORY ||
+    if (s->status == HD_ERROR_NO_MEMORY ||
         (c->loose != 0 && s->link[c->loose].step == s->step + 1))
         return;
     status = hd_grow((void **)&s->link, &s->links_room, s->nlinks + 2,
@@ -612,7 +613,7 @@ static void check_begin(scan *s, const hd_node *node)
         return;
     for (int64_t i = node->part; i < node[1].part; i++) {
         s->part = &s->graph->part[i];
-        if (root_of(s, s->part)->role != HD_TEMP) {
+        if (root_of(s, s->part)->role != HD_ROLE_TEMP) {
             report_early(s);
             return;
         }
@@ -730,9 +731,9 @@ static void check_outputs(scan *s)
 
     for (const hd_buffer *b = s->graph->module->buffers; b != NULL;
          b = b->next) {
-        if (b->role != HD_OUT || b->of != NULL || s->phase == ORDER)
+        if (b->role != HD_ROLE_OUT || b->of != NULL || s->phase == ORDER)
             continue;
-        if (b->type.dtype == HD_EVENT)
+        if (b->type.dtype == HD_DTYPE_EVENT)
             check_recorded(s, b);
         for (int64_t i = 0; i < cells->count[b->id]; i++)
             if (is_hole(s, b, cells->first[b->id] + i)) {
@@ -794,19 +795,19 @@ static hd_status visit_all(scan *s, const hd_watch *watch)
 static hd_status visit_rank(scan *s, phase phase, bool global)
 {
     hd_watch watch = {s->rank, s->nloose, s->loose, visit, s};
-    hd_status status = HD_UNSUPPORTED;
+    hd_status status = HD_ERROR_UNSUPPORTED;
 
     begin_phase(s, phase, global);
     if (global)
         status = visit_all(s, &watch);
-    if (status == HD_UNSUPPORTED) {
+    if (status == HD_ERROR_UNSUPPORTED) {
         begin_phase(s, phase, false);
         status = hd_order_each(s->graph, 2, &watch, s->diag);
     }
     HD_TRY(status);
     put_pairs(s);
     check_outputs(s);
-    return s->status == HD_NO_MEMORY ? HD_NO_MEMORY : HD_OK;
+    return s->status == HD_ERROR_NO_MEMORY ? HD_ERROR_NO_MEMORY : HD_OK;
 }
 
 static hd_status look_at_rank(scan *s)

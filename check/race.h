@@ -9,9 +9,9 @@
 HD_BEGIN_DECLS
 
 // The graph's program does not deadlock. Each pair of places in the source is
-// reported once, for the first rank that has it. HD_INVALID if anything was.
-// `visits`, unless it is NULL, is how many steps were looked at for order by
-// way of peers.
+// reported once, for the first rank that has it. HD_ERROR_INVALID if anything
+// was. `visits`, unless it is NULL, is how many steps were looked at for order
+// by way of peers.
 hd_status hd_race_check(const hd_graph *graph, unsigned serial, hd_diag *diag,
                         int64_t *visits);
 

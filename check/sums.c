@@ -15,7 +15,7 @@ static void add_term(hd_sums *s, hd_terms *to, hd_term add)
     hd_status status = to->n < MOST_TERMS
                            ? hd_grow((void **)&to->term, &to->room, to->n + 1,
                                      sizeof *to->term, s->diag)
-                           : HD_UNSUPPORTED; // reported without its terms
+                           : HD_ERROR_UNSUPPORTED; // reported without its terms
 
     if (status == HD_OK) {
         add.order = to->n;

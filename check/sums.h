@@ -32,7 +32,7 @@ typedef struct hd_sums {
 
 bool hd_op_is_sum(const hd_op *op);
 // What the change wrote, and what is at `there` in the tensor program. The
-// latest terms come first. HD_UNSUPPORTED: they are too many.
+// latest terms come first. HD_ERROR_UNSUPPORTED: they are too many.
 hd_status hd_sums_compare(hd_sums *sums, const hd_change *change,
                           int64_t there);
 // The first that the other sum has less of, NULL if there is none.

@@ -487,7 +487,7 @@ static uint64_t filled(const hd_values *values, const hd_work_item *item)
     double stored;
 
     if (key->view >= 0)
-        return convert(HD_F32, dtype, value);
+        return convert(HD_DTYPE_F32, dtype, value);
     stored = rounded(dtype, key->number);
     if (stored >= key->number && stored <= key->number)
         return value;

@@ -125,7 +125,8 @@ static void visit_parts(scan *s)
 static void read_arguments(scan *s)
 {
     for (const hd_buffer *b = s->graph->module->buffers; b != NULL; b = b->next)
-        if (b->of == NULL && b->role != HD_TEMP && b->type.dtype != HD_EVENT)
+        if (b->of == NULL && b->role != HD_ROLE_TEMP &&
+            b->type.dtype != HD_DTYPE_EVENT)
             read_cells(s, s->cells.first[b->id],
                        s->cells.first[b->id] + s->cells.count[b->id]);
 }
@@ -177,7 +178,7 @@ static void take_wait(const scan *s, const int32_t *clock)
 
 static bool leaves_data(const hd_op *op)
 {
-    return op->noutputs > 0 && op->view[0].buffer->type.dtype != HD_EVENT;
+    return op->noutputs > 0 && op->view[0].buffer->type.dtype != HD_DTYPE_EVENT;
 }
 
 // What came is not meant to be read: that it came orders what follows.
@@ -292,7 +293,7 @@ static void report_order(const scan *s, const seen *seen)
             hd_warning(s->diag, HD_E0813, loc,
                        "this wait orders nothing: its stream comes after that "
                        "record without it");
-        else if (op->view[i].buffer->role == HD_TEMP)
+        else if (op->view[i].buffer->role == HD_ROLE_TEMP)
             hd_warning(s->diag, HD_E0813, loc, "nobody waits for this record");
     }
 }

@@ -13,7 +13,7 @@
 
 hd_lane hd_body_lane(hd_dtype dtype)
 {
-    return dtype == HD_F64              ? HD_LANE_DOUBLE
+    return dtype == HD_DTYPE_F64        ? HD_LANE_DOUBLE
            : hd_dtype_is_integer(dtype) ? HD_LANE_INTEGER
                                         : HD_LANE_FLOAT;
 }
@@ -209,6 +209,6 @@ hd_status hd_body_emit(hd_nest *nest, const hd_text *body, hd_text *out,
                        hd_kernel_grid *grid)
 {
     if (body->failed)
-        return HD_NO_MEMORY;
+        return HD_ERROR_NO_MEMORY;
     return hd_nest_emit(nest, body->bytes, out, grid);
 }

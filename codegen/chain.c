@@ -343,7 +343,7 @@ void hd_chains_find(const hd_chains *chains, const hd_steps *steps,
     for (int i = 0; i < out->nvalues; i++) {
         const hd_buffer *buffer = out->value[i].span->buffer;
 
-        if (i != last && buffer->role == HD_TEMP && !buffer->shared &&
+        if (i != last && buffer->role == HD_ROLE_TEMP && !buffer->shared &&
             !chains->read[buffer->id])
             out->value[i].stored = false;
     }

@@ -44,8 +44,8 @@ static hd_lane lane_of_cast(hd_dtype to, hd_dtype from)
 {
     if (hd_dtype_is_integer(to) && hd_dtype_is_integer(from))
         return HD_LANE_INTEGER;
-    return hd_dtype_is_integer(to) || from == HD_F64 || from == HD_I64 ||
-                   from == HD_I32
+    return hd_dtype_is_integer(to) || from == HD_DTYPE_F64 ||
+                   from == HD_DTYPE_I64 || from == HD_DTYPE_I32
                ? HD_LANE_DOUBLE
                : HD_LANE_FLOAT;
 }
@@ -296,7 +296,7 @@ hd_status hd_emit_reduce(hd_dtype dtype, hd_fold fold, int operands,
     hd_status status;
 
     if (operands < 1 || operands >= HD_KERNEL_POINTERS)
-        return hd_fail(diag, HD_UNSUPPORTED,
+        return hd_fail(diag, HD_ERROR_UNSUPPORTED,
                        "a reduction over %d ranks; a kernel takes 1 to %d",
                        operands, HD_KERNEL_POINTERS - 1);
     for (int i = 0; i <= operands; i++)
@@ -338,7 +338,7 @@ hd_status hd_emit_step(const hd_step *step, hd_diag *diag, hd_text *out,
     case HD_FAMILY_SYNC:
         break;
     }
-    return hd_fail(diag, HD_UNSUPPORTED, "%s is no operation of a kernel",
+    return hd_fail(diag, HD_ERROR_UNSUPPORTED, "%s is no operation of a kernel",
                    hd_op_info_get(step->op->code)->text);
 }
 
@@ -346,7 +346,7 @@ hd_status hd_emit_epilogue(const hd_step *step, hd_diag *diag, hd_text *out,
                            hd_kernel_grid *grid)
 {
     if (hd_op_family(step->op) != HD_FAMILY_PRODUCT)
-        return hd_fail(diag, HD_UNSUPPORTED, "%s has no epilogue",
+        return hd_fail(diag, HD_ERROR_UNSUPPORTED, "%s has no epilogue",
                        hd_op_info_get(step->op->code)->text);
     return hd_matmul_finish(step, out, grid);
 }

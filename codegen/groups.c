@@ -75,10 +75,11 @@ static kernel kernel_of(const hd_step *step)
     const hd_product *p = &k.product;
 
     k.lane = p->wide ? HD_LANE_DOUBLE : HD_LANE_FLOAT;
-    k.rest = p->wide || dtype_of(&k, HD_PRODUCT_C) == HD_F64 ||
-                     (has_aux(&k) && dtype_of(&k, HD_PRODUCT_AUX) == HD_F64)
-                 ? HD_LANE_DOUBLE
-                 : HD_LANE_FLOAT;
+    k.rest =
+        p->wide || dtype_of(&k, HD_PRODUCT_C) == HD_DTYPE_F64 ||
+                (has_aux(&k) && dtype_of(&k, HD_PRODUCT_AUX) == HD_DTYPE_F64)
+            ? HD_LANE_DOUBLE
+            : HD_LANE_FLOAT;
     k.across = cover(p->n, TILE_COLUMNS);
     k.tiles = cover(p->m, TILE_ROWS) * k.across * (p->ta ? p->groups : 1);
     for (int i = 0; i < step->op->nviews; i++)

@@ -18,7 +18,7 @@ typedef struct kernel {
 static bool is_wide(const hd_product *p, int part)
 {
     return p->part[part].view >= 0 &&
-           p->part[part].span.buffer->type.dtype == HD_F64;
+           p->part[part].span.buffer->type.dtype == HD_DTYPE_F64;
 }
 
 static hd_operand *add_part(kernel *k, const hd_step *step, int part)
@@ -121,7 +121,7 @@ hd_status hd_matmul_finish(const hd_step *step, hd_text *out,
                            hd_kernel_grid *grid)
 {
     kernel k = kernel_of(step);
-    hd_dtype dtype = k.product.wide ? HD_F64 : HD_F32;
+    hd_dtype dtype = k.product.wide ? HD_DTYPE_F64 : HD_DTYPE_F32;
     int64_t stride[HD_MAX_DIMS], next = 1;
     bool sized = false;
     hd_text body = {0};

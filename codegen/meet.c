@@ -245,7 +245,7 @@ static hd_status check_ranks(int ranks, int most, hd_diag *diag)
 {
     if (ranks >= 2 && ranks <= most)
         return HD_OK;
-    return hd_fail(diag, HD_UNSUPPORTED,
+    return hd_fail(diag, HD_ERROR_UNSUPPORTED,
                    "a reduction in one kernel over %d ranks; it takes 2 to %d",
                    ranks, most);
 }

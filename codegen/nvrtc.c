@@ -59,7 +59,7 @@ static hd_status check(const hd_nvrtc *nvrtc, hd_diag *diag, const char *call,
 {
     if (result == 0)
         return HD_OK;
-    return hd_fail(diag, HD_SYSTEM, "%s of NVRTC %s: %s", call,
+    return hd_fail(diag, HD_ERROR_SYSTEM, "%s of NVRTC %s: %s", call,
                    nvrtc->library.version, nvrtc->api.error_text(result));
 }
 
@@ -69,7 +69,7 @@ hd_status hd_nvrtc_open(hd_diag *diag, hd_nvrtc **out)
     hd_status status;
 
     if (nvrtc == NULL)
-        return hd_fail(diag, HD_NO_MEMORY, "out of memory");
+        return hd_fail(diag, HD_ERROR_NO_MEMORY, "out of memory");
     status =
         hd_library_open(&hd_nvrtc_library, &nvrtc->api, diag, &nvrtc->library);
     if (status != HD_OK) {
@@ -146,7 +146,7 @@ static hd_status compile(const hd_nvrtc *nvrtc, hd_nvrtc_program program,
     if (result == 0)
         return HD_OK;
     read_log(nvrtc, program, log);
-    return hd_fail(diag, HD_SYSTEM,
+    return hd_fail(diag, HD_ERROR_SYSTEM,
                    "nvrtcCompileProgram of NVRTC %s for %s: %s%s%s",
                    nvrtc->library.version, arch, nvrtc->api.error_text(result),
                    log[0] != '\0' ? ": " : "", log);
@@ -162,12 +162,12 @@ static hd_status take_cubin(const hd_nvrtc *nvrtc, hd_nvrtc_program program,
     HD_TRY(check(nvrtc, diag, "nvrtcGetCUBINSize",
                  nvrtc->api.cubin_size(program, &size)));
     if (size == 0)
-        return hd_fail(diag, HD_SYSTEM,
+        return hd_fail(diag, HD_ERROR_SYSTEM,
                        "nvrtcGetCUBINSize of NVRTC %s: no machine code",
                        nvrtc->library.version);
     cubin = malloc(size);
     if (cubin == NULL)
-        return hd_fail(diag, HD_NO_MEMORY, "out of memory");
+        return hd_fail(diag, HD_ERROR_NO_MEMORY, "out of memory");
     status =
         check(nvrtc, diag, "nvrtcGetCUBIN", nvrtc->api.cubin(program, cubin));
     if (status != HD_OK) {

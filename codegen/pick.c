@@ -293,5 +293,6 @@ hd_status hd_pick_emit(const hd_step *step, hd_text *out, hd_kernel_grid *grid)
     case HD_PICK_NONE:
         break;
     }
-    return HD_UNSUPPORTED; // hd_emit_step asks for ops of the family alone
+    return HD_ERROR_UNSUPPORTED; // hd_emit_step asks for ops of the family
+                                 // alone
 }

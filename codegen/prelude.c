@@ -281,21 +281,21 @@ const char *hd_lane_text(hd_lane lane)
 const char *hd_code_text(hd_dtype dtype)
 {
     switch (dtype) {
-    case HD_F64:
+    case HD_DTYPE_F64:
         return "double";
-    case HD_F32:
+    case HD_DTYPE_F32:
         return "float";
-    case HD_F16:
-    case HD_BF16:
+    case HD_DTYPE_F16:
+    case HD_DTYPE_BF16:
         return "u16";
-    case HD_I64:
+    case HD_DTYPE_I64:
         return "i64";
-    case HD_I32:
+    case HD_DTYPE_I32:
         return "int";
-    case HD_F8E4M3:
-    case HD_F8E5M2:
-    case HD_U8:
-    case HD_EVENT:
+    case HD_DTYPE_F8E4M3:
+    case HD_DTYPE_F8E5M2:
+    case HD_DTYPE_U8:
+    case HD_DTYPE_EVENT:
         break;
     }
     return "u8";
@@ -303,8 +303,8 @@ const char *hd_code_text(hd_dtype dtype)
 
 static bool is_narrow(hd_dtype dtype)
 {
-    return dtype == HD_F16 || dtype == HD_BF16 || dtype == HD_F8E4M3 ||
-           dtype == HD_F8E5M2;
+    return dtype == HD_DTYPE_F16 || dtype == HD_DTYPE_BF16 ||
+           dtype == HD_DTYPE_F8E4M3 || dtype == HD_DTYPE_F8E5M2;
 }
 
 void hd_prelude_load(hd_text *text, hd_dtype dtype, hd_lane lane,
@@ -327,14 +327,15 @@ void hd_prelude_store(hd_text *text, hd_dtype dtype, hd_lane lane,
         assert(!integer);
         hd_text_printf(text, "store_%s_%s(%s)", hd_dtype_text(dtype),
                        hd_lane_text(lane), value);
-    } else if (dtype == HD_F64 || dtype == HD_F32 || integer) {
+    } else if (dtype == HD_DTYPE_F64 || dtype == HD_DTYPE_F32 || integer) {
         hd_text_printf(text, "(%s)%s", hd_code_text(dtype), value);
-    } else if (dtype == HD_I64) {
+    } else if (dtype == HD_DTYPE_I64) {
         hd_text_printf(text, "i64_of_double(%s)", value);
     } else {
-        hd_text_printf(
-            text, "(%s)clamp_double(%s, %s)", hd_code_text(dtype), value,
-            dtype == HD_I32 ? "-2147483648.0, 2147483647.0" : "0.0, 255.0");
+        hd_text_printf(text, "(%s)clamp_double(%s, %s)", hd_code_text(dtype),
+                       value,
+                       dtype == HD_DTYPE_I32 ? "-2147483648.0, 2147483647.0"
+                                             : "0.0, 255.0");
     }
 }
 
@@ -373,9 +374,9 @@ static const char *extreme(hd_lane lane, hd_dtype dtype, bool least)
     case HD_LANE_INTEGER:
         break;
     }
-    if (dtype == HD_U8)
+    if (dtype == HD_DTYPE_U8)
         return least ? "0" : "255";
-    if (dtype == HD_I32)
+    if (dtype == HD_DTYPE_I32)
         return least ? "-2147483647 - 1" : "2147483647";
     return least ? "-0x7fffffffffffffffll - 1" : "0x7fffffffffffffffll";
 }
@@ -426,7 +427,7 @@ hd_status hd_prelude_finish(hd_text *out, hd_text *kernel, int pointers,
     if (!out->failed)
         return HD_OK;
     hd_text_free(out);
-    return HD_NO_MEMORY;
+    return HD_ERROR_NO_MEMORY;
 }
 
 hd_kernel_grid hd_prelude_grid(int64_t threads, int at_once)

@@ -63,7 +63,7 @@ hd_status hd_emit_spread(int copies, int flags, hd_length bytes, hd_diag *diag,
                          hd_text *out, hd_kernel_grid *grid)
 {
     if (copies < 1 || copies + flags + 3 > HD_KERNEL_POINTERS)
-        return hd_fail(diag, HD_UNSUPPORTED,
+        return hd_fail(diag, HD_ERROR_UNSUPPORTED,
                        "a copy to %d places that raises %d flags; a kernel "
                        "takes 1 place to %d of both",
                        copies, flags, HD_KERNEL_POINTERS - 3);

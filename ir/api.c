@@ -121,7 +121,7 @@ bool hd_module_argument(const hd_module *module, size_t i, hd_argument *out)
         .elements = 1,
         .local_elements = (size_t)hd_type_local_elements(type),
     };
-    if (type->dtype == HD_I32) { // counts are, and indices
+    if (type->dtype == HD_DTYPE_I32) { // counts are, and indices
         out->grouped_rows =
             find_limit(module, &module->body, buffer, rows_of_counts);
         out->taken_extent =
@@ -158,7 +158,7 @@ hd_status hd_module_check_sizes(const hd_module *module, const int64_t *sizes,
                                 size_t nsizes, hd_diag *diag)
 {
     if (nsizes != (size_t)module->nsizes)
-        return hd_fail(diag, HD_ARGUMENT,
+        return hd_fail(diag, HD_ERROR_ARGUMENT,
                        "a run of '%s' is given %d size%s, not %zu",
                        module->name, module->nsizes,
                        module->nsizes == 1 ? "" : "s", nsizes);
@@ -168,7 +168,7 @@ hd_status hd_module_check_sizes(const hd_module *module, const int64_t *sizes,
         const hd_size *size = &module->size[i];
 
         if (sizes[i] < size->low || sizes[i] > size->high)
-            return hd_fail(diag, HD_ARGUMENT,
+            return hd_fail(diag, HD_ERROR_ARGUMENT,
                            "%s is %lld, and of '%s' it is in %lld..%lld",
                            size->name, (long long)sizes[i], module->name,
                            (long long)size->low, (long long)size->high);

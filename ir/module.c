@@ -200,10 +200,10 @@ hd_buffer *hd_module_add_buffer(hd_module *module, const char *name,
     buffer->role = role;
     buffer->type = *type;
     add_name(module->arena, &module->buffer_names, buffer->name, buffer);
-    if (role != HD_TEMP)
+    if (role != HD_ROLE_TEMP)
         add_argument(module, buffer);
     link_buffer(module, buffer);
-    if (type->dtype == HD_EVENT)
+    if (type->dtype == HD_DTYPE_EVENT)
         buffer->record = record_of(module, buffer);
     return buffer;
 }
@@ -219,7 +219,7 @@ void hd_module_drop_temps(hd_module *module, const bool *used)
 
         next = buffer->next;
         buffer->next = NULL;
-        if (buffer->role != HD_TEMP || used[buffer->id])
+        if (buffer->role != HD_ROLE_TEMP || used[buffer->id])
             link_buffer(module, buffer);
         else
             find_name(&module->buffer_names, buffer->name, strlen(buffer->name))

@@ -157,7 +157,7 @@ hd_expr hd_module_count(hd_module *module, hd_dim dim);
 // does to another such: what is room alone is left as it was.
 void hd_buffer_copy(const hd_module *module, const hd_buffer *buffer, int rank,
                     const void *from, void *to);
-// HD_ARGUMENT unless these are as many as it is given, each in its range.
+// HD_ERROR_ARGUMENT unless these are as many as it is given, each in its range.
 hd_status hd_module_check_sizes(const hd_module *module, const int64_t *sizes,
                                 size_t nsizes, hd_diag *diag);
 // The same program with other sizes, in the order of the module's: everything

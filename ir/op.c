@@ -349,10 +349,12 @@ int hd_op_key_view(const hd_op *op, hd_key_code code)
 void hd_fold_neutral(hd_fold fold, hd_dtype dtype, double *value,
                      int64_t *whole)
 {
-    int64_t low = dtype == HD_U8 ? 0 : dtype == HD_I32 ? INT32_MIN : INT64_MIN;
-    int64_t high = dtype == HD_U8    ? UINT8_MAX
-                   : dtype == HD_I32 ? INT32_MAX
-                                     : INT64_MAX;
+    int64_t low = dtype == HD_DTYPE_U8    ? 0
+                  : dtype == HD_DTYPE_I32 ? INT32_MIN
+                                          : INT64_MIN;
+    int64_t high = dtype == HD_DTYPE_U8    ? UINT8_MAX
+                   : dtype == HD_DTYPE_I32 ? INT32_MAX
+                                           : INT64_MAX;
 
     *value = fold == HD_FOLD_SUM   ? 0
              : fold == HD_FOLD_MAX ? -INFINITY

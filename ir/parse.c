@@ -110,7 +110,7 @@ static hd_status expected(parser *p, const char *what)
 {
     p->failed = true;
     if (p->gave_up)
-        return HD_INVALID;
+        return HD_ERROR_INVALID;
     if (p->token.kind == HD_TOKEN_BAD)
         return hd_error(p->diag, HD_E0102, p->token.loc,
                         "a character that cannot stand here; expected %s",
@@ -966,7 +966,7 @@ static hd_status parse_statement(parser *p, hd_block *block)
                  {"on", HD_STMT_ON},
                  {"group", HD_STMT_GROUP}};
     hd_stmt *stmt = hd_stmt_new(p->module, HD_STMT_OP, p->token.loc);
-    hd_status status = HD_INVALID;
+    hd_status status = HD_ERROR_INVALID;
 
     for (size_t i = 0; i < COUNT(words); i++)
         if (accept_word(p, words[i].word)) {
@@ -1168,12 +1168,12 @@ static hd_status check_counts(parser *p, const hd_type *type, const counted *c)
     const hd_type *counts = &c->by->type;
     hd_dim dim = type->dim[c->dim];
 
-    if (counts->dtype != HD_I32)
+    if (counts->dtype != HD_DTYPE_I32)
         return refuse_counts(p, c,
                              hd_arena_printf(p->module->arena,
                                              "which is %s: counts are i32",
                                              hd_dtype_text(counts->dtype)));
-    if (c->by->by != NULL || type->dtype == HD_EVENT)
+    if (c->by->by != NULL || type->dtype == HD_DTYPE_EVENT)
         return refuse_counts(
             p, c, c->by->by != NULL ? "which has counts itself" : "of events");
     if (dim.mark != HD_LOCAL || hd_dim_is_cut(dim) || hd_dim_is_sized(dim))
@@ -1294,7 +1294,7 @@ static hd_status check_ranks(parser *p, const hd_buffer *buffer, hd_loc loc,
         return refuse_ranks(p, buffer, loc,
                             "some ranks of a host program, where `if` says "
                             "which rank does what");
-    if (buffer->role != HD_TEMP)
+    if (buffer->role != HD_ROLE_TEMP)
         return refuse_ranks(p, buffer, loc,
                             "some ranks: an argument is on all; `set` it to a "
                             "temp that is not");
@@ -1367,7 +1367,7 @@ static hd_status check_shards(parser *p, hd_role role, const hd_type *type,
                               hd_loc loc)
 {
     hd_module *m = p->module;
-    bool once = role != HD_TEMP || m->stage == HD_STAGE_TENSOR;
+    bool once = role != HD_ROLE_TEMP || m->stage == HD_STAGE_TENSOR;
 
     for (int i = 0; i < type->ndims; i++) {
         int mark = type->dim[i].mark;
@@ -1379,7 +1379,7 @@ static hd_status check_shards(parser *p, hd_role role, const hd_type *type,
                               hd_arena_printf(m->arena,
                                               "%s shards two dimensions",
                                               m->axis[mark].name));
-        if (type->dtype == HD_EVENT)
+        if (type->dtype == HD_DTYPE_EVENT)
             return decl_error(p, HD_E0206, loc, "events are not sharded");
     }
     return HD_OK;
@@ -1417,17 +1417,17 @@ static hd_status check_of(parser *p, const hd_buffer *buffer)
         return HD_OK;
     theirs = hd_type_local_elements(&of->type);
     if (of->of != NULL || of->type.dtype != buffer->type.dtype ||
-        buffer->type.dtype == HD_EVENT)
+        buffer->type.dtype == HD_DTYPE_EVENT)
         return decl_error(p, HD_E0207, buffer->loc,
                           hd_arena_printf(p->module->arena,
                                           "%%%s cannot rename %%%s: that is "
                                           "%s",
                                           buffer->name, of->name,
                                           of->of != NULL ? "an alias itself"
-                                          : of->type.dtype == HD_EVENT
+                                          : of->type.dtype == HD_DTYPE_EVENT
                                               ? "an event"
                                               : "of another dtype"));
-    if (buffer->role != HD_TEMP)
+    if (buffer->role != HD_ROLE_TEMP)
         return decl_error(p, HD_E0207, buffer->loc,
                           hd_arena_printf(p->module->arena,
                                           "%%%s renames %%%s and is no "
@@ -1440,7 +1440,7 @@ static hd_status check_of(parser *p, const hd_buffer *buffer)
                                           "%%%s renames %%%s: only host "
                                           "programs have aliases",
                                           buffer->name, of->name));
-    if (of->role != HD_TEMP && mine == theirs &&
+    if (of->role != HD_ROLE_TEMP && mine == theirs &&
         !hd_type_same_room(&buffer->type, &of->type))
         return decl_error(p, HD_E0207, buffer->loc,
                           hd_arena_printf(p->module->arena,
@@ -1456,7 +1456,7 @@ static hd_status check_of(parser *p, const hd_buffer *buffer)
                                           "whose length a run says must be in "
                                           "both, as far from the end",
                                           buffer->name, of->name));
-    if (of->role == HD_TEMP ? mine <= theirs : mine == theirs)
+    if (of->role == HD_ROLE_TEMP ? mine <= theirs : mine == theirs)
         return HD_OK;
     return decl_error(p, HD_E0207, buffer->loc,
                       hd_arena_printf(p->module->arena,
@@ -1773,10 +1773,10 @@ hd_status hd_parse_module(hd_module *module, const hd_define *defines,
     status = parse_file(&p);
     for (size_t i = 0; status == HD_OK && i < ndefines; i++)
         if (!p.used[i])
-            status = hd_fail(diag, HD_INVALID,
+            status = hd_fail(diag, HD_ERROR_INVALID,
                              "-D %s: no parameter or axis has this name",
                              defines[i].name);
-    return status != HD_OK || p.failed ? HD_INVALID : HD_OK;
+    return status != HD_OK || p.failed ? HD_ERROR_INVALID : HD_OK;
 }
 
 // ------------------------------------------------------------- public call
@@ -1785,10 +1785,10 @@ static hd_status check_text(const char *name, const char *text, size_t length,
                             hd_diag *diag)
 {
     if (name == NULL || (text == NULL && length > 0))
-        return hd_fail(diag, HD_ARGUMENT, "hd_parse: '%s' is NULL",
+        return hd_fail(diag, HD_ERROR_ARGUMENT, "hd_parse: '%s' is NULL",
                        name == NULL ? "name" : "text");
     if (length > MAX_TEXT)
-        return hd_fail(diag, HD_INVALID,
+        return hd_fail(diag, HD_ERROR_INVALID,
                        "%s: %zu bytes of text; the limit is %d", name, length,
                        MAX_TEXT);
     return HD_OK;
@@ -1818,12 +1818,12 @@ hd_status hd_parse(const char *name, const char *text, size_t length,
     HD_REQUIRE(diag, out);
     module = hd_module_create();
     if (module == NULL)
-        return hd_fail(diag, HD_NO_MEMORY, "out of memory");
+        return hd_fail(diag, HD_ERROR_NO_MEMORY, "out of memory");
     outer = hd_diag_source(diag, NULL);
     if (setjmp(guard) != 0) {
         hd_diag_source(diag, outer);
         hd_module_destroy(module);
-        return hd_fail(diag, HD_NO_MEMORY, "out of memory");
+        return hd_fail(diag, HD_ERROR_NO_MEMORY, "out of memory");
     }
     hd_arena_guard(module->arena, &guard);
     module->source.name = hd_arena_text(module->arena, name, strlen(name));

@@ -59,7 +59,7 @@ static hd_view add_between(splitter *s, hd_type type, const hd_op *op)
     if (s->stream != HD_EXPR_NONE)
         lead(&type, m->streams);
     *b = (hd_buffer){.name = op->view[0].buffer->name,
-                     .role = HD_TEMP,
+                     .role = HD_ROLE_TEMP,
                      .type = type,
                      .shared = true,
                      .id = m->nbuffers++,
@@ -205,11 +205,11 @@ hd_status hd_module_split(const hd_module *module, int64_t most, hd_diag *diag,
         return HD_OK;
     s.to = hd_module_create();
     if (s.to == NULL)
-        return hd_fail(diag, HD_NO_MEMORY, "out of memory");
+        return hd_fail(diag, HD_ERROR_NO_MEMORY, "out of memory");
     arena = s.to->arena;
     if (setjmp(guard) != 0) {
         hd_arena_destroy(arena);
-        return hd_fail(diag, HD_NO_MEMORY, "out of memory");
+        return hd_fail(diag, HD_ERROR_NO_MEMORY, "out of memory");
     }
     hd_arena_guard(arena, &guard);
     *s.to = *module;

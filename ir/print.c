@@ -282,11 +282,11 @@ hd_status hd_print(const hd_module *module, char **out)
     char *taken;
 
     if (module == NULL || out == NULL)
-        return HD_ARGUMENT;
+        return HD_ERROR_ARGUMENT;
     hd_module_print(module, &text);
     taken = hd_text_take(&text);
     if (taken == NULL)
-        return HD_NO_MEMORY;
+        return HD_ERROR_NO_MEMORY;
     *out = taken;
     return HD_OK;
 }

@@ -91,7 +91,7 @@ hd_product hd_product_of(const hd_step *step, int even)
                     .accumulate = hd_op_key(op, HD_KEY_ACCUMULATE) != NULL,
                     .keep = hd_op_key(op, HD_KEY_KEEP) != NULL,
                     .counts = counts,
-                    .wide = step->span[1].buffer->type.dtype == HD_F64,
+                    .wide = step->span[1].buffer->type.dtype == HD_DTYPE_F64,
                     .scale = hd_op_key(op, HD_KEY_SCALE),
                     .act = act != NULL ? act->act : HD_ACT_NONE};
     int last;

@@ -126,8 +126,8 @@ hd_status hd_print_steps(const hd_module *module, int rank, hd_diag *diag,
     HD_REQUIRE(diag, module);
     HD_REQUIRE(diag, out);
     if (rank < 0 || rank >= module->nranks)
-        return hd_fail(diag, HD_ARGUMENT, "rank %d of a mesh of %lld", rank,
-                       (long long)module->nranks);
+        return hd_fail(diag, HD_ERROR_ARGUMENT, "rank %d of a mesh of %lld",
+                       rank, (long long)module->nranks);
     status = hd_walk(module, rank, diag, print_line, &p);
     if (status != HD_OK) {
         hd_text_free(&p.text);
@@ -135,7 +135,7 @@ hd_status hd_print_steps(const hd_module *module, int rank, hd_diag *diag,
     }
     taken = hd_text_take(&p.text);
     if (taken == NULL)
-        return hd_fail(diag, HD_NO_MEMORY, "out of memory");
+        return hd_fail(diag, HD_ERROR_NO_MEMORY, "out of memory");
     *out = taken;
     return HD_OK;
 }

@@ -73,7 +73,7 @@ static hd_status grow_slots(collector *c)
         return HD_OK;
     slot = calloc((size_t)n, sizeof *slot);
     if (slot == NULL)
-        return hd_fail(c->diag, HD_NO_MEMORY, "out of memory");
+        return hd_fail(c->diag, HD_ERROR_NO_MEMORY, "out of memory");
     free(c->slot);
     c->slot = slot;
     c->nslots = n;
@@ -245,8 +245,8 @@ hd_status hd_module_steps(const hd_module *module, int rank, hd_diag *diag,
     HD_REQUIRE(diag, module);
     HD_REQUIRE(diag, out);
     if (rank < 0 || rank >= module->nranks)
-        return hd_fail(diag, HD_ARGUMENT, "rank %d of a mesh of %lld", rank,
-                       (long long)module->nranks);
+        return hd_fail(diag, HD_ERROR_ARGUMENT, "rank %d of a mesh of %lld",
+                       rank, (long long)module->nranks);
     HD_TRY(hd_walk_count(module, rank, diag, &tally));
     *out = tally.steps;
     return HD_OK;

@@ -411,7 +411,7 @@ static hd_status look_along(finder *f, hd_diag *diag)
     if (f->var == NULL || f->usage == NULL) {
         free(f->var);
         free(f->usage);
-        return hd_fail(diag, HD_NO_MEMORY, "out of memory");
+        return hd_fail(diag, HD_ERROR_NO_MEMORY, "out of memory");
     }
     f->control = f->turns = true;
     use_block(f, &f->module->body);

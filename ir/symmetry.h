@@ -14,7 +14,7 @@ typedef struct hd_symmetry {
     bool turns[HD_MAX_AXES]; // ranks along the axis only turn
 } hd_symmetry;
 
-// False where the text does not show it. HD_OK, or HD_NO_MEMORY.
+// False where the text does not show it. HD_OK, or HD_ERROR_NO_MEMORY.
 hd_status hd_symmetry_find(const hd_module *module, hd_diag *diag,
                            hd_symmetry *out);
 

@@ -45,21 +45,22 @@ static hd_status read_entry(const hd_module *module, const char *list,
     char known[64];
 
     if (length == 0)
-        return hd_fail(diag, HD_ARGUMENT,
+        return hd_fail(diag, HD_ERROR_ARGUMENT,
                        "transports '%s': a comma stands between two axes",
                        list);
     if (at[name] != '=' || axis < 0)
         return hd_fail(
-            diag, HD_ARGUMENT,
+            diag, HD_ERROR_ARGUMENT,
             "transport '%.*s': '%.*s' is no axis of the mesh of '%s'",
             (int)length, at, (int)name, at, module->name);
     if (*named & 1u << axis)
-        return hd_fail(diag, HD_ARGUMENT,
+        return hd_fail(diag, HD_ERROR_ARGUMENT,
                        "transports '%s': '%.*s' is there twice", list,
                        (int)name, at);
     if (!find_transport(at + name + 1, length - name - 1, &found[axis], known))
-        return hd_fail(diag, HD_ARGUMENT, "transport '%.*s': there are %s",
-                       (int)length, at, known);
+        return hd_fail(diag, HD_ERROR_ARGUMENT,
+                       "transport '%.*s': there are %s", (int)length, at,
+                       known);
     *named |= 1u << axis;
     return HD_OK;
 }
@@ -72,7 +73,8 @@ hd_status hd_transports_read(const hd_module *module, hd_transport all,
     unsigned named = 0;
 
     if (hd_transport_text(all) == NULL)
-        return hd_fail(diag, HD_ARGUMENT, "there is no transport %d", (int)all);
+        return hd_fail(diag, HD_ERROR_ARGUMENT, "there is no transport %d",
+                       (int)all);
     for (int a = 0; a < HD_MAX_AXES; a++)
         found[a] = all;
     for (const char *at = axes; at != NULL && *axes != '\0';) {

@@ -8,8 +8,8 @@
 
 HD_BEGIN_DECLS
 
-// HD_ARGUMENT for a name that is no axis or no transport. What is not said is
-// HD_TRANSPORT_AUTO; `axes` may be NULL.
+// HD_ERROR_ARGUMENT for a name that is no axis or no transport. What is not
+// said is HD_TRANSPORT_AUTO; `axes` may be NULL.
 hd_status hd_transports_read(const hd_module *module, hd_transport all,
                              const char *axes, hd_diag *diag,
                              hd_transport out[HD_MAX_AXES]);

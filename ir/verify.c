@@ -431,7 +431,7 @@ static hd_status note_written(verifier *v, const hd_view *view)
     hd_written *w = &v->written[view->buffer->id];
     hd_box all = hd_box_of(v->module, view), common;
 
-    if (view->buffer->role == HD_INOUT)
+    if (view->buffer->role == HD_ROLE_INOUT)
         return HD_OK;
     for (int64_t i = 0; i < w->n; i++)
         if (hd_box_meet(&w->box[i], &all, view->buffer->type.ndims, &common))
@@ -449,10 +449,11 @@ static hd_status check_write(verifier *v, const hd_view *view)
 {
     hd_buffer *root = hd_buffer_root(view->buffer);
 
-    if (root->role == HD_IN)
+    if (root->role == HD_ROLE_IN)
         return hd_error(v->diag, HD_E0308, view->loc,
                         "%%%s is an input and may not be %s", root->name,
-                        root->type.dtype == HD_EVENT ? "recorded" : "written");
+                        root->type.dtype == HD_DTYPE_EVENT ? "recorded"
+                                                           : "written");
     return is_tensor(v) ? note_written(v, view) : HD_OK;
 }
 
@@ -463,7 +464,8 @@ static hd_status check_read(verifier *v, const hd_view *view)
     int ndims = buffer->type.ndims;
     hd_box all, first;
 
-    if (!is_tensor(v) || buffer->role == HD_IN || buffer->role == HD_INOUT)
+    if (!is_tensor(v) || buffer->role == HD_ROLE_IN ||
+        buffer->role == HD_ROLE_INOUT)
         return HD_OK;
     all = hd_box_of(v->module, view);
     if (hd_written_has(w, &all, ndims))
@@ -479,7 +481,7 @@ static hd_status check_read(verifier *v, const hd_view *view)
 
 static hd_status check_event(verifier *v, const hd_view *view, bool wanted)
 {
-    bool is = view->buffer->type.dtype == HD_EVENT;
+    bool is = view->buffer->type.dtype == HD_DTYPE_EVENT;
     hd_type type = hd_view_type(view);
 
     if (is != wanted)
@@ -701,16 +703,16 @@ static hd_status check_alike(verifier *v, const hd_op *op, bool marks)
 static bool takes_dtype(const verifier *v, const hd_op *op, hd_dtype dtype,
                         hd_dtype in)
 {
-    hd_dtype other = dtype == HD_F32 ? in : dtype;
-    bool own = dtype == HD_F32 || op->ninputs == 1;
+    hd_dtype other = dtype == HD_DTYPE_F32 ? in : dtype;
+    bool own = dtype == HD_DTYPE_F32 || op->ninputs == 1;
 
     if (in == dtype || op->code != HD_OP_SUM ||
         (op->ninputs == 1 && is_tensor(v)))
         return in == dtype;
     for (int i = 1; i <= op->ninputs; i++)
         own |= op->view[i].buffer->type.dtype == dtype;
-    return own && (dtype == HD_F32 || in == HD_F32) &&
-           hd_dtype_is_float(other) && hd_dtype_holds(HD_F32, other);
+    return own && (dtype == HD_DTYPE_F32 || in == HD_DTYPE_F32) &&
+           hd_dtype_is_float(other) && hd_dtype_holds(HD_DTYPE_F32, other);
 }
 
 // Operands lie along the result, and may repeat along dimensions of it.
@@ -877,7 +879,7 @@ static hd_status check_indices(verifier *v, const hd_op *op, const hd_type *in,
     const char *why;
     char text[WHY];
 
-    if (indices->dtype != HD_I32)
+    if (indices->dtype != HD_DTYPE_I32)
         return hd_error(v->diag, HD_E0314, op->view[2].loc,
                         "%s by indices of %s; they are i32", op_text(op),
                         hd_dtype_text(indices->dtype));
@@ -1045,7 +1047,7 @@ static hd_status check_reshape(verifier *v, const hd_op *op)
 
 static bool is_f8(hd_dtype dtype)
 {
-    return dtype == HD_F8E4M3 || dtype == HD_F8E5M2;
+    return dtype == HD_DTYPE_F8E4M3 || dtype == HD_DTYPE_F8E5M2;
 }
 
 // Operands alike, or both f8; the result may be another floating dtype.
@@ -1072,9 +1074,9 @@ static hd_status check_matmul_dtypes(verifier *v, const hd_op *op,
 static hd_status check_bias_dtype(verifier *v, const hd_key *bias,
                                   hd_dtype dtype, hd_dtype out, hd_dtype a)
 {
-    bool as_out = out != HD_F32, as_a = a != HD_F32 && a != out;
+    bool as_out = out != HD_DTYPE_F32, as_a = a != HD_DTYPE_F32 && a != out;
 
-    if (dtype == out || dtype == a || dtype == HD_F32)
+    if (dtype == out || dtype == a || dtype == HD_DTYPE_F32)
         return HD_OK;
     return hd_error(v->diag, HD_E0314, bias->loc,
                     "a bias of %s; it may be f32%s%s%s%s", hd_dtype_text(dtype),
@@ -1153,7 +1155,7 @@ static void hint_matmul(verifier *v, const hd_op *op, const hd_type *out,
 static hd_status check_counts(verifier *v, const hd_key *groups,
                               const hd_type *type)
 {
-    if (type->dtype == HD_I32 && type->ndims == 1)
+    if (type->dtype == HD_DTYPE_I32 && type->ndims == 1)
         return HD_OK;
     return hd_error(v->diag, type->ndims == 1 ? HD_E0314 : HD_E0313,
                     groups->loc, "groups of %s; it is i32[e], a count a group",
@@ -1231,7 +1233,7 @@ static hd_status check_factor(verifier *v, const hd_op *op, hd_key_code code)
     if (key == NULL || key->view < 0)
         return HD_OK;
     type = type_of(op, key->view);
-    if (type.dtype == HD_F32 && !has_counted(&type) &&
+    if (type.dtype == HD_DTYPE_F32 && !has_counted(&type) &&
         (is_tensor(v) ? hd_type_elements(&type)
                       : hd_type_local_elements(&type)) == 1)
         return HD_OK;
@@ -1316,7 +1318,7 @@ static hd_status check_overlap(verifier *v, const hd_op *op)
 
 static hd_status check_mask(verifier *v, const hd_op *op, const hd_view *mask)
 {
-    if (mask->buffer->type.dtype == HD_U8)
+    if (mask->buffer->type.dtype == HD_DTYPE_U8)
         return HD_OK;
     return hd_error(v->diag, HD_E0314, mask->loc, "%%%s is %s; %s %s u8",
                     mask->buffer->name, hd_dtype_text(mask->buffer->type.dtype),
@@ -1328,7 +1330,7 @@ static hd_status check_shape_of_mask(verifier *v, const hd_op *op)
     hd_op one = *op; // of the mask alone
 
     one.ninputs = 1;
-    return check_operands(v, &one, HD_U8, 1);
+    return check_operands(v, &one, HD_DTYPE_U8, 1);
 }
 
 static hd_status check_map(verifier *v, const hd_op *op)
@@ -1422,7 +1424,7 @@ static hd_status check_route(verifier *v, const hd_op *op)
     char why[WHY];
 
     for (int i = op->nviews - 1; i >= 0; i--)
-        HD_TRY(check_dtype(v, op, i, HD_I32));
+        HD_TRY(check_dtype(v, op, i, HD_DTYPE_I32));
     HD_TRY(check_batch(v, op, form));
     if (!same_shape(&slot, &expert, true))
         return shapes_differ(v, op, &slot, &expert,
@@ -1473,7 +1475,7 @@ static hd_status check_top_k(verifier *v, const hd_op *op)
     char why[WHY];
 
     HD_TRY(check_dtype(v, op, 0, in.dtype));
-    HD_TRY(check_dtype(v, op, 1, HD_I32));
+    HD_TRY(check_dtype(v, op, 1, HD_DTYPE_I32));
     HD_TRY(check_batch(v, op, form));
     if (!same_shape(&where, &best, true))
         return shapes_differ(v, op, &where, &best,
@@ -1549,7 +1551,7 @@ static bool same_counts(const hd_op *op, int i, const counted *a, int k,
 // Whether it may have another value by the time that counts are read again.
 static bool is_rewritten(const hd_buffer *counts)
 {
-    return counts->role == HD_INOUT;
+    return counts->role == HD_ROLE_INOUT;
 }
 
 static bool is_whole(const hd_view *view)
@@ -2080,7 +2082,7 @@ static void check_block(verifier *v, const hd_block *block)
         hd_status status = check_stmt(v, stmt);
 
         v->failed |= status != HD_OK;
-        v->ran_out |= status == HD_NO_MEMORY;
+        v->ran_out |= status == HD_ERROR_NO_MEMORY;
     }
 }
 
@@ -2098,7 +2100,7 @@ static hd_status check_streams(verifier *v)
 static void check_arguments(verifier *v)
 {
     for (const hd_buffer *b = v->module->buffers; b != NULL; b = b->next)
-        if (b->type.dtype == HD_EVENT && b->role != HD_TEMP &&
+        if (b->type.dtype == HD_DTYPE_EVENT && b->role != HD_ROLE_TEMP &&
             hd_type_elements(&b->type) != 1) {
             v->failed = true;
             hd_status ignored =
@@ -2133,7 +2135,7 @@ static void check_output(verifier *v, const hd_buffer *b)
 static void check_outputs(verifier *v)
 {
     for (const hd_buffer *b = v->module->buffers; b != NULL; b = b->next)
-        if (b->role == HD_OUT && is_tensor(v))
+        if (b->role == HD_ROLE_OUT && is_tensor(v))
             check_output(v, b);
 }
 
@@ -2144,7 +2146,7 @@ hd_status hd_verify(const hd_module *module, hd_diag *diag)
 
     v.written = calloc((size_t)module->nbuffers + 1, sizeof *v.written);
     if (v.written == NULL)
-        return hd_fail(diag, HD_NO_MEMORY, "out of memory");
+        return hd_fail(diag, HD_ERROR_NO_MEMORY, "out of memory");
     outer = hd_diag_source(diag, &module->source);
     check_arguments(&v);
     if (check_streams(&v) == HD_OK)
@@ -2157,5 +2159,5 @@ hd_status hd_verify(const hd_module *module, hd_diag *diag)
     for (int i = 0; i < module->nbuffers; i++)
         free(v.written[i].box);
     free(v.written);
-    return v.ran_out ? HD_NO_MEMORY : v.failed ? HD_INVALID : HD_OK;
+    return v.ran_out ? HD_ERROR_NO_MEMORY : v.failed ? HD_ERROR_INVALID : HD_OK;
 }

@@ -7,7 +7,7 @@
 
 HD_BEGIN_DECLS
 
-// Reports every violation; HD_INVALID if there was one.
+// Reports every violation; HD_ERROR_INVALID if there was one.
 hd_status hd_verify(const hd_module *module, hd_diag *diag);
 
 // How a matmul's operands map onto a batch of plain products. By shape, for a

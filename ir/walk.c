@@ -318,7 +318,7 @@ static hd_status find_recorded(walker *w, const hd_span *span, hd_record **out)
                             MAX_EVENTS);
         w->recorded[id] = calloc((size_t)n, sizeof *w->recorded[id]);
         if (w->recorded[id] == NULL)
-            return hd_fail(w->diag, HD_NO_MEMORY, "out of memory");
+            return hd_fail(w->diag, HD_ERROR_NO_MEMORY, "out of memory");
     }
     *out = &w->recorded[id][span->offset];
     return HD_OK;
@@ -376,8 +376,8 @@ static hd_status resolve_events(walker *w, hd_step *step)
         HD_TRY(find_recorded(w, &step->span[i], &last));
         if (access == HD_ACCESS_RECORD)
             *last = (hd_record){step->index + 1, i};
-        else if (last->step == 0 && step->span[i].buffer->role != HD_IN &&
-                 step->span[i].buffer->role != HD_INOUT)
+        else if (last->step == 0 && step->span[i].buffer->role != HD_ROLE_IN &&
+                 step->span[i].buffer->role != HD_ROLE_INOUT)
             return report_unrecorded(w, step, i);
         else
             w->awaited[i] = (hd_record){last->step - 1, last->view};
@@ -692,7 +692,7 @@ static hd_status start(walker *w)
     w->sent = calloc(2 * pairs, sizeof *w->sent);
     w->recorded = calloc((size_t)w->module->nbuffers + 1, sizeof *w->recorded);
     if (w->vars == NULL || w->sent == NULL || w->recorded == NULL)
-        return hd_fail(w->diag, HD_NO_MEMORY, "out of memory");
+        return hd_fail(w->diag, HD_ERROR_NO_MEMORY, "out of memory");
     w->received = w->sent + pairs;
     w->env.var = w->vars;
     for (int i = 0; i < w->module->naxes; i++)

@@ -115,8 +115,9 @@ hd_expr hd_build_let(hd_build *b, const char *name, hd_expr value)
 hd_buffer *hd_build_events(hd_module *module, const char *name, int64_t n,
                            hd_loc loc)
 {
-    hd_type type = {.dtype = HD_EVENT, .ndims = 1, .dim[0] = hd_dim_whole(n)};
-    hd_buffer *events = hd_module_add_buffer(module, name, HD_TEMP, &type);
+    hd_type type = {
+        .dtype = HD_DTYPE_EVENT, .ndims = 1, .dim[0] = hd_dim_whole(n)};
+    hd_buffer *events = hd_module_add_buffer(module, name, HD_ROLE_TEMP, &type);
 
     events->loc = loc;
     return events;

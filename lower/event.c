@@ -221,7 +221,7 @@ static void evaluate_op(loop *l, const hd_op *op, statement *of)
         access *a;
         hd_part part;
 
-        if (!l->written[whole->id] || whole->type.dtype == HD_EVENT ||
+        if (!l->written[whole->id] || whole->type.dtype == HD_DTYPE_EVENT ||
             !hd_op_touches(op, i, root) || !find_part(l, &op->view[i], &part))
             continue;
         a = add_access(l);

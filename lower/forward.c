@@ -59,7 +59,7 @@ static bool is_plain(const forwarder *f, const hd_buffer *buffer, int dim)
             uses++;
             writes += hd_op_access(s->op, i) != HD_ACCESS_READ;
         }
-    return buffer->role == HD_TEMP && buffer->of == NULL &&
+    return buffer->role == HD_ROLE_TEMP && buffer->of == NULL &&
            uses == f->uses[buffer->id] && writes == 1;
 }
 
@@ -73,8 +73,8 @@ static bool find_packing(const forwarder *f, const hd_op *copy, int i,
     *out = (packing){plain->buffer, packed->buffer, index_of(plain, f->j),
                      index_of(packed, f->j)};
     return out->from >= 0 && out->to >= 0 && out->from != out->to &&
-           is_plain(f, out->plain, out->from) && out->packed->role == HD_TEMP &&
-           f->uses[out->packed->id] == 2 &&
+           is_plain(f, out->plain, out->from) &&
+           out->packed->role == HD_ROLE_TEMP && f->uses[out->packed->id] == 2 &&
            is_moved(&out->plain->type, &out->packed->type, out->from, out->to);
 }
 

@@ -72,7 +72,7 @@ static const char *why_kept(const fuser *f, const hd_buffer *between)
 {
     const known *k = &f->known[hd_buffer_root((hd_buffer *)between)->id];
 
-    if (between->role != HD_TEMP)
+    if (between->role != HD_ROLE_TEMP)
         return hd_arena_printf(f->scratch, "%%%s is an argument",
                                between->name);
     if (between->of != NULL || k->nwrites != 1)

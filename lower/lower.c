@@ -20,7 +20,7 @@ static const pass passes[] = {
 hd_lower_options hd_lower_defaults(void)
 {
     return (hd_lower_options){.transfer = HD_TRANSFER_RING,
-                              .protocol = HD_PUT,
+                              .protocol = HD_PROTOCOL_PUT,
                               .streams = 2,
                               .chunks = 1,
                               .transport = HD_TRANSPORT_COPY,
@@ -37,21 +37,21 @@ bool hd_lower_is_bulk(const hd_lower_options *options)
 static hd_status check_options(const hd_lower_options *options, hd_diag *diag)
 {
     if (options->comm_stream && options->streams == 64)
-        return hd_fail(diag, HD_ARGUMENT,
+        return hd_fail(diag, HD_ERROR_ARGUMENT,
                        "64 streams and one for transfers; 64 are possible");
     if (options->streams < 1 || options->streams > 64)
-        return hd_fail(diag, HD_ARGUMENT, "%d streams; 1 to 64 are possible",
-                       options->streams);
+        return hd_fail(diag, HD_ERROR_ARGUMENT,
+                       "%d streams; 1 to 64 are possible", options->streams);
     if (options->chunks < 1 || options->chunks > 4096)
-        return hd_fail(diag, HD_ARGUMENT,
+        return hd_fail(diag, HD_ERROR_ARGUMENT,
                        "%d chunks a shard; 1 to 4096 are possible",
                        options->chunks);
     if ((unsigned)options->transfer > HD_TRANSFER_FUSED ||
-        (unsigned)options->protocol > HD_GET ||
+        (unsigned)options->protocol > HD_PROTOCOL_GET ||
         (unsigned)options->wire > HD_WIRE_F32 ||
         (unsigned)options->until > HD_STAGE_HOST ||
         options->asked >= 2 * HD_OPTION_CHANGED)
-        return hd_fail(diag, HD_ARGUMENT, "an option has no such value");
+        return hd_fail(diag, HD_ERROR_ARGUMENT, "an option has no such value");
     return HD_OK;
 }
 
@@ -95,7 +95,7 @@ static hd_status run_guarded(hd_module *module, const hd_lower_options *options,
     jmp_buf guard;
 
     if (setjmp(guard) != 0)
-        return hd_fail(diag, HD_NO_MEMORY, "out of memory");
+        return hd_fail(diag, HD_ERROR_NO_MEMORY, "out of memory");
     hd_arena_guard(module->arena, &guard);
     hd_arena_guard(scratch, &guard);
     return run_passes(module, options, hook, context, scratch, diag);
@@ -116,7 +116,7 @@ hd_status hd_lower(hd_module *module, const hd_lower_options *options,
     HD_TRY(check_options(options, diag));
     scratch = hd_arena_create();
     if (scratch == NULL)
-        return hd_fail(diag, HD_NO_MEMORY, "out of memory");
+        return hd_fail(diag, HD_ERROR_NO_MEMORY, "out of memory");
     outer = hd_diag_source(diag, &module->source);
     fill_sizes(module, now);
     status = run_guarded(module, options, hook, context, scratch, diag);

@@ -98,8 +98,8 @@ static hd_buffer *split_buffer(hd_pipe *p, hd_buffer *buffer, int dim)
     a = hd_new(p->scratch, hd_alias);
     *a = (hd_alias){.next = p->aliases, .buffer = buffer, .dim = dim};
     a->split = hd_module_add_buffer(
-        p->module, hd_arena_printf(p->scratch, "%s_c", buffer->name), HD_TEMP,
-        &type);
+        p->module, hd_arena_printf(p->scratch, "%s_c", buffer->name),
+        HD_ROLE_TEMP, &type);
     a->split->of = hd_buffer_root(buffer);
     p->aliases = a;
     return a->split;
@@ -125,7 +125,7 @@ bool hd_pipe_is_alone(const hd_pipe *p, hd_buffer *buffer)
 {
     const hd_buffer *root = hd_buffer_root(buffer);
 
-    return root->role == HD_TEMP && root == buffer &&
+    return root->role == HD_ROLE_TEMP && root == buffer &&
            hd_pipe_count_uses(p, NULL, root) == p->uses[root->id];
 }
 
@@ -148,7 +148,7 @@ static hd_status check_split(hd_pipe *p, const hd_view *view, int dim,
 
     // Chunks go by a name of their own, and what the caller has brought by the
     // argument's, which thereby ends (HD0807).
-    if (root->role == HD_INOUT && is_used_beyond(p, root))
+    if (root->role == HD_ROLE_INOUT && is_used_beyond(p, root))
         return hd_error(p->diag, HD_E0502, loc,
                         "%lld chunks: %%%s is an inout argument that is also "
                         "used outside of this loop",
@@ -691,7 +691,7 @@ void hd_trip_transfer(const hd_trip *t, hd_build *b, const hd_moved *m,
     bool sends = code == HD_OP_SEND;
     hd_op *op = hd_pipe_transfer(
         p, b, code, what, sends ? p->schedule->to(t) : p->schedule->from(t),
-        p->options->protocol == HD_GET);
+        p->options->protocol == HD_PROTOCOL_GET);
 
     if (sends && m->sent != NULL)
         hd_build_key_view(op, HD_KEY_DONE,

@@ -68,8 +68,8 @@ static void find_lives(hd_module *module, lives *all)
 
 static bool may_share(const lives *all, const hd_buffer *b)
 {
-    return b->role == HD_TEMP && !b->shared && b->type.dtype != HD_EVENT &&
-           !all->life[b->id].fixed;
+    return b->role == HD_ROLE_TEMP && !b->shared &&
+           b->type.dtype != HD_DTYPE_EVENT && !all->life[b->id].fixed;
 }
 
 // A buffer declared before `b`, big enough, and dead when `b` begins.

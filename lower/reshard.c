@@ -44,7 +44,7 @@ static hd_buffer *add_temp(hd_build *b, const hd_buffer *like, hd_type type)
 {
     for (int i = 0; i < type.ndims; i++)
         type.dim[i].mark = mark_of(type.dim[i]);
-    return hd_module_add_buffer(b->module, like->name, HD_TEMP, &type);
+    return hd_module_add_buffer(b->module, like->name, HD_ROLE_TEMP, &type);
 }
 
 // A temporary for a step towards `goal`, which is taken itself if this is the
@@ -671,7 +671,7 @@ static bool moves_rows(hd_build *b, const hd_op *op, move *m)
     hd_view in, out;
 
     if (is_part(&op->view[0]) || is_part(&op->view[1]) || from->by == NULL ||
-        to->by == NULL || to->role != HD_TEMP ||
+        to->by == NULL || to->role != HD_ROLE_TEMP ||
         from->type.dtype != to->type.dtype ||
         !find_move(b, &from->type, &to->type, m) || m->from < 0 || m->to < 0 ||
         m->from >= from->by->type.ndims || m->to >= from->by->type.ndims)
@@ -953,8 +953,8 @@ static void give_bytes(hd_build *b, hd_buffer *temp, hd_buffer *root,
     renaming r = {temp, temp};
 
     if (temp->id < root->id) {
-        r.to =
-            hd_module_add_buffer(b->module, temp->name, HD_TEMP, &temp->type);
+        r.to = hd_module_add_buffer(b->module, temp->name, HD_ROLE_TEMP,
+                                    &temp->type);
         r.to->on = temp->on;
         hd_block_each(b->block, rename_views, &r);
         for (; rest != NULL; rest = rest->next)
@@ -978,7 +978,7 @@ static void give_names(hd_build *b, const hd_buffer *temp, hd_buffer *root,
 static hd_buffer *name_of(hd_build *b, hd_buffer *buffer, const hd_type *type)
 {
     hd_buffer *name =
-        hd_module_add_buffer(b->module, buffer->name, HD_TEMP, type);
+        hd_module_add_buffer(b->module, buffer->name, HD_ROLE_TEMP, type);
 
     name->of = hd_buffer_root(buffer);
     return name;
@@ -989,12 +989,12 @@ static void copy_reshaped(hd_build *b, hd_buffer *from, hd_buffer *to)
 {
     hd_buffer *temp = from;
 
-    if (hd_buffer_root(from)->role == HD_INOUT) {
-        temp = to->role == HD_INOUT ? add_temp(b, to, from->type)
-                                    : name_of(b, to, &from->type);
+    if (hd_buffer_root(from)->role == HD_ROLE_INOUT) {
+        temp = to->role == HD_ROLE_INOUT ? add_temp(b, to, from->type)
+                                         : name_of(b, to, &from->type);
         hd_build_unary(b, HD_OP_COPY, -1, whole(b, temp), whole(b, from));
     }
-    if (temp == from || to->role == HD_INOUT)
+    if (temp == from || to->role == HD_ROLE_INOUT)
         hd_build_unary(b, HD_OP_COPY, -1, whole(b, to),
                        whole(b, name_of(b, temp, &to->type)));
 }
@@ -1018,9 +1018,9 @@ static void emit_reshape(hd_build *b, const hd_op *op, const hd_stmt *rest)
     hd_buffer *root = hd_buffer_root(from);
     bool fixed = is_counts(b->module, to) || is_counts(b->module, root);
 
-    if (!fixed && to->role == HD_TEMP && root->role != HD_INOUT)
+    if (!fixed && to->role == HD_ROLE_TEMP && root->role != HD_ROLE_INOUT)
         give_bytes(b, to, root, rest);
-    else if (!fixed && to->role == HD_OUT && root->role == HD_TEMP)
+    else if (!fixed && to->role == HD_ROLE_OUT && root->role == HD_ROLE_TEMP)
         give_names(b, root, to, rest);
     else if (from != to) {
         here = on_ranks(b, to->on);
@@ -1073,7 +1073,7 @@ static void fill_neutral(hd_build *b, hd_fold fold, hd_view out)
     hd_op *fill = hd_build_op(b, HD_OP_FILL, -1, 1, 0, &out);
 
     hd_build_number(fill, HD_KEY_VALUE, fold == HD_FOLD_SUM ? 0 : far);
-    if (fold != HD_FOLD_SUM && out.buffer->type.dtype == HD_F64)
+    if (fold != HD_FOLD_SUM && out.buffer->type.dtype == HD_DTYPE_F64)
         hd_build_number(hd_build_unary(b, HD_OP_SCALE, -1, out, out), HD_KEY_BY,
                         2);
 }
@@ -1085,8 +1085,8 @@ static hd_dtype partial_dtype(const hd_op *op)
     hd_dtype dtype = op->view[1].buffer->type.dtype;
 
     return hd_op_fold(op) == HD_FOLD_SUM && hd_dtype_is_float(dtype) &&
-                   hd_dtype_holds(HD_F32, dtype)
-               ? HD_F32
+                   hd_dtype_holds(HD_DTYPE_F32, dtype)
+               ? HD_DTYPE_F32
                : dtype;
 }
 

@@ -539,7 +539,7 @@ static hd_buffer *add_slots(hd_pipe *p, const hd_moved *m, const char *what,
     type.dtype = dtype;
     return hd_module_add_buffer(
         p->module, hd_arena_printf(p->scratch, "%s_%s", like->name, what),
-        HD_TEMP, &type);
+        HD_ROLE_TEMP, &type);
 }
 
 // The one statement of the loop that makes what is reduced alone, of nothing
@@ -659,7 +659,7 @@ const char *hd_pipe_why_no_wire(const hd_pipe *p, const hd_moved *m)
         return "a maximum or minimum is not rounded";
     if (!hd_dtype_is_float(dtype_of(m)))
         return "sums of integers are not rounded";
-    return hd_dtype_holds(dtype_of(m), HD_F32)
+    return hd_dtype_holds(dtype_of(m), HD_DTYPE_F32)
                ? hd_arena_printf(p->scratch, "partial sums of %s travel as %s",
                                  dtype, dtype)
                : NULL;
@@ -671,7 +671,7 @@ static hd_dtype wire_of(const hd_pipe *p, const hd_moved *m)
     bool wider = p->options->wire == HD_WIRE_F32 && p->ranks > 1 &&
                  hd_pipe_why_no_wire(p, m) == NULL;
 
-    return wider ? HD_F32 : dtype_of(m);
+    return wider ? HD_DTYPE_F32 : dtype_of(m);
 }
 
 static void prepare(hd_pipe *p)

@@ -647,7 +647,7 @@ static hd_view pack_view(run *r, const hd_op *op, const plan *p, int i,
     int lead = find_lead(op, i);
     hd_type type = hd_type_moved(&view.buffer->type, p->dim[i], lead);
     hd_buffer *packed =
-        hd_module_add_buffer(r->module, view.buffer->name, HD_TEMP, &type);
+        hd_module_add_buffer(r->module, view.buffer->name, HD_ROLE_TEMP, &type);
 
     r->uses = hd_arena_grow(r->scratch, r->uses, packed->id, &r->uses_room,
                             sizeof *r->uses);

@@ -38,15 +38,15 @@ static item load(const hd_span *span, const hd_values *values, int64_t i)
 
 static double unit_of_compute(hd_dtype dtype)
 {
-    return dtype == HD_F64 ? 0x1p-53 : 0x1p-24;
+    return dtype == HD_DTYPE_F64 ? 0x1p-53 : 0x1p-24;
 }
 
 // What is left of 64 bits in the width of an integer dtype.
 static int64_t wrap(hd_dtype dtype, int64_t whole)
 {
-    if (dtype == HD_I32)
+    if (dtype == HD_DTYPE_I32)
         return (int32_t)(uint32_t)(uint64_t)whole;
-    return dtype == HD_U8 ? (uint8_t)(uint64_t)whole : whole;
+    return dtype == HD_DTYPE_U8 ? (uint8_t)(uint64_t)whole : whole;
 }
 
 // Half the distance between neighbours of the format at x: what one rounding
@@ -74,7 +74,7 @@ static void store(const hd_span *span, hd_values *values, int64_t i, item x)
         x.bound += half_step(dtype, fabs(x.value) + x.bound);
         if (isnan(x.bound))
             x.bound = INFINITY; // any value is right
-        if (dtype == HD_F8E4M3 && fabs(x.value) > 448)
+        if (dtype == HD_DTYPE_F8E4M3 && fabs(x.value) > 448)
             x.value = copysign(448, x.value);
     }
     values->value[at] = x.value;
@@ -611,7 +611,7 @@ static hd_status compute_fold(const hd_step *step, const hd_space *space,
     int64_t n = reduces ? space->extent[space->nparallel] : step->op->ninputs;
     hd_span *parts = calloc((size_t)n + 1, sizeof *parts);
     hd_values **from = calloc((size_t)n + 1, sizeof *from);
-    hd_status status = HD_NO_MEMORY;
+    hd_status status = HD_ERROR_NO_MEMORY;
 
     if (parts != NULL && from != NULL) {
         for (int64_t i = 0; i < n; i++) {
@@ -769,7 +769,7 @@ static void finish_row(const dense *dense, const hd_product *p, item factor,
     const hd_product_part *c = &p->part[HD_PRODUCT_C];
     const hd_product_part *bias = &p->part[HD_PRODUCT_BIAS];
     const hd_product_part *aux = &p->part[HD_PRODUCT_AUX];
-    double unit = unit_of_compute(p->wide ? HD_F64 : HD_F32);
+    double unit = unit_of_compute(p->wide ? HD_DTYPE_F64 : HD_DTYPE_F32);
     int64_t n = dense->n;
 
     for (int64_t j = 0; j < n; j++) {
@@ -911,7 +911,7 @@ static hd_status compute_matmul(const hd_step *step, hd_values *const *values)
 
     if (!allocate(&d)) {
         release(&d);
-        return HD_NO_MEMORY;
+        return HD_ERROR_NO_MEMORY;
     }
     if (p.counts >= 0)
         compute_groups(&d, step, &p, factor, values);
@@ -1072,7 +1072,7 @@ static hd_status compute_top_k(const hd_step *step, hd_values *const *values)
     double error;
 
     if (row == NULL)
-        return HD_NO_MEMORY;
+        return HD_ERROR_NO_MEMORY;
     for (int64_t b = 0; b < batch_of(step); b++) {
         hd_span in = span_of_batch(step, 2, b);
         hd_span best = span_of_batch(step, 0, b);
@@ -1127,7 +1127,7 @@ static hd_status compute_whole(const hd_step *step, hd_values *const *values)
         break;
     }
     assert(false && "no computation");
-    return HD_UNSUPPORTED;
+    return HD_ERROR_UNSUPPORTED;
 }
 
 // Zeros that nothing rounds.

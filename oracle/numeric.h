@@ -18,7 +18,7 @@ typedef struct hd_values {
 #define HD_UNWRITTEN (-1.0) // a bound that no computation gives
 
 // Computes a step of unit COMPUTE: values[i] are those of the root buffer of
-// span[i]. HD_NO_MEMORY if it runs out.
+// span[i]. HD_ERROR_NO_MEMORY if it runs out.
 hd_status hd_numeric_compute(const hd_step *step, hd_values *const *values);
 
 // Copies what `from` picks to what `to` picks, element by element in order;

@@ -29,7 +29,7 @@ struct hd_reference {
 
 static hd_status out_of_memory(hd_diag *diag)
 {
-    return hd_fail(diag, HD_NO_MEMORY, "out of memory for the reference");
+    return hd_fail(diag, HD_ERROR_NO_MEMORY, "out of memory for the reference");
 }
 
 // ------------------------------------------------------------------ values
@@ -58,15 +58,15 @@ static hd_status allocate_values(hd_reference *r, int rank,
     size_t n = (size_t)elements_of(r, buffer);
 
     if (n > SIZE_MAX / sizeof(double))
-        return HD_NO_MEMORY;
+        return HD_ERROR_NO_MEMORY;
     v->value = malloc(n * sizeof(double));
     v->bound = malloc(n * sizeof(double));
     if (v->value == NULL || v->bound == NULL)
-        return HD_NO_MEMORY;
+        return HD_ERROR_NO_MEMORY;
     if (hd_dtype_is_integer(buffer->type.dtype)) {
         v->whole = calloc(n, sizeof(int64_t));
         if (v->whole == NULL)
-            return HD_NO_MEMORY;
+            return HD_ERROR_NO_MEMORY;
     }
     for (size_t i = 0; i < n; i++) {
         v->value[i] = NAN;
@@ -134,15 +134,16 @@ static hd_status prepare_values(hd_reference *r, const void *const *whole)
     r->values =
         calloc((size_t)n * (size_t)r->module->nbuffers + 1, sizeof *r->values);
     if (r->values == NULL)
-        return HD_NO_MEMORY;
+        return HD_ERROR_NO_MEMORY;
     for (const hd_buffer *b = r->module->buffers; b != NULL; b = b->next) {
-        const void *from = b->role != HD_TEMP ? whole[argument++] : NULL;
+        const void *from = b->role != HD_ROLE_TEMP ? whole[argument++] : NULL;
 
-        if (b->of != NULL || b->type.dtype == HD_EVENT)
+        if (b->of != NULL || b->type.dtype == HD_DTYPE_EVENT)
             continue;
         for (int rank = 0; rank < n; rank++) {
             HD_TRY(allocate_values(r, rank, b));
-            if (from != NULL && (b->role == HD_IN || b->role == HD_INOUT))
+            if (from != NULL &&
+                (b->role == HD_ROLE_IN || b->role == HD_ROLE_INOUT))
                 fill_values(r, rank, b, from);
         }
     }
@@ -312,7 +313,7 @@ static hd_status run_reduce(const hd_reference *r, const hd_member *who,
     bool scatter = hd_op_is_led(first->op, 1);
     hd_span *in = calloc((size_t)n, sizeof *in);
     hd_values **from = calloc((size_t)n, sizeof *from);
-    hd_status status = in != NULL && from != NULL ? HD_OK : HD_NO_MEMORY;
+    hd_status status = in != NULL && from != NULL ? HD_OK : HD_ERROR_NO_MEMORY;
 
     for (int64_t i = 0; i < n && status == HD_OK; i++) {
         const hd_span *out = &step_of(r, who[i])->span[0];
@@ -443,9 +444,10 @@ static hd_status check_written(const hd_reference *r, hd_diag *diag)
     hd_status status = HD_OK;
 
     for (const hd_buffer *b = r->module->buffers; b != NULL; b = b->next) {
-        int64_t n = b->of == NULL && b->role == HD_OUT ? elements_of(r, b) : 0;
+        int64_t n =
+            b->of == NULL && b->role == HD_ROLE_OUT ? elements_of(r, b) : 0;
 
-        if (b->type.dtype == HD_EVENT)
+        if (b->type.dtype == HD_DTYPE_EVENT)
             continue;
         for (int rank = 0; rank < (r->dense ? 1 : r->nranks); rank++)
             for (int64_t i = 0; i < n && status == HD_OK; i++)
@@ -466,11 +468,12 @@ static hd_status check_arguments(const hd_module *module,
     size_t i = 0;
 
     for (const hd_buffer *b = module->buffers; b != NULL; b = b->next) {
-        const void *from = b->role != HD_TEMP ? whole[i++] : NULL;
+        const void *from = b->role != HD_ROLE_TEMP ? whole[i++] : NULL;
 
-        if (from == NULL && b->type.dtype != HD_EVENT &&
-            (b->role == HD_IN || b->role == HD_INOUT))
-            return hd_fail(diag, HD_ARGUMENT, "argument %%%s is NULL", b->name);
+        if (from == NULL && b->type.dtype != HD_DTYPE_EVENT &&
+            (b->role == HD_ROLE_IN || b->role == HD_ROLE_INOUT))
+            return hd_fail(diag, HD_ERROR_ARGUMENT, "argument %%%s is NULL",
+                           b->name);
     }
     return HD_OK;
 }
@@ -488,7 +491,7 @@ static hd_status compute(hd_reference *r, const void *const *whole,
         status = r->dense ? run_dense(r) : run_host(r, diag);
     if (status == HD_OK)
         status = check_written(r, diag);
-    return status == HD_NO_MEMORY ? out_of_memory(diag) : status;
+    return status == HD_ERROR_NO_MEMORY ? out_of_memory(diag) : status;
 }
 
 hd_status hd_reference_create(const hd_module *module, const void *const *whole,
@@ -502,7 +505,7 @@ hd_status hd_reference_create(const hd_module *module, const void *const *whole,
     if (hd_module_arguments(module) > 0)
         HD_REQUIRE(diag, whole);
     if (module->stage != HD_STAGE_TENSOR && module->stage != HD_STAGE_HOST)
-        return hd_fail(diag, HD_ARGUMENT,
+        return hd_fail(diag, HD_ERROR_ARGUMENT,
                        "a reference is of a tensor program or a complete host "
                        "program; %s is lowered half way",
                        module->name);
@@ -547,7 +550,7 @@ void hd_reference_destroy(hd_reference *r)
 static const hd_buffer *argument(const hd_module *module, size_t i)
 {
     for (const hd_buffer *b = module->buffers; b != NULL; b = b->next)
-        if (b->role != HD_TEMP && i-- == 0)
+        if (b->role != HD_ROLE_TEMP && i-- == 0)
             return b;
     return NULL;
 }
@@ -562,7 +565,7 @@ void hd_reference_local(const hd_reference *r, size_t i, int rank,
 
     assert(r != NULL && values != NULL);
     buffer = argument(r->module, i);
-    if (buffer == NULL || buffer->type.dtype == HD_EVENT || rank < 0 ||
+    if (buffer == NULL || buffer->type.dtype == HD_DTYPE_EVENT || rank < 0 ||
         rank >= r->nranks)
         return;
     root = buffer->of != NULL ? buffer->of : buffer;

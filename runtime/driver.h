@@ -90,7 +90,7 @@ typedef struct hd_driver {
     hd_status (*vary)(hd_device *device, int variant, const hd_module *module,
                       const hd_steps *steps, hd_diag *diag);
     // `arguments` is one pointer an argument of the module, none of them NULL.
-    // HD_ARGUMENT refuses what was given: nothing has begun.
+    // HD_ERROR_ARGUMENT refuses what was given: nothing has begun.
     // `variant` is -1 where runs are given no sizes.
     hd_status (*run)(hd_device *device, void *stream, void *const *arguments,
                      int variant, hd_diag *diag);

@@ -51,7 +51,7 @@ static hd_status look_at_library(const hd_library_info *info, hd_diag *diag,
     hd_library found = {0};
 
     if (table == NULL)
-        return HD_NO_MEMORY;
+        return HD_ERROR_NO_MEMORY;
     *out = (hd_env_library){.name = info->title,
                             .variable = info->variable,
                             .use = info->use,
@@ -166,7 +166,7 @@ static hd_status look_at_variables(hd_environment *e)
         n++;
     e->variable = calloc(n + 1, sizeof *e->variable);
     if (e->variable == NULL)
-        return HD_NO_MEMORY;
+        return HD_ERROR_NO_MEMORY;
     for (size_t i = 0; i < n; i++) {
         hd_env_variable *v = &e->variable[e->nvariables];
         size_t length = strcspn(environ[i], "=");
@@ -201,7 +201,7 @@ hd_status hd_environment_create(hd_diag *diag, hd_environment **out)
 {
     hd_environment *environment;
     hd_diag *words;
-    hd_status status = HD_NO_MEMORY;
+    hd_status status = HD_ERROR_NO_MEMORY;
 
     HD_REQUIRE(diag, out);
     environment = calloc(1, sizeof *environment);

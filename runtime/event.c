@@ -58,7 +58,7 @@ hd_status hd_event_wait(hd_event *event, double timeout)
     uint64_t number;
 
     if (event == NULL)
-        return HD_ARGUMENT;
+        return HD_ERROR_ARGUMENT;
     number = hd_event_issued(event);
     for (;;) {
         uint32_t seen = hd_doorbell_arm(&event->doorbell);
@@ -71,6 +71,6 @@ hd_status hd_event_wait(hd_event *event, double timeout)
         if (reached)
             return HD_OK;
         if (left <= 0)
-            return HD_TIMEOUT;
+            return HD_ERROR_TIMEOUT;
     }
 }

@@ -64,5 +64,5 @@ hd_status hd_miscount_report(const hd_module *module, int rank,
     char text[HD_GROUP_TEXT] = "";
 
     hd_miscount_print(module, rank, step, miscount, text);
-    return hd_fail(diag, HD_ARGUMENT, "%s", text);
+    return hd_fail(diag, HD_ERROR_ARGUMENT, "%s", text);
 }

@@ -163,7 +163,7 @@ hd_status hd_order_reduce(hd_order *order, int n, int nstreams, int nevents)
 
     if (used == NULL || !new_clocks(n, nstreams, nevents, &clocks)) {
         free(used);
-        return HD_NO_MEMORY;
+        return HD_ERROR_NO_MEMORY;
     }
     drop_waits(&clocks, order, n);
     drop_unused(order, n, used, used + nstreams);
@@ -225,7 +225,7 @@ hd_status hd_order_join(hd_order *order, int n, int nstreams, int nevents,
 
         if (apart == NULL || !new_clocks(n, nstreams, nevents, &clocks)) {
             free(apart);
-            return HD_NO_MEMORY;
+            return HD_ERROR_NO_MEMORY;
         }
         s = find_turns(&clocks, order, n, apart);
         for (int i = 0; i < n && s > 0; i++)

@@ -27,8 +27,8 @@ typedef struct hd_order {
 // Marks what can be left out: then every work, and stream 0 at its end, comes
 // after just the works that it came after before. An event has one record,
 // which is in the list before its waits. Vector clocks, one a stream and one
-// an event; time and memory are n * nstreams. HD_NO_MEMORY, and nothing is
-// marked, if memory runs out.
+// an event; time and memory are n * nstreams. HD_ERROR_NO_MEMORY, and nothing
+// is marked, if memory runs out.
 hd_status hd_order_reduce(hd_order *order, int n, int nstreams, int nevents);
 
 // Puts onto stream 0 what other streams do that take turns with it anyway: each

@@ -122,7 +122,7 @@ static hd_status check_dense(const hd_step *step, bool pieces, int i,
 
     for (int d = span->ndims - 1; d >= (pieces ? 1 : 0); d--) {
         if (span->extent[d] != 1 && span->stride[d] != stride)
-            return hd_fail(diag, HD_UNSUPPORTED,
+            return hd_fail(diag, HD_ERROR_UNSUPPORTED,
                            "'%s' (step %lld, line %u) moves a part of %%%s "
                            "that is not contiguous in memory",
                            hd_op_info_get(step->op->code)->text,
@@ -172,7 +172,7 @@ static hd_status meet_collectively(rendezvous_list *all, int64_t i)
     case HD_MOVE_RECV:
         break;
     }
-    return hd_fail(all->diag, HD_UNSUPPORTED, "no driver knows '%s'",
+    return hd_fail(all->diag, HD_ERROR_UNSUPPORTED, "no driver knows '%s'",
                    hd_op_info_get(all->step->op->code)->text);
 }
 
@@ -290,7 +290,7 @@ hd_status hd_pair_compare(const hd_binding *binding, int peer,
 
     if (theirs->up != mine->up || theirs->down != mine->down)
         return hd_fail(
-            diag, HD_INVALID,
+            diag, HD_ERROR_INVALID,
             "ranks %d and %d do not agree how often they send to "
             "each other: rank %d has %llu up and %llu down, rank %d "
             "has %llu and %llu",
@@ -298,7 +298,7 @@ hd_status hd_pair_compare(const hd_binding *binding, int peer,
             (unsigned long long)mine->up, (unsigned long long)mine->down, peer,
             (unsigned long long)theirs->up, (unsigned long long)theirs->down);
     if (theirs->collectives != mine->collectives)
-        return hd_fail(diag, HD_INVALID,
+        return hd_fail(diag, HD_ERROR_INVALID,
                        "rank %d takes part in %llu collectives, rank %d in "
                        "%llu",
                        rank, (unsigned long long)mine->collectives, peer,
@@ -314,7 +314,7 @@ hd_status hd_rendezvous_compare(int rank, const hd_step *step,
     const char *op = hd_op_info_get(step->op->code)->text;
 
     if (other->kind != rendezvous->want)
-        return hd_fail(diag, HD_INVALID,
+        return hd_fail(diag, HD_ERROR_INVALID,
                        "'%s' of rank %d (step %lld, line %u) meets another "
                        "operation on rank %d",
                        op, rank, (long long)step->index, step->op->loc.line,
@@ -323,7 +323,7 @@ hd_status hd_rendezvous_compare(int rank, const hd_step *step,
         return HD_OK;
     if (other->bytes != rendezvous->bytes || other->offset > window ||
         other->bytes > window - other->offset)
-        return hd_fail(diag, HD_INVALID,
+        return hd_fail(diag, HD_ERROR_INVALID,
                        "'%s' of rank %d (step %lld, line %u) moves %zu bytes, "
                        "rank %d %llu",
                        op, rank, (long long)step->index, step->op->loc.line,
@@ -338,7 +338,8 @@ hd_status hd_pair_check(const hd_pair *pair, int peer, uint64_t slots,
     if (slots >= head && slots <= bytes && slots % HD_SLOT_BYTES == 0 &&
         (bytes - slots) / HD_SLOT_BYTES >= hd_pair_slots(pair))
         return HD_OK;
-    return hd_fail(diag, HD_PEER, "the window of rank %d makes no sense", peer);
+    return hd_fail(diag, HD_ERROR_PEER, "the window of rank %d makes no sense",
+                   peer);
 }
 
 // ------------------------------------------------------------- memory
@@ -353,7 +354,7 @@ static void size_temps(const hd_steps *steps, hd_root *roots)
         for (int v = 0; v < op->nviews; v++) {
             const hd_buffer *root = hd_buffer_root(op->view[v].buffer);
 
-            if (root->role == HD_TEMP)
+            if (root->role == HD_ROLE_TEMP)
                 roots[root->id].bytes =
                     (size_t)hd_type_local_bytes(&root->type);
         }
@@ -367,18 +368,18 @@ hd_status hd_roots_list(const hd_binding *binding, hd_diag *diag, hd_root **out,
     hd_root *roots = calloc((size_t)module->nbuffers + 1, sizeof *roots);
 
     if (roots == NULL)
-        return hd_fail(diag, HD_NO_MEMORY, "no memory for %d buffers",
+        return hd_fail(diag, HD_ERROR_NO_MEMORY, "no memory for %d buffers",
                        module->nbuffers);
     *out = roots;
     for (hd_buffer *b = module->buffers; b != NULL; b = b->next) {
         hd_root *root = &roots[b->id];
 
         root->buffer = b;
-        root->argument = b->role != HD_TEMP ? (*narguments)++ : -1;
-        if (b->of == NULL && b->role != HD_TEMP)
+        root->argument = b->role != HD_ROLE_TEMP ? (*narguments)++ : -1;
+        if (b->of == NULL && b->role != HD_ROLE_TEMP)
             root->bytes = (size_t)hd_type_local_bytes(&b->type);
-        else if (b->role != HD_TEMP)
-            return hd_fail(diag, HD_UNSUPPORTED,
+        else if (b->role != HD_ROLE_TEMP)
+            return hd_fail(diag, HD_ERROR_UNSUPPORTED,
                            "argument %%%s may not rename %%%s", b->name,
                            b->of->name);
         // To share an alias is to share its bytes.
@@ -399,7 +400,7 @@ hd_status hd_offer_fill(const hd_root *roots, const hd_step *step,
     if (rendezvous->side != HD_SIDE_OFFER)
         return HD_OK;
     if (!root->shared)
-        return hd_fail(diag, HD_INVALID,
+        return hd_fail(diag, HD_ERROR_INVALID,
                        "%%%s must be shared: rank %d touches it in '%s' (line "
                        "%u)",
                        root->buffer->name, rendezvous->peer,

@@ -87,8 +87,8 @@ typedef hd_status hd_rendezvous_fn(hd_device *device, const hd_step *step,
 
 // Calls `fn` with each rendezvous of a transfer. The peers of a collective come
 // in the order of their distance from this rank, so that all ranks put to
-// different ones at a time. HD_UNSUPPORTED if what moves is not one contiguous
-// range of memory.
+// different ones at a time. HD_ERROR_UNSUPPORTED if what moves is not one
+// contiguous range of memory.
 hd_status hd_rendezvous_each(hd_device *device, const hd_binding *binding,
                              const hd_step *step, hd_diag *diag,
                              hd_rendezvous_fn *fn, void *context);
@@ -105,8 +105,8 @@ hd_status hd_offer_fill(const hd_root *roots, const hd_step *step,
                         const hd_rendezvous *rendezvous, hd_diag *diag,
                         hd_offer *out);
 
-// HD_INVALID unless both do the same, and what is offered fits into the other's
-// window of so many bytes.
+// HD_ERROR_INVALID unless both do the same, and what is offered fits into the
+// other's window of so many bytes.
 hd_status hd_rendezvous_compare(int rank, const hd_step *step,
                                 const hd_rendezvous *rendezvous,
                                 const hd_offer *other, uint64_t window,
@@ -127,8 +127,9 @@ void hd_pair_count(const hd_binding *binding, const hd_step *step,
                    hd_pair *pairs);
 uint64_t hd_pair_slots(const hd_pair *pair);
 uint64_t hd_pair_slot(const hd_pair *pair, const hd_rendezvous *rendezvous);
-// HD_INVALID unless the peer counted the same; HD_PEER unless its slots lie in
-// its window of `bytes`, from `slots` on, behind the first `head` bytes.
+// HD_ERROR_INVALID unless the peer counted the same; HD_ERROR_PEER unless its
+// slots lie in its window of `bytes`, from `slots` on, behind the first `head`
+// bytes.
 hd_status hd_pair_compare(const hd_binding *binding, int peer,
                           const hd_pair *mine, const hd_pair *theirs,
                           hd_diag *diag);

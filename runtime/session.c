@@ -82,14 +82,14 @@ static hd_status check_binding(const hd_group *group, const hd_module *module,
                                hd_diag *diag)
 {
     if (module == NULL)
-        return hd_fail(diag, HD_ARGUMENT,
+        return hd_fail(diag, HD_ERROR_ARGUMENT,
                        "hd_session_create: 'module' is NULL");
     if (module->stage != HD_STAGE_HOST)
-        return hd_fail(diag, HD_ARGUMENT,
+        return hd_fail(diag, HD_ERROR_ARGUMENT,
                        "'%s' is not a complete host program: lower it first",
                        module->name);
     if (hd_group_size(group) != module->nranks)
-        return hd_fail(diag, HD_ARGUMENT,
+        return hd_fail(diag, HD_ERROR_ARGUMENT,
                        "the mesh of '%s' has %d ranks, the group %d",
                        module->name, (int)module->nranks, hd_group_size(group));
     return HD_OK;
@@ -103,7 +103,7 @@ static hd_status hash_program(const hd_module *module, hd_diag *diag,
     hd_module_print(module, &text);
     if (text.failed) {
         hd_text_free(&text);
-        return hd_fail(diag, HD_NO_MEMORY, "no memory to print '%s'",
+        return hd_fail(diag, HD_ERROR_NO_MEMORY, "no memory to print '%s'",
                        module->name);
     }
     *out = XXH3_64bits(text.bytes, text.length);
@@ -119,14 +119,14 @@ static hd_status compare_programs(const hd_exchange *exchange, uint64_t mine)
 
     if (all == NULL) {
         hd_group_run_out(exchange->group);
-        return hd_fail(exchange->diag, HD_NO_MEMORY, "no memory for %d ranks",
-                       size);
+        return hd_fail(exchange->diag, HD_ERROR_NO_MEMORY,
+                       "no memory for %d ranks", size);
     }
     status = hd_exchange_allgather(exchange, &mine, sizeof mine, all);
     for (int i = 1; i < size && status == HD_OK; i++) {
         if (all[i] != all[0])
             status =
-                hd_fail(exchange->diag, HD_ARGUMENT,
+                hd_fail(exchange->diag, HD_ERROR_ARGUMENT,
                         "rank %d binds another program than rank 0, or with "
                         "other options",
                         i);
@@ -144,16 +144,16 @@ static hd_status list_arguments(hd_session *session, hd_diag *diag)
     session->argument = calloc(n, sizeof *session->argument);
     session->order = calloc(2 * n, sizeof *session->order);
     if (session->argument == NULL || session->order == NULL)
-        return hd_fail(diag, HD_NO_MEMORY, "no memory for the arguments");
+        return hd_fail(diag, HD_ERROR_NO_MEMORY, "no memory for the arguments");
     for (const hd_buffer *b = module->buffers; b != NULL; b = b->next) {
-        if (b->role == HD_TEMP)
+        if (b->role == HD_ROLE_TEMP)
             continue;
         session->order[session->narguments] =
             &session->argument[session->narguments];
         session->argument[session->narguments++] =
             (given){.name = b->name,
                     .bytes = (size_t)hd_type_local_bytes(&b->type),
-                    .written = b->role != HD_IN};
+                    .written = b->role != HD_ROLE_IN};
     }
     return HD_OK;
 }
@@ -173,7 +173,8 @@ static hd_status redirect_times(hd_session *session, const hd_module *whole,
     session->times =
         calloc(2 * (size_t)session->steps.nsteps + 1, sizeof *session->times);
     if (session->times == NULL)
-        return hd_fail(diag, HD_NO_MEMORY, "no memory for times of steps");
+        return hd_fail(diag, HD_ERROR_NO_MEMORY,
+                       "no memory for times of steps");
     binding->times = session->times;
     return HD_OK;
 }
@@ -201,7 +202,7 @@ static hd_status open_variants(hd_session *session, hd_diag *diag)
         return HD_OK;
     session->variant = calloc(HD_VARIANTS, sizeof *session->variant);
     if (session->variant == NULL)
-        return hd_fail(diag, HD_NO_MEMORY, "no memory for sizes of runs");
+        return hd_fail(diag, HD_ERROR_NO_MEMORY, "no memory for sizes of runs");
     return HD_OK;
 }
 
@@ -282,8 +283,8 @@ static hd_status read_chaos(hd_binding *binding, hd_diag *diag)
     errno = 0;
     binding->seed = strtoull(text, &end, 0);
     if (*end != '\0' || errno != 0)
-        return hd_fail(diag, HD_ARGUMENT, "HEDDLE_CHAOS is '%s', not a number",
-                       text);
+        return hd_fail(diag, HD_ERROR_ARGUMENT,
+                       "HEDDLE_CHAOS is '%s', not a number", text);
     binding->chaos = true;
     return HD_OK;
 }
@@ -327,15 +328,16 @@ static hd_status check_options(const hd_session *session,
                                hd_session **out, hd_diag *diag)
 {
     if (out == NULL)
-        return hd_fail(diag, HD_ARGUMENT, "hd_session_create: 'out' is NULL");
+        return hd_fail(diag, HD_ERROR_ARGUMENT,
+                       "hd_session_create: 'out' is NULL");
     if (session->driver == NULL)
-        return hd_fail(diag, HD_UNSUPPORTED,
+        return hd_fail(diag, HD_ERROR_UNSUPPORTED,
                        "there is no device '%s'; there are 'cpu', 'cuda' and "
                        "'cuda:N'",
                        options->device != NULL ? options->device : "");
     if (!(options->timeout > 0))
-        return hd_fail(diag, HD_ARGUMENT, "a timeout of %g s is not above 0",
-                       options->timeout);
+        return hd_fail(diag, HD_ERROR_ARGUMENT,
+                       "a timeout of %g s is not above 0", options->timeout);
     return HD_OK;
 }
 
@@ -390,7 +392,7 @@ hd_status hd_session_open(hd_group *group, const hd_module *module,
     session = calloc(1, sizeof *session);
     if (session == NULL) {
         hd_group_run_out(group);
-        return hd_fail(diag, HD_NO_MEMORY, "no memory for a session");
+        return hd_fail(diag, HD_ERROR_NO_MEMORY, "no memory for a session");
     }
     session->driver = driver;
     session->binding = (hd_binding){.group = group,
@@ -525,7 +527,7 @@ static hd_status check_overlaps(hd_session *session, hd_diag *diag)
         if (here->bytes == 0)
             continue;
         if (before != NULL && here->at < before->at + before->bytes)
-            return hd_fail(diag, HD_ARGUMENT,
+            return hd_fail(diag, HD_ERROR_ARGUMENT,
                            "arguments %%%s and %%%s overlap, and '%s' writes "
                            "%%%s",
                            before->name, here->name,
@@ -546,7 +548,7 @@ static hd_status look_at(hd_session *session, void *const *arguments,
 {
     for (size_t i = 0; i < session->narguments; i++) {
         if (arguments[i] == NULL)
-            return hd_fail(diag, HD_ARGUMENT, "argument %%%s is NULL",
+            return hd_fail(diag, HD_ERROR_ARGUMENT, "argument %%%s is NULL",
                            session->argument[i].name);
         session->argument[i].at = arguments[i];
     }
@@ -572,15 +574,15 @@ static hd_status check_arguments(hd_session *session, void *const *arguments,
                                  size_t narguments, hd_diag *diag)
 {
     if (session->dead)
-        return hd_fail(diag, HD_ARGUMENT,
+        return hd_fail(diag, HD_ERROR_ARGUMENT,
                        "a run of this session has failed: it may only be "
                        "destroyed");
     if (narguments != session->narguments)
-        return hd_fail(diag, HD_ARGUMENT, "'%s' takes %zu arguments, not %zu",
-                       session->binding.module->name, session->narguments,
-                       narguments);
+        return hd_fail(
+            diag, HD_ERROR_ARGUMENT, "'%s' takes %zu arguments, not %zu",
+            session->binding.module->name, session->narguments, narguments);
     if (arguments == NULL && narguments > 0)
-        return hd_fail(diag, HD_ARGUMENT, "the arguments are NULL");
+        return hd_fail(diag, HD_ERROR_ARGUMENT, "the arguments are NULL");
     return check_addresses(session, arguments, diag);
 }
 
@@ -652,7 +654,7 @@ hd_status hd_session_run_with(hd_session *session, void *stream,
         session->driver->run(session->device, stream, arguments, variant, diag);
     hd_ranges_end(session->ranges);
     // A driver refuses what it was given before it begins anything.
-    if (status == HD_ARGUMENT)
+    if (status == HD_ERROR_ARGUMENT)
         session->runs--;
     else
         session->dead = status != HD_OK;

@@ -35,7 +35,7 @@ static double matmul_rate(const hd_machine *machine, hd_dtype dtype)
 {
     double rate = machine->matmul[dtype];
 
-    return rate > 0 ? rate : machine->matmul[HD_F32];
+    return rate > 0 ? rate : machine->matmul[HD_DTYPE_F32];
 }
 
 static double ceil_div(double a, double b)

@@ -13,12 +13,12 @@ hd_machine hd_machine_default(void)
         .issue = 1.5e-6,
         .launch = 2.5e-6,
         .memory = 4.1e12,
-        .matmul = {[HD_F64] = 60e12,
-                   [HD_F32] = 51e12,
-                   [HD_F16] = 656e12,
-                   [HD_BF16] = 656e12,
-                   [HD_F8E4M3] = 1200e12,
-                   [HD_F8E5M2] = 1200e12},
+        .matmul = {[HD_DTYPE_F64] = 60e12,
+                   [HD_DTYPE_F32] = 51e12,
+                   [HD_DTYPE_F16] = 656e12,
+                   [HD_DTYPE_BF16] = 656e12,
+                   [HD_DTYPE_F8E4M3] = 1200e12,
+                   [HD_DTYPE_F8E5M2] = 1200e12},
         .units = 99,
         .tile_m = 128,
         .tile_n = 128,
@@ -55,7 +55,7 @@ static const field fields[] = {
     FIELD(issue, TIME),
     FIELD(launch, TIME),
     FIELD(memory, RATE),
-    FIELD(matmul[HD_F32], RATE),
+    FIELD(matmul[HD_DTYPE_F32], RATE),
     FIELD(hop, TIME),
     FIELD(copy_latency, TIME),
     FIELD(copy_bandwidth, RATE),
@@ -72,7 +72,7 @@ hd_status hd_machine_check(const hd_machine *m, hd_diag *diag)
 {
     if (m->ranks_per_node < 1 || m->processors < 0 || m->units < 0 ||
         (m->units > 0 && (m->tile_m < 1 || m->tile_n < 1)))
-        return hd_fail(diag, HD_ARGUMENT,
+        return hd_fail(diag, HD_ERROR_ARGUMENT,
                        "machine: ranks_per_node %d, processors %d, units %d, "
                        "tiles %d by %d: ranks_per_node and tiles are at least "
                        "1, processors and units at least 0",
@@ -83,8 +83,9 @@ hd_status hd_machine_check(const hd_machine *m, hd_diag *diag)
 
         memcpy(&x, (const char *)m + fields[i].at, sizeof x);
         if (!(x >= fields[i].least && x <= fields[i].most))
-            return hd_fail(diag, HD_ARGUMENT, "machine: %s is %g; it is %s",
-                           fields[i].name, x, fields[i].text);
+            return hd_fail(diag, HD_ERROR_ARGUMENT,
+                           "machine: %s is %g; it is %s", fields[i].name, x,
+                           fields[i].text);
     }
     return HD_OK;
 }

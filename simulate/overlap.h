@@ -9,7 +9,8 @@ HD_BEGIN_DECLS
 
 // For a program in which nothing overlaps: warns of the first transfer beside
 // which some compute of the same rank could run, going by what both read and
-// write. Programs with too many steps are passed over. HD_OK, or HD_NO_MEMORY.
+// write. Programs with too many steps are passed over. HD_OK, or
+// HD_ERROR_NO_MEMORY.
 hd_status hd_overlap_lint(const hd_graph *graph, hd_diag *diag);
 
 HD_END_DECLS

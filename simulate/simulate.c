@@ -23,7 +23,7 @@ static double sum_temps(const hd_graph *graph, int rank, int *by)
         for (int v = 0; v < op->nviews; v++) {
             const hd_buffer *root = hd_buffer_root(op->view[v].buffer);
 
-            if (root->role != HD_TEMP || by[root->id] == rank + 1)
+            if (root->role != HD_ROLE_TEMP || by[root->id] == rank + 1)
                 continue;
             by[root->id] = rank + 1;
             bytes += (double)hd_type_local_bytes(&root->type);
@@ -40,7 +40,8 @@ static hd_status sum_memory(hd_simulation *s, hd_diag *diag)
     double most = 0;
 
     if (by == NULL)
-        return hd_fail(diag, HD_NO_MEMORY, "out of memory in the simulator");
+        return hd_fail(diag, HD_ERROR_NO_MEMORY,
+                       "out of memory in the simulator");
     for (int rank = 0; rank < s->graph.nranks; rank++) {
         double bytes = sum_temps(&s->graph, rank, by);
 
@@ -74,8 +75,8 @@ static hd_status simulate(hd_simulation *s, const hd_module *module,
     over = hd_advance(s);
     HD_TRY(s->agenda.status);
     if (!over)
-        return hd_fail(diag, HD_INVALID, "%s deadlocks; hd_check shows where",
-                       module->name);
+        return hd_fail(diag, HD_ERROR_INVALID,
+                       "%s deadlocks; hd_check shows where", module->name);
     HD_TRY(sum_memory(s, diag));
     sum_up(s);
     return s->prediction.overlap > 0 ? HD_OK : hd_overlap_lint(&s->graph, diag);
@@ -94,12 +95,13 @@ hd_status hd_simulate(const hd_module *module, const hd_machine *machine,
     if (machine == NULL)
         machine = &usual;
     if (module->stage != HD_STAGE_HOST)
-        return hd_fail(diag, HD_ARGUMENT,
+        return hd_fail(diag, HD_ERROR_ARGUMENT,
                        "only a complete host program is simulated");
     HD_TRY(hd_machine_check(machine, diag));
     s = calloc(1, sizeof *s);
     if (s == NULL)
-        return hd_fail(diag, HD_NO_MEMORY, "out of memory in the simulator");
+        return hd_fail(diag, HD_ERROR_NO_MEMORY,
+                       "out of memory in the simulator");
     s->machine = *machine;
     outer = hd_diag_source(diag, &module->source);
     status = simulate(s, module, diag);
@@ -158,20 +160,20 @@ void hd_simulation_interval(const hd_simulation *s, int64_t i, hd_interval *out)
     node = hd_simulation_node(s, i);
     point = node->kind == HD_NODE_SEND || node->kind == HD_NODE_RECV;
     rank = hd_graph_rank(&s->graph, i);
-    *out =
-        (hd_interval){.rank = rank,
-                      .stream = node->stream - 1,
-                      .step = i - s->graph.first[rank],
-                      .work = node->kind >= HD_NODE_SEND ? HD_TRANSFER
-                              : hd_op_is(node->op, HD_UNIT_COMPUTE) ? HD_COMPUTE
-                                                                    : HD_SYNC,
-                      .op = hd_op_info_get(node->op->code)->text,
-                      .start = s->step[i].start,
-                      .end = s->step[i].end,
-                      .line = (int)node->op->loc.line,
-                      .peer = point ? node->peer : -1,
-                      .meets = point ? node->link : -1,
-                      .critical = s->critical[i]};
+    *out = (hd_interval){.rank = rank,
+                         .stream = node->stream - 1,
+                         .step = i - s->graph.first[rank],
+                         .work = node->kind >= HD_NODE_SEND ? HD_WORK_TRANSFER
+                                 : hd_op_is(node->op, HD_UNIT_COMPUTE)
+                                     ? HD_WORK_COMPUTE
+                                     : HD_WORK_SYNC,
+                         .op = hd_op_info_get(node->op->code)->text,
+                         .start = s->step[i].start,
+                         .end = s->step[i].end,
+                         .line = (int)node->op->loc.line,
+                         .peer = point ? node->peer : -1,
+                         .meets = point ? node->link : -1,
+                         .critical = s->critical[i]};
 }
 
 void hd_simulation_name(const hd_simulation *s, int64_t i, char *out,

@@ -285,7 +285,7 @@ static void lay_cells(const hd_cells *cells)
     for (const hd_buffer *b = g->module->buffers; b != NULL; b = b->next) {
         const hd_frame *frame = &g->frame[b->id];
 
-        if (b->of != NULL || b->type.dtype == HD_EVENT)
+        if (b->of != NULL || b->type.dtype == HD_DTYPE_EVENT)
             continue;
         if (cells->mixed[b->id])
             lay_line(cells, frame);

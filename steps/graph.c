@@ -100,7 +100,8 @@ static hd_status add_parts(builder *b, const hd_step *step)
         hd_frame *frame = &g->frame[view[i].buffer->id];
         hd_part part;
 
-        if (frame->buffer->type.dtype == HD_EVENT || !hd_step_touches(step, i))
+        if (frame->buffer->type.dtype == HD_DTYPE_EVENT ||
+            !hd_step_touches(step, i))
             continue;
         HD_TRY(
             hd_part_of_view(frame, &view[i], &step->span[i], b->diag, &part));
@@ -405,7 +406,7 @@ static hd_status check_size(const builder *b)
                                          b->graph->number[rank], b->diag, &one);
 
         hd_diag_mute(b->diag, muted);
-        if (status == HD_NO_MEMORY)
+        if (status == HD_ERROR_NO_MEMORY)
             return status;
         if (status != HD_OK)
             return HD_OK;

@@ -683,7 +683,7 @@ static hd_status put_in_words(matcher *m)
     qsort(m->note, (size_t)m->nnotes, sizeof *m->note, compare_notes);
     HD_TRY(match_notes(m));
     assert(m->failed);
-    return HD_INVALID;
+    return HD_ERROR_INVALID;
 }
 
 hd_status hd_graph_match(const hd_graph *graph, hd_diag *diag)

@@ -46,19 +46,22 @@ static outcome check_shape(const array *array, const hd_argument *argument)
 static bool is_widening(hd_dtype from, hd_dtype to)
 {
     switch (to) {
-    case HD_F64:
-        return from != HD_I64 && from != HD_EVENT;
-    case HD_F32:
-        return from == HD_F16 || from == HD_BF16 || from == HD_F8E4M3 ||
-               from == HD_F8E5M2 || from == HD_U8;
-    case HD_F16:
-        return from == HD_F8E4M3 || from == HD_F8E5M2 || from == HD_U8;
-    case HD_BF16:
-        return from == HD_F8E4M3 || from == HD_F8E5M2 || from == HD_U8;
-    case HD_I64:
-        return from == HD_I32 || from == HD_U8;
-    case HD_I32:
-        return from == HD_U8;
+    case HD_DTYPE_F64:
+        return from != HD_DTYPE_I64 && from != HD_DTYPE_EVENT;
+    case HD_DTYPE_F32:
+        return from == HD_DTYPE_F16 || from == HD_DTYPE_BF16 ||
+               from == HD_DTYPE_F8E4M3 || from == HD_DTYPE_F8E5M2 ||
+               from == HD_DTYPE_U8;
+    case HD_DTYPE_F16:
+        return from == HD_DTYPE_F8E4M3 || from == HD_DTYPE_F8E5M2 ||
+               from == HD_DTYPE_U8;
+    case HD_DTYPE_BF16:
+        return from == HD_DTYPE_F8E4M3 || from == HD_DTYPE_F8E5M2 ||
+               from == HD_DTYPE_U8;
+    case HD_DTYPE_I64:
+        return from == HD_DTYPE_I32 || from == HD_DTYPE_U8;
+    case HD_DTYPE_I32:
+        return from == HD_DTYPE_U8;
     default:
         return false;
     }

@@ -145,7 +145,7 @@ static void put_messages(cJSON *findings, const hd_diag *diag)
 
         if (!hd_diag_message(diag, i, &m))
             continue;
-        if (m.severity == HD_NOTE && notes)
+        if (m.severity == HD_SEVERITY_NOTE && notes)
             put_message(notes, &m);
         else
             notes = json_array(put_message(findings, &m), "notes");

@@ -554,7 +554,7 @@ outcome contest_probe(int64_t bytes, const contest_options *options, int ranks,
 
     *out = (contest){.id = "link",
                      .shape = {.id = "link",
-                               .dtype = HD_BF16,
+                               .dtype = HD_DTYPE_BF16,
                                .m = bytes / 2 / WIDTH,
                                .n = 1,
                                .k = WIDTH},
@@ -584,7 +584,7 @@ static outcome check_arguments(const contest *contest)
                         contest->id, contest->narguments, MOST_ARGUMENTS);
     for (size_t i = 0; i < contest->narguments; i++)
         if (hd_module_argument(contest->program, i, &about) &&
-            about.dtype == HD_EVENT)
+            about.dtype == HD_DTYPE_EVENT)
             return complain(WRONG,
                             "%s: %%%s is an event: bench takes programs whose "
                             "arguments are arrays",
@@ -598,7 +598,7 @@ static judge judge_of(const contest *contest)
     hd_argument about;
 
     for (size_t i = 0; hd_module_argument(contest->program, i, &about); i++)
-        if (about.role != HD_IN && about.elements > 0)
+        if (about.role != HD_ROLE_IN && about.elements > 0)
             return JUDGE_REFERENCE;
     return JUDGE_NONE;
 }
@@ -659,7 +659,7 @@ static outcome draw(contest *contest, size_t i, int set, uint64_t seed)
     size_t bytes;
 
     if (!hd_module_argument(contest->program, i, &about) ||
-        about.role == HD_OUT)
+        about.role == HD_ROLE_OUT)
         return FINE;
     bytes = about.elements * hd_dtype_size(about.dtype);
     out->memory = memory_pages(bytes, false);

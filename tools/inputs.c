@@ -53,9 +53,10 @@ void bindings_free(bindings *bindings)
 
 static bool fits(const bindings *bindings, const hd_argument *argument)
 {
-    hd_role other = strcmp(bindings->option, "--in") == 0 ? HD_OUT : HD_IN;
+    hd_role other =
+        strcmp(bindings->option, "--in") == 0 ? HD_ROLE_OUT : HD_ROLE_IN;
 
-    return argument->role != other && argument->dtype != HD_EVENT;
+    return argument->role != other && argument->dtype != HD_DTYPE_EVENT;
 }
 
 static outcome refuse_name(const bindings *bindings, const hd_module *module,
@@ -92,7 +93,7 @@ static outcome check_binding(const bindings *bindings, const hd_module *module,
             continue;
         if (fits(bindings, &argument))
             return FINE;
-        if (argument.dtype == HD_EVENT)
+        if (argument.dtype == HD_DTYPE_EVENT)
             return complain(USAGE, "%s: %%%s is an event, which has no bytes",
                             bindings->option, name);
         return complain(USAGE, "%s: %%%s is an '%s' argument", bindings->option,

@@ -11,12 +11,14 @@
 
 static bool is_input(const slot *slot)
 {
-    return slot->about.role != HD_OUT && slot->about.dtype != HD_EVENT;
+    return slot->about.role != HD_ROLE_OUT &&
+           slot->about.dtype != HD_DTYPE_EVENT;
 }
 
 static bool is_output(const slot *slot)
 {
-    return slot->about.role != HD_IN && slot->about.dtype != HD_EVENT;
+    return slot->about.role != HD_ROLE_IN &&
+           slot->about.dtype != HD_DTYPE_EVENT;
 }
 
 static size_t whole_bytes(const slot *slot)
@@ -71,7 +73,7 @@ static outcome open_slot(job *job, slot *slot)
 {
     enum { ALIGN = 4096 };
 
-    if (slot->about.dtype == HD_EVENT && !is_on_cpu(job))
+    if (slot->about.dtype == HD_DTYPE_EVENT && !is_on_cpu(job))
         return complain(FAILED,
                         "%%%s is an event, and this command makes events on "
                         "the cpu alone",
@@ -246,7 +248,7 @@ static hd_status copy_argument(const rank *rank, size_t i, bool to_device)
     const job *job = rank->job;
     void *local = job_local(job, i, rank->rank);
 
-    if (!rank->apart || job->slot[i].about.dtype == HD_EVENT)
+    if (!rank->apart || job->slot[i].about.dtype == HD_DTYPE_EVENT)
         return HD_OK;
     return hd_session_copy(rank->session, to_device ? rank->argument[i] : local,
                            to_device ? local : rank->argument[i],
@@ -267,9 +269,9 @@ static hd_status set_arguments(const rank *rank, int64_t run)
         if (is_input(slot))
             hd_shard(job->module, i, rank->rank,
                      slot->whole[run % job->nsets].data, local);
-        else if (slot->about.dtype != HD_EVENT)
+        else if (slot->about.dtype != HD_DTYPE_EVENT)
             memset(local, 0xff, slot->about.local_bytes);
-        else if (slot->about.role != HD_OUT)
+        else if (slot->about.role != HD_ROLE_OUT)
             hd_event_record(rank->argument[i]);
         status = copy_argument(rank, i, true);
     }
@@ -316,7 +318,7 @@ static hd_status check_answers(const rank *rank, int64_t run)
         if (!is_output(&job->slot[i]) || (!verifies && run + 1 < job->iters))
             continue;
         if (copy_argument(rank, i, false) != HD_OK)
-            return HD_SYSTEM;
+            return HD_ERROR_SYSTEM;
         if (verifies)
             status = check_answer(rank, run, i);
     }
@@ -361,7 +363,7 @@ static hd_status open_arguments(rank *rank)
     for (size_t i = 0; i < job->nslots && status == HD_OK; i++) {
         const hd_argument *about = &job->slot[i].about;
 
-        if (about->dtype == HD_EVENT) {
+        if (about->dtype == HD_DTYPE_EVENT) {
             if (!(rank->argument[i] = hd_event_create()))
                 out_of_memory();
         } else if (rank->apart) {
@@ -380,11 +382,11 @@ static void close_rank(rank *rank)
     const job *job = rank->job;
 
     for (size_t i = 0; i < job->nslots && rank->apart; i++)
-        if (job->slot[i].about.dtype != HD_EVENT)
+        if (job->slot[i].about.dtype != HD_DTYPE_EVENT)
             hd_session_free(rank->session, rank->argument[i]);
     hd_session_destroy(rank->session);
     for (size_t i = 0; i < job->nslots; i++)
-        if (job->slot[i].about.dtype == HD_EVENT)
+        if (job->slot[i].about.dtype == HD_DTYPE_EVENT)
             hd_event_destroy(rank->argument[i]);
     free(rank->argument);
 }

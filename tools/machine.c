@@ -93,17 +93,17 @@ static outcome take_matmul(const char *path, const cJSON *value,
         int dtype = 0;
         char key[64];
 
-        while (dtype < HD_EVENT &&
+        while (dtype < HD_DTYPE_EVENT &&
                strcmp(rate->string, hd_dtype_text((hd_dtype)dtype)) != 0)
             dtype++;
         snprintf(key, sizeof key, "matmul.%.40s", rate->string);
-        if (dtype == HD_EVENT)
+        if (dtype == HD_DTYPE_EVENT)
             return complain(WRONG, "%s: %s: no such dtype", path, key);
         if (out->matmul[dtype] > 0)
             return complain(WRONG, "%s: %s stands twice", path, key);
         TRY(take_number(path, key, rate, 1, 1e21, &out->matmul[dtype]));
     }
-    if (!(out->matmul[HD_F32] > 0))
+    if (!(out->matmul[HD_DTYPE_F32] > 0))
         return complain(WRONG,
                         "%s: matmul lacks f32, the rate of all dtypes "
                         "that it does not name",

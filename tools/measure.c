@@ -109,8 +109,8 @@ static hd_status open_session(rank *rank, int i)
     if (status == HD_OK && c->transport == HD_TRANSPORT_AUTO)
         status =
             program_judge(rank->entry[i].session, c->module, diag_of(rank));
-    if (status != HD_INVALID &&
-        (status != HD_UNSUPPORTED || c->transport == HD_TRANSPORT_AUTO))
+    if (status != HD_ERROR_INVALID &&
+        (status != HD_ERROR_UNSUPPORTED || c->transport == HD_TRANSPORT_AUTO))
         return status;
     hd_session_destroy(rank->entry[i].session);
     rank->entry[i].session = NULL;
@@ -132,7 +132,7 @@ static hd_status find_buffer(rank *rank, const hd_argument *about, buffer **out)
     if (b < end)
         return HD_OK;
     if (rank->nbuffers == MOST_BUFFERS)
-        return HD_NO_MEMORY;
+        return HD_ERROR_NO_MEMORY;
     *b = (buffer){.name = about->name, .bytes = about->local_bytes, .set = -1};
     rank->nbuffers++;
     if (b->bytes > rank->room)
@@ -150,7 +150,7 @@ static hd_status open_arguments(rank *rank, int i)
         hd_argument about;
 
         if (j == MOST_ARGUMENTS || !argument_of(rank, i, j, &about))
-            return HD_NO_MEMORY;
+            return HD_ERROR_NO_MEMORY;
         DO(find_buffer(rank, &about, &entry->buffer[j]));
         entry->argument[j] = entry->buffer[j]->memory;
     }
@@ -173,7 +173,7 @@ static hd_status open_entries(rank *rank)
         DO(open_arguments(rank, i));
     }
     rank->staging = memory_pages(rank->room, false);
-    return rank->staging ? HD_OK : HD_NO_MEMORY;
+    return rank->staging ? HD_OK : HD_ERROR_NO_MEMORY;
 }
 
 // The session whose memory the others use goes last.
@@ -221,7 +221,8 @@ static hd_status load(const rank *rank, int i, size_t j,
     const entry *entry = &rank->entry[i];
     buffer *buffer = entry->buffer[j];
 
-    if (about->role == HD_OUT || (about->role == HD_IN && buffer->set == set))
+    if (about->role == HD_ROLE_OUT ||
+        (about->role == HD_ROLE_IN && buffer->set == set))
         return HD_OK;
     buffer->set = set;
     if (contest->program)
@@ -239,7 +240,7 @@ static hd_status load_all(const rank *rank, int i, int set)
         hd_argument about;
 
         if (!argument_of(rank, i, j, &about))
-            return HD_ARGUMENT;
+            return HD_ERROR_ARGUMENT;
         DO(load(rank, i, j, &about, set));
     }
     return HD_OK;
@@ -371,8 +372,9 @@ static hd_status judge_outputs(const rank *rank, int i, bool poison,
         hd_argument about;
 
         if (!argument_of(rank, i, j, &about))
-            return HD_ARGUMENT;
-        if (about.role == HD_OUT || (about.role == HD_INOUT && !poison))
+            return HD_ERROR_ARGUMENT;
+        if (about.role == HD_ROLE_OUT ||
+            (about.role == HD_ROLE_INOUT && !poison))
             DO(judge_output(rank, i, j, &about, poison, verdict));
     }
     return HD_OK;
@@ -399,7 +401,8 @@ static bool changes_inputs(const rank *rank, int i)
     bool changes = false;
 
     for (size_t j = 0; j < rank->entry[i].n; j++)
-        changes |= argument_of(rank, i, j, &about) && about.role == HD_INOUT;
+        changes |=
+            argument_of(rank, i, j, &about) && about.role == HD_ROLE_INOUT;
     return changes;
 }
 
@@ -454,7 +457,7 @@ static hd_status expect_rows(rank *rank)
                               .ranks = rank->measure->ranks,
                               .split = contest->shape.kind != SHAPE_AG};
     if (!sample_open(sample))
-        return HD_NO_MEMORY;
+        return HD_ERROR_NO_MEMORY;
     part = sample_part(sample);
     parts = need(part * (size_t)sample->ranks, sizeof *parts);
     sample_compute(sample, rank->rank);
@@ -518,7 +521,7 @@ static hd_status take_times(const rank *rank)
     const measure *measure = rank->measure;
     int n = rank->end - rank->first;
     int *order = malloc((size_t)n * sizeof *order);
-    hd_status status = order != NULL ? HD_OK : HD_NO_MEMORY;
+    hd_status status = order != NULL ? HD_OK : HD_ERROR_NO_MEMORY;
 
     for (int64_t round = 0; round < measure->rounds && status == HD_OK;
          round++) {
@@ -632,7 +635,7 @@ static hd_status measure_contest(rank *rank)
 
         if (!pool_open(&rank->pool, shape->dtype, rank->measure->seed,
                        (size_t)width))
-            return HD_NO_MEMORY;
+            return HD_ERROR_NO_MEMORY;
         status = expect_rows(rank);
     }
     if (status == HD_OK)

@@ -20,9 +20,11 @@ static const struct {
     hd_dtype dtype;
     bool opaque;
 } kinds[] = {
-    {"f8", HD_F64, false}, {"f4", HD_F32, false},   {"f2", HD_F16, false},
-    {"i8", HD_I64, false}, {"i4", HD_I32, false},   {"u1", HD_U8, false},
-    {"V2", HD_BF16, true}, {"V1", HD_F8E4M3, true}, {"f1", HD_F8E5M2, true},
+    {"f8", HD_DTYPE_F64, false},   {"f4", HD_DTYPE_F32, false},
+    {"f2", HD_DTYPE_F16, false},   {"i8", HD_DTYPE_I64, false},
+    {"i4", HD_DTYPE_I32, false},   {"u1", HD_DTYPE_U8, false},
+    {"V2", HD_DTYPE_BF16, true},   {"V1", HD_DTYPE_F8E4M3, true},
+    {"f1", HD_DTYPE_F8E5M2, true},
 };
 enum { NKINDS = sizeof kinds / sizeof *kinds };
 
@@ -246,19 +248,19 @@ outcome npy_parse(array *out)
 static const char *descr_of(hd_dtype dtype)
 {
     switch (dtype) {
-    case HD_F64:
+    case HD_DTYPE_F64:
         return "<f8";
-    case HD_F32:
+    case HD_DTYPE_F32:
         return "<f4";
-    case HD_F16:
+    case HD_DTYPE_F16:
         return "<f2";
-    case HD_BF16:
+    case HD_DTYPE_BF16:
         return "<V2";
-    case HD_I64:
+    case HD_DTYPE_I64:
         return "<i8";
-    case HD_I32:
+    case HD_DTYPE_I32:
         return "<i4";
-    case HD_U8:
+    case HD_DTYPE_U8:
         return "|u1";
     default:
         return "|V1";

@@ -210,7 +210,7 @@ static hd_status run_and_gather(void *context, hd_group *group)
     if (job->expected) {
         joined->result = job_expect(job);
         if (joined->result != FINE)
-            return HD_INVALID;
+            return HD_ERROR_INVALID;
         be_patient(joined);
         status = hd_group_allgather(group, NULL, 0, NULL, job->diag);
     }

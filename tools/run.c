@@ -235,8 +235,8 @@ static outcome read_inputs(run *run)
 static bool draws(const job *job)
 {
     for (size_t i = 0; i < job->nslots; i++)
-        if (job->slot[i].about.role != HD_OUT && !job->slot[i].given &&
-            job->slot[i].about.dtype != HD_EVENT)
+        if (job->slot[i].about.role != HD_ROLE_OUT && !job->slot[i].given &&
+            job->slot[i].about.dtype != HD_DTYPE_EVENT)
             return true;
     return false;
 }

@@ -181,11 +181,11 @@ void sample_compute(sample *sample, int rank)
 // Half the distance between numbers of the format at `value`.
 static double half_step(hd_dtype dtype, double value)
 {
-    static const double units[HD_EVENT] = {[HD_F64] = 0x1p-53,
-                                           [HD_F32] = 0x1p-24,
-                                           [HD_F16] = 0x1p-11,
-                                           [HD_BF16] = 0x1p-8};
-    double least = dtype == HD_F16 ? 0x1p-14 : 0x1p-126;
+    static const double units[HD_DTYPE_EVENT] = {[HD_DTYPE_F64] = 0x1p-53,
+                                                 [HD_DTYPE_F32] = 0x1p-24,
+                                                 [HD_DTYPE_F16] = 0x1p-11,
+                                                 [HD_DTYPE_BF16] = 0x1p-8};
+    double least = dtype == HD_DTYPE_F16 ? 0x1p-14 : 0x1p-126;
     int exponent;
 
     frexp(fmax(fabs(value), least), &exponent);

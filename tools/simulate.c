@@ -66,7 +66,7 @@ static share *find_shares(const hd_simulation *simulation, int64_t *out)
         hd_interval v;
 
         hd_simulation_interval(simulation, i, &v);
-        if (v.critical && v.work != HD_SYNC)
+        if (v.critical && v.work != HD_WORK_SYNC)
             shares[steps++] = (share){v.op, v.line, 1, v.end - v.start};
     }
     qsort(shares, (size_t)steps, sizeof *shares, compare_lines);

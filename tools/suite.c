@@ -260,7 +260,8 @@ static outcome take_world(const reader *reader, const cJSON *value)
 
 static outcome take_dtype(reader *reader, const cJSON *value)
 {
-    static const hd_dtype dtypes[] = {HD_BF16, HD_F16, HD_F32};
+    static const hd_dtype dtypes[] = {HD_DTYPE_BF16, HD_DTYPE_F16,
+                                      HD_DTYPE_F32};
     const char *text = cJSON_GetStringValue(value);
 
     for (size_t i = 0; text && i < sizeof dtypes / sizeof *dtypes; i++)
@@ -318,7 +319,7 @@ static outcome parse_suite(reader *reader)
 
 outcome suite_open(const char *path, suite *out)
 {
-    reader reader = {.path = path, .suite = out, .dtype = HD_BF16};
+    reader reader = {.path = path, .suite = out, .dtype = HD_DTYPE_BF16};
     content content;
     char *text;
     outcome result;

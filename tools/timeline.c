@@ -37,7 +37,7 @@ static double micro(double seconds)
 
 static bool is_drawn(const hd_interval *i)
 {
-    return i->work != HD_SYNC;
+    return i->work != HD_WORK_SYNC;
 }
 
 static void name_stream(int stream, char out[32])
@@ -208,7 +208,7 @@ static void trace_slice(const rows *r, int64_t i, FILE *to)
     put_time(to, "ts", s->start);
     put_time(to, "dur", s->end - s->start);
     fprintf(to, ",\"cat\":\"%s\",\"name\":\"",
-            v->work == HD_COMPUTE ? "compute" : "transfer");
+            v->work == HD_WORK_COMPUTE ? "compute" : "transfer");
     put_text(to, name);
     fprintf(to,
             "\",\"args\":{\"step\":%" PRId64
@@ -421,7 +421,7 @@ static void draw_interval(const picture *p, int64_t i)
             "<rect x='%.2f' y='%.1f' width='%.2f' height='%d' fill='%s'%s>"
             "<title>",
             left_of(p, v->start), top_of(p, v->rank, v->stream) + 1, width,
-            LANE - 2, v->work == HD_COMPUTE ? "#4c78a8" : "#f58518",
+            LANE - 2, v->work == HD_WORK_COMPUTE ? "#4c78a8" : "#f58518",
             width > 3 ? " stroke='#fff' stroke-width='0.5'" : "");
     put_text(p->to, name);
     fprintf(p->to, ": %.2f us from %.2f, line %d</title></rect>\n",

@@ -68,11 +68,11 @@ outcome outcome_of(hd_status status)
     switch (status) {
     case HD_OK:
         return FINE;
-    case HD_INVALID:
+    case HD_ERROR_INVALID:
         return WRONG;
-    case HD_ARGUMENT:
+    case HD_ERROR_ARGUMENT:
         return USAGE;
-    case HD_TIMEOUT:
+    case HD_ERROR_TIMEOUT:
         return LATE;
     default:
         return FAILED;

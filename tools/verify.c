@@ -80,12 +80,12 @@ static hd_status compare_shard(const standard *standard,
     double *values;
 
     if (!hd_module_argument(standard->module, i, &argument))
-        return HD_ARGUMENT;
+        return HD_ERROR_ARGUMENT;
     n = argument.local_elements;
     bytes = 3 * n * sizeof *values;
     values = memory_pages(bytes, false);
     if (!values)
-        return HD_NO_MEMORY;
+        return HD_ERROR_NO_MEMORY;
     hd_reference_local(rounding, i, place->rank, values + 2 * n, values + n);
     hd_reference_local(standard->reference, i, place->rank, values, NULL);
     verdict_values(out, argument.dtype, local, values, values + n, n, place);

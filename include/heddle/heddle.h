@@ -10,17 +10,17 @@
 // Every function that can fail returns hd_status and says why in the hd_diag
 // it was given (which may be NULL: then only the status is known). Other
 // pointers may be NULL only where it is said: a function that returns hd_status
-// refuses what must not be with HD_ARGUMENT, as it does an enumerator that does
-// not exist; for one that does not, that is a bug of the caller's, which debug
-// builds assert. NULL for options or a machine is the default one. Objects are
-// opaque; whoever creates one destroys it, and destroying NULL does nothing.
-// A module, diag, group or session is used by one thread at a time; distinct
-// objects are independent, and a `const hd_module` may be read by several
-// threads at once. Groups, sessions and events belong to the process that
-// created them: a child that it forks may neither use nor destroy them, and
-// keeps its connections open, so that peers learn of its death only once the
-// child has ended or called exec as well. The library never exits or aborts its
-// host, and writes to no stream of it.
+// refuses what must not be with HD_ERROR_ARGUMENT, as it does an enumerator
+// that does not exist; for one that does not, that is a bug of the caller's,
+// which debug builds assert. NULL for options or a machine is the default one.
+// Objects are opaque; whoever creates one destroys it, and destroying NULL does
+// nothing. A module, diag, group or session is used by one thread at a time;
+// distinct objects are independent, and a `const hd_module` may be read by
+// several threads at once. Groups, sessions and events belong to the process
+// that created them: a child that it forks may neither use nor destroy them,
+// and keeps its connections open, so that peers learn of its death only once
+// the child has ended or called exec as well. The library never exits or aborts
+// its host, and writes to no stream of it.
 #ifndef HEDDLE_HEDDLE_H
 #define HEDDLE_HEDDLE_H
 
@@ -52,14 +52,15 @@ HD_BEGIN_DECLS
 
 typedef enum hd_status {
     HD_OK = 0,
-    HD_INVALID,     // the program, or a file it was read from, is wrong
-    HD_ARGUMENT,    // this call was misused: the caller's bug
-    HD_NO_MEMORY,   // memory ran out; what was passed in is unchanged, but
-                    // for hd_lower's module
-    HD_SYSTEM,      // the operating system refused; the message has its words
-    HD_UNSUPPORTED, // well formed, but not here (no such device or library)
-    HD_PEER,        // another rank died or failed
-    HD_TIMEOUT,     // a wait passed its deadline
+    HD_ERROR_INVALID,   // the program, or a file it was read from, is wrong
+    HD_ERROR_ARGUMENT,  // this call was misused: the caller's bug
+    HD_ERROR_NO_MEMORY, // memory ran out; what was passed in is unchanged, but
+                        // for hd_lower's module
+    HD_ERROR_SYSTEM, // the operating system refused; the message has its words
+    HD_ERROR_UNSUPPORTED, // well formed, but not here (no such device or
+                          // library)
+    HD_ERROR_PEER,        // another rank died or failed
+    HD_ERROR_TIMEOUT,     // a wait passed its deadline
 } hd_status;
 
 // A short English name, such as "out of memory". Never NULL.
@@ -72,7 +73,11 @@ HD_API const char *hd_version(void);
 
 typedef struct hd_diag hd_diag;
 
-typedef enum hd_severity { HD_ERROR, HD_WARNING, HD_NOTE } hd_severity;
+typedef enum hd_severity {
+    HD_SEVERITY_ERROR,
+    HD_SEVERITY_WARNING,
+    HD_SEVERITY_NOTE
+} hd_severity;
 
 typedef struct hd_message {
     hd_severity severity;
@@ -110,16 +115,16 @@ HD_API const char *hd_diag_text(hd_diag *diag);
 typedef struct hd_module hd_module;
 
 typedef enum hd_dtype {
-    HD_F64,
-    HD_F32,
-    HD_F16,
-    HD_BF16,
-    HD_F8E4M3,
-    HD_F8E5M2,
-    HD_I64,
-    HD_I32,
-    HD_U8,
-    HD_EVENT,
+    HD_DTYPE_F64,
+    HD_DTYPE_F32,
+    HD_DTYPE_F16,
+    HD_DTYPE_BF16,
+    HD_DTYPE_F8E4M3,
+    HD_DTYPE_F8E5M2,
+    HD_DTYPE_I64,
+    HD_DTYPE_I32,
+    HD_DTYPE_U8,
+    HD_DTYPE_EVENT,
 } hd_dtype;
 
 // Bytes of one element; 0 for events, which have no bytes, and for no dtype.
@@ -155,7 +160,7 @@ typedef enum hd_stage {
 
 // Parses and verifies `length` bytes of text; it need not end in NUL, and is
 // not needed afterwards. `name` stands in messages ("-" reads as <stdin>).
-// HD_INVALID if it is wrong: up to 20 errors are reported at once.
+// HD_ERROR_INVALID if it is wrong: up to 20 errors are reported at once.
 HD_API HD_MUST_USE hd_status hd_parse(const char *name, const char *text,
                                       size_t length, const hd_define *defines,
                                       size_t ndefines, hd_diag *diag,
@@ -184,7 +189,12 @@ HD_API const char *hd_module_name(const hd_module *module);
 HD_API hd_stage hd_module_stage(const hd_module *module);
 HD_API int hd_module_ranks(const hd_module *module); // product of the axes
 
-typedef enum hd_role { HD_IN, HD_OUT, HD_INOUT, HD_TEMP } hd_role;
+typedef enum hd_role {
+    HD_ROLE_IN,
+    HD_ROLE_OUT,
+    HD_ROLE_INOUT,
+    HD_ROLE_TEMP
+} hd_role;
 
 // An argument is a buffer that is not `temp`; they count from 0 in the order
 // of declaration. Every rank passes its own shard, dense and row-major.
@@ -229,7 +239,7 @@ HD_API bool hd_module_size(const hd_module *module, size_t i,
                            hd_size_info *out);
 // From now on hd_module_argument, hd_shard, hd_unshard and the reference take
 // the program to have these sizes, one a size in their order. Sessions and
-// proofs are of all sizes. HD_ARGUMENT if one is out of its range.
+// proofs are of all sizes. HD_ERROR_ARGUMENT if one is out of its range.
 HD_API HD_MUST_USE hd_status hd_module_resize(hd_module *module,
                                               const int64_t *sizes,
                                               size_t nsizes, hd_diag *diag);
@@ -268,8 +278,8 @@ typedef enum hd_transfer {
 } hd_transfer;
 
 typedef enum hd_protocol {
-    HD_PUT, // the sender writes into the receiver's buffer
-    HD_GET, // the receiver reads from the sender's
+    HD_PROTOCOL_PUT, // the sender writes into the receiver's buffer
+    HD_PROTOCOL_GET, // the receiver reads from the sender's
 } hd_protocol;
 
 // The dtype in which a ring sends its partial sums on.
@@ -347,8 +357,8 @@ HD_API hd_check_options hd_check_defaults(void); // 7, copies, NULL
 // are written whole, and all work lies within its run. docs/checking.md says
 // what exactly is proven. With `against`, and where all that holds, also that
 // each element of each output is made of the same inputs by the same operations
-// as in that tensor program, sums in any order. HD_INVALID, with findings that
-// point into the text that the module was parsed from, if it is wrong.
+// as in that tensor program, sums in any order. HD_ERROR_INVALID, with findings
+// that point into the text that the module was parsed from, if it is wrong.
 HD_API HD_MUST_USE hd_status hd_check(const hd_module *module, hd_diag *diag);
 HD_API HD_MUST_USE hd_status hd_check_with(const hd_module *module,
                                            const hd_check_options *options,
@@ -366,7 +376,7 @@ typedef struct hd_machine {
     double launch;      // s: a kernel's own start and end
     double memory;      // bytes/s that an element-wise kernel moves
     // Operations/s of a matmul, by hd_dtype; 0: as f32, which is above 0.
-    double matmul[HD_EVENT];
+    double matmul[HD_DTYPE_EVENT];
     int units;          // tiles that fill a rank's processor: a matmul of fewer
                         // takes as long; 0: tiles do not matter
     int tile_m, tile_n; // elements of the result that a tile has
@@ -383,7 +393,11 @@ typedef struct hd_machine {
 // of each number.
 HD_API hd_machine hd_machine_default(void);
 
-typedef enum hd_work { HD_COMPUTE, HD_TRANSFER, HD_SYNC } hd_work;
+typedef enum hd_work {
+    HD_WORK_COMPUTE,
+    HD_WORK_TRANSFER,
+    HD_WORK_SYNC
+} hd_work;
 
 // One step on the time axis.
 typedef struct hd_interval {
@@ -508,10 +522,10 @@ HD_API HD_MUST_USE hd_status hd_group_allgather(hd_group *group,
 // They wait `timeout` seconds at most for each other to connect. When one dies
 // or returns other than HD_OK the rest are given one second and then killed.
 // Returns HD_OK if every rank did, else the status of the first that did not
-// (HD_PEER if a signal ended it, HD_ARGUMENT if it returned what is no status).
-// Ranks that still run after `deadline` seconds are killed, and it is
-// HD_TIMEOUT; one that is not above 0 means none. No process outlives the
-// caller. Must be called while the process has one thread.
+// (HD_ERROR_PEER if a signal ended it, HD_ERROR_ARGUMENT if it returned what is
+// no status). Ranks that still run after `deadline` seconds are killed, and it
+// is HD_ERROR_TIMEOUT; one that is not above 0 means none. No process outlives
+// the caller. Must be called while the process has one thread.
 typedef hd_status hd_rank_fn(void *context, hd_group *group);
 HD_API HD_MUST_USE hd_status hd_launch(int nranks, double timeout,
                                        double deadline, hd_rank_fn *fn,
@@ -530,7 +544,7 @@ typedef struct hd_place {
 } hd_place;
 
 // Finds no place where no launcher has started this process: `found` says so.
-// HD_ARGUMENT for variables that are there in part, are no numbers, or
+// HD_ERROR_ARGUMENT for variables that are there in part, are no numbers, or
 // contradict each other.
 HD_API HD_MUST_USE hd_status hd_place_find(hd_diag *diag, bool *found,
                                            hd_place *out);
@@ -590,11 +604,11 @@ HD_API bool hd_is_device(const char *name);
 // Collective over the group. Binds a complete host program to this rank:
 // allocates, exchanges handles, starts streams, plans. All ranks must pass the
 // same program and a device of the same kind; on cuda each is a process of its
-// own. It fails on all ranks or on none, and HD_PEER says that another is to
-// blame; the group may then be used again, unless a rank died or a wait passed
-// its deadline. A rank without a group can tell nobody: the others wait until
-// their deadline. NULL for `options` is hd_session_defaults. The module and the
-// group must outlive the session.
+// own. It fails on all ranks or on none, and HD_ERROR_PEER says that another is
+// to blame; the group may then be used again, unless a rank died or a wait
+// passed its deadline. A rank without a group can tell nobody: the others wait
+// until their deadline. NULL for `options` is hd_session_defaults. The module
+// and the group must outlive the session.
 HD_API HD_MUST_USE hd_status hd_session_create(
     hd_group *group, const hd_module *module, const hd_session_options *options,
     hd_diag *diag, hd_session **out);
@@ -610,8 +624,8 @@ HD_API void hd_session_destroy(hd_session *session);
 // Runs of all sessions of one group that are issued on one stream (on the cpu
 // there is one) happen in the order in which they are issued: what one writes a
 // later one may read, with no hd_session_finish between. So all ranks issue
-// them in the same order. HD_ARGUMENT means that nothing has begun: the session
-// is as it was, unless a run of it has failed before.
+// them in the same order. HD_ERROR_ARGUMENT means that nothing has begun: the
+// session is as it was, unless a run of it has failed before.
 HD_API HD_MUST_USE hd_status hd_session_run(hd_session *session,
                                             void *const *arguments,
                                             size_t narguments, hd_diag *diag);
@@ -619,8 +633,8 @@ HD_API HD_MUST_USE hd_status hd_session_run(hd_session *session,
 // As above, in order with the work of a stream of the caller's: a CUstream on
 // cuda, where NULL is the default stream (which hd_session_run uses); it must
 // be NULL on the cpu. May differ from run to run. A stream that is being
-// captured into a graph is HD_ARGUMENT: a run cannot be replayed as part of
-// another graph.
+// captured into a graph is HD_ERROR_ARGUMENT: a run cannot be replayed as part
+// of another graph.
 HD_API HD_MUST_USE hd_status hd_session_run_on(hd_session *session,
                                                void *stream,
                                                void *const *arguments,
@@ -632,9 +646,9 @@ HD_API HD_MUST_USE hd_status hd_session_run_on(hd_session *session,
 // were its greatest: a dimension has its first indices there, of blocks each
 // rank its own. What is made anew for sizes that have not been there lately is
 // a list of lengths and offsets: nothing is allocated on the device, and no
-// rank hears of it. HD_ARGUMENT if a size is out of its range, or there are not
-// as many as the program is given. Ranks that are given other sizes than each
-// other make the run fail, with their names and values.
+// rank hears of it. HD_ERROR_ARGUMENT if a size is out of its range, or there
+// are not as many as the program is given. Ranks that are given other sizes
+// than each other make the run fail, with their names and values.
 HD_API HD_MUST_USE hd_status hd_session_run_with(
     hd_session *session, void *stream, const int64_t *sizes, size_t nsizes,
     void *const *arguments, size_t narguments, hd_diag *diag);
@@ -650,8 +664,8 @@ HD_API HD_MUST_USE hd_status hd_session_copy(hd_session *session, void *to,
                                              const void *from, size_t bytes,
                                              hd_diag *diag);
 
-// Blocks until every run issued so far is complete on this rank. After HD_PEER
-// or HD_TIMEOUT the session may only be destroyed.
+// Blocks until every run issued so far is complete on this rank. After
+// HD_ERROR_PEER or HD_ERROR_TIMEOUT the session may only be destroyed.
 HD_API HD_MUST_USE hd_status hd_session_finish(hd_session *session,
                                                hd_diag *diag);
 

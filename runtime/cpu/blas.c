@@ -23,7 +23,7 @@ static hd_status check_addresses(hd_diag *diag)
     if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY ||
         limit.rlim_cur >> 30 >= ENOUGH_GIB)
         return HD_OK;
-    return hd_fail(diag, HD_UNSUPPORTED,
+    return hd_fail(diag, HD_ERROR_UNSUPPORTED,
                    "ulimit -v is %llu MiB, and it may need %d GiB",
                    (unsigned long long)limit.rlim_cur >> 20, ENOUGH_GIB);
 }

@@ -36,7 +36,7 @@ static hd_status check_hosts(const hd_group *group, hd_diag *diag)
 {
     for (int i = 1; i < hd_group_size(group); i++) {
         if (hd_group_leader(group, i) != 0)
-            return hd_fail(diag, HD_UNSUPPORTED,
+            return hd_fail(diag, HD_ERROR_UNSUPPORTED,
                            "the ranks of a cpu session must be on one host: "
                            "rank 0 is on %s, rank %d on %s",
                            hd_group_host(group, 0), i, hd_group_host(group, i));
@@ -61,7 +61,7 @@ static hd_status cpu_open(const hd_binding *binding, hd_diag *diag,
     HD_TRY(check_hosts(binding->group, diag));
     device = calloc(1, sizeof *device);
     if (device == NULL)
-        return hd_fail(diag, HD_NO_MEMORY, "no memory for a session");
+        return hd_fail(diag, HD_ERROR_NO_MEMORY, "no memory for a session");
     pthread_mutex_init(&device->failure.lock, NULL);
     pthread_mutex_init(&device->miscount.lock, NULL);
     if (multiplies(binding->steps))
@@ -75,7 +75,7 @@ static hd_status cpu_open(const hd_binding *binding, hd_diag *diag,
     if (device->stream == NULL) {
         device->nstreams = 0;
         cpu_close(device);
-        return hd_fail(diag, HD_NO_MEMORY, "no memory for streams");
+        return hd_fail(diag, HD_ERROR_NO_MEMORY, "no memory for streams");
     }
     for (int i = 0; i < device->nstreams; i++)
         init_stream(device, &device->stream[i], i);
@@ -89,7 +89,7 @@ static hd_status cpu_prepare(hd_device *device, hd_diag *diag)
     HD_TRY(hd_cpu_plan(device, diag));
     if (hd_group_add_doorbell(device->binding.group,
                               &device->header->doorbell) != HD_OK)
-        return hd_fail(diag, HD_NO_MEMORY, "no memory for a doorbell");
+        return hd_fail(diag, HD_ERROR_NO_MEMORY, "no memory for a doorbell");
     return hd_cpu_start(device, diag);
 }
 
@@ -119,7 +119,7 @@ static void take_arguments(hd_device *device, void *const *arguments)
         if (buffer->argument < 0)
             continue;
         run->argument[buffer->argument] = argument;
-        if (buffer->buffer->type.dtype == HD_EVENT) {
+        if (buffer->buffer->type.dtype == HD_DTYPE_EVENT) {
             run->event[buffer->argument] = hd_event_issued(argument);
             run->reaches[buffer->argument] =
                 hd_event_issue(argument, device->events[buffer->argument]);
@@ -161,7 +161,8 @@ static hd_status cpu_run(hd_device *device, void *stream,
     uint64_t n = device->runs + 1;
 
     if (stream != NULL)
-        return hd_fail(diag, HD_ARGUMENT, "the cpu has no streams of a caller");
+        return hd_fail(diag, HD_ERROR_ARGUMENT,
+                       "the cpu has no streams of a caller");
     if (n > HD_CPU_RUNS)
         hd_cpu_await_run(device, n - HD_CPU_RUNS);
     HD_TRY(report(device, diag));
@@ -187,7 +188,8 @@ static hd_status cpu_take(hd_device *device, size_t bytes, hd_diag *diag,
 {
     (void)device;
     if (posix_memalign(out, 256, bytes > 0 ? bytes : 1) != 0)
-        return hd_fail(diag, HD_NO_MEMORY, "no memory for %zu bytes", bytes);
+        return hd_fail(diag, HD_ERROR_NO_MEMORY, "no memory for %zu bytes",
+                       bytes);
     return HD_OK;
 }
 

@@ -120,7 +120,7 @@ static void finish_tile(const job *job, const matrix *part, const tile *t,
             (const char *)sums +
             (size_t)i * n * (p->wide ? sizeof(double) : sizeof(float));
 
-        hd_dtype_load(p->wide ? HD_F64 : HD_F32, row, n, values);
+        hd_dtype_load(p->wide ? HD_DTYPE_F64 : HD_DTYPE_F32, row, n, values);
         for (size_t j = 0; job->factor != 1 && j < n; j++)
             values[j] *= job->factor;
         add_row(&part[HD_PRODUCT_BIAS], t->row + i, t->column, n, values);
@@ -137,7 +137,7 @@ static void finish_tile(const job *job, const matrix *part, const tile *t,
 
 static bool is_native(const hd_product *p, const matrix *m)
 {
-    return m->dtype == (p->wide ? HD_F64 : HD_F32) &&
+    return m->dtype == (p->wide ? HD_DTYPE_F64 : HD_DTYPE_F32) &&
            (m->column_stride == 1 || m->columns == 1) &&
            m->row_stride <= INT_MAX &&
            (m->row_stride >= m->columns || m->rows == 1);
@@ -165,7 +165,7 @@ static void convert_row(const hd_product *p, const matrix *m, int64_t row,
         size_t part = (size_t)least(n - at, TILE_COLUMNS);
 
         load_row(m, row, column + at, part, values);
-        hd_dtype_store(p->wide ? HD_F64 : HD_F32, values, part,
+        hd_dtype_store(p->wide ? HD_DTYPE_F64 : HD_DTYPE_F32, values, part,
                        to + (size_t)at * lane);
     }
 }
@@ -382,12 +382,12 @@ hd_status hd_cpu_matmul_reserve(hd_cpu_scratch *scratch, const hd_step *step)
     void *memory;
 
     if (p.k > INT_MAX)
-        return HD_UNSUPPORTED;
+        return HD_ERROR_UNSUPPORTED;
     if (bytes <= scratch->bytes)
         return HD_OK;
     memory = aligned_alloc(64, bytes);
     if (memory == NULL)
-        return HD_NO_MEMORY;
+        return HD_ERROR_NO_MEMORY;
     free(scratch->memory);
     scratch->memory = memory;
     scratch->bytes = bytes;

@@ -32,7 +32,7 @@ static hd_status list_buffers(hd_device *device, hd_diag *diag)
     device->memory = calloc(n, sizeof *device->memory);
     device->events = calloc(n, sizeof *device->events);
     if (device->memory == NULL || device->events == NULL)
-        return hd_fail(diag, HD_NO_MEMORY, "no memory for %d buffers",
+        return hd_fail(diag, HD_ERROR_NO_MEMORY, "no memory for %d buffers",
                        module->nbuffers);
     return HD_OK;
 }
@@ -74,7 +74,7 @@ static hd_status check_memory(hd_device *device, size_t window, hd_diag *diag)
         if (!buffer->shared && buffer->argument < 0)
             bytes += buffer->bytes;
         if (bytes > here)
-            return hd_fail(diag, HD_NO_MEMORY,
+            return hd_fail(diag, HD_ERROR_NO_MEMORY,
                            "each of %d ranks needs more than the %llu MiB that "
                            "this machine has for it, at %%%s",
                            device->size, (unsigned long long)(here >> 20),
@@ -101,7 +101,7 @@ static hd_status open_window(hd_device *device, hd_diag *diag)
     size_t bytes;
 
     if (pairs == NULL)
-        return hd_fail(diag, HD_NO_MEMORY, "no memory for %d ranks",
+        return hd_fail(diag, HD_ERROR_NO_MEMORY, "no memory for %d ranks",
                        device->size);
     for (int64_t i = 0; i < steps->nsteps; i++)
         hd_pair_count(&device->binding, &steps->step[i], pairs);
@@ -139,7 +139,7 @@ static hd_status place_buffers(hd_device *device, hd_diag *diag)
             device->memory[i] = hd_group_take_memory(device->binding.group,
                                                      buffer->bytes, &fresh);
             if (device->memory[i] == NULL)
-                return hd_fail(diag, HD_NO_MEMORY,
+                return hd_fail(diag, HD_ERROR_NO_MEMORY,
                                "no memory for %%%s (%zu "
                                "bytes)",
                                buffer->buffer->name, buffer->bytes);
@@ -160,7 +160,7 @@ static hd_status open_run(hd_device *device, hd_cpu_run *run)
     run->reaches = calloc(narguments, sizeof *run->reaches);
     if (run->base == NULL || run->argument == NULL || run->event == NULL ||
         run->reaches == NULL)
-        return HD_NO_MEMORY;
+        return HD_ERROR_NO_MEMORY;
     for (int i = 0; i < device->nbuffers; i++) {
         const hd_root *buffer = &device->buffer[i];
 
@@ -175,7 +175,7 @@ hd_status hd_cpu_alloc(hd_device *device, hd_diag *diag)
 {
     device->peer = calloc((size_t)device->size, sizeof *device->peer);
     if (device->peer == NULL)
-        return hd_fail(diag, HD_NO_MEMORY, "no memory for %d ranks",
+        return hd_fail(diag, HD_ERROR_NO_MEMORY, "no memory for %d ranks",
                        device->size);
     for (int i = 0; i < device->size; i++)
         device->peer[i].window = (hd_window)HD_WINDOW_NONE;
@@ -184,7 +184,7 @@ hd_status hd_cpu_alloc(hd_device *device, hd_diag *diag)
     HD_TRY(place_buffers(device, diag));
     for (int i = 0; i < HD_CPU_RUNS; i++) {
         if (open_run(device, &device->run[i]) != HD_OK)
-            return hd_fail(diag, HD_NO_MEMORY, "no memory for runs");
+            return hd_fail(diag, HD_ERROR_NO_MEMORY, "no memory for runs");
     }
     return HD_OK;
 }

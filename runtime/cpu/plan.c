@@ -14,7 +14,7 @@
 
 static hd_status no_memory(const hd_device *device, hd_diag *diag)
 {
-    return hd_fail(diag, HD_NO_MEMORY, "no memory to plan %lld steps",
+    return hd_fail(diag, HD_ERROR_NO_MEMORY, "no memory to plan %lld steps",
                    (long long)device->binding.steps->nsteps);
 }
 
@@ -399,7 +399,7 @@ static hd_status plan_compute(hd_device *device, const hd_step *step,
     hd_cpu_entry *entry = NULL;
 
     if (hd_cpu_scratch_reserve(&stream->scratch, step) != HD_OK)
-        return hd_fail(diag, HD_NO_MEMORY,
+        return hd_fail(diag, HD_ERROR_NO_MEMORY,
                        "no memory for what '%s' (step %lld, line %u) converts",
                        hd_op_info_get(step->op->code)->text,
                        (long long)step->index, step->op->loc.line);

@@ -168,7 +168,7 @@ void hd_cpu_fail_late(const hd_cpu_wait *wait)
         if (rank != device->rank)
             put_rank(&lines, device, rank, wait->run);
     }
-    hd_cpu_fail(wait->stream->device, HD_TIMEOUT, text, notes);
+    hd_cpu_fail(wait->stream->device, HD_ERROR_TIMEOUT, text, notes);
 }
 
 void hd_cpu_fail_left(const hd_cpu_wait *wait)
@@ -182,5 +182,5 @@ void hd_cpu_fail_left(const hd_cpu_wait *wait)
              "%lld, line %u)",
              wait->peer, device->rank, hd_op_info_get(step->op->code)->text,
              (long long)step->index, step->op->loc.line);
-    hd_cpu_fail(device, HD_PEER, text, "");
+    hd_cpu_fail(device, HD_ERROR_PEER, text, "");
 }

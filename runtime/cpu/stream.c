@@ -182,7 +182,7 @@ void hd_cpu_note_miscount(hd_device *device, const hd_step *step,
 
     hd_miscount_print(device->binding.module, device->rank, step, miscount,
                       text);
-    hd_failure_set(&device->miscount, HD_ARGUMENT, text, "");
+    hd_failure_set(&device->miscount, HD_ERROR_ARGUMENT, text, "");
 }
 
 static void compute(hd_cpu_stream *stream, const hd_step *planned, uint64_t n)
@@ -212,10 +212,10 @@ static void stage(hd_device *device, bool in, uint64_t n)
 
         if (!buffer->shared || buffer->argument < 0)
             continue;
-        if (in && role != HD_OUT)
+        if (in && role != HD_ROLE_OUT)
             hd_buffer_copy(run->module, buffer->buffer, device->rank,
                            run->argument[buffer->argument], run->base[i]);
-        if (!in && role != HD_IN)
+        if (!in && role != HD_ROLE_IN)
             hd_buffer_copy(run->module, buffer->buffer, device->rank,
                            run->base[i], run->argument[buffer->argument]);
     }

@@ -59,7 +59,7 @@ static void reduce_chunk(const hd_cpu_reduce *reduce, size_t at, size_t n,
                                    r == 0 ? sum.i : next.i);
             if (r > 0)
                 hd_cpu_fold_integers(reduce->fold, next.i, n, sum.i);
-        } else if (reduce->dtype == HD_F64) {
+        } else if (reduce->dtype == HD_DTYPE_F64) {
             memcpy(r == 0 ? sum.d : next.d, from, n * size);
             if (r > 0)
                 hd_cpu_fold_doubles(reduce->fold, next.d, n, sum.d);
@@ -73,7 +73,7 @@ static void reduce_chunk(const hd_cpu_reduce *reduce, size_t at, size_t n,
     out = (char *)out + at * size;
     if (integer)
         hd_dtype_store_integers(reduce->dtype, sum.i, n, out);
-    else if (reduce->dtype == HD_F64)
+    else if (reduce->dtype == HD_DTYPE_F64)
         memcpy(out, sum.d, n * size);
     else
         hd_dtype_store_float(reduce->dtype, sum.f, n, out);
@@ -217,7 +217,7 @@ static bool have_same_sizes(hd_device *device, const hd_module *module,
         if (other == own)
             continue;
         hd_line_put_sizes(&line, module, n, i, device->rank, own, peer, other);
-        hd_cpu_fail(device, HD_INVALID, text, "");
+        hd_cpu_fail(device, HD_ERROR_INVALID, text, "");
         return false;
     }
     return true;

@@ -180,7 +180,7 @@ static hd_status give_up(hd_device *device, const char *axis, hd_diag *diag)
 {
     hd_group *group = device->binding.group;
     char text[HD_GROUP_TEXT];
-    hd_status status = HD_TIMEOUT;
+    hd_status status = HD_ERROR_TIMEOUT;
 
     if (hd_group_failed(group)) {
         status = hd_group_failure(group, text);
@@ -254,7 +254,7 @@ static hd_status fail_join(hd_device *device, const joining *joining,
     snprintf(text, sizeof text, "rank %d: %s refused '%s': %s", device->rank,
              joining->of_cuda ? "CUDA" : "NCCL", joining->call, why);
     hd_group_fail(device->binding.group, text);
-    return hd_fail(diag, HD_SYSTEM, "%s", text);
+    return hd_fail(diag, HD_ERROR_SYSTEM, "%s", text);
 }
 
 hd_status hd_cuda_comm_join(hd_device *device, const hd_nccl_api *api,
@@ -269,7 +269,7 @@ hd_status hd_cuda_comm_join(hd_device *device, const hd_nccl_api *api,
 
     if (joining == NULL) {
         hd_group_run_out(device->binding.group);
-        return hd_fail(diag, HD_NO_MEMORY, "no memory to join NCCL");
+        return hd_fail(diag, HD_ERROR_NO_MEMORY, "no memory to join NCCL");
     }
     atomic_init(&joining->hands, 2);
     pthread_mutex_init(&joining->lock, NULL);
@@ -284,7 +284,7 @@ hd_status hd_cuda_comm_join(hd_device *device, const hd_nccl_api *api,
         drop(joining);
         drop(joining); // the thread's
         hd_group_run_out(device->binding.group);
-        return hd_fail(diag, HD_NO_MEMORY, "no thread to join NCCL");
+        return hd_fail(diag, HD_ERROR_NO_MEMORY, "no thread to join NCCL");
     }
     if (!await(device, joining)) {
         status = give_up(device, axis, diag);

@@ -8,7 +8,7 @@
 
 hd_status hd_cuda_no_room(const hd_device *device, hd_diag *diag)
 {
-    return hd_fail(diag, HD_NO_MEMORY, "no memory to plan %lld steps",
+    return hd_fail(diag, HD_ERROR_NO_MEMORY, "no memory to plan %lld steps",
                    (long long)device->binding.steps->nsteps);
 }
 

@@ -87,7 +87,9 @@ static bool flatten(const hd_span *span, flat *out)
 
 static int type_of(hd_dtype dtype)
 {
-    return dtype == HD_BF16 ? HD_LT_BF16 : dtype == HD_F16 ? HD_LT_F16 : -1;
+    return dtype == HD_DTYPE_BF16  ? HD_LT_BF16
+           : dtype == HD_DTYPE_F16 ? HD_LT_F16
+                                   : -1;
 }
 
 static const char *why_not_types(const hd_step *step)
@@ -183,7 +185,7 @@ static hd_status read_steps(hd_device *device, hd_cuda_mp *mp, hd_diag *diag)
 
     mp->entry = calloc((size_t)steps->nsteps + 1, sizeof *mp->entry);
     if (mp->entry == NULL)
-        return hd_fail(diag, HD_NO_MEMORY, "no memory for fused steps");
+        return hd_fail(diag, HD_ERROR_NO_MEMORY, "no memory for fused steps");
     for (int64_t i = 0; i < steps->nsteps; i++)
         if (hd_op_fused(steps->step[i].op) != HD_MOVE_NONE)
             HD_TRY(read_step(device, &steps->step[i], diag,
@@ -370,7 +372,7 @@ static hd_status open_libraries(hd_cuda_mp *mp, hd_diag *diag)
                            &mp->shmem_library));
     HD_TRY(hd_library_open(&hd_mp_library, &mp->api, diag, &mp->library));
     if (strncmp(mp->library.version, "0.7.", 4) != 0)
-        return hd_fail(diag, HD_UNSUPPORTED,
+        return hd_fail(diag, HD_ERROR_UNSUPPORTED,
                        "cuBLASMp at %s is %s; 0.7 is needed (%s), or another "
                        "--transfer",
                        mp->library.path, mp->library.version,
@@ -384,7 +386,7 @@ static hd_status prepare(hd_device *device, hd_diag *diag)
     hd_cuda_mp *mp = device->mp;
 
     if (mp == NULL)
-        return hd_fail(diag, HD_NO_MEMORY, "no memory for cuBLASMp");
+        return hd_fail(diag, HD_ERROR_NO_MEMORY, "no memory for cuBLASMp");
     mp->cu = device->cu;
     mp->context = device->context;
     mp->probe = device->peers->window;
@@ -439,7 +441,7 @@ static hd_status open_mp(hd_device *device, hd_diag *diag)
         snprintf(text, sizeof text, "rank %d: no thread to open cuBLASMp: %s",
                  device->rank, strerror(error));
         hd_group_fail(group, text);
-        return hd_fail(diag, HD_SYSTEM, "%s", text);
+        return hd_fail(diag, HD_ERROR_SYSTEM, "%s", text);
     }
     if (hd_group_failed(group)) {
         hd_status status = hd_group_failure(group, text);
@@ -450,7 +452,7 @@ static hd_status open_mp(hd_device *device, hd_diag *diag)
              "rank %d waits for its peers to open cuBLASMp for %.1f s",
              device->rank, device->binding.timeout);
     hd_group_fail(group, text);
-    return hd_fail(diag, HD_TIMEOUT, "%s", text);
+    return hd_fail(diag, HD_ERROR_TIMEOUT, "%s", text);
 }
 
 // ------------------------------------------------------------------ running
@@ -469,7 +471,7 @@ static void *at(const hd_device *device, const hd_step *step, int view)
 static hd_status mp_error(const hd_device *device, const hd_step *step,
                           const char *name, int error, hd_diag *diag)
 {
-    return hd_fail(diag, HD_SYSTEM,
+    return hd_fail(diag, HD_ERROR_SYSTEM,
                    "rank %d: %s refused '%s' for '%s' (step %lld, line %u): %d",
                    device->rank, device->mp->text, name,
                    hd_op_info_get(step->op->code)->text, (long long)step->index,

@@ -22,7 +22,7 @@ static hd_status cuda_take(hd_device *device, size_t bytes, hd_diag *diag,
     result = device->cu.alloc(&at, bytes > 0 ? bytes : 1);
     hd_cuda_leave(device, mode);
     if (result == HD_CU_OUT_OF_MEMORY)
-        return hd_fail(diag, HD_NO_MEMORY,
+        return hd_fail(diag, HD_ERROR_NO_MEMORY,
                        "rank %d: no memory for %zu bytes on its device",
                        device->rank, bytes);
     if (result != HD_CU_SUCCESS)

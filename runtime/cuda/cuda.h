@@ -182,7 +182,8 @@ static inline hd_cu_ptr hd_cuda_address(const hd_device *device, hd_cuda_at at)
 hd_status hd_cuda_open(const hd_binding *binding, hd_diag *diag,
                        hd_device **out);
 void hd_cuda_close(hd_device *device);
-// Fails with the driver's message for `result`: HD_NO_MEMORY, else HD_SYSTEM.
+// Fails with the driver's message for `result`: HD_ERROR_NO_MEMORY, else
+// HD_ERROR_SYSTEM.
 hd_status hd_cuda_error(hd_device *device, hd_cu_result result, hd_diag *diag,
                         const char *call);
 // Makes the device's context the calling thread's, and a capture that is under

@@ -32,7 +32,7 @@ static hd_status refuse(const survey *s, const char *call, hd_cu_result result)
         name = "an unknown error";
     if (s->cu.error_string(result, &words) != HD_CU_SUCCESS || words == NULL)
         words = "the driver has no message for it";
-    return hd_fail(s->diag, HD_UNSUPPORTED,
+    return hd_fail(s->diag, HD_ERROR_UNSUPPORTED,
                    "the CUDA driver at %s refused '%s': %s (%s)",
                    s->library.path, call, name, words);
 }
@@ -51,11 +51,11 @@ static hd_status no_device(const survey *s)
     const char *visible = getenv("CUDA_VISIBLE_DEVICES");
 
     if (visible != NULL)
-        return hd_fail(s->diag, HD_UNSUPPORTED,
+        return hd_fail(s->diag, HD_ERROR_UNSUPPORTED,
                        "the CUDA driver at %s sees no device; "
                        "CUDA_VISIBLE_DEVICES is '%.64s'",
                        s->library.path, visible);
-    return hd_fail(s->diag, HD_UNSUPPORTED,
+    return hd_fail(s->diag, HD_ERROR_UNSUPPORTED,
                    "the CUDA driver at %s sees no device", s->library.path);
 }
 
@@ -219,7 +219,7 @@ static int p2p(const survey *s, int which, int from, int to)
 static hd_status verify_link(survey *s, int from, int to)
 {
     if (s->probe.stuck)
-        return hd_fail(s->diag, HD_SYSTEM,
+        return hd_fail(s->diag, HD_ERROR_SYSTEM,
                        "not tried: a copy between other devices did not end");
     HD_TRY(open_end(s, from));
     HD_TRY(open_end(s, to));
@@ -252,7 +252,7 @@ static hd_status describe_all(survey *s, hd_status status)
     s->found->device = calloc(n + 1, sizeof *s->found->device);
     s->found->link = calloc(n * n + 1, sizeof *s->found->link);
     if (s->found->device == NULL || s->found->link == NULL)
-        return HD_NO_MEMORY;
+        return HD_ERROR_NO_MEMORY;
     s->found->ndevices = s->ndevices;
     for (int i = 0; i < s->ndevices; i++)
         describe_device(s, i);
@@ -273,14 +273,14 @@ hd_status hd_environment_cuda(hd_environment *environment)
     bool open;
 
     if (s == NULL)
-        return HD_NO_MEMORY;
+        return HD_ERROR_NO_MEMORY;
     s->found = environment;
     s->diag = hd_diag_create();
     s->probe.cu = &s->cu;
     s->probe.patience = PATIENCE;
     if (s->diag == NULL) {
         free(s);
-        return HD_NO_MEMORY;
+        return HD_ERROR_NO_MEMORY;
     }
     status = open_driver(s);
     open = status == HD_OK && s->cu.capture_mode(&mode) == HD_CU_SUCCESS;

@@ -28,7 +28,7 @@ int hd_cuda_fused_axis(const hd_device *device)
 hd_status hd_cuda_fused_refuse(const hd_step *step, hd_diag *diag,
                                const char *why)
 {
-    return hd_fail(diag, HD_UNSUPPORTED,
+    return hd_fail(diag, HD_ERROR_UNSUPPORTED,
                    "'%s' (step %lld, line %u): %s; lower with another "
                    "--transfer",
                    hd_op_info_get(step->op->code)->text, (long long)step->index,
@@ -69,10 +69,10 @@ void hd_cuda_fused_close(hd_device *device)
 // Of several that do not take it, the last says why.
 hd_status hd_cuda_fused_open(hd_device *device, hd_diag *diag)
 {
-    hd_status status = HD_UNSUPPORTED;
+    hd_status status = HD_ERROR_UNSUPPORTED;
 
     HD_TRY(check_steps(device, diag)); // alike on all ranks
-    for (int i = 0; i < NPROVIDERS && status == HD_UNSUPPORTED; i++) {
+    for (int i = 0; i < NPROVIDERS && status == HD_ERROR_UNSUPPORTED; i++) {
         hd_cuda_fused_close(device); // of the one before
         device->provider = providers[i];
         status = providers[i]->open(device, diag);

@@ -8,7 +8,8 @@
 typedef struct hd_cuda_provider {
     const char *name;
     // Collective: makes ready for all fused steps of the program, in order.
-    // HD_UNSUPPORTED on all ranks if one lacks it, or it does not take a step.
+    // HD_ERROR_UNSUPPORTED on all ranks if one lacks it, or it does not take a
+    // step.
     hd_status (*open)(hd_device *device, hd_diag *diag);
     // Puts step `command->first` of them into its stream.
     hd_status (*issue)(hd_device *device, const hd_cuda_command *command,
@@ -28,7 +29,7 @@ hd_status hd_cuda_fused_plan(hd_device *device, const hd_step *steps, int n,
 hd_status hd_cuda_fused_issue(hd_device *device, const hd_cuda_command *command,
                               hd_diag *diag);
 void hd_cuda_fused_close(hd_device *device);
-// HD_UNSUPPORTED, with what to do instead.
+// HD_ERROR_UNSUPPORTED, with what to do instead.
 hd_status hd_cuda_fused_refuse(const hd_step *step, hd_diag *diag,
                                const char *why);
 

@@ -26,7 +26,7 @@ hd_status hd_cuda_graph_new(const hd_device *device, hd_diag *diag,
     if (graph.argument == NULL || graph.fixed == NULL || graph.held == NULL ||
         graph.now.nodes == NULL) {
         hd_cuda_graph_free(device, &graph);
-        return hd_fail(diag, HD_NO_MEMORY, "no memory for a graph");
+        return hd_fail(diag, HD_ERROR_NO_MEMORY, "no memory for a graph");
     }
     *out = graph;
     return HD_OK;

@@ -88,12 +88,12 @@ hd_status hd_cuda_kernel(hd_device *device, const char *text, hd_diag *diag,
     }
     if (all == NULL || !hd_cuda_grow((void **)&all->kernel, all->n, &all->room,
                                      sizeof *kernel))
-        return hd_fail(diag, HD_NO_MEMORY, "no memory for a kernel");
+        return hd_fail(diag, HD_ERROR_NO_MEMORY, "no memory for a kernel");
     kernel = &all->kernel[all->n];
     memset(kernel, 0, sizeof *kernel);
     kernel->text = strdup(text);
     if (kernel->text == NULL)
-        return hd_fail(diag, HD_NO_MEMORY, "no memory for a kernel");
+        return hd_fail(diag, HD_ERROR_NO_MEMORY, "no memory for a kernel");
     all->n++;
     HD_TRY(load(device, text, kernel, diag));
     *out = kernel->function;

@@ -19,7 +19,7 @@
 static hd_status lt_error(const hd_device *device, int status, hd_diag *diag,
                           const char *call)
 {
-    return hd_fail(diag, HD_SYSTEM, "rank %d: cuBLASLt refused '%s': %s",
+    return hd_fail(diag, HD_ERROR_SYSTEM, "rank %d: cuBLASLt refused '%s': %s",
                    device->rank, call,
                    device->products->lt.status_text(status));
 }
@@ -55,7 +55,7 @@ static hd_status open_lt(hd_device *device, hd_diag *diag)
         return HD_OK;
     products = device->products = calloc(1, sizeof *products);
     if (products == NULL)
-        return hd_fail(diag, HD_NO_MEMORY, "no memory for products");
+        return hd_fail(diag, HD_ERROR_NO_MEMORY, "no memory for products");
     HD_TRY(hd_library_open(&hd_lt_library, &products->lt, diag,
                            &products->library));
     LT_TRY(device, diag, create, &products->blas);
@@ -253,7 +253,7 @@ static hd_status find_product(hd_device *device, const hd_cuda_shape *shape,
     }
     if (!hd_cuda_grow((void **)&device->plan->product, device->plan->nproducts,
                       &device->plan->product_room, sizeof(product)))
-        return hd_fail(diag, HD_NO_MEMORY, "no memory for a product");
+        return hd_fail(diag, HD_ERROR_NO_MEMORY, "no memory for a product");
     status = describe(device, &product, diag);
     if (status == HD_OK)
         status = choose(device, &product, diag, &found);
@@ -305,22 +305,22 @@ typedef struct job {
 static int lt_type(hd_dtype dtype)
 {
     switch (dtype) {
-    case HD_F64:
+    case HD_DTYPE_F64:
         return HD_LT_F64;
-    case HD_F32:
+    case HD_DTYPE_F32:
         return HD_LT_F32;
-    case HD_F16:
+    case HD_DTYPE_F16:
         return HD_LT_F16;
-    case HD_BF16:
+    case HD_DTYPE_BF16:
         return HD_LT_BF16;
-    case HD_F8E4M3:
+    case HD_DTYPE_F8E4M3:
         return HD_LT_F8E4M3;
-    case HD_F8E5M2:
+    case HD_DTYPE_F8E5M2:
         return HD_LT_F8E5M2;
-    case HD_I64:
-    case HD_I32:
-    case HD_U8:
-    case HD_EVENT:
+    case HD_DTYPE_I64:
+    case HD_DTYPE_I32:
+    case HD_DTYPE_U8:
+    case HD_DTYPE_EVENT:
         break;
     }
     return -1;
@@ -524,7 +524,8 @@ static hd_status add_products(const job *j, int product,
             hd_cuda_add(j->device, HD_CUDA_PRODUCT, j->stream, j->step);
 
         if (command == NULL)
-            return hd_fail(j->diag, HD_NO_MEMORY, "no memory for a product");
+            return hd_fail(j->diag, HD_ERROR_NO_MEMORY,
+                           "no memory for a product");
         command->product = product;
         command->a = at_part(j, HD_PRODUCT_B, i);
         command->b = at_part(j, HD_PRODUCT_A, i);

@@ -53,7 +53,7 @@ static hd_status count_slots(hd_device *device, hd_diag *diag)
     hd_pair *pairs = calloc((size_t)device->size, sizeof *pairs);
 
     if (pairs == NULL)
-        return hd_fail(diag, HD_NO_MEMORY, "no memory for %d ranks",
+        return hd_fail(diag, HD_ERROR_NO_MEMORY, "no memory for %d ranks",
                        device->size);
     for (int64_t i = 0; i < steps->nsteps; i++) {
         if (meets_peers(device, &steps->step[i]))
@@ -123,7 +123,7 @@ static hd_status check_memory(hd_device *device, size_t bytes, size_t held,
     left += held;
     if (bytes <= left)
         return HD_OK;
-    return hd_fail(diag, HD_NO_MEMORY,
+    return hd_fail(diag, HD_ERROR_NO_MEMORY,
                    "rank %d: '%s' needs %zu MiB beside its arguments, and its "
                    "device has %zu MiB left",
                    device->rank, device->binding.module->name, bytes >> 20,
@@ -171,7 +171,8 @@ static hd_status open_bases(hd_device *device, hd_diag *diag)
 
     device->base = calloc(n, sizeof *device->base);
     if (device->base == NULL)
-        return hd_fail(diag, HD_NO_MEMORY, "no memory for %zu buffers", n);
+        return hd_fail(diag, HD_ERROR_NO_MEMORY, "no memory for %zu buffers",
+                       n);
     for (int i = 0; i < device->nbuffers; i++) {
         const hd_root *buffer = &device->buffer[i];
 
@@ -273,7 +274,8 @@ static hd_status open_slots(hd_device *device, hd_diag *diag)
         peer->own = calloc(n, sizeof *peer->own);
         peer->slot = calloc(n, sizeof *peer->slot);
         if (peer->own == NULL || peer->slot == NULL)
-            return hd_fail(diag, HD_NO_MEMORY, "no memory for %zu slots", n);
+            return hd_fail(diag, HD_ERROR_NO_MEMORY, "no memory for %zu slots",
+                           n);
     }
     for (int64_t i = 0; i < steps->nsteps; i++) {
         if (meets_peers(device, &steps->step[i]))
@@ -324,11 +326,12 @@ hd_status hd_cuda_alloc(hd_device *device, hd_diag *diag)
     }
     if (peers == NULL || peers->peer == NULL || peers->share == NULL ||
         peers->early == NULL)
-        return hd_fail(diag, HD_NO_MEMORY, "no memory for %d ranks",
+        return hd_fail(diag, HD_ERROR_NO_MEMORY, "no memory for %d ranks",
                        device->size);
     if ((size_t)device->size * sizeof(uint32_t) > HD_CUDA_PROBES)
-        return hd_fail(diag, HD_UNSUPPORTED, "%d ranks on CUDA IPC; at most %d",
-                       device->size, HD_CUDA_PROBES / 4);
+        return hd_fail(diag, HD_ERROR_UNSUPPORTED,
+                       "%d ranks on CUDA IPC; at most %d", device->size,
+                       HD_CUDA_PROBES / 4);
     HD_TRY(hd_cuda_sizes_open(device, diag));
     HD_TRY(hd_cuda_enter(device, diag, &mode));
     status = alloc_all(device, diag);
@@ -460,7 +463,7 @@ hd_status hd_cuda_check_probes(hd_device *device, hd_diag *diag)
     for (int peer = 0; peer < device->size; peer++) {
         if (peer != device->rank && meets(device, peer) &&
             word[peer] != probe_word(peer, device->rank))
-            return hd_fail(diag, HD_SYSTEM,
+            return hd_fail(diag, HD_ERROR_SYSTEM,
                            "what rank %d wrote into the memory of rank %d did "
                            "not arrive: peer-to-peer copies between their "
                            "devices cannot be trusted; use the nccl transport",

@@ -40,7 +40,7 @@ struct hd_cuda_nccl {
 static hd_status nccl_error(const hd_device *device, int error, hd_diag *diag,
                             const char *call)
 {
-    return hd_fail(diag, HD_SYSTEM, "rank %d: NCCL refused '%s': %s",
+    return hd_fail(diag, HD_ERROR_SYSTEM, "rank %d: NCCL refused '%s': %s",
                    device->rank, call, device->nccl->api.error_text(error));
 }
 
@@ -55,23 +55,23 @@ static hd_status nccl_error(const hd_device *device, int error, hd_diag *diag,
 static int type_of(hd_dtype dtype)
 {
     switch (dtype) {
-    case HD_F64:
+    case HD_DTYPE_F64:
         return HD_NCCL_F64;
-    case HD_F32:
+    case HD_DTYPE_F32:
         return HD_NCCL_F32;
-    case HD_F16:
+    case HD_DTYPE_F16:
         return HD_NCCL_F16;
-    case HD_BF16:
+    case HD_DTYPE_BF16:
         return HD_NCCL_BF16;
-    case HD_I64:
+    case HD_DTYPE_I64:
         return HD_NCCL_I64;
-    case HD_I32:
+    case HD_DTYPE_I32:
         return HD_NCCL_I32;
-    case HD_U8:
+    case HD_DTYPE_U8:
         return HD_NCCL_U8;
-    case HD_F8E4M3:
-    case HD_F8E5M2:
-    case HD_EVENT:
+    case HD_DTYPE_F8E4M3:
+    case HD_DTYPE_F8E5M2:
+    case HD_DTYPE_EVENT:
         break;
     }
     return HD_NCCL_U8;
@@ -170,7 +170,7 @@ static hd_status compare_pieces(void *context, const hd_step *steps, int n)
         ours = next_pieces(like);
         if (ours == NULL || !is_spaced(ours) || spaced)
             continue;
-        return hd_fail(like->diag, HD_UNSUPPORTED,
+        return hd_fail(like->diag, HD_ERROR_UNSUPPORTED,
                        "NCCL does no %s with gaps between the pieces of %%%s "
                        "on rank %lld (line %u) and without in %%%s on rank "
                        "%lld (line %u); the copy transport does",
@@ -322,7 +322,7 @@ hd_status hd_cuda_nccl_open(hd_device *device, hd_diag *diag)
     if (all == NULL || device->nccl == NULL) {
         free(all);
         hd_group_run_out(device->binding.group);
-        return hd_fail(diag, HD_NO_MEMORY, "no memory for communicators");
+        return hd_fail(diag, HD_ERROR_NO_MEMORY, "no memory for communicators");
     }
     status = share_ids(device, mine, all, diag);
     for (int a = 0; a < module->naxes && status == HD_OK; a++)
@@ -480,7 +480,7 @@ hd_status hd_cuda_nccl_check(hd_device *device, hd_diag *diag)
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     snprintf(text, sizeof text, "rank %d: NCCL failed in a run: %s",
              device->rank, device->nccl->api.error_text(error));
-    hd_cuda_fail(device, HD_PEER, text, "");
+    hd_cuda_fail(device, HD_ERROR_PEER, text, "");
     return hd_cuda_report(device, diag);
 }
 

@@ -44,7 +44,7 @@ static hd_status check_hosts(const hd_binding *binding, hd_diag *diag)
             !hd_binding_spans(binding, axis, &a, &b))
             continue;
         write_transports(binding, instead, sizeof instead);
-        return hd_fail(diag, HD_UNSUPPORTED,
+        return hd_fail(diag, HD_ERROR_UNSUPPORTED,
                        "axis %s is between hosts (rank %d on %s, rank %d on "
                        "%s), where '%s' does not go: use --transport %s",
                        binding->module->axis[axis].name, a,
@@ -75,7 +75,7 @@ static hd_status open_cuda(hd_device *device, hd_diag *diag)
         hd_library_open(&hd_cuda_library, &device->cu, diag, &device->library));
     result = device->cu.init(0);
     if (result == HD_CU_NO_DEVICE)
-        return hd_fail(diag, HD_UNSUPPORTED,
+        return hd_fail(diag, HD_ERROR_UNSUPPORTED,
                        "the CUDA driver at %s sees no device",
                        device->library.path);
     if (result != HD_CU_SUCCESS)
@@ -94,7 +94,8 @@ hd_status hd_cuda_error(hd_device *device, hd_cu_result result, hd_diag *diag,
         words == NULL)
         words = "the driver has no message for it";
     return hd_fail(
-        diag, result == HD_CU_OUT_OF_MEMORY ? HD_NO_MEMORY : HD_SYSTEM,
+        diag,
+        result == HD_CU_OUT_OF_MEMORY ? HD_ERROR_NO_MEMORY : HD_ERROR_SYSTEM,
         "rank %d: CUDA refused '%s': %s (%s)", device->rank, call, name, words);
 }
 
@@ -130,14 +131,14 @@ static hd_status choose_device(hd_device *device, hd_diag *diag)
 
     HD_CUDA_TRY(device, diag, device_count, &count);
     if (count < 1)
-        return hd_fail(diag, HD_UNSUPPORTED,
+        return hd_fail(diag, HD_ERROR_UNSUPPORTED,
                        "the CUDA driver at %s sees no device",
                        device->library.path);
     number = local_rank(device) % count;
     if (*where != '\0') { // digits: the session would have no driver else
         number = strtol(where, NULL, 10);
         if (number >= count)
-            return hd_fail(diag, HD_ARGUMENT,
+            return hd_fail(diag, HD_ERROR_ARGUMENT,
                            "there is no device 'cuda:%s'; there are cuda:0 to "
                            "cuda:%d",
                            where, count - 1);
@@ -180,7 +181,7 @@ static hd_status open_streams(hd_device *device, hd_diag *diag)
 
     device->stream = calloc((size_t)n, sizeof *device->stream);
     if (device->stream == NULL)
-        return hd_fail(diag, HD_NO_MEMORY, "no memory for %d streams", n);
+        return hd_fail(diag, HD_ERROR_NO_MEMORY, "no memory for %d streams", n);
     device->nstreams = n;
     for (int i = 1; i < n; i++)
         HD_CUDA_TRY(device, diag, stream_create, &device->stream[i].stream,
@@ -224,8 +225,8 @@ static hd_status read_shots(hd_diag *diag, hd_cuda_shots *out)
     else if (strcmp(text, "2") == 0)
         *out = HD_CUDA_SHOTS_TWO;
     else
-        return hd_fail(diag, HD_ARGUMENT, "HEDDLE_SHOTS is '%s', not 1 or 2",
-                       text);
+        return hd_fail(diag, HD_ERROR_ARGUMENT,
+                       "HEDDLE_SHOTS is '%s', not 1 or 2", text);
     return HD_OK;
 }
 
@@ -240,7 +241,7 @@ hd_status hd_cuda_open(const hd_binding *binding, hd_diag *diag,
     HD_TRY(check_hosts(binding, diag));
     device = calloc(1, sizeof *device);
     if (device == NULL)
-        return hd_fail(diag, HD_NO_MEMORY, "no memory for a session");
+        return hd_fail(diag, HD_ERROR_NO_MEMORY, "no memory for a session");
     device->binding = *binding;
     device->shots = shots;
     hd_cache_open(&device->cache);

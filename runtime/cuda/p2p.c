@@ -30,7 +30,7 @@ static hd_status refuse(const hd_p2p_probe *probe, hd_diag *diag,
 
     if (probe->cu->error_name(result, &name) != HD_CU_SUCCESS || name == NULL)
         name = "an unknown error";
-    return hd_fail(diag, HD_SYSTEM, "CUDA refused '%s': %s", call, name);
+    return hd_fail(diag, HD_ERROR_SYSTEM, "CUDA refused '%s': %s", call, name);
 }
 
 #define TRY(probe, diag, name, ...)                            \
@@ -54,7 +54,7 @@ static hd_status await(hd_p2p_probe *probe, hd_cu_stream stream, hd_diag *diag)
         if (result == HD_CU_NOT_READY) {
             if (now() > deadline) {
                 probe->stuck = true;
-                return hd_fail(diag, HD_TIMEOUT,
+                return hd_fail(diag, HD_ERROR_TIMEOUT,
                                "a copy did not end within %.1f s",
                                probe->patience);
             }
@@ -126,7 +126,7 @@ static hd_status carry(hd_p2p_probe *probe, const hd_p2p_end *by,
     for (uint32_t i = 0; i < HD_P2P_WORDS; i++)
         wrong += probe->host[i] != word(probe, i);
     if (wrong > 0)
-        return hd_fail(diag, HD_SYSTEM,
+        return hd_fail(diag, HD_ERROR_SYSTEM,
                        "%u of %u words that it %s did not arrive", wrong,
                        HD_P2P_WORDS, way);
     return HD_OK;

@@ -25,9 +25,9 @@ typedef struct hd_p2p_probe {
     bool stuck; // a copy did not end: nothing may be freed any more
 } hd_p2p_probe;
 
-// HD_SYSTEM or HD_TIMEOUT, with a message, unless what `from` puts into the
-// memory of `to` arrives, and what it gets from there. Peer access is enabled
-// for as long as that takes.
+// HD_ERROR_SYSTEM or HD_ERROR_TIMEOUT, with a message, unless what `from` puts
+// into the memory of `to` arrives, and what it gets from there. Peer access is
+// enabled for as long as that takes.
 hd_status hd_p2p_verify(hd_p2p_probe *probe, const hd_p2p_end *from,
                         const hd_p2p_end *to, hd_diag *diag);
 

@@ -181,8 +181,8 @@ static bool has_gaps(const hd_type *type)
 
 bool hd_cuda_is_staged_in(const hd_root *buffer)
 {
-    return is_staged(buffer) &&
-           (buffer->buffer->role != HD_OUT || has_gaps(&buffer->buffer->type));
+    return is_staged(buffer) && (buffer->buffer->role != HD_ROLE_OUT ||
+                                 has_gaps(&buffer->buffer->type));
 }
 
 // Indices of the dimension that this rank has at the plan's sizes.
@@ -226,7 +226,7 @@ static hd_status plan_staging(hd_device *device, bool in, hd_diag *diag)
         hd_cuda_at theirs = {device->nbuffers + buffer->argument, 0};
 
         if (in ? hd_cuda_is_staged_in(buffer)
-               : is_staged(buffer) && buffer->buffer->role != HD_IN)
+               : is_staged(buffer) && buffer->buffer->role != HD_ROLE_IN)
             HD_TRY(hd_cuda_add_copy(device, 0, NULL, in ? window : theirs,
                                     in ? theirs : window,
                                     used_bytes(device, buffer), diag));

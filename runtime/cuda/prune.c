@@ -218,7 +218,7 @@ hd_status hd_cuda_prune(hd_device *device, hd_diag *diag)
         .at = calloc(n, sizeof(int)),
         .end = calloc(n, sizeof(int)),
         .word = calloc((size_t)device->plan->nwords + 1, sizeof(hd_cu_memop))};
-    hd_status status = HD_NO_MEMORY;
+    hd_status status = HD_ERROR_NO_MEMORY;
 
     if (pruner.order != NULL && pruner.into != NULL && pruner.at != NULL &&
         pruner.end != NULL && pruner.word != NULL)

@@ -293,7 +293,7 @@ static hd_status find_their_share(const hd_words *words,
     uint64_t at = hd_cuda_slot_of(words->device, rendezvous)->share;
 
     if (bytes > 0 && (at == 0 || at > peer->bytes || bytes > peer->bytes - at))
-        return hd_fail(words->diag, HD_PEER,
+        return hd_fail(words->diag, HD_ERROR_PEER,
                        "the window of rank %d makes no sense: its HEDDLE_SHOTS "
                        "is another one, or its program",
                        rendezvous->peer);
@@ -374,7 +374,7 @@ hd_status hd_cuda_reduce(hd_words *words, hd_batch *batch, int first)
     hd_kernel_grid grid = {0};
 
     if (n + 1 > HD_KERNEL_POINTERS)
-        return hd_fail(words->diag, HD_UNSUPPORTED,
+        return hd_fail(words->diag, HD_ERROR_UNSUPPORTED,
                        "a reduction over %d ranks by copies; at most %d", n,
                        HD_KERNEL_POINTERS - 1);
     HD_TRY(place_result(words, batch, hd_piece_of(&step->span[0], -1), &at[0]));

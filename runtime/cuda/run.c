@@ -175,7 +175,7 @@ static hd_status issue_command(hd_device *device,
         HD_TRY(hd_cuda_fused_issue(device, command, diag));
         return record_mark(device, command, diag);
     }
-    return HD_INVALID;
+    return HD_ERROR_INVALID;
 }
 
 // A stream's queue is finite, and who issues into a full one blocks where no
@@ -428,11 +428,12 @@ static hd_status take_arguments(hd_device *device, void *const *arguments,
         if (buffer->argument < 0)
             continue;
         device->run->argument[buffer->argument].at = at;
-        device->run->takes_events |= buffer->buffer->type.dtype == HD_EVENT;
-        if (buffer->buffer->type.dtype == HD_EVENT)
+        device->run->takes_events |=
+            buffer->buffer->type.dtype == HD_DTYPE_EVENT;
+        if (buffer->buffer->type.dtype == HD_DTYPE_EVENT)
             continue;
         if ((uintptr_t)at % ARGUMENT_ALIGNMENT != 0)
-            return hd_fail(diag, HD_ARGUMENT,
+            return hd_fail(diag, HD_ERROR_ARGUMENT,
                            "argument %%%s is at %p, which is no multiple of %d",
                            buffer->buffer->name, at, ARGUMENT_ALIGNMENT);
         device->base[device->nbuffers + buffer->argument] =
@@ -595,14 +596,14 @@ static hd_status check_stream(hd_device *device, hd_cu_stream stream,
 
     if (result == HD_CU_CAPTURE_IMPLICIT)
         return hd_fail(
-            diag, HD_ARGUMENT,
+            diag, HD_ERROR_ARGUMENT,
             "rank %d: run %llu is for the default stream, which a "
             "stream that is being captured is in order with: " INSTEAD,
             device->rank, (unsigned long long)device->run->n + 1);
     if (result != HD_CU_SUCCESS)
         return hd_cuda_error(device, result, diag, "capture_status");
     if (capture != HD_CU_CAPTURE_NONE)
-        return hd_fail(diag, HD_ARGUMENT,
+        return hd_fail(diag, HD_ERROR_ARGUMENT,
                        "rank %d: run %llu is for stream %p, which is being "
                        "captured: " INSTEAD,
                        device->rank, (unsigned long long)device->run->n + 1,
@@ -631,7 +632,7 @@ static hd_status check_events(hd_device *device, hd_diag *diag)
         if (command->kind == HD_CUDA_WAIT_ARGUMENT &&
             device->cu.event_query(device->run->argument[command->event].at) ==
                 HD_CU_CAPTURED_EVENT)
-            return hd_fail(diag, HD_ARGUMENT,
+            return hd_fail(diag, HD_ERROR_ARGUMENT,
                            "rank %d: run %llu waits for the event %%%s, which "
                            "was last recorded in a capture: " INSTEAD,
                            device->rank, (unsigned long long)device->run->n + 1,
@@ -657,7 +658,7 @@ hd_status hd_cuda_run(hd_device *device, void *stream, void *const *arguments,
         status = check_events(device, diag);
     if (status == HD_OK)
         status = run(device, stream, diag);
-    if (status != HD_OK && status != HD_ARGUMENT)
+    if (status != HD_OK && status != HD_ERROR_ARGUMENT)
         abandon(device, status, "issue");
     if (entered)
         hd_cuda_leave(device, mode);
@@ -735,7 +736,7 @@ static hd_status check_sizes(hd_device *device, hd_diag *diag)
 
     if (!hd_cuda_sizes_differ(device, text, sizeof text))
         return HD_OK;
-    hd_cuda_fail(device, HD_INVALID, text, "");
+    hd_cuda_fail(device, HD_ERROR_INVALID, text, "");
     return hd_cuda_report(device, diag);
 }
 
@@ -830,12 +831,13 @@ static hd_status open_moments(hd_device *device, hd_diag *diag)
     if (device->binding.times == NULL)
         return HD_OK;
     if (device->binding.graph)
-        return hd_fail(diag, HD_UNSUPPORTED,
+        return hd_fail(diag, HD_ERROR_UNSUPPORTED,
                        "the steps of a CUDA graph have no times of their own: "
                        "ask for times, or for a graph");
     device->run->moment = calloc((size_t)n + 1, sizeof *device->run->moment);
     if (device->run->moment == NULL)
-        return hd_fail(diag, HD_NO_MEMORY, "no memory for the steps' times");
+        return hd_fail(diag, HD_ERROR_NO_MEMORY,
+                       "no memory for the steps' times");
     for (int64_t i = 0; i < n; i++)
         HD_CUDA_TRY(device, diag, event_create, &device->run->moment[i],
                     HD_CU_EVENT_DEFAULT);
@@ -862,7 +864,7 @@ hd_status hd_cuda_runs_open(hd_device *device, hd_diag *diag)
     if (runs != NULL)
         runs->held = calloc((size_t)device->narguments + 1, sizeof *runs->held);
     if (runs == NULL || runs->argument == NULL || runs->held == NULL)
-        return hd_fail(diag, HD_NO_MEMORY, "no memory for runs");
+        return hd_fail(diag, HD_ERROR_NO_MEMORY, "no memory for runs");
     runs->random = device->binding.seed + (uint64_t)device->rank;
     HD_TRY(open_ends(device, true, diag, &runs->alone));
     for (int i = 0; i < HD_CUDA_RUNS; i++)

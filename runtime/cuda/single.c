@@ -206,7 +206,7 @@ hd_status hd_cuda_singles_open(hd_device *device, hd_diag *diag)
         return HD_OK;
     plan->single = calloc((size_t)plan->ncommands + 1, sizeof *plan->single);
     if (plan->single == NULL)
-        return hd_fail(diag, HD_NO_MEMORY, "no memory for products");
+        return hd_fail(diag, HD_ERROR_NO_MEMORY, "no memory for products");
     if (graphs)
         stand_in(device);
     for (int i = 0; i < plan->ncommands; i++) {

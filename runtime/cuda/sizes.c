@@ -58,12 +58,12 @@ hd_status hd_cuda_sizes_open(hd_device *device, hd_diag *diag)
         return HD_OK;
     device->said = calloc(1, sizeof *device->said);
     if (device->said == NULL)
-        return hd_fail(diag, HD_NO_MEMORY, "no memory for sizes of runs");
+        return hd_fail(diag, HD_ERROR_NO_MEMORY, "no memory for sizes of runs");
     device->said->own = (hd_window)HD_WINDOW_NONE;
     device->said->peer =
         calloc((size_t)device->size, sizeof *device->said->peer);
     if (device->said->peer == NULL)
-        return hd_fail(diag, HD_NO_MEMORY, "no memory for sizes of runs");
+        return hd_fail(diag, HD_ERROR_NO_MEMORY, "no memory for sizes of runs");
     for (int i = 0; i < device->size; i++)
         device->said->peer[i] = (hd_window)HD_WINDOW_NONE;
     return hd_window_open(sizeof(page), diag, &device->said->own);

@@ -340,7 +340,7 @@ static hd_status spread(hd_words *words, const hd_batch *batch, int first)
         if (rendezvous->side != HD_SIDE_PUT)
             continue;
         if (p.words == PUSH_PEERS)
-            return hd_fail(words->diag, HD_UNSUPPORTED,
+            return hd_fail(words->diag, HD_ERROR_UNSUPPORTED,
                            "a kernel that puts to more than %d ranks",
                            PUSH_PEERS);
         HD_TRY(await_ready(words, rendezvous));

@@ -123,17 +123,17 @@ static hd_dtype dtype_of(int type)
 {
     switch (type) {
     case HD_LT_F64:
-        return HD_F64;
+        return HD_DTYPE_F64;
     case HD_LT_F16:
-        return HD_F16;
+        return HD_DTYPE_F16;
     case HD_LT_BF16:
-        return HD_BF16;
+        return HD_DTYPE_BF16;
     case HD_LT_F8E4M3:
-        return HD_F8E4M3;
+        return HD_DTYPE_F8E4M3;
     case HD_LT_F8E5M2:
-        return HD_F8E5M2;
+        return HD_DTYPE_F8E5M2;
     default:
-        return HD_F32;
+        return HD_DTYPE_F32;
     }
 }
 
@@ -233,7 +233,7 @@ static hd_status wait_for(const trial *t, hd_cu_event event)
         nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
     }
     hd_cuda_set_stuck(device, true);
-    return hd_fail(t->diag, HD_TIMEOUT,
+    return hd_fail(t->diag, HD_ERROR_TIMEOUT,
                    "rank %d: a matmul that is timed has not ended in %.1f s",
                    device->rank, device->binding.timeout);
 }

@@ -83,7 +83,7 @@ static hd_status fail_device(hd_device *device, hd_cu_result result,
         name = "an unknown error";
     snprintf(text, sizeof text, "rank %d: its device failed in a run: %s",
              device->rank, name);
-    hd_cuda_fail(device, HD_SYSTEM, text, "");
+    hd_cuda_fail(device, HD_ERROR_SYSTEM, text, "");
     return hd_cuda_report(device, diag);
 }
 
@@ -302,7 +302,7 @@ static void fail_late(hd_device *device, const hd_cuda_wait *wait,
     }
     put_wait(&line, device, wait);
     hd_line_put(&line, " for %.1f s", device->binding.timeout);
-    hd_cuda_fail(device, HD_TIMEOUT, text, notes);
+    hd_cuda_fail(device, HD_ERROR_TIMEOUT, text, notes);
 }
 
 // One that the wait may be for, and that has left; -1 if there is none.
@@ -334,7 +334,7 @@ static void fail_unnamed(hd_device *device, const hd_cuda_wait *first,
         "run %llu of rank %d has not ended for %.1f s: it waits at or after ",
         (unsigned long long)run, device->rank, device->binding.timeout);
     put_step(&line, device, first);
-    hd_cuda_fail(device, departed >= 0 ? HD_PEER : HD_TIMEOUT, text,
+    hd_cuda_fail(device, departed >= 0 ? HD_ERROR_PEER : HD_ERROR_TIMEOUT, text,
                  UNNAMED ": without the graph the step is named");
 }
 
@@ -372,7 +372,7 @@ static void fail_abandoned(hd_device *device, const hd_cuda_wait *wait)
     hd_line_put(&line, "rank %d has left the group; ",
                 find_departed(device, wait));
     put_wait(&line, device, wait);
-    hd_cuda_fail(device, HD_PEER, text, "");
+    hd_cuda_fail(device, HD_ERROR_PEER, text, "");
 }
 
 // Fails a run in which nothing has moved for the timeout though a peer's word
@@ -453,7 +453,7 @@ static void *watch_device(void *context)
         }
         if (!hd_cuda_has_failed(device) &&
             hd_cuda_sizes_differ(device, text, sizeof text))
-            hd_cuda_fail(device, HD_INVALID, text, "");
+            hd_cuda_fail(device, HD_ERROR_INVALID, text, "");
         if (hd_cuda_has_failed(device)) {
             come_to_rest(device);
             break;
@@ -469,11 +469,12 @@ hd_status hd_cuda_watch_start(hd_device *device, hd_diag *diag)
     hd_cuda_watch *watch = calloc(1, sizeof *watch);
 
     if (watch == NULL)
-        return hd_fail(diag, HD_NO_MEMORY, "no memory to watch the device");
+        return hd_fail(diag, HD_ERROR_NO_MEMORY,
+                       "no memory to watch the device");
     if (hd_group_add_doorbell(device->binding.group, &watch->doorbell) !=
         HD_OK) {
         free(watch);
-        return hd_fail(diag, HD_NO_MEMORY, "no memory for a doorbell");
+        return hd_fail(diag, HD_ERROR_NO_MEMORY, "no memory for a doorbell");
     }
     pthread_mutex_init(&watch->failure.lock, NULL);
     device->watch = watch;

@@ -94,8 +94,8 @@ static hd_status take_failure(hd_boot *boot, const hd_wire *wire)
 {
     uint32_t status = wire->frame.status;
 
-    if (status == HD_OK || status > HD_TIMEOUT)
-        status = HD_PEER;
+    if (status == HD_OK || status > HD_ERROR_TIMEOUT)
+        status = HD_ERROR_PEER;
     return fail(boot, (hd_status)status, "%.*s", (int)wire->frame.bytes,
                 wire->payload.words);
 }
@@ -103,16 +103,17 @@ static hd_status take_failure(hd_boot *boot, const hd_wire *wire)
 // What a frame that should have come, and did not come whole, means.
 static hd_status report_take(hd_boot *boot, int peer, hd_status status)
 {
-    if (status == HD_ARGUMENT)
-        return fail(boot, HD_ARGUMENT,
+    if (status == HD_ERROR_ARGUMENT)
+        return fail(boot, HD_ERROR_ARGUMENT,
                     "rank %d passes %llu bytes to allgather %llu, and rank %d "
                     "another number",
                     peer, (unsigned long long)boot->wire[peer].frame.bytes,
                     (unsigned long long)boot->serial, boot->place.rank);
-    if (status == HD_INVALID)
-        return fail(boot, HD_PEER, "rank %d sends what heddle does not", peer);
-    return fail(boot, HD_PEER, "rank %d died before the ranks were connected",
-                peer);
+    if (status == HD_ERROR_INVALID)
+        return fail(boot, HD_ERROR_PEER, "rank %d sends what heddle does not",
+                    peer);
+    return fail(boot, HD_ERROR_PEER,
+                "rank %d died before the ranks were connected", peer);
 }
 
 // The next frame of a rank, which is to be of this kind, or says that the rank
@@ -128,7 +129,7 @@ static hd_status take(hd_boot *boot, int peer, hd_frame_kind kind, void *data,
     return wire->frame.kind == (uint32_t)kind &&
                    wire->frame.serial == boot->serial
                ? HD_OK
-               : HD_INVALID;
+               : HD_ERROR_INVALID;
 }
 
 static hd_status take_if_there(hd_boot *boot, int peer, hd_frame_kind kind,
@@ -139,7 +140,7 @@ static hd_status take_if_there(hd_boot *boot, int peer, hd_frame_kind kind,
     *came = status == HD_OK;
     if (boot->failed != HD_OK)
         return status;
-    return status == HD_OK || status == HD_TIMEOUT
+    return status == HD_OK || status == HD_ERROR_TIMEOUT
                ? HD_OK
                : report_take(boot, peer, status);
 }
@@ -172,7 +173,7 @@ static void let_in(hd_boot *boot, hd_wire *caller)
     char why[HD_FRAME_WORDS];
 
     if (!fits(boot, caller, why))
-        send_failed(boot, caller->fd, HD_ARGUMENT, why);
+        send_failed(boot, caller->fd, HD_ERROR_ARGUMENT, why);
     else if (hd_wire_answer(caller->fd, 0, hd_clock_after(0.1)) == HD_OK) {
         boot->wire[caller->frame.rank] = (hd_wire){.fd = caller->fd};
         return;
@@ -188,7 +189,7 @@ static hd_status report_full(hd_boot *boot)
 
     getrlimit(RLIMIT_NOFILE, &limit);
     return fail(
-        boot, HD_SYSTEM,
+        boot, HD_ERROR_SYSTEM,
         "rank 0 of %d cannot accept another rank: %s (ulimit -n is %llu)",
         boot->place.size, strerror(error), (unsigned long long)limit.rlim_cur);
 }
@@ -220,7 +221,7 @@ static hd_status watch_rank(hd_boot *boot, int peer)
     bool came = false;
 
     HD_TRY(take_if_there(boot, peer, HD_FRAME_HELLO, NULL, 0, &came));
-    return came ? report_take(boot, peer, HD_INVALID) : HD_OK;
+    return came ? report_take(boot, peer, HD_ERROR_INVALID) : HD_OK;
 }
 
 // Those that are not open are left out, since poll refuses more than the
@@ -261,7 +262,7 @@ static hd_status gather_ranks(hd_boot *boot)
         if (hd_clock() >= deadline) {
             hd_rank_list missing = list_missing(boot, NULL);
 
-            return fail(boot, HD_TIMEOUT,
+            return fail(boot, HD_ERROR_TIMEOUT,
                         "rank%s %s of %d did not come to rank 0 at %s within "
                         "%g s",
                         missing.n > 1 ? "s" : "", missing.text,
@@ -275,7 +276,7 @@ static hd_status gather_ranks(hd_boot *boot)
                                    NULL, 0, deadline);
 
         if (status != HD_OK)
-            return report_take(boot, i, HD_PEER);
+            return report_take(boot, i, HD_ERROR_PEER);
     }
     return HD_OK;
 }
@@ -287,14 +288,15 @@ static hd_status receive(hd_boot *boot, hd_frame_kind kind, void *data,
 {
     hd_status status = take(boot, 0, kind, data, bytes);
 
-    while (status == HD_TIMEOUT && boot->failed == HD_OK &&
+    while (status == HD_ERROR_TIMEOUT && boot->failed == HD_OK &&
            hd_wait_for(boot->wire[0].fd, POLLIN, deadline))
         status = take(boot, 0, kind, data, bytes);
     return status;
 }
 
-// Once. HD_INVALID if whoever listens there is not our rank 0, HD_TIMEOUT if it
-// does not answer, HD_PEER if nobody can be called.
+// Once. HD_ERROR_INVALID if whoever listens there is not our rank 0,
+// HD_ERROR_TIMEOUT if it does not answer, HD_ERROR_PEER if nobody can be
+// called.
 static hd_status call_rank_0(hd_boot *boot, int64_t deadline,
                              char why[HD_WHY_BYTES])
 {
@@ -304,19 +306,20 @@ static hd_status call_rank_0(hd_boot *boot, int64_t deadline,
     int fd = hd_address_call(&boot->place, deadline, why);
 
     if (fd < 0)
-        return HD_PEER;
+        return HD_ERROR_PEER;
     boot->wire[0] = (hd_wire){.fd = fd};
     status = hd_wire_call(fd, boot->place.rank, hello, deadline);
     if (status == HD_OK)
         status = receive(boot, HD_FRAME_ACCEPTED, NULL, 0, deadline);
     if (status == HD_OK || boot->failed != HD_OK)
         return status;
-    if (status != HD_TIMEOUT)
-        status = HD_INVALID;
+    if (status != HD_ERROR_TIMEOUT)
+        status = HD_ERROR_INVALID;
     snprintf(why, HD_WHY_BYTES, "%s",
-             status == HD_TIMEOUT ? "whoever listens there says nothing"
-                                  : "another job, or another program, listens "
-                                    "there");
+             status == HD_ERROR_TIMEOUT
+                 ? "whoever listens there says nothing"
+                 : "another job, or another program, listens "
+                   "there");
     hd_wire_close(&boot->wire[0]);
     return status;
 }
@@ -336,11 +339,12 @@ static hd_status join_rank_0(hd_boot *boot)
         // A call that the deadline cut short tells less than an answer did.
         if (!answered || hd_clock() < deadline)
             snprintf(why, sizeof why, "%s", now);
-        answered = status == HD_INVALID || (answered && status == HD_TIMEOUT);
+        answered = status == HD_ERROR_INVALID ||
+                   (answered && status == HD_ERROR_TIMEOUT);
         nanosleep(&pause, NULL);
         // A call that has no time left would only say so.
         if (hd_clock() >= deadline)
-            return fail(boot, HD_TIMEOUT,
+            return fail(boot, HD_ERROR_TIMEOUT,
                         "rank %d found no rank 0 at %s within %g s: %s",
                         boot->place.rank, hd_address_text(&boot->place),
                         boot->timeout, why);
@@ -349,8 +353,8 @@ static hd_status join_rank_0(hd_boot *boot)
                      hd_clock_after(boot->timeout + VERDICT_SECONDS));
     if (status == HD_OK || boot->failed != HD_OK)
         return status;
-    if (status == HD_TIMEOUT)
-        return fail(boot, HD_TIMEOUT,
+    if (status == HD_ERROR_TIMEOUT)
+        return fail(boot, HD_ERROR_TIMEOUT,
                     "rank %d received no more from rank 0 within %g s",
                     boot->place.rank, boot->timeout);
     return report_take(boot, 0, status);
@@ -378,7 +382,7 @@ static hd_status collect(hd_boot *boot, char *all, size_t bytes, bool *here,
         if (left > 0 && hd_clock() >= deadline) {
             hd_rank_list missing = list_missing(boot, here);
 
-            return fail(boot, HD_TIMEOUT,
+            return fail(boot, HD_ERROR_TIMEOUT,
                         "rank 0 waits for rank%s %s in allgather %llu, for "
                         "%g s now",
                         missing.n > 1 ? "s" : "", missing.text,
@@ -397,8 +401,8 @@ static hd_status gather_at_0(hd_boot *boot, const void *mine, size_t bytes,
     hd_status status;
 
     if (here == NULL)
-        return fail(boot, HD_NO_MEMORY, "rank 0 has no memory for %zu ranks",
-                    size);
+        return fail(boot, HD_ERROR_NO_MEMORY,
+                    "rank 0 has no memory for %zu ranks", size);
     if (bytes > 0)
         memmove(all, mine, bytes);
     here[0] = true;
@@ -408,11 +412,11 @@ static hd_status gather_at_0(hd_boot *boot, const void *mine, size_t bytes,
     for (int i = 1; i < boot->place.size; i++) {
         status = send_to(boot, boot->wire[i].fd, HD_FRAME_DATA, all,
                          size * bytes, deadline);
-        if (status == HD_TIMEOUT)
-            return fail(boot, HD_TIMEOUT, "rank %d takes nothing from rank 0",
-                        i);
+        if (status == HD_ERROR_TIMEOUT)
+            return fail(boot, HD_ERROR_TIMEOUT,
+                        "rank %d takes nothing from rank 0", i);
         if (status != HD_OK)
-            return report_take(boot, i, HD_PEER);
+            return report_take(boot, i, HD_ERROR_PEER);
     }
     return HD_OK;
 }
@@ -425,13 +429,13 @@ static hd_status gather_through_0(hd_boot *boot, const void *mine, size_t bytes,
         send_to(boot, boot->wire[0].fd, HD_FRAME_DATA, mine, bytes, deadline);
 
     // What rank 0 said before it hung up is still to be heard.
-    if (status == HD_OK || status == HD_PEER)
+    if (status == HD_OK || status == HD_ERROR_PEER)
         status = receive(boot, HD_FRAME_DATA, all,
                          bytes * (size_t)boot->place.size, deadline);
     if (status == HD_OK || boot->failed != HD_OK)
         return status;
-    if (status == HD_TIMEOUT)
-        return fail(boot, HD_TIMEOUT,
+    if (status == HD_ERROR_TIMEOUT)
+        return fail(boot, HD_ERROR_TIMEOUT,
                     "rank %d waits for rank 0 in allgather %llu, for %g s now",
                     boot->place.rank, (unsigned long long)boot->serial,
                     boot->timeout);
@@ -477,12 +481,12 @@ static hd_status check_place(const hd_place *place, double timeout,
 {
     if (place->size < 1 || place->size > HD_MAX_RANKS || place->rank < 0 ||
         place->rank >= place->size || !(timeout > 0))
-        return hd_fail(diag, HD_ARGUMENT,
+        return hd_fail(diag, HD_ERROR_ARGUMENT,
                        "rank %d of %d, and a timeout of %g s", place->rank,
                        place->size, timeout);
     if (place->size > 1 && place->address[0] == '\0' &&
         place->local_size != place->size)
-        return hd_fail(diag, HD_ARGUMENT,
+        return hd_fail(diag, HD_ERROR_ARGUMENT,
                        "%s has %d ranks, and does not say that they are on one "
                        "host: set HEDDLE_ADDR to host:port of rank 0, the port "
                        "being any free one, or MASTER_ADDR and MASTER_PORT",
@@ -545,7 +549,7 @@ hd_status hd_boot_connect(const hd_place *place, double timeout, hd_diag *diag,
     HD_TRY(check_place(place, timeout, diag));
     boot = new_boot(place, timeout, diag);
     if (boot == NULL)
-        return hd_fail(diag, HD_NO_MEMORY, "no memory for %d ranks",
+        return hd_fail(diag, HD_ERROR_NO_MEMORY, "no memory for %d ranks",
                        place->size);
     if (place->size > 1)
         status = place->rank == 0 ? gather_ranks(boot) : join_rank_0(boot);

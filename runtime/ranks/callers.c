@@ -43,7 +43,7 @@ static bool take_hello(hd_callers *callers, hd_wire *out)
 {
     for (int i = 0; i < HD_CALLERS; i++) {
         hd_wire *wire = &callers->wire[i];
-        hd_status status = HD_TIMEOUT;
+        hd_status status = HD_ERROR_TIMEOUT;
 
         if (wire->fd >= 0)
             status = hd_wire_take(wire, NULL, 0, 0);
@@ -53,7 +53,7 @@ static bool take_hello(hd_callers *callers, hd_wire *out)
             wire->fd = -1;
             return true;
         }
-        if (status != HD_TIMEOUT)
+        if (status != HD_ERROR_TIMEOUT)
             hd_wire_close(wire);
     }
     return false;
@@ -83,22 +83,22 @@ static hd_wire *find_place(hd_callers *callers)
     return send_away(callers);
 }
 
-// HD_TIMEOUT if nobody calls. To ask that of accept itself takes a descriptor
-// to spare.
+// HD_ERROR_TIMEOUT if nobody calls. To ask that of accept itself takes a
+// descriptor to spare.
 static hd_status accept_one(hd_callers *callers)
 {
     struct pollfd ask = {.fd = callers->listener, .events = POLLIN};
     int fd;
 
     if (poll(&ask, 1, 0) <= 0) // nor does one that is not open have callers
-        return HD_TIMEOUT;
+        return HD_ERROR_TIMEOUT;
     fd = hd_address_accept(callers->listener);
     if (fd >= 0)
         *find_place(callers) = (hd_wire){.fd = fd};
     else if (errno != EMFILE && errno != ENFILE)
-        return errno == EPERM ? HD_OK : HD_TIMEOUT;
+        return errno == EPERM ? HD_OK : HD_ERROR_TIMEOUT;
     else if (send_away(callers) == NULL)
-        return HD_SYSTEM;
+        return HD_ERROR_SYSTEM;
     return HD_OK;
 }
 
@@ -113,5 +113,5 @@ hd_status hd_callers_accept(hd_callers *callers, hd_wire *out)
             return HD_OK;
         status = accept_one(callers);
     }
-    return status == HD_SYSTEM ? HD_SYSTEM : HD_OK;
+    return status == HD_ERROR_SYSTEM ? HD_ERROR_SYSTEM : HD_OK;
 }

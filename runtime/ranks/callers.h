@@ -28,7 +28,7 @@ void hd_callers_close(hd_callers *callers);
 int hd_callers_ask(const hd_callers *callers, struct pollfd *ask);
 // The next one that has said a hello to us, without blocking: its connection is
 // the caller's to close, and -1 if there is none. Who it says to be, and one of
-// how many, is not looked at. HD_SYSTEM with errno if this process has no
+// how many, is not looked at. HD_ERROR_SYSTEM with errno if this process has no
 // descriptor for another one.
 hd_status hd_callers_accept(hd_callers *callers, hd_wire *out);
 

@@ -75,12 +75,12 @@ static hd_status await_room(int fd, int64_t deadline)
     struct pollfd ask = {.fd = fd, .events = POLLOUT};
 
     if (errno == EPIPE || errno == ECONNRESET)
-        return HD_PEER;
+        return HD_ERROR_PEER;
     if (errno == EINTR)
         return HD_OK;
     if (errno != EAGAIN && errno != ENOBUFS)
-        return HD_SYSTEM;
-    return hd_poll(&ask, 1, deadline) < 0 ? HD_TIMEOUT : HD_OK;
+        return HD_ERROR_SYSTEM;
+    return hd_poll(&ask, 1, deadline) < 0 ? HD_ERROR_TIMEOUT : HD_OK;
 }
 
 hd_frame hd_hello_frame(int rank)
@@ -182,20 +182,20 @@ hd_status hd_frame_receive(int fd, pid_t pid, hd_frame *frame, void *payload,
 
     *passed = -1;
     if (got < 0)
-        return errno == EAGAIN ? HD_TIMEOUT : HD_SYSTEM;
+        return errno == EAGAIN ? HD_ERROR_TIMEOUT : HD_ERROR_SYSTEM;
     if (got == 0)
-        return HD_PEER;
+        return HD_ERROR_PEER;
     read_ancillary(&message, &sender, passed);
     // The kernel drops a descriptor for which this process has no room.
     if (*passed < 0 && (message.msg_flags & MSG_CTRUNC) != 0 &&
         frame_is_sound(frame, payload, (size_t)got, pid, &sender))
-        return HD_NO_MEMORY;
+        return HD_ERROR_NO_MEMORY;
     if (!frame_is_sound(frame, payload, (size_t)got, pid, &sender) ||
         (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0) {
         if (*passed >= 0)
             close(*passed);
         *passed = -1;
-        return HD_INVALID;
+        return HD_ERROR_INVALID;
     }
     return HD_OK;
 }
@@ -235,11 +235,12 @@ hd_status hd_wire_put(int fd, hd_frame frame, const void *payload,
             sent += (size_t)went;
         else
             status = await_room(fd, deadline);
-        if (status == HD_TIMEOUT && sent > 0)
+        if (status == HD_ERROR_TIMEOUT && sent > 0)
             shutdown(fd, SHUT_WR);
         // Whatever a network says of its own, the peer is not to be reached.
         if (status != HD_OK)
-            return status == HD_TIMEOUT ? HD_TIMEOUT : HD_PEER;
+            return status == HD_ERROR_TIMEOUT ? HD_ERROR_TIMEOUT
+                                              : HD_ERROR_PEER;
     }
     return HD_OK;
 }
@@ -252,9 +253,10 @@ static hd_status take_bytes(hd_wire *wire, char *to, size_t whole)
         if (came < 0 && errno == EINTR)
             continue;
         if (came < 0 && errno == EAGAIN)
-            return HD_TIMEOUT;
+            return HD_ERROR_TIMEOUT;
         if (came <= 0)
-            return came == 0 || errno == ECONNRESET ? HD_PEER : HD_SYSTEM;
+            return came == 0 || errno == ECONNRESET ? HD_ERROR_PEER
+                                                    : HD_ERROR_SYSTEM;
         wire->got += (size_t)came;
         to += came;
     }
@@ -269,11 +271,12 @@ static hd_status check_head(const hd_wire *wire, size_t least, size_t most)
 
     if (frame->magic != FRAME_MAGIC ||
         (wire->pid != 0 && frame->pid != (uint32_t)wire->pid))
-        return HD_INVALID;
+        return HD_ERROR_INVALID;
     if (frame->kind == HD_FRAME_DATA)
-        return frame->bytes >= least && frame->bytes <= most ? HD_OK
-                                                             : HD_ARGUMENT;
-    return frame->bytes <= sizeof wire->payload ? HD_OK : HD_INVALID;
+        return frame->bytes >= least && frame->bytes <= most
+                   ? HD_OK
+                   : HD_ERROR_ARGUMENT;
+    return frame->bytes <= sizeof wire->payload ? HD_OK : HD_ERROR_INVALID;
 }
 
 hd_status hd_wire_take(hd_wire *wire, void *data, size_t least, size_t most)
@@ -290,7 +293,8 @@ hd_status hd_wire_take(hd_wire *wire, void *data, size_t least, size_t most)
         HD_TRY(take_bytes(wire, payload + (wire->got - head),
                           head + (size_t)frame->bytes));
     wire->got = 0;
-    return frame->checksum == checksum_of(frame, payload) ? HD_OK : HD_INVALID;
+    return frame->checksum == checksum_of(frame, payload) ? HD_OK
+                                                          : HD_ERROR_INVALID;
 }
 
 void hd_wire_close(hd_wire *wire)

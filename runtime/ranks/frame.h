@@ -66,16 +66,17 @@ bool hd_wait_for(int fd, short events, int64_t deadline);
 // ------------------------------------------------------------ packets
 
 // Sends a frame on a non-blocking socket, with `passed` as a descriptor unless
-// it is negative. HD_TIMEOUT past `deadline` (hd_clock), HD_PEER if nobody
-// reads any more, HD_SYSTEM with errno otherwise.
+// it is negative. HD_ERROR_TIMEOUT past `deadline` (hd_clock), HD_ERROR_PEER if
+// nobody reads any more, HD_ERROR_SYSTEM with errno otherwise.
 hd_status hd_frame_send(int fd, hd_frame frame, const void *payload, int passed,
                         int64_t deadline);
 
 // Takes the next frame, without blocking, into `payload` of HD_FRAME_ROOM
 // bytes; `passed` is a new descriptor or -1. Checks that `pid` of our own user
-// sent it. HD_PEER if the other end is closed, HD_TIMEOUT if there is none,
-// HD_INVALID if it is no frame of ours, HD_NO_MEMORY if this process may not
-// have the descriptor that came with it, HD_SYSTEM with errno otherwise.
+// sent it. HD_ERROR_PEER if the other end is closed, HD_ERROR_TIMEOUT if there
+// is none, HD_ERROR_INVALID if it is no frame of ours, HD_ERROR_NO_MEMORY if
+// this process may not have the descriptor that came with it, HD_ERROR_SYSTEM
+// with errno otherwise.
 hd_status hd_frame_receive(int fd, pid_t pid, hd_frame *frame, void *payload,
                            int *passed);
 
@@ -98,9 +99,10 @@ typedef struct hd_wire {
 hd_status hd_wire_put(int fd, hd_frame frame, const void *payload,
                       int64_t deadline);
 // Takes what has come. HD_OK when a frame is whole: its payload is in `data` if
-// it is one of data, else in the wire. HD_TIMEOUT if more has to come,
-// HD_ARGUMENT if data is less than `least` or more than `most` bytes long; else
-// as hd_frame_receive. After the last two nothing more is to be taken.
+// it is one of data, else in the wire. HD_ERROR_TIMEOUT if more has to come,
+// HD_ERROR_ARGUMENT if data is less than `least` or more than `most` bytes
+// long; else as hd_frame_receive. After the last two nothing more is to be
+// taken.
 hd_status hd_wire_take(hd_wire *wire, void *data, size_t least, size_t most);
 void hd_wire_close(hd_wire *wire);
 

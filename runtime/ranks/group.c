@@ -63,7 +63,7 @@ static hd_status send_frame(hd_group *group, int peer, hd_frame frame,
     // Unlike a packet, a frame on a stream may go in parts, which those of
     // another thread must not come between.
     if (!hd_lock_until(&link->sending, deadline))
-        return HD_TIMEOUT;
+        return HD_ERROR_TIMEOUT;
     status = hd_wire_put(link->wire.fd, frame, payload, deadline);
     pthread_mutex_unlock(&link->sending);
     return status;
@@ -134,7 +134,7 @@ static void notify(hd_group *group, hd_frame_kind kind, const char *text)
 
 void hd_group_fail(hd_group *group, const char *text)
 {
-    if (hd_group_note_failure(group, HD_PEER, text))
+    if (hd_group_note_failure(group, HD_ERROR_PEER, text))
         notify(group, HD_FRAME_FAILED, text);
 }
 
@@ -143,16 +143,16 @@ void hd_group_run_out(hd_group *group)
     char text[HD_GROUP_TEXT];
 
     snprintf(text, sizeof text, "rank %d failed: memory ran out", group->rank);
-    if (hd_group_note_failure(group, HD_NO_MEMORY, text))
+    if (hd_group_note_failure(group, HD_ERROR_NO_MEMORY, text))
         notify(group, HD_FRAME_FAILED, text);
 }
 
 hd_status hd_group_status(hd_status returned, const char *whose, int rank,
                           hd_diag *diag)
 {
-    if (returned >= HD_OK && returned <= HD_TIMEOUT)
+    if (returned >= HD_OK && returned <= HD_ERROR_TIMEOUT)
         return returned;
-    return hd_fail(diag, HD_ARGUMENT,
+    return hd_fail(diag, HD_ERROR_ARGUMENT,
                    "rank %d: %s has returned %d, which is no status", rank,
                    whose, (int)returned);
 }
@@ -161,7 +161,7 @@ hd_status hd_group_status(hd_status returned, const char *whose, int rank,
 
 hd_status hd_group_add_doorbell(hd_group *group, hd_doorbell *doorbell)
 {
-    hd_status status = HD_NO_MEMORY;
+    hd_status status = HD_ERROR_NO_MEMORY;
     hd_doorbell **grown;
 
     pthread_mutex_lock(&group->lock);
@@ -353,7 +353,7 @@ static hd_status report_failure(const hd_exchange *exchange)
 
 static hd_status report_left(const hd_exchange *exchange, int peer)
 {
-    return hd_fail(exchange->diag, HD_PEER,
+    return hd_fail(exchange->diag, HD_ERROR_PEER,
                    "rank %d has left the group, which rank %d waits for in %s",
                    peer, exchange->group->rank, call_text(exchange->call));
 }
@@ -370,14 +370,14 @@ static hd_status report_late(const hd_exchange *exchange, int peer)
                  ? "has called it and is not as far"
                  : "has not called it");
     hd_group_fail(exchange->group, text);
-    return hd_fail(exchange->diag, HD_TIMEOUT, "%s", text);
+    return hd_fail(exchange->diag, HD_ERROR_TIMEOUT, "%s", text);
 }
 
 static hd_status report_remote(const hd_exchange *exchange, int peer)
 {
     const hd_group *group = exchange->group;
 
-    return hd_fail(exchange->diag, HD_UNSUPPORTED,
+    return hd_fail(exchange->diag, HD_ERROR_UNSUPPORTED,
                    "rank %d on %s cannot share memory with rank %d on %s: they "
                    "are on several hosts",
                    group->rank, hd_group_host(group, group->rank), peer,
@@ -406,13 +406,13 @@ hd_status hd_exchange_post(const hd_exchange *exchange, int peer,
         hd_status status = send_frame(group, peer, frame, at + done,
                                       done == 0 ? fd : -1, exchange->deadline);
 
-        if (status == HD_TIMEOUT)
+        if (status == HD_ERROR_TIMEOUT)
             return report_late(exchange, peer);
-        if (status == HD_SYSTEM)
+        if (status == HD_ERROR_SYSTEM)
             return hd_system_error(exchange->diag, "sendmsg to rank %d", peer);
         // What it said before it hung up is in its mail, or will be soon: the
         // collecting of it reports.
-        if (status == HD_PEER)
+        if (status == HD_ERROR_PEER)
             return HD_OK;
         done += part;
     } while (done < bytes);
@@ -435,7 +435,7 @@ static hd_mail *await_mail(const hd_exchange *exchange, int peer,
            !hd_group_left(group, peer) && *status == HD_OK) {
         if (pthread_cond_timedwait(&group->news, &group->lock, &until) ==
             ETIMEDOUT)
-            *status = HD_TIMEOUT;
+            *status = HD_ERROR_TIMEOUT;
     }
     mail = link->first;
     if (mail != NULL) {
@@ -452,7 +452,7 @@ static hd_status check_mail(const hd_exchange *exchange, int peer,
 {
     if (mail->frame.call != (uint32_t)exchange->call ||
         mail->frame.serial != exchange->serial)
-        return hd_fail(exchange->diag, HD_ARGUMENT,
+        return hd_fail(exchange->diag, HD_ERROR_ARGUMENT,
                        "rank %d is in %s (call %llu of its group) where rank "
                        "%d is in %s (call %llu)",
                        peer, call_text(mail->frame.call),
@@ -460,7 +460,7 @@ static hd_status check_mail(const hd_exchange *exchange, int peer,
                        exchange->group->rank, call_text(exchange->call),
                        (unsigned long long)exchange->serial);
     if (mail->frame.bytes != bytes)
-        return hd_fail(exchange->diag, HD_ARGUMENT,
+        return hd_fail(exchange->diag, HD_ERROR_ARGUMENT,
                        "rank %d passes another number of bytes to %s than rank "
                        "%d does",
                        peer, call_text(exchange->call), exchange->group->rank);
@@ -543,7 +543,7 @@ void hd_group_reason(const hd_diag *diag, size_t said, hd_status status,
     snprintf(out, HD_GROUP_TEXT, "%s", hd_status_text(status));
     for (size_t i = said; diag != NULL && hd_diag_message(diag, i, &message);
          i++) {
-        if (message.severity != HD_ERROR)
+        if (message.severity != HD_SEVERITY_ERROR)
             continue;
         if (message.line > 0)
             snprintf(out, HD_GROUP_TEXT, "%s:%d:%d: %s", message.file,
@@ -584,8 +584,8 @@ hd_status hd_exchange_agree(const hd_exchange *exchange, hd_status status)
 
     if (all == NULL) {
         hd_group_run_out(exchange->group);
-        return hd_fail(exchange->diag, HD_NO_MEMORY, "no memory for %d ranks",
-                       size);
+        return hd_fail(exchange->diag, HD_ERROR_NO_MEMORY,
+                       "no memory for %d ranks", size);
     }
     hd_group_reason(exchange->diag, exchange->said, status, mine.text);
     // Whoever has failed has said why: that others have too is no news.
@@ -595,8 +595,8 @@ hd_status hd_exchange_agree(const hd_exchange *exchange, hd_status status)
     for (int i = 0; i < size && status == HD_OK && gathered == HD_OK; i++) {
         if (all[i].status != HD_OK) {
             all[i].text[HD_GROUP_TEXT - 1] = '\0';
-            status = hd_fail(exchange->diag, HD_PEER, "rank %d failed: %s", i,
-                             all[i].text);
+            status = hd_fail(exchange->diag, HD_ERROR_PEER,
+                             "rank %d failed: %s", i, all[i].text);
         }
     }
     free(all);
@@ -659,13 +659,13 @@ static hd_status check_oob(const hd_oob *oob, double timeout, hd_diag *diag)
     if (oob == NULL || oob->size < 1 || oob->size > HD_MAX_RANKS ||
         oob->rank < 0 || oob->rank >= oob->size ||
         (oob->size > 1 && oob->allgather == NULL))
-        return hd_fail(diag, HD_ARGUMENT,
+        return hd_fail(diag, HD_ERROR_ARGUMENT,
                        "a group needs 1 to %d ranks, one of them mine, and an "
                        "allgather",
                        HD_MAX_RANKS);
     if (!(timeout > 0))
-        return hd_fail(diag, HD_ARGUMENT, "a timeout of %g s is not above 0",
-                       timeout);
+        return hd_fail(diag, HD_ERROR_ARGUMENT,
+                       "a timeout of %g s is not above 0", timeout);
     return HD_OK;
 }
 
@@ -681,7 +681,8 @@ hd_status hd_group_create(const hd_oob *oob, double timeout, hd_diag *diag,
     HD_TRY(check_oob(oob, timeout, diag));
     group = new_group(oob, timeout);
     if (group == NULL)
-        return hd_fail(diag, HD_NO_MEMORY, "no memory for %d ranks", oob->size);
+        return hd_fail(diag, HD_ERROR_NO_MEMORY, "no memory for %d ranks",
+                       oob->size);
     if (group->size > 1) {
         status = hd_mesh_connect(group, oob, hd_clock_after(timeout), diag);
         if (status == HD_OK)
@@ -694,7 +695,7 @@ hd_status hd_group_create(const hd_oob *oob, double timeout, hd_diag *diag,
 
 fail:
     word_failure(oob->rank, status, diag, said, text);
-    hd_group_note_failure(group, HD_PEER, text);
+    hd_group_note_failure(group, HD_ERROR_PEER, text);
     hd_group_destroy(group);
     return status;
 }

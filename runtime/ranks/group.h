@@ -37,7 +37,7 @@ typedef struct hd_exchange {
 hd_exchange hd_exchange_begin(hd_group *group, hd_call call, double timeout,
                               hd_diag *diag);
 // Sends `bytes` and, unless it is negative, a descriptor that stays ours: that
-// is HD_UNSUPPORTED to a rank on another host.
+// is HD_ERROR_UNSUPPORTED to a rank on another host.
 hd_status hd_exchange_post(const hd_exchange *exchange, int peer,
                            const void *data, size_t bytes, int fd);
 // Takes the next part of `peer`, which must have posted as many bytes. `fd`,
@@ -47,12 +47,13 @@ hd_status hd_exchange_collect(const hd_exchange *exchange, int peer, void *data,
 hd_status hd_exchange_allgather(const hd_exchange *exchange, const void *mine,
                                 size_t bytes, void *all);
 // Ends a phase that may fail on some ranks: all of them return HD_OK, or none
-// does. A rank with `status` HD_OK gets HD_PEER and another rank's message.
+// does. A rank with `status` HD_OK gets HD_ERROR_PEER and another rank's
+// message.
 hd_status hd_exchange_agree(const hd_exchange *exchange, hd_status status);
 
 // The first failure that this rank has noticed or was told of settles the
-// group's fate: everything that waits for a peer then ends with HD_PEER, or
-// with HD_NO_MEMORY where it was this rank's memory that ran out.
+// group's fate: everything that waits for a peer then ends with HD_ERROR_PEER,
+// or with HD_ERROR_NO_MEMORY where it was this rank's memory that ran out.
 bool hd_group_failed(const hd_group *group);
 // Its message, which names the rank at fault, and what a call of this rank ends
 // with. Any thread may call.
@@ -69,8 +70,8 @@ void hd_group_give_up(hd_group *group, hd_status status, const hd_diag *diag,
                       size_t said);
 // As above, for want of memory on this rank: the peers wait for its part.
 void hd_group_run_out(hd_group *group);
-// What a function of the caller's has returned; HD_ARGUMENT, with `whose` in
-// its words, if that is no status.
+// What a function of the caller's has returned; HD_ERROR_ARGUMENT, with `whose`
+// in its words, if that is no status.
 hd_status hd_group_status(hd_status returned, const char *whose, int rank,
                           hd_diag *diag);
 // The peer has left in good order: what it has not yet signalled never comes.
@@ -81,8 +82,8 @@ int hd_group_leader(const hd_group *group, int rank);
 // What the host of a rank is called.
 const char *hd_group_host(const hd_group *group, int rank);
 
-// Rings `doorbell` whenever one of the above changes. HD_NO_MEMORY if it cannot
-// be noted.
+// Rings `doorbell` whenever one of the above changes. HD_ERROR_NO_MEMORY if it
+// cannot be noted.
 hd_status hd_group_add_doorbell(hd_group *group, hd_doorbell *doorbell);
 void hd_group_remove_doorbell(hd_group *group, hd_doorbell *doorbell);
 

@@ -41,7 +41,7 @@ hd_status hd_host_find(hd_diag *diag, hd_host *out)
 
         if (length == 0 || length >= HD_HOST_NAME ||
             strspn(given, NAME_CHARACTERS) != length)
-            return hd_fail(diag, HD_ARGUMENT,
+            return hd_fail(diag, HD_ERROR_ARGUMENT,
                            "HEDDLE_HOST is '%.80s', which is not a host's "
                            "name: 1 to %d letters, digits, '.', '-' and '_'",
                            given, HD_HOST_NAME - 1);

@@ -19,7 +19,7 @@ typedef struct hd_host {
     char id[HD_HOST_NAME + 8];
 } hd_host;
 
-// HD_ARGUMENT for a HEDDLE_HOST that is no name.
+// HD_ERROR_ARGUMENT for a HEDDLE_HOST that is no name.
 hd_status hd_host_find(hd_diag *diag, hd_host *out);
 bool hd_host_same(const hd_host *a, const hd_host *b);
 

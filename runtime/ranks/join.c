@@ -33,7 +33,8 @@ hd_status hd_join(const hd_place *place, double timeout, hd_rank_fn *fn,
 
     HD_REQUIRE(diag, place);
     if (fn == NULL)
-        return hd_fail(diag, HD_ARGUMENT, "the rank has no function to run");
+        return hd_fail(diag, HD_ERROR_ARGUMENT,
+                       "the rank has no function to run");
     HD_TRY(connect_group(place, timeout, diag, &group));
     status = hd_group_status(fn(context, group), "its function",
                              hd_group_rank(group), diag);

@@ -118,7 +118,7 @@ static hd_status report_absent(const rendezvous *rendezvous)
     }
     if (absent.n == 0)
         return HD_OK;
-    return hd_fail(rendezvous->diag, HD_TIMEOUT,
+    return hd_fail(rendezvous->diag, HD_ERROR_TIMEOUT,
                    "rank %d waits for rank%s %s to connect, for %g s now",
                    rendezvous->rank, absent.n > 1 ? "s" : "", absent.text,
                    rendezvous->timeout);
@@ -137,7 +137,7 @@ static hd_status await_round(const rendezvous *rendezvous)
                               rendezvous->deadline - hd_clock());
         hd_doorbell_disarm(doorbell);
         if (over)
-            return all_arrived(rendezvous) ? HD_OK : HD_PEER;
+            return all_arrived(rendezvous) ? HD_OK : HD_ERROR_PEER;
     }
     return report_absent(rendezvous);
 }
@@ -182,7 +182,7 @@ static void bind_to_launcher(const launcher *launcher, pid_t parent)
 
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent)
-        _exit(HD_PEER);
+        _exit(HD_ERROR_PEER);
     for (int i = 0; i < NENDING; i++) {
         sigaction(ending_signals[i], NULL, &action);
         if (action.sa_handler != SIG_IGN)
@@ -258,13 +258,14 @@ static hd_status check_launch(int nranks, double timeout, hd_rank_fn *fn,
                               hd_diag *diag)
 {
     if (fn == NULL)
-        return hd_fail(diag, HD_ARGUMENT, "the ranks have no function to run");
+        return hd_fail(diag, HD_ERROR_ARGUMENT,
+                       "the ranks have no function to run");
     if (nranks < 1 || nranks > HD_MAX_RANKS)
-        return hd_fail(diag, HD_ARGUMENT, "%d ranks; there may be 1 to %d",
-                       nranks, HD_MAX_RANKS);
+        return hd_fail(diag, HD_ERROR_ARGUMENT,
+                       "%d ranks; there may be 1 to %d", nranks, HD_MAX_RANKS);
     if (!(timeout > 0))
-        return hd_fail(diag, HD_ARGUMENT, "a timeout of %g s is not above 0",
-                       timeout);
+        return hd_fail(diag, HD_ERROR_ARGUMENT,
+                       "a timeout of %g s is not above 0", timeout);
     return HD_OK;
 }
 
@@ -276,8 +277,8 @@ static hd_status prepare(launcher *launcher)
     launcher->child = calloc(n, sizeof *launcher->child);
     launcher->ask = calloc(n + 1, sizeof *launcher->ask);
     if (launcher->child == NULL || launcher->ask == NULL)
-        return hd_fail(launcher->diag, HD_NO_MEMORY, "no memory for %zu ranks",
-                       n);
+        return hd_fail(launcher->diag, HD_ERROR_NO_MEMORY,
+                       "no memory for %zu ranks", n);
     for (size_t i = 0; i < n; i++)
         launcher->child[i].pidfd = -1;
     launcher->page_bytes = sizeof(hd_shared_page) + n * sizeof(hd_slot);
@@ -370,7 +371,7 @@ static bool failed(const child *child)
 // A rank that only says that a peer failed is not the cause.
 static bool is_cause(const child *child)
 {
-    return !WIFEXITED(child->how) || WEXITSTATUS(child->how) != HD_PEER;
+    return !WIFEXITED(child->how) || WEXITSTATUS(child->how) != HD_ERROR_PEER;
 }
 
 static void blame(launcher *launcher, int rank)
@@ -473,16 +474,16 @@ static hd_status report_returned(launcher *launcher, int rank)
         char *text = slot->message[i].text;
 
         text[MESSAGE_BYTES - 1] = '\0';
-        if (slot->message[i].severity == HD_NOTE)
+        if (slot->message[i].severity == HD_SEVERITY_NOTE)
             hd_note(launcher->diag, nowhere, "%s", text);
-        else if (slot->message[i].severity == HD_WARNING)
+        else if (slot->message[i].severity == HD_SEVERITY_WARNING)
             hd_warning(launcher->diag, HD_CODE_NONE, nowhere, "rank %d: %s",
                        rank, text);
         else if (strncmp(text, "rank ", 5) == 0)
             status = hd_fail(launcher->diag, status, "%s", text);
         else
             status = hd_fail(launcher->diag, status, "rank %d: %s", rank, text);
-        reasoned |= slot->message[i].severity == HD_ERROR;
+        reasoned |= slot->message[i].severity == HD_SEVERITY_ERROR;
     }
     if (reasoned)
         return status;
@@ -496,11 +497,11 @@ static hd_status report_culprit(launcher *launcher)
     int how = launcher->child[rank].how;
 
     if (WIFSIGNALED(how))
-        return hd_fail(launcher->diag, HD_PEER,
+        return hd_fail(launcher->diag, HD_ERROR_PEER,
                        "rank %d was killed by signal %d (%s)", rank,
                        WTERMSIG(how), strsignal(WTERMSIG(how)));
     if (!launcher->page->slot[rank].returned)
-        return hd_fail(launcher->diag, HD_PEER,
+        return hd_fail(launcher->diag, HD_ERROR_PEER,
                        "rank %d exited with code %d before its function "
                        "returned",
                        rank, WEXITSTATUS(how));
@@ -515,7 +516,7 @@ static hd_status report_late(launcher *launcher, double deadline)
         if (launcher->child[i].killed)
             hd_rank_list_add(&late, i);
     }
-    return hd_fail(launcher->diag, HD_TIMEOUT,
+    return hd_fail(launcher->diag, HD_ERROR_TIMEOUT,
                    "rank%s %s still ran after %g s and %s killed",
                    late.n > 1 ? "s" : "", late.text, deadline,
                    late.n > 1 ? "were" : "was");
@@ -526,8 +527,8 @@ static hd_status report_outcome(launcher *launcher, double deadline)
     int signal = launcher->interrupted;
 
     if (signal != 0)
-        return hd_fail(launcher->diag, HD_SYSTEM, "ended by signal %d (%s)",
-                       signal, strsignal(signal));
+        return hd_fail(launcher->diag, HD_ERROR_SYSTEM,
+                       "ended by signal %d (%s)", signal, strsignal(signal));
     if (launcher->culprit >= 0)
         return report_culprit(launcher);
     if (launcher->late)

@@ -114,14 +114,15 @@ static hd_status share_endpoints(mesh *mesh, const hd_oob *oob)
                   mesh->endpoint));
     HD_TRY(status);
     if (mesh->endpoint[oob->rank].secret != mine.secret)
-        return hd_fail(mesh->diag, HD_ARGUMENT,
+        return hd_fail(mesh->diag, HD_ERROR_ARGUMENT,
                        "rank %d: its allgather does not put what this rank "
                        "passes in place %d of %d",
                        oob->rank, oob->rank, oob->size);
     for (int i = 0; i < oob->size; i++) {
         if (mesh->endpoint[i].address_bytes == 0 ||
             mesh->endpoint[i].address_bytes > sizeof(struct sockaddr_un))
-            return hd_fail(mesh->diag, HD_PEER, "rank %d could not listen", i);
+            return hd_fail(mesh->diag, HD_ERROR_PEER,
+                           "rank %d could not listen", i);
     }
     return HD_OK;
 }
@@ -157,8 +158,8 @@ static hd_status prepare_remote(mesh *mesh, hd_remote_endpoint *mine)
             continue;
         group->link[i].data = malloc(HD_FRAME_ROOM);
         if (group->link[i].data == NULL)
-            return hd_fail(mesh->diag, HD_NO_MEMORY, "no memory for %d ranks",
-                           group->size);
+            return hd_fail(mesh->diag, HD_ERROR_NO_MEMORY,
+                           "no memory for %d ranks", group->size);
     }
     mesh->callers.secret = mesh->endpoint[0].secret;
     return hd_remote_listen(&mesh->callers.listener, mesh->diag, mine);
@@ -178,7 +179,7 @@ static hd_status share_remote_endpoints(mesh *mesh, const hd_oob *oob)
     for (int i = 0; i < oob->size; i++) {
         if (mesh->remote_endpoint[i].naddresses == 0 ||
             mesh->remote_endpoint[i].naddresses > HD_HOST_ADDRESSES)
-            return hd_fail(mesh->diag, HD_PEER,
+            return hd_fail(mesh->diag, HD_ERROR_PEER,
                            "rank %d could not listen to other hosts", i);
     }
     return HD_OK;
@@ -192,7 +193,7 @@ static hd_status share_hosts(mesh *mesh, const hd_oob *oob)
     mesh->remote_endpoint =
         calloc((size_t)oob->size, sizeof(hd_remote_endpoint));
     if (mesh->remote_endpoint == NULL)
-        return hd_fail(mesh->diag, HD_NO_MEMORY, "no memory for %d ranks",
+        return hd_fail(mesh->diag, HD_ERROR_NO_MEMORY, "no memory for %d ranks",
                        oob->size);
     return share_remote_endpoints(mesh, oob);
 }
@@ -254,7 +255,7 @@ static hd_status answer_remote(mesh *mesh, bool *found)
     group->link[peer].wire.fd = caller.fd;
     *found = true;
     if (hd_wire_answer(caller.fd, group->rank, mesh->deadline) != HD_OK)
-        return hd_fail(mesh->diag, HD_PEER, "rank %d hung up", peer);
+        return hd_fail(mesh->diag, HD_ERROR_PEER, "rank %d hung up", peer);
     return HD_OK;
 }
 
@@ -334,11 +335,11 @@ static hd_status report_unreached(const mesh *mesh, int peer)
     uint32_t pid = mesh->endpoint[peer].pid;
 
     if (errno != EAGAIN)
-        return hd_fail(mesh->diag, HD_PEER,
+        return hd_fail(mesh->diag, HD_ERROR_PEER,
                        "rank %d (process %u) cannot be reached from rank %d: "
                        "%s",
                        peer, pid, rank, strerror(errno));
-    return hd_fail(mesh->diag, HD_TIMEOUT,
+    return hd_fail(mesh->diag, HD_ERROR_TIMEOUT,
                    "rank %d waits for room among those who call rank %d "
                    "(process %u): as many wait already as net.core.somaxconn "
                    "admits, which may be ranks or not, and none is accepted",
@@ -357,11 +358,11 @@ static hd_status call_near(mesh *mesh, int peer)
                         mesh->deadline))
         return report_unreached(mesh, peer);
     if (peer_of(link->wire.fd) != (pid_t)endpoint->pid)
-        return hd_fail(mesh->diag, HD_PEER,
+        return hd_fail(mesh->diag, HD_ERROR_PEER,
                        "another process than %u answers for rank %d",
                        endpoint->pid, peer);
     if (say_hello(mesh, link->wire.fd, peer) != HD_OK)
-        return hd_fail(mesh->diag, HD_PEER, "rank %d hung up", peer);
+        return hd_fail(mesh->diag, HD_ERROR_PEER, "rank %d hung up", peer);
     return HD_OK;
 }
 
@@ -388,8 +389,8 @@ static hd_status report_missing(const mesh *mesh)
 
     while (mesh->group->link[peer].wire.fd >= 0)
         peer++;
-    return hd_fail(mesh->diag, HD_TIMEOUT, "rank %d has not called rank %d",
-                   peer, mesh->group->rank);
+    return hd_fail(mesh->diag, HD_ERROR_TIMEOUT,
+                   "rank %d has not called rank %d", peer, mesh->group->rank);
 }
 
 static hd_status answer_near(mesh *mesh, bool *found)
@@ -411,7 +412,7 @@ static hd_status answer_near(mesh *mesh, bool *found)
     mesh->group->link[peer].wire.fd = fd;
     *found = true;
     if (say_hello(mesh, fd, peer) != HD_OK)
-        return hd_fail(mesh->diag, HD_PEER, "rank %d hung up", peer);
+        return hd_fail(mesh->diag, HD_ERROR_PEER, "rank %d hung up", peer);
     return HD_OK;
 }
 
@@ -448,7 +449,7 @@ static hd_status connect_all(mesh *mesh)
         if (is_remote(group, peer))
             continue;
         if (receive_hello(mesh, group->link[peer].wire.fd, pid) != peer)
-            return hd_fail(mesh->diag, HD_PEER,
+            return hd_fail(mesh->diag, HD_ERROR_PEER,
                            "rank %d (process %d) did not answer rank %d", peer,
                            pid, group->rank);
     }
@@ -478,7 +479,7 @@ hd_status hd_mesh_connect(hd_group *group, const hd_oob *oob, int64_t deadline,
     if (mesh == NULL || endpoint == NULL) {
         free(endpoint);
         free(mesh);
-        return hd_fail(diag, HD_NO_MEMORY, "no memory for %d ranks",
+        return hd_fail(diag, HD_ERROR_NO_MEMORY, "no memory for %d ranks",
                        group->size);
     }
     mesh->group = group;

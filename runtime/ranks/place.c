@@ -63,7 +63,7 @@ static hd_status read_number(hd_diag *diag, const char *name, int low, int high,
     int64_t value;
 
     if (!read_digits(getenv(name), high, &value) || value < low)
-        return hd_fail(diag, HD_ARGUMENT,
+        return hd_fail(diag, HD_ERROR_ARGUMENT,
                        "%s is '%.64s', which is not a number from %d to %d",
                        name, getenv(name), low, high);
     *out = (int)value;
@@ -72,7 +72,7 @@ static hd_status read_number(hd_diag *diag, const char *name, int low, int high,
 
 static hd_status report_gap(hd_diag *diag, const char *there, const char *gap)
 {
-    return hd_fail(diag, HD_ARGUMENT,
+    return hd_fail(diag, HD_ERROR_ARGUMENT,
                    "%s is '%.64s' and %s is not set: all of a launcher's "
                    "variables must be, or none",
                    there, getenv(there), gap);
@@ -85,8 +85,9 @@ static hd_status check_below(hd_diag *diag, const hd_claim *claim, int low,
 
     if (a < 0 || b < 0 || a < b || (may_equal && a == b))
         return HD_OK;
-    return hd_fail(diag, HD_ARGUMENT, "%s is %d, which %s, %d, does not allow",
-                   claim->name[low], a, claim->name[high], b);
+    return hd_fail(diag, HD_ERROR_ARGUMENT,
+                   "%s is %d, which %s, %d, does not allow", claim->name[low],
+                   a, claim->name[high], b);
 }
 
 // `needed` of the numbers must be there, and of the others all or none.
@@ -154,7 +155,7 @@ static hd_status read_pmi(hd_diag *diag, hd_claim *claim)
 static hd_status report_layout(hd_diag *diag, const hd_claim *claim,
                                const char *layout, int node)
 {
-    return hd_fail(diag, HD_ARGUMENT,
+    return hd_fail(diag, HD_ERROR_ARGUMENT,
                    "SLURM_STEP_TASKS_PER_NODE is '%.64s', which does not fit "
                    "SLURM_NODEID, %d, %s, %d, and %s, %d",
                    layout, node, claim->name[LOCAL_RANK],
@@ -223,7 +224,7 @@ static hd_status read_slurm(hd_diag *diag, hd_claim *claim)
     if (step == NULL || !is_set("SLURM_PROCID"))
         return HD_OK;
     if (!read_digits(step, UINT32_MAX, &number))
-        return hd_fail(diag, HD_ARGUMENT,
+        return hd_fail(diag, HD_ERROR_ARGUMENT,
                        "SLURM_STEP_ID is '%.64s', which is not a number from 0 "
                        "to %u",
                        step, UINT32_MAX);
@@ -249,7 +250,7 @@ static hd_status compare(hd_diag *diag, const hd_claim *a, const hd_claim *b)
     for (int i = 0; i < NNUMBERS; i++) {
         if (a->value[i] < 0 || b->value[i] < 0 || a->value[i] == b->value[i])
             continue;
-        return hd_fail(diag, HD_ARGUMENT,
+        return hd_fail(diag, HD_ERROR_ARGUMENT,
                        "%s has %s = %d and %s has %s = %d: unset those of the "
                        "launcher that did not start this process",
                        a->launcher, a->name[i] != NULL ? a->name[i] : "size",
@@ -336,7 +337,7 @@ static hd_status take_address(hd_diag *diag, const char *text, hd_place *place)
     char host[HD_HOST_BYTES], port[HD_PORT_BYTES];
 
     if (!hd_address_split(text, host, port))
-        return hd_fail(diag, HD_ARGUMENT,
+        return hd_fail(diag, HD_ERROR_ARGUMENT,
                        "HEDDLE_ADDR is '%.64s', which is not host:port: a host "
                        "of 1 to %d characters, an IPv6 address in [], and a "
                        "port from 1 to 65535",
@@ -354,7 +355,7 @@ static hd_status derive_address(hd_diag *diag, hd_place *place)
 
     HD_TRY(read_number(diag, "MASTER_PORT", 1, 65535, &port));
     if (*host == '\0' || strlen(host) >= HD_HOST_BYTES)
-        return hd_fail(diag, HD_ARGUMENT,
+        return hd_fail(diag, HD_ERROR_ARGUMENT,
                        "MASTER_ADDR is '%.64s', which is not a host of 1 to %d "
                        "characters",
                        host, HD_HOST_BYTES - 1);

@@ -28,7 +28,8 @@ hd_status hd_remote_listen(int *listener, hd_diag *diag,
     out->port = port;
     out->naddresses = (uint32_t)hd_host_addresses(out->address);
     if (out->naddresses == 0)
-        return hd_fail(diag, HD_SYSTEM, "this host has no network address");
+        return hd_fail(diag, HD_ERROR_SYSTEM,
+                       "this host has no network address");
     return HD_OK;
 }
 
@@ -54,20 +55,20 @@ static int start_call(const hd_host_address *address, uint32_t port)
                : hd_address_start_call((struct sockaddr *)&to, sizeof to);
 }
 
-// HD_OK once the peer has answered, HD_TIMEOUT while it has not; else the
+// HD_OK once the peer has answered, HD_ERROR_TIMEOUT while it has not; else the
 // attempt is over.
 static hd_status go_on(hd_attempt *attempt, int rank, hd_hello hello,
                        int64_t deadline, char why[HD_WHY_BYTES])
 {
     socklen_t length = sizeof(int);
-    hd_status status = HD_TIMEOUT;
+    hd_status status = HD_ERROR_TIMEOUT;
     int error = 0;
 
     if (attempt->said) {
         status = hd_wire_take(&attempt->wire, NULL, 0, 0);
         if (status == HD_OK && attempt->wire.frame.kind != HD_FRAME_ACCEPTED)
-            status = HD_INVALID;
-        if (status != HD_OK && status != HD_TIMEOUT)
+            status = HD_ERROR_INVALID;
+        if (status != HD_OK && status != HD_ERROR_TIMEOUT)
             snprintf(why, HD_WHY_BYTES, "whoever listens there is not it");
         return status;
     }
@@ -77,9 +78,9 @@ static hd_status go_on(hd_attempt *attempt, int rank, hd_hello hello,
         error = ECONNRESET;
     attempt->said = true;
     if (error == 0)
-        return HD_TIMEOUT;
+        return HD_ERROR_TIMEOUT;
     snprintf(why, HD_WHY_BYTES, "%s", strerror(error));
-    return HD_PEER;
+    return HD_ERROR_PEER;
 }
 
 // Waits until some attempt may go on; the number of those that are open, or -1
@@ -106,7 +107,7 @@ static hd_status try_all(hd_attempt *attempt, int n, int rank, hd_hello hello,
     while ((open = await_any(attempt, n, ask, deadline)) > 0) {
         for (int i = 0; i < n; i++) {
             hd_wire *wire = &attempt[i].wire;
-            hd_status status = HD_TIMEOUT;
+            hd_status status = HD_ERROR_TIMEOUT;
 
             if (wire->fd >= 0 && ask[i].revents != 0)
                 status = go_on(&attempt[i], rank, hello, deadline, why);
@@ -115,14 +116,14 @@ static hd_status try_all(hd_attempt *attempt, int n, int rank, hd_hello hello,
                 wire->fd = -1;
                 return HD_OK;
             }
-            if (status != HD_TIMEOUT)
+            if (status != HD_ERROR_TIMEOUT)
                 hd_wire_close(wire);
         }
     }
     if (open == 0)
-        return HD_PEER;
+        return HD_ERROR_PEER;
     snprintf(why, HD_WHY_BYTES, "nobody answers");
-    return HD_TIMEOUT;
+    return HD_ERROR_TIMEOUT;
 }
 
 hd_status hd_remote_call(int rank, hd_hello hello,

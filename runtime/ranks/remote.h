@@ -22,8 +22,8 @@ hd_status hd_remote_listen(int *listener, hd_diag *diag,
                            hd_remote_endpoint *out);
 
 // Connects, as `rank`, to the one that `hello` wants, which is at one of the
-// addresses of `endpoint`. Of a failure, HD_PEER or HD_TIMEOUT, the message is
-// in `why`.
+// addresses of `endpoint`. Of a failure, HD_ERROR_PEER or HD_ERROR_TIMEOUT, the
+// message is in `why`.
 hd_status hd_remote_call(int rank, hd_hello hello,
                          const hd_remote_endpoint *endpoint, int64_t deadline,
                          char why[HD_WHY_BYTES], int *out);

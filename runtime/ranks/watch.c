@@ -62,7 +62,7 @@ static void note_failed(hd_group *group, const hd_frame *frame,
     char text[HD_GROUP_TEXT];
 
     snprintf(text, sizeof text, "%.*s", (int)frame->bytes, payload);
-    hd_group_note_failure(group, HD_PEER, text);
+    hd_group_note_failure(group, HD_ERROR_PEER, text);
 }
 
 // `lost` is an errno if the network cannot say more than that the peer's host
@@ -85,7 +85,7 @@ static void note_death(hd_group *group, int peer, int lost)
         snprintf(text, sizeof text,
                  "rank %d on %s does not answer any more: %s", peer, link->host,
                  strerror(lost));
-    hd_group_note_failure(group, HD_PEER, text);
+    hd_group_note_failure(group, HD_ERROR_PEER, text);
 }
 
 static void take_frame(hd_group *group, int peer, const hd_frame *frame,
@@ -115,7 +115,7 @@ static hd_status next_frame(watch *watch, hd_link *link, const hd_frame **frame,
         *payload = link->wire.frame.kind == HD_FRAME_DATA
                        ? link->data
                        : link->wire.payload.words;
-        return status == HD_ARGUMENT ? HD_INVALID : status;
+        return status == HD_ERROR_ARGUMENT ? HD_ERROR_INVALID : status;
     }
     *frame = &watch->frame;
     *payload = watch->payload;
@@ -130,7 +130,7 @@ static void note_broken(hd_group *group, int peer, hd_status status)
     char text[HD_GROUP_TEXT];
 
     link->open = link->data == NULL;
-    if (status == HD_NO_MEMORY)
+    if (status == HD_ERROR_NO_MEMORY)
         snprintf(text, sizeof text,
                  "rank %d cannot take the descriptor that rank %d passes: %s "
                  "(ulimit -n)",
@@ -153,14 +153,15 @@ static void read_peer(watch *watch, int peer)
         int passed;
         hd_status status = next_frame(watch, link, &frame, &payload, &passed);
 
-        if (status == HD_TIMEOUT)
+        if (status == HD_ERROR_TIMEOUT)
             return;
         if (status == HD_OK)
             take_frame(watch->group, peer, frame, payload, passed);
-        else if (status == HD_INVALID || status == HD_NO_MEMORY)
+        else if (status == HD_ERROR_INVALID || status == HD_ERROR_NO_MEMORY)
             note_broken(watch->group, peer, status);
         else
-            note_death(watch->group, peer, status == HD_SYSTEM ? errno : 0);
+            note_death(watch->group, peer,
+                       status == HD_ERROR_SYSTEM ? errno : 0);
     }
 }
 
@@ -219,7 +220,7 @@ hd_status hd_watch_start(hd_group *group, hd_diag *diag)
         return hd_system_error(diag, "eventfd");
     watch = prepare_watch(group);
     if (watch == NULL)
-        return hd_fail(diag, HD_NO_MEMORY, "no memory for %d ranks",
+        return hd_fail(diag, HD_ERROR_NO_MEMORY, "no memory for %d ranks",
                        group->size);
     // The program's signals are its own threads' business.
     sigfillset(&all);

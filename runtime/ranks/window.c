@@ -66,7 +66,7 @@ hd_status hd_window_map(int fd, size_t bytes, hd_diag *diag, hd_window *out)
     hd_status status;
 
     if (!is_sealed(fd, bytes)) {
-        status = hd_fail(diag, HD_PEER,
+        status = hd_fail(diag, HD_ERROR_PEER,
                          "a peer passed what is no window of "
                          "%zu bytes",
                          bytes);

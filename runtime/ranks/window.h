@@ -23,7 +23,7 @@ typedef struct hd_window {
 hd_status hd_window_open(size_t bytes, hd_diag *diag, hd_window *out);
 
 // Maps what a peer opened. Takes `fd` over, and closes it whatever happens.
-// HD_PEER if it is not a sealed memory of just `bytes`.
+// HD_ERROR_PEER if it is not a sealed memory of just `bytes`.
 hd_status hd_window_map(int fd, size_t bytes, hd_diag *diag, hd_window *out);
 
 // Takes a window that is not open too.

@@ -103,7 +103,8 @@ static hd_status start_worker(hd_diag *diag, worker **out)
     int code;
 
     if (worker == NULL)
-        return hd_fail(diag, HD_NO_MEMORY, "no memory for a stream's thread");
+        return hd_fail(diag, HD_ERROR_NO_MEMORY,
+                       "no memory for a stream's thread");
     pthread_mutex_init(&worker->lock, NULL);
     pthread_cond_init(&worker->done, NULL);
     // The program's signals are its own threads' business.

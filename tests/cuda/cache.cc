@@ -336,7 +336,7 @@ TEST_F(CudaCache, PlanThatDoesNotEndIsGivenUp)
     });
     for (const Answer &answer : answers_) {
         EXPECT_TRUE(answer.ended);
-        EXPECT_EQ(answer.status, HD_TIMEOUT) << answer.text;
+        EXPECT_EQ(answer.status, HD_ERROR_TIMEOUT) << answer.text;
         EXPECT_NE(
             std::string(answer.text).find("has not ended in " + TextOfLate()),
             std::string::npos)

@@ -34,7 +34,7 @@ class Caller
         if (cu.init(0) != 0 || cu.primary_retain(&context_, device_) != 0 ||
             cu.context_push(context_) != 0 ||
             cu.host_alloc(&gate, 64, HD_CU_HOST_PORTABLE) != 0)
-            return HD_SYSTEM;
+            return HD_ERROR_SYSTEM;
         gate_ = static_cast<uint32_t *>(gate);
         *gate_ = 0;
         return HD_OK;
@@ -89,7 +89,7 @@ class Caller
 
             if (cu.copy(At(shards.Address(i)), At(local.data()), local.size(),
                         stream) != 0)
-                return HD_SYSTEM;
+                return HD_ERROR_SYSTEM;
         }
         return HD_OK;
     }
@@ -100,9 +100,9 @@ class Caller
 
             if (cu.copy(At(bytes.data()), At(shards.Address(i)), bytes.size(),
                         stream) != 0)
-                return HD_SYSTEM;
+                return HD_ERROR_SYSTEM;
         }
-        return cu.stream_synchronize(stream) == 0 ? HD_OK : HD_SYSTEM;
+        return cu.stream_synchronize(stream) == 0 ? HD_OK : HD_ERROR_SYSTEM;
     }
 
     // What comes into the stream from now on waits until LetGo.
@@ -113,7 +113,8 @@ class Caller
         wait.word.operation = HD_CU_OP_WAIT_32;
         wait.word.address = reinterpret_cast<uintptr_t>(gate_);
         wait.word.value = 1;
-        return cu.stream_words(stream, 1, &wait, 0) == 0 ? HD_OK : HD_SYSTEM;
+        return cu.stream_words(stream, 1, &wait, 0) == 0 ? HD_OK
+                                                         : HD_ERROR_SYSTEM;
     }
     void LetGo()
     {

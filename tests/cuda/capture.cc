@@ -24,7 +24,7 @@ INSTANTIATE_TEST_SUITE_P(All, CudaCaptures, testing::ValuesIn(kWays),
 hd_status Wrong(const Rank &rank, const char *what)
 {
     fprintf(stderr, "rank %d: %s\n", rank.rank, what);
-    return HD_INVALID;
+    return HD_ERROR_INVALID;
 }
 
 // A graph of the caller's, of one fill.
@@ -65,12 +65,13 @@ class Graph
     hd_cu_stream stream_ = nullptr;
 };
 
-// HD_ARGUMENT with these words, and with what to do instead.
+// HD_ERROR_ARGUMENT with these words, and with what to do instead.
 bool IsRefused(hd_status status, const Rank &rank, const char *words)
 {
     std::string text = hd_diag_text(rank.diag);
 
-    return status == HD_ARGUMENT && text.find(words) != std::string::npos &&
+    return status == HD_ERROR_ARGUMENT &&
+           text.find(words) != std::string::npos &&
            text.find("outside of the capture") != std::string::npos;
 }
 
@@ -182,7 +183,7 @@ TEST_P(CudaCaptures, OnOneRankForGoodIsATimeoutThatNamesIt)
 
     EXPECT_TRUE(answers[0].ended && answers[1].ended) << "hangs";
     EXPECT_EQ(answers[0].status, HD_OK) << answers[0].text;
-    EXPECT_EQ(answers[1].status, HD_TIMEOUT) << answers[1].text;
+    EXPECT_EQ(answers[1].status, HD_ERROR_TIMEOUT) << answers[1].text;
     if (!GetParam().graph || GetParam().transport != HD_TRANSPORT_NCCL) {
         EXPECT_TRUE(Has(answers[1], "rank 1 waits for rank 0"))
             << answers[1].text;
@@ -200,7 +201,7 @@ TEST_P(CudaCaptures, ThatTheDefaultStreamIsInOrderWithIsRefused)
 
         HD_TRY(scene.Open(rank, program, Options()));
         if (scene.caller.cu.stream_create(&blocking, 0, 0) != 0)
-            return HD_SYSTEM;
+            return HD_ERROR_SYSTEM;
         HD_TRY(RunRight(*scene.shards, program, rank, nullptr, 0));
         if (!scene.graph->Begin(blocking, RELAXED) ||
             !IsRefused(scene.shards->Run(rank.diag), rank,
@@ -242,7 +243,7 @@ TEST_P(CudaCaptures, OfAnotherStreamIsLeftAlone)
                 usleep(1000);
             return HD_OK;
         };
-        HD_TRY(graph.Begin(captured, GLOBAL) ? live(0) : HD_SYSTEM);
+        HD_TRY(graph.Begin(captured, GLOBAL) ? live(0) : HD_ERROR_SYSTEM);
         if (!graph.End())
             return Wrong(rank, "its own capture has failed");
         for (int mode : {GLOBAL, RELAXED}) {
@@ -325,7 +326,7 @@ TEST_P(CudaCaptures, ThatAnEventWasRecordedInIsRefused)
         graph.End(); // which asking for the event may have spoilt
         hd_diag_clear(rank.diag);
         if (caller.cu.event_record(go, stream) != 0)
-            return HD_SYSTEM;
+            return HD_ERROR_SYSTEM;
         HD_TRY(hd_session_run_on(session, stream, arguments, 4, rank.diag));
         HD_TRY(hd_session_finish(session, rank.diag));
         hd_session_free(session, arguments[0]);

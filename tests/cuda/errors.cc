@@ -44,7 +44,7 @@ TEST(CudaErrors, OfShotsThatAreNoneAndOfRanksThatDisagreeOnThemAreTold)
 {
     Program program(kEverything);
 
-    Fails(Create(CudaOptions(), {{"HEDDLE_SHOTS", "3"}}), HD_ARGUMENT,
+    Fails(Create(CudaOptions(), {{"HEDDLE_SHOTS", "3"}}), HD_ERROR_ARGUMENT,
           {"HEDDLE_SHOTS is '3', not 1 or 2"});
     std::vector<Answer> answers = RunRanks(2, [&](Rank &rank) {
         Session session;
@@ -52,7 +52,7 @@ TEST(CudaErrors, OfShotsThatAreNoneAndOfRanksThatDisagreeOnThemAreTold)
         setenv("HEDDLE_SHOTS", rank.rank == 0 ? "1" : "2", 1);
         return session.Create(rank, program, CudaOptions());
     });
-    Fails(answers, HD_PEER, {});
+    Fails(answers, HD_ERROR_PEER, {});
     EXPECT_TRUE(Has(answers[1], "the window of rank 0 makes no sense: its "
                                 "HEDDLE_SHOTS"))
         << answers[1].text;
@@ -68,17 +68,18 @@ TEST(CudaErrors, NameALibraryThatIsNotThere)
     for (const char *variable :
          {"HEDDLE_CUDA_LIB", "HEDDLE_CUBLASLT_LIB", "HEDDLE_NVRTC_LIB"})
         Fails(Create(CudaOptions(), {{variable, "/nowhere/lib.so"}}),
-              HD_UNSUPPORTED, {variable, "/nowhere/lib.so"});
+              HD_ERROR_UNSUPPORTED, {variable, "/nowhere/lib.so"});
     Fails(Create(nccl, {{"HEDDLE_NCCL_LIB", "/nowhere/lib.so"}}),
-          HD_UNSUPPORTED, {"HEDDLE_NCCL_LIB", "/nowhere/lib.so"});
+          HD_ERROR_UNSUPPORTED, {"HEDDLE_NCCL_LIB", "/nowhere/lib.so"});
 }
 
 TEST(CudaErrors, NameTheVersionThatIsNeeded)
 {
     Fails(Create(CudaOptions(), {{"FAKE_CUDA_VERSION", "11080"}}),
-          HD_UNSUPPORTED, {"the CUDA driver at", "11.8, and 12.0 or newer"});
+          HD_ERROR_UNSUPPORTED,
+          {"the CUDA driver at", "11.8, and 12.0 or newer"});
     Fails(Create(CudaOptions(), {{"FAKE_CUBLASLT_VERSION", "111103"}}),
-          HD_UNSUPPORTED, {"cuBLASLt at", "11.11.3, and 12 or newer"});
+          HD_ERROR_UNSUPPORTED, {"cuBLASLt at", "11.11.3, and 12 or newer"});
     for (const auto &oldest : {std::pair{"FAKE_CUDA_VERSION", "12000"},
                                std::pair{"FAKE_CUBLASLT_VERSION", "120003"}})
         for (const Answer &answer : Create(CudaOptions(), {oldest}))
@@ -91,13 +92,13 @@ TEST(CudaErrors, NameTheSymbolThatALibraryLacks)
 
     nccl.transport = HD_TRANSPORT_NCCL;
     Fails(Create(CudaOptions(), {{"HEDDLE_CUDA_LIB", "libm.so.6"}}),
-          HD_UNSUPPORTED, {"libm.so.6", "cuInit", "too old"});
+          HD_ERROR_UNSUPPORTED, {"libm.so.6", "cuInit", "too old"});
     Fails(Create(CudaOptions(), {{"HEDDLE_CUBLASLT_LIB", "libm.so.6"}}),
-          HD_UNSUPPORTED, {"libm.so.6", "cublasLt", "too old"});
+          HD_ERROR_UNSUPPORTED, {"libm.so.6", "cublasLt", "too old"});
     Fails(Create(CudaOptions(), {{"HEDDLE_NVRTC_LIB", "libm.so.6"}}),
-          HD_UNSUPPORTED, {"libm.so.6", "nvrtc", "too old"});
-    Fails(Create(nccl, {{"HEDDLE_NCCL_LIB", "libm.so.6"}}), HD_UNSUPPORTED,
-          {"libm.so.6", "nccl", "too old"});
+          HD_ERROR_UNSUPPORTED, {"libm.so.6", "nvrtc", "too old"});
+    Fails(Create(nccl, {{"HEDDLE_NCCL_LIB", "libm.so.6"}}),
+          HD_ERROR_UNSUPPORTED, {"libm.so.6", "nccl", "too old"});
 }
 
 TEST(CudaErrors, NameTheDevicesThatThereAre)
@@ -106,27 +107,27 @@ TEST(CudaErrors, NameTheDevicesThatThereAre)
 
     for (const char *device : {"cuda:9", "cuda:99999999999999999999"}) {
         options.device = device;
-        Fails(Create(options), HD_ARGUMENT, {device, "cuda:0 to cuda:7"});
+        Fails(Create(options), HD_ERROR_ARGUMENT, {device, "cuda:0 to cuda:7"});
     }
     for (const char *device : {"cuda:-1", "cuda:x", "cuda:1x"}) {
         options.device = device;
-        Fails(Create(options), HD_UNSUPPORTED, {device, "'cuda:N'"});
+        Fails(Create(options), HD_ERROR_UNSUPPORTED, {device, "'cuda:N'"});
     }
-    Fails(Create(CudaOptions(), {{"FAKE_CUDA_DEVICES", "0"}}), HD_UNSUPPORTED,
-          {"sees no device"});
+    Fails(Create(CudaOptions(), {{"FAKE_CUDA_DEVICES", "0"}}),
+          HD_ERROR_UNSUPPORTED, {"sees no device"});
 }
 
 TEST(CudaErrors, SayHowMuchMemoryIsMissing)
 {
     Fails(Create(CudaOptions(), {{"FAKE_CUDA_MEMORY", "1000000"}}),
-          HD_NO_MEMORY, {"needs 2 MiB", "everything"});
+          HD_ERROR_NO_MEMORY, {"needs 2 MiB", "everything"});
 }
 
 // What products work in is known once the plan is made.
 TEST(CudaErrors, CountTheMemoryThatThePlanNeeds)
 {
     Fails(Create(CudaOptions(), {{"FAKE_CUDA_MEMORY", "20971520"}}),
-          HD_NO_MEMORY,
+          HD_ERROR_NO_MEMORY,
           {"needs 34 MiB beside its arguments, and its device has 20 MiB"});
 }
 
@@ -178,9 +179,9 @@ TEST(CudaErrors, OfOneRankReachTheOther)
         return session.Open(rank, program, CudaOptions());
     });
 
-    EXPECT_EQ(answers[0].status, HD_PEER) << answers[0].text;
+    EXPECT_EQ(answers[0].status, HD_ERROR_PEER) << answers[0].text;
     EXPECT_NE(std::string(answers[0].text).find("rank 1"), std::string::npos);
-    EXPECT_EQ(answers[1].status, HD_NO_MEMORY) << answers[1].text;
+    EXPECT_EQ(answers[1].status, HD_ERROR_NO_MEMORY) << answers[1].text;
 }
 
 TEST(CudaErrors, OfRanksThatDisagreeOnTheTransportHangNobody)
@@ -235,7 +236,7 @@ TEST(CudaErrors, NameAnArgumentThatIsNotAligned)
     for (bool graph : {false, true})
         Fails(RunWith("w", graph,
                       [](void *at) { return static_cast<char *>(at) + 4; }),
-              HD_ARGUMENT, {"%w", "multiple of 16"});
+              HD_ERROR_ARGUMENT, {"%w", "multiple of 16"});
 }
 
 TEST(CudaErrors, OfAnArgumentHarmNothing)
@@ -254,8 +255,8 @@ TEST(CudaErrors, OfAnArgumentHarmNothing)
         wrong = right;
         wrong[0] = static_cast<char *>(wrong[0]) + 4;
         if (hd_session_run(session, wrong.data(), wrong.size(), nullptr) !=
-            HD_ARGUMENT)
-            return HD_INVALID;
+            HD_ERROR_ARGUMENT)
+            return HD_ERROR_INVALID;
         HD_TRY(hd_session_run(session, right.data(), right.size(), rank.diag));
         return hd_session_finish(session, rank.diag);
     });
@@ -266,8 +267,8 @@ TEST(CudaErrors, OfAnArgumentHarmNothing)
 
 TEST(CudaErrors, NameAnArgumentThatIsNull)
 {
-    Fails(RunWith("bias", false, [](void *) { return nullptr; }), HD_ARGUMENT,
-          {"%bias", "NULL"});
+    Fails(RunWith("bias", false, [](void *) { return nullptr; }),
+          HD_ERROR_ARGUMENT, {"%bias", "NULL"});
 }
 
 // The host's own memory in the place of the device's.
@@ -281,9 +282,9 @@ TEST(CudaErrors, OfMemoryThatIsNotTheDevicesAreTold)
 
         for (const Answer &answer : answers) {
             EXPECT_TRUE(answer.ended);
-            EXPECT_TRUE(answer.status == HD_SYSTEM ||
-                        answer.status == HD_ARGUMENT ||
-                        answer.status == HD_PEER)
+            EXPECT_TRUE(answer.status == HD_ERROR_SYSTEM ||
+                        answer.status == HD_ERROR_ARGUMENT ||
+                        answer.status == HD_ERROR_PEER)
                 << answer.status << answer.text;
             EXPECT_STRNE(answer.text, "");
         }
@@ -330,13 +331,13 @@ TEST(CudaErrors, SayWhoseMemoryCannotBeMapped)
         });
 
         EXPECT_TRUE(answers[0].ended && answers[1].ended);
-        EXPECT_TRUE(answers[0].status == HD_SYSTEM ||
-                    answers[0].status == HD_INVALID)
+        EXPECT_TRUE(answers[0].status == HD_ERROR_SYSTEM ||
+                    answers[0].status == HD_ERROR_INVALID)
             << answers[0].text;
         EXPECT_NE(std::string(answers[0].text).find("rank 1"),
                   std::string::npos)
             << answers[0].text;
-        EXPECT_EQ(answers[1].status, HD_PEER) << answers[1].text;
+        EXPECT_EQ(answers[1].status, HD_ERROR_PEER) << answers[1].text;
         EXPECT_STREQ(answers[0].left, "");
         EXPECT_STREQ(answers[1].left, "");
     }
@@ -390,11 +391,11 @@ TEST(CudaEvents, OfTheCallerOrderRuns)
             caller.LetGo(); // or nothing can be freed
             HD_TRY(status);
             if (early)
-                return HD_INVALID;
+                return HD_ERROR_INVALID;
             HD_TRY(shards.Get(rank.diag));
             if (caller.cu.event_query(done) != HD_CU_SUCCESS ||
                 caller.cu.event_query(told) != HD_CU_SUCCESS)
-                return HD_INVALID;
+                return HD_ERROR_INVALID;
             return program.Compare(shards, 0);
         });
 

@@ -87,7 +87,7 @@ void JudgeEnd(const Answer &answer, const Symbol &symbol,
               const std::string &what)
 {
     EXPECT_TRUE(answer.ended) << what << " hangs";
-    EXPECT_NE(answer.status, HD_INVALID) << what << " has a wrong answer";
+    EXPECT_NE(answer.status, HD_ERROR_INVALID) << what << " has a wrong answer";
     // Who cannot enter its context any more cannot free anything there, and who
     // gives up joining NCCL leaves the device to the thread that still tries.
     if (!Is(symbol, "cuCtxPushCurrent_v2") && !Is(symbol, "ncclCommInitRank")) {
@@ -108,12 +108,13 @@ void Judge(const std::vector<Answer> &answers, const Symbol &symbol,
         EXPECT_EQ(peer.status, HD_OK) << fault << "\n" << peer.text;
         return;
     }
-    EXPECT_EQ(faulty.status, memory ? HD_NO_MEMORY : HD_SYSTEM) << fault << "\n"
-                                                                << faulty.text;
+    EXPECT_EQ(faulty.status, memory ? HD_ERROR_NO_MEMORY : HD_ERROR_SYSTEM)
+        << fault << "\n"
+        << faulty.text;
     EXPECT_TRUE(IsNamed(faulty, symbol)) << fault << "\n" << faulty.text;
     // It may have been through with everything by then.
     if (peer.status != HD_OK) {
-        EXPECT_EQ(peer.status, HD_PEER) << fault << "\n" << peer.text;
+        EXPECT_EQ(peer.status, HD_ERROR_PEER) << fault << "\n" << peer.text;
         EXPECT_TRUE(Has(peer, "rank 0")) << fault << "\n" << peer.text;
     }
 }

@@ -36,7 +36,7 @@ void Refuses(const std::vector<Answer> &answers, const std::string &words,
 {
     for (const Answer &answer : answers) {
         EXPECT_TRUE(answer.ended);
-        EXPECT_EQ(answer.status, HD_UNSUPPORTED) << answer.text;
+        EXPECT_EQ(answer.status, HD_ERROR_UNSUPPORTED) << answer.text;
         EXPECT_STREQ(answer.left, "");
         EXPECT_TRUE(Has(answer, words.c_str())) << answer.text;
         EXPECT_TRUE(Has(answer, place)) << answer.text;
@@ -72,10 +72,10 @@ TEST(CudaFused, SaysThatThereIsNoThreadToOpenItsProvider)
     });
 
     EXPECT_TRUE(answers[0].ended && answers[1].ended);
-    EXPECT_EQ(answers[0].status, HD_SYSTEM) << answers[0].text;
+    EXPECT_EQ(answers[0].status, HD_ERROR_SYSTEM) << answers[0].text;
     EXPECT_TRUE(Has(answers[0], "no thread to open cuBLASMp"))
         << answers[0].text;
-    EXPECT_EQ(answers[1].status, HD_PEER) << answers[1].text;
+    EXPECT_EQ(answers[1].status, HD_ERROR_PEER) << answers[1].text;
 }
 
 // Along an axis of one rank it is its parts, whatever a provider takes.
@@ -183,9 +183,10 @@ TEST(CudaFused, AFailingCallOfTheProviderIsNamed)
     for (const Answer &answer : RunFused(
              program, CudaOptions(), "FAKE_CUDA_FAIL", "cublasMpMatmul:2")) {
         EXPECT_TRUE(answer.ended);
-        EXPECT_TRUE(answer.status == HD_SYSTEM || answer.status == HD_PEER)
+        EXPECT_TRUE(answer.status == HD_ERROR_SYSTEM ||
+                    answer.status == HD_ERROR_PEER)
             << answer.text;
-        named |= answer.status == HD_SYSTEM && Has(answer, "line ");
+        named |= answer.status == HD_ERROR_SYSTEM && Has(answer, "line ");
     }
     EXPECT_TRUE(named);
 }

@@ -70,7 +70,7 @@ hd_status RunThrice(Rank &rank, const Program &program,
     hd_session_stats(session, &stats);
     snprintf(rank.answer->text, sizeof(rank.answer->text), "%s",
              stats.transport);
-    return hd_diag_count(rank.diag) == 0 ? HD_OK : HD_INVALID;
+    return hd_diag_count(rank.diag) == 0 ? HD_OK : HD_ERROR_INVALID;
 }
 
 struct Choice {
@@ -154,7 +154,7 @@ TEST(CudaHosts, AreNotReachedByCopies)
         for (const Answer &answer : answers) {
             const char *newline = strchr(answer.text, '\n');
 
-            EXPECT_EQ(answer.status, HD_UNSUPPORTED) << answer.text;
+            EXPECT_EQ(answer.status, HD_ERROR_UNSUPPORTED) << answer.text;
             EXPECT_TRUE(Has(answer, "axis node is between hosts (rank 0 on "
                                     "left, rank 2 on right)"))
                 << answer.text;
@@ -179,7 +179,7 @@ TEST(CudaHosts, AreNotReachedByTheCpuAtAll)
         kTwoHosts);
 
     for (const Answer &answer : answers) {
-        EXPECT_EQ(answer.status, HD_UNSUPPORTED) << answer.text;
+        EXPECT_EQ(answer.status, HD_ERROR_UNSUPPORTED) << answer.text;
         EXPECT_TRUE(Has(answer, "must be on one host: rank 0 is on left, rank "
                                 "2 on right"))
             << answer.text;
@@ -241,7 +241,7 @@ TEST(CudaHosts, EndAtOnceWhenARankOfAnotherIsKilled)
 
             EXPECT_TRUE(answer.ended) << "rank " << i << " hangs";
             EXPECT_STREQ(answer.left, "") << "rank " << i;
-            EXPECT_EQ(answer.status, HD_PEER) << answer.text;
+            EXPECT_EQ(answer.status, HD_ERROR_PEER) << answer.text;
             EXPECT_TRUE(Has(answer, "rank 3")) << answer.text;
             EXPECT_LT(answer.seconds - answers[3].seconds, kPatience / 4);
         }
@@ -275,7 +275,8 @@ TEST(CudaHosts, EndInTimeWhenARankOfAnotherNeverRuns)
         const Answer &answer = answers[size_t(i)];
 
         EXPECT_TRUE(answer.ended) << "rank " << i << " hangs";
-        EXPECT_TRUE(answer.status == HD_TIMEOUT || answer.status == HD_PEER)
+        EXPECT_TRUE(answer.status == HD_ERROR_TIMEOUT ||
+                    answer.status == HD_ERROR_PEER)
             << answer.status << answer.text;
     }
     EXPECT_EQ(answers[2].status, HD_OK) << answers[2].text;
@@ -299,7 +300,7 @@ TEST(CudaHosts, NumberTheirDevicesFromZeroEach)
             if (caller.cu.pointer_attribute(
                     &device, HD_CU_POINTER_DEVICE_ORDINAL,
                     reinterpret_cast<uintptr_t>(memory)) != 0)
-                return HD_SYSTEM;
+                return HD_ERROR_SYSTEM;
             rank.answer->number = device;
             hd_session_free(session, memory);
             return HD_OK;

@@ -83,12 +83,14 @@ TEST(CudaNccl, WhatTheProofRefusesHangsAndIsNamed)
         Program program(text);
         bool named = false;
 
-        EXPECT_EQ(Proof(program), HD_INVALID) << text;
+        EXPECT_EQ(Proof(program), HD_ERROR_INVALID) << text;
         for (const Answer &answer : RunOverNccl(program, NcclOptions(kLate))) {
             EXPECT_TRUE(answer.ended);
-            EXPECT_TRUE(answer.status == HD_TIMEOUT || answer.status == HD_PEER)
+            EXPECT_TRUE(answer.status == HD_ERROR_TIMEOUT ||
+                        answer.status == HD_ERROR_PEER)
                 << answer.text;
-            named |= answer.status == HD_TIMEOUT && Has(answer, "by NCCL");
+            named |=
+                answer.status == HD_ERROR_TIMEOUT && Has(answer, "by NCCL");
         }
         EXPECT_TRUE(named) << text;
     }
@@ -118,12 +120,13 @@ TEST(CudaNccl, ACommunicatorThatIsJoinedTooLateIsEnded)
                 return status;
             usleep(5000);
         }
-        return rank.rank == 0 ? HD_INVALID : status;
+        return rank.rank == 0 ? HD_ERROR_INVALID : status;
     });
 
     for (const Answer &answer : answers) {
         EXPECT_TRUE(answer.ended);
-        EXPECT_TRUE(answer.status == HD_TIMEOUT || answer.status == HD_PEER)
+        EXPECT_TRUE(answer.status == HD_ERROR_TIMEOUT ||
+                    answer.status == HD_ERROR_PEER)
             << answer.status << answer.text;
     }
 }
@@ -143,8 +146,8 @@ TEST(CudaNccl, APeerThatFailsWhileOneStillJoinsLeavesNothing)
         return session.Open(rank, program, NcclOptions());
     });
 
-    EXPECT_EQ(answers[0].status, HD_SYSTEM) << answers[0].text;
-    EXPECT_EQ(answers[1].status, HD_PEER) << answers[1].text;
+    EXPECT_EQ(answers[0].status, HD_ERROR_SYSTEM) << answers[0].text;
+    EXPECT_EQ(answers[1].status, HD_ERROR_PEER) << answers[1].text;
     for (const Answer &answer : answers) {
         EXPECT_TRUE(answer.ended);
         EXPECT_STREQ(answer.left, "");
@@ -180,7 +183,7 @@ TEST(CudaNccl, ACommunicatorThatNoThreadEndsKeepsWhatItHas)
         });
 
         EXPECT_TRUE(answers[0].ended);
-        EXPECT_EQ(answers[0].status, HD_PEER) << answers[0].text;
+        EXPECT_EQ(answers[0].status, HD_ERROR_PEER) << answers[0].text;
         // As the device does, which NCCL may still work on.
         std::string left = answers[0].left;
         EXPECT_EQ(left.empty(), !forever) << left;
@@ -214,7 +217,7 @@ TEST(CudaNccl, ACommunicatorThatEndsAfterItsSessionFindsNothingGone)
 
     for (const Answer &answer : answers)
         EXPECT_TRUE(answer.ended);
-    EXPECT_EQ(answers[0].status, HD_TIMEOUT) << answers[0].text;
+    EXPECT_EQ(answers[0].status, HD_ERROR_TIMEOUT) << answers[0].text;
 }
 
 // In pieces on the rank whose view has gaps, at once on the other: NCCL would
@@ -229,8 +232,8 @@ void RefusesAndTakes(const std::string &declarations, const std::string &one,
     Program alike((begin + "  else {" + spaced + "} }\n").c_str());
     auto answers = RunOverNccl(apart, NcclOptions());
 
-    EXPECT_EQ(Proof(apart), HD_INVALID);
-    EXPECT_EQ(answers[1].status, HD_UNSUPPORTED) << answers[1].text;
+    EXPECT_EQ(Proof(apart), HD_ERROR_INVALID);
+    EXPECT_EQ(answers[1].status, HD_ERROR_UNSUPPORTED) << answers[1].text;
     for (const Answer &answer : answers) {
         EXPECT_TRUE(answer.ended);
         EXPECT_TRUE(Has(answer, words.c_str())) << answer.text;

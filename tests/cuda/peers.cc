@@ -42,7 +42,7 @@ AfterOneRun(Rank &rank, const Program &program,
     hd_status status = last(session, shards, caller);
     if (status != HD_OK && !caller.IsIdle(nullptr)) {
         fprintf(stderr, "rank %d is not at rest\n", rank.rank);
-        return HD_INVALID;
+        return HD_ERROR_INVALID;
     }
     return status;
 }
@@ -72,7 +72,7 @@ TEST_P(CudaPeers, OfAKilledRankEndAtOnceAndNameIt)
     EXPECT_FALSE(answers[2].ended);
     for (int i = 0; i < 2; i++) {
         Ended(answers[size_t(i)], i);
-        EXPECT_EQ(answers[size_t(i)].status, HD_PEER)
+        EXPECT_EQ(answers[size_t(i)].status, HD_ERROR_PEER)
             << answers[size_t(i)].text;
         EXPECT_TRUE(Has(answers[size_t(i)], "rank 2"))
             << answers[size_t(i)].text;
@@ -117,10 +117,11 @@ TEST_P(CudaPeers, OfARankThatNeverRunsEndInTime)
         Ended(answer, i);
         EXPECT_LT(answer.seconds, kLate + kAtOnce);
         EXPECT_LT(answer.sum, kLate / 12); // it sleeps most of the time
-        // Who is told of the other's timeout ends with HD_PEER.
-        EXPECT_TRUE(answer.status == HD_TIMEOUT || answer.status == HD_PEER)
+        // Who is told of the other's timeout ends with HD_ERROR_PEER.
+        EXPECT_TRUE(answer.status == HD_ERROR_TIMEOUT ||
+                    answer.status == HD_ERROR_PEER)
             << answer.text;
-        if (answer.status != HD_TIMEOUT)
+        if (answer.status != HD_ERROR_TIMEOUT)
             continue;
         late++;
         EXPECT_GT(answer.seconds, kLate * 0.9);
@@ -159,7 +160,7 @@ TEST_P(CudaPeers, OfARankThatHasLeftAreToldSo)
     for (int i = 0; i < 2; i++) {
         hd_status status = answers[size_t(i)].status;
 
-        EXPECT_EQ(status, HD_PEER) << answers[size_t(i)].text;
+        EXPECT_EQ(status, HD_ERROR_PEER) << answers[size_t(i)].text;
     }
     EXPECT_TRUE(Has(answers[0], "rank 2 has left") ||
                 Has(answers[1], "rank 2 has left"))
@@ -321,7 +322,7 @@ TEST_P(CudaPeers, AreNamedWithTheStepThatWaitsAndNotAnEarlierOne)
         int line = hasty == 2 ? 7 : 9;
 
         Ended(answer, hasty);
-        EXPECT_EQ(answer.status, HD_TIMEOUT) << answer.text;
+        EXPECT_EQ(answer.status, HD_ERROR_TIMEOUT) << answer.text;
         if (nccl && GetParam().graph) {
             EXPECT_TRUE(Has(
                 answer,
@@ -365,7 +366,7 @@ TEST(CudaMarks, OfManyRunsNameTheStepThatWaits)
         std::string step = "(step " + std::to_string(2 * times + 1);
 
         Ended(answer, 0);
-        EXPECT_EQ(answer.status, HD_TIMEOUT) << answer.text;
+        EXPECT_EQ(answer.status, HD_ERROR_TIMEOUT) << answer.text;
         EXPECT_TRUE(Has(answer, "rank 0 waits for rank 2: "
                                 "send at program.hd:9:13 " +
                                     step))
@@ -409,7 +410,7 @@ TEST(CudaMixedGraphs, TellThatNcclMayBeWhatWaits)
     options.axes = "a=nccl,b=copy";
     std::vector<Answer> answers = WaitForRank3(Program(Square()), options, 2);
 
-    EXPECT_EQ(answers[2].status, HD_TIMEOUT) << answers[2].text;
+    EXPECT_EQ(answers[2].status, HD_ERROR_TIMEOUT) << answers[2].text;
     EXPECT_TRUE(Has(answers[2], "error: rank 2 waits for rank 3: "))
         << answers[2].text;
     EXPECT_TRUE(Has(answers[2], "the first of it is send at program.hd:9:13"))
@@ -444,7 +445,7 @@ TEST_P(CudaPeers, OfARankThatNeverRunsEndInTheMiddleOfIssuing)
     });
 
     Ended(answers[0], 0);
-    EXPECT_EQ(answers[0].status, HD_TIMEOUT) << answers[0].text;
+    EXPECT_EQ(answers[0].status, HD_ERROR_TIMEOUT) << answers[0].text;
     EXPECT_EQ(answers[1].status, HD_OK) << answers[1].text;
 }
 
@@ -477,7 +478,7 @@ TEST_P(CudaPeers, AreNotWaitedForByARunThatWasIssuedInPart)
     });
 
     Ended(answers[0], 0);
-    EXPECT_EQ(answers[0].status, HD_SYSTEM) << answers[0].text;
+    EXPECT_EQ(answers[0].status, HD_ERROR_SYSTEM) << answers[0].text;
     EXPECT_TRUE(Has(answers[0], "refused 'launch'")) << answers[0].text;
     Ended(answers[1], 1);
     EXPECT_EQ(answers[1].status, HD_OK) << answers[1].text;
@@ -512,7 +513,7 @@ TEST_P(CudaPeers, ThatDieWhileARunIsIssuedLeaveItToEnd)
     });
 
     Ended(answers[0], 0);
-    EXPECT_EQ(answers[0].status, HD_PEER) << answers[0].text;
+    EXPECT_EQ(answers[0].status, HD_ERROR_PEER) << answers[0].text;
 }
 
 const char *const kPush = "cuCtxPushCurrent_v2";
@@ -559,7 +560,7 @@ TEST_P(CudaPeers, AreNotWaitedForByARankThatCannotEnterItsContext)
             FailToEnter(Options(), long(counted[0].number) + 2, waits);
 
         Ended(answers[0], 0);
-        EXPECT_EQ(answers[0].status, HD_SYSTEM) << answers[0].text;
+        EXPECT_EQ(answers[0].status, HD_ERROR_SYSTEM) << answers[0].text;
         EXPECT_TRUE(Has(answers[0], "refused 'context_push'"))
             << answers[0].text;
         for (int i : {1, 2})

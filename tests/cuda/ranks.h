@@ -110,7 +110,7 @@ inline hd_status Meet(Rank &rank)
         return HD_OK;
     fprintf(stderr, "rank %d: not all ranks come to meeting %d\n", rank.rank,
             rank.meetings);
-    return HD_TIMEOUT;
+    return HD_ERROR_TIMEOUT;
 }
 
 // An allgather by shared memory.
@@ -122,11 +122,11 @@ inline hd_status GatherOnPage(void *context, const void *mine, size_t bytes,
     char(&part)[kRanksMost][4096] = rank->page->part[parity];
 
     if (bytes > sizeof(part[0]))
-        return HD_NO_MEMORY;
+        return HD_ERROR_NO_MEMORY;
     memcpy(part[rank->rank], mine, bytes);
     rank->page->gathered++;
     if (!HaveCome(rank->page->gathered, rank->gathers * rank->size))
-        return HD_TIMEOUT;
+        return HD_ERROR_TIMEOUT;
     for (int i = 0; i < rank->size; i++)
         memcpy(static_cast<char *>(all) + size_t(i) * bytes, part[i], bytes);
     return HD_OK;

@@ -242,13 +242,13 @@ TEST(CudaThreads, RunsOnTheirOwnStreamsFollowEachOther)
         HD_TRY(Fill(memory, rank, program, session, 2));
         HD_TRY(caller.HoldUp(HD_CU_STREAM_PER_THREAD));
         HD_TRY(memory[0]->RunOn(HD_CU_STREAM_PER_THREAD, rank.diag));
-        hd_status status = HD_INVALID;
+        hd_status status = HD_ERROR_INVALID;
         std::thread other([&] {
             status = memory[1]->RunOn(HD_CU_STREAM_PER_THREAD, rank.diag);
             usleep(50000);
             if (caller.cu.context_push(caller.Context()) != 0 ||
                 caller.IsIdle(HD_CU_STREAM_PER_THREAD))
-                status = HD_INVALID;
+                status = HD_ERROR_INVALID;
         });
         other.join();
         caller.LetGo();

@@ -349,7 +349,7 @@ class Sized
                     "not %g\n",
                     rank.rank, (long long)m, i, argument, double(got[i]),
                     double(expected[i]));
-            return HD_INVALID;
+            return HD_ERROR_INVALID;
         }
         return HD_OK;
     }
@@ -676,7 +676,7 @@ hd_status ManyRuns(const Rank &rank, const Case &all,
     if (stats.allocations != first.allocations ||
         stats.handle_exchanges != first.handle_exchanges ||
         stats.plans < first.plans || stats.plans > uint64_t(runs) + 1)
-        return HD_INVALID;
+        return HD_ERROR_INVALID;
     return HD_OK;
 }
 

@@ -41,7 +41,7 @@ class Arguments
                 MakeCounts(argument, random, &values);
             else if (argument.taken_extent > 0)
                 MakeIndices(argument, random, &values);
-            if (argument.dtype != HD_EVENT)
+            if (argument.dtype != HD_DTYPE_EVENT)
                 hd_dtype_store(argument.dtype, values.data(), values.size(),
                                bytes.data());
             info_.push_back(argument);
@@ -62,8 +62,8 @@ class Arguments
         std::vector<const void *> whole;
 
         for (size_t i = 0; i < info_.size(); i++)
-            whole.push_back(info_[i].role == HD_OUT ? nullptr
-                                                    : whole_[i].data());
+            whole.push_back(info_[i].role == HD_ROLE_OUT ? nullptr
+                                                         : whole_[i].data());
         return whole;
     }
 
@@ -73,7 +73,7 @@ class Arguments
     {
         std::vector<char> local(info_[i].local_bytes, '\xff');
 
-        if (info_[i].role != HD_OUT && info_[i].dtype != HD_EVENT)
+        if (info_[i].role != HD_ROLE_OUT && info_[i].dtype != HD_DTYPE_EVENT)
             hd_shard(module, i, rank, whole_[i].data(), local.data());
         return local;
     }
@@ -133,9 +133,9 @@ class Arguments
 
     static double Draw(hd_dtype dtype, double number, size_t random)
     {
-        if (dtype == HD_U8)
+        if (dtype == HD_DTYPE_U8)
             return double(1 + random % 100);
-        if (dtype == HD_I32 || dtype == HD_I64)
+        if (dtype == HD_DTYPE_I32 || dtype == HD_DTYPE_I64)
             return double(1 + random % 1000) * (random % 2 == 0 ? 1 : -1);
         return random % 2 == 0 ? number : -number;
     }
@@ -214,7 +214,7 @@ inline hd_status CompareLocal(const hd_reference *reference,
     std::vector<double> want(info.local_elements), bound(info.local_elements),
         value(info.local_elements);
 
-    if (info.dtype == HD_EVENT)
+    if (info.dtype == HD_DTYPE_EVENT)
         return HD_OK;
     hd_reference_local(bounds, i, rank, want.data(), bound.data());
     hd_reference_local(reference, i, rank, want.data(), nullptr);
@@ -231,13 +231,13 @@ inline hd_status CompareLocal(const hd_reference *reference,
                 continue;
             fprintf(stderr, "rank %d: %%%s[%zu], room, is written: %g\n", rank,
                     info.name, k, value[k]);
-            return HD_INVALID;
+            return HD_ERROR_INVALID;
         }
         if (std::isnan(want[k]) ? !std::isnan(value[k])
                                 : !(error <= bound[k])) {
             fprintf(stderr, "rank %d: %%%s[%zu] is %g, not %g +- %g\n", rank,
                     info.name, k, value[k], want[k], bound[k]);
-            return HD_INVALID;
+            return HD_ERROR_INVALID;
         }
     }
     return HD_OK;

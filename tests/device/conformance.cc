@@ -603,7 +603,7 @@ hd_status CompareSigns(hd_group *group, const hd_module *module,
                           value.data());
             for (size_t k = 0; k < value.size(); k++)
                 if (value[k] != 0 || std::signbit(value[k]) != is_minus(i, k))
-                    return hd_fail(diag, HD_INVALID, "%%%s[%zu] is %g",
+                    return hd_fail(diag, HD_ERROR_INVALID, "%%%s[%zu] is %g",
                                    info.name, k, value[k]);
         }
     }

@@ -198,7 +198,8 @@ std::vector<size_t> Rest(const Arguments &arguments, const char *counted)
     std::vector<double> counts(n.elements);
     std::vector<size_t> rest;
 
-    hd_dtype_load(HD_I32, arguments.Whole()[0], n.elements, counts.data());
+    hd_dtype_load(HD_DTYPE_I32, arguments.Whole()[0], n.elements,
+                  counts.data());
     for (int d = 0; d < n.ndims - picked; d++)
         slab /= size_t(info.extent[d]);
     for (int d = dim + 1; d < info.ndims; d++)
@@ -215,7 +216,7 @@ void Poison(const Form &form, Arguments *arguments)
 {
     for (const char *counted : form.counted) {
         size_t i = Find(*arguments, *counted);
-        bool whole = arguments->Info(i).dtype == HD_I32;
+        bool whole = arguments->Info(i).dtype == HD_DTYPE_I32;
 
         for (size_t element : Rest(*arguments, counted))
             arguments->Set(i, element, whole ? INT_MAX : NAN);
@@ -239,7 +240,7 @@ void ExpectAnswers(const Form &form, const Module &plain,
         const hd_argument &info = arguments.Info(i);
         std::vector<double> want(info.elements), got(info.elements);
 
-        if (info.role == HD_IN)
+        if (info.role == HD_ROLE_IN)
             continue;
         hd_reference_local(made, i, 0, want.data(), nullptr);
         hd_reference_local(expected.Reference(0), i, 0, got.data(), nullptr);

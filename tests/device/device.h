@@ -231,7 +231,7 @@ inline hd_status Compare(const Shards &shards, const Expected &expected,
     const Arguments &arguments = expected.Inputs(set);
 
     for (size_t i = 0; i < arguments.Count(); i++)
-        if (arguments.Info(i).role != HD_IN)
+        if (arguments.Info(i).role != HD_ROLE_IN)
             HD_TRY(CompareLocal(expected.Reference(set), bounds.Reference(set),
                                 i, rank, arguments.Info(i),
                                 shards.Bytes(i).data()));
@@ -337,13 +337,13 @@ inline hd_status RunMiscounted(hd_group *group, const Case &each, hd_diag *diag)
             shards.Put(each.expected.Inputs(0), each.module.get(), rank, diag));
         HD_TRY(shards.Run(diag));
         status = hd_session_finish(session, said);
-        if (status != HD_ARGUMENT ||
+        if (status != HD_ERROR_ARGUMENT ||
             std::string(hd_diag_text(said)).find(each.told) ==
                 std::string::npos)
-            return hd_fail(diag, HD_INVALID, "%d: '%s', not '%s'", int(status),
-                           hd_diag_text(said), each.told.c_str());
-        if (shards.Run(said) != HD_ARGUMENT)
-            return hd_fail(diag, HD_INVALID, "the session goes on");
+            return hd_fail(diag, HD_ERROR_INVALID, "%d: '%s', not '%s'",
+                           int(status), hd_diag_text(said), each.told.c_str());
+        if (shards.Run(said) != HD_ERROR_ARGUMENT)
+            return hd_fail(diag, HD_ERROR_INVALID, "the session goes on");
         if (OnCpu())
             HD_TRY(Compare(shards, each.expected, each.expected, 0, rank));
     }

@@ -190,7 +190,7 @@ TEST(Groups, ReplaysWithOtherCountsAreAsRunsWithoutGraphs)
                        WithGraphs(false), diag, &eager));
         return replayed == eager
                    ? HD_OK
-                   : hd_fail(diag, HD_INVALID, "a replay differs");
+                   : hd_fail(diag, HD_ERROR_INVALID, "a replay differs");
     });
 }
 

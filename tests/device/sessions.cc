@@ -244,7 +244,7 @@ hd_status Overlaps(hd_group *group, hd_diag *diag)
         std::string text = hd_diag_text(said);
 
         hd_diag_destroy(said);
-        RANK_EXPECT(status == (*one.says != '\0' ? HD_ARGUMENT : HD_OK));
+        RANK_EXPECT(status == (*one.says != '\0' ? HD_ERROR_ARGUMENT : HD_OK));
         RANK_EXPECT(text.find(one.says) != std::string::npos);
     }
     HD_TRY(hd_session_finish(five.session, diag));
@@ -448,14 +448,14 @@ TEST(Cpu, WhatIsIssuedBehindAFailureFailsAndLeavesItsMemoryAlone)
             HD_TRY(hd_session_run(stuck.session, of_stuck, 2, diag));
             HD_TRY(hd_session_run(other.session, of_other, 1, diag));
         }
-        RANK_EXPECT(hd_session_finish(other.session, nullptr) == HD_PEER);
+        RANK_EXPECT(hd_session_finish(other.session, nullptr) == HD_ERROR_PEER);
         hd_session_destroy(other.session);
         other.session = nullptr;
         RANK_EXPECT(z == std::vector<double>(8, 3.0));
         return hd_session_finish(stuck.session, diag);
     });
 
-    EXPECT_EQ(outcome.status, HD_TIMEOUT);
+    EXPECT_EQ(outcome.status, HD_ERROR_TIMEOUT);
     EXPECT_NE(outcome.text.find("rank 0 waits for itself: wait at"),
               std::string::npos)
         << outcome.text;

@@ -240,13 +240,13 @@ TEST(Sizes, OutOfTheirRangeAreRefusedAndTheSessionGoesOn)
         hd_diag *diag = hd_diag_create();
 
         HD_TRY(run.RunAndCompare(5, 1, said));
-        RANK_EXPECT(run.Run(kHigh + 1, diag) == HD_ARGUMENT);
+        RANK_EXPECT(run.Run(kHigh + 1, diag) == HD_ERROR_ARGUMENT);
         RANK_EXPECT(strstr(hd_diag_text(diag),
                            "m is 62, and of 'gather' it is in 1..61"));
         hd_diag_clear(diag);
         RANK_EXPECT(hd_session_run(run.Session(), nullptr, 0, diag) ==
-                    HD_ARGUMENT);
-        RANK_EXPECT(run.Run(0, diag) == HD_ARGUMENT);
+                    HD_ERROR_ARGUMENT);
+        RANK_EXPECT(run.Run(0, diag) == HD_ERROR_ARGUMENT);
         hd_diag_destroy(diag);
         return run.RunAndCompare(6, 2, said);
     });

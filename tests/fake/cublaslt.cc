@@ -118,22 +118,22 @@ bool dtype_of(int type, hd_dtype *out)
 {
     switch (type) {
     case HD_LT_F64:
-        *out = HD_F64;
+        *out = HD_DTYPE_F64;
         return true;
     case HD_LT_F32:
-        *out = HD_F32;
+        *out = HD_DTYPE_F32;
         return true;
     case HD_LT_F16:
-        *out = HD_F16;
+        *out = HD_DTYPE_F16;
         return true;
     case HD_LT_BF16:
-        *out = HD_BF16;
+        *out = HD_DTYPE_BF16;
         return true;
     case HD_LT_F8E4M3:
-        *out = HD_F8E4M3;
+        *out = HD_DTYPE_F8E4M3;
         return true;
     case HD_LT_F8E5M2:
-        *out = HD_F8E5M2;
+        *out = HD_DTYPE_F8E5M2;
         return true;
     default:
         return false;
@@ -142,7 +142,7 @@ bool dtype_of(int type, hd_dtype *out)
 
 size_t size_of(int type)
 {
-    hd_dtype dtype = HD_U8;
+    hd_dtype dtype = HD_DTYPE_U8;
 
     return dtype_of(type, &dtype) ? hd_dtype_size(dtype) : 0;
 }
@@ -274,7 +274,7 @@ int check(Product &p)
 
 void load(int type, const void *from, size_t n, float *to)
 {
-    hd_dtype dtype = HD_F32;
+    hd_dtype dtype = HD_DTYPE_F32;
 
     dtype_of(type, &dtype);
     hd_dtype_load_float(dtype, from, n, to);
@@ -282,7 +282,7 @@ void load(int type, const void *from, size_t n, float *to)
 
 void load(int type, const void *from, size_t n, double *to)
 {
-    hd_dtype dtype = HD_F64;
+    hd_dtype dtype = HD_DTYPE_F64;
 
     dtype_of(type, &dtype);
     hd_dtype_load(dtype, from, n, to);
@@ -290,7 +290,7 @@ void load(int type, const void *from, size_t n, double *to)
 
 void store(int type, const float *from, size_t n, void *to)
 {
-    hd_dtype dtype = HD_F32;
+    hd_dtype dtype = HD_DTYPE_F32;
 
     dtype_of(type, &dtype);
     hd_dtype_store_float(dtype, from, n, to);
@@ -298,7 +298,7 @@ void store(int type, const float *from, size_t n, void *to)
 
 void store(int type, const double *from, size_t n, void *to)
 {
-    hd_dtype dtype = HD_F64;
+    hd_dtype dtype = HD_DTYPE_F64;
 
     dtype_of(type, &dtype);
     hd_dtype_store(dtype, from, n, to);

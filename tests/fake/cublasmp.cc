@@ -240,9 +240,8 @@ int cublasMpMatrixDescriptorCreate(int64_t m, int64_t n, int64_t mb, int64_t nb,
 {
     if (type != HD_LT_BF16 && type != HD_LT_F16)
         return NOT_SUPPORTED;
-    return give(
-        new cublasMpMatrixDescriptor{m, n, mb, nb, lld, type, grid},
-        "cuBLASMp matrix", out);
+    return give(new cublasMpMatrixDescriptor{m, n, mb, nb, lld, type, grid},
+                "cuBLASMp matrix", out);
 }
 
 int cublasMpMatrixDescriptorDestroy(hd_mp_matrix matrix)
@@ -321,7 +320,7 @@ int cublasMpMatmul(hd_mp_handle handle, hd_mp_desc desc, int64_t m, int64_t n,
                  matrix_d->lld,
                  *static_cast<const float *>(alpha),
                  form == Form::GATHER ? desc->epilogue : 0,
-                 matrix_a->type == HD_LT_BF16 ? HD_BF16 : HD_F16,
+                 matrix_a->type == HD_LT_BF16 ? HD_DTYPE_BF16 : HD_DTYPE_F16,
                  static_cast<const char *>(desc->bias)};
 
     if (fake::fails("cublasMpMatmul") || form == Form::NONE)

@@ -182,7 +182,7 @@ TEST(FakeKernel, ThatIsNoCodeIsRefusedWithALog)
         std::string image, why;
         hd_cu_module module;
 
-        EXPECT_EQ(Compile("int f( {", &image, &why), HD_SYSTEM);
+        EXPECT_EQ(Compile("int f( {", &image, &why), HD_ERROR_SYSTEM);
         EXPECT_NE(why.find("error"), std::string::npos) << why;
         EXPECT_EQ(r.cu.module_load(&module, "\177ELF and so on, no fake"), 200);
     });
@@ -324,7 +324,7 @@ void CheckProduct(Rank &r, const Case &c)
     hd_cu_ptr at[] = {r.Put(a.bytes),   r.Put(b.bytes), r.Put(d.bytes),
                       r.Put(add.bytes), r.Put(d.bytes), r.Memory(1 << 20)};
     hd_cu_stream stream = r.Stream();
-    double unit = hd_dtype_unit(c.dtype_d) + hd_dtype_unit(HD_F32);
+    double unit = hd_dtype_unit(c.dtype_d) + hd_dtype_unit(HD_DTYPE_F32);
 
     {
         Product p(r, c);
@@ -378,32 +378,35 @@ TEST(FakeProduct, IsAPlainSum)
         };
 
         for (int t = 0; t < 4; t++) {
-            CheckProduct(r, {HD_LT_F32, HD_LT_F32, HD_F32, HD_F32, t & 1,
-                             t >> 1, HD_LT_EPILOGUE_DEFAULT, 1.5f, 0});
-            CheckProduct(r, {HD_LT_F64, HD_LT_F64, HD_F64, HD_F64, t & 1,
-                             t >> 1, HD_LT_EPILOGUE_DEFAULT, 1.5f, 0.5f});
+            CheckProduct(r, {HD_LT_F32, HD_LT_F32, HD_DTYPE_F32, HD_DTYPE_F32,
+                             t & 1, t >> 1, HD_LT_EPILOGUE_DEFAULT, 1.5f, 0});
+            CheckProduct(r,
+                         {HD_LT_F64, HD_LT_F64, HD_DTYPE_F64, HD_DTYPE_F64,
+                          t & 1, t >> 1, HD_LT_EPILOGUE_DEFAULT, 1.5f, 0.5f});
         }
         for (uint32_t epilogue : epilogues) {
-            CheckProduct(r, {HD_LT_BF16, HD_LT_BF16, HD_BF16, HD_BF16, 0, 1,
-                             epilogue, 1, 0});
-            CheckProduct(r, {HD_LT_F16, HD_LT_F32, HD_F16, HD_F32, 1, 0,
-                             epilogue, 0.5f, 1});
+            CheckProduct(r, {HD_LT_BF16, HD_LT_BF16, HD_DTYPE_BF16,
+                             HD_DTYPE_BF16, 0, 1, epilogue, 1, 0});
+            CheckProduct(r, {HD_LT_F16, HD_LT_F32, HD_DTYPE_F16, HD_DTYPE_F32,
+                             1, 0, epilogue, 0.5f, 1});
         }
-        CheckProduct(r, {HD_LT_F8E4M3, HD_LT_BF16, HD_F8E4M3, HD_BF16, 1, 0,
-                         HD_LT_EPILOGUE_DEFAULT, 1, 0});
+        CheckProduct(r, {HD_LT_F8E4M3, HD_LT_BF16, HD_DTYPE_F8E4M3,
+                         HD_DTYPE_BF16, 1, 0, HD_LT_EPILOGUE_DEFAULT, 1, 0});
     });
 }
 
 // A product in fp32 that is added to what is there.
 const Case kAdding = {
-    HD_LT_F32, HD_LT_F32, HD_F32, HD_F32, 0, 0, HD_LT_EPILOGUE_DEFAULT, 1, 1};
+    HD_LT_F32, HD_LT_F32, HD_DTYPE_F32,           HD_DTYPE_F32,
+    0,         0,         HD_LT_EPILOGUE_DEFAULT, 1,
+    1};
 
 TEST(FakeProduct, AddsAMatrixThatItDoesNotTouch)
 {
     InChildren(1, [](Rank &r) {
         hd_cu_ptr a = r.Put(std::vector<float>(M * K, 1));
         hd_cu_ptr b = r.Put(std::vector<float>(K * N, 2));
-        Numbers c(HD_F32, kApart * N, 5);
+        Numbers c(HD_DTYPE_F32, kApart * N, 5);
         hd_cu_ptr more = r.Put(c.bytes), d = r.Memory(M * N * sizeof(float));
         hd_cu_ptr workspace = r.Memory(1 << 20);
         hd_cu_stream stream = r.Stream();
@@ -434,9 +437,9 @@ TEST(FakeProduct, AddsAMatrixThatItDoesNotTouch)
 TEST(FakeProduct, RefusesWhatTheRealOneDoes)
 {
     InChildren(1, [](Rank &r) {
-        Case fine = {
-            HD_LT_F8E4M3,           HD_LT_BF16, HD_F8E4M3, HD_BF16, 1, 0,
-            HD_LT_EPILOGUE_DEFAULT, 1,          0};
+        Case fine = {HD_LT_F8E4M3,           HD_LT_BF16, HD_DTYPE_F8E4M3,
+                     HD_DTYPE_BF16,          1,          0,
+                     HD_LT_EPILOGUE_DEFAULT, 1,          0};
 
         for (int kind = 0; kind < 6; kind++) {
             Case c = fine;

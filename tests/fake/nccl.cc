@@ -157,25 +157,25 @@ bool dtype_of(int type, hd_dtype *out)
 {
     switch (type) {
     case HD_NCCL_U8:
-        *out = HD_U8;
+        *out = HD_DTYPE_U8;
         return true;
     case HD_NCCL_I32:
-        *out = HD_I32;
+        *out = HD_DTYPE_I32;
         return true;
     case HD_NCCL_I64:
-        *out = HD_I64;
+        *out = HD_DTYPE_I64;
         return true;
     case HD_NCCL_F16:
-        *out = HD_F16;
+        *out = HD_DTYPE_F16;
         return true;
     case HD_NCCL_F32:
-        *out = HD_F32;
+        *out = HD_DTYPE_F32;
         return true;
     case HD_NCCL_F64:
-        *out = HD_F64;
+        *out = HD_DTYPE_F64;
         return true;
     case HD_NCCL_BF16:
-        *out = HD_BF16;
+        *out = HD_DTYPE_BF16;
         return true;
     default:
         return false;
@@ -184,7 +184,7 @@ bool dtype_of(int type, hd_dtype *out)
 
 size_t size_of(int type)
 {
-    hd_dtype dtype = HD_U8;
+    hd_dtype dtype = HD_DTYPE_U8;
 
     return dtype_of(type, &dtype) ? hd_dtype_size(dtype) : 0;
 }
@@ -303,22 +303,22 @@ template <class T> void fold_as_is(const Comm &comm, int op, size_t n, char *to)
 void reduce(const Comm &comm, const What &what, size_t n, char *to)
 {
     bool sums = what.op == HD_NCCL_SUM;
-    hd_dtype dtype = HD_U8;
+    hd_dtype dtype = HD_DTYPE_U8;
 
     dtype_of(what.type, &dtype);
     switch (dtype) {
-    case HD_U8:
+    case HD_DTYPE_U8:
         fold_as_is<uint8_t>(comm, what.op, n, to);
         return;
-    case HD_I32: // wraps around
+    case HD_DTYPE_I32: // wraps around
         sums ? fold_as_is<uint32_t>(comm, what.op, n, to)
              : fold_as_is<int32_t>(comm, what.op, n, to);
         return;
-    case HD_I64:
+    case HD_DTYPE_I64:
         sums ? fold_as_is<uint64_t>(comm, what.op, n, to)
              : fold_as_is<int64_t>(comm, what.op, n, to);
         return;
-    case HD_F64:
+    case HD_DTYPE_F64:
         fold_as_is<double>(comm, what.op, n, to);
         return;
     default:

@@ -119,14 +119,14 @@ TEST(FakeNccl, SumsHalvesInFloats)
                                   0.001f * static_cast<float>(r.rank + 1));
         std::vector<uint16_t> codes(1000);
 
-        hd_dtype_store_float(HD_BF16, values.data(), 1000, codes.data());
+        hd_dtype_store_float(HD_DTYPE_BF16, values.data(), 1000, codes.data());
         hd_cu_ptr at = r.Put(codes);
         EXPECT_EQ(r.nccl.all_reduce(From(at), To(at), 1000, HD_NCCL_BF16,
                                     HD_NCCL_SUM, comm, nullptr),
                   0);
         EXPECT_EQ(r.cu.stream_synchronize(nullptr), 0);
         codes = r.Get<uint16_t>(at, 1000);
-        hd_dtype_load_float(HD_BF16, codes.data(), 1000, values.data());
+        hd_dtype_load_float(HD_DTYPE_BF16, codes.data(), 1000, values.data());
         for (float value : values)
             EXPECT_NEAR(value, 0.006f, 0.006f / 128);
         EXPECT_EQ(r.cu.free(at), 0);

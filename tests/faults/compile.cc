@@ -60,7 +60,7 @@ TEST(DiagFaults, TextIsNeverNullAndErrorsAreCountedWithoutMemory)
             hd_module *module = nullptr;
             bool fired;
 
-            EXPECT_EQ(ParseInto(text, diag, &module), HD_INVALID);
+            EXPECT_EQ(ParseInto(text, diag, &module), HD_ERROR_INVALID);
             fault_begin(k, kinds);
             std::string said = hd_diag_text(diag);
             fired = fault_end();
@@ -88,7 +88,7 @@ TEST(ParseFaults, MemoryThatRunsOutIsSaidAndNothingIsKept)
                 fault_begin(k, kinds);
                 hd_status status = ParseInto(text, diag, &module);
                 fired = fault_end();
-                ExpectOutcome(k, fired, status, HD_NO_MEMORY);
+                ExpectOutcome(k, fired, status, HD_ERROR_NO_MEMORY);
                 if (fired) {
                     EXPECT_EQ(module, Sentinel<hd_module>());
                     EXPECT_EQ(hd_diag_errors(diag), 1u);
@@ -115,10 +115,11 @@ TEST(ParseFaults, AWrongProgramIsStillWrongWithoutMemoryForItsMessages)
             fault_begin(k, kinds);
             hd_status status = ParseInto(text, diag, &module);
             fired = fault_end();
-            EXPECT_TRUE(status == HD_INVALID ||
-                        (fired && status == HD_NO_MEMORY))
+            EXPECT_TRUE(status == HD_ERROR_INVALID ||
+                        (fired && status == HD_ERROR_NO_MEMORY))
                 << k << ": " << hd_status_text(status);
-            EXPECT_EQ(hd_diag_errors(diag), status == HD_INVALID ? 25u : 1u);
+            EXPECT_EQ(hd_diag_errors(diag),
+                      status == HD_ERROR_INVALID ? 25u : 1u);
             EXPECT_EQ(module, Sentinel<hd_module>());
             hd_diag_destroy(diag);
             return fired;
@@ -136,7 +137,7 @@ TEST(ParseFaults, WithoutADiagTheStatusIsTheSame)
         fault_begin(k, FAULT_MEMORY);
         hd_status status = ParseInto(kByHand, nullptr, &module);
         fired = fault_end();
-        ExpectOutcome(k, fired, status, HD_NO_MEMORY);
+        ExpectOutcome(k, fired, status, HD_ERROR_NO_MEMORY);
         hd_module_destroy(module);
         return fired;
     });
@@ -155,7 +156,7 @@ TEST(PrintFaults, TheModuleIsAsItWasAndNoTextIsGiven)
                 fault_begin(k, kinds);
                 hd_status status = hd_print(module, &text);
                 fired = fault_end();
-                ExpectOutcome(k, fired, status, HD_NO_MEMORY);
+                ExpectOutcome(k, fired, status, HD_ERROR_NO_MEMORY);
                 if (fired) {
                     EXPECT_EQ(text, Sentinel<char>());
                 } else {
@@ -183,7 +184,7 @@ TEST(PrintFaults, StepsAreGivenWholeOrNotAtAll)
             fault_begin(k, kinds);
             hd_status status = hd_print_steps(module, 1, diag, &text);
             fired = fault_end();
-            ExpectOutcome(k, fired, status, HD_NO_MEMORY);
+            ExpectOutcome(k, fired, status, HD_ERROR_NO_MEMORY);
             EXPECT_EQ(hd_diag_errors(diag), fired ? 1u : 0u) << k;
             if (fired)
                 EXPECT_EQ(text, Sentinel<char>());
@@ -211,7 +212,7 @@ TEST(PrintFaults, StepsOfAllRanksAreCountedOrNotAtAll)
             hd_status status =
                 hd_module_step_counts(module, diag, steps.data());
             fired = fault_end();
-            ExpectOutcome(k, fired, status, HD_NO_MEMORY);
+            ExpectOutcome(k, fired, status, HD_ERROR_NO_MEMORY);
             if (!fired) {
                 EXPECT_EQ(steps, std::vector<int64_t>(steps.size(), 17));
             }
@@ -237,7 +238,7 @@ TEST(PrintFaults, StepsAreCountedOrNotAtAll)
             fault_begin(k, kinds);
             hd_status status = hd_module_steps(module, 2, diag, &steps);
             fired = fault_end();
-            ExpectOutcome(k, fired, status, HD_NO_MEMORY);
+            ExpectOutcome(k, fired, status, HD_ERROR_NO_MEMORY);
             EXPECT_EQ(steps, fired ? -7 : 17);
             EXPECT_EQ(hd_diag_errors(diag), fired ? 1u : 0u) << k;
             hd_diag_destroy(diag);
@@ -267,13 +268,14 @@ TEST(LowerFaults, EveryTransferAndOptionRunsOutCleanly)
                     options.defer_sends = option == 1;
                     options.copy_own = option == 2;
                     options.chunks = option == 2 ? 2 : 1;
-                    options.protocol = option == 3 ? HD_GET : HD_PUT;
+                    options.protocol =
+                        option == 3 ? HD_PROTOCOL_GET : HD_PROTOCOL_PUT;
                     options.asked = 0; // a warning may be lost
                     fault_begin(k, kMemory[option % 2]);
                     hd_status status =
                         hd_lower(module, &options, nullptr, nullptr, diag);
                     fired = fault_end();
-                    ExpectOutcome(k, fired, status, HD_NO_MEMORY);
+                    ExpectOutcome(k, fired, status, HD_ERROR_NO_MEMORY);
                     EXPECT_EQ(hd_diag_errors(diag), fired ? 1u : 0u);
                     hd_module_destroy(module);
                     hd_diag_destroy(diag);
@@ -311,7 +313,7 @@ TEST(CheckFaults, CleanProgramsRunOutCleanly)
                 fault_begin(k, kinds);
                 hd_status status = hd_check_with(module, &options, diag);
                 fired = fault_end();
-                ExpectOutcome(k, fired, status, HD_NO_MEMORY);
+                ExpectOutcome(k, fired, status, HD_ERROR_NO_MEMORY);
                 EXPECT_EQ(hd_diag_errors(diag), fired ? 1u : 0u)
                     << k << hd_diag_text(diag);
                 hd_diag_destroy(diag);
@@ -350,7 +352,8 @@ TEST(CheckFaults, AWrongProgramNeverPassesForWantOfMemory)
                 hd_status status = hd_check(module, fresh);
                 bool fired = fault_end();
 
-                EXPECT_TRUE(status == want || (fired && status == HD_NO_MEMORY))
+                EXPECT_TRUE(status == want ||
+                            (fired && status == HD_ERROR_NO_MEMORY))
                     << gone << ' ' << k << ": " << hd_status_text(status);
                 hd_diag_destroy(fresh);
                 return fired;
@@ -377,8 +380,8 @@ struct Arrays {
                 values[i][k] = static_cast<float>((7 * k + i) % 5) - 2;
         }
         for (size_t i = 0; hd_module_argument(module, i, &argument); i++)
-            whole.push_back(argument.role == HD_OUT ? nullptr
-                                                    : values[i].data());
+            whole.push_back(argument.role == HD_ROLE_OUT ? nullptr
+                                                         : values[i].data());
     }
 };
 
@@ -421,7 +424,7 @@ TEST(ReferenceFaults, TensorAndHostProgramsRunOutCleanly)
             hd_status status = hd_reference_create(module, arrays.whole.data(),
                                                    diag, &reference);
             fired = fault_end();
-            ExpectOutcome(k, fired, status, HD_NO_MEMORY);
+            ExpectOutcome(k, fired, status, HD_ERROR_NO_MEMORY);
             EXPECT_EQ(hd_diag_errors(diag), fired ? 1u : 0u) << k;
             if (fired) {
                 EXPECT_EQ(reference, Sentinel<hd_reference>());
@@ -463,7 +466,7 @@ TEST(NoFaults, WhatCannotFailAsksForNothing)
     hd_message message;
 
     fault_begin(1, FAULT_MEMORY | FAULT_SYSTEM);
-    EXPECT_STREQ(hd_status_text(HD_PEER), "another rank failed");
+    EXPECT_STREQ(hd_status_text(HD_ERROR_PEER), "another rank failed");
     EXPECT_STREQ(hd_version(), HD_VERSION);
     EXPECT_STREQ(hd_module_name(module), "gather");
     EXPECT_EQ(hd_module_stage(module), HD_STAGE_TENSOR);
@@ -472,10 +475,10 @@ TEST(NoFaults, WhatCannotFailAsksForNothing)
     EXPECT_TRUE(hd_module_argument(module, 0, &argument));
     hd_shard(module, 0, 1, whole.data(), local.data());
     hd_unshard(module, 0, 1, local.data(), whole.data());
-    hd_dtype_load(HD_F32, local.data(), 32, wide.data());
-    hd_dtype_store(HD_F32, wide.data(), 32, local.data());
-    EXPECT_EQ(hd_dtype_size(HD_BF16), 2u);
-    EXPECT_STREQ(hd_dtype_text(HD_BF16), "bf16");
+    hd_dtype_load(HD_DTYPE_F32, local.data(), 32, wide.data());
+    hd_dtype_store(HD_DTYPE_F32, wide.data(), 32, local.data());
+    EXPECT_EQ(hd_dtype_size(HD_DTYPE_BF16), 2u);
+    EXPECT_STREQ(hd_dtype_text(HD_DTYPE_BF16), "bf16");
     EXPECT_EQ(hd_lower_defaults().streams, 2);
     EXPECT_STREQ(hd_session_defaults().device, "cpu");
     EXPECT_EQ(hd_diag_count(diag) + hd_diag_errors(diag), 0u);

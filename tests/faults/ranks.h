@@ -11,8 +11,8 @@
 
 #include <heddle/heddle.h>
 
-// An allgather between threads that ends with HD_PEER once a rank has left, as
-// the launcher's does and a caller's should.
+// An allgather between threads that ends with HD_ERROR_PEER once a rank has
+// left, as the launcher's does and a caller's should.
 class Rendezvous
 {
   public:
@@ -35,7 +35,7 @@ class Rendezvous
         }
         news_.wait(lock, [&] { return round_ != round || left_; });
         if (round_ == round)
-            return HD_PEER;
+            return HD_ERROR_PEER;
         memcpy(all, result_.data(), result_.size());
         return HD_OK;
     }

@@ -34,9 +34,9 @@ double Now()
 struct Story {
     hd_status status = HD_OK;
     const char *where = "";
-    bool touched = false;      // an out-parameter, though the call failed
-    bool silent = false;       // it failed without a word
-    hd_status again = HD_PEER; // of a second session after a failed one
+    bool touched = false;            // an out-parameter, though the call failed
+    bool silent = false;             // it failed without a word
+    hd_status again = HD_ERROR_PEER; // of a second session after a failed one
 };
 
 template <typename Type> Type *Sentinel()
@@ -75,9 +75,9 @@ struct Shards {
                     (5 * k + i + static_cast<size_t>(rank)) % 7);
         }
         for (size_t i = 0; hd_module_argument(module, i, &argument); i++) {
-            if (argument.dtype == HD_EVENT)
+            if (argument.dtype == HD_DTYPE_EVENT)
                 event = hd_event_create();
-            pointer.push_back(argument.dtype == HD_EVENT
+            pointer.push_back(argument.dtype == HD_DTYPE_EVENT
                                   ? static_cast<void *>(event)
                                   : static_cast<void *>(local[i].data()));
         }
@@ -95,7 +95,7 @@ struct Shards {
         bool same = true;
 
         for (size_t i = 0; hd_module_argument(module, i, &argument); i++)
-            if (argument.role == HD_IN && argument.dtype != HD_EVENT)
+            if (argument.role == HD_ROLE_IN && argument.dtype != HD_DTYPE_EVENT)
                 same &= local[i] == before[i];
         return same;
     }
@@ -174,14 +174,15 @@ bool LiveAsRank(Story *story, const hd_oob &oob, const hd_module *module,
 
 bool IsNews(hd_status status)
 {
-    return status == HD_PEER || status == HD_TIMEOUT;
+    return status == HD_ERROR_PEER || status == HD_ERROR_TIMEOUT;
 }
 
 // One try: the k-th request of rank `faulty` fails.
 bool TryLife(long k, int kinds, int faulty, const hd_module *module)
 {
     std::vector<Story> story(kRanks);
-    hd_status wanted = (kinds & FAULT_MEMORY) != 0 ? HD_NO_MEMORY : HD_SYSTEM;
+    hd_status wanted =
+        (kinds & FAULT_MEMORY) != 0 ? HD_ERROR_NO_MEMORY : HD_ERROR_SYSTEM;
     std::atomic<bool> fired(false);
     double begun = Now();
 
@@ -305,7 +306,8 @@ bool MeetRemote(Story *story, const hd_oob &oob)
 bool TryRemote(long k, int kinds, int faulty)
 {
     std::vector<Story> story(kRanks);
-    hd_status wanted = (kinds & FAULT_MEMORY) != 0 ? HD_NO_MEMORY : HD_SYSTEM;
+    hd_status wanted =
+        (kinds & FAULT_MEMORY) != 0 ? HD_ERROR_NO_MEMORY : HD_ERROR_SYSTEM;
     std::atomic<bool> fired(false);
     double begun = Now();
 
@@ -385,7 +387,8 @@ bool TryBoot(long k, int kinds, int faulty, const char *address)
     static uint64_t job = static_cast<uint64_t>(getpid()) << 32;
     std::vector<Story> story(kRanks);
     std::vector<std::thread> threads;
-    hd_status wanted = (kinds & FAULT_MEMORY) != 0 ? HD_NO_MEMORY : HD_SYSTEM;
+    hd_status wanted =
+        (kinds & FAULT_MEMORY) != 0 ? HD_ERROR_NO_MEMORY : HD_ERROR_SYSTEM;
     std::atomic<bool> fired(false);
 
     job++;
@@ -411,7 +414,8 @@ bool TryBoot(long k, int kinds, int faulty, const char *address)
                     (fired && s.status == wanted))
             << s.where << " of rank " << rank << ' ' << k << ": "
             << hd_status_text(s.status);
-        EXPECT_FALSE(s.silent && (rank != faulty || wanted != HD_NO_MEMORY))
+        EXPECT_FALSE(s.silent &&
+                     (rank != faulty || wanted != HD_ERROR_NO_MEMORY))
             << "rank " << rank << ' ' << k;
     }
     return fired;
@@ -506,7 +510,8 @@ bool TryLaunch(long k, int kinds, int child, hd_module *module)
         hd_launch(kRanks, kPatience, kPatience, LiveLaunched, module, diag);
     fired = fault_end();
     ExpectOutcome(k, fired, status,
-                  (kinds & FAULT_MEMORY) != 0 ? HD_NO_MEMORY : HD_SYSTEM);
+                  (kinds & FAULT_MEMORY) != 0 ? HD_ERROR_NO_MEMORY
+                                              : HD_ERROR_SYSTEM);
     EXPECT_EQ(hd_diag_errors(diag) > 0, fired) << k << hd_diag_text(diag);
     EXPECT_FALSE(HasChildren()) << k;
     hd_diag_destroy(diag);

@@ -28,7 +28,7 @@ TEST(SimulateFaults, ARunOutSaysSoAndKeepsNothing)
                             std::string(hd_diag_text(diag))
                                     .find("memory ran out for a message") !=
                                 std::string::npos;
-                ExpectOutcome(k, fired && !lost, status, HD_NO_MEMORY);
+                ExpectOutcome(k, fired && !lost, status, HD_ERROR_NO_MEMORY);
                 EXPECT_EQ(hd_diag_errors(diag), status == HD_OK ? 0u : 1u)
                     << k << hd_diag_text(diag);
                 if (status != HD_OK) {

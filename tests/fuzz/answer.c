@@ -106,8 +106,9 @@ hd_reference *compute(const hd_module *module, const arrays *arrays)
     hd_status status;
 
     for (size_t i = 0; i < arrays->n; i++)
-        whole[i] =
-            argument_of(module, i).role == HD_OUT ? NULL : arrays->whole[i];
+        whole[i] = argument_of(module, i).role == HD_ROLE_OUT
+                       ? NULL
+                       : arrays->whole[i];
     status = hd_reference_create(module, whole, diag, &reference);
     must(status == HD_OK, "a program can be executed", hd_diag_text(diag));
     hd_diag_destroy(diag);
@@ -164,7 +165,7 @@ void must_agree(const hd_module *tensor, const hd_module *host,
     for (size_t i = 0; i < hd_module_arguments(tensor); i++) {
         hd_argument a = argument_of(tensor, i);
 
-        if (a.role != HD_OUT && a.role != HD_INOUT)
+        if (a.role != HD_ROLE_OUT && a.role != HD_ROLE_INOUT)
             continue;
         for (int rank = 0; rank < hd_module_ranks(tensor); rank++)
             compare_argument(host, want, have, i, rank, &a, exact);

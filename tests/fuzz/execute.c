@@ -28,7 +28,7 @@ static void make_shards(const seat *seat, void **shard)
 
         shard[i] = malloc(a.local_bytes);
         memset(shard[i], 0x5a, a.local_bytes);
-        if (a.role != HD_OUT)
+        if (a.role != HD_ROLE_OUT)
             hd_shard(seat->module, i, seat->at.rank, seat->arrays->whole[i],
                      shard[i]);
     }
@@ -41,7 +41,7 @@ static void check_shards(const seat *seat, void **shard)
         double *want = malloc(a.local_elements * sizeof(double));
         double *have = malloc(a.local_elements * sizeof(double));
 
-        if (a.role == HD_OUT || a.role == HD_INOUT) {
+        if (a.role == HD_ROLE_OUT || a.role == HD_ROLE_INOUT) {
             hd_reference_local(seat->want, i, seat->at.rank, want, NULL);
             hd_dtype_load(a.dtype, shard[i], a.local_elements, have);
             must_equal(want, have, &a, seat->module, "cpu driver");

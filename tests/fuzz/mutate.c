@@ -346,7 +346,7 @@ static void change_role(mutator *m, hd_buffer *buffer)
     module->arguments_room = room;
     module->narguments = 0;
     for (hd_buffer *b = module->buffers; b != NULL; b = b->next)
-        if (b->role != HD_TEMP)
+        if (b->role != HD_ROLE_TEMP)
             module->argument[module->narguments++] = b;
 }
 
@@ -365,7 +365,7 @@ static void change_buffer(mutator *m)
         buffer->shared = !buffer->shared;
         break;
     default:
-        if (buffer->type.ndims > 0 && buffer->type.dtype != HD_EVENT)
+        if (buffer->type.ndims > 0 && buffer->type.dtype != HD_DTYPE_EVENT)
             dim->mark =
                 dim->mark >= 0 || pick(m, 2) == 0 ? HD_LOCAL : HD_STREAM;
     }

@@ -11,7 +11,7 @@ static hd_dtype dtype_of(const array *array)
 {
     if (!array->opaque)
         return array->dtype;
-    return array->size == 2 ? HD_BF16 : HD_F8E4M3;
+    return array->size == 2 ? HD_DTYPE_BF16 : HD_DTYPE_F8E4M3;
 }
 
 static void check_round_trip(const array *array)

@@ -29,7 +29,7 @@ outcome __wrap_complain(outcome result, const char *format, ...)
 static hd_argument argument_like(const array *array, hd_dtype dtype)
 {
     hd_argument a = {.name = "x",
-                     .role = HD_IN,
+                     .role = HD_ROLE_IN,
                      .dtype = dtype,
                      .ndims = array->ndims,
                      .elements = 1};
@@ -54,7 +54,7 @@ static uint64_t read_all(const whole *whole, size_t bytes)
 
 static void convert_to_all(const array *array)
 {
-    for (int dtype = HD_F64; dtype <= HD_U8; dtype++)
+    for (int dtype = HD_DTYPE_F64; dtype <= HD_DTYPE_U8; dtype++)
         for (int cast = 0; cast < 2; cast++) {
             hd_argument a = argument_like(array, (hd_dtype)dtype);
             whole whole = {0};

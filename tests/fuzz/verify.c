@@ -17,7 +17,7 @@ static hd_status take_step(void *context, const hd_step *steps, int n)
 
     must(n >= 1 && steps[0].op->nviews <= HD_MAX_VIEWS, "a step is one", "");
     *left -= n;
-    return *left > 0 ? HD_OK : HD_UNSUPPORTED;
+    return *left > 0 ? HD_OK : HD_ERROR_UNSUPPORTED;
 }
 
 // Every rank walks to its end or to an error that it says.
@@ -28,7 +28,7 @@ static void walk_ranks(const hd_module *module)
         int64_t left = 4096;
         hd_status status = hd_walk(module, rank, diag, take_step, &left);
 
-        if (status != HD_UNSUPPORTED)
+        if (status != HD_ERROR_UNSUPPORTED)
             must_explain(status, diag, "hd_walk");
         hd_diag_destroy(diag);
     }

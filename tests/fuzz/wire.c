@@ -104,13 +104,14 @@ static void receive_packet(int fd, const uint8_t *packet, size_t size,
              "a frame is what was sent", "");
         must((passed >= 0) == passes, "a descriptor comes with its frame", "");
     } else {
-        must(status == HD_INVALID, "a broken packet is refused", "");
+        must(status == HD_ERROR_INVALID, "a broken packet is refused", "");
         must(!mended, "a sound frame is taken", "");
         must(passed == -1, "what is refused brings no descriptor", "");
     }
     if (passed >= 0)
         close(passed);
-    must(hd_frame_receive(fd, getpid(), &frame, payload, &passed) == HD_TIMEOUT,
+    must(hd_frame_receive(fd, getpid(), &frame, payload, &passed) ==
+             HD_ERROR_TIMEOUT,
          "a packet is taken whole", "");
     free(payload);
 }
@@ -138,8 +139,8 @@ static void take_stream(const uint8_t *packet, size_t size, bool mended,
     cut = size > 0 ? cut % size : 0;
     send_packet(pair[0], packet, cut, false);
     status = hd_wire_take(wire, data, 0, HD_FRAME_ROOM);
-    must(status == HD_TIMEOUT || !mended, "half a frame is none", "");
-    if (status == HD_TIMEOUT) {
+    must(status == HD_ERROR_TIMEOUT || !mended, "half a frame is none", "");
+    if (status == HD_ERROR_TIMEOUT) {
         send_packet(pair[0], packet + cut, size - cut, false);
         status = hd_wire_take(wire, data, 0, HD_FRAME_ROOM);
     }
@@ -302,7 +303,7 @@ static bool send_part(choices *choices, const hd_group *peer,
     hd_status status = hd_frame_send(peer->link[0].wire.fd, frame, bytes,
                                      passed, hd_clock() + INT64_C(1000000000));
 
-    must(status == HD_OK || status == HD_PEER, "a frame is sent", "");
+    must(status == HD_OK || status == HD_ERROR_PEER, "a frame is sent", "");
     return frame.kind == HD_FRAME_DATA && frame.bytes == 8;
 }
 

@@ -471,12 +471,13 @@ class Mutator
 
     static bool MayShare(const hd_buffer *b)
     {
-        return b->role == HD_TEMP && b->type.dtype != HD_EVENT && !b->shared;
+        return b->role == HD_ROLE_TEMP && b->type.dtype != HD_DTYPE_EVENT &&
+               !b->shared;
     }
     static bool MayBeShared(const hd_buffer *b)
     {
-        return b->role != HD_IN && b->type.dtype != HD_EVENT && !b->shared &&
-               b->of == nullptr;
+        return b->role != HD_ROLE_IN && b->type.dtype != HD_DTYPE_EVENT &&
+               !b->shared && b->of == nullptr;
     }
     std::string Lifetime()
     {
@@ -496,7 +497,7 @@ class Mutator
              other = other->next)
             if (MayBeShared(other) && Pick(2) &&
                 other->type.dtype == b->type.dtype &&
-                (other->role == HD_TEMP
+                (other->role == HD_ROLE_TEMP
                      ? hd_type_local_elements(&other->type) >=
                            hd_type_local_elements(&b->type)
                      : hd_type_local_elements(&other->type) ==
@@ -545,10 +546,10 @@ class Mutator
         hd_type type = {};
         std::string name = "new" + std::to_string(module_->nbuffers);
 
-        type.dtype = HD_EVENT;
+        type.dtype = HD_DTYPE_EVENT;
         hd_view view = {};
         view.buffer =
-            hd_module_add_buffer(module_, name.c_str(), HD_TEMP, &type);
+            hd_module_add_buffer(module_, name.c_str(), HD_ROLE_TEMP, &type);
         view.loc = loc;
         return view;
     }

@@ -95,7 +95,7 @@ TEST(Mutation, TheCheckerSeesWhatIsPlain)
 
         ASSERT_EQ(p.status, HD_OK) << p.Said();
         EXPECT_EQ(hd_check(p.module, p.diag),
-                  c.verdict == ORACLE_CLEAN ? HD_OK : HD_INVALID)
+                  c.verdict == ORACLE_CLEAN ? HD_OK : HD_ERROR_INVALID)
             << c.text << "\n"
             << p.Said();
     }
@@ -168,7 +168,7 @@ TEST(Mutation, LifetimesAreJudgedAlike)
                     b = b->next;
                 for (int at = 0; at < k; at++)
                     other = other->next;
-                if (b->role != HD_TEMP || other->role == HD_IN ||
+                if (b->role != HD_ROLE_TEMP || other->role == HD_ROLE_IN ||
                     other->of != nullptr || b->of == other)
                     continue;
                 b->of = other;
@@ -211,7 +211,7 @@ size_t TryWithout(const std::string &text, long drop)
     hd_block *block = waits[static_cast<size_t>(drop)].first;
     hd_stmt *before = waits[static_cast<size_t>(drop)].second;
     hd_block_remove(block, before, before ? before->next : block->first);
-    EXPECT_EQ(hd_check(p.module, p.diag), HD_INVALID)
+    EXPECT_EQ(hd_check(p.module, p.diag), HD_ERROR_INVALID)
         << "without wait " << drop << ":\n"
         << p.Print();
     return waits.size();

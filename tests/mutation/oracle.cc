@@ -121,7 +121,7 @@ class Program
     {
         for (const hd_buffer *b = module->buffers; b != nullptr; b = b->next) {
             first_[b] = ncells;
-            if (b->of == nullptr && b->type.dtype != HD_EVENT) {
+            if (b->of == nullptr && b->type.dtype != HD_DTYPE_EVENT) {
                 ncells += static_cast<int>(hd_type_local_elements(&b->type));
                 owner.resize(static_cast<size_t>(ncells), b);
             }
@@ -170,7 +170,7 @@ class Program
     const hd_buffer *Unrecorded(int rank) const
     {
         for (const hd_buffer *b = module_->buffers; b != nullptr; b = b->next)
-            if (b->role == HD_OUT && b->type.dtype == HD_EVENT &&
+            if (b->role == HD_ROLE_OUT && b->type.dtype == HD_DTYPE_EVENT &&
                 std::none_of(steps.begin(), steps.end(), [&](const Step &step) {
                     return step.rank == rank && step.op != nullptr &&
                            Records(step.op, b);
@@ -262,7 +262,7 @@ class Program
             const hd_span &span = from.span[i];
             int access = hd_op_access(from.op, i);
 
-            if (span.buffer->type.dtype == HD_EVENT)
+            if (span.buffer->type.dtype == HD_DTYPE_EVENT)
                 continue;
             // What a broadcast sends is the root's to read, and what a reduce
             // makes the root's to write.
@@ -277,7 +277,7 @@ class Program
                         {}};
             for (int64_t k = 0; k < hd_span_elements(&span); k++)
                 a.cells.push_back(first_[span.buffer] + Element(span, k));
-            s->argument |= span.buffer->role != HD_TEMP;
+            s->argument |= span.buffer->role != HD_ROLE_TEMP;
             s->accesses.push_back(a);
         }
     }
@@ -433,8 +433,8 @@ class Machine
     {
         for (int rank = 0; rank < p_.nranks; rank++)
             for (int c = 0; c < p_.ncells; c++)
-                if (p_.owner[I(c)]->role == HD_OUT && !At(rank, c).written &&
-                    p_.Has(rank, c))
+                if (p_.owner[I(c)]->role == HD_ROLE_OUT &&
+                    !At(rank, c).written && p_.Has(rank, c))
                     Fail(ORACLE_HOLE, std::string("%") + p_.owner[I(c)]->name +
                                           " of rank " + std::to_string(rank));
         for (int rank = 0; rank < p_.nranks; rank++)
@@ -627,7 +627,7 @@ class Machine
     void CheckRead(int id, const Cell &cell, int c, int name)
     {
         const hd_buffer *owner = p_.owner[I(c)];
-        bool caller = owner->role == HD_IN || owner->role == HD_INOUT;
+        bool caller = owner->role == HD_ROLE_IN || owner->role == HD_ROLE_INOUT;
 
         if (!cell.written && !caller)
             Fail(ORACLE_UNWRITTEN, Name(id) + " reads %" + owner->name);

@@ -16,7 +16,8 @@ struct Base {
 };
 
 inline hd_lower_options Options(hd_transfer transfer, int streams,
-                                int chunks = 1, hd_protocol protocol = HD_PUT,
+                                int chunks = 1,
+                                hd_protocol protocol = HD_PROTOCOL_PUT,
                                 bool defer = false)
 {
     hd_lower_options o = hd_lower_defaults();
@@ -89,10 +90,10 @@ inline std::vector<Base> TensorBases()
         {"ring4x2", Linear(4), true, Options(HD_TRANSFER_RING, 2)},
         {"ring3x3c2", Linear(3), true, Options(HD_TRANSFER_RING, 3, 2)},
         {"ring4get", Linear(4), true,
-         Options(HD_TRANSFER_RING, 2, 1, HD_GET, true)},
+         Options(HD_TRANSFER_RING, 2, 1, HD_PROTOCOL_GET, true)},
         {"ring2x4", Linear(2), true, Options(HD_TRANSFER_RING, 4, 2)},
         {"direct4x2", Linear(4), true,
-         Options(HD_TRANSFER_DIRECT, 2, 1, HD_PUT, true)},
+         Options(HD_TRANSFER_DIRECT, 2, 1, HD_PROTOCOL_PUT, true)},
         {"direct3x3", Linear(3), true, Options(HD_TRANSFER_DIRECT, 3)},
         {"pipelined4x2", Linear(4), true, Options(HD_TRANSFER_PIPELINED, 2)},
         {"broadcast3x2", Linear(3), true, Options(HD_TRANSFER_BROADCAST, 2)},

@@ -54,8 +54,8 @@ std::string WithWait(hd_module *module, Place x, Place y)
 {
     hd_type type = {};
 
-    type.dtype = HD_EVENT;
-    hd_buffer *event = hd_module_add_buffer(module, "new", HD_TEMP, &type);
+    type.dtype = HD_DTYPE_EVENT;
+    hd_buffer *event = hd_module_add_buffer(module, "new", HD_ROLE_TEMP, &type);
     // Statements that follow each other have one place between them.
     bool next = y.before == x.stmt;
     hd_stmt *record = Sync(module, HD_OP_RECORD, event);

@@ -129,7 +129,7 @@ bool SameAnswer(const hd_module *module, const hd_reference *x,
     for (size_t i = 0; hd_module_argument(module, i, &a); i++) {
         std::vector<double> vx(a.local_elements), vy(vx), bx(vx), by(vx);
 
-        if (a.role != HD_OUT && a.role != HD_INOUT)
+        if (a.role != HD_ROLE_OUT && a.role != HD_ROLE_INOUT)
             continue;
         for (int rank = 0; rank < hd_module_ranks(module); rank++) {
             hd_reference_local(x, i, rank, vx.data(), bx.data());

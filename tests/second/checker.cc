@@ -37,7 +37,7 @@ Checked::Checked(const std::string &program)
         status = hd_check(module, diag);
     }
     for (size_t i = 0; hd_diag_message(diag, i, &message); i++)
-        if (message.severity == HD_ERROR)
+        if (message.severity == HD_SEVERITY_ERROR)
             codes.insert(message.code);
     said = hd_diag_text(diag);
     hd_free(printed);
@@ -64,7 +64,7 @@ std::string Compared::Disagreement() const
     if (!named)
         for (const std::string &code : kCodes[verdict.broken.begin()->first])
             named = named || checked.codes.count(code);
-    bool refused = checked.status == HD_INVALID;
+    bool refused = checked.status == HD_ERROR_INVALID;
     if (refused != verdict.Clean() && (refused || checked.status == HD_OK) &&
         (named || !refused))
         return "";

@@ -105,7 +105,8 @@ class Answers
         }
         for (size_t i = 0; i < bytes_.size(); i++) {
             hd_module_argument(tensor->it, i, &a);
-            whole_.push_back(a.role == HD_OUT ? nullptr : bytes_[i].data());
+            whole_.push_back(a.role == HD_ROLE_OUT ? nullptr
+                                                   : bytes_[i].data());
         }
         Compare(tensor, host);
     }
@@ -127,7 +128,7 @@ class Answers
         for (size_t i = 0;
              different.empty() && hd_module_argument(tensor->it, i, &a); i++)
             for (int rank = 0; rank < hd_module_ranks(tensor->it); rank++)
-                if (a.role == HD_OUT || a.role == HD_INOUT)
+                if (a.role == HD_ROLE_OUT || a.role == HD_ROLE_INOUT)
                     CompareOne(want, have, i, rank, a);
         hd_reference_destroy(want);
         hd_reference_destroy(have);
@@ -227,14 +228,14 @@ std::string Judged(const std::string &tensor_text, const std::string &text,
     }
     options.against = tensor.it;
     hd_status status = hd_check_with(host.it, &options, host.diag);
-    if (status != HD_OK && status != HD_INVALID) {
+    if (status != HD_OK && status != HD_ERROR_INVALID) {
         tally->refused++;
         return "";
     }
     (status == HD_OK ? tally->accepted : tally->rejected)++;
     for (size_t i = 0;
          status != HD_OK && hd_diag_message(host.diag, i, &message); i++)
-        if (message.severity == HD_ERROR)
+        if (message.severity == HD_SEVERITY_ERROR)
             break;
     Program program = Parse(host.Text());
     for (const Values &values : ValuesOf(host.it, random)) {

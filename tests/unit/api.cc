@@ -174,16 +174,16 @@ std::map<std::string, Row> Rows()
               EXPECT_EQ(hd_transport_text(NoSuch<hd_transport>()), nullptr))}}},
         {"hd_dtype_load",
          {{},
-          {DOES(hd_dtype_load(HD_F32, nullptr, 1, w.doubles)),
-           DOES(hd_dtype_load(HD_F32, w.x, 1, nullptr)),
+          {DOES(hd_dtype_load(HD_DTYPE_F32, nullptr, 1, w.doubles)),
+           DOES(hd_dtype_load(HD_DTYPE_F32, w.x, 1, nullptr)),
            DOES(hd_dtype_load(NoSuch<hd_dtype>(), w.x, 1, w.doubles))},
-          {DOES(hd_dtype_load(HD_F32, nullptr, 0, nullptr))}}},
+          {DOES(hd_dtype_load(HD_DTYPE_F32, nullptr, 0, nullptr))}}},
         {"hd_dtype_store",
          {{},
-          {DOES(hd_dtype_store(HD_F32, nullptr, 1, w.x)),
-           DOES(hd_dtype_store(HD_F32, w.doubles, 1, nullptr)),
+          {DOES(hd_dtype_store(HD_DTYPE_F32, nullptr, 1, w.x)),
+           DOES(hd_dtype_store(HD_DTYPE_F32, w.doubles, 1, nullptr)),
            DOES(hd_dtype_store(NoSuch<hd_dtype>(), w.doubles, 1, w.x))},
-          {DOES(hd_dtype_store(HD_F32, nullptr, 0, nullptr))}}},
+          {DOES(hd_dtype_store(HD_DTYPE_F32, nullptr, 0, nullptr))}}},
         {"hd_parse",
          {{REFUSED(hd_parse(nullptr, "x", 1, nullptr, 0, w.diag, &module)),
            REFUSED(hd_parse("n", nullptr, 1, nullptr, 0, w.diag, &module)),
@@ -193,7 +193,7 @@ std::map<std::string, Row> Rows()
           {},
           {DOES(
               EXPECT_EQ(hd_parse("n", nullptr, 0, nullptr, 0, w.diag, &module),
-                        HD_INVALID))}}},
+                        HD_ERROR_INVALID))}}},
         {"hd_module_destroy", {{}, {}, {DOES(hd_module_destroy(nullptr))}}},
         {"hd_print",
          {{REFUSED(hd_print(nullptr, &text)),
@@ -469,10 +469,10 @@ TEST(Api, WhatMustNotBeNullIsRefusedWithWords)
     for (const auto &row : Rows()) {
         for (size_t i = 0; i < row.second.refused.size(); i++) {
             world.diag = nullptr;
-            EXPECT_EQ(row.second.refused[i](world), HD_ARGUMENT)
+            EXPECT_EQ(row.second.refused[i](world), HD_ERROR_ARGUMENT)
                 << row.first << " " << i;
             world.diag = hd_diag_create();
-            EXPECT_EQ(row.second.refused[i](world), HD_ARGUMENT)
+            EXPECT_EQ(row.second.refused[i](world), HD_ERROR_ARGUMENT)
                 << row.first << " " << i;
             EXPECT_EQ(hd_diag_errors(world.diag),
                       row.first == "hd_print" || row.first == "hd_event_wait"
@@ -511,7 +511,7 @@ TEST(Api, ListsOfTransportsAreTakenWholeOrRefused)
         hd_check_options check = hd_check_defaults();
         hd_session_options open = hd_session_defaults();
         hd_session *session = nullptr;
-        hd_status want = *one[1] != '\0' ? HD_ARGUMENT : HD_OK;
+        hd_status want = *one[1] != '\0' ? HD_ERROR_ARGUMENT : HD_OK;
 
         lower.axes = check.axes = open.axes = one[0];
         for (int call = 0; call < 3; call++) {

@@ -282,7 +282,7 @@ TEST(Place, IsRefusedWhereVariablesAreMissingOrWrong)
     for (const BadPlace &c : cases) {
         Found got = Find(c.environment);
 
-        EXPECT_EQ(got.status, HD_ARGUMENT) << c.environment;
+        EXPECT_EQ(got.status, HD_ERROR_ARGUMENT) << c.environment;
         for (const char *word : c.words)
             EXPECT_NE(got.text.find(word), std::string::npos)
                 << c.environment << "\n  wants: " << word
@@ -554,7 +554,7 @@ TEST(Boot, ARankThatFailsTellsTheOthersWhy)
             &place, 10,
             [](void *, hd_group *group) {
                 hd_diag *words = hd_diag_create();
-                hd_status status = HD_INVALID;
+                hd_status status = HD_ERROR_INVALID;
 
                 if (hd_group_rank(group) != 1)
                     status =
@@ -563,7 +563,7 @@ TEST(Boot, ARankThatFailsTellsTheOthersWhy)
                     strstr(hd_diag_text(words), "rank 1 failed: invalid") ==
                         nullptr) {
                     fputs(hd_diag_text(words), stderr);
-                    status = HD_SYSTEM;
+                    status = HD_ERROR_SYSTEM;
                 }
                 hd_diag_destroy(words);
                 return status;
@@ -572,9 +572,9 @@ TEST(Boot, ARankThatFailsTellsTheOthersWhy)
     };
     std::vector<Ended> ended = RunPlaces(Places(3, ""), function);
 
-    EXPECT_EQ(ended[0].status, HD_PEER);
-    EXPECT_EQ(ended[1].status, HD_INVALID);
-    EXPECT_EQ(ended[2].status, HD_PEER);
+    EXPECT_EQ(ended[0].status, HD_ERROR_PEER);
+    EXPECT_EQ(ended[1].status, HD_ERROR_INVALID);
+    EXPECT_EQ(ended[2].status, HD_ERROR_PEER);
 }
 
 // Two ranks on each of two hosts, as a launcher numbers them.
@@ -611,7 +611,7 @@ TEST(Boot, ARankOfAnotherHostThatNeverComesIsNamed)
                  &place, 1, [](void *, hd_group *) { return HD_OK; }, nullptr,
                  diag);
          })) {
-        EXPECT_EQ(end.status, HD_TIMEOUT);
+        EXPECT_EQ(end.status, HD_ERROR_TIMEOUT);
         EXPECT_NE(strstr(end.text, "rank 3 of 4 did not come to rank 0"),
                   nullptr)
             << end.text;
@@ -626,7 +626,7 @@ TEST(Boot, AnAddressIsAskedForWhereHostsAreSeveralOrUnknown)
         hd_boot *boot = nullptr;
 
         place.local_size = local_size;
-        EXPECT_EQ(hd_boot_connect(&place, 10, diag, &boot), HD_ARGUMENT);
+        EXPECT_EQ(hd_boot_connect(&place, 10, diag, &boot), HD_ERROR_ARGUMENT);
         EXPECT_NE(strstr(hd_diag_text(diag), "HEDDLE_ADDR"), nullptr);
         hd_diag_destroy(diag);
     }
@@ -694,7 +694,8 @@ TEST(Boot, ARankThatNeverComesIsNamedOnAllRanks)
         });
         took = std::chrono::steady_clock::now() - start;
         for (const Ended &end : ended)
-            ExpectWords(end, HD_TIMEOUT, "rank 2 of 4 did not come to rank 0");
+            ExpectWords(end, HD_ERROR_TIMEOUT,
+                        "rank 2 of 4 did not come to rank 0");
         EXPECT_LT(took.count(), 30);
     }
 }
@@ -735,8 +736,8 @@ TEST(Boot, WithoutRankZeroTheOthersSaySo)
             return Connect(place, diag, 0.5);
         });
         for (const Ended &end : ended) {
-            ExpectWords(end, HD_TIMEOUT, "found no rank 0");
-            ExpectWords(end, HD_TIMEOUT, "Connection refused");
+            ExpectWords(end, HD_ERROR_TIMEOUT, "found no rank 0");
+            ExpectWords(end, HD_ERROR_TIMEOUT, "Connection refused");
         }
     }
 }
@@ -790,10 +791,10 @@ TEST(Boot, ARankThatRankZeroHasNoDescriptorForIsNotSaidToBeMissing)
             return Connect(place, diag, 1);
         });
 
-    ExpectWords(ended[0], HD_SYSTEM,
+    ExpectWords(ended[0], HD_ERROR_SYSTEM,
                 "rank 0 of 2 cannot accept another rank: Too many open files "
                 "(ulimit -n is ");
-    EXPECT_EQ(ended[1].status, HD_TIMEOUT);
+    EXPECT_EQ(ended[1].status, HD_ERROR_TIMEOUT);
 }
 
 // After they have gathered, and before they have lines of their own.
@@ -828,7 +829,7 @@ TEST(Boot, RanksHearWhyTheyCannotBeConnected)
     while ((wire.fd = hd_address_call(&place, INT64_MAX, why)) < 0)
         usleep(10000);
     EXPECT_EQ(hd_wire_call(wire.fd, place.rank, hello, INT64_MAX), HD_OK);
-    while (hd_wire_take(&wire, nullptr, 0, 0) == HD_TIMEOUT)
+    while (hd_wire_take(&wire, nullptr, 0, 0) == HD_ERROR_TIMEOUT)
         hd_wait_for(wire.fd, POLLIN, INT64_MAX);
     kill(getpid(), SIGKILL);
     abort();
@@ -845,7 +846,7 @@ TEST(Boot, RanksHearWhyTheyCannotBeConnected)
         do
             hd_wait_for(listener, POLLIN, INT64_MAX);
         while ((each.fd = hd_address_accept(listener)) < 0);
-        while (hd_wire_take(&each, nullptr, 0, 0) == HD_TIMEOUT)
+        while (hd_wire_take(&each, nullptr, 0, 0) == HD_ERROR_TIMEOUT)
             hd_wait_for(each.fd, POLLIN, INT64_MAX);
         EXPECT_EQ(hd_wire_answer(each.fd, 0, INT64_MAX), HD_OK);
     }
@@ -873,7 +874,7 @@ TEST(Boot, ARankThatDiesWhileOthersAreAwaitedIsNamed)
             if (i == dying)
                 EXPECT_EQ(WTERMSIG(ended[size_t(i)].how), SIGKILL);
             else
-                ExpectWords(ended[size_t(i)], HD_PEER,
+                ExpectWords(ended[size_t(i)], HD_ERROR_PEER,
                             dying == 0 ? "rank 0 died" : "rank 1 died");
         }
     }
@@ -902,7 +903,7 @@ TEST(Boot, ARankThatDiesInAGatherIsNamed)
 
         for (int i = 0; i < 3; i++) {
             if (i != dying)
-                ExpectWords(ended[size_t(i)], HD_PEER,
+                ExpectWords(ended[size_t(i)], HD_ERROR_PEER,
                             dying == 0 ? "rank 0 died" : "rank 2 died");
         }
     }
@@ -931,7 +932,7 @@ TEST(Boot, ARankThatDoesNotGatherIsNamedInTime)
 
         for (int i = 0; i < 3; i++) {
             if (i != idle)
-                ExpectWords(ended[size_t(i)], HD_TIMEOUT,
+                ExpectWords(ended[size_t(i)], HD_ERROR_TIMEOUT,
                             idle == 0 ? "waits for rank 0"
                                       : "rank 0 waits for rank 1 in");
         }
@@ -955,7 +956,7 @@ TEST(Boot, RanksThatGatherOtherSizesAreToldSo)
     };
 
     for (const Ended &end : RunPlaces(Places(3, ""), function))
-        ExpectWords(end, HD_ARGUMENT, "rank 1 passes 16 bytes");
+        ExpectWords(end, HD_ERROR_ARGUMENT, "rank 1 passes 16 bytes");
 }
 
 TEST(Boot, TwoProcessesOfOneRankAreTold)
@@ -972,13 +973,13 @@ TEST(Boot, TwoProcessesOfOneRankAreTold)
         if (place.rank == 2)
             told.Await();
         status = Connect(place, diag, 10);
-        if (status == HD_ARGUMENT)
+        if (status == HD_ERROR_ARGUMENT)
             told.Give();
         return status;
     });
     for (size_t i : {size_t{1}, size_t{3}}) {
         fine += ended[i].status == HD_OK;
-        refused += ended[i].status == HD_ARGUMENT &&
+        refused += ended[i].status == HD_ERROR_ARGUMENT &&
                    strstr(ended[i].text, "there is a rank 1 already");
     }
     EXPECT_EQ(fine, 1);
@@ -1007,7 +1008,8 @@ TEST(Boot, ARankOfAnotherSizeIsRefused)
     });
     EXPECT_EQ(ended[0].status, HD_OK) << ended[0].text;
     EXPECT_EQ(ended[1].status, HD_OK) << ended[1].text;
-    ExpectWords(ended[2], HD_ARGUMENT, "started as one of 3, and rank 0 as");
+    ExpectWords(ended[2], HD_ERROR_ARGUMENT,
+                "started as one of 3, and rank 0 as");
 }
 
 TEST(Boot, AnotherJobsRankIsNoneOfOurs)
@@ -1031,7 +1033,7 @@ TEST(Boot, AnotherJobsRankIsNoneOfOurs)
     });
     EXPECT_EQ(ended[0].status, HD_OK) << ended[0].text;
     EXPECT_EQ(ended[1].status, HD_OK) << ended[1].text;
-    ExpectWords(ended[2], HD_TIMEOUT, "found no rank 0");
+    ExpectWords(ended[2], HD_ERROR_TIMEOUT, "found no rank 0");
 }
 
 // Calls whatever listens there, until somebody does.
@@ -1202,7 +1204,7 @@ TEST(Boot, SomethingElseThatListensThereIsNotTakenForRankZero)
         ended = RunPlaces(places, [](const hd_place &place, hd_diag *diag) {
             return Connect(place, diag, 0.5);
         });
-        ExpectWords(ended[0], HD_TIMEOUT,
+        ExpectWords(ended[0], HD_ERROR_TIMEOUT,
                     answers > 0 ? "another program, listens there"
                                 : "says nothing");
         kill(server, SIGKILL);
@@ -1219,7 +1221,7 @@ TEST(Boot, AnAddressInUseOrElsewhereIsReported)
     hd_place other;
     int fd, port;
 
-    EXPECT_EQ(hd_boot_connect(&place, 5, diag, &boot), HD_SYSTEM);
+    EXPECT_EQ(hd_boot_connect(&place, 5, diag, &boot), HD_ERROR_SYSTEM);
     EXPECT_NE(strstr(hd_diag_text(diag),
                      "rank 0 cannot listen at 192.0.2.1:4711: Cannot assign"),
               nullptr)
@@ -1230,7 +1232,7 @@ TEST(Boot, AnAddressInUseOrElsewhereIsReported)
     port = atoi(strchr(other.address, ':') + 1);
     ASSERT_EQ(hd_address_listen(&other, INT64_MAX, diag, &fd), HD_OK);
     snprintf(place.address, sizeof(place.address), "localhost:%d", port);
-    EXPECT_EQ(hd_boot_connect(&place, 0.3, diag, &boot), HD_SYSTEM);
+    EXPECT_EQ(hd_boot_connect(&place, 0.3, diag, &boot), HD_ERROR_SYSTEM);
     EXPECT_NE(strstr(hd_diag_text(diag), "Address already in use"), nullptr)
         << hd_diag_text(diag);
     close(fd);
@@ -1270,7 +1272,8 @@ TEST(Boot, NothingStaysOpen)
     hd_boot_destroy(boot[0]);
     hd_boot_destroy(boot[1]);
     EXPECT_EQ(OpenDescriptors(), before);
-    EXPECT_EQ(hd_boot_connect(&places[0], 0.1, nullptr, &boot[0]), HD_TIMEOUT);
+    EXPECT_EQ(hd_boot_connect(&places[0], 0.1, nullptr, &boot[0]),
+              HD_ERROR_TIMEOUT);
     EXPECT_EQ(OpenDescriptors(), before);
 }
 

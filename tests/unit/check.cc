@@ -267,7 +267,7 @@ TEST(Cells, TooManyAreRefusedByName)
     Program p(text);
     ASSERT_EQ(p.status, HD_OK) << p.Said();
 
-    EXPECT_EQ(hd_check(p.module, p.diag), HD_INVALID);
+    EXPECT_EQ(hd_check(p.module, p.diag), HD_ERROR_INVALID);
     EXPECT_NE(p.Said().find("HD0105"), std::string::npos) << p.Said();
     EXPECT_NE(p.Said().find("%x is used in 67117056 pieces"), std::string::npos)
         << p.Said();
@@ -351,7 +351,7 @@ TEST(Order, AJoinLearnsWhatItsStreamsKnewWhenTheyPassedIt)
     ASSERT_EQ(p.status, HD_OK) << p.Said();
     std::string said;
 
-    EXPECT_EQ(hd_check(p.module, p.diag), HD_INVALID);
+    EXPECT_EQ(hd_check(p.module, p.diag), HD_ERROR_INVALID);
     EXPECT_NE(p.Said().find("HD0801"), std::string::npos) << p.Said();
 }
 
@@ -424,7 +424,7 @@ TEST(Race, EachPairOfPlacesIsReportedOnce)
               "on stream i mod 2 { %x = relu %a[i] } } join }");
     ASSERT_EQ(p.status, HD_OK) << p.Said();
 
-    EXPECT_EQ(hd_check(p.module, p.diag), HD_INVALID);
+    EXPECT_EQ(hd_check(p.module, p.diag), HD_ERROR_INVALID);
     EXPECT_EQ(hd_diag_errors(p.diag), 1u) << p.Said();
 }
 

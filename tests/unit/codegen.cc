@@ -14,9 +14,9 @@
 namespace
 {
 
-const std::vector<hd_dtype> kDtypes = {HD_F64,  HD_F32,    HD_F16,
-                                       HD_BF16, HD_F8E4M3, HD_F8E5M2,
-                                       HD_I64,  HD_I32,    HD_U8};
+const std::vector<hd_dtype> kDtypes = {
+    HD_DTYPE_F64,    HD_DTYPE_F32, HD_DTYPE_F16, HD_DTYPE_BF16, HD_DTYPE_F8E4M3,
+    HD_DTYPE_F8E5M2, HD_DTYPE_I64, HD_DTYPE_I32, HD_DTYPE_U8};
 const std::vector<std::string> kFloats = {"f64",  "f32",    "f16",
                                           "bf16", "f8e4m3", "f8e5m2"};
 const std::vector<std::string> kAll = {"f64",    "f32", "f16", "bf16", "f8e4m3",
@@ -1000,15 +1000,17 @@ std::vector<char> RunCast(const Host &host, size_t i, hd_kernel_grid grid,
 TEST(Codegen, EveryNarrowCodeIsLoadedAsByTheLibrary)
 {
     std::vector<Kernel> kernels;
-    std::vector<hd_dtype> narrow = {HD_F16, HD_BF16, HD_F8E4M3, HD_F8E5M2};
+    std::vector<hd_dtype> narrow = {HD_DTYPE_F16, HD_DTYPE_BF16,
+                                    HD_DTYPE_F8E4M3, HD_DTYPE_F8E5M2};
     std::vector<uint16_t> codes(65536);
 
     for (hd_dtype d : narrow)
-        for (hd_dtype to : {HD_F32, HD_F64})
+        for (hd_dtype to : {HD_DTYPE_F32, HD_DTYPE_F64})
             kernels.push_back(Cast(d, to, hd_dtype_size(d) == 2 ? 65536 : 256));
     Host host(kernels);
     for (size_t i = 0; i < kernels.size(); i++) {
-        hd_dtype d = narrow[i / 2], to = i % 2 == 0 ? HD_F32 : HD_F64;
+        hd_dtype d = narrow[i / 2],
+                 to = i % 2 == 0 ? HD_DTYPE_F32 : HD_DTYPE_F64;
         size_t n = hd_dtype_size(d) == 2 ? 65536 : 256;
         std::vector<double> values(n);
         std::vector<char> want(n * hd_dtype_size(to));
@@ -1021,7 +1023,7 @@ TEST(Codegen, EveryNarrowCodeIsLoadedAsByTheLibrary)
                 codes[c] = static_cast<uint16_t>(c);
         // By way of double a NaN would become a quiet one.
         hd_dtype_load(d, codes.data(), n, values.data());
-        if (to == HD_F32)
+        if (to == HD_DTYPE_F32)
             hd_dtype_load_float(d, codes.data(), n,
                                 reinterpret_cast<float *>(want.data()));
         else
@@ -1031,7 +1033,8 @@ TEST(Codegen, EveryNarrowCodeIsLoadedAsByTheLibrary)
     }
 }
 
-const std::vector<hd_dtype> kFrom = {HD_F64, HD_F32, HD_I64, HD_I32};
+const std::vector<hd_dtype> kFrom = {HD_DTYPE_F64, HD_DTYPE_F32, HD_DTYPE_I64,
+                                     HD_DTYPE_I32};
 
 // From wide dtypes to every other one, bit by bit.
 TEST(Codegen, EveryDtypeIsStoredAsByTheLibrary)
@@ -1143,7 +1146,7 @@ TEST(Codegen, OneRangeIsCopiedToAllPlacesAndNowhereElse)
 Kernel Rows(const hd_rows &rows, int flags)
 {
     return Emit([=](hd_text *out, hd_kernel_grid *grid) {
-        hd_emit_rows(&rows, HD_BF16, flags, out, grid);
+        hd_emit_rows(&rows, HD_DTYPE_BF16, flags, out, grid);
         return HD_OK;
     });
 }
@@ -1266,7 +1269,7 @@ TEST(Codegen, RanksAreReducedInOrderAndRoundedOnce)
         args.at[0] = args.at[operands]; // over the last operand
         host.Launch(i, args, kernels[i].grid);
         std::vector<char> want(n * size);
-        if (d == HD_U8) // wraps
+        if (d == HD_DTYPE_U8) // wraps
             for (double &v : total)
                 v = static_cast<double>(static_cast<int64_t>(v) & 255);
         hd_dtype_store(d, total.data(), n, want.data());
@@ -1573,22 +1576,23 @@ TEST(Codegen, MoreRanksThanAKernelHasPointersForAreRefused)
     hd_length ten = hd_length_fixed(10);
     hd_kernel_grid grid;
 
-    EXPECT_EQ(hd_emit_reduce(HD_F32, HD_FOLD_SUM, 80, ten, diag, &text, &grid),
-              HD_UNSUPPORTED);
+    EXPECT_EQ(
+        hd_emit_reduce(HD_DTYPE_F32, HD_FOLD_SUM, 80, ten, diag, &text, &grid),
+        HD_ERROR_UNSUPPORTED);
     EXPECT_STREQ(hd_diag_text(diag),
                  "heddle: error: a reduction over 80 ranks; a "
                  "kernel takes 1 to 79\n");
     hd_diag_clear(diag);
-    EXPECT_EQ(
-        hd_emit_oneshot(HD_F32, HD_FOLD_SUM, 17, 1, ten, diag, &text, &grid),
-        HD_UNSUPPORTED);
+    EXPECT_EQ(hd_emit_oneshot(HD_DTYPE_F32, HD_FOLD_SUM, 17, 1, ten, diag,
+                              &text, &grid),
+              HD_ERROR_UNSUPPORTED);
     EXPECT_STREQ(hd_diag_text(diag),
                  "heddle: error: a reduction in one kernel over 17 ranks; it "
                  "takes 2 to 16\n");
     hd_diag_clear(diag);
-    EXPECT_EQ(hd_emit_twoshot(HD_F32, HD_FOLD_SUM, 14, 1, ten, ten, diag, &text,
-                              &grid),
-              HD_UNSUPPORTED);
+    EXPECT_EQ(hd_emit_twoshot(HD_DTYPE_F32, HD_FOLD_SUM, 14, 1, ten, ten, diag,
+                              &text, &grid),
+              HD_ERROR_UNSUPPORTED);
     EXPECT_STREQ(hd_diag_text(diag),
                  "heddle: error: a reduction in one kernel over 14 ranks; it "
                  "takes 2 to 13\n");
@@ -1652,13 +1656,13 @@ TEST(CodegenNvrtc, ALibraryThatDoesNotDoIsNamed)
 
     std::ofstream(garbage) << "no library";
     setenv("HEDDLE_NVRTC_LIB", old.c_str(), 1);
-    EXPECT_EQ(hd_nvrtc_open(diag, &nvrtc), HD_UNSUPPORTED);
+    EXPECT_EQ(hd_nvrtc_open(diag, &nvrtc), HD_ERROR_UNSUPPORTED);
     EXPECT_EQ(std::string(hd_diag_text(diag)),
               "heddle: error: NVRTC at " + old +
                   " is too old: it has no nvrtcGetErrorString\n");
     hd_diag_clear(diag);
     setenv("HEDDLE_NVRTC_LIB", garbage.c_str(), 1);
-    EXPECT_EQ(hd_nvrtc_open(diag, &nvrtc), HD_UNSUPPORTED);
+    EXPECT_EQ(hd_nvrtc_open(diag, &nvrtc), HD_ERROR_UNSUPPORTED);
     std::string said = hd_diag_text(diag);
     EXPECT_NE(said.find("HEDDLE_NVRTC_LIB is no such library: " + garbage),
               std::string::npos)

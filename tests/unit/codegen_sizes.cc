@@ -174,7 +174,8 @@ void Fill(const Buffers &buffers, const hd_module *module,
             hd_dtype dtype = span.buffer->type.dtype;
             char *base = static_cast<char *>(buffers.At(span));
 
-            if (span.buffer->role != HD_IN && span.buffer->role != HD_INOUT)
+            if (span.buffer->role != HD_ROLE_IN &&
+                span.buffer->role != HD_ROLE_INOUT)
                 continue;
             bool picks =
                 hd_op_family(steps.step[i].op) == HD_FAMILY_TAKE && k == 2;
@@ -202,7 +203,8 @@ std::string Differs(const hd_module *module, const Buffers &have,
         size_t size = hd_dtype_size(b->type.dtype), n = BytesOf(b) / size;
 
         // What stays in registers is in no memory.
-        for (size_t i = 0; i < n && b->of == nullptr && b->role != HD_TEMP; i++)
+        for (size_t i = 0; i < n && b->of == nullptr && b->role != HD_ROLE_TEMP;
+             i++)
             if (std::memcmp(x + i * size, y + i * size, size) != 0)
                 return std::string("%") + b->name + " element " +
                        std::to_string(i) + ": " +
@@ -533,13 +535,13 @@ TEST(CodegenSizes, OfNothingASumIsZeroAndAMaximumTheLeast)
         hd_dtype as;
         double least, most;
     };
-    const Want wants[] = {{"f64", HD_F64, -INFINITY, INFINITY},
-                          {"f32", HD_F32, -INFINITY, INFINITY},
-                          {"bf16", HD_BF16, -INFINITY, INFINITY},
-                          {"f8e4m3", HD_F8E4M3, -INFINITY, INFINITY},
-                          {"i64", HD_I64, -0x1p63, 0x1p63},
-                          {"i32", HD_I32, -0x1p31, 0x1p31},
-                          {"u8", HD_U8, 0, 255}};
+    const Want wants[] = {{"f64", HD_DTYPE_F64, -INFINITY, INFINITY},
+                          {"f32", HD_DTYPE_F32, -INFINITY, INFINITY},
+                          {"bf16", HD_DTYPE_BF16, -INFINITY, INFINITY},
+                          {"f8e4m3", HD_DTYPE_F8E4M3, -INFINITY, INFINITY},
+                          {"i64", HD_DTYPE_I64, -0x1p63, 0x1p63},
+                          {"i32", HD_DTYPE_I32, -0x1p31, 0x1p31},
+                          {"u8", HD_DTYPE_U8, 0, 255}};
     std::vector<std::unique_ptr<Sized>> programs;
     std::vector<Kernel> kernels;
 
@@ -597,8 +599,9 @@ TEST(CodegenSizes, AProductOverNothingIsItsBias)
         args.at[k] = Address(have, step.span[k]);
     host.Launch(0, args, program.Kernels({1}, false)[0].grid);
     for (size_t i = 0; i < 40; i++)
-        EXPECT_EQ(At(HD_F32, have.At(step.span[0]), i),
-                  std::max(0.0, At(HD_F32, have.At(step.span[3]), i % 8)));
+        EXPECT_EQ(
+            At(HD_DTYPE_F32, have.At(step.span[0]), i),
+            std::max(0.0, At(HD_DTYPE_F32, have.At(step.span[3]), i % 8)));
 }
 
 // Blocks 0 and 1 are as long as each other only where m is large; a size of

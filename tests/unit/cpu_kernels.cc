@@ -91,9 +91,9 @@ class Memory
 
     double Draw(hd_dtype dtype)
     {
-        if (dtype == HD_I64 || dtype == HD_I32)
+        if (dtype == HD_DTYPE_I64 || dtype == HD_DTYPE_I32)
             return static_cast<double>(random_() % 2001) - 1000;
-        if (dtype == HD_U8)
+        if (dtype == HD_DTYPE_U8)
             return static_cast<double>(random_() % 256);
         return static_cast<double>(random_() % 8192) / 1024 - 4;
     }

@@ -44,7 +44,7 @@ TEST_F(Diag, AnErrorShowsItsLineAndCaret)
     Point("heddle 1\n\n\n\n\n\n    %c = matmul %ga, %b\n");
     EXPECT_EQ(
         hd_error(diag, HD_E0103, {7, 17, 3}, "unknown buffer '%s'", "%ga"),
-        HD_INVALID);
+        HD_ERROR_INVALID);
     EXPECT_STREQ(hd_diag_text(diag),
                  "ring.hd:7:17: error[HD0103]: unknown buffer '%ga'\n"
                  "      7 |     %c = matmul %ga, %b\n"
@@ -68,9 +68,9 @@ TEST_F(Diag, NotesAndWarningsFollowInOrder)
 
 TEST_F(Diag, WhatHasNoPlaceSaysWhoSpeaks)
 {
-    EXPECT_EQ(hd_fail(diag, HD_PEER, "rank %d died", 3), HD_PEER);
+    EXPECT_EQ(hd_fail(diag, HD_ERROR_PEER, "rank %d died", 3), HD_ERROR_PEER);
     errno = ENOENT;
-    EXPECT_EQ(hd_system_error(diag, "open '%s'", "a.npy"), HD_SYSTEM);
+    EXPECT_EQ(hd_system_error(diag, "open '%s'", "a.npy"), HD_ERROR_SYSTEM);
     Point("abc");
     (void)hd_error(diag, HD_E0105, {0, 0, 0}, "too long");
     EXPECT_STREQ(hd_diag_text(diag),
@@ -82,11 +82,12 @@ TEST_F(Diag, WhatHasNoPlaceSaysWhoSpeaks)
 TEST_F(Diag, WhileItIsMutedOnlyFailuresAreTold)
 {
     EXPECT_FALSE(hd_diag_mute(diag, true));
-    EXPECT_EQ(hd_error(diag, HD_E0105, {1, 1, 1}, "wrong"), HD_INVALID);
+    EXPECT_EQ(hd_error(diag, HD_E0105, {1, 1, 1}, "wrong"), HD_ERROR_INVALID);
     hd_warning(diag, HD_E0805, {1, 1, 1}, "odd");
     hd_note(diag, {1, 1, 1}, "there");
     EXPECT_EQ(hd_diag_errors(diag), 0u);
-    EXPECT_EQ(hd_fail(diag, HD_NO_MEMORY, "out of memory"), HD_NO_MEMORY);
+    EXPECT_EQ(hd_fail(diag, HD_ERROR_NO_MEMORY, "out of memory"),
+              HD_ERROR_NO_MEMORY);
     EXPECT_TRUE(hd_diag_mute(diag, false));
     hd_warning(diag, HD_E0805, {}, "odd");
     EXPECT_EQ(hd_diag_count(diag), 2u);
@@ -196,7 +197,7 @@ TEST_F(Diag, PlacesPastTheTextAreHarmless)
 TEST_F(Diag, AfterTwentyErrorsTheRestIsCounted)
 {
     for (int i = 1; i <= 23; i++) {
-        (void)hd_fail(diag, HD_INVALID, "number %d", i);
+        (void)hd_fail(diag, HD_ERROR_INVALID, "number %d", i);
         hd_note(diag, {0, 0, 0}, "about %d", i);
     }
     std::string all = hd_diag_text(diag);
@@ -217,14 +218,14 @@ TEST_F(Diag, MessagesAreReadOneByOne)
     (void)hd_error(diag, HD_E0102, {1, 2, 1}, "bad %d", 7);
     hd_note(diag, {0, 0, 0}, "see there");
     ASSERT_TRUE(hd_diag_message(diag, 0, &m));
-    EXPECT_EQ(m.severity, HD_ERROR);
+    EXPECT_EQ(m.severity, HD_SEVERITY_ERROR);
     EXPECT_STREQ(m.code, "HD0102");
     EXPECT_STREQ(m.file, "ring.hd");
     EXPECT_EQ(m.line, 1);
     EXPECT_EQ(m.column, 2);
     EXPECT_STREQ(m.text, "bad 7");
     ASSERT_TRUE(hd_diag_message(diag, 1, &m));
-    EXPECT_EQ(m.severity, HD_NOTE);
+    EXPECT_EQ(m.severity, HD_SEVERITY_NOTE);
     EXPECT_STREQ(m.code, "");
     EXPECT_EQ(m.line, 0);
     EXPECT_FALSE(hd_diag_message(diag, 2, &m));
@@ -236,8 +237,8 @@ TEST_F(Diag, MessagesAreReadOneByOne)
 
 TEST_F(Diag, NoneAtAllIsFine)
 {
-    EXPECT_EQ(hd_error(nullptr, HD_E0101, {1, 1, 1}, "x"), HD_INVALID);
-    EXPECT_EQ(hd_fail(nullptr, HD_TIMEOUT, "x"), HD_TIMEOUT);
+    EXPECT_EQ(hd_error(nullptr, HD_E0101, {1, 1, 1}, "x"), HD_ERROR_INVALID);
+    EXPECT_EQ(hd_fail(nullptr, HD_ERROR_TIMEOUT, "x"), HD_ERROR_TIMEOUT);
     EXPECT_EQ(hd_diag_source(nullptr, &source), nullptr);
     hd_note(nullptr, {1, 1, 1}, "x");
     hd_diag_destroy(nullptr);
@@ -270,7 +271,7 @@ TEST(Status, EachHasItsOwnText)
 {
     std::string seen;
 
-    for (int i = HD_OK; i <= HD_TIMEOUT; i++) {
+    for (int i = HD_OK; i <= HD_ERROR_TIMEOUT; i++) {
         std::string text = hd_status_text(static_cast<hd_status>(i));
         EXPECT_EQ(seen.find("|" + text + "|"), std::string::npos) << text;
         seen += "|" + text + "|";

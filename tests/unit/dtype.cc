@@ -19,10 +19,10 @@ struct Format {
     bool infinite; // has infinities; without them only one code is a NaN
 };
 
-const Format formats[] = {{HD_F16, 16, 10, 15, true},
-                          {HD_BF16, 16, 7, 127, true},
-                          {HD_F8E5M2, 8, 2, 15, true},
-                          {HD_F8E4M3, 8, 3, 7, false}};
+const Format formats[] = {{HD_DTYPE_F16, 16, 10, 15, true},
+                          {HD_DTYPE_BF16, 16, 7, 127, true},
+                          {HD_DTYPE_F8E5M2, 8, 2, 15, true},
+                          {HD_DTYPE_F8E4M3, 8, 3, 7, false}};
 
 uint32_t SignOf(const Format &f)
 {
@@ -121,7 +121,7 @@ bool IsNan(const Format &f, uint32_t code)
 
 TEST(Dtype, NamesAndSizesAreFound)
 {
-    for (int i = HD_F64; i <= HD_EVENT; i++) {
+    for (int i = HD_DTYPE_F64; i <= HD_DTYPE_EVENT; i++) {
         auto dtype = static_cast<hd_dtype>(i);
         const char *text = hd_dtype_text(dtype);
         hd_dtype found;
@@ -132,14 +132,14 @@ TEST(Dtype, NamesAndSizesAreFound)
     hd_dtype none;
     EXPECT_FALSE(hd_dtype_find("f1", 2, &none));
     EXPECT_FALSE(hd_dtype_find("f160", 4, &none));
-    EXPECT_EQ(hd_dtype_size(HD_F8E4M3), 1u);
-    EXPECT_EQ(hd_dtype_size(HD_BF16), 2u);
-    EXPECT_EQ(hd_dtype_size(HD_I64), 8u);
-    EXPECT_EQ(hd_dtype_size(HD_EVENT), 0u);
-    EXPECT_TRUE(hd_dtype_is_float(HD_F8E5M2));
-    EXPECT_FALSE(hd_dtype_is_float(HD_EVENT));
-    EXPECT_TRUE(hd_dtype_is_integer(HD_U8));
-    EXPECT_FALSE(hd_dtype_is_integer(HD_EVENT));
+    EXPECT_EQ(hd_dtype_size(HD_DTYPE_F8E4M3), 1u);
+    EXPECT_EQ(hd_dtype_size(HD_DTYPE_BF16), 2u);
+    EXPECT_EQ(hd_dtype_size(HD_DTYPE_I64), 8u);
+    EXPECT_EQ(hd_dtype_size(HD_DTYPE_EVENT), 0u);
+    EXPECT_TRUE(hd_dtype_is_float(HD_DTYPE_F8E5M2));
+    EXPECT_FALSE(hd_dtype_is_float(HD_DTYPE_EVENT));
+    EXPECT_TRUE(hd_dtype_is_integer(HD_DTYPE_U8));
+    EXPECT_FALSE(hd_dtype_is_integer(HD_DTYPE_EVENT));
 }
 
 TEST(Dtype, UnitAndTinyAreThoseOfTheCodes)
@@ -151,13 +151,16 @@ TEST(Dtype, UnitAndTinyAreThoseOfTheCodes)
         EXPECT_EQ(hd_dtype_unit(f.dtype), (next - 1) / 2);
         EXPECT_EQ(hd_dtype_tiny(f.dtype), Load(f, 1));
     }
-    EXPECT_EQ(hd_dtype_unit(HD_F64),
+    EXPECT_EQ(hd_dtype_unit(HD_DTYPE_F64),
               std::numeric_limits<double>::epsilon() / 2);
-    EXPECT_EQ(hd_dtype_unit(HD_F32), std::numeric_limits<float>::epsilon() / 2);
-    EXPECT_EQ(hd_dtype_tiny(HD_F64), std::numeric_limits<double>::denorm_min());
-    EXPECT_EQ(hd_dtype_tiny(HD_F32), std::numeric_limits<float>::denorm_min());
-    EXPECT_EQ(hd_dtype_unit(HD_I32), 0);
-    EXPECT_EQ(hd_dtype_tiny(HD_EVENT), 0);
+    EXPECT_EQ(hd_dtype_unit(HD_DTYPE_F32),
+              std::numeric_limits<float>::epsilon() / 2);
+    EXPECT_EQ(hd_dtype_tiny(HD_DTYPE_F64),
+              std::numeric_limits<double>::denorm_min());
+    EXPECT_EQ(hd_dtype_tiny(HD_DTYPE_F32),
+              std::numeric_limits<float>::denorm_min());
+    EXPECT_EQ(hd_dtype_unit(HD_DTYPE_I32), 0);
+    EXPECT_EQ(hd_dtype_tiny(HD_DTYPE_EVENT), 0);
 }
 
 TEST(Dtype, OneHoldsAnotherIfEveryNumberOfThatIsOneOfIts)
@@ -171,18 +174,18 @@ TEST(Dtype, OneHoldsAnotherIfEveryNumberOfThatIsOneOfIts)
                       std::includes(table.begin(), table.end(), numbers.begin(),
                                     numbers.end()))
                 << hd_dtype_text(g.dtype) << " " << hd_dtype_text(f.dtype);
-            EXPECT_TRUE(hd_dtype_holds(HD_F32, f.dtype));
-            EXPECT_FALSE(hd_dtype_holds(f.dtype, HD_F32));
+            EXPECT_TRUE(hd_dtype_holds(HD_DTYPE_F32, f.dtype));
+            EXPECT_FALSE(hd_dtype_holds(f.dtype, HD_DTYPE_F32));
         }
-    EXPECT_TRUE(hd_dtype_holds(HD_F32, HD_U8));
-    EXPECT_TRUE(hd_dtype_holds(HD_BF16, HD_U8));
-    EXPECT_FALSE(hd_dtype_holds(HD_F8E4M3, HD_U8));
-    EXPECT_FALSE(hd_dtype_holds(HD_F32, HD_I32));
-    EXPECT_TRUE(hd_dtype_holds(HD_F64, HD_I32));
-    EXPECT_FALSE(hd_dtype_holds(HD_F64, HD_I64));
-    EXPECT_TRUE(hd_dtype_holds(HD_I64, HD_I32));
-    EXPECT_FALSE(hd_dtype_holds(HD_U8, HD_I32));
-    EXPECT_FALSE(hd_dtype_holds(HD_I64, HD_F16));
+    EXPECT_TRUE(hd_dtype_holds(HD_DTYPE_F32, HD_DTYPE_U8));
+    EXPECT_TRUE(hd_dtype_holds(HD_DTYPE_BF16, HD_DTYPE_U8));
+    EXPECT_FALSE(hd_dtype_holds(HD_DTYPE_F8E4M3, HD_DTYPE_U8));
+    EXPECT_FALSE(hd_dtype_holds(HD_DTYPE_F32, HD_DTYPE_I32));
+    EXPECT_TRUE(hd_dtype_holds(HD_DTYPE_F64, HD_DTYPE_I32));
+    EXPECT_FALSE(hd_dtype_holds(HD_DTYPE_F64, HD_DTYPE_I64));
+    EXPECT_TRUE(hd_dtype_holds(HD_DTYPE_I64, HD_DTYPE_I32));
+    EXPECT_FALSE(hd_dtype_holds(HD_DTYPE_U8, HD_DTYPE_I32));
+    EXPECT_FALSE(hd_dtype_holds(HD_DTYPE_I64, HD_DTYPE_F16));
 }
 
 TEST(Dtype, EveryCodeLoadsAsItIsDefined)
@@ -306,20 +309,20 @@ TEST(Dtype, IntegersSaturateAndRoundToEven)
     int32_t got32[n];
     uint8_t got8[n];
 
-    hd_dtype_store(HD_I64, x, n, got64);
-    hd_dtype_store(HD_I32, x, n, got32);
-    hd_dtype_store(HD_U8, x, n, got8);
+    hd_dtype_store(HD_DTYPE_I64, x, n, got64);
+    hd_dtype_store(HD_DTYPE_I32, x, n, got32);
+    hd_dtype_store(HD_DTYPE_U8, x, n, got8);
     for (size_t i = 0; i < n; i++) {
         EXPECT_EQ(got64[i], want64[i]) << x[i];
         EXPECT_EQ(got32[i], want32[i]) << x[i];
         EXPECT_EQ(got8[i], want8[i]) << x[i];
     }
     double back[n];
-    hd_dtype_load(HD_I32, got32, n, back);
+    hd_dtype_load(HD_DTYPE_I32, got32, n, back);
     EXPECT_EQ(back[3], INT32_MAX);
-    hd_dtype_load(HD_U8, got8, n, back);
+    hd_dtype_load(HD_DTYPE_U8, got8, n, back);
     EXPECT_EQ(back[8], 255);
-    hd_dtype_load(HD_I64, got64, n, back);
+    hd_dtype_load(HD_DTYPE_I64, got64, n, back);
     EXPECT_EQ(back[7], -0x1p63);
 }
 
@@ -330,7 +333,7 @@ TEST(Dtype, ArraysConvertAtAnyAddress)
     std::mt19937 random(3);
     std::uniform_real_distribution<double> value(-100, 100);
 
-    for (int t = HD_F64; t < HD_EVENT; t++)
+    for (int t = HD_DTYPE_F64; t < HD_DTYPE_EVENT; t++)
         for (size_t n : {0, 1, 5, 37, 256}) {
             auto dtype = static_cast<hd_dtype>(t);
             std::vector<char> bytes(n * 8 + 9, 0x5a), again(bytes);
@@ -354,7 +357,7 @@ TEST(Dtype, ArraysConvertAtAnyAddress)
                 ASSERT_EQ(back[i], one);
                 ASSERT_EQ(floats[i], static_cast<float>(one));
             }
-            if (dtype == HD_F64)
+            if (dtype == HD_DTYPE_F64)
                 continue;
             hd_dtype_store_float(dtype, floats.data(), n, &again[1]);
             EXPECT_EQ(bytes, again);

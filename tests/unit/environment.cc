@@ -167,10 +167,10 @@ TEST_F(P2p, WhatDoesNotArriveIsSeenInEitherDirection)
     for (Kind kind : {LOST, SHIFTED, LAST_WORD, STALE, REFUSED}) {
         hardware_.put = kind;
         hardware_.get = GOOD;
-        EXPECT_EQ(Verify(), HD_SYSTEM) << kind;
+        EXPECT_EQ(Verify(), HD_ERROR_SYSTEM) << kind;
         hardware_.put = GOOD;
         hardware_.get = kind;
-        EXPECT_EQ(Verify(), HD_SYSTEM) << kind;
+        EXPECT_EQ(Verify(), HD_ERROR_SYSTEM) << kind;
         EXPECT_EQ(hardware_.enabled, 0);
     }
     hardware_.get = LAST_WORD;
@@ -187,7 +187,7 @@ TEST_F(P2p, AccessThatWasEnabledStaysSo)
     EXPECT_EQ(Verify(), HD_OK) << said_;
     EXPECT_EQ(hardware_.enabled, 1);
     hardware_.enable = 217;
-    EXPECT_EQ(Verify(), HD_SYSTEM);
+    EXPECT_EQ(Verify(), HD_ERROR_SYSTEM);
     EXPECT_NE(said_.find("CUDA refused 'peer_enable': AN_ERROR"),
               std::string::npos)
         << said_;
@@ -196,7 +196,7 @@ TEST_F(P2p, AccessThatWasEnabledStaysSo)
 TEST_F(P2p, ACopyThatNeverEndsIsGivenUp)
 {
     hardware_.put = ENDLESS;
-    EXPECT_EQ(Verify(), HD_TIMEOUT);
+    EXPECT_EQ(Verify(), HD_ERROR_TIMEOUT);
     EXPECT_TRUE(probe_.stuck);
     EXPECT_EQ(hardware_.enabled, 1); // to disable it could block
 }

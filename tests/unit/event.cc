@@ -27,7 +27,7 @@ TEST(Event, NoTimeoutThatIsNoneWaitsForEver)
 
     hd_event_issue(event, 1);
     for (double timeout : {0.0, -1.0, -1e300, -HUGE_VAL, std::nan("")})
-        EXPECT_EQ(hd_event_wait(event, timeout), HD_TIMEOUT) << timeout;
+        EXPECT_EQ(hd_event_wait(event, timeout), HD_ERROR_TIMEOUT) << timeout;
     hd_event_destroy(event);
 }
 

@@ -111,9 +111,9 @@ TEST(Execute, WhatTheCallerSaysEndsIt)
         p,
         [](void *context, int rank, int64_t step) {
             static_cast<void>(Note(context, rank, step));
-            return HD_NO_MEMORY;
+            return HD_ERROR_NO_MEMORY;
         },
-        HD_NO_MEMORY);
+        HD_ERROR_NO_MEMORY);
 
     EXPECT_EQ(h.size(), 1u);
 }

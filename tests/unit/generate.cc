@@ -171,7 +171,7 @@ TEST(Generate, MostOfWhatIsComputedHasAFiniteBound)
             const hd_argument &a = expected.Inputs(0).Info(k);
             std::vector<double> value(a.local_elements), bound(value);
 
-            if (a.role == HD_IN)
+            if (a.role == HD_ROLE_IN)
                 continue;
             hd_reference_local(expected.Reference(0), k, 0, value.data(),
                                bound.data());

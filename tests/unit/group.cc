@@ -78,7 +78,7 @@ TEST(Group, ARankThatFinishesFirstIsNotTakenForDead)
              if (hd_group_rank(group) == 1)
                  return HD_OK;
              std::this_thread::sleep_for(std::chrono::milliseconds(50));
-             return hd_group_failed(group) ? HD_PEER : HD_OK;
+             return hd_group_failed(group) ? HD_ERROR_PEER : HD_OK;
          }))
         EXPECT_EQ(status, HD_OK);
 }
@@ -92,7 +92,7 @@ TEST(Group, WaitingForARankThatHasLeftEndsAtOnce)
         return hd_group_allgather(group, nullptr, 0, nullptr, nullptr);
     });
 
-    EXPECT_EQ(status[0], HD_PEER);
+    EXPECT_EQ(status[0], HD_ERROR_PEER);
     EXPECT_LT(Seconds(start), 15);
 }
 
@@ -116,7 +116,7 @@ TEST(Group, ARankThatNeverCallsIsNamedAtTheDeadline)
         },
         0.2);
 
-    EXPECT_EQ(status[0], HD_TIMEOUT);
+    EXPECT_EQ(status[0], HD_ERROR_TIMEOUT);
     EXPECT_NE(text.find("rank 0 waits for rank 1"), std::string::npos) << text;
 }
 
@@ -140,7 +140,7 @@ TEST(Group, ARankThatIsNotAsFarInACallIsNotSaidToHaveNotCalledIt)
         return got;
     });
 
-    EXPECT_EQ(status[0], HD_TIMEOUT);
+    EXPECT_EQ(status[0], HD_ERROR_TIMEOUT);
     EXPECT_NE(text.find("rank 0 waits for rank 1 in hd_session_create, which "
                         "has called it and is not as far"),
               std::string::npos)
@@ -176,12 +176,12 @@ TEST(Group, AKilledRankIsNamedByEveryOther)
         hd_status status = hd_group_allgather(group, nullptr, 0, nullptr, diag);
         std::string text = hd_diag_text(diag);
 
-        RANK_EXPECT(status == HD_PEER);
+        RANK_EXPECT(status == HD_ERROR_PEER);
         RANK_EXPECT(text.find("rank 2 died") != std::string::npos);
-        return HD_PEER;
+        return HD_ERROR_PEER;
     });
 
-    EXPECT_EQ(outcome.status, HD_PEER);
+    EXPECT_EQ(outcome.status, HD_ERROR_PEER);
     EXPECT_NE(outcome.text.find("rank 2 was killed by signal 9 (Killed)"),
               std::string::npos)
         << outcome.text;
@@ -205,7 +205,7 @@ TEST(Group, WhatAFailedRankSaysReachesTheOthers)
     });
 
     for (size_t rank = 0; rank < 3; rank++) {
-        EXPECT_EQ(status[rank], HD_PEER);
+        EXPECT_EQ(status[rank], HD_ERROR_PEER);
         EXPECT_NE(text[rank].find("the loom is on fire"), std::string::npos)
             << text[rank];
     }
@@ -216,17 +216,17 @@ TEST(Group, APhaseFailsOnAllRanksOrOnNone)
     std::vector<hd_status> status = Threads(3, [](hd_group *group) {
         hd_exchange exchange =
             hd_exchange_begin(group, HD_CALL_SESSION, 5, nullptr);
-        hd_status mine = hd_group_rank(group) == 2 ? HD_NO_MEMORY : HD_OK;
+        hd_status mine = hd_group_rank(group) == 2 ? HD_ERROR_NO_MEMORY : HD_OK;
         hd_status got = hd_exchange_agree(&exchange, mine);
 
         if (hd_group_failed(group) || hd_exchange_agree(&exchange, HD_OK))
-            return HD_INVALID; // the group itself must still work
+            return HD_ERROR_INVALID; // the group itself must still work
         return got;
     });
 
-    EXPECT_EQ(status[0], HD_PEER);
-    EXPECT_EQ(status[1], HD_PEER);
-    EXPECT_EQ(status[2], HD_NO_MEMORY);
+    EXPECT_EQ(status[0], HD_ERROR_PEER);
+    EXPECT_EQ(status[1], HD_ERROR_PEER);
+    EXPECT_EQ(status[2], HD_ERROR_NO_MEMORY);
 }
 
 TEST(Group, ARankThatHasFailedItselfIsNotToldOfOthers)
@@ -241,15 +241,15 @@ TEST(Group, ARankThatHasFailedItselfIsNotToldOfOthers)
             hd_group_fail(group, "rank 1 failed: the loom is on fire");
         while (!hd_group_failed(group))
             std::this_thread::yield();
-        mine = hd_fail(diag, HD_SYSTEM, "the thread is torn");
+        mine = hd_fail(diag, HD_ERROR_SYSTEM, "the thread is torn");
         mine = hd_exchange_agree(&exchange, mine);
         RANK_EXPECT(hd_diag_count(diag) == 1);
         hd_diag_destroy(diag);
         return mine;
     });
 
-    EXPECT_EQ(status[0], HD_SYSTEM);
-    EXPECT_EQ(status[1], HD_SYSTEM);
+    EXPECT_EQ(status[0], HD_ERROR_SYSTEM);
+    EXPECT_EQ(status[1], HD_ERROR_SYSTEM);
 }
 
 TEST(Group, ADescriptorTravelsWithItsPart)
@@ -408,12 +408,17 @@ TEST(Group, AFailureOfItsGatheringIsTheRanksOwn)
         hd_status want;
         const char *says;
     } cases[] = {
-        {HD_TIMEOUT, HD_TIMEOUT, "rank 1: the ranks' addresses could not be"},
-        {HD_PEER, HD_PEER, "its allgather failed (another rank"},
-        {HD_SYSTEM, HD_SYSTEM, "its allgather failed (system error"},
-        {HD_INVALID, HD_INVALID, "its allgather failed (invalid program)"},
-        {57, HD_ARGUMENT, "its allgather has returned 57, which is no status"},
-        {-1, HD_ARGUMENT, "its allgather has returned -1, which is no status"},
+        {HD_ERROR_TIMEOUT, HD_ERROR_TIMEOUT,
+         "rank 1: the ranks' addresses could not be"},
+        {HD_ERROR_PEER, HD_ERROR_PEER, "its allgather failed (another rank"},
+        {HD_ERROR_SYSTEM, HD_ERROR_SYSTEM,
+         "its allgather failed (system error"},
+        {HD_ERROR_INVALID, HD_ERROR_INVALID,
+         "its allgather failed (invalid program)"},
+        {57, HD_ERROR_ARGUMENT,
+         "its allgather has returned 57, which is no status"},
+        {-1, HD_ERROR_ARGUMENT,
+         "its allgather has returned -1, which is no status"},
     };
 
     for (auto &one : cases) {
@@ -439,11 +444,11 @@ TEST(Group, ItsArgumentsAreChecked)
     hd_oob oob = {nullptr, 2, 2, nullptr};
     hd_group *group = nullptr;
 
-    EXPECT_EQ(hd_group_create(&oob, 1, nullptr, &group), HD_ARGUMENT);
+    EXPECT_EQ(hd_group_create(&oob, 1, nullptr, &group), HD_ERROR_ARGUMENT);
     oob.rank = 0;
-    EXPECT_EQ(hd_group_create(&oob, 1, nullptr, &group), HD_ARGUMENT);
+    EXPECT_EQ(hd_group_create(&oob, 1, nullptr, &group), HD_ERROR_ARGUMENT);
     oob.size = 1;
-    EXPECT_EQ(hd_group_create(&oob, 0, nullptr, &group), HD_ARGUMENT);
+    EXPECT_EQ(hd_group_create(&oob, 0, nullptr, &group), HD_ERROR_ARGUMENT);
     EXPECT_EQ(hd_group_create(&oob, 1, nullptr, &group), HD_OK);
     hd_group_destroy(group);
     hd_group_destroy(nullptr);
@@ -471,7 +476,8 @@ TEST(Group, AnAllgatherOutOfRankOrderIsToldAtOnce)
             hd_diag *diag = hd_diag_create();
             hd_group *group = nullptr;
 
-            EXPECT_EQ(hd_group_create(&oob, 5, diag, &group), HD_ARGUMENT);
+            EXPECT_EQ(hd_group_create(&oob, 5, diag, &group),
+                      HD_ERROR_ARGUMENT);
             EXPECT_NE(std::string(hd_diag_text(diag)).find("its allgather"),
                       std::string::npos)
                 << hd_diag_text(diag);
@@ -636,7 +642,7 @@ TEST(Group, AQueueThatStaysFullIsATimeoutAndSaidToBe)
     if (!MayFillAQueue())
         GTEST_SKIP() << "ulimit -Hn is below net.core.somaxconn";
     queue.deaf = true;
-    EXPECT_EQ(queue.Run(0.3), HD_TIMEOUT);
+    EXPECT_EQ(queue.Run(0.3), HD_ERROR_TIMEOUT);
     EXPECT_NE(strstr(hd_diag_text(queue.one_diag),
                      "rank 1 waits for room among those who call rank 0"),
               nullptr)
@@ -682,7 +688,7 @@ TEST_F(Frame, ArrivesAsItWasSent)
     EXPECT_EQ(std::string(payload_, got_.bytes), "hallo");
     EXPECT_EQ(got_.serial, 12u);
     EXPECT_EQ(passed_, -1);
-    EXPECT_EQ(Receive(getpid()), HD_TIMEOUT);
+    EXPECT_EQ(Receive(getpid()), HD_ERROR_TIMEOUT);
 }
 
 TEST_F(Frame, WithADescriptorThatThereIsNoRoomForIsNotBroken)
@@ -697,7 +703,7 @@ TEST_F(Frame, WithADescriptorThatThereIsNoRoomForIsNotBroken)
     ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
     hd_status status = Receive(getpid());
     ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
-    EXPECT_EQ(status, HD_NO_MEMORY);
+    EXPECT_EQ(status, HD_ERROR_NO_MEMORY);
     EXPECT_EQ(passed_, -1);
 }
 
@@ -706,7 +712,7 @@ TEST_F(Frame, FromAnotherProcessIsRefused)
     hd_frame frame = {};
 
     ASSERT_EQ(hd_frame_send(end_[0], frame, "", -1, INT64_MAX), HD_OK);
-    EXPECT_EQ(Receive(getpid() + 1), HD_INVALID);
+    EXPECT_EQ(Receive(getpid() + 1), HD_ERROR_INVALID);
 }
 
 TEST_F(Frame, WithAFlippedBitIsRefused)
@@ -721,13 +727,13 @@ TEST_F(Frame, WithAFlippedBitIsRefused)
     EXPECT_EQ(Receive(getpid()), HD_OK);
     bytes[sizeof(frame) + 2] ^= 4;
     ASSERT_EQ(send(end_[0], bytes, sizeof(bytes), 0), ssize_t(sizeof(bytes)));
-    EXPECT_EQ(Receive(getpid()), HD_INVALID);
+    EXPECT_EQ(Receive(getpid()), HD_ERROR_INVALID);
 }
 
 TEST_F(Frame, TooShortIsRefused)
 {
     ASSERT_EQ(send(end_[0], "hedd", 4, 0), 4);
-    EXPECT_EQ(Receive(getpid()), HD_INVALID);
+    EXPECT_EQ(Receive(getpid()), HD_ERROR_INVALID);
 }
 
 // As ranks of several hosts have them: what arrives is any part of a frame.
@@ -783,7 +789,7 @@ TEST_F(FramePart, IsTakenAsItComesAndNoFurther)
         bool whole = i + 1 == first.size() || i + 1 == both.size();
 
         Send(both.substr(i, 1));
-        ASSERT_EQ(Take(), whole ? HD_OK : HD_TIMEOUT) << i;
+        ASSERT_EQ(Take(), whole ? HD_OK : HD_ERROR_TIMEOUT) << i;
         if (i + 1 == first.size()) {
             EXPECT_EQ(std::string(data_, wire_.frame.bytes), "hallo");
             EXPECT_EQ(wire_.frame.serial, 12u);
@@ -794,11 +800,11 @@ TEST_F(FramePart, IsTakenAsItComesAndNoFurther)
     EXPECT_EQ(Take(), HD_OK);
     EXPECT_EQ(std::string(data_, wire_.frame.bytes), "hallo");
     EXPECT_EQ(Take(), HD_OK);
-    EXPECT_EQ(Take(), HD_TIMEOUT);
+    EXPECT_EQ(Take(), HD_ERROR_TIMEOUT);
     Send(first.substr(0, 20));
-    EXPECT_EQ(Take(), HD_TIMEOUT);
+    EXPECT_EQ(Take(), HD_ERROR_TIMEOUT);
     shutdown(end_[0], SHUT_WR);
-    EXPECT_EQ(Take(), HD_PEER);
+    EXPECT_EQ(Take(), HD_ERROR_PEER);
 }
 
 TEST_F(FramePart, WithAFlippedBitIsRefused)
@@ -812,7 +818,8 @@ TEST_F(FramePart, WithAFlippedBitIsRefused)
         broken[i] = static_cast<char>(broken[i] ^ 0x10);
         Send(broken + std::string(HD_FRAME_ROOM, 'x'));
         hd_status status = Take();
-        EXPECT_TRUE(status == HD_INVALID || status == HD_ARGUMENT) << i;
+        EXPECT_TRUE(status == HD_ERROR_INVALID || status == HD_ERROR_ARGUMENT)
+            << i;
         TearDown();
         SetUp();
         wire_.got = 0;
@@ -822,7 +829,7 @@ TEST_F(FramePart, WithAFlippedBitIsRefused)
 TEST_F(FramePart, FromAnotherProcessIsRefused)
 {
     Send(Bytes("hallo"));
-    EXPECT_EQ(Take(getpid() + 1), HD_INVALID);
+    EXPECT_EQ(Take(getpid() + 1), HD_ERROR_INVALID);
 }
 
 TEST_F(FramePart, CutShortByTheDeadlineIsTheLast)
@@ -837,11 +844,12 @@ TEST_F(FramePart, CutShortByTheDeadlineIsTheLast)
     frame.bytes = static_cast<uint32_t>(payload.size());
     for (int i = 0; i < 1000 && status == HD_OK; i++)
         status = hd_wire_put(end_[0], frame, payload.data(), 0);
-    EXPECT_EQ(status, HD_TIMEOUT);
+    EXPECT_EQ(status, HD_ERROR_TIMEOUT);
     while ((status = Take()) == HD_OK)
         EXPECT_EQ(wire_.frame.bytes, HD_FRAME_ROOM);
-    EXPECT_EQ(status, HD_PEER);
-    EXPECT_EQ(hd_wire_put(end_[0], frame, payload.data(), INT64_MAX), HD_PEER);
+    EXPECT_EQ(status, HD_ERROR_PEER);
+    EXPECT_EQ(hd_wire_put(end_[0], frame, payload.data(), INT64_MAX),
+              HD_ERROR_PEER);
 }
 
 TEST_F(Frame, SendingToAFullQueueEndsAtTheDeadline)
@@ -853,7 +861,7 @@ TEST_F(Frame, SendingToAFullQueueEndsAtTheDeadline)
     frame.bytes = static_cast<uint32_t>(payload.size());
     for (int i = 0; i < 1000 && status == HD_OK; i++)
         status = hd_frame_send(end_[0], frame, payload.data(), -1, 0);
-    EXPECT_EQ(status, HD_TIMEOUT);
+    EXPECT_EQ(status, HD_ERROR_TIMEOUT);
 }
 
 } // namespace

@@ -118,10 +118,10 @@ TEST(Hosts, ANameThatIsNoneIsRefused)
         std::vector<Answer> answers =
             RunOn({"a", name}, [](Rank &) { return HD_OK; });
 
-        EXPECT_EQ(answers[1].status, HD_ARGUMENT);
+        EXPECT_EQ(answers[1].status, HD_ERROR_ARGUMENT);
         EXPECT_TRUE(Says(answers[1], "HEDDLE_HOST is '" + name))
             << answers[1].text;
-        EXPECT_EQ(answers[0].status, HD_PEER) << answers[0].text;
+        EXPECT_EQ(answers[0].status, HD_ERROR_PEER) << answers[0].text;
     }
     AllAreFine(RunOn({"a", longest}, [](Rank &) { return HD_OK; }));
 }
@@ -143,7 +143,7 @@ TEST(Hosts, AKilledRankIsNamedByEveryOtherWithItsHost)
     for (int i = 0; i < 3; i++) {
         const Answer &answer = answers[size_t(i)];
 
-        EXPECT_EQ(answer.status, HD_PEER);
+        EXPECT_EQ(answer.status, HD_ERROR_PEER);
         EXPECT_TRUE(Says(answer, "rank 3 died (process ")) << answer.text;
         EXPECT_TRUE(Says(answer, " on there)")) << answer.text;
         EXPECT_LT(answer.seconds - answers[3].seconds, 15);
@@ -159,7 +159,7 @@ TEST(Hosts, WhatAFailedRankSaysReachesTheOthers)
     });
 
     for (const Answer &answer : answers) {
-        EXPECT_EQ(answer.status, HD_PEER);
+        EXPECT_EQ(answer.status, HD_ERROR_PEER);
         EXPECT_TRUE(Says(answer, "the loom is on fire")) << answer.text;
     }
 }
@@ -200,7 +200,7 @@ TEST(Hosts, WordsAreWholeWhateverElseIsBeingSent)
     });
 
     EXPECT_EQ(answers[0].status, HD_OK) << answers[0].text;
-    EXPECT_EQ(answers[1].status, HD_PEER);
+    EXPECT_EQ(answers[1].status, HD_ERROR_PEER);
     EXPECT_TRUE(Says(answers[1], "rank 0 failed: enough")) << answers[1].text;
 }
 
@@ -218,7 +218,7 @@ TEST(Hosts, ARankThatFinishesFirstIsNotTakenForDead)
 
     EXPECT_EQ(answers[1].status, HD_OK) << answers[1].text;
     for (int i : {0, 2}) {
-        EXPECT_EQ(answers[size_t(i)].status, HD_PEER);
+        EXPECT_EQ(answers[size_t(i)].status, HD_ERROR_PEER);
         EXPECT_TRUE(Says(answers[size_t(i)], "rank 1 has left the group"))
             << answers[size_t(i)].text;
     }
@@ -257,7 +257,7 @@ TEST(Hosts, ARankThatNeverCallsIsNamedAtTheDeadline)
         return status;
     });
 
-    EXPECT_EQ(answers[0].status, HD_TIMEOUT);
+    EXPECT_EQ(answers[0].status, HD_ERROR_TIMEOUT);
     EXPECT_TRUE(Says(answers[0], "rank 0 waits for rank 1")) << answers[0].text;
     EXPECT_EQ(answers[1].status, HD_OK);
 }
@@ -274,7 +274,7 @@ TEST(Hosts, ADescriptorDoesNotTravelBetweenThem)
         if (rank.rank == 0) {
             HD_TRY(hd_exchange_post(&exchange, 1, &none, 1, STDIN_FILENO));
             status = hd_exchange_post(&exchange, 2, &none, 1, STDIN_FILENO);
-            RANK_EXPECT(status == HD_UNSUPPORTED);
+            RANK_EXPECT(status == HD_ERROR_UNSUPPORTED);
         }
         if (rank.rank == 1) {
             HD_TRY(hd_exchange_collect(&exchange, 0, &none, 1, &fd));
@@ -286,7 +286,7 @@ TEST(Hosts, ADescriptorDoesNotTravelBetweenThem)
         return status;
     });
 
-    EXPECT_EQ(answers[0].status, HD_UNSUPPORTED);
+    EXPECT_EQ(answers[0].status, HD_ERROR_UNSUPPORTED);
     EXPECT_TRUE(Says(answers[0], "rank 0 on a cannot share memory with rank 2 "
                                  "on b"))
         << answers[0].text;
@@ -390,7 +390,7 @@ class Remote : public testing::Test
     // What becomes of rank 2's call while rank 1 answers whoever fits.
     hd_status Call(double seconds)
     {
-        hd_status status = HD_INVALID;
+        hd_status status = HD_ERROR_INVALID;
         int called = -1, heard = -1;
 
         over_ = false;
@@ -488,7 +488,7 @@ TEST_F(Remote, WhereDescriptorsRunOutTheSilentGiveWayAndWithNoneThereItIsSaid)
     ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
     EXPECT_EQ(first, HD_OK);
     EXPECT_EQ(heard.frame.rank, 2u);
-    EXPECT_EQ(second, HD_SYSTEM);
+    EXPECT_EQ(second, HD_ERROR_SYSTEM);
     EXPECT_LT(nobody.fd, 0);
     for (int fd : {silent, rank, other, heard.fd})
         close(fd);
@@ -497,7 +497,7 @@ TEST_F(Remote, WhereDescriptorsRunOutTheSilentGiveWayAndWithNoneThereItIsSaid)
 TEST_F(Remote, ARankOfAnotherGroupIsHungUpOn)
 {
     two_.secret++;
-    EXPECT_EQ(Call(10), HD_PEER);
+    EXPECT_EQ(Call(10), HD_ERROR_PEER);
     EXPECT_STREQ(why_, "whoever listens there is not it");
     two_.secret--;
     EXPECT_EQ(Call(10), HD_OK) << why_;
@@ -507,7 +507,7 @@ TEST_F(Remote, ARankOfAnotherGroupIsHungUpOn)
 TEST_F(Remote, ARankThatIsNotTheOneAskedForHangsUp)
 {
     one_.rank = 0;
-    EXPECT_EQ(Call(10), HD_PEER);
+    EXPECT_EQ(Call(10), HD_ERROR_PEER);
     EXPECT_EQ(peer_, -1);
 }
 
@@ -540,10 +540,10 @@ TEST_F(Remote, TheRankIsFoundAtWhicheverAddressItAnswers)
     EXPECT_EQ(peer_, 2);
     // Without it the call ends in time.
     hd_callers_close(&one_);
-    EXPECT_EQ(Call(0.3), HD_TIMEOUT);
+    EXPECT_EQ(Call(0.3), HD_ERROR_TIMEOUT);
     EXPECT_STREQ(why_, "nobody answers");
     close(silent);
-    EXPECT_EQ(Call(5), HD_PEER);
+    EXPECT_EQ(Call(5), HD_ERROR_PEER);
     EXPECT_STREQ(why_, "Connection refused");
 }
 

@@ -271,11 +271,11 @@ class Buffers
 
         if (special && random() % 3 == 0)
             return odd[random() % 10];
-        if (dtype == HD_I64) // these two wrap when they are multiplied
+        if (dtype == HD_DTYPE_I64) // these two wrap when they are multiplied
             return (static_cast<double>(random() % 2001) - 1000) * 0x1p40;
-        if (dtype == HD_I32)
+        if (dtype == HD_DTYPE_I32)
             return static_cast<double>(random() % 2000001) - 1000000;
-        if (dtype == HD_U8)
+        if (dtype == HD_DTYPE_U8)
             return static_cast<double>(random() % 256);
         return static_cast<double>(random() % 8192) / 1024 - 4;
     }

@@ -61,7 +61,7 @@ TEST(Launch, WhatIsNoStatusIsNotPassedOn)
             return status;
         });
 
-        EXPECT_EQ(outcome.status, HD_ARGUMENT);
+        EXPECT_EQ(outcome.status, HD_ERROR_ARGUMENT);
         EXPECT_TRUE(Says(outcome, ("rank 1: its function has returned " +
                                    std::to_string(returned))
                                       .c_str()))
@@ -71,7 +71,8 @@ TEST(Launch, WhatIsNoStatusIsNotPassedOn)
 
 TEST(Launch, WithoutAFunctionNothingStarts)
 {
-    EXPECT_EQ(hd_launch(2, 10, 0, nullptr, nullptr, nullptr), HD_ARGUMENT);
+    EXPECT_EQ(hd_launch(2, 10, 0, nullptr, nullptr, nullptr),
+              HD_ERROR_ARGUMENT);
 }
 
 TEST(Launch, AStatusAndItsWordsTravel)
@@ -79,10 +80,10 @@ TEST(Launch, AStatusAndItsWordsTravel)
     Outcome outcome = Launch(3, [](hd_group *group, hd_diag *diag) {
         if (hd_group_rank(group) != 1)
             return hd_group_allgather(group, nullptr, 0, nullptr, diag);
-        return hd_fail(diag, HD_NO_MEMORY, "%s", "no yarn for rank one");
+        return hd_fail(diag, HD_ERROR_NO_MEMORY, "%s", "no yarn for rank one");
     });
 
-    EXPECT_EQ(outcome.status, HD_NO_MEMORY);
+    EXPECT_EQ(outcome.status, HD_ERROR_NO_MEMORY);
     EXPECT_TRUE(Says(outcome, "rank 1: no yarn for rank one")) << outcome.text;
 }
 
@@ -91,16 +92,16 @@ TEST(Launch, AWarningIsNotTheReason)
     Outcome outcome = Launch(2, [](hd_group *group, hd_diag *diag) {
         if (hd_group_rank(group) == 1) {
             hd_warning(diag, HD_CODE_NONE, hd_loc(), "%s", "the yarn is thin");
-            return HD_SYSTEM;
+            return HD_ERROR_SYSTEM;
         }
         RANK_EXPECT(hd_group_allgather(group, nullptr, 0, nullptr, diag) ==
-                    HD_PEER);
+                    HD_ERROR_PEER);
         RANK_EXPECT(std::string(hd_diag_text(diag)) ==
                     "heddle: error: rank 1 failed: system error\n");
-        return HD_PEER;
+        return HD_ERROR_PEER;
     });
 
-    EXPECT_EQ(outcome.status, HD_SYSTEM);
+    EXPECT_EQ(outcome.status, HD_ERROR_SYSTEM);
     EXPECT_EQ(outcome.text, "heddle: warning: rank 1: the yarn is thin\n"
                             "heddle: error: rank 1 failed: system error\n");
 }
@@ -110,15 +111,16 @@ hd_status ClearAndFail(void *words, hd_group *)
     hd_diag *diag = static_cast<hd_diag *>(words);
 
     hd_diag_clear(diag);
-    return hd_fail(diag, HD_SYSTEM, "%s", "the yarn tore");
+    return hd_fail(diag, HD_ERROR_SYSTEM, "%s", "the yarn tore");
 }
 
 TEST(Launch, WordsTravelFromADiagThatARankHasCleared)
 {
     hd_diag *diag = hd_diag_create();
 
-    EXPECT_EQ(hd_fail(diag, HD_INVALID, "%s", "a knot"), HD_INVALID);
-    EXPECT_EQ(hd_launch(1, 10, 10, ClearAndFail, diag, diag), HD_SYSTEM);
+    EXPECT_EQ(hd_fail(diag, HD_ERROR_INVALID, "%s", "a knot"),
+              HD_ERROR_INVALID);
+    EXPECT_EQ(hd_launch(1, 10, 10, ClearAndFail, diag, diag), HD_ERROR_SYSTEM);
     EXPECT_STREQ(hd_diag_text(diag), "heddle: error: a knot\n"
                                      "heddle: error: rank 0: the yarn tore\n");
     hd_diag_destroy(diag);
@@ -132,7 +134,7 @@ TEST(Launch, ASignalIsNamed)
         return hd_group_allgather(group, nullptr, 0, nullptr, diag);
     });
 
-    EXPECT_EQ(outcome.status, HD_PEER);
+    EXPECT_EQ(outcome.status, HD_ERROR_PEER);
     EXPECT_TRUE(Says(outcome, "rank 2 was killed by signal 15 (Terminated)"))
         << outcome.text;
 }
@@ -145,7 +147,7 @@ TEST(Launch, ARankThatLeavesByItselfIsAFailure)
         return HD_OK;
     });
 
-    EXPECT_EQ(outcome.status, HD_PEER);
+    EXPECT_EQ(outcome.status, HD_ERROR_PEER);
     EXPECT_TRUE(Says(outcome, "rank 1 exited with code 9")) << outcome.text;
 }
 
@@ -155,12 +157,12 @@ TEST(Launch, TheRestHaveOneSecond)
     Outcome outcome = Launch(3, [](hd_group *group, hd_diag *) {
         if (hd_group_rank(group) != 0)
             SleepForever();
-        return HD_UNSUPPORTED;
+        return HD_ERROR_UNSUPPORTED;
     });
     std::chrono::duration<double> took =
         std::chrono::steady_clock::now() - start;
 
-    EXPECT_EQ(outcome.status, HD_UNSUPPORTED);
+    EXPECT_EQ(outcome.status, HD_ERROR_UNSUPPORTED);
     EXPECT_GT(took.count(), 0.9);
     EXPECT_LT(took.count(), 15);
 }
@@ -176,7 +178,7 @@ TEST(Launch, WhoIsLateIsNamed)
         },
         0.3);
 
-    EXPECT_EQ(outcome.status, HD_TIMEOUT);
+    EXPECT_EQ(outcome.status, HD_ERROR_TIMEOUT);
     EXPECT_TRUE(Says(outcome, "ranks 1, 2 still ran after 0.3 s"))
         << outcome.text;
 }
@@ -297,7 +299,7 @@ TEST(Launch, TheCallersHandlersAreLeftAsTheyWere)
     sigaction(SIGTERM, nullptr, &after);
     EXPECT_EQ(after.sa_handler, ours.sa_handler);
     EXPECT_EQ(caught, 1);
-    EXPECT_EQ(outcome.status, HD_SYSTEM);
+    EXPECT_EQ(outcome.status, HD_ERROR_SYSTEM);
     EXPECT_TRUE(Says(outcome, "ended by signal 15")) << outcome.text;
     signal(SIGTERM, SIG_DFL);
 }
@@ -357,7 +359,7 @@ TEST(Launch, ARankThatDoesNotConnectIsNamedWithinTheTimeout)
         std::chrono::steady_clock::now() - start;
 
     stuck_child = -1;
-    EXPECT_EQ(outcome.status, HD_TIMEOUT);
+    EXPECT_EQ(outcome.status, HD_ERROR_TIMEOUT);
     EXPECT_TRUE(Says(outcome, " waits for rank 2 to connect, for 3 s now"))
         << outcome.text;
     EXPECT_LT(took.count(), 30);
@@ -377,17 +379,21 @@ TEST(Launch, CollectiveCallsWaitAsLongAsItsTimeout)
     std::chrono::duration<double> took =
         std::chrono::steady_clock::now() - start;
 
-    EXPECT_EQ(outcome.status, HD_TIMEOUT);
+    EXPECT_EQ(outcome.status, HD_ERROR_TIMEOUT);
     EXPECT_TRUE(Says(outcome, "rank 1")) << outcome.text;
     EXPECT_LT(took.count(), 30);
 }
 
 TEST(Launch, ItsArgumentsAreChecked)
 {
-    EXPECT_EQ(hd_launch(0, 1, 0, CallRank, nullptr, nullptr), HD_ARGUMENT);
-    EXPECT_EQ(hd_launch(5000, 1, 0, CallRank, nullptr, nullptr), HD_ARGUMENT);
-    EXPECT_EQ(hd_launch(1, 0, 0, CallRank, nullptr, nullptr), HD_ARGUMENT);
-    EXPECT_EQ(hd_launch(1, NAN, 0, CallRank, nullptr, nullptr), HD_ARGUMENT);
+    EXPECT_EQ(hd_launch(0, 1, 0, CallRank, nullptr, nullptr),
+              HD_ERROR_ARGUMENT);
+    EXPECT_EQ(hd_launch(5000, 1, 0, CallRank, nullptr, nullptr),
+              HD_ERROR_ARGUMENT);
+    EXPECT_EQ(hd_launch(1, 0, 0, CallRank, nullptr, nullptr),
+              HD_ERROR_ARGUMENT);
+    EXPECT_EQ(hd_launch(1, NAN, 0, CallRank, nullptr, nullptr),
+              HD_ERROR_ARGUMENT);
 }
 
 } // namespace

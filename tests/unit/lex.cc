@@ -21,7 +21,7 @@ std::string ErrorOf(const std::string &text)
     hd_message message = {};
     std::string code;
 
-    EXPECT_EQ(ParseExactly(text, diag, &module), HD_INVALID) << text;
+    EXPECT_EQ(ParseExactly(text, diag, &module), HD_ERROR_INVALID) << text;
     if (hd_diag_message(diag, 0, &message))
         code = message.code;
     hd_diag_destroy(diag);
@@ -106,7 +106,7 @@ TEST(Lex, ARunOfBadCharactersIsOneToken)
 
     EXPECT_EQ(
         ParseExactly("heddle 1\nhost program t { ;;;\\\"$ }", diag, &module),
-        HD_INVALID);
+        HD_ERROR_INVALID);
     EXPECT_EQ(hd_diag_errors(diag), 1u) << hd_diag_text(diag);
     EXPECT_NE(std::string(hd_diag_text(diag)).find("^~~~~~\n"),
               std::string::npos)

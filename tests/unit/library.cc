@@ -142,7 +142,7 @@ TEST_F(Library, IfTheVariableIsSetNothingElseIsTried)
     SetPath({"bin"});
     Variable variable(kVariable, folder_.Path("missing.so"));
 
-    EXPECT_EQ(Open(), HD_UNSUPPORTED);
+    EXPECT_EQ(Open(), HD_ERROR_UNSUPPORTED);
     EXPECT_EQ(Said().find("heddle: error: the toy is needed, and "
                           "HEDDLE_TOY_LIB is no such library: " +
                           folder_.Path("missing.so")),
@@ -168,7 +168,7 @@ TEST_F(Library, AFileThatIsNoLibraryIsNamed)
     Variable variable(kVariable, folder_.Path("text.so"));
 
     std::ofstream(folder_.Path("text.so")) << "no library";
-    EXPECT_EQ(Open(), HD_UNSUPPORTED);
+    EXPECT_EQ(Open(), HD_ERROR_UNSUPPORTED);
     EXPECT_NE(Said().find(folder_.Path("text.so")), std::string::npos);
     EXPECT_EQ(Said().find('\n'), Said().size() - 1) << "one line";
 }
@@ -178,7 +178,7 @@ TEST_F(Library, APipeIsNotWaitedFor)
     Variable variable(kVariable, folder_.Path("pipe.so"));
 
     ASSERT_EQ(mkfifo(folder_.Path("pipe.so").c_str(), 0600), 0);
-    EXPECT_EQ(Open(), HD_UNSUPPORTED);
+    EXPECT_EQ(Open(), HD_ERROR_UNSUPPORTED);
     EXPECT_NE(Said().find("pipe.so is no regular file"), std::string::npos)
         << Said();
 }
@@ -213,7 +213,7 @@ TEST_F(Library, PathWithoutAPythonIsPassedOver)
     Folder::Run("mkdir '" + folder_.Path("venv/bin") + "'");
     SetPath({"venv/bin"});
 
-    EXPECT_EQ(Open(), HD_UNSUPPORTED);
+    EXPECT_EQ(Open(), HD_ERROR_UNSUPPORTED);
 }
 
 // The first folder, then the first name, of the first python3.
@@ -258,7 +258,7 @@ TEST_F(Library, TheLoadersOwnPlacesComeLast)
 
 TEST_F(Library, WhereThereIsNoneTheFirstNameIsSaid)
 {
-    EXPECT_EQ(Open(), HD_UNSUPPORTED);
+    EXPECT_EQ(Open(), HD_ERROR_UNSUPPORTED);
     EXPECT_EQ(Said(), "heddle: error: the toy is needed, and neither python3's "
                       "packages nor the system's libraries hold " +
                           name_ + "; HEDDLE_TOY_LIB may name the file\n");
@@ -270,7 +270,7 @@ TEST_F(Library, ASymbolThatIsMissingIsNamed)
     Variable variable(kVariable, at);
 
     symbols_.push_back({"toy_more", offsetof(Table, more)});
-    EXPECT_EQ(Open(), HD_UNSUPPORTED);
+    EXPECT_EQ(Open(), HD_ERROR_UNSUPPORTED);
     EXPECT_EQ(Said(), "heddle: error: the toy at " + at +
                           " is too old: it has no toy_more\n");
     EXPECT_EQ(library_.handle, nullptr);
@@ -299,7 +299,7 @@ TEST_F(Library, OneThatIsTooOldIsNamedWithWhatIsNeeded)
     }
     for (const char *oldest : {"9.9", "9.10", "10.0", "9.8.1"}) {
         oldest_ = oldest;
-        EXPECT_EQ(Open(), HD_UNSUPPORTED);
+        EXPECT_EQ(Open(), HD_ERROR_UNSUPPORTED);
         EXPECT_EQ(Said(), "heddle: error: the toy at " + at +
                               " is too old: it is 9.8, and " + oldest +
                               " or newer is needed\n");
@@ -314,7 +314,7 @@ TEST_F(Library, OneThatDoesNotTellItsVersionIsRefused)
     Variable variable(kVariable, at);
 
     version_ = TellVersion;
-    EXPECT_EQ(Open(), HD_SYSTEM);
+    EXPECT_EQ(Open(), HD_ERROR_SYSTEM);
     EXPECT_EQ(Said(), "heddle: error: the toy at " + at +
                           " does not tell its version\n");
     EXPECT_EQ(library_.handle, nullptr);
@@ -325,9 +325,9 @@ TEST_F(Library, WhatMayNotBeOpenedIsNotLookedFor)
     Variable variable(kVariable, Make("forbidden.so", 3));
 
     check_ = [](hd_diag *diag) {
-        return hd_fail(diag, HD_UNSUPPORTED, "not today");
+        return hd_fail(diag, HD_ERROR_UNSUPPORTED, "not today");
     };
-    EXPECT_EQ(Open(), HD_UNSUPPORTED);
+    EXPECT_EQ(Open(), HD_ERROR_UNSUPPORTED);
     EXPECT_EQ(Said(), "heddle: error: not today\n");
     EXPECT_EQ(dlopen(getenv(kVariable), RTLD_NOW | RTLD_NOLOAD), nullptr);
 }

@@ -39,7 +39,7 @@ TEST(Limits, TextHasSixteenMebibytes)
     text += ' ';
     EXPECT_EQ(
         hd_parse("t.hd", text.data(), most + 1, nullptr, 0, diag, &module),
-        HD_INVALID);
+        HD_ERROR_INVALID);
     EXPECT_EQ(module, nullptr);
     EXPECT_NE(std::string(hd_diag_text(diag)).find("16777217 bytes"),
               std::string::npos);
@@ -51,7 +51,7 @@ TEST(Limits, AProgramHas65536Buffers)
     Program most(Buffers(65536)), more(Buffers(65537));
 
     EXPECT_EQ(most.status, HD_OK);
-    EXPECT_EQ(more.status, HD_INVALID);
+    EXPECT_EQ(more.status, HD_ERROR_INVALID);
     EXPECT_NE(more.Said().find("HD0105"), std::string::npos);
     EXPECT_NE(more.Said().find("65536"), std::string::npos) << more.Said();
 }
@@ -70,7 +70,7 @@ TEST(Limits, ATensorIsWrittenIn4096Parts)
     Program most(parts(4096)), more(parts(4097));
 
     EXPECT_EQ(most.status, HD_OK) << most.Said();
-    EXPECT_EQ(more.status, HD_INVALID);
+    EXPECT_EQ(more.status, HD_ERROR_INVALID);
     EXPECT_NE(more.Said().find("more than 4096 parts of %y"), std::string::npos)
         << more.Said();
 }
@@ -83,7 +83,7 @@ TEST(Limits, ExpressionsNest200Operators)
     Program more(head + Repeat(" * tp", 300) + tail);
 
     EXPECT_EQ(most.status, HD_OK) << most.Said();
-    EXPECT_EQ(more.status, HD_INVALID);
+    EXPECT_EQ(more.status, HD_ERROR_INVALID);
     EXPECT_NE(more.Said().find("200 nested operators"), std::string::npos)
         << more.Said();
 }
@@ -98,7 +98,7 @@ TEST(Limits, ManyVariablesAreFound)
     Program good(text + "if v199 == 200 { } }"), bad(text + "if v200 { } }");
 
     EXPECT_EQ(good.status, HD_OK) << good.Said();
-    EXPECT_EQ(bad.status, HD_INVALID);
+    EXPECT_EQ(bad.status, HD_ERROR_INVALID);
     EXPECT_NE(bad.Said().find("unknown variable 'v200'; did you mean 'v"),
               std::string::npos)
         << bad.Said();
@@ -117,7 +117,7 @@ TEST(Limits, NamesAreFoundAmongHalfAMillion)
         text += "let v" + std::to_string(i) + "=p" + std::to_string(i) + "\n";
     Program program(text + "if v0 != 0 or v249999 != 249999 { wait %x } }");
 
-    EXPECT_EQ(program.status, HD_INVALID);
+    EXPECT_EQ(program.status, HD_ERROR_INVALID);
     EXPECT_NE(program.Said().find("unknown buffer '%x'"), std::string::npos)
         << program.Said();
     EXPECT_EQ(program.Said().find("variable"), std::string::npos);
@@ -150,7 +150,7 @@ TEST(Limits, NamesEndWithTheirBlocks)
     Program bad(text + "let d = b }");
 
     EXPECT_EQ(good.status, HD_OK) << good.Said();
-    EXPECT_EQ(bad.status, HD_INVALID);
+    EXPECT_EQ(bad.status, HD_ERROR_INVALID);
     EXPECT_NE(bad.Said().find("unknown variable 'b'"), std::string::npos)
         << bad.Said();
 }

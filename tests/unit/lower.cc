@@ -619,7 +619,8 @@ class Order
         for (int v = 0; v < s.op->nviews; v++) {
             int access = hd_op_access(s.op, v);
 
-            if (s.span[v].buffer->type.dtype == HD_EVENT || IsOfRootAlone(s, v))
+            if (s.span[v].buffer->type.dtype == HD_DTYPE_EVENT ||
+                IsOfRootAlone(s, v))
                 continue;
             Elements(s.span[v], 0, s.span[v].offset, s, epoch, before,
                      (access & HD_ACCESS_WRITE) != 0);
@@ -784,7 +785,7 @@ std::vector<std::vector<char>> RandomData(const hd_module *module,
         EXPECT_TRUE(hd_module_argument(module, i, &a));
         values.resize(a.elements);
         for (double &v : values)
-            v = a.dtype == HD_I32
+            v = a.dtype == HD_DTYPE_I32
                     ? static_cast<double>(random() % 7) - 3
                     : static_cast<double>(random() % 2048) / 512 - 2;
         data.emplace_back(a.elements * hd_dtype_size(a.dtype));
@@ -806,7 +807,7 @@ class Answer
             hd_argument a;
 
             hd_module_argument(module, i, &a);
-            whole.push_back(a.role == HD_OUT ? nullptr : data[i].data());
+            whole.push_back(a.role == HD_ROLE_OUT ? nullptr : data[i].data());
         }
         EXPECT_EQ(hd_reference_create(module, whole.data(), diag, &reference_),
                   HD_OK)
@@ -843,14 +844,14 @@ class Answer
         hd_argument a;
 
         hd_module_argument(module_, i, &a);
-        if (a.role != HD_OUT && a.role != HD_INOUT)
+        if (a.role != HD_ROLE_OUT && a.role != HD_ROLE_INOUT)
             return "";
         std::vector<double> x(a.local_elements, NAN), y = x, bx = x, by = x;
         hd_reference_local(reference_, i, rank, x.data(), bx.data());
         hd_reference_local(other.reference_, i, rank, y.data(), by.data());
         for (size_t k = 0; k < x.size(); k++)
             if (!(std::fabs(x[k] - y[k]) <=
-                  (a.dtype == HD_I32 ? 0 : bx[k] + by[k])))
+                  (a.dtype == HD_DTYPE_I32 ? 0 : bx[k] + by[k])))
                 return std::string("%") + a.name + " element " +
                        std::to_string(k) + " on rank " + std::to_string(rank) +
                        ": " + std::to_string(x[k]) + " and " +
@@ -1056,8 +1057,8 @@ TEST(Lower, ARingOverAnF32WireRoundsToTheResultOnce)
     for (const char *text : {kPartial, kPartialOfABatch, kTransposed}) {
         std::vector<double> narrow, wide;
         auto narrow_bounds =
-            BoundsOfRing(text, HD_WIRE_RESULT, HD_BF16, &narrow);
-        auto wide_bounds = BoundsOfRing(text, HD_WIRE_F32, HD_F32, &wide);
+            BoundsOfRing(text, HD_WIRE_RESULT, HD_DTYPE_BF16, &narrow);
+        auto wide_bounds = BoundsOfRing(text, HD_WIRE_F32, HD_DTYPE_F32, &wide);
 
         for (size_t i = 0; i < wide.size(); i++) {
             EXPECT_NEAR(wide[i], narrow[i], narrow_bounds[i] + wide_bounds[i]);

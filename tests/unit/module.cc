@@ -29,7 +29,8 @@ class Module : public testing::Test
     }
 
     hd_buffer *Add(const char *name, hd_role role,
-                   const std::vector<hd_dim> &dims, hd_dtype dtype = HD_F32)
+                   const std::vector<hd_dim> &dims,
+                   hd_dtype dtype = HD_DTYPE_F32)
     {
         hd_type type = {};
 
@@ -64,7 +65,8 @@ TEST_F(Module, BeginsEmptyOnOneRank)
 TEST_F(Module, BuffersAreFoundByName)
 {
     for (int i = 0; i < 500; i++)
-        EXPECT_EQ(Add(("b" + std::to_string(i)).c_str(), HD_TEMP, {})->id, i);
+        EXPECT_EQ(Add(("b" + std::to_string(i)).c_str(), HD_ROLE_TEMP, {})->id,
+                  i);
     for (int i = 0; i < 500; i++)
         ASSERT_EQ(Find("b" + std::to_string(i))->id, i);
     EXPECT_EQ(Find("b"), nullptr);
@@ -76,19 +78,19 @@ TEST_F(Module, BuffersAreFoundByName)
 
 TEST_F(Module, TakenNamesGetANumber)
 {
-    EXPECT_STREQ(Add("ag", HD_TEMP, {})->name, "ag");
-    EXPECT_STREQ(Add("ag_3", HD_TEMP, {})->name, "ag_3");
-    EXPECT_STREQ(Add("ag", HD_TEMP, {})->name, "ag_2");
-    EXPECT_STREQ(Add("ag", HD_TEMP, {})->name, "ag_4");
+    EXPECT_STREQ(Add("ag", HD_ROLE_TEMP, {})->name, "ag");
+    EXPECT_STREQ(Add("ag_3", HD_ROLE_TEMP, {})->name, "ag_3");
+    EXPECT_STREQ(Add("ag", HD_ROLE_TEMP, {})->name, "ag_2");
+    EXPECT_STREQ(Add("ag", HD_ROLE_TEMP, {})->name, "ag_4");
     for (int i = 5; i < 1000; i++)
-        ASSERT_EQ(Add("ag", HD_TEMP, {})->name, "ag_" + std::to_string(i));
+        ASSERT_EQ(Add("ag", HD_ROLE_TEMP, {})->name, "ag_" + std::to_string(i));
 }
 
 TEST_F(Module, UnusedTempsAreGone)
 {
-    hd_buffer *a = Add("a", HD_TEMP, {});
-    hd_buffer *b = Add("b", HD_TEMP, {});
-    hd_buffer *c = Add("c", HD_IN, {});
+    hd_buffer *a = Add("a", HD_ROLE_TEMP, {});
+    hd_buffer *b = Add("b", HD_ROLE_TEMP, {});
+    hd_buffer *c = Add("c", HD_ROLE_IN, {});
     const bool first[] = {true, false, false}, none[] = {false, false};
 
     hd_module_drop_temps(module, first);
@@ -100,7 +102,7 @@ TEST_F(Module, UnusedTempsAreGone)
     EXPECT_EQ(module->buffers, c);
     EXPECT_EQ(module->last_buffer, c);
     EXPECT_EQ(module->nbuffers, 1);
-    EXPECT_EQ(Add("d", HD_TEMP, {}), c->next);
+    EXPECT_EQ(Add("d", HD_ROLE_TEMP, {}), c->next);
 }
 
 TEST_F(Module, ArgumentsAreCountedInTheOrderOfDeclaration)
@@ -108,8 +110,8 @@ TEST_F(Module, ArgumentsAreCountedInTheOrderOfDeclaration)
     hd_argument out;
 
     for (int i = 0; i < 100; i++)
-        Add(("x" + std::to_string(i)).c_str(), i % 3 == 0 ? HD_TEMP : HD_IN,
-            {});
+        Add(("x" + std::to_string(i)).c_str(),
+            i % 3 == 0 ? HD_ROLE_TEMP : HD_ROLE_IN, {});
     ASSERT_EQ(hd_module_arguments(module), 66u);
     for (size_t i = 0; i < 66; i++) {
         ASSERT_TRUE(hd_module_argument(module, i, &out));
@@ -197,12 +199,12 @@ TEST_F(Module, AnOpStatementHasRoomForItsParts)
 
 TEST_F(Module, AViewKeepsWhatItDoesNotIndex)
 {
-    hd_buffer *b = Add("b", HD_IN,
+    hd_buffer *b = Add("b", HD_ROLE_IN,
                        {{2, 0, 0, 0, 0},
                         {3, HD_STREAM, 0, 0, 0},
                         {4, HD_LOCAL, 0, 0, 0},
                         {5, 1, 0, 0, 0}},
-                       HD_BF16);
+                       HD_DTYPE_BF16);
     hd_view view = hd_view_whole(b, {1, 2, 3});
     hd_type type = hd_view_type(&view);
 
@@ -212,7 +214,7 @@ TEST_F(Module, AViewKeepsWhatItDoesNotIndex)
     view.index[1] = HD_EXPR_ALL;
     view.index[2] = hd_expr_coord(module, 1);
     type = hd_view_type(&view);
-    EXPECT_EQ(type.dtype, HD_BF16);
+    EXPECT_EQ(type.dtype, HD_DTYPE_BF16);
     ASSERT_EQ(type.ndims, 2);
     EXPECT_EQ(type.dim[0].extent, 3);
     EXPECT_EQ(type.dim[0].mark, HD_STREAM);
@@ -224,10 +226,11 @@ TEST_F(Module, ArgumentsAreTheBuffersOfTheCaller)
 {
     hd_argument a;
 
-    Add("x", HD_IN, {{3, 1, 0, 0, 0}, {7, HD_LOCAL, 0, 0, 0}}, HD_BF16);
-    Add("t", HD_TEMP, {{9, HD_LOCAL, 0, 0, 0}});
-    Add("go", HD_IN, {}, HD_EVENT);
-    Add("y", HD_INOUT, {});
+    Add("x", HD_ROLE_IN, {{3, 1, 0, 0, 0}, {7, HD_LOCAL, 0, 0, 0}},
+        HD_DTYPE_BF16);
+    Add("t", HD_ROLE_TEMP, {{9, HD_LOCAL, 0, 0, 0}});
+    Add("go", HD_ROLE_IN, {}, HD_DTYPE_EVENT);
+    Add("y", HD_ROLE_INOUT, {});
     ASSERT_EQ(hd_module_arguments(module), 3u);
     ASSERT_TRUE(hd_module_argument(module, 0, &a));
     EXPECT_STREQ(a.name, "x");
@@ -241,7 +244,7 @@ TEST_F(Module, ArgumentsAreTheBuffersOfTheCaller)
     EXPECT_EQ(a.local_elements, 1u);
     EXPECT_EQ(a.local_bytes, 0u);
     ASSERT_TRUE(hd_module_argument(module, 2, &a));
-    EXPECT_EQ(a.role, HD_INOUT);
+    EXPECT_EQ(a.role, HD_ROLE_INOUT);
     EXPECT_EQ(a.local_bytes, 4u);
     EXPECT_FALSE(hd_module_argument(module, 3, &a));
 }
@@ -274,13 +277,13 @@ TEST(Argument, CountsAreOfTheFewestRowsThatAProductHasNow)
 // Element (i, j, k, l) of the whole, computed by hand for each rank.
 TEST_F(Module, ShardsHoldTheIndexOfTheirCoordinate)
 {
-    Add("a", HD_IN,
+    Add("a", HD_ROLE_IN,
         {{5, HD_LOCAL, 0, 0, 0},
          {3, 1, 0, 0, 0},
          {2, HD_STREAM, 0, 0, 0},
          {2, 0, 0, 0, 0},
          {4, -1, 0, 0, 0}},
-        HD_I32);
+        HD_DTYPE_I32);
     std::vector<int32_t> whole(5 * 3 * 2 * 2 * 4), back(whole.size(), -1);
 
     std::iota(whole.begin(), whole.end(), 100);
@@ -305,9 +308,10 @@ TEST_F(Module, ShardsHoldTheIndexOfTheirCoordinate)
 
 TEST_F(Module, ReplicatedArraysAreCopiedWhole)
 {
-    Add("s", HD_IN, {}, HD_F64);
-    Add("r", HD_IN, {{3, HD_LOCAL, 0, 0, 0}, {2, HD_STREAM, 0, 0, 0}}, HD_U8);
-    Add("e", HD_IN, {{3, HD_LOCAL, 0, 0, 0}}, HD_EVENT);
+    Add("s", HD_ROLE_IN, {}, HD_DTYPE_F64);
+    Add("r", HD_ROLE_IN, {{3, HD_LOCAL, 0, 0, 0}, {2, HD_STREAM, 0, 0, 0}},
+        HD_DTYPE_U8);
+    Add("e", HD_ROLE_IN, {{3, HD_LOCAL, 0, 0, 0}}, HD_DTYPE_EVENT);
     double scalar = 2.5, got = -1;
     char whole[] = "abcdef", local[] = "......";
 
@@ -335,8 +339,9 @@ TEST_F(Module, NoneIsMadeWithoutMemory)
 // expression that is added to the first index.
 TEST_F(Module, RangesAreAsLongAsTheirCountSays)
 {
-    hd_buffer *b = Add(
-        "b", HD_IN, {{8, HD_LOCAL, 0, 0, 0}, {5, HD_LOCAL, 0, 0, 0}}, HD_F32);
+    hd_buffer *b =
+        Add("b", HD_ROLE_IN, {{8, HD_LOCAL, 0, 0, 0}, {5, HD_LOCAL, 0, 0, 0}},
+            HD_DTYPE_F32);
     hd_view x = hd_view_whole(b, {1, 2, 3}), y = x;
     hd_expr two = hd_expr_const(module, 2), five = hd_expr_const(module, 5);
     hd_expr n = hd_expr_coord(module, 0), at = hd_expr_coord(module, 1);

@@ -13,7 +13,7 @@ std::string Refusal(const hd_lower_options &options)
     std::string before = p.Print();
 
     EXPECT_EQ(hd_lower(p.module, &options, nullptr, nullptr, p.diag),
-              HD_ARGUMENT);
+              HD_ERROR_ARGUMENT);
     EXPECT_EQ(p.Print(), before);
     return p.Said();
 }
@@ -62,7 +62,7 @@ TEST(Options, ValuesThatAreNoneAreRefused)
     options.transfer = static_cast<hd_transfer>(HD_TRANSFER_FUSED + 1);
     EXPECT_NE(Refusal(options).find("no such value"), std::string::npos);
     options = hd_lower_defaults();
-    options.protocol = static_cast<hd_protocol>(HD_GET + 1);
+    options.protocol = static_cast<hd_protocol>(HD_PROTOCOL_GET + 1);
     EXPECT_NE(Refusal(options).find("no such value"), std::string::npos);
     options = hd_lower_defaults();
     options.until = static_cast<hd_stage>(HD_STAGE_HOST + 1);

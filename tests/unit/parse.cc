@@ -20,7 +20,7 @@ size_t Errors(const std::string &body)
 {
     Program p(body);
 
-    EXPECT_EQ(p.status, HD_INVALID);
+    EXPECT_EQ(p.status, HD_ERROR_INVALID);
     return hd_diag_errors(p.diag);
 }
 
@@ -89,7 +89,7 @@ TEST(Parse, DefinesReplaceParametersAndAxes)
     Program last(body, {{"n", 7}, {"n", 9}});
     EXPECT_NE(last.Print().find("[4, 9]"), std::string::npos) << last.Said();
     Program wrong(body, {{"m", 7}});
-    EXPECT_EQ(wrong.status, HD_INVALID);
+    EXPECT_EQ(wrong.status, HD_ERROR_INVALID);
     EXPECT_NE(wrong.Said().find("-D m"), std::string::npos);
 }
 
@@ -126,7 +126,7 @@ TEST(Parse, NestingIsBounded)
         Errors(kHead + ("{ if 1 { } " + Times("else if 1 { } ", 100000) + "}")),
         1u);
     Program deep(kHead + Times("{ if 1 ", 64) + "{ }" + Times("}", 64));
-    EXPECT_EQ(deep.status, HD_INVALID);
+    EXPECT_EQ(deep.status, HD_ERROR_INVALID);
     Program fine(kHead + Times("{ if 1 ", 63) + "{ }" + Times("}", 63));
     EXPECT_EQ(fine.status, HD_OK) << fine.Said();
 }
@@ -146,8 +146,8 @@ TEST(Parse, TextThatIsNoTextIsAnError)
     Program bytes("host program p \xff\xfe { }");
     Program windows("host program p\r\nin %x : f32[4]\r\n{\r\n}\r\n");
 
-    EXPECT_EQ(nul.status, HD_INVALID);
-    EXPECT_EQ(bytes.status, HD_INVALID);
+    EXPECT_EQ(nul.status, HD_ERROR_INVALID);
+    EXPECT_EQ(bytes.status, HD_ERROR_INVALID);
     EXPECT_EQ(windows.status, HD_OK) << windows.Said();
 }
 
@@ -160,7 +160,7 @@ TEST(Parse, EveryPrefixOfAProgramEnds)
 
     for (size_t i = 0; i < text.size(); i++) {
         Program p(text.substr(0, i));
-        EXPECT_EQ(p.status, HD_INVALID) << text.substr(0, i);
+        EXPECT_EQ(p.status, HD_ERROR_INVALID) << text.substr(0, i);
         EXPECT_GT(hd_diag_errors(p.diag), 0u);
     }
 }

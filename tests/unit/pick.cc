@@ -309,10 +309,11 @@ uint64_t Number(hd_dtype dtype, bool few, std::mt19937 &random)
     static const double odd[] = {NAN, INFINITY, -INFINITY, 0.0,  -0.0,
                                  1,   -1,       0.5,       1e-3, 100};
     double value = few ? odd[random() % 10] : double(random() % 8192) / 64 - 64;
-    int64_t whole = int64_t(random() % (few ? 5 : 200)) - 2 * (dtype != HD_U8);
+    int64_t whole =
+        int64_t(random() % (few ? 5 : 200)) - 2 * (dtype != HD_DTYPE_U8);
     uint64_t code = 0;
 
-    if (dtype == HD_I64) // a double has not all of it
+    if (dtype == HD_DTYPE_I64) // a double has not all of it
         whole += whole % 2 == 0 ? int64_t(1) << 60 : -(int64_t(1) << 60);
     if (hd_dtype_is_integer(dtype))
         hd_dtype_store_integers(dtype, &whole, 1, &code);

@@ -19,7 +19,7 @@
         if (!(condition)) {                                             \
             fprintf(stderr, "%s:%d: %s is false\n", __FILE__, __LINE__, \
                     #condition);                                        \
-            return HD_INVALID;                                          \
+            return HD_ERROR_INVALID;                                    \
         }                                                               \
     } while (0)
 
@@ -116,7 +116,7 @@ Threads(int ranks, const std::function<hd_status(hd_group *)> &function,
         double timeout = 20)
 {
     Rendezvous rendezvous(ranks);
-    std::vector<hd_status> status(static_cast<size_t>(ranks), HD_INVALID);
+    std::vector<hd_status> status(static_cast<size_t>(ranks), HD_ERROR_INVALID);
     std::vector<std::thread> threads;
 
     for (int rank = 0; rank < ranks; rank++) {

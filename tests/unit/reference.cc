@@ -127,7 +127,7 @@ size_t Off(const Answer &answer, const std::vector<double> &got)
     verdict found = {};
     finding place = {};
 
-    verdict_values(&found, HD_F64, got.data(), answer.value.data(),
+    verdict_values(&found, HD_DTYPE_F64, got.data(), answer.value.data(),
                    answer.bound.data(), got.size(), &place);
     return found.off;
 }
@@ -236,7 +236,7 @@ struct F8Product {
 
     F8Product(const std::string &dtype, size_t k, bool positive) : k(k)
     {
-        hd_dtype code = dtype == "f8e4m3" ? HD_F8E4M3 : HD_F8E5M2;
+        hd_dtype code = dtype == "f8e4m3" ? HD_DTYPE_F8E4M3 : HD_DTYPE_F8E5M2;
         std::string size = std::to_string(k);
         Program p("tensor program t in %a : " + dtype + "[1, " + size +
                   "] in %b : " + dtype + "[64, " + size +
@@ -334,8 +334,8 @@ TEST(Reference, TheBoundOfF8IsAsDerived)
 
     a[129] = 3 * 0x1p-9;
     b[129] = 0x1p-6;
-    hd_dtype_store(HD_F8E4M3, a.data(), 130, first);
-    hd_dtype_store(HD_F8E4M3, b.data(), 130, second);
+    hd_dtype_store(HD_DTYPE_F8E4M3, a.data(), 130, first);
+    hd_dtype_store(HD_DTYPE_F8E4M3, b.data(), 130, second);
     Answer c = Reference(p, {first, second, nullptr}, 2, 0);
     double lost = 16 * 0x1p-6 + 2 * 0x1p-13 + 3 * 0x1p-15;
     double sum = 6 * std::sqrt(130) * 0x1p-24 * c.value[0];
@@ -354,15 +354,15 @@ TEST(Reference, OneStepOfTheFormatExceedsTheBound)
     std::vector<uint16_t> stored(512);
     std::vector<double> exact(a.begin(), a.end()), near(512), next(512);
 
-    hd_dtype_store(HD_BF16, exact.data(), 512, stored.data());
-    hd_dtype_load(HD_BF16, stored.data(), 512, near.data());
+    hd_dtype_store(HD_DTYPE_BF16, exact.data(), 512, stored.data());
+    hd_dtype_load(HD_DTYPE_BF16, stored.data(), 512, near.data());
     EXPECT_EQ(Off(c, near), 0u);
     for (int step : {1, -1}) {
         std::vector<uint16_t> bits(512);
 
         for (size_t i = 0; i < 512; i++)
             bits[i] = static_cast<uint16_t>(stored[i] + step);
-        hd_dtype_load(HD_BF16, bits.data(), 512, next.data());
+        hd_dtype_load(HD_DTYPE_BF16, bits.data(), 512, next.data());
         for (size_t i = 0; i < 512; i++) {
             double error = std::fabs(near[i] - exact[i]);
             double further = std::fabs(next[i] - exact[i]);
@@ -445,7 +445,7 @@ TEST(Reference, AnInputThatIsMissingIsNamed)
 
     ASSERT_EQ(p.status, HD_OK) << p.Said();
     EXPECT_EQ(hd_reference_create(p.module, whole, p.diag, &reference),
-              HD_ARGUMENT);
+              HD_ERROR_ARGUMENT);
     EXPECT_NE(p.Said().find("%x is NULL"), std::string::npos) << p.Said();
     hd_reference_destroy(reference);
 }
@@ -460,7 +460,7 @@ TEST(Reference, ADeadlockIsAnErrorAndNeverAHang)
     hd_reference *reference = nullptr;
 
     EXPECT_EQ(hd_reference_create(p.module, whole, p.diag, &reference),
-              HD_INVALID);
+              HD_ERROR_INVALID);
     EXPECT_NE(p.Said().find("deadlock"), std::string::npos) << p.Said();
 }
 

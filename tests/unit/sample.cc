@@ -20,7 +20,7 @@ class Product
   public:
     Product(int64_t m, int64_t n, int64_t k, int ranks, bool split)
     {
-        EXPECT_TRUE(pool_open(&pool_, HD_BF16, 7, 256));
+        EXPECT_TRUE(pool_open(&pool_, HD_DTYPE_BF16, 7, 256));
         for (int rank = 0; rank < ranks; rank++) {
             sample_.push_back(sample());
             sample_[rank].from = &pool_;
@@ -105,7 +105,7 @@ class Product
 
         place.rank = rank;
         place.index = 1000;
-        hd_dtype_store(HD_BF16, row.data(), row.size(), stored.data());
+        hd_dtype_store(HD_DTYPE_BF16, row.data(), row.size(), stored.data());
         sample_compare(&sample_[rank], i, of, stored.data(), &place, &verdict);
         return verdict;
     }
@@ -115,8 +115,8 @@ class Product
     {
         uint16_t stored;
 
-        hd_dtype_store(HD_BF16, &value, 1, &stored);
-        hd_dtype_load(HD_BF16, &stored, 1, &value);
+        hd_dtype_store(HD_DTYPE_BF16, &value, 1, &stored);
+        hd_dtype_load(HD_DTYPE_BF16, &stored, 1, &value);
         return value;
     }
 
@@ -124,8 +124,8 @@ class Product
     {
         std::vector<double> values((size_t)sample_[0].k);
 
-        hd_dtype_load(HD_BF16, pool_row(&pool_, 1, name, row), values.size(),
-                      values.data());
+        hd_dtype_load(HD_DTYPE_BF16, pool_row(&pool_, 1, name, row),
+                      values.size(), values.data());
         return values;
     }
 
@@ -241,7 +241,7 @@ TEST(Pool, RowsOfSetsTensorsAndPlacesDiffer)
     pool pool;
     std::set<const void *> rows;
 
-    ASSERT_TRUE(pool_open(&pool, HD_F32, 3, 16));
+    ASSERT_TRUE(pool_open(&pool, HD_DTYPE_F32, 3, 16));
     for (int set = 0; set < 2; set++)
         for (const char *name : {"a", "w"})
             for (int64_t row = 0; row < 100; row++)

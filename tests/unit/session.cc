@@ -531,8 +531,8 @@ TEST(Session, SeveralEventsOrderAgainstTheCallersAtOnce)
                 hd_event_record(event[0]);
                 uint64_t set = hd_event_issue(event[1], 1);
                 HD_TRY(hd_session_run(session, arguments, 6, diag));
-                RANK_EXPECT(hd_event_wait(event[3], 0.02) == HD_TIMEOUT);
-                RANK_EXPECT(hd_event_wait(event[2], 0.02) == HD_TIMEOUT);
+                RANK_EXPECT(hd_event_wait(event[3], 0.02) == HD_ERROR_TIMEOUT);
+                RANK_EXPECT(hd_event_wait(event[2], 0.02) == HD_ERROR_TIMEOUT);
                 hd_event_reach(event[1], set);
                 HD_TRY(hd_event_wait(event[2], 5));
                 HD_TRY(hd_event_wait(event[3], 5));
@@ -646,7 +646,7 @@ TEST(Session, ChaosThatIsNoNumberIsRefused)
     });
     unsetenv("HEDDLE_CHAOS");
 
-    EXPECT_EQ(outcome.status, HD_ARGUMENT);
+    EXPECT_EQ(outcome.status, HD_ERROR_ARGUMENT);
     EXPECT_NE(outcome.text.find("'much'"), std::string::npos);
 }
 
@@ -663,7 +663,7 @@ TEST(Session, DifferentProgramsAreAnErrorThatNamesTheRanks)
         return hd_session_create(group, module, nullptr, diag, &session);
     });
 
-    EXPECT_EQ(outcome.status, HD_ARGUMENT);
+    EXPECT_EQ(outcome.status, HD_ERROR_ARGUMENT);
     EXPECT_NE(outcome.text.find("rank 2 binds another program than rank 0"),
               std::string::npos)
         << outcome.text;
@@ -688,7 +688,7 @@ TEST(Session, ReductionsThatDifferAreRefused)
             return hd_session_create(group, module, nullptr, diag, &session);
         });
 
-        EXPECT_EQ(outcome.status, HD_INVALID);
+        EXPECT_EQ(outcome.status, HD_ERROR_INVALID);
         EXPECT_NE(outcome.text.find("meets another operation"),
                   std::string::npos)
             << outcome.text;
@@ -705,7 +705,7 @@ TEST(Session, AMeshOfAnotherSizeThanTheGroupIsRefused)
         return hd_session_create(group, module, nullptr, diag, &session);
     });
 
-    EXPECT_EQ(outcome.status, HD_ARGUMENT);
+    EXPECT_EQ(outcome.status, HD_ERROR_ARGUMENT);
     EXPECT_NE(outcome.text.find("has 4 ranks, the group 2"), std::string::npos)
         << outcome.text;
 }
@@ -724,9 +724,11 @@ TEST(Session, WrongArgumentsAreRefusedAndHarmNothing)
             void *first[] = {nullptr, y};
 
             RANK_EXPECT(hd_session_run(session, arguments, 1, diag) ==
-                        HD_ARGUMENT);
-            RANK_EXPECT(hd_session_run(session, none, 2, diag) == HD_ARGUMENT);
-            RANK_EXPECT(hd_session_run(session, wrong, 2, diag) == HD_ARGUMENT);
+                        HD_ERROR_ARGUMENT);
+            RANK_EXPECT(hd_session_run(session, none, 2, diag) ==
+                        HD_ERROR_ARGUMENT);
+            RANK_EXPECT(hd_session_run(session, wrong, 2, diag) ==
+                        HD_ERROR_ARGUMENT);
             RANK_EXPECT(
                 std::string(hd_diag_text(diag)).find("argument %y is NULL") !=
                 std::string::npos);
@@ -734,9 +736,9 @@ TEST(Session, WrongArgumentsAreRefusedAndHarmNothing)
             // What was refused once is refused again.
             for (int i = 0; i < 2; i++)
                 RANK_EXPECT(hd_session_run(session, first, 2, diag) ==
-                            HD_ARGUMENT);
+                            HD_ERROR_ARGUMENT);
             RANK_EXPECT(hd_session_run_on(session, x, arguments, 2, diag) ==
-                        HD_ARGUMENT);
+                        HD_ERROR_ARGUMENT);
             HD_TRY(hd_session_run(session, arguments, 2, diag));
             HD_TRY(hd_session_finish(session, diag));
             RANK_EXPECT(y[3] == 8);
@@ -747,8 +749,9 @@ TEST(Session, WrongArgumentsAreRefusedAndHarmNothing)
 // The sanitizer of undefined behaviour tells where an address must be even.
 TEST(Session, ArgumentsMayLieAtAnyAddress)
 {
-    for (hd_dtype dtype : {HD_F64, HD_F32, HD_F16, HD_BF16, HD_F8E4M3,
-                           HD_F8E5M2, HD_I64, HD_I32, HD_U8}) {
+    for (hd_dtype dtype : {HD_DTYPE_F64, HD_DTYPE_F32, HD_DTYPE_F16,
+                           HD_DTYPE_BF16, HD_DTYPE_F8E4M3, HD_DTYPE_F8E5M2,
+                           HD_DTYPE_I64, HD_DTYPE_I32, HD_DTYPE_U8}) {
         std::string type = std::string(hd_dtype_text(dtype)) + "[2, 2] ";
         Outcome outcome =
             RunText(1,
@@ -839,7 +842,7 @@ TEST(Session, OverlapsAreFoundInAnyOrderOfTheAddresses)
                 layout.Draw();
                 for (size_t at : layout.at)
                     arguments.push_back(&memory[at]);
-                want = layout.Overlaps() ? HD_ARGUMENT : HD_OK;
+                want = layout.Overlaps() ? HD_ERROR_ARGUMENT : HD_OK;
                 overlaps += want != HD_OK;
                 RANK_EXPECT(hd_session_run(session, arguments.data(),
                                            arguments.size(), diag) == want);
@@ -899,7 +902,7 @@ Pair CreateWith(const hd_session_options (&options)[2], bool out_on_1 = true)
 
         // An error from before the call, that is none of its.
         RANK_EXPECT(hd_parse("old", "junk", 4, nullptr, 0, diag, &module) ==
-                    HD_INVALID);
+                    HD_ERROR_INVALID);
         HD_TRY(Parse(RingText(1, ""), diag, &module, 2));
         status = hd_session_create(group, module, &options[rank], diag,
                                    rank == 0 || out_on_1 ? &session : nullptr);
@@ -928,13 +931,13 @@ TEST(Session, OptionsThatAreWrongOnOneRankFailOnAll)
     options[1].timeout = 0;
     Pair timeout = CreateWith(options);
 
-    EXPECT_EQ(device.status[1], HD_UNSUPPORTED) << device.text[1];
-    EXPECT_EQ(device.status[0], HD_PEER) << device.text[0];
+    EXPECT_EQ(device.status[1], HD_ERROR_UNSUPPORTED) << device.text[1];
+    EXPECT_EQ(device.status[0], HD_ERROR_PEER) << device.text[0];
     EXPECT_NE(device.text[0].find("rank 1 failed: there is no device 'abacus'"),
               std::string::npos)
         << device.text[0];
-    EXPECT_EQ(timeout.status[1], HD_ARGUMENT) << timeout.text[1];
-    EXPECT_EQ(timeout.status[0], HD_PEER) << timeout.text[0];
+    EXPECT_EQ(timeout.status[1], HD_ERROR_ARGUMENT) << timeout.text[1];
+    EXPECT_EQ(timeout.status[0], HD_ERROR_PEER) << timeout.text[0];
     EXPECT_NE(timeout.text[0].find("rank 1 failed: a timeout of 0 s"),
               std::string::npos)
         << timeout.text[0];
@@ -946,8 +949,8 @@ TEST(Session, ARankWithNoPlaceForItsSessionTellsTheOthers)
                                      hd_session_defaults()};
     Pair pair = CreateWith(options, false);
 
-    EXPECT_EQ(pair.status[1], HD_ARGUMENT) << pair.text[1];
-    EXPECT_EQ(pair.status[0], HD_PEER) << pair.text[0];
+    EXPECT_EQ(pair.status[1], HD_ERROR_ARGUMENT) << pair.text[1];
+    EXPECT_EQ(pair.status[0], HD_ERROR_PEER) << pair.text[0];
     EXPECT_NE(pair.text[0].find("rank 1 failed: hd_session_create: 'out' is "
                                 "NULL"),
               std::string::npos)
@@ -961,7 +964,7 @@ TEST(Session, RanksOnDevicesOfTwoKindsAreRefused)
 
     options[1].device = "cuda";
     for (hd_status status : CreateWith(options).status)
-        EXPECT_EQ(status, HD_ARGUMENT);
+        EXPECT_EQ(status, HD_ERROR_ARGUMENT);
 }
 
 TEST(Session, DevicesAreNamedByDriverAndNumber)
@@ -986,7 +989,7 @@ TEST(Session, AnUnknownDeviceIsNamed)
 
         HD_TRY(Parse(RingText(1, ""), diag, &module, 1));
         EXPECT_EQ(hd_session_create(group, module, &options, diag, &session),
-                  HD_UNSUPPORTED);
+                  HD_ERROR_UNSUPPORTED);
         EXPECT_NE(std::string(hd_diag_text(diag)).find("abacus"),
                   std::string::npos);
         hd_module_destroy(module);
@@ -1011,7 +1014,7 @@ TEST(Session, ATempThatNoMachineHasIsRefused)
     Outcome outcome =
         RunHuge("    %t[0, 0..4] = copy %x\n    %y = copy %t[0, 0..4]\n");
 
-    EXPECT_EQ(outcome.status, HD_NO_MEMORY);
+    EXPECT_EQ(outcome.status, HD_ERROR_NO_MEMORY);
     EXPECT_NE(outcome.text.find("%t"), std::string::npos) << outcome.text;
 }
 
@@ -1052,7 +1055,7 @@ TEST(Session, AKilledRankEndsTheOthersAtOnce)
     std::chrono::duration<double> took =
         std::chrono::steady_clock::now() - start;
 
-    EXPECT_EQ(outcome.status, HD_PEER);
+    EXPECT_EQ(outcome.status, HD_ERROR_PEER);
     EXPECT_NE(outcome.text.find("rank 2 was killed by signal 9"),
               std::string::npos)
         << outcome.text;
@@ -1105,7 +1108,7 @@ TEST(Session, ARankMayBeKilledAtAnyRun)
             return status;
         });
 
-        EXPECT_EQ(outcome.status, HD_PEER) << when;
+        EXPECT_EQ(outcome.status, HD_ERROR_PEER) << when;
         EXPECT_NE(outcome.text.find("killed by signal 9"), std::string::npos)
             << when << ": " << outcome.text;
     }
@@ -1139,7 +1142,7 @@ TEST(Session, ARankMayBeKilledAtAnyMoment)
             return status;
         });
 
-        EXPECT_EQ(outcome.status, HD_PEER) << when;
+        EXPECT_EQ(outcome.status, HD_ERROR_PEER) << when;
         EXPECT_NE(outcome.text.find("killed by signal 9"), std::string::npos)
             << when << ": " << outcome.text;
     }
@@ -1149,7 +1152,7 @@ TEST(Session, AStuckRankIsReportedAtTheDeadlineWithItsPlace)
 {
     Outcome outcome = KillDuring(2, 1, SIGSTOP, kLate);
 
-    EXPECT_EQ(outcome.status, HD_TIMEOUT);
+    EXPECT_EQ(outcome.status, HD_ERROR_TIMEOUT);
     EXPECT_NE(outcome.text.find("waits for rank"), std::string::npos);
     EXPECT_NE(outcome.text.find("at test.hd:"), std::string::npos);
     EXPECT_NE(outcome.text.find(ForLate()), std::string::npos);
@@ -1218,7 +1221,7 @@ TEST(Session, AReportSaysWhatTheOthersAreAt)
         return hd_session_finish(stuck.sessions[1], diag);
     });
 
-    EXPECT_EQ(outcome.status, HD_TIMEOUT) << outcome.text;
+    EXPECT_EQ(outcome.status, HD_ERROR_TIMEOUT) << outcome.text;
     for (const std::string &says :
          {"rank 1 waits for rank 0: recv at test.hd:12:14 (step 0, the "
           "caller's stream)" +
@@ -1245,7 +1248,7 @@ TEST(Session, ADeferredSendThatNobodyReceivesIsReported)
         return hd_session_finish(stuck.sessions[0], diag);
     });
 
-    EXPECT_EQ(outcome.status, HD_TIMEOUT);
+    EXPECT_EQ(outcome.status, HD_ERROR_TIMEOUT);
     EXPECT_NE(outcome.text.find("rank 0 waits for rank 1: send at test.hd:9:9 "
                                 "(step 0, the sends' helper)" +
                                 ForLate()),
@@ -1268,7 +1271,7 @@ TEST(Session, ARankThatLeavesBeforeItsRunIsNamedAtOnce)
         return hd_session_finish(stuck.sessions[0], diag);
     });
 
-    EXPECT_EQ(outcome.status, HD_PEER);
+    EXPECT_EQ(outcome.status, HD_ERROR_PEER);
     EXPECT_NE(outcome.text.find("rank 0 has left the group; rank 1 waits for "
                                 "it in 'recv' (step 0, line 12)"),
               std::string::npos)
@@ -1285,14 +1288,14 @@ TEST(Session, AfterARunThatFailedItMayOnlyBeDestroyed)
         if (rank == 1) {
             HD_TRY(stuck.Run(0, nullptr));
             RANK_EXPECT(hd_session_finish(stuck.sessions[0], nullptr) ==
-                        HD_TIMEOUT);
-            RANK_EXPECT(stuck.Run(0, diag) == HD_ARGUMENT);
+                        HD_ERROR_TIMEOUT);
+            RANK_EXPECT(stuck.Run(0, diag) == HD_ERROR_ARGUMENT);
         }
-        return rank == 1 ? HD_ARGUMENT
+        return rank == 1 ? HD_ERROR_ARGUMENT
                          : hd_group_allgather(group, nullptr, 0, nullptr, diag);
     });
 
-    EXPECT_EQ(outcome.status, HD_ARGUMENT);
+    EXPECT_EQ(outcome.status, HD_ERROR_ARGUMENT);
     EXPECT_NE(outcome.text.find("a run of this session has failed: it may only "
                                 "be destroyed"),
               std::string::npos)
@@ -1310,7 +1313,7 @@ TEST(Session, AProgramThatIsNotLoweredYetIsRefused)
                           1, diag);
     });
 
-    EXPECT_EQ(outcome.status, HD_ARGUMENT);
+    EXPECT_EQ(outcome.status, HD_ERROR_ARGUMENT);
     EXPECT_NE(outcome.text.find("'early'"), std::string::npos) << outcome.text;
 }
 
@@ -1331,7 +1334,7 @@ TEST(Session, ARankThatNeverCreatesItIsNamedAtTheDeadline)
         return hd_session_create(group, module, &options, diag, &session);
     });
 
-    EXPECT_EQ(outcome.status, HD_TIMEOUT);
+    EXPECT_EQ(outcome.status, HD_ERROR_TIMEOUT);
     EXPECT_NE(outcome.text.find("rank 0 waits for rank 1 in hd_session_create"),
               std::string::npos)
         << outcome.text;

@@ -16,7 +16,7 @@ hd_machine Round()
     memset(&m, 0, sizeof m);
     m.ranks_per_node = 4;
     m.memory = 1;
-    m.matmul[HD_F32] = 1;
+    m.matmul[HD_DTYPE_F32] = 1;
     m.copy_bandwidth = m.link = m.collective_bandwidth = 1;
     m.network_bandwidth = 0.5;
     m.collision = 0.5;
@@ -152,7 +152,7 @@ TEST(Simulation, AMatmulReadsWhatItIsAddedTo)
 {
     hd_machine m = Round();
 
-    m.matmul[HD_F32] = 1e9;
+    m.matmul[HD_DTYPE_F32] = 1e9;
     for (const char *to : {"", " bias %r", " accumulate"}) {
         Simulated s("host program sum in %a : f32[4, 3] in %b : f32[3, 6] "
                     "in %r : f32[4, 6] inout %c : f32[4, 6] "
@@ -490,18 +490,18 @@ TEST(Simulation, WhatCannotBeSimulatedIsRefused)
                  "{ %y = relu %x }");
 
     EXPECT_EQ(hd_simulate(tensor.module, &m, tensor.diag, &simulation),
-              HD_ARGUMENT);
+              HD_ERROR_ARGUMENT);
     EXPECT_EQ(hd_simulate(stuck.module, &m, stuck.diag, &simulation),
-              HD_INVALID);
+              HD_ERROR_INVALID);
     EXPECT_NE(stuck.Said().find("h deadlocks"), std::string::npos);
     m.link = 0;
     EXPECT_EQ(hd_simulate(fine.module, &m, fine.diag, &simulation),
-              HD_ARGUMENT);
+              HD_ERROR_ARGUMENT);
     EXPECT_NE(fine.Said().find("link is 0; it is above 0"), std::string::npos);
     m = Round();
     m.hop = INFINITY;
     EXPECT_EQ(hd_simulate(fine.module, &m, fine.diag, &simulation),
-              HD_ARGUMENT);
+              HD_ERROR_ARGUMENT);
     EXPECT_EQ(simulation, nullptr);
 }
 

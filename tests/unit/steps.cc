@@ -62,9 +62,11 @@ TEST(Steps, OfARankThatIsNotOnTheMeshAreRefused)
         int64_t n = -1;
         char *text = nullptr;
 
-        EXPECT_EQ(hd_module_steps(p.module, rank, p.diag, &n), HD_ARGUMENT);
+        EXPECT_EQ(hd_module_steps(p.module, rank, p.diag, &n),
+                  HD_ERROR_ARGUMENT);
         EXPECT_EQ(n, -1);
-        EXPECT_EQ(hd_print_steps(p.module, rank, p.diag, &text), HD_ARGUMENT);
+        EXPECT_EQ(hd_print_steps(p.module, rank, p.diag, &text),
+                  HD_ERROR_ARGUMENT);
         EXPECT_EQ(text, nullptr);
         EXPECT_NE(
             p.Said().find("rank " + std::to_string(rank) + " of a mesh of 3"),
@@ -80,9 +82,9 @@ TEST(Steps, AnErrorOfTheWalkLeavesNothing)
     hd_steps steps = {};
     char *text = nullptr;
 
-    EXPECT_EQ(hd_steps_collect(p.module, 1, p.diag, &steps), HD_INVALID);
+    EXPECT_EQ(hd_steps_collect(p.module, 1, p.diag, &steps), HD_ERROR_INVALID);
     EXPECT_EQ(steps.step, nullptr);
-    EXPECT_EQ(hd_print_steps(p.module, 1, p.diag, &text), HD_INVALID);
+    EXPECT_EQ(hd_print_steps(p.module, 1, p.diag, &text), HD_ERROR_INVALID);
     EXPECT_EQ(text, nullptr);
     EXPECT_EQ(hd_steps_collect(p.module, 0, p.diag, &steps), HD_OK);
     EXPECT_EQ(steps.nsteps, 2);

@@ -8,7 +8,7 @@ static hd_type MakeType(const std::vector<hd_dim> &dims)
 {
     hd_type type = {};
 
-    type.dtype = HD_F32;
+    type.dtype = HD_DTYPE_F32;
     for (hd_dim dim : dims)
         type.dim[type.ndims++] = dim;
     return type;

@@ -104,7 +104,8 @@ TEST(Value, RanksMayAllTakeAMaximumOrAMinimum)
             Program p(host(key.c_str()));
 
             EXPECT_EQ(hd_check_with(p.module, &how, p.diag),
-                      op == (key.empty() ? "sum" : key) ? HD_OK : HD_INVALID)
+                      op == (key.empty() ? "sum" : key) ? HD_OK
+                                                        : HD_ERROR_INVALID)
                 << op << ", " << key << ": " << p.Said();
         }
     }
@@ -127,7 +128,7 @@ TEST(Value, WhatIsGatheredHasAPieceOfEachRank)
 
     how.against = t.module;
     EXPECT_EQ(hd_check_with(sum.module, &how, sum.diag), HD_OK) << sum.Said();
-    EXPECT_EQ(hd_check_with(max.module, &how, max.diag), HD_INVALID);
+    EXPECT_EQ(hd_check_with(max.module, &how, max.diag), HD_ERROR_INVALID);
 }
 
 TEST(Value, FactorsArePulledOutAndActivationsAreNot)

@@ -104,7 +104,7 @@ TEST(Verify, ElementsOfPartsAreWrittenOnceAndReadBehindThat)
         Program program(text + "{\n" + body + "}");
 
         fine += want.empty();
-        EXPECT_EQ(program.status, want.empty() ? HD_OK : HD_INVALID)
+        EXPECT_EQ(program.status, want.empty() ? HD_OK : HD_ERROR_INVALID)
             << body << program.Said();
         EXPECT_NE(program.Said().find(want), std::string::npos)
             << body << "wanted" << want << ", said\n"
@@ -135,7 +135,8 @@ TEST(Verify, TheFirstElementOfAnOutputThatIsLeftIsNamed)
         want = table.First(all, false);
         Program program("tensor program t out %y : u8[5, 4]\n{\n" + body + "}");
 
-        EXPECT_EQ(program.status, want.empty() ? HD_OK : HD_INVALID) << body;
+        EXPECT_EQ(program.status, want.empty() ? HD_OK : HD_ERROR_INVALID)
+            << body;
         EXPECT_NE(program.Said().find(want), std::string::npos)
             << body << program.Said();
     }

@@ -300,7 +300,7 @@ TEST(Walk, RangesThatEndAheadOfThemselvesOrPastTheDimensionAreReported)
     EXPECT_EQ(WalkFails("host program r mesh tp=2 in %x : f32[4] out %y : "
                         "f32[4] { let n = 0 - tp %y[0..n] = copy %x[0..n] }",
                         &said),
-              HD_INVALID);
+              HD_ERROR_INVALID);
     EXPECT_NE(
         said.find(
             "indices 0..-1 of %y on rank 1, which begin behind their end"),
@@ -309,7 +309,7 @@ TEST(Walk, RangesThatEndAheadOfThemselvesOrPastTheDimensionAreReported)
     EXPECT_EQ(WalkFails("host program r mesh tp=2 in %x : f32[4] out %y : "
                         "f32[4] { %y[0..2] = copy %x[tp + 2..tp + 2 + 2] }",
                         &said),
-              HD_INVALID);
+              HD_ERROR_INVALID);
     EXPECT_NE(said.find("indices 3..5 of %x on rank 1; its dimension 0 has "
                         "extent 4"),
               std::string::npos)
@@ -323,27 +323,27 @@ TEST(Walk, WhatDependsOnTheRankIsReportedAtItsPlace)
     EXPECT_EQ(WalkFails("host program r mesh tp=2 in %x : f32[4] out %y : "
                         "f32[] { %y = copy %x[tp + 3] }",
                         &said),
-              HD_INVALID);
+              HD_ERROR_INVALID);
     EXPECT_NE(said.find("index 4 of %x on rank 1"), std::string::npos) << said;
     EXPECT_EQ(WalkFails("host program r mesh tp=2 streams 2 in %x : f32[4] "
                         "out %y : f32[4] { on stream tp + 1 { %y = copy %x } }",
                         &said),
-              HD_INVALID);
+              HD_ERROR_INVALID);
     EXPECT_NE(said.find("stream 2 on rank 1"), std::string::npos) << said;
     EXPECT_EQ(WalkFails("host program r mesh tp=2 in %x : f32[4] "
                         "{ send %x to tp }",
                         &said),
-              HD_INVALID);
+              HD_ERROR_INVALID);
     EXPECT_NE(said.find("names itself"), std::string::npos) << said;
     EXPECT_EQ(WalkFails("host program r mesh tp=2 in %x : f32[4] "
                         "{ send %x to tp + 1 }",
                         &said),
-              HD_INVALID);
+              HD_ERROR_INVALID);
     EXPECT_NE(said.find("to 2 on rank 1"), std::string::npos) << said;
     EXPECT_EQ(WalkFails("host program r mesh tp=2 temp %e : event[2] "
                         "{ %e[0] = record wait %e[tp] }",
                         &said),
-              HD_INVALID);
+              HD_ERROR_INVALID);
     EXPECT_NE(said.find("HD0605"), std::string::npos) << said;
 }
 
@@ -355,7 +355,7 @@ TEST(Walk, EndlessLoopsEndAtTheLimit)
                         "{ for i in 0..1000000000 { for j in 0..1000000000 "
                         "{ if j < 0 { %y = copy %x } } } }",
                         &said),
-              HD_INVALID);
+              HD_ERROR_INVALID);
     EXPECT_NE(said.find("loop iterations"), std::string::npos) << said;
 }
 
@@ -364,10 +364,10 @@ TEST(Walk, StopsAtTheFirstStatusThatIsNotOk)
     Program p(kRing);
     int calls = 0;
     auto stop = [](void *context, const hd_step *, int) {
-        return ++*static_cast<int *>(context) == 3 ? HD_PEER : HD_OK;
+        return ++*static_cast<int *>(context) == 3 ? HD_ERROR_PEER : HD_OK;
     };
 
-    EXPECT_EQ(hd_walk(p.module, 0, p.diag, stop, &calls), HD_PEER);
+    EXPECT_EQ(hd_walk(p.module, 0, p.diag, stop, &calls), HD_ERROR_PEER);
     EXPECT_EQ(calls, 3);
 }
 
@@ -381,7 +381,7 @@ TEST(Walk, StepsPrintWithNumbers)
     EXPECT_NE(std::string(text).find("%ag[1] = copy %a[1]"), std::string::npos)
         << text;
     hd_free(text);
-    EXPECT_EQ(hd_print_steps(p.module, 4, p.diag, &text), HD_ARGUMENT);
+    EXPECT_EQ(hd_print_steps(p.module, 4, p.diag, &text), HD_ERROR_ARGUMENT);
 }
 
 // ------------------------------------------------------------------- match

@@ -42,7 +42,8 @@ TEST(Window, AnotherSizeThanAnnouncedIsRefused)
     hd_window theirs = HD_WINDOW_NONE;
 
     ASSERT_EQ(hd_window_open(4096, nullptr, &mine), HD_OK);
-    EXPECT_EQ(hd_window_map(dup(mine.fd), 8192, nullptr, &theirs), HD_PEER);
+    EXPECT_EQ(hd_window_map(dup(mine.fd), 8192, nullptr, &theirs),
+              HD_ERROR_PEER);
     EXPECT_EQ(theirs.base, nullptr);
     hd_window_close(&mine);
 }
@@ -53,7 +54,7 @@ TEST(Window, AMemoryThatCouldStillShrinkIsRefused)
     int fd = memfd_create("unsealed", MFD_CLOEXEC);
 
     ASSERT_EQ(ftruncate(fd, 4096), 0);
-    EXPECT_EQ(hd_window_map(fd, 4096, nullptr, &theirs), HD_PEER);
+    EXPECT_EQ(hd_window_map(fd, 4096, nullptr, &theirs), HD_ERROR_PEER);
     EXPECT_EQ(fcntl(fd, F_GETFD), -1); // it was closed
 }
 

@@ -2335,7 +2335,8 @@ hd_lower_options generate_lowering(choices *choices)
     hd_lower_options o = hd_lower_defaults();
 
     o.transfer = (hd_transfer)choices_pick(choices, 6);
-    o.protocol = choices_pick(choices, 2) == 1 ? HD_GET : HD_PUT;
+    o.protocol =
+        choices_pick(choices, 2) == 1 ? HD_PROTOCOL_GET : HD_PROTOCOL_PUT;
     o.streams = 1 + choices_pick(choices, 4);
     o.chunks = choices_pick(choices, 2) == 1 ? 1 + choices_pick(choices, 3) : 1;
     o.copy_own = choices_pick(choices, 2) == 1;

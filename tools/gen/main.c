@@ -157,13 +157,14 @@ static int open_choices(const request *request, uint8_t **out, size_t *length)
 
 static void print_lowering(const hd_lower_options *o)
 {
-    static const char *const transfers[] = {"bulk", "pipelined", "broadcast",
-                                            "direct", "ring", "fused"};
+    static const char *const transfers[] = {"bulk",   "pipelined", "broadcast",
+                                            "direct", "ring",      "fused"};
 
     printf("// heddle dump --stage host --transfer %s --protocol %s "
            "--streams %d --chunks %d%s%s%s%s\n",
-           transfers[o->transfer], o->protocol == HD_GET ? "get" : "put",
-           o->streams, o->chunks, o->copy_own ? " --copy-own" : "",
+           transfers[o->transfer],
+           o->protocol == HD_PROTOCOL_GET ? "get" : "put", o->streams,
+           o->chunks, o->copy_own ? " --copy-own" : "",
            o->defer_sends ? " --defer-sends" : "",
            o->comm_stream ? " --comm-stream" : "",
            o->wire == HD_WIRE_F32 ? " --wire f32" : "");
