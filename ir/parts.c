@@ -1,7 +1,6 @@
-// A copy of the program's statements and buffers in an arena of its own. Names,
-// expressions and keys stay the module's: a walk only reads them.
+// A clone of the program, with the parts in the place of each fused op.
 //
-// Between the parts stands a buffer of the copy's own. Where the op is on a
+// Between the parts stands a buffer of the clone's own. Where the op is on a
 // stream that an expression numbers, that has an index a stream: the same op
 // may be under way on each.
 #include "ir/parts.h"
@@ -9,11 +8,9 @@
 #include <assert.h>
 
 typedef struct splitter {
-    const hd_module *from;
-    hd_module *to;
-    int64_t most;       // ranks along the axis of an op that is split
-    hd_buffer **buffer; // of the copy, by id
-    hd_expr stream;     // of the `on` around, HD_EXPR_NONE outside
+    hd_module *module;
+    int64_t most;   // ranks along the axis of an op that is split
+    hd_expr stream; // of the `on` around, HD_EXPR_NONE outside
 } splitter;
 
 static bool lead(hd_type *type, int64_t extent)
@@ -52,7 +49,7 @@ bool hd_op_splits(const hd_module *module, const hd_op *op, int64_t most)
 // A new temp, or what of it belongs to the stream at hand.
 static hd_view add_between(splitter *s, hd_type type, const hd_op *op)
 {
-    hd_module *m = s->to;
+    hd_module *m = s->module;
     hd_buffer *b = hd_new(m->arena, hd_buffer);
     hd_view view;
 
@@ -75,7 +72,7 @@ static hd_view add_between(splitter *s, hd_type type, const hd_op *op)
 static void add_transfer(splitter *s, hd_block *to, hd_opcode code,
                          const hd_op *op, hd_view out, hd_view in)
 {
-    hd_stmt *stmt = hd_stmt_op(s->to, code, op->axis, 1, 1, 0, op->loc);
+    hd_stmt *stmt = hd_stmt_op(s->module, code, op->axis, 1, 1, 0, op->loc);
 
     stmt->op->view[0] = out;
     stmt->op->view[1] = in;
@@ -85,12 +82,12 @@ static void add_transfer(splitter *s, hd_block *to, hd_opcode code,
 static void add_product(splitter *s, hd_block *to, const hd_op *op, hd_view out,
                         hd_view a)
 {
-    hd_stmt *stmt = hd_stmt_new(s->to, HD_STMT_OP, op->loc);
-    hd_op *product = hd_arena_copy(s->to->arena, op, sizeof *op);
+    hd_stmt *stmt = hd_stmt_new(s->module, HD_STMT_OP, op->loc);
+    hd_op *product = hd_arena_copy(s->module->arena, op, sizeof *op);
 
     product->code = HD_OP_MATMUL;
     product->axis = -1;
-    product->view = hd_arena_copy(s->to->arena, op->view,
+    product->view = hd_arena_copy(s->module->arena, op->view,
                                   sizeof *op->view * (size_t)op->nviews);
     product->view[0] = out;
     product->view[1] = a;
@@ -98,12 +95,11 @@ static void add_product(splitter *s, hd_block *to, const hd_op *op, hd_view out,
     hd_block_append(to, stmt);
 }
 
-// `op` has views of the copy.
 static void add_parts(splitter *s, hd_block *to, const hd_op *op)
 {
     hd_type out, a;
     hd_view between;
-    bool fits = hd_fused_types(s->from, op, &out, &a);
+    bool fits = hd_fused_types(s->module, op, &out, &a);
 
     (void)fits;
     assert(fits); // verified
@@ -122,64 +118,29 @@ static void add_parts(splitter *s, hd_block *to, const hd_op *op)
                  op, op->view[0], between);
 }
 
-// -------------------------------------------------------------------- copy
-
-static hd_op *copy_op(splitter *s, const hd_op *op)
+static void split_block(splitter *s, hd_block *block)
 {
-    hd_op *copy = hd_arena_copy(s->to->arena, op, sizeof *op);
+    hd_stmt *next = block->first;
 
-    copy->view = hd_arena_copy(s->to->arena, op->view,
-                               sizeof *op->view * (size_t)op->nviews);
-    for (int i = 0; i < op->nviews; i++)
-        copy->view[i].buffer = s->buffer[op->view[i].buffer->id];
-    return copy;
-}
-
-static void copy_block(splitter *s, const hd_block *from, hd_block *to)
-{
-    *to = (hd_block){0};
-    for (const hd_stmt *stmt = from->first; stmt != NULL; stmt = stmt->next) {
+    *block = (hd_block){0};
+    while (next != NULL) {
+        hd_stmt *stmt = next;
         hd_expr outer = s->stream;
-        hd_stmt *copy;
 
+        next = stmt->next;
+        stmt->next = NULL;
         if (stmt->kind == HD_STMT_OP &&
-            hd_op_splits(s->from, stmt->op, s->most)) {
-            add_parts(s, to, copy_op(s, stmt->op));
+            hd_op_splits(s->module, stmt->op, s->most)) {
+            add_parts(s, block, stmt->op);
             continue;
         }
-        copy = hd_arena_copy(s->to->arena, stmt, sizeof *stmt);
-        copy->next = NULL;
-        if (stmt->kind == HD_STMT_OP)
-            copy->op = copy_op(s, stmt->op);
         if (stmt->kind == HD_STMT_ON)
             s->stream = stmt->a;
-        copy_block(s, &stmt->body, &copy->body);
-        copy_block(s, &stmt->otherwise, &copy->otherwise);
+        split_block(s, &stmt->body);
+        split_block(s, &stmt->otherwise);
         s->stream = outer;
-        hd_block_append(to, copy);
+        hd_block_append(block, stmt);
     }
-}
-
-static void copy_buffers(splitter *s)
-{
-    const hd_module *from = s->from;
-    hd_module *to = s->to;
-    hd_buffer **end = &to->buffers;
-
-    s->buffer =
-        hd_new_array(to->arena, hd_buffer *, (size_t)from->nbuffers + 1);
-    to->argument = hd_new_array(to->arena, hd_buffer *, from->narguments + 1);
-    for (const hd_buffer *b = from->buffers; b != NULL; b = b->next) {
-        hd_buffer *copy = hd_arena_copy(to->arena, b, sizeof *b);
-
-        // It names an earlier one.
-        copy->of = b->of != NULL ? s->buffer[b->of->id] : NULL;
-        copy->next = NULL;
-        s->buffer[b->id] = to->last_buffer = *end = copy;
-        end = &copy->next;
-    }
-    for (int i = 0; i < from->narguments; i++)
-        to->argument[i] = s->buffer[from->argument[i]->id];
 }
 
 static bool any_splits(const hd_module *module, const hd_block *block,
@@ -196,27 +157,20 @@ static bool any_splits(const hd_module *module, const hd_block *block,
 hd_status hd_module_split(const hd_module *module, int64_t most, hd_diag *diag,
                           hd_module **out)
 {
-    splitter s = {.from = module, .most = most, .stream = HD_EXPR_NONE};
-    hd_arena *arena;
+    splitter s = {.most = most, .stream = HD_EXPR_NONE};
     jmp_buf guard;
 
     *out = NULL;
     if (!any_splits(module, &module->body, most))
         return HD_OK;
-    s.to = hd_module_create();
-    if (s.to == NULL)
-        return hd_fail(diag, HD_ERROR_NO_MEMORY, "out of memory");
-    arena = s.to->arena;
+    HD_TRY(hd_module_clone(module, diag, &s.module));
     if (setjmp(guard) != 0) {
-        hd_arena_destroy(arena);
+        hd_module_destroy(s.module);
         return hd_fail(diag, HD_ERROR_NO_MEMORY, "out of memory");
     }
-    hd_arena_guard(arena, &guard);
-    *s.to = *module;
-    s.to->arena = arena;
-    copy_buffers(&s);
-    copy_block(&s, &module->body, &s.to->body);
-    hd_arena_guard(arena, NULL);
-    *out = s.to;
+    hd_arena_guard(s.module->arena, &guard);
+    split_block(&s, &s.module->body);
+    hd_arena_guard(s.module->arena, NULL);
+    *out = s.module;
     return HD_OK;
 }

@@ -26,7 +26,7 @@ bool hd_fused_types(const hd_module *module, const hd_op *op, hd_type *out,
 // Whether it is a fused op of an axis of `most` ranks or fewer.
 bool hd_op_splits(const hd_module *module, const hd_op *op, int64_t most);
 // The same program with such ops as their parts, to be walked; NULL if there
-// are none. It borrows from `module`, which must outlive it.
+// are none.
 hd_status hd_module_split(const hd_module *module, int64_t most, hd_diag *diag,
                           hd_module **out);
 

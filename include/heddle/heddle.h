@@ -167,6 +167,12 @@ HD_API HD_MUST_USE hd_status hd_parse(const char *name, const char *text,
                                       hd_module **out);
 HD_API void hd_module_destroy(hd_module *module);
 
+// A copy that shares nothing with the module: either may be lowered, resized or
+// destroyed, by another thread too, and the other is as it was. Messages about
+// it point into the same text, of which it has a copy as well.
+HD_API HD_MUST_USE hd_status hd_module_clone(const hd_module *module,
+                                             hd_diag *diag, hd_module **out);
+
 // The canonical text, which parses back to the same module. The caller frees
 // it with hd_free.
 HD_API HD_MUST_USE hd_status hd_print(const hd_module *module, char **out);

@@ -171,6 +171,37 @@ TEST(PrintFaults, TheModuleIsAsItWasAndNoTextIsGiven)
         }
 }
 
+TEST(CloneFaults, TheModuleIsAsItWasAndNoCloneIsGiven)
+{
+    for (const std::string &source : {std::string(kByHand), Chain(400)})
+        for (int kinds : kMemory) {
+            hd_module *module = Parse(source);
+            std::string want = Print(module);
+            Sweep sweep = SweepFaults([&](long k) {
+                hd_diag *diag = hd_diag_create();
+                hd_module *clone = Sentinel<hd_module>();
+                bool fired;
+
+                fault_begin(k, kinds);
+                hd_status status = hd_module_clone(module, diag, &clone);
+                fired = fault_end();
+                ExpectOutcome(k, fired, status, HD_ERROR_NO_MEMORY);
+                EXPECT_EQ(hd_diag_errors(diag), fired ? 1u : 0u) << k;
+                if (fired) {
+                    EXPECT_EQ(clone, Sentinel<hd_module>());
+                } else {
+                    EXPECT_EQ(Print(clone), want);
+                    hd_module_destroy(clone);
+                }
+                EXPECT_EQ(Print(module), want);
+                hd_diag_destroy(diag);
+                return fired;
+            });
+            EXPECT_GT(sweep.requests, 1);
+            hd_module_destroy(module);
+        }
+}
+
 TEST(PrintFaults, StepsAreGivenWholeOrNotAtAll)
 {
     hd_module *module = Parse(kByHand);

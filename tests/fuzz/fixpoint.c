@@ -1,12 +1,30 @@
 // What parses prints, what prints parses back, and to the same text; also with
-// another size of an axis. A tensor program keeps that through every pass.
+// another size of an axis. A tensor program keeps that through every pass, and
+// what is cloned there is the same program.
+#include <string.h>
+
 #include "tests/fuzz/fuzz.h"
+
+static void must_clone(const hd_module *module)
+{
+    hd_module *clone = NULL;
+    char *want, *text;
+
+    must(hd_module_clone(module, NULL, &clone) == HD_OK, "no clone", "");
+    want = print_module(module);
+    text = print_module(clone);
+    must(strcmp(text, want) == 0, "a clone is the same program", text);
+    hd_free(want);
+    hd_free(text);
+    hd_module_destroy(clone);
+}
 
 static void check_pass(void *context, const char *pass, const hd_module *module)
 {
     (void)context;
     (void)pass;
     must_reparse(module);
+    must_clone(module);
 }
 
 static void check_lowering(hd_module *module, choices *choices, hd_diag *diag)
@@ -44,6 +62,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (hd_parse("fuzz", (const char *)data, length, NULL, 0, diag, &module) ==
         HD_OK) {
         must_reparse(module);
+        must_clone(module);
         check_define(data, length, &choices);
         if (is_small(module))
             check_lowering(module, &choices, diag);
