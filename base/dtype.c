@@ -1,6 +1,8 @@
 // Element types. Narrow floating point formats are converted by one pair of
 // functions, which take the format as a constant and have no branches in the
 // end: the compiler turns each into a loop of vector selects.
+#include <heddle/verify.h>
+
 #include "base/dtype.h"
 
 #include <assert.h>

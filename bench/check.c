@@ -9,6 +9,8 @@
 #include <string.h>
 #include <sys/resource.h>
 
+#include <heddle/simulate.h>
+
 #include "base/text.h"
 #include "bench/bench.h"
 #include "heddle/heddle.h"

@@ -3,6 +3,8 @@
 // So is the maximum of several, of a set: it is the same in any order, and a
 // maximum of maxima is one of all that they are of. What lies below all numbers
 // of a dtype is in none, and the maximum of one is that one.
+#include <heddle/verify.h>
+
 #include "check/value.h"
 
 #include <float.h>

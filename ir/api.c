@@ -1,5 +1,7 @@
 // What the public header tells of a module: its arguments, and how an array is
 // cut into the shards that ranks hold.
+#include <heddle/verify.h>
+
 #include "ir/module.h"
 
 #include <assert.h>

@@ -1,6 +1,8 @@
 // A step as text: the op with numbers for its indices and peers.
 #include <stdio.h>
 
+#include <heddle/simulate.h>
+
 #include "ir/print.h"
 #include "ir/walk.h"
 

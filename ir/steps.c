@@ -2,6 +2,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <heddle/simulate.h>
+
 #include "base/array.h"
 #include "ir/print.h"
 #include "ir/symmetry.h"

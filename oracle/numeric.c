@@ -1,6 +1,8 @@
 // Written to be read: plain loops over every element, no blocking but for the
 // matmul's order of loops. With the kernels that it judges it shares what says
 // where elements lie, ir/space and ir/product, and no arithmetic.
+#include <heddle/verify.h>
+
 #include "oracle/numeric.h"
 
 #include <assert.h>

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <heddle/verify.h>
+
 #include "base/array.h"
 #include "base/dtype.h"
 #include "ir/counts.h"

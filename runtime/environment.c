@@ -1,6 +1,9 @@
 // What this machine offers heddle: the host, the vendors' libraries, CUDA's
 // devices and links, limits, what the environment sets. What is absent is a
 // fact like any other; only running out of memory is a failure.
+#include <heddle/environment.h>
+#include <heddle/launch.h>
+
 #include "runtime/environment.h"
 
 #include <assert.h>

@@ -2,6 +2,7 @@
 #ifndef HD_RUNTIME_ENVIRONMENT_H
 #define HD_RUNTIME_ENVIRONMENT_H
 
+#include <heddle/environment.h>
 #include <heddle/heddle.h>
 
 HD_BEGIN_DECLS

@@ -1,6 +1,8 @@
 // See advance.h. A step starts when the schedule begins it and the host has
 // issued it, a transfer when both sides have come to it. Each step remembers
 // what its start was waiting for.
+#include <heddle/simulate.h>
+
 #include "simulate/advance.h"
 
 #include "simulate/processor.h"

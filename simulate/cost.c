@@ -1,5 +1,7 @@
 // A matmul takes as long as its tiles, or as those that fill the processor if
 // it has fewer; anything else is bound by the bytes that it reads and writes.
+#include <heddle/simulate.h>
+
 #include "simulate/cost.h"
 
 #include <assert.h>

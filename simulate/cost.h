@@ -2,6 +2,8 @@
 #ifndef HD_SIMULATE_COST_H
 #define HD_SIMULATE_COST_H
 
+#include <heddle/simulate.h>
+
 #include "steps/graph.h"
 
 HD_BEGIN_DECLS

@@ -1,4 +1,6 @@
 // See critical.h.
+#include <heddle/simulate.h>
+
 #include "simulate/critical.h"
 
 // What the time of a step counts as. One that neither moves nor computes takes

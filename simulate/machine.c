@@ -1,4 +1,6 @@
 // The numbers of the default machine are those of docs/simulate.md.
+#include <heddle/simulate.h>
+
 #include "simulate/machine.h"
 
 #include <float.h>

@@ -2,6 +2,8 @@
 #ifndef HD_SIMULATE_MACHINE_H
 #define HD_SIMULATE_MACHINE_H
 
+#include <heddle/simulate.h>
+
 #include "base/diag.h"
 
 HD_BEGIN_DECLS

@@ -1,4 +1,6 @@
 // See processor.h.
+#include <heddle/simulate.h>
+
 #include "simulate/processor.h"
 
 bool hd_processor_copies(const hd_simulation *s)

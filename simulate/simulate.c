@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include <heddle/simulate.h>
+
 #include "simulate/advance.h"
 #include "simulate/critical.h"
 #include "simulate/machine.h"

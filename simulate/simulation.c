@@ -1,4 +1,6 @@
 // See simulation.h.
+#include <heddle/simulate.h>
+
 #include "simulate/simulation.h"
 
 #include <stdlib.h>

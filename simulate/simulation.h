@@ -10,6 +10,8 @@
 #ifndef HD_SIMULATE_SIMULATION_H
 #define HD_SIMULATE_SIMULATION_H
 
+#include <heddle/simulate.h>
+
 #include "simulate/agenda.h"
 #include "simulate/cost.h"
 #include "steps/schedule.h"

@@ -1,5 +1,7 @@
 // See traffic.h. Each flow and collective is a task whose rate changes only
 // when a neighbour starts or ends.
+#include <heddle/simulate.h>
+
 #include "simulate/traffic.h"
 
 #include "simulate/processor.h"

@@ -1,6 +1,8 @@
 // See transfer.h. Where processors copy, a put is the sender's work, a get the
 // receiver's, and of a collective each rank brings its own part, but the root
 // of a reduce fetches all.
+#include <heddle/simulate.h>
+
 #include "simulate/transfer.h"
 
 #include "simulate/processor.h"

@@ -3,6 +3,8 @@
 #ifndef HD_SIMULATE_TRANSFER_H
 #define HD_SIMULATE_TRANSFER_H
 
+#include <heddle/simulate.h>
+
 #include "simulate/simulation.h"
 
 HD_BEGIN_DECLS

@@ -1,4 +1,6 @@
 // From an array in a file to an argument of a program.
+#include <heddle/verify.h>
+
 #include "array.h"
 
 #include <inttypes.h>

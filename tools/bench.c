@@ -1,5 +1,7 @@
 // heddle bench: how long programs take, beside the matmul and the transfers
 // that they are made of.
+#include <heddle/launch.h>
+
 #include "choose.h"
 #include "commands.h"
 #include "contest.h"

@@ -1,4 +1,6 @@
 // heddle check: everything that can be said of a program without running it.
+#include <heddle/simulate.h>
+
 #include "choose.h"
 #include "commands.h"
 #include "json.h"

@@ -1,4 +1,6 @@
 // See choose.h.
+#include <heddle/simulate.h>
+
 #include "choose.h"
 
 #include <stdlib.h>

@@ -3,6 +3,8 @@
 #ifndef HD_TOOLS_CHOOSE_H
 #define HD_TOOLS_CHOOSE_H
 
+#include <heddle/simulate.h>
+
 #include "program.h"
 
 typedef struct candidate {

@@ -1,5 +1,8 @@
 // See contest.h. The programs of a shape are written here as text: what is
 // measured is what anybody could have written in a file.
+#include <heddle/simulate.h>
+#include <heddle/verify.h>
+
 #include "contest.h"
 
 #include "choose.h"

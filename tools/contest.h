@@ -4,6 +4,8 @@
 #ifndef HD_TOOLS_CONTEST_H
 #define HD_TOOLS_CONTEST_H
 
+#include <heddle/verify.h>
+
 #include "array.h"
 #include "sample.h"
 #include "suite.h"

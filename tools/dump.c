@@ -1,4 +1,6 @@
 // heddle dump: the program as text, at any stage.
+#include <heddle/simulate.h>
+
 #include "choose.h"
 #include "commands.h"
 

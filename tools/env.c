@@ -1,4 +1,7 @@
 // heddle env: what this machine offers, for people or as JSON.
+#include <heddle/environment.h>
+#include <heddle/launch.h>
+
 #include "env.h"
 
 #include "commands.h"

@@ -4,6 +4,7 @@
 
 #include "json.h"
 
+#include <heddle/environment.h>
 #include <heddle/heddle.h>
 
 // The member "libraries" of an object.

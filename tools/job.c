@@ -1,4 +1,8 @@
 // Runs a program in one process a rank.
+#include <heddle/launch.h>
+#include <heddle/simulate.h>
+#include <heddle/verify.h>
+
 #include "job.h"
 
 #include "program.h"

@@ -13,6 +13,9 @@
 #ifndef HD_TOOLS_JOB_H
 #define HD_TOOLS_JOB_H
 
+#include <heddle/launch.h>
+#include <heddle/verify.h>
+
 #include "array.h"
 #include "sizes.h"
 #include "verify.h"

@@ -1,4 +1,6 @@
 // See machine.h. The table of keys is the whole format.
+#include <heddle/simulate.h>
+
 #include "machine.h"
 
 #include <cjson/cJSON.h>

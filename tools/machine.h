@@ -2,6 +2,8 @@
 #ifndef HD_TOOLS_MACHINE_H
 #define HD_TOOLS_MACHINE_H
 
+#include <heddle/simulate.h>
+
 #include "tool.h"
 
 // Reads `path`; NULL is the default machine. Every key that is there must be

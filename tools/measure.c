@@ -1,4 +1,7 @@
 // See measure.h.
+#include <heddle/launch.h>
+#include <heddle/verify.h>
+
 #include "measure.h"
 
 #include "program.h"

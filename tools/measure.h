@@ -9,6 +9,8 @@
 #ifndef HD_TOOLS_MEASURE_H
 #define HD_TOOLS_MEASURE_H
 
+#include <heddle/launch.h>
+
 #include "contest.h"
 
 typedef struct measure {

@@ -1,4 +1,6 @@
 // Each element is a hash of the seed and of its index.
+#include <heddle/verify.h>
+
 #include "random.h"
 
 uint64_t random_mix(uint64_t x)

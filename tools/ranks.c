@@ -1,4 +1,6 @@
 // Joins the ranks of a launcher, and gathers what they bring forth.
+#include <heddle/launch.h>
+
 #include "ranks.h"
 
 #include "program.h"

@@ -4,6 +4,8 @@
 #ifndef HD_TOOLS_RANKS_H
 #define HD_TOOLS_RANKS_H
 
+#include <heddle/launch.h>
+
 #include "job.h"
 
 // Looks for a launcher's variables. A launcher of one process is none: that

@@ -1,4 +1,8 @@
 // heddle run: a program on all ranks of its mesh, one process each.
+#include <heddle/launch.h>
+#include <heddle/simulate.h>
+#include <heddle/verify.h>
+
 #include "choose.h"
 #include "commands.h"
 #include "inputs.h"

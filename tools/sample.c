@@ -1,4 +1,6 @@
 // See sample.h. Bounds are those of docs/numerics.md.
+#include <heddle/verify.h>
+
 #include "sample.h"
 
 #include "file.h"

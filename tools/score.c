@@ -1,4 +1,6 @@
 // See score.h.
+#include <heddle/environment.h>
+
 #include "score.h"
 
 #include "env.h"

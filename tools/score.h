@@ -3,6 +3,8 @@
 #ifndef HD_TOOLS_SCORE_H
 #define HD_TOOLS_SCORE_H
 
+#include <heddle/environment.h>
+
 #include "measure.h"
 
 typedef struct scoreboard {

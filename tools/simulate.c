@@ -1,4 +1,6 @@
 // heddle simulate: how long a program takes on a machine, without running it.
+#include <heddle/simulate.h>
+
 #include "choose.h"
 #include "commands.h"
 #include "json.h"

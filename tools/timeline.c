@@ -1,4 +1,6 @@
 // See timeline.h.
+#include <heddle/simulate.h>
+
 #include "timeline.h"
 
 #include <inttypes.h>

@@ -2,6 +2,8 @@
 #ifndef HD_TOOLS_TIMELINE_H
 #define HD_TOOLS_TIMELINE_H
 
+#include <heddle/simulate.h>
+
 #include "tool.h"
 
 typedef struct timeline {

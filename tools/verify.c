@@ -1,4 +1,6 @@
 // Compares with the reference, each value against the bound of its own.
+#include <heddle/verify.h>
+
 #include "verify.h"
 
 #include "file.h"

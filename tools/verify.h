@@ -2,6 +2,8 @@
 #ifndef HD_TOOLS_VERIFY_H
 #define HD_TOOLS_VERIFY_H
 
+#include <heddle/verify.h>
+
 #include "tool.h"
 
 // One element and what it should have been.

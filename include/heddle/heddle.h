@@ -39,7 +39,7 @@
 #define HD_API __attribute__((visibility("default")))
 #define HD_MUST_USE __attribute__((warn_unused_result))
 
-#define HD_VERSION "0.1.0"
+#define HD_VERSION "0.2.0"
 #define HD_FORMAT 1 // the number after the word heddle in a file's first line
 
 #define HD_MAX_DIMS 8 // dimensions of a buffer
@@ -131,14 +131,6 @@ typedef enum hd_dtype {
 HD_API size_t hd_dtype_size(hd_dtype dtype);
 HD_API const char *hd_dtype_text(hd_dtype dtype); // "bf16"
 
-// Conversion of `n` elements. Storing rounds to nearest even; integers
-// saturate, f8e4m3 saturates to +-448 and f8e5m2 overflows to infinity; a NaN
-// becomes 0 in an integer.
-HD_API void hd_dtype_load(hd_dtype dtype, const void *from, size_t n,
-                          double *to);
-HD_API void hd_dtype_store(hd_dtype dtype, const double *from, size_t n,
-                           void *to);
-
 // Sets a parameter, or the size of a mesh axis, before anything is computed
 // from it: what `-D name=value` does on the command line. Of two with one name
 // the last counts; a name that the program does not have is an error.
@@ -177,19 +169,7 @@ HD_API HD_MUST_USE hd_status hd_module_clone(const hd_module *module,
 // it with hd_free.
 HD_API HD_MUST_USE hd_status hd_print(const hd_module *module, char **out);
 
-// The steps that `rank` issues, one a line, numbers for every index.
-HD_API HD_MUST_USE hd_status hd_print_steps(const hd_module *module, int rank,
-                                            hd_diag *diag, char **out);
 HD_API void hd_free(void *memory);
-
-// How many steps `rank` issues in a run. Cheaper than a check: of what is wrong
-// with a step only what control flow depends on is found.
-HD_API HD_MUST_USE hd_status hd_module_steps(const hd_module *module, int rank,
-                                             hd_diag *diag, int64_t *out);
-// The same of all ranks, out[rank]. Ranks of which the text shows that they
-// issue as many are counted once. What `out` has after an error is not said.
-HD_API HD_MUST_USE hd_status hd_module_step_counts(const hd_module *module,
-                                                   hd_diag *diag, int64_t *out);
 
 HD_API const char *hd_module_name(const hd_module *module);
 HD_API hd_stage hd_module_stage(const hd_module *module);
@@ -249,14 +229,6 @@ HD_API bool hd_module_size(const hd_module *module, size_t i,
 HD_API HD_MUST_USE hd_status hd_module_resize(hd_module *module,
                                               const int64_t *sizes,
                                               size_t nsizes, hd_diag *diag);
-
-// Between the whole array of argument `i` and the shard of `rank`. Sizes are
-// hd_argument's; a replicated array is copied whole, and what a rank has room
-// for alone is left as it is.
-HD_API void hd_shard(const hd_module *module, size_t i, int rank,
-                     const void *whole, void *local);
-HD_API void hd_unshard(const hd_module *module, size_t i, int rank,
-                       const void *local, void *whole);
 
 // ------------------------------------------------------------- transports
 
@@ -370,122 +342,6 @@ HD_API HD_MUST_USE hd_status hd_check_with(const hd_module *module,
                                            const hd_check_options *options,
                                            hd_diag *diag);
 
-// ------------------------------------------------------------ simulation
-
-// What a machine costs. Seconds, bytes and operations per second.
-typedef struct hd_machine {
-    char name[64];
-    int ranks_per_node; // ranks of a node follow each other
-    int processors;     // that the ranks of a node share, and that also do the
-                        // copying; 0: each rank has its own, and copy engines
-    double issue;       // s: the host issues one step
-    double launch;      // s: a kernel's own start and end
-    double memory;      // bytes/s that an element-wise kernel moves
-    // Operations/s of a matmul, by hd_dtype; 0: as f32, which is above 0.
-    double matmul[HD_DTYPE_EVENT];
-    int units;          // tiles that fill a rank's processor: a matmul of fewer
-                        // takes as long; 0: tiles do not matter
-    int tile_m, tile_n; // elements of the result that a tile has
-    double hop;         // s: credit and signal of one send and recv
-    double copy_latency, copy_bandwidth; // of one send and recv in a node
-    double link;      // bytes/s that a rank can send, and receive, in its node
-    double collision; // the share of that which several peers at once get
-    double collective_latency, collective_bandwidth; // bytes received a rank
-    double collective_units; // share of a rank's processor that one takes
-    double network_latency, network_bandwidth; // of a rank, between nodes
-} hd_machine;
-
-// One node of eight NVIDIA H200, as measured; docs/simulate.md has the source
-// of each number.
-HD_API hd_machine hd_machine_default(void);
-
-typedef enum hd_work {
-    HD_WORK_COMPUTE,
-    HD_WORK_TRANSFER,
-    HD_WORK_SYNC
-} hd_work;
-
-// One step on the time axis.
-typedef struct hd_interval {
-    int rank;
-    int stream; // -1 is the caller's
-    int64_t step;
-    hd_work work;
-    const char *op;    // "matmul"
-    double start, end; // s from the beginning of the run
-    int line;          // in the program's text; 0 if none
-    int peer;          // of a send or recv: the other rank; else -1
-    int64_t meets;     // its step there
-    bool critical;     // on the longest chain
-} hd_interval;
-
-typedef struct hd_simulation hd_simulation;
-
-typedef struct hd_prediction {
-    double time;           // s, until the slowest rank is done
-    double compute;        // s, of the critical path
-    double transfer;       // s, of the critical path
-    double wait;           // s, of the critical path: for the host; of what was
-                           // measured: all gaps
-    double overlap;        // share of the time of transfers that is computed in
-    double bytes_copied;   // within nodes, by send and recv, all ranks
-    double bytes_gathered; // by collectives, all ranks
-    double bytes_networked; // between nodes, all ranks
-    double memory;          // bytes of arguments and temporaries of the rank
-                            // that has most
-} hd_prediction;
-
-// Predicts one run of a complete host program that hd_check has accepted, from
-// ranks that are idle. The module must outlive the simulation. A program whose
-// transfers and compute never overlap though its data would allow it draws a
-// warning.
-HD_API HD_MUST_USE hd_status hd_simulate(const hd_module *module,
-                                         const hd_machine *machine,
-                                         hd_diag *diag, hd_simulation **out);
-HD_API void hd_simulation_destroy(hd_simulation *simulation);
-HD_API void hd_simulation_predict(const hd_simulation *simulation,
-                                  hd_prediction *out);
-
-// Puts measured times in the place of predicted ones: `times` has a start and
-// an end in seconds for each interval, as hd_session_options.times has for each
-// step of a rank. The critical path and its times become those of the
-// measurement; the first start becomes 0.
-HD_API void hd_simulation_measure(hd_simulation *simulation,
-                                  const double *times);
-
-// Intervals are ordered by rank, then as they are issued.
-HD_API int64_t hd_simulation_intervals(const hd_simulation *simulation);
-HD_API void hd_simulation_interval(const hd_simulation *simulation, int64_t i,
-                                   hd_interval *out);
-// "matmul %c[3]", cut to `size` bytes with the NUL.
-HD_API void hd_simulation_name(const hd_simulation *simulation, int64_t i,
-                               char *out, size_t size);
-
-// ------------------------------------------------------------- reference
-
-// The answer to compare with, in double precision, computed in this process by
-// plain loops: of a tensor program the dense, unsharded one; of a host program
-// that of its ranks' steps, one at a time. `whole` holds the whole array of
-// each argument (NULL for `out` and for events). Beside each value stands a
-// bound on the error that a correct run may show: rounding of each result to
-// its dtype, fp32 accumulation over K terms as lambda sqrt(K) u sum|ab| with
-// lambda = 6 (Higham and Mary, 2019), and the input errors carried through;
-// integers are computed exactly, modulo their width, and told as the nearest
-// double. The module must outlive the reference.
-typedef struct hd_reference hd_reference;
-
-HD_API HD_MUST_USE hd_status hd_reference_create(const hd_module *module,
-                                                 const void *const *whole,
-                                                 hd_diag *diag,
-                                                 hd_reference **out);
-HD_API void hd_reference_destroy(hd_reference *reference);
-
-// The shard of argument `i` (`out` or `inout`) that `rank` should hold; both
-// arrays have hd_argument's local_elements. `bounds` may be NULL. Of elements
-// that the rank has room for alone, the value is a NaN and the bound -1.
-HD_API void hd_reference_local(const hd_reference *reference, size_t i,
-                               int rank, double *values, double *bounds);
-
 // ----------------------------------------------------------------- ranks
 
 // What a rank needs from outside to find the others: every rank calls
@@ -523,55 +379,6 @@ HD_API void hd_group_set_timeout(hd_group *group, double timeout);
 HD_API HD_MUST_USE hd_status hd_group_allgather(hd_group *group,
                                                 const void *mine, size_t bytes,
                                                 void *all, hd_diag *diag);
-
-// Forks `nranks` processes on this host, calls `fn` in each and waits for all.
-// They wait `timeout` seconds at most for each other to connect. When one dies
-// or returns other than HD_OK the rest are given one second and then killed.
-// Returns HD_OK if every rank did, else the status of the first that did not
-// (HD_ERROR_PEER if a signal ended it, HD_ERROR_ARGUMENT if it returned what is
-// no status). Ranks that still run after `deadline` seconds are killed, and it
-// is HD_ERROR_TIMEOUT; one that is not above 0 means none. No process outlives
-// the caller. Must be called while the process has one thread.
-typedef hd_status hd_rank_fn(void *context, hd_group *group);
-HD_API HD_MUST_USE hd_status hd_launch(int nranks, double timeout,
-                                       double deadline, hd_rank_fn *fn,
-                                       void *context, hd_diag *diag);
-
-// Where a launcher (torchrun, Open MPI, PMI, Slurm) has put this process, as
-// its environment says: docs/launch.md.
-typedef struct hd_place {
-    const char *launcher; // "Open MPI"
-    int rank, size;
-    int local_rank, local_size; // among the ranks of this host; -1 and 0 where
-                                // the launcher does not say
-    uint64_t job;               // the same on all ranks of one launch
-    char address[272];          // "host:port" where rank 0 is to be found, ""
-                                // for a Unix socket within one host
-} hd_place;
-
-// Finds no place where no launcher has started this process: `found` says so.
-// HD_ERROR_ARGUMENT for variables that are there in part, are no numbers, or
-// contradict each other.
-HD_API HD_MUST_USE hd_status hd_place_find(hd_diag *diag, bool *found,
-                                           hd_place *out);
-
-// Collective over the ranks that a launcher has started, on any hosts: connects
-// each to rank 0, through which they then gather. `timeout`, in seconds, bounds
-// this and every allgather, whose message goes to `diag`.
-typedef struct hd_boot hd_boot;
-
-HD_API HD_MUST_USE hd_status hd_boot_connect(const hd_place *place,
-                                             double timeout, hd_diag *diag,
-                                             hd_boot **out);
-HD_API void hd_boot_destroy(hd_boot *boot);
-HD_API const hd_oob *hd_boot_oob(const hd_boot *boot); // lives as long
-
-// What hd_launch does in each of its processes, in one that a launcher has
-// started: creates the group, calls `fn`, and tells the others if it fails.
-// Ranks may be on several hosts.
-HD_API HD_MUST_USE hd_status hd_join(const hd_place *place, double timeout,
-                                     hd_rank_fn *fn, void *context,
-                                     hd_diag *diag);
 
 // --------------------------------------------------------------- session
 
@@ -705,87 +512,6 @@ HD_API void hd_event_destroy(hd_event *event);
 HD_API void hd_event_record(hd_event *event);
 // Waits for the last record made before the call, `timeout` seconds at most.
 HD_API HD_MUST_USE hd_status hd_event_wait(hd_event *event, double timeout);
-
-// ----------------------------------------------------------- environment
-
-// What this machine offers: docs/cli.md ("heddle env") says what each part
-// means. Text that is not known is empty.
-#define HD_REASON_TEXT 1280
-
-typedef struct hd_env_library {
-    const char *name; // "NCCL"
-    bool usable;
-    char version[64];
-    char path[1024];
-    const char *variable;        // that may name its file
-    const char *use;             // what is done with it; NULL for the driver
-    const char *install;         // how to come by it; NULL for the driver
-    char reason[HD_REASON_TEXT]; // why it is not usable, and what is then done
-} hd_env_library;
-
-typedef struct hd_env_device {
-    char name[256], capability[32], bus[32], uuid[48];
-    int64_t memory; // bytes
-    int sms;
-} hd_env_device;
-
-typedef struct hd_env_link {
-    int from, to;
-    bool access;   // the driver admits peer access
-    bool verified; // what was put and got arrived
-    bool atomics;
-    int performance_rank;
-    char reason[HD_REASON_TEXT]; // why one with access is not verified
-} hd_env_link;
-
-typedef struct hd_env_limits {
-    int ranks, ranks_cuda_ipc;
-    int connections;     // hardware queues of a device
-    int waiting_streams; // that may wait at once
-    int work_streams;    // of a pipelined loop
-    int runs_in_flight_cuda;
-    int graphs; // that a session remembers
-} hd_env_limits;
-
-typedef struct hd_env_cache {
-    char folder[1024];
-    int64_t entries, bytes;
-    const char *variable;
-    char reason[HD_REASON_TEXT]; // why nothing is kept; "" if it is
-} hd_env_cache;
-
-typedef struct hd_env_variable {
-    char name[128];
-    const char *value; // borrowed: of the process's environment
-    char meaning[128];
-} hd_env_variable;
-
-typedef struct hd_environment {
-    char host[256];
-    int cores;
-    int64_t memory;      // bytes
-    hd_env_library cuda; // the driver; its version is the newest CUDA it takes
-    hd_env_device *device;
-    int ndevices;
-    hd_env_link *link; // of each ordered pair of devices
-    int nlinks;
-    hd_env_library library[8];
-    int nlibraries;
-    hd_env_limits limits;
-    hd_env_cache cache;
-    hd_env_variable *variable;
-    int nvariables;
-    bool launched; // by a launcher, at `place`
-    hd_place place;
-    char place_reason[HD_REASON_TEXT]; // what is wrong with its variables
-} hd_environment;
-
-// What is absent is told, and is no failure. Copies between each two CUDA
-// devices are tried, which starts the CUDA driver in this process: what is
-// forked afterwards, by hd_launch too, cannot use it.
-HD_API HD_MUST_USE hd_status hd_environment_create(hd_diag *diag,
-                                                   hd_environment **out);
-HD_API void hd_environment_destroy(hd_environment *environment);
 
 HD_END_DECLS
 

@@ -3,6 +3,8 @@
 // integers for integer dtypes), and each result is rounded once as it is
 // stored. Dimensions that lie next to each other in every operand are joined
 // first, so that dense tensors are one long row.
+#include <heddle/verify.h>
+
 #include "runtime/cpu/kernels.h"
 
 #include <assert.h>

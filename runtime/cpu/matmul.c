@@ -6,6 +6,8 @@
 // double precision and rounds once. BLAS itself would add a long sum to the old
 // value part by part, and round each time. A grouped product is one of these
 // for each group that has rows.
+#include <heddle/verify.h>
+
 #include "runtime/cpu/matmul.h"
 
 #include "runtime/cpu/map.h"

@@ -1,4 +1,6 @@
 // Plain loops over what each element of the batch has, in order.
+#include <heddle/verify.h>
+
 #include "runtime/cpu/pick.h"
 
 #include <assert.h>

@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include <heddle/environment.h>
+
 #include "base/diag.h"
 #include "runtime/cuda/api.h"
 #include "runtime/cuda/library.h"

@@ -7,6 +7,8 @@
 #include <string.h>
 #include <time.h>
 
+#include <heddle/verify.h>
+
 #include "base/diag.h"
 #include "runtime/cuda/products.h"
 

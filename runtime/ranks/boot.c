@@ -9,6 +9,8 @@
 //
 // Rank 0 sees who is missing and who is gone, and tells the others before it
 // gives up; they wait for that word a little beyond their own deadline.
+#include <heddle/launch.h>
+
 #include "runtime/ranks/boot.h"
 
 #include <assert.h>

@@ -6,6 +6,8 @@
 #include <stdint.h>
 #include <sys/socket.h>
 
+#include <heddle/launch.h>
+
 #include "base/status.h"
 
 HD_BEGIN_DECLS

@@ -15,6 +15,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <heddle/launch.h>
+
 #include "base/diag.h"
 #include "runtime/ranks/boot.h"
 #include "runtime/ranks/doorbell.h"

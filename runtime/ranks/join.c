@@ -2,6 +2,8 @@
 // the processes that it forks.
 #include <stdio.h>
 
+#include <heddle/launch.h>
+
 #include "base/diag.h"
 #include "runtime/ranks/boot.h"
 #include "runtime/ranks/group.h"

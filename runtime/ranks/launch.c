@@ -20,6 +20,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <heddle/launch.h>
+
 #include "base/diag.h"
 #include "runtime/ranks/doorbell.h"
 #include "runtime/ranks/frame.h"

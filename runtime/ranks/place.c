@@ -14,6 +14,8 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include <heddle/launch.h>
+
 #include "base/diag.h"
 #include "runtime/ranks/boot.h"
 #include "runtime/ranks/host.h"

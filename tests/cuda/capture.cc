@@ -6,6 +6,8 @@
 #include <memory>
 #include <thread>
 
+#include <heddle/environment.h>
+
 #include "tests/cuda/caller.h"
 #include "tests/cuda/way.h"
 

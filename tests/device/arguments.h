@@ -12,6 +12,8 @@
 #include <random>
 #include <vector>
 
+#include <heddle/verify.h>
+
 #include "heddle/heddle.h"
 
 // A program's arguments, whole: random, never zero but for counts of groups,

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <gtest/gtest.h>
 
+#include <heddle/verify.h>
+
 #include "base/diag.h"
 #include "base/status.h"
 #include "tests/device/device.h"

@@ -8,6 +8,8 @@
 #include <cmath>
 #include <regex>
 
+#include <heddle/verify.h>
+
 #include "tests/device/options.h"
 #include "tests/draw.h"
 #include "tests/unit/ranks.h"

@@ -1,5 +1,6 @@
 // What a machine offers, on the fakes: it leaves nothing behind and never
 // fails, whichever call of the driver does.
+#include <heddle/environment.h>
 #include <heddle/heddle.h>
 
 #include <sstream>

@@ -4,6 +4,8 @@
 #include <cstring>
 #include <random>
 
+#include <heddle/verify.h>
+
 #include "base/dtype.h"
 #include "children.h"
 #include "codegen/nvrtc.h"

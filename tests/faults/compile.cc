@@ -1,4 +1,7 @@
 // What needs one process: texts, modules, lowering, checking, the reference.
+#include <heddle/simulate.h>
+#include <heddle/verify.h>
+
 #include "tests/faults/programs.h"
 #include "tests/faults/sweep.h"
 

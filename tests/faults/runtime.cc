@@ -1,6 +1,8 @@
 // What needs several ranks. The fault is in one of them; it must end with the
 // documented status, the others with news of it, and nobody may hang or keep
 // anything.
+#include <heddle/launch.h>
+
 #include "tests/faults/programs.h"
 #include "tests/faults/ranks.h"
 #include "tests/faults/sweep.h"

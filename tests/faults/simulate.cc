@@ -1,4 +1,6 @@
 // The simulator, of programs that the checker accepts.
+#include <heddle/simulate.h>
+
 #include "tests/faults/programs.h"
 #include "tests/faults/sweep.h"
 

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <heddle/verify.h>
+
 #include "tests/fuzz/answer.h"
 #include "tests/fuzz/mutate.h"
 

@@ -3,6 +3,8 @@
 #ifndef HD_TESTS_FUZZ_ANSWER_H
 #define HD_TESTS_FUZZ_ANSWER_H
 
+#include <heddle/verify.h>
+
 #include "tests/fuzz/fuzz.h"
 
 HD_BEGIN_DECLS

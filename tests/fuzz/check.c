@@ -7,6 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <heddle/simulate.h>
+#include <heddle/verify.h>
+
 #include "ir/verify.h"
 #include "tests/fuzz/answer.h"
 #include "tests/fuzz/mutate.h"

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <heddle/verify.h>
+
 #include "ir/module.h"
 #include "tests/fuzz/answer.h"
 #include "tests/fuzz/rendezvous.h"

@@ -1,6 +1,9 @@
 // Arbitrary modules: a parsed one, edited. Verifying ends well or says why;
 // what it accepts prints and parses back, walks and matches without a crash, or
 // lowers to a program that checks clean and has the same answer.
+#include <heddle/simulate.h>
+#include <heddle/verify.h>
+
 #include "ir/verify.h"
 
 #include <stdlib.h>

@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <vector>
 
+#include <heddle/verify.h>
+
 #include "tests/mutation/mutate.h"
 #include "tests/mutation/programs.h"
 #include "tests/seed.h"

@@ -3,7 +3,7 @@ being its version without the patch: what is exported and under which version,
 how each function is declared, and where the members of each struct lie, as the
 compiler says. HEDDLE_UPDATE=1 writes the file.
 
-usage: abi.py HEADER LIBRARY COMPILER WORK
+usage: abi.py HEADERS LIBRARY COMPILER WORK
 """
 import difflib
 import os
@@ -12,7 +12,7 @@ import re
 import subprocess
 import sys
 
-header, library, compiler, work = pathlib.Path(sys.argv[1]), sys.argv[2], sys.argv[3], pathlib.Path(sys.argv[4])
+folder, library, compiler, work = pathlib.Path(sys.argv[1]), sys.argv[2], sys.argv[3], pathlib.Path(sys.argv[4])
 
 
 def run(*words):
@@ -21,12 +21,14 @@ def run(*words):
 
 
 def declarations(text):
-    """What stands between two semicolons outside of braces."""
+    """What stands between two semicolons outside of braces, without functions that have a body."""
     start = depth = 0
     for i, letter in enumerate(text):
         depth += (letter == "{") - (letter == "}")
         if letter == ";" and depth == 0:
             yield " ".join(text[start:i].split())
+            start = i + 1
+        elif letter == "}" and depth == 0 and "static inline" in text[start:i]:
             start = i + 1
 
 
@@ -72,14 +74,15 @@ def read(text):
 
 def types(statements):
     program = work / "layout.c"
-    program.write_text(f'#include "{header}"\n#include <stdio.h>\nint main(void)\n{{\n' + "\n".join(statements) +
+    program.write_text("".join(f'#include "{header}"\n' for header in headers) + "#include <stdio.h>\nint main(void)\n{\n" + "\n".join(statements) +
                        "\nreturn 0;\n}\n")
-    run(compiler, "-Wall", "-Wextra", "-Werror", program, "-o", work / "layout")
+    run(compiler, "-Wall", "-Wextra", "-Werror", f"-I{folder.parent}", program, "-o", work / "layout")
     return run(work / "layout").splitlines()
 
 
 work.mkdir(parents=True, exist_ok=True)
-text = header.read_text()
+headers = sorted(folder.glob("*.h"), key=lambda header: (header.name != "heddle.h", header.name))
+text = "".join(header.read_text() for header in headers)
 version = re.search(r'HD_VERSION "(\d+\.\d+)', text)[1]
 functions, statements = read(text)
 exported = [line.split()[2] for line in run("nm", "-D", "--defined-only", library).splitlines()]

@@ -9,6 +9,8 @@
 #include <cstring>
 #include <set>
 
+#include <heddle/verify.h>
+
 #include "ir/module.h"
 #include "tests/second/change.h"
 #include "tests/second/model.h"

@@ -5,6 +5,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <map>
@@ -13,6 +14,11 @@
 #include <sstream>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include <heddle/environment.h>
+#include <heddle/launch.h>
+#include <heddle/simulate.h>
+#include <heddle/verify.h>
 
 #include "tests/unit/program.h"
 #include "tests/unit/ranks.h"
@@ -451,11 +457,11 @@ std::map<std::string, Row> Rows()
 
 TEST(Api, EveryExportedFunctionHasARow)
 {
-    std::ifstream file(HEDDLE_HEADER);
     std::stringstream text;
     std::set<std::string> exported, rows;
 
-    text << file.rdbuf();
+    for (const auto &file : std::filesystem::directory_iterator(HEDDLE_HEADERS))
+        text << std::ifstream(file.path()).rdbuf();
     std::string header = text.str();
     std::regex function("HD_API[^;(]*?\\b(hd_[a-z_0-9]+)\\(");
     for (std::sregex_iterator i(header.begin(), header.end(), function), end;

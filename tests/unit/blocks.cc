@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include <heddle/verify.h>
+
 #include "heddle/heddle.h"
 #include "tests/seed.h"
 

@@ -26,6 +26,8 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include <heddle/launch.h>
+
 #include "runtime/ranks/boot.h"
 #include "runtime/ranks/frame.h"
 #include "tests/seed.h"

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include <heddle/verify.h>
+
 #include "base/diag.h"
 #include "ir/counts.h"
 #include "oracle/numeric.h"

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <map>
 
+#include <heddle/verify.h>
+
 #include "base/diag.h"
 #include "tests/seed.h"
 #include "tests/unit/kernels.h"

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <random>
 
+#include <heddle/verify.h>
+
 #include "base/dtype.h"
 #include "oracle/numeric.h"
 #include "runtime/cpu/kernels.h"

@@ -1,5 +1,7 @@
 // The narrow formats against tables computed from their definition: every code,
 // and rounding by searching the table for the nearest number.
+#include <heddle/verify.h>
+
 #include "base/dtype.h"
 
 #include <algorithm>

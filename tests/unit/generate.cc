@@ -4,6 +4,8 @@
 #include <set>
 #include <string>
 
+#include <heddle/verify.h>
+
 #include "ir/module.h"
 #include "tests/device/arguments.h"
 #include "tests/seed.h"

@@ -12,6 +12,8 @@
 #include <random>
 #include <thread>
 
+#include <heddle/verify.h>
+
 #include "base/dtype.h"
 #include "codegen/emit.h"
 #include "codegen/nvrtc.h"

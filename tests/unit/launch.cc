@@ -8,6 +8,8 @@
 #include <thread>
 #include <unistd.h>
 
+#include <heddle/launch.h>
+
 #include "base/diag.h"
 #include "tests/unit/ranks.h"
 

@@ -7,6 +7,8 @@
 #include <set>
 #include <sstream>
 
+#include <heddle/verify.h>
+
 #include "tests/seed.h"
 #include "tests/unit/program.h"
 

@@ -1,4 +1,6 @@
 // Building a module by hand, and the public questions about it.
+#include <heddle/verify.h>
+
 #include "ir/module.h"
 
 #include <algorithm>

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <regex>
 
+#include <heddle/verify.h>
+
 #include "oracle/numeric.h"
 #include "tests/draw.h"
 #include "tests/seed.h"

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include <heddle/heddle.h>
+#include <heddle/launch.h>
 
 // In a rank's function: a failed test travels as a status.
 #define RANK_EXPECT(condition)                                          \

@@ -4,6 +4,8 @@
 #include <numeric>
 #include <random>
 
+#include <heddle/verify.h>
+
 #include "tests/seed.h"
 #include "tests/unit/program.h"
 

@@ -8,6 +8,8 @@
 #include <vector>
 
 extern "C" {
+#include <heddle/verify.h>
+
 #include "tools/sample.h"
 }
 

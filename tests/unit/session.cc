@@ -9,6 +9,8 @@
 #include <random>
 #include <unistd.h>
 
+#include <heddle/verify.h>
+
 #include "base/diag.h"
 #include "runtime/driver.h"
 #include "runtime/ranks/group.h"

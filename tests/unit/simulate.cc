@@ -3,6 +3,8 @@
 #include <cmath>
 #include <cstring>
 
+#include <heddle/simulate.h>
+
 #include "tests/unit/program.h"
 
 namespace

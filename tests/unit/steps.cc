@@ -1,4 +1,6 @@
 // What reads the list of a rank's steps: counts, texts, spans.
+#include <heddle/simulate.h>
+
 #include "tests/unit/program.h"
 
 namespace

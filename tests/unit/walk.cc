@@ -1,3 +1,5 @@
+#include <heddle/simulate.h>
+
 #include "ir/walk.h"
 
 #include "tests/match.h"

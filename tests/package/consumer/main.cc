@@ -1,5 +1,6 @@
 // Two ranks gather each other's row and scale it, in C++.
 #include <heddle/heddle.h>
+#include <heddle/launch.h>
 
 #include <cstdio>
 #include <cstring>

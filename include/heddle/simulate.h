@@ -1,0 +1,114 @@
+// What a program does, told without running it: the steps of each rank, and
+// what they take on a machine that is described.
+#ifndef HEDDLE_SIMULATE_H
+#define HEDDLE_SIMULATE_H
+
+#include <heddle/heddle.h>
+
+HD_BEGIN_DECLS
+
+// The steps that `rank` issues, one a line, numbers for every index.
+HD_API HD_MUST_USE hd_status hd_print_steps(const hd_module *module, int rank,
+                                            hd_diag *diag, char **out);
+
+// How many steps `rank` issues in a run. Cheaper than a check: of what is wrong
+// with a step only what control flow depends on is found.
+HD_API HD_MUST_USE hd_status hd_module_steps(const hd_module *module, int rank,
+                                             hd_diag *diag, int64_t *out);
+// The same of all ranks, out[rank]. Ranks of which the text shows that they
+// issue as many are counted once. What `out` has after an error is not said.
+HD_API HD_MUST_USE hd_status hd_module_step_counts(const hd_module *module,
+                                                   hd_diag *diag, int64_t *out);
+
+// What a machine costs. Seconds, bytes and operations per second.
+typedef struct hd_machine {
+    char name[64];
+    int ranks_per_node; // ranks of a node follow each other
+    int processors;     // that the ranks of a node share, and that also do the
+                        // copying; 0: each rank has its own, and copy engines
+    double issue;       // s: the host issues one step
+    double launch;      // s: a kernel's own start and end
+    double memory;      // bytes/s that an element-wise kernel moves
+    // Operations/s of a matmul, by hd_dtype; 0: as f32, which is above 0.
+    double matmul[HD_DTYPE_EVENT];
+    int units;          // tiles that fill a rank's processor: a matmul of fewer
+                        // takes as long; 0: tiles do not matter
+    int tile_m, tile_n; // elements of the result that a tile has
+    double hop;         // s: credit and signal of one send and recv
+    double copy_latency, copy_bandwidth; // of one send and recv in a node
+    double link;      // bytes/s that a rank can send, and receive, in its node
+    double collision; // the share of that which several peers at once get
+    double collective_latency, collective_bandwidth; // bytes received a rank
+    double collective_units; // share of a rank's processor that one takes
+    double network_latency, network_bandwidth; // of a rank, between nodes
+} hd_machine;
+
+// One node of eight NVIDIA H200, as measured; docs/simulate.md has the source
+// of each number.
+HD_API hd_machine hd_machine_default(void);
+
+typedef enum hd_work {
+    HD_WORK_COMPUTE,
+    HD_WORK_TRANSFER,
+    HD_WORK_SYNC
+} hd_work;
+
+// One step on the time axis.
+typedef struct hd_interval {
+    int rank;
+    int stream; // -1 is the caller's
+    int64_t step;
+    hd_work work;
+    const char *op;    // "matmul"
+    double start, end; // s from the beginning of the run
+    int line;          // in the program's text; 0 if none
+    int peer;          // of a send or recv: the other rank; else -1
+    int64_t meets;     // its step there
+    bool critical;     // on the longest chain
+} hd_interval;
+
+typedef struct hd_simulation hd_simulation;
+
+typedef struct hd_prediction {
+    double time;           // s, until the slowest rank is done
+    double compute;        // s, of the critical path
+    double transfer;       // s, of the critical path
+    double wait;           // s, of the critical path: for the host; of what was
+                           // measured: all gaps
+    double overlap;        // share of the time of transfers that is computed in
+    double bytes_copied;   // within nodes, by send and recv, all ranks
+    double bytes_gathered; // by collectives, all ranks
+    double bytes_networked; // between nodes, all ranks
+    double memory;          // bytes of arguments and temporaries of the rank
+                            // that has most
+} hd_prediction;
+
+// Predicts one run of a complete host program that hd_check has accepted, from
+// ranks that are idle. The module must outlive the simulation. A program whose
+// transfers and compute never overlap though its data would allow it draws a
+// warning.
+HD_API HD_MUST_USE hd_status hd_simulate(const hd_module *module,
+                                         const hd_machine *machine,
+                                         hd_diag *diag, hd_simulation **out);
+HD_API void hd_simulation_destroy(hd_simulation *simulation);
+HD_API void hd_simulation_predict(const hd_simulation *simulation,
+                                  hd_prediction *out);
+
+// Puts measured times in the place of predicted ones: `times` has a start and
+// an end in seconds for each interval, as hd_session_options.times has for each
+// step of a rank. The critical path and its times become those of the
+// measurement; the first start becomes 0.
+HD_API void hd_simulation_measure(hd_simulation *simulation,
+                                  const double *times);
+
+// Intervals are ordered by rank, then as they are issued.
+HD_API int64_t hd_simulation_intervals(const hd_simulation *simulation);
+HD_API void hd_simulation_interval(const hd_simulation *simulation, int64_t i,
+                                   hd_interval *out);
+// "matmul %c[3]", cut to `size` bytes with the NUL.
+HD_API void hd_simulation_name(const hd_simulation *simulation, int64_t i,
+                               char *out, size_t size);
+
+HD_END_DECLS
+
+#endif
