@@ -367,6 +367,16 @@ typedef struct hd_group hd_group;
 HD_API HD_MUST_USE hd_status hd_group_create(const hd_oob *oob, double timeout,
                                              hd_diag *diag, hd_group **out);
 HD_API void hd_group_destroy(hd_group *group);
+// Ends the group from any thread, whatever others are doing in calls of the
+// group and its sessions, or from a signal handler: it stores a flag and writes
+// to a descriptor. Within 0.1 s every wait of this rank that belongs to the
+// group ends with HD_ERROR_PEER and "rank 2 was aborted by its caller", and so
+// do those of its peers, on every host. What a stream of the cpu computes at
+// that moment it computes to the end of its step; hd_event_wait has a deadline
+// of its own. Afterwards the group and its sessions may only be destroyed, and
+// all calls of them fail. A second call changes nothing. Whoever calls sees to
+// it that the group is not destroyed meanwhile.
+HD_API void hd_group_abort(hd_group *group);
 HD_API int hd_group_rank(const hd_group *group);
 HD_API int hd_group_size(const hd_group *group);
 // How long the following collective calls of the group may wait, in seconds;

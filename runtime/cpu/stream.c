@@ -30,6 +30,16 @@ static void fail_with_group(hd_device *device)
 
 // ------------------------------------------------------------- waits
 
+// No step of a group that is aborted begins any more, and its failure may be
+// told a moment later.
+static bool is_ended(hd_device *device)
+{
+    if (hd_group_is_aborted(device->binding.group) &&
+        hd_group_failed(device->binding.group))
+        fail_with_group(device);
+    return is_over(device);
+}
+
 // Whether the wait must end without what it waits for. Reports why.
 static bool must_end(hd_cpu_wait *wait, bool left, int64_t deadline)
 {
@@ -350,7 +360,7 @@ static bool follow_all(hd_cpu_stream *stream, uint64_t n)
     uint64_t finished = (n - 1) * stream->nentries;
 
     for (size_t i = 0; i < stream->nentries; i++) {
-        if (is_over(device))
+        if (is_ended(device))
             return false;
         pause_at_random(stream);
         if (!follow_in_range(stream, &stream->entry[i], n))

@@ -69,10 +69,12 @@ static void seal(hd_frame *frame, const void *payload)
     frame->checksum = checksum_of(frame, payload);
 }
 
-// What sendmsg has refused may be tried again.
+// What sendmsg has refused may be tried again: soon, since an end that another
+// thread has shut down wakes nobody who polls it.
 static hd_status await_room(int fd, int64_t deadline)
 {
     struct pollfd ask = {.fd = fd, .events = POLLOUT};
+    int64_t soon = hd_clock_after(0.02);
 
     if (errno == EPIPE || errno == ECONNRESET)
         return HD_ERROR_PEER;
@@ -80,7 +82,9 @@ static hd_status await_room(int fd, int64_t deadline)
         return HD_OK;
     if (errno != EAGAIN && errno != ENOBUFS)
         return HD_ERROR_SYSTEM;
-    return hd_poll(&ask, 1, deadline) < 0 ? HD_ERROR_TIMEOUT : HD_OK;
+    return hd_poll(&ask, 1, soon < deadline ? soon : deadline) < 0
+               ? HD_ERROR_TIMEOUT
+               : HD_OK;
 }
 
 hd_frame hd_hello_frame(int rank)

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -136,6 +137,32 @@ void hd_group_fail(hd_group *group, const char *text)
 {
     if (hd_group_note_failure(group, HD_ERROR_PEER, text))
         notify(group, HD_FRAME_FAILED, text);
+}
+
+// Only what a signal handler may do: the watcher does the rest.
+void hd_group_abort(hd_group *group)
+{
+    assert(group != NULL);
+    atomic_store_explicit(&group->aborted, true, memory_order_seq_cst);
+    hd_watch_wake(group);
+}
+
+bool hd_group_is_aborted(const hd_group *group)
+{
+    return atomic_load_explicit(&group->aborted, memory_order_seq_cst);
+}
+
+void hd_group_give_in(hd_group *group)
+{
+    char text[HD_GROUP_TEXT];
+
+    snprintf(text, sizeof text, "rank %d was aborted by its caller",
+             group->rank);
+    hd_group_fail(group, text);
+    for (int i = 0; i < group->size; i++) {
+        if (group->link[i].wire.fd >= 0)
+            shutdown(group->link[i].wire.fd, SHUT_WR);
+    }
 }
 
 void hd_group_run_out(hd_group *group)
@@ -641,7 +668,7 @@ static hd_group *new_group(const hd_oob *oob, double timeout)
     group->rank = oob->rank;
     group->size = oob->size;
     group->timeout = timeout;
-    group->quit = -1;
+    group->wake = -1;
     for (int i = 0; i < oob->size; i++) {
         group->link[i].wire.fd = -1;
         pthread_mutex_init(&group->link[i].sending, NULL);
@@ -683,13 +710,13 @@ hd_status hd_group_create(const hd_oob *oob, double timeout, hd_diag *diag,
     if (group == NULL)
         return hd_fail(diag, HD_ERROR_NO_MEMORY, "no memory for %d ranks",
                        oob->size);
-    if (group->size > 1) {
-        status = hd_mesh_connect(group, oob, hd_clock_after(timeout), diag);
-        if (status == HD_OK)
-            status = hd_watch_start(group, diag);
-        if (status != HD_OK)
-            goto fail;
-    }
+    status = group->size == 1
+                 ? HD_OK
+                 : hd_mesh_connect(group, oob, hd_clock_after(timeout), diag);
+    if (status == HD_OK)
+        status = hd_watch_start(group, diag);
+    if (status != HD_OK)
+        goto fail;
     *out = group;
     return HD_OK;
 

@@ -61,6 +61,9 @@ hd_status hd_group_failure(hd_group *group, char out[HD_GROUP_TEXT]);
 // Why a rank fails: the first error that `diag` has from message `said` on.
 void hd_group_reason(const hd_diag *diag, size_t said, hd_status status,
                      char out[HD_GROUP_TEXT]);
+// Whether hd_group_abort was called: the failure that follows from it may not
+// be there yet.
+bool hd_group_is_aborted(const hd_group *group);
 // Gives up, and tells every peer why. Any thread may call.
 void hd_group_fail(hd_group *group, const char *text);
 // As above, for a rank that fails with `status`: the reason is the first error

@@ -53,7 +53,9 @@ struct hd_group {
     bool scattered;  // over several hosts
     hd_link *link;   // owned, by rank
 
-    int quit; // owned eventfd: ends the watcher
+    int wake; // owned eventfd: one of these two is set
+    atomic_bool closing;
+    atomic_bool aborted;
     pthread_t watcher;
     bool watching;
 
@@ -76,6 +78,11 @@ hd_status hd_mesh_connect(hd_group *group, const hd_oob *oob, int64_t deadline,
 
 hd_status hd_watch_start(hd_group *group, hd_diag *diag);
 void hd_watch_stop(hd_group *group);
+// Has the watcher look at what it is asked for. A signal handler may call.
+void hd_watch_wake(hd_group *group);
+// What the watcher does of a group that is aborted: fails it, tells the peers,
+// and ends what is being sent to one that takes nothing.
+void hd_group_give_in(hd_group *group);
 
 // Notes the group's first failure and wakes whoever waits; later ones are
 // dropped. `status` is what this rank's calls end with. Returns whether this

@@ -1,7 +1,8 @@
 // The watcher: one thread a group that reads every peer's socket. It sorts
 // parts of collective calls into the peers' mail, and turns a peer's failure,
 // leaving or death into the group's state. A peer that hangs up without having
-// said goodbye is dead.
+// said goodbye is dead. The group's own end comes by it too: what it takes to
+// abort one, no signal handler may do.
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
@@ -16,7 +17,7 @@
 
 typedef struct watch {
     hd_group *group;
-    struct pollfd *ask; // owned: one a rank, then that of `quit`
+    struct pollfd *ask; // owned: one a rank, then that of `wake`
     hd_frame frame;     // as packets bring it
     char payload[HD_FRAME_ROOM];
 } watch;
@@ -165,6 +166,21 @@ static void read_peer(watch *watch, int peer)
     }
 }
 
+// Does what was asked for; false if that is to end. What is asked for after the
+// eventfd is read makes it readable again.
+static bool heed(hd_group *group)
+{
+    uint64_t times;
+    ssize_t got = read(group->wake, &times, sizeof times);
+
+    (void)got; // it was readable
+    if (atomic_load_explicit(&group->closing, memory_order_seq_cst))
+        return false;
+    if (hd_group_is_aborted(group))
+        hd_group_give_in(group);
+    return true;
+}
+
 static void *watch_peers(void *context)
 {
     watch *watch = context;
@@ -177,7 +193,7 @@ static void *watch_peers(void *context)
                 group->link[i].open ? group->link[i].wire.fd : -1;
         if (poll(watch->ask, n, -1) < 0 && errno != EINTR)
             break;
-        if (watch->ask[group->size].revents != 0)
+        if (watch->ask[group->size].revents != 0 && !heed(group))
             break;
         for (int i = 0; i < group->size; i++) {
             if (watch->ask[i].fd >= 0 && watch->ask[i].revents != 0)
@@ -203,7 +219,7 @@ static watch *prepare_watch(hd_group *group)
     }
     for (int i = 0; i <= group->size; i++)
         watch->ask[i].events = POLLIN;
-    watch->ask[group->size].fd = group->quit;
+    watch->ask[group->size].fd = group->wake;
     for (int i = 0; i < group->size; i++)
         group->link[i].open = i != group->rank;
     return watch;
@@ -215,8 +231,8 @@ hd_status hd_watch_start(hd_group *group, hd_diag *diag)
     watch *watch;
     int code;
 
-    group->quit = eventfd(0, EFD_CLOEXEC);
-    if (group->quit < 0)
+    group->wake = eventfd(0, EFD_CLOEXEC);
+    if (group->wake < 0)
         return hd_system_error(diag, "eventfd");
     watch = prepare_watch(group);
     if (watch == NULL)
@@ -237,17 +253,24 @@ hd_status hd_watch_start(hd_group *group, hd_diag *diag)
     return HD_OK;
 }
 
+void hd_watch_wake(hd_group *group)
+{
+    int before = errno;
+    uint64_t one = 1;
+    ssize_t wrote = write(group->wake, &one, sizeof one);
+
+    (void)wrote; // it takes more of them than anybody could write
+    errno = before;
+}
+
 void hd_watch_stop(hd_group *group)
 {
-    uint64_t one = 1;
-
     if (group->watching) {
-        ssize_t wrote = write(group->quit, &one, sizeof one);
-
-        (void)wrote; // an eventfd at 0 takes it
+        atomic_store_explicit(&group->closing, true, memory_order_seq_cst);
+        hd_watch_wake(group);
         pthread_join(group->watcher, NULL);
         group->watching = false;
     }
-    if (group->quit >= 0)
-        close(group->quit);
+    if (group->wake >= 0)
+        close(group->wake);
 }

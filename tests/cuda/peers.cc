@@ -4,6 +4,7 @@
 #include <cmath>
 #include <thread>
 
+#include "runtime/ranks/group.h"
 #include "tests/cuda/caller.h"
 #include "tests/cuda/system.h"
 #include "tests/cuda/way.h"
@@ -77,6 +78,46 @@ TEST_P(CudaPeers, OfAKilledRankEndAtOnceAndNameIt)
         EXPECT_TRUE(Has(answers[size_t(i)], "rank 2"))
             << answers[size_t(i)].text;
         EXPECT_LT(answers[size_t(i)].seconds - answers[2].seconds, kAtOnce);
+    }
+}
+
+// Rank 0 is aborted by another thread while it waits for rank 2, which never
+// runs, as rank 1 does.
+TEST_P(CudaPeers, OfAnAbortedRankEndAtOnceAndNameIt)
+{
+    Program program(kRing);
+    std::vector<Answer> answers = RunRanks(3, [&](Rank &rank) {
+        return AfterOneRun(
+            rank, program, Options(), [&](Session &, Shards &shards, Caller &) {
+                if (rank.rank != 2)
+                    HD_TRY(shards.Run(rank.diag));
+                std::thread aborter([&] {
+                    usleep(200000);
+                    rank.answer->seconds = Now();
+                    if (rank.rank == 0)
+                        hd_group_abort(rank.group);
+                });
+                if (rank.rank == 2)
+                    while (!hd_group_failed(rank.group))
+                        usleep(1000);
+                hd_status status =
+                    rank.rank == 2 ? shards.Run(rank.diag) : HD_OK;
+                if (status == HD_OK)
+                    status = shards.Get(rank.diag);
+                aborter.join();
+                rank.answer->sum = Now();
+                return status;
+            });
+    });
+
+    for (int i = 0; i < 3; i++) {
+        const Answer &answer = answers[size_t(i)];
+
+        Ended(answer, i);
+        EXPECT_EQ(answer.status, HD_ERROR_PEER) << answer.text;
+        EXPECT_TRUE(Has(answer, "rank 0 was aborted by its caller"))
+            << answer.text;
+        EXPECT_LT(answer.sum - answers[0].seconds, kAtOnce);
     }
 }
 

@@ -299,7 +299,7 @@ static bool send_part(choices *choices, const hd_group *peer,
                       .call = (uint32_t)choices_pick(choices, 4),
                       .bytes = 8 - (uint64_t)choices_pick(choices, 4),
                       .serial = (uint64_t)choices_pick(choices, 4)};
-    int passed = choices_pick(choices, 4) == 3 ? peer->quit : -1;
+    int passed = choices_pick(choices, 4) == 3 ? peer->wake : -1;
     hd_status status = hd_frame_send(peer->link[0].wire.fd, frame, bytes,
                                      passed, hd_clock() + INT64_C(1000000000));
 

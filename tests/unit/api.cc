@@ -348,6 +348,7 @@ std::map<std::string, Row> Rows()
         {"hd_group_destroy", {{}, {}, {DOES(hd_group_destroy(nullptr))}}},
         {"hd_group_rank", {{}, {DOES((void)hd_group_rank(nullptr))}, {}}},
         {"hd_group_size", {{}, {DOES((void)hd_group_size(nullptr))}, {}}},
+        {"hd_group_abort", {{}, {DOES(hd_group_abort(nullptr))}, {}}},
         {"hd_group_set_timeout",
          {{}, {DOES(hd_group_set_timeout(nullptr, 1))}, {}}},
         {"hd_group_allgather",

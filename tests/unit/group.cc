@@ -1,6 +1,8 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <fcntl.h>
@@ -209,6 +211,108 @@ TEST(Group, WhatAFailedRankSaysReachesTheOthers)
         EXPECT_NE(text[rank].find("the loom is on fire"), std::string::npos)
             << text[rank];
     }
+}
+
+// Rank 1 of three is aborted while all wait for a rank that never calls. How
+// it is done, `abort` says.
+void ExpectAborted(int caller, const std::function<void(hd_group *)> &abort)
+{
+    std::atomic<double> longest = 0;
+    std::vector<hd_status> status = Threads(3, [&](hd_group *group) {
+        hd_diag *diag = hd_diag_create();
+        std::chrono::steady_clock::time_point start;
+        std::thread other;
+        hd_status got;
+
+        if (hd_group_rank(group) == caller) {
+            start = std::chrono::steady_clock::now();
+            abort(group);
+        } else {
+            other = std::thread([&] {
+                // Long enough that all are in the call.
+                std::this_thread::sleep_for(std::chrono::milliseconds(100));
+                start = std::chrono::steady_clock::now();
+                if (hd_group_rank(group) == 1)
+                    abort(group);
+            });
+            got = hd_group_allgather(group, nullptr, 0, nullptr, diag);
+            other.join();
+            longest = std::max(longest.load(), Seconds(start));
+            RANK_EXPECT(got == HD_ERROR_PEER);
+            RANK_EXPECT(strstr(hd_diag_text(diag), "rank 1 was aborted by its "
+                                                   "caller") != nullptr);
+        }
+        // What comes later fails too.
+        got = hd_group_allgather(group, nullptr, 0, nullptr, nullptr);
+        hd_diag_destroy(diag);
+        return got;
+    });
+
+    for (hd_status one : status)
+        EXPECT_EQ(one, HD_ERROR_PEER);
+    EXPECT_LT(longest, 5); // of 20; on an idle machine below 0.001
+}
+
+hd_group *aborted; // by the handler
+
+TEST(Group, AnAbortEndsTheWaitsOfAllRanksAndIsNamed)
+{
+    // Rank 0 does not call before it knows.
+    ExpectAborted(0, [&](hd_group *group) {
+        for (int i = 0; i < 2 && hd_group_rank(group) == 1; i++)
+            hd_group_abort(group);
+        while (!hd_group_failed(group))
+            std::this_thread::yield();
+    });
+}
+
+TEST(Group, ASignalHandlerMayAbort)
+{
+    signal(SIGUSR1, [](int) { hd_group_abort(aborted); });
+    ExpectAborted(0, [&](hd_group *group) {
+        if (hd_group_rank(group) == 1) {
+            aborted = group;
+            errno = 4711;
+            raise(SIGUSR1);
+            EXPECT_EQ(errno, 4711);
+        }
+        while (!hd_group_failed(group))
+            std::this_thread::yield();
+    });
+    signal(SIGUSR1, SIG_DFL);
+}
+
+// A send waits for room where its peer is stopped and takes nothing.
+TEST(Group, AnAbortEndsASendThatNobodyTakes)
+{
+    Outcome outcome = Launch(2, [](hd_group *group, hd_diag *diag) {
+        pid_t pid = getpid(), other[2];
+        std::vector<char> much(16 << 20), all(32 << 20);
+
+        HD_TRY(hd_group_allgather(group, &pid, sizeof pid, other, diag));
+        if (hd_group_rank(group) == 1) {
+            sleep(30);
+            return HD_OK;
+        }
+        kill(other[1], SIGSTOP);
+        std::chrono::steady_clock::time_point start;
+        std::thread aborter([&] {
+            std::this_thread::sleep_for(std::chrono::milliseconds(300));
+            start = std::chrono::steady_clock::now();
+            hd_group_abort(group);
+        });
+        hd_status status = hd_group_allgather(group, much.data(), much.size(),
+                                              all.data(), nullptr);
+        aborter.join();
+        RANK_EXPECT(Seconds(start) < 5); // of 30; on an idle machine 0.15
+        RANK_EXPECT(status == HD_ERROR_PEER);
+        kill(other[1], SIGKILL);
+        return HD_OK;
+    });
+
+    EXPECT_EQ(outcome.status, HD_ERROR_PEER) << outcome.text;
+    EXPECT_NE(outcome.text.find("rank 1 was killed"), std::string::npos)
+        << outcome.text;
 }
 
 TEST(Group, APhaseFailsOnAllRanksOrOnNone)

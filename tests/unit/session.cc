@@ -1064,6 +1064,107 @@ TEST(Session, AKilledRankEndsTheOthersAtOnce)
     EXPECT_LT(took.count(), 15); // and would wait for 30
 }
 
+// Aborted by another thread while it creates a session, runs it and destroys
+// it, over and over.
+TEST(Session, AnAbortEndsWhateverIsGoingOn)
+{
+    for (int when = 0; when < 20; when++) {
+        std::vector<std::string> text(4);
+        std::vector<double> took(4);
+        std::vector<hd_status> status = Threads(4, [&](hd_group *group) {
+            int rank = hd_group_rank(group);
+            hd_diag *diag = hd_diag_create();
+            hd_module *module = nullptr;
+            hd_status got = HD_OK;
+            std::chrono::steady_clock::time_point start;
+
+            HD_TRY(Parse(RingText(2, ""), diag, &module));
+            std::thread aborter([&, rank] {
+                usleep(useconds_t(when) * 700);
+                start = std::chrono::steady_clock::now();
+                if (rank == when % 4)
+                    hd_group_abort(group);
+            });
+            while (got == HD_OK) {
+                hd_session *session = nullptr;
+
+                got = hd_session_create(group, module, nullptr, diag, &session);
+                for (int i = 0; i < 8 && got == HD_OK; i++)
+                    got = RunRing(session, group, 4, 0, diag);
+                hd_session_destroy(session);
+            }
+            aborter.join();
+            std::chrono::duration<double> time =
+                std::chrono::steady_clock::now() - start;
+            took[size_t(rank)] = time.count();
+            text[size_t(rank)] = hd_diag_text(diag);
+            hd_module_destroy(module);
+            hd_diag_destroy(diag);
+            return got;
+        });
+        std::string wanted =
+            "rank " + std::to_string(when % 4) + " was aborted by its caller";
+
+        for (size_t i = 0; i < 4; i++) {
+            EXPECT_EQ(status[i], HD_ERROR_PEER) << when << ", rank " << i;
+            EXPECT_NE(text[i].find(wanted), std::string::npos)
+                << when << ", rank " << i << ": " << text[i];
+            EXPECT_LT(took[i], 5) << when << ", rank " << i; // of 30
+        }
+    }
+}
+
+// Nobody else is there to tell it: a rank that waits for its caller, and steps
+// that wait for nobody and would go on for long.
+TEST(Session, OneRankIsAbortedWhereItWaitsForItsCallerOrComputes)
+{
+    const char *waits = "heddle 1\nhost program waits\n"
+                        "in %go : event[]\nin %x : f32[4]\nout %y : f32[4]\n"
+                        "{\n    wait %go\n    %y = copy %x\n}\n";
+    const char *computes = "heddle 1\nhost program computes\n"
+                           "in %x : f32[64, 64]\nout %y : f32[64, 64]\n{\n"
+                           "    for i in 0..100000 {\n"
+                           "        %y = matmul %x, %x\n    }\n}\n";
+
+    for (const char *text : {waits, computes}) {
+        std::vector<hd_status> status = Threads(1, [&](hd_group *group) {
+            hd_module *module = nullptr;
+            hd_session *session = nullptr;
+            hd_event *event = hd_event_create();
+            std::vector<float> x(64 * 64, 1.0f), y(64 * 64, NAN);
+            void *arguments[] = {event, x.data(), y.data()};
+            void *const *first = text == waits ? arguments : arguments + 1;
+            std::chrono::steady_clock::time_point start;
+
+            RANK_EXPECT(hd_event_wait(event, 0) == HD_OK); // none is issued
+            hd_event_issue(event, 1);                      // and not reached
+            HD_TRY(Parse(text, nullptr, &module));
+            HD_TRY(
+                hd_session_create(group, module, nullptr, nullptr, &session));
+            HD_TRY(
+                hd_session_run(session, first, text == waits ? 3 : 2, nullptr));
+            std::thread aborter([&] {
+                usleep(50000);
+                start = std::chrono::steady_clock::now();
+                hd_group_abort(group);
+            });
+            hd_status got = hd_session_finish(session, nullptr);
+            aborter.join();
+            std::chrono::duration<double> took =
+                std::chrono::steady_clock::now() - start;
+            EXPECT_LT(took.count(), 2); // of 30
+            EXPECT_EQ(hd_session_run(session, first, 3, nullptr),
+                      HD_ERROR_ARGUMENT);
+            hd_session_destroy(session);
+            hd_module_destroy(module);
+            hd_event_destroy(event);
+            return got;
+        });
+
+        EXPECT_EQ(status[0], HD_ERROR_PEER);
+    }
+}
+
 // Kills itself before the `fatal`-th run that it issues, or behind it if
 // `issued`.
 int fatal;
