@@ -26,6 +26,7 @@ typedef struct message {
     char *file;    // owned; "" if there is none
     char *text;    // owned
     char *excerpt; // owned; the source line and its caret, or ""
+    uint64_t cookie;
 } message;
 
 struct hd_diag {
@@ -35,11 +36,12 @@ struct hd_diag {
     size_t room;
     size_t errors;
     size_t warnings;
-    size_t dropped; // errors past the limit
-    bool dropping;  // the last error or warning was dropped: so are its notes
-    bool lost;      // memory ran out for some message
-    bool muted;     // errors, warnings and notes are dropped
-    hd_text text;   // what hd_diag_text returned
+    size_t dropped;  // errors past the limit
+    bool dropping;   // the last error or warning was dropped: so are its notes
+    bool lost;       // memory ran out for some message
+    bool muted;      // errors, warnings and notes are dropped
+    uint64_t cookie; // of messages without a place
+    hd_text text;    // what hd_diag_text returned
 };
 
 hd_diag *hd_diag_create(void)
@@ -57,15 +59,17 @@ static void free_message(message *m)
 void hd_diag_clear(hd_diag *diag)
 {
     const hd_source *source;
+    uint64_t cookie;
 
     assert(diag != NULL);
     source = diag->source;
+    cookie = diag->cookie;
 
     for (size_t i = 0; i < diag->nmessages; i++)
         free_message(&diag->messages[i]);
     free(diag->messages);
     hd_text_free(&diag->text);
-    *diag = (hd_diag){.source = source};
+    *diag = (hd_diag){.source = source, .cookie = cookie};
 }
 
 void hd_diag_destroy(hd_diag *diag)
@@ -85,6 +89,38 @@ const hd_source *hd_diag_source(hd_diag *diag, const hd_source *source)
     before = diag->source;
     diag->source = source;
     return before;
+}
+
+uint64_t hd_diag_cookie(hd_diag *diag, uint64_t cookie)
+{
+    uint64_t before;
+
+    if (diag == NULL)
+        return 0;
+    before = diag->cookie;
+    diag->cookie = cookie;
+    return before;
+}
+
+uint64_t hd_source_cookie(const hd_source *source, uint32_t line)
+{
+    return line > 0 && line <= source->ncookies ? source->cookie[line - 1] : 0;
+}
+
+uint64_t hd_source_cookie_told(const hd_source *source, const char *words)
+{
+    size_t length = source->name != NULL ? strlen(source->name) : 0;
+
+    if (length == 0 || source->ncookies == 0)
+        return 0;
+    for (const char *at = strstr(words, source->name); at != NULL;
+         at = strstr(at + 1, source->name)) {
+        unsigned line, column;
+
+        if (sscanf(at + length, ":%u:%u", &line, &column) == 2)
+            return hd_source_cookie(source, line);
+    }
+    return 0;
 }
 
 bool hd_diag_is_full(const hd_diag *diag)
@@ -403,10 +439,12 @@ static char *make_safe(char *text)
 static void add_message(hd_diag *diag, hd_severity severity, hd_code code,
                         hd_loc loc, char *text)
 {
-    message m = {.severity = severity};
+    message m = {.severity = severity, .cookie = diag->cookie};
 
     if (diag->source != NULL) // a place in no text is none
         m.loc = loc;
+    if (m.loc.line > 0)
+        m.cookie = hd_source_cookie(diag->source, loc.line);
     if (code != HD_CODE_NONE)
         snprintf(m.code, sizeof m.code, "HD%04u", (unsigned)code % 10000);
     m.text = make_safe(text);
@@ -567,6 +605,7 @@ bool hd_diag_message(const hd_diag *diag, size_t i, hd_message *out)
         .line = (int)m->loc.line,
         .column = (int)m->loc.column,
         .text = m->text,
+        .cookie = m->cookie,
     };
     return true;
 }

@@ -18,12 +18,19 @@ typedef struct hd_loc {
     uint32_t length;
 } hd_loc;
 
-// The text that locs point into. Bytes are not owned.
+// The text that locs point into. Nothing is owned.
 typedef struct hd_source {
     const char *name; // as messages show it
     const char *text;
     size_t length;
+    const uint64_t *cookie; // NULL, or what the caller knows each line by
+    size_t ncookies;
 } hd_source;
+
+// The cookie of line `line`, from 1; 0 if it has none.
+uint64_t hd_source_cookie(const hd_source *source, uint32_t line);
+// That of the first place in this source that words name ("ring.hd:17:21").
+uint64_t hd_source_cookie_told(const hd_source *source, const char *words);
 
 // Codes are stable; each row of codes.def has a golden test and a line in
 // docs/diagnostics.md. HD_E(0101) reads as the number in error[HD0101].
@@ -40,6 +47,10 @@ const char *hd_code_summary(hd_code code);
 // Which source the following messages point into; NULL for none. Returns the
 // one before, so that it can be put back.
 const hd_source *hd_diag_source(hd_diag *diag, const hd_source *source);
+
+// The cookie of following messages that have no place; 0 for none. Returns the
+// one before, so that it can be put back.
+uint64_t hd_diag_cookie(hd_diag *diag, uint64_t cookie);
 
 // Each adds one message and returns a status to pass on: HD_ERROR_INVALID for
 // hd_error. After 20 errors one line says that the rest were dropped. A diag of

@@ -122,6 +122,8 @@ static void copy_header(cloner *c, hd_module *to)
     if (source->name != NULL)
         source->name = copy_text(c, source->name);
     source->text = copy_array(c, source->text, (int64_t)source->length, 1);
+    source->cookie = copy_array(c, source->cookie, (int64_t)source->ncookies,
+                                sizeof *source->cookie);
     for (int i = 0; i < to->naxes; i++)
         to->axis[i].name = copy_text(c, to->axis[i].name);
     for (int i = 0; i < to->nsizes; i++)

@@ -1804,16 +1804,28 @@ static hd_status check_defines(const hd_define *defines, size_t ndefines,
     return HD_OK;
 }
 
-hd_status hd_parse(const char *name, const char *text, size_t length,
-                   const hd_define *defines, size_t ndefines, hd_diag *diag,
-                   hd_module **out)
+static hd_source copy_source(hd_arena *arena, const hd_source *from)
+{
+    hd_source to = *from;
+
+    to.name = hd_arena_text(arena, from->name, strlen(from->name));
+    to.text =
+        hd_arena_text(arena, from->length > 0 ? from->text : "", from->length);
+    if (from->cookie != NULL)
+        to.cookie = hd_arena_copy(arena, from->cookie,
+                                  sizeof *from->cookie * from->ncookies);
+    return to;
+}
+
+hd_status hd_parse_source(const hd_source *source, const hd_define *defines,
+                          size_t ndefines, hd_diag *diag, hd_module **out)
 {
     hd_module *module;
     const hd_source *outer;
     jmp_buf guard;
     hd_status status;
 
-    HD_TRY(check_text(name, text, length, diag));
+    HD_TRY(check_text(source->name, source->text, source->length, diag));
     HD_TRY(check_defines(defines, ndefines, diag));
     HD_REQUIRE(diag, out);
     module = hd_module_create();
@@ -1826,10 +1838,7 @@ hd_status hd_parse(const char *name, const char *text, size_t length,
         return hd_fail(diag, HD_ERROR_NO_MEMORY, "out of memory");
     }
     hd_arena_guard(module->arena, &guard);
-    module->source.name = hd_arena_text(module->arena, name, strlen(name));
-    module->source.text =
-        hd_arena_text(module->arena, length > 0 ? text : "", length);
-    module->source.length = length;
+    module->source = copy_source(module->arena, source);
     hd_diag_source(diag, &module->source);
     status = hd_parse_module(module, defines, ndefines, diag);
     if (status == HD_OK)
@@ -1841,4 +1850,13 @@ hd_status hd_parse(const char *name, const char *text, size_t length,
     else
         *out = module;
     return status;
+}
+
+hd_status hd_parse(const char *name, const char *text, size_t length,
+                   const hd_define *defines, size_t ndefines, hd_diag *diag,
+                   hd_module **out)
+{
+    hd_source source = {.name = name, .text = text, .length = length};
+
+    return hd_parse_source(&source, defines, ndefines, diag, out);
 }

@@ -12,6 +12,10 @@ HD_BEGIN_DECLS
 hd_status hd_parse_module(hd_module *module, const hd_define *defines,
                           size_t ndefines, hd_diag *diag);
 
+// What hd_parse does, with a copy of the source.
+hd_status hd_parse_source(const hd_source *source, const hd_define *defines,
+                          size_t ndefines, hd_diag *diag, hd_module **out);
+
 HD_END_DECLS
 
 #endif

@@ -64,20 +64,32 @@ bool hd_failure_set(hd_failure *failure, hd_status status, const char *text,
     return first;
 }
 
-hd_status hd_failure_report(hd_failure *failure, hd_diag *diag)
+// Each line with the cookie of the first place that it names.
+static void report_notes(const char *notes, const hd_source *source,
+                         hd_diag *diag)
 {
+    while (*notes != '\0') {
+        char line[HD_FAILURE_NOTES];
+        size_t length = strcspn(notes, "\n");
+
+        snprintf(line, sizeof line, "%.*s", (int)length, notes);
+        hd_diag_cookie(diag, hd_source_cookie_told(source, line));
+        hd_note(diag, (hd_loc){0}, "%s", line);
+        notes += length + (notes[length] == '\n');
+    }
+}
+
+hd_status hd_failure_report(hd_failure *failure, const hd_source *source,
+                            hd_diag *diag)
+{
+    uint64_t outer = hd_diag_cookie(diag, 0);
     hd_status status;
-    const char *line;
 
     pthread_mutex_lock(&failure->lock);
+    hd_diag_cookie(diag, hd_source_cookie_told(source, failure->text));
     status = hd_fail(diag, failure->status, "%s", failure->text);
-    line = failure->notes;
-    while (*line != '\0') {
-        size_t length = strcspn(line, "\n");
-
-        hd_note(diag, (hd_loc){0}, "%.*s", (int)length, line);
-        line += length + (line[length] == '\n');
-    }
+    report_notes(failure->notes, source, diag);
     pthread_mutex_unlock(&failure->lock);
+    hd_diag_cookie(diag, outer);
     return status;
 }

@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "base/diag.h"
 #include "ir/walk.h"
 #include "runtime/ranks/group.h"
 
@@ -46,7 +47,8 @@ static inline bool hd_failure_is_set(const hd_failure *failure)
 {
     return atomic_load_explicit(&failure->failed, memory_order_seq_cst);
 }
-// Of one that is set.
-hd_status hd_failure_report(hd_failure *failure, hd_diag *diag);
+// Of one that is set; of `source` are the places that it names.
+hd_status hd_failure_report(hd_failure *failure, const hd_source *source,
+                            hd_diag *diag);
 
 #endif

@@ -86,6 +86,7 @@ typedef struct hd_message {
     int line;         // from 1; 0 if none
     int column;       // from 1, in bytes; 0 if none
     const char *text; // without code, place or full stop
+    uint64_t cookie; // of the line of a builder (build.h) that it is about; 0
 } hd_message;
 
 // NULL if memory runs out.

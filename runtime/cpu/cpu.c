@@ -102,7 +102,8 @@ static hd_status report(hd_device *device, hd_diag *diag)
     if (!hd_failure_is_set(&device->failure))
         return HD_OK;
     hd_cpu_stop(device);
-    return hd_failure_report(&device->failure, diag);
+    return hd_failure_report(&device->failure, &device->binding.module->source,
+                             diag);
 }
 
 // What a run has of its own goes into the slot of the run that ended
@@ -179,7 +180,8 @@ static hd_status cpu_finish(hd_device *device, hd_diag *diag)
     hd_cpu_await_run(device, device->runs);
     HD_TRY(report(device, diag));
     return hd_failure_is_set(&device->miscount)
-               ? hd_failure_report(&device->miscount, diag)
+               ? hd_failure_report(&device->miscount,
+                                   &device->binding.module->source, diag)
                : HD_OK;
 }
 

@@ -69,7 +69,8 @@ hd_status hd_cuda_report(hd_device *device, hd_diag *diag)
         !atomic_load_explicit(&device->watch->rested, memory_order_acquire) &&
         hd_clock() < deadline)
         nap(MILLISECOND);
-    return hd_failure_report(&device->watch->failure, diag);
+    return hd_failure_report(&device->watch->failure,
+                             &device->binding.module->source, diag);
 }
 
 // What the device itself reports ends the session for all ranks.

@@ -5,6 +5,8 @@
 #include "tests/faults/programs.h"
 #include "tests/faults/sweep.h"
 
+#include <heddle/build.h>
+
 namespace
 {
 
@@ -203,6 +205,54 @@ TEST(CloneFaults, TheModuleIsAsItWasAndNoCloneIsGiven)
             EXPECT_GT(sweep.requests, 1);
             hd_module_destroy(module);
         }
+}
+
+// What appending lacks memory for is told when the program is finished.
+TEST(BuilderFaults, MemoryThatRunsOutIsToldInTheEnd)
+{
+    for (int kinds : kMemory) {
+        Sweep sweep = SweepFaults([&](long k) {
+            hd_diag *diag = hd_diag_create();
+            hd_builder *builder = nullptr;
+            hd_module *module = Sentinel<hd_module>();
+            hd_build_buffer x = {};
+            const char *names[] = {"x", "y"};
+            hd_build_op op = {};
+
+            x.size = sizeof x;
+            x.dtype = HD_DTYPE_F32;
+            x.ndims = 1;
+            x.extent[0] = 4;
+            op.size = sizeof op;
+            op.op = "relu";
+            op.results = &names[1];
+            op.operands = &names[0];
+            op.nresults = op.noperands = 1;
+            fault_begin(k, kinds);
+            hd_status status =
+                hd_builder_create("p", HD_STAGE_TENSOR, diag, &builder);
+            if (status == HD_OK) {
+                x.name = "x";
+                hd_builder_buffer(builder, &x, 1);
+                x.name = "y";
+                x.role = HD_ROLE_OUT;
+                hd_builder_buffer(builder, &x, 2);
+                hd_builder_op(builder, &op, 3);
+                status = hd_builder_finish(builder, diag, &module);
+            }
+            bool fired = fault_end();
+            ExpectOutcome(k, fired, status, HD_ERROR_NO_MEMORY);
+            EXPECT_EQ(hd_diag_errors(diag), fired ? 1u : 0u) << k;
+            if (fired)
+                EXPECT_EQ(module, Sentinel<hd_module>());
+            else
+                hd_module_destroy(module);
+            hd_builder_destroy(builder);
+            hd_diag_destroy(diag);
+            return fired;
+        });
+        EXPECT_GT(sweep.requests, 8);
+    }
 }
 
 TEST(PrintFaults, StepsAreGivenWholeOrNotAtAll)

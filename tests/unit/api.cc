@@ -15,6 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <heddle/build.h>
 #include <heddle/environment.h>
 #include <heddle/launch.h>
 #include <heddle/simulate.h>
@@ -120,6 +121,19 @@ hd_status CheckWith(World &w,
     return hd_check_with(w.module, &options, w.diag);
 }
 
+hd_status Built(World &w, const std::function<void(hd_builder *)> &append)
+{
+    hd_builder *builder = nullptr;
+    hd_module *module = nullptr;
+    hd_status status = hd_builder_create("p", HD_STAGE_HOST, w.diag, &builder);
+
+    EXPECT_EQ(status, HD_OK);
+    append(builder);
+    status = hd_builder_finish(builder, w.diag, &module);
+    hd_builder_destroy(builder);
+    return status;
+}
+
 hd_status Nothing(void *, hd_group *)
 {
     return HD_OK;
@@ -133,6 +147,7 @@ std::map<std::string, Row> Rows()
     static hd_simulation *simulation;
     static hd_reference *reference;
     static hd_boot *boot;
+    static hd_builder *builder;
     static hd_group *group;
     static hd_argument argument;
     static hd_size_info size;
@@ -445,6 +460,86 @@ std::map<std::string, Row> Rows()
           {DOES(hd_session_stats(nullptr, &stats)),
            DOES(hd_session_stats(w.session, nullptr))},
           {}}},
+        {"hd_builder_create",
+         {{REFUSED(hd_builder_create(nullptr, HD_STAGE_HOST, w.diag, &builder)),
+           REFUSED(hd_builder_create("p", HD_STAGE_HOST, w.diag, nullptr)),
+           REFUSED(
+               hd_builder_create("p", NoSuch<hd_stage>(), w.diag, &builder))},
+          {},
+          {}}},
+        {"hd_builder_destroy", {{}, {}, {DOES(hd_builder_destroy(nullptr))}}},
+        {"hd_builder_axis",
+         {{REFUSED(Built(
+              w, [](hd_builder *b) { hd_builder_axis(b, nullptr, 2, 1); }))},
+          {DOES(hd_builder_axis(nullptr, "tp", 2, 1))},
+          {}}},
+        {"hd_builder_param",
+         {{REFUSED(Built(
+              w, [](hd_builder *b) { hd_builder_param(b, nullptr, 2, 1); }))},
+          {DOES(hd_builder_param(nullptr, "n", 2, 1))},
+          {}}},
+        {"hd_builder_size",
+         {{REFUSED(Built(
+              w, [](hd_builder *b) { hd_builder_size(b, nullptr, 1, 2, 1); }))},
+          {DOES(hd_builder_size(nullptr, "m", 1, 2, 1))},
+          {}}},
+        {"hd_builder_streams",
+         {{}, {DOES(hd_builder_streams(nullptr, 2, 1))}, {}}},
+        {"hd_builder_buffer",
+         {{REFUSED(Built(
+               w, [](hd_builder *b) { hd_builder_buffer(b, nullptr, 1); })),
+           REFUSED(Built(w,
+                         [](hd_builder *b) {
+                             hd_build_buffer x = {};
+
+                             x.size = sizeof x;
+                             x.name = "x";
+                             x.role = NoSuch<hd_role>();
+                             hd_builder_buffer(b, &x, 1);
+                         })),
+           REFUSED(Built(w,
+                         [](hd_builder *b) {
+                             hd_build_buffer x = {};
+
+                             x.size = sizeof x;
+                             x.name = "x";
+                             x.dtype = NoSuch<hd_dtype>();
+                             hd_builder_buffer(b, &x, 1);
+                         }))},
+          {DOES(hd_builder_buffer(nullptr, nullptr, 1))},
+          {}}},
+        {"hd_builder_op",
+         {{REFUSED(
+              Built(w, [](hd_builder *b) { hd_builder_op(b, nullptr, 1); }))},
+          {DOES(hd_builder_op(nullptr, nullptr, 1))},
+          {}}},
+        {"hd_builder_for",
+         {{REFUSED(Built(w,
+                         [](hd_builder *b) {
+                             hd_builder_for(b, nullptr, "0", "1", 1);
+                             hd_builder_end(b, 1);
+                         }))},
+          {DOES(hd_builder_for(nullptr, "i", "0", "1", 1))},
+          {}}},
+        {"hd_builder_block",
+         {{REFUSED(Built(w,
+                         [](hd_builder *b) {
+                             hd_builder_block(b, nullptr, 1);
+                             hd_builder_end(b, 1);
+                         }))},
+          {DOES(hd_builder_block(nullptr, "group", 1))},
+          {}}},
+        {"hd_builder_end",
+         {{REFUSED(Built(w, [](hd_builder *b) { hd_builder_end(b, 1); }))},
+          {DOES(hd_builder_end(nullptr, 1))},
+          {}}},
+        {"hd_builder_line",
+         {{REFUSED(
+              Built(w, [](hd_builder *b) { hd_builder_line(b, nullptr, 1); }))},
+          {DOES(hd_builder_line(nullptr, "join", 1))},
+          {}}},
+        {"hd_builder_finish",
+         {{REFUSED(hd_builder_finish(nullptr, w.diag, &module))}, {}, {}}},
         {"hd_event_create", {}},
         {"hd_event_destroy", {{}, {}, {DOES(hd_event_destroy(nullptr))}}},
         {"hd_event_record", {{}, {DOES(hd_event_record(nullptr))}, {}}},

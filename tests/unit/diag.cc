@@ -21,7 +21,7 @@ class Diag : public testing::Test
     void Point(const std::string &bytes)
     {
         text = bytes;
-        source = {"ring.hd", text.data(), text.size()};
+        source = {"ring.hd", text.data(), text.size(), nullptr, 0};
         hd_diag_source(diag, &source);
     }
 
