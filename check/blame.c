@@ -7,6 +7,7 @@
 #include "check/blame.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/dtype.h"
 #include "check/sums.h"
@@ -403,7 +404,7 @@ static bool turns(const trail *t, const hd_reading *made, const hd_op *tensor)
     hd_work_item item = hd_evaluation_step(t->e, made->rank, made->step);
     bool same;
 
-    if (tensor->ninputs == 0) // a fill
+    if (tensor->ninputs == 0 || host->ninputs == 0) // a fill
         return false;
     same = item.tile[host->noutputs].ndims ==
            hd_view_type(&tensor->view[tensor->noutputs]).ndims;
@@ -442,6 +443,12 @@ static void print_difference(const trail *t, const hd_op *host,
         hd_text_printf(text, "%s where the tensor program has %s", making(host),
                        tensor == NULL ? "an input"
                                       : hd_op_info_get(tensor->code)->text);
+        return;
+    }
+    if (hd_op_family(host) == HD_FAMILY_CALL &&
+        strcmp(hd_op_callee(host), hd_op_callee(tensor)) != 0) {
+        hd_text_printf(text, "is of \"%s\" where the tensor program has \"%s\"",
+                       hd_op_callee(host), hd_op_callee(tensor));
         return;
     }
     for (hd_key_code code = 0; code < HD_NKEYS; code++) {

@@ -250,10 +250,11 @@ static void pair_rows(const builder *b, const hd_op *op, const shape *s)
         join(b, s[counts].dim[d], s[moved].dim[d]);
 }
 
-// Each element of what is picked is a value of its own, wherever it stands.
+// Each element of what is picked, or of what a call takes as a whole, is a
+// value of its own, wherever it stands.
 static void tell_picked_apart(const builder *b, const hd_op *op, const shape *s)
 {
-    if (hd_op_pick(op) == HD_PICK_NONE)
+    if (!hd_op_is_batched(op))
         return;
     for (int i = 0; i < op->nviews; i++)
         for (int d = hd_op_batch(op, i, s[i].ndims); d < s[i].ndims; d++)

@@ -28,6 +28,7 @@ enum {
     KEY_GROUP,   // of a row among groups: which, by the counts
     KEY_NO_GROUP,
     KEY_PICK, // and the result's number
+    KEY_CALL, // of the function: over how many dimensions, and its name
     KEY_TAKE, // of an element among those of a dimension: which, by an index
     KEY_COUNT = 500, // of an index: whether it is counted
     KEY_BEHIND,      // of what is moved to where nothing is counted
@@ -834,20 +835,25 @@ static void compute_matmul(hd_values *values, const hd_work_item *item)
     }
 }
 
-// --------------------------------------------------------------------- pick
+// ----------------------------------------------------------- picks and calls
 
-// A view's elements of one element of the batch.
+// A view's elements of one element of the batch, whose last dimensions it has,
+// or repeats along.
 static hd_tile tile_of_batch(const hd_work_item *item, int view, int64_t number)
 {
-    const hd_tile *all = &item->tile[view];
-    int batch = hd_op_batch(item->op, view, all->ndims);
+    const hd_tile *all = &item->tile[view], *out = &item->tile[0];
+    int batch = hd_op_batch(item->op, 0, out->ndims);
+    int own = hd_op_batch(item->op, view, all->ndims);
     hd_tile tile = *all;
 
-    for (int d = batch - 1; d >= 0; d--) {
-        tile.at += number % all->extent[d] * all->stride[d];
-        number /= all->extent[d];
+    for (int d = own - 1; d >= 0; d--) {
+        int64_t extent = out->extent[d + batch - own];
+
+        if (all->extent[d] > 1)
+            tile.at += number % extent * all->stride[d];
+        number /= extent;
     }
-    for (int d = 0; d < batch; d++)
+    for (int d = 0; d < own; d++)
         tile = hd_tile_slice(&tile, 0, 0);
     return tile;
 }
@@ -860,20 +866,33 @@ static int64_t batch_of(const hd_work_item *item)
     return hd_tile_elements(&all);
 }
 
+// Which function it is.
+static uint64_t function_of(const hd_op *op)
+{
+    const char *name;
+
+    if (hd_op_family(op) != HD_FAMILY_CALL)
+        return (uint64_t)op->code;
+    name = hd_op_callee(op);
+    return mix_pair(KEY_CALL, (uint64_t)hd_op_over(op),
+                    hd_name_hash(name, strlen(name)));
+}
+
 // A random function of all that the element of the batch is made of, and of how
 // much that and the results are in each dimension.
 static uint64_t digest_of(const hd_values *values, const hd_work_item *item,
                           int64_t number)
 {
-    uint64_t x = 0;
+    uint64_t x = function_of(item->op);
 
     for (int view = 0; view < item->ntiles; view++) {
         hd_tile tile = tile_of_batch(item, view, number);
 
         for (int d = 0; d < tile.ndims; d++)
             x = mix_pair(KEY_PICK, (uint64_t)whole_extent(&tile, d), x);
-        for (int64_t i = 0;
-             view >= item->op->noutputs && i < hd_tile_elements(&tile); i++)
+        for (int64_t i = 0; hd_op_access(item->op, view) != HD_ACCESS_WRITE &&
+                            i < hd_tile_elements(&tile);
+             i++)
             x = mix_pair(KEY_PICK, load(values, &tile, i), x);
     }
     return x;
@@ -881,7 +900,7 @@ static uint64_t digest_of(const hd_values *values, const hd_work_item *item,
 
 // Each element of a result is a random function of that, of where it is and of
 // which result.
-static void compute_picks(hd_values *values, const hd_work_item *item)
+static void compute_batches(hd_values *values, const hd_work_item *item)
 {
     for (int64_t b = 0; b < batch_of(item); b++) {
         uint64_t digest = digest_of(values, item, b);
@@ -921,7 +940,8 @@ void hd_compute(hd_values *values, const hd_work_item *item)
         compute_matmul(values, item);
         return;
     case HD_FAMILY_PICK:
-        compute_picks(values, item);
+    case HD_FAMILY_CALL:
+        compute_batches(values, item);
         return;
     case HD_FAMILY_MOVE:
     case HD_FAMILY_SYNC:
@@ -953,14 +973,9 @@ static bool is_counts(const hd_work_item *item, int view)
     return is_grouped(item) && hd_op_key_view(item->op, HD_KEY_GROUPS) == view;
 }
 
-static bool is_pick(const hd_work_item *item)
-{
-    return hd_op_family(item->op) == HD_FAMILY_PICK;
-}
-
 int64_t hd_compute_find(const hd_work_item *item, int64_t at)
 {
-    if (!is_pick(item))
+    if (!hd_op_is_batched(item->op))
         return hd_tile_find(&item->tile[0], at);
     for (int view = 0; view < item->op->noutputs; view++) {
         int64_t i = hd_tile_find(&item->tile[view], at);
@@ -979,7 +994,7 @@ int64_t hd_compute_terms(const hd_work_item *item, int view)
         return 1;
     if (is_counts(item, view))
         return hd_tile_elements(&item->tile[view]);
-    if (is_pick(item)) {
+    if (hd_op_is_batched(item->op)) {
         hd_tile tile = tile_of_batch(item, view, 0);
 
         return hd_tile_elements(&tile);
@@ -993,7 +1008,7 @@ double hd_compute_work(const hd_work_item *item)
 {
     double n = 0;
 
-    if (!is_pick(item))
+    if (!hd_op_is_batched(item->op))
         return (double)hd_tile_elements(&item->tile[0]) *
                (double)hd_compute_terms(item, is_stacked(item) ? 2 : 1);
     for (int view = 0; view < item->ntiles; view++)
@@ -1013,7 +1028,7 @@ int64_t hd_compute_place(const hd_work_item *item, int64_t i, int view,
         return hd_tile_place(tile, i % hd_tile_elements(tile));
     if (is_counts(item, view))
         return hd_tile_place(tile, k);
-    if (is_pick(item)) {
+    if (hd_op_is_batched(item->op)) {
         along = tile_of_batch(item, view, i);
         return hd_tile_place(&along, k);
     }

@@ -78,8 +78,8 @@ void hd_compute(hd_values *values, const hd_work_item *item);
 // How many terms all its results have together.
 double hd_compute_work(const hd_work_item *item);
 
-// Which element of the result it is that lies there, or, of an op of family
-// PICK, which of the batch; -1 if none does. What `aux` keeps is none.
+// Which element of the result it is that lies there, or, of an op that
+// does a batch, which of that; -1 if none does. What `aux` keeps is none.
 int64_t hd_compute_find(const hd_work_item *item, int64_t at);
 // What element `i` of a result is made of: of each view so many terms, those of
 // the contracted or reduced dimension, and where the k-th of them lies.

@@ -114,6 +114,7 @@ static void write_step(const hd_step *step, const names *names, hd_text *body)
     case HD_FAMILY_TAKE:
     case HD_FAMILY_PRODUCT:
     case HD_FAMILY_PICK:
+    case HD_FAMILY_CALL:
     case HD_FAMILY_MOVE:
     case HD_FAMILY_SYNC:
         break;
@@ -334,6 +335,7 @@ hd_status hd_emit_step(const hd_step *step, hd_diag *diag, hd_text *out,
                    : hd_matmul_emit(step, out, grid);
     case HD_FAMILY_PICK:
         return hd_pick_emit(step, out, grid);
+    case HD_FAMILY_CALL:
     case HD_FAMILY_MOVE:
     case HD_FAMILY_SYNC:
         break;

@@ -1,8 +1,9 @@
 // What the public header tells of a module: its arguments, and how an array is
 // cut into the shards that ranks hold.
-#include <heddle/verify.h>
-
 #include "ir/module.h"
+
+#include <heddle/call.h>
+#include <heddle/verify.h>
 
 #include <assert.h>
 #include <string.h>
@@ -294,4 +295,83 @@ void hd_unshard(const hd_module *module, size_t i, int rank, const void *local,
     assert(whole != NULL && local != NULL);
     s = find_shard(module, &buffer->type, rank);
     copy_strided(&s, 0, s.local, local, s.whole, (char *)whole + s.offset);
+}
+
+// ------------------------------------------------------------------- calls
+
+// The first call that `wanted` is true of; NULL if there is none.
+static const hd_op *find_call(const hd_block *block,
+                              bool (*wanted)(void *, const hd_op *),
+                              void *context)
+{
+    const hd_op *found = NULL;
+
+    for (const hd_stmt *s = block->first; s != NULL && found == NULL;
+         s = s->next) {
+        if (s->kind == HD_STMT_OP && hd_op_family(s->op) == HD_FAMILY_CALL &&
+            wanted(context, s->op))
+            return s->op;
+        found = find_call(&s->body, wanted, context);
+        if (found == NULL)
+            found = find_call(&s->otherwise, wanted, context);
+    }
+    return found;
+}
+
+static bool has_name(void *context, const hd_op *op)
+{
+    return strcmp(context, hd_op_callee(op)) == 0;
+}
+
+typedef struct calls {
+    const hd_module *module;
+    size_t left; // names to pass over
+    size_t n;    // that were seen
+} calls;
+
+// Whether it is the first of its name, and as many were passed over.
+static bool is_next_name(void *context, const hd_op *op)
+{
+    calls *c = context;
+
+    if (find_call(&c->module->body, has_name, (void *)hd_op_callee(op)) != op)
+        return false;
+    c->n++;
+    return c->left-- == 0;
+}
+
+static const hd_op *nth_call(const hd_module *module, size_t i, size_t *n)
+{
+    calls c = {.module = module, .left = i};
+    const hd_op *op = find_call(&module->body, is_next_name, &c);
+
+    *n = c.n;
+    return op;
+}
+
+size_t hd_module_calls(const hd_module *module)
+{
+    size_t n;
+
+    assert(module != NULL);
+    nth_call(module, SIZE_MAX, &n);
+    return n;
+}
+
+bool hd_module_call(const hd_module *module, size_t i, hd_call_info *out)
+{
+    hd_call_info info = {.size = sizeof info};
+    const hd_op *op;
+    size_t n;
+
+    assert(module != NULL && out != NULL);
+    op = nth_call(module, i, &n);
+    if (op == NULL)
+        return false;
+    info.name = hd_op_callee(op);
+    info.line = (int)op->loc.line;
+    if (out->size < info.size)
+        info.size = out->size;
+    memcpy(out, &info, info.size);
+    return true;
 }

@@ -130,8 +130,24 @@ static size_t mark_length(const char *at, const char *end)
 
 static bool is_bad(const char *at, const char *end)
 {
-    return !is_word(*at) && *at != '%' && mark_length(at, end) == 0 &&
-           strchr(" \t\r\n", *at) == NULL;
+    return !is_word(*at) && *at != '%' && *at != '"' &&
+           mark_length(at, end) == 0 && strchr(" \t\r\n", *at) == NULL;
+}
+
+// To the quote that closes it, on its line. Without one the rest of the line
+// cannot stand here.
+static hd_token_kind scan_string(hd_lexer *lexer)
+{
+    const char *at = lexer->at + 1;
+
+    while (at < lexer->end && *at != '"' && *at != '\n')
+        at++;
+    if (at < lexer->end && *at == '"') {
+        lexer->at = at + 1;
+        return HD_TOKEN_STRING;
+    }
+    lexer->at = at;
+    return HD_TOKEN_BAD;
 }
 
 static hd_token_kind scan(hd_lexer *lexer)
@@ -153,6 +169,8 @@ static hd_token_kind scan(hd_lexer *lexer)
         lexer->at = skip_words(at + 1, lexer->end);
         return HD_TOKEN_BUFFER;
     }
+    if (*at == '"')
+        return scan_string(lexer);
     length = mark_length(at, lexer->end);
     if (length > 0) {
         lexer->at = at + length;
@@ -184,6 +202,10 @@ hd_token hd_lexer_next(hd_lexer *lexer)
     if (token.kind == HD_TOKEN_BUFFER) {
         token.text++;
         token.length--;
+    }
+    if (token.kind == HD_TOKEN_STRING) {
+        token.text++;
+        token.length -= 2;
     }
     return token;
 }

@@ -14,6 +14,7 @@ typedef enum hd_token_kind {
     HD_TOKEN_INT,
     HD_TOKEN_NUMBER, // with a fraction or an exponent
     HD_TOKEN_MARK,   // punctuation, one or two bytes
+    HD_TOKEN_STRING, // of one line; text excludes the quotes
     HD_TOKEN_BAD,
 } hd_token_kind;
 

@@ -159,6 +159,7 @@ hd_unit hd_op_unit(const hd_op *op)
     case HD_FAMILY_TAKE:
     case HD_FAMILY_PRODUCT:
     case HD_FAMILY_PICK:
+    case HD_FAMILY_CALL:
         return HD_UNIT_COMPUTE;
     case HD_FAMILY_MOVE:
         return HD_UNIT_TRANSFER;
@@ -185,6 +186,7 @@ bool hd_op_is_elementwise(const hd_op *op)
     case HD_FAMILY_TAKE:
     case HD_FAMILY_PRODUCT:
     case HD_FAMILY_PICK:
+    case HD_FAMILY_CALL: // which need not go element by element
     case HD_FAMILY_MOVE:
     case HD_FAMILY_SYNC:
         break;
@@ -221,9 +223,29 @@ hd_pick hd_op_pick(const hd_op *op)
     return op_info[op->code].pick;
 }
 
+int hd_op_over(const hd_op *op)
+{
+    const hd_key *over = hd_op_key(op, HD_KEY_OVER);
+
+    return over != NULL ? (int)over->number : 0;
+}
+
+const char *hd_op_callee(const hd_op *op)
+{
+    return hd_op_key(op, HD_KEY_NAME)->name;
+}
+
+bool hd_op_is_batched(const hd_op *op)
+{
+    return hd_op_family(op) == HD_FAMILY_PICK ||
+           hd_op_family(op) == HD_FAMILY_CALL;
+}
+
 int hd_op_batch(const hd_op *op, int i, int ndims)
 {
-    return ndims - op_info[op->code].inner[i];
+    if (hd_op_family(op) == HD_FAMILY_PICK)
+        return ndims - op_info[op->code].inner[i];
+    return ndims > hd_op_over(op) ? ndims - hd_op_over(op) : 0;
 }
 
 hd_move hd_op_move(const hd_op *op)
@@ -321,6 +343,8 @@ static hd_access access_of_key(hd_key_code code)
     case HD_VALUE_COUNTS:
     case HD_VALUE_ACT:
     case HD_VALUE_BY:
+    case HD_VALUE_INT:
+    case HD_VALUE_NAME:
         break;
     }
     return HD_ACCESS_READ;

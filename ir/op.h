@@ -23,6 +23,7 @@ typedef enum hd_family {
     HD_FAMILY_TAKE,      // indices of a dimension that other data say
     HD_FAMILY_PRODUCT,   // a matmul and what follows it
     HD_FAMILY_PICK,      // data decides what goes where
+    HD_FAMILY_CALL,      // what a function of the caller's makes of operands
     HD_FAMILY_MOVE,      // between ranks
     HD_FAMILY_SYNC,      // orders streams
 } hd_family;
@@ -92,6 +93,8 @@ typedef enum hd_value_kind {
     HD_VALUE_COUNTS,
     HD_VALUE_ACT,
     HD_VALUE_BY,
+    HD_VALUE_INT,
+    HD_VALUE_NAME,
 } hd_value_kind;
 
 // What a matmul's `act` may be: some of the ops of one operand.
@@ -198,8 +201,9 @@ typedef struct hd_key {
     hd_expr expr;  // EXPR; HD_EXPR_NONE for others
     int view;      // READ, WRITE, EVENT, FACTOR, COUNTS, BY: which one; -1 for
                    // others
-    double number; // FACTOR without a view
+    double number; // FACTOR without a view, INT
     hd_act act;    // ACT
+    const char *name; // NAME: the module's; NULL for others
 } hd_key;
 
 #define HD_MAX_OPERANDS 16 // outputs and inputs together
@@ -229,9 +233,16 @@ hd_fold hd_op_fold(const hd_op *op);
 // The key by which a transfer folds so; false for a sum, which needs none.
 bool hd_fold_key(hd_fold fold, hd_key_code *out);
 hd_pick hd_op_pick(const hd_op *op);
-// Of an op of family PICK: how many dimensions of the batch view `i` leads
-// with, of the `ndims` that it keeps.
+// Whether it does each element of a batch by itself, with all of the last
+// dimensions of every view: an op of family PICK or CALL.
+bool hd_op_is_batched(const hd_op *op);
+// Of one that does: how many dimensions of the batch view `i` leads with, of
+// the `ndims` that it keeps. A call's operand may lack them all, a `route`'s
+// view that has too few has less than none.
 int hd_op_batch(const hd_op *op, int i, int ndims);
+// Of a call: how many last dimensions belong together, and the function's name.
+int hd_op_over(const hd_op *op);
+const char *hd_op_callee(const hd_op *op);
 hd_move hd_op_move(const hd_op *op);
 // What changes nothing that it is folded with, as floating point and as an
 // integer of the dtype: 0 of a sum, of a max what is below every number.

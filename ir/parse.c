@@ -103,7 +103,8 @@ static const char *token_text(const parser *p)
     return hd_arena_printf(
         p->module->arena, "'%.*s'",
         (int)(p->token.loc.length > 40 ? 40 : p->token.loc.length),
-        p->token.text - (p->token.kind == HD_TOKEN_BUFFER));
+        p->token.text - (p->token.kind == HD_TOKEN_BUFFER ||
+                         p->token.kind == HD_TOKEN_STRING));
 }
 
 static hd_status expected(parser *p, const char *what)
@@ -708,13 +709,34 @@ static hd_status parse_number(parser *p, double *out)
     return HD_OK;
 }
 
+// The same on all ranks; which numbers an op takes is for verify to say.
+static hd_status parse_whole(parser *p, hd_key *key)
+{
+    hd_loc loc = p->token.loc;
+    hd_expr expr;
+
+    HD_TRY(parse_sum(p, &expr));
+    if (hd_expr_is_const(p->module, expr) &&
+        hd_expr_value(p->module, expr) >= INT32_MIN &&
+        hd_expr_value(p->module, expr) <= INT32_MAX) {
+        key->number = (double)hd_expr_value(p->module, expr);
+        return HD_OK;
+    }
+    p->failed = true;
+    return hd_error(p->diag, HD_E0312, loc, "%s takes a constant below 2^31",
+                    hd_key_info_get(key->code)->text);
+}
+
 // Views follow the `n` that are there.
 static hd_status parse_value(parser *p, hd_view *views, int *n, hd_key *key)
 {
     switch (hd_key_info_get(key->code)->value) {
     case HD_VALUE_FLAG:
-    case HD_VALUE_BY: // no text has it
+    case HD_VALUE_BY:   // no text has it
+    case HD_VALUE_NAME: // nor that as a key
         return HD_OK;
+    case HD_VALUE_INT:
+        return parse_whole(p, key);
     case HD_VALUE_EXPR:
         return parse_expr(p, &key->expr);
     case HD_VALUE_READ:
@@ -740,6 +762,46 @@ static hd_status parse_value(parser *p, hd_view *views, int *n, hd_key *key)
 
 // ------------------------------------------------------------- statements
 
+enum { MAX_CALLEE = 255 };
+
+// Names of C, of C++ with their types, of a path: whatever is seen.
+static bool may_name_function(const hd_token *name)
+{
+    for (size_t i = 0; i < name->length; i++)
+        if (name->text[i] <= ' ' || name->text[i] > '~' ||
+            name->text[i] == '\\')
+            return false;
+    return name->length > 0 && name->length <= MAX_CALLEE;
+}
+
+// The function that is called, as the key that it becomes.
+static hd_status parse_callee(parser *p, hd_key *key, int *n)
+{
+    hd_token name = p->token;
+
+    if (name.kind == HD_TOKEN_BAD && *name.text == '"') {
+        p->failed = true;
+        return hd_error(p->diag, HD_E0216, name.loc,
+                        "the name of a function without its closing quote");
+    }
+    if (name.kind != HD_TOKEN_STRING)
+        return expected(p, "the name of a function, as in call \"gelu\"");
+    if (!may_name_function(&name)) {
+        p->failed = true;
+        return hd_error(p->diag, HD_E0216, name.loc,
+                        "%s names no function: a name is 1 to %d visible "
+                        "characters of ASCII, none of them a quote or a "
+                        "backslash",
+                        token_text(p), MAX_CALLEE);
+    }
+    *key = (hd_key){
+        HD_KEY_NAME, name.loc, HD_EXPR_NONE, .view = -1,
+        .name = hd_arena_text(p->module->arena, name.text, name.length)};
+    *n = 1;
+    advance(p);
+    return HD_OK;
+}
+
 static int compare_keys(const void *a, const void *b)
 {
     return (int)((const hd_key *)a)->code - (int)((const hd_key *)b)->code;
@@ -759,11 +821,11 @@ static void keep_views(parser *p, hd_op *op, const hd_view *views)
         }
 }
 
-static hd_status parse_keys(parser *p, hd_op *op, hd_view *views)
+// `keys` has the first `n`.
+static hd_status parse_keys(parser *p, hd_op *op, hd_view *views, hd_key *keys,
+                            int n)
 {
-    hd_key keys[HD_NKEYS];
     hd_key_code code;
-    int n = 0;
 
     while (p->token.kind == HD_TOKEN_NAME &&
            hd_key_find(p->token.text, p->token.length, &code) &&
@@ -778,8 +840,8 @@ static hd_status parse_keys(parser *p, hd_op *op, hd_view *views)
         HD_TRY(parse_value(p, views, &op->nviews, &key));
         keys[n++] = key;
     }
-    qsort(keys, (size_t)n, sizeof keys[0], compare_keys);
-    op->key = hd_arena_copy(p->module->arena, keys, sizeof keys[0] * (size_t)n);
+    qsort(keys, (size_t)n, sizeof *keys, compare_keys);
+    op->key = hd_arena_copy(p->module->arena, keys, sizeof *keys * (size_t)n);
     op->nkeys = n;
     keep_views(p, op, views);
     return HD_OK;
@@ -837,8 +899,10 @@ static hd_status unknown_key(parser *p, const hd_op *op)
 static hd_status parse_op(parser *p, hd_stmt *stmt)
 {
     hd_view views[HD_MAX_OPERANDS + HD_NKEYS];
+    hd_key keys[HD_NKEYS];
     hd_op *op = hd_new(p->module->arena, hd_op);
     const hd_op_info *info;
+    int nkeys = 0;
 
     if (p->token.kind == HD_TOKEN_BUFFER) {
         HD_TRY(parse_views(p, views, HD_MAX_OPERANDS, &op->nviews));
@@ -852,11 +916,13 @@ static hd_status parse_op(parser *p, hd_stmt *stmt)
     info = hd_op_info_get(op->code);
     advance(p);
     HD_TRY(parse_axis(p, op));
+    if (info->family == HD_FAMILY_CALL)
+        HD_TRY(parse_callee(p, &keys[0], &nkeys));
     if (info->max_inputs > 0 && p->token.kind == HD_TOKEN_BUFFER)
         HD_TRY(parse_views(p, views, HD_MAX_OPERANDS, &op->nviews));
     op->ninputs = op->nviews - op->noutputs;
     stmt->op = op;
-    HD_TRY(parse_keys(p, op, views));
+    HD_TRY(parse_keys(p, op, views, keys, nkeys));
     hd_op_add_counts(p->module, op);
     if (p->token.kind == HD_TOKEN_NAME && !p->token.first &&
         !begins_statement(&p->token))

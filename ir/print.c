@@ -118,6 +118,8 @@ static void print_key(const hd_module *module, const hd_op *op,
         hd_expr_print(module, key->expr, text);
     else if (info->value == HD_VALUE_ACT)
         hd_text_puts(text, hd_act_text(key->act));
+    else if (info->value == HD_VALUE_INT)
+        hd_text_printf(text, "%d", (int)key->number);
     else
         print_number(key->number, text);
 }
@@ -132,12 +134,14 @@ static void print_op(const hd_module *module, const hd_op *op, hd_text *text)
                    hd_op_info_get(op->code)->text);
     if (op->axis >= 0 && module->naxes > 1)
         hd_text_printf(text, "@%s", module->axis[op->axis].name);
+    if (hd_op_key(op, HD_KEY_NAME) != NULL)
+        hd_text_printf(text, " \"%s\"", hd_op_callee(op));
     for (int i = 0; i < op->ninputs; i++) {
         hd_text_puts(text, i > 0 ? ", " : " ");
         print_view(module, &op->view[op->noutputs + i], text);
     }
     for (int i = 0; i < op->nkeys; i++)
-        if (op->key[i].code != HD_KEY_COUNTS)
+        if (op->key[i].code != HD_KEY_COUNTS && op->key[i].code != HD_KEY_NAME)
             print_key(module, op, &op->key[i], text);
 }
 

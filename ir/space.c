@@ -86,14 +86,18 @@ void hd_space_map_product(int ndims, int a, int b, bool ta, bool tb,
     out->ndims++;
 }
 
-// What is of the batch lies along the result's; the rest is of one view alone.
+// What is of the batch lies along the last of the result's, which a call's
+// operand need not have all; the rest is of one view alone.
 static void lay_batch(const hd_op *op, const hd_shape *view, hd_space *space)
 {
     int batch = hd_op_batch(op, 0, view[0].ndims);
 
-    for (int i = 1; i < op->nviews; i++)
+    for (int i = 1; i < op->nviews; i++) {
+        int own = hd_op_batch(op, i, view[i].ndims);
+
         for (int d = 0; d < batch; d++)
-            lay(space, i, hd_op_batch(op, i, view[i].ndims), d, d);
+            lay(space, i, own, d, d - (batch - own));
+    }
 }
 
 // Whether view `i` lies along the result's last dimensions, whatever they are.
@@ -109,13 +113,18 @@ static bool lies_last(const hd_op *op, int i)
     return hd_op_is_elementwise(op);
 }
 
+bool hd_op_ends_alike(const hd_op *op)
+{
+    return hd_op_is_elementwise(op) || hd_op_family(op) == HD_FAMILY_CALL;
+}
+
 int hd_space_beside(const hd_op *op, int i, int d)
 {
     int own = op->view[i].buffer->type.ndims - 1;
 
     for (int k = d + 1; k < op->view[0].buffer->type.ndims; k++)
         own -= !hd_view_picks(&op->view[0], k);
-    return lies_last(op, i) && own >= 0 ? own : -1;
+    return (lies_last(op, i) || hd_op_ends_alike(op)) && own >= 0 ? own : -1;
 }
 
 int hd_space_along(const hd_space *space, int view, int own)
@@ -171,6 +180,7 @@ void hd_space_map(const hd_op *op, const hd_shape *view, const int8_t *dim,
                              hd_op_key(op, HD_KEY_GROUPS) != NULL, out);
         break;
     case HD_FAMILY_PICK:
+    case HD_FAMILY_CALL:
         lay_batch(op, view, out);
         break;
     case HD_FAMILY_MOVE:

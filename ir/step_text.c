@@ -55,6 +55,8 @@ static void print_key(const hd_module *module, const hd_step *step,
     bool peer = key->code == HD_KEY_TO || key->code == HD_KEY_FROM ||
                 key->code == HD_KEY_ROOT;
 
+    if (info->value == HD_VALUE_NAME) // ahead of the operands
+        return;
     hd_text_printf(text, " %s", info->text);
     if (key->view >= 0) {
         hd_text_puts(text, " ");
@@ -68,7 +70,7 @@ static void print_key(const hd_module *module, const hd_step *step,
         hd_expr_print(module, key->expr, text);
     } else if (info->value == HD_VALUE_ACT) {
         hd_text_printf(text, " %s", hd_act_text(key->act));
-    } else if (info->value == HD_VALUE_FACTOR) {
+    } else if (info->value == HD_VALUE_FACTOR || info->value == HD_VALUE_INT) {
         hd_text_printf(text, " %g", key->number);
     }
 }
@@ -87,6 +89,8 @@ static void print_step(const hd_module *module, const hd_step *step,
                    hd_op_info_get(op->code)->text);
     if (op->axis >= 0 && module->naxes > 1)
         hd_text_printf(text, "@%s", module->axis[op->axis].name);
+    if (hd_op_key(op, HD_KEY_NAME) != NULL)
+        hd_text_printf(text, " \"%s\"", hd_op_callee(op));
     for (int i = 0; i < op->ninputs; i++) {
         hd_text_puts(text, i > 0 ? ", " : " ");
         print_view(module, step, op->noutputs + i, text);

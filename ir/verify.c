@@ -88,7 +88,7 @@ static hd_status check_grouped_keys(verifier *v, const hd_op *op)
     bool ta = hd_op_key(op, HD_KEY_TA) != NULL;
 
     if (hd_op_key(op, HD_KEY_GROUPS) == NULL)
-        return keep == NULL
+        return keep == NULL || hd_op_family(op) == HD_FAMILY_CALL
                    ? HD_OK
                    : hd_error(v->diag, HD_E0302, keep->loc,
                               "%s takes keep with groups only", op_text(op));
@@ -1310,8 +1310,11 @@ static hd_status check_overlap(verifier *v, const hd_op *op)
                     : !may_meet(v, result, other))
                 continue;
             return hd_error(v->diag, HD_E0316, op->loc,
-                            "%s writes %%%s, which it also uses otherwise",
-                            op_text(op), a->name);
+                            "%s writes %%%s, which it also uses otherwise%s",
+                            op_text(op), a->name,
+                            hd_op_family(op) == HD_FAMILY_CALL
+                                ? "; with `keep` a call reads its results"
+                                : "");
         }
     return HD_OK;
 }
@@ -1508,6 +1511,58 @@ static hd_status check_pick(verifier *v, const hd_op *op)
     return HD_OK;
 }
 
+// What belongs together is on each rank whole.
+static hd_status check_together(verifier *v, const hd_op *op, int i)
+{
+    hd_type type = type_of(op, i);
+
+    for (int d = hd_op_batch(op, i, type.ndims); d < type.ndims; d++)
+        if (hd_dim_is_sharded(type.dim[d]))
+            return hd_error(v->diag, HD_E0311, op->view[i].loc,
+                            "dimension %d of %s is sharded over %s, and %s "
+                            "takes the last %d as a whole: `set` it to a local "
+                            "one first",
+                            d, type_text(v, &type),
+                            v->module->axis[type.dim[d].mark].name, op_text(op),
+                            hd_op_over(op));
+    return HD_OK;
+}
+
+// Its results have one batch. Operands lie along that, or repeat; what it makes
+// of them, whose last dimensions are its own affair, the declarations say.
+static hd_status check_call(verifier *v, const hd_op *op)
+{
+    hd_type out = type_of(op, 0), lead;
+    int over = hd_op_over(op);
+    char why[WHY];
+
+    if (over < 0 || over > out.ndims)
+        return hd_error(v->diag, HD_E0312, hd_op_key(op, HD_KEY_OVER)->loc,
+                        "over %d of a result of %d dimension%s", over,
+                        out.ndims, plural(out.ndims));
+    lead = first_dims(&out, out.ndims - over);
+    for (int i = 0; i < op->noutputs + op->ninputs; i++) {
+        hd_type in = type_of(op, i), part, wide, beside;
+
+        part = first_dims(&in, hd_op_batch(op, i, in.ndims));
+        part.dtype = lead.dtype;
+        wide = spread(&part, &lead);
+        beside = part.ndims < lead.ndims ? last_dims(&lead, part.ndims) : lead;
+        if (i < op->noutputs
+                ? in.ndims < over || !same_shape(&lead, &part, true)
+                : !fits_along(&part, &lead))
+            return shapes_differ(
+                v, op, &out, &in,
+                i < op->noutputs && in.ndims - over != lead.ndims
+                    ? "all results have as many dimensions in front of the "
+                      "last ones"
+                    : difference(v, &beside, i < op->noutputs ? &part : &wide,
+                                 why));
+        HD_TRY(check_together(v, op, i));
+    }
+    return HD_OK;
+}
+
 // ----------------------------------------------------- counted dimensions
 
 // Where the dimension that a view counts, and those of its counts, lie in what
@@ -1679,7 +1734,7 @@ static hd_status check_counted(verifier *v, const hd_op *op)
     if (first < 0)
         return HD_OK;
     if (op->code == HD_OP_RESHAPE || hd_op_key(op, HD_KEY_GROUPS) != NULL ||
-        hd_op_family(op) == HD_FAMILY_PICK)
+        hd_op_is_batched(op))
         return hd_error(
             v->diag, HD_E0319, op->view[first].loc,
             "%%%s has counts, %%%s: %s takes none; `copy` it to a "
@@ -1732,6 +1787,8 @@ static hd_status check_family(verifier *v, const hd_op *op)
         return check_matmul(v, op, type_of(op, 0), type_of(op, 1));
     case HD_FAMILY_PICK:
         return check_pick(v, op);
+    case HD_FAMILY_CALL:
+        return check_call(v, op);
     case HD_FAMILY_MOVE:
     case HD_FAMILY_SYNC:
         break;

@@ -461,8 +461,7 @@ static hd_status report_empty(walker *w, const hd_op *op, const hd_view *view)
 static bool does_nothing_without(const hd_op *op, int view)
 {
     return is_point(op) || hd_op_is_rooted(op) ||
-           (hd_op_is(op, HD_UNIT_COMPUTE) &&
-            hd_op_family(op) != HD_FAMILY_PICK &&
+           (hd_op_is(op, HD_UNIT_COMPUTE) && !hd_op_is_batched(op) &&
             hd_op_access(op, view) != HD_ACCESS_READ);
 }
 
@@ -480,11 +479,14 @@ static bool is_empty(const hd_view *view, const hd_span *span)
     return false;
 }
 
-// Without elements of a batch there is nothing in any view; what else a view
-// has, it has one of at least.
+// Without elements of a batch there is nothing in any view, but for what of a
+// call's operands repeats; what else a view has, it has one of at least.
 static bool is_all_empty(const hd_step *step)
 {
-    for (int i = 0; i < step->op->nviews; i++)
+    bool calls = hd_op_family(step->op) == HD_FAMILY_CALL;
+    int n = calls ? step->op->noutputs : step->op->nviews;
+
+    for (int i = 0; i < n; i++)
         if (!is_empty(&step->op->view[i], &step->span[i]))
             return false;
     return true;
@@ -494,7 +496,7 @@ static hd_status find_empty(walker *w, const hd_step *step, bool *empty)
 {
     const hd_op *op = step->op;
 
-    *empty = hd_op_family(op) == HD_FAMILY_PICK && is_all_empty(step);
+    *empty = hd_op_is_batched(op) && is_all_empty(step);
     if (*empty)
         return HD_OK;
     for (int i = 0; i < op->nviews; i++) {

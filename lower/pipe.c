@@ -341,10 +341,10 @@ static void find_splits(hd_pipe *p)
 
 // Whether the op needs whole what is split along `d` of its space, or along
 // what lies along nothing there: which rows and matrices go together, and what
-// goes where in each element of a batch, is data.
+// goes where in each element of a batch, is data; a call takes that as a whole.
 static bool needs_whole(const hd_op *op, const hd_space *space, int d)
 {
-    if (hd_op_family(op) == HD_FAMILY_PICK)
+    if (hd_op_is_batched(op))
         return d < 0 || d >= hd_op_batch(op, 0, space->nparallel);
     return (hd_op_key(op, HD_KEY_GROUPS) != NULL &&
             d != space->nparallel - 1) ||
@@ -526,7 +526,7 @@ static bool is_turned(const hd_pipe *p, const hd_op *op, int i)
     }
     // Operands end where the result does: one that lacks a dimension behind
     // that of the loop would have its own in the place of another.
-    return at >= 0 && hd_op_is_elementwise(op) &&
+    return at >= 0 && hd_op_ends_alike(op) &&
            hd_view_type(&op->view[i]).ndims - lead != space.nparallel - out;
 }
 
@@ -607,6 +607,7 @@ static bool takes_all_shards(hd_pipe *p, const hd_op *op)
     case HD_FAMILY_MAP:
     case HD_FAMILY_FOLD:
     case HD_FAMILY_TRANSPOSE:
+    case HD_FAMILY_CALL:
     case HD_FAMILY_MOVE:
     case HD_FAMILY_SYNC:
         break;

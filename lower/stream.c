@@ -70,8 +70,8 @@ static int repeated_dim(const hd_op *op, int i, int s)
 // Each view is indexed where the result's dimension `s` lies, also where it has
 // one index, and whole where it lacks that. Not along a matmul's rows or
 // columns, the last two dimensions or the last one, which one product has all
-// of, nor along a dimension that a transpose moves. Which
-// rows a group has is data, so a grouped product has all of everything.
+// of, nor along a dimension that a transpose moves or a call takes as a whole.
+// Which rows a group has is data, so a grouped product has all of everything.
 static bool plan_compute(const hd_module *module, const hd_op *op, int s,
                          plan *p)
 {
@@ -88,6 +88,8 @@ static bool plan_compute(const hd_module *module, const hd_op *op, int s,
         along >= space.nparallel - rows)
         return false;
     if (hd_op_family(op) == HD_FAMILY_TRANSPOSE && space.dim[1][along] != along)
+        return false;
+    if (hd_op_is_batched(op) && along >= hd_op_batch(op, 0, space.nparallel))
         return false;
     for (int i = 1; i < op->nviews; i++) {
         bool one = space.dim[i][along] == HD_REPEATED;
@@ -368,6 +370,7 @@ static bool plan_by_index(hd_module *module, const hd_op *op, bool some,
     case HD_FAMILY_PRODUCT:
     case HD_FAMILY_TRANSPOSE:
     case HD_FAMILY_TAKE:
+    case HD_FAMILY_CALL:
         return plan_compute(module, op, s, p);
     case HD_FAMILY_PICK: // of several results, that is
     case HD_FAMILY_MOVE:

@@ -1124,6 +1124,7 @@ static hd_status compute_whole(const hd_step *step, hd_values *const *values)
     case HD_FAMILY_PICK:
         return compute_pick(step, values);
     case HD_FAMILY_PRODUCT: // above
+    case HD_FAMILY_CALL:    // which no reference is made of
     case HD_FAMILY_MOVE:
     case HD_FAMILY_SYNC:
         break;

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <heddle/call.h>
 #include <heddle/verify.h>
 
 #include "base/array.h"
@@ -499,6 +500,7 @@ static hd_status compute(hd_reference *r, const void *const *whole,
 hd_status hd_reference_create(const hd_module *module, const void *const *whole,
                               hd_diag *diag, hd_reference **out)
 {
+    hd_call_info call = {.size = sizeof call};
     hd_reference *r;
     hd_status status;
 
@@ -511,6 +513,13 @@ hd_status hd_reference_create(const hd_module *module, const void *const *whole,
                        "a reference is of a tensor program or a complete host "
                        "program; %s is lowered half way",
                        module->name);
+    if (hd_module_call(module, 0, &call))
+        return hd_fail(diag, HD_ERROR_UNSUPPORTED,
+                       "%s:%d: call \"%s\": what a function of the caller's "
+                       "computes, no reference knows",
+                       module->source.name != NULL ? module->source.name
+                                                   : module->name,
+                       call.line, call.name);
     r = calloc(1, sizeof *r);
     if (r == NULL)
         return out_of_memory(diag);

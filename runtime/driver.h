@@ -14,6 +14,7 @@
 
 #include "ir/transport.h"
 #include "ir/walk.h"
+#include "runtime/call.h"
 #include "runtime/range.h"
 
 HD_BEGIN_DECLS
@@ -30,6 +31,7 @@ typedef struct hd_binding {
     const hd_module *module; // with room for all sizes of runs
     const hd_steps *steps;   // of this rank, likewise
     const hd_ranges *ranges; // NULL if no tool listens
+    const hd_callees *calls; // what the program calls
     double timeout;          // seconds that any wait for a peer may take
     double *times;           // NULL, or where steps note their start and end
     bool chaos;              // delay every stream at random

@@ -62,6 +62,7 @@ struct hd_session {
     double *times;     // owned: those of `steps` then
     double *asked;     // borrowed: where those of `whole` are asked for
     hd_ranges *ranges; // owned; NULL if no tool listens
+    hd_callees calls;  // owned
     size_t narguments;
     given *argument;     // owned
     const given **order; // owned: arguments by the addresses they had last,
@@ -206,7 +207,8 @@ static hd_status open_variants(hd_session *session, hd_diag *diag)
     return HD_OK;
 }
 
-static hd_status build_locally(hd_session *session, hd_diag *diag)
+static hd_status build_locally(hd_session *session,
+                               const hd_session_options *options, hd_diag *diag)
 {
     hd_binding *binding = &session->binding;
     const hd_driver *driver = session->driver;
@@ -216,6 +218,9 @@ static hd_status build_locally(hd_session *session, hd_diag *diag)
     session->full =
         hd_module_full(session->split != NULL ? session->split : whole);
     binding->module = &session->full;
+    HD_TRY(hd_callees_create(binding->module, options->calls, options->ncalls,
+                             diag, &session->calls));
+    binding->calls = &session->calls;
     HD_TRY(open_variants(session, diag));
     HD_TRY(list_arguments(session, diag));
     HD_TRY(hd_steps_collect(binding->module, hd_group_rank(binding->group),
@@ -359,7 +364,7 @@ static hd_status build(hd_session *session, const hd_exchange *exchange,
         status = hash_program(binding->module, diag, &hash);
     HD_TRY(hd_exchange_agree(exchange, status));
     HD_TRY(compare_programs(exchange, hash ^ hash_options(session)));
-    status = build_locally(session, diag);
+    status = build_locally(session, options, diag);
     HD_TRY(hd_exchange_agree(exchange, status));
     HD_TRY(post_handles(session, exchange));
     status = collect_handles(session, exchange);
@@ -458,6 +463,7 @@ void hd_session_destroy(hd_session *session)
         session->driver->close(session->device);
     }
     hd_ranges_close(session->ranges);
+    hd_callees_free(&session->calls);
     for (int i = 0; session->variant != NULL && i < HD_VARIANTS; i++)
         hd_steps_free(&session->variant[i].steps);
     free(session->variant);

@@ -167,6 +167,7 @@ static outcome make_text(bench *bench, const content *text)
     measure->contest = bench->contest;
     measure->n = 1;
     TRY(contest_file(bench->path, text, &bench->make, bench->contest));
+    TRY(program_check_calls(bench->path, bench->contest->program));
     measure->ranks = hd_module_ranks(bench->contest->program);
     return contest_expect(bench->contest, bench->path, measure->seed,
                           bench->diag);

@@ -1,6 +1,7 @@
 // Programs from files, and the options that every command takes for them.
 #include "program.h"
 
+#include <heddle/call.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -202,6 +203,19 @@ outcome program_parse(const char *path, const content *text,
                                 options->defines, options->ndefines, diag, out);
 
     return tell(diag, status, path);
+}
+
+outcome program_check_calls(const char *path, const hd_module *module)
+{
+    hd_call_info call = {.size = sizeof call};
+
+    if (!hd_module_call(module, 0, &call))
+        return FINE;
+    return complain(WRONG,
+                    "%s:%d: call \"%s\": the command line has no functions "
+                    "that programs call; a program of yours gives them to its "
+                    "session",
+                    program_name(path), call.line, call.name);
 }
 
 hd_check_options program_check_options(const program_options *options)

@@ -70,6 +70,9 @@ outcome program_parse(const char *path, const content *text,
                       const program_options *options, hd_diag *diag,
                       hd_module **out);
 
+// A program that calls functions is run by who has them.
+outcome program_check_calls(const char *path, const hd_module *module);
+
 hd_diag *need_diag(void);
 
 #endif

@@ -151,6 +151,7 @@ static outcome parse_program(run *run, const content *text)
 
     TRY(choose_best(run->path, text, &run->options));
     TRY(program_parse(run->path, text, &run->options, run->diag, &run->module));
+    TRY(program_check_calls(run->path, run->module));
     stage = hd_module_stage(run->module);
     if (run->against)
         TRY(parse_against(run));

@@ -395,6 +395,8 @@ HD_API HD_MUST_USE hd_status hd_group_allgather(hd_group *group,
 
 typedef struct hd_session hd_session;
 
+typedef struct hd_call hd_call; // a function of the caller's: call.h
+
 typedef struct hd_session_options {
     const char *device; // "cpu", "cuda" (of the current context, else number
                         // rank modulo devices) or "cuda:3"
@@ -417,6 +419,11 @@ typedef struct hd_session_options {
                             // find it without this. Bits of results may then
                             // differ between ranks and between runs of a
                             // program: docs/cuda.md
+    // What the program calls, by name, and perhaps more; copied. Of a name that
+    // stands here twice the last counts. What one rank lacks is
+    // HD_ERROR_ARGUMENT on it, and no rank has a session.
+    const hd_call *calls;
+    size_t ncalls;
 } hd_session_options;
 
 HD_API hd_session_options hd_session_defaults(void); // cpu, 30 s

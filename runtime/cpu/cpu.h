@@ -100,6 +100,7 @@ typedef struct hd_cpu_reduce {
 
 typedef enum hd_cpu_entry_kind {
     HD_CPU_COMPUTE,
+    HD_CPU_CALL,
     HD_CPU_TRANSFER,
     HD_CPU_DEFER,       // hands its parts to the helper
     HD_CPU_RECORD,      // one of the step's events
@@ -133,7 +134,8 @@ typedef struct hd_cpu_entry {
     bool watched;              // another stream waits until this one is done
     const hd_step *step;       // borrowed; NULL for BEGIN and END
     hd_cpu_transfer *transfer; // owned; NULL but for TRANSFER and DEFER
-    int target; // RECORD and DEFER: the argument it records into, or -1
+    int target; // RECORD and DEFER: the argument it records into, or -1; CALL:
+                // the function's number
     int event;  // and which record of this run it is there, from 0
     uint64_t position;
 } hd_cpu_entry;

@@ -469,6 +469,7 @@ static void compute_whole(hd_cpu_scratch *scratch, const hd_step *step,
         return;
     case HD_FAMILY_PRODUCT: // above
     case HD_FAMILY_PICK:
+    case HD_FAMILY_CALL: // an entry of its own
     case HD_FAMILY_MOVE:
     case HD_FAMILY_SYNC:
         break;

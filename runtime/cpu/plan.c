@@ -403,7 +403,11 @@ static hd_status plan_compute(hd_device *device, const hd_step *step,
                        "no memory for what '%s' (step %lld, line %u) converts",
                        hd_op_info_get(step->op->code)->text,
                        (long long)step->index, step->op->loc.line);
-    return add_entry(stream, HD_CPU_COMPUTE, step, diag, &entry);
+    if (hd_op_family(step->op) != HD_FAMILY_CALL)
+        return add_entry(stream, HD_CPU_COMPUTE, step, diag, &entry);
+    HD_TRY(add_entry(stream, HD_CPU_CALL, step, diag, &entry));
+    entry->target = hd_callees_find(device->binding.calls, step->op);
+    return HD_OK;
 }
 
 static hd_status plan_step(hd_device *device, const hd_step *step, int n,

@@ -210,6 +210,32 @@ static void compute(hd_cpu_stream *stream, const hd_step *planned, uint64_t n)
     stream->scratch.miscount.found = false;
 }
 
+// A function of the caller's that fails fails the device.
+static bool call_function(hd_cpu_stream *stream, const hd_cpu_entry *entry,
+                          uint64_t n)
+{
+    hd_device *device = stream->device;
+    const hd_cpu_run *run = hd_cpu_run_of(device, n);
+    const hd_step *step = hd_cpu_step_of(run, entry->step);
+    void *address[HD_MAX_VIEWS];
+    char text[HD_GROUP_TEXT];
+    hd_status status;
+
+    for (int i = 0; i < step->op->nviews; i++) {
+        const hd_span *span = &step->span[i];
+
+        address[i] =
+            (char *)run->base[span->buffer->id] +
+            (size_t)span->offset * hd_dtype_size(span->buffer->type.dtype);
+    }
+    status = hd_callee_call(&device->binding.calls->callee[entry->target],
+                            device->binding.module, step,
+                            (hd_call_place){.device = "cpu"}, address, text);
+    if (status != HD_OK)
+        hd_cpu_fail(device, status, text, "");
+    return status == HD_OK;
+}
+
 // Arguments that peers touch live in the window; the caller's own memory is
 // read when a run begins and written when it ends.
 static void stage(hd_device *device, bool in, uint64_t n)
@@ -280,6 +306,8 @@ static bool follow(hd_cpu_stream *stream, hd_cpu_entry *entry, uint64_t n)
     case HD_CPU_COMPUTE:
         compute(stream, entry->step, n);
         return true;
+    case HD_CPU_CALL:
+        return call_function(stream, entry, n);
     case HD_CPU_TRANSFER:
         hd_cpu_begin_parts(device, entry->transfer, n);
         wait.ready = parts_are_over;

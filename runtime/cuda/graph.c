@@ -1,8 +1,8 @@
 // Which nodes of a graph are which command's, and how they are given other
 // addresses. A product's become the kernels that it is on these
-// (cuda/single.c). What NCCL captures is left as it is, and so is what is not
-// understood: a copy that CUDA describes otherwise than it was asked for, a
-// product of kernels of which two are the same.
+// (cuda/single.c). What NCCL or a function of the caller's captures is left as
+// it is, and so is what is not understood: a copy that CUDA describes otherwise
+// than it was asked for, a product of kernels of which two are the same.
 #include "runtime/cuda/graph.h"
 
 #include <stdlib.h>
@@ -79,6 +79,11 @@ static bool address_of(const hd_device *device, const hd_cuda_command *command,
             *out = device->plan
                        ->patch[device->plan->launch[command->launch].patch + i]
                        .at;
+        return i < n;
+    case HD_CUDA_CALL:
+        n = command->step->op->nviews;
+        if (i < n)
+            *out = hd_cuda_at_span(&command->step->span[i]);
         return i < n;
     case HD_CUDA_WORDS:
     case HD_CUDA_RECORD:
@@ -183,6 +188,7 @@ static bool is_understood(const hd_device *device,
         return is_one(device, nodes, HD_CU_NODE_KERNEL);
     case HD_CUDA_PRODUCT:
         return nodes->n > 0 && hd_cuda_single_kernels(device, nodes, kernel);
+    case HD_CUDA_CALL: // whatever it enqueued
     case HD_CUDA_RECORD:
     case HD_CUDA_WAIT:
     case HD_CUDA_RECORD_ARGUMENT:
@@ -364,6 +370,7 @@ bool hd_cuda_graph_is_alike(const hd_device *device, const hd_cuda_graph *graph,
 
         if (a->kind != b->kind || a->stream != b->stream ||
             a->event != b->event || a->n != b->n || a->kind == HD_CUDA_NCCL ||
+            a->kind == HD_CUDA_CALL ||
             graph->now.nodes[i].n != other->now.nodes[i].n)
             return false;
     }

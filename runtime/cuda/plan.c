@@ -119,6 +119,19 @@ static hd_status plan_chain(hd_device *device, const hd_chain *chain,
                               &text, grid, at, chain->nvalues, diag);
 }
 
+// A function of the caller's, by its number.
+static hd_status plan_call(hd_device *device, const hd_step *step,
+                           hd_diag *diag)
+{
+    hd_cuda_command *command =
+        hd_cuda_add(device, HD_CUDA_CALL, stream_of(step), step);
+
+    if (command == NULL)
+        return hd_cuda_no_room(device, diag);
+    command->first = hd_callees_find(device->binding.calls, step->op);
+    return HD_OK;
+}
+
 static hd_status plan_single(hd_device *device, const hd_step *step,
                              hd_diag *diag)
 {
@@ -130,6 +143,8 @@ static hd_status plan_single(hd_device *device, const hd_step *step,
         return hd_cuda_add_step(device, stream_of(step), step, diag);
     if (hd_span_elements(to) == 0)
         return HD_OK;
+    if (hd_op_family(step->op) == HD_FAMILY_CALL)
+        return plan_call(device, step, diag);
     if (step->op->code == HD_OP_MATMUL)
         return hd_cuda_plan_matmul(device, stream_of(step), step, diag);
     if (step->op->code == HD_OP_COPY && hd_span_is_dense(to) &&

@@ -14,6 +14,7 @@ typedef enum hd_cuda_kind {
     HD_CUDA_COPY,
     HD_CUDA_KERNEL,
     HD_CUDA_PRODUCT,
+    HD_CUDA_CALL,
     HD_CUDA_RECORD,
     HD_CUDA_WAIT,
     HD_CUDA_RECORD_ARGUMENT,
@@ -62,7 +63,8 @@ typedef struct hd_cuda_command {
     hd_cuda_kind kind;
     int stream;          // index; 0 is the caller's
     const hd_step *step; // borrowed
-    int first, n;        // WORDS: of plan->word; FUSED: first is its number
+    int first, n;        // WORDS: of plan->word; FUSED: first is its number;
+                         // CALL: first is the function's
     hd_cuda_at to, from; // COPY
     uint64_t bytes;      // COPY
     int launch;          // KERNEL: of plan->launch

@@ -137,6 +137,28 @@ static hd_status record_mark(hd_device *device, const hd_cuda_command *command,
     return HD_OK;
 }
 
+// A function of the caller's enqueues it. One that fails leaves peers waiting,
+// whatever its status says.
+static hd_status call(hd_device *device, const hd_cuda_command *command,
+                      hd_cu_stream stream, hd_diag *diag)
+{
+    const hd_step *step = command->step;
+    void *address[HD_MAX_VIEWS];
+    char text[HD_GROUP_TEXT];
+    hd_status status;
+
+    for (int i = 0; i < step->op->nviews; i++)
+        address[i] = (void *)(uintptr_t)hd_cuda_address(
+            device, hd_cuda_at_span(&step->span[i]));
+    status = hd_callee_call(&device->binding.calls->callee[command->first],
+                            device->binding.module, step,
+                            (hd_call_place){"cuda", stream}, address, text);
+    if (status == HD_OK)
+        return HD_OK;
+    hd_cuda_fail(device, status, text, "");
+    return hd_cuda_report(device, diag);
+}
+
 static hd_status issue_command(hd_device *device,
                                const hd_cuda_command *command, hd_diag *diag)
 {
@@ -155,6 +177,8 @@ static hd_status issue_command(hd_device *device,
                             stream, diag);
     case HD_CUDA_PRODUCT:
         return hd_cuda_issue_product(device, command, stream, diag);
+    case HD_CUDA_CALL:
+        return call(device, command, stream, diag);
     case HD_CUDA_RECORD:
         HD_CUDA_TRY(device, diag, event_record, device->event[command->event],
                     stream);

@@ -359,7 +359,7 @@ static const char *call_text(uint32_t call)
     return "another version of heddle";
 }
 
-hd_exchange hd_exchange_begin(hd_group *group, hd_call call, double timeout,
+hd_exchange hd_exchange_begin(hd_group *group, hd_meeting call, double timeout,
                               hd_diag *diag)
 {
     return (hd_exchange){.group = group,

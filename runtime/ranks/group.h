@@ -17,24 +17,24 @@ typedef struct hd_workers hd_workers;
 
 // Which function a part belongs to, so that ranks that call different ones are
 // told so.
-typedef enum hd_call {
+typedef enum hd_meeting {
     HD_CALL_GROUP,
     HD_CALL_ALLGATHER,
     HD_CALL_SESSION,
-} hd_call;
+} hd_meeting;
 
 // One collective call in progress. Every rank begins the same ones in the same
 // order.
 typedef struct hd_exchange {
     hd_group *group; // borrowed
-    hd_call call;
+    hd_meeting call;
     uint64_t serial;
     int64_t deadline; // hd_clock
     hd_diag *diag;    // borrowed, may be NULL
     size_t said;      // messages that `diag` had before the call
 } hd_exchange;
 
-hd_exchange hd_exchange_begin(hd_group *group, hd_call call, double timeout,
+hd_exchange hd_exchange_begin(hd_group *group, hd_meeting call, double timeout,
                               hd_diag *diag);
 // Sends `bytes` and, unless it is negative, a descriptor that stays ours: that
 // is HD_ERROR_UNSUPPORTED to a rank on another host.

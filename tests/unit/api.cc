@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include <heddle/build.h>
+#include <heddle/call.h>
 #include <heddle/environment.h>
 #include <heddle/launch.h>
 #include <heddle/simulate.h>
@@ -151,6 +152,7 @@ std::map<std::string, Row> Rows()
     static hd_group *group;
     static hd_argument argument;
     static hd_size_info size;
+    static hd_call_info call = {sizeof call, nullptr, 0};
     static const int64_t one = 1;
     static hd_message message;
     static hd_prediction prediction;
@@ -256,6 +258,15 @@ std::map<std::string, Row> Rows()
            DOES((void)hd_module_argument(w.module, 0, nullptr))},
           {DOES(EXPECT_FALSE(hd_module_argument(w.module, 2, &argument)))}}},
         {"hd_module_sizes", {{}, {DOES((void)hd_module_sizes(nullptr))}, {}}},
+        {"hd_module_calls",
+         {{},
+          {DOES((void)hd_module_calls(nullptr))},
+          {DOES(EXPECT_EQ(hd_module_calls(w.module), 0u))}}},
+        {"hd_module_call",
+         {{},
+          {DOES((void)hd_module_call(nullptr, 0, &call)),
+           DOES((void)hd_module_call(w.module, 0, nullptr))},
+          {DOES(EXPECT_FALSE(hd_module_call(w.module, 0, &call)))}}},
         {"hd_module_size",
          {{},
           {DOES((void)hd_module_size(nullptr, 0, &size)),

@@ -156,7 +156,7 @@ TEST(Group, DifferentCallsAreNamed)
     Threads(2, [&](hd_group *group) {
         int rank = hd_group_rank(group);
         hd_diag *diag = hd_diag_create();
-        hd_call call = rank == 0 ? HD_CALL_SESSION : HD_CALL_ALLGATHER;
+        hd_meeting call = rank == 0 ? HD_CALL_SESSION : HD_CALL_ALLGATHER;
         hd_exchange exchange = hd_exchange_begin(group, call, 5, diag);
         hd_status got = hd_exchange_allgather(&exchange, "", 0, nullptr);
 

@@ -105,7 +105,7 @@ TEST(Lex, ARunOfBadCharactersIsOneToken)
     hd_module *module = nullptr;
 
     EXPECT_EQ(
-        ParseExactly("heddle 1\nhost program t { ;;;\\\"$ }", diag, &module),
+        ParseExactly("heddle 1\nhost program t { ;;;\\'$ }", diag, &module),
         HD_ERROR_INVALID);
     EXPECT_EQ(hd_diag_errors(diag), 1u) << hd_diag_text(diag);
     EXPECT_NE(std::string(hd_diag_text(diag)).find("^~~~~~\n"),
