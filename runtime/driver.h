@@ -6,8 +6,8 @@
 //   close, at any point after open
 //
 // `prepare` makes the program what the device repeats, so that a run names no
-// step. It enqueues and returns: only `finish` blocks (and `run`, if the
-// device's queue of runs is full). A step that fails later is reported by
+// step. It enqueues and returns: only `finish` and `await` block (and `run`, if
+// the device's queue of runs is full). A step that fails later is reported by
 // `finish`.
 #ifndef HD_RUNTIME_DRIVER_H
 #define HD_RUNTIME_DRIVER_H
@@ -97,6 +97,12 @@ typedef struct hd_driver {
     hd_status (*run)(hd_device *device, void *stream, void *const *arguments,
                      int variant, hd_diag *diag);
     hd_status (*finish)(hd_device *device, hd_diag *diag);
+    // Blocks until the first `run` runs are over, or the device has failed and
+    // is at rest, which it returns: then it is `over`. Or until `deadline`
+    // (hd_clock), or not at all if that is past. Any thread may call at any
+    // time before close.
+    hd_status (*await)(hd_device *device, uint64_t run, int64_t deadline,
+                       hd_diag *diag, bool *over);
     // Memory for arguments, of a device that is prepared and at rest.
     hd_status (*take)(hd_device *device, size_t bytes, hd_diag *diag,
                       void **out);

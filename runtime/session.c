@@ -14,8 +14,10 @@
 #include "base/diag.h"
 #include "ir/parts.h"
 #include "ir/print.h"
+#include "runtime/completion.h"
 #include "runtime/driver.h"
 #include "runtime/range.h"
+#include "runtime/ranks/doorbell.h"
 #include "runtime/ranks/group.h"
 
 bool hd_binding_spans(const hd_binding *binding, int axis, int *a, int *b)
@@ -69,7 +71,9 @@ struct hd_session {
                          // and as much room to sort them
     uint64_t runs;
     uint64_t handle_exchanges;
-    bool dead; // a run failed
+    uint64_t waits;            // of hd_session_wait that blocked
+    hd_completion *completion; // owned; NULL until somebody asks
+    bool dead;                 // a run failed
 };
 
 hd_session_options hd_session_defaults(void)
@@ -460,6 +464,7 @@ void hd_session_destroy(hd_session *session)
             hd_status ignored = session->driver->finish(session->device, NULL);
             (void)ignored;
         }
+        hd_completion_close(session->completion);
         session->driver->close(session->device);
     }
     hd_ranges_close(session->ranges);
@@ -693,6 +698,65 @@ hd_status hd_session_finish(hd_session *session, hd_diag *diag)
     return status;
 }
 
+// ----------------------------------------------------------- completion
+
+// What there is to tell of runs that are over, hd_session_finish tells, without
+// blocking then.
+static hd_status await_runs(hd_session *session, int64_t deadline,
+                            hd_diag *diag, bool *done)
+{
+    hd_status status = session->driver->await(session->device, session->runs,
+                                              deadline, NULL, done);
+
+    return *done || status != HD_OK ? hd_session_finish(session, diag) : HD_OK;
+}
+
+hd_status hd_session_query(hd_session *session, hd_diag *diag, bool *done)
+{
+    HD_REQUIRE(diag, session);
+    HD_REQUIRE(diag, done);
+    return await_runs(session, 0, diag, done);
+}
+
+hd_status hd_session_wait(hd_session *session, double seconds, hd_diag *diag,
+                          bool *done)
+{
+    HD_TRY(hd_session_query(session, diag, done));
+    if (*done || !(seconds > 0))
+        return HD_OK;
+    session->waits++;
+    return await_runs(session, hd_clock_after(seconds), diag, done);
+}
+
+static hd_status need_completion(hd_session *session, hd_diag *diag)
+{
+    return session->completion != NULL
+               ? HD_OK
+               : hd_completion_open(session->driver, session->device, diag,
+                                    &session->completion);
+}
+
+hd_status hd_session_descriptor(hd_session *session, hd_diag *diag, int *fd)
+{
+    HD_REQUIRE(diag, session);
+    HD_REQUIRE(diag, fd);
+    HD_TRY(need_completion(session, diag));
+    return hd_completion_descriptor(session->completion, session->runs, diag,
+                                    fd);
+}
+
+hd_status hd_session_notify(hd_session *session, hd_notify_fn *fn,
+                            void *context, hd_diag *diag)
+{
+    HD_REQUIRE(diag, session);
+    if (fn == NULL)
+        return hd_fail(diag, HD_ERROR_ARGUMENT,
+                       "there is no function to notify");
+    HD_TRY(need_completion(session, diag));
+    return hd_completion_notify(session->completion, session->runs, fn, context,
+                                diag);
+}
+
 // --------------------------------------------------------------- memory
 
 hd_status hd_session_alloc(hd_session *session, size_t bytes, hd_diag *diag,
@@ -731,6 +795,7 @@ void hd_session_stats(const hd_session *session, hd_stats *out)
     stats.runs = session->runs;
     stats.steps = session->runs > 0 ? (uint64_t)session->steps.nsteps : 0;
     stats.handle_exchanges = session->handle_exchanges;
+    stats.host_waits = session->waits;
     session->driver->stats(session->device, &stats);
     *out = stats;
 }

@@ -368,6 +368,14 @@ typedef struct hd_group hd_group;
 HD_API HD_MUST_USE hd_status hd_group_create(const hd_oob *oob, double timeout,
                                              hd_diag *diag, hd_group **out);
 HD_API void hd_group_destroy(hd_group *group);
+// Collective over the group: one group for each colour, of the ranks that pass
+// it, in the order of their keys, of equal ones in that of their ranks. A rank
+// that passes a negative colour has none, and NULL in `out`. It fails on all
+// ranks or on none. The groups have connections and threads of their own: they
+// may be used at once with each other and with `group`, fail by themselves, and
+// are destroyed in any order. Their timeout is the one that `group` has now.
+HD_API HD_MUST_USE hd_status hd_group_split(hd_group *group, int color, int key,
+                                            hd_diag *diag, hd_group **out);
 // Ends the group from any thread, whatever others are doing in calls of the
 // group and its sessions, or from a signal handler: it stores a flag and writes
 // to a descriptor. Within 0.1 s every wait of this rank that belongs to the
@@ -498,6 +506,34 @@ HD_API HD_MUST_USE hd_status hd_session_copy(hd_session *session, void *to,
 // Blocks until every run issued so far is complete on this rank. After
 // HD_ERROR_PEER or HD_ERROR_TIMEOUT the session may only be destroyed.
 HD_API HD_MUST_USE hd_status hd_session_finish(hd_session *session,
+                                               hd_diag *diag);
+
+// Whether every run issued so far has ended, without blocking; if one has
+// failed, that is returned, and they are done. What is done, hd_session_finish
+// has been called of.
+HD_API HD_MUST_USE hd_status hd_session_query(hd_session *session,
+                                              hd_diag *diag, bool *done);
+// As above, and blocks until it is so, for `seconds` at most: that they are
+// over is no failure.
+HD_API HD_MUST_USE hd_status hd_session_wait(hd_session *session,
+                                             double seconds, hd_diag *diag,
+                                             bool *done);
+// A descriptor for poll and epoll. Each call resets it: from then on it is
+// readable once every run that was issued before this call has ended or failed
+// (hd_session_query says which). Runs issued later change nothing. It is the
+// session's, which closes it, and always the same; it is only to be polled.
+HD_API HD_MUST_USE hd_status hd_session_descriptor(hd_session *session,
+                                                   hd_diag *diag, int *fd);
+// Calls `fn` once, when every run issued so far has ended or failed, with
+// HD_OK or the failure: on a thread of the library, one that this and
+// hd_session_descriptor start for the session when they are first called. What
+// is asked for earlier is called earlier, and before hd_session_destroy
+// returns. So `fn` may neither destroy the session nor wait for whoever does;
+// other calls of the session are for the caller's one thread. What counts were
+// wrong hd_session_finish tells alone.
+typedef void hd_notify_fn(void *context, hd_status status);
+HD_API HD_MUST_USE hd_status hd_session_notify(hd_session *session,
+                                               hd_notify_fn *fn, void *context,
                                                hd_diag *diag);
 
 typedef struct hd_stats {

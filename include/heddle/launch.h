@@ -48,8 +48,14 @@ HD_API HD_MUST_USE hd_status hd_boot_connect(const hd_place *place,
 HD_API void hd_boot_destroy(hd_boot *boot);
 HD_API const hd_oob *hd_boot_oob(const hd_boot *boot); // lives as long
 
+// Collective likewise: a group of these ranks, which the caller destroys, with
+// a connection that is there for as long as this takes.
+HD_API HD_MUST_USE hd_status hd_group_join(const hd_place *place,
+                                           double timeout, hd_diag *diag,
+                                           hd_group **out);
+
 // What hd_launch does in each of its processes, in one that a launcher has
-// started: creates the group, calls `fn`, and tells the others if it fails.
+// started: joins the group, calls `fn`, and tells the others if it fails.
 // Ranks may be on several hosts.
 HD_API HD_MUST_USE hd_status hd_join(const hd_place *place, double timeout,
                                      hd_rank_fn *fn, void *context,

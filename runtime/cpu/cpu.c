@@ -106,6 +106,14 @@ static hd_status report(hd_device *device, hd_diag *diag)
                              diag);
 }
 
+static void await_run(hd_device *device, uint64_t n)
+{
+    if (hd_cpu_await_run(device, n, 0))
+        return;
+    device->host_waits++;
+    hd_cpu_await_run(device, n, INT64_MAX);
+}
+
 // What a run has of its own goes into the slot of the run that ended
 // HD_CPU_RUNS ago.
 static void take_arguments(hd_device *device, void *const *arguments)
@@ -165,7 +173,7 @@ static hd_status cpu_run(hd_device *device, void *stream,
         return hd_fail(diag, HD_ERROR_ARGUMENT,
                        "the cpu has no streams of a caller");
     if (n > HD_CPU_RUNS)
-        hd_cpu_await_run(device, n - HD_CPU_RUNS);
+        await_run(device, n - HD_CPU_RUNS);
     HD_TRY(report(device, diag));
     device->runs = n;
     take_arguments(device, arguments);
@@ -177,12 +185,19 @@ static hd_status cpu_run(hd_device *device, void *stream,
 
 static hd_status cpu_finish(hd_device *device, hd_diag *diag)
 {
-    hd_cpu_await_run(device, device->runs);
+    await_run(device, device->runs);
     HD_TRY(report(device, diag));
     return hd_failure_is_set(&device->miscount)
                ? hd_failure_report(&device->miscount,
                                    &device->binding.module->source, diag)
                : HD_OK;
+}
+
+static hd_status cpu_await(hd_device *device, uint64_t run, int64_t deadline,
+                           hd_diag *diag, bool *over)
+{
+    *over = hd_cpu_await_run(device, run, deadline);
+    return *over ? report(device, diag) : HD_OK;
 }
 
 static hd_status cpu_take(hd_device *device, size_t bytes, hd_diag *diag,
@@ -229,6 +244,7 @@ const hd_driver hd_driver_cpu = {
     .vary = cpu_vary,
     .run = cpu_run,
     .finish = cpu_finish,
+    .await = cpu_await,
     .take = cpu_take,
     .give = cpu_give,
     .copy = cpu_copy,

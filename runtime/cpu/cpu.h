@@ -286,8 +286,9 @@ hd_status hd_cpu_start(hd_device *device, hd_diag *diag);
 void hd_cpu_issue_run(hd_device *device, uint64_t n);
 // What was issued and is not over ends where it is.
 void hd_cpu_stop(hd_device *device);
-// Blocks the host until run n, or all of them, are over, or the device failed.
-void hd_cpu_await_run(hd_device *device, uint64_t n);
+// Blocks until run n is over or the device failed; false if neither has come by
+// `deadline`. Any thread may call.
+bool hd_cpu_await_run(hd_device *device, uint64_t n, int64_t deadline);
 
 // ----------------------------------------------- cpu/report.c
 

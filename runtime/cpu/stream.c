@@ -597,18 +597,21 @@ static bool run_is_over(const hd_device *device, uint64_t n)
     return true;
 }
 
-void hd_cpu_await_run(hd_device *device, uint64_t n)
+bool hd_cpu_await_run(hd_device *device, uint64_t n, int64_t deadline)
 {
     hd_doorbell *doorbell = &device->host;
 
-    if (run_is_over(device, n))
-        return;
-    device->host_waits++;
     while (!run_is_over(device, n) && !is_over(device)) {
-        uint32_t seen = hd_doorbell_arm(doorbell);
+        int64_t left = deadline - hd_clock();
+        uint32_t seen;
 
+        if (left <= 0)
+            return false;
+        seen = hd_doorbell_arm(doorbell);
         if (!run_is_over(device, n) && !is_over(device))
-            hd_doorbell_sleep(doorbell, seen, LONG_NAP);
+            hd_doorbell_sleep(doorbell, seen,
+                              left < LONG_NAP ? left : LONG_NAP);
         hd_doorbell_disarm(doorbell);
     }
+    return true;
 }

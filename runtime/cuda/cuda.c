@@ -115,6 +115,7 @@ const hd_driver hd_driver_cuda = {
     .vary = hd_cuda_vary,
     .run = hd_cuda_run,
     .finish = hd_cuda_finish,
+    .await = hd_cuda_await_runs,
     .take = cuda_take,
     .give = cuda_give,
     .copy = cuda_copy,

@@ -249,6 +249,8 @@ hd_status hd_cuda_run(hd_device *device, void *stream, void *const *arguments,
 void hd_cuda_runs_forget(hd_device *device, const hd_cuda_plan *plan);
 // Blocks until all runs are over.
 hd_status hd_cuda_finish(hd_device *device, hd_diag *diag);
+hd_status hd_cuda_await_runs(hd_device *device, uint64_t run, int64_t deadline,
+                             hd_diag *diag, bool *over);
 void hd_cuda_run_stats(const hd_device *device, hd_stats *stats);
 // For the thread that watches. The first run that is not over; 0 if there is
 // none, or if the caller's stream has not come to it: until then it waits for
@@ -274,6 +276,10 @@ void hd_cuda_fail(hd_device *device, hd_status status, const char *text,
                   const char *notes);
 // Blocks the host until `event` is reached or the device failed.
 hd_status hd_cuda_await(hd_device *device, hd_cu_event event, hd_diag *diag);
+// As above, until `deadline` at most: `over` is false if neither has come by
+// then. Any thread that has entered may call.
+hd_status hd_cuda_await_until(hd_device *device, hd_cu_event event,
+                              int64_t deadline, hd_diag *diag, bool *over);
 // The device's failure, once it is at rest; HD_OK if it has none.
 hd_status hd_cuda_report(hd_device *device, hd_diag *diag);
 

@@ -790,6 +790,27 @@ hd_status hd_cuda_finish(hd_device *device, hd_diag *diag)
     return status;
 }
 
+// An event that has come to stand for a later run is reached after this one. On
+// a device that has failed a run that another thread issues is abandoned soon.
+hd_status hd_cuda_await_runs(hd_device *device, uint64_t run, int64_t deadline,
+                             hd_diag *diag, bool *over)
+{
+    hd_status status;
+    int mode;
+
+    *over = true;
+    HD_TRY(hd_cuda_enter(device, diag, &mode));
+    status = hd_cuda_await_until(device, ends_of(device, run)->end, deadline,
+                                 NULL, over);
+    if (status != HD_OK) {
+        while (hd_cuda_runs_issue(device))
+            nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        status = hd_cuda_report(device, diag);
+    }
+    hd_cuda_leave(device, mode);
+    return status;
+}
+
 // ------------------------------------------------------ for the watcher
 
 uint64_t hd_cuda_runs_begun(const hd_device *device)

@@ -97,10 +97,12 @@ static void nap_longer(int64_t *ns)
     *ns = *ns > MILLISECOND ? MILLISECOND : *ns;
 }
 
-hd_status hd_cuda_await(hd_device *device, hd_cu_event event, hd_diag *diag)
+hd_status hd_cuda_await_until(hd_device *device, hd_cu_event event,
+                              int64_t deadline, hd_diag *diag, bool *over)
 {
     int64_t ns = SHORT_NAP;
 
+    *over = true;
     for (int i = 0;; i++) {
         hd_cu_result result = device->cu.event_query(event);
 
@@ -110,11 +112,24 @@ hd_status hd_cuda_await(hd_device *device, hd_cu_event event, hd_diag *diag)
             return HD_OK;
         if (result != HD_CU_NOT_READY)
             return fail_device(device, result, diag);
-        if (i == 0)
-            device->host_waits++;
+        if (hd_clock() >= deadline)
+            break;
         if (i > SPINS)
             nap_longer(&ns);
     }
+    *over = false;
+    return HD_OK;
+}
+
+hd_status hd_cuda_await(hd_device *device, hd_cu_event event, hd_diag *diag)
+{
+    bool over;
+
+    HD_TRY(hd_cuda_await_until(device, event, 0, diag, &over));
+    if (over)
+        return HD_OK;
+    device->host_waits++;
+    return hd_cuda_await_until(device, event, INT64_MAX, diag, &over);
 }
 
 // ---------------------------------------------------------- what it shows

@@ -3,6 +3,7 @@
 #include "runtime/ranks/doorbell.h"
 
 #include <linux/futex.h>
+#include <signal.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -32,6 +33,18 @@ bool hd_lock_until(pthread_mutex_t *mutex, int64_t deadline)
         nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
     }
     return true;
+}
+
+int hd_thread_start(void *(*fn)(void *), void *context, pthread_t *out)
+{
+    sigset_t all, before;
+    int code;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    code = pthread_create(out, NULL, fn, context);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return code;
 }
 
 void hd_doorbell_wake(hd_doorbell *doorbell)

@@ -37,6 +37,10 @@ int64_t hd_clock_after(double seconds);
 // yet, and pthread_mutex_timedlock goes by a clock that jumps.
 bool hd_lock_until(pthread_mutex_t *mutex, int64_t deadline);
 
+// Starts a thread of the library's, which no signal of the program reaches.
+// Returns 0, or an errno.
+int hd_thread_start(void *(*fn)(void *), void *context, pthread_t *out);
+
 void hd_doorbell_wake(hd_doorbell *doorbell);
 
 // What was changed must have been stored with memory_order_seq_cst.

@@ -355,6 +355,8 @@ static const char *call_text(uint32_t call)
         return "hd_group_allgather";
     case HD_CALL_SESSION:
         return "hd_session_create";
+    case HD_CALL_SPLIT:
+        return "hd_group_split";
     }
     return "another version of heddle";
 }

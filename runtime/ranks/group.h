@@ -21,6 +21,7 @@ typedef enum hd_meeting {
     HD_CALL_GROUP,
     HD_CALL_ALLGATHER,
     HD_CALL_SESSION,
+    HD_CALL_SPLIT,
 } hd_meeting;
 
 // One collective call in progress. Every rank begins the same ones in the same

@@ -8,14 +8,16 @@
 #include "runtime/ranks/boot.h"
 #include "runtime/ranks/group.h"
 
-static hd_status connect_group(const hd_place *place, double timeout,
-                               hd_diag *diag, hd_group **out)
+hd_status hd_group_join(const hd_place *place, double timeout, hd_diag *diag,
+                        hd_group **out)
 {
     size_t said = diag != NULL ? hd_diag_count(diag) : 0;
     char why[HD_GROUP_TEXT];
     hd_boot *boot;
     hd_status status;
 
+    HD_REQUIRE(diag, place);
+    HD_REQUIRE(diag, out);
     HD_TRY(hd_boot_connect(place, timeout, diag, &boot));
     status = hd_group_create(hd_boot_oob(boot), timeout, diag, out);
     if (status != HD_OK) {
@@ -37,7 +39,7 @@ hd_status hd_join(const hd_place *place, double timeout, hd_rank_fn *fn,
     if (fn == NULL)
         return hd_fail(diag, HD_ERROR_ARGUMENT,
                        "the rank has no function to run");
-    HD_TRY(connect_group(place, timeout, diag, &group));
+    HD_TRY(hd_group_join(place, timeout, diag, &group));
     status = hd_group_status(fn(context, group), "its function",
                              hd_group_rank(group), diag);
     if (status != HD_OK)

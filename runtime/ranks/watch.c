@@ -5,7 +5,6 @@
 // abort one, no signal handler may do.
 #include <errno.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -227,7 +226,6 @@ static watch *prepare_watch(hd_group *group)
 
 hd_status hd_watch_start(hd_group *group, hd_diag *diag)
 {
-    sigset_t all, before;
     watch *watch;
     int code;
 
@@ -238,11 +236,7 @@ hd_status hd_watch_start(hd_group *group, hd_diag *diag)
     if (watch == NULL)
         return hd_fail(diag, HD_ERROR_NO_MEMORY, "no memory for %d ranks",
                        group->size);
-    // The program's signals are its own threads' business.
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    code = pthread_create(&group->watcher, NULL, watch_peers, watch);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    code = hd_thread_start(watch_peers, watch, &group->watcher);
     if (code != 0) {
         free(watch->ask);
         free(watch);

@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 
@@ -99,7 +98,6 @@ static void free_worker(worker *worker)
 static hd_status start_worker(hd_diag *diag, worker **out)
 {
     worker *worker = calloc(1, sizeof *worker);
-    sigset_t all, before;
     int code;
 
     if (worker == NULL)
@@ -107,11 +105,7 @@ static hd_status start_worker(hd_diag *diag, worker **out)
                        "no memory for a stream's thread");
     pthread_mutex_init(&worker->lock, NULL);
     pthread_cond_init(&worker->done, NULL);
-    // The program's signals are its own threads' business.
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    code = pthread_create(&worker->thread, NULL, do_jobs, worker);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    code = hd_thread_start(do_jobs, worker, &worker->thread);
     if (code != 0) {
         free_worker(worker);
         errno = code;

@@ -135,6 +135,32 @@ hd_status Built(World &w, const std::function<void(hd_builder *)> &append)
     return status;
 }
 
+// What is not written to.
+hd_group *&NoGroup()
+{
+    static hd_group *group;
+
+    return group;
+}
+
+bool &NoFlag()
+{
+    static bool flag;
+
+    return flag;
+}
+
+int &NoNumber()
+{
+    static int number;
+
+    return number;
+}
+
+void Heard(void *, hd_status)
+{
+}
+
 hd_status Nothing(void *, hd_group *)
 {
     return HD_OK;
@@ -374,6 +400,36 @@ std::map<std::string, Row> Rows()
         {"hd_group_destroy", {{}, {}, {DOES(hd_group_destroy(nullptr))}}},
         {"hd_group_rank", {{}, {DOES((void)hd_group_rank(nullptr))}, {}}},
         {"hd_group_size", {{}, {DOES((void)hd_group_size(nullptr))}, {}}},
+        {"hd_group_join",
+         {{REFUSED(hd_group_join(nullptr, 1, w.diag, &NoGroup())),
+           REFUSED(hd_group_join(&w.place, 1, w.diag, nullptr))},
+          {},
+          {}}},
+        {"hd_group_split",
+         {{REFUSED(hd_group_split(nullptr, 0, 0, w.diag, &NoGroup())),
+           REFUSED(hd_group_split(w.group, 0, 0, w.diag, nullptr))},
+          {},
+          {}}},
+        {"hd_session_query",
+         {{REFUSED(hd_session_query(nullptr, w.diag, &NoFlag())),
+           REFUSED(hd_session_query(w.session, w.diag, nullptr))},
+          {},
+          {}}},
+        {"hd_session_wait",
+         {{REFUSED(hd_session_wait(nullptr, 1, w.diag, &NoFlag())),
+           REFUSED(hd_session_wait(w.session, 1, w.diag, nullptr))},
+          {},
+          {}}},
+        {"hd_session_descriptor",
+         {{REFUSED(hd_session_descriptor(nullptr, w.diag, &NoNumber())),
+           REFUSED(hd_session_descriptor(w.session, w.diag, nullptr))},
+          {},
+          {}}},
+        {"hd_session_notify",
+         {{REFUSED(hd_session_notify(nullptr, Heard, nullptr, w.diag)),
+           REFUSED(hd_session_notify(w.session, nullptr, nullptr, w.diag))},
+          {},
+          {}}},
         {"hd_group_abort", {{}, {DOES(hd_group_abort(nullptr))}, {}}},
         {"hd_group_set_timeout",
          {{}, {DOES(hd_group_set_timeout(nullptr, 1))}, {}}},

@@ -549,6 +549,25 @@ TEST(Boot, JoinedRanksAreAGroup)
     }
 }
 
+// As hd_join does, without giving up control.
+TEST(Boot, AGroupMayBeJoinedAndKept)
+{
+    for (int size : {1, 3})
+        ExpectAllFine(RunPlaces(
+            Places(size, ""), [](const hd_place &place, hd_diag *diag) {
+                hd_group *group = nullptr;
+                int all[3] = {-1, -1, -1};
+
+                HD_TRY(hd_group_join(&place, 10, diag, &group));
+                HD_TRY(hd_group_allgather(group, &place.rank, sizeof(int), all,
+                                          diag));
+                for (int i = 0; i < place.size; i++)
+                    RANK_EXPECT(all[i] == i);
+                hd_group_destroy(group);
+                return HD_OK;
+            }));
+}
+
 TEST(Boot, ARankThatFailsTellsTheOthersWhy)
 {
     auto function = [](const hd_place &place, hd_diag *diag) {

@@ -1487,6 +1487,11 @@ hd_status NullFinish(hd_device *, hd_diag *)
     asked->append("f");
     return HD_OK;
 }
+hd_status NullAwait(hd_device *, uint64_t, int64_t, hd_diag *, bool *over)
+{
+    *over = true;
+    return HD_OK;
+}
 hd_status NullTake(hd_device *, size_t, hd_diag *, void **)
 {
     return HD_OK;
@@ -1508,8 +1513,8 @@ void NullClose(hd_device *)
 
 const hd_driver kNullDriver = {"null",     NullOpen,    NullAlloc, NullExport,
                                NullImport, NullPrepare, NullVary,  NullRun,
-                               NullFinish, NullTake,    NullGive,  NullCopy,
-                               NullStats,  NullClose,   false};
+                               NullFinish, NullAwait,   NullTake,  NullGive,
+                               NullCopy,   NullStats,   NullClose, false};
 
 TEST(Session, PreparesItsDriverOnceAndAsksItForRuns)
 {
