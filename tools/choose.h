@@ -13,13 +13,13 @@ typedef struct candidate {
     unsigned also; // a bit for each other hd_transfer that makes the same
 } candidate;
 
-enum { MOST_CANDIDATES = 64 };
+// Candidate `i`; false if there are not so many.
+bool candidate_get(const hd_choice *choice, size_t i, candidate *out);
 
-// Fills `out`, best first; those that do not fit the program are left out, and
-// those that make the same program as one before. Complains if there is none.
-outcome choose_all(const char *path, const content *text,
+// hd_choose of a program that is not complete. Complains if no pipeline fits.
+outcome choose_all(const char *path, const hd_module *module,
                    const program_options *options, const hd_machine *machine,
-                   candidate out[MOST_CANDIDATES], int *n);
+                   hd_choice **out);
 
 // For --transfer auto: sets options->lower and says so on standard error, where
 // options->quiet does not keep it. Does nothing for a program that is lowered

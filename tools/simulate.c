@@ -206,52 +206,55 @@ static void print_also(const candidate *c)
     putchar('\n');
 }
 
-static void compare_json(const simulate *s, const candidate *candidates, int n)
+static void compare_json(const simulate *s, const hd_choice *choice)
 {
     cJSON *array = json_need(cJSON_CreateArray());
+    candidate c;
 
-    for (int i = 0; i < n; i++) {
+    for (size_t i = 0; candidate_get(choice, i, &c); i++) {
         cJSON *object = json_object(array, NULL);
-        const hd_lower_options *lower = &candidates[i].lower;
 
-        json_text(object, "transfer", choose_name(lower->transfer));
-        put_also(object, &candidates[i]);
-        json_number(object, "streams", lower->streams);
-        json_number(object, "chunks", lower->chunks);
-        json_flag(object, "comm_stream", lower->comm_stream);
-        json_flag(object, "defer_sends", lower->defer_sends);
+        json_text(object, "transfer", choose_name(c.lower.transfer));
+        put_also(object, &c);
+        json_number(object, "streams", c.lower.streams);
+        json_number(object, "chunks", c.lower.chunks);
+        json_flag(object, "comm_stream", c.lower.comm_stream);
+        json_flag(object, "defer_sends", c.lower.defer_sends);
         json_text(object, "machine", s->machine.name);
-        put_prediction(object, &candidates[i].prediction);
+        put_prediction(object, &c.prediction);
     }
     json_print(array);
 }
 
-static outcome compare_pipelines(simulate *s, const content *text)
+static void compare_table(const hd_choice *choice)
 {
-    candidate candidates[MOST_CANDIDATES];
-    double best;
-    int n;
+    double best = 0;
+    candidate c;
 
-    TRY(choose_all(s->path, text, &s->options, &s->machine, candidates, &n));
-    best = candidates[0].prediction.time;
-    if (s->json) {
-        compare_json(s, candidates, n);
-        return FINE;
-    }
     printf("%-10s  %7s  %6s  %4s  %12s  %8s  %7s\n", "transfer", "streams",
            "chunks", "comm", "predicted us", "to best", "overlap");
-    for (int i = 0; i < n; i++) {
-        const candidate *c = &candidates[i];
-
+    for (size_t i = 0; candidate_get(choice, i, &c); i++) {
+        best = i == 0 ? c.prediction.time : best;
         printf("%-10s  %7d  %6d  %4s  %12.1f  %8.2f  %5.0f %%",
-               choose_name(c->lower.transfer), c->lower.streams,
-               c->lower.chunks, c->lower.comm_stream ? "own" : "-",
-               c->prediction.time * 1e6,
+               choose_name(c.lower.transfer), c.lower.streams, c.lower.chunks,
+               c.lower.comm_stream ? "own" : "-", c.prediction.time * 1e6,
                // A program that does nothing takes no time by any of them.
-               best > 0 ? c->prediction.time / best : 1,
-               c->prediction.overlap * 100);
-        print_also(c);
+               best > 0 ? c.prediction.time / best : 1,
+               c.prediction.overlap * 100);
+        print_also(&c);
     }
+}
+
+static outcome compare_pipelines(simulate *s, const hd_module *module)
+{
+    hd_choice *choice;
+
+    TRY(choose_all(s->path, module, &s->options, &s->machine, &choice));
+    if (s->json)
+        compare_json(s, choice);
+    else
+        compare_table(choice);
+    hd_choice_destroy(choice);
     return FINE;
 }
 
@@ -271,7 +274,7 @@ static outcome simulate_text(simulate *s, const content *text)
                           "compare",
                           program_name(s->path));
     else if (s->compare)
-        result = compare_pipelines(s, text);
+        result = compare_pipelines(s, module);
     else
         result = simulate_module(s, module);
     hd_module_destroy(module);

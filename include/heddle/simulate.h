@@ -1,5 +1,6 @@
-// What a program does, told without running it: the steps of each rank, and
-// what they take on a machine that is described.
+// What a program does, told without running it: the steps of each rank, what
+// they take on a machine that is described, and which way of lowering it takes
+// the least.
 #ifndef HEDDLE_SIMULATE_H
 #define HEDDLE_SIMULATE_H
 
@@ -46,6 +47,15 @@ typedef struct hd_machine {
 // One node of eight NVIDIA H200, as measured; docs/simulate.md has the source
 // of each number.
 HD_API hd_machine hd_machine_default(void);
+
+// Reads a machine from the `length` bytes of a JSON object, whose keys
+// docs/simulate.md lists: each must be known, all but `name` must be there, and
+// what is wrong is told with its line, key, value and limits. `name` stands in
+// messages, and is the machine's where the text gives it none.
+// HD_ERROR_INVALID if it is wrong.
+HD_API HD_MUST_USE hd_status hd_machine_parse(const char *name,
+                                              const char *text, size_t length,
+                                              hd_diag *diag, hd_machine *out);
 
 typedef enum hd_work {
     HD_WORK_COMPUTE,
@@ -108,6 +118,55 @@ HD_API void hd_simulation_interval(const hd_simulation *simulation, int64_t i,
 // "matmul %c[3]", cut to `size` bytes with the NUL.
 HD_API void hd_simulation_name(const hd_simulation *simulation, int64_t i,
                                char *out, size_t size);
+
+// ----------------------------------------------------------------- choice
+
+// Called before the candidate `i` of `n` is predicted, of which some turn out
+// to make the same program, or none.
+typedef void hd_choose_hook(void *context, size_t i, size_t n,
+                            const hd_lower_options *candidate);
+
+typedef struct hd_choose_options {
+    size_t size;               // of this struct
+    const hd_machine *machine; // NULL is the default one
+    // NULL, or options that all candidates have. Of streams and chunks those
+    // are as they stand here that are `asked` for, and `comm_stream` where it
+    // is set; the transfer is always chosen.
+    const hd_lower_options *lower;
+    int most_streams, most_chunks; // of 1, 2 and 4 those up to it are tried
+    hd_choose_hook *hook;          // NULL, or what is called
+    void *context;                 // of it
+} hd_choose_options;
+
+static inline hd_choose_options hd_choose_defaults(void)
+{
+    hd_choose_options options = {
+        sizeof(hd_choose_options), NULL, NULL, 4, 4, NULL, NULL};
+
+    return options;
+}
+
+// The ways to lower a program, by what they are predicted to take, best first.
+typedef struct hd_choice hd_choice;
+
+// Lowers clones of the module with each pipeline, numbers of streams and
+// chunks, with and without a stream for transfers, and predicts each; the
+// module is as it was. Those that do not fit it are left out, and those that
+// make the same program as one before. Of one rank's 37 candidates each takes
+// some 100 us, of many ranks' longer. HD_ERROR_INVALID, with what is wrong with
+// the options that were given, if none fits; HD_ERROR_ARGUMENT for a program
+// that is complete.
+HD_API HD_MUST_USE hd_status hd_choose(const hd_module *module,
+                                       const hd_choose_options *options,
+                                       hd_diag *diag, hd_choice **out);
+HD_API void hd_choice_destroy(hd_choice *choice);
+HD_API size_t hd_choice_count(const hd_choice *choice); // at least 1
+// Candidate `i`; false if there are not so many. `lower` borrows what the
+// options that were given borrow; `also` has a bit for each other hd_transfer
+// that makes the same program. Each may be NULL.
+HD_API bool hd_choice_candidate(const hd_choice *choice, size_t i,
+                                hd_lower_options *lower,
+                                hd_prediction *prediction, unsigned *also);
 
 HD_END_DECLS
 

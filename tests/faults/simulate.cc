@@ -72,3 +72,35 @@ TEST(SimulateFaults, ReadingOneAsksForNothing)
     hd_simulation_destroy(simulation);
     hd_module_destroy(module);
 }
+
+TEST(ChooseFaults, AChoiceIsMadeWholeOrNotAtAll)
+{
+    static char place;
+    hd_choice *const sentinel = reinterpret_cast<hd_choice *>(&place);
+    hd_module *module = Parse(kGather);
+    std::string want = Print(module);
+    hd_choose_options options = hd_choose_defaults();
+
+    options.most_streams = options.most_chunks = 1;
+    Sweep sweep = SweepFaults([&](long k) {
+        hd_diag *diag = hd_diag_create();
+        hd_choice *choice = sentinel;
+
+        fault_begin(k, FAULT_MEMORY);
+        hd_status status = hd_choose(module, &options, diag, &choice);
+        bool fired = fault_end();
+        ExpectOutcome(k, fired, status, HD_ERROR_NO_MEMORY);
+        EXPECT_EQ(hd_diag_errors(diag), status == HD_OK ? 0u : 1u);
+        if (status == HD_OK) {
+            EXPECT_GT(hd_choice_count(choice), 3u);
+            hd_choice_destroy(choice);
+        } else {
+            EXPECT_EQ(choice, sentinel);
+        }
+        EXPECT_EQ(Print(module), want);
+        hd_diag_destroy(diag);
+        return fired;
+    });
+    EXPECT_GT(sweep.requests, 20);
+    hd_module_destroy(module);
+}

@@ -175,6 +175,8 @@ std::map<std::string, Row> Rows()
     static hd_reference *reference;
     static hd_boot *boot;
     static hd_builder *builder;
+    static hd_machine machine;
+    static hd_choice *choice;
     static hd_group *group;
     static hd_argument argument;
     static hd_size_info size;
@@ -347,6 +349,25 @@ std::map<std::string, Row> Rows()
           {},
           {DOES(EXPECT_EQ(hd_check_with(w.module, nullptr, w.diag), HD_OK))}}},
         {"hd_machine_default", {}},
+        {"hd_machine_parse",
+         {{REFUSED(hd_machine_parse(nullptr, "{}", 2, w.diag, &machine)),
+           REFUSED(hd_machine_parse("m", nullptr, 2, w.diag, &machine)),
+           REFUSED(hd_machine_parse("m", "{}", 2, w.diag, nullptr))},
+          {},
+          {DOES(EXPECT_EQ(hd_machine_parse("m", nullptr, 0, w.diag, &machine),
+                          HD_ERROR_INVALID))}}},
+        {"hd_choose",
+         {{REFUSED(hd_choose(nullptr, nullptr, w.diag, &choice)),
+           REFUSED(hd_choose(w.tensor.module, nullptr, w.diag, nullptr)),
+           REFUSED(hd_choose(w.module, nullptr, w.diag, &choice))},
+          {},
+          {}}},
+        {"hd_choice_destroy", {{}, {}, {DOES(hd_choice_destroy(nullptr))}}},
+        {"hd_choice_count", {{}, {DOES((void)hd_choice_count(nullptr))}, {}}},
+        {"hd_choice_candidate",
+         {{},
+          {DOES(hd_choice_candidate(nullptr, 0, nullptr, nullptr, nullptr))},
+          {}}},
         {"hd_simulate",
          {{REFUSED(hd_simulate(nullptr, nullptr, w.diag, &simulation)),
            REFUSED(hd_simulate(w.module, nullptr, w.diag, nullptr))},

@@ -1,0 +1,424 @@
+// The choice among pipelines, against all of them lowered and predicted by
+// themselves; and machines from text.
+#include <cmath>
+#include <fstream>
+#include <gtest/gtest.h>
+#include <heddle/simulate.h>
+#include <random>
+#include <sstream>
+#include <string>
+
+#include "ir/module.h"
+#include "tests/device/arguments.h"
+#include "tests/seed.h"
+#include "tests/unit/program.h"
+
+namespace
+{
+struct ChoiceDeleter {
+    void operator()(hd_choice *choice) const
+    {
+        hd_choice_destroy(choice);
+    }
+};
+using Choice = std::unique_ptr<hd_choice, ChoiceDeleter>;
+
+// A gather, a matmul and a reduction of random sizes.
+std::string Mlp(std::mt19937_64 &random)
+{
+    auto pick = [&](int64_t n) {
+        return std::to_string(4 * (1 + int64_t(random() % uint64_t(n))));
+    };
+    std::string m = pick(64), k = pick(512), n = pick(512);
+    std::string tp = std::to_string(2 + random() % 3);
+
+    return "tensor program mlp\nmesh tp=" + tp + "\nin %a : bf16[" + tp +
+           "@tp, " + m + ", " + k + "]\nin %b : bf16[" + k + ", " + n +
+           "]\nout %c : bf16[" + tp + "@stream, " + m + ", " + n +
+           "]\ntemp %g : bf16[" + tp + "@stream, " + m + ", " + k +
+           "]\n{\n    %g = set %a\n    %c = matmul %g, %b\n}\n";
+}
+
+double Predict(const std::string &text, const hd_lower_options &options,
+               const hd_machine &machine)
+{
+    Program program(text);
+    hd_simulation *simulation = nullptr;
+    hd_prediction prediction = {};
+
+    if (hd_lower(program.module, &options, nullptr, nullptr, nullptr) !=
+            HD_OK ||
+        hd_simulate(program.module, &machine, nullptr, &simulation) != HD_OK)
+        return INFINITY;
+    hd_simulation_predict(simulation, &prediction);
+    hd_simulation_destroy(simulation);
+    return prediction.time;
+}
+
+// The least that any pipeline takes.
+double Best(const std::string &text, const hd_machine &machine, int most)
+{
+    double best = INFINITY;
+
+    for (int t = HD_TRANSFER_BULK; t <= HD_TRANSFER_RING; t++)
+        for (int streams = 1; streams <= most; streams *= 2)
+            for (int chunks = 1; chunks <= most; chunks *= 2)
+                for (int own = 0; own < 2; own++) {
+                    hd_lower_options o = hd_lower_defaults();
+
+                    o.transfer = static_cast<hd_transfer>(t);
+                    o.streams = streams;
+                    o.chunks = chunks;
+                    o.comm_stream = own;
+                    o.defer_sends = own && t != HD_TRANSFER_BULK;
+                    if (own && (t == HD_TRANSFER_PIPELINED ||
+                                t == HD_TRANSFER_BROADCAST))
+                        continue;
+                    best = std::min(best, Predict(text, o, machine));
+                }
+    return best;
+}
+
+Choice Choose(const hd_module *module, const hd_choose_options *options)
+{
+    hd_choice *choice = nullptr;
+    hd_diag *diag = hd_diag_create();
+
+    EXPECT_EQ(hd_choose(module, options, diag, &choice), HD_OK)
+        << hd_diag_text(diag);
+    hd_diag_destroy(diag);
+    return Choice(choice);
+}
+} // namespace
+
+TEST(Choose, TheFirstIsTheBestOfAllPipelines)
+{
+    std::mt19937_64 random(Seed());
+
+    for (int i = 0; i < 5; i++) {
+        std::string text = Mlp(random);
+        Program program(text);
+        hd_choose_options options = hd_choose_defaults();
+        hd_machine machine = hd_machine_default();
+        hd_lower_options lower;
+        hd_prediction prediction, before = {};
+        unsigned also;
+
+        SCOPED_TRACE(text);
+        machine.link *= double(1 + random() % 100) / 10;
+        options.machine = &machine;
+        options.most_streams = options.most_chunks = i % 2 == 0 ? 4 : 2;
+        Choice choice = Choose(program.module, &options);
+        for (size_t j = 0; j < hd_choice_count(choice.get()); j++) {
+            ASSERT_TRUE(hd_choice_candidate(choice.get(), j, &lower,
+                                            &prediction, &also));
+            EXPECT_GE(prediction.time, before.time);
+            before = prediction;
+            EXPECT_EQ(Predict(text, lower, machine), prediction.time);
+            EXPECT_EQ(also >> lower.transfer & 1, 0u);
+        }
+        ASSERT_TRUE(hd_choice_candidate(choice.get(), 0, nullptr, &prediction,
+                                        nullptr));
+        EXPECT_EQ(prediction.time, Best(text, machine, options.most_chunks));
+        EXPECT_FALSE(hd_choice_candidate(choice.get(),
+                                         hd_choice_count(choice.get()), nullptr,
+                                         nullptr, nullptr));
+        EXPECT_EQ(program.module->stage, HD_STAGE_TENSOR); // as it was
+    }
+}
+
+TEST(Choose, KeepsWhatIsAskedFor)
+{
+    std::mt19937_64 random(Seed());
+    Program program(Mlp(random));
+    hd_choose_options options = hd_choose_defaults();
+    hd_lower_options base = hd_lower_defaults(), lower;
+
+    base.streams = 3;
+    base.asked |= HD_OPTION_STREAMS;
+    base.copy_own = true;
+    options.lower = &base;
+    Choice choice = Choose(program.module, &options);
+    for (size_t j = 0;
+         hd_choice_candidate(choice.get(), j, &lower, nullptr, nullptr); j++) {
+        EXPECT_EQ(lower.streams, lower.transfer == HD_TRANSFER_BULK ? 1 : 3);
+        EXPECT_TRUE(lower.copy_own);
+    }
+}
+
+TEST(Choose, TellsItsCallerWhatItTries)
+{
+    struct Seen {
+        size_t calls = 0, n = 0;
+    } seen;
+    std::mt19937_64 random(Seed());
+    Program program(Mlp(random));
+    hd_choose_options options = hd_choose_defaults();
+
+    options.context = &seen;
+    options.hook = [](void *context, size_t i, size_t n,
+                      const hd_lower_options *candidate) {
+        Seen *s = static_cast<Seen *>(context);
+
+        EXPECT_EQ(i, s->calls++);
+        EXPECT_NE(candidate, nullptr);
+        s->n = n;
+    };
+    Choice choice = Choose(program.module, &options);
+    EXPECT_EQ(seen.calls, seen.n);
+    EXPECT_GE(seen.n, hd_choice_count(choice.get()));
+}
+
+TEST(Choose, RefusesWhatIsCompleteAndLimitsThatAreNone)
+{
+    Program host("host program h in %x : f32[2] out %y : f32[2] "
+                 "{ %y = relu %x }");
+    Program tensor("tensor program h in %x : f32[2] out %y : f32[2] "
+                   "{ %y = relu %x }");
+    hd_choose_options options = hd_choose_defaults();
+    hd_machine machine = hd_machine_default();
+    hd_choice *choice = nullptr;
+
+    EXPECT_EQ(hd_choose(host.module, nullptr, host.diag, &choice),
+              HD_ERROR_ARGUMENT);
+    options.most_chunks = 0;
+    EXPECT_EQ(hd_choose(tensor.module, &options, tensor.diag, &choice),
+              HD_ERROR_ARGUMENT);
+    options = hd_choose_defaults();
+    machine.link = 0;
+    options.machine = &machine;
+    EXPECT_EQ(hd_choose(tensor.module, &options, tensor.diag, &choice),
+              HD_ERROR_ARGUMENT);
+    EXPECT_NE(tensor.Said().find("link is 0"), std::string::npos);
+    options.machine = nullptr;
+    options.size = 0;
+    EXPECT_EQ(hd_choose(tensor.module, &options, tensor.diag, &choice),
+              HD_ERROR_ARGUMENT);
+    EXPECT_EQ(choice, nullptr);
+}
+
+// ---------------------------------------------------------------- machines
+
+namespace
+{
+const char *const kWhole[] = {"ranks_per_node", "processors", "units", "tile_m",
+                              "tile_n"};
+const char *const kRates[] = {"memory", "copy_bandwidth", "link",
+                              "collective_bandwidth", "network_bandwidth"};
+const char *const kShares[] = {"issue",
+                               "launch",
+                               "hop",
+                               "copy_latency",
+                               "collective_latency",
+                               "network_latency",
+                               "collision",
+                               "collective_units"};
+
+struct Read {
+    hd_status status;
+    hd_machine machine;
+    std::string said;
+};
+
+Read Parse(const std::string &text)
+{
+    hd_diag *diag = hd_diag_create();
+    Read read = {};
+
+    read.status = hd_machine_parse("m.json", text.data(), text.size(), diag,
+                                   &read.machine);
+    read.said = hd_diag_text(diag);
+    hd_diag_destroy(diag);
+    return read;
+}
+
+std::string Number(double value)
+{
+    char text[40];
+
+    snprintf(text, sizeof text, "%.17g", value);
+    return text;
+}
+
+// Keys and values in a random order, with random white space.
+struct Drawn {
+    std::vector<std::pair<std::string, double>> member;
+    std::vector<std::pair<std::string, double>> rate;
+    std::string text;
+};
+
+Drawn Draw(std::mt19937_64 &random)
+{
+    auto space = [&] {
+        static const char *const spaces[] = {"", " ", "\n", "\t", "\r\n  "};
+        return std::string(spaces[random() % 5]);
+    };
+    auto unit = [&] { return double(random() >> 11) / 9007199254740992.; };
+    Drawn d;
+
+    for (const char *key : kWhole)
+        d.member.push_back({key, double(1 + random() % 4096)});
+    for (const char *key : kRates)
+        d.member.push_back({key, std::pow(10, 18 * unit())});
+    for (const char *key : kShares)
+        d.member.push_back({key, 0.001 + 0.99 * unit()});
+    d.rate.push_back({"f32", 1 + 1e12 * unit()});
+    d.rate.push_back({"bf16", 1 + 1e12 * unit()});
+    std::shuffle(d.member.begin(), d.member.end(), random);
+    d.text = space() + "{" + space();
+    for (const auto &m : d.member)
+        d.text += "\"" + m.first + "\"" + space() + ":" + space() +
+                  Number(m.second) + space() + "," + space();
+    d.text += "\"matmul\": {\"f32\":" + space() + Number(d.rate[0].second) +
+              ",\"bf16\" :" + Number(d.rate[1].second) + "}" + space() +
+              ", \"name\": \"a \\\"machine\\\"\"}" + space();
+    return d;
+}
+
+double Of(const hd_machine &m, const std::string &key)
+{
+    const std::map<std::string, double> all = {
+        {"ranks_per_node", m.ranks_per_node},
+        {"processors", m.processors},
+        {"units", m.units},
+        {"tile_m", m.tile_m},
+        {"tile_n", m.tile_n},
+        {"memory", m.memory},
+        {"copy_bandwidth", m.copy_bandwidth},
+        {"link", m.link},
+        {"collective_bandwidth", m.collective_bandwidth},
+        {"network_bandwidth", m.network_bandwidth},
+        {"issue", m.issue},
+        {"launch", m.launch},
+        {"hop", m.hop},
+        {"copy_latency", m.copy_latency},
+        {"collective_latency", m.collective_latency},
+        {"network_latency", m.network_latency},
+        {"collision", m.collision},
+        {"collective_units", m.collective_units}};
+
+    return all.at(key);
+}
+} // namespace
+
+TEST(MachineText, EveryNumberIsReadWhereItBelongs)
+{
+    std::mt19937_64 random(Seed());
+
+    for (int i = 0; i < 50; i++) {
+        Drawn d = Draw(random);
+        Read read = Parse(d.text);
+
+        ASSERT_EQ(read.status, HD_OK) << d.text << read.said;
+        for (const auto &m : d.member)
+            EXPECT_EQ(Of(read.machine, m.first), m.second) << m.first;
+        EXPECT_EQ(read.machine.matmul[HD_DTYPE_F32], d.rate[0].second);
+        EXPECT_EQ(read.machine.matmul[HD_DTYPE_BF16], d.rate[1].second);
+        EXPECT_EQ(read.machine.matmul[HD_DTYPE_F64], 0);
+        EXPECT_STREQ(read.machine.name, "a \"machine\"");
+    }
+}
+
+// No text that is cut, or has a byte changed, is read past its end or accepted
+// for another reason than that it is a machine.
+TEST(MachineText, WhatIsCutIsRefusedWithItsPlace)
+{
+    std::mt19937_64 random(Seed());
+    std::string text = Draw(random).text;
+    size_t end = text.rfind('}');
+
+    for (size_t n = 0; n <= end; n++) {
+        // Of its own, so that a byte past its end is somebody else's.
+        std::vector<char> cut(text.begin(), text.begin() + long(n));
+        hd_diag *diag = hd_diag_create();
+        hd_machine machine;
+        hd_message message;
+
+        EXPECT_EQ(hd_machine_parse("m.json", cut.data(), n, diag, &machine),
+                  HD_ERROR_INVALID)
+            << n;
+        ASSERT_TRUE(hd_diag_message(diag, 0, &message));
+        EXPECT_GT(message.line, 0);
+        EXPECT_STREQ(message.file, "m.json");
+        hd_diag_destroy(diag);
+    }
+    for (int i = 0; i < 2000; i++) {
+        std::string other = text;
+
+        other[random() % other.size()] = char(random());
+        Read read = Parse(other);
+        EXPECT_EQ(read.status == HD_OK, read.said.empty()) << other;
+    }
+}
+
+TEST(MachineText, SaysWhatIsWrongWithItsLineKeyValueAndLimits)
+{
+    struct Case {
+        const char *from, *to, *want;
+    } cases[] = {
+        {"\"hop\": 1.2e-05", "\"hop\": 2", "hop is 2; it lies between 0 and 1"},
+        {"\"hop\": 1.2e-05", "\"hop\": 1e999", "hop is inf; it lies between"},
+        {"\"hop\": 1.2e-05", "\"hop\": nan", "hop is not a number"},
+        {"\"hop\": 1.2e-05", "\"hop\": 01", "hop is not a number"},
+        {"\"hop\": 1.2e-05", "\"hop\": .5", "hop is not a number"},
+        {"\"hop\": 1.2e-05", "\"hop\": [1]", "hop is not a number"},
+        {"\"hop\": 1.2e-05", "\"hop\": 0x1", "not JSON, from byte"},
+        {"\"units\": 99", "\"units\": 1.5", "units is 1.5; it is a whole"},
+        {"\"units\": 99", "\"unit\": 99",
+         "unknown key 'unit'; did you mean "
+         "'units'?"},
+        {"\"units\": 99", "\"units\": 99, \"units\": 1", "units stands twice"},
+        {"\"f32\": 5.1e13", "\"f64\": 1", "matmul lacks f32"},
+        {"\"f32\": 5.1e13", "\"event\": 1", "matmul.event: no such dtype"},
+        {"\"f32\": 5.1e13", "\"f32\": 0.5", "matmul.f32 is 0.5; it lies"},
+        {"\"name\": \"8", "\"name\": 8, \"x\": \"", "name is not a string"},
+        {"\"name\": \"8", "\"name\": \"\\n", "an escape other than"},
+        {"\"name\": \"8", "\"name\": \"\n", "not JSON"},
+    };
+    std::string text = "{\"name\": \"8 x H200\",\n";
+
+    for (const char *line :
+         {"\"ranks_per_node\": 8", "\"processors\": 0", "\"issue\": 1e-6",
+          "\"launch\": 1e-6", "\"memory\": 4e12",
+          "\"matmul\": {\"f32\": 5.1e13}", "\"units\": 99", "\"tile_m\": 128",
+          "\"tile_n\": 128", "\"hop\": 1.2e-05", "\"copy_latency\": 2e-6",
+          "\"copy_bandwidth\": 4e11", "\"link\": 3e11", "\"collision\": 0.6",
+          "\"collective_latency\": 2e-5", "\"collective_bandwidth\": 3e11",
+          "\"collective_units\": 0.1", "\"network_latency\": 1e-5"})
+        text += std::string("  ") + line + ",\n";
+    text += "  \"network_bandwidth\": 5e10\n}\n";
+    ASSERT_EQ(Parse(text).status, HD_OK) << Parse(text).said;
+    for (const Case &c : cases) {
+        std::string wrong = text;
+        size_t at = wrong.find(c.from);
+
+        ASSERT_NE(at, std::string::npos) << c.from;
+        wrong.replace(at, strlen(c.from), c.to);
+        Read read = Parse(wrong);
+        EXPECT_EQ(read.status, HD_ERROR_INVALID) << c.to;
+        EXPECT_NE(read.said.find(c.want), std::string::npos)
+            << "want: " << c.want << "\ngot:  " << read.said;
+    }
+    EXPECT_NE(Parse("{").said.find("m.json:1:2: error: not JSON"),
+              std::string::npos);
+    EXPECT_NE(Parse("").said.find("a machine is a JSON object"),
+              std::string::npos);
+    EXPECT_NE(Parse("{}").said.find("ranks_per_node is missing"),
+              std::string::npos);
+    EXPECT_NE(Parse(text + "}").said.find("m.json:22:1: error: not JSON"),
+              std::string::npos)
+        << Parse(text + "}").said;
+}
+
+TEST(MachineText, ANameIsCutBetweenCharactersAndIsTheFilesWithoutOne)
+{
+    std::mt19937_64 random(Seed());
+    std::string text = Draw(random).text;
+    size_t at = text.find(", \"name\"");
+    std::string without = text.substr(0, at) + "}";
+    std::string longer = text.substr(0, at) + ", \"name\": \"" +
+                         std::string(62, 'x') + "\xc3\xa9\xc3\xa9\"}";
+
+    EXPECT_STREQ(Parse(without).machine.name, "m.json");
+    EXPECT_EQ(Parse(longer).machine.name, std::string(62, 'x'));
+}
