@@ -336,6 +336,12 @@ static bool take_op(hd_builder *b, const hd_build_op *op, uint64_t cookie)
 
     if (op->axis != NULL)
         fine &= take_name(b, call, "axis", op->axis, cookie);
+    if (op->callee != NULL && strchr(op->callee, '"') != NULL) {
+        refuse(b, call, "callee", op->callee, "has a quote", cookie);
+        fine = false;
+    } else if (op->callee != NULL) {
+        fine &= take_text(b, call, "callee", op->callee, cookie);
+    }
     fine &= take_list(b, "result", op->results, op->nresults, true, cookie);
     fine &= take_list(b, "operand", op->operands, op->noperands, true, cookie);
     fine &= take_list(b, "attribute", op->attributes, op->nattributes, false,
@@ -361,9 +367,12 @@ void hd_builder_op(hd_builder *b, const hd_build_op *given, uint64_t cookie)
     out = &b->body.text;
     indent(b);
     put_views(out, op.results, op.nresults);
-    hd_text_printf(out, "%s%s%s%s%s", op.nresults > 0 ? " = " : "", op.op,
-                   op.axis != NULL ? "@" : "", op.axis != NULL ? op.axis : "",
-                   op.noperands > 0 ? " " : "");
+    hd_text_printf(out, "%s%s", op.nresults > 0 ? " = " : "", op.op);
+    if (op.axis != NULL)
+        hd_text_printf(out, "@%s", op.axis);
+    if (op.callee != NULL)
+        hd_text_printf(out, " \"%s\"", op.callee);
+    hd_text_puts(out, op.noperands > 0 ? " " : "");
     put_views(out, op.operands, op.noperands);
     for (size_t i = 0; i < op.nattributes; i++)
         hd_text_printf(out, " %s", op.attributes[i]);

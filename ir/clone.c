@@ -35,6 +35,9 @@ static hd_op *copy_op(cloner *c, const hd_op *op)
     copy = hd_arena_copy(c->arena, op, sizeof *op);
     copy->view = copy_array(c, op->view, op->nviews, sizeof *op->view);
     copy->key = copy_array(c, op->key, op->nkeys, sizeof *op->key);
+    for (int i = 0; i < op->nkeys; i++)
+        if (op->key[i].name != NULL)
+            copy->key[i].name = copy_text(c, op->key[i].name);
     for (int i = 0; i < op->nviews; i++) {
         hd_view *view = &copy->view[i];
 

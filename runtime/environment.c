@@ -109,11 +109,11 @@ static hd_env_limits list_limits(void)
 
 static void look_at_cache(hd_env_cache *out)
 {
-    hd_cache cache;
-    hd_cache_survey found;
+    hd_disk cache;
+    hd_disk_survey found;
 
-    hd_cache_open(&cache);
-    hd_cache_look(&cache, &found);
+    hd_disk_open(&cache);
+    hd_disk_look(&cache, &found);
     *out = (hd_env_cache){.entries = found.entries,
                           .bytes = found.bytes,
                           .variable = "HEDDLE_CACHE_DIR"};

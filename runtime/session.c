@@ -4,6 +4,7 @@
 // After that a run is the driver's: no allocation, no message, no wait.
 #include <assert.h>
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -16,6 +17,7 @@
 #include "ir/print.h"
 #include "runtime/completion.h"
 #include "runtime/driver.h"
+#include "runtime/failure.h"
 #include "runtime/range.h"
 #include "runtime/ranks/doorbell.h"
 #include "runtime/ranks/group.h"
@@ -100,42 +102,177 @@ static hd_status check_binding(const hd_group *group, const hd_module *module,
     return HD_OK;
 }
 
-static hd_status hash_program(const hd_module *module, hd_diag *diag,
-                              uint64_t *out)
+static hd_status print_program(const hd_module *module, hd_diag *diag,
+                               hd_text *out)
 {
-    hd_text text = {0};
-
-    hd_module_print(module, &text);
-    if (text.failed) {
-        hd_text_free(&text);
-        return hd_fail(diag, HD_ERROR_NO_MEMORY, "no memory to print '%s'",
-                       module->name);
-    }
-    *out = XXH3_64bits(text.bytes, text.length);
-    hd_text_free(&text);
-    return HD_OK;
+    hd_module_print(module, out);
+    return out->failed ? hd_fail(diag, HD_ERROR_NO_MEMORY,
+                                 "no memory to print '%s'", module->name)
+                       : HD_OK;
 }
 
-static hd_status compare_programs(const hd_exchange *exchange, uint64_t mine)
+#define HD_BOUND_TEXT 256 // bytes of what is told of one rank
+
+// What must be the same on all ranks.
+typedef struct bound {
+    uint64_t program, options; // hashes
+    uint64_t nlines;           // of the program's text
+} bound;
+
+static void tell_options(const hd_session *session, char out[HD_BOUND_TEXT])
 {
-    int size = hd_group_size(exchange->group);
-    uint64_t *all = calloc((size_t)size, sizeof *all);
+    const hd_binding *binding = &session->binding;
+    hd_line line = {out, HD_BOUND_TEXT};
+
+    hd_line_put(&line, "%s%s", session->driver->name,
+                binding->graph ? ", graphs" : "");
+    for (int i = 0; i < binding->module->naxes; i++)
+        hd_line_put(&line, "%s%s=%s", i == 0 ? ", " : ",",
+                    binding->module->axis[i].name,
+                    hd_transport_text(binding->transport[i]));
+}
+
+static bound bound_of(const hd_session *session, const hd_text *text)
+{
+    char options[HD_BOUND_TEXT] = "";
+    bound b = {.program = XXH3_64bits(text->bytes, text->length)};
+
+    tell_options(session, options);
+    b.options = XXH3_64bits(options, strlen(options));
+    for (size_t i = 0; i < text->length; i++)
+        b.nlines += text->bytes[i] == '\n';
+    return b;
+}
+
+// Where line `n` begins, from 0, or the text ends.
+static size_t find_line(const hd_text *text, uint64_t n)
+{
+    size_t at = 0;
+
+    for (; n > 0 && at < text->length; n--)
+        at += strcspn(text->bytes + at, "\n") + 1;
+    return at;
+}
+
+// Each rank's text of HD_BOUND_TEXT bytes; the caller frees it.
+static hd_status gather_texts(const hd_exchange *exchange, const char *mine,
+                              char **out)
+{
+    size_t size = (size_t)hd_group_size(exchange->group);
+    char *all = calloc(size, HD_BOUND_TEXT);
     hd_status status;
 
     if (all == NULL) {
         hd_group_run_out(exchange->group);
         return hd_fail(exchange->diag, HD_ERROR_NO_MEMORY,
-                       "no memory for %d ranks", size);
+                       "no memory for %zu ranks", size);
+    }
+    status = hd_exchange_allgather(exchange, mine, HD_BOUND_TEXT, all);
+    if (status == HD_OK)
+        *out = all;
+    else
+        free(all);
+    return status;
+}
+
+// The first line that differs between rank 0 and `odd`, from 0: a binary search
+// by hashes of the lines before. `all` has room for one of each rank.
+static hd_status search_line(const hd_exchange *exchange, const hd_text *text,
+                             int odd, bound *all, uint64_t *out)
+{
+    uint64_t same = 0; // so many are the same, and before `past` one is not
+    uint64_t past =
+        all[0].nlines > all[odd].nlines ? all[0].nlines : all[odd].nlines;
+
+    while (past - same > 1) {
+        uint64_t middle = same + (past - same) / 2;
+        bound mine = {.program =
+                          XXH3_64bits(text->bytes, find_line(text, middle))};
+
+        HD_TRY(hd_exchange_allgather(exchange, &mine, sizeof mine, all));
+        if (all[odd].program == all[0].program)
+            same = middle;
+        else
+            past = middle;
+    }
+    *out = same;
+    return HD_OK;
+}
+
+static hd_status tell_program(const hd_exchange *exchange, const hd_text *text,
+                              int odd, bound *all)
+{
+    char mine[HD_BOUND_TEXT] = "";
+    char *lines;
+    uint64_t n;
+    size_t at;
+
+    HD_TRY(search_line(exchange, text, odd, all, &n));
+    at = find_line(text, n);
+    snprintf(mine, sizeof mine, "%.*s", (int)strcspn(text->bytes + at, "\n"),
+             text->bytes + at);
+    HD_TRY(gather_texts(exchange, mine, &lines));
+    hd_fail(exchange->diag, HD_ERROR_ARGUMENT,
+            "rank %d binds another program than rank 0: line %llu of it is "
+            "'%s', and '%s' on rank 0",
+            odd, (unsigned long long)n + 1,
+            lines + (size_t)odd * HD_BOUND_TEXT +
+                strspn(lines + (size_t)odd * HD_BOUND_TEXT, " "),
+            lines + strspn(lines, " "));
+    free(lines);
+    return HD_ERROR_ARGUMENT;
+}
+
+static hd_status tell_session_options(const hd_session *session,
+                                      const hd_exchange *exchange, int odd)
+{
+    char mine[HD_BOUND_TEXT] = "";
+    char *all;
+
+    tell_options(session, mine);
+    HD_TRY(gather_texts(exchange, mine, &all));
+    hd_fail(exchange->diag, HD_ERROR_ARGUMENT,
+            "rank %d binds with other options than rank 0: '%s', and '%s' on "
+            "rank 0",
+            odd, all + (size_t)odd * HD_BOUND_TEXT, all);
+    free(all);
+    return HD_ERROR_ARGUMENT;
+}
+
+// All ranks see the same hashes, and so agree on what is told; what differs is
+// exchanged only then.
+static hd_status tell_difference(const hd_session *session,
+                                 const hd_exchange *exchange,
+                                 const hd_text *text, bound *all)
+{
+    int size = hd_group_size(exchange->group);
+
+    for (int i = 1; i < size; i++) {
+        if (all[i].program != all[0].program)
+            return tell_program(exchange, text, i, all);
+        if (all[i].options != all[0].options)
+            return tell_session_options(session, exchange, i);
+    }
+    return HD_OK;
+}
+
+static hd_status compare_programs(const hd_session *session,
+                                  const hd_exchange *exchange,
+                                  const hd_text *text)
+{
+    size_t size = (size_t)hd_group_size(exchange->group);
+    bound mine = bound_of(session, text);
+    bound *all = calloc(size, sizeof *all);
+    hd_status status;
+
+    if (all == NULL) {
+        hd_group_run_out(exchange->group);
+        return hd_fail(exchange->diag, HD_ERROR_NO_MEMORY,
+                       "no memory for %zu ranks", size);
     }
     status = hd_exchange_allgather(exchange, &mine, sizeof mine, all);
-    for (int i = 1; i < size && status == HD_OK; i++) {
-        if (all[i] != all[0])
-            status =
-                hd_fail(exchange->diag, HD_ERROR_ARGUMENT,
-                        "rank %d binds another program than rank 0, or with "
-                        "other options",
-                        i);
-    }
+    if (status == HD_OK)
+        status = tell_difference(session, exchange, text, all);
     free(all);
     return status;
 }
@@ -320,16 +457,6 @@ static hd_status read_transports(hd_binding *binding,
     return HD_OK;
 }
 
-// What must be the same on all ranks, beside the program.
-static uint64_t hash_options(const hd_session *session)
-{
-    const hd_binding *binding = &session->binding;
-    const char *driver = session->driver->name;
-
-    return XXH3_64bits_withSeed(driver, strlen(driver), binding->graph) ^
-           XXH3_64bits(binding->transport, sizeof binding->transport);
-}
-
 // What is wrong with one rank's call is refused here, not at once, so that the
 // other ranks hear of it.
 static hd_status check_options(const hd_session *session,
@@ -355,7 +482,7 @@ static hd_status build(hd_session *session, const hd_exchange *exchange,
 {
     hd_binding *binding = &session->binding;
     hd_diag *diag = exchange->diag;
-    uint64_t hash = 0;
+    hd_text text = {0};
     hd_status status = check_options(session, options, out, diag);
 
     if (status == HD_OK)
@@ -365,9 +492,12 @@ static hd_status build(hd_session *session, const hd_exchange *exchange,
     if (status == HD_OK)
         status = read_transports(binding, options, diag);
     if (status == HD_OK)
-        status = hash_program(binding->module, diag, &hash);
-    HD_TRY(hd_exchange_agree(exchange, status));
-    HD_TRY(compare_programs(exchange, hash ^ hash_options(session)));
+        status = print_program(binding->module, diag, &text);
+    status = hd_exchange_agree(exchange, status);
+    if (status == HD_OK)
+        status = compare_programs(session, exchange, &text);
+    hd_text_free(&text);
+    HD_TRY(status);
     status = build_locally(session, options, diag);
     HD_TRY(hd_exchange_agree(exchange, status));
     HD_TRY(post_handles(session, exchange));

@@ -71,6 +71,7 @@ HD_API void hd_builder_buffer(hd_builder *builder,
 typedef struct hd_build_op {
     size_t size;                // of this struct
     const char *op;             // "matmul"
+    const char *callee;         // NULL, or the function that a `call` names
     const char *axis;           // NULL, or the axis that a transfer goes along
     const char *const *results; // views: "c", "c[tp]", "c[:, 0..4]"
     size_t nresults;

@@ -21,7 +21,7 @@
 
 #include <stdatomic.h>
 
-#include "base/cache.h"
+#include "base/disk.h"
 #include "base/library.h"
 #include "runtime/cuda/api.h"
 #include "runtime/driver.h"
@@ -119,7 +119,7 @@ struct hd_device {
     char arch[16];        // "sm_90a"
     char transports[256]; // "node=nccl,tp=copy"
     hd_cuda_shots shots;  // of small reductions
-    hd_cache cache;       // of kernels and tuned plans
+    hd_disk cache;       // of kernels and tuned plans
 
     hd_root *buffer; // owned, by id; offsets are in the window or the memory
     int nbuffers, narguments;

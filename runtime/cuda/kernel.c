@@ -28,7 +28,7 @@ static bool load_kept(hd_device *device, const hd_text *key, kernel *kernel)
     size_t bytes = 0;
     bool loaded;
 
-    if (!hd_cache_read(&device->cache, key, &image, &bytes))
+    if (!hd_disk_read(&device->cache, key, &image, &bytes))
         return false;
     loaded = device->cu.module_load(&kernel->module, image) == HD_CU_SUCCESS;
     free(image);
@@ -46,7 +46,7 @@ static hd_status compile(hd_device *device, const char *text,
                             &image, &bytes));
     result = device->cu.module_load(&kernel->module, image);
     if (result == HD_CU_SUCCESS)
-        hd_cache_write(&device->cache, key, image, bytes);
+        hd_disk_write(&device->cache, key, image, bytes);
     free(image);
     return result == HD_CU_SUCCESS
                ? HD_OK

@@ -244,7 +244,7 @@ hd_status hd_cuda_open(const hd_binding *binding, hd_diag *diag,
         return hd_fail(diag, HD_ERROR_NO_MEMORY, "no memory for a session");
     device->binding = *binding;
     device->shots = shots;
-    hd_cache_open(&device->cache);
+    hd_disk_open(&device->cache);
     device->rank = hd_group_rank(binding->group);
     device->size = hd_group_size(binding->group);
     write_transports(binding, device->transports, sizeof device->transports);

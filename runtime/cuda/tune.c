@@ -98,7 +98,7 @@ bool hd_cuda_tuned(hd_device *device, hd_cuda_product *product)
     kept plan;
     bool found = device->cache.folder[0] != '\0' &&
                  make_key(device, &product->shape, &key) &&
-                 hd_cache_read(&device->cache, &key, &payload, &bytes) &&
+                 hd_disk_read(&device->cache, &key, &payload, &bytes) &&
                  bytes == sizeof(plan);
 
     if (found)
@@ -115,7 +115,7 @@ static void keep(hd_device *device, const hd_cuda_product *product)
     hd_text key = {0};
 
     if (make_key(device, &product->shape, &key))
-        hd_cache_write(&device->cache, &key, &plan, sizeof(plan));
+        hd_disk_write(&device->cache, &key, &plan, sizeof(plan));
     hd_text_free(&key);
 }
 

@@ -202,7 +202,7 @@ TEST(CudaHosts, MustBeToldTheSameTransports)
 
     for (const Answer &answer : answers)
         EXPECT_NE(answer.status, HD_OK);
-    EXPECT_TRUE(Has(answers[0], "rank 3 binds another program than rank 0"))
+    EXPECT_TRUE(Has(answers[0], "rank 3 binds with other options than rank 0"))
         << answers[0].text;
 }
 

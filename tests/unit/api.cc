@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include <heddle/build.h>
+#include <heddle/cache.h>
 #include <heddle/call.h>
 #include <heddle/environment.h>
 #include <heddle/launch.h>
@@ -44,6 +45,8 @@ struct World {
     double doubles[16] = {};
     const void *whole[2] = {x, nullptr};
     void *arguments[2] = {x, y};
+    hd_cache *cache = nullptr;
+    hd_cache_request request = {};
     hd_place place = {"none", 0, 1, 0, 1, 1, ""};
 
     World()
@@ -54,6 +57,7 @@ struct World {
         EXPECT_EQ(hd_session_create(group, module, nullptr, diag, &session),
                   HD_OK);
         EXPECT_EQ(hd_simulate(module, nullptr, diag, &simulation), HD_OK);
+        EXPECT_EQ(hd_cache_create(nullptr, diag, &cache), HD_OK);
         EXPECT_EQ(hd_reference_create(module, whole, diag, &reference), HD_OK);
     }
     World(const World &) = delete;
@@ -61,6 +65,7 @@ struct World {
     ~World()
     {
         hd_reference_destroy(reference);
+        hd_cache_destroy(cache);
         hd_simulation_destroy(simulation);
         hd_session_destroy(session);
         hd_group_destroy(group);
@@ -177,6 +182,8 @@ std::map<std::string, Row> Rows()
     static hd_builder *builder;
     static hd_machine machine;
     static hd_choice *choice;
+    static const hd_module *kept;
+    static hd_cache_stats counted;
     static hd_group *group;
     static hd_argument argument;
     static hd_size_info size;
@@ -356,6 +363,50 @@ std::map<std::string, Row> Rows()
           {},
           {DOES(EXPECT_EQ(hd_machine_parse("m", nullptr, 0, w.diag, &machine),
                           HD_ERROR_INVALID))}}},
+        {"hd_cache_create",
+         {{REFUSED(hd_cache_create(nullptr, w.diag, nullptr))}, {}, {}}},
+        {"hd_cache_destroy", {{}, {}, {DOES(hd_cache_destroy(nullptr))}}},
+        {"hd_cache_get",
+         {{REFUSED(hd_cache_get(nullptr, &w.request, w.diag, &kept)),
+           REFUSED(hd_cache_get(w.cache, nullptr, w.diag, &kept)),
+           REFUSED(hd_cache_get(w.cache, &w.request, w.diag, nullptr))},
+          {},
+          {}}},
+        {"hd_cache_release",
+         {{},
+          {DOES(hd_cache_release(nullptr, w.module)),
+           DOES(hd_cache_release(w.cache, nullptr)),
+           DOES(hd_cache_release(w.cache, w.module))},
+          {}}},
+        {"hd_cache_session",
+         {{REFUSED(hd_cache_session(nullptr, w.group, w.module, nullptr, w.diag,
+                                    &session)),
+           REFUSED(hd_cache_session(w.cache, nullptr, w.module, nullptr, w.diag,
+                                    &session)),
+           REFUSED(hd_cache_session(w.cache, w.group, nullptr, nullptr, w.diag,
+                                    &session)),
+           REFUSED(hd_cache_session(w.cache, w.group, w.module, nullptr, w.diag,
+                                    &session)),
+           REFUSED(hd_cache_session(w.cache, w.group, w.module, nullptr, w.diag,
+                                    nullptr))},
+          {},
+          {}}},
+        {"hd_cache_release_session",
+         {{},
+          {DOES(hd_cache_release_session(nullptr, w.session)),
+           DOES(hd_cache_release_session(w.cache, nullptr)),
+           DOES(hd_cache_release_session(w.cache, w.session))},
+          {}}},
+        {"hd_cache_forget",
+         {{},
+          {DOES(hd_cache_forget(nullptr, w.group)),
+           DOES(hd_cache_forget(w.cache, nullptr))},
+          {DOES(hd_cache_forget(w.cache, w.group))}}},
+        {"hd_cache_count",
+         {{},
+          {DOES(hd_cache_count(nullptr, &counted)),
+           DOES(hd_cache_count(w.cache, nullptr))},
+          {}}},
         {"hd_choose",
          {{REFUSED(hd_choose(nullptr, nullptr, w.diag, &choice)),
            REFUSED(hd_choose(w.tensor.module, nullptr, w.diag, nullptr)),

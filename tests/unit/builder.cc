@@ -76,7 +76,7 @@ std::vector<const char *> Pointers(const Texts &texts)
 
 void Op(hd_builder *builder, const std::string &name, const std::string &axis,
         const Texts &results, const Texts &operands, const Texts &attributes,
-        uint64_t cookie)
+        uint64_t cookie, const std::string &callee = "")
 {
     auto r = Pointers(results), o = Pointers(operands),
          a = Pointers(attributes);
@@ -85,6 +85,7 @@ void Op(hd_builder *builder, const std::string &name, const std::string &axis,
     op.size = sizeof op;
     op.op = name.c_str();
     op.axis = axis.empty() ? nullptr : axis.c_str();
+    op.callee = callee.empty() ? nullptr : callee.c_str();
     op.results = r.data();
     op.nresults = r.size();
     op.operands = o.data();
@@ -203,12 +204,12 @@ void AddBuffer(hd_builder *b, const std::string &line, uint64_t cookie)
 void AddOp(hd_builder *b, const std::string &line, uint64_t cookie)
 {
     static const std::regex kOp(
-        R"((?:(%.*?) = )?(\w+)(?:@(\w+))?((?:,? %\w+(?:\[[^\]]*\])?)*)(?: (.+))?)");
+        R"re((?:(%.*?) = )?(\w+)(?:@(\w+))?(?: "(\w+)")?((?:,? %\w+(?:\[[^\]]*\])?)*)(?: (.+))?)re");
     std::smatch m;
 
     ASSERT_TRUE(std::regex_match(line, m, kOp)) << line;
-    Op(b, m[2], m[3], Views(m[1]), Views(m[4]),
-       m[5].matched ? Texts{m[5]} : Texts{}, cookie);
+    Op(b, m[2], m[3], Views(m[1]), Views(m[5]),
+       m[6].matched ? Texts{m[6]} : Texts{}, cookie, m[4]);
 }
 
 void AddStatement(hd_builder *b, std::string line, uint64_t cookie)
@@ -348,6 +349,33 @@ TEST(Builder, BuildsWhatItsTextWouldBeOfEveryExample)
         ExpectSame(text.str(), false);
         ExpectSame(text.str(), true);
     }
+}
+
+TEST(Builder, NamesTheFunctionOfACall)
+{
+    Builder b = Create();
+    const char *result = "y", *operand = "x";
+    hd_build_op op = {};
+
+    op.size = sizeof op;
+    op.op = "call";
+    op.callee = "gelu_fused";
+    op.results = &result;
+    op.operands = &operand;
+    op.nresults = op.noperands = 1;
+    Buffer(b.get(), HD_ROLE_IN, "x", {4}, 1);
+    Buffer(b.get(), HD_ROLE_OUT, "y", {4}, 2);
+    hd_builder_op(b.get(), &op, 3);
+    Finished done = Finish(b.get());
+    ASSERT_EQ(done.status, HD_OK) << done.said;
+    EXPECT_NE(Print(done.module.get()).find("%y = call \"gelu_fused\" %x"),
+              std::string::npos);
+    hd_module *clone = nullptr;
+    ASSERT_EQ(hd_module_clone(done.module.get(), nullptr, &clone), HD_OK);
+    done.module.reset(); // with all names
+    EXPECT_NE(Print(clone).find("%y = call \"gelu_fused\" %x"),
+              std::string::npos);
+    hd_module_destroy(clone);
 }
 
 TEST(Builder, TakesParametersAndTextsInThePlaceOfExtents)

@@ -666,9 +666,47 @@ TEST(Session, DifferentProgramsAreAnErrorThatNamesTheRanks)
     });
 
     EXPECT_EQ(outcome.status, HD_ERROR_ARGUMENT);
-    EXPECT_NE(outcome.text.find("rank 2 binds another program than rank 0"),
+    EXPECT_NE(outcome.text.find("rank 2 binds another program than rank 0: "
+                                "line 4 of it is 'streams 2', and 'streams 1' "
+                                "on rank 0"),
               std::string::npos)
         << outcome.text;
+}
+
+// Wherever the first difference is, and where one text goes on and the other
+// ends.
+TEST(Session, TheFirstLineThatDiffersIsNamed)
+{
+    std::mt19937 random(Seed());
+
+    for (int i = 0; i < 6; i++) {
+        size_t n = 1 + random() % 40, odd = random() % n;
+        bool more = random() % 3 == 0; // on rank 1
+        Outcome outcome = Launch(2, [&](hd_group *group, hd_diag *diag) {
+            std::string text = "heddle 1\nhost program p\nmesh tp=2\n"
+                               "inout %x : f32[4]\n{\n";
+            bool second = hd_group_rank(group) == 1;
+            hd_module *module = nullptr;
+            hd_session *session = nullptr;
+
+            for (size_t j = 0; j < n; j++)
+                text += "    %x = scale %x by " +
+                        std::to_string(j == odd && second && !more ? 999 : j) +
+                        ".5\n";
+            text += second && more ? "    %x = relu %x\n}\n" : "}\n";
+            HD_TRY(Parse(text, diag, &module, 2));
+            return hd_session_create(group, module, nullptr, diag, &session);
+        });
+        std::string line = std::to_string(6 + (more ? n : odd));
+        std::string want = "line " + line + " of it is '%x = " +
+                           (more ? "relu %x', and '}' on rank 0"
+                                 : "scale %x by 999.5', and '%x = scale %x by " +
+                                       std::to_string(odd) + ".5' on rank 0");
+
+        EXPECT_EQ(outcome.status, HD_ERROR_ARGUMENT);
+        EXPECT_NE(outcome.text.find(want), std::string::npos)
+            << "want: " << want << "\ngot:  " << outcome.text;
+    }
 }
 
 // What the checker has refused, when nobody has asked it.

@@ -6,7 +6,7 @@
 // and renames it, so that a reader opens the old entry or the new one, whole.
 // Whoever dies on the way leaves a file that nobody opens, and that goes with
 // the oldest entries.
-#include "base/cache.h"
+#include "base/disk.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -43,7 +43,7 @@ static const char *variable(const char *name)
     return value != NULL && *value != '\0' ? value : NULL;
 }
 
-void hd_cache_open(hd_cache *out)
+void hd_disk_open(hd_disk *out)
 {
     const char *chosen = variable("HEDDLE_CACHE_DIR");
     const char *user = variable("XDG_CACHE_HOME"), *home = variable("HOME");
@@ -67,7 +67,7 @@ void hd_cache_open(hd_cache *out)
 // the last one is opened.
 static void make_folders(const char *folder)
 {
-    char path[sizeof(((hd_cache *)0)->folder)];
+    char path[sizeof(((hd_disk *)0)->folder)];
 
     snprintf(path, sizeof path, "%s", folder);
     for (char *at = path + 1; *at != '\0'; at++) {
@@ -82,7 +82,7 @@ static void make_folders(const char *folder)
 
 // Machine code is loaded from here, so that nobody else may put any there. -1
 // with errno, which is EPERM for a folder that others may write to.
-static int open_folder(const hd_cache *cache, bool make)
+static int open_folder(const hd_disk *cache, bool make)
 {
     const int how = O_RDONLY | O_DIRECTORY | O_CLOEXEC;
     struct stat about;
@@ -210,8 +210,8 @@ static char *read_entry(int folder, const hd_text *key, size_t *bytes)
     return file;
 }
 
-bool hd_cache_read(const hd_cache *cache, const hd_text *key, void **out,
-                   size_t *bytes)
+bool hd_disk_read(const hd_disk *cache, const hd_text *key, void **out,
+                  size_t *bytes)
 {
     int folder = key->failed ? -1 : open_folder(cache, false);
     size_t before = sizeof(head) + key->length, size = 0;
@@ -289,7 +289,7 @@ static void list_entries(int folder, entries *out)
 // Whether the nearest folder above that is there may be written to.
 static bool can_make(const char *folder)
 {
-    char path[sizeof(((hd_cache *)0)->folder)];
+    char path[sizeof(((hd_disk *)0)->folder)];
     char *slash;
     int saved = errno;
     bool can;
@@ -308,7 +308,7 @@ static bool can_make(const char *folder)
     return can;
 }
 
-static void put_reason(const hd_cache *cache, hd_cache_survey *out)
+static void put_reason(const hd_disk *cache, hd_disk_survey *out)
 {
     const char *chosen = variable("HEDDLE_CACHE_DIR");
     const char *why = strerror(errno);
@@ -328,7 +328,7 @@ static void put_reason(const hd_cache *cache, hd_cache_survey *out)
     snprintf(out->reason, sizeof out->reason, "%s", why);
 }
 
-void hd_cache_look(const hd_cache *cache, hd_cache_survey *out)
+void hd_disk_look(const hd_disk *cache, hd_disk_survey *out)
 {
     int folder = open_folder(cache, false);
     entries all = {0};
@@ -436,8 +436,8 @@ static void write_entry(int folder, const hd_text *key, const char *file,
         unlinkat(folder, part, 0);
 }
 
-void hd_cache_write(const hd_cache *cache, const hd_text *key,
-                    const void *payload, size_t bytes)
+void hd_disk_write(const hd_disk *cache, const hd_text *key,
+                   const void *payload, size_t bytes)
 {
     int folder = key->failed ? -1 : open_folder(cache, true);
     size_t size = 0;

@@ -4,8 +4,8 @@
 // whole: another key of the same hash, a torn file, another version or a bit
 // that has flipped is a miss. Nothing here ever fails: a folder that cannot be
 // read or written, or that others may write to, keeps nothing.
-#ifndef HD_BASE_CACHE_H
-#define HD_BASE_CACHE_H
+#ifndef HD_BASE_DISK_H
+#define HD_BASE_DISK_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -18,28 +18,28 @@ HD_BEGIN_DECLS
 #define HD_CACHE_ENTRY ((size_t)32 << 20)  // bytes that an entry has at most
 #define HD_CACHE_TOTAL ((size_t)256 << 20) // beyond, the oldest entries go
 
-typedef struct hd_cache {
+typedef struct hd_disk {
     char folder[1024]; // "" keeps nothing
-} hd_cache;
+} hd_disk;
 
 // $HEDDLE_CACHE_DIR, else $XDG_CACHE_HOME/heddle, else $HOME/.cache/heddle. It
 // is made when something is first kept. HEDDLE_CACHE_DIR=off keeps nothing.
-void hd_cache_open(hd_cache *out);
+void hd_disk_open(hd_disk *out);
 
 // True if there is an entry: the caller frees `*out` with free(). An entry that
 // is read counts as new.
-bool hd_cache_read(const hd_cache *cache, const hd_text *key, void **out,
-                   size_t *bytes);
-void hd_cache_write(const hd_cache *cache, const hd_text *key,
-                    const void *payload, size_t bytes);
+bool hd_disk_read(const hd_disk *cache, const hd_text *key, void **out,
+                  size_t *bytes);
+void hd_disk_write(const hd_disk *cache, const hd_text *key,
+                   const void *payload, size_t bytes);
 
 // For those who wonder.
-typedef struct hd_cache_survey {
+typedef struct hd_disk_survey {
     int64_t entries, bytes;
     char reason[160]; // why nothing is kept, "" if it is
-} hd_cache_survey;
+} hd_disk_survey;
 
-void hd_cache_look(const hd_cache *cache, hd_cache_survey *out);
+void hd_disk_look(const hd_disk *cache, hd_disk_survey *out);
 
 HD_END_DECLS
 

@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 #include <vector>
 
-#include "base/cache.h"
+#include "base/disk.h"
 #include "tests/unit/folder.h"
 
 namespace
@@ -42,7 +42,7 @@ class Cache : public testing::Test
   protected:
     Folder top_;
     std::string folder_ = top_.Path("cache");
-    hd_cache cache_{};
+    hd_disk cache_{};
 
     void SetUp() override
     {
@@ -57,14 +57,14 @@ class Cache : public testing::Test
     void Open(const std::string &folder)
     {
         setenv("HEDDLE_CACHE_DIR", folder.c_str(), 1);
-        hd_cache_open(&cache_);
+        hd_disk_open(&cache_);
     }
     void Write(const std::string &key, const Bytes &payload) const
     {
         hd_text text{};
 
         hd_text_puts(&text, key.c_str());
-        hd_cache_write(&cache_, &text, payload.data(), payload.size());
+        hd_disk_write(&cache_, &text, payload.data(), payload.size());
         hd_text_free(&text);
     }
     bool Read(const std::string &key, Bytes *out = nullptr) const
@@ -74,7 +74,7 @@ class Cache : public testing::Test
         size_t bytes = 0;
 
         hd_text_puts(&text, key.c_str());
-        bool found = hd_cache_read(&cache_, &text, &payload, &bytes);
+        bool found = hd_disk_read(&cache_, &text, &payload, &bytes);
         if (found && out != nullptr)
             out->assign(static_cast<char *>(payload),
                         static_cast<char *>(payload) + bytes);
@@ -89,11 +89,11 @@ class Cache : public testing::Test
         Write(key, payload);
         return Read(key, &back) && back == payload;
     }
-    hd_cache_survey Look() const
+    hd_disk_survey Look() const
     {
-        hd_cache_survey found;
+        hd_disk_survey found;
 
-        hd_cache_look(&cache_, &found);
+        hd_disk_look(&cache_, &found);
         return found;
     }
     // Writes `letter`s and reads what others wrote; false if those were mixed.
@@ -194,7 +194,7 @@ TEST_F(Cache, FolderIsFoundByTheEnvironment)
     std::string user =
         getenv("XDG_CACHE_HOME") != nullptr ? getenv("XDG_CACHE_HOME") : "";
     auto folder = [this] {
-        hd_cache_open(&cache_);
+        hd_disk_open(&cache_);
         return std::string(cache_.folder);
     };
 
