@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/sized.h"
 #include "base/text.h"
 
 enum {
@@ -598,15 +599,14 @@ bool hd_diag_message(const hd_diag *diag, size_t i, hd_message *out)
     if (i >= diag->nmessages)
         return false;
     m = &diag->messages[i];
-    *out = (hd_message){
-        .severity = m->severity,
-        .code = m->code,
-        .file = m->file,
-        .line = (int)m->loc.line,
-        .column = (int)m->loc.column,
-        .text = m->text,
-        .cookie = m->cookie,
-    };
+    hd_sized_write(&(hd_message){.severity = m->severity,
+                                 .code = m->code,
+                                 .file = m->file,
+                                 .line = (int)m->loc.line,
+                                 .column = (int)m->loc.column,
+                                 .text = m->text,
+                                 .cookie = m->cookie},
+                   sizeof(hd_message), out);
     return true;
 }
 

@@ -137,7 +137,8 @@ typedef hd_status measured_fn(const hd_module *module, hd_diag *diag);
 
 static hd_status simulate(const hd_module *module, hd_diag *diag)
 {
-    hd_machine machine = hd_machine_default();
+    hd_machine machine = HD_EMPTY(hd_machine);
+    hd_machine_default(&machine);
     hd_simulation *simulation;
     hd_status status = hd_simulate(module, &machine, diag, &simulation);
 

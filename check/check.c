@@ -3,13 +3,8 @@
 
 #include <string.h>
 
+#include "base/sized.h"
 #include "ir/verify.h"
-
-hd_check_options hd_check_defaults(void)
-{
-    return (hd_check_options){.waiting_streams = 7,
-                              .transport = HD_TRANSPORT_COPY};
-}
 
 static hd_status check_against(const hd_module *module,
                                const hd_module *against, hd_diag *diag)
@@ -26,7 +21,7 @@ static hd_status check_against(const hd_module *module,
                        "values of a complete host program are compared; %s is "
                        "none",
                        module->name);
-    return hd_check(against, diag);
+    return hd_check(against, NULL, diag);
 }
 
 // A dimension whose length a run says has as many indices in both.
@@ -50,28 +45,25 @@ static hd_status check_sizes(const hd_module *module, const hd_module *against,
 }
 
 // What holds where each block is full holds in every run: docs/checking.md.
-hd_status hd_check_with(const hd_module *module,
-                        const hd_check_options *options, hd_diag *diag)
+hd_status hd_check(const hd_module *module, const hd_check_options *options,
+                   hd_diag *diag)
 {
-    const hd_check_options usual = hd_check_defaults();
+    hd_check_options with = hd_check_defaults();
     const hd_source *outer;
     hd_module full, against;
-    hd_check_options with;
     hd_status status;
 
     HD_REQUIRE(diag, module);
-    if (options == NULL)
-        options = &usual;
-    if (hd_transport_text(options->transport) == NULL)
+    HD_TRY(hd_sized_read("hd_check", options, sizeof with, diag, &with));
+    if (hd_transport_text(with.transport) == NULL)
         return hd_fail(diag, HD_ERROR_ARGUMENT, "there is no transport %d",
-                       (int)options->transport);
-    HD_TRY(check_against(module, options->against, diag));
+                       (int)with.transport);
+    HD_TRY(check_against(module, with.against, diag));
     outer = hd_diag_source(diag, &module->source);
     status = hd_verify(module, diag);
     hd_diag_source(diag, outer);
     if (status != HD_OK || module->stage != HD_STAGE_HOST)
         return status;
-    with = *options;
     full = hd_module_full(module);
     if (with.against != NULL) {
         HD_TRY(check_sizes(module, with.against, diag));
@@ -79,9 +71,4 @@ hd_status hd_check_with(const hd_module *module,
         with.against = &against;
     }
     return hd_prove(&full, &with, diag);
-}
-
-hd_status hd_check(const hd_module *module, hd_diag *diag)
-{
-    return hd_check_with(module, NULL, diag);
 }

@@ -15,7 +15,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#include "base/options.h"
+#include "base/sized.h"
 #include "base/text.h"
 #include "ir/module.h"
 #include "runtime/ranks/group.h"
@@ -232,8 +232,6 @@ static void put_module(hd_text *key, const hd_module *module)
 
 static void put_request(hd_text *key, const hd_cache_request *r)
 {
-    const hd_machine usual = hd_machine_default();
-
     put_string(key, hd_version());
     if (r->module != NULL)
         put_module(key, r->module);
@@ -244,7 +242,7 @@ static void put_request(hd_text *key, const hd_cache_request *r)
     if (!r->choose)
         return;
     hd_text_printf(key, " %d %d", r->most_streams, r->most_chunks);
-    put_machine(key, r->machine != NULL ? r->machine : &usual);
+    put_machine(key, r->machine);
 }
 
 // ---------------------------------------------------------------- programs
@@ -309,7 +307,7 @@ static hd_status lower_and_check(hd_module *module, const hd_cache_request *r,
     check.transport = lower.transport;
     check.axes = lower.axes;
     check.against = against;
-    return hd_check_with(module, &check, diag);
+    return hd_check(module, &check, diag);
 }
 
 static hd_status make_program(const hd_cache_request *r, hd_diag *diag,
@@ -389,8 +387,9 @@ static hd_status get_program(hd_cache *cache, const hd_cache_request *r,
 hd_status hd_cache_get(hd_cache *cache, const hd_cache_request *request,
                        hd_diag *diag, const hd_module **out)
 {
-    const hd_lower_options usual = hd_lower_defaults();
-    hd_cache_request r;
+    hd_lower_options lower = hd_lower_defaults();
+    hd_machine machine = HD_EMPTY(hd_machine);
+    hd_cache_request r = HD_EMPTY(hd_cache_request);
     hd_text key = {0};
     entry *e;
     hd_status status;
@@ -398,12 +397,13 @@ hd_status hd_cache_get(hd_cache *cache, const hd_cache_request *request,
     HD_REQUIRE(diag, cache);
     HD_REQUIRE(diag, request);
     HD_REQUIRE(diag, out);
-    if (!hd_struct_take(request, sizeof r, &r))
-        return hd_fail(diag, HD_ERROR_ARGUMENT,
-                       "hd_cache_get: the request has no size, or says what "
-                       "this version does not know");
-    if (r.lower == NULL)
-        r.lower = &usual;
+    hd_machine_default(&machine);
+    HD_TRY(hd_sized_read("hd_cache_get", request, sizeof r, diag, &r));
+    HD_TRY(hd_sized_read("hd_cache_get", r.lower, sizeof lower, diag, &lower));
+    HD_TRY(hd_sized_read("hd_cache_get", r.machine, sizeof machine, diag,
+                         &machine));
+    r.lower = &lower;
+    r.machine = &machine;
     HD_TRY(check_request(&r, diag));
     status = get_program(cache, &r, &key, diag, &e);
     hd_text_free(&key);
@@ -569,10 +569,8 @@ hd_status hd_cache_create(const hd_cache_options *given, hd_diag *diag,
     hd_cache *cache;
 
     HD_REQUIRE(diag, out);
-    if (given != NULL && !hd_struct_take(given, sizeof options, &options))
-        return hd_fail(diag, HD_ERROR_ARGUMENT,
-                       "hd_cache_create: the options have no size, or say what "
-                       "this version does not know");
+    HD_TRY(hd_sized_read("hd_cache_create", given, sizeof options, diag,
+                         &options));
     cache = calloc(1, sizeof *cache);
     if (cache == NULL)
         return hd_fail(diag, HD_ERROR_NO_MEMORY, "no memory for a cache");
@@ -600,12 +598,9 @@ void hd_cache_destroy(hd_cache *cache)
 
 void hd_cache_count(const hd_cache *cache, hd_cache_stats *out)
 {
-    hd_cache_stats stats = {0};
-    size_t size;
+    hd_cache_stats stats = HD_EMPTY(hd_cache_stats);
 
     assert(cache != NULL && out != NULL);
-    size = out->size < sizeof stats ? out->size : sizeof stats;
-    stats.size = out->size;
     stats.hits = cache->programs.hits;
     stats.misses = cache->programs.misses;
     stats.evictions = cache->programs.evictions;
@@ -614,5 +609,5 @@ void hd_cache_count(const hd_cache *cache, hd_cache_stats *out)
     stats.session_misses = cache->sessions.misses;
     stats.session_evictions = cache->sessions.evictions;
     stats.session_entries = cache->sessions.n;
-    memcpy(out, &stats, size);
+    hd_sized_write(&stats, sizeof stats, out);
 }

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/options.h"
+#include "base/sized.h"
 #include "ir/module.h"
 
 enum { MOST_CANDIDATES = 64 };
@@ -116,6 +116,7 @@ static hd_status predict(const hd_module *module, const hd_machine *machine,
         status = hd_print(lowered, &c->text);
     if (status == HD_OK)
         status = hd_simulate(lowered, machine, diag, &simulation);
+    c->prediction = HD_EMPTY(hd_prediction);
     if (status == HD_OK)
         hd_simulation_predict(simulation, &c->prediction);
     hd_simulation_destroy(simulation);
@@ -205,24 +206,21 @@ static hd_status check_options(const hd_module *module,
 hd_status hd_choose(const hd_module *module, const hd_choose_options *given,
                     hd_diag *diag, hd_choice **out)
 {
-    const hd_lower_options usual = hd_lower_defaults();
+    hd_lower_options lower = hd_lower_defaults();
     hd_choose_options options = hd_choose_defaults();
     hd_choice *choice;
     hd_status status;
 
     HD_REQUIRE(diag, module);
     HD_REQUIRE(diag, out);
-    if (given != NULL && !hd_struct_take(given, sizeof options, &options))
-        return hd_fail(diag, HD_ERROR_ARGUMENT,
-                       "hd_choose: the options have no size, or say what this "
-                       "version does not know");
+    HD_TRY(hd_sized_read("hd_choose", given, sizeof options, diag, &options));
+    HD_TRY(
+        hd_sized_read("hd_choose", options.lower, sizeof lower, diag, &lower));
     HD_TRY(check_options(module, &options, diag));
     choice = calloc(1, sizeof *choice);
     if (choice == NULL)
         return hd_fail(diag, HD_ERROR_NO_MEMORY, "no memory for a choice");
-    status =
-        try_all(module, &options,
-                options.lower != NULL ? options.lower : &usual, diag, choice);
+    status = try_all(module, &options, &lower, diag, choice);
     if (status != HD_OK) {
         hd_choice_destroy(choice);
         return status;
@@ -259,9 +257,9 @@ bool hd_choice_candidate(const hd_choice *choice, size_t i,
         return false;
     c = &choice->candidate[i];
     if (lower != NULL)
-        *lower = c->lower;
+        hd_sized_write(&c->lower, sizeof c->lower, lower);
     if (prediction != NULL)
-        *prediction = c->prediction;
+        hd_sized_write(&c->prediction, sizeof c->prediction, prediction);
     if (also != NULL)
         *also = c->also;
     return true;

@@ -8,6 +8,7 @@
 #include <assert.h>
 #include <string.h>
 
+#include "base/sized.h"
 #include "ir/space.h"
 
 const char *hd_module_name(const hd_module *module)
@@ -110,13 +111,14 @@ bool hd_module_argument(const hd_module *module, size_t i, hd_argument *out)
 {
     const hd_buffer *buffer;
     const hd_type *type;
+    hd_argument told;
 
     assert(module != NULL && out != NULL);
     buffer = find_argument(module, i);
     if (buffer == NULL)
         return false;
     type = &buffer->type;
-    *out = (hd_argument){
+    told = (hd_argument){
         .name = buffer->name,
         .role = buffer->role,
         .dtype = type->dtype,
@@ -125,19 +127,20 @@ bool hd_module_argument(const hd_module *module, size_t i, hd_argument *out)
         .local_elements = (size_t)hd_type_local_elements(type),
     };
     if (type->dtype == HD_DTYPE_I32) { // counts are, and indices
-        out->grouped_rows =
+        told.grouped_rows =
             find_limit(module, &module->body, buffer, rows_of_counts);
-        out->taken_extent =
+        told.taken_extent =
             find_limit(module, &module->body, buffer, extent_of_indices);
-        out->counted = find_counted(module, buffer);
+        told.counted = find_counted(module, buffer);
     }
-    out->local_bytes = (size_t)hd_type_local_bytes(type);
+    told.local_bytes = (size_t)hd_type_local_bytes(type);
     for (int d = 0; d < type->ndims; d++) {
-        out->extent[d] = hd_module_extent(module, type->dim[d]);
-        out->elements *= (size_t)out->extent[d];
-        out->local[d] = hd_dim_local(type->dim[d]);
-        out->axis[d] = hd_dim_is_sharded(type->dim[d]) ? type->dim[d].mark : -1;
+        told.extent[d] = hd_module_extent(module, type->dim[d]);
+        told.elements *= (size_t)told.extent[d];
+        told.local[d] = hd_dim_local(type->dim[d]);
+        told.axis[d] = hd_dim_is_sharded(type->dim[d]) ? type->dim[d].mark : -1;
     }
+    hd_sized_write(&told, sizeof told, out);
     return true;
 }
 
@@ -152,8 +155,11 @@ bool hd_module_size(const hd_module *module, size_t i, hd_size_info *out)
     assert(module != NULL && out != NULL);
     if (i >= (size_t)module->nsizes)
         return false;
-    *out = (hd_size_info){module->size[i].name, module->size[i].low,
-                          module->size[i].high, module->size[i].now};
+    hd_sized_write(&(hd_size_info){.name = module->size[i].name,
+                                   .low = module->size[i].low,
+                                   .high = module->size[i].high,
+                                   .now = module->size[i].now},
+                   sizeof(hd_size_info), out);
     return true;
 }
 
@@ -360,7 +366,7 @@ size_t hd_module_calls(const hd_module *module)
 
 bool hd_module_call(const hd_module *module, size_t i, hd_call_info *out)
 {
-    hd_call_info info = {.size = sizeof info};
+    hd_call_info info = HD_EMPTY(hd_call_info);
     const hd_op *op;
     size_t n;
 
@@ -370,8 +376,6 @@ bool hd_module_call(const hd_module *module, size_t i, hd_call_info *out)
         return false;
     info.name = hd_op_callee(op);
     info.line = (int)op->loc.line;
-    if (out->size < info.size)
-        info.size = out->size;
-    memcpy(out, &info, info.size);
+    hd_sized_write(&info, sizeof info, out);
     return true;
 }

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/options.h"
+#include "base/sized.h"
 #include "base/text.h"
 #include "ir/parse.h"
 
@@ -131,7 +131,7 @@ static bool take_struct(hd_builder *b, const char *call, const char *what,
 {
     if (given == NULL)
         refuse(b, call, what, NULL, "is NULL", cookie);
-    else if (!hd_struct_take(given, bytes, out))
+    else if (!hd_sized_take(given, bytes, out))
         refuse(b, call, what, NULL,
                "has no size, or says what this version does not know", cookie);
     else

@@ -1,4 +1,5 @@
 // Runs the passes that a module still needs, and verifies after each.
+#include "base/sized.h"
 #include "ir/counts.h"
 #include "ir/verify.h"
 #include "lower/pass.h"
@@ -16,17 +17,6 @@ static const pass passes[] = {
     {"event", HD_STAGE_EVENT, hd_pass_event},
     {"place", HD_STAGE_HOST, hd_pass_place},
 };
-
-hd_lower_options hd_lower_defaults(void)
-{
-    return (hd_lower_options){.transfer = HD_TRANSFER_RING,
-                              .protocol = HD_PROTOCOL_PUT,
-                              .streams = 2,
-                              .chunks = 1,
-                              .transport = HD_TRANSPORT_COPY,
-                              .until = HD_STAGE_HOST,
-                              .asked = HD_OPTION_CHANGED};
-}
 
 bool hd_lower_is_bulk(const hd_lower_options *options)
 {
@@ -104,22 +94,21 @@ static hd_status run_guarded(hd_module *module, const hd_lower_options *options,
 hd_status hd_lower(hd_module *module, const hd_lower_options *options,
                    hd_lower_hook *hook, void *context, hd_diag *diag)
 {
-    const hd_lower_options usual = hd_lower_defaults();
+    hd_lower_options with = hd_lower_defaults();
     const hd_source *outer;
     hd_arena *scratch;
     hd_status status;
     int64_t now[HD_MAX_SIZES];
 
     HD_REQUIRE(diag, module);
-    if (options == NULL)
-        options = &usual;
-    HD_TRY(check_options(options, diag));
+    HD_TRY(hd_sized_read("hd_lower", options, sizeof with, diag, &with));
+    HD_TRY(check_options(&with, diag));
     scratch = hd_arena_create();
     if (scratch == NULL)
         return hd_fail(diag, HD_ERROR_NO_MEMORY, "out of memory");
     outer = hd_diag_source(diag, &module->source);
     fill_sizes(module, now);
-    status = run_guarded(module, options, hook, context, scratch, diag);
+    status = run_guarded(module, &with, hook, context, scratch, diag);
     for (int i = 0; i < module->nsizes; i++)
         module->size[i].now = now[i];
     hd_arena_guard(module->arena, NULL);

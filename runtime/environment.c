@@ -23,7 +23,7 @@ extern char **environ;
 void hd_environment_reason(hd_diag *diag, const char *instead,
                            char out[HD_REASON_TEXT])
 {
-    hd_message message;
+    hd_message message = HD_EMPTY(hd_message);
     bool found = hd_diag_message(diag, 0, &message);
 
     if (found && instead != NULL)

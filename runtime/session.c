@@ -13,6 +13,7 @@
 #include <xxhash.h>
 
 #include "base/diag.h"
+#include "base/sized.h"
 #include "ir/parts.h"
 #include "ir/print.h"
 #include "runtime/completion.h"
@@ -77,11 +78,6 @@ struct hd_session {
     hd_completion *completion; // owned; NULL until somebody asks
     bool dead;                 // a run failed
 };
-
-hd_session_options hd_session_defaults(void)
-{
-    return (hd_session_options){.device = "cpu", .timeout = 30};
-}
 
 // ------------------------------------------------------------ creation
 
@@ -575,13 +571,13 @@ hd_status hd_session_create(hd_group *group, const hd_module *module,
                             const hd_session_options *options, hd_diag *diag,
                             hd_session **out)
 {
-    hd_session_options usual = hd_session_defaults();
+    hd_session_options with = hd_session_defaults();
 
     HD_REQUIRE(diag, group);
-    if (options == NULL)
-        options = &usual;
-    return hd_session_open(group, module, options, find_driver(options->device),
-                           diag, out);
+    HD_TRY(
+        hd_sized_read("hd_session_create", options, sizeof with, diag, &with));
+    return hd_session_open(group, module, &with, find_driver(with.device), diag,
+                           out);
 }
 
 void hd_session_destroy(hd_session *session)
@@ -777,22 +773,24 @@ static hd_status take_sizes(hd_session *session, const int64_t *sizes,
     return HD_OK;
 }
 
-hd_status hd_session_run_with(hd_session *session, void *stream,
-                              const int64_t *sizes, size_t nsizes,
-                              void *const *arguments, size_t narguments,
-                              hd_diag *diag)
+hd_status hd_session_run(hd_session *session, void *const *arguments,
+                         size_t narguments, const hd_run_options *options,
+                         hd_diag *diag)
 {
+    hd_run_options with = HD_EMPTY(hd_run_options);
     hd_status status;
     int variant = -1;
 
     HD_REQUIRE(diag, session);
+    HD_TRY(hd_sized_read("hd_session_run", options, sizeof with, diag, &with));
     HD_TRY(check_arguments(session, arguments, narguments, diag));
-    HD_TRY(hd_module_check_sizes(&session->full, sizes, nsizes, diag));
-    HD_TRY(take_sizes(session, sizes, diag, &variant));
+    HD_TRY(
+        hd_module_check_sizes(&session->full, with.sizes, with.nsizes, diag));
+    HD_TRY(take_sizes(session, with.sizes, diag, &variant));
     session->runs++;
     hd_ranges_run(session->ranges, session->runs);
-    status =
-        session->driver->run(session->device, stream, arguments, variant, diag);
+    status = session->driver->run(session->device, with.stream, arguments,
+                                  variant, diag);
     hd_ranges_end(session->ranges);
     // A driver refuses what it was given before it begins anything.
     if (status == HD_ERROR_ARGUMENT)
@@ -800,20 +798,6 @@ hd_status hd_session_run_with(hd_session *session, void *stream,
     else
         session->dead = status != HD_OK;
     return status;
-}
-
-hd_status hd_session_run_on(hd_session *session, void *stream,
-                            void *const *arguments, size_t narguments,
-                            hd_diag *diag)
-{
-    return hd_session_run_with(session, stream, NULL, 0, arguments, narguments,
-                               diag);
-}
-
-hd_status hd_session_run(hd_session *session, void *const *arguments,
-                         size_t narguments, hd_diag *diag)
-{
-    return hd_session_run_on(session, NULL, arguments, narguments, diag);
 }
 
 hd_status hd_session_finish(hd_session *session, hd_diag *diag)
@@ -919,9 +903,10 @@ hd_status hd_session_copy(hd_session *session, void *to, const void *from,
 
 void hd_session_stats(const hd_session *session, hd_stats *out)
 {
-    hd_stats stats = {.matmul = "", .transport = ""};
+    hd_stats stats = HD_EMPTY(hd_stats);
 
     assert(session != NULL && out != NULL);
+    stats.matmul = stats.transport = "";
     stats.runs = session->runs;
     stats.steps = session->runs > 0 ? (uint64_t)session->steps.nsteps : 0;
     stats.handle_exchanges = session->handle_exchanges;

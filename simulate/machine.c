@@ -3,13 +3,16 @@
 
 #include "simulate/machine.h"
 
+#include <assert.h>
 #include <float.h>
 #include <stddef.h>
 #include <string.h>
 
-hd_machine hd_machine_default(void)
+#include "base/sized.h"
+
+void hd_machine_default(hd_machine *out)
 {
-    hd_machine machine = {
+    static const hd_machine machine = {
         .name = "8 x H200",
         .ranks_per_node = 8,
         .issue = 1.5e-6,
@@ -36,7 +39,8 @@ hd_machine hd_machine_default(void)
         .network_bandwidth = 47e9,
     };
 
-    return machine;
+    assert(out != NULL);
+    hd_sized_write(&machine, sizeof machine, out);
 }
 
 typedef struct field {

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/diag.h"
+#include "base/sized.h"
 #include "ir/suggest.h"
 
 enum {
@@ -325,7 +326,7 @@ hd_status hd_machine_parse(const char *name, const char *text, size_t length,
                            hd_diag *diag, hd_machine *out)
 {
     hd_source source = {.name = name, .text = text, .length = length};
-    reader r = {.diag = diag, .line = 1, .machine = hd_machine_default()};
+    reader r = {.diag = diag, .line = 1, .machine = HD_EMPTY(hd_machine)};
     const hd_source *outer;
     hd_status status;
 
@@ -336,6 +337,7 @@ hd_status hd_machine_parse(const char *name, const char *text, size_t length,
     if (length > MOST_BYTES)
         return hd_fail(diag, HD_ERROR_INVALID, "%s: longer than %d bytes", name,
                        MOST_BYTES);
+    hd_machine_default(&r.machine);
     r.start = r.at = r.line_start = length > 0 ? text : "";
     r.end = r.start + length;
     snprintf(r.machine.name, sizeof r.machine.name, "%s", name);
@@ -343,6 +345,6 @@ hd_status hd_machine_parse(const char *name, const char *text, size_t length,
     status = read_machine(&r);
     hd_diag_source(diag, outer);
     if (status == HD_OK)
-        *out = r.machine;
+        hd_sized_write(&r.machine, sizeof r.machine, out);
     return status;
 }

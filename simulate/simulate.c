@@ -7,6 +7,7 @@
 
 #include <heddle/simulate.h>
 
+#include "base/sized.h"
 #include "simulate/advance.h"
 #include "simulate/critical.h"
 #include "simulate/machine.h"
@@ -89,22 +90,22 @@ hd_status hd_simulate(const hd_module *module, const hd_machine *machine,
 {
     const hd_source *outer;
     hd_simulation *s;
-    const hd_machine usual = hd_machine_default();
+    hd_machine with = HD_EMPTY(hd_machine);
     hd_status status;
 
     HD_REQUIRE(diag, module);
     HD_REQUIRE(diag, out);
-    if (machine == NULL)
-        machine = &usual;
     if (module->stage != HD_STAGE_HOST)
         return hd_fail(diag, HD_ERROR_ARGUMENT,
                        "only a complete host program is simulated");
-    HD_TRY(hd_machine_check(machine, diag));
+    hd_machine_default(&with);
+    HD_TRY(hd_sized_read("hd_simulate", machine, sizeof with, diag, &with));
+    HD_TRY(hd_machine_check(&with, diag));
     s = calloc(1, sizeof *s);
     if (s == NULL)
         return hd_fail(diag, HD_ERROR_NO_MEMORY,
                        "out of memory in the simulator");
-    s->machine = *machine;
+    s->machine = with;
     outer = hd_diag_source(diag, &module->source);
     status = simulate(s, module, diag);
     s->agenda.diag = NULL; // the caller's, for the run alone
@@ -119,7 +120,7 @@ hd_status hd_simulate(const hd_module *module, const hd_machine *machine,
 void hd_simulation_predict(const hd_simulation *s, hd_prediction *out)
 {
     assert(s != NULL && out != NULL);
-    *out = s->prediction;
+    hd_sized_write(&s->prediction, sizeof s->prediction, out);
 }
 
 void hd_simulation_measure(hd_simulation *s, const double *times)
@@ -155,6 +156,7 @@ static inline bool is_interval(const hd_simulation *s, int64_t i)
 void hd_simulation_interval(const hd_simulation *s, int64_t i, hd_interval *out)
 {
     const hd_node *node;
+    hd_interval interval;
     bool point;
     int rank;
 
@@ -162,20 +164,21 @@ void hd_simulation_interval(const hd_simulation *s, int64_t i, hd_interval *out)
     node = hd_simulation_node(s, i);
     point = node->kind == HD_NODE_SEND || node->kind == HD_NODE_RECV;
     rank = hd_graph_rank(&s->graph, i);
-    *out = (hd_interval){.rank = rank,
-                         .stream = node->stream - 1,
-                         .step = i - s->graph.first[rank],
-                         .work = node->kind >= HD_NODE_SEND ? HD_WORK_TRANSFER
-                                 : hd_op_is(node->op, HD_UNIT_COMPUTE)
-                                     ? HD_WORK_COMPUTE
-                                     : HD_WORK_SYNC,
-                         .op = hd_op_info_get(node->op->code)->text,
-                         .start = s->step[i].start,
-                         .end = s->step[i].end,
-                         .line = (int)node->op->loc.line,
-                         .peer = point ? node->peer : -1,
-                         .meets = point ? node->link : -1,
-                         .critical = s->critical[i]};
+    interval = (hd_interval){
+        .rank = rank,
+        .stream = node->stream - 1,
+        .step = i - s->graph.first[rank],
+        .work = node->kind >= HD_NODE_SEND            ? HD_WORK_TRANSFER
+                : hd_op_is(node->op, HD_UNIT_COMPUTE) ? HD_WORK_COMPUTE
+                                                      : HD_WORK_SYNC,
+        .op = hd_op_info_get(node->op->code)->text,
+        .start = s->step[i].start,
+        .end = s->step[i].end,
+        .line = (int)node->op->loc.line,
+        .peer = point ? node->peer : -1,
+        .meets = point ? node->link : -1,
+        .critical = s->critical[i]};
+    hd_sized_write(&interval, sizeof interval, out);
 }
 
 void hd_simulation_name(const hd_simulation *s, int64_t i, char *out,

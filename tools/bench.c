@@ -110,7 +110,7 @@ static outcome count_ranks(bench *bench)
     int64_t ranks = bench->suite.world;
 
     if (bench->measure.place)
-        ranks = bench->place.size;
+        ranks = bench->place.nranks;
     for (size_t i = 0; i < options->ndefines; i++)
         ranks = options->defines[i].value;
     if (ranks == 0)

@@ -60,7 +60,7 @@ static hd_status check_host(const check *check, const hd_module *module)
     how.waiting_streams = check->waiting_streams;
     how.against = tensor;
     if (status == HD_OK)
-        status = hd_check_with(module, &how, check->diag);
+        status = hd_check(module, &how, check->diag);
     hd_module_destroy(tensor);
     return status;
 }
@@ -143,7 +143,7 @@ static void put_messages(cJSON *findings, const hd_diag *diag)
     cJSON *notes = NULL;
 
     for (size_t i = 0; i < hd_diag_count(diag); i++) {
-        hd_message m;
+        hd_message m = HD_EMPTY(hd_message);
 
         if (!hd_diag_message(diag, i, &m))
             continue;

@@ -12,7 +12,8 @@ const char *choose_name(hd_transfer transfer)
 
 bool candidate_get(const hd_choice *choice, size_t i, candidate *out)
 {
-    *out = (candidate){.lower = hd_lower_defaults()};
+    *out = (candidate){.lower = hd_lower_defaults(),
+                       .prediction = HD_EMPTY(hd_prediction)};
     return hd_choice_candidate(choice, i, &out->lower, &out->prediction,
                                &out->also);
 }

@@ -246,9 +246,10 @@ static void drop(contender *contender)
 
 static double memory_of(const hd_module *module)
 {
-    hd_machine machine = hd_machine_default();
+    hd_machine machine = HD_EMPTY(hd_machine);
+    hd_machine_default(&machine);
     hd_simulation *simulation;
-    hd_prediction prediction;
+    hd_prediction prediction = HD_EMPTY(hd_prediction);
 
     if (hd_simulate(module, &machine, NULL, &simulation) != HD_OK)
         return 0;
@@ -274,7 +275,7 @@ static outcome add(maker *maker, const contender *like,
     result = make_module(maker, lower, &new->module, &new->text);
     known = result == FINE && is_known(contest, new);
     if (result == FINE && !known) {
-        status = hd_check(new->module, diag);
+        status = hd_check(new->module, NULL, diag);
         if (status == HD_OK && new->part == PART_LINK)
             hd_diag_clear(diag); // nobody reads what it moves, by design
         result = tell(diag, status, maker->path);
@@ -539,7 +540,7 @@ outcome contest_shape(const shape *shape, const contest_options *options,
 // Contenders are measured at one size.
 static outcome check_sizes(const hd_module *program)
 {
-    hd_size_info about;
+    hd_size_info about = HD_EMPTY(hd_size_info);
 
     if (!hd_module_size(program, 0, &about))
         return FINE;
@@ -580,7 +581,7 @@ static void list_arguments(contest *contest)
 // and none of the program's.
 static outcome check_arguments(const contest *contest)
 {
-    hd_argument about;
+    hd_argument about = HD_EMPTY(hd_argument);
 
     if (contest->narguments > MOST_ARGUMENTS)
         return complain(WRONG, "%s has %zu arguments, and bench takes %d",
@@ -598,7 +599,7 @@ static outcome check_arguments(const contest *contest)
 // What writes no values has none to compare.
 static judge judge_of(const contest *contest)
 {
-    hd_argument about;
+    hd_argument about = HD_EMPTY(hd_argument);
 
     for (size_t i = 0; hd_module_argument(contest->program, i, &about); i++)
         if (about.role != HD_ROLE_IN && about.elements > 0)
@@ -657,7 +658,7 @@ outcome contest_file(const char *path, const content *text,
 
 static outcome draw(contest *contest, size_t i, int set, uint64_t seed)
 {
-    hd_argument about;
+    hd_argument about = HD_EMPTY(hd_argument);
     whole *out = &contest->whole[set][i];
     size_t bytes;
 

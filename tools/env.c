@@ -174,7 +174,7 @@ static void print_launcher(const environment *e)
         printf("\nlauncher: none; heddle run forks its ranks\n");
     } else {
         printf("\nlauncher: %s: rank %d of %d", place->launcher, place->rank,
-               place->size);
+               place->nranks);
         if (place->local_size > 0)
             printf(", %d of %d on this host", place->local_rank,
                    place->local_size);
@@ -327,7 +327,7 @@ static void put_launcher(cJSON *root, const environment *e)
     if (e->launched) {
         put_text(launcher, "name", e->place.launcher);
         json_number(launcher, "rank", e->place.rank);
-        json_number(launcher, "size", e->place.size);
+        json_number(launcher, "size", e->place.nranks);
         json_number(launcher, "local_rank", e->place.local_rank);
         json_number(launcher, "local_size", e->place.local_size);
         json_text(launcher, "address", e->place.address);

@@ -65,7 +65,7 @@ static outcome refuse_name(const bindings *bindings, const hd_module *module,
     size_t n = hd_module_arguments(module), nfitting = 0;
     const char **names = need(n, sizeof *names);
     const char *guess;
-    hd_argument argument;
+    hd_argument argument = HD_EMPTY(hd_argument);
 
     for (size_t i = 0; i < n; i++)
         if (hd_module_argument(module, i, &argument) &&
@@ -86,7 +86,7 @@ static outcome check_binding(const bindings *bindings, const hd_module *module,
                              const char *name)
 {
     static const char *const roles[] = {"in", "out", "inout", "temp"};
-    hd_argument argument;
+    hd_argument argument = HD_EMPTY(hd_argument);
 
     for (size_t i = 0; hd_module_argument(module, i, &argument); i++) {
         if (strcmp(argument.name, name) != 0)

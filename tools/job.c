@@ -167,7 +167,7 @@ static outcome draw(const slot *slot, const hd_argument *now, uint64_t seed,
 
 static outcome draw_set(job *job, int set)
 {
-    hd_argument now;
+    hd_argument now = HD_EMPTY(hd_argument);
 
     TRY(tell(job->diag, sizes_set(job->sizes, job->module, set, job->diag),
              job->path));
@@ -335,8 +335,11 @@ static hd_status run_once(const rank *rank, int64_t run)
     hd_status status = take_sizes(job, run);
     size_t nsizes = hd_module_sizes(job->module);
     int64_t *size = need(nsizes, sizeof *size);
+    hd_run_options with = HD_EMPTY(hd_run_options);
     double start;
 
+    with.sizes = size;
+    with.nsizes = nsizes;
     sizes_of_run(job->sizes, job->module, run, size);
     if (status == HD_OK)
         status = set_arguments(rank, run);
@@ -346,9 +349,8 @@ static hd_status run_once(const rank *rank, int64_t run)
             hd_group_allgather(rank->group, NULL, 0, NULL, rank->job->diag);
     start = seconds();
     if (status == HD_OK)
-        status =
-            hd_session_run_with(rank->session, NULL, size, nsizes,
-                                rank->argument, job->nslots, rank->job->diag);
+        status = hd_session_run(rank->session, rank->argument, job->nslots,
+                                &with, rank->job->diag);
     free(size);
     if (status == HD_OK)
         status = hd_session_finish(rank->session, rank->job->diag);
@@ -410,6 +412,7 @@ static hd_status run_all(rank *rank)
         status = program_judge(rank->session, job->module, job->diag);
     if (status == HD_OK)
         status = open_arguments(rank);
+    report->first = report->last = HD_EMPTY(hd_stats);
     for (int64_t run = 0; run < job->iters && status == HD_OK; run++) {
         status = run_once(rank, run);
         if (run == 0)

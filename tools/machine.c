@@ -17,7 +17,8 @@ outcome machine_open(const char *path, hd_machine *out)
     hd_status status;
     outcome result;
 
-    *out = hd_machine_default();
+    *out = HD_EMPTY(hd_machine);
+    hd_machine_default(out);
     if (!path)
         return FINE;
     TRY(content_open(path, MACHINE_LIMIT, &text));

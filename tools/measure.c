@@ -102,7 +102,7 @@ static hd_status open_session(rank *rank, int i)
     const contender *c = &rank->contest->contender[i];
     hd_session_options options = rank->measure->session;
     score *score = &rank->contest->score[i];
-    hd_message message;
+    hd_message message = HD_EMPTY(hd_message);
     hd_status status;
 
     options.transport = c->transport;
@@ -150,7 +150,7 @@ static hd_status open_arguments(rank *rank, int i)
 
     entry->n = hd_module_arguments(rank->contest->contender[i].module);
     for (size_t j = 0; j < entry->n; j++) {
-        hd_argument about;
+        hd_argument about = HD_EMPTY(hd_argument);
 
         if (j == MOST_ARGUMENTS || !argument_of(rank, i, j, &about))
             return HD_ERROR_NO_MEMORY;
@@ -240,7 +240,7 @@ static hd_status load(const rank *rank, int i, size_t j,
 static hd_status load_all(const rank *rank, int i, int set)
 {
     for (size_t j = 0; j < rank->entry[i].n; j++) {
-        hd_argument about;
+        hd_argument about = HD_EMPTY(hd_argument);
 
         if (!argument_of(rank, i, j, &about))
             return HD_ERROR_ARGUMENT;
@@ -253,7 +253,7 @@ static hd_status start(const rank *rank, int i)
 {
     const entry *entry = &rank->entry[i];
 
-    return hd_session_run(entry->session, entry->argument, entry->n,
+    return hd_session_run(entry->session, entry->argument, entry->n, NULL,
                           diag_of(rank));
 }
 
@@ -372,7 +372,7 @@ static hd_status judge_outputs(const rank *rank, int i, bool poison,
     if (rank->contest->contender[i].judge == JUDGE_NONE)
         return HD_OK;
     for (size_t j = 0; j < rank->entry[i].n; j++) {
-        hd_argument about;
+        hd_argument about = HD_EMPTY(hd_argument);
 
         if (!argument_of(rank, i, j, &about))
             return HD_ERROR_ARGUMENT;
@@ -400,7 +400,7 @@ static hd_status gather_verdict(const rank *rank, int i, const verdict *mine)
 // What is read and written becomes another thing in each run.
 static bool changes_inputs(const rank *rank, int i)
 {
-    hd_argument about;
+    hd_argument about = HD_EMPTY(hd_argument);
     bool changes = false;
 
     for (size_t j = 0; j < rank->entry[i].n; j++)
@@ -477,7 +477,7 @@ static hd_status take_sample(const rank *rank, int i, size_t s)
 {
     const measure *measure = rank->measure;
     const entry *entry = &rank->entry[i];
-    hd_stats stats;
+    hd_stats stats = HD_EMPTY(hd_stats);
     double begin;
 
     DO(meet(rank));
@@ -558,7 +558,7 @@ static hd_status gather_times(const rank *rank, int i)
     size_t own = TIMES * n;
     double *all = need(ranks * own, sizeof *all);
     score *score = &rank->contest->score[i];
-    hd_stats stats;
+    hd_stats stats = HD_EMPTY(hd_stats);
     hd_status status = gather(rank, entry->time, own * sizeof *all, all);
 
     for (size_t k = own; k < ranks * own && status == HD_OK; k++)

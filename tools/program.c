@@ -231,11 +231,11 @@ hd_status program_judge(const hd_session *session, const hd_module *module,
                         hd_diag *diag)
 {
     hd_check_options how = hd_check_defaults();
-    hd_stats stats;
+    hd_stats stats = HD_EMPTY(hd_stats);
 
     hd_session_stats(session, &stats);
     how.axes = stats.transport;
-    return strstr(stats.transport, "nccl") ? hd_check_with(module, &how, diag)
+    return strstr(stats.transport, "nccl") ? hd_check(module, &how, diag)
                                            : HD_OK;
 }
 

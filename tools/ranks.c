@@ -37,16 +37,19 @@ outcome ranks_find(hd_place *place, bool takes_input, const hd_place **mine,
 {
     bool found;
     hd_diag *diag = need_diag();
-    outcome result = tell(diag, hd_place_find(diag, &found, place), "run");
+    outcome result;
+
+    *place = HD_EMPTY(hd_place);
+    result = tell(diag, hd_place_find(diag, &found, place), "run");
 
     hd_diag_destroy(diag);
-    if (result != FINE || !found || place->size <= 1)
+    if (result != FINE || !found || place->nranks <= 1)
         return result;
     if (takes_input)
         return complain(USAGE,
                         "standard input does not reach all of the %d processes "
                         "that %s has started; name a file",
-                        place->size, place->launcher);
+                        place->nranks, place->launcher);
     *mine = place;
     if (place->rank > 0 && !(*to = fopen("/dev/null", "we")))
         return complain(FAILED, "cannot open /dev/null");
@@ -57,13 +60,13 @@ outcome ranks_check(const hd_place *place, const hd_module *module)
 {
     int ranks = hd_module_ranks(module);
 
-    if (ranks == place->size)
+    if (ranks == place->nranks)
         return FINE;
     return complain(USAGE,
                     "the mesh of %s has %d rank%s, and %s has started %d "
                     "processes; -D sets the size of an axis",
                     hd_module_name(module), ranks, ranks == 1 ? "" : "s",
-                    place->launcher, place->size);
+                    place->launcher, place->nranks);
 }
 
 // What each rank contributes: where it lies, here as there, and how much it is.
@@ -77,7 +80,7 @@ typedef struct share {
 static hd_status gather(const joined *joined, const share *share, bool keep)
 {
     const hd_place *place = joined->job->place;
-    size_t size = (size_t)place->size, most = 0;
+    size_t size = (size_t)place->nranks, most = 0;
     unsigned char *mine, *all;
     hd_status status = HD_OK;
 
@@ -113,7 +116,7 @@ static hd_status gather(const joined *joined, const share *share, bool keep)
 static hd_status gather_rows(const joined *joined, void *base, size_t stride,
                              size_t bytes, bool keep)
 {
-    size_t size = (size_t)joined->job->place->size;
+    size_t size = (size_t)joined->job->place->nranks;
     share *share = need(size, sizeof *share);
     hd_status status;
 
@@ -129,7 +132,7 @@ static hd_status gather_rows(const joined *joined, void *base, size_t stride,
 static hd_status gather_times(const joined *joined)
 {
     const job *job = joined->job;
-    size_t size = (size_t)job->place->size;
+    size_t size = (size_t)job->place->nranks;
     share *share = need(size, sizeof *share);
     hd_status status;
 
@@ -147,7 +150,7 @@ static hd_status gather_times(const joined *joined)
 static hd_status gather_longest(const joined *joined)
 {
     const job *job = joined->job;
-    size_t size = (size_t)job->place->size, n = (size_t)job->iters;
+    size_t size = (size_t)job->place->nranks, n = (size_t)job->iters;
     uint64_t *all = need(size * n, sizeof *all);
     uint64_t *mine = all + (size_t)job->place->rank * n;
     hd_status status;

@@ -164,7 +164,7 @@ static outcome parse_program(run *run, const content *text)
         return FINE;
     if (run->against)
         how.against = run->program;
-    return tell_first(run, hd_check_with(run->module, &how, run->diag));
+    return tell_first(run, hd_check(run->module, &how, run->diag));
 }
 
 static outcome open_program(run *run)
@@ -217,6 +217,7 @@ static void list_slots(run *run)
     for (size_t i = 0; i < job->nslots; i++) {
         slot *slot = &job->slot[i];
 
+        slot->about = HD_EMPTY(hd_argument);
         if (hd_module_argument(run->module, i, &slot->about)) {
             slot->given = bindings_find(&run->in, slot->about.name) != NULL;
             slot->wanted = bindings_find(&run->out, slot->about.name) != NULL;
@@ -265,7 +266,7 @@ static bool are_alike(const hd_module *x, const hd_module *y)
     bool alike = n == hd_module_arguments(y);
 
     for (size_t i = 0; i < n && alike; i++) {
-        hd_argument a, b;
+        hd_argument a = HD_EMPTY(hd_argument), b = HD_EMPTY(hd_argument);
 
         alike = hd_module_argument(x, i, &a) && hd_module_argument(y, i, &b) &&
                 strcmp(a.name, b.name) == 0 &&
@@ -380,7 +381,8 @@ static outcome write_outputs(const run *run)
 // are those of the last run.
 static outcome draw_timeline(const run *run)
 {
-    hd_machine machine = hd_machine_default();
+    hd_machine machine = HD_EMPTY(hd_machine);
+    hd_machine_default(&machine);
     hd_simulation *simulation;
     char title[256];
     timeline t;

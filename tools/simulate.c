@@ -65,7 +65,7 @@ static share *find_shares(const hd_simulation *simulation, int64_t *out)
     share *shares = need((size_t)all + 1, sizeof *shares);
 
     for (int64_t i = 0; i < all; i++) {
-        hd_interval v;
+        hd_interval v = HD_EMPTY(hd_interval);
 
         hd_simulation_interval(simulation, i, &v);
         if (v.critical && v.work != HD_WORK_SYNC)
@@ -89,7 +89,7 @@ static void print_prediction(const simulate *s, const hd_module *module,
 {
     // A picture on standard output wants nothing beside it.
     FILE *to = is_dash(s->trace) || is_dash(s->svg) ? stderr : stdout;
-    hd_prediction p;
+    hd_prediction p = HD_EMPTY(hd_prediction);
     int ranks = hd_module_ranks(module);
     int64_t n;
     share *shares = find_shares(simulation, &n);
@@ -138,7 +138,7 @@ static void json_prediction(const simulate *s, const hd_module *module,
                             const hd_simulation *simulation)
 {
     cJSON *object = json_need(cJSON_CreateObject());
-    hd_prediction p;
+    hd_prediction p = HD_EMPTY(hd_prediction);
 
     hd_simulation_predict(simulation, &p);
     json_text(object, "program", hd_module_name(module));
@@ -173,7 +173,7 @@ static outcome simulate_module(simulate *s, hd_module *module)
     outcome result;
 
     if (status == HD_OK)
-        status = hd_check_with(module, &how, s->diag);
+        status = hd_check(module, &how, s->diag);
     if (status == HD_OK)
         status = hd_simulate(module, &s->machine, s->diag, &simulation);
     TRY(tell(s->diag, status, s->path));

@@ -87,7 +87,7 @@ static outcome check_known(const size_values *values, const hd_module *module)
     size_t n = hd_module_sizes(module);
     const char **names = need(n, sizeof *names);
     const char *guess;
-    hd_size_info about;
+    hd_size_info about = HD_EMPTY(hd_size_info);
     bool known = false;
 
     for (size_t i = 0; i < n && hd_module_size(module, i, &about); i++) {
@@ -109,7 +109,7 @@ static outcome check_known(const size_values *values, const hd_module *module)
 
 outcome sizes_check(sizes *sizes, const hd_module *module)
 {
-    hd_size_info about;
+    hd_size_info about = HD_EMPTY(hd_size_info);
 
     for (size_t i = 0; i < sizes->n; i++)
         TRY(check_known(&sizes->size[i], module));
@@ -130,7 +130,7 @@ outcome sizes_check(sizes *sizes, const hd_module *module)
 void sizes_of_run(const sizes *sizes, const hd_module *module, int64_t run,
                   int64_t *out)
 {
-    hd_size_info about;
+    hd_size_info about = HD_EMPTY(hd_size_info);
 
     for (size_t i = 0; hd_module_size(module, i, &about); i++) {
         const size_values *values = find_values(sizes, about.name);

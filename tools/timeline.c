@@ -17,6 +17,7 @@ timeline timeline_of(const hd_simulation *simulation, const char *title,
     t.n = hd_simulation_intervals(simulation);
     t.interval = need((size_t)t.n + 1, sizeof *t.interval);
     for (int64_t i = 0; i < t.n; i++) {
+        t.interval[i] = HD_EMPTY(hd_interval);
         hd_simulation_interval(simulation, i, &t.interval[i]);
         t.end = t.interval[i].end > t.end ? t.interval[i].end : t.end;
     }

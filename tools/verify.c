@@ -77,7 +77,7 @@ static hd_status compare_shard(const standard *standard,
                                const finding *place, const void *local,
                                verdict *out)
 {
-    hd_argument argument;
+    hd_argument argument = HD_EMPTY(hd_argument);
     size_t n, bytes;
     double *values;
 

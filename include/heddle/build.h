@@ -49,7 +49,7 @@ HD_API void hd_builder_streams(hd_builder *builder, int64_t streams,
 
 // in %name : f32[1024, 4096@tp]
 typedef struct hd_build_buffer {
-    size_t size; // of this struct
+    size_t size;
     hd_role role;
     hd_dtype dtype;
     const char *name;
@@ -69,7 +69,7 @@ HD_API void hd_builder_buffer(hd_builder *builder,
 
 // %c, .. = op@axis %a, %b[tp], .. attributes
 typedef struct hd_build_op {
-    size_t size;                // of this struct
+    size_t size;
     const char *op;             // "matmul"
     const char *callee;         // NULL, or the function that a `call` names
     const char *axis;           // NULL, or the axis that a transfer goes along

@@ -28,15 +28,17 @@ HD_BEGIN_DECLS
 typedef struct hd_cache hd_cache;
 
 typedef struct hd_cache_options {
-    size_t size;     // of this struct
+    size_t size;
     size_t modules;  // entries that are kept though none is in use
     size_t sessions; // likewise, of all groups together
 } hd_cache_options;
 
 static inline hd_cache_options hd_cache_defaults(void)
 {
-    hd_cache_options options = {sizeof(hd_cache_options), 256, 16};
+    hd_cache_options options = HD_EMPTY(hd_cache_options);
 
+    options.modules = 256;
+    options.sessions = 16;
     return options;
 }
 
@@ -48,7 +50,7 @@ HD_API void hd_cache_destroy(hd_cache *cache);
 // A program, as a text or as a module, and what to make of it. Nothing of it is
 // needed afterwards.
 typedef struct hd_cache_request {
-    size_t size;      // of this struct
+    size_t size;
     const char *name; // of the text, in messages
     const char *text; // NULL where there is a module
     size_t length;
@@ -89,7 +91,7 @@ HD_API void hd_cache_release_session(hd_cache *cache, hd_session *session);
 HD_API void hd_cache_forget(hd_cache *cache, const hd_group *group);
 
 typedef struct hd_cache_stats {
-    size_t size; // of this struct, as the caller has it
+    size_t size;
     uint64_t hits, misses, evictions, entries; // programs
     uint64_t session_hits, session_misses, session_evictions, session_entries;
 } hd_cache_stats;

@@ -28,7 +28,7 @@ typedef struct hd_call_view {
 
 // What one call is for. All of it is there until the function returns.
 typedef struct hd_call_site {
-    size_t size; // of this struct as the library has it
+    size_t size; // as the library has it
     const char *name;
     int rank;
     const char *device; // "cpu" or "cuda"
@@ -61,7 +61,7 @@ typedef struct hd_call_site {
 typedef hd_status hd_call_fn(void *context, const hd_call_site *site);
 
 struct hd_call {
-    size_t size;      // of this struct, the same in all of a table
+    size_t size;      // the same in all of a table
     const char *name; // as the program has it
     hd_call_fn *fn;
     void *context; // handed to `fn`; outlives the session

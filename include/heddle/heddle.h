@@ -46,6 +46,22 @@
 #define HD_MAX_AXES 4 // axes of a mesh
 #define HD_MAX_RANKS 4096
 
+// Each struct begins with `size`, the bytes of it that the caller was compiled
+// with, so that structs may grow: of options hd_..._defaults sets it, and
+// HD_EMPTY(hd_argument) of what the library fills. Only hd_define, of which
+// callers pass arrays, has none, and does not grow.
+#ifdef __cplusplus
+extern "C++" template <class T> inline T hd_empty()
+{
+    T empty = T();
+    empty.size = sizeof(T);
+    return empty;
+}
+#define HD_EMPTY(type) hd_empty<type>()
+#else
+#define HD_EMPTY(type) ((type){.size = sizeof(type)})
+#endif
+
 HD_BEGIN_DECLS
 
 // ---------------------------------------------------------------- status
@@ -80,13 +96,14 @@ typedef enum hd_severity {
 } hd_severity;
 
 typedef struct hd_message {
+    size_t size;
     hd_severity severity;
     const char *code; // "HD0101", or "" for notes and what has no place in text
     const char *file; // "" if the message has no place in a text
     int line;         // from 1; 0 if none
     int column;       // from 1, in bytes; 0 if none
     const char *text; // without code, place or full stop
-    uint64_t cookie; // of the line of a builder (build.h) that it is about; 0
+    uint64_t cookie;  // of the line of a builder (build.h) that it is about; 0
 } hd_message;
 
 // NULL if memory runs out.
@@ -186,6 +203,7 @@ typedef enum hd_role {
 // An argument is a buffer that is not `temp`; they count from 0 in the order
 // of declaration. Every rank passes its own shard, dense and row-major.
 typedef struct hd_argument {
+    size_t size;
     const char *name; // without %
     hd_role role;
     hd_dtype dtype;
@@ -215,6 +233,7 @@ HD_API bool hd_module_argument(const hd_module *module, size_t i,
 
 // What runs are given (`param m in 1..4096`).
 typedef struct hd_size_info {
+    size_t size;
     const char *name;  // the module's
     int64_t low, high; // its least and its greatest value
     int64_t now;       // with which all below works; `high` until it is set
@@ -281,6 +300,7 @@ typedef enum hd_option {
 } hd_option;
 
 typedef struct hd_lower_options {
+    size_t size;
     hd_transfer transfer;
     hd_protocol protocol;
     int streams;   // work streams of a pipelined loop, 1 to 64
@@ -298,9 +318,20 @@ typedef struct hd_lower_options {
                     // no effect on the program is a warning, with its reason
 } hd_lower_options;
 
-// ring, put, 2 streams, 1 chunk, local shard in place, waits in place, sums in
-// the result's dtype, for copies, to the end; HD_OPTION_CHANGED are asked for
-HD_API hd_lower_options hd_lower_defaults(void);
+static inline hd_lower_options hd_lower_defaults(void)
+{
+    hd_lower_options options = HD_EMPTY(hd_lower_options);
+
+    options.transfer = HD_TRANSFER_RING;
+    options.protocol = HD_PROTOCOL_PUT;
+    options.streams = 2;
+    options.chunks = 1;
+    options.wire = HD_WIRE_RESULT;
+    options.transport = HD_TRANSPORT_COPY;
+    options.until = HD_STAGE_HOST;
+    options.asked = HD_OPTION_CHANGED;
+    return options;
+}
 
 // Called after each pass that ran, with the module as it left it.
 typedef void hd_lower_hook(void *context, const char *pass,
@@ -318,6 +349,7 @@ HD_API HD_MUST_USE hd_status hd_lower(hd_module *module,
 // ----------------------------------------------------------------- check
 
 typedef struct hd_check_options {
+    size_t size;
     int waiting_streams;      // of a rank, that may wait at once: beyond is a
                               // warning
     hd_transport transport;   // that the program will go by: over NCCL more
@@ -327,7 +359,14 @@ typedef struct hd_check_options {
                               // host program is made from; or NULL
 } hd_check_options;
 
-HD_API hd_check_options hd_check_defaults(void); // 7, copies, NULL
+static inline hd_check_options hd_check_defaults(void)
+{
+    hd_check_options options = HD_EMPTY(hd_check_options);
+
+    options.waiting_streams = 7;
+    options.transport = HD_TRANSPORT_COPY;
+    return options;
+}
 
 // Everything that can be said of a program without running it. Of any program,
 // that it is well formed; of a complete host program also, for all ranks and
@@ -338,21 +377,21 @@ HD_API hd_check_options hd_check_defaults(void); // 7, copies, NULL
 // each element of each output is made of the same inputs by the same operations
 // as in that tensor program, sums in any order. HD_ERROR_INVALID, with findings
 // that point into the text that the module was parsed from, if it is wrong.
-HD_API HD_MUST_USE hd_status hd_check(const hd_module *module, hd_diag *diag);
-HD_API HD_MUST_USE hd_status hd_check_with(const hd_module *module,
-                                           const hd_check_options *options,
-                                           hd_diag *diag);
+HD_API HD_MUST_USE hd_status hd_check(const hd_module *module,
+                                      const hd_check_options *options,
+                                      hd_diag *diag);
 
 // ----------------------------------------------------------------- ranks
 
 // What a rank needs from outside to find the others: every rank calls
 // `allgather` the same number of times in the same order; `all` receives
-// size times bytes, in rank order. A status other than HD_OK is what the call
+// nranks times bytes, in rank order. A status other than HD_OK is what the call
 // that gathers ends with on this rank.
 typedef struct hd_oob {
+    size_t size;
     void *context;
     int rank;
-    int size;
+    int nranks;
     hd_status (*allgather)(void *context, const void *mine, size_t bytes,
                            void *all);
 } hd_oob;
@@ -406,6 +445,7 @@ typedef struct hd_session hd_session;
 typedef struct hd_call hd_call; // a function of the caller's: call.h
 
 typedef struct hd_session_options {
+    size_t size;
     const char *device; // "cpu", "cuda" (of the current context, else number
                         // rank modulo devices) or "cuda:3"
     double timeout;     // seconds that any wait for a peer may take
@@ -434,7 +474,15 @@ typedef struct hd_session_options {
     size_t ncalls;
 } hd_session_options;
 
-HD_API hd_session_options hd_session_defaults(void); // cpu, 30 s
+static inline hd_session_options hd_session_defaults(void)
+{
+    hd_session_options options = HD_EMPTY(hd_session_options);
+
+    options.device = "cpu";
+    options.timeout = 30;
+    options.transport = HD_TRANSPORT_AUTO;
+    return options;
+}
 
 // Whether hd_session_options may name a device so. That it is there, only the
 // session finds.
@@ -453,6 +501,20 @@ HD_API HD_MUST_USE hd_status hd_session_create(
     hd_diag *diag, hd_session **out);
 HD_API void hd_session_destroy(hd_session *session);
 
+// What one run differs by from the next. NULL: nothing.
+typedef struct hd_run_options {
+    size_t size;
+    void *stream; // a CUstream on cuda, whose work the run is in order with:
+                  // NULL is the default stream. NULL on the cpu. May differ
+                  // from run to run. A stream that is being captured into a
+                  // graph is HD_ERROR_ARGUMENT: a run cannot be replayed as
+                  // part of another graph
+    const int64_t *sizes; // borrowed for the call: of a program that is given
+                          // sizes (`param m in 1..4096`) one a size, in their
+                          // order, the same on all ranks
+    size_t nsizes;
+} hd_run_options;
+
 // Issues one run on this rank and returns; arguments[i] is this rank's shard of
 // argument i: memory of the session's device, on cuda at a multiple of 16
 // bytes. An event argument, of which there is one element, is an hd_event on
@@ -465,32 +527,19 @@ HD_API void hd_session_destroy(hd_session *session);
 // later one may read, with no hd_session_finish between. So all ranks issue
 // them in the same order. HD_ERROR_ARGUMENT means that nothing has begun: the
 // session is as it was, unless a run of it has failed before.
+//
+// Where there are sizes, arguments lie as if every size were its greatest: a
+// dimension has its first indices there, of blocks each rank its own. What is
+// made anew for sizes that have not been there lately is a list of lengths and
+// offsets: nothing is allocated on the device, and no rank hears of it.
+// HD_ERROR_ARGUMENT if a size is out of its range, or there are not as many as
+// the program is given. Ranks that are given other sizes than each other make
+// the run fail, with their names and values.
 HD_API HD_MUST_USE hd_status hd_session_run(hd_session *session,
                                             void *const *arguments,
-                                            size_t narguments, hd_diag *diag);
-
-// As above, in order with the work of a stream of the caller's: a CUstream on
-// cuda, where NULL is the default stream (which hd_session_run uses); it must
-// be NULL on the cpu. May differ from run to run. A stream that is being
-// captured into a graph is HD_ERROR_ARGUMENT: a run cannot be replayed as part
-// of another graph.
-HD_API HD_MUST_USE hd_status hd_session_run_on(hd_session *session,
-                                               void *stream,
-                                               void *const *arguments,
-                                               size_t narguments,
-                                               hd_diag *diag);
-
-// As above, of a program that is given sizes (`param m in 1..4096`): one a
-// size, in their order, the same on all ranks. Arguments lie as if every size
-// were its greatest: a dimension has its first indices there, of blocks each
-// rank its own. What is made anew for sizes that have not been there lately is
-// a list of lengths and offsets: nothing is allocated on the device, and no
-// rank hears of it. HD_ERROR_ARGUMENT if a size is out of its range, or there
-// are not as many as the program is given. Ranks that are given other sizes
-// than each other make the run fail, with their names and values.
-HD_API HD_MUST_USE hd_status hd_session_run_with(
-    hd_session *session, void *stream, const int64_t *sizes, size_t nsizes,
-    void *const *arguments, size_t narguments, hd_diag *diag);
+                                            size_t narguments,
+                                            const hd_run_options *options,
+                                            hd_diag *diag);
 
 // Memory of the session's device, for callers who have none of their own. It is
 // freed by hd_session_free at the latest before the session is destroyed.
@@ -537,6 +586,7 @@ HD_API HD_MUST_USE hd_status hd_session_notify(hd_session *session,
                                                hd_diag *diag);
 
 typedef struct hd_stats {
+    size_t size;
     uint64_t runs;
     uint64_t steps;            // issued by the last run
     uint64_t allocations;      // of tensor memory, since creation

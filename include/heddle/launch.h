@@ -22,8 +22,9 @@ HD_API HD_MUST_USE hd_status hd_launch(int nranks, double timeout,
 // Where a launcher (torchrun, Open MPI, PMI, Slurm) has put this process, as
 // its environment says: docs/launch.md.
 typedef struct hd_place {
+    size_t size;
     const char *launcher; // "Open MPI"
-    int rank, size;
+    int rank, nranks;
     int local_rank, local_size; // among the ranks of this host; -1 and 0 where
                                 // the launcher does not say
     uint64_t job;               // the same on all ranks of one launch

@@ -23,6 +23,7 @@ HD_API HD_MUST_USE hd_status hd_module_step_counts(const hd_module *module,
 
 // What a machine costs. Seconds, bytes and operations per second.
 typedef struct hd_machine {
+    size_t size;
     char name[64];
     int ranks_per_node; // ranks of a node follow each other
     int processors;     // that the ranks of a node share, and that also do the
@@ -31,7 +32,7 @@ typedef struct hd_machine {
     double launch;      // s: a kernel's own start and end
     double memory;      // bytes/s that an element-wise kernel moves
     // Operations/s of a matmul, by hd_dtype; 0: as f32, which is above 0.
-    double matmul[HD_DTYPE_EVENT];
+    double matmul[16];
     int units;          // tiles that fill a rank's processor: a matmul of fewer
                         // takes as long; 0: tiles do not matter
     int tile_m, tile_n; // elements of the result that a tile has
@@ -46,7 +47,7 @@ typedef struct hd_machine {
 
 // One node of eight NVIDIA H200, as measured; docs/simulate.md has the source
 // of each number.
-HD_API hd_machine hd_machine_default(void);
+HD_API void hd_machine_default(hd_machine *out);
 
 // Reads a machine from the `length` bytes of a JSON object, whose keys
 // docs/simulate.md lists: each must be known, all but `name` must be there, and
@@ -65,6 +66,7 @@ typedef enum hd_work {
 
 // One step on the time axis.
 typedef struct hd_interval {
+    size_t size;
     int rank;
     int stream; // -1 is the caller's
     int64_t step;
@@ -80,6 +82,7 @@ typedef struct hd_interval {
 typedef struct hd_simulation hd_simulation;
 
 typedef struct hd_prediction {
+    size_t size;
     double time;           // s, until the slowest rank is done
     double compute;        // s, of the critical path
     double transfer;       // s, of the critical path
@@ -127,7 +130,7 @@ typedef void hd_choose_hook(void *context, size_t i, size_t n,
                             const hd_lower_options *candidate);
 
 typedef struct hd_choose_options {
-    size_t size;               // of this struct
+    size_t size;
     const hd_machine *machine; // NULL is the default one
     // NULL, or options that all candidates have. Of streams and chunks those
     // are as they stand here that are `asked` for, and `comm_stream` where it
@@ -140,9 +143,9 @@ typedef struct hd_choose_options {
 
 static inline hd_choose_options hd_choose_defaults(void)
 {
-    hd_choose_options options = {
-        sizeof(hd_choose_options), NULL, NULL, 4, 4, NULL, NULL};
+    hd_choose_options options = HD_EMPTY(hd_choose_options);
 
+    options.most_streams = options.most_chunks = 4;
     return options;
 }
 

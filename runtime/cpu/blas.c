@@ -62,7 +62,7 @@ const hd_library_info hd_blas_library = {
 
 void hd_cpu_blas_open(hd_cpu_blas *out)
 {
-    hd_message message = {.text = "OpenBLAS is needed"};
+    hd_message message = {.size = sizeof message, .text = "OpenBLAS is needed"};
     hd_diag *diag = NULL;
     hd_status status;
 

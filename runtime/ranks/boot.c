@@ -23,6 +23,7 @@
 #include <time.h>
 
 #include "base/diag.h"
+#include "base/sized.h"
 #include "runtime/ranks/callers.h"
 #include "runtime/ranks/doorbell.h"
 #include "runtime/ranks/list.h"
@@ -82,7 +83,7 @@ static void send_failed(const hd_boot *boot, int fd, hd_status status,
 
 static void tell_everyone(const hd_boot *boot)
 {
-    int nwires = boot->place.rank == 0 ? boot->place.size : 1;
+    int nwires = boot->place.rank == 0 ? boot->place.nranks : 1;
 
     for (int i = 0; i < nwires; i++) {
         if (boot->wire[i].fd >= 0)
@@ -155,10 +156,10 @@ static bool fits(const hd_boot *boot, const hd_wire *caller,
 {
     uint32_t rank = caller->frame.rank, size = caller->payload.hello.size;
 
-    if (size != (uint32_t)boot->place.size)
+    if (size != (uint32_t)boot->place.nranks)
         snprintf(why, HD_FRAME_WORDS,
                  "rank %u was started as one of %u, and rank 0 as one of %d",
-                 rank, size, boot->place.size);
+                 rank, size, boot->place.nranks);
     else if (rank == 0 || rank >= size)
         snprintf(why, HD_FRAME_WORDS, "a process calls rank 0 as rank %u of %u",
                  rank, size);
@@ -193,14 +194,15 @@ static hd_status report_full(hd_boot *boot)
     return fail(
         boot, HD_ERROR_SYSTEM,
         "rank 0 of %d cannot accept another rank: %s (ulimit -n is %llu)",
-        boot->place.size, strerror(error), (unsigned long long)limit.rlim_cur);
+        boot->place.nranks, strerror(error),
+        (unsigned long long)limit.rlim_cur);
 }
 
 static int count_missing(const hd_boot *boot)
 {
     int missing = 0;
 
-    for (int i = 1; i < boot->place.size; i++)
+    for (int i = 1; i < boot->place.nranks; i++)
         missing += boot->wire[i].fd < 0;
     return missing;
 }
@@ -210,7 +212,7 @@ static hd_rank_list list_missing(const hd_boot *boot, const bool *here)
 {
     hd_rank_list missing = {.n = 0};
 
-    for (int i = 1; i < boot->place.size; i++) {
+    for (int i = 1; i < boot->place.nranks; i++) {
         if (here != NULL ? !here[i] : boot->wire[i].fd < 0)
             hd_rank_list_add(&missing, i);
     }
@@ -231,7 +233,7 @@ static hd_status watch_rank(hd_boot *boot, int peer)
 static hd_status serve_callers(hd_boot *boot, int64_t deadline)
 {
     struct pollfd *ask = boot->ask;
-    int size = boot->place.size;
+    int size = boot->place.nranks;
     hd_wire caller = {.fd = -1};
     int n = 0;
 
@@ -268,12 +270,12 @@ static hd_status gather_ranks(hd_boot *boot)
                         "rank%s %s of %d did not come to rank 0 at %s within "
                         "%g s",
                         missing.n > 1 ? "s" : "", missing.text,
-                        boot->place.size, hd_address_text(&boot->place),
+                        boot->place.nranks, hd_address_text(&boot->place),
                         boot->timeout);
         }
         HD_TRY(serve_callers(boot, deadline));
     }
-    for (int i = 1; i < boot->place.size; i++) {
+    for (int i = 1; i < boot->place.nranks; i++) {
         hd_status status = send_to(boot, boot->wire[i].fd, HD_FRAME_COMPLETE,
                                    NULL, 0, deadline);
 
@@ -303,7 +305,7 @@ static hd_status call_rank_0(hd_boot *boot, int64_t deadline,
                              char why[HD_WHY_BYTES])
 {
     hd_hello hello = {.secret = boot->place.job,
-                      .size = (uint32_t)boot->place.size};
+                      .size = (uint32_t)boot->place.nranks};
     hd_status status;
     int fd = hd_address_call(&boot->place, deadline, why);
 
@@ -367,7 +369,7 @@ static hd_status join_rank_0(hd_boot *boot)
 static hd_status collect(hd_boot *boot, char *all, size_t bytes, bool *here,
                          int64_t deadline)
 {
-    int size = boot->place.size;
+    int size = boot->place.nranks;
 
     for (int left = size - 1; left > 0;) {
         for (int i = 0; i < size; i++)
@@ -398,7 +400,7 @@ static hd_status gather_at_0(hd_boot *boot, const void *mine, size_t bytes,
                              char *all)
 {
     int64_t deadline = hd_clock_after(boot->timeout);
-    size_t size = (size_t)boot->place.size;
+    size_t size = (size_t)boot->place.nranks;
     bool *here = calloc(size, sizeof *here);
     hd_status status;
 
@@ -411,7 +413,7 @@ static hd_status gather_at_0(hd_boot *boot, const void *mine, size_t bytes,
     status = collect(boot, all, bytes, here, deadline);
     free(here);
     HD_TRY(status);
-    for (int i = 1; i < boot->place.size; i++) {
+    for (int i = 1; i < boot->place.nranks; i++) {
         status = send_to(boot, boot->wire[i].fd, HD_FRAME_DATA, all,
                          size * bytes, deadline);
         if (status == HD_ERROR_TIMEOUT)
@@ -433,7 +435,7 @@ static hd_status gather_through_0(hd_boot *boot, const void *mine, size_t bytes,
     // What rank 0 said before it hung up is still to be heard.
     if (status == HD_OK || status == HD_ERROR_PEER)
         status = receive(boot, HD_FRAME_DATA, all,
-                         bytes * (size_t)boot->place.size, deadline);
+                         bytes * (size_t)boot->place.nranks, deadline);
     if (status == HD_OK || boot->failed != HD_OK)
         return status;
     if (status == HD_ERROR_TIMEOUT)
@@ -481,24 +483,24 @@ void hd_boot_explain(hd_boot *boot, hd_status status, const char *why)
 static hd_status check_place(const hd_place *place, double timeout,
                              hd_diag *diag)
 {
-    if (place->size < 1 || place->size > HD_MAX_RANKS || place->rank < 0 ||
-        place->rank >= place->size || !(timeout > 0))
+    if (place->nranks < 1 || place->nranks > HD_MAX_RANKS || place->rank < 0 ||
+        place->rank >= place->nranks || !(timeout > 0))
         return hd_fail(diag, HD_ERROR_ARGUMENT,
                        "rank %d of %d, and a timeout of %g s", place->rank,
-                       place->size, timeout);
-    if (place->size > 1 && place->address[0] == '\0' &&
-        place->local_size != place->size)
+                       place->nranks, timeout);
+    if (place->nranks > 1 && place->address[0] == '\0' &&
+        place->local_size != place->nranks)
         return hd_fail(diag, HD_ERROR_ARGUMENT,
                        "%s has %d ranks, and does not say that they are on one "
                        "host: set HEDDLE_ADDR to host:port of rank 0, the port "
                        "being any free one, or MASTER_ADDR and MASTER_PORT",
-                       place->launcher, place->size);
+                       place->launcher, place->nranks);
     return HD_OK;
 }
 
 static hd_boot *new_boot(const hd_place *place, double timeout, hd_diag *diag)
 {
-    size_t nwires = place->rank == 0 ? (size_t)place->size : 1;
+    size_t nwires = place->rank == 0 ? (size_t)place->nranks : 1;
     hd_boot *boot = calloc(1, sizeof *boot);
 
     if (boot == NULL)
@@ -506,7 +508,8 @@ static hd_boot *new_boot(const hd_place *place, double timeout, hd_diag *diag)
     boot->place = *place;
     boot->timeout = timeout;
     boot->diag = diag;
-    boot->oob = (hd_oob){boot, place->rank, place->size, gather};
+    boot->oob =
+        (hd_oob){sizeof(hd_oob), boot, place->rank, place->nranks, gather};
     hd_callers_init(&boot->callers, 0);
     boot->callers.secret = place->job;
     boot->wire = calloc(nwires, sizeof *boot->wire);
@@ -533,7 +536,7 @@ void hd_boot_destroy(hd_boot *boot)
     if (boot == NULL)
         return;
     hd_callers_close(&boot->callers);
-    for (int i = 0; i < (boot->place.rank == 0 ? boot->place.size : 1); i++)
+    for (int i = 0; i < (boot->place.rank == 0 ? boot->place.nranks : 1); i++)
         hd_wire_close(&boot->wire[i]);
     free(boot->wire);
     free(boot->ask);
@@ -543,18 +546,20 @@ void hd_boot_destroy(hd_boot *boot)
 hd_status hd_boot_connect(const hd_place *place, double timeout, hd_diag *diag,
                           hd_boot **out)
 {
+    hd_place with = HD_EMPTY(hd_place);
     hd_status status = HD_OK;
     hd_boot *boot;
 
     HD_REQUIRE(diag, place);
     HD_REQUIRE(diag, out);
-    HD_TRY(check_place(place, timeout, diag));
-    boot = new_boot(place, timeout, diag);
+    HD_TRY(hd_sized_read("hd_boot_connect", place, sizeof with, diag, &with));
+    HD_TRY(check_place(&with, timeout, diag));
+    boot = new_boot(&with, timeout, diag);
     if (boot == NULL)
         return hd_fail(diag, HD_ERROR_NO_MEMORY, "no memory for %d ranks",
-                       place->size);
-    if (place->size > 1)
-        status = place->rank == 0 ? gather_ranks(boot) : join_rank_0(boot);
+                       with.nranks);
+    if (with.nranks > 1)
+        status = with.rank == 0 ? gather_ranks(boot) : join_rank_0(boot);
     hd_callers_close(&boot->callers); // nobody calls any more
     if (status != HD_OK) {
         if (boot->failed != HD_OK)

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "base/diag.h"
+#include "base/sized.h"
 #include "runtime/ranks/mesh.h"
 
 #define MEMORY_ALIGNMENT 256
@@ -567,7 +568,7 @@ typedef struct verdict {
 void hd_group_reason(const hd_diag *diag, size_t said, hd_status status,
                      char out[HD_GROUP_TEXT])
 {
-    hd_message message;
+    hd_message message = HD_EMPTY(hd_message);
 
     snprintf(out, HD_GROUP_TEXT, "%s", hd_status_text(status));
     for (size_t i = said; diag != NULL && hd_diag_message(diag, i, &message);
@@ -659,7 +660,7 @@ static hd_group *new_group(const hd_oob *oob, double timeout)
 
     if (group == NULL)
         return NULL;
-    group->link = calloc((size_t)oob->size, sizeof *group->link);
+    group->link = calloc((size_t)oob->nranks, sizeof *group->link);
     group->workers = hd_workers_create();
     if (group->link == NULL || group->workers == NULL) {
         hd_workers_destroy(group->workers);
@@ -668,10 +669,10 @@ static hd_group *new_group(const hd_oob *oob, double timeout)
         return NULL;
     }
     group->rank = oob->rank;
-    group->size = oob->size;
+    group->size = oob->nranks;
     group->timeout = timeout;
     group->wake = -1;
-    for (int i = 0; i < oob->size; i++) {
+    for (int i = 0; i < oob->nranks; i++) {
         group->link[i].wire.fd = -1;
         pthread_mutex_init(&group->link[i].sending, NULL);
     }
@@ -685,9 +686,8 @@ static hd_group *new_group(const hd_oob *oob, double timeout)
 
 static hd_status check_oob(const hd_oob *oob, double timeout, hd_diag *diag)
 {
-    if (oob == NULL || oob->size < 1 || oob->size > HD_MAX_RANKS ||
-        oob->rank < 0 || oob->rank >= oob->size ||
-        (oob->size > 1 && oob->allgather == NULL))
+    if (oob->nranks < 1 || oob->nranks > HD_MAX_RANKS || oob->rank < 0 ||
+        oob->rank >= oob->nranks || (oob->nranks > 1 && oob->allgather == NULL))
         return hd_fail(diag, HD_ERROR_ARGUMENT,
                        "a group needs 1 to %d ranks, one of them mine, and an "
                        "allgather",
@@ -702,19 +702,22 @@ hd_status hd_group_create(const hd_oob *oob, double timeout, hd_diag *diag,
                           hd_group **out)
 {
     size_t said = diag != NULL ? hd_diag_count(diag) : 0;
+    hd_oob with = HD_EMPTY(hd_oob);
     char text[HD_GROUP_TEXT];
     hd_group *group;
     hd_status status;
 
+    HD_REQUIRE(diag, oob);
     HD_REQUIRE(diag, out);
-    HD_TRY(check_oob(oob, timeout, diag));
-    group = new_group(oob, timeout);
+    HD_TRY(hd_sized_read("hd_group_create", oob, sizeof with, diag, &with));
+    HD_TRY(check_oob(&with, timeout, diag));
+    group = new_group(&with, timeout);
     if (group == NULL)
         return hd_fail(diag, HD_ERROR_NO_MEMORY, "no memory for %d ranks",
-                       oob->size);
+                       with.nranks);
     status = group->size == 1
                  ? HD_OK
-                 : hd_mesh_connect(group, oob, hd_clock_after(timeout), diag);
+                 : hd_mesh_connect(group, &with, hd_clock_after(timeout), diag);
     if (status == HD_OK)
         status = hd_watch_start(group, diag);
     if (status != HD_OK)
@@ -723,7 +726,7 @@ hd_status hd_group_create(const hd_oob *oob, double timeout, hd_diag *diag,
     return HD_OK;
 
 fail:
-    word_failure(oob->rank, status, diag, said, text);
+    word_failure(with.rank, status, diag, said, text);
     hd_group_note_failure(group, HD_ERROR_PEER, text);
     hd_group_destroy(group);
     return status;

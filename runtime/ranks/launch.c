@@ -203,7 +203,7 @@ static void bind_to_launcher(const launcher *launcher, pid_t parent)
 // carried to the launcher's own.
 static void post_messages(hd_slot *slot, const hd_diag *diag)
 {
-    hd_message message;
+    hd_message message = HD_EMPTY(hd_message);
 
     for (size_t i = 0; diag != NULL && i < hd_diag_count(diag) &&
                        slot->nmessages < SLOT_MESSAGES;
@@ -232,7 +232,8 @@ static _Noreturn void run_rank(const launcher *launcher, int rank,
                              .timeout = launcher->timeout,
                              .deadline = hd_clock_after(launcher->timeout),
                              .diag = launcher->diag};
-    hd_oob oob = {&rendezvous, rank, launcher->nranks, gather_on_page};
+    hd_oob oob = {sizeof oob, &rendezvous, rank, launcher->nranks,
+                  gather_on_page};
     hd_group *group = NULL;
     hd_status status;
 

@@ -117,8 +117,8 @@ static hd_status share_endpoints(mesh *mesh, const hd_oob *oob)
         return hd_fail(mesh->diag, HD_ERROR_ARGUMENT,
                        "rank %d: its allgather does not put what this rank "
                        "passes in place %d of %d",
-                       oob->rank, oob->rank, oob->size);
-    for (int i = 0; i < oob->size; i++) {
+                       oob->rank, oob->rank, oob->nranks);
+    for (int i = 0; i < oob->nranks; i++) {
         if (mesh->endpoint[i].address_bytes == 0 ||
             mesh->endpoint[i].address_bytes > sizeof(struct sockaddr_un))
             return hd_fail(mesh->diag, HD_ERROR_PEER,
@@ -176,7 +176,7 @@ static hd_status share_remote_endpoints(mesh *mesh, const hd_oob *oob)
     HD_TRY(gather(mesh, oob, "hosts' addresses", &mine, sizeof mine,
                   mesh->remote_endpoint));
     HD_TRY(status);
-    for (int i = 0; i < oob->size; i++) {
+    for (int i = 0; i < oob->nranks; i++) {
         if (mesh->remote_endpoint[i].naddresses == 0 ||
             mesh->remote_endpoint[i].naddresses > HD_HOST_ADDRESSES)
             return hd_fail(mesh->diag, HD_ERROR_PEER,
@@ -191,10 +191,10 @@ static hd_status share_hosts(mesh *mesh, const hd_oob *oob)
     if (!mesh->group->scattered)
         return HD_OK;
     mesh->remote_endpoint =
-        calloc((size_t)oob->size, sizeof(hd_remote_endpoint));
+        calloc((size_t)oob->nranks, sizeof(hd_remote_endpoint));
     if (mesh->remote_endpoint == NULL)
         return hd_fail(mesh->diag, HD_ERROR_NO_MEMORY, "no memory for %d ranks",
-                       oob->size);
+                       oob->nranks);
     return share_remote_endpoints(mesh, oob);
 }
 

@@ -17,6 +17,7 @@
 #include <heddle/launch.h>
 
 #include "base/diag.h"
+#include "base/sized.h"
 #include "runtime/ranks/boot.h"
 #include "runtime/ranks/host.h"
 
@@ -380,7 +381,7 @@ static hd_status find_address(hd_diag *diag, hd_place *place)
                    : report_gap(diag, "MASTER_PORT", "MASTER_ADDR");
     if (given != NULL)
         return take_address(diag, given, place);
-    if (place->local_size != place->size && is_set("MASTER_ADDR"))
+    if (place->local_size != place->nranks && is_set("MASTER_ADDR"))
         return derive_address(diag, place);
     return HD_OK;
 }
@@ -414,7 +415,7 @@ hd_status hd_place_find(hd_diag *diag, bool *found, hd_place *out)
          {-1, -1, -1, -1},
          false}};
     const hd_claim *mine;
-    hd_place place = {0};
+    hd_place place = HD_EMPTY(hd_place);
     hd_host host; // a wrong one is better told before ranks wait
 
     HD_REQUIRE(diag, found);
@@ -424,14 +425,14 @@ hd_status hd_place_find(hd_diag *diag, bool *found, hd_place *out)
     if (mine != NULL) {
         place.launcher = mine->launcher;
         place.rank = mine->value[RANK];
-        place.size = mine->value[SIZE];
+        place.nranks = mine->value[SIZE];
         place.local_rank = mine->value[LOCAL_RANK];
         place.local_size =
             mine->value[LOCAL_SIZE] > 0 ? mine->value[LOCAL_SIZE] : 0;
         place.job = hash_job(mine);
         HD_TRY(find_address(diag, &place));
         HD_TRY(hd_host_find(diag, &host));
-        *out = place;
+        hd_sized_write(&place, sizeof place, out);
     }
     *found = mine != NULL;
     return HD_OK;

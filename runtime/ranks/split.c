@@ -61,14 +61,15 @@ static void list_members(const choice *all, int size, int rank, part *part)
 static hd_status create_part(hd_group *group, const choice *all, part *part,
                              hd_group **out)
 {
-    hd_oob oob = {.context = part, .allgather = gather_part};
+    hd_oob oob = {
+        .size = sizeof oob, .context = part, .allgather = gather_part};
     hd_diag *diag = part->exchange->diag;
 
     if (all[group->rank].color < 0)
         return HD_OK;
     list_members(all, group->size, group->rank, part);
     oob.rank = part->rank;
-    oob.size = part->size;
+    oob.nranks = part->size;
     return hd_group_create(&oob, group->timeout, diag, out);
 }
 

@@ -81,7 +81,7 @@ long CallsOfPlan(int plan)
 hd_status RunOnce(Rank &rank, const Program &program, Session &session)
 {
     long *calls = rank.answer->calls;
-    hd_stats stats;
+    hd_stats stats = HD_EMPTY(hd_stats);
 
     calls[COMPILED] = Calls("nvrtcCompileProgram");
     calls[ASKED] = Calls("cublasLtMatmulAlgoGetHeuristic");

@@ -129,7 +129,7 @@ TEST_P(CudaCaptures, OfTheStreamIsRefusedAndNothingHasBegun)
     Program program(kEverything, 3);
     auto body = [&](Rank &rank) {
         Scene scene;
-        hd_stats stats;
+        hd_stats stats = HD_EMPTY(hd_stats);
 
         HD_TRY(scene.Open(rank, program, Options()));
         for (int mode : {GLOBAL, THREAD_LOCAL, RELAXED}) {
@@ -315,21 +315,23 @@ TEST_P(CudaCaptures, ThatAnEventWasRecordedInIsRefused)
         hd_cu_event early = caller.Event(), go = caller.Event();
         Graph graph(caller);
         void *arguments[4] = {nullptr, early, go, nullptr};
+        hd_run_options on = HD_EMPTY(hd_run_options);
 
+        on.stream = stream;
         HD_TRY(hd_session_alloc(session, 2 * 64 * 4, rank.diag, &arguments[0]));
         HD_TRY(hd_session_alloc(session, 2 * 64 * 4, rank.diag, &arguments[3]));
         if (!graph.Begin(captured, GLOBAL) ||
             caller.cu.event_record(go, captured) != 0)
             return Wrong(rank, "no capture");
         hd_status status =
-            hd_session_run_on(session, stream, arguments, 4, rank.diag);
+            hd_session_run(session, arguments, 4, &on, rank.diag);
         if (!IsRefused(status, rank, "waits for the event %go"))
             return Wrong(rank, hd_diag_text(rank.diag));
         graph.End(); // which asking for the event may have spoilt
         hd_diag_clear(rank.diag);
         if (caller.cu.event_record(go, stream) != 0)
             return HD_ERROR_SYSTEM;
-        HD_TRY(hd_session_run_on(session, stream, arguments, 4, rank.diag));
+        HD_TRY(hd_session_run(session, arguments, 4, &on, rank.diag));
         HD_TRY(hd_session_finish(session, rank.diag));
         hd_session_free(session, arguments[0]);
         hd_session_free(session, arguments[3]);

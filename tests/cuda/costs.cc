@@ -259,7 +259,7 @@ int64_t BytesSent(const Program &program, const hd_session_options &options)
 {
     std::vector<Answer> answers = RunRanks(program.Ranks(), [&](Rank &rank) {
         Session session;
-        hd_stats stats;
+        hd_stats stats = HD_EMPTY(hd_stats);
 
         HD_TRY(session.Open(rank, program, options));
         HD_TRY(RunAndCompare(rank, program, session, 2));
@@ -413,7 +413,7 @@ TEST(CudaCosts, SecondsAreOfTheLastRunThatBeganAlone)
             hd_session_options options = CudaOptions();
             Caller caller;
             Session session;
-            hd_stats stats;
+            hd_stats stats = HD_EMPTY(hd_stats);
 
             options.times = all ? times : nullptr;
             HD_TRY(caller.Open(rank));

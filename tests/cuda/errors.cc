@@ -149,7 +149,7 @@ TEST(CudaErrors, ReductionsInPlaceTakeTurnsInOneMemory)
                     "}\n");
     std::vector<Answer> answers = RunRanks(2, [&](Rank &rank) {
         Session session;
-        hd_stats stats;
+        hd_stats stats = HD_EMPTY(hd_stats);
 
         setenv("FAKE_CUDA_MEMORY", "5767168", 1); // 5.5 MiB
         HD_TRY(session.Open(rank, program, CudaOptions()));
@@ -225,8 +225,8 @@ std::vector<Answer> RunWith(const std::string &name, bool graph,
             address.push_back(name == program.Inputs().Info(i).name
                                   ? move(shards.Address(i))
                                   : shards.Address(i));
-        HD_TRY(
-            hd_session_run(session, address.data(), address.size(), rank.diag));
+        HD_TRY(hd_session_run(session, address.data(), address.size(), nullptr,
+                              rank.diag));
         return hd_session_finish(session, rank.diag);
     });
 }
@@ -254,10 +254,11 @@ TEST(CudaErrors, OfAnArgumentHarmNothing)
             right.push_back(shards.Address(i));
         wrong = right;
         wrong[0] = static_cast<char *>(wrong[0]) + 4;
-        if (hd_session_run(session, wrong.data(), wrong.size(), nullptr) !=
-            HD_ERROR_ARGUMENT)
+        if (hd_session_run(session, wrong.data(), wrong.size(), nullptr,
+                           nullptr) != HD_ERROR_ARGUMENT)
             return HD_ERROR_INVALID;
-        HD_TRY(hd_session_run(session, right.data(), right.size(), rank.diag));
+        HD_TRY(hd_session_run(session, right.data(), right.size(), nullptr,
+                              rank.diag));
         return hd_session_finish(session, rank.diag);
     });
 
@@ -384,7 +385,8 @@ TEST(CudaEvents, OfTheCallerOrderRuns)
             // The one of the list that comes first is there already.
             caller.cu.event_record(go, caller.Stream());
             caller.cu.event_record(set, other);
-            hd_status status = hd_session_run(session, address, 6, rank.diag);
+            hd_status status =
+                hd_session_run(session, address, 6, nullptr, rank.diag);
             bool early = caller.cu.event_query(done) != HD_CU_NOT_READY ||
                          caller.cu.event_query(told) != HD_CU_NOT_READY;
 

@@ -52,7 +52,7 @@ hd_status RunThrice(Rank &rank, const Program &program,
                     const hd_session_options &options)
 {
     Session session;
-    hd_stats stats;
+    hd_stats stats = HD_EMPTY(hd_stats);
 
     HD_TRY(session.Open(rank, program, options));
     Shards shards(session);

@@ -38,7 +38,7 @@ hd_status Proof(const Program &program)
     hd_check_options options = hd_check_defaults();
 
     options.transport = HD_TRANSPORT_NCCL;
-    return hd_check_with(program.Module(), &options, nullptr);
+    return hd_check(program.Module(), &options, nullptr);
 }
 
 // One rank sends and receives in a group, the other first receives. NCCL would

@@ -223,8 +223,8 @@ TEST_F(CudaProducts, FollowNoArgumentButTheirOwn)
                 mixed.push_back(memory[i == other]->Address(i));
             auto *calls = Extra<decltype(fake_cuda_calls)>("fake_cuda_calls");
             rank.answer->number = -calls("cublasLtMatmul");
-            HD_TRY(
-                hd_session_run(session, mixed.data(), mixed.size(), rank.diag));
+            HD_TRY(hd_session_run(session, mixed.data(), mixed.size(), nullptr,
+                                  rank.diag));
             rank.answer->number += calls("cublasLtMatmul");
             return hd_session_finish(session, rank.diag);
         });

@@ -61,7 +61,7 @@ class Program
         expected_ = std::make_unique<Expected>(written_, sets, Seed());
         if (lower != nullptr)
             Try(hd_lower(module_, lower, nullptr, nullptr, diag), diag);
-        Try(hd_check(module_, diag), diag);
+        Try(hd_check(module_, nullptr, diag), diag);
         hd_diag_destroy(diag);
     }
     Program(const Program &) = delete;

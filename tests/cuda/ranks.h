@@ -147,7 +147,7 @@ typedef std::function<hd_status(Rank &)> RankBody;
 
 inline void RunOneRank(Rank rank, const RankBody &body)
 {
-    hd_oob oob = {&rank, rank.rank, rank.size, GatherOnPage};
+    hd_oob oob = {sizeof oob, &rank, rank.rank, rank.size, GatherOnPage};
 
     rank.answer = &rank.page->answer[rank.rank];
     rank.diag = hd_diag_create();

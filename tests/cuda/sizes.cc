@@ -89,7 +89,7 @@ struct SizedProgram {
         if (status == HD_OK && lower != nullptr)
             status = hd_lower(module, lower, nullptr, nullptr, diag);
         if (status == HD_OK)
-            status = hd_check_with(module, &check, diag);
+            status = hd_check(module, &check, diag);
         if (status != HD_OK) {
             fprintf(stderr, "%s\n", hd_diag_text(diag));
             abort();
@@ -279,7 +279,7 @@ class Sized
 
     hd_status Take(hd_diag *diag)
     {
-        hd_argument argument;
+        hd_argument argument = HD_EMPTY(hd_argument);
 
         for (size_t i = 0; hd_module_argument(module_, i, &argument); i++) {
             void *at;
@@ -294,8 +294,12 @@ class Sized
 
     hd_status Start(int64_t m, hd_diag *diag)
     {
-        return hd_session_run_with(session_, nullptr, &m, 1, owned_.data(),
-                                   owned_.size(), diag);
+        hd_run_options with = HD_EMPTY(hd_run_options);
+
+        with.sizes = &m;
+        with.nsizes = 1;
+        return hd_session_run(session_, owned_.data(), owned_.size(), &with,
+                              diag);
     }
 
     // What a run of `m` takes.
@@ -540,7 +544,7 @@ std::vector<Answer> GraphsOf(const Case &all, hd_transport way,
                                              &options, rank.diag, &session);
 
         if (status == HD_OK) {
-            hd_stats stats;
+            hd_stats stats = HD_EMPTY(hd_stats);
 
             status = runs(rank, program.module, session);
             hd_session_stats(session, &stats);
@@ -647,7 +651,7 @@ hd_status ManyRuns(const Rank &rank, const Case &all,
 {
     std::mt19937_64 random(seed);
     std::vector<std::unique_ptr<Sized>> memory;
-    hd_stats first, stats;
+    hd_stats first = HD_EMPTY(hd_stats), stats = HD_EMPTY(hd_stats);
     long before = 0;
 
     for (int i = 0; i < 8; i++) {

@@ -27,7 +27,7 @@ class Arguments
         std::mt19937 random(seed);
 
         for (size_t i = 0; i < hd_module_arguments(module); i++) {
-            hd_argument argument = {};
+            hd_argument argument = HD_EMPTY(hd_argument);
             std::uniform_real_distribution<double> number(0.25, 2);
 
             hd_module_argument(module, i, &argument);

@@ -113,7 +113,7 @@ inline hd_status CheckHere(const hd_module *module, hd_diag *diag)
     hd_check_options options = hd_check_defaults();
 
     options.transport = DeviceOptions().transport;
-    return hd_check_with(module, &options, diag);
+    return hd_check(module, &options, diag);
 }
 
 // One rank's arguments where its session takes them. What a run leaves behind
@@ -147,7 +147,7 @@ class Shards
             }
             address_.push_back(at);
         }
-        hd_size_info size;
+        hd_size_info size = HD_EMPTY(hd_size_info);
         for (size_t i = 0; hd_module_size(module, i, &size); i++)
             sizes_.push_back(size.high);
         return Set(arguments, module, rank, diag);
@@ -184,9 +184,13 @@ class Shards
     }
     hd_status RunOn(void *stream, hd_diag *diag)
     {
-        return hd_session_run_with(session_, stream, sizes_.data(),
-                                   sizes_.size(), address_.data(),
-                                   address_.size(), diag);
+        hd_run_options with = HD_EMPTY(hd_run_options);
+
+        with.stream = stream;
+        with.sizes = sizes_.data();
+        with.nsizes = sizes_.size();
+        return hd_session_run(session_, address_.data(), address_.size(), &with,
+                              diag);
     }
 
     uint64_t Hash() const

@@ -49,7 +49,7 @@ hd_status RunOnce(hd_group *group, hd_diag *diag)
     g_nap = rank == 0 ? 20000 : 0;
     usleep(rank == 1 ? 20000 : rank == 2 ? 120000 : 0);
     if (status == HD_OK)
-        status = hd_session_run(session, arguments, 2, diag);
+        status = hd_session_run(session, arguments, 2, nullptr, diag);
     if (status == HD_OK)
         status = hd_session_finish(session, diag);
     hd_session_destroy(session);

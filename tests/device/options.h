@@ -37,7 +37,7 @@ inline Module Read(std::string text, const std::string &dtype)
               HD_OK)
         << hd_diag_text(diag);
     if (module != nullptr) {
-        EXPECT_EQ(hd_check(module, diag), HD_OK) << hd_diag_text(diag);
+        EXPECT_EQ(hd_check(module, nullptr, diag), HD_OK) << hd_diag_text(diag);
     }
     hd_diag_destroy(diag);
     return Module(module);
@@ -63,8 +63,7 @@ inline Module Proven(const Module &tensor, Module host, int transfer)
         << hd_diag_text(diag);
     check.against = tensor.get();
     check.transport = options.transport;
-    EXPECT_EQ(hd_check_with(host.get(), &check, diag), HD_OK)
-        << hd_diag_text(diag);
+    EXPECT_EQ(hd_check(host.get(), &check, diag), HD_OK) << hd_diag_text(diag);
     hd_diag_destroy(diag);
     return host;
 }

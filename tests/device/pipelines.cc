@@ -58,7 +58,7 @@ hd_status RunAll(hd_group *group, const hd_module *module,
     std::vector<void *> held;
     hd_session *session = nullptr;
     hd_session_options options = DeviceOptions();
-    hd_stats first = {}, last = {};
+    hd_stats first = HD_EMPTY(hd_stats), last = HD_EMPTY(hd_stats);
 
     HD_TRY(hd_session_create(group, module, &options, diag, &session));
     for (int run = 0; run < runs; run++) {

@@ -78,9 +78,9 @@ hd_status Alternate(hd_group *group, unsigned seed, hd_diag *diag)
 
         // One that is issued twice in a row says the same.
         for (unsigned k = random() % 2 + 1; k > 0; k--)
-            HD_TRY(hd_session_run(sum.session, of_sum, 2, diag));
+            HD_TRY(hd_session_run(sum.session, of_sum, 2, nullptr, diag));
         for (unsigned k = random() % 2 + 1; k > 0; k--)
-            HD_TRY(hd_session_run(next.session, of_next, 3, diag));
+            HD_TRY(hd_session_run(next.session, of_next, 3, nullptr, diag));
         for (int r = 0; r < 2; r++)
             more[r] = 2 * r + 3;
         double both = want[0] + want[1];
@@ -117,8 +117,8 @@ hd_status FailFirst(hd_group *group, hd_diag *diag)
     HD_TRY(next.Open(group, kNext, diag));
     if (hd_group_rank(group) == 1)
         return hd_group_allgather(group, nullptr, 0, nullptr, diag);
-    HD_TRY(hd_session_run(sum.session, of_sum, 2, diag));
-    HD_TRY(hd_session_run(next.session, of_next, 3, diag));
+    HD_TRY(hd_session_run(sum.session, of_sum, 2, nullptr, diag));
+    HD_TRY(hd_session_run(next.session, of_next, 3, nullptr, diag));
     return hd_session_finish(next.session, diag);
 }
 
@@ -169,7 +169,7 @@ hd_status RunLists(hd_group *group, unsigned seed, hd_diag *diag)
         std::fill(y.begin(), y.end(), NAN);
         HD_TRY(hd_session_copy(lists.session, at[2], y.data(), 4 * n * n * 8,
                                diag));
-        HD_TRY(hd_session_run(lists.session, at, 3, diag));
+        HD_TRY(hd_session_run(lists.session, at, 3, nullptr, diag));
         HD_TRY(hd_session_copy(lists.session, y.data(), at[2], 4 * n * n * 8,
                                diag));
         for (int i = 0; i < n * n; i++) {
@@ -210,7 +210,8 @@ hd_status RunAt(hd_session *session, char *base,
 
     for (size_t offset : offsets)
         arguments.push_back(base + offset);
-    return hd_session_run(session, arguments.data(), arguments.size(), diag);
+    return hd_session_run(session, arguments.data(), arguments.size(), nullptr,
+                          diag);
 }
 
 hd_status Overlaps(hd_group *group, hd_diag *diag)
@@ -367,7 +368,7 @@ hd_status MixInTurns(hd_group *group, unsigned seed, int nsessions,
     RANK_EXPECT(CountThreads() == before + 4);
     for (int i = 0; i < nsessions; i++) {
         for (int k : {0, i}) {
-            HD_TRY(hd_session_run(sessions[k].session, at, 1, diag));
+            HD_TRY(hd_session_run(sessions[k].session, at, 1, nullptr, diag));
             MixHere(want, k + 1);
         }
     }
@@ -378,7 +379,7 @@ hd_status MixInTurns(hd_group *group, unsigned seed, int nsessions,
         int k = int(random() % unsigned(nsessions));
         Bound *each = i % 2 == 0 ? &wide : &sessions[k];
 
-        HD_TRY(hd_session_run(each->session, at, 1, diag));
+        HD_TRY(hd_session_run(each->session, at, 1, nullptr, diag));
         MixHere(want, i % 2 == 0 ? n : k + 1);
     }
     HD_TRY(hd_session_finish(wide.session, diag));
@@ -415,10 +416,10 @@ TEST(Cpu, ASessionIsDestroyedWhileTheRunOfAnotherWaits)
         HD_TRY(stuck.Open(group, kAwait, diag));
         HD_TRY(other.Open(group, kTwice, diag));
         HD_TRY(idle.Open(group, kTwice, diag));
-        HD_TRY(hd_session_run(other.session, of_other, 1, diag));
+        HD_TRY(hd_session_run(other.session, of_other, 1, nullptr, diag));
         HD_TRY(hd_session_finish(other.session, diag));
         uint64_t number = hd_event_issue(go, 1);
-        HD_TRY(hd_session_run(stuck.session, of_stuck, 2, diag));
+        HD_TRY(hd_session_run(stuck.session, of_stuck, 2, nullptr, diag));
         hd_session_destroy(other.session);
         hd_session_destroy(idle.session);
         other.session = idle.session = nullptr;
@@ -445,8 +446,8 @@ TEST(Cpu, WhatIsIssuedBehindAFailureFailsAndLeavesItsMemoryAlone)
         HD_TRY(other.Open(group, kTwice, diag));
         hd_event_issue(go, 1);
         for (int i = 0; i < 6; i++) {
-            HD_TRY(hd_session_run(stuck.session, of_stuck, 2, diag));
-            HD_TRY(hd_session_run(other.session, of_other, 1, diag));
+            HD_TRY(hd_session_run(stuck.session, of_stuck, 2, nullptr, diag));
+            HD_TRY(hd_session_run(other.session, of_other, 1, nullptr, diag));
         }
         RANK_EXPECT(hd_session_finish(other.session, nullptr) == HD_ERROR_PEER);
         hd_session_destroy(other.session);

@@ -84,12 +84,15 @@ class SizedRun
 
     hd_status Run(int64_t m, hd_diag *diag)
     {
+        hd_run_options with = HD_EMPTY(hd_run_options);
         std::vector<void *> address;
 
         for (size_t i = 0; i < shards_->Count(); i++)
             address.push_back(shards_->Address(i));
-        return hd_session_run_with(session_, nullptr, &m, 1, address.data(),
-                                   address.size(), diag);
+        with.sizes = &m;
+        with.nsizes = 1;
+        return hd_session_run(session_, address.data(), address.size(), &with,
+                              diag);
     }
 
     hd_session *Session() const
@@ -204,7 +207,7 @@ TEST(Sizes, DrawnForEachOfManyRunsNeedNothingNew)
         return;
     RunSessions(module, 2, DeviceOptions(), [&](SizedRun &run, hd_diag *said) {
         hd_session *session = run.Session();
-        hd_stats before = {}, after = {};
+        hd_stats before = HD_EMPTY(hd_stats), after = HD_EMPTY(hd_stats);
         std::mt19937 same(seed);
         long resident = 0;
 
@@ -244,7 +247,7 @@ TEST(Sizes, OutOfTheirRangeAreRefusedAndTheSessionGoesOn)
         RANK_EXPECT(strstr(hd_diag_text(diag),
                            "m is 62, and of 'gather' it is in 1..61"));
         hd_diag_clear(diag);
-        RANK_EXPECT(hd_session_run(run.Session(), nullptr, 0, diag) ==
+        RANK_EXPECT(hd_session_run(run.Session(), nullptr, 0, nullptr, diag) ==
                     HD_ERROR_ARGUMENT);
         RANK_EXPECT(run.Run(0, diag) == HD_ERROR_ARGUMENT);
         hd_diag_destroy(diag);

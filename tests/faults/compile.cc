@@ -395,7 +395,7 @@ TEST(CheckFaults, CleanProgramsRunOutCleanly)
                 bool fired;
 
                 fault_begin(k, kinds);
-                hd_status status = hd_check_with(module, &options, diag);
+                hd_status status = hd_check(module, &options, diag);
                 fired = fault_end();
                 ExpectOutcome(k, fired, status, HD_ERROR_NO_MEMORY);
                 EXPECT_EQ(hd_diag_errors(diag), fired ? 1u : 0u)
@@ -425,7 +425,8 @@ TEST(CheckFaults, AWrongProgramNeverPassesForWantOfMemory)
         hd_diag *diag = hd_diag_create();
         hd_module *module = nullptr;
         hd_status parsed = ParseInto(broken, diag, &module);
-        hd_status want = parsed == HD_OK ? hd_check(module, diag) : parsed;
+        hd_status want =
+            parsed == HD_OK ? hd_check(module, nullptr, diag) : parsed;
 
         hd_diag_destroy(diag);
         if (parsed == HD_OK)
@@ -433,7 +434,7 @@ TEST(CheckFaults, AWrongProgramNeverPassesForWantOfMemory)
                 hd_diag *fresh = hd_diag_create();
 
                 fault_begin(k, FAULT_MEMORY);
-                hd_status status = hd_check(module, fresh);
+                hd_status status = hd_check(module, nullptr, fresh);
                 bool fired = fault_end();
 
                 EXPECT_TRUE(status == want ||
@@ -456,7 +457,7 @@ struct Arrays {
 
     explicit Arrays(const hd_module *module)
     {
-        hd_argument argument;
+        hd_argument argument = HD_EMPTY(hd_argument);
 
         for (size_t i = 0; hd_module_argument(module, i, &argument); i++) {
             values.emplace_back(argument.elements);
@@ -472,7 +473,7 @@ struct Arrays {
 std::vector<double> Local(const hd_reference *reference,
                           const hd_module *module, size_t i)
 {
-    hd_argument argument;
+    hd_argument argument = HD_EMPTY(hd_argument);
     std::vector<double> values;
 
     if (hd_module_argument(module, i, &argument))
@@ -546,8 +547,8 @@ TEST(NoFaults, WhatCannotFailAsksForNothing)
     hd_diag *diag = hd_diag_create();
     std::vector<float> whole(96), local(32);
     std::vector<double> wide(32);
-    hd_argument argument;
-    hd_message message;
+    hd_argument argument = HD_EMPTY(hd_argument);
+    hd_message message = HD_EMPTY(hd_message);
 
     fault_begin(1, FAULT_MEMORY | FAULT_SYSTEM);
     EXPECT_STREQ(hd_status_text(HD_ERROR_PEER), "another rank failed");

@@ -83,7 +83,7 @@ AsThreads(int ranks,
     for (int rank = 0; rank < ranks; rank++)
         threads.emplace_back([&, rank] {
             Seat seat = {&rendezvous, rank};
-            hd_oob oob = {&seat, rank, ranks, GatherAtSeat};
+            hd_oob oob = {sizeof oob, &seat, rank, ranks, GatherAtSeat};
 
             if (!body(rank, oob))
                 rendezvous.Leave();

@@ -68,7 +68,7 @@ struct Shards {
 
     Shards(const hd_module *module, int rank)
     {
-        hd_argument argument;
+        hd_argument argument = HD_EMPTY(hd_argument);
 
         for (size_t i = 0; hd_module_argument(module, i, &argument); i++) {
             local.emplace_back(argument.local_elements);
@@ -93,7 +93,7 @@ struct Shards {
     }
     bool InputsAreAsBefore(const hd_module *module) const
     {
-        hd_argument argument;
+        hd_argument argument = HD_EMPTY(hd_argument);
         bool same = true;
 
         for (size_t i = 0; hd_module_argument(module, i, &argument); i++)
@@ -107,12 +107,12 @@ struct Shards {
 void UseSession(Story *story, hd_session *session, const hd_module *module,
                 Shards &shards, hd_diag *diag)
 {
-    hd_stats stats;
+    hd_stats stats = HD_EMPTY(hd_stats);
 
     for (int run = 0; run < 2; run++)
         if (Fails(story, "run",
                   hd_session_run(session, shards.pointer.data(),
-                                 shards.pointer.size(), diag),
+                                 shards.pointer.size(), nullptr, diag),
                   diag))
             break;
     if (story->status == HD_OK)
@@ -281,7 +281,7 @@ bool MeetRemote(Story *story, const hd_oob &oob)
     std::vector<char> mine(150000, static_cast<char>('a' + oob.rank));
     std::vector<char> all(mine.size() * kRanks);
     RemoteSeat seat = {*static_cast<Seat *>(oob.context), 0};
-    hd_oob remote = {&seat, oob.rank, oob.size, GatherRemote};
+    hd_oob remote = {sizeof remote, &seat, oob.rank, oob.nranks, GatherRemote};
     hd_group *group = Sentinel<hd_group>();
     hd_diag *diag = hd_diag_create();
     bool made = !Fails(
@@ -396,7 +396,8 @@ bool TryBoot(long k, int kinds, int faulty, const char *address)
     job++;
     for (int rank = 0; rank < kRanks; rank++)
         threads.emplace_back([&, rank] {
-            hd_place place = {"a test", rank, kRanks, rank, kRanks, job, ""};
+            hd_place place = {sizeof place, "a test", rank, kRanks,
+                              rank,         kRanks,   job,  ""};
 
             snprintf(place.address, sizeof place.address, "%s", address);
             if (rank == faulty)
@@ -464,7 +465,7 @@ TEST(NoFaults, RunsAskForNothing)
             fault_begin(1, FAULT_MEMORY | FAULT_SYSTEM | FAULT_LASTING);
         for (int run = 0; run < 50; run++)
             EXPECT_EQ(hd_session_run(session, shards.pointer.data(),
-                                     shards.pointer.size(), nullptr),
+                                     shards.pointer.size(), nullptr, nullptr),
                       HD_OK);
         EXPECT_EQ(hd_session_finish(session, nullptr), HD_OK);
         EXPECT_FALSE(rank == 1 && fault_end()) << fault_count();

@@ -10,7 +10,8 @@ TEST(SimulateFaults, ARunOutSaysSoAndKeepsNothing)
 {
     static char place;
     hd_simulation *const sentinel = reinterpret_cast<hd_simulation *>(&place);
-    hd_machine machine = hd_machine_default();
+    hd_machine machine = HD_EMPTY(hd_machine);
+    hd_machine_default(&machine);
 
     for (const char *text : {kGather, kReduce}) {
         hd_module *module = ParseAndLower(text);
@@ -20,7 +21,7 @@ TEST(SimulateFaults, ARunOutSaysSoAndKeepsNothing)
             Sweep sweep = SweepFaults([&](long k) {
                 hd_diag *diag = hd_diag_create();
                 hd_simulation *simulation = sentinel;
-                hd_prediction prediction = {};
+                hd_prediction prediction = HD_EMPTY(hd_prediction);
                 bool fired;
 
                 fault_begin(k, kinds);
@@ -55,11 +56,12 @@ TEST(SimulateFaults, ARunOutSaysSoAndKeepsNothing)
 // What reads a simulation cannot fail.
 TEST(SimulateFaults, ReadingOneAsksForNothing)
 {
-    hd_machine machine = hd_machine_default();
+    hd_machine machine = HD_EMPTY(hd_machine);
+    hd_machine_default(&machine);
     hd_module *module = ParseAndLower(kGather);
     hd_simulation *simulation = nullptr;
-    hd_prediction prediction = {};
-    hd_interval interval = {};
+    hd_prediction prediction = HD_EMPTY(hd_prediction);
+    hd_interval interval = HD_EMPTY(hd_interval);
     char name[8];
 
     ASSERT_EQ(hd_simulate(module, &machine, nullptr, &simulation), HD_OK);

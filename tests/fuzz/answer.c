@@ -10,7 +10,7 @@
 
 hd_argument argument_of(const hd_module *module, size_t i)
 {
-    hd_argument argument;
+    hd_argument argument = HD_EMPTY(hd_argument);
 
     must(hd_module_argument(module, i, &argument), "an argument is there", "");
     return argument;

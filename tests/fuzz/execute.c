@@ -58,15 +58,17 @@ static void run_twice(const seat *seat, hd_session *session, hd_diag *diag)
 {
     void *shard[RUNS][MAX_ARGUMENTS];
     int64_t sizes[HD_MAX_SIZES];
+    hd_run_options with = HD_EMPTY(hd_run_options);
     hd_status status = HD_OK;
 
+    with.sizes = sizes;
+    with.nsizes = (size_t)seat->module->nsizes;
     for (int i = 0; i < seat->module->nsizes; i++)
         sizes[i] = seat->module->size[i].now;
     for (int run = 0; run < RUNS && status == HD_OK; run++) {
         make_shards(seat, shard[run]);
-        status = hd_session_run_with(session, NULL, sizes,
-                                     (size_t)seat->module->nsizes, shard[run],
-                                     seat->arrays->n, diag);
+        status =
+            hd_session_run(session, shard[run], seat->arrays->n, &with, diag);
     }
     if (status == HD_OK)
         status = hd_session_finish(session, diag);

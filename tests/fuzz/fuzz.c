@@ -22,7 +22,7 @@ void must(bool holds, const char *property, const char *detail)
 // What the diag says is rendered only where it is shown.
 void must_explain(hd_status status, hd_diag *diag, const char *call)
 {
-    hd_message message = {0};
+    hd_message message = HD_EMPTY(hd_message);
 
     if (status == HD_OK) {
         if (hd_diag_errors(diag) > 0)
@@ -90,10 +90,10 @@ hd_status must_check_alike(const hd_module *module,
                            const hd_check_options *options, hd_diag *said)
 {
     hd_diag *again = hd_diag_create();
-    hd_status status = hd_check_with(module, options, said);
+    hd_status status = hd_check(module, options, said);
 
     must_explain(status, said, "hd_check");
-    must(hd_check_with(module, options, again) == status &&
+    must(hd_check(module, options, again) == status &&
              strcmp(hd_diag_text(said), hd_diag_text(again)) == 0,
          "checking twice says the same", hd_diag_text(again));
     hd_diag_destroy(again);
@@ -175,7 +175,7 @@ static void must_check(const hd_module *host, const char *text,
     must(status == HD_OK, "what parsed once parses", hd_diag_text(diag));
     options.against =
         hd_module_stage(tensor) == HD_STAGE_TENSOR ? tensor : NULL;
-    status = hd_check_with(host, &options, diag);
+    status = hd_check(host, &options, diag);
     if (status != HD_OK)
         print_context(text, lowering);
     must(status == HD_OK, "what lowering emits checks clean",

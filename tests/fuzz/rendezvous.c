@@ -40,5 +40,6 @@ static hd_status gather(void *context, const void *mine, size_t bytes,
 
 hd_oob rendezvous_oob(rendezvous_seat *seat)
 {
-    return (hd_oob){seat, seat->rank, seat->rendezvous->ranks, gather};
+    return (hd_oob){sizeof(hd_oob), seat, seat->rank, seat->rendezvous->ranks,
+                    gather};
 }

@@ -211,7 +211,7 @@ static hd_status tell_endpoint(void *context, const void *mine, size_t bytes,
 
 static void try_endpoint(choices *choices)
 {
-    hd_oob oob = {choices, 1, 2, tell_endpoint};
+    hd_oob oob = {sizeof oob, choices, 1, 2, tell_endpoint};
     hd_diag *diag = hd_diag_create();
     hd_group *group = NULL;
     hd_status status = hd_group_create(&oob, 0.01, diag, &group);

@@ -53,7 +53,7 @@ std::string Compare(const std::string &text, Tally *tally)
         tally->early++;
         return "";
     }
-    hd_status proved = hd_check(p.module, p.diag);
+    hd_status proved = hd_check(p.module, nullptr, p.diag);
     std::string said = p.Said();
     if (match_module(p.module, nullptr) != HD_OK) {
         tally->early++;
@@ -94,7 +94,7 @@ TEST(Mutation, TheCheckerSeesWhatIsPlain)
         Program p(c.text);
 
         ASSERT_EQ(p.status, HD_OK) << p.Said();
-        EXPECT_EQ(hd_check(p.module, p.diag),
+        EXPECT_EQ(hd_check(p.module, nullptr, p.diag),
                   c.verdict == ORACLE_CLEAN ? HD_OK : HD_ERROR_INVALID)
             << c.text << "\n"
             << p.Said();
@@ -211,7 +211,7 @@ size_t TryWithout(const std::string &text, long drop)
     hd_block *block = waits[static_cast<size_t>(drop)].first;
     hd_stmt *before = waits[static_cast<size_t>(drop)].second;
     hd_block_remove(block, before, before ? before->next : block->first);
-    EXPECT_EQ(hd_check(p.module, p.diag), HD_ERROR_INVALID)
+    EXPECT_EQ(hd_check(p.module, nullptr, p.diag), HD_ERROR_INVALID)
         << "without wait " << drop << ":\n"
         << p.Print();
     return waits.size();

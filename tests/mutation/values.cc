@@ -100,7 +100,7 @@ std::vector<std::vector<float>> Draw(const hd_module *module,
 {
     std::vector<std::vector<float>> whole;
     std::uniform_real_distribution<float> draw(0.25F, 1.75F);
-    hd_argument a;
+    hd_argument a = HD_EMPTY(hd_argument);
 
     for (size_t i = 0; hd_module_argument(module, i, &a); i++) {
         whole.emplace_back(a.elements);
@@ -126,7 +126,7 @@ hd_reference *Execute(const hd_module *module,
 bool SameAnswer(const hd_module *module, const hd_reference *x,
                 const hd_reference *y)
 {
-    hd_argument a;
+    hd_argument a = HD_EMPTY(hd_argument);
 
     for (size_t i = 0; hd_module_argument(module, i, &a); i++) {
         std::vector<double> vx(a.local_elements), vy(vx), bx(vx), by(vx);
@@ -279,11 +279,12 @@ struct Found {
     Program tensor(text), host(mutant);
     hd_check_options options = hd_check_defaults();
 
-    if (host.status != HD_OK || hd_check(host.module, host.diag) != HD_OK)
+    if (host.status != HD_OK ||
+        hd_check(host.module, nullptr, host.diag) != HD_OK)
         return ::testing::AssertionSuccess();
     options.against = tensor.module;
     hd_diag_clear(host.diag);
-    bool accepted = hd_check_with(host.module, &options, host.diag) == HD_OK;
+    bool accepted = hd_check(host.module, &options, host.diag) == HD_OK;
     bool right = Agree(tensor.module, host.module, random);
 
     (right ? found->right : found->wrong)++;

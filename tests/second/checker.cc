@@ -25,7 +25,7 @@ Checked::Checked(const std::string &program)
 {
     hd_diag *diag = hd_diag_create();
     hd_module *module = nullptr;
-    hd_message message;
+    hd_message message = HD_EMPTY(hd_message);
     char *printed = nullptr;
 
     status = hd_parse("t.hd", program.data(), program.size(), nullptr, 0, diag,
@@ -34,7 +34,7 @@ Checked::Checked(const std::string &program)
     if (parsed) {
         if (hd_print(module, &printed) == HD_OK)
             text = printed;
-        status = hd_check(module, diag);
+        status = hd_check(module, nullptr, diag);
     }
     for (size_t i = 0; hd_diag_message(diag, i, &message); i++)
         if (message.severity == HD_SEVERITY_ERROR)

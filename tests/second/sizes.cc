@@ -93,7 +93,7 @@ class Answers
   public:
     Answers(Module *tensor, Module *host, std::mt19937 &random)
     {
-        hd_argument a;
+        hd_argument a = HD_EMPTY(hd_argument);
 
         for (size_t i = 0; hd_module_argument(tensor->it, i, &a); i++) {
             std::vector<double> values(a.elements);
@@ -118,7 +118,7 @@ class Answers
     void Compare(Module *tensor, Module *host)
     {
         hd_reference *want = nullptr, *have = nullptr;
-        hd_argument a;
+        hd_argument a = HD_EMPTY(hd_argument);
 
         if (hd_reference_create(tensor->it, whole_.data(), tensor->diag,
                                 &want) != HD_OK)
@@ -165,7 +165,7 @@ std::string TextOf(const Values &values)
 
 bool SameArguments(const hd_module *tensor, const hd_module *host)
 {
-    hd_argument a, b;
+    hd_argument a = HD_EMPTY(hd_argument), b = HD_EMPTY(hd_argument);
 
     for (size_t i = 0; hd_module_argument(tensor, i, &a); i++) {
         hd_module_argument(host, i, &b);
@@ -220,7 +220,7 @@ std::string Judged(const std::string &tensor_text, const std::string &text,
     Module tensor(tensor_text), host(text);
     hd_check_options options = hd_check_defaults();
     std::string wrong;
-    hd_message message = {};
+    hd_message message = HD_EMPTY(hd_message);
 
     if (host.it == nullptr || host.it->nsizes != tensor.it->nsizes ||
         hd_module_stage(host.it) != HD_STAGE_HOST ||
@@ -229,7 +229,7 @@ std::string Judged(const std::string &tensor_text, const std::string &text,
         return "";
     }
     options.against = tensor.it;
-    hd_status status = hd_check_with(host.it, &options, host.diag);
+    hd_status status = hd_check(host.it, &options, host.diag);
     if (status != HD_OK && status != HD_ERROR_INVALID) {
         tally->refused++;
         return "";

@@ -47,11 +47,11 @@ struct World {
     void *arguments[2] = {x, y};
     hd_cache *cache = nullptr;
     hd_cache_request request = {};
-    hd_place place = {"none", 0, 1, 0, 1, 1, ""};
+    hd_place place = {sizeof place, "none", 0, 1, 0, 1, 1, ""};
 
     World()
     {
-        hd_oob oob = {nullptr, 0, 1, nullptr};
+        hd_oob oob = {sizeof oob, nullptr, 0, 1, nullptr};
 
         EXPECT_EQ(hd_group_create(&oob, 1, diag, &group), HD_OK);
         EXPECT_EQ(hd_session_create(group, module, nullptr, diag, &session),
@@ -124,7 +124,15 @@ hd_status CheckWith(World &w,
     hd_check_options options = hd_check_defaults();
 
     set(&options);
-    return hd_check_with(w.module, &options, w.diag);
+    return hd_check(w.module, &options, w.diag);
+}
+
+hd_status RunWith(World &w, const std::function<void(hd_run_options *)> &set)
+{
+    hd_run_options options = HD_EMPTY(hd_run_options);
+
+    set(&options);
+    return hd_session_run(w.session, w.arguments, 2, &options, w.diag);
 }
 
 hd_status Built(World &w, const std::function<void(hd_builder *)> &append)
@@ -180,20 +188,20 @@ std::map<std::string, Row> Rows()
     static hd_reference *reference;
     static hd_boot *boot;
     static hd_builder *builder;
-    static hd_machine machine;
+    static hd_machine machine = HD_EMPTY(hd_machine);
     static hd_choice *choice;
     static const hd_module *kept;
-    static hd_cache_stats counted;
+    static hd_cache_stats counted = HD_EMPTY(hd_cache_stats);
     static hd_group *group;
-    static hd_argument argument;
-    static hd_size_info size;
-    static hd_call_info call = {sizeof call, nullptr, 0};
+    static hd_argument argument = HD_EMPTY(hd_argument);
+    static hd_size_info size = HD_EMPTY(hd_size_info);
+    static hd_call_info call = HD_EMPTY(hd_call_info);
     static const int64_t one = 1;
-    static hd_message message;
-    static hd_prediction prediction;
-    static hd_interval interval;
-    static hd_stats stats;
-    static hd_place place;
+    static hd_message message = HD_EMPTY(hd_message);
+    static hd_prediction prediction = HD_EMPTY(hd_prediction);
+    static hd_interval interval = HD_EMPTY(hd_interval);
+    static hd_stats stats = HD_EMPTY(hd_stats);
+    static hd_place place = HD_EMPTY(hd_place);
     static bool found;
     static int64_t steps;
     static char *text;
@@ -326,7 +334,6 @@ std::map<std::string, Row> Rows()
            DOES(hd_unshard(w.module, 0, 0, w.x, nullptr))},
           {DOES(hd_unshard(w.module, 7, 0, w.x, w.y)),
            DOES(hd_unshard(w.module, 0, -1, w.x, w.y))}}},
-        {"hd_lower_defaults", {}},
         {"hd_lower",
          {{REFUSED(hd_lower(nullptr, nullptr, nullptr, nullptr, w.diag)),
            REFUSED(LowerWith(w,
@@ -345,17 +352,15 @@ std::map<std::string, Row> Rows()
           {DOES(EXPECT_EQ(
               hd_lower(w.tensor.module, nullptr, nullptr, nullptr, w.diag),
               HD_OK))}}},
-        {"hd_check_defaults", {}},
-        {"hd_check", {{REFUSED(hd_check(nullptr, w.diag))}, {}, {}}},
-        {"hd_check_with",
-         {{REFUSED(hd_check_with(nullptr, nullptr, w.diag)),
+        {"hd_check",
+         {{REFUSED(hd_check(nullptr, nullptr, w.diag)),
            REFUSED(CheckWith(w,
                              [](hd_check_options *o) {
                                  o->transport = NoSuch<hd_transport>();
                              }))},
           {},
-          {DOES(EXPECT_EQ(hd_check_with(w.module, nullptr, w.diag), HD_OK))}}},
-        {"hd_machine_default", {}},
+          {DOES(EXPECT_EQ(hd_check(w.module, nullptr, w.diag), HD_OK))}}},
+        {"hd_machine_default", {{}, {DOES(hd_machine_default(nullptr))}, {}}},
         {"hd_machine_parse",
          {{REFUSED(hd_machine_parse(nullptr, "{}", 2, w.diag, &machine)),
            REFUSED(hd_machine_parse("m", nullptr, 2, w.diag, &machine)),
@@ -536,7 +541,6 @@ std::map<std::string, Row> Rows()
            REFUSED(hd_join(&w.place, 1, nullptr, nullptr, w.diag))},
           {},
           {}}},
-        {"hd_session_defaults", {}},
         {"hd_session_create",
          {{REFUSED(
                hd_session_create(nullptr, w.module, nullptr, w.diag, &session)),
@@ -554,24 +558,12 @@ std::map<std::string, Row> Rows()
           {}}},
         {"hd_session_destroy", {{}, {}, {DOES(hd_session_destroy(nullptr))}}},
         {"hd_session_run",
-         {{REFUSED(hd_session_run(nullptr, w.arguments, 2, w.diag)),
-           REFUSED(hd_session_run(w.session, nullptr, 2, w.diag)),
-           REFUSED(hd_session_run(w.session, w.arguments, 1, w.diag))},
-          {},
-          {}}},
-        {"hd_session_run_on",
-         {{REFUSED(hd_session_run_on(nullptr, nullptr, w.arguments, 2, w.diag)),
-           REFUSED(hd_session_run_on(w.session, nullptr, nullptr, 2, w.diag)),
-           REFUSED(hd_session_run_on(w.session, w.x, w.arguments, 2, w.diag))},
-          {},
-          {}}},
-        {"hd_session_run_with",
-         {{REFUSED(hd_session_run_with(nullptr, nullptr, nullptr, 0,
-                                       w.arguments, 2, w.diag)),
-           REFUSED(hd_session_run_with(w.session, nullptr, nullptr, 0, nullptr,
-                                       2, w.diag)),
-           REFUSED(hd_session_run_with(w.session, nullptr, &one, 1, w.arguments,
-                                       2, w.diag))},
+         {{REFUSED(hd_session_run(nullptr, w.arguments, 2, nullptr, w.diag)),
+           REFUSED(hd_session_run(w.session, nullptr, 2, nullptr, w.diag)),
+           REFUSED(hd_session_run(w.session, w.arguments, 1, nullptr, w.diag)),
+           REFUSED(RunWith(w, [](hd_run_options *o) { o->stream = o; })),
+           REFUSED(RunWith(w, [](hd_run_options *o) { o->nsizes = 1; })),
+           REFUSED(RunWith(w, [](hd_run_options *o) { o->size = 0; }))},
           {},
           {}}},
         {"hd_session_alloc",
@@ -763,7 +755,7 @@ TEST(Api, ListsOfTransportsAreTakenWholeOrRefused)
         for (int call = 0; call < 3; call++) {
             hd_diag *diag = hd_diag_create();
             hd_status status =
-                call == 0 ? hd_check_with(host.module, &check, diag)
+                call == 0 ? hd_check(host.module, &check, diag)
                 : call == 1
                     ? hd_lower(tensor.module, &lower, nullptr, nullptr, diag)
                     : hd_session_create(world.group, host.module, &open, diag,

@@ -165,7 +165,7 @@ TEST(Blocks, ArgumentsSayWhatARankHasRoomFor)
         std::string text = "heddle 1 host program p " + s.Mesh() +
                            "in %a : f16" + s.Type() + " { }";
         auto module = Parse(text);
-        hd_argument a;
+        hd_argument a = HD_EMPTY(hd_argument);
 
         SCOPED_TRACE(text);
         ASSERT_NE(module, nullptr);

@@ -94,17 +94,18 @@ void SetEnvironment(const std::string &text)
 struct Found {
     hd_status status;
     bool found;
-    hd_place place;
+    hd_place place = HD_EMPTY(hd_place);
     std::string text;
 };
 
 Found Find(const std::string &environment)
 {
-    Found result = {HD_OK, false, hd_place(), ""};
+    Found result = {HD_OK, false, HD_EMPTY(hd_place), ""};
     hd_diag *diag = hd_diag_create();
 
     SetEnvironment(environment);
     memset(&result.place, 0x5a, sizeof(result.place));
+    result.place.size = sizeof(result.place);
     result.status = hd_place_find(diag, &result.found, &result.place);
     result.text = hd_diag_text(diag);
     hd_diag_destroy(diag);
@@ -186,7 +187,7 @@ TEST(Place, IsFoundInTheVariablesOfALauncher)
             continue;
         EXPECT_STREQ(got.place.launcher, c.launcher) << c.environment;
         EXPECT_EQ(got.place.rank, c.rank) << c.environment;
-        EXPECT_EQ(got.place.size, c.size) << c.environment;
+        EXPECT_EQ(got.place.nranks, c.size) << c.environment;
         EXPECT_EQ(got.place.local_rank, c.local_rank) << c.environment;
         EXPECT_EQ(got.place.local_size, c.local_size) << c.environment;
     }
@@ -352,11 +353,11 @@ uint64_t NewJob()
 
 hd_place PlaceOf(int rank, int size, uint64_t job, const std::string &address)
 {
-    hd_place place = hd_place();
+    hd_place place = HD_EMPTY(hd_place);
 
     place.launcher = "a test";
     place.rank = place.local_rank = rank;
-    place.size = place.local_size = size;
+    place.nranks = place.local_size = size;
     place.job = job;
     snprintf(place.address, sizeof(place.address), "%s", address.c_str());
     return place;
@@ -425,7 +426,7 @@ std::vector<hd_place> Places(int size, const std::string &address)
 hd_status GatherSizes(const hd_place &place, hd_diag *diag)
 {
     hd_boot *boot = nullptr;
-    size_t n = static_cast<size_t>(place.size);
+    size_t n = static_cast<size_t>(place.nranks);
 
     HD_TRY(hd_boot_connect(&place, 10, diag, &boot));
     for (size_t bytes :
@@ -433,7 +434,7 @@ hd_status GatherSizes(const hd_place &place, hd_diag *diag)
         const hd_oob *oob = hd_boot_oob(boot);
         std::vector<char> mine(bytes), all(bytes * n, 0x7f);
 
-        RANK_EXPECT(oob->rank == place.rank && oob->size == place.size);
+        RANK_EXPECT(oob->rank == place.rank && oob->nranks == place.nranks);
         for (size_t i = 0; i < bytes; i++)
             mine[i] = static_cast<char>(i * 7 + size_t(place.rank));
         HD_TRY(oob->allgather(oob->context, mine.data(), bytes, all.data()));
@@ -522,10 +523,10 @@ hd_status Group(const hd_place &place, hd_diag *diag)
             const hd_place *at = static_cast<const hd_place *>(context);
             int all[8] = {-1, -1, -1, -1, -1, -1, -1, -1};
 
-            RANK_EXPECT(hd_group_size(group) == at->size);
+            RANK_EXPECT(hd_group_size(group) == at->nranks);
             HD_TRY(hd_group_allgather(group, &at->rank, sizeof(int), all,
                                       nullptr));
-            for (int i = 0; i < at->size; i++)
+            for (int i = 0; i < at->nranks; i++)
                 RANK_EXPECT(all[i] == i);
             return HD_OK;
         },
@@ -561,7 +562,7 @@ TEST(Boot, AGroupMayBeJoinedAndKept)
                 HD_TRY(hd_group_join(&place, 10, diag, &group));
                 HD_TRY(hd_group_allgather(group, &place.rank, sizeof(int), all,
                                           diag));
-                for (int i = 0; i < place.size; i++)
+                for (int i = 0; i < place.nranks; i++)
                     RANK_EXPECT(all[i] == i);
                 hd_group_destroy(group);
                 return HD_OK;
@@ -843,7 +844,7 @@ TEST(Boot, RanksHearWhyTheyCannotBeConnected)
 // Comes to rank 0, is heard, and dies.
 [[noreturn]] void ComeAndDie(const hd_place &place)
 {
-    hd_hello hello = {place.job, static_cast<uint32_t>(place.size), 0};
+    hd_hello hello = {place.job, static_cast<uint32_t>(place.nranks), 0};
     hd_wire wire = hd_wire();
     char why[HD_WHY_BYTES];
 
@@ -1016,14 +1017,14 @@ TEST(Boot, ARankOfAnotherSizeIsRefused)
     Signal told;
 
     places.push_back(places[1]);
-    places[2].size = places[2].local_size = 3;
+    places[2].nranks = places[2].local_size = 3;
     ended = RunPlaces(places, [&](const hd_place &place, hd_diag *diag) {
         hd_status status;
 
-        if (place.rank == 1 && place.size == 2)
+        if (place.rank == 1 && place.nranks == 2)
             told.Await();
         status = Connect(place, diag, 10);
-        if (place.size == 3)
+        if (place.nranks == 3)
             told.Give();
         return status;
     });
@@ -1138,7 +1139,7 @@ hd_status MakeHello(const hd_place &place, Hello *out)
     *out = Hello();
     RANK_EXPECT(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
     out->hello.secret = place.job;
-    out->hello.size = static_cast<uint32_t>(place.size);
+    out->hello.size = static_cast<uint32_t>(place.nranks);
     HD_TRY(hd_wire_call(pair[0], place.rank, out->hello, INT64_MAX));
     RANK_EXPECT(recv(pair[1], out, sizeof(*out), MSG_WAITALL) ==
                 ssize_t(sizeof(*out)));
@@ -1239,7 +1240,7 @@ TEST(Boot, AnAddressInUseOrElsewhereIsReported)
     hd_diag *diag = hd_diag_create();
     hd_boot *boot = nullptr;
     hd_place place = PlaceOf(0, 2, NewJob(), "192.0.2.1:4711");
-    hd_place other;
+    hd_place other = HD_EMPTY(hd_place);
     int fd, port;
 
     EXPECT_EQ(hd_boot_connect(&place, 5, diag, &boot), HD_ERROR_SYSTEM);

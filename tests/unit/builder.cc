@@ -46,7 +46,7 @@ struct Finished {
 std::vector<uint64_t> Cookies(const hd_diag *diag)
 {
     std::vector<uint64_t> cookies;
-    hd_message message;
+    hd_message message = HD_EMPTY(hd_message);
 
     for (size_t i = 0; hd_diag_message(diag, i, &message); i++)
         cookies.push_back(message.cookie);
@@ -493,7 +493,7 @@ TEST(Builder, FindingsOfTheCheckerHaveCookies)
     hd_module *module = nullptr;
     ASSERT_EQ(hd_builder_finish(b.get(), diag, &module), HD_OK)
         << hd_diag_text(diag);
-    EXPECT_EQ(hd_check(module, diag), HD_ERROR_INVALID);
+    EXPECT_EQ(hd_check(module, nullptr, diag), HD_ERROR_INVALID);
     ASSERT_FALSE(Cookies(diag).empty());
     EXPECT_EQ(Cookies(diag)[0], 6u) << hd_diag_text(diag);
     hd_module_destroy(module);
@@ -504,7 +504,7 @@ TEST(Builder, FindingsOfTheCheckerHaveCookies)
 TEST(Builder, FailuresOfRunsHaveCookies)
 {
     hd_diag *diag = hd_diag_create();
-    hd_oob oob = {nullptr, 0, 1, nullptr};
+    hd_oob oob = {sizeof oob, nullptr, 0, 1, nullptr};
     hd_group *group = nullptr;
     hd_module *module = nullptr;
     hd_session *session = nullptr;
@@ -523,7 +523,7 @@ TEST(Builder, FailuresOfRunsHaveCookies)
     ASSERT_EQ(hd_group_create(&oob, 5, diag, &group), HD_OK);
     ASSERT_EQ(hd_session_create(group, module, nullptr, diag, &session), HD_OK)
         << hd_diag_text(diag);
-    hd_status status = hd_session_run(session, arguments, 4, diag);
+    hd_status status = hd_session_run(session, arguments, 4, nullptr, diag);
     if (status == HD_OK)
         status = hd_session_finish(session, diag);
     EXPECT_EQ(status, HD_ERROR_ARGUMENT);

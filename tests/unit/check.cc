@@ -256,7 +256,7 @@ TEST(Cells, NamesOfOddRowsAreCutWhereRangesBeginOrEnd)
     EXPECT_STREQ(text.bytes, "%x[2, 0]");
     hd_text_free(&text);
     hd_cells_free(&cells);
-    EXPECT_EQ(hd_check(p.module, p.diag), HD_OK) << p.Said();
+    EXPECT_EQ(hd_check(p.module, nullptr, p.diag), HD_OK) << p.Said();
 }
 
 TEST(Cells, TooManyAreRefusedByName)
@@ -267,7 +267,7 @@ TEST(Cells, TooManyAreRefusedByName)
     Program p(text);
     ASSERT_EQ(p.status, HD_OK) << p.Said();
 
-    EXPECT_EQ(hd_check(p.module, p.diag), HD_ERROR_INVALID);
+    EXPECT_EQ(hd_check(p.module, nullptr, p.diag), HD_ERROR_INVALID);
     EXPECT_NE(p.Said().find("HD0105"), std::string::npos) << p.Said();
     EXPECT_NE(p.Said().find("%x is used in 67117056 pieces"), std::string::npos)
         << p.Said();
@@ -351,7 +351,7 @@ TEST(Order, AJoinLearnsWhatItsStreamsKnewWhenTheyPassedIt)
     ASSERT_EQ(p.status, HD_OK) << p.Said();
     std::string said;
 
-    EXPECT_EQ(hd_check(p.module, p.diag), HD_ERROR_INVALID);
+    EXPECT_EQ(hd_check(p.module, nullptr, p.diag), HD_ERROR_INVALID);
     EXPECT_NE(p.Said().find("HD0801"), std::string::npos) << p.Said();
 }
 
@@ -371,7 +371,7 @@ TEST(Waste, WhoWaitsForASendKnowsWhatWasRecordedAheadOfIt)
                   "on stream 1 { wait %e\nwait %r\n%y = copy %t }\n"
                   "join %y = add %y, %g }");
 
-        EXPECT_EQ(hd_check(p.module, p.diag), HD_OK) << p.Said();
+        EXPECT_EQ(hd_check(p.module, nullptr, p.diag), HD_OK) << p.Said();
         EXPECT_EQ(p.Said().find("test.hd:5:1: warning[HD0813]") !=
                       std::string::npos,
                   ahead)
@@ -424,7 +424,7 @@ TEST(Race, EachPairOfPlacesIsReportedOnce)
               "on stream i mod 2 { %x = relu %a[i] } } join }");
     ASSERT_EQ(p.status, HD_OK) << p.Said();
 
-    EXPECT_EQ(hd_check(p.module, p.diag), HD_ERROR_INVALID);
+    EXPECT_EQ(hd_check(p.module, nullptr, p.diag), HD_ERROR_INVALID);
     EXPECT_EQ(hd_diag_errors(p.diag), 1u) << p.Said();
 }
 
@@ -592,7 +592,7 @@ TEST(Check, OverNcclARandomProgramIsRefusedIfItsCallsHang)
 
         ASSERT_EQ(p.status, HD_OK) << p.Said() << text;
         options.transport = HD_TRANSPORT_NCCL;
-        hd_status status = hd_check_with(p.module, &options, p.diag);
+        hd_status status = hd_check(p.module, &options, p.diag);
         bool refused = p.Said().find("HD0708") != std::string::npos ||
                        p.Said().find("HD0706") != std::string::npos;
         bool ends = Calls(job).Ends();
@@ -615,10 +615,10 @@ TEST(Check, TheLimitOfWaitingStreamsIsTheCallers)
     hd_check_options options = hd_check_defaults();
 
     ASSERT_EQ(p.status, HD_OK) << p.Said();
-    EXPECT_EQ(hd_check(p.module, p.diag), HD_OK) << p.Said();
+    EXPECT_EQ(hd_check(p.module, nullptr, p.diag), HD_OK) << p.Said();
     EXPECT_EQ(hd_diag_count(p.diag), 0u) << p.Said();
     options.waiting_streams = 3;
-    EXPECT_EQ(hd_check_with(p.module, &options, p.diag), HD_OK) << p.Said();
+    EXPECT_EQ(hd_check(p.module, &options, p.diag), HD_OK) << p.Said();
     EXPECT_NE(p.Said().find("warning[HD0805]: 4 streams of rank 0"),
               std::string::npos)
         << p.Said();

@@ -44,7 +44,7 @@ double Predict(const std::string &text, const hd_lower_options &options,
 {
     Program program(text);
     hd_simulation *simulation = nullptr;
-    hd_prediction prediction = {};
+    hd_prediction prediction = HD_EMPTY(hd_prediction);
 
     if (hd_lower(program.module, &options, nullptr, nullptr, nullptr) !=
             HD_OK ||
@@ -99,9 +99,10 @@ TEST(Choose, TheFirstIsTheBestOfAllPipelines)
         std::string text = Mlp(random);
         Program program(text);
         hd_choose_options options = hd_choose_defaults();
-        hd_machine machine = hd_machine_default();
-        hd_lower_options lower;
-        hd_prediction prediction, before = {};
+        hd_machine machine = HD_EMPTY(hd_machine);
+        hd_machine_default(&machine);
+        hd_lower_options lower = HD_EMPTY(hd_lower_options);
+        hd_prediction prediction = HD_EMPTY(hd_prediction), before = prediction;
         unsigned also;
 
         SCOPED_TRACE(text);
@@ -132,7 +133,7 @@ TEST(Choose, KeepsWhatIsAskedFor)
     std::mt19937_64 random(Seed());
     Program program(Mlp(random));
     hd_choose_options options = hd_choose_defaults();
-    hd_lower_options base = hd_lower_defaults(), lower;
+    hd_lower_options base = hd_lower_defaults(), lower = base;
 
     base.streams = 3;
     base.asked |= HD_OPTION_STREAMS;
@@ -176,7 +177,8 @@ TEST(Choose, RefusesWhatIsCompleteAndLimitsThatAreNone)
     Program tensor("tensor program h in %x : f32[2] out %y : f32[2] "
                    "{ %y = relu %x }");
     hd_choose_options options = hd_choose_defaults();
-    hd_machine machine = hd_machine_default();
+    hd_machine machine = HD_EMPTY(hd_machine);
+    hd_machine_default(&machine);
     hd_choice *choice = nullptr;
 
     EXPECT_EQ(hd_choose(host.module, nullptr, host.diag, &choice),
@@ -216,7 +218,7 @@ const char *const kShares[] = {"issue",
 
 struct Read {
     hd_status status;
-    hd_machine machine;
+    hd_machine machine = HD_EMPTY(hd_machine);
     std::string said;
 };
 
@@ -331,8 +333,8 @@ TEST(MachineText, WhatIsCutIsRefusedWithItsPlace)
         // Of its own, so that a byte past its end is somebody else's.
         std::vector<char> cut(text.begin(), text.begin() + long(n));
         hd_diag *diag = hd_diag_create();
-        hd_machine machine;
-        hd_message message;
+        hd_machine machine = HD_EMPTY(hd_machine);
+        hd_message message = HD_EMPTY(hd_message);
 
         EXPECT_EQ(hd_machine_parse("m.json", cut.data(), n, diag, &machine),
                   HD_ERROR_INVALID)

@@ -118,7 +118,7 @@ TEST(Clone, ChangesWithoutItsModule)
                         "    %y = set %x\n}\n",
                         nullptr));
     hd_module *clone = nullptr;
-    hd_size_info size;
+    hd_size_info size = HD_EMPTY(hd_size_info);
     const int64_t seven = 7;
     std::string before = Print(module.get());
 
@@ -167,7 +167,7 @@ TEST(Clone, PointsIntoTheTextThatIsGone)
 
     ASSERT_EQ(hd_module_clone(module, diag, &clone), HD_OK);
     hd_module_destroy(module);
-    EXPECT_EQ(hd_check(clone, diag), HD_ERROR_INVALID);
+    EXPECT_EQ(hd_check(clone, nullptr, diag), HD_ERROR_INVALID);
     std::string said = hd_diag_text(diag);
     EXPECT_NE(said.find("test.hd:7:5"), std::string::npos) << said;
     EXPECT_NE(said.find("7 |     send %x to 1 - tp"), std::string::npos)

@@ -225,7 +225,8 @@ TEST(CompileCache, TheKeyHasAllThatMattersAndNothingElse)
         for (size_t i = 0; i < changes.size(); i++) {
             hd_cache_request request = Request(text);
             hd_lower_options lower = hd_lower_defaults();
-            hd_machine machine = hd_machine_default();
+            hd_machine machine = HD_EMPTY(hd_machine);
+            hd_machine_default(&machine);
 
             request.lower = &lower;
             changes[i](&request, &lower, &machine);
@@ -356,7 +357,7 @@ hd_status RunOnce(const Lent &lent, hd_group *group, std::mt19937 &random,
         v = float(random() % 1000); // the same on all ranks
     std::copy_n(all.begin() + 4 * rank, 4, mine.begin());
     void *arguments[] = {mine.data(), y.data()};
-    HD_TRY(hd_session_run(lent.session, arguments, 2, diag));
+    HD_TRY(hd_session_run(lent.session, arguments, 2, nullptr, diag));
     HD_TRY(hd_session_finish(lent.session, diag));
     for (size_t i = 0; i < all.size(); i++)
         RANK_EXPECT(y[i] == all[i] * float(lent.n));
@@ -427,7 +428,7 @@ TEST(CompileCache, RanksThatAskForDifferentProgramsAreTold)
 TEST(CompileCache, SessionsDifferByGroupAndOptionsAndRefuseOthers)
 {
     Cache cache = Create(4, 4);
-    hd_oob oob = {nullptr, 0, 1, nullptr};
+    hd_oob oob = {sizeof(hd_oob), nullptr, 0, 1, nullptr};
     hd_group *group[2] = {};
     hd_session *a, *b, *c, *d;
     hd_session_options graph = hd_session_defaults();

@@ -36,7 +36,7 @@ struct Gate {
 
     Gate()
     {
-        hd_oob oob = {nullptr, 0, 1, nullptr};
+        hd_oob oob = {sizeof oob, nullptr, 0, 1, nullptr};
 
         EXPECT_EQ(hd_group_create(&oob, 1, diag, &group), HD_OK);
         EXPECT_EQ(
@@ -61,7 +61,7 @@ struct Gate {
         void *arguments[] = {events.back(), x, y};
 
         hd_event_issue(events.back(), 1);
-        EXPECT_EQ(hd_session_run(session, arguments, 3, diag), HD_OK);
+        EXPECT_EQ(hd_session_run(session, arguments, 3, nullptr, diag), HD_OK);
         return events.size() - 1;
     }
     void LetGo(size_t run)

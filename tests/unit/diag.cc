@@ -212,7 +212,7 @@ TEST_F(Diag, AfterTwentyErrorsTheRestIsCounted)
 
 TEST_F(Diag, MessagesAreReadOneByOne)
 {
-    hd_message m;
+    hd_message m = HD_EMPTY(hd_message);
 
     Point("abc");
     (void)hd_error(diag, HD_E0102, {1, 2, 1}, "bad %d", 7);

@@ -528,7 +528,7 @@ TEST(Group, AFailureOfItsGatheringIsTheRanksOwn)
     for (auto &one : cases) {
         hd_diag *diag = hd_diag_create();
         hd_group *group = nullptr;
-        hd_oob oob = {&one.given, 1, 2,
+        hd_oob oob = {sizeof oob, &one.given, 1, 2,
                       [](void *context, const void *, size_t, void *) {
                           hd_status status;
 
@@ -545,13 +545,13 @@ TEST(Group, AFailureOfItsGatheringIsTheRanksOwn)
 
 TEST(Group, ItsArgumentsAreChecked)
 {
-    hd_oob oob = {nullptr, 2, 2, nullptr};
+    hd_oob oob = {sizeof oob, nullptr, 2, 2, nullptr};
     hd_group *group = nullptr;
 
     EXPECT_EQ(hd_group_create(&oob, 1, nullptr, &group), HD_ERROR_ARGUMENT);
     oob.rank = 0;
     EXPECT_EQ(hd_group_create(&oob, 1, nullptr, &group), HD_ERROR_ARGUMENT);
-    oob.size = 1;
+    oob.nranks = 1;
     EXPECT_EQ(hd_group_create(&oob, 0, nullptr, &group), HD_ERROR_ARGUMENT);
     EXPECT_EQ(hd_group_create(&oob, 1, nullptr, &group), HD_OK);
     hd_group_destroy(group);
@@ -576,7 +576,7 @@ TEST(Group, AnAllgatherOutOfRankOrderIsToldAtOnce)
     for (int rank = 0; rank < 2; rank++)
         threads.emplace_back([&, rank] {
             Seat seat = {&rendezvous, rank};
-            hd_oob oob = {&seat, rank, 2, GatherBackwards};
+            hd_oob oob = {sizeof oob, &seat, rank, 2, GatherBackwards};
             hd_diag *diag = hd_diag_create();
             hd_group *group = nullptr;
 
@@ -671,7 +671,7 @@ struct FullQueue {
     hd_status Join(int rank, double timeout, hd_diag *diag)
     {
         Place place = {this, rank};
-        hd_oob oob = {&place, rank, 2, Gather};
+        hd_oob oob = {sizeof oob, &place, rank, 2, Gather};
         hd_group *group = nullptr;
         hd_status status = hd_group_create(&oob, timeout, diag, &group);
 

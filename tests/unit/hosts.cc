@@ -298,7 +298,7 @@ TEST(Hosts, LeaveNoDescriptorOpen)
 {
     AllAreFine(RunOn({"a", "b", "b"}, [](Rank &rank) {
         size_t before = OpenDescriptors();
-        hd_oob oob = {&rank, rank.rank, rank.size, GatherOnPage};
+        hd_oob oob = {sizeof oob, &rank, rank.rank, rank.size, GatherOnPage};
         hd_group *group = nullptr;
 
         for (int i = 0; i < 3; i++) {

@@ -18,7 +18,7 @@ std::string ErrorOf(const std::string &text)
 {
     hd_diag *diag = hd_diag_create();
     hd_module *module = nullptr;
-    hd_message message = {};
+    hd_message message = HD_EMPTY(hd_message);
     std::string code;
 
     EXPECT_EQ(ParseExactly(text, diag, &module), HD_ERROR_INVALID) << text;
@@ -74,7 +74,7 @@ TEST(Lex, NumbersMayBeHexadecimalAndSpaced)
 {
     Program p("tensor program t in %a : f32[0x1_0, 1_000] "
               "in %b : f32[0XfF] out %c : f32[16, 1000] { %c = copy %a }");
-    hd_argument argument = {};
+    hd_argument argument = HD_EMPTY(hd_argument);
 
     ASSERT_EQ(p.status, HD_OK) << p.Said();
     ASSERT_TRUE(hd_module_argument(p.module, 0, &argument));

@@ -781,7 +781,7 @@ std::vector<std::vector<char>> RandomData(const hd_module *module,
     std::vector<std::vector<char>> data;
 
     for (size_t i = 0; i < hd_module_arguments(module); i++) {
-        hd_argument a;
+        hd_argument a = HD_EMPTY(hd_argument);
         std::vector<double> values;
 
         EXPECT_TRUE(hd_module_argument(module, i, &a));
@@ -806,7 +806,7 @@ class Answer
         std::vector<const void *> whole;
 
         for (size_t i = 0; i < data.size(); i++) {
-            hd_argument a;
+            hd_argument a = HD_EMPTY(hd_argument);
 
             hd_module_argument(module, i, &a);
             whole.push_back(a.role == HD_ROLE_OUT ? nullptr : data[i].data());
@@ -843,7 +843,7 @@ class Answer
 
     std::string DiffersIn(const Answer &other, size_t i, int rank) const
     {
-        hd_argument a;
+        hd_argument a = HD_EMPTY(hd_argument);
 
         hd_module_argument(module_, i, &a);
         if (a.role != HD_ROLE_OUT && a.role != HD_ROLE_INOUT)
@@ -923,7 +923,7 @@ std::string Try(const std::string &text, const hd_lower_options &options,
         return said;
     hd_check_options how = hd_check_defaults();
     how.transport = options.transport;
-    if (hd_check_with(host.module, &how, host.diag) != HD_OK)
+    if (hd_check(host.module, &how, host.diag) != HD_OK)
         return "check: " + host.Said() + host.Print();
     auto data = RandomData(tensor.module, seed);
     Answer want(tensor.module, data), have(host.module, data);
@@ -1038,7 +1038,7 @@ std::vector<double> BoundsOfRing(const char *text, hd_wire_dtype wire,
         << p.Said();
     EXPECT_EQ(p.Said(), "");
     hd_block_each(&p.module->body, ExpectSendsOf, &sent);
-    EXPECT_EQ(hd_check(p.module, p.diag), HD_OK) << p.Said();
+    EXPECT_EQ(hd_check(p.module, nullptr, p.diag), HD_OK) << p.Said();
     EXPECT_EQ(hd_reference_create(p.module, whole.data(), p.diag, &reference),
               HD_OK)
         << p.Said();
@@ -1313,7 +1313,7 @@ TEST(Lower, ReductionsToEachRankKeepTheirStreams)
 // `have` is correct, and on random data does what `want` does.
 void CheckSameAnswer(Program *want, Program *have, unsigned seed)
 {
-    ASSERT_EQ(hd_check(have->module, have->diag), HD_OK)
+    ASSERT_EQ(hd_check(have->module, nullptr, have->diag), HD_OK)
         << "seed " << seed << "\n"
         << have->Said() << have->Print();
     auto data = RandomData(want->module, seed);
@@ -1350,7 +1350,7 @@ TEST(Lower, RandomLoopsKeepTheirAnswer)
                   HD_OK);
         split += have.Print().find("on stream 2 {") != std::string::npos;
         made += have.Print().find("wait %made") != std::string::npos;
-        if (hd_check(want.module, want.diag) != HD_OK)
+        if (hd_check(want.module, nullptr, want.diag) != HD_OK)
             continue;
         ASSERT_NO_FATAL_FAILURE(CheckSameAnswer(&want, &have, seed));
     }
@@ -1414,7 +1414,8 @@ TEST(Lower, RandomBodiesKeepTheirAnswer)
         options.comm_stream = seed % 4 != 0;
         ASSERT_EQ(want.status, HD_OK) << want.Said();
         ASSERT_EQ(have.status, HD_OK) << have.Said();
-        ASSERT_EQ(hd_check(want.module, want.diag), HD_OK) << want.Said();
+        ASSERT_EQ(hd_check(want.module, nullptr, want.diag), HD_OK)
+            << want.Said();
         ASSERT_EQ(hd_lower(have.module, &options, nullptr, nullptr, have.diag),
                   HD_OK);
         beside += have.Print().find("%hop[0] = record") != std::string::npos;
@@ -1462,7 +1463,8 @@ TEST(Lower, EachEventBesideACollectiveIsNeeded)
     options.transfer = HD_TRANSFER_BULK;
     options.comm_stream = true;
     std::string whole = Lowered(text, options);
-    ASSERT_EQ(hd_check(Program(whole.substr(9)).module, nullptr), HD_OK)
+    ASSERT_EQ(hd_check(Program(whole.substr(9)).module, nullptr, nullptr),
+              HD_OK)
         << whole;
     for (int line = 0; line < Count(whole, "\n"); line++) {
         std::string less = WithoutOrder(whole, line);
@@ -1471,7 +1473,7 @@ TEST(Lower, EachEventBesideACollectiveIsNeeded)
             continue;
         Program broken(less.substr(9));
         EXPECT_TRUE(broken.status != HD_OK ||
-                    hd_check(broken.module, broken.diag) != HD_OK)
+                    hd_check(broken.module, nullptr, broken.diag) != HD_OK)
             << less;
         removed++;
     }

@@ -109,7 +109,7 @@ TEST_F(Module, UnusedTempsAreGone)
 
 TEST_F(Module, ArgumentsAreCountedInTheOrderOfDeclaration)
 {
-    hd_argument out;
+    hd_argument out = HD_EMPTY(hd_argument);
 
     for (int i = 0; i < 100; i++)
         Add(("x" + std::to_string(i)).c_str(),
@@ -226,7 +226,7 @@ TEST_F(Module, AViewKeepsWhatItDoesNotIndex)
 
 TEST_F(Module, ArgumentsAreTheBuffersOfTheCaller)
 {
-    hd_argument a;
+    hd_argument a = HD_EMPTY(hd_argument);
 
     Add("x", HD_ROLE_IN, {{3, 1, 0, 0, 0}, {7, HD_LOCAL, 0, 0, 0}},
         HD_DTYPE_BF16);
@@ -262,7 +262,7 @@ TEST(Argument, CountsAreOfTheFewestRowsThatAProductHasNow)
               "    %u = matmul %z, %w groups %n\n"
               "    %v = matmul %z, %w groups %k\n}\n");
     auto rows = [&p](size_t i) {
-        hd_argument a = {};
+        hd_argument a = HD_EMPTY(hd_argument);
 
         EXPECT_TRUE(hd_module_argument(p.module, i, &a));
         return a.grouped_rows;

@@ -99,7 +99,7 @@ TEST(Parse, TwiceNotMakesATruthOfANumber)
               " { %x[not not 5] = copy %y %x[not not not 5] = copy %y }");
 
     ASSERT_EQ(p.status, HD_OK) << p.Said();
-    EXPECT_EQ(hd_check(p.module, p.diag), HD_OK) << p.Said();
+    EXPECT_EQ(hd_check(p.module, nullptr, p.diag), HD_OK) << p.Said();
 }
 
 TEST(Parse, TenMistakesAreTenErrors)

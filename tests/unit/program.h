@@ -54,7 +54,7 @@ template <typename Random>
 std::vector<double> DrawIndices(const hd_module *module, const hd_buffer *b,
                                 Random &random)
 {
-    hd_argument argument = {};
+    hd_argument argument = HD_EMPTY(hd_argument);
     size_t i = 0;
 
     while (hd_module_argument(module, i, &argument) && argument.name != b->name)

@@ -123,7 +123,7 @@ Threads(int ranks, const std::function<hd_status(hd_group *)> &function,
     for (int rank = 0; rank < ranks; rank++) {
         threads.emplace_back([&, rank] {
             Seat seat = {&rendezvous, rank};
-            hd_oob oob = {&seat, rank, ranks, GatherAtSeat};
+            hd_oob oob = {sizeof oob, &seat, rank, ranks, GatherAtSeat};
             hd_group *group = nullptr;
             hd_status got = hd_group_create(&oob, timeout, nullptr, &group);
 

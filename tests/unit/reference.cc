@@ -34,7 +34,7 @@ std::vector<float> Random(size_t n, unsigned seed)
 Answer Reference(const Program &p, const std::vector<const void *> &whole,
                  size_t i, int rank)
 {
-    hd_argument argument = {};
+    hd_argument argument = HD_EMPTY(hd_argument);
     hd_reference *reference = nullptr;
     Answer answer;
 

@@ -150,7 +150,8 @@ hd_status RunRing(hd_session *session, hd_group *group, int runs, int seed,
     for (int i = 0; i < runs; i++)
         run.emplace_back(hd_group_rank(group), hd_group_size(group), seed + i);
     for (RingRun &one : run)
-        HD_TRY(hd_session_run(session, one.Arguments().data(), 3, diag));
+        HD_TRY(
+            hd_session_run(session, one.Arguments().data(), 3, nullptr, diag));
     HD_TRY(hd_session_finish(session, diag));
     for (const RingRun &one : run)
         RANK_EXPECT(one.IsRight());
@@ -272,7 +273,7 @@ hd_status ManySizes(hd_group *group, size_t alive, size_t largest,
 
         HD_TRY(Parse(CopyText(n), diag, &module));
         HD_TRY(hd_session_create(group, module, nullptr, diag, &session));
-        HD_TRY(hd_session_run(session, arguments, 2, diag));
+        HD_TRY(hd_session_run(session, arguments, 2, nullptr, diag));
         HD_TRY(hd_session_finish(session, diag));
         RANK_EXPECT(x == y);
         cache.emplace_back(module, session);
@@ -290,7 +291,7 @@ TEST(Session, AProgramWithoutAProductLeavesOpenBlasAlone)
     AllEndWell(Launch(2, [&](hd_group *group, hd_diag *diag) {
         hd_module *module = nullptr;
         hd_session *session = nullptr;
-        hd_stats stats;
+        hd_stats stats = HD_EMPTY(hd_stats);
 
         HD_TRY(Parse(CopyText(100), diag, &module));
         HD_TRY(hd_session_create(group, module, nullptr, diag, &session));
@@ -320,7 +321,7 @@ TEST(Session, LaterRunsAllocateAndExchangeNothing)
     AllEndWell(Launch(4, [](hd_group *group, hd_diag *diag) {
         hd_module *module = nullptr;
         hd_session *session = nullptr;
-        hd_stats first, last;
+        hd_stats first = HD_EMPTY(hd_stats), last = HD_EMPTY(hd_stats);
 
         HD_TRY(Parse(RingText(2, ""), diag, &module));
         HD_TRY(hd_session_create(group, module, nullptr, diag, &session));
@@ -420,7 +421,7 @@ TEST(Session, ASendMayBeWaitedForLater)
 
                 for (size_t i = 0; i < 20; i++)
                     x[i] = Input(rank, i, run);
-                HD_TRY(hd_session_run(session, arguments, 2, diag));
+                HD_TRY(hd_session_run(session, arguments, 2, nullptr, diag));
                 HD_TRY(hd_session_finish(session, diag));
                 for (size_t i = 0; i < 20; i++)
                     RANK_EXPECT(y[i] == Input((rank + 2) % 3, i, run));
@@ -431,36 +432,37 @@ TEST(Session, ASendMayBeWaitedForLater)
 
 TEST(Session, SharedArgumentsAreCopiedInAndOut)
 {
-    AllEndWell(RunText(
-        2,
-        "heddle 1\nhost program swap\nmesh tp=2\n"
-        "inout %x : i32[6] shared\n"
-        "temp %y : i32[6] shared\n"
-        "{\n"
-        "    group {\n"
-        "        send %x to 1 - tp get\n"
-        "        %y = recv from 1 - tp get\n"
-        "    }\n"
-        "    %x = add %x, %y\n"
-        "}\n",
-        [](hd_session *session, int rank, hd_diag *diag) {
-            std::vector<int32_t> x[2];
-            void *arguments[2][1];
+    AllEndWell(RunText(2,
+                       "heddle 1\nhost program swap\nmesh tp=2\n"
+                       "inout %x : i32[6] shared\n"
+                       "temp %y : i32[6] shared\n"
+                       "{\n"
+                       "    group {\n"
+                       "        send %x to 1 - tp get\n"
+                       "        %y = recv from 1 - tp get\n"
+                       "    }\n"
+                       "    %x = add %x, %y\n"
+                       "}\n",
+                       [](hd_session *session, int rank, hd_diag *diag) {
+                           std::vector<int32_t> x[2];
+                           void *arguments[2][1];
 
-            // Two runs in flight, each with memory of its own.
-            for (int run = 0; run < 2; run++) {
-                for (int i = 0; i < 6; i++)
-                    x[run].push_back(rank * 100 + i + run);
-                arguments[run][0] = x[run].data();
-                HD_TRY(hd_session_run(session, arguments[run], 1, diag));
-            }
-            HD_TRY(hd_session_finish(session, diag));
-            for (int run = 0; run < 2; run++) {
-                for (int i = 0; i < 6; i++)
-                    RANK_EXPECT(x[run][size_t(i)] == 100 + 2 * (i + run));
-            }
-            return HD_OK;
-        }));
+                           // Two runs in flight, each with memory of its own.
+                           for (int run = 0; run < 2; run++) {
+                               for (int i = 0; i < 6; i++)
+                                   x[run].push_back(rank * 100 + i + run);
+                               arguments[run][0] = x[run].data();
+                               HD_TRY(hd_session_run(session, arguments[run], 1,
+                                                     nullptr, diag));
+                           }
+                           HD_TRY(hd_session_finish(session, diag));
+                           for (int run = 0; run < 2; run++) {
+                               for (int i = 0; i < 6; i++)
+                                   RANK_EXPECT(x[run][size_t(i)] ==
+                                               100 + 2 * (i + run));
+                           }
+                           return HD_OK;
+                       }));
 }
 
 TEST(Session, ItsEventsOrderAgainstTheCallers)
@@ -484,7 +486,8 @@ TEST(Session, ItsEventsOrderAgainstTheCallers)
                            void *arguments[] = {go, x, y, done};
 
                            hd_event_record(go);
-                           HD_TRY(hd_session_run(session, arguments, 4, diag));
+                           HD_TRY(hd_session_run(session, arguments, 4, nullptr,
+                                                 diag));
                            HD_TRY(hd_event_wait(done, 5));
                            RANK_EXPECT(y[3] == 4);
                            HD_TRY(hd_session_finish(session, diag));
@@ -532,7 +535,7 @@ TEST(Session, SeveralEventsOrderAgainstTheCallersAtOnce)
                 x[3] = static_cast<float>(run + 4);
                 hd_event_record(event[0]);
                 uint64_t set = hd_event_issue(event[1], 1);
-                HD_TRY(hd_session_run(session, arguments, 6, diag));
+                HD_TRY(hd_session_run(session, arguments, 6, nullptr, diag));
                 RANK_EXPECT(hd_event_wait(event[3], 0.02) == HD_ERROR_TIMEOUT);
                 RANK_EXPECT(hd_event_wait(event[2], 0.02) == HD_ERROR_TIMEOUT);
                 hd_event_reach(event[1], set);
@@ -570,7 +573,7 @@ TEST(Session, AWaitForSeveralEventsIsMeasuredFromItsBeginning)
         HD_TRY(hd_session_create(group, module, &options, nullptr, &session));
         uint64_t number = hd_event_issue(set, 1);
         hd_event_record(go);
-        HD_TRY(hd_session_run(session, arguments, 5, nullptr));
+        HD_TRY(hd_session_run(session, arguments, 5, nullptr, nullptr));
         HD_TRY(hd_event_wait(begun, 5));
         usleep(50000);
         hd_event_reach(set, number);
@@ -611,8 +614,8 @@ TEST(Session, ARunWaitsForWhatAnotherSessionRecords)
                                      &session[i]));
         for (int run = 0; run < 20; run++) {
             std::fill(y.begin(), y.end(), NAN);
-            HD_TRY(hd_session_run(session[0], first, 3, nullptr));
-            HD_TRY(hd_session_run(session[1], second, 3, nullptr));
+            HD_TRY(hd_session_run(session[0], first, 3, nullptr, nullptr));
+            HD_TRY(hd_session_run(session[1], second, 3, nullptr, nullptr));
             HD_TRY(hd_session_finish(session[1], nullptr));
             EXPECT_EQ(z[100], 64.0f);
             HD_TRY(hd_session_finish(session[0], nullptr));
@@ -698,10 +701,11 @@ TEST(Session, TheFirstLineThatDiffersIsNamed)
             return hd_session_create(group, module, nullptr, diag, &session);
         });
         std::string line = std::to_string(6 + (more ? n : odd));
-        std::string want = "line " + line + " of it is '%x = " +
-                           (more ? "relu %x', and '}' on rank 0"
-                                 : "scale %x by 999.5', and '%x = scale %x by " +
-                                       std::to_string(odd) + ".5' on rank 0");
+        std::string want =
+            "line " + line + " of it is '%x = " +
+            (more ? "relu %x', and '}' on rank 0"
+                  : "scale %x by 999.5', and '%x = scale %x by " +
+                        std::to_string(odd) + ".5' on rank 0");
 
         EXPECT_EQ(outcome.status, HD_ERROR_ARGUMENT);
         EXPECT_NE(outcome.text.find(want), std::string::npos)
@@ -763,23 +767,25 @@ TEST(Session, WrongArgumentsAreRefusedAndHarmNothing)
             void *wrong[] = {x, nullptr}, *none[] = {nullptr, nullptr};
             void *first[] = {nullptr, y};
 
-            RANK_EXPECT(hd_session_run(session, arguments, 1, diag) ==
+            RANK_EXPECT(hd_session_run(session, arguments, 1, nullptr, diag) ==
                         HD_ERROR_ARGUMENT);
-            RANK_EXPECT(hd_session_run(session, none, 2, diag) ==
+            RANK_EXPECT(hd_session_run(session, none, 2, nullptr, diag) ==
                         HD_ERROR_ARGUMENT);
-            RANK_EXPECT(hd_session_run(session, wrong, 2, diag) ==
+            RANK_EXPECT(hd_session_run(session, wrong, 2, nullptr, diag) ==
                         HD_ERROR_ARGUMENT);
             RANK_EXPECT(
                 std::string(hd_diag_text(diag)).find("argument %y is NULL") !=
                 std::string::npos);
-            HD_TRY(hd_session_run(session, arguments, 2, diag));
+            HD_TRY(hd_session_run(session, arguments, 2, nullptr, diag));
             // What was refused once is refused again.
             for (int i = 0; i < 2; i++)
-                RANK_EXPECT(hd_session_run(session, first, 2, diag) ==
+                RANK_EXPECT(hd_session_run(session, first, 2, nullptr, diag) ==
                             HD_ERROR_ARGUMENT);
-            RANK_EXPECT(hd_session_run_on(session, x, arguments, 2, diag) ==
+            hd_run_options on = HD_EMPTY(hd_run_options);
+            on.stream = x; // there are none here
+            RANK_EXPECT(hd_session_run(session, arguments, 2, &on, diag) ==
                         HD_ERROR_ARGUMENT);
-            HD_TRY(hd_session_run(session, arguments, 2, diag));
+            HD_TRY(hd_session_run(session, arguments, 2, nullptr, diag));
             HD_TRY(hd_session_finish(session, diag));
             RANK_EXPECT(y[3] == 8);
             return HD_OK;
@@ -793,24 +799,24 @@ TEST(Session, ArgumentsMayLieAtAnyAddress)
                            HD_DTYPE_BF16, HD_DTYPE_F8E4M3, HD_DTYPE_F8E5M2,
                            HD_DTYPE_I64, HD_DTYPE_I32, HD_DTYPE_U8}) {
         std::string type = std::string(hd_dtype_text(dtype)) + "[2, 2] ";
-        Outcome outcome =
-            RunText(1,
-                    "heddle 1\nhost program p in %x : " + type +
-                        "out %y : " + type + "{ %y = add %x, %x }",
-                    [=](hd_session *session, int, hd_diag *diag) {
-                        const double x[4] = {1, 2, 3, 4};
-                        double y[4] = {};
-                        char memory[2][40];
-                        void *arguments[] = {memory[0] + 1, memory[1] + 1};
+        Outcome outcome = RunText(
+            1,
+            "heddle 1\nhost program p in %x : " + type + "out %y : " + type +
+                "{ %y = add %x, %x }",
+            [=](hd_session *session, int, hd_diag *diag) {
+                const double x[4] = {1, 2, 3, 4};
+                double y[4] = {};
+                char memory[2][40];
+                void *arguments[] = {memory[0] + 1, memory[1] + 1};
 
-                        hd_dtype_store(dtype, x, 4, arguments[0]);
-                        HD_TRY(hd_session_run(session, arguments, 2, diag));
-                        HD_TRY(hd_session_finish(session, diag));
-                        hd_dtype_load(dtype, arguments[1], 4, y);
-                        for (int i = 0; i < 4; i++)
-                            RANK_EXPECT(y[i] == 2 * x[i]);
-                        return HD_OK;
-                    });
+                hd_dtype_store(dtype, x, 4, arguments[0]);
+                HD_TRY(hd_session_run(session, arguments, 2, nullptr, diag));
+                HD_TRY(hd_session_finish(session, diag));
+                hd_dtype_load(dtype, arguments[1], 4, y);
+                for (int i = 0; i < 4; i++)
+                    RANK_EXPECT(y[i] == 2 * x[i]);
+                return HD_OK;
+            });
 
         EXPECT_EQ(outcome.status, HD_OK) << type << outcome.text;
     }
@@ -885,7 +891,8 @@ TEST(Session, OverlapsAreFoundInAnyOrderOfTheAddresses)
                 want = layout.Overlaps() ? HD_ERROR_ARGUMENT : HD_OK;
                 overlaps += want != HD_OK;
                 RANK_EXPECT(hd_session_run(session, arguments.data(),
-                                           arguments.size(), diag) == want);
+                                           arguments.size(), nullptr,
+                                           diag) == want);
             }
             RANK_EXPECT(overlaps > 30 && overlaps < 200);
             return hd_session_finish(session, diag);
@@ -899,19 +906,20 @@ TEST(Session, ManyArgumentsAreLookedAtInAboutTheTimeOfFew)
 
     for (size_t i = 0; i < count; i++)
         text += "in %a" + std::to_string(i) + " : u8[1]\n";
-    AllEndWell(RunText(
-        1, text + "{\n}\n", [&](hd_session *session, int, hd_diag *diag) {
-            std::vector<char> memory(count);
-            std::vector<void *> arguments;
-            clock_t start;
+    AllEndWell(RunText(1, text + "{\n}\n",
+                       [&](hd_session *session, int, hd_diag *diag) {
+                           std::vector<char> memory(count);
+                           std::vector<void *> arguments;
+                           clock_t start;
 
-            for (size_t i = count; i > 0; i--)
-                arguments.push_back(&memory[i - 1]);
-            start = clock();
-            HD_TRY(hd_session_run(session, arguments.data(), count, diag));
-            RANK_EXPECT(clock() - start < CLOCKS_PER_SEC / 4);
-            return hd_session_finish(session, diag);
-        }));
+                           for (size_t i = count; i > 0; i--)
+                               arguments.push_back(&memory[i - 1]);
+                           start = clock();
+                           HD_TRY(hd_session_run(session, arguments.data(),
+                                                 count, nullptr, diag));
+                           RANK_EXPECT(clock() - start < CLOCKS_PER_SEC / 4);
+                           return hd_session_finish(session, diag);
+                       }));
 }
 
 TEST(Session, NothingIsCopiedFromNowhere)
@@ -1179,8 +1187,8 @@ TEST(Session, OneRankIsAbortedWhereItWaitsForItsCallerOrComputes)
             HD_TRY(Parse(text, nullptr, &module));
             HD_TRY(
                 hd_session_create(group, module, nullptr, nullptr, &session));
-            HD_TRY(
-                hd_session_run(session, first, text == waits ? 3 : 2, nullptr));
+            HD_TRY(hd_session_run(session, first, text == waits ? 3 : 2,
+                                  nullptr, nullptr));
             std::thread aborter([&] {
                 usleep(50000);
                 start = std::chrono::steady_clock::now();
@@ -1191,7 +1199,7 @@ TEST(Session, OneRankIsAbortedWhereItWaitsForItsCallerOrComputes)
             std::chrono::duration<double> took =
                 std::chrono::steady_clock::now() - start;
             EXPECT_LT(took.count(), 2); // of 30
-            EXPECT_EQ(hd_session_run(session, first, 3, nullptr),
+            EXPECT_EQ(hd_session_run(session, first, 3, nullptr, nullptr),
                       HD_ERROR_ARGUMENT);
             hd_session_destroy(session);
             hd_module_destroy(module);
@@ -1336,7 +1344,7 @@ struct Stuck {
     {
         void *arguments[] = {never, a, b};
 
-        return hd_session_run(sessions[which], arguments, 3, diag);
+        return hd_session_run(sessions[which], arguments, 3, nullptr, diag);
     }
 };
 
@@ -1570,9 +1578,9 @@ TEST(Session, PreparesItsDriverOnceAndAsksItForRuns)
                                   nullptr, &session),
                   HD_OK);
         for (int i = 0; i < 2; i++)
-            EXPECT_EQ(
-                hd_session_run(session, run.Arguments().data(), 3, nullptr),
-                HD_OK);
+            EXPECT_EQ(hd_session_run(session, run.Arguments().data(), 3,
+                                     nullptr, nullptr),
+                      HD_OK);
         hd_session_destroy(session);
         hd_module_destroy(module);
         return HD_OK;

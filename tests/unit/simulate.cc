@@ -13,9 +13,8 @@ namespace
 // A byte takes a second to travel, an element-wise byte a second to touch.
 hd_machine Round()
 {
-    hd_machine m;
+    hd_machine m = HD_EMPTY(hd_machine);
 
-    memset(&m, 0, sizeof m);
     m.ranks_per_node = 4;
     m.memory = 1;
     m.matmul[HD_DTYPE_F32] = 1;
@@ -27,7 +26,7 @@ hd_machine Round()
 
 struct Simulated {
     hd_simulation *simulation = nullptr;
-    hd_prediction p;
+    hd_prediction p = HD_EMPTY(hd_prediction);
     Program program;
     hd_status status;
 
@@ -35,9 +34,8 @@ struct Simulated {
                        const hd_machine &machine = Round())
         : program(text)
     {
-        memset(&p, 0, sizeof p);
         EXPECT_EQ(program.status, HD_OK) << program.Said();
-        EXPECT_EQ(hd_check(program.module, program.diag), HD_OK)
+        EXPECT_EQ(hd_check(program.module, nullptr, program.diag), HD_OK)
             << program.Said();
         status =
             hd_simulate(program.module, &machine, program.diag, &simulation);
@@ -57,7 +55,7 @@ struct Simulated {
     }
     hd_interval At(int64_t i) const
     {
-        hd_interval v;
+        hd_interval v = HD_EMPTY(hd_interval);
 
         hd_simulation_interval(simulation, i, &v);
         return v;
@@ -455,7 +453,8 @@ TEST(Simulation, AMeasuredWaitIsNoCompute)
 
 TEST(Simulation, TheSameProgramTakesTheSameTime)
 {
-    hd_machine m = hd_machine_default();
+    hd_machine m = HD_EMPTY(hd_machine);
+    hd_machine_default(&m);
     std::string text =
         "tensor program ring mesh tp=8 in %a : bf16[8@tp, 64, 64] "
         "in %w : bf16[64, 64] out %c : bf16[8@stream, 64, 64] "
@@ -467,7 +466,7 @@ TEST(Simulation, TheSameProgramTakesTheSameTime)
         Program p(text);
         hd_lower_options o = hd_lower_defaults();
         hd_simulation *simulation = nullptr;
-        hd_prediction prediction;
+        hd_prediction prediction = HD_EMPTY(hd_prediction);
 
         ASSERT_EQ(hd_lower(p.module, &o, nullptr, nullptr, p.diag), HD_OK);
         ASSERT_EQ(hd_simulate(p.module, &m, p.diag, &simulation), HD_OK);

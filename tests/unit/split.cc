@@ -53,7 +53,7 @@ struct Sum {
     hd_status Run(hd_diag *diag)
     {
         std::fill(y.begin(), y.end(), NAN);
-        return hd_session_run(session, arguments, 2, diag);
+        return hd_session_run(session, arguments, 2, nullptr, diag);
     }
     hd_status Compare(hd_diag *diag)
     {

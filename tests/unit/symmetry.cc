@@ -106,7 +106,7 @@ TEST(Symmetry, TheFirstRankOfALineKnowsItsPlaceOnTheOtherAxes)
     ASSERT_EQ(hd_symmetry_find(p.module, nullptr, &symmetry), HD_OK);
     EXPECT_TRUE(symmetry.turns[1]);
     EXPECT_FALSE(symmetry.turns[0]);
-    EXPECT_EQ(hd_check(p.module, p.diag), HD_ERROR_INVALID);
+    EXPECT_EQ(hd_check(p.module, nullptr, p.diag), HD_ERROR_INVALID);
     EXPECT_NE(p.Said().find("HD0809"), std::string::npos) << p.Said();
 }
 
@@ -306,6 +306,6 @@ TEST(Symmetry, ManyRanksAreProvenByTheFirst)
     Program bad("host program t mesh tp=64 " + slip);
 
     ASSERT_EQ(good.status, HD_OK) << good.Said();
-    EXPECT_EQ(hd_check(good.module, good.diag), HD_OK) << good.Said();
-    EXPECT_EQ(hd_check(bad.module, bad.diag), HD_ERROR_INVALID);
+    EXPECT_EQ(hd_check(good.module, nullptr, good.diag), HD_OK) << good.Said();
+    EXPECT_EQ(hd_check(bad.module, nullptr, bad.diag), HD_ERROR_INVALID);
 }

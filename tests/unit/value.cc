@@ -25,7 +25,7 @@ bool Same(const std::string &host, const std::string &tensor,
     EXPECT_EQ(h.status, HD_OK) << h.Said();
     EXPECT_EQ(t.status, HD_OK) << t.Said();
     how.against = t.module;
-    hd_status status = hd_check_with(h.module, &how, h.diag);
+    hd_status status = hd_check(h.module, &how, h.diag);
     EXPECT_TRUE(status == HD_OK || h.Said().find("HD0901") != std::string::npos)
         << h.Said();
     return status == HD_OK;
@@ -62,7 +62,7 @@ TEST(Value, SumsOfF32AndANarrowerDtypeAreSums)
 
         EXPECT_EQ(h.status, HD_OK) << h.Said();
         how.against = t.module;
-        return hd_check_with(h.module, &how, h.diag);
+        return hd_check(h.module, &how, h.diag);
     };
 
     EXPECT_EQ(same("%f = sum %a, %b %y = sum %f, %b"), HD_OK);
@@ -103,7 +103,7 @@ TEST(Value, RanksMayAllTakeAMaximumOrAMinimum)
         for (std::string key : {"", "max", "min"}) {
             Program p(host(key.c_str()));
 
-            EXPECT_EQ(hd_check_with(p.module, &how, p.diag),
+            EXPECT_EQ(hd_check(p.module, &how, p.diag),
                       op == (key.empty() ? "sum" : key) ? HD_OK
                                                         : HD_ERROR_INVALID)
                 << op << ", " << key << ": " << p.Said();
@@ -127,8 +127,8 @@ TEST(Value, WhatIsGatheredHasAPieceOfEachRank)
     hd_check_options how = hd_check_defaults();
 
     how.against = t.module;
-    EXPECT_EQ(hd_check_with(sum.module, &how, sum.diag), HD_OK) << sum.Said();
-    EXPECT_EQ(hd_check_with(max.module, &how, max.diag), HD_ERROR_INVALID);
+    EXPECT_EQ(hd_check(sum.module, &how, sum.diag), HD_OK) << sum.Said();
+    EXPECT_EQ(hd_check(max.module, &how, max.diag), HD_ERROR_INVALID);
 }
 
 TEST(Value, FactorsArePulledOutAndActivationsAreNot)

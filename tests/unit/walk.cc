@@ -167,7 +167,7 @@ TEST(Walk, WhatHasNoElementsIsNotIssued)
         EXPECT_EQ(hd_walk_count(p.module, rank, p.diag, &tally), HD_OK);
         EXPECT_EQ(tally.steps, 9);
     }
-    EXPECT_EQ(hd_check(p.module, p.diag), HD_OK) << p.Said();
+    EXPECT_EQ(hd_check(p.module, nullptr, p.diag), HD_OK) << p.Said();
 }
 
 TEST(Walk, AnEventOfAnEmptySendAndOfAMemberIsTheMembers)

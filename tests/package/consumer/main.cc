@@ -35,7 +35,7 @@ hd_status RunRank(void *context, hd_group *group)
     std::unique_ptr<hd_session, Destroy> session(made);
 
     if (status == HD_OK)
-        status = hd_session_run(made, arguments, 2, nullptr);
+        status = hd_session_run(made, arguments, 2, nullptr, nullptr);
     if (status == HD_OK)
         status = hd_session_finish(made, nullptr);
     if (status == HD_OK && hd_group_rank(group) == 0)
