@@ -21,6 +21,8 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include "base/setting.h"
+
 #define MAGIC 0x6c64646568u // of the other byte order it is another one
 #define FORMAT 1
 #define SUFFIX ".heddle"
@@ -38,7 +40,7 @@ typedef struct head {
 
 static const char *variable(const char *name)
 {
-    const char *value = getenv(name);
+    const char *value = hd_setting(name);
 
     return value != NULL && *value != '\0' ? value : NULL;
 }

@@ -10,6 +10,8 @@
 #include <unistd.h>
 
 #include "base/diag.h"
+#include "base/log.h"
+#include "base/setting.h"
 
 static void keep_path(hd_library *library, const char *asked)
 {
@@ -87,7 +89,7 @@ static bool try_packages_of(const hd_library_info *info, hd_library *library,
 
 static bool try_packages(const hd_library_info *info, hd_library *library)
 {
-    const char *path = getenv("PATH");
+    const char *path = hd_setting("PATH");
 
     while (path != NULL && *path != '\0') {
         size_t length = strcspn(path, ":");
@@ -111,7 +113,7 @@ static bool try_names(const hd_library_info *info, hd_library *library)
 static hd_status find_library(const hd_library_info *info, hd_diag *diag,
                               hd_library *library)
 {
-    const char *chosen = getenv(info->variable);
+    const char *chosen = hd_setting(info->variable);
 
     if (try_loaded(info, library))
         return HD_OK;
@@ -171,8 +173,8 @@ static hd_status check_version(const hd_library_info *info, const void *table,
     return HD_OK;
 }
 
-hd_status hd_library_open(const hd_library_info *info, void *table,
-                          hd_diag *diag, hd_library *out)
+static hd_status open_library(const hd_library_info *info, void *table,
+                              hd_diag *diag, hd_library *out)
 {
     hd_library library = {0};
     hd_status status;
@@ -189,6 +191,38 @@ hd_status hd_library_open(const hd_library_info *info, void *table,
         dlclose(library.handle);
         out->handle = NULL;
     }
+    return status;
+}
+
+// Why it was not opened is in the diag, behind what was there.
+static void tell(const hd_library_info *info, const hd_library *library,
+                 hd_status status, const hd_diag *diag, size_t said)
+{
+    hd_message message = {.text = hd_status_text(status)};
+
+    if (status == HD_OK) {
+        hd_log(HD_SEVERITY_NOTE, "%s %s is at %s", info->title,
+               library->version, library->path);
+        return;
+    }
+    if (diag != NULL)
+        hd_diag_message(diag, said, &message);
+    hd_log(HD_SEVERITY_WARNING, "%s is not to be had: %s%s%s", info->title,
+           message.text, info->instead != NULL ? "; instead: " : "",
+           info->instead != NULL ? info->instead : "");
+}
+
+hd_status hd_library_open(const hd_library_info *info, void *table,
+                          hd_diag *diag, hd_library *out)
+{
+    hd_diag *words = diag == NULL && hd_log_on() ? hd_diag_create() : NULL;
+    hd_diag *used = diag != NULL ? diag : words;
+    size_t said = used != NULL ? hd_diag_count(used) : 0;
+    hd_status status = open_library(info, table, used, out);
+
+    if (hd_log_on())
+        tell(info, out, status, used, said);
+    hd_diag_destroy(words);
     return status;
 }
 

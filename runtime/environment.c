@@ -13,7 +13,9 @@
 #include <unistd.h>
 
 #include "base/diag.h"
+#include "base/setting.h"
 #include "codegen/nvrtc.h"
+#include "ir/suggest.h"
 #include "runtime/cpu/blas.h"
 #include "runtime/cuda/cuda.h"
 #include "runtime/cuda/library.h"
@@ -87,7 +89,7 @@ static hd_status look_at_libraries(hd_environment *e, hd_diag *diag)
 // up all that share its queue.
 static int connections(void)
 {
-    const char *text = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+    const char *text = hd_setting("CUDA_DEVICE_MAX_CONNECTIONS");
     long value = text != NULL ? strtol(text, NULL, 10) : 0;
 
     return value >= 1 && value <= 32 ? (int)value : 8;
@@ -123,64 +125,114 @@ static void look_at_cache(hd_env_cache *out)
 
 // ------------------------------------------------------------ variables
 
-typedef struct variable {
-    const char *name, *meaning;
-} variable;
-
-static const variable variables[] = {
-    {"HEDDLE_CACHE_DIR",
-     "where kernels and tuned plans are kept; off: nowhere"},
-    {"HEDDLE_CHAOS", "delays every stream at random, with this seed"},
-    {"HEDDLE_SHOTS", "1 or 2: how often a small all_reduce on cuda goes over "
-                     "the links"},
-    {"HEDDLE_ADDR", "where rank 0 is found under a launcher"},
-    {"HEDDLE_HOST", "names the host that this rank is on"},
-    {"CUDA_VISIBLE_DEVICES", "the devices that CUDA shows, in their order"},
-    {"CUDA_DEVICE_MAX_CONNECTIONS", "hardware queues of a device"},
-};
-enum { NVARIABLES = sizeof variables / sizeof *variables };
-
-static bool is_called(const char *name, const char *text, size_t length)
-{
-    return strlen(name) == length && memcmp(name, text, length) == 0;
-}
-
 // Empty for a variable that is not ours.
-static void find_meaning(const char *name, size_t length, char out[128])
+static void find_meaning(const char *name, char out[128])
 {
     out[0] = '\0';
     if (strncmp(name, "HEDDLE_", 7) == 0)
         snprintf(out, 128, "nothing: heddle knows no such variable");
     for (int i = 0; i < NLIBRARIES; i++) {
-        if (is_called(libraries[i]->variable, name, length))
+        if (strcmp(libraries[i]->variable, name) == 0)
             snprintf(out, 128, "%s's file", libraries[i]->title);
     }
-    for (int i = 0; i < NVARIABLES; i++) {
-        if (is_called(variables[i].name, name, length))
-            snprintf(out, 128, "%s", variables[i].meaning);
+    for (int i = 0; hd_setting_get(i) != NULL; i++) {
+        const hd_setting_info *setting = hd_setting_get(i);
+
+        if (setting->meaning != NULL && strcmp(setting->name, name) == 0)
+            snprintf(out, 128, "%s", setting->meaning);
     }
 }
 
+static void add_variable(hd_environment *e, const char *name, size_t length,
+                         const char *value)
+{
+    hd_env_variable *v = &e->variable[e->nvariables];
+
+    if (length >= sizeof v->name)
+        return;
+    memcpy(v->name, name, length);
+    v->name[length] = '\0';
+    v->value = value;
+    find_meaning(v->name, v->meaning);
+    e->nvariables += *v->meaning != '\0';
+}
+
+// What hd_set has said comes first, and in the place of what the environment
+// says.
 static hd_status look_at_variables(hd_environment *e)
 {
-    size_t n = 0;
+    size_t n = 0, room = 1;
+    int said;
 
     while (environ != NULL && environ[n] != NULL)
         n++;
-    e->variable = calloc(n + 1, sizeof *e->variable);
+    while (hd_setting_get((int)room) != NULL)
+        room++;
+    e->variable = calloc(n + room + 1, sizeof *e->variable);
     if (e->variable == NULL)
         return HD_ERROR_NO_MEMORY;
-    for (size_t i = 0; i < n; i++) {
-        hd_env_variable *v = &e->variable[e->nvariables];
-        size_t length = strcspn(environ[i], "=");
+    for (int i = 0; hd_setting_get(i) != NULL; i++) {
+        const char *name = hd_setting_get(i)->name;
 
-        find_meaning(environ[i], length, v->meaning);
-        if (*v->meaning == '\0' || environ[i][length] == '\0')
-            continue;
-        snprintf(v->name, sizeof v->name, "%.*s", (int)length, environ[i]);
-        v->value = environ[i] + length + 1;
-        e->nvariables++;
+        if (hd_setting_given(i) != NULL)
+            add_variable(e, name, strlen(name), hd_setting_given(i));
     }
+    said = e->nvariables;
+    for (size_t i = 0; i < n; i++) {
+        size_t length = strcspn(environ[i], "=");
+        bool told = environ[i][length] == '\0';
+
+        for (int k = 0; k < said; k++)
+            told |= strlen(e->variable[k].name) == length &&
+                    memcmp(e->variable[k].name, environ[i], length) == 0;
+        if (!told)
+            add_variable(e, environ[i], length, environ[i] + length + 1);
+    }
+    return HD_OK;
+}
+
+// -------------------------------------------------------------- settings
+
+static int find_setting(const char *name)
+{
+    for (int i = 0; hd_setting_get(i) != NULL; i++) {
+        if (strcmp(hd_setting_get(i)->name, name) == 0)
+            return i;
+    }
+    return -1;
+}
+
+static hd_status report_unknown(const char *name, hd_diag *diag)
+{
+    hd_suggestion suggestion = hd_suggest(name, strlen(name));
+
+    for (int i = 0; hd_setting_get(i) != NULL; i++)
+        hd_suggest_consider(&suggestion, hd_setting_get(i)->name);
+    return suggestion.best == NULL
+               ? hd_fail(diag, HD_ERROR_ARGUMENT,
+                         "heddle reads no setting '%.80s'", name)
+               : hd_fail(diag, HD_ERROR_ARGUMENT,
+                         "heddle reads no setting '%.80s'; did you mean '%s'?",
+                         name, suggestion.best);
+}
+
+hd_status hd_set(const char *name, const char *value, hd_diag *diag)
+{
+    char *copy = NULL;
+    int i;
+
+    HD_REQUIRE(diag, name);
+    i = find_setting(name);
+    if (i < 0)
+        return report_unknown(name, diag);
+    if (hd_setting_get(i)->cudas)
+        return hd_fail(diag, HD_ERROR_ARGUMENT,
+                       "CUDA reads %s by itself: set it in the environment, "
+                       "before CUDA is started",
+                       name);
+    if (value != NULL && (copy = strdup(value)) == NULL)
+        return hd_fail(diag, HD_ERROR_NO_MEMORY, "no memory for a setting");
+    hd_setting_give(i, copy);
     return HD_OK;
 }
 

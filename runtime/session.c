@@ -13,6 +13,7 @@
 #include <xxhash.h>
 
 #include "base/diag.h"
+#include "base/setting.h"
 #include "base/sized.h"
 #include "ir/parts.h"
 #include "ir/print.h"
@@ -417,7 +418,7 @@ static hd_status collect_handles(hd_session *session,
 // that runs without chaos while it seems to have some would prove nothing.
 static hd_status read_chaos(hd_binding *binding, hd_diag *diag)
 {
-    const char *text = getenv("HEDDLE_CHAOS");
+    const char *text = hd_setting("HEDDLE_CHAOS");
     char *end;
 
     if (text == NULL || *text == '\0')

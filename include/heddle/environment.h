@@ -7,6 +7,26 @@
 
 HD_BEGIN_DECLS
 
+// Sets, for this process, what the environment variable of that name would:
+// "HEDDLE_CACHE_DIR", "HEDDLE_NCCL_LIB", a launcher's "RANK". What is set here
+// counts before the environment; NULL gives it back to that. A value is read
+// where it would be: by the next group, session or search for a library, and
+// what is there already does not change. HD_ERROR_ARGUMENT for a name that
+// heddle does not read, and for one that CUDA reads too. As with setenv, no
+// other thread is in a call of the library meanwhile.
+HD_API HD_MUST_USE hd_status hd_set(const char *name, const char *value,
+                                    hd_diag *diag);
+
+// Has `fn` told what was decided and is seen nowhere else: which libraries are
+// opened, or why not; how transfers travel; that nothing can be kept on disk;
+// what is done in another way than was planned. A note says what was chosen, a
+// warning that it is less than might be had; no text ends in a newline. NULL,
+// as at the start, tells nobody. `fn` is called on any thread, but one call at
+// a time, and not any more once hd_set_log has returned with another; it calls
+// nothing of the library.
+typedef void hd_log_fn(void *context, hd_severity severity, const char *text);
+HD_API void hd_set_log(hd_log_fn *fn, void *context);
+
 // What this machine offers: docs/cli.md ("heddle env") says what each part
 // means. Text that is not known is empty.
 #define HD_REASON_TEXT 1280
@@ -55,7 +75,7 @@ typedef struct hd_env_cache {
 
 typedef struct hd_env_variable {
     char name[128];
-    const char *value; // borrowed: of the process's environment
+    const char *value; // borrowed: of the process's environment or of hd_set
     char meaning[128];
 } hd_env_variable;
 

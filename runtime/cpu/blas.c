@@ -8,6 +8,7 @@
 #include <sys/resource.h>
 
 #include "base/diag.h"
+#include "base/log.h"
 
 enum { ROW_MAJOR = 101, NO_TRANS = 111, TRANS = 112 }; // of cblas.h
 
@@ -67,8 +68,11 @@ void hd_cpu_blas_open(hd_cpu_blas *out)
     hd_status status;
 
     memset(out, 0, sizeof *out);
-    status = hd_library_open(&hd_blas_library, out, NULL, &out->library);
-    // Its words cost memory, and are wanted only where there is none.
+    // Its words cost memory, and are wanted only where there is none, or by
+    // those who listen.
+    status = hd_log_on()
+                 ? HD_ERROR_UNSUPPORTED
+                 : hd_library_open(&hd_blas_library, out, NULL, &out->library);
     if (status != HD_OK) {
         diag = hd_diag_create();
         status = hd_library_open(&hd_blas_library, out, diag, &out->library);

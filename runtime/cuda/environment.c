@@ -7,6 +7,7 @@
 #include <heddle/environment.h>
 
 #include "base/diag.h"
+#include "base/setting.h"
 #include "runtime/cuda/api.h"
 #include "runtime/cuda/library.h"
 #include "runtime/cuda/p2p.h"
@@ -50,7 +51,7 @@ static hd_status refuse(const survey *s, const char *call, hd_cu_result result)
 
 static hd_status no_device(const survey *s)
 {
-    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+    const char *visible = hd_setting("CUDA_VISIBLE_DEVICES");
 
     if (visible != NULL)
         return hd_fail(s->diag, HD_ERROR_UNSUPPORTED,

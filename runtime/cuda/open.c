@@ -5,6 +5,8 @@
 #include <string.h>
 
 #include "base/diag.h"
+#include "base/log.h"
+#include "base/setting.h"
 #include "runtime/cuda/cuda.h"
 #include "runtime/cuda/library.h"
 #include "runtime/cuda/products.h"
@@ -216,7 +218,7 @@ static hd_status open_all(hd_device *device, hd_diag *diag)
 // A test of one kernel that is of the other would prove nothing.
 static hd_status read_shots(hd_diag *diag, hd_cuda_shots *out)
 {
-    const char *text = getenv("HEDDLE_SHOTS");
+    const char *text = hd_setting("HEDDLE_SHOTS");
 
     if (text == NULL || *text == '\0')
         *out = HD_CUDA_SHOTS_AUTO;
@@ -228,6 +230,37 @@ static hd_status read_shots(hd_diag *diag, hd_cuda_shots *out)
         return hd_fail(diag, HD_ERROR_ARGUMENT,
                        "HEDDLE_SHOTS is '%s', not 1 or 2", text);
     return HD_OK;
+}
+
+static void tell_transports(const hd_device *device)
+{
+    const hd_binding *binding = &device->binding;
+    const hd_group *group = binding->group;
+    int a, b;
+
+    hd_log(HD_SEVERITY_NOTE, "rank %d: transfers of '%s' go by %s",
+           device->rank, binding->module->name, device->transports);
+    for (int axis = 0; axis < binding->module->naxes; axis++) {
+        if (hd_binding_spans(binding, axis, &a, &b))
+            hd_log(HD_SEVERITY_NOTE,
+                   "rank %d: axis %s is between hosts (rank %d on %s, rank %d "
+                   "on %s), where %s alone goes",
+                   device->rank, binding->module->axis[axis].name, a,
+                   hd_group_host(group, a), b, hd_group_host(group, b),
+                   hd_transport_text(HD_TRANSPORT_NCCL));
+    }
+}
+
+static void tell_cache(const hd_disk *cache)
+{
+    hd_disk_survey found;
+
+    hd_disk_look(cache, &found);
+    if (*found.reason != '\0')
+        hd_log(HD_SEVERITY_WARNING,
+               "kernels and tuned plans are not kept on disk, but made anew by "
+               "each session: %s%s%s",
+               cache->folder, *cache->folder != '\0' ? ": " : "", found.reason);
 }
 
 hd_status hd_cuda_open(const hd_binding *binding, hd_diag *diag,
@@ -248,6 +281,10 @@ hd_status hd_cuda_open(const hd_binding *binding, hd_diag *diag,
     device->rank = hd_group_rank(binding->group);
     device->size = hd_group_size(binding->group);
     write_transports(binding, device->transports, sizeof device->transports);
+    if (hd_log_on()) {
+        tell_transports(device);
+        tell_cache(&device->cache);
+    }
     status = open_all(device, diag);
     if (status != HD_OK) {
         hd_cuda_close(device);

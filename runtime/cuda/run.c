@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "base/diag.h"
+#include "base/log.h"
 #include "runtime/cuda/fused.h"
 #include "runtime/cuda/graph.h"
 #include "runtime/cuda/nccl.h"
@@ -327,14 +328,16 @@ static void drop_graph(hd_device *device, int i)
             sizeof *runs->graph * (size_t)(runs->ngraphs - i));
 }
 
+#define RIGID                                                                \
+    "rank %d: CUDA does not set the nodes of a graph anew: runs are issued " \
+    "without one"
+
 // A graph that is not ready for all turns is good for one run.
 static void give_up_graphs(hd_device *device, hd_diag *diag)
 {
     device->run->rigid = true;
-    hd_warning(diag, HD_CODE_NONE, (hd_loc){0},
-               "rank %d: CUDA does not set the nodes of a graph anew: runs are "
-               "issued without one",
-               device->rank);
+    hd_warning(diag, HD_CODE_NONE, (hd_loc){0}, RIGID, device->rank);
+    hd_log(HD_SEVERITY_WARNING, RIGID, device->rank);
 }
 
 // Those that were used lately are dropped last.

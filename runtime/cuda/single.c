@@ -17,6 +17,7 @@
 #include <string.h>
 
 #include "base/diag.h"
+#include "base/log.h"
 #include "runtime/cuda/products.h"
 
 #define GRAPHS_MOST 1024 // of a session's products
@@ -249,6 +250,11 @@ static bool is_ready(hd_device *device, const hd_cuda_command *command)
         return true;
     single->refused = !hd_cuda_single_set(device, command, single->exec,
                                           &single->nodes, &single->nodes);
+    if (single->refused)
+        hd_log(HD_SEVERITY_WARNING,
+               "rank %d: CUDA does not set the graph of the product in step "
+               "%lld anew: from now on it is started call by call",
+               device->rank, (long long)command->step->index);
     memcpy(single->operand, operand, sizeof operand);
     return !single->refused;
 }

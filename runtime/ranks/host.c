@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/diag.h"
+#include "base/setting.h"
 
 #define NAME_CHARACTERS          \
     "abcdefghijklmnopqrstuvwxyz" \
@@ -32,7 +33,7 @@ static void read_boot_id(char *out, size_t room)
 
 hd_status hd_host_find(hd_diag *diag, hd_host *out)
 {
-    const char *given = getenv("HEDDLE_HOST");
+    const char *given = hd_setting("HEDDLE_HOST");
     hd_host host;
 
     memset(&host, 0, sizeof host); // the whole of it is compared

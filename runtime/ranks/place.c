@@ -17,6 +17,7 @@
 #include <heddle/launch.h>
 
 #include "base/diag.h"
+#include "base/setting.h"
 #include "base/sized.h"
 #include "runtime/ranks/boot.h"
 #include "runtime/ranks/host.h"
@@ -39,7 +40,7 @@ enum { TORCHRUN, OPEN_MPI, PMI, SLURM, NCLAIMS }; // the first found counts
 
 static bool is_set(const char *name)
 {
-    return getenv(name) != NULL;
+    return hd_setting(name) != NULL;
 }
 
 // Digits and nothing else: what strtol takes besides is no launcher's.
@@ -65,10 +66,10 @@ static hd_status read_number(hd_diag *diag, const char *name, int low, int high,
 {
     int64_t value;
 
-    if (!read_digits(getenv(name), high, &value) || value < low)
+    if (!read_digits(hd_setting(name), high, &value) || value < low)
         return hd_fail(diag, HD_ERROR_ARGUMENT,
                        "%s is '%.64s', which is not a number from %d to %d",
-                       name, getenv(name), low, high);
+                       name, hd_setting(name), low, high);
     *out = (int)value;
     return HD_OK;
 }
@@ -78,7 +79,7 @@ static hd_status report_gap(hd_diag *diag, const char *there, const char *gap)
     return hd_fail(diag, HD_ERROR_ARGUMENT,
                    "%s is '%.64s' and %s is not set: all of a launcher's "
                    "variables must be, or none",
-                   there, getenv(there), gap);
+                   there, hd_setting(there), gap);
 }
 
 static hd_status check_below(hd_diag *diag, const hd_claim *claim, int low,
@@ -202,8 +203,8 @@ static bool read_layout(const char *text, int64_t node, int *here, int *total)
 // How many of the tasks are on this node; unknown if Slurm is too old to say.
 static hd_status read_local_size(hd_diag *diag, hd_claim *claim)
 {
-    const char *layout = getenv("SLURM_STEP_TASKS_PER_NODE");
-    const char *nodes = getenv("SLURM_STEP_NODELIST");
+    const char *layout = hd_setting("SLURM_STEP_TASKS_PER_NODE");
+    const char *nodes = hd_setting("SLURM_STEP_NODELIST");
     int node = 0, total;
 
     if (layout != NULL && is_set("SLURM_NODEID")) {
@@ -221,7 +222,7 @@ static hd_status read_local_size(hd_diag *diag, hd_claim *claim)
 // An allocation alone sets most of the variables, a batch script even a rank.
 static hd_status read_slurm(hd_diag *diag, hd_claim *claim)
 {
-    const char *const step = getenv("SLURM_STEP_ID");
+    const char *const step = hd_setting("SLURM_STEP_ID");
     int64_t number;
 
     if (step == NULL || !is_set("SLURM_PROCID"))
@@ -301,7 +302,7 @@ static uint64_t hash_text(const char *text, uint64_t seed)
 static uint64_t hash_variables(uint64_t hash, const char *const *name, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
-        const char *value = getenv(name[i]);
+        const char *value = hd_setting(name[i]);
 
         hash = hash_text(value != NULL ? value : "", hash);
     }
@@ -353,7 +354,7 @@ static hd_status take_address(hd_diag *diag, const char *text, hd_place *place)
 // is likely to be free and to pass where that one does.
 static hd_status derive_address(hd_diag *diag, hd_place *place)
 {
-    const char *host = getenv("MASTER_ADDR");
+    const char *host = hd_setting("MASTER_ADDR");
     int port = 0;
 
     HD_TRY(read_number(diag, "MASTER_PORT", 1, 65535, &port));
@@ -373,7 +374,7 @@ static hd_status derive_address(hd_diag *diag, hd_place *place)
 // On one host a Unix socket needs no port, and no stranger can reach it.
 static hd_status find_address(hd_diag *diag, hd_place *place)
 {
-    const char *given = getenv("HEDDLE_ADDR");
+    const char *given = hd_setting("HEDDLE_ADDR");
 
     if (is_set("MASTER_ADDR") != is_set("MASTER_PORT"))
         return is_set("MASTER_ADDR")

@@ -507,6 +507,8 @@ std::map<std::string, Row> Rows()
            REFUSED(hd_session_notify(w.session, nullptr, nullptr, w.diag))},
           {},
           {}}},
+        {"hd_set", {{REFUSED(hd_set(nullptr, "1", w.diag))}, {}, {}}},
+        {"hd_set_log", {{}, {}, {DOES(hd_set_log(nullptr, nullptr))}}},
         {"hd_group_abort", {{}, {DOES(hd_group_abort(nullptr))}, {}}},
         {"hd_group_set_timeout",
          {{}, {DOES(hd_group_set_timeout(nullptr, 1))}, {}}},
