@@ -4,6 +4,7 @@
 // After that a run is the driver's: no allocation, no message, no wait.
 #include <assert.h>
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -77,6 +78,7 @@ struct hd_session {
     uint64_t handle_exchanges;
     uint64_t waits;            // of hd_session_wait that blocked
     hd_completion *completion; // owned; NULL until somebody asks
+    atomic_bool used;          // by a call of some thread
     bool dead;                 // a run failed
 };
 
@@ -575,6 +577,7 @@ hd_status hd_session_create(hd_group *group, const hd_module *module,
     hd_session_options with = hd_session_defaults();
 
     HD_REQUIRE(diag, group);
+    HD_TRY(hd_group_check_process(group, diag));
     HD_TRY(
         hd_sized_read("hd_session_create", options, sizeof with, diag, &with));
     return hd_session_open(group, module, &with, find_driver(with.device), diag,
@@ -583,7 +586,8 @@ hd_status hd_session_create(hd_group *group, const hd_module *module,
 
 void hd_session_destroy(hd_session *session)
 {
-    if (session == NULL)
+    // A process that was forked since has none of its threads.
+    if (session == NULL || hd_group_is_copy(session->binding.group))
         return;
     if (session->device != NULL) {
         if (session->runs > 0 && !session->dead) {
@@ -606,6 +610,26 @@ void hd_session_destroy(hd_session *session)
     free(session->argument);
     free(session->order);
     free(session);
+}
+
+// ----------------------------------------------------------------- calls
+
+// A session is used by one thread at a time. Two that do not know of each other
+// would mix their runs, or worse: the second is refused.
+static hd_status enter(hd_session *session, hd_diag *diag)
+{
+    HD_TRY(hd_group_check_process(session->binding.group, diag));
+    if (atomic_exchange_explicit(&session->used, true, memory_order_acquire))
+        return hd_fail(diag, HD_ERROR_ARGUMENT,
+                       "the session of '%s' is used by two threads at once",
+                       session->binding.module->name);
+    return HD_OK;
+}
+
+static hd_status leave(hd_session *session, hd_status status)
+{
+    atomic_store_explicit(&session->used, false, memory_order_release);
+    return status;
 }
 
 // ----------------------------------------------------------------- runs
@@ -774,15 +798,14 @@ static hd_status take_sizes(hd_session *session, const int64_t *sizes,
     return HD_OK;
 }
 
-hd_status hd_session_run(hd_session *session, void *const *arguments,
-                         size_t narguments, const hd_run_options *options,
-                         hd_diag *diag)
+static hd_status run(hd_session *session, void *const *arguments,
+                     size_t narguments, const hd_run_options *options,
+                     hd_diag *diag)
 {
     hd_run_options with = HD_EMPTY(hd_run_options);
     hd_status status;
     int variant = -1;
 
-    HD_REQUIRE(diag, session);
     HD_TRY(hd_sized_read("hd_session_run", options, sizeof with, diag, &with));
     HD_TRY(check_arguments(session, arguments, narguments, diag));
     HD_TRY(
@@ -801,16 +824,30 @@ hd_status hd_session_run(hd_session *session, void *const *arguments,
     return status;
 }
 
-hd_status hd_session_finish(hd_session *session, hd_diag *diag)
+hd_status hd_session_run(hd_session *session, void *const *arguments,
+                         size_t narguments, const hd_run_options *options,
+                         hd_diag *diag)
 {
-    hd_status status;
-
     HD_REQUIRE(diag, session);
-    status = session->driver->finish(session->device, diag);
+    HD_TRY(enter(session, diag));
+    return leave(session, run(session, arguments, narguments, options, diag));
+}
+
+static hd_status finish(hd_session *session, hd_diag *diag)
+{
+    hd_status status = session->driver->finish(session->device, diag);
+
     if (status != HD_OK)
         session->dead = true;
     report_times(session);
     return status;
+}
+
+hd_status hd_session_finish(hd_session *session, hd_diag *diag)
+{
+    HD_REQUIRE(diag, session);
+    HD_TRY(enter(session, diag));
+    return leave(session, finish(session, diag));
 }
 
 // ----------------------------------------------------------- completion
@@ -823,24 +860,31 @@ static hd_status await_runs(hd_session *session, int64_t deadline,
     hd_status status = session->driver->await(session->device, session->runs,
                                               deadline, NULL, done);
 
-    return *done || status != HD_OK ? hd_session_finish(session, diag) : HD_OK;
+    return *done || status != HD_OK ? finish(session, diag) : HD_OK;
 }
 
-hd_status hd_session_query(hd_session *session, hd_diag *diag, bool *done)
+static hd_status wait_for(hd_session *session, double seconds, hd_diag *diag,
+                          bool *done)
 {
-    HD_REQUIRE(diag, session);
-    HD_REQUIRE(diag, done);
-    return await_runs(session, 0, diag, done);
+    HD_TRY(await_runs(session, 0, diag, done));
+    if (*done || !(seconds > 0))
+        return HD_OK;
+    session->waits++;
+    return await_runs(session, hd_clock_after(seconds), diag, done);
 }
 
 hd_status hd_session_wait(hd_session *session, double seconds, hd_diag *diag,
                           bool *done)
 {
-    HD_TRY(hd_session_query(session, diag, done));
-    if (*done || !(seconds > 0))
-        return HD_OK;
-    session->waits++;
-    return await_runs(session, hd_clock_after(seconds), diag, done);
+    HD_REQUIRE(diag, session);
+    HD_REQUIRE(diag, done);
+    HD_TRY(enter(session, diag));
+    return leave(session, wait_for(session, seconds, diag, done));
+}
+
+hd_status hd_session_query(hd_session *session, hd_diag *diag, bool *done)
+{
+    return hd_session_wait(session, 0, diag, done);
 }
 
 static hd_status need_completion(hd_session *session, hd_diag *diag)
@@ -853,23 +897,33 @@ static hd_status need_completion(hd_session *session, hd_diag *diag)
 
 hd_status hd_session_descriptor(hd_session *session, hd_diag *diag, int *fd)
 {
+    hd_status status;
+
     HD_REQUIRE(diag, session);
     HD_REQUIRE(diag, fd);
-    HD_TRY(need_completion(session, diag));
-    return hd_completion_descriptor(session->completion, session->runs, diag,
-                                    fd);
+    HD_TRY(enter(session, diag));
+    status = need_completion(session, diag);
+    if (status == HD_OK)
+        status = hd_completion_descriptor(session->completion, session->runs,
+                                          diag, fd);
+    return leave(session, status);
 }
 
 hd_status hd_session_notify(hd_session *session, hd_notify_fn *fn,
                             void *context, hd_diag *diag)
 {
+    hd_status status;
+
     HD_REQUIRE(diag, session);
     if (fn == NULL)
         return hd_fail(diag, HD_ERROR_ARGUMENT,
                        "there is no function to notify");
-    HD_TRY(need_completion(session, diag));
-    return hd_completion_notify(session->completion, session->runs, fn, context,
-                                diag);
+    HD_TRY(enter(session, diag));
+    status = need_completion(session, diag);
+    if (status == HD_OK)
+        status = hd_completion_notify(session->completion, session->runs, fn,
+                                      context, diag);
+    return leave(session, status);
 }
 
 // --------------------------------------------------------------- memory
@@ -889,6 +943,14 @@ void hd_session_free(hd_session *session, void *memory)
         session->driver->give(session->device, memory);
 }
 
+static hd_status copy(hd_session *session, void *to, const void *from,
+                      size_t bytes, hd_diag *diag)
+{
+    if (session->runs > 0)
+        HD_TRY(finish(session, diag));
+    return session->driver->copy(session->device, to, from, bytes, diag);
+}
+
 hd_status hd_session_copy(hd_session *session, void *to, const void *from,
                           size_t bytes, hd_diag *diag)
 {
@@ -897,9 +959,8 @@ hd_status hd_session_copy(hd_session *session, void *to, const void *from,
         HD_REQUIRE(diag, to);
         HD_REQUIRE(diag, from);
     }
-    if (session->runs > 0)
-        HD_TRY(hd_session_finish(session, diag));
-    return session->driver->copy(session->device, to, from, bytes, diag);
+    HD_TRY(enter(session, diag));
+    return leave(session, copy(session, to, from, bytes, diag));
 }
 
 void hd_session_stats(const hd_session *session, hd_stats *out)

@@ -17,10 +17,13 @@
 // nothing. A module, diag, group or session is used by one thread at a time;
 // distinct objects are independent, and a `const hd_module` may be read by
 // several threads at once. Groups, sessions and events belong to the process
-// that created them: a child that it forks may neither use nor destroy them,
-// and keeps its connections open, so that peers learn of its death only once
-// the child has ended or called exec as well. The library never exits or aborts
-// its host, and writes to no stream of it.
+// that created them. In a child that it forks all calls of them are
+// HD_ERROR_ARGUMENT; destroying a group there closes its connections and does
+// nothing else. As long as a child has them, peers learn of its parent's death
+// only once it has ended or called exec as well. A handler of atexit may
+// destroy them. A session that two threads use at once refuses the second with
+// HD_ERROR_ARGUMENT; hd_session_destroy cannot. The library never exits or
+// aborts its host, and writes to no stream of it.
 #ifndef HEDDLE_HEDDLE_H
 #define HEDDLE_HEDDLE_H
 

@@ -23,6 +23,47 @@
 #define MEMORY_ALIGNMENT 256
 #define MEMORY_LOOKS 8 // at blocks of one class
 
+// ------------------------------------------------------------- processes
+
+// How often the process that this is a copy of was forked: another number than
+// a group's says that the group is another process's. Asking for the process's
+// own number would be a system call each time.
+static atomic_uint forks;
+
+static void count_fork(void)
+{
+    atomic_fetch_add_explicit(&forks, 1, memory_order_relaxed);
+}
+
+static void begin_counting(void)
+{
+    // Where there is no memory for that, forks go unnoticed.
+    (void)!pthread_atfork(NULL, NULL, count_fork);
+}
+
+static unsigned count_forks(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+    pthread_once(&once, begin_counting);
+    return atomic_load_explicit(&forks, memory_order_relaxed);
+}
+
+bool hd_group_is_copy(const hd_group *group)
+{
+    return group->forks != atomic_load_explicit(&forks, memory_order_relaxed);
+}
+
+hd_status hd_group_check_process(const hd_group *group, hd_diag *diag)
+{
+    return hd_group_is_copy(group)
+               ? hd_fail(diag, HD_ERROR_ARGUMENT,
+                         "the group belongs to process %d, which has forked "
+                         "this one, %d: a fork has none of its threads",
+                         (int)group->pid, (int)getpid())
+               : HD_OK;
+}
+
 int hd_group_rank(const hd_group *group)
 {
     assert(group != NULL);
@@ -144,6 +185,8 @@ void hd_group_fail(hd_group *group, const char *text)
 void hd_group_abort(hd_group *group)
 {
     assert(group != NULL);
+    if (hd_group_is_copy(group))
+        return; // the descriptor that wakes the watcher is shared
     atomic_store_explicit(&group->aborted, true, memory_order_seq_cst);
     hd_watch_wake(group);
 }
@@ -640,6 +683,7 @@ hd_status hd_group_allgather(hd_group *group, const void *mine, size_t bytes,
     char none = 0; // a barrier may pass NULL
 
     HD_REQUIRE(diag, group);
+    HD_TRY(hd_group_check_process(group, diag));
     if (bytes > 0) {
         HD_REQUIRE(diag, mine);
         HD_REQUIRE(diag, all);
@@ -671,6 +715,8 @@ static hd_group *new_group(const hd_oob *oob, double timeout)
     group->rank = oob->rank;
     group->size = oob->nranks;
     group->timeout = timeout;
+    group->pid = getpid();
+    group->forks = count_forks();
     group->wake = -1;
     for (int i = 0; i < oob->nranks; i++) {
         group->link[i].wire.fd = -1;
@@ -762,10 +808,26 @@ static void close_link(hd_link *link)
     pthread_mutex_destroy(&link->sending);
 }
 
+// In a process that was forked since: no thread is there to be ended, no lock
+// to be trusted, and the peers are the other process's. But connections that
+// stay open here would hide its death.
+static void let_go(hd_group *group)
+{
+    for (int i = 0; i < group->size; i++)
+        hd_wire_close(&group->link[i].wire);
+    if (group->wake >= 0)
+        close(group->wake);
+    group->wake = -1;
+}
+
 void hd_group_destroy(hd_group *group)
 {
     if (group == NULL)
         return;
+    if (hd_group_is_copy(group)) {
+        let_go(group);
+        return;
+    }
     hd_workers_destroy(group->workers);
     hd_watch_stop(group);
     take_leave(group);

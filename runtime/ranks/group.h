@@ -62,6 +62,11 @@ hd_status hd_group_failure(hd_group *group, char out[HD_GROUP_TEXT]);
 // Why a rank fails: the first error that `diag` has from message `said` on.
 void hd_group_reason(const hd_diag *diag, size_t said, hd_status status,
                      char out[HD_GROUP_TEXT]);
+// Whether the process that made the group has forked this one, which may do
+// nothing with it. No system call.
+bool hd_group_is_copy(const hd_group *group);
+// HD_ERROR_ARGUMENT then.
+hd_status hd_group_check_process(const hd_group *group, hd_diag *diag);
 // Whether hd_group_abort was called: the failure that follows from it may not
 // be there yet.
 bool hd_group_is_aborted(const hd_group *group);

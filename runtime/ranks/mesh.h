@@ -48,6 +48,8 @@ typedef struct hd_group_memory {
 
 struct hd_group {
     int rank, size;
+    pid_t pid;       // that made it
+    unsigned forks;  // in a line before that
     double timeout;  // seconds, of the public calls
     uint64_t serial; // collective calls begun
     bool scattered;  // over several hosts
