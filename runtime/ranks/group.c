@@ -20,6 +20,7 @@
 #include "base/sized.h"
 #include "runtime/ranks/mesh.h"
 
+#define NOTICE 0.1 // seconds that telling all peers may take
 #define MEMORY_ALIGNMENT 256
 #define MEMORY_LOOKS 8 // at blocks of one class
 
@@ -158,13 +159,14 @@ bool hd_group_note_failure(hd_group *group, hd_status status, const char *text)
     return first;
 }
 
-// A frame of this kind to every peer, as far as that goes within 100 ms.
-static void notify(hd_group *group, hd_frame_kind kind, const char *text)
+// A frame of this kind to every peer, as far as that goes in the time.
+static void notify(hd_group *group, hd_frame_kind kind, const char *text,
+                   double seconds)
 {
     hd_frame frame = {.kind = (uint32_t)kind,
                       .rank = (uint32_t)group->rank,
                       .bytes = strlen(text)};
-    int64_t deadline = hd_clock_after(0.1);
+    int64_t deadline = hd_clock_after(seconds);
 
     for (int i = 0; i < group->size; i++) {
         if (group->link[i].wire.fd < 0)
@@ -175,10 +177,16 @@ static void notify(hd_group *group, hd_frame_kind kind, const char *text)
     }
 }
 
+static void fail(hd_group *group, hd_status status, const char *text,
+                 double seconds)
+{
+    if (hd_group_note_failure(group, status, text))
+        notify(group, HD_FRAME_FAILED, text, seconds);
+}
+
 void hd_group_fail(hd_group *group, const char *text)
 {
-    if (hd_group_note_failure(group, HD_ERROR_PEER, text))
-        notify(group, HD_FRAME_FAILED, text);
+    fail(group, HD_ERROR_PEER, text, NOTICE);
 }
 
 // Only what a signal handler may do: the watcher does the rest.
@@ -196,13 +204,15 @@ bool hd_group_is_aborted(const hd_group *group)
     return atomic_load_explicit(&group->aborted, memory_order_seq_cst);
 }
 
+// What is being sent to a peer that takes nothing ends last, a look of
+// hd_frame_send's after all that could be told have been.
 void hd_group_give_in(hd_group *group)
 {
     char text[HD_GROUP_TEXT];
 
     snprintf(text, sizeof text, "rank %d was aborted by its caller",
              group->rank);
-    hd_group_fail(group, text);
+    fail(group, HD_ERROR_PEER, text, NOTICE / 2);
     for (int i = 0; i < group->size; i++) {
         if (group->link[i].wire.fd >= 0)
             shutdown(group->link[i].wire.fd, SHUT_WR);
@@ -214,8 +224,7 @@ void hd_group_run_out(hd_group *group)
     char text[HD_GROUP_TEXT];
 
     snprintf(text, sizeof text, "rank %d failed: memory ran out", group->rank);
-    if (hd_group_note_failure(group, HD_ERROR_NO_MEMORY, text))
-        notify(group, HD_FRAME_FAILED, text);
+    fail(group, HD_ERROR_NO_MEMORY, text, NOTICE);
 }
 
 hd_status hd_group_status(hd_status returned, const char *whose, int rank,
@@ -795,9 +804,9 @@ static void drop_mail(hd_link *link)
 static void take_leave(hd_group *group)
 {
     if (hd_group_failed(group))
-        notify(group, HD_FRAME_FAILED, group->failure);
+        notify(group, HD_FRAME_FAILED, group->failure, NOTICE);
     else
-        notify(group, HD_FRAME_GOODBYE, "");
+        notify(group, HD_FRAME_GOODBYE, "", NOTICE);
 }
 
 static void close_link(hd_link *link)
