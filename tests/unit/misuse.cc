@@ -51,7 +51,7 @@ struct Gate {
     }
     hd_status Run(hd_diag *diag = nullptr)
     {
-        return hd_session_run(session, arguments, 3, diag);
+        return hd_session_run(session, arguments, 3, nullptr, diag);
     }
 };
 
@@ -78,7 +78,7 @@ hd_status AllAreRefused(Gate &gate, const char *words)
     for (hd_status one : got)
         RANK_EXPECT(one == HD_ERROR_ARGUMENT);
     for (size_t i = 0; i < hd_diag_count(diag); i++) {
-        hd_message message;
+        hd_message message = HD_EMPTY(hd_message);
 
         RANK_EXPECT(hd_diag_message(diag, i, &message));
         RANK_EXPECT(strstr(message.text, words) != nullptr);
@@ -234,7 +234,7 @@ TEST(Misuse, AHandlerOfAtexitMayDestroy)
     pid_t child = fork();
 
     if (child == 0) {
-        hd_oob oob = {nullptr, 0, 1, nullptr};
+        hd_oob oob = {sizeof oob, nullptr, 0, 1, nullptr};
 
         alarm(20);
         if (hd_group_create(&oob, 1, nullptr, &last_group) != HD_OK)

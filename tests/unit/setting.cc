@@ -66,7 +66,7 @@ TEST_F(Setting, OfASessionIsReadByTheNext)
 {
     Program program("host program p\nin %x : f32[4]\nout %y : f32[4]\n"
                     "{\n    %y = copy %x\n}\n");
-    hd_oob oob = {nullptr, 0, 1, nullptr};
+    hd_oob oob = {sizeof oob, nullptr, 0, 1, nullptr};
     hd_group *group = nullptr;
     hd_session *session = nullptr;
 
@@ -86,7 +86,7 @@ TEST_F(Setting, OfASessionIsReadByTheNext)
 
 TEST_F(Setting, OfALauncherSaysWhereThisProcessIs)
 {
-    hd_place place;
+    hd_place place = HD_EMPTY(hd_place);
     bool found = false;
 
     for (const char *name : {"RANK", "LOCAL_RANK"})
