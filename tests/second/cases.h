@@ -376,6 +376,22 @@ const std::vector<Case> kCases = {
      "out %n : i32[3] out %y : i32[3] "
      "{ fork on stream 0 { %p, %s, %n = route %x } %y = copy %n join }",
      {RACE}},
+    {"called",
+     "in %x : f32[4, 2] inout %p : f32[4, 2] out %y : f32[4, 2] "
+     "{ %y = call \"f\" %x %p = call \"g<2>\" %x, %y over 1 keep }",
+     {}},
+    {"a call on another stream than what it reads",
+     "streams 1 in %x : f32[4, 2] out %y : f32[4, 2] out %z : f32[4, 2] "
+     "{ fork on stream 0 { %y = call \"f\" %x } %z = call \"f\" %y join }",
+     {RACE}},
+    {"a call that keeps what is not there",
+     "in %x : f32[4, 2] out %y : f32[4, 2] out %z : f32[4, 2] "
+     "{ %y, %z = call \"f\" %x over 1 keep }",
+     {UNWRITTEN}},
+    {"a call that keeps its second result's half",
+     "in %x : f32[4, 2] inout %y : f32[4, 2] out %z : f32[4, 2] "
+     "{ %z[0..2] = copy %x[0..2] %y, %z = call \"f\" %x over 1 keep }",
+     {UNWRITTEN}},
     {"counted",
      "in %n : i32[2] in %x : f32[2, 3 by %n] out %y : f32[2, 3] "
      "{ %y = relu %x }",

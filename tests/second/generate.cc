@@ -717,13 +717,19 @@ void Generator::Compute()
         (Apart(b, c) || b.text == c.text)) {
         bool product =
             piece_ == "2, 2" && Apart(a, c) && Apart(b, c) && Chance(50);
-        bool more = product && Chance(40) && Readable(c);
+        bool call = !product && Apart(a, c) && Apart(b, c) && Chance(30);
+        bool more = (product || call) && Chance(40) && Readable(c);
 
         Step(stream,
              more ? std::vector<Pick>{a, b, c} : std::vector<Pick>{a, b}, {c});
-        Put(stream,
-            Repeat(c.text + " = " + (product ? "matmul" : binary[Below(4)]) +
-                   " " + a.text + ", " + b.text + (more ? " accumulate" : "")));
+        Put(stream, Repeat(c.text + " = " +
+                           (product ? "matmul"
+                            : call  ? "call \"f\""
+                                    : binary[Below(4)]) +
+                           " " + a.text + ", " + b.text +
+                           (!more  ? ""
+                            : call ? " keep"
+                                   : " accumulate")));
         return;
     }
     Step(stream, {a}, {c});

@@ -12,7 +12,7 @@ namespace
 {
 
 struct Token {
-    enum { NAME, BUFFER, NUMBER, SYMBOL, END } kind;
+    enum { NAME, BUFFER, NUMBER, STRING, SYMBOL, END } kind;
     std::string text;
 };
 
@@ -53,6 +53,9 @@ std::vector<Token> Lex(const std::string &s)
         } else if (s.compare(i, 2, "//") == 0) {
             while (i < s.size() && s[i] != '\n')
                 i++;
+        } else if (s[i] == '"') {
+            i = std::min(s.find('"', i + 1), s.size() - 1) + 1;
+            tokens.push_back({Token::STRING, s.substr(begin, i - begin)});
         } else if (isdigit(static_cast<unsigned char>(s[i]))) {
             i = NumberEnd(s, i);
             tokens.push_back({Token::NUMBER, s.substr(begin, i - begin)});
@@ -264,7 +267,7 @@ std::vector<View> Parser::ParseViews()
 
 const std::set<std::string> kFlags = {"ta",  "tb",  "accumulate", "keep",
                                       "max", "min", "get"};
-const std::set<std::string> kExprs = {"dim", "dim0", "dim1",
+const std::set<std::string> kExprs = {"dim", "dim0", "dim1", "over",
                                       "to",  "from", "root"};
 const std::set<std::string> kViews = {"bias", "aux",   "done",  "scale",
                                       "by",   "value", "groups"};
@@ -309,6 +312,8 @@ void Parser::ParseOp(Stmt *stmt)
     stmt->op = Word(Token::NAME);
     if (Take("@"))
         stmt->axis = Word(Token::NAME);
+    if (stmt->op == "call")
+        stmt->name = Word(Token::STRING);
     // A view after an operation without operands begins the next statement.
     bool none = stmt->op == "record" || stmt->op == "fork" ||
                 stmt->op == "join" || stmt->op == "recv";
@@ -515,6 +520,7 @@ std::string Text(const Stmt &s, const std::string &indent)
     }
     std::string text = s.results.empty() ? "" : Text(s.results) + " = ";
     text += s.op + (s.axis.empty() ? "" : "@" + s.axis);
+    text += s.name.empty() ? "" : " " + s.name;
     if (!s.operands.empty())
         text += " " + Text(s.operands);
     for (const Key &key : s.keys)

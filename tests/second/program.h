@@ -75,7 +75,7 @@ struct Stmt {
     std::vector<View> results, operands;
     std::string op, axis;
     std::vector<Key> keys;
-    std::string name;        // of let and for
+    std::string name;        // of let and for; of a call, with its quotes
     std::vector<Expr> exprs; // let and if: one; for: two; stream: one
     std::vector<Stmt> body, otherwise;
 

@@ -488,10 +488,12 @@ void Unroller::Compute(const Stmt &stmt, Work *work)
     if (stmt.Find("aux"))
         results.push_back(Resolve(stmt.Find("aux")->view[0]).Folded());
     if (!results.empty() && results[0].Elements() > 0)
-        CheckSome(operands, stmt.op);
+        for (const std::vector<Region> &views : {operands, results})
+            CheckSome(views, stmt.op);
     work->reads = operands;
     if (stmt.Find("accumulate") || stmt.Find("keep"))
-        work->reads.push_back(results[0]);
+        for (size_t i = 0; i < stmt.results.size(); i++)
+            work->reads.push_back(results[i]);
     work->writes = results;
     for (const Region &operand : operands)
         for (const Region &result : results)
