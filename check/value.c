@@ -28,7 +28,7 @@ enum {
     KEY_GROUP,   // of a row among groups: which, by the counts
     KEY_NO_GROUP,
     KEY_PICK, // and the result's number
-    KEY_CALL, // of the function: over how many dimensions, and its name
+    KEY_CALL, // of the function: its name
     KEY_TAKE, // of an element among those of a dimension: which, by an index
     KEY_COUNT = 500, // of an index: whether it is counted
     KEY_BEHIND,      // of what is moved to where nothing is counted
@@ -866,7 +866,7 @@ static int64_t batch_of(const hd_work_item *item)
     return hd_tile_elements(&all);
 }
 
-// Which function it is.
+// Which function it is. How many dimensions are together tell their extents.
 static uint64_t function_of(const hd_op *op)
 {
     const char *name;
@@ -874,8 +874,7 @@ static uint64_t function_of(const hd_op *op)
     if (hd_op_family(op) != HD_FAMILY_CALL)
         return (uint64_t)op->code;
     name = hd_op_callee(op);
-    return mix_pair(KEY_CALL, (uint64_t)hd_op_over(op),
-                    hd_name_hash(name, strlen(name)));
+    return hd_field_mix(KEY_CALL, hd_name_hash(name, strlen(name)));
 }
 
 // A random function of all that the element of the batch is made of, and of how

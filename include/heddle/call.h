@@ -32,7 +32,8 @@ typedef struct hd_call_site {
     const char *name;
     int rank;
     const char *device; // "cpu" or "cuda"
-    void *stream;       // cuda: the CUstream to enqueue onto; cpu: NULL
+    void *stream; // cuda: the CUstream to enqueue onto, NULL the default one;
+                  // cpu: NULL
     int over; // how many last dimensions belong together: 0, element by element
     bool keep; // results are read, too
     int line;  // of the statement; 0 if it has none

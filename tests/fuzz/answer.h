@@ -25,6 +25,8 @@ void give_sizes(hd_module *tensor, hd_module *host, uint64_t seed);
 arrays draw_arrays(const hd_module *module, uint64_t seed);
 void free_arrays(arrays *arrays);
 
+// What functions of a caller's compute, no reference knows.
+bool has_reference(const hd_module *module);
 // The program must execute.
 hd_reference *compute(const hd_module *module, const arrays *arrays);
 

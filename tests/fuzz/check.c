@@ -51,7 +51,7 @@ static void execute(const hd_module *module)
 {
     arrays arrays;
 
-    if (hd_module_arguments(module) > MAX_ARGUMENTS)
+    if (hd_module_arguments(module) > MAX_ARGUMENTS || !has_reference(module))
         return;
     arrays = draw_arrays(module, 1);
     hd_reference_destroy(compute(module, &arrays));

@@ -1,7 +1,7 @@
 // Generated tensor programs of whole numbers, lowered in any way and executed:
 // the answer is the dense one, exactly. The steps of all ranks run one at a
 // time in this process; once in a while they run on the cpu driver too, each
-// rank in a thread.
+// rank in a thread, and always where operations are spelt as calls.
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,6 +10,7 @@
 #include "ir/module.h"
 #include "tests/fuzz/answer.h"
 #include "tests/fuzz/rendezvous.h"
+#include "tests/fuzz/spell.h"
 
 enum { RUNS = 2 };
 
@@ -89,6 +90,8 @@ static void *run_rank(void *context)
     hd_group *group = NULL;
     hd_session *session = NULL;
 
+    options.calls = spell_table;
+    options.ncalls = spell_count;
     must(hd_group_create(&oob, 20, diag, &group) == HD_OK, "ranks meet",
          hd_diag_text(diag));
     must(hd_session_create(group, seat->module, &options, diag, &session) ==
@@ -137,6 +140,28 @@ static void execute(hd_module *tensor, hd_module *host, uint64_t seed,
     free_arrays(&arrays);
 }
 
+// The same program with calls in place of operations, on threads: the answer is
+// that of the operations.
+static void execute_spelt(hd_module *tensor, const char *text,
+                          const hd_lower_options *options, uint64_t seed)
+{
+    char *spelt = spell_calls(text, seed);
+    hd_module *host = spelt != NULL ? lower_text(spelt, options) : NULL;
+    hd_reference *want;
+    arrays arrays;
+
+    if (host != NULL) {
+        give_sizes(tensor, host, seed);
+        arrays = draw_arrays(tensor, seed);
+        want = compute(tensor, &arrays);
+        run_ranks(host, &arrays, want);
+        hd_reference_destroy(want);
+        free_arrays(&arrays);
+    }
+    hd_module_destroy(host);
+    free(spelt);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     choices choices = {data, size, 0};
@@ -149,6 +174,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     for (uint64_t run = 0; host != NULL && run < (tensor->nsizes ? 4 : 1);
          run++)
         execute(tensor, host, size, run, on_threads);
+    execute_spelt(tensor, text, &options, size);
     hd_module_destroy(host);
     hd_module_destroy(tensor);
     free(text);

@@ -44,7 +44,8 @@ static void lower_tensor(hd_module *tensor, choices *choices)
     char *text = print_module(tensor);
     hd_module *host = lower_text(text, &options);
 
-    if (host != NULL && hd_module_arguments(tensor) <= MAX_ARGUMENTS) {
+    if (host != NULL && hd_module_arguments(tensor) <= MAX_ARGUMENTS &&
+        has_reference(tensor)) {
         hd_reference *want, *have;
         arrays arrays;
 

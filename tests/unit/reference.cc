@@ -50,6 +50,24 @@ Answer Reference(const Program &p, const std::vector<const void *> &whole,
     return answer;
 }
 
+// What it computes, the caller alone knows.
+TEST(Reference, IsOfNoProgramThatCalls)
+{
+    Program p("tensor program t\nin %a : f32[5]\nout %c : f32[5]\n"
+              "{ %c = call \"f\" %a }");
+    const void *whole[2] = {};
+    hd_reference *reference = nullptr;
+
+    EXPECT_EQ(hd_reference_create(p.module, whole, p.diag, &reference),
+              HD_ERROR_UNSUPPORTED);
+    EXPECT_EQ(reference, nullptr);
+    EXPECT_NE(std::string(p.Said()).find(":5: call \"f\": what a function of "
+                                         "the caller's computes, no reference "
+                                         "knows"),
+              std::string::npos)
+        << p.Said();
+}
+
 TEST(Reference, AMatmulIsTheSumOfItsProducts)
 {
     Program p("tensor program t in %a : f32[5, 70] in %b : f32[70, 3] "
