@@ -376,6 +376,7 @@ bool hd_module_call(const hd_module *module, size_t i, hd_call_info *out)
         return false;
     info.name = hd_op_callee(op);
     info.line = (int)op->loc.line;
+    info.cookie = hd_source_cookie(&module->source, op->loc.line);
     hd_sized_write(&info, sizeof info, out);
     return true;
 }

@@ -57,6 +57,8 @@ static hd_status refuse(const hd_module *module, const hd_op *op,
     hd_suggestion near = hd_suggest(name, strlen(name));
     char text[HD_GROUP_TEXT] = "";
     hd_line line = {text, sizeof text};
+    uint64_t outer;
+    hd_status status;
 
     if (op->loc.line > 0 && module->source.name != NULL)
         hd_line_put(&line, "%s:%u:%u: ", module->source.name, op->loc.line,
@@ -73,7 +75,11 @@ static hd_status refuse(const hd_module *module, const hd_op *op,
                     : near.best != NULL ? " It was given "
                                         : "; it was given ",
                     entry_of(table, i)->name);
-    return hd_fail(diag, HD_ERROR_ARGUMENT, "%s", text);
+    outer =
+        hd_diag_cookie(diag, hd_source_cookie(&module->source, op->loc.line));
+    status = hd_fail(diag, HD_ERROR_ARGUMENT, "%s", text);
+    hd_diag_cookie(diag, outer);
+    return status;
 }
 
 int hd_callees_find(const hd_callees *callees, const hd_op *op)
@@ -192,6 +198,8 @@ hd_status hd_callee_call(const hd_callee *callee, const hd_module *module,
                          .over = hd_op_over(op),
                          .keep = hd_op_key(op, HD_KEY_KEEP) != NULL,
                          .line = (int)op->loc.line,
+                         .cookie =
+                             hd_source_cookie(&module->source, op->loc.line),
                          .nresults = op->noutputs,
                          .noperands = op->ninputs,
                          .result = view,

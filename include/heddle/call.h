@@ -35,8 +35,9 @@ typedef struct hd_call_site {
     void *stream; // cuda: the CUstream to enqueue onto, NULL the default one;
                   // cpu: NULL
     int over; // how many last dimensions belong together: 0, element by element
-    bool keep; // results are read, too
-    int line;  // of the statement; 0 if it has none
+    bool keep;       // results are read, too
+    int line;        // of the statement; 0 if it has none
+    uint64_t cookie; // of that line, of a builder (build.h); else 0
     int nresults, noperands;
     const hd_call_view *result;  // to be written, all of each
     const hd_call_view *operand; // to be read; none lies over a result
@@ -73,6 +74,7 @@ typedef struct hd_call_info {
     size_t size;      // set by the caller, as sizeof(hd_call_info)
     const char *name; // the module's
     int line;         // of its first call; 0 if it has none
+    uint64_t cookie;  // of that line, of a builder; else 0
 } hd_call_info;
 
 HD_API size_t hd_module_calls(const hd_module *module);

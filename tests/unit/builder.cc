@@ -4,6 +4,7 @@
 #include <fstream>
 #include <gtest/gtest.h>
 #include <heddle/build.h>
+#include <heddle/call.h>
 #include <map>
 #include <random>
 #include <regex>
@@ -529,6 +530,58 @@ TEST(Builder, FailuresOfRunsHaveCookies)
     EXPECT_EQ(status, HD_ERROR_ARGUMENT);
     ASSERT_FALSE(Cookies(diag).empty());
     EXPECT_EQ(Cookies(diag)[0], 0xfeedu) << hd_diag_text(diag);
+    hd_session_destroy(session);
+    hd_group_destroy(group);
+    hd_module_destroy(module);
+    hd_diag_destroy(diag);
+}
+
+hd_status Refuse(void *context, const hd_call_site *site)
+{
+    *static_cast<uint64_t *>(context) = site->cookie;
+    return HD_ERROR_SYSTEM;
+}
+
+// A function that is not there, one that fails, and what it is told.
+TEST(Builder, CallsHaveCookies)
+{
+    hd_diag *diag = hd_diag_create();
+    hd_oob oob = {nullptr, 0, 1, nullptr};
+    hd_group *group = nullptr;
+    hd_module *module = nullptr;
+    hd_session *session = nullptr;
+    Builder b = Create("calling", HD_STAGE_HOST);
+    std::vector<float> x(32), y(32);
+    void *arguments[] = {x.data(), y.data()};
+    uint64_t told = 0;
+    hd_call call = {sizeof call, "f", Refuse, &told};
+    hd_call_info info = {sizeof info, nullptr, 0, 0};
+    hd_session_options options = hd_session_defaults();
+
+    Buffer(b.get(), HD_ROLE_IN, "x", {4, 8}, 1);
+    Buffer(b.get(), HD_ROLE_OUT, "y", {4, 8}, 2);
+    Op(b.get(), "call", "", {"y"}, {"x"}, {"over 1"}, 0xfeed, "f");
+    ASSERT_EQ(hd_builder_finish(b.get(), diag, &module), HD_OK)
+        << hd_diag_text(diag);
+    ASSERT_TRUE(hd_module_call(module, 0, &info));
+    EXPECT_EQ(info.cookie, 0xfeedu);
+    ASSERT_EQ(hd_group_create(&oob, 5, diag, &group), HD_OK);
+    EXPECT_EQ(hd_session_create(group, module, &options, diag, &session),
+              HD_ERROR_ARGUMENT);
+    EXPECT_EQ(Cookies(diag), std::vector<uint64_t>{0xfeed})
+        << hd_diag_text(diag);
+    hd_diag_clear(diag);
+    options.calls = &call;
+    options.ncalls = 1;
+    ASSERT_EQ(hd_session_create(group, module, &options, diag, &session), HD_OK)
+        << hd_diag_text(diag);
+    hd_status status = hd_session_run(session, arguments, 2, diag);
+    if (status == HD_OK)
+        status = hd_session_finish(session, diag);
+    EXPECT_EQ(status, HD_ERROR_SYSTEM);
+    ASSERT_FALSE(Cookies(diag).empty());
+    EXPECT_EQ(Cookies(diag)[0], 0xfeedu) << hd_diag_text(diag);
+    EXPECT_EQ(told, 0xfeedu);
     hd_session_destroy(session);
     hd_group_destroy(group);
     hd_module_destroy(module);
