@@ -1,3 +1,5 @@
+// A table of the caller's is looked through once, for the names that a program
+// has; from then on a call is a number. A call's views are its step's spans.
 #include "runtime/call.h"
 
 #include <stdlib.h>
