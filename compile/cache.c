@@ -441,7 +441,10 @@ static size_t put_session(char key[SESSION_KEY], const hd_group *group,
         (const void *)module, (int)o->transport, o->graph, o->tune,
         o->device != NULL ? o->device : "", o->axes != NULL ? o->axes : "-");
 
-    for (size_t i = 0; i < o->ncalls && n > 0 && n < SESSION_KEY; i++) {
+    // A table that is none the session refuses.
+    for (size_t i = 0; o->calls != NULL && o->calls->size >= sizeof *o->calls &&
+                       i < o->ncalls && n > 0 && n < SESSION_KEY;
+         i++) {
         const hd_call *call =
             (const hd_call *)((const char *)o->calls + i * o->calls->size);
         size_t room = (size_t)(SESSION_KEY - n);

@@ -500,7 +500,7 @@ static hd_status compute(hd_reference *r, const void *const *whole,
 hd_status hd_reference_create(const hd_module *module, const void *const *whole,
                               hd_diag *diag, hd_reference **out)
 {
-    hd_call_info call = {.size = sizeof call};
+    hd_call_info call = HD_EMPTY(hd_call_info);
     hd_reference *r;
     hd_status status;
 

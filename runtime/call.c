@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/diag.h"
+#include "base/sized.h"
 #include "ir/suggest.h"
 #include "runtime/failure.h"
 
@@ -15,29 +15,30 @@ static const hd_call *entry_of(const hd_call *table, size_t i)
     return (const hd_call *)((const char *)table + i * table->size);
 }
 
+static hd_status check_entry(const hd_call *table, size_t i, hd_diag *diag)
+{
+    hd_call call = {0};
+    bool fine = entry_of(table, i)->size == table->size &&
+                hd_sized_take(entry_of(table, i), sizeof call, &call);
+
+    if (fine && call.name != NULL && call.fn != NULL)
+        return HD_OK;
+    return hd_fail(diag, HD_ERROR_ARGUMENT,
+                   "hd_session_create: entry %zu of 'calls' %s", i,
+                   !fine ? "has no size, another than the first, or sets what "
+                           "this version does not know"
+                   : call.name == NULL ? "has no name"
+                                       : "has no function");
+}
+
 static hd_status check_table(const hd_call *table, size_t n, hd_diag *diag)
 {
     if (n > 0 && table == NULL)
         return hd_fail(diag, HD_ERROR_ARGUMENT,
                        "hd_session_create: 'calls' is NULL, and there are %zu",
                        n);
-    for (size_t i = 0; i < n; i++) {
-        const hd_call *call;
-
-        if (table->size < sizeof *table || table->size % sizeof(void *) != 0)
-            return hd_fail(diag, HD_ERROR_ARGUMENT,
-                           "hd_session_create: an hd_call of %zu bytes; it has "
-                           "%zu",
-                           table->size, sizeof *table);
-        call = entry_of(table, i);
-        if (call->size != table->size || call->name == NULL || call->fn == NULL)
-            return hd_fail(diag, HD_ERROR_ARGUMENT,
-                           "hd_session_create: entry %zu of 'calls' %s", i,
-                           call->size != table->size
-                               ? "has another size than the first"
-                           : call->name == NULL ? "has no name"
-                                                : "has no function");
-    }
+    for (size_t i = 0; i < n; i++)
+        HD_TRY(check_entry(table, i, diag));
     return HD_OK;
 }
 

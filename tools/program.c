@@ -207,7 +207,7 @@ outcome program_parse(const char *path, const content *text,
 
 outcome program_check_calls(const char *path, const hd_module *module)
 {
-    hd_call_info call = {.size = sizeof call};
+    hd_call_info call = HD_EMPTY(hd_call_info);
 
     if (!hd_module_call(module, 0, &call))
         return FINE;

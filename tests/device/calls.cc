@@ -251,7 +251,7 @@ Module Lowered(const std::string &text, const std::string &dtype, int ranks,
         << OptionText(options) << hd_diag_text(diag);
     check.against = tensor.get();
     check.transport = options.transport;
-    EXPECT_EQ(hd_check_with(host.get(), &check, diag), HD_OK)
+    EXPECT_EQ(hd_check(host.get(), &check, diag), HD_OK)
         << OptionText(options) << hd_diag_text(diag);
     hd_diag_destroy(diag);
     return host;
@@ -510,13 +510,18 @@ TEST(Calls, OfATableThatIsNoneAreRefused)
         Module module = Read(kViews, "i32");
         hd_session *session = nullptr;
 
-        for (int wrong = 0; wrong < 4; wrong++) {
-            hd_call call = {wrong == 0 ? 4 : sizeof call,
-                            wrong == 1 ? nullptr : "look",
-                            wrong == 2 ? nullptr : Look, nullptr};
+        for (int wrong = 0; wrong < 5; wrong++) {
+            struct {
+                hd_call call;
+                void *more;
+            } newer = {{sizeof newer, wrong == 1 ? nullptr : "look",
+                        wrong == 2 ? nullptr : Look, nullptr},
+                       wrong == 4 ? &newer : nullptr};
+
+            newer.call.size = wrong == 0 ? 0 : sizeof newer;
             hd_session_options options = DeviceOptions();
 
-            options.calls = wrong == 3 ? nullptr : &call;
+            options.calls = wrong == 3 ? nullptr : &newer.call;
             options.ncalls = 1;
             RANK_EXPECT(hd_session_create(group, module.get(), &options,
                                           nullptr,
@@ -581,6 +586,7 @@ hd_status RunSized(hd_session *session, Scene *scene, int ranks, int64_t m,
     std::vector<float> x(size_t(room * 6)), y(x.size(), -1), want(y);
     size_t bytes = x.size() * sizeof x[0];
     int before = scene->calls;
+    hd_run_options with = HD_EMPTY(hd_run_options);
     void *argument[2];
 
     for (size_t i = 0; i < x.size(); i++)
@@ -591,7 +597,9 @@ hd_status RunSized(hd_session *session, Scene *scene, int ranks, int64_t m,
         HD_TRY(hd_session_alloc(session, bytes, diag, &at));
     HD_TRY(hd_session_copy(session, argument[0], x.data(), bytes, diag));
     HD_TRY(hd_session_copy(session, argument[1], y.data(), bytes, diag));
-    HD_TRY(hd_session_run_with(session, nullptr, &m, 1, argument, 2, diag));
+    with.sizes = &m;
+    with.nsizes = 1;
+    HD_TRY(hd_session_run(session, argument, 2, &with, diag));
     HD_TRY(hd_session_copy(session, y.data(), argument[1], bytes, diag));
     for (void *at : argument)
         hd_session_free(session, at);
@@ -628,9 +636,8 @@ TEST(Calls, AreListedByName)
 {
     Module module = Parse(Spelt(kProgram, true), "f32", 2);
     const char *const names[] = {"rotate", "ns::second<>", "halves", "patch"};
-    hd_call_info info = {};
+    hd_call_info info = HD_EMPTY(hd_call_info);
 
-    info.size = sizeof info;
     ASSERT_EQ(hd_module_calls(module.get()), 4u);
     for (size_t i = 0; i < 4; i++) {
         ASSERT_TRUE(hd_module_call(module.get(), i, &info));

@@ -546,7 +546,7 @@ hd_status Refuse(void *context, const hd_call_site *site)
 TEST(Builder, CallsHaveCookies)
 {
     hd_diag *diag = hd_diag_create();
-    hd_oob oob = {nullptr, 0, 1, nullptr};
+    hd_oob oob = {sizeof oob, nullptr, 0, 1, nullptr};
     hd_group *group = nullptr;
     hd_module *module = nullptr;
     hd_session *session = nullptr;
@@ -555,7 +555,7 @@ TEST(Builder, CallsHaveCookies)
     void *arguments[] = {x.data(), y.data()};
     uint64_t told = 0;
     hd_call call = {sizeof call, "f", Refuse, &told};
-    hd_call_info info = {sizeof info, nullptr, 0, 0};
+    hd_call_info info = HD_EMPTY(hd_call_info);
     hd_session_options options = hd_session_defaults();
 
     Buffer(b.get(), HD_ROLE_IN, "x", {4, 8}, 1);
@@ -575,7 +575,7 @@ TEST(Builder, CallsHaveCookies)
     options.ncalls = 1;
     ASSERT_EQ(hd_session_create(group, module, &options, diag, &session), HD_OK)
         << hd_diag_text(diag);
-    hd_status status = hd_session_run(session, arguments, 2, diag);
+    hd_status status = hd_session_run(session, arguments, 2, nullptr, diag);
     if (status == HD_OK)
         status = hd_session_finish(session, diag);
     EXPECT_EQ(status, HD_ERROR_SYSTEM);
