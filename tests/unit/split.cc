@@ -28,7 +28,8 @@ struct Sum {
 
     // Whole numbers, so that sums are exact.
     explicit Sum(hd_group *of)
-        : group(of), program(kSum, {{"tp", hd_group_size(of)}}), x(64), y(64)
+        : group(of), program(kSum, {{"tp", hd_group_size(of)}}), x(64),
+          y(64, NAN)
     {
         std::mt19937_64 random(Seed() + unsigned(hd_group_size(of)) * 1000 +
                                unsigned(hd_group_rank(of)));
@@ -52,7 +53,6 @@ struct Sum {
     }
     hd_status Run(hd_diag *diag)
     {
-        std::fill(y.begin(), y.end(), NAN);
         return hd_session_run(session, arguments, 2, nullptr, diag);
     }
     hd_status Compare(hd_diag *diag)
