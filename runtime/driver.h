@@ -1,9 +1,15 @@
 // What a session asks of a device. A driver is one table, every method filled.
 //
-//   open -> alloc -> [export, import with every peer] -> prepare
+//   open -> alloc -> [tell, hear with every peer]
+//   -> [export, import with every peer] -> prepare -> settle
 //   then `run` as often as it is asked for, and `finish`; of a program that is
 //   given sizes each run follows a variant that `vary` was told of before
 //   close, at any point after open
+//
+// What `tell` says goes with the one message in which all ranks agree. Handles
+// are exchanged only if on some rank the session needs more than the group has
+// exchanged already; else all are agreed when that message has come, and
+// `prepare` must not fail: what may fail belongs into `alloc`.
 //
 // `prepare` makes the program what the device repeats, so that a run names no
 // step. It enqueues and returns: only `finish` and `await` block (and `run`, if
@@ -63,6 +69,21 @@ static inline bool hd_binding_uses(const hd_binding *binding,
 // Whether ranks that meet on an axis are on several hosts: the first two such.
 bool hd_binding_spans(const hd_binding *binding, int axis, int *a, int *b);
 
+// What a device of a session says before it has met its peers'.
+typedef struct hd_fit {
+    bool fits;       // it needs no handles of peers, nor they of it
+    uint64_t digest; // of what passes between it and each peer, if it fits:
+                     // those of all ranks add up to 0 if each two ranks say the
+                     // same of what passes between them
+} hd_fit;
+
+#define HD_TOLD_BYTES 64
+
+// What a rank tells a peer of where its session lies.
+typedef struct hd_told {
+    char bytes[HD_TOLD_BYTES]; // means something to the driver alone
+} hd_told;
+
 #define HD_HANDLE_BYTES 128
 
 // How a peer gets at what this rank shares with it.
@@ -76,7 +97,9 @@ typedef struct hd_driver {
     hd_status (*open)(const hd_binding *binding, hd_diag *diag,
                       hd_device **out);
     // All memory that the program needs here.
-    hd_status (*alloc)(hd_device *device, hd_diag *diag);
+    hd_status (*alloc)(hd_device *device, hd_diag *diag, hd_fit *out);
+    void (*tell)(hd_device *device, int peer, hd_told *out);
+    void (*hear)(hd_device *device, int peer, const hd_told *note);
     // `out->fd` stays the device's.
     hd_status (*export_handle)(hd_device *device, int peer, hd_diag *diag,
                                hd_handle *out);
@@ -85,6 +108,9 @@ typedef struct hd_driver {
                                const hd_handle *handle, hd_diag *diag);
     // Everything that can be settled before the first run.
     hd_status (*prepare)(hd_device *device, hd_diag *diag);
+    // All ranks have prepared: from now on peers may write what is theirs, and
+    // it is theirs until they are closed.
+    void (*settle)(hd_device *device);
     // From now on variant `variant` is these sizes, with which `module` is the
     // program and `steps` its steps: those of the binding, some of other
     // lengths. No run that is under way has the variant; both are there until

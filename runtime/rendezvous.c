@@ -8,6 +8,9 @@
 
 #include <stdlib.h>
 
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
 #include "base/diag.h"
 #include "runtime/ranks/group.h"
 
@@ -330,6 +333,38 @@ hd_status hd_rendezvous_compare(int rank, const hd_step *step,
                        rendezvous->bytes, rendezvous->peer,
                        (unsigned long long)other->bytes);
     return HD_OK;
+}
+
+static uint64_t sign(int rank, int peer, uint64_t digest)
+{
+    return rank < peer ? digest : 0 - digest;
+}
+
+uint64_t hd_pair_digest(int rank, int peer, const hd_pair *pair)
+{
+    uint64_t said[] = {(uint64_t)(rank < peer ? rank : peer),
+                       (uint64_t)(rank < peer ? peer : rank), pair->up,
+                       pair->down, pair->collectives};
+
+    return sign(rank, peer, XXH3_64bits(said, sizeof said));
+}
+
+// Both know who moves the data, how much it is, and what both do.
+uint64_t hd_rendezvous_digest(int rank, const hd_rendezvous *rendezvous,
+                              uint64_t slot)
+{
+    int peer = rendezvous->peer;
+    bool lower = rank < peer;
+    int mover = rendezvous->side == HD_SIDE_OFFER ? peer : rank;
+    uint64_t said[] = {(uint64_t)(lower ? rank : peer),
+                       (uint64_t)(lower ? peer : rank),
+                       slot,
+                       (uint64_t)mover,
+                       rendezvous->bytes,
+                       lower ? rendezvous->kind : rendezvous->want,
+                       lower ? rendezvous->want : rendezvous->kind};
+
+    return sign(rank, peer, XXH3_64bits(said, sizeof said));
 }
 
 hd_status hd_pair_check(const hd_pair *pair, int peer, uint64_t slots,

@@ -137,6 +137,13 @@ hd_status hd_pair_check(const hd_pair *pair, int peer, uint64_t slots,
                         uint64_t bytes, uint64_t head, hd_diag *diag);
 #define HD_SLOT_BYTES 64 // of each driver's
 
+// What this rank and a peer must say alike of the lists that they have in
+// common, and of one rendezvous in it: as numbers of which the peer's are the
+// negatives.
+uint64_t hd_pair_digest(int rank, int peer, const hd_pair *pair);
+uint64_t hd_rendezvous_digest(int rank, const hd_rendezvous *rendezvous,
+                              uint64_t slot);
+
 HD_END_DECLS
 
 #endif

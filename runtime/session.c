@@ -255,27 +255,6 @@ static hd_status tell_difference(const hd_session *session,
     return HD_OK;
 }
 
-static hd_status compare_programs(const hd_session *session,
-                                  const hd_exchange *exchange,
-                                  const hd_text *text)
-{
-    size_t size = (size_t)hd_group_size(exchange->group);
-    bound mine = bound_of(session, text);
-    bound *all = calloc(size, sizeof *all);
-    hd_status status;
-
-    if (all == NULL) {
-        hd_group_run_out(exchange->group);
-        return hd_fail(exchange->diag, HD_ERROR_NO_MEMORY,
-                       "no memory for %zu ranks", size);
-    }
-    status = hd_exchange_allgather(exchange, &mine, sizeof mine, all);
-    if (status == HD_OK)
-        status = tell_difference(session, exchange, text, all);
-    free(all);
-    return status;
-}
-
 static hd_status list_arguments(hd_session *session, hd_diag *diag)
 {
     const hd_module *module = session->binding.module;
@@ -348,7 +327,8 @@ static hd_status open_variants(hd_session *session, hd_diag *diag)
 }
 
 static hd_status build_locally(hd_session *session,
-                               const hd_session_options *options, hd_diag *diag)
+                               const hd_session_options *options, hd_diag *diag,
+                               hd_fit *out)
 {
     hd_binding *binding = &session->binding;
     const hd_driver *driver = session->driver;
@@ -371,7 +351,144 @@ static hd_status build_locally(hd_session *session,
     session->ranges = hd_ranges_open(binding->module, binding->steps);
     binding->ranges = session->ranges;
     HD_TRY(driver->open(binding, diag, &session->device));
-    return driver->alloc(session->device, diag);
+    return driver->alloc(session->device, diag, out);
+}
+
+// ------------------------------------------------------------- agreement
+
+// What a rank tells each of the others when it has done what it can alone.
+typedef struct greeting {
+    bound bound;
+    hd_fit fit;
+    hd_told told; // for that peer
+    int32_t status;
+    char text[HD_GROUP_TEXT]; // why that is not HD_OK
+} greeting;
+
+static hd_status exchange_greetings(hd_session *session,
+                                    const hd_exchange *exchange, greeting *mine,
+                                    greeting *all)
+{
+    hd_group *group = exchange->group;
+    int rank = hd_group_rank(group);
+
+    for (int peer = 0; peer < hd_group_size(group); peer++) {
+        if (peer == rank)
+            continue;
+        if (mine->status == HD_OK)
+            session->driver->tell(session->device, peer, &mine->told);
+        HD_TRY(hd_exchange_post(exchange, peer, mine, sizeof *mine, -1));
+    }
+    for (int peer = 0; peer < hd_group_size(group); peer++) {
+        if (peer != rank)
+            HD_TRY(hd_exchange_collect(exchange, peer, &all[peer], sizeof *all,
+                                       NULL));
+    }
+    all[rank] = *mine;
+    return HD_OK;
+}
+
+// A rank that has not come as far as to know its program can tell nothing of
+// it.
+static bool all_are_bound(const greeting *all, int size)
+{
+    bool known = true;
+
+    for (int i = 0; i < size; i++)
+        known = known && all[i].bound.nlines > 0;
+    return known;
+}
+
+static hd_status compare_programs(const hd_session *session,
+                                  const hd_exchange *exchange,
+                                  const hd_text *text, const greeting *all)
+{
+    int size = hd_group_size(exchange->group);
+    bound *bounds;
+    hd_status status;
+
+    if (!all_are_bound(all, size))
+        return HD_OK;
+    bounds = calloc((size_t)size, sizeof *bounds);
+    if (bounds == NULL) {
+        hd_group_run_out(exchange->group);
+        return hd_fail(exchange->diag, HD_ERROR_NO_MEMORY,
+                       "no memory for %d ranks", size);
+    }
+    for (int i = 0; i < size; i++)
+        bounds[i] = all[i].bound;
+    status = tell_difference(session, exchange, text, bounds);
+    free(bounds);
+    return status;
+}
+
+static hd_status find_failure(const hd_exchange *exchange, greeting *all)
+{
+    for (int i = 0; i < hd_group_size(exchange->group); i++) {
+        all[i].text[HD_GROUP_TEXT - 1] = '\0';
+        if (all[i].status != HD_OK)
+            return hd_fail(exchange->diag, HD_ERROR_PEER, "rank %d failed: %s",
+                           i, all[i].text);
+    }
+    return HD_OK;
+}
+
+// Whoever has failed has said why: that others have too is no news, but that
+// they have other programs is.
+static hd_status judge_greetings(const hd_session *session,
+                                 const hd_exchange *exchange,
+                                 const hd_text *text, greeting *all,
+                                 hd_status status)
+{
+    HD_TRY(compare_programs(session, exchange, text, all));
+    HD_TRY(status);
+    return find_failure(exchange, all);
+}
+
+// What all ranks say together: whether any of them needs handles, and whether
+// each two of them fit.
+static hd_fit add_fits(const greeting *all, int size)
+{
+    hd_fit sum = {.fits = true};
+
+    for (int i = 0; i < size; i++) {
+        sum.fits = sum.fits && all[i].fit.fits;
+        sum.digest += all[i].fit.digest;
+    }
+    return sum;
+}
+
+// The session is as `status` says on this rank: all ranks return HD_OK, or none
+// does. The fit of `mine` then is that of all.
+static hd_status greet(hd_session *session, const hd_exchange *exchange,
+                       const hd_text *text, hd_status status, greeting *mine)
+{
+    int size = hd_group_size(exchange->group);
+    hd_exchange quiet = *exchange;
+    greeting *all = calloc((size_t)size, sizeof *all);
+    hd_status met;
+
+    if (all == NULL) {
+        hd_group_run_out(exchange->group);
+        return hd_fail(exchange->diag, HD_ERROR_NO_MEMORY,
+                       "no memory for %d ranks", size);
+    }
+    mine->status = (int32_t)status;
+    hd_group_reason(exchange->diag, exchange->said, status, mine->text);
+    if (status != HD_OK)
+        quiet.diag = NULL;
+    met = exchange_greetings(session, &quiet, mine, all);
+    if (met == HD_OK)
+        status = judge_greetings(session, exchange, text, all, status);
+    else if (status == HD_OK)
+        status = met;
+    for (int peer = 0; peer < size && status == HD_OK; peer++) {
+        if (peer != hd_group_rank(exchange->group))
+            session->driver->hear(session->device, peer, &all[peer].told);
+    }
+    mine->fit = add_fits(all, size);
+    free(all);
+    return status;
 }
 
 static hd_status post_handles(hd_session *session, const hd_exchange *exchange)
@@ -476,12 +593,41 @@ static hd_status check_options(const hd_session *session,
     return HD_OK;
 }
 
+// All is agreed, so that a rank that fails all the same ends the group.
+static hd_status prepare_agreed(hd_session *session,
+                                const hd_exchange *exchange)
+{
+    hd_status status =
+        session->driver->prepare(session->device, exchange->diag);
+
+    if (status != HD_OK)
+        hd_group_give_up(exchange->group, status, exchange->diag,
+                         exchange->said);
+    return status;
+}
+
+// With handles if some rank needs them. It fails on all ranks or on none.
+static hd_status prepare_together(hd_session *session,
+                                  const hd_exchange *exchange, bool fits)
+{
+    hd_status status;
+
+    if (!fits) {
+        HD_TRY(post_handles(session, exchange));
+        status = collect_handles(session, exchange);
+        HD_TRY(hd_exchange_agree(exchange, status));
+    }
+    status = session->driver->prepare(session->device, exchange->diag);
+    return hd_exchange_agree(exchange, status);
+}
+
 static hd_status build(hd_session *session, const hd_exchange *exchange,
                        const hd_session_options *options, hd_session **out)
 {
     hd_binding *binding = &session->binding;
     hd_diag *diag = exchange->diag;
     hd_text text = {0};
+    greeting mine = {0};
     hd_status status = check_options(session, options, out, diag);
 
     if (status == HD_OK)
@@ -492,18 +638,19 @@ static hd_status build(hd_session *session, const hd_exchange *exchange,
         status = read_transports(binding, options, diag);
     if (status == HD_OK)
         status = print_program(binding->module, diag, &text);
-    status = hd_exchange_agree(exchange, status);
     if (status == HD_OK)
-        status = compare_programs(session, exchange, &text);
+        mine.bound = bound_of(session, &text);
+    if (status == HD_OK)
+        status = build_locally(session, options, diag, &mine.fit);
+    status = greet(session, exchange, &text, status, &mine);
     hd_text_free(&text);
     HD_TRY(status);
-    status = build_locally(session, options, diag);
-    HD_TRY(hd_exchange_agree(exchange, status));
-    HD_TRY(post_handles(session, exchange));
-    status = collect_handles(session, exchange);
-    HD_TRY(hd_exchange_agree(exchange, status));
-    status = session->driver->prepare(session->device, diag);
-    return hd_exchange_agree(exchange, status);
+    if (mine.fit.fits && mine.fit.digest == 0)
+        HD_TRY(prepare_agreed(session, exchange));
+    else
+        HD_TRY(prepare_together(session, exchange, mine.fit.fits));
+    session->driver->settle(session->device);
+    return HD_OK;
 }
 
 // What follows the colon of "cuda:3".

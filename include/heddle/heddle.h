@@ -434,6 +434,12 @@ HD_API int hd_group_size(const hd_group *group);
 // what hd_group_create, hd_launch or hd_join was given until then. A timeout
 // not above 0 changes nothing. Sessions have a timeout of their own.
 HD_API void hd_group_set_timeout(hd_group *group, double timeout);
+// Gives back to the system what sessions of this group have used and none that
+// is alive needs: what they share stays with the group otherwise, as large as
+// the largest has needed it. Local: other ranks need not call it, nothing
+// waits, and runs may be under way. Called by one thread at a time, as all of a
+// group.
+HD_API HD_MUST_USE hd_status hd_group_trim(hd_group *group, hd_diag *diag);
 
 // Collective. Also a barrier, with bytes = 0. `mine` may lie at its place in
 // `all`. After a failure here the group may only be destroyed.

@@ -69,7 +69,7 @@ static hd_status cpu_open(const hd_binding *binding, hd_diag *diag,
     device->binding = *binding;
     device->rank = hd_group_rank(binding->group);
     device->size = hd_group_size(binding->group);
-    device->window = (hd_window)HD_WINDOW_NONE;
+    device->pool = hd_group_pool(binding->group);
     device->nstreams = (int)binding->module->streams + 1;
     device->stream = calloc((size_t)device->nstreams, sizeof *device->stream);
     if (device->stream == NULL) {
@@ -84,13 +84,31 @@ static hd_status cpu_open(const hd_binding *binding, hd_diag *diag,
     return HD_OK;
 }
 
-static hd_status cpu_prepare(hd_device *device, hd_diag *diag)
+// All that may fail, so that `prepare` does not where all ranks fit.
+static hd_status cpu_alloc(hd_device *device, hd_diag *diag, hd_fit *out)
 {
+    HD_TRY(hd_cpu_list(device, diag));
     HD_TRY(hd_cpu_plan(device, diag));
+    HD_TRY(hd_cpu_alloc(device, diag));
     if (hd_group_add_doorbell(device->binding.group,
                               &device->header->doorbell) != HD_OK)
         return hd_fail(diag, HD_ERROR_NO_MEMORY, "no memory for a doorbell");
-    return hd_cpu_start(device, diag);
+    HD_TRY(hd_cpu_start(device, diag));
+    *out = (hd_fit){.fits = hd_pool_has_met(device->pool),
+                    .digest = device->digest};
+    return HD_OK;
+}
+
+static hd_status cpu_prepare(hd_device *device, hd_diag *diag)
+{
+    HD_TRY(hd_cpu_meet(device, diag));
+    return hd_cpu_plan_connect(device, diag);
+}
+
+static void cpu_settle(hd_device *device)
+{
+    hd_pool_meet(device->pool);
+    device->settled = true;
 }
 
 // --------------------------------------------------------------- runs
@@ -237,10 +255,13 @@ static void cpu_stats(const hd_device *device, hd_stats *stats)
 const hd_driver hd_driver_cpu = {
     .name = "cpu",
     .open = cpu_open,
-    .alloc = hd_cpu_alloc,
+    .alloc = cpu_alloc,
+    .tell = hd_cpu_tell,
+    .hear = hd_cpu_hear,
     .export_handle = hd_cpu_export,
     .import_handle = hd_cpu_import,
     .prepare = cpu_prepare,
+    .settle = cpu_settle,
     .vary = cpu_vary,
     .run = cpu_run,
     .finish = cpu_finish,

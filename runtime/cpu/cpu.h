@@ -1,7 +1,9 @@
 // The inside of the cpu driver. Ranks are processes, streams are threads, and
-// what peers share lies in one window a rank, a memfd that all of them map:
+// what peers share lies in one window a rank, a memfd that all of them map
+// (runtime/ranks/pool.h). Of that a session has words of its own, and shared
+// buffers, which lie where those of all sessions of the group do:
 //
-//   | doorbell, marks | shared buffers | slots with peer 0 | peer 1 | ...
+//   | doorbell, marks | slots with peer 0 | peer 1 | ...    shared buffers
 //
 // Every transfer between two ranks has one slot in the window of each, at the
 // same place in the pair's list. A slot holds two words that only the peer
@@ -29,7 +31,7 @@
 #include "runtime/failure.h"
 #include "runtime/ranks/doorbell.h"
 #include "runtime/ranks/group.h"
-#include "runtime/ranks/window.h"
+#include "runtime/ranks/pool.h"
 #include "runtime/ranks/workers.h"
 #include "runtime/rendezvous.h"
 
@@ -48,6 +50,7 @@ typedef struct hd_cpu_mark {
 } hd_cpu_mark;
 
 typedef struct hd_cpu_header {
+    uint64_t left;         // the pool's
     hd_doorbell doorbell;  // of everything that this rank's streams wait for
     _Atomic uint64_t runs; // issued: their arguments are there
     _Atomic uint64_t over; // ended, on the caller's stream
@@ -93,7 +96,9 @@ typedef struct hd_cpu_reduce {
     int n;                // operands
     int own_index;        // which of them is ours
     const void **operand; // owned: addresses; ours is filled in by each run
-    void *scratch;        // owned; NULL unless the result lies over our operand
+    bool beside;          // the result lies over our operand
+    size_t at;            // of `scratch` among what is made beside
+    void *scratch;        // borrowed; NULL unless it is made beside
     int nparts;           // READ parts that feed it
     int missing;          // operands that are not ready in this run
 } hd_cpu_reduce;
@@ -143,12 +148,14 @@ typedef struct hd_cpu_entry {
 // ------------------------------------------------------- the device
 
 typedef struct hd_cpu_peer {
-    hd_window window; // owned: theirs
+    const hd_window *window; // borrowed: theirs
     hd_cpu_header *header;
-    size_t offset; // in our window: of the pair's slots
+    size_t words, slots; // in their window: what it told us
+    size_t offset;       // in our words: of the pair's slots
     hd_cpu_slot *mine;
     hd_cpu_slot *theirs;
     hd_pair pair; // what passes between us in a run
+    hd_pair told; // likewise, as the peer says
 } hd_cpu_peer;
 
 // What one run in flight has of its own.
@@ -168,6 +175,7 @@ typedef struct hd_cpu_stream {
     int index;           // 0 is the caller's, then the work streams
     hd_cpu_entry *entry; // owned
     size_t nentries, room;
+    size_t joined;             // of them, by the caller's stream
     _Atomic uint64_t finished; // entries done, over all runs
     hd_cpu_scratch scratch;    // of whoever follows it
     hd_job job[HD_CPU_RUNS];
@@ -178,13 +186,17 @@ struct hd_device {
     hd_binding binding;
     int rank, size;
     hd_cpu_blas blas; // owned
-    hd_root *buffer;  // owned, by id; offsets are in the window
-    void **memory;    // owned, by id: the group's, of what is private
+    hd_root *buffer;  // owned, by id; offsets are in the window or, of what
+                      // is private, in the region that no peer sees
     uint64_t *events; // owned, by argument: records a run makes into it
     int nbuffers, narguments;
-    hd_window window; // owned
+    hd_pool *pool; // borrowed: the group's
+    hd_hold *hold; // the pool's
+    bool settled;  // peers have what we told them
     hd_cpu_header *header;
-    hd_cpu_peer *peer;     // owned, by rank
+    size_t beside;     // bytes for results that are made beside their operands
+    uint64_t digest;   // hd_fit's
+    hd_cpu_peer *peer; // owned, by rank
     hd_cpu_stream *stream; // owned
     int nstreams;
     _Atomic uint64_t *recorded; // owned, by step: the last run that recorded
@@ -239,17 +251,30 @@ static inline void *hd_cpu_address(const hd_cpu_run *run, hd_location place)
 
 // ------------------------------------------------ cpu/memory.c
 
+// Lists buffers, and counts what passes between this rank and its peers.
+hd_status hd_cpu_list(hd_device *device, hd_diag *diag);
+// Takes what the plan needs.
 hd_status hd_cpu_alloc(hd_device *device, hd_diag *diag);
 void hd_cpu_free(hd_device *device);
+void hd_cpu_tell(hd_device *device, int peer, hd_told *out);
+void hd_cpu_hear(hd_device *device, int peer, const hd_told *note);
 hd_status hd_cpu_export(hd_device *device, int peer, hd_diag *diag,
                         hd_handle *out);
 hd_status hd_cpu_import(hd_device *device, int peer, const hd_handle *handle,
                         hd_diag *diag);
+// Finds the peers' words.
+hd_status hd_cpu_meet(hd_device *device, hd_diag *diag);
+// Fills the memory of temporaries with NaNs, from these places on.
+void hd_cpu_poison(hd_device *device, size_t shared, size_t own);
 
 // --------------------------------------------------- cpu/plan.c
 
 hd_status hd_cpu_plan(hd_device *device, hd_diag *diag);
 void hd_cpu_plan_free(hd_device *device);
+// What is made beside its operand is made here.
+void hd_cpu_plan_place(hd_device *device, char *beside);
+// Finds the slots of all parts, and what peers offer in theirs.
+hd_status hd_cpu_plan_connect(hd_device *device, hd_diag *diag);
 // Gives a transfer the lengths and places that a run's sizes make of it.
 void hd_cpu_plan_again(hd_device *device, hd_cpu_transfer *transfer,
                        const hd_cpu_run *run);

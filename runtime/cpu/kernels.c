@@ -416,7 +416,7 @@ static void compute_reduction(const hd_step *step, const hd_space *space,
 
 // ------------------------------------------------------------------- entry
 
-hd_status hd_cpu_scratch_reserve(hd_cpu_scratch *scratch, const hd_step *step)
+hd_status hd_cpu_scratch_need(const hd_step *step, size_t *bytes)
 {
     hd_span span[HD_MAX_VIEWS];
     hd_step slab = *step;
@@ -425,13 +425,13 @@ hd_status hd_cpu_scratch_reserve(hd_cpu_scratch *scratch, const hd_step *step)
     if (hd_op_family(step->op) != HD_FAMILY_PRODUCT)
         return HD_OK;
     if (hd_op_key(step->op, HD_KEY_COUNTS) == NULL)
-        return hd_cpu_matmul_reserve(scratch, step);
+        return hd_cpu_matmul_need(step, bytes);
     slabs = hd_slabs_of(step);
     if (slabs.n == 0)
         return HD_OK;
     hd_slab_spans(&slabs, 0, 0, slabs.room, span); // which no slab is more than
     slab.span = span;
-    return hd_cpu_matmul_reserve(scratch, &slab);
+    return hd_cpu_matmul_need(&slab, bytes);
 }
 
 static void compute_whole(hd_cpu_scratch *scratch, const hd_step *step,

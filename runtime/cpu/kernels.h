@@ -8,18 +8,17 @@
 
 HD_BEGIN_DECLS
 
-// What a thread that computes keeps: conversion buffers for matmuls. All zero
-// but for `blas` is a fresh one.
+// What a thread that computes has: conversion buffers for matmuls.
 typedef struct hd_cpu_scratch {
     const hd_cpu_blas *blas; // borrowed
-    void *memory;            // owned
+    void *memory;            // borrowed, 64-byte aligned
     size_t bytes;
     hd_miscount miscount; // until who computes has seen it
 } hd_cpu_scratch;
 
-// Makes room for what `step` needs, so that computing it allocates nothing.
-hd_status hd_cpu_scratch_reserve(hd_cpu_scratch *scratch, const hd_step *step);
-void hd_cpu_scratch_free(hd_cpu_scratch *scratch);
+// Raises `bytes` to what `step` needs, so that computing it allocates nothing.
+// HD_ERROR_UNSUPPORTED if it is too large for a library.
+hd_status hd_cpu_scratch_need(const hd_step *step, size_t *bytes);
 
 // Computes one verified step of unit COMPUTE. base[i] is the address of the
 // root buffer of span[i]. Room was reserved.

@@ -276,7 +276,7 @@ static void run_piece(const job *job, const matrix *part)
     places to;
 
     scratch_parts(p, parts);
-    // hd_cpu_matmul_reserve has seen the step.
+    // hd_cpu_matmul_need has seen the step.
     assert(parts[0] + parts[1] + parts[2] <= job->scratch->bytes);
     assert(p->k <= INT_MAX);
     to.a = job->scratch->memory;
@@ -376,31 +376,17 @@ static void run_groups(const job *job, const matrix *part, const hd_step *step,
 
 // ------------------------------------------------------------------ entry
 
-hd_status hd_cpu_matmul_reserve(hd_cpu_scratch *scratch, const hd_step *step)
+hd_status hd_cpu_matmul_need(const hd_step *step, size_t *bytes)
 {
     hd_product p = hd_product_of(step, HD_PRODUCT_PARTS);
     size_t parts[3];
-    size_t bytes = scratch_parts(&p, parts);
-    void *memory;
+    size_t need = scratch_parts(&p, parts);
 
     if (p.k > INT_MAX)
         return HD_ERROR_UNSUPPORTED;
-    if (bytes <= scratch->bytes)
-        return HD_OK;
-    memory = aligned_alloc(64, bytes);
-    if (memory == NULL)
-        return HD_ERROR_NO_MEMORY;
-    free(scratch->memory);
-    scratch->memory = memory;
-    scratch->bytes = bytes;
+    if (*bytes < need)
+        *bytes = need;
     return HD_OK;
-}
-
-void hd_cpu_scratch_free(hd_cpu_scratch *scratch)
-{
-    free(scratch->memory);
-    scratch->memory = NULL;
-    scratch->bytes = 0;
 }
 
 // A part of piece `i`; all zeros if the product has none.

@@ -7,7 +7,8 @@
 
 HD_BEGIN_DECLS
 
-hd_status hd_cpu_matmul_reserve(hd_cpu_scratch *scratch, const hd_step *step);
+// As hd_cpu_scratch_need, of a product.
+hd_status hd_cpu_matmul_need(const hd_step *step, size_t *bytes);
 void hd_cpu_matmul(hd_cpu_scratch *scratch, const hd_step *step,
                    void *const *base);
 

@@ -1,5 +1,6 @@
-// The cpu driver's memory: one window for what peers touch, blocks of the
-// group's for what they do not, and the tables that say where everything is.
+// The cpu driver's memory, all of it the group's: words that peers write, what
+// they touch, and what they do not; and the tables that say where everything
+// is.
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -7,13 +8,13 @@
 #include "base/diag.h"
 #include "runtime/cpu/cpu.h"
 
-// What the window's slots say to a peer, and where they are.
-typedef struct hd_cpu_handle {
-    uint64_t bytes;  // of the window
-    uint64_t offset; // of the pair's slots
+// What a peer must know of us.
+typedef struct note {
+    uint64_t words; // where ours are in our window
+    uint64_t slots; // and the pair's
     hd_pair pair;
-} hd_cpu_handle;
-_Static_assert(sizeof(hd_cpu_handle) <= HD_HANDLE_BYTES, "handle");
+} note;
+_Static_assert(sizeof(note) <= HD_TOLD_BYTES, "note");
 _Static_assert(sizeof(hd_cpu_slot) == HD_SLOT_BYTES, "a slot is a cache line");
 
 static size_t align_up(size_t bytes, size_t to)
@@ -29,28 +30,56 @@ static hd_status list_buffers(hd_device *device, hd_diag *diag)
     HD_TRY(hd_roots_list(&device->binding, diag, &device->buffer,
                          &device->narguments));
     device->nbuffers = module->nbuffers;
-    device->memory = calloc(n, sizeof *device->memory);
     device->events = calloc(n, sizeof *device->events);
-    if (device->memory == NULL || device->events == NULL)
+    if (device->events == NULL)
         return hd_fail(diag, HD_ERROR_NO_MEMORY, "no memory for %d buffers",
                        module->nbuffers);
     return HD_OK;
 }
 
-// ---------------------------------------------------- the window
-
-static size_t lay_out_window(hd_device *device)
+static hd_status count_pairs(hd_device *device, hd_diag *diag)
 {
-    size_t at = align_up(sizeof(hd_cpu_header), 4096);
+    const hd_steps *steps = device->binding.steps;
+    hd_pair *pairs = calloc((size_t)device->size, sizeof *pairs);
 
-    for (int i = 0; i < device->nbuffers; i++) {
-        hd_root *buffer = &device->buffer[i];
-
-        if (buffer->shared) {
-            buffer->offset = at;
-            at += align_up(buffer->bytes, 256);
-        }
+    if (pairs == NULL)
+        return hd_fail(diag, HD_ERROR_NO_MEMORY, "no memory for %d ranks",
+                       device->size);
+    for (int64_t i = 0; i < steps->nsteps; i++)
+        hd_pair_count(&device->binding, &steps->step[i], pairs);
+    for (int i = 0; i < device->size; i++) {
+        device->peer[i].pair = pairs[i];
+        if (i != device->rank)
+            device->digest += hd_pair_digest(device->rank, i, &pairs[i]);
     }
+    free(pairs);
+    return HD_OK;
+}
+
+hd_status hd_cpu_list(hd_device *device, hd_diag *diag)
+{
+    device->peer = calloc((size_t)device->size, sizeof *device->peer);
+    if (device->peer == NULL)
+        return hd_fail(diag, HD_ERROR_NO_MEMORY, "no memory for %d ranks",
+                       device->size);
+    HD_TRY(list_buffers(device, diag));
+    return count_pairs(device, diag);
+}
+
+// -------------------------------------------------------------- layout
+
+// What a session asks the pool for.
+typedef struct layout {
+    size_t words;
+    size_t shared, own;     // of the regions of runs
+    size_t scratch, beside; // in the second: what streams convert, and what is
+                            // made beside its operands
+} layout;
+
+static size_t lay_out_words(hd_device *device)
+{
+    size_t at = align_up(sizeof(hd_cpu_header), sizeof(hd_cpu_slot));
+
     for (int i = 0; i < device->size; i++) {
         if (i == device->rank)
             continue;
@@ -60,18 +89,41 @@ static size_t lay_out_window(hd_device *device)
     return at;
 }
 
+static layout lay_out(hd_device *device)
+{
+    size_t base = hd_pool_shared(device->pool);
+    layout all = {.words = lay_out_words(device)};
+
+    for (int i = 0; i < device->nbuffers; i++) {
+        hd_root *buffer = &device->buffer[i];
+
+        if (buffer->shared) {
+            buffer->offset = base + all.shared;
+            all.shared += align_up(buffer->bytes, 256);
+        } else if (buffer->argument < 0) {
+            buffer->offset = all.own;
+            all.own += align_up(buffer->bytes, 256);
+        }
+    }
+    all.scratch = all.own;
+    for (int i = 0; i < device->nstreams; i++)
+        all.own += align_up(device->stream[i].scratch.bytes, 256);
+    all.beside = all.own;
+    all.own += device->beside;
+    return all;
+}
+
 // All ranks of this host together must fit: memory that is promised and not
 // there would end in a kill without a word.
-static hd_status check_memory(hd_device *device, size_t window, hd_diag *diag)
+static hd_status check_memory(hd_device *device, hd_diag *diag)
 {
-    uint64_t here = (uint64_t)sysconf(_SC_PHYS_PAGES) *
-                    (uint64_t)sysconf(_SC_PAGESIZE) / (uint64_t)device->size;
-    uint64_t bytes = window;
+    uint64_t here = hd_pool_room(device->pool);
+    uint64_t bytes = 0;
 
     for (int i = 0; i < device->nbuffers; i++) {
         const hd_root *buffer = &device->buffer[i];
 
-        if (!buffer->shared && buffer->argument < 0)
+        if (buffer->shared || buffer->argument < 0)
             bytes += buffer->bytes;
         if (bytes > here)
             return hd_fail(diag, HD_ERROR_NO_MEMORY,
@@ -94,28 +146,13 @@ static hd_status fill_slot(hd_device *device, const hd_step *step,
     return hd_offer_fill(device->buffer, step, rendezvous, diag, &slot->offer);
 }
 
-static hd_status open_window(hd_device *device, hd_diag *diag)
+static hd_status fill_slots(hd_device *device, hd_diag *diag)
 {
     const hd_steps *steps = device->binding.steps;
-    hd_pair *pairs = calloc((size_t)device->size, sizeof *pairs);
-    size_t bytes;
 
-    if (pairs == NULL)
-        return hd_fail(diag, HD_ERROR_NO_MEMORY, "no memory for %d ranks",
-                       device->size);
-    for (int64_t i = 0; i < steps->nsteps; i++)
-        hd_pair_count(&device->binding, &steps->step[i], pairs);
-    for (int i = 0; i < device->size; i++)
-        device->peer[i].pair = pairs[i];
-    free(pairs);
-    bytes = lay_out_window(device);
-    HD_TRY(check_memory(device, bytes, diag));
-    HD_TRY(hd_window_open(bytes, diag, &device->window));
-    device->allocations++;
-    device->header = device->window.base;
     for (int i = 0; i < device->size; i++)
         device->peer[i].mine =
-            (void *)((char *)device->window.base + device->peer[i].offset);
+            (void *)((char *)device->header + device->peer[i].offset);
     for (int64_t i = 0; i < steps->nsteps; i++) {
         if (hd_op_is(steps->step[i].op, HD_UNIT_TRANSFER))
             HD_TRY(hd_rendezvous_each(device, &device->binding, &steps->step[i],
@@ -124,29 +161,55 @@ static hd_status open_window(hd_device *device, hd_diag *diag)
     return HD_OK;
 }
 
+static char *address_of(const hd_device *device, const hd_root *buffer)
+{
+    const hd_window *window = hd_pool_window(device->pool, device->rank);
+
+    if (buffer->shared)
+        return (char *)window->base + buffer->offset;
+    return buffer->argument < 0 ? hd_pool_own(device->pool) + buffer->offset
+                                : NULL;
+}
+
 // Every bit set is a NaN in each floating dtype: who reads what nobody wrote
 // will see it in the answer.
-static hd_status place_buffers(hd_device *device, hd_diag *diag)
+void hd_cpu_poison(hd_device *device, size_t shared, size_t own)
 {
+    shared += hd_pool_shared(device->pool);
     for (int i = 0; i < device->nbuffers; i++) {
-        hd_root *buffer = &device->buffer[i];
-        bool fresh = false;
+        const hd_root *buffer = &device->buffer[i];
+        size_t from = buffer->shared ? shared : own;
+        char *at = address_of(device, buffer);
 
-        if (buffer->shared) {
-            memset((char *)device->window.base + buffer->offset, 0xff,
-                   buffer->bytes);
-        } else if (buffer->argument < 0 && buffer->bytes > 0) {
-            device->memory[i] = hd_group_take_memory(device->binding.group,
-                                                     buffer->bytes, &fresh);
-            if (device->memory[i] == NULL)
-                return hd_fail(diag, HD_ERROR_NO_MEMORY,
-                               "no memory for %%%s (%zu "
-                               "bytes)",
-                               buffer->buffer->name, buffer->bytes);
-            device->allocations += fresh;
-            memset(device->memory[i], 0xff, buffer->bytes);
-        }
+        from = from > buffer->offset ? from - buffer->offset : 0;
+        if (at != NULL && from < buffer->bytes)
+            memset(at + from, 0xff, buffer->bytes - from);
     }
+}
+
+static hd_status take_memory(hd_device *device, hd_diag *diag)
+{
+    layout all = lay_out(device);
+    hd_hold *hold = NULL;
+    char *scratch;
+
+    HD_TRY(check_memory(device, diag));
+    HD_TRY(hd_pool_take(device->pool, all.words, all.shared, all.own, diag,
+                        &hold));
+    device->hold = hold;
+    device->allocations +=
+        hold->shared > hold->old_shared || hold->own > hold->old_own;
+    device->header =
+        (void *)((char *)hd_pool_window(device->pool, device->rank)->base +
+                 hold->words);
+    scratch = hd_pool_own(device->pool) + all.scratch;
+    for (int i = 0; i < device->nstreams; i++) {
+        device->stream[i].scratch.memory = scratch;
+        scratch += align_up(device->stream[i].scratch.bytes, 256);
+    }
+    hd_cpu_plan_place(device, hd_pool_own(device->pool) + all.beside);
+    // What others had before may be in use by a run that is under way.
+    hd_cpu_poison(device, hold->old_shared, hold->old_own);
     return HD_OK;
 }
 
@@ -161,27 +224,15 @@ static hd_status open_run(hd_device *device, hd_cpu_run *run)
     if (run->base == NULL || run->argument == NULL || run->event == NULL ||
         run->reaches == NULL)
         return HD_ERROR_NO_MEMORY;
-    for (int i = 0; i < device->nbuffers; i++) {
-        const hd_root *buffer = &device->buffer[i];
-
-        run->base[i] = buffer->shared
-                           ? (char *)device->window.base + buffer->offset
-                           : device->memory[i];
-    }
+    for (int i = 0; i < device->nbuffers; i++)
+        run->base[i] = address_of(device, &device->buffer[i]);
     return HD_OK;
 }
 
 hd_status hd_cpu_alloc(hd_device *device, hd_diag *diag)
 {
-    device->peer = calloc((size_t)device->size, sizeof *device->peer);
-    if (device->peer == NULL)
-        return hd_fail(diag, HD_ERROR_NO_MEMORY, "no memory for %d ranks",
-                       device->size);
-    for (int i = 0; i < device->size; i++)
-        device->peer[i].window = (hd_window)HD_WINDOW_NONE;
-    HD_TRY(list_buffers(device, diag));
-    HD_TRY(open_window(device, diag));
-    HD_TRY(place_buffers(device, diag));
+    HD_TRY(take_memory(device, diag));
+    HD_TRY(fill_slots(device, diag));
     for (int i = 0; i < HD_CPU_RUNS; i++) {
         if (open_run(device, &device->run[i]) != HD_OK)
             return hd_fail(diag, HD_ERROR_NO_MEMORY, "no memory for runs");
@@ -189,63 +240,95 @@ hd_status hd_cpu_alloc(hd_device *device, hd_diag *diag)
     return HD_OK;
 }
 
+// No thread of ours writes words of this session any more, ours or a peer's.
+static void leave(hd_device *device)
+{
+    for (int i = 0; device->settled && i < device->size; i++) {
+        hd_pool_leave(i == device->rank ? device->header
+                                        : device->peer[i].header);
+    }
+    if (device->hold != NULL)
+        hd_pool_give(device->pool, device->hold, device->settled);
+}
+
 void hd_cpu_free(hd_device *device)
 {
-    for (int i = 0; device->memory != NULL && i < device->nbuffers; i++) {
-        if (device->memory[i] != NULL)
-            hd_group_keep_memory(device->binding.group, device->memory[i]);
-    }
-    for (int i = 0; device->peer != NULL && i < device->size; i++)
-        hd_window_close(&device->peer[i].window);
+    leave(device);
     for (int i = 0; i < HD_CPU_RUNS; i++) {
         free(device->run[i].base);
         free(device->run[i].argument);
         free(device->run[i].event);
         free(device->run[i].reaches);
     }
-    hd_window_close(&device->window);
     free(device->peer);
     free(device->buffer);
-    free(device->memory);
     free(device->events);
 }
 
 // ------------------------------------------------ with the peers
 
+void hd_cpu_tell(hd_device *device, int peer, hd_told *out)
+{
+    const hd_cpu_peer *pair = &device->peer[peer];
+    note note = {.words = device->hold->words,
+                 .slots = device->hold->words + pair->offset,
+                 .pair = pair->pair};
+
+    memcpy(out->bytes, &note, sizeof note);
+}
+
+void hd_cpu_hear(hd_device *device, int peer, const hd_told *said)
+{
+    hd_cpu_peer *pair = &device->peer[peer];
+    note note;
+
+    memcpy(&note, said->bytes, sizeof note);
+    pair->words = note.words;
+    pair->slots = note.slots;
+    pair->told = note.pair;
+}
+
 hd_status hd_cpu_export(hd_device *device, int peer, hd_diag *diag,
                         hd_handle *out)
 {
-    const hd_cpu_peer *pair = &device->peer[peer];
-    hd_cpu_handle handle = {.bytes = device->window.bytes,
-                            .offset = pair->offset,
-                            .pair = pair->pair};
+    const hd_window *window = hd_pool_window(device->pool, device->rank);
+    uint64_t bytes = window->bytes;
 
+    (void)peer;
     (void)diag;
-    memcpy(out->bytes, &handle, sizeof handle);
-    out->fd = device->window.fd;
+    memcpy(out->bytes, &bytes, sizeof bytes);
+    out->fd = window->fd;
     return HD_OK;
 }
 
 hd_status hd_cpu_import(hd_device *device, int peer, const hd_handle *handle,
                         hd_diag *diag)
 {
-    hd_cpu_peer *pair = &device->peer[peer];
-    hd_cpu_handle theirs;
-    hd_status status;
+    uint64_t bytes;
 
-    memcpy(&theirs, handle->bytes, sizeof theirs);
-    status = hd_pair_compare(&device->binding, peer, &pair->pair, &theirs.pair,
-                             diag);
-    if (status == HD_OK)
-        status = hd_pair_check(&pair->pair, peer, theirs.offset, theirs.bytes,
-                               sizeof(hd_cpu_header), diag);
-    if (status != HD_OK) {
-        if (handle->fd >= 0)
-            close(handle->fd);
-        return status;
+    memcpy(&bytes, handle->bytes, sizeof bytes);
+    return hd_pool_map(device->pool, peer, handle->fd, bytes, diag);
+}
+
+static hd_status meet(hd_device *device, int peer, hd_diag *diag)
+{
+    hd_cpu_peer *pair = &device->peer[peer];
+
+    pair->window = hd_pool_window(device->pool, peer);
+    HD_TRY(hd_pair_compare(&device->binding, peer, &pair->pair, &pair->told,
+                           diag));
+    HD_TRY(hd_pair_check(&pair->pair, peer, pair->slots, pair->window->bytes,
+                         pair->words + sizeof(hd_cpu_header), diag));
+    pair->header = (void *)((char *)pair->window->base + pair->words);
+    pair->theirs = (void *)((char *)pair->window->base + pair->slots);
+    return HD_OK;
+}
+
+hd_status hd_cpu_meet(hd_device *device, hd_diag *diag)
+{
+    for (int peer = 0; peer < device->size; peer++) {
+        if (peer != device->rank)
+            HD_TRY(meet(device, peer, diag));
     }
-    HD_TRY(hd_window_map(handle->fd, theirs.bytes, diag, &pair->window));
-    pair->header = pair->window.base;
-    pair->theirs = (void *)((char *)pair->window.base + theirs.offset);
     return HD_OK;
 }

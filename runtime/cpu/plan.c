@@ -18,9 +18,9 @@ static hd_status no_memory(const hd_device *device, hd_diag *diag)
                    (long long)device->binding.steps->nsteps);
 }
 
-static hd_status add_entry(hd_cpu_stream *stream, hd_cpu_entry_kind kind,
-                           const hd_step *step, hd_diag *diag,
-                           hd_cpu_entry **out)
+static hd_status append_entry(hd_cpu_stream *stream, hd_cpu_entry_kind kind,
+                              const hd_step *step, hd_diag *diag,
+                              hd_cpu_entry **out)
 {
     if (stream->nentries == stream->room) {
         size_t room = stream->room * 2 + 16;
@@ -36,6 +36,21 @@ static hd_status add_entry(hd_cpu_stream *stream, hd_cpu_entry_kind kind,
     (*out)->kind = kind;
     (*out)->step = step;
     return HD_OK;
+}
+
+// A stream touches nothing of a run before the caller's stream has begun it,
+// when all of the run before, of whichever session, is over: what they touch is
+// the same memory. A program that forks says so itself.
+static hd_status add_entry(hd_cpu_stream *stream, hd_cpu_entry_kind kind,
+                           const hd_step *step, hd_diag *diag,
+                           hd_cpu_entry **out)
+{
+    if (stream->index > 0 && stream->nentries == 0 &&
+        kind != HD_CPU_WAIT_STREAM) {
+        HD_TRY(append_entry(stream, HD_CPU_WAIT_STREAM, NULL, diag, out));
+        (*out)->position = 1; // of stream 0
+    }
+    return append_entry(stream, kind, step, diag, out);
 }
 
 // --------------------------------------------------------- transfers
@@ -81,19 +96,16 @@ static hd_status plan_rendezvous(hd_device *device, const hd_step *step,
                                  void *context)
 {
     parts *parts = context;
-    hd_cpu_peer *peer = &device->peer[rendezvous->peer];
     hd_cpu_part *part = NULL;
+
     HD_TRY(add_part(device, parts, diag, &part));
     part->side = rendezvous->side;
     part->peer = rendezvous->peer;
-    part->mine = hd_cpu_slot_of(peer->mine, peer, rendezvous);
-    part->theirs = hd_cpu_slot_of(peer->theirs, peer, rendezvous);
     part->place = rendezvous->place;
     part->bytes = rendezvous->bytes;
-    HD_TRY(hd_rendezvous_compare(device->rank, step, rendezvous,
-                                 &part->theirs->offer, peer->window.bytes,
-                                 diag));
-    part->remote = (char *)peer->window.base + part->theirs->offer.offset;
+    device->digest += hd_rendezvous_digest(
+        device->rank, rendezvous,
+        hd_pair_slot(&device->peer[rendezvous->peer].pair, rendezvous));
     if (rendezvous->side == HD_SIDE_PUT)
         count_part(device, step, rendezvous->peer, part);
     if (rendezvous->side == HD_SIDE_PUT ||
@@ -142,10 +154,12 @@ static hd_status plan_reduce(hd_device *device, const hd_step *step,
     };
     reduce->elements = out.bytes / hd_dtype_size(reduce->dtype);
     reduce->operand = calloc((size_t)reduce->n, sizeof *reduce->operand);
-    if (beside)
-        reduce->scratch = malloc(out.bytes);
-    if (reduce->operand == NULL || (beside && reduce->scratch == NULL))
+    if (reduce->operand == NULL)
         return no_memory(device, diag);
+    reduce->beside = beside;
+    reduce->at = device->beside;
+    if (beside)
+        device->beside += (out.bytes + 63) & ~(size_t)63;
     return HD_OK;
 }
 
@@ -163,7 +177,6 @@ static void link_reduce(hd_device *device, const hd_step *step,
         part->operand = (int)hd_mesh_coord(device->binding.module, part->peer,
                                            step->op->axis);
         part->reduce = reduce;
-        reduce->operand[part->operand] = part->remote;
         reduce->nparts++;
     }
 }
@@ -208,6 +221,92 @@ static hd_status plan_steps(hd_device *device, hd_cpu_entry *entry, int n,
             HD_TRY(plan_one(device, &entry->step[i], &parts, diag));
     }
     return HD_OK;
+}
+
+// ------------------------------------------------------ with the peers
+
+// Calls `fn` with each transfer that the streams have.
+typedef hd_status transfer_fn(hd_device *device, hd_cpu_transfer *transfer,
+                              void *context, hd_diag *diag);
+
+static hd_status each_transfer(hd_device *device, transfer_fn *fn,
+                               void *context, hd_diag *diag)
+{
+    for (int s = 0; s < device->nstreams; s++) {
+        for (size_t i = 0; i < device->stream[s].nentries; i++) {
+            hd_cpu_entry *entry = &device->stream[s].entry[i];
+
+            if (entry->transfer != NULL)
+                HD_TRY(fn(device, entry->transfer, context, diag));
+        }
+    }
+    return HD_OK;
+}
+
+static hd_status place_scratch(hd_device *device, hd_cpu_transfer *transfer,
+                               void *context, hd_diag *diag)
+{
+    (void)device;
+    (void)diag;
+    for (int i = 0; i < transfer->nreduces; i++) {
+        hd_cpu_reduce *reduce = &transfer->reduce[i];
+
+        if (reduce->beside)
+            reduce->scratch = (char *)context + reduce->at;
+    }
+    return HD_OK;
+}
+
+void hd_cpu_plan_place(hd_device *device, char *beside)
+{
+    hd_status never = each_transfer(device, place_scratch, beside, NULL);
+
+    assert(never == HD_OK);
+    (void)never;
+}
+
+// The part that comes next: they come in the order in which they were found.
+static hd_status connect_part(hd_device *device, const hd_step *step,
+                              const hd_rendezvous *rendezvous, hd_diag *diag,
+                              void *context)
+{
+    hd_cpu_part **next = context, *part = (*next)++;
+    hd_cpu_peer *peer = &device->peer[rendezvous->peer];
+
+    part->mine = hd_cpu_slot_of(peer->mine, peer, rendezvous);
+    part->theirs = hd_cpu_slot_of(peer->theirs, peer, rendezvous);
+    HD_TRY(hd_rendezvous_compare(device->rank, step, rendezvous,
+                                 &part->theirs->offer, peer->window->bytes,
+                                 diag));
+    part->remote = (char *)peer->window->base + part->theirs->offer.offset;
+    if (part->side == HD_SIDE_READ)
+        part->reduce->operand[part->operand] = part->remote;
+    return HD_OK;
+}
+
+static hd_status connect_transfer(hd_device *device, hd_cpu_transfer *transfer,
+                                  void *context, hd_diag *diag)
+{
+    hd_cpu_part *next = transfer->part;
+    hd_piece to, from;
+
+    (void)context;
+    for (int i = 0; i < transfer->nsteps; i++) {
+        const hd_step *step = &device->binding.steps->step[transfer->first + i];
+
+        if (hd_step_defers(step) != transfer->deferred)
+            continue;
+        if (hd_rendezvous_own(&device->binding, step, &to, &from))
+            next++;
+        HD_TRY(hd_rendezvous_each(device, &device->binding, step, diag,
+                                  connect_part, &next));
+    }
+    return HD_OK;
+}
+
+hd_status hd_cpu_plan_connect(hd_device *device, hd_diag *diag)
+{
+    return each_transfer(device, connect_transfer, NULL, diag);
 }
 
 // ------------------------------------------------- as a run's sizes have it
@@ -379,8 +478,10 @@ static hd_status plan_sync(hd_device *device, const hd_step *step,
             HD_TRY(wait_for_stream(&device->stream[i], caller, step, diag));
         return HD_OK;
     case HD_SYNC_JOIN:
-        for (int i = 1; i < device->nstreams; i++)
+        for (int i = 1; i < device->nstreams; i++) {
             HD_TRY(wait_for_stream(caller, &device->stream[i], step, diag));
+            device->stream[i].joined = device->stream[i].nentries;
+        }
         return HD_OK;
     case HD_SYNC_RECORD:
         return plan_record(device, step, diag);
@@ -398,9 +499,9 @@ static hd_status plan_compute(hd_device *device, const hd_step *step,
     hd_cpu_stream *stream = stream_of(device, step);
     hd_cpu_entry *entry = NULL;
 
-    if (hd_cpu_scratch_reserve(&stream->scratch, step) != HD_OK)
-        return hd_fail(diag, HD_ERROR_NO_MEMORY,
-                       "no memory for what '%s' (step %lld, line %u) converts",
+    if (hd_cpu_scratch_need(step, &stream->scratch.bytes) != HD_OK)
+        return hd_fail(diag, HD_ERROR_UNSUPPORTED,
+                       "what '%s' (step %lld, line %u) contracts is too long",
                        hd_op_info_get(step->op->code)->text,
                        (long long)step->index, step->op->loc.line);
     if (hd_op_family(step->op) != HD_FAMILY_CALL)
@@ -470,6 +571,21 @@ static void mark_watched(hd_device *device)
     }
 }
 
+// Likewise the caller's stream ends no run that others are still at.
+static hd_status end_plan(hd_device *device, hd_diag *diag)
+{
+    hd_cpu_stream *caller = &device->stream[0];
+    hd_cpu_entry *entry = NULL;
+
+    for (int i = 1; i < device->nstreams; i++) {
+        const hd_cpu_stream *stream = &device->stream[i];
+
+        if (stream->joined < stream->nentries)
+            HD_TRY(wait_for_stream(caller, stream, NULL, diag));
+    }
+    return add_entry(caller, HD_CPU_END, NULL, diag, &entry);
+}
+
 hd_status hd_cpu_plan(hd_device *device, hd_diag *diag)
 {
     const hd_steps *steps = device->binding.steps;
@@ -488,7 +604,7 @@ hd_status hd_cpu_plan(hd_device *device, hd_diag *diag)
         HD_TRY(plan_step(device, step, n, diag));
         i += n;
     }
-    HD_TRY(add_entry(caller, HD_CPU_END, NULL, diag, &entry));
+    HD_TRY(end_plan(device, diag));
     mark_watched(device);
     return list_deferred(device, diag);
 }
@@ -499,7 +615,6 @@ static void free_transfer(hd_cpu_transfer *transfer)
         return;
     for (int i = 0; i < transfer->nreduces; i++) {
         free(transfer->reduce[i].operand);
-        free(transfer->reduce[i].scratch);
     }
     free(transfer->reduce);
     free(transfer->part);
@@ -512,7 +627,6 @@ void hd_cpu_plan_free(hd_device *device)
         for (size_t i = 0; i < device->stream[s].nentries; i++)
             free_transfer(device->stream[s].entry[i].transfer);
         free(device->stream[s].entry);
-        hd_cpu_scratch_free(&device->stream[s].scratch);
     }
     free(device->deferred);
     free(device->recorded);

@@ -272,6 +272,10 @@ static bool begin_run(hd_device *device, uint64_t n)
         fail_with_group(device);
         return false;
     }
+    // Nothing of another run is left to be seen, where order is put to the
+    // test.
+    if (device->binding.chaos)
+        hd_cpu_poison(device, 0, 0);
     stage(device, true, n);
     return true;
 }

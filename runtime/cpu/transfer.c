@@ -235,9 +235,10 @@ static bool find_remote(hd_device *device, hd_cpu_part *part, uint64_t n)
         return true;
     if (!have_same_sizes(device, module, part->peer, n))
         return false;
-    assert(offer->bytes == part->bytes && offer->offset <= peer->window.bytes &&
-           part->bytes <= peer->window.bytes - offer->offset);
-    part->remote = (char *)peer->window.base + offer->offset;
+    assert(offer->bytes == part->bytes &&
+           offer->offset <= peer->window->bytes &&
+           part->bytes <= peer->window->bytes - offer->offset);
+    part->remote = (char *)peer->window->base + offer->offset;
     if (part->reduce != NULL)
         part->reduce->operand[part->operand] = part->remote;
     return true;

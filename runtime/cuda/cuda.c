@@ -56,6 +56,34 @@ static hd_status cuda_copy(hd_device *device, void *to, const void *from,
     return status;
 }
 
+// --------------------------------------------------- with the peers
+
+// Each session has a window of its own, so that all need handles.
+static hd_status cuda_alloc(hd_device *device, hd_diag *diag, hd_fit *out)
+{
+    *out = (hd_fit){.fits = false};
+    return hd_cuda_alloc(device, diag);
+}
+
+static void cuda_tell(hd_device *device, int peer, hd_told *out)
+{
+    (void)device;
+    (void)peer;
+    *out = (hd_told){0};
+}
+
+static void cuda_hear(hd_device *device, int peer, const hd_told *note)
+{
+    (void)device;
+    (void)peer;
+    (void)note;
+}
+
+static void cuda_settle(hd_device *device)
+{
+    (void)device;
+}
+
 // -------------------------------------------------------------- prepare
 
 static hd_status prepare(hd_device *device, hd_diag *diag)
@@ -108,10 +136,13 @@ static void cuda_stats(const hd_device *device, hd_stats *stats)
 const hd_driver hd_driver_cuda = {
     .name = "cuda",
     .open = hd_cuda_open,
-    .alloc = hd_cuda_alloc,
+    .alloc = cuda_alloc,
+    .tell = cuda_tell,
+    .hear = cuda_hear,
     .export_handle = hd_cuda_export,
     .import_handle = hd_cuda_import,
     .prepare = cuda_prepare,
+    .settle = cuda_settle,
     .vary = hd_cuda_vary,
     .run = hd_cuda_run,
     .finish = hd_cuda_finish,

@@ -21,8 +21,6 @@
 #include "runtime/ranks/mesh.h"
 
 #define NOTICE 0.1 // seconds that telling all peers may take
-#define MEMORY_ALIGNMENT 256
-#define MEMORY_LOOKS 8 // at blocks of one class
 
 // ------------------------------------------------------------- processes
 
@@ -273,128 +271,16 @@ hd_workers *hd_group_workers(hd_group *group)
     return group->workers;
 }
 
-// ------------------------------------------------------------- memory
-
-// What stands in front of the memory that is handed out.
-struct hd_group_block {
-    hd_group_block *next, *before; // of its class, the block kept last first
-    hd_group_block *older, *newer; // of all that are kept
-    size_t bytes;                  // behind this
-};
-_Static_assert(sizeof(hd_group_block) <= MEMORY_ALIGNMENT, "block");
-
-// Four classes to each power of two, so that a fit is found at a few looks
-// however many blocks are kept.
-static int class_of(size_t bytes)
+hd_pool *hd_group_pool(hd_group *group)
 {
-    int log = 0;
-
-    while (log < 63 && bytes >> log > 1)
-        log++;
-    return 4 * log + (log < 2 ? 0 : (int)(bytes >> (log - 2) & 3));
+    return group->pool;
 }
 
-// The lock is held, here and below.
-static void take_out(hd_group_memory *memory, hd_group_block *block)
+hd_status hd_group_trim(hd_group *group, hd_diag *diag)
 {
-    if (block->before != NULL)
-        block->before->next = block->next;
-    else
-        memory->kept[class_of(block->bytes)] = block->next;
-    if (block->next != NULL)
-        block->next->before = block->before;
-    *(block->older != NULL ? &block->older->newer : &memory->oldest) =
-        block->newer;
-    *(block->newer != NULL ? &block->newer->older : &memory->newest) =
-        block->older;
-    memory->kept_bytes -= block->bytes;
-}
-
-static void put_in(hd_group_memory *memory, hd_group_block *block)
-{
-    hd_group_block **first = &memory->kept[class_of(block->bytes)];
-
-    block->next = *first;
-    block->before = NULL;
-    if (*first != NULL)
-        (*first)->before = block;
-    *first = block;
-    block->older = memory->newest;
-    block->newer = NULL;
-    *(block->older != NULL ? &block->older->newer : &memory->oldest) = block;
-    memory->newest = block;
-    memory->kept_bytes += block->bytes;
-}
-
-// A block that is large enough, of the smallest class that has one. One of more
-// than twice as many bytes is left to whoever needs it.
-static hd_group_block *find_fit(hd_group_memory *memory, size_t bytes)
-{
-    int last = class_of(2 * bytes);
-
-    for (int i = class_of(bytes); i <= last; i++) {
-        hd_group_block *block = memory->kept[i];
-
-        for (int looks = 0; block != NULL && looks < MEMORY_LOOKS; looks++) {
-            if (block->bytes >= bytes && block->bytes / 2 <= bytes) {
-                take_out(memory, block);
-                return block;
-            }
-            block = block->next;
-        }
-    }
-    return NULL;
-}
-
-// Frees what was kept longest until `bytes` more are no more than the sessions
-// have ever held at once, these included.
-static void make_room(hd_group_memory *memory, size_t bytes)
-{
-    size_t most = memory->used_bytes + bytes;
-
-    if (most < memory->most_bytes)
-        most = memory->most_bytes;
-    while (memory->oldest != NULL &&
-           memory->used_bytes + memory->kept_bytes + bytes > most) {
-        hd_group_block *block = memory->oldest;
-
-        take_out(memory, block);
-        free(block);
-    }
-}
-
-void *hd_group_take_memory(hd_group *group, size_t bytes, bool *fresh)
-{
-    hd_group_memory *memory = &group->memory;
-    hd_group_block *block;
-    void *got = NULL;
-
-    pthread_mutex_lock(&group->lock);
-    block = find_fit(memory, bytes);
-    *fresh = block == NULL;
-    if (block == NULL)
-        make_room(memory, bytes);
-    if (block == NULL &&
-        posix_memalign(&got, MEMORY_ALIGNMENT, MEMORY_ALIGNMENT + bytes) == 0) {
-        block = got;
-        block->bytes = bytes;
-    }
-    if (block != NULL)
-        memory->used_bytes += block->bytes;
-    if (memory->most_bytes < memory->used_bytes)
-        memory->most_bytes = memory->used_bytes;
-    pthread_mutex_unlock(&group->lock);
-    return block != NULL ? (char *)block + MEMORY_ALIGNMENT : NULL;
-}
-
-void hd_group_keep_memory(hd_group *group, void *memory)
-{
-    hd_group_block *block = (void *)((char *)memory - MEMORY_ALIGNMENT);
-
-    pthread_mutex_lock(&group->lock);
-    put_in(&group->memory, block);
-    group->memory.used_bytes -= block->bytes;
-    pthread_mutex_unlock(&group->lock);
+    HD_REQUIRE(diag, group);
+    HD_TRY(hd_group_check_process(group, diag));
+    return hd_pool_trim(group->pool, diag);
 }
 
 // ----------------------------------------------------------- exchange
@@ -715,7 +601,9 @@ static hd_group *new_group(const hd_oob *oob, double timeout)
         return NULL;
     group->link = calloc((size_t)oob->nranks, sizeof *group->link);
     group->workers = hd_workers_create();
-    if (group->link == NULL || group->workers == NULL) {
+    group->pool = hd_pool_create(oob->rank, oob->nranks);
+    if (group->link == NULL || group->workers == NULL || group->pool == NULL) {
+        hd_pool_destroy(group->pool);
         hd_workers_destroy(group->workers);
         free(group->link);
         free(group);
@@ -842,12 +730,7 @@ void hd_group_destroy(hd_group *group)
     take_leave(group);
     for (int i = 0; i < group->size; i++)
         close_link(&group->link[i]);
-    while (group->memory.oldest != NULL) {
-        hd_group_block *block = group->memory.oldest;
-
-        take_out(&group->memory, block);
-        free(block);
-    }
+    hd_pool_destroy(group->pool);
     pthread_cond_destroy(&group->news);
     pthread_mutex_destroy(&group->lock);
     free(group->doorbell);

@@ -12,6 +12,7 @@ HD_BEGIN_DECLS
 
 typedef struct hd_doorbell hd_doorbell;
 typedef struct hd_workers hd_workers;
+typedef struct hd_pool hd_pool;
 
 #define HD_GROUP_TEXT 512 // bytes of a failure's message, with the NUL
 
@@ -100,13 +101,8 @@ void hd_group_remove_doorbell(hd_group *group, hd_doorbell *doorbell);
 // its own.
 hd_workers *hd_group_workers(hd_group *group);
 
-// Memory that sessions of this group use one after another: 256-byte aligned.
-// What is given back is kept for later sessions, as long as what they use and
-// what is kept are together no more than what they have used at once; and they
-// use at most twice what they ask for. `fresh` tells whether the system was
-// asked for it. NULL if memory runs out.
-void *hd_group_take_memory(hd_group *group, size_t bytes, bool *fresh);
-void hd_group_keep_memory(hd_group *group, void *memory);
+// Memory that sessions of this group share, where a device has none of its own.
+hd_pool *hd_group_pool(hd_group *group);
 
 HD_END_DECLS
 

@@ -12,6 +12,7 @@
 #include "runtime/ranks/frame.h"
 #include "runtime/ranks/group.h"
 #include "runtime/ranks/host.h"
+#include "runtime/ranks/pool.h"
 #include "runtime/ranks/workers.h"
 
 typedef struct hd_mail {
@@ -34,18 +35,6 @@ typedef struct hd_link {
     hd_mail *first, *last; // owned; guarded by the group's lock
 } hd_link;
 
-typedef struct hd_group_block hd_group_block; // group.c
-
-// Memory that no session uses just now, and how much there is. Guarded by the
-// group's lock.
-typedef struct hd_group_memory {
-    hd_group_block *kept[4 * 64];    // owned, by class of size
-    hd_group_block *oldest, *newest; // of these
-    size_t used_bytes;               // of memory that sessions use
-    size_t kept_bytes;               // of what they do not
-    size_t most_bytes; // that `used_bytes` has been; both together stay below
-} hd_group_memory;
-
 struct hd_group {
     int rank, size;
     pid_t pid;       // that made it
@@ -61,16 +50,16 @@ struct hd_group {
     pthread_t watcher;
     bool watching;
 
-    pthread_mutex_t lock; // guards mail, failure, doorbells and memory
+    pthread_mutex_t lock; // guards mail, failure and doorbells
     pthread_cond_t news;  // mail has come, or a peer's state has changed
     atomic_bool failed;   // written once, under the lock
     char failure[HD_GROUP_TEXT];
     hd_status status;       // what goes with `failure`
     hd_doorbell **doorbell; // owned array of borrowed doorbells
     int ndoorbells;
-    hd_group_memory memory;
 
     hd_workers *workers; // owned: of its sessions on the cpu
+    hd_pool *pool;       // owned: likewise
 };
 
 // Connects the ranks pairwise, wherever they are: fills in `link`. What is open

@@ -20,6 +20,8 @@ enum Change { // of the counters, each of which must be caught
     ONE_STREAM_WAITS, // for "early"; the other one puts without
     ONE_RUN_WAITS,    // for "early": the first
     EARLY_IN_USE,     // memory that the run still reads is said to be free
+    NO_BEGIN,         // a stream goes on to the next session's run by itself
+    COMMON_WORDS,     // of two sessions, each of which numbers its own runs
 };
 
 struct Scenario {
@@ -351,6 +353,58 @@ Model EarlyRing(const Scenario &s)
     return b.Finish();
 }
 
+// Two sessions in turns on one buffer a rank: a put to the next rank, then a
+// get from the one before. Each has words of its own, and numbers its runs.
+Model Sessions(const Scenario &s)
+{
+    Builder b(s);
+    size_t n = static_cast<size_t>(s.ranks);
+    std::vector<int> ready[2], done[2], data;
+    std::vector<size_t> send, recv;
+
+    for (size_t r = 0; r < n; r++) {
+        for (int session = 0; session < 2; session++) {
+            bool own = session == 0 || s.change != COMMON_WORDS;
+
+            ready[session].push_back(own ? b.NewWord() : ready[0][r]);
+            done[session].push_back(own ? b.NewWord() : done[0][r]);
+        }
+        data.push_back(b.NewData());
+        send.push_back(b.NewThread(static_cast<int>(r)));
+        recv.push_back(b.NewThread(static_cast<int>(r)));
+    }
+    for (int run = 0; run < s.runs; run++)
+        for (size_t r = 0; r < n; r++) {
+            size_t left = (r + n - 1) % n, right = (r + 1) % n;
+            std::vector<int> &may = ready[run % 2], &is = done[run % 2];
+            int number = run / 2 + 1;
+            auto say = [&](size_t thread, int word, size_t peer) {
+                b.Say(thread, word, number, static_cast<int>(peer), "a word");
+            };
+
+            if (run % 2 == 0) {
+                say(recv[r], may[left], left);
+                b.Wait(send[r], may[r], number, "ready");
+                b.Write(send[r], data[right],
+                        Message(run, static_cast<int>(r)));
+                say(send[r], is[right], right);
+                b.Wait(recv[r], is[r], number, "done");
+                b.Read(recv[r], data[r], Message(run, static_cast<int>(left)));
+            } else {
+                b.Write(send[r], data[r], Message(run, static_cast<int>(r)));
+                say(send[r], may[right], right);
+                b.Wait(recv[r], may[r], number, "ready");
+                b.Read(recv[r], data[left],
+                       Message(run, static_cast<int>(left)));
+                say(recv[r], is[left], left);
+                b.Wait(send[r], is[r], number, "done");
+            }
+            if (s.change != NO_BEGIN)
+                b.Join(send[r], recv[r]);
+        }
+    return b.Finish();
+}
+
 // All ranks wait for all others, so many times.
 Model Barriers(const Scenario &s)
 {
@@ -536,6 +590,26 @@ TEST(Signals, FlagsFailWhenATransferOverlapsTheNext)
     s.window = 3;
     s.runs = 4;
     EXPECT_FALSE(Explore(Ring(s), "flags, three slots").fine);
+}
+
+TEST(Signals, SessionsInTurnsShareOneBufferARank)
+{
+    for (int ranks = 2; ranks <= 3; ranks++) {
+        Scenario s;
+
+        s.ranks = ranks;
+        s.runs = ranks == 2 ? 6 : 4;
+        EXPECT_TRUE(Explore(Sessions(s),
+                            "two sessions, " + std::to_string(ranks) + " ranks")
+                        .fine);
+        for (Change change : {NO_BEGIN, COMMON_WORDS}) {
+            s.change = change;
+            EXPECT_FALSE(Explore(Sessions(s), change == NO_BEGIN
+                                                  ? "a stream that goes on"
+                                                  : "common words")
+                             .fine);
+        }
+    }
 }
 
 TEST(Signals, EveryChangeOfTheCountersIsCaught)

@@ -53,7 +53,8 @@ class Memory
         hd_cpu_scratch scratch = {&loops, nullptr, 0, {}};
         void *base[HD_MAX_VIEWS];
         hd_values *values[HD_MAX_VIEWS];
-        hd_status status = hd_cpu_scratch_reserve(&scratch, &step);
+        hd_status status = hd_cpu_scratch_need(&step, &scratch.bytes);
+        std::vector<max_align_t> room(scratch.bytes / sizeof(max_align_t) + 8);
 
         for (int i = 0; i < step.op->nviews; i++) {
             size_t id = static_cast<size_t>(step.span[i].buffer->id);
@@ -61,9 +62,9 @@ class Memory
             base[i] = bytes_[id].data();
             values[i] = &oracle_[id];
         }
+        scratch.memory = room.data();
         if (status == HD_OK)
             hd_cpu_compute(&scratch, &step, base);
-        hd_cpu_scratch_free(&scratch);
         return status == HD_OK ? hd_numeric_compute(&step, values) : status;
     }
     // Empty, or the first element of any buffer that is off.

@@ -1507,8 +1507,19 @@ hd_status NullImport(hd_device *, int, const hd_handle *, hd_diag *)
 {
     return HD_OK;
 }
-hd_status NullAlloc(hd_device *, hd_diag *)
+void NullTell(hd_device *, int, hd_told *)
 {
+}
+void NullHear(hd_device *, int, const hd_told *)
+{
+}
+void NullSettle(hd_device *)
+{
+    asked->append("s");
+}
+hd_status NullAlloc(hd_device *, hd_diag *, hd_fit *out)
+{
+    *out = {true, 0};
     asked->append("a");
     return HD_OK;
 }
@@ -1557,10 +1568,11 @@ void NullClose(hd_device *)
     asked->append(".");
 }
 
-const hd_driver kNullDriver = {"null",     NullOpen,    NullAlloc, NullExport,
-                               NullImport, NullPrepare, NullVary,  NullRun,
-                               NullFinish, NullAwait,   NullTake,  NullGive,
-                               NullCopy,   NullStats,   NullClose, false};
+const hd_driver kNullDriver = {"null",     NullOpen,   NullAlloc,  NullTell,
+                               NullHear,   NullExport, NullImport, NullPrepare,
+                               NullSettle, NullVary,   NullRun,    NullFinish,
+                               NullAwait,  NullTake,   NullGive,   NullCopy,
+                               NullStats,  NullClose,  false};
 
 TEST(Session, PreparesItsDriverOnceAndAsksItForRuns)
 {
@@ -1585,7 +1597,7 @@ TEST(Session, PreparesItsDriverOnceAndAsksItForRuns)
         hd_module_destroy(module);
         return HD_OK;
     });
-    EXPECT_EQ(text, "aprrf.");
+    EXPECT_EQ(text, "apsrrf.");
 }
 
 } // namespace
