@@ -498,7 +498,10 @@ static inline hd_session_options hd_session_defaults(void)
 HD_API bool hd_is_device(const char *name);
 
 // Collective over the group. Binds a complete host program to this rank:
-// allocates, exchanges handles, starts streams, plans. All ranks must pass the
+// allocates, exchanges handles, starts streams, plans. On the cpu memory and
+// threads are the group's, as large and as many as the session that needs most
+// of them, and handles are exchanged once: a session is a plan on them, which
+// all ranks agree on by one message to each. All ranks must pass the
 // same program and a device of the same kind; on cuda each is a process of its
 // own. It fails on all ranks or on none, and HD_ERROR_PEER says that another is
 // to blame; the group may then be used again, unless a rank died or a wait

@@ -294,16 +294,14 @@ static hd_status trim_words(hd_pool *pool, hd_diag *diag)
     return punch(pool, at, hd_pool_shared(pool), diag);
 }
 
-// What is mapped anew is neither there nor promised.
 static hd_status trim_own(hd_pool *pool, size_t own, hd_diag *diag)
 {
     size_t from = align_up(own, page_bytes());
 
     if (from < pool->owned &&
-        mmap(pool->own + from, pool->room - from, PROT_NONE,
-             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1,
-             0) == MAP_FAILED)
-        return hd_system_error(diag, "mmap of %zu bytes", pool->room - from);
+        madvise(pool->own + from, pool->owned - from, MADV_DONTNEED) < 0)
+        return hd_system_error(diag, "madvise of %zu bytes",
+                               pool->owned - from);
     pool->owned = least(pool->owned, own);
     return HD_OK;
 }

@@ -194,6 +194,16 @@ int __wrap_munmap(void *memory, size_t bytes)
     return __real_munmap(memory, bytes);
 }
 
+// A promise of memory.
+int __real_mprotect(void *at, size_t bytes, int protection);
+int __wrap_mprotect(void *at, size_t bytes, int protection);
+int __wrap_mprotect(void *at, size_t bytes, int protection)
+{
+    return refuse(FAULT_MEMORY, ENOMEM)
+               ? -1
+               : __real_mprotect(at, bytes, protection);
+}
+
 // Calls of the system that return a descriptor or 0, and -1 with this errno.
 #define WRAP(name, code, parameters, ...)                                    \
     int __real_##name parameters;                                            \
@@ -203,6 +213,7 @@ int __wrap_munmap(void *memory, size_t bytes)
         return refuse(FAULT_SYSTEM, code) ? -1 : __real_##name(__VA_ARGS__); \
     }
 
+WRAP(madvise, EAGAIN, (void *at, size_t bytes, int advice), at, bytes, advice)
 WRAP(memfd_create, EMFILE, (const char *name, unsigned flags), name, flags)
 WRAP(ftruncate, ENOSPC, (int fd, off_t bytes), fd, bytes)
 WRAP(socket, EMFILE, (int domain, int type, int protocol), domain, type,

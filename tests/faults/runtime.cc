@@ -121,17 +121,40 @@ void UseSession(Story *story, hd_session *session, const hd_module *module,
     EXPECT_TRUE(shards.InputsAreAsBefore(module));
 }
 
-// A rank's life on its group. `quiet` ends the fault.
+// `quiet` ends the fault.
+bool Create(Story *story, hd_group *group, const hd_module *module,
+            const std::function<void()> &quiet, hd_diag *diag, hd_session **out)
+{
+    hd_session_options options = hd_session_defaults();
+    hd_session *session = Sentinel<hd_session>();
+
+    options.timeout = kPatience;
+    *out = nullptr;
+    if (!Fails(story, "session_create",
+               hd_session_create(group, module, &options, diag, &session),
+               diag)) {
+        *out = session;
+        return true;
+    }
+    story->touched = session != Sentinel<hd_session>();
+    quiet();
+    session = nullptr;
+    story->again =
+        hd_session_create(group, module, &options, nullptr, &session);
+    hd_session_destroy(session);
+    return false;
+}
+
+// A rank's life on its group: a session, and one that finds what that has
+// exchanged.
 void UseGroup(Story *story, hd_group *group, const hd_module *module,
               Shards &shards, const std::function<void()> &quiet, hd_diag *diag)
 {
     int rank = hd_group_rank(group);
     std::vector<char> mine(150000, static_cast<char>('a' + rank));
     std::vector<char> all(mine.size() * kRanks);
-    hd_session_options options = hd_session_defaults();
-    hd_session *session = Sentinel<hd_session>();
+    hd_session *session[2] = {};
 
-    options.timeout = kPatience;
     if (Fails(story, "allgather",
               hd_group_allgather(group, mine.data(), mine.size(), all.data(),
                                  diag),
@@ -139,19 +162,15 @@ void UseGroup(Story *story, hd_group *group, const hd_module *module,
         return;
     EXPECT_EQ(all[0], 'a');
     EXPECT_EQ(all.back(), 'a' + kRanks - 1);
-    if (Fails(story, "session_create",
-              hd_session_create(group, module, &options, diag, &session),
-              diag)) {
-        story->touched = session != Sentinel<hd_session>();
-        quiet();
-        session = nullptr;
-        story->again =
-            hd_session_create(group, module, &options, nullptr, &session);
-        hd_session_destroy(session);
-        return;
+    for (hd_session *&each : session) {
+        if (story->status == HD_OK &&
+            Create(story, group, module, quiet, diag, &each))
+            UseSession(story, each, module, shards, diag);
     }
-    UseSession(story, session, module, shards, diag);
-    hd_session_destroy(session);
+    for (hd_session *each : session)
+        hd_session_destroy(each);
+    if (story->status == HD_OK)
+        Fails(story, "trim", hd_group_trim(group, diag), diag);
 }
 
 bool LiveAsRank(Story *story, const hd_oob &oob, const hd_module *module,

@@ -739,6 +739,91 @@ TEST(Session, ReductionsThatDifferAreRefused)
     }
 }
 
+// One of `bytes` that ranks 0 and 1 differ in; rank 2 has no part in it.
+std::string UnevenText(int bytes)
+{
+    return "heddle 1\nhost program p\nmesh tp=3\ninout %x : u8[8]\n"
+           "temp %t : u8[8] shared\n{ if tp == 0 { send %x[0..4] to 1 } "
+           "else { if tp == 1 { %t[0.." +
+           std::to_string(bytes) + "] = recv from 0 } } }";
+}
+
+// The group has exchanged its windows already, so that one message is all.
+TEST(Session, SidesThatDifferAreRefusedOnAllRanksAfterOneMessageToo)
+{
+    std::vector<std::string> text(3);
+    auto status = Threads(3, [&](hd_group *group) {
+        hd_module *module[2] = {};
+        hd_session *session[2] = {};
+        hd_diag *diag = hd_diag_create();
+        uint8_t x[8] = {};
+        void *arguments[] = {x};
+
+        HD_TRY(Parse(UnevenText(4), diag, &module[0], 3));
+        HD_TRY(Parse(UnevenText(5), diag, &module[1], 3));
+        HD_TRY(hd_session_create(group, module[0], nullptr, diag, &session[0]));
+        hd_status uneven =
+            hd_session_create(group, module[1], nullptr, diag, &session[1]);
+        text[size_t(hd_group_rank(group))] = hd_diag_text(diag);
+        // The group is of use, and so is the session before.
+        HD_TRY(hd_session_run(session[0], arguments, 1, nullptr, diag));
+        HD_TRY(hd_session_finish(session[0], diag));
+        HD_TRY(hd_session_create(group, module[0], nullptr, diag, &session[1]));
+        for (int i = 0; i < 2; i++) {
+            hd_session_destroy(session[i]);
+            hd_module_destroy(module[i]);
+        }
+        hd_diag_destroy(diag);
+        return uneven;
+    });
+
+    EXPECT_EQ(status[0], HD_ERROR_INVALID);
+    EXPECT_NE(text[0].find("moves 4 bytes, rank 1 5"), std::string::npos)
+        << text[0];
+    EXPECT_NE(status[1], HD_OK);
+    EXPECT_EQ(status[2], HD_ERROR_PEER);
+    EXPECT_NE(text[2].find("rank 0 failed: "), std::string::npos) << text[2];
+}
+
+hd_status RefuseToPrepare(hd_device *, hd_diag *diag)
+{
+    return hd_fail(diag, HD_ERROR_SYSTEM, "not today");
+}
+
+// What a driver must not do: its peers have a session that is none.
+TEST(Session, ARankThatCannotPrepareWhatIsAgreedEndsItsGroup)
+{
+    std::vector<std::string> text(2);
+    auto status = Threads(2, [&](hd_group *group) {
+        bool odd = hd_group_rank(group) == 1;
+        hd_driver driver = hd_driver_cpu;
+        hd_session_options options = hd_session_defaults();
+        hd_module *module = nullptr;
+        hd_session *first = nullptr, *second = nullptr;
+        hd_diag *diag = hd_diag_create();
+
+        HD_TRY(Parse(RingText(1, ""), diag, &module, 2));
+        HD_TRY(hd_session_open(group, module, &options, &driver, diag, &first));
+        if (odd)
+            driver.prepare = RefuseToPrepare;
+        hd_status got =
+            hd_session_open(group, module, &options, &driver, diag, &second);
+        if (got == HD_OK)
+            got = RunRing(second, group, 1, 0, diag);
+        text[size_t(hd_group_rank(group))] = hd_diag_text(diag);
+        hd_session_destroy(second);
+        hd_session_destroy(first);
+        hd_module_destroy(module);
+        hd_diag_destroy(diag);
+        return got;
+    });
+
+    EXPECT_EQ(status[1], HD_ERROR_SYSTEM);
+    EXPECT_EQ(status[0], HD_ERROR_PEER);
+    EXPECT_NE(text[0].find("rank 1 failed: not today"), std::string::npos)
+        << text[0];
+}
+
 TEST(Session, AMeshOfAnotherSizeThanTheGroupIsRefused)
 {
     Outcome outcome = Launch(2, [](hd_group *group, hd_diag *diag) {
