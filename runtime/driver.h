@@ -139,6 +139,8 @@ typedef struct hd_driver {
     void (*stats)(const hd_device *device, hd_stats *stats);
     // Takes a device that is open half way too.
     void (*close)(hd_device *device);
+    // The number of its CUDA device; -1 on the cpu.
+    int (*ordinal)(const hd_device *device);
     // Is given fused ops of axes of so many ranks, and fewer, as their parts:
     // ir/parts.h.
     int splits;
@@ -146,6 +148,10 @@ typedef struct hd_driver {
 
 extern const hd_driver hd_driver_cpu;
 extern const hd_driver hd_driver_cuda;
+
+// The program of a session, and the number of its CUDA device, -1 on the cpu.
+const hd_module *hd_session_module(const hd_session *session);
+int hd_session_ordinal(const hd_session *session);
 
 // hd_session_create on a driver of one's own.
 hd_status hd_session_open(hd_group *group, const hd_module *module,

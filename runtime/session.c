@@ -1073,6 +1073,16 @@ hd_status hd_session_notify(hd_session *session, hd_notify_fn *fn,
     return leave(session, status);
 }
 
+const hd_module *hd_session_module(const hd_session *session)
+{
+    return &session->full;
+}
+
+int hd_session_ordinal(const hd_session *session)
+{
+    return session->driver->ordinal(session->device);
+}
+
 // --------------------------------------------------------------- memory
 
 hd_status hd_session_alloc(hd_session *session, size_t bytes, hd_diag *diag,

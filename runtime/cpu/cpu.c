@@ -252,6 +252,12 @@ static void cpu_stats(const hd_device *device, hd_stats *stats)
     stats->matmul = device->blas.name;
 }
 
+static int cpu_ordinal(const hd_device *device)
+{
+    (void)device;
+    return -1;
+}
+
 const hd_driver hd_driver_cpu = {
     .name = "cpu",
     .open = cpu_open,
@@ -271,5 +277,6 @@ const hd_driver hd_driver_cpu = {
     .copy = cpu_copy,
     .stats = cpu_stats,
     .close = cpu_close,
+    .ordinal = cpu_ordinal,
     .splits = HD_MAX_RANKS,
 };

@@ -133,6 +133,11 @@ static void cuda_stats(const hd_device *device, hd_stats *stats)
     hd_cuda_run_stats(device, stats);
 }
 
+static int cuda_ordinal(const hd_device *device)
+{
+    return device->ordinal;
+}
+
 const hd_driver hd_driver_cuda = {
     .name = "cuda",
     .open = hd_cuda_open,
@@ -152,5 +157,6 @@ const hd_driver hd_driver_cuda = {
     .copy = cuda_copy,
     .stats = cuda_stats,
     .close = hd_cuda_close,
+    .ordinal = cuda_ordinal,
     .splits = 1, // no provider works with one rank
 };

@@ -18,6 +18,7 @@
 #include <heddle/build.h>
 #include <heddle/cache.h>
 #include <heddle/call.h>
+#include <heddle/dlpack.h>
 #include <heddle/environment.h>
 #include <heddle/launch.h>
 #include <heddle/simulate.h>
@@ -681,6 +682,16 @@ std::map<std::string, Row> Rows()
         {"hd_event_destroy", {{}, {}, {DOES(hd_event_destroy(nullptr))}}},
         {"hd_event_record", {{}, {DOES(hd_event_record(nullptr))}, {}}},
         {"hd_event_wait", {{REFUSED(hd_event_wait(nullptr, 1))}, {}, {}}},
+        {"hd_dlpack_argument",
+         {{REFUSED(hd_dlpack_argument(nullptr, 0, nullptr, w.diag, &memory)),
+           REFUSED(hd_dlpack_argument(w.session, 0, nullptr, w.diag, &memory))},
+          {},
+          {}}},
+        {"hd_dlpack_managed",
+         {{REFUSED(hd_dlpack_managed(nullptr, 0, nullptr, w.diag, &memory)),
+           REFUSED(hd_dlpack_managed(w.session, 0, nullptr, w.diag, &memory))},
+          {},
+          {}}},
         {"hd_environment_create",
          {{REFUSED(hd_environment_create(w.diag, nullptr))}, {}, {}}},
         {"hd_environment_destroy",

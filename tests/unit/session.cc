@@ -1648,16 +1648,20 @@ hd_status NullCopy(hd_device *, void *, const void *, size_t, hd_diag *)
 void NullStats(const hd_device *, hd_stats *)
 {
 }
+int NullOrdinal(const hd_device *)
+{
+    return -1;
+}
 void NullClose(hd_device *)
 {
     asked->append(".");
 }
 
-const hd_driver kNullDriver = {"null",     NullOpen,   NullAlloc,  NullTell,
-                               NullHear,   NullExport, NullImport, NullPrepare,
-                               NullSettle, NullVary,   NullRun,    NullFinish,
-                               NullAwait,  NullTake,   NullGive,   NullCopy,
-                               NullStats,  NullClose,  false};
+const hd_driver kNullDriver = {"null",     NullOpen,   NullAlloc,   NullTell,
+                               NullHear,   NullExport, NullImport,  NullPrepare,
+                               NullSettle, NullVary,   NullRun,     NullFinish,
+                               NullAwait,  NullTake,   NullGive,    NullCopy,
+                               NullStats,  NullClose,  NullOrdinal, false};
 
 TEST(Session, PreparesItsDriverOnceAndAsksItForRuns)
 {
