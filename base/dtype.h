@@ -3,6 +3,8 @@
 #ifndef HD_BASE_DTYPE_H
 #define HD_BASE_DTYPE_H
 
+#include <heddle/verify.h>
+
 #include "base/status.h"
 
 HD_BEGIN_DECLS

@@ -1,4 +1,6 @@
 // What can be said of a program without running it.
+#include <heddle/environment.h>
+
 #include "check/prove.h"
 
 #include <string.h>

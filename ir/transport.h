@@ -4,6 +4,8 @@
 #ifndef HD_IR_TRANSPORT_H
 #define HD_IR_TRANSPORT_H
 
+#include <heddle/environment.h>
+
 #include "ir/module.h"
 
 HD_BEGIN_DECLS

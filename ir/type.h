@@ -3,6 +3,7 @@
 #ifndef HD_IR_TYPE_H
 #define HD_IR_TYPE_H
 
+#include "base/dtype.h"
 #include "base/status.h"
 
 HD_BEGIN_DECLS

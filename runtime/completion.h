@@ -4,6 +4,8 @@
 #ifndef HD_RUNTIME_COMPLETION_H
 #define HD_RUNTIME_COMPLETION_H
 
+#include <heddle/async.h>
+
 #include "runtime/driver.h"
 
 HD_BEGIN_DECLS

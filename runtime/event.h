@@ -4,6 +4,8 @@
 #ifndef HD_RUNTIME_EVENT_H
 #define HD_RUNTIME_EVENT_H
 
+#include <heddle/async.h>
+
 #include "runtime/ranks/doorbell.h"
 
 struct hd_event {

@@ -2,6 +2,7 @@
 // rates. The table of keys is the whole format, so this reads such objects and
 // nothing else of JSON.
 #include <heddle/simulate.h>
+#include <heddle/verify.h>
 
 #include <math.h>
 #include <stddef.h>

@@ -3,6 +3,8 @@
 #include <heddle/simulate.h>
 #include <heddle/verify.h>
 
+#include <heddle/async.h>
+
 #include "job.h"
 
 #include "program.h"

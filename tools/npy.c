@@ -3,6 +3,8 @@
 //
 //     \x93NUMPY 1 0 <u16>  {'descr': '<f4', 'fortran_order': False,
 //                           'shape': (8, 128), }\n
+#include <heddle/verify.h>
+
 #include "npy.h"
 
 #include <inttypes.h>

@@ -1,4 +1,6 @@
 // Walks a command line by the command's own rows.
+#include <heddle/environment.h>
+
 #include "options.h"
 
 #include "file.h"

@@ -1,4 +1,6 @@
 // Programs from files, and the options that every command takes for them.
+#include <heddle/environment.h>
+
 #include "program.h"
 
 #include <heddle/call.h>

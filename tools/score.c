@@ -1,6 +1,8 @@
 // See score.h.
 #include <heddle/environment.h>
 
+#include <heddle/verify.h>
+
 #include "score.h"
 
 #include "env.h"

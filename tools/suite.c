@@ -1,5 +1,7 @@
 // See suite.h. cJSON does not say where a value stands, so that is looked up in
 // the text when it is wanted for a message.
+#include <heddle/verify.h>
+
 #include "suite.h"
 
 #include <cjson/cJSON.h>

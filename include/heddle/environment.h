@@ -7,6 +7,13 @@
 
 HD_BEGIN_DECLS
 
+// "nccl"; NULL for what is none, so that a list of all ends there.
+HD_API const char *hd_transport_text(hd_transport transport);
+
+// Whether hd_session_options may name a device so. That it is there, only the
+// session finds.
+HD_API bool hd_is_device(const char *name);
+
 // Sets, for this process, what the environment variable of that name would:
 // "HEDDLE_CACHE_DIR", "HEDDLE_NCCL_LIB", a launcher's "RANK". What is set here
 // counts before the environment; NULL gives it back to that. A value is read

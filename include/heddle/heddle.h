@@ -7,6 +7,12 @@
 //                                         '-hd_session_create-> session
 //                                             -hd_session_run-> answers
 //
+// This is the core. Beside it: launch.h (processes for ranks), async.h (runs
+// that end while the caller does something else), call.h (functions of the
+// caller's), build.h (programs without text), cache.h (programs and sessions
+// that are kept), dlpack.h (other libraries' arrays), verify.h (answers to
+// compare with), simulate.h (predictions), environment.h (what there is here).
+//
 // Every function that can fail returns hd_status and says why in the hd_diag
 // it was given (which may be NULL: then only the status is known). Other
 // pointers may be NULL only where it is said: a function that returns hd_status
@@ -148,10 +154,6 @@ typedef enum hd_dtype {
     HD_DTYPE_EVENT,
 } hd_dtype;
 
-// Bytes of one element; 0 for events, which have no bytes, and for no dtype.
-HD_API size_t hd_dtype_size(hd_dtype dtype);
-HD_API const char *hd_dtype_text(hd_dtype dtype); // "bf16"
-
 // Sets a parameter, or the size of a mesh axis, before anything is computed
 // from it: what `-D name=value` does on the command line. Of two with one name
 // the last counts; a name that the program does not have is an error.
@@ -263,9 +265,6 @@ typedef enum hd_transport {
     HD_TRANSPORT_SM,   // kernels on few SMs, through CUDA IPC
     HD_TRANSPORT_NCCL,
 } hd_transport;
-
-// "nccl"; NULL for what is none, so that a list of all ends there.
-HD_API const char *hd_transport_text(hd_transport transport);
 
 // -------------------------------------------------------------- lowering
 
@@ -493,10 +492,6 @@ static inline hd_session_options hd_session_defaults(void)
     return options;
 }
 
-// Whether hd_session_options may name a device so. That it is there, only the
-// session finds.
-HD_API bool hd_is_device(const char *name);
-
 // Collective over the group. Binds a complete host program to this rank:
 // allocates, exchanges handles, starts streams, plans. On the cpu memory and
 // threads are the group's, as large and as many as the session that needs most
@@ -569,34 +564,6 @@ HD_API HD_MUST_USE hd_status hd_session_copy(hd_session *session, void *to,
 HD_API HD_MUST_USE hd_status hd_session_finish(hd_session *session,
                                                hd_diag *diag);
 
-// Whether every run issued so far has ended, without blocking; if one has
-// failed, that is returned, and they are done. What is done, hd_session_finish
-// has been called of.
-HD_API HD_MUST_USE hd_status hd_session_query(hd_session *session,
-                                              hd_diag *diag, bool *done);
-// As above, and blocks until it is so, for `seconds` at most: that they are
-// over is no failure.
-HD_API HD_MUST_USE hd_status hd_session_wait(hd_session *session,
-                                             double seconds, hd_diag *diag,
-                                             bool *done);
-// A descriptor for poll and epoll. Each call resets it: from then on it is
-// readable once every run that was issued before this call has ended or failed
-// (hd_session_query says which). Runs issued later change nothing. It is the
-// session's, which closes it, and always the same; it is only to be polled.
-HD_API HD_MUST_USE hd_status hd_session_descriptor(hd_session *session,
-                                                   hd_diag *diag, int *fd);
-// Calls `fn` once, when every run issued so far has ended or failed, with
-// HD_OK or the failure: on a thread of the library, one that this and
-// hd_session_descriptor start for the session when they are first called. What
-// is asked for earlier is called earlier, and before hd_session_destroy
-// returns. So `fn` may neither destroy the session nor wait for whoever does;
-// other calls of the session are for the caller's one thread. What counts were
-// wrong hd_session_finish tells alone.
-typedef void hd_notify_fn(void *context, hd_status status);
-HD_API HD_MUST_USE hd_status hd_session_notify(hd_session *session,
-                                               hd_notify_fn *fn, void *context,
-                                               hd_diag *diag);
-
 typedef struct hd_stats {
     size_t size;
     uint64_t runs;
@@ -619,15 +586,6 @@ typedef struct hd_stats {
 } hd_stats;
 
 HD_API void hd_session_stats(const hd_session *session, hd_stats *out);
-
-// An event that a caller shares with programs (`in %go : event[]`).
-typedef struct hd_event hd_event;
-
-HD_API hd_event *hd_event_create(void); // NULL if memory runs out
-HD_API void hd_event_destroy(hd_event *event);
-HD_API void hd_event_record(hd_event *event);
-// Waits for the last record made before the call, `timeout` seconds at most.
-HD_API HD_MUST_USE hd_status hd_event_wait(hd_event *event, double timeout);
 
 HD_END_DECLS
 

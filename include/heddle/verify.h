@@ -7,6 +7,10 @@
 
 HD_BEGIN_DECLS
 
+// Bytes of one element; 0 for events, which have no bytes, and for no dtype.
+HD_API size_t hd_dtype_size(hd_dtype dtype);
+HD_API const char *hd_dtype_text(hd_dtype dtype); // "bf16"
+
 // Conversion of `n` elements. Storing rounds to nearest even; integers
 // saturate, f8e4m3 saturates to +-448 and f8e5m2 overflows to infinity; a NaN
 // becomes 0 in an integer.

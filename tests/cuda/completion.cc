@@ -4,6 +4,8 @@
 
 #include <poll.h>
 
+#include <heddle/async.h>
+
 #include "tests/cuda/caller.h"
 #include "tests/cuda/way.h"
 #include "tests/unit/ranks.h"

@@ -9,6 +9,8 @@
 
 #include <heddle/call.h>
 
+#include <heddle/verify.h>
+
 #include "tests/device/options.h"
 
 namespace

@@ -9,6 +9,8 @@
 #include <deque>
 #include <random>
 
+#include <heddle/async.h>
+
 #include "tests/device/device.h"
 #include "tests/unit/ranks.h"
 

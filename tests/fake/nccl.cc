@@ -22,6 +22,8 @@
 #include <unistd.h>
 #include <vector>
 
+#include <heddle/verify.h>
+
 #include "base/dtype.h"
 #include "link.h"
 

@@ -2,6 +2,8 @@
 #include <heddle/simulate.h>
 #include <heddle/verify.h>
 
+#include <heddle/async.h>
+
 #include "tests/faults/programs.h"
 #include "tests/faults/sweep.h"
 

@@ -3,6 +3,8 @@
 // anything.
 #include <heddle/launch.h>
 
+#include <heddle/async.h>
+
 #include "tests/faults/programs.h"
 #include "tests/faults/ranks.h"
 #include "tests/faults/sweep.h"

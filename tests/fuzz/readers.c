@@ -1,3 +1,5 @@
+#include <heddle/verify.h>
+
 #include "tests/fuzz/readers.h"
 
 #include <stdlib.h>

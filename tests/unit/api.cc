@@ -24,6 +24,8 @@
 #include <heddle/simulate.h>
 #include <heddle/verify.h>
 
+#include <heddle/async.h>
+
 #include "tests/unit/program.h"
 #include "tests/unit/ranks.h"
 

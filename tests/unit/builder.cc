@@ -12,6 +12,8 @@
 #include <string>
 #include <vector>
 
+#include <heddle/verify.h>
+
 #include "ir/module.h"
 #include "tests/device/arguments.h"
 #include "tests/seed.h"

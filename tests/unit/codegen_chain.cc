@@ -2,6 +2,8 @@
 // what the steps leave that run one after the other, bit by bit.
 #include <algorithm>
 
+#include <heddle/verify.h>
+
 #include "base/diag.h"
 #include "tests/unit/kernels.h"
 

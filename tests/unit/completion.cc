@@ -10,6 +10,8 @@
 #include <thread>
 #include <unistd.h>
 
+#include <heddle/async.h>
+
 #include "tests/unit/program.h"
 #include "tests/unit/ranks.h"
 

@@ -6,6 +6,8 @@
 
 #include <heddle/dlpack.h>
 
+#include <heddle/async.h>
+
 #include "tests/seed.h"
 #include "tests/unit/program.h"
 #include "tests/unit/ranks.h"

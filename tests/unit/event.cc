@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include <heddle/async.h>
 #include <heddle/heddle.h>
 
 // Of runtime/event.h, which is C alone.

@@ -7,6 +7,8 @@
 #include <thread>
 #include <unistd.h>
 
+#include <heddle/async.h>
+
 #include "runtime/ranks/group.h"
 #include "tests/cuda/ranks.h"
 #include "tests/unit/program.h"

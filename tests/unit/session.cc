@@ -11,6 +11,9 @@
 
 #include <heddle/verify.h>
 
+#include <heddle/async.h>
+#include <heddle/environment.h>
+
 #include "base/diag.h"
 #include "runtime/driver.h"
 #include "runtime/ranks/group.h"
