@@ -1,11 +1,13 @@
-"""Programs of others find, compile, link and run what is installed, by
-find_package and by pkg-config, shared and static, where it was installed and
-where it was moved to; and a project of others takes this tree as a part.
+"""Programs of others, examples/backend among them, find, compile, link and run
+what is installed, by find_package and by pkg-config, shared and static, where
+it was installed and where it was moved to; and a project of others takes this
+tree as a part.
 
 usage: consumers.py SOURCE BUILD WORK PROGRAM VERSION
 
 BUILD is what is installed from, PROGRAM one in C that prints `2 4 2 4`.
 """
+import os
 import pathlib
 import shutil
 import subprocess
@@ -100,6 +102,40 @@ def check_installed(prefix):
         sys.exit("bin/heddle has a RUNPATH")
 
 
+def judge_backend(binary, *words, **more):
+    said = run(binary, *words, "1", "17", "250", "17", **more)
+    rows = [line.split() for line in said.splitlines()[2:]]
+    if [row[:4] for row in rows] != [["1", "3", "1", "3"], ["17", "0", "4", "0"],
+                                     ["250", "0", "4", "0"], ["17", "0", "4", "0"]]:
+        sys.exit(f"{binary} {words} printed\n{said}")
+
+
+def backend(prefix):
+    """The backend that is installed as an example: forked, as ranks that were
+    started by somebody else, and on stand-ins for CUDA; and its messages point
+    at its nodes."""
+    folder = work / "backend"
+    run("cmake", "-S", prefix / "share/heddle/examples/backend", "-B", folder, "-G", "Ninja",
+        f"-DCMAKE_CXX_COMPILER={CXX}", f"-DCMAKE_PREFIX_PATH={prefix}",
+        "-DCMAKE_CXX_FLAGS=-Wall -Wextra -Wpedantic -Werror", "-DCMAKE_FIND_USE_PACKAGE_REGISTRY=OFF")
+    run("cmake", "--build", folder)
+    judge_backend(folder / "backend")
+    fakes = {f"HEDDLE_{name.upper()}_LIB": str(build / f"tests/fake/libfake_{name}.so")
+             for name in ("cuda", "nvrtc", "cublaslt", "nccl")}
+    judge_backend(folder / "backend", "--device", "cuda", env={**os.environ, **fakes})
+    judge_backend(folder / "backend", "--device", "cuda", "--graph", env={**os.environ, **fakes})
+    ranks = [subprocess.Popen([folder / "backend", "17"], text=True, stdout=subprocess.PIPE,
+                              env={**os.environ, "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "4",
+                                   "LOCAL_WORLD_SIZE": "4", "TORCHELASTIC_RUN_ID": f"backend{os.getpid()}"})
+             for rank in range(4)]
+    said = [rank.communicate(timeout=60)[0] for rank in ranks]
+    if any(rank.returncode for rank in ranks) or "".join(said[1:]) or "    17         3      1" not in said[0]:
+        sys.exit(f"ranks that were started printed {said}")
+    wrong = subprocess.run([folder / "backend", "--wrong"], text=True, capture_output=True, timeout=60)
+    if wrong.returncode != 1 or "node 9 (matmul): matmul of " not in wrong.stderr:
+        sys.exit(f"a wrong graph is told as\n{wrong.stderr}")
+
+
 def installed():
     first, moved = work / "prefix", work / "moved"
     run("cmake", "--install", build, "--prefix", first)
@@ -110,6 +146,7 @@ def installed():
     first.rename(moved)
     find_package("moved_static", moved, False, "-DCOMPONENTS=static;tools")
     find_package("moved_shared", moved, True, "-DCOMPONENTS=shared")
+    backend(moved)
     pkg_config("moved_pc", moved, True)
     # Where there is the static library alone, -lheddle is that.
     for file in (moved / "lib").glob("libheddle.so*"):
