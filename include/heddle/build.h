@@ -2,7 +2,8 @@
 // appended becomes the lines of a text, which hd_builder_finish parses: the
 // rules, the limits and the messages are those of docs/text-form.md, and every
 // message about a line has the cookie that the line was given (hd_message), of
-// the parse and of all that is later done with the module or a clone of it.
+// the parse and of all that is later done with the module or a clone of it. A
+// cookie of 0 is that of no line: indices count from 1.
 //
 //   hd_builder_create(&options, diag, &builder);
 //   hd_builder_axis(builder, "tp", 4, 1);
