@@ -517,10 +517,10 @@ static hd_status get_session(hd_cache *cache, hd_group *group, entry *program,
 
 hd_status hd_cache_session(hd_cache *cache, hd_group *group,
                            const hd_module *module,
-                           const hd_session_options *options, hd_diag *diag,
+                           const hd_session_options *given, hd_diag *diag,
                            hd_session **out)
 {
-    const hd_session_options usual = hd_session_defaults();
+    hd_session_options options = hd_session_defaults();
     entry *program, *e;
     hd_status status;
 
@@ -528,9 +528,9 @@ hd_status hd_cache_session(hd_cache *cache, hd_group *group,
     HD_REQUIRE(diag, group);
     HD_REQUIRE(diag, module);
     HD_REQUIRE(diag, out);
-    if (options == NULL)
-        options = &usual;
-    if (options->times != NULL)
+    HD_TRY(hd_sized_read("hd_cache_session", given, sizeof options, diag,
+                         &options));
+    if (options.times != NULL)
         return hd_fail(diag, HD_ERROR_ARGUMENT,
                        "hd_cache_session: 'times' is one session's: create "
                        "that without a cache");
@@ -539,7 +539,7 @@ hd_status hd_cache_session(hd_cache *cache, hd_group *group,
         return hd_fail(diag, HD_ERROR_ARGUMENT,
                        "hd_cache_session: hd_cache_get did not give this "
                        "module");
-    status = get_session(cache, group, program, options, diag, &e);
+    status = get_session(cache, group, program, &options, diag, &e);
     if (status == HD_OK)
         *out = e->session;
     return status;

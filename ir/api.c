@@ -11,28 +11,47 @@
 #include "base/sized.h"
 #include "ir/space.h"
 
-const char *hd_module_name(const hd_module *module)
+// The bytes that a rank has room for: of arguments, and of temps that are not
+// names of other bytes.
+static void sum_bytes(const hd_module *module, hd_program_info *out)
 {
-    assert(module != NULL);
-    return module->name;
+    for (const hd_buffer *b = module->buffers; b != NULL; b = b->next) {
+        if (b->role != HD_ROLE_TEMP)
+            out->argument_bytes += hd_type_local_bytes(&b->type);
+        else if (b->of == NULL)
+            out->temp_bytes += hd_type_local_bytes(&b->type);
+    }
 }
 
-hd_stage hd_module_stage(const hd_module *module)
+void hd_module_info(const hd_module *module, hd_program_info *out)
 {
-    assert(module != NULL);
-    return module->stage;
+    hd_program_info info = {0};
+
+    assert(module != NULL && out != NULL);
+    info.name = module->name;
+    info.stage = module->stage;
+    info.ranks = (int)module->nranks;
+    info.streams = (int)module->streams;
+    info.naxes = (size_t)module->naxes;
+    info.nsizes = (size_t)module->nsizes;
+    info.narguments = (size_t)module->narguments;
+    sum_bytes(module, &info);
+    hd_sized_write(&info, sizeof info, out);
 }
 
-int hd_module_ranks(const hd_module *module)
+bool hd_module_axis(const hd_module *module, size_t i, hd_axis_info *out)
 {
-    assert(module != NULL);
-    return (int)module->nranks;
-}
+    hd_axis_info info = {.stride = 1};
 
-size_t hd_module_arguments(const hd_module *module)
-{
-    assert(module != NULL);
-    return (size_t)module->narguments;
+    assert(module != NULL && out != NULL);
+    if (i >= (size_t)module->naxes)
+        return false;
+    info.name = module->axis[i].name;
+    info.extent = (int)module->axis[i].size;
+    for (int j = (int)i + 1; j < module->naxes; j++)
+        info.stride *= (int)module->axis[j].size;
+    hd_sized_write(&info, sizeof info, out);
+    return true;
 }
 
 // NULL if there are not so many.
@@ -107,6 +126,16 @@ static int64_t find_counted(const hd_module *module, const hd_buffer *counts)
     return least;
 }
 
+// The argument that says how many indices a dimension of the buffer has; -1 if
+// none does.
+static int find_counts(const hd_module *module, const hd_buffer *buffer)
+{
+    for (int i = 0; i < module->narguments && buffer->by != NULL; i++)
+        if (module->argument[i] == hd_buffer_root(buffer->by))
+            return i;
+    return -1;
+}
+
 bool hd_module_argument(const hd_module *module, size_t i, hd_argument *out)
 {
     const hd_buffer *buffer;
@@ -125,6 +154,8 @@ bool hd_module_argument(const hd_module *module, size_t i, hd_argument *out)
         .ndims = type->ndims,
         .elements = 1,
         .local_elements = (size_t)hd_type_local_elements(type),
+        .counted_dim = buffer->by != NULL ? buffer->counted : -1,
+        .counts = find_counts(module, buffer),
     };
     if (type->dtype == HD_DTYPE_I32) { // counts are, and indices
         told.grouped_rows =
@@ -142,12 +173,6 @@ bool hd_module_argument(const hd_module *module, size_t i, hd_argument *out)
     }
     hd_sized_write(&told, sizeof told, out);
     return true;
-}
-
-size_t hd_module_sizes(const hd_module *module)
-{
-    assert(module != NULL);
-    return (size_t)module->nsizes;
 }
 
 bool hd_module_size(const hd_module *module, size_t i, hd_size_info *out)
@@ -209,6 +234,37 @@ typedef struct shard {
     size_t offset; // of the shard in the whole
 } shard;
 
+// Which indices of a dimension a rank has, of as many as there are now.
+static void find_part(const hd_module *module, hd_dim dim, int rank,
+                      int64_t *first, int64_t *count)
+{
+    hd_dim now = dim;
+    int64_t coord;
+
+    now.extent = hd_module_extent(module, dim);
+    *first = 0;
+    *count = now.extent;
+    if (!hd_dim_is_sharded(dim))
+        return;
+    coord = hd_mesh_coord(module, rank, dim.mark);
+    *count = hd_dim_block_length(now, coord);
+    *first = *count > 0 ? coord * hd_dim_block(now) : 0;
+}
+
+bool hd_module_shard(const hd_module *module, size_t i, int rank,
+                     int64_t *first, int64_t *count)
+{
+    const hd_buffer *buffer;
+
+    assert(module != NULL && first != NULL && count != NULL);
+    buffer = find_argument(module, i);
+    if (buffer == NULL || rank < 0 || rank >= module->nranks)
+        return false;
+    for (int d = 0; d < buffer->type.ndims; d++)
+        find_part(module, buffer->type.dim[d], rank, &first[d], &count[d]);
+    return true;
+}
+
 static shard find_shard(const hd_module *module, const hd_type *type, int rank)
 {
     shard s = {.range = hd_dtype_size(type->dtype)};
@@ -224,20 +280,14 @@ static shard find_shard(const hd_module *module, const hd_type *type, int rank)
     whole = local = s.range;
     while (d-- > 0) {
         hd_dim dim = type->dim[d];
-        hd_dim now = dim; // as long as it is now
-        int64_t coord, first;
+        int64_t first, count;
 
-        now.extent = hd_module_extent(module, dim);
-        s.extent[d] = (size_t)hd_dim_local(now);
+        find_part(module, dim, rank, &first, &count);
+        s.extent[d] = (size_t)count;
         s.whole[d] = whole;
         s.local[d] = local;
-        if (hd_dim_is_sharded(dim)) {
-            coord = hd_mesh_coord(module, rank, dim.mark);
-            first = coord * hd_dim_block(now);
-            s.extent[d] = (size_t)hd_dim_block_length(now, coord);
-            s.offset += s.extent[d] > 0 ? whole * (size_t)first : 0;
-        }
-        whole *= (size_t)now.extent;
+        s.offset += whole * (size_t)first;
+        whole *= (size_t)hd_module_extent(module, dim);
         local *= (size_t)hd_dim_local(dim);
     }
     return s;

@@ -241,7 +241,7 @@ static bool is_free_var(const hd_module *module, const char *name,
                         size_t length)
 {
     return !is_taken(&module->var_names, name, length) &&
-           hd_module_axis(module, name, length) < 0 &&
+           hd_module_find_axis(module, name, length) < 0 &&
            !hd_name_is_reserved(name, length);
 }
 
@@ -256,7 +256,8 @@ hd_var hd_module_declare_var(hd_module *module, const char *name, size_t length,
     return add_var(module, hd_arena_text(module->arena, name, length), loc);
 }
 
-int hd_module_axis(const hd_module *module, const char *name, size_t length)
+int hd_module_find_axis(const hd_module *module, const char *name,
+                        size_t length)
 {
     for (int i = 0; i < module->naxes; i++)
         if (spells(module->axis[i].name, name, length))

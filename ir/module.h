@@ -146,8 +146,8 @@ hd_var hd_module_declare_var(hd_module *module, const char *name, size_t length,
 uint32_t hd_name_hash(const char *name, size_t length);
 // A word of the language, which no parameter, axis or variable may be called.
 bool hd_name_is_reserved(const char *name, size_t length);
-int hd_module_axis(const hd_module *module, const char *name,
-                   size_t length); // -1 if there is none
+int hd_module_find_axis(const hd_module *module, const char *name,
+                        size_t length); // -1 if there is none
 
 // How many indices of a dimension there are now.
 int64_t hd_module_extent(const hd_module *module, hd_dim dim);

@@ -226,7 +226,7 @@ static hd_status parse_axis_name(parser *p, int *out)
 
     if (p->token.kind != HD_TOKEN_NAME)
         return expected(p, "an axis of the mesh");
-    axis = hd_module_axis(p->module, p->token.text, p->token.length);
+    axis = hd_module_find_axis(p->module, p->token.text, p->token.length);
     for (int i = 0; i < p->module->naxes; i++)
         hd_suggest_consider(&near, p->module->axis[i].name);
     if (axis < 0)
@@ -350,7 +350,7 @@ static hd_status parse_name(parser *p, hd_expr *out)
 
     if (known != NULL)
         return parse_known(p, known, out);
-    axis = hd_module_axis(p->module, p->token.text, p->token.length);
+    axis = hd_module_find_axis(p->module, p->token.text, p->token.length);
     if (axis >= 0 && !p->in_body) {
         p->failed = true;
         return hd_error(p->diag, HD_E0208, p->token.loc,
@@ -940,7 +940,7 @@ static hd_status check_depth(parser *p)
 static hd_status parse_variable(parser *p, hd_token *name)
 {
     const scope *known = find_scope(p, p->token.text, p->token.length);
-    int axis = hd_module_axis(p->module, p->token.text, p->token.length);
+    int axis = hd_module_find_axis(p->module, p->token.text, p->token.length);
     hd_status status;
 
     if (p->token.kind != HD_TOKEN_NAME)

@@ -41,7 +41,7 @@ static hd_status read_entry(const hd_module *module, const char *list,
                             hd_transport found[HD_MAX_AXES])
 {
     size_t name = strcspn(at, "=,"), length = strcspn(at, ",");
-    int axis = hd_module_axis(module, at, name);
+    int axis = hd_module_find_axis(module, at, name);
     char known[64];
 
     if (length == 0)

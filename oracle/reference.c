@@ -506,7 +506,7 @@ hd_status hd_reference_create(const hd_module *module, const void *const *whole,
 
     HD_REQUIRE(diag, module);
     HD_REQUIRE(diag, out);
-    if (hd_module_arguments(module) > 0)
+    if (module->narguments > 0)
         HD_REQUIRE(diag, whole);
     if (module->stage != HD_STAGE_TENSOR && module->stage != HD_STAGE_HOST)
         return hd_fail(diag, HD_ERROR_ARGUMENT,

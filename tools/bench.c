@@ -168,7 +168,7 @@ static outcome make_text(bench *bench, const content *text)
     measure->n = 1;
     TRY(contest_file(bench->path, text, &bench->make, bench->contest));
     TRY(program_check_calls(bench->path, bench->contest->program));
-    measure->ranks = hd_module_ranks(bench->contest->program);
+    measure->ranks = info_of(bench->contest->program).ranks;
     return contest_expect(bench->contest, bench->path, measure->seed,
                           bench->diag);
 }

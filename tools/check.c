@@ -32,7 +32,7 @@ typedef struct summary {
 
 static hd_status summarize(const hd_module *module, hd_diag *diag, summary *out)
 {
-    int ranks = hd_module_ranks(module);
+    int ranks = info_of(module).ranks;
     int64_t *n = need((size_t)ranks, sizeof *n);
     hd_status status = hd_module_step_counts(module, diag, n);
 

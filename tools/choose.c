@@ -119,7 +119,7 @@ outcome choose_best(const char *path, const content *text,
         hd_parse(path, (const char *)text->bytes, text->length,
                  options->defines, options->ndefines, NULL, &module) != HD_OK)
         return FINE;
-    if (hd_module_stage(module) != HD_STAGE_HOST)
+    if (info_of(module).stage != HD_STAGE_HOST)
         result = choose_for(path, module, options);
     hd_module_destroy(module);
     return result;

@@ -546,7 +546,7 @@ static outcome check_sizes(const hd_module *program)
         return FINE;
     return complain(USAGE,
                     "bench: runs of %s are given %s: say one with -D %s=N",
-                    hd_module_name(program), about.name, about.name);
+                    info_of(program).name, about.name, about.name);
 }
 
 outcome contest_probe(int64_t bytes, const contest_options *options, int ranks,
@@ -572,7 +572,7 @@ outcome contest_probe(int64_t bytes, const contest_options *options, int ranks,
 
 static void list_arguments(contest *contest)
 {
-    contest->narguments = hd_module_arguments(contest->program);
+    contest->narguments = info_of(contest->program).narguments;
     for (int set = 0; set < INPUT_SETS; set++)
         contest->whole[set] = need(contest->narguments, sizeof(whole));
 }
@@ -635,11 +635,11 @@ static outcome read_contenders(maker *maker, const content *text)
     TRY(parse(maker, &contest->program));
     TRY(check_sizes(contest->program));
     snprintf(contest->id, sizeof contest->id, "%s",
-             hd_module_name(contest->program));
+             info_of(contest->program).name);
     list_arguments(contest);
     TRY(check_arguments(contest));
     judge = judge_of(contest);
-    if (hd_module_stage(contest->program) == HD_STAGE_HOST)
+    if (info_of(contest->program).stage == HD_STAGE_HOST)
         return add_written(maker, judge);
     TRY(add_bulks(maker, judge));
     return add_pipelines(maker, judge);

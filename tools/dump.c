@@ -67,7 +67,7 @@ static outcome print_rank(dump *dump, const hd_module *module, int rank)
 
 static outcome print_steps(dump *dump, const hd_module *module)
 {
-    int ranks = hd_module_ranks(module);
+    int ranks = info_of(module).ranks;
 
     if (dump->rank >= ranks)
         return complain(USAGE, "--rank %d: %s has ranks 0 to %d", dump->rank,
@@ -88,10 +88,10 @@ static outcome lower(dump *dump, hd_module *module)
 
     options->until =
         dump->stage == STEPS ? HD_STAGE_HOST : (hd_stage)dump->stage;
-    if (hd_module_stage(module) > options->until)
+    if (info_of(module).stage > options->until)
         return complain(WRONG, "%s is already past stage '%s'",
                         program_name(dump->path), stages[dump->stage]);
-    if (hd_module_stage(module) == HD_STAGE_HOST &&
+    if (info_of(module).stage == HD_STAGE_HOST &&
         (options->axes || options->transport != HD_TRANSPORT_AUTO))
         complain(FINE, "--transport has no effect: %s is lowered already",
                  program_name(dump->path));

@@ -62,7 +62,7 @@ static bool fits(const bindings *bindings, const hd_argument *argument)
 static outcome refuse_name(const bindings *bindings, const hd_module *module,
                            const char *name)
 {
-    size_t n = hd_module_arguments(module), nfitting = 0;
+    size_t n = info_of(module).narguments, nfitting = 0;
     const char **names = need(n, sizeof *names);
     const char *guess;
     hd_argument argument = HD_EMPTY(hd_argument);
@@ -74,10 +74,10 @@ static outcome refuse_name(const bindings *bindings, const hd_module *module,
     guess = nearest(name, names, nfitting);
     if (guess)
         complain(USAGE, "%s: %s has no argument %%%s; did you mean %%%s?",
-                 bindings->option, hd_module_name(module), name, guess);
+                 bindings->option, info_of(module).name, name, guess);
     else
         complain(USAGE, "%s: %s has no argument %%%s", bindings->option,
-                 hd_module_name(module), name);
+                 info_of(module).name, name);
     free(names);
     return USAGE;
 }

@@ -103,7 +103,7 @@ static outcome open_times(job *job)
     for (int rank = 0; rank < job->ranks && status == HD_OK; rank++)
         job->first_step[rank + 1] = job->first_step[rank] + (size_t)n[rank];
     free(n);
-    TRY(tell(job->diag, status, hd_module_name(job->module)));
+    TRY(tell(job->diag, status, info_of(job->module).name));
     job->times =
         shared_pages(job->first_step[job->ranks] + 1, 2 * sizeof *job->times);
     return FINE;
@@ -113,7 +113,7 @@ outcome job_open(job *job)
 {
     size_t ranks;
 
-    job->ranks = hd_module_ranks(job->module);
+    job->ranks = info_of(job->module).ranks;
     ranks = (size_t)job->ranks;
     TRY(check_memory(job));
     for (size_t i = 0; i < job->nslots; i++)
@@ -335,7 +335,7 @@ static hd_status run_once(const rank *rank, int64_t run)
 {
     job *job = rank->job;
     hd_status status = take_sizes(job, run);
-    size_t nsizes = hd_module_sizes(job->module);
+    size_t nsizes = info_of(job->module).nsizes;
     int64_t *size = need(nsizes, sizeof *size);
     hd_run_options with = HD_EMPTY(hd_run_options);
     double start;

@@ -148,7 +148,7 @@ static hd_status open_arguments(rank *rank, int i)
     entry *entry = &rank->entry[i];
     size_t samples = (size_t)(rank->measure->rounds * rank->measure->iters);
 
-    entry->n = hd_module_arguments(rank->contest->contender[i].module);
+    entry->n = info_of(rank->contest->contender[i].module).narguments;
     for (size_t j = 0; j < entry->n; j++) {
         hd_argument about = HD_EMPTY(hd_argument);
 

@@ -58,14 +58,14 @@ outcome ranks_find(hd_place *place, bool takes_input, const hd_place **mine,
 
 outcome ranks_check(const hd_place *place, const hd_module *module)
 {
-    int ranks = hd_module_ranks(module);
+    int ranks = info_of(module).ranks;
 
     if (ranks == place->nranks)
         return FINE;
     return complain(USAGE,
                     "the mesh of %s has %d rank%s, and %s has started %d "
                     "processes; -D sets the size of an axis",
-                    hd_module_name(module), ranks, ranks == 1 ? "" : "s",
+                    info_of(module).name, ranks, ranks == 1 ? "" : "s",
                     place->launcher, place->nranks);
 }
 

@@ -152,7 +152,7 @@ static outcome parse_program(run *run, const content *text)
     TRY(choose_best(run->path, text, &run->options));
     TRY(program_parse(run->path, text, &run->options, run->diag, &run->module));
     TRY(program_check_calls(run->path, run->module));
-    stage = hd_module_stage(run->module);
+    stage = info_of(run->module).stage;
     if (run->against)
         TRY(parse_against(run));
     else if (run->verify && stage == HD_STAGE_TENSOR)
@@ -212,7 +212,7 @@ static void list_slots(run *run)
     job->module = run->module;
     job->sizes = &run->sizes;
     job->diag = run->diag;
-    job->nslots = hd_module_arguments(run->module);
+    job->nslots = info_of(run->module).narguments;
     job->slot = need(job->nslots, sizeof *job->slot);
     for (size_t i = 0; i < job->nslots; i++) {
         slot *slot = &job->slot[i];
@@ -252,7 +252,7 @@ static void print_head(const run *run)
     const job *job = &run->job;
 
     fprintf(run->to, "%s: %d rank%s on %s, %" PRId64 " run%s",
-            hd_module_name(run->module), job->ranks, job->ranks == 1 ? "" : "s",
+            info_of(run->module).name, job->ranks, job->ranks == 1 ? "" : "s",
             job->session.device, job->iters, job->iters == 1 ? "" : "s");
     if (draws(job))
         fprintf(run->to, ", seed %" PRIu64, job->seed);
@@ -262,8 +262,8 @@ static void print_head(const run *run)
 // Argument i of one is argument i of the other, placed in the same way.
 static bool are_alike(const hd_module *x, const hd_module *y)
 {
-    size_t n = hd_module_arguments(x);
-    bool alike = n == hd_module_arguments(y);
+    size_t n = info_of(x).narguments;
+    bool alike = n == info_of(y).narguments;
 
     for (size_t i = 0; i < n && alike; i++) {
         hd_argument a = HD_EMPTY(hd_argument), b = HD_EMPTY(hd_argument);
@@ -394,7 +394,7 @@ static outcome draw_timeline(const run *run)
              "the timeline"));
     hd_simulation_measure(simulation, run->job.times);
     snprintf(title, sizeof title, "%s, run %" PRId64 " on %s",
-             hd_module_name(run->module), run->job.iters,
+             info_of(run->module).name, run->job.iters,
              run->job.session.device);
     t = timeline_of(simulation, title, run->job.ranks);
     result = timeline_draw(&t, run->trace, run->svg);

@@ -90,13 +90,13 @@ static void print_prediction(const simulate *s, const hd_module *module,
     // A picture on standard output wants nothing beside it.
     FILE *to = is_dash(s->trace) || is_dash(s->svg) ? stderr : stdout;
     hd_prediction p = HD_EMPTY(hd_prediction);
-    int ranks = hd_module_ranks(module);
+    int ranks = info_of(module).ranks;
     int64_t n;
     share *shares = find_shares(simulation, &n);
     char a[32], b[32], c[32];
 
     hd_simulation_predict(simulation, &p);
-    fprintf(to, "%s: %d rank%s on %s\n", hd_module_name(module), ranks,
+    fprintf(to, "%s: %d rank%s on %s\n", info_of(module).name, ranks,
             ranks == 1 ? "" : "s", s->machine.name);
     fprintf(to, "predicted time   %.1f us\n", p.time * 1e6);
     fprintf(to,
@@ -141,9 +141,9 @@ static void json_prediction(const simulate *s, const hd_module *module,
     hd_prediction p = HD_EMPTY(hd_prediction);
 
     hd_simulation_predict(simulation, &p);
-    json_text(object, "program", hd_module_name(module));
+    json_text(object, "program", info_of(module).name);
     json_text(object, "machine", s->machine.name);
-    json_number(object, "ranks", hd_module_ranks(module));
+    json_number(object, "ranks", info_of(module).ranks);
     put_prediction(object, &p);
     json_print(object);
 }
@@ -157,9 +157,9 @@ static outcome draw(const simulate *s, const hd_module *module,
 
     if (!s->trace && !s->svg)
         return FINE;
-    snprintf(title, sizeof title, "%s, predicted on %s", hd_module_name(module),
+    snprintf(title, sizeof title, "%s, predicted on %s", info_of(module).name,
              s->machine.name);
-    t = timeline_of(simulation, title, hd_module_ranks(module));
+    t = timeline_of(simulation, title, info_of(module).ranks);
     result = timeline_draw(&t, s->trace, s->svg);
     timeline_free(&t);
     return result;
@@ -268,7 +268,7 @@ static outcome simulate_text(simulate *s, const content *text)
     if (!s->compare)
         TRY(choose_best(s->path, text, &s->options));
     TRY(program_parse(s->path, text, &s->options, s->diag, &module));
-    if (s->compare && hd_module_stage(module) == HD_STAGE_HOST)
+    if (s->compare && info_of(module).stage == HD_STAGE_HOST)
         result = complain(WRONG,
                           "%s is lowered already: there are no pipelines to "
                           "compare",

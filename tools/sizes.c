@@ -84,7 +84,7 @@ static const size_values *find_values(const sizes *sizes, const char *name)
 
 static outcome check_known(const size_values *values, const hd_module *module)
 {
-    size_t n = hd_module_sizes(module);
+    size_t n = info_of(module).nsizes;
     const char **names = need(n, sizeof *names);
     const char *guess;
     hd_size_info about = HD_EMPTY(hd_size_info);
@@ -102,9 +102,9 @@ static outcome check_known(const size_values *values, const hd_module *module)
         return complain(USAGE,
                         "--run: runs of %s are given no size %s; did you mean "
                         "%s?",
-                        hd_module_name(module), values->name, guess);
+                        info_of(module).name, values->name, guess);
     return complain(USAGE, "--run: runs of %s are given no size %s",
-                    hd_module_name(module), values->name);
+                    info_of(module).name, values->name);
 }
 
 outcome sizes_check(sizes *sizes, const hd_module *module)
@@ -122,7 +122,7 @@ outcome sizes_check(sizes *sizes, const hd_module *module)
                                 "--run: %s=%" PRId64 "; of %s it is in %" PRId64
                                 "..%" PRId64,
                                 about.name, values->value[k],
-                                hd_module_name(module), about.low, about.high);
+                                info_of(module).name, about.low, about.high);
     }
     return FINE;
 }
@@ -142,7 +142,7 @@ void sizes_of_run(const sizes *sizes, const hd_module *module, int64_t run,
 hd_status sizes_set(const sizes *sizes, hd_module *module, int64_t run,
                     hd_diag *diag)
 {
-    size_t n = hd_module_sizes(module);
+    size_t n = info_of(module).nsizes;
     int64_t *size = need(n, sizeof *size);
     hd_status status;
 

@@ -250,6 +250,14 @@ bool is_dash(const char *path)
     return path && strcmp(path, "-") == 0;
 }
 
+hd_program_info info_of(const hd_module *module)
+{
+    hd_program_info info = HD_EMPTY(hd_program_info);
+
+    hd_module_info(module, &info);
+    return info;
+}
+
 double seconds(void)
 {
     struct timespec t;

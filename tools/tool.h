@@ -85,6 +85,9 @@ bool parse_integer(const char *text, int64_t low, int64_t high, int64_t *out);
 // Standard input, or output: "-". NULL is no path.
 bool is_dash(const char *path);
 
+// What hd_module_info tells, as a value.
+hd_program_info info_of(const hd_module *module);
+
 // On the clock that nobody sets.
 double seconds(void);
 

@@ -1,6 +1,6 @@
 // A cache of what is compiled: programs that were lowered and checked, and
 // sessions of them. A compiler that meets a shape again gets what it was given
-// the first time, within a microsecond or two.
+// the first time, for a look-up by a text of its length.
 //
 // An entry is got and released, as often as it was got; what is in use is never
 // evicted. Of entries that are not, the one that was got the longest ago goes

@@ -194,9 +194,33 @@ HD_API HD_MUST_USE hd_status hd_print(const hd_module *module, char **out);
 
 HD_API void hd_free(void *memory);
 
-HD_API const char *hd_module_name(const hd_module *module);
-HD_API hd_stage hd_module_stage(const hd_module *module);
-HD_API int hd_module_ranks(const hd_module *module); // product of the axes
+typedef struct hd_program_info {
+    size_t size;      // of this struct
+    const char *name; // the module's
+    hd_stage stage;
+    int ranks;                        // product of the axes
+    int streams;                      // work streams of a host program
+    size_t naxes, nsizes, narguments; // for the three functions below
+    // What a rank has room for: of its arguments, and of all temporaries that
+    // are not names of other bytes. A session takes no memory for those that no
+    // step of its rank names, and some for its transfers.
+    int64_t argument_bytes, temp_bytes;
+} hd_program_info;
+
+HD_API void hd_module_info(const hd_module *module, hd_program_info *out);
+
+// An axis of the mesh. The coordinate of a rank on it is
+// `rank / stride % extent`: ranks count row-major, the last axis fastest.
+typedef struct hd_axis_info {
+    size_t size;      // of this struct
+    const char *name; // the module's
+    int extent;       // how many ranks a line along it has
+    int stride;       // from one rank of a line to the next
+} hd_axis_info;
+
+// False if there are not so many.
+HD_API bool hd_module_axis(const hd_module *module, size_t i,
+                           hd_axis_info *out);
 
 typedef enum hd_role {
     HD_ROLE_IN,
@@ -230,11 +254,23 @@ typedef struct hd_argument {
     // Where the argument is the counts of a dimension (`[e, cap by %n, k]`):
     // its extent, of several the least. Else 0.
     int64_t counted;
+    // Where data says how many indices of a dimension there are: which one, and
+    // the argument that has the counts; else -1, as that is of counts that are
+    // no argument.
+    int counted_dim, counts;
 } hd_argument;
 
-HD_API size_t hd_module_arguments(const hd_module *module);
+// False if there are not so many.
 HD_API bool hd_module_argument(const hd_module *module, size_t i,
                                hd_argument *out);
+
+// Where in the whole array of argument `i` what `rank` has of it lies, with the
+// sizes that the module has now: of each dimension `count` indices from `first`
+// on, which are the first ones that the rank has room for. Ranks may have fewer
+// than others, or none. Both have room for HD_MAX_DIMS. False if there is no
+// such argument or rank.
+HD_API bool hd_module_shard(const hd_module *module, size_t i, int rank,
+                            int64_t *first, int64_t *count);
 
 // What runs are given (`param m in 1..4096`).
 typedef struct hd_size_info {
@@ -244,7 +280,6 @@ typedef struct hd_size_info {
     int64_t now;       // with which all below works; `high` until it is set
 } hd_size_info;
 
-HD_API size_t hd_module_sizes(const hd_module *module);
 // False if there are not so many.
 HD_API bool hd_module_size(const hd_module *module, size_t i,
                            hd_size_info *out);

@@ -9,6 +9,7 @@
 #include "runtime/driver.h"
 #include "tests/cuda/ranks.h"
 #include "tests/device/device.h"
+#include "tests/info.h"
 
 // Two ranks that send, one of the sends deferred, gather, reduce, multiply with
 // an epilogue, and compute element by element, on two streams.
@@ -79,7 +80,7 @@ class Program
     }
     int Ranks() const
     {
-        return hd_module_ranks(module_);
+        return module_info(module_).ranks;
     }
     const Arguments &Inputs(int set = 0) const
     {

@@ -15,6 +15,7 @@
 #include <heddle/verify.h>
 
 #include "heddle/heddle.h"
+#include "tests/info.h"
 
 // A program's arguments, whole: random, never zero but for counts of groups,
 // which fit their rows, and indices, of which some are none of what they take
@@ -26,7 +27,7 @@ class Arguments
     {
         std::mt19937 random(seed);
 
-        for (size_t i = 0; i < hd_module_arguments(module); i++) {
+        for (size_t i = 0; i < module_info(module).narguments; i++) {
             hd_argument argument = HD_EMPTY(hd_argument);
             std::uniform_real_distribution<double> number(0.25, 2);
 

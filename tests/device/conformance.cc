@@ -9,6 +9,7 @@
 #include "base/diag.h"
 #include "base/status.h"
 #include "tests/device/device.h"
+#include "tests/info.h"
 #include "tests/unit/ranks.h"
 
 namespace
@@ -68,11 +69,11 @@ void Conforms(const std::string &text, const std::string &dtype,
     ASSERT_NE(module, nullptr);
     ASSERT_EQ(CheckHere(module.get(), diag), HD_OK) << hd_diag_text(diag);
     hd_diag_destroy(diag);
-    if (!HasDevices(hd_module_ranks(module.get())))
+    if (!HasDevices(module_info(module.get()).ranks))
         return;
     Expected expected(module.get(), 2, Seed(), change);
     Outcome outcome = Launch(
-        hd_module_ranks(module.get()), [&](hd_group *group, hd_diag *said) {
+        module_info(module.get()).ranks, [&](hd_group *group, hd_diag *said) {
             return RunOnRank(group, module.get(), expected, said);
         });
     EXPECT_EQ(outcome.status, HD_OK) << outcome.text << dtype << "\n" << text;

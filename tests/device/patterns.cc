@@ -13,6 +13,7 @@
 #include <sys/mman.h>
 
 #include "tests/device/options.h"
+#include "tests/info.h"
 #include "tests/unit/ranks.h"
 
 namespace
@@ -339,10 +340,10 @@ void Launches(Case *c, const char *chaos, int runs)
 {
     if (chaos != nullptr)
         setenv("HEDDLE_CHAOS", chaos, 1);
-    AllEndWell(
-        Launch(hd_module_ranks(c->module), [&](hd_group *group, hd_diag *diag) {
-            return RunAll(group, c, runs, diag);
-        }));
+    AllEndWell(Launch(module_info(c->module).ranks,
+                      [&](hd_group *group, hd_diag *diag) {
+                          return RunAll(group, c, runs, diag);
+                      }));
     unsetenv("HEDDLE_CHAOS");
 }
 

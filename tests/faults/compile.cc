@@ -6,6 +6,7 @@
 
 #include "tests/faults/programs.h"
 #include "tests/faults/sweep.h"
+#include "tests/info.h"
 
 #include <heddle/build.h>
 
@@ -291,7 +292,7 @@ TEST(PrintFaults, StepsOfAllRanksAreCountedOrNotAtAll)
     for (int kinds : kMemory) {
         Sweep sweep = SweepFaults([&](long k) {
             hd_diag *diag = hd_diag_create();
-            std::vector<int64_t> steps(size_t(hd_module_ranks(module)));
+            std::vector<int64_t> steps(size_t(module_info(module).ranks));
             bool fired;
 
             fault_begin(k, kinds);
@@ -493,7 +494,7 @@ TEST(ReferenceFaults, TensorAndHostProgramsRunOutCleanly)
 
     for (hd_module *module : modules) {
         Arrays arrays(module);
-        size_t last = hd_module_arguments(module) - 1;
+        size_t last = module_info(module).narguments - 1;
         hd_reference *first = nullptr;
         std::vector<double> want;
 
@@ -555,10 +556,10 @@ TEST(NoFaults, WhatCannotFailAsksForNothing)
     fault_begin(1, FAULT_MEMORY | FAULT_SYSTEM);
     EXPECT_STREQ(hd_status_text(HD_ERROR_PEER), "another rank failed");
     EXPECT_STREQ(hd_version(), HD_VERSION);
-    EXPECT_STREQ(hd_module_name(module), "gather");
-    EXPECT_EQ(hd_module_stage(module), HD_STAGE_TENSOR);
-    EXPECT_EQ(hd_module_ranks(module), 3);
-    EXPECT_EQ(hd_module_arguments(module), 3u);
+    EXPECT_STREQ(module_info(module).name, "gather");
+    EXPECT_EQ(module_info(module).stage, HD_STAGE_TENSOR);
+    EXPECT_EQ(module_info(module).ranks, 3);
+    EXPECT_EQ(module_info(module).narguments, 3u);
     EXPECT_TRUE(hd_module_argument(module, 0, &argument));
     hd_shard(module, 0, 1, whole.data(), local.data());
     hd_unshard(module, 0, 1, local.data(), whole.data());

@@ -10,6 +10,7 @@
 
 #include "tests/fuzz/answer.h"
 #include "tests/fuzz/mutate.h"
+#include "tests/info.h"
 
 static hd_module *parse(const char *text, size_t length)
 {
@@ -29,7 +30,7 @@ static hd_module *make_tensor(const uint8_t *data, size_t length,
 
     free(text);
     if (module != NULL &&
-        (hd_module_stage(module) != HD_STAGE_TENSOR || !is_small(module))) {
+        (module_info(module).stage != HD_STAGE_TENSOR || !is_small(module))) {
         hd_module_destroy(module);
         module = NULL;
     }

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "ir/module.h"
+#include "tests/info.h"
 
 hd_argument argument_of(const hd_module *module, size_t i)
 {
@@ -70,7 +71,7 @@ void give_sizes(hd_module *tensor, hd_module *host, uint64_t seed)
 
 arrays draw_arrays(const hd_module *module, uint64_t seed)
 {
-    arrays arrays = {.n = hd_module_arguments(module)};
+    arrays arrays = {.n = module_info(module).narguments};
 
     must(arrays.n <= MAX_ARGUMENTS, "a program has few arguments", "");
     for (size_t i = 0; i < arrays.n; i++) {
@@ -170,12 +171,12 @@ static void compare_argument(const hd_module *host, const hd_reference *want,
 void must_agree(const hd_module *tensor, const hd_module *host,
                 const hd_reference *want, const hd_reference *have, bool exact)
 {
-    for (size_t i = 0; i < hd_module_arguments(tensor); i++) {
+    for (size_t i = 0; i < module_info(tensor).narguments; i++) {
         hd_argument a = argument_of(tensor, i);
 
         if (a.role != HD_ROLE_OUT && a.role != HD_ROLE_INOUT)
             continue;
-        for (int rank = 0; rank < hd_module_ranks(tensor); rank++)
+        for (int rank = 0; rank < module_info(tensor).ranks; rank++)
             compare_argument(host, want, have, i, rank, &a, exact);
     }
 }

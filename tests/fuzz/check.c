@@ -13,6 +13,7 @@
 #include "ir/verify.h"
 #include "tests/fuzz/answer.h"
 #include "tests/fuzz/mutate.h"
+#include "tests/info.h"
 #include "tests/match.h"
 #include "tests/mutation/oracle.h"
 
@@ -51,7 +52,8 @@ static void execute(const hd_module *module)
 {
     arrays arrays;
 
-    if (hd_module_arguments(module) > MAX_ARGUMENTS || !has_reference(module))
+    if (module_info(module).narguments > MAX_ARGUMENTS ||
+        !has_reference(module))
         return;
     arrays = draw_arrays(module, 1);
     hd_reference_destroy(compute(module, &arrays));

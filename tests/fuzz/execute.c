@@ -11,6 +11,7 @@
 #include "tests/fuzz/answer.h"
 #include "tests/fuzz/rendezvous.h"
 #include "tests/fuzz/spell.h"
+#include "tests/info.h"
 
 enum { RUNS = 2 };
 
@@ -107,7 +108,7 @@ static void *run_rank(void *context)
 static void run_ranks(const hd_module *module, const arrays *arrays,
                       const hd_reference *want)
 {
-    rendezvous *m = rendezvous_create(hd_module_ranks(module));
+    rendezvous *m = rendezvous_create(module_info(module).ranks);
     pthread_t thread[GENERATE_MAX_RANKS];
     seat seat[GENERATE_MAX_RANKS];
 

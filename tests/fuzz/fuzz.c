@@ -1,4 +1,5 @@
 #include "tests/fuzz/fuzz.h"
+#include "tests/info.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -174,7 +175,7 @@ static void must_check(const hd_module *host, const char *text,
 
     must(status == HD_OK, "what parsed once parses", hd_diag_text(diag));
     options.against =
-        hd_module_stage(tensor) == HD_STAGE_TENSOR ? tensor : NULL;
+        module_info(tensor).stage == HD_STAGE_TENSOR ? tensor : NULL;
     status = hd_check(host, &options, diag);
     if (status != HD_OK)
         print_context(text, lowering);

@@ -12,6 +12,7 @@
 #include "ir/walk.h"
 #include "tests/fuzz/answer.h"
 #include "tests/fuzz/mutate.h"
+#include "tests/info.h"
 #include "tests/match.h"
 
 static hd_status take_step(void *context, const hd_step *steps, int n)
@@ -44,7 +45,7 @@ static void lower_tensor(hd_module *tensor, choices *choices)
     char *text = print_module(tensor);
     hd_module *host = lower_text(text, &options);
 
-    if (host != NULL && hd_module_arguments(tensor) <= MAX_ARGUMENTS &&
+    if (host != NULL && module_info(tensor).narguments <= MAX_ARGUMENTS &&
         has_reference(tensor)) {
         hd_reference *want, *have;
         arrays arrays;

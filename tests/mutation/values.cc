@@ -8,6 +8,7 @@
 
 #include <heddle/verify.h>
 
+#include "tests/info.h"
 #include "tests/mutation/mutate.h"
 #include "tests/mutation/programs.h"
 #include "tests/seed.h"
@@ -133,7 +134,7 @@ bool SameAnswer(const hd_module *module, const hd_reference *x,
 
         if (a.role != HD_ROLE_OUT && a.role != HD_ROLE_INOUT)
             continue;
-        for (int rank = 0; rank < hd_module_ranks(module); rank++) {
+        for (int rank = 0; rank < module_info(module).ranks; rank++) {
             hd_reference_local(x, i, rank, vx.data(), bx.data());
             hd_reference_local(y, i, rank, vy.data(), by.data());
             for (size_t k = 0; k < vx.size(); k++)

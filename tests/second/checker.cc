@@ -1,4 +1,5 @@
 #include "tests/second/checker.h"
+#include "tests/info.h"
 
 namespace second
 {
@@ -30,7 +31,7 @@ Checked::Checked(const std::string &program)
 
     status = hd_parse("t.hd", program.data(), program.size(), nullptr, 0, diag,
                       &module);
-    parsed = status == HD_OK && hd_module_stage(module) == HD_STAGE_HOST;
+    parsed = status == HD_OK && module_info(module).stage == HD_STAGE_HOST;
     if (parsed) {
         if (hd_print(module, &printed) == HD_OK)
             text = printed;

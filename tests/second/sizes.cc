@@ -12,6 +12,7 @@
 #include <heddle/verify.h>
 
 #include "ir/module.h"
+#include "tests/info.h"
 #include "tests/second/change.h"
 #include "tests/second/model.h"
 #include "tests/seed.h"
@@ -129,7 +130,7 @@ class Answers
                 "it does not compute: " + std::string(hd_diag_text(host->diag));
         for (size_t i = 0;
              different.empty() && hd_module_argument(tensor->it, i, &a); i++)
-            for (int rank = 0; rank < hd_module_ranks(tensor->it); rank++)
+            for (int rank = 0; rank < module_info(tensor->it).ranks; rank++)
                 if (a.role == HD_ROLE_OUT || a.role == HD_ROLE_INOUT)
                     CompareOne(want, have, i, rank, a);
         hd_reference_destroy(want);
@@ -223,8 +224,8 @@ std::string Judged(const std::string &tensor_text, const std::string &text,
     hd_message message = HD_EMPTY(hd_message);
 
     if (host.it == nullptr || host.it->nsizes != tensor.it->nsizes ||
-        hd_module_stage(host.it) != HD_STAGE_HOST ||
-        hd_module_arguments(host.it) != hd_module_arguments(tensor.it)) {
+        module_info(host.it).stage != HD_STAGE_HOST ||
+        module_info(host.it).narguments != module_info(tensor.it).narguments) {
         tally->refused++;
         return "";
     }

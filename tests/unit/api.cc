@@ -193,6 +193,9 @@ std::map<std::string, Row> Rows()
     static hd_builder *builder;
     static hd_machine machine = HD_EMPTY(hd_machine);
     static hd_choice *choice;
+    static hd_program_info info = HD_EMPTY(hd_program_info);
+    static hd_axis_info axis = HD_EMPTY(hd_axis_info);
+    static int64_t extents[HD_MAX_DIMS];
     static const hd_module *kept;
     static hd_cache_stats counted = HD_EMPTY(hd_cache_stats);
     static hd_group *group;
@@ -293,17 +296,28 @@ std::map<std::string, Row> Rows()
            REFUSED(hd_module_step_counts(w.module, w.diag, nullptr))},
           {},
           {}}},
-        {"hd_module_name", {{}, {DOES((void)hd_module_name(nullptr))}, {}}},
-        {"hd_module_stage", {{}, {DOES((void)hd_module_stage(nullptr))}, {}}},
-        {"hd_module_ranks", {{}, {DOES((void)hd_module_ranks(nullptr))}, {}}},
-        {"hd_module_arguments",
-         {{}, {DOES((void)hd_module_arguments(nullptr))}, {}}},
         {"hd_module_argument",
          {{},
           {DOES((void)hd_module_argument(nullptr, 0, &argument)),
            DOES((void)hd_module_argument(w.module, 0, nullptr))},
           {DOES(EXPECT_FALSE(hd_module_argument(w.module, 2, &argument)))}}},
-        {"hd_module_sizes", {{}, {DOES((void)hd_module_sizes(nullptr))}, {}}},
+        {"hd_module_info",
+         {{},
+          {DOES(hd_module_info(nullptr, &info)),
+           DOES(hd_module_info(w.module, nullptr))},
+          {}}},
+        {"hd_module_axis",
+         {{},
+          {DOES(hd_module_axis(nullptr, 0, &axis)),
+           DOES(hd_module_axis(w.module, 0, nullptr))},
+          {DOES(EXPECT_FALSE(hd_module_axis(w.module, 1, &axis)))}}},
+        {"hd_module_shard",
+         {{},
+          {DOES(hd_module_shard(nullptr, 0, 0, extents, extents)),
+           DOES(hd_module_shard(w.module, 0, 0, nullptr, extents)),
+           DOES(hd_module_shard(w.module, 0, 0, extents, nullptr))},
+          {DOES(EXPECT_FALSE(
+              hd_module_shard(w.module, 9, 0, extents, extents)))}}},
         {"hd_module_calls",
          {{},
           {DOES((void)hd_module_calls(nullptr))},

@@ -159,7 +159,7 @@ class Reader
         for (int i = 0; i < module->nvars; i++)
             if (word == module->vars[i].name)
                 return hd_expr_of_var(module, i);
-        int axis = hd_module_axis(module, word.data(), word.size());
+        int axis = hd_module_find_axis(module, word.data(), word.size());
         if (axis >= 0)
             return hd_expr_coord(module, axis);
         failed = failed || word.empty() || !isdigit(word[0]);

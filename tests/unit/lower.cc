@@ -14,6 +14,7 @@
 
 extern "C" {
 #include "lower/build.h"
+#include "tests/info.h"
 }
 
 namespace
@@ -780,7 +781,7 @@ std::vector<std::vector<char>> RandomData(const hd_module *module,
     std::mt19937 random(seed);
     std::vector<std::vector<char>> data;
 
-    for (size_t i = 0; i < hd_module_arguments(module); i++) {
+    for (size_t i = 0; i < module_info(module).narguments; i++) {
         hd_argument a = HD_EMPTY(hd_argument);
         std::vector<double> values;
 
@@ -827,8 +828,8 @@ class Answer
     {
         if (reference_ == nullptr || other.reference_ == nullptr)
             return "no reference";
-        for (size_t i = 0; i < hd_module_arguments(module_); i++)
-            for (int rank = 0; rank < hd_module_ranks(module_); rank++) {
+        for (size_t i = 0; i < module_info(module_).narguments; i++)
+            for (int rank = 0; rank < module_info(module_).ranks; rank++) {
                 std::string said = DiffersIn(other, i, rank);
 
                 if (!said.empty())

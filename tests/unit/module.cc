@@ -7,10 +7,13 @@
 #include <cstring>
 #include <gtest/gtest.h>
 #include <numeric>
+#include <random>
 #include <string>
 #include <vector>
 
 #include "memory.h"
+#include "tests/info.h"
+#include "tests/seed.h"
 #include "tests/unit/program.h"
 
 // A program on a mesh dp=2, tp=3.
@@ -54,12 +57,12 @@ TEST_F(Module, BeginsEmptyOnOneRank)
 {
     hd_module *empty = hd_module_create();
 
-    EXPECT_EQ(hd_module_ranks(empty), 1);
-    EXPECT_EQ(hd_module_arguments(empty), 0u);
-    EXPECT_EQ(hd_module_stage(empty), HD_STAGE_TENSOR);
-    EXPECT_STREQ(hd_module_name(empty), "");
+    EXPECT_EQ(module_info(empty).ranks, 1);
+    EXPECT_EQ(module_info(empty).narguments, 0u);
+    EXPECT_EQ(module_info(empty).stage, HD_STAGE_TENSOR);
+    EXPECT_STREQ(module_info(empty).name, "");
     EXPECT_EQ(hd_module_buffer(empty, "a", 1), nullptr);
-    EXPECT_EQ(hd_module_axis(empty, "tp", 2), -1);
+    EXPECT_EQ(hd_module_find_axis(empty, "tp", 2), -1);
     hd_module_destroy(empty);
     hd_module_destroy(nullptr);
 }
@@ -114,7 +117,7 @@ TEST_F(Module, ArgumentsAreCountedInTheOrderOfDeclaration)
     for (int i = 0; i < 100; i++)
         Add(("x" + std::to_string(i)).c_str(),
             i % 3 == 0 ? HD_ROLE_TEMP : HD_ROLE_IN, {});
-    ASSERT_EQ(hd_module_arguments(module), 66u);
+    ASSERT_EQ(module_info(module).narguments, 66u);
     for (size_t i = 0; i < 66; i++) {
         ASSERT_TRUE(hd_module_argument(module, i, &out));
         EXPECT_EQ(out.name, "x" + std::to_string(3 * (i / 2) + 1 + i % 2));
@@ -233,7 +236,7 @@ TEST_F(Module, ArgumentsAreTheBuffersOfTheCaller)
     Add("t", HD_ROLE_TEMP, {{9, HD_LOCAL, 0, 0, 0}});
     Add("go", HD_ROLE_IN, {}, HD_DTYPE_EVENT);
     Add("y", HD_ROLE_INOUT, {});
-    ASSERT_EQ(hd_module_arguments(module), 3u);
+    ASSERT_EQ(module_info(module).narguments, 3u);
     ASSERT_TRUE(hd_module_argument(module, 0, &a));
     EXPECT_STREQ(a.name, "x");
     EXPECT_EQ(a.ndims, 2);
@@ -365,4 +368,157 @@ TEST_F(Module, RangesAreAsLongAsTheirCountSays)
     EXPECT_FALSE(hd_dim_same(hd_view_type(&x).dim[0], hd_view_type(&y).dim[0]));
     hd_view_keep(module, &y, 0, five, two);
     EXPECT_EQ(hd_view_type(&y).dim[0].extent, 0);
+}
+
+// ------------------------------------------------------------- reflection
+
+namespace
+{
+// A type's dimension as text, perhaps over an axis that is still free.
+std::string DrawDim(std::mt19937_64 &random, std::vector<std::string> *axes)
+{
+    std::string extent = std::to_string(1 + random() % 13);
+
+    if (!axes->empty() && random() % 2 == 0) {
+        extent += "@" + axes->back();
+        axes->pop_back();
+    }
+    return extent;
+}
+} // namespace
+
+// Blocks of as many indices as a rank has room for, one after the other, by the
+// rank's coordinate; and what hd_shard copies lies there.
+TEST(Reflection, AShardLiesWhereItsElementsComeFrom)
+{
+    std::mt19937_64 random(Seed());
+
+    for (int round = 0; round < 60; round++) {
+        std::string dp = std::to_string(1 + random() % 4);
+        std::string tp = std::to_string(1 + random() % 5);
+        std::vector<std::string> axes = {"dp", "tp"};
+        std::string dims;
+        int ndims = 1 + int(random() % 4);
+
+        std::shuffle(axes.begin(), axes.end(), random);
+        for (int d = 0; d < ndims; d++)
+            dims += (d > 0 ? ", " : "") + DrawDim(random, &axes);
+        Program p("tensor program p\nmesh dp=" + dp + ", tp=" + tp +
+                  "\nin %x : i64[" + dims + "]\n{\n}\n");
+        ASSERT_EQ(p.status, HD_OK) << p.Said();
+        hd_argument x = HD_EMPTY(hd_argument);
+        ASSERT_TRUE(hd_module_argument(p.module, 0, &x));
+        std::vector<int64_t> whole(x.elements), local(x.local_elements);
+        std::iota(whole.begin(), whole.end(), 0);
+        for (int rank = 0; rank < module_info(p.module).ranks; rank++) {
+            const int64_t coord[] = {rank / std::stoi(tp),
+                                     rank % std::stoi(tp)};
+            int64_t first[HD_MAX_DIMS], count[HD_MAX_DIMS];
+
+            std::fill(local.begin(), local.end(), -1);
+            hd_shard(p.module, 0, rank, whole.data(), local.data());
+            ASSERT_TRUE(hd_module_shard(p.module, 0, rank, first, count));
+            for (int d = 0; d < ndims; d++) {
+                int64_t at = x.axis[d] < 0 ? 0 : coord[x.axis[d]] * x.local[d];
+                int64_t n = std::max(int64_t(0),
+                                     std::min(x.local[d], x.extent[d] - at));
+
+                EXPECT_EQ(count[d], n) << dims << " rank " << rank;
+                EXPECT_EQ(first[d], n > 0 ? at : 0) << dims << " rank " << rank;
+            }
+            // Index by index: what lies there is what the shard has.
+            for (size_t i = 0; i < local.size(); i++) {
+                size_t rest = i;
+                int64_t at = 0, stride = 1;
+                bool here = true;
+
+                for (int d = ndims; d-- > 0;) {
+                    int64_t index = int64_t(rest % size_t(x.local[d]));
+
+                    rest /= size_t(x.local[d]);
+                    here &= index < count[d];
+                    at += (first[d] + index) * stride;
+                    stride *= x.extent[d];
+                }
+                EXPECT_EQ(local[i], here ? at : -1)
+                    << dims << " rank " << rank << " element " << i;
+            }
+        }
+    }
+}
+
+TEST(Reflection, AxesSayHowRanksAreNumbered)
+{
+    Program p("tensor program p\nmesh dp=3, pp=1, tp=4\n{\n}\n");
+    hd_axis_info axis = HD_EMPTY(hd_axis_info);
+    const char *const names[] = {"dp", "pp", "tp"};
+
+    for (int rank = 0; rank < 12; rank++)
+        for (size_t i = 0; i < 3; i++) {
+            ASSERT_TRUE(hd_module_axis(p.module, i, &axis));
+            EXPECT_STREQ(axis.name, names[i]);
+            EXPECT_EQ(axis.extent, p.module->axis[i].size);
+            EXPECT_EQ(rank / axis.stride % axis.extent,
+                      hd_mesh_coord(p.module, rank, int(i)));
+        }
+    EXPECT_FALSE(hd_module_axis(p.module, 3, &axis));
+}
+
+TEST(Reflection, AModuleTellsAllOfItselfAtOnce)
+{
+    Program p("host program p\nparam m in 1..6\nmesh tp=2\nstreams 3\n"
+              "in %x : f32[m@tp, 4]\ntemp %t : f32[m, 4]\n"
+              "temp %u : f32[m, 2, 2] of %t\nout %e : event[]\n{\n}\n");
+    ASSERT_EQ(p.status, HD_OK) << p.Said();
+    hd_program_info info = module_info(p.module);
+
+    EXPECT_STREQ(info.name, "p");
+    EXPECT_EQ(info.stage, HD_STAGE_HOST);
+    EXPECT_EQ(info.ranks, 2);
+    EXPECT_EQ(info.naxes, 1u);
+    EXPECT_EQ(info.narguments, 2u);
+    EXPECT_EQ(info.nsizes, 1u);
+    EXPECT_EQ(info.streams, 3);
+    EXPECT_EQ(info.argument_bytes, 3 * 4 * 4);
+    EXPECT_EQ(info.temp_bytes, 6 * 4 * 4); // %u has the bytes of %t
+}
+
+// A shorter struct of an older caller gets what it has room for.
+TEST(Reflection, NoMoreIsWrittenThanTheCallerHas)
+{
+    Program p("host program p\nmesh tp=2\n{\n}\n");
+    hd_program_info info;
+
+    memset(&info, 0x5a, sizeof info);
+    info.size = offsetof(hd_program_info, ranks);
+    hd_module_info(p.module, &info);
+    EXPECT_STREQ(info.name, "p");
+    EXPECT_EQ(info.size, offsetof(hd_program_info, ranks));
+    EXPECT_EQ(info.ranks, 0x5a5a5a5a);
+}
+
+TEST(Reflection, WhoCountsADimensionIsTold)
+{
+    Program p("tensor program p\nin %n : i32[4]\nin %x : f32[4, 64 by %n, 8]\n"
+              "{\n}\n");
+    ASSERT_EQ(p.status, HD_OK) << p.Said();
+    hd_argument x = HD_EMPTY(hd_argument);
+
+    ASSERT_TRUE(hd_module_argument(p.module, 1, &x));
+    EXPECT_EQ(x.counts, 0);
+    EXPECT_EQ(x.counted_dim, 1);
+    ASSERT_TRUE(hd_module_argument(p.module, 0, &x));
+    EXPECT_EQ(x.counts, -1);
+    EXPECT_EQ(x.counted_dim, -1);
+}
+
+TEST(Reflection, RanksAndArgumentsThatAreNotThereHaveNoShard)
+{
+    Program p("tensor program p\nmesh tp=2\nin %x : f32[4@tp]\n{\n}\n");
+    int64_t first[HD_MAX_DIMS] = {77}, count[HD_MAX_DIMS] = {77};
+
+    EXPECT_FALSE(hd_module_shard(p.module, 1, 0, first, count));
+    EXPECT_FALSE(hd_module_shard(p.module, 0, 2, first, count));
+    EXPECT_FALSE(hd_module_shard(p.module, 0, -1, first, count));
+    EXPECT_EQ(first[0], 77);
 }

@@ -1,4 +1,5 @@
 // What hd_lower takes, and what it refuses before it begins.
+#include "tests/info.h"
 #include "tests/unit/program.h"
 
 namespace
@@ -29,7 +30,7 @@ std::string Warnings(const hd_lower_options &options)
 void NotePass(void *context, const char *pass, const hd_module *module)
 {
     *static_cast<std::string *>(context) +=
-        std::string(pass) + std::to_string(hd_module_stage(module)) + ' ';
+        std::string(pass) + std::to_string(module_info(module).stage) + ' ';
 }
 
 } // namespace

@@ -61,9 +61,12 @@ int main()
 
     if (status == HD_OK)
         status = hd_lower(made, nullptr, nullptr, nullptr, diag.get());
-    if (status == HD_OK)
-        status =
-            hd_launch(hd_module_ranks(made), 30, 0, RunRank, made, diag.get());
+    if (status == HD_OK) {
+        hd_program_info info = HD_EMPTY(hd_program_info);
+
+        hd_module_info(made, &info);
+        status = hd_launch(info.ranks, 30, 0, RunRank, made, diag.get());
+    }
     if (status != HD_OK)
         std::fputs(hd_diag_text(diag.get()), stderr);
     return status != HD_OK;
