@@ -390,8 +390,9 @@ hd_status EndOf(hd_session *session, Shards *shards, hd_diag *diag)
     return status;
 }
 
-// Rank 1's third call fails; rank 0 waits for rank 1 in the run after it.
-hd_status FailThird(hd_group *group, hd_diag *diag)
+// Rank 1's third call fails, or that which is captured; rank 0 waits for rank 1
+// in the run after it.
+hd_status FailOnce(hd_group *group, hd_diag *diag)
 {
     Scene scene{hd_group_rank(group)};
     Table table = TableOf(&scene);
@@ -401,8 +402,9 @@ hd_status FailThird(hd_group *group, hd_diag *diag)
     Module module = Read(kTwo, "f32");
     hd_status status = HD_OK;
 
-    scene.failing = scene.rank == 1 ? 2 : -1;
-    options.graph = false;
+    int failing = options.graph ? 0 : 2;
+
+    scene.failing = scene.rank == 1 ? failing : -1;
     HD_TRY(hd_session_create(group, module.get(), &options, diag, &session));
     {
         Shards shards(session);
@@ -421,14 +423,14 @@ hd_status FailThird(hd_group *group, hd_diag *diag)
         return hd_fail(diag, HD_ERROR_INVALID, "'%s'", text.c_str());
     RANK_EXPECT(status ==
                 (scene.rank == 1 ? HD_ERROR_NO_MEMORY : HD_ERROR_PEER));
-    RANK_EXPECT(scene.rank == 0 || scene.calls == 3);
+    RANK_EXPECT(scene.rank == 0 || scene.calls == failing + 1);
     return HD_OK;
 }
 
 TEST(Calls, ThatFailEndTheSessionOnAllRanks)
 {
     if (HasDevices(2))
-        AllEndWell(Launch(2, FailThird));
+        AllEndWell(Launch(2, FailOnce));
 }
 
 hd_status Argument(void *, const hd_call_site *)
