@@ -391,7 +391,7 @@ hd_status hd_cache_get(hd_cache *cache, const hd_cache_request *request,
     hd_machine machine = HD_EMPTY(hd_machine);
     hd_cache_request r = HD_EMPTY(hd_cache_request);
     hd_text key = {0};
-    entry *e;
+    entry *e = NULL;
     hd_status status;
 
     HD_REQUIRE(diag, cache);
