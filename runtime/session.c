@@ -202,7 +202,7 @@ static hd_status tell_program(const hd_exchange *exchange, const hd_text *text,
                               int odd, bound *all)
 {
     char mine[HD_BOUND_TEXT] = "";
-    char *lines;
+    char *lines = NULL;
     uint64_t n;
     size_t at;
 
@@ -226,7 +226,7 @@ static hd_status tell_session_options(const hd_session *session,
                                       const hd_exchange *exchange, int odd)
 {
     char mine[HD_BOUND_TEXT] = "";
-    char *all;
+    char *all = NULL;
 
     tell_options(session, mine);
     HD_TRY(gather_texts(exchange, mine, &all));
@@ -407,7 +407,7 @@ static hd_status compare_programs(const hd_session *session,
     bound *bounds;
     hd_status status;
 
-    if (!all_are_bound(all, size))
+    if (size < 2 || !all_are_bound(all, size))
         return HD_OK;
     bounds = calloc((size_t)size, sizeof *bounds);
     if (bounds == NULL) {
