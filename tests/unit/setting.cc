@@ -96,7 +96,7 @@ TEST_F(Setting, OfALauncherSaysWhereThisProcessIs)
     ASSERT_EQ(hd_place_find(diag, &found, &place), HD_OK) << hd_diag_text(diag);
     EXPECT_TRUE(found);
     EXPECT_EQ(place.rank, 1);
-    EXPECT_EQ(place.size, 3);
+    EXPECT_EQ(place.nranks, 3);
 }
 
 TEST_F(Setting, ANameThatNobodyReadsIsRefused)
