@@ -1,8 +1,11 @@
-// Small tools that the benchmarks share: a clock, and the median of samples.
+// Small tools that the benchmarks share: a clock, the median of samples, and an
+// end with words.
 #ifndef HD_BENCH_BENCH_H
 #define HD_BENCH_BENCH_H
 
+#include <errno.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -12,6 +15,12 @@ static inline double bench_now(void) // seconds
 
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static inline void bench_die(const char *why)
+{
+    fprintf(stderr, "%s: %s\n", program_invocation_short_name, why);
+    exit(1);
 }
 
 static inline int bench_compare(const void *a, const void *b)

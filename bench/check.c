@@ -27,12 +27,6 @@ static const char ring[] = "heddle 1\n"
                            "    %c = matmul %ag, %w tb\n"
                            "}\n";
 
-static void die(hd_diag *diag)
-{
-    fprintf(stderr, "bench_check: %s\n", hd_diag_text(diag));
-    exit(1);
-}
-
 static hd_module *lower_ring(int ranks, hd_diag *diag)
 {
     hd_define define = {"tp", ranks};
@@ -43,7 +37,7 @@ static hd_module *lower_ring(int ranks, hd_diag *diag)
     if (hd_parse("ring", ring, strlen(ring), &define, 1, diag, &module) !=
             HD_OK ||
         hd_lower(module, &options, NULL, NULL, diag) != HD_OK)
-        die(diag);
+        bench_die(hd_diag_text(diag));
     return module;
 }
 
@@ -54,7 +48,7 @@ static hd_module *parse_text(const char *text, int ranks, hd_diag *diag)
 
     if (hd_parse("text", text, strlen(text), &define, 1, diag, &module) !=
         HD_OK)
-        die(diag);
+        bench_die(hd_diag_text(diag));
     return module;
 }
 
@@ -66,10 +60,10 @@ static hd_module *lower_uneven_ring(int ranks, hd_diag *diag)
     char *printed, *body;
 
     if (hd_print(even, &printed) != HD_OK)
-        die(diag);
+        bench_die(hd_diag_text(diag));
     body = strstr(printed, "\n{\n");
     if (body == NULL)
-        die(diag);
+        bench_die(hd_diag_text(diag));
     hd_text_printf(&text, "%.*s\n{\n    if tp == 0 {\n    }\n%s",
                    (int)(body - printed), printed, body + 3);
     module = parse_text(text.bytes, ranks, diag);
@@ -128,7 +122,7 @@ static hd_module *parse_answers(int ranks, hd_diag *diag)
                         "    join\n}\n");
     if (hd_parse("answers", text.bytes, text.length, &define, 1, diag,
                  &module) != HD_OK)
-        die(diag);
+        bench_die(hd_diag_text(diag));
     hd_text_free(&text);
     return module;
 }
@@ -160,7 +154,7 @@ static void measure(const char *name, measured_fn *fn,
         double start = bench_now();
 
         if (fn(module, diag) != HD_OK)
-            die(diag);
+            bench_die(hd_diag_text(diag));
         samples[i] = (bench_now() - start) * 1e3;
     }
     getrusage(RUSAGE_SELF, &usage);

@@ -17,12 +17,6 @@ extern char **environ;
 
 enum { PROCESSES = 101, LIBRARY_RUNS = 21, OPS = 1000 };
 
-static void die(const char *what)
-{
-    fprintf(stderr, "bench_compiler: %s\n", what);
-    exit(1);
-}
-
 static void report(const char *what, double *samples, size_t n, double limit,
                    const char *unit)
 {
@@ -46,7 +40,7 @@ static void time_process(const char *heddle, const char *ring)
 
         if (posix_spawn(&pid, heddle, NULL, NULL, argv, environ) != 0 ||
             waitpid(pid, &status, 0) < 0 || status != 0)
-            die("heddle dump failed");
+            bench_die("heddle dump failed");
         samples[i] = (bench_now() - start) * 1e3;
     }
     report("parse + lower + print, 8-rank ring, process", samples, PROCESSES,
@@ -93,11 +87,11 @@ static void time_lowering(void)
 
         if (hd_parse("big", text, strlen(text), NULL, 0, diag, &module) !=
             HD_OK)
-            die(hd_diag_text(diag));
+            bench_die(hd_diag_text(diag));
         parse[i] = (bench_now() - start) * 1e3;
         start = bench_now();
         if (hd_lower(module, &options, NULL, NULL, diag) != HD_OK)
-            die(hd_diag_text(diag));
+            bench_die(hd_diag_text(diag));
         lower[i] = (bench_now() - start) * 1e3;
         hd_module_destroy(module);
     }
@@ -135,13 +129,13 @@ static void time_walk(void)
     hd_module *module;
 
     if (hd_parse("loop", text, strlen(text), NULL, 0, diag, &module) != HD_OK)
-        die(hd_diag_text(diag));
+        bench_die(hd_diag_text(diag));
     for (int i = 0; i < LIBRARY_RUNS; i++) {
         long steps = 0;
         double start = bench_now();
 
         if (hd_walk(module, 3, diag, count_steps, &steps) != HD_OK)
-            die(hd_diag_text(diag));
+            bench_die(hd_diag_text(diag));
         samples[i] = (bench_now() - start) * 1e6 / (double)steps;
     }
     report("walk, per step", samples, LIBRARY_RUNS, 0.3, "us");
@@ -152,7 +146,7 @@ static void time_walk(void)
 int main(int argc, char **argv)
 {
     if (argc != 3)
-        die("usage: bench_compiler HEDDLE RING.hd");
+        bench_die("usage: bench_compiler HEDDLE RING.hd");
     time_process(argv[1], argv[2]);
     time_lowering();
     time_walk();

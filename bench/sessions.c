@@ -26,12 +26,6 @@ static const char ring[] = "heddle 1\n"
                            "    %%c = matmul %%ag, %%w tb\n"
                            "}\n";
 
-static void die(hd_diag *diag)
-{
-    fprintf(stderr, "bench_sessions: %s\n", hd_diag_text(diag));
-    exit(1);
-}
-
 typedef struct bound {
     hd_module *module;
     hd_session *session;
@@ -47,7 +41,7 @@ static hd_module *lower_ring(int ranks, int rows, hd_diag *diag)
     if (hd_parse("ring", text, (size_t)length, &define, 1, diag, &module) !=
             HD_OK ||
         hd_lower(module, NULL, NULL, NULL, diag) != HD_OK)
-        die(diag);
+        bench_die(hd_diag_text(diag));
     return module;
 }
 
@@ -58,11 +52,11 @@ static double open_bound(hd_group *group, int rows, hd_diag *diag, bound *out)
 
     out->module = lower_ring(hd_group_size(group), rows, diag);
     if (hd_group_allgather(group, NULL, 0, NULL, diag) != HD_OK)
-        die(diag);
+        bench_die(hd_diag_text(diag));
     begin = bench_now();
     if (hd_session_create(group, out->module, NULL, diag, &out->session) !=
         HD_OK)
-        die(diag);
+        bench_die(hd_diag_text(diag));
     return bench_now() - begin;
 }
 
@@ -124,7 +118,7 @@ static void print_counts(hd_group *group, const char *what, counts before,
     counts now;
 
     if (hd_group_allgather(group, NULL, 0, NULL, diag) != HD_OK)
-        die(diag);
+        bench_die(hd_diag_text(diag));
     now = count_now();
     if (hd_group_rank(group) == 0)
         printf("%-34s %8.1f MiB %8.1f MiB %5ld threads %5d descriptors\n", what,
@@ -134,7 +128,7 @@ static void print_counts(hd_group *group, const char *what, counts before,
     fflush(stdout);
     // Nobody goes on before all have counted.
     if (hd_group_allgather(group, NULL, 0, NULL, diag) != HD_OK)
-        die(diag);
+        bench_die(hd_diag_text(diag));
 }
 
 // ------------------------------------------------------------------ rows
@@ -154,7 +148,7 @@ static void run_once(hd_group *group, bound *bound, int rows, hd_diag *diag)
 
     if (hd_session_run(bound->session, arguments, 3, NULL, diag) != HD_OK ||
         hd_session_finish(bound->session, diag) != HD_OK)
-        die(diag);
+        bench_die(hd_diag_text(diag));
     free(a);
     free(w);
     free(c);
@@ -189,7 +183,7 @@ static void measure_alive(hd_group *group, hd_diag *diag)
         close_bound(&all[i]);
     print_counts(group, "none of them alive", before, diag);
     if (hd_group_trim(group, diag) != HD_OK)
-        die(diag);
+        bench_die(hd_diag_text(diag));
     print_counts(group, "none of them alive, trimmed", before, diag);
     close_bound(&first);
 }
@@ -231,14 +225,14 @@ static void measure_run(hd_group *group, hd_diag *diag)
         double begin;
 
         if (i % 8 == 0 && hd_session_finish(ring.session, diag) != HD_OK)
-            die(diag);
+            bench_die(hd_diag_text(diag));
         begin = bench_now();
         if (hd_session_run(ring.session, arguments, 3, NULL, diag) != HD_OK)
-            die(diag);
+            bench_die(hd_diag_text(diag));
         took[i] = bench_now() - begin;
     }
     if (hd_session_finish(ring.session, diag) != HD_OK)
-        die(diag);
+        bench_die(hd_diag_text(diag));
     if (hd_group_rank(group) == 0)
         printf("%-34s %8.2f us (10%% %.2f)\n", "hd_session_run, ring of 8",
                bench_percentile(took, RUNS, 0.5) * 1e6,
@@ -269,7 +263,7 @@ int main(void)
     fflush(stdout);
     for (int row = 0; row < 4; row++)
         if (hd_launch(row == 3 ? 8 : 4, 30, 600, measure, &row, diag) != HD_OK)
-            die(diag);
+            bench_die(hd_diag_text(diag));
     hd_diag_destroy(diag);
     return 0;
 }

@@ -125,7 +125,7 @@ static void release(hd_cache *cache, shelf *shelf, const void *what)
         evict_all(cache);
         return;
     }
-    assert(!"what is released was got");
+    assert(false && "what is released was got");
 }
 
 // An entry with this key, which it takes over, in use; NULL if memory runs out.
@@ -181,7 +181,7 @@ static void put_string(hd_text *key, const char *text)
 
 HAS_ALL_OF(hd_lower_options, asked);
 HAS_ALL_OF(hd_machine, network_bandwidth);
-HAS_ALL_OF(hd_session_options, ncalls);
+HAS_ALL_OF(hd_session_options, nfixed);
 
 static void put_lower(hd_text *key, const hd_lower_options *o)
 {
@@ -436,10 +436,11 @@ enum { SESSION_KEY = 4096 };
 static size_t put_session(char key[SESSION_KEY], const hd_group *group,
                           const hd_module *module, const hd_session_options *o)
 {
-    int n = snprintf(
-        key, SESSION_KEY, "%p %p %d %d %d %s %s", (const void *)group,
-        (const void *)module, (int)o->transport, o->graph, o->tune,
-        o->device != NULL ? o->device : "", o->axes != NULL ? o->axes : "-");
+    int n = snprintf(key, SESSION_KEY, "%p %p %d %d %d %d %s %s",
+                     (const void *)group, (const void *)module,
+                     (int)o->transport, o->graph, o->tune, o->capturable,
+                     o->device != NULL ? o->device : "",
+                     o->axes != NULL ? o->axes : "-");
 
     // A table that is none the session refuses.
     for (size_t i = 0; o->calls != NULL && o->calls->size >= sizeof *o->calls &&
@@ -454,6 +455,9 @@ static size_t put_session(char key[SESSION_KEY], const hd_group *group,
         n += snprintf(key + n, room, " %" PRIxPTR " %p %s", fn, call->context,
                       call->name != NULL ? call->name : "");
     }
+    for (size_t i = 0;
+         o->fixed != NULL && i < o->nfixed && n > 0 && n < SESSION_KEY; i++)
+        n += snprintf(key + n, (size_t)(SESSION_KEY - n), " @%p", o->fixed[i]);
     return n > 0 && n < SESSION_KEY ? (size_t)n : 0;
 }
 

@@ -590,6 +590,10 @@ static hd_status check_options(const hd_session *session,
     if (!(options->timeout > 0))
         return hd_fail(diag, HD_ERROR_ARGUMENT,
                        "a timeout of %g s is not above 0", options->timeout);
+    if (options->capturable || options->nfixed > 0)
+        return hd_fail(diag, HD_ERROR_UNSUPPORTED,
+                       "hd_session_create: '%s' cannot be asked for yet",
+                       options->capturable ? "capturable" : "fixed");
     return HD_OK;
 }
 
@@ -954,6 +958,10 @@ static hd_status run(hd_session *session, void *const *arguments,
     int variant = -1;
 
     HD_TRY(hd_sized_read("hd_session_run", options, sizeof with, diag, &with));
+    if (with.on_host != NULL || with.strides != NULL)
+        return hd_fail(diag, HD_ERROR_UNSUPPORTED,
+                       "hd_session_run: '%s' cannot be asked for yet",
+                       with.on_host != NULL ? "on_host" : "strides");
     HD_TRY(check_arguments(session, arguments, narguments, diag));
     HD_TRY(
         hd_module_check_sizes(&session->full, with.sizes, with.nsizes, diag));
@@ -1131,5 +1139,5 @@ void hd_session_stats(const hd_session *session, hd_stats *out)
     stats.handle_exchanges = session->handle_exchanges;
     stats.host_waits = session->waits;
     session->driver->stats(session->device, &stats);
-    *out = stats;
+    hd_sized_write(&stats, sizeof stats, out);
 }

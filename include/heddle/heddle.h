@@ -195,7 +195,7 @@ HD_API HD_MUST_USE hd_status hd_print(const hd_module *module, char **out);
 HD_API void hd_free(void *memory);
 
 typedef struct hd_program_info {
-    size_t size;      // of this struct
+    size_t size;
     const char *name; // the module's
     hd_stage stage;
     int ranks;                        // product of the axes
@@ -212,7 +212,7 @@ HD_API void hd_module_info(const hd_module *module, hd_program_info *out);
 // An axis of the mesh. The coordinate of a rank on it is
 // `rank / stride % extent`: ranks count row-major, the last axis fastest.
 typedef struct hd_axis_info {
-    size_t size;      // of this struct
+    size_t size;
     const char *name; // the module's
     int extent;       // how many ranks a line along it has
     int stride;       // from one rank of a line to the next
@@ -515,6 +515,16 @@ typedef struct hd_session_options {
     // HD_ERROR_ARGUMENT on it, and no rank has a session.
     const hd_call *calls;
     size_t ncalls;
+    bool capturable; // cuda only; the same on all ranks, and not with `graph`:
+                     // runs may be issued into a stream that the caller
+                     // captures into a graph of its own
+    // NULL, or by argument the address that it has in every run, NULL where it
+    // has others; copied. What peers read or write of such an argument they
+    // touch where it lies, and not a copy of it. It is memory of
+    // hd_group_alloc, on cuda of cuMemAlloc or cudaMalloc too, which outlives
+    // the session.
+    void *const *fixed;
+    size_t nfixed; // as many as there are arguments, or 0
 } hd_session_options;
 
 static inline hd_session_options hd_session_defaults(void)
@@ -555,6 +565,15 @@ typedef struct hd_run_options {
                           // sizes (`param m in 1..4096`) one a size, in their
                           // order, the same on all ranks
     size_t nsizes;
+    // Borrowed for the call. NULL, or by argument whether arguments[i] is the
+    // host's memory, read before the call returns: of arguments of one element
+    // that the program does not write.
+    const bool *on_host;
+    // Borrowed for the call. NULL, or by argument NULL, where it is dense, or
+    // its strides, in elements, of each dimension: above 0, and no two elements
+    // in one place. What is not dense is copied by the run, before its first
+    // step and after its last.
+    const int64_t *const *strides;
 } hd_run_options;
 
 // Issues one run on this rank and returns; arguments[i] is this rank's shard of

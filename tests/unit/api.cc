@@ -177,9 +177,41 @@ void Heard(void *, hd_status)
 {
 }
 
+// A program of one buffer.
+hd_status BuiltOf(World &w, const std::function<void(hd_build_buffer *)> &set)
+{
+    hd_build_buffer buffer = HD_EMPTY(hd_build_buffer);
+
+    buffer.name = "x";
+    set(&buffer);
+    return Built(w, [&](hd_builder *b) { hd_builder_buffer(b, &buffer, 1); });
+}
+
 hd_status Nothing(void *, hd_group *)
 {
     return HD_OK;
+}
+
+// Has `fill` write a struct for a caller who knows all of it but its last
+// bytes.
+template <class T>
+void ExpectNoMoreThanItsSize(const char *what,
+                             const std::function<void(T *)> &fill)
+{
+    enum { kUnknown = 8 };
+    T told;
+    auto *bytes = reinterpret_cast<unsigned char *>(&told);
+
+    memset(&told, 0xa5, sizeof told);
+    told.size = sizeof told - kUnknown;
+    fill(&told);
+    EXPECT_EQ(told.size, sizeof told - kUnknown) << what;
+    for (size_t i = told.size; i < sizeof told; i++)
+        EXPECT_EQ(bytes[i], 0xa5) << what << " " << i;
+    for (size_t i = sizeof(size_t), n = 0; i < told.size; i++) {
+        n += bytes[i] != 0xa5;
+        EXPECT_TRUE(i + 1 < told.size || n > 0) << what << " is not filled";
+    }
 }
 
 std::map<std::string, Row> Rows()
@@ -642,24 +674,10 @@ std::map<std::string, Row> Rows()
         {"hd_builder_buffer",
          {{REFUSED(Built(
                w, [](hd_builder *b) { hd_builder_buffer(b, nullptr, 1); })),
-           REFUSED(Built(w,
-                         [](hd_builder *b) {
-                             hd_build_buffer x = {};
-
-                             x.size = sizeof x;
-                             x.name = "x";
-                             x.role = NoSuch<hd_role>();
-                             hd_builder_buffer(b, &x, 1);
-                         })),
-           REFUSED(Built(w,
-                         [](hd_builder *b) {
-                             hd_build_buffer x = {};
-
-                             x.size = sizeof x;
-                             x.name = "x";
-                             x.dtype = NoSuch<hd_dtype>();
-                             hd_builder_buffer(b, &x, 1);
-                         }))},
+           REFUSED(BuiltOf(
+               w, [](hd_build_buffer *x) { x->role = NoSuch<hd_role>(); })),
+           REFUSED(BuiltOf(
+               w, [](hd_build_buffer *x) { x->dtype = NoSuch<hd_dtype>(); }))},
           {DOES(hd_builder_buffer(nullptr, nullptr, 1))},
           {}}},
         {"hd_builder_op",
@@ -731,6 +749,49 @@ TEST(Api, EveryExportedFunctionHasARow)
         rows.insert(row.first);
     EXPECT_GT(exported.size(), 60u);
     EXPECT_EQ(exported, rows);
+}
+
+TEST(Api, OlderCallersAreToldNoMoreThanTheyKnow)
+{
+    World w;
+    Program p(
+        "tensor program p\nparam m in 1..4\nmesh tp=1\nin %x : f32[m, 4]\n"
+        "out %y : f32[m, 4]\n{\n    %y = call \"f\" %x\n}\n");
+    hd_diag *diag = hd_diag_create();
+
+    ASSERT_EQ(p.status, HD_OK) << p.Said();
+    ASSERT_EQ(hd_lower(nullptr, nullptr, nullptr, nullptr, diag),
+              HD_ERROR_ARGUMENT);
+    ExpectNoMoreThanItsSize<hd_stats>(
+        "stats", [&](hd_stats *out) { hd_session_stats(w.session, out); });
+    ExpectNoMoreThanItsSize<hd_program_info>(
+        "info", [&](hd_program_info *out) { hd_module_info(p.module, out); });
+    ExpectNoMoreThanItsSize<hd_axis_info>("axis", [&](hd_axis_info *out) {
+        EXPECT_TRUE(hd_module_axis(p.module, 0, out));
+    });
+    ExpectNoMoreThanItsSize<hd_argument>("argument", [&](hd_argument *out) {
+        EXPECT_TRUE(hd_module_argument(p.module, 0, out));
+    });
+    ExpectNoMoreThanItsSize<hd_size_info>("size", [&](hd_size_info *out) {
+        EXPECT_TRUE(hd_module_size(p.module, 0, out));
+    });
+    ExpectNoMoreThanItsSize<hd_call_info>("call", [&](hd_call_info *out) {
+        EXPECT_TRUE(hd_module_call(p.module, 0, out));
+    });
+    ExpectNoMoreThanItsSize<hd_message>("message", [&](hd_message *out) {
+        EXPECT_TRUE(hd_diag_message(diag, 0, out));
+    });
+    ExpectNoMoreThanItsSize<hd_prediction>(
+        "prediction",
+        [&](hd_prediction *out) { hd_simulation_predict(w.simulation, out); });
+    ExpectNoMoreThanItsSize<hd_interval>("interval", [&](hd_interval *out) {
+        hd_simulation_interval(w.simulation, 0, out);
+    });
+    ExpectNoMoreThanItsSize<hd_machine>(
+        "machine", [](hd_machine *out) { hd_machine_default(out); });
+    ExpectNoMoreThanItsSize<hd_cache_stats>(
+        "cache", [&](hd_cache_stats *out) { hd_cache_count(w.cache, out); });
+    hd_diag_destroy(diag);
 }
 
 TEST(Api, WhatMustNotBeNullIsRefusedWithWords)

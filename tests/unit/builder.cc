@@ -17,7 +17,7 @@
 #include "ir/module.h"
 #include "tests/device/arguments.h"
 #include "tests/seed.h"
-#include "tools/gen/generate.h"
+#include "tests/unit/generated.h"
 
 namespace
 {
@@ -314,19 +314,6 @@ void ExpectSame(const std::string &text, bool lower)
     EXPECT_EQ(Print(built.module.get()), want);
 }
 
-std::string Generate(uint64_t seed)
-{
-    enum { kOps = 10 };
-    generate_options options = {false, kOps};
-    std::vector<uint8_t> bytes(generate_bytes(kOps));
-    choices choices = {bytes.data(), bytes.size(), 0};
-
-    choices_fill(seed, bytes.data(), bytes.size());
-    char *text = generate_program(&choices, &options);
-    std::string result = text;
-    free(text);
-    return result;
-}
 } // namespace
 
 TEST(Builder, BuildsWhatItsTextWouldBeOfRandomPrograms)
@@ -335,7 +322,7 @@ TEST(Builder, BuildsWhatItsTextWouldBeOfRandomPrograms)
 
     for (uint64_t i = 0; i < 60; i++) {
         SCOPED_TRACE("seed " + std::to_string(seed + i));
-        ExpectSame(Generate(seed + i), i % 2 == 0);
+        ExpectSame(Generate(seed + i, 10, false), i % 2 == 0);
     }
 }
 

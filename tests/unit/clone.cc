@@ -9,7 +9,7 @@
 #include "ir/module.h"
 #include "tests/device/arguments.h"
 #include "tests/seed.h"
-#include "tools/gen/generate.h"
+#include "tests/unit/generated.h"
 
 namespace
 {
@@ -31,20 +31,6 @@ std::string Print(const hd_module *module)
     EXPECT_EQ(hd_print(module, &text), HD_OK);
     std::string result = text;
     hd_free(text);
-    return result;
-}
-
-std::string Generate(uint64_t seed)
-{
-    enum { kOps = 10 };
-    generate_options options = {false, kOps};
-    std::vector<uint8_t> bytes(generate_bytes(kOps));
-    choices choices = {bytes.data(), bytes.size(), 0};
-
-    choices_fill(seed, bytes.data(), bytes.size());
-    char *text = generate_program(&choices, &options);
-    std::string result = text;
-    free(text);
     return result;
 }
 
@@ -106,7 +92,7 @@ TEST(Clone, OfARandomProgramIsTheSameProgram)
 
     for (uint64_t i = 0; i < 100; i++) {
         SCOPED_TRACE("seed " + std::to_string(seed + i));
-        ExpectSame(Generate(seed + i),
+        ExpectSame(Generate(seed + i, 10, false),
                    static_cast<hd_stage>((seed + i) % (HD_STAGE_HOST + 1)));
     }
 }
@@ -179,7 +165,7 @@ TEST(Clone, PointsIntoTheTextThatIsGone)
 // A module that is only read may be cloned by several threads at once.
 TEST(Clone, IsMadeBySeveralThreadsOfOneModule)
 {
-    Module module(Parse(Generate(Seed()), nullptr));
+    Module module(Parse(Generate(Seed(), 10, false), nullptr));
     std::string want = Print(module.get());
     std::vector<std::thread> threads;
 

@@ -9,28 +9,23 @@
 #include "ir/module.h"
 #include "tests/device/arguments.h"
 #include "tests/seed.h"
-#include "tools/gen/generate.h"
+#include "tests/unit/generated.h"
 
 namespace
 {
 enum { kPrograms = 1500, kOps = 12 };
 
-Module Generate(uint64_t seed, bool integers)
+Module Parse(uint64_t seed, bool integers)
 {
-    generate_options options = {integers, kOps};
-    std::vector<uint8_t> bytes(generate_bytes(kOps));
-    choices choices = {bytes.data(), bytes.size(), 0};
+    std::string text = Generate(seed, kOps, integers);
     hd_diag *diag = hd_diag_create();
     hd_module *module = nullptr;
 
-    choices_fill(seed, bytes.data(), bytes.size());
-    char *text = generate_program(&choices, &options);
-    EXPECT_EQ(
-        hd_parse("generated", text, strlen(text), nullptr, 0, diag, &module),
-        HD_OK)
+    EXPECT_EQ(hd_parse("generated", text.data(), text.size(), nullptr, 0, diag,
+                       &module),
+              HD_OK)
         << "seed " << seed << "\n"
         << text << hd_diag_text(diag);
-    free(text);
     hd_diag_destroy(diag);
     return Module(module);
 }
@@ -86,7 +81,7 @@ std::set<std::string> Drawn(bool integers, uint64_t seed)
     std::set<std::string> drawn;
 
     for (int i = 0; i < kPrograms; i++) {
-        Module module = Generate(seed + uint64_t(i), integers);
+        Module module = Parse(seed + uint64_t(i), integers);
 
         for (hd_stmt *s = module->body.first; s != nullptr; s = s->next) {
             std::string op = hd_op_info_get(s->op->code)->text;
@@ -167,7 +162,7 @@ TEST(Generate, MostOfWhatIsComputedHasAFiniteBound)
     size_t all = 0, judged = 0;
 
     for (unsigned i = 0; i < kPrograms / 10; i++) {
-        Module module = Generate(Seed() + i, false);
+        Module module = Parse(Seed() + i, false);
         Expected expected(module.get(), 1, unsigned(Seed() + i));
 
         for (size_t k = 0; k < expected.Inputs(0).Count(); k++) {
