@@ -5,22 +5,17 @@
 #include <assert.h>
 #include <errno.h>
 #include <stdatomic.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
-
-#define XXH_INLINE_ALL
-#include <xxhash.h>
 
 #include "base/diag.h"
 #include "base/setting.h"
 #include "base/sized.h"
 #include "ir/parts.h"
-#include "ir/print.h"
+#include "runtime/agree.h"
+#include "runtime/argument.h"
 #include "runtime/completion.h"
 #include "runtime/driver.h"
-#include "runtime/failure.h"
 #include "runtime/range.h"
 #include "runtime/ranks/doorbell.h"
 #include "runtime/ranks/group.h"
@@ -41,13 +36,6 @@ bool hd_binding_spans(const hd_binding *binding, int axis, int *a, int *b)
     }
     return false;
 }
-
-typedef struct given {
-    const char *name; // borrowed
-    size_t bytes;     // of a shard; 0 for an event
-    bool written;
-    const char *at; // in the last run that was looked at
-} given;
 
 // The program as runs of these sizes have it.
 typedef struct variant {
@@ -70,10 +58,7 @@ struct hd_session {
     double *asked;     // borrowed: where those of `whole` are asked for
     hd_ranges *ranges; // owned; NULL if no tool listens
     hd_callees calls;  // owned
-    size_t narguments;
-    given *argument;     // owned
-    const given **order; // owned: arguments by the addresses they had last,
-                         // and as much room to sort them
+    hd_arguments arguments;
     uint64_t runs;
     uint64_t handle_exchanges;
     uint64_t waits;            // of hd_session_wait that blocked
@@ -98,183 +83,6 @@ static hd_status check_binding(const hd_group *group, const hd_module *module,
         return hd_fail(diag, HD_ERROR_ARGUMENT,
                        "the mesh of '%s' has %d ranks, the group %d",
                        module->name, (int)module->nranks, hd_group_size(group));
-    return HD_OK;
-}
-
-static hd_status print_program(const hd_module *module, hd_diag *diag,
-                               hd_text *out)
-{
-    hd_module_print(module, out);
-    return out->failed ? hd_fail(diag, HD_ERROR_NO_MEMORY,
-                                 "no memory to print '%s'", module->name)
-                       : HD_OK;
-}
-
-#define HD_BOUND_TEXT 256 // bytes of what is told of one rank
-
-// What must be the same on all ranks.
-typedef struct bound {
-    uint64_t program, options; // hashes
-    uint64_t nlines;           // of the program's text
-} bound;
-
-static void tell_options(const hd_session *session, char out[HD_BOUND_TEXT])
-{
-    const hd_binding *binding = &session->binding;
-    hd_line line = {out, HD_BOUND_TEXT};
-
-    hd_line_put(&line, "%s%s", session->driver->name,
-                binding->graph ? ", graphs" : "");
-    for (int i = 0; i < binding->module->naxes; i++)
-        hd_line_put(&line, "%s%s=%s", i == 0 ? ", " : ",",
-                    binding->module->axis[i].name,
-                    hd_transport_text(binding->transport[i]));
-}
-
-static bound bound_of(const hd_session *session, const hd_text *text)
-{
-    char options[HD_BOUND_TEXT] = "";
-    bound b = {.program = XXH3_64bits(text->bytes, text->length)};
-
-    tell_options(session, options);
-    b.options = XXH3_64bits(options, strlen(options));
-    for (size_t i = 0; i < text->length; i++)
-        b.nlines += text->bytes[i] == '\n';
-    return b;
-}
-
-// Where line `n` begins, from 0, or the text ends.
-static size_t find_line(const hd_text *text, uint64_t n)
-{
-    size_t at = 0;
-
-    for (; n > 0 && at < text->length; n--)
-        at += strcspn(text->bytes + at, "\n") + 1;
-    return at;
-}
-
-// Each rank's text of HD_BOUND_TEXT bytes; the caller frees it.
-static hd_status gather_texts(const hd_exchange *exchange, const char *mine,
-                              char **out)
-{
-    size_t size = (size_t)hd_group_size(exchange->group);
-    char *all = calloc(size, HD_BOUND_TEXT);
-    hd_status status;
-
-    if (all == NULL) {
-        hd_group_run_out(exchange->group);
-        return hd_fail(exchange->diag, HD_ERROR_NO_MEMORY,
-                       "no memory for %zu ranks", size);
-    }
-    status = hd_exchange_allgather(exchange, mine, HD_BOUND_TEXT, all);
-    if (status == HD_OK)
-        *out = all;
-    else
-        free(all);
-    return status;
-}
-
-// The first line that differs between rank 0 and `odd`, from 0: a binary search
-// by hashes of the lines before. `all` has room for one of each rank.
-static hd_status search_line(const hd_exchange *exchange, const hd_text *text,
-                             int odd, bound *all, uint64_t *out)
-{
-    uint64_t same = 0; // so many are the same, and before `past` one is not
-    uint64_t past =
-        all[0].nlines > all[odd].nlines ? all[0].nlines : all[odd].nlines;
-
-    while (past - same > 1) {
-        uint64_t middle = same + (past - same) / 2;
-        bound mine = {.program =
-                          XXH3_64bits(text->bytes, find_line(text, middle))};
-
-        HD_TRY(hd_exchange_allgather(exchange, &mine, sizeof mine, all));
-        if (all[odd].program == all[0].program)
-            same = middle;
-        else
-            past = middle;
-    }
-    *out = same;
-    return HD_OK;
-}
-
-static hd_status tell_program(const hd_exchange *exchange, const hd_text *text,
-                              int odd, bound *all)
-{
-    char mine[HD_BOUND_TEXT] = "";
-    char *lines = NULL;
-    uint64_t n;
-    size_t at;
-
-    HD_TRY(search_line(exchange, text, odd, all, &n));
-    at = find_line(text, n);
-    snprintf(mine, sizeof mine, "%.*s", (int)strcspn(text->bytes + at, "\n"),
-             text->bytes + at);
-    HD_TRY(gather_texts(exchange, mine, &lines));
-    hd_fail(exchange->diag, HD_ERROR_ARGUMENT,
-            "rank %d binds another program than rank 0: line %llu of it is "
-            "'%s', and '%s' on rank 0",
-            odd, (unsigned long long)n + 1,
-            lines + (size_t)odd * HD_BOUND_TEXT +
-                strspn(lines + (size_t)odd * HD_BOUND_TEXT, " "),
-            lines + strspn(lines, " "));
-    free(lines);
-    return HD_ERROR_ARGUMENT;
-}
-
-static hd_status tell_session_options(const hd_session *session,
-                                      const hd_exchange *exchange, int odd)
-{
-    char mine[HD_BOUND_TEXT] = "";
-    char *all = NULL;
-
-    tell_options(session, mine);
-    HD_TRY(gather_texts(exchange, mine, &all));
-    hd_fail(exchange->diag, HD_ERROR_ARGUMENT,
-            "rank %d binds with other options than rank 0: '%s', and '%s' on "
-            "rank 0",
-            odd, all + (size_t)odd * HD_BOUND_TEXT, all);
-    free(all);
-    return HD_ERROR_ARGUMENT;
-}
-
-// All ranks see the same hashes, and so agree on what is told; what differs is
-// exchanged only then.
-static hd_status tell_difference(const hd_session *session,
-                                 const hd_exchange *exchange,
-                                 const hd_text *text, bound *all)
-{
-    int size = hd_group_size(exchange->group);
-
-    for (int i = 1; i < size; i++) {
-        if (all[i].program != all[0].program)
-            return tell_program(exchange, text, i, all);
-        if (all[i].options != all[0].options)
-            return tell_session_options(session, exchange, i);
-    }
-    return HD_OK;
-}
-
-static hd_status list_arguments(hd_session *session, hd_diag *diag)
-{
-    const hd_module *module = session->binding.module;
-
-    size_t n = (size_t)module->nbuffers + 1;
-
-    session->argument = calloc(n, sizeof *session->argument);
-    session->order = calloc(2 * n, sizeof *session->order);
-    if (session->argument == NULL || session->order == NULL)
-        return hd_fail(diag, HD_ERROR_NO_MEMORY, "no memory for the arguments");
-    for (const hd_buffer *b = module->buffers; b != NULL; b = b->next) {
-        if (b->role == HD_ROLE_TEMP)
-            continue;
-        session->order[session->narguments] =
-            &session->argument[session->narguments];
-        session->argument[session->narguments++] =
-            (given){.name = b->name,
-                    .bytes = (size_t)hd_type_local_bytes(&b->type),
-                    .written = b->role != HD_ROLE_IN};
-    }
     return HD_OK;
 }
 
@@ -342,7 +150,7 @@ static hd_status build_locally(hd_session *session,
                              diag, &session->calls));
     binding->calls = &session->calls;
     HD_TRY(open_variants(session, diag));
-    HD_TRY(list_arguments(session, diag));
+    HD_TRY(hd_arguments_list(binding->module, diag, &session->arguments));
     HD_TRY(hd_steps_collect(binding->module, hd_group_rank(binding->group),
                             diag, &session->steps));
     binding->steps = &session->steps;
@@ -352,185 +160,6 @@ static hd_status build_locally(hd_session *session,
     binding->ranges = session->ranges;
     HD_TRY(driver->open(binding, diag, &session->device));
     return driver->alloc(session->device, diag, out);
-}
-
-// ------------------------------------------------------------- agreement
-
-// What a rank tells each of the others when it has done what it can alone.
-typedef struct greeting {
-    bound bound;
-    hd_fit fit;
-    hd_told told; // for that peer
-    int32_t status;
-    char text[HD_GROUP_TEXT]; // why that is not HD_OK
-} greeting;
-
-static hd_status exchange_greetings(hd_session *session,
-                                    const hd_exchange *exchange, greeting *mine,
-                                    greeting *all)
-{
-    hd_group *group = exchange->group;
-    int rank = hd_group_rank(group);
-
-    for (int peer = 0; peer < hd_group_size(group); peer++) {
-        if (peer == rank)
-            continue;
-        if (mine->status == HD_OK)
-            session->driver->tell(session->device, peer, &mine->told);
-        HD_TRY(hd_exchange_post(exchange, peer, mine, sizeof *mine, -1));
-    }
-    for (int peer = 0; peer < hd_group_size(group); peer++) {
-        if (peer != rank)
-            HD_TRY(hd_exchange_collect(exchange, peer, &all[peer], sizeof *all,
-                                       NULL));
-    }
-    all[rank] = *mine;
-    return HD_OK;
-}
-
-// A rank that has not come as far as to know its program can tell nothing of
-// it.
-static bool all_are_bound(const greeting *all, int size)
-{
-    bool known = true;
-
-    for (int i = 0; i < size; i++)
-        known = known && all[i].bound.nlines > 0;
-    return known;
-}
-
-static hd_status compare_programs(const hd_session *session,
-                                  const hd_exchange *exchange,
-                                  const hd_text *text, const greeting *all)
-{
-    int size = hd_group_size(exchange->group);
-    bound *bounds;
-    hd_status status;
-
-    if (size < 2 || !all_are_bound(all, size))
-        return HD_OK;
-    bounds = calloc((size_t)size, sizeof *bounds);
-    if (bounds == NULL) {
-        hd_group_run_out(exchange->group);
-        return hd_fail(exchange->diag, HD_ERROR_NO_MEMORY,
-                       "no memory for %d ranks", size);
-    }
-    for (int i = 0; i < size; i++)
-        bounds[i] = all[i].bound;
-    status = tell_difference(session, exchange, text, bounds);
-    free(bounds);
-    return status;
-}
-
-static hd_status find_failure(const hd_exchange *exchange, greeting *all)
-{
-    for (int i = 0; i < hd_group_size(exchange->group); i++) {
-        all[i].text[HD_GROUP_TEXT - 1] = '\0';
-        if (all[i].status != HD_OK)
-            return hd_fail(exchange->diag, HD_ERROR_PEER, "rank %d failed: %s",
-                           i, all[i].text);
-    }
-    return HD_OK;
-}
-
-// Whoever has failed has said why: that others have too is no news, but that
-// they have other programs is.
-static hd_status judge_greetings(const hd_session *session,
-                                 const hd_exchange *exchange,
-                                 const hd_text *text, greeting *all,
-                                 hd_status status)
-{
-    HD_TRY(compare_programs(session, exchange, text, all));
-    HD_TRY(status);
-    return find_failure(exchange, all);
-}
-
-// What all ranks say together: whether any of them needs handles, and whether
-// each two of them fit.
-static hd_fit add_fits(const greeting *all, int size)
-{
-    hd_fit sum = {.fits = true};
-
-    for (int i = 0; i < size; i++) {
-        sum.fits = sum.fits && all[i].fit.fits;
-        sum.digest += all[i].fit.digest;
-    }
-    return sum;
-}
-
-// The session is as `status` says on this rank: all ranks return HD_OK, or none
-// does. The fit of `mine` then is that of all.
-static hd_status greet(hd_session *session, const hd_exchange *exchange,
-                       const hd_text *text, hd_status status, greeting *mine)
-{
-    int size = hd_group_size(exchange->group);
-    hd_exchange quiet = *exchange;
-    greeting *all = calloc((size_t)size, sizeof *all);
-    hd_status met;
-
-    if (all == NULL) {
-        hd_group_run_out(exchange->group);
-        return hd_fail(exchange->diag, HD_ERROR_NO_MEMORY,
-                       "no memory for %d ranks", size);
-    }
-    mine->status = (int32_t)status;
-    hd_group_reason(exchange->diag, exchange->said, status, mine->text);
-    if (status != HD_OK)
-        quiet.diag = NULL;
-    met = exchange_greetings(session, &quiet, mine, all);
-    if (met == HD_OK)
-        status = judge_greetings(session, exchange, text, all, status);
-    else if (status == HD_OK)
-        status = met;
-    for (int peer = 0; peer < size && status == HD_OK; peer++) {
-        if (peer != hd_group_rank(exchange->group))
-            session->driver->hear(session->device, peer, &all[peer].told);
-    }
-    mine->fit = add_fits(all, size);
-    free(all);
-    return status;
-}
-
-static hd_status post_handles(hd_session *session, const hd_exchange *exchange)
-{
-    hd_group *group = exchange->group;
-
-    for (int peer = 0; peer < hd_group_size(group); peer++) {
-        hd_handle handle = {.fd = -1};
-
-        if (peer == hd_group_rank(group))
-            continue;
-        HD_TRY(session->driver->export_handle(session->device, peer,
-                                              exchange->diag, &handle));
-        HD_TRY(hd_exchange_post(exchange, peer, handle.bytes,
-                                sizeof handle.bytes, handle.fd));
-    }
-    return HD_OK;
-}
-
-// Goes on after a handle that does not fit, so that all ranks get to the
-// agreement; returns the first failure.
-static hd_status collect_handles(hd_session *session,
-                                 const hd_exchange *exchange)
-{
-    hd_group *group = exchange->group;
-    hd_status status = HD_OK;
-
-    for (int peer = 0; peer < hd_group_size(group); peer++) {
-        hd_handle handle = {.fd = -1};
-
-        if (peer == hd_group_rank(group))
-            continue;
-        HD_TRY(hd_exchange_collect(exchange, peer, handle.bytes,
-                                   sizeof handle.bytes, &handle.fd));
-        session->handle_exchanges++;
-        if (status == HD_OK)
-            status = session->driver->import_handle(session->device, peer,
-                                                    &handle, exchange->diag);
-        else if (handle.fd >= 0)
-            close(handle.fd);
-    }
-    return status;
 }
 
 // HEDDLE_CHAOS is a seed; anything that is no number is refused, since a test
@@ -597,41 +226,13 @@ static hd_status check_options(const hd_session *session,
     return HD_OK;
 }
 
-// All is agreed, so that a rank that fails all the same ends the group.
-static hd_status prepare_agreed(hd_session *session,
-                                const hd_exchange *exchange)
-{
-    hd_status status =
-        session->driver->prepare(session->device, exchange->diag);
-
-    if (status != HD_OK)
-        hd_group_give_up(exchange->group, status, exchange->diag,
-                         exchange->said);
-    return status;
-}
-
-// With handles if some rank needs them. It fails on all ranks or on none.
-static hd_status prepare_together(hd_session *session,
-                                  const hd_exchange *exchange, bool fits)
-{
-    hd_status status;
-
-    if (!fits) {
-        HD_TRY(post_handles(session, exchange));
-        status = collect_handles(session, exchange);
-        HD_TRY(hd_exchange_agree(exchange, status));
-    }
-    status = session->driver->prepare(session->device, exchange->diag);
-    return hd_exchange_agree(exchange, status);
-}
-
 static hd_status build(hd_session *session, const hd_exchange *exchange,
                        const hd_session_options *options, hd_session **out)
 {
     hd_binding *binding = &session->binding;
     hd_diag *diag = exchange->diag;
-    hd_text text = {0};
-    greeting mine = {0};
+    hd_agreement agreement = {
+        .exchange = exchange, .driver = session->driver, .binding = binding};
     hd_status status = check_options(session, options, out, diag);
 
     if (status == HD_OK)
@@ -641,20 +242,16 @@ static hd_status build(hd_session *session, const hd_exchange *exchange,
     if (status == HD_OK)
         status = read_transports(binding, options, diag);
     if (status == HD_OK)
-        status = print_program(binding->module, diag, &text);
+        status = hd_agree_bind(&agreement);
     if (status == HD_OK)
-        mine.bound = bound_of(session, &text);
+        status = build_locally(session, options, diag, &agreement.fit);
+    agreement.device = session->device;
+    status = hd_agree_greet(&agreement, status);
     if (status == HD_OK)
-        status = build_locally(session, options, diag, &mine.fit);
-    status = greet(session, exchange, &text, status, &mine);
-    hd_text_free(&text);
-    HD_TRY(status);
-    if (mine.fit.fits && mine.fit.digest == 0)
-        HD_TRY(prepare_agreed(session, exchange));
-    else
-        HD_TRY(prepare_together(session, exchange, mine.fit.fits));
-    session->driver->settle(session->device);
-    return HD_OK;
+        status = hd_agree_prepare(&agreement);
+    session->handle_exchanges = agreement.handle_exchanges;
+    hd_agree_end(&agreement);
+    return status;
 }
 
 // What follows the colon of "cuda:3".
@@ -758,8 +355,7 @@ void hd_session_destroy(hd_session *session)
     hd_steps_free(&session->whole);
     free(session->times);
     hd_module_destroy(session->split);
-    free(session->argument);
-    free(session->order);
+    hd_arguments_free(&session->arguments);
     free(session);
 }
 
@@ -785,118 +381,13 @@ static hd_status leave(hd_session *session, hd_status status)
 
 // ----------------------------------------------------------------- runs
 
-static bool are_those_of_last_run(const hd_session *session,
-                                  void *const *arguments)
-{
-    for (size_t i = 0; i < session->narguments; i++) {
-        if (arguments[i] == NULL || session->argument[i].at != arguments[i])
-            return false;
-    }
-    return true;
-}
-
-// from[0 .. middle) and from[middle .. end) become to[0 .. end).
-static void merge(const given **from, size_t middle, size_t end,
-                  const given **to)
-{
-    size_t a = 0, b = middle;
-
-    for (size_t i = 0; i < end; i++)
-        to[i] = b == end || (a < middle && from[a]->at <= from[b]->at)
-                    ? from[a++]
-                    : from[b++];
-}
-
-// A run asks for no memory, as the C library's sort may.
-static void sort_by_address(hd_session *session)
-{
-    size_t n = session->narguments;
-    const given **from = session->order, **to = from + n;
-
-    for (size_t run = 1; run < n; run *= 2) {
-        const given **sorted = to;
-
-        for (size_t i = 0; i < n; i += 2 * run)
-            merge(from + i, run < n - i ? run : n - i,
-                  2 * run < n - i ? 2 * run : n - i, to + i);
-        to = from;
-        from = sorted;
-    }
-    if (from != session->order)
-        memcpy(session->order, from, n * sizeof *from);
-}
-
-// What a run writes overlaps no other argument. In order of addresses it is
-// enough to know how far those before reach.
-static hd_status check_overlaps(hd_session *session, hd_diag *diag)
-{
-    const given *reach = NULL, *written = NULL;
-
-    sort_by_address(session);
-    for (size_t i = 0; i < session->narguments; i++) {
-        const given *here = session->order[i];
-        const given *before = here->written ? reach : written;
-
-        if (here->bytes == 0)
-            continue;
-        if (before != NULL && here->at < before->at + before->bytes)
-            return hd_fail(diag, HD_ERROR_ARGUMENT,
-                           "arguments %%%s and %%%s overlap, and '%s' writes "
-                           "%%%s",
-                           before->name, here->name,
-                           session->binding.module->name,
-                           here->written ? here->name : before->name);
-        if (reach == NULL || here->at + here->bytes > reach->at + reach->bytes)
-            reach = here;
-        if (here->written &&
-            (written == NULL ||
-             here->at + here->bytes > written->at + written->bytes))
-            written = here;
-    }
-    return HD_OK;
-}
-
-static hd_status look_at(hd_session *session, void *const *arguments,
-                         hd_diag *diag)
-{
-    for (size_t i = 0; i < session->narguments; i++) {
-        if (arguments[i] == NULL)
-            return hd_fail(diag, HD_ERROR_ARGUMENT, "argument %%%s is NULL",
-                           session->argument[i].name);
-        session->argument[i].at = arguments[i];
-    }
-    return check_overlaps(session, diag);
-}
-
-// What was accepted once need not be looked at again.
-static hd_status check_addresses(hd_session *session, void *const *arguments,
-                                 hd_diag *diag)
-{
-    hd_status status;
-
-    if (are_those_of_last_run(session, arguments))
-        return HD_OK;
-    status = look_at(session, arguments, diag);
-    // Nothing is taken for a run's argument at NULL: the next is looked at.
-    if (status != HD_OK)
-        session->argument[0].at = NULL;
-    return status;
-}
-
-static hd_status check_arguments(hd_session *session, void *const *arguments,
-                                 size_t narguments, hd_diag *diag)
+static hd_status check_alive(const hd_session *session, hd_diag *diag)
 {
     if (session->dead)
         return hd_fail(diag, HD_ERROR_ARGUMENT,
                        "a run of this session has failed: it may only be "
                        "destroyed");
-    if (narguments != session->narguments)
-        return hd_fail(
-            diag, HD_ERROR_ARGUMENT, "'%s' takes %zu arguments, not %zu",
-            session->binding.module->name, session->narguments, narguments);
-    if (arguments == NULL && narguments > 0)
-        return hd_fail(diag, HD_ERROR_ARGUMENT, "the arguments are NULL");
-    return check_addresses(session, arguments, diag);
+    return HD_OK;
 }
 
 static bool has_sizes(const variant *v, const int64_t *sizes)
@@ -962,7 +453,9 @@ static hd_status run(hd_session *session, void *const *arguments,
         return hd_fail(diag, HD_ERROR_UNSUPPORTED,
                        "hd_session_run: '%s' cannot be asked for yet",
                        with.on_host != NULL ? "on_host" : "strides");
-    HD_TRY(check_arguments(session, arguments, narguments, diag));
+    HD_TRY(check_alive(session, diag));
+    HD_TRY(
+        hd_arguments_check(&session->arguments, arguments, narguments, diag));
     HD_TRY(
         hd_module_check_sizes(&session->full, with.sizes, with.nsizes, diag));
     HD_TRY(take_sizes(session, with.sizes, diag, &variant));
