@@ -45,14 +45,13 @@ static size_t least(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-// What the process may have of a resource.
-static size_t limit_of(int resource)
+// What the process may have of a resource, as getrlimit, which returned
+// `status`, has said.
+static size_t limit_of(int status, const struct rlimit *limit)
 {
-    struct rlimit limit;
-
-    if (getrlimit(resource, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
+    if (status != 0 || limit->rlim_cur == RLIM_INFINITY)
         return SIZE_MAX;
-    return (size_t)limit.rlim_cur;
+    return (size_t)limit->rlim_cur;
 }
 
 // All windows of a group together are no more than the memory of its machine,
@@ -61,9 +60,12 @@ static size_t limit_of(int resource)
 static size_t room_for(int size)
 {
     size_t all = least(MOST, (size_t)sysconf(_SC_PHYS_PAGES) * page_bytes());
-    size_t room = least(all, limit_of(RLIMIT_AS) / LIMIT_PART) / (size_t)size;
+    struct rlimit limit;
+    size_t memory = limit_of(getrlimit(RLIMIT_AS, &limit), &limit);
+    size_t file = limit_of(getrlimit(RLIMIT_FSIZE, &limit), &limit);
+    size_t room = least(all, memory / LIMIT_PART) / (size_t)size;
 
-    room = least(room, limit_of(RLIMIT_FSIZE) / 2);
+    room = least(room, file / 2);
     return room < BLOCK ? BLOCK : room / BLOCK * BLOCK;
 }
 
