@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/locale.h"
+
 // Room for `length` more bytes and the NUL.
 static bool make_room(hd_text *text, size_t length)
 {
@@ -46,7 +48,9 @@ void hd_text_puts(hd_text *text, const char *string)
     hd_text_add(text, string, strlen(string));
 }
 
-void hd_text_vprintf(hd_text *text, const char *format, va_list args)
+static void render(hd_text *text, const char *format, va_list args)
+    __attribute__((format(printf, 2, 0)));
+static void render(hd_text *text, const char *format, va_list args)
 {
     enum { USUAL = 60 }; // most pieces are shorter, and are rendered once
     va_list again;
@@ -68,6 +72,14 @@ void hd_text_vprintf(hd_text *text, const char *format, va_list args)
     if ((size_t)length >= left)
         vsnprintf(text->bytes + text->length, (size_t)length + 1, format, args);
     text->length += (size_t)length;
+}
+
+void hd_text_vprintf(hd_text *text, const char *format, va_list args)
+{
+    locale_t before = hd_locale_enter();
+
+    render(text, format, args);
+    hd_locale_leave(before);
 }
 
 void hd_text_printf(hd_text *text, const char *format, ...)

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/dtype.h"
+#include "base/locale.h"
 #include "base/text.h"
 #include "ir/counts.h"
 #include "ir/lex.h"
@@ -691,12 +692,15 @@ static hd_status parse_number(parser *p, double *out)
     char digits[MAX_DIGITS];
     char *end;
     bool negative = accept_mark(p, "-");
+    locale_t before;
     double value;
 
     if (p->token.kind != HD_TOKEN_NUMBER && p->token.kind != HD_TOKEN_INT)
         return expected(p, "a number or a buffer");
     HD_TRY(copy_digits(p, digits));
+    before = hd_locale_enter();
     value = strtod(digits, &end);
+    hd_locale_leave(before);
     if (*end != '\0')
         return expected(p, "a number");
     if (!isfinite(value)) {

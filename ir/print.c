@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/locale.h"
+
 void hd_dim_print(const hd_module *module, hd_dim dim, hd_text *text)
 {
     if (hd_dim_is_counted(dim))
@@ -92,12 +94,14 @@ static void print_view(const hd_module *module, const hd_view *view,
 static void print_number(double value, hd_text *text)
 {
     char digits[40];
+    locale_t before = hd_locale_enter();
 
     for (int precision = 1; precision <= 17; precision++) {
         snprintf(digits, sizeof digits, "%.*g", precision, value);
         if (strtod(digits, NULL) == value)
             break;
     }
+    hd_locale_leave(before);
     hd_text_puts(text, digits);
     if (strpbrk(digits, ".en") == NULL)
         hd_text_puts(text, ".0");

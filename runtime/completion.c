@@ -183,11 +183,12 @@ hd_status hd_completion_descriptor(hd_completion *c, uint64_t run,
     pthread_mutex_lock(&c->lock);
     if (c->descriptor < 0)
         c->descriptor = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (c->descriptor < 0)
+    if (c->descriptor < 0) {
         status = hd_system_error(diag, "eventfd");
-    else
+    } else {
         arm(c, run);
-    *out = c->descriptor;
+        *out = c->descriptor;
+    }
     pthread_mutex_unlock(&c->lock);
     return status;
 }

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/diag.h"
+#include "base/locale.h"
 #include "base/sized.h"
 #include "ir/suggest.h"
 
@@ -170,6 +171,7 @@ static hd_status read_number(reader *r, const char *key, double low,
 {
     char digits[MOST_DIGITS];
     const char *past;
+    locale_t before;
     hd_loc loc;
     size_t length;
 
@@ -186,7 +188,9 @@ static hd_status read_number(reader *r, const char *key, double low,
     memcpy(digits, r->at, length);
     digits[length] = '\0';
     r->at = past;
+    before = hd_locale_enter();
     *out = strtod(digits, NULL);
+    hd_locale_leave(before);
     if (!(*out >= low && *out <= high))
         return hd_error(r->diag, HD_CODE_NONE, loc,
                         "%s is %.15g; it lies between %.15g and %.15g", key,

@@ -10,6 +10,7 @@
 
 typedef struct choice {
     int32_t color, key;
+    int32_t refused; // this rank's call is wrong
 } choice;
 
 // The ranks of one colour in their new order.
@@ -58,6 +59,22 @@ static void list_members(const choice *all, int size, int rank, part *part)
         part->rank++;
 }
 
+// What is wrong with one rank's call the others hear of here.
+static hd_status check_choices(const choice *all, int size, int rank,
+                               hd_diag *diag)
+{
+    if (all[rank].refused)
+        return hd_fail(diag, HD_ERROR_ARGUMENT,
+                       "hd_group_split: 'out' is NULL");
+    for (int peer = 0; peer < size; peer++) {
+        if (all[peer].refused)
+            return hd_fail(diag, HD_ERROR_PEER,
+                           "rank %d failed: hd_group_split: 'out' is NULL",
+                           peer);
+    }
+    return HD_OK;
+}
+
 static hd_status create_part(hd_group *group, const choice *all, part *part,
                              hd_group **out)
 {
@@ -77,13 +94,12 @@ hd_status hd_group_split(hd_group *group, int color, int key, hd_diag *diag,
                          hd_group **out)
 {
     hd_exchange exchange;
-    choice mine = {color, key}, *all;
+    choice mine = {color, key, out == NULL}, *all;
     part part = {.exchange = &exchange};
     hd_group *made = NULL;
     hd_status status;
 
     HD_REQUIRE(diag, group);
-    HD_REQUIRE(diag, out);
     HD_TRY(hd_group_check_process(group, diag));
     exchange = hd_exchange_begin(group, HD_CALL_SPLIT, group->timeout, diag);
     all = calloc((size_t)group->size, sizeof *all);
@@ -94,6 +110,8 @@ hd_status hd_group_split(hd_group *group, int color, int key, hd_diag *diag,
         goto done;
     }
     status = hd_exchange_allgather(&exchange, &mine, sizeof mine, all);
+    if (status == HD_OK)
+        status = check_choices(all, group->size, group->rank, diag);
     if (status != HD_OK)
         goto done;
     status = create_part(group, all, &part, &made);

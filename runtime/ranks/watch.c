@@ -180,6 +180,24 @@ static bool heed(hd_group *group)
     return true;
 }
 
+static void free_watch(watch *watch)
+{
+    free(watch->ask);
+    free(watch);
+}
+
+// poll takes no more descriptors than the process may open now, though all of
+// them are open already: a host may lower its limit when it likes.
+static void note_refused(hd_group *group, int code)
+{
+    char text[HD_GROUP_TEXT];
+
+    snprintf(text, sizeof text,
+             "rank %d cannot watch %d ranks any more: poll: %s (ulimit -n)",
+             group->rank, group->size, strerror(code));
+    hd_group_fail(group, text);
+}
+
 static void *watch_peers(void *context)
 {
     watch *watch = context;
@@ -190,8 +208,10 @@ static void *watch_peers(void *context)
         for (int i = 0; i < group->size; i++)
             watch->ask[i].fd =
                 group->link[i].open ? group->link[i].wire.fd : -1;
-        if (poll(watch->ask, n, -1) < 0 && errno != EINTR)
+        if (poll(watch->ask, n, -1) < 0 && errno != EINTR) {
+            note_refused(group, errno);
             break;
+        }
         if (watch->ask[group->size].revents != 0 && !heed(group))
             break;
         for (int i = 0; i < group->size; i++) {
@@ -199,8 +219,7 @@ static void *watch_peers(void *context)
                 read_peer(watch, i);
         }
     }
-    free(watch->ask);
-    free(watch);
+    free_watch(watch);
     return NULL;
 }
 
@@ -238,8 +257,7 @@ hd_status hd_watch_start(hd_group *group, hd_diag *diag)
                        group->size);
     code = hd_thread_start(watch_peers, watch, &group->watcher);
     if (code != 0) {
-        free(watch->ask);
-        free(watch);
+        free_watch(watch);
         errno = code;
         return hd_system_error(diag, "a thread that watches the ranks");
     }

@@ -637,6 +637,32 @@ TEST(Group, AQueueThatStaysFullIsATimeoutAndSaidToBe)
         << hd_diag_text(queue.one_diag);
 }
 
+// A watcher that may not poll as many descriptors as it has says so.
+TEST(Group, ALimitOfDescriptorsBelowTheRanksIsToldToAll)
+{
+    AllEndWell(Launch(3, [](hd_group *group, hd_diag *) {
+        int rank = hd_group_rank(group);
+        hd_diag *words = hd_diag_create();
+        rlimit before{}, few{};
+        hd_status status = HD_OK;
+
+        getrlimit(RLIMIT_NOFILE, &before);
+        few = before;
+        few.rlim_cur = 3;
+        if (rank == 1)
+            setrlimit(RLIMIT_NOFILE, &few);
+        for (int i = 0; i < 1000 && status == HD_OK; i++)
+            status = hd_group_allgather(group, nullptr, 0, nullptr, words);
+        setrlimit(RLIMIT_NOFILE, &before);
+        std::string text = hd_diag_text(words);
+        hd_diag_destroy(words);
+        RANK_EXPECT(status == HD_ERROR_PEER);
+        RANK_EXPECT(text.find("rank 1 cannot watch 3 ranks any more") !=
+                    text.npos);
+        return HD_OK;
+    }));
+}
+
 // Two connected sockets as ranks have them.
 class Frame : public testing::Test
 {

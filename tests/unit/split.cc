@@ -1,6 +1,7 @@
 // Groups of a part of a group's ranks.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <random>
 #include <sys/resource.h>
 
@@ -240,6 +241,39 @@ TEST(Split, FailsOnAllRanksOrOnNone)
         hd_group_destroy(half);
         return HD_OK;
     }));
+}
+
+// What is wrong with one rank's call all hear at once, and the group goes on.
+TEST(Split, AnOutThatIsNullIsToldToAllRanks)
+{
+    std::vector<std::string> text(3);
+    auto begun = std::chrono::steady_clock::now();
+
+    for (hd_status status : Threads(3, [&](hd_group *group) {
+             int rank = hd_group_rank(group);
+             hd_diag *diag = hd_diag_create();
+             hd_group *part = nullptr;
+             hd_status got = hd_group_split(group, rank / 2, 0, diag,
+                                            rank == 1 ? nullptr : &part);
+
+             text[size_t(rank)] = hd_diag_text(diag);
+             hd_diag_destroy(diag);
+             RANK_EXPECT(got ==
+                         (rank == 1 ? HD_ERROR_ARGUMENT : HD_ERROR_PEER));
+             RANK_EXPECT(part == nullptr);
+             HD_TRY(hd_group_split(group, 0, 0, nullptr, &part));
+             hd_group_destroy(part);
+             return HD_OK;
+         }))
+        EXPECT_EQ(status, HD_OK);
+    EXPECT_LT(std::chrono::steady_clock::now() - begun,
+              std::chrono::seconds(10));
+    EXPECT_NE(text[1].find("'out' is NULL"), text[1].npos) << text[1];
+    for (int rank : {0, 2})
+        EXPECT_NE(text[size_t(rank)].find("rank 1 failed: hd_group_split: "
+                                          "'out' is NULL"),
+                  std::string::npos)
+            << text[size_t(rank)];
 }
 
 TEST(Split, OtherCallsAreNamed)
