@@ -17,8 +17,8 @@
 typedef struct plan {
     atomic_long seen;
     atomic_bool fired;
-    long k;
-    int kinds;
+    atomic_long k; // threads that were started earlier may look meanwhile
+    atomic_int kinds;
     int child; // the fork whose process is watched; -1: this process
     int forks; // so far
 } plan;
@@ -97,12 +97,14 @@ long fault_live(void)
 static bool fails(int kind)
 {
     plan *p = shared;
-    long n;
+    int kinds = atomic_load(&p->kinds);
+    long n, k;
 
-    if (!watched || (p->kinds & kind) == 0)
+    if (!watched || (kinds & kind) == 0)
         return false;
     n = atomic_fetch_add(&p->seen, 1) + 1;
-    if (p->k == 0 || n < p->k || (n > p->k && !(p->kinds & FAULT_LASTING)))
+    k = atomic_load(&p->k);
+    if (k == 0 || n < k || (n > k && !(kinds & FAULT_LASTING)))
         return false;
     atomic_store(&p->fired, true);
     return true;

@@ -6,11 +6,9 @@
 #include <heddle/async.h>
 
 #include "tests/faults/programs.h"
-#include "tests/faults/ranks.h"
-#include "tests/faults/sweep.h"
+#include "tests/faults/story.h"
 
 #include <atomic>
-#include <chrono>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <thread>
@@ -21,89 +19,6 @@
 
 namespace
 {
-
-const int kRanks = 3;
-const double kPatience = 60; // seconds, which nobody may need
-// The others may wait in vain for whoever cannot make its group.
-const double kPatienceForGroups = 8;
-
-double Now()
-{
-    return std::chrono::duration<double>(
-               std::chrono::steady_clock::now().time_since_epoch())
-        .count();
-}
-
-// What one rank went through: the first status that was not HD_OK, and where.
-struct Story {
-    hd_status status = HD_OK;
-    const char *where = "";
-    bool touched = false;            // an out-parameter, though the call failed
-    bool silent = false;             // it failed without a word
-    hd_status again = HD_ERROR_PEER; // of a second session after a failed one
-};
-
-template <typename Type> Type *Sentinel()
-{
-    static char place;
-
-    return reinterpret_cast<Type *>(&place);
-}
-
-bool Fails(Story *story, const char *where, hd_status status,
-           const hd_diag *diag)
-{
-    if (status == HD_OK)
-        return false;
-    story->status = status;
-    story->where = where;
-    story->silent = hd_diag_errors(diag) == 0;
-    return true;
-}
-
-// The shards of a rank, filled with small integers, outputs with rubbish.
-struct Shards {
-    std::vector<std::vector<float>> local;
-    std::vector<std::vector<float>> before;
-    std::vector<void *> pointer;
-    hd_event *event = nullptr;
-
-    Shards(const hd_module *module, int rank)
-    {
-        hd_argument argument = HD_EMPTY(hd_argument);
-
-        for (size_t i = 0; hd_module_argument(module, i, &argument); i++) {
-            local.emplace_back(argument.local_elements);
-            for (size_t k = 0; k < local[i].size(); k++)
-                local[i][k] = static_cast<float>(
-                    (5 * k + i + static_cast<size_t>(rank)) % 7);
-        }
-        for (size_t i = 0; hd_module_argument(module, i, &argument); i++) {
-            if (argument.dtype == HD_DTYPE_EVENT)
-                event = hd_event_create();
-            pointer.push_back(argument.dtype == HD_DTYPE_EVENT
-                                  ? static_cast<void *>(event)
-                                  : static_cast<void *>(local[i].data()));
-        }
-        if (event != nullptr)
-            hd_event_record(event);
-        before = local;
-    }
-    ~Shards()
-    {
-        hd_event_destroy(event);
-    }
-    bool InputsAreAsBefore(const hd_module *module) const
-    {
-        hd_argument argument = HD_EMPTY(hd_argument);
-        bool same = true;
-
-        for (size_t i = 0; hd_module_argument(module, i, &argument); i++)
-            if (argument.role == HD_ROLE_IN && argument.dtype != HD_DTYPE_EVENT)
-                same &= local[i] == before[i];
-        return same;
-    }
-};
 
 // Two runs on one session.
 void UseSession(Story *story, hd_session *session, const hd_module *module,
@@ -195,17 +110,11 @@ bool LiveAsRank(Story *story, const hd_oob &oob, const hd_module *module,
     return !failed;
 }
 
-bool IsNews(hd_status status)
-{
-    return status == HD_ERROR_PEER || status == HD_ERROR_TIMEOUT;
-}
-
 // One try: the k-th request of rank `faulty` fails.
 bool TryLife(long k, int kinds, int faulty, const hd_module *module)
 {
     std::vector<Story> story(kRanks);
-    hd_status wanted =
-        (kinds & FAULT_MEMORY) != 0 ? HD_ERROR_NO_MEMORY : HD_ERROR_SYSTEM;
+    hd_status wanted = Wanted(kinds);
     std::atomic<bool> fired(false);
     double begun = Now();
 
@@ -329,8 +238,7 @@ bool MeetRemote(Story *story, const hd_oob &oob)
 bool TryRemote(long k, int kinds, int faulty)
 {
     std::vector<Story> story(kRanks);
-    hd_status wanted =
-        (kinds & FAULT_MEMORY) != 0 ? HD_ERROR_NO_MEMORY : HD_ERROR_SYSTEM;
+    hd_status wanted = Wanted(kinds);
     std::atomic<bool> fired(false);
     double begun = Now();
 
@@ -375,7 +283,10 @@ TEST_P(LifeFaults, ARankAmongSeveralHostsIsToldOfAndNobodyHangs)
 namespace
 {
 
-// Ranks that a launcher has started: they find each other, and gather twice.
+// What a rank does that a launcher has started.
+typedef bool Start(Story *story, const hd_place &place, double timeout);
+
+// They find each other, and gather twice.
 bool Boot(Story *story, const hd_place &place, double timeout)
 {
     hd_diag *diag = hd_diag_create();
@@ -403,15 +314,37 @@ bool Boot(Story *story, const hd_place &place, double timeout)
     return made;
 }
 
+// They make a group.
+bool Join(Story *story, const hd_place &place, double timeout)
+{
+    hd_diag *diag = hd_diag_create();
+    hd_group *group = Sentinel<hd_group>();
+    bool made = !Fails(story, "group_join",
+                       hd_group_join(&place, timeout, diag, &group), diag);
+    int mine = place.rank, all[kRanks] = {};
+
+    if (made) {
+        if (!Fails(story, "allgather",
+                   hd_group_allgather(group, &mine, sizeof mine, all, diag),
+                   diag)) {
+            EXPECT_EQ(all[kRanks - 1], kRanks - 1);
+        }
+        hd_group_destroy(group);
+    } else {
+        story->touched = group != Sentinel<hd_group>();
+    }
+    hd_diag_destroy(diag);
+    return made;
+}
+
 // A rank's own status is what the others hear. Patience is short where a
 // request fails, as they may wait for its end; so who is only slow may be late.
-bool TryBoot(long k, int kinds, int faulty, const char *address)
+bool TryBoot(Start *start, long k, int kinds, int faulty, const char *address)
 {
     static uint64_t job = static_cast<uint64_t>(getpid()) << 32;
     std::vector<Story> story(kRanks);
     std::vector<std::thread> threads;
-    hd_status wanted =
-        (kinds & FAULT_MEMORY) != 0 ? HD_ERROR_NO_MEMORY : HD_ERROR_SYSTEM;
+    hd_status wanted = Wanted(kinds);
     std::atomic<bool> fired(false);
 
     job++;
@@ -423,8 +356,8 @@ bool TryBoot(long k, int kinds, int faulty, const char *address)
             snprintf(place.address, sizeof place.address, "%s", address);
             if (rank == faulty)
                 fault_begin(k, kinds);
-            Boot(&story[static_cast<size_t>(rank)], place,
-                 k == 0 ? kPatience : 0.3);
+            start(&story[static_cast<size_t>(rank)], place,
+                  k == 0 ? kPatience : 0.3);
             if (rank == faulty && fault_end())
                 fired = true;
         });
@@ -445,6 +378,23 @@ bool TryBoot(long k, int kinds, int faulty, const char *address)
     return fired;
 }
 
+void SweepStart(Start *start, int faulty, const char *address)
+{
+    for (int kinds : {FAULT_MEMORY, FAULT_SYSTEM}) {
+        long requests;
+
+        EXPECT_FALSE(TryBoot(start, 0, kinds, faulty, address));
+        requests = fault_count();
+        EXPECT_GT(requests, 0);
+        for (long k = 1; k <= requests; k = NextFault(k)) {
+            Held before;
+
+            TryBoot(start, k, kinds, faulty, address);
+            before.ExpectSame(k);
+        }
+    }
+}
+
 } // namespace
 
 TEST_P(LifeFaults, ARankThatALauncherStartedIsToldOfAndNobodyHangs)
@@ -454,19 +404,12 @@ TEST_P(LifeFaults, ARankThatALauncherStartedIsToldOfAndNobodyHangs)
                             "." + std::to_string(getpid() % 250) + ".7:29400";
 
     for (const std::string &address : {std::string(), own})
-        for (int kinds : {FAULT_MEMORY, FAULT_SYSTEM}) {
-            long requests;
+        SweepStart(Boot, GetParam(), address.c_str());
+}
 
-            EXPECT_FALSE(TryBoot(0, kinds, GetParam(), address.c_str()));
-            requests = fault_count();
-            EXPECT_GT(requests, 0);
-            for (long k = 1; k <= requests; k++) {
-                Held before;
-
-                TryBoot(k, kinds, GetParam(), address.c_str());
-                before.ExpectSame(k);
-            }
-        }
+TEST_P(LifeFaults, ARankThatJoinsIsToldOfAndNobodyHangs)
+{
+    SweepStart(Join, GetParam(), "");
 }
 
 // Runs reuse what the session took: memory that is gone meanwhile stops none.
@@ -533,9 +476,7 @@ bool TryLaunch(long k, int kinds, int child, hd_module *module)
     hd_status status =
         hd_launch(kRanks, kPatience, kPatience, LiveLaunched, module, diag);
     fired = fault_end();
-    ExpectOutcome(k, fired, status,
-                  (kinds & FAULT_MEMORY) != 0 ? HD_ERROR_NO_MEMORY
-                                              : HD_ERROR_SYSTEM);
+    ExpectOutcome(k, fired, status, Wanted(kinds));
     EXPECT_EQ(hd_diag_errors(diag) > 0, fired) << k << hd_diag_text(diag);
     EXPECT_FALSE(HasChildren()) << k;
     hd_diag_destroy(diag);

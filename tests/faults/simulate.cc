@@ -4,8 +4,6 @@
 #include "tests/faults/programs.h"
 #include "tests/faults/sweep.h"
 
-#include <heddle/cache.h>
-
 TEST(SimulateFaults, ARunOutSaysSoAndKeepsNothing)
 {
     static char place;
@@ -107,43 +105,4 @@ TEST(ChooseFaults, AChoiceIsMadeWholeOrNotAtAll)
     });
     EXPECT_GT(sweep.requests, 20);
     hd_module_destroy(module);
-}
-
-TEST(CacheFaults, WhatRunsOutIsNotKept)
-{
-    static const hd_module *const sentinel =
-        reinterpret_cast<const hd_module *>(&kGather);
-    hd_cache_request request = {};
-
-    request.size = sizeof request;
-    request.name = "gather";
-    request.text = kGather;
-    request.length = strlen(kGather);
-    Sweep sweep = SweepFaults([&](long k) {
-        hd_diag *diag = hd_diag_create();
-        const hd_module *module = sentinel;
-        hd_cache_stats stats = {};
-        hd_cache *cache = nullptr;
-
-        stats.size = sizeof stats;
-        fault_begin(k, FAULT_MEMORY);
-        hd_status status = hd_cache_create(nullptr, diag, &cache);
-        if (status == HD_OK)
-            status = hd_cache_get(cache, &request, diag, &module);
-        bool fired = fault_end();
-        ExpectOutcome(k, fired, status, HD_ERROR_NO_MEMORY);
-        EXPECT_EQ(hd_diag_errors(diag), status == HD_OK ? 0u : 1u);
-        if (status == HD_OK)
-            hd_cache_release(cache, module);
-        else
-            EXPECT_EQ(module, sentinel);
-        if (cache != nullptr) {
-            hd_cache_count(cache, &stats);
-            EXPECT_EQ(stats.entries, status == HD_OK ? 1u : 0u);
-        }
-        hd_cache_destroy(cache);
-        hd_diag_destroy(diag);
-        return fired;
-    });
-    EXPECT_GT(sweep.requests, 10);
 }
