@@ -538,12 +538,14 @@ static inline hd_session_options hd_session_defaults(void)
 }
 
 // Collective over the group. Binds a complete host program to this rank:
-// allocates, exchanges handles, starts streams, plans. On the cpu memory and
-// threads are the group's, as large and as many as the session that needs most
-// of them, and handles are exchanged once: a session is a plan on them, which
-// all ranks agree on by one message to each. All ranks must pass the
-// same program and a device of the same kind; on cuda each is a process of its
-// own. It fails on all ranks or on none, and HD_ERROR_PEER says that another is
+// allocates, exchanges handles, starts streams, plans. Memory, threads and
+// streams are the group's, as large and as many as the session that needs most
+// of them: a session is a plan on them. On the cpu handles are exchanged once,
+// and all ranks agree on a session by one message to each. On cuda the context
+// that a session works in outlives its group, or what the group has there is
+// given back before, by hd_group_trim when none of its sessions is alive. All
+// ranks must pass the same program and a device of the same kind; on cuda each
+// is a process of its own. It fails on all ranks or on none, and HD_ERROR_PEER says that another is
 // to blame; the group may then be used again, unless a rank died or a wait
 // passed its deadline. A rank without a group can tell nobody: the others wait
 // until their deadline. NULL for `options` is hd_session_defaults. The module
@@ -583,11 +585,12 @@ typedef struct hd_run_options {
 // any cost to peers. They are read and written until hd_session_finish returns.
 // What is written overlaps no other argument.
 //
-// Runs of all sessions of one group that are issued on one stream (on the cpu
-// there is one) happen in the order in which they are issued: what one writes a
-// later one may read, with no hd_session_finish between. So all ranks issue
-// them in the same order. HD_ERROR_ARGUMENT means that nothing has begun: the
-// session is as it was, unless a run of it has failed before.
+// Runs of all sessions of one group happen in the order in which they are
+// issued, whatever streams they are on: what one writes a later one may read,
+// with no hd_session_finish between. So all ranks issue them in the same order;
+// what is to run at once has groups of its own (hd_group_split).
+// HD_ERROR_ARGUMENT means that nothing has begun: the session is as it was,
+// unless a run of it has failed before.
 //
 // Where there are sizes, arguments lie as if every size were its greatest: a
 // dimension has its first indices there, of blocks each rank its own. What is

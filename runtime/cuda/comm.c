@@ -275,7 +275,7 @@ hd_status hd_cuda_comm_join(hd_device *device, const hd_nccl_api *api,
     pthread_mutex_init(&joining->lock, NULL);
     joining->nccl = *api;
     joining->cu = device->cu;
-    joining->context = device->context;
+    joining->context = device->home->context;
     joining->id = *id;
     joining->size = size;
     joining->rank = rank;

@@ -388,7 +388,7 @@ static hd_status prepare(hd_device *device, hd_diag *diag)
     if (mp == NULL)
         return hd_fail(diag, HD_ERROR_NO_MEMORY, "no memory for cuBLASMp");
     mp->cu = device->cu;
-    mp->context = device->context;
+    mp->context = device->home->context;
     mp->probe = device->peers->window;
     mp->size =
         (int)device->binding.module->axis[hd_cuda_fused_axis(device)].size;

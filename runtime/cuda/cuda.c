@@ -135,7 +135,7 @@ static void cuda_stats(const hd_device *device, hd_stats *stats)
 
 static int cuda_ordinal(const hd_device *device)
 {
-    return device->ordinal;
+    return device->home->ordinal;
 }
 
 const hd_driver hd_driver_cuda = {

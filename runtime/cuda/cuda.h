@@ -24,15 +24,14 @@
 #include "base/disk.h"
 #include "base/library.h"
 #include "runtime/cuda/api.h"
+#include "runtime/cuda/home.h"
 #include "runtime/driver.h"
-#include "runtime/ranks/doorbell.h"
 #include "runtime/ranks/group.h"
 #include "runtime/rendezvous.h"
 
-#define HD_CUDA_RUNS 16         // that may be in flight
-#define HD_CUDA_PROBES 4096     // bytes of the window's head: a word a peer
-#define HD_CUDA_GRAPHS 8        // that are kept, where one does not do
-#define HD_CUDA_STREAMS_MOST 66 // the caller's, 64 work streams, the helper
+#define HD_CUDA_RUNS 16     // that may be in flight
+#define HD_CUDA_PROBES 4096 // bytes of the window's head: a word a peer
+#define HD_CUDA_GRAPHS 8    // that are kept, where one does not do
 // Commands after which the host waits for those that it put into the stream so
 // many earlier: no more than twice as many are under way there.
 #define HD_CUDA_THROTTLE 256
@@ -67,11 +66,9 @@ typedef struct hd_cuda_marks {
 } hd_cuda_marks;
 
 typedef struct hd_cuda_stream {
-    hd_cu_stream stream;        // owned, but for the caller's
-    uint64_t issued;            // commands
+    hd_cu_stream stream;        // the home's, or the caller's
     uint64_t planned;           // commands of a run, so far
     uint64_t handed;            // of these, before its last deferred send
-    hd_cu_event pace[2];        // owned: for those who issue far ahead
     hd_cuda_marks marks;        // of what NCCL is done with
     size_t need[HD_CUDA_ROOMS]; // bytes of memory of its own
     size_t used;                // of its scratch, by what is planned now
@@ -95,31 +92,32 @@ typedef struct hd_cuda_waits {
 
 // The parts of a device, each known to the files that work with it: commands
 // (cuda/plan.h), what peers touch (cuda/peers.h), cuBLASLt's products
-// (cuda/products.h); and those of one file each: loaded kernels, NCCL's
-// communicators, the thread that watches, the runs.
+// (cuda/products.h); and those of one file each: NCCL's communicators, the
+// runs.
 typedef struct hd_cuda_plan hd_cuda_plan;
 typedef struct hd_cuda_peers hd_cuda_peers;
 typedef struct hd_cuda_products hd_cuda_products;
-typedef struct hd_cuda_kernels hd_cuda_kernels;
 typedef struct hd_cuda_nccl hd_cuda_nccl;
 typedef struct hd_cuda_mp hd_cuda_mp;
-typedef struct hd_cuda_watch hd_cuda_watch;
 typedef struct hd_cuda_runs hd_cuda_runs;
 typedef struct hd_cuda_said hd_cuda_said;
+
+// Of the run in flight that was seen last: what its words were, since when.
+typedef struct hd_cuda_progress {
+    uint64_t run; // 0: there was none
+    uint64_t hash;
+    int64_t since;
+} hd_cuda_progress;
 
 struct hd_device {
     hd_binding binding;
     int rank, size;
 
-    hd_library library;
-    hd_cu_api cu;
-    hd_cu_device ordinal;
-    hd_cu_context context;
-    bool retained;        // the context is ours to release
-    char arch[16];        // "sm_90a"
+    hd_cuda_home *home;   // borrowed from the group; NULL if it is not open
+    hd_cu_api cu;         // a copy of its
     char transports[256]; // "node=nccl,tp=copy"
     hd_cuda_shots shots;  // of small reductions
-    hd_disk cache;       // of kernels and tuned plans
+    hd_disk cache;        // of kernels and tuned plans
 
     hd_root *buffer; // owned, by id; offsets are in the window or the memory
     int nbuffers, narguments;
@@ -129,8 +127,6 @@ struct hd_device {
     hd_cu_ptr *base; // owned: by buffer, by argument, by room of a stream
     hd_cuda_stream *stream; // owned: caller's, work streams, helper
     int nstreams;           // all of them
-    hd_cu_stream rescue;    // owned: never waits
-    hd_cu_stream capture;   // owned: stands in for others in graphs
 
     // Owned; NULL until they are needed.
     hd_cuda_peers *peers;
@@ -142,14 +138,14 @@ struct hd_device {
     int nevents;
     hd_cuda_said *said; // of runs with sizes
     hd_cuda_products *products;
-    hd_cuda_kernels *kernels;
     hd_cuda_nccl *nccl;
     const struct hd_cuda_provider *provider; // of fused ops; borrowed
     hd_cuda_mp *mp;                          // cuBLASMp's
-    hd_cuda_watch *watch;
     hd_cuda_runs *run;
+    hd_device *beside; // of the home's sessions that are watched, the next one
+    bool watched;      // it is one of these
+    hd_cuda_progress progress; // for the thread that watches alone
 
-    atomic_bool stuck; // the device did not come to rest: nothing is freed
     uint64_t allocations, host_waits;
     uint64_t plans;           // made
     uint64_t graphs, patches; // executables made; updated to another capture
@@ -158,12 +154,13 @@ struct hd_device {
 // The flag alone crosses threads: nothing that it says is read with it.
 static inline bool hd_cuda_is_stuck(const hd_device *device)
 {
-    return atomic_load_explicit(&device->stuck, memory_order_relaxed);
+    return device->home != NULL &&
+           atomic_load_explicit(&device->home->stuck, memory_order_relaxed);
 }
 
 static inline void hd_cuda_set_stuck(hd_device *device, bool stuck)
 {
-    atomic_store_explicit(&device->stuck, stuck, memory_order_relaxed);
+    atomic_store_explicit(&device->home->stuck, stuck, memory_order_relaxed);
 }
 
 // The last of the streams makes the sends that do not hold up theirs.
@@ -236,7 +233,8 @@ hd_status hd_cuda_vary(hd_device *device, int variant, const hd_module *module,
 // Compiles and loads, or finds what was made from the same text.
 hd_status hd_cuda_kernel(hd_device *device, const char *text, hd_diag *diag,
                          hd_cu_function *out);
-void hd_cuda_kernels_close(hd_device *device);
+// All of a home's.
+void hd_cuda_kernels_close(hd_cuda_home *home);
 
 // ---------------------------------------------------- cuda/run.c
 
@@ -260,16 +258,22 @@ bool hd_cuda_runs_rest(hd_device *device);
 // Whether the run's stream is past what mark `mark` of a run stands behind.
 bool hd_cuda_run_has_passed(const hd_device *device, uint64_t run, int stream,
                             int mark);
-// Whether the host is in the middle of a run: more is to come on its streams,
-// or they are being captured, and nobody may ask how far they are.
+// Whether the host is in the middle of a run of this session, or of any of the
+// home: more is to come on the streams, or they are being captured, and nobody
+// may ask how far they are.
 bool hd_cuda_runs_issue(const hd_device *device);
+bool hd_cuda_home_issues(const hd_cuda_home *home);
 // How many runs are issued whole.
 uint64_t hd_cuda_runs_begun(const hd_device *device);
 
 // -------------------------------------------------- cuda/watch.c
 
+// From now on the home's thread looks after this session too; and no more. Of a
+// device that has failed it comes to rest first.
 hd_status hd_cuda_watch_start(hd_device *device, hd_diag *diag);
 void hd_cuda_watch_stop(hd_device *device);
+// Ends the home's thread.
+void hd_cuda_watch_end(hd_cuda_home *home);
 bool hd_cuda_has_failed(const hd_device *device);
 // Ends everything on this device with its first failure, and tells the peers.
 void hd_cuda_fail(hd_device *device, hd_status status, const char *text,

@@ -253,7 +253,7 @@ static bool set_words(hd_device *device, hd_cu_graph_exec exec,
                       const hd_cuda_command *command, hd_cu_node node,
                       uint64_t run)
 {
-    hd_cu_words_node words = {.context = device->context,
+    hd_cu_words_node words = {.context = device->home->context,
                               .n = (unsigned)command->n,
                               .op = &device->plan->word[command->first]};
 
@@ -272,7 +272,7 @@ static bool set_copy(hd_device *device, hd_cu_graph_exec exec,
     copy.from.x = copy.to.x = 0;
     copy.from.device = hd_cuda_address(device, command->from);
     copy.to.device = hd_cuda_address(device, command->to);
-    return device->cu.set_copy_node(exec, node, &copy, device->context) ==
+    return device->cu.set_copy_node(exec, node, &copy, device->home->context) ==
            HD_CU_SUCCESS;
 }
 

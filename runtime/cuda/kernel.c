@@ -1,5 +1,6 @@
-// Kernels of a session: emitted text to a loaded function, each text once. They
-// are loaded before the first run, since loading blocks while a stream waits.
+// Kernels of a home: emitted text to a loaded function, each text once. They
+// are loaded before a session's first run, since loading blocks while a stream
+// waits.
 // What was compiled is kept on disk, and compiled anew only if it is not there
 // or the driver does not take it.
 #include <stdlib.h>
@@ -12,6 +13,7 @@
 
 typedef struct kernel {
     char *text;          // owned: what it was made from
+    uint64_t hash;       // of the text
     hd_cu_module module; // owned
     hd_cu_function function;
 } kernel;
@@ -42,8 +44,8 @@ static hd_status compile(hd_device *device, const char *text,
     size_t bytes = 0;
     hd_cu_result result;
 
-    HD_TRY(hd_nvrtc_compile(device->kernels->nvrtc, text, device->arch, diag,
-                            &image, &bytes));
+    HD_TRY(hd_nvrtc_compile(device->home->kernels->nvrtc, text,
+                            device->home->arch, diag, &image, &bytes));
     result = device->cu.module_load(&kernel->module, image);
     if (result == HD_CU_SUCCESS)
         hd_disk_write(&device->cache, key, image, bytes);
@@ -59,10 +61,10 @@ static hd_status load(hd_device *device, const char *text, kernel *kernel,
     hd_text key = {0};
     hd_status status = HD_OK;
 
-    if (device->kernels->nvrtc == NULL)
-        HD_TRY(hd_nvrtc_open(diag, &device->kernels->nvrtc));
+    if (device->home->kernels->nvrtc == NULL)
+        HD_TRY(hd_nvrtc_open(diag, &device->home->kernels->nvrtc));
     hd_text_puts(&key, "kernel\n");
-    hd_nvrtc_key(device->kernels->nvrtc, text, device->arch, &key);
+    hd_nvrtc_key(device->home->kernels->nvrtc, text, device->home->arch, &key);
     if (!load_kept(device, &key, kernel))
         status = compile(device, text, &key, kernel, diag);
     hd_text_free(&key);
@@ -72,45 +74,93 @@ static hd_status load(hd_device *device, const char *text, kernel *kernel,
     return HD_OK;
 }
 
-hd_status hd_cuda_kernel(hd_device *device, const char *text, hd_diag *diag,
-                         hd_cu_function *out)
+static uint64_t hash_of(const char *text)
 {
-    hd_cuda_kernels *all = device->kernels;
+    uint64_t hash = 14695981039346656037u;
+
+    for (; *text != '\0'; text++)
+        hash = (hash ^ (unsigned char)*text) * 1099511628211u;
+    return hash;
+}
+
+static kernel *find_kernel(hd_cuda_kernels *all, const char *text,
+                           uint64_t hash)
+{
+    for (int i = 0; i < all->n; i++) {
+        if (all->kernel[i].hash == hash &&
+            strcmp(all->kernel[i].text, text) == 0)
+            return &all->kernel[i];
+    }
+    return NULL;
+}
+
+static void unload(const hd_cuda_home *home, kernel *kernel)
+{
+    if (kernel->module != NULL)
+        home->cu.module_unload(kernel->module);
+    free(kernel->text);
+}
+
+// One that cannot be loaded is not kept.
+static hd_status add_kernel(hd_device *device, const char *text, uint64_t hash,
+                            hd_diag *diag, kernel **out)
+{
+    hd_cuda_kernels *all = device->home->kernels;
+    kernel kernel = {.text = strdup(text), .hash = hash};
+    hd_status status;
+
+    if (kernel.text == NULL || !hd_cuda_grow((void **)&all->kernel, all->n,
+                                             &all->room, sizeof kernel)) {
+        free(kernel.text);
+        return hd_fail(diag, HD_ERROR_NO_MEMORY, "no memory for a kernel");
+    }
+    status = load(device, text, &kernel, diag);
+    if (status != HD_OK) {
+        unload(device->home, &kernel);
+        return status;
+    }
+    all->kernel[all->n] = kernel;
+    *out = &all->kernel[all->n++];
+    return HD_OK;
+}
+
+static hd_status get_kernel(hd_device *device, const char *text, hd_diag *diag,
+                            hd_cu_function *out)
+{
+    hd_cuda_home *home = device->home;
+    uint64_t hash = hash_of(text);
     kernel *kernel;
 
-    if (all == NULL)
-        all = device->kernels = calloc(1, sizeof *all);
-    for (int i = 0; all != NULL && i < all->n; i++) {
-        if (strcmp(all->kernel[i].text, text) == 0) {
-            *out = all->kernel[i].function;
-            return HD_OK;
-        }
-    }
-    if (all == NULL || !hd_cuda_grow((void **)&all->kernel, all->n, &all->room,
-                                     sizeof *kernel))
-        return hd_fail(diag, HD_ERROR_NO_MEMORY, "no memory for a kernel");
-    kernel = &all->kernel[all->n];
-    memset(kernel, 0, sizeof *kernel);
-    kernel->text = strdup(text);
-    if (kernel->text == NULL)
-        return hd_fail(diag, HD_ERROR_NO_MEMORY, "no memory for a kernel");
-    all->n++;
-    HD_TRY(load(device, text, kernel, diag));
+    if (home->kernels == NULL)
+        home->kernels = calloc(1, sizeof *home->kernels);
+    if (home->kernels == NULL)
+        return hd_fail(diag, HD_ERROR_NO_MEMORY, "no memory for kernels");
+    kernel = find_kernel(home->kernels, text, hash);
+    if (kernel == NULL)
+        HD_TRY(add_kernel(device, text, hash, diag, &kernel));
     *out = kernel->function;
     return HD_OK;
 }
 
-void hd_cuda_kernels_close(hd_device *device)
+hd_status hd_cuda_kernel(hd_device *device, const char *text, hd_diag *diag,
+                         hd_cu_function *out)
 {
-    hd_cuda_kernels *all = device->kernels;
+    hd_status status;
+
+    pthread_mutex_lock(&device->home->making);
+    status = get_kernel(device, text, diag, out);
+    pthread_mutex_unlock(&device->home->making);
+    return status;
+}
+
+void hd_cuda_kernels_close(hd_cuda_home *home)
+{
+    hd_cuda_kernels *all = home->kernels;
 
     if (all == NULL)
         return;
-    for (int i = 0; i < all->n; i++) {
-        if (all->kernel[i].module != NULL)
-            device->cu.module_unload(all->kernel[i].module);
-        free(all->kernel[i].text);
-    }
+    for (int i = 0; i < all->n; i++)
+        unload(home, &all->kernel[i]);
     hd_nvrtc_close(all->nvrtc);
     free(all->kernel);
     free(all);

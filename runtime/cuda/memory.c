@@ -33,8 +33,8 @@ static size_t align_up(size_t bytes, size_t to)
 hd_status hd_cuda_copy_now(hd_device *device, hd_cu_ptr to, hd_cu_ptr from,
                            size_t bytes, hd_diag *diag)
 {
-    HD_CUDA_TRY(device, diag, copy, to, from, bytes, device->rescue);
-    HD_CUDA_TRY(device, diag, stream_synchronize, device->rescue);
+    HD_CUDA_TRY(device, diag, copy, to, from, bytes, device->home->rescue);
+    HD_CUDA_TRY(device, diag, stream_synchronize, device->home->rescue);
     return HD_OK;
 }
 
@@ -149,18 +149,18 @@ static hd_status alloc_private(hd_device *device, hd_diag *diag)
                 device->peers->window_bytes);
     device->allocations++;
     HD_CUDA_TRY(device, diag, fill8, device->peers->window, 0xff,
-                device->peers->window_bytes, device->rescue);
+                device->peers->window_bytes, device->home->rescue);
     HD_CUDA_TRY(device, diag, fill8, device->peers->window, 0,
                 device->peers->slots + device->peers->slot_bytes,
-                device->rescue);
+                device->home->rescue);
     if (at > 0) {
         HD_CUDA_TRY(device, diag, alloc, &device->memory, at);
         device->memory_bytes = at;
         device->allocations++;
         HD_CUDA_TRY(device, diag, fill8, device->memory, 0xff, at,
-                    device->rescue);
+                    device->home->rescue);
     }
-    HD_CUDA_TRY(device, diag, stream_synchronize, device->rescue);
+    HD_CUDA_TRY(device, diag, stream_synchronize, device->home->rescue);
     return HD_OK;
 }
 
@@ -242,8 +242,8 @@ hd_status hd_cuda_alloc_rooms(hd_device *device, hd_diag *diag)
     if (counters == 0)
         return HD_OK;
     HD_CUDA_TRY(device, diag, fill8, device->rooms, 0, counters,
-                device->rescue);
-    HD_CUDA_TRY(device, diag, stream_synchronize, device->rescue);
+                device->home->rescue);
+    HD_CUDA_TRY(device, diag, stream_synchronize, device->home->rescue);
     return HD_OK;
 }
 

@@ -352,7 +352,7 @@ static void *end_comm(void *context)
     ending *ending = context;
     const hd_device *device = ending->device;
 
-    if (device->cu.context_push(device->context) == HD_CU_SUCCESS)
+    if (device->cu.context_push(device->home->context) == HD_CU_SUCCESS)
         (void)device->cu.capture_mode(&(int){HD_CU_CAPTURE_RELAXED});
     device->nccl->api.comm_abort(ending->comm);
     atomic_store_explicit(&ending->done, true, memory_order_release);

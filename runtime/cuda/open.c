@@ -1,5 +1,4 @@
-// Opens a device for a session: the vendor's libraries, the context and the
-// streams; and closes it again.
+// Opens a device for a session on its group's home, and closes it again.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -56,35 +55,6 @@ static hd_status check_hosts(const hd_binding *binding, hd_diag *diag)
     return HD_OK;
 }
 
-// Which of the ranks of its host this one is.
-static int local_rank(const hd_device *device)
-{
-    const hd_group *group = device->binding.group;
-    int n = 0;
-
-    for (int i = 0; i < device->rank; i++)
-        n += hd_group_leader(group, i) == hd_group_leader(group, device->rank);
-    return n;
-}
-
-// ---------------------------------------------------------- libraries
-
-static hd_status open_cuda(hd_device *device, hd_diag *diag)
-{
-    hd_cu_result result;
-
-    HD_TRY(
-        hd_library_open(&hd_cuda_library, &device->cu, diag, &device->library));
-    result = device->cu.init(0);
-    if (result == HD_CU_NO_DEVICE)
-        return hd_fail(diag, HD_ERROR_UNSUPPORTED,
-                       "the CUDA driver at %s sees no device",
-                       device->library.path);
-    if (result != HD_CU_SUCCESS)
-        return hd_cuda_error(device, result, diag, "init");
-    return HD_OK;
-}
-
 hd_status hd_cuda_error(hd_device *device, hd_cu_result result, hd_diag *diag,
                         const char *call)
 {
@@ -110,7 +80,7 @@ hd_status hd_cuda_enter(hd_device *device, hd_diag *diag, int *mode)
 {
     hd_cu_result result;
 
-    HD_CUDA_TRY(device, diag, context_push, device->context);
+    HD_CUDA_TRY(device, diag, context_push, device->home->context);
     *mode = HD_CU_CAPTURE_RELAXED;
     result = device->cu.capture_mode(mode);
     if (result == HD_CU_SUCCESS)
@@ -125,57 +95,6 @@ void hd_cuda_leave(hd_device *device, int mode)
     device->cu.context_pop(&(hd_cu_context){0});
 }
 
-static hd_status choose_device(hd_device *device, hd_diag *diag)
-{
-    const char *where = device->binding.where;
-    int count = 0;
-    long number;
-
-    HD_CUDA_TRY(device, diag, device_count, &count);
-    if (count < 1)
-        return hd_fail(diag, HD_ERROR_UNSUPPORTED,
-                       "the CUDA driver at %s sees no device",
-                       device->library.path);
-    number = local_rank(device) % count;
-    if (*where != '\0') { // digits: the session would have no driver else
-        number = strtol(where, NULL, 10);
-        if (number >= count)
-            return hd_fail(diag, HD_ERROR_ARGUMENT,
-                           "there is no device 'cuda:%s'; there are cuda:0 to "
-                           "cuda:%d",
-                           where, count - 1);
-    }
-    HD_CUDA_TRY(device, diag, device_get, &device->ordinal, (int)number);
-    HD_CUDA_TRY(device, diag, primary_retain, &device->context,
-                device->ordinal);
-    device->retained = true;
-    return HD_OK;
-}
-
-// The context that the caller works in; without one, that of a device.
-static hd_status open_context(hd_device *device, hd_diag *diag)
-{
-    if (*device->binding.where == '\0')
-        HD_CUDA_TRY(device, diag, context_current, &device->context);
-    if (device->context == NULL)
-        return choose_device(device, diag);
-    HD_CUDA_TRY(device, diag, context_device, &device->ordinal);
-    return HD_OK;
-}
-
-static hd_status read_arch(hd_device *device, hd_diag *diag)
-{
-    int major = 0, minor = 0;
-
-    HD_CUDA_TRY(device, diag, device_attribute, &major, HD_CU_CAPABILITY_MAJOR,
-                device->ordinal);
-    HD_CUDA_TRY(device, diag, device_attribute, &minor, HD_CU_CAPABILITY_MINOR,
-                device->ordinal);
-    snprintf(device->arch, sizeof device->arch, "sm_%d%d%s", major, minor,
-             major == 9 ? "a" : "");
-    return HD_OK;
-}
-
 static hd_status open_streams(hd_device *device, hd_diag *diag)
 {
     // The caller's, the work streams and the helper.
@@ -185,18 +104,9 @@ static hd_status open_streams(hd_device *device, hd_diag *diag)
     if (device->stream == NULL)
         return hd_fail(diag, HD_ERROR_NO_MEMORY, "no memory for %d streams", n);
     device->nstreams = n;
+    HD_TRY(hd_cuda_home_need(device, n, diag));
     for (int i = 1; i < n; i++)
-        HD_CUDA_TRY(device, diag, stream_create, &device->stream[i].stream,
-                    HD_CU_STREAM_NON_BLOCKING, 0);
-    for (int i = 0; i < n; i++) {
-        for (int k = 0; k < 2; k++)
-            HD_CUDA_TRY(device, diag, event_create, &device->stream[i].pace[k],
-                        HD_CU_EVENT_DISABLE_TIMING);
-    }
-    HD_CUDA_TRY(device, diag, stream_create, &device->rescue,
-                HD_CU_STREAM_NON_BLOCKING, 0);
-    HD_CUDA_TRY(device, diag, stream_create, &device->capture,
-                HD_CU_STREAM_NON_BLOCKING, 0);
+        device->stream[i].stream = device->home->queue[i].stream;
     return HD_OK;
 }
 
@@ -205,12 +115,9 @@ static hd_status open_all(hd_device *device, hd_diag *diag)
     hd_status status;
     int mode;
 
-    HD_TRY(open_cuda(device, diag));
-    HD_TRY(open_context(device, diag));
+    HD_TRY(hd_cuda_home_open(device, diag));
     HD_TRY(hd_cuda_enter(device, diag, &mode));
-    status = read_arch(device, diag);
-    if (status == HD_OK)
-        status = open_streams(device, diag);
+    status = open_streams(device, diag);
     hd_cuda_leave(device, mode);
     return status;
 }
@@ -296,37 +203,25 @@ hd_status hd_cuda_open(const hd_binding *binding, hd_diag *diag,
 
 // ------------------------------------------------------------- closing
 
-static void close_streams(hd_device *device)
+static void close_marks(hd_device *device)
 {
     for (int i = 0; i < device->nstreams; i++) {
-        hd_cuda_stream *stream = &device->stream[i];
+        hd_cuda_marks *marks = &device->stream[i].marks;
 
-        for (int k = 0; k < 2; k++) {
-            if (stream->pace[k] != NULL)
-                device->cu.event_destroy(stream->pace[k]);
+        for (int k = 0; marks->event != NULL && k < marks->room; k++) {
+            if (marks->event[k] != NULL)
+                device->cu.event_destroy(marks->event[k]);
         }
-        for (int k = 0; stream->marks.event != NULL && k < stream->marks.room;
-             k++) {
-            if (stream->marks.event[k] != NULL)
-                device->cu.event_destroy(stream->marks.event[k]);
-        }
-        free(stream->marks.event);
-        if (i > 0 && stream->stream != NULL)
-            device->cu.stream_destroy(stream->stream);
+        free(marks->event);
     }
-    if (device->rescue != NULL)
-        device->cu.stream_destroy(device->rescue);
-    if (device->capture != NULL)
-        device->cu.stream_destroy(device->capture);
 }
 
 static void free_all(hd_device *device)
 {
     hd_cuda_plans_free(device);
     hd_cuda_products_close(device);
-    hd_cuda_kernels_close(device);
     hd_cuda_free(device);
-    close_streams(device);
+    close_marks(device);
 }
 
 // Calls that free block while a stream waits, so a device that did not come to
@@ -342,8 +237,6 @@ static void close_device(hd_device *device)
         free_all(device);
     if (entered)
         hd_cuda_leave(device, mode);
-    if (device->retained && !hd_cuda_is_stuck(device))
-        device->cu.primary_release(device->ordinal);
 }
 
 void hd_cuda_close(hd_device *device)
@@ -352,11 +245,9 @@ void hd_cuda_close(hd_device *device)
         return;
     hd_cuda_watch_stop(device); // may yet find that the device is stuck
     hd_cuda_sizes_close(device);
-    if (device->context != NULL && !hd_cuda_is_stuck(device))
+    if (device->home != NULL && !hd_cuda_is_stuck(device))
         close_device(device);
-    if (!hd_cuda_is_stuck(device))
-        hd_library_close(&device->library);
-    free(device->watch);
+    hd_cuda_home_leave(device);
     free(device->stream);
     free(device);
 }

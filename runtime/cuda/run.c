@@ -43,11 +43,10 @@ struct hd_cuda_runs {
     uint64_t random;       // of chaos
     double seconds;
     bool capturing;
-    // For the thread that watches: runs of which something is issued, those
-    // whose end is recorded, and whether the host is between the two.
+    // For the thread that watches: runs of which something is issued, and those
+    // whose end is recorded.
     _Atomic uint64_t entered;
     _Atomic uint64_t begun;
-    atomic_bool issuing;
 };
 
 static const ends *ends_of(const hd_device *device, uint64_t n)
@@ -67,9 +66,19 @@ static uint64_t load_count(const _Atomic uint64_t *count)
 
 // Sequentially consistent, as the failure is: who comes second of this and the
 // thread that watches sees the other.
-static void tell_issuing(hd_device *device, bool issuing)
+static void tell_issuing(hd_device *device)
 {
-    atomic_store_explicit(&device->run->issuing, issuing, memory_order_seq_cst);
+    atomic_store_explicit(&device->home->issuing, device, memory_order_seq_cst);
+}
+
+// Another session may be in the middle of a run.
+static void tell_issued(hd_device *device)
+{
+    hd_device *issuing = device;
+
+    atomic_compare_exchange_strong_explicit(&device->home->issuing, &issuing,
+                                            NULL, memory_order_seq_cst,
+                                            memory_order_seq_cst);
 }
 
 // ------------------------------------------------------------- commands
@@ -205,17 +214,17 @@ static hd_status issue_command(hd_device *device,
 
 // A stream's queue is finite, and who issues into a full one blocks where no
 // failure can reach it. So the host itself waits, for what it issued long ago.
-static hd_status throttle(hd_device *device, hd_cuda_stream *stream,
-                          hd_diag *diag)
+static hd_status throttle(hd_device *device, int stream, hd_diag *diag)
 {
-    uint64_t turn = ++stream->issued / HD_CUDA_THROTTLE;
+    hd_cuda_queue *queue = &device->home->queue[stream];
+    uint64_t turn = ++queue->issued / HD_CUDA_THROTTLE;
 
-    if (stream->issued % HD_CUDA_THROTTLE != 0 || device->run->capturing)
+    if (queue->issued % HD_CUDA_THROTTLE != 0 || device->run->capturing)
         return HD_OK;
     if (turn > 1)
-        HD_TRY(hd_cuda_await(device, stream->pace[(turn + 1) % 2], diag));
-    HD_CUDA_TRY(device, diag, event_record, stream->pace[turn % 2],
-                stream->stream);
+        HD_TRY(hd_cuda_await(device, queue->pace[(turn + 1) % 2], diag));
+    HD_CUDA_TRY(device, diag, event_record, queue->pace[turn % 2],
+                device->stream[stream].stream);
     return HD_OK;
 }
 
@@ -241,7 +250,7 @@ static hd_status issue(hd_device *device, int first, int end, hd_diag *diag)
         HD_TRY(issue_command(device, command, diag));
         if (device->run->capturing)
             hd_cuda_graph_note(device, device->run->replay, i);
-        HD_TRY(throttle(device, &device->stream[command->stream], diag));
+        HD_TRY(throttle(device, command->stream, diag));
     }
     return HD_OK;
 }
@@ -386,8 +395,8 @@ static hd_status new_graph(hd_device *device, hd_diag *diag)
     HD_TRY(hd_cuda_graph_new(device, diag, device->run->replay));
     device->run->ngraphs++;
     device->run->capturing = true;
-    device->stream[0].stream = device->capture;
-    HD_CUDA_TRY(device, diag, capture_begin, device->capture,
+    device->stream[0].stream = device->home->capture;
+    HD_CUDA_TRY(device, diag, capture_begin, device->home->capture,
                 HD_CU_CAPTURE_RELAXED);
     return HD_OK;
 }
@@ -428,7 +437,7 @@ static hd_status end_capture(hd_device *device, hd_diag *diag)
 {
     hd_cuda_runs *runs = device->run;
     hd_cu_result result =
-        device->cu.capture_end(device->capture, &runs->replay->now.graph);
+        device->cu.capture_end(device->home->capture, &runs->replay->now.graph);
 
     runs->capturing = false;
     if (result != HD_CU_SUCCESS)
@@ -477,6 +486,19 @@ static bool has_start(const hd_device *device)
     return device->binding.times != NULL || device->waits.n > 0;
 }
 
+// Runs follow each other also where the caller's streams do not, and one handle
+// stands for a stream of each thread. Those of other sessions too: what they
+// use is the home's.
+static hd_status follow(hd_device *device, hd_cu_stream stream, hd_diag *diag)
+{
+    const hd_cuda_home *home = device->home;
+
+    if (home->last != NULL &&
+        (stream != home->caller || stream == HD_CU_STREAM_PER_THREAD))
+        HD_CUDA_TRY(device, diag, stream_wait_event, stream, home->end, 0);
+    return HD_OK;
+}
+
 // Waits for the run that had its place, and for those before it.
 static hd_status begin(hd_device *device, void *stream, hd_diag *diag)
 {
@@ -488,12 +510,7 @@ static hd_status begin(hd_device *device, void *stream, hd_diag *diag)
         HD_TRY(hd_cuda_await(device, ends_of(device, n - HD_CUDA_RUNS)->end,
                              diag));
     HD_TRY(hd_cuda_report(device, diag));
-    // Runs follow each other also where the caller's streams do not, and one
-    // handle stands for a stream of each thread.
-    if (before > 0 &&
-        (stream != device->run->caller || stream == HD_CU_STREAM_PER_THREAD))
-        HD_CUDA_TRY(device, diag, stream_wait_event, stream,
-                    ends_of(device, before)->end, 0);
+    HD_TRY(follow(device, stream, diag));
     if (alone)
         atomic_store_explicit(&device->run->last_alone, n,
                               memory_order_relaxed);
@@ -550,14 +567,19 @@ static hd_status run_graph(hd_device *device, hd_diag *diag)
 // Nothing more of the run is issued, and its end is there to be seen.
 static void tell_begun(hd_device *device)
 {
+    hd_cuda_home *home = device->home;
+
+    home->last = device;
+    home->caller = device->run->caller;
+    home->end = ends_of(device, device->run->n)->end;
     atomic_store_explicit(&device->run->begun, device->run->n,
                           memory_order_release);
-    tell_issuing(device, false);
+    tell_issued(device);
 }
 
 static hd_status run(hd_device *device, void *stream, hd_diag *diag)
 {
-    tell_issuing(device, true);
+    tell_issuing(device);
     HD_TRY(begin(device, stream, diag));
     HD_TRY(device->binding.graph && !device->run->rigid
                ? run_graph(device, diag)
@@ -572,7 +594,7 @@ static void abandon_capture(hd_device *device)
 {
     hd_cu_graph graph = NULL;
 
-    device->cu.capture_end(device->capture, &graph);
+    device->cu.capture_end(device->home->capture, &graph);
     device->run->capturing = false;
     if (graph != NULL)
         device->cu.graph_destroy(graph);
@@ -601,7 +623,7 @@ static void abandon(hd_device *device, hd_status status, const char *part)
         abandon_capture(device);
     if (load_count(&device->run->entered) > load_count(&device->run->begun))
         abandon_rest(device);
-    tell_issuing(device, false);
+    tell_issued(device);
     snprintf(text, sizeof text, "rank %d could not %s its run", device->rank,
              part);
     hd_cuda_fail(device, status, text, ""); // unless something else has
@@ -668,27 +690,40 @@ static hd_status check_events(hd_device *device, hd_diag *diag)
     return HD_OK;
 }
 
+// Runs of several threads' sessions are issued one after the other.
+static hd_status run_alone(hd_device *device, void *stream, hd_diag *diag)
+{
+    hd_status status;
+
+    pthread_mutex_lock(&device->home->issue);
+    status = run(device, stream, diag);
+    if (status != HD_OK)
+        abandon(device, status, "issue");
+    pthread_mutex_unlock(&device->home->issue);
+    return status;
+}
+
 hd_status hd_cuda_run(hd_device *device, void *stream, void *const *arguments,
                       int variant, hd_diag *diag)
 {
     hd_status status;
-    bool entered;
     int mode;
 
     device->plan = variant < 0 ? device->whole : device->variant[variant];
     HD_TRY(take_arguments(device, arguments, diag));
     status = hd_cuda_enter(device, diag, &mode);
-    entered = status == HD_OK;
-    if (entered)
-        status = check_stream(device, stream, diag);
+    if (status != HD_OK) {
+        abandon(device, status, "issue");
+        return status;
+    }
+    status = check_stream(device, stream, diag);
     if (status == HD_OK)
         status = check_events(device, diag);
     if (status == HD_OK)
-        status = run(device, stream, diag);
-    if (status != HD_OK && status != HD_ERROR_ARGUMENT)
+        status = run_alone(device, stream, diag);
+    else if (status != HD_ERROR_ARGUMENT)
         abandon(device, status, "issue");
-    if (entered)
-        hd_cuda_leave(device, mode);
+    hd_cuda_leave(device, mode);
     return status;
 }
 
@@ -823,7 +858,13 @@ uint64_t hd_cuda_runs_begun(const hd_device *device)
 
 bool hd_cuda_runs_issue(const hd_device *device)
 {
-    return atomic_load_explicit(&device->run->issuing, memory_order_seq_cst);
+    return atomic_load_explicit(&device->home->issuing, memory_order_seq_cst) ==
+           device;
+}
+
+bool hd_cuda_home_issues(const hd_cuda_home *home)
+{
+    return atomic_load_explicit(&home->issuing, memory_order_seq_cst) != NULL;
 }
 
 // A run that was entered and not begun has an end that nobody sees.

@@ -83,12 +83,12 @@ static bool capture(hd_device *device, const hd_cuda_command *command,
     bool fine;
 
     find_operands(device, command, now.operand);
-    if (device->cu.capture_begin(device->capture, HD_CU_CAPTURE_RELAXED) !=
+    if (device->cu.capture_begin(device->home->capture, HD_CU_CAPTURE_RELAXED) !=
         HD_CU_SUCCESS)
         return false;
-    fine = hd_cuda_multiply(device, command, device->capture, NULL) == HD_OK;
+    fine = hd_cuda_multiply(device, command, device->home->capture, NULL) == HD_OK;
     fine =
-        device->cu.capture_end(device->capture, &now.graph) == HD_CU_SUCCESS &&
+        device->cu.capture_end(device->home->capture, &now.graph) == HD_CU_SUCCESS &&
         fine && find_nodes(device, now.graph, &nodes) &&
         hd_cuda_single_kernels(device, &nodes, now.kernel);
     now.nkernels = nodes.n;
@@ -195,7 +195,7 @@ static void make_graph(hd_device *device, const hd_cuda_command *command)
     }
     memcpy(single->operand, now->operand, sizeof single->operand);
     single->refused =
-        device->cu.graph_upload(single->exec, device->rescue) != HD_CU_SUCCESS;
+        device->cu.graph_upload(single->exec, device->home->rescue) != HD_CU_SUCCESS;
 }
 
 hd_status hd_cuda_singles_open(hd_device *device, hd_diag *diag)

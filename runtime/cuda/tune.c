@@ -50,15 +50,15 @@ static bool make_key(hd_device *device, const hd_cuda_shape *s, hd_text *out)
     char name[128] = "";
     int processors = 0, version = 0;
 
-    if (device->cu.device_name(name, sizeof name - 1, device->ordinal) !=
+    if (device->cu.device_name(name, sizeof name - 1, device->home->ordinal) !=
             HD_CU_SUCCESS ||
         device->cu.device_attribute(&processors, HD_CU_SM_COUNT,
-                                    device->ordinal) != HD_CU_SUCCESS ||
+                                    device->home->ordinal) != HD_CU_SUCCESS ||
         device->cu.driver_version(&version) != HD_CU_SUCCESS)
         return false;
     hd_text_printf(
         out, "plan, sums unrounded\nCUDA %d\ncuBLASLt %zu\n%s, %s, %d SMs\n",
-        version, device->products->lt.version(), name, device->arch,
+        version, device->products->lt.version(), name, device->home->arch,
         processors);
     hd_text_printf(
         out, "m %lld n %lld k %lld lda %lld ldb %lld ldc %lld addend %lld\n",
@@ -169,7 +169,7 @@ static hd_status fill(const trial *t, hd_cu_ptr at, size_t bytes, int type)
                             t->diag));
     for (; done < bytes; done *= 2)
         HD_CUDA_TRY(device, t->diag, copy, at + done, at,
-                    done < bytes - done ? done : bytes - done, device->rescue);
+                    done < bytes - done ? done : bytes - done, device->home->rescue);
     return HD_OK;
 }
 
@@ -257,7 +257,7 @@ static bool multiply(const trial *t, const hd_lt_heuristic *plan)
                f64 ? (const void *)&wide[!adds] : &narrow[!adds],
                adds ? (void *)(uintptr_t)t->bias : c, hd_cuda_added(product), c,
                product->layout[2], &plan->algo, (void *)(uintptr_t)t->workspace,
-               HD_CUDA_WORKSPACE_BYTES, t->device->rescue) == 0;
+               HD_CUDA_WORKSPACE_BYTES, t->device->home->rescue) == 0;
 }
 
 // Milliseconds that `n` products in a row take, each. A plan that is refused is
@@ -269,10 +269,10 @@ static hd_status time_row(const trial *t, const hd_lt_heuristic *plan, int n,
     float ms = 0;
 
     *taken = true;
-    HD_CUDA_TRY(device, t->diag, event_record, t->start, device->rescue);
+    HD_CUDA_TRY(device, t->diag, event_record, t->start, device->home->rescue);
     for (int i = 0; i < n && *taken; i++)
         *taken = multiply(t, plan);
-    HD_CUDA_TRY(device, t->diag, event_record, t->end, device->rescue);
+    HD_CUDA_TRY(device, t->diag, event_record, t->end, device->home->rescue);
     HD_TRY(wait_for(t, t->end));
     HD_CUDA_TRY(device, t->diag, event_elapsed, &ms, t->start, t->end);
     *out = (double)ms / n;

@@ -1,8 +1,9 @@
 // A GPU that waits for a dead peer shows no error and never ends by itself. So
-// a thread of the device's watches: when the group fails, or nothing has moved
+// a thread of the home's watches: when the group fails, or nothing has moved
 // for the timeout, it sets every word that a stream may wait for, until the
 // device is at rest. It needs a stream that never waits, memory that is pinned
-// beforehand, and no kernel.
+// beforehand, and no kernel. What fails in one session ends all of the home:
+// the group fails with it, and their streams are the same.
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,23 +19,16 @@
 
 #define MILLISECOND INT64_C(1000000)
 #define REST (2000 * MILLISECOND) // that a released device has to come to rest
+#define IDLE (1000 * MILLISECOND) // between looks where there is no session
 #define SPINS 2000                // looks at an event before the first nap
 #define SHORT_NAP 20000           // ns, the first
 #define RELEASED 0x40000000u      // added to the run: far ahead of any word
 #define NAMED 8                   // ranks, of which one is waited for
 #define UNNAMED "NCCL does not tell in a graph what it waits for"
 
-struct hd_cuda_watch {
-    pthread_t thread;
-    hd_doorbell doorbell;
-    atomic_bool closing;
-    atomic_bool rested; // the failed device does nothing any more
-    hd_failure failure;
-};
-
 bool hd_cuda_has_failed(const hd_device *device)
 {
-    return device->watch != NULL && hd_failure_is_set(&device->watch->failure);
+    return device->home != NULL && hd_failure_is_set(&device->home->failure);
 }
 
 static void nap(int64_t ns)
@@ -44,33 +38,43 @@ static void nap(int64_t ns)
     nanosleep(&t, NULL);
 }
 
+static void fail_home(hd_cuda_home *home, hd_status status, const char *text,
+                      const char *notes)
+{
+    bool first = hd_failure_set(&home->failure, status, text, notes);
+
+    hd_doorbell_wake(&home->doorbell);
+    if (first)
+        hd_group_fail(home->group, text);
+}
+
 void hd_cuda_fail(hd_device *device, hd_status status, const char *text,
                   const char *notes)
 {
-    bool first = hd_failure_set(&device->watch->failure, status, text, notes);
-
-    hd_doorbell_wake(&device->watch->doorbell);
-    if (first)
-        hd_group_fail(device->binding.group, text);
+    fail_home(device->home, status, text, notes);
 }
 
 // ------------------------------------------------------------- the host
 
+static bool has_rested(const hd_cuda_home *home)
+{
+    return atomic_load_explicit(&home->rested, memory_order_acquire);
+}
+
 hd_status hd_cuda_report(hd_device *device, hd_diag *diag)
 {
+    hd_cuda_home *home = device->home;
     int64_t deadline = hd_clock() + REST + 1000 * MILLISECOND;
 
     if (!hd_cuda_has_failed(device))
         return HD_OK;
     // No stream may touch the caller's memory any more when the caller learns
     // of it: not as long as a run is issued, which is abandoned then.
-    while (
-        !hd_cuda_runs_issue(device) &&
-        !atomic_load_explicit(&device->watch->rested, memory_order_acquire) &&
-        hd_clock() < deadline)
+    while (!hd_cuda_runs_issue(device) && !has_rested(home) &&
+           hd_clock() < deadline)
         nap(MILLISECOND);
-    return hd_failure_report(&device->watch->failure,
-                             &device->binding.module->source, diag);
+    return hd_failure_report(&home->failure, &device->binding.module->source,
+                             diag);
 }
 
 // What the device itself reports ends the session for all ranks.
@@ -188,10 +192,10 @@ static bool copy_slots(hd_device *device, hd_cu_ptr to, hd_cu_ptr from)
 
     if (device->peers->slot_bytes == 0)
         return true;
-    if (device->cu.copy(to, from, device->peers->slot_bytes, device->rescue) !=
-        HD_CU_SUCCESS)
+    if (device->cu.copy(to, from, device->peers->slot_bytes,
+                        device->home->rescue) != HD_CU_SUCCESS)
         return false;
-    while (device->cu.stream_query(device->rescue) == HD_CU_NOT_READY) {
+    while (device->cu.stream_query(device->home->rescue) == HD_CU_NOT_READY) {
         if (hd_clock() > deadline)
             return false;
         nap(MILLISECOND / 20);
@@ -217,16 +221,21 @@ static void release(hd_device *device)
                (hd_cu_ptr)(uintptr_t)device->peers->snapshot);
 }
 
-static bool at_rest(hd_device *device)
+// The lock is held.
+static bool at_rest(const hd_cuda_home *home)
 {
-    if (hd_cuda_runs_issue(device))
+    bool rests = true;
+
+    if (hd_cuda_home_issues(home))
         return false;
-    for (int i = 1; i < device->nstreams; i++) {
-        if (device->cu.stream_query(device->stream[i].stream) ==
-            HD_CU_NOT_READY)
+    for (int i = 1; i < home->nqueues; i++) {
+        if (home->cu.stream_query(home->queue[i].stream) == HD_CU_NOT_READY)
             return false;
     }
-    return hd_cuda_runs_rest(device);
+    for (hd_device *device = home->first; device != NULL;
+         device = device->beside)
+        rests = rests && hd_cuda_runs_rest(device);
+    return rests;
 }
 
 // -------------------------------------------------------------- watching
@@ -289,12 +298,6 @@ static const hd_cuda_wait *list_missing(hd_device *device, uint64_t run,
     return first;
 }
 
-typedef struct hd_progress {
-    uint64_t run;
-    uint64_t hash;
-    int64_t since;
-} hd_progress;
-
 static uint64_t hash_slots(const hd_device *device)
 {
     uint64_t hash = 14695981039346656037u;
@@ -354,7 +357,7 @@ static void fail_unnamed(hd_device *device, const hd_cuda_wait *first,
                  UNNAMED ": without the graph the step is named");
 }
 
-static bool is_late(const hd_device *device, const hd_progress *progress)
+static bool is_late(const hd_device *device, const hd_cuda_progress *progress)
 {
     return (double)(hd_clock() - progress->since) * 1e-9 >
            device->binding.timeout;
@@ -364,7 +367,7 @@ static bool is_late(const hd_device *device, const hd_progress *progress)
 // that what another look finds missing then never comes. What NCCL has sent may
 // be under way still: there only time tells.
 static const hd_cuda_wait *find_abandoned(hd_device *device,
-                                          const hd_progress *progress,
+                                          const hd_cuda_progress *progress,
                                           const hd_cuda_wait *missing)
 {
     hd_line nowhere = {NULL, 0};
@@ -393,8 +396,9 @@ static void fail_abandoned(hd_device *device, const hd_cuda_wait *wait)
 
 // Fails a run in which nothing has moved for the timeout though a peer's word
 // is missing, or that waits for a peer that has left.
-static void look(hd_device *device, hd_progress *progress)
+static void look(hd_device *device)
 {
+    hd_cuda_progress *progress = &device->progress;
     uint64_t run = hd_cuda_run_in_flight(device), hash;
     char notes[HD_FAILURE_NOTES] = "";
     hd_line lines = {notes, sizeof notes};
@@ -409,7 +413,7 @@ static void look(hd_device *device, hd_progress *progress)
     missing = list_missing(device, run, &lines, &hash);
     if ((missing == NULL && unnamed == NULL) || run != progress->run ||
         hash != progress->hash) {
-        *progress = (hd_progress){run, hash, hd_clock()};
+        *progress = (hd_cuda_progress){run, hash, hd_clock()};
         return;
     }
     abandoned = find_abandoned(device, progress, missing);
@@ -421,98 +425,168 @@ static void look(hd_device *device, hd_progress *progress)
         fail_late(device, missing, unnamed, notes, &lines);
 }
 
-static void come_to_rest(hd_device *device)
+static void end_waits(hd_cuda_home *home)
+{
+    for (hd_device *device = home->first; device != NULL;
+         device = device->beside)
+        release(device);
+}
+
+static void abort_transports(hd_cuda_home *home)
+{
+    pthread_mutex_lock(&home->lock);
+    for (hd_device *device = home->first; device != NULL;
+         device = device->beside)
+        hd_cuda_transports_abort(device);
+    pthread_mutex_unlock(&home->lock);
+}
+
+static void come_to_rest(hd_cuda_home *home)
 {
     int64_t deadline = hd_clock() + REST;
     bool rests;
 
-    hd_cuda_transports_abort(device);
+    abort_transports(home);
     do {
-        release(device);
+        pthread_mutex_lock(&home->lock);
+        end_waits(home);
         nap(MILLISECOND);
-        if (hd_cuda_runs_issue(device)) // graphs may be made
+        if (hd_cuda_home_issues(home)) // graphs may be made
             deadline = hd_clock() + REST;
-        rests = at_rest(device);
+        rests = at_rest(home);
+        pthread_mutex_unlock(&home->lock);
     } while (!rests && hd_clock() < deadline);
-    hd_cuda_set_stuck(device, !rests);
-    atomic_store_explicit(&device->watch->rested, true, memory_order_release);
+    atomic_store_explicit(&home->stuck, !rests, memory_order_relaxed);
+    atomic_store_explicit(&home->rested, true, memory_order_release);
 }
 
-static bool is_closing(const hd_device *device)
+static bool is_closing(const hd_cuda_home *home)
 {
-    return atomic_load_explicit(&device->watch->closing, memory_order_seq_cst);
+    return atomic_load_explicit(&home->closing, memory_order_seq_cst);
 }
 
-static void *watch_device(void *context)
+// Until the thread looks again: an eighth of the shortest timeout.
+static int64_t period_of(hd_cuda_home *home)
 {
-    hd_device *device = context;
-    double period = device->binding.timeout / 8;
-    int64_t ns = period < 0.1 ? (int64_t)(period * 1e9) : 100 * MILLISECOND;
-    hd_progress progress = {0};
+    int64_t ns = IDLE;
+
+    pthread_mutex_lock(&home->lock);
+    for (const hd_device *device = home->first; device != NULL;
+         device = device->beside) {
+        double period = device->binding.timeout / 8;
+        int64_t mine =
+            period < 0.1 ? (int64_t)(period * 1e9) : 100 * MILLISECOND;
+
+        ns = mine < ns ? mine : ns;
+    }
+    pthread_mutex_unlock(&home->lock);
+    return ns;
+}
+
+static void look_at_sizes(hd_device *device)
+{
+    char text[HD_GROUP_TEXT];
+
+    if (hd_cuda_sizes_differ(device, text, sizeof text))
+        hd_cuda_fail(device, HD_ERROR_INVALID, text, "");
+}
+
+// Their steps are read no more once they are not among them.
+static void look_at_all(hd_cuda_home *home)
+{
+    pthread_mutex_lock(&home->lock);
+    for (hd_device *device = home->first; device != NULL;
+         device = device->beside) {
+        if (!hd_failure_is_set(&home->failure))
+            look_at_sizes(device);
+        if (!hd_failure_is_set(&home->failure))
+            look(device);
+    }
+    pthread_mutex_unlock(&home->lock);
+}
+
+static void sleep_a_while(hd_cuda_home *home)
+{
+    int64_t ns = period_of(home);
+    uint32_t seen = hd_doorbell_arm(&home->doorbell);
+
+    if (!hd_group_failed(home->group) && !hd_failure_is_set(&home->failure) &&
+        !is_closing(home))
+        hd_doorbell_sleep(&home->doorbell, seen, ns);
+    hd_doorbell_disarm(&home->doorbell);
+}
+
+static void *watch_home(void *context)
+{
+    hd_cuda_home *home = context;
     char text[HD_GROUP_TEXT];
 
     // A caller's capture ends where another thread asks how far the device is,
     // unless that one says that it has nothing to do with it.
-    device->cu.context_push(device->context);
-    device->cu.capture_mode(&(int){HD_CU_CAPTURE_RELAXED});
-    while (!is_closing(device)) {
-        uint32_t seen = hd_doorbell_arm(&device->watch->doorbell);
-
-        if (!hd_group_failed(device->binding.group) &&
-            !hd_cuda_has_failed(device) && !is_closing(device))
-            hd_doorbell_sleep(&device->watch->doorbell, seen, ns);
-        hd_doorbell_disarm(&device->watch->doorbell);
-        if (hd_group_failed(device->binding.group)) {
-            hd_status status = hd_group_failure(device->binding.group, text);
-
-            hd_cuda_fail(device, status, text, "");
-        }
-        if (!hd_cuda_has_failed(device) &&
-            hd_cuda_sizes_differ(device, text, sizeof text))
-            hd_cuda_fail(device, HD_ERROR_INVALID, text, "");
-        if (hd_cuda_has_failed(device)) {
-            come_to_rest(device);
-            break;
-        }
-        look(device, &progress);
+    home->cu.context_push(home->context);
+    home->cu.capture_mode(&(int){HD_CU_CAPTURE_RELAXED});
+    while (!is_closing(home) && !has_rested(home)) {
+        sleep_a_while(home);
+        if (hd_group_failed(home->group))
+            fail_home(home, hd_group_failure(home->group, text), text, "");
+        look_at_all(home);
+        if (hd_failure_is_set(&home->failure))
+            come_to_rest(home);
     }
-    device->cu.context_pop(&(hd_cu_context){0});
+    home->cu.context_pop(&(hd_cu_context){0});
     return NULL;
+}
+
+static hd_status start_thread(hd_cuda_home *home, hd_diag *diag)
+{
+    if (home->watched)
+        return HD_OK;
+    if (hd_group_add_doorbell(home->group, &home->doorbell) != HD_OK)
+        return hd_fail(diag, HD_ERROR_NO_MEMORY, "no memory for a doorbell");
+    if (pthread_create(&home->thread, NULL, watch_home, home) != 0) {
+        hd_group_remove_doorbell(home->group, &home->doorbell);
+        return hd_system_error(diag, "no thread to watch the device");
+    }
+    home->watched = true;
+    return HD_OK;
 }
 
 hd_status hd_cuda_watch_start(hd_device *device, hd_diag *diag)
 {
-    hd_cuda_watch *watch = calloc(1, sizeof *watch);
+    hd_cuda_home *home = device->home;
 
-    if (watch == NULL)
-        return hd_fail(diag, HD_ERROR_NO_MEMORY,
-                       "no memory to watch the device");
-    if (hd_group_add_doorbell(device->binding.group, &watch->doorbell) !=
-        HD_OK) {
-        free(watch);
-        return hd_fail(diag, HD_ERROR_NO_MEMORY, "no memory for a doorbell");
-    }
-    pthread_mutex_init(&watch->failure.lock, NULL);
-    device->watch = watch;
-    if (pthread_create(&watch->thread, NULL, watch_device, device) != 0) {
-        hd_group_remove_doorbell(device->binding.group, &watch->doorbell);
-        device->watch = NULL;
-        pthread_mutex_destroy(&watch->failure.lock);
-        free(watch);
-        return hd_system_error(diag, "no thread to watch the device");
-    }
+    HD_TRY(start_thread(home, diag));
+    pthread_mutex_lock(&home->lock);
+    device->beside = home->first;
+    home->first = device;
+    device->watched = true;
+    pthread_mutex_unlock(&home->lock);
+    hd_doorbell_wake(&home->doorbell); // its timeout may be shorter
     return HD_OK;
 }
 
 void hd_cuda_watch_stop(hd_device *device)
 {
-    hd_cuda_watch *watch = device->watch;
+    hd_cuda_home *home = device->home;
+    hd_device **at;
 
-    if (watch == NULL)
+    if (!device->watched)
         return;
-    atomic_store_explicit(&watch->closing, true, memory_order_seq_cst);
-    hd_doorbell_wake(&watch->doorbell);
-    pthread_join(watch->thread, NULL);
-    hd_group_remove_doorbell(device->binding.group, &watch->doorbell);
-    pthread_mutex_destroy(&watch->failure.lock);
+    while (hd_cuda_has_failed(device) && !has_rested(home))
+        nap(MILLISECOND);
+    pthread_mutex_lock(&home->lock);
+    for (at = &home->first; *at != device;)
+        at = &(*at)->beside;
+    *at = device->beside;
+    pthread_mutex_unlock(&home->lock);
+}
+
+void hd_cuda_watch_end(hd_cuda_home *home)
+{
+    if (!home->watched)
+        return;
+    atomic_store_explicit(&home->closing, true, memory_order_seq_cst);
+    hd_doorbell_wake(&home->doorbell);
+    pthread_join(home->thread, NULL);
+    hd_group_remove_doorbell(home->group, &home->doorbell);
 }

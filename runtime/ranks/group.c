@@ -276,11 +276,39 @@ hd_pool *hd_group_pool(hd_group *group)
     return group->pool;
 }
 
+hd_kept **hd_group_kept(hd_group *group)
+{
+    return &group->kept;
+}
+
+static void end_first(hd_kept **at)
+{
+    hd_kept *kept = *at;
+
+    *at = kept->next;
+    kept->end(kept);
+}
+
+static hd_status trim_kept(hd_group *group, hd_diag *diag)
+{
+    for (hd_kept **at = &group->kept; *at != NULL;) {
+        bool over = false;
+
+        HD_TRY((*at)->trim(*at, diag, &over));
+        if (over)
+            end_first(at);
+        else
+            at = &(*at)->next;
+    }
+    return HD_OK;
+}
+
 hd_status hd_group_trim(hd_group *group, hd_diag *diag)
 {
     HD_REQUIRE(diag, group);
     HD_TRY(hd_group_check_process(group, diag));
-    return hd_pool_trim(group->pool, diag);
+    HD_TRY(hd_pool_trim(group->pool, diag));
+    return trim_kept(group, diag);
 }
 
 // ----------------------------------------------------------- exchange
@@ -725,6 +753,8 @@ void hd_group_destroy(hd_group *group)
         let_go(group);
         return;
     }
+    while (group->kept != NULL)
+        end_first(&group->kept);
     hd_workers_destroy(group->workers);
     hd_watch_stop(group);
     take_leave(group);

@@ -104,6 +104,18 @@ hd_workers *hd_group_workers(hd_group *group);
 // Memory that sessions of this group share, where a device has none of its own.
 hd_pool *hd_group_pool(hd_group *group);
 
+// What a driver keeps for the sessions of a group. The group ends it before
+// anything of its own.
+typedef struct hd_kept {
+    struct hd_kept *next;
+    // Gives back what no session needs; `over` if that is all, and `end` is
+    // to follow.
+    hd_status (*trim)(struct hd_kept *kept, hd_diag *diag, bool *over);
+    void (*end)(struct hd_kept *kept);
+} hd_kept;
+// The first of them. Whoever makes one puts it in front. One thread at a time.
+hd_kept **hd_group_kept(hd_group *group);
+
 HD_END_DECLS
 
 #endif

@@ -60,6 +60,7 @@ struct hd_group {
 
     hd_workers *workers; // owned: of its sessions on the cpu
     hd_pool *pool;       // owned: likewise
+    hd_kept *kept;       // owned: of its sessions on other devices
 };
 
 // Connects the ranks pairwise, wherever they are: fills in `link`. What is open

@@ -157,10 +157,10 @@ inline void RunOneRank(Rank rank, const RankBody &body)
         rank.answer->status = body(rank);
     snprintf(rank.answer->text, sizeof(rank.answer->text), "%s",
              hd_diag_text(rank.diag));
+    hd_group_destroy(rank.group); // with what it has of the device
     auto *balance = Extra<decltype(fake_cuda_balance)>("fake_cuda_balance");
     if (balance != nullptr)
         balance(rank.answer->left, sizeof(rank.answer->left));
-    hd_group_destroy(rank.group);
     hd_diag_destroy(rank.diag);
     rank.answer->ended = true;
     fflush(nullptr);

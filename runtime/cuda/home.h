@@ -1,0 +1,77 @@
+// What the sessions of a group have in common on a CUDA device: libraries, the
+// context, streams, loaded kernels, the thread that watches. The group owns it;
+// it is made when a session first needs it.
+//
+// Sessions are plans on it, whose runs follow one another: a run begins after
+// the end of the last run of another session, on whatever streams of the
+// caller's they are. So the streams of one are the streams of all, and whoever
+// issues a run holds `issue`.
+#ifndef HD_RUNTIME_CUDA_HOME_H
+#define HD_RUNTIME_CUDA_HOME_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "base/library.h"
+#include "runtime/cuda/api.h"
+#include "runtime/driver.h"
+#include "runtime/failure.h"
+#include "runtime/ranks/doorbell.h"
+#include "runtime/ranks/group.h"
+
+#define HD_CUDA_STREAMS_MOST 66 // the caller's, 64 work streams, the helper
+
+typedef struct hd_cuda_kernels hd_cuda_kernels;
+
+// A stream by its place in sessions: 0 is the caller's.
+typedef struct hd_cuda_queue {
+    hd_cu_stream stream; // owned; none at 0
+    uint64_t issued;     // commands
+    hd_cu_event pace[2]; // owned: for those who issue far ahead
+} hd_cuda_queue;
+
+typedef struct hd_cuda_home {
+    hd_kept kept;    // first: it is what the group knows
+    hd_group *group; // borrowed: outlives it
+    int rank;
+
+    hd_library library;
+    hd_cu_api cu;
+    hd_cu_device ordinal;
+    hd_cu_context context;
+    bool retained;        // the context is ours to release
+    char arch[16];        // "sm_90a"
+    hd_cu_stream rescue;  // owned: never waits
+    hd_cu_stream capture; // owned: stands in for others in graphs
+    hd_cuda_queue queue[HD_CUDA_STREAMS_MOST];
+
+    pthread_mutex_t issue; // held while a run is issued, guards:
+    hd_device *last;       // whose run was issued last; NULL if it has ended
+    hd_cu_stream caller;   // of that run
+    hd_cu_event end;       // borrowed from `last`: of that run
+    // For the thread that watches: whose run the host is in the middle of.
+    _Atomic(hd_device *) issuing;
+
+    pthread_mutex_t making; // held while kernels are loaded, guards:
+    hd_cuda_kernels *kernels;
+
+    pthread_mutex_t lock; // held for a moment, guards:
+    int nsessions, nqueues;
+    hd_device *first; // of the sessions that are watched
+
+    pthread_t thread; // that watches
+    bool watched;     // it is there
+    hd_doorbell doorbell;
+    atomic_bool closing;
+    atomic_bool rested; // the failed device does nothing any more
+    atomic_bool stuck;  // it did not come to rest: nothing is freed
+    hd_failure failure; // of all sessions: the group ends with it
+} hd_cuda_home;
+
+// Finds the one that the session of `device` belongs to, or makes it.
+hd_status hd_cuda_home_open(hd_device *device, hd_diag *diag);
+void hd_cuda_home_leave(hd_device *device);
+// Sees to it that there are streams up to place `n` - 1.
+hd_status hd_cuda_home_need(hd_device *device, int n, hd_diag *diag);
+
+#endif

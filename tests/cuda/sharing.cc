@@ -1,0 +1,221 @@
+// Sessions of one group: many alive at once have one of what they share, and
+// their runs follow one another whatever streams they are on. Shapes, inputs
+// and orders are drawn.
+#include <algorithm>
+#include <dirent.h>
+#include <fstream>
+#include <gtest/gtest.h>
+#include <random>
+
+#include "tests/cuda/caller.h"
+#include "tests/cuda/program.h"
+
+namespace
+{
+
+// kEverything of other shapes: rows, columns, columns of the product, streams.
+std::string Everything(int rows, int columns, int width, int streams)
+{
+    std::string text = kEverything;
+    auto replace = [&](const std::string &from, const std::string &to) {
+        for (size_t at = text.find(from); at != std::string::npos;
+             at = text.find(from, at + to.size()))
+            text.replace(at, from.size(), to);
+    };
+
+    replace("4, 8]", "<r>, <c>]");
+    replace("4, 6]", "<r>, <w>]");
+    replace("[8, 6]", "[<c>, <w>]");
+    replace("[6]", "[<w>]");
+    replace("<r>", std::to_string(rows));
+    replace("<c>", std::to_string(columns));
+    replace("<w>", std::to_string(width));
+    replace("streams 2", "streams " + std::to_string(streams));
+    return text;
+}
+
+typedef std::vector<std::unique_ptr<Program>> Programs;
+
+Programs Draw(std::mt19937_64 &random, int n, int sets, int most)
+{
+    Programs all;
+    auto draw = [&](int low, int high) {
+        return std::uniform_int_distribution<int>(low, high)(random);
+    };
+
+    for (int i = 0; i < n; i++)
+        all.push_back(std::make_unique<Program>(
+            Everything(draw(1, most), draw(1, most), draw(1, most), draw(2, 4)),
+            sets));
+    return all;
+}
+
+// Of what the stand-in says is alive, how many there are of a kind.
+long Alive(const char *kind)
+{
+    auto *balance = Extra<decltype(fake_cuda_balance)>("fake_cuda_balance");
+    char text[512];
+    const char *at = text;
+
+    balance(text, sizeof(text));
+    for (std::string end = std::string(" ") + kind; *at != '\0';) {
+        const char *comma = strchr(at, ',');
+        std::string one(at, comma == nullptr ? strlen(at) : size_t(comma - at));
+
+        if (one.size() > end.size() &&
+            one.compare(one.size() - end.size(), end.size(), end) == 0)
+            return atol(one.c_str());
+        at = comma == nullptr ? "" : comma + 2;
+    }
+    return 0;
+}
+
+long Threads()
+{
+    std::ifstream status("/proc/self/status");
+    std::string line;
+
+    while (std::getline(status, line))
+        if (line.rfind("Threads:", 0) == 0)
+            return atol(line.c_str() + 8);
+    return -1;
+}
+
+// Unless `found` is no more than `most`.
+hd_status Exceeds(Rank &rank, const char *what, long found, long most)
+{
+    if (found <= most)
+        return HD_OK;
+    return hd_fail(rank.diag, HD_ERROR_INVALID,
+                   "rank %d has %ld %s, more than %ld", rank.rank, found, what,
+                   most);
+}
+
+TEST(CudaSharing, ManySessionsHaveTheStreamsAndThreadsOfOne)
+{
+    const int n = 60;
+    std::mt19937_64 random(Seed());
+    Programs programs = Draw(random, n, 1, 9);
+
+    AllAreRight(RunRanks(2, [&](Rank &rank) -> hd_status {
+        std::vector<Session> sessions{size_t(n)};
+        long threads;
+
+        HD_TRY(sessions[0].Open(rank, *programs[0], CudaOptions()));
+        HD_TRY(RunAndCompare(rank, *programs[0], sessions[0], 1));
+        threads = Threads();
+        for (size_t i = 1; i < n; i++)
+            HD_TRY(sessions[i].Open(rank, *programs[i], CudaOptions()));
+        for (size_t i = 0; i < n; i++)
+            HD_TRY(RunAndCompare(rank, *programs[i], sessions[i], 2));
+        // The stand-in has a thread a stream.
+        HD_TRY(Exceeds(rank, "streams", Alive("streams"), 4 + 1 + 2));
+        return Exceeds(rank, "threads", Threads(), threads + 2);
+    }));
+}
+
+// Each of several programs has memory for some sets of inputs. All of it is
+// filled, worked on and read in an order that is drawn, on streams that each
+// rank draws for itself: only the order of sessions is the same.
+hd_status Interleave(Rank &rank, const Programs &programs, int sets,
+                     const hd_session_options &options, uint64_t seed)
+{
+    std::mt19937_64 order(seed), own(seed + 1 + unsigned(rank.rank));
+    size_t n = programs.size();
+    Caller caller;
+
+    HD_TRY(caller.Open(rank));
+    hd_cu_stream stream[] = {caller.Stream(), caller.Stream()};
+    std::vector<Session> sessions{n};
+    std::vector<Memory> memory{n};
+    std::vector<std::pair<size_t, int>> turns;
+    for (size_t i = 0; i < n; i++) {
+        HD_TRY(sessions[i].Open(rank, *programs[i], options));
+        HD_TRY(Fill(memory[i], rank, *programs[i], sessions[i], sets));
+        for (int k = 0; k < sets; k++)
+            turns.emplace_back(i, k);
+    }
+    for (int round = 0; round < 4; round++) {
+        std::shuffle(turns.begin(), turns.end(), order);
+        for (auto [i, k] : turns) {
+            Shards &shards = *memory[i][size_t(k)];
+            hd_cu_stream at = stream[own() % 2];
+
+            HD_TRY(caller.Set(shards, at, *programs[i], rank.rank, k));
+            HD_TRY(shards.RunOn(at, rank.diag));
+        }
+        for (auto [i, k] : turns) {
+            HD_TRY(memory[i][size_t(k)]->Get(rank.diag));
+            HD_TRY(programs[i]->Compare(*memory[i][size_t(k)], rank.rank, k));
+        }
+    }
+    memory.clear();
+    return HD_OK;
+}
+
+void InterleaveAll(hd_transport transport, bool graph)
+{
+    uint64_t seed = Seed();
+    std::mt19937_64 random(seed);
+    Programs programs = Draw(random, 4, 3, 40);
+    hd_session_options options = CudaOptions();
+    ScopedSetting chaos("FAKE_CUDA_CHAOS", std::to_string(seed % 1000000));
+
+    options.transport = transport;
+    options.graph = graph;
+    AllAreRight(RunRanks(2, [&](Rank &rank) {
+        return Interleave(rank, programs, 3, options, seed);
+    }));
+}
+
+TEST(CudaSharing, RunsOfSessionsTakeTurnsOnTwoStreams)
+{
+    InterleaveAll(HD_TRANSPORT_COPY, false);
+}
+
+TEST(CudaSharing, RunsOfSessionsTakeTurnsOnTwoStreamsAsGraphs)
+{
+    InterleaveAll(HD_TRANSPORT_COPY, true);
+}
+
+TEST(CudaSharing, RunsOfSessionsTakeTurnsOnTwoStreamsByKernels)
+{
+    InterleaveAll(HD_TRANSPORT_SM, false);
+}
+
+TEST(CudaSharing, RunsOfSessionsTakeTurnsOnTwoStreamsByNccl)
+{
+    InterleaveAll(HD_TRANSPORT_NCCL, false);
+}
+
+TEST(CudaSharing, RunsOfSessionsTakeTurnsOnTwoStreamsByNcclAsGraphs)
+{
+    InterleaveAll(HD_TRANSPORT_NCCL, true);
+}
+
+// The home goes with the last session that needs it, if it is asked for.
+TEST(CudaSharing, TrimGivesBackWhatNoSessionNeeds)
+{
+    Program program(kEverything);
+
+    AllAreRight(RunRanks(2, [&](Rank &rank) -> hd_status {
+        for (int round = 0; round < 2; round++) {
+            {
+                Session session;
+
+                HD_TRY(session.Open(rank, program, CudaOptions()));
+                HD_TRY(hd_group_trim(rank.group, rank.diag)); // it needs all
+                HD_TRY(RunAndCompare(rank, program, session, 3));
+            }
+            HD_TRY(Exceeds(rank, "streams that are gone", Alive("streams") == 0,
+                           0));
+            HD_TRY(hd_group_trim(rank.group, rank.diag));
+            HD_TRY(Exceeds(rank, "streams", Alive("streams"), 0));
+            HD_TRY(Exceeds(rank, "modules", Alive("modules"), 0));
+            HD_TRY(Exceeds(rank, "memory", Alive("memory"), 0));
+        }
+        return HD_OK;
+    }));
+}
+
+} // namespace
