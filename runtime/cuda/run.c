@@ -845,6 +845,8 @@ hd_status hd_cuda_await_runs(hd_device *device, uint64_t run, int64_t deadline,
             nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
         status = hd_cuda_report(device, diag);
     }
+    if (status == HD_OK && *over)
+        status = hd_cuda_transports_check(device, diag);
     hd_cuda_leave(device, mode);
     return status;
 }

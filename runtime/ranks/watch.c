@@ -165,19 +165,18 @@ static void read_peer(watch *watch, int peer)
     }
 }
 
-// Does what was asked for; false if that is to end. What is asked for after the
-// eventfd is read makes it readable again.
+// Does what was asked for; false if that is to end: also whoever aborts a group
+// and destroys it at once has aborted it, and peers hear of that. What is asked
+// for after the eventfd is read makes it readable again.
 static bool heed(hd_group *group)
 {
     uint64_t times;
     ssize_t got = read(group->wake, &times, sizeof times);
 
     (void)got; // it was readable
-    if (atomic_load_explicit(&group->closing, memory_order_seq_cst))
-        return false;
     if (hd_group_is_aborted(group))
         hd_group_give_in(group);
-    return true;
+    return !atomic_load_explicit(&group->closing, memory_order_seq_cst);
 }
 
 static void free_watch(watch *watch)

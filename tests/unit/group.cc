@@ -637,6 +637,30 @@ TEST(Group, AQueueThatStaysFullIsATimeoutAndSaidToBe)
         << hd_diag_text(queue.one_diag);
 }
 
+// The watcher may learn of both at once.
+TEST(Group, AnAbortIsToldThoughTheGroupIsDestroyedAtOnce)
+{
+    for (int i = 0; i < 50; i++) {
+        std::string text;
+
+        Threads(2, [&](hd_group *group) {
+            if (hd_group_rank(group) == 1) {
+                hd_group_abort(group);
+                return HD_OK; // and it is destroyed
+            }
+            hd_diag *diag = hd_diag_create();
+            hd_status status =
+                hd_group_allgather(group, nullptr, 0, nullptr, diag);
+
+            text = hd_diag_text(diag);
+            hd_diag_destroy(diag);
+            return status;
+        });
+        ASSERT_NE(text.find("rank 1 was aborted by its caller"), text.npos)
+            << i << ": " << text;
+    }
+}
+
 // A watcher that may not poll as many descriptors as it has says so.
 TEST(Group, ALimitOfDescriptorsBelowTheRanksIsToldToAll)
 {
