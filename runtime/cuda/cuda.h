@@ -47,13 +47,16 @@ typedef struct hd_cuda_at {
 } hd_cuda_at;
 #define HD_CUDA_NOWHERE ((hd_cuda_at){-1, 0})
 
-// What a stream's steps need beside the program's buffers, one after the other.
+// What a stream's steps need beside the program's buffers. What is of use after
+// its step is the session's own.
 typedef enum hd_cuda_room {
     HD_CUDA_SCRATCH,
     HD_CUDA_WORKSPACE, // of cuBLASLt
-    HD_CUDA_COUNTER,   // of blocks that are done: 0 between kernels
-    HD_CUDA_MISCOUNT,  // an hd_kernel_miscount: 0 until there is one
+    // The session's own:
+    HD_CUDA_COUNTER,  // of blocks that are done: 0 between kernels
+    HD_CUDA_MISCOUNT, // an hd_kernel_miscount: 0 until there is one
     HD_CUDA_ROOMS,
+    HD_CUDA_ROOMS_OWN = HD_CUDA_COUNTER, // the first of those
 } hd_cuda_room;
 
 // Of a stream's marks the last `room` have an event each, by turns; those
@@ -121,10 +124,11 @@ struct hd_device {
 
     hd_root *buffer; // owned, by id; offsets are in the window or the memory
     int nbuffers, narguments;
-    hd_cu_ptr memory; // owned: private buffers
-    size_t memory_bytes;
-    hd_cu_ptr rooms; // owned: of all streams; 0 until the plan is made
-    hd_cu_ptr *base; // owned: by buffer, by argument, by room of a stream
+    // The home's, of which a run of another session makes what it likes:
+    // private buffers, and rooms of all streams; NULL if it needs none.
+    hd_cuda_chunk *memory, *rooms;
+    hd_cu_ptr zeroed; // owned: rooms that are 0 at first, of all streams
+    hd_cu_ptr *base;  // owned: by buffer, by argument, by room of a stream
     hd_cuda_stream *stream; // owned: caller's, work streams, helper
     int nstreams;           // all of them
 

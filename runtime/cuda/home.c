@@ -72,6 +72,20 @@ static hd_status choose_device(hd_device *device, const hd_library *library,
     return HD_OK;
 }
 
+// A device's own context, which is what nearly all callers work in, is retained:
+// the home may outlive theirs.
+static hd_status retain(hd_device *device, hd_diag *diag, place *out)
+{
+    hd_cu_context primary = NULL;
+
+    HD_CUDA_TRY(device, diag, context_device, &out->ordinal);
+    HD_CUDA_TRY(device, diag, primary_retain, &primary, out->ordinal);
+    out->retained = primary == out->context;
+    if (!out->retained)
+        device->cu.primary_release(out->ordinal);
+    return HD_OK;
+}
+
 // The context that the caller works in; without one, that of a device.
 static hd_status find_place(hd_device *device, const hd_library *library,
                             hd_diag *diag, place *out)
@@ -80,8 +94,7 @@ static hd_status find_place(hd_device *device, const hd_library *library,
         HD_CUDA_TRY(device, diag, context_current, &out->context);
     if (out->context == NULL)
         return choose_device(device, library, diag, out);
-    HD_CUDA_TRY(device, diag, context_device, &out->ordinal);
-    return HD_OK;
+    return retain(device, diag, out);
 }
 
 static hd_status read_arch(hd_device *device, hd_diag *diag)
@@ -157,22 +170,40 @@ static void close_streams(hd_cuda_home *home)
 
 // ------------------------------------------------------------- the end
 
+static bool enter(const hd_cuda_home *home, int *mode)
+{
+    *mode = HD_CU_CAPTURE_RELAXED;
+    if (home->cu.context_push(home->context) != HD_CU_SUCCESS)
+        return false;
+    home->cu.capture_mode(mode);
+    return true;
+}
+
+static void leave(const hd_cuda_home *home, int mode)
+{
+    home->cu.capture_mode(&mode);
+    home->cu.context_pop(&(hd_cu_context){0});
+}
+
 static void close_all(hd_cuda_home *home)
 {
-    int mode = HD_CU_CAPTURE_RELAXED;
-    bool entered = home->cu.context_push(home->context) == HD_CU_SUCCESS;
+    int mode;
+    bool entered = enter(home, &mode);
 
-    if (entered)
-        home->cu.capture_mode(&mode);
     hd_cuda_kernels_close(home);
+    hd_cuda_region_trim(home, &home->memory);
+    hd_cuda_region_trim(home, &home->rooms);
     close_streams(home);
-    if (entered) {
-        home->cu.capture_mode(&mode);
-        home->cu.context_pop(&(hd_cu_context){0});
-    }
+    if (entered)
+        leave(home, mode);
     if (home->retained)
         home->cu.primary_release(home->ordinal);
     hd_library_close(&home->library);
+}
+
+static bool is_stuck(const hd_cuda_home *home)
+{
+    return atomic_load_explicit(&home->stuck, memory_order_relaxed);
 }
 
 // Calls that free block while a stream waits, so a device that did not come to
@@ -182,7 +213,7 @@ static void end_home(hd_kept *kept)
     hd_cuda_home *home = (hd_cuda_home *)kept;
 
     hd_cuda_watch_end(home);
-    if (atomic_load_explicit(&home->stuck, memory_order_relaxed))
+    if (is_stuck(home))
         return;
     close_all(home);
     pthread_mutex_destroy(&home->issue);
@@ -196,8 +227,14 @@ static void end_home(hd_kept *kept)
 static hd_status trim_home(hd_kept *kept, hd_diag *diag, bool *over)
 {
     hd_cuda_home *home = (hd_cuda_home *)kept;
+    int mode;
 
     (void)diag;
+    if (!is_stuck(home) && enter(home, &mode)) {
+        hd_cuda_region_trim(home, &home->memory);
+        hd_cuda_region_trim(home, &home->rooms);
+        leave(home, mode);
+    }
     pthread_mutex_lock(&home->lock);
     *over = home->nsessions == 0;
     pthread_mutex_unlock(&home->lock);

@@ -1,11 +1,11 @@
 // What the sessions of a group have in common on a CUDA device: libraries, the
-// context, streams, loaded kernels, the thread that watches. The group owns it;
-// it is made when a session first needs it.
+// context, streams, loaded kernels, memory, the thread that watches. The group
+// owns it; it is made when a session first needs it.
 //
 // Sessions are plans on it, whose runs follow one another: a run begins after
 // the end of the last run of another session, on whatever streams of the
-// caller's they are. So the streams of one are the streams of all, and whoever
-// issues a run holds `issue`.
+// caller's they are. So the streams of one are the streams of all, as are their
+// buffers and rooms, and whoever issues a run holds `issue`.
 #ifndef HD_RUNTIME_CUDA_HOME_H
 #define HD_RUNTIME_CUDA_HOME_H
 
@@ -14,6 +14,7 @@
 
 #include "base/library.h"
 #include "runtime/cuda/api.h"
+#include "runtime/cuda/region.h"
 #include "runtime/driver.h"
 #include "runtime/failure.h"
 #include "runtime/ranks/doorbell.h"
@@ -30,7 +31,7 @@ typedef struct hd_cuda_queue {
     hd_cu_event pace[2]; // owned: for those who issue far ahead
 } hd_cuda_queue;
 
-typedef struct hd_cuda_home {
+struct hd_cuda_home {
     hd_kept kept;    // first: it is what the group knows
     hd_group *group; // borrowed: outlives it
     int rank;
@@ -52,8 +53,11 @@ typedef struct hd_cuda_home {
     // For the thread that watches: whose run the host is in the middle of.
     _Atomic(hd_device *) issuing;
 
-    pthread_mutex_t making; // held while kernels are loaded, guards:
+    // Held while kernels are loaded and memory is taken or freed, guards:
+    pthread_mutex_t making;
     hd_cuda_kernels *kernels;
+    hd_cuda_region memory; // of buffers that no peer sees
+    hd_cuda_region rooms;  // of what streams work with
 
     pthread_mutex_t lock; // held for a moment, guards:
     int nsessions, nqueues;
@@ -66,7 +70,7 @@ typedef struct hd_cuda_home {
     atomic_bool rested; // the failed device does nothing any more
     atomic_bool stuck;  // it did not come to rest: nothing is freed
     hd_failure failure; // of all sessions: the group ends with it
-} hd_cuda_home;
+};
 
 // Finds the one that the session of `device` belongs to, or makes it.
 hd_status hd_cuda_home_open(hd_device *device, hd_diag *diag);

@@ -1,5 +1,6 @@
-// The cuda driver's memory: one window for what peers touch, one block for what
-// they do not, and what goes to and fro so that each maps the others' windows.
+// The cuda driver's memory: one window for what peers touch, chunks of the
+// home's regions for what they do not, and what goes to and fro so that each
+// maps the others' windows.
 //
 // Each rank writes a word into every window it maps before it is used; what
 // has not come when all have written says that peer-to-peer copies cannot be
@@ -113,25 +114,6 @@ static void lay_out_window(hd_device *device)
     device->peers->window_bytes = align_up(lay_out_shares(device, at), BLOCK);
 }
 
-// Of `bytes` the session already holds `held`.
-static hd_status check_memory(hd_device *device, size_t bytes, size_t held,
-                              hd_diag *diag)
-{
-    size_t left = 0, total = 0;
-
-    HD_CUDA_TRY(device, diag, memory_info, &left, &total);
-    left += held;
-    if (bytes <= left)
-        return HD_OK;
-    return hd_fail(diag, HD_ERROR_NO_MEMORY,
-                   "rank %d: '%s' needs %zu MiB beside its arguments, and its "
-                   "device has %zu MiB left",
-                   device->rank, device->binding.module->name, bytes >> 20,
-                   left >> 20);
-}
-
-// Every bit set is a NaN in each floating dtype: who reads what nobody wrote
-// will see it in the answer.
 static hd_status alloc_private(hd_device *device, hd_diag *diag)
 {
     size_t at = 0;
@@ -144,7 +126,9 @@ static hd_status alloc_private(hd_device *device, hd_diag *diag)
         buffer->offset = at = align_up(at, 512);
         at += buffer->bytes;
     }
-    HD_TRY(check_memory(device, at + device->peers->window_bytes, 0, diag));
+    HD_TRY(hd_cuda_region_take(device, &device->home->memory, at,
+                               device->peers->window_bytes, diag,
+                               &device->memory));
     HD_CUDA_TRY(device, diag, alloc, &device->peers->window,
                 device->peers->window_bytes);
     device->allocations++;
@@ -153,13 +137,6 @@ static hd_status alloc_private(hd_device *device, hd_diag *diag)
     HD_CUDA_TRY(device, diag, fill8, device->peers->window, 0,
                 device->peers->slots + device->peers->slot_bytes,
                 device->home->rescue);
-    if (at > 0) {
-        HD_CUDA_TRY(device, diag, alloc, &device->memory, at);
-        device->memory_bytes = at;
-        device->allocations++;
-        HD_CUDA_TRY(device, diag, fill8, device->memory, 0xff, at,
-                    device->home->rescue);
-    }
     HD_CUDA_TRY(device, diag, stream_synchronize, device->home->rescue);
     return HD_OK;
 }
@@ -178,8 +155,8 @@ static hd_status open_bases(hd_device *device, hd_diag *diag)
 
         if (buffer->shared)
             device->base[i] = device->peers->window + buffer->offset;
-        else if (buffer->argument < 0)
-            device->base[i] = device->memory + buffer->offset;
+        else if (buffer->argument < 0 && device->memory != NULL)
+            device->base[i] = device->memory->at + buffer->offset;
     }
     return HD_OK;
 }
@@ -216,35 +193,54 @@ bool hd_cuda_has_room(const hd_device *device, int stream, size_t scratch)
             mine->need[HD_CUDA_WORKSPACE] > 0);
 }
 
-// All that is 0 at first comes first, so that one call clears it.
-hd_status hd_cuda_alloc_rooms(hd_device *device, hd_diag *diag)
+// Those of some kinds one after the other: bytes of all of them. Bases are not
+// addresses yet.
+static size_t lay_out_rooms(hd_device *device, int first, int end)
 {
-    size_t at = 0, counters = 0;
-    size_t held = device->peers->window_bytes + device->memory_bytes;
+    size_t at = 0;
 
-    for (int room = HD_CUDA_ROOMS - 1; room >= 0; room--) {
+    for (int room = first; room < end; room++) {
         for (int i = 0; i < device->nstreams; i++) {
-            // Not an address yet.
             device->base[hd_cuda_room_of(device, i, room)] = at =
                 align_up(at, 512);
             at += device->stream[i].need[room];
         }
-        if (room == HD_CUDA_COUNTER)
-            counters = at;
     }
-    if (at == 0)
+    return at;
+}
+
+static void place_rooms(hd_device *device, int first, int end, hd_cu_ptr at)
+{
+    for (int room = first; room < end; room++) {
+        for (int i = 0; i < device->nstreams; i++)
+            device->base[hd_cuda_room_of(device, i, room)] += at;
+    }
+}
+
+static hd_status alloc_own_rooms(hd_device *device, hd_diag *diag)
+{
+    size_t bytes = lay_out_rooms(device, HD_CUDA_ROOMS_OWN, HD_CUDA_ROOMS);
+
+    if (bytes == 0)
         return HD_OK;
-    HD_TRY(check_memory(device, at + held, held, diag));
-    HD_CUDA_TRY(device, diag, alloc, &device->rooms, at);
+    HD_CUDA_TRY(device, diag, alloc, &device->zeroed, bytes);
     device->allocations++;
-    for (int i = 0; i < device->nstreams * HD_CUDA_ROOMS; i++)
-        device->base[hd_cuda_room_of(device, 0, i)] += device->rooms;
-    if (counters == 0)
-        return HD_OK;
-    HD_CUDA_TRY(device, diag, fill8, device->rooms, 0, counters,
+    HD_CUDA_TRY(device, diag, fill8, device->zeroed, 0, bytes,
                 device->home->rescue);
     HD_CUDA_TRY(device, diag, stream_synchronize, device->home->rescue);
+    place_rooms(device, HD_CUDA_ROOMS_OWN, HD_CUDA_ROOMS, device->zeroed);
     return HD_OK;
+}
+
+hd_status hd_cuda_alloc_rooms(hd_device *device, hd_diag *diag)
+{
+    size_t bytes = lay_out_rooms(device, 0, HD_CUDA_ROOMS_OWN);
+
+    HD_TRY(hd_cuda_region_take(device, &device->home->rooms, bytes, 0, diag,
+                               &device->rooms));
+    if (device->rooms != NULL)
+        place_rooms(device, 0, HD_CUDA_ROOMS_OWN, device->rooms->at);
+    return alloc_own_rooms(device, diag);
 }
 
 // -------------------------------------------------------------- slots
@@ -365,10 +361,10 @@ static void free_peers(hd_device *device)
 void hd_cuda_free(hd_device *device)
 {
     free_peers(device);
-    if (device->memory != 0)
-        device->cu.free(device->memory);
-    if (device->rooms != 0)
-        device->cu.free(device->rooms);
+    hd_cuda_region_give(device, &device->home->memory, device->memory);
+    hd_cuda_region_give(device, &device->home->rooms, device->rooms);
+    if (device->zeroed != 0)
+        device->cu.free(device->zeroed);
     free(device->buffer);
     free(device->base);
 }

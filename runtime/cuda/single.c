@@ -83,14 +83,15 @@ static bool capture(hd_device *device, const hd_cuda_command *command,
     bool fine;
 
     find_operands(device, command, now.operand);
-    if (device->cu.capture_begin(device->home->capture, HD_CU_CAPTURE_RELAXED) !=
-        HD_CU_SUCCESS)
+    if (device->cu.capture_begin(device->home->capture,
+                                 HD_CU_CAPTURE_RELAXED) != HD_CU_SUCCESS)
         return false;
-    fine = hd_cuda_multiply(device, command, device->home->capture, NULL) == HD_OK;
     fine =
-        device->cu.capture_end(device->home->capture, &now.graph) == HD_CU_SUCCESS &&
-        fine && find_nodes(device, now.graph, &nodes) &&
-        hd_cuda_single_kernels(device, &nodes, now.kernel);
+        hd_cuda_multiply(device, command, device->home->capture, NULL) == HD_OK;
+    fine = device->cu.capture_end(device->home->capture, &now.graph) ==
+               HD_CU_SUCCESS &&
+           fine && find_nodes(device, now.graph, &nodes) &&
+           hd_cuda_single_kernels(device, &nodes, now.kernel);
     now.nkernels = nodes.n;
     if (fine)
         *out = now;
@@ -167,7 +168,7 @@ bool hd_cuda_single_set(hd_device *device, const hd_cuda_command *command,
 // addend that begins where the result does. Nothing is launched with that.
 static void stand_in(hd_device *device)
 {
-    hd_cu_ptr at = device->rooms;
+    hd_cu_ptr at = device->rooms->at;
 
     for (int i = 0; i < device->nbuffers; i++) {
         const hd_root *buffer = &device->buffer[i];
@@ -194,8 +195,8 @@ static void make_graph(hd_device *device, const hd_cuda_command *command)
         return;
     }
     memcpy(single->operand, now->operand, sizeof single->operand);
-    single->refused =
-        device->cu.graph_upload(single->exec, device->home->rescue) != HD_CU_SUCCESS;
+    single->refused = device->cu.graph_upload(
+                          single->exec, device->home->rescue) != HD_CU_SUCCESS;
 }
 
 hd_status hd_cuda_singles_open(hd_device *device, hd_diag *diag)

@@ -128,7 +128,7 @@ TEST(CudaErrors, CountTheMemoryThatThePlanNeeds)
 {
     Fails(Create(CudaOptions(), {{"FAKE_CUDA_MEMORY", "20971520"}}),
           HD_ERROR_NO_MEMORY,
-          {"needs 34 MiB beside its arguments, and its device has 20 MiB"});
+          {"needs 32 MiB beside its arguments, and its device has 18 MiB"});
 }
 
 // Arguments of 1 MiB each, a window of 2 and what one reduction needs fit;

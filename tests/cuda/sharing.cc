@@ -81,6 +81,15 @@ long Threads()
     return -1;
 }
 
+long MiBLeft(const Caller &caller)
+{
+    size_t left = 0, total = 0;
+
+    if (caller.cu.memory_info(&left, &total) != 0)
+        abort();
+    return long(left >> 20);
+}
+
 // Unless `found` is no more than `most`.
 hd_status Exceeds(Rank &rank, const char *what, long found, long most)
 {
@@ -94,21 +103,25 @@ hd_status Exceeds(Rank &rank, const char *what, long found, long most)
 TEST(CudaSharing, ManySessionsHaveTheStreamsAndThreadsOfOne)
 {
     const int n = 60;
+    const long most = 3; // MiB of a session, with its window
     std::mt19937_64 random(Seed());
     Programs programs = Draw(random, n, 1, 9);
 
     AllAreRight(RunRanks(2, [&](Rank &rank) -> hd_status {
-        std::vector<Session> sessions{size_t(n)};
-        long threads;
+        Caller caller;
+        long threads, free;
 
+        HD_TRY(caller.Open(rank));
+        std::vector<Session> sessions{size_t(n)};
         HD_TRY(sessions[0].Open(rank, *programs[0], CudaOptions()));
         HD_TRY(RunAndCompare(rank, *programs[0], sessions[0], 1));
         threads = Threads();
+        free = MiBLeft(caller);
         for (size_t i = 1; i < n; i++)
             HD_TRY(sessions[i].Open(rank, *programs[i], CudaOptions()));
         for (size_t i = 0; i < n; i++)
             HD_TRY(RunAndCompare(rank, *programs[i], sessions[i], 2));
-        // The stand-in has a thread a stream.
+        HD_TRY(Exceeds(rank, "MiB more", free - MiBLeft(caller), n * most));
         HD_TRY(Exceeds(rank, "streams", Alive("streams"), 4 + 1 + 2));
         return Exceeds(rank, "threads", Threads(), threads + 2);
     }));
