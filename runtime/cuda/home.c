@@ -8,6 +8,7 @@
 #include "base/diag.h"
 #include "runtime/cuda/cuda.h"
 #include "runtime/cuda/library.h"
+#include "runtime/cuda/nccl.h"
 
 // ---------------------------------------------------------- libraries
 
@@ -72,8 +73,8 @@ static hd_status choose_device(hd_device *device, const hd_library *library,
     return HD_OK;
 }
 
-// A device's own context, which is what nearly all callers work in, is retained:
-// the home may outlive theirs.
+// A device's own context, which is what nearly all callers work in, is
+// retained: the home may outlive theirs.
 static hd_status retain(hd_device *device, hd_diag *diag, place *out)
 {
     hd_cu_context primary = NULL;
@@ -206,6 +207,17 @@ static bool is_stuck(const hd_cuda_home *home)
     return atomic_load_explicit(&home->stuck, memory_order_relaxed);
 }
 
+static bool end_lines(hd_cuda_home *home)
+{
+    int mode;
+    bool entered = enter(home, &mode);
+    bool ended = hd_cuda_nccl_end(home);
+
+    if (entered)
+        leave(home, mode);
+    return ended;
+}
+
 // Calls that free block while a stream waits, so a device that did not come to
 // rest keeps what it has.
 static void end_home(hd_kept *kept)
@@ -213,7 +225,7 @@ static void end_home(hd_kept *kept)
     hd_cuda_home *home = (hd_cuda_home *)kept;
 
     hd_cuda_watch_end(home);
-    if (is_stuck(home))
+    if (is_stuck(home) || !end_lines(home))
         return;
     close_all(home);
     pthread_mutex_destroy(&home->issue);

@@ -23,6 +23,7 @@
 #define HD_CUDA_STREAMS_MOST 66 // the caller's, 64 work streams, the helper
 
 typedef struct hd_cuda_kernels hd_cuda_kernels;
+typedef struct hd_cuda_lines hd_cuda_lines;
 
 // A stream by its place in sessions: 0 is the caller's.
 typedef struct hd_cuda_queue {
@@ -45,6 +46,7 @@ struct hd_cuda_home {
     hd_cu_stream rescue;  // owned: never waits
     hd_cu_stream capture; // owned: stands in for others in graphs
     hd_cuda_queue queue[HD_CUDA_STREAMS_MOST];
+    hd_cuda_lines *lines; // owned: communicators of NCCL; NULL if there is none
 
     pthread_mutex_t issue; // held while a run is issued, guards:
     hd_device *last;       // whose run was issued last; NULL if it has ended

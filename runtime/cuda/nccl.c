@@ -1,6 +1,9 @@
-// Transfers by NCCL: a communicator an axis of the mesh, a group of transfers
-// one NCCL group. Its kernels wait for peers on the device, so that a failure
-// aborts the communicators.
+// Transfers by NCCL: a communicator for each line of ranks along an axis of the
+// mesh, a group of transfers one NCCL group. Its kernels wait for peers on the
+// device, so that a failure aborts the communicators.
+//
+// Communicators are the home's: a session takes one that another has joined, if
+// all of its ranks have it and each is connected with those that it meets.
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,19 +25,35 @@ typedef struct ending {
     pthread_t thread;
     bool begun;
     _Atomic bool done;
-    const hd_device *device;
+    const hd_cuda_home *home;
     hd_nccl_comm comm;
 } ending;
 
-struct hd_cuda_nccl {
+// A communicator. It stays until the home ends.
+typedef struct line {
+    struct line *next;
+    uint64_t name; // the same on all of its ranks, of the id that it has
+    int size;
+    int *rank;   // owned: of the group, by rank of the communicator
+    bool *meets; // owned, by rank of the communicator: it is connected with
+    _Atomic(hd_nccl_comm) comm; // owned: who takes it out ends it
+    ending ending;
+} line;
+
+// What sessions of a home have in common.
+struct hd_cuda_lines {
     hd_library library;
     hd_nccl_api api;
-    _Atomic(hd_nccl_comm) comm[HD_MAX_AXES]; // owned: who takes one out ends it
     pthread_mutex_t lock; // held while a communicator is used
+    line *first;          // owned: the newest
+};
+
+struct hd_cuda_nccl {
+    hd_nccl_api api;         // a copy of the home's
+    line *line[HD_MAX_AXES]; // borrowed from the home
     // Owned, by step: where all ranks' operands of what NCCL only gathers are
     // put together.
     hd_cuda_at *gathered;
-    ending ending[HD_MAX_AXES];
 };
 
 static hd_status nccl_error(const hd_device *device, int error, hd_diag *diag,
@@ -208,33 +227,6 @@ static hd_status check_pieces(const hd_device *device, hd_diag *diag)
     return HD_OK;
 }
 
-// The first rank of each line of an axis makes the line's id.
-static hd_status share_ids(hd_device *device, hd_nccl_id *mine, hd_nccl_id *all,
-                           hd_diag *diag)
-{
-    const hd_module *module = device->binding.module;
-    hd_exchange exchange = hd_exchange_begin(
-        device->binding.group, HD_CALL_SESSION, device->binding.timeout, diag);
-    hd_status status = check_pieces(device, diag);
-
-    if (status == HD_OK)
-        status = hd_library_open(&hd_nccl_library, &device->nccl->api, diag,
-                                 &device->nccl->library);
-    for (int a = 0; a < module->naxes && status == HD_OK; a++) {
-        int error =
-            hd_mesh_coord(module, device->rank, a) == 0 && has_comm(device, a)
-                ? device->nccl->api.unique_id(&mine[a])
-                : HD_NCCL_SUCCESS;
-
-        if (error != HD_NCCL_SUCCESS)
-            status = nccl_error(device, error, diag, "unique_id");
-    }
-    // Every rank takes part, so that a failure here is one everywhere.
-    HD_TRY(hd_exchange_agree(&exchange, status));
-    return hd_exchange_allgather(&exchange, mine, sizeof *mine * HD_MAX_AXES,
-                                 all);
-}
-
 static bool is_pair(const hd_step *step)
 {
     return step->op->code == HD_OP_SEND || step->op->code == HD_OP_RECV;
@@ -272,25 +264,266 @@ static void find_met(const hd_device *device, int axis, bool *meets)
     meets[hd_mesh_coord(module, device->rank, axis)] = false;
 }
 
-static hd_status join_axis(hd_device *device, int axis, const hd_nccl_id *all,
+// ------------------------------------------------------- communicators
+
+#define OFFERED 16 // communicators that a rank may have for an axis
+
+// What a rank has for each axis, the newest first; 0 behind the last.
+typedef struct offer {
+    uint64_t name[HD_MAX_AXES][OFFERED];
+} offer;
+
+// This rank's line along an axis: ranks of the group.
+static int line_of(const hd_module *module, int64_t rank, int axis, int *out)
+{
+    int n = (int)module->axis[axis].size;
+
+    for (int i = 0; i < n; i++)
+        out[i] = (int)hd_mesh_peer(module, rank, axis, i);
+    return n;
+}
+
+static bool serves(const line *line, const int *rank, int n, const bool *meets)
+{
+    bool does = line->size == n &&
+                memcmp(line->rank, rank, (size_t)n * sizeof *rank) == 0;
+
+    for (int i = 0; does && i < n; i++)
+        does = line->meets[i] || !meets[i];
+    return does;
+}
+
+static void offer_axis(const hd_device *device, int axis, uint64_t *out)
+{
+    bool meets[HD_MAX_RANKS];
+    int rank[HD_MAX_RANKS], offered = 0;
+    int n = line_of(device->binding.module, device->rank, axis, rank);
+
+    find_met(device, axis, meets);
+    for (const line *line = device->home->lines->first;
+         line != NULL && offered < OFFERED; line = line->next) {
+        if (serves(line, rank, n, meets))
+            out[offered++] = line->name;
+    }
+}
+
+static bool is_offered(const uint64_t *names, uint64_t name)
+{
+    bool found = false;
+
+    for (int i = 0; i < OFFERED; i++)
+        found = found || names[i] == name;
+    return found;
+}
+
+// The first that the first rank of the line of `rank` has and all others have
+// too; 0 if there is none. All ranks find the same.
+static uint64_t agree_on(const hd_module *module, int64_t rank, int axis,
+                         const offer *all)
+{
+    int64_t root = hd_mesh_peer(module, rank, axis, 0);
+
+    for (int k = 0; k < OFFERED; k++) {
+        uint64_t name = all[root].name[axis][k];
+        bool common = name != 0;
+
+        for (int64_t i = 1; common && i < module->axis[axis].size; i++)
+            common = is_offered(
+                all[hd_mesh_peer(module, rank, axis, i)].name[axis], name);
+        if (common)
+            return name;
+    }
+    return 0;
+}
+
+static hd_status open_lines(hd_device *device, hd_diag *diag)
+{
+    hd_cuda_home *home = device->home;
+    hd_cuda_lines *lines;
+    hd_status status;
+
+    if (home->lines != NULL)
+        return HD_OK;
+    lines = calloc(1, sizeof *lines);
+    if (lines == NULL)
+        return hd_fail(diag, HD_ERROR_NO_MEMORY, "no memory for communicators");
+    status =
+        hd_library_open(&hd_nccl_library, &lines->api, diag, &lines->library);
+    if (status != HD_OK) {
+        free(lines);
+        return status;
+    }
+    pthread_mutex_init(&lines->lock, NULL);
+    home->lines = lines;
+    return HD_OK;
+}
+
+// Every rank takes part, so that a failure here is one everywhere.
+static hd_status share_offers(hd_device *device, hd_exchange *exchange,
+                              hd_diag *diag, offer *all)
+{
+    offer mine;
+    hd_status status = check_pieces(device, diag);
+
+    memset(&mine, 0, sizeof mine);
+    if (status == HD_OK)
+        status = open_lines(device, diag);
+    if (status == HD_OK)
+        device->nccl->api = device->home->lines->api;
+    for (int a = 0; a < device->binding.module->naxes && status == HD_OK; a++) {
+        if (has_comm(device, a))
+            offer_axis(device, a, mine.name[a]);
+    }
+    HD_TRY(hd_exchange_agree(exchange, status));
+    return hd_exchange_allgather(exchange, &mine, sizeof mine, all);
+}
+
+// The first rank of each line that has none in common makes the id of one.
+static hd_status share_ids(hd_device *device, hd_exchange *exchange,
+                           const offer *offers, hd_nccl_id *all, hd_diag *diag)
+{
+    const hd_module *module = device->binding.module;
+    hd_nccl_id mine[HD_MAX_AXES];
+    hd_status status = HD_OK;
+
+    memset(mine, 0, sizeof mine);
+    for (int a = 0; a < module->naxes && status == HD_OK; a++) {
+        int error = HD_NCCL_SUCCESS;
+
+        if (has_comm(device, a) &&
+            hd_mesh_coord(module, device->rank, a) == 0 &&
+            agree_on(module, device->rank, a, offers) == 0)
+            error = device->nccl->api.unique_id(&mine[a]);
+        if (error != HD_NCCL_SUCCESS)
+            status = nccl_error(device, error, diag, "unique_id");
+    }
+    HD_TRY(hd_exchange_agree(exchange, status));
+    return hd_exchange_allgather(exchange, mine, sizeof mine, all);
+}
+
+// Whether some line of some axis has none in common.
+static bool lack_any(const hd_device *device, const offer *offers)
+{
+    const hd_module *module = device->binding.module;
+    bool lack = false;
+
+    for (int a = 0; a < module->naxes; a++)
+        for (int rank = 0; has_comm(device, a) && rank < device->size; rank++)
+            lack = lack || agree_on(module, rank, a, offers) == 0;
+    return lack;
+}
+
+static uint64_t name_of(const hd_nccl_id *id)
+{
+    const unsigned char *byte = (const void *)id;
+    uint64_t hash = 14695981039346656037u;
+
+    for (size_t i = 0; i < sizeof *id; i++)
+        hash = (hash ^ byte[i]) * 1099511628211u;
+    return hash | 1; // 0 is none
+}
+
+static void free_line(line *line)
+{
+    free(line->rank);
+    free(line->meets);
+    free(line);
+}
+
+static line *new_line(const hd_device *device, int axis, const hd_nccl_id *id)
+{
+    const hd_module *module = device->binding.module;
+    size_t n = (size_t)module->axis[axis].size;
+    line *line = calloc(1, sizeof *line);
+    bool meets[HD_MAX_RANKS];
+
+    if (line == NULL)
+        return NULL;
+    line->rank = calloc(n, sizeof *line->rank);
+    line->meets = calloc(n, sizeof *line->meets);
+    if (line->rank == NULL || line->meets == NULL) {
+        free_line(line);
+        return NULL;
+    }
+    line->name = name_of(id);
+    line->size = line_of(module, device->rank, axis, line->rank);
+    find_met(device, axis, meets);
+    memcpy(line->meets, meets, n * sizeof *meets);
+    return line;
+}
+
+// Those who look through the lines hold the lock.
+static void keep_line(hd_cuda_lines *lines, line *line)
+{
+    pthread_mutex_lock(&lines->lock);
+    line->next = lines->first;
+    lines->first = line;
+    pthread_mutex_unlock(&lines->lock);
+}
+
+static hd_status join_axis(hd_device *device, int axis, const hd_nccl_id *id,
                            hd_diag *diag)
 {
     const hd_module *module = device->binding.module;
-    int64_t root = hd_mesh_peer(module, device->rank, axis, 0);
-    bool meets[HD_MAX_RANKS];
+    line *line = new_line(device, axis, id);
     hd_nccl_comm comm;
+    hd_status status;
+
+    if (line == NULL) {
+        hd_group_run_out(device->binding.group);
+        return hd_fail(diag, HD_ERROR_NO_MEMORY, "no memory for communicators");
+    }
+    status =
+        hd_cuda_comm_join(device, &device->nccl->api, id, line->size,
+                          (int)hd_mesh_coord(module, device->rank, axis),
+                          line->meets, module->axis[axis].name, diag, &comm);
+    if (status != HD_OK) {
+        free_line(line);
+        return status;
+    }
+    // Pairs with comm_of and take_comm.
+    atomic_store_explicit(&line->comm, comm, memory_order_release);
+    keep_line(device->home->lines, line);
+    device->nccl->line[axis] = line;
+    return HD_OK;
+}
+
+static line *find_line(const hd_cuda_lines *lines, uint64_t name)
+{
+    line *line = lines->first;
+
+    while (line->name != name)
+        line = line->next;
+    return line;
+}
+
+static hd_status get_axis(hd_device *device, int axis, const offer *offers,
+                          const hd_nccl_id *ids, hd_diag *diag)
+{
+    const hd_module *module = device->binding.module;
+    int64_t root = hd_mesh_peer(module, device->rank, axis, 0);
+    uint64_t name;
 
     if (!has_comm(device, axis))
         return HD_OK;
-    find_met(device, axis, meets);
-    HD_TRY(hd_cuda_comm_join(device, &device->nccl->api,
-                             &all[root * HD_MAX_AXES + axis],
-                             (int)module->axis[axis].size,
-                             (int)hd_mesh_coord(module, device->rank, axis),
-                             meets, module->axis[axis].name, diag, &comm));
-    // Pairs with comm_of and take_comm.
-    atomic_store_explicit(&device->nccl->comm[axis], comm,
-                          memory_order_release);
+    name = agree_on(module, device->rank, axis, offers);
+    if (name == 0)
+        return join_axis(device, axis, &ids[root * HD_MAX_AXES + axis], diag);
+    device->nccl->line[axis] = find_line(device->home->lines, name);
+    return HD_OK;
+}
+
+static hd_status get_all(hd_device *device, offer *offers, hd_nccl_id *ids,
+                         hd_diag *diag)
+{
+    hd_exchange exchange = hd_exchange_begin(
+        device->binding.group, HD_CALL_SESSION, device->binding.timeout, diag);
+
+    HD_TRY(share_offers(device, &exchange, diag, offers));
+    if (lack_any(device, offers))
+        HD_TRY(share_ids(device, &exchange, offers, ids, diag));
+    for (int a = 0; a < device->binding.module->naxes; a++)
+        HD_TRY(get_axis(device, a, offers, ids, diag));
     return HD_OK;
 }
 
@@ -306,65 +539,65 @@ static hd_cuda_nccl *new_nccl(const hd_device *device)
         free(nccl);
         return NULL;
     }
-    pthread_mutex_init(&nccl->lock, NULL);
     return nccl;
 }
 
 hd_status hd_cuda_nccl_open(hd_device *device, hd_diag *diag)
 {
-    const hd_module *module = device->binding.module;
-    hd_nccl_id mine[HD_MAX_AXES];
-    hd_nccl_id *all = calloc((size_t)device->size * HD_MAX_AXES, sizeof *all);
+    size_t size = (size_t)device->size;
+    hd_nccl_id *ids = calloc(size * HD_MAX_AXES, sizeof *ids);
+    offer *offers = calloc(size, sizeof *offers);
     hd_status status;
 
-    memset(mine, 0, sizeof mine);
     device->nccl = new_nccl(device);
-    if (all == NULL || device->nccl == NULL) {
-        free(all);
+    if (ids == NULL || offers == NULL || device->nccl == NULL) {
         hd_group_run_out(device->binding.group);
-        return hd_fail(diag, HD_ERROR_NO_MEMORY, "no memory for communicators");
+        status =
+            hd_fail(diag, HD_ERROR_NO_MEMORY, "no memory for communicators");
+    } else {
+        status = get_all(device, offers, ids, diag);
     }
-    status = share_ids(device, mine, all, diag);
-    for (int a = 0; a < module->naxes && status == HD_OK; a++)
-        status = join_axis(device, a, all, diag);
-    free(all);
+    free(offers);
+    free(ids);
     return status;
 }
 
 // Whoever takes a communicator out ends it. Acquires what join_axis released.
-static hd_nccl_comm take_comm(hd_device *device, int axis)
+static hd_nccl_comm take_comm(line *line)
 {
-    return atomic_exchange_explicit(&device->nccl->comm[axis], NULL,
-                                    memory_order_acq_rel);
+    return atomic_exchange_explicit(&line->comm, NULL, memory_order_acq_rel);
 }
 
 // NULL once it has been taken out.
 static hd_nccl_comm comm_of(const hd_device *device, int axis)
 {
+    const line *line = device->nccl->line[axis];
+
     // Pairs with the release in join_axis.
-    return atomic_load_explicit(&device->nccl->comm[axis],
-                                memory_order_acquire);
+    return line != NULL
+               ? atomic_load_explicit(&line->comm, memory_order_acquire)
+               : NULL;
 }
 
-// The device may be gone when NCCL comes to an end: nothing of it is used then.
+// The home may be gone when NCCL comes to an end: nothing of it is used then.
 static void *end_comm(void *context)
 {
     ending *ending = context;
-    const hd_device *device = ending->device;
+    const hd_cuda_home *home = ending->home;
 
-    if (device->cu.context_push(device->home->context) == HD_CU_SUCCESS)
-        (void)device->cu.capture_mode(&(int){HD_CU_CAPTURE_RELAXED});
-    device->nccl->api.comm_abort(ending->comm);
+    if (home->cu.context_push(home->context) == HD_CU_SUCCESS)
+        (void)home->cu.capture_mode(&(int){HD_CU_CAPTURE_RELAXED});
+    home->lines->api.comm_abort(ending->comm);
     atomic_store_explicit(&ending->done, true, memory_order_release);
     return NULL;
 }
 
 // Where no thread is to be had, another one is asked for when all is closed.
-static void begin_end(hd_device *device, int axis, hd_nccl_comm comm)
+static void begin_end(const hd_cuda_home *home, line *line, hd_nccl_comm comm)
 {
-    ending *ending = &device->nccl->ending[axis];
+    ending *ending = &line->ending;
 
-    ending->device = device;
+    ending->home = home;
     ending->comm = comm;
     ending->begun =
         pthread_create(&ending->thread, NULL, end_comm, ending) == 0;
@@ -391,62 +624,79 @@ static bool has_ended(ending *ending, int64_t deadline)
     return ending->begun;
 }
 
-// By now the graphs are gone.
 void hd_cuda_nccl_close(hd_device *device)
 {
-    hd_cuda_nccl *nccl = device->nccl;
+    if (device->nccl == NULL)
+        return;
+    free(device->nccl->gathered);
+    free(device->nccl);
+    device->nccl = NULL;
+}
+
+static void end_line(const hd_cuda_home *home, line *line)
+{
+    hd_nccl_comm comm = take_comm(line);
+
+    if (comm != NULL && !hd_failure_is_set(&home->failure))
+        home->lines->api.comm_destroy(comm);
+    else if (comm != NULL)
+        begin_end(home, line, comm);
+    else if (line->ending.comm != NULL && !line->ending.begun)
+        begin_end(home, line, line->ending.comm);
+}
+
+// By now the sessions are gone, and their graphs.
+bool hd_cuda_nccl_end(hd_cuda_home *home)
+{
+    hd_cuda_lines *lines = home->lines;
     int64_t deadline = hd_clock_after(ENDING);
     bool ended = true;
 
-    if (nccl == NULL)
-        return;
-    for (int a = 0; a < HD_MAX_AXES; a++) {
-        const ending *ending = &nccl->ending[a];
-        hd_nccl_comm comm = take_comm(device, a);
+    if (lines == NULL)
+        return true;
+    for (line *line = lines->first; line != NULL; line = line->next)
+        end_line(home, line);
+    for (line *line = lines->first; line != NULL; line = line->next)
+        ended = has_ended(&line->ending, deadline) && ended;
+    if (!ended)
+        return false;
+    while (lines->first != NULL) {
+        line *line = lines->first;
 
-        if (comm != NULL && !hd_cuda_has_failed(device))
-            nccl->api.comm_destroy(comm);
-        else if (comm != NULL)
-            begin_end(device, a, comm);
-        else if (ending->comm != NULL && !ending->begun)
-            begin_end(device, a, ending->comm);
+        lines->first = line->next;
+        free_line(line);
     }
-    for (int a = 0; a < HD_MAX_AXES; a++)
-        ended = has_ended(&nccl->ending[a], deadline) && ended;
-    if (!ended) {
-        hd_cuda_set_stuck(device, true);
-        return;
-    }
-    hd_library_close(&nccl->library);
-    pthread_mutex_destroy(&nccl->lock);
-    free(nccl->gathered);
-    free(nccl);
+    hd_library_close(&lines->library);
+    pthread_mutex_destroy(&lines->lock);
+    free(lines);
+    return true;
 }
 
 // A call that uses a communicator may itself wait for a peer, and only this
 // ends it then: so the lock is not waited for without end.
 void hd_cuda_nccl_abort(hd_device *device)
 {
+    hd_cuda_lines *lines = device->home->lines;
     bool locked;
 
-    if (device->nccl == NULL)
+    if (device->nccl == NULL || lines == NULL)
         return;
-    locked = hd_lock_until(&device->nccl->lock, hd_clock_after(1));
-    for (int a = 0; a < HD_MAX_AXES; a++) {
-        hd_nccl_comm comm = take_comm(device, a);
+    locked = hd_lock_until(&lines->lock, hd_clock_after(1));
+    for (line *line = lines->first; line != NULL; line = line->next) {
+        hd_nccl_comm comm = take_comm(line);
 
         if (comm != NULL)
-            begin_end(device, a, comm);
+            begin_end(device->home, line, comm);
     }
     if (locked)
-        pthread_mutex_unlock(&device->nccl->lock);
+        pthread_mutex_unlock(&lines->lock);
 }
 
 static hd_status find_error(hd_device *device, hd_diag *diag, int *out)
 {
     int asked = HD_NCCL_SUCCESS, found = HD_NCCL_SUCCESS;
 
-    pthread_mutex_lock(&device->nccl->lock);
+    pthread_mutex_lock(&device->home->lines->lock);
     for (int a = 0; a < HD_MAX_AXES && asked == HD_NCCL_SUCCESS &&
                     found == HD_NCCL_SUCCESS;
          a++) {
@@ -458,7 +708,7 @@ static hd_status find_error(hd_device *device, hd_diag *diag, int *out)
         if (error != HD_NCCL_IN_PROGRESS)
             found = error;
     }
-    pthread_mutex_unlock(&device->nccl->lock);
+    pthread_mutex_unlock(&device->home->lines->lock);
     if (asked != HD_NCCL_SUCCESS)
         return nccl_error(device, asked, diag, "async_error");
     *out = found;
@@ -830,9 +1080,9 @@ hd_status hd_cuda_nccl_transfer(hd_device *device,
 {
     hd_status status;
 
-    pthread_mutex_lock(&device->nccl->lock);
+    pthread_mutex_lock(&device->home->lines->lock);
     status = issue_all(device, command, diag);
-    pthread_mutex_unlock(&device->nccl->lock);
+    pthread_mutex_unlock(&device->home->lines->lock);
     return status;
 }
 
@@ -842,10 +1092,10 @@ hd_status hd_cuda_nccl_lend(hd_device *device, int axis, hd_cuda_lent *fn,
     hd_nccl_comm comm;
     hd_status status = HD_OK;
 
-    pthread_mutex_lock(&device->nccl->lock);
+    pthread_mutex_lock(&device->home->lines->lock);
     comm = comm_of(device, axis);
     if (comm != NULL) // else aborted
         status = fn(device, comm, context, diag);
-    pthread_mutex_unlock(&device->nccl->lock);
+    pthread_mutex_unlock(&device->home->lines->lock);
     return status;
 }

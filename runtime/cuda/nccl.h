@@ -16,6 +16,9 @@ hd_status hd_cuda_comm_join(hd_device *device, const hd_nccl_api *api,
                             const bool *meets, const char *axis, hd_diag *diag,
                             hd_nccl_comm *out);
 void hd_cuda_nccl_close(hd_device *device);
+// Ends a home's communicators; false if NCCL does not come to an end. The
+// context is entered.
+bool hd_cuda_nccl_end(hd_cuda_home *home);
 // Ends what its kernels wait for.
 void hd_cuda_nccl_abort(hd_device *device);
 // Whether what has run went well: its kernels end without a word if not.

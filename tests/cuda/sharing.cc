@@ -206,6 +206,41 @@ TEST(CudaSharing, RunsOfSessionsTakeTurnsOnTwoStreamsByNcclAsGraphs)
     InterleaveAll(HD_TRANSPORT_NCCL, true);
 }
 
+// Ranks that only gather need no connection of their own, so that they take the
+// communicator of those that send, but not the other way round: these have one
+// more, and then one each for ever.
+TEST(CudaSharing, SessionsOfTheSameRanksHaveOneCommunicator)
+{
+    Program sends(kRing);
+    Program gathers("heddle 1\n"
+                    "host program gathers mesh tp=3 streams 1\n"
+                    "in %x : f32[size tp@tp, 5] shared\n"
+                    "out %y : f32[size tp, 5] shared\n"
+                    "{ %y = all_gather %x[tp] }\n");
+    hd_session_options options = CudaOptions();
+
+    options.transport = HD_TRANSPORT_NCCL;
+    for (bool sent : {true, false}) {
+        AllAreRight(RunRanks(3, [&](Rank &rank) -> hd_status {
+            std::vector<Session> sessions{12};
+
+            for (size_t i = 0; i < sessions.size(); i++) {
+                const Program &program = sent == (i % 2 == 0) ? sends : gathers;
+
+                HD_TRY(sessions[i].Open(rank, program, options));
+                HD_TRY(RunAndCompare(rank, program, sessions[i], 1));
+            }
+            for (size_t i = 0; i < sessions.size(); i++)
+                HD_TRY(RunAndCompare(rank,
+                                     sent == (i % 2 == 0) ? sends : gathers,
+                                     sessions[i], 2));
+            auto *calls = Extra<decltype(fake_cuda_calls)>("fake_cuda_calls");
+            return Exceeds(rank, "communicators", calls("ncclCommInitRank"),
+                           sent ? 1 : 2);
+        }));
+    }
+}
+
 // The home goes with the last session that needs it, if it is asked for.
 TEST(CudaSharing, TrimGivesBackWhatNoSessionNeeds)
 {
