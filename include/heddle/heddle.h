@@ -545,7 +545,7 @@ static inline hd_session_options hd_session_defaults(void)
 // that is no device's primary one outlives the group whose sessions work in it,
 // or what the group has there is given back before, by hd_group_trim when none
 // of its sessions is alive. All ranks must pass the same program and a device
-// of the same kind; on cuda each is a process of its own. It fails on all ranks
+// of the same kind; several may be threads of one process. It fails on all ranks
 // or on none, and HD_ERROR_PEER says that another is to blame; the group may then be used again, unless a rank died or a wait
 // passed its deadline. A rank without a group can tell nobody: the others wait
 // until their deadline. NULL for `options` is hd_session_defaults. The module

@@ -23,6 +23,7 @@ typedef struct CUgraph_st *hd_cu_graph;
 typedef struct CUgraphExec_st *hd_cu_graph_exec;
 typedef struct CUgraphNode_st *hd_cu_node;
 
+#define HD_CU_STREAM_LEGACY ((hd_cu_stream)1)
 #define HD_CU_STREAM_PER_THREAD ((hd_cu_stream)2)
 
 enum {

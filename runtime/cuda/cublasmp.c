@@ -381,6 +381,23 @@ static hd_status open_libraries(hd_cuda_mp *mp, hd_diag *diag)
     return HD_OK;
 }
 
+// NVSHMEM takes a process for a rank.
+static hd_status check_processes(const hd_device *device, hd_diag *diag)
+{
+    char why[120];
+
+    for (int i = 0; i < device->size; i++) {
+        if (i == device->rank || !device->peers->peer[i].near)
+            continue;
+        snprintf(why, sizeof why,
+                 "ranks %d and %d are threads of one process, and cuBLASMp "
+                 "wants one for each",
+                 device->rank, i);
+        return hd_cuda_fused_refuse(device->mp->entry[0].step, diag, why);
+    }
+    return HD_OK;
+}
+
 static hd_status prepare(hd_device *device, hd_diag *diag)
 {
     hd_cuda_mp *mp = device->mp;
@@ -393,6 +410,7 @@ static hd_status prepare(hd_device *device, hd_diag *diag)
     mp->size =
         (int)device->binding.module->axis[hd_cuda_fused_axis(device)].size;
     HD_TRY(read_steps(device, mp, diag));
+    HD_TRY(check_processes(device, diag));
     return open_libraries(mp, diag);
 }
 

@@ -1,5 +1,5 @@
-// The cuda driver: ranks are processes with a device each, and peers reach each
-// other's memory by CUDA IPC. This file is its table.
+// The cuda driver: ranks have a device each, and peers reach each other's
+// memory, across processes by CUDA IPC. This file is its table.
 #include "runtime/cuda/cuda.h"
 #include "runtime/cuda/fused.h"
 

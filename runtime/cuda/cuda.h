@@ -1,6 +1,6 @@
-// The inside of the cuda driver. Ranks are processes with a device each,
-// streams are CUDA streams, and what peers touch lies in one window a rank,
-// device memory that all of them map by CUDA IPC:
+// The inside of the cuda driver. Ranks are processes, or threads of one, with a
+// device each, streams are CUDA streams, and what peers touch lies in one
+// window a rank, device memory that all of them map (window.h):
 //
 //   | probe words | slots with peer 0 | peer 1 | ... | shared buffers |
 //

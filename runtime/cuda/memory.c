@@ -1,6 +1,6 @@
 // The cuda driver's memory: one window for what peers touch, chunks of the
 // home's regions for what they do not, and what goes to and fro so that each
-// maps the others' windows.
+// reaches the others' windows.
 //
 // Each rank writes a word into every window it maps before it is used; what
 // has not come when all have written says that peer-to-peer copies cannot be
@@ -14,12 +14,13 @@
 #include "runtime/cuda/plan.h"
 #include "runtime/cuda/sizes.h"
 #include "runtime/cuda/transport.h"
+#include "runtime/cuda/window.h"
 
 #define BLOCK \
     ((size_t)2 << 20) // what the driver allocates and exports at least
 
 typedef struct hd_cuda_handle {
-    hd_cu_ipc_handle ipc;
+    hd_cuda_reach reach;
     uint64_t bytes; // of the window
     uint64_t slots; // offset of the pair's
     hd_pair pair;
@@ -114,6 +115,18 @@ static void lay_out_window(hd_device *device)
     device->peers->window_bytes = align_up(lay_out_shares(device, at), BLOCK);
 }
 
+static hd_status open_window(hd_device *device, hd_diag *diag)
+{
+    hd_cu_result result = hd_cuda_window_open(
+        &device->cu, device->home->retained ? device->home->ordinal : -1,
+        device->peers->window_bytes, &device->peers->window);
+
+    if (result != HD_CU_SUCCESS)
+        return hd_cuda_error(device, result, diag, "alloc");
+    device->allocations++;
+    return HD_OK;
+}
+
 static hd_status alloc_private(hd_device *device, hd_diag *diag)
 {
     size_t at = 0;
@@ -129,9 +142,7 @@ static hd_status alloc_private(hd_device *device, hd_diag *diag)
     HD_TRY(hd_cuda_region_take(device, &device->home->memory, at,
                                device->peers->window_bytes, diag,
                                &device->memory));
-    HD_CUDA_TRY(device, diag, alloc, &device->peers->window,
-                device->peers->window_bytes);
-    device->allocations++;
+    HD_TRY(open_window(device, diag));
     HD_CUDA_TRY(device, diag, fill8, device->peers->window, 0xff,
                 device->peers->window_bytes, device->home->rescue);
     HD_CUDA_TRY(device, diag, fill8, device->peers->window, 0,
@@ -328,6 +339,9 @@ hd_status hd_cuda_alloc(hd_device *device, hd_diag *diag)
         return hd_fail(diag, HD_ERROR_UNSUPPORTED,
                        "%d ranks on CUDA IPC; at most %d", device->size,
                        HD_CUDA_PROBES / 4);
+    peers->beside = -1;
+    for (int i = 0; i < device->size; i++)
+        peers->peer[i].near = hd_group_is_near(device->binding.group, i);
     HD_TRY(hd_cuda_sizes_open(device, diag));
     HD_TRY(hd_cuda_enter(device, diag, &mode));
     status = alloc_all(device, diag);
@@ -343,13 +357,14 @@ static void free_peers(hd_device *device)
         return;
     for (int i = 0; peers->peer != NULL && i < device->size; i++) {
         if (peers->peer[i].window != 0)
-            device->cu.ipc_close(peers->peer[i].window);
+            hd_cuda_window_close(&device->cu, peers->peer[i].window,
+                                 peers->peer[i].near);
         free(peers->peer[i].own);
         free(peers->peer[i].slot);
         free(peers->peer[i].root);
     }
     if (peers->window != 0)
-        device->cu.free(peers->window);
+        hd_cuda_window_close(&device->cu, peers->window, true);
     if (peers->snapshot != NULL)
         device->cu.host_free(peers->snapshot);
     free(peers->share);
@@ -376,6 +391,13 @@ static bool meets(const hd_device *device, int peer)
     return hd_pair_slots(&device->peers->peer[peer].pair) > 0;
 }
 
+// Of what is near it tells whether or not the program has the two meet: who
+// shares a context has to know.
+static bool tells(const hd_device *device, int peer)
+{
+    return meets(device, peer) || device->peers->peer[peer].near;
+}
+
 hd_status hd_cuda_export(hd_device *device, int peer, hd_diag *diag,
                          hd_handle *out)
 {
@@ -386,9 +408,11 @@ hd_status hd_cuda_export(hd_device *device, int peer, hd_diag *diag,
     int mode;
 
     out->fd = hd_cuda_sizes_export(device, peer);
-    if (meets(device, peer)) {
+    if (tells(device, peer)) {
         HD_TRY(hd_cuda_enter(device, diag, &mode));
-        result = device->cu.ipc_export(&handle.ipc, device->peers->window);
+        result =
+            hd_cuda_window_tell(&device->cu, device->peers->window,
+                                device->peers->peer[peer].near, &handle.reach);
         hd_cuda_leave(device, mode);
         if (result != HD_CU_SUCCESS)
             return hd_cuda_error(device, result, diag, "ipc_export");
@@ -408,12 +432,12 @@ static hd_status map_window(hd_device *device, int peer,
                             const hd_cuda_handle *theirs, hd_diag *diag)
 {
     hd_cuda_peer *pair = &device->peers->peer[peer];
-    uint32_t word = probe_word(device->rank, peer);
-    hd_cu_result result = device->cu.ipc_import(&pair->window, theirs->ipc,
-                                                HD_CU_IPC_LAZY_PEER_ACCESS);
+    hd_cu_result result = hd_cuda_window_map(&device->cu, &theirs->reach,
+                                             pair->near, &pair->window);
 
     if (result != HD_CU_SUCCESS) {
-        hd_status status = hd_cuda_error(device, result, diag, "ipc_import");
+        hd_status status = hd_cuda_error(
+            device, result, diag, pair->near ? "peer_enable" : "ipc_import");
 
         hd_note(diag, (hd_loc){0},
                 "rank %d cannot map the memory of rank %d: are their devices "
@@ -421,9 +445,24 @@ static hd_status map_window(hd_device *device, int peer,
                 device->rank, peer);
         return status;
     }
-    return hd_cuda_copy_now(
-        device, pair->window + (uint64_t)device->rank * sizeof(uint32_t),
-        (hd_cu_ptr)(uintptr_t)&word, sizeof word, diag);
+    if (pair->window == 0)
+        return hd_fail(diag, HD_ERROR_PEER,
+                       "rank %d has given back the memory that rank %d was to "
+                       "map",
+                       peer, device->rank);
+    return HD_OK;
+}
+
+static hd_status meet_window(hd_device *device, int peer,
+                             const hd_cuda_handle *theirs, hd_diag *diag)
+{
+    uint32_t word = probe_word(device->rank, peer);
+
+    HD_TRY(map_window(device, peer, theirs, diag));
+    return hd_cuda_copy_now(device,
+                            device->peers->peer[peer].window +
+                                (uint64_t)device->rank * sizeof word,
+                            (hd_cu_ptr)(uintptr_t)&word, sizeof word, diag);
 }
 
 hd_status hd_cuda_import(hd_device *device, int peer, const hd_handle *handle,
@@ -442,10 +481,12 @@ hd_status hd_cuda_import(hd_device *device, int peer, const hd_handle *handle,
                          HD_CUDA_PROBES, diag));
     pair->bytes = theirs.bytes;
     pair->theirs = theirs.slots;
+    if (pair->near && theirs.reach.near.context == device->home->context)
+        device->peers->beside = peer;
     if (!meets(device, peer))
         return HD_OK;
     HD_TRY(hd_cuda_enter(device, diag, &mode));
-    status = map_window(device, peer, &theirs, diag);
+    status = meet_window(device, peer, &theirs, diag);
     hd_cuda_leave(device, mode);
     return status;
 }

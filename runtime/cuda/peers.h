@@ -24,7 +24,8 @@ typedef struct hd_cuda_peer {
     uint64_t mine;      // in our window: offset of the pair's slots
     uint64_t theirs;    // in theirs
     uint64_t bytes;     // of their window
-    hd_cu_ptr window;   // owned: imported; 0 if not
+    bool near;          // it is a thread of this process
+    hd_cu_ptr window;   // owned: mapped; 0 if not
     hd_cuda_slot *slot; // owned: copies of theirs, while planning
     hd_cuda_slot *own;  // owned: copies of ours, while planning
     // Owned, by slot: where in their window the buffer begins that they offer a
@@ -45,6 +46,7 @@ struct hd_cuda_peers {
     bool *early;        // owned, by step: "ready" as soon as a run begins
     hd_cuda_peer *peer; // owned, by rank
     int reducing;       // the stream of all reductions
+    int beside;         // a peer that works in this rank's context; or -1
 };
 
 // ------------------------------------------------- cuda/reduce.c

@@ -11,6 +11,7 @@
 #include "runtime/cuda/fused.h"
 #include "runtime/cuda/graph.h"
 #include "runtime/cuda/nccl.h"
+#include "runtime/cuda/peers.h"
 #include "runtime/cuda/plan.h"
 #include "runtime/cuda/products.h"
 #include "runtime/cuda/sizes.h"
@@ -660,6 +661,22 @@ static hd_status check_stream(hd_device *device, hd_cu_stream stream,
     return HD_OK;
 }
 
+// Two ranks that have one context have one default stream. There the run of one
+// would wait for that of the other, which stands behind it.
+static hd_status check_beside(const hd_device *device, hd_cu_stream stream,
+                              hd_diag *diag)
+{
+    if (device->peers->beside < 0 ||
+        (stream != NULL && stream != HD_CU_STREAM_LEGACY))
+        return HD_OK;
+    return hd_fail(diag, HD_ERROR_ARGUMENT,
+                   "rank %d: run %llu is for the default stream, which is that "
+                   "of rank %d too: both are threads of this process that have "
+                   "one device; give each a stream of its own",
+                   device->rank, (unsigned long long)device->run->n + 1,
+                   device->peers->beside);
+}
+
 // Which of the events that its step waits for it is.
 static const char *event_name(const hd_device *device,
                               const hd_cuda_command *command)
@@ -717,6 +734,8 @@ hd_status hd_cuda_run(hd_device *device, void *stream, void *const *arguments,
         return status;
     }
     status = check_stream(device, stream, diag);
+    if (status == HD_OK)
+        status = check_beside(device, stream, diag);
     if (status == HD_OK)
         status = check_events(device, diag);
     if (status == HD_OK)

@@ -80,6 +80,14 @@ int hd_group_leader(const hd_group *group, int rank)
     return group->link[rank].leader;
 }
 
+bool hd_group_is_near(const hd_group *group, int rank)
+{
+    const hd_link *link = &group->link[rank];
+
+    return link->leader == group->link[group->rank].leader &&
+           link->wire.pid == group->pid;
+}
+
 const char *hd_group_host(const hd_group *group, int rank)
 {
     return group->link[rank].host;

@@ -89,6 +89,9 @@ bool hd_group_left(const hd_group *group, int peer);
 
 // Ranks of one host have the same leader, the lowest of them.
 int hd_group_leader(const hd_group *group, int rank);
+// Whether the rank is a thread of this process, by the kernel's word for who is
+// at the other end of the connection.
+bool hd_group_is_near(const hd_group *group, int rank);
 // What the host of a rank is called.
 const char *hd_group_host(const hd_group *group, int rank);
 

@@ -125,8 +125,9 @@ class ScopedSetting
     const char *name_;
 };
 
-// How long a session's runs wait, and the cuda driver with runs that do.
-inline double g_timeout_of_runs;
+// How long a session's runs wait, of this thread's, and the cuda driver with
+// runs that do.
+inline thread_local double g_timeout_of_runs;
 
 inline hd_status OpenForRuns(const hd_binding *binding, hd_diag *diag,
                              hd_device **out)

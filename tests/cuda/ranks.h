@@ -1,6 +1,6 @@
-// Ranks of a cuda program as processes of their own, whatever becomes of each:
-// unlike a launcher this one leaves the others alone when a rank dies, and
-// hears from each how it ended. CUDA may not be forked, so the test program
+// Ranks of a cuda program, processes or threads of some, whatever becomes of
+// each: unlike a launcher this one leaves the others alone when a rank dies,
+// and hears from each how it ended. CUDA may not be forked, so the test program
 // itself never starts it.
 #ifndef HD_TESTS_CUDA_RANKS_H
 #define HD_TESTS_CUDA_RANKS_H
@@ -18,6 +18,7 @@
 #include <string>
 #include <sys/mman.h>
 #include <sys/wait.h>
+#include <thread>
 #include <unistd.h>
 #include <vector>
 
@@ -158,30 +159,53 @@ inline void RunOneRank(Rank rank, const RankBody &body)
     snprintf(rank.answer->text, sizeof(rank.answer->text), "%s",
              hd_diag_text(rank.diag));
     hd_group_destroy(rank.group); // with what it has of the device
-    auto *balance = Extra<decltype(fake_cuda_balance)>("fake_cuda_balance");
-    if (balance != nullptr)
-        balance(rank.answer->left, sizeof(rank.answer->left));
     hd_diag_destroy(rank.diag);
-    rank.answer->ended = true;
+}
+
+// The ranks of a process, each a thread of it if there are several.
+inline void RunProcess(SharedPage *page, int size,
+                       const std::vector<int> &ranks, const RankBody &body)
+{
+    std::vector<std::thread> threads;
+
+    for (size_t i = 1; i < ranks.size(); i++)
+        threads.emplace_back([&, i] {
+            RunOneRank(Rank{ranks[i], size, page}, body);
+        });
+    RunOneRank(Rank{ranks[0], size, page}, body);
+    for (std::thread &thread : threads)
+        thread.join();
+    auto *balance = Extra<decltype(fake_cuda_balance)>("fake_cuda_balance");
+    for (int rank : ranks) {
+        Answer &answer = page->answer[rank];
+
+        if (balance != nullptr)
+            balance(answer.left, sizeof(answer.left));
+        answer.ended = true;
+    }
     fflush(nullptr);
 }
 
-// `body` as each of `size` ranks, of which an alarm ends those that hang: they
-// have not ended. Each may be said to be on a host of that name.
-inline std::vector<Answer> RunRanks(int size, const RankBody &body,
-                                    const std::vector<std::string> &hosts = {})
+// `body` as each rank of each process, of which an alarm ends those that hang:
+// their ranks have not ended. Each process may be said to be on a host of that
+// name.
+inline std::vector<Answer>
+RunProcesses(const std::vector<std::vector<int>> &processes,
+             const RankBody &body, const std::vector<std::string> &hosts = {})
 {
     void *memory = mmap(nullptr, sizeof(SharedPage), PROT_READ | PROT_WRITE,
                         MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     std::vector<Answer> answers;
     std::vector<pid_t> children;
-    int how;
+    int size = 0, how;
 
     if (memory == MAP_FAILED)
         abort();
     SharedPage *page = new (memory) SharedPage{};
+    for (const std::vector<int> &ranks : processes)
+        size += int(ranks.size());
     fflush(nullptr); // or each child would print it once more
-    for (int i = 0; i < size; i++) {
+    for (size_t i = 0; i < processes.size(); i++) {
         pid_t child = fork();
 
         if (child < 0)
@@ -189,8 +213,8 @@ inline std::vector<Answer> RunRanks(int size, const RankBody &body,
         if (child == 0) {
             alarm(kHangs);
             if (!hosts.empty())
-                setenv("HEDDLE_HOST", hosts[size_t(i)].c_str(), 1);
-            RunOneRank(Rank{i, size, page}, body);
+                setenv("HEDDLE_HOST", hosts[i].c_str(), 1);
+            RunProcess(page, size, processes[i], body);
             _exit(0);
         }
         children.push_back(child);
@@ -201,6 +225,17 @@ inline std::vector<Answer> RunRanks(int size, const RankBody &body,
         answers.push_back(page->answer[i]);
     munmap(memory, sizeof(SharedPage));
     return answers;
+}
+
+// As above, each rank a process.
+inline std::vector<Answer> RunRanks(int size, const RankBody &body,
+                                    const std::vector<std::string> &hosts = {})
+{
+    std::vector<std::vector<int>> processes;
+
+    for (int i = 0; i < size; i++)
+        processes.push_back({i});
+    return RunProcesses(processes, body, hosts);
 }
 
 #endif

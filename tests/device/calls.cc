@@ -601,6 +601,7 @@ hd_status RunSized(hd_session *session, Scene *scene, int ranks, int64_t m,
         HD_TRY(hd_session_alloc(session, bytes, diag, &at));
     HD_TRY(hd_session_copy(session, argument[0], x.data(), bytes, diag));
     HD_TRY(hd_session_copy(session, argument[1], y.data(), bytes, diag));
+    with.stream = OwnStream();
     with.sizes = &m;
     with.nsizes = 1;
     HD_TRY(hd_session_run(session, argument, 2, &with, diag));

@@ -3,6 +3,8 @@
 //   HEDDLE_TEST_DEVICE     cpu (the default), cuda, cuda:N
 //   HEDDLE_TEST_TRANSPORT  copy (the default), sm, nccl
 //   HEDDLE_TEST_GRAPH      1: runs are replays of a graph
+//   HEDDLE_TEST_RANKS      processes (the default), threads: of one process,
+//                          whose runs on cuda go on a stream of each
 //   HEDDLE_TEST_QUICK      1: fewer numbers of ranks, dtypes and options, for
 //                          devices that stand in for real ones
 //
@@ -107,6 +109,13 @@ inline hd_session_options DeviceOptions()
     return options;
 }
 
+// What a rank's runs go on: threads may share a device, and its default stream.
+inline void *OwnStream()
+{
+    return OnCpu() || !RanksAreThreads() ? nullptr
+                                         : reinterpret_cast<void *>(2);
+}
+
 // Whether the program is proven, for the transport that it is to go by.
 inline hd_status CheckHere(const hd_module *module, hd_diag *diag)
 {
@@ -180,7 +189,7 @@ class Shards
 
     hd_status Run(hd_diag *diag)
     {
-        return RunOn(nullptr, diag);
+        return RunOn(OwnStream(), diag);
     }
     hd_status RunOn(void *stream, hd_diag *diag)
     {

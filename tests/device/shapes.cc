@@ -316,6 +316,8 @@ TEST(Cpu, SessionsThatComeAndGoLeaveNothing)
 // few KiB a session.
 TEST(Cpu, SessionsOfOneGroupShareItsMemory)
 {
+    if (RanksAreThreads())
+        GTEST_SKIP() << "it counts what a process has";
     HD_NEEDS_PLAIN_MALLOC();
     AllEndWell(Launch(kRanks, [&](hd_group *group, hd_diag *diag) {
         const int n = IsQuick() ? 40 : 200;

@@ -63,9 +63,17 @@ Module Lowered(const char *text, const char *dtype, int ranks,
 class SizedRun
 {
   public:
-    SizedRun(hd_session *session, hd_module *module, int rank)
-        : session_(session), module_(module), rank_(rank)
+    // Resizes a copy of the module, which ranks may have in common.
+    SizedRun(hd_session *session, const hd_module *module, int rank)
+        : session_(session), rank_(rank)
     {
+        EXPECT_EQ(hd_module_clone(module, nullptr, &module_), HD_OK);
+    }
+    SizedRun(const SizedRun &) = delete;
+    SizedRun &operator=(const SizedRun &) = delete;
+    ~SizedRun()
+    {
+        hd_module_destroy(module_);
     }
 
     hd_status RunAndCompare(int64_t m, unsigned seed, hd_diag *diag)
@@ -89,6 +97,7 @@ class SizedRun
 
         for (size_t i = 0; i < shards_->Count(); i++)
             address.push_back(shards_->Address(i));
+        with.stream = OwnStream();
         with.sizes = &m;
         with.nsizes = 1;
         return hd_session_run(session_, address.data(), address.size(), &with,
@@ -106,7 +115,7 @@ class SizedRun
 
   private:
     hd_session *session_;
-    hd_module *module_;
+    hd_module *module_ = nullptr; // owned
     int rank_;
     std::unique_ptr<Shards> shards_;
 };

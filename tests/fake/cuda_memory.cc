@@ -110,7 +110,7 @@ bool fill_garbage(int fd, size_t bytes)
     return true;
 }
 
-hd_cu_result make_memory(Region::Kind kind, int device, size_t bytes,
+hd_cu_result make_memory(Region::Kind kind, CUctx_st *context, size_t bytes,
                          bool shareable, uintptr_t *out)
 {
     Region region{};
@@ -118,7 +118,8 @@ hd_cu_result make_memory(Region::Kind kind, int device, size_t bytes,
 
     region.bytes = bytes;
     region.kind = kind;
-    region.device = device;
+    region.context = context;
+    region.device = context->device;
     region.shareable = shareable;
     region.nonce = new_nonce();
     region.fd = memfd_create("fake-gpu", MFD_CLOEXEC);
@@ -209,6 +210,17 @@ bool fake::is_reachable(uint64_t at)
     return region != nullptr && region->kind != Region::DEAD;
 }
 
+bool fake::is_allowed(const CUctx_st *context, uint64_t at)
+{
+    Guard guard(world().lock);
+    uintptr_t start;
+    Region *region = find_region(at, &start);
+
+    return region == nullptr || region->kind != Region::DEVICE ||
+           region->context == context ||
+           context->peers.count(region->context) != 0;
+}
+
 EXPORT int fake_cuda_reaches(const void *at, size_t bytes)
 {
     Place place = locate(reinterpret_cast<uintptr_t>(at), bytes);
@@ -226,8 +238,7 @@ static hd_cu_result alloc_device(hd_cu_ptr *out, size_t bytes, bool shareable)
         return INVALID_VALUE;
     if (!has_room(context->device, bytes))
         return HD_CU_OUT_OF_MEMORY;
-    result =
-        make_memory(Region::DEVICE, context->device, bytes, shareable, &at);
+    result = make_memory(Region::DEVICE, context, bytes, shareable, &at);
     if (result == SUCCESS)
         *out = at;
     return result;
@@ -284,7 +295,7 @@ hd_cu_result cuMemHostAlloc(void **out, size_t bytes, unsigned flags)
 
     if (bytes == 0 || flags > 7)
         return INVALID_VALUE;
-    result = make_memory(Region::HOST, context->device, bytes, false, &at);
+    result = make_memory(Region::HOST, context, bytes, false, &at);
     if (result == SUCCESS)
         *out = reinterpret_cast<void *>(at);
     return result;
@@ -380,7 +391,7 @@ static int open_handle(const Handle &handle)
     return -1;
 }
 
-static hd_cu_result import_memory(const Handle &handle, int device,
+static hd_cu_result import_memory(const Handle &handle, CUctx_st *context,
                                   uintptr_t *out)
 {
     Region region{};
@@ -391,7 +402,8 @@ static hd_cu_result import_memory(const Handle &handle, int device,
         return INVALID_VALUE;
     region.bytes = handle.header.bytes;
     region.kind = Region::IMPORTED;
-    region.device = device;
+    region.context = context;
+    region.device = context->device;
     region.fd = -1;
     region.nonce = handle.header.nonce;
     region.opens = 1;
@@ -435,7 +447,7 @@ hd_cu_result cuIpcOpenMemHandle_v2(hd_cu_ptr *out, hd_cu_ipc_handle handle,
     if (named.pid == getpid())
         return INVALID_CONTEXT;
     if (!reopen(named, &at)) {
-        hd_cu_result result = import_memory(named, context->device, &at);
+        hd_cu_result result = import_memory(named, context, &at);
 
         if (result != SUCCESS)
             return result;

@@ -108,7 +108,8 @@ bool run_kernel(const Launch &launch)
 {
     // What 32 bits hold is a number.
     for (uint64_t at : launch.parameters) {
-        if (at > UINT32_MAX && !is_reachable(at))
+        if (at > UINT32_MAX &&
+            (!is_reachable(at) || !is_allowed(launch.function->context, at)))
             return false;
     }
     if (launch.function->waits)

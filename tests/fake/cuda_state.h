@@ -131,6 +131,7 @@ namespace fake
 struct Region {
     size_t bytes;
     enum Kind { DEVICE, HOST, IMPORTED, DEAD } kind;
+    CUctx_st *context; // that it was made in
     int device;
     int fd;           // of memory that was made here
     void *map;        // with its first page and what guards it
@@ -258,6 +259,10 @@ void finish_record(const std::shared_ptr<Record> &record);
 enum class Place { DEVICE, HOST, PAGEABLE, NOWHERE };
 // Where a range lies. NOWHERE: across an end, or in memory that was freed.
 Place locate(uint64_t at, size_t bytes);
+// Whether what a context's streams do themselves, words and kernels, may touch
+// the address: that of another context if peer access to it is enabled. True
+// also for the address one past a piece of memory, and of what is none.
+bool is_allowed(const CUctx_st *context, uint64_t at);
 // True also for the address one past a piece of memory.
 bool is_reachable(uint64_t at);
 

@@ -178,7 +178,8 @@ bool run_words(Lane &lane, const std::vector<hd_cu_memop> &ops)
     return true;
 }
 
-hd_cu_result check_words(unsigned n, const hd_cu_memop *ops, unsigned flags)
+hd_cu_result check_words(const CUctx_st *context, unsigned n,
+                         const hd_cu_memop *ops, unsigned flags)
 {
     if (n == 0 || n > 256 || ops == nullptr || flags != 0)
         return INVALID_VALUE;
@@ -194,7 +195,8 @@ hd_cu_result check_words(unsigned n, const hd_cu_memop *ops, unsigned flags)
             return NOT_SUPPORTED;
         place = locate(op.word.address, 4);
         if (op.word.address % 4 != 0 ||
-            (place != Place::DEVICE && place != Place::HOST))
+            (place != Place::DEVICE && place != Place::HOST) ||
+            !is_allowed(context, op.word.address))
             return INVALID_VALUE;
     }
     return SUCCESS;
@@ -568,7 +570,7 @@ hd_cu_result cuStreamBatchMemOp_v2(hd_cu_stream handle, unsigned n,
 {
     FAKE_ENTER();
     FAKE_STREAM(handle, stream);
-    hd_cu_result result = check_words(n, ops, flags);
+    hd_cu_result result = check_words(stream->context, n, ops, flags);
 
     if (result != SUCCESS)
         return result;
@@ -588,7 +590,13 @@ hd_cu_result cuGraphExecBatchMemOpNodeSetParams(hd_cu_graph_exec exec,
                                                 const hd_cu_words_node *to)
 {
     FAKE_ENTER();
-    hd_cu_result result = check_words(to->n, to->op, to->flags);
+    {
+        Guard guard(world().lock);
+
+        if (world().contexts.count(to->context) == 0)
+            return INVALID_VALUE;
+    }
+    hd_cu_result result = check_words(to->context, to->n, to->op, to->flags);
 
     if (result != SUCCESS)
         return result;
@@ -596,8 +604,7 @@ hd_cu_result cuGraphExecBatchMemOpNodeSetParams(hd_cu_graph_exec exec,
     {
         Guard guard(world().lock);
 
-        if (world().contexts.count(to->context) == 0 ||
-            find_node(node, HD_CU_NODE_WORDS) == nullptr ||
+        if (find_node(node, HD_CU_NODE_WORDS) == nullptr ||
             node->detail.words.size() != list.size())
             return INVALID_VALUE;
         for (size_t i = 0; i < list.size(); i++) {

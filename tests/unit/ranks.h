@@ -3,6 +3,7 @@
 #define TESTS_UNIT_RANKS_H
 
 #include <condition_variable>
+#include <cstdlib>
 #include <cstring>
 #include <dirent.h>
 #include <functional>
@@ -14,6 +15,8 @@
 #include <heddle/heddle.h>
 #include <heddle/launch.h>
 
+#include "base/diag.h"
+
 // In a rank's function: a failed test travels as a status.
 #define RANK_EXPECT(condition)                                          \
     do {                                                                \
@@ -23,44 +26,6 @@
             return HD_ERROR_INVALID;                                    \
         }                                                               \
     } while (0)
-
-typedef std::function<hd_status(hd_group *, hd_diag *)> RankFunction;
-
-struct Outcome {
-    hd_status status;
-    std::string text; // of the launcher's diag
-};
-
-struct RankCall {
-    RankFunction function;
-    hd_diag *diag;
-};
-
-inline hd_status CallRank(void *context, hd_group *group)
-{
-    RankCall *call = static_cast<RankCall *>(context);
-
-    return call->function(group, call->diag);
-}
-
-// As processes. What ranks say into their diag reaches the launcher's.
-inline Outcome Launch(int ranks, const RankFunction &function,
-                      double deadline = 60, double timeout = 30)
-{
-    RankCall call = {function, hd_diag_create()};
-    Outcome outcome;
-
-    outcome.status =
-        hd_launch(ranks, timeout, deadline, CallRank, &call, call.diag);
-    outcome.text = hd_diag_text(call.diag);
-    hd_diag_destroy(call.diag);
-    return outcome;
-}
-
-inline void AllEndWell(const Outcome &outcome)
-{
-    EXPECT_EQ(outcome.status, HD_OK) << outcome.text;
-}
 
 // An allgather between threads.
 class Rendezvous
@@ -136,6 +101,97 @@ Threads(int ranks, const std::function<hd_status(hd_group *)> &function,
     for (std::thread &thread : threads)
         thread.join();
     return status;
+}
+
+typedef std::function<hd_status(hd_group *, hd_diag *)> RankFunction;
+
+struct Outcome {
+    hd_status status;
+    std::string text; // of the launcher's diag
+};
+
+struct RankCall {
+    RankFunction function;
+    hd_diag *diag;
+};
+
+inline hd_status CallRank(void *context, hd_group *group)
+{
+    RankCall *call = static_cast<RankCall *>(context);
+
+    return call->function(group, call->diag);
+}
+
+// Whether ranks are threads of one process rather than processes: as
+// HEDDLE_TEST_RANKS says, "threads" or "processes".
+inline bool RanksAreThreads()
+{
+    const char *value = getenv("HEDDLE_TEST_RANKS");
+
+    return value != nullptr && strcmp(value, "threads") == 0;
+}
+
+struct ThreadsCall {
+    RankCall call;
+    int ranks;
+    double timeout;
+};
+
+// A launched process whose threads are the ranks. Its outcome is that of the
+// first that has failed by itself, with its messages.
+inline hd_status CallThreads(void *context, hd_group *)
+{
+    ThreadsCall *all = static_cast<ThreadsCall *>(context);
+    std::vector<hd_diag *> diag(static_cast<size_t>(all->ranks));
+    std::vector<hd_status> status;
+    size_t first = 0;
+
+    for (hd_diag *&one : diag)
+        one = hd_diag_create();
+    status = Threads(
+        all->ranks,
+        [&](hd_group *group) {
+            return all->call.function(
+                group, diag[static_cast<size_t>(hd_group_rank(group))]);
+        },
+        all->timeout);
+    for (size_t i = status.size(); i-- > 0;)
+        if (status[i] != HD_OK &&
+            (status[i] != HD_ERROR_PEER || status[first] == HD_OK ||
+             status[first] == HD_ERROR_PEER))
+            first = i;
+    for (size_t i = 0; i < status.size(); i++) {
+        hd_message message = HD_EMPTY(hd_message);
+
+        for (size_t k = 0; i == first && hd_diag_message(diag[i], k, &message);
+             k++)
+            (void)hd_fail(all->call.diag, status[i], "%s", message.text);
+        hd_diag_destroy(diag[i]);
+    }
+    return status[first];
+}
+
+// As processes, or as threads of one. What ranks say into their diag reaches
+// the launcher's.
+inline Outcome Launch(int ranks, const RankFunction &function,
+                      double deadline = 60, double timeout = 30)
+{
+    ThreadsCall all = {{function, hd_diag_create()}, ranks, timeout};
+    RankCall &call = all.call;
+    Outcome outcome;
+
+    outcome.status =
+        RanksAreThreads()
+            ? hd_launch(1, timeout, deadline, CallThreads, &all, call.diag)
+            : hd_launch(ranks, timeout, deadline, CallRank, &call, call.diag);
+    outcome.text = hd_diag_text(call.diag);
+    hd_diag_destroy(call.diag);
+    return outcome;
+}
+
+inline void AllEndWell(const Outcome &outcome)
+{
+    EXPECT_EQ(outcome.status, HD_OK) << outcome.text;
 }
 
 // Descriptors that this process has open.
