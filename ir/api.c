@@ -234,9 +234,8 @@ typedef struct shard {
     size_t offset; // of the shard in the whole
 } shard;
 
-// Which indices of a dimension a rank has, of as many as there are now.
-static void find_part(const hd_module *module, hd_dim dim, int rank,
-                      int64_t *first, int64_t *count)
+void hd_module_part(const hd_module *module, hd_dim dim, int rank,
+                    int64_t *first, int64_t *count)
 {
     hd_dim now = dim;
     int64_t coord;
@@ -261,7 +260,7 @@ bool hd_module_shard(const hd_module *module, size_t i, int rank,
     if (buffer == NULL || rank < 0 || rank >= module->nranks)
         return false;
     for (int d = 0; d < buffer->type.ndims; d++)
-        find_part(module, buffer->type.dim[d], rank, &first[d], &count[d]);
+        hd_module_part(module, buffer->type.dim[d], rank, &first[d], &count[d]);
     return true;
 }
 
@@ -282,7 +281,7 @@ static shard find_shard(const hd_module *module, const hd_type *type, int rank)
         hd_dim dim = type->dim[d];
         int64_t first, count;
 
-        find_part(module, dim, rank, &first, &count);
+        hd_module_part(module, dim, rank, &first, &count);
         s.extent[d] = (size_t)count;
         s.whole[d] = whole;
         s.local[d] = local;

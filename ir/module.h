@@ -153,6 +153,9 @@ int hd_module_find_axis(const hd_module *module, const char *name,
 int64_t hd_module_extent(const hd_module *module, hd_dim dim);
 // An expression of as many; `dim` is of a buffer.
 hd_expr hd_module_count(hd_module *module, hd_dim dim);
+// Which indices of a dimension a rank has, of as many as there are now.
+void hd_module_part(const hd_module *module, hd_dim dim, int rank,
+                    int64_t *first, int64_t *count);
 // Copies what rank `rank` has of an argument, from memory that lies as its own
 // does to another such: what is room alone is left as it was.
 void hd_buffer_copy(const hd_module *module, const hd_buffer *buffer, int rank,

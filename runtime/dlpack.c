@@ -220,13 +220,34 @@ static hd_status check_array(const hd_session *session, size_t i,
                        "the array for %%%s has no shape", (*out)->name);
     HD_TRY(check_dtype(*out, array, diag));
     HD_TRY(check_device(session, *out, array, diag));
-    HD_TRY(check_extents(*out, array, diag));
-    return check_strides(*out, array, diag);
+    return check_extents(*out, array, diag);
+}
+
+// By dimension of the argument. The extents are known to be right.
+static void tell_strides(const hd_buffer *argument,
+                         const struct DLTensor *array, int64_t *out)
+{
+    int64_t dense = 1;
+    int d = array->ndim;
+
+    for (int i = argument->type.ndims - 1; i >= 0; i--) {
+        int64_t local = hd_dim_local(argument->type.dim[i]);
+
+        out[i] = dense;
+        if (local == 1)
+            continue;
+        do
+            d--;
+        while (array->shape[d] == 1);
+        if (array->strides != NULL)
+            out[i] = array->strides[d];
+        dense *= local;
+    }
 }
 
 hd_status hd_dlpack_argument(const hd_session *session, size_t i,
                              const struct DLTensor *array, hd_diag *diag,
-                             void **out)
+                             int64_t *strides, void **out)
 {
     const hd_buffer *argument;
 
@@ -234,16 +255,20 @@ hd_status hd_dlpack_argument(const hd_session *session, size_t i,
     HD_REQUIRE(diag, array);
     HD_REQUIRE(diag, out);
     HD_TRY(check_array(session, i, array, diag, &argument));
+    if (strides == NULL)
+        HD_TRY(check_strides(argument, array, diag));
     if (array->data == NULL)
         return hd_fail(diag, HD_ERROR_ARGUMENT,
                        "the array for %%%s has no data", argument->name);
+    if (strides != NULL)
+        tell_strides(argument, array, strides);
     *out = (char *)array->data + array->byte_offset;
     return HD_OK;
 }
 
 hd_status hd_dlpack_managed(const hd_session *session, size_t i,
                             const struct DLManagedTensorVersioned *array,
-                            hd_diag *diag, void **out)
+                            hd_diag *diag, int64_t *strides, void **out)
 {
     const hd_buffer *argument;
 
@@ -261,5 +286,5 @@ hd_status hd_dlpack_managed(const hd_session *session, size_t i,
         return hd_fail(diag, HD_ERROR_ARGUMENT,
                        "%%%s is written, and the array may only be read",
                        argument->name);
-    return hd_dlpack_argument(session, i, &array->array, diag, out);
+    return hd_dlpack_argument(session, i, &array->array, diag, strides, out);
 }

@@ -20,6 +20,7 @@
 
 #include "ir/transport.h"
 #include "ir/walk.h"
+#include "runtime/argument.h"
 #include "runtime/call.h"
 #include "runtime/range.h"
 
@@ -117,11 +118,15 @@ typedef struct hd_driver {
     // the next call for it.
     hd_status (*vary)(hd_device *device, int variant, const hd_module *module,
                       const hd_steps *steps, hd_diag *diag);
-    // `arguments` is one pointer an argument of the module, none of them NULL.
-    // HD_ERROR_ARGUMENT refuses what was given: nothing has begun.
-    // `variant` is -1 where runs are given no sizes.
+    // Memory in which argument `i` is dense: runs may be given it otherwise
+    // from now on. A call for one that has it does nothing.
+    hd_status (*pack)(hd_device *device, size_t i, hd_diag *diag);
+    // `arguments` is one pointer an argument of the module, none of them NULL;
+    // `passing`, for the call as they are, says how they lie: NULL if all are
+    // dense, on the device. HD_ERROR_ARGUMENT refuses what was given: nothing
+    // has begun. `variant` is -1 where runs are given no sizes.
     hd_status (*run)(hd_device *device, void *stream, void *const *arguments,
-                     int variant, hd_diag *diag);
+                     const hd_passing *passing, int variant, hd_diag *diag);
     hd_status (*finish)(hd_device *device, hd_diag *diag);
     // Blocks until the first `run` runs are over, or the device has failed and
     // is at rest, which it returns: then it is `over`. Or until `deadline`

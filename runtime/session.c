@@ -440,29 +440,38 @@ static hd_status take_sizes(hd_session *session, const int64_t *sizes,
     return HD_OK;
 }
 
+// Before anything begins: that there is no memory is no failure of the session.
+static hd_status pack_arguments(hd_session *session, const hd_passing *passing,
+                                hd_diag *diag)
+{
+    for (size_t i = 0; passing != NULL && i < session->arguments.n; i++) {
+        if (passing[i].strided)
+            HD_TRY(session->driver->pack(session->device, i, diag));
+    }
+    return HD_OK;
+}
+
 static hd_status run(hd_session *session, void *const *arguments,
                      size_t narguments, const hd_run_options *options,
                      hd_diag *diag)
 {
     hd_run_options with = HD_EMPTY(hd_run_options);
+    const hd_passing *passing;
     hd_status status;
     int variant = -1;
 
     HD_TRY(hd_sized_read("hd_session_run", options, sizeof with, diag, &with));
-    if (with.on_host != NULL || with.strides != NULL)
-        return hd_fail(diag, HD_ERROR_UNSUPPORTED,
-                       "hd_session_run: '%s' cannot be asked for yet",
-                       with.on_host != NULL ? "on_host" : "strides");
     HD_TRY(check_alive(session, diag));
-    HD_TRY(
-        hd_arguments_check(&session->arguments, arguments, narguments, diag));
+    HD_TRY(hd_arguments_check(&session->arguments, arguments, narguments, &with,
+                              diag, &passing));
     HD_TRY(
         hd_module_check_sizes(&session->full, with.sizes, with.nsizes, diag));
+    HD_TRY(pack_arguments(session, passing, diag));
     HD_TRY(take_sizes(session, with.sizes, diag, &variant));
     session->runs++;
     hd_ranges_run(session->ranges, session->runs);
     status = session->driver->run(session->device, with.stream, arguments,
-                                  variant, diag);
+                                  passing, variant, diag);
     hd_ranges_end(session->ranges);
     // A driver refuses what it was given before it begins anything.
     if (status == HD_ERROR_ARGUMENT)

@@ -572,9 +572,9 @@ typedef struct hd_run_options {
     // that the program does not write.
     const bool *on_host;
     // Borrowed for the call. NULL, or by argument NULL, where it is dense, or
-    // its strides, in elements, of each dimension: above 0, and no two elements
-    // in one place. What is not dense is copied by the run, before its first
-    // step and after its last.
+    // its strides, in elements: above 0, each beyond all that smaller ones step
+    // over. The run copies what is not dense, in and out, by way of memory that
+    // the first such run asks for: it is refused, unbegun, where there is none.
     const int64_t *const *strides;
 } hd_run_options;
 

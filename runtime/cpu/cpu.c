@@ -132,27 +132,59 @@ static void await_run(hd_device *device, uint64_t n)
     hd_cpu_await_run(device, n, INT64_MAX);
 }
 
+// Where the run finds an argument that is not dense memory of the caller's. A
+// value is read now: the caller may change it when the call returns.
+static void *pass(hd_device *device, hd_cpu_run *run, const hd_root *buffer,
+                  const hd_passing *passing)
+{
+    int i = buffer->argument;
+    hd_cpu_pack *pack = device->pack[i];
+
+    if (passing->on_host) {
+        memcpy(&run->value[i], run->argument[i],
+               hd_dtype_size(buffer->buffer->type.dtype));
+        run->argument[i] = &run->value[i];
+    }
+    if (!passing->strided)
+        return run->argument[i];
+    run->packed[i] = true;
+    memcpy(pack->stride[run - device->run], passing->stride,
+           sizeof passing->stride);
+    return pack->memory;
+}
+
+static void take_argument(hd_device *device, hd_cpu_run *run,
+                          const hd_root *buffer, void *argument,
+                          const hd_passing *passing)
+{
+    int i = buffer->argument;
+
+    run->argument[i] = argument;
+    run->packed[i] = false;
+    if (buffer->buffer->type.dtype == HD_DTYPE_EVENT) {
+        run->event[i] = hd_event_issued(argument);
+        run->reaches[i] = hd_event_issue(argument, device->events[i]);
+        return;
+    }
+    if (passing != NULL)
+        argument = pass(device, run, buffer, &passing[i]);
+    if (!buffer->shared)
+        run->base[buffer - device->buffer] = argument;
+}
+
 // What a run has of its own goes into the slot of the run that ended
 // HD_CPU_RUNS ago.
-static void take_arguments(hd_device *device, void *const *arguments)
+static void take_arguments(hd_device *device, void *const *arguments,
+                           const hd_passing *passing)
 {
     hd_cpu_run *run = hd_cpu_run_of(device, device->runs);
 
     for (int i = 0; i < device->nbuffers; i++) {
         const hd_root *buffer = &device->buffer[i];
-        void *argument =
-            buffer->argument >= 0 ? arguments[buffer->argument] : NULL;
 
-        if (buffer->argument < 0)
-            continue;
-        run->argument[buffer->argument] = argument;
-        if (buffer->buffer->type.dtype == HD_DTYPE_EVENT) {
-            run->event[buffer->argument] = hd_event_issued(argument);
-            run->reaches[buffer->argument] =
-                hd_event_issue(argument, device->events[buffer->argument]);
-        } else if (!buffer->shared) {
-            run->base[i] = argument;
-        }
+        if (buffer->argument >= 0)
+            take_argument(device, run, buffer, arguments[buffer->argument],
+                          passing);
     }
 }
 
@@ -183,7 +215,8 @@ static void take_sizes(hd_device *device, int variant)
 }
 
 static hd_status cpu_run(hd_device *device, void *stream,
-                         void *const *arguments, int variant, hd_diag *diag)
+                         void *const *arguments, const hd_passing *passing,
+                         int variant, hd_diag *diag)
 {
     uint64_t n = device->runs + 1;
 
@@ -194,7 +227,7 @@ static hd_status cpu_run(hd_device *device, void *stream,
         await_run(device, n - HD_CPU_RUNS);
     HD_TRY(report(device, diag));
     device->runs = n;
-    take_arguments(device, arguments);
+    take_arguments(device, arguments, passing);
     take_sizes(device, variant);
     atomic_store_explicit(&device->header->runs, n, memory_order_relaxed);
     hd_cpu_issue_run(device, n);
@@ -269,6 +302,7 @@ const hd_driver hd_driver_cpu = {
     .prepare = cpu_prepare,
     .settle = cpu_settle,
     .vary = cpu_vary,
+    .pack = hd_cpu_pack_argument,
     .run = cpu_run,
     .finish = cpu_finish,
     .await = cpu_await,

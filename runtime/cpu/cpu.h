@@ -162,6 +162,8 @@ typedef struct hd_cpu_peer {
 typedef struct hd_cpu_run {
     void **base;       // owned, by buffer id: of roots
     void **argument;   // owned, by argument
+    uint64_t *value;   // owned, by argument: what it was given of the host's
+    bool *packed;      // owned, by argument: whether it is one
     uint64_t *event;   // owned, by argument: what to wait for
     uint64_t *reaches; // owned, by argument: number of the first record
     // Borrowed: the program at its sizes, and the steps.
@@ -169,6 +171,13 @@ typedef struct hd_cpu_run {
     const hd_steps *steps;
     uint64_t sizes; // the variant's, 0: those of the binding
 } hd_cpu_run;
+
+// Memory of an argument that is not dense in some runs, for one at a time, and
+// the strides that each run in flight was given.
+typedef struct hd_cpu_pack {
+    void *memory; // owned
+    int64_t stride[HD_CPU_RUNS][HD_MAX_DIMS];
+} hd_cpu_pack;
 
 typedef struct hd_cpu_stream {
     hd_device *device;   // borrowed
@@ -201,6 +210,7 @@ struct hd_device {
     int nstreams;
     _Atomic uint64_t *recorded; // owned, by step: the last run that recorded
     hd_cpu_run run[HD_CPU_RUNS];
+    hd_cpu_pack **pack; // owned, by argument: NULL until one is not dense
     struct {
         const hd_module *module; // borrowed
         const hd_steps *steps;   // borrowed
@@ -264,6 +274,8 @@ hd_status hd_cpu_import(hd_device *device, int peer, const hd_handle *handle,
                         hd_diag *diag);
 // Finds the peers' words.
 hd_status hd_cpu_meet(hd_device *device, hd_diag *diag);
+// Memory for argument `i` where it is not dense.
+hd_status hd_cpu_pack_argument(hd_device *device, size_t i, hd_diag *diag);
 // Fills the memory of temporaries with NaNs, from these places on.
 void hd_cpu_poison(hd_device *device, size_t shared, size_t own);
 

@@ -221,8 +221,10 @@ static hd_status open_run(hd_device *device, hd_cpu_run *run)
     run->argument = calloc(narguments, sizeof *run->argument);
     run->event = calloc(narguments, sizeof *run->event);
     run->reaches = calloc(narguments, sizeof *run->reaches);
+    run->value = calloc(narguments, sizeof *run->value);
+    run->packed = calloc(narguments, sizeof *run->packed);
     if (run->base == NULL || run->argument == NULL || run->event == NULL ||
-        run->reaches == NULL)
+        run->reaches == NULL || run->value == NULL || run->packed == NULL)
         return HD_ERROR_NO_MEMORY;
     for (int i = 0; i < device->nbuffers; i++)
         run->base[i] = address_of(device, &device->buffer[i]);
@@ -233,11 +235,57 @@ hd_status hd_cpu_alloc(hd_device *device, hd_diag *diag)
 {
     HD_TRY(take_memory(device, diag));
     HD_TRY(fill_slots(device, diag));
+    device->pack = calloc((size_t)device->narguments + 1, sizeof *device->pack);
+    if (device->pack == NULL)
+        return hd_fail(diag, HD_ERROR_NO_MEMORY, "no memory for %d arguments",
+                       device->narguments);
     for (int i = 0; i < HD_CPU_RUNS; i++) {
         if (open_run(device, &device->run[i]) != HD_OK)
             return hd_fail(diag, HD_ERROR_NO_MEMORY, "no memory for runs");
     }
     return HD_OK;
+}
+
+static const hd_root *root_of(const hd_device *device, size_t argument)
+{
+    const hd_root *root = device->buffer;
+
+    while (root->argument < 0 || (size_t)root->argument != argument)
+        root++;
+    return root;
+}
+
+// What peers touch lies in the window anyway, and is packed there.
+hd_status hd_cpu_pack_argument(hd_device *device, size_t i, hd_diag *diag)
+{
+    const hd_root *root = root_of(device, i);
+    size_t bytes = root->shared ? 0 : root->bytes;
+    hd_cpu_pack *pack;
+
+    if (device->pack[i] != NULL)
+        return HD_OK;
+    pack = calloc(1, sizeof *pack);
+    if (pack == NULL ||
+        posix_memalign(&pack->memory, 256, bytes > 0 ? bytes : 1) != 0) {
+        free(pack);
+        return hd_fail(diag, HD_ERROR_NO_MEMORY,
+                       "no memory to pack %%%s, of %zu bytes",
+                       root->buffer->name, bytes);
+    }
+    memset(pack->memory, 0xff, bytes);
+    device->allocations++;
+    device->pack[i] = pack;
+    return HD_OK;
+}
+
+static void free_packs(hd_device *device)
+{
+    for (int i = 0; device->pack != NULL && i < device->narguments; i++) {
+        if (device->pack[i] != NULL)
+            free(device->pack[i]->memory);
+        free(device->pack[i]);
+    }
+    free(device->pack);
 }
 
 // No thread of ours writes words of this session any more, ours or a peer's.
@@ -259,7 +307,10 @@ void hd_cpu_free(hd_device *device)
         free(device->run[i].argument);
         free(device->run[i].event);
         free(device->run[i].reaches);
+        free(device->run[i].value);
+        free(device->run[i].packed);
     }
+    free_packs(device);
     free(device->peer);
     free(device->buffer);
     free(device->events);

@@ -9,6 +9,7 @@
 
 #include "base/diag.h"
 #include "runtime/cpu/cpu.h"
+#include "runtime/packing.h"
 
 #define LOOKS 16           // before a thread sleeps
 #define EVENT_NAP 20000000 // ns: who ends us rings no other doorbell
@@ -236,8 +237,31 @@ static bool call_function(hd_cpu_stream *stream, const hd_cpu_entry *entry,
     return status == HD_OK;
 }
 
-// Arguments that peers touch live in the window; the caller's own memory is
-// read when a run begins and written when it ends.
+// To or from where the caller has an argument.
+static void copy_argument(hd_device *device, const hd_cpu_run *run,
+                          const hd_root *buffer, bool in)
+{
+    int i = buffer->argument;
+    void *theirs = run->argument[i];
+    void *ours = run->base[buffer - device->buffer];
+    hd_packing rows;
+
+    if (!run->packed[i]) {
+        hd_buffer_copy(run->module, buffer->buffer, device->rank,
+                       in ? theirs : ours, in ? ours : theirs);
+        return;
+    }
+    rows = hd_packing_of(run->module, buffer->buffer, device->rank,
+                         device->pack[i]->stride[run - device->run]);
+    if (in)
+        hd_packing_in(&rows, theirs, ours);
+    else
+        hd_packing_out(&rows, ours, theirs);
+}
+
+// Arguments that peers touch live in the window, and those that are not dense
+// in memory of their own; the caller's is read when a run begins and written
+// when it ends.
 static void stage(hd_device *device, bool in, uint64_t n)
 {
     const hd_cpu_run *run = hd_cpu_run_of(device, n);
@@ -246,14 +270,11 @@ static void stage(hd_device *device, bool in, uint64_t n)
         const hd_root *buffer = &device->buffer[i];
         hd_role role = buffer->buffer->role;
 
-        if (!buffer->shared || buffer->argument < 0)
+        if (buffer->argument < 0 ||
+            (!buffer->shared && !run->packed[buffer->argument]))
             continue;
-        if (in && role != HD_ROLE_OUT)
-            hd_buffer_copy(run->module, buffer->buffer, device->rank,
-                           run->argument[buffer->argument], run->base[i]);
-        if (!in && role != HD_ROLE_IN)
-            hd_buffer_copy(run->module, buffer->buffer, device->rank,
-                           run->base[i], run->argument[buffer->argument]);
+        if (in ? role != HD_ROLE_OUT : role != HD_ROLE_IN)
+            copy_argument(device, run, buffer, in);
     }
 }
 

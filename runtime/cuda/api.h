@@ -69,6 +69,7 @@ enum { // flags and kinds
     HD_CU_POINTER_BUFFER_ID = 7,
     HD_CU_POINTER_DEVICE_ORDINAL = 9,
     HD_CU_MEMORY_DEVICE = 2,  // CUmemorytype
+    HD_CU_MEMORY_UNIFIED = 4, // wherever the address is
     HD_CU_LAUNCH_CLUSTER = 4, // CUlaunchAttributeID
     HD_CU_LAUNCH_END = 0,     // CU_LAUNCH_PARAM_..: of `extra`
     HD_CU_LAUNCH_BUFFER = 1,
@@ -143,6 +144,22 @@ typedef struct hd_cu_copy_node { // CUDA_MEMCPY3D
     hd_cu_copy_end from, to;
     size_t bytes, height, depth;
 } hd_cu_copy_node;
+
+typedef struct hd_cu_copy_2d { // CUDA_MEMCPY2D
+    size_t from_x, from_y;
+    int from_memory;
+    const void *from_host;
+    hd_cu_ptr from;
+    void *from_array;
+    size_t from_pitch;
+    size_t to_x, to_y;
+    int to_memory;
+    void *to_host;
+    hd_cu_ptr to;
+    void *to_array;
+    size_t to_pitch;
+    size_t bytes, height;
+} hd_cu_copy_2d;
 
 typedef struct hd_cu_words_node { // CUDA_BATCH_MEM_OP_NODE_PARAMS
     hd_cu_context context;

@@ -6,6 +6,7 @@
 #include <stdio.h>
 
 #include "base/diag.h"
+#include "runtime/cuda/pass.h"
 #include "runtime/cuda/products.h"
 #include "runtime/cuda/transport.h"
 
@@ -94,6 +95,7 @@ static hd_status prepare(hd_device *device, hd_diag *diag)
     HD_TRY(hd_cuda_transports_open(device, diag));
     HD_TRY(status);
     HD_TRY(hd_cuda_find_roots(device, diag));
+    HD_TRY(hd_cuda_pass_open(device, diag));
     HD_TRY(hd_cuda_runs_open(device, diag));
     HD_TRY(hd_cuda_plan_make(device, diag));
     HD_TRY(hd_cuda_singles_open(device, diag));
@@ -149,6 +151,7 @@ const hd_driver hd_driver_cuda = {
     .prepare = cuda_prepare,
     .settle = cuda_settle,
     .vary = hd_cuda_vary,
+    .pack = hd_cuda_pack,
     .run = hd_cuda_run,
     .finish = hd_cuda_finish,
     .await = hd_cuda_await_runs,

@@ -104,6 +104,7 @@ typedef struct hd_cuda_nccl hd_cuda_nccl;
 typedef struct hd_cuda_mp hd_cuda_mp;
 typedef struct hd_cuda_runs hd_cuda_runs;
 typedef struct hd_cuda_said hd_cuda_said;
+typedef struct hd_cuda_passed hd_cuda_passed;
 
 // Of the run in flight that was seen last: what its words were, since when.
 typedef struct hd_cuda_progress {
@@ -140,7 +141,8 @@ struct hd_device {
     hd_cuda_waits waits;
     hd_cu_event *event; // owned: between commands of any plan
     int nevents;
-    hd_cuda_said *said; // of runs with sizes
+    hd_cuda_said *said;     // of runs with sizes
+    hd_cuda_passed *passed; // what runs are given in other ways
     hd_cuda_products *products;
     hd_cuda_nccl *nccl;
     const struct hd_cuda_provider *provider; // of fused ops; borrowed
@@ -246,7 +248,10 @@ hd_status hd_cuda_runs_open(hd_device *device, hd_diag *diag);
 void hd_cuda_runs_close(hd_device *device);
 // Issues a run on the caller's `stream`.
 hd_status hd_cuda_run(hd_device *device, void *stream, void *const *arguments,
-                      int variant, hd_diag *diag);
+                      const hd_passing *passing, int variant, hd_diag *diag);
+// Called for each command that was put into the stream: the host waits for what
+// it put there long ago.
+hd_status hd_cuda_throttle(hd_device *device, int stream, hd_diag *diag);
 // Destroys the graphs of a plan that no run is under way with.
 void hd_cuda_runs_forget(hd_device *device, const hd_cuda_plan *plan);
 // Blocks until all runs are over.

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/diag.h"
+#include "runtime/cuda/pass.h"
 #include "runtime/cuda/peers.h"
 #include "runtime/cuda/plan.h"
 #include "runtime/cuda/sizes.h"
@@ -376,6 +377,7 @@ static void free_peers(hd_device *device)
 void hd_cuda_free(hd_device *device)
 {
     free_peers(device);
+    hd_cuda_pass_close(device);
     hd_cuda_region_give(device, &device->home->memory, device->memory);
     hd_cuda_region_give(device, &device->home->rooms, device->rooms);
     if (device->zeroed != 0)

@@ -203,13 +203,10 @@ bool hd_cuda_is_staged_in(const hd_root *buffer)
 // Indices of the dimension that this rank has at the plan's sizes.
 static int64_t length_of(const hd_device *device, hd_dim dim)
 {
-    const hd_module *module = device->plan->module;
+    int64_t first, count;
 
-    dim.extent = hd_module_extent(module, dim);
-    return hd_dim_is_sharded(dim)
-               ? hd_dim_block_length(
-                     dim, hd_mesh_coord(module, device->rank, dim.mark))
-               : dim.extent;
+    hd_module_part(device->plan->module, dim, device->rank, &first, &count);
+    return count;
 }
 
 // Bytes from the buffer's beginning to the end of what a run has in it.

@@ -11,6 +11,7 @@
 #include "runtime/cuda/fused.h"
 #include "runtime/cuda/graph.h"
 #include "runtime/cuda/nccl.h"
+#include "runtime/cuda/pass.h"
 #include "runtime/cuda/peers.h"
 #include "runtime/cuda/plan.h"
 #include "runtime/cuda/products.h"
@@ -215,7 +216,7 @@ static hd_status issue_command(hd_device *device,
 
 // A stream's queue is finite, and who issues into a full one blocks where no
 // failure can reach it. So the host itself waits, for what it issued long ago.
-static hd_status throttle(hd_device *device, int stream, hd_diag *diag)
+hd_status hd_cuda_throttle(hd_device *device, int stream, hd_diag *diag)
 {
     hd_cuda_queue *queue = &device->home->queue[stream];
     uint64_t turn = ++queue->issued / HD_CUDA_THROTTLE;
@@ -251,7 +252,7 @@ static hd_status issue(hd_device *device, int first, int end, hd_diag *diag)
         HD_TRY(issue_command(device, command, diag));
         if (device->run->capturing)
             hd_cuda_graph_note(device, device->run->replay, i);
-        HD_TRY(throttle(device, command->stream, diag));
+        HD_TRY(hd_cuda_throttle(device, command->stream, diag));
     }
     return HD_OK;
 }
@@ -464,6 +465,7 @@ static hd_status take_arguments(hd_device *device, void *const *arguments,
 
         if (buffer->argument < 0)
             continue;
+        at = hd_cuda_passed_at(device, buffer->argument, at);
         device->run->argument[buffer->argument].at = at;
         device->run->takes_events |=
             buffer->buffer->type.dtype == HD_DTYPE_EVENT;
@@ -582,9 +584,13 @@ static hd_status run(hd_device *device, void *stream, hd_diag *diag)
 {
     tell_issuing(device);
     HD_TRY(begin(device, stream, diag));
+    HD_TRY(hd_cuda_pass(device, true, diag));
     HD_TRY(device->binding.graph && !device->run->rigid
                ? run_graph(device, diag)
                : issue_all(device, diag));
+    // A capture has its own.
+    device->stream[0].stream = device->run->caller;
+    HD_TRY(hd_cuda_pass(device, false, diag));
     HD_CUDA_TRY(device, diag, event_record,
                 ends_of(device, device->run->n)->end, stream);
     tell_begun(device);
@@ -721,12 +727,13 @@ static hd_status run_alone(hd_device *device, void *stream, hd_diag *diag)
 }
 
 hd_status hd_cuda_run(hd_device *device, void *stream, void *const *arguments,
-                      int variant, hd_diag *diag)
+                      const hd_passing *passing, int variant, hd_diag *diag)
 {
     hd_status status;
     int mode;
 
     device->plan = variant < 0 ? device->whole : device->variant[variant];
+    HD_TRY(hd_cuda_pass_take(device, passing, arguments, diag));
     HD_TRY(take_arguments(device, arguments, diag));
     status = hd_cuda_enter(device, diag, &mode);
     if (status != HD_OK) {

@@ -1,7 +1,9 @@
 // Streams, events and what is put into streams. As on a device, a stream whose
 // wait is not met holds one of a few connections, and once all are held nothing
 // else of the context begins.
+#include <algorithm>
 #include <chrono>
+#include <climits>
 #include <cstring>
 #include <linux/futex.h>
 #include <pthread.h>
@@ -549,6 +551,28 @@ hd_cu_result cuMemcpyAsync(hd_cu_ptr to, hd_cu_ptr from, size_t bytes,
         return result;
     Guard guard(world().lock);
     return drain(guard, stream);
+}
+
+// Rows, which must not lie over each other on either side.
+hd_cu_result cuMemcpy2DAsync_v2(const hd_cu_copy_2d *copy, hd_cu_stream handle)
+{
+    FAKE_ENTER();
+    FAKE_STREAM(handle, stream);
+    hd_cu_copy_2d c = *copy;
+
+    if (c.from_memory != MEMORY_UNIFIED || c.to_memory != MEMORY_UNIFIED ||
+        std::max(c.from_pitch, c.to_pitch) > INT_MAX ||
+        std::min(c.from_pitch, c.to_pitch) < c.bytes)
+        return INVALID_VALUE;
+    if ((c.from_x | c.from_y | c.to_x | c.to_y) != 0)
+        return INVALID_VALUE;
+    return submit(stream, [=](Lane &) {
+        for (size_t i = 0; i < c.height; i++)
+            if (!copy_now(c.to + i * c.to_pitch, c.from + i * c.from_pitch,
+                          c.bytes))
+                return false;
+        return true;
+    });
 }
 
 hd_cu_result cuMemsetD8Async(hd_cu_ptr at, unsigned char value, size_t n,

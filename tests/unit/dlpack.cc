@@ -121,10 +121,11 @@ TEST(Dlpack, ArraysAreReadAndWrittenWhereTheyAre)
         for (int i = 0; i < 8; i++)
             arguments[F64 + i] = small[i];
         arguments[EVENT] = go;
-        EXPECT_EQ(hd_dlpack_managed(session, X, &x.it, diag, &arguments[X]),
-                  HD_OK)
+        EXPECT_EQ(
+            hd_dlpack_managed(session, X, &x.it, diag, nullptr, &arguments[X]),
+            HD_OK)
             << hd_diag_text(diag);
-        EXPECT_EQ(hd_dlpack_argument(session, Y, &y.it.dl_tensor, diag,
+        EXPECT_EQ(hd_dlpack_argument(session, Y, &y.it.dl_tensor, diag, nullptr,
                                      &arguments[Y]),
                   HD_OK)
             << hd_diag_text(diag);
@@ -135,6 +136,54 @@ TEST(Dlpack, ArraysAreReadAndWrittenWhereTheyAre)
         EXPECT_EQ(hd_session_finish(session, diag), HD_OK);
         for (int i = 0; i < 15; i++)
             EXPECT_EQ(y.Data()[i], 2 * x.Data()[i]) << i;
+        hd_event_destroy(go);
+    });
+}
+
+// Whose strides are asked for need not be dense, and may leave dimensions out.
+TEST(Dlpack, ArraysThatAreNotDenseHandTheirStridesOn)
+{
+    OnSessions([](hd_session *session, hd_diag *diag, int rank) {
+        std::mt19937 random(Seed() + unsigned(rank));
+        Array x, y;
+        hd_event *go = hd_event_create();
+        float small[8][4] = {};
+        void *arguments[EVENT + 1];
+        int64_t of_x[HD_MAX_DIMS], of_y[HD_MAX_DIMS];
+        const int64_t *strides[EVENT + 1] = {of_x, of_y};
+        hd_run_options with = HD_EMPTY(hd_run_options);
+
+        x.memory.assign(4 + 64, NAN);
+        x.it.dl_tensor.data = x.memory.data();
+        x.shape = {3, 5, 1};
+        x.strides = {2, 7, 0};
+        x.Shape();
+        for (int i = 0; i < 15; i++)
+            x.Data()[i / 5 * 2 + i % 5 * 7] = float(random() % 2001) - 1000;
+        for (int i = 0; i < 8; i++)
+            arguments[F64 + i] = small[i];
+        arguments[EVENT] = go;
+        y.strides.clear();
+        y.Shape();
+        EXPECT_EQ(
+            hd_dlpack_managed(session, X, &x.it, diag, of_x, &arguments[X]),
+            HD_OK)
+            << hd_diag_text(diag);
+        EXPECT_EQ(
+            hd_dlpack_managed(session, Y, &y.it, diag, of_y, &arguments[Y]),
+            HD_OK)
+            << hd_diag_text(diag);
+        EXPECT_EQ(of_x[1], 2);
+        EXPECT_EQ(of_x[3], 7);
+        EXPECT_EQ(of_y[1], 5);
+        EXPECT_EQ(of_y[3], 1);
+        with.strides = strides;
+        EXPECT_EQ(hd_session_run(session, arguments, EVENT + 1, &with, diag),
+                  HD_OK)
+            << hd_diag_text(diag);
+        EXPECT_EQ(hd_session_finish(session, diag), HD_OK);
+        for (int i = 0; i < 15; i++)
+            EXPECT_EQ(y.Data()[i], 2 * x.Data()[i / 5 * 2 + i % 5 * 7]) << i;
         hd_event_destroy(go);
     });
 }
@@ -152,12 +201,12 @@ TEST(Dlpack, EachDtypeIsItsOwn)
                 array.Shape();
                 array.it.dl_tensor.dtype = kOf[j];
                 EXPECT_EQ(hd_dlpack_managed(session, F64 + i, &array.it,
-                                            nullptr, &at),
+                                            nullptr, nullptr, &at),
                           i == j ? HD_OK : HD_ERROR_ARGUMENT)
                     << i << " " << j;
                 array.it.dl_tensor.dtype.lanes = 4;
                 EXPECT_EQ(hd_dlpack_managed(session, F64 + i, &array.it,
-                                            nullptr, &at),
+                                            nullptr, nullptr, &at),
                           HD_ERROR_ARGUMENT);
             }
     });
@@ -223,7 +272,8 @@ TEST(Dlpack, WhatDoesNotFitIsRefusedWithWords)
         void *at = nullptr;
 
         right.it.flags = 1; // %x is but read
-        EXPECT_EQ(hd_dlpack_managed(session, X, &right.it, diag, &at), HD_OK);
+        EXPECT_EQ(hd_dlpack_managed(session, X, &right.it, diag, nullptr, &at),
+                  HD_OK);
         for (const Wrong &w : wrong) {
             Array array;
             int32_t ndim = array.it.dl_tensor.ndim;
@@ -235,7 +285,7 @@ TEST(Dlpack, WhatDoesNotFitIsRefusedWithWords)
                 array.Shape();
             hd_diag_clear(diag);
             EXPECT_EQ(hd_dlpack_managed(session, w.argument, &array.it, diag,
-                                        &untouched),
+                                        nullptr, &untouched),
                       w.status)
                 << w.said;
             EXPECT_NE(std::string(hd_diag_text(diag)).find(w.said),

@@ -1305,13 +1305,14 @@ int fatal;
 bool issued;
 
 hd_status RunOrDie(hd_device *device, void *stream, void *const *arguments,
-                   int variant, hd_diag *diag)
+                   const hd_passing *passing, int variant, hd_diag *diag)
 {
     hd_status status;
 
     if (fatal == 0 && !issued)
         raise(SIGKILL);
-    status = hd_driver_cpu.run(device, stream, arguments, variant, diag);
+    status =
+        hd_driver_cpu.run(device, stream, arguments, passing, variant, diag);
     if (fatal-- == 0)
         raise(SIGKILL);
     return status;
@@ -1622,7 +1623,12 @@ hd_status NullVary(hd_device *, int, const hd_module *, const hd_steps *,
     asked->append("v");
     return HD_OK;
 }
-hd_status NullRun(hd_device *, void *, void *const *, int, hd_diag *)
+hd_status NullPack(hd_device *, size_t, hd_diag *)
+{
+    return HD_OK;
+}
+hd_status NullRun(hd_device *, void *, void *const *, const hd_passing *, int,
+                  hd_diag *)
 {
     asked->append("r");
     return HD_OK;
@@ -1660,11 +1666,11 @@ void NullClose(hd_device *)
     asked->append(".");
 }
 
-const hd_driver kNullDriver = {"null",     NullOpen,   NullAlloc,   NullTell,
-                               NullHear,   NullExport, NullImport,  NullPrepare,
-                               NullSettle, NullVary,   NullRun,     NullFinish,
-                               NullAwait,  NullTake,   NullGive,    NullCopy,
-                               NullStats,  NullClose,  NullOrdinal, false};
+const hd_driver kNullDriver = {
+    "null",     NullOpen,    NullAlloc,  NullTell, NullHear, NullExport,
+    NullImport, NullPrepare, NullSettle, NullVary, NullPack, NullRun,
+    NullFinish, NullAwait,   NullTake,   NullGive, NullCopy, NullStats,
+    NullClose,  NullOrdinal, false};
 
 TEST(Session, PreparesItsDriverOnceAndAsksItForRuns)
 {
