@@ -2,102 +2,71 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <string>
 
 // ------------------------------------------------------------ from a graph
 
-// A cookie of 0 is that of no line, so nodes count from 1.
-static uint64_t Cookie(int node)
+// Names and cookies are places in the region, not nodes: so regions that are
+// alike have the same text, and are one program of the cache's, whose cookies
+// mean the same to each of them. That of no line is 0: places count from 1.
+static uint64_t PlaceOf(const Region &region, int node)
 {
-    return static_cast<uint64_t>(node) + 1;
+    auto at = std::find(region.nodes.begin(), region.nodes.end(), node);
+
+    return static_cast<uint64_t>(at - region.nodes.begin()) + 1;
 }
 
-class Lowering
+static std::string NameOf(const Region &region, int node)
 {
-  public:
-    Lowering(const Graph &graph, const Region &region, bool cuda)
-        : graph_(graph), region_(region), cuda_(cuda)
-    {
-    }
-    Module Build(hd_diag *diag, std::vector<int> &arguments);
-
-  private:
-    bool Made(int node) const // in this region
-    {
-        return std::count(region_.nodes.begin(), region_.nodes.end(), node);
-    }
-    std::string NameOf(int node) const;
-    void Buffer(hd_builder *, int node, hd_role role) const;
-    void Statement(hd_builder *, int node) const;
-
-    const Graph &graph_;
-    const Region &region_;
-    bool cuda_;
-    std::vector<int> inputs_;
-};
-
-// By places in the region, not by nodes: regions that are alike have the same
-// text, and so are one program of the cache's.
-std::string Lowering::NameOf(int node) const
-{
-    const std::vector<int> &from = Made(node) ? region_.nodes : inputs_;
-    auto at = std::find(from.begin(), from.end(), node) - from.begin();
-
-    return (Made(node) ? "t" : "a") + std::to_string(at);
+    return "v" + std::to_string(PlaceOf(region, node));
 }
 
-// The rows are cut into as many blocks as there are ranks. Those that are
-// gathered, or go into a sum, may be made block by block: "stream".
-void Lowering::Buffer(hd_builder *builder, int id, hd_role role) const
+// Rows that no rank has a block of are cut into as many blocks as there are
+// ranks. Those that are gathered, or go into a sum, may be made block by block:
+// "stream".
+static void Declare(hd_builder *builder, const Graph &graph,
+                    const Region &region, int id, hd_role role)
 {
-    const Node &node = graph_[id];
-    bool streamed =
-        Made(id) && (node.op == Op::all_gather || node.layout == Layout::ranks);
-    std::string name = NameOf(id);
+    const Node &node = graph[id];
+    bool streamed = role != HD_ROLE_IN && (node.op == Op::all_gather ||
+                                           node.shape[0].extent != kRows);
+    std::string name = NameOf(region, id);
     std::string blocks = "m in " + std::to_string(kRanks);
     hd_build_buffer buffer = HD_EMPTY(hd_build_buffer);
-    int &n = buffer.ndims;
 
     buffer.role = role;
     buffer.dtype = HD_DTYPE_F32;
     buffer.name = name.c_str();
-    if (node.layout == Layout::ranks || node.layout == Layout::matrix ||
-        node.layout == Layout::own) {
-        buffer.mark[n] = "tp";
-        buffer.extent[n++] = kRanks;
+    for (const Dim &dim : node.shape) {
+        int n = buffer.ndims++;
+        bool whole = dim.extent == kRows && !dim.split;
+
+        buffer.extent[n] = dim.extent;
+        if (dim.extent == kRows)
+            buffer.length[n] = dim.split ? "m" : blocks.c_str();
+        if (dim.split || (whole && streamed))
+            buffer.mark[n] = dim.split ? "tp" : "stream";
     }
-    if (node.layout == Layout::rows) {
-        buffer.mark[n] = "tp";
-        buffer.length[n++] = "m";
-    } else if (node.layout == Layout::whole || node.layout == Layout::ranks) {
-        buffer.mark[n] = streamed ? "stream" : nullptr;
-        buffer.length[n++] = blocks.c_str();
-    } else if (node.layout != Layout::vector) {
-        buffer.extent[n++] = node.layout == Layout::own ? 1 : node.rows;
-    }
-    buffer.extent[n++] = node.cols;
-    hd_builder_buffer(builder, &buffer, Cookie(id));
+    hd_builder_buffer(builder, &buffer, PlaceOf(region, id));
 }
 
-void Lowering::Statement(hd_builder *builder, int id) const
+static void Compute(hd_builder *builder, const Graph &graph,
+                    const Region &region, int id, bool own)
 {
-    const Node &node = graph_[id];
-    std::string name = NameOf(id);
+    static const char *const ops[] = {"",    "set", "matmul", "sum",
+                                      "sum", "add", "add",    "gelu"};
+    const Node &node = graph[id];
+    std::string name = NameOf(region, id);
     std::vector<std::string> names;
     std::vector<const char *> views;
     const char *result = name.c_str(), *over_ranks = "dim 0";
     hd_build_op op = HD_EMPTY(hd_build_op);
 
     for (int from : node.from)
-        names.push_back(NameOf(from));
+        names.push_back(NameOf(region, from));
     for (const std::string &text : names)
         views.push_back(text.c_str());
-    op.op = node.op == Op::all_gather ? "set"
-            : node.op == Op::matmul   ? "matmul"
-            : node.op == Op::gelu     ? "gelu"
-            : node.op < Op::bias      ? "sum"
-                                      : "add";
-    if (node.op == Op::gelu && !cuda_) {
+    op.op = ops[static_cast<int>(node.op)];
+    if (node.op == Op::gelu && own) {
         op.op = "call";
         op.callee = "backend::gelu";
     }
@@ -107,51 +76,55 @@ void Lowering::Statement(hd_builder *builder, int id) const
     op.noperands = views.size();
     op.attributes = &over_ranks;
     op.nattributes = node.op == Op::reduce_scatter || node.op == Op::all_reduce;
-    hd_builder_op(builder, &op, Cookie(id));
+    hd_builder_op(builder, &op, PlaceOf(region, id));
 }
 
-Module Lowering::Build(hd_diag *diag, std::vector<int> &arguments)
+Module Backend::Build(const Region &region, bool own) const
 {
     hd_builder *made = nullptr;
     hd_module *module = nullptr;
 
-    for (int node : region_.nodes)
-        for (int from : graph_[node].from)
-            if (!Made(from) &&
-                !std::count(inputs_.begin(), inputs_.end(), from))
-                inputs_.push_back(from);
-    Try(hd_builder_create(region_.pattern, HD_STAGE_TENSOR, diag, &made));
-    std::unique_ptr<hd_builder, Destroy<hd_builder_destroy>> builder(made);
+    Try(hd_builder_create(region.name.c_str(), HD_STAGE_TENSOR, diag, &made));
+    Owned<hd_builder, hd_builder_destroy> builder(made);
     hd_builder_axis(made, "tp", kRanks, 0);
     hd_builder_size(made, "m", 1, kMostRows, 0);
-    for (int node : inputs_)
-        Buffer(made, node, HD_ROLE_IN);
-    for (int node : region_.nodes) {
-        Buffer(made, node,
-               node == region_.nodes.back() ? HD_ROLE_OUT : HD_ROLE_TEMP);
-        Statement(made, node);
+    for (size_t i = 0; i < region.nodes.size(); i++) {
+        bool in = i < region.inputs, last = i + 1 == region.nodes.size();
+
+        Declare(made, graph, region, region.nodes[i],
+                in     ? HD_ROLE_IN
+                : last ? HD_ROLE_OUT
+                       : HD_ROLE_TEMP);
+        if (!in)
+            Compute(made, graph, region, region.nodes[i], own);
     }
     Try(hd_builder_finish(made, diag, &module));
-    arguments = inputs_;
-    arguments.push_back(region_.nodes.back());
     return Module(module);
+}
+
+std::vector<int> ArgumentsOf(const Region &region)
+{
+    std::vector<int> arguments(region.nodes.begin(),
+                               region.nodes.begin() + region.inputs);
+
+    arguments.push_back(region.nodes.back());
+    return arguments;
 }
 
 // -------------------------------------------------------- from the cache
 
 // All ranks compile the same regions in the same order, so that a cache on each
 // finds what the others find.
-Step Backend::Compile(const Graph &graph, const Region &region) const
+Step Backend::Compile(const Region &region)
 {
-    Step step;
-    bool cuda = options.device[0] == 'c' && options.device[1] == 'u';
-    Module built = Lowering(graph, region, cuda).Build(diag, step.arguments);
+    Step step = {&region, ArgumentsOf(region), nullptr, nullptr};
     hd_cache_request request = HD_EMPTY(hd_cache_request);
     hd_cache *from = cache;
     const hd_module *module = nullptr;
     hd_session *session = nullptr;
-    hd_argument argument = HD_EMPTY(hd_argument);
 
+    at = &region;
+    Module built = Build(region, options.ncalls > 0);
     request.module = built.get();
     request.choose = true;  // the way that is predicted to take the least
     request.against = true; // proven to make what the region says
@@ -161,20 +134,19 @@ Step Backend::Compile(const Graph &graph, const Region &region) const
     Try(hd_cache_session(cache, group, module, &options, diag, &session));
     step.session = {
         session, [from](hd_session *s) { hd_cache_release_session(from, s); }};
-    for (size_t i = 0; hd_module_argument(module, i, &argument); i++)
-        step.bytes.push_back(argument.local_bytes);
     return step;
 }
 
-void Report(const hd_diag *diag, const Graph &graph)
+void Backend::Report() const
 {
     hd_message message = HD_EMPTY(hd_message);
 
     for (size_t i = 0; hd_diag_message(diag, i, &message); i++) {
-        if (message.cookie > 0)
-            std::fprintf(stderr,
-                         "node %d (%s): ", static_cast<int>(message.cookie) - 1,
-                         Name(graph[message.cookie - 1].op));
+        if (message.cookie > 0) {
+            int node = at->nodes[message.cookie - 1];
+
+            std::fprintf(stderr, "node %d (%s): ", node, Name(graph[node].op));
+        }
         std::fprintf(stderr, "%s %s\n", message.text, message.code);
     }
 }

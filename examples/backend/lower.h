@@ -25,28 +25,34 @@ template <auto destroy> struct Destroy {
         destroy(object);
     }
 };
-using Diag = std::unique_ptr<hd_diag, Destroy<hd_diag_destroy>>;
-using Module = std::unique_ptr<hd_module, Destroy<hd_module_destroy>>;
-using Cache = std::unique_ptr<hd_cache, Destroy<hd_cache_destroy>>;
+template <class T, auto destroy>
+using Owned = std::unique_ptr<T, Destroy<destroy>>;
+using Diag = Owned<hd_diag, hd_diag_destroy>;
+using Module = Owned<hd_module, hd_module_destroy>;
 
-// A region as a session of the cache's, and the nodes that are its arguments.
-// The session is given back before its module is.
+// A region as a session of the cache's. The session is given back before its
+// module is.
 struct Step {
-    std::vector<int> arguments; // the last is its result
-    std::vector<size_t> bytes;  // that a rank has room for
+    const Region *region;
+    std::vector<int> arguments; // nodes; the last is its result
     std::unique_ptr<const hd_module, std::function<void(const hd_module *)>>
         module;
     std::unique_ptr<hd_session, std::function<void(hd_session *)>> session;
 };
 
 struct Backend {
+    Graph graph;
     hd_group *group;
     hd_cache *cache;
     hd_diag *diag;
     hd_session_options options;
+    std::vector<Region> regions = {};
+    const Region *at = nullptr; // that is being compiled or run
 
-    Step Compile(const Graph &graph, const Region &region) const;
+    // `own`: with the backend's own gelu.
+    Module Build(const Region &region, bool own) const;
+    Step Compile(const Region &region);
+    // What heddle said, each message at the node that it is about.
+    void Report() const;
 };
-
-// What heddle said, each message at the node that it is about.
-void Report(const hd_diag *diag, const Graph &graph);
+std::vector<int> ArgumentsOf(const Region &region);

@@ -13,8 +13,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <random>
 #include <stdexcept>
-#include <string>
 
 #include "lower.h"
 
@@ -25,7 +25,10 @@ static void MapGelu(const hd_call_view &y, const hd_call_view &x, int dim,
                     float *to, const float *from)
 {
     if (dim == y.ndims) {
-        *to = static_cast<float>(Gelu(*from));
+        double v = *from, slope = std::sqrt(2 / M_PI);
+
+        *to = static_cast<float>(
+            0.5 * v * (1 + std::tanh(slope * (v + 0.044715 * v * v * v))));
         return;
     }
     for (int64_t i = 0; i < y.extent[dim]; i++)
@@ -53,16 +56,16 @@ static hd_status CallGelu(void *, const hd_call_site *site)
 // all rows. `wrong` gives the first a weight that does not fit.
 static Graph MakeModel(bool wrong)
 {
-    constexpr int64_t hidden = 32, inner = 24;
+    constexpr Dim hidden = {32, false}, inner = {24, false}, off = {25, false};
+    constexpr Dim ranks = {kRanks, true}, one = {1, false};
     Graph g;
-    int x = AppendLeaf(g, Op::input, Layout::rows, 0, hidden);
+    int x = AppendLeaf(g, {{kRows, true}, hidden});
 
     for (bool last : {false, true}) {
-        int w1 = AppendLeaf(g, Op::weight, Layout::matrix, hidden, inner);
-        int b1 = AppendLeaf(g, Op::weight, Layout::own, 1, inner);
-        int w2 = AppendLeaf(g, Op::weight, Layout::matrix,
-                            inner + (wrong && !last), hidden);
-        int b2 = AppendLeaf(g, Op::weight, Layout::vector, 1, hidden);
+        int w1 = AppendLeaf(g, {ranks, hidden, inner});
+        int b1 = AppendLeaf(g, {ranks, one, inner});
+        int w2 = AppendLeaf(g, {ranks, wrong && !last ? off : inner, hidden});
+        int b2 = AppendLeaf(g, {hidden});
         int h = Append(g, Op::matmul, {Append(g, Op::all_gather, {x}), w1});
 
         h = Append(g, Op::gelu, {Append(g, Op::bias, {h, b1})});
@@ -76,46 +79,43 @@ static Graph MakeModel(bool wrong)
 
 // --------------------------------------------------------------------- runs
 
-// Memory of the device for the values that regions read and write.
-class Memory
-{
-  public:
-    Memory(const std::vector<Step> &steps, size_t nodes, hd_diag *diag);
+// Memory of the device by node, with a NaN in each element that nobody wrote.
+struct Memory {
+    hd_session *owner;
+    std::vector<void *> of;
+
+    Memory(const Backend &backend, const std::vector<Step> &steps);
     ~Memory()
     {
-        for (void *address : address_)
-            hd_session_free(session_, address);
+        for (void *address : of)
+            hd_session_free(owner, address);
     }
     Memory(const Memory &) = delete;
-    void *operator[](int node) const
-    {
-        return address_[node];
-    }
-
-  private:
-    hd_session *session_; // the first one allocates for all
-    std::vector<void *> address_;
 };
 
-Memory::Memory(const std::vector<Step> &steps, size_t nodes, hd_diag *diag)
-    : session_(steps[0].session.get()), address_(nodes)
+Memory::Memory(const Backend &backend, const std::vector<Step> &steps)
+    : owner(steps[0].session.get()), of(backend.graph.size())
 {
-    for (const Step &step : steps)
-        for (size_t i = 0; i < step.arguments.size(); i++) {
-            void *&address = address_[step.arguments[i]];
-            std::vector<float> poison(step.bytes[i] / sizeof(float), NAN);
+    hd_argument argument = HD_EMPTY(hd_argument);
 
-            if (address)
+    for (const Step &step : steps)
+        for (size_t i = 0; hd_module_argument(step.module.get(), i, &argument);
+             i++) {
+            void *&at = of[step.arguments[i]];
+            std::vector<float> poison(argument.local_elements, NAN);
+
+            if (at)
                 continue;
-            Try(hd_session_alloc(session_, step.bytes[i], diag, &address));
-            Try(hd_session_copy(session_, address, poison.data(), step.bytes[i],
-                                diag));
+            Try(hd_session_alloc(owner, argument.local_bytes, backend.diag,
+                                 &at));
+            Try(hd_session_copy(owner, at, poison.data(), argument.local_bytes,
+                                backend.diag));
         }
 }
 
 // Nothing waits between regions: runs of one group are in order. Whoever waits
 // for the last one has done with all, and one that takes too long is ended.
-static void Issue(const Backend &backend, const std::vector<Step> &steps,
+static void Issue(Backend &backend, const std::vector<Step> &steps,
                   const Memory &memory, int64_t m)
 {
     hd_run_options run = HD_EMPTY(hd_run_options);
@@ -127,13 +127,15 @@ static void Issue(const Backend &backend, const std::vector<Step> &steps,
         std::vector<void *> arguments;
 
         for (int node : step.arguments)
-            arguments.push_back(memory[node]);
+            arguments.push_back(memory.of[node]);
+        backend.at = step.region;
         Try(hd_session_run(step.session.get(), arguments.data(),
                            arguments.size(), &run, backend.diag));
     }
     for (const Step &step : steps) {
         hd_session *session = step.session.get();
 
+        backend.at = step.region;
         Try(hd_session_query(session, backend.diag, &done));
         if (!done)
             Try(hd_session_wait(session, 60, backend.diag, &done));
@@ -142,75 +144,88 @@ static void Issue(const Backend &backend, const std::vector<Step> &steps,
     }
 }
 
-// The worst error of all ranks by what it may be. What they have stands in the
-// place of `value`, so that what follows it is judged by itself.
-static double Compare(const Backend &backend, const Node &node, int64_t m,
-                      size_t room, hd_session *session, const void *address,
-                      Value &value)
+// The leaves, drawn alike on all ranks, each of which takes its part; and what
+// heddle's reference makes of them, all of the graph as one dense program.
+class Reference
 {
-    std::vector<float> mine(room), all(room * kRanks);
-    double worst = 0;
+  public:
+    Reference(const Backend &backend, const Memory &memory, int64_t m,
+              std::mt19937_64 &random);
+    double WorstError(const Backend &backend, const Memory &memory) const;
 
-    Try(hd_session_copy(session, mine.data(), address, room * sizeof(float),
-                        backend.diag));
-    Try(hd_group_allgather(backend.group, mine.data(), room * sizeof(float),
-                           all.data(), backend.diag));
-    for (int rank = 0; rank < kRanks; rank++) {
-        Part part = PartOf(node, rank, m);
+  private:
+    Module module_;
+    std::vector<int> arguments_;
+    Owned<hd_reference, hd_reference_destroy> reference_;
+};
 
-        for (int64_t i = 0; i < part.count; i++) {
-            double got = all[rank * room + i],
-                   &want = value.value[part.begin + i];
-            double off = std::fabs(got - want) / value.error[part.begin + i];
+Reference::Reference(const Backend &backend, const Memory &memory, int64_t m,
+                     std::mt19937_64 &random)
+{
+    Region all = WholeOf(backend.graph);
+    std::normal_distribution<float> normal;
+    hd_argument argument = HD_EMPTY(hd_argument);
+    std::vector<std::vector<float>> leaves;
+    std::vector<const void *> whole;
+    hd_reference *made = nullptr;
 
-            worst = off <= worst ? worst : off; // a NaN is the worst
-            if (node.layout != Layout::whole)
-                want = got;
-        }
+    module_ = backend.Build(all, false);
+    arguments_ = ArgumentsOf(all);
+    Try(hd_module_resize(module_.get(), &m, 1, backend.diag));
+    for (size_t i = 0; i < all.inputs; i++) {
+        hd_module_argument(module_.get(), i, &argument);
+        std::vector<float> mine(argument.local_elements, NAN);
+        leaves.emplace_back(argument.elements);
+        for (float &element : leaves.back())
+            element = normal(random);
+        hd_shard(module_.get(), i, hd_group_rank(backend.group),
+                 leaves.back().data(), mine.data());
+        Try(hd_session_copy(memory.owner, memory.of[arguments_[i]], mine.data(),
+                            argument.local_bytes, backend.diag));
+        whole.push_back(leaves.back().data());
     }
-    if (node.layout != Layout::whole)
-        value.error.assign(value.error.size(), 0);
+    whole.push_back(nullptr); // of the answer
+    Try(hd_reference_create(module_.get(), whole.data(), backend.diag, &made));
+    reference_.reset(made);
+}
+
+// Of all ranks, by the bound that a correct answer keeps.
+double Reference::WorstError(const Backend &backend, const Memory &memory) const
+{
+    size_t last = arguments_.size() - 1;
+    hd_argument argument = HD_EMPTY(hd_argument);
+    double worst = 0, of[kRanks];
+
+    hd_module_argument(module_.get(), last, &argument);
+    size_t n = argument.local_elements;
+    std::vector<float> mine(n);
+    std::vector<double> want(n), bound(n);
+
+    Try(hd_session_copy(memory.owner, mine.data(), memory.of[arguments_[last]],
+                        argument.local_bytes, backend.diag));
+    hd_reference_local(reference_.get(), last, hd_group_rank(backend.group),
+                       want.data(), bound.data());
+    for (size_t i = 0; i < n; i++)
+        if (bound[i] >= 0 &&
+            !(std::fabs(mine[i] - want[i]) <= worst * bound[i]))
+            worst = std::fabs(mine[i] - want[i]) / bound[i]; // or a NaN
+    Try(hd_group_allgather(backend.group, &worst, sizeof worst, of,
+                           backend.diag));
+    for (double one : of)
+        worst = one <= worst ? worst : one;
     return worst;
 }
 
-static double RunRows(const Backend &backend, const Graph &graph,
-                      const std::vector<Region> &regions, int64_t m,
-                      std::mt19937_64 &random)
+static double RunRows(Backend &backend, int64_t m, std::mt19937_64 &random)
 {
-    int rank = hd_group_rank(backend.group), n = static_cast<int>(graph.size());
-    std::vector<Value> values(graph.size());
     std::vector<Step> steps;
-    double worst = 0;
 
-    for (const Region &region : regions)
-        steps.push_back(backend.Compile(graph, region));
-    hd_session *session = steps[0].session.get();
-    Memory memory(steps, graph.size(), backend.diag);
-
-    for (int i = 0; i < n; i++)
-        if (graph[i].from.empty()) {
-            values[i] = Evaluate(graph, i, m, values, random);
-            Part part = PartOf(graph[i], rank, m);
-            auto begin = values[i].value.begin() + part.begin;
-            std::vector<float> mine(begin, begin + part.count);
-
-            Try(hd_session_copy(session, memory[i], mine.data(),
-                                mine.size() * sizeof(float), backend.diag));
-        }
+    for (const Region &region : backend.regions)
+        steps.push_back(backend.Compile(region));
+    Memory memory(backend, steps);
+    Reference reference(backend, memory, m, random);
     Issue(backend, steps, memory, m);
-    for (int i = 0; i < n; i++) {
-        if (graph[i].from.empty())
-            continue;
-        values[i] = Evaluate(graph, i, m, values, random);
-        for (const Step &step : steps)
-            if (step.arguments.back() == i) {
-                double one = Compare(backend, graph[i], m,
-                                     step.bytes.back() / sizeof(float), session,
-                                     memory[i], values[i]);
-                worst = one <= worst ? worst : one;
-            }
-    }
-    return worst;
+    return reference.WorstError(backend, memory);
 }
 
 // ------------------------------------------------------------------- a rank
@@ -222,33 +237,34 @@ struct Arguments {
     uint64_t seed = std::random_device()();
 };
 
-static void RunAll(const Arguments &arguments, const Graph &graph,
-                   Backend &backend)
+static void RunAll(const Arguments &arguments, Backend &backend)
 {
-    std::vector<Region> regions = FindRegions(graph);
     uint64_t seeds[kRanks];
-    int rank = hd_group_rank(backend.group);
+    bool tells = hd_group_rank(backend.group) == 0;
 
+    if (hd_group_size(backend.group) != kRanks)
+        throw std::runtime_error("there must be 4 ranks");
+    backend.regions = FindRegions(backend.graph);
     // Ranks that a launcher has started agree on what they draw.
     Try(hd_group_allgather(backend.group, &arguments.seed, sizeof seeds[0],
                            seeds, backend.diag));
     std::mt19937_64 random(seeds[0]);
-    if (rank == 0)
-        std::printf("seed %llu\n%6s %9s %6s %9s %12s\n",
-                    static_cast<unsigned long long>(seeds[0]), "M", "compiled",
-                    "found", "sessions", "error/bound");
+    if (tells)
+        std::printf("seed %llu\n     M  compiled  found  sessions  "
+                    "error/bound\n",
+                    static_cast<unsigned long long>(seeds[0]));
     for (int64_t m : arguments.rows) {
-        hd_cache_stats before = HD_EMPTY(hd_cache_stats), after = before;
+        hd_cache_stats old = HD_EMPTY(hd_cache_stats), now = old;
 
-        hd_cache_count(backend.cache, &before);
-        double worst = RunRows(backend, graph, regions, m, random);
-        hd_cache_count(backend.cache, &after);
-        if (rank == 0)
+        hd_cache_count(backend.cache, &old);
+        double worst = RunRows(backend, m, random);
+        hd_cache_count(backend.cache, &now);
+        if (tells)
             std::printf(
-                "%6lld %9d %6d %9d %12.3f\n", static_cast<long long>(m),
-                static_cast<int>(after.misses - before.misses),
-                static_cast<int>(after.hits - before.hits),
-                static_cast<int>(after.session_misses - before.session_misses),
+                "%6d %9d %6d %9d %12.1e\n", static_cast<int>(m),
+                static_cast<int>(now.misses - old.misses),
+                static_cast<int>(now.hits - old.hits),
+                static_cast<int>(now.session_misses - old.session_misses),
                 worst);
         if (!(worst <= 1))
             throw std::runtime_error("an answer is wrong");
@@ -258,31 +274,29 @@ static void RunAll(const Arguments &arguments, const Graph &graph,
 static hd_status Rank(void *context, hd_group *group)
 {
     const Arguments &arguments = *static_cast<const Arguments *>(context);
-    Graph graph = MakeModel(arguments.wrong);
     Diag diag(hd_diag_create());
-    hd_status status = HD_ERROR_INVALID;
-    hd_call gelu = HD_EMPTY(hd_call);
     hd_cache *made = nullptr;
+    hd_status status = hd_cache_create(nullptr, diag.get(), &made);
+    Owned<hd_cache, hd_cache_destroy> cache(made);
+    Backend backend = {MakeModel(arguments.wrong), group, made, diag.get(),
+                       hd_session_defaults()};
+    hd_call gelu = HD_EMPTY(hd_call);
 
     gelu.name = "backend::gelu";
     gelu.fn = CallGelu;
+    backend.options.device = arguments.device;
+    backend.options.graph = arguments.graph;
+    backend.options.calls = &gelu;
+    backend.options.ncalls = !std::strcmp(arguments.device, "cpu");
     try {
-        if (hd_group_size(group) != kRanks)
-            throw std::runtime_error("there must be 4 ranks");
-        Try(hd_cache_create(nullptr, diag.get(), &made));
-        Cache cache(made);
-        Backend backend = {group, made, diag.get(), hd_session_defaults()};
-        backend.options.device = arguments.device;
-        backend.options.graph = arguments.graph;
-        backend.options.calls = &gelu;
-        backend.options.ncalls = 1;
-        RunAll(arguments, graph, backend);
-        status = HD_OK;
+        Try(status);
+        RunAll(arguments, backend);
     } catch (const Failure &failure) {
         status = failure.status;
         if (hd_group_rank(group) == 0)
-            Report(diag.get(), graph);
+            backend.Report();
     } catch (const std::exception &error) {
+        status = HD_ERROR_INVALID;
         if (hd_group_rank(group) == 0)
             std::fprintf(stderr, "%s\n", error.what());
     }

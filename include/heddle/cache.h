@@ -12,11 +12,12 @@
 // lower options, each of them; with `choose` also the machine and the limits.
 // Not in it: sizes that runs are given (a module is of all of them), cookies
 // (what was built again from another graph has the first one's, in messages of
-// lowering and of runs), and the environment. A text and a module are never the
-// same key.
+// lowering and of runs: give what means the same in both, as places in a region
+// do), and the environment. A text and a module are never the same key.
 //
 // A cache is used by one thread at a time. Modules that it gives out may be
-// read by several, and are never changed.
+// read by several, and are never changed: to ask for shards at other sizes,
+// resize a clone.
 #ifndef HEDDLE_CACHE_H
 #define HEDDLE_CACHE_H
 
