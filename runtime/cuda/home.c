@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "base/diag.h"
+#include "runtime/allocator.h"
 #include "runtime/cuda/cuda.h"
 #include "runtime/cuda/library.h"
 #include "runtime/cuda/nccl.h"
@@ -395,4 +396,55 @@ void hd_cuda_home_leave(hd_device *device)
         home->last = NULL;
     pthread_mutex_unlock(&home->issue);
     count_session(home, -1);
+}
+
+// --------------------------------------------------------------- memory
+
+typedef char device_name[24];
+
+static const char *name_device(const hd_cuda_home *home, device_name out)
+{
+    snprintf(out, sizeof(device_name), "cuda:%d", home->ordinal);
+    return out;
+}
+
+bool hd_cuda_home_asks(const hd_device *device)
+{
+    return hd_group_allocator(device->home->group) != NULL;
+}
+
+static hd_status ask(hd_device *device, size_t bytes, hd_diag *diag,
+                     hd_cu_ptr *out)
+{
+    const hd_cuda_home *home = device->home;
+    device_name name;
+    void *memory = NULL;
+
+    HD_TRY(hd_allocator_take(hd_group_allocator(home->group),
+                             name_device(home, name), bytes, diag, &memory));
+    *out = (hd_cu_ptr)(uintptr_t)memory;
+    return HD_OK;
+}
+
+hd_status hd_cuda_home_take(hd_device *device, size_t bytes, hd_diag *diag,
+                            hd_cu_ptr *out)
+{
+    if (hd_cuda_home_asks(device))
+        HD_TRY(ask(device, bytes, diag, out));
+    else
+        HD_CUDA_TRY(device, diag, alloc, out, bytes);
+    device->allocations++;
+    return HD_OK;
+}
+
+void hd_cuda_home_give(const hd_cuda_home *home, hd_cu_ptr at, size_t bytes)
+{
+    const hd_allocator *allocator = hd_group_allocator(home->group);
+    device_name name;
+
+    if (allocator == NULL)
+        home->cu.free(at);
+    else
+        hd_allocator_give(allocator, name_device(home, name),
+                          (void *)(uintptr_t)at, bytes);
 }

@@ -80,4 +80,11 @@ void hd_cuda_home_leave(hd_device *device);
 // Sees to it that there are streams up to place `n` - 1.
 hd_status hd_cuda_home_need(hd_device *device, int n, hd_diag *diag);
 
+// Memory that no peer touches, the caller's if it has set an allocator; of as
+// many bytes it is given back. The context is entered.
+bool hd_cuda_home_asks(const hd_device *device); // the caller
+hd_status hd_cuda_home_take(hd_device *device, size_t bytes, hd_diag *diag,
+                            hd_cu_ptr *out);
+void hd_cuda_home_give(const hd_cuda_home *home, hd_cu_ptr at, size_t bytes);
+
 #endif

@@ -235,8 +235,8 @@ static hd_status alloc_own_rooms(hd_device *device, hd_diag *diag)
 
     if (bytes == 0)
         return HD_OK;
-    HD_CUDA_TRY(device, diag, alloc, &device->zeroed, bytes);
-    device->allocations++;
+    HD_TRY(hd_cuda_home_take(device, bytes, diag, &device->zeroed));
+    device->zeroed_bytes = bytes;
     HD_CUDA_TRY(device, diag, fill8, device->zeroed, 0, bytes,
                 device->home->rescue);
     HD_CUDA_TRY(device, diag, stream_synchronize, device->home->rescue);
@@ -381,7 +381,7 @@ void hd_cuda_free(hd_device *device)
     hd_cuda_region_give(device, &device->home->memory, device->memory);
     hd_cuda_region_give(device, &device->home->rooms, device->rooms);
     if (device->zeroed != 0)
-        device->cu.free(device->zeroed);
+        hd_cuda_home_give(device->home, device->zeroed, device->zeroed_bytes);
     free(device->buffer);
     free(device->base);
 }

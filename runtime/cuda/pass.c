@@ -45,25 +45,7 @@ hd_status hd_cuda_pass_open(hd_device *device, hd_diag *diag)
         any |= may_be_value(&device->buffer[i]);
     if (!any)
         return HD_OK;
-    HD_CUDA_TRY(device, diag, alloc, &passed->values, n * VALUE_BYTES);
-    device->allocations++;
-    return HD_OK;
-}
-
-void hd_cuda_pass_close(hd_device *device)
-{
-    hd_cuda_passed *passed = device->passed;
-
-    if (passed == NULL)
-        return;
-    for (int i = 0; passed->packed != NULL && i < device->narguments; i++) {
-        if (passed->packed[i] != 0)
-            device->cu.free(passed->packed[i]);
-    }
-    if (passed->values != 0)
-        device->cu.free(passed->values);
-    free(passed->packed);
-    free(passed);
+    return hd_cuda_home_take(device, n * VALUE_BYTES, diag, &passed->values);
 }
 
 static const hd_root *root_of(const hd_device *device, size_t argument)
@@ -75,26 +57,40 @@ static const hd_root *root_of(const hd_device *device, size_t argument)
     return root;
 }
 
+void hd_cuda_pass_close(hd_device *device)
+{
+    hd_cuda_passed *passed = device->passed;
+
+    if (passed == NULL)
+        return;
+    for (int i = 0; passed->packed != NULL && i < device->narguments; i++) {
+        if (passed->packed[i] != 0)
+            hd_cuda_home_give(device->home, passed->packed[i],
+                              root_of(device, (size_t)i)->bytes);
+    }
+    if (passed->values != 0)
+        hd_cuda_home_give(device->home, passed->values,
+                          (size_t)device->narguments * VALUE_BYTES);
+    free(passed->packed);
+    free(passed);
+}
+
 hd_status hd_cuda_pack(hd_device *device, size_t i, hd_diag *diag)
 {
     const hd_root *root = root_of(device, i);
     hd_cu_ptr *packed = &device->passed->packed[i];
-    hd_cu_result result;
+    hd_status status;
     int mode;
 
     if (*packed != 0)
         return HD_OK;
     HD_TRY(hd_cuda_enter(device, diag, &mode));
-    result = device->cu.alloc(packed, root->bytes);
+    status = hd_cuda_home_take(device, root->bytes, diag, packed);
     hd_cuda_leave(device, mode);
-    if (result == HD_CU_SUCCESS) {
-        device->allocations++;
-        return HD_OK;
-    }
-    *packed = 0;
-    return hd_fail(diag, HD_ERROR_NO_MEMORY,
-                   "rank %d: no memory to pack %%%s, of %zu MiB", device->rank,
-                   root->buffer->name, root->bytes >> 20);
+    if (status != HD_OK)
+        hd_note(diag, (hd_loc){0}, "rank %d packs %%%s, of %zu MiB, there",
+                device->rank, root->buffer->name, root->bytes >> 20);
+    return status;
 }
 
 // ---------------------------------------------------------------- rows

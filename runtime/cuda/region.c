@@ -24,7 +24,7 @@ static void free_chunk(const hd_cuda_home *home, hd_cuda_chunk **at)
     hd_cuda_chunk *chunk = *at;
 
     *at = chunk->next;
-    home->cu.free(chunk->at);
+    hd_cuda_home_give(home, chunk->at, chunk->bytes);
     free(chunk);
 }
 
@@ -78,18 +78,16 @@ static hd_status make_chunk(hd_device *device, hd_cuda_region *region,
                             size_t bytes, hd_diag *diag)
 {
     hd_cuda_chunk *chunk = calloc(1, sizeof *chunk);
-    hd_cu_result result;
     hd_status status;
 
     if (chunk == NULL)
         return hd_fail(diag, HD_ERROR_NO_MEMORY, "no memory for a region");
     chunk->bytes = bytes;
-    result = device->cu.alloc(&chunk->at, bytes);
-    if (result != HD_CU_SUCCESS) {
+    status = hd_cuda_home_take(device, bytes, diag, &chunk->at);
+    if (status != HD_OK) {
         free(chunk);
-        return hd_cuda_error(device, result, diag, "alloc");
+        return status;
     }
-    device->allocations++;
     chunk->next = region->first;
     region->first = chunk;
     status = fill(device, chunk, diag);
@@ -105,7 +103,11 @@ static hd_status take(hd_device *device, hd_cuda_region *region, size_t bytes,
 
     if (chunk == NULL)
         free_unused(device->home, region, bytes); // they make room
-    HD_TRY(check_left(device, (chunk == NULL ? bytes : 0) + more, diag));
+    // How much the caller's allocator has left it knows.
+    HD_TRY(check_left(
+        device,
+        (chunk == NULL && !hd_cuda_home_asks(device) ? bytes : 0) + more,
+        diag));
     if (chunk == NULL) {
         HD_TRY(make_chunk(device, region, bytes, diag));
         chunk = region->first;

@@ -8,6 +8,8 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include <heddle/memory.h>
+
 #include "runtime/ranks/doorbell.h"
 #include "runtime/ranks/frame.h"
 #include "runtime/ranks/group.h"
@@ -58,9 +60,10 @@ struct hd_group {
     hd_doorbell **doorbell; // owned array of borrowed doorbells
     int ndoorbells;
 
-    hd_workers *workers; // owned: of its sessions on the cpu
-    hd_pool *pool;       // owned: likewise
-    hd_kept *kept;       // owned: of its sessions on other devices
+    hd_workers *workers;    // owned: of its sessions on the cpu
+    hd_pool *pool;          // owned: likewise
+    hd_kept *kept;          // owned: of its sessions on other devices
+    hd_allocator allocator; // of these; its functions are NULL if there is none
 };
 
 // Connects the ranks pairwise, wherever they are: fills in `link`. What is open

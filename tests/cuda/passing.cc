@@ -103,7 +103,7 @@ std::vector<Answer> RunRefused(const char *bytes,
 TEST(CudaPassingRefused, LeavesTheSessionAsItWas)
 {
     AllAreRight(RunRefused("14000000", {64 * 128 + 64, 128, 1},
-                           HD_ERROR_NO_MEMORY, "no memory to pack %a"));
+                           HD_ERROR_NO_MEMORY, "rank 0 packs %a, of 4 MiB"));
     AllAreRight(RunRefused("100000000", {1, 129 * 129, 129}, HD_ERROR_ARGUMENT,
                            "more than 4096 parts"));
 }

@@ -21,6 +21,7 @@
 #include <heddle/dlpack.h>
 #include <heddle/environment.h>
 #include <heddle/launch.h>
+#include <heddle/memory.h>
 #include <heddle/simulate.h>
 #include <heddle/verify.h>
 
@@ -136,6 +137,25 @@ hd_status RunWith(World &w, const std::function<void(hd_run_options *)> &set)
 
     set(&options);
     return hd_session_run(w.session, w.arguments, 2, &options, w.diag);
+}
+
+hd_status AllocNothing(void *, const char *, size_t, void **)
+{
+    return HD_ERROR_NO_MEMORY;
+}
+
+void FreeNothing(void *, const char *, void *, size_t)
+{
+}
+
+hd_status SetAllocator(World &w, decltype(hd_allocator::alloc) alloc,
+                       decltype(hd_allocator::free) free)
+{
+    hd_allocator allocator = HD_EMPTY(hd_allocator);
+
+    allocator.alloc = alloc;
+    allocator.free = free;
+    return hd_group_set_allocator(w.group, &allocator, w.diag);
 }
 
 hd_status Built(World &w, const std::function<void(hd_builder *)> &append)
@@ -561,6 +581,13 @@ std::map<std::string, Row> Rows()
         {"hd_group_abort", {{}, {DOES(hd_group_abort(nullptr))}, {}}},
         {"hd_group_set_timeout",
          {{}, {DOES(hd_group_set_timeout(nullptr, 1))}, {}}},
+        {"hd_group_set_allocator",
+         {{REFUSED(hd_group_set_allocator(nullptr, nullptr, w.diag)),
+           REFUSED(SetAllocator(w, nullptr, &FreeNothing)),
+           REFUSED(SetAllocator(w, &AllocNothing, nullptr))},
+          {},
+          {DOES(EXPECT_EQ(hd_group_set_allocator(w.group, nullptr, w.diag),
+                          HD_OK))}}},
         {"hd_group_trim",
          {{REFUSED(hd_group_trim(nullptr, w.diag))},
           {},
